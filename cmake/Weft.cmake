@@ -1,0 +1,224 @@
+# Helper functions for the CMakeLists.txt of each folder.
+#
+#   weft_add_library(NAME SOURCES a.cc... [PUBLIC_DEPS t...] [DEPS t...])
+#       A static, position-independent library of one layer. Includes are relative to src/ and
+#       include/. PUBLIC_DEPS (or DEPS, which are private) are targets; a dependency whose types
+#       appear in the layer's headers is public. With no SOURCES it is a header-only library.
+#
+#   weft_add_product(NAME LAYERS t... [PUBLIC_DEPS t...] [DEPS t...] [SOURCES ...])
+#       The libraries that are installed: NAME (shared) and NAME_static, made from the objects of
+#       the layers.
+#
+#   weft_add_program(TARGET [NAME weft] SOURCES ... [DEPS ...] [INSTALL])
+#       An executable in bin/, called NAME there.
+#
+#   weft_add_test(NAME SOURCES ... [DEPS ...] [LABELS l...] [TIMEOUT s] [ARGS ...] [ENV k=v...]
+#                 [SERIAL] [DISCOVER])
+#       A GoogleTest program and its entry in ctest; exit code 77 means skipped. SERIAL: nothing
+#       else runs beside it. DISCOVER: one ctest entry per test case instead of one in all.
+#
+#   weft_add_script_test(NAME COMMAND ... [LABELS l...] [TIMEOUT s] [ENV k=v...] [SERIAL])
+#       Any other command as a test, with the same conventions.
+#
+#   weft_add_fuzzer(NAME SOURCES ... [DEPS ...] [CORPUS dir])
+#       SOURCES define LLVMFuzzerTestOneInput. With WEFT_SANITIZE=fuzzer: a libFuzzer program,
+#       run for WEFT_FUZZ_SECONDS by ctest. Otherwise: a program that replays the corpus.
+#
+#   weft_add_bench(NAME SOURCES ... [DEPS ...])
+#       A Google Benchmark program in bin/, left out where that library is missing.
+
+set(WEFT_FUZZ_SECONDS 10 CACHE STRING "How long ctest runs each libFuzzer target")
+
+# Tests are built on request (target weft_tests), so that building the programs stays quick.
+add_custom_target(weft_tests)
+
+function(weft_add_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PUBLIC_DEPS;DEPS")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "weft_add_library(${name}): unknown words: ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  set(sources ${arg_SOURCES})
+  list(FILTER sources INCLUDE REGEX "\\.(c|cc|cpp|S)$")
+  if(NOT sources)
+    add_library(${name} INTERFACE)
+    set(scope INTERFACE)
+  else()
+    add_library(${name} STATIC ${arg_SOURCES})
+    set(scope PUBLIC)
+    if(arg_DEPS)
+      target_link_libraries(${name} PRIVATE ${arg_DEPS})
+    endif()
+  endif()
+  target_compile_features(${name} ${scope} cxx_std_20)
+  target_include_directories(
+    ${name} ${scope} "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>"
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>")
+  if(arg_PUBLIC_DEPS)
+    target_link_libraries(${name} ${scope} ${arg_PUBLIC_DEPS})
+  endif()
+endfunction()
+
+function(_weft_product target type)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "LAYERS;PUBLIC_DEPS;DEPS;SOURCES")
+  set(objects "")
+  foreach(layer IN LISTS arg_LAYERS)
+    get_target_property(layer_type ${layer} TYPE)
+    if(NOT layer_type STREQUAL "INTERFACE_LIBRARY")
+      list(APPEND objects "$<TARGET_OBJECTS:${layer}>")
+    endif()
+  endforeach()
+  add_library(${target} ${type} ${objects} ${arg_SOURCES})
+  set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_include_directories(
+    ${target} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
+                     "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src")
+  target_link_libraries(${target} PUBLIC ${arg_PUBLIC_DEPS} PRIVATE ${arg_DEPS})
+endfunction()
+
+function(weft_add_product name)
+  include(GNUInstallDirs)
+  _weft_product(${name} SHARED ${ARGN})
+  set_target_properties(${name} PROPERTIES VERSION "${PROJECT_VERSION}"
+                                           SOVERSION "${PROJECT_VERSION_MAJOR}")
+  _weft_product(${name}_static STATIC ${ARGN})
+  set_target_properties(${name}_static PROPERTIES OUTPUT_NAME ${name})
+  add_library(Weft::${name} ALIAS ${name})
+  add_library(Weft::${name}_static ALIAS ${name}_static)
+endfunction()
+
+function(_weft_executable target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS")
+  add_executable(${target} ${arg_SOURCES})
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src"
+                                               "${PROJECT_SOURCE_DIR}/include")
+  target_link_libraries(${target} PRIVATE ${arg_DEPS})
+endfunction()
+
+function(weft_add_program target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "INSTALL" "NAME" "SOURCES;DEPS")
+  _weft_executable(${target} SOURCES ${arg_SOURCES} DEPS ${arg_DEPS})
+  if(arg_NAME)
+    set_target_properties(${target} PROPERTIES OUTPUT_NAME ${arg_NAME})
+  endif()
+  if(arg_INSTALL)
+    include(GNUInstallDirs)
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH
+                                               "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+    install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
+endfunction()
+
+# Properties common to every ctest entry. The sanitizers abort at the first report, so that a
+# report can't hide in the output of a passing test.
+function(_weft_test_properties test)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "LABELS;ENV")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  if(WEFT_SANITIZE)
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 4")
+  endif()
+  set(env ${arg_ENV} "WEFT_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
+          "WEFT_LIB_DIR=${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
+  if(WEFT_SANITIZE STREQUAL "thread")
+    list(APPEND env "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
+  elseif(WEFT_SANITIZE)
+    list(APPEND env "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
+         "UBSAN_OPTIONS=print_stacktrace=1")
+  endif()
+  set_tests_properties(
+    "${test}" PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77
+                         ENVIRONMENT "${env}")
+  if(arg_SERIAL)
+    set_tests_properties("${test}" PROPERTIES RUN_SERIAL ON)
+  endif()
+endfunction()
+
+function(weft_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;DISCOVER" "TIMEOUT"
+                        "SOURCES;DEPS;LABELS;ARGS;ENV")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "weft_add_test(${name}): unknown words: ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  _weft_executable(${name} SOURCES ${arg_SOURCES} DEPS ${arg_DEPS} GTest::gmock
+                   GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON RUNTIME_OUTPUT_DIRECTORY
+                                                               "${WEFT_TEST_OUTPUT_DIRECTORY}")
+  add_dependencies(weft_tests ${name})
+  set(serial "")
+  if(arg_SERIAL)
+    set(serial SERIAL)
+  endif()
+  if(arg_DISCOVER)
+    include(GoogleTest)
+    gtest_discover_tests(
+      ${name} TEST_PREFIX "${WEFT_TEST_PREFIX}${name}." DISCOVERY_MODE PRE_TEST
+      EXTRA_ARGS ${arg_ARGS}
+      PROPERTIES TIMEOUT 120 LABELS "${arg_LABELS}")
+    return()
+  endif()
+  add_test(NAME "${WEFT_TEST_PREFIX}${name}" COMMAND ${name} ${arg_ARGS})
+  _weft_test_properties("${WEFT_TEST_PREFIX}${name}" ${serial} TIMEOUT ${arg_TIMEOUT} LABELS
+                        ${arg_LABELS} ENV ${arg_ENV})
+endfunction()
+
+function(weft_add_script_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "COMMAND;LABELS;ENV")
+  set(serial "")
+  if(arg_SERIAL)
+    set(serial SERIAL)
+  endif()
+  add_test(NAME "${WEFT_TEST_PREFIX}${name}" COMMAND ${arg_COMMAND})
+  _weft_test_properties("${WEFT_TEST_PREFIX}${name}" ${serial} TIMEOUT ${arg_TIMEOUT} LABELS
+                        ${arg_LABELS} ENV ${arg_ENV})
+endfunction()
+
+function(weft_add_fuzzer name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "CORPUS" "SOURCES;DEPS")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "weft_add_fuzzer(${name}): unknown words: ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  set(corpus "")
+  if(arg_CORPUS)
+    cmake_path(ABSOLUTE_PATH arg_CORPUS BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}"
+               OUTPUT_VARIABLE corpus)
+  endif()
+  set(sources ${arg_SOURCES})
+  if(WEFT_SANITIZE STREQUAL "fuzzer")
+    # New inputs go to a scratch folder: the corpus in the tree only changes by hand.
+    set(scratch "${CMAKE_CURRENT_BINARY_DIR}/${name}-found")
+    file(MAKE_DIRECTORY "${scratch}")
+    set(args -max_total_time=${WEFT_FUZZ_SECONDS} -timeout=10 -rss_limit_mb=2048
+             -artifact_prefix=${CMAKE_CURRENT_BINARY_DIR}/${name}- "${scratch}" ${corpus})
+  else()
+    list(APPEND sources "${PROJECT_SOURCE_DIR}/cmake/fuzz_replay.cc")
+    set(args ${corpus})
+  endif()
+  _weft_executable(${name} SOURCES ${sources} DEPS ${arg_DEPS})
+  set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON RUNTIME_OUTPUT_DIRECTORY
+                                                               "${WEFT_TEST_OUTPUT_DIRECTORY}")
+  if(WEFT_SANITIZE STREQUAL "fuzzer")
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  endif()
+  add_dependencies(weft_tests ${name})
+  add_test(NAME "${WEFT_TEST_PREFIX}${name}" COMMAND ${name} ${args})
+  math(EXPR timeout "${WEFT_FUZZ_SECONDS} + 120")
+  _weft_test_properties("${WEFT_TEST_PREFIX}${name}" TIMEOUT ${timeout} LABELS fuzz)
+endfunction()
+
+function(weft_add_bench name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS")
+  if(NOT TARGET benchmark::benchmark)
+    message(STATUS "Google Benchmark not found: ${name} is left out")
+    return()
+  endif()
+  _weft_executable(${name} SOURCES ${arg_SOURCES} DEPS ${arg_DEPS} benchmark::benchmark_main
+                   benchmark::benchmark)
+  set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+  add_dependencies(weft_benches ${name})
+endfunction()
+
+# Benchmarks too are built on request.
+add_custom_target(weft_benches)

@@ -1,0 +1,71 @@
+# Language level, warnings, sanitizers and output folders: everything that holds for all
+# targets of this tree. There is no third-party code in the tree, so directory scope is enough.
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_STANDARD 17)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# The source uses POSIX and a few Linux calls (accept4, epoll, TCP_USER_TIMEOUT). g++ defines
+# _GNU_SOURCE itself; C needs to be told.
+add_compile_definitions($<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE>)
+
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+set(WEFT_TEST_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests-bin")
+
+# -g1 keeps line numbers in stack traces without making the tree several times larger. NDEBUG is
+# left out on purpose, see "Assertions" in CONTRIBUTING.md.
+foreach(lang C CXX)
+  set(CMAKE_${lang}_FLAGS_RELEASE "-O2 -g1")
+  if(NOT WEFT_ASSERTS)
+    string(APPEND CMAKE_${lang}_FLAGS_RELEASE " -DNDEBUG")
+  endif()
+endforeach()
+
+add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion)
+if(WEFT_WERROR)
+  add_compile_options(-Werror)
+endif()
+
+if(WEFT_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all
+                      -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+  add_compile_definitions(_GLIBCXX_ASSERTIONS)
+elseif(WEFT_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=thread)
+elseif(WEFT_SANITIZE STREQUAL "fuzzer")
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "WEFT_SANITIZE=fuzzer needs clang; use the preset named fuzz")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+                      -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+  add_compile_definitions(_GLIBCXX_ASSERTIONS)
+elseif(NOT WEFT_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "WEFT_SANITIZE is '${WEFT_SANITIZE}'; it can be empty, address, thread "
+                      "or fuzzer")
+endif()
+
+find_program(WEFT_CCACHE ccache)
+if(WEFT_CCACHE)
+  foreach(lang C CXX)
+    if(NOT DEFINED CMAKE_${lang}_COMPILER_LAUNCHER)
+      set(CMAKE_${lang}_COMPILER_LAUNCHER "${WEFT_CCACHE}")
+    endif()
+  endforeach()
+endif()
