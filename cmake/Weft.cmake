@@ -29,8 +29,19 @@
 
 set(WEFT_FUZZ_SECONDS 10 CACHE STRING "How long ctest runs each libFuzzer target")
 
-# Tests are built on request (target weft_tests), so that building the programs stays quick.
+# Tests are built on request, so that building the programs stays quick: target weft_tests for all,
+# weft_tests_LABEL for those with one label.
 add_custom_target(weft_tests)
+
+function(_weft_in_test_targets target)
+  add_dependencies(weft_tests ${target})
+  foreach(label IN LISTS ARGN)
+    if(NOT TARGET weft_tests_${label})
+      add_custom_target(weft_tests_${label})
+    endif()
+    add_dependencies(weft_tests_${label} ${target})
+  endforeach()
+endfunction()
 
 function(weft_add_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PUBLIC_DEPS;DEPS")
@@ -146,7 +157,7 @@ function(weft_add_test name)
                    GTest::gtest_main)
   set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON RUNTIME_OUTPUT_DIRECTORY
                                                                "${WEFT_TEST_OUTPUT_DIRECTORY}")
-  add_dependencies(weft_tests ${name})
+  _weft_in_test_targets(${name} ${arg_LABELS})
   set(serial "")
   if(arg_SERIAL)
     set(serial SERIAL)
@@ -202,7 +213,7 @@ function(weft_add_fuzzer name)
   if(WEFT_SANITIZE STREQUAL "fuzzer")
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   endif()
-  add_dependencies(weft_tests ${name})
+  _weft_in_test_targets(${name} fuzz)
   add_test(NAME "${WEFT_TEST_PREFIX}${name}" COMMAND ${name} ${args})
   math(EXPR timeout "${WEFT_FUZZ_SECONDS} + 120")
   _weft_test_properties("${WEFT_TEST_PREFIX}${name}" TIMEOUT ${timeout} LABELS fuzz)

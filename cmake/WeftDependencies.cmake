@@ -19,11 +19,12 @@ if(NOT WEFT_CORE_ONLY AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$
   find_library(WEFT_ISAL_LIBRARY isal)
   if(WEFT_ISAL_INCLUDE_DIR AND WEFT_ISAL_LIBRARY)
     set(WEFT_HAVE_ISAL ON)
-    add_library(weft_isal INTERFACE IMPORTED GLOBAL)
-    target_include_directories(weft_isal INTERFACE "${WEFT_ISAL_INCLUDE_DIR}")
-    target_link_libraries(weft_isal INTERFACE "${WEFT_ISAL_LIBRARY}")
-    target_compile_definitions(weft_isal INTERFACE WEFT_HAVE_ISAL=1)
-    add_library(Weft::isal ALIAS weft_isal)
+    add_library(Weft::isal UNKNOWN IMPORTED GLOBAL)
+    set_target_properties(
+      Weft::isal
+      PROPERTIES IMPORTED_LOCATION "${WEFT_ISAL_LIBRARY}"
+                 INTERFACE_INCLUDE_DIRECTORIES "${WEFT_ISAL_INCLUDE_DIR}"
+                 INTERFACE_COMPILE_DEFINITIONS "WEFT_HAVE_ISAL=1")
   endif()
 endif()
 

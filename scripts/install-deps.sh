@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Installs the Debian 12 packages that Weft needs, those that are missing only.
+#
+#   scripts/install-deps.sh [build|test|ci]
+#
+#   build   compile the libraries and programs (what run.sh needs)
+#   test    build, and all that the tests use (what test.sh needs); the default
+#   ci      test, and the linters and cross compilers (what .ci/run needs)
+#
+# Uses sudo when not root. docs/dependencies.md says what each package is for.
+set -euo pipefail
+
+build_packages=(
+  g++ cmake ninja-build pkg-config
+  libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libexpected-dev libboost-dev
+  iproute2 procps
+)
+test_packages=(
+  libgtest-dev libgmock-dev libbenchmark-dev python3 tshark
+  libibverbs-dev librdmacm-dev ibverbs-utils rdmacm-utils perftest
+)
+ci_packages=(
+  clang clang-format clang-tidy libclang-rt-14-dev ccache
+  googletest g++-powerpc-linux-gnu g++-aarch64-linux-gnu qemu-user-static
+)
+
+case "${1:-test}" in
+  build) packages=("${build_packages[@]}") ;;
+  test) packages=("${build_packages[@]}" "${test_packages[@]}") ;;
+  ci) packages=("${build_packages[@]}" "${test_packages[@]}" "${ci_packages[@]}") ;;
+  *)
+    echo "install-deps.sh: unknown set '$1'; it can be build, test or ci" >&2
+    exit 2
+    ;;
+esac
+
+# ISA-L is assembler for x86-64; elsewhere Weft computes CRC32C with its own code.
+if [[ "$(dpkg --print-architecture 2>/dev/null || true)" == amd64 ]]; then
+  packages+=(libisal-dev)
+fi
+
+is_installed() {
+  [[ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]
+}
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "install-deps.sh: this is not a Debian system. Install by hand: ${packages[*]}" >&2
+  exit 1
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  is_installed "$package" || missing+=("$package")
+done
+if [[ ${#missing[@]} -eq 0 ]]; then
+  exit 0
+fi
+
+as_root=()
+if [[ "$(id -u)" -ne 0 ]]; then
+  if ! command -v sudo >/dev/null; then
+    echo "install-deps.sh: neither root nor sudo at hand. Ask an administrator to run:" >&2
+    echo "  apt-get install --no-install-recommends ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+
+echo "Installing ${#missing[@]} packages: ${missing[*]}"
+# noninteractive: tshark would ask whether users other than root may capture.
+apt_get() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 \
+    -o Dpkg::Use-Pty=0 "$@"
+}
+log="$(mktemp)"
+trap 'rm -f "$log"' EXIT
+if ! { apt_get update && apt_get -y --no-install-recommends install "${missing[@]}"; } \
+  >"$log" 2>&1 </dev/null; then
+  tail -n 40 "$log" >&2
+  echo "install-deps.sh: apt-get failed, see above. Wanted: ${missing[*]}" >&2
+  exit 1
+fi
