@@ -1,0 +1,39 @@
+// An IPv4 or IPv6 address with a port, as the socket calls take it.
+#pragma once
+
+#include <weft/result.h>
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+class SocketAddress {
+ public:
+  SocketAddress() = default;
+  SocketAddress(const sockaddr* address, socklen_t length);
+
+  // "192.0.2.1:18515", "[::1]:18515", "host:port", ":18515" (any address), "host" with `port`.
+  // Names are resolved.  kInvalidArgument: not of this form. kNotFound: the name has no address
+  [[nodiscard]] static Result<SocketAddress> parse(std::string_view text, std::uint16_t port = 0);
+  [[nodiscard]] static SocketAddress any(int family, std::uint16_t port);
+
+  [[nodiscard]] const sockaddr* get() const;
+  [[nodiscard]] sockaddr* get();
+  [[nodiscard]] socklen_t size() const;  // bytes in use for the family
+  static constexpr socklen_t capacity() { return sizeof(sockaddr_storage); }
+  [[nodiscard]] int family() const;  // AF_INET, AF_INET6, AF_UNSPEC
+  [[nodiscard]] std::uint16_t port() const;
+  void set_port(std::uint16_t port);
+  [[nodiscard]] bool is_any() const;
+  [[nodiscard]] bool is_loopback() const;
+  [[nodiscard]] std::string text() const;  // as parse() takes it
+
+ private:
+  sockaddr_storage storage_{};
+};
+
+}  // namespace weft

@@ -1,0 +1,71 @@
+// Completion queues and the channels that wake a sleeper.
+#pragma once
+
+#include <weft/result.h>
+#include <weft/types.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+
+namespace weft {
+
+class CompletionQueue;
+
+// Delivers "this armed CQ has a completion" events. Any thread.
+class CompletionChannel {
+ public:
+  virtual ~CompletionChannel() = default;
+
+  // Readable (POLLIN, level) while an event waits. Owned by the channel; the caller may set
+  // O_NONBLOCK on it, which wait(nullopt) then honours, and may put it into poll or epoll.
+  [[nodiscard]] virtual int fd() const = 0;
+
+  // Takes the oldest event; sleeps up to `timeout` for one (nullopt: as the fd's O_NONBLOCK flag
+  // says, else for ever). Every event taken must be acknowledged on its CQ. A thread that waits here
+  // also drives the connections of the channel's CQs, without a hand-over between threads.
+  //   kTimedOut   none came (non-blocking: none is there)
+  //   kAborted    a signal interrupted the wait
+  [[nodiscard]] virtual Result<CompletionQueue*> wait(
+      std::optional<std::chrono::nanoseconds> timeout) = 0;
+
+  [[nodiscard]] virtual std::size_t users() const = 0;  // CQs attached
+};
+
+class CompletionQueue {
+ public:
+  enum class Arm : std::uint8_t { kNext, kSolicited };
+  virtual ~CompletionQueue() = default;
+
+  // Moves up to out.size() completions, oldest first, and returns how many. Makes progress on the
+  // connections whose QPs use this CQ, on the calling thread, without sleeping.
+  virtual std::size_t poll(std::span<WorkCompletion> out) = 0;
+
+  // One event on the channel at the next completion that fits (kSolicited: a solicited receive or
+  // any failure). Completions already in the queue do not count: arm, then poll once more.
+  //   kBadState   the CQ has no channel
+  [[nodiscard]] virtual Status arm(Arm what) = 0;
+
+  // Keeps what is queued.  kInvalidArgument: fewer than are queued now, or over the limit.
+  [[nodiscard]] virtual Status resize(std::uint32_t depth) = 0;
+
+  // Acknowledges `count` events taken from the channel.
+  virtual void ack_events(std::uint32_t count) = 0;
+  // Blocks until every event taken has been acknowledged (verbs destroy semantics).
+  virtual void wait_for_acks() = 0;
+
+  [[nodiscard]] virtual std::uint32_t depth() const = 0;
+  [[nodiscard]] virtual std::shared_ptr<CompletionChannel> channel() const = 0;
+  [[nodiscard]] virtual void* context() const = 0;  // the caller's, from CqOptions
+  [[nodiscard]] virtual std::size_t users() const = 0;  // QPs attached (a QP may count twice)
+  [[nodiscard]] virtual bool overflowed() const = 0;
+};
+
+struct CqOptions {
+  std::uint32_t depth = 256;  // at least 1
+  std::shared_ptr<CompletionChannel> channel;  // may be null
+  void* context = nullptr;
+};
+
+}  // namespace weft

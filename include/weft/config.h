@@ -1,0 +1,102 @@
+// Configuration: one Config, from defaults < /etc/weft.conf < environment (WEFT_*) < API.
+//
+// Keys, environment variables (WEFT_ + upper case) and legal values are listed by `weft info`.
+// An unknown key or a bad value is an error that names it and the legal values.
+#pragma once
+
+#include <weft/result.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft {
+
+enum class FpduPolicy : std::uint8_t {
+  kAuto,    // loopback or known Weft peer: large with CRC off, 16 KiB with CRC on; else kMss
+  kMss,     // one FPDU per TCP segment (RFC 5044 section 5)
+  kCapped,  // at most 16 KiB
+  kLarge,   // at most 64768 octets of ULPDU
+};
+enum class RtrKind : std::uint8_t { kNone, kRead, kWrite };
+enum class ProgressMode : std::uint8_t {
+  kAuto,    // callers drive while they poll or wait; the background thread does the rest
+  kThread,  // the background thread only
+};
+enum class CompletionMode : std::uint8_t {
+  kSent,   // a Send or Write completes when TCP has taken its bytes
+  kAcked,  // ... when the peer's TCP has acknowledged them
+};
+enum class LogLevel : std::uint8_t { kOff, kError, kWarning, kInfo, kDebug, kTrace };
+
+// What one connection asks for. Unset: as the device's Config says.
+struct ConnectionPolicy {
+  std::optional<bool> crc;           // want CRC32C (on if either side wants it)
+  std::optional<bool> markers;       // want markers in what we receive
+  std::optional<std::uint8_t> mpa_revision;  // 1 or 2; initiator
+  std::optional<bool> peer_to_peer;  // initiator: offer RFC 6581 peer-to-peer (RTR)
+  std::optional<RtrKind> rtr;        // initiator: kinds offered (kNone: Read and Write)
+  std::optional<FpduPolicy> fpdu;
+};
+
+struct Config {
+  bool crc = true;
+  bool markers = false;
+  FpduPolicy fpdu = FpduPolicy::kAuto;
+  std::uint8_t mpa_revision = 2;
+  bool peer_to_peer = true;  // offer it as initiator
+  RtrKind rtr = RtrKind::kNone;
+  ProgressMode progress = ProgressMode::kAuto;
+  CompletionMode completions = CompletionMode::kSent;
+  std::uint16_t ird = 128;  // defaults and maxima of the device
+  std::uint16_t ord = 128;
+  std::string loopback_congestion = "reno";  // "" or "keep": leave the system's choice
+  std::string congestion;  // other paths; "" or "keep": leave
+  std::uint32_t socket_buffer_bytes = 0;  // 0: kernel autotuning
+  std::chrono::nanoseconds connect_timeout{std::chrono::seconds(20)};  // TCP handshake
+  std::chrono::nanoseconds request_timeout{std::chrono::seconds(5)};   // accept -> MPA Request
+  std::chrono::nanoseconds reply_timeout{std::chrono::seconds(30)};    // Request sent -> Reply
+  std::chrono::nanoseconds rtr_timeout{std::chrono::seconds(10)};      // Reply sent -> first FPDU (p2p)
+  std::chrono::nanoseconds close_timeout{std::chrono::seconds(5)};     // drain after FIN or Terminate
+  std::chrono::nanoseconds keepalive{std::chrono::seconds(30)};        // 0: off; dead idle peers
+  std::chrono::nanoseconds user_timeout{std::chrono::seconds(60)};     // 0: kernel's; unacknowledged data
+  std::chrono::nanoseconds spin{std::chrono::microseconds(50)};  // wait(): poll this long, then sleep
+  LogLevel log = LogLevel::kWarning;
+  std::string log_file;  // "": stderr
+  std::string pcap;      // "": off; "%p" is replaced by the process id
+
+  // Defaults, then the file (WEFT_CONFIG names another; a missing default file is fine), then WEFT_*.
+  // On failure `why` (if not null) names the key, the value, where it came from and what is legal.
+  //   kInvalidArgument
+  [[nodiscard]] static Result<Config> load(std::string* why = nullptr);
+  // Sets one value by key, as the file does ("crc", "off").   kNotFound, kInvalidArgument
+  [[nodiscard]] Status set(std::string_view key, std::string_view value, std::string* why = nullptr,
+                           std::string_view source = "api");
+
+  struct Entry {
+    std::string key, value, source, legal, help;  // source: "default", "/etc/weft.conf:3", "WEFT_CRC"
+  };
+  [[nodiscard]] std::vector<Entry> entries() const;  // in a fixed order, for `weft info`
+
+ private:
+  std::vector<std::pair<std::string, std::string>> sources_;  // key -> source, where not default
+};
+
+// What a connection agreed on, for reports.
+struct ConnectionInfo {
+  bool initiator = false;
+  std::uint8_t mpa_revision = 0;
+  bool crc = false;
+  bool markers_sent = false;
+  bool markers_received = false;
+  bool peer_to_peer = false;
+  RtrKind rtr = RtrKind::kNone;
+  std::uint16_t ird = 0, ord = 0;
+  std::uint32_t max_ulpdu = 0;  // octets of the ULPDUs we send
+  std::string congestion;       // of our socket
+};
+
+}  // namespace weft

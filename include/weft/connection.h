@@ -1,0 +1,119 @@
+// Connections: MPA start-up (RFC 5044 7.1, RFC 6581) over TCP, and how they end.
+//
+// A Connection joins one QP to one peer. Everything that happens to it is reported in order on its
+// EventChannel, from the engine's own thread; no call here waits for the network.
+//
+//   active:   create -> [bind] -> connect(qp) -> kEstablished | kRejected | kUnreachable | kConnectError
+//   passive:  Listener -> kConnectRequest -> accept(qp) | reject() ; accept -> kEstablished | kConnectError
+//   both:     kDisconnected once, after kEstablished, whatever ended it
+#pragma once
+
+#include <weft/address.h>
+#include <weft/config.h>
+#include <weft/queue_pair.h>
+#include <weft/result.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace weft {
+
+class Connection;
+class Listener;
+
+struct ConnectionEvent {
+  enum class Type : std::uint8_t {
+    kConnectRequest,  // connection: new, not accepted yet; private_data, ird/ord: what the peer sent
+    kEstablished,     // private_data: the peer's reply (active side only)
+    kRejected,        // error kRefused: by the peer's application, private_data may say why;
+                      // kConnectionLost: no listener there, or reset
+    kUnreachable,     // error kTimedOut or kUnreachable
+    kConnectError,    // anything else went wrong during set-up; error and reason say what
+    kDisconnected,    // error: none (orderly), else what ended it
+  };
+  Type type{};
+  std::shared_ptr<Connection> connection;
+  std::shared_ptr<Listener> listener;  // kConnectRequest: whose
+  std::optional<Error> error;
+  std::vector<std::uint8_t> private_data;  // exactly what the peer's application gave
+  std::uint16_t ird = 0;  // kConnectRequest: peer's ORD wish, what we should serve at most
+  std::uint16_t ord = 0;  // kConnectRequest: peer's IRD; kEstablished: negotiated values
+};
+[[nodiscard]] std::string_view describe(ConnectionEvent::Type type);
+
+// A queue of connection events with a pollable descriptor. Any thread. Not bounded by the peer:
+// a listener stops accepting while its half-open and undelivered requests reach its backlog.
+class EventChannel {
+ public:
+  virtual ~EventChannel() = default;
+  [[nodiscard]] virtual int fd() const = 0;  // readable while an event waits; O_NONBLOCK is honoured
+  // As CompletionChannel::wait: kTimedOut, kAborted.
+  [[nodiscard]] virtual Result<ConnectionEvent> next(
+      std::optional<std::chrono::nanoseconds> timeout) = 0;
+  [[nodiscard]] static Result<std::shared_ptr<EventChannel>> create();
+};
+
+// What one side offers. 0xffff in ird/ord: the device's maximum.
+struct ConnectionParams {
+  std::vector<std::uint8_t> private_data;  // at most limits::kPrivateDataBytes
+  std::uint16_t ird = 0xffff;
+  std::uint16_t ord = 0xffff;
+  ConnectionPolicy policy;  // what is unset comes from the device's Config
+};
+
+class Connection {
+ public:
+  virtual ~Connection() = default;  // abortive close if still open
+
+  // Binds the local end: reserves the port. Port 0 chooses one.
+  //   kAddressInUse, kPermission, kInvalidArgument (no local address), kBadState (bound or connected)
+  [[nodiscard]] virtual Status bind(const SocketAddress& local, bool reuse_address = false) = 0;
+
+  // Starts TCP and MPA towards `peer` for `qp`, which must be in INIT and have no connection.
+  //   kInvalidArgument   private data too long, or ird/ord over the device's limits
+  //   kBadState          used before, or the QP is not in INIT
+  // What fails later comes as an event.
+  [[nodiscard]] virtual Status connect(std::shared_ptr<QueuePair> qp, const SocketAddress& peer,
+                                       const ConnectionParams& params) = 0;
+
+  // Answer to kConnectRequest.
+  //   kConnectionLost   the peer has gone meanwhile
+  //   kBadState         answered before, or not a request
+  [[nodiscard]] virtual Status accept(std::shared_ptr<QueuePair> qp,
+                                      const ConnectionParams& params) = 0;
+  [[nodiscard]] virtual Status reject(std::span<const std::uint8_t> private_data) = 0;
+
+  // Orderly: what TCP takes at once is sent, the rest is flushed, then FIN; kDisconnected follows on
+  // both sides. Repeating it is harmless.   kBadState: never established
+  [[nodiscard]] virtual Status disconnect() = 0;
+  // At once, with a reset. All work is flushed before it returns.
+  virtual void abort() = 0;
+
+  // Events go to `channel` from now on; those not yet taken move along in order.
+  virtual void set_channel(std::shared_ptr<EventChannel> channel) = 0;
+
+  [[nodiscard]] virtual SocketAddress local_address() const = 0;
+  [[nodiscard]] virtual SocketAddress peer_address() const = 0;
+  [[nodiscard]] virtual std::shared_ptr<QueuePair> qp() const = 0;
+  [[nodiscard]] virtual ConnectionInfo info() const = 0;  // what was negotiated
+
+  void* context = nullptr;  // the caller's
+};
+
+class Listener {
+ public:
+  virtual ~Listener() = default;  // stops listening; requests not yet delivered are closed
+  [[nodiscard]] virtual Status bind(const SocketAddress& local, bool reuse_address = false,
+                                    bool v6_only = false) = 0;
+  // backlog <= 0 or above limits::kHalfOpenConnections: that limit.   kAddressInUse
+  [[nodiscard]] virtual Status listen(int backlog) = 0;
+  virtual void close() = 0;
+  virtual void set_channel(std::shared_ptr<EventChannel> channel) = 0;
+  [[nodiscard]] virtual SocketAddress local_address() const = 0;
+  void* context = nullptr;
+};
+
+}  // namespace weft

@@ -1,0 +1,26 @@
+// Every limit of the engine, in one place, with its unit. Exceeding one is kLimitExceeded at the
+// call that asked for it, with nothing changed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::limits {
+
+inline constexpr std::uint32_t kQueuePairs = 65536;
+inline constexpr std::uint32_t kCompletionQueues = 65536;
+inline constexpr std::uint32_t kProtectionDomains = 65536;
+inline constexpr std::uint32_t kSharedReceiveQueues = 65536;
+inline constexpr std::uint32_t kWorkRequestsPerQueue = 16384;
+inline constexpr std::uint32_t kCompletionsPerQueue = 4U << 20U;
+inline constexpr std::uint32_t kSgesPerRequest = 32;
+inline constexpr std::uint32_t kInlineBytes = 1024;
+inline constexpr std::uint32_t kMessageBytes = 1U << 31U;
+inline constexpr std::uint16_t kIrd = 128;  // Reads and atomics served at once, per QP
+inline constexpr std::uint16_t kOrd = 128;  // Reads and atomics outstanding, per QP
+inline constexpr std::uint32_t kMemoryRegions = 1U << 24U;  // regions and windows together
+inline constexpr std::size_t kPrivateDataBytes = 508;       // 512 on the wire less the enhanced words
+inline constexpr std::uint32_t kHalfOpenConnections = 1024; // per listener, not yet delivered
+inline constexpr std::uint32_t kAsyncEvents = 4096;         // undelivered, per device
+
+}  // namespace weft::limits

@@ -1,0 +1,112 @@
+// Reliable connected queue pairs and shared receive queues.
+//
+// Any thread may post on any QP; posts to one queue are serialized inside. No post makes a system
+// call other than the transport's own, sleeps or allocates.
+#pragma once
+
+#include <weft/completion.h>
+#include <weft/memory.h>
+#include <weft/result.h>
+#include <weft/types.h>
+
+#include <memory>
+#include <span>
+
+namespace weft {
+
+class Connection;
+
+struct QpOptions {
+  std::shared_ptr<CompletionQueue> send_cq;  // REQUIRED
+  std::shared_ptr<CompletionQueue> recv_cq;  // REQUIRED; may be the same
+  std::shared_ptr<SharedReceiveQueue> srq;   // null: the QP has its own receive queue
+  std::uint32_t max_send_wr = 128;
+  std::uint32_t max_recv_wr = 128;  // ignored with an SRQ
+  std::uint32_t max_send_sge = 4;
+  std::uint32_t max_recv_sge = 4;
+  std::uint32_t max_inline_bytes = 64;  // rounded up to what the slot holds; see caps()
+  bool signal_all = false;
+  void* context = nullptr;
+};
+
+struct QpCaps {
+  std::uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_bytes;
+};
+
+struct QpAttributes {
+  QpState state;
+  QpCaps caps;
+  std::uint16_t ird, ord;  // negotiated once connected
+  Access remote_access;    // what the peer may do on this QP at all (with the regions' rights)
+  std::uint32_t sq_outstanding, rq_outstanding;
+};
+
+// How many requests of a list were taken, and why the next one was not.
+struct Posted {
+  std::size_t count = 0;
+  Error error{};  // meaningful when count < the number given
+};
+
+class QueuePair {
+ public:
+  virtual ~QueuePair() = default;  // aborts the connection if there is one; completes nothing more
+
+  [[nodiscard]] virtual std::uint32_t number() const = 0;
+  [[nodiscard]] virtual QpState state() const = 0;
+  [[nodiscard]] virtual QpCaps caps() const = 0;
+  [[nodiscard]] virtual QpAttributes query() const = 0;
+  [[nodiscard]] virtual void* context() const = 0;
+  [[nodiscard]] virtual std::shared_ptr<Connection> connection() const = 0;
+
+  // Posts in order, one doorbell for all of them; stops at the first that cannot be taken. In the
+  // error state requests are taken and flushed at once.
+  //   kNoSpace          the queue is full: poll completions, then post again
+  //   kInvalidArgument  too many SGEs or inline bytes, bad operation, message too long
+  //   kBadState         the QP is in RESET, INIT or RTR (receives may be posted from INIT on)
+  virtual Posted post_send(std::span<const SendWr> wrs) = 0;
+  virtual Posted post_recv(std::span<const RecvWr> wrs) = 0;
+  Status post_send(const SendWr& wr) { return as_status(post_send(std::span(&wr, 1))); }
+  Status post_recv(const RecvWr& wr) { return as_status(post_recv(std::span(&wr, 1))); }
+
+  // Queues one request without a doorbell; ring() then transmits. For adapters that walk lists.
+  [[nodiscard]] virtual Status queue_send(const SendWr& wr) = 0;
+  virtual void ring() = 0;
+
+  // RESET -> INIT is where a new QP starts (INIT). kError flushes everything, kSqd drains the send
+  // side (kSqDrained event), kReset empties a QP that is not connected. Moves to RTR and RTS are made
+  // by the connection; asking for one is accepted and changes nothing until it is there.
+  //   kBadState   no such move from here; nothing changed
+  [[nodiscard]] virtual Status modify(QpState to) = 0;
+  virtual void set_remote_access(Access access) = 0;
+
+ private:
+  static Status as_status(Posted posted) {
+    if (posted.count == 1) return {};
+    return tl::unexpected(posted.error);
+  }
+};
+
+struct SrqOptions {
+  std::uint32_t max_wr = 128;
+  std::uint32_t max_sge = 4;
+  std::uint32_t limit = 0;  // event once fewer than this many receives are posted; 0 = off
+  void* context = nullptr;
+};
+
+class SharedReceiveQueue {
+ public:
+  virtual ~SharedReceiveQueue() = default;
+  virtual Posted post_recv(std::span<const RecvWr> wrs) = 0;
+  // Re-arms the limit event.  kInvalidArgument: above max_wr
+  [[nodiscard]] virtual Status set_limit(std::uint32_t limit) = 0;
+  //   kInvalidArgument: fewer than are posted, or over the limit
+  [[nodiscard]] virtual Status resize(std::uint32_t max_wr) = 0;
+  [[nodiscard]] virtual std::uint32_t max_wr() const = 0;
+  [[nodiscard]] virtual std::uint32_t max_sge() const = 0;
+  [[nodiscard]] virtual std::uint32_t limit() const = 0;
+  [[nodiscard]] virtual std::uint32_t number() const = 0;
+  [[nodiscard]] virtual void* context() const = 0;
+  [[nodiscard]] virtual std::size_t users() const = 0;  // QPs attached
+};
+
+}  // namespace weft

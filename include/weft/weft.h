@@ -1,0 +1,14 @@
+// All of Weft's C++ API.
+#pragma once
+
+#include <weft/address.h>
+#include <weft/completion.h>
+#include <weft/config.h>
+#include <weft/connection.h>
+#include <weft/counters.h>
+#include <weft/device.h>
+#include <weft/limits.h>
+#include <weft/memory.h>
+#include <weft/queue_pair.h>
+#include <weft/result.h>
+#include <weft/types.h>
