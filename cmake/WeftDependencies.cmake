@@ -28,8 +28,27 @@ if(NOT WEFT_CORE_ONLY AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$
   endif()
 endif()
 
+# Debian packages GoogleTest as binaries for the machine's own architecture and as source. A cross
+# build compiles the source, without our warnings.
+function(weft_build_googletest)
+  set_property(DIRECTORY PROPERTY COMPILE_OPTIONS "")
+  set(INSTALL_GTEST OFF)
+  set(CMAKE_CXX_VISIBILITY_PRESET default)
+  add_subdirectory(/usr/src/googletest "${PROJECT_BINARY_DIR}/googletest" EXCLUDE_FROM_ALL)
+endfunction()
+
 set(WEFT_TESTS_ENABLED OFF)
-if(WEFT_TESTS STREQUAL "AUTO")
+if(CMAKE_CROSSCOMPILING AND WEFT_TESTS AND EXISTS /usr/src/googletest/CMakeLists.txt)
+  get_property(weft_compile_options DIRECTORY PROPERTY COMPILE_OPTIONS)
+  weft_build_googletest()
+  set_property(DIRECTORY PROPERTY COMPILE_OPTIONS "${weft_compile_options}")
+  foreach(lib gtest gtest_main gmock gmock_main)
+    if(NOT TARGET GTest::${lib})
+      add_library(GTest::${lib} ALIAS ${lib})
+    endif()
+  endforeach()
+  set(WEFT_TESTS_ENABLED ON)
+elseif(WEFT_TESTS STREQUAL "AUTO")
   find_package(GTest QUIET)
   if(TARGET GTest::gmock)
     set(WEFT_TESTS_ENABLED ON)

@@ -13,11 +13,11 @@ set -euo pipefail
 build_packages=(
   g++ cmake ninja-build pkg-config
   libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libexpected-dev libboost-dev
-  iproute2 procps
+  libibverbs-dev librdmacm-dev iproute2 procps
 )
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev python3 tshark
-  libibverbs-dev librdmacm-dev ibverbs-utils rdmacm-utils perftest
+  ibverbs-utils rdmacm-utils perftest
 )
 ci_packages=(
   clang clang-format clang-tidy libclang-rt-14-dev ccache

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# The main job: installs what is missing, builds, and shows RDMA beside plain TCP on this machine.
+#
+#   ./run.sh                measure RDMA Write, Read and Send against TCP, bytes verified first
+#   ./run.sh --build-only   stop after the build: build/release/bin/weft
+#   ./run.sh --help
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
+
+build_only=false
+for arg in "$@"; do
+  case "$arg" in
+    --build-only) build_only=true ;;
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    *)
+      echo "run.sh: unknown option '$arg'; it can be --build-only or --help" >&2
+      exit 2
+      ;;
+  esac
+done
+
+scripts/install-deps.sh build
+scripts/build.sh release
+if $build_only; then
+  exit 0
+fi
+
+weft=build/release/bin/weft
+sizes=64,4096,50000,500000,1400000
+ops=write,read,send
+
+echo
+echo "== Verified pass: every byte compared at its destination"
+"$weft" perf --self --verify --transport rdma --op "$ops" --size "$sizes" --duration 0.2
+
+echo
+echo "== Measured pass: RDMA and plain TCP, interleaved in one run"
+"$weft" perf --self --transport rdma,tcp --op "$ops" --size "$sizes" --duration 1
