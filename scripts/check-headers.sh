@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Checks that each header compiles alone, and that the public ones need nothing but include/.
+#
+#   scripts/check-headers.sh     CXX names the compiler (g++)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+export CXX="${CXX:-g++}"
+
+# shellcheck disable=SC2016  # expanded by the inner shell
+compile_one='
+  header="$1"
+  include_dirs=(-Iinclude)
+  [[ "$header" == include/* ]] || include_dirs+=(-Isrc)
+  if ! output="$("$CXX" -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Wshadow -Wconversion \
+    -Werror "${include_dirs[@]}" -x c++ - <<<"#include \"$PWD/$header\"" 2>&1)"; then
+    printf "%s does not compile alone:\n%s\n" "$header" "$output"
+    exit 1
+  fi
+'
+
+mapfile -d '' headers < <(find include src -name '*.h' -print0 | sort -z)
+printf '%s\0' "${headers[@]}" | xargs -0 -P 2 -I{} bash -c "$compile_one" _ {}
+echo "headers: ${#headers[@]} compile alone"

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Checks what no compiler or formatter checks: file size, leftovers, line ends, include guards.
+
+Looks at the files that git tracks. Prints each finding; exit status 1 if there is one.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CODE = {".h", ".hpp", ".c", ".cc"}
+TEXT = CODE | {".py", ".sh", ".cmake", ".txt", ".md", ".json", ".yml"}
+MAX_LINES = 800
+# The words are put together here so that this file does not find itself.
+LEFTOVER = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" * 3]) + r")\b")
+# Captured bytes and their descriptions are kept as they were recorded.
+EXEMPT = ("tests/vectors/", "fuzz/corpus/", "LICENSE")
+
+
+def tracked_files():
+    out = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True)
+    for name in out.stdout.decode().split("\0"):
+        path = ROOT / name
+        if name and not name.startswith(EXEMPT) and path.is_file():
+            yield name, path
+
+
+def findings(name, path):
+    if path.suffix not in TEXT:
+        return
+    data = path.read_bytes()
+    if data and not data.endswith(b"\n"):
+        yield f"{name}: no newline at the end"
+    lines = data.decode("utf-8").split("\n")
+    for number, line in enumerate(lines, 1):
+        if line.endswith((" ", "\t", "\r")):
+            yield f"{name}:{number}: white space at the end of the line"
+        if LEFTOVER.search(line):
+            yield f"{name}:{number}: leftover marker; write an issue instead"
+    if path.suffix in CODE:
+        if len(lines) - 1 > MAX_LINES:
+            yield f"{name}: {len(lines) - 1} lines, the limit is {MAX_LINES}"
+        if path.suffix in (".h", ".hpp") and "#pragma once" not in lines:
+            yield f"{name}: no #pragma once"
+
+
+def main():
+    problems = [f for name, path in tracked_files() for f in findings(name, path)]
+    for problem in problems:
+        print(problem)
+    print(f"text: {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

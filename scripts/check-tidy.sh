@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Runs clang-tidy, naming rules included (.clang-tidy), over src/ and tools/.
+#
+#   scripts/check-tidy.sh [FILE]...     default: every file of src/ and tools/
+#
+# Reads the compile commands of build/release. WEFT_TIDY_TIMEOUT_S bounds the run (1500).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+build="${WEFT_TIDY_BUILD:-build/release}"
+if [[ ! -f "$build/compile_commands.json" ]]; then
+  echo "check-tidy.sh: $build/compile_commands.json is missing; run scripts/build.sh release" >&2
+  exit 1
+fi
+
+if [[ $# -gt 0 ]]; then
+  files=("$@")
+else
+  mapfile -d '' files < <(git ls-files -z -- 'src/*.cc' 'tools/*.cc')
+fi
+
+log="$(mktemp)"
+trap 'rm -f "$log"' EXIT
+status=0
+printf '%s\0' "${files[@]}" |
+  timeout "${WEFT_TIDY_TIMEOUT_S:-1500}" xargs -0 -P "${WEFT_JOBS:-$(nproc)}" -n 4 \
+    clang-tidy --quiet -p "$build" >"$log" 2>&1 || status=$?
+if [[ $status -ne 0 ]]; then
+  # A finding in a header shows once for each file that includes it.
+  grep -E '(warning|error):' "$log" | sort -u || tail -n 40 "$log"
+  if [[ $status -eq 124 ]]; then
+    echo "clang-tidy: ran out of time"
+  fi
+  echo "clang-tidy: findings above"
+  exit 1
+fi
+echo "clang-tidy: ${#files[@]} files clean"
