@@ -43,14 +43,14 @@ enum class Error : std::uint16_t {
   kBadTransition = 41,    // a state machine has no arrow for this event
 
   // Connection-level: the connection is gone or never came to be.
-  kTimedOut = 64,         // a deadline passed
-  kConnectionLost = 65,   // the transport died: reset, or closed in the middle of something
-  kRefused = 66,          // the peer does not listen, or its application said no
-  kAddressInUse = 67,     // the local address or port is taken
-  kUnreachable = 68,      // no route to the peer
-  kAborted = 69,          // ended by this side before it was finished
-  kSystem = 70,           // the operating system refused for a reason not listed here
-  kNotConnected = 71,     // there is no connection to act on
+  kTimedOut = 64,        // a deadline passed
+  kConnectionLost = 65,  // the transport died: reset, or closed in the middle of something
+  kRefused = 66,         // the peer does not listen, or its application said no
+  kAddressInUse = 67,    // the local address or port is taken
+  kUnreachable = 68,     // no route to the peer
+  kAborted = 69,         // ended by this side before it was finished
+  kSystem = 70,          // the operating system refused for a reason not listed here
+  kNotConnected = 71,    // there is no connection to act on
 };
 
 // One short English phrase, without a full stop. The view is static and lives forever; a value

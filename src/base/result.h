@@ -1,0 +1,4 @@
+// Error and Result for code below the public API; the definitions are public.
+#pragma once
+
+#include <weft/result.h>
