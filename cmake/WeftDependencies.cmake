@@ -12,7 +12,8 @@ if(NOT WEFT_CORE_ONLY)
   find_package(benchmark QUIET)
 endif()
 
-# ISA-L computes CRC32C at memory speed on x86-64. Elsewhere base falls back to its own code.
+# ISA-L computes CRC32C at memory speed on x86-64. Elsewhere the target is empty, WEFT_HAVE_ISAL is
+# not defined, and base falls back to its own code.
 set(WEFT_HAVE_ISAL OFF)
 if(NOT WEFT_CORE_ONLY AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
   find_path(WEFT_ISAL_INCLUDE_DIR isa-l/crc.h)
@@ -26,6 +27,9 @@ if(NOT WEFT_CORE_ONLY AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$
                  INTERFACE_INCLUDE_DIRECTORIES "${WEFT_ISAL_INCLUDE_DIR}"
                  INTERFACE_COMPILE_DEFINITIONS "WEFT_HAVE_ISAL=1")
   endif()
+endif()
+if(NOT TARGET Weft::isal)
+  add_library(Weft::isal INTERFACE IMPORTED GLOBAL)
 endif()
 
 # Debian packages GoogleTest as binaries for the machine's own architecture and as source. A cross

@@ -21,7 +21,7 @@ test_packages=(
 )
 ci_packages=(
   clang clang-format clang-tidy libclang-rt-14-dev ccache
-  googletest g++-powerpc-linux-gnu g++-aarch64-linux-gnu qemu-user-static
+  shellcheck googletest g++-powerpc-linux-gnu g++-aarch64-linux-gnu qemu-user-static
 )
 
 case "${1:-test}" in
