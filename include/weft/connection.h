@@ -53,6 +53,9 @@ class EventChannel {
   // As CompletionChannel::wait: kTimedOut, kAborted.
   [[nodiscard]] virtual Result<ConnectionEvent> next(
       std::optional<std::chrono::nanoseconds> timeout) = 0;
+  // Appends an event. The engine delivers by this call alone, from any of its threads, so that an
+  // adapter can derive its own channel (rdma_cm does). It must not wait nor call back into the engine.
+  virtual void post(ConnectionEvent event) = 0;
   [[nodiscard]] static Result<std::shared_ptr<EventChannel>> create();
 };
 
@@ -92,7 +95,8 @@ class Connection {
   // At once, with a reset. All work is flushed before it returns.
   virtual void abort() = 0;
 
-  // Events go to `channel` from now on; those not yet taken move along in order.
+  // Events go to `channel` from now on; those not yet taken move along in order (only between channels
+  // made by EventChannel::create()).
   virtual void set_channel(std::shared_ptr<EventChannel> channel) = 0;
 
   [[nodiscard]] virtual SocketAddress local_address() const = 0;

@@ -12,6 +12,7 @@
 #include <weft/queue_pair.h>
 #include <weft/result.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -54,6 +55,9 @@ class Device : public std::enable_shared_from_this<Device> {
   [[nodiscard]] virtual int async_fd() const = 0;
   [[nodiscard]] virtual Result<AsyncEvent> next_async_event(
       std::optional<std::chrono::nanoseconds> timeout) = 0;
+  // For adapters: from now on each event goes to `sink` instead of the queue, those queued first, on
+  // the thread that raises it. The sink must not wait nor call back into the engine. Null: the queue.
+  virtual void set_async_sink(std::function<void(const AsyncEvent&)> sink) = 0;
 
   [[nodiscard]] virtual Counters counters() const = 0;  // all QPs, present and past
 
