@@ -50,21 +50,23 @@ struct OpcodeInfo {
 
 inline constexpr std::uint8_t kNoQueue = 0xff;
 
+// clang-format off
 inline constexpr std::array<OpcodeInfo, kOpcodeCount> kOpcodeTable{{
-    // name                  min max    queue     tagged last   recv   inval  solicited
-    {"Write", 14, 65535, kNoQueue, true, false, false, false, false},
-    {"ReadRequest", 46, 46, 1, false, true, false, false, false},
-    {"ReadResponse", 14, 65535, kNoQueue, true, false, false, false, false},
-    {"Send", 18, 65535, 0, false, false, true, false, false},
-    {"SendInvalidate", 18, 65535, 0, false, false, true, true, false},
-    {"SendSolicited", 18, 65535, 0, false, false, true, false, true},
-    {"SendSolicitedInvalidate", 18, 65535, 0, false, false, true, true, true},
-    {"Terminate", 22, 70, 2, false, true, false, false, false},
-    {"Immediate", 26, 26, 0, false, true, true, false, false},
-    {"ImmediateSolicited", 26, 26, 0, false, true, true, false, true},
-    {"AtomicRequest", 70, 70, 1, false, true, false, false, false},
-    {"AtomicResponse", 30, 30, 3, false, true, false, false, false},
+    // name                     min  max    queue     tagged last   recv   inval  solicited
+    {"Write",                   14,  65535, kNoQueue, true,  false, false, false, false},
+    {"ReadRequest",             46,  46,    1,        false, true,  false, false, false},
+    {"ReadResponse",            14,  65535, kNoQueue, true,  false, false, false, false},
+    {"Send",                    18,  65535, 0,        false, false, true,  false, false},
+    {"SendInvalidate",          18,  65535, 0,        false, false, true,  true,  false},
+    {"SendSolicited",           18,  65535, 0,        false, false, true,  false, true},
+    {"SendSolicitedInvalidate", 18,  65535, 0,        false, false, true,  true,  true},
+    {"Terminate",               22,  70,    2,        false, true,  false, false, false},
+    {"Immediate",               26,  26,    0,        false, true,  true,  false, false},
+    {"ImmediateSolicited",      26,  26,    0,        false, true,  true,  false, true},
+    {"AtomicRequest",           70,  70,    1,        false, true,  false, false, false},
+    {"AtomicResponse",          30,  30,    3,        false, true,  false, false, false},
 }};
+// clang-format on
 
 // REQUIRES: a value of the enumeration, as every decoder here gives.
 [[nodiscard]] constexpr const OpcodeInfo& info(Opcode op) noexcept {
