@@ -1,0 +1,53 @@
+// One transmit batch: FPDUs laid out as a gather list, ready for one system call.
+//
+// Headers, trailers and small payloads are copied into the arena; larger payloads are named where
+// they lie. A stream borrows a batch from its host while it has bytes under way and gives it back
+// when all of them are sent, so idle connections hold none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "proto/slice.h"
+#include "proto/stag_table.h"
+
+namespace weft::proto {
+
+inline constexpr std::size_t kBatchSlices = 1000;         // the kernel takes 1024 per call
+inline constexpr std::size_t kBatchArenaBytes = 96U << 10U;
+inline constexpr std::size_t kBatchBytes = 1U << 20U;     // bytes per batch, about
+inline constexpr std::size_t kBatchSources = 16;          // distinct STags named by one batch
+inline constexpr std::size_t kBatchFpdus = 1200;
+
+struct TxBatch {
+  Slice slices[kBatchSlices];
+  std::size_t slice_count = 0;
+  std::size_t slice_next = 0;  // first not wholly sent
+
+  std::uint8_t arena[kBatchArenaBytes];
+  std::size_t arena_used = 0;
+
+  std::size_t bytes = 0;  // of the whole batch
+  std::size_t sent = 0;
+
+  // Where FPDUs end, in bytes from the start of the batch: the borders at which it may be cut.
+  std::uint32_t fpdu_ends[kBatchFpdus];
+  std::size_t fpdu_count = 0;
+
+  // Memory named by slices, pinned from gather() to the end of the transport's call.
+  Pin pins[kBatchSources];
+  Stag sources[kBatchSources];
+  std::size_t source_count = 0;
+
+  void clear() noexcept {
+    slice_count = slice_next = arena_used = bytes = sent = fpdu_count = 0;
+    unpin();
+    source_count = 0;
+  }
+  void unpin() noexcept {
+    for (std::size_t i = 0; i < source_count; ++i) pins[i].release();
+  }
+};
+
+}  // namespace weft::proto

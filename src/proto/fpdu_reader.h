@@ -1,0 +1,113 @@
+// The receiving half of MPA framing: finds FPDUs in a stream, strips markers, checks CRCs.
+//
+// A pull parser. The owner asks want() where bytes should go, reports filled(), then takes items
+// from next() until it gives kNone. Nothing of an FPDU is shown before its CRC is checked.
+// One thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/seq.h"
+#include "proto/slice.h"
+#include "proto/violation.h"
+#include "wire/fpdu.h"
+
+namespace weft::proto {
+
+// Where an incomplete FPDU waits between reads: the owner's pool.
+class CarryPool {
+ public:
+  virtual ~CarryPool() = default;
+  // `size` bytes, at most kCarryBytesMax; null: no memory.
+  virtual std::uint8_t* acquire_carry(std::size_t size) = 0;
+  virtual void release_carry(std::uint8_t* carry, std::size_t size) = 0;
+};
+
+// Largest FPDU on the wire, with markers.
+inline constexpr std::size_t kCarryBytesMax = 66U << 10U;
+static_assert(kCarryBytesMax >= fpdu_size_marked(0, kMaxUlpduAccepted) + kMarkerSize);
+
+// What a scratch buffer must hold: a carried FPDU and something to read.
+inline constexpr std::size_t kScratchBytesMin = kCarryBytesMax + (4U << 10U);
+
+struct Inbound {
+  enum class Kind : std::uint8_t {
+    kNone,       // read more
+    kUlpdu,      // `bytes` is a whole ULPDU
+    kDirect,     // `bytes` is the first part of a ULPDU of `ulpdu_len` octets, DDP header and more:
+                 // answer with place_directly() or keep()
+    kDirectEnd,  // the ULPDU placed directly is complete
+    kViolation,
+  };
+  Kind kind = Kind::kNone;
+  Violation violation = Violation::kNone;
+  std::uint32_t ulpdu_len = 0;
+  std::span<std::uint8_t> bytes;  // valid until the next call of any member
+};
+
+class FpduReader {
+ public:
+  FpduReader(bool crc, bool markers, bool check_markers, CarryPool& pool);
+  ~FpduReader();
+  FpduReader(const FpduReader&) = delete;
+  FpduReader& operator=(const FpduReader&) = delete;
+
+  // One slice of `scratch` (at least kScratchBytesMin) in which the next bytes belong; what was left
+  // over from before is put in front of it. REQUIRES: direct_remaining() == 0.
+  [[nodiscard]] Slice want(std::span<std::uint8_t> scratch);
+  // While a payload is placed directly: the slot for what follows the payload.
+  [[nodiscard]] Slice want_tail();
+
+  // `n` bytes came, in the order of the slices given. Returns how many of them are payload placed
+  // directly.
+  std::size_t filled(std::size_t n);
+  [[nodiscard]] Inbound next();
+
+  // Answers to kDirect: the owner has placed the payload in `bytes` and takes the rest itself; or
+  // wants the ULPDU whole.
+  void place_directly();
+  void keep();
+
+  // Payload octets of a direct ULPDU still to come.
+  [[nodiscard]] std::size_t direct_remaining() const noexcept { return direct_remaining_; }
+
+  // No partial FPDU is held: the stream stands on an FPDU border.
+  [[nodiscard]] bool at_border() const noexcept;
+
+  // Puts what is left of the last read aside; the scratch is free again. False: no memory.
+  [[nodiscard]] bool park();
+  void drop_all();  // forgets everything held
+
+ private:
+  [[nodiscard]] Inbound parse();
+  [[nodiscard]] Inbound whole(std::uint32_t ulpdu_len, std::size_t raw_size);
+  [[nodiscard]] Violation strip_markers(std::uint8_t* raw, std::uint32_t ulpdu_len);
+
+  // From here on a payload is worth a system call of its own.
+  static constexpr std::uint32_t kDirectMin = 8U << 10U;
+  static constexpr std::size_t kTailBytes = kMaxPad + kCrcSize + 2 + kMaxDdpHeaderSize;
+
+  const bool crc_;
+  const bool markers_;
+  const bool check_markers_;
+  CarryPool& pool_;
+
+  std::uint8_t* cur_ = nullptr;  // unparsed bytes: in the scratch, or in tail_
+  std::uint8_t* end_ = nullptr;
+  std::uint8_t* fill_ = nullptr;  // where filled() bytes begin; null while the tail slot is out
+  StreamOffset offset_ = 0;       // stream offset of cur_
+
+  std::uint8_t* carry_ = nullptr;  // left over from the last read
+  std::size_t carry_size_ = 0;
+
+  std::size_t direct_remaining_ = 0;
+  std::size_t trailer_remaining_ = 0;  // pad and CRC behind a direct payload
+  bool in_direct_ = false;
+  bool keep_ = false;  // the FPDU at cur_ is not to be offered directly
+  std::size_t tail_used_ = 0;
+  std::uint8_t tail_[kTailBytes];
+};
+
+}  // namespace weft::proto

@@ -1,0 +1,59 @@
+// The sending half of MPA framing: lays FPDUs into a batch, with pad, CRC and markers.
+//
+// One thread at a time. The batch is the owner's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/crc32c.h"
+#include "base/seq.h"
+#include "proto/batch.h"
+#include "wire/fpdu.h"
+
+namespace weft::proto {
+
+class FpduWriter {
+ public:
+  FpduWriter(bool crc, bool markers) : crc_on_(crc), markers_(markers) {}
+
+  void attach(TxBatch* batch) noexcept { batch_ = batch; }
+  [[nodiscard]] TxBatch* batch() const noexcept { return batch_; }
+
+  // Whether one more FPDU fits: header, payload and at most `pieces` payload pieces.
+  [[nodiscard]] bool room(std::size_t header_len, std::size_t payload_len,
+                          std::size_t pieces) const noexcept;
+
+  // begin(), payload() any number of times, end(). REQUIRES: room() said yes, and the pieces add up
+  // to `payload_len`. `header` is copied. `stable` pieces stay in place until the batch is sent or
+  // cut; others are copied now.
+  void begin(const std::uint8_t* header, std::size_t header_len, std::size_t payload_len) noexcept;
+  void payload(const std::uint8_t* data, std::size_t size, bool stable) noexcept;
+  void end() noexcept;
+
+  // Stream offset behind the last FPDU built.
+  [[nodiscard]] StreamOffset offset() const noexcept { return offset_; }
+
+  // Takes back what has not begun to be sent: the batch ends with the FPDU of which octets have
+  // gone, and that FPDU no longer names memory outside the batch.
+  void cut() noexcept;
+
+ private:
+  void put(const std::uint8_t* data, std::size_t size) noexcept;          // into the arena
+  void put_marked(const std::uint8_t* data, std::size_t size) noexcept;   // likewise, with markers
+  void put_marker_if_due() noexcept;
+  void extend_arena_slice(std::size_t size) noexcept;
+
+  // Below this a payload piece is copied: cheaper than one more slice.
+  static constexpr std::size_t kCopyBelow = 1024;
+
+  const bool crc_on_;
+  const bool markers_;
+  TxBatch* batch_ = nullptr;
+  StreamOffset offset_ = 0;
+  StreamOffset fpdu_start_ = 0;  // offset of the length field of the open FPDU
+  std::uint32_t ulpdu_len_ = 0;
+  Crc32c crc_;
+};
+
+}  // namespace weft::proto

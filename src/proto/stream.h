@@ -1,0 +1,376 @@
+// One RDMAP stream in full operation: FPDU framing, DDP placement, RDMAP operations.
+//
+// The core decides where every byte goes; a transport only moves bytes. No socket, thread or clock:
+//
+//   receive   want()    -> where the next bytes of the stream belong
+//             arrived() -> that many bytes of it are filled
+//   send      gather()  -> the next bytes to transmit
+//             sent()    -> that many were taken
+//   time      deadline() / expired()
+//
+// Threads: all members are called by one thread at a time (the owner excludes others), except where
+// a comment says otherwise. The stream borrows host, table and send queue for its life.
+#pragma once
+
+#include <weft/config.h>
+#include <weft/limits.h>
+#include <weft/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "base/seq.h"
+#include "base/time.h"
+#include "proto/batch.h"
+#include "proto/counters.h"
+#include "proto/fpdu_reader.h"
+#include "proto/fpdu_writer.h"
+#include "proto/qp_machine.h"
+#include "proto/slice.h"
+#include "proto/stag_table.h"
+#include "proto/violation.h"
+#include "proto/work.h"
+#include "wire/ddp.h"
+#include "wire/rdmap.h"
+#include "wire/terminate.h"
+
+namespace weft::proto {
+
+// What start-up agreed on, plus local policy.
+struct StreamParams {
+  StreamId id;
+  bool initiator = false;
+  bool crc = true;
+  bool tx_markers = false;
+  bool rx_markers = false;
+  bool check_markers = true;   // verify FPDUPTR (a mismatch under a good CRC is 2/0/03)
+  bool hold_completions = false;  // complete Sends and Writes only when acked() has passed them
+  RtrKind rtr = RtrKind::kNone;  // initiator, peer-to-peer: RTR to send first
+  std::optional<Violation> startup_failure;  // initiator: first FPDU is this Terminate (2/0/05-07)
+  std::uint16_t ird = 0;       // requests served at once; at least 1 when a Read RTR may come
+  std::uint16_t ord = 0;       // requests outstanding
+  std::uint32_t max_ulpdu = 1442;  // octets of ULPDU we send at most
+  Duration close_timeout{std::chrono::seconds(5)};
+};
+
+// How the stream ended, for the connection above it.
+enum class StreamEnd : std::uint8_t {
+  kOpen,        // has not ended
+  kOrderly,     // FIN on a message border with nothing outstanding
+  kTerminated,  // by a Terminate, ours or the peer's
+  kLost,        // FIN in the middle of something, reset, time-out
+};
+
+// What the stream needs from its owner. Called only from inside the stream's own members.
+class StreamHost : public CarryPool {
+ public:
+  // Takes the next posted receive into `out`, which has room for limits::kSgesPerRequest SGEs behind
+  // it. False: none is posted.
+  virtual bool take_receive(RecvWqe& out) = 0;
+
+  virtual void send_done(const SendDone& done) = 0;
+  virtual void recv_done(const RecvDone& done) = 0;
+
+  // BindWindow or LocalInvalidate, in its turn in the send queue.
+  virtual WcStatus local_operation(SendWqe& wqe) = 0;
+  // Send with Invalidate, before its receive completes. kNone, kInvalidateProtection or
+  // kInvalidateOperation.
+  virtual Violation remote_invalidate(Stag stag) = 0;
+  // Executes an atomic on 8-aligned memory; returns the old value.
+  virtual std::uint64_t execute_atomic(std::uint8_t* target, const AtomicRequest& request) = 0;
+
+  // Any number may be asked for; null: try again later.
+  virtual TxBatch* acquire_batch() = 0;
+  virtual void release_batch(TxBatch* batch) = 0;
+
+  // An asynchronous event on this QP, and a line for the log.
+  virtual void raise(AsyncEventType event) = 0;
+  virtual void log_violation(Violation violation, TerminateCode code, bool by_peer) = 0;
+  // First FPDU of the peer has been accepted.
+  virtual void first_fpdu() = 0;
+  // Called once, when the stream has left Rts for good; all work has been completed or flushed.
+  virtual void stream_down(StreamEnd how, TerminateCode code, bool by_peer) = 0;
+
+  [[nodiscard]] virtual Instant now() = 0;
+};
+
+inline constexpr std::size_t kRxSlicesMax = limits::kSgesPerRequest + 2;
+
+// Where the next bytes of the stream belong, in order.
+struct RxPlan {
+  Slice slices[kRxSlicesMax];
+  std::size_t count = 0;
+  std::size_t bytes = 0;
+};
+
+class Stream {
+ public:
+  Stream(const StreamParams& params, StreamHost& host, const StagTable& table, SendQueue& sq);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  // --- receive ---
+
+  // Fills `plan`. `scratch` (at least kScratchBytesMin; best 256 KiB) is lent until the matching
+  // arrived() returns, which must follow before any other member is called.
+  void want(RxPlan& plan, std::span<std::uint8_t> scratch);
+  // The first `n` bytes of the plan are filled. n = 0 gives the plan back.
+  void arrived(std::size_t n);
+  // Bytes that the transport already has (behind the start-up frame). Any size.
+  void feed(std::span<const std::uint8_t> bytes);
+  void peer_closed();                    // FIN
+  void transport_lost(bool timed_out);   // reset, error or time-out
+  void memory_fault();                   // the transport met EFAULT in memory we named
+
+  // --- send ---
+
+  // Anything to transmit now? Cheap.
+  [[nodiscard]] bool tx_pending() const noexcept;
+  // The batch under way, built if there is none; null if there is nothing to send (or no batch to be
+  // had). Slices from slice_next on are to be sent, in order.
+  [[nodiscard]] TxBatch* gather();
+  // `n` bytes were taken (0: none now). Completes work requests whose last byte is among them.
+  void sent(std::size_t n);
+  // With hold_completions: the peer's TCP has acknowledged this many octets of the stream.
+  void acked(StreamOffset offset);
+  [[nodiscard]] StreamOffset tx_offset() const noexcept { return tx_sent_offset_; }
+
+  // --- ending ---
+
+  void close();                             // orderly: finish what is begun, flush the rest, FIN
+  void abort();                             // flush everything at once; nothing more is sent
+  void fail(Violation violation);           // a fault on our own side (CQ overflow): Terminate
+  // Work posted after the stream went down: completes it as flushed.
+  void flush_posted();
+  // True once: all that had to be sent is sent, the transport shuts down its sending side now.
+  [[nodiscard]] bool take_fin();
+  // The transport may be closed: everything is over.
+  [[nodiscard]] bool finished() const noexcept;
+  // On finish: whether to close with a reset.
+  [[nodiscard]] bool wants_reset() const noexcept { return wants_reset_; }
+
+  [[nodiscard]] Instant deadline() const noexcept { return deadline_; }
+  void expired(Instant now);
+
+  // --- sight (any thread for counters) ---
+
+  [[nodiscard]] StreamState state() const noexcept { return machine_.state(); }
+  [[nodiscard]] const StreamCounters& counters() const noexcept { return counters_; }
+  [[nodiscard]] std::uint32_t reads_outstanding() const noexcept { return orq_count_; }
+  // All send work is completed or waits for a response only (SQD).
+  [[nodiscard]] bool send_drained() const noexcept;
+
+ private:
+  // A posted receive taken from the host, with its SGEs.
+  struct Receive {
+    RecvWqe wqe;
+    Sge sges[limits::kSgesPerRequest];
+  };
+
+  // Where the next payload octet of a list of SGEs lies.
+  struct Cursor {
+    const Sge* sge = nullptr;
+    std::uint32_t left = 0;    // SGEs from `sge` on
+    std::uint32_t offset = 0;  // in *sge
+  };
+
+  // A Read or Atomic Request of the peer, served in order.
+  struct InboundRequest {
+    ReadRequest read;
+    bool is_atomic = false;
+    std::uint32_t request_id = 0;
+    std::uint32_t sent = 0;         // response octets built so far
+    Msn msn;                        // of the request
+    std::uint64_t original = 0;     // atomic: the old value
+    std::uint64_t end_offset = 0;   // transmit offset behind the response, once built
+  };
+
+  // A Read or atomic of ours that waits for its response.
+  struct Outstanding {
+    std::uint32_t wqe = 0;  // index in the send queue
+    bool is_rtr = false;    // a Read RTR: no WQE
+    bool is_atomic = false;
+    Stag sink_stag;
+    std::uint64_t sink_to = 0;
+    std::uint32_t length = 0;
+    std::uint32_t received = 0;
+    std::uint32_t id = 0;  // atomic: request identifier
+    Msn msn;
+    Cursor cursor;
+  };
+
+  // The message being cut into segments.
+  struct Outbound {
+    enum class From : std::uint8_t { kNobody, kSendQueue, kRequest, kControl };
+    From from = From::kNobody;
+    Opcode op = Opcode::kSend;
+    bool tagged = false;
+    bool is_inline = false;
+    Stag stag;
+    std::uint64_t to = 0;
+    std::uint32_t queue = 0;
+    Msn msn;
+    std::uint32_t mo = 0;
+    std::uint32_t remaining = 0;  // payload octets not yet built
+    std::uint32_t built = 0;
+    Cursor cursor;
+    const std::uint8_t* flat = nullptr;  // payload that is not in SGEs (inline, bodies)
+  };
+
+  // The header of the inbound segment being handled, for checks and for Terminates.
+  struct Segment {
+    std::uint8_t header[kMaxDdpHeaderSize];
+    std::uint32_t header_len = 0;
+    std::uint32_t ulpdu_len = 0;
+    Opcode op = Opcode::kSend;
+    bool last = false;
+    std::uint32_t payload_len = 0;
+    std::uint32_t placed = 0;
+    Stag stag;             // tagged; untagged: to invalidate
+    std::uint64_t to = 0;
+    std::uint32_t queue = 0;
+    Msn msn;
+    std::uint32_t mo = 0;
+  };
+
+  // --- receive: stream_rx.cc ---
+  void drain_reader();
+  [[nodiscard]] bool on_ulpdu(std::span<const std::uint8_t> ulpdu);
+  [[nodiscard]] bool on_direct(std::span<const std::uint8_t> bytes, std::uint32_t ulpdu_len);
+  [[nodiscard]] bool open_segment(std::span<const std::uint8_t> bytes, std::uint32_t ulpdu_len);
+  [[nodiscard]] bool place(std::span<const std::uint8_t> payload);
+  [[nodiscard]] bool close_segment();
+  [[nodiscard]] bool fail_segment(Violation v);
+  void note_first_fpdu();
+  std::size_t target_slices(Slice* out, std::size_t room, std::size_t bytes);
+
+  // --- receive, tagged: stream_rx_tagged.cc ---
+  [[nodiscard]] bool check_write();
+  [[nodiscard]] bool check_read_response();
+  [[nodiscard]] bool place_write(std::span<const std::uint8_t> payload);
+  [[nodiscard]] bool finish_write();
+  [[nodiscard]] bool finish_read_response();
+  void answered(Outstanding& o);
+
+  // --- receive, untagged: stream_rx_untagged.cc ---
+  [[nodiscard]] bool check_untagged();
+  [[nodiscard]] bool check_send();
+  [[nodiscard]] bool finish_send();
+  [[nodiscard]] bool on_body(std::span<const std::uint8_t> body);
+  [[nodiscard]] bool on_immediate(std::span<const std::uint8_t> body);
+  [[nodiscard]] bool on_read_request(std::span<const std::uint8_t> body);
+  [[nodiscard]] bool on_atomic_request(std::span<const std::uint8_t> body);
+  [[nodiscard]] bool on_atomic_response(std::span<const std::uint8_t> body);
+  [[nodiscard]] bool on_terminate(std::span<const std::uint8_t> body);
+  void complete_receive(WcStatus status, std::uint32_t vendor);
+
+  // Copies into (or out of) the memory of an SGE list, checking rights as it goes.
+  [[nodiscard]] MemoryFault scatter(Cursor& cursor, std::span<const std::uint8_t> data);
+  std::size_t cursor_slices(Cursor cursor, Slice* out, std::size_t room, std::size_t bytes);
+  static void advance(Cursor& cursor, std::size_t n);
+
+  // --- send: stream_tx.cc, stream_tx_work.cc ---
+  [[nodiscard]] bool repin(TxBatch& batch);
+  [[nodiscard]] bool next_message();
+  [[nodiscard]] bool start_control();
+  [[nodiscard]] bool start_response();
+  [[nodiscard]] bool start_work();
+  [[nodiscard]] bool work_stalled(const SendWqe& wqe) const;
+  void start_wqe(SendWqe& wqe);
+  void start_read(SendWqe& wqe);
+  void start_atomic(SendWqe& wqe);
+  void start_immediate(const SendWqe& wqe);
+  void run_local(SendWqe& wqe);
+  [[nodiscard]] bool emit_segment();
+  [[nodiscard]] bool emit_payload(std::uint32_t bytes);
+  [[nodiscard]] MemoryFault source(Stag stag, std::uint64_t addr, std::uint32_t size, Access need,
+                                   const std::uint8_t*& at);
+  void message_built();
+  void retire_work();
+  void retire_requests();
+  void release_batch();
+  void source_failed(MemoryFault fault);
+
+  // --- errors and ending: stream_end.cc ---
+  void violate(Violation v, const Terminate* prepared = nullptr);
+  [[nodiscard]] Terminate make_report(Violation v) const;
+  void go_down(StreamEnd how, TerminateCode code, bool by_peer);
+  void stop_sending();
+  void flush_work(WcStatus oldest, std::uint32_t vendor);
+  void complete_send(SendWqe& wqe, WcStatus status, std::uint32_t vendor);
+  [[nodiscard]] SendWqe* named_by(const Terminate& t);
+  void arm_deadline();
+  [[nodiscard]] bool mid_message() const noexcept;
+
+  const StreamParams params_;
+  StreamHost& host_;
+  const StagTable& table_;
+  SendQueue& sq_;
+  StreamCounters counters_;
+  QpMachine machine_;
+
+  // receive
+  FpduReader reader_;
+  bool discarding_ = false;
+  bool first_fpdu_seen_ = false;
+  bool plan_direct_ = false;
+  Segment seg_;
+  bool segment_open_ = false;
+  Pin rx_pin_;                  // kept over one arrived() call
+  std::uint8_t* write_at_ = nullptr;
+  Msn rx_msn_[kQueueCount];
+  bool receive_open_ = false;   // receive_ holds a message being placed
+  std::uint32_t receive_bytes_ = 0;
+  Cursor receive_cursor_;
+  Receive receive_;
+  bool write_open_ = false;
+  Stag write_stag_;
+  std::uint64_t write_next_to_ = 0;
+  std::uint32_t write_bytes_ = 0;
+  std::uint32_t last_write_bytes_ = 0;
+
+  // requests of the peer
+  std::unique_ptr<InboundRequest[]> irq_;
+  std::uint32_t irq_head_ = 0, irq_build_ = 0, irq_tail_ = 0;  // free-running
+
+  // our reads and atomics
+  std::unique_ptr<Outstanding[]> orq_;
+  std::uint32_t orq_head_ = 0, orq_count_ = 0;
+
+  // send
+  FpduWriter writer_;
+  TxBatch* batch_ = nullptr;
+  Outbound out_;
+  std::uint32_t sq_next_ = 0;     // next WQE to start
+  std::uint32_t sq_built_ = 0;    // WQEs before this are wholly built
+  bool second_half_ = false;      // the Immediate of a WriteImm is being built
+  bool response_turn_ = false;    // who goes next when both have work
+  bool rtr_pending_ = false;
+  bool may_send_ = false;
+  bool terminate_pending_ = false;
+  bool terminate_built_ = false;
+  Msn tx_msn_[kQueueCount];
+  StreamOffset tx_sent_offset_ = 0;
+  StreamOffset completable_ = 0;
+  std::uint32_t next_request_id_ = 1;
+  std::uint8_t body_[kMaxTerminateSize];  // of the control or fixed-size message being built
+  Terminate terminate_;
+
+  // ending
+  StreamEnd end_ = StreamEnd::kOpen;
+  bool down_reported_ = false;
+  bool fin_wanted_ = false;
+  bool fin_taken_ = false;
+  bool peer_fin_ = false;
+  bool lost_ = false;
+  bool wants_reset_ = false;
+  Instant deadline_ = Instant::never();
+};
+
+}  // namespace weft::proto
