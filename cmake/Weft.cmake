@@ -7,7 +7,8 @@
 #
 #   weft_add_product(NAME LAYERS t... [PUBLIC_DEPS t...] [DEPS t...] [SOURCES ...])
 #       The libraries that are installed: NAME (shared) and NAME_static, made from the objects of
-#       the layers.
+#       the layers. The shared one exports what the public headers declare. DEPS names all that the
+#       layers need from outside the tree.
 #
 #   weft_add_program(TARGET [NAME weft] SOURCES ... [DEPS ...] [INSTALL])
 #       An executable in bin/, called NAME there.
@@ -103,8 +104,14 @@ endfunction()
 function(weft_add_product name)
   include(GNUInstallDirs)
   _weft_product(${name} SHARED ${ARGN})
-  set_target_properties(${name} PROPERTIES VERSION "${PROJECT_VERSION}"
-                                           SOVERSION "${PROJECT_VERSION_MAJOR}")
+  set(map "${PROJECT_SOURCE_DIR}/cmake/weft.map")
+  set_target_properties(
+    ${name} PROPERTIES VERSION "${PROJECT_VERSION}" SOVERSION "${PROJECT_VERSION_MAJOR}"
+                       LINK_DEPENDS "${map}")
+  target_link_options(${name} PRIVATE "LINKER:--version-script=${map}")
+  if(NOT WEFT_SANITIZE)
+    target_link_options(${name} PRIVATE LINKER:-z,defs)
+  endif()
   _weft_product(${name}_static STATIC ${ARGN})
   set_target_properties(${name}_static PROPERTIES OUTPUT_NAME ${name})
   add_library(Weft::${name} ALIAS ${name})

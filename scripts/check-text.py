@@ -42,6 +42,9 @@ def findings(name, path):
     if path.suffix in CODE:
         if len(lines) - 1 > MAX_LINES:
             yield f"{name}: {len(lines) - 1} lines, the limit is {MAX_LINES}"
+        if name.startswith("include/weft/") and "namespace weft {" in lines:
+            if "#pragma GCC visibility push(default)" not in lines:
+                yield f"{name}: public, but without visibility push(default)"
         if path.suffix in (".h", ".hpp") and "#pragma once" not in lines:
             yield f"{name}: no #pragma once"
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 class SocketAddress {
@@ -37,3 +38,4 @@ class SocketAddress {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 class CompletionQueue;
@@ -69,3 +70,4 @@ struct CqOptions {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 enum class FpduPolicy : std::uint8_t {
@@ -100,3 +101,4 @@ struct ConnectionInfo {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

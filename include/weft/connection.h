@@ -19,6 +19,7 @@
 #include <optional>
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 class Connection;
@@ -121,3 +122,4 @@ class Listener {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

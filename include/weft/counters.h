@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 struct Counters {
@@ -21,3 +22,4 @@ struct Counters {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 struct AsyncEvent {
@@ -68,3 +69,4 @@ class Device : public std::enable_shared_from_this<Device> {
 [[nodiscard]] std::string_view version();  // "0.1.0"
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -10,6 +10,7 @@
 
 #include <memory>
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 class Device;
@@ -75,3 +76,4 @@ class ProtectionDomain {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 class Connection;
@@ -110,3 +111,4 @@ class SharedReceiveQueue {
 };
 
 }  // namespace weft
+#pragma GCC visibility pop

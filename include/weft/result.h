@@ -8,6 +8,7 @@
 #include <string_view>
 #include <tl/expected.hpp>
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // Values are stable: they appear in logs, in counters and in the C ABI. Append, never renumber.
@@ -68,3 +69,4 @@ using Status = Result<void>;
 }
 
 }  // namespace weft
+#pragma GCC visibility pop

@@ -9,6 +9,7 @@
 #include <span>
 #include <string_view>
 
+#pragma GCC visibility push(default)
 namespace weft {
 
 // What a memory region or window may be used for. Local read is always allowed.
@@ -182,3 +183,4 @@ enum class AsyncEventType : std::uint8_t {
 [[nodiscard]] std::string_view describe(AsyncEventType type);
 
 }  // namespace weft
+#pragma GCC visibility pop
