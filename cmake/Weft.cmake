@@ -11,7 +11,8 @@
 #       layers need from outside the tree.
 #
 #   weft_add_program(TARGET [NAME weft] SOURCES ... [DEPS ...] [INSTALL])
-#       An executable in bin/, called NAME there.
+#       An executable in bin/, called NAME there. In tests/: a helper that is built with the tests,
+#       in tests-bin/.
 #
 #   weft_add_test(NAME SOURCES ... [DEPS ...] [LABELS l...] [TIMEOUT s] [ARGS ...] [ENV k=v...]
 #                 [SERIAL] [DISCOVER])
@@ -56,6 +57,19 @@ function(_weft_lacks_layer result)
   set(${result} ${lacks} PARENT_SCOPE)
 endfunction()
 
+# Libraries and programs that only tests use are not part of the default target either.
+function(_weft_only_for_tests target)
+  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/(tests|fuzz|bench)(/|$)")
+    set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL "EXECUTABLE")
+      set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
+                                                 "${WEFT_TEST_OUTPUT_DIRECTORY}")
+      _weft_in_test_targets(${target})
+    endif()
+  endif()
+endfunction()
+
 function(weft_add_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PUBLIC_DEPS;DEPS")
   if(arg_UNPARSED_ARGUMENTS)
@@ -69,6 +83,7 @@ function(weft_add_library name)
   else()
     add_library(${name} STATIC ${arg_SOURCES})
     set(scope PUBLIC)
+    _weft_only_for_tests(${name})
     if(arg_DEPS)
       target_link_libraries(${name} PRIVATE ${arg_DEPS})
     endif()
@@ -129,6 +144,7 @@ endfunction()
 function(weft_add_program target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "INSTALL" "NAME" "SOURCES;DEPS")
   _weft_executable(${target} SOURCES ${arg_SOURCES} DEPS ${arg_DEPS})
+  _weft_only_for_tests(${target})
   if(arg_NAME)
     set_target_properties(${target} PROPERTIES OUTPUT_NAME ${arg_NAME})
   endif()
