@@ -107,7 +107,7 @@ class Startup {
  public:
   // Begins in kSending with the Request.
   //   kInvalidArgument      revision not 1 or 2; peer-to-peer in revision 1 or without an RTR kind;
-  //                         ird or ord above kMaxIrdOrd
+  //                         ird, ord or ird_max above kMaxIrdOrd
   //   kPrivateDataTooLong   the application's data does not fit the frame
   [[nodiscard]] static Result<Startup> initiator(const StartupOffer& offer);
   // Begins in kAwaitingRequest.
@@ -151,7 +151,7 @@ class Startup {
 
   // Both build the Reply; nothing changes on error.
   //   kBadState             not in kRequestReady
-  //   kInvalidArgument      ird or ord above kMaxIrdOrd
+  //   kInvalidArgument      ird, ord or ird_max above kMaxIrdOrd
   //   kPrivateDataTooLong   the application's data does not fit the frame
   [[nodiscard]] Status accept(const StartupOffer& offer);
   [[nodiscard]] Status reject(std::span<const std::uint8_t> private_data);
