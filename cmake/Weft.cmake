@@ -157,7 +157,8 @@ function(weft_add_program target)
 endfunction()
 
 # Properties common to every ctest entry. The sanitizers abort at the first report, so that a
-# report can't hide in the output of a passing test.
+# report can't hide in the output of a passing test. die_after_fork=0: tests fork, and the child starts
+# its own threads.
 function(_weft_test_properties test)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "LABELS;ENV")
   if(NOT arg_TIMEOUT)
@@ -169,7 +170,7 @@ function(_weft_test_properties test)
   set(env ${arg_ENV} "WEFT_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
           "WEFT_LIB_DIR=${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
   if(WEFT_SANITIZE STREQUAL "thread")
-    list(APPEND env "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
+    list(APPEND env "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0")
   elseif(WEFT_SANITIZE)
     list(APPEND env "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
          "UBSAN_OPTIONS=print_stacktrace=1")
