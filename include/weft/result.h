@@ -56,7 +56,9 @@ enum class Error : std::uint16_t {
 
 // One short English phrase, without a full stop. The view is static and lives forever; a value
 // outside the list gives "unknown error".
+#pragma GCC visibility push(default)
 [[nodiscard]] std::string_view describe(Error error) noexcept;
+#pragma GCC visibility pop
 
 template <class T>
 using Result = tl::expected<T, Error>;

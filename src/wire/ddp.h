@@ -52,7 +52,7 @@ struct DdpTagged {
 
   bool last = false;          // L: final segment of its message
   std::uint8_t ulp_ctrl = 0;  // RsvdULP octet: the RDMAP control octet
-  Stag stag;                  // names a buffer at the receiver
+  Stag stag{};                // names a buffer at the receiver
   std::uint64_t to = 0;       // where this payload starts in it, in octets
 
   bool operator==(const DdpTagged&) const = default;
@@ -66,7 +66,7 @@ struct DdpUntagged {
   std::uint8_t ulp_ctrl = 0;   // RsvdULP octet: the RDMAP control octet
   std::uint32_t rsvd_ulp = 0;  // STag to invalidate, else sent as 0 and ignored
   std::uint32_t queue = 0;     // QN, raw
-  Msn msn;                     // message sequence number in that queue
+  Msn msn{};                   // message sequence number in that queue
   std::uint32_t mo = 0;        // octets of the message before this segment
 
   bool operator==(const DdpUntagged&) const = default;

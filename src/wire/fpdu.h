@@ -82,7 +82,7 @@ inline void store_marker(std::uint8_t* p, std::uint32_t fpdu_ptr) noexcept {
 }
 
 // The largest ULPDU to send when one TCP segment carries `emss` octets (MSS less options, RFC 5044
-// section 5.1): such an FPDU fits one segment wherever it starts. Between 128 and 64768; below 128
+// section 4.5): such an FPDU fits one segment wherever it starts. Between 128 and 64768; below 128
 // alignment is given up.
 [[nodiscard]] constexpr std::uint32_t mulpdu(std::uint32_t emss, bool markers) noexcept {
   constexpr auto kInterval = static_cast<std::uint32_t>(kMarkerInterval);

@@ -27,7 +27,7 @@ struct MpaFrame {
   bool reject = false;    // R: meaningful in a Reply only; a Request with it is not refused
   bool enhanced = false;  // S: private data begins with EnhancedWords. Never true below revision 2
   std::uint8_t revision = 2;  // raw: whether it is spoken is for the protocol core to decide
-  std::span<const std::uint8_t> private_data;  // whole, including the enhanced words
+  std::span<const std::uint8_t> private_data{};  // whole, including the enhanced words
 
   [[nodiscard]] std::size_t encoded_size() const noexcept { return kSize + private_data.size(); }
 };

@@ -59,23 +59,18 @@ std::string body_text(const Result<T>& body) {
 // Whatever follows the DDP header: a header of fixed length, or payload.
 std::string describe_body(Opcode op, ByteReader in) {
   switch (op) {
-    case Opcode::kReadRequest:
-      return body_text(decode_read_request(in));
-    case Opcode::kAtomicRequest:
-      return body_text(decode_atomic_request(in));
-    case Opcode::kAtomicResponse:
-      return body_text(decode_atomic_response(in));
+    case Opcode::kReadRequest: return body_text(decode_read_request(in));
+    case Opcode::kAtomicRequest: return body_text(decode_atomic_request(in));
+    case Opcode::kAtomicResponse: return body_text(decode_atomic_response(in));
     case Opcode::kImmediate:
-    case Opcode::kImmediateSolicited:
-      return body_text(decode_immediate_data(in));
+    case Opcode::kImmediateSolicited: return body_text(decode_immediate_data(in));
     case Opcode::kTerminate: {
       const Result<DecodedTerminate> t = decode_terminate(in, false);
       if (!t) return std::string(describe(t.error()));
       const bool siw = t->layout == TerminateLayout::kSiw;
       return to_string(t->terminate) + (siw ? " (siw layout)" : "");
     }
-    default:
-      return Line().text("payload ").dec(in.remaining()).take();
+    default: return Line().text("payload ").dec(in.remaining()).take();
   }
 }
 

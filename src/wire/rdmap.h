@@ -117,10 +117,10 @@ inline constexpr std::uint8_t kRdmapOpcodeMask = 0x0f;
 struct ReadRequest {
   static constexpr std::size_t kSize = kReadRequestSize;
 
-  Stag sink_stag;             // where the requester wants the data: echoed, not interpreted
+  Stag sink_stag{};           // where the requester wants the data: echoed, not interpreted
   std::uint64_t sink_to = 0;  // likewise
   std::uint32_t size = 0;     // octets to read
-  Stag src_stag;              // buffer at the responder
+  Stag src_stag{};            // buffer at the responder
   std::uint64_t src_to = 0;   // offset in it
 
   bool operator==(const ReadRequest&) const = default;
@@ -149,7 +149,7 @@ struct AtomicRequest {
 
   AtomicOp op = AtomicOp::kFetchAdd;
   std::uint32_t request_id = 0;  // chosen by the requester, echoed in the response
-  Stag stag;                     // target; the memory address must be 8-aligned, not TO itself
+  Stag stag{};                   // target; the memory address must be 8-aligned, not TO itself
   std::uint64_t to = 0;
   std::uint64_t add_swap = 0;       // what to add or to store
   std::uint64_t add_swap_mask = 0;  // FetchAdd: top bit of each field; CompareSwap: bits to store

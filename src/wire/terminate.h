@@ -86,7 +86,7 @@ struct Terminate {
   bool has_rdmap = false;            // R: read_request holds the offending Read Request
   std::uint16_t segment_length = 0;  // ULPDU_Length of the offending FPDU; siw: payload only
   std::array<std::uint8_t, kMaxDdpHeaderSize> ddp_header{};  // 14 or 18 octets as received
-  ReadRequest read_request;
+  ReadRequest read_request{};
 
   [[nodiscard]] TerminateCode reason() const noexcept { return {layer, etype, code}; }
 
@@ -116,7 +116,7 @@ void attach_ddp(Terminate& t, std::span<const std::uint8_t> ddp_header, std::uin
 void attach_read_request(Terminate& t, const ReadRequest& request);
 
 struct DecodedTerminate {
-  Terminate terminate;
+  Terminate terminate{};
   TerminateLayout layout = TerminateLayout::kRfc;
 };
 
