@@ -18,5 +18,5 @@ esac
 
 # Corpora and captures are data even where their names look like code.
 git ls-files -z -- '*.h' '*.hpp' '*.c' '*.cc' ':!fuzz/corpus' ':!tests/vectors' |
-  xargs -0 --no-run-if-empty -P 2 -n 16 clang-format --style=file "${mode[@]}"
+  xargs -0 --no-run-if-empty clang-format --style=file "${mode[@]}"
 echo "format: clean"
