@@ -5,6 +5,8 @@
 // when all of them are sent, so idle connections hold none.
 #pragma once
 
+#include <weft/limits.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,11 +16,13 @@
 
 namespace weft::proto {
 
-inline constexpr std::size_t kBatchSlices = 1000;         // the kernel takes 1024 per call
+inline constexpr std::size_t kBatchSlices = 1000;  // the kernel takes 1024 per call
 inline constexpr std::size_t kBatchArenaBytes = 96U << 10U;
-inline constexpr std::size_t kBatchBytes = 1U << 20U;     // bytes per batch, about
-inline constexpr std::size_t kBatchSources = 16;          // distinct STags named by one batch
+inline constexpr std::size_t kBatchBytes = 1U << 20U;  // bytes per batch, about
+// Distinct STags named by one batch: a message may begin while there is room for all of its SGEs.
+inline constexpr std::size_t kBatchSources = 2 * std::size_t{limits::kSgesPerRequest};
 inline constexpr std::size_t kBatchFpdus = 1200;
+inline constexpr std::size_t kBatchSpillBytes = 66U << 10U;
 
 struct TxBatch {
   Slice slices[kBatchSlices];
@@ -27,6 +31,9 @@ struct TxBatch {
 
   std::uint8_t arena[kBatchArenaBytes];
   std::size_t arena_used = 0;
+
+  // The rest of the FPDU in progress when the batch is cut short: at most one FPDU.
+  std::uint8_t spill[kBatchSpillBytes];
 
   std::size_t bytes = 0;  // of the whole batch
   std::size_t sent = 0;

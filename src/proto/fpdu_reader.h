@@ -42,9 +42,9 @@ struct Inbound {
     kViolation,
   };
   Kind kind = Kind::kNone;
-  Violation violation = Violation::kNone;
-  std::uint32_t ulpdu_len = 0;
-  std::span<std::uint8_t> bytes;  // valid until the next call of any member
+  Violation violation{Violation::kNone};
+  std::uint32_t ulpdu_len{0};
+  std::span<std::uint8_t> bytes{};  // valid until the next call of any member
 };
 
 class FpduReader {
@@ -54,11 +54,15 @@ class FpduReader {
   FpduReader(const FpduReader&) = delete;
   FpduReader& operator=(const FpduReader&) = delete;
 
-  // One slice of `scratch` (at least kScratchBytesMin) in which the next bytes belong; what was left
-  // over from before is put in front of it. REQUIRES: direct_remaining() == 0.
+  // One slice of `scratch` (at least kScratchBytesMin) in which the next bytes belong; what was
+  // left over from before is put in front of it. REQUIRES: direct_remaining() == 0.
   [[nodiscard]] Slice want(std::span<std::uint8_t> scratch);
   // While a payload is placed directly: the slot for what follows the payload.
   [[nodiscard]] Slice want_tail();
+
+  // Bytes that came by another way, to be parsed where they lie (and changed there); then park().
+  // REQUIRES: at_border().
+  void feed(std::span<std::uint8_t> bytes);
 
   // `n` bytes came, in the order of the slices given. Returns how many of them are payload placed
   // directly.
@@ -106,7 +110,6 @@ class FpduReader {
   std::size_t trailer_remaining_ = 0;  // pad and CRC behind a direct payload
   bool in_direct_ = false;
   bool keep_ = false;  // the FPDU at cur_ is not to be offered directly
-  std::size_t tail_used_ = 0;
   std::uint8_t tail_[kTailBytes];
 };
 

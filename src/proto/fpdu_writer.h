@@ -39,8 +39,8 @@ class FpduWriter {
   void cut() noexcept;
 
  private:
-  void put(const std::uint8_t* data, std::size_t size) noexcept;          // into the arena
-  void put_marked(const std::uint8_t* data, std::size_t size) noexcept;   // likewise, with markers
+  void put(const std::uint8_t* data, std::size_t size) noexcept;         // into the arena
+  void put_marked(const std::uint8_t* data, std::size_t size) noexcept;  // likewise, with markers
   void put_marker_if_due() noexcept;
   void extend_arena_slice(std::size_t size) noexcept;
 

@@ -48,12 +48,12 @@ struct StreamParams {
   bool crc = true;
   bool tx_markers = false;
   bool rx_markers = false;
-  bool check_markers = true;   // verify FPDUPTR (a mismatch under a good CRC is 2/0/03)
+  bool check_markers = true;      // verify FPDUPTR (a mismatch under a good CRC is 2/0/03)
   bool hold_completions = false;  // complete Sends and Writes only when acked() has passed them
-  RtrKind rtr = RtrKind::kNone;  // initiator, peer-to-peer: RTR to send first
+  RtrKind rtr = RtrKind::kNone;   // initiator, peer-to-peer: RTR to send first
   std::optional<Violation> startup_failure;  // initiator: first FPDU is this Terminate (2/0/05-07)
-  std::uint16_t ird = 0;       // requests served at once; at least 1 when a Read RTR may come
-  std::uint16_t ord = 0;       // requests outstanding
+  std::uint16_t ird = 0;           // requests served at once; at least 1 when a Read RTR may come
+  std::uint16_t ord = 0;           // requests outstanding
   std::uint32_t max_ulpdu = 1442;  // octets of ULPDU we send at most
   Duration close_timeout{std::chrono::seconds(5)};
 };
@@ -69,8 +69,8 @@ enum class StreamEnd : std::uint8_t {
 // What the stream needs from its owner. Called only from inside the stream's own members.
 class StreamHost : public CarryPool {
  public:
-  // Takes the next posted receive into `out`, which has room for limits::kSgesPerRequest SGEs behind
-  // it. False: none is posted.
+  // Takes the next posted receive into `out`, which has room for limits::kSgesPerRequest SGEs
+  // behind it. False: none is posted.
   virtual bool take_receive(RecvWqe& out) = 0;
 
   virtual void send_done(const SendDone& done) = 0;
@@ -124,16 +124,16 @@ class Stream {
   void arrived(std::size_t n);
   // Bytes that the transport already has (behind the start-up frame). Any size.
   void feed(std::span<const std::uint8_t> bytes);
-  void peer_closed();                    // FIN
-  void transport_lost(bool timed_out);   // reset, error or time-out
-  void memory_fault();                   // the transport met EFAULT in memory we named
+  void peer_closed();                   // FIN
+  void transport_lost(bool timed_out);  // reset, error or time-out
+  void memory_fault();                  // the transport met EFAULT in memory we named
 
   // --- send ---
 
   // Anything to transmit now? Cheap.
   [[nodiscard]] bool tx_pending() const noexcept;
-  // The batch under way, built if there is none; null if there is nothing to send (or no batch to be
-  // had). Slices from slice_next on are to be sent, in order.
+  // The batch under way, built if there is none; null if there is nothing to send (or no batch to
+  // be had). Slices from slice_next on are to be sent, in order.
   [[nodiscard]] TxBatch* gather();
   // `n` bytes were taken (0: none now). Completes work requests whose last byte is among them.
   void sent(std::size_t n);
@@ -143,9 +143,9 @@ class Stream {
 
   // --- ending ---
 
-  void close();                             // orderly: finish what is begun, flush the rest, FIN
-  void abort();                             // flush everything at once; nothing more is sent
-  void fail(Violation violation);           // a fault on our own side (CQ overflow): Terminate
+  void close();                    // orderly: finish what is begun, flush the rest, FIN
+  void abort();                    // flush everything at once; nothing more is sent
+  void fail(Violation violation);  // a fault on our own side (CQ overflow): Terminate
   // Work posted after the stream went down: completes it as flushed.
   void flush_posted();
   // True once: all that had to be sent is sent, the transport shuts down its sending side now.
@@ -185,10 +185,10 @@ class Stream {
     ReadRequest read;
     bool is_atomic = false;
     std::uint32_t request_id = 0;
-    std::uint32_t sent = 0;         // response octets built so far
-    Msn msn;                        // of the request
-    std::uint64_t original = 0;     // atomic: the old value
-    std::uint64_t end_offset = 0;   // transmit offset behind the response, once built
+    std::uint32_t sent = 0;        // response octets built so far
+    Msn msn;                       // of the request
+    std::uint64_t original = 0;    // atomic: the old value
+    std::uint64_t end_offset = 0;  // transmit offset behind the response, once built
   };
 
   // A Read or atomic of ours that waits for its response.
@@ -230,81 +230,114 @@ class Stream {
     std::uint32_t ulpdu_len = 0;
     Opcode op = Opcode::kSend;
     bool last = false;
+    bool first = false;  // no FPDU of the peer was accepted before it
     std::uint32_t payload_len = 0;
     std::uint32_t placed = 0;
-    Stag stag;             // tagged; untagged: to invalidate
+    Stag stag;  // tagged; untagged: to invalidate
     std::uint64_t to = 0;
     std::uint32_t queue = 0;
     Msn msn;
     std::uint32_t mo = 0;
   };
 
-  // --- receive: stream_rx.cc ---
+  // The work request that an ending is the fault of, and its status.
+  struct Guilty {
+    const SendWqe* wqe = nullptr;
+    WcStatus status = WcStatus::kFlushed;
+  };
+
+  // --- receive: stream_rx.cc. Each bool: false when the stream has been failed ---
   void drain_reader();
   [[nodiscard]] bool on_ulpdu(std::span<const std::uint8_t> ulpdu);
   [[nodiscard]] bool on_direct(std::span<const std::uint8_t> bytes, std::uint32_t ulpdu_len);
   [[nodiscard]] bool open_segment(std::span<const std::uint8_t> bytes, std::uint32_t ulpdu_len);
+  [[nodiscard]] bool refuse_while_closing();
+  void note_first_fpdu();
   [[nodiscard]] bool place(std::span<const std::uint8_t> payload);
+  [[nodiscard]] std::size_t target_slices(Slice* out, std::size_t room, std::size_t bytes);
+  void note_placed(std::uint32_t bytes);
+  [[nodiscard]] bool target_failed();
   [[nodiscard]] bool close_segment();
   [[nodiscard]] bool fail_segment(Violation v);
-  void note_first_fpdu();
-  std::size_t target_slices(Slice* out, std::size_t room, std::size_t bytes);
+  [[nodiscard]] MemoryFault scatter(Cursor& cursor, std::span<const std::uint8_t> data);
+  [[nodiscard]] std::size_t cursor_slices(Cursor cursor, Slice* out, std::size_t room,
+                                          std::size_t bytes);
+  static void advance(Cursor& cursor, std::size_t n);
 
   // --- receive, tagged: stream_rx_tagged.cc ---
   [[nodiscard]] bool check_write();
-  [[nodiscard]] bool check_read_response();
-  [[nodiscard]] bool place_write(std::span<const std::uint8_t> payload);
   [[nodiscard]] bool finish_write();
+  [[nodiscard]] bool check_read_response();
   [[nodiscard]] bool finish_read_response();
   void answered(Outstanding& o);
+  [[nodiscard]] Outstanding& oldest_read() noexcept { return orq_[orq_head_ & orq_mask_]; }
 
   // --- receive, untagged: stream_rx_untagged.cc ---
   [[nodiscard]] bool check_untagged();
   [[nodiscard]] bool check_send();
   [[nodiscard]] bool finish_send();
+  void complete_receive(WcStatus status, std::uint32_t vendor);
   [[nodiscard]] bool on_body(std::span<const std::uint8_t> body);
   [[nodiscard]] bool on_immediate(std::span<const std::uint8_t> body);
   [[nodiscard]] bool on_read_request(std::span<const std::uint8_t> body);
   [[nodiscard]] bool on_atomic_request(std::span<const std::uint8_t> body);
   [[nodiscard]] bool on_atomic_response(std::span<const std::uint8_t> body);
   [[nodiscard]] bool on_terminate(std::span<const std::uint8_t> body);
-  void complete_receive(WcStatus status, std::uint32_t vendor);
 
-  // Copies into (or out of) the memory of an SGE list, checking rights as it goes.
-  [[nodiscard]] MemoryFault scatter(Cursor& cursor, std::span<const std::uint8_t> data);
-  std::size_t cursor_slices(Cursor cursor, Slice* out, std::size_t room, std::size_t bytes);
-  static void advance(Cursor& cursor, std::size_t n);
-
-  // --- send: stream_tx.cc, stream_tx_work.cc ---
+  // --- send: stream.cc, stream_tx.cc ---
   [[nodiscard]] bool repin(TxBatch& batch);
+  void release_batch();
+  void retire_work();
+  void retire_requests();
+  [[nodiscard]] bool emit_segment();
+  [[nodiscard]] bool pin_sources(std::uint32_t bytes);
+  [[nodiscard]] MemoryFault source(Stag stag, std::uint64_t addr, std::uint32_t size, Access need,
+                                   const std::uint8_t*& at);
+  void emit_payload(std::uint32_t bytes);
+  void message_built();
   [[nodiscard]] bool next_message();
-  [[nodiscard]] bool start_control();
+  void start_terminate();
+  void start_rtr();
+  void start_read_request(const ReadRequest& request);
   [[nodiscard]] bool start_response();
-  [[nodiscard]] bool start_work();
+  Msn take_msn(std::uint32_t queue) noexcept {
+    const Msn msn = tx_msn_[queue];
+    tx_msn_[queue] = msn.next();
+    return msn;
+  }
+
+  // --- send, work requests: stream_tx_work.cc ---
   [[nodiscard]] bool work_stalled(const SendWqe& wqe) const;
-  void start_wqe(SendWqe& wqe);
+  [[nodiscard]] bool start_work();
+  [[nodiscard]] bool run_local(SendWqe& wqe);
+  [[nodiscard]] bool start_wqe(SendWqe& wqe);
+  [[nodiscard]] bool sink_valid(const SendWqe& wqe) const;
+  Outstanding& add_outstanding();
   void start_read(SendWqe& wqe);
   void start_atomic(SendWqe& wqe);
   void start_immediate(const SendWqe& wqe);
-  void run_local(SendWqe& wqe);
-  [[nodiscard]] bool emit_segment();
-  [[nodiscard]] bool emit_payload(std::uint32_t bytes);
-  [[nodiscard]] MemoryFault source(Stag stag, std::uint64_t addr, std::uint32_t size, Access need,
-                                   const std::uint8_t*& at);
-  void message_built();
-  void retire_work();
-  void retire_requests();
-  void release_batch();
-  void source_failed(MemoryFault fault);
 
   // --- errors and ending: stream_end.cc ---
   void violate(Violation v, const Terminate* prepared = nullptr);
+  void fail_work(SendWqe& wqe, WcStatus status, Violation v);
+  void end_with_report(Violation v, const Terminate& report, Guilty guilty);
   [[nodiscard]] Terminate make_report(Violation v) const;
-  void go_down(StreamEnd how, TerminateCode code, bool by_peer);
+  [[nodiscard]] Terminate report_read(Violation v, const InboundRequest& request) const;
+  [[nodiscard]] Guilty guilty_work(Violation v);
+  void source_failed();
+  void batch_failed();
+  void terminated_by_peer(const Terminate& report);
+  [[nodiscard]] Guilty blamed_by(const Terminate& report);
+  [[nodiscard]] SendWqe* blamed_write(const DdpTagged& h);
+  [[nodiscard]] SendWqe* blamed_send(Msn msn);
+  [[nodiscard]] SendWqe* blamed_read(Msn msn);
+  [[nodiscard]] std::uint32_t work_begun_end() const noexcept;
+  void lose(StreamEnd how, WcStatus oldest);
+  void discard();
   void stop_sending();
-  void flush_work(WcStatus oldest, std::uint32_t vendor);
+  void go_down(StreamEnd how, TerminateCode code, bool by_peer, Guilty guilty);
+  void flush_work(Guilty guilty, std::uint32_t vendor);
   void complete_send(SendWqe& wqe, WcStatus status, std::uint32_t vendor);
-  [[nodiscard]] SendWqe* named_by(const Terminate& t);
   void arm_deadline();
   [[nodiscard]] bool mid_message() const noexcept;
 
@@ -322,10 +355,10 @@ class Stream {
   bool plan_direct_ = false;
   Segment seg_;
   bool segment_open_ = false;
-  Pin rx_pin_;                  // kept over one arrived() call
+  Pin rx_pin_;  // kept over one arrived() call
   std::uint8_t* write_at_ = nullptr;
   Msn rx_msn_[kQueueCount];
-  bool receive_open_ = false;   // receive_ holds a message being placed
+  bool receive_open_ = false;  // receive_ holds a message being placed
   std::uint32_t receive_bytes_ = 0;
   Cursor receive_cursor_;
   Receive receive_;
@@ -336,10 +369,12 @@ class Stream {
   std::uint32_t last_write_bytes_ = 0;
 
   // requests of the peer
+  const std::uint32_t irq_mask_;
   std::unique_ptr<InboundRequest[]> irq_;
   std::uint32_t irq_head_ = 0, irq_build_ = 0, irq_tail_ = 0;  // free-running
 
   // our reads and atomics
+  const std::uint32_t orq_mask_;
   std::unique_ptr<Outstanding[]> orq_;
   std::uint32_t orq_head_ = 0, orq_count_ = 0;
 
@@ -347,14 +382,13 @@ class Stream {
   FpduWriter writer_;
   TxBatch* batch_ = nullptr;
   Outbound out_;
-  std::uint32_t sq_next_ = 0;     // next WQE to start
-  std::uint32_t sq_built_ = 0;    // WQEs before this are wholly built
-  bool second_half_ = false;      // the Immediate of a WriteImm is being built
-  bool response_turn_ = false;    // who goes next when both have work
+  Sge response_sge_;            // of the Read Response being built
+  std::uint32_t sq_next_ = 0;   // next WQE to start, or being built; those before it are built
+  bool second_half_ = false;    // the Immediate of a WriteImm is being built
+  bool response_turn_ = false;  // who goes next when both have work
   bool rtr_pending_ = false;
   bool may_send_ = false;
   bool terminate_pending_ = false;
-  bool terminate_built_ = false;
   Msn tx_msn_[kQueueCount];
   StreamOffset tx_sent_offset_ = 0;
   StreamOffset completable_ = 0;
@@ -364,7 +398,6 @@ class Stream {
 
   // ending
   StreamEnd end_ = StreamEnd::kOpen;
-  bool down_reported_ = false;
   bool fin_wanted_ = false;
   bool fin_taken_ = false;
   bool peer_fin_ = false;

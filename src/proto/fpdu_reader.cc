@@ -1,0 +1,186 @@
+#include "proto/fpdu_reader.h"
+
+#include <cassert>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/crc32c.h"
+
+namespace weft::proto {
+
+FpduReader::FpduReader(bool crc, bool markers, bool check_markers, CarryPool& pool)
+    : crc_(crc), markers_(markers), check_markers_(check_markers), pool_(pool) {}
+
+FpduReader::~FpduReader() { drop_all(); }
+
+Slice FpduReader::want(std::span<std::uint8_t> scratch) {
+  assert(direct_remaining_ == 0 && scratch.size() >= kScratchBytesMin);
+  const std::size_t held = carry_size_;
+  if (held != 0) {
+    std::memcpy(scratch.data(), carry_, held);
+    pool_.release_carry(carry_, held);
+    carry_ = nullptr;
+    carry_size_ = 0;
+  }
+  cur_ = scratch.data();
+  end_ = cur_ + held;
+  fill_ = end_;
+  return {end_, scratch.size() - held};
+}
+
+Slice FpduReader::want_tail() {
+  fill_ = nullptr;
+  return {tail_, trailer_remaining_ + 2 + kMaxDdpHeaderSize};
+}
+
+void FpduReader::feed(std::span<std::uint8_t> bytes) {
+  assert(at_border());
+  cur_ = bytes.data();
+  end_ = cur_ + bytes.size();
+}
+
+std::size_t FpduReader::filled(std::size_t n) {
+  if (fill_ != nullptr) {
+    end_ = fill_ + n;
+    fill_ = end_;
+    return 0;
+  }
+  const std::size_t payload = n < direct_remaining_ ? n : direct_remaining_;
+  direct_remaining_ -= payload;
+  offset_ += payload;
+  cur_ = tail_;
+  end_ = tail_ + (n - payload);
+  return payload;
+}
+
+Inbound FpduReader::next() {
+  if (direct_remaining_ != 0) return {};
+  if (in_direct_) {
+    const auto here = static_cast<std::size_t>(end_ - cur_);
+    const std::size_t skip = here < trailer_remaining_ ? here : trailer_remaining_;
+    cur_ += skip;
+    offset_ += skip;
+    trailer_remaining_ -= skip;
+    if (trailer_remaining_ != 0) return {};
+    in_direct_ = false;
+    return {.kind = Inbound::Kind::kDirectEnd};
+  }
+  return parse();
+}
+
+Inbound FpduReader::parse() {
+  const auto here = static_cast<std::size_t>(end_ - cur_);
+  const std::size_t lead = markers_ && offset_ % kMarkerInterval == 0 ? kMarkerSize : 0;
+  if (here < lead + kFpduLengthSize) return {};
+  const std::uint32_t ulpdu_len = load_ulpdu_length(cur_ + lead);
+  const std::size_t raw = markers_ ? fpdu_size_marked(offset_, ulpdu_len) : fpdu_size(ulpdu_len);
+  // A marker due between pad and CRC belongs to this FPDU and is counted; one due behind the CRC is
+  // not.
+  if (here >= raw) return whole(ulpdu_len, raw);
+  const bool direct_possible = !crc_ && !markers_ && !keep_ && ulpdu_len >= kDirectMin &&
+                               here >= kFpduLengthSize + kMaxDdpHeaderSize;
+  if (!direct_possible) return {};
+  const std::size_t part = here - kFpduLengthSize;
+  return {.kind = Inbound::Kind::kDirect,
+          .ulpdu_len = ulpdu_len,
+          .bytes = {cur_ + kFpduLengthSize, part < ulpdu_len ? part : ulpdu_len}};
+}
+
+void FpduReader::place_directly() {
+  const std::uint32_t ulpdu_len = load_ulpdu_length(cur_);
+  auto here = static_cast<std::size_t>(end_ - cur_) - kFpduLengthSize;
+  if (here > ulpdu_len) here = ulpdu_len;
+  in_direct_ = true;
+  direct_remaining_ = ulpdu_len - here;
+  trailer_remaining_ = fpdu_pad(ulpdu_len) + kCrcSize;
+  cur_ += kFpduLengthSize + here;
+  offset_ += kFpduLengthSize + here;
+}
+
+void FpduReader::keep() { keep_ = true; }
+
+Inbound FpduReader::whole(std::uint32_t ulpdu_len, std::size_t raw_size) {
+  std::uint8_t* raw = cur_;
+  const StreamOffset at = offset_;
+  cur_ += raw_size;
+  offset_ += raw_size;
+  keep_ = false;
+  if (crc_) {
+    const std::size_t covered = raw_size - kCrcSize;
+    if (crc32c({raw, covered}) != load_crc(raw + covered)) {
+      return {.kind = Inbound::Kind::kViolation, .violation = Violation::kCrc};
+    }
+  }
+  std::uint8_t* length_field = raw;
+  if (markers_) {
+    if (at % kMarkerInterval == 0) length_field += kMarkerSize;
+    if (const Violation v = strip_markers(raw, ulpdu_len); v != Violation::kNone) {
+      return {.kind = Inbound::Kind::kViolation, .violation = v};
+    }
+  }
+  return {.kind = Inbound::Kind::kUlpdu,
+          .ulpdu_len = ulpdu_len,
+          .bytes = {length_field + kFpduLengthSize, ulpdu_len}};
+}
+
+// Moves the pieces between markers together, behind the length field. `raw` lies before offset_.
+Violation FpduReader::strip_markers(std::uint8_t* raw, std::uint32_t ulpdu_len) {
+  const std::uint32_t covered = fpdu_covered(ulpdu_len);
+  const auto raw_size = static_cast<std::size_t>(cur_ - raw);
+  StreamOffset at = offset_ - raw_size;
+  std::uint8_t* from = raw;
+  std::uint8_t* to = raw;
+  StreamOffset start = at;
+  std::uint32_t moved = 0;
+  // The marker before the CRC field, if any, is looked at too: hence <=.
+  while (moved <= covered) {
+    if (at % kMarkerInterval == 0) {
+      if (from + kMarkerSize + kCrcSize > cur_) break;
+      const bool leading = moved == 0;
+      const std::uint64_t expected = leading ? 0 : at - start;
+      if (check_markers_ && load_marker(from) != expected) return Violation::kMarker;
+      from += kMarkerSize;
+      at += kMarkerSize;
+      if (leading) {
+        start = at;
+        to = from;
+      }
+    }
+    if (moved == covered) break;
+    const std::uint32_t gap = until_marker(at);
+    const std::uint32_t left = covered - moved;
+    const std::uint32_t piece = gap < left ? gap : left;
+    if (to != from) std::memmove(to, from, piece);
+    from += piece;
+    to += piece;
+    at += piece;
+    moved += piece;
+  }
+  return Violation::kNone;
+}
+
+bool FpduReader::at_border() const noexcept {
+  return !in_direct_ && direct_remaining_ == 0 && carry_size_ == 0 && cur_ == end_;
+}
+
+bool FpduReader::park() {
+  const auto left = static_cast<std::size_t>(end_ - cur_);
+  if (left == 0 || direct_remaining_ != 0) return true;
+  carry_ = pool_.acquire_carry(left);
+  if (carry_ == nullptr) return false;
+  std::memcpy(carry_, cur_, left);
+  carry_size_ = left;
+  cur_ = end_ = nullptr;
+  return true;
+}
+
+void FpduReader::drop_all() {
+  if (carry_ != nullptr) pool_.release_carry(carry_, carry_size_);
+  carry_ = nullptr;
+  carry_size_ = 0;
+  cur_ = end_ = nullptr;
+  direct_remaining_ = trailer_remaining_ = 0;
+  in_direct_ = keep_ = false;
+}
+
+}  // namespace weft::proto

@@ -1,0 +1,154 @@
+#include "proto/fpdu_writer.h"
+
+#include <cassert>
+#include <cstring>
+
+#include "base/bytes.h"
+
+namespace weft::proto {
+
+namespace {
+
+// Worst case of markers in an FPDU of `bytes` octets.
+constexpr std::size_t marker_room(std::size_t bytes) {
+  return (bytes / (kMarkerInterval - kMarkerSize) + 2) * kMarkerSize;
+}
+
+}  // namespace
+
+bool FpduWriter::room(std::size_t header_len, std::size_t payload_len,
+                      std::size_t pieces) const noexcept {
+  const TxBatch& b = *batch_;
+  const std::size_t frame = kFpduLengthSize + header_len + kMaxPad + kCrcSize;
+  if (b.fpdu_count == kBatchFpdus || b.slice_count + 2 * pieces + 2 > kBatchSlices) return false;
+  if (b.bytes >= kBatchBytes) return false;
+  std::size_t arena = frame;
+  if (markers_) {
+    arena += payload_len + marker_room(frame + payload_len);
+  } else {
+    // Pieces below kCopyBelow are copied, however the payload falls into pieces.
+    const std::size_t copied = pieces * kCopyBelow;
+    arena += payload_len < copied ? payload_len : copied;
+  }
+  return b.arena_used + arena <= kBatchArenaBytes;
+}
+
+void FpduWriter::extend_arena_slice(std::size_t size) noexcept {
+  TxBatch& b = *batch_;
+  std::uint8_t* at = b.arena + b.arena_used;
+  if (b.slice_count != 0) {
+    Slice& last = b.slices[b.slice_count - 1];
+    if (last.data + last.size == at) {
+      last.size += size;
+      b.arena_used += size;
+      b.bytes += size;
+      return;
+    }
+  }
+  b.slices[b.slice_count++] = {at, size};
+  b.arena_used += size;
+  b.bytes += size;
+}
+
+void FpduWriter::put(const std::uint8_t* data, std::size_t size) noexcept {
+  std::memcpy(batch_->arena + batch_->arena_used, data, size);
+  extend_arena_slice(size);
+  offset_ += size;
+}
+
+void FpduWriter::put_marker_if_due() noexcept {
+  if (offset_ % kMarkerInterval != 0) return;
+  std::uint8_t marker[kMarkerSize];
+  store_marker(marker, static_cast<std::uint32_t>(offset_ - fpdu_start_));
+  if (crc_on_) crc_.update(marker, sizeof marker);
+  put(marker, sizeof marker);
+}
+
+void FpduWriter::put_marked(const std::uint8_t* data, std::size_t size) noexcept {
+  while (size != 0) {
+    put_marker_if_due();
+    const std::size_t gap = until_marker(offset_);
+    const std::size_t piece = gap < size ? gap : size;
+    if (crc_on_) crc_.update(data, piece);
+    put(data, piece);
+    data += piece;
+    size -= piece;
+  }
+}
+
+void FpduWriter::begin(const std::uint8_t* header, std::size_t header_len,
+                       std::size_t payload_len) noexcept {
+  ulpdu_len_ = static_cast<std::uint32_t>(header_len + payload_len);
+  std::uint8_t head[kFpduLengthSize + 64];
+  assert(header_len <= 64);
+  store_ulpdu_length(head, static_cast<std::uint16_t>(ulpdu_len_));
+  std::memcpy(head + kFpduLengthSize, header, header_len);
+  crc_.reset();
+  if (!markers_) {
+    fpdu_start_ = offset_;
+    if (crc_on_) crc_.update(head, kFpduLengthSize + header_len);
+    put(head, kFpduLengthSize + header_len);
+    return;
+  }
+  // A marker due here lies before the length field and points nowhere (FPDUPTR 0).
+  fpdu_start_ = offset_;
+  put_marker_if_due();
+  fpdu_start_ = offset_;
+  put_marked(head, kFpduLengthSize + header_len);
+}
+
+void FpduWriter::payload(const std::uint8_t* data, std::size_t size, bool stable) noexcept {
+  if (size == 0) return;
+  if (markers_) return put_marked(data, size);
+  if (crc_on_) crc_.update(data, size);
+  if (!stable || size < kCopyBelow) return put(data, size);
+  TxBatch& b = *batch_;
+  // The transport only reads; a gather list has no const form.
+  b.slices[b.slice_count++] = {const_cast<std::uint8_t*>(data), size};
+  b.bytes += size;
+  offset_ += size;
+}
+
+void FpduWriter::end() noexcept {
+  std::uint8_t trailer[kMaxPad + kCrcSize] = {};
+  const std::uint32_t pad = fpdu_pad(ulpdu_len_);
+  if (markers_) {
+    put_marked(trailer, pad);
+    put_marker_if_due();
+  } else if (crc_on_) {
+    crc_.update(trailer, pad);
+  }
+  std::uint8_t* crc_field = markers_ ? trailer : trailer + pad;
+  store_crc(crc_field, crc_on_ ? crc_.value() : 0);
+  put(trailer, markers_ ? kCrcSize : pad + kCrcSize);
+  batch_->fpdu_ends[batch_->fpdu_count++] = static_cast<std::uint32_t>(batch_->bytes);
+}
+
+void FpduWriter::cut() noexcept {
+  TxBatch& b = *batch_;
+  std::size_t keep = 0;
+  std::size_t fpdus = 0;
+  if (b.sent != 0) {
+    while (fpdus < b.fpdu_count && keep < b.sent) keep = b.fpdu_ends[fpdus++];
+  }
+  // What remains of the FPDU in progress is copied to where the application cannot change it. A
+  // second cut finds it there already, hence memmove.
+  const std::size_t left = keep - b.sent;
+  std::uint8_t* const copy = b.spill;
+  std::size_t copied = 0;
+  for (std::size_t i = b.slice_next; i < b.slice_count && copied < left; ++i) {
+    const std::size_t take = b.slices[i].size < left - copied ? b.slices[i].size : left - copied;
+    std::memmove(copy + copied, b.slices[i].data, take);
+    copied += take;
+  }
+  offset_ -= b.bytes - keep;
+  b.bytes = keep;
+  b.fpdu_count = fpdus;
+  b.slice_count = b.slice_next = 0;
+  if (copied != 0) b.slices[b.slice_count++] = {copy, copied};
+  b.arena_used = 0;
+  b.unpin();
+  b.source_count = 0;
+}
+
+}  // namespace weft::proto

@@ -1,0 +1,197 @@
+#include "proto/stream.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+
+namespace weft::proto {
+
+Stream::Stream(const StreamParams& params, StreamHost& host, const StagTable& table, SendQueue& sq)
+    : params_(params),
+      host_(host),
+      table_(table),
+      sq_(sq),
+      reader_(params.crc, params.rx_markers, params.check_markers, host),
+      irq_mask_(std::bit_ceil(std::max<std::uint32_t>(params.ird, 1)) - 1),
+      irq_(std::make_unique<InboundRequest[]>(irq_mask_ + 1)),
+      orq_mask_(std::bit_ceil(std::max<std::uint32_t>(params.ord, 1)) - 1),
+      orq_(std::make_unique<Outstanding[]>(orq_mask_ + 1)),
+      writer_(params.crc, params.tx_markers),
+      sq_next_(sq.head()),
+      rtr_pending_(params.initiator && params.rtr != RtrKind::kNone),
+      may_send_(params.initiator) {
+  (void)machine_.on(StreamEvent::kEstablished);
+  if (params.startup_failure) violate(*params.startup_failure);
+}
+
+Stream::~Stream() {
+  release_batch();
+  rx_pin_.release();
+}
+
+// --- receive: where bytes go ---
+
+void Stream::want(RxPlan& plan, std::span<std::uint8_t> scratch) {
+  plan.count = 0;
+  plan.bytes = 0;
+  plan_direct_ = false;
+  if (discarding_) {
+    plan.slices[plan.count++] = {scratch.data(), scratch.size()};
+  } else if (reader_.direct_remaining() != 0) {
+    // Rights are looked at again: they may have been revoked since the last read.
+    plan.count = target_slices(plan.slices, kRxSlicesMax - 1, reader_.direct_remaining());
+    if (plan.count == 0) return want(plan, scratch);  // revoked: now discarding
+    plan_direct_ = true;
+    std::size_t planned = 0;
+    for (std::size_t i = 0; i < plan.count; ++i) planned += plan.slices[i].size;
+    if (planned == reader_.direct_remaining()) plan.slices[plan.count++] = reader_.want_tail();
+  } else {
+    plan.slices[plan.count++] = reader_.want(scratch);
+  }
+  for (std::size_t i = 0; i < plan.count; ++i) plan.bytes += plan.slices[i].size;
+}
+
+void Stream::arrived(std::size_t n) {
+  counters_.rx_bytes.add(n);
+  if (discarding_) return;
+  const std::size_t direct = reader_.filled(n);
+  if (plan_direct_) {
+    seg_.placed += static_cast<std::uint32_t>(direct);
+    note_placed(static_cast<std::uint32_t>(direct));
+  }
+  drain_reader();
+}
+
+void Stream::feed(std::span<const std::uint8_t> bytes) {
+  if (bytes.empty() || discarding_) return;
+  counters_.rx_bytes.add(bytes.size());
+  std::vector<std::uint8_t> copy(bytes.begin(), bytes.end());
+  reader_.feed(copy);
+  drain_reader();
+}
+
+void Stream::drain_reader() {
+  while (!discarding_) {
+    const Inbound in = reader_.next();
+    bool alive = true;
+    switch (in.kind) {
+      case Inbound::Kind::kNone:
+        rx_pin_.release();
+        if (!reader_.park()) fail(Violation::kLocalFault);
+        return;
+      case Inbound::Kind::kUlpdu: alive = on_ulpdu(in.bytes); break;
+      case Inbound::Kind::kDirect: alive = on_direct(in.bytes, in.ulpdu_len); break;
+      case Inbound::Kind::kDirectEnd: alive = close_segment(); break;
+      case Inbound::Kind::kViolation:
+        if (in.violation == Violation::kCrc) counters_.crc_errors.add(1);
+        violate(in.violation);
+        alive = false;
+        break;
+    }
+    if (!alive) break;
+  }
+  rx_pin_.release();
+  reader_.drop_all();
+}
+
+// --- send: what goes out ---
+
+bool Stream::tx_pending() const noexcept {
+  if (batch_ != nullptr) return true;
+  if (terminate_pending_) return true;
+  if (machine_.state() != StreamState::kRts || !may_send_) return false;
+  if (rtr_pending_ || out_.from != Outbound::From::kNobody || irq_build_ != irq_tail_) return true;
+  if (sq_next_ == sq_.tail()) return false;
+  return !work_stalled(sq_.at(sq_next_));
+}
+
+TxBatch* Stream::gather() {
+  if (batch_ != nullptr) {
+    if (!repin(*batch_)) {
+      batch_failed();
+    } else if (!terminate_pending_) {
+      return batch_;
+    }
+  }
+  if (!tx_pending()) return nullptr;
+  if (batch_ == nullptr) {
+    batch_ = host_.acquire_batch();
+    if (batch_ == nullptr) return nullptr;
+    writer_.attach(batch_);
+  }
+  while (out_.from != Outbound::From::kNobody || next_message()) {
+    if (!emit_segment()) break;
+  }
+  retire_work();  // local operations at the front need no transmission
+  if (batch_ != nullptr && batch_->bytes == batch_->sent) release_batch();
+  if (batch_ == nullptr && terminate_pending_) return gather();  // building failed: say so
+  return batch_;
+}
+
+// A batch that waited gets its memory checked again: a region may have been deregistered meanwhile.
+bool Stream::repin(TxBatch& batch) {
+  for (std::size_t i = 0; i < batch.source_count; ++i) {
+    if (batch.pins[i].holds(batch.sources[i])) continue;
+    MemoryEntry* entry = table_.find(batch.sources[i]);
+    if (entry == nullptr || !batch.pins[i].acquire(*entry, batch.sources[i])) {
+      batch.unpin();
+      return false;
+    }
+  }
+  return true;
+}
+
+void Stream::sent(std::size_t n) {
+  if (batch_ == nullptr) return;
+  TxBatch& b = *batch_;
+  b.unpin();
+  if (n == 0) return;
+  counters_.tx_bytes.add(n);
+  tx_sent_offset_ += n;
+  b.sent += n;
+  if (b.sent == b.bytes) {
+    release_batch();
+  } else {
+    while (n >= b.slices[b.slice_next].size) n -= b.slices[b.slice_next++].size;
+    b.slices[b.slice_next].data += n;
+    b.slices[b.slice_next].size -= n;
+  }
+  if (!params_.hold_completions) completable_ = tx_sent_offset_;
+  retire_requests();
+  retire_work();
+}
+
+void Stream::acked(StreamOffset offset) {
+  if (!params_.hold_completions || offset <= completable_) return;
+  completable_ = offset < tx_sent_offset_ ? offset : tx_sent_offset_;
+  retire_work();
+}
+
+void Stream::release_batch() {
+  if (batch_ == nullptr) return;
+  batch_->clear();
+  host_.release_batch(batch_);
+  batch_ = nullptr;
+  writer_.attach(nullptr);
+}
+
+void Stream::retire_work() {
+  while (sq_.head() != sq_next_) {
+    SendWqe& wqe = sq_.at(sq_.head());
+    if (wqe.end_offset > completable_) return;
+    if (wqe.awaits_response() && !wqe.answered) return;
+    complete_send(wqe, WcStatus::kSuccess, 0);
+  }
+}
+
+void Stream::retire_requests() {
+  while (irq_head_ != irq_build_ && irq_[irq_head_ & irq_mask_].end_offset <= tx_sent_offset_) {
+    ++irq_head_;
+  }
+}
+
+bool Stream::send_drained() const noexcept {
+  return batch_ == nullptr && out_.from == Outbound::From::kNobody && sq_next_ == sq_.tail();
+}
+
+}  // namespace weft::proto

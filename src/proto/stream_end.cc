@@ -1,0 +1,316 @@
+// How a stream ends: violations, Terminates, closing, loss, and the flush of all work.
+#include <cassert>
+#include <cstring>
+
+#include "proto/stream.h"
+
+namespace weft::proto {
+
+// --- the one way down after a broken rule ---
+
+void Stream::violate(Violation v, const Terminate* prepared) {
+  const Terminate report = prepared != nullptr ? *prepared : make_report(v);
+  end_with_report(v, report, guilty_work(v));
+}
+
+// A send-side request that cannot be carried out.
+void Stream::fail_work(SendWqe& wqe, WcStatus status, Violation v) {
+  end_with_report(v, make_terminate(info(v).code), {&wqe, status});
+}
+
+void Stream::end_with_report(Violation v, const Terminate& report, Guilty guilty) {
+  if (!machine_.on(StreamEvent::kViolation)) return;
+  terminate_ = report;
+  terminate_pending_ = true;
+  host_.log_violation(v, report.reason(), false);
+  stop_sending();
+  arm_deadline();
+  host_.raise(info(v).event);
+  go_down(StreamEnd::kTerminated, report.reason(), false, guilty);
+}
+
+Terminate Stream::make_report(Violation v) const {
+  Terminate t = make_terminate(info(v).code);
+  if (info(v).attach != Attach::kNothing && seg_.header_len != 0) {
+    attach_ddp(t, {seg_.header, seg_.header_len}, static_cast<std::uint16_t>(seg_.ulpdu_len));
+  }
+  return t;
+}
+
+// The report about a Read Request: what of it is still to do, under the header it came with.
+Terminate Stream::report_read(Violation v, const InboundRequest& request) const {
+  Terminate t = make_terminate(info(v).code);
+  std::uint8_t header[DdpUntagged::kSize];
+  store_ddp(
+      DdpUntagged{true, rdmap_control(Opcode::kReadRequest), 0, kQueueReadRequest, request.msn, 0},
+      header);
+  attach_ddp(t, header, DdpUntagged::kSize + ReadRequest::kSize);
+  ReadRequest rest = request.read;
+  rest.sink_to += request.sent;
+  rest.src_to += request.sent;
+  rest.size -= request.sent;
+  attach_read_request(t, rest);
+  return t;
+}
+
+// The work request of ours that a violation found here is the fault of.
+Stream::Guilty Stream::guilty_work(Violation v) {
+  if (orq_count_ == 0 || oldest_read().is_rtr) return {};
+  SendWqe* const read = &sq_.at(oldest_read().wqe);
+  switch (v) {
+    case Violation::kReadResponseStag:
+    case Violation::kReadResponseTo: return {read, WcStatus::kBadResponse};
+    case Violation::kReadResponseLength: return {read, WcStatus::kLocalLength};
+    case Violation::kReadSinkGone: return {read, WcStatus::kLocalProtection};
+    default: return {};
+  }
+}
+
+// Memory that a message under construction, or a waiting batch, names is gone.
+void Stream::source_failed() {
+  switch (out_.from) {
+    case Outbound::From::kSendQueue:
+      fail_work(sq_.at(sq_next_), WcStatus::kLocalProtection, Violation::kSendProtection);
+      return;
+    case Outbound::From::kRequest: {
+      InboundRequest& request = irq_[irq_build_ & irq_mask_];
+      request.sent = out_.built;
+      const Terminate report = report_read(Violation::kReadStag, request);
+      violate(Violation::kReadStag, &report);
+      return;
+    }
+    default: violate(Violation::kLocalFault);
+  }
+}
+
+// A batch that waited names memory that is gone. An FPDU of which a part is out cannot be finished,
+// so no Terminate can follow it: the connection is reset.
+void Stream::batch_failed() {
+  TxBatch& b = *batch_;
+  bool at_border = b.sent == 0;
+  for (std::size_t i = 0; i < b.fpdu_count && !at_border; ++i) at_border = b.fpdu_ends[i] == b.sent;
+  if (!at_border) {
+    memory_fault();
+    return;
+  }
+  b.bytes = b.sent;
+  release_batch();
+  violate(Violation::kLocalFault);
+}
+
+void Stream::memory_fault() {
+  host_.log_violation(Violation::kLocalFault, info(Violation::kLocalFault).code, false);
+  if (!machine_.on(StreamEvent::kLost)) return;
+  wants_reset_ = true;
+  host_.raise(AsyncEventType::kQpFatal);
+  lose(StreamEnd::kLost, WcStatus::kLocalProtection);
+}
+
+void Stream::fail(Violation violation) { violate(violation); }
+
+// --- the peer's Terminate ---
+
+void Stream::terminated_by_peer(const Terminate& report) {
+  if (!machine_.on(StreamEvent::kTerminateReceived)) return;
+  const TerminateCode code = report.reason();
+  host_.log_violation(Violation::kNone, code, true);
+  const Guilty guilty = blamed_by(report);
+  stop_sending();
+  arm_deadline();
+  if (guilty.wqe == nullptr) {
+    // No request can carry the news any more (those blamed have completed): an event does.
+    const bool access = guilty.status == WcStatus::kRemoteAccess;
+    host_.raise(access ? AsyncEventType::kQpAccessError : AsyncEventType::kQpFatal);
+  }
+  go_down(StreamEnd::kTerminated, code, true, guilty);
+}
+
+// Which unfinished request the peer's report is about, and with which status it ends.
+Stream::Guilty Stream::blamed_by(const Terminate& report) {
+  std::uint32_t queue = kQueueCount;
+  Guilty guilty;
+  if (!report.has_ddp) {
+    if (sq_.head() != sq_.tail()) guilty.wqe = &sq_.at(sq_.head());
+  } else if (peek_tagged(report.ddp_header[0])) {
+    guilty.wqe = blamed_write(load_ddp_tagged(report.ddp_header.data()));
+  } else {
+    const DdpUntagged h = load_ddp_untagged(report.ddp_header.data());
+    queue = h.queue;
+    if (queue == kQueueSend) guilty.wqe = blamed_send(h.msn);
+    if (queue == kQueueReadRequest) guilty.wqe = blamed_read(h.msn);
+  }
+  guilty.status = status_of_terminate(report.reason(), queue);
+  return guilty;
+}
+
+SendWqe* Stream::blamed_write(const DdpTagged& h) {
+  if ((h.ulp_ctrl & kRdmapOpcodeMask) != static_cast<std::uint8_t>(Opcode::kWrite)) return nullptr;
+  for (std::uint32_t i = sq_.head(); i != work_begun_end(); ++i) {
+    SendWqe& wqe = sq_.at(i);
+    const bool write = wqe.op == SendOp::kWrite || wqe.op == SendOp::kWriteImm;
+    if (write && wqe.remote_stag == h.stag && h.to - wqe.remote_to <= wqe.length) return &wqe;
+  }
+  return nullptr;
+}
+
+SendWqe* Stream::blamed_send(Msn msn) {
+  Msn next = tx_msn_[kQueueSend];
+  for (std::uint32_t i = work_begun_end(); i != sq_.head();) {
+    SendWqe& wqe = sq_.at(--i);
+    const bool takes_msn = wqe.op == SendOp::kSend || wqe.op == SendOp::kSendInvalidate ||
+                           wqe.op == SendOp::kImmediate || wqe.op == SendOp::kWriteImm;
+    // A Write with immediate that has not come to its second half has taken none yet.
+    if (!takes_msn || (i == sq_next_ && wqe.op == SendOp::kWriteImm && !second_half_)) continue;
+    next = Msn{next.value - 1};
+    if (next == msn) return &wqe;
+  }
+  return nullptr;
+}
+
+// Linux siw puts the size where the MSN belongs: an unknown MSN means the oldest.
+SendWqe* Stream::blamed_read(Msn msn) {
+  SendWqe* oldest = nullptr;
+  for (std::uint32_t i = 0; i < orq_count_; ++i) {
+    const Outstanding& o = orq_[(orq_head_ + i) & orq_mask_];
+    if (o.is_rtr) continue;
+    if (o.msn == msn) return &sq_.at(o.wqe);
+    if (oldest == nullptr) oldest = &sq_.at(o.wqe);
+  }
+  return oldest;
+}
+
+std::uint32_t Stream::work_begun_end() const noexcept {
+  return sq_next_ + (out_.from == Outbound::From::kSendQueue ? 1 : 0);
+}
+
+// --- closing and loss ---
+
+void Stream::close() {
+  if (!machine_.on(StreamEvent::kLocalClose)) return;
+  stop_sending();
+  arm_deadline();
+  go_down(StreamEnd::kOrderly, {}, false, {});
+}
+
+void Stream::peer_closed() {
+  if (peer_fin_) return;
+  peer_fin_ = true;
+  if (machine_.state() != StreamState::kRts) {
+    (void)machine_.on(StreamEvent::kPeerClosed);
+    return;
+  }
+  const bool clean =
+      reader_.at_border() && !mid_message() && orq_count_ == 0 && irq_head_ == irq_tail_;
+  if (clean) {
+    (void)machine_.on(StreamEvent::kPeerClosed);
+    stop_sending();
+    arm_deadline();
+    go_down(StreamEnd::kOrderly, {}, true, {});
+    return;
+  }
+  (void)machine_.on(StreamEvent::kPeerClosedEarly);
+  lose(StreamEnd::kLost, WcStatus::kFlushed);
+}
+
+void Stream::transport_lost(bool timed_out) {
+  if (lost_) return;
+  (void)machine_.on(StreamEvent::kLost);
+  lose(StreamEnd::kLost, timed_out ? WcStatus::kRetryExceeded : WcStatus::kFlushed);
+}
+
+void Stream::abort() {
+  if (lost_) return;
+  (void)machine_.on(StreamEvent::kAbort);
+  wants_reset_ = true;
+  lose(StreamEnd::kLost, WcStatus::kFlushed);
+}
+
+void Stream::expired(Instant now) {
+  if (now < deadline_) return;
+  deadline_ = Instant::never();
+  (void)machine_.on(StreamEvent::kTimer);
+  wants_reset_ = true;
+  lose(end_ == StreamEnd::kOpen ? StreamEnd::kLost : end_, WcStatus::kFlushed);
+}
+
+// Nothing more can be sent or received. `oldest` is the status of the oldest unfinished request.
+void Stream::lose(StreamEnd how, WcStatus oldest) {
+  lost_ = true;
+  terminate_pending_ = false;
+  release_batch();
+  discard();
+  Guilty guilty;
+  if (oldest != WcStatus::kFlushed && sq_.head() != sq_.tail()) {
+    guilty = {&sq_.at(sq_.head()), oldest};
+  }
+  go_down(how, {}, false, guilty);
+}
+
+void Stream::discard() {
+  discarding_ = true;
+  rx_pin_.release();
+}
+
+// What is begun on the wire is finished up to the FPDU border; then comes at most a Terminate, then
+// FIN. Nothing that is received from now on counts, except while closing in good order.
+void Stream::stop_sending() {
+  if (batch_ != nullptr) {
+    writer_.cut();
+    if (batch_->bytes == batch_->sent) release_batch();
+  }
+  fin_wanted_ = true;
+  rtr_pending_ = false;
+  if (machine_.state() != StreamState::kClosing) discard();
+}
+
+bool Stream::take_fin() {
+  if (!fin_wanted_ || fin_taken_ || batch_ != nullptr || terminate_pending_ || lost_) return false;
+  fin_taken_ = true;
+  return true;
+}
+
+bool Stream::finished() const noexcept {
+  return lost_ || (end_ != StreamEnd::kOpen && peer_fin_ && fin_taken_);
+}
+
+void Stream::go_down(StreamEnd how, TerminateCode code, bool by_peer, Guilty guilty) {
+  if (end_ != StreamEnd::kOpen) return;
+  end_ = how;
+  const std::uint32_t vendor = how == StreamEnd::kTerminated ? vendor_error(code) : 0;
+  flush_work(guilty, vendor);
+  complete_receive(WcStatus::kFlushed, vendor);
+  out_ = {};
+  host_.stream_down(how, code, by_peer);
+}
+
+void Stream::flush_work(Guilty guilty, std::uint32_t vendor) {
+  while (sq_.head() != sq_.tail()) {
+    SendWqe& wqe = sq_.at(sq_.head());
+    complete_send(wqe, &wqe == guilty.wqe ? guilty.status : WcStatus::kFlushed, vendor);
+  }
+  sq_next_ = sq_.head();
+  orq_count_ = 0;
+  irq_head_ = irq_build_ = irq_tail_;
+}
+
+void Stream::flush_posted() {
+  if (end_ != StreamEnd::kOpen) flush_work({}, 0);
+}
+
+void Stream::complete_send(SendWqe& wqe, WcStatus status, std::uint32_t vendor) {
+  SendDone done;
+  done.wr_id = wqe.wr_id;
+  done.status = status;
+  done.op = wqe.op;
+  done.signaled = status != WcStatus::kSuccess || wqe.has_flag(SendFlags::kSignaled);
+  done.byte_len = wqe.length;
+  done.vendor_error = vendor;
+  sq_.retire();
+  host_.send_done(done);
+}
+
+void Stream::arm_deadline() { deadline_ = host_.now() + params_.close_timeout; }
+
+bool Stream::mid_message() const noexcept { return write_open_ || receive_open_ || segment_open_; }
+
+}  // namespace weft::proto

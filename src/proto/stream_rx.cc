@@ -1,0 +1,216 @@
+// Inbound segments: header checks in the order of wire.md 3.2, placement, delivery.
+#include <cassert>
+#include <cstring>
+
+#include "proto/stream.h"
+
+namespace weft::proto {
+
+bool Stream::on_ulpdu(std::span<const std::uint8_t> ulpdu) {
+  if (!open_segment(ulpdu, static_cast<std::uint32_t>(ulpdu.size()))) return false;
+  const std::span<const std::uint8_t> payload = ulpdu.subspan(seg_.header_len);
+  if (weft::info(seg_.op).must_be_last) return on_body(payload);
+  return place(payload) && close_segment();
+}
+
+bool Stream::on_direct(std::span<const std::uint8_t> bytes, std::uint32_t ulpdu_len) {
+  if (!open_segment(bytes, ulpdu_len)) return false;
+  // An operation with a fixed body never gets here: its length was refused.
+  if (!place(bytes.subspan(seg_.header_len))) return false;
+  reader_.place_directly();
+  return true;
+}
+
+namespace {
+
+Violation control_violation(Error error, bool tagged) {
+  switch (error) {
+    case Error::kBadVersion:
+      return tagged ? Violation::kDdpVersionTagged : Violation::kDdpVersionUntagged;
+    case Error::kBadRdmapVersion: return Violation::kRdmapVersion;
+    case Error::kUnknownOpcode: return Violation::kUnknownOpcode;
+    default: return Violation::kTagMismatch;
+  }
+}
+
+}  // namespace
+
+// Decodes the header and makes every check that does not need the payload.
+bool Stream::open_segment(std::span<const std::uint8_t> bytes, std::uint32_t ulpdu_len) {
+  counters_.rx_fpdus.add(1);
+  seg_.ulpdu_len = ulpdu_len;
+  seg_.first = !first_fpdu_seen_;
+  seg_.header_len = 0;
+  if (ulpdu_len < 2) return fail_segment(Violation::kShortUlpdu);
+  const bool tagged = peek_tagged(bytes[0]);
+  const std::size_t header_len = ddp_header_size(bytes[0]);
+  if (bytes.size() >= header_len) {
+    seg_.header_len = static_cast<std::uint32_t>(header_len);
+    std::memcpy(seg_.header, bytes.data(), header_len);
+  }
+  const Result<Opcode> op = check_segment_control(bytes[0], bytes[1]);
+  if (!op) return fail_segment(control_violation(op.error(), tagged));
+  seg_.op = *op;
+  const OpcodeInfo& rule = weft::info(*op);
+  if (ulpdu_len < rule.ulpdu_min) return fail_segment(Violation::kShortUlpdu);
+  seg_.last = peek_last(bytes[0]);
+  if (ulpdu_len > rule.ulpdu_max || (rule.must_be_last && !seg_.last)) {
+    return fail_segment(Violation::kBadLength);
+  }
+  seg_.payload_len = ulpdu_len - seg_.header_len;
+  seg_.placed = 0;
+  if (tagged) {
+    const DdpTagged h = load_ddp_tagged(bytes.data());
+    seg_.stag = h.stag;
+    seg_.to = h.to;
+  } else {
+    const DdpUntagged h = load_ddp_untagged(bytes.data());
+    seg_.stag = Stag{h.rsvd_ulp};
+    seg_.queue = h.queue;
+    seg_.msn = h.msn;
+    seg_.mo = h.mo;
+  }
+  if (machine_.state() != StreamState::kRts) return refuse_while_closing();
+  if (!seg_.last && ulpdu_len < kMinMulpdu) counters_.small_segments.add(1);
+  bool ok = false;
+  if (!tagged) {
+    ok = check_untagged();
+  } else if (*op == Opcode::kWrite) {
+    ok = check_write();
+  } else {
+    ok = check_read_response();
+  }
+  if (!ok) return false;
+  if (!first_fpdu_seen_) note_first_fpdu();
+  segment_open_ = true;
+  return true;
+}
+
+// Our FIN is out, so no Terminate can follow: the rest of an open message is dropped, a new message
+// ends the connection with a reset.
+bool Stream::refuse_while_closing() {
+  const bool continues =
+      seg_.op == Opcode::kTerminate || (seg_.op == Opcode::kWrite && write_open_) ||
+      seg_.op == Opcode::kReadResponse || (!peek_tagged(seg_.header[0]) && seg_.mo != 0);
+  if (!continues && machine_.on(StreamEvent::kUnexpectedData)) {
+    lost_ = true;
+    wants_reset_ = true;
+  }
+  discarding_ = true;
+  return false;
+}
+
+void Stream::note_first_fpdu() {
+  first_fpdu_seen_ = true;
+  may_send_ = true;
+  host_.first_fpdu();
+}
+
+bool Stream::place(std::span<const std::uint8_t> payload) {
+  if (payload.empty()) return true;
+  MemoryFault fault = MemoryFault::kNone;
+  if (seg_.op == Opcode::kWrite) {
+    std::memcpy(write_at_, payload.data(), payload.size());
+  } else if (seg_.op == Opcode::kReadResponse) {
+    fault = scatter(oldest_read().cursor, payload);
+  } else {
+    fault = scatter(receive_cursor_, payload);
+  }
+  if (fault != MemoryFault::kNone) return target_failed();
+  seg_.placed += static_cast<std::uint32_t>(payload.size());
+  return true;
+}
+
+// Memory that the rest of the open segment's payload goes to. 0 slices: it has been revoked, and
+// the stream is failed.
+std::size_t Stream::target_slices(Slice* out, std::size_t room, std::size_t bytes) {
+  std::size_t count = 0;
+  if (seg_.op == Opcode::kWrite) {
+    std::uint8_t* at = nullptr;
+    const MemoryFault fault = table_.resolve(seg_.stag, seg_.to + seg_.placed, bytes,
+                                             Access::kRemoteWrite, params_.id, rx_pin_, at);
+    if (fault == MemoryFault::kNone) out[count++] = {at, bytes};
+  } else {
+    const Cursor& cursor =
+        seg_.op == Opcode::kReadResponse ? oldest_read().cursor : receive_cursor_;
+    count = cursor_slices(cursor, out, room, bytes);
+  }
+  if (count == 0) (void)target_failed();
+  return count;
+}
+
+void Stream::note_placed(std::uint32_t bytes) {
+  if (seg_.op == Opcode::kWrite) return;
+  advance(seg_.op == Opcode::kReadResponse ? oldest_read().cursor : receive_cursor_, bytes);
+}
+
+bool Stream::target_failed() {
+  if (seg_.op == Opcode::kWrite) return fail_segment(Violation::kWriteStag);
+  if (seg_.op == Opcode::kReadResponse) return fail_segment(Violation::kReadSinkGone);
+  return fail_segment(Violation::kReceiveProtection);
+}
+
+bool Stream::close_segment() {
+  segment_open_ = false;
+  if (seg_.last) counters_.rx_messages[static_cast<std::size_t>(seg_.op)].add(1);
+  if (seg_.op == Opcode::kWrite) return finish_write();
+  if (seg_.op == Opcode::kReadResponse) return finish_read_response();
+  return finish_send();
+}
+
+bool Stream::fail_segment(Violation v) {
+  violate(v);
+  return false;
+}
+
+MemoryFault Stream::scatter(Cursor& cursor, std::span<const std::uint8_t> data) {
+  while (!data.empty()) {
+    assert(cursor.left != 0);
+    const std::size_t here = cursor.sge->length - cursor.offset;
+    const std::size_t piece = here < data.size() ? here : data.size();
+    if (piece != 0) {
+      std::uint8_t* at = nullptr;
+      const MemoryFault fault =
+          table_.resolve(Stag{cursor.sge->lkey}, cursor.sge->addr + cursor.offset, piece,
+                         Access::kLocalWrite, params_.id, rx_pin_, at);
+      if (fault != MemoryFault::kNone) return fault;
+      std::memcpy(at, data.data(), piece);
+      data = data.subspan(piece);
+    }
+    advance(cursor, piece);
+  }
+  return MemoryFault::kNone;
+}
+
+// Only one entry can be pinned at a time here, so a list over several regions is read piece by
+// piece: a short read, then the next plan.
+std::size_t Stream::cursor_slices(Cursor cursor, Slice* out, std::size_t room, std::size_t bytes) {
+  std::size_t count = 0;
+  while (bytes != 0 && count < room && cursor.left != 0) {
+    const std::size_t here = cursor.sge->length - cursor.offset;
+    const std::size_t piece = here < bytes ? here : bytes;
+    if (piece != 0) {
+      const Stag stag{cursor.sge->lkey};
+      if (count != 0 && !rx_pin_.holds(stag)) break;
+      std::uint8_t* at = nullptr;
+      const MemoryFault fault = table_.resolve(stag, cursor.sge->addr + cursor.offset, piece,
+                                               Access::kLocalWrite, params_.id, rx_pin_, at);
+      if (fault != MemoryFault::kNone) return 0;
+      out[count++] = {at, piece};
+      bytes -= piece;
+    }
+    advance(cursor, piece);
+  }
+  return count;
+}
+
+void Stream::advance(Cursor& cursor, std::size_t n) {
+  cursor.offset += static_cast<std::uint32_t>(n);
+  while (cursor.left != 0 && cursor.offset >= cursor.sge->length) {
+    cursor.offset -= cursor.sge->length;
+    ++cursor.sge;
+    --cursor.left;
+  }
+}
+
+}  // namespace weft::proto

@@ -1,0 +1,218 @@
+// Outbound: cutting messages into segments and FPDUs.
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "proto/stream.h"
+
+namespace weft::proto {
+
+// Builds one FPDU of the open message into the batch. False: no room, or the stream failed.
+bool Stream::emit_segment() {
+  std::uint8_t header[kMaxDdpHeaderSize];
+  const std::uint32_t header_len =
+      static_cast<std::uint32_t>(out_.tagged ? DdpTagged::kSize : DdpUntagged::kSize);
+  const std::uint32_t payload = std::min(out_.remaining, params_.max_ulpdu - header_len);
+  if (!writer_.room(header_len, payload, out_.flat != nullptr ? 1 : out_.cursor.left)) return false;
+  const bool last = payload == out_.remaining;
+  if (out_.flat == nullptr && payload != 0 && !pin_sources(payload)) return false;
+  if (out_.tagged) {
+    store_ddp(DdpTagged{last, rdmap_control(out_.op), out_.stag, out_.to}, header);
+  } else {
+    store_ddp(
+        DdpUntagged{last, rdmap_control(out_.op), out_.stag.value, out_.queue, out_.msn, out_.mo},
+        header);
+  }
+  writer_.begin(header, header_len, payload);
+  emit_payload(payload);
+  writer_.end();
+  counters_.tx_fpdus.add(1);
+  out_.remaining -= payload;
+  out_.built += payload;
+  out_.to += payload;
+  out_.mo += payload;
+  if (last) message_built();
+  return true;
+}
+
+// Checks and pins the memory of the next `bytes` of the open message, so that building cannot fail
+// half-way. False: not valid, and the stream has been failed.
+bool Stream::pin_sources(std::uint32_t bytes) {
+  const bool response = out_.from == Outbound::From::kRequest;
+  const Access need = response ? Access::kRemoteRead : Access::kNone;
+  Cursor cursor = out_.cursor;
+  while (bytes != 0) {
+    assert(cursor.left != 0);
+    const std::uint32_t piece = std::min(cursor.sge->length - cursor.offset, bytes);
+    if (piece != 0) {
+      const std::uint8_t* at = nullptr;
+      const MemoryFault fault =
+          source(Stag{cursor.sge->lkey}, cursor.sge->addr + cursor.offset, piece, need, at);
+      if (fault != MemoryFault::kNone) {
+        source_failed();
+        return false;
+      }
+    }
+    bytes -= piece;
+    advance(cursor, piece);
+  }
+  return true;
+}
+
+// The address of local memory, pinned by the batch.
+MemoryFault Stream::source(Stag stag, std::uint64_t addr, std::uint32_t size, Access need,
+                           const std::uint8_t*& at) {
+  TxBatch& b = *batch_;
+  std::size_t i = 0;
+  while (i < b.source_count && b.sources[i] != stag) ++i;
+  if (i == kBatchSources) return MemoryFault::kInvalidStag;  // kept free by next_message()
+  std::uint8_t* found = nullptr;
+  const MemoryFault fault = table_.resolve(stag, addr, size, need, params_.id, b.pins[i], found);
+  at = found;
+  if (fault == MemoryFault::kNone && i == b.source_count) b.sources[b.source_count++] = stag;
+  if (fault != MemoryFault::kNone && i == b.source_count) b.pins[i].release();
+  return fault;
+}
+
+void Stream::emit_payload(std::uint32_t bytes) {
+  if (out_.flat != nullptr) {
+    // Inline data and bodies are the stream's own memory, but the slot may be reused before a slow
+    // transport takes the bytes: copy.
+    writer_.payload(out_.flat + out_.built, bytes, false);
+    return;
+  }
+  const Access need = out_.from == Outbound::From::kRequest ? Access::kRemoteRead : Access::kNone;
+  while (bytes != 0) {
+    const Cursor& c = out_.cursor;
+    const std::uint32_t piece = std::min(c.sge->length - c.offset, bytes);
+    if (piece != 0) {
+      const std::uint8_t* at = nullptr;
+      const MemoryFault fault = source(Stag{c.sge->lkey}, c.sge->addr + c.offset, piece, need, at);
+      assert(fault == MemoryFault::kNone);  // pinned just before
+      if (fault == MemoryFault::kNone) writer_.payload(at, piece, true);
+    }
+    bytes -= piece;
+    advance(out_.cursor, piece);
+  }
+}
+
+void Stream::message_built() {
+  counters_.tx_messages[static_cast<std::size_t>(out_.op)].add(1);
+  const Outbound::From from = out_.from;
+  out_.from = Outbound::From::kNobody;
+  switch (from) {
+    case Outbound::From::kSendQueue: {
+      SendWqe& wqe = sq_.at(sq_next_);
+      if (wqe.op == SendOp::kWriteImm && !second_half_) {
+        second_half_ = true;
+        start_immediate(wqe);
+        return;
+      }
+      second_half_ = false;
+      wqe.end_offset = writer_.offset();
+      ++sq_next_;
+      break;
+    }
+    case Outbound::From::kRequest:
+      irq_[irq_build_ & irq_mask_].end_offset = writer_.offset();
+      ++irq_build_;
+      break;
+    case Outbound::From::kControl:
+      if (out_.op == Opcode::kTerminate) {
+        terminate_pending_ = false;
+        counters_.terminates_sent.add(1);
+      } else {
+        rtr_pending_ = false;
+      }
+      break;
+    case Outbound::From::kNobody: break;
+  }
+}
+
+// Opens the next message: the Terminate, the RTR, then responses and work requests in turn.
+bool Stream::next_message() {
+  // A message may name as many regions as it has SGEs.
+  if (batch_->source_count + limits::kSgesPerRequest > kBatchSources) return false;
+  if (terminate_pending_) {
+    start_terminate();
+    return true;
+  }
+  if (machine_.state() != StreamState::kRts || !may_send_) return false;
+  if (rtr_pending_) {
+    start_rtr();
+    return true;
+  }
+  response_turn_ = !response_turn_;
+  if (response_turn_) return start_response() || start_work();
+  return start_work() || start_response();
+}
+
+void Stream::start_terminate() {
+  ByteWriter body(body_);
+  encode(terminate_, body);
+  out_ = {};
+  out_.from = Outbound::From::kControl;
+  out_.op = Opcode::kTerminate;
+  out_.queue = kQueueTerminate;
+  out_.msn = Msn::first();
+  out_.flat = body_;
+  out_.remaining = static_cast<std::uint32_t>(body.written().size());
+}
+
+// RFC 6581 9.2: a zero-length Write or Read as the initiator's first FPDU. STag 1, because some
+// hardware refuses 0.
+void Stream::start_rtr() {
+  static constexpr Stag kRtrStag{1};
+  out_ = {};
+  out_.from = Outbound::From::kControl;
+  out_.flat = body_;
+  if (params_.rtr == RtrKind::kWrite) {
+    out_.op = Opcode::kWrite;
+    out_.tagged = true;
+    out_.stag = kRtrStag;
+    return;
+  }
+  Outstanding& o = add_outstanding();
+  o = {};
+  o.is_rtr = true;
+  o.sink_stag = kRtrStag;
+  o.msn = tx_msn_[kQueueReadRequest];
+  start_read_request(
+      {.sink_stag = kRtrStag, .sink_to = 0, .size = 0, .src_stag = Stag{0}, .src_to = 0});
+}
+
+void Stream::start_read_request(const ReadRequest& request) {
+  store_read_request(request, body_);
+  out_.op = Opcode::kReadRequest;
+  out_.queue = kQueueReadRequest;
+  out_.msn = take_msn(kQueueReadRequest);
+  out_.flat = body_;
+  out_.remaining = ReadRequest::kSize;
+}
+
+bool Stream::start_response() {
+  if (irq_build_ == irq_tail_) return false;
+  InboundRequest& request = irq_[irq_build_ & irq_mask_];
+  out_ = {};
+  out_.from = Outbound::From::kRequest;
+  if (request.is_atomic) {
+    ByteWriter body(body_);
+    encode(AtomicResponse{request.request_id, request.original}, body);
+    out_.op = Opcode::kAtomicResponse;
+    out_.queue = kQueueAtomicResponse;
+    out_.msn = take_msn(kQueueAtomicResponse);
+    out_.flat = body_;
+    out_.remaining = AtomicResponse::kSize;
+    return true;
+  }
+  out_.op = Opcode::kReadResponse;
+  out_.tagged = true;
+  out_.stag = request.read.sink_stag;
+  out_.to = request.read.sink_to;
+  out_.remaining = request.read.size;
+  response_sge_ = {request.read.src_to, request.read.size, request.read.src_stag.value};
+  out_.cursor = {&response_sge_, 1, 0};
+  return true;
+}
+
+}  // namespace weft::proto
