@@ -10,13 +10,13 @@
 
 #include <weft/types.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <vector>
 
 #include "base/result.h"
+#include "base/ring.h"
 #include "base/seq.h"
 
 namespace weft::proto {
@@ -46,14 +46,19 @@ struct MemorySpec {
   std::uint32_t stream = 0;  // 0: any stream of the domain
 };
 
-struct MemoryEntry {
+// One cache line, so that streams using different entries do not disturb each other.
+struct alignas(kCacheLineBytes) MemoryEntry {
   std::atomic<std::uint32_t> stag{0};  // 0: not valid; written last when enabling, first when not
   std::atomic<std::uint32_t> pins{0};  // accesses in progress
-  MemorySpec spec;
+  MemorySpec spec;                     // pd 0: the slot is free
+
+  // The writer's.
   bool is_window = false;
-  std::uint32_t windows = 0;       // bound to this region; the writer's
-  MemoryEntry* region = nullptr;   // of a bound window; the writer's
+  std::array<std::uint8_t, 3> keys{};  // the current one and those before it
+  std::uint32_t windows = 0;           // bound to this region. Free slot: the next in the queue
+  MemoryEntry* region = nullptr;       // of a bound window
 };
+static_assert(sizeof(void*) != 8 || sizeof(MemoryEntry) == kCacheLineBytes);
 
 // Holds one entry against invalidation. Movable value; empty when default-made.
 class Pin {
@@ -91,9 +96,7 @@ class Pin {
     entry_ = nullptr;
   }
   [[nodiscard]] const MemoryEntry* entry() const noexcept { return entry_; }
-  [[nodiscard]] bool holds(Stag stag) const noexcept {
-    return entry_ != nullptr && stag_ == stag;
-  }
+  [[nodiscard]] bool holds(Stag stag) const noexcept { return entry_ != nullptr && stag_ == stag; }
 
  private:
   MemoryEntry* entry_ = nullptr;
@@ -102,7 +105,8 @@ class Pin {
 
 class StagTable {
  public:
-  // `secret` keys the permutation; `random` gives bytes nobody can guess (called by writers only).
+  // `secret` keys the permutation; `random` gives bits nobody can guess (called by writers only).
+  // REQUIRES: entries_max <= 2^24. Without memory for the index, add() gives kNoMemory.
   using RandomFn = std::uint32_t (*)();
   StagTable(std::uint64_t secret, RandomFn random, std::uint32_t entries_max);
   ~StagTable();
@@ -130,14 +134,16 @@ class StagTable {
   [[nodiscard]] Result<Stag> allocate_window(std::uint32_t pd);
 
   // Makes the window valid as `stag` (same index as allocated, any key).
-  //   kNotFound         no such window or region
+  // `spec.pd` is ignored: that of the window stays. With kZeroBased `spec.base` is ignored and 0.
+  //   kNotFound         no such window, or no such region that is valid
   //   kBusy             the window is valid now: invalidate it first
-  //   kPermission       the region lacks kBindWindow, the rights asked, or is of another domain
-  //   kInvalidArgument  outside the region, or the key did not change
+  //   kPermission       the region lacks kBindWindow, or kLocalWrite for a window that can be
+  //                     written, or is of another domain
+  //   kInvalidArgument  empty or outside the region, or the key did not change
   [[nodiscard]] Status bind(Stag stag, Stag region, const MemorySpec& spec);
 
   // Ends all access under this STag before it returns; the slot stays allocated. Not an error if it
-  // was invalid already.
+  // was invalid already. REQUIRES: the calling thread holds no Pin on it.
   //   kNotFound   no such slot, or the key is not the current one
   //   kBusy       windows are bound to it
   [[nodiscard]] Status invalidate(Stag stag);
@@ -150,21 +156,30 @@ class StagTable {
  private:
   static constexpr std::uint32_t kChunkEntries = 256;
   static constexpr std::uint32_t kIndexBits = 24;
+  static constexpr std::uint32_t kFreeMin = 4096;  // a freed slot waits behind so many others
+  static constexpr std::size_t kRounds = 4;
 
   [[nodiscard]] std::uint32_t permute(std::uint32_t slot) const noexcept;
   [[nodiscard]] std::uint32_t unpermute(std::uint32_t index) const noexcept;
+  [[nodiscard]] MemoryEntry& entry_at(std::uint32_t slot) const noexcept;
+  [[nodiscard]] MemoryEntry* current(Stag stag) const noexcept;
   [[nodiscard]] Result<std::uint32_t> take_slot();
+  [[nodiscard]] bool add_chunk();
+  void give_slot(std::uint32_t slot);
+  std::uint8_t renew_key(std::uint32_t slot);
   void end_access(MemoryEntry& entry);
 
-  const std::uint64_t secret_;
   const RandomFn random_;
   const std::uint32_t entries_max_;
+  std::array<std::uint64_t, kRounds> round_keys_;
   std::uint32_t used_ = 0;
   std::uint32_t slots_made_ = 0;
-  std::vector<std::uint32_t> free_;  // first in, first out, as a ring
-  std::size_t free_head_ = 0;
-  std::vector<std::uint32_t> keys_;  // writer's: current STag of each slot, valid or not
-  std::unique_ptr<std::atomic<MemoryEntry*>[]> chunks_;
+  // Free slots, first in, first out, linked through their entries.
+  std::uint32_t free_head_ = 0;
+  std::uint32_t free_tail_ = 0;
+  std::uint32_t free_count_ = 0;
+  // By slot / kChunkEntries. Zeroed lazily by the allocator: what is not used costs no memory.
+  std::atomic<MemoryEntry*>* chunks_ = nullptr;
 };
 
 }  // namespace weft::proto
