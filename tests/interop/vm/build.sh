@@ -3,7 +3,7 @@
 # Debian in one initramfs. Everything comes from Debian packages; of these only tools (QEMU, a
 # compiler, cpio...) are installed, the rest is unpacked in a temporary directory.
 #
-#   build.sh          prints the directory with vmlinuz, initrd and versions.txt
+#   build.sh          prints the directory with kernel, initrd and versions.txt
 #   build.sh --force  builds anew
 #
 # The result is kept in $WEFT_CACHE (default ~/.cache/weft/interop) under a name made of the hashes
@@ -49,8 +49,8 @@ version_of() {  # the version apt would fetch, or nothing
 }
 
 newest_kernel() {  # 6.1.0-N-amd64 with the largest N
-  apt-cache search -n "^linux-image-${kernel_series//./\\.}\.0-[0-9]+-amd64\$" |
-    sed 's/^linux-image-\([^ ]*\) .*/\1/' | sort -V | tail -1
+  apt-cache pkgnames "linux-image-$kernel_series.0-" |
+    sed -n 's/^linux-image-\([0-9.]*-[0-9]*-amd64\)$/\1/p' | sort -V | tail -1
 }
 
 install_tools() {
@@ -127,8 +127,22 @@ unpack_kernel() {  # vmlinuz and the directories our modules live in
     "$m/kernel/net/core/*" "$m/kernel/net/9p/*" "$m/kernel/net/sched/*" "$m/kernel/fs/9p/*" \
     "$m/kernel/fs/netfs/*" "$m/kernel/fs/fscache/*" "$m/kernel/fs/configfs/*" "$m/kernel/crypto/*" "$m/kernel/lib/*"
   mkdir -p "$work/kroot/lib/modules/$kernel/extra"
+  objcopy --strip-debug "$work/siw/siw.ko"
   cp "$work/siw/siw.ko" "$work/kroot/lib/modules/$kernel/extra/"
   /sbin/depmod -b "$work/kroot" "$kernel"
+}
+
+# Writes the kernel itself, taken out of its self-extracting wrapper: an emulated processor takes ten
+# seconds for that. The offsets are of the boot protocol's header; QEMU starts both forms.
+unwrap_kernel() {
+  local wrapped=$1 plain=$2 sectors start length
+  sectors=$(od -An -t u1 -j $((0x1f1)) -N 1 "$wrapped")
+  start=$(od -An -t u4 -j $((0x248)) -N 4 "$wrapped")
+  length=$(od -An -t u4 -j $((0x24c)) -N 4 "$wrapped")
+  # The payload ends with its length, which is no part of the stream.
+  tail -c +$(((sectors + 1) * 512 + start + 1)) "$wrapped" | head -c $((length)) |
+    xz -dc --single-stream 2>/dev/null >"$plain" || true
+  [[ $(head -c 4 "$plain") == $'\x7fELF' ]] || cp "$wrapped" "$plain"
 }
 
 add_modules() {  # each module with what it needs, in loading order
@@ -201,8 +215,9 @@ build() {
   echo 'root:x:0:0:root:/root:/bin/sh' >"$root/etc/passwd"
   echo 'root:x:0:' >"$root/etc/group"
   echo '127.0.0.1 localhost' >"$root/etc/hosts"
-  cp -L "$(find "$work/kroot/boot" -name 'vmlinuz-*' -print -quit)" "$work/out/vmlinuz"
-  (cd "$root" && find . -print0 | cpio --null -o -H newc --quiet -R 0:0 | gzip -1) >"$work/out/initrd"
+  unwrap_kernel "$(find "$work/kroot/boot" -name 'vmlinuz-*' -print -quit)" "$work/out/kernel"
+  # Not compressed: the guest's emulated processor would spend seconds on that.
+  (cd "$root" && find . -print0 | cpio --null -o -H newc --quiet -R 0:0 ) >"$work/out/initrd"
   {
     echo "kernel $kernel $kernel_version"
     echo "siw $source_version"
@@ -247,5 +262,7 @@ if [[ ! -f $image/initrd || ${1:-} == --force ]]; then
   build
   rm -rf "$image"
   mv "$work/out" "$image"
+  find "$cache" -maxdepth 1 -name '*-*' -type d -mtime +30 -exec rm -rf {} +
 fi
+touch "$image"
 echo "$image"
