@@ -1,0 +1,75 @@
+// A page of counters that other processes of the same user can read while this one runs.
+//
+// A file weft.<uid>.<pid> in $XDG_RUNTIME_DIR or /dev/shm, mode 0600, removed at exit. It is
+// written only when somebody looks: opening the file wakes the engine, which then writes fresh
+// values and raises `sequence`. A process nobody looks at pays nothing.
+#pragma once
+
+#include <weft/counters.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "io/engine.h"
+#include "io/fd.h"
+
+namespace weft::io {
+
+// The file, in the byte order of the machine. Fields are only ever added at the end.
+struct CountersPage {
+  static constexpr std::uint64_t kMagic = 0x74'66'65'77'73'74'6e'63;  // "cntsweft"
+  static constexpr std::uint32_t kVersion = 1;
+
+  std::uint64_t magic = kMagic;
+  std::uint32_t version = kVersion;
+  std::uint32_t size = 0;       // octets of this struct, by the writer
+  std::uint64_t sequence = 0;   // even: values are whole; raised by 2 at each refresh
+  std::int64_t updated_ns = 0;  // CLOCK_REALTIME of the refresh
+  std::int64_t started_ns = 0;  // CLOCK_REALTIME of the device's opening
+  std::uint32_t pid = 0;
+  std::uint32_t queue_pairs = 0;  // that exist now
+  std::uint32_t connections = 0;  // established now
+  std::uint32_t reserved = 0;
+  std::uint64_t tx_bytes = 0, rx_bytes = 0, tx_fpdus = 0, rx_fpdus = 0;
+  std::uint64_t tx_calls = 0, rx_calls = 0, rx_empty = 0, tx_blocked = 0;
+  std::array<std::uint64_t, 16> tx_messages{}, rx_messages{};
+  std::uint64_t crc_errors = 0, terminates_sent = 0, terminates_received = 0;
+  std::uint64_t wakeups = 0, polls = 0, empty_polls = 0;
+  std::uint64_t connections_opened = 0, connections_refused = 0, small_segments = 0;
+};
+
+// Owned by the device. Its destructor removes the file.
+class CountersPublisher final : public Handler {
+ public:
+  using Fill = std::function<void(CountersPage&)>;  // called on the engine's thread
+  //   kSystem   no such folder, or no inotify: the process runs without a page
+  [[nodiscard]] static Result<std::unique_ptr<CountersPublisher>> create(Engine& engine, Fill fill);
+  ~CountersPublisher() override;
+  void on_io(std::uint32_t events) override;
+  [[nodiscard]] const std::string& path() const { return path_; }
+  void refresh();
+
+ private:
+  CountersPublisher(Engine& engine, Fill fill) : engine_(engine), fill_(std::move(fill)) {}
+  [[nodiscard]] Status open_file();
+  [[nodiscard]] Status watch();
+
+  Engine& engine_;
+  const Fill fill_;
+  const ForkGuard fork_;
+  std::string path_;
+  Fd inotify_;
+  CountersPage* page_ = nullptr;
+};
+
+// For readers: opens the page of `pid` (of this user), waits up to 200 ms for fresh values, copies.
+//   kNotFound     no such process, or it has no connections to count
+//   kBadVersion   written by an incompatible version
+//   kTimedOut     the process does not answer; `out` holds its last values
+[[nodiscard]] Status read_counters_page(int pid, CountersPage& out);
+
+}  // namespace weft::io

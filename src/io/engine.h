@@ -1,0 +1,113 @@
+// The engine: one background thread that sleeps in epoll and serves descriptors, timers and ticks.
+//
+// The thread starts when it is first needed, blocks all signals, is named "weft", and costs no CPU
+// while nothing happens. It does not survive fork(): in the child every call fails with kBadState
+// or does nothing.
+//
+// Threads: every member may be called from any thread, callbacks run on the engine's thread only,
+// one at a time. Callbacks may call every member. No lock of the engine is held during a callback.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "io/clock.h"
+#include "io/fork.h"
+
+namespace weft::io {
+
+// Names one scheduled call of on_timer(). 0 is never given.
+using TimerId = std::uint64_t;
+
+// What the engine calls. Owned by whoever registers it, who removes it before it dies.
+class Handler {
+ public:
+  virtual ~Handler() = default;
+  virtual void on_io(std::uint32_t events) { static_cast<void>(events); }  // EPOLLIN...
+  virtual void on_timer(TimerId id) { static_cast<void>(id); }
+};
+
+// Something to be looked at every millisecond or so, for as long as it says so.
+class Ticker {
+ public:
+  virtual ~Ticker() = default;
+  // Returns whether to call again in a tick. If not, nothing is called until the next activate();
+  // an activate() made during the call counts.
+  virtual bool on_tick(Instant now) = 0;
+
+ private:
+  friend class EngineCore;
+  std::atomic<bool> active_{false};
+};
+
+inline constexpr Duration kTick{1'000'000};
+
+class EngineCore;
+
+class Engine {
+ public:
+  //   kSystem   no descriptors
+  [[nodiscard]] static Result<std::unique_ptr<Engine>> create();
+  // Stops and joins the thread (on the engine's own thread: lets it end by itself). Callbacks that
+  // are due no longer run. REQUIRES: handlers and tickers outlive this or have been removed.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // --- descriptors ---
+
+  // Calls handler->on_io() when `fd` has one of `events` (EPOLLIN, EPOLLOUT, EPOLLRDHUP; with
+  // EPOLLET edge-, else level-triggered; 0: errors and hang-ups only). Takes the place of an
+  // earlier registration of the same fd whose descriptor was removed.
+  //   kBadState   registered already, or after fork()
+  //   kSystem     the kernel refused
+  [[nodiscard]] Status add(int fd, std::uint32_t events, Handler* handler);
+  // Changes the events; with EPOLLET this also re-arms them.   kNotFound, kBadState, kSystem
+  // REQUIRES: not concurrent with add, modify or remove of the same fd.
+  Status modify(int fd, std::uint32_t events);
+  // No callback for `fd` starts any more, and none is running when this returns, unless it is
+  // called on the engine's thread. Unknown descriptors are ignored. Comes before close(fd).
+  // REQUIRES: the caller holds no lock that the handler's callbacks take.
+  void remove(int fd);
+  // As remove(), without waiting for a callback that runs now: for owners whose callbacks check,
+  // under the owner's lock, whether they are still wanted.
+  void forget(int fd);
+
+  // --- timers ---
+
+  // Calls handler->on_timer(id) once at or soon after `when`. 0: never() was given, or after
+  // fork().
+  [[nodiscard]] TimerId schedule(Instant when, Handler* handler);
+  // The call does not start any more, and is not running when this returns (unless on the engine's
+  // thread). Ids of the past, and 0, are ignored. REQUIRES: as remove().
+  void cancel(TimerId id);
+  void forget_timer(TimerId id);  // as cancel(), without waiting
+  // Waits until no callback of `handler` is running (unless on the engine's thread).
+  void wait_for(const Handler* handler);
+
+  // --- tasks and ticks ---
+
+  // Runs `task` soon, in order with others. Dropped if the engine stops before.   kBadState: forked
+  Status post(std::function<void()> task);
+  // Ticks begin within kTick. Cheap if `ticker` is active already: one atomic exchange.
+  void activate(Ticker* ticker);
+  // No tick starts any more, none is running on return (unless on the engine's thread).
+  void remove(Ticker* ticker);
+
+  // --- sight ---
+
+  [[nodiscard]] bool on_thread() const noexcept;
+  [[nodiscard]] std::uint64_t wakeups() const noexcept;  // sleeps that ended
+  [[nodiscard]] bool running() const noexcept;           // the thread has been started
+
+ private:
+  explicit Engine(std::shared_ptr<EngineCore> core) : core_(std::move(core)) {}
+  std::shared_ptr<EngineCore> core_;
+};
+
+}  // namespace weft::io

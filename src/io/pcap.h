@@ -1,0 +1,63 @@
+// The tracer: writes the byte streams of connections as a pcap file that Wireshark decodes.
+//
+// IP and TCP headers are made up (with right sequence numbers and checksums), payload is cut where
+// FPDUs end, so that the dissectors for MPA, DDP and RDMAP see whole ones. Any thread; a trace
+// belongs to one connection, whose owner calls it from one thread at a time.
+#pragma once
+
+#include <weft/address.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "proto/slice.h"
+
+namespace weft::io {
+
+class PcapFile;
+
+// One connection. Both directions begin with the start-up frame.
+class Trace {
+ public:
+  Trace(std::shared_ptr<PcapFile> file, const SocketAddress& local, const SocketAddress& peer,
+        bool initiator);
+  ~Trace();  // writes what is incomplete
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+
+  // Octets that TCP took from us or gave us, in order: the first `bytes` of the slices.
+  void tx(std::span<const proto::Slice> slices, std::size_t bytes);
+  void rx(std::span<const proto::Slice> slices, std::size_t bytes);
+  void tx(std::span<const std::uint8_t> bytes);
+  void rx(std::span<const std::uint8_t> bytes);
+  void tx_fin();
+  void rx_fin();
+  void reset(bool by_us);
+
+ private:
+  struct Direction;
+  void feed(Direction& from, Direction& to, const std::uint8_t* data, std::size_t size);
+  void fin(Direction& from, Direction& to);
+  void flush(Direction& from, Direction& to, bool all);
+
+  std::shared_ptr<PcapFile> file_;
+  std::unique_ptr<Direction> ours_, theirs_;
+};
+
+class Tracer {
+ public:
+  // "%p" in `path` is replaced by the process id.   kSystem   the file cannot be written
+  [[nodiscard]] static Result<std::unique_ptr<Tracer>> open(const std::string& path);
+  // Writes the TCP handshake.
+  [[nodiscard]] std::unique_ptr<Trace> start(const SocketAddress& local, const SocketAddress& peer,
+                                             bool initiator);
+
+ private:
+  explicit Tracer(std::shared_ptr<PcapFile> file) : file_(std::move(file)) {}
+  std::shared_ptr<PcapFile> file_;
+};
+
+}  // namespace weft::io

@@ -1,0 +1,126 @@
+// A queue with a descriptor that is readable while something is in it.
+//
+// Any thread. The application owns the descriptor's O_NONBLOCK flag: it decides what waiting
+// without a time limit means.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "base/result.h"
+#include "io/fd.h"
+#include "io/fork.h"
+
+namespace weft::io {
+
+// The descriptor: readable or not. REQUIRES: set() and clear() alternate, under one lock.
+class SignalFd {
+ public:
+  [[nodiscard]] static Result<SignalFd> create();
+  [[nodiscard]] int get() const noexcept { return fd_.get(); }
+  void set() noexcept;    // never blocks
+  void clear() noexcept;  // never blocks
+  [[nodiscard]] bool non_blocking() const noexcept;
+
+ private:
+  explicit SignalFd(Fd fd) : fd_(std::move(fd)) {}
+  Fd fd_;
+};
+
+using Timeout = std::optional<std::chrono::nanoseconds>;
+
+// Sleeps until `fd` is readable.
+//   kTimedOut   the time is over; `timeout` nullopt: the descriptor is non-blocking
+//   kAborted    a signal interrupted the sleep
+class Waiter {
+ public:
+  Waiter(int fd, Timeout timeout);
+  [[nodiscard]] Status wait();  // again: the same limit
+
+ private:
+  int fd_;
+  std::int64_t deadline_ns_;  // never: sleep for ever
+};
+
+template <class T>
+class Signal {
+ public:
+  //   kSystem   no descriptors
+  [[nodiscard]] static Result<std::unique_ptr<Signal>> create() {
+    auto fd = SignalFd::create();
+    if (!fd) return fail(fd.error());
+    return std::unique_ptr<Signal>(new Signal(std::move(*fd)));
+  }
+
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+
+  void push(T item) {
+    if (fork_.forked()) return;
+    const std::lock_guard lock(mutex_);
+    items_.push_back(std::move(item));
+    if (items_.size() == 1) fd_.set();
+  }
+  // False, and nothing changed, if `limit` are waiting.
+  [[nodiscard]] bool push_below(T item, std::size_t limit) {
+    if (fork_.forked()) return false;
+    const std::lock_guard lock(mutex_);
+    if (items_.size() >= limit) return false;
+    items_.push_back(std::move(item));
+    if (items_.size() == 1) fd_.set();
+    return true;
+  }
+
+  [[nodiscard]] std::optional<T> try_pop() {
+    if (fork_.forked()) return std::nullopt;
+    const std::lock_guard lock(mutex_);
+    if (items_.empty()) return std::nullopt;
+    std::optional<T> out(std::move(items_.front()));
+    items_.pop_front();
+    if (items_.empty()) fd_.clear();
+    return out;
+  }
+
+  //   kTimedOut, kAborted   as Waiter
+  //   kBadState             in a child of fork()
+  [[nodiscard]] Result<T> next(Timeout timeout) {
+    if (fork_.forked()) return fail(Error::kBadState);
+    Waiter waiter(fd_.get(), timeout);
+    while (true) {
+      if (auto item = try_pop()) return std::move(*item);
+      if (auto woken = waiter.wait(); !woken) return fail(woken.error());
+    }
+  }
+
+  // Takes out what `pred` holds for, in order. The caller destroys it, without our lock.
+  template <class Predicate>
+  [[nodiscard]] std::deque<T> take_if(Predicate pred) {
+    std::deque<T> out;
+    if (fork_.forked()) return out;
+    const std::lock_guard lock(mutex_);
+    std::deque<T> kept;
+    for (T& item : items_) (pred(item) ? out : kept).push_back(std::move(item));
+    if (!items_.empty() && kept.empty()) fd_.clear();
+    items_.swap(kept);
+    return out;
+  }
+
+  [[nodiscard]] std::size_t size() const {
+    if (fork_.forked()) return 0;
+    const std::lock_guard lock(mutex_);
+    return items_.size();
+  }
+
+ private:
+  explicit Signal(SignalFd fd) : fd_(std::move(fd)) {}
+
+  const ForkGuard fork_;
+  mutable std::mutex mutex_;
+  std::deque<T> items_;
+  SignalFd fd_;
+};
+
+}  // namespace weft::io

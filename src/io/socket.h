@@ -1,0 +1,61 @@
+// TCP sockets as Weft uses them: non-blocking, close-on-exec, closed in children of fork().
+//
+// Free functions over descriptors; any thread. What a socket is for decides its options: paths that
+// stay inside the machine get a congestion control that does not pace.
+#pragma once
+
+#include <weft/address.h>
+#include <weft/config.h>
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "io/fd.h"
+
+namespace weft::io {
+
+// The Error that an errno of a socket call means. Never fails: what is not listed is kSystem.
+[[nodiscard]] Error error_from_errno(int error) noexcept;
+
+//   kSystem   no descriptors;  kUnsupported   the machine lacks this address family
+[[nodiscard]] Result<Fd> open_socket(int family);
+
+//   kAddressInUse, kPermission, kInvalidArgument (not an address of this machine), kSystem
+[[nodiscard]] Status bind_socket(int fd, const SocketAddress& local, bool reuse_address,
+                                 bool v6_only);
+[[nodiscard]] Status listen_socket(int fd, int backlog);
+
+// Begins to connect; the outcome shows as EPOLLOUT, then take_error().
+//   as error_from_errno(), if it fails at once
+[[nodiscard]] Status begin_connect(int fd, const SocketAddress& peer);
+// The pending error of the socket, and clears it. Success: none.
+[[nodiscard]] Status take_error(int fd);
+
+// The next connection waiting on a listening socket.
+//   kTimedOut      none waits
+//   kNoSpace       no descriptors or memory: try again later
+//   kConnectionLost  it was gone already: go on
+[[nodiscard]] Result<Fd> accept_socket(int fd, SocketAddress& peer);
+
+// Options that must be there before the handshake (buffers decide the window scale).
+void tune_before_connect(int fd, const Config& config);
+// The rest: no delay, congestion control, keepalive, time-out. Refusals by the kernel are not
+// errors.
+void tune_connected(int fd, const Config& config, bool loopback);
+
+[[nodiscard]] SocketAddress local_address(int fd);
+[[nodiscard]] SocketAddress peer_address(int fd);
+// Both ends on this machine: a loopback address, or the peer's address is our own.
+[[nodiscard]] bool is_loopback_path(const SocketAddress& local, const SocketAddress& peer);
+
+[[nodiscard]] std::string congestion_control(int fd);  // the one in use; "" if unknown
+// Octets of data in one full TCP segment now: the MSS less the options of every segment.
+[[nodiscard]] std::uint32_t effective_mss(int fd);
+// Octets sent and not yet acknowledged (kSent minus kAcked).
+[[nodiscard]] std::uint32_t unacknowledged(int fd);
+
+// Closes with a reset, at once and for good, even if a child of fork() still holds the socket.
+void close_with_reset(Fd fd);
+
+}  // namespace weft::io

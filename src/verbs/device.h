@@ -1,0 +1,163 @@
+// The device: everything that its objects share.
+//
+// Every object made from a device holds a shared_ptr to it, so it is the last to go. All members
+// may be called from any thread. After fork() the child finds usable() false: no lock of this
+// object may be taken there, and destructors free memory but change nothing that the parent shares.
+#pragma once
+
+#include <weft/device.h>
+#include <weft/limits.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "io/counters_page.h"
+#include "io/engine.h"
+#include "io/fork.h"
+#include "io/log.h"
+#include "io/pcap.h"
+#include "io/signal.h"
+#include "proto/stag_table.h"
+#include "verbs/pools.h"
+
+namespace weft::verbs {
+
+class MemoryWindowImpl;
+
+// Adds its counters to a sum: a QP, a CQ. Any thread, at any time between add and remove.
+class CounterSource {
+ public:
+  virtual ~CounterSource() = default;
+  virtual void add_counters(Counters& sum) const = 0;
+};
+// sum += more, field by field.
+void add(Counters& sum, const Counters& more);
+
+enum class ObjectKind : std::uint8_t {
+  kPd,
+  kCq,
+  kChannel,
+  kQp,
+  kSrq,
+  kRegion,
+  kWindow,
+  kConnection,
+  kListener
+};
+inline constexpr std::size_t kObjectKinds = 9;
+
+class DeviceImpl final : public Device {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<DeviceImpl>> create(const Config& config);
+  ~DeviceImpl() override;
+
+  // --- Device ---
+  [[nodiscard]] const Config& config() const override { return config_; }
+  [[nodiscard]] std::string_view name() const override { return "weft0"; }
+  [[nodiscard]] Result<std::shared_ptr<ProtectionDomain>> create_pd() override;
+  [[nodiscard]] Result<std::shared_ptr<CompletionChannel>> create_channel() override;
+  [[nodiscard]] Result<std::shared_ptr<CompletionQueue>> create_cq(const CqOptions&) override;
+  [[nodiscard]] Result<std::shared_ptr<Connection>> create_connection(
+      std::shared_ptr<EventChannel> channel) override;
+  [[nodiscard]] Result<std::shared_ptr<Listener>> create_listener(
+      std::shared_ptr<EventChannel> channel) override;
+  [[nodiscard]] int async_fd() const override { return async_events_->fd(); }
+  [[nodiscard]] Result<AsyncEvent> next_async_event(
+      std::optional<std::chrono::nanoseconds> timeout) override;
+  void set_async_sink(std::function<void(const AsyncEvent&)> sink) override;
+  [[nodiscard]] Counters counters() const override;
+  [[nodiscard]] std::size_t users() const override;
+
+  // --- for its objects ---
+
+  // False in a child of fork(): every call of every object answers kBadState.
+  [[nodiscard]] bool usable() const noexcept { return !fork_.forked(); }
+  [[nodiscard]] std::shared_ptr<DeviceImpl> self();
+
+  [[nodiscard]] io::Engine& engine() noexcept { return *engine_; }
+  [[nodiscard]] io::Tracer* tracer() noexcept { return tracer_.get(); }  // null: tracing is off
+  [[nodiscard]] BatchPool& batches() noexcept { return batches_; }
+  [[nodiscard]] CarryBuffers& carries() noexcept { return carries_; }
+
+  // Lookups from any thread; changes with stag_mutex() held.
+  [[nodiscard]] proto::StagTable& stags() noexcept { return stags_; }
+  [[nodiscard]] std::mutex& stag_mutex() noexcept { return stag_mutex_; }
+  // Windows by STag index, so that a bind in a send queue finds its object. With stag_mutex() held.
+  [[nodiscard]] std::unordered_map<std::uint32_t, MemoryWindowImpl*>& windows() noexcept {
+    return windows_;
+  }
+
+  // One more object of a kind; release() when it is gone.   kLimitExceeded, kBadState (forked)
+  [[nodiscard]] Status acquire(ObjectKind kind);
+  void release(ObjectKind kind) noexcept;
+  [[nodiscard]] std::size_t count(ObjectKind kind) const noexcept;
+
+  // Numbers of QPs, PDs and SRQs: 24 bits, never 0, reused late. free_number() when it is gone.
+  [[nodiscard]] std::uint32_t take_number();
+  void free_number(std::uint32_t number);
+
+  // `source` counts in counters() until it is removed, when its last values are kept.
+  void add_source(const CounterSource* source);
+  void remove_source(const CounterSource* source);
+
+  // Queues an event, or hands it to the sink. If limits::kAsyncEvents wait, the event is lost and
+  // the log says so. Takes no lock of the caller's: may be called with QP or CQ locks held, since
+  // sinks may not call back into the engine.
+  void raise(AsyncEvent event);
+
+  // A set-up that ended, for the counters; a refused one also gets a line in the log
+  // (rate-limited).
+  void note_opened() noexcept { opened_.fetch_add(1, std::memory_order_relaxed); }
+  void note_refused(std::string_view who, std::string_view why);
+  // Established connections, for the counters page.
+  void note_up(int delta) noexcept { up_.fetch_add(delta, std::memory_order_relaxed); }
+  // Makes the counters page when the first connection or listener appears.
+  void ensure_page();
+
+ private:
+  DeviceImpl(const Config& config, std::uint64_t secret);
+  [[nodiscard]] Status init();
+  void fill_page(io::CountersPage& page) const;
+
+  const Config config_;
+  const io::ForkGuard fork_;
+  const std::int64_t started_ns_;
+
+  std::mutex stag_mutex_;
+  proto::StagTable stags_;
+  std::unordered_map<std::uint32_t, MemoryWindowImpl*> windows_;
+
+  BatchPool batches_;
+  CarryBuffers carries_;
+
+  std::array<std::atomic<std::uint32_t>, kObjectKinds> counts_{};
+
+  mutable std::mutex registry_mutex_;
+  std::uint32_t next_number_ = 0;
+  std::unordered_set<std::uint32_t> numbers_;
+  std::unordered_set<const CounterSource*> sources_;
+  Counters retired_;
+
+  std::mutex async_mutex_;
+  std::unique_ptr<io::Signal<AsyncEvent>> async_events_;
+  std::function<void(const AsyncEvent&)> async_sink_;
+
+  std::atomic<std::uint64_t> opened_{0}, refused_{0};
+  std::atomic<int> up_{0};
+  std::mutex refused_mutex_;
+  Instant refused_window_{};
+  std::uint32_t refused_lines_ = 0;
+  std::uint32_t refused_silent_ = 0;
+
+  std::mutex page_mutex_;
+  bool page_tried_ = false;
+  std::unique_ptr<io::Tracer> tracer_;
+  std::unique_ptr<io::Engine> engine_;  // its thread ends before what is above it goes
+  std::unique_ptr<io::CountersPublisher> page_;
+};
+
+}  // namespace weft::verbs

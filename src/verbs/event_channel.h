@@ -1,0 +1,46 @@
+// The event channel that EventChannel::create() makes. Any thread.
+//
+// The queue keeps connections alive only in requests that nobody has taken yet; in all other
+// events, and for listeners, it looks and does not hold: an event about an object that is gone is
+// skipped.
+#pragma once
+
+#include <weft/connection.h>
+
+#include <memory>
+
+#include "io/signal.h"
+
+namespace weft::verbs {
+
+class EventChannelImpl final : public EventChannel {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<EventChannelImpl>> create();
+
+  [[nodiscard]] int fd() const override { return queue_->fd(); }
+  [[nodiscard]] Result<ConnectionEvent> next(
+      std::optional<std::chrono::nanoseconds> timeout) override;
+  void post(ConnectionEvent event) override;
+
+  // Moves the events about `connection`, or requests of `listener`, to another channel, in order.
+  void move_events(const Connection* connection, EventChannelImpl& to);
+  void move_requests(const Listener* listener, EventChannelImpl& to);
+  // Drops the requests of a listener that nobody has taken.
+  void drop_requests(const Listener* listener);
+
+ private:
+  struct Item {
+    ConnectionEvent event;  // listener is null; connection is null unless it is a request
+    std::weak_ptr<Connection> connection;
+    std::weak_ptr<Listener> listener;
+    const Connection* connection_id = nullptr;
+    const Listener* listener_id = nullptr;
+  };
+
+  explicit EventChannelImpl(std::unique_ptr<io::Signal<Item>> queue) : queue_(std::move(queue)) {}
+  [[nodiscard]] static bool revive(Item& item, ConnectionEvent& out);
+
+  std::unique_ptr<io::Signal<Item>> queue_;
+};
+
+}  // namespace weft::verbs

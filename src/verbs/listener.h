@@ -1,0 +1,65 @@
+// Listeners: accept TCP connections, wait for their MPA Requests, report them.
+//
+// Threads: calls from any thread; accepting runs on the engine's thread. Lock order: a connection's
+// mutex_, then this one.
+#pragma once
+
+#include <weft/connection.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_set>
+
+#include "io/engine.h"
+#include "io/fd.h"
+#include "verbs/device.h"
+
+namespace weft::verbs {
+
+class ConnectionImpl;
+
+class ListenerImpl final : public Listener,
+                           public io::Handler,
+                           public std::enable_shared_from_this<ListenerImpl> {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<ListenerImpl>> create(
+      std::shared_ptr<DeviceImpl> device, std::shared_ptr<EventChannel> channel);
+  ~ListenerImpl() override;
+
+  [[nodiscard]] Status bind(const SocketAddress& local, bool reuse_address, bool v6_only) override;
+  [[nodiscard]] Status listen(int backlog) override;
+  void close() override;
+  void set_channel(std::shared_ptr<EventChannel> channel) override;
+  [[nodiscard]] SocketAddress local_address() const override;
+
+  void on_io(std::uint32_t events) override;
+  void on_timer(io::TimerId id) override;
+
+  // --- for its connections ---
+  // The Request is there: the connection is no longer half-open, but undelivered.
+  void request_ready(const std::shared_ptr<ConnectionImpl>& connection);
+  // It no longer counts: delivered, or gone.
+  void settled(ConnectionImpl* connection);
+
+ private:
+  explicit ListenerImpl(std::shared_ptr<DeviceImpl> device) : device_(std::move(device)) {}
+  [[nodiscard]] bool accept_one();
+  void update_watch();  // with mutex_ held
+  void pause_accepting();
+
+  const std::shared_ptr<DeviceImpl> device_;
+  mutable std::mutex mutex_;
+  std::weak_ptr<EventChannel> channel_;
+  io::Fd socket_;
+  SocketAddress local_;
+  bool listening_ = false;
+  bool watching_ = false;
+  bool paused_ = false;  // out of descriptors: a timer looks again
+  io::TimerId timer_ = 0;
+  std::size_t backlog_ = 0;
+  std::size_t undelivered_ = 0;
+  std::unordered_set<std::shared_ptr<ConnectionImpl>> half_open_;
+};
+
+}  // namespace weft::verbs

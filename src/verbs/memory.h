@@ -1,0 +1,44 @@
+// Memory regions. Any thread.
+#pragma once
+
+#include <weft/memory.h>
+
+#include <memory>
+#include <mutex>
+
+#include "proto/stag_table.h"
+#include "verbs/pd.h"
+
+namespace weft::verbs {
+
+class MemoryRegionImpl final : public MemoryRegion {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<MemoryRegionImpl>> create(
+      std::shared_ptr<ProtectionDomainImpl> pd, void* addr, std::size_t length, std::uint64_t iova,
+      Access access);
+  ~MemoryRegionImpl() override;
+
+  [[nodiscard]] void* addr() const override { return spec_.addr; }
+  [[nodiscard]] std::size_t length() const override { return spec_.length; }
+  [[nodiscard]] std::uint64_t iova() const override { return spec_.base; }
+  [[nodiscard]] std::uint32_t lkey() const override { return stag_.value; }
+  [[nodiscard]] std::uint32_t rkey() const override { return stag_.value; }
+  [[nodiscard]] Access access() const override { return spec_.access; }
+  [[nodiscard]] Status deregister() override;
+  [[nodiscard]] Status reregister(ProtectionDomain* pd, void* addr, std::size_t length,
+                                  const Access* access) override;
+
+  [[nodiscard]] const std::shared_ptr<ProtectionDomainImpl>& pd() const { return pd_; }
+
+ private:
+  MemoryRegionImpl(std::shared_ptr<ProtectionDomainImpl> pd, const proto::MemorySpec& spec,
+                   Stag stag)
+      : pd_(std::move(pd)), spec_(spec), stag_(stag) {}
+
+  // Changed by deregister and reregister only, which the caller does not do concurrently with use.
+  std::shared_ptr<ProtectionDomainImpl> pd_;
+  proto::MemorySpec spec_;
+  Stag stag_;  // 0: deregistered
+};
+
+}  // namespace weft::verbs

@@ -1,0 +1,54 @@
+// Buffers that connections borrow while bytes are under way, so that idle ones hold none.
+//
+// Free lists, last in first out for the sake of the cache, bounded. Any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "proto/batch.h"
+#include "proto/fpdu_reader.h"
+
+namespace weft::verbs {
+
+inline constexpr std::size_t kBatchesKept = 64;  // about 12 MiB at most
+inline constexpr std::size_t kCarriesKept = 64;  // per size class
+
+class BatchPool {
+ public:
+  BatchPool() { free_.reserve(kBatchesKept); }
+  // A cleared batch; null: no memory.
+  [[nodiscard]] proto::TxBatch* acquire();
+  void release(proto::TxBatch* batch);  // REQUIRES: from acquire()
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<proto::TxBatch>> free_;
+};
+
+class CarryBuffers {
+ public:
+  CarryBuffers();
+  ~CarryBuffers();
+  CarryBuffers(const CarryBuffers&) = delete;
+  CarryBuffers& operator=(const CarryBuffers&) = delete;
+  // At least `size` octets, at most proto::kCarryBytesMax; null: no memory.
+  [[nodiscard]] std::uint8_t* acquire(std::size_t size);
+  void release(std::uint8_t* carry, std::size_t size);  // with the size it was acquired with
+
+ private:
+  struct Class {
+    std::size_t bytes = 0;
+    std::vector<std::uint8_t*> free;
+  };
+  [[nodiscard]] Class& class_of(std::size_t size);
+
+  std::mutex mutex_;
+  std::array<Class, 3> classes_;
+};
+
+}  // namespace weft::verbs

@@ -1,0 +1,65 @@
+// Shared receive queues, and how a posted receive becomes a WQE.
+#pragma once
+
+#include <weft/queue_pair.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "proto/work.h"
+#include "verbs/pd.h"
+
+namespace weft::verbs {
+
+// Fills a slot from a request. REQUIRES: room for max_sge SGEs behind it.
+//   kInvalidArgument   more than max_sge SGEs, or 2^32 bytes and more in all
+[[nodiscard]] Status build_recv(const RecvWr& wr, std::uint32_t max_sge, proto::RecvWqe& wqe);
+// Copies a WQE with its SGEs. REQUIRES: `to` has room for as many.
+void copy_recv(const proto::RecvWqe& from, proto::RecvWqe& to);
+
+// Any thread; one lock.
+class SharedReceiveQueueImpl final : public SharedReceiveQueue,
+                                     public std::enable_shared_from_this<SharedReceiveQueueImpl> {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<SharedReceiveQueueImpl>> create(
+      std::shared_ptr<ProtectionDomainImpl> pd, const SrqOptions& options);
+  ~SharedReceiveQueueImpl() override;
+
+  Posted post_recv(std::span<const RecvWr> wrs) override;
+  [[nodiscard]] Status set_limit(std::uint32_t limit) override;
+  [[nodiscard]] Status resize(std::uint32_t max_wr) override;
+  [[nodiscard]] std::uint32_t max_wr() const override;
+  [[nodiscard]] std::uint32_t max_sge() const override { return max_sge_; }
+  [[nodiscard]] std::uint32_t limit() const override;
+  [[nodiscard]] std::uint32_t number() const override { return number_; }
+  [[nodiscard]] void* context() const override { return context_; }
+  [[nodiscard]] std::size_t users() const override {
+    return users_.load(std::memory_order_relaxed);
+  }
+
+  // Takes the oldest receive into `out`, which has room for max_sge() SGEs behind it. False: none
+  // is posted. Raises kSrqLimitReached once when fewer than limit() are left.
+  [[nodiscard]] bool take(proto::RecvWqe& out);
+  [[nodiscard]] std::uint32_t posted() const;
+
+  [[nodiscard]] const std::shared_ptr<ProtectionDomainImpl>& pd() const { return pd_; }
+  void add_user() noexcept { users_.fetch_add(1, std::memory_order_relaxed); }  // a QP
+  void drop_user() noexcept { users_.fetch_sub(1, std::memory_order_relaxed); }
+
+ private:
+  SharedReceiveQueueImpl(std::shared_ptr<ProtectionDomainImpl> pd, const SrqOptions& options);
+  void raise_limit();
+
+  const std::shared_ptr<ProtectionDomainImpl> pd_;
+  const std::uint32_t number_;
+  const std::uint32_t max_sge_;
+  void* const context_;
+  std::atomic<std::size_t> users_{0};
+
+  mutable std::mutex mutex_;
+  std::unique_ptr<proto::RecvQueue> ring_;
+  std::uint32_t limit_ = 0;  // 0: off, or the event has been raised
+};
+
+}  // namespace weft::verbs
