@@ -24,21 +24,23 @@
 #include "proto/stream.h"
 #include "verbs/device.h"
 
-namespace weft::verbs {
+namespace weft {
 
 class QueuePairImpl;
 class ListenerImpl;
 
+// What the application holds is a handle: when it lets go, retire() ends what is open, with a
+// reset, and the object goes once the engine and the queue pair have let go as well.
 class ConnectionImpl final : public Connection,
-                             public io::Handler,
+                             public EventHandler,
                              public std::enable_shared_from_this<ConnectionImpl> {
  public:
-  [[nodiscard]] static Result<std::shared_ptr<ConnectionImpl>> create(
+  [[nodiscard]] static Result<std::shared_ptr<Connection>> create(
       std::shared_ptr<DeviceImpl> device, std::shared_ptr<EventChannel> channel);
   // Of a listener: takes the accepted socket.
   [[nodiscard]] static Result<std::shared_ptr<ConnectionImpl>> create_accepted(
       std::shared_ptr<DeviceImpl> device, std::shared_ptr<EventChannel> channel,
-      std::shared_ptr<ListenerImpl> listener, io::Fd socket, const SocketAddress& peer);
+      std::shared_ptr<ListenerImpl> listener, Fd socket, const SocketAddress& peer);
   ~ConnectionImpl() override;
 
   // --- Connection ---
@@ -57,14 +59,14 @@ class ConnectionImpl final : public Connection,
   [[nodiscard]] ConnectionInfo info() const override;
 
   // --- engine ---
-  void on_io(std::uint32_t events) override;
-  void on_timer(io::TimerId id) override;
+  void on_events(std::uint32_t events) override;
+  void on_timer() override;
 
   // --- for the queue pair ---
 
   // The trace of this connection, begun with the start-up frames; null: tracing is off. The QP
   // takes it inside attach(), once.
-  [[nodiscard]] std::unique_ptr<io::Trace> take_trace();
+  [[nodiscard]] std::unique_ptr<Trace> take_trace();
   // The first FPDU of the peer has been accepted. Any thread, at most once, possibly inside
   // attach().
   void on_first_fpdu();
@@ -72,6 +74,11 @@ class ConnectionImpl final : public Connection,
   void on_stream_down(proto::StreamEnd how, TerminateCode code, bool by_peer);
 
   // --- for listener and channel ---
+  [[nodiscard]] static ConnectionImpl& of(Connection& connection) {
+    return static_cast<ConnectionImpl&>(connection);
+  }
+  // What the application holds; expired once it has let go.
+  [[nodiscard]] std::weak_ptr<Connection> handle() const;
   void start_request();             // begins to wait for the MPA Request
   void delivered();                 // the application has taken the kConnectRequest
   void drop(std::string_view why);  // closes a request that was not answered yet
@@ -91,6 +98,9 @@ class ConnectionImpl final : public Connection,
       : device_(std::move(device)), channel_(std::move(channel)) {}
 
   using Lock = std::unique_lock<std::mutex>;
+
+  [[nodiscard]] std::shared_ptr<Connection> make_handle();
+  void retire();  // the application has let go
 
   // --- connection.cc; all with mutex_ held ---
   [[nodiscard]] Result<proto::StartupOffer> make_offer(const ConnectionParams& params) const;
@@ -126,17 +136,19 @@ class ConnectionImpl final : public Connection,
   const std::shared_ptr<DeviceImpl> device_;
   mutable std::mutex mutex_;
   std::weak_ptr<EventChannel> channel_;
+  std::weak_ptr<Connection> handle_;
   Phase phase_ = Phase::kIdle;
   bool initiator_ = false;
-  io::Fd socket_;
+  Fd socket_;
   bool bound_ = false;
   bool registered_ = false;
   std::uint32_t watched_ = 0;
-  io::TimerId timer_ = 0;
+  TimerId timer_ = 0;
+  Instant deadline_ = Instant::never();  // a timer that comes before it is a late one
   SocketAddress local_, peer_;
   ConnectionParams params_;
   std::unique_ptr<proto::Startup> startup_;
-  std::unique_ptr<io::Trace> trace_;
+  std::unique_ptr<Trace> trace_;
   std::shared_ptr<QueuePairImpl> qp_;      // during set-up
   std::weak_ptr<QueuePairImpl> attached_;  // afterwards
   ConnectionInfo info_;
@@ -158,4 +170,4 @@ class ConnectionImpl final : public Connection,
   bool end_by_peer_ = false;
 };
 
-}  // namespace weft::verbs
+}  // namespace weft

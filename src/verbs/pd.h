@@ -9,14 +9,12 @@
 
 #include "verbs/device.h"
 
-namespace weft::verbs {
+namespace weft {
 
-class ProtectionDomainImpl final : public ProtectionDomain,
-                                   public std::enable_shared_from_this<ProtectionDomainImpl> {
+class PdImpl final : public ProtectionDomain, public std::enable_shared_from_this<PdImpl> {
  public:
-  [[nodiscard]] static Result<std::shared_ptr<ProtectionDomainImpl>> create(
-      std::shared_ptr<DeviceImpl> device);
-  ~ProtectionDomainImpl() override;
+  [[nodiscard]] static Result<std::shared_ptr<PdImpl>> create(std::shared_ptr<DeviceImpl> device);
+  ~PdImpl() override;
 
   [[nodiscard]] Device& device() const override { return *device_; }
   [[nodiscard]] std::size_t users() const override;
@@ -46,7 +44,7 @@ class ProtectionDomainImpl final : public ProtectionDomain,
   [[nodiscard]] std::uint32_t qps() const noexcept { return qps_.load(std::memory_order_relaxed); }
 
  private:
-  explicit ProtectionDomainImpl(std::shared_ptr<DeviceImpl> device)
+  explicit PdImpl(std::shared_ptr<DeviceImpl> device)
       : device_(std::move(device)), number_(device_->take_number()) {}
 
   const std::shared_ptr<DeviceImpl> device_;
@@ -55,4 +53,4 @@ class ProtectionDomainImpl final : public ProtectionDomain,
   std::atomic<std::uint32_t> qps_{0};
 };
 
-}  // namespace weft::verbs
+}  // namespace weft
