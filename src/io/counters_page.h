@@ -17,7 +17,7 @@
 #include "io/engine.h"
 #include "io/fd.h"
 
-namespace weft {
+namespace weft::io {
 
 // The file, in the byte order of the machine. Fields are only ever added at the end.
 struct CountersPage {
@@ -43,13 +43,13 @@ struct CountersPage {
 };
 
 // Owned by the device. Its destructor removes the file.
-class CountersPublisher final : public EventHandler {
+class CountersPublisher final : public Handler {
  public:
   using Fill = std::function<void(CountersPage&)>;  // called on the engine's thread
   //   kSystem   no such folder, or no inotify: the process runs without a page
   [[nodiscard]] static Result<std::unique_ptr<CountersPublisher>> create(Engine& engine, Fill fill);
   ~CountersPublisher() override;
-  void on_events(std::uint32_t events) override;
+  void on_io(std::uint32_t events) override;
   [[nodiscard]] const std::string& path() const { return path_; }
   void refresh();
 
@@ -72,4 +72,4 @@ class CountersPublisher final : public EventHandler {
 //   kTimedOut     the process does not answer; `out` holds its last values
 [[nodiscard]] Status read_counters_page(int pid, CountersPage& out);
 
-}  // namespace weft
+}  // namespace weft::io

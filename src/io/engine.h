@@ -20,17 +20,17 @@
 #include "io/clock.h"
 #include "io/fork.h"
 
-namespace weft {
+namespace weft::io {
 
 // Names one scheduled call of on_timer(). 0 is never given.
 using TimerId = std::uint64_t;
 
 // What the engine calls. Owned by whoever registers it, who removes it before it dies.
-class EventHandler {
+class Handler {
  public:
-  virtual ~EventHandler() = default;
-  virtual void on_events(std::uint32_t events) { static_cast<void>(events); }  // EPOLLIN...
-  virtual void on_timer() {}
+  virtual ~Handler() = default;
+  virtual void on_io(std::uint32_t events) { static_cast<void>(events); }  // EPOLLIN...
+  virtual void on_timer(TimerId id) { static_cast<void>(id); }
 };
 
 // Something to be looked at every millisecond or so, for as long as it says so.
@@ -62,12 +62,12 @@ class Engine {
 
   // --- descriptors ---
 
-  // Calls handler->on_events() when `fd` has one of `events` (EPOLLIN, EPOLLOUT, EPOLLRDHUP; with
+  // Calls handler->on_io() when `fd` has one of `events` (EPOLLIN, EPOLLOUT, EPOLLRDHUP; with
   // EPOLLET edge-, else level-triggered; 0: errors and hang-ups only). Takes the place of an
   // earlier registration of the same fd whose descriptor was removed.
   //   kBadState   registered already, or after fork()
   //   kSystem     the kernel refused
-  [[nodiscard]] Status add(int fd, std::uint32_t events, EventHandler* handler);
+  [[nodiscard]] Status add(int fd, std::uint32_t events, Handler* handler);
   // Changes the events; with EPOLLET this also re-arms them.   kNotFound, kBadState, kSystem
   // REQUIRES: not concurrent with add, modify or remove of the same fd.
   Status modify(int fd, std::uint32_t events);
@@ -81,15 +81,15 @@ class Engine {
 
   // --- timers ---
 
-  // Calls handler->on_timer() once at or soon after `when`. 0: never() was given, or after
+  // Calls handler->on_timer(id) once at or soon after `when`. 0: never() was given, or after
   // fork().
-  [[nodiscard]] TimerId schedule(Instant when, EventHandler* handler);
+  [[nodiscard]] TimerId schedule(Instant when, Handler* handler);
   // The call does not start any more, and is not running when this returns (unless on the engine's
   // thread). Ids of the past, and 0, are ignored. REQUIRES: as remove().
   void cancel(TimerId id);
   void forget_timer(TimerId id);  // as cancel(), without waiting
   // Waits until no callback of `handler` is running (unless on the engine's thread).
-  void wait_for(const EventHandler* handler);
+  void wait_for(const Handler* handler);
 
   // --- tasks and ticks ---
 
@@ -111,4 +111,4 @@ class Engine {
   std::shared_ptr<EngineCore> core_;
 };
 
-}  // namespace weft
+}  // namespace weft::io

@@ -7,7 +7,7 @@
 
 #include "io/fork.h"
 
-namespace weft {
+namespace weft::io {
 
 // Move-only; one owner at a time, any thread. A descriptor made by Fd::connection() is closed in a
 // child by fork(), and then not by the child's copy of this object: its number may be somebody
@@ -58,4 +58,4 @@ class Fd {
   std::uint32_t generation_ = 0;  // 0: not a connection
 };
 
-}  // namespace weft
+}  // namespace weft::io

@@ -6,7 +6,7 @@
 #include <array>
 #include <bit>
 
-namespace weft {
+namespace weft::io {
 
 namespace detail {
 std::atomic<std::uint32_t> g_fork_generation{1};
@@ -54,4 +54,4 @@ void forget_in_child(int fd) noexcept {
       ~(std::uint64_t{1} << (static_cast<unsigned>(fd) % kWordBits)));
 }
 
-}  // namespace weft
+}  // namespace weft::io

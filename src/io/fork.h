@@ -8,7 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace weft {
+namespace weft::io {
 
 namespace detail {
 extern std::atomic<std::uint32_t> g_fork_generation;  // counts the forks that lead to this process
@@ -35,4 +35,4 @@ inline constexpr int kForkFdsMax = 1 << 20;
 void close_in_child(int fd) noexcept;
 void forget_in_child(int fd) noexcept;
 
-}  // namespace weft
+}  // namespace weft::io

@@ -14,7 +14,7 @@
 
 #include "base/result.h"
 
-namespace weft {
+namespace weft::io {
 
 namespace detail {
 extern std::atomic<LogLevel> g_log_level;
@@ -30,9 +30,9 @@ void write_log(LogLevel level, std::string_view text);
 }
 
 template <class... Args>
-void log_event(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
+void log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
   if (!log_enabled(level)) return;
   detail::write_log(level, fmt::format(format, std::forward<Args>(args)...));
 }
 
-}  // namespace weft
+}  // namespace weft::io

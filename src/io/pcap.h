@@ -15,7 +15,7 @@
 #include "base/result.h"
 #include "proto/slice.h"
 
-namespace weft {
+namespace weft::io {
 
 class PcapFile;
 
@@ -60,4 +60,4 @@ class Tracer {
   std::shared_ptr<PcapFile> file_;
 };
 
-}  // namespace weft
+}  // namespace weft::io

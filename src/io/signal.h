@@ -15,7 +15,7 @@
 #include "io/fd.h"
 #include "io/fork.h"
 
-namespace weft {
+namespace weft::io {
 
 // The descriptor: readable or not. REQUIRES: set() and clear() alternate, under one lock.
 class SignalFd {
@@ -31,14 +31,14 @@ class SignalFd {
   Fd fd_;
 };
 
-using WaitLimit = std::optional<std::chrono::nanoseconds>;
+using Timeout = std::optional<std::chrono::nanoseconds>;
 
 // Sleeps until `fd` is readable.
 //   kTimedOut   the time is over; `timeout` nullopt: the descriptor is non-blocking
 //   kAborted    a signal interrupted the sleep
 class Waiter {
  public:
-  Waiter(int fd, WaitLimit timeout);
+  Waiter(int fd, Timeout timeout);
   [[nodiscard]] Status wait();  // again: the same limit
 
  private:
@@ -47,13 +47,13 @@ class Waiter {
 };
 
 template <class T>
-class SignalQueue {
+class Signal {
  public:
   //   kSystem   no descriptors
-  [[nodiscard]] static Result<std::unique_ptr<SignalQueue>> create() {
+  [[nodiscard]] static Result<std::unique_ptr<Signal>> create() {
     auto fd = SignalFd::create();
     if (!fd) return fail(fd.error());
-    return std::unique_ptr<SignalQueue>(new SignalQueue(std::move(*fd)));
+    return std::unique_ptr<Signal>(new Signal(std::move(*fd)));
   }
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
@@ -86,7 +86,7 @@ class SignalQueue {
 
   //   kTimedOut, kAborted   as Waiter
   //   kBadState             in a child of fork()
-  [[nodiscard]] Result<T> next(WaitLimit timeout) {
+  [[nodiscard]] Result<T> next(Timeout timeout) {
     if (fork_.forked()) return fail(Error::kBadState);
     Waiter waiter(fd_.get(), timeout);
     while (true) {
@@ -115,7 +115,7 @@ class SignalQueue {
   }
 
  private:
-  explicit SignalQueue(SignalFd fd) : fd_(std::move(fd)) {}
+  explicit Signal(SignalFd fd) : fd_(std::move(fd)) {}
 
   const ForkGuard fork_;
   mutable std::mutex mutex_;
@@ -123,4 +123,4 @@ class SignalQueue {
   SignalFd fd_;
 };
 
-}  // namespace weft
+}  // namespace weft::io

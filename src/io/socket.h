@@ -13,7 +13,7 @@
 #include "base/result.h"
 #include "io/fd.h"
 
-namespace weft {
+namespace weft::io {
 
 // The Error that an errno of a socket call means. Never fails: what is not listed is kSystem.
 [[nodiscard]] Error error_from_errno(int error) noexcept;
@@ -44,8 +44,8 @@ void tune_before_connect(int fd, const Config& config);
 // errors.
 void tune_connected(int fd, const Config& config, bool loopback);
 
-[[nodiscard]] SocketAddress socket_local_address(int fd);
-[[nodiscard]] SocketAddress socket_peer_address(int fd);
+[[nodiscard]] SocketAddress local_address(int fd);
+[[nodiscard]] SocketAddress peer_address(int fd);
 // Both ends on this machine: a loopback address, or the peer's address is our own.
 [[nodiscard]] bool is_loopback_path(const SocketAddress& local, const SocketAddress& peer);
 
@@ -58,4 +58,4 @@ void tune_connected(int fd, const Config& config, bool loopback);
 // Closes with a reset, at once and for good, even if a child of fork() still holds the socket.
 void close_with_reset(Fd fd);
 
-}  // namespace weft
+}  // namespace weft::io

@@ -4,7 +4,7 @@
 // Threads: calls from any thread; the network side runs on the engine's thread. mutex_ guards the
 // set-up. It is never held while a QP or an application is called, except for EventChannel::post(),
 // which may not call back. A callback of the engine checks under mutex_ whether it is still wanted,
-// so registrations are dropped with Engine::forget().
+// so registrations are dropped with io::Engine::forget().
 //
 //   active    connection_active.cc    connect() .. kEstablished
 //   passive   connection_passive.cc   accepted socket .. kConnectRequest .. accept(), reject()
@@ -32,7 +32,7 @@ class ListenerImpl;
 // What the application holds is a handle: when it lets go, retire() ends what is open, with a
 // reset, and the object goes once the engine and the queue pair have let go as well.
 class ConnectionImpl final : public Connection,
-                             public EventHandler,
+                             public io::Handler,
                              public std::enable_shared_from_this<ConnectionImpl> {
  public:
   [[nodiscard]] static Result<std::shared_ptr<Connection>> create(
@@ -40,7 +40,7 @@ class ConnectionImpl final : public Connection,
   // Of a listener: takes the accepted socket.
   [[nodiscard]] static Result<std::shared_ptr<ConnectionImpl>> create_accepted(
       std::shared_ptr<DeviceImpl> device, std::shared_ptr<EventChannel> channel,
-      std::shared_ptr<ListenerImpl> listener, Fd socket, const SocketAddress& peer);
+      std::shared_ptr<ListenerImpl> listener, io::Fd socket, const SocketAddress& peer);
   ~ConnectionImpl() override;
 
   // --- Connection ---
@@ -59,14 +59,14 @@ class ConnectionImpl final : public Connection,
   [[nodiscard]] ConnectionInfo info() const override;
 
   // --- engine ---
-  void on_events(std::uint32_t events) override;
-  void on_timer() override;
+  void on_io(std::uint32_t events) override;
+  void on_timer(io::TimerId id) override;
 
   // --- for the queue pair ---
 
   // The trace of this connection, begun with the start-up frames; null: tracing is off. The QP
   // takes it inside attach(), once.
-  [[nodiscard]] std::unique_ptr<Trace> take_trace();
+  [[nodiscard]] std::unique_ptr<io::Trace> take_trace();
   // The first FPDU of the peer has been accepted. Any thread, at most once, possibly inside
   // attach().
   void on_first_fpdu();
@@ -139,16 +139,16 @@ class ConnectionImpl final : public Connection,
   std::weak_ptr<Connection> handle_;
   Phase phase_ = Phase::kIdle;
   bool initiator_ = false;
-  Fd socket_;
+  io::Fd socket_;
   bool bound_ = false;
   bool registered_ = false;
   std::uint32_t watched_ = 0;
-  TimerId timer_ = 0;
+  io::TimerId timer_ = 0;
   Instant deadline_ = Instant::never();  // a timer that comes before it is a late one
   SocketAddress local_, peer_;
   ConnectionParams params_;
   std::unique_ptr<proto::Startup> startup_;
-  std::unique_ptr<Trace> trace_;
+  std::unique_ptr<io::Trace> trace_;
   std::shared_ptr<QueuePairImpl> qp_;      // during set-up
   std::weak_ptr<QueuePairImpl> attached_;  // afterwards
   ConnectionInfo info_;

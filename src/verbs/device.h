@@ -78,8 +78,8 @@ class DeviceImpl final : public Device {
   [[nodiscard]] bool usable() const noexcept { return !fork_.forked(); }
   [[nodiscard]] std::shared_ptr<DeviceImpl> self();
 
-  [[nodiscard]] Engine& engine() noexcept { return *engine_; }
-  [[nodiscard]] Tracer* tracer() noexcept { return tracer_.get(); }  // null: tracing is off
+  [[nodiscard]] io::Engine& engine() noexcept { return *engine_; }
+  [[nodiscard]] io::Tracer* tracer() noexcept { return tracer_.get(); }  // null: tracing is off
   [[nodiscard]] BatchPool& batches() noexcept { return batches_; }
   [[nodiscard]] CarryBuffers& carries() noexcept { return carries_; }
 
@@ -121,10 +121,10 @@ class DeviceImpl final : public Device {
  private:
   DeviceImpl(const Config& config, std::uint64_t secret);
   [[nodiscard]] Status init();
-  void fill_page(CountersPage& page) const;
+  void fill_page(io::CountersPage& page) const;
 
   const Config config_;
-  const ForkGuard fork_;
+  const io::ForkGuard fork_;
   const std::int64_t started_ns_;
 
   std::mutex stag_mutex_;
@@ -143,7 +143,7 @@ class DeviceImpl final : public Device {
   Counters retired_;
 
   std::mutex async_mutex_;
-  std::unique_ptr<SignalQueue<AsyncEvent>> async_events_;
+  std::unique_ptr<io::Signal<AsyncEvent>> async_events_;
   std::function<void(const AsyncEvent&)> async_sink_;
 
   std::atomic<std::uint64_t> opened_{0}, refused_{0};
@@ -155,9 +155,9 @@ class DeviceImpl final : public Device {
 
   std::mutex page_mutex_;
   bool page_tried_ = false;
-  std::unique_ptr<Tracer> tracer_;
-  std::unique_ptr<Engine> engine_;  // its thread ends before what is above it goes
-  std::unique_ptr<CountersPublisher> page_;
+  std::unique_ptr<io::Tracer> tracer_;
+  std::unique_ptr<io::Engine> engine_;  // its thread ends before what is above it goes
+  std::unique_ptr<io::CountersPublisher> page_;
 };
 
 }  // namespace weft

@@ -37,10 +37,10 @@ class EventChannelImpl final : public EventChannel {
     const Listener* listener_id = nullptr;
   };
 
-  explicit EventChannelImpl(std::unique_ptr<SignalQueue<Item>> queue) : queue_(std::move(queue)) {}
+  explicit EventChannelImpl(std::unique_ptr<io::Signal<Item>> queue) : queue_(std::move(queue)) {}
   [[nodiscard]] static bool revive(Item& item, ConnectionEvent& out);
 
-  std::unique_ptr<SignalQueue<Item>> queue_;
+  std::unique_ptr<io::Signal<Item>> queue_;
 };
 
 }  // namespace weft

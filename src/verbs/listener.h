@@ -20,7 +20,7 @@ namespace weft {
 class ConnectionImpl;
 
 class ListenerImpl final : public Listener,
-                           public EventHandler,
+                           public io::Handler,
                            public std::enable_shared_from_this<ListenerImpl> {
  public:
   [[nodiscard]] static Result<std::shared_ptr<ListenerImpl>> create(
@@ -33,8 +33,8 @@ class ListenerImpl final : public Listener,
   void set_channel(std::shared_ptr<EventChannel> channel) override;
   [[nodiscard]] SocketAddress local_address() const override;
 
-  void on_events(std::uint32_t events) override;
-  void on_timer() override;
+  void on_io(std::uint32_t events) override;
+  void on_timer(io::TimerId id) override;
 
   // --- for its connections ---
   // The Request is there: the connection is no longer half-open, but undelivered.
@@ -51,12 +51,12 @@ class ListenerImpl final : public Listener,
   const std::shared_ptr<DeviceImpl> device_;
   mutable std::mutex mutex_;
   std::weak_ptr<EventChannel> channel_;
-  Fd socket_;
+  io::Fd socket_;
   SocketAddress local_;
   bool listening_ = false;
   bool watching_ = false;
   bool paused_ = false;  // out of descriptors: a timer looks again
-  TimerId timer_ = 0;
+  io::TimerId timer_ = 0;
   std::size_t backlog_ = 0;
   std::size_t undelivered_ = 0;
   std::unordered_set<std::shared_ptr<ConnectionImpl>> half_open_;
