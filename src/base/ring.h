@@ -10,6 +10,7 @@
 #include <bit>
 #include <cassert>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -27,10 +28,8 @@ class SpscRing {
   // capacity() is 0 and the ring is full and empty at once; the owner checks that after creation.
   // REQUIRES: 0 < capacity_min <= 2^31.
   explicit SpscRing(std::size_t capacity_min)
-      : slots_(new (std::nothrow) T[std::bit_ceil(capacity_min)]),
-        capacity_(slots_ == nullptr ? 0 : std::bit_ceil(capacity_min)) {
-    assert(capacity_min > 0 && capacity_min <= (std::size_t{1} << 31));
-  }
+      : slots_(allocate(capacity_min)),
+        capacity_(slots_ == nullptr ? 0 : std::bit_ceil(capacity_min)) {}
   SpscRing(const SpscRing&) = delete;
   SpscRing& operator=(const SpscRing&) = delete;
 
@@ -90,6 +89,14 @@ class SpscRing {
   [[nodiscard]] bool empty() const noexcept { return size() == 0; }
 
  private:
+  static T* allocate(std::size_t capacity_min) {
+    assert(capacity_min > 0 && capacity_min <= (std::size_t{1} << 31));
+    const std::size_t count = std::bit_ceil(capacity_min);
+    // An array too large for the address space would throw even with std::nothrow.
+    if (count > static_cast<std::size_t>(PTRDIFF_MAX) / sizeof(T)) return nullptr;
+    return new (std::nothrow) T[count];
+  }
+
   const std::unique_ptr<T[]> slots_;
   const std::size_t capacity_;
 

@@ -105,12 +105,12 @@ inline constexpr std::uint8_t kRdmapOpcodeMask = 0x0f;
 [[nodiscard]] inline Result<Opcode> check_segment_control(std::uint8_t first,
                                                           std::uint8_t second) noexcept {
   if (!ddp_version_ok(first)) return fail(Error::kBadVersion);
-  const Result<Opcode> op = decode_rdmap_control(second);
-  if (!op) return op;
-  if (info(*op).tagged != peek_tagged(first)) {
-    return fail(peek_tagged(first) ? Error::kTagged : Error::kNotTagged);
-  }
-  return op;
+  if ((second & kRdmapVersionMask) != kRdmapVersion) return fail(Error::kBadRdmapVersion);
+  const std::uint8_t op = second & kRdmapOpcodeMask;
+  if (op >= kOpcodeCount) return fail(Error::kUnknownOpcode);
+  const bool tagged = peek_tagged(first);
+  if (kOpcodeTable[op].tagged != tagged) return fail(tagged ? Error::kTagged : Error::kNotTagged);
+  return static_cast<Opcode>(op);
 }
 
 // Body of a Read Request, behind the untagged header. Size 0: source STag and TO are not checked.
