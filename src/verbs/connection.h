@@ -24,7 +24,7 @@
 #include "proto/stream.h"
 #include "verbs/device.h"
 
-namespace weft {
+namespace weft::verbs {
 
 class QueuePairImpl;
 class ListenerImpl;
@@ -170,4 +170,4 @@ class ConnectionImpl final : public Connection,
   bool end_by_peer_ = false;
 };
 
-}  // namespace weft
+}  // namespace weft::verbs

@@ -23,8 +23,9 @@
 #include "io/signal.h"
 #include "proto/stag_table.h"
 #include "verbs/pools.h"
+#include "verbs/progress.h"
 
-namespace weft {
+namespace weft::verbs {
 
 class MemoryWindowImpl;
 
@@ -80,6 +81,7 @@ class DeviceImpl final : public Device {
 
   [[nodiscard]] io::Engine& engine() noexcept { return *engine_; }
   [[nodiscard]] io::Tracer* tracer() noexcept { return tracer_.get(); }  // null: tracing is off
+  [[nodiscard]] Progress& progress() noexcept { return *progress_; }
   [[nodiscard]] BatchPool& batches() noexcept { return batches_; }
   [[nodiscard]] CarryBuffers& carries() noexcept { return carries_; }
 
@@ -156,8 +158,9 @@ class DeviceImpl final : public Device {
   std::mutex page_mutex_;
   bool page_tried_ = false;
   std::unique_ptr<io::Tracer> tracer_;
+  std::unique_ptr<Progress> progress_;
   std::unique_ptr<io::Engine> engine_;  // its thread ends before what is above it goes
   std::unique_ptr<io::CountersPublisher> page_;
 };
 
-}  // namespace weft
+}  // namespace weft::verbs

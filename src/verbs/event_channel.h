@@ -11,7 +11,7 @@
 
 #include "io/signal.h"
 
-namespace weft {
+namespace weft::verbs {
 
 class EventChannelImpl final : public EventChannel {
  public:
@@ -43,4 +43,4 @@ class EventChannelImpl final : public EventChannel {
   std::unique_ptr<io::Signal<Item>> queue_;
 };
 
-}  // namespace weft
+}  // namespace weft::verbs

@@ -15,7 +15,7 @@
 #include "io/fd.h"
 #include "verbs/device.h"
 
-namespace weft {
+namespace weft::verbs {
 
 class ConnectionImpl;
 
@@ -62,4 +62,4 @@ class ListenerImpl final : public Listener,
   std::unordered_set<std::shared_ptr<ConnectionImpl>> half_open_;
 };
 
-}  // namespace weft
+}  // namespace weft::verbs

@@ -9,15 +9,13 @@
 #include "proto/stag_table.h"
 #include "verbs/pd.h"
 
-namespace weft {
+namespace weft::verbs {
 
 class MemoryRegionImpl final : public MemoryRegion {
  public:
-  [[nodiscard]] static Result<std::shared_ptr<MemoryRegionImpl>> create(std::shared_ptr<PdImpl> pd,
-                                                                        void* addr,
-                                                                        std::size_t length,
-                                                                        std::uint64_t iova,
-                                                                        Access access);
+  [[nodiscard]] static Result<std::shared_ptr<MemoryRegionImpl>> create(
+      std::shared_ptr<ProtectionDomainImpl> pd, void* addr, std::size_t length, std::uint64_t iova,
+      Access access);
   ~MemoryRegionImpl() override;
 
   [[nodiscard]] void* addr() const override { return spec_.addr; }
@@ -30,16 +28,17 @@ class MemoryRegionImpl final : public MemoryRegion {
   [[nodiscard]] Status reregister(ProtectionDomain* pd, void* addr, std::size_t length,
                                   const Access* access) override;
 
-  [[nodiscard]] const std::shared_ptr<PdImpl>& pd() const { return pd_; }
+  [[nodiscard]] const std::shared_ptr<ProtectionDomainImpl>& pd() const { return pd_; }
 
  private:
-  MemoryRegionImpl(std::shared_ptr<PdImpl> pd, const proto::MemorySpec& spec, Stag stag)
+  MemoryRegionImpl(std::shared_ptr<ProtectionDomainImpl> pd, const proto::MemorySpec& spec,
+                   Stag stag)
       : pd_(std::move(pd)), spec_(spec), stag_(stag) {}
 
   // Changed by deregister and reregister only, which the caller does not do concurrently with use.
-  std::shared_ptr<PdImpl> pd_;
+  std::shared_ptr<ProtectionDomainImpl> pd_;
   proto::MemorySpec spec_;
   Stag stag_;  // 0: deregistered
 };
 
-}  // namespace weft
+}  // namespace weft::verbs

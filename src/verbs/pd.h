@@ -9,12 +9,14 @@
 
 #include "verbs/device.h"
 
-namespace weft {
+namespace weft::verbs {
 
-class PdImpl final : public ProtectionDomain, public std::enable_shared_from_this<PdImpl> {
+class ProtectionDomainImpl final : public ProtectionDomain,
+                                   public std::enable_shared_from_this<ProtectionDomainImpl> {
  public:
-  [[nodiscard]] static Result<std::shared_ptr<PdImpl>> create(std::shared_ptr<DeviceImpl> device);
-  ~PdImpl() override;
+  [[nodiscard]] static Result<std::shared_ptr<ProtectionDomainImpl>> create(
+      std::shared_ptr<DeviceImpl> device);
+  ~ProtectionDomainImpl() override;
 
   [[nodiscard]] Device& device() const override { return *device_; }
   [[nodiscard]] std::size_t users() const override;
@@ -44,7 +46,7 @@ class PdImpl final : public ProtectionDomain, public std::enable_shared_from_thi
   [[nodiscard]] std::uint32_t qps() const noexcept { return qps_.load(std::memory_order_relaxed); }
 
  private:
-  explicit PdImpl(std::shared_ptr<DeviceImpl> device)
+  explicit ProtectionDomainImpl(std::shared_ptr<DeviceImpl> device)
       : device_(std::move(device)), number_(device_->take_number()) {}
 
   const std::shared_ptr<DeviceImpl> device_;
@@ -53,4 +55,4 @@ class PdImpl final : public ProtectionDomain, public std::enable_shared_from_thi
   std::atomic<std::uint32_t> qps_{0};
 };
 
-}  // namespace weft
+}  // namespace weft::verbs

@@ -13,7 +13,7 @@
 #include "proto/batch.h"
 #include "proto/fpdu_reader.h"
 
-namespace weft {
+namespace weft::verbs {
 
 inline constexpr std::size_t kBatchesKept = 64;  // about 12 MiB at most
 inline constexpr std::size_t kCarriesKept = 64;  // per size class
@@ -51,4 +51,4 @@ class CarryBuffers {
   std::array<Class, 3> classes_;
 };
 
-}  // namespace weft
+}  // namespace weft::verbs

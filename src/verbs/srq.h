@@ -10,7 +10,7 @@
 #include "proto/work.h"
 #include "verbs/pd.h"
 
-namespace weft {
+namespace weft::verbs {
 
 // Fills a slot from a request. REQUIRES: room for max_sge SGEs behind it.
 //   kInvalidArgument   more than max_sge SGEs, or 2^32 bytes and more in all
@@ -19,11 +19,12 @@ namespace weft {
 void copy_recv(const proto::RecvWqe& from, proto::RecvWqe& to);
 
 // Any thread; one lock.
-class SrqImpl final : public SharedReceiveQueue, public std::enable_shared_from_this<SrqImpl> {
+class SharedReceiveQueueImpl final : public SharedReceiveQueue,
+                                     public std::enable_shared_from_this<SharedReceiveQueueImpl> {
  public:
-  [[nodiscard]] static Result<std::shared_ptr<SrqImpl>> create(std::shared_ptr<PdImpl> pd,
-                                                               const SrqOptions& options);
-  ~SrqImpl() override;
+  [[nodiscard]] static Result<std::shared_ptr<SharedReceiveQueueImpl>> create(
+      std::shared_ptr<ProtectionDomainImpl> pd, const SrqOptions& options);
+  ~SharedReceiveQueueImpl() override;
 
   Posted post_recv(std::span<const RecvWr> wrs) override;
   [[nodiscard]] Status set_limit(std::uint32_t limit) override;
@@ -42,15 +43,15 @@ class SrqImpl final : public SharedReceiveQueue, public std::enable_shared_from_
   [[nodiscard]] bool take(proto::RecvWqe& out);
   [[nodiscard]] std::uint32_t posted() const;
 
-  [[nodiscard]] const std::shared_ptr<PdImpl>& pd() const { return pd_; }
+  [[nodiscard]] const std::shared_ptr<ProtectionDomainImpl>& pd() const { return pd_; }
   void add_user() noexcept { users_.fetch_add(1, std::memory_order_relaxed); }  // a QP
   void drop_user() noexcept { users_.fetch_sub(1, std::memory_order_relaxed); }
 
  private:
-  SrqImpl(std::shared_ptr<PdImpl> pd, const SrqOptions& options);
+  SharedReceiveQueueImpl(std::shared_ptr<ProtectionDomainImpl> pd, const SrqOptions& options);
   void raise_limit();
 
-  const std::shared_ptr<PdImpl> pd_;
+  const std::shared_ptr<ProtectionDomainImpl> pd_;
   const std::uint32_t number_;
   const std::uint32_t max_sge_;
   void* const context_;
@@ -61,4 +62,4 @@ class SrqImpl final : public SharedReceiveQueue, public std::enable_shared_from_
   std::uint32_t limit_ = 0;  // 0: off, or the event has been raised
 };
 
-}  // namespace weft
+}  // namespace weft::verbs

@@ -12,15 +12,15 @@
 #include "proto/work.h"
 #include "verbs/pd.h"
 
-namespace weft {
+namespace weft::verbs {
 
 // Any thread. Type 1: valid for every stream of the domain, each bind gets a new key from us, may
 // be bound again while bound. Type 2: valid for the stream whose queue bound it, the consumer
 // chooses the key, must be invalidated before it is bound again.
 class MemoryWindowImpl final : public MemoryWindow {
  public:
-  [[nodiscard]] static Result<std::shared_ptr<MemoryWindowImpl>> create(std::shared_ptr<PdImpl> pd,
-                                                                        Type type);
+  [[nodiscard]] static Result<std::shared_ptr<MemoryWindowImpl>> create(
+      std::shared_ptr<ProtectionDomainImpl> pd, Type type);
   ~MemoryWindowImpl() override;
 
   [[nodiscard]] Type type() const override { return type_; }
@@ -29,16 +29,16 @@ class MemoryWindowImpl final : public MemoryWindow {
   }
   [[nodiscard]] bool bound() const override;
 
-  [[nodiscard]] const std::shared_ptr<PdImpl>& pd() const { return pd_; }
+  [[nodiscard]] const std::shared_ptr<ProtectionDomainImpl>& pd() const { return pd_; }
 
  private:
-  friend Status prepare_bind(const SendWr& wr, PdImpl& pd, proto::SendWqe& wqe);
-  friend WcStatus execute_bind(PdImpl& pd, proto::StreamId id, proto::SendWqe& wqe);
+  friend Status prepare_bind(const SendWr& wr, ProtectionDomainImpl& pd, proto::SendWqe& wqe);
+  friend WcStatus execute_bind(ProtectionDomainImpl& pd, proto::StreamId id, proto::SendWqe& wqe);
 
-  MemoryWindowImpl(std::shared_ptr<PdImpl> pd, Type type, Stag stag)
+  MemoryWindowImpl(std::shared_ptr<ProtectionDomainImpl> pd, Type type, Stag stag)
       : pd_(std::move(pd)), type_(type), stag_(stag.value) {}
 
-  const std::shared_ptr<PdImpl> pd_;
+  const std::shared_ptr<ProtectionDomainImpl> pd_;
   const Type type_;
   std::atomic<std::uint32_t> stag_;  // of the last bind posted; its index never changes
 };
@@ -47,17 +47,19 @@ class MemoryWindowImpl final : public MemoryWindow {
 // bind_args(). The window's rkey() is the new one from now on.
 //   kInvalidArgument   no window, of another domain, wrong index in rkey (type 2), no region for a
 //                      length, remote write or atomic rights asked that the region lacks...
-[[nodiscard]] Status prepare_bind(const SendWr& wr, PdImpl& pd, proto::SendWqe& wqe);
+[[nodiscard]] Status prepare_bind(const SendWr& wr, ProtectionDomainImpl& pd, proto::SendWqe& wqe);
 
 // In its turn in the send queue. kSuccess or kWindowBind.
-[[nodiscard]] WcStatus execute_bind(PdImpl& pd, proto::StreamId id, proto::SendWqe& wqe);
+[[nodiscard]] WcStatus execute_bind(ProtectionDomainImpl& pd, proto::StreamId id,
+                                    proto::SendWqe& wqe);
 // SendOp::kLocalInvalidate of wqe.remote_stag: a region of the domain without windows, or a type 2
 // window bound to this stream. kSuccess or kWindowBind.
-[[nodiscard]] WcStatus execute_local_invalidate(PdImpl& pd, proto::StreamId id,
+[[nodiscard]] WcStatus execute_local_invalidate(ProtectionDomainImpl& pd, proto::StreamId id,
                                                 const proto::SendWqe& wqe);
 // A Send with Invalidate arrived (RFC 5040 5.3, wire.md "Invalidate"). A region may be invalidated
 // if its domain has no other QP and no window is bound to it, a window by the stream it is bound
 // to. kNone (also if it was invalid already), kInvalidateProtection or kInvalidateOperation.
-[[nodiscard]] proto::Violation execute_remote_invalidate(PdImpl& pd, proto::StreamId id, Stag stag);
+[[nodiscard]] proto::Violation execute_remote_invalidate(ProtectionDomainImpl& pd,
+                                                         proto::StreamId id, Stag stag);
 
-}  // namespace weft
+}  // namespace weft::verbs
