@@ -1,0 +1,415 @@
+"""What the interop tests do, as data. run.py does it; docs/interop.md shows the outcome.
+
+Placeholders in commands: {probe} the program of probe/, {addr} where the client finds the server,
+{port}. In patterns over the wire: {weft} and {siw} become "client" or "server".
+"""
+
+import dataclasses
+
+BOTH = ("weft>siw", "siw>weft")  # client>server
+WEFT_CLIENT = ("weft>siw",)
+WEFT_SERVER = ("siw>weft",)
+SIW_SIW = ("siw>siw",)
+
+PROBE_SERVER = "{probe} server {port} "
+PROBE_CLIENT = "{probe} client {addr} {port} "
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One meeting of a server and its client, or of several clients one after the other."""
+
+    name: str
+    group: str
+    server: str
+    client: str | tuple
+    roles: tuple = BOTH
+    siw: dict = dataclasses.field(default_factory=dict)  # module parameters, rest as by default
+    crc: str = "off"  # weft run --crc=
+    weft: dict = dataclasses.field(default_factory=dict)  # WEFT_* settings beside that
+    client_rc: tuple = (0,)  # exit status that the last client may have
+    server_rc: tuple | None = (0,)  # None: the server is ended by the test
+    server_has: tuple = ()  # regular expressions, each found in the output
+    client_has: tuple = ()
+    weft_has: tuple = ()  # the same for whichever side is Weft
+    siw_has: tuple = ()
+    weft_lacks: tuple = ()
+    wire: tuple = ()  # each matches a line of wire.render(); needs the tap network
+    kill: tuple = ()  # (side, text): killed with SIGKILL once its output has the text
+    also_siw_siw: bool = False  # a few run without Weft too, to prove the guest
+    timeout: int = 20  # seconds for each program
+
+
+def rping():
+    both = lambda name, options, **more: Row(
+        f"rping {name}",
+        "rping",
+        f"rping -s -p {{port}} {options}",
+        f"rping -c -a {{addr}} -p {{port}} {options}",
+        **more,
+    )
+    yield both("10 x 64", "-C 10", also_siw_siw=True)
+    yield both("validated, 1000 octets", "-C 10 -S 1000 -V")
+    yield both("largest, 65535 octets", "-C 5 -S 65535 -V")
+    yield both("smallest, verbose", "-C 3 -S 2 -v")
+    yield both("own queue pair (-q)", "-C 5 -q")
+    yield Row(
+        "rping persistent server, three clients",
+        "rping",
+        "rping -s -P -p {port}",
+        ("rping -c -a {addr} -p {port} -C 5 -V",) * 3,
+        server_rc=None,
+    )
+
+
+def crc():
+    """Each wish of one side against each of the other: CRC is used when either wants it."""
+    for siw_wants in (0, 1):
+        for weft_wants in ("off", "on"):
+            used = siw_wants or weft_wants == "on"
+            state = "ok" if used else "off"
+            yield Row(
+                f"CRC siw {'on' if siw_wants else 'off'}, Weft {weft_wants}",
+                "crc",
+                PROBE_SERVER + "--echo",
+                PROBE_CLIENT + "send:100 write:5001 read:5001 send:1 recv:3",
+                siw={"mpa_crc_required": siw_wants},
+                crc=weft_wants,
+                wire=(f"client Send len=100 crc={state}", f"server Send len=100 crc={state}"),
+            )
+    yield Row(
+        "CRC refused by siw (strict, off) ends in a reject",
+        "crc",
+        PROBE_SERVER + "--timeout 3000",
+        PROBE_CLIENT + "--timeout 3000 send:1",
+        roles=WEFT_CLIENT,
+        siw={"mpa_crc_strict": 1},
+        crc="on",
+        client_rc=(3,),
+        server_rc=None,
+        client_has=("rejected conn=0",),
+    )
+    for program in ("rping -s -p {port} -C 5 -S 5000 -V",):
+        yield Row(
+            "rping with CRC",
+            "crc",
+            program,
+            "rping -c -a {addr} -p {port} -C 5 -S 5000 -V",
+            siw={"mpa_crc_required": 1},
+            crc="on",
+            also_siw_siw=True,
+        )
+
+
+def perftest():
+    sizes = {1: 20, 64: 20, 1000: 20, 4096: 20, 65536: 10, 1048576: 5}
+    for program in ("ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_send_bw", "ib_send_lat"):
+        for size, count in sizes.items():
+            command = f"{program} -R -F -p {{port}} -s {size} -n {count}"
+            yield Row(f"{program} {size}", "perftest", command, f"{command} {{addr}}", timeout=30)
+    for name, options in (
+        ("ib_write_bw, 4 queue pairs", "-q 4 -s 4096 -n 20"),
+        ("ib_write_bw, both directions", "-b -s 4096 -n 20"),
+        ("ib_send_bw, completion of every 5th", "-Q 5 -s 4096 -n 20"),
+        ("ib_send_lat, sleeping for events", "-e -s 4096 -n 20"),
+    ):
+        command = f"{name.split(',')[0]} -R -F -p {{port}} {options}"
+        yield Row(name, "perftest", command, f"{command} {{addr}}", timeout=30)
+    for program in ("ib_write_bw", "ib_read_bw", "ib_send_bw"):
+        command = f"{program} -R -F -p {{port}} -s 65536 -n 10"
+        yield Row(f"{program} 65536 with CRC", "perftest", command, f"{command} {{addr}}",
+                  siw={"mpa_crc_required": 1}, crc="on", timeout=30)  # fmt: skip
+    command = "ib_write_bw -R -F -p {port} -s 65536 -n 10"
+    yield Row("ib_write_bw 65536, siw sends large FPDUs", "perftest", command, command + " {addr}",
+              siw={"try_gso": 1}, timeout=30)  # fmt: skip
+
+
+def librdmacm():
+    for name, options in (
+        ("1 connection", "-C 10 -S 100"),
+        ("10 connections", "-c 10 -C 5 -S 1000"),
+        ("migrated ids", "-c 2 -C 5 -m"),
+        ("no messages", "-c 3 -C 0"),
+    ):
+        yield Row(
+            f"ucmatose {name}",
+            "librdmacm",
+            f"ucmatose -p {{port}} {options}",
+            f"ucmatose -s {{addr}} -p {{port}} {options}",
+        )
+    yield Row(
+        "rdma_client and rdma_server",
+        "librdmacm",
+        "rdma_server -p {port}",
+        "rdma_client -s {addr} -p {port}",
+        also_siw_siw=True,
+    )
+
+
+def private_data():
+    for size in (0, 1, 56, 196, 251):
+        yield Row(
+            f"private data {size} octets, both ways",
+            "private-data",
+            PROBE_SERVER + f"--pdata {size}",
+            PROBE_CLIENT + f"--pdata {size} send:10",
+            server_has=(f"request conn=0 status=0 pdata={size} ok",),
+            client_has=(f"established conn=0 status=0 pdata={size} ok",),
+            also_siw_siw=size == 56,
+        )
+    for size in (0, 1, 56, 196, 251):
+        yield Row(
+            f"reject with {size} octets",
+            "private-data",
+            PROBE_SERVER + f"--reject --pdata {size}",
+            PROBE_CLIENT + "--pdata 7 send:10",
+            client_rc=(3,),
+            server_has=("request conn=0 status=0 pdata=7 ok",),
+            client_has=(f"rejected conn=0 status=-1(04|11) pdata={size} ok",),
+            wire=("server reply .*R=1 ",),
+        )
+    yield Row(
+        "nobody listens",
+        "private-data",
+        "sleep 0.1",
+        PROBE_CLIENT + "send:10",
+        client_rc=(3,),
+        client_has=("conn=0 .*status=-1",),
+    )
+
+
+def startup():
+    for size in (0, 56, 196):
+        yield Row(
+            f"siw connects with MPA revision 1, private data {size}",
+            "startup",
+            PROBE_SERVER + f"--pdata {size} --echo",
+            PROBE_CLIENT + f"--pdata {size} send:100 recv:1 write:5000 read:5000",
+            roles=WEFT_SERVER,
+            siw={"mpa_version": 1},
+            server_has=(f"request .*pdata={size} ok",),
+            client_has=(f"established .*pdata={size} ok",),
+            wire=("client request rev=1", "server reply rev=1 .*S=0"),
+        )
+        yield Row(
+            f"Weft connects with MPA revision 1, private data {size}",
+            "startup",
+            PROBE_SERVER + f"--pdata {size} --echo",
+            PROBE_CLIENT + f"--pdata {size} send:100 recv:1 write:5000 read:5000",
+            roles=WEFT_CLIENT,
+            weft={"WEFT_MPA_REVISION": "1"},
+            server_has=(f"request .*pdata={size} ok",),
+            client_has=(f"established .*pdata={size} ok",),
+            wire=("client request rev=1 .*S=0", "server reply rev=1"),
+        )
+    for name, parameters, first in (
+        ("Write or Read", {}, "(Write|ReadRequest)"),
+        ("Write only", {"rtr_read": 0}, "Write"),
+        ("Read only", {"rtr_write": 0}, "ReadRequest"),
+    ):
+        yield Row(
+            f"siw connects peer-to-peer, {name} as first message",
+            "startup",
+            PROBE_SERVER + "--echo",
+            PROBE_CLIENT + "sleep:100 send:100 recv:1 write:5000 read:5000",
+            roles=WEFT_SERVER,
+            siw={"peer_to_peer": 1, **parameters},
+            wire=("client request .*p2p=1", "server reply .*p2p=1", f"client {first} len=(0|28) "),
+        )
+    for ird, ord_ in ((1, 16), (16, 1), (0, 0), (128, 128)):
+        yield Row(
+            f"read depth in {ird}, out {ord_}",
+            "startup",
+            PROBE_SERVER + "--ird 3 --ord 2",
+            PROBE_CLIENT
+            + f"--ird {ird} --ord {ord_} send:10 " + ("batch:8,read:100" if ord_ else ""),
+            server_has=(f"request .*ird={ord_} ord={ird}",),
+        )
+
+
+def operations():
+    yield Row(
+        "sizes around the limits of pad and segment",
+        "operations",
+        PROBE_SERVER + "--echo --recvs 64 --rsize 70000",
+        PROBE_CLIENT + "--recvs 64 --rsize 70000 send:0 send:1 send:2 send:3 send:4 send:5 "
+        "send:1424 send:1425 send:3000 send:65535 send:65536 write:0 write:1 write:1428 "
+        "write:1429@7 write:9000@100 write:65537@3 read:0 read:1 read:1428@1 read:70000 recv:11",
+        also_siw_siw=True,
+    )
+    yield Row(
+        "solicited, inline, several pieces, batches",
+        "operations",
+        PROBE_SERVER + "--echo --recvs 64",
+        PROBE_CLIENT + "--recvs 64 sendse:50 sendse:2000 sendinl:30 sendsge:1003 writeinl:20 "
+        "writesge:5003@9 batch:6,send:700 batch:8,write:3000 batch:20,read:3000 recv:10",
+    )
+    for name, crc_on in (("", 0), (" with CRC", 1)):
+        yield Row(
+            f"1 MiB each way{name}",
+            "operations",
+            PROBE_SERVER + "--echo --recvs 2 --rsize 1048576",
+            PROBE_CLIENT
+            + "--recvs 2 --rsize 1048576 send:1048576 recv:1 write:1048576@11 read:1048576@11",
+            siw={"mpa_crc_required": crc_on},
+            crc="on" if crc_on else "off",
+        )
+    yield Row(
+        "siw sends FPDUs of up to 64 KiB",
+        "operations",
+        PROBE_SERVER + "--echo --recvs 4 --rsize 200000",
+        PROBE_CLIENT + "--recvs 4 --rsize 200000 send:200000 recv:1 write:300000 read:300000",
+        siw={"try_gso": 1},
+    )
+    yield Row(
+        "shared receive queue, 4 connections",
+        "operations",
+        PROBE_SERVER + "--srq --conns 4 --recvs 32",
+        PROBE_CLIENT + "--conns 4 send:10 write:100 read:200 send:3000 batch:4,send:20",
+        server_has=tuple(f"recv conn={i} len=3000 ok" for i in range(4)),
+    )
+    yield Row(
+        "16 connections at once",
+        "operations",
+        PROBE_SERVER + "--conns 16 --echo",
+        PROBE_CLIENT + "--conns 16 send:100 write:4000 read:4000 recv:1",
+        server_has=("ended conn=15",),
+        timeout=40,
+    )
+    yield Row(
+        "Send with Invalidate, and the region is gone",
+        "operations",
+        PROBE_SERVER,
+        PROBE_CLIENT + "write:64 !sendinv:20 sleep:100 !write:64 waitdisc",
+        roles=WEFT_CLIENT,
+        client_has=("disconnected conn=0",),
+        server_has=("recv conn=0 len=20 ok inv=region",),
+        wire=("client SendInv len=20 .*stag=(?!00000000)",),
+    )
+
+
+def errors():
+    """Each broken rule costs that connection; the same server then serves the next client."""
+    good = PROBE_CLIENT + "send:100 write:100 read:100"
+    server = PROBE_SERVER + "--conns 2 "
+    # Terminate Control of RFC 5040: layer, type, code. siw swaps layer and type, and does not
+    # tell a message that is too long from one without buffer.
+    cases = [
+        ("Write to an unknown STag", "", "!writebadstag:64 waitdisc", "1100", "1100"),
+        ("Write beyond the region", "", "!writeoob:3000 waitdisc", "1101", "1101"),
+        ("Write without the right", "--access r", "!write:64 waitdisc", "0102", "1101|1100"),
+        ("Read of an unknown STag", "", "!readbadstag:64 waitdisc", "0100", "1000"),
+        ("Read beyond the region", "", "!readoob:3000 waitdisc", "0101", "1001"),
+        ("Send longer than the receive", "--rsize 16", "!send:17 waitdisc", "1205", "2102"),
+        ("Send without a receive", "--recvs 0", "!send:17 waitdisc", "1202", "2102"),
+    ]
+    for name, options, words, weft_sends, siw_sends in cases:
+        second = good if not options else PROBE_CLIENT
+        for role, sends in ((WEFT_SERVER, weft_sends), (WEFT_CLIENT, siw_sends)):
+            yield Row(
+                name,
+                "errors",
+                server + options,
+                (PROBE_CLIENT + words, second),
+                roles=role,
+                server_has=("ended conn=1",),
+                wire=(f"server Terminate .*control=({sends})",),
+            )
+    yield Row(
+        "Read beyond the region is told to the one who asked",
+        "errors",
+        server,
+        (PROBE_CLIENT + "write:64 !readoob:3000 waitdisc", good),
+        roles=WEFT_CLIENT,
+    )
+    yield Row(
+        "Send with Invalidate of STag 0, which is all that siw can send",
+        "errors",
+        server,
+        (PROBE_CLIENT + "send:16 !sendinv:20 waitdisc", good),
+        roles=WEFT_SERVER,
+        server_has=("ended conn=1",),
+        wire=("client SendInv .*stag=00000000", "server Terminate .*control=01"),
+    )
+
+
+def teardown():
+    good = PROBE_CLIENT + "send:100 write:100 read:100"
+    yield Row(
+        "the server disconnects",
+        "teardown",
+        PROBE_SERVER + "--close-after 1",
+        PROBE_CLIENT + "send:10 waitdisc",
+        client_has=("disconnected conn=0", "ended conn=0"),
+    )
+    yield Row(
+        "the server disconnects amid Writes",
+        "teardown",
+        PROBE_SERVER + "--close-after 1",
+        PROBE_CLIENT + "send:10 loop:write:30000 waitdisc",
+        client_has=("disconnected conn=0",),
+    )
+    for name, words in (
+        ("the client destroys its queue pair", "send:10 destroy sleep:200"),
+        ("the client disconnects at once", "disconnect"),
+        ("the client leaves without a word", "send:10 abort"),
+        ("the client leaves right after connecting", "abort"),
+    ):
+        yield Row(
+            name,
+            "teardown",
+            PROBE_SERVER + "--conns 2",
+            (PROBE_CLIENT + words, good),
+            server_has=("ended conn=1",),
+        )
+    for name, words, text in (
+        ("idle", "send:100 write:65536 hang", "hanging"),
+        ("amid Writes", "loop:write:30000", "looping"),
+        ("amid Reads", "loop:read:30000", "looping"),
+        ("amid Sends", "loop:send:4000", "looping"),
+    ):
+        yield Row(
+            f"the client is killed, {name}",
+            "teardown",
+            PROBE_SERVER + "--conns 2",
+            (PROBE_CLIENT + words, good),
+            kill=("client", text),
+            server_has=("ended conn=0", "ended conn=1"),
+        )
+    yield Row(
+        "the server is killed amid Writes",
+        "teardown",
+        PROBE_SERVER,
+        PROBE_CLIENT + "send:10 loop:write:30000 waitdisc",
+        kill=("server", "recv conn=0 len=10 ok"),
+        server_rc=None,
+        client_has=("disconnected conn=0",),
+    )
+    yield Row(
+        "the server is killed amid Reads",
+        "teardown",
+        PROBE_SERVER,
+        PROBE_CLIENT + "send:10 loop:read:30000 waitdisc",
+        kill=("server", "recv conn=0 len=10 ok"),
+        server_rc=None,
+        client_has=("disconnected conn=0",),
+    )
+
+
+GROUPS = {
+    "rping": rping,
+    "crc": crc,
+    "perftest": perftest,
+    "librdmacm": librdmacm,
+    "private-data": private_data,
+    "startup": startup,
+    "operations": operations,
+    "errors": errors,
+    "teardown": teardown,
+}
+
+
+def rows(group=None):
+    for name, make in GROUPS.items():
+        if group in (None, name):
+            yield from make()

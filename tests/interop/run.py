@@ -1,0 +1,305 @@
+#!/usr/bin/env python3
+"""Runs rows of matrix.py in the guest that vm/vm.py has booted.
+
+    run.py --state DIR [--group G] [--roles siw>siw] [--row REGEX] [--keep-going]
+    run.py --list
+    run.py --report RESULTS.json...     the table of docs/interop.md
+
+Exit status: 0 all well, 1 not, 77 no guest or no Weft, with the reason.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "vm"))
+
+import matrix  # noqa: E402
+import wire  # noqa: E402
+from vm import GUEST_PORTS, HostJob, Skip, Vm, VmError, free_port  # noqa: E402
+
+
+class Failure(Exception):
+    """The row did not go as it should; the message says how."""
+
+
+class SiwSide:
+    """Programs in the guest, on Linux siw."""
+
+    def __init__(self, vm, probe):
+        self.vm = vm
+        self.probe = vm.put(probe)
+        self.ports = iter(())
+
+    def next_port(self):
+        port = next(self.ports, None)
+        if port is None:
+            self.ports = iter(GUEST_PORTS)
+            port = next(self.ports)
+        return port
+
+    def start(self, command, row):
+        return self.vm.spawn(command)
+
+    def wait_listen(self, port, job):
+        return self.vm.wait_listen(port, 10)
+
+
+class WeftSide:
+    """Unmodified programs on this host, through `weft run`."""
+
+    def __init__(self, vm, probe, weft, scratch):
+        self.vm, self.probe, self.weft, self.scratch = vm, str(probe), weft, scratch
+        self.count = 0
+
+    def next_port(self):
+        return free_port()
+
+    def start(self, command, row):
+        self.count += 1
+        argv = [str(self.weft), "run", f"--crc={row.crc}", "--", *shlex.split(command)]
+        return HostJob(self.vm.host_argv(argv), self.scratch / f"job{self.count}", env=row.weft)
+
+    def wait_listen(self, port, job):
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline and job.rc() is None:
+            if self.vm.host_listens(port):
+                return True
+            time.sleep(0.02)
+        return False
+
+
+class Capture:
+    """What passes the guest's interface while a row runs."""
+
+    def __init__(self, vm, interface):
+        self.file = vm.share / "capture.pcap"
+        self.file.unlink(missing_ok=True)
+        self.job = vm.spawn(f"tcpdump -i {interface} -n -s 0 -U -w /host/{self.file.name} tcp")
+        if not self.job.wait_for("listening on", 10):
+            raise VmError(f"tcpdump does not start: {self.job.output()}")
+
+    def lines(self):
+        time.sleep(0.1)
+        self.job.kill(signal.SIGINT)
+        self.job.wait(5)
+        return wire.render(self.file)
+
+
+class Runner:
+    def __init__(self, vm, weft, probe):
+        self.vm = vm
+        self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-interop-run-"))
+        self.sides = {"siw": SiwSide(vm, probe)}
+        if weft:
+            self.sides["weft"] = WeftSide(vm, probe, weft, self.scratch)
+        self.jobs = []
+
+    def close(self):
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def address(self, client, server, port):
+        if server == "weft":
+            return (self.vm.host_addr if client == "siw" else self.vm.host_bind_addr), port
+        return (self.vm.guest_addr, port) if client == "siw" else self.vm.guest_endpoint(port)
+
+    def start(self, side, command, row, where):
+        job = self.sides[side].start(command.format(probe=self.sides[side].probe, **where), row)
+        self.jobs.append(job)
+        return job
+
+    def run(self, row, role):
+        """Runs one row in one role. Raises Failure; returns nothing."""
+        client, server = role.split(">")
+        self.vm.siw(**row.siw)
+        self.jobs = []
+        capture = None
+        try:
+            if row.wire and self.vm.net == "tap":
+                capture = Capture(self.vm, "lo" if client == server == "siw" else "eth0")
+            outputs = self.meet(row, client, server)
+            self.check_outputs(row, client, server, *outputs)
+            if capture:
+                self.check_wire(row, client, server, capture)
+        finally:
+            for job in self.jobs + ([capture.job] if capture else []):
+                if job.rc() is None:
+                    job.kill(signal.SIGKILL)
+            trouble = self.vm.trouble()
+            if trouble:
+                raise VmError(f"the guest's kernel is in trouble:\n{trouble}")
+
+    def meet(self, row, client, server):
+        """Starts the server and then each client. Returns the Results of both."""
+        port = self.sides[server].next_port()
+        server_job = self.start(server, row.server, row, {"port": port})
+        listens = not row.server.startswith("sleep")
+        if listens and not self.sides[server].wait_listen(port, server_job):
+            raise Failure(f"the server does not listen:\n{server_job.output()}")
+        addr, port = self.address(client, server, port)
+        clients = [row.client] if isinstance(row.client, str) else list(row.client)
+        for number, command in enumerate(clients):
+            job = self.start(client, command, row, {"addr": addr, "port": port})
+            if row.kill and number == 0:
+                victim = job if row.kill[0] == "client" else server_job
+                if not victim.wait_for(row.kill[1], row.timeout):
+                    raise Failure(f"no {row.kill[1]!r} from the {row.kill[0]}:\n{victim.output()}")
+                time.sleep(0.2)
+                victim.kill(signal.SIGKILL)
+            result = job.wait(row.timeout)
+            if number < len(clients) - 1 and result.rc is None:
+                raise Failure(f"client {number + 1} hangs:\n{result}")
+        if row.server_rc is None:
+            server_job.kill(signal.SIGTERM)
+        return result, server_job.wait(row.timeout)
+
+    def check_outputs(self, row, client, server, client_result, server_result):
+        faults = []
+        for name, side, result, status, wanted in (
+            ("client", client, client_result, row.client_rc, row.client_has),
+            ("server", server, server_result, row.server_rc, row.server_has),
+        ):
+            text = result.out + result.err
+            is_weft = side == "weft"
+            if result.rc is None and status is not None:
+                faults.append(f"the {name} hangs")
+            elif status is not None and result.rc not in status:
+                faults.append(f"the {name} ends with {result.rc}, not {status}")
+            for pattern in wanted + (row.weft_has if is_weft else row.siw_has):
+                if not re.search(pattern, text):
+                    faults.append(f"the {name} does not say {pattern!r}")
+            # Over Weft no work request may stay without its completion.
+            for pattern in row.weft_lacks + (r"lost=[1-9-]",) if is_weft else ():
+                if re.search(pattern, text):
+                    faults.append(f"the {name} says {pattern!r}")
+        if faults:
+            raise Failure(
+                "; ".join(faults)
+                + f"\n--- client ({client}): {client_result}\n--- server ({server}): {server_result}"
+            )
+
+    def check_wire(self, row, client, server, capture):
+        names = {client: "client", server: "server"} if client != server else {}
+        lines = capture.lines()
+        missing = []
+        for pattern in row.wire:
+            full = re.sub(r"\{(weft|siw)\}", lambda m: names.get(m[1], "(client|server)"), pattern)
+            if not any(re.match(full, line) for line in lines):
+                missing.append(full)
+        bad = [line for line in lines if "crc=BAD" in line]
+        if missing or bad:
+            shown = "\n".join(lines[:60])
+            raise Failure(f"not on the wire: {missing}; wrong: {bad[:3]}\n{shown}")
+
+
+def selected(args):
+    for row in matrix.rows(args.group):
+        if args.row and not re.search(args.row, row.name):
+            continue
+        roles = row.roles
+        if args.roles == "siw>siw":
+            roles = matrix.SIW_SIW if row.also_siw_siw or args.row else ()
+        for role in roles:
+            if args.roles in ("all", role):
+                yield row, role
+
+
+def run_rows(args, runner):
+    results, failed = [], 0
+    for row, role in selected(args):
+        began = time.monotonic()
+        try:
+            runner.run(row, role)
+            outcome, detail = "ok", ""
+        except (Failure, VmError) as error:
+            outcome, detail = "FAILED", str(error)
+            failed += 1
+            broken = isinstance(error, VmError)
+        print(f"{outcome:6} {role:9} {row.group}: {row.name} ({time.monotonic() - began:.1f} s)")
+        if detail:
+            print("       " + detail.replace("\n", "\n       "), flush=True)
+        results.append({"group": row.group, "row": row.name, "role": role, "outcome": outcome})
+        if detail and (broken or not args.keep_going):
+            break
+    return results, failed
+
+
+def report(files):
+    """Prints the outcomes as a table in Markdown, one line per row, one column per role."""
+    merged, roles = {}, {}
+    for file in files:
+        for entry in json.loads(pathlib.Path(file).read_text())["results"]:
+            merged.setdefault((entry["group"], entry["row"]), {})[entry["role"]] = entry["outcome"]
+            roles[entry["role"]] = True
+    print("| group | what | " + " | ".join(roles) + " |")
+    print("|---|---|" + "---|" * len(roles))
+    for (group, row), outcomes in merged.items():
+        cells = [outcomes.get(role, "") for role in roles]
+        print(f"| {group} | {row} | " + " | ".join(cells) + " |")
+
+
+def weft_program():
+    folder = os.environ.get("WEFT_BIN_DIR")
+    found = pathlib.Path(folder) / "weft" if folder else None
+    return found if found and found.exists() else None
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--state", type=pathlib.Path, help="folder that vm.py boot was given")
+    parser.add_argument("--probe", type=pathlib.Path, help="the compiled program of probe/")
+    parser.add_argument("--weft", type=pathlib.Path, default=weft_program())
+    parser.add_argument("--group", choices=sorted(matrix.GROUPS))
+    parser.add_argument("--roles", default="all", choices=["all", *matrix.BOTH, "siw>siw"])
+    parser.add_argument("--row", help="only rows whose name matches; with siw>siw: any row")
+    parser.add_argument("--keep-going", action="store_true", help="do not end at the first failure")
+    parser.add_argument("--results", type=pathlib.Path, help="where to write the outcomes")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--report", nargs="+", metavar="RESULTS")
+    args = parser.parse_args()
+    if not (args.list or args.report) and not (args.state and args.probe):
+        parser.error("--state and --probe are needed")
+    return args
+
+
+def main():
+    args = parse()
+    if args.report:
+        report(args.report)
+        return 0
+    if args.list:
+        for row, role in selected(args):
+            print(f"{role:9} {row.group}: {row.name}")
+        return 0
+    try:
+        if args.roles != "siw>siw" and not (args.weft and args.weft.exists()):
+            raise Skip("the program weft is not built (WEFT_BIN_DIR or --weft says where it is)")
+        runner = Runner(Vm.attach(args.state), args.weft, args.probe)
+    except Skip as reason:
+        print(f"skipped: {reason}")
+        return 77
+    try:
+        results, failed = run_rows(args, runner)
+    finally:
+        runner.close()
+    if args.results:
+        peer = runner.vm.state
+        args.results.write_text(
+            json.dumps({"peer": peer["versions"], "net": peer["net"], "results": results}, indent=1)
+        )
+    if not results:
+        print("no row is selected")
+    return 1 if failed or not results else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
