@@ -21,7 +21,10 @@ Stream::Stream(const StreamParams& params, StreamHost& host, const StagTable& ta
       rtr_pending_(params.initiator && params.rtr != RtrKind::kNone),
       may_send_(params.initiator) {
   (void)machine_.on(StreamEvent::kEstablished);
-  if (params.startup_failure) violate(*params.startup_failure);
+}
+
+void Stream::start() {
+  if (params_.startup_failure) violate(*params_.startup_failure);
 }
 
 Stream::~Stream() {
@@ -101,7 +104,7 @@ bool Stream::tx_pending() const noexcept {
   if (terminate_pending_) return true;
   if (machine_.state() != StreamState::kRts || !may_send_) return false;
   if (rtr_pending_ || out_.from != Outbound::From::kNobody || irq_build_ != irq_tail_) return true;
-  if (sq_next_ == sq_.tail()) return false;
+  if (sq_next_ == sq_.tail() || paused_) return false;
   return !work_stalled(sq_.at(sq_next_));
 }
 
@@ -191,7 +194,7 @@ void Stream::retire_requests() {
 }
 
 bool Stream::send_drained() const noexcept {
-  return batch_ == nullptr && out_.from == Outbound::From::kNobody && sq_next_ == sq_.tail();
+  return batch_ == nullptr && out_.from == Outbound::From::kNobody && sq_next_ == sq_.head();
 }
 
 }  // namespace weft::proto

@@ -115,6 +115,9 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
+  // Once, before anything else: a start-up that failed sends its Terminate.
+  void start();
+
   // --- receive ---
 
   // Fills `plan`. `scratch` (at least kScratchBytesMin; best 256 KiB) is lent until the matching
@@ -146,6 +149,8 @@ class Stream {
   void close();                    // orderly: finish what is begun, flush the rest, FIN
   void abort();                    // flush everything at once; nothing more is sent
   void fail(Violation violation);  // a fault on our own side (CQ overflow): Terminate
+  // While paused, work requests not yet begun stay in the queue (SQD).
+  void pause(bool paused) { paused_ = paused; }
   // Work posted after the stream went down: completes it as flushed.
   void flush_posted();
   // True once: all that had to be sent is sent, the transport shuts down its sending side now.
@@ -163,7 +168,7 @@ class Stream {
   [[nodiscard]] StreamState state() const noexcept { return machine_.state(); }
   [[nodiscard]] const StreamCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] std::uint32_t reads_outstanding() const noexcept { return orq_count_; }
-  // All send work is completed or waits for a response only (SQD).
+  // Everything begun is completed (SQD).
   [[nodiscard]] bool send_drained() const noexcept;
 
  private:
@@ -388,6 +393,7 @@ class Stream {
   bool response_turn_ = false;  // who goes next when both have work
   bool rtr_pending_ = false;
   bool may_send_ = false;
+  bool paused_ = false;
   bool terminate_pending_ = false;
   Msn tx_msn_[kQueueCount];
   StreamOffset tx_sent_offset_ = 0;

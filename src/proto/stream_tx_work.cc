@@ -11,7 +11,7 @@ bool Stream::work_stalled(const SendWqe& wqe) const {
 }
 
 bool Stream::start_work() {
-  while (sq_next_ != sq_.tail()) {
+  while (!paused_ && sq_next_ != sq_.tail()) {
     SendWqe& wqe = sq_.at(sq_next_);
     if (work_stalled(wqe)) return false;
     if (wqe.op != SendOp::kBindWindow && wqe.op != SendOp::kLocalInvalidate) {

@@ -1,0 +1,247 @@
+#include "verbs/cq.h"
+
+#include <weft/limits.h>
+
+#include <algorithm>
+#include <new>
+
+#include "verbs/channel.h"
+#include "verbs/device.h"
+#include "verbs/qp.h"
+
+namespace weft::verbs {
+
+Result<std::shared_ptr<CompletionQueueImpl>> CompletionQueueImpl::create(
+    std::shared_ptr<DeviceImpl> device, const CqOptions& options) {
+  if (options.depth == 0) return fail(Error::kInvalidArgument);
+  if (options.depth > limits::kCompletionsPerQueue) return fail(Error::kLimitExceeded);
+  std::shared_ptr<CompletionQueueImpl> cq(new CompletionQueueImpl(std::move(device), options));
+  if (!cq->allocate(options.depth)) return fail(Error::kNoMemory);
+  if (cq->channel_ != nullptr) cq->channel_->add(*cq);
+  return cq;
+}
+
+CompletionQueueImpl::CompletionQueueImpl(std::shared_ptr<DeviceImpl> device,
+                                         const CqOptions& options)
+    : device_(std::move(device)),
+      channel_(std::static_pointer_cast<CompletionChannelImpl>(options.channel)),
+      context_(options.context) {}
+
+CompletionQueueImpl::~CompletionQueueImpl() {
+  if (channel_ != nullptr) channel_->remove(*this);
+}
+
+bool CompletionQueueImpl::allocate(std::uint32_t depth) {
+  void* memory =
+      std::aligned_alloc(64, (std::size_t{depth} * sizeof(WorkCompletion) + 63) / 64 * 64);
+  if (memory == nullptr) return false;
+  ring_.reset(static_cast<WorkCompletion*>(memory));
+  depth_ = depth;
+  return true;
+}
+
+std::shared_ptr<CompletionChannel> CompletionQueueImpl::channel() const { return channel_; }
+
+// --- completions ---
+
+std::size_t CompletionQueueImpl::poll(std::span<WorkCompletion> out) {
+  polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  std::size_t taken = take(out);
+  if (taken == out.size() && taken != 0) return taken;
+  if (hot_count_.load(std::memory_order_relaxed) !=
+      std::min<std::uint32_t>(member_count_.load(std::memory_order_relaxed), kHotMax)) {
+    adopt_members();
+  }
+  drive();
+  taken += take(out.subspan(taken));
+  return taken;
+}
+
+std::size_t CompletionQueueImpl::take(std::span<WorkCompletion> out) {
+  if (count_.load(std::memory_order_acquire) == 0) return 0;
+  const std::lock_guard lock(lock_);
+  const std::uint32_t count = count_.load(std::memory_order_relaxed);
+  const auto n = static_cast<std::uint32_t>(std::min<std::size_t>(out.size(), count));
+  for (std::uint32_t i = 0; i < n; ++i) {
+    out[i] = ring_[head_];
+    if (++head_ == depth_) head_ = 0;
+  }
+  count_.store(count - n, std::memory_order_release);
+  return n;
+}
+
+void CompletionQueueImpl::push(const WorkCompletion& wc, bool solicited) {
+  bool fire = false;
+  bool overflowed = false;
+  {
+    const std::lock_guard lock(lock_);
+    const std::uint32_t count = count_.load(std::memory_order_relaxed);
+    if (count == depth_) {
+      overflowed = !overflowed_.exchange(true, std::memory_order_acq_rel);
+    } else {
+      std::uint32_t at = head_ + count;
+      if (at >= depth_) at -= depth_;
+      new (&ring_[at]) WorkCompletion(wc);
+      count_.store(count + 1, std::memory_order_release);
+      const std::uint8_t armed = armed_.load(std::memory_order_relaxed);
+      if (armed != kNotArmed && (armed == kArmedNext || solicited)) {
+        armed_.store(kNotArmed, std::memory_order_relaxed);
+        fire = true;
+      }
+    }
+  }
+  if (fire) channel_->notify(*this);
+  if (overflowed) overflow();
+}
+
+// Hurts this CQ's QPs only. They are failed from the background thread: this one is inside a
+// stream.
+void CompletionQueueImpl::overflow() {
+  AsyncEvent event;
+  event.type = AsyncEventType::kCqError;
+  event.cq = weak_from_this();
+  event.object = this;
+  device_->raise(std::move(event));
+  (void)device_->engine().post([weak = weak_from_this()] {
+    if (const auto cq = weak.lock()) cq->fail_members();
+  });
+}
+
+void CompletionQueueImpl::fail_members() {
+  std::vector<std::shared_ptr<QueuePairImpl>> members;
+  {
+    const std::lock_guard lock(drive_lock_);
+    for (QueuePairImpl* qp : members_) {
+      if (auto held = qp->weak_from_this().lock()) members.push_back(std::move(held));
+    }
+  }
+  for (const auto& qp : members) qp->cq_overflowed();
+}
+
+Status CompletionQueueImpl::arm(Arm what) {
+  if (channel_ == nullptr) return fail(Error::kBadState);
+  if (!device_->usable()) return fail(Error::kBadState);
+  {
+    const std::lock_guard lock(lock_);
+    const std::uint8_t armed = armed_.load(std::memory_order_relaxed);
+    // Armed for any completion is more than armed for solicited ones.
+    if (armed != kArmedNext) {
+      armed_.store(what == Arm::kNext ? kArmedNext : kArmedSolicited, std::memory_order_relaxed);
+    }
+  }
+  // The caller may be about to sleep in poll(2), where it drives nothing.
+  if (!channel_->has_sleeper()) release_adopted();
+  return {};
+}
+
+Status CompletionQueueImpl::resize(std::uint32_t depth) {
+  if (!device_->usable()) return fail(Error::kBadState);
+  if (depth == 0 || depth > limits::kCompletionsPerQueue) return fail(Error::kInvalidArgument);
+  const std::lock_guard lock(lock_);
+  const std::uint32_t count = count_.load(std::memory_order_relaxed);
+  if (depth < count) return fail(Error::kInvalidArgument);
+  const std::unique_ptr<WorkCompletion[], FreeDeleter> old = std::move(ring_);
+  const std::uint32_t old_depth = depth_;
+  if (!allocate(depth)) {
+    ring_.reset(const_cast<std::unique_ptr<WorkCompletion[], FreeDeleter>&>(old).release());
+    return fail(Error::kNoMemory);
+  }
+  for (std::uint32_t i = 0; i < count; ++i) {
+    new (&ring_[i]) WorkCompletion(old[(head_ + i) % old_depth]);
+  }
+  head_ = 0;
+  return {};
+}
+
+void CompletionQueueImpl::ack_events(std::uint32_t count) {
+  if (count == 0) return;
+  const std::lock_guard lock(ack_mutex_);
+  unacked_.fetch_sub(count, std::memory_order_acq_rel);
+  acked_.notify_all();
+}
+
+void CompletionQueueImpl::wait_for_acks() {
+  std::unique_lock lock(ack_mutex_);
+  acked_.wait(lock, [&] { return unacked_.load(std::memory_order_acquire) == 0; });
+}
+
+// --- connections driven by callers ---
+
+void CompletionQueueImpl::attach(QueuePairImpl& qp) {
+  const std::lock_guard lock(drive_lock_);
+  if (std::ranges::find(members_, &qp) != members_.end()) return;
+  members_.push_back(&qp);
+  member_count_.store(static_cast<std::uint32_t>(members_.size()), std::memory_order_relaxed);
+}
+
+void CompletionQueueImpl::detach(QueuePairImpl& qp) {
+  const std::lock_guard lock(drive_lock_);
+  std::erase(members_, &qp);
+  member_count_.store(static_cast<std::uint32_t>(members_.size()), std::memory_order_relaxed);
+  std::uint32_t kept = 0;
+  const std::uint32_t count = hot_count_.load(std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (hot_[i] != &qp) hot_[kept++] = hot_[i];
+  }
+  hot_count_.store(kept, std::memory_order_relaxed);
+}
+
+bool CompletionQueueImpl::drive() {
+  if (hot_count_.load(std::memory_order_relaxed) == 0 || !drive_lock_.try_lock()) return false;
+  const std::lock_guard lock(drive_lock_, std::adopt_lock);
+  bool moved = false;
+  std::uint32_t kept = 0;
+  const std::uint32_t count = hot_count_.load(std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    QueuePairImpl* qp = hot_[i];
+    if (!qp->adopted()) continue;  // taken back by the background thread, or over
+    moved |= qp->progress();
+    hot_[kept++] = qp;
+  }
+  if (kept != count) hot_count_.store(kept, std::memory_order_relaxed);
+  return moved;
+}
+
+void CompletionQueueImpl::adopt_members() {
+  if (device_->config().progress == ProgressMode::kThread || armed_while_unwatched()) return;
+  if (!drive_lock_.try_lock()) return;
+  const std::lock_guard lock(drive_lock_, std::adopt_lock);
+  // Few members: all of them. Many: only those the background thread found active, see adopt().
+  if (members_.size() > kHotMax) return;
+  for (QueuePairImpl* qp : members_) adopt_locked(*qp);
+}
+
+void CompletionQueueImpl::adopt(QueuePairImpl& qp) {
+  if (armed_while_unwatched() || !drive_lock_.try_lock()) return;
+  const std::lock_guard lock(drive_lock_, std::adopt_lock);
+  adopt_locked(qp);
+}
+
+// A caller that armed the CQ and is not in wait() may be asleep in poll(2).
+bool CompletionQueueImpl::armed_while_unwatched() const {
+  return armed() && !channel_->has_sleeper();
+}
+
+bool CompletionQueueImpl::has_sleeper() const {
+  return channel_ != nullptr && channel_->has_sleeper();
+}
+
+void CompletionQueueImpl::adopt_locked(QueuePairImpl& qp) {
+  const std::uint32_t count = hot_count_.load(std::memory_order_relaxed);
+  if (count == kHotMax || !qp.live()) return;
+  if (std::find(hot_.begin(), hot_.begin() + count, &qp) != hot_.begin() + count) return;
+  qp.adopt();
+  if (channel_ != nullptr) channel_->watch(qp.socket());
+  hot_[count] = &qp;
+  hot_count_.store(count + 1, std::memory_order_relaxed);
+}
+
+void CompletionQueueImpl::release_adopted() {
+  if (hot_count_.load(std::memory_order_relaxed) == 0) return;
+  const std::lock_guard lock(drive_lock_);
+  const std::uint32_t count = hot_count_.load(std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < count; ++i) hot_[i]->release();
+  hot_count_.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace weft::verbs

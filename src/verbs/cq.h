@@ -1,0 +1,121 @@
+// A completion queue, and the connections that its pollers drive.
+#pragma once
+
+#include <weft/completion.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "verbs/spin_lock.h"
+
+namespace weft::verbs {
+
+class DeviceImpl;
+class CompletionChannelImpl;
+class QueuePairImpl;
+
+// Threads: any. `lock_` guards the ring and is held for nanoseconds; `drive_lock_` guards the lists
+// of QPs and is held while they are driven. Order: drive_lock_, then a QP's progress lock (tried,
+// never waited for), then lock_.
+class CompletionQueueImpl final : public CompletionQueue,
+                                  public std::enable_shared_from_this<CompletionQueueImpl> {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<CompletionQueueImpl>> create(
+      std::shared_ptr<DeviceImpl> device, const CqOptions& options);
+  ~CompletionQueueImpl() override;
+
+  std::size_t poll(std::span<WorkCompletion> out) override;
+  Status arm(Arm what) override;
+  Status resize(std::uint32_t depth) override;
+  void ack_events(std::uint32_t count) override;
+  void wait_for_acks() override;
+  [[nodiscard]] std::uint32_t depth() const override { return depth_; }
+  [[nodiscard]] std::shared_ptr<CompletionChannel> channel() const override;
+  [[nodiscard]] void* context() const override { return context_; }
+  [[nodiscard]] std::size_t users() const override {
+    return users_.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] bool overflowed() const override {
+    return overflowed_.load(std::memory_order_acquire);
+  }
+
+  // Called by QPs as they complete work. `solicited`: wakes a CQ armed for solicited events.
+  void push(const WorkCompletion& wc, bool solicited);
+
+  // A QP that delivers here; `users` counts it until release_user().
+  void attach(QueuePairImpl& qp);
+  void detach(QueuePairImpl& qp);  // blocks while the list is being driven
+  void add_user() { users_.fetch_add(1, std::memory_order_acq_rel); }
+  void release_user() { users_.fetch_sub(1, std::memory_order_acq_rel); }
+
+  // Drives the connections adopted by this CQ's pollers once. Does nothing if another thread does.
+  // True if any of them moved bytes.
+  bool drive();
+  // Takes over from the background thread what a caller can drive itself.
+  void adopt_members();
+  void adopt(QueuePairImpl& qp);
+  // Gives everything back to the background thread.
+  void release_adopted();
+
+  // Polled since the last call of note_polls()? For the background thread.
+  [[nodiscard]] bool polled_lately() const {
+    return polls_.load(std::memory_order_relaxed) != polls_seen_.load(std::memory_order_relaxed);
+  }
+  void note_polls() {
+    polls_seen_.store(polls_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::uint32_t polls() const { return polls_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool armed() const { return armed_.load(std::memory_order_relaxed) != kNotArmed; }
+  [[nodiscard]] bool has_sleeper() const;
+  [[nodiscard]] bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
+
+  void event_taken() { unacked_.fetch_add(1, std::memory_order_acq_rel); }
+
+  static constexpr std::size_t kHotMax = 8;
+
+ private:
+  static constexpr std::uint8_t kNotArmed = 0, kArmedNext = 1, kArmedSolicited = 2;
+  struct FreeDeleter {
+    void operator()(WorkCompletion* p) const { std::free(p); }
+  };
+
+  CompletionQueueImpl(std::shared_ptr<DeviceImpl> device, const CqOptions& options);
+  std::size_t take(std::span<WorkCompletion> out);
+  [[nodiscard]] bool allocate(std::uint32_t depth);
+  [[nodiscard]] bool armed_while_unwatched() const;
+  void adopt_locked(QueuePairImpl& qp);
+  void overflow();
+  void fail_members();
+
+  const std::shared_ptr<DeviceImpl> device_;
+  const std::shared_ptr<CompletionChannelImpl> channel_;
+  void* const context_;
+
+  SpinLock lock_;
+  std::unique_ptr<WorkCompletion[], FreeDeleter> ring_;  // not touched before it is used
+  std::uint32_t depth_ = 0;
+  std::uint32_t head_ = 0;
+  std::atomic<std::uint32_t> count_{0};
+  std::atomic<std::uint8_t> armed_{kNotArmed};
+  std::atomic<bool> overflowed_{false};
+  std::atomic<std::uint32_t> polls_{0};
+  std::atomic<std::uint32_t> polls_seen_{0};
+  std::atomic<std::size_t> users_{0};
+
+  std::atomic<std::uint32_t> unacked_{0};
+  std::mutex ack_mutex_;
+  std::condition_variable acked_;
+
+  SpinLock drive_lock_;
+  std::vector<QueuePairImpl*> members_;
+  std::array<QueuePairImpl*, kHotMax> hot_{};
+  std::atomic<std::uint32_t> hot_count_{0};
+  std::atomic<std::uint32_t> member_count_{0};
+};
+
+}  // namespace weft::verbs

@@ -1,0 +1,192 @@
+// What the stream asks of its queue pair, and what it reports.
+#include <atomic>
+
+#include "io/clock.h"
+#include "io/log.h"
+#include "verbs/connection.h"
+#include "verbs/cq.h"
+#include "verbs/pd.h"
+#include "verbs/qp.h"
+#include "verbs/srq.h"
+#include "verbs/window.h"
+
+namespace weft::verbs {
+
+namespace {
+
+WcOp completed_op(SendOp op) {
+  switch (op) {
+    case SendOp::kSend:
+    case SendOp::kSendInvalidate:
+    case SendOp::kImmediate: return WcOp::kSend;
+    case SendOp::kWrite:
+    case SendOp::kWriteImm: return WcOp::kWrite;
+    case SendOp::kRead: return WcOp::kRead;
+    case SendOp::kFetchAdd: return WcOp::kFetchAdd;
+    case SendOp::kCmpSwap: return WcOp::kCmpSwap;
+    case SendOp::kLocalInvalidate: return WcOp::kLocalInvalidate;
+    case SendOp::kBindWindow: return WcOp::kBindWindow;
+  }
+  return WcOp::kSend;
+}
+
+}  // namespace
+
+bool QueuePairImpl::take_receive(proto::RecvWqe& out) {
+  if (srq_ != nullptr) return srq_->take(out);
+  if (caps_.max_recv_wr == 0 || rq_.head() == rq_.tail()) return false;
+  copy_recv(rq_.at(rq_.head()), out);
+  rq_.retire();
+  return true;
+}
+
+void QueuePairImpl::send_done(const proto::SendDone& done) {
+  if (!done.signaled || send_cq_ == nullptr) return;
+  WorkCompletion wc;
+  wc.wr_id = done.wr_id;
+  wc.status = done.status;
+  wc.op = completed_op(done.op);
+  wc.byte_len = done.byte_len;
+  wc.qp_num = number_;
+  wc.vendor_error = done.vendor_error;
+  send_cq_->push(wc, done.status != WcStatus::kSuccess);
+}
+
+void QueuePairImpl::recv_done(const proto::RecvDone& done) {
+  if (recv_cq_ == nullptr) return;
+  WorkCompletion wc;
+  wc.wr_id = done.wr_id;
+  wc.status = done.status;
+  wc.op = done.immediate ? WcOp::kRecvWithImm : WcOp::kRecv;
+  wc.flags = done.flags;
+  wc.byte_len = done.byte_len;
+  wc.qp_num = number_;
+  wc.vendor_error = done.vendor_error;
+  wc.invalidated_rkey = done.invalidated.value;
+  wc.imm_data = done.imm_data;
+  recv_cq_->push(wc, done.status != WcStatus::kSuccess || has(done.flags, WcFlags::kSolicited));
+}
+
+WcStatus QueuePairImpl::local_operation(proto::SendWqe& wqe) {
+  if (wqe.op == SendOp::kBindWindow) return execute_bind(*pd_, stream_id(), wqe);
+  return execute_local_invalidate(*pd_, stream_id(), wqe);
+}
+
+proto::Violation QueuePairImpl::remote_invalidate(Stag stag) {
+  return execute_remote_invalidate(*pd_, stream_id(), stag);
+}
+
+// Atomic among all streams of all devices, and with the CPU's own atomics.
+std::uint64_t QueuePairImpl::execute_atomic(std::uint8_t* target, const AtomicRequest& request) {
+  const std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(target));
+  std::uint64_t old = word.load(std::memory_order_acquire);
+  while (!word.compare_exchange_weak(old, atomic_result(request, old), std::memory_order_acq_rel)) {
+  }
+  return old;
+}
+
+proto::TxBatch* QueuePairImpl::acquire_batch() { return device_.batches().acquire(); }
+void QueuePairImpl::release_batch(proto::TxBatch* batch) { device_.batches().release(batch); }
+std::uint8_t* QueuePairImpl::acquire_carry(std::size_t size) {
+  return device_.carries().acquire(size);
+}
+void QueuePairImpl::release_carry(std::uint8_t* carry, std::size_t size) {
+  device_.carries().release(carry, size);
+}
+
+void QueuePairImpl::raise(AsyncEventType type) {
+  if (retired_) return;
+  AsyncEvent event;
+  event.type = type;
+  event.qp = handle_;
+  event.object = static_cast<const QueuePair*>(this);
+  device_.raise(std::move(event));
+}
+
+void QueuePairImpl::log_violation(proto::Violation violation, TerminateCode code, bool by_peer) {
+  if (!io::log_enabled(LogLevel::kInfo)) return;
+  const std::string peer =
+      connection_ == nullptr ? std::string("?") : connection_->peer_address().text();
+  if (by_peer) {
+    io::log(LogLevel::kInfo, "qp {}: {} sent Terminate {}/{}/{:02x}: {}", number_, peer, code.layer,
+            code.etype, code.code, weft::describe(code));
+  } else {
+    io::log(LogLevel::kInfo, "qp {}: {}: {}; Terminate {}/{}/{:02x}", number_, peer,
+            proto::info(violation).name, code.layer, code.etype, code.code);
+  }
+}
+
+void QueuePairImpl::first_fpdu() {
+  if (connection_ != nullptr) connection_->on_first_fpdu();
+}
+
+void QueuePairImpl::stream_down(proto::StreamEnd how, TerminateCode code, bool by_peer) {
+  state_.store(QpState::kError, std::memory_order_release);
+  // Posts that were under way when the state changed are in the queue by the time we have the lock.
+  { const std::lock_guard lock(sq_lock_); }
+  flush_receives();
+  if (srq_ != nullptr && !retired_) raise(AsyncEventType::kQpLastWqeReached);
+  if (connection_ != nullptr) connection_->on_stream_down(how, code, by_peer);
+}
+
+void QueuePairImpl::flush_receives() {
+  if (srq_ != nullptr || caps_.max_recv_sge == 0) return;
+  { const std::lock_guard lock(rq_lock_); }
+  while (rq_.head() != rq_.tail()) {
+    proto::RecvDone done;
+    done.wr_id = rq_.at(rq_.head()).wr_id;
+    done.status = WcStatus::kFlushed;
+    rq_.retire();
+    recv_done(done);
+  }
+}
+
+// Posted in the error state, or before there was a connection.
+void QueuePairImpl::flush_posted() {
+  if (stream_) {
+    stream_->flush_posted();
+    return;
+  }
+  while (sq_.head() != sq_.tail()) {
+    const proto::SendWqe& wqe = sq_.at(sq_.head());
+    proto::SendDone done;
+    done.wr_id = wqe.wr_id;
+    done.status = WcStatus::kFlushed;
+    done.op = wqe.op;
+    done.signaled = true;
+    sq_.retire();
+    send_done(done);
+  }
+}
+
+void QueuePairImpl::flush_to_nowhere() {
+  while (sq_.head() != sq_.tail()) sq_.retire();
+  if (stream_) stream_->flush_posted();
+  if (srq_ != nullptr || caps_.max_recv_sge == 0) return;
+  while (rq_.head() != rq_.tail()) rq_.retire();
+}
+
+Instant QueuePairImpl::now() { return io::now(); }
+
+void QueuePairImpl::add_counters(Counters& sum) const {
+  sum.tx_calls += tx_calls_.get();
+  sum.rx_calls += rx_calls_.get();
+  sum.rx_empty += rx_empty_.get();
+  sum.tx_blocked += tx_blocked_calls_.get();
+  if (!has_stream_.load(std::memory_order_acquire)) return;
+  const proto::StreamCounters& c = stream_->counters();
+  sum.tx_bytes += c.tx_bytes.get();
+  sum.rx_bytes += c.rx_bytes.get();
+  sum.tx_fpdus += c.tx_fpdus.get();
+  sum.rx_fpdus += c.rx_fpdus.get();
+  for (std::size_t i = 0; i < c.tx_messages.size(); ++i) {
+    sum.tx_messages[i] += c.tx_messages[i].get();
+    sum.rx_messages[i] += c.rx_messages[i].get();
+  }
+  sum.crc_errors += c.crc_errors.get();
+  sum.terminates_sent += c.terminates_sent.get();
+  sum.terminates_received += c.terminates_received.get();
+  sum.small_segments += c.small_segments.get();
+}
+
+}  // namespace weft::verbs

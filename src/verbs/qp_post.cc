@@ -1,0 +1,188 @@
+// Posting: work requests become WQEs, and the doorbell.
+#include <weft/limits.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "verbs/cq.h"
+#include "verbs/pd.h"
+#include "verbs/progress.h"
+#include "verbs/qp_exclusive.h"
+#include "verbs/srq.h"
+#include "verbs/window.h"
+
+namespace weft::verbs {
+
+namespace {
+
+// A doorbell may wait for the next poll if the last flush was less than this ago: some 20 us.
+constexpr std::uint64_t kDoorbellTicks = 50'000;
+// ... and not more than this has been collected.
+constexpr std::uint64_t kDoorbellBytes = 16U << 10U;
+constexpr std::uint64_t kHeaderBytes = 24;
+
+}  // namespace
+
+Posted QueuePairImpl::post_send(std::span<const SendWr> wrs) {
+  Posted posted;
+  for (const SendWr& wr : wrs) {
+    if (const Status taken = queue_send(wr); !taken) {
+      posted.error = taken.error();
+      break;
+    }
+    ++posted.count;
+  }
+  if (posted.count != 0) ring();
+  return posted;
+}
+
+Status QueuePairImpl::queue_send(const SendWr& wr) {
+  if (!device_.usable()) return fail(Error::kBadState);
+  const QpState now = state();
+  if (now == QpState::kReset || now == QpState::kInit || now == QpState::kRtr) {
+    return fail(Error::kBadState);
+  }
+  const std::lock_guard lock(sq_lock_);
+  proto::SendWqe* wqe = sq_.reserve();
+  if (wqe == nullptr || caps_.max_send_wr == 0) return fail(Error::kNoSpace);
+  if (Status filled = fill(wr, *wqe); !filled) return filled;
+  const std::uint64_t bytes = wqe->length + kHeaderBytes;
+  sq_.commit();
+  unflushed_bytes_.store(unflushed_bytes_.load(std::memory_order_relaxed) + bytes,
+                         std::memory_order_relaxed);
+  return {};
+}
+
+void QueuePairImpl::ring() {
+  if (!device_.usable()) return;
+  if (may_defer()) {
+    deferred_.store(true, std::memory_order_release);
+    // Between our look and this, the background thread may have taken the connection back.
+    if (adopted()) {
+      device_.progress().wake();
+      return;
+    }
+  }
+  kick();
+}
+
+// Under load doorbells are collected: the next poll rings them all with one system call. The first
+// after a pause rings at once. Only while a caller is polling.
+bool QueuePairImpl::may_defer() {
+  if (!adopted() || state() != QpState::kRts) return false;
+  if (unflushed_bytes_.load(std::memory_order_relaxed) >= kDoorbellBytes) return false;
+  if (driven_.load(std::memory_order_relaxed) != driven_at_flush_.load(std::memory_order_relaxed)) {
+    return false;  // polled since the last flush: this is the first post after it
+  }
+  if (sq_.size() >= sq_.capacity()) return false;
+  return cpu_ticks() - last_flush_.load(std::memory_order_relaxed) < kDoorbellTicks;
+}
+
+// Transmits now, or leaves it to the holder of the lock.
+void QueuePairImpl::kick() {
+  kick_.store(true, std::memory_order_seq_cst);
+  if (!progress_lock_.try_lock()) return;
+  kick_.store(false, std::memory_order_seq_cst);
+  if (live()) transmit();
+  if (state() == QpState::kError) flush_posted();
+  epilogue();
+  settle();
+}
+
+// --- receives ---
+
+Posted QueuePairImpl::post_recv(std::span<const RecvWr> wrs) {
+  Posted posted;
+  if (!device_.usable() || state() == QpState::kReset || srq_ != nullptr) {
+    posted.error = srq_ != nullptr ? Error::kInvalidArgument : Error::kBadState;
+    return posted;
+  }
+  {
+    const std::lock_guard lock(rq_lock_);
+    for (const RecvWr& wr : wrs) {
+      proto::RecvWqe* wqe = rq_.reserve();
+      if (wqe == nullptr || caps_.max_recv_wr == 0) {
+        posted.error = Error::kNoSpace;
+        break;
+      }
+      if (const Status built = build_recv(wr, caps_.max_recv_sge, *wqe); !built) {
+        posted.error = built.error();
+        break;
+      }
+      rq_.commit();
+      ++posted.count;
+    }
+  }
+  if (state() == QpState::kError && posted.count != 0) exclusively([&] { flush_receives(); });
+  return posted;
+}
+
+// --- from work request to WQE ---
+
+Status QueuePairImpl::fill(const SendWr& wr, proto::SendWqe& wqe) {
+  wqe.wr_id = wr.wr_id;
+  wqe.op = wr.op;
+  wqe.flags = signal_all_ ? wr.flags | SendFlags::kSignaled : wr.flags;
+  wqe.remote_to = wr.remote_addr;
+  wqe.remote_stag = Stag{wr.rkey};
+  wqe.imm_data = wr.imm_data;
+  switch (wr.op) {
+    case SendOp::kSendInvalidate:
+      wqe.remote_stag = Stag{wr.invalidate_rkey};
+      return fill_payload(wr, wqe);
+    case SendOp::kSend:
+    case SendOp::kWrite:
+    case SendOp::kWriteImm: return fill_payload(wr, wqe);
+    case SendOp::kRead:
+      if (has(wr.flags, SendFlags::kInline) || ord_.load(std::memory_order_relaxed) == 0) {
+        return fail(Error::kInvalidArgument);
+      }
+      return fill_payload(wr, wqe);
+    case SendOp::kFetchAdd:
+    case SendOp::kCmpSwap: return fill_atomic(wr, wqe);
+    case SendOp::kImmediate: return wr.sges.empty() ? Status{} : fail(Error::kInvalidArgument);
+    case SendOp::kLocalInvalidate: wqe.remote_stag = Stag{wr.invalidate_rkey}; return {};
+    case SendOp::kBindWindow: return prepare_bind(wr, *pd_, wqe);
+  }
+  return fail(Error::kInvalidArgument);
+}
+
+Status QueuePairImpl::fill_payload(const SendWr& wr, proto::SendWqe& wqe) {
+  std::uint64_t total = 0;
+  for (const Sge& sge : wr.sges) total += sge.length;
+  if (total > limits::kMessageBytes) return fail(Error::kInvalidArgument);
+  wqe.length = static_cast<std::uint32_t>(total);
+  if (has(wr.flags, SendFlags::kInline)) {
+    if (total > caps_.max_inline_bytes) return fail(Error::kInvalidArgument);
+    std::uint8_t* to = wqe.inline_data();
+    for (const Sge& sge : wr.sges) {
+      if (sge.length == 0) continue;
+      std::memcpy(to, reinterpret_cast<const void*>(static_cast<std::uintptr_t>(sge.addr)),
+                  sge.length);
+      to += sge.length;
+    }
+    return {};
+  }
+  if (wr.sges.size() > caps_.max_send_sge) return fail(Error::kInvalidArgument);
+  wqe.sge_count = static_cast<std::uint8_t>(wr.sges.size());
+  std::copy(wr.sges.begin(), wr.sges.end(), wqe.sges());
+  return {};
+}
+
+Status QueuePairImpl::fill_atomic(const SendWr& wr, proto::SendWqe& wqe) {
+  const bool one_word = wr.sges.size() == 1 && wr.sges[0].length == sizeof(std::uint64_t);
+  if (!one_word || has(wr.flags, SendFlags::kInline) || ord_.load(std::memory_order_relaxed) == 0) {
+    return fail(Error::kInvalidArgument);
+  }
+  wqe.length = sizeof(std::uint64_t);
+  wqe.sge_count = 1;
+  wqe.sges()[0] = wr.sges[0];
+  wqe.imm_data = wr.compare_add;
+  proto::AtomicArgs& args = proto::atomic_args(wqe);
+  args.swap = wr.swap;
+  args.compare_mask = wr.compare_mask;
+  args.add_swap_mask = wr.op == SendOp::kFetchAdd ? wr.add_mask : wr.swap_mask;
+  return {};
+}
+
+}  // namespace weft::verbs

@@ -1,0 +1,329 @@
+// Progress: moving bytes between the socket and the stream, by whoever is at hand.
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <memory>
+
+#include "io/clock.h"
+#include "io/socket.h"
+#include "verbs/channel.h"
+#include "verbs/connection.h"
+#include "verbs/cq.h"
+#include "verbs/progress.h"
+#include "verbs/qp_exclusive.h"
+
+namespace weft::verbs {
+
+namespace {
+
+// The kernel takes gather lists as they are.
+static_assert(sizeof(proto::Slice) == sizeof(iovec) &&
+              offsetof(proto::Slice, data) == offsetof(iovec, iov_base) &&
+              offsetof(proto::Slice, size) == offsetof(iovec, iov_len));
+
+constexpr std::size_t kScratchBytes = 256U << 10U;
+static_assert(kScratchBytes >= proto::kScratchBytesMin);
+
+// Reads of one turn: a fast peer must not keep the thread from others for long.
+constexpr int kReadsPerTurn = 16;
+
+// Where small FPDUs are staged: one buffer a thread, so that it stays in the cache.
+std::span<std::uint8_t> scratch() {
+  thread_local const std::unique_ptr<std::uint8_t[]> buffer(new std::uint8_t[kScratchBytes]);
+  return {buffer.get(), kScratchBytes};
+}
+
+ssize_t receive_slices(int fd, proto::RxPlan& plan) {
+  if (plan.count == 1) return recv(fd, plan.slices[0].data, plan.slices[0].size, MSG_DONTWAIT);
+  msghdr message{};
+  message.msg_iov = reinterpret_cast<iovec*>(plan.slices);
+  message.msg_iovlen = plan.count;
+  return recvmsg(fd, &message, MSG_DONTWAIT);
+}
+
+ssize_t send_slices(int fd, const proto::TxBatch& batch) {
+  constexpr int kFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
+  const proto::Slice* first = batch.slices + batch.slice_next;
+  const std::size_t count = batch.slice_count - batch.slice_next;
+  if (count == 1) return send(fd, first->data, first->size, kFlags);
+  msghdr message{};
+  message.msg_iov = reinterpret_cast<iovec*>(const_cast<proto::Slice*>(first));
+  message.msg_iovlen = count;
+  return sendmsg(fd, &message, kFlags);
+}
+
+}  // namespace
+
+// --- who does it ---
+
+bool QueuePairImpl::progress() {
+  driven_.store(driven_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  if (!progress_lock_.try_lock()) return false;  // somebody is at it: nothing is missed
+  const bool moved = run(false);
+  epilogue();
+  settle();
+  return moved;
+}
+
+void QueuePairImpl::on_io(std::uint32_t events) {
+  const std::shared_ptr<QueuePairImpl> self = weak_from_this().lock();
+  if (self == nullptr) return;
+  constexpr std::uint32_t kEnd = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+  progress_lock_.lock();
+  if (!live()) {
+    progress_lock_.unlock();
+    return;
+  }
+  const bool again = run((events & kEnd) != 0);
+  epilogue();
+  // With edge-triggered readiness, what was left for the sake of others must be asked for anew.
+  if (again && live() && !adopted()) {
+    (void)device_.engine().modify(socket_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+  }
+  const std::shared_ptr<CompletionQueueImpl> send_cq = send_cq_;
+  const std::shared_ptr<CompletionQueueImpl> recv_cq = recv_cq_;
+  settle();
+  // Callers who are polling right now drive it better than a thread that has to be woken.
+  for (const auto& cq : {send_cq, recv_cq}) {
+    if (cq == nullptr || !cq->polled_lately()) continue;
+    cq->note_polls();
+    cq->adopt(*this);
+  }
+}
+
+void QueuePairImpl::on_timer(io::TimerId) {
+  const std::shared_ptr<QueuePairImpl> self = weak_from_this().lock();
+  if (self == nullptr) return;
+  exclusively([&] {
+    timer_ = 0;
+    timer_at_ = Instant::never();
+    if (stream_ && live()) stream_->expired(io::now());
+  });
+}
+
+// Gives the lock up. A kick that came meanwhile means: there is something new to transmit.
+void QueuePairImpl::settle() {
+  std::shared_ptr<QueuePairImpl> last = std::move(done_with_self_);
+  progress_lock_.unlock();
+  while (kick_.load(std::memory_order_seq_cst)) {
+    if (!progress_lock_.try_lock()) break;
+    if (kick_.exchange(false, std::memory_order_seq_cst)) {
+      if (live()) transmit();
+      if (state() == QpState::kError && stream_) stream_->flush_posted();
+      epilogue();
+    }
+    if (done_with_self_ != nullptr) last = std::move(done_with_self_);
+    progress_lock_.unlock();
+  }
+  // The engine may be about to call us; it must not find us gone.
+  if (last != nullptr) device_.engine().wait_for(this);
+}
+
+// --- moving bytes ---
+
+// True if there is, or may be, more to do.
+bool QueuePairImpl::run(bool until_end) {
+  if (!live()) return false;
+  bool moved = receive(until_end);
+  if (live() && (stream_->tx_pending() || tx_blocked_)) moved |= transmit();
+  if (waits_for_acks()) note_acknowledged();
+  return moved;
+}
+
+bool QueuePairImpl::receive(bool until_end) {
+  bool moved = false;
+  for (int turn = 0; turn < kReadsPerTurn || until_end; ++turn) {
+    proto::RxPlan plan;
+    stream_->want(plan, scratch());
+    const ssize_t n = receive_slices(socket_.get(), plan);
+    if (n > 0) {
+      rx_calls_.add(1);
+      const auto bytes = static_cast<std::size_t>(n);
+      if (trace_ != nullptr) trace_->rx({plan.slices, plan.count}, bytes);
+      stream_->arrived(bytes);
+      moved = true;
+      if (stream_->finished()) return moved;
+      if (bytes < plan.bytes && !until_end) return moved;
+      continue;
+    }
+    const int error = errno;
+    stream_->arrived(0);
+    if (n == 0) {
+      if (trace_ != nullptr) trace_->rx_fin();
+      stream_->peer_closed();
+      return true;
+    }
+    if (error == EINTR) continue;
+    if (error == EAGAIN || error == EWOULDBLOCK) {
+      rx_empty_.add(1);
+      return moved;
+    }
+    transport_error(error);
+    return true;
+  }
+  return moved;
+}
+
+bool QueuePairImpl::transmit() {
+  deferred_.store(false, std::memory_order_relaxed);
+  unflushed_bytes_.store(0, std::memory_order_relaxed);
+  tx_blocked_ = false;
+  bool moved = false;
+  while (live() && stream_->tx_pending()) {
+    proto::TxBatch* batch = stream_->gather();
+    if (batch == nullptr) break;
+    if (!send_batch(*batch)) break;
+    moved = true;
+  }
+  last_flush_.store(cpu_ticks(), std::memory_order_relaxed);
+  driven_at_flush_.store(driven_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  if (live() && stream_->take_fin()) {
+    if (trace_ != nullptr) trace_->tx_fin();
+    shutdown(socket_.get(), SHUT_WR);
+  }
+  return moved;
+}
+
+// False: TCP takes no more now.
+bool QueuePairImpl::send_batch(proto::TxBatch& batch) {
+  while (true) {
+    const std::size_t left = batch.bytes - batch.sent;
+    const ssize_t n = send_slices(socket_.get(), batch);
+    if (n >= 0) {
+      tx_calls_.add(1);
+      const auto bytes = static_cast<std::size_t>(n);
+      if (trace_ != nullptr) {
+        trace_->tx({batch.slices + batch.slice_next, batch.slice_count - batch.slice_next}, bytes);
+      }
+      stream_->sent(bytes);
+      if (bytes == left) return true;
+      tx_blocked_ = true;
+      return false;
+    }
+    const int error = errno;
+    if (error == EINTR) continue;
+    stream_->sent(0);
+    if (error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM) {
+      tx_blocked_ = true;
+      tx_blocked_calls_.add(1);
+      return false;
+    }
+    // After a reset there may still be a Terminate to read, which says more.
+    if (error == EPIPE || error == ECONNRESET) (void)receive(true);
+    if (live() && !stream_->finished()) transport_error(error);
+    return false;
+  }
+}
+
+void QueuePairImpl::transport_error(int error) {
+  if (error == EFAULT) {
+    stream_->memory_fault();
+  } else {
+    stream_->transport_lost(error == ETIMEDOUT);
+  }
+}
+
+bool QueuePairImpl::waits_for_acks() const {
+  return device_.config().completions == CompletionMode::kAcked && live() && sq_.size() != 0;
+}
+
+void QueuePairImpl::note_acknowledged() {
+  const std::uint64_t sent = stream_->tx_offset();
+  const std::uint64_t unacknowledged = io::unacknowledged(socket_.get());
+  stream_->acked(sent - std::min(sent, unacknowledged));
+  if (sq_.size() == 0 || watched_.exchange(true, std::memory_order_acq_rel)) return;
+  device_.progress().watch(shared_from_this());
+}
+
+// What every stretch of progress ends with.
+void QueuePairImpl::epilogue() {
+  if (!stream_) return;
+  if (overflow_.load(std::memory_order_relaxed) && live() &&
+      stream_->state() == proto::StreamState::kRts) {
+    stream_->fail(proto::Violation::kLocalFault);
+    transmit();
+  }
+  if (live() && stream_->state() != proto::StreamState::kRts) {
+    if (stream_->tx_pending() || !stream_->finished()) transmit();  // a Terminate, the FIN
+    if (stream_->finished()) close_socket();
+  }
+  if (live() && stream_->deadline() != timer_at_) {
+    device_.engine().forget_timer(timer_);
+    timer_at_ = stream_->deadline();
+    timer_ = timer_at_.is_never() ? 0 : device_.engine().schedule(timer_at_, this);
+  }
+  if (drain_event_due_ && stream_->send_drained()) {
+    drain_event_due_ = false;
+    raise(AsyncEventType::kSqDrained);
+  }
+}
+
+void QueuePairImpl::close_socket() {
+  if (!live()) return;
+  live_.store(false, std::memory_order_release);
+  adopted_.store(false, std::memory_order_release);
+  device_.engine().forget(socket_.get());
+  device_.engine().forget_timer(timer_);
+  timer_ = 0;
+  device_.note_up(-1);
+  if (trace_ != nullptr && stream_->wants_reset()) trace_->reset(true);
+  trace_.reset();
+  if (stream_->wants_reset()) {
+    io::close_with_reset(std::move(socket_));
+  } else {
+    socket_.reset();
+  }
+  connection_.reset();
+  done_with_self_ = std::move(self_);
+}
+
+// --- callers and the background thread take turns ---
+
+void QueuePairImpl::adopt() {
+  if (adopted_.exchange(true, std::memory_order_acq_rel)) return;
+  (void)device_.engine().modify(socket_.get(), EPOLLET);
+  if (watched_.exchange(true, std::memory_order_acq_rel)) {
+    device_.progress().wake();
+  } else {
+    device_.progress().watch(shared_from_this());
+  }
+}
+
+void QueuePairImpl::release() {
+  if (!adopted_.exchange(false, std::memory_order_acq_rel)) return;
+  if (!live()) return;
+  (void)device_.engine().modify(socket_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+  if (deferred_.load(std::memory_order_acquire)) kick();
+}
+
+QueuePairImpl::Tick QueuePairImpl::tick() {
+  if (!live()) {
+    watched_.store(false, std::memory_order_release);
+    return Tick::kDone;
+  }
+  const bool acks = waits_for_acks();
+  if (acks) exclusively([&] { note_acknowledged(); });
+  const std::uint32_t driven = driven_.load(std::memory_order_relaxed);
+  const bool busy = driven != driven_seen_;
+  driven_seen_ = driven;
+  if (deferred_.load(std::memory_order_acquire)) kick();
+  if (busy) return Tick::kBusy;
+  if (adopted() && under_sleeper()) return acks ? Tick::kIdle : Tick::kAsleep;
+  release();
+  if (acks && waits_for_acks()) return Tick::kIdle;
+  watched_.store(false, std::memory_order_release);
+  return Tick::kDone;
+}
+
+bool QueuePairImpl::under_sleeper() {
+  const std::lock_guard lock(progress_lock_);
+  for (const auto& cq : {send_cq_, recv_cq_}) {
+    if (cq != nullptr && cq->has_sleeper()) return true;
+  }
+  return false;
+}
+
+}  // namespace weft::verbs
