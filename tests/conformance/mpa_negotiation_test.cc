@@ -137,8 +137,8 @@ TEST(Rfc5044_4_4, CrcAskedForByThePeerAloneIsCheckedToTheEnd) {
 
 //= RFC 5044 section 7.1.1
 //# When in a received MPA Request Frame or MPA Reply Frame and the value is '0', Markers MUST NOT
-//be # added to the data stream by that endpoint. = RFC 5044 section 7.1.1 # When '1' Markers MUST
-//be added as described in Section 4.3, MPA Markers.
+// be # added to the data stream by that endpoint. = RFC 5044 section 7.1.1 # When '1' Markers MUST
+// be added as described in Section 4.3, MPA Markers.
 TEST(Rfc5044_7_1_1, MarkersGoToTheSideThatAskedAndOnlyThere) {
   for (const Role role : kBothRoles) {
     for (const Wishes& wishes : kAllWishes) {
@@ -188,7 +188,7 @@ raw::MpaFrame reply_to(std::uint16_t peer_ird, std::uint16_t peer_ord, std::uint
 //= RFC 6581 section 9.1
 //# The responder MUST set its ORD at most to the initiator IRD.
 TEST(Rfc6581_9_1, ResponderOrdIsAtMostInitiatorIrd) {
-  for (const std::uint16_t ird : {0, 1, 4, 100, 128, 1000}) {
+  for (const std::uint16_t ird : U16s{0, 1, 4, 100, 128, 1000}) {
     SCOPED_TRACE(ird);
     ConnectionInfo info;
     const raw::MpaFrame reply = reply_to(ird, 4, 16, 128, nullptr, &info);
@@ -198,7 +198,7 @@ TEST(Rfc6581_9_1, ResponderOrdIsAtMostInitiatorIrd) {
 }
 
 TEST(Rfc6581_9_1, ResponderIrdCoversInitiatorOrdWherePossible) {
-  for (const std::uint16_t ord : {0, 1, 16, 128}) {
+  for (const std::uint16_t ord : U16s{0, 1, 16, 128}) {
     SCOPED_TRACE(ord);
     EXPECT_GE(reply_to(4, ord, 128, 4).ird(), ord);
   }
@@ -251,7 +251,7 @@ ConnectionInfo after_reply(std::uint16_t reply_ird, std::uint16_t reply_ord) {
 
 //= RFC 6581 section 9.1
 //# Upon receiving the MPA Accept Frame from the responder, the initiator MUST set its IRD at least
-//to # the responder ORD and its ORD at most to the responder IRD.
+// to # the responder ORD and its ORD at most to the responder IRD.
 TEST(Rfc6581_9_1, InitiatorOrdIsAtMostResponderIrd) {
   EXPECT_EQ(after_reply(5, 4).ord, 5);
   EXPECT_EQ(after_reply(100, 4).ord, 12);
@@ -280,7 +280,7 @@ TEST(Rfc6581_9_1, ResponderOrdNotNegotiatedLeavesIrdAlone) {
 //= RFC 6581 section 9.1
 //# Thus, the TERM message MUST contain Layer 2, Error Type 0, Error Code 6.
 TEST(Rfc6581_9_1, InitiatorThatCannotServeResponderOrdTerminates) {
-  for (const std::uint16_t ord : {limits::kIrd + 1, 200, 0x3ffe}) {
+  for (const std::uint16_t ord : U16s{limits::kIrd + 1, 200, 0x3ffe}) {
     SCOPED_TRACE(ord);
     Client client;
     raw::Peer peer = client.connect(plain_params());
@@ -295,7 +295,7 @@ TEST(Rfc6581_9_1, InitiatorThatCannotServeResponderOrdTerminates) {
 //= RFC 5040 section 6.1
 //# *  For outbound RDMA Read Requests, the RDMAP layer MUST NOT exceed the maximum number of
 //# outstanding, outbound RDMA Read Requests that were negotiated between the ULP and the Local
-//Peer's # RDMAP layer.
+// Peer's # RDMAP layer.
 TEST(Rfc5040_6_1, NoMoreReadsAreOutstandingThanThePeerServes) {
   for (const Role role : kBothRoles) {
     SCOPED_TRACE(to_string(role));

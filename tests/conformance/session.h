@@ -10,6 +10,8 @@ namespace weft::test {
 using raw::operator+;
 using raw::operator+=;
 
+using U16s = std::initializer_list<std::uint16_t>;
+
 // The MPA role that Weft plays.
 enum class Role { kResponder, kInitiator };
 inline constexpr Role kBothRoles[] = {Role::kResponder, Role::kInitiator};
@@ -27,8 +29,8 @@ struct Start {
   // peer opens with a zero-length RDMA Write.
   bool warm_up = true;
   Config config = plain_config();
-  EndpointOptions endpoint;
-  raw::SocketOptions socket;
+  EndpointOptions endpoint = {};
+  raw::SocketOptions socket = {};
   FpduPolicy fpdu = FpduPolicy::kAuto;
 };
 
