@@ -1,0 +1,48 @@
+#include "ibverbs/access.h"
+
+namespace weft::ibverbs {
+namespace {
+
+struct Pair {
+  unsigned flag;
+  Access right;
+};
+constexpr Pair kRights[] = {
+    {IBV_ACCESS_LOCAL_WRITE, Access::kLocalWrite},
+    {IBV_ACCESS_REMOTE_WRITE, Access::kRemoteWrite},
+    {IBV_ACCESS_REMOTE_READ, Access::kRemoteRead},
+    {IBV_ACCESS_REMOTE_ATOMIC, Access::kRemoteAtomic},
+    {IBV_ACCESS_MW_BIND, Access::kBindWindow},
+    {IBV_ACCESS_ZERO_BASED, Access::kZeroBased},
+};
+
+Access translate(unsigned flags) {
+  Access access = Access::kNone;
+  for (const Pair& pair : kRights) {
+    if ((flags & pair.flag) != 0) access = access | pair.right;
+  }
+  return access;
+}
+
+constexpr unsigned kRemote =
+    IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+
+}  // namespace
+
+std::optional<Access> region_access(unsigned flags) {
+  constexpr unsigned kKnown = IBV_ACCESS_LOCAL_WRITE | kRemote | IBV_ACCESS_MW_BIND |
+                              IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB |
+                              static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
+  if ((flags & ~kKnown) != 0) return std::nullopt;
+  // A zero-based region is one registered with IOVA 0; the right itself belongs to windows.
+  return translate(flags & ~static_cast<unsigned>(IBV_ACCESS_ZERO_BASED));
+}
+
+std::optional<Access> window_access(unsigned flags) {
+  if ((flags & ~(kRemote | IBV_ACCESS_ZERO_BASED)) != 0) return std::nullopt;
+  return translate(flags);
+}
+
+Access qp_access(unsigned flags) { return translate(flags & kRemote); }
+
+}  // namespace weft::ibverbs

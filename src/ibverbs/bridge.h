@@ -1,0 +1,28 @@
+// What librdmacm takes from libibverbs: both are Weft's, and share its one device.
+//
+// Exported under a version node of Weft's own, so that librdmacm refuses to load beside another
+// libibverbs. Objects are passed as the structs of objects.h.
+#pragma once
+
+#include "ibverbs/context.h"
+#include "ibverbs/objects.h"
+
+extern "C" {
+
+// The process's context for rdma_cm ids, opened on first use; null with errno. Never closed.
+ibv_context* weft_ibv_cm_context();
+// Its protection domain, for ids without one of the program's.
+ibv_pd* weft_ibv_cm_pd();
+
+// The live object behind a handle of Weft's, or null.
+weft::ibverbs::Context* weft_ibv_context(ibv_context* handle);
+weft::ibverbs::Pd* weft_ibv_pd(ibv_pd* handle);
+weft::ibverbs::Qp* weft_ibv_qp(ibv_qp* handle);
+weft::ibverbs::Qp* weft_ibv_qp_by_number(std::uint32_t number);
+
+// Weft's devices are hidden from this thread between a call with true and one with false.
+void weft_ibv_hide_devices(bool hide);
+// As weft::ibverbs::on_fork_child().
+void weft_ibv_on_fork_child(void (*forget)());
+
+}  // extern "C"

@@ -1,0 +1,60 @@
+// Completion channels and their events.
+
+#include <cerrno>
+
+#include "ibverbs/errors.h"
+#include "ibverbs/real.h"
+#include "ibverbs/registry.h"
+
+using namespace weft::ibverbs;
+
+extern "C" {
+
+ibv_comp_channel* ibv_create_comp_channel(ibv_context* handle) {
+  auto context = std::static_pointer_cast<Context>(registry::find(handle, Kind::kContext));
+  if (context == nullptr) return forward_null(WEFT_REAL(ibv_create_comp_channel), handle);
+  auto engine = context->engine->create_channel();
+  if (!engine) return fail_null(errno_of(engine.error()));
+  auto channel = std::make_unique<Channel>();
+  channel->engine = std::move(*engine);
+  channel->context = std::move(context);
+  channel->pub.context = handle;
+  channel->pub.fd = channel->engine->fd();
+  channel->pub.refcnt = 0;
+  return registry::adopt(std::move(channel));
+}
+
+int ibv_destroy_comp_channel(ibv_comp_channel* handle) {
+  auto* channel = registry::find<Channel>(handle);
+  if (channel == nullptr) return forward_int(WEFT_REAL(ibv_destroy_comp_channel), handle);
+  if (__atomic_load_n(&handle->refcnt, __ATOMIC_ACQUIRE) != 0) return EBUSY;
+  if (!registry::bury(handle)) return EINVAL;
+  channel->engine.reset();
+  return 0;
+}
+
+int ibv_get_cq_event(ibv_comp_channel* handle, ibv_cq** cq, void** cq_context) {
+  auto* channel = registry::find<Channel>(handle);
+  if (channel == nullptr) return forward_minus(WEFT_REAL(ibv_get_cq_event), handle, cq, cq_context);
+  if (cq == nullptr || cq_context == nullptr) return fail_minus(EINVAL);
+  for (;;) {
+    const weft::Result<weft::CompletionQueue*> event = channel->engine->wait(std::nullopt);
+    if (event) {
+      Cq* object = static_cast<Cq*>((*event)->context());
+      *cq = handle_of(*object);
+      *cq_context = object->pub.cq_context;
+      return 0;
+    }
+    if (event.error() == weft::Error::kTimedOut) return fail_minus(EAGAIN);
+    if (event.error() != weft::Error::kAborted) return fail_minus(errno_of(event.error()));
+    if (signals_interrupt()) return fail_minus(EINTR);
+  }
+}
+
+void ibv_ack_cq_events(ibv_cq* handle, unsigned count) {
+  if (count == 0) return;
+  if (auto* cq = registry::find<Cq>(handle)) return cq->engine->ack_events(count);
+  if (auto* real = WEFT_REAL(ibv_ack_cq_events)) real(handle, count);
+}
+
+}  // extern "C"

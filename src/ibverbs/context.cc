@@ -1,0 +1,102 @@
+#include "ibverbs/context.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <new>
+#include <string>
+
+#include "ibverbs/async.h"
+#include "ibverbs/identity.h"
+#include "ibverbs/registry.h"
+
+namespace weft::ibverbs {
+namespace {
+
+struct EngineState {
+  std::mutex mutex;
+  std::shared_ptr<Device> device;
+};
+EngineState* engine_state = new EngineState;
+
+constexpr std::size_t kForkHooks = 8;
+std::array<std::atomic<void (*)()>, kForkHooks> fork_hooks{};
+
+void after_fork_in_child() {
+  // The parent's objects are left where they are: their destructors would end its connections. New
+  // state rather than old: another thread of the parent may have held any of the locks.
+  engine_state = new EngineState;
+  registry::forget_all();
+  for (auto& hook : fork_hooks) {
+    if (auto* forget = hook.load()) forget();
+  }
+}
+
+void watch_forks() {
+  static std::once_flag once;
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, after_fork_in_child); });
+}
+
+void print_bad_configuration(const std::string& why) {
+  std::fprintf(stderr, "weft: %s\n", why.c_str());
+}
+
+}  // namespace
+
+void on_fork_child(void (*forget)()) {
+  for (auto& hook : fork_hooks) {
+    void (*expected)() = nullptr;
+    if (hook.compare_exchange_strong(expected, forget) || expected == forget) return;
+  }
+}
+
+Result<std::shared_ptr<Device>> engine() {
+  watch_forks();
+  const std::lock_guard lock(engine_state->mutex);
+  if (engine_state->device != nullptr) return engine_state->device;
+  std::string why;
+  const Result<Config> config = Config::load(&why);
+  if (!config) {
+    print_bad_configuration(why);
+    return fail(config.error());
+  }
+  Result<std::shared_ptr<Device>> device = Device::open(*config);
+  if (!device) return device;
+  (*device)->set_async_sink(deliver_async);
+  engine_state->device = *device;
+  return device;
+}
+
+Result<Context*> open_context() {
+  Result<std::shared_ptr<Device>> device = engine();
+  if (!device) return fail(device.error());
+  auto context = std::make_shared<Context>();
+  context->engine = std::move(*device);
+  context->async_queue = std::make_shared<AsyncQueue>();
+  // Programs only check that cmd_fd is a descriptor; a real one, so that closing or passing it on
+  // cannot hit something else.
+  const int command = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (!context->async_queue->valid() || command < 0) {
+    if (command >= 0) close(command);
+    return fail(Error::kSystem);
+  }
+  verbs_context& verbs = context->verbs;
+  set_operations(verbs);
+  verbs.sz = sizeof verbs;
+  verbs.priv = reinterpret_cast<verbs_ex_private*>(context.get());
+  ibv_context& pub = verbs.context;
+  pub.device = weft_device();
+  pub.cmd_fd = command;
+  pub.async_fd = context->async_queue->fd();
+  pub.num_comp_vectors = 1;
+  pthread_mutex_init(&pub.mutex, nullptr);
+  pub.abi_compat = __VERBS_ABI_IS_EXTENDED;
+  Context* raw = context.get();
+  registry::add(raw->handle(), Kind::kContext, std::move(context));
+  return raw;
+}
+
+}  // namespace weft::ibverbs

@@ -1,0 +1,120 @@
+// Creating, resizing and destroying completion queues.
+
+#include <weft/limits.h>
+
+#include <cerrno>
+
+#include "ibverbs/async.h"
+#include "ibverbs/completion.h"
+#include "ibverbs/errors.h"
+#include "ibverbs/real.h"
+#include "ibverbs/registry.h"
+
+namespace weft::ibverbs {
+namespace {
+
+struct CqRequest {
+  std::uint32_t depth;
+  void* cq_context;
+  ibv_comp_channel* channel;
+  std::uint32_t vector;
+};
+
+// Null with errno.
+std::unique_ptr<Cq> make_cq(ibv_context* handle, const CqRequest& request) {
+  auto context = std::static_pointer_cast<Context>(registry::find(handle, Kind::kContext));
+  Channel* channel = nullptr;
+  if (request.channel != nullptr) {
+    channel = registry::find<Channel>(request.channel);
+    if (channel == nullptr) return fail_null(EINVAL);
+  }
+  if (context == nullptr || request.depth < 1 || request.depth > limits::kCompletionsPerQueue ||
+      request.vector >= static_cast<std::uint32_t>(handle->num_comp_vectors)) {
+    return fail_null(EINVAL);
+  }
+  auto cq = std::make_unique<Cq>();
+  CqOptions options;
+  options.depth = request.depth;
+  options.context = cq.get();
+  if (channel != nullptr) options.channel = channel->engine;
+  auto engine = context->engine->create_cq(options);
+  if (!engine) return fail_null(errno_of(engine.error()));
+  cq->engine = std::move(*engine);
+  cq->context = std::move(context);
+  cq->channel = channel;
+  ibv_cq_ex& pub = cq->pub;
+  pub.context = handle;
+  pub.channel = request.channel;
+  pub.cq_context = request.cq_context;
+  pub.cqe = static_cast<int>(cq->engine->depth());
+  pthread_mutex_init(&pub.mutex, nullptr);
+  pthread_cond_init(&pub.cond, nullptr);
+  if (channel != nullptr) __atomic_add_fetch(&channel->pub.refcnt, 1, __ATOMIC_ACQ_REL);
+  return cq;
+}
+
+}  // namespace
+
+ibv_cq_ex* create_cq_ex(ibv_context* handle, ibv_cq_init_attr_ex* attr) {
+  constexpr std::uint32_t kKnownMask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+  constexpr std::uint32_t kKnownFlags =
+      IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  // Timestamps, VLAN tags, flow and matching tags are not kept.
+  constexpr std::uint64_t kKnownWc = IBV_WC_STANDARD_FLAGS;
+  if (attr == nullptr || (attr->comp_mask & ~kKnownMask) != 0) return fail_null(EINVAL);
+  const std::uint32_t flags =
+      (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? attr->flags : 0;
+  if ((flags & ~kKnownFlags) != 0) return fail_null(EINVAL);
+  if ((attr->wc_flags & ~kKnownWc) != 0) return fail_null(EOPNOTSUPP);
+  if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0 &&
+      registry::find<Pd>(attr->parent_domain) == nullptr) {
+    return fail_null(EINVAL);
+  }
+  auto cq = make_cq(handle, {attr->cqe, attr->cq_context, attr->channel, attr->comp_vector});
+  if (cq == nullptr) return nullptr;
+  cq->single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
+  set_polling_operations(cq->pub);
+  return &cq_of(registry::adopt(std::move(cq)))->pub;
+}
+
+}  // namespace weft::ibverbs
+
+using namespace weft::ibverbs;
+
+extern "C" {
+
+ibv_cq* ibv_create_cq(ibv_context* handle, int cqe, void* cq_context, ibv_comp_channel* channel,
+                      int comp_vector) {
+  if (registry::find<Context>(handle) == nullptr) {
+    return forward_null(WEFT_REAL(ibv_create_cq), handle, cqe, cq_context, channel, comp_vector);
+  }
+  if (cqe < 1 || comp_vector < 0) return fail_null(EINVAL);
+  auto cq = make_cq(handle, {static_cast<std::uint32_t>(cqe), cq_context, channel,
+                             static_cast<std::uint32_t>(comp_vector)});
+  if (cq == nullptr) return nullptr;
+  return registry::adopt(std::move(cq));
+}
+
+int ibv_resize_cq(ibv_cq* handle, int cqe) {
+  auto* cq = registry::find<Cq>(handle);
+  if (cq == nullptr) return forward_int(WEFT_REAL(ibv_resize_cq), handle, cqe);
+  if (cqe < 1) return EINVAL;
+  const weft::Status done = cq->engine->resize(static_cast<std::uint32_t>(cqe));
+  if (!done) return errno_of(done);
+  handle->cqe = static_cast<int>(cq->engine->depth());
+  return 0;
+}
+
+int ibv_destroy_cq(ibv_cq* handle) {
+  auto* cq = registry::find<Cq>(handle);
+  if (cq == nullptr) return forward_int(WEFT_REAL(ibv_destroy_cq), handle);
+  if (cq->users.load() != 0) return EBUSY;
+  cq->engine->wait_for_acks();
+  settle_async(*cq);
+  if (!registry::bury(handle)) return EINVAL;
+  cq->engine.reset();
+  if (cq->channel != nullptr) __atomic_sub_fetch(&cq->channel->pub.refcnt, 1, __ATOMIC_ACQ_REL);
+  return 0;
+}
+
+}  // extern "C"

@@ -1,0 +1,116 @@
+// ibv_get_device_list and what else concerns a device before it is opened.
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <new>
+
+#include "ibverbs/context.h"
+#include "ibverbs/errors.h"
+#include "ibverbs/identity.h"
+#include "ibverbs/real.h"
+#include "ibverbs/registry.h"
+
+using namespace weft::ibverbs;
+
+namespace {
+
+// The list that programs get is ours; the real library's own list is kept beside it, because freeing
+// that one frees its devices.
+struct DeviceList {
+  ibv_device** real = nullptr;
+  ibv_device* entries[1];  // as many as there are, then null
+};
+
+bool machine_has_rdma() { return access("/sys/class/infiniband", F_OK) == 0; }
+
+ibv_device** real_devices(int* count) {
+  *count = 0;
+  if (!machine_has_rdma() || !real_ibverbs().load()) return nullptr;
+  auto* get = WEFT_REAL(ibv_get_device_list);
+  const HideWeftDevices hide;
+  // Null with ENOSYS where the kernel has no RDMA: no devices, not a failure.
+  ibv_device** list = get != nullptr ? get(count) : nullptr;
+  if (list == nullptr) *count = 0;
+  return list;
+}
+
+DeviceList* list_of(ibv_device** entries) {
+  return reinterpret_cast<DeviceList*>(reinterpret_cast<char*>(entries) -
+                                       offsetof(DeviceList, entries));
+}
+
+}  // namespace
+
+extern "C" {
+
+ibv_device** ibv_get_device_list(int* num_devices) {
+  int real_count = 0;
+  ibv_device** real = real_devices(&real_count);
+  const bool hidden = HideWeftDevices::active();
+  const std::size_t count = static_cast<std::size_t>(real_count) + (hidden ? 0 : 1);
+  auto* list = static_cast<DeviceList*>(
+      std::calloc(1, sizeof(DeviceList) + count * sizeof(ibv_device*)));
+  if (list == nullptr) {
+    if (auto* free_list = WEFT_REAL(ibv_free_device_list); free_list != nullptr && real != nullptr) {
+      free_list(real);
+    }
+    return fail_null(ENOMEM);
+  }
+  list->real = real;
+  std::size_t at = 0;
+  for (int i = 0; i < real_count; ++i) list->entries[at++] = real[i];
+  if (!hidden) list->entries[at++] = weft_device();
+  if (num_devices != nullptr) *num_devices = static_cast<int>(count);
+  return list->entries;
+}
+
+void ibv_free_device_list(ibv_device** entries) {
+  if (entries == nullptr) return;
+  DeviceList* list = list_of(entries);
+  if (list->real != nullptr) WEFT_REAL(ibv_free_device_list)(list->real);
+  std::free(list);
+}
+
+const char* ibv_get_device_name(ibv_device* device) {
+  // Real and Weft devices alike keep it there.
+  return device != nullptr ? device->name : nullptr;
+}
+
+__be64 ibv_get_device_guid(ibv_device* device) {
+  if (device == weft_device()) return node_guid();
+  auto* real = WEFT_REAL(ibv_get_device_guid);
+  return real != nullptr ? real(device) : 0;
+}
+
+int ibv_get_device_index(ibv_device* device) {
+  if (device == weft_device()) return -1;  // the kernel does not know it
+  auto* real = WEFT_REAL(ibv_get_device_index);
+  return real != nullptr ? real(device) : -1;
+}
+
+ibv_context* ibv_open_device(ibv_device* device) {
+  if (device != weft_device()) {
+    const HideWeftDevices hide;
+    return forward_null(WEFT_REAL(ibv_open_device), device);
+  }
+  const auto context = open_context();
+  if (!context) return fail_null(errno_of(context.error()));
+  return (*context)->handle();
+}
+
+int ibv_close_device(ibv_context* handle) {
+  auto* context = registry::find<Context>(handle);
+  if (context == nullptr) return forward_minus(WEFT_REAL(ibv_close_device), handle);
+  {
+    const std::lock_guard lock(context->async_mutex);
+    context->async_queue.reset();
+  }
+  const int command = context->verbs.context.cmd_fd;
+  if (!registry::bury(handle)) return fail_minus(EINVAL);
+  close(command);
+  return 0;
+}
+
+}  // extern "C"

@@ -1,0 +1,67 @@
+#include "ibverbs/errors.h"
+
+#include <cerrno>
+#include <csignal>
+
+namespace weft::ibverbs {
+
+int errno_of(Error error) noexcept {
+  switch (error) {
+    case Error::kInvalidArgument:
+    case Error::kBadState:
+    case Error::kBadTransition:
+      return EINVAL;
+    case Error::kLimitExceeded:
+      return EINVAL;  // rdma-core and its kernel drivers answer so to capabilities that are too large
+    case Error::kNoSpace:
+    case Error::kNoMemory:
+      return ENOMEM;
+    case Error::kNotFound:
+      return ENOENT;
+    case Error::kPermission:
+      return EACCES;
+    case Error::kBusy:
+      return EBUSY;
+    case Error::kUnsupported:
+      return EOPNOTSUPP;
+    case Error::kTimedOut:
+      return ETIMEDOUT;
+    case Error::kConnectionLost:
+      return ECONNRESET;
+    case Error::kRefused:
+      return ECONNREFUSED;
+    case Error::kAddressInUse:
+      return EADDRINUSE;
+    case Error::kUnreachable:
+      return EHOSTUNREACH;
+    case Error::kAborted:
+      return ECONNABORTED;
+    case Error::kNotConnected:
+      return ENOTCONN;
+    default:
+      return EPROTO;
+  }
+}
+
+std::nullptr_t fail_null(int error) noexcept {
+  errno = error;
+  return nullptr;
+}
+
+int fail_minus(int error) noexcept {
+  errno = error;
+  return -1;
+}
+
+bool signals_interrupt() noexcept {
+  for (int signal = 1; signal < NSIG; ++signal) {
+    struct sigaction action {};
+    if (sigaction(signal, nullptr, &action) != 0) continue;
+    const bool handled = (action.sa_flags & SA_SIGINFO) != 0 ||
+                         (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
+    if (handled && (action.sa_flags & SA_RESTART) == 0) return true;
+  }
+  return false;
+}
+
+}  // namespace weft::ibverbs

@@ -1,0 +1,28 @@
+// How Weft's errors look to programs that know errno.
+#pragma once
+
+#include <weft/result.h>
+
+#include <cstddef>
+
+namespace weft::ibverbs {
+
+// The errno for `error`, as the man pages of rdma-core use it. Never 0.
+[[nodiscard]] int errno_of(Error error) noexcept;
+
+// 0 for success, else the errno: the return style of ibv_modify_qp and its like.
+[[nodiscard]] inline int errno_of(const Status& status) noexcept {
+  return status ? 0 : errno_of(status.error());
+}
+
+// Sets errno and returns null: the return style of ibv_create_qp and its like.
+std::nullptr_t fail_null(int error) noexcept;
+// Sets errno and returns -1: the return style of ibv_get_cq_event and of all rdma_ functions.
+int fail_minus(int error) noexcept;
+
+// After a wait that a signal interrupted: whether to give up with EINTR. True when some signal has a
+// handler that was installed without SA_RESTART; otherwise a read() of a real device would have gone
+// on waiting too, and programs that use signal() rely on it.
+[[nodiscard]] bool signals_interrupt() noexcept;
+
+}  // namespace weft::ibverbs

@@ -1,0 +1,181 @@
+// What stands behind the handles that programs hold: each object begins with the public struct of
+// <infiniband/verbs.h> and owns its engine object.
+//
+// Ownership: a handle owns its object until its destroy call. Objects count their own children, since
+// the engine may keep a QP a little longer (an orderly close) than its handle lives.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <weft/weft.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "ibverbs/event_queue.h"
+
+// The header renames these for callers; here they are defined.
+#undef ibv_query_port
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+namespace weft::ibverbs {
+
+enum class Kind : std::uint8_t { kContext, kPd, kThreadDomain, kMr, kMw, kChannel, kCq, kQp, kSrq };
+
+using AsyncQueue = EventQueue<ibv_async_event>;
+
+struct Context {
+  static constexpr Kind kKind = Kind::kContext;
+
+  std::shared_ptr<Device> engine;
+  verbs_context verbs{};  // programs hold &verbs.context
+
+  [[nodiscard]] ibv_context* handle() { return &verbs.context; }
+
+  // The queue behind async_fd; null once the context is closed (children may live longer).
+  [[nodiscard]] std::shared_ptr<AsyncQueue> async() {
+    const std::lock_guard lock(async_mutex);
+    return async_queue;
+  }
+  std::mutex async_mutex;
+  std::shared_ptr<AsyncQueue> async_queue;
+};
+using ContextPtr = std::shared_ptr<Context>;
+
+struct Pd {
+  static constexpr Kind kKind = Kind::kPd;
+
+  ibv_pd pub{};
+  ContextPtr context;
+  std::shared_ptr<ProtectionDomain> engine;
+  Pd* parent = nullptr;                // of a parent domain: the domain it stands for
+  std::atomic<std::uint32_t> users{0};  // MRs, windows, QPs, SRQs and parent domains
+};
+
+struct ThreadDomain {
+  static constexpr Kind kKind = Kind::kThreadDomain;
+
+  ibv_td pub{};
+  ContextPtr context;
+};
+
+struct Mr {
+  static constexpr Kind kKind = Kind::kMr;
+
+  ibv_mr pub{};
+  Pd* pd = nullptr;
+  std::shared_ptr<MemoryRegion> engine;
+};
+
+struct Mw {
+  static constexpr Kind kKind = Kind::kMw;
+
+  ibv_mw pub{};
+  Pd* pd = nullptr;
+  std::shared_ptr<MemoryWindow> engine;
+};
+
+struct Channel {
+  static constexpr Kind kKind = Kind::kChannel;
+
+  ibv_comp_channel pub{};
+  ContextPtr context;
+  std::shared_ptr<CompletionChannel> engine;
+};
+
+// Guards against two threads in start_poll..end_poll of one CQ, unless the program promised that
+// there is only one. Not a lock_guard: it is held between calls.
+struct Cq {
+  static constexpr Kind kKind = Kind::kCq;
+
+  ibv_cq_ex pub{};  // also the ibv_cq
+  ContextPtr context;
+  std::shared_ptr<CompletionQueue> engine;
+  Channel* channel = nullptr;
+  std::atomic<std::uint32_t> users{0};  // QPs; one that uses it twice counts twice
+  std::uint32_t async_delivered = 0;    // guarded by pub.mutex
+
+  std::mutex polling;
+  bool single_threaded = false;
+  WorkCompletion current;  // what the read_ functions of the extended CQ look at
+};
+
+// One request of the ibv_wr_ builder. Its memory lists are places in the builder's arenas, since
+// those may move while the batch grows.
+struct BuiltRequest {
+  SendWr wr;
+  std::size_t first_sge = 0;
+  std::size_t sges = 0;
+  std::size_t first_byte = 0;  // of inline data
+  std::size_t bytes = 0;
+  bool is_inline = false;
+};
+
+struct WrBuilder {
+  std::mutex open;  // held from wr_start to wr_complete or wr_abort
+  std::vector<BuiltRequest> requests;
+  std::vector<Sge> sges;
+  std::vector<std::uint8_t> bytes;
+  int error = 0;  // the first mistake; wr_complete returns it and posts nothing
+};
+
+struct Srq {
+  static constexpr Kind kKind = Kind::kSrq;
+
+  ibv_srq pub{};
+  Pd* pd = nullptr;
+  std::shared_ptr<SharedReceiveQueue> engine;
+  std::atomic<std::uint32_t> users{0};  // QPs
+  std::uint32_t async_delivered = 0;    // guarded by pub.mutex
+};
+
+struct Qp {
+  static constexpr Kind kKind = Kind::kQp;
+  static constexpr std::size_t kFutureOps = 16;
+
+  ibv_qp_ex pub{};  // also the ibv_qp
+  // Newer headers know more operations behind wr_atomic_write: all of them fail.
+  void (*future_ops[kFutureOps])(ibv_qp_ex*) = {};
+
+  ContextPtr context;
+  std::shared_ptr<QueuePair> engine;
+  Pd* pd = nullptr;
+  Cq* send_cq = nullptr;
+  Cq* recv_cq = nullptr;
+  Srq* srq = nullptr;
+  std::uint64_t send_ops = 0;         // nonzero: made for the ibv_wr_ builder
+  bool signal_all = false;
+  unsigned remote_access = 0;         // IBV_ACCESS_REMOTE_*
+  std::uint32_t async_delivered = 0;  // guarded by pub.qp_base.mutex
+  // rdma_disconnect was called: the connection is draining and must not be cut short when this QP is
+  // destroyed. Written by librdmacm.
+  std::atomic<bool> closing{false};
+  WrBuilder builder;
+};
+
+// From the public handle to its object. REQUIRES: the handle is one of ours and alive.
+inline Context* context_of(ibv_context* handle) {
+  verbs_context* verbs = verbs_get_ctx(handle);
+  // `priv` belongs to whoever made the context; for ours it leads back to the object.
+  return reinterpret_cast<Context*>(verbs->priv);
+}
+inline Cq* cq_of(ibv_cq* handle) { return reinterpret_cast<Cq*>(handle); }
+inline Cq* cq_of(ibv_cq_ex* handle) { return reinterpret_cast<Cq*>(handle); }
+inline Qp* qp_of(ibv_qp* handle) { return reinterpret_cast<Qp*>(handle); }
+inline Qp* qp_of(ibv_qp_ex* handle) { return reinterpret_cast<Qp*>(handle); }
+inline Srq* srq_of(ibv_srq* handle) { return reinterpret_cast<Srq*>(handle); }
+inline Mw* mw_of(ibv_mw* handle) { return reinterpret_cast<Mw*>(handle); }
+
+inline ibv_pd* handle_of(Pd& pd) { return &pd.pub; }
+inline ibv_mr* handle_of(Mr& mr) { return &mr.pub; }
+inline ibv_mw* handle_of(Mw& mw) { return &mw.pub; }
+inline ibv_td* handle_of(ThreadDomain& domain) { return &domain.pub; }
+inline ibv_comp_channel* handle_of(Channel& channel) { return &channel.pub; }
+inline ibv_cq* handle_of(Cq& cq) { return reinterpret_cast<ibv_cq*>(&cq.pub); }
+inline ibv_qp* handle_of(Qp& qp) { return &qp.pub.qp_base; }
+inline ibv_srq* handle_of(Srq& srq) { return &srq.pub; }
+
+}  // namespace weft::ibverbs

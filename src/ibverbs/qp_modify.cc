@@ -1,0 +1,140 @@
+// ibv_modify_qp and ibv_query_qp.
+//
+// The connection moves a QP to RTR and RTS. Programs that bring their own QP to rdma_cm ask for these
+// moves with the attributes that rdma_init_qp_attr names, which is accepted and changes nothing; the
+// attributes of InfiniBand addressing are refused, as an RNIC does.
+
+#include <weft/limits.h>
+
+#include <cerrno>
+
+#include "ibverbs/access.h"
+#include "ibverbs/errors.h"
+#include "ibverbs/qp.h"
+#include "ibverbs/real.h"
+#include "ibverbs/registry.h"
+
+namespace weft::ibverbs {
+namespace {
+
+// Attributes with a meaning here, and those that say nothing an RNIC would mind.
+constexpr int kAccepted = IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY |
+                          IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                          IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
+                          IBV_QP_MIN_RNR_TIMER | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                          IBV_QP_RNR_RETRY;
+
+int check(const Qp& qp, const ibv_qp_attr& attr, int mask) {
+  if ((mask & ~kAccepted) != 0) return EINVAL;
+  if ((mask & IBV_QP_PORT) != 0 && attr.port_num != 1) return EINVAL;
+  if ((mask & IBV_QP_PKEY_INDEX) != 0 && attr.pkey_index != 0) return EINVAL;
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && attr.max_rd_atomic > limits::kOrd) return EINVAL;
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && attr.max_dest_rd_atomic > limits::kIrd) {
+    return EINVAL;
+  }
+  if ((mask & IBV_QP_CUR_STATE) != 0 && attr.cur_qp_state != qp_state(qp.engine->state())) {
+    return EINVAL;
+  }
+  return 0;
+}
+
+// 0 or an errno.
+int move(Qp& qp, ibv_qp_state to) {
+  switch (to) {
+    case IBV_QPS_RESET:
+      return errno_of(qp.engine->modify(QpState::kReset));
+    case IBV_QPS_INIT:
+      return errno_of(qp.engine->modify(QpState::kInit));
+    case IBV_QPS_RTR:
+      return errno_of(qp.engine->modify(QpState::kRtr));
+    case IBV_QPS_RTS:
+      return errno_of(qp.engine->modify(QpState::kRts));
+    case IBV_QPS_SQD:
+      return errno_of(qp.engine->modify(QpState::kSqd));
+    case IBV_QPS_ERR:
+      return errno_of(qp.engine->modify(QpState::kError));
+    default:
+      return EINVAL;
+  }
+}
+
+void fill_attributes(const Qp& qp, const QpAttributes& now, ibv_qp_attr& out) {
+  out.qp_state = qp_state(now.state);
+  out.cur_qp_state = out.qp_state;
+  out.path_mtu = IBV_MTU_4096;
+  out.path_mig_state = IBV_MIG_MIGRATED;
+  out.qkey = 0;
+  out.rq_psn = 0;
+  out.sq_psn = 0;
+  out.dest_qp_num = 0;
+  out.qp_access_flags = qp.remote_access;
+  out.cap = qp_caps(now.caps);
+  out.ah_attr = {};
+  out.alt_ah_attr = {};
+  out.pkey_index = 0;
+  out.alt_pkey_index = 0;
+  out.en_sqd_async_notify = 0;
+  out.sq_draining = now.state == QpState::kSqd && now.sq_outstanding > 0 ? 1 : 0;
+  out.max_rd_atomic = static_cast<std::uint8_t>(now.ord);
+  out.max_dest_rd_atomic = static_cast<std::uint8_t>(now.ird);
+  out.min_rnr_timer = 0;
+  out.port_num = 1;
+  out.timeout = 0;
+  out.retry_cnt = 0;
+  out.rnr_retry = 0;
+  out.alt_port_num = 0;
+  out.alt_timeout = 0;
+}
+
+void fill_init(const Qp& qp, const QpAttributes& now, ibv_qp_init_attr& out) {
+  const ibv_qp& pub = qp.pub.qp_base;
+  out.qp_context = pub.qp_context;
+  out.send_cq = pub.send_cq;
+  out.recv_cq = pub.recv_cq;
+  out.srq = pub.srq;
+  out.cap = qp_caps(now.caps);
+  out.qp_type = pub.qp_type;
+  out.sq_sig_all = qp.signal_all ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace weft::ibverbs
+
+using namespace weft::ibverbs;
+
+extern "C" {
+
+int ibv_modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
+  auto* qp = registry::find<Qp>(handle);
+  if (qp == nullptr) return forward_int(WEFT_REAL(ibv_modify_qp), handle, attr, mask);
+  if (attr == nullptr) return EINVAL;
+  int error = check(*qp, *attr, mask);
+  if (error == 0 && (mask & IBV_QP_STATE) != 0) error = move(*qp, attr->qp_state);
+  if (error != 0) return error;
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
+    qp->remote_access = attr->qp_access_flags;
+    qp->engine->set_remote_access(qp_access(attr->qp_access_flags));
+  }
+  handle->state = qp_state(qp->engine->state());
+  return 0;
+}
+
+int ibv_query_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
+  auto* qp = registry::find<Qp>(handle);
+  if (qp == nullptr) return forward_int(WEFT_REAL(ibv_query_qp), handle, attr, mask, init);
+  if (attr == nullptr || init == nullptr) return EINVAL;
+  const weft::QpAttributes now = qp->engine->query();
+  fill_attributes(*qp, now, *attr);
+  fill_init(*qp, now, *init);
+  handle->state = attr->qp_state;
+  return 0;
+}
+
+// The data of one message is placed in the order of the stream, and the stream is TCP.
+int ibv_query_qp_data_in_order(ibv_qp* handle, ibv_wr_opcode op, std::uint32_t flags) {
+  if (registry::find<Qp>(handle) != nullptr) return flags == 0 ? 1 : 0;
+  auto* real = WEFT_REAL(ibv_query_qp_data_in_order);
+  return real != nullptr ? real(handle, op, flags) : 0;
+}
+
+}  // extern "C"

@@ -1,0 +1,195 @@
+#include "ibverbs/query.h"
+
+#include <endian.h>
+#include <weft/limits.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "ibverbs/context.h"
+#include "ibverbs/identity.h"
+#include "ibverbs/real.h"
+#include "ibverbs/registry.h"
+
+#undef ibv_query_port
+
+namespace weft::ibverbs {
+namespace {
+
+constexpr std::uint8_t kLinkUp = 5;        // phys_state
+constexpr std::uint8_t kWidth4x = 2;       // active_width
+constexpr std::uint8_t kSpeed25Gbps = 32;  // active_speed, per lane
+
+void fill_identity(ibv_device_attr& attr) {
+  const std::string_view version_text = version();
+  std::copy_n(version_text.data(), std::min(version_text.size(), sizeof attr.fw_ver - 1),
+              attr.fw_ver);
+  attr.node_guid = node_guid();
+  attr.sys_image_guid = attr.node_guid;
+  attr.vendor_id = kVendorId;
+  attr.vendor_part_id = kVendorPartId;
+  attr.hw_ver = 0;
+  attr.phys_port_cnt = 1;
+  attr.max_pkeys = 1;
+}
+
+ibv_device_attr device_attributes(const Config& config) {
+  ibv_device_attr attr{};
+  fill_identity(attr);
+  attr.max_mr_size = ~std::uint64_t{0};
+  attr.page_size_cap = 4096;
+  attr.device_cap_flags =
+      IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+      IBV_DEVICE_SRQ_RESIZE;
+  attr.max_qp = static_cast<int>(limits::kQueuePairs);
+  attr.max_qp_wr = static_cast<int>(limits::kWorkRequestsPerQueue);
+  attr.max_sge = static_cast<int>(limits::kSgesPerRequest);
+  attr.max_sge_rd = static_cast<int>(limits::kSgesPerRequest);
+  attr.max_cq = static_cast<int>(limits::kCompletionQueues);
+  attr.max_cqe = static_cast<int>(limits::kCompletionsPerQueue);
+  attr.max_mr = static_cast<int>(limits::kMemoryRegions);
+  attr.max_mw = static_cast<int>(limits::kMemoryRegions);
+  attr.max_pd = static_cast<int>(limits::kProtectionDomains);
+  attr.max_qp_rd_atom = config.ird;
+  attr.max_qp_init_rd_atom = config.ord;
+  attr.max_res_rd_atom = config.ird * static_cast<int>(limits::kQueuePairs);
+  // Between QPs of this device; a CPU's own atomic instructions are not part of the promise.
+  attr.atomic_cap = IBV_ATOMIC_HCA;
+  attr.max_srq = static_cast<int>(limits::kSharedReceiveQueues);
+  attr.max_srq_wr = static_cast<int>(limits::kWorkRequestsPerQueue);
+  attr.max_srq_sge = static_cast<int>(limits::kSgesPerRequest);
+  return attr;
+}
+
+ibv_port_attr port_attributes() {
+  ibv_port_attr attr{};
+  attr.state = IBV_PORT_ACTIVE;
+  attr.max_mtu = IBV_MTU_4096;
+  attr.active_mtu = IBV_MTU_4096;
+  attr.gid_tbl_len = 1;
+  attr.max_msg_sz = limits::kMessageBytes;
+  attr.pkey_tbl_len = 1;
+  attr.max_vl_num = 1;
+  attr.active_width = kWidth4x;
+  attr.active_speed = kSpeed25Gbps;
+  attr.phys_state = kLinkUp;
+  attr.link_layer = IBV_LINK_LAYER_ETHERNET;
+  return attr;
+}
+
+bool bad_gid_query(std::uint32_t port, std::uint32_t index, std::uint32_t flags) {
+  return port != kPort || index != 0 || flags != 0;
+}
+
+// `entry_size` is the size of the caller's struct; a newer header may have appended to it.
+void fill_gid_entry(ibv_gid_entry* out, std::size_t entry_size) {
+  ibv_gid_entry entry{};
+  entry.gid = device_gid();
+  entry.port_num = kPort;
+  entry.gid_type = IBV_GID_TYPE_IB;
+  entry.ndev_ifindex = identity().interface_index;
+  std::memset(static_cast<void*>(out), 0, entry_size);
+  std::memcpy(static_cast<void*>(out), &entry, std::min(entry_size, sizeof entry));
+}
+
+}  // namespace
+
+int query_port(ibv_context* /*handle*/, std::uint8_t port, ibv_port_attr* out,
+               std::size_t size_bytes) {
+  if (port != kPort || out == nullptr) return EINVAL;
+  const ibv_port_attr attr = port_attributes();
+  std::memset(static_cast<void*>(out), 0, size_bytes);
+  std::memcpy(static_cast<void*>(out), &attr, std::min(size_bytes, sizeof attr));
+  return 0;
+}
+
+int query_device(ibv_context* handle, ibv_device_attr* out) {
+  if (out == nullptr) return EINVAL;
+  *out = device_attributes(context_of(handle)->engine->config());
+  return 0;
+}
+
+int query_device_ex(ibv_context* handle, const ibv_query_device_ex_input* input,
+                    ibv_device_attr_ex* out, std::size_t size_bytes) {
+  if (input != nullptr && input->comp_mask != 0) return EINVAL;
+  if (out == nullptr || size_bytes < sizeof(ibv_device_attr)) return EINVAL;
+  ibv_device_attr_ex attr{};
+  attr.orig_attr = device_attributes(context_of(handle)->engine->config());
+  attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags;
+  attr.phys_port_cnt_ex = attr.orig_attr.phys_port_cnt;
+  std::memset(static_cast<void*>(out), 0, size_bytes);
+  std::memcpy(static_cast<void*>(out), &attr, std::min(size_bytes, sizeof attr));
+  return 0;
+}
+
+}  // namespace weft::ibverbs
+
+using namespace weft::ibverbs;
+
+extern "C" {
+
+int ibv_query_device(ibv_context* handle, ibv_device_attr* out) {
+  if (registry::find<Context>(handle) != nullptr) return query_device(handle, out);
+  return forward_int(WEFT_REAL(ibv_query_device), handle, out);
+}
+
+// What binaries older than ibv_port_attr.link_layer call, and newer ones when a context has no
+// query_port of its own.
+int ibv_query_port(ibv_context* handle, std::uint8_t port, _compat_ibv_port_attr* out) {
+  constexpr std::size_t kOldSize = offsetof(ibv_port_attr, link_layer);
+  if (registry::find<Context>(handle) != nullptr) {
+    return query_port(handle, port, reinterpret_cast<ibv_port_attr*>(out), kOldSize);
+  }
+  return forward_int(WEFT_REAL(ibv_query_port), handle, port, out);
+}
+
+int ibv_query_gid(ibv_context* handle, std::uint8_t port, int index, ibv_gid* gid) {
+  if (registry::find<Context>(handle) == nullptr) {
+    return forward_minus(WEFT_REAL(ibv_query_gid), handle, port, index, gid);
+  }
+  if (port != kPort || index != 0 || gid == nullptr) return fail_minus(EINVAL);
+  *gid = device_gid();
+  return 0;
+}
+
+int _ibv_query_gid_ex(ibv_context* handle, std::uint32_t port, std::uint32_t index,
+                      ibv_gid_entry* entry, std::uint32_t flags, std::size_t entry_size) {
+  if (registry::find<Context>(handle) == nullptr) {
+    return forward_int(WEFT_REAL(_ibv_query_gid_ex), handle, port, index, entry, flags, entry_size);
+  }
+  if (bad_gid_query(port, index, flags) || entry == nullptr) return EINVAL;
+  fill_gid_entry(entry, entry_size);
+  return 0;
+}
+
+ssize_t _ibv_query_gid_table(ibv_context* handle, ibv_gid_entry* entries, std::size_t max_entries,
+                             std::uint32_t flags, std::size_t entry_size) {
+  if (registry::find<Context>(handle) == nullptr) {
+    auto* real = WEFT_REAL(_ibv_query_gid_table);
+    return real != nullptr ? real(handle, entries, max_entries, flags, entry_size) : -EINVAL;
+  }
+  if (flags != 0) return -EINVAL;
+  if (max_entries < 1 || entries == nullptr) return -EINVAL;
+  fill_gid_entry(entries, entry_size);
+  return 1;
+}
+
+int ibv_query_pkey(ibv_context* handle, std::uint8_t port, int index, __be16* pkey) {
+  if (registry::find<Context>(handle) == nullptr) {
+    return forward_minus(WEFT_REAL(ibv_query_pkey), handle, port, index, pkey);
+  }
+  if (port != kPort || index != 0 || pkey == nullptr) return fail_minus(EINVAL);
+  *pkey = htobe16(kPkey);
+  return 0;
+}
+
+int ibv_get_pkey_index(ibv_context* handle, std::uint8_t port, __be16 pkey) {
+  if (registry::find<Context>(handle) == nullptr) {
+    return forward_minus(WEFT_REAL(ibv_get_pkey_index), handle, port, pkey);
+  }
+  if (port != kPort || pkey != htobe16(kPkey)) return fail_minus(EINVAL);
+  return 0;
+}
+
+}  // extern "C"

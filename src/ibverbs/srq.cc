@@ -1,0 +1,100 @@
+#include "ibverbs/srq.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "ibverbs/async.h"
+#include "ibverbs/errors.h"
+#include "ibverbs/real.h"
+#include "ibverbs/registry.h"
+
+namespace weft::ibverbs {
+namespace {
+
+ibv_srq* create(ibv_pd* pd_handle, void* srq_context, ibv_srq_attr& attr) {
+  auto* pd = registry::find<Pd>(pd_handle);
+  if (pd == nullptr || attr.max_wr < 1) return fail_null(EINVAL);
+  auto srq = std::make_unique<Srq>();
+  SrqOptions options;
+  options.max_wr = attr.max_wr;
+  options.max_sge = std::max(attr.max_sge, 1U);
+  options.context = srq.get();
+  auto engine = pd->engine->create_srq(options);
+  if (!engine) return fail_null(errno_of(engine.error()));
+  srq->engine = std::move(*engine);
+  srq->pd = pd;
+  srq->pub.context = pd_handle->context;
+  srq->pub.srq_context = srq_context;
+  srq->pub.pd = pd_handle;
+  srq->pub.handle = srq->engine->number();
+  pthread_mutex_init(&srq->pub.mutex, nullptr);
+  pthread_cond_init(&srq->pub.cond, nullptr);
+  attr.max_wr = srq->engine->max_wr();
+  attr.max_sge = srq->engine->max_sge();
+  pd->users.fetch_add(1);
+  return registry::adopt(std::move(srq));
+}
+
+}  // namespace
+
+ibv_srq* create_srq_ex(ibv_context* /*handle*/, ibv_srq_init_attr_ex* attr) {
+  constexpr std::uint32_t kKnown = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+  if (attr == nullptr) return fail_null(EINVAL);
+  // The header sends basic SRQs with a domain to ibv_create_srq: what arrives here is XRC, tag
+  // matching, or has no domain.
+  if ((attr->comp_mask & ~kKnown) != 0) return fail_null(EOPNOTSUPP);
+  if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && attr->srq_type != IBV_SRQT_BASIC) {
+    return fail_null(EOPNOTSUPP);
+  }
+  if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0) return fail_null(EINVAL);
+  return create(attr->pd, attr->srq_context, attr->attr);
+}
+
+}  // namespace weft::ibverbs
+
+using namespace weft::ibverbs;
+
+extern "C" {
+
+ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
+  if (registry::find<Pd>(pd) == nullptr) return forward_null(WEFT_REAL(ibv_create_srq), pd, attr);
+  if (attr == nullptr) return fail_null(EINVAL);
+  return create(pd, attr->srq_context, attr->attr);
+}
+
+int ibv_modify_srq(ibv_srq* handle, ibv_srq_attr* attr, int mask) {
+  auto* srq = registry::find<Srq>(handle);
+  if (srq == nullptr) return forward_int(WEFT_REAL(ibv_modify_srq), handle, attr, mask);
+  if (attr == nullptr || (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
+  const bool resizes = (mask & IBV_SRQ_MAX_WR) != 0;
+  const std::uint32_t max_wr = resizes ? attr->max_wr : srq->engine->max_wr();
+  if ((mask & IBV_SRQ_LIMIT) != 0 && attr->srq_limit > max_wr) return EINVAL;
+  if (resizes) {
+    if (const weft::Status done = srq->engine->resize(max_wr); !done) return errno_of(done);
+  }
+  if ((mask & IBV_SRQ_LIMIT) != 0) return errno_of(srq->engine->set_limit(attr->srq_limit));
+  return 0;
+}
+
+int ibv_query_srq(ibv_srq* handle, ibv_srq_attr* attr) {
+  auto* srq = registry::find<Srq>(handle);
+  if (srq == nullptr) return forward_int(WEFT_REAL(ibv_query_srq), handle, attr);
+  if (attr == nullptr) return EINVAL;
+  attr->max_wr = srq->engine->max_wr();
+  attr->max_sge = srq->engine->max_sge();
+  attr->srq_limit = srq->engine->limit();
+  return 0;
+}
+
+int ibv_destroy_srq(ibv_srq* handle) {
+  auto* srq = registry::find<Srq>(handle);
+  if (srq == nullptr) return forward_int(WEFT_REAL(ibv_destroy_srq), handle);
+  if (srq->users.load() != 0) return EBUSY;
+  settle_async(*srq);
+  if (!registry::bury(handle)) return EINVAL;
+  srq->engine.reset();
+  srq->pd->users.fetch_sub(1);
+  return 0;
+}
+
+}  // extern "C"

@@ -1,0 +1,90 @@
+// The two sysfs helpers that libibverbs exports, and what they find for Weft's device.
+//
+// The device has no entry in /sys. Programs that go through these helpers (ibv_devinfo does) get the
+// few files they read answered from here; programs that open files of /sys themselves see none.
+
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "ibverbs/errors.h"
+#include "ibverbs/identity.h"
+
+using namespace weft::ibverbs;
+
+extern "C" {
+const char* ibv_get_sysfs_path(void);
+int ibv_read_sysfs_file(const char* dir, const char* file, char* buf, size_t size);
+}
+
+namespace {
+
+// Fills `out` like a file of /sys would; false when there is no such file.
+bool weft_file(const char* file, std::string& out) {
+  const std::string_view name = file;
+  if (name == "node_type") {
+    out = "4: RNIC";
+  } else if (name == "board_id") {
+    out = "weft-software-rnic";
+  } else if (name == "hca_type") {
+    out = "weft";
+  } else if (name == "ports/1/link_layer") {
+    out = "Ethernet";
+  } else if (name == "ports/1/state") {
+    out = "4: ACTIVE";
+  } else if (name == "ibdev") {
+    out = kDeviceName;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+int copy_out(const std::string& text, char* buf, size_t size) {
+  const size_t length = std::min(text.size(), size);
+  std::memcpy(buf, text.data(), length);
+  if (length < size) buf[length] = '\0';
+  return static_cast<int>(length);
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* ibv_get_sysfs_path(void) {
+  static const std::string path = [] {
+    const char* chosen = getuid() == geteuid() ? std::getenv("SYSFS_PATH") : nullptr;
+    std::string text = chosen != nullptr ? chosen : "/sys";
+    while (text.size() > 1 && text.back() == '/') text.pop_back();
+    return text;
+  }();
+  return path.c_str();
+}
+
+// The length read, without the newline at the end; -1 with errno.
+int ibv_read_sysfs_file(const char* dir, const char* file, char* buf, size_t size) {
+  if (dir == nullptr || file == nullptr || buf == nullptr) return fail_minus(EINVAL);
+  if (std::strcmp(dir, kSysfsDevice) == 0 || std::strcmp(dir, kSysfsUverbs) == 0) {
+    std::string text;
+    if (!weft_file(file, text)) return fail_minus(ENOENT);
+    return copy_out(text, buf, size);
+  }
+  const std::string path = std::string(dir) + "/" + file;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  const ssize_t got = read(fd, buf, size);
+  const int error = errno;
+  close(fd);
+  if (got <= 0) return fail_minus(got < 0 ? error : ENODATA);
+  ssize_t length = got;
+  if (buf[length - 1] == '\n') --length;
+  if (static_cast<size_t>(length) < size) buf[length] = '\0';
+  return static_cast<int>(length);
+}
+
+}  // extern "C"

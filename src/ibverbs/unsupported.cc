@@ -1,0 +1,106 @@
+// Verbs that an iWARP device does not have, with a clean answer: address handles, multicast, imports,
+// ECE. Foreign objects go to the real library.
+
+#include <infiniband/verbs.h>
+
+#include <cerrno>
+
+#include "ibverbs/errors.h"
+#include "ibverbs/real.h"
+#include "ibverbs/registry.h"
+
+using namespace weft::ibverbs;
+
+namespace {
+
+bool is_weft_context(ibv_context* handle) { return registry::find<Context>(handle) != nullptr; }
+bool is_weft_pd(ibv_pd* handle) { return registry::find<Pd>(handle) != nullptr; }
+bool is_weft_qp(ibv_qp* handle) { return registry::find<Qp>(handle) != nullptr; }
+
+}  // namespace
+
+extern "C" {
+
+ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
+  if (is_weft_pd(pd)) return fail_null(EOPNOTSUPP);
+  return forward_null(WEFT_REAL(ibv_create_ah), pd, attr);
+}
+
+ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port_num) {
+  if (is_weft_pd(pd)) return fail_null(EOPNOTSUPP);
+  return forward_null(WEFT_REAL(ibv_create_ah_from_wc), pd, wc, grh, port_num);
+}
+
+int ibv_init_ah_from_wc(ibv_context* context, uint8_t port_num, ibv_wc* wc, ibv_grh* grh,
+                        ibv_ah_attr* attr) {
+  if (is_weft_context(context)) return EOPNOTSUPP;
+  return forward_int(WEFT_REAL(ibv_init_ah_from_wc), context, port_num, wc, grh, attr);
+}
+
+// Weft has none, so this one is foreign.
+int ibv_destroy_ah(ibv_ah* ah) { return forward_int(WEFT_REAL(ibv_destroy_ah), ah); }
+
+int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
+  if (is_weft_qp(qp)) return EOPNOTSUPP;
+  return forward_int(WEFT_REAL(ibv_attach_mcast), qp, gid, lid);
+}
+
+int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
+  if (is_weft_qp(qp)) return EOPNOTSUPP;
+  return forward_int(WEFT_REAL(ibv_detach_mcast), qp, gid, lid);
+}
+
+int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr, uint8_t eth_mac[6],
+                                uint16_t* vid) {
+  if (is_weft_context(context)) return EOPNOTSUPP;
+  return forward_int(WEFT_REAL(ibv_resolve_eth_l2_from_gid), context, attr, eth_mac, vid);
+}
+
+ibv_context* ibv_import_device(int cmd_fd) {
+  // Weft's objects live in one process; only a real device can be imported.
+  auto* real = real_ibverbs().load() ? WEFT_REAL(ibv_import_device) : nullptr;
+  if (real == nullptr) return fail_null(EOPNOTSUPP);
+  const HideWeftDevices hide;
+  return real(cmd_fd);
+}
+
+ibv_pd* ibv_import_pd(ibv_context* context, uint32_t handle) {
+  if (is_weft_context(context)) return fail_null(EOPNOTSUPP);
+  return forward_null(WEFT_REAL(ibv_import_pd), context, handle);
+}
+
+void ibv_unimport_pd(ibv_pd* pd) {
+  if (is_weft_pd(pd)) return;
+  if (auto* real = WEFT_REAL(ibv_unimport_pd)) real(pd);
+}
+
+ibv_mr* ibv_import_mr(ibv_pd* pd, uint32_t handle) {
+  if (is_weft_pd(pd)) return fail_null(EOPNOTSUPP);
+  return forward_null(WEFT_REAL(ibv_import_mr), pd, handle);
+}
+
+void ibv_unimport_mr(ibv_mr* mr) {
+  if (registry::find<Mr>(mr) != nullptr) return;
+  if (auto* real = WEFT_REAL(ibv_unimport_mr)) real(mr);
+}
+
+ibv_dm* ibv_import_dm(ibv_context* context, uint32_t handle) {
+  if (is_weft_context(context)) return fail_null(EOPNOTSUPP);
+  return forward_null(WEFT_REAL(ibv_import_dm), context, handle);
+}
+
+void ibv_unimport_dm(ibv_dm* dm) {
+  if (auto* real = WEFT_REAL(ibv_unimport_dm)) real(dm);
+}
+
+int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
+  if (is_weft_qp(qp)) return EOPNOTSUPP;
+  return forward_int(WEFT_REAL(ibv_set_ece), qp, ece);
+}
+
+int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
+  if (is_weft_qp(qp)) return EOPNOTSUPP;
+  return forward_int(WEFT_REAL(ibv_query_ece), qp, ece);
+}
+
+}  // extern "C"

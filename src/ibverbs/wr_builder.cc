@@ -1,0 +1,234 @@
+// The ibv_wr_ builder: wr_start, one or more requests, wr_complete.
+//
+// Requests are collected and posted by wr_complete, all or none: every mistake is found before the
+// first of them reaches the engine.
+
+#include <endian.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "ibverbs/errors.h"
+#include "ibverbs/post.h"
+#include "ibverbs/qp.h"
+#include "ibverbs/windows.h"
+
+namespace weft::ibverbs {
+namespace {
+
+void note(Qp& qp, int error) {
+  if (qp.builder.error == 0) qp.builder.error = error;
+}
+
+BuiltRequest& begin(ibv_qp_ex* handle, SendOp op) {
+  Qp& qp = *qp_of(handle);
+  BuiltRequest& request = qp.builder.requests.emplace_back();
+  request.wr.op = op;
+  request.wr.wr_id = handle->wr_id;
+  request.wr.flags = send_flags(handle->wr_flags);
+  request.first_sge = qp.builder.sges.size();
+  request.first_byte = qp.builder.bytes.size();
+  return request;
+}
+
+void begin_remote(ibv_qp_ex* handle, SendOp op, std::uint32_t rkey, std::uint64_t addr) {
+  BuiltRequest& request = begin(handle, op);
+  request.wr.rkey = rkey;
+  request.wr.remote_addr = addr;
+}
+
+std::uint64_t wide_immediate(__be32 imm_data) {
+  return static_cast<std::uint64_t>(be32toh(imm_data)) << 32U;
+}
+
+void wr_atomic_cmp_swp(ibv_qp_ex* handle, std::uint32_t rkey, std::uint64_t addr,
+                       std::uint64_t compare, std::uint64_t swap) {
+  BuiltRequest& request = begin(handle, SendOp::kCmpSwap);
+  request.wr.rkey = rkey;
+  request.wr.remote_addr = addr;
+  request.wr.compare_add = compare;
+  request.wr.swap = swap;
+}
+
+void wr_atomic_fetch_add(ibv_qp_ex* handle, std::uint32_t rkey, std::uint64_t addr,
+                         std::uint64_t add) {
+  BuiltRequest& request = begin(handle, SendOp::kFetchAdd);
+  request.wr.rkey = rkey;
+  request.wr.remote_addr = addr;
+  request.wr.compare_add = add;
+}
+
+void wr_bind_mw(ibv_qp_ex* handle, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
+  BuiltRequest& request = begin(handle, SendOp::kBindWindow);
+  if (const int error = fill_bind(request.wr, mw, rkey, *info); error != 0) {
+    note(*qp_of(handle), error);
+  }
+}
+
+void wr_local_inv(ibv_qp_ex* handle, std::uint32_t rkey) {
+  begin(handle, SendOp::kLocalInvalidate).wr.invalidate_rkey = rkey;
+}
+
+void wr_rdma_read(ibv_qp_ex* handle, std::uint32_t rkey, std::uint64_t addr) {
+  begin_remote(handle, SendOp::kRead, rkey, addr);
+}
+
+void wr_rdma_write(ibv_qp_ex* handle, std::uint32_t rkey, std::uint64_t addr) {
+  begin_remote(handle, SendOp::kWrite, rkey, addr);
+}
+
+void wr_rdma_write_imm(ibv_qp_ex* handle, std::uint32_t rkey, std::uint64_t addr, __be32 imm) {
+  begin_remote(handle, SendOp::kWriteImm, rkey, addr);
+  qp_of(handle)->builder.requests.back().wr.imm_data = wide_immediate(imm);
+}
+
+void wr_send(ibv_qp_ex* handle) { begin(handle, SendOp::kSend); }
+
+void wr_send_imm(ibv_qp_ex* handle, __be32 imm) {
+  begin(handle, SendOp::kImmediate).wr.imm_data = wide_immediate(imm);
+}
+
+void wr_send_inv(ibv_qp_ex* handle, std::uint32_t rkey) {
+  begin(handle, SendOp::kSendInvalidate).wr.invalidate_rkey = rkey;
+}
+
+// Segmentation offload, datagram and XRC addressing, atomic writes: refused by wr_complete.
+void wr_send_tso(ibv_qp_ex* handle, void*, std::uint16_t, std::uint16_t) {
+  note(*qp_of(handle), EOPNOTSUPP);
+}
+void wr_set_ud_addr(ibv_qp_ex* handle, ibv_ah*, std::uint32_t, std::uint32_t) {
+  note(*qp_of(handle), EOPNOTSUPP);
+}
+void wr_set_xrc_srqn(ibv_qp_ex* handle, std::uint32_t) { note(*qp_of(handle), EOPNOTSUPP); }
+void wr_atomic_write(ibv_qp_ex* handle, std::uint32_t, std::uint64_t, const void*) {
+  note(*qp_of(handle), EOPNOTSUPP);
+}
+void wr_future(ibv_qp_ex* handle) { note(*qp_of(handle), EOPNOTSUPP); }
+
+// The request that a setter is about; null, and a mistake noted, when there is none.
+BuiltRequest* last(Qp& qp) {
+  if (!qp.builder.requests.empty()) return &qp.builder.requests.back();
+  note(qp, EINVAL);
+  return nullptr;
+}
+
+void wr_set_sge_list(ibv_qp_ex* handle, std::size_t count, const ibv_sge* list) {
+  Qp& qp = *qp_of(handle);
+  BuiltRequest* request = last(qp);
+  if (request == nullptr) return;
+  request->sges = count;
+  for (std::size_t i = 0; i < count; ++i) {
+    qp.builder.sges.push_back({list[i].addr, list[i].length, list[i].lkey});
+  }
+}
+
+void wr_set_sge(ibv_qp_ex* handle, std::uint32_t lkey, std::uint64_t addr, std::uint32_t length) {
+  const ibv_sge sge{addr, length, lkey};
+  wr_set_sge_list(handle, 1, &sge);
+}
+
+void wr_set_inline_data_list(ibv_qp_ex* handle, std::size_t count, const ibv_data_buf* list) {
+  Qp& qp = *qp_of(handle);
+  BuiltRequest* request = last(qp);
+  if (request == nullptr) return;
+  request->is_inline = true;
+  request->wr.flags = request->wr.flags | SendFlags::kInline;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto* from = static_cast<const std::uint8_t*>(list[i].addr);
+    qp.builder.bytes.insert(qp.builder.bytes.end(), from, from + list[i].length);
+    request->bytes += list[i].length;
+  }
+}
+
+void wr_set_inline_data(ibv_qp_ex* handle, void* addr, std::size_t length) {
+  const ibv_data_buf data{addr, length};
+  wr_set_inline_data_list(handle, 1, &data);
+}
+
+void clear(WrBuilder& builder) {
+  builder.requests.clear();
+  builder.sges.clear();
+  builder.bytes.clear();
+  builder.error = 0;
+}
+
+void wr_start(ibv_qp_ex* handle) {
+  WrBuilder& builder = qp_of(handle)->builder;
+  builder.open.lock();
+  clear(builder);
+}
+
+void wr_abort(ibv_qp_ex* handle) { qp_of(handle)->builder.open.unlock(); }
+
+// What the engine would refuse, found before anything is posted. 0 or an errno.
+int check(const Qp& qp) {
+  const WrBuilder& builder = qp.builder;
+  if (builder.error != 0) return builder.error;
+  const QpAttributes now = qp.engine->query();
+  if (now.caps.max_send_wr - now.sq_outstanding < builder.requests.size()) return ENOMEM;
+  for (const BuiltRequest& request : builder.requests) {
+    if (request.sges > now.caps.max_send_sge) return EINVAL;
+    if (request.bytes > now.caps.max_inline_bytes) return EINVAL;
+    // See post_send: Immediate Data is a message of its own.
+    if (request.wr.op == SendOp::kImmediate && request.sges + request.bytes > 0) return EOPNOTSUPP;
+  }
+  return 0;
+}
+
+int post(Qp& qp) {
+  WrBuilder& builder = qp.builder;
+  for (BuiltRequest& request : builder.requests) {
+    Sge inline_sge;
+    if (request.is_inline) {
+      inline_sge.addr = reinterpret_cast<std::uintptr_t>(builder.bytes.data() + request.first_byte);
+      inline_sge.length = static_cast<std::uint32_t>(request.bytes);
+      request.wr.sges = std::span(&inline_sge, 1);
+    } else {
+      request.wr.sges = std::span(builder.sges).subspan(request.first_sge, request.sges);
+    }
+    if (const Status queued = qp.engine->queue_send(request.wr); !queued) {
+      qp.engine->ring();
+      return errno_of(queued.error());
+    }
+  }
+  qp.engine->ring();
+  return 0;
+}
+
+int wr_complete(ibv_qp_ex* handle) {
+  Qp& qp = *qp_of(handle);
+  int error = check(qp);
+  if (error == 0) error = post(qp);
+  qp.builder.open.unlock();
+  return error;
+}
+
+}  // namespace
+
+void set_builder_operations(Qp& qp) {
+  ibv_qp_ex& ops = qp.pub;
+  ops.wr_atomic_cmp_swp = wr_atomic_cmp_swp;
+  ops.wr_atomic_fetch_add = wr_atomic_fetch_add;
+  ops.wr_bind_mw = wr_bind_mw;
+  ops.wr_local_inv = wr_local_inv;
+  ops.wr_rdma_read = wr_rdma_read;
+  ops.wr_rdma_write = wr_rdma_write;
+  ops.wr_rdma_write_imm = wr_rdma_write_imm;
+  ops.wr_send = wr_send;
+  ops.wr_send_imm = wr_send_imm;
+  ops.wr_send_inv = wr_send_inv;
+  ops.wr_send_tso = wr_send_tso;
+  ops.wr_set_ud_addr = wr_set_ud_addr;
+  ops.wr_set_xrc_srqn = wr_set_xrc_srqn;
+  ops.wr_set_inline_data = wr_set_inline_data;
+  ops.wr_set_inline_data_list = wr_set_inline_data_list;
+  ops.wr_set_sge = wr_set_sge;
+  ops.wr_set_sge_list = wr_set_sge_list;
+  ops.wr_start = wr_start;
+  ops.wr_complete = wr_complete;
+  ops.wr_abort = wr_abort;
+  ops.wr_atomic_write = wr_atomic_write;
+  for (auto& op : qp.future_ops) op = wr_future;
+}
+
+}  // namespace weft::ibverbs
