@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/result.h"
+#include "base/time.h"
 #include "io/fd.h"
 #include "io/fork.h"
 
@@ -43,7 +44,7 @@ class Waiter {
 
  private:
   int fd_;
-  std::int64_t deadline_ns_;  // never: sleep for ever
+  Instant until_;  // never: as the descriptor says
 };
 
 template <class T>

@@ -1,0 +1,74 @@
+#include "io/engine.h"
+
+#include "io/engine_core.h"
+
+namespace weft::io {
+
+Result<std::unique_ptr<Engine>> Engine::create() {
+  auto core = std::make_shared<EngineCore>();
+  if (auto ready = core->init(); !ready) return fail(ready.error());
+  return std::unique_ptr<Engine>(new Engine(std::move(core)));
+}
+
+Engine::~Engine() {
+  core_->stop();
+  if (core_->forked()) {
+    // The thread, and whoever held a lock or waited on a condition, did not come along: nothing of
+    // this can be destroyed in good order, so it stays.
+    static_cast<void>(new std::shared_ptr<EngineCore>(std::move(core_)));
+  }
+}
+
+Status Engine::add(int fd, std::uint32_t events, Handler* handler) {
+  if (core_->forked()) return fail(Error::kBadState);
+  return core_->add(fd, events, handler);
+}
+
+Status Engine::modify(int fd, std::uint32_t events) {
+  if (core_->forked()) return fail(Error::kBadState);
+  return core_->modify(fd, events);
+}
+
+void Engine::remove(int fd) {
+  if (!core_->forked()) core_->forget(fd, true);
+}
+
+void Engine::forget(int fd) {
+  if (!core_->forked()) core_->forget(fd, false);
+}
+
+TimerId Engine::schedule(Instant when, Handler* handler) {
+  if (core_->forked() || when.is_never()) return 0;
+  return core_->schedule(when, handler);
+}
+
+void Engine::cancel(TimerId id) {
+  if (!core_->forked() && id != 0) core_->cancel(id, true);
+}
+
+void Engine::forget_timer(TimerId id) {
+  if (!core_->forked() && id != 0) core_->cancel(id, false);
+}
+
+void Engine::wait_for(const Handler* handler) {
+  if (!core_->forked()) core_->wait_for(handler);
+}
+
+Status Engine::post(std::function<void()> task) {
+  if (core_->forked()) return fail(Error::kBadState);
+  return core_->post(std::move(task));
+}
+
+void Engine::activate(Ticker* ticker) {
+  if (!core_->forked()) core_->activate(ticker);
+}
+
+void Engine::remove(Ticker* ticker) {
+  if (!core_->forked()) core_->remove(ticker);
+}
+
+bool Engine::on_thread() const noexcept { return core_->on_thread(); }
+std::uint64_t Engine::wakeups() const noexcept { return core_->wakeups(); }
+bool Engine::running() const noexcept { return core_->running(); }
+
+}  // namespace weft::io

@@ -1,0 +1,345 @@
+#include "io/engine_core.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cerrno>
+#include <system_error>
+
+namespace weft::io {
+
+namespace {
+
+constexpr int kEventsPerRound = 64;
+constexpr std::uint64_t kWakeToken = ~std::uint64_t{0};
+// Cancelled timers stay in the heap until they are this many and outnumber the live ones.
+constexpr std::size_t kStaleTimersMin = 256;
+
+std::uint64_t token(int fd, std::uint32_t generation) {
+  return std::uint64_t{generation} << 32U | static_cast<std::uint32_t>(fd);
+}
+
+// Threads inherit the mask: the application's signals never interrupt ours.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+Status EngineCore::init() {
+  epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
+  wake_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll_ || !wake_) return fail(Error::kSystem);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kWakeToken;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) != 0) {
+    return fail(Error::kSystem);
+  }
+  return {};
+}
+
+Status EngineCore::start_locked() {
+  if (stopping_) return fail(Error::kBadState);
+  if (started_.load(std::memory_order_relaxed)) return {};
+  const SignalsBlocked blocked;
+  try {
+    thread_ = std::thread([core = shared_from_this()] { core->loop(); });
+  } catch (const std::system_error&) {
+    return fail(Error::kSystem);
+  }
+  pthread_setname_np(thread_.native_handle(), "weft");
+  started_.store(true, std::memory_order_relaxed);
+  return {};
+}
+
+void EngineCore::stop() {
+  if (forked()) {
+    epoll_.reset();
+    wake_.reset();
+    return;
+  }
+  std::thread thread;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    wake_locked();
+    thread = std::move(thread_);
+  }
+  if (!thread.joinable()) return;
+  if (on_thread()) {
+    thread.detach();
+  } else {
+    thread.join();
+  }
+}
+
+void EngineCore::wake_locked() {
+  if (!asleep_ || wake_sent_) return;
+  wake_sent_ = true;
+  const std::uint64_t one = 1;
+  static_cast<void>(!write(wake_.get(), &one, sizeof one));
+}
+
+// --- descriptors ---
+
+Status EngineCore::add(int fd, std::uint32_t events, Handler* handler) {
+  assert(fd >= 0 && handler != nullptr);
+  const std::lock_guard lock(mutex_);
+  const auto index = static_cast<std::size_t>(fd);
+  if (index < fds_.size() && fds_[index].handler != nullptr) return fail(Error::kBadState);
+  if (auto started = start_locked(); !started) return started;
+  if (index >= fds_.size()) fds_.resize(std::max(index + 1, fds_.size() * 2));
+  const std::uint32_t generation = next_generation_++;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = token(fd, generation);
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail(Error::kSystem);
+  fds_[index] = {handler, generation};
+  return {};
+}
+
+Status EngineCore::modify(int fd, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto index = static_cast<std::size_t>(fd);
+    if (fd < 0 || index >= fds_.size() || fds_[index].handler == nullptr) {
+      return fail(Error::kNotFound);
+    }
+    event.data.u64 = token(fd, fds_[index].generation);
+  }
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) return fail(Error::kSystem);
+  return {};
+}
+
+void EngineCore::forget(int fd, bool wait) {
+  Lock lock(mutex_);
+  const auto index = static_cast<std::size_t>(fd);
+  if (fd < 0 || index >= fds_.size() || fds_[index].handler == nullptr) return;
+  const Handler* handler = fds_[index].handler;
+  fds_[index] = {};
+  epoll_event unused{};
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, &unused);
+  if (wait) settle_locked(lock, handler);
+}
+
+void EngineCore::wait_for(const void* whom) {
+  Lock lock(mutex_);
+  settle_locked(lock, whom);
+}
+
+// Waits for the callback that runs now, not for later ones of the same object.
+void EngineCore::settle_locked(Lock& lock, const void* whom) {
+  if (running_ != whom || on_thread()) return;
+  const std::uint64_t mine = callbacks_;
+  ++waiters_;
+  settled_.wait(lock, [&] { return running_ != whom || callbacks_ != mine; });
+  --waiters_;
+}
+
+template <class Call>
+void EngineCore::run_callback(Lock& lock, const void* whom, Call&& call) {
+  running_ = whom;
+  ++callbacks_;
+  lock.unlock();
+  call();
+  lock.lock();
+  running_ = nullptr;
+  if (waiters_ != 0) settled_.notify_all();
+}
+
+// --- timers, tasks, ticks ---
+
+TimerId EngineCore::schedule(Instant when, Handler* handler) {
+  const std::lock_guard lock(mutex_);
+  if (!start_locked()) return 0;
+  const TimerId id = next_timer_++;
+  timers_.emplace(id, handler);
+  const bool earliest = heap_.empty() || when < heap_.front().when;
+  heap_.push_back({when, id});
+  std::push_heap(heap_.begin(), heap_.end());
+  if (earliest) wake_locked();
+  return id;
+}
+
+void EngineCore::cancel(TimerId id, bool wait) {
+  Lock lock(mutex_);
+  const auto found = timers_.find(id);
+  if (found == timers_.end()) {
+    if (wait && running_timer_ == id) settle_locked(lock, running_);
+    return;
+  }
+  timers_.erase(found);
+  drop_stale_timers_locked();
+}
+
+void EngineCore::drop_stale_timers_locked() {
+  if (heap_.size() - timers_.size() < std::max(kStaleTimersMin, timers_.size())) return;
+  std::erase_if(heap_, [this](const Due& d) { return !timers_.contains(d.id); });
+  std::make_heap(heap_.begin(), heap_.end());
+}
+
+Status EngineCore::post(std::function<void()> task) {
+  const std::lock_guard lock(mutex_);
+  if (auto started = start_locked(); !started) return started;
+  tasks_.push_back(std::move(task));
+  wake_locked();
+  return {};
+}
+
+void EngineCore::activate(Ticker* ticker) {
+  if (ticker->active_.exchange(true, std::memory_order_acq_rel)) return;
+  const std::lock_guard lock(mutex_);
+  if (!start_locked()) return;
+  // During its own tick it is still in the list.
+  if (std::find(tickers_.begin(), tickers_.end(), ticker) != tickers_.end()) return;
+  tickers_.push_back(ticker);
+  if (next_tick_.is_never()) {
+    next_tick_ = now() + kTick;
+    wake_locked();
+  }
+}
+
+void EngineCore::remove(Ticker* ticker) {
+  Lock lock(mutex_);
+  std::erase(tickers_, ticker);
+  ticker->active_.store(false, std::memory_order_release);
+  settle_locked(lock, ticker);
+  // A tick that was running may have asked for one more.
+  std::erase(tickers_, ticker);
+}
+
+// --- the thread ---
+
+void EngineCore::loop() {
+  thread_id_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  std::array<epoll_event, kEventsPerRound> events;
+  Lock lock(mutex_);
+  while (!stopping_) {
+    const Duration limit = sleep_time_locked();
+    asleep_ = limit.count() != 0;
+    lock.unlock();
+    const int count = sleep(events.data(), kEventsPerRound, limit);
+    lock.lock();
+    asleep_ = false;
+    if (limit.count() != 0) wakeups_.fetch_add(1, std::memory_order_relaxed);
+
+    // Order: what the kernel reports, then what is due, then what others asked for.
+    for (int i = 0; i < count && !stopping_; ++i) {
+      dispatch(lock, events[static_cast<std::size_t>(i)]);
+    }
+    run_timers(lock);
+    run_ticks(lock);
+    run_tasks(lock);
+  }
+  lock.unlock();
+  tasks_.clear();
+}
+
+// 0: there is work; negative: sleep for ever.
+Duration EngineCore::sleep_time_locked() const {
+  if (!tasks_.empty()) return Duration{0};
+  Instant until = tickers_.empty() ? Instant::never() : next_tick_;
+  if (!heap_.empty()) until = std::min(until, heap_.front().when);
+  if (until.is_never()) return Duration{-1};
+  return std::max(until - now(), Duration{0});
+}
+
+int EngineCore::sleep(epoll_event* events, int room, Duration limit) {
+  if (limit.count() < 0) return epoll_wait(epoll_.get(), events, room, -1);
+  constexpr std::int64_t kNsPerSecond = 1'000'000'000;
+  const timespec t{limit.count() / kNsPerSecond, limit.count() % kNsPerSecond};
+  const int count = epoll_pwait2(epoll_.get(), events, room, &t, nullptr);
+  if (count >= 0 || errno != ENOSYS) return count;
+  constexpr std::int64_t kNsPerMs = 1'000'000;
+  const std::int64_t ms =
+      std::min<std::int64_t>((limit.count() + kNsPerMs - 1) / kNsPerMs, 3600000);
+  return epoll_wait(epoll_.get(), events, room, static_cast<int>(ms));
+}
+
+void EngineCore::dispatch(Lock& lock, const epoll_event& event) {
+  if (event.data.u64 == kWakeToken) {
+    std::uint64_t count = 0;
+    static_cast<void>(!read(wake_.get(), &count, sizeof count));
+    wake_sent_ = false;
+    return;
+  }
+  const auto fd = static_cast<std::size_t>(event.data.u64 & 0xffffffffU);
+  const auto generation = static_cast<std::uint32_t>(event.data.u64 >> 32U);
+  // Removed meanwhile, perhaps by a callback of this very round.
+  if (fd >= fds_.size() || fds_[fd].handler == nullptr || fds_[fd].generation != generation) return;
+  Handler* handler = fds_[fd].handler;
+  run_callback(lock, handler, [&] { handler->on_io(event.events); });
+}
+
+void EngineCore::run_timers(Lock& lock) {
+  if (heap_.empty()) return;
+  const Instant time = now();
+  while (!stopping_ && !heap_.empty() && heap_.front().when <= time) {
+    std::pop_heap(heap_.begin(), heap_.end());
+    const TimerId id = heap_.back().id;
+    heap_.pop_back();
+    const auto found = timers_.find(id);
+    if (found == timers_.end()) continue;
+    Handler* handler = found->second;
+    timers_.erase(found);
+    running_timer_ = id;
+    run_callback(lock, handler, [&] { handler->on_timer(id); });
+    running_timer_ = 0;
+  }
+}
+
+void EngineCore::run_tasks(Lock& lock) {
+  // Those posted by tasks come in the next round, so that descriptors get their turn.
+  for (std::size_t left = tasks_.size(); left != 0 && !stopping_ && !tasks_.empty(); --left) {
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task();
+    task = nullptr;
+    lock.lock();
+  }
+}
+
+void EngineCore::run_ticks(Lock& lock) {
+  if (tickers_.empty()) {
+    next_tick_ = Instant::never();
+    return;
+  }
+  const Instant time = now();
+  if (time < next_tick_) return;
+  next_tick_ = time + kTick;
+  // From the back, so that those activated meanwhile wait for the next tick and removal is cheap.
+  for (std::size_t i = tickers_.size(); i-- > 0 && !stopping_;) {
+    if (i >= tickers_.size()) continue;
+    Ticker* ticker = tickers_[i];
+    // Inactive before the call: an activate() during the call must not be lost.
+    ticker->active_.store(false, std::memory_order_release);
+    bool again = false;
+    run_callback(lock, ticker, [&] { again = ticker->on_tick(time); });
+    // Not there: removed meanwhile, and perhaps destroyed.
+    const auto found = std::find(tickers_.begin(), tickers_.end(), ticker);
+    if (found == tickers_.end()) continue;
+    if (again) ticker->active_.store(true, std::memory_order_release);
+    if (!ticker->active_.load(std::memory_order_acquire)) tickers_.erase(found);
+  }
+}
+
+}  // namespace weft::io

@@ -1,0 +1,102 @@
+// The state of an engine and the loop of its thread. Internal to engine.cc and engine_core.cc.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "io/engine.h"
+#include "io/fd.h"
+
+namespace weft::io {
+
+// Kept alive by the Engine and by its thread. Lock order: mutex_ is the innermost lock.
+class EngineCore : public std::enable_shared_from_this<EngineCore> {
+ public:
+  [[nodiscard]] Status init();
+  void stop();
+
+  [[nodiscard]] Status add(int fd, std::uint32_t events, Handler* handler);
+  [[nodiscard]] Status modify(int fd, std::uint32_t events);
+  void forget(int fd, bool wait);
+  [[nodiscard]] TimerId schedule(Instant when, Handler* handler);
+  void cancel(TimerId id, bool wait);
+  void wait_for(const void* whom);
+  [[nodiscard]] Status post(std::function<void()> task);
+  void activate(Ticker* ticker);
+  void remove(Ticker* ticker);
+
+  [[nodiscard]] bool on_thread() const noexcept {
+    return thread_id_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+  }
+  [[nodiscard]] std::uint64_t wakeups() const noexcept {
+    return wakeups_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool running() const noexcept { return started_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool forked() const noexcept { return fork_.forked(); }
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  struct Registration {
+    Handler* handler = nullptr;
+    std::uint32_t generation = 0;
+  };
+  struct Due {
+    Instant when;
+    TimerId id = 0;
+    // For a heap whose top is the earliest; of equal ones, the one scheduled first.
+    bool operator<(const Due& o) const { return when != o.when ? when > o.when : id > o.id; }
+  };
+
+  [[nodiscard]] Status start_locked();
+  void wake_locked();
+  void settle_locked(Lock& lock, const void* whom);
+  template <class Call>
+  void run_callback(Lock& lock, const void* whom, Call&& call);
+
+  // The thread.
+  void loop();
+  [[nodiscard]] Duration sleep_time_locked() const;
+  [[nodiscard]] int sleep(epoll_event* events, int room, Duration limit);
+  void dispatch(Lock& lock, const epoll_event& event);
+  void run_timers(Lock& lock);
+  void run_tasks(Lock& lock);
+  void run_ticks(Lock& lock);
+  void drop_stale_timers_locked();
+
+  const ForkGuard fork_;
+  Fd epoll_;
+  Fd wake_;
+  std::atomic<bool> started_{false};
+  std::atomic<std::thread::id> thread_id_{};
+  std::atomic<std::uint64_t> wakeups_{0};
+
+  std::mutex mutex_;
+  std::thread thread_;
+  bool stopping_ = false;
+  bool asleep_ = false;  // or about to be: a change must wake it
+  bool wake_sent_ = false;
+  const void* running_ = nullptr;  // handler or ticker whose callback runs
+  TimerId running_timer_ = 0;
+  std::uint64_t callbacks_ = 0;  // begun so far
+  std::condition_variable settled_;
+  std::size_t waiters_ = 0;
+
+  std::vector<Registration> fds_;  // by descriptor
+  std::uint32_t next_generation_ = 1;
+
+  std::vector<Due> heap_;
+  std::unordered_map<TimerId, Handler*> timers_;  // ids not in here are stale in heap_
+  TimerId next_timer_ = 1;
+
+  std::deque<std::function<void()>> tasks_;
+  std::vector<Ticker*> tickers_;  // active ones
+  Instant next_tick_ = Instant::never();
+};
+
+}  // namespace weft::io

@@ -1,0 +1,104 @@
+#include "io/log.h"
+
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <memory>
+#include <mutex>
+
+#include "io/fork.h"
+#include "io/path.h"
+
+namespace weft::io {
+
+namespace detail {
+std::atomic<LogLevel> g_log_level{LogLevel::kWarning};
+}
+
+namespace {
+
+struct Log {
+  std::mutex mutex;
+  std::string file;  // "": stderr
+  std::shared_ptr<spdlog::logger> logger;
+  ForkGuard fork;
+};
+
+// Never destroyed: threads may log until the very end of the process. In a child of fork() the
+// locks inside may be held by threads that are not there, so the child starts with a new one.
+std::atomic<Log*> g_log{nullptr};
+
+spdlog::level::level_enum level_of(LogLevel level) {
+  switch (level) {
+    case LogLevel::kOff: return spdlog::level::off;
+    case LogLevel::kError: return spdlog::level::err;
+    case LogLevel::kWarning: return spdlog::level::warn;
+    case LogLevel::kInfo: return spdlog::level::info;
+    case LogLevel::kDebug: return spdlog::level::debug;
+    case LogLevel::kTrace: return spdlog::level::trace;
+  }
+  return spdlog::level::off;
+}
+
+std::shared_ptr<spdlog::logger> make_logger(const std::string& file) {
+  try {
+    spdlog::sink_ptr sink;
+    if (file.empty()) {
+      sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+    } else {
+      sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(with_pid(file));
+    }
+    auto logger = std::make_shared<spdlog::logger>("weft", std::move(sink));
+    logger->set_pattern("%Y-%m-%d %H:%M:%S.%f weft[%P] %l: %v");
+    logger->set_level(spdlog::level::trace);
+    logger->flush_on(spdlog::level::trace);
+    return logger;
+  } catch (const spdlog::spdlog_ex&) {
+    return nullptr;
+  }
+}
+
+Log& current() {
+  Log* log = g_log.load(std::memory_order_acquire);
+  if (log != nullptr && !log->fork.forked()) return *log;
+  auto made = std::make_unique<Log>();
+  if (log != nullptr) made->file = log->file;
+  made->logger = make_logger(made->file);
+  if (made->logger == nullptr) made->logger = make_logger("");
+  if (g_log.compare_exchange_strong(log, made.get(), std::memory_order_acq_rel)) {
+    return *made.release();
+  }
+  return *log;
+}
+
+}  // namespace
+
+void detail::write_log(LogLevel level, std::string_view text) {
+  Log& log = current();
+  std::shared_ptr<spdlog::logger> logger;
+  {
+    const std::lock_guard lock(log.mutex);
+    logger = log.logger;
+  }
+  if (logger != nullptr)
+    logger->log(level_of(level), spdlog::string_view_t(text.data(), text.size()));
+}
+
+Status configure_log(LogLevel level, const std::string& file) {
+  Log& log = current();
+  {
+    const std::lock_guard lock(log.mutex);
+    if (log.file != file) {
+      auto logger = make_logger(file);
+      if (logger == nullptr) return fail(Error::kSystem);
+      log.logger = std::move(logger);
+      log.file = file;
+    }
+  }
+  detail::g_log_level.store(level, std::memory_order_relaxed);
+  return {};
+}
+
+}  // namespace weft::io

@@ -1,0 +1,16 @@
+#include "io/path.h"
+
+#include <unistd.h>
+
+namespace weft::io {
+
+std::string with_pid(std::string path) {
+  const std::string pid = std::to_string(getpid());
+  for (std::size_t at = path.find("%p"); at != std::string::npos;
+       at = path.find("%p", at + pid.size())) {
+    path.replace(at, 2, pid);
+  }
+  return path;
+}
+
+}  // namespace weft::io

@@ -1,0 +1,11 @@
+// File names from the configuration.
+#pragma once
+
+#include <string>
+
+namespace weft::io {
+
+// Each "%p" becomes the process id.
+[[nodiscard]] std::string with_pid(std::string path);
+
+}  // namespace weft::io

@@ -1,0 +1,64 @@
+#include "io/signal.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "io/clock.h"
+
+namespace weft::io {
+
+Result<SignalFd> SignalFd::create() {
+  Fd fd(eventfd(0, EFD_CLOEXEC));
+  if (!fd) return fail(Error::kSystem);
+  return SignalFd(std::move(fd));
+}
+
+void SignalFd::set() noexcept {
+  const std::uint64_t one = 1;
+  static_cast<void>(!write(fd_.get(), &one, sizeof one));
+}
+
+void SignalFd::clear() noexcept {
+  std::uint64_t count = 0;
+  iovec v{&count, sizeof count};
+  // RWF_NOWAIT: an application that reads the descriptor behind our back must not make us sleep
+  // here.
+  if (preadv2(fd_.get(), &v, 1, -1, RWF_NOWAIT) >= 0 || errno != EOPNOTSUPP) return;
+  pollfd p{fd_.get(), POLLIN, 0};
+  if (poll(&p, 1, 0) == 1) static_cast<void>(!read(fd_.get(), &count, sizeof count));
+}
+
+bool SignalFd::non_blocking() const noexcept {
+  const int flags = fcntl(fd_.get(), F_GETFL);
+  return flags >= 0 && (flags & O_NONBLOCK) != 0;
+}
+
+Waiter::Waiter(int fd, Timeout timeout)
+    : fd_(fd), until_(timeout ? now() + *timeout : Instant::never()) {}
+
+Status Waiter::wait() {
+  pollfd p{fd_, POLLIN, 0};
+  timespec limit{};
+  timespec* limit_at = nullptr;
+  if (!until_.is_never()) {
+    constexpr std::int64_t kNsPerSecond = 1'000'000'000;
+    const std::int64_t left = std::max<std::int64_t>((until_ - now()).count(), 0);
+    limit = {left / kNsPerSecond, left % kNsPerSecond};
+    limit_at = &limit;
+  } else {
+    const int flags = fcntl(fd_, F_GETFL);
+    if (flags < 0) return fail(Error::kBadState);
+    if ((flags & O_NONBLOCK) != 0) limit_at = &limit;
+  }
+  const int ready = ppoll(&p, 1, limit_at, nullptr);
+  if (ready > 0) return {};
+  if (ready == 0) return fail(Error::kTimedOut);
+  return fail(errno == EINTR ? Error::kAborted : Error::kSystem);
+}
+
+}  // namespace weft::io

@@ -1,0 +1,220 @@
+#include "io/socket.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <linux/sockios.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/time.h"
+
+namespace weft::io {
+
+namespace {
+
+constexpr std::uint32_t kEthernetMss = 1448;  // where the kernel does not say
+constexpr int kKeepaliveProbes = 3;
+
+bool set_int(int fd, int level, int option, int value) {
+  return setsockopt(fd, level, option, &value, sizeof value) == 0;
+}
+
+int whole_seconds(Duration d) {
+  constexpr std::int64_t kNsPerSecond = 1'000'000'000;
+  constexpr std::int64_t kDayS = 86400;
+  return static_cast<int>(std::clamp<std::int64_t>(d.count() / kNsPerSecond, 1, kDayS));
+}
+
+void set_congestion(int fd, const std::string& name) {
+  if (name.empty() || name == "keep") return;
+  // EPERM or ENOENT: the administrator has not opened it to everybody. The default stays.
+  static_cast<void>(setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(),
+                               static_cast<socklen_t>(name.size())));
+}
+
+// The limit for idle peers is split into an idle time and probes that fit into it.
+void set_keepalive(int fd, Duration limit) {
+  if (limit.count() <= 0) return;
+  const int total_s = whole_seconds(limit);
+  const int interval_s = std::max(1, total_s / (2 * kKeepaliveProbes));
+  const int idle_s = std::max(1, total_s - interval_s * kKeepaliveProbes);
+  set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle_s);
+  set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval_s);
+  set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
+}
+
+}  // namespace
+
+Error error_from_errno(int error) noexcept {
+  switch (error) {
+    case ECONNREFUSED: return Error::kRefused;
+    case ECONNRESET:
+    case EPIPE:
+    case ECONNABORTED:
+    case ENETRESET: return Error::kConnectionLost;
+    case ETIMEDOUT: return Error::kTimedOut;
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case EHOSTDOWN:
+    case ENETDOWN: return Error::kUnreachable;
+    case EADDRINUSE: return Error::kAddressInUse;
+    case EADDRNOTAVAIL:
+    case EINVAL: return Error::kInvalidArgument;
+    case EACCES:
+    case EPERM: return Error::kPermission;
+    case ENOMEM:
+    case ENOBUFS: return Error::kNoMemory;
+    case EAFNOSUPPORT: return Error::kUnsupported;
+    case ENOTCONN: return Error::kNotConnected;
+    default: return Error::kSystem;
+  }
+}
+
+Result<Fd> open_socket(int family) {
+  const int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+  if (fd < 0) return fail(error_from_errno(errno));
+  return Fd::connection(fd);
+}
+
+Status bind_socket(int fd, const SocketAddress& local, bool reuse_address, bool v6_only) {
+  if (reuse_address) set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+  if (local.family() == AF_INET6) set_int(fd, IPPROTO_IPV6, IPV6_V6ONLY, v6_only ? 1 : 0);
+  if (::bind(fd, local.get(), local.size()) != 0) return fail(error_from_errno(errno));
+  return {};
+}
+
+Status listen_socket(int fd, int backlog) {
+  if (::listen(fd, backlog) != 0) return fail(error_from_errno(errno));
+  return {};
+}
+
+Status begin_connect(int fd, const SocketAddress& peer) {
+  if (::connect(fd, peer.get(), peer.size()) == 0) return {};
+  // EINTR: the handshake goes on in the background, as with EINPROGRESS.
+  if (errno == EINPROGRESS || errno == EINTR) return {};
+  return fail(error_from_errno(errno));
+}
+
+Status take_error(int fd) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+  if (error != 0) return fail(error_from_errno(error));
+  return {};
+}
+
+Result<Fd> accept_socket(int fd, SocketAddress& peer) {
+  while (true) {
+    socklen_t size = SocketAddress::capacity();
+    const int got = accept4(fd, peer.get(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (got >= 0) return Fd::connection(got);
+    switch (errno) {
+      case EINTR: continue;
+      case EAGAIN: return fail(Error::kTimedOut);
+      case EMFILE:
+      case ENFILE:
+      case ENOBUFS:
+      case ENOMEM: return fail(Error::kNoSpace);
+      case EBADF:
+      case EINVAL:
+      case ENOTSOCK:
+      case EFAULT: return fail(Error::kBadState);
+      // Errors of the network that belong to the new connection are reported here by Linux.
+      default: return fail(Error::kConnectionLost);
+    }
+  }
+}
+
+void tune_before_connect(int fd, const Config& config) {
+  if (config.socket_buffer_bytes == 0) return;
+  const int bytes =
+      static_cast<int>(std::min<std::uint32_t>(config.socket_buffer_bytes, 1U << 30U));
+  set_int(fd, SOL_SOCKET, SO_RCVBUF, bytes);
+  set_int(fd, SOL_SOCKET, SO_SNDBUF, bytes);
+}
+
+void tune_connected(int fd, const Config& config, bool loopback) {
+  set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_congestion(fd, loopback ? config.loopback_congestion : config.congestion);
+  set_keepalive(fd, config.keepalive);
+  if (config.user_timeout.count() > 0) {
+    constexpr std::int64_t kNsPerMs = 1'000'000;
+    constexpr std::int64_t kDayMs = 86'400'000;
+    const std::int64_t ms =
+        std::clamp<std::int64_t>(config.user_timeout.count() / kNsPerMs, 1, kDayMs);
+    set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(ms));
+  }
+}
+
+SocketAddress local_address(int fd) {
+  SocketAddress out;
+  socklen_t size = SocketAddress::capacity();
+  if (getsockname(fd, out.get(), &size) != 0) return {};
+  return out;
+}
+
+SocketAddress peer_address(int fd) {
+  SocketAddress out;
+  socklen_t size = SocketAddress::capacity();
+  if (getpeername(fd, out.get(), &size) != 0) return {};
+  return out;
+}
+
+bool is_loopback_path(const SocketAddress& local, const SocketAddress& peer) {
+  if (peer.is_loopback()) return true;
+  if (local.family() != peer.family()) return false;
+  if (local.family() == AF_INET) {
+    const auto* a = reinterpret_cast<const sockaddr_in*>(local.get());
+    const auto* b = reinterpret_cast<const sockaddr_in*>(peer.get());
+    return a->sin_addr.s_addr == b->sin_addr.s_addr;
+  }
+  if (local.family() == AF_INET6) {
+    const auto* a = reinterpret_cast<const sockaddr_in6*>(local.get());
+    const auto* b = reinterpret_cast<const sockaddr_in6*>(peer.get());
+    return std::memcmp(&a->sin6_addr, &b->sin6_addr, sizeof a->sin6_addr) == 0;
+  }
+  return false;
+}
+
+std::string congestion_control(int fd) {
+  char name[16 + 1] = {};  // TCP_CA_NAME_MAX
+  socklen_t size = sizeof name - 1;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size) != 0) return {};
+  return name;
+}
+
+std::uint32_t effective_mss(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  // The kernel's number is already less what every segment of this connection carries as options.
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_snd_mss != 0) {
+    return info.tcpi_snd_mss;
+  }
+  return kEthernetMss;
+}
+
+std::uint32_t unacknowledged(int fd) {
+  int bytes = 0;
+  if (ioctl(fd, SIOCOUTQ, &bytes) != 0 || bytes < 0) return 0;
+  return static_cast<std::uint32_t>(bytes);
+}
+
+void close_with_reset(Fd fd) {
+  if (!fd) return;
+  const linger at_once{1, 0};
+  setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  // Dissolving the association resets the connection itself; close() alone would only give up our
+  // share of a socket that a child may hold too.
+  sockaddr nobody{};
+  nobody.sa_family = AF_UNSPEC;
+  static_cast<void>(::connect(fd.get(), &nobody, sizeof nobody));
+}
+
+}  // namespace weft::io
