@@ -124,6 +124,16 @@ void FpduWriter::end() noexcept {
   batch_->fpdu_ends[batch_->fpdu_count++] = static_cast<std::uint32_t>(batch_->bytes);
 }
 
+void FpduWriter::end_small() noexcept {
+  const std::uint32_t covered = fpdu_covered(ulpdu_len_);
+  std::uint8_t* at = batch_->arena + batch_->arena_used;
+  std::memset(at + kFpduLengthSize + ulpdu_len_, 0, fpdu_pad(ulpdu_len_));
+  store_crc(at + covered, crc_on_ ? crc32c({at, covered}) : 0);
+  extend_arena_slice(covered + kCrcSize);
+  offset_ += covered + kCrcSize;
+  batch_->fpdu_ends[batch_->fpdu_count++] = static_cast<std::uint32_t>(batch_->bytes);
+}
+
 void FpduWriter::cut() noexcept {
   TxBatch& b = *batch_;
   std::size_t keep = 0;

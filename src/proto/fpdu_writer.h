@@ -15,6 +15,9 @@ namespace weft::proto {
 
 class FpduWriter {
  public:
+  // Below this a payload piece is copied: cheaper than one more slice.
+  static constexpr std::size_t kCopyBelow = 1024;
+
   FpduWriter(bool crc, bool markers) : crc_on_(crc), markers_(markers) {}
 
   void attach(TxBatch* batch) noexcept { batch_ = batch; }
@@ -31,6 +34,17 @@ class FpduWriter {
   void payload(const std::uint8_t* data, std::size_t size, bool stable) noexcept;
   void end() noexcept;
 
+  // The same for an FPDU that is small and without markers, in one piece: returns where the ULPDU
+  // goes, `ulpdu_len` octets in the arena to be filled before end_small(). REQUIRES: room() said
+  // yes, no markers, a payload below kCopyBelow.
+  [[nodiscard]] std::uint8_t* begin_small(std::uint32_t ulpdu_len) noexcept {
+    ulpdu_len_ = ulpdu_len;
+    std::uint8_t* at = batch_->arena + batch_->arena_used;
+    store_ulpdu_length(at, static_cast<std::uint16_t>(ulpdu_len));
+    return at + kFpduLengthSize;
+  }
+  void end_small() noexcept;
+
   // Stream offset behind the last FPDU built.
   [[nodiscard]] StreamOffset offset() const noexcept { return offset_; }
 
@@ -43,9 +57,6 @@ class FpduWriter {
   void put_marked(const std::uint8_t* data, std::size_t size) noexcept;  // likewise, with markers
   void put_marker_if_due() noexcept;
   void extend_arena_slice(std::size_t size) noexcept;
-
-  // Below this a payload piece is copied: cheaper than one more slice.
-  static constexpr std::size_t kCopyBelow = 1024;
 
   const bool crc_on_;
   const bool markers_;

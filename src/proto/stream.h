@@ -226,6 +226,10 @@ class Stream {
     std::uint32_t built = 0;
     Cursor cursor;
     const std::uint8_t* flat = nullptr;  // payload that is not in SGEs (inline, bodies)
+
+    [[nodiscard]] bool in_one_piece(std::uint32_t bytes) const noexcept {
+      return flat != nullptr || bytes == 0 || cursor.sge->length - cursor.offset >= bytes;
+    }
   };
 
   // The header of the inbound segment being handled, for checks and for Terminates.
@@ -295,6 +299,9 @@ class Stream {
   void retire_work();
   void retire_requests();
   [[nodiscard]] bool emit_segment();
+  [[nodiscard]] bool emit_small(std::uint32_t header_len, std::uint32_t payload, bool last);
+  void store_header(std::uint8_t* at, bool last) const;
+  [[nodiscard]] Access source_right() const;
   [[nodiscard]] bool pin_sources(std::uint32_t bytes);
   [[nodiscard]] MemoryFault source(Stag stag, std::uint64_t addr, std::uint32_t size, Access need,
                                    const std::uint8_t*& at);

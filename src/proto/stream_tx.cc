@@ -9,23 +9,21 @@ namespace weft::proto {
 
 // Builds one FPDU of the open message into the batch. False: no room, or the stream failed.
 bool Stream::emit_segment() {
-  std::uint8_t header[kMaxDdpHeaderSize];
   const std::uint32_t header_len =
       static_cast<std::uint32_t>(out_.tagged ? DdpTagged::kSize : DdpUntagged::kSize);
   const std::uint32_t payload = std::min(out_.remaining, params_.max_ulpdu - header_len);
   if (!writer_.room(header_len, payload, out_.flat != nullptr ? 1 : out_.cursor.left)) return false;
   const bool last = payload == out_.remaining;
-  if (out_.flat == nullptr && payload != 0 && !pin_sources(payload)) return false;
-  if (out_.tagged) {
-    store_ddp(DdpTagged{last, rdmap_control(out_.op), out_.stag, out_.to}, header);
+  if (!params_.tx_markers && payload < FpduWriter::kCopyBelow && out_.in_one_piece(payload)) {
+    if (!emit_small(header_len, payload, last)) return false;
   } else {
-    store_ddp(
-        DdpUntagged{last, rdmap_control(out_.op), out_.stag.value, out_.queue, out_.msn, out_.mo},
-        header);
+    if (out_.flat == nullptr && payload != 0 && !pin_sources(payload)) return false;
+    std::uint8_t header[kMaxDdpHeaderSize];
+    store_header(header, last);
+    writer_.begin(header, header_len, payload);
+    emit_payload(payload);
+    writer_.end();
   }
-  writer_.begin(header, header_len, payload);
-  emit_payload(payload);
-  writer_.end();
   counters_.tx_fpdus.add(1);
   out_.remaining -= payload;
   out_.built += payload;
@@ -35,11 +33,45 @@ bool Stream::emit_segment() {
   return true;
 }
 
+// A small segment whose payload lies in one piece, without the detour over slices.
+bool Stream::emit_small(std::uint32_t header_len, std::uint32_t payload, bool last) {
+  const std::uint8_t* from = out_.flat + out_.built;
+  if (out_.flat == nullptr && payload != 0) {
+    const Cursor& c = out_.cursor;
+    const MemoryFault fault =
+        source(Stag{c.sge->lkey}, c.sge->addr + c.offset, payload, source_right(), from);
+    if (fault != MemoryFault::kNone) {
+      source_failed();
+      return false;
+    }
+    advance(out_.cursor, payload);
+  }
+  std::uint8_t* ulpdu = writer_.begin_small(header_len + payload);
+  store_header(ulpdu, last);
+  if (payload != 0) std::memcpy(ulpdu + header_len, from, payload);
+  writer_.end_small();
+  return true;
+}
+
+void Stream::store_header(std::uint8_t* at, bool last) const {
+  if (out_.tagged) {
+    store_ddp(DdpTagged{last, rdmap_control(out_.op), out_.stag, out_.to}, at);
+  } else {
+    store_ddp(
+        DdpUntagged{last, rdmap_control(out_.op), out_.stag.value, out_.queue, out_.msn, out_.mo},
+        at);
+  }
+}
+
+// A response needs the right the peer was given; our own sends may read any region of the domain.
+Access Stream::source_right() const {
+  return out_.from == Outbound::From::kRequest ? Access::kRemoteRead : Access::kNone;
+}
+
 // Checks and pins the memory of the next `bytes` of the open message, so that building cannot fail
 // half-way. False: not valid, and the stream has been failed.
 bool Stream::pin_sources(std::uint32_t bytes) {
-  const bool response = out_.from == Outbound::From::kRequest;
-  const Access need = response ? Access::kRemoteRead : Access::kNone;
+  const Access need = source_right();
   Cursor cursor = out_.cursor;
   while (bytes != 0) {
     assert(cursor.left != 0);
@@ -81,7 +113,7 @@ void Stream::emit_payload(std::uint32_t bytes) {
     writer_.payload(out_.flat + out_.built, bytes, false);
     return;
   }
-  const Access need = out_.from == Outbound::From::kRequest ? Access::kRemoteRead : Access::kNone;
+  const Access need = source_right();
   while (bytes != 0) {
     const Cursor& c = out_.cursor;
     const std::uint32_t piece = std::min(c.sge->length - c.offset, bytes);
