@@ -91,6 +91,7 @@ void FpduReader::place_directly() {
   auto here = static_cast<std::size_t>(end_ - cur_) - kFpduLengthSize;
   if (here > ulpdu_len) here = ulpdu_len;
   in_direct_ = true;
+  fill_ = nullptr;  // what comes next is payload, even if the plan has no room for the tail
   direct_remaining_ = ulpdu_len - here;
   trailer_remaining_ = fpdu_pad(ulpdu_len) + kCrcSize;
   cur_ += kFpduLengthSize + here;
