@@ -1,0 +1,179 @@
+#include "io/counters_page.h"
+
+#include <fcntl.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace weft::io {
+
+namespace {
+
+constexpr Duration kAnswerLimit{200'000'000};
+
+std::int64_t wall_clock_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_REALTIME, &t);
+  return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
+// Where the page of `pid` is. /dev/shm is everybody's: a file there is trusted only if it is ours.
+std::string page_path(const char* folder, int pid) {
+  return std::string(folder) + "/weft." + std::to_string(getuid()) + "." + std::to_string(pid);
+}
+
+// The folders to try, in order.
+std::array<const char*, 2> page_folders() { return {std::getenv("XDG_RUNTIME_DIR"), "/dev/shm"}; }
+
+void pause_a_little() {
+  const timespec t{0, 500'000};
+  nanosleep(&t, nullptr);
+}
+
+std::atomic_ref<std::uint64_t> sequence_of(CountersPage& page) {
+  return std::atomic_ref<std::uint64_t>(page.sequence);
+}
+
+// A copy made between two refreshes; false: the writer was at it.
+bool copy_whole(CountersPage& page, CountersPage& out) {
+  const std::uint64_t before = sequence_of(page).load(std::memory_order_acquire);
+  if (before % 2 != 0) return false;
+  std::memcpy(&out, &page, sizeof out);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return sequence_of(page).load(std::memory_order_relaxed) == before;
+}
+
+class Mapping {
+ public:
+  Mapping(int fd, int protection)
+      : at_(mmap(nullptr, sizeof(CountersPage), protection, MAP_SHARED, fd, 0)) {}
+  ~Mapping() {
+    if (at_ != MAP_FAILED) munmap(at_, sizeof(CountersPage));
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  [[nodiscard]] CountersPage* get() const {
+    return at_ == MAP_FAILED ? nullptr : static_cast<CountersPage*>(at_);
+  }
+
+ private:
+  void* at_;
+};
+
+Result<Fd> open_page_of(int pid) {
+  for (const char* folder : page_folders()) {
+    if (folder == nullptr) continue;
+    Fd fd(open(page_path(folder, pid).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    struct stat st {};
+    if (!fd || fstat(fd.get(), &st) != 0 || st.st_uid != getuid()) continue;
+    if (static_cast<std::size_t>(st.st_size) < sizeof(CountersPage)) {
+      return fail(Error::kBadVersion);
+    }
+    return fd;
+  }
+  return fail(Error::kNotFound);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CountersPublisher>> CountersPublisher::create(Engine& engine, Fill fill) {
+  std::unique_ptr<CountersPublisher> out(new CountersPublisher(engine, std::move(fill)));
+  if (auto file = out->open_file(); !file) return fail(file.error());
+  out->refresh();
+  if (auto watched = out->watch(); !watched) return fail(watched.error());
+  return out;
+}
+
+Status CountersPublisher::open_file() {
+  for (const char* folder : page_folders()) {
+    if (folder == nullptr || *folder != '/') continue;
+    std::string path = page_path(folder, getpid());
+    // One of a dead process that had our number may be in the way; one of a second device too, and
+    // then the first device keeps the name.
+    Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd && errno == EEXIST) {
+      CountersPage old;
+      if (read_counters_page(getpid(), old) || unlink(path.c_str()) != 0) continue;
+      fd = Fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    }
+    if (!fd) continue;
+    void* at = MAP_FAILED;
+    if (ftruncate(fd.get(), sizeof(CountersPage)) == 0) {
+      at = mmap(nullptr, sizeof(CountersPage), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+    }
+    if (at == MAP_FAILED) {
+      unlink(path.c_str());
+      continue;
+    }
+    page_ = new (at) CountersPage;
+    page_->size = sizeof(CountersPage);
+    page_->pid = static_cast<std::uint32_t>(getpid());
+    page_->started_ns = wall_clock_ns();
+    path_ = std::move(path);
+    return {};
+  }
+  return fail(Error::kSystem);
+}
+
+Status CountersPublisher::watch() {
+  inotify_ = Fd(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  if (!inotify_ || inotify_add_watch(inotify_.get(), path_.c_str(), IN_OPEN) < 0) {
+    return fail(Error::kSystem);
+  }
+  return engine_.add(inotify_.get(), EPOLLIN, this);
+}
+
+CountersPublisher::~CountersPublisher() {
+  if (page_ == nullptr) return;
+  if (!fork_.forked()) {
+    if (inotify_) engine_.remove(inotify_.get());
+    unlink(path_.c_str());
+  }
+  munmap(page_, sizeof(CountersPage));
+}
+
+void CountersPublisher::on_io(std::uint32_t /*events*/) {
+  alignas(inotify_event) char buffer[4096];
+  while (read(inotify_.get(), buffer, sizeof buffer) > 0) {
+  }
+  refresh();
+}
+
+void CountersPublisher::refresh() {
+  CountersPage fresh = *page_;
+  fill_(fresh);
+  fresh.updated_ns = wall_clock_ns();
+  const std::uint64_t sequence = page_->sequence;
+  sequence_of(*page_).store(sequence + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  fresh.sequence = sequence + 1;
+  std::memcpy(page_, &fresh, sizeof fresh);
+  sequence_of(*page_).store(sequence + 2, std::memory_order_release);
+}
+
+Status read_counters_page(int pid, CountersPage& out) {
+  const auto fd = open_page_of(pid);  // this is what the other process notices
+  if (!fd) return fail(fd.error());
+  const std::int64_t asked_ns = wall_clock_ns();
+  const Mapping mapping(fd->get(), PROT_READ);
+  CountersPage* page = mapping.get();
+  if (page == nullptr) return fail(Error::kSystem);
+  if (page->magic != CountersPage::kMagic || page->version != CountersPage::kVersion) {
+    return fail(Error::kBadVersion);
+  }
+  const Instant until = now() + kAnswerLimit;
+  while (now() < until) {
+    if (copy_whole(*page, out) && out.updated_ns >= asked_ns) return {};
+    pause_a_little();
+  }
+  return fail(copy_whole(*page, out) ? Error::kTimedOut : Error::kBusy);
+}
+
+}  // namespace weft::io
