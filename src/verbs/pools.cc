@@ -1,0 +1,71 @@
+#include "verbs/pools.h"
+
+#include <algorithm>
+#include <new>
+
+namespace weft::verbs {
+
+proto::TxBatch* BatchPool::acquire() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      proto::TxBatch* batch = free_.back().release();
+      free_.pop_back();
+      return batch;
+    }
+  }
+  // Not value-initialized: the arena is large and written before it is read.
+  return new (std::nothrow) proto::TxBatch;
+}
+
+void BatchPool::release(proto::TxBatch* batch) {
+  std::unique_ptr<proto::TxBatch> owned(batch);
+  owned->clear();
+  const std::lock_guard lock(mutex_);
+  if (free_.size() < kBatchesKept) free_.push_back(std::move(owned));
+}
+
+CarryBuffers::CarryBuffers() {
+  classes_[0].bytes = 2U << 10U;
+  classes_[1].bytes = 17U << 10U;
+  classes_[2].bytes = proto::kCarryBytesMax;
+  for (Class& c : classes_) c.free.reserve(kCarriesKept);
+}
+
+CarryBuffers::~CarryBuffers() {
+  for (const Class& c : classes_) {
+    for (std::uint8_t* carry : c.free) delete[] carry;
+  }
+}
+
+CarryBuffers::Class& CarryBuffers::class_of(std::size_t size) {
+  return *std::find_if(classes_.begin(), classes_.end() - 1,
+                       [size](const Class& c) { return size <= c.bytes; });
+}
+
+std::uint8_t* CarryBuffers::acquire(std::size_t size) {
+  Class& c = class_of(size);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!c.free.empty()) {
+      std::uint8_t* carry = c.free.back();
+      c.free.pop_back();
+      return carry;
+    }
+  }
+  return new (std::nothrow) std::uint8_t[c.bytes];
+}
+
+void CarryBuffers::release(std::uint8_t* carry, std::size_t size) {
+  Class& c = class_of(size);
+  {
+    const std::lock_guard lock(mutex_);
+    if (c.free.size() < kCarriesKept) {
+      c.free.push_back(carry);
+      return;
+    }
+  }
+  delete[] carry;
+}
+
+}  // namespace weft::verbs

@@ -1,0 +1,155 @@
+#include "verbs/srq.h"
+
+#include <weft/limits.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace weft::verbs {
+
+Status build_recv(const RecvWr& wr, std::uint32_t max_sge, proto::RecvWqe& wqe) {
+  if (wr.sges.size() > max_sge) return fail(Error::kInvalidArgument);
+  std::uint64_t total = 0;
+  for (const Sge& sge : wr.sges) total += sge.length;
+  if (total > std::numeric_limits<std::uint32_t>::max()) return fail(Error::kInvalidArgument);
+  wqe.wr_id = wr.wr_id;
+  wqe.length = static_cast<std::uint32_t>(total);
+  wqe.sge_count = static_cast<std::uint32_t>(wr.sges.size());
+  std::copy(wr.sges.begin(), wr.sges.end(), wqe.sges());
+  return {};
+}
+
+void copy_recv(const proto::RecvWqe& from, proto::RecvWqe& to) {
+  to = from;
+  std::copy(from.sges(), from.sges() + from.sge_count, to.sges());
+}
+
+Result<std::shared_ptr<SharedReceiveQueueImpl>> SharedReceiveQueueImpl::create(
+    std::shared_ptr<ProtectionDomainImpl> pd, const SrqOptions& options) {
+  if (options.max_wr == 0 || options.limit > options.max_wr) return fail(Error::kInvalidArgument);
+  if (options.max_wr > limits::kWorkRequestsPerQueue ||
+      options.max_sge > limits::kSgesPerRequest) {
+    return fail(Error::kLimitExceeded);
+  }
+  if (auto taken = pd->device_impl()->acquire(ObjectKind::kSrq); !taken) {
+    return fail(taken.error());
+  }
+  std::shared_ptr<SharedReceiveQueueImpl> srq(
+      new SharedReceiveQueueImpl(std::move(pd), options));
+  if (!srq->ring_->allocate(options.max_wr, srq->max_sge_ * sizeof(Sge))) {
+    return fail(Error::kNoMemory);
+  }
+  return srq;
+}
+
+SharedReceiveQueueImpl::SharedReceiveQueueImpl(std::shared_ptr<ProtectionDomainImpl> pd,
+                                               const SrqOptions& options)
+    : pd_(std::move(pd)),
+      number_(pd_->device_impl()->take_number()),
+      max_sge_(std::max(options.max_sge, 1U)),
+      context_(options.context),
+      ring_(std::make_unique<proto::RecvQueue>()),
+      limit_(options.limit) {
+  pd_->add_user();
+}
+
+SharedReceiveQueueImpl::~SharedReceiveQueueImpl() {
+  pd_->drop_user();
+  pd_->device_impl()->free_number(number_);
+  pd_->device_impl()->release(ObjectKind::kSrq);
+}
+
+Posted SharedReceiveQueueImpl::post_recv(std::span<const RecvWr> wrs) {
+  Posted posted;
+  if (!pd_->device_impl()->usable()) {
+    posted.error = Error::kBadState;
+    return posted;
+  }
+  const std::lock_guard lock(mutex_);
+  for (const RecvWr& wr : wrs) {
+    proto::RecvWqe* wqe = ring_->reserve();
+    const Status built = wqe == nullptr ? fail(Error::kNoSpace) : build_recv(wr, max_sge_, *wqe);
+    if (!built) {
+      posted.error = built.error();
+      break;
+    }
+    ring_->commit();
+    ++posted.count;
+  }
+  return posted;
+}
+
+bool SharedReceiveQueueImpl::take(proto::RecvWqe& out) {
+  bool limit_reached = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ring_->head() == ring_->tail()) return false;
+    copy_recv(ring_->at(ring_->head()), out);
+    ring_->retire();
+    if (limit_ != 0 && ring_->size() < limit_) {
+      limit_ = 0;
+      limit_reached = true;
+    }
+  }
+  if (limit_reached) raise_limit();
+  return true;
+}
+
+void SharedReceiveQueueImpl::raise_limit() {
+  AsyncEvent event;
+  event.type = AsyncEventType::kSrqLimitReached;
+  event.srq = weak_from_this();
+  event.object = static_cast<const SharedReceiveQueue*>(this);
+  pd_->device_impl()->raise(std::move(event));
+}
+
+Status SharedReceiveQueueImpl::set_limit(std::uint32_t limit) {
+  if (!pd_->device_impl()->usable()) return fail(Error::kBadState);
+  bool reached = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (limit > ring_->capacity()) return fail(Error::kInvalidArgument);
+    limit_ = limit;
+    if (limit_ != 0 && ring_->size() < limit_) {
+      limit_ = 0;
+      reached = true;
+    }
+  }
+  if (reached) raise_limit();
+  return {};
+}
+
+Status SharedReceiveQueueImpl::resize(std::uint32_t max_wr) {
+  if (!pd_->device_impl()->usable()) return fail(Error::kBadState);
+  if (max_wr == 0 || max_wr > limits::kWorkRequestsPerQueue) {
+    return fail(Error::kInvalidArgument);
+  }
+  const std::lock_guard lock(mutex_);
+  if (max_wr < ring_->size() || max_wr < limit_) return fail(Error::kInvalidArgument);
+  auto larger = std::make_unique<proto::RecvQueue>();
+  if (!larger->allocate(max_wr, max_sge_ * sizeof(Sge))) return fail(Error::kNoMemory);
+  while (ring_->head() != ring_->tail()) {
+    copy_recv(ring_->at(ring_->head()), *larger->reserve());
+    larger->commit();
+    ring_->retire();
+  }
+  ring_ = std::move(larger);
+  return {};
+}
+
+std::uint32_t SharedReceiveQueueImpl::max_wr() const {
+  const std::lock_guard lock(mutex_);
+  return ring_->capacity();
+}
+
+std::uint32_t SharedReceiveQueueImpl::limit() const {
+  const std::lock_guard lock(mutex_);
+  return limit_;
+}
+
+std::uint32_t SharedReceiveQueueImpl::posted() const {
+  const std::lock_guard lock(mutex_);
+  return ring_->size();
+}
+
+}  // namespace weft::verbs
