@@ -67,6 +67,8 @@ class Device : public std::enable_shared_from_this<Device> {
 };
 
 [[nodiscard]] std::string_view version();  // "0.1.0"
+// How CRC32C of large runs is computed here: "isa-l", "sse4.2", "armv8" or "table".
+[[nodiscard]] std::string_view crc_method();
 
 }  // namespace weft
 #pragma GCC visibility pop
