@@ -18,6 +18,7 @@ Result<std::shared_ptr<CompletionQueueImpl>> CompletionQueueImpl::create(
   std::shared_ptr<CompletionQueueImpl> cq(new CompletionQueueImpl(std::move(device), options));
   if (!cq->allocate(options.depth)) return fail(Error::kNoMemory);
   if (cq->channel_ != nullptr) cq->channel_->add(*cq);
+  cq->device_->add_source(cq.get());
   return cq;
 }
 
@@ -28,6 +29,7 @@ CompletionQueueImpl::CompletionQueueImpl(std::shared_ptr<DeviceImpl> device,
       context_(options.context) {}
 
 CompletionQueueImpl::~CompletionQueueImpl() {
+  device_->remove_source(this);
   if (channel_ != nullptr) channel_->remove(*this);
 }
 
@@ -54,7 +56,15 @@ std::size_t CompletionQueueImpl::poll(std::span<WorkCompletion> out) {
   }
   drive();
   taken += take(out.subspan(taken));
+  if (taken == 0) {
+    empty_polls_.store(empty_polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   return taken;
+}
+
+void CompletionQueueImpl::add_counters(Counters& sum) const {
+  sum.polls += polls_.load(std::memory_order_relaxed);
+  sum.empty_polls += empty_polls_.load(std::memory_order_relaxed);
 }
 
 std::size_t CompletionQueueImpl::take(std::span<WorkCompletion> out) {

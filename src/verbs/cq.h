@@ -11,11 +11,11 @@
 #include <mutex>
 #include <vector>
 
+#include "verbs/device.h"
 #include "verbs/spin_lock.h"
 
 namespace weft::verbs {
 
-class DeviceImpl;
 class CompletionChannelImpl;
 class QueuePairImpl;
 
@@ -23,6 +23,7 @@ class QueuePairImpl;
 // of QPs and is held while they are driven. Order: drive_lock_, then a QP's progress lock (tried,
 // never waited for), then lock_.
 class CompletionQueueImpl final : public CompletionQueue,
+                                  public CounterSource,
                                   public std::enable_shared_from_this<CompletionQueueImpl> {
  public:
   [[nodiscard]] static Result<std::shared_ptr<CompletionQueueImpl>> create(
@@ -43,6 +44,8 @@ class CompletionQueueImpl final : public CompletionQueue,
   [[nodiscard]] bool overflowed() const override {
     return overflowed_.load(std::memory_order_acquire);
   }
+
+  void add_counters(Counters& sum) const override;
 
   // Called by QPs as they complete work. `solicited`: wakes a CQ armed for solicited events.
   void push(const WorkCompletion& wc, bool solicited);
@@ -69,7 +72,6 @@ class CompletionQueueImpl final : public CompletionQueue,
   void note_polls() {
     polls_seen_.store(polls_.load(std::memory_order_relaxed), std::memory_order_relaxed);
   }
-  [[nodiscard]] std::uint32_t polls() const { return polls_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool armed() const { return armed_.load(std::memory_order_relaxed) != kNotArmed; }
   [[nodiscard]] bool has_sleeper() const;
   [[nodiscard]] bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
@@ -103,8 +105,9 @@ class CompletionQueueImpl final : public CompletionQueue,
   std::atomic<std::uint32_t> count_{0};
   std::atomic<std::uint8_t> armed_{kNotArmed};
   std::atomic<bool> overflowed_{false};
-  std::atomic<std::uint32_t> polls_{0};
-  std::atomic<std::uint32_t> polls_seen_{0};
+  std::atomic<std::uint64_t> polls_{0};
+  std::atomic<std::uint64_t> empty_polls_{0};
+  std::atomic<std::uint64_t> polls_seen_{0};
   std::atomic<std::size_t> users_{0};
 
   std::atomic<std::uint32_t> unacked_{0};
