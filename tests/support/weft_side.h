@@ -127,7 +127,7 @@ struct EndpointOptions {
   std::uint32_t cq_depth = 1024;
   bool with_channel = false;  // one completion channel for both CQs
   bool signal_all = false;
-  std::shared_ptr<SharedReceiveQueue> srq;
+  std::shared_ptr<SharedReceiveQueue> srq = nullptr;
 };
 
 // A QP with its CQs and its own channel for connection events.
