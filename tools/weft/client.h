@@ -1,0 +1,31 @@
+// The client of `weft perf`: runs a plan against a server over the control connection.
+#pragma once
+
+#include <weft/device.h>
+
+#include "weft/control.h"
+#include "weft/plan.h"
+#include "weft/results.h"
+
+namespace weft::cli {
+
+struct ClientSetup {
+  SocketAddress server;
+  Plan plan;
+  PlanRequest request;
+  bool show_progress = true;
+  std::string pin = "not pinned";
+};
+
+// Connects and says hello. A refused connection says how to start a server there.
+[[nodiscard]] Outcome<ControlConnection> reach_server(const SocketAddress& server);
+
+[[nodiscard]] Outcome<RunResults> run_client(const ClientSetup& setup, Config config);
+
+// What plain TCP sockets are to use beside RDMA on a path to `peer`.
+[[nodiscard]] SocketChoice tcp_choice(const TestSpec& spec, const Config& config,
+                                      const SocketAddress& peer);
+// In sleep mode a wait sleeps at once, unless the user has said how long it should spin.
+void adapt_to_mode(Config& config, bool sleep);
+
+}  // namespace weft::cli

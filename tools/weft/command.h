@@ -1,0 +1,55 @@
+// What the subcommands of `weft` share: how they register, their exit codes, how they fail.
+//
+// Each subcommand lives in files of its own and offers one function add_<name>(CLI::App&), called
+// by main.cc. It adds its options, and a callback that calls set_command() with the work to do; the
+// work runs after parsing is complete, on the main thread, and its result is the exit code.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <tl/expected.hpp>
+#include <utility>
+
+namespace CLI {
+class App;
+}
+
+namespace weft::cli {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailure = 1;  // something went wrong at run time
+inline constexpr int kExitUsage = 2;    // a bad option, value or configuration: nothing was done
+
+// Why something could not be done, as a sentence for the user: what, and what to do about it.
+struct Failure {
+  std::string message;
+  int exit_code = kExitFailure;
+};
+template <class T>
+using Outcome = tl::expected<T, Failure>;
+
+[[nodiscard]] inline tl::unexpected<Failure> failure(std::string message,
+                                                     int exit_code = kExitFailure) {
+  return tl::unexpected<Failure>(Failure{std::move(message), exit_code});
+}
+[[nodiscard]] inline tl::unexpected<Failure> usage_error(std::string message) {
+  return failure(std::move(message), kExitUsage);
+}
+
+// Prints "weft: <message>" to stderr and returns the exit code.
+int report_failure(const Failure& why);
+
+// Names the work of the subcommand that was chosen.
+void set_command(std::function<int()> work);
+
+void add_info(CLI::App& app);
+void add_perf(CLI::App& app);
+void add_ping(CLI::App& app);
+// Compiled in when their files are there; see CMakeLists.txt.
+void add_run(CLI::App& app);
+void add_devices(CLI::App& app);
+void add_selftest(CLI::App& app);
+void add_stat(CLI::App& app);
+void add_report(CLI::App& app);
+
+}  // namespace weft::cli
