@@ -127,7 +127,6 @@ class DeviceImpl final : public Device {
 
   const Config config_;
   const io::ForkGuard fork_;
-  const std::int64_t started_ns_;
 
   std::mutex stag_mutex_;
   proto::StagTable stags_;

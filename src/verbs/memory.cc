@@ -2,22 +2,25 @@
 
 #include <limits>
 
+#include "verbs/window.h"
+
 namespace weft::verbs {
 
 namespace {
 
-// What can be registered at all; RFC 5040 gives remote writers nothing that the owner may not do.
-Status check(const void* addr, std::size_t length, std::uint64_t iova, Access access) {
+// As ProtectionDomain::register_memory() says.
+bool legal(const void* addr, std::size_t length, std::uint64_t iova, Access access) {
+  constexpr auto kKnown = Access::kLocalWrite | Access::kRemoteWrite | Access::kRemoteRead |
+                          Access::kRemoteAtomic | Access::kBindWindow;
+  if ((static_cast<std::uint32_t>(access) & ~static_cast<std::uint32_t>(kKnown)) != 0) return false;
+  if (addr == nullptr && length != 0) return false;
   const auto start = reinterpret_cast<std::uintptr_t>(addr);
-  if (addr == nullptr && length != 0) return fail(Error::kInvalidArgument);
-  if (length != 0 && (start > std::numeric_limits<std::uintptr_t>::max() - (length - 1) ||
-                      iova > std::numeric_limits<std::uint64_t>::max() - (length - 1))) {
-    return fail(Error::kInvalidArgument);
+  if (length != 0 && (length - 1 > std::numeric_limits<std::uintptr_t>::max() - start ||
+                      length - 1 > std::numeric_limits<std::uint64_t>::max() - iova)) {
+    return false;
   }
-  const bool remote_change =
-      has(access, Access::kRemoteWrite) || has(access, Access::kRemoteAtomic);
-  if (remote_change && !has(access, Access::kLocalWrite)) return fail(Error::kInvalidArgument);
-  return {};
+  const bool writable = has(access, Access::kRemoteWrite) || has(access, Access::kRemoteAtomic);
+  return !writable || has(access, Access::kLocalWrite);
 }
 
 }  // namespace
@@ -26,15 +29,19 @@ Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::create(
     std::shared_ptr<ProtectionDomainImpl> pd, void* addr, std::size_t length, std::uint64_t iova,
     Access access) {
   DeviceImpl& device = *pd->device_impl();
-  if (auto legal = check(addr, length, iova, access); !legal) return fail(legal.error());
+  if (!device.usable()) return fail(Error::kBadState);
+  if (!legal(addr, length, iova, access)) return fail(Error::kInvalidArgument);
   if (auto taken = device.acquire(ObjectKind::kRegion); !taken) return fail(taken.error());
-  const proto::MemorySpec spec{static_cast<std::uint8_t*>(addr), length, iova, access,
-                               pd->number(), 0};
-  Result<Stag> stag;
-  {
+  proto::MemorySpec spec;
+  spec.addr = static_cast<std::uint8_t*>(addr);
+  spec.length = length;
+  spec.base = iova;
+  spec.access = access;
+  spec.pd = pd->number();
+  const auto stag = [&] {
     const std::lock_guard lock(device.stag_mutex());
-    stag = device.stags().add(spec);
-  }
+    return device.stags().add(spec);
+  }();
   if (!stag) {
     device.release(ObjectKind::kRegion);
     return fail(stag.error());
@@ -43,21 +50,27 @@ Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::create(
   return std::shared_ptr<MemoryRegionImpl>(new MemoryRegionImpl(std::move(pd), spec, *stag));
 }
 
+// A region that goes while windows are bound to it takes their access along: they are of no use
+// without it, and nothing may reach the memory any more.
 MemoryRegionImpl::~MemoryRegionImpl() {
-  // With windows still bound the region stays registered: they hold it, and end it when they go.
-  (void)deregister();
-  pd_->device_impl()->release(ObjectKind::kRegion);
+  DeviceImpl& device = *pd_->device_impl();
+  if (!device.usable()) return;
+  if (stag_.value != 0) {
+    const std::lock_guard lock(device.stag_mutex());
+    unbind_windows(device, stag_);
+    static_cast<void>(device.stags().remove(stag_));
+    pd_->drop_user();
+  }
+  device.release(ObjectKind::kRegion);
 }
 
 Status MemoryRegionImpl::deregister() {
   DeviceImpl& device = *pd_->device_impl();
   if (!device.usable()) return fail(Error::kBadState);
   if (stag_.value == 0) return {};
-  {
-    const std::lock_guard lock(device.stag_mutex());
-    if (auto removed = device.stags().remove(stag_); !removed) return removed;
-  }
-  stag_ = Stag{0};
+  const std::lock_guard lock(device.stag_mutex());
+  if (auto removed = device.stags().remove(stag_); !removed) return removed;
+  stag_ = Stag{};
   pd_->drop_user();
   return {};
 }
@@ -66,32 +79,35 @@ Status MemoryRegionImpl::reregister(ProtectionDomain* pd, void* addr, std::size_
                                     const Access* access) {
   DeviceImpl& device = *pd_->device_impl();
   if (!device.usable() || stag_.value == 0) return fail(Error::kBadState);
-  auto to = pd == nullptr ? pd_ : static_cast<ProtectionDomainImpl*>(pd)->shared_from_this();
-  if (to->device_impl() != pd_->device_impl()) return fail(Error::kInvalidArgument);
+  auto* new_pd = static_cast<ProtectionDomainImpl*>(pd);
+  if (new_pd != nullptr && new_pd->device_impl() != pd_->device_impl()) {
+    return fail(Error::kInvalidArgument);
+  }
   proto::MemorySpec spec = spec_;
-  spec.pd = to->number();
   if (addr != nullptr) {
     spec.addr = static_cast<std::uint8_t*>(addr);
     spec.length = length;
     spec.base = reinterpret_cast<std::uintptr_t>(addr);
   }
   if (access != nullptr) spec.access = *access;
-  if (auto legal = check(spec.addr, spec.length, spec.base, spec.access); !legal) return legal;
-  {
-    const std::lock_guard lock(device.stag_mutex());
-    // The new name first: if there is none to be had, nothing has changed.
-    const Result<Stag> fresh = device.stags().add(spec);
-    if (!fresh) return fail(fresh.error());
-    if (auto removed = device.stags().remove(stag_); !removed) {
-      (void)device.stags().remove(*fresh);
-      return removed;
-    }
-    stag_ = *fresh;
+  if (new_pd != nullptr) spec.pd = new_pd->number();
+  if (!legal(spec.addr, spec.length, spec.base, spec.access)) return fail(Error::kInvalidArgument);
+
+  const std::lock_guard lock(device.stag_mutex());
+  // The new slot first: if there is none, nothing has changed.
+  const auto stag = device.stags().add(spec);
+  if (!stag) return fail(stag.error());
+  if (auto removed = device.stags().remove(stag_); !removed) {
+    static_cast<void>(device.stags().remove(*stag));
+    return removed;
   }
-  to->add_user();
-  pd_->drop_user();
-  pd_ = std::move(to);
+  stag_ = *stag;
   spec_ = spec;
+  if (new_pd != nullptr && new_pd != pd_.get()) {
+    new_pd->add_user();
+    pd_->drop_user();
+    pd_ = new_pd->shared_from_this();
+  }
   return {};
 }
 

@@ -36,12 +36,16 @@ class MemoryWindowImpl final : public MemoryWindow {
   friend WcStatus execute_bind(ProtectionDomainImpl& pd, proto::StreamId id, proto::SendWqe& wqe);
 
   MemoryWindowImpl(std::shared_ptr<ProtectionDomainImpl> pd, Type type, Stag stag)
-      : pd_(std::move(pd)), type_(type), stag_(stag.value) {}
+      : pd_(std::move(pd)), type_(type), slot_(stag), stag_(stag.value) {}
 
   const std::shared_ptr<ProtectionDomainImpl> pd_;
   const Type type_;
+  const Stag slot_;                  // as allocated: only its index is meaningful
   std::atomic<std::uint32_t> stag_;  // of the last bind posted; its index never changes
 };
+
+// Ends the access of all windows bound to a region. With stag_mutex() held.
+void unbind_windows(DeviceImpl& device, Stag region);
 
 // Post time of SendOp::kBindWindow: checks the request and fills remote_stag, remote_to, length and
 // bind_args(). The window's rkey() is the new one from now on.

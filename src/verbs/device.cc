@@ -1,0 +1,239 @@
+#include "verbs/device.h"
+
+#include <algorithm>
+#include <new>
+
+#include "verbs/channel.h"
+#include "verbs/connection.h"
+#include "verbs/cq.h"
+#include "verbs/listener.h"
+#include "verbs/pd.h"
+#include "verbs/random.h"
+
+namespace weft {
+
+Result<std::shared_ptr<Device>> Device::open(const Config& config) {
+  auto device = verbs::DeviceImpl::create(config);
+  if (!device) return fail(device.error());
+  return std::shared_ptr<Device>(std::move(*device));
+}
+
+namespace verbs {
+
+namespace {
+
+constexpr std::uint32_t kNumberMask = (1U << 24U) - 1;
+// Lines about refused set-ups: this many per second at most, so that no scanner fills the disk.
+constexpr std::uint32_t kRefusedLinesMax = 10;
+constexpr Duration kRefusedWindow{1'000'000'000};
+
+bool acceptable(const Config& c) {
+  const auto positive = [](std::chrono::nanoseconds d) { return d.count() > 0; };
+  const auto not_negative = [](std::chrono::nanoseconds d) { return d.count() >= 0; };
+  return (c.mpa_revision == 1 || c.mpa_revision == 2) && c.ird <= limits::kIrd &&
+         c.ord <= limits::kOrd && positive(c.connect_timeout) && positive(c.request_timeout) &&
+         positive(c.reply_timeout) && positive(c.rtr_timeout) && positive(c.close_timeout) &&
+         not_negative(c.keepalive) && not_negative(c.user_timeout) && not_negative(c.spin);
+}
+
+std::size_t limit_of(ObjectKind kind) {
+  switch (kind) {
+    case ObjectKind::kPd: return limits::kProtectionDomains;
+    case ObjectKind::kCq:
+    case ObjectKind::kChannel: return limits::kCompletionQueues;
+    case ObjectKind::kQp: return limits::kQueuePairs;
+    case ObjectKind::kSrq: return limits::kSharedReceiveQueues;
+    // Limited together, by the STag table.
+    case ObjectKind::kRegion:
+    case ObjectKind::kWindow: return limits::kMemoryRegions;
+    // A descriptor each: the kernel's limit comes first.
+    case ObjectKind::kConnection:
+    case ObjectKind::kListener: return limits::kMemoryRegions;
+  }
+  return 0;
+}
+
+}  // namespace
+
+DeviceImpl::DeviceImpl(const Config& config, std::uint64_t secret)
+    : config_(config), stags_(secret, &random_u32, limits::kMemoryRegions) {}
+
+Result<std::shared_ptr<DeviceImpl>> DeviceImpl::create(const Config& config) {
+  if (!acceptable(config)) return fail(Error::kInvalidArgument);
+  auto device = std::shared_ptr<DeviceImpl>(new DeviceImpl(config, random_u64()));
+  if (auto ready = device->init(); !ready) return fail(ready.error());
+  return device;
+}
+
+Status DeviceImpl::init() {
+  if (auto log = io::configure_log(config_.log, config_.log_file); !log) return log;
+  auto events = io::Signal<AsyncEvent>::create();
+  if (!events) return fail(events.error());
+  async_events_ = std::move(*events);
+  auto engine = io::Engine::create();
+  if (!engine) return fail(engine.error());
+  engine_ = std::move(*engine);
+  progress_ = std::make_unique<Progress>(*engine_);
+  if (!config_.pcap.empty()) {
+    auto tracer = io::Tracer::open(config_.pcap);
+    if (!tracer) {
+      io::log(LogLevel::kError, "cannot write the trace {}", config_.pcap);
+      return fail(tracer.error());
+    }
+    tracer_ = std::move(*tracer);
+  }
+  return {};
+}
+
+DeviceImpl::~DeviceImpl() {
+  // What the parent's threads may hold or wait for cannot be taken apart in a child.
+  if (!usable()) return;
+  page_.reset();
+  engine_->remove(progress_.get());
+}
+
+std::shared_ptr<DeviceImpl> DeviceImpl::self() {
+  return std::static_pointer_cast<DeviceImpl>(shared_from_this());
+}
+
+// --- objects ---
+
+Result<std::shared_ptr<ProtectionDomain>> DeviceImpl::create_pd() {
+  return ProtectionDomainImpl::create(self());
+}
+
+Result<std::shared_ptr<CompletionChannel>> DeviceImpl::create_channel() {
+  return CompletionChannelImpl::create(self());
+}
+
+Result<std::shared_ptr<CompletionQueue>> DeviceImpl::create_cq(const CqOptions& options) {
+  return CompletionQueueImpl::create(self(), options);
+}
+
+Result<std::shared_ptr<Connection>> DeviceImpl::create_connection(
+    std::shared_ptr<EventChannel> channel) {
+  if (channel == nullptr) return fail(Error::kInvalidArgument);
+  return ConnectionImpl::create(self(), std::move(channel));
+}
+
+Result<std::shared_ptr<Listener>> DeviceImpl::create_listener(
+    std::shared_ptr<EventChannel> channel) {
+  if (channel == nullptr) return fail(Error::kInvalidArgument);
+  return ListenerImpl::create(self(), std::move(channel));
+}
+
+Status DeviceImpl::acquire(ObjectKind kind) {
+  if (!usable()) return fail(Error::kBadState);
+  auto& count = counts_[static_cast<std::size_t>(kind)];
+  if (count.fetch_add(1, std::memory_order_relaxed) >= limit_of(kind)) {
+    count.fetch_sub(1, std::memory_order_relaxed);
+    return fail(Error::kLimitExceeded);
+  }
+  return {};
+}
+
+void DeviceImpl::release(ObjectKind kind) noexcept {
+  counts_[static_cast<std::size_t>(kind)].fetch_sub(1, std::memory_order_relaxed);
+}
+
+std::size_t DeviceImpl::count(ObjectKind kind) const noexcept {
+  return counts_[static_cast<std::size_t>(kind)].load(std::memory_order_relaxed);
+}
+
+std::size_t DeviceImpl::users() const {
+  std::size_t sum = 0;
+  for (const auto& count : counts_) sum += count.load(std::memory_order_relaxed);
+  return sum;
+}
+
+std::uint32_t DeviceImpl::take_number() {
+  const std::lock_guard lock(registry_mutex_);
+  do {
+    next_number_ = (next_number_ + 1) & kNumberMask;
+  } while (next_number_ == 0 || !numbers_.insert(next_number_).second);
+  return next_number_;
+}
+
+void DeviceImpl::free_number(std::uint32_t number) {
+  if (!usable()) return;
+  const std::lock_guard lock(registry_mutex_);
+  numbers_.erase(number);
+}
+
+void DeviceImpl::add_source(const CounterSource* source) {
+  const std::lock_guard lock(registry_mutex_);
+  sources_.insert(source);
+}
+
+void DeviceImpl::remove_source(const CounterSource* source) {
+  if (!usable()) return;
+  const std::lock_guard lock(registry_mutex_);
+  if (sources_.erase(source) != 0) source->add_counters(retired_);
+}
+
+// --- asynchronous events ---
+
+void DeviceImpl::raise(AsyncEvent event) {
+  if (!usable()) return;
+  io::log(LogLevel::kDebug, "asynchronous event: {}", describe(event.type));
+  const std::lock_guard lock(async_mutex_);
+  if (async_sink_) {
+    async_sink_(event);
+    return;
+  }
+  const AsyncEventType type = event.type;
+  if (!async_events_->push_below(std::move(event), limits::kAsyncEvents)) {
+    io::log(LogLevel::kError, "{} asynchronous events wait unread; lost: {}", limits::kAsyncEvents,
+            describe(type));
+  }
+}
+
+Result<AsyncEvent> DeviceImpl::next_async_event(std::optional<std::chrono::nanoseconds> timeout) {
+  return async_events_->next(timeout);
+}
+
+void DeviceImpl::set_async_sink(std::function<void(const AsyncEvent&)> sink) {
+  if (!usable()) return;
+  const std::lock_guard lock(async_mutex_);
+  async_sink_ = std::move(sink);
+  if (!async_sink_) return;
+  while (auto event = async_events_->try_pop()) async_sink_(*event);
+}
+
+// --- set-ups ---
+
+void DeviceImpl::note_refused(std::string_view who, std::string_view why) {
+  refused_.fetch_add(1, std::memory_order_relaxed);
+  if (!io::log_enabled(LogLevel::kWarning)) return;
+  const std::lock_guard lock(refused_mutex_);
+  const Instant time = io::now();
+  if (time - refused_window_ >= kRefusedWindow) {
+    if (refused_silent_ != 0) {
+      io::log(LogLevel::kWarning, "{} more set-ups refused", refused_silent_);
+    }
+    refused_window_ = time;
+    refused_lines_ = refused_silent_ = 0;
+  }
+  if (refused_lines_ == kRefusedLinesMax) {
+    ++refused_silent_;
+    return;
+  }
+  ++refused_lines_;
+  io::log(LogLevel::kWarning, "set-up with {} refused: {}", who, why);
+}
+
+void DeviceImpl::ensure_page() {
+  const std::lock_guard lock(page_mutex_);
+  if (page_tried_) return;
+  page_tried_ = true;
+  auto page =
+      io::CountersPublisher::create(*engine_, [this](io::CountersPage& out) { fill_page(out); });
+  if (page) {
+    page_ = std::move(*page);
+  } else {
+    io::log(LogLevel::kInfo, "no page of counters: {}", describe(page.error()));
+  }
+}
+
+}  // namespace verbs
+}  // namespace weft

@@ -1,0 +1,177 @@
+#include "verbs/window.h"
+
+#include "verbs/memory.h"
+#include "verbs/random.h"
+
+namespace weft::verbs {
+
+namespace {
+
+constexpr auto kWindowRights =
+    Access::kRemoteWrite | Access::kRemoteRead | Access::kRemoteAtomic | Access::kZeroBased;
+
+// The slot of an STag in use, valid or not. With stag_mutex() held.
+proto::MemoryEntry* entry_in_use(DeviceImpl& device, Stag stag) {
+  proto::MemoryEntry* entry = device.stags().find(stag);
+  return entry == nullptr || entry->spec.pd == 0 ? nullptr : entry;
+}
+
+bool is_valid(const proto::MemoryEntry& entry) {
+  return entry.stag.load(std::memory_order_relaxed) != 0;
+}
+
+}  // namespace
+
+void unbind_windows(DeviceImpl& device, Stag region) {
+  const proto::MemoryEntry* entry = entry_in_use(device, region);
+  if (entry == nullptr || entry->windows == 0) return;
+  for (const auto& [index, window] : device.windows()) {
+    const proto::MemoryEntry* bound = device.stags().find(Stag::of(index, 0));
+    if (bound == nullptr || bound->region != entry) continue;
+    static_cast<void>(device.stags().invalidate(Stag{bound->stag.load(std::memory_order_relaxed)}));
+  }
+}
+
+Result<std::shared_ptr<MemoryWindowImpl>> MemoryWindowImpl::create(
+    std::shared_ptr<ProtectionDomainImpl> pd, Type type) {
+  DeviceImpl& device = *pd->device_impl();
+  if (!device.usable()) return fail(Error::kBadState);
+  if (type != Type::kType1 && type != Type::kType2) return fail(Error::kInvalidArgument);
+  if (auto taken = device.acquire(ObjectKind::kWindow); !taken) return fail(taken.error());
+  const std::lock_guard lock(device.stag_mutex());
+  const auto stag = device.stags().allocate_window(pd->number());
+  if (!stag) {
+    device.release(ObjectKind::kWindow);
+    return fail(stag.error());
+  }
+  pd->add_user();
+  std::shared_ptr<MemoryWindowImpl> window(new MemoryWindowImpl(std::move(pd), type, *stag));
+  device.windows().emplace(stag->index(), window.get());
+  return window;
+}
+
+MemoryWindowImpl::~MemoryWindowImpl() {
+  DeviceImpl& device = *pd_->device_impl();
+  if (!device.usable()) return;
+  {
+    const std::lock_guard lock(device.stag_mutex());
+    device.windows().erase(slot_.index());
+    // Its key is that of the last bind carried out, which may be older than the last one posted.
+    if (const proto::MemoryEntry* entry = device.stags().find(slot_)) {
+      static_cast<void>(device.stags().remove(Stag::of(slot_.index(), entry->keys[0])));
+    }
+  }
+  pd_->drop_user();
+  device.release(ObjectKind::kWindow);
+}
+
+bool MemoryWindowImpl::bound() const {
+  DeviceImpl& device = *pd_->device_impl();
+  if (!device.usable()) return false;
+  const std::lock_guard lock(device.stag_mutex());
+  const proto::MemoryEntry* entry = device.stags().find(slot_);
+  return entry != nullptr && is_valid(*entry);
+}
+
+Status prepare_bind(const SendWr& wr, ProtectionDomainImpl& pd, proto::SendWqe& wqe) {
+  auto* window = static_cast<MemoryWindowImpl*>(wr.window);
+  auto* region = static_cast<MemoryRegionImpl*>(wr.window_region);
+  if (window == nullptr || window->pd_.get() != &pd) return fail(Error::kInvalidArgument);
+  const bool unbinds = wr.window_length == 0;
+  if (!unbinds && (region == nullptr || region->pd().get() != &pd)) {
+    return fail(Error::kInvalidArgument);
+  }
+  const auto unknown =
+      static_cast<std::uint32_t>(wr.window_access) & ~static_cast<std::uint32_t>(kWindowRights);
+  if (unknown != 0) return fail(Error::kInvalidArgument);
+
+  Stag stag{wr.rkey};
+  if (window->type_ == MemoryWindow::Type::kType1) {
+    // Any key but the present one; the table refuses that.
+    const auto old = static_cast<std::uint8_t>(window->rkey());
+    stag =
+        Stag::of(window->slot_.index(), static_cast<std::uint8_t>(old + 1U + random_u32() % 255U));
+    if (stag.value == 0) stag = Stag::of(0, static_cast<std::uint8_t>(old == 1 ? 2 : 1));
+  } else if (stag.index() != window->slot_.index()) {
+    return fail(Error::kInvalidArgument);
+  }
+  wqe.remote_stag = stag;
+  wqe.remote_to = wr.remote_addr;
+  wqe.length = 0;
+  proto::BindArgs& args = proto::bind_args(wqe);
+  args.region = Stag{region == nullptr ? 0 : region->lkey()};
+  args.access = wr.window_access;
+  args.length = wr.window_length;
+  window->stag_.store(stag.value, std::memory_order_relaxed);
+  return {};
+}
+
+WcStatus execute_bind(ProtectionDomainImpl& pd, proto::StreamId id, proto::SendWqe& wqe) {
+  DeviceImpl& device = *pd.device_impl();
+  const proto::BindArgs args = proto::bind_args(wqe);
+  const Stag stag = wqe.remote_stag;
+  const std::lock_guard lock(device.stag_mutex());
+  const auto found = device.windows().find(stag.index());
+  if (found == device.windows().end() || found->second->pd_.get() != &pd) {
+    return WcStatus::kWindowBind;
+  }
+  const bool is_type1 = found->second->type_ == MemoryWindow::Type::kType1;
+  const proto::MemoryEntry* window = device.stags().find(stag);
+  if (is_valid(*window)) {
+    // Type 1 changes hands in one step; type 2 has to be invalidated first, but may be unbound.
+    if (!is_type1 && (args.length != 0 || window->spec.stream != id.stream)) {
+      return WcStatus::kWindowBind;
+    }
+    static_cast<void>(
+        device.stags().invalidate(Stag{window->stag.load(std::memory_order_relaxed)}));
+  }
+  if (args.length == 0) return WcStatus::kSuccess;
+
+  const proto::MemoryEntry* region = entry_in_use(device, args.region);
+  if (region == nullptr || wqe.remote_to < region->spec.base ||
+      wqe.remote_to - region->spec.base > region->spec.length) {
+    return WcStatus::kWindowBind;
+  }
+  proto::MemorySpec spec;
+  spec.addr = region->spec.addr + (wqe.remote_to - region->spec.base);
+  spec.length = args.length;
+  spec.base = wqe.remote_to;
+  spec.access = args.access;
+  spec.stream = is_type1 ? 0 : id.stream;
+  return device.stags().bind(stag, args.region, spec) ? WcStatus::kSuccess : WcStatus::kWindowBind;
+}
+
+WcStatus execute_local_invalidate(ProtectionDomainImpl& pd, proto::StreamId id,
+                                  const proto::SendWqe& wqe) {
+  DeviceImpl& device = *pd.device_impl();
+  const Stag stag = wqe.remote_stag;
+  const std::lock_guard lock(device.stag_mutex());
+  const proto::MemoryEntry* entry = entry_in_use(device, stag);
+  if (entry == nullptr || entry->spec.pd != id.pd) return WcStatus::kWindowBind;
+  // Type 1 windows are unbound by a bind, not invalidated.
+  if (entry->is_window && is_valid(*entry) && entry->spec.stream != id.stream) {
+    return WcStatus::kWindowBind;
+  }
+  return device.stags().invalidate(stag) ? WcStatus::kSuccess : WcStatus::kWindowBind;
+}
+
+proto::Violation execute_remote_invalidate(ProtectionDomainImpl& pd, proto::StreamId id,
+                                           Stag stag) {
+  using proto::Violation;
+  DeviceImpl& device = *pd.device_impl();
+  const std::lock_guard lock(device.stag_mutex());
+  const proto::MemoryEntry* entry = entry_in_use(device, stag);
+  if (entry == nullptr) return Violation::kInvalidateOperation;
+  if (entry->spec.pd != id.pd || entry->keys[0] != stag.key()) {
+    return Violation::kInvalidateProtection;
+  }
+  if (!is_valid(*entry)) return Violation::kNone;
+  if (entry->is_window) {
+    if (entry->spec.stream != id.stream) return Violation::kInvalidateProtection;
+  } else if (entry->windows != 0 || pd.qps() != 1) {
+    return Violation::kInvalidateOperation;
+  }
+  return device.stags().invalidate(stag) ? Violation::kNone : Violation::kInvalidateOperation;
+}
+
+}  // namespace weft::verbs
