@@ -51,7 +51,7 @@ class SiwSide:
         return self.vm.spawn(command)
 
     def wait_listen(self, port, job):
-        return self.vm.wait_listen(port, 10)
+        return self.vm.wait_listen(port, 10, job)
 
 
 class WeftSide:
@@ -84,7 +84,7 @@ class Capture:
     def __init__(self, vm, interface):
         self.file = vm.share / "capture.pcap"
         self.file.unlink(missing_ok=True)
-        self.job = vm.spawn(f"tcpdump -i {interface} -n -s 0 -U -w /host/{self.file.name} tcp")
+        self.job = vm.spawn(f"tcpdump -Z root -i {interface} -n -s 0 -U --immediate-mode -w /host/{self.file.name} tcp")
         if not self.job.wait_for("listening on", 10):
             raise VmError(f"tcpdump does not start: {self.job.output()}")
 
@@ -123,6 +123,8 @@ class Runner:
         self.vm.siw(**row.siw)
         self.jobs = []
         capture = None
+        if row.netem:  # by its path: busybox has a lesser tc and takes that for the bare name
+            self.vm.check(f"/bin/tc qdisc add dev eth0 root netem {row.netem}")
         try:
             if row.wire and self.vm.net == "tap":
                 capture = Capture(self.vm, "lo" if client == server == "siw" else "eth0")
@@ -134,6 +136,8 @@ class Runner:
             for job in self.jobs + ([capture.job] if capture else []):
                 if job.rc() is None:
                     job.kill(signal.SIGKILL)
+            if row.netem:
+                self.vm.run("/bin/tc qdisc del dev eth0 root")
             trouble = self.vm.trouble()
             if trouble:
                 raise VmError(f"the guest's kernel is in trouble:\n{trouble}")
@@ -151,7 +155,7 @@ class Runner:
             job = self.start(client, command, row, {"addr": addr, "port": port})
             if row.kill and number == 0:
                 victim = job if row.kill[0] == "client" else server_job
-                if not victim.wait_for(row.kill[1], row.timeout):
+                if not self.wait_for_either(victim, row.kill[1], job, row.timeout):
                     raise Failure(f"no {row.kill[1]!r} from the {row.kill[0]}:\n{victim.output()}")
                 time.sleep(0.2)
                 victim.kill(signal.SIGKILL)
@@ -160,7 +164,17 @@ class Runner:
                 raise Failure(f"client {number + 1} hangs:\n{result}")
         if row.server_rc is None:
             server_job.kill(signal.SIGTERM)
-        return result, server_job.wait(row.timeout)
+        # A server whose client has failed may wait for ever.
+        return result, server_job.wait(row.timeout if result.rc in row.client_rc else 3)
+
+    @staticmethod
+    def wait_for_either(victim, text, job, timeout):
+        """True when the victim has said the text; False when the client has ended before."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline and job.rc() is None:
+            if victim.wait_for(text, 0.2):
+                return True
+        return text in victim.output()
 
     def check_outputs(self, row, client, server, client_result, server_result):
         faults = []
@@ -219,11 +233,10 @@ def run_rows(args, runner):
         began = time.monotonic()
         try:
             runner.run(row, role)
-            outcome, detail = "ok", ""
+            outcome, detail, broken = "ok", "", False
         except (Failure, VmError) as error:
-            outcome, detail = "FAILED", str(error)
+            outcome, detail, broken = "FAILED", str(error), isinstance(error, VmError)
             failed += 1
-            broken = isinstance(error, VmError)
         print(f"{outcome:6} {role:9} {row.group}: {row.name} ({time.monotonic() - began:.1f} s)")
         if detail:
             print("       " + detail.replace("\n", "\n       "), flush=True)

@@ -324,10 +324,18 @@ class Vm:
             self.check(" && ".join(lines))
             self._siw = wanted
 
-    def wait_listen(self, port, timeout=10):
-        """True when something in the guest listens on the TCP port."""
+    def wait_listen(self, port, timeout=10, job=None):
+        """True when something in the guest listens on the TCP port; False if `job` ends instead."""
         seen = f"grep -q ':{port:04X} [0-9A-F]*:0000 0A' /proc/net/tcp /proc/net/tcp6"
-        return self.run(f"until {seen}; do usleep 20000; done", timeout).rc == 0
+        watch = self.spawn(f"until {seen}; do usleep 20000; done")
+        deadline = time.monotonic() + timeout
+        while watch.rc() is None and time.monotonic() < deadline:
+            if job is not None and job.rc() is not None:
+                break
+            time.sleep(0.01)
+        if watch.rc() is None:
+            watch.kill()
+        return watch.rc() == 0
 
     def put(self, path):
         """Makes a file of the host available; returns its path in the guest."""
