@@ -25,6 +25,7 @@ Result<std::shared_ptr<CompletionChannelImpl>> CompletionChannelImpl::create(
   if (epoll_ctl(sleep_fd.get(), EPOLL_CTL_ADD, event.data.fd, &event) != 0) {
     return fail(Error::kSystem);
   }
+  if (auto taken = device->acquire(ObjectKind::kChannel); !taken) return fail(taken.error());
   return std::shared_ptr<CompletionChannelImpl>(
       new CompletionChannelImpl(std::move(device), std::move(*events), std::move(sleep_fd)));
 }
@@ -34,7 +35,7 @@ CompletionChannelImpl::CompletionChannelImpl(
     io::Fd sleep_fd)
     : device_(std::move(device)), events_(std::move(events)), sleep_fd_(std::move(sleep_fd)) {}
 
-CompletionChannelImpl::~CompletionChannelImpl() = default;
+CompletionChannelImpl::~CompletionChannelImpl() { device_->release(ObjectKind::kChannel); }
 
 std::size_t CompletionChannelImpl::users() const {
   const std::lock_guard lock(members_mutex_);

@@ -15,6 +15,7 @@ Result<std::shared_ptr<CompletionQueueImpl>> CompletionQueueImpl::create(
     std::shared_ptr<DeviceImpl> device, const CqOptions& options) {
   if (options.depth == 0) return fail(Error::kInvalidArgument);
   if (options.depth > limits::kCompletionsPerQueue) return fail(Error::kLimitExceeded);
+  if (auto taken = device->acquire(ObjectKind::kCq); !taken) return fail(taken.error());
   std::shared_ptr<CompletionQueueImpl> cq(new CompletionQueueImpl(std::move(device), options));
   if (!cq->allocate(options.depth)) return fail(Error::kNoMemory);
   if (cq->channel_ != nullptr) cq->channel_->add(*cq);
@@ -31,6 +32,7 @@ CompletionQueueImpl::CompletionQueueImpl(std::shared_ptr<DeviceImpl> device,
 CompletionQueueImpl::~CompletionQueueImpl() {
   device_->remove_source(this);
   if (channel_ != nullptr) channel_->remove(*this);
+  device_->release(ObjectKind::kCq);
 }
 
 bool CompletionQueueImpl::allocate(std::uint32_t depth) {
