@@ -3,6 +3,8 @@
 #include <weft/device.h>
 #include <weft/types.h>
 
+#include "base/crc32c.h"
+
 namespace weft {
 
 std::string_view describe(WcStatus status) {
@@ -84,5 +86,6 @@ std::string_view describe(ConnectionEvent::Type type) {
 }
 
 std::string_view version() { return WEFT_VERSION; }
+std::string_view crc_method() { return crc32c_method(); }
 
 }  // namespace weft
