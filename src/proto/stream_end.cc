@@ -252,7 +252,8 @@ void Stream::discard() {
 }
 
 // What is begun on the wire is finished up to the FPDU border; then comes at most a Terminate, then
-// FIN. Nothing that is received from now on counts, except while closing in good order.
+// FIN. Nothing that is received from now on counts, except while closing in good order; and then
+// too the rest of a payload placed directly is dropped: its receive or Read is about to be flushed.
 void Stream::stop_sending() {
   if (batch_ != nullptr) {
     writer_.cut();
@@ -260,7 +261,7 @@ void Stream::stop_sending() {
   }
   fin_wanted_ = true;
   rtr_pending_ = false;
-  if (machine_.state() != StreamState::kClosing) discard();
+  if (machine_.state() != StreamState::kClosing || segment_open_) discard();
 }
 
 bool Stream::take_fin() {

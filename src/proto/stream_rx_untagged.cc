@@ -45,9 +45,10 @@ bool Stream::check_send() {
     receive_cursor_ = {receive_.wqe.sges(), receive_.wqe.sge_count, 0};
     advance(receive_cursor_, 0);  // over empty SGEs
   }
-  if (seg_.mo != receive_bytes_) return fail_segment(Violation::kBadMo);
-  // Immediate data lands in the completion, not in the buffer.
-  if (weft::info(seg_.op).must_be_last) return true;
+  // Immediate data lands in the completion, not in the buffer; it cannot end a Send that is open.
+  const bool whole = weft::info(seg_.op).must_be_last;
+  if (seg_.mo != (whole ? 0 : receive_bytes_)) return fail_segment(Violation::kBadMo);
+  if (whole) return receive_bytes_ == 0 || fail_segment(Violation::kBadMo);
   if (std::uint64_t{seg_.mo} + seg_.payload_len > receive_.wqe.length) {
     complete_receive(WcStatus::kLocalLength, vendor_error(term::kDdpTooLong));
     return fail_segment(Violation::kMessageTooLong);
