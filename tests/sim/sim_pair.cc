@@ -1,0 +1,246 @@
+#include "sim_pair.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace weft::testing {
+
+using namespace std::chrono_literals;
+using proto::Slice;
+using proto::Startup;
+using proto::StartupState;
+using proto::Stream;
+using proto::TxBatch;
+
+namespace {
+
+Startup make_initiator(const proto::StartupOffer& offer) {
+  auto startup = Startup::initiator(offer);
+  EXPECT_TRUE(startup.has_value());
+  return startup ? *startup : Startup::responder();
+}
+
+}  // namespace
+
+proto::StreamParams params_of(const proto::Negotiated& n) {
+  proto::StreamParams p;
+  p.initiator = n.initiator;
+  p.crc = n.crc;
+  p.tx_markers = n.tx_markers;
+  p.rx_markers = n.rx_markers;
+  p.rtr = n.initiator ? n.rtr : RtrKind::kNone;
+  p.startup_failure = n.startup_failure;
+  p.ird = n.ird;
+  p.ord = n.ord;
+  return p;
+}
+
+SimPair::SimPair(const SimConfig& config)
+    : config_(config),
+      rng_(config.seed),
+      client_(config.endpoint),
+      server_(
+          {config.endpoint.arena_bytes, config.endpoint.queue_depth, config.endpoint.secret + 1}),
+      startup_{make_initiator(config.offer[0]), Startup::responder()},
+      scratch_(proto::kScratchBytesMin) {}
+
+bool SimPair::establish() {
+  for (int idle = 0; idle < 1000; ++idle) {
+    if (step_startup(rng_.one_in(2) ? 0 : 1)) idle = 0;
+    const auto s0 = startup(0).state();
+    const auto s1 = startup(1).state();
+    if (s0 == StartupState::kFailed || s1 == StartupState::kFailed) return false;
+    if (s0 == StartupState::kDone && s1 == StartupState::kDone) break;
+  }
+  for (int i = 0; i < 2; ++i) {
+    if (startup(i).state() != StartupState::kDone) return false;
+    pipes_[static_cast<std::size_t>(i)].startup = pipes_[static_cast<std::size_t>(i)].written;
+  }
+  for (int i = 0; i < 2; ++i) start_stream(i);
+  return true;
+}
+
+bool SimPair::step_startup(int i) {
+  Startup& s = startup(i);
+  if (const auto bytes = s.to_send(); !bytes.empty()) {
+    const std::size_t n = rng_.size(1, std::min(bytes.size(), config_.chunk_max));
+    for (const std::uint8_t octet : bytes.first(n)) {
+      out_of(i).bytes.push_back(octet);
+      ++out_of(i).written;
+    }
+    s.sent(n);
+    return true;
+  }
+  if (s.state() == StartupState::kRequestReady) return s.accept(config_.offer[1]).has_value();
+  Pipe& in = into(i);
+  const std::size_t n = std::min({in.bytes.size(), s.missing(), config_.chunk_max});
+  if (n == 0) return false;
+  const std::vector<std::uint8_t> bytes(in.bytes.begin(),
+                                        in.bytes.begin() + static_cast<std::ptrdiff_t>(n));
+  in.bytes.erase(in.bytes.begin(), in.bytes.begin() + static_cast<std::ptrdiff_t>(n));
+  const auto taken = s.received(bytes);
+  EXPECT_EQ(taken.value_or(n), n);
+  return true;
+}
+
+void SimPair::start_stream(int i) {
+  proto::StreamParams p = params_of(startup(i).result());
+  p.max_ulpdu = config_.max_ulpdu[i];
+  p.hold_completions = config_.hold_completions;
+  p.check_markers = config_.check_markers;
+  side(i).start(p);
+}
+
+// --- bytes ---
+
+void SimPair::write(int i, std::uint8_t octet) {
+  Pipe& pipe = out_of(i);
+  const Fault& fault = config_.fault;
+  const bool hit = fault.kind != FaultKind::kNone && !fault_happened_ && fault.writer == i &&
+                   pipe.written - pipe.startup == fault.at;
+  if (hit) {
+    fault_happened_ = true;
+    if (fault.kind == FaultKind::kFlip) octet ^= fault.bits;
+    if (fault.kind == FaultKind::kFin) pipe.fin = true;
+  }
+  ++pipe.written;
+  if (!pipe.fin) pipe.bytes.push_back(octet);
+}
+
+bool SimPair::transmit(int i) {
+  if (closed_[static_cast<std::size_t>(i)]) return false;
+  Endpoint& me = side(i);
+  Stream& stream = me.stream();
+  if (config_.short_of_batches && rng_.one_in(8)) me.batches_to_refuse = 1;
+  TxBatch* batch = stream.gather();
+  if (batch == nullptr) {
+    if (!stream.take_fin()) return false;
+    out_of(i).fin = true;
+    return true;
+  }
+  EXPECT_LT(batch->sent, batch->bytes) << "an empty batch";
+  const std::size_t room = config_.pipe_max - std::min(config_.pipe_max, out_of(i).bytes.size());
+  std::size_t n = std::min({batch->bytes - batch->sent, room, config_.chunk_max});
+  if (n != 0) n = rng_.size(rng_.one_in(16) ? 0 : 1, n);
+  std::size_t left = n;
+  for (std::size_t s = batch->slice_next; left != 0; ++s) {
+    const Slice& slice = batch->slices[s];
+    const std::size_t piece = std::min(left, slice.size);
+    for (std::size_t k = 0; k < piece; ++k) write(i, slice.data[k]);
+    left -= piece;
+  }
+  stream.sent(n);
+  if (fault_happened_ &&
+      (config_.fault.kind == FaultKind::kReset || config_.fault.kind == FaultKind::kTimeout)) {
+    const bool timed_out = config_.fault.kind == FaultKind::kTimeout;
+    lose(0, timed_out);
+    lose(1, timed_out);
+    return true;
+  }
+  // Writing to a closed socket is answered with a reset.
+  if (n != 0 && closed_[static_cast<std::size_t>(1 - i)]) lose(i, false);
+  return n != 0;
+}
+
+bool SimPair::receive(int i) {
+  if (closed_[static_cast<std::size_t>(i)]) return false;
+  Pipe& in = into(i);
+  Stream& stream = side(i).stream();
+  if (side(i).clock < in.stalled_until) return false;
+  if (in.bytes.empty()) {
+    if (!in.fin || in.fin_seen) return false;
+    in.fin_seen = true;
+    stream.peer_closed();
+    return true;
+  }
+  proto::RxPlan plan;
+  stream.want(plan, scratch_);
+  EXPECT_GT(plan.bytes, 0U);
+  EXPECT_LE(plan.count, proto::kRxSlicesMax);
+  const std::size_t most = std::min({in.bytes.size(), plan.bytes, config_.chunk_max});
+  const std::size_t n = rng_.size(rng_.one_in(16) ? 0 : 1, most);
+  std::size_t left = n;
+  for (std::size_t s = 0; s < plan.count && left != 0; ++s) {
+    const std::size_t piece = std::min(left, plan.slices[s].size);
+    const auto begin = in.bytes.begin();
+    std::copy(begin, begin + static_cast<std::ptrdiff_t>(piece), plan.slices[s].data);
+    in.bytes.erase(begin, begin + static_cast<std::ptrdiff_t>(piece));
+    left -= piece;
+  }
+  stream.arrived(n);
+  std::memset(scratch_.data(), 0xdb, std::min<std::size_t>(scratch_.size(), n + 4096));
+  if (config_.stalls && rng_.one_in(20)) {
+    in.stalled_until = side(i).clock + std::chrono::microseconds(rng_.between(1, 2000));
+  }
+  return true;
+}
+
+void SimPair::lose(int i, bool timed_out) {
+  const auto at = static_cast<std::size_t>(i);
+  if (closed_[at] || lost_[at]) return;
+  lost_[at] = true;
+  into(i).bytes.clear();
+  side(i).stream().transport_lost(timed_out);
+}
+
+void SimPair::check_finished(int i) {
+  const auto at = static_cast<std::size_t>(i);
+  if (closed_[at] || !side(i).stream().finished()) return;
+  closed_[at] = true;
+  // Like a kernel: closing with unread input, or on request, resets; else a FIN goes out.
+  if (side(i).stream().wants_reset() || !into(i).bytes.empty()) {
+    out_of(i).bytes.clear();
+    lose(1 - i, false);
+  } else {
+    out_of(i).fin = true;
+  }
+}
+
+// Nothing moves: on to the next moment at which something may.
+bool SimPair::wake() {
+  Instant next = Instant::never();
+  for (int i = 0; i < 2; ++i) {
+    if (closed_[static_cast<std::size_t>(i)]) continue;
+    next = std::min(next, side(i).stream().deadline());
+    // A stall may have ended while nobody looked.
+    const Pipe& in = into(i);
+    if (!in.bytes.empty() || (in.fin && !in.fin_seen)) next = std::min(next, in.stalled_until);
+  }
+  if (next.is_never()) return false;
+  client_.clock = server_.clock = std::max(next, client_.clock + 1us);
+  for (int i = 0; i < 2; ++i) {
+    if (closed_[static_cast<std::size_t>(i)]) continue;
+    side(i).stream().expired(side(i).clock);
+    check_finished(i);
+  }
+  return true;
+}
+
+bool SimPair::run_until_idle(const std::function<void()>& before_step, std::uint64_t steps_max) {
+  int still = 0;
+  for (std::uint64_t step = 0; step < steps_max; ++step) {
+    if (before_step) before_step();
+    client_.clock = server_.clock = client_.clock + 1us;
+    const int i = rng_.one_in(2) ? 0 : 1;
+    const bool moved = rng_.one_in(2) ? transmit(i) : receive(i);
+    check_finished(0);
+    check_finished(1);
+    // Holding completions: TCP acknowledges what the peer's socket has.
+    if (config_.hold_completions && !closed_[static_cast<std::size_t>(i)] && rng_.one_in(4)) {
+      const std::uint64_t in_flight = out_of(i).bytes.size();
+      const std::uint64_t sent = side(i).stream().tx_offset();
+      side(i).stream().acked(sent - std::min(sent, in_flight));
+    }
+    if (moved) {
+      still = 0;
+    } else if (++still > 200) {
+      still = 0;
+      if (!wake()) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace weft::testing

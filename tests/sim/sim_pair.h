@@ -1,0 +1,101 @@
+// Two streams over an in-memory byte pipe with a virtual clock and a seeded adversary.
+//
+// The adversary cuts the bytes into chunks, stalls either direction, and may break the connection
+// once: flip a bit, reset it, or end one direction at any octet. The same seed gives the same run.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+
+#include "endpoint.h"
+#include "proto/startup.h"
+#include "rng.h"
+
+namespace weft::testing {
+
+enum class FaultKind : std::uint8_t { kNone, kFlip, kReset, kTimeout, kFin };
+
+// Happens to the octet `at` of the direction written by `writer` (0: client), start-up not counted.
+struct Fault {
+  FaultKind kind = FaultKind::kNone;
+  int writer = 0;
+  std::uint64_t at = 0;
+  std::uint8_t bits = 1;  // of a flip
+};
+
+struct SimConfig {
+  std::uint64_t seed = 1;
+  proto::StartupOffer offer[2];  // client, server
+  std::uint32_t max_ulpdu[2] = {1442, 1442};
+  bool hold_completions = false;
+  bool check_markers = true;
+  std::size_t chunk_max = 4096;      // octets moved at once, at most
+  std::size_t pipe_max = 64U << 10;  // octets under way in one direction
+  bool stalls = false;
+  bool short_of_batches = false;
+  Fault fault;
+  EndpointConfig endpoint;
+};
+
+class SimPair {
+ public:
+  explicit SimPair(const SimConfig& config);
+
+  // Start-up of both sides through the pipes. False: one of them refused.
+  [[nodiscard]] bool establish();
+
+  [[nodiscard]] Endpoint& side(int i) { return i == 0 ? client_ : server_; }
+  [[nodiscard]] Endpoint& client() { return client_; }
+  [[nodiscard]] Endpoint& server() { return server_; }
+  [[nodiscard]] proto::Startup& startup(int i) { return startup_[static_cast<std::size_t>(i)]; }
+  [[nodiscard]] Rng& rng() { return rng_; }
+  [[nodiscard]] bool socket_closed(int i) const { return closed_[static_cast<std::size_t>(i)]; }
+  [[nodiscard]] bool fault_happened() const { return fault_happened_; }
+
+  // Moves bytes until nothing moves any more and no timer is armed. `before_step` may post work.
+  // False: `steps_max` was not enough.
+  bool run_until_idle(const std::function<void()>& before_step = {},
+                      std::uint64_t steps_max = 5'000'000);
+
+ private:
+  struct Pipe {
+    std::deque<std::uint8_t> bytes;
+    std::uint64_t written = 0;
+    std::uint64_t startup = 0;  // octets of `written` that were start-up
+    bool fin = false;
+    bool fin_seen = false;
+    Instant stalled_until{0};
+  };
+
+  // Each returns whether anything happened.
+  [[nodiscard]] bool step_startup(int i);
+  [[nodiscard]] bool transmit(int i);
+  [[nodiscard]] bool receive(int i);
+  [[nodiscard]] bool wake();
+  void write(int i, std::uint8_t octet);
+  void lose(int i, bool timed_out);
+  void check_finished(int i);
+  [[nodiscard]] Pipe& out_of(int i) { return pipes_[static_cast<std::size_t>(i)]; }
+  [[nodiscard]] Pipe& into(int i) { return pipes_[static_cast<std::size_t>(1 - i)]; }
+  void start_stream(int i);
+
+  SimConfig config_;
+  Rng rng_;
+  Endpoint client_;
+  Endpoint server_;
+  std::array<proto::Startup, 2> startup_;
+  std::array<Pipe, 2> pipes_;
+  std::array<bool, 2> closed_{};
+  std::array<bool, 2> lost_{};
+  bool fault_happened_ = false;
+  std::vector<std::uint8_t> scratch_;
+  std::array<std::uint64_t, 2> acked_{};
+};
+
+// What a Stream needs of what start-up has settled.
+[[nodiscard]] proto::StreamParams params_of(const proto::Negotiated& n);
+
+}  // namespace weft::testing

@@ -1,0 +1,256 @@
+// Random work over a hostile byte stream.
+//
+// WEFT_SEED=n replays one run; WEFT_SEEDS=n makes n times as many.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "workload.h"
+
+namespace weft::testing {
+namespace {
+
+using proto::StreamEnd;
+
+// Everything about a run follows from its seed.
+SimConfig random_config(std::uint64_t seed) {
+  Rng rng(seed * 7919 + 1);
+  SimConfig c;
+  c.seed = seed;
+  const auto revision = static_cast<std::uint8_t>(rng.one_in(4) ? 1 : 2);
+  for (auto& offer : c.offer) {
+    offer.crc = rng.one_in(2);
+    offer.markers = rng.one_in(3);
+    offer.revision = revision;
+    offer.ird = static_cast<std::uint16_t>(rng.u32(0, 5));
+    offer.ord = static_cast<std::uint16_t>(rng.u32(0, 5));
+    offer.ird_max = 8;
+  }
+  if (revision == 1) {
+    // Nothing is negotiated: the applications have agreed.
+    c.offer[0].ord = std::min(c.offer[0].ord, c.offer[1].ird);
+    c.offer[1].ord = std::min(c.offer[1].ord, c.offer[0].ird);
+  }
+  c.offer[0].peer_to_peer = revision == 2 && !rng.one_in(3);
+  c.offer[0].rtr_read = rng.one_in(2);
+  c.offer[0].rtr_write = !c.offer[0].rtr_read || rng.one_in(2);
+  for (auto& ulpdu : c.max_ulpdu) {
+    constexpr std::uint32_t kSizes[] = {128, 129, 130, 131, 511, 1442, 8942, 16384, 64768};
+    ulpdu = rng.one_in(4) ? rng.u32(128, kMaxUlpdu) : kSizes[rng.size(0, 8)];
+  }
+  constexpr std::size_t kChunks[] = {1, 7, 100, 1460, 9000, 70000};
+  c.chunk_max = kChunks[rng.size(0, 5)];
+  c.stalls = rng.one_in(3);
+  c.short_of_batches = rng.one_in(3);
+  c.hold_completions = rng.one_in(4);
+  c.endpoint.arena_bytes = 3U << 20U;
+  c.endpoint.secret = seed;
+  return c;
+}
+
+WorkloadConfig random_work(const SimConfig& c) {
+  Rng rng(c.seed * 104729 + 3);
+  WorkloadConfig w;
+  w.ops[0] = rng.size(1, 40);
+  w.ops[1] = rng.size(0, 40);
+  constexpr std::size_t kSizes[] = {64, 1500, 6000, 20000, 60000};
+  w.size_max = kSizes[rng.size(0, c.chunk_max <= 7 ? 2 : 4)];
+  if (w.size_max > 6000) w.ops[0] = std::min<std::size_t>(w.ops[0], 16);
+  if (w.size_max > 6000) w.ops[1] = std::min<std::size_t>(w.ops[1], 16);
+  return w;
+}
+
+// After the work is done, or the connection is broken: both sides go, nobody is left waiting.
+void end_run(SimPair& net) {
+  for (int i = 0; i < 2; ++i) net.side(i).stream().close();
+  EXPECT_TRUE(net.run_until_idle());
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(net.side(i).down.has_value());
+    EXPECT_TRUE(net.socket_closed(i));
+    net.side(i).stream().flush_posted();
+    net.side(i).flush_receives();
+  }
+}
+
+bool no_failure() { return !::testing::Test::HasFailure(); }
+
+TEST(SimPair, RandomWorkCompletesOnceInOrderAndLeavesTheModelsMemory) {
+  const Seeds seeds = test_seeds(1, 60);
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
+    const SimConfig config = random_config(seed);
+    SimPair net(config);
+    ASSERT_TRUE(net.establish());
+    Workload work(net, random_work(config));
+    EXPECT_TRUE(net.run_until_idle([&] { work.post_some(); }));
+    work.expect_all_done();
+    for (int i = 0; i < 2; ++i) EXPECT_FALSE(net.side(i).down.has_value());
+    end_run(net);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(net.side(i).down->how, StreamEnd::kOrderly);
+    ASSERT_TRUE(no_failure());
+  }
+}
+
+void run_with_fault(SimConfig config) {
+  SimPair net(config);
+  ASSERT_TRUE(net.establish());
+  Workload work(net, random_work(config));
+  EXPECT_TRUE(net.run_until_idle([&] { work.post_some(); }));
+  end_run(net);
+  work.expect_consistent_end();
+}
+
+TEST(SimPair, ResetAtAnyOctetCompletesEverythingOnce) {
+  const Seeds seeds = test_seeds(1, 40);
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
+    SimConfig config = random_config(seed);
+    Rng rng(seed);
+    config.fault = {rng.one_in(2) ? FaultKind::kReset : FaultKind::kTimeout,
+                    static_cast<int>(rng.between(0, 1)), rng.between(0, 20000), 1};
+    run_with_fault(config);
+    ASSERT_TRUE(no_failure());
+  }
+}
+
+TEST(SimPair, FinAtAnyOctetCompletesEverythingOnce) {
+  const Seeds seeds = test_seeds(1, 40);
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
+    SimConfig config = random_config(seed);
+    Rng rng(seed);
+    config.fault = {FaultKind::kFin, static_cast<int>(rng.between(0, 1)), rng.between(0, 20000), 1};
+    run_with_fault(config);
+    ASSERT_TRUE(no_failure());
+  }
+}
+
+TEST(SimPair, FlippedBitUnderCrcIsNeverDeliveredNorPlaced) {
+  const Seeds seeds = test_seeds(1, 40);
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
+    SimConfig config = random_config(seed);
+    config.offer[0].crc = true;
+    Rng rng(seed);
+    config.fault = {FaultKind::kFlip, static_cast<int>(rng.between(0, 1)), rng.between(0, 20000),
+                    static_cast<std::uint8_t>(1U << rng.u32(0, 7))};
+    run_with_fault(config);
+    ASSERT_TRUE(no_failure());
+  }
+}
+
+// Without CRC anything may be believed; but memory that was not offered stays untouched (the guards
+// of the endpoints) and each request still completes exactly once.
+TEST(SimPair, FlippedBitWithoutCrcStillCompletesEverythingOnce) {
+  const Seeds seeds = test_seeds(1, 40);
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
+    SimConfig config = random_config(seed);
+    config.offer[0].crc = config.offer[1].crc = false;
+    Rng rng(seed);
+    config.fault = {FaultKind::kFlip, static_cast<int>(rng.between(0, 1)), rng.between(0, 20000),
+                    static_cast<std::uint8_t>(1U << rng.u32(0, 7))};
+    SimPair net(config);
+    ASSERT_TRUE(net.establish());
+    const WorkloadConfig work = random_work(config);
+    constexpr std::size_t kRequests = 10;
+    std::size_t posted[2] = {};
+    for (int i = 0; i < 2; ++i) {
+      for (std::size_t k = 0; k < kRequests; ++k) {
+        net.side(i).post_recv(k, net.side(i).take(work.size_max),
+                              static_cast<std::uint32_t>(work.size_max));
+      }
+    }
+    net.run_until_idle([&] {
+      const int i = net.rng().one_in(2) ? 0 : 1;
+      if (posted[i] == kRequests || net.side(i).down) return;
+      Endpoint& me = net.side(i);
+      const auto size = net.rng().u32(0, static_cast<std::uint32_t>(work.size_max));
+      constexpr SendOp kOps[] = {SendOp::kSend, SendOp::kWrite, SendOp::kRead};
+      const bool may_read = net.startup(i).result().ord != 0;
+      const SendOp op = kOps[net.rng().size(0, may_read ? 2 : 1)];
+      Endpoint& peer = net.side(1 - i);
+      me.post_send(op, SendFlags::kSignaled, posted[i]++, me.take(size), size, peer.whole(),
+                   reinterpret_cast<std::uintptr_t>(peer.take(size)));
+    });
+    end_run(net);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(net.side(i).sends.size(), posted[i]);
+      EXPECT_EQ(net.side(i).recvs.size(), kRequests);
+    }
+    ASSERT_TRUE(no_failure());
+  }
+}
+
+TEST(SimPair, CloseOrAbortOrOwnFaultAtAnyMomentCompletesEverythingOnce) {
+  const Seeds seeds = test_seeds(1, 60);
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
+    const SimConfig config = random_config(seed);
+    SimPair net(config);
+    ASSERT_TRUE(net.establish());
+    Workload work(net, random_work(config));
+    Rng rng(seed);
+    std::uint64_t steps = rng.between(0, 400);
+    const int i = static_cast<int>(rng.between(0, 1));
+    const auto how = rng.between(0, 2);
+    EXPECT_TRUE(net.run_until_idle([&] {
+      work.post_some();
+      if (steps-- != 0) return;
+      if (how == 0) net.side(i).stream().close();
+      if (how == 1) net.side(i).stream().abort();
+      if (how == 2) net.side(i).stream().fail(proto::Violation::kLocalFault);
+    }));
+    end_run(net);
+    work.expect_consistent_end();
+    ASSERT_TRUE(no_failure());
+  }
+}
+
+// Without CRC and markers a large FPDU is placed as it comes. What comes of it after a close
+// belongs to nobody: its receive has been flushed.
+TEST(SimClosing, PayloadUnderWayIsNeitherPlacedNorDeliveredAfterTheFlush) {
+  for (const SendOp op : {SendOp::kSend, SendOp::kRead}) {
+    SimConfig config;
+    for (auto& offer : config.offer) offer.crc = false;
+    config.offer[0].ird = config.offer[1].ird = config.offer[0].ord = config.offer[1].ord = 1;
+    config.max_ulpdu[0] = config.max_ulpdu[1] = 30000;
+    config.chunk_max = 100;
+    SimPair net(config);
+    ASSERT_TRUE(net.establish());
+    // The closing side receives 20000 octets: as a Send of the server, or as a Read's answer.
+    Endpoint& me = net.client();
+    Endpoint& peer = net.server();
+    constexpr std::uint32_t kSize = 20000;
+    std::uint8_t* const sink = me.take(kSize);
+    std::uint8_t* const source = peer.take(kSize);
+    std::memset(source, 0x11, kSize);
+    me.post_send(SendOp::kWrite, SendFlags::kNone, 7, nullptr, 0, peer.whole(), 0);
+    if (op == SendOp::kRead) {
+      me.post_send(SendOp::kRead, SendFlags::kSignaled, 8, sink, kSize, peer.whole(),
+                   reinterpret_cast<std::uintptr_t>(source));
+    } else {
+      me.post_recv(8, sink, kSize);
+      peer.post_send(SendOp::kSend, SendFlags::kSignaled, 9, source, kSize);
+    }
+    std::vector<std::uint8_t> at_close;
+    ASSERT_TRUE(net.run_until_idle([&] {
+      if (!at_close.empty() || sink[5000] != 0x11) return;
+      me.stream().close();
+      at_close.assign(sink, sink + kSize);
+    }));
+    ASSERT_FALSE(at_close.empty());
+    EXPECT_EQ(0, std::memcmp(sink, at_close.data(), kSize)) << "placed behind the flush";
+    const std::size_t send_requests = op == SendOp::kRead ? 2 : 1;
+    EXPECT_EQ(me.sends.size(), send_requests);
+    EXPECT_EQ(me.recvs.size(), op == SendOp::kRead ? 0U : 1U);
+    EXPECT_TRUE(net.socket_closed(0));
+    EXPECT_TRUE(net.socket_closed(1));
+  }
+}
+
+}  // namespace
+}  // namespace weft::testing
