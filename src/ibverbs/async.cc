@@ -11,41 +11,27 @@ namespace {
 
 ibv_event_type event_type(AsyncEventType type) {
   switch (type) {
-    case AsyncEventType::kCqError:
-      return IBV_EVENT_CQ_ERR;
-    case AsyncEventType::kQpFatal:
-      return IBV_EVENT_QP_FATAL;
-    case AsyncEventType::kQpRequestError:
-      return IBV_EVENT_QP_REQ_ERR;
-    case AsyncEventType::kQpAccessError:
-      return IBV_EVENT_QP_ACCESS_ERR;
-    case AsyncEventType::kCommEstablished:
-      return IBV_EVENT_COMM_EST;
-    case AsyncEventType::kSqDrained:
-      return IBV_EVENT_SQ_DRAINED;
-    case AsyncEventType::kQpLastWqeReached:
-      return IBV_EVENT_QP_LAST_WQE_REACHED;
-    case AsyncEventType::kSrqLimitReached:
-      return IBV_EVENT_SRQ_LIMIT_REACHED;
-    case AsyncEventType::kSrqError:
-      return IBV_EVENT_SRQ_ERR;
-    case AsyncEventType::kDeviceFatal:
-      break;
+    case AsyncEventType::kCqError: return IBV_EVENT_CQ_ERR;
+    case AsyncEventType::kQpFatal: return IBV_EVENT_QP_FATAL;
+    case AsyncEventType::kQpRequestError: return IBV_EVENT_QP_REQ_ERR;
+    case AsyncEventType::kQpAccessError: return IBV_EVENT_QP_ACCESS_ERR;
+    case AsyncEventType::kCommEstablished: return IBV_EVENT_COMM_EST;
+    case AsyncEventType::kSqDrained: return IBV_EVENT_SQ_DRAINED;
+    case AsyncEventType::kQpLastWqeReached: return IBV_EVENT_QP_LAST_WQE_REACHED;
+    case AsyncEventType::kSrqLimitReached: return IBV_EVENT_SRQ_LIMIT_REACHED;
+    case AsyncEventType::kSrqError: return IBV_EVENT_SRQ_ERR;
+    case AsyncEventType::kDeviceFatal: break;
   }
   return IBV_EVENT_DEVICE_FATAL;
 }
 
 bool is_about(const ibv_async_event& event, const void* handle) {
   switch (event.event_type) {
-    case IBV_EVENT_CQ_ERR:
-      return event.element.cq == handle;
+    case IBV_EVENT_CQ_ERR: return event.element.cq == handle;
     case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
-      return event.element.srq == handle;
-    case IBV_EVENT_DEVICE_FATAL:
-      return false;
-    default:
-      return event.element.qp == handle;
+    case IBV_EVENT_SRQ_LIMIT_REACHED: return event.element.srq == handle;
+    case IBV_EVENT_DEVICE_FATAL: return false;
+    default: return event.element.qp == handle;
   }
 }
 
@@ -100,8 +86,7 @@ void mark_delivered(const ibv_async_event& event) {
         count_one(srq->pub, srq->async_delivered);
       }
       break;
-    case IBV_EVENT_DEVICE_FATAL:
-      break;
+    case IBV_EVENT_DEVICE_FATAL: break;
     default:
       if (Qp* qp = registry::find<Qp>(event.element.qp)) {
         count_one(qp->pub.qp_base, qp->async_delivered);
@@ -199,8 +184,7 @@ void ibv_ack_async_event(ibv_async_event* event) {
         return count_one(qp->pub.qp_base, qp->pub.qp_base.events_completed);
       }
       break;
-    default:
-      break;
+    default: break;
   }
   if (auto* real = WEFT_REAL(ibv_ack_async_event)) real(event);
 }

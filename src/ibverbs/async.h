@@ -10,8 +10,8 @@ namespace weft::ibverbs {
 // The engine's sink. Runs on the engine's threads: routes and returns.
 void deliver_async(const AsyncEvent& event);
 
-// For the destroy calls, while the handle is still in the registry: drops the events not yet fetched
-// and waits until those that were are acknowledged.
+// For the destroy calls, while the handle is still in the registry: drops the events not yet
+// fetched and waits until those that were are acknowledged.
 void settle_async(Cq& cq);
 void settle_async(Qp& qp);
 void settle_async(Srq& srq);

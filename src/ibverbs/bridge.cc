@@ -43,9 +43,7 @@ Pd* weft_ibv_pd(ibv_pd* handle) { return registry::find<Pd>(handle); }
 Qp* weft_ibv_qp(ibv_qp* handle) { return registry::find<Qp>(handle); }
 Qp* weft_ibv_qp_by_number(std::uint32_t number) { return registry::qp_by_number(number); }
 
-void weft_ibv_hide_devices(bool hide) {
-  HideWeftDevices::set(hide);
-}
+void weft_ibv_hide_devices(bool hide) { HideWeftDevices::set(hide); }
 
 void weft_ibv_on_fork_child(void (*forget)()) { on_fork_child(forget); }
 

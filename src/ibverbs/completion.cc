@@ -34,60 +34,36 @@ void convert(const WorkCompletion& from, ibv_wc& to) {
 
 ibv_wc_status wc_status(WcStatus status) {
   switch (status) {
-    case WcStatus::kSuccess:
-      return IBV_WC_SUCCESS;
-    case WcStatus::kLocalLength:
-      return IBV_WC_LOC_LEN_ERR;
-    case WcStatus::kLocalQpOperation:
-      return IBV_WC_LOC_QP_OP_ERR;
-    case WcStatus::kLocalProtection:
-      return IBV_WC_LOC_PROT_ERR;
-    case WcStatus::kFlushed:
-      return IBV_WC_WR_FLUSH_ERR;
-    case WcStatus::kWindowBind:
-      return IBV_WC_MW_BIND_ERR;
-    case WcStatus::kBadResponse:
-      return IBV_WC_BAD_RESP_ERR;
-    case WcStatus::kLocalAccess:
-      return IBV_WC_LOC_ACCESS_ERR;
-    case WcStatus::kRemoteInvalidRequest:
-      return IBV_WC_REM_INV_REQ_ERR;
-    case WcStatus::kRemoteAccess:
-      return IBV_WC_REM_ACCESS_ERR;
-    case WcStatus::kRemoteOperation:
-      return IBV_WC_REM_OP_ERR;
-    case WcStatus::kRetryExceeded:
-      return IBV_WC_RETRY_EXC_ERR;
-    case WcStatus::kRnrRetryExceeded:
-      return IBV_WC_RNR_RETRY_EXC_ERR;
-    case WcStatus::kFatal:
-      return IBV_WC_FATAL_ERR;
-    case WcStatus::kGeneral:
-      break;
+    case WcStatus::kSuccess: return IBV_WC_SUCCESS;
+    case WcStatus::kLocalLength: return IBV_WC_LOC_LEN_ERR;
+    case WcStatus::kLocalQpOperation: return IBV_WC_LOC_QP_OP_ERR;
+    case WcStatus::kLocalProtection: return IBV_WC_LOC_PROT_ERR;
+    case WcStatus::kFlushed: return IBV_WC_WR_FLUSH_ERR;
+    case WcStatus::kWindowBind: return IBV_WC_MW_BIND_ERR;
+    case WcStatus::kBadResponse: return IBV_WC_BAD_RESP_ERR;
+    case WcStatus::kLocalAccess: return IBV_WC_LOC_ACCESS_ERR;
+    case WcStatus::kRemoteInvalidRequest: return IBV_WC_REM_INV_REQ_ERR;
+    case WcStatus::kRemoteAccess: return IBV_WC_REM_ACCESS_ERR;
+    case WcStatus::kRemoteOperation: return IBV_WC_REM_OP_ERR;
+    case WcStatus::kRetryExceeded: return IBV_WC_RETRY_EXC_ERR;
+    case WcStatus::kRnrRetryExceeded: return IBV_WC_RNR_RETRY_EXC_ERR;
+    case WcStatus::kFatal: return IBV_WC_FATAL_ERR;
+    case WcStatus::kGeneral: break;
   }
   return IBV_WC_GENERAL_ERR;
 }
 
 ibv_wc_opcode wc_opcode(WcOp op) {
   switch (op) {
-    case WcOp::kSend:
-      return IBV_WC_SEND;
-    case WcOp::kWrite:
-      return IBV_WC_RDMA_WRITE;
-    case WcOp::kRead:
-      return IBV_WC_RDMA_READ;
-    case WcOp::kFetchAdd:
-      return IBV_WC_FETCH_ADD;
-    case WcOp::kCmpSwap:
-      return IBV_WC_COMP_SWAP;
-    case WcOp::kBindWindow:
-      return IBV_WC_BIND_MW;
-    case WcOp::kLocalInvalidate:
-      return IBV_WC_LOCAL_INV;
-    case WcOp::kRecv:
-      break;
-    case WcOp::kRecvWithImm:
-      return IBV_WC_RECV_RDMA_WITH_IMM;
+    case WcOp::kSend: return IBV_WC_SEND;
+    case WcOp::kWrite: return IBV_WC_RDMA_WRITE;
+    case WcOp::kRead: return IBV_WC_RDMA_READ;
+    case WcOp::kFetchAdd: return IBV_WC_FETCH_ADD;
+    case WcOp::kCmpSwap: return IBV_WC_COMP_SWAP;
+    case WcOp::kBindWindow: return IBV_WC_BIND_MW;
+    case WcOp::kLocalInvalidate: return IBV_WC_LOCAL_INV;
+    case WcOp::kRecv: break;
+    case WcOp::kRecvWithImm: return IBV_WC_RECV_RDMA_WITH_IMM;
   }
   return IBV_WC_RECV;
 }

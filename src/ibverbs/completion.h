@@ -1,4 +1,5 @@
-// Completions as programs see them, and the operations of CQs that contexts reach through their table.
+// Completions as programs see them, and the operations of CQs that contexts reach through their
+// table.
 #pragma once
 
 #include <infiniband/verbs.h>

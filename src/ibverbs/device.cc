@@ -16,8 +16,8 @@ using namespace weft::ibverbs;
 
 namespace {
 
-// The list that programs get is ours; the real library's own list is kept beside it, because freeing
-// that one frees its devices.
+// The list that programs get is ours; the real library's own list is kept beside it, because
+// freeing that one frees its devices.
 struct DeviceList {
   ibv_device** real = nullptr;
   ibv_device* entries[1];  // as many as there are, then null
@@ -50,10 +50,11 @@ ibv_device** ibv_get_device_list(int* num_devices) {
   ibv_device** real = real_devices(&real_count);
   const bool hidden = HideWeftDevices::active();
   const std::size_t count = static_cast<std::size_t>(real_count) + (hidden ? 0 : 1);
-  auto* list = static_cast<DeviceList*>(
-      std::calloc(1, sizeof(DeviceList) + count * sizeof(ibv_device*)));
+  auto* list =
+      static_cast<DeviceList*>(std::calloc(1, sizeof(DeviceList) + count * sizeof(ibv_device*)));
   if (list == nullptr) {
-    if (auto* free_list = WEFT_REAL(ibv_free_device_list); free_list != nullptr && real != nullptr) {
+    if (auto* free_list = WEFT_REAL(ibv_free_device_list);
+        free_list != nullptr && real != nullptr) {
       free_list(real);
     }
     return fail_null(ENOMEM);

@@ -14,8 +14,9 @@ using namespace weft::ibverbs;
 
 namespace {
 
-// Drivers that are linked into a program (perftest links two) register from constructors, long before
-// anybody knows whether the real library will be needed. They are kept and handed over when it is.
+// Drivers that are linked into a program (perftest links two) register from constructors, long
+// before anybody knows whether the real library will be needed. They are kept and handed over when
+// it is.
 using Register = void (*)(const void* driver_ops);
 
 struct Registrations {
@@ -47,8 +48,8 @@ int query_gid_type(ibv_context* context, std::uint8_t port, unsigned index, int*
     *type = 0;
     return 0;
   }
-  auto* real = reinterpret_cast<decltype(&query_gid_type)>(
-      real_ibverbs().symbol("ibv_query_gid_type"));
+  auto* real =
+      reinterpret_cast<decltype(&query_gid_type)>(real_ibverbs().symbol("ibv_query_gid_type"));
   return real != nullptr ? real(context, port, index, type) : fail_minus(EINVAL);
 }
 

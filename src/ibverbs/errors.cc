@@ -9,37 +9,24 @@ int errno_of(Error error) noexcept {
   switch (error) {
     case Error::kInvalidArgument:
     case Error::kBadState:
-    case Error::kBadTransition:
-      return EINVAL;
+    case Error::kBadTransition: return EINVAL;
     case Error::kLimitExceeded:
-      return EINVAL;  // rdma-core and its kernel drivers answer so to capabilities that are too large
+      return EINVAL;  // rdma-core and its kernel drivers answer so to capabilities that are too
+                      // large
     case Error::kNoSpace:
-    case Error::kNoMemory:
-      return ENOMEM;
-    case Error::kNotFound:
-      return ENOENT;
-    case Error::kPermission:
-      return EACCES;
-    case Error::kBusy:
-      return EBUSY;
-    case Error::kUnsupported:
-      return EOPNOTSUPP;
-    case Error::kTimedOut:
-      return ETIMEDOUT;
-    case Error::kConnectionLost:
-      return ECONNRESET;
-    case Error::kRefused:
-      return ECONNREFUSED;
-    case Error::kAddressInUse:
-      return EADDRINUSE;
-    case Error::kUnreachable:
-      return EHOSTUNREACH;
-    case Error::kAborted:
-      return ECONNABORTED;
-    case Error::kNotConnected:
-      return ENOTCONN;
-    default:
-      return EPROTO;
+    case Error::kNoMemory: return ENOMEM;
+    case Error::kNotFound: return ENOENT;
+    case Error::kPermission: return EACCES;
+    case Error::kBusy: return EBUSY;
+    case Error::kUnsupported: return EOPNOTSUPP;
+    case Error::kTimedOut: return ETIMEDOUT;
+    case Error::kConnectionLost: return ECONNRESET;
+    case Error::kRefused: return ECONNREFUSED;
+    case Error::kAddressInUse: return EADDRINUSE;
+    case Error::kUnreachable: return EHOSTUNREACH;
+    case Error::kAborted: return ECONNABORTED;
+    case Error::kNotConnected: return ENOTCONN;
+    default: return EPROTO;
   }
 }
 

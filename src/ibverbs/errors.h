@@ -20,9 +20,9 @@ std::nullptr_t fail_null(int error) noexcept;
 // Sets errno and returns -1: the return style of ibv_get_cq_event and of all rdma_ functions.
 int fail_minus(int error) noexcept;
 
-// After a wait that a signal interrupted: whether to give up with EINTR. True when some signal has a
-// handler that was installed without SA_RESTART; otherwise a read() of a real device would have gone
-// on waiting too, and programs that use signal() rely on it.
+// After a wait that a signal interrupted: whether to give up with EINTR. True when some signal has
+// a handler that was installed without SA_RESTART; otherwise a read() of a real device would have
+// gone on waiting too, and programs that use signal() rely on it.
 [[nodiscard]] bool signals_interrupt() noexcept;
 
 }  // namespace weft::ibverbs

@@ -44,8 +44,8 @@ class EventQueue {
     [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof one);
   }
 
-  // Takes the oldest entry. Waits for one unless the descriptor is non-blocking. Nothing, with errno
-  // EAGAIN or EINTR, as read() on the descriptor says.
+  // Takes the oldest entry. Waits for one unless the descriptor is non-blocking. Nothing, with
+  // errno EAGAIN or EINTR, as read() on the descriptor says.
   std::optional<T> pop() {
     for (;;) {
       std::uint64_t token = 0;

@@ -72,14 +72,8 @@ const Identity& identity() {
 
 __be64 node_guid() {
   const auto& mac = identity().mac;
-  const std::array<std::uint8_t, 8> eui = {static_cast<std::uint8_t>(mac[0] ^ 2U),
-                                           mac[1],
-                                           mac[2],
-                                           0xff,
-                                           0xfe,
-                                           mac[3],
-                                           mac[4],
-                                           mac[5]};
+  const std::array<std::uint8_t, 8> eui = {
+      static_cast<std::uint8_t>(mac[0] ^ 2U), mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
   __be64 guid = 0;
   std::memcpy(&guid, eui.data(), sizeof guid);
   return guid;

@@ -25,8 +25,9 @@ struct Identity {
 // Read once per process. A machine with no Ethernet interface gets a locally administered address.
 [[nodiscard]] const Identity& identity();
 
-[[nodiscard]] __be64 node_guid();    // EUI-64 of the address
-[[nodiscard]] ibv_gid device_gid();  // as iWARP drivers do: the address in octets 0 to 5, then zeros
+[[nodiscard]] __be64 node_guid();  // EUI-64 of the address
+[[nodiscard]] ibv_gid
+device_gid();  // as iWARP drivers do: the address in octets 0 to 5, then zeros
 
 // The one ibv_device. Pointer and contents never change; zeros follow it, since provider libraries
 // look for their own data behind any device they are shown.

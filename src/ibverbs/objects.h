@@ -1,8 +1,8 @@
 // What stands behind the handles that programs hold: each object begins with the public struct of
 // <infiniband/verbs.h> and owns its engine object.
 //
-// Ownership: a handle owns its object until its destroy call. Objects count their own children, since
-// the engine may keep a QP a little longer (an orderly close) than its handle lives.
+// Ownership: a handle owns its object until its destroy call. Objects count their own children,
+// since the engine may keep a QP a little longer (an orderly close) than its handle lives.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -51,7 +51,7 @@ struct Pd {
   ibv_pd pub{};
   ContextPtr context;
   std::shared_ptr<ProtectionDomain> engine;
-  Pd* parent = nullptr;                // of a parent domain: the domain it stands for
+  Pd* parent = nullptr;                 // of a parent domain: the domain it stands for
   std::atomic<std::uint32_t> users{0};  // MRs, windows, QPs, SRQs and parent domains
 };
 
@@ -146,12 +146,12 @@ struct Qp {
   Cq* send_cq = nullptr;
   Cq* recv_cq = nullptr;
   Srq* srq = nullptr;
-  std::uint64_t send_ops = 0;         // nonzero: made for the ibv_wr_ builder
+  std::uint64_t send_ops = 0;  // nonzero: made for the ibv_wr_ builder
   bool signal_all = false;
   unsigned remote_access = 0;         // IBV_ACCESS_REMOTE_*
   std::uint32_t async_delivered = 0;  // guarded by pub.qp_base.mutex
-  // rdma_disconnect was called: the connection is draining and must not be cut short when this QP is
-  // destroyed. Written by librdmacm.
+  // rdma_disconnect was called: the connection is draining and must not be cut short when this QP
+  // is destroyed. Written by librdmacm.
   std::atomic<bool> closing{false};
   WrBuilder builder;
 };

@@ -26,8 +26,8 @@ int close_xrcd(ibv_xrcd*) { return EOPNOTSUPP; }
 
 }  // namespace
 
-// What stays null makes the inline functions answer EOPNOTSUPP: XRC, flows, device memory, counters,
-// work queues, tag matching, rate limits, on-demand paging, moderation.
+// What stays null makes the inline functions answer EOPNOTSUPP: XRC, flows, device memory,
+// counters, work queues, tag matching, rate limits, on-demand paging, moderation.
 void set_operations(verbs_context& verbs) {
   verbs.query_port = query_port;
   verbs.query_device_ex = query_device_ex;

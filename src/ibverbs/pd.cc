@@ -25,8 +25,8 @@ int dealloc_td(ibv_td* handle) {
 }
 
 ibv_pd* alloc_parent_domain(ibv_context* handle, ibv_parent_domain_init_attr* attr) {
-  constexpr std::uint32_t kKnown = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
-                                   IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+  constexpr std::uint32_t kKnown =
+      IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
   if (attr == nullptr || (attr->comp_mask & ~kKnown) != 0) return fail_null(EINVAL);
   auto* parent = registry::find<Pd>(attr->pd);
   if (parent == nullptr || parent->parent != nullptr) return fail_null(EINVAL);

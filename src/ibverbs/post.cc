@@ -50,15 +50,9 @@ void fill_atomic(const ibv_send_wr& from, SendOp op, SendWr& to) {
 // 0 or an errno.
 int fill_operation(const ibv_send_wr& from, SendWr& to) {
   switch (from.opcode) {
-    case IBV_WR_SEND:
-      to.op = SendOp::kSend;
-      return 0;
-    case IBV_WR_RDMA_WRITE:
-      fill_remote(from, SendOp::kWrite, to);
-      return 0;
-    case IBV_WR_RDMA_READ:
-      fill_remote(from, SendOp::kRead, to);
-      return 0;
+    case IBV_WR_SEND: to.op = SendOp::kSend; return 0;
+    case IBV_WR_RDMA_WRITE: fill_remote(from, SendOp::kWrite, to); return 0;
+    case IBV_WR_RDMA_READ: fill_remote(from, SendOp::kRead, to); return 0;
     case IBV_WR_RDMA_WRITE_WITH_IMM:
       fill_remote(from, SendOp::kWriteImm, to);
       to.imm_data = wide_immediate(from.imm_data);
@@ -73,20 +67,15 @@ int fill_operation(const ibv_send_wr& from, SendWr& to) {
       to.op = SendOp::kSendInvalidate;
       to.invalidate_rkey = from.invalidate_rkey;
       return 0;
-    case IBV_WR_ATOMIC_CMP_AND_SWP:
-      fill_atomic(from, SendOp::kCmpSwap, to);
-      return 0;
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
-      fill_atomic(from, SendOp::kFetchAdd, to);
-      return 0;
+    case IBV_WR_ATOMIC_CMP_AND_SWP: fill_atomic(from, SendOp::kCmpSwap, to); return 0;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD: fill_atomic(from, SendOp::kFetchAdd, to); return 0;
     case IBV_WR_LOCAL_INV:
       to.op = SendOp::kLocalInvalidate;
       to.invalidate_rkey = from.invalidate_rkey;
       return 0;
     case IBV_WR_BIND_MW:
       return fill_bind(to, from.bind_mw.mw, from.bind_mw.rkey, from.bind_mw.bind_info);
-    default:
-      return EINVAL;
+    default: return EINVAL;
   }
 }
 

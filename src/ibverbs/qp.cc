@@ -46,8 +46,8 @@ int find_parts(ibv_pd* pd, const ibv_qp_init_attr_ex& attr, Parts& out) {
 }
 
 int check(const ibv_qp_init_attr_ex& attr) {
-  constexpr std::uint32_t kKnownMask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
-                                       IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  constexpr std::uint32_t kKnownMask =
+      IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   if (attr.qp_type != IBV_QPT_RC) return EOPNOTSUPP;
   if ((attr.comp_mask & ~kKnownMask) != 0) return EOPNOTSUPP;
   if ((attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr.create_flags != 0) {
@@ -150,20 +150,13 @@ ibv_qp* create_qp_ex(ibv_context* handle, ibv_qp_init_attr_ex* attr) {
 
 ibv_qp_state qp_state(QpState state) {
   switch (state) {
-    case QpState::kReset:
-      return IBV_QPS_RESET;
-    case QpState::kInit:
-      return IBV_QPS_INIT;
-    case QpState::kRtr:
-      return IBV_QPS_RTR;
-    case QpState::kRts:
-      return IBV_QPS_RTS;
-    case QpState::kSqd:
-      return IBV_QPS_SQD;
-    case QpState::kSqe:
-      return IBV_QPS_SQE;
-    case QpState::kError:
-      break;
+    case QpState::kReset: return IBV_QPS_RESET;
+    case QpState::kInit: return IBV_QPS_INIT;
+    case QpState::kRtr: return IBV_QPS_RTR;
+    case QpState::kRts: return IBV_QPS_RTS;
+    case QpState::kSqd: return IBV_QPS_SQD;
+    case QpState::kSqe: return IBV_QPS_SQE;
+    case QpState::kError: break;
   }
   return IBV_QPS_ERR;
 }

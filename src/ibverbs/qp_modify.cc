@@ -1,8 +1,8 @@
 // ibv_modify_qp and ibv_query_qp.
 //
-// The connection moves a QP to RTR and RTS. Programs that bring their own QP to rdma_cm ask for these
-// moves with the attributes that rdma_init_qp_attr names, which is accepted and changes nothing; the
-// attributes of InfiniBand addressing are refused, as an RNIC does.
+// The connection moves a QP to RTR and RTS. Programs that bring their own QP to rdma_cm ask for
+// these moves with the attributes that rdma_init_qp_attr names, which is accepted and changes
+// nothing; the attributes of InfiniBand addressing are refused, as an RNIC does.
 
 #include <weft/limits.h>
 
@@ -18,11 +18,10 @@ namespace weft::ibverbs {
 namespace {
 
 // Attributes with a meaning here, and those that say nothing an RNIC would mind.
-constexpr int kAccepted = IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY |
-                          IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-                          IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
-                          IBV_QP_MIN_RNR_TIMER | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                          IBV_QP_RNR_RETRY;
+constexpr int kAccepted =
+    IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_ACCESS_FLAGS |
+    IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
+    IBV_QP_MIN_RNR_TIMER | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
 
 int check(const Qp& qp, const ibv_qp_attr& attr, int mask) {
   if ((mask & ~kAccepted) != 0) return EINVAL;
@@ -41,20 +40,13 @@ int check(const Qp& qp, const ibv_qp_attr& attr, int mask) {
 // 0 or an errno.
 int move(Qp& qp, ibv_qp_state to) {
   switch (to) {
-    case IBV_QPS_RESET:
-      return errno_of(qp.engine->modify(QpState::kReset));
-    case IBV_QPS_INIT:
-      return errno_of(qp.engine->modify(QpState::kInit));
-    case IBV_QPS_RTR:
-      return errno_of(qp.engine->modify(QpState::kRtr));
-    case IBV_QPS_RTS:
-      return errno_of(qp.engine->modify(QpState::kRts));
-    case IBV_QPS_SQD:
-      return errno_of(qp.engine->modify(QpState::kSqd));
-    case IBV_QPS_ERR:
-      return errno_of(qp.engine->modify(QpState::kError));
-    default:
-      return EINVAL;
+    case IBV_QPS_RESET: return errno_of(qp.engine->modify(QpState::kReset));
+    case IBV_QPS_INIT: return errno_of(qp.engine->modify(QpState::kInit));
+    case IBV_QPS_RTR: return errno_of(qp.engine->modify(QpState::kRtr));
+    case IBV_QPS_RTS: return errno_of(qp.engine->modify(QpState::kRts));
+    case IBV_QPS_SQD: return errno_of(qp.engine->modify(QpState::kSqd));
+    case IBV_QPS_ERR: return errno_of(qp.engine->modify(QpState::kError));
+    default: return EINVAL;
   }
 }
 

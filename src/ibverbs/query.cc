@@ -39,9 +39,8 @@ ibv_device_attr device_attributes(const Config& config) {
   fill_identity(attr);
   attr.max_mr_size = ~std::uint64_t{0};
   attr.page_size_cap = 4096;
-  attr.device_cap_flags =
-      IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
-      IBV_DEVICE_SRQ_RESIZE;
+  attr.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW |
+                          IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_SRQ_RESIZE;
   attr.max_qp = static_cast<int>(limits::kQueuePairs);
   attr.max_qp_wr = static_cast<int>(limits::kWorkRequestsPerQueue);
   attr.max_sge = static_cast<int>(limits::kSgesPerRequest);

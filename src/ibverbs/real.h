@@ -1,41 +1,12 @@
-// The machine's own rdma-core beside Weft: found by absolute path, loaded only when there is a reason
-// to, and never required.
-//
-// Weft's libraries carry the same SONAMEs, so a plain dlopen() would find Weft itself.
+// Calls on objects that are not Weft's go to the machine's own libibverbs.
 #pragma once
 
-#include <atomic>
 #include <cerrno>
 
 #include "ibverbs/errors.h"
+#include "ibverbs/real_library.h"
 
 namespace weft::ibverbs {
-
-// One library of rdma-core: "libibverbs.so.1" or "librdmacm.so.1". Thread-safe.
-class RealLibrary {
- public:
-  // `built_against`: where to look first, may be empty. `on_load` runs once, after a success. The
-  // strings must outlive the object.
-  constexpr RealLibrary(const char* soname, const char* built_against, void (*on_load)())
-      : soname_(soname), built_against_(built_against), on_load_(on_load) {}
-
-  // Loads it if that was not tried yet. False when there is none.
-  bool load();
-  // Null when it is not loaded (this does not load it) or has no such symbol.
-  [[nodiscard]] void* symbol(const char* name) const;
-  // Where it was found, or what was looked for: for messages.
-  [[nodiscard]] const char* path() const { return path_; }
-
- private:
-  void* open_first();
-
-  const char* soname_;
-  const char* built_against_;
-  void (*on_load_)();
-  std::atomic<void*> handle_{nullptr};
-  std::atomic<bool> tried_{false};
-  char path_[512] = "";
-};
 
 RealLibrary& real_ibverbs();
 

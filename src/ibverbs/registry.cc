@@ -32,30 +32,16 @@ void lead_to_dead_context(const Entry& entry) {
     case Kind::kContext:
       static_cast<Context*>(entry.object.get())->verbs.context.ops = dead->ops;
       break;
-    case Kind::kPd:
-      static_cast<Pd*>(entry.object.get())->pub.context = dead;
-      break;
+    case Kind::kPd: static_cast<Pd*>(entry.object.get())->pub.context = dead; break;
     case Kind::kThreadDomain:
       static_cast<ThreadDomain*>(entry.object.get())->pub.context = dead;
       break;
-    case Kind::kMr:
-      static_cast<Mr*>(entry.object.get())->pub.context = dead;
-      break;
-    case Kind::kMw:
-      static_cast<Mw*>(entry.object.get())->pub.context = dead;
-      break;
-    case Kind::kChannel:
-      static_cast<Channel*>(entry.object.get())->pub.context = dead;
-      break;
-    case Kind::kCq:
-      static_cast<Cq*>(entry.object.get())->pub.context = dead;
-      break;
-    case Kind::kQp:
-      static_cast<Qp*>(entry.object.get())->pub.qp_base.context = dead;
-      break;
-    case Kind::kSrq:
-      static_cast<Srq*>(entry.object.get())->pub.context = dead;
-      break;
+    case Kind::kMr: static_cast<Mr*>(entry.object.get())->pub.context = dead; break;
+    case Kind::kMw: static_cast<Mw*>(entry.object.get())->pub.context = dead; break;
+    case Kind::kChannel: static_cast<Channel*>(entry.object.get())->pub.context = dead; break;
+    case Kind::kCq: static_cast<Cq*>(entry.object.get())->pub.context = dead; break;
+    case Kind::kQp: static_cast<Qp*>(entry.object.get())->pub.qp_base.context = dead; break;
+    case Kind::kSrq: static_cast<Srq*>(entry.object.get())->pub.context = dead; break;
   }
 }
 

@@ -22,17 +22,17 @@ struct Rate {
   int mbps;
 };
 constexpr Rate kRates[] = {
-    {IBV_RATE_2_5_GBPS, 1, 2500},     {IBV_RATE_5_GBPS, 2, 5000},
-    {IBV_RATE_10_GBPS, 4, 10000},     {IBV_RATE_20_GBPS, 8, 20000},
-    {IBV_RATE_30_GBPS, 12, 30000},    {IBV_RATE_40_GBPS, 16, 40000},
-    {IBV_RATE_60_GBPS, 24, 60000},    {IBV_RATE_80_GBPS, 32, 80000},
-    {IBV_RATE_120_GBPS, 48, 120000},  {IBV_RATE_28_GBPS, 11, 28125},
-    {IBV_RATE_50_GBPS, 20, 53125},    {IBV_RATE_400_GBPS, 160, 425000},
-    {IBV_RATE_600_GBPS, 240, 637500}, {IBV_RATE_800_GBPS, 320, 850000},
-    {IBV_RATE_14_GBPS, -1, 14062},     {IBV_RATE_56_GBPS, -1, 56250},
-    {IBV_RATE_112_GBPS, -1, 112500},  {IBV_RATE_168_GBPS, -1, 168750},
-    {IBV_RATE_25_GBPS, -1, 25781},    {IBV_RATE_100_GBPS, -1, 103125},
-    {IBV_RATE_200_GBPS, -1, 206250},  {IBV_RATE_300_GBPS, -1, 309375},
+    {IBV_RATE_2_5_GBPS, 1, 2500},       {IBV_RATE_5_GBPS, 2, 5000},
+    {IBV_RATE_10_GBPS, 4, 10000},       {IBV_RATE_20_GBPS, 8, 20000},
+    {IBV_RATE_30_GBPS, 12, 30000},      {IBV_RATE_40_GBPS, 16, 40000},
+    {IBV_RATE_60_GBPS, 24, 60000},      {IBV_RATE_80_GBPS, 32, 80000},
+    {IBV_RATE_120_GBPS, 48, 120000},    {IBV_RATE_28_GBPS, 11, 28125},
+    {IBV_RATE_50_GBPS, 20, 53125},      {IBV_RATE_400_GBPS, 160, 425000},
+    {IBV_RATE_600_GBPS, 240, 637500},   {IBV_RATE_800_GBPS, 320, 850000},
+    {IBV_RATE_14_GBPS, -1, 14062},      {IBV_RATE_56_GBPS, -1, 56250},
+    {IBV_RATE_112_GBPS, -1, 112500},    {IBV_RATE_168_GBPS, -1, 168750},
+    {IBV_RATE_25_GBPS, -1, 25781},      {IBV_RATE_100_GBPS, -1, 103125},
+    {IBV_RATE_200_GBPS, -1, 206250},    {IBV_RATE_300_GBPS, -1, 309375},
     {IBV_RATE_1200_GBPS, 480, 1275000},
 };
 
@@ -41,25 +41,20 @@ constexpr Rate kRates[] = {
 extern "C" {
 
 const char* ibv_node_type_str(ibv_node_type type) {
-  static constexpr std::array<const char*, 8> kNames = {
-      nullptr,
-      "InfiniBand channel adapter",
-      "InfiniBand switch",
-      "InfiniBand router",
-      "iWARP NIC",
-      "usNIC",
-      "usNIC UDP",
-      "unspecified"};
+  static constexpr std::array<const char*, 8> kNames = {nullptr,
+                                                        "InfiniBand channel adapter",
+                                                        "InfiniBand switch",
+                                                        "InfiniBand router",
+                                                        "iWARP NIC",
+                                                        "usNIC",
+                                                        "usNIC UDP",
+                                                        "unspecified"};
   return lookup(kNames, type, "unknown");
 }
 
 const char* ibv_port_state_str(ibv_port_state state) {
-  static constexpr std::array<const char*, 6> kNames = {"no state change (NOP)",
-                                                        "down",
-                                                        "init",
-                                                        "armed",
-                                                        "active",
-                                                        "active defer"};
+  static constexpr std::array<const char*, 6> kNames = {
+      "no state change (NOP)", "down", "init", "armed", "active", "active defer"};
   return lookup(kNames, state, "unknown");
 }
 

@@ -1,7 +1,7 @@
 // The two sysfs helpers that libibverbs exports, and what they find for Weft's device.
 //
-// The device has no entry in /sys. Programs that go through these helpers (ibv_devinfo does) get the
-// few files they read answered from here; programs that open files of /sys themselves see none.
+// The device has no entry in /sys. Programs that go through these helpers (ibv_devinfo does) get
+// the few files they read answered from here; programs that open files of /sys themselves see none.
 
 #include <fcntl.h>
 #include <infiniband/verbs.h>

@@ -1,8 +1,9 @@
 // Functions of the real library that have no meaning for Weft's device, under their own names.
 //
 // Driver libraries (libmlx5, libefa, the plug-ins of real devices) and the real librdmacm resolve
-// their libibverbs.so.1 to this one, and are linked so that a missing function is fatal at start-up.
-// Each of these is a jump through a slot; the first call looks the function up in the real library.
+// their libibverbs.so.1 to this one, and are linked so that a missing function is fatal at
+// start-up. Each of these is a jump through a slot; the first call looks the function up in the
+// real library.
 
 #include <array>
 #include <cstdio>
@@ -54,25 +55,30 @@ void* weft_trampoline_resolve(std::size_t index) {
 
 #if defined(__x86_64__)
 
-#define WEFT_TRAMPOLINE(index, name, symvers)                                     \
-  asm(".text\n"                                                                   \
-      ".p2align 4\n"                                                              \
-      ".globl weft_t_" #name "\n"                                                 \
-      ".type weft_t_" #name ",@function\n"                                        \
-      "weft_t_" #name ":\n"                                                       \
-      ".cfi_startproc\n"                                                          \
-      "endbr64\n"                                                                 \
-      "movq weft_trampoline_slots+8*" #index "(%rip), %r11\n"                     \
-      "testq %r11, %r11\n"                                                        \
-      "jz 1f\n"                                                                   \
-      "jmp *%r11\n"                                                               \
-      "1: movl $" #index ", %r11d\n"                                              \
-      "jmp weft_trampoline_slow\n"                                                \
-      ".cfi_endproc\n"                                                            \
+#define WEFT_TRAMPOLINE(index, name, symvers) \
+  asm(".text\n"                               \
+      ".p2align 4\n"                          \
+      ".globl weft_t_" #name                  \
+      "\n"                                    \
+      ".type weft_t_" #name                   \
+      ",@function\n"                          \
+      "weft_t_" #name                         \
+      ":\n"                                   \
+      ".cfi_startproc\n"                      \
+      "endbr64\n"                             \
+      "movq weft_trampoline_slots+8*" #index  \
+      "(%rip), %r11\n"                        \
+      "testq %r11, %r11\n"                    \
+      "jz 1f\n"                               \
+      "jmp *%r11\n"                           \
+      "1: movl $" #index                      \
+      ", %r11d\n"                             \
+      "jmp weft_trampoline_slow\n"            \
+      ".cfi_endproc\n"                        \
       ".size weft_t_" #name ", .-weft_t_" #name "\n" symvers);
 
-// Saves what may carry arguments (rax counts the vector registers of a variadic call), resolves, and
-// jumps as if nothing had been.
+// Saves what may carry arguments (rax counts the vector registers of a variadic call), resolves,
+// and jumps as if nothing had been.
 asm(R"(
 .text
 .p2align 4
@@ -128,22 +134,27 @@ weft_trampoline_slow:
 
 #elif defined(__aarch64__)
 
-#define WEFT_TRAMPOLINE(index, name, symvers)                                     \
-  asm(".text\n"                                                                   \
-      ".p2align 4\n"                                                              \
-      ".globl weft_t_" #name "\n"                                                 \
-      ".type weft_t_" #name ",%function\n"                                        \
-      "weft_t_" #name ":\n"                                                       \
-      ".cfi_startproc\n"                                                          \
-      "hint #34\n"                                                                \
-      "adrp x16, weft_trampoline_slots\n"                                         \
-      "add x16, x16, :lo12:weft_trampoline_slots\n"                               \
-      "ldr x16, [x16, #8*" #index "]\n"                                           \
-      "cbz x16, 1f\n"                                                             \
-      "br x16\n"                                                                  \
-      "1: mov w17, #" #index "\n"                                                 \
-      "b weft_trampoline_slow\n"                                                  \
-      ".cfi_endproc\n"                                                            \
+#define WEFT_TRAMPOLINE(index, name, symvers)       \
+  asm(".text\n"                                     \
+      ".p2align 4\n"                                \
+      ".globl weft_t_" #name                        \
+      "\n"                                          \
+      ".type weft_t_" #name                         \
+      ",%function\n"                                \
+      "weft_t_" #name                               \
+      ":\n"                                         \
+      ".cfi_startproc\n"                            \
+      "hint #34\n"                                  \
+      "adrp x16, weft_trampoline_slots\n"           \
+      "add x16, x16, :lo12:weft_trampoline_slots\n" \
+      "ldr x16, [x16, #8*" #index                   \
+      "]\n"                                         \
+      "cbz x16, 1f\n"                               \
+      "br x16\n"                                    \
+      "1: mov w17, #" #index                        \
+      "\n"                                          \
+      "b weft_trampoline_slow\n"                    \
+      ".cfi_endproc\n"                              \
       ".size weft_t_" #name ", .-weft_t_" #name "\n" symvers);
 
 asm(R"(

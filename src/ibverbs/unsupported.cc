@@ -1,5 +1,5 @@
-// Verbs that an iWARP device does not have, with a clean answer: address handles, multicast, imports,
-// ECE. Foreign objects go to the real library.
+// Verbs that an iWARP device does not have, with a clean answer: address handles, multicast,
+// imports, ECE. Foreign objects go to the real library.
 
 #include <infiniband/verbs.h>
 

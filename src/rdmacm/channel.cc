@@ -1,0 +1,116 @@
+// Event channels: create, destroy, get an event, acknowledge it.
+
+#include <cerrno>
+
+#include "rdmacm/cm.h"
+#include "rdmacm/deliver.h"
+#include "rdmacm/forward.h"
+
+namespace weft::rdmacm {
+
+std::shared_ptr<Channel> make_channel() {
+  auto channel = std::make_shared<Channel>();
+  if (!channel->queue.valid()) return errno = EMFILE, nullptr;
+  channel->pub.fd = channel->queue.fd();
+  State& all = state();
+  const std::lock_guard lock(all.mutex);
+  all.channels.emplace(&channel->pub, channel);
+  return channel;
+}
+
+namespace {
+
+// An event whose owner is gone, or for which there was no room: what it holds is let go here,
+// outside the mutex, which refuses a request that nobody will answer.
+void discard(EventPtr event) {
+  State& all = state();
+  const std::lock_guard lock(all.mutex);
+  if (event->child != nullptr || (event->is_raw && event->raw.listener != nullptr)) {
+    if (owner_alive(*event)) --event->owner->requests_queued;
+  }
+}
+
+// The next event that still has an owner. Null with errno.
+EventPtr take_event(Channel& channel) {
+  for (;;) {
+    std::optional<EventPtr> taken = channel.queue.pop();
+    if (!taken) return nullptr;
+    EventPtr event = std::move(*taken);
+    if (!prepare(*event)) {
+      discard(std::move(event));
+      continue;
+    }
+    State& all = state();
+    const std::unique_lock lock(all.mutex);
+    if (owner_alive(*event)) {
+      finish(*event);
+      return event;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::rdmacm
+
+using namespace weft::rdmacm;
+
+extern "C" {
+
+rdma_event_channel* rdma_create_event_channel(void) {
+  WEFT_CM_FORWARD(rdma_create_event_channel)
+  const auto channel = make_channel();
+  return channel != nullptr ? &channel->pub : nullptr;
+}
+
+void rdma_destroy_event_channel(rdma_event_channel* handle) {
+  WEFT_CM_FORWARD(rdma_destroy_event_channel, handle)
+  std::shared_ptr<Channel> last;  // goes outside the mutex; ids still on it keep it alive
+  State& all = state();
+  const std::lock_guard lock(all.mutex);
+  const auto at = all.channels.find(handle);
+  if (at == all.channels.end()) return;
+  last = std::move(at->second);
+  all.channels.erase(at);
+}
+
+int rdma_get_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
+  WEFT_CM_FORWARD(rdma_get_cm_event, handle, event)
+  release_dropped();
+  if (event == nullptr) return fail_minus(EINVAL);
+  std::shared_ptr<Channel> channel;
+  {
+    const std::lock_guard lock(state().mutex);
+    channel = live_channel(handle);
+  }
+  if (channel == nullptr) return fail_minus(EINVAL);
+  EventPtr taken = take_event(*channel);
+  if (taken == nullptr) return -1;
+  rdma_cm_id* listener = taken->pub.listen_id;
+  // The child of a synchronous listener is synchronous too.
+  if (listener != nullptr && reinterpret_cast<Id*>(listener)->sync) {
+    if (rdma_migrate_id(taken->pub.id, nullptr) != 0) {
+      const int error = errno;
+      rdma_destroy_id(taken->pub.id);
+      rdma_ack_cm_event(&taken.release()->pub);
+      return fail_minus(error);
+    }
+  }
+  *event = &taken.release()->pub;
+  return 0;
+}
+
+int rdma_ack_cm_event(rdma_cm_event* handle) {
+  WEFT_CM_FORWARD(rdma_ack_cm_event, handle)
+  State& all = state();
+  EventPtr event;  // freed outside the mutex
+  {
+    const std::lock_guard lock(all.mutex);
+    if (all.events.erase(handle) == 0) return fail_minus(EINVAL);
+    event.reset(reinterpret_cast<Event*>(handle));
+    ++event->owner->events_acked;
+  }
+  all.acked.notify_all();
+  return 0;
+}
+
+}  // extern "C"

@@ -1,0 +1,96 @@
+#include "rdmacm/cm.h"
+
+#include <algorithm>
+
+#include "rdmacm/sink.h"
+
+namespace weft::rdmacm {
+namespace {
+
+State* current = new State;  // never destroyed: the engine's threads outlive static objects
+
+// The parent's ids and connections are not the child's to touch, and its mutex may be held.
+void forget_parent() {
+  current = new State;
+  forget_sink();
+}
+
+}  // namespace
+
+State& state() {
+  static const bool watching = [] {
+    weft_ibv_on_fork_child(forget_parent);
+    return true;
+  }();
+  static_cast<void>(watching);
+  return *current;
+}
+
+Channel::~Channel() = default;
+
+void release_dropped() {
+  std::vector<ConnectionEvent> events;
+  std::vector<std::shared_ptr<Connection>> connections;
+  {
+    State& all = state();
+    const std::lock_guard lock(all.mutex);
+    events.swap(all.dropped);
+    connections.swap(all.done);
+  }
+}
+
+Id* live_id(rdma_cm_id* handle) {
+  return state().ids.contains(handle) ? reinterpret_cast<Id*>(handle) : nullptr;
+}
+
+std::shared_ptr<Channel> live_channel(rdma_event_channel* handle) {
+  State& all = state();
+  const auto at = all.channels.find(handle);
+  return at == all.channels.end() ? nullptr : at->second;
+}
+
+bool owner_alive(const Event& event) {
+  return state().ids.contains(event.owner) && event.owner->serial == event.owner_serial;
+}
+
+void enter(Id& id) {
+  State& all = state();
+  id.serial = all.next_serial++;
+  all.ids.insert(&id.pub);
+}
+
+ibverbs::Qp* qp_of(const Id& id) {
+  if (id.pub.qp != nullptr) return weft_ibv_qp(id.pub.qp);
+  return id.external_qp != 0 ? weft_ibv_qp_by_number(id.external_qp) : nullptr;
+}
+
+void post_local(Id& id, rdma_cm_event_type type, int status) {
+  auto event = std::make_unique<Event>();
+  event->pub.id = &id.pub;
+  event->pub.event = type;
+  event->pub.status = status;
+  queue_event(id, std::move(event));
+}
+
+void queue_event(Id& owner, EventPtr event) {
+  event->owner = &owner;
+  event->owner_serial = owner.serial;
+  owner.channel->queue.push(std::move(event));
+}
+
+int attach_device(Id& id) {
+  if (id.pub.verbs != nullptr) return 0;
+  ibv_context* context = weft_ibv_cm_context();
+  if (context == nullptr) return errno;
+  ibv_pd* pd = weft_ibv_cm_pd();
+  if (pd == nullptr) return errno;
+  id.pub.verbs = context;
+  id.pub.pd = pd;
+  id.pub.port_num = 1;
+  rdma_ib_addr& gids = id.pub.route.addr.addr.ibaddr;
+  ibv_query_gid(context, 1, 0, &gids.sgid);
+  ibv_query_pkey(context, 1, 0, &gids.pkey);
+  return 0;
+}
+
+}  // namespace weft::rdmacm

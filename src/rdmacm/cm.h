@@ -1,0 +1,151 @@
+// rdma_cm over Weft's connections: channels, ids and events, and the state that they share.
+//
+// Locking: one mutex, state().mutex, guards every Id and which ids are alive. It is taken by
+// programs' threads and by the engine's (in Sink::post), and is never held while the engine is
+// called: the engine calls back with its own locks held.
+//
+// Lifetime: ids and channels live from their create to their destroy call; an event lives from
+// rdma_get_cm_event to rdma_ack_cm_event. Each is looked up in the sets of live ones before it is
+// touched, since programs do pass stale pointers.
+#pragma once
+
+#include <rdma/rdma_cma.h>
+#include <weft/connection.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "ibverbs/bridge.h"
+#include "ibverbs/errors.h"
+#include "ibverbs/event_queue.h"
+
+namespace weft::rdmacm {
+
+using ibverbs::errno_of;
+using ibverbs::fail_minus;
+
+enum class IdState : std::uint8_t {
+  kIdle,
+  kBound,  // has a local address
+  kListening,
+  kAddrResolved,
+  kRouteResolved,
+  kConnecting,  // rdma_connect was called; no answer yet
+  kRequested,   // child of a listener: waits for rdma_accept or rdma_reject
+  kAccepting,   // rdma_accept was called
+  kConnected,
+  kDisconnecting,  // rdma_disconnect was called; the end is not reported yet
+  kDown,           // over, or never came to be
+};
+
+struct Id;
+
+struct Event;
+using EventPtr = std::unique_ptr<Event>;
+
+struct Channel {
+  rdma_event_channel pub{};  // first
+  ibverbs::EventQueue<EventPtr> queue;
+  ~Channel();
+};
+
+// The parameters that rdma_create_ep remembers for later.
+struct EndpointDefaults {
+  std::optional<ibv_qp_init_attr> qp_attr;  // of the QPs that rdma_get_request makes
+  ibv_pd* pd = nullptr;
+  std::vector<std::uint8_t> connect_data;  // ai_connect: private data without a conn_param
+};
+
+struct Id {
+  rdma_cm_id pub{};  // first
+
+  IdState state = IdState::kIdle;
+  std::uint64_t serial = 0;  // tells it from an earlier id at the same address
+  std::shared_ptr<Channel> channel;
+  bool sync = false;  // the channel is the id's own, and calls wait for their event
+  std::shared_ptr<Connection> connection;
+  std::shared_ptr<Listener> listener;
+  bool reuse_address = false;
+  bool v6_only = false;
+  std::uint8_t initiator_depth = 0;  // of the request: what accept takes by default
+  std::uint8_t responder_resources = 0;
+  std::uint32_t backlog = 0;
+  std::uint32_t requests_queued = 0;  // of a listener: posted, not yet fetched
+  std::uint32_t events_delivered = 0;
+  std::uint32_t events_acked = 0;
+  // The QP given by number, when id->qp is null.
+  std::uint32_t external_qp = 0;
+  EndpointDefaults endpoint;
+};
+
+struct Event {
+  rdma_cm_event pub{};  // what programs hold; first
+  Id* owner = nullptr;  // whose event it is: of a request, the listener's
+  std::uint64_t owner_serial = 0;
+  // The engine's event, until it is fetched; private data after that too.
+  ConnectionEvent raw;
+  bool is_raw = false;
+  std::unique_ptr<Id> child;  // of a request, until it is fetched
+};
+struct State {
+  std::mutex mutex;
+  std::condition_variable acked;
+  std::unordered_set<const void*> ids;
+  std::unordered_map<const void*, std::shared_ptr<Channel>> channels;
+  std::uint64_t next_serial = 1;
+  std::unordered_set<const void*> events;  // fetched, not yet acknowledged
+  // Connections that are closing in good order after their id was destroyed.
+  std::vector<std::shared_ptr<Connection>> lingering;
+  // What the engine's threads may not release themselves; emptied by release_dropped().
+  std::vector<ConnectionEvent> dropped;
+  std::vector<std::shared_ptr<Connection>> done;
+};
+
+[[nodiscard]] State& state();
+
+// Lets go of what Sink::post() could not. Without the mutex.
+void release_dropped();
+
+// The live object behind a pointer from a program, or null. With the mutex.
+[[nodiscard]] Id* live_id(rdma_cm_id* handle);
+[[nodiscard]] std::shared_ptr<Channel> live_channel(rdma_event_channel* handle);
+// Whether the owner of a queued event is still there.
+[[nodiscard]] bool owner_alive(const Event& event);
+// Makes an id known; its handle may be given out from now on.
+void enter(Id& id);
+
+// The address of the QP that `id` connects: id->qp or the external one. Null when it has none.
+[[nodiscard]] ibverbs::Qp* qp_of(const Id& id);
+
+// Where the engine delivers: one for the process, since ids move between channels.
+[[nodiscard]] std::shared_ptr<EventChannel> sink();
+
+// Queues an event made here, status 0 or a negative errno. With the mutex.
+void post_local(Id& id, rdma_cm_event_type type, int status);
+
+// Queues an event of the owner on its channel. With the mutex.
+void queue_event(Id& owner, EventPtr event);
+
+// A channel that is known by its handle. Null with errno.
+[[nodiscard]] std::shared_ptr<Channel> make_channel();
+
+// For a synchronous id: waits for the event of the operation that was just begun, keeps it in
+// id->event, and turns a bad status into errno. For others: 0 at once.
+int complete(Id& id);
+
+// As complete(), for an end that may have been reported and taken already: then 0 at once.
+int complete_if_queued(Id& id);
+
+// Gives an id that was never bound a port of its own on every address.   0, or an errno
+int bind_any(Id& id);
+
+// Names the device: verbs, pd, port_num and GIDs of the id.   0, or an errno
+int attach_device(Id& id);
+
+}  // namespace weft::rdmacm

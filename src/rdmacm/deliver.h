@@ -1,0 +1,15 @@
+// From the engine's event to what programs read.
+#pragma once
+
+#include "rdmacm/cm.h"
+
+namespace weft::rdmacm {
+
+// First half, without the mutex: asks the engine what it has to be asked. A request gets its new id
+// here. False: no descriptor or memory for that; the event is to be dropped.
+[[nodiscard]] bool prepare(Event& event);
+
+// Second half, with the mutex, for an event whose owner is alive: fills in event.pub.
+void finish(Event& event);
+
+}  // namespace weft::rdmacm

@@ -1,0 +1,43 @@
+#include "rdmacm/forward.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+namespace weft::rdmacm {
+namespace {
+
+bool kernel_has_rdma_cm() {
+  const int fd = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
+  if (fd < 0) return false;
+  close(fd);
+  return true;
+}
+
+ibverbs::RealLibrary* choose() {
+  static constinit ibverbs::RealLibrary library("librdmacm.so.1", WEFT_SYSTEM_RDMACM, nullptr);
+  const char* wish = std::getenv("WEFT_CM");
+  const std::string_view text = wish != nullptr ? wish : "auto";
+  if (text == "weft") return nullptr;
+  if (text == "real") {
+    if (library.load()) return &library;
+    std::fprintf(stderr, "weft: WEFT_CM=real, but no real librdmacm.so.1 was found\n");
+    return nullptr;
+  }
+  if (text != "auto") {
+    std::fprintf(stderr, "weft: WEFT_CM=%s: it can be weft, real or auto; taking auto\n", wish);
+  }
+  return kernel_has_rdma_cm() && library.load() ? &library : nullptr;
+}
+
+}  // namespace
+
+ibverbs::RealLibrary* real_cm() {
+  static ibverbs::RealLibrary* const chosen = choose();
+  return chosen;
+}
+
+}  // namespace weft::rdmacm

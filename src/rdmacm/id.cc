@@ -1,0 +1,151 @@
+// Ids: create, destroy, migrate between channels.
+
+#include <cerrno>
+
+#include "rdmacm/cm.h"
+#include "rdmacm/forward.h"
+
+namespace weft::rdmacm {
+namespace {
+
+ibv_qp_type default_qp_type(rdma_port_space ps) {
+  return ps == RDMA_PS_UDP || ps == RDMA_PS_IPOIB ? IBV_QPT_UD : IBV_QPT_RC;
+}
+
+bool known_port_space(rdma_port_space ps) {
+  return ps == RDMA_PS_TCP || ps == RDMA_PS_UDP || ps == RDMA_PS_IPOIB || ps == RDMA_PS_IB;
+}
+
+// What destroying an id takes apart, to be dealt with outside the mutex.
+struct Remains {
+  IdState state{};
+  std::shared_ptr<Connection> connection;
+  std::shared_ptr<Listener> listener;
+  std::vector<EventPtr> events;
+};
+
+// From here on the engine's events find no id. With the mutex.
+Remains detach(State& all, Id& id) {
+  Remains remains;
+  all.ids.erase(&id.pub);
+  remains.state = id.state;
+  remains.connection = std::move(id.connection);
+  remains.listener = std::move(id.listener);
+  if (remains.connection != nullptr) remains.connection->context = nullptr;
+  if (remains.listener != nullptr) remains.listener->context = nullptr;
+  remains.events =
+      id.channel->queue.take_if([&id](const EventPtr& event) { return event->owner == &id; });
+  if (remains.state == IdState::kDisconnecting) {
+    // Its data may still be on the way: cutting it short would lose what was sent.
+    all.lingering.push_back(remains.connection);
+  }
+  return remains;
+}
+
+void end(const Remains& remains) {
+  if (remains.listener != nullptr) remains.listener->close();
+  for (const EventPtr& event : remains.events) {
+    if (event->is_raw && event->raw.type == ConnectionEvent::Type::kConnectRequest) {
+      static_cast<void>(event->raw.connection->reject({}));  // the peer may be gone: fine
+    }
+  }
+  switch (remains.state) {
+    case IdState::kRequested: static_cast<void>(remains.connection->reject({})); break;
+    case IdState::kConnecting:
+    case IdState::kAccepting:
+    case IdState::kConnected: remains.connection->abort(); break;
+    default: break;
+  }
+}
+
+void forget_channel(State& all, const Id& id) {
+  if (id.sync) all.channels.erase(&id.channel->pub);
+}
+
+}  // namespace
+}  // namespace weft::rdmacm
+
+using namespace weft::rdmacm;
+
+extern "C" {
+
+int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
+                   rdma_port_space ps) {
+  WEFT_CM_FORWARD(rdma_create_id, channel, out, context, ps)
+  release_dropped();
+  if (out == nullptr || !known_port_space(ps)) return fail_minus(EINVAL);
+  // A bad configuration or no descriptors: better now than at the first event.
+  if (weft_ibv_cm_context() == nullptr) return -1;
+  auto id = std::make_unique<Id>();
+  id->sync = channel == nullptr;
+  if (id->sync) {
+    id->channel = make_channel();
+    if (id->channel == nullptr) return -1;
+  }
+  State& all = state();
+  const std::lock_guard lock(all.mutex);
+  if (!id->sync) id->channel = live_channel(channel);
+  if (id->channel == nullptr) return fail_minus(EINVAL);
+  id->pub.channel = &id->channel->pub;
+  id->pub.context = context;
+  id->pub.ps = ps;
+  id->pub.qp_type = default_qp_type(ps);
+  enter(*id);
+  *out = &id.release()->pub;
+  return 0;
+}
+
+int rdma_destroy_id(rdma_cm_id* handle) {
+  WEFT_CM_FORWARD(rdma_destroy_id, handle)
+  release_dropped();
+  State& all = state();
+  std::unique_ptr<Id> id;
+  Remains remains;
+  {
+    const std::lock_guard lock(all.mutex);
+    id.reset(live_id(handle));
+    if (id == nullptr) return fail_minus(EINVAL);
+    remains = detach(all, *id);
+  }
+  end(remains);
+  if (id->sync && id->pub.event != nullptr) rdma_ack_cm_event(id->pub.event);
+  std::unique_lock lock(all.mutex);
+  all.acked.wait(lock, [&] { return id->events_acked == id->events_delivered; });
+  forget_channel(all, *id);
+  lock.unlock();
+  return 0;
+}
+
+int rdma_migrate_id(rdma_cm_id* handle, rdma_event_channel* channel) {
+  WEFT_CM_FORWARD(rdma_migrate_id, handle, channel)
+  const bool sync = channel == nullptr;
+  State& all = state();
+  std::shared_ptr<Channel> own = sync ? make_channel() : nullptr;
+  if (sync && own == nullptr) return -1;
+  std::unique_lock lock(all.mutex);
+  Id* id = live_id(handle);
+  const std::shared_ptr<Channel> target = sync ? own : live_channel(channel);
+  if (id == nullptr || target == nullptr || (sync && id->sync)) {
+    if (own != nullptr) all.channels.erase(&own->pub);
+    return fail_minus(EINVAL);
+  }
+  rdma_cm_event* kept = id->sync ? id->pub.event : nullptr;
+  const std::shared_ptr<Channel> before = id->channel;
+  auto events = before->queue.take_if([id](const EventPtr& event) { return event->owner == id; });
+  for (EventPtr& event : events) target->queue.push(std::move(event));
+  forget_channel(all, *id);
+  id->channel = target;
+  id->pub.channel = &target->pub;
+  id->sync = sync;
+  if (kept != nullptr) {
+    id->pub.event = nullptr;
+    lock.unlock();
+    rdma_ack_cm_event(kept);
+    lock.lock();
+  }
+  // Events fetched from the old channel must be done with before the caller may destroy it.
+  all.acked.wait(lock, [&] { return id->events_acked == id->events_delivered; });
+  return 0;
+}
+
+}  // extern "C"

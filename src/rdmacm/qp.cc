@@ -1,0 +1,183 @@
+// Queue pairs and shared receive queues that belong to an id.
+
+#include <algorithm>
+#include <cerrno>
+
+#include "rdmacm/cm.h"
+#include "rdmacm/forward.h"
+
+namespace weft::rdmacm {
+namespace {
+
+void destroy_cqs(rdma_cm_id& id) {
+  if (id.recv_cq != nullptr) ibv_destroy_cq(id.recv_cq);
+  if (id.send_cq != nullptr && id.send_cq != id.recv_cq) ibv_destroy_cq(id.send_cq);
+  id.recv_cq = nullptr;
+  id.send_cq = nullptr;
+  if (id.recv_cq_channel != nullptr) ibv_destroy_comp_channel(id.recv_cq_channel);
+  if (id.send_cq_channel != nullptr && id.send_cq_channel != id.recv_cq_channel) {
+    ibv_destroy_comp_channel(id.send_cq_channel);
+  }
+  id.recv_cq_channel = nullptr;
+  id.send_cq_channel = nullptr;
+}
+
+// A CQ with a channel of its own; rdma_get_send_comp and its sister rely on the id as its context.
+int create_cq(rdma_cm_id& id, std::uint32_t depth, ibv_comp_channel** channel, ibv_cq** cq) {
+  *channel = ibv_create_comp_channel(id.verbs);
+  if (*channel == nullptr) return errno;
+  *cq = ibv_create_cq(id.verbs, static_cast<int>(std::max(depth, 1U)), &id, *channel, 0);
+  return *cq != nullptr ? 0 : errno;
+}
+
+// Makes what the program did not bring, and fills it into `attr`.   errno; nothing is left behind
+int create_missing_cqs(rdma_cm_id& id, ibv_qp_init_attr_ex& attr) {
+  int error = 0;
+  if (attr.recv_cq == nullptr && id.recv_cq == nullptr) {
+    error = create_cq(id, attr.cap.max_recv_wr, &id.recv_cq_channel, &id.recv_cq);
+  }
+  if (error == 0 && attr.send_cq == nullptr && id.send_cq == nullptr) {
+    error = create_cq(id, attr.cap.max_send_wr, &id.send_cq_channel, &id.send_cq);
+  }
+  if (error != 0) {
+    destroy_cqs(id);
+    return error;
+  }
+  if (attr.recv_cq == nullptr) attr.recv_cq = id.recv_cq;
+  if (attr.send_cq == nullptr) attr.send_cq = id.send_cq;
+  return 0;
+}
+
+// 0 or an errno.
+int check(const rdma_cm_id& id, const ibv_qp_init_attr_ex& attr) {
+  if (id.qp != nullptr || id.verbs == nullptr) return EINVAL;
+  if ((attr.comp_mask & IBV_QP_INIT_ATTR_PD) != 0 && weft_ibv_pd(attr.pd) == nullptr) return EINVAL;
+  const bool two_recv =
+      id.recv_cq != nullptr && attr.recv_cq != nullptr && id.recv_cq != attr.recv_cq;
+  const bool two_send =
+      id.send_cq != nullptr && attr.send_cq != nullptr && id.send_cq != attr.send_cq;
+  return two_recv || two_send ? EINVAL : 0;
+}
+
+// What librdmacm does after creating: the rights that init_qp_attr names.
+void allow_remote_access(ibv_qp* qp) {
+  ibv_qp_attr attr{};
+  attr.qp_access_flags =
+      IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  ibv_modify_qp(qp, &attr, IBV_QP_ACCESS_FLAGS);
+}
+
+// 0 or an errno.
+int create_qp(rdma_cm_id& id, ibv_qp_init_attr_ex& attr) {
+  if (const int error = check(id, attr); error != 0) return error;
+  if ((attr.comp_mask & IBV_QP_INIT_ATTR_PD) == 0) {
+    attr.comp_mask |= IBV_QP_INIT_ATTR_PD;
+    attr.pd = id.pd;
+  }
+  if (const int error = create_missing_cqs(id, attr); error != 0) return error;
+  if (attr.srq == nullptr) attr.srq = id.srq;
+  ibv_qp* qp = ibv_create_qp_ex(id.verbs, &attr);
+  if (qp == nullptr) {
+    const int error = errno;
+    destroy_cqs(id);
+    return error;
+  }
+  allow_remote_access(qp);
+  id.pd = qp->pd;
+  id.qp = qp;
+  return 0;
+}
+
+bool is_live(rdma_cm_id* handle) {
+  const std::lock_guard lock(state().mutex);
+  return live_id(handle) != nullptr;
+}
+
+}  // namespace
+}  // namespace weft::rdmacm
+
+using namespace weft::rdmacm;
+
+extern "C" {
+
+int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attr) {
+  WEFT_CM_FORWARD(rdma_create_qp_ex, id, attr)
+  if (!is_live(id) || attr == nullptr) return fail_minus(EINVAL);
+  const int error = create_qp(*id, *attr);
+  return error == 0 ? 0 : fail_minus(error);
+}
+
+int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attr) {
+  WEFT_CM_FORWARD(rdma_create_qp, id, pd, attr)
+  if (!is_live(id) || attr == nullptr) return fail_minus(EINVAL);
+  ibv_qp_init_attr_ex wide{};
+  wide.qp_context = attr->qp_context;
+  wide.send_cq = attr->send_cq;
+  wide.recv_cq = attr->recv_cq;
+  wide.srq = attr->srq;
+  wide.cap = attr->cap;
+  wide.qp_type = attr->qp_type;
+  wide.sq_sig_all = attr->sq_sig_all;
+  if (pd != nullptr) {
+    wide.comp_mask = IBV_QP_INIT_ATTR_PD;
+    wide.pd = pd;
+  }
+  const int error = create_qp(*id, wide);
+  if (error != 0) return fail_minus(error);
+  attr->send_cq = wide.send_cq;
+  attr->recv_cq = wide.recv_cq;
+  attr->srq = wide.srq;
+  attr->cap = wide.cap;
+  return 0;
+}
+
+void rdma_destroy_qp(rdma_cm_id* id) {
+  WEFT_CM_FORWARD(rdma_destroy_qp, id)
+  if (!is_live(id) || id->qp == nullptr) return;
+  ibv_destroy_qp(id->qp);
+  id->qp = nullptr;
+  destroy_cqs(*id);
+}
+
+int rdma_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attr) {
+  WEFT_CM_FORWARD(rdma_create_srq_ex, id, attr)
+  if (!is_live(id) || attr == nullptr || id->srq != nullptr || id->verbs == nullptr) {
+    return fail_minus(EINVAL);
+  }
+  if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0) {
+    attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+    attr->pd = id->pd;
+  }
+  ibv_srq* srq = ibv_create_srq_ex(id->verbs, attr);
+  if (srq == nullptr) return -1;
+  if (id->pd == nullptr) id->pd = attr->pd;
+  id->srq = srq;
+  return 0;
+}
+
+int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attr) {
+  WEFT_CM_FORWARD(rdma_create_srq, id, pd, attr)
+  if (attr == nullptr) return fail_minus(EINVAL);
+  ibv_srq_init_attr_ex wide{};
+  wide.srq_context = attr->srq_context;
+  wide.attr = attr->attr;
+  wide.comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
+  wide.srq_type = IBV_SRQT_BASIC;
+  if (pd != nullptr) {
+    wide.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+    wide.pd = pd;
+  }
+  const int done = rdma_create_srq_ex(id, &wide);
+  if (done == 0) attr->attr = wide.attr;
+  return done;
+}
+
+void rdma_destroy_srq(rdma_cm_id* id) {
+  WEFT_CM_FORWARD(rdma_destroy_srq, id)
+  if (!is_live(id) || id->srq == nullptr) return;
+  ibv_destroy_srq(id->srq);
+  id->srq = nullptr;
+  if (id->qp == nullptr) destroy_cqs(*id);
+}
+
+}  // extern "C"

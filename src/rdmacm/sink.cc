@@ -1,0 +1,73 @@
+#include "rdmacm/sink.h"
+
+namespace weft::rdmacm {
+namespace {
+
+std::shared_ptr<Sink>* the_sink = new std::shared_ptr<Sink>(std::make_shared<Sink>());
+
+// The id that the event belongs to, or null when it was destroyed. With the mutex.
+Id* owner_of(const ConnectionEvent& event) {
+  if (event.type == ConnectionEvent::Type::kConnectRequest) {
+    return event.listener != nullptr ? static_cast<Id*>(event.listener->context) : nullptr;
+  }
+  return event.connection != nullptr ? static_cast<Id*>(event.connection->context) : nullptr;
+}
+
+void move_state(Id& id, ConnectionEvent::Type type) {
+  using Type = ConnectionEvent::Type;
+  switch (type) {
+    case Type::kEstablished:
+      // rdma_disconnect may have been called already.
+      if (id.state == IdState::kConnecting || id.state == IdState::kAccepting) {
+        id.state = IdState::kConnected;
+      }
+      break;
+    case Type::kRejected:
+    case Type::kUnreachable:
+    case Type::kConnectError:
+    case Type::kDisconnected: id.state = IdState::kDown; break;
+    case Type::kConnectRequest: break;
+  }
+}
+
+// A connection whose id is gone. With the mutex.
+void note_orphan(State& all, ConnectionEvent event) {
+  if (event.type == ConnectionEvent::Type::kDisconnected) {
+    std::erase_if(all.lingering, [&](const std::shared_ptr<Connection>& connection) {
+      if (connection != event.connection) return false;
+      all.done.push_back(connection);
+      return true;
+    });
+  }
+  // Nothing may be released here: the engine holds its locks.
+  all.dropped.push_back(std::move(event));
+}
+
+}  // namespace
+
+std::shared_ptr<EventChannel> sink() { return *the_sink; }
+
+void forget_sink() { the_sink = new std::shared_ptr<Sink>(std::make_shared<Sink>()); }
+
+Result<ConnectionEvent> Sink::next(std::optional<std::chrono::nanoseconds>) {
+  return fail(Error::kUnsupported);
+}
+
+void Sink::post(ConnectionEvent event) {
+  State& all = state();
+  const std::lock_guard lock(all.mutex);
+  Id* id = owner_of(event);
+  if (id == nullptr) return note_orphan(all, std::move(event));
+  if (event.type == ConnectionEvent::Type::kConnectRequest) {
+    // A full backlog drops the request, as the kernel's rdma_cm does.
+    if (id->requests_queued >= id->backlog) return note_orphan(all, std::move(event));
+    ++id->requests_queued;
+  }
+  move_state(*id, event.type);
+  auto queued = std::make_unique<Event>();
+  queued->raw = std::move(event);
+  queued->is_raw = true;
+  queue_event(*id, std::move(queued));
+}
+
+}  // namespace weft::rdmacm
