@@ -79,17 +79,20 @@ class PcapFile {
 
   // False: the other end of this connection is traced by this process already.
   [[nodiscard]] bool claim(const std::string& local, const std::string& peer) {
+    if (fork_.forked()) return false;
     const std::lock_guard lock(mutex_);
     if (claimed_.contains({peer, local})) return false;
     claimed_.insert({local, peer});
     return true;
   }
   void release(const std::string& local, const std::string& peer) {
+    if (fork_.forked()) return;
     const std::lock_guard lock(mutex_);
     const auto found = claimed_.find({local, peer});
     if (found != claimed_.end()) claimed_.erase(found);
   }
   std::uint32_t next_isn() {
+    if (fork_.forked()) return 0;
     const std::lock_guard lock(mutex_);
     constexpr std::uint32_t kStep = 0x01020304;
     return isn_ += kStep;

@@ -4,11 +4,16 @@
 // Threads: calls from any thread; the network side runs on the engine's thread. mutex_ guards the
 // set-up. It is never held while a QP or an application is called, except for EventChannel::post(),
 // which may not call back. A callback of the engine checks under mutex_ whether it is still wanted,
-// so registrations are dropped with io::Engine::forget().
+// so registrations are dropped with io::Engine::forget(). Lock order: mutex_, the listener's, a
+// channel's.
 //
-//   active    connection_active.cc    connect() .. kEstablished
+//   active    connection_active.cc    connect() .. Reply
 //   passive   connection_passive.cc   accepted socket .. kConnectRequest .. accept(), reject()
-//   both      connection.cc           set-up frames, time limits, hand-over, events, the end
+//   set-up    connection_setup.cc     frames, time limits, hand-over to the QP
+//   both      connection.cc           handles, events, the end
+//
+// What the application holds is a handle: when it lets go, retire() ends what is open, with a
+// reset, and the object goes once the engine and the queue pair have let go as well.
 #pragma once
 
 #include <weft/connection.h>
@@ -16,6 +21,8 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "io/engine.h"
 #include "io/fd.h"
@@ -29,18 +36,16 @@ namespace weft::verbs {
 class QueuePairImpl;
 class ListenerImpl;
 
-// What the application holds is a handle: when it lets go, retire() ends what is open, with a
-// reset, and the object goes once the engine and the queue pair have let go as well.
 class ConnectionImpl final : public Connection,
                              public io::Handler,
                              public std::enable_shared_from_this<ConnectionImpl> {
  public:
   [[nodiscard]] static Result<std::shared_ptr<Connection>> create(
       std::shared_ptr<DeviceImpl> device, std::shared_ptr<EventChannel> channel);
-  // Of a listener: takes the accepted socket.
+  // Of a listener: takes the accepted socket. The listener holds it until the Request is there.
   [[nodiscard]] static Result<std::shared_ptr<ConnectionImpl>> create_accepted(
       std::shared_ptr<DeviceImpl> device, std::shared_ptr<EventChannel> channel,
-      std::shared_ptr<ListenerImpl> listener, io::Fd socket, const SocketAddress& peer);
+      const std::shared_ptr<ListenerImpl>& listener, io::Fd socket, const SocketAddress& peer);
   ~ConnectionImpl() override;
 
   // --- Connection ---
@@ -70,68 +75,94 @@ class ConnectionImpl final : public Connection,
   // The first FPDU of the peer has been accepted. Any thread, at most once, possibly inside
   // attach().
   void on_first_fpdu();
-  // The stream has left full operation and all work is flushed. Any thread, once.
+  // The stream has left full operation and all work is flushed. Any thread, once, possibly inside
+  // attach().
   void on_stream_down(proto::StreamEnd how, TerminateCode code, bool by_peer);
 
   // --- for listener and channel ---
   [[nodiscard]] static ConnectionImpl& of(Connection& connection) {
     return static_cast<ConnectionImpl&>(connection);
   }
-  // What the application holds; expired once it has let go.
-  [[nodiscard]] std::weak_ptr<Connection> handle() const;
   void start_request();             // begins to wait for the MPA Request
-  void delivered();                 // the application has taken the kConnectRequest
-  void drop(std::string_view why);  // closes a request that was not answered yet
+  void delivered();                 // the application has the kConnectRequest
+  void drop(std::string_view why);  // ends the wait for a Request
 
  private:
   enum class Phase : std::uint8_t {
     kIdle,        // may be bound
     kConnecting,  // TCP handshake
-    kStarting,    // MPA frames; passive: the Request is awaited
+    kStarting,    // MPA frames; passive: the Request is awaited, or the Reply is being sent
     kRequested,   // passive: the application's turn
     kAttaching,   // the QP is being given the socket
     kUp,          // the QP has it
     kDown,        // over
   };
+  // How this connection counts at its listener.
+  enum class Counted : std::uint8_t { kNot, kHalfOpen, kUndelivered };
 
-  ConnectionImpl(std::shared_ptr<DeviceImpl> device, std::weak_ptr<EventChannel> channel)
-      : device_(std::move(device)), channel_(std::move(channel)) {}
+  // Holds mutex_. What may run other people's destructors is given to dispose() and goes after the
+  // mutex has been released.
+  class Lock {
+   public:
+    explicit Lock(const ConnectionImpl& c) : lock_(c.mutex_) {}
+    void unlock() { lock_.unlock(); }
+    void relock() { lock_.lock(); }
+    template <class T>
+    void dispose(std::shared_ptr<T> object) {
+      if (object != nullptr) trash_.push_back(std::move(object));
+    }
 
-  using Lock = std::unique_lock<std::mutex>;
+   private:
+    std::vector<std::shared_ptr<const void>> trash_;
+    std::unique_lock<std::mutex> lock_;
+  };
 
+  ConnectionImpl(std::shared_ptr<DeviceImpl> device, std::weak_ptr<EventChannel> channel);
   [[nodiscard]] std::shared_ptr<Connection> make_handle();
   void retire();  // the application has let go
 
-  // --- connection.cc; all with mutex_ held ---
+  // All below: with mutex_ held.
+
+  // --- connection_setup.cc ---
   [[nodiscard]] Result<proto::StartupOffer> make_offer(const ConnectionParams& params) const;
-  void pump(Lock& lock);  // moves start-up frames as far as they go
+  [[nodiscard]] std::shared_ptr<QueuePairImpl> reserve(const std::shared_ptr<QueuePair>& qp);
+  void pump(Lock& lock);  // moves start-up frames as far as they go, and acts on what comes out
   [[nodiscard]] bool send_frame(Lock& lock);
   [[nodiscard]] bool receive_frame(Lock& lock);
-  void startup_moved(Lock& lock);  // acts on startup_->state()
+  void startup_failed(Lock& lock);
+  void transport_failed(Lock& lock, Error error);
+  void hand_over(Lock& lock);
+  void attached(Lock& lock, bool taken);
+  [[nodiscard]] proto::StreamParams stream_params();
+  [[nodiscard]] std::uint32_t choose_max_ulpdu(bool crc, bool markers) const;
+  void start_trace();
   void watch(std::uint32_t events);
+  void unwatch();
   void set_deadline(Duration limit);
   void clear_deadline();
-  [[nodiscard]] Status hand_over(Lock& lock);
-  [[nodiscard]] proto::StreamParams stream_params() const;
-  [[nodiscard]] std::uint32_t choose_max_ulpdu(bool loopback) const;
   void close_socket(bool with_reset);
   void release_qp(Lock& lock);
-  void post(ConnectionEvent::Type type, std::optional<Error> error = {},
-            std::span<const std::uint8_t> private_data = {});
-  void set_up_failed(Lock& lock, ConnectionEvent::Type type, Error error, std::string_view why);
-  void report_established();
-  void report_down();
-  void settle_listener();
 
   // --- connection_active.cc ---
   void on_connected(Lock& lock);
   void tcp_failed(Lock& lock, Error error);
-  void on_reply(Lock& lock);
+  void on_rejected(Lock& lock);
 
   // --- connection_passive.cc ---
   void on_request(Lock& lock);
+  void on_request_input(Lock& lock);
   void request_failed(Lock& lock, std::string_view why);
-  void peer_left(Lock& lock);
+  void settle_listener(Lock& lock);
+
+  // --- connection.cc ---
+  void post(Lock& lock, ConnectionEvent event);
+  // Ends a set-up that the application knows of.
+  void set_up_failed(Lock& lock, ConnectionEvent::Type type, Error error, std::string_view why,
+                     std::span<const std::uint8_t> private_data = {});
+  void report_established(Lock& lock);
+  void report_down(Lock& lock);
+  void end_now(Lock& lock, bool tell);
+  [[nodiscard]] std::string who() const;
 
   const std::shared_ptr<DeviceImpl> device_;
   mutable std::mutex mutex_;
@@ -140,34 +171,30 @@ class ConnectionImpl final : public Connection,
   Phase phase_ = Phase::kIdle;
   bool initiator_ = false;
   io::Fd socket_;
-  bool bound_ = false;
-  bool registered_ = false;
+  bool watching_ = false;
   std::uint32_t watched_ = 0;
   io::TimerId timer_ = 0;
-  Instant deadline_ = Instant::never();  // a timer that comes before it is a late one
   SocketAddress local_, peer_;
-  ConnectionParams params_;
+  FpduPolicy fpdu_ = FpduPolicy::kAuto;
   std::unique_ptr<proto::Startup> startup_;
   std::unique_ptr<io::Trace> trace_;
-  std::shared_ptr<QueuePairImpl> qp_;      // during set-up
-  std::weak_ptr<QueuePairImpl> attached_;  // afterwards
+  std::shared_ptr<QueuePairImpl> qp_;  // from connect() or accept() until the stream is down
   ConnectionInfo info_;
-  FpduPolicy fpdu_ = FpduPolicy::kAuto;
 
   // passive
   std::weak_ptr<ListenerImpl> listener_;
-  bool counts_in_listener_ = false;
+  Counted counted_ = Counted::kNot;
+  bool request_lost_ = false;  // the peer left before the application answered
 
-  // the end
+  // from the hand-over on
   bool await_first_fpdu_ = false;  // kEstablished waits for it
   bool startup_failure_ = false;   // the only FPDU is a Terminate
-  bool established_ = false;       // kEstablished has been posted
   bool first_fpdu_seen_ = false;
+  bool established_ = false;  // kEstablished has been posted
   bool timed_out_ = false;
+  bool abort_wanted_ = false;
   bool down_seen_ = false;
   proto::StreamEnd end_ = proto::StreamEnd::kOpen;
-  TerminateCode end_code_;
-  bool end_by_peer_ = false;
 };
 
 }  // namespace weft::verbs

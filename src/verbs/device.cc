@@ -202,9 +202,13 @@ void DeviceImpl::set_async_sink(std::function<void(const AsyncEvent&)> sink) {
 
 // --- set-ups ---
 
-void DeviceImpl::note_refused(std::string_view who, std::string_view why) {
+void DeviceImpl::note_refused(LogLevel level, std::string_view who, std::string_view why) {
   refused_.fetch_add(1, std::memory_order_relaxed);
-  if (!io::log_enabled(LogLevel::kWarning)) return;
+  if (!io::log_enabled(level)) return;
+  if (level != LogLevel::kWarning) {
+    io::log(level, "set-up with {} ended: {}", who, why);
+    return;
+  }
   const std::lock_guard lock(refused_mutex_);
   const Instant time = io::now();
   if (time - refused_window_ >= kRefusedWindow) {

@@ -114,7 +114,7 @@ class DeviceImpl final : public Device {
   // A set-up that ended, for the counters; a refused one also gets a line in the log
   // (rate-limited).
   void note_opened() noexcept { opened_.fetch_add(1, std::memory_order_relaxed); }
-  void note_refused(std::string_view who, std::string_view why);
+  void note_refused(LogLevel level, std::string_view who, std::string_view why);
   // Established connections, for the counters page.
   void note_up(int delta) noexcept { up_.fetch_add(delta, std::memory_order_relaxed); }
   // Makes the counters page when the first connection or listener appears.

@@ -22,15 +22,16 @@ class EventChannelImpl final : public EventChannel {
       std::optional<std::chrono::nanoseconds> timeout) override;
   void post(ConnectionEvent event) override;
 
-  // Moves the events about `connection`, or requests of `listener`, to another channel, in order.
+  // Moves the events about `connection`, or the requests of `listener`, to another channel, in
+  // order. REQUIRES: nothing about the object is posted meanwhile.
   void move_events(const Connection* connection, EventChannelImpl& to);
   void move_requests(const Listener* listener, EventChannelImpl& to);
-  // Drops the requests of a listener that nobody has taken.
+  // Drops the requests of a listener that nobody has taken, which closes them.
   void drop_requests(const Listener* listener);
 
  private:
   struct Item {
-    ConnectionEvent event;  // listener is null; connection is null unless it is a request
+    ConnectionEvent event;  // listener is null; connection too, unless it is a request
     std::weak_ptr<Connection> connection;
     std::weak_ptr<Listener> listener;
     const Connection* connection_id = nullptr;
@@ -38,7 +39,8 @@ class EventChannelImpl final : public EventChannel {
   };
 
   explicit EventChannelImpl(std::unique_ptr<io::Signal<Item>> queue) : queue_(std::move(queue)) {}
-  [[nodiscard]] static bool revive(Item& item, ConnectionEvent& out);
+  template <class Predicate>
+  void move_if(EventChannelImpl& to, Predicate pred);
 
   std::unique_ptr<io::Signal<Item>> queue_;
 };

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "io/engine.h"
 #include "io/fd.h"
@@ -36,17 +36,21 @@ class ListenerImpl final : public Listener,
   void on_io(std::uint32_t events) override;
   void on_timer(io::TimerId id) override;
 
-  // --- for its connections ---
+  // --- for its connections, with their mutex_ held ---
+
   // The Request is there: the connection is no longer half-open, but undelivered.
-  void request_ready(const std::shared_ptr<ConnectionImpl>& connection);
-  // It no longer counts: delivered, or gone.
-  void settled(ConnectionImpl* connection);
+  void request_ready(ConnectionImpl& connection);
+  // The application has it, or it is gone.
+  void request_settled();
+  // A half-open connection has failed. The caller lets go of it without locks.
+  [[nodiscard]] std::shared_ptr<ConnectionImpl> forget_half_open(ConnectionImpl& connection);
 
  private:
-  explicit ListenerImpl(std::shared_ptr<DeviceImpl> device) : device_(std::move(device)) {}
+  ListenerImpl(std::shared_ptr<DeviceImpl> device, std::weak_ptr<EventChannel> channel)
+      : device_(std::move(device)), channel_(std::move(channel)) {}
   [[nodiscard]] bool accept_one();
+  void out_of_descriptors();
   void update_watch();  // with mutex_ held
-  void pause_accepting();
 
   const std::shared_ptr<DeviceImpl> device_;
   mutable std::mutex mutex_;
@@ -59,7 +63,7 @@ class ListenerImpl final : public Listener,
   io::TimerId timer_ = 0;
   std::size_t backlog_ = 0;
   std::size_t undelivered_ = 0;
-  std::unordered_set<std::shared_ptr<ConnectionImpl>> half_open_;
+  std::unordered_map<ConnectionImpl*, std::shared_ptr<ConnectionImpl>> half_open_;
 };
 
 }  // namespace weft::verbs

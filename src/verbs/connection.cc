@@ -1,0 +1,258 @@
+#include "verbs/connection.h"
+
+#include "io/socket.h"
+#include "verbs/event_channel.h"
+#include "verbs/listener.h"
+#include "verbs/qp.h"
+
+namespace weft::verbs {
+
+using Type = ConnectionEvent::Type;
+
+ConnectionImpl::ConnectionImpl(std::shared_ptr<DeviceImpl> device,
+                               std::weak_ptr<EventChannel> channel)
+    : device_(std::move(device)), channel_(std::move(channel)) {}
+
+Result<std::shared_ptr<Connection>> ConnectionImpl::create(std::shared_ptr<DeviceImpl> device,
+                                                           std::shared_ptr<EventChannel> channel) {
+  if (auto taken = device->acquire(ObjectKind::kConnection); !taken) return fail(taken.error());
+  device->ensure_page();
+  std::shared_ptr<ConnectionImpl> made(new ConnectionImpl(std::move(device), std::move(channel)));
+  return made->make_handle();
+}
+
+ConnectionImpl::~ConnectionImpl() {
+  if (!device_->usable()) return;
+  // A callback may be waiting for mutex_; it finds nothing to do, but it has to find it.
+  device_->engine().wait_for(this);
+  device_->release(ObjectKind::kConnection);
+}
+
+// The handle keeps the object alive, and lets go of it even while weak references to it remain.
+std::shared_ptr<Connection> ConnectionImpl::make_handle() {
+  std::shared_ptr<Connection> handle(this,
+                                     [self = shared_from_this()](Connection* /*same*/) mutable {
+                                       self->retire();
+                                       self.reset();
+                                     });
+  handle_ = handle;
+  return handle;
+}
+
+void ConnectionImpl::retire() {
+  if (!device_->usable()) return;
+  Lock lock(*this);
+  end_now(lock, false);
+}
+
+void ConnectionImpl::abort() {
+  if (!device_->usable()) return;
+  Lock lock(*this);
+  end_now(lock, true);
+}
+
+// Whatever is open ends with a reset. `tell`: the application is still there to be told.
+void ConnectionImpl::end_now(Lock& lock, bool tell) {
+  switch (phase_) {
+    case Phase::kIdle:
+      close_socket(false);
+      phase_ = Phase::kDown;
+      return;
+    case Phase::kConnecting:
+    case Phase::kStarting:
+      if (tell && qp_ != nullptr) {
+        set_up_failed(lock, Type::kConnectError, Error::kAborted, "aborted by the application");
+        return;
+      }
+      [[fallthrough]];
+    case Phase::kRequested:
+      settle_listener(lock);
+      unwatch();
+      clear_deadline();
+      close_socket(true);
+      release_qp(lock);
+      phase_ = Phase::kDown;
+      return;
+    case Phase::kAttaching: abort_wanted_ = true; return;
+    case Phase::kUp: {
+      abort_wanted_ = true;
+      const std::shared_ptr<QueuePairImpl> qp = qp_;
+      lock.unlock();
+      qp->abort();
+      lock.relock();
+      lock.dispose(qp);
+      return;
+    }
+    case Phase::kDown: return;
+  }
+}
+
+Status ConnectionImpl::disconnect() {
+  if (!device_->usable()) return fail(Error::kBadState);
+  Lock lock(*this);
+  if (phase_ == Phase::kDown && established_) return {};
+  if (phase_ != Phase::kUp) return fail(Error::kBadState);
+  const std::shared_ptr<QueuePairImpl> qp = qp_;
+  lock.unlock();
+  qp->disconnect();
+  lock.relock();
+  lock.dispose(qp);
+  return {};
+}
+
+Status ConnectionImpl::bind(const SocketAddress& local, bool reuse_address) {
+  if (!device_->usable()) return fail(Error::kBadState);
+  Lock lock(*this);
+  if (phase_ != Phase::kIdle || socket_) return fail(Error::kBadState);
+  if (local.family() != AF_INET && local.family() != AF_INET6) {
+    return fail(Error::kInvalidArgument);
+  }
+  auto socket = io::open_socket(local.family());
+  if (!socket) return fail(socket.error());
+  if (auto bound = io::bind_socket(socket->get(), local, reuse_address, false); !bound) {
+    return bound;
+  }
+  socket_ = std::move(*socket);
+  local_ = io::local_address(socket_.get());
+  return {};
+}
+
+// --- sight ---
+
+SocketAddress ConnectionImpl::local_address() const {
+  if (!device_->usable()) return {};
+  const Lock lock(*this);
+  return local_;
+}
+
+SocketAddress ConnectionImpl::peer_address() const {
+  if (!device_->usable()) return {};
+  const Lock lock(*this);
+  return peer_;
+}
+
+std::shared_ptr<QueuePair> ConnectionImpl::qp() const {
+  if (!device_->usable()) return nullptr;
+  const Lock lock(*this);
+  return qp_ == nullptr ? nullptr : qp_->handle().lock();
+}
+
+ConnectionInfo ConnectionImpl::info() const {
+  if (!device_->usable()) return {};
+  const Lock lock(*this);
+  return info_;
+}
+
+std::string ConnectionImpl::who() const { return peer_.text(); }
+
+std::unique_ptr<io::Trace> ConnectionImpl::take_trace() {
+  const Lock lock(*this);
+  return std::move(trace_);
+}
+
+// --- events ---
+
+void ConnectionImpl::set_channel(std::shared_ptr<EventChannel> channel) {
+  if (!device_->usable() || channel == nullptr) return;
+  Lock lock(*this);
+  const std::shared_ptr<EventChannel> old = channel_.lock();
+  auto* from = dynamic_cast<EventChannelImpl*>(old.get());
+  auto* to = dynamic_cast<EventChannelImpl*>(channel.get());
+  if (from != nullptr && to != nullptr) from->move_events(this, *to);
+  channel_ = channel;
+  lock.dispose(old);
+  lock.dispose(std::move(channel));
+}
+
+// Under mutex_, so that events keep their order whatever thread they come from.
+void ConnectionImpl::post(Lock& lock, ConnectionEvent event) {
+  const std::shared_ptr<EventChannel> channel = channel_.lock();
+  event.connection = handle_.lock();
+  const std::shared_ptr<Connection> handle = event.connection;
+  if (channel != nullptr && handle != nullptr) channel->post(std::move(event));
+  lock.dispose(channel);
+  lock.dispose(handle);
+}
+
+void ConnectionImpl::set_up_failed(Lock& lock, Type type, Error error, std::string_view why,
+                                   std::span<const std::uint8_t> private_data) {
+  unwatch();
+  clear_deadline();
+  close_socket(error == Error::kAborted || error == Error::kTimedOut);
+  release_qp(lock);
+  phase_ = Phase::kDown;
+  // The application learns it from the event.
+  device_->note_refused(LogLevel::kInfo, who(), why);
+  ConnectionEvent event;
+  event.type = type;
+  event.error = error;
+  event.private_data.assign(private_data.begin(), private_data.end());
+  post(lock, std::move(event));
+}
+
+void ConnectionImpl::report_established(Lock& lock) {
+  established_ = true;
+  clear_deadline();
+  device_->note_opened();
+  io::log(LogLevel::kInfo, "connection {} - {} established: MPA revision {}, CRC {}, {}, ULPDU {}",
+          local_.text(), peer_.text(), info_.mpa_revision, info_.crc ? "on" : "off",
+          info_.congestion, info_.max_ulpdu);
+  ConnectionEvent event;
+  event.type = Type::kEstablished;
+  event.ird = info_.ird;
+  event.ord = info_.ord;
+  if (initiator_) {
+    const auto data = startup_->peer().private_data;
+    event.private_data.assign(data.begin(), data.end());
+  }
+  startup_.reset();
+  post(lock, std::move(event));
+}
+
+void ConnectionImpl::on_first_fpdu() {
+  Lock lock(*this);
+  first_fpdu_seen_ = true;
+  if (phase_ == Phase::kUp && await_first_fpdu_ && !established_) report_established(lock);
+}
+
+void ConnectionImpl::on_stream_down(proto::StreamEnd how, TerminateCode /*code*/,
+                                    bool /*by_peer*/) {
+  Lock lock(*this);
+  down_seen_ = true;
+  end_ = how;
+  // While attaching, kEstablished must be reported first.
+  if (phase_ == Phase::kUp) report_down(lock);
+}
+
+void ConnectionImpl::report_down(Lock& lock) {
+  phase_ = Phase::kDown;
+  clear_deadline();
+  lock.dispose(std::move(qp_));
+  qp_ = nullptr;
+  std::optional<Error> error;
+  if (timed_out_) {
+    error = Error::kTimedOut;
+  } else if (abort_wanted_) {
+    error = Error::kAborted;
+  } else if (end_ == proto::StreamEnd::kTerminated || startup_failure_) {
+    error = Error::kProtocol;
+  } else if (end_ == proto::StreamEnd::kLost) {
+    error = Error::kConnectionLost;
+  }
+  ConnectionEvent event;
+  event.type = established_ ? Type::kDisconnected : Type::kConnectError;
+  event.error = error;
+  if (established_) {
+    io::log(LogLevel::kInfo, "connection {} - {} down: {}", local_.text(), peer_.text(),
+            error ? describe(*error) : "closed in good order");
+  } else {
+    event.error = error.value_or(Error::kConnectionLost);
+    device_->note_refused(LogLevel::kInfo, who(),
+                          timed_out_         ? "no FPDU in time after the MPA Reply"
+                          : startup_failure_ ? "the MPA Reply cannot be worked with"
+                                             : "it ended before its first FPDU");
+  }
+  post(lock, std::move(event));
+}
+
+}  // namespace weft::verbs

@@ -1,0 +1,87 @@
+// The side that connects: TCP handshake, MPA Request, Reply.
+#include "io/socket.h"
+#include "verbs/connection.h"
+#include "verbs/qp.h"
+
+namespace weft::verbs {
+
+using Type = ConnectionEvent::Type;
+
+Status ConnectionImpl::connect(std::shared_ptr<QueuePair> qp, const SocketAddress& peer,
+                               const ConnectionParams& params) {
+  if (!device_->usable()) return fail(Error::kBadState);
+  if (qp == nullptr || (peer.family() != AF_INET && peer.family() != AF_INET6)) {
+    return fail(Error::kInvalidArgument);
+  }
+  Lock lock(*this);
+  if (phase_ != Phase::kIdle) return fail(Error::kBadState);
+  const auto offer = make_offer(params);
+  if (!offer) return fail(offer.error());
+  auto startup = proto::Startup::initiator(*offer);
+  if (!startup) return fail(Error::kInvalidArgument);
+  if (!socket_) {
+    auto socket = io::open_socket(peer.family());
+    if (!socket) return fail(socket.error());
+    auto reserved = reserve(qp);
+    if (reserved == nullptr) return fail(Error::kBadState);
+    socket_ = std::move(*socket);
+    qp_ = std::move(reserved);
+  } else if (qp_ = reserve(qp); qp_ == nullptr) {
+    return fail(Error::kBadState);
+  }
+  startup_ = std::make_unique<proto::Startup>(*startup);
+  fpdu_ = params.policy.fpdu.value_or(device_->config().fpdu);
+  initiator_ = true;
+  peer_ = peer;
+  phase_ = Phase::kConnecting;
+  io::tune_before_connect(socket_.get(), device_->config());
+  if (auto begun = io::begin_connect(socket_.get(), peer); !begun) {
+    tcp_failed(lock, begun.error());
+    return {};
+  }
+  set_deadline(device_->config().connect_timeout);
+  watch(EPOLLOUT);
+  return {};
+}
+
+void ConnectionImpl::on_connected(Lock& lock) {
+  if (auto connected = io::take_error(socket_.get()); !connected) {
+    tcp_failed(lock, connected.error());
+    return;
+  }
+  local_ = io::local_address(socket_.get());
+  if (local_.text() == peer_.text()) {
+    // Two SYNs of one socket have met: nobody listens at a port that the kernel then chose for us.
+    tcp_failed(lock, Error::kRefused);
+    return;
+  }
+  io::tune_connected(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
+  start_trace();
+  phase_ = Phase::kStarting;
+  set_deadline(device_->config().reply_timeout);
+  pump(lock);
+}
+
+void ConnectionImpl::tcp_failed(Lock& lock, Error error) {
+  switch (error) {
+    case Error::kRefused:
+      set_up_failed(lock, Type::kRejected, Error::kConnectionLost, "nobody listens there");
+      return;
+    case Error::kConnectionLost:
+      set_up_failed(lock, Type::kRejected, error, "reset during the TCP handshake");
+      return;
+    case Error::kTimedOut:
+      set_up_failed(lock, Type::kUnreachable, error, "no answer to the TCP handshake in time");
+      return;
+    case Error::kUnreachable: set_up_failed(lock, Type::kUnreachable, error, "no route"); return;
+    default: set_up_failed(lock, Type::kConnectError, error, describe(error)); return;
+  }
+}
+
+// R = 1 in the Reply: the peer's application said no.
+void ConnectionImpl::on_rejected(Lock& lock) {
+  const auto data = startup_->peer().private_data;
+  set_up_failed(lock, Type::kRejected, Error::kRefused, "rejected by the peer's application", data);
+}
+
+}  // namespace weft::verbs

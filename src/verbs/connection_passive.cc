@@ -1,0 +1,173 @@
+// The side that is connected to: MPA Request, the application's answer, Reply.
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+
+#include "io/socket.h"
+#include "verbs/connection.h"
+#include "verbs/event_channel.h"
+#include "verbs/listener.h"
+#include "verbs/qp.h"
+
+namespace weft::verbs {
+
+Result<std::shared_ptr<ConnectionImpl>> ConnectionImpl::create_accepted(
+    std::shared_ptr<DeviceImpl> device, std::shared_ptr<EventChannel> channel,
+    const std::shared_ptr<ListenerImpl>& listener, io::Fd socket, const SocketAddress& peer) {
+  if (auto taken = device->acquire(ObjectKind::kConnection); !taken) return fail(taken.error());
+  std::shared_ptr<ConnectionImpl> made(new ConnectionImpl(std::move(device), std::move(channel)));
+  made->listener_ = listener;
+  made->counted_ = Counted::kHalfOpen;
+  made->socket_ = std::move(socket);
+  made->peer_ = peer;
+  made->phase_ = Phase::kStarting;
+  made->startup_ = std::make_unique<proto::Startup>(proto::Startup::responder());
+  return made;
+}
+
+void ConnectionImpl::start_request() {
+  Lock lock(*this);
+  if (phase_ != Phase::kStarting) return;
+  local_ = io::local_address(socket_.get());
+  io::tune_connected(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
+  start_trace();
+  set_deadline(device_->config().request_timeout);
+  watch(EPOLLIN);
+}
+
+// The Request is whole. Anything behind it is a violation: the peer has to wait for our Reply.
+void ConnectionImpl::on_request(Lock& lock) {
+  std::uint8_t octet = 0;
+  if (::recv(socket_.get(), &octet, 1, MSG_DONTWAIT | MSG_PEEK) >= 0) {
+    on_request_input(lock);
+    return;
+  }
+  const std::shared_ptr<ListenerImpl> listener = listener_.lock();
+  const std::shared_ptr<EventChannel> channel = channel_.lock();
+  lock.dispose(listener);
+  lock.dispose(channel);
+  if (listener == nullptr || channel == nullptr) {
+    request_failed(lock, "nobody waits for it any more");
+    return;
+  }
+  phase_ = Phase::kRequested;
+  clear_deadline();
+  watch(EPOLLIN);
+
+  const proto::StartupPeer asked = startup_->peer();
+  const Config& config = device_->config();
+  const auto known = [&](std::uint16_t words, std::uint16_t otherwise) {
+    return asked.enhanced && words != kIrdOrdNotNegotiated ? words : otherwise;
+  };
+  ConnectionEvent event;
+  event.type = ConnectionEvent::Type::kConnectRequest;
+  event.listener = listener;
+  event.ird = known(asked.ord, config.ird);
+  event.ord = known(asked.ird, config.ord);
+  event.private_data.assign(asked.private_data.begin(), asked.private_data.end());
+  counted_ = Counted::kUndelivered;
+  const std::shared_ptr<Connection> handle = make_handle();
+  listener->request_ready(*this);
+  post(lock, std::move(event));
+  lock.dispose(handle);
+  // In an adapter's own channel a request is in the application's hands at once.
+  if (dynamic_cast<EventChannelImpl*>(channel.get()) == nullptr) settle_listener(lock);
+}
+
+// Something came, or the peer left, while the application has not answered yet.
+void ConnectionImpl::on_request_input(Lock& lock) {
+  std::array<std::uint8_t, 64> buffer;
+  const ssize_t n = ::recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n > 0) {
+    const std::span<const std::uint8_t> got(buffer.data(), static_cast<std::size_t>(n));
+    if (trace_ != nullptr) trace_->rx(got);
+    static_cast<void>(startup_->received(got));
+    request_failed(lock, proto::describe(startup_->failure()));
+    return;
+  }
+  request_failed(lock, n == 0 ? "closed by the peer before it was answered"
+                              : describe(io::error_from_errno(errno)));
+}
+
+// Without an event: the application does not know of it yet, or learns it when it answers.
+void ConnectionImpl::request_failed(Lock& lock, std::string_view why) {
+  request_lost_ = phase_ == Phase::kRequested;
+  settle_listener(lock);
+  unwatch();
+  clear_deadline();
+  // No reset: an answer to revision 0 may be under way.
+  close_socket(false);
+  phase_ = Phase::kDown;
+  device_->note_refused(LogLevel::kWarning, who(), why);
+}
+
+void ConnectionImpl::settle_listener(Lock& lock) {
+  if (counted_ == Counted::kNot) return;
+  const bool half_open = counted_ == Counted::kHalfOpen;
+  counted_ = Counted::kNot;
+  const std::shared_ptr<ListenerImpl> listener = listener_.lock();
+  if (listener == nullptr) return;
+  lock.dispose(half_open ? listener->forget_half_open(*this) : nullptr);
+  if (!half_open) listener->request_settled();
+  lock.dispose(listener);
+}
+
+void ConnectionImpl::delivered() {
+  if (!device_->usable()) return;
+  Lock lock(*this);
+  settle_listener(lock);
+}
+
+void ConnectionImpl::drop(std::string_view why) {
+  Lock lock(*this);
+  if (phase_ == Phase::kStarting && qp_ == nullptr) request_failed(lock, why);
+}
+
+Status ConnectionImpl::accept(std::shared_ptr<QueuePair> qp, const ConnectionParams& params) {
+  if (!device_->usable()) return fail(Error::kBadState);
+  if (qp == nullptr) return fail(Error::kInvalidArgument);
+  Lock lock(*this);
+  if (request_lost_) return fail(Error::kConnectionLost);
+  if (phase_ != Phase::kRequested) return fail(Error::kBadState);
+  const auto offer = make_offer(params);
+  if (!offer) return fail(offer.error());
+  auto reserved = reserve(qp);
+  if (reserved == nullptr) return fail(Error::kBadState);
+  if (auto replied = startup_->accept(*offer); !replied) {
+    reserved->unreserve();
+    return fail(Error::kInvalidArgument);
+  }
+  settle_listener(lock);
+  qp_ = std::move(reserved);
+  fpdu_ = params.policy.fpdu.value_or(device_->config().fpdu);
+  phase_ = Phase::kStarting;
+  set_deadline(device_->config().request_timeout);
+  // On this thread: the Reply fits into an empty socket buffer, and the QP is ready on return.
+  pump(lock);
+  return {};
+}
+
+Status ConnectionImpl::reject(std::span<const std::uint8_t> private_data) {
+  if (!device_->usable()) return fail(Error::kBadState);
+  Lock lock(*this);
+  if (request_lost_) return fail(Error::kConnectionLost);
+  if (phase_ != Phase::kRequested) return fail(Error::kBadState);
+  if (auto replied = startup_->reject(private_data); !replied) {
+    return fail(Error::kInvalidArgument);
+  }
+  settle_listener(lock);
+  unwatch();
+  // One write: a Reply and FIN into an empty socket buffer. The peer has nothing under way, so
+  // close does not turn into a reset.
+  const auto reply = startup_->to_send();
+  const ssize_t n = ::send(socket_.get(), reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (trace_ != nullptr && n > 0) trace_->tx(reply.first(static_cast<std::size_t>(n)));
+  close_socket(false);
+  phase_ = Phase::kDown;
+  device_->note_refused(LogLevel::kInfo, who(), "rejected by our application");
+  return {};
+}
+
+}  // namespace weft::verbs

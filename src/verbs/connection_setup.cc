@@ -1,0 +1,336 @@
+// Set-up as both sides do it: start-up frames, time limits, and the hand-over to the QP.
+#include <sys/socket.h>
+#include <weft/limits.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "io/socket.h"
+#include "verbs/connection.h"
+#include "verbs/qp.h"
+#include "wire/fpdu.h"
+
+namespace weft::verbs {
+
+namespace {
+
+constexpr std::uint16_t kDeviceMaximum = 0xffff;
+constexpr std::uint32_t kCappedFpdu = 16U << 10U;
+// The largest ULPDU whose FPDU is within the cap: length field and CRC are around it.
+constexpr std::uint32_t kCappedUlpdu = kCappedFpdu - 6;
+static_assert(fpdu_size(kCappedUlpdu) == kCappedFpdu);
+// On loopback no one counts segments: 16 KiB of payload behind a tagged header keep the pieces of a
+// large message aligned.
+constexpr std::uint32_t kLoopbackCrcUlpdu = (16U << 10U) + kDdpTaggedSize;
+
+std::uint16_t or_maximum(std::uint16_t asked, std::uint16_t maximum) {
+  return asked == kDeviceMaximum ? maximum : asked;
+}
+
+}  // namespace
+
+//   kInvalidArgument   see Connection::connect()
+Result<proto::StartupOffer> ConnectionImpl::make_offer(const ConnectionParams& params) const {
+  const Config& config = device_->config();
+  const ConnectionPolicy& policy = params.policy;
+  proto::StartupOffer offer;
+  offer.crc = policy.crc.value_or(config.crc);
+  offer.markers = policy.markers.value_or(config.markers);
+  offer.revision = policy.mpa_revision.value_or(config.mpa_revision);
+  offer.peer_to_peer = offer.revision >= 2 && policy.peer_to_peer.value_or(config.peer_to_peer);
+  const RtrKind rtr = policy.rtr.value_or(config.rtr);
+  offer.rtr_read = rtr != RtrKind::kWrite;
+  offer.rtr_write = rtr != RtrKind::kRead;
+  offer.ird = or_maximum(params.ird, config.ird);
+  offer.ord = or_maximum(params.ord, config.ord);
+  offer.private_data = params.private_data;
+  if (offer.revision != 1 && offer.revision != 2) return fail(Error::kInvalidArgument);
+  if (offer.ird > limits::kIrd || offer.ord > limits::kOrd) return fail(Error::kInvalidArgument);
+  if (params.private_data.size() > limits::kPrivateDataBytes) {
+    return fail(Error::kInvalidArgument);
+  }
+  return offer;
+}
+
+// Null: the QP is not free to be connected.
+std::shared_ptr<QueuePairImpl> ConnectionImpl::reserve(const std::shared_ptr<QueuePair>& qp) {
+  QueuePairImpl& impl = QueuePairImpl::of(*qp);
+  if (!impl.reserve_for(*this)) return nullptr;
+  return impl.shared_from_this();
+}
+
+void ConnectionImpl::release_qp(Lock& lock) {
+  if (qp_ == nullptr) return;
+  qp_->unreserve();
+  lock.dispose(std::move(qp_));
+  qp_ = nullptr;
+}
+
+// --- descriptor and time ---
+
+void ConnectionImpl::watch(std::uint32_t events) {
+  if (watching_) {
+    if (watched_ != events) static_cast<void>(device_->engine().modify(socket_.get(), events));
+  } else {
+    watching_ = device_->engine().add(socket_.get(), events, this).has_value();
+  }
+  watched_ = events;
+}
+
+void ConnectionImpl::unwatch() {
+  if (watching_) device_->engine().forget(socket_.get());
+  watching_ = false;
+}
+
+void ConnectionImpl::set_deadline(Duration limit) {
+  clear_deadline();
+  timer_ = device_->engine().schedule(io::now() + limit, this);
+}
+
+void ConnectionImpl::clear_deadline() {
+  device_->engine().forget_timer(timer_);
+  timer_ = 0;
+}
+
+void ConnectionImpl::close_socket(bool with_reset) {
+  if (!socket_) return;
+  if (trace_ != nullptr) {
+    with_reset ? trace_->reset(true) : trace_->tx_fin();
+    trace_.reset();
+  }
+  io::Fd socket = std::move(socket_);
+  if (with_reset) {
+    io::close_with_reset(std::move(socket));
+  } else {
+    // FIN goes out even if a child of fork() holds the socket too.
+    ::shutdown(socket.get(), SHUT_WR);
+  }
+}
+
+void ConnectionImpl::start_trace() {
+  if (io::Tracer* tracer = device_->tracer()) trace_ = tracer->start(local_, peer_, initiator_);
+}
+
+void ConnectionImpl::on_io(std::uint32_t /*events*/) {
+  const auto self = weak_from_this().lock();
+  if (self == nullptr) return;
+  Lock lock(*this);
+  switch (phase_) {
+    case Phase::kConnecting: on_connected(lock); return;
+    case Phase::kStarting: pump(lock); return;
+    case Phase::kRequested: on_request_input(lock); return;
+    default: return;  // late
+  }
+}
+
+void ConnectionImpl::on_timer(io::TimerId id) {
+  const auto self = weak_from_this().lock();
+  if (self == nullptr) return;
+  Lock lock(*this);
+  if (id != timer_) return;  // late
+  timer_ = 0;
+  switch (phase_) {
+    case Phase::kConnecting: tcp_failed(lock, Error::kTimedOut); return;
+    case Phase::kStarting:
+      if (initiator_) {
+        set_up_failed(lock, ConnectionEvent::Type::kUnreachable, Error::kTimedOut,
+                      "no MPA Reply in time");
+      } else if (qp_ != nullptr) {
+        transport_failed(lock, Error::kTimedOut);
+      } else {
+        request_failed(lock, "no MPA Request in time");
+      }
+      return;
+    case Phase::kUp: {
+      timed_out_ = true;
+      const std::shared_ptr<QueuePairImpl> qp = qp_;
+      lock.unlock();
+      qp->abort();
+      lock.relock();
+      lock.dispose(qp);
+      return;
+    }
+    default: return;
+  }
+}
+
+// --- frames ---
+
+void ConnectionImpl::pump(Lock& lock) {
+  using State = proto::StartupState;
+  while (true) {
+    switch (startup_->state()) {
+      case State::kSending:
+        if (!send_frame(lock)) return;
+        break;
+      case State::kAwaitingRequest:
+      case State::kAwaitingReply:
+        if (!receive_frame(lock)) return;
+        break;
+      case State::kRequestReady: on_request(lock); return;
+      case State::kDone: hand_over(lock); return;
+      case State::kRejected:
+        if (initiator_) on_rejected(lock);
+        return;
+      case State::kFailed: startup_failed(lock); return;
+    }
+  }
+}
+
+// True: go on. False: no room in TCP, or the connection is gone.
+bool ConnectionImpl::send_frame(Lock& lock) {
+  const auto bytes = startup_->to_send();
+  const ssize_t n = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (n > 0) {
+    const auto taken = static_cast<std::size_t>(n);
+    if (trace_ != nullptr) trace_->tx(bytes.first(taken));
+    startup_->sent(taken);
+    return true;
+  }
+  if (n < 0 && errno == EINTR) return true;
+  if (n == 0 || errno == EAGAIN) {
+    watch(EPOLLOUT);
+  } else {
+    transport_failed(lock, io::error_from_errno(errno));
+  }
+  return false;
+}
+
+// True: go on. False: nothing there yet, or the connection is gone.
+bool ConnectionImpl::receive_frame(Lock& lock) {
+  std::array<std::uint8_t, kMpaFrameSize + kMaxPrivateData> buffer;
+  const std::size_t want = std::min(startup_->missing(), buffer.size());
+  const ssize_t n = ::recv(socket_.get(), buffer.data(), want, MSG_DONTWAIT);
+  if (n > 0) {
+    const std::span<const std::uint8_t> got(buffer.data(), static_cast<std::size_t>(n));
+    if (trace_ != nullptr) trace_->rx(got);
+    // What goes wrong shows in state(): no more octets than are missing are ever read.
+    static_cast<void>(startup_->received(got));
+    return true;
+  }
+  if (n == 0) {
+    if (trace_ != nullptr) trace_->rx_fin();
+    startup_->peer_closed();
+    return true;
+  }
+  if (errno == EINTR) return true;
+  if (errno == EAGAIN) {
+    watch(EPOLLIN);
+  } else {
+    transport_failed(lock, io::error_from_errno(errno));
+  }
+  return false;
+}
+
+// The connection broke during the exchange of frames.
+void ConnectionImpl::transport_failed(Lock& lock, Error error) {
+  using Type = ConnectionEvent::Type;
+  if (!initiator_ && qp_ == nullptr) {
+    request_failed(lock, describe(error));
+  } else if (initiator_ && error == Error::kConnectionLost) {
+    set_up_failed(lock, Type::kRejected, error, "reset before the MPA Reply");
+  } else if (error == Error::kTimedOut || error == Error::kUnreachable) {
+    set_up_failed(lock, Type::kUnreachable, error, describe(error));
+  } else {
+    set_up_failed(lock, Type::kConnectError, error, describe(error));
+  }
+}
+
+void ConnectionImpl::startup_failed(Lock& lock) {
+  const proto::StartupFailure failure = startup_->failure();
+  if (!initiator_ && qp_ == nullptr) {
+    request_failed(lock, proto::describe(failure));
+  } else if (failure == proto::StartupFailure::kClosedByPeer) {
+    // Drivers that do not like a Request close without a word.
+    set_up_failed(lock, ConnectionEvent::Type::kRejected, Error::kConnectionLost,
+                  proto::describe(failure));
+  } else {
+    set_up_failed(lock, ConnectionEvent::Type::kConnectError, Error::kProtocol,
+                  proto::describe(failure));
+  }
+}
+
+// --- hand-over ---
+
+std::uint32_t ConnectionImpl::choose_max_ulpdu(bool crc, bool markers) const {
+  const std::uint32_t one_segment = mulpdu(io::effective_mss(socket_.get()), markers);
+  switch (fpdu_) {
+    case FpduPolicy::kMss: return one_segment;
+    case FpduPolicy::kCapped: return kCappedUlpdu;
+    case FpduPolicy::kLarge: return kMaxUlpdu;
+    case FpduPolicy::kAuto: break;
+  }
+  if (!io::is_loopback_path(local_, peer_)) return one_segment;
+  return crc ? kLoopbackCrcUlpdu : kMaxUlpdu;
+}
+
+proto::StreamParams ConnectionImpl::stream_params() {
+  const proto::Negotiated& agreed = startup_->result();
+  proto::StreamParams params;
+  params.id = qp_->stream_id();
+  params.initiator = agreed.initiator;
+  params.crc = agreed.crc;
+  params.tx_markers = agreed.tx_markers;
+  params.rx_markers = agreed.rx_markers;
+  params.hold_completions = device_->config().completions == CompletionMode::kAcked;
+  params.rtr = agreed.initiator && agreed.peer_to_peer ? agreed.rtr : RtrKind::kNone;
+  params.startup_failure = agreed.startup_failure;
+  params.ird = agreed.ird;
+  params.ord = agreed.ord;
+  params.max_ulpdu = choose_max_ulpdu(agreed.crc, agreed.tx_markers);
+  params.close_timeout = device_->config().close_timeout;
+
+  info_.initiator = agreed.initiator;
+  info_.mpa_revision = agreed.revision;
+  info_.crc = agreed.crc;
+  info_.markers_sent = agreed.tx_markers;
+  info_.markers_received = agreed.rx_markers;
+  info_.peer_to_peer = agreed.peer_to_peer;
+  info_.rtr = agreed.rtr;
+  info_.ird = agreed.ird;
+  info_.ord = agreed.ord;
+  info_.max_ulpdu = params.max_ulpdu;
+  info_.congestion = io::congestion_control(socket_.get());
+  return params;
+}
+
+void ConnectionImpl::hand_over(Lock& lock) {
+  const proto::StreamParams params = stream_params();
+  unwatch();
+  clear_deadline();
+  await_first_fpdu_ = !initiator_ && startup_->result().peer_to_peer;
+  startup_failure_ = params.startup_failure.has_value();
+  phase_ = Phase::kAttaching;
+  io::Fd socket = std::move(socket_);
+  const std::shared_ptr<QueuePairImpl> qp = qp_;
+  lock.unlock();
+  const Status taken = qp->attach(std::move(socket), params, {}, shared_from_this());
+  lock.relock();
+  lock.dispose(qp);
+  attached(lock, taken.has_value());
+}
+
+// The QP may have called back already: what it said comes after what is said here.
+void ConnectionImpl::attached(Lock& lock, bool taken) {
+  phase_ = Phase::kUp;
+  if (!taken && !down_seen_) {
+    set_up_failed(lock, ConnectionEvent::Type::kConnectError, Error::kAborted,
+                  "the queue pair was taken away");
+    return;
+  }
+  if (!startup_failure_ && (!await_first_fpdu_ || first_fpdu_seen_)) report_established(lock);
+  if (down_seen_) {
+    report_down(lock);
+    return;
+  }
+  if (!established_ && await_first_fpdu_) set_deadline(device_->config().rtr_timeout);
+  if (!abort_wanted_) return;
+  const std::shared_ptr<QueuePairImpl> qp = qp_;
+  lock.unlock();
+  qp->abort();
+  lock.relock();
+  lock.dispose(qp);
+}
+
+}  // namespace weft::verbs

@@ -1,0 +1,197 @@
+#include "verbs/listener.h"
+
+#include <weft/limits.h>
+
+#include <algorithm>
+
+#include "io/socket.h"
+#include "verbs/connection.h"
+#include "verbs/event_channel.h"
+
+namespace weft::verbs {
+
+namespace {
+
+// So many in one go, then others get their turn.
+constexpr int kAcceptsPerRound = 64;
+// The kernel's queue is never shorter: a SYN it drops costs the peer a second.
+constexpr int kKernelBacklogMin = 64;
+constexpr Duration kDescriptorPause{100'000'000};
+
+}  // namespace
+
+Result<std::shared_ptr<ListenerImpl>> ListenerImpl::create(std::shared_ptr<DeviceImpl> device,
+                                                           std::shared_ptr<EventChannel> channel) {
+  if (auto taken = device->acquire(ObjectKind::kListener); !taken) return fail(taken.error());
+  device->ensure_page();
+  return std::shared_ptr<ListenerImpl>(new ListenerImpl(std::move(device), std::move(channel)));
+}
+
+ListenerImpl::~ListenerImpl() {
+  if (!device_->usable()) return;
+  close();
+  device_->engine().wait_for(this);
+  device_->release(ObjectKind::kListener);
+}
+
+Status ListenerImpl::bind(const SocketAddress& local, bool reuse_address, bool v6_only) {
+  if (!device_->usable()) return fail(Error::kBadState);
+  if (local.family() != AF_INET && local.family() != AF_INET6) {
+    return fail(Error::kInvalidArgument);
+  }
+  const std::lock_guard lock(mutex_);
+  if (socket_) return fail(Error::kBadState);
+  auto socket = io::open_socket(local.family());
+  if (!socket) return fail(socket.error());
+  if (auto bound = io::bind_socket(socket->get(), local, reuse_address, v6_only); !bound) {
+    return bound;
+  }
+  socket_ = std::move(*socket);
+  local_ = io::local_address(socket_.get());
+  return {};
+}
+
+Status ListenerImpl::listen(int backlog) {
+  if (!device_->usable()) return fail(Error::kBadState);
+  const std::lock_guard lock(mutex_);
+  if (!socket_ || listening_) return fail(Error::kBadState);
+  constexpr auto kLimit = static_cast<int>(limits::kHalfOpenConnections);
+  const int wanted = backlog <= 0 || backlog > kLimit ? kLimit : backlog;
+  // Accepted sockets inherit the buffer sizes, and the window scale is settled by then.
+  io::tune_before_connect(socket_.get(), device_->config());
+  if (auto listens = io::listen_socket(socket_.get(), std::max(wanted, kKernelBacklogMin));
+      !listens) {
+    return listens;
+  }
+  if (auto added = device_->engine().add(socket_.get(), EPOLLIN, this); !added) return added;
+  backlog_ = static_cast<std::size_t>(wanted);
+  listening_ = watching_ = true;
+  return {};
+}
+
+void ListenerImpl::close() {
+  if (!device_->usable()) return;
+  std::unordered_map<ConnectionImpl*, std::shared_ptr<ConnectionImpl>> half_open;
+  std::shared_ptr<EventChannel> channel;
+  {
+    const std::lock_guard lock(mutex_);
+    if (listening_) device_->engine().forget(socket_.get());
+    device_->engine().forget_timer(timer_);
+    timer_ = 0;
+    listening_ = watching_ = false;
+    socket_.reset();
+    half_open.swap(half_open_);
+    channel = channel_.lock();
+  }
+  for (const auto& [key, connection] : half_open) connection->drop("the listener was closed");
+  if (auto* ours = dynamic_cast<EventChannelImpl*>(channel.get())) ours->drop_requests(this);
+}
+
+void ListenerImpl::set_channel(std::shared_ptr<EventChannel> channel) {
+  if (!device_->usable() || channel == nullptr) return;
+  std::shared_ptr<EventChannel> old;
+  {
+    const std::lock_guard lock(mutex_);
+    old = channel_.lock();
+    channel_ = channel;
+  }
+  auto* from = dynamic_cast<EventChannelImpl*>(old.get());
+  auto* to = dynamic_cast<EventChannelImpl*>(channel.get());
+  if (from != nullptr && to != nullptr) from->move_requests(this, *to);
+}
+
+SocketAddress ListenerImpl::local_address() const {
+  if (!device_->usable()) return {};
+  const std::lock_guard lock(mutex_);
+  return local_;
+}
+
+// --- the engine's thread ---
+
+void ListenerImpl::on_io(std::uint32_t /*events*/) {
+  const auto self = weak_from_this().lock();
+  if (self == nullptr) return;
+  for (int i = 0; i < kAcceptsPerRound; ++i) {
+    if (!accept_one()) return;
+  }
+}
+
+// False: no more for now.
+bool ListenerImpl::accept_one() {
+  std::shared_ptr<ConnectionImpl> connection;
+  std::shared_ptr<EventChannel> channel;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!listening_ || paused_ || half_open_.size() + undelivered_ >= backlog_) return false;
+    SocketAddress peer;
+    auto socket = io::accept_socket(socket_.get(), peer);
+    if (!socket) {
+      if (socket.error() == Error::kNoSpace) out_of_descriptors();
+      return socket.error() == Error::kConnectionLost;
+    }
+    channel = channel_.lock();
+    if (channel == nullptr) return true;  // nobody to tell: it is closed
+    auto made = ConnectionImpl::create_accepted(device_, channel, shared_from_this(),
+                                                std::move(*socket), peer);
+    if (!made) return true;
+    connection = std::move(*made);
+    half_open_.emplace(connection.get(), connection);
+    update_watch();
+  }
+  connection->start_request();
+  return true;
+}
+
+// Waiting connections would make the descriptor readable for ever.
+void ListenerImpl::out_of_descriptors() {
+  paused_ = true;
+  io::log(LogLevel::kError, "out of descriptors: connections to {} have to wait", local_.text());
+  timer_ = device_->engine().schedule(io::now() + kDescriptorPause, this);
+  update_watch();
+}
+
+void ListenerImpl::on_timer(io::TimerId id) {
+  const auto self = weak_from_this().lock();
+  if (self == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  if (id != timer_) return;
+  timer_ = 0;
+  paused_ = false;
+  update_watch();
+}
+
+void ListenerImpl::update_watch() {
+  if (!listening_) return;
+  const bool wanted = !paused_ && half_open_.size() + undelivered_ < backlog_;
+  if (wanted == watching_) return;
+  watching_ = wanted;
+  static_cast<void>(device_->engine().modify(socket_.get(), wanted ? EPOLLIN : 0U));
+}
+
+// --- its connections ---
+
+void ListenerImpl::request_ready(ConnectionImpl& connection) {
+  const std::lock_guard lock(mutex_);
+  half_open_.erase(&connection);
+  ++undelivered_;
+}
+
+void ListenerImpl::request_settled() {
+  const std::lock_guard lock(mutex_);
+  --undelivered_;
+  update_watch();
+}
+
+std::shared_ptr<ConnectionImpl> ListenerImpl::forget_half_open(ConnectionImpl& connection) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<ConnectionImpl> out;
+  const auto found = half_open_.find(&connection);
+  if (found != half_open_.end()) {
+    out = std::move(found->second);
+    half_open_.erase(found);
+  }
+  update_watch();
+  return out;
+}
+
+}  // namespace weft::verbs
