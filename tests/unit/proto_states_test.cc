@@ -1,0 +1,116 @@
+// The states of a stream: every state with every event, and the generated page about them.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "proto/qp_machine.h"
+
+namespace weft::proto {
+namespace {
+
+constexpr StreamState kStates[] = {StreamState::kIdle, StreamState::kRts, StreamState::kClosing,
+                                   StreamState::kTerminate, StreamState::kError};
+constexpr StreamEvent kEvents[] = {
+    StreamEvent::kEstablished,    StreamEvent::kViolation,  StreamEvent::kTerminateReceived,
+    StreamEvent::kLocalClose,     StreamEvent::kPeerClosed, StreamEvent::kPeerClosedEarly,
+    StreamEvent::kUnexpectedData, StreamEvent::kLost,       StreamEvent::kTimer,
+    StreamEvent::kAbort};
+
+// A machine brought to `state` by legal events.
+QpMachine machine_in(StreamState state) {
+  QpMachine m;
+  if (state != StreamState::kIdle) (void)m.on(StreamEvent::kEstablished);
+  if (state == StreamState::kClosing) (void)m.on(StreamEvent::kLocalClose);
+  if (state == StreamState::kTerminate) (void)m.on(StreamEvent::kViolation);
+  if (state == StreamState::kError) (void)m.on(StreamEvent::kLost);
+  EXPECT_EQ(m.state(), state);
+  return m;
+}
+
+std::string snapshot() {
+  std::ostringstream out;
+  for (const StreamState state : kStates) {
+    for (const StreamEvent event : kEvents) {
+      QpMachine m = machine_in(state);
+      const auto next = m.on(event);
+      EXPECT_EQ(next.value_or(state), m.state());
+      EXPECT_TRUE(next || next.error() == Error::kBadTransition);
+      if (next)
+        out << describe(state) << " + " << describe(event) << " = " << describe(*next) << "\n";
+    }
+  }
+  return out.str();
+}
+
+TEST(QpMachine, EveryStateWithEveryEvent) {
+  EXPECT_EQ(snapshot(), R"(Idle + established = Rts
+Rts + violation = Terminate
+Rts + Terminate received = Error
+Rts + local close = Closing
+Rts + peer closed = Idle
+Rts + peer closed early = Error
+Rts + lost = Error
+Rts + abort = Error
+Closing + violation = Error
+Closing + Terminate received = Error
+Closing + peer closed = Idle
+Closing + peer closed early = Error
+Closing + unexpected data = Error
+Closing + lost = Error
+Closing + timer = Error
+Closing + abort = Error
+Terminate + peer closed = Error
+Terminate + peer closed early = Error
+Terminate + lost = Error
+Terminate + timer = Error
+Terminate + abort = Error
+)");
+}
+
+// The page as the table says it. The words of the first column of the second table are the enum's.
+std::string page() {
+  std::ostringstream out;
+  out << R"(# States of a stream
+
+Generated from the table in `src/proto/qp_machine.cc` by `proto_test`; run that with
+`WEFT_UPDATE=1` to write this page anew. A pair that is not listed is illegal and changes nothing.
+
+| state | meaning |
+|---|---|
+| Idle | not started, or over in good order |
+| Rts | full operation |
+| Closing | we closed in good order: our FIN is on its way, the peer's is awaited |
+| Terminate | our Terminate is on its way: what arrives is read and dropped until the peer closes |
+| Error | over |
+
+| state | event | next |
+|---|---|---|
+)";
+  for (const StreamArrow& a : stream_arrows()) {
+    out << "| " << describe(a.from) << " | " << describe(a.on) << " | " << describe(a.to) << " |\n";
+  }
+  out << "\n```mermaid\nstateDiagram-v2\n  [*] --> Idle\n";
+  for (const StreamArrow& a : stream_arrows()) {
+    out << "  " << describe(a.from) << " --> " << describe(a.to) << ": " << describe(a.on) << "\n";
+  }
+  out << "```\n";
+  return out.str();
+}
+
+TEST(QpMachine, TheGeneratedPageIsUpToDate) {
+  const std::string path = WEFT_SOURCE_DIR "/docs/states.md";
+  if (std::getenv("WEFT_UPDATE") != nullptr) {
+    std::ofstream(path) << page();
+  }
+  std::ifstream in(path);
+  ASSERT_TRUE(in) << path;
+  std::ostringstream have;
+  have << in.rdbuf();
+  EXPECT_EQ(have.str(), page()) << "run this test with WEFT_UPDATE=1 and commit docs/states.md";
+}
+
+}  // namespace
+}  // namespace weft::proto
