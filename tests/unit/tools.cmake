@@ -1,0 +1,17 @@
+# The command line: what needs no engine behind it. The library's objects that a test does not use
+# are not linked.
+if(TARGET weft_static)
+  weft_add_test(
+    tools_test
+    SOURCES
+    "${CMAKE_CURRENT_LIST_DIR}/tools_control_test.cc"
+    "${CMAKE_CURRENT_LIST_DIR}/tools_parse_test.cc"
+    "${CMAKE_CURRENT_LIST_DIR}/tools_pattern_test.cc"
+    "${CMAKE_CURRENT_LIST_DIR}/tools_plan_test.cc"
+    "${CMAKE_CURRENT_LIST_DIR}/tools_report_test.cc"
+    "${CMAKE_CURRENT_LIST_DIR}/tools_stats_test.cc"
+    DEPS
+    weft_cli
+    LABELS
+    unit)
+endif()
