@@ -210,7 +210,7 @@ void Stream::start_rtr() {
   o.sink_stag = kRtrStag;
   o.msn = tx_msn_[kQueueReadRequest];
   start_read_request(
-      {.sink_stag = kRtrStag, .sink_to = 0, .size = 0, .src_stag = Stag{0}, .src_to = 0});
+      {.sink_stag = kRtrStag, .sink_to = 0, .size = 0, .src_stag = kRtrStag, .src_to = 0});
 }
 
 void Stream::start_read_request(const ReadRequest& request) {
