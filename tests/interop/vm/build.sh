@@ -235,7 +235,7 @@ flock -w 600 9 || die "another build has held $cache/lock for ten minutes"
 
 scripts=$(cat "$here"/{build.sh,init,agent} | sha256sum | cut -c1-12)
 kernel=$(newest_kernel)
-if [[ -z $kernel && $(id -u) == 0 ]]; then
+if [[ $(id -u) == 0 && ( -z $kernel || -z $(version_of "linux-source-$kernel_series") ) ]]; then
   apt-get update -q >/dev/null 2>&1 || true
   kernel=$(newest_kernel)
 fi
