@@ -129,7 +129,8 @@ class QueuePairImpl final : public QueuePair,
   // qp_progress.cc; all but exclusively() and settle() under progress_lock_
   template <class Work>
   void exclusively(Work&& work);
-  void settle();  // gives progress_lock_ up and looks after kicks
+  void settle();  // gives progress_lock_ up, looks after kicks, tells the connection
+  void tell_connection();
   bool run(bool until_end);
   bool receive(bool until_end);
   bool transmit();
@@ -196,6 +197,21 @@ class QueuePairImpl final : public QueuePair,
   proto::Counter tx_calls_, rx_calls_, rx_empty_, tx_blocked_calls_;
   std::shared_ptr<QueuePairImpl> self_;            // while the engine knows us
   std::shared_ptr<QueuePairImpl> done_with_self_;  // to be let go without the lock
+
+  // What the connection has still to be told. Told without progress_lock_: a connection may let go
+  // of the last handle to us while it listens. In order, by one thread at a time.
+  struct News {
+    std::shared_ptr<ConnectionImpl> connection;
+    bool first_fpdu = false;
+    bool down = false;
+    proto::StreamEnd how = proto::StreamEnd::kOpen;
+    TerminateCode code;
+    bool by_peer = false;
+  };
+  SpinLock news_lock_;
+  News news_;
+  std::atomic<bool> news_due_{false};
+  bool telling_ = false;
 
   mutable SpinLock connection_lock_;
   std::weak_ptr<ConnectionImpl> last_connection_;

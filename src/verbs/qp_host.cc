@@ -117,7 +117,10 @@ void QueuePairImpl::log_violation(proto::Violation violation, TerminateCode code
 }
 
 void QueuePairImpl::first_fpdu() {
-  if (connection_ != nullptr) connection_->on_first_fpdu();
+  const std::lock_guard lock(news_lock_);
+  news_.connection = connection_;
+  news_.first_fpdu = true;
+  news_due_.store(true, std::memory_order_release);
 }
 
 void QueuePairImpl::stream_down(proto::StreamEnd how, TerminateCode code, bool by_peer) {
@@ -126,7 +129,13 @@ void QueuePairImpl::stream_down(proto::StreamEnd how, TerminateCode code, bool b
   { const std::lock_guard lock(sq_lock_); }
   flush_receives();
   if (srq_ != nullptr && !retired_) raise(AsyncEventType::kQpLastWqeReached);
-  if (connection_ != nullptr) connection_->on_stream_down(how, code, by_peer);
+  const std::lock_guard lock(news_lock_);
+  news_.connection = connection_;
+  news_.down = true;
+  news_.how = how;
+  news_.code = code;
+  news_.by_peer = by_peer;
+  news_due_.store(true, std::memory_order_release);
 }
 
 void QueuePairImpl::flush_receives() {

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstddef>
 #include <memory>
+#include <mutex>
+#include <utility>
 
 #include "io/clock.h"
 #include "io/socket.h"
@@ -118,8 +120,27 @@ void QueuePairImpl::settle() {
     if (done_with_self_ != nullptr) last = std::move(done_with_self_);
     progress_lock_.unlock();
   }
+  if (news_due_.load(std::memory_order_acquire)) tell_connection();
   // The engine may be about to call us; it must not find us gone.
   if (last != nullptr) device_.engine().wait_for(this);
+}
+
+void QueuePairImpl::tell_connection() {
+  const std::shared_ptr<QueuePairImpl> self = weak_from_this().lock();
+  std::unique_lock lock(news_lock_);
+  if (telling_) return;  // whoever tells will find the rest
+  telling_ = true;
+  while (news_due_.exchange(false, std::memory_order_acq_rel)) {
+    News news = std::exchange(news_, {});
+    lock.unlock();
+    if (news.connection != nullptr) {
+      if (news.first_fpdu) news.connection->on_first_fpdu();
+      if (news.down) news.connection->on_stream_down(news.how, news.code, news.by_peer);
+    }
+    news = {};  // perhaps the last one to hold the connection
+    lock.lock();
+  }
+  telling_ = false;
 }
 
 // --- moving bytes ---
