@@ -188,6 +188,7 @@ WcStatus Endpoint::local_operation(SendWqe& wqe) {
 
 Violation Endpoint::remote_invalidate(Stag stag) {
   invalidated_by_peer.push_back(stag);
+  if (on_invalidate) return on_invalidate(stag);
   const proto::MemoryEntry* entry = table_.find(stag);
   if (entry == nullptr || entry->spec.pd != kId.pd) return Violation::kInvalidateProtection;
   const Status done = table_.invalidate(stag);

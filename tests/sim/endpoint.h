@@ -95,6 +95,7 @@ class Endpoint final : public proto::StreamHost {
   std::function<void(const proto::RecvDone&)> on_recv;
   std::function<void(const proto::SendDone&)> on_send;
   std::function<WcStatus(proto::SendWqe&)> on_local;
+  std::function<proto::Violation(Stag)> on_invalidate;
 
   // --- StreamHost ---
 
