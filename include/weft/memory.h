@@ -30,8 +30,8 @@ class MemoryRegion {
   [[nodiscard]] virtual std::uint32_t rkey() const = 0;
   [[nodiscard]] virtual Access access() const = 0;
 
-  // Final when it returns: no packet reads or changes the memory afterwards; Reads being served
-  // from it end with Terminate 0/1/00.
+  // Final when it returns: no packet reads or changes the memory afterwards. A Read being served
+  // from it ends with Terminate 0/1/00; or with the connection, if responses were lined up already.
   //   kBusy   windows are bound to this region: unbind them first; nothing changed
   [[nodiscard]] virtual Status deregister() = 0;
 

@@ -147,6 +147,8 @@ void Stream::note_placed(std::uint32_t bytes) {
 bool Stream::target_failed() {
   if (seg_.op == Opcode::kWrite) return fail_segment(Violation::kWriteStag);
   if (seg_.op == Opcode::kReadResponse) return fail_segment(Violation::kReadSinkGone);
+  complete_receive(WcStatus::kLocalProtection,
+                   vendor_error(info(Violation::kReceiveProtection).code));
   return fail_segment(Violation::kReceiveProtection);
 }
 
