@@ -148,19 +148,6 @@ ibv_qp* create_qp_ex(ibv_context* handle, ibv_qp_init_attr_ex* attr) {
   return create(attr->pd, *attr);
 }
 
-ibv_qp_state qp_state(QpState state) {
-  switch (state) {
-    case QpState::kReset: return IBV_QPS_RESET;
-    case QpState::kInit: return IBV_QPS_INIT;
-    case QpState::kRtr: return IBV_QPS_RTR;
-    case QpState::kRts: return IBV_QPS_RTS;
-    case QpState::kSqd: return IBV_QPS_SQD;
-    case QpState::kSqe: return IBV_QPS_SQE;
-    case QpState::kError: break;
-  }
-  return IBV_QPS_ERR;
-}
-
 ibv_qp_cap qp_caps(const QpCaps& caps) {
   return {caps.max_send_wr, caps.max_recv_wr, caps.max_send_sge, caps.max_recv_sge,
           caps.max_inline_bytes};

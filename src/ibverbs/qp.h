@@ -10,7 +10,19 @@ namespace weft::ibverbs {
 
 ibv_qp* create_qp_ex(ibv_context* handle, ibv_qp_init_attr_ex* attr);
 
-[[nodiscard]] ibv_qp_state qp_state(QpState state);
+[[nodiscard]] inline ibv_qp_state qp_state(QpState state) {
+  switch (state) {
+    case QpState::kReset: return IBV_QPS_RESET;
+    case QpState::kInit: return IBV_QPS_INIT;
+    case QpState::kRtr: return IBV_QPS_RTR;
+    case QpState::kRts: return IBV_QPS_RTS;
+    case QpState::kSqd: return IBV_QPS_SQD;
+    case QpState::kSqe: return IBV_QPS_SQE;
+    case QpState::kError: break;
+  }
+  return IBV_QPS_ERR;
+}
+
 [[nodiscard]] ibv_qp_cap qp_caps(const QpCaps& caps);
 
 // Sets the builder's operations. REQUIRES: qp.send_ops != 0.

@@ -32,10 +32,8 @@ struct RunOptions {
 void add_options(CLI::App& command, RunOptions& o) {
   command.add_option("--crc", o.crc, "CRC32C on what is sent and received: on, off")
       ->type_name("SWITCH");
-  command.add_option("--markers", o.markers, "Ask the peer for MPA markers: on, off")
-      ->type_name("SWITCH")
-      ->expected(0, 1)
-      ->default_str("on");
+  command.add_flag("--markers{on}", o.markers,
+                   "Ask the peer for MPA markers; --markers=off: do not");
   command.add_option("--fpdu", o.fpdu, "Size of FPDUs: auto, mss, 16k, 64k")->type_name("SIZE");
   command
       .add_option("--pcap", o.pcap, "Write the connections' bytes to FILE; %p is the process id")
@@ -52,6 +50,9 @@ void add_options(CLI::App& command, RunOptions& o) {
                    "By LD_PRELOAD instead of LD_LIBRARY_PATH: for programs with a path to the "
                    "libraries of their own");
   add_common_options(command, o.common);
+  // Behind "--" everything is the program's, options too.
+  command.add_option("program", o.program, "The program and its arguments")
+      ->type_name("PROGRAM ARGS");
 }
 
 // The configuration keys that the options stand for.
@@ -137,12 +138,7 @@ void add_run(CLI::App& app) {
       "The program takes the place of this one: signals and its exit status are its own.\n"
       "Exit codes of weft itself: 2 wrong usage, 126 and 127 the program cannot be started.");
   add_options(*command, *options);
-  command->prefix_command();
-  command->callback([command, options] {
-    options->program = command->remaining();
-    if (!options->program.empty() && options->program.front() == "--") {
-      options->program.erase(options->program.begin());
-    }
+  command->callback([options] {
     set_command([options] {
       const Outcome<int> done = run(*options);
       return done ? *done : report_failure(done.error());
