@@ -200,15 +200,18 @@ Outcome<RunResults> run_client(const ClientSetup& setup, Config config) {
     results.contenders.emplace_back().spec = spec;
   }
   Progress progress(setup.plan, setup.show_progress);
+  std::vector<double> others;
   for (std::size_t i = 0; i < setup.plan.steps.size(); ++i) {
     const Step& step = setup.plan.steps[i];
     progress.show(i);
+    others.push_back(static_cast<double>(runnable_others()));
     if (auto ok = session.run_step(step, results.contenders[step.contender]); !ok) {
       return tl::unexpected(
           with_contender(ok.error(), setup.plan.contenders[step.contender], step.verify));
     }
   }
   session.say_goodbye();
+  results.conditions.others_running = median(std::move(others));
   return results;
 }
 

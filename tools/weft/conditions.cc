@@ -1,6 +1,5 @@
 #include "weft/conditions.h"
 
-#include <cstdlib>
 #include <thread>
 
 #include "weft/common.h"
@@ -35,7 +34,6 @@ RunConditions make_conditions(const ClientSetup& setup, const Config& config, co
   c.rounds = setup.request.rounds;
   c.latency = setup.request.latency;
   c.bandwidth = setup.request.bandwidth;
-  c.load_average = std::atof(first_line("/proc/loadavg").c_str());
   return c;
 }
 

@@ -42,7 +42,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", fmt::format("weft {}", version()));
   app.footer(
       "weft COMMAND --help describes a command. Exit codes: 0 done, 1 failed, 2 wrong usage.");
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);  // none is told below, with all there are
   add_commands(app);
   try {
     app.parse(argc, argv);
@@ -50,7 +50,9 @@ int run(int argc, char** argv) {
     // CLI11 numbers its errors from 100; to a shell there is only one kind of wrong usage.
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
-  return command() ? command()() : kExitUsage;
+  if (command()) return command()();
+  fmt::print(stderr, "{}", app.help());
+  return kExitUsage;
 }
 
 }  // namespace

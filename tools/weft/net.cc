@@ -83,6 +83,22 @@ void apply(const SocketChoice& choice, int fd) {
   }
 }
 
+Outcome<void> check_congestion(const std::string& name) {
+  if (name.empty() || name == "keep") return {};
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, name.c_str(),
+                 static_cast<socklen_t>(name.size())) == 0) {
+    return {};
+  }
+  const bool forbidden = errno == EPERM;
+  const char* list = forbidden ? "/proc/sys/net/ipv4/tcp_allowed_congestion_control"
+                               : "/proc/sys/net/ipv4/tcp_available_congestion_control";
+  return usage_error(fmt::format(
+      "'{}' is {}; it can be keep or one of: {}", name,
+      forbidden ? "open to the administrator only" : "no congestion control of this kernel",
+      first_line(list)));
+}
+
 std::string congestion_of(int fd) {
   char name[64] = {};
   socklen_t size = sizeof(name) - 1;

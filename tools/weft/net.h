@@ -38,6 +38,9 @@ struct SocketChoice {
 };
 void apply(const SocketChoice& choice, int fd);
 
+// Whether this process may choose congestion control `name`; the failure lists those it may.
+[[nodiscard]] Outcome<void> check_congestion(const std::string& name);
+
 [[nodiscard]] std::string congestion_of(int fd);
 // As the kernel reports them: twice what was set, or where autotuning stands now.
 [[nodiscard]] int send_buffer_of(int fd);

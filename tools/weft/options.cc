@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "weft/net.h"
 #include "weft/parse.h"
 
 namespace weft::cli {
@@ -112,7 +113,11 @@ Outcome<void> read_what(const PerfOptions& o, PlanRequest& r) {
     return usage_error(fmt::format("--mode: '{}' is not a mode; it can be poll or sleep", o.mode));
   }
   r.sleep = o.mode == "sleep";
-  if (!o.tcp_congestion.empty()) r.tcp_congestion = o.tcp_congestion;
+  if (o.tcp_congestion.empty() || o.tcp_congestion == "same") return {};
+  if (auto ok = check_congestion(o.tcp_congestion); !ok) {
+    return tl::unexpected(named("--tcp-congestion", ok.error()));
+  }
+  r.tcp_congestion = o.tcp_congestion;
   return {};
 }
 
@@ -235,6 +240,9 @@ Outcome<void> apply_preset(PerfOptions& o) {
 
 Outcome<void> apply_to_config(const PerfOptions& o, Config& config) {
   if (o.congestion.empty()) return {};
+  if (auto ok = check_congestion(o.congestion); !ok) {
+    return tl::unexpected(named("--congestion", ok.error()));
+  }
   for (const char* key : {"loopback_congestion", "congestion"}) {
     std::string why;
     if (!config.set(key, o.congestion, &why, "--congestion")) {

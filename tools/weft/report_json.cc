@@ -117,7 +117,7 @@ Ordered conditions_json(const RunConditions& c) {
       {"rounds", c.rounds},
       {"seconds", c.seconds},
       {"latency_seconds", c.latency_seconds},
-      {"load_average", c.load_average}};
+      {"others_running", c.others_running}};
 }
 
 }  // namespace

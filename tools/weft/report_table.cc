@@ -47,33 +47,53 @@ std::string contender_name(const TestSpec& spec) {
   return spec.tcp_mode == TcpMode::kCopy ? "tcp, then copy" : "tcp";
 }
 
-// Columns of what differs between contenders only where something does.
+// Columns of what differs between contenders only where something does. Most of it means nothing to
+// plain TCP.
 template <class Get>
 void add_if_varied(std::vector<Column>& columns, const std::vector<Row>& rows, std::string title,
-                   Get get) {
+                   bool tcp_too, Get get) {
+  const auto applies = [tcp_too](const Row& row) { return tcp_too || is_rdma(row); };
   std::set<std::string> values;
   for (const Row& row : rows) {
-    if (is_rdma(row)) values.insert(get(row.result->spec));
+    if (applies(row)) values.insert(get(row.result->spec));
   }
   if (values.size() < 2) return;
-  columns.push_back({std::move(title), false, [get](const Row& row) {
-                       return is_rdma(row) ? get(row.result->spec) : std::string("-");
+  columns.push_back({std::move(title), false, [get, applies](const Row& row) {
+                       return applies(row) ? get(row.result->spec) : std::string("-");
                      }});
 }
 
 void add_variation_columns(std::vector<Column>& columns, const std::vector<Row>& rows) {
   using S = const TestSpec&;
-  add_if_varied(columns, rows, "depth", [](S s) { return std::to_string(s.depth); });
-  add_if_varied(columns, rows, "batch", [](S s) { return std::to_string(s.batch); });
-  add_if_varied(columns, rows, "conns", [](S s) { return std::to_string(s.connections); });
-  add_if_varied(columns, rows, "idle", [](S s) { return std::to_string(s.idle); });
-  add_if_varied(columns, rows, "CRC", [](S s) { return std::string(s.crc ? "on" : "off"); });
-  add_if_varied(columns, rows, "markers",
-                [](S s) { return std::string(s.markers ? "on" : "off"); });
-  add_if_varied(columns, rows, "FPDU", [](S s) { return std::string(name_of(s.fpdu)); });
+  const auto add = [&](const char* title, bool tcp_too, auto get) {
+    add_if_varied(columns, rows, title, tcp_too, get);
+  };
+  add("depth", false, [](S s) { return std::to_string(s.depth); });
+  add("batch", false, [](S s) { return std::to_string(s.batch); });
+  add("conns", true, [](S s) { return std::to_string(s.connections); });
+  add("idle", true, [](S s) { return std::to_string(s.idle); });
+  add("CRC", false, [](S s) { return std::string(s.crc ? "on" : "off"); });
+  add("markers", false, [](S s) { return std::string(s.markers ? "on" : "off"); });
+  add("FPDU", false, [](S s) { return std::string(name_of(s.fpdu)); });
 }
 
-void add_bandwidth_columns(std::vector<Column>& columns, bool with_ratio, bool with_copy) {
+// What both kinds of table have: rates beside those of TCP.
+void add_ratio_columns(std::vector<Column>& columns, const std::vector<Row>& rows) {
+  const bool rdma = std::ranges::any_of(rows, is_rdma);
+  const bool tcp = std::ranges::any_of(rows, [](const Row& r) { return r.tcp != nullptr; });
+  const bool copy = std::ranges::any_of(rows, [](const Row& r) { return r.tcp_copy != nullptr; });
+  if (tcp && (rdma || copy)) {
+    columns.push_back({"of tcp", false,
+                       [](const Row& row) { return ratio_text(row, row.tcp, bandwidth_ratio); }});
+  }
+  if (copy && (rdma || tcp)) {
+    columns.push_back({"of tcp+copy", false, [](const Row& row) {
+                         return ratio_text(row, row.tcp_copy, bandwidth_ratio);
+                       }});
+  }
+}
+
+void add_bandwidth_columns(std::vector<Column>& columns, const std::vector<Row>& rows) {
   const auto known = [](const Row& row) {
     return row.summary.has_bandwidth && row.result->spec.size != 0;
   };
@@ -89,20 +109,28 @@ void add_bandwidth_columns(std::vector<Column>& columns, bool with_ratio, bool w
                        return row.summary.has_bandwidth ? format_si(row.summary.messages_per_s)
                                                         : std::string("-");
                      }});
-  if (with_ratio) {
-    columns.push_back({"of tcp", false,
-                       [](const Row& row) { return ratio_text(row, row.tcp, bandwidth_ratio); }});
-  }
-  if (with_copy) {
-    columns.push_back({"of tcp+copy", false, [](const Row& row) {
-                         return ratio_text(row, row.tcp_copy, bandwidth_ratio);
-                       }});
-  }
+  add_ratio_columns(columns, rows);
   columns.push_back({"CPU s/GB client", false, [known](const Row& row) {
                        return three_digits(known(row), row.summary.client_cpu_s_per_gb);
                      }});
   columns.push_back({"server", false, [known](const Row& row) {
                        return three_digits(known(row), row.summary.server_cpu_s_per_gb);
+                     }});
+}
+
+// Connection set-up carries no bytes.
+void add_set_up_columns(std::vector<Column>& columns, const std::vector<Row>& rows) {
+  columns.push_back({"set-ups/s", false, [](const Row& row) {
+                       return number(row.summary.has_bandwidth, row.summary.messages_per_s, 0);
+                     }});
+  add_ratio_columns(columns, rows);
+  columns.push_back({"CPU us each, client", false, [](const Row& row) {
+                       return three_digits(row.summary.has_bandwidth,
+                                           row.summary.client_cpu_us_per_message);
+                     }});
+  columns.push_back({"server", false, [](const Row& row) {
+                       return three_digits(row.summary.has_bandwidth,
+                                           row.summary.server_cpu_us_per_message);
                      }});
 }
 
@@ -133,10 +161,13 @@ std::vector<Column> choose_columns(const RunResults& results, const std::vector<
   columns.push_back(
       {"contender", true, [](const Row& row) { return contender_name(row.result->spec); }});
   add_variation_columns(columns, rows);
+  const bool set_ups = std::ranges::all_of(
+      rows, [](const Row& r) { return r.result->spec.op == Operation::kConnect; });
+  if (results.conditions.bandwidth) {
+    set_ups ? add_set_up_columns(columns, rows) : add_bandwidth_columns(columns, rows);
+  }
   const bool tcp = std::ranges::any_of(rows, [](const Row& r) { return r.tcp != nullptr; });
   const bool rdma = std::ranges::any_of(rows, is_rdma);
-  const bool copy = std::ranges::any_of(rows, [](const Row& r) { return r.tcp_copy != nullptr; });
-  if (results.conditions.bandwidth) add_bandwidth_columns(columns, tcp && rdma, copy);
   if (results.conditions.latency) {
     add_latency_columns(columns, !results.conditions.bandwidth, tcp && rdma);
   }
@@ -223,6 +254,12 @@ std::string host_conditions(const RunConditions& c) {
   out += c.mode == "poll"
              ? "  wait   both sides poll\n"
              : fmt::format("  wait   both sides sleep (RDMA spins {} first)\n", c.spin);
+  if (c.others_running >= 1) {
+    out += fmt::format(
+        "  note   this machine was busy: {:.0f} other threads ready to run at a time; "
+        "do not trust these figures\n",
+        c.others_running);
+  }
   return out;
 }
 
@@ -281,7 +318,8 @@ std::string report_table(const RunResults& results) {
   out += host_conditions(c) + rdma_conditions(rows) + tcp_conditions(c, rows) + "\n";
   out += verified_text(results);
   if (!c.bandwidth && !c.latency) return out;
-  out += fmt::format("Medians of {} interleaved rounds\n\n", c.rounds);
+  out += c.rounds == 1 ? "One round\n\n"
+                       : fmt::format("Medians of {} interleaved rounds\n\n", c.rounds);
   out += render(choose_columns(results, rows), rows);
   out += footnotes(rows, c.latency) + idle_text(rows);
   return out;

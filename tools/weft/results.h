@@ -75,7 +75,7 @@ struct RunConditions {
   std::uint32_t rounds = 0;
   bool latency = true;
   bool bandwidth = true;
-  double load_average = 0;
+  double others_running = 0;  // threads of other programs ready to run, between tests: the median
 };
 
 struct RunResults {

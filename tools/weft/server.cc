@@ -17,8 +17,9 @@
 namespace weft::cli {
 namespace {
 
-constexpr int kIdleTimeoutMs = 120'000;  // a client that says nothing for so long has gone
-constexpr double kAcceptSeconds = 60;
+constexpr int kIdleTimeoutMs = 30'000;  // a client that says nothing for so long has gone
+constexpr double kAcceptSeconds = 15;   // for the connections of a test, and more for very many
+constexpr double kAcceptSecondsEach = 0.005;
 
 // One client, from its hello to its goodbye.
 class ServerSession {
@@ -34,7 +35,7 @@ class ServerSession {
   [[nodiscard]] Outcome<void> act(const Json& message);
   [[nodiscard]] Outcome<void> prepare(const Json& message);
   [[nodiscard]] Outcome<void> run(const Json& message);
-  [[nodiscard]] Outcome<void> accept_links();
+  [[nodiscard]] Outcome<void> accept_links(const TestSpec& spec);
   void finish();
 
   ControlConnection control_;
@@ -53,9 +54,9 @@ Outcome<void> ServerSession::serve() {
   if (auto ok = control_.send(welcome); !ok) return ok;
   while (!over_) {
     const auto message = control_.receive(kIdleTimeoutMs);
-    if (!message) return tl::unexpected(message.error());
-    if (auto ok = act(*message); !ok) {
-      // Before the connections of the test go: the client then knows why they went.
+    const auto ok = message ? act(*message) : tl::unexpected(message.error());
+    if (!ok) {
+      // Before the connections of the test go: the client, if it is still there, then knows why.
       (void)control_.send({{"type", "failed"}, {"message", ok.error().message}});
       return ok;
     }
@@ -112,12 +113,13 @@ Outcome<void> ServerSession::prepare(const Json& message) {
   (*ready)["token"] = token;
   ++tests_;
   if (auto ok = control_.send(*ready); !ok) return ok;
-  return accept_links();
+  return accept_links(*spec);
 }
 
-Outcome<void> ServerSession::accept_links() {
+Outcome<void> ServerSession::accept_links(const TestSpec& spec) {
   // The client asks as soon as its own side is connected.
-  Watch watch(control_, kAcceptSeconds, "connected?");
+  const double each = kAcceptSecondsEach * (spec.connections + spec.idle);
+  Watch watch(control_, kAcceptSeconds + each, "connected?");
   return endpoint_->accept_all(watch);
 }
 

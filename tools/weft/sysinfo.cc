@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
@@ -83,6 +84,16 @@ std::string cpu_text() {
     return colon == std::string::npos ? "" : line.substr(colon + 2);
   }
   return "";
+}
+
+std::size_t runnable_others() {
+  std::ifstream file("/proc/stat");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("procs_running ")) continue;
+    const unsigned long n = std::strtoul(line.c_str() + 14, nullptr, 10);
+    return n > 1 ? n - 1 : 0;  // one is the asker
+  }
+  return 0;
 }
 
 std::string first_line(const std::string& path) {

@@ -31,6 +31,9 @@ std::uint64_t raise_descriptor_limit();
 [[nodiscard]] std::string kernel_text();  // "Linux 6.1.0-13-amd64 x86_64"
 [[nodiscard]] std::string cpu_text();     // "Intel(R) Xeon(R) ...", or empty
 
+// How many other threads of the machine are running or ready to run at this moment.
+[[nodiscard]] std::size_t runnable_others();
+
 // The first line of a file, or empty.
 [[nodiscard]] std::string first_line(const std::string& path);
 
