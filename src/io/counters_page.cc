@@ -18,6 +18,9 @@ namespace {
 
 constexpr Duration kAnswerLimit{200'000'000};
 
+// One device of a process has the page: the fork generation of the process that owns it, or 0.
+std::atomic<std::uint32_t> g_owner{0};
+
 std::int64_t wall_clock_ns() {
   timespec t{};
   clock_gettime(CLOCK_REALTIME, &t);
@@ -84,6 +87,10 @@ Result<Fd> open_page_of(int pid) {
 }  // namespace
 
 Result<std::unique_ptr<CountersPublisher>> CountersPublisher::create(Engine& engine, Fill fill) {
+  std::uint32_t nobody = 0;
+  const std::uint32_t here = fork_generation();
+  if (!g_owner.compare_exchange_strong(nobody, here) && nobody == here) return fail(Error::kBusy);
+  g_owner.store(here);
   std::unique_ptr<CountersPublisher> out(new CountersPublisher(engine, std::move(fill)));
   if (auto file = out->open_file(); !file) return fail(file.error());
   out->refresh();
@@ -95,14 +102,9 @@ Status CountersPublisher::open_file() {
   for (const char* folder : page_folders()) {
     if (folder == nullptr || *folder != '/') continue;
     std::string path = page_path(folder, getpid());
-    // One of a dead process that had our number may be in the way; one of a second device too, and
-    // then the first device keeps the name.
+    // What is there is of a dead process that had our number.
+    static_cast<void>(unlink(path.c_str()));
     Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!fd && errno == EEXIST) {
-      CountersPage old;
-      if (read_counters_page(getpid(), old) || unlink(path.c_str()) != 0) continue;
-      fd = Fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-    }
     if (!fd) continue;
     void* at = MAP_FAILED;
     if (ftruncate(fd.get(), sizeof(CountersPage)) == 0) {
@@ -131,12 +133,12 @@ Status CountersPublisher::watch() {
 }
 
 CountersPublisher::~CountersPublisher() {
-  if (page_ == nullptr) return;
   if (!fork_.forked()) {
     if (inotify_) engine_.remove(inotify_.get());
-    unlink(path_.c_str());
+    if (page_ != nullptr) unlink(path_.c_str());
+    g_owner.store(0);
   }
-  munmap(page_, sizeof(CountersPage));
+  if (page_ != nullptr) munmap(page_, sizeof(CountersPage));
 }
 
 void CountersPublisher::on_io(std::uint32_t /*events*/) {
@@ -159,9 +161,9 @@ void CountersPublisher::refresh() {
 }
 
 Status read_counters_page(int pid, CountersPage& out) {
+  const std::int64_t asked_ns = wall_clock_ns();
   const auto fd = open_page_of(pid);  // this is what the other process notices
   if (!fd) return fail(fd.error());
-  const std::int64_t asked_ns = wall_clock_ns();
   const Mapping mapping(fd->get(), PROT_READ);
   CountersPage* page = mapping.get();
   if (page == nullptr) return fail(Error::kSystem);

@@ -46,6 +46,7 @@ struct CountersPage {
 class CountersPublisher final : public Handler {
  public:
   using Fill = std::function<void(CountersPage&)>;  // called on the engine's thread
+  //   kBusy     another device of this process has the page already
   //   kSystem   no such folder, or no inotify: the process runs without a page
   [[nodiscard]] static Result<std::unique_ptr<CountersPublisher>> create(Engine& engine, Fill fill);
   ~CountersPublisher() override;
