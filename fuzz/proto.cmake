@@ -1,0 +1,8 @@
+weft_add_fuzzer(fuzz_proto_startup
+  SOURCES proto_startup.cc
+  DEPS weft_proto
+  CORPUS corpus/proto_startup)
+weft_add_fuzzer(fuzz_proto_connection
+  SOURCES ../tests/sim/endpoint.cc proto_connection.cc
+  DEPS weft_proto GTest::gtest
+  CORPUS corpus/proto_connection)
