@@ -13,6 +13,8 @@ void Progress::watch(std::shared_ptr<QueuePairImpl> qp) {
 }
 
 bool Progress::on_tick(Instant) {
+  // Destroyed last of all: the device may go with the last queue pair, and this object with it.
+  std::vector<std::shared_ptr<QueuePairImpl>> done;
   {
     const std::lock_guard lock(mutex_);
     round_.swap(watched_);
@@ -22,7 +24,10 @@ bool Progress::on_tick(Instant) {
   std::size_t kept = 0;
   for (auto& qp : round_) {
     const QueuePairImpl::Tick seen = qp->tick();
-    if (seen == QueuePairImpl::Tick::kDone) continue;
+    if (seen == QueuePairImpl::Tick::kDone) {
+      done.push_back(std::move(qp));
+      continue;
+    }
     busy |= seen == QueuePairImpl::Tick::kBusy;
     needed |= seen != QueuePairImpl::Tick::kAsleep;
     if (&round_[kept] != &qp) round_[kept] = std::move(qp);
