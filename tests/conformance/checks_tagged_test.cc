@@ -92,8 +92,8 @@ TEST(WireChecks, Row13WriteToADeregisteredStagTerminates) {
 
 //= RFC 5041 section 8.2
 //# For an incoming DDP Segment of a Tagged DDP Message on a DDP Stream, if the PD ID of the DDP
-//# Stream is not the same as the PD ID of the STag targeted by the Tagged DDP Message, then the DDP
-//# Segment is not Placed, and the DDP layer MUST surface a local error to the ULP.
+//# Stream is not the same as the PD ID of the STag targeted by the Tagged DDP Message, then the
+//# DDP Segment is not Placed, and the DDP layer MUST surface a local error to the ULP.
 TEST(WireChecks, Row14WriteToAnotherProtectionDomainTerminates) {
   for (const Role role : kBothRoles) {
     Target t(role);
@@ -196,7 +196,7 @@ void expect_bad_second(const char* what, Code code, raw::Tagged (*make)(const Ta
 
 //= RFC 5041 section 4.2
 //# Each DDP Segment within a specific DDP Message MUST contain the same value for this field and
-// MUST # be the value supplied by the ULP.
+//# MUST be the value supplied by the ULP.
 TEST(WireChecks, Row18WriteThatDoesNotContinueTheOpenOneTerminates) {
   expect_bad_second("another STag", {1, 1, 0}, [](const Target& t) {
     return raw::Tagged{.stag = t.other.rkey(), .to = t.other.to(8), .payload = kData};

@@ -155,7 +155,7 @@ TEST(WireChecks, Row6UnassignedOpcodeTerminates) {
 
 //= RFC 5040 section 4.1
 //# Figure 4, "RDMA Usage of DDP Fields", MUST be used to define the value of the Tagged flag that
-// is # handed to the DDP layer for each RDMA Message.
+//# is handed to the DDP layer for each RDMA Message.
 TEST(WireChecks, Row7TaggedFlagThatDoesNotFitTheOpcodeTerminates) {
   for (std::uint8_t opcode = 0; opcode <= raw::kAtomicResponse; ++opcode) {
     SCOPED_TRACE(int{opcode});
@@ -300,8 +300,8 @@ TEST(WireChecks, Row12NonEmptySendIntoAnEmptyReceiveTerminates) {
 }
 
 //= RFC 5041 section 7.1
-//# For non-zero-length Untagged DDP Segments, the DDP Segment MUST be validated before Placement by
-//# verifying:
+//# For non-zero-length Untagged DDP Segments, the DDP Segment MUST be validated before Placement
+//# by verifying:
 TEST(WireChecks, OfTwoFaultsInAnUntaggedSegmentTheEarlierRowIsReported) {
   for (const Fault& first : kFaults) {
     for (const Fault& second : kFaults) {

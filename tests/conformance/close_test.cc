@@ -14,7 +14,7 @@ using Type = ConnectionEvent::Type;
 
 //= RFC 5041 section 6.2.1
 //# Following this event, when the Local Peer ULP requests graceful teardown, DDP MUST indicate to
-// the # LLP that it SHOULD perform a graceful close of the other half of the LLP Stream.
+//# the LLP that it SHOULD perform a graceful close of the other half of the LLP Stream.
 TEST(Closing, FinOnAMessageBorderIsAnOrderlyEnd) {
   for (const Role role : kBothRoles) {
     SCOPED_TRACE(to_string(role));
@@ -45,9 +45,10 @@ TEST(Closing, DisconnectSendsFinAndEndsOrderly) {
 }
 
 //= RFC 5041 section 6.2.1
-//# If the Local Peer ULP indicates graceful teardown, the DDP layer on the Local Peer SHOULD ensure
-//# that all ULP data would be transferred before the underlying LLP Stream and Connection are torn
-//# down, and any further data transfer requests by the Local Peer ULP MUST return an error.
+//# If the Local Peer ULP indicates graceful teardown, the DDP layer on the Local Peer SHOULD
+//# ensure that all ULP data would be transferred before the underlying LLP Stream and Connection
+//# are torn down, and any further data transfer requests by the Local Peer ULP MUST return an
+//# error.
 TEST(Closing, WhatWasCompletedBeforeDisconnectArrives) {
   Session s;
   Memory out(s.host, 20000);
@@ -173,8 +174,8 @@ TEST(Closing, ResetAtAnyTimeFlushesEverythingOnce) {
 
 //= RFC 5041 section 6.2.1
 //# If the DDP layer on the Local Peer receives a graceful teardown request from the LLP, any
-// further # data received after the request is considered an error and MUST cause the DDP Stream to
-// be # abortively torn down.
+//# further data received after the request is considered an error and MUST cause the DDP Stream to
+//# be abortively torn down.
 TEST(Closing, NewMessageAfterOurFinIsAnsweredByReset) {
   Session s;
   must(s.weft.connection->disconnect(), "disconnect");
@@ -243,8 +244,8 @@ TEST(Closing, DestroyingTheQpEndsTheConnection) {
 
 //= RFC 5040 section 7.1
 //# If more than one error is detected on incoming RDMA Messages, before the Terminate Message can
-// be # sent, then the first RDMA Message (and its associated DDP Segment) that experienced an error
-// MUST # be captured by the Terminate Message, in accordance with rules 2 and 3 above.
+//# be sent, then the first RDMA Message (and its associated DDP Segment) that experienced an error
+//# MUST be captured by the Terminate Message, in accordance with rules 2 and 3 above.
 TEST(Closing, OfTwoBadMessagesTheFirstIsReported) {
   Session s;
   post_empty_recvs(*s.weft.qp, 1, 2);

@@ -49,8 +49,8 @@ TEST(Rfc5044_4_1, PadIsSentAsZeroAndItsValueIsIgnored) {
 //# When sending an FPDU, the sender MUST include a CRC field.
 //= RFC 5044 section 4.4
 //# When CRCs are enabled, the CRC field in the MPA FPDU MUST be computed using the CRC32c
-// polynomial # in the manner described in the iSCSI Protocol [iSCSI] document for Header and Data
-// Digests.
+//# polynomial in the manner described in the iSCSI Protocol [iSCSI] document for Header and Data
+//# Digests.
 TEST(Rfc5044_4_4, EveryFpduHasACrcField) {
   for (const bool crc : {true, false}) {
     SCOPED_TRACE(crc);
@@ -110,8 +110,8 @@ TEST(Rfc5044_4_4, WrongLengthWithinTheDataAtHandIsCaughtByTheCrc) {
 }
 
 //= RFC 5044 section 8
-//# Once MPA delivers an error of any type, it MUST NOT pass or deliver any additional FPDUs on that
-//# half connection.
+//# Once MPA delivers an error of any type, it MUST NOT pass or deliver any additional FPDUs on
+//# that half connection.
 TEST(Rfc5044_8, NothingIsDeliveredAfterAnMpaError) {
   Session s;
   post_empty_recvs(*s.weft.qp, 1, 2);
@@ -172,7 +172,7 @@ TEST(Rfc5044_6, FpdusUpToTheLastValueOfTheLengthFieldAreTaken) {
 
 //= RFC 5044 section 5.1
 //# MPA receivers are REQUIRED to be able to operate correctly even if alignment is lost (see
-// Section # 6).
+//# Section 6).
 TEST(Rfc5044_5_1, FpdusArriveWholeFromAnySplitOfTheStream) {
   for (const std::size_t piece : {1U, 2U, 3U, 5U, 7U, 19U, 20U, 21U, 100U, 1448U}) {
     SCOPED_TRACE(piece);

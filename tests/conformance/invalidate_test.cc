@@ -29,8 +29,8 @@ void expect_cannot_invalidate(Session& s, std::uint32_t stag, Code code,
 }
 
 //= RFC 5040 section 5.3
-//# *  When the Send with Invalidate and Send with Solicited Event and Invalidate Message are
-// Delivered # to the Remote Peer's RDMAP layer, the RDMAP layer MUST:
+//# * When the Send with Invalidate and Send with Solicited Event and Invalidate Message are
+//# Delivered to the Remote Peer's RDMAP layer, the RDMAP layer MUST:
 TEST(Rfc5040_5_3, StagIsInvalidWhenTheSendIsDelivered) {
   for (const bool solicited : {false, true}) {
     SCOPED_TRACE(solicited);

@@ -125,8 +125,8 @@ TEST(Isolation, PeersThatStopInsideAnFpduHoldUpNobodyElse) {
 }
 
 //= RFC 5040 section 8.1.1
-//# An RNIC MUST ensure that a specific Stream in a specific Protection Domain cannot access an STag
-//in # a different Protection Domain.
+//# An RNIC MUST ensure that a specific Stream in a specific Protection Domain cannot access an
+//# STag in a different Protection Domain.
 TEST(Rfc5040_8_1_1, StreamsOfDifferentDomainsCannotUseEachOthersStags) {
   Server server;
   const auto other_pd = must(server.host.device->create_pd(), "create a protection domain");
@@ -146,7 +146,7 @@ TEST(Rfc5040_8_1_1, StreamsOfDifferentDomainsCannotUseEachOthersStags) {
 
 //= RFC 5040 section 8.1.1
 //# An RNIC MUST ensure that if an STag is limited in scope to a single Stream, no other Stream can
-//use # the STag.
+//# use the STag.
 TEST(Rfc5040_8_1_1, WindowBoundForOneStreamWorksOnNoOther) {
   Server server;
   Memory region(server.host, 64, kAllAccess | Access::kBindWindow);

@@ -47,9 +47,10 @@ std::vector<Example> examples() {
 //= RFC 5044 section 4.3
 //# When Markers are enabled (see Section 7.1, Connection Setup), the MPA Markers MUST be inserted
 //# immediately preceding the first FPDU of Full Operation Phase, and at every 512th octet of the
-// TCP # octet stream thereafter. = RFC 5044 section 4.3 # FPDUPTR MUST contain the number of octets
-// in the TCP stream from the beginning of the ULPDU Length # field to the first octet of the
-// Marker, unless the Marker falls between FPDUs.
+//# TCP octet stream thereafter.
+//= RFC 5044 section 4.3
+//# FPDUPTR MUST contain the number of octets in the TCP stream from the beginning of the ULPDU
+//# Length field to the first octet of the Marker, unless the Marker falls between FPDUs.
 TEST(Rfc5044_4_3, SentMarkersEqualTheWorkedExamples) {
   for (const Example& e : examples()) {
     SCOPED_TRACE(e.at);
@@ -89,8 +90,8 @@ TEST(Rfc5044_4_3, ReceivedMarkersOfTheWorkedExamplesAreStripped) {
 }
 
 //= RFC 5044 section 4.3
-//# If an FPDU is large enough to contain multiple Markers, they MUST all point to the same point in
-//# the TCP stream: the first octet of the ULPDU Length field for the FPDU.
+//# If an FPDU is large enough to contain multiple Markers, they MUST all point to the same point
+//# in the TCP stream: the first octet of the ULPDU Length field for the FPDU.
 TEST(Rfc5044_4_3, LongFpduCarriesAllItsMarkers) {
   Session s({.role = Role::kInitiator, .peer_wants_markers = true, .fpdu = FpduPolicy::kLarge});
   Memory out(s.host, 1200);
@@ -162,9 +163,9 @@ TEST(Rfc5044_4_2, ReservedOctetsOfAMarkerAreIgnored) {
   Session s({.weft_wants_markers = true});
   post_empty_recvs(*s.weft.qp, 1, 1);
   Memory target(s.host, 1500);
-  s.peer.send(s.peer.frame(raw::write(target.rkey(), target.to(), raw::pattern(1500)),
-                           {.marker_high = 0xbeef}) +
-              s.peer.frame(raw::send(1, {}), {.marker_high = 0xffff}));
+  s.peer.send_fpdu(raw::write(target.rkey(), target.to(), raw::pattern(1500)),
+                   {.marker_high = 0xbeef});
+  s.peer.send_fpdu(raw::send(1, {}), {.marker_high = 0xffff});
   take_success(*s.weft.recv_cq, 1);
   EXPECT_EQ(target.copy(0, 1500), raw::pattern(1500));
 }

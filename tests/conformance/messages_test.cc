@@ -10,7 +10,7 @@ namespace {
 using raw::Bytes;
 
 //= RFC 5040 section 5.3
-//# *  At the Remote Peer, the Send Message Type MUST be Delivered to the Remote Peer's ULP in the
+//# * At the Remote Peer, the Send Message Type MUST be Delivered to the Remote Peer's ULP in the
 //# order they were sent.
 TEST(Rfc5040_5_3, SendsOfEveryKindAreDeliveredInOrder) {
   for (const Role role : kBothRoles) {
@@ -67,8 +67,8 @@ TEST(Rfc5041_4_1, ReservedBitsOfSegmentsAreNotChecked) {
 }
 
 //= RFC 5040 section 4.1
-//# For Send, Send with Solicited Event, RDMA Read Request, and Terminate, the Invalidate STag field
-//# MUST be set to zero on transmit and ignored by the receiver.
+//# For Send, Send with Solicited Event, RDMA Read Request, and Terminate, the Invalidate STag
+//# field MUST be set to zero on transmit and ignored by the receiver.
 TEST(Rfc5040_4_1, InvalidateFieldOfPlainSendsIsIgnored) {
   Session s;
   post_empty_recvs(*s.weft.qp, 1, 2);
@@ -90,8 +90,9 @@ TEST(Rfc5040_4_1, InvalidateFieldOfPlainSendsIsIgnored) {
 //= RFC 5041 section 5.2
 //# For each DDP Segment of a Untagged DDP Message, the MO MUST be set to the octet offset from the
 //# first octet in the associated ULP Message (which is defined to be zero) to the first octet in
-// the # ULP Payload contained in the DDP Segment. = RFC 5041 section 4.3 # Each DDP segment within
-// a specific DDP message MUST contain the same value for this field.
+//# the ULP Payload contained in the DDP Segment.
+//= RFC 5041 section 4.3
+//# Each DDP segment within a specific DDP message MUST contain the same value for this field.
 TEST(Rfc5041_5_2, LongSendIsCutIntoSegmentsInOrder) {
   for (const Role role : kBothRoles) {
     SCOPED_TRACE(to_string(role));
@@ -116,10 +117,11 @@ TEST(Rfc5041_5_2, LongSendIsCutIntoSegmentsInOrder) {
 
 //= RFC 5041 section 5.2
 //# For each DDP Segment of a Tagged DDP Message, the TO MUST be set to the octet offset from the
-// first # octet in the associated ULP Message to the first octet in the ULP Payload contained in
-// the DDP # Segment, plus the TO assigned to the first octet in the associated ULP Message. = RFC
-// 5041 section 4.2 # The Data Source MUST ensure that each DDP Segment within a specific DDP
-// Message contains the same # value for this field.
+//# first octet in the associated ULP Message to the first octet in the ULP Payload contained in
+//# the DDP Segment, plus the TO assigned to the first octet in the associated ULP Message.
+//= RFC 5041 section 4.2
+//# The Data Source MUST ensure that each DDP Segment within a specific DDP Message contains the
+//# same value for this field.
 TEST(Rfc5041_5_2, LongWriteIsCutIntoSegmentsInOrder) {
   Session s({.fpdu = FpduPolicy::kCapped});
   Memory out(s.host, 100000);
@@ -158,7 +160,7 @@ TEST(Rfc5041_5_2, EmptyMessagesAreOneSegmentEach) {
 //= RFC 5041 section 4.3
 //# The Message Sequence Number specifies a sequence number that MUST be increased by one (modulo
 //# 2^32) with each DDP Message targeting the specific Queue Number on the DDP Stream associated
-// with # this DDP Segment.
+//# with this DDP Segment.
 TEST(Rfc5041_4_3, EachQueueCountsItsOwnMessagesFromOne) {
   Session s;
   Memory memory(s.host, 64);
@@ -314,8 +316,8 @@ TEST(Rfc5041_5_3, ReadRequestBetweenTheSegmentsOfASendIsServed) {
 }
 
 //= RFC 5040 section 5.1
-//# *  A valid RDMA Write Message MUST NOT be delivered to the Data Sink's ULP (i.e., it is placed
-// by # the DDP layer).
+//# * A valid RDMA Write Message MUST NOT be delivered to the Data Sink's ULP (i.e., it is placed
+//# by the DDP layer).
 TEST(Rfc5040_5_1, WritesReachNoApplication) {
   Session s;
   Memory target(s.host, 64);
@@ -331,7 +333,7 @@ TEST(Rfc5040_5_1, WritesReachNoApplication) {
 
 //= RFC 5040 section 5.5
 //# Send Messages MUST be Delivered to the ULP at the Remote Peer after they are Delivered to RDMAP
-// by # DDP and in the order that they were Delivered to RDMAP.
+//# by DDP and in the order that they were Delivered to RDMAP.
 TEST(Rfc5040_5_5, WritesAreInPlaceWhenTheSendBehindThemIsDelivered) {
   Session s;
   Memory target(s.host, 60000);
@@ -359,7 +361,7 @@ TEST(Rfc5040_5_5, ReadSeesTheWriteBeforeIt) {
 
 //= RFC 5040 section 5.5
 //# A Send or RDMA Write Message MUST NOT be considered Complete at the Local Peer (Data Source)
-// until # it has been successfully completed at the DDP layer.
+//# until it has been successfully completed at the DDP layer.
 TEST(Rfc5040_5_5, SendThatTcpHasNotTakenIsNotComplete) {
   Start start;
   start.config.socket_buffer_bytes = 65536;

@@ -91,8 +91,8 @@ TEST(Rfc5044_7_1_1, RequestCarriesAllPrivateDataItMay) {
 }
 
 //= RFC 6581 section 7
-//# Private Data length MUST NOT exceed 512 bytes in any message, including enhanced RDMA connection
-//# establishment data.
+//# Private Data length MUST NOT exceed 512 bytes in any message, including enhanced RDMA
+//# connection establishment data.
 TEST(Rfc6581_7, TooMuchPrivateDataIsRefusedAtTheCall) {
   Client client;
   raw::Listener listener;
@@ -158,14 +158,14 @@ TEST(Rfc5044_7_1_1, ReplyWithAnyOctetOfTheKeyWrongIsClosed) {
 
 //= RFC 5044 section 7.1.2
 //# MPA implementations MUST use the difference between the MPA Request Frame and the MPA Reply
-// Frame # to check for incorrect "Initiator/Initiator" startups.
+//# Frame to check for incorrect "Initiator/Initiator" startups.
 TEST(Rfc5044_7_1_2, TwoInitiatorsFindEachOtherOut) {
   expect_connect_error(raw::mpa_request(raw::kC | raw::kS, 2, kPlainWords));
 }
 
 //= RFC 5044 section 7.1.2
-//# If the MPA Reply Frame is improperly formatted, the implementation MUST close the TCP connection
-//# and exit MPA.
+//# If the MPA Reply Frame is improperly formatted, the implementation MUST close the TCP
+//# connection and exit MPA.
 TEST(Rfc5044_7_1_2, ReplyWithTooMuchPrivateDataIsClosed) {
   expect_connect_error(raw::mpa_reply(raw::kC | raw::kS, 2, {}, 513));
   expect_connect_error(raw::mpa_reply(raw::kC | raw::kS, 2, {}, 0xffff));
@@ -206,8 +206,8 @@ TEST(Rfc5044_7_1_1, ReservedBitsOfAReplyAreIgnored) {
 
 //= RFC 5044 section 7.1.2
 //# If the MPA Reply Frame is properly formatted but is the Private Data is not acceptable, or if
-// the # Rejected Connection bit is set to '1', the implementation MUST exit MPA, leaving the TCP #
-// connection open.
+//# the Rejected Connection bit is set to '1', the implementation MUST exit MPA, leaving the TCP
+//# connection open.
 TEST(Rfc5044_7_1_2, RejectReachesTheApplicationWithItsPrivateData) {
   for (const std::size_t size : {0U, 5U, 508U}) {
     SCOPED_TRACE(size);

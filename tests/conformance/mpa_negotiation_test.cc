@@ -137,8 +137,9 @@ TEST(Rfc5044_4_4, CrcAskedForByThePeerAloneIsCheckedToTheEnd) {
 
 //= RFC 5044 section 7.1.1
 //# When in a received MPA Request Frame or MPA Reply Frame and the value is '0', Markers MUST NOT
-// be # added to the data stream by that endpoint. = RFC 5044 section 7.1.1 # When '1' Markers MUST
-// be added as described in Section 4.3, MPA Markers.
+//# be added to the data stream by that endpoint.
+//= RFC 5044 section 7.1.1
+//# When '1' Markers MUST be added as described in Section 4.3, MPA Markers.
 TEST(Rfc5044_7_1_1, MarkersGoToTheSideThatAskedAndOnlyThere) {
   for (const Role role : kBothRoles) {
     for (const Wishes& wishes : kAllWishes) {
@@ -217,8 +218,8 @@ TEST(Rfc6581_9_1, PeerNumbersReachTheApplication) {
 }
 
 //= RFC 6581 section 9.1
-//# The responder MUST respond to an initiator ORD value of 0x3FFF by leaving its local endpoint IRD
-//# value unchanged and setting the IRD to 0x3FFF in its reply message.
+//# The responder MUST respond to an initiator ORD value of 0x3FFF by leaving its local endpoint
+//# IRD value unchanged and setting the IRD to 0x3FFF in its reply message.
 TEST(Rfc6581_9_1, InitiatorOrdNotNegotiatedIsAnsweredInKind) {
   ConnectionInfo info;
   EXPECT_EQ(reply_to(4, 0x3fff, 16, 4, nullptr, &info).ird(), 0x3fff);
@@ -226,8 +227,8 @@ TEST(Rfc6581_9_1, InitiatorOrdNotNegotiatedIsAnsweredInKind) {
 }
 
 //= RFC 6581 section 9.1
-//# The responder MUST respond to an initiator IRD value of 0x3FFF by leaving its local endpoint ORD
-//# value unchanged, and setting ORD to 0x3FFF in its reply message.
+//# The responder MUST respond to an initiator IRD value of 0x3FFF by leaving its local endpoint
+//# ORD value unchanged, and setting ORD to 0x3FFF in its reply message.
 TEST(Rfc6581_9_1, InitiatorIrdNotNegotiatedIsAnsweredInKind) {
   ConnectionInfo info;
   EXPECT_EQ(reply_to(0x3fff, 4, 16, 12, nullptr, &info).ord(), 0x3fff);
@@ -251,7 +252,7 @@ ConnectionInfo after_reply(std::uint16_t reply_ird, std::uint16_t reply_ord) {
 
 //= RFC 6581 section 9.1
 //# Upon receiving the MPA Accept Frame from the responder, the initiator MUST set its IRD at least
-// to # the responder ORD and its ORD at most to the responder IRD.
+//# to the responder ORD and its ORD at most to the responder IRD.
 TEST(Rfc6581_9_1, InitiatorOrdIsAtMostResponderIrd) {
   EXPECT_EQ(after_reply(5, 4).ord, 5);
   EXPECT_EQ(after_reply(100, 4).ord, 12);
@@ -293,9 +294,9 @@ TEST(Rfc6581_9_1, InitiatorThatCannotServeResponderOrdTerminates) {
 }
 
 //= RFC 5040 section 6.1
-//# *  For outbound RDMA Read Requests, the RDMAP layer MUST NOT exceed the maximum number of
+//# * For outbound RDMA Read Requests, the RDMAP layer MUST NOT exceed the maximum number of
 //# outstanding, outbound RDMA Read Requests that were negotiated between the ULP and the Local
-// Peer's # RDMAP layer.
+//# Peer's RDMAP layer.
 TEST(Rfc5040_6_1, NoMoreReadsAreOutstandingThanThePeerServes) {
   for (const Role role : kBothRoles) {
     SCOPED_TRACE(to_string(role));

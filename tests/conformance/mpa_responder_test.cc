@@ -28,8 +28,8 @@ void expect_refused(Server& server, const Bytes& bytes, int line = __builtin_LIN
 }
 
 //= RFC 5044 section 7.1.2
-//# When MPA is started in the Responder mode, the MPA implementation MUST wait until an MPA Request
-//# Frame is received and validated before entering Full MPA/DDP Operation.
+//# When MPA is started in the Responder mode, the MPA implementation MUST wait until an MPA
+//# Request Frame is received and validated before entering Full MPA/DDP Operation.
 TEST(Rfc5044_7_1_2, ResponderSaysNothingBeforeAWholeRequest) {
   Server server;
   raw::Peer peer = server.dial();
@@ -89,7 +89,7 @@ TEST(Rfc5044_7_1_1, RequestWithAnyOctetOfTheKeyWrongIsClosed) {
 
 //= RFC 5044 section 7.1.2
 //# MPA implementations MUST use the difference between the MPA Request Frame and the MPA Reply
-// Frame # to check for incorrect "Initiator/Initiator" startups.
+//# Frame to check for incorrect "Initiator/Initiator" startups.
 TEST(Rfc5044_7_1_2, ReplyFrameSentToAResponderIsClosed) {
   Server server;
   expect_refused(server, raw::mpa_reply(raw::kC, 1));
@@ -136,7 +136,7 @@ TEST(Rfc5044_7_1_1, PrivateDataOf0To512OctetsReachesTheApplicationExactly) {
 //= RFC 5044 section 7.1.1
 //# If the receiver detects that the PD_Length field does not match the length of the Private Data
 //# field, or if the length of the Private Data field exceeds 512 octets, the receiver MUST close
-// the # connection and report an error locally.
+//# the connection and report an error locally.
 TEST(Rfc5044_7_1_1, RequestWithMoreThan512OctetsOfPrivateDataIsClosed) {
   Server server;
   for (const unsigned length : {513U, 514U, 0x2000U, 0xffffU}) {
@@ -175,7 +175,7 @@ TEST(Rfc6581_6, BitSInRevision1IsOnlyAReservedBit) {
 
 //= RFC 6581 section 6
 //# A host accepting MPA connections MUST continue to accept MPA Requests with version one, even if
-// it # supports version two.
+//# it supports version two.
 TEST(Rfc6581_6, Revision1RequestIsAnsweredInRevision1) {
   Server server;
   raw::Peer peer = server.dial();
@@ -199,7 +199,8 @@ TEST(Rfc6581_10, Revision2WithoutSIsAPlainSetUp) {
 }
 
 //= RFC 6581 section 10
-//# If the responder receives an enhanced MPA message, it MUST respond with an enhanced MPA message.
+//# If the responder receives an enhanced MPA message, it MUST respond with an enhanced MPA
+//# message.
 TEST(Rfc6581_10, EnhancedRequestGetsAnEnhancedReply) {
   Server server;
   raw::Peer peer = server.dial();
@@ -224,8 +225,8 @@ TEST(Rfc6581_6, EnhancedRequestTooShortForItsWordsIsClosed) {
 }
 
 //= RFC 6581 section 7
-//# Private Data length MUST NOT exceed 512 bytes in any message, including enhanced RDMA connection
-//# establishment data.
+//# Private Data length MUST NOT exceed 512 bytes in any message, including enhanced RDMA
+//# connection establishment data.
 TEST(Rfc6581_7, EnhancedWordsCountAsPrivateData) {
   Server server;
   raw::Peer peer = server.dial();
@@ -273,7 +274,7 @@ TEST(Rfc5044_7_1_2, OctetsBehindTheRequestCloseTheConnection) {
 
 //= RFC 5044 section 7.1.2
 //# MPA Responder mode implementations MUST receive and validate at least one FPDU before sending
-// any # FPDUs or Markers.
+//# any FPDUs or Markers.
 TEST(Rfc5044_7_1_2, ResponderSendsNothingBeforeTheFirstFpdu) {
   for (const bool markers : {false, true}) {
     Server server;
@@ -292,9 +293,9 @@ TEST(Rfc5044_7_1_2, ResponderSendsNothingBeforeTheFirstFpdu) {
 
 //= RFC 5044 section 7.1.2
 //# If the MPA Request Frame is properly formatted but the Private Data is not acceptable, the
-//# implementation SHOULD return an MPA Reply Frame with the Rejected Connection bit set to '1'; the
-//# MPA Reply Frame MAY include ULP-supplied Private Data; the implementation MUST exit MPA, leaving
-//# the TCP connection open.
+//# implementation SHOULD return an MPA Reply Frame with the Rejected Connection bit set to '1';
+//# the MPA Reply Frame MAY include ULP-supplied Private Data; the implementation MUST exit MPA,
+//# leaving the TCP connection open.
 TEST(Rfc5044_7_1_2, RejectCarriesTheApplicationsPrivateData) {
   Server server;
   raw::Peer peer = server.dial();

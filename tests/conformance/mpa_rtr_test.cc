@@ -39,9 +39,11 @@ std::pair<std::uint16_t, std::uint16_t> reply_words(int ird_word, int ord_word,
 bool has(int word, int bit) { return (word & bit) != 0; }
 
 //= RFC 6581 section 9.2
-//# If Control Flag A is 1 in the MPA Request message, then the responder MUST set Control Flag A to
-// 1 # in the MPA reply message. = RFC 6581 section 9.2 # The responder MUST set at least one RTR
-// indication option if it supports more than one # initiator-specified RTR indication option.
+//# If Control Flag A is 1 in the MPA Request message, then the responder MUST set Control Flag A
+//# to 1 in the MPA reply message.
+//= RFC 6581 section 9.2
+//# The responder MUST set at least one RTR indication option if it supports more than one
+//# initiator-specified RTR indication option.
 TEST(Rfc6581_9_2, ResponderPicksReadWhereItIsOfferedAndElseWrite) {
   const auto both = reply_words(kBitA | 4, kRtrWrite | kRtrRead | 4);
   EXPECT_TRUE(has(both.first, kBitA));
@@ -62,7 +64,7 @@ TEST(Rfc6581_9_2, ResponderPicksReadWhereItIsOfferedAndElseWrite) {
 //# connection establishment.
 //= RFC 6581 section 9.2
 //# If the responder does not support any of the initiator-specified RTR indication options, then
-// the # responder MUST set at least one RTR indication type option it supports.
+//# the responder MUST set at least one RTR indication type option it supports.
 TEST(Rfc6581_9_2, ResponderNamesAKindItTakesWhenOnlySendOrNothingIsOffered) {
   for (const int ird_word : {kBitA | kBitB | 4, kBitA | 4}) {
     SCOPED_TRACE(ird_word);
@@ -195,7 +197,7 @@ struct AskingClient {
 //# The initiator MUST set Control Flag A to 1 for the peer-to-peer model.
 //= RFC 6581 section 9.2
 //# The initiator MUST set each Control Flag B, C, and D to 1 for each of the options it supports,
-// if # Control Flag A is set to 1.
+//# if Control Flag A is set to 1.
 TEST(Rfc6581_9_2, InitiatorOffersReadAndWrite) {
   const AskingClient c(kBitA | 4, kRtrRead | 4);
   EXPECT_EQ(c.request.ird_word(), kBitA | 4);
@@ -229,7 +231,7 @@ TEST(Rfc6581_9_2, ClientServerRequestHasNoRtrBits) {
 
 //= RFC 6581 section 9.2
 //# Upon receiving the MPA Accept Frame with Control Flag A set to 1, the initiator MUST generate
-// one # of the negotiated RTR indications.
+//# one of the negotiated RTR indications.
 TEST(Rfc6581_9_2, InitiatorSendsTheAgreedRtrByteExact) {
   AskingClient read(kBitA | 4, kRtrRead | 4);
   EXPECT_EQ(read.peer.recv(kReadRtr.size()), kReadRtr);
@@ -271,9 +273,9 @@ TEST(Rfc6581_9_2, ReadRtrHoldsAReadSlotUntilItIsAnswered) {
 }
 
 //= RFC 6581 section 9.2
-//# If the initiator is not able to generate any of the responder-supported RTR indications, then it
-//# MUST send a TERM message to the responder indicating failure to negotiate a mutually compatible
-//# connection model or RTR option, and terminate the connection.
+//# If the initiator is not able to generate any of the responder-supported RTR indications, then
+//# it MUST send a TERM message to the responder indicating failure to negotiate a mutually
+//# compatible connection model or RTR option, and terminate the connection.
 //= RFC 6581 section 9.2
 //# Thus, the TERM message MUST contain Layer 2, Error Type 0, Error Code 7.
 TEST(Rfc6581_9_2, InitiatorWithoutACommonKindTerminates) {

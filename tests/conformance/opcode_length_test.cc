@@ -37,33 +37,39 @@ constexpr Lengths kLengths[] = {
     {raw::kImmediateSe, 26, 26}, {raw::kAtomicRequest, 70, 70}, {raw::kAtomicResponse, 30, 30},
 };
 
-void expect_length_refused(std::uint8_t opcode, std::size_t length) {
+void expect_length_refused(std::uint8_t opcode, std::size_t length, raw::Code code, Attach attach,
+                           AsyncEventType event) {
   SCOPED_TRACE("opcode " + std::to_string(opcode) + ", " + std::to_string(length) + " octets");
   Session s;
   post_empty_recvs(*s.weft.qp, 1, 1);
-  s.expect_violation_code(of_length(opcode, length), {0, 2, 0xff});
-  s.expect_async(AsyncEventType::kQpRequestError);
+  s.expect_violation(of_length(opcode, length), code, attach);
+  s.expect_async(event);
   s.expect_flushed_recvs({1});
 }
 
-//= RFC 5040 section 4.2
-//# The following figure defines which RDMA Headers MUST be used on each RDMA Message and which RDMA
-//# Messages are allowed to carry ULP Payload:
+// A segment that ends before its headers do is reported like one that ends before its FPDU does.
 TEST(WireChecks, Row3SegmentTooShortForItsOpcodeTerminates) {
   for (const Lengths& l : kLengths) {
-    expect_length_refused(l.opcode, 2);
-    expect_length_refused(l.opcode, l.shortest - 1);
+    for (const std::size_t length : {std::size_t{2}, l.shortest - 1}) {
+      expect_length_refused(l.opcode, length, {2, 0, 3}, Attach::kNothing,
+                            AsyncEventType::kQpFatal);
+    }
   }
 }
 
+//= RFC 5040 section 4.2
+//# The following figure defines which RDMA Headers MUST be used on each RDMA Message and which
+//# RDMA Messages are allowed to carry ULP Payload:
 TEST(WireChecks, Row3SegmentTooLongForItsOpcodeTerminates) {
   for (const Lengths& l : kLengths) {
-    if (l.longest != 0) expect_length_refused(l.opcode, l.longest + 1);
+    if (l.longest == 0) continue;
+    expect_length_refused(l.opcode, l.longest + 1, {0, 2, 0xff}, Attach::kDdp,
+                          AsyncEventType::kQpRequestError);
   }
 }
 
 //= RFC 7306 section 6.3
-//# o  The Remote Peer MUST check that Immediate Data and Immediate Data with SE Messages include
+//# o The Remote Peer MUST check that Immediate Data and Immediate Data with SE Messages include
 //# exactly 8 bytes of data from the DDP layer.
 TEST(Rfc7306_6_3, ImmediateDataOfAnyOtherLengthThan8Terminates) {
   for (const std::size_t size : {0U, 1U, 4U, 7U, 9U, 16U, 100U}) {
@@ -73,7 +79,8 @@ TEST(Rfc7306_6_3, ImmediateDataOfAnyOtherLengthThan8Terminates) {
       Memory in(s.host, 64);
       post_recv(*s.weft.qp, 1, {in.sge()});
       s.expect_violation(raw::ulpdu(raw::Untagged{.opcode = opcode, .payload = raw::zeros(size)}),
-                         {0, 2, 0xff}, Attach::kDdp);
+                         size < 8 ? raw::Code{2, 0, 3} : raw::Code{0, 2, 0xff},
+                         size < 8 ? Attach::kNothing : Attach::kDdp);
       EXPECT_TRUE(in.untouched());
     }
   }

@@ -61,6 +61,8 @@ class Peer {
   void expect_fin(int line = __builtin_LINE());
   void expect_reset(int line = __builtin_LINE());
   void expect_closed(int line = __builtin_LINE());  // either
+  // How the stream has ended as far as it was read.
+  [[nodiscard]] End end() const { return end_; }
   // Reads and drops up to the end.
   End drain(int line = __builtin_LINE());
 

@@ -13,7 +13,7 @@ using raw::Bytes;
 using raw::Code;
 
 //= RFC 7306 section 6.3
-//# o  For an Immediate Data or Immediate Data with SE Message, the Local Peer's RDMAP Layer MUST
+//# o For an Immediate Data or Immediate Data with SE Message, the Local Peer's RDMAP Layer MUST
 //# request that the DDP layer transmit 8 bytes of data.
 TEST(Rfc7306_6_3, ImmediateDataIsByteExact) {
   Session s({.role = Role::kInitiator});
@@ -31,7 +31,7 @@ TEST(Rfc7306_6_3, ImmediateDataIsByteExact) {
 }
 
 //= RFC 7306 section 6.3
-//# o  One Immediate Data or Immediate Data with SE Message MUST consume one Untagged Buffer.
+//# o One Immediate Data or Immediate Data with SE Message MUST consume one Untagged Buffer.
 TEST(Rfc7306_6_3, ImmediateDataTakesAReceiveAndLeavesItsMemoryAlone) {
   for (const Role role : kBothRoles) {
     SCOPED_TRACE(to_string(role));
@@ -58,8 +58,8 @@ TEST(Rfc7306_6_3, ImmediateDataTakesAReceiveAndLeavesItsMemoryAlone) {
 }
 
 //= RFC 7306 section 6.3
-//# o  At the Remote Peer, the Immediate Data and Immediate Data with SE Messages MUST be Delivered
-// to # the Remote Peer's ULP in the order they were sent.
+//# o At the Remote Peer, the Immediate Data and Immediate Data with SE Messages MUST be Delivered
+//# to the Remote Peer's ULP in the order they were sent.
 TEST(Rfc7306_6_3, WriteIsInPlaceWhenTheImmediateDataBehindItIsDelivered) {
   Session s;
   Memory target(s.host, 40000);
@@ -139,9 +139,12 @@ constexpr std::uint64_t kOnes = ~std::uint64_t{0};
 //= RFC 7306 section 5
 //# An RNIC that supports Atomic Operations as specified in this document MUST implement both the
 //# FetchAdd operation as specified in Section 5.1.1 and the CmpSwap operation as specified in
-// Section # 5.1.2. = RFC 7306 section 5.2.1 # If the Responder receives a valid Atomic Operation
-// Request Message, it MUST respond with a valid # Atomic Operation Response Message. = RFC 7306
-// section 5 # Atomic Operation Response Messages MUST use the Untagged Buffer model with QN=3.
+//# Section 5.1.2.
+//= RFC 7306 section 5.2.1
+//# If the Responder receives a valid Atomic Operation Request Message, it MUST respond with a
+//# valid Atomic Operation Response Message.
+//= RFC 7306 section 5
+//# Atomic Operation Response Messages MUST use the Untagged Buffer model with QN=3.
 TEST(Rfc7306_5_1, FetchAddReturnsTheOldValueAndAdds) {
   for (const Role role : kBothRoles) {
     Words w(role);
@@ -182,9 +185,9 @@ TEST(Rfc7306_5_1, CmpSwapSwapsWhatMatchesUnderTheMasks) {
 //# FetchAdd Atomic Operations that target ULP Buffer addresses that are not 64-bit aligned MUST be
 //# surfaced as errors, and the Responder's memory MUST NOT be modified in such cases.
 //= RFC 7306 section 8.2
-//# In the case of an error, the RDMAP layer MUST generate a Terminate Message indicating RDMA Layer
-//# Remote Operation Error with Error Code Name "Catastrophic error, localized to RDMAP Stream" as
-//# described in Section 4.8 of RFC 5040.
+//# In the case of an error, the RDMAP layer MUST generate a Terminate Message indicating RDMA
+//# Layer Remote Operation Error with Error Code Name "Catastrophic error, localized to RDMAP
+//# Stream" as described in Section 4.8 of RFC 5040.
 TEST(Rfc7306_8_2, MisalignedAtomicTerminatesAndChangesNothing) {
   for (std::uint64_t off = 1; off < 8; ++off) {
     SCOPED_TRACE(off);
@@ -201,7 +204,7 @@ TEST(Rfc7306_8_2, MisalignedAtomicTerminatesAndChangesNothing) {
 
 //= RFC 7306 section 5.2.1
 //# The Remote Tagged Offset MAY start at an arbitrary offset but MUST represent a ULP Buffer
-// address # that is 64-bit aligned.
+//# address that is 64-bit aligned.
 TEST(Rfc7306_5_2_1, AlignmentIsThatOfTheMemoryAndNotOfTheOffset) {
   alignas(8) std::uint8_t words[24] = {};
   Session s;
@@ -259,7 +262,7 @@ TEST(Rfc7306_8_2, AtomicWithAFaultyStagTerminates) {
 //= RFC 7306 section 5.2.1
 //# At the Responder, an error MUST be surfaced in response to delivery to the Remote Peer's RDMAP
 //# layer of an Atomic Operation Request Message with an Atomic Operation Code that the RNIC does
-// not # support.
+//# not support.
 TEST(Rfc7306_5_2_1, UnknownAtomicOperationTerminates) {
   for (const std::uint32_t op : {1U, 3U, 4U, 15U}) {
     SCOPED_TRACE(op);
@@ -281,11 +284,12 @@ TEST(Rfc7306_5_2_1, ReservedBitsOfTheOperationAreIgnored) {
 //# Atomic Operation Request messages MUST use the same Queue Number as RDMA Read Requests (QN=1).
 //= RFC 7306 section 5.2.2
 //# When the Responder receives Atomic Operation Request messages, the Responder RDMAP layer MUST
-// pass # Atomic Operation Response Messages to the DDP layer, in the order that the Atomic
-// Operation Request # Messages were received by the RDMAP layer, at the Responder. = RFC 7306
-// section 5.4 # If more than one outstanding Atomic Request Message is supported by both peers, the
-// Atomic # Operation Request Messages MUST be processed in the order they were delivered by the DDP
-// layer on # the Responder.
+//# pass Atomic Operation Response Messages to the DDP layer, in the order that the Atomic
+//# Operation Request Messages were received by the RDMAP layer, at the Responder.
+//= RFC 7306 section 5.4
+//# If more than one outstanding Atomic Request Message is supported by both peers, the Atomic
+//# Operation Request Messages MUST be processed in the order they were delivered by the DDP layer
+//# on the Responder.
 TEST(Rfc7306_5_4, AtomicsAndReadsShareTheirQueueAndAreAnsweredInOrder) {
   Words w;
   w.memory.store64(8, 100);
@@ -363,9 +367,9 @@ TEST(Rfc7306_5_2_1, AtomicRequestsAreByteExact) {
 }
 
 //= RFC 7306 section 5.2.2
-//# The Requester MUST ensure that a sufficient number of Untagged Buffers are available on the RDMA
-//# Atomic Response Queue (Queue with DDP Queue Number 3) to support the maximum number of Atomic
-//# Operation Requests negotiated by the ULP.
+//# The Requester MUST ensure that a sufficient number of Untagged Buffers are available on the
+//# RDMA Atomic Response Queue (Queue with DDP Queue Number 3) to support the maximum number of
+//# Atomic Operation Requests negotiated by the ULP.
 TEST(Rfc7306_5_2_2, AtomicsCountAgainstOrd) {
   Session s({.peer_ird = 1});
   Memory memory(s.host, 64);

@@ -157,7 +157,12 @@ ConnectionEvent Server::accept(const ConnectionParams& params, int line) {
   return event;
 }
 
-bool Server::no_request() const { return !next_event(*weft.events, kGlance).has_value(); }
+bool Server::no_request() const {
+  while (const auto event = next_event(*weft.events, kGlance)) {
+    if (event->type == Type::kConnectRequest) return false;
+  }
+  return true;
+}
 
 void Server::expect_still_serving(int line) {
   raw::Peer good = dial();

@@ -44,7 +44,7 @@ class Trace : public ::testing::Test {
   std::string tshark(const std::string& options) const {
     return output_of("tshark -r " + path_.string() +
                      " --disable-protocol rpcordma --disable-protocol smb_direct " + options +
-                     " 2>&1");
+                     " 2>/dev/null");
   }
   Config config(bool crc) const {
     Config c = plain_config();
