@@ -19,16 +19,16 @@ bool kernel_has_rdma_cm() {
 
 ibverbs::RealLibrary* choose() {
   static constinit ibverbs::RealLibrary library("librdmacm.so.1", WEFT_SYSTEM_RDMACM, nullptr);
-  const char* wish = std::getenv("WEFT_CM");
+  const char* wish = std::getenv("WEFT_REAL_CM");
   const std::string_view text = wish != nullptr ? wish : "auto";
-  if (text == "weft") return nullptr;
-  if (text == "real") {
+  if (text == "off") return nullptr;
+  if (text == "on") {
     if (library.load()) return &library;
-    std::fprintf(stderr, "weft: WEFT_CM=real, but no real librdmacm.so.1 was found\n");
+    std::fprintf(stderr, "weft: WEFT_REAL_CM=on, but no real librdmacm.so.1 was found\n");
     return nullptr;
   }
   if (text != "auto") {
-    std::fprintf(stderr, "weft: WEFT_CM=%s: it can be weft, real or auto; taking auto\n", wish);
+    std::fprintf(stderr, "weft: WEFT_REAL_CM=%s: it can be on, off or auto; taking auto\n", wish);
   }
   return kernel_has_rdma_cm() && library.load() ? &library : nullptr;
 }

@@ -75,9 +75,11 @@ CompletionQueueImpl* CompletionChannelImpl::take() {
   return *cq;
 }
 
-void CompletionChannelImpl::drive() {
+bool CompletionChannelImpl::drive() {
   const std::lock_guard lock(members_mutex_);
-  for (CompletionQueueImpl* cq : members_) cq->drive();
+  bool more = false;
+  for (CompletionQueueImpl* cq : members_) more |= cq->drive();
+  return more;
 }
 
 void CompletionChannelImpl::adopt() {
@@ -107,8 +109,12 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
   Status woken;
   while (cq == nullptr && woken) {
     woken = sleep(until);
-    drive();
-    cq = take();
+    // The wake-up is edge-triggered: whatever is left unread now would be slept over.
+    bool more = true;
+    while (more && cq == nullptr) {
+      more = drive();
+      cq = take();
+    }
     if (woken && cq == nullptr && !until.is_never() && io::now() >= until) {
       woken = fail(Error::kTimedOut);
     }
@@ -123,7 +129,7 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
 CompletionQueueImpl* CompletionChannelImpl::spin(Instant until) {
   const Instant end = std::min(until, io::now() + device_->config().spin);
   do {
-    drive();
+    (void)drive();
     if (CompletionQueueImpl* cq = take()) return cq;
   } while (io::now() < end);
   return nullptr;

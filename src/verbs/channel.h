@@ -47,7 +47,7 @@ class CompletionChannelImpl final : public CompletionChannel {
   CompletionChannelImpl(std::shared_ptr<DeviceImpl> device,
                         std::unique_ptr<io::Signal<CompletionQueueImpl*>> events, io::Fd sleep_fd);
   [[nodiscard]] CompletionQueueImpl* take();
-  void drive();
+  [[nodiscard]] bool drive();  // true: look again before sleeping
   void adopt();
   [[nodiscard]] CompletionQueueImpl* spin(Instant until);
   [[nodiscard]] Status sleep(Instant until);

@@ -199,7 +199,8 @@ void CompletionQueueImpl::detach(QueuePairImpl& qp) {
 }
 
 bool CompletionQueueImpl::drive() {
-  if (hot_count_.load(std::memory_order_relaxed) == 0 || !drive_lock_.try_lock()) return false;
+  if (hot_count_.load(std::memory_order_relaxed) == 0) return false;
+  if (!drive_lock_.try_lock()) return true;
   const std::lock_guard lock(drive_lock_, std::adopt_lock);
   bool moved = false;
   std::uint32_t kept = 0;

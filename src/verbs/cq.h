@@ -57,7 +57,7 @@ class CompletionQueueImpl final : public CompletionQueue,
   void release_user() { users_.fetch_sub(1, std::memory_order_acq_rel); }
 
   // Drives the connections adopted by this CQ's pollers once. Does nothing if another thread does.
-  // True if any of them moved bytes.
+  // True: look again before sleeping, as QueuePairImpl::progress() says.
   bool drive();
   // Takes over from the background thread what a caller can drive itself.
   void adopt_members();

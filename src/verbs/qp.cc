@@ -112,6 +112,9 @@ std::shared_ptr<Connection> QueuePairImpl::connection() const {
 
 void QueuePairImpl::set_remote_access(Access access) {
   remote_access_.store(access, std::memory_order_relaxed);
+  exclusively([&] {
+    if (stream_) stream_->allow_remote(access);
+  });
 }
 
 // --- connection ---
@@ -147,6 +150,7 @@ Status QueuePairImpl::attach(io::Fd socket, const proto::StreamParams& params,
     state_.store(QpState::kRts, std::memory_order_release);
     live_.store(true, std::memory_order_release);
     stream_.emplace(mine, *this, device_.stags(), sq_);
+    stream_->allow_remote(remote_access_.load(std::memory_order_relaxed));
     has_stream_.store(true, std::memory_order_release);
     self_ = shared_from_this();
     device_.note_up(1);

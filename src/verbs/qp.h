@@ -71,7 +71,8 @@ class QueuePairImpl final : public QueuePair,
   [[nodiscard]] proto::StreamId stream_id() const;
 
   // --- for CQs, channels and the background thread ---
-  // Moves what can be moved now; false if somebody else is at it or nothing was there.
+  // Moves what can be moved now. False: nothing was there. True: look again before sleeping, since
+  // something moved, or somebody else is at it.
   bool progress();
   // Fails the stream because a CQ overflowed.
   void cq_overflowed();
@@ -174,6 +175,7 @@ class QueuePairImpl final : public QueuePair,
   SpinLock progress_lock_;
   std::atomic<bool> kick_{false};
   std::atomic<bool> live_{false};      // a stream is attached and its socket open
+  SpinLock adoption_lock_;             // changes of adopted_, with the epoll that goes with it
   std::atomic<bool> adopted_{false};   // callers drive; the background thread's epoll is disarmed
   std::atomic<bool> watched_{false};   // in the ticker's list
   std::atomic<bool> deferred_{false};  // a doorbell waits for the next poll or tick

@@ -63,7 +63,8 @@ ssize_t send_slices(int fd, const proto::TxBatch& batch) {
 
 bool QueuePairImpl::progress() {
   driven_.store(driven_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  if (!progress_lock_.try_lock()) return false;  // somebody is at it: nothing is missed
+  // Somebody is at it, but may be past its reading: who wants to sleep next must look again.
+  if (!progress_lock_.try_lock()) return true;
   const bool moved = run(false);
   epilogue();
   settle();
@@ -304,8 +305,13 @@ void QueuePairImpl::close_socket() {
 // --- callers and the background thread take turns ---
 
 void QueuePairImpl::adopt() {
-  if (adopted_.exchange(true, std::memory_order_acq_rel)) return;
-  (void)device_.engine().modify(socket_.get(), EPOLLET);
+  {
+    // Flag and epoll change together: in a race with release(), a QP that nobody counts as adopted
+    // would stay disarmed.
+    const std::lock_guard lock(adoption_lock_);
+    if (adopted_.exchange(true, std::memory_order_acq_rel)) return;
+    (void)device_.engine().modify(socket_.get(), EPOLLET);
+  }
   if (watched_.exchange(true, std::memory_order_acq_rel)) {
     device_.progress().wake();
   } else {
@@ -314,9 +320,12 @@ void QueuePairImpl::adopt() {
 }
 
 void QueuePairImpl::release() {
-  if (!adopted_.exchange(false, std::memory_order_acq_rel)) return;
-  if (!live()) return;
-  (void)device_.engine().modify(socket_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+  {
+    const std::lock_guard lock(adoption_lock_);
+    if (!adopted_.exchange(false, std::memory_order_acq_rel)) return;
+    if (!live()) return;
+    (void)device_.engine().modify(socket_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+  }
   if (deferred_.load(std::memory_order_acquire)) kick();
 }
 
