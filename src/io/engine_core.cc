@@ -210,11 +210,11 @@ void EngineCore::activate(Ticker* ticker) {
   if (!start_locked()) return;
   // During its own tick it is still in the list.
   if (std::find(tickers_.begin(), tickers_.end(), ticker) != tickers_.end()) return;
-  tickers_.push_back(ticker);
-  if (next_tick_.is_never()) {
+  if (tickers_.empty()) {
     next_tick_ = now() + kTick;
     wake_locked();
   }
+  tickers_.push_back(ticker);
 }
 
 void EngineCore::remove(Ticker* ticker) {
@@ -319,10 +319,7 @@ void EngineCore::run_tasks(Lock& lock) {
 }
 
 void EngineCore::run_ticks(Lock& lock) {
-  if (tickers_.empty()) {
-    next_tick_ = Instant::never();
-    return;
-  }
+  if (tickers_.empty()) return;
   const Instant time = now();
   if (time < next_tick_) return;
   next_tick_ = time + kTick;

@@ -96,7 +96,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
 
   std::deque<std::function<void()>> tasks_;
   std::vector<Ticker*> tickers_;  // active ones
-  Instant next_tick_ = Instant::never();
+  Instant next_tick_;             // meaningful while there is an active one
 };
 
 }  // namespace weft::io

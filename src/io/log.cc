@@ -1,5 +1,6 @@
 #include "io/log.h"
 
+#include <fcntl.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -8,6 +9,7 @@
 #include <memory>
 #include <mutex>
 
+#include "io/fd.h"
 #include "io/fork.h"
 #include "io/path.h"
 
@@ -48,6 +50,9 @@ std::shared_ptr<spdlog::logger> make_logger(const std::string& file) {
     if (file.empty()) {
       sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
     } else {
+      // spdlog would make missing folders; a misspelt path is better refused.
+      const Fd probe(open(with_pid(file).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+      if (!probe) return nullptr;
       sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(with_pid(file));
     }
     auto logger = std::make_shared<spdlog::logger>("weft", std::move(sink));

@@ -1,0 +1,78 @@
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/counters_page.h"
+
+namespace weft::io {
+namespace {
+
+// What another process sees of this one.
+std::pair<Error, std::uint64_t> seen_by_another(int pid) {
+  int pipe_fds[2];
+  EXPECT_EQ(pipe(pipe_fds), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    CountersPage page;
+    const auto read_page = read_counters_page(pid, page);
+    const std::uint64_t out[2] = {read_page ? 0 : static_cast<std::uint64_t>(read_page.error()),
+                                  page.tx_bytes};
+    _exit(write(pipe_fds[1], out, sizeof out) == sizeof out ? 0 : 1);
+  }
+  std::uint64_t in[2] = {};
+  EXPECT_EQ(read(pipe_fds[0], in, sizeof in), static_cast<ssize_t>(sizeof in));
+  close(pipe_fds[0]);
+  close(pipe_fds[1]);
+  waitpid(child, nullptr, 0);
+  return {static_cast<Error>(in[0]), in[1]};
+}
+
+TEST(CountersPage, AnotherProcessSeesFreshValuesEachTimeItLooks) {
+  auto engine = std::move(*Engine::create());
+  std::atomic<std::uint64_t> bytes{100};
+  auto page = CountersPublisher::create(*engine, [&](CountersPage& p) { p.tx_bytes = bytes; });
+  ASSERT_TRUE(page);
+  EXPECT_EQ(seen_by_another(getpid()), (std::pair<Error, std::uint64_t>{Error{}, 100}));
+  bytes = 250;
+  EXPECT_EQ(seen_by_another(getpid()), (std::pair<Error, std::uint64_t>{Error{}, 250}));
+}
+
+TEST(CountersPage, IsPrivateAndGoesWithItsOwner) {
+  auto engine = std::move(*Engine::create());
+  auto page = CountersPublisher::create(*engine, [](CountersPage&) {});
+  ASSERT_TRUE(page);
+  const std::string path = (*page)->path();
+  struct stat st {};
+  ASSERT_EQ(stat(path.c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777U, 0600U);
+  EXPECT_EQ(static_cast<std::size_t>(st.st_size), sizeof(CountersPage));
+  page->reset();
+  EXPECT_NE(stat(path.c_str(), &st), 0);
+  EXPECT_EQ(seen_by_another(getpid()).first, Error::kNotFound);
+}
+
+TEST(CountersPage, SecondDeviceOfAProcessGoesWithout) {
+  auto engine = std::move(*Engine::create());
+  auto first = CountersPublisher::create(*engine, [](CountersPage& p) { p.tx_bytes = 1; });
+  ASSERT_TRUE(first);
+  const auto second = CountersPublisher::create(*engine, [](CountersPage& p) { p.tx_bytes = 2; });
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error(), Error::kBusy);
+  EXPECT_EQ(seen_by_another(getpid()).second, 1U);
+}
+
+TEST(CountersPage, LookingWakesTheEngineAndNothingElseDoes) {
+  auto engine = std::move(*Engine::create());
+  auto page = CountersPublisher::create(*engine, [](CountersPage&) {});
+  ASSERT_TRUE(page);
+  usleep(20000);
+  const std::uint64_t before = engine->wakeups();
+  usleep(50000);
+  EXPECT_EQ(engine->wakeups(), before);
+  EXPECT_EQ(seen_by_another(getpid()).first, Error{});
+  EXPECT_GT(engine->wakeups(), before);
+}
+
+}  // namespace
+}  // namespace weft::io

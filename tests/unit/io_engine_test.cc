@@ -1,0 +1,380 @@
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <thread>
+#include <vector>
+
+#include "io/engine.h"
+#include "io/fd.h"
+
+namespace weft::io {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Probe final : public Handler {
+ public:
+  std::function<void(std::uint32_t)> io = [](std::uint32_t) {};
+  std::function<void(TimerId)> timer = [](TimerId) {};
+  void on_io(std::uint32_t events) override { io(events); }
+  void on_timer(TimerId id) override { timer(id); }
+};
+
+class ProbeTicker final : public Ticker {
+ public:
+  std::function<bool()> tick;
+  bool on_tick(Instant) override { return tick(); }
+};
+
+Fd readable_fd() { return Fd(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)); }
+Fd quiet_fd() { return Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
+
+class EngineTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Engine> engine = std::move(*Engine::create());
+  // Everything asked for before is done.
+  void settle() {
+    std::promise<void> done;
+    ASSERT_TRUE(engine->post([&] { done.set_value(); }));
+    done.get_future().get();
+  }
+};
+
+TEST_F(EngineTest, ThreadStartsWithTheFirstUseOnly) {
+  EXPECT_FALSE(engine->running());
+  settle();
+  EXPECT_TRUE(engine->running());
+}
+
+TEST_F(EngineTest, ThreadBlocksSignalsAndHasAName) {
+  std::promise<std::pair<std::string, bool>> seen;
+  ASSERT_TRUE(engine->post([&] {
+    char name[32] = {};
+    pthread_getname_np(pthread_self(), name, sizeof name);
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    seen.set_value({name, sigismember(&mask, SIGUSR1) == 1 && sigismember(&mask, SIGTERM) == 1});
+  }));
+  const auto [name, blocked] = seen.get_future().get();
+  EXPECT_TRUE(blocked);
+  // The name is set by the thread that starts it, which may be later than the task.
+  settle();
+}
+
+TEST_F(EngineTest, ReadableDescriptorIsReportedOnTheEnginesThread) {
+  const Fd fd = readable_fd();
+  Probe probe;
+  std::promise<bool> on_thread;
+  std::atomic<int> calls{0};
+  probe.io = [&](std::uint32_t events) {
+    EXPECT_NE(events & EPOLLIN, 0U);
+    if (calls++ == 0) on_thread.set_value(engine->on_thread());
+  };
+  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN | EPOLLET, &probe));
+  EXPECT_TRUE(on_thread.get_future().get());
+  EXPECT_FALSE(engine->on_thread());
+  engine->remove(fd.get());
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(EngineTest, EdgeIsReportedOnceAndAgainAfterModify) {
+  const Fd fd = readable_fd();
+  Probe probe;
+  std::atomic<int> calls{0};
+  std::promise<void> first;
+  std::promise<void> second;
+  probe.io = [&](std::uint32_t) {
+    const int n = ++calls;
+    if (n == 1) first.set_value();
+    if (n == 2) second.set_value();
+  };
+  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN | EPOLLET, &probe));
+  first.get_future().get();
+  settle();
+  EXPECT_EQ(calls, 1);
+  ASSERT_TRUE(engine->modify(fd.get(), EPOLLIN | EPOLLET));
+  second.get_future().get();
+  engine->remove(fd.get());
+}
+
+TEST_F(EngineTest, SecondRegistrationOfADescriptorIsRefused) {
+  const Fd fd = quiet_fd();
+  Probe probe;
+  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, &probe));
+  const auto again = engine->add(fd.get(), EPOLLIN, &probe);
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error(), Error::kBadState);
+  engine->remove(fd.get());
+  EXPECT_FALSE(engine->modify(fd.get(), EPOLLIN));
+  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, &probe));
+  engine->remove(fd.get());
+}
+
+TEST_F(EngineTest, RemoveWaitsForTheCallbackThatRuns) {
+  const Fd fd = readable_fd();
+  Probe probe;
+  std::promise<void> inside;
+  std::promise<void> go_on;
+  std::atomic<bool> finished{false};
+  probe.io = [&](std::uint32_t) {
+    if (finished) return;
+    inside.set_value();
+    go_on.get_future().get();
+    finished = true;
+  };
+  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN | EPOLLET, &probe));
+  inside.get_future().get();
+  std::thread releaser([&] {
+    std::this_thread::sleep_for(20ms);
+    go_on.set_value();
+  });
+  engine->remove(fd.get());
+  EXPECT_TRUE(finished);
+  releaser.join();
+}
+
+TEST_F(EngineTest, ForgetDoesNotWait) {
+  const Fd fd = readable_fd();
+  Probe probe;
+  std::promise<void> inside;
+  std::promise<void> go_on;
+  std::atomic<bool> finished{false};
+  probe.io = [&](std::uint32_t) {
+    inside.set_value();
+    go_on.get_future().get();
+    finished = true;
+  };
+  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN | EPOLLET, &probe));
+  inside.get_future().get();
+  engine->forget(fd.get());
+  EXPECT_FALSE(finished);
+  go_on.set_value();
+  engine->wait_for(&probe);
+  EXPECT_TRUE(finished);
+}
+
+TEST_F(EngineTest, CallbackMayRemoveItselfAndOthers) {
+  const Fd a = readable_fd();
+  const Fd b = readable_fd();
+  Probe first;
+  Probe second;
+  std::atomic<int> calls{0};
+  const auto remove_both = [&](std::uint32_t) {
+    ++calls;
+    engine->remove(a.get());
+    engine->remove(b.get());
+  };
+  first.io = remove_both;
+  second.io = remove_both;
+  // Both are found ready in one round.
+  std::promise<void> added;
+  ASSERT_TRUE(engine->post([&] {
+    EXPECT_TRUE(engine->add(a.get(), EPOLLIN, &first));
+    EXPECT_TRUE(engine->add(b.get(), EPOLLIN, &second));
+    added.set_value();
+  }));
+  added.get_future().get();
+  while (calls == 0) std::this_thread::sleep_for(1ms);
+  settle();
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(EngineTest, NoCallbackRunsAfterRemoveReturned) {
+  for (int round = 0; round < 200; ++round) {
+    const Fd fd = readable_fd();
+    auto probe = std::make_unique<Probe>();
+    std::atomic<bool> removed{false};
+    probe->io = [&](std::uint32_t) { EXPECT_FALSE(removed); };
+    ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, probe.get()));
+    if (round % 3 == 0) std::this_thread::yield();
+    engine->remove(fd.get());
+    removed = true;
+    probe.reset();
+  }
+}
+
+TEST_F(EngineTest, ReusedDescriptorNumberGetsNoEventsOfItsPredecessor) {
+  for (int round = 0; round < 200; ++round) {
+    Probe old_probe;
+    Probe new_probe;
+    std::atomic<int> wrong{0};
+    new_probe.io = [&](std::uint32_t) { ++wrong; };
+    Fd fd = readable_fd();
+    ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, &old_probe));
+    engine->remove(fd.get());
+    fd.reset();
+    const Fd reused = quiet_fd();
+    ASSERT_TRUE(engine->add(reused.get(), EPOLLIN, &new_probe));
+    if (round % 10 == 0) settle();
+    engine->remove(reused.get());
+    EXPECT_EQ(wrong, 0);
+  }
+}
+
+TEST_F(EngineTest, TimersRunInTheOrderOfTheirDeadlines) {
+  Probe probe;
+  std::vector<TimerId> order;
+  std::promise<void> done;
+  probe.timer = [&](TimerId id) {
+    order.push_back(id);
+    if (order.size() == 3) done.set_value();
+  };
+  std::vector<TimerId> ids(3);
+  ASSERT_TRUE(engine->post([&] {
+    const Instant start = now();
+    ids[2] = engine->schedule(start + Duration(3ms), &probe);
+    ids[0] = engine->schedule(start + Duration(1ms), &probe);
+    ids[1] = engine->schedule(start + Duration(2ms), &probe);
+  }));
+  done.get_future().get();
+  EXPECT_EQ(order, ids);
+}
+
+TEST_F(EngineTest, TimerNeverRunsBeforeItsDeadline) {
+  Probe probe;
+  const Instant due = now() + Duration(15ms);
+  std::promise<Instant> ran;
+  probe.timer = [&](TimerId) { ran.set_value(now()); };
+  EXPECT_NE(engine->schedule(due, &probe), 0U);
+  EXPECT_GE(ran.get_future().get(), due);
+}
+
+TEST_F(EngineTest, CancelledTimerDoesNotRun) {
+  Probe probe;
+  std::atomic<int> calls{0};
+  probe.timer = [&](TimerId) { ++calls; };
+  const TimerId id = engine->schedule(now() + Duration(5ms), &probe);
+  engine->cancel(id);
+  engine->cancel(id);
+  engine->cancel(0);
+  Probe later;
+  std::promise<void> done;
+  later.timer = [&](TimerId) { done.set_value(); };
+  EXPECT_NE(engine->schedule(now() + Duration(20ms), &later), 0U);
+  done.get_future().get();
+  EXPECT_EQ(calls, 0);
+}
+
+TEST_F(EngineTest, ThousandsOfCancelledTimersLeaveTheOthersAlone) {
+  Probe probe;
+  std::atomic<int> calls{0};
+  std::promise<void> done;
+  probe.timer = [&](TimerId) {
+    if (++calls == 10) done.set_value();
+  };
+  std::vector<TimerId> doomed;
+  for (int i = 0; i < 5000; ++i) {
+    doomed.push_back(engine->schedule(now() + Duration(1h), &probe));
+    if (i % 500 != 0) continue;
+    EXPECT_NE(engine->schedule(now() + Duration(2ms), &probe), 0U);
+  }
+  for (const TimerId id : doomed) engine->cancel(id);
+  done.get_future().get();
+  settle();
+  EXPECT_EQ(calls, 10);
+}
+
+TEST_F(EngineTest, DeadlineThatNeverComesIsNotScheduled) {
+  Probe probe;
+  EXPECT_EQ(engine->schedule(Instant::never(), &probe), 0U);
+}
+
+TEST_F(EngineTest, TickerRunsUntilItSaysStopAndAgainWhenActivated) {
+  ProbeTicker ticker;
+  std::atomic<int> ticks{0};
+  std::atomic<int> limit{5};
+  ticker.tick = [&] { return ++ticks < limit; };
+  engine->activate(&ticker);
+  while (ticks < 5) std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(ticks, 5);
+  limit = 8;
+  engine->activate(&ticker);
+  engine->activate(&ticker);
+  while (ticks < 8) std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(ticks, 8);
+  engine->remove(&ticker);
+}
+
+TEST_F(EngineTest, ActivationDuringATickIsNotLost) {
+  ProbeTicker ticker;
+  std::atomic<int> ticks{0};
+  std::promise<void> second;
+  ticker.tick = [&] {
+    const int n = ++ticks;
+    if (n == 1) engine->activate(&ticker);
+    if (n == 2) second.set_value();
+    return false;
+  };
+  engine->activate(&ticker);
+  second.get_future().get();
+  engine->remove(&ticker);
+  EXPECT_EQ(ticks, 2);
+}
+
+TEST_F(EngineTest, ActivationsFromManyThreadsEachGetATick) {
+  ProbeTicker ticker;
+  std::atomic<std::uint32_t> asked{0};
+  std::atomic<std::uint32_t> seen{0};
+  ticker.tick = [&] {
+    seen = asked.load();
+    return false;
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 300; ++i) {
+        ++asked;
+        engine->activate(&ticker);
+        if (i % 50 == 0) std::this_thread::sleep_for(1ms);
+      }
+    });
+  }
+  for (auto& t : threads) t.join();
+  for (int i = 0; i < 5000 && seen != asked; ++i) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(seen, asked);
+  engine->remove(&ticker);
+}
+
+TEST_F(EngineTest, IdleEngineSleepsWithoutWakingUp) {
+  const Fd fd = quiet_fd();
+  Probe probe;
+  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, &probe));
+  settle();
+  std::this_thread::sleep_for(5ms);
+  const std::uint64_t before = engine->wakeups();
+  std::this_thread::sleep_for(60ms);
+  EXPECT_EQ(engine->wakeups(), before);
+  engine->remove(fd.get());
+}
+
+TEST_F(EngineTest, TasksRunInOrder) {
+  std::vector<int> order;
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(engine->post([&order, i] { order.push_back(i); }));
+  }
+  settle();
+  ASSERT_EQ(order.size(), 100U);
+  EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST_F(EngineTest, MayBeDestroyedOnItsOwnThread) {
+  std::promise<void> gone;
+  Engine* raw = engine.release();
+  ASSERT_TRUE(raw->post([raw, &gone] {
+    delete raw;
+    gone.set_value();
+  }));
+  gone.get_future().get();
+}
+
+}  // namespace
+}  // namespace weft::io

@@ -1,0 +1,71 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "io/log.h"
+
+namespace weft::io {
+namespace {
+
+class LogTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = ::testing::TempDir() + "weft-log-test." + std::to_string(getpid());
+    ASSERT_TRUE(configure_log(LogLevel::kInfo, path_));
+  }
+  void TearDown() override {
+    ASSERT_TRUE(configure_log(LogLevel::kWarning, ""));
+    unlink(path_.c_str());
+  }
+  std::string text() const {
+    std::ifstream in(path_);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  std::string path_;
+};
+
+TEST_F(LogTest, WritesLinesOfItsLevelAndAboveOnly) {
+  log(LogLevel::kInfo, "number {}", 5);
+  log(LogLevel::kDebug, "not wanted");
+  log(LogLevel::kError, "bad");
+  const std::string written = text();
+  EXPECT_NE(written.find("info: number 5\n"), std::string::npos) << written;
+  EXPECT_NE(written.find("error: bad\n"), std::string::npos) << written;
+  EXPECT_EQ(written.find("not wanted"), std::string::npos);
+}
+
+TEST_F(LogTest, OffMeansNothingAtAll) {
+  ASSERT_TRUE(configure_log(LogLevel::kOff, path_));
+  log(LogLevel::kError, "bad");
+  EXPECT_EQ(text(), "");
+}
+
+TEST_F(LogTest, FileThatCannotBeOpenedIsAnErrorAndChangesNothing) {
+  const auto refused = configure_log(LogLevel::kTrace, "/nonexistent/folder/log");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error(), Error::kSystem);
+  EXPECT_FALSE(log_enabled(LogLevel::kTrace));
+  log(LogLevel::kInfo, "still here");
+  EXPECT_NE(text().find("still here"), std::string::npos);
+}
+
+TEST_F(LogTest, ChildOfForkLogsToTheSameFile) {
+  const pid_t child = fork();
+  if (child == 0) {
+    log(LogLevel::kInfo, "from the child");
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  log(LogLevel::kInfo, "from the parent");
+  EXPECT_NE(text().find("from the child"), std::string::npos);
+  EXPECT_NE(text().find("from the parent"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft::io
