@@ -13,19 +13,7 @@
 namespace weft::cli {
 namespace {
 
-// wr_id: receives have the top bit; then the link, then the cell or the number in the send queue.
-constexpr std::uint64_t kReceiveBit = std::uint64_t{1} << 63U;
-constexpr unsigned kLinkShift = 40;
-constexpr std::uint64_t kLinkMask = (std::uint64_t{1} << 23U) - 1;
-constexpr std::uint64_t kNumberMask = (std::uint64_t{1} << kLinkShift) - 1;
 constexpr std::size_t kNoteBytes = 16;
-
-constexpr std::uint64_t send_id(std::uint32_t link, std::uint64_t number) {
-  return (std::uint64_t{link} << kLinkShift) | (number & kNumberMask);
-}
-constexpr std::uint64_t receive_id(std::uint32_t link, std::uint32_t cell) {
-  return kReceiveBit | send_id(link, cell);
-}
 
 std::array<std::uint8_t, kNoteBytes> encode(const Note& note) {
   std::array<std::uint8_t, kNoteBytes> bytes{};
@@ -86,7 +74,12 @@ Failure describe_failure(const WorkCompletion& completion) {
 }
 
 RdmaTest::RdmaTest(Device& device, const TestSpec& spec, Role role)
-    : device_(device), spec_(spec), role_(role), layout_(layout_of(spec)) {}
+    : device_(device),
+      spec_(spec),
+      role_(role),
+      layout_(layout_of(spec)),
+      atomic_(is_atomic(spec.op)),
+      plain_flags_(spec.size <= spec.inline_bytes ? SendFlags::kInline : SendFlags::kNone) {}
 
 RdmaTest::~RdmaTest() {
   // Queues first, then what they use; the memory itself goes last, by its place in the class.
@@ -241,28 +234,21 @@ Outcome<void> RdmaTest::post_note(RdmaLink& link, const Note& note, bool fence) 
   return {};
 }
 
-void RdmaTest::prepare_message(RdmaLink& link, std::uint32_t i, std::uint32_t slot) {
-  const std::uint64_t offset = layout_.stride * slot;
-  bool signaled = false;
-  SendWr& wr = wrs_[i];
-  wr.wr_id = send_id(link.index, link.window.take(signaled));
-  wr.flags = signaled ? SendFlags::kSignaled : SendFlags::kNone;
-  if (spec_.size <= spec_.inline_bytes) wr.flags = wr.flags | SendFlags::kInline;
-  sges_[i].addr = reinterpret_cast<std::uint64_t>(link.places) + offset;
-  wr.remote_addr = link.remote_addr + offset;
-  if (is_atomic(spec_.op)) {
-    // One counter per link; every FetchAdd adds one, every CmpSwap expects and writes the next
-    // value.
-    wr.remote_addr = link.remote_addr;
-    wr.compare_add = spec_.op == Operation::kFetchAdd ? 1 : link.counter;
-    wr.swap = ++link.counter;
-  }
+// One counter per link; every FetchAdd adds one, every CmpSwap expects and writes the next value.
+void RdmaTest::aim_at_counter(RdmaLink& link, SendWr& wr) {
+  wr.remote_addr = link.remote_addr;
+  wr.compare_add = wr.op == SendOp::kFetchAdd ? 1 : link.counter;
+  wr.swap = ++link.counter;
 }
 
-Outcome<void> RdmaTest::post_prepared(RdmaLink& link, std::uint32_t count) {
+bool RdmaTest::post_prepared(RdmaLink& link, std::uint32_t count) {
   const Posted posted = link.qp->post_send(std::span<const SendWr>(wrs_.data(), count));
-  if (posted.count == count) return {};
-  return failure(fmt::format("cannot post {}: {}", name_of(spec_.op), describe(posted.error)));
+  post_error_ = posted.error;
+  return posted.count == count;
+}
+
+Failure RdmaTest::why_not_posted() const {
+  return {fmt::format("cannot post {}: {}", name_of(spec_.op), describe(post_error_))};
 }
 
 SendWr RdmaTest::bell(RdmaLink& link) {
@@ -274,14 +260,14 @@ SendWr RdmaTest::bell(RdmaLink& link) {
   return wr;
 }
 
-Outcome<void> RdmaTest::post_ping(RdmaLink& link) {
+bool RdmaTest::post_ping(RdmaLink& link) {
   prepare_message(link, 0, 0);
   if (spec_.op != Operation::kWrite) return post_prepared(link, 1);
   const SendWr saved = wrs_[1];
   wrs_[1] = bell(link);
-  auto ok = post_prepared(link, 2);
+  const bool posted = post_prepared(link, 2);
   wrs_[1] = saved;
-  return ok;
+  return posted;
 }
 
 // Polls; in sleep mode arms the queue, looks once more and then sleeps for a while.
@@ -317,7 +303,7 @@ Outcome<void> RdmaTest::pump(bool wait, Watch& watch) {
     }
     if (ok = dispatch(completions_[i]); !ok) return ok;
   }
-  return flush_receives();
+  return repost_count_ > keep_back_ ? flush_receives() : Outcome<void>();
 }
 
 RdmaLink* RdmaTest::link_of(const WorkCompletion& completion) {

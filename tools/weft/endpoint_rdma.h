@@ -141,25 +141,54 @@ class RdmaTest {
 
   // Posts a receive again; takes effect by flush_receives(), which post_note() and pump() call.
   [[nodiscard]] Outcome<void> repost(RdmaLink& link, std::uint32_t cell);
+  // Ping-pong needs one receive at a time, and has more: from now on (or no more) pump() posts them
+  // again a few at a time, which keeps that call out of the way of most answers.
+  void repost_lazily(bool lazily) { keep_back_ = lazily ? kLazyReposts : 0; }
   [[nodiscard]] Outcome<void> flush_receives();
   // `fence`: only after all Reads and atomics before it have been answered.
   [[nodiscard]] Outcome<void> post_note(RdmaLink& link, const Note& note, bool fence);
 
-  // Fills the part of work request `i` that differs from one message to the next.
-  void prepare_message(RdmaLink& link, std::uint32_t i, std::uint32_t slot);
+  // Fills the part of work request `i` that differs from one message to the next. In the header,
+  // as it runs once per message.
+  void prepare_message(RdmaLink& link, std::uint32_t i, std::uint32_t slot) {
+    const std::uint64_t offset = layout_.stride * slot;
+    bool signaled = false;
+    SendWr& wr = wrs_[i];
+    wr.wr_id = send_id(link.index, link.window.take(signaled));
+    wr.flags = signaled ? plain_flags_ | SendFlags::kSignaled : plain_flags_;
+    sges_[i].addr = reinterpret_cast<std::uint64_t>(link.places) + offset;
+    wr.remote_addr = link.remote_addr + offset;
+    if (atomic_) aim_at_counter(link, wr);
+  }
   // Posts the first `count` prepared work requests as one list.
-  [[nodiscard]] Outcome<void> post_prepared(RdmaLink& link, std::uint32_t count);
+  // False: why_not_posted() tells.
+  [[nodiscard]] bool post_prepared(RdmaLink& link, std::uint32_t count);
+  [[nodiscard]] Failure why_not_posted() const;
   // A work request that says "written" after an RDMA Write, for ping-pongs: an empty Send.
   [[nodiscard]] SendWr bell(RdmaLink& link);
-  [[nodiscard]] Outcome<void> post_ping(RdmaLink& link);
+  [[nodiscard]] bool post_ping(RdmaLink& link);
 
   [[nodiscard]] std::uint8_t* receive_place(const RdmaLink& link, std::uint32_t cell) const;
   [[nodiscard]] LinkFacts link_facts() const;
+
+  // wr_id: receives have the top bit; then the link, then the cell or the number in the send queue.
+  static constexpr std::uint64_t kReceiveBit = std::uint64_t{1} << 63U;
+  static constexpr unsigned kLinkShift = 40;
+  static constexpr std::uint64_t kLinkMask = (std::uint64_t{1} << 23U) - 1;
+  static constexpr std::uint64_t kNumberMask = (std::uint64_t{1} << kLinkShift) - 1;
+  static constexpr std::uint64_t send_id(std::uint32_t link, std::uint64_t number) {
+    return (std::uint64_t{link} << kLinkShift) | (number & kNumberMask);
+  }
+  static constexpr std::uint64_t receive_id(std::uint32_t link, std::uint32_t cell) {
+    return kReceiveBit | send_id(link, cell);
+  }
 
   Device& device_;
   const TestSpec spec_;
   const Role role_;
   const Layout layout_;
+  const bool atomic_;
+  const SendFlags plain_flags_;  // of a message that is not signalled
   std::vector<RdmaLink> links_;
   std::vector<SendWr> wrs_;
   std::vector<Sge> sges_;
@@ -182,6 +211,7 @@ class RdmaTest {
   [[nodiscard]] std::size_t total_links() const;
   void measure_idle_memory();
 
+  static void aim_at_counter(RdmaLink& link, SendWr& wr);
   [[nodiscard]] std::size_t poll_or_sleep(Watch& watch, Outcome<void>& ok);
   [[nodiscard]] Outcome<void> dispatch(const WorkCompletion& completion);
   [[nodiscard]] Failure why_failed(const WorkCompletion& completion);
@@ -205,6 +235,7 @@ class RdmaTest {
   double memory_before_idle_ = 0;
   double idle_bytes_ = 0;
 
+  Error post_error_{};
   std::uint64_t peer_addr_ = 0;
   std::uint32_t peer_rkey_ = 0;
 
@@ -213,6 +244,9 @@ class RdmaTest {
   std::array<RecvWr, kRepostBatch> repost_wrs_{};
   std::array<Sge, kRepostBatch> repost_sges_{};
   std::size_t repost_count_ = 0;
+  static constexpr std::size_t kLazyReposts = 6;
+  static_assert(kLazyReposts * 2 < kInboxCells);
+  std::size_t keep_back_ = 0;
   RdmaLink* repost_link_ = nullptr;
 };
 

@@ -13,7 +13,9 @@ constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 }  // namespace
 
 RdmaClient::RdmaClient(Device& device, const TestSpec& spec)
-    : RdmaTest(device, spec, Role::kClient), batch_(std::min(spec.batch, layout_.window)) {
+    : RdmaTest(device, spec, Role::kClient),
+      takes_receives_(takes_receives(spec.op)),
+      batch_(std::min(spec.batch, layout_.window)) {
   // With few credits (many connections) a long list could wait for more of them than there are.
   if (takes_receives(spec.op)) batch_ = std::min(batch_, std::max(layout_.credits() / 2, 1U));
 }
@@ -26,6 +28,7 @@ Outcome<void> RdmaClient::connect(const SocketAddress& server, const Json& ready
 }
 
 Outcome<PhaseResult> RdmaClient::run(Phase phase, const PhaseLimits& limits, Watch& watch) {
+  repost_lazily(phase == Phase::kLatency);
   switch (phase) {
     case Phase::kVerify: return run_verify(limits, watch);
     case Phase::kLatency: return run_latency(limits, watch);
@@ -61,10 +64,10 @@ Outcome<void> RdmaClient::exchange(NoteKind kind, std::uint64_t value, Watch& wa
 
 bool RdmaClient::can_post(const RdmaLink& link, std::uint32_t count) const {
   if (!link.window.room(count)) return false;
-  return !takes_receives(spec_.op) || link.sent + count <= link.allowed;
+  return !takes_receives_ || link.sent + count <= link.allowed;
 }
 
-Outcome<void> RdmaClient::post_messages(RdmaLink& link, std::uint32_t count) {
+bool RdmaClient::post_messages(RdmaLink& link, std::uint32_t count) {
   for (std::uint32_t i = 0; i < count; ++i) {
     prepare_message(link, i, link.next_slot);
     if (++link.next_slot == layout_.slots) link.next_slot = 0;
@@ -93,9 +96,7 @@ Outcome<std::uint64_t> RdmaClient::stream(double seconds, std::uint64_t messages
       const auto count =
           static_cast<std::uint32_t>(std::min<std::uint64_t>(batch_, wanted - posted));
       if (count == 0 || !can_post(link, count)) continue;
-      if (auto ok = post_messages(link, count); !ok) {
-        return tl::unexpected(watch.explain(ok.error()));
-      }
+      if (!post_messages(link, count)) return tl::unexpected(watch.explain(why_not_posted()));
       posted += count;
       any = true;
     }

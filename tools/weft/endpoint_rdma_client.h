@@ -31,7 +31,8 @@ class RdmaClient final : public RdmaTest, public ClientEndpoint {
   // Keeps every link full until the time or the count is reached; returns the messages posted.
   [[nodiscard]] Outcome<std::uint64_t> stream(double seconds, std::uint64_t messages, Watch& watch);
   [[nodiscard]] bool can_post(const RdmaLink& link, std::uint32_t count) const;
-  [[nodiscard]] Outcome<void> post_messages(RdmaLink& link, std::uint32_t count);
+  // False: why_not_posted() tells.
+  [[nodiscard]] bool post_messages(RdmaLink& link, std::uint32_t count);
   [[nodiscard]] Outcome<PhaseResult> run_bandwidth(const PhaseLimits& limits, Watch& watch);
 
   // endpoint_rdma_latency.cc
@@ -46,7 +47,8 @@ class RdmaClient final : public RdmaTest, public ClientEndpoint {
   [[nodiscard]] Outcome<void> verify_window(Watch& watch, PhaseResult& result);
   [[nodiscard]] Outcome<void> check_window(RdmaLink& link, PhaseResult& result);
 
-  std::uint32_t batch_ = 1;
+  const bool takes_receives_;
+  std::uint32_t batch_;
   std::uint64_t pongs_ = 0;
   std::size_t replies_ = 0;
 };

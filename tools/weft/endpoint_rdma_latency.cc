@@ -11,14 +11,14 @@ namespace weft::cli {
 Outcome<void> RdmaClient::one_round_trip(RdmaLink& link, Watch& watch) {
   if (is_answered(spec_.op)) {
     prepare_message(link, 0, 0);
-    if (auto ok = post_prepared(link, 1); !ok) return ok;
+    if (!post_prepared(link, 1)) return tl::unexpected(watch.explain(why_not_posted()));
     while (!link.window.idle()) {
       if (auto ok = pump(true, watch); !ok) return ok;
     }
     return {};
   }
   const std::uint64_t before = pongs_;
-  if (auto ok = post_ping(link); !ok) return ok;
+  if (!post_ping(link)) return tl::unexpected(watch.explain(why_not_posted()));
   while (pongs_ == before) {
     if (auto ok = pump(true, watch); !ok) return ok;
   }

@@ -55,6 +55,7 @@ Outcome<ServerReport> RdmaServer::serve(Phase phase, Watch& watch) {
   ended_ = 0;
   report_ = {};
   cpu_begin_s_ = process_cpu_s();
+  repost_lazily(phase == Phase::kLatency);
   while (ended_ < links_.size()) {
     if (auto ok = pump(true, watch); !ok) return tl::unexpected(ok.error());
   }
@@ -72,9 +73,9 @@ Outcome<void> RdmaServer::on_data(RdmaLink& link, std::uint32_t cell,
   ++report_.messages;
   if (phase_ == Phase::kLatency) {
     if (takes_receives(spec_.op)) ++link.received;
-    if (auto ok = repost(link, cell); !ok) return ok;
-    if (auto ok = flush_receives(); !ok) return ok;
-    return post_ping(link);
+    // The answer first: the other side is timing it.
+    if (!post_ping(link)) return tl::unexpected(why_not_posted());
+    return repost(link, cell);
   }
   if (spec_.verify) {
     if (auto ok = verify_received(link, cell, completion); !ok) return ok;

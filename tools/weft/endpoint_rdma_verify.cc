@@ -69,7 +69,7 @@ Outcome<void> RdmaClient::verify_window(Watch& watch, PhaseResult& result) {
       while (!can_post(link, count)) {
         if (auto ok = pump(true, watch); !ok) return ok;
       }
-      if (auto ok = post_messages(link, count); !ok) return ok;
+      if (!post_messages(link, count)) return tl::unexpected(watch.explain(why_not_posted()));
     }
     posted += count;
   }
