@@ -16,16 +16,24 @@ FpduReader::~FpduReader() { drop_all(); }
 Slice FpduReader::want(std::span<std::uint8_t> scratch) {
   assert(direct_remaining_ == 0 && scratch.size() >= kScratchBytesMin);
   const std::size_t held = carry_size_;
-  if (held != 0) {
-    std::memcpy(scratch.data(), carry_, held);
-    pool_.release_carry(carry_, held);
-    carry_ = nullptr;
-    carry_size_ = 0;
+  const bool in_place = held < carry_capacity_;
+  std::uint8_t* const at = in_place ? carry_ : scratch.data();
+  const std::size_t room = in_place ? carry_capacity_ : scratch.size();
+  if (held != 0 && !in_place) {
+    std::memcpy(at, carry_, held);
+    release_carry();
   }
-  cur_ = scratch.data();
+  carry_size_ = 0;
+  cur_ = at;
   end_ = cur_ + held;
   fill_ = end_;
-  return {end_, scratch.size() - held};
+  return {end_, room - held};
+}
+
+void FpduReader::release_carry() {
+  if (carry_ != nullptr) pool_.release_carry(carry_, carry_capacity_);
+  carry_ = nullptr;
+  carry_size_ = carry_capacity_ = 0;
 }
 
 Slice FpduReader::want_tail() {
@@ -43,6 +51,7 @@ std::size_t FpduReader::filled(std::size_t n) {
   if (fill_ != nullptr) {
     end_ = fill_ + n;
     fill_ = end_;
+    last_fill_ = n;
     return 0;
   }
   const std::size_t payload = n < direct_remaining_ ? n : direct_remaining_;
@@ -166,19 +175,35 @@ bool FpduReader::at_border() const noexcept {
 
 bool FpduReader::park() {
   const auto left = static_cast<std::size_t>(end_ - cur_);
+  if (carry_ != nullptr && left != 0) {  // still being put together in place
+    carry_size_ = left;
+    cur_ = end_ = nullptr;
+    return true;
+  }
+  release_carry();
   if (left == 0 || direct_remaining_ != 0) return true;
-  carry_ = pool_.acquire_carry(left);
+  // A peer that sends an FPDU in tiny pieces must not make us copy it back and forth each time:
+  // then the rest of it is read where it waits.
+  const bool dribble = left >= kInPlaceMin && left / 8 > last_fill_;
+  const std::size_t capacity = dribble ? raw_size_here() : left;
+  carry_ = pool_.acquire_carry(capacity);
   if (carry_ == nullptr) return false;
   std::memcpy(carry_, cur_, left);
+  carry_capacity_ = capacity;
   carry_size_ = left;
   cur_ = end_ = nullptr;
   return true;
 }
 
+// Octets of the FPDU at cur_. REQUIRES: its length field is there.
+std::size_t FpduReader::raw_size_here() const noexcept {
+  const std::size_t lead = markers_ && offset_ % kMarkerInterval == 0 ? kMarkerSize : 0;
+  const std::uint32_t ulpdu_len = load_ulpdu_length(cur_ + lead);
+  return markers_ ? fpdu_size_marked(offset_, ulpdu_len) : fpdu_size(ulpdu_len);
+}
+
 void FpduReader::drop_all() {
-  if (carry_ != nullptr) pool_.release_carry(carry_, carry_size_);
-  carry_ = nullptr;
-  carry_size_ = 0;
+  release_carry();
   cur_ = end_ = nullptr;
   direct_remaining_ = trailer_remaining_ = 0;
   in_direct_ = keep_ = false;

@@ -55,7 +55,8 @@ class FpduReader {
   FpduReader& operator=(const FpduReader&) = delete;
 
   // One slice of `scratch` (at least kScratchBytesMin) in which the next bytes belong; what was
-  // left over from before is put in front of it. REQUIRES: direct_remaining() == 0.
+  // left over from before is put in front of it. Or, if an FPDU comes in tiny pieces, a slice of
+  // the carry in which it waits. REQUIRES: direct_remaining() == 0.
   [[nodiscard]] Slice want(std::span<std::uint8_t> scratch);
   // While a payload is placed directly: the slot for what follows the payload.
   [[nodiscard]] Slice want_tail();
@@ -81,16 +82,21 @@ class FpduReader {
   [[nodiscard]] bool at_border() const noexcept;
 
   // Puts what is left of the last read aside; the scratch is free again. False: no memory.
+  // Call it when next() has given kNone.
   [[nodiscard]] bool park();
   void drop_all();  // forgets everything held
 
  private:
   [[nodiscard]] Inbound parse();
   [[nodiscard]] Inbound whole(std::uint32_t ulpdu_len, std::size_t raw_size);
+  [[nodiscard]] std::size_t raw_size_here() const noexcept;
+  void release_carry();
   [[nodiscard]] Violation strip_markers(std::uint8_t* raw, std::uint32_t ulpdu_len);
 
   // From here on a payload is worth a system call of its own.
   static constexpr std::uint32_t kDirectMin = 8U << 10U;
+  // Below this a left-over part is copied, however small the pieces are in which more comes.
+  static constexpr std::size_t kInPlaceMin = 1024;
   static constexpr std::size_t kTailBytes = kMaxPad + kCrcSize + 2 + kMaxDdpHeaderSize;
 
   const bool crc_;
@@ -105,6 +111,8 @@ class FpduReader {
 
   std::uint8_t* carry_ = nullptr;  // left over from the last read
   std::size_t carry_size_ = 0;
+  std::size_t carry_capacity_ = 0;  // more than was left over: the FPDU is completed in place
+  std::size_t last_fill_ = 0;       // bytes of the last read into a buffer
 
   std::size_t direct_remaining_ = 0;
   std::size_t trailer_remaining_ = 0;  // pad and CRC behind a direct payload

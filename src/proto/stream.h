@@ -149,6 +149,8 @@ class Stream {
   void close();                    // orderly: finish what is begun, flush the rest, FIN
   void abort();                    // flush everything at once; nothing more is sent
   void fail(Violation violation);  // a fault on our own side (CQ overflow): Terminate
+  // What the peer may do on this stream at all, beside the rights of regions. Any thread.
+  void allow_remote(Access access) { remote_access_.store(access, std::memory_order_relaxed); }
   // While paused, work requests not yet begun stay in the queue (SQD).
   void pause(bool paused) { paused_ = paused; }
   // Work posted after the stream went down: completes it as flushed.
@@ -262,6 +264,8 @@ class Stream {
   [[nodiscard]] bool open_segment(std::span<const std::uint8_t> bytes, std::uint32_t ulpdu_len);
   [[nodiscard]] bool refuse_while_closing();
   void note_first_fpdu();
+  [[nodiscard]] MemoryFault resolve_remote(Stag stag, std::uint64_t to, std::uint64_t length,
+                                           Access need, Pin& pin, std::uint8_t*& at) const;
   [[nodiscard]] bool place(std::span<const std::uint8_t> payload);
   [[nodiscard]] std::size_t target_slices(Slice* out, std::size_t room, std::size_t bytes);
   void note_placed(std::uint32_t bytes);
@@ -359,6 +363,8 @@ class Stream {
   SendQueue& sq_;
   StreamCounters counters_;
   QpMachine machine_;
+  std::atomic<Access> remote_access_{Access::kRemoteWrite | Access::kRemoteRead |
+                                     Access::kRemoteAtomic};
 
   // receive
   FpduReader reader_;

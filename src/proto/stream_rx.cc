@@ -106,6 +106,15 @@ void Stream::note_first_fpdu() {
   host_.first_fpdu();
 }
 
+// As the table resolves it, and what this stream lets its peer do: rights come before bounds.
+MemoryFault Stream::resolve_remote(Stag stag, std::uint64_t to, std::uint64_t length, Access need,
+                                   Pin& pin, std::uint8_t*& at) const {
+  const MemoryFault fault = table_.resolve(stag, to, length, need, params_.id, pin, at);
+  if (has(remote_access_.load(std::memory_order_relaxed), need)) return fault;
+  const bool earlier = fault == MemoryFault::kInvalidStag || fault == MemoryFault::kNotOfStream;
+  return earlier ? fault : MemoryFault::kNoRight;
+}
+
 bool Stream::place(std::span<const std::uint8_t> payload) {
   if (payload.empty()) return true;
   MemoryFault fault = MemoryFault::kNone;
@@ -127,8 +136,8 @@ std::size_t Stream::target_slices(Slice* out, std::size_t room, std::size_t byte
   std::size_t count = 0;
   if (seg_.op == Opcode::kWrite) {
     std::uint8_t* at = nullptr;
-    const MemoryFault fault = table_.resolve(seg_.stag, seg_.to + seg_.placed, bytes,
-                                             Access::kRemoteWrite, params_.id, rx_pin_, at);
+    const MemoryFault fault =
+        resolve_remote(seg_.stag, seg_.to + seg_.placed, bytes, Access::kRemoteWrite, rx_pin_, at);
     if (fault == MemoryFault::kNone) out[count++] = {at, bytes};
   } else {
     const Cursor& cursor =

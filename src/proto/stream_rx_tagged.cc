@@ -22,8 +22,8 @@ Violation write_violation(MemoryFault fault) {
 bool Stream::check_write() {
   // RFC 5041 5.2: the STag and TO of a segment without payload are not checked.
   if (seg_.payload_len == 0) return true;
-  const MemoryFault fault = table_.resolve(seg_.stag, seg_.to, seg_.payload_len,
-                                           Access::kRemoteWrite, params_.id, rx_pin_, write_at_);
+  const MemoryFault fault = resolve_remote(seg_.stag, seg_.to, seg_.payload_len,
+                                           Access::kRemoteWrite, rx_pin_, write_at_);
   if (fault != MemoryFault::kNone) return fail_segment(write_violation(fault));
   if (write_open_) {
     if (seg_.stag != write_stag_) return fail_segment(Violation::kWriteOtherStag);

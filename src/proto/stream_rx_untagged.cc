@@ -127,8 +127,8 @@ bool Stream::on_read_request(std::span<const std::uint8_t> body) {
   if (slot.read.size != 0) {
     Pin pin;
     std::uint8_t* at = nullptr;
-    const MemoryFault fault = table_.resolve(slot.read.src_stag, slot.read.src_to, slot.read.size,
-                                             Access::kRemoteRead, params_.id, pin, at);
+    const MemoryFault fault = resolve_remote(slot.read.src_stag, slot.read.src_to, slot.read.size,
+                                             Access::kRemoteRead, pin, at);
     if (fault != MemoryFault::kNone) {
       const Terminate report = report_read(read_violation(fault), slot);
       violate(read_violation(fault), &report);
@@ -145,8 +145,8 @@ bool Stream::on_atomic_request(std::span<const std::uint8_t> body) {
   if (!request) return fail_segment(Violation::kAtomicUnknown);
   Pin pin;
   std::uint8_t* at = nullptr;
-  const MemoryFault fault = table_.resolve(request->stag, request->to, sizeof(std::uint64_t),
-                                           Access::kRemoteAtomic, params_.id, pin, at);
+  const MemoryFault fault = resolve_remote(request->stag, request->to, sizeof(std::uint64_t),
+                                           Access::kRemoteAtomic, pin, at);
   if (fault != MemoryFault::kNone) return fail_segment(read_violation(fault));
   if (std::bit_cast<std::uintptr_t>(at) % sizeof(std::uint64_t) != 0) {
     return fail_segment(Violation::kAtomicMisaligned);
