@@ -51,7 +51,7 @@ std::size_t FpduReader::filled(std::size_t n) {
   if (fill_ != nullptr) {
     end_ = fill_ + n;
     fill_ = end_;
-    last_fill_ = n;
+    if (n != 0) last_fill_ = n;
     return 0;
   }
   const std::size_t payload = n < direct_remaining_ ? n : direct_remaining_;

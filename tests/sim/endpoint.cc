@@ -224,8 +224,8 @@ void Endpoint::release_batch(TxBatch* batch) {
   EXPECT_EQ(batch->source_count, 0U) << "a batch was given back uncleared";
   --batches_out_;
   // What is read from a batch given back must not look right.
-  std::memset(batch->arena, 0xdb, sizeof batch->arena);
-  std::memset(batch->spill, 0xdb, sizeof batch->spill);
+  std::memset(batch->arena, 0xdb, std::min<std::size_t>(sizeof batch->arena, 8192));
+  std::memset(batch->spill, 0xdb, std::min<std::size_t>(sizeof batch->spill, 4096));
   spare_batches_.emplace_back(batch);
 }
 
