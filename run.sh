@@ -30,14 +30,6 @@ if $build_only; then
   exit 0
 fi
 
-weft=build/release/bin/weft
-sizes=64,4096,50000,500000,1400000
-ops=write,read,send
-
-echo
-echo "== Verified pass: every byte compared at its destination"
-"$weft" perf --self --verify --transport rdma --op "$ops" --size "$sizes" --duration 0.2
-
-echo
-echo "== Measured pass: RDMA and plain TCP, interleaved in one run"
-"$weft" perf --self --transport rdma,tcp --op "$ops" --size "$sizes" --duration 1
+# A verified pass first, every byte compared at its destination; then RDMA Write, Read and Send
+# beside plain TCP, in interleaved rounds of one run.
+build/release/bin/weft perf --self --preset main

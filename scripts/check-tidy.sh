@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs clang-tidy, naming rules included (.clang-tidy), over src/ and tools/.
+# Runs clang-tidy, naming rules included (.clang-tidy), over the engine.
 #
-#   scripts/check-tidy.sh [FILE]...     default: every file of src/ and tools/
+#   scripts/check-tidy.sh [FILE]...     default: every file of the layers below the adapters
 #
 # Reads the compile commands of build/release. WEFT_TIDY_TIMEOUT_S bounds the run (1500).
 set -euo pipefail
@@ -16,7 +16,7 @@ fi
 if [[ $# -gt 0 ]]; then
   files=("$@")
 else
-  mapfile -d '' files < <(git ls-files -z -- 'src/*.cc' 'tools/*.cc')
+  mapfile -d '' files < <(git ls-files -z -- 'src/base/*.cc' 'src/wire/*.cc' 'src/proto/*.cc' 'src/io/*.cc' 'src/verbs/*.cc')
 fi
 
 log="$(mktemp)"

@@ -1,6 +1,6 @@
 # The real `weft` program, as users run it: both sides are processes of their own.
 find_package(Python3 COMPONENTS Interpreter)
-if(TARGET weft_command AND Python3_FOUND)
+if(TARGET weft_command AND Python3_FOUND AND NOT WEFT_SANITIZE)
   weft_add_script_test(
     loopback_cli
     COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/cli_test.py"
