@@ -39,6 +39,10 @@ int check(const Qp& qp, const ibv_qp_attr& attr, int mask) {
 
 // 0 or an errno.
 int move(Qp& qp, ibv_qp_state to) {
+  // rdma_cm's active side asks for INIT, RTR and RTS once its connection is up; as with an RNIC's
+  // driver, what the connection has passed already is no mistake.
+  const bool towards_rts = to == IBV_QPS_INIT || to == IBV_QPS_RTR;
+  if (towards_rts && qp.engine->state() == QpState::kRts) return 0;
   switch (to) {
     case IBV_QPS_RESET: return errno_of(qp.engine->modify(QpState::kReset));
     case IBV_QPS_INIT: return errno_of(qp.engine->modify(QpState::kInit));

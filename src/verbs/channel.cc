@@ -98,9 +98,12 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
     until = Instant{0};
   }
   if (device_->config().progress == ProgressMode::kThread) {
-    if (auto woken = sleep(until); !woken) return fail(woken.error());
-    if (CompletionQueueImpl* cq = take()) return cq;
-    return fail(Error::kTimedOut);
+    // Another thread may have been quicker to take the event.
+    while (true) {
+      if (auto woken = sleep(until); !woken) return fail(woken.error());
+      if (CompletionQueueImpl* cq = take()) return cq;
+      if (!until.is_never() && io::now() >= until) return fail(Error::kTimedOut);
+    }
   }
   // Counted as a sleeper from here on: the background thread leaves adopted connections alone.
   sleepers_.fetch_add(1, std::memory_order_acq_rel);

@@ -225,6 +225,7 @@ void CompletionQueueImpl::adopt_members() {
 }
 
 void CompletionQueueImpl::adopt(QueuePairImpl& qp) {
+  if (device_->config().progress == ProgressMode::kThread) return;
   if (armed_while_unwatched() || !drive_lock_.try_lock()) return;
   const std::lock_guard lock(drive_lock_, std::adopt_lock);
   adopt_locked(qp);
