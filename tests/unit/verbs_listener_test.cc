@@ -1,0 +1,168 @@
+#include <sys/resource.h>
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <list>
+
+#include "verbs_testing.h"
+
+namespace weft::verbs::test {
+namespace {
+
+class ListenerTest : public ::testing::Test {
+ protected:
+  std::uint64_t refused() const { return host.device->counters().connections_refused; }
+  Host host;
+};
+
+TEST_F(ListenerTest, MisuseIsRefusedAndChangesNothing) {
+  const auto listener = *host.device->create_listener(new_channel());
+  EXPECT_EQ(listener->listen(1).error(), Error::kBadState);
+  EXPECT_EQ(listener->bind(SocketAddress()).error(), Error::kInvalidArgument);
+  EXPECT_EQ(listener->bind(*SocketAddress::parse("192.0.2.1:0")).error(), Error::kInvalidArgument);
+  ASSERT_TRUE(listener->bind(*SocketAddress::parse("127.0.0.1:0")));
+  EXPECT_EQ(listener->bind(*SocketAddress::parse("127.0.0.1:0")).error(), Error::kBadState);
+  ASSERT_TRUE(listener->listen(1));
+  EXPECT_EQ(listener->listen(1).error(), Error::kBadState);
+}
+
+TEST_F(ListenerTest, PortInUseIsTold) {
+  const Passive first(host);
+  const auto second = *host.device->create_listener(new_channel());
+  EXPECT_EQ(second->bind(first.address()).error(), Error::kAddressInUse);
+}
+
+TEST_F(ListenerTest, WildcardListenerTakesBothFamilies) {
+  const auto channel = new_channel();
+  const auto listener = *host.device->create_listener(channel);
+  ASSERT_TRUE(listener->bind(*SocketAddress::parse("[::]:0")));
+  ASSERT_TRUE(listener->listen(0));
+  const std::uint16_t port = listener->local_address().port();
+  for (const char* where : {"127.0.0.1", "[::1]"}) {
+    const RawSocket client = RawSocket::connect(*SocketAddress::parse(where, port));
+    client.send(request());
+    const ConnectionEvent event = expect_event(*channel, EventType::kConnectRequest);
+    ASSERT_NE(event.connection, nullptr);
+    EXPECT_FALSE(event.connection->local_address().is_any());
+    EXPECT_TRUE(event.connection->local_address().is_loopback());
+  }
+}
+
+TEST_F(ListenerTest, RequestCarriesWhatThePeerSent) {
+  const Passive passive(host);
+  const RawSocket client = RawSocket::connect(passive.address());
+  client.send(request(1, {9, 8, 7}));
+  const ConnectionEvent event = expect_event(*passive.channel, EventType::kConnectRequest);
+  EXPECT_EQ(event.private_data, (Bytes{9, 8, 7}));
+  EXPECT_EQ(event.listener, passive.listener);
+  EXPECT_EQ(event.ird, host.device->config().ird);
+  ASSERT_NE(event.connection, nullptr);
+  EXPECT_EQ(event.connection->local_address().text(), passive.address().text());
+}
+
+TEST_F(ListenerTest, SilentClientIsClosedWhenItsTimeIsUp) {
+  Config config = quiet_config();
+  config.request_timeout = 30ms;
+  Host strict(config);
+  const Passive passive(strict);
+  const RawSocket silent = RawSocket::connect(passive.address());
+  const RawSocket half = RawSocket::connect(passive.address());
+  half.send({'M', 'P', 'A'});
+  EXPECT_TRUE(silent.closed());
+  EXPECT_TRUE(half.closed());
+  EXPECT_TRUE(eventually([&] { return strict.device->counters().connections_refused == 2; }));
+  EXPECT_TRUE(no_event(*passive.channel));
+  EXPECT_TRUE(eventually([&] { return strict.device->count(ObjectKind::kConnection) == 0; }));
+}
+
+TEST_F(ListenerTest, AcceptsNoMoreThanItsBacklogUntilRequestsAreTaken) {
+  const Passive passive(host, 2);
+  std::list<RawSocket> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(RawSocket::connect(passive.address()));
+    clients.back().send(request());
+  }
+  EXPECT_TRUE(eventually([&] { return host.device->count(ObjectKind::kConnection) == 2; }));
+  usleep(20000);
+  EXPECT_EQ(host.device->count(ObjectKind::kConnection), 2U);
+  std::list<std::shared_ptr<Connection>> taken;
+  for (int i = 0; i < 4; ++i) {
+    taken.push_back(expect_event(*passive.channel, EventType::kConnectRequest).connection);
+  }
+  EXPECT_EQ(host.device->count(ObjectKind::kConnection), 4U);
+}
+
+TEST_F(ListenerTest, HalfOpenConnectionsCountToo) {
+  const Passive passive(host, 1);
+  RawSocket silent = RawSocket::connect(passive.address());
+  EXPECT_TRUE(eventually([&] { return host.device->count(ObjectKind::kConnection) == 1; }));
+  const RawSocket eager = RawSocket::connect(passive.address());
+  eager.send(request());
+  EXPECT_TRUE(no_event(*passive.channel));
+  silent.close();
+  expect_event(*passive.channel, EventType::kConnectRequest);
+}
+
+TEST_F(ListenerTest, ClosingItClosesWhatWasNotDelivered) {
+  auto passive = std::make_unique<Passive>(host);
+  const RawSocket silent = RawSocket::connect(passive->address());
+  const RawSocket ready = RawSocket::connect(passive->address());
+  ready.send(request());
+  const RawSocket taken = RawSocket::connect(passive->address());
+  EXPECT_TRUE(eventually([&] { return host.device->count(ObjectKind::kConnection) == 3; }));
+  taken.send(request());
+  std::vector<std::shared_ptr<Connection>> mine;
+  mine.push_back(expect_event(*passive->channel, EventType::kConnectRequest).connection);
+  const SocketAddress address = passive->address();
+  passive->listener->close();
+  EXPECT_TRUE(silent.closed());
+  EXPECT_TRUE(no_event(*passive->channel));
+  // The one the application has is still its own.
+  QpSet set(host);
+  EXPECT_TRUE(mine[0]->accept(set.qp, plain_params()));
+  const io::Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_NE(connect(fd.get(), address.get(), address.size()), 0);
+}
+
+TEST_F(ListenerTest, RequestsMoveWithTheListenersChannel) {
+  const Passive passive(host);
+  const RawSocket client = RawSocket::connect(passive.address());
+  client.send(request());
+  EXPECT_TRUE(eventually(
+      [&] { return host.device->count(ObjectKind::kConnection) == 1 && refused() == 0; }));
+  usleep(20000);
+  const auto other = new_channel();
+  passive.listener->set_channel(other);
+  expect_event(*other, EventType::kConnectRequest);
+  const RawSocket second = RawSocket::connect(passive.address());
+  second.send(request());
+  expect_event(*other, EventType::kConnectRequest);
+}
+
+TEST_F(ListenerTest, RunningOutOfDescriptorsOnlyDelaysClients) {
+  const Passive passive(host);
+  const RawSocket client = RawSocket::connect(passive.address());
+  EXPECT_TRUE(eventually([&] { return host.device->count(ObjectKind::kConnection) == 1; }));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  // The client has its descriptor; the listener gets none for it.
+  const RawSocket late(io::Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+  const rlimit none{static_cast<rlim_t>(late.fd()) + 1, before.rlim_max};
+  std::vector<io::Fd> fill;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  while (true) {
+    fill.emplace_back(dup(late.fd()));
+    if (!fill.back()) break;
+  }
+  const SocketAddress where = passive.address();
+  EXPECT_EQ(connect(late.fd(), where.get(), where.size()), 0);
+  late.send(request());
+  EXPECT_TRUE(no_event(*passive.channel));
+  fill.clear();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  expect_event(*passive.channel, EventType::kConnectRequest);
+}
+
+}  // namespace
+}  // namespace weft::verbs::test
