@@ -24,8 +24,8 @@ class CompletionChannel {
   [[nodiscard]] virtual int fd() const = 0;
 
   // Takes the oldest event; sleeps up to `timeout` for one (nullopt: as the fd's O_NONBLOCK flag
-  // says, else for ever). Every event taken must be acknowledged on its CQ. A thread that waits here
-  // also drives the connections of the channel's CQs, without a hand-over between threads.
+  // says, else for ever). Every event taken must be acknowledged on its CQ. A thread that waits
+  // here also drives the connections of the channel's CQs, without a hand-over between threads.
   //   kTimedOut   none came (non-blocking: none is there)
   //   kAborted    a signal interrupted the wait
   [[nodiscard]] virtual Result<CompletionQueue*> wait(
@@ -58,13 +58,13 @@ class CompletionQueue {
 
   [[nodiscard]] virtual std::uint32_t depth() const = 0;
   [[nodiscard]] virtual std::shared_ptr<CompletionChannel> channel() const = 0;
-  [[nodiscard]] virtual void* context() const = 0;  // the caller's, from CqOptions
+  [[nodiscard]] virtual void* context() const = 0;      // the caller's, from CqOptions
   [[nodiscard]] virtual std::size_t users() const = 0;  // QPs attached (a QP may count twice)
   [[nodiscard]] virtual bool overflowed() const = 0;
 };
 
 struct CqOptions {
-  std::uint32_t depth = 256;  // at least 1
+  std::uint32_t depth = 256;                   // at least 1
   std::shared_ptr<CompletionChannel> channel;  // may be null
   void* context = nullptr;
 };

@@ -35,11 +35,11 @@ enum class LogLevel : std::uint8_t { kOff, kError, kWarning, kInfo, kDebug, kTra
 
 // What one connection asks for. Unset: as the device's Config says.
 struct ConnectionPolicy {
-  std::optional<bool> crc;           // want CRC32C (on if either side wants it)
-  std::optional<bool> markers;       // want markers in what we receive
+  std::optional<bool> crc;                   // want CRC32C (on if either side wants it)
+  std::optional<bool> markers;               // want markers in what we receive
   std::optional<std::uint8_t> mpa_revision;  // 1 or 2; initiator
-  std::optional<bool> peer_to_peer;  // initiator: offer RFC 6581 peer-to-peer (RTR)
-  std::optional<RtrKind> rtr;        // initiator: kinds offered (kNone: Read and Write)
+  std::optional<bool> peer_to_peer;          // initiator: offer RFC 6581 peer-to-peer (RTR)
+  std::optional<RtrKind> rtr;                // initiator: kinds offered (kNone: Read and Write)
   std::optional<FpduPolicy> fpdu;
 };
 
@@ -55,22 +55,25 @@ struct Config {
   std::uint16_t ird = 128;  // defaults and maxima of the device
   std::uint16_t ord = 128;
   std::string loopback_congestion = "reno";  // "" or "keep": leave the system's choice
-  std::string congestion;  // other paths; "" or "keep": leave
-  std::uint32_t socket_buffer_bytes = 0;  // 0: kernel autotuning
+  std::string congestion;                    // other paths; "" or "keep": leave
+  std::uint32_t socket_buffer_bytes = 0;     // 0: kernel autotuning
   std::chrono::nanoseconds connect_timeout{std::chrono::seconds(20)};  // TCP handshake
   std::chrono::nanoseconds request_timeout{std::chrono::seconds(5)};   // accept -> MPA Request
   std::chrono::nanoseconds reply_timeout{std::chrono::seconds(30)};    // Request sent -> Reply
-  std::chrono::nanoseconds rtr_timeout{std::chrono::seconds(10)};      // Reply sent -> first FPDU (p2p)
-  std::chrono::nanoseconds close_timeout{std::chrono::seconds(5)};     // drain after FIN or Terminate
-  std::chrono::nanoseconds keepalive{std::chrono::seconds(30)};        // 0: off; dead idle peers
-  std::chrono::nanoseconds user_timeout{std::chrono::seconds(60)};     // 0: kernel's; unacknowledged data
-  std::chrono::nanoseconds spin{std::chrono::microseconds(50)};  // wait(): poll this long, then sleep
+  std::chrono::nanoseconds rtr_timeout{std::chrono::seconds(10)};  // Reply sent -> first FPDU (p2p)
+  std::chrono::nanoseconds close_timeout{std::chrono::seconds(5)};  // drain after FIN or Terminate
+  std::chrono::nanoseconds keepalive{std::chrono::seconds(30)};     // 0: off; dead idle peers
+  std::chrono::nanoseconds user_timeout{
+      std::chrono::seconds(60)};  // 0: kernel's; unacknowledged data
+  std::chrono::nanoseconds spin{
+      std::chrono::microseconds(50)};  // wait(): poll this long, then sleep
   LogLevel log = LogLevel::kWarning;
   std::string log_file;  // "": stderr
   std::string pcap;      // "": off; "%p" is replaced by the process id
 
-  // Defaults, then the file (WEFT_CONFIG names another; a missing default file is fine), then WEFT_*.
-  // On failure `why` (if not null) names the key, the value, where it came from and what is legal.
+  // Defaults, then the file (WEFT_CONFIG names another; a missing default file is fine), then
+  // WEFT_*. On failure `why` (if not null) names the key, the value, where it came from and what is
+  // legal.
   //   kInvalidArgument
   [[nodiscard]] static Result<Config> load(std::string* why = nullptr);
   // Sets one value by key, as the file does ("crc", "off").   kNotFound, kInvalidArgument
@@ -78,7 +81,8 @@ struct Config {
                            std::string_view source = "api");
 
   struct Entry {
-    std::string key, value, source, legal, help;  // source: "default", "/etc/weft.conf:3", "WEFT_CRC"
+    std::string key, value, source, legal,
+        help;  // source: "default", "/etc/weft.conf:3", "WEFT_CRC"
   };
   [[nodiscard]] std::vector<Entry> entries() const;  // in a fixed order, for `weft info`
 

@@ -3,9 +3,10 @@
 // A Connection joins one QP to one peer. Everything that happens to it is reported in order on its
 // EventChannel, from the engine's own thread; no call here waits for the network.
 //
-//   active:   create -> [bind] -> connect(qp) -> kEstablished | kRejected | kUnreachable | kConnectError
-//   passive:  Listener -> kConnectRequest -> accept(qp) | reject() ; accept -> kEstablished | kConnectError
-//   both:     kDisconnected once, after kEstablished, whatever ended it
+//   active:   create -> [bind] -> connect(qp) -> kEstablished | kRejected | kUnreachable |
+//   kConnectError passive:  Listener -> kConnectRequest -> accept(qp) | reject() ; accept ->
+//   kEstablished | kConnectError both:     kDisconnected once, after kEstablished, whatever ended
+//   it
 #pragma once
 
 #include <weft/address.h>
@@ -27,7 +28,8 @@ class Listener;
 
 struct ConnectionEvent {
   enum class Type : std::uint8_t {
-    kConnectRequest,  // connection: new, not accepted yet; private_data, ird/ord: what the peer sent
+    kConnectRequest,  // connection: new, not accepted yet; private_data, ird/ord: what the peer
+                      // sent
     kEstablished,     // private_data: the peer's reply (active side only)
     kRejected,        // error kRefused: by the peer's application, private_data may say why;
                       // kConnectionLost: no listener there, or reset
@@ -50,12 +52,14 @@ struct ConnectionEvent {
 class EventChannel {
  public:
   virtual ~EventChannel() = default;
-  [[nodiscard]] virtual int fd() const = 0;  // readable while an event waits; O_NONBLOCK is honoured
+  [[nodiscard]] virtual int fd()
+      const = 0;  // readable while an event waits; O_NONBLOCK is honoured
   // As CompletionChannel::wait: kTimedOut, kAborted.
   [[nodiscard]] virtual Result<ConnectionEvent> next(
       std::optional<std::chrono::nanoseconds> timeout) = 0;
   // Appends an event. The engine delivers by this call alone, from any of its threads, so that an
-  // adapter can derive its own channel (rdma_cm does). It must not wait nor call back into the engine.
+  // adapter can derive its own channel (rdma_cm does). It must not wait nor call back into the
+  // engine.
   virtual void post(ConnectionEvent event) = 0;
   [[nodiscard]] static Result<std::shared_ptr<EventChannel>> create();
 };
@@ -73,7 +77,8 @@ class Connection {
   virtual ~Connection() = default;  // abortive close if still open
 
   // Binds the local end: reserves the port. Port 0 chooses one.
-  //   kAddressInUse, kPermission, kInvalidArgument (no local address), kBadState (bound or connected)
+  //   kAddressInUse, kPermission, kInvalidArgument (no local address), kBadState (bound or
+  //   connected)
   [[nodiscard]] virtual Status bind(const SocketAddress& local, bool reuse_address = false) = 0;
 
   // Starts TCP and MPA towards `peer` for `qp`, which must be in INIT and have no connection.
@@ -90,14 +95,14 @@ class Connection {
                                       const ConnectionParams& params) = 0;
   [[nodiscard]] virtual Status reject(std::span<const std::uint8_t> private_data) = 0;
 
-  // Orderly: what TCP takes at once is sent, the rest is flushed, then FIN; kDisconnected follows on
-  // both sides. Repeating it is harmless.   kBadState: never established
+  // Orderly: what TCP takes at once is sent, the rest is flushed, then FIN; kDisconnected follows
+  // on both sides. Repeating it is harmless.   kBadState: never established
   [[nodiscard]] virtual Status disconnect() = 0;
   // At once, with a reset. All work is flushed before it returns.
   virtual void abort() = 0;
 
-  // Events go to `channel` from now on; those not yet taken move along in order (only between channels
-  // made by EventChannel::create()).
+  // Events go to `channel` from now on; those not yet taken move along in order (only between
+  // channels made by EventChannel::create()).
   virtual void set_channel(std::shared_ptr<EventChannel> channel) = 0;
 
   [[nodiscard]] virtual SocketAddress local_address() const = 0;

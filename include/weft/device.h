@@ -1,7 +1,8 @@
 // The device: owns the STag table, limits, counters and the progress engine.
 //
-// One Device covers all addresses of the machine. A process usually opens one. After fork() the child
-// must open its own: calls on the parent's objects fail there with kBadState and touch nothing.
+// One Device covers all addresses of the machine. A process usually opens one. After fork() the
+// child must open its own: calls on the parent's objects fail there with kBadState and touch
+// nothing.
 #pragma once
 
 #include <weft/completion.h>
@@ -56,8 +57,9 @@ class Device : public std::enable_shared_from_this<Device> {
   [[nodiscard]] virtual int async_fd() const = 0;
   [[nodiscard]] virtual Result<AsyncEvent> next_async_event(
       std::optional<std::chrono::nanoseconds> timeout) = 0;
-  // For adapters: from now on each event goes to `sink` instead of the queue, those queued first, on
-  // the thread that raises it. The sink must not wait nor call back into the engine. Null: the queue.
+  // For adapters: from now on each event goes to `sink` instead of the queue, those queued first,
+  // on the thread that raises it. The sink must not wait nor call back into the engine. Null: the
+  // queue.
   virtual void set_async_sink(std::function<void(const AsyncEvent&)> sink) = 0;
 
   [[nodiscard]] virtual Counters counters() const = 0;  // all QPs, present and past

@@ -19,8 +19,8 @@ inline constexpr std::uint32_t kMessageBytes = 1U << 31U;
 inline constexpr std::uint16_t kIrd = 128;  // Reads and atomics served at once, per QP
 inline constexpr std::uint16_t kOrd = 128;  // Reads and atomics outstanding, per QP
 inline constexpr std::uint32_t kMemoryRegions = 1U << 24U;  // regions and windows together
-inline constexpr std::size_t kPrivateDataBytes = 508;       // 512 on the wire less the enhanced words
-inline constexpr std::uint32_t kHalfOpenConnections = 1024; // per listener, not yet delivered
-inline constexpr std::uint32_t kAsyncEvents = 4096;         // undelivered, per device
+inline constexpr std::size_t kPrivateDataBytes = 508;  // 512 on the wire less the enhanced words
+inline constexpr std::uint32_t kHalfOpenConnections = 1024;  // per listener, not yet delivered
+inline constexpr std::uint32_t kAsyncEvents = 4096;          // undelivered, per device
 
 }  // namespace weft::limits

@@ -1,8 +1,8 @@
 // Protection domains, memory regions and memory windows.
 //
 // Registration records base, length, rights, domain and IOVA. It does not pin pages and does not
-// depend on RLIMIT_MEMLOCK. STags (lkey == rkey) are unpredictable and reused late (RFC 5042 6.1.1).
-// All members may be called from any thread.
+// depend on RLIMIT_MEMLOCK. STags (lkey == rkey) are unpredictable and reused late (RFC
+// 5042 6.1.1). All members may be called from any thread.
 #pragma once
 
 #include <weft/result.h>
@@ -25,7 +25,8 @@ class MemoryRegion {
 
   [[nodiscard]] virtual void* addr() const = 0;
   [[nodiscard]] virtual std::size_t length() const = 0;
-  [[nodiscard]] virtual std::uint64_t iova() const = 0;  // TO of the first byte; addr() unless chosen
+  [[nodiscard]] virtual std::uint64_t iova()
+      const = 0;  // TO of the first byte; addr() unless chosen
   [[nodiscard]] virtual std::uint32_t lkey() const = 0;
   [[nodiscard]] virtual std::uint32_t rkey() const = 0;
   [[nodiscard]] virtual Access access() const = 0;
@@ -47,7 +48,8 @@ class MemoryWindow {
   virtual ~MemoryWindow() = default;  // unbinds and frees
 
   [[nodiscard]] virtual Type type() const = 0;
-  [[nodiscard]] virtual std::uint32_t rkey() const = 0;  // of the last bind; not yet valid before one
+  [[nodiscard]] virtual std::uint32_t rkey()
+      const = 0;  // of the last bind; not yet valid before one
   [[nodiscard]] virtual bool bound() const = 0;
 };
 
@@ -59,10 +61,11 @@ class ProtectionDomain {
   [[nodiscard]] virtual std::size_t users() const = 0;
 
   // `addr` stays the caller's and must outlive the region. Length 0 is legal.
-  //   kInvalidArgument  null addr with a length, wrap-around, or remote write/atomic without local write
-  //   kLimitExceeded    limits::kMemoryRegions are registered
-  [[nodiscard]] virtual Result<std::shared_ptr<MemoryRegion>> register_memory(
-      void* addr, std::size_t length, Access access) = 0;
+  //   kInvalidArgument  null addr with a length, wrap-around, or remote write/atomic without local
+  //   write kLimitExceeded    limits::kMemoryRegions are registered
+  [[nodiscard]] virtual Result<std::shared_ptr<MemoryRegion>> register_memory(void* addr,
+                                                                              std::size_t length,
+                                                                              Access access) = 0;
   // As above, with the first byte reached as TO `iova` (SGEs use it too).
   [[nodiscard]] virtual Result<std::shared_ptr<MemoryRegion>> register_memory_iova(
       void* addr, std::size_t length, std::uint64_t iova, Access access) = 0;

@@ -74,8 +74,8 @@ class QueuePair {
   virtual void ring() = 0;
 
   // RESET -> INIT is where a new QP starts (INIT). kError flushes everything, kSqd drains the send
-  // side (kSqDrained event), kReset empties a QP that is not connected. Moves to RTR and RTS are made
-  // by the connection; asking for one is accepted and changes nothing until it is there.
+  // side (kSqDrained event), kReset empties a QP that is not connected. Moves to RTR and RTS are
+  // made by the connection; asking for one is accepted and changes nothing until it is there.
   //   kBadState   no such move from here; nothing changed
   [[nodiscard]] virtual Status modify(QpState to) = 0;
   virtual void set_remote_access(Access access) = 0;

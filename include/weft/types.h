@@ -32,9 +32,9 @@ constexpr bool has(Access set, Access wanted) { return (set & wanted) == wanted;
 
 // One piece of local memory of a work request. Same layout as `ibv_sge`.
 struct Sge {
-  std::uint64_t addr = 0;         // address of the first byte (or IOVA of its region)
-  std::uint32_t length = 0;       // bytes; 0 is legal and is skipped
-  std::uint32_t lkey = 0;         // STag of the region; ignored with SendFlags::kInline
+  std::uint64_t addr = 0;    // address of the first byte (or IOVA of its region)
+  std::uint32_t length = 0;  // bytes; 0 is legal and is skipped
+  std::uint32_t lkey = 0;    // STag of the region; ignored with SendFlags::kInline
 };
 
 enum class SendOp : std::uint8_t {
@@ -46,8 +46,8 @@ enum class SendOp : std::uint8_t {
   kFetchAdd,        // RFC 7306 FetchAdd; the old value (8 bytes, host order) lands in sges[0]
   kCmpSwap,         // RFC 7306 CmpSwap; likewise
   kImmediate,       // RFC 7306 Immediate Data alone, 8 bytes
-  kLocalInvalidate, // invalidates a local STag (`invalidate_rkey`); nothing goes on the wire
-  kBindWindow,      // binds a type 2 memory window; nothing goes on the wire
+  kLocalInvalidate,  // invalidates a local STag (`invalidate_rkey`); nothing goes on the wire
+  kBindWindow,       // binds a type 2 memory window; nothing goes on the wire
 };
 
 enum class SendFlags : std::uint8_t {
@@ -82,8 +82,8 @@ struct SendWr {
   std::uint64_t imm_data = 0;         // Immediate: 8 octets as a big-endian number.
                                       // WriteImm of verbs (32 bit): value << 32.
 
-  std::uint64_t compare_add = 0;   // FetchAdd: addend; CmpSwap: compare value (host order)
-  std::uint64_t swap = 0;          // CmpSwap: new value
+  std::uint64_t compare_add = 0;  // FetchAdd: addend; CmpSwap: compare value (host order)
+  std::uint64_t swap = 0;         // CmpSwap: new value
   std::uint64_t compare_mask = ~std::uint64_t{0};  // CmpSwap: bits compared
   std::uint64_t swap_mask = ~std::uint64_t{0};     // CmpSwap: bits written
   std::uint64_t add_mask = 0;                      // FetchAdd: field borders; 0 = one 64-bit field
@@ -104,7 +104,7 @@ struct RecvWr {
 
 enum class WcStatus : std::uint8_t {
   kSuccess,
-  kLocalLength,       // LOC_LEN_ERR: message longer than the receive; Read answered with another size
+  kLocalLength,  // LOC_LEN_ERR: message longer than the receive; Read answered with another size
   kLocalQpOperation,  // LOC_QP_OP_ERR
   kLocalProtection,   // LOC_PROT_ERR: an SGE's lkey does not cover its memory
   kFlushed,           // WR_FLUSH_ERR: the QP left RTS before this request was done
@@ -155,7 +155,8 @@ struct WorkCompletion {
   WcFlags flags = WcFlags::kNone;
   std::uint32_t byte_len = 0;  // receives and Reads: bytes placed. RecvWithImm: bytes of the Write
   std::uint32_t qp_num = 0;
-  std::uint32_t vendor_error = 0;  // 0, or layer << 16 | etype << 8 | code of the Terminate behind it
+  std::uint32_t vendor_error =
+      0;  // 0, or layer << 16 | etype << 8 | code of the Terminate behind it
   std::uint32_t invalidated_rkey = 0;
   std::uint64_t imm_data = 0;  // 8 octets as a big-endian number
 };
@@ -169,13 +170,13 @@ enum class QpState : std::uint8_t { kReset, kInit, kRtr, kRts, kSqd, kSqe, kErro
 
 // Asynchronous events (verbs names).
 enum class AsyncEventType : std::uint8_t {
-  kCqError,          // the CQ overflowed; its QPs go to the error state
+  kCqError,  // the CQ overflowed; its QPs go to the error state
   kQpFatal,
   kQpRequestError,
   kQpAccessError,
   kCommEstablished,  // first FPDU arrived on a QP still in RTR
   kSqDrained,
-  kQpLastWqeReached, // no more receives will be taken from the SRQ by this QP
+  kQpLastWqeReached,  // no more receives will be taken from the SRQ by this QP
   kSrqLimitReached,
   kSrqError,
   kDeviceFatal,

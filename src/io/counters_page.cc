@@ -7,8 +7,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 
@@ -40,17 +42,34 @@ void pause_a_little() {
   nanosleep(&t, nullptr);
 }
 
-std::atomic_ref<std::uint64_t> sequence_of(CountersPage& page) {
-  return std::atomic_ref<std::uint64_t>(page.sequence);
+// The page as words. Each is stored with release and loaded with acquire order: who sees a word of
+// a refresh also sees that the refresh has begun.
+constexpr std::size_t kWords = sizeof(CountersPage) / sizeof(std::uint64_t);
+constexpr std::size_t kSequenceWord = offsetof(CountersPage, sequence) / sizeof(std::uint64_t);
+static_assert(sizeof(CountersPage) % sizeof(std::uint64_t) == 0);
+using Words = std::array<std::uint64_t, kWords>;
+
+std::atomic_ref<std::uint64_t> word_of(CountersPage& page, std::size_t index) {
+  return std::atomic_ref<std::uint64_t>(reinterpret_cast<std::uint64_t*>(&page)[index]);
+}
+
+void store_all(CountersPage& page, const CountersPage& fresh) {
+  Words words;
+  std::memcpy(words.data(), &fresh, sizeof words);
+  for (std::size_t i = 0; i < kWords; ++i) {
+    if (i != kSequenceWord) word_of(page, i).store(words[i], std::memory_order_release);
+  }
 }
 
 // A copy made between two refreshes; false: the writer was at it.
 bool copy_whole(CountersPage& page, CountersPage& out) {
-  const std::uint64_t before = sequence_of(page).load(std::memory_order_acquire);
-  if (before % 2 != 0) return false;
-  std::memcpy(&out, &page, sizeof out);
-  std::atomic_thread_fence(std::memory_order_acquire);
-  return sequence_of(page).load(std::memory_order_relaxed) == before;
+  Words words;
+  for (std::size_t i = 0; i < kWords; ++i) {
+    words[i] = word_of(page, i).load(std::memory_order_acquire);
+  }
+  std::memcpy(static_cast<void*>(&out), words.data(), sizeof out);
+  const std::uint64_t after = word_of(page, kSequenceWord).load(std::memory_order_relaxed);
+  return out.sequence % 2 == 0 && out.sequence == after;
 }
 
 class Mapping {
@@ -152,12 +171,11 @@ void CountersPublisher::refresh() {
   CountersPage fresh = *page_;
   fill_(fresh);
   fresh.updated_ns = wall_clock_ns();
-  const std::uint64_t sequence = page_->sequence;
-  sequence_of(*page_).store(sequence + 1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  fresh.sequence = sequence + 1;
-  std::memcpy(page_, &fresh, sizeof fresh);
-  sequence_of(*page_).store(sequence + 2, std::memory_order_release);
+  const auto sequence = word_of(*page_, kSequenceWord);
+  const std::uint64_t before = sequence.load(std::memory_order_relaxed);
+  sequence.store(before + 1, std::memory_order_relaxed);
+  store_all(*page_, fresh);
+  sequence.store(before + 2, std::memory_order_release);
 }
 
 Status read_counters_page(int pid, CountersPage& out) {

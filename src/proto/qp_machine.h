@@ -21,13 +21,13 @@ enum class StreamState : std::uint8_t {
 
 enum class StreamEvent : std::uint8_t {
   kEstablished,
-  kViolation,          // the peer, or we, broke a rule: a Terminate goes out
+  kViolation,  // the peer, or we, broke a rule: a Terminate goes out
   kTerminateReceived,
   kLocalClose,
-  kPeerClosed,         // FIN on a message border, nothing outstanding
-  kPeerClosedEarly,    // FIN anywhere else
-  kUnexpectedData,     // a new message after our FIN
-  kLost,               // reset, time-out
+  kPeerClosed,       // FIN on a message border, nothing outstanding
+  kPeerClosedEarly,  // FIN anywhere else
+  kUnexpectedData,   // a new message after our FIN
+  kLost,             // reset, time-out
   kTimer,
   kAbort,
 };

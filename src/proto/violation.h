@@ -24,13 +24,13 @@ enum class Violation : std::uint8_t {
   kDdpVersionUntagged,
   kRdmapVersion,
   kUnknownOpcode,
-  kTagMismatch,   // T bit does not fit the opcode
-  kBadLength,     // ULPDU length, or L = 0, that the opcode does not allow
+  kTagMismatch,  // T bit does not fit the opcode
+  kBadLength,    // ULPDU length, or L = 0, that the opcode does not allow
   // untagged
   kWrongQueue,
   kMsnRange,
-  kNoReceive,     // queue 0: no receive posted
-  kNoSlot,        // queue 1: more than IRD requests; queue 2: a second Terminate
+  kNoReceive,  // queue 0: no receive posted
+  kNoSlot,     // queue 1: more than IRD requests; queue 2: a second Terminate
   kBadMo,
   kMessageTooLong,
   kUnaskedAtomicResponse,

@@ -22,14 +22,14 @@ namespace weft::proto {
 struct SendWqe {
   std::uint64_t wr_id = 0;
   std::uint64_t remote_to = 0;
-  std::uint64_t end_offset = 0;    // transmit stream offset behind its last octet, once built
-  std::uint64_t imm_data = 0;      // Immediate; atomics: compare or add value
-  std::uint32_t length = 0;        // payload bytes
-  Stag remote_stag;                // also the STag to invalidate
+  std::uint64_t end_offset = 0;  // transmit stream offset behind its last octet, once built
+  std::uint64_t imm_data = 0;    // Immediate; atomics: compare or add value
+  std::uint32_t length = 0;      // payload bytes
+  Stag remote_stag;              // also the STag to invalidate
   SendOp op = SendOp::kSend;
   SendFlags flags = SendFlags::kNone;
   std::uint8_t sge_count = 0;
-  bool answered = false;           // Reads and atomics: the response is in
+  bool answered = false;  // Reads and atomics: the response is in
   // sizeof is 48: the tail below starts 16-aligned.
 
   [[nodiscard]] bool has_flag(SendFlags f) const noexcept { return has(flags, f); }
@@ -85,13 +85,13 @@ class WorkRing {
   WorkRing& operator=(const WorkRing&) = delete;
   ~WorkRing() { std::free(memory_); }
 
-  // Room for at least `depth` WQEs with `tail_bytes` behind each. Once, before use. False: no memory.
-  // The memory is not touched before it is used, so idle queues cost address space only.
+  // Room for at least `depth` WQEs with `tail_bytes` behind each. Once, before use. False: no
+  // memory. The memory is not touched before it is used, so idle queues cost address space only.
   [[nodiscard]] bool allocate(std::uint32_t depth, std::size_t tail_bytes) {
     capacity_ = std::bit_ceil(depth);
     stride_ = (sizeof(Wqe) + tail_bytes + 15) / 16 * 16;
-    memory_ = static_cast<std::uint8_t*>(
-        std::aligned_alloc(64, (stride_ * capacity_ + 63) / 64 * 64));
+    memory_ =
+        static_cast<std::uint8_t*>(std::aligned_alloc(64, (stride_ * capacity_ + 63) / 64 * 64));
     return memory_ != nullptr;
   }
 

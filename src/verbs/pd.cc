@@ -26,13 +26,14 @@ Result<std::shared_ptr<MemoryRegion>> ProtectionDomainImpl::register_memory(void
   return register_memory_iova(addr, length, reinterpret_cast<std::uintptr_t>(addr), access);
 }
 
-Result<std::shared_ptr<MemoryRegion>> ProtectionDomainImpl::register_memory_iova(
-    void* addr, std::size_t length, std::uint64_t iova, Access access) {
+Result<std::shared_ptr<MemoryRegion>> ProtectionDomainImpl::register_memory_iova(void* addr,
+                                                                                 std::size_t length,
+                                                                                 std::uint64_t iova,
+                                                                                 Access access) {
   return MemoryRegionImpl::create(shared_from_this(), addr, length, iova, access);
 }
 
-Result<std::shared_ptr<MemoryWindow>> ProtectionDomainImpl::create_window(
-    MemoryWindow::Type type) {
+Result<std::shared_ptr<MemoryWindow>> ProtectionDomainImpl::create_window(MemoryWindow::Type type) {
   return MemoryWindowImpl::create(shared_from_this(), type);
 }
 

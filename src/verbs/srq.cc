@@ -27,15 +27,13 @@ void copy_recv(const proto::RecvWqe& from, proto::RecvWqe& to) {
 Result<std::shared_ptr<SharedReceiveQueueImpl>> SharedReceiveQueueImpl::create(
     std::shared_ptr<ProtectionDomainImpl> pd, const SrqOptions& options) {
   if (options.max_wr == 0 || options.limit > options.max_wr) return fail(Error::kInvalidArgument);
-  if (options.max_wr > limits::kWorkRequestsPerQueue ||
-      options.max_sge > limits::kSgesPerRequest) {
+  if (options.max_wr > limits::kWorkRequestsPerQueue || options.max_sge > limits::kSgesPerRequest) {
     return fail(Error::kLimitExceeded);
   }
   if (auto taken = pd->device_impl()->acquire(ObjectKind::kSrq); !taken) {
     return fail(taken.error());
   }
-  std::shared_ptr<SharedReceiveQueueImpl> srq(
-      new SharedReceiveQueueImpl(std::move(pd), options));
+  std::shared_ptr<SharedReceiveQueueImpl> srq(new SharedReceiveQueueImpl(std::move(pd), options));
   if (!srq->ring_->allocate(options.max_wr, srq->max_sge_ * sizeof(Sge))) {
     return fail(Error::kNoMemory);
   }
