@@ -126,6 +126,7 @@ class QueuePairImpl final : public QueuePair,
   [[nodiscard]] Status fill_payload(const SendWr& wr, proto::SendWqe& wqe);
   [[nodiscard]] Status fill_atomic(const SendWr& wr, proto::SendWqe& wqe);
   [[nodiscard]] bool may_defer();
+  [[nodiscard]] bool room_to_collect() const;
 
   // qp_progress.cc; all but exclusively() and settle() under progress_lock_
   template <class Work>

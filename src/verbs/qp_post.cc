@@ -55,6 +55,9 @@ Status QueuePairImpl::queue_send(const SendWr& wr) {
 
 void QueuePairImpl::ring() {
   if (!device_.usable()) return;
+  // One doorbell waits already: it rings for this request too. (If another thread rings it at this
+  // very moment, the next poll or tick finds the request: no fence is paid for that.)
+  if (deferred_.load(std::memory_order_acquire) && adopted() && room_to_collect()) return;
   if (may_defer()) {
     deferred_.store(true, std::memory_order_release);
     // Between our look and this, the background thread may have taken the connection back.
@@ -69,13 +72,16 @@ void QueuePairImpl::ring() {
 // Under load doorbells are collected: the next poll rings them all with one system call. The first
 // after a pause rings at once. Only while a caller is polling.
 bool QueuePairImpl::may_defer() {
-  if (!adopted() || state() != QpState::kRts) return false;
-  if (unflushed_bytes_.load(std::memory_order_relaxed) >= kDoorbellBytes) return false;
+  if (!adopted() || state() != QpState::kRts || !room_to_collect()) return false;
   if (driven_.load(std::memory_order_relaxed) != driven_at_flush_.load(std::memory_order_relaxed)) {
     return false;  // polled since the last flush: this is the first post after it
   }
-  if (sq_.size() >= sq_.capacity()) return false;
   return cpu_ticks() - last_flush_.load(std::memory_order_relaxed) < kDoorbellTicks;
+}
+
+bool QueuePairImpl::room_to_collect() const {
+  return unflushed_bytes_.load(std::memory_order_relaxed) < kDoorbellBytes &&
+         sq_.size() < sq_.capacity();
 }
 
 // Transmits now, or leaves it to the holder of the lock.
