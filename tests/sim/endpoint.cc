@@ -24,6 +24,12 @@ std::uint32_t test_random() {
   return random_state >> 8U;
 }
 
+// Shared, because they are large and a fuzz target makes many endpoints.
+std::vector<std::unique_ptr<proto::TxBatch>>& spare_batches() {
+  static std::vector<std::unique_ptr<proto::TxBatch>> spare;
+  return spare;
+}
+
 }  // namespace
 
 Endpoint::Endpoint(const EndpointConfig& config)
@@ -214,9 +220,10 @@ TxBatch* Endpoint::acquire_batch() {
     return nullptr;
   }
   ++batches_out_;
-  if (spare_batches_.empty()) return new TxBatch;
-  TxBatch* batch = spare_batches_.back().release();
-  spare_batches_.pop_back();
+  auto& spare = spare_batches();
+  if (spare.empty()) return new TxBatch;
+  TxBatch* batch = spare.back().release();
+  spare.pop_back();
   return batch;
 }
 
@@ -226,7 +233,7 @@ void Endpoint::release_batch(TxBatch* batch) {
   // What is read from a batch given back must not look right.
   std::memset(batch->arena, 0xdb, std::min<std::size_t>(sizeof batch->arena, 8192));
   std::memset(batch->spill, 0xdb, std::min<std::size_t>(sizeof batch->spill, 4096));
-  spare_batches_.emplace_back(batch);
+  spare_batches().emplace_back(batch);
 }
 
 void Endpoint::log_violation(Violation violation, TerminateCode, bool by_peer) {

@@ -131,7 +131,6 @@ class Endpoint final : public proto::StreamHost {
   Stag whole_;
   proto::SendQueue sq_;
   std::deque<Posted> receives_;
-  std::vector<std::unique_ptr<proto::TxBatch>> spare_batches_;
   int batches_out_ = 0;
   int carries_out_ = 0;
   std::unique_ptr<proto::Stream> stream_;
