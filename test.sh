@@ -4,6 +4,7 @@
 #
 #   ./test.sh                    everything; AddressSanitizer and ThreadSanitizer runs included
 #   ./test.sh --quick            without the sanitizer runs
+#   ./test.sh --interop          with Linux siw in a virtual machine (tests/interop)
 #   ./test.sh [...] -- ARGS      pass ARGS to ctest, for example: -- -R sim
 #   ./test.sh --help
 #
@@ -14,10 +15,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
 
 sanitizers=(asan tsan)
+suites="unit;model;sim;vectors;conformance;loopback;programs;fuzz"
 ctest_args=()
 while [[ $# -gt 0 ]]; do
   case "$1" in
     --quick) sanitizers=() ;;
+    --interop) suites="$suites;interop" ;;
     --)
       shift
       ctest_args=("$@")
@@ -28,7 +31,7 @@ while [[ $# -gt 0 ]]; do
       exit 0
       ;;
     *)
-      echo "test.sh: unknown option '$1'; it can be --quick, --help, or -- before ctest's own" >&2
+      echo "test.sh: unknown option '$1'; it can be --quick, --interop, --help, or -- before ctest's own" >&2
       exit 2
       ;;
   esac
@@ -36,7 +39,7 @@ while [[ $# -gt 0 ]]; do
 done
 
 scripts/install-deps.sh test
-scripts/build.sh release --define WEFT_TESTS=ON all weft_tests
+scripts/build.sh release --define WEFT_TESTS=ON --define "WEFT_TEST_SUITES=$suites" all weft_tests
 for preset in "${sanitizers[@]}"; do
   scripts/build.sh "$preset" weft_tests
 done
