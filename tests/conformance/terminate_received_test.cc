@@ -230,7 +230,9 @@ TEST(TerminateReceived, ShortMissingAndZeroFilledHeadersAreTaken) {
   const Bytes write =
       raw::ulpdu(raw::Tagged{.last = false, .stag = 0x71, .to = 0x1000, .payload = {}});
   const Bytes whole = raw::terminate({1, 1, 1}, Attach::kDdp, write);
-  const auto cut = [&](std::size_t octets) { return Bytes(whole.begin(), whole.begin() + octets); };
+  const auto cut = [&](std::ptrdiff_t octets) {
+    return Bytes(whole.begin(), whole.begin() + octets);
+  };
   const Bytes no_header = raw::terminate({1, 1, 1});
   const Bytes zero_filled = no_header + raw::zeros(48);
   Bytes r_without_read = whole;

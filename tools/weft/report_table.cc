@@ -284,7 +284,7 @@ std::string idle_text(const std::vector<Row>& rows) {
   std::string out;
   for (const Row& row : rows) {
     const TestSpec& spec = row.result->spec;
-    if (spec.idle == 0) continue;
+    if (spec.idle == 0 || !is_rdma(row)) continue;
     out += fmt::format(
         "{} beside {} idle connections: {:.0f} bytes per idle connection (client), "
         "{:.0f} (server)\n",
