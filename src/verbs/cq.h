@@ -65,12 +65,15 @@ class CompletionQueueImpl final : public CompletionQueue,
   // Gives everything back to the background thread.
   void release_adopted();
 
-  // Polled since the last call of note_polls()? For the background thread.
+  // Polled in vain since the last call of note_polls()? For the background thread. Polls that find
+  // what they came for do not count: a program that only reaps its own sends and then watches memory
+  // for the peer's Write drives nothing.
   [[nodiscard]] bool polled_lately() const {
-    return polls_.load(std::memory_order_relaxed) != polls_seen_.load(std::memory_order_relaxed);
+    return empty_polls_.load(std::memory_order_relaxed) !=
+           polls_seen_.load(std::memory_order_relaxed);
   }
   void note_polls() {
-    polls_seen_.store(polls_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    polls_seen_.store(empty_polls_.load(std::memory_order_relaxed), std::memory_order_relaxed);
   }
   [[nodiscard]] bool armed() const { return armed_.load(std::memory_order_relaxed) != kNotArmed; }
   [[nodiscard]] bool has_sleeper() const;
