@@ -62,6 +62,13 @@ Stream::Guilty Stream::guilty_work(Violation v) {
     case Violation::kReadResponseTo: return {read, WcStatus::kBadResponse};
     case Violation::kReadResponseLength: return {read, WcStatus::kLocalLength};
     case Violation::kReadSinkGone: return {read, WcStatus::kLocalProtection};
+    case Violation::kWriteStag:
+    case Violation::kWriteStream:
+    case Violation::kWriteWrap:
+    case Violation::kWriteBounds:
+      // As a tagged buffer, but of a Read Response.
+      if (seg_.op != Opcode::kReadResponse) return {};
+      return {read, WcStatus::kBadResponse};
     default: return {};
   }
 }
