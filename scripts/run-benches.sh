@@ -18,7 +18,7 @@ esac
 
 scripts/build.sh release weft_benches
 shopt -s nullglob
-benches=(build/release/bin/bench_*)
+benches=(build/release/bin/weft_bench_*)
 if [[ ${#benches[@]} -eq 0 ]]; then
   echo "run-benches.sh: no benchmark was built; is libbenchmark-dev installed?" >&2
   exit 1

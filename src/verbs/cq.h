@@ -66,8 +66,8 @@ class CompletionQueueImpl final : public CompletionQueue,
   void release_adopted();
 
   // Polled in vain since the last call of note_polls()? For the background thread. Polls that find
-  // what they came for do not count: a program that only reaps its own sends and then watches memory
-  // for the peer's Write drives nothing.
+  // what they came for do not count: a program that only reaps its own sends and then watches
+  // memory for the peer's Write drives nothing.
   [[nodiscard]] bool polled_lately() const {
     return empty_polls_.load(std::memory_order_relaxed) !=
            polls_seen_.load(std::memory_order_relaxed);
