@@ -109,23 +109,22 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
   sleepers_.fetch_add(1, std::memory_order_acq_rel);
   adopt();
   CompletionQueueImpl* cq = spin(until);
-  Status woken;
-  while (cq == nullptr && woken) {
-    woken = sleep(until);
-    // The wake-up is edge-triggered: whatever is left unread now would be slept over.
+  std::optional<Error> why;
+  while (cq == nullptr && !why) {
+    // Wake-ups are edge-triggered: whatever is left unread now would be slept over.
     bool more = true;
     while (more && cq == nullptr) {
-      more = drive();
+      more = drive() && io::now() < until;
       cq = take();
     }
-    if (woken && cq == nullptr && !until.is_never() && io::now() >= until) {
-      woken = fail(Error::kTimedOut);
-    }
+    if (cq != nullptr) break;
+    if (const Status woken = sleep(until); !woken) why = woken.error();
   }
+  if (cq == nullptr) cq = take();
   sleepers_.fetch_sub(1, std::memory_order_acq_rel);
   device_->progress().wake();
   if (cq != nullptr) return cq;
-  return fail(woken.error());
+  return fail(*why);
 }
 
 // A peer that answers at once is not worth a sleep.
