@@ -55,9 +55,6 @@ Status QueuePairImpl::queue_send(const SendWr& wr) {
 
 void QueuePairImpl::ring() {
   if (!device_.usable()) return;
-  // One doorbell waits already: it rings for this request too. (If another thread rings it at this
-  // very moment, the next poll or tick finds the request: no fence is paid for that.)
-  if (deferred_.load(std::memory_order_acquire) && adopted() && room_to_collect()) return;
   if (may_defer()) {
     deferred_.store(true, std::memory_order_release);
     // Between our look and this, the background thread may have taken the connection back.

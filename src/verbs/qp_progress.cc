@@ -190,7 +190,8 @@ bool QueuePairImpl::receive(bool until_end) {
 }
 
 bool QueuePairImpl::transmit() {
-  deferred_.store(false, std::memory_order_relaxed);
+  // A full barrier: a request whose doorbell this takes is seen by gather() below.
+  (void)deferred_.exchange(false, std::memory_order_seq_cst);
   unflushed_bytes_.store(0, std::memory_order_relaxed);
   tx_blocked_ = false;
   bool moved = false;
