@@ -65,7 +65,7 @@ int bind_mw(ibv_qp* qp, ibv_mw* handle, ibv_mw_bind* bind) {
     return errno_of(posted.error());
   }
   object->engine->ring();
-  handle->rkey = rkey;
+  handle->rkey = wr.window->rkey();  // the engine chooses the key of type 1
   return 0;
 }
 

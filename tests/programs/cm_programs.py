@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""The programs of ibverbs-utils and rdmacm-utils, unmodified: what runs, runs; what iWARP does not
+have ends with the program's own message."""
+
+import json
+import time
+
+from harness import WEFT, check, free_port, main, need
+
+LIMIT_S = 60
+
+
+def pair(network, server, client, status=(0, 0), **more):
+    """Both sides of a program; `server` and `client` are given the port."""
+    port = free_port()
+    need(server(port)[0])
+    first = network.start(server(port), **more).listening(port)
+    second = network.connect(client(port), **more)
+    out = second.expect(status[1], LIMIT_S)
+    return first.expect(status[0], LIMIT_S), out
+
+
+def devices(network):
+    need("ibv_devices")
+    out = network.start(["ibv_devices"]).expect(0, LIMIT_S)
+    check("weft0" in out, f"ibv_devices shows no weft0:\n{out}")
+    out = network.start(["ibv_devinfo", "-v"]).expect(0, LIMIT_S)
+    for text in ("hca_id:\tweft0", "iWARP (1)", "PORT_ACTIVE (4)", "Ethernet", "ATOMIC_HCA",
+                 "board_id"):
+        check(text in out, f"ibv_devinfo does not show '{text}':\n{out}")
+    shown = json.loads(network.start([WEFT, "devices", "--json"], raw=True).expect(0, LIMIT_S))
+    check([d["name"] for d in shown["devices"]].count("weft0") == 1, f"weft devices: {shown}")
+
+
+def rping_of(family, *options):
+    def run(network):
+        address = network.server.v6 if family == 6 else network.server.v4
+        for size in (23, 64, 1000, 4096, 65535):
+            _, out = pair(
+                network,
+                lambda port: ["rping", "-s", "-a", address, "-p", port, "-C", 20, "-S", size],
+                lambda port: ["rping", "-c", "-a", address, "-p", port, "-C", 20, "-S", size, "-V",
+                              "-v"], options=options)
+            seen = out.count("ping data: rdma-ping-")
+            check(seen == 20, f"{seen} pings of 20 at {size} bytes:\n{out[-2000:]}")
+    return run
+
+
+def rping_own_qp(network):
+    _, out = pair(network,
+                  lambda port: ["rping", "-s", "-a", network.server.v4, "-p", port, "-C", 10, "-q"],
+                  lambda port: ["rping", "-c", "-a", network.server.v4, "-p", port, "-C", 10, "-q",
+                                "-V", "-v"])
+    check(out.count("ping data: rdma-ping-") == 10, out)
+
+
+def rping_persistent(network):
+    port = free_port()
+    need("rping")
+    address = network.server.v4
+    server = network.start(["rping", "-s", "-P", "-a", address, "-p", port]).listening(port)
+    ping = ["rping", "-c", "-a", address, "-p", port, "-C", 10, "-V"]
+    for _ in range(3):
+        network.connect(ping).expect(0, LIMIT_S)
+    # Several at once, the server has a thread for each.
+    for client in [network.connect(ping) for _ in range(4)]:
+        client.expect(0, LIMIT_S)
+    check(server.popen.poll() is None, f"the persistent server ended\n{server.tail()}")
+    server.kill()
+
+
+def ucmatose(network):
+    for address in (network.server.v4, network.server.v6):
+        for options in ([], ["-c", 10, "-C", 20, "-S", 1000], ["-c", 3, "-m"]):
+            family = ["-f", "ipv6"] if ":" in address else []
+            server, client = pair(
+                network,
+                lambda port: ["ucmatose", "-p", port, "-b", address, *options, *family],
+                lambda port: ["ucmatose", "-s", address, "-p", port, *options, *family])
+            for out in (server, client):
+                check("test complete" in out and "return status 0" in out, out)
+
+
+def cmtime(network):
+    port = free_port()
+    need("cmtime")
+    server = network.start(["cmtime", "-p", port]).listening(port)
+    out = network.connect(["cmtime", "-s", network.server.v4, "-p", port, "-c", 50]).expect(
+        0, LIMIT_S)
+    check("connect" in out, out)
+    server.kill()  # its server goes on for ever
+
+
+def endpoints(network):
+    for address in (network.server.v4, network.server.v6):
+        server, client = pair(network, lambda port: ["rdma_server", "-s", address, "-p", port],
+                              lambda port: ["rdma_client", "-s", address, "-p", port])
+        check("rdma_server: end 0" in server and "rdma_client: end 0" in client, server + client)
+
+
+def datagram_programs_say_no(network):
+    """Multicast and datagrams are not iWARP."""
+    for argv in (["mckey", "-m", "239.1.1.1", "-b", network.client.v4],
+                 ["udaddy", "-s", network.server.v4],
+                 ["udaddy"],
+                 ["udpong", "-s", network.server.v4]):
+        need(argv[0])
+        out = network.connect(argv).expect_clean_failure(LIMIT_S)
+        check(len(out.strip()) > 0, f"{argv} failed without a word")
+
+
+def rsocket_programs_say_no(network):
+    for argv in (["rstream", "-s", network.server.v4], ["riostream", "-s", network.server.v4]):
+        need(argv[0])
+        process = network.connect(argv)
+        status = process.wait(LIMIT_S)
+        check(status >= 0, f"{argv} was ended by signal {-status}\n{process.tail()}")
+        out = process.output()
+        check(out.count("rsockets are not part of Weft") == 1, out)
+
+
+def infiniband_programs_say_no(network):
+    """Without rdma_cm they exchange InfiniBand addresses, which an RNIC refuses."""
+    for program in ("ibv_rc_pingpong", "ibv_srq_pingpong"):
+        need(program)
+        port = free_port()
+        server = network.start([program, "-p", port]).listening(port)
+        client = network.connect([program, "-p", port, network.server.v4])
+        out = server.expect_clean_failure(LIMIT_S)
+        check("to RTR" in out, out)
+        client.kill()  # some of them wait for ever for a server that has gone
+    need("ibv_ud_pingpong")
+    network.start(["ibv_ud_pingpong", "-p", free_port()]).expect_clean_failure(LIMIT_S)
+
+
+def xrc_programs_say_no(network):
+    need("rdma_xserver")
+    network.start(["rdma_xserver", "-p", free_port(), "-c", "x"]).expect_clean_failure(LIMIT_S)
+
+
+def two_at_once(network):
+    """The same program, started twice at the same time, on two ports."""
+    need("rping")
+    ports = [free_port(), free_port()]
+    address = network.server.v4
+    servers = [network.start(["rping", "-s", "-a", address, "-p", p, "-C", 100]) for p in ports]
+    for server, port in zip(servers, ports):
+        server.listening(port)
+    clients = [network.connect(["rping", "-c", "-a", address, "-p", p, "-C", 100, "-V"])
+               for p in ports]
+    for process in clients + servers:
+        process.expect(0, LIMIT_S)
+
+
+def killed_server(network):
+    """The client of a server that is killed is told, and ends."""
+    need("rping")
+    port = free_port()
+    address = network.server.v4
+    server = network.start(["rping", "-s", "-a", address, "-p", port]).listening(port)
+    client = network.connect(["stdbuf", "-oL", "rping", "-c", "-a", address, "-p", port, "-v"])
+    client.wait_for("ping data: rdma-ping-20")
+    server.kill()
+    client.wait(LIMIT_S)
+    out = client.output()
+    check("DISCONNECT EVENT" in out or "cq completion failed status" in out, client.tail())
+
+
+def killed_client(network):
+    need("rping")
+    port = free_port()
+    address = network.server.v4
+    server = network.start(["stdbuf", "-oL", "rping", "-s", "-v", "-a", address, "-p", port])
+    server.listening(port)
+    client = network.connect(["rping", "-c", "-a", address, "-p", port])
+    server.wait_for("server ping data: rdma-ping-20")
+    client.kill()
+    server.wait(LIMIT_S)
+    out = server.output()
+    check("DISCONNECT EVENT" in out or "cq completion failed status" in out, server.tail())
+
+
+def run_passes_status_and_signals(network):
+    network.start(["sh", "-c", "exit 7"]).expect(7, LIMIT_S)
+    sleeper = network.start(["sleep", 100])
+    time.sleep(0.2)
+    sleeper.kill(15)
+    sleeper.expect(-15, LIMIT_S)
+    out = network.start(["no-such-program"]).expect(127, LIMIT_S)
+    check("no-such-program" in out, out)
+    out = network.start(["true"], options=["--markers", "--fpdu=huge"]).expect(2, LIMIT_S)
+    check("fpdu" in out and "16k" in out, out)
+    out = network.start(
+        ["sh", "-c", "echo $WEFT_CRC $WEFT_MARKERS $WEFT_LOG"],
+        options=["--crc=off", "--markers", "--log=info"]).expect(0, LIMIT_S)
+    check(out.split() == ["off", "on", "info"], out)
+
+
+def run_refuses_what_cannot_work(network):
+    """Static and set-id programs would ignore the libraries without a word."""
+    import os
+    import shutil
+    import tempfile
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        static = os.path.join(folder, "static")
+        with open(static, "wb") as file:
+            file.write(static_elf())
+        os.chmod(static, 0o755)
+        out = network.start([static]).expect(1, LIMIT_S)
+        check("statically linked" in out, out)
+        script = os.path.join(folder, "script")
+        with open(script, "w", encoding="ascii") as file:
+            file.write(f"#!{static} -x\n")
+        os.chmod(script, 0o755)
+        out = network.start([script]).expect(1, LIMIT_S)
+        check("statically linked" in out, out)
+        if os.geteuid() == 0:
+            copy = os.path.join(folder, "other-user")
+            shutil.copy("/bin/true", copy)
+            os.chown(copy, 65534, 65534)
+            os.chmod(copy, 0o4755)
+            out = network.start([copy]).expect(1, LIMIT_S)
+            check("set-user-id" in out, out)
+
+
+def static_elf():
+    """The head of a 64-bit program for this processor with one segment and no interpreter."""
+    with open("/proc/self/exe", "rb") as file:
+        head = bytearray(file.read(64))
+    head[32:40] = (64).to_bytes(8, "little")  # e_phoff
+    head[56:58] = (1).to_bytes(2, "little")   # e_phnum
+    load = (1).to_bytes(4, "little") + bytes(52)
+    return bytes(head) + load
+
+
+if __name__ == "__main__":
+    main({
+        "devices": devices,
+        "rping_v4": rping_of(4),
+        "rping_v6": rping_of(6),
+        "rping_markers": rping_of(4, "--markers"),
+        "rping_no_crc": rping_of(4, "--crc=off"),
+        "rping_thread": rping_of(4, "--progress=thread"),
+        "rping_preload": rping_of(4, "--preload"),
+        "rping_own_qp": rping_own_qp,
+        "rping_persistent": rping_persistent,
+        "ucmatose": ucmatose,
+        "cmtime": cmtime,
+        "endpoints": endpoints,
+        "datagram_programs_say_no": datagram_programs_say_no,
+        "rsocket_programs_say_no": rsocket_programs_say_no,
+        "infiniband_programs_say_no": infiniband_programs_say_no,
+        "xrc_programs_say_no": xrc_programs_say_no,
+        "two_at_once": two_at_once,
+        "killed_server": killed_server,
+        "killed_client": killed_client,
+        "run_passes_status_and_signals": run_passes_status_and_signals,
+        "run_refuses_what_cannot_work": run_refuses_what_cannot_work,
+    })

@@ -1,0 +1,255 @@
+"""Runs unmodified RDMA programs over Weft: in two processes, on loopback or between two network
+namespaces, each with a time limit, and nothing left behind.
+
+    WEFT_BIN_DIR   folder of the `weft` program (set by ctest)
+"""
+
+import atexit
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+SKIPPED = 77
+WEFT = os.path.join(os.environ.get("WEFT_BIN_DIR", "build/release/bin"), "weft")
+
+
+class Failure(Exception):
+    """A test that did not hold; the text says what was seen."""
+
+
+class Skip(Exception):
+    """This machine cannot run the test; the text says why."""
+
+
+def check(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+def need(program):
+    if shutil.which(program) is None:
+        raise Skip(f"{program} is not installed (scripts/install-deps.sh test)")
+
+
+class Process:
+    """A program under `weft run`, its output kept in memory by a file of its own."""
+
+    def __init__(self, place, argv, options=(), env=None, raw=False):
+        self.argv = [str(a) for a in argv]
+        command = self.argv if raw else [WEFT, "run", *options, "--", *self.argv]
+        self.log = open(os.memfd_create("output"), "w+b", buffering=0)
+        merged = {**os.environ, **(env or {})}
+        # A session of its own: whatever the program starts can be ended with it.
+        self.popen = subprocess.Popen(
+            [*place.prefix, *command], stdin=subprocess.DEVNULL, stdout=self.log,
+            stderr=subprocess.STDOUT, env=merged, start_new_session=True)
+        _running.append(self)
+
+    @property
+    def pid(self):
+        return self.popen.pid
+
+    def output(self):
+        return os.pread(self.log.fileno(), 1 << 24, 0).decode(errors="replace")
+
+    def kill(self, number=signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def wait(self, seconds):
+        """The exit status; negative: the signal that ended it. A program that does not end fails."""
+        try:
+            status = self.popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            where = stacks(self.pid)
+            self.kill()
+            self.popen.wait()
+            raise Failure(f"{' '.join(self.argv)} did not end within {seconds} s\n"
+                          f"{where}{self.tail()}") from None
+        _running.remove(self)
+        return status
+
+    def tail(self, lines=25):
+        text = self.output().splitlines()[-lines:]
+        return "\n".join(f"    | {line[:200]}" for line in text)
+
+    def expect(self, status, seconds):
+        got = self.wait(seconds)
+        check(got == status, f"{' '.join(self.argv)} ended with {got}, expected {status}\n"
+                             f"{self.tail()}")
+        return self.output()
+
+    def expect_clean_failure(self, seconds):
+        """Ends by itself with a status of its own: no success, no signal."""
+        got = self.wait(seconds)
+        check(got > 0 and got not in (126, 127), f"{' '.join(self.argv)} ended with {got}, expected a failure of its "
+                             f"own\n{self.tail()}")
+        return self.output()
+
+    def listening(self, port, seconds=20):
+        """Waits until somebody listens on `port` in the network namespace of this program."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.popen.poll() is not None:
+                raise Failure(f"{' '.join(self.argv)} ended with {self.popen.returncode} before it "
+                              f"listened\n{self.tail()}")
+            if is_listening(self.pid, port):
+                return self
+            time.sleep(0.02)
+        raise Failure(f"{' '.join(self.argv)} does not listen on port {port}\n{self.tail()}")
+
+    def wait_for(self, text, seconds=20):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if text in self.output():
+                return self
+            time.sleep(0.02)
+        raise Failure(f"{' '.join(self.argv)} did not print '{text}'\n{self.tail()}")
+
+
+_running = []
+
+
+@atexit.register
+def _kill_all():
+    for process in _running:
+        process.kill()
+
+
+def stacks(pid):
+    """Where the threads of a hanging program are, when a debugger is at hand."""
+    if shutil.which("gdb") is None:
+        return ""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        done = subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt 8"],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20,
+                              check=False)
+        rows = [line[:160] for line in done.stdout.splitlines() if line.startswith(("#", "Thread"))]
+        return "".join(f"    > {row}\n" for row in rows)
+    return ""
+
+
+def is_listening(pid, port):
+    wanted = f":{port:04X}"
+    for name in ("tcp", "tcp6"):
+        try:
+            with open(f"/proc/{pid}/net/{name}", encoding="ascii") as table:
+                rows = table.read().splitlines()[1:]
+        except OSError:
+            continue
+        for row in rows:
+            fields = row.split()
+            if fields[1].endswith(wanted) and fields[3] == "0A":
+                return True
+    return False
+
+
+class Place:
+    """Where a program runs and how the other side reaches it."""
+
+    def __init__(self, prefix, v4, v6):
+        self.prefix = prefix
+        self.v4 = v4
+        self.v6 = v6
+
+
+class Network:
+    """A server's place and a client's."""
+
+    def __init__(self, name, server, client):
+        self.name = name
+        self.server = server
+        self.client = client
+
+    def start(self, argv, **more):
+        return Process(self.server, argv, **more)
+
+    def connect(self, argv, **more):
+        return Process(self.client, argv, **more)
+
+
+def free_port():
+    """A port that is free now on loopback, below the ephemeral range of most systems."""
+    for _ in range(200):
+        port = 20000 + int.from_bytes(os.urandom(2), "big") % 10000
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("::", port))
+            except OSError:
+                continue
+            return port
+    raise Failure("no free port")
+
+
+@contextlib.contextmanager
+def loopback():
+    place = Place([], "127.0.0.1", "::1")
+    yield Network("loopback", place, place)
+
+
+def ip(*argv):
+    subprocess.run(["ip", *argv], check=True, capture_output=True, timeout=20)
+
+
+@contextlib.contextmanager
+def namespaces():
+    """Two network namespaces joined by a veth pair, gone at the end whatever happened."""
+    if os.geteuid() != 0:
+        raise Skip("network namespaces need root")
+    need("ip")
+    names = [f"weft-{os.getpid()}-{side}" for side in "ab"]
+    links = [f"wv{os.getpid()}{side}" for side in "ab"]
+    made = []
+    try:
+        for name in names:
+            try:
+                ip("netns", "add", name)
+            except subprocess.CalledProcessError as error:
+                raise Skip(f"no network namespaces here: {error.stderr.decode().strip()}") from None
+            made.append(name)
+            ip("-n", name, "link", "set", "lo", "up")
+        ip("link", "add", links[0], "netns", names[0], "type", "veth", "peer", "name", links[1],
+           "netns", names[1])
+        places = []
+        for index, (name, link) in enumerate(zip(names, links)):
+            ip("-n", name, "addr", "add", f"10.77.0.{index + 1}/24", "dev", link)
+            ip("-n", name, "addr", "add", f"fd77::{index + 1}/64", "dev", link, "nodad")
+            ip("-n", name, "link", "set", link, "up")
+            places.append(Place(["ip", "netns", "exec", name], f"10.77.0.{index + 1}",
+                                f"fd77::{index + 1}"))
+        yield Network("namespaces", places[0], places[1])
+    finally:
+        for process in list(_running):
+            process.kill()
+        for name in made:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+def main(cases):
+    """harness.main({"name": function(network)}): runs the cases named on the command line, each
+    `name` or `name@namespaces`; all of them on loopback without arguments."""
+    wanted = sys.argv[1:] or sorted(cases)
+    failed = skipped = 0
+    for text in wanted:
+        name, _, where = text.partition("@")
+        start = time.monotonic()
+        try:
+            with (namespaces if where == "namespaces" else loopback)() as network:
+                cases[name](network)
+            verdict = "ok"
+        except Skip as why:
+            verdict = f"skipped: {why}"
+            skipped += 1
+        except Failure as why:
+            verdict = f"FAILED: {why}"
+            failed += 1
+        print(f"{text}: {verdict} ({time.monotonic() - start:.1f} s)", flush=True)
+    if failed:
+        sys.exit(1)
+    sys.exit(SKIPPED if skipped == len(wanted) else 0)

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Weft's libraries are found in each way that programs look for libibverbs, by LD_LIBRARY_PATH and by
+LD_PRELOAD.
+
+    loader.py CASE...      WEFT_TEST_BIN_DIR: folder of loader_probe and loader_module.so
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+from harness import WEFT, Skip, check, main
+
+LIMIT_S = 30
+PROBE = os.path.join(os.environ.get("WEFT_TEST_BIN_DIR", "."), "loader_probe")
+MODULE = os.path.join(os.environ.get("WEFT_TEST_BIN_DIR", "."), "loader_module.so")
+
+
+def probe(how, *more):
+    def case(network):
+        for options in ((), ("--preload",)):
+            network.start([PROBE, how, *more], options=options).expect(0, LIMIT_S)
+    return case
+
+
+def from_python(network):
+    """ctypes, that is dlopen by name in a program that is not linked with it."""
+    code = """
+import ctypes
+verbs = ctypes.CDLL("libibverbs.so.1")
+verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
+verbs.ibv_get_device_name.restype = ctypes.c_char_p
+count = ctypes.c_int()
+devices = verbs.ibv_get_device_list(ctypes.byref(count))
+names = [verbs.ibv_get_device_name(ctypes.c_void_p(devices[i])) for i in range(count.value)]
+assert b"weft0" in names, names
+cm = ctypes.CDLL("librdmacm.so.1")
+cm.rdma_event_str.restype = ctypes.c_char_p
+assert cm.rdma_event_str(9) == b"RDMA_CM_EVENT_ESTABLISHED"
+"""
+    for options in ((), ("--preload",)):
+        network.start([sys.executable, "-c", code], options=options).expect(0, LIMIT_S)
+
+
+def without_real_library(network):
+    """As on a machine without rdma-core's own libraries."""
+    network.start([PROBE, "linked"], env={"WEFT_REAL_DIR": ""}).expect(0, LIMIT_S)
+    network.start(["ibv_devinfo"], env={"WEFT_REAL_DIR": ""}).expect(0, LIMIT_S)
+
+
+def beside_driver_libraries(network):
+    """perftest is linked with libmlx5 and libefa, whose private symbols must all be there at start-up
+    (they are linked so that a missing one is fatal)."""
+    if shutil.which("ib_write_bw") is None:
+        raise Skip("perftest is not installed")
+    needed = subprocess.run(["ldd", shutil.which("ib_write_bw")], capture_output=True, text=True,
+                            check=True).stdout
+    check("libmlx5" in needed, "this perftest is not linked with a driver library")
+    out = network.start(["ib_write_bw", "--version"], env={"LD_BIND_NOW": "1"})
+    out.wait(LIMIT_S)
+    check("Version" in out.output(), out.tail())
+
+
+def same_symbols(network):
+    """Every symbol of the installed library is there, under the same version."""
+    del network
+    real = next((p for p in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
+                             "/usr/lib64") if os.path.exists(f"{p}/libibverbs.so.1")), None)
+    if real is None or shutil.which("readelf") is None:
+        raise Skip("no installed libibverbs to compare with")
+    mine = os.path.join(os.path.dirname(os.path.dirname(WEFT)), "lib", "weft")
+
+    def exported(path):
+        text = subprocess.run(["readelf", "-W", "--dyn-syms", path], capture_output=True, text=True,
+                              check=True).stdout
+        rows = [line.split() for line in text.splitlines()]
+        return {row[7] for row in rows if len(row) > 7 and row[6] != "UND" and "@@" in row[7]}
+
+    for name in ("libibverbs.so.1", "librdmacm.so.1"):
+        missing = exported(f"{real}/{name}") - exported(f"{mine}/{name}")
+        check(not missing, f"{name} lacks {sorted(missing)}")
+
+
+if __name__ == "__main__":
+    main({
+        "linked": probe("linked"),
+        "dlopen": probe("dlopen"),
+        "dlvsym": probe("dlvsym"),
+        "global": probe("global"),
+        "deepbind": probe("deepbind", MODULE),
+        "from_python": from_python,
+        "without_real_library": without_real_library,
+        "beside_driver_libraries": beside_driver_libraries,
+        "same_symbols": same_symbols,
+    })
