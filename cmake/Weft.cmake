@@ -183,6 +183,23 @@ function(_weft_test_properties test)
   endif()
 endfunction()
 
+# The source of a test is compiled in a hurry: not optimized, and with the headers of GoogleTest read
+# once for all tests. What it tests is optimized as ever.
+function(_weft_compile_quickly target)
+  target_compile_options(${target} PRIVATE -O0)
+  if(NOT TARGET weft_test_headers)
+    # An executable, as those that share its headers are: position independence has to agree.
+    file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/test_headers.cc" CONTENT "int main() {}")
+    add_executable(weft_test_headers EXCLUDE_FROM_ALL "${PROJECT_BINARY_DIR}/test_headers.cc")
+    target_compile_options(weft_test_headers PRIVATE -O0)
+    target_link_libraries(weft_test_headers PRIVATE GTest::gmock)
+    target_precompile_headers(
+      weft_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h> <algorithm> <atomic> <chrono>
+      <functional> <memory> <mutex> <optional> <span> <string> <thread> <vector>)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM weft_test_headers)
+endfunction()
+
 function(weft_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;DISCOVER" "TIMEOUT"
                         "SOURCES;DEPS;LABELS;ARGS;ENV")
@@ -195,6 +212,7 @@ function(weft_add_test name)
   endif()
   _weft_executable(${name} SOURCES ${arg_SOURCES} DEPS ${arg_DEPS} GTest::gmock
                    GTest::gtest_main)
+  _weft_compile_quickly(${name})
   set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON RUNTIME_OUTPUT_DIRECTORY
                                                                "${WEFT_TEST_OUTPUT_DIRECTORY}")
   _weft_in_test_targets(${name} ${arg_LABELS})

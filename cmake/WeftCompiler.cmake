@@ -65,7 +65,9 @@ find_program(WEFT_CCACHE ccache)
 if(WEFT_CCACHE)
   foreach(lang C CXX)
     if(NOT DEFINED CMAKE_${lang}_COMPILER_LAUNCHER)
-      set(CMAKE_${lang}_COMPILER_LAUNCHER "${WEFT_CCACHE}")
+      # Without this, what is compiled with a precompiled header is not cached.
+      set(CMAKE_${lang}_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
+                                          CCACHE_SLOPPINESS=pch_defines,time_macros "${WEFT_CCACHE}")
     endif()
   endforeach()
 endif()

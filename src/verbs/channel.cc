@@ -61,7 +61,10 @@ void CompletionChannelImpl::watch(int socket) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.fd = socket;
-  (void)epoll_ctl(sleep_fd_.get(), EPOLL_CTL_ADD, socket, &event);
+  if (epoll_ctl(sleep_fd_.get(), EPOLL_CTL_ADD, socket, &event) != 0 && errno == EEXIST) {
+    // Asks anew what is ready: an edge may have been seen while nobody drove the connection.
+    (void)epoll_ctl(sleep_fd_.get(), EPOLL_CTL_MOD, socket, &event);
+  }
 }
 
 void CompletionChannelImpl::unwatch(int socket) {

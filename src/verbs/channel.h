@@ -38,7 +38,8 @@ class CompletionChannelImpl final : public CompletionChannel {
   void remove(CompletionQueueImpl& cq);  // drops its events not yet taken
   void notify(CompletionQueueImpl& cq);  // queues one event
 
-  // Sockets that a sleeper in wait() watches. Adding one twice is harmless.
+  // Sockets that a sleeper in wait() watches. If one is ready already, the sleeper wakes, also if
+  // it was added before.
   void watch(int socket);
   void unwatch(int socket);
   [[nodiscard]] bool has_sleeper() const { return sleepers_.load(std::memory_order_acquire) != 0; }

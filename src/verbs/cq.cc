@@ -30,6 +30,7 @@ CompletionQueueImpl::CompletionQueueImpl(std::shared_ptr<DeviceImpl> device,
       context_(options.context) {}
 
 CompletionQueueImpl::~CompletionQueueImpl() {
+  device_->forget_poller(this);
   device_->remove_source(this);
   if (channel_ != nullptr) channel_->remove(*this);
   device_->release(ObjectKind::kCq);
@@ -52,14 +53,16 @@ std::size_t CompletionQueueImpl::poll(std::span<WorkCompletion> out) {
   polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   std::size_t taken = take(out);
   if (taken == out.size() && taken != 0) return taken;
-  if (hot_count_.load(std::memory_order_relaxed) !=
+  if (own_count_.load(std::memory_order_relaxed) !=
       std::min<std::uint32_t>(member_count_.load(std::memory_order_relaxed), kHotMax)) {
     adopt_members();
   }
   drive();
   taken += take(out.subspan(taken));
   if (taken == 0) {
-    empty_polls_.store(empty_polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    const std::uint64_t in_vain = empty_polls_.load(std::memory_order_relaxed) + 1;
+    empty_polls_.store(in_vain, std::memory_order_relaxed);
+    if (in_vain % kPollsToFoster == 0) device_->note_poller(shared_from_this());
   }
   return taken;
 }
@@ -190,12 +193,31 @@ void CompletionQueueImpl::detach(QueuePairImpl& qp) {
   const std::lock_guard lock(drive_lock_);
   std::erase(members_, &qp);
   member_count_.store(static_cast<std::uint32_t>(members_.size()), std::memory_order_relaxed);
-  std::uint32_t kept = 0;
+  keep_hot([&](QueuePairImpl* hot) { return hot != &qp; });
+}
+
+bool CompletionQueueImpl::is_member(const QueuePairImpl& qp) const {
+  return std::ranges::find(members_, &qp) != members_.end();
+}
+
+// Shortens the list of what is driven to what `stays`.
+template <class Predicate>
+void CompletionQueueImpl::keep_hot(Predicate stays) {
   const std::uint32_t count = hot_count_.load(std::memory_order_relaxed);
+  std::uint32_t kept = 0;
   for (std::uint32_t i = 0; i < count; ++i) {
-    if (hot_[i] != &qp) hot_[kept++] = hot_[i];
+    QueuePairImpl* qp = hot_[i];
+    if (stays(qp)) hot_[kept++] = qp;
   }
+  if (kept == count) return;
   hot_count_.store(kept, std::memory_order_relaxed);
+  count_own();
+}
+
+void CompletionQueueImpl::count_own() {
+  const auto end = hot_.begin() + hot_count_.load(std::memory_order_relaxed);
+  const auto own = std::count_if(hot_.begin(), end, [&](auto* qp) { return is_member(*qp); });
+  own_count_.store(static_cast<std::uint32_t>(own), std::memory_order_relaxed);
 }
 
 bool CompletionQueueImpl::drive() {
@@ -203,15 +225,11 @@ bool CompletionQueueImpl::drive() {
   if (!drive_lock_.try_lock()) return true;
   const std::lock_guard lock(drive_lock_, std::adopt_lock);
   bool moved = false;
-  std::uint32_t kept = 0;
-  const std::uint32_t count = hot_count_.load(std::memory_order_relaxed);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    QueuePairImpl* qp = hot_[i];
-    if (!qp->adopted()) continue;  // taken back by the background thread, or over
+  keep_hot([&](QueuePairImpl* qp) {
+    if (!qp->adopted()) return false;  // taken back by the background thread, or over
     moved |= qp->progress();
-    hot_[kept++] = qp;
-  }
-  if (kept != count) hot_count_.store(kept, std::memory_order_relaxed);
+    return true;
+  });
   return moved;
 }
 
@@ -228,7 +246,16 @@ void CompletionQueueImpl::adopt(QueuePairImpl& qp) {
   if (device_->config().progress == ProgressMode::kThread) return;
   if (armed_while_unwatched() || !drive_lock_.try_lock()) return;
   const std::lock_guard lock(drive_lock_, std::adopt_lock);
+  if (is_member(qp)) adopt_locked(qp);  // it may have been retired meanwhile
+}
+
+bool CompletionQueueImpl::foster(QueuePairImpl& qp) {
+  if (device_->config().progress == ProgressMode::kThread) return false;
+  if (armed_while_unwatched() || !drive_lock_.try_lock()) return false;
+  const std::lock_guard lock(drive_lock_, std::adopt_lock);
+  if (hot_count_.load(std::memory_order_relaxed) >= kHotMax / 2) return false;
   adopt_locked(qp);
+  return true;
 }
 
 // A caller that armed the CQ and is not in wait() may be asleep in poll(2).
@@ -241,13 +268,41 @@ bool CompletionQueueImpl::has_sleeper() const {
 }
 
 void CompletionQueueImpl::adopt_locked(QueuePairImpl& qp) {
+  if (!qp.live()) return;
   const std::uint32_t count = hot_count_.load(std::memory_order_relaxed);
-  if (count == kHotMax || !qp.live()) return;
-  if (std::find(hot_.begin(), hot_.begin() + count, &qp) != hot_.begin() + count) return;
+  const bool known = std::find(hot_.begin(), hot_.begin() + count, &qp) != hot_.begin() + count;
+  if (known ? qp.adopted() : count == kHotMax) return;
   qp.adopt();
+  if (!known) {
+    hot_[count] = &qp;
+    hot_count_.store(count + 1, std::memory_order_relaxed);
+    count_own();
+  }
+  // Last: a sleeper that is woken by it has to find the QP in the list.
   if (channel_ != nullptr) channel_->watch(qp.socket());
-  hot_[count] = &qp;
-  hot_count_.store(count + 1, std::memory_order_relaxed);
+}
+
+// True if a thread asleep in wait() is woken by this QP's socket, and then drives it. Empty: not to
+// be known now.
+std::optional<bool> CompletionQueueImpl::watched_by_sleeper(const QueuePairImpl& qp) {
+  if (!has_sleeper()) return false;
+  if (!drive_lock_.try_lock()) return {};
+  const std::lock_guard lock(drive_lock_, std::adopt_lock);
+  const auto end = hot_.begin() + hot_count_.load(std::memory_order_relaxed);
+  return std::find(hot_.begin(), end, &qp) != end;
+}
+
+// A program asleep until its sends complete, with none left, sleeps for ever - unless it means to
+// be woken by what a peer has written into its memory, which makes no completion.
+void CompletionQueueImpl::wake_idle() {
+  if (!armed()) return;
+  {
+    const std::lock_guard lock(lock_);
+    if (count_.load(std::memory_order_relaxed) != 0) return;
+    if (armed_.load(std::memory_order_relaxed) == kNotArmed) return;
+    armed_.store(kNotArmed, std::memory_order_relaxed);
+  }
+  channel_->notify(*this);
 }
 
 void CompletionQueueImpl::release_adopted() {
@@ -256,6 +311,7 @@ void CompletionQueueImpl::release_adopted() {
   const std::uint32_t count = hot_count_.load(std::memory_order_relaxed);
   for (std::uint32_t i = 0; i < count; ++i) hot_[i]->release();
   hot_count_.store(0, std::memory_order_relaxed);
+  own_count_.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace weft::verbs

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "verbs/device.h"
@@ -62,8 +63,14 @@ class CompletionQueueImpl final : public CompletionQueue,
   // Takes over from the background thread what a caller can drive itself.
   void adopt_members();
   void adopt(QueuePairImpl& qp);
+  // The same with a QP of other CQs, which has to detach() from this one too before it goes.
+  [[nodiscard]] bool foster(QueuePairImpl& qp);
   // Gives everything back to the background thread.
   void release_adopted();
+  [[nodiscard]] std::optional<bool> watched_by_sleeper(const QueuePairImpl& qp);
+  // The peer wrote into memory of a QP that has no send outstanding: an event without a completion
+  // if the CQ is armed.
+  void wake_idle();
 
   // Polled in vain since the last call of note_polls()? For the background thread. Polls that find
   // what they came for do not count: a program that only reaps its own sends and then watches
@@ -82,6 +89,8 @@ class CompletionQueueImpl final : public CompletionQueue,
   void event_taken() { unacked_.fetch_add(1, std::memory_order_acq_rel); }
 
   static constexpr std::size_t kHotMax = 8;
+  // Polls in vain before a poller is offered connections of other CQs, see DeviceImpl::poller().
+  static constexpr std::uint64_t kPollsToFoster = 64;
 
  private:
   static constexpr std::uint8_t kNotArmed = 0, kArmedNext = 1, kArmedSolicited = 2;
@@ -93,7 +102,13 @@ class CompletionQueueImpl final : public CompletionQueue,
   std::size_t take(std::span<WorkCompletion> out);
   [[nodiscard]] bool allocate(std::uint32_t depth);
   [[nodiscard]] bool armed_while_unwatched() const;
+  // Under drive_lock_.
   void adopt_locked(QueuePairImpl& qp);
+  [[nodiscard]] bool is_member(const QueuePairImpl& qp) const;
+  template <class Predicate>
+  void keep_hot(Predicate stays);
+  void count_own();
+
   void overflow();
   void fail_members();
 
@@ -119,8 +134,9 @@ class CompletionQueueImpl final : public CompletionQueue,
 
   SpinLock drive_lock_;
   std::vector<QueuePairImpl*> members_;
-  std::array<QueuePairImpl*, kHotMax> hot_{};
+  std::array<QueuePairImpl*, kHotMax> hot_{};  // driven by whoever polls; members or fostered
   std::atomic<std::uint32_t> hot_count_{0};
+  std::atomic<std::uint32_t> own_count_{0};  // members among them
   std::atomic<std::uint32_t> member_count_{0};
 };
 

@@ -165,6 +165,25 @@ void DeviceImpl::add_source(const CounterSource* source) {
   sources_.insert(source);
 }
 
+void DeviceImpl::note_poller(const std::shared_ptr<CompletionQueueImpl>& cq) {
+  if (poller_hint_.load(std::memory_order_relaxed) == cq.get()) return;
+  const std::lock_guard lock(poller_lock_);
+  poller_ = cq;
+  poller_hint_.store(cq.get(), std::memory_order_relaxed);
+}
+
+void DeviceImpl::forget_poller(const CompletionQueueImpl* cq) {
+  const std::lock_guard lock(poller_lock_);
+  if (poller_hint_.load(std::memory_order_relaxed) != cq) return;
+  poller_hint_.store(nullptr, std::memory_order_relaxed);
+  poller_.reset();
+}
+
+std::shared_ptr<CompletionQueueImpl> DeviceImpl::poller() {
+  const std::lock_guard lock(poller_lock_);
+  return poller_.lock();
+}
+
 void DeviceImpl::remove_source(const CounterSource* source) {
   if (!usable()) return;
   const std::lock_guard lock(registry_mutex_);

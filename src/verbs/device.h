@@ -24,9 +24,11 @@
 #include "proto/stag_table.h"
 #include "verbs/pools.h"
 #include "verbs/progress.h"
+#include "verbs/spin_lock.h"
 
 namespace weft::verbs {
 
+class CompletionQueueImpl;
 class MemoryWindowImpl;
 
 // Adds its counters to a sum: a QP, a CQ. Any thread, at any time between add and remove.
@@ -115,6 +117,11 @@ class DeviceImpl final : public Device {
   // (rate-limited).
   void note_opened() noexcept { opened_.fetch_add(1, std::memory_order_relaxed); }
   void note_refused(LogLevel level, std::string_view who, std::string_view why);
+  // A CQ that is polled in vain again and again: its thread has time for connections whose own CQs
+  // nobody looks at, and they are better served by it than by a thread that competes with it.
+  void note_poller(const std::shared_ptr<CompletionQueueImpl>& cq);
+  void forget_poller(const CompletionQueueImpl* cq);
+  [[nodiscard]] std::shared_ptr<CompletionQueueImpl> poller();
   // Established connections, for the counters page.
   void note_up(int delta) noexcept { up_.fetch_add(delta, std::memory_order_relaxed); }
   // Makes the counters page when the first connection or listener appears.
@@ -146,6 +153,10 @@ class DeviceImpl final : public Device {
   std::mutex async_mutex_;
   std::unique_ptr<io::Signal<AsyncEvent>> async_events_;
   std::function<void(const AsyncEvent&)> async_sink_;
+
+  SpinLock poller_lock_;
+  std::weak_ptr<CompletionQueueImpl> poller_;
+  std::atomic<const CompletionQueueImpl*> poller_hint_{nullptr};
 
   std::atomic<std::uint64_t> opened_{0}, refused_{0};
   std::atomic<int> up_{0};

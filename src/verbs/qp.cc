@@ -245,6 +245,16 @@ Status QueuePairImpl::modify(QpState to) {
 
 // --- retirement ---
 
+void QueuePairImpl::leave_foster() {
+  std::shared_ptr<CompletionQueueImpl> foster;
+  {
+    const std::lock_guard lock(foster_lock_);
+    over_.store(true, std::memory_order_release);
+    foster = foster_.lock();
+  }
+  if (foster != nullptr) foster->detach(*this);
+}
+
 void QueuePairImpl::retire() {
   if (!device_.usable()) return;  // a child of fork(): the parent's connection is not ours to end
   exclusively([&] {
@@ -255,6 +265,7 @@ void QueuePairImpl::retire() {
   });
   send_cq_->detach(*this);
   recv_cq_->detach(*this);
+  leave_foster();
   std::shared_ptr<CompletionQueueImpl> send_cq;
   std::shared_ptr<CompletionQueueImpl> recv_cq;
   exclusively([&] {

@@ -4,7 +4,7 @@
 // thread. They exclude each other by `progress_lock_`, which is tried, not waited for: the loser
 // leaves `kick_` for the holder, who looks again before it is done.
 //
-// Lock order: a CQ's drive_lock_ > progress_lock_ > sq_lock_, rq_lock_, the CQ's ring lock, pools.
+// Lock order: foster_lock_ > a CQ's drive_lock_ > progress_lock_ > sq_lock_, rq_lock_, the CQ's ring lock, pools.
 #pragma once
 
 #include <weft/queue_pair.h>
@@ -120,6 +120,7 @@ class QueuePairImpl final : public QueuePair,
                 std::uint32_t number);
   [[nodiscard]] Status allocate(const QpOptions& options);
   void retire();  // the application has let go
+  void leave_foster();
 
   // qp_post.cc
   [[nodiscard]] Status fill(const SendWr& wr, proto::SendWqe& wqe);
@@ -142,7 +143,9 @@ class QueuePairImpl final : public QueuePair,
   void epilogue();
   void close_socket();
   [[nodiscard]] bool waits_for_acks() const;
-  [[nodiscard]] bool under_sleeper();
+  [[nodiscard]] std::optional<bool> under_sleeper();
+  void hand_over(CompletionQueueImpl& send_cq, CompletionQueueImpl& recv_cq);
+  void wake_who_waits_for_writes();
   void kick();
 
   // qp_host.cc; under progress_lock_
@@ -186,6 +189,11 @@ class QueuePairImpl final : public QueuePair,
   std::atomic<std::uint32_t> driven_at_flush_{0};
   std::uint32_t driven_seen_ = 0;  // the background thread's
 
+  // A CQ that drives this QP though it does not deliver there. Lock before its drive_lock_.
+  SpinLock foster_lock_;
+  std::weak_ptr<CompletionQueueImpl> foster_;
+  std::atomic<bool> over_{false};  // retired: no new foster
+
   // Under progress_lock_.
   io::Fd socket_;
   std::optional<proto::Stream> stream_;
@@ -195,6 +203,7 @@ class QueuePairImpl final : public QueuePair,
   bool tx_blocked_ = false;
   bool drain_event_due_ = false;
   bool retired_ = false;
+  std::uint64_t writes_seen_ = 0;
   io::TimerId timer_ = 0;
   Instant timer_at_ = Instant::never();
   proto::Counter tx_calls_, rx_calls_, rx_empty_, tx_blocked_calls_;

@@ -90,11 +90,26 @@ void QueuePairImpl::on_io(std::uint32_t events) {
   const std::shared_ptr<CompletionQueueImpl> recv_cq = recv_cq_;
   settle();
   // Callers who are polling right now drive it better than a thread that has to be woken.
-  for (const auto& cq : {send_cq, recv_cq}) {
-    if (cq == nullptr || !cq->polled_lately()) continue;
+  if (send_cq != nullptr && recv_cq != nullptr) hand_over(*send_cq, *recv_cq);
+}
+
+void QueuePairImpl::hand_over(CompletionQueueImpl& send_cq, CompletionQueueImpl& recv_cq) {
+  bool watched = false;
+  for (CompletionQueueImpl* cq : {&send_cq, &recv_cq}) {
+    if (!cq->polled_lately()) continue;
     cq->note_polls();
     cq->adopt(*this);
+    watched = true;
   }
+  if (watched) return;
+  const std::shared_ptr<CompletionQueueImpl> poller = device_.poller();
+  if (poller == nullptr || !poller->polled_lately()) return;
+  poller->note_polls();
+  // Told first: once in that CQ's list, this has to be found by retire().
+  const std::lock_guard lock(foster_lock_);
+  if (over_.load(std::memory_order_acquire)) return;
+  if (const auto former = foster_.lock(); former != nullptr && former != poller) return;
+  if (poller->foster(*this)) foster_ = poller;
 }
 
 void QueuePairImpl::on_timer(io::TimerId) {
@@ -150,9 +165,19 @@ void QueuePairImpl::tell_connection() {
 bool QueuePairImpl::run(bool until_end) {
   if (!live()) return false;
   bool moved = receive(until_end);
+  if (moved) wake_who_waits_for_writes();
   if (live() && (stream_->tx_pending() || tx_blocked_)) moved |= transmit();
   if (waits_for_acks()) note_acknowledged();
   return moved;
+}
+
+// See CompletionQueueImpl::wake_idle().
+void QueuePairImpl::wake_who_waits_for_writes() {
+  if (send_cq_ == nullptr || send_cq_ == recv_cq_ || !send_cq_->armed()) return;
+  const std::uint64_t writes =
+      stream_->counters().rx_messages[static_cast<std::size_t>(Opcode::kWrite)].get();
+  if (std::exchange(writes_seen_, writes) == writes || sq_.size() != 0) return;
+  send_cq_->wake_idle();
 }
 
 bool QueuePairImpl::receive(bool until_end) {
@@ -342,18 +367,33 @@ QueuePairImpl::Tick QueuePairImpl::tick() {
   driven_seen_ = driven;
   if (deferred_.load(std::memory_order_acquire)) kick();
   if (busy) return Tick::kBusy;
-  if (adopted() && under_sleeper()) return acks ? Tick::kIdle : Tick::kAsleep;
+  if (adopted()) {
+    const std::optional<bool> asleep = under_sleeper();
+    if (!asleep) return Tick::kIdle;
+    if (*asleep) return acks ? Tick::kIdle : Tick::kAsleep;
+  }
   release();
   if (acks && waits_for_acks()) return Tick::kIdle;
   watched_.store(false, std::memory_order_release);
   return Tick::kDone;
 }
 
-bool QueuePairImpl::under_sleeper() {
-  const std::lock_guard lock(progress_lock_);
-  for (const auto& cq : {send_cq_, recv_cq_}) {
-    if (cq != nullptr && cq->has_sleeper()) return true;
+// Empty: not to be known now.
+std::optional<bool> QueuePairImpl::under_sleeper() {
+  std::shared_ptr<CompletionQueueImpl> cqs[2];
+  {
+    const std::lock_guard lock(progress_lock_);
+    cqs[0] = send_cq_;
+    cqs[1] = recv_cq_;
   }
+  bool known = true;
+  for (const auto& cq : cqs) {
+    if (cq == nullptr) continue;
+    const std::optional<bool> watched = cq->watched_by_sleeper(*this);
+    if (watched.value_or(false)) return true;
+    known &= watched.has_value();
+  }
+  if (!known) return {};
   return false;
 }
 
