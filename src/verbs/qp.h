@@ -4,7 +4,8 @@
 // thread. They exclude each other by `progress_lock_`, which is tried, not waited for: the loser
 // leaves `kick_` for the holder, who looks again before it is done.
 //
-// Lock order: foster_lock_ > a CQ's drive_lock_ > progress_lock_ > sq_lock_, rq_lock_, the CQ's ring lock, pools.
+// Lock order: foster_lock_ > a CQ's drive_lock_ > progress_lock_ > sq_lock_, rq_lock_, the CQ's
+// ring lock, pools.
 #pragma once
 
 #include <weft/queue_pair.h>
