@@ -4,7 +4,6 @@
 #
 #   ./test.sh                    everything; AddressSanitizer and ThreadSanitizer runs included
 #   ./test.sh --quick            without the sanitizer runs
-#   ./test.sh --programs         with unmodified RDMA programs (tests/programs)
 #   ./test.sh --interop          with Linux siw in a virtual machine (tests/interop)
 #   ./test.sh [...] -- ARGS      pass ARGS to ctest, for example: -- -R sim
 #   ./test.sh --help
@@ -16,12 +15,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
 
 sanitizers=(asan tsan)
-suites="unit;model;sim;vectors;conformance;loopback;fuzz"
+suites="unit;model;sim;vectors;conformance;loopback;fuzz;programs"
 ctest_args=()
 while [[ $# -gt 0 ]]; do
   case "$1" in
     --quick) sanitizers=() ;;
-    --programs) suites="$suites;programs" ;;
     --interop) suites="$suites;interop" ;;
     --)
       shift
@@ -33,7 +31,7 @@ while [[ $# -gt 0 ]]; do
       exit 0
       ;;
     *)
-      echo "test.sh: unknown option '$1'; it can be --quick, --programs, --interop, --help, or -- before ctest's own" >&2
+      echo "test.sh: unknown option '$1'; it can be --quick, --interop, --help, or -- before ctest's own" >&2
       exit 2
       ;;
   esac

@@ -1,6 +1,8 @@
 // Event channels: create, destroy, get an event, acknowledge it.
 
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "rdmacm/cm.h"
 #include "rdmacm/deliver.h"
@@ -19,6 +21,9 @@ std::shared_ptr<Channel> make_channel() {
 }
 
 namespace {
+
+// How long a call for an event of a channel that is gone takes to fail.
+constexpr std::chrono::milliseconds kGraceAfterDestroy{100};
 
 // An event whose owner is gone, or for which there was no room: what it holds is let go here,
 // outside the mutex, which refuses a request that nobody will answer.
@@ -76,13 +81,19 @@ void rdma_destroy_event_channel(rdma_event_channel* handle) {
 int rdma_get_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
   WEFT_CM_FORWARD(rdma_get_cm_event, handle, event)
   release_dropped();
-  if (event == nullptr) return fail_minus(EINVAL);
+  if (handle == nullptr || event == nullptr) return fail_minus(EINVAL);
   std::shared_ptr<Channel> channel;
   {
     const std::lock_guard lock(state().mutex);
     channel = live_channel(handle);
   }
-  if (channel == nullptr) return fail_minus(EINVAL);
+  if (channel == nullptr) {
+    // Programs with a thread for events end like this: the main thread acknowledges nothing more,
+    // destroys the channel and returns from main(), while that thread comes back for another event
+    // and would end the program with an error first. It sleeps as it would have in the kernel.
+    std::this_thread::sleep_for(kGraceAfterDestroy);
+    return fail_minus(EINVAL);
+  }
   EventPtr taken = take_event(*channel);
   if (taken == nullptr) return -1;
   rdma_cm_id* listener = taken->pub.listen_id;

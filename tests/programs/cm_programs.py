@@ -62,8 +62,13 @@ def rping_persistent(network):
     ping = ["rping", "-c", "-a", address, "-p", port, "-C", 10, "-V"]
     for _ in range(3):
         network.connect(ping).expect(0, LIMIT_S)
-    # Several at once, the server has a thread for each.
-    for client in [network.connect(ping) for _ in range(4)]:
+    # Several at once, the server has a thread for each. Connected one after the other: the server
+    # keeps the latest request in one variable and would lose the one before.
+    clients = []
+    for _ in range(4):
+        clients.append(network.connect(["rping", "-c", "-a", address, "-p", port, "-C", 200, "-v"]))
+        clients[-1].wait_for("ping data", LIMIT_S)
+    for client in clients:
         client.expect(0, LIMIT_S)
     check(server.popen.poll() is None, f"the persistent server ended\n{server.tail()}")
     server.kill()
