@@ -25,27 +25,26 @@ inline constexpr std::size_t kBatchFpdus = 1200;
 inline constexpr std::size_t kBatchSpillBytes = 66U << 10U;
 
 struct TxBatch {
-  Slice slices[kBatchSlices];
-  std::size_t slice_count = 0;
-  std::size_t slice_next = 0;  // first not wholly sent
-
-  std::uint8_t arena[kBatchArenaBytes];
-  std::size_t arena_used = 0;
-
-  // The rest of the FPDU in progress when the batch is cut short: at most one FPDU.
-  std::uint8_t spill[kBatchSpillBytes];
-
+  // What every message touches comes first, and lies together.
   std::size_t bytes = 0;  // of the whole batch
   std::size_t sent = 0;
-
-  // Where FPDUs end, in bytes from the start of the batch: the borders at which it may be cut.
-  std::uint32_t fpdu_ends[kBatchFpdus];
+  std::size_t slice_count = 0;
+  std::size_t slice_next = 0;  // first not wholly sent
+  std::size_t arena_used = 0;
   std::size_t fpdu_count = 0;
+  std::size_t source_count = 0;
 
   // Memory named by slices, pinned from gather() to the end of the transport's call.
   Pin pins[kBatchSources];
   Stag sources[kBatchSources];
-  std::size_t source_count = 0;
+
+  // Where FPDUs end, in bytes from the start of the batch: the borders at which it may be cut.
+  std::uint32_t fpdu_ends[kBatchFpdus];
+  Slice slices[kBatchSlices];
+  std::uint8_t arena[kBatchArenaBytes];
+
+  // The rest of the FPDU in progress when the batch is cut short: at most one FPDU.
+  std::uint8_t spill[kBatchSpillBytes];
 
   void clear() noexcept {
     slice_count = slice_next = arena_used = bytes = sent = fpdu_count = 0;

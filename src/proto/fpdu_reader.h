@@ -65,6 +65,11 @@ class FpduReader {
   // REQUIRES: at_border().
   void feed(std::span<std::uint8_t> bytes);
 
+  // No byte of an FPDU waits to be put together: a read that brought nothing changes nothing.
+  [[nodiscard]] bool holds_nothing() const noexcept {
+    return carry_ == nullptr && cur_ == end_ && !in_direct_;
+  }
+
   // `n` bytes came, in the order of the slices given. Returns how many of them are payload placed
   // directly.
   std::size_t filled(std::size_t n);

@@ -8,8 +8,8 @@
 namespace weft::proto {
 
 struct Slice {
-  std::uint8_t* data = nullptr;
-  std::size_t size = 0;
+  std::uint8_t* data;  // not initialized: gather lists are long, and mostly unused
+  std::size_t size;
 };
 
 }  // namespace weft::proto

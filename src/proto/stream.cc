@@ -55,6 +55,7 @@ void Stream::want(RxPlan& plan, std::span<std::uint8_t> scratch) {
 }
 
 void Stream::arrived(std::size_t n) {
+  if (n == 0 && !plan_direct_ && !discarding_ && reader_.holds_nothing()) return;
   counters_.rx_bytes.add(n);
   if (discarding_) return;
   const std::size_t direct = reader_.filled(n);

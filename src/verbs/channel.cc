@@ -110,6 +110,7 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
   }
   // Counted as a sleeper from here on: the background thread leaves adopted connections alone.
   sleepers_.fetch_add(1, std::memory_order_acq_rel);
+  if (until > io::now()) waits_.store(true, std::memory_order_relaxed);
   adopt();
   CompletionQueueImpl* cq = spin(until);
   std::optional<Error> why;
@@ -132,6 +133,7 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
 
 // A peer that answers at once is not worth a sleep.
 CompletionQueueImpl* CompletionChannelImpl::spin(Instant until) {
+  if (device_->config().spin.count() == 0) return nullptr;
   const Instant end = std::min(until, io::now() + device_->config().spin);
   do {
     (void)drive();

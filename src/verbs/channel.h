@@ -43,6 +43,13 @@ class CompletionChannelImpl final : public CompletionChannel {
   void watch(int socket);
   void unwatch(int socket);
   [[nodiscard]] bool has_sleeper() const { return sleepers_.load(std::memory_order_acquire) != 0; }
+  // A thread sleeps in wait(), or is expected to do so next because that is how this program
+  // sleeps: connections stay with it between two waits. If it sleeps in poll(2) after all, the
+  // background thread finds that out within two ticks, see expect_no_sleeper().
+  [[nodiscard]] bool is_slept_on() const {
+    return has_sleeper() || waits_.load(std::memory_order_relaxed);
+  }
+  void expect_no_sleeper() { waits_.store(false, std::memory_order_relaxed); }
 
  private:
   CompletionChannelImpl(std::shared_ptr<DeviceImpl> device,
@@ -57,6 +64,7 @@ class CompletionChannelImpl final : public CompletionChannel {
   const std::unique_ptr<io::Signal<CompletionQueueImpl*>> events_;
   const io::Fd sleep_fd_;  // epoll: events_->fd() and sockets
   std::atomic<std::uint32_t> sleepers_{0};
+  std::atomic<bool> waits_{false};
 
   mutable std::mutex members_mutex_;
   std::vector<CompletionQueueImpl*> members_;

@@ -145,7 +145,7 @@ Status CompletionQueueImpl::arm(Arm what) {
     }
   }
   // The caller may be about to sleep in poll(2), where it drives nothing.
-  if (!channel_->has_sleeper()) release_adopted();
+  if (!channel_->is_slept_on()) release_adopted();
   return {};
 }
 
@@ -260,7 +260,11 @@ bool CompletionQueueImpl::foster(QueuePairImpl& qp) {
 
 // A caller that armed the CQ and is not in wait() may be asleep in poll(2).
 bool CompletionQueueImpl::armed_while_unwatched() const {
-  return armed() && !channel_->has_sleeper();
+  return armed() && !channel_->is_slept_on();
+}
+
+void CompletionQueueImpl::nobody_sleeps() {
+  if (channel_ != nullptr) channel_->expect_no_sleeper();
 }
 
 bool CompletionQueueImpl::has_sleeper() const {

@@ -84,6 +84,8 @@ class CompletionQueueImpl final : public CompletionQueue,
   }
   [[nodiscard]] bool armed() const { return armed_.load(std::memory_order_relaxed) != kNotArmed; }
   [[nodiscard]] bool has_sleeper() const;
+  // An adopted connection was not driven for a while: do not count on wait().
+  void nobody_sleeps();
   [[nodiscard]] bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
 
   void event_taken() { unacked_.fetch_add(1, std::memory_order_acq_rel); }

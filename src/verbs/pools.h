@@ -7,11 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "proto/batch.h"
 #include "proto/fpdu_reader.h"
+#include "verbs/spin_lock.h"
 
 namespace weft::verbs {
 
@@ -26,7 +26,7 @@ class BatchPool {
   void release(proto::TxBatch* batch);  // REQUIRES: from acquire()
 
  private:
-  std::mutex mutex_;
+  SpinLock lock_;
   std::vector<std::unique_ptr<proto::TxBatch>> free_;
 };
 
@@ -47,7 +47,7 @@ class CarryBuffers {
   };
   [[nodiscard]] Class& class_of(std::size_t size);
 
-  std::mutex mutex_;
+  SpinLock lock_;
   std::array<Class, 3> classes_;
 };
 

@@ -165,7 +165,7 @@ Status QueuePairImpl::attach(io::Fd socket, const proto::StreamParams& params,
       stream_->abort();
       return;
     }
-    run(false);
+    (void)run(false);
   });
   return result;
 }
@@ -223,7 +223,7 @@ Status QueuePairImpl::modify(QpState to) {
         if (from == QpState::kSqd && to == QpState::kRts) {
           if (stream_) stream_->pause(false);
           state_.store(QpState::kRts, std::memory_order_release);
-          run(false);
+          (void)run(false);
           return;
         }
         // The connection makes these moves; asking for them is part of every verbs program.

@@ -10,6 +10,7 @@
 
 #include <weft/queue_pair.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -135,7 +136,12 @@ class QueuePairImpl final : public QueuePair,
   void exclusively(Work&& work);
   void settle();  // gives progress_lock_ up, looks after kicks, tells the connection
   void tell_connection();
-  bool run(bool until_end);
+  enum class Turn : std::uint8_t {
+    kIdle,   // nothing there, nothing changed
+    kTried,  // nothing moved, but something may have changed
+    kMoved,  // there is, or may be, more to do
+  };
+  Turn run(bool until_end);
   bool receive(bool until_end);
   bool transmit();
   bool send_batch(proto::TxBatch& batch);
@@ -144,7 +150,9 @@ class QueuePairImpl final : public QueuePair,
   void epilogue();
   void close_socket();
   [[nodiscard]] bool waits_for_acks() const;
+  [[nodiscard]] std::array<std::shared_ptr<CompletionQueueImpl>, 2> cqs();
   [[nodiscard]] std::optional<bool> under_sleeper();
+  void expect_no_sleeper();
   void hand_over(CompletionQueueImpl& send_cq, CompletionQueueImpl& recv_cq);
   void wake_who_waits_for_writes();
   void kick();

@@ -18,7 +18,7 @@ namespace {
 // A doorbell may wait for the next poll if the last flush was less than this ago: some 20 us.
 constexpr std::uint64_t kDoorbellTicks = 50'000;
 // ... and not more than this has been collected.
-constexpr std::uint64_t kDoorbellBytes = 16U << 10U;
+constexpr std::uint64_t kDoorbellBytes = 256U << 10U;
 constexpr std::uint64_t kHeaderBytes = 24;
 
 }  // namespace
@@ -84,8 +84,8 @@ bool QueuePairImpl::room_to_collect() const {
 // Transmits now, or leaves it to the holder of the lock.
 void QueuePairImpl::kick() {
   kick_.store(true, std::memory_order_seq_cst);
-  if (!progress_lock_.try_lock()) return;
-  kick_.store(false, std::memory_order_seq_cst);
+  if (!progress_lock_.try_lock_in_order()) return;
+  kick_.store(false, std::memory_order_relaxed);
   if (live()) transmit();
   if (state() == QpState::kError) flush_posted();
   epilogue();

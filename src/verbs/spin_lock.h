@@ -38,6 +38,11 @@ class SpinLock {
   }
   void unlock() noexcept { held_.store(false, std::memory_order_release); }
 
+  // For a pair of threads of which one leaves a note and then tries the lock, while the other gives
+  // the lock up and then looks for notes: in one total order, so that one of them sees the other.
+  bool try_lock_in_order() noexcept { return !held_.exchange(true, std::memory_order_seq_cst); }
+  void unlock_in_order() noexcept { held_.store(false, std::memory_order_seq_cst); }
+
  private:
   static constexpr unsigned kSpins = 200;
   std::atomic<bool> held_{false};

@@ -180,12 +180,7 @@ SocketChoice tcp_choice(const TestSpec& spec, const Config& config, const Socket
   return choice;
 }
 
-void adapt_to_mode(Config& config, bool sleep) {
-  if (sleep && source_of(config, "spin") == "default") config.spin = std::chrono::nanoseconds(0);
-}
-
 Outcome<RunResults> run_client(const ClientSetup& setup, Config config) {
-  adapt_to_mode(config, setup.request.sleep);
   auto control = reach_server(setup.server);
   if (!control) return tl::unexpected(control.error());
   auto device = open_device(config);

@@ -25,7 +25,5 @@ struct ClientSetup {
 // What plain TCP sockets are to use beside RDMA on a path to `peer`.
 [[nodiscard]] SocketChoice tcp_choice(const TestSpec& spec, const Config& config,
                                       const SocketAddress& peer);
-// In sleep mode a wait sleeps at once, unless the user has said how long it should spin.
-void adapt_to_mode(Config& config, bool sleep);
 
 }  // namespace weft::cli

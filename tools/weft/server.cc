@@ -156,7 +156,6 @@ void announce(const ServerSetup& setup, int listener) {
 
 Outcome<void> serve_client(Client client, const ServerSetup& setup, Config config) {
   const std::string who = client.peer.text();
-  adapt_to_mode(config, get_bool(client.hello, "sleep"));
   auto device = open_device(config);
   if (!device) return tl::unexpected(device.error());
   ServerSession session(std::move(client), **device, setup);
