@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <new>
 
 namespace weft::proto {
 
@@ -13,9 +14,7 @@ Stream::Stream(const StreamParams& params, StreamHost& host, const StagTable& ta
       sq_(sq),
       reader_(params.crc, params.rx_markers, params.check_markers, host),
       irq_mask_(std::bit_ceil(std::max<std::uint32_t>(params.ird, 1)) - 1),
-      irq_(std::make_unique<InboundRequest[]>(irq_mask_ + 1)),
       orq_mask_(std::bit_ceil(std::max<std::uint32_t>(params.ord, 1)) - 1),
-      orq_(std::make_unique<Outstanding[]>(orq_mask_ + 1)),
       writer_(params.crc, params.tx_markers),
       sq_next_(sq.head()),
       rtr_pending_(params.initiator && params.rtr != RtrKind::kNone),
@@ -23,8 +22,22 @@ Stream::Stream(const StreamParams& params, StreamHost& host, const StagTable& ta
   (void)machine_.on(StreamEvent::kEstablished);
 }
 
+// Most connections never see a Read: what keeps track of them comes with the first one.
+bool Stream::has_request_list() {
+  if (irq_ == nullptr) irq_.reset(new (std::nothrow) InboundRequest[irq_mask_ + 1]);
+  return irq_ != nullptr;
+}
+
+bool Stream::has_outstanding_list() {
+  if (orq_ == nullptr) orq_.reset(new (std::nothrow) Outstanding[orq_mask_ + 1]);
+  return orq_ != nullptr;
+}
+
 void Stream::start() {
-  if (params_.startup_failure) violate(*params_.startup_failure);
+  if (params_.startup_failure) return violate(*params_.startup_failure);
+  if (rtr_pending_ && params_.rtr == RtrKind::kRead && !has_outstanding_list()) {
+    violate(Violation::kLocalFault);
+  }
 }
 
 Stream::~Stream() {

@@ -328,6 +328,8 @@ class Stream {
   [[nodiscard]] bool run_local(SendWqe& wqe);
   [[nodiscard]] bool start_wqe(SendWqe& wqe);
   [[nodiscard]] bool sink_valid(const SendWqe& wqe) const;
+  [[nodiscard]] bool has_request_list();
+  [[nodiscard]] bool has_outstanding_list();
   Outstanding& add_outstanding();
   void start_read(SendWqe& wqe);
   void start_atomic(SendWqe& wqe);
@@ -388,12 +390,12 @@ class Stream {
 
   // requests of the peer
   const std::uint32_t irq_mask_;
-  std::unique_ptr<InboundRequest[]> irq_;
+  std::unique_ptr<InboundRequest[]> irq_;  // null until the first, see has_request_list()
   std::uint32_t irq_head_ = 0, irq_build_ = 0, irq_tail_ = 0;  // free-running
 
   // our reads and atomics
   const std::uint32_t orq_mask_;
-  std::unique_ptr<Outstanding[]> orq_;
+  std::unique_ptr<Outstanding[]> orq_;  // null until the first, see has_outstanding_list()
   std::uint32_t orq_head_ = 0, orq_count_ = 0;
 
   // send

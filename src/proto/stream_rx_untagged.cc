@@ -120,6 +120,7 @@ bool Stream::on_immediate(std::span<const std::uint8_t> body) {
 }
 
 bool Stream::on_read_request(std::span<const std::uint8_t> body) {
+  if (!has_request_list()) return fail_segment(Violation::kLocalFault);
   InboundRequest& slot = irq_[irq_tail_ & irq_mask_];
   slot = {};
   slot.read = load_read_request(body.data());
@@ -140,6 +141,7 @@ bool Stream::on_read_request(std::span<const std::uint8_t> body) {
 }
 
 bool Stream::on_atomic_request(std::span<const std::uint8_t> body) {
+  if (!has_request_list()) return fail_segment(Violation::kLocalFault);
   ByteReader in(body);
   const Result<AtomicRequest> request = decode_atomic_request(in);
   if (!request) return fail_segment(Violation::kAtomicUnknown);

@@ -55,6 +55,10 @@ bool Stream::start_wqe(SendWqe& wqe) {
     fail_work(wqe, WcStatus::kLocalProtection, Violation::kSendProtection);
     return false;
   }
+  if (wqe.awaits_response() && !has_outstanding_list()) {
+    fail_work(wqe, WcStatus::kLocalQpOperation, Violation::kLocalFault);
+    return false;
+  }
   out_ = {};
   out_.from = Outbound::From::kSendQueue;
   out_.remaining = wqe.length;
