@@ -82,6 +82,30 @@ def same_symbols(network):
         check(not missing, f"{name} lacks {sorted(missing)}")
 
 
+def later_releases(network):
+    """What releases of rdma-core after Debian's added is there, and says that it cannot."""
+    code = """
+import ctypes, errno
+verbs = ctypes.CDLL("libibverbs.so.1", use_errno=True)
+cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)
+find = ctypes.CDLL(None).dlvsym
+find.restype = ctypes.c_void_p
+find.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]
+for library, name, version in ((verbs, b"ibv_reg_mr_ex", b"IBVERBS_1.15"),
+                               (verbs, b"ibv_query_port_speed", b"IBVERBS_1.16"),
+                               (verbs, b"ibv_alloc_buf", b"IBVERBS_1.17"),
+                               (cm, b"rdma_write_cm_event", b"RDMACM_1.4")):
+    assert find(library._handle, name, version), (name, version)
+verbs.ibv_reg_mr_ex.restype = ctypes.c_void_p
+assert verbs.ibv_reg_mr_ex(None, None) is None
+assert ctypes.get_errno() == errno.EOPNOTSUPP, ctypes.get_errno()
+assert verbs.ibv_free_buf(None) == errno.EOPNOTSUPP
+assert cm.rdma_write_cm_event(None, 0, 0, 0) == -1
+assert ctypes.get_errno() == errno.ENOSYS, ctypes.get_errno()
+"""
+    network.start([sys.executable, "-c", code]).expect(0, LIMIT_S)
+
+
 if __name__ == "__main__":
     main({
         "linked": probe("linked"),
@@ -93,4 +117,5 @@ if __name__ == "__main__":
         "without_real_library": without_real_library,
         "beside_driver_libraries": beside_driver_libraries,
         "same_symbols": same_symbols,
+        "later_releases": later_releases,
     })
