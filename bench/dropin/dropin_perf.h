@@ -1,6 +1,5 @@
 /* Shared by the two sides of weft_dropin_perf: the set-up over rdma_cm, the queues, the notes. */
-#ifndef WEFT_BENCH_DROPIN_PERF_H
-#define WEFT_BENCH_DROPIN_PERF_H
+#pragma once
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
@@ -84,5 +83,3 @@ void post_ping(struct side* side);
 void post_note(struct side* side, enum note_kind kind);
 /* Reaps completions and acts on them; with `wait`, not before there was one. */
 void pump(struct side* side, bool wait);
-
-#endif
