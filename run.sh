@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The main job: installs what is missing, builds, and shows RDMA beside plain TCP on this machine.
 #
-#   ./run.sh                measure RDMA Write, Read and Send against TCP, bytes verified first
+#   ./run.sh                measure RDMA Write, Read and Send against TCP, bytes verified first; then
+#                           rping and ib_write_bw, as Debian ships them, running over Weft
 #   ./run.sh --build-only   stop after the build: build/release/bin/weft
 #   ./run.sh --help
 set -euo pipefail
@@ -33,3 +34,10 @@ fi
 # A verified pass first, every byte compared at its destination; then RDMA Write, Read and Send
 # beside plain TCP, in interleaved rounds of one run.
 build/release/bin/weft perf --self --preset main
+
+# Programs that know nothing of Weft.
+if scripts/install-deps.sh programs; then
+  scripts/show-programs.sh
+else
+  echo "rping and ib_write_bw are not shown: their packages cannot be installed, see above"
+fi

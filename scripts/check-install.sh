@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the release tree into an empty folder, then builds and runs a program against it, once
-# by find_package(Weft) and once by pkg-config, with nothing of this tree in its include path.
+# by find_package(Weft) and once by pkg-config, with nothing of this tree in its include path; and a
+# plain verbs program, built against rdma-core as Debian has it, on the installed drop-in libraries.
 #
 #   scripts/check-install.sh
 set -euo pipefail
@@ -53,4 +54,15 @@ g++ -std=c++20 "$work/consumer/main.cc" -o "$work/by-pkg-config" "${flags[@]}"
 LD_LIBRARY_PATH="$libdir" "$work/by-pkg-config"
 
 "$prefix/bin/weft" --version
-echo "install: consumers by CMake (shared, static) and pkg-config build and run"
+
+# Knows nothing of Weft: a connection to itself over rdma_cm, and one RDMA Write.
+gcc -D_GNU_SOURCE -O2 -o "$work/plain" bench/dropin/dropin_perf.c bench/dropin/dropin_side.c \
+  -libverbs -lrdmacm
+"$prefix/bin/weft" devices >"$work/devices.log"
+grep -q weft0 "$work/devices.log" || { cat "$work/devices.log" && exit 1; }
+timeout 60 "$prefix/bin/weft" run -- "$work/plain" 4096 0.1 0.1
+timeout 60 env LD_LIBRARY_PATH="$libdir/weft" "$work/plain" 4096 0.1 0.1
+# Moved as a whole, as packages are.
+mv "$prefix" "$work/moved"
+timeout 60 "$work/moved/bin/weft" run --preload -- "$work/plain" 4096 0.1 0.1
+echo "install: consumers by CMake (shared, static) and pkg-config, and plain verbs programs, run"

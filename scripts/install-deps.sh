@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that Weft needs, those that are missing only.
 #
-#   scripts/install-deps.sh [build|test|ci]
+#   scripts/install-deps.sh [build|programs|test|ci]
 #
-#   build   compile the libraries and programs (what run.sh needs)
-#   test    build, and all that the tests use (what test.sh needs); the default
-#   ci      test, and the linters and cross compilers (what .ci/run needs)
+#   build      compile the libraries and programs (what run.sh needs)
+#   programs   the RDMA programs that run.sh shows running over Weft
+#   test       build, and all that the tests use (what test.sh needs); the default
+#   ci         test, and the linters and cross compilers (what .ci/run needs)
 #
 # Uses sudo when not root. docs/dependencies.md says what each package is for.
 set -euo pipefail
@@ -15,9 +16,10 @@ build_packages=(
   libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libexpected-dev libboost-dev
   libibverbs-dev librdmacm-dev iproute2 procps
 )
+program_packages=(rdmacm-utils perftest)
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev python3 tshark
-  ibverbs-utils rdmacm-utils perftest
+  ibverbs-utils qperf "${program_packages[@]}"
 )
 ci_packages=(
   clang clang-format clang-tidy libclang-rt-14-dev ccache
@@ -26,16 +28,18 @@ ci_packages=(
 
 case "${1:-test}" in
   build) packages=("${build_packages[@]}") ;;
+  programs) packages=("${program_packages[@]}") ;;
   test) packages=("${build_packages[@]}" "${test_packages[@]}") ;;
   ci) packages=("${build_packages[@]}" "${test_packages[@]}" "${ci_packages[@]}") ;;
   *)
-    echo "install-deps.sh: unknown set '$1'; it can be build, test or ci" >&2
+    echo "install-deps.sh: unknown set '$1'; it can be build, programs, test or ci" >&2
     exit 2
     ;;
 esac
 
 # ISA-L is assembler for x86-64; elsewhere Weft computes CRC32C with its own code.
-if [[ "$(dpkg --print-architecture 2>/dev/null || true)" == amd64 ]]; then
+if [[ "${1:-test}" != programs && "$(dpkg --print-architecture 2>/dev/null || true)" == amd64 ]]
+then
   packages+=(libisal-dev)
 fi
 

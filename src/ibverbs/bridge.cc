@@ -26,7 +26,10 @@ extern "C" {
 ibv_context* weft_ibv_cm_context() {
   on_fork_child(forget_cm);
   const std::lock_guard lock(cm->mutex);
-  if (cm->context == nullptr) cm->context = ibv_open_device(weft_device());
+  // Programs do close it, and free its domain below: they see both in their ids.
+  if (registry::find<Context>(cm->context) == nullptr) {
+    cm->context = ibv_open_device(weft_device());
+  }
   return cm->context;
 }
 
@@ -34,7 +37,8 @@ ibv_pd* weft_ibv_cm_pd() {
   ibv_context* context = weft_ibv_cm_context();
   if (context == nullptr) return nullptr;
   const std::lock_guard lock(cm->mutex);
-  if (cm->pd == nullptr) cm->pd = ibv_alloc_pd(context);
+  const Pd* pd = registry::find<Pd>(cm->pd);
+  if (pd == nullptr || pd->pub.context != context) cm->pd = ibv_alloc_pd(context);
   return cm->pd;
 }
 

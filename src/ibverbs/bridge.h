@@ -9,7 +9,8 @@
 
 extern "C" {
 
-// The process's context for rdma_cm ids, opened on first use; null with errno. Never closed.
+// The process's context for rdma_cm ids, opened on first use, and again should the program have
+// closed it; null with errno.
 ibv_context* weft_ibv_cm_context();
 // Its protection domain, for ids without one of the program's.
 ibv_pd* weft_ibv_cm_pd();

@@ -54,7 +54,7 @@ int ibv_get_cq_event(ibv_comp_channel* handle, ibv_cq** cq, void** cq_context) {
 void ibv_ack_cq_events(ibv_cq* handle, unsigned count) {
   if (count == 0) return;
   if (auto* cq = registry::find<Cq>(handle)) return cq->engine->ack_events(count);
-  if (auto* real = WEFT_REAL(ibv_ack_cq_events)) real(handle, count);
+  if (auto* real = unless_buried(handle, WEFT_REAL(ibv_ack_cq_events))) real(handle, count);
 }
 
 }  // extern "C"

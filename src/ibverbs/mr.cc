@@ -114,7 +114,7 @@ int ibv_rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd, void* addr, std::size_t 
                  int access) {
   auto* mr = registry::find<Mr>(handle);
   if (mr == nullptr) {
-    auto* real = WEFT_REAL(ibv_rereg_mr);
+    auto* real = unless_buried(handle, WEFT_REAL(ibv_rereg_mr));
     if (real != nullptr) return real(handle, flags, pd, addr, length, access);
     errno = EINVAL;
     return IBV_REREG_MR_ERR_INPUT;

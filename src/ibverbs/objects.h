@@ -45,6 +45,14 @@ struct Context {
 };
 using ContextPtr = std::shared_ptr<Context>;
 
+struct ThreadDomain {
+  static constexpr Kind kKind = Kind::kThreadDomain;
+
+  ibv_td pub{};
+  ContextPtr context;
+  std::atomic<std::uint32_t> users{0};  // parent domains
+};
+
 struct Pd {
   static constexpr Kind kKind = Kind::kPd;
 
@@ -52,14 +60,8 @@ struct Pd {
   ContextPtr context;
   std::shared_ptr<ProtectionDomain> engine;
   Pd* parent = nullptr;                 // of a parent domain: the domain it stands for
+  ThreadDomain* thread = nullptr;       // of a parent domain: what it was made with
   std::atomic<std::uint32_t> users{0};  // MRs, windows, QPs, SRQs and parent domains
-};
-
-struct ThreadDomain {
-  static constexpr Kind kKind = Kind::kThreadDomain;
-
-  ibv_td pub{};
-  ContextPtr context;
 };
 
 struct Mr {

@@ -20,7 +20,9 @@ ibv_td* alloc_td(ibv_context* handle, ibv_td_init_attr* attr) {
 }
 
 int dealloc_td(ibv_td* handle) {
-  if (registry::find<ThreadDomain>(handle) == nullptr) return EINVAL;
+  const auto* domain = registry::find<ThreadDomain>(handle);
+  if (domain == nullptr) return EINVAL;
+  if (domain->users.load() != 0) return EBUSY;
   return registry::bury(handle) ? 0 : EINVAL;
 }
 
@@ -30,15 +32,16 @@ ibv_pd* alloc_parent_domain(ibv_context* handle, ibv_parent_domain_init_attr* at
   if (attr == nullptr || (attr->comp_mask & ~kKnown) != 0) return fail_null(EINVAL);
   auto* parent = registry::find<Pd>(attr->pd);
   if (parent == nullptr || parent->parent != nullptr) return fail_null(EINVAL);
-  if (attr->td != nullptr && registry::find<ThreadDomain>(attr->td) == nullptr) {
-    return fail_null(EINVAL);
-  }
+  auto* thread = registry::find<ThreadDomain>(attr->td);
+  if (attr->td != nullptr && thread == nullptr) return fail_null(EINVAL);
   auto pd = std::make_unique<Pd>();
   pd->pub.context = handle;
   pd->context = parent->context;
   pd->engine = parent->engine;
   pd->parent = parent;
   parent->users.fetch_add(1);
+  pd->thread = thread;
+  if (thread != nullptr) thread->users.fetch_add(1);
   return registry::adopt(std::move(pd));
 }
 
@@ -66,6 +69,7 @@ int ibv_dealloc_pd(ibv_pd* handle) {
   if (pd->users.load() != 0) return EBUSY;
   if (!registry::bury(handle)) return EINVAL;
   if (pd->parent != nullptr) pd->parent->users.fetch_sub(1);
+  if (pd->thread != nullptr) pd->thread->users.fetch_sub(1);
   pd->engine.reset();
   return 0;
 }

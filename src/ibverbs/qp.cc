@@ -172,7 +172,7 @@ ibv_qp* ibv_create_qp(ibv_pd* handle, ibv_qp_init_attr* attr) {
 
 ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* handle) {
   if (auto* qp = registry::find<Qp>(handle)) return qp->send_ops != 0 ? &qp->pub : nullptr;
-  auto* real = WEFT_REAL(ibv_qp_to_qp_ex);
+  auto* real = unless_buried(handle, WEFT_REAL(ibv_qp_to_qp_ex));
   return real != nullptr ? real(handle) : nullptr;
 }
 

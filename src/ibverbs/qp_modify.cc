@@ -129,7 +129,7 @@ int ibv_query_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* 
 // The data of one message is placed in the order of the stream, and the stream is TCP.
 int ibv_query_qp_data_in_order(ibv_qp* handle, ibv_wr_opcode op, std::uint32_t flags) {
   if (registry::find<Qp>(handle) != nullptr) return flags == 0 ? 1 : 0;
-  auto* real = WEFT_REAL(ibv_query_qp_data_in_order);
+  auto* real = unless_buried(handle, WEFT_REAL(ibv_query_qp_data_in_order));
   return real != nullptr ? real(handle, op, flags) : 0;
 }
 

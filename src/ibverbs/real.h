@@ -5,6 +5,7 @@
 
 #include "ibverbs/errors.h"
 #include "ibverbs/real_library.h"
+#include "ibverbs/registry.h"
 
 namespace weft::ibverbs {
 
@@ -17,18 +18,29 @@ Function* real_function(const char* name) {
   return reinterpret_cast<Function*>(real_ibverbs().symbol(name));
 }
 
-// Calls the real function on a foreign object. Without one, no such object can exist: `failure`.
-template <class Function, class... Arguments>
-int forward_int(Function* real, Arguments... arguments) {
-  return real != nullptr ? real(arguments...) : EINVAL;
+// `real`, or null when `handle` was ours and is destroyed: the real library would look behind it.
+template <class Function>
+Function* unless_buried(const void* handle, Function* real) {
+  return real != nullptr && !registry::is_buried(handle) ? real : nullptr;
 }
-template <class Function, class... Arguments>
-int forward_minus(Function* real, Arguments... arguments) {
-  return real != nullptr ? real(arguments...) : fail_minus(EINVAL);
+
+// Calls the real function on a foreign object, its first argument. EINVAL where there is no real
+// library, hence no such object, and for what was ours and is destroyed.
+template <class Function, class Handle, class... Arguments>
+int forward_int(Function* real, Handle* handle, Arguments... arguments) {
+  real = unless_buried(handle, real);
+  return real != nullptr ? real(handle, arguments...) : EINVAL;
 }
-template <class Function, class... Arguments>
-auto forward_null(Function* real, Arguments... arguments) -> decltype(real(arguments...)) {
-  if (real != nullptr) return real(arguments...);
+template <class Function, class Handle, class... Arguments>
+int forward_minus(Function* real, Handle* handle, Arguments... arguments) {
+  real = unless_buried(handle, real);
+  return real != nullptr ? real(handle, arguments...) : fail_minus(EINVAL);
+}
+template <class Function, class Handle, class... Arguments>
+auto forward_null(Function* real, Handle* handle, Arguments... arguments)
+    -> decltype(real(handle, arguments...)) {
+  real = unless_buried(handle, real);
+  if (real != nullptr) return real(handle, arguments...);
   return fail_null(EINVAL);
 }
 

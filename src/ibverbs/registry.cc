@@ -2,6 +2,8 @@
 
 #include <deque>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 #include "ibverbs/dead_context.h"
 
@@ -20,7 +22,8 @@ struct State {
   std::mutex mutex;
   std::unordered_map<const void*, Entry> live;
   std::unordered_map<std::uint32_t, Qp*> qps;
-  std::deque<std::shared_ptr<void>> graves;
+  std::deque<std::pair<const void*, std::shared_ptr<void>>> graves;
+  std::unordered_set<const void*> buried;  // the handles in `graves`
 };
 
 // Never destroyed: programs call from atexit handlers and from destructors of their own.
@@ -63,6 +66,11 @@ std::shared_ptr<void> find(const void* handle, Kind kind) {
   return at->second.object;
 }
 
+bool is_live(const void* handle) {
+  const std::lock_guard lock(state->mutex);
+  return state->live.contains(handle);
+}
+
 bool bury(const void* handle) {
   std::shared_ptr<void> oldest;  // freed outside the lock
   const std::lock_guard lock(state->mutex);
@@ -72,13 +80,20 @@ bool bury(const void* handle) {
     state->qps.erase(static_cast<Qp*>(at->second.object.get())->pub.qp_base.qp_num);
   }
   lead_to_dead_context(at->second);
-  state->graves.push_back(std::move(at->second.object));
+  state->graves.emplace_back(handle, std::move(at->second.object));
+  state->buried.insert(handle);
   state->live.erase(at);
   if (state->graves.size() > kGraves) {
-    oldest = std::move(state->graves.front());
+    state->buried.erase(state->graves.front().first);
+    oldest = std::move(state->graves.front().second);
     state->graves.pop_front();
   }
   return true;
+}
+
+bool is_buried(const void* handle) {
+  const std::lock_guard lock(state->mutex);
+  return state->buried.contains(handle);
 }
 
 Qp* qp_by_number(std::uint32_t number) {

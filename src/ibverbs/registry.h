@@ -17,11 +17,17 @@ void add(const void* handle, Kind kind, std::shared_ptr<void> object);
 // The object behind `handle`, or null when it is not alive or of another kind.
 [[nodiscard]] std::shared_ptr<void> find(const void* handle, Kind kind);
 
+// Whether `handle` is one of ours and alive, of whatever kind.
+[[nodiscard]] bool is_live(const void* handle);
+
 // Takes `handle` out. False when somebody else did: the caller must leave the object alone.
 //
 // The memory stays readable for a while, with its context pointer led to a context whose operations
 // all fail, so that a program that posts to or polls a destroyed object gets an error.
 [[nodiscard]] bool bury(const void* handle);
+
+// Whether `handle` was taken out and its memory is still readable.
+[[nodiscard]] bool is_buried(const void* handle);
 
 // Live QPs by number, for rdma_connect with a QP that is not on the id. Null when there is none.
 [[nodiscard]] Qp* qp_by_number(std::uint32_t number);

@@ -3,8 +3,8 @@
 #
 #   weft_ibverbs_symbols(MAP file.map TRAMPOLINES file.inc)
 #
-# The public nodes are append-only across releases of rdma-core, and Weft implements those of release
-# 44. The private node is renamed whenever rdma-core's interface to its drivers changes: programs that
+# The public nodes are append-only across releases of rdma-core; Weft implements those of release 44,
+# and answers for those that came later (symbols-later.txt). The private node is renamed whenever rdma-core's interface to its drivers changes: programs that
 # are linked with driver libraries (libmlx5, libefa) name it, so it has to be that of the installed
 # library. It is read from there; without one, release 44's is taken.
 
@@ -62,6 +62,10 @@ function(weft_ibverbs_symbols)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
                "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/symbols-44.txt")
   file(STRINGS "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/symbols-44.txt" known REGEX "^IBVERBS_")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
+               "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/symbols-later.txt")
+  file(STRINGS "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/symbols-later.txt" later REGEX "^IBVERBS_")
+  list(APPEND known ${later})
   _weft_read_symbols(installed "${WEFT_IBVERBS_LIBRARY}")
 
   set(primary IBVERBS_PRIVATE_34)

@@ -24,9 +24,11 @@ constexpr std::size_t kPathMax = 4095;
 
 // Variables that begin with WEFT_ but are no configuration of the library. A '*' at the end stands
 // for anything.
-constexpr std::array<std::string_view, 8> kForeignVariables = {
+constexpr std::array<std::string_view, 10> kForeignVariables = {
     "WEFT_CONFIG",   // names the configuration file
-    "WEFT_SEED",     // replays a failing test
+    "WEFT_JOBS",     // how many compilers the scripts start
+    "WEFT_TIDY*",    // settings of scripts/check-tidy.sh
+    "WEFT_SEED*",    // replays a failing test
     "WEFT_CACHE",    // downloads of the interoperability tests
     "WEFT_LIB*",     // where scripts and tests find libraries
     "WEFT_BIN*",     // ... and programs

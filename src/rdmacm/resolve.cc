@@ -62,15 +62,15 @@ SocketAddress reachable(SocketAddress peer) {
   return result;
 }
 
-// Where the connection starts: what the program asked for, else what the id is bound to, else what
+// Where the connection starts: what the id is bound to, else what the program asked for, else what
 // the route says.   `error`: errno
 SocketAddress choose_source(const Id& id, const sockaddr* wanted, const SocketAddress& peer,
                             int& error) {
   SocketAddress source;
-  if (address_length(wanted) != 0) {
-    source = to_weft(wanted);
-  } else if (id.state == IdState::kBound) {
+  if (id.state == IdState::kBound) {
     source = to_weft(&id.pub.route.addr.src_addr);
+  } else if (address_length(wanted) != 0) {
+    source = to_weft(wanted);
   }
   if (source.family() != AF_UNSPEC && !source.is_any()) return source;
   const std::uint16_t port = source.family() != AF_UNSPEC ? source.port() : std::uint16_t{0};
@@ -144,7 +144,9 @@ int rdma_resolve_addr(rdma_cm_id* handle, sockaddr* source, sockaddr* destinatio
 
   const int error = resolve(*id, source, reachable(to_weft(destination)));
   lock.lock();
-  id->state = error == 0 ? IdState::kAddrResolved : IdState::kIdle;
+  // What could not be resolved keeps its port, unless the attempt has cost it that.
+  const IdState unresolved = id->listener != nullptr ? before : IdState::kIdle;
+  id->state = error == 0 ? IdState::kAddrResolved : unresolved;
   post_local(*id, error == 0 ? RDMA_CM_EVENT_ADDR_RESOLVED : RDMA_CM_EVENT_ADDR_ERROR, -error);
   lock.unlock();
   return complete(*id);

@@ -82,6 +82,59 @@ def same_symbols(network):
         check(not missing, f"{name} lacks {sorted(missing)}")
 
 
+def beside_real_devices(network):
+    """A machine with a device of its own: a file system for this test only says that it has one, and
+    vendor_verbs.c is its library."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        raise Skip("a mount namespace needs root and unshare")
+    folder = os.environ.get("WEFT_TEST_BIN_DIR", ".")
+    pretend = "mount -t tmpfs none /sys/class && mkdir /sys/class/infiniband"
+    if network.start(["unshare", "-m", "sh", "-c", pretend], raw=True).wait(LIMIT_S) != 0:
+        raise Skip("no mount namespaces here")
+    program = os.path.join(folder, "two_vendors")
+    network.start(["unshare", "-m", "sh", "-c", f'{pretend} && exec "$0" run -- "$1"', WEFT, program],
+                  env={"WEFT_REAL_DIR": os.path.join(folder, "vendor")}, raw=True).expect(0, LIMIT_S)
+
+
+def private_functions(network):
+    """Those of driver libraries lead on to the real library; without one they say what to do."""
+    code = """
+import ctypes, resource
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+verbs = ctypes.CDLL("libibverbs.so.1")
+verbs.ibv_cmd_dealloc_pd(None)
+"""
+    process = network.start([sys.executable, "-c", code], env={"WEFT_REAL_DIR": ""})
+    status = process.wait(LIMIT_S)
+    check(status == -6, f"ended with {status}\n{process.tail()}")
+    for text in ("ibv_cmd_dealloc_pd", "no real libibverbs.so.1", "Install rdma-core"):
+        check(text in process.output(), process.tail())
+
+
+def later_releases(network):
+    """What releases of rdma-core after Debian's added is there, and says that it cannot."""
+    code = """
+import ctypes, errno
+verbs = ctypes.CDLL("libibverbs.so.1", use_errno=True)
+cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)
+find = ctypes.CDLL(None).dlvsym
+find.restype = ctypes.c_void_p
+find.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]
+for library, name, version in ((verbs, b"ibv_reg_mr_ex", b"IBVERBS_1.15"),
+                               (verbs, b"ibv_query_port_speed", b"IBVERBS_1.16"),
+                               (verbs, b"ibv_alloc_buf", b"IBVERBS_1.17"),
+                               (cm, b"rdma_write_cm_event", b"RDMACM_1.4")):
+    assert find(library._handle, name, version), (name, version)
+verbs.ibv_reg_mr_ex.restype = ctypes.c_void_p
+assert verbs.ibv_reg_mr_ex(None, None) is None
+assert ctypes.get_errno() == errno.EOPNOTSUPP, ctypes.get_errno()
+assert verbs.ibv_free_buf(None) == errno.EOPNOTSUPP
+assert cm.rdma_write_cm_event(None, 0, 0, 0) == -1
+assert ctypes.get_errno() == errno.ENOSYS, ctypes.get_errno()
+"""
+    network.start([sys.executable, "-c", code]).expect(0, LIMIT_S)
+
+
 if __name__ == "__main__":
     main({
         "linked": probe("linked"),
@@ -93,4 +146,7 @@ if __name__ == "__main__":
         "without_real_library": without_real_library,
         "beside_driver_libraries": beside_driver_libraries,
         "same_symbols": same_symbols,
+        "later_releases": later_releases,
+        "beside_real_devices": beside_real_devices,
+        "private_functions": private_functions,
     })

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """perftest, unmodified, with connections by rdma_cm (-R). It resolves names to IPv4 only."""
 
-from harness import Failure, check, free_port, main, need
+from harness import Failure, again_if_unsure, check, free_port, main, need
 
 LIMIT_S = 100
 
@@ -13,6 +13,10 @@ ATOMIC = ("ib_atomic_bw", "ib_atomic_lat")
 def run(network, program, *options, weft=(), limit=LIMIT_S):
     """Both sides with the same options; the client's table, a row of numbers for each size."""
     need(program)
+    return again_if_unsure(lambda: run_once(network, program, options, weft, limit))
+
+
+def run_once(network, program, options, weft, limit):
     port = free_port()
     argv = [program, "-R", "-F", "-p", port, *options]
     server = network.start(argv, options=weft).listening(port)

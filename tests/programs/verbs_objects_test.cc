@@ -465,6 +465,7 @@ TEST_F(VerbsObjects, ParentDomainsStandForTheirDomain) {
   ASSERT_NE(qp, nullptr);
   EXPECT_EQ(qp->pd, parent);
   EXPECT_EQ(ibv_dealloc_pd(parent), EBUSY);
+  EXPECT_EQ(ibv_dealloc_td(td), EBUSY);
   EXPECT_EQ(ibv_destroy_qp(qp), 0);
   EXPECT_EQ(ibv_dealloc_pd(parent), 0);
   EXPECT_EQ(ibv_dealloc_td(td), 0);

@@ -129,6 +129,7 @@ TEST_F(ConfigTest, UnknownVariableIsNamedWithWhatIsKnown) {
 
 TEST_F(ConfigTest, VariablesOfOtherPartsAreLeftAlone) {
   env("WEFT_SEED", "1");
+  env("WEFT_JOBS", "2");
   env("WEFT_LIB_DIR", "/lib");
   env("WEFT_BIN_DIR", "/bin");
   static_cast<void>(load());

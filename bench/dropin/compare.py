@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""What the drop-in libraries cost over the C++ API: the same workload both ways, in turns.
+
+    bench/dropin/compare.py [--rounds N] [--seconds S] [--crc on|off]
+
+Each round runs `weft perf --op write` (C++ API) and weft_dropin_perf under `weft run` (plain verbs)
+one after the other, in changing order: RDMA Writes of 64 KiB and 1 MiB for bandwidth, ping-pong of
+64 bytes for latency. Reported is the median over the rounds of drop-in / C++ within a round, with
+the quartiles, and the ratio of the best rounds. A busy machine shows in wide quartiles; then the best
+rounds, least disturbed, say more. Needs: ninja weft_command weft_dropin_perf.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+WEFT = os.path.join(ROOT, "build/release/bin/weft")
+DROPIN = os.path.join(ROOT, "build/release/bin/weft_dropin_perf")
+LIMIT_S = 120
+
+# Size, what is compared, and the target: bandwidth down, or latency up, by no more than this.
+CASES = ((65536, "GB/s", 0.97), (1 << 20, "GB/s", 0.97), (64, "us", 1.05))
+
+
+def run(argv):
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=True)
+    return json.loads(done.stdout)
+
+
+def by_api(size, args, latency):
+    argv = [WEFT, "perf", "--self", "--op", "write", "--size", str(size), "--crc", args.crc,
+            "--rounds", "1", "--warmup", "0.05s", "--json",
+            "--latency" if latency else "--bandwidth",
+            "--latency-duration" if latency else "--duration", f"{args.seconds}s"]
+    result = run(argv)["results"][0]
+    return result["latency_us"]["p50"] if latency else result["bandwidth_bytes_per_s"] / 1e9
+
+
+def by_verbs(size, args, latency):
+    seconds = ("0.01", args.seconds) if latency else (args.seconds, "0.01")
+    shown = run([WEFT, "run", f"--crc={args.crc}", "--", DROPIN, str(size), *map(str, seconds)])
+    return shown["latency_us"] if latency else shown["gbytes_per_s"]
+
+
+def compare(size, unit, target, args):
+    latency = unit == "us"
+    api, verbs = [], []
+    for number in range(args.rounds):
+        order = ((by_api, api), (by_verbs, verbs))
+        for measure, results in order if number % 2 == 0 else reversed(order):
+            results.append(measure(size, args, latency))
+    ratios = sorted(v / a for a, v in zip(api, verbs))
+    median = statistics.median(ratios)
+    low, _, high = statistics.quantiles(ratios, n=4)
+    best = min(verbs) / min(api) if latency else max(verbs) / max(api)
+    good = median <= target if latency else median >= target
+    print(f"{size:>8} B  C++ {statistics.median(api):8.3f} {unit:4}  verbs "
+          f"{statistics.median(verbs):8.3f} {unit:4}  ratio {median:.3f} ({low:.3f} .. {high:.3f}), of "
+          f"the best {best:.3f}; target {'<=' if latency else '>='} {target}: {'met' if good else 'NOT met'}", flush=True)
+    return good
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=0.3)
+    parser.add_argument("--crc", choices=("on", "off"), default="off")
+    args = parser.parse_args()
+    for needed in (WEFT, DROPIN):
+        if not os.path.exists(needed):
+            sys.exit(f"{needed} is not built: ninja -C build/release weft_command weft_dropin_perf")
+    good = [compare(size, unit, target, args) for size, unit, target in CASES]
+    sys.exit(0 if all(good) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Programs of other projects that know verbs, unmodified: fio, qperf, pyverbs."""
+
+import os
+import tempfile
+
+from harness import Failure, Skip, check, free_port, main, need
+
+LIMIT_S = 100
+SYSTEM_PYTHON = "/usr/bin/python3"  # python3-pyverbs is made for this one
+
+
+def fio(network):
+    """Its rdma engine. (Its Sends rely on the other side's "receiver not ready": not on iWARP.)"""
+    need("fio")
+    if "rdma" not in network.start(["fio", "--enghelp"], raw=True).expect(0, LIMIT_S):
+        raise Skip("this fio has no rdma engine")
+    for verb in ("write", "read"):
+        port = free_port()
+        common = ["ioengine=rdma", f"port={port}", "bs=64k", "size=20m", "iodepth=16"]
+        receiver = ["[receiver]", *common, "rw=read"]
+        sender = ["[sender]", *common, "rw=write", f"verb={verb}",
+                  f"hostname={network.server.v4}"]
+        with tempfile.TemporaryDirectory() as folder:
+            jobs = []
+            for name, lines in (("receiver", receiver), ("sender", sender)):
+                jobs.append(os.path.join(folder, f"{name}.fio"))
+                with open(jobs[-1], "w", encoding="ascii") as file:
+                    file.write("\n".join(lines) + "\n")
+            server = network.start(["fio", jobs[0]]).listening(port)
+            out = network.connect(["fio", jobs[1]]).expect(0, LIMIT_S)
+            server.expect(0, LIMIT_S)
+            check("err= 0" in out, out)
+
+
+def qperf(network):
+    """Tests with -cm 1, that is by rdma_cm. Its server names its port before it listens there, so
+    that a quick client comes too early now and then: tried again."""
+    need("qperf")
+    port = free_port()
+    server = network.start(["qperf", "-lp", port]).listening(port)
+    for test in ("rc_bw", "rc_lat", "rc_rdma_write_bw", "rc_rdma_write_lat", "rc_rdma_read_bw",
+                 "rc_rdma_read_lat"):
+        for attempts_left in (4, 3, 2, 1, 0):
+            client = network.connect(["qperf", "-lp", port, "-cm", 1, "-t", 1, network.server.v4,
+                                      test])
+            client.wait(LIMIT_S)
+            out = client.output()
+            if "Event rejected" not in out or attempts_left == 0:
+                break
+        check("bw  =" in out or "latency  =" in out, f"{test}: {out}")
+    server.kill()
+
+
+PYVERBS_OBJECTS = """
+import pyverbs.enums as e
+from pyverbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx
+from pyverbs.device import Context, get_device_list
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsRDMAError
+from pyverbs.qp import QP, QPCap, QPInitAttr
+from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
+
+def refused(call, error):
+    try:
+        call()
+    except PyverbsRDMAError as why:
+        assert why.error_code == error, (why, why.error_code)
+        return
+    raise AssertionError("not refused")
+
+assert b"weft0" in [device.name for device in get_device_list()]
+context = Context(name="weft0")
+device = context.query_device()
+assert context.query_device_ex().orig_attr.max_qp == device.max_qp > 0
+port = context.query_port(1)
+assert (port.state, port.link_layer) == (e.IBV_PORT_ACTIVE, e.IBV_LINK_LAYER_ETHERNET)
+assert str(context.query_gid(1, 0)) in str(context.query_gid_ex(1, 0))
+assert len(context.query_gid_table(4)) == 1 and context.query_gid_type(1, 0) == 0
+assert context.query_pkey(1, 0) == 0xffff
+pd = PD(context)
+mr = MR(pd, 4096, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_RELAXED_ORDERING)
+mr.rereg(e.IBV_REREG_MR_CHANGE_ACCESS, None, 0, 0, e.IBV_ACCESS_LOCAL_WRITE)
+refused(lambda: mr.rereg(1 << 10, None, 0, 0, 0), 22)
+cq = CQ(context, 100, None, CompChannel(context), 0)
+cq.resize(200)
+CQEX(context, CqInitAttrEx(cqe=20, wc_flags=e.IBV_WC_STANDARD_FLAGS))
+timestamps = CqInitAttrEx(cqe=20, wc_flags=e.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
+refused(lambda: CQEX(context, timestamps), 95)
+srq = SRQ(pd, SrqInitAttr(SrqAttr(max_wr=20, max_sge=2)))
+srq.modify(SrqAttr(srq_limit=5), e.IBV_SRQ_LIMIT)
+assert srq.query().max_wr >= 20
+qp = QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, srq=srq,
+                       cap=QPCap(max_send_wr=10, max_recv_wr=10)))
+assert qp.query(e.IBV_QP_STATE)[0].qp_state == e.IBV_QPS_INIT
+refused(qp.query_ece, 95)
+"""
+
+PYVERBS_CM = """
+import sys
+import pyverbs.cm_enums as ce
+from pyverbs.cmid import CMID, AddrInfo
+from pyverbs.qp import QPCap, QPInitAttr
+
+address, port, passive = sys.argv[1], sys.argv[2], sys.argv[3] == "server"
+attr = QPInitAttr(cap=QPCap(max_recv_wr=4))
+if passive:
+    listener = CMID(creator=AddrInfo(src=address, src_service=port, port_space=ce.RDMA_PS_TCP,
+                                     flags=ce.RAI_PASSIVE), qp_init_attr=attr)
+    listener.listen()
+    id = listener.get_request()
+else:
+    id = CMID(creator=AddrInfo(dst=address, dst_service=port, port_space=ce.RDMA_PS_TCP),
+              qp_init_attr=attr)
+into, out = id.reg_msgs(100), id.reg_msgs(100)
+id.post_recv(into, 100)
+id.accept() if passive else id.connect()
+for i in range(10):
+    if not passive:
+        out.write("ping %d" % i, 6)
+        id.post_send(out, 6)
+        id.get_send_comp()
+    assert id.get_recv_comp().byte_len == 100
+    assert into.read(6, 0) == b"ping %d" % i
+    id.post_recv(into, 100)
+    if passive:
+        out.write("ping %d" % i, 6)
+        id.post_send(out, 6)
+        id.get_send_comp()
+id.disconnect()
+"""
+
+
+def need_pyverbs(network):
+    if not os.path.exists(SYSTEM_PYTHON):
+        raise Skip(f"no {SYSTEM_PYTHON}")
+    if network.start([SYSTEM_PYTHON, "-c", "import pyverbs"], raw=True).wait(LIMIT_S) != 0:
+        raise Skip("python3-pyverbs is not installed")
+
+
+def pyverbs(network):
+    need_pyverbs(network)
+    network.start([SYSTEM_PYTHON, "-c", PYVERBS_OBJECTS]).expect(0, LIMIT_S)
+    port = free_port()
+    server = network.start([SYSTEM_PYTHON, "-c", PYVERBS_CM, network.server.v4, port, "server"])
+    server.listening(port)
+    client = network.connect([SYSTEM_PYTHON, "-c", PYVERBS_CM, network.server.v4, port, "client"])
+    try:
+        client.expect(0, LIMIT_S)
+        server.expect(0, LIMIT_S)
+    except Failure as why:
+        raise Failure(f"{why}\n{server.tail()}") from None
+
+
+if __name__ == "__main__":
+    main({
+        "fio": fio,
+        "qperf": qperf,
+        "pyverbs": pyverbs,
+    })
