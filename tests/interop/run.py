@@ -59,15 +59,14 @@ class WeftSide:
 
     def __init__(self, vm, probe, weft, scratch):
         self.vm, self.probe, self.weft, self.scratch = vm, str(probe), weft, scratch
-        self.count = 0
 
     def next_port(self):
         return free_port()
 
     def start(self, command, row):
-        self.count += 1
         argv = [str(self.weft), "run", f"--crc={row.crc}", "--", *shlex.split(command)]
-        return HostJob(self.vm.host_argv(argv), self.scratch / f"job{self.count}", env=row.weft)
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.scratch)) / "job"
+        return HostJob(self.vm.host_argv(argv), folder, env=row.weft)
 
     def wait_listen(self, port, job):
         deadline = time.monotonic() + 10
@@ -95,14 +94,27 @@ class Capture:
         return wire.render(self.file)
 
 
+def shortened(lines, ends=40):
+    left_out = len(lines) - 2 * ends
+    return lines if left_out <= 0 else [*lines[:ends], f"... {left_out} more", *lines[-ends:]]
+
+
 class Runner:
-    def __init__(self, vm, weft, probe):
-        self.vm = vm
+    def __init__(self, state, weft, probe, show_wire=False):
+        self.state, self.weft, self.probe, self.show_wire = state, weft, probe, show_wire
         self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-interop-run-"))
-        self.sides = {"siw": SiwSide(vm, probe)}
-        if weft:
-            self.sides["weft"] = WeftSide(vm, probe, weft, self.scratch)
         self.jobs = []
+        self.use(Vm.attach(state))
+
+    def use(self, vm):
+        self.vm = vm
+        self.sides = {"siw": SiwSide(vm, self.probe)}
+        if self.weft:
+            self.sides["weft"] = WeftSide(vm, self.probe, self.weft, self.scratch)
+
+    def reboot(self):
+        """Another guest in place of one whose kernel cannot be trusted any more."""
+        self.use(self.vm.reboot(self.state))
 
     def close(self):
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -123,22 +135,27 @@ class Runner:
         self.vm.siw(**row.siw)
         self.jobs = []
         capture = None
-        if row.netem:  # by its path: busybox has a lesser tc and takes that for the bare name
-            self.vm.check(f"/bin/tc qdisc add dev eth0 root netem {row.netem}")
+        if row.netem:
+            self.vm.path(row.netem)
         try:
-            if row.wire and self.vm.net == "tap":
+            if (row.wire or self.show_wire) and self.vm.net == "tap":
                 capture = Capture(self.vm, "lo" if client == server == "siw" else "eth0")
             outputs = self.meet(row, client, server)
-            self.check_outputs(row, client, server, *outputs)
+            try:
+                self.check_outputs(row, client, server, *outputs)
+            except Failure as failure:
+                if not (capture and self.show_wire):
+                    raise
+                raise Failure("\n".join([str(failure), *shortened(capture.lines())])) from failure
             if capture:
                 self.check_wire(row, client, server, capture)
         finally:
             for job in self.jobs + ([capture.job] if capture else []):
                 if job.rc() is None:
                     job.kill(signal.SIGKILL)
-            if row.netem:
-                self.vm.run("/bin/tc qdisc del dev eth0 root")
             trouble = self.vm.trouble()
+            if row.netem and not trouble:
+                self.vm.path()
             if trouble:
                 raise VmError(f"the guest's kernel is in trouble:\n{trouble}")
 
@@ -241,8 +258,10 @@ def run_rows(args, runner):
         if detail:
             print("       " + detail.replace("\n", "\n       "), flush=True)
         results.append({"group": row.group, "row": row.name, "role": role, "outcome": outcome})
-        if detail and (broken or not args.keep_going):
+        if detail and not args.keep_going:
             break
+        if broken:
+            runner.reboot()
     return results, failed
 
 
@@ -275,6 +294,7 @@ def parse():
     parser.add_argument("--roles", default="all", choices=["all", *matrix.BOTH, "siw>siw"])
     parser.add_argument("--row", help="only rows whose name matches; with siw>siw: any row")
     parser.add_argument("--keep-going", action="store_true", help="do not end at the first failure")
+    parser.add_argument("--wire", action="store_true", help="show what a failed row sent")
     parser.add_argument("--results", type=pathlib.Path, help="where to write the outcomes")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--report", nargs="+", metavar="RESULTS")
@@ -296,7 +316,7 @@ def main():
     try:
         if args.roles != "siw>siw" and not (args.weft and args.weft.exists()):
             raise Skip("the program weft is not built (WEFT_BIN_DIR or --weft says where it is)")
-        runner = Runner(Vm.attach(args.state), args.weft, args.probe)
+        runner = Runner(args.state, args.weft, args.probe, args.wire)
     except Skip as reason:
         print(f"skipped: {reason}")
         return 77

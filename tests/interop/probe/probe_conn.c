@@ -171,6 +171,9 @@ void conn_end(struct conn* c) {
   c->ended = true;
   // Only a queue pair that was connected is in error now and flushes.
   for (int i = 0; i < 100 && c->connected && !c->qp_gone && !all_completed(c); i++) pump_for(20);
+  // Of a shared receive queue nothing is flushed; what has arrived is taken all the same.
+  while (conn_poll(c)) {
+  }
   const int lost_recvs = c->pool->srq || c->qp_gone || !c->connected ? 0 : c->pool->posted;
   say("ended conn=%d recvs=%d flushed=%d lost=%d", c->number, c->recvs, c->flushed,
       c->qp_gone ? 0 : c->posted - c->completed + lost_recvs);
