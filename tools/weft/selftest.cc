@@ -31,7 +31,8 @@ struct SelftestOptions {
 };
 
 void add_options(CLI::App& command, SelftestOptions& o) {
-  command.add_option("--peer", o.peer, "Check the iWARP peer that listens there (default port 7473)")
+  command
+      .add_option("--peer", o.peer, "Check the iWARP peer that listens there (default port 7473)")
       ->type_name("HOST[:PORT]");
   command.add_flag("--self", o.self, "Check Weft: the peer is a second process on this machine");
   command.add_flag("--serve", o.serve, "Be the application that all checks can work with");
@@ -66,9 +67,8 @@ Outcome<selftest::Selection> read_selection(const SelftestOptions& o,
   selftest::Selection selection{.only = split_list(o.only), .gentle = o.gentle};
   for (const std::string& name : selection.only) {
     const selftest::Selection alone{.only = {name}};
-    const bool known = std::any_of(checks.begin(), checks.end(), [&](const auto& check) {
-      return selects(alone, check);
-    });
+    const bool known = std::any_of(checks.begin(), checks.end(),
+                                   [&](const auto& check) { return selects(alone, check); });
     if (!known) {
       return usage_error(fmt::format("--only: no check begins with '{}'; --list names all", name));
     }
@@ -142,7 +142,7 @@ Outcome<int> run_selftest(const SelftestOptions& o) {
   if (!o.port.empty()) return usage_error("--port goes with --serve; a peer is HOST:PORT");
   if (o.self) return check_self(o, checks, *selection);
   const auto peer = parse_peer(o.peer, selftest::kPort);
-  if (!peer) return tl::unexpected(peer.error());
+  if (!peer) return usage_error(fmt::format("--peer: {}", peer.error().message));
   return check_peer(o, *peer, checks, *selection);
 }
 

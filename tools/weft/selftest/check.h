@@ -19,7 +19,7 @@ namespace weft::selftest {
 
 enum class Grade : std::uint8_t {
   kRight,
-  kNoted,    // a departure that others have to live with, or a freedom worth knowing
+  kNoted,  // a departure that others have to live with, or a freedom worth knowing
   kWrong,
   kSkipped,  // the peer does not offer what the check needs
 };
@@ -30,8 +30,12 @@ struct Verdict {
 [[nodiscard]] inline Verdict right(std::string detail = {}) {
   return {Grade::kRight, std::move(detail)};
 }
-[[nodiscard]] inline Verdict noted(std::string detail) { return {Grade::kNoted, std::move(detail)}; }
-[[nodiscard]] inline Verdict wrong(std::string detail) { return {Grade::kWrong, std::move(detail)}; }
+[[nodiscard]] inline Verdict noted(std::string detail) {
+  return {Grade::kNoted, std::move(detail)};
+}
+[[nodiscard]] inline Verdict wrong(std::string detail) {
+  return {Grade::kWrong, std::move(detail)};
+}
 [[nodiscard]] inline Verdict skipped(std::string detail) {
   return {Grade::kSkipped, std::move(detail)};
 }
@@ -64,6 +68,10 @@ struct Session {
   // A Read of nothing, which needs no memory and no application: the peer still answers.
   void expect_alive();
 
+  // What can be asked of any peer, if less: in a plain set-up no IRD is agreed on, and the peer may
+  // serve no Read at all.
+  void expect_open();
+
   // With `weft selftest --serve` only.
   [[nodiscard]] raw::Bytes take_message();  // the next message on queue 0, reassembled
   [[nodiscard]] Report take_report();
@@ -85,8 +93,8 @@ class Context {
   SocketAddress address;
   raw::milliseconds patience{5000};
   Profile profile;
-  bool served = false;      // the other side is `weft selftest --serve`
-  bool many = false;        // it takes a second connection while the first lasts
+  bool served = false;                    // the other side is `weft selftest --serve`
+  bool many = false;                      // it takes a second connection while the first lasts
   raw::milliseconds lull = raw::kGlance;  // long enough for what must not come
 
   [[nodiscard]] raw::Peer dial() const;
@@ -94,7 +102,9 @@ class Context {
   [[nodiscard]] raw::MpaFrame exchange(raw::Peer& link, const raw::Bytes& request) const;
   [[nodiscard]] raw::Bytes request(const raw::Bytes& private_data = {}) const;
   // A whole start-up by the profile. Throws raw::Failure.
-  [[nodiscard]] Session open(const raw::Bytes& private_data = {}) const { return open(profile, private_data); }
+  [[nodiscard]] Session open(const raw::Bytes& private_data = {}) const {
+    return open(profile, private_data);
+  }
   [[nodiscard]] Session open(const Profile& profile, const raw::Bytes& private_data = {}) const;
   // ... from where the Reply has come.
   [[nodiscard]] Session begin(raw::Peer link, const raw::MpaFrame& request_sent,

@@ -88,17 +88,22 @@ void add_ending_checks(Checks& checks) {
   };
   const Bytes offending = raw::write(7, 9, raw::zeros(4));
   add("end.terminate", "5040 4.8", "a Terminate ends the connection and is not answered",
-      [](Context& c) { return closes_quietly(c, raw::terminate({1, 1, 0})); });
-  add("end.terminate-headers", "5040 4.8", "a Terminate with headers attached is understood", [offending](Context& c) {
-    return closes_quietly(c, raw::terminate({1, 1, 1}, raw::Attach::kDdp, offending));
-  });
+      [](Context& c) {
+        return closes_quietly(c, raw::terminate({1, 1, 0}));
+      });
+  add("end.terminate-headers", "5040 4.8", "a Terminate with headers attached is understood",
+      [offending](Context& c) {
+        return closes_quietly(c, raw::terminate({1, 1, 1}, raw::Attach::kDdp, offending));
+      });
   add("end.terminate-siw", "5040 4.8", "a Terminate in the octet order of Linux siw too",
       [offending](Context& c) {
         return closes_quietly(
             c, raw::terminate({1, 1, 1}, raw::Attach::kDdp, offending, raw::Layout::kSiw));
       });
   add("end.terminate-unknown", "5040 4.8", "a Terminate with an unregistered code too",
-      [](Context& c) { return closes_quietly(c, raw::terminate({5, 7, 0xee})); });
+      [](Context& c) {
+        return closes_quietly(c, raw::terminate({5, 7, 0xee}));
+      });
   add("end.terminate-short", "5040 4.8", "a Terminate cut short ends the connection",
       [](Context& c) {
         return closes(c, raw::ulpdu(raw::Untagged{

@@ -15,8 +15,8 @@ std::optional<raw::Segment> answer(Session& s) {
   raw::Segment segment = s.link.recv_segment();
   if (segment.opcode != raw::kTerminate) return segment;
   const Bytes& body = segment.payload;
-  const bool refuses = body.size() >= 2 && body[1] == kUnexpectedOpcode.code &&
-                       (body[0] == 0x02 || body[0] == 0x20);
+  const bool refuses =
+      body.size() >= 2 && body[1] == kUnexpectedOpcode.code && (body[0] == 0x02 || body[0] == 0x20);
   if (!refuses) throw raw::Failure("Terminate " + raw::to_hex(body));
   return std::nullopt;
 }
@@ -128,7 +128,8 @@ void add_extension_checks(Checks& checks) {
     add(id, "7306 8.2", title,
         [spoil, fault](Context& c) { return atomic_fault(c, spoil, fault); });
   };
-  add("immediate.plain", "7306 6.1", "Immediate Data", [](Context& c) { return immediate(c, false); });
+  add("immediate.plain", "7306 6.1", "Immediate Data",
+      [](Context& c) { return immediate(c, false); });
   add("immediate.solicited", "7306 6.2", "Immediate Data with Solicited Event",
       [](Context& c) { return immediate(c, true); });
   add("immediate.length", "7306 6.3", "Immediate Data of 7 octets ends the connection",

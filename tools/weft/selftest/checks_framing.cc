@@ -74,10 +74,15 @@ Verdict too_short(Context& context, const Bytes& ulpdu) {
   if (reaction.terminate) {
     const Bytes& body = reaction.terminate->payload;
     if (reaction.end == raw::End::kOpen) return wrong("Terminate, but the connection stays open");
-    return right("Terminate " + raw::to_hex(raw::View(body).first(std::min<std::size_t>(3, body.size()))));
+    return right("Terminate " +
+                 raw::to_hex(raw::View(body).first(std::min<std::size_t>(3, body.size()))));
   }
   if (reaction.end != raw::End::kOpen) return right(raw::to_string(reaction.end));
-  s.expect_alive();  // if that works, the octets were taken for something
+  try {
+    s.expect_alive();
+  } catch (const raw::Failure&) {
+    return wrong("the peer takes what follows for the rest of the header");
+  }
   return wrong("the peer goes on as if nothing had been");
 }
 

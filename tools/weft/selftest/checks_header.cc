@@ -31,13 +31,13 @@ class Adder {
                        }});
   }
   void taken(const char* id, const char* rfc, const char* title, Bytes odd) {
-    checks_.push_back({id, rfc, title, Needs::kNothing, false, false,
-                       [odd = std::move(odd)](Context& c) {
-                         Session s = c.open();
-                         s.link.send_fpdu(odd);
-                         s.expect_alive();
-                         return right();
-                       }});
+    checks_.push_back(
+        {id, rfc, title, Needs::kNothing, false, false, [odd = std::move(odd)](Context& c) {
+           Session s = c.open();
+           s.link.send_fpdu(odd);
+           s.expect_alive();
+           return right();
+         }});
   }
 
  private:
@@ -141,8 +141,7 @@ void add_stags(Adder& add) {
             "a Read Response that nobody asked for: 0/2/06 or an STag error",
             raw::read_response(0x00666600, 0x1000, raw::zeros(16)),
             {{{0, 2, 6}, {1, 1, 0}}, {{1, 0, 0}, {0, 2, 7}}});
-  add.fault("stag.atomic-response-unasked", "7306 5.2",
-            "an Atomic Response that nobody asked for",
+  add.fault("stag.atomic-response-unasked", "7306 5.2", "an Atomic Response that nobody asked for",
             raw::atomic_response(1, 1, 1), {{{0, 2, 6}, {1, 2, 1}, {1, 2, 2}}, {{0, 2, 7}}});
   add.taken("stag.write-of-nothing", "5041 5.2", "at length 0 the STag of a Write is not looked at",
             raw::write(0x00666600, 0xffffffffffffffffU, {}));
@@ -172,8 +171,8 @@ void add_header_checks(Checks& checks) {
   add_stags(add);
   add_tolerance(add);
   checks.push_back({"read.of-nothing", "5040 5.2.1",
-                    "Reads of nothing are answered without a look at their source",
-                    Needs::kNothing, false, false, reads_of_nothing});
+                    "Reads of nothing are answered without a look at their source", Needs::kNothing,
+                    false, false, reads_of_nothing});
 }
 
 }  // namespace weft::selftest

@@ -103,8 +103,8 @@ void add_reads(Adder& add) {
            16, {{{0, 1, 4}, {0, 1, 1}}});
   add.read("read.write-only", "a Read without the right to read: 0/1/02",
            buffer(&Offer::write_only), 16, {{{0, 1, 2}}, {{0, 1, 1}}});
-  add.read("read.foreign", "a Read from another protection domain: 0/1/03",
-           buffer(&Offer::foreign), 16, {{{0, 1, 3}}, {{0, 1, 0}}});
+  add.read("read.foreign", "a Read from another protection domain: 0/1/03", buffer(&Offer::foreign),
+           16, {{{0, 1, 3}}, {{0, 1, 0}}});
   add.read("read.revoked", "a Read from a region that was deregistered: 0/1/00",
            buffer(&Offer::revoked), 16, {{{0, 1, 0}}});
   add.read("read.other-key", "a Read with another key octet: 0/1/00", other_key(region), 16,
@@ -113,7 +113,9 @@ void add_reads(Adder& add) {
 
 void add_invalidations(Adder& add) {
   add.invalidate("invalidate.unknown", "invalidating an unknown STag: 0/1/09 or 0/2/09",
-                 [](const Offer&) { return Buffer{0x00666600, 0}; });
+                 [](const Offer&) {
+                   return Buffer{0x00666600, 0};
+                 });
   add.invalidate("invalidate.foreign", "invalidating another domain's STag: 0/1/09 or 0/2/09",
                  buffer(&Offer::foreign));
   add.invalidate("invalidate.other-key", "invalidating with another key: 0/1/09 or 0/2/09",

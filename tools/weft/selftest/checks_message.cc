@@ -162,9 +162,9 @@ Verdict too_many_reads(Context& context) {
   const std::uint32_t size = std::min<std::uint32_t>(kRegionBytes, (20U << 20U) / (depth + 1));
   Bytes all, last;
   for (unsigned i = 0; i < depth + 40; ++i) {
-    last = raw::read_request(s.read_msn++, {.size = size,
-                                            .src_stag = s.offer->region.stag,
-                                            .src_to = s.offer->region.to});
+    last = raw::read_request(
+        s.read_msn++,
+        {.size = size, .src_stag = s.offer->region.stag, .src_to = s.offer->region.to});
     all = all + s.link.frame(last);
   }
   s.link.send(all);
@@ -206,7 +206,8 @@ Verdict hole(Context& context) {
 Verdict other_message_amid(Context& context) {
   Session s = context.open();
   s.link.send_fpdu(piece(1, 0, false, raw::zeros(100)));
-  return provoke(context, s, piece(2, 0, true, raw::zeros(100)), {{{1, 2, 3}, {1, 2, 4}}, {{1, 2, 2}}});
+  return provoke(context, s, piece(2, 0, true, raw::zeros(100)),
+                 {{{1, 2, 3}, {1, 2, 4}}, {{1, 2, 2}}});
 }
 
 }  // namespace
@@ -218,9 +219,8 @@ void add_message_checks(Checks& checks) {
   add("send.sizes", "5040 5.3", "Sends of any size are delivered", send_sizes);
   add("send.solicited", "5040 5.3", "Send with Solicited Event",
       [](Context& c) { return send_kind(c, raw::kSendSe, Report::kSolicited); });
-  add("send.invalidate", "5040 5.3", "Send with Invalidate: the STag is gone", [](Context& c) {
-    return send_kind(c, raw::kSendInv, Report::kInvalidated);
-  });
+  add("send.invalidate", "5040 5.3", "Send with Invalidate: the STag is gone",
+      [](Context& c) { return send_kind(c, raw::kSendInv, Report::kInvalidated); });
   add("send.solicited-invalidate", "5040 5.3", "Send with Solicited Event and Invalidate",
       [](Context& c) {
         return send_kind(c, raw::kSendSeInv, Report::kSolicited | Report::kInvalidated);

@@ -64,16 +64,21 @@ Verdict rtr_unannounced(Context& context) {
   if (reply.has(raw::kR)) throw raw::Failure("rejected");
   Session s{.link = std::move(link), .reply = reply};
   s.link.framing.markers_out = reply.has(raw::kM);
-  s.expect_alive();
-  return right();
+  s.request_read({}, 0, 0, {.stag = 7, .to = 9});
+  const raw::Segment answer = s.link.recv_segment();
+  if (answer.opcode == raw::kReadResponse) return right();
+  if (answer.opcode != raw::kTerminate) return wrong("neither a Read Response nor a Terminate");
+  return noted("the application takes no Reads: Terminate " + raw::to_hex(answer.payload));
 }
 
 Verdict promised_rtr_is_awaited(Context& context) {
   raw::Peer link = context.dial();
-  const raw::MpaFrame reply = ask(context, link, frame(kBitA | 16, kRtrRead | kRtrWrite | 16));
+  const raw::MpaFrame sent = frame(kBitA | 16, kRtrRead | kRtrWrite | 16);
+  raw::MpaFrame reply = ask(context, link, sent);
   if ((reply.ird_word() & kBitA) == 0) return skipped("the peer does not do peer-to-peer");
-  return link.quiet(raw::milliseconds(300)) ? right()
-                                            : wrong("octets before the RTR that was promised");
+  if (!link.quiet(raw::milliseconds(300))) return wrong("octets before the RTR that was promised");
+  context.begin(std::move(link), sent, std::move(reply)).expect_alive();
+  return right();
 }
 
 Verdict depths(Context& context, std::uint16_t ird, std::uint16_t ord) {
@@ -97,8 +102,8 @@ Verdict control_bits_without_a(Context& context) {
   raw::Peer link = context.dial();
   const raw::MpaFrame sent = frame(kBitB | 16, kRtrRead | kRtrWrite | 16);
   raw::MpaFrame reply = ask(context, link, sent);
-  const bool clear = (reply.ird_word() & (kBitA | kBitB)) == 0 &&
-                     (reply.ord_word() & (kRtrRead | kRtrWrite)) == 0;
+  const bool clear =
+      (reply.ird_word() & (kBitA | kBitB)) == 0 && (reply.ord_word() & (kRtrRead | kRtrWrite)) == 0;
   Session s = context.begin(std::move(link), frame(16, 16), std::move(reply));
   s.expect_alive();
   return clear ? right() : noted("the Reply has RTR bits although the Request has no A");

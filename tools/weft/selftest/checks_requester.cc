@@ -90,7 +90,8 @@ Verdict keeps_to_our_depth(Context& context) {
   std::vector<raw::ReadFields> open;
   for (int answered = 0; answered < 5; ++answered) {
     if (open.empty()) open.push_back(take_request(s));
-    while (open.size() < 3 && !s.link.quiet(raw::milliseconds(150))) open.push_back(take_request(s));
+    while (open.size() < 3 && !s.link.quiet(raw::milliseconds(150)))
+      open.push_back(take_request(s));
     if (open.size() > 2) return wrong("3 Reads under way, and our IRD is 2");
     respond(s, open.front(), raw::pattern(10), 10);
     open.erase(open.begin());
@@ -114,11 +115,12 @@ Verdict bad_response(Context& context, const Spoiled& answer_badly, const Fault&
                  ? wrong("neither a Terminate nor the end of the connection")
                  : noted(fmt::format("{} without a Terminate", raw::to_string(reaction.end)));
     }
-    return judge(reaction, reaction.terminate->payload.size() > 6
-                               ? Bytes(reaction.terminate->payload.begin() + 6,
-                                       reaction.terminate->payload.end())
-                               : Bytes{0xc1},
-                 fault);
+    return judge(
+        reaction,
+        reaction.terminate->payload.size() > 6
+            ? Bytes(reaction.terminate->payload.begin() + 6, reaction.terminate->payload.end())
+            : Bytes{0xc1},
+        fault);
   }
   return wrong("the Read succeeds");
 }
@@ -134,34 +136,39 @@ Verdict codes_only(Verdict v) {
 
 void add_bad_responses(Checks& checks) {
   const auto add = [&checks](const char* id, const char* title, Spoiled spoiled, Fault fault) {
-    checks.push_back({id, "5040 5.2.2", title, Needs::kServer, false, false,
-                      [spoiled, fault](Context& c) {
-                        return codes_only(bad_response(c, spoiled, fault));
-                      }});
+    checks.push_back(
+        {id, "5040 5.2.2", title, Needs::kServer, false, false,
+         [spoiled, fault](Context& c) { return codes_only(bad_response(c, spoiled, fault)); }});
   };
   const Fault bounds{{{1, 1, 1}}, {{0, 2, 6}, {1, 1, 0}, {0, 2, 7}, {0, 2, 0xff}}};
   const Fault stag{{{1, 1, 0}}, {{0, 2, 6}, {1, 1, 1}, {0, 2, 7}}};
-  add("response.too-long", "a Read Response longer than the Read ends the stream",
+  add(
+      "response.too-long", "a Read Response longer than the Read ends the stream",
       [](Session& s, const raw::ReadFields& r) { respond(s, r, raw::zeros(1001), 2000); }, bounds);
-  add("response.grows", "a Read Response that outgrows the Read by segments ends the stream",
+  add(
+      "response.grows", "a Read Response that outgrows the Read by segments ends the stream",
       [](Session& s, const raw::ReadFields& r) { respond(s, r, raw::zeros(5000), 900); }, bounds);
-  add("response.too-short", "a Read Response that ends early ends the stream",
+  add(
+      "response.too-short", "a Read Response that ends early ends the stream",
       [](Session& s, const raw::ReadFields& r) { respond(s, r, raw::zeros(999), 2000); }, bounds);
-  add("response.other-stag", "a Read Response to another STag ends the stream",
+  add(
+      "response.other-stag", "a Read Response to another STag ends the stream",
       [](Session& s, const raw::ReadFields& r) {
         raw::ReadFields other = r;
         other.sink_stag ^= 0x100;
         respond(s, other, raw::zeros(1000), 2000);
       },
       stag);
-  add("response.other-to", "a Read Response to another TO ends the stream",
+  add(
+      "response.other-to", "a Read Response to another TO ends the stream",
       [](Session& s, const raw::ReadFields& r) {
         raw::ReadFields other = r;
         other.sink_to += 8;
         respond(s, other, raw::zeros(1000), 2000);
       },
       bounds);
-  add("response.jumps", "a second segment at another TO ends the stream",
+  add(
+      "response.jumps", "a second segment at another TO ends the stream",
       [](Session& s, const raw::ReadFields& r) {
         s.link.send_fpdu(raw::read_response(r.sink_stag, r.sink_to, raw::zeros(500), false));
         s.link.send_fpdu(raw::read_response(r.sink_stag, r.sink_to + 4096, raw::zeros(500)));

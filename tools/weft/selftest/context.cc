@@ -116,8 +116,8 @@ Reaction Context::reaction(Session& s) const {
 }
 
 void Session::send(const Bytes& payload, raw::Opcode opcode, std::uint32_t stag) {
-  link.send_fpdu(raw::ulpdu(raw::Untagged{
-      .opcode = opcode, .msn = send_msn++, .payload = payload, .rsvd = stag}));
+  link.send_fpdu(raw::ulpdu(
+      raw::Untagged{.opcode = opcode, .msn = send_msn++, .payload = payload, .rsvd = stag}));
 }
 
 void Session::write(const Buffer& to, std::uint64_t offset, const Bytes& payload) {
@@ -161,6 +161,16 @@ void Session::expect_alive() {
   if (!read({.stag = 1, .to = 0}, 0, 0).empty()) throw raw::Failure("octets for a Read of nothing");
 }
 
+void Session::expect_open() {
+  if (offer) {
+    (void)ask({.kind = CommandKind::kStatus});
+  } else if (reply.has(raw::kS)) {
+    expect_alive();
+  } else if (!link.quiet(raw::milliseconds(200))) {
+    throw raw::Failure("the peer sends something or closes, though nothing is wrong");
+  }
+}
+
 Bytes Session::take_message() {
   Bytes out;
   for (bool last = false; !last;) {
@@ -169,8 +179,8 @@ Bytes Session::take_message() {
       throw raw::Failure(fmt::format("expected a Send, got opcode {}", s.opcode));
     }
     if (s.msn != peer_msn || s.mo != out.size()) {
-      throw raw::Failure(fmt::format("Send with MSN {} MO {}, not {} {}", s.msn, s.mo, peer_msn,
-                                     out.size()));
+      throw raw::Failure(
+          fmt::format("Send with MSN {} MO {}, not {} {}", s.msn, s.mo, peer_msn, out.size()));
     }
     out += s.payload;
     last = s.last;

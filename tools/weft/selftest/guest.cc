@@ -41,8 +41,7 @@ bool Ground::guards_intact() const {
 }
 
 bool Ground::untouched() const {
-  return guards_intact() &&
-         raw::crc32c(View(memory_).subspan(kGuardBytes, size())) == content_crc_;
+  return guards_intact() && raw::crc32c(View(memory_).subspan(kGuardBytes, size())) == content_crc_;
 }
 
 Guest::Guest()
@@ -65,8 +64,7 @@ cli::Outcome<std::unique_ptr<Guest>> Guest::create(Device& device,
   return guest;
 }
 
-cli::Outcome<void> Guest::open(Device& device, std::shared_ptr<CompletionQueue> cq,
-                               bool receives) {
+cli::Outcome<void> Guest::open(Device& device, std::shared_ptr<CompletionQueue> cq, bool receives) {
   // A domain of its own: only then may the peer invalidate what is in it.
   auto pd = device.create_pd();
   if (!pd) return failure(fmt::format("cannot create a domain: {}", describe(pd.error())));

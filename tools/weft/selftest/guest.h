@@ -42,7 +42,8 @@ class Guest {
   [[nodiscard]] static cli::Outcome<std::unique_ptr<Guest>> create(
       Device& device, std::shared_ptr<CompletionQueue> cq, bool receives);
 
-  [[nodiscard]] Offer offer(std::span<const std::uint8_t> private_data, const Ground& foreign) const;
+  [[nodiscard]] Offer offer(std::span<const std::uint8_t> private_data,
+                            const Ground& foreign) const;
   [[nodiscard]] const std::shared_ptr<QueuePair>& qp() const { return qp_; }
   // How many buffers are changed that no peer may change, ever.
   [[nodiscard]] std::uint32_t damage() const;

@@ -32,7 +32,9 @@ Terminate decode(const Bytes& body, const Fault& fault) {
   const Code by_rfc{high, low, body[1]};
   const Code by_siw{low, high, body[1]};
   Terminate t{.code = by_rfc, .body = body};
-  const auto expected = [&](Code c) { return contains(fault.right, c) || contains(fault.tolerated, c); };
+  const auto expected = [&](Code c) {
+    return contains(fault.right, c) || contains(fault.tolerated, c);
+  };
   // Without flags only the code itself can tell.
   t.siw = !rfc_flags && (siw_flags || (!expected(by_rfc) && expected(by_siw)));
   if (t.siw) t.code = by_siw;
@@ -54,9 +56,9 @@ std::string oddity(const Terminate& t, const Bytes& offending) {
   if (t.length && raw::get16(t.body, 4) != offending.size()) {
     return fmt::format("DDP Segment Length {}, not {}", raw::get16(t.body, 4), offending.size());
   }
-  if (t.ddp && !std::equal(offending.begin(),
-                           offending.begin() + static_cast<std::ptrdiff_t>(header),
-                           t.body.begin() + 6)) {
+  if (t.ddp &&
+      !std::equal(offending.begin(), offending.begin() + static_cast<std::ptrdiff_t>(header),
+                  t.body.begin() + 6)) {
     return "the DDP header attached is not the one that was sent";
   }
   return "";

@@ -42,12 +42,12 @@ struct Buffer {
   std::uint64_t to = 0;
 };
 struct Offer {
-  Buffer region{};      // kRegionBytes, every right
-  Buffer read_only;   // these: kSmallBytes
+  Buffer region{};   // kRegionBytes, every right
+  Buffer read_only;  // these: kSmallBytes
   Buffer write_only;
-  Buffer foreign;     // every right, of another protection domain
-  Buffer revoked;     // deregistered before the Offer was made
-  Buffer spare;       // every right, to be invalidated
+  Buffer foreign;                   // every right, of another protection domain
+  Buffer revoked;                   // deregistered before the Offer was made
+  Buffer spare;                     // every right, to be invalidated
   std::uint16_t private_bytes = 0;  // of the Request, as the application got them
   std::uint32_t private_crc = 0;
 };

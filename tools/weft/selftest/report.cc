@@ -43,9 +43,8 @@ std::string headline(const Context& context) {
 }
 
 std::string line(const Outcome& o) {
-  const std::string what =
-      fmt::format("{:5}  {:28} {:11} {}", word(o.verdict.grade), o.check->id, o.check->rfc,
-                  o.check->title);
+  const std::string what = fmt::format("{:5}  {:28} {:11} {}", word(o.verdict.grade), o.check->id,
+                                       o.check->rfc, o.check->title);
   const bool quiet = o.verdict.grade == Grade::kRight || o.verdict.detail.empty();
   return quiet ? what : fmt::format("{}\n       -> {}", what, o.verdict.detail);
 }

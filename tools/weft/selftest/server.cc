@@ -30,9 +30,7 @@ class Server {
   void on_end(const ConnectionEvent& event);
   void take_completions();
   void take(Guest& guest, const WorkCompletion& completion);
-  [[nodiscard]] std::uint32_t damage() const {
-    return damage_ + (foreign_.untouched() ? 0U : 1U);
-  }
+  [[nodiscard]] std::uint32_t damage() const { return damage_ + (foreign_.untouched() ? 0U : 1U); }
   void say(const std::string& text) const;
 
   const ServerSetup& setup_;
@@ -78,7 +76,8 @@ Outcome<void> Server::open() {
   options.depth = kMaxConnections * 256;
   options.channel = channel_;
   auto cq = device_.create_cq(options);
-  if (!cq) return failure(fmt::format("cannot create a completion queue: {}", describe(cq.error())));
+  if (!cq)
+    return failure(fmt::format("cannot create a completion queue: {}", describe(cq.error())));
   cq_ = *cq;
   constexpr auto kEverything = Access::kLocalWrite | Access::kRemoteWrite | Access::kRemoteRead;
   if (auto ok = foreign_.open(*foreign_pd_, kEverything); !ok) return ok;
