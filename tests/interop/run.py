@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Runs rows of matrix.py in the guest that vm/vm.py has booted.
+"""Runs rows of matrix.py in a guest.
 
+    run.py --boot                        everything, in a guest of its own that goes at the end
     run.py --state DIR [--group G] [--roles siw>siw] [--row REGEX] [--keep-going]
+                                         in the guest that vm/vm.py has booted
     run.py --list
-    run.py --report RESULTS.json...     the table of docs/interop.md
+    run.py --report RESULTS.json...      the table of docs/interop.md
 
 Exit status: 0 all well, 1 not, 77 no guest or no Weft, with the reason.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -64,7 +67,11 @@ class WeftSide:
         return free_port()
 
     def start(self, command, row):
-        argv = [str(self.weft), "run", f"--crc={row.crc}", "--", *shlex.split(command)]
+        words = shlex.split(command)
+        if words[0] == "weft":
+            argv = [str(self.weft), *words[1:]]
+        else:
+            argv = [str(self.weft), "run", f"--crc={row.crc}", "--", *words]
         folder = pathlib.Path(tempfile.mkdtemp(dir=self.scratch)) / "job"
         return HostJob(self.vm.host_argv(argv), folder, env=row.weft)
 
@@ -237,6 +244,10 @@ class Runner:
 
 
 def selected(args):
+    if args.boot:  # first a proof that the guest is well
+        for row in matrix.rows(args.group):
+            if row.also_siw_siw and re.search(args.row or "", row.name):
+                yield row, "siw>siw"
     for row in matrix.rows(args.group):
         if args.row and not re.search(args.row, row.name):
             continue
@@ -248,24 +259,43 @@ def selected(args):
                 yield row, role
 
 
-def run_rows(args, runner):
-    results, failed = [], 0
-    for row, role in selected(args):
-        began = time.monotonic()
+def run_row(runner, row, role):
+    """Runs a row. Returns its outcome, and what went wrong if something did."""
+    # As server siw may lose the wake-up for a client's first octets, whatever the path; then
+    # nothing comes about, and another try shows whose fault it was.
+    tries = 2 if role in matrix.WEFT_CLIENT else 1
+    for attempt in range(tries):
         try:
             runner.run(row, role)
-            outcome, detail, broken = "ok", "", False
-        except (Failure, VmError) as error:
-            outcome, detail, broken = "FAILED", str(error), isinstance(error, VmError)
-            failed += 1
-        print(f"{outcome:6} {role:9} {row.group}: {row.name} ({time.monotonic() - began:.1f} s)")
-        if detail:
-            print("       " + detail.replace("\n", "\n       "), flush=True)
-        results.append({"group": row.group, "row": row.name, "role": role, "outcome": outcome})
-        if detail and not args.keep_going:
-            break
-        if broken:
+            return "ok" if attempt == 0 else "ok at the second try", ""
+        except VmError as error:
+            detail = str(error)
             runner.reboot()
+        except Failure as error:
+            detail = str(error)
+    return "FAILED", detail
+
+
+def run_rows(args, runner):
+    results, failed, left_out = [], 0, 0
+    deadline = time.monotonic() + args.limit - (time.monotonic() - args.began)
+    for row, role in selected(args):
+        began = time.monotonic()
+        if began > deadline:
+            left_out += 1
+            continue
+        outcome, detail = run_row(runner, row, role)
+        took = time.monotonic() - began
+        print(f"{outcome:6} {role:9} {row.group}: {row.name} ({took:.1f} s)", flush=True)
+        results.append({"group": row.group, "row": row.name, "role": role, "outcome": outcome})
+        if detail:
+            failed += 1
+            print("       " + detail.replace("\n", "\n       "), flush=True)
+            if not args.keep_going:
+                break
+    print(f"{len(results)} rows in {time.monotonic() - args.began:.0f} s, {failed} failed")
+    if left_out:
+        print(f"{left_out} rows were left out: the limit is {args.limit:.0f} s")
     return results, failed
 
 
@@ -300,11 +330,14 @@ def parse():
     parser.add_argument("--keep-going", action="store_true", help="do not end at the first failure")
     parser.add_argument("--wire", action="store_true", help="show what a failed row sent")
     parser.add_argument("--results", type=pathlib.Path, help="where to write the outcomes")
+    parser.add_argument("--boot", action="store_true", help="boot a guest, and end it")
+    parser.add_argument("--limit", type=float, default=7200, help="seconds, then rows are left out")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--report", nargs="+", metavar="RESULTS")
     args = parser.parse_args()
-    if not (args.list or args.report) and not (args.state and args.probe):
-        parser.error("--state and --probe are needed")
+    if not (args.list or args.report) and not ((args.state or args.boot) and args.probe):
+        parser.error("--probe, and --state or --boot are needed")
+    args.began = time.monotonic()
     return args
 
 
@@ -317,17 +350,26 @@ def main():
         for row, role in selected(args):
             print(f"{role:9} {row.group}: {row.name}")
         return 0
-    try:
-        if args.roles != "siw>siw" and not (args.weft and args.weft.exists()):
-            raise Skip("the program weft is not built (WEFT_BIN_DIR or --weft says where it is)")
-        runner = Runner(args.state, args.weft, args.probe, args.wire)
-    except Skip as reason:
-        print(f"skipped: {reason}")
-        return 77
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            if args.roles != "siw>siw" and not (args.weft and args.weft.exists()):
+                raise Skip("the program weft is not built (WEFT_BIN_DIR or --weft says where it is)")
+            if args.boot:
+                args.state = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                vm = Vm.boot(args.state, lifetime_s=int(min(args.limit, 7200)) + 120)
+                print(f"guest: {vm.state['accel']}, {vm.net} network, after "
+                      f"{time.monotonic() - args.began:.0f} s\n{vm.state['versions']}", flush=True)
+            runner = Runner(args.state, args.weft, args.probe, args.wire)
+        except Skip as reason:
+            print(f"skipped: {reason}")
+            return 77
+        except VmError as error:
+            print(f"failed: {error}")
+            return 1
+        stack.callback(runner.close)
+        if args.boot:
+            stack.callback(lambda: runner.vm.stop())
         results, failed = run_rows(args, runner)
-    finally:
-        runner.close()
     if args.results:
         peer = runner.vm.state
         args.results.write_text(

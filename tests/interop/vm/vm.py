@@ -242,6 +242,7 @@ class Vm:
             "net": net,
             "accel": accel,
             "lifetime_s": lifetime_s,
+            "detached": detach,
             "ports": ports,
             "versions": (files / "versions.txt").read_text(),
         }
@@ -276,7 +277,8 @@ class Vm:
     def reboot(self, state_dir):
         """Ends this guest and returns another like it that takes its place for attach()."""
         self.stop()
-        return Vm.boot(state_dir, self.net, self.state["accel"], self.state["lifetime_s"], True)
+        s = self.state
+        return Vm.boot(state_dir, self.net, s["accel"], s["lifetime_s"], s["detached"])
 
     def stop(self):
         """Ends the guest. Harmless if it has ended."""
