@@ -107,11 +107,11 @@ def shortened(lines, ends=40):
 
 
 class Runner:
-    def __init__(self, state, weft, probe, show_wire=False):
+    def __init__(self, vm, state, weft, probe, show_wire=False):
         self.state, self.weft, self.probe, self.show_wire = state, weft, probe, show_wire
         self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-interop-run-"))
         self.jobs = []
-        self.use(Vm.attach(state))
+        self.use(vm)
 
     def use(self, vm):
         self.vm = vm
@@ -359,7 +359,9 @@ def main():
                 vm = Vm.boot(args.state, lifetime_s=int(min(args.limit, 7200)) + 120)
                 print(f"guest: {vm.state['accel']}, {vm.net} network, after "
                       f"{time.monotonic() - args.began:.0f} s\n{vm.state['versions']}", flush=True)
-            runner = Runner(args.state, args.weft, args.probe, args.wire)
+            else:
+                vm = Vm.attach(args.state)
+            runner = Runner(vm, args.state, args.weft, args.probe, args.wire)
         except Skip as reason:
             print(f"skipped: {reason}")
             return 77
