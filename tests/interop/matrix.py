@@ -482,21 +482,22 @@ def selftest():
              "stag.write-unknown", "stag.read-unknown")  # fmt: skip
     wrong = ("startup.markers", "header.read-not-last", "header.read-on-queue-0", "header.read-mo")
     yield Row(
-        "siw by weft selftest --gentle, rping at its side",
+        "weft selftest --gentle, with rping at siw's side",
         "selftest",
         "rping -s -P -p {port}",
         "weft selftest --peer {addr}:{port} --gentle --timeout 3",
         roles=WEFT_CLIENT,
         client_rc=(1,),
         server_rc=None,
-        client_has=tuple(
-            f"{word} *{re.escape(name)} "
-            for word, names in (("right", right), ("noted", noted), ("WRONG", wrong))
-            for name in names
-        ),
+        client_has=found(right=right, noted=noted, WRONG=wrong),
         weft_lacks=("takes no connection any more",),
         timeout=150,
     )
+
+
+def found(**ids):
+    """Patterns for the lines of `weft selftest` that have these checks in these grades."""
+    return tuple(f"{word} *{re.escape(name)} " for word, names in ids.items() for name in names)
 
 
 GROUPS = {

@@ -158,7 +158,7 @@ class Runner:
                 if not (capture and self.show_wire):
                     raise
                 raise Failure("\n".join([str(failure), *shortened(capture.lines())])) from failure
-            if capture:
+            if row.wire and capture:
                 self.check_wire(row, client, server, capture)
         finally:
             for job in self.jobs + ([capture.job] if capture else []):

@@ -4,8 +4,10 @@
     selftest_test.py PATH/TO/weft [unittest arguments]
 """
 
+import contextlib
 import json
 import pathlib
+import select
 import socket
 import subprocess
 import sys
@@ -58,6 +60,47 @@ class Weft(unittest.TestCase):
                 self.assertEqual((status, wrong), (0, {}))
                 if setting == "markers=on":
                     self.assertEqual(checks["fpdu.peer-markers"]["result"], "right")
+
+
+class Verbs(unittest.TestCase):
+    """weft-selftest-verbs, which serves over libibverbs and librdmacm: here those of Weft."""
+
+    @contextlib.contextmanager
+    def served(self):
+        program = pathlib.Path(WEFT).with_name("weft-selftest-verbs")
+        if not program.exists():
+            self.skipTest(f"{program} is not built")
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        process = subprocess.Popen(
+            [WEFT, "run", "--log", "off", "--", str(program), "127.0.0.1", str(port)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            ready, _, _ = select.select([process.stdout], [], [], 20)
+            self.assertTrue(ready, "the server says nothing")
+            self.assertIn("serving on port", process.stdout.readline(), process.stderr)
+            yield port
+            self.assertIsNone(process.poll(), "the server has ended")
+        finally:
+            process.kill()
+            process.communicate(timeout=20)
+
+    def test_serves_every_check(self):
+        with self.served() as port:
+            status, checks = outcomes("--peer", f"127.0.0.1:{port}")
+        wrong = {n: c for n, c in checks.items() if c["result"] == "wrong"}
+        self.assertEqual((status, wrong), (0, {}))
+        noted = {n for n, c in checks.items() if c["result"] == "noted"}
+        # rdma_cm has one octet for the length of private data; the server wants 16 Reads at most.
+        self.assertEqual(noted, {"startup.private-508", "depth.1-64"})
+
+    def test_names_its_usage(self):
+        program = pathlib.Path(WEFT).with_name("weft-selftest-verbs")
+        if not program.exists():
+            self.skipTest(f"{program} is not built")
+        done = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=20)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("usage: weft-selftest-verbs [ADDRESS] PORT", done.stderr)
 
 
 class BrokenPeers(unittest.TestCase):
