@@ -40,7 +40,10 @@ class SiwSide:
 
     def __init__(self, vm, probe):
         self.vm = vm
-        self.probe = vm.put(probe)
+        self.programs = {"probe": vm.put(probe)}
+        verbs = probe.with_name("weft-selftest-verbs")
+        if verbs.exists():
+            self.programs["verbs"] = vm.put(verbs)
         self.ports = iter(())
 
     def next_port(self):
@@ -61,7 +64,8 @@ class WeftSide:
     """Unmodified programs on this host, through `weft run`."""
 
     def __init__(self, vm, probe, weft, scratch):
-        self.vm, self.probe, self.weft, self.scratch = vm, str(probe), weft, scratch
+        self.vm, self.weft, self.scratch = vm, weft, scratch
+        self.programs = {"probe": str(probe)}
 
     def next_port(self):
         return free_port()
@@ -132,7 +136,8 @@ class Runner:
         return (self.vm.guest_addr, port) if client == "siw" else self.vm.guest_endpoint(port)
 
     def start(self, side, command, row, where):
-        job = self.sides[side].start(command.format(probe=self.sides[side].probe, **where), row)
+        programs = self.sides[side].programs
+        job = self.sides[side].start(command.format(**programs, **where), row)
         self.jobs.append(job)
         return job
 

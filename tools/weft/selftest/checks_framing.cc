@@ -52,6 +52,17 @@ Verdict pad_is_ignored(Context& context) {
   return s.read(s.offer->region, 0, 3) == raw::pattern(3) ? right() : wrong("wrong octets placed");
 }
 
+Verdict pad_is_sent_as_zero(Context& context) {
+  Session s = context.open();
+  s.link.framing.any_pad = false;
+  for (std::uint32_t size = 1; size < 5; ++size) {  // each length of the pad
+    (void)s.read(s.offer->region, 0, size);
+    s.send(raw::pattern(size));
+    (void)s.take_report();
+  }
+  return right();
+}
+
 Verdict bad_crc(Context& context) {
   Session s = context.open();
   if (!s.link.framing.crc) return skipped("no CRC on this connection");
@@ -141,6 +152,7 @@ void add_framing_checks(Checks& checks) {
   add("fpdu.octet-by-octet", "5044 5.1", "an FPDU may come in any pieces", octet_by_octet);
   add("fpdu.coalesced", "5044 5.2", "many FPDUs may come in one segment", many_in_one_segment);
   add("fpdu.pad", "5044 4.1", "the value of the pad is ignored", pad_is_ignored);
+  add("fpdu.pad-sent", "5044 4.1", "the pad is sent as zero", pad_is_sent_as_zero, Needs::kServer);
   add("fpdu.peer-markers", "5044 4.3", "a peer that asks for markers takes them",
       markers_of_the_peer);
   add("fpdu.crc", "5044 8", "a wrong CRC draws Terminate 2/0/02", bad_crc);

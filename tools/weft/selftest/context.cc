@@ -83,6 +83,7 @@ Session Context::begin(raw::Peer link, const raw::MpaFrame& sent, raw::MpaFrame 
   Session s{.link = std::move(link), .reply = std::move(reply), .offer = {}};
   s.link.framing.crc = sent.has(raw::kC) || s.reply.has(raw::kC);
   s.link.framing.any_unused_crc = true;
+  s.link.framing.any_pad = true;  // there is a check for it
   s.link.framing.markers_in = sent.has(raw::kM);
   s.link.framing.markers_out = s.reply.has(raw::kM);
   s.offer = decode_offer(s.reply.user_data());

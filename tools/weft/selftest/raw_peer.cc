@@ -320,7 +320,7 @@ Bytes Peer::recv_ulpdu(int line) {
     fail(line, "wrong CRC field in " + to_hex(covered));
   }
   if (length > 64768) fail(line, "a ULPDU longer than a sender may make it");
-  for (std::size_t i = 2 + length; i < total; ++i) {
+  for (std::size_t i = 2 + length; i < total && !framing.any_pad; ++i) {
     if (body[i] != 0) fail(line, "pad is not zero in " + to_hex(body));
   }
   return {body.begin() + 2, body.begin() + static_cast<std::ptrdiff_t>(2 + length)};

@@ -41,6 +41,7 @@ struct Framing {
   bool markers_in = false;   // in what it receives
   std::uint32_t unused_crc = 0;
   bool any_unused_crc = false;  // off: takes any value
+  bool any_pad = false;         // takes a pad that is not zero
 };
 
 // What to make wrong in one FPDU.
