@@ -7,6 +7,7 @@
 
 #include <weft/address.h>
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -91,11 +92,12 @@ struct Reaction {
 class Context {
  public:
   SocketAddress address;
-  raw::milliseconds patience{5000};
+  raw::milliseconds patience{5000};  // for each answer of the peer
+  // No connection is opened for a check after this: none takes for ever.
+  std::chrono::steady_clock::time_point give_up = std::chrono::steady_clock::time_point::max();
   Profile profile;
   bool served = false;                    // the other side is `weft selftest --serve`
   bool many = false;                      // it takes a second connection while the first lasts
-  raw::milliseconds lull = raw::kGlance;  // long enough for what must not come
 
   [[nodiscard]] raw::Peer dial() const;
   // Sends a Request and takes the Reply, which may be a rejection.

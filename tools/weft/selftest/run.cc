@@ -48,11 +48,16 @@ Verdict run_one(Context& context, const Check& check) {
   if (check.needs == Needs::kServer && !context.served) {
     return skipped("needs `weft selftest --serve` at the other end");
   }
+  // Some checks open a dozen connections; a peer that is slow at each of them has said enough.
+  context.give_up = Clock::now() + 4 * context.patience;
+  Verdict verdict;
   try {
-    return check.run(context);
+    verdict = check.run(context);
   } catch (const raw::Failure& why) {
-    return wrong(why.what());
+    verdict = wrong(why.what());
   }
+  context.give_up = Clock::time_point::max();
+  return verdict;
 }
 
 bool takes_connections(const Context& context) {
