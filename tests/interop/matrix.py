@@ -41,7 +41,7 @@ class Row:
     kill: tuple = ()  # (side, text): killed with SIGKILL once its output has the text
     again_if: str = ""  # a fault of the program itself: with this in its output it has another try
     also_siw_siw: bool = False  # a few run without Weft too, to prove the guest
-    timeout: int = 20  # seconds for each program
+    timeout: int = 30  # seconds for each program
 
 
 def rping():

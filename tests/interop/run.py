@@ -57,7 +57,7 @@ class SiwSide:
         return self.vm.spawn(command)
 
     def wait_listen(self, port, job):
-        return self.vm.wait_listen(port, 10, job)
+        return self.vm.wait_listen(port, 30, job)
 
 
 class WeftSide:
@@ -80,7 +80,7 @@ class WeftSide:
         return HostJob(self.vm.host_argv(argv), folder, env=row.weft)
 
     def wait_listen(self, port, job):
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while time.monotonic() < deadline and job.rc() is None:
             if self.vm.host_listens(port):
                 return True
