@@ -311,9 +311,12 @@ def report(files):
         for entry in json.loads(pathlib.Path(file).read_text())["results"]:
             merged.setdefault((entry["group"], entry["row"]), {})[entry["role"]] = entry["outcome"]
             roles[entry["role"]] = True
-    print("| group | what | " + " | ".join(roles) + " |")
+    titles = {"weft>siw": "Weft connects", "siw>weft": "Weft accepts", "siw>siw": "siw alone"}
+    roles = [role for role in titles if role in roles]
+    print("| group | what | " + " | ".join(titles[role] for role in roles) + " |")
     print("|---|---|" + "---|" * len(roles))
-    for (group, row), outcomes in merged.items():
+    order = {(row.group, row.name): number for number, row in enumerate(matrix.rows())}
+    for (group, row), outcomes in sorted(merged.items(), key=lambda e: order.get(e[0], len(order))):
         cells = [outcomes.get(role, "") for role in roles]
         print(f"| {group} | {row} | " + " | ".join(cells) + " |")
 
