@@ -1,9 +1,12 @@
 // A bad connection costs only itself: the others of the same device keep their data and their pace.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <set>
+#include <string>
+#include <thread>
 
 #include "session.h"
 
@@ -42,11 +45,10 @@ void work(Stream& s, Memory& target) {
   take_success(*s.weft.send_cq, msn);
 }
 
-TEST(Isolation, EveryKindOfMisbehaviourLeavesOtherStreamsAlone) {
-  Server server;
-  Memory target(server.host, 2000);
-  Stream good(server);
-  const std::vector<std::function<void(Stream&)>> crimes = {
+using Crime = std::function<void(Stream&)>;
+
+const std::vector<Crime>& crimes() {
+  static const std::vector<Crime> kCrimes = {
       [](Stream& s) { s.peer.send_fpdu(raw::send(1, {}), {.crc_xor = 1}); },
       [](Stream& s) { s.peer.send_fpdu(Bytes(1, 0)); },
       [](Stream& s) { s.peer.send_fpdu(raw::send(1, {})); },
@@ -60,11 +62,18 @@ TEST(Isolation, EveryKindOfMisbehaviourLeavesOtherStreamsAlone) {
       [](Stream& s) { s.peer.shutdown_write(); },
       [](Stream& s) { s.peer.reset(); },
   };
-  for (std::size_t i = 0; i < crimes.size(); ++i) {
+  return kCrimes;
+}
+
+TEST(Isolation, EveryKindOfMisbehaviourLeavesOtherStreamsAlone) {
+  Server server;
+  Memory target(server.host, 2000);
+  Stream good(server);
+  for (std::size_t i = 0; i < crimes().size(); ++i) {
     SCOPED_TRACE(i);
     Stream bad(server);
     post_empty_recvs(*bad.weft.qp, 1, 0);
-    crimes[i](bad);
+    crimes()[i](bad);
     work(good, target);
     if (bad.peer.is_open()) bad.peer.shutdown_write();
     take_event(*bad.weft.events, ConnectionEvent::Type::kDisconnected);
@@ -90,6 +99,76 @@ TEST(Isolation, ManyBadStreamsAtOnceDoNotStopAGoodOne) {
     }
   }
   EXPECT_EQ(good.weft.qp->state(), QpState::kRts);
+}
+
+// Works on a stream of its own, in its own thread, until told to stop.
+class Worker {
+ public:
+  explicit Worker(Server& server) : target_(server.host, 2000), stream_(server) {
+    thread_ = std::thread([this] { loop(); });
+  }
+  ~Worker() { stop(); }
+
+  void stop() {
+    stopping_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  [[nodiscard]] int rounds() const { return rounds_; }
+  // REQUIRES: stopped.
+  [[nodiscard]] const std::string& trouble() const { return trouble_; }
+  [[nodiscard]] QpState state() const { return stream_.weft.qp->state(); }
+
+ private:
+  void loop() {
+    try {
+      for (; !stopping_ && !::testing::Test::HasFailure(); ++rounds_) work(stream_, target_);
+    } catch (const std::exception& why) {
+      trouble_ = why.what();
+    }
+  }
+
+  Memory target_;
+  Stream stream_;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<int> rounds_ = 0;
+  std::string trouble_;
+  std::thread thread_;
+};
+
+// Streams in several threads work without a pause while others misbehave in every way, in full
+// operation and before it. All of the good ones get on, after each crime and after the last.
+TEST(Isolation, UnderLoadABadPeerCostsOnlyItsOwnConnection) {
+  Server server;
+  std::vector<std::unique_ptr<Worker>> good;
+  for (int i = 0; i < 3; ++i) good.push_back(std::make_unique<Worker>(server));
+  const auto all_get_on = [&good] {
+    for (const auto& worker : good) {
+      const int before = worker->rounds();
+      if (!eventually([&] { return worker->rounds() > before + 1; })) return false;
+    }
+    return true;
+  };
+  ASSERT_TRUE(all_get_on());
+  for (int round = 0; round < 3; ++round) {
+    for (std::size_t i = 0; i < crimes().size(); ++i) {
+      SCOPED_TRACE(i);
+      server.dial().reset();  // before its Request
+      raw::Peer half = server.dial();
+      half.send(raw::request_key());  // and inside it
+      Stream bad(server);
+      post_empty_recvs(*bad.weft.qp, 1, 0);
+      crimes()[i](bad);
+      half.reset();
+      if (bad.peer.is_open()) bad.peer.shutdown_write();
+      take_event(*bad.weft.events, ConnectionEvent::Type::kDisconnected);
+      ASSERT_TRUE(all_get_on());
+    }
+  }
+  for (const auto& worker : good) {
+    worker->stop();
+    EXPECT_EQ(worker->trouble(), "");
+    EXPECT_EQ(worker->state(), QpState::kRts);
+  }
 }
 
 // A peer that never reads what it asked for holds up nobody else.

@@ -2,6 +2,8 @@
 // test says which habit of which peer it is about.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "session.h"
 
 namespace weft::test {
@@ -133,20 +135,73 @@ TEST(PeerSiw, ReadResponseCannotReachPastItsSink) {
   };
   for (const Case& c : {Case{0, 8, 5000, false}, Case{0, 8, 5000, true}, Case{0, 5000, 8, true},
                         Case{0, -5000, 8, true}, Case{0x100, 8, 8, true}}) {
-    SCOPED_TRACE(std::to_string(c.to) + " + " + std::to_string(c.size));
-    Session s;
-    Memory memory(s.host, 16384, Access::kLocalWrite);
-    post(*s.weft.qp, wr_read(1, 5, 0), {memory.sge(8192, 16)});
-    const raw::ReadFields f = raw::parse_read(s.peer.recv_segment(raw::kReadRequest));
-    s.peer.send_fpdu(raw::read_response(f.sink_stag, f.sink_to, raw::pattern(8), false));
-    const auto stag = f.sink_stag ^ static_cast<std::uint32_t>(c.stag_xor);
-    s.peer.send_fpdu(raw::read_response(stag, f.sink_to + static_cast<std::uint64_t>(c.to),
-                                        raw::pattern(c.size), c.last));
-    EXPECT_NE(take(*s.weft.send_cq).status, WcStatus::kSuccess);
-    s.expect_failed();
-    EXPECT_EQ(memory.copy(0, 8192), Bytes(8192, 0xee));
-    EXPECT_EQ(memory.copy(8200, 8184), Bytes(8184, 0xee));
-    EXPECT_TRUE(memory.guards_intact());
+    for (const bool crc : {true, false}) {
+      SCOPED_TRACE(std::to_string(c.to) + " + " + std::to_string(c.size) + (crc ? ", CRC" : ""));
+      Session s({.crc = crc});
+      Memory memory(s.host, 16384, Access::kLocalWrite);
+      post(*s.weft.qp, wr_read(1, 5, 0), {memory.sge(8192, 16)});
+      const raw::ReadFields f = raw::parse_read(s.peer.recv_segment(raw::kReadRequest));
+      s.peer.send_fpdu(raw::read_response(f.sink_stag, f.sink_to, raw::pattern(8), false));
+      const auto stag = f.sink_stag ^ static_cast<std::uint32_t>(c.stag_xor);
+      s.peer.send_fpdu(raw::read_response(stag, f.sink_to + static_cast<std::uint64_t>(c.to),
+                                          raw::pattern(c.size), c.last));
+      EXPECT_NE(take(*s.weft.send_cq).status, WcStatus::kSuccess);
+      s.expect_failed();
+      EXPECT_EQ(memory.copy(0, 8192), Bytes(8192, 0xee));
+      EXPECT_EQ(memory.copy(8200, 8184), Bytes(8184, 0xee));
+      EXPECT_TRUE(memory.guards_intact());
+    }
+  }
+}
+
+// The other one: a length below that of the header, with a good STag and offset in what follows. No
+// octet may be placed, whether or not a CRC protects the length.
+TEST(PeerSiw, LengthsBelowTheHeaderTouchNothing) {
+  for (const bool crc : {true, false}) {
+    for (const std::size_t header : {14U, 18U}) {
+      for (std::size_t length = 0; length < header; ++length) {
+        SCOPED_TRACE(std::to_string(length) + " of " + std::to_string(header) +
+                     (crc ? ", CRC" : ""));
+        Session s({.crc = crc});
+        Memory in(s.host, 64);
+        post_recv(*s.weft.qp, 1, {in.sge()});
+        Bytes cut = header == 14 ? raw::write(s.canary.rkey(), s.canary.to(), raw::pattern(32))
+                                 : raw::send(1, raw::pattern(32));
+        const Bytes rest(cut.begin() + static_cast<std::ptrdiff_t>(length), cut.end());
+        cut.resize(length);
+        // Behind it what was cut off, as if the length were a slip.
+        s.peer.send(s.peer.frame(cut) + rest);
+        s.expect_failed();
+        s.expect_flushed_recvs({1});
+        EXPECT_TRUE(s.canary.untouched());
+        EXPECT_TRUE(in.untouched());
+      }
+    }
+  }
+}
+
+// As responder siw may not look at what comes while it gets ready behind its Reply. Weft does:
+// first octets at once behind the Reply, again and again.
+TEST(PeerSiw, WhatComesRightBehindTheReplyIsNeverOverlooked) {
+  Server server;
+  const Bytes request =
+      raw::mpa_request(raw::kC | raw::kS, 2, raw::enhanced(kBitA | 4, kRtrWrite | 4));
+  for (int round = 0; round < 100; ++round) {
+    Endpoint end(server.host);
+    Memory in(server.host, 64);
+    post_recv(*end.qp, 1, {in.sge()});
+    raw::Peer peer = server.dial();
+    peer.send(request);
+    const auto asked = take_event(*server.weft.events, Type::kConnectRequest);
+    asked.connection->set_channel(end.events);
+    std::thread waits([&] {
+      (void)peer.recv_mpa();
+      peer.send_fpdus({raw::write(1, 0, {}), raw::send(1, raw::text("at once"))});
+    });
+    const Status accepted = asked.connection->accept(end.qp, {});
+    waits.join();
+    must(accepted, "accept");
+    EXPECT_EQ(take_success(*end.recv_cq, 1).byte_len, 7U);
   }
 }
 
@@ -173,6 +228,24 @@ TEST(PeerChelsio, ReplyToItNamesReadAlone) {
     EXPECT_EQ(reply.ord_word() & (kRtrRead | kRtrWrite), kRtrRead);
     EXPECT_GE(reply.ird(), 1);
   }
+}
+
+// As responder it has the CRC on, takes a Read as RTR alone, and that with an STag that is not 0.
+TEST(PeerChelsio, AsResponderItGetsItsReadRtr) {
+  Config config = plain_config();
+  config.crc = false;
+  Client client(config);
+  raw::Peer peer = client.connect();
+  const raw::MpaFrame request = peer.recv_mpa();
+  ASSERT_NE(request.ird_word() & kBitA, 0);
+  peer.send(raw::mpa_reply(request.flags | raw::kC, 2,
+                           raw::enhanced(kBitA | 32, static_cast<std::uint16_t>(kRtrRead | 32))));
+  take_event(*client.weft.events, Type::kEstablished);
+  const raw::Segment first = peer.recv_segment(raw::kReadRequest);
+  const raw::ReadFields rtr = raw::parse_read(first);
+  EXPECT_EQ(rtr.size, 0U);
+  EXPECT_NE(rtr.src_stag, 0U);
+  EXPECT_NE(rtr.sink_stag, 0U);
 }
 
 // It comes back in revision 1 after a reset, then with a Read RTR nobody announced.

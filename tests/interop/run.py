@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Runs rows of matrix.py in the guest that vm/vm.py has booted.
+"""Runs rows of matrix.py in a guest.
 
+    run.py --boot                        everything, in a guest of its own that goes at the end
     run.py --state DIR [--group G] [--roles siw>siw] [--row REGEX] [--keep-going]
+                                         in the guest that vm/vm.py has booted
     run.py --list
-    run.py --report RESULTS.json...     the table of docs/interop.md
+    run.py --report RESULTS.json...      the table of docs/interop.md
 
 Exit status: 0 all well, 1 not, 77 no guest or no Weft, with the reason.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -37,7 +40,10 @@ class SiwSide:
 
     def __init__(self, vm, probe):
         self.vm = vm
-        self.probe = vm.put(probe)
+        self.programs = {"probe": vm.put(probe)}
+        verbs = probe.with_name("weft-selftest-verbs")
+        if verbs.exists():
+            self.programs["verbs"] = vm.put(verbs)
         self.ports = iter(())
 
     def next_port(self):
@@ -51,26 +57,30 @@ class SiwSide:
         return self.vm.spawn(command)
 
     def wait_listen(self, port, job):
-        return self.vm.wait_listen(port, 10, job)
+        return self.vm.wait_listen(port, 30, job)
 
 
 class WeftSide:
     """Unmodified programs on this host, through `weft run`."""
 
     def __init__(self, vm, probe, weft, scratch):
-        self.vm, self.probe, self.weft, self.scratch = vm, str(probe), weft, scratch
-        self.count = 0
+        self.vm, self.weft, self.scratch = vm, weft, scratch
+        self.programs = {"probe": str(probe)}
 
     def next_port(self):
         return free_port()
 
     def start(self, command, row):
-        self.count += 1
-        argv = [str(self.weft), "run", f"--crc={row.crc}", "--", *shlex.split(command)]
-        return HostJob(self.vm.host_argv(argv), self.scratch / f"job{self.count}", env=row.weft)
+        words = shlex.split(command)
+        if words[0] == "weft":
+            argv = [str(self.weft), *words[1:]]
+        else:
+            argv = [str(self.weft), "run", f"--crc={row.crc}", "--", *words]
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.scratch)) / "job"
+        return HostJob(self.vm.host_argv(argv), folder, env=row.weft)
 
     def wait_listen(self, port, job):
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while time.monotonic() < deadline and job.rc() is None:
             if self.vm.host_listens(port):
                 return True
@@ -95,14 +105,27 @@ class Capture:
         return wire.render(self.file)
 
 
+def shortened(lines, ends=40):
+    left_out = len(lines) - 2 * ends
+    return lines if left_out <= 0 else [*lines[:ends], f"... {left_out} more", *lines[-ends:]]
+
+
 class Runner:
-    def __init__(self, vm, weft, probe):
-        self.vm = vm
+    def __init__(self, vm, state, weft, probe, show_wire=False):
+        self.state, self.weft, self.probe, self.show_wire = state, weft, probe, show_wire
         self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-interop-run-"))
-        self.sides = {"siw": SiwSide(vm, probe)}
-        if weft:
-            self.sides["weft"] = WeftSide(vm, probe, weft, self.scratch)
         self.jobs = []
+        self.use(vm)
+
+    def use(self, vm):
+        self.vm = vm
+        self.sides = {"siw": SiwSide(vm, self.probe)}
+        if self.weft:
+            self.sides["weft"] = WeftSide(vm, self.probe, self.weft, self.scratch)
+
+    def reboot(self):
+        """Another guest in place of one whose kernel cannot be trusted any more."""
+        self.use(self.vm.reboot(self.state))
 
     def close(self):
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -113,7 +136,8 @@ class Runner:
         return (self.vm.guest_addr, port) if client == "siw" else self.vm.guest_endpoint(port)
 
     def start(self, side, command, row, where):
-        job = self.sides[side].start(command.format(probe=self.sides[side].probe, **where), row)
+        programs = self.sides[side].programs
+        job = self.sides[side].start(command.format(**programs, **where), row)
         self.jobs.append(job)
         return job
 
@@ -123,22 +147,31 @@ class Runner:
         self.vm.siw(**row.siw)
         self.jobs = []
         capture = None
-        if row.netem:  # by its path: busybox has a lesser tc and takes that for the bare name
-            self.vm.check(f"/bin/tc qdisc add dev eth0 root netem {row.netem}")
+        if row.netem:
+            self.vm.path(row.netem)
         try:
-            if row.wire and self.vm.net == "tap":
+            if (row.wire or self.show_wire) and self.vm.net == "tap":
                 capture = Capture(self.vm, "lo" if client == server == "siw" else "eth0")
             outputs = self.meet(row, client, server)
-            self.check_outputs(row, client, server, *outputs)
-            if capture:
+            for _ in range(2):
+                if not (row.again_if and re.search(row.again_if, repr(outputs[0]))):
+                    break
+                outputs = self.meet(row, client, server)
+            try:
+                self.check_outputs(row, client, server, *outputs)
+            except Failure as failure:
+                if not (capture and self.show_wire):
+                    raise
+                raise Failure("\n".join([str(failure), *shortened(capture.lines())])) from failure
+            if row.wire and capture:
                 self.check_wire(row, client, server, capture)
         finally:
             for job in self.jobs + ([capture.job] if capture else []):
                 if job.rc() is None:
                     job.kill(signal.SIGKILL)
-            if row.netem:
-                self.vm.run("/bin/tc qdisc del dev eth0 root")
             trouble = self.vm.trouble()
+            if row.netem and not trouble:
+                self.vm.path()
             if trouble:
                 raise VmError(f"the guest's kernel is in trouble:\n{trouble}")
 
@@ -216,6 +249,10 @@ class Runner:
 
 
 def selected(args):
+    if args.boot:  # first a proof that the guest is well
+        for row in matrix.rows(args.group):
+            if row.also_siw_siw and re.search(args.row or "", row.name):
+                yield row, "siw>siw"
     for row in matrix.rows(args.group):
         if args.row and not re.search(args.row, row.name):
             continue
@@ -227,22 +264,43 @@ def selected(args):
                 yield row, role
 
 
-def run_rows(args, runner):
-    results, failed = [], 0
-    for row, role in selected(args):
-        began = time.monotonic()
+def run_row(runner, row, role):
+    """Runs a row. Returns its outcome, and what went wrong if something did."""
+    # As server siw may lose the wake-up for a client's first octets, whatever the path; then
+    # nothing comes about, and another try shows whose fault it was.
+    tries = 2 if role in matrix.WEFT_CLIENT else 1
+    for attempt in range(tries):
         try:
             runner.run(row, role)
-            outcome, detail, broken = "ok", "", False
-        except (Failure, VmError) as error:
-            outcome, detail, broken = "FAILED", str(error), isinstance(error, VmError)
-            failed += 1
-        print(f"{outcome:6} {role:9} {row.group}: {row.name} ({time.monotonic() - began:.1f} s)")
-        if detail:
-            print("       " + detail.replace("\n", "\n       "), flush=True)
+            return "ok" if attempt == 0 else "ok at the second try", ""
+        except VmError as error:
+            detail = str(error)
+            runner.reboot()
+        except Failure as error:
+            detail = str(error)
+    return "FAILED", detail
+
+
+def run_rows(args, runner):
+    results, failed, left_out = [], 0, 0
+    deadline = time.monotonic() + args.limit - (time.monotonic() - args.began)
+    for row, role in selected(args):
+        began = time.monotonic()
+        if began > deadline:
+            left_out += 1
+            continue
+        outcome, detail = run_row(runner, row, role)
+        took = time.monotonic() - began
+        print(f"{outcome:6} {role:9} {row.group}: {row.name} ({took:.1f} s)", flush=True)
         results.append({"group": row.group, "row": row.name, "role": role, "outcome": outcome})
-        if detail and (broken or not args.keep_going):
-            break
+        if detail:
+            failed += 1
+            print("       " + detail.replace("\n", "\n       "), flush=True)
+            if not args.keep_going:
+                break
+    print(f"{len(results)} rows in {time.monotonic() - args.began:.0f} s, {failed} failed")
+    if left_out:
+        print(f"{left_out} rows were left out: the limit is {args.limit:.0f} s")
     return results, failed
 
 
@@ -253,9 +311,12 @@ def report(files):
         for entry in json.loads(pathlib.Path(file).read_text())["results"]:
             merged.setdefault((entry["group"], entry["row"]), {})[entry["role"]] = entry["outcome"]
             roles[entry["role"]] = True
-    print("| group | what | " + " | ".join(roles) + " |")
+    titles = {"weft>siw": "Weft connects", "siw>weft": "Weft accepts", "siw>siw": "siw alone"}
+    roles = [role for role in titles if role in roles]
+    print("| group | what | " + " | ".join(titles[role] for role in roles) + " |")
     print("|---|---|" + "---|" * len(roles))
-    for (group, row), outcomes in merged.items():
+    order = {(row.group, row.name): number for number, row in enumerate(matrix.rows())}
+    for (group, row), outcomes in sorted(merged.items(), key=lambda e: order.get(e[0], len(order))):
         cells = [outcomes.get(role, "") for role in roles]
         print(f"| {group} | {row} | " + " | ".join(cells) + " |")
 
@@ -275,12 +336,16 @@ def parse():
     parser.add_argument("--roles", default="all", choices=["all", *matrix.BOTH, "siw>siw"])
     parser.add_argument("--row", help="only rows whose name matches; with siw>siw: any row")
     parser.add_argument("--keep-going", action="store_true", help="do not end at the first failure")
+    parser.add_argument("--wire", action="store_true", help="show what a failed row sent")
     parser.add_argument("--results", type=pathlib.Path, help="where to write the outcomes")
+    parser.add_argument("--boot", action="store_true", help="boot a guest, and end it")
+    parser.add_argument("--limit", type=float, default=7200, help="seconds, then rows are left out")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--report", nargs="+", metavar="RESULTS")
     args = parser.parse_args()
-    if not (args.list or args.report) and not (args.state and args.probe):
-        parser.error("--state and --probe are needed")
+    if not (args.list or args.report) and not ((args.state or args.boot) and args.probe):
+        parser.error("--probe, and --state or --boot are needed")
+    args.began = time.monotonic()
     return args
 
 
@@ -293,17 +358,28 @@ def main():
         for row, role in selected(args):
             print(f"{role:9} {row.group}: {row.name}")
         return 0
-    try:
-        if args.roles != "siw>siw" and not (args.weft and args.weft.exists()):
-            raise Skip("the program weft is not built (WEFT_BIN_DIR or --weft says where it is)")
-        runner = Runner(Vm.attach(args.state), args.weft, args.probe)
-    except Skip as reason:
-        print(f"skipped: {reason}")
-        return 77
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            if args.roles != "siw>siw" and not (args.weft and args.weft.exists()):
+                raise Skip("the program weft is not built (WEFT_BIN_DIR or --weft says where it is)")
+            if args.boot:
+                args.state = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                vm = Vm.boot(args.state, lifetime_s=int(min(args.limit, 7200)) + 120)
+                print(f"guest: {vm.state['accel']}, {vm.net} network, after "
+                      f"{time.monotonic() - args.began:.0f} s\n{vm.state['versions']}", flush=True)
+            else:
+                vm = Vm.attach(args.state)
+            runner = Runner(vm, args.state, args.weft, args.probe, args.wire)
+        except Skip as reason:
+            print(f"skipped: {reason}")
+            return 77
+        except VmError as error:
+            print(f"failed: {error}")
+            return 1
+        stack.callback(runner.close)
+        if args.boot:
+            stack.callback(lambda: runner.vm.stop())
         results, failed = run_rows(args, runner)
-    finally:
-        runner.close()
     if args.results:
         peer = runner.vm.state
         args.results.write_text(

@@ -90,7 +90,7 @@ class MatrixTest(unittest.TestCase):
                 re.compile(pattern)
             clients = [row.client] if isinstance(row.client, str) else row.client
             for command in [row.server, *clients]:
-                command.format(probe="probe", addr="10.0.0.1", port=7)
+                command.format(probe="probe", verbs="verbs", addr="10.0.0.1", port=7)
 
 
 if __name__ == "__main__":

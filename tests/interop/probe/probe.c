@@ -316,6 +316,7 @@ static _Noreturn void usage(void) {
 
 int main(int argc, char** argv) {
   if (argc < 3) usage();
+  signal(SIGPIPE, SIG_IGN);  // siw raises it at work that meets a closed connection
   const bool server = !strcmp(argv[1], "server");
   if (!server && strcmp(argv[1], "client") != 0) usage();
   fill(private_data, sizeof private_data, kSeedPrivate);

@@ -169,8 +169,16 @@ static bool all_completed(const struct conn* c) {
 void conn_end(struct conn* c) {
   if (c->ended) return;
   c->ended = true;
-  // Only a queue pair that was connected is in error now and flushes.
-  for (int i = 0; i < 100 && c->connected && !c->qp_gone && !all_completed(c); i++) pump_for(20);
+  // Only a queue pair that was connected is in error now and flushes. siw may keep some for ever.
+  const int kPatience = 50;
+  for (int i = 0; i < kPatience && c->connected && !c->qp_gone && !all_completed(c); i++) {
+    const int before = c->completed + c->flushed;
+    pump_for(20);
+    if (c->completed + c->flushed != before) i = 0;
+  }
+  // Of a shared receive queue nothing is flushed; what has arrived is taken all the same.
+  while (conn_poll(c)) {
+  }
   const int lost_recvs = c->pool->srq || c->qp_gone || !c->connected ? 0 : c->pool->posted;
   say("ended conn=%d recvs=%d flushed=%d lost=%d", c->number, c->recvs, c->flushed,
       c->qp_gone ? 0 : c->posted - c->completed + lost_recvs);

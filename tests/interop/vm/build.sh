@@ -61,7 +61,8 @@ install_tools() {
   ((${#missing[@]})) || return 0
   [[ $(id -u) == 0 ]] || skip "not root and these packages are missing: ${missing[*]}"
   say "installing ${missing[*]}"
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" \
+  DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -q \
+    --no-install-recommends "${missing[@]}" \
     >"$work/apt.log" 2>&1 || { tail -5 "$work/apt.log" >&2; skip "apt-get install failed"; }
 }
 

@@ -32,6 +32,10 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 GUEST_PORTS = range(18500, 18532)  # what "user" forwards to the guest; free for use in both kinds
+# siw sends its Reply before it is ready for what comes next: an FPDU that arrives in between is not
+# looked at until another one follows. A few milliseconds on the way give it the time that a real
+# network does; without them a fast peer of a slow guest waits for ever now and then.
+USUAL_PATH = "delay 3ms limit 20000"
 PARAMETERS = pathlib.Path("/sys/module/siw/parameters")
 SIW_DEFAULTS = {
     "mpa_crc_required": 0,
@@ -237,6 +241,8 @@ class Vm:
             "pid": process.pid,
             "net": net,
             "accel": accel,
+            "lifetime_s": lifetime_s,
+            "detached": detach,
             "ports": ports,
             "versions": (files / "versions.txt").read_text(),
         }
@@ -251,6 +257,7 @@ class Vm:
                 raise VmError(f"QEMU {what}: {log[-600:].strip()}")
             time.sleep(0.05)
         vm._file.write_text(json.dumps(state))
+        vm.path(USUAL_PATH)
         return vm
 
     @classmethod
@@ -266,6 +273,12 @@ class Vm:
             if not (folder / "rc").exists():
                 vm.tell(f"kill {folder.name} 9")
         return vm
+
+    def reboot(self, state_dir):
+        """Ends this guest and returns another like it that takes its place for attach()."""
+        self.stop()
+        s = self.state
+        return Vm.boot(state_dir, self.net, s["accel"], s["lifetime_s"], s["detached"])
 
     def stop(self):
         """Ends the guest. Harmless if it has ended."""
@@ -323,6 +336,11 @@ class Vm:
             lines = [f"echo {int(v)} >{PARAMETERS / k}" for k, v in wanted.items()]
             self.check(" && ".join(lines))
             self._siw = wanted
+
+    def path(self, netem=USUAL_PATH):
+        """How packets leave the guest from now on, as tc-netem(8) says."""
+        # By its path: busybox has a lesser tc and takes that for the bare name.
+        self.check(f"/bin/tc qdisc replace dev eth0 root netem {netem}")
 
     def wait_listen(self, port, timeout=10, job=None):
         """True when something in the guest listens on the TCP port; False if `job` ends instead."""

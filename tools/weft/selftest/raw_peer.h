@@ -1,8 +1,11 @@
-// A peer made of a TCP socket and raw_bytes.h: no code of the library on this side.
+// A peer made of a TCP socket and raw_bytes.h: no code of the library on this side. `weft selftest`
+// and the conformance tests speak through it.
 //
 // Every wait has a limit. What the other side must not do, and what it fails to do in time, is
-// thrown as raw::Failure with the line of the test that was waiting. One thread.
+// thrown as raw::Failure, in tests with the line that was waiting. One thread.
 #pragma once
+
+#include <sys/socket.h>
 
 #include <chrono>
 #include <cstdint>
@@ -24,12 +27,21 @@ struct SocketOptions {
 enum class End { kOpen, kFin, kReset };
 [[nodiscard]] const char* to_string(End end);
 
+// The stream ended (end() says how), or stayed silent for as long as is waited, where something was
+// to come.
+class Cut : public Failure {
+ public:
+  using Failure::Failure;
+};
+
 // How this peer frames its FPDUs and what it demands of those it receives.
 struct Framing {
   bool crc = true;           // off: sends `unused_crc`, demands zero
   bool markers_out = false;  // in what this peer sends
   bool markers_in = false;   // in what it receives
   std::uint32_t unused_crc = 0;
+  bool any_unused_crc = false;  // off: takes any value
+  bool any_pad = false;         // takes a pad that is not zero
 };
 
 // What to make wrong in one FPDU.
@@ -50,6 +62,12 @@ class Peer {
 
   // To a listener on this machine.
   [[nodiscard]] static Peer connect(std::uint16_t port, const SocketOptions& options = {});
+  // To one anywhere, within `patience`, which then holds for each wait.
+  [[nodiscard]] static Peer connect(const sockaddr* address, socklen_t length,
+                                    milliseconds patience);
+
+  milliseconds patience = kPatience;
+  bool names_lines = true;  // in what is thrown
 
   // Octets. send() blocks until TCP has all of them.
   void send(View bytes);
@@ -95,12 +113,14 @@ class Peer {
   void expect_terminate_code(Code code, int line = __builtin_LINE());
 
   [[nodiscard]] std::uint64_t received() const { return received_; }  // octets of the FPDU stream
+  [[nodiscard]] bool has_unread() const { return taken_ < inbox_.size(); }
 
  private:
-  bool fill(milliseconds patience);  // false: nothing came; at the end sets end_
+  bool fill(milliseconds limit);  // false: nothing came; at the end sets end_
   Bytes take(std::size_t count, int line, const char* what);
   void take_marker_if_due(Bytes& covered, std::uint64_t start, bool inside, int line);
   void put_marker_if_due(Bytes& out, std::uint64_t start, bool inside, const Spoil& spoil);
+  [[nodiscard]] std::string where(int line) const;
   [[noreturn]] void fail(int line, const std::string& what) const;
 
   int fd_ = -1;

@@ -64,9 +64,9 @@ inline constexpr std::size_t kMpaHeader = 20;
 [[nodiscard]] Bytes enhanced(std::uint16_t ird_word, std::uint16_t ord_word);
 
 struct MpaFrame {
-  Bytes key;
+  Bytes key{};
   std::uint8_t flags = 0, revision = 0;
-  Bytes pd;  // as on the wire, with the enhanced words
+  Bytes pd{};  // as on the wire, with the enhanced words
   [[nodiscard]] bool has(std::uint8_t flag) const { return (flags & flag) != 0; }
   // REQUIRES S and four octets; throws Failure otherwise.
   [[nodiscard]] std::uint16_t ird_word() const;
@@ -98,7 +98,7 @@ struct Tagged {
   bool last = true;
   std::uint32_t stag = 0;
   std::uint64_t to = 0;
-  Bytes payload;
+  Bytes payload{};
   std::uint8_t ddp_bits = 0x01;    // low six bits of octet 0: reserved and DV
   std::uint8_t rdmap_bits = 0x40;  // high four bits of octet 1: RV and reserved
 };
@@ -106,7 +106,7 @@ struct Untagged {
   std::uint8_t opcode = kSend;
   bool last = true;
   std::uint32_t qn = 0, msn = 1, mo = 0;
-  Bytes payload;
+  Bytes payload{};
   std::uint32_t rsvd = 0;  // octets 2-5: the STag to invalidate
   std::uint8_t ddp_bits = 0x01;
   std::uint8_t rdmap_bits = 0x40;
@@ -140,12 +140,12 @@ struct AtomicFields {
 
 // A DDP segment as it came in.
 struct Segment {
-  Bytes whole;  // the ULPDU
+  Bytes whole{};  // the ULPDU
   bool tagged = false, last = false;
   std::uint8_t opcode = 0;
   std::uint32_t stag = 0, rsvd = 0, qn = 0, msn = 0, mo = 0;
   std::uint64_t to = 0;
-  Bytes payload;
+  Bytes payload{};
 };
 // Throws Failure on anything a sender may not send: reserved bits, wrong version, T or queue.
 [[nodiscard]] Segment parse(const Bytes& ulpdu);

@@ -1,6 +1,7 @@
 #include "raw_peer.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -18,12 +19,6 @@ namespace {
 
 constexpr std::uint64_t kInterval = 512;
 
-// The stream ended, or stayed silent, inside something.
-class Cut : public Failure {
- public:
-  using Failure::Failure;
-};
-
 [[noreturn]] void fail_errno(const char* what) {
   throw Failure(std::string(what) + ": " + std::strerror(errno));
 }
@@ -32,8 +27,8 @@ void set_option(int fd, int level, int name, int value, const char* what) {
   if (::setsockopt(fd, level, name, &value, sizeof value) != 0) fail_errno(what);
 }
 
-int open_socket(const SocketOptions& options) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+int open_socket(const SocketOptions& options, int family = AF_INET) {
+  const int fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) fail_errno("socket");
   if (options.receive_buffer_bytes != 0) {
     set_option(fd, SOL_SOCKET, SO_RCVBUF, options.receive_buffer_bytes, "SO_RCVBUF");
@@ -52,9 +47,9 @@ sockaddr_in loopback(std::uint16_t port) {
   return address;
 }
 
-bool readable(int fd, milliseconds patience) {
-  pollfd p{.fd = fd, .events = POLLIN, .revents = 0};
-  return ::poll(&p, 1, static_cast<int>(patience.count())) > 0;
+bool ready(int fd, short events, milliseconds limit) {
+  pollfd p{.fd = fd, .events = events, .revents = 0};
+  return ::poll(&p, 1, static_cast<int>(limit.count())) > 0;
 }
 
 std::uint16_t port_of(int fd) {
@@ -86,6 +81,8 @@ Peer& Peer::operator=(Peer&& other) noexcept {
   if (this == &other) return *this;
   close();
   framing = other.framing;
+  patience = other.patience;
+  names_lines = other.names_lines;
   fd_ = std::exchange(other.fd_, -1);
   inbox_ = std::move(other.inbox_);
   taken_ = other.taken_;
@@ -104,16 +101,29 @@ Peer Peer::connect(std::uint16_t port, const SocketOptions& options) {
   return peer;
 }
 
-void Peer::fail(int line, const std::string& what) const {
-  throw Failure("line " + std::to_string(line) + ": " + what);
+Peer Peer::connect(const sockaddr* address, socklen_t length, milliseconds patience) {
+  Peer peer(open_socket({}, address->sa_family));
+  peer.patience = patience;
+  const int flags = ::fcntl(peer.fd_, F_GETFL);
+  ::fcntl(peer.fd_, F_SETFL, flags | O_NONBLOCK);
+  if (::connect(peer.fd_, address, length) != 0 && errno != EINPROGRESS) fail_errno("connect");
+  if (!ready(peer.fd_, POLLOUT, patience)) throw Failure("connect: no answer");
+  socklen_t size = sizeof errno;
+  ::getsockopt(peer.fd_, SOL_SOCKET, SO_ERROR, &errno, &size);
+  if (errno != 0) fail_errno("connect");
+  ::fcntl(peer.fd_, F_SETFL, flags);
+  return peer;
 }
+
+std::string Peer::where(int line) const {
+  return names_lines ? "line " + std::to_string(line) + ": " : "";
+}
+
+void Peer::fail(int line, const std::string& what) const { throw Failure(where(line) + what); }
 
 void Peer::send(View bytes) {
   while (!bytes.empty()) {
-    pollfd p{.fd = fd_, .events = POLLOUT, .revents = 0};
-    if (::poll(&p, 1, static_cast<int>(kPatience.count())) <= 0) {
-      throw Failure("the peer does not read");
-    }
+    if (!ready(fd_, POLLOUT, patience)) throw Failure("the peer does not read");
     const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno != EAGAIN) fail_errno("send");
     if (n > 0) bytes = bytes.subspan(static_cast<std::size_t>(n));
@@ -129,8 +139,8 @@ void Peer::send_in_pieces(View bytes, std::size_t piece) {
   }
 }
 
-bool Peer::fill(milliseconds patience) {
-  if (end_ != End::kOpen || !readable(fd_, patience)) return false;
+bool Peer::fill(milliseconds limit) {
+  if (end_ != End::kOpen || !ready(fd_, POLLIN, limit)) return false;
   if (taken_ == inbox_.size()) {
     inbox_.clear();
     taken_ = 0;
@@ -147,11 +157,10 @@ bool Peer::fill(milliseconds patience) {
 
 Bytes Peer::take(std::size_t count, int line, const char* what) {
   while (inbox_.size() - taken_ < count) {
-    if (fill(kPatience)) continue;
+    if (fill(patience)) continue;
     const std::size_t have = inbox_.size() - taken_;
-    throw Cut("line " + std::to_string(line) + ": waiting for " + what + ": " +
-              std::to_string(have) + " of " + std::to_string(count) + " octets, connection " +
-              to_string(end_));
+    throw Cut(where(line) + "waiting for " + what + ": " + std::to_string(have) + " of " +
+              std::to_string(count) + " octets, connection " + to_string(end_));
   }
   const auto first = inbox_.begin() + static_cast<std::ptrdiff_t>(taken_);
   taken_ += count;
@@ -167,8 +176,8 @@ bool Peer::quiet(milliseconds span) {
 
 End Peer::drain(int line) {
   taken_ = inbox_.size();
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (fill(kPatience)) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (fill(patience)) {
     taken_ = inbox_.size();
     if (std::chrono::steady_clock::now() > deadline) break;
   }
@@ -177,7 +186,7 @@ End Peer::drain(int line) {
 }
 
 void Peer::expect_closed(int line) {
-  while (fill(kPatience)) {
+  while (fill(patience)) {
   }
   if (taken_ < inbox_.size()) {
     const View rest = View(inbox_).subspan(taken_);
@@ -306,10 +315,12 @@ Bytes Peer::recv_ulpdu(int line) {
   received_ += 4;
   std::uint32_t crc = 0;
   for (unsigned i = 0; i < 4; ++i) crc |= static_cast<std::uint32_t>(field[i]) << 8 * i;
-  if (crc != (framing.crc ? crc32c(covered) : 0))
+  const bool checked = framing.crc || !framing.any_unused_crc;
+  if (checked && crc != (framing.crc ? crc32c(covered) : 0)) {
     fail(line, "wrong CRC field in " + to_hex(covered));
+  }
   if (length > 64768) fail(line, "a ULPDU longer than a sender may make it");
-  for (std::size_t i = 2 + length; i < total; ++i) {
+  for (std::size_t i = 2 + length; i < total && !framing.any_pad; ++i) {
     if (body[i] != 0) fail(line, "pad is not zero in " + to_hex(body));
   }
   return {body.begin() + 2, body.begin() + static_cast<std::ptrdiff_t>(2 + length)};
@@ -328,7 +339,7 @@ Segment Peer::recv_segment(Opcode opcode, int line) {
 std::vector<Segment> Peer::recv_to_end(int line) {
   std::vector<Segment> out;
   for (;;) {
-    while (inbox_.size() - taken_ < 8 && fill(kPatience)) {
+    while (inbox_.size() - taken_ < 8 && fill(patience)) {
     }
     if (inbox_.size() - taken_ < 8) {
       if (end_ == End::kOpen) fail(line, "the peer neither sends nor closes");
@@ -378,7 +389,7 @@ void Listener::close() {
 }
 
 Peer Listener::accept(int line) {
-  if (!readable(fd_, kPatience)) {
+  if (!ready(fd_, POLLIN, kPatience)) {
     throw Failure("line " + std::to_string(line) + ": nobody connects");
   }
   const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
