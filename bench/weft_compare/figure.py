@@ -28,6 +28,7 @@ class Figure:
     lower_is_better: bool = False
     x_title: str = ""
     plot: bool = True
+    drawn: typing.Optional[tuple] = None   # contenders in the plot; the table has all
     command: str = ""
     note: str = ""
 

@@ -4,7 +4,7 @@ import os
 
 import jinja2
 
-from . import plot
+from . import plot, targets
 from .contenders import contender
 from .plan import BOTH, SAME, SHIPPED
 
@@ -59,6 +59,8 @@ def figure_view(figure, names):
     plots, legend = [], []
     if figure.plot and len(figure.xs) > 1:
         for column, series in figure.columns.items():
+            if figure.drawn is not None:
+                series = [one for one in series if one.contender in figure.drawn]
             drawn = plot.svg(figure, series, f"{figure.title}. {names[column]}")
             if drawn:
                 plots.append({"heading": names[column], "svg": drawn})
@@ -74,7 +76,8 @@ def target_view(outcome):
     ratio = outcome.ratio
     return {"workload": outcome.target.workload, "name": outcome.target.name,
             "wanted": outcome.wanted(), "ratio": plot.number(ratio[0]) if ratio else "–",
-            "range": f"{plot.number(ratio[1])}–{plot.number(ratio[2])}" if ratio else "",
+            "range": f"{plot.number(ratio[1])}–{plot.number(ratio[2])}"
+            if ratio and ratio[1] != ratio[2] else "",
             "verdict": outcome.verdict(), "why": outcome.why,
             "css": {True: "met", False: "missed", None: "open"}[outcome.met]}
 
@@ -90,9 +93,11 @@ def view(report):
                          "figures": figures})
     judged = [o for o in report.outcomes if o.met is not None]
     return {"lead": report.lead(), "warnings": report.warnings(),
-            "targets": [target_view(o) for o in report.outcomes],
+            "targets": [target_view(o) for o in report.outcomes
+                        if o.met is not None or o.why != targets.NOT_IN_RUN],
             "met": sum(bool(o.met) for o in judged), "judged": len(judged),
-            "unmeasured": len(report.outcomes) - len(judged), "sections": sections,
+            "unmeasured": sum(o.why == targets.NOT_IN_RUN for o in report.outcomes),
+            "sections": sections,
             "conditions": report.conditions_line(), "machine": report.machine_rows(),
             "versions": report.versions, "command": report.command,
             "duration": report.duration_text()}

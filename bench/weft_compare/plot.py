@@ -29,7 +29,7 @@ def number(value):
 def tick_text(value):
     if value >= 1000:
         return f"{value:,.0f}".replace(",", "\u202f")
-    return f"{value:g}"
+    return f"{value:.8f}".rstrip("0").rstrip(".") or "0"
 
 
 def log_ticks(low, high):

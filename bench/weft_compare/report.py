@@ -24,7 +24,7 @@ class Report:
     def lead(self):
         c = self.conditions
         return (f"Measured {self.when} on {c['cpu']}, {c['cpus']} CPUs, {c['kernel']}, "
-                f"{c['system']}: {self.settings['rounds']} interleaved rounds, medians. "
+                f"{c['system']}: {rounds_text(self.settings['rounds'])}. "
                 f"GB is 10^9 bytes.")
 
     def warnings(self):
@@ -90,6 +90,10 @@ def write(folder, report, store):
         with open(path + ".new", "w", encoding="utf-8") as file:
             file.write(text)
         os.replace(path + ".new", path)
+
+
+def rounds_text(count):
+    return "one round" if count == 1 else f"{count} interleaved rounds, medians"
 
 
 def outcomes_of(store):

@@ -6,6 +6,7 @@ import typing
 from .plan import BOTH, SAME, SHIPPED, Cell, point
 
 MIB = 2**20
+NOT_IN_RUN = "not part of this run"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +121,7 @@ def judge(store):
 def _judge(store, target):
     ratio = store.ratio(target.mine, target.other, target.metric)
     if ratio is None:
-        why = store.error(target.mine) or store.error(target.other) or "not part of this run"
+        why = store.error(target.mine) or store.error(target.other) or NOT_IN_RUN
         return Outcome(target, None, None, why)
     if target.at_least is not None:
         return Outcome(target, ratio, ratio[0] >= target.at_least)

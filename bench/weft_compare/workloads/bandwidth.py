@@ -20,6 +20,8 @@ SIZES = (64, 1024, 8192, 65536, 2**20, 8 * 2**20)
 QUICK_SIZES = (64, 65536, 2**20)
 DROPIN_SIZES = (64, 65536, 2**20)
 OPERATIONS = ("write", "read", "send")
+DRAWN = ("weft-write", "weft-write-crc", "weft-read-crc", "weft-write16", "tcp", "iperf3", "ucx-tag",
+         "ucx-put", "libfabric")
 
 
 def _points():
@@ -96,9 +98,9 @@ def section(store):
     with_cpu = lambda name: not name.startswith(("dropin", "libfabric"))  # noqa: E731
     figures = [
         build(store, NAME, "bytes_per_s", "Bandwidth", "GB/s", "size", scale=1e9, log=True,
-              x_title="message size"),
+              x_title="message size", drawn=DRAWN),
         build(store, NAME, "cpu_s_per_gb", "CPU seconds per GB, client and server", "s/GB", "size",
-              keep=with_cpu, log=True, lower_is_better=True, x_title="message size",
+              keep=with_cpu, log=True, drawn=DRAWN, lower_is_better=True, x_title="message size",
               note="Programs that poll use both CPUs all the time."),
     ]
     notes = []

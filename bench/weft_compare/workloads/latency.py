@@ -20,6 +20,7 @@ SIZES = (1, 64, 1024, 8192, 65536)
 QUICK_SIZES = (64, 8192)
 FOCUS = 64   # the size at which everybody is measured, with all percentiles
 MODES = ("poll", "sleep")
+DRAWN = ("weft-write-crc", "weft-send-crc", "tcp", "ucx-tag", "ucx-put", "libfabric", "sockperf")
 
 
 def _where(mode, size):
@@ -85,7 +86,7 @@ def section(store):
     for mode, word in (("poll", "polled"), ("sleep", "sleeping")):
         figures.append(build(store, NAME, "p50", f"Median latency, {word}", "us", "size",
                              fixed={"mode": mode}, log=True, lower_is_better=True,
-                             x_title="message size"))
+                             x_title="message size", drawn=DRAWN))
     for metric, name in (("p99", "99th percentile"), ("p999", "99.9th percentile")):
         for mode, word in (("poll", "polled"), ("sleep", "sleeping")):
             figures.append(build(store, NAME, metric, f"{name}, {word}", "us", "size",
