@@ -27,6 +27,7 @@ class Figure:
     log: bool = False
     lower_is_better: bool = False
     x_title: str = ""
+    linear_x: bool = False   # the x axis is a scale from 0, not a row of names
     plot: bool = True
     drawn: typing.Optional[tuple] = None   # contenders in the plot; the table has all
     command: str = ""

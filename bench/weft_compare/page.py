@@ -5,7 +5,7 @@ import os
 import jinja2
 
 from . import plot, targets
-from .contenders import contender
+from .contenders import contender, order
 from .plan import BOTH, SAME, SHIPPED
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -48,24 +48,46 @@ def cell_view(figure, one, key, notes):
             "title": f"median of {summary.count}"}
 
 
+def row_view(figure, one, notes):
+    return {"label": contender(one.contender).label, "ours": is_ours(one.contender),
+            "cells": [cell_view(figure, one, key, notes) for key, _ in figure.xs]}
+
+
+def group_views(figure, names, notes):
+    """One group of rows for each column; before them those that are the same in both."""
+    columns = list(figure.columns.items())
+    if len(columns) < 2:
+        return [{"heading": names[column],
+                 "rows": [row_view(figure, one, notes) for one in series]}
+                for column, series in columns]
+    common = [one for one in columns[0][1] if one in columns[1][1]]
+    groups = [{"heading": "In both columns",
+               "rows": [row_view(figure, one, notes) for one in common]}]
+    for column, series in columns:
+        groups.append({"heading": names[column],
+                       "rows": [row_view(figure, one, notes) for one in series
+                                if one not in common]})
+    return [group for group in groups if group["rows"]]
+
+
+def plot_views(figure, names):
+    """(plots, contenders drawn)"""
+    if not figure.plot or len(figure.xs) < 2:
+        return [], []
+    parts = {c: plot.drawn(figure, series) for c, series in figure.columns.items()}
+    everybody = [one for series in parts.values() for one in series]
+    plots = [{"heading": names[column] if len(parts) > 1 else "",
+              "svg": plot.svg(figure, series, everybody, f"{figure.title}. {names[column]}")}
+             for column, series in parts.items() if series]
+    return plots, list(dict.fromkeys(one.contender for one in everybody))
+
+
 def figure_view(figure, names):
     notes = Footnotes()
-    groups = []
-    for column, series in figure.columns.items():
-        rows = [{"label": contender(one.contender).label, "ours": is_ours(one.contender),
-                 "cells": [cell_view(figure, one, key, notes) for key, _ in figure.xs]}
-                for one in series]
-        groups.append({"heading": names[column], "rows": rows})
-    plots, legend = [], []
-    if figure.plot and len(figure.xs) > 1:
-        for column, series in figure.columns.items():
-            if figure.drawn is not None:
-                series = [one for one in series if one.contender in figure.drawn]
-            drawn = plot.svg(figure, series, f"{figure.title}. {names[column]}")
-            if drawn:
-                plots.append({"heading": names[column], "svg": drawn})
-            legend += [one.contender for one in series if one.points]
-    legend = [{"key": plot.key(n), "label": contender(n).label} for n in dict.fromkeys(legend)]
+    groups = group_views(figure, names, notes)
+    plots, shown = plot_views(figure, names)
+    legend = [{"key": plot.key(n), "label": contender(n).label}
+              for n in sorted(shown, key=order)]
     return {"title": figure.title, "unit": figure.unit, "better": better(figure), "plots": plots,
             "legend": legend, "xs": [label for _, label in figure.xs], "groups": groups,
             "x_title": figure.x_title, "note": figure.note, "command": figure.command,

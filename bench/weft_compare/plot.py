@@ -55,16 +55,21 @@ def linear_ticks(high, low=0.0):
 
 
 class Axes:
+    """`series`: of all plots of a figure, so that they have the same scale."""
+
     def __init__(self, figure, series):
         values = [(s.median / figure.scale) for one in series for s in one.points.values()]
         self.log = figure.log and all(v > 0 for v in values)
         low, high = min(values), max(values)
         self.ticks = log_ticks(low, high) if self.log else linear_ticks(high, low)
-        self.count = len(figure.xs)
+        if figure.linear_x:
+            numbers = [float(key) for key, _ in figure.xs]
+            self.shares = [n / max(numbers) * 0.96 for n in numbers]
+        else:
+            self.shares = [(i + 0.5) / len(figure.xs) for i in range(len(figure.xs))]
 
     def x(self, index):
-        room = WIDTH - LEFT - RIGHT
-        return LEFT + room * ((index + 0.5) / self.count)
+        return LEFT + (WIDTH - LEFT - RIGHT) * self.shares[index]
 
     def y(self, value):
         low, high = self.ticks[0], self.ticks[-1]
@@ -125,12 +130,15 @@ def _line(axes, figure, one):
     return out
 
 
-def svg(figure, series, title):
-    """A plot, or an empty text where there is nothing to draw."""
-    series = [one for one in series if one.points]
-    if not series:
-        return ""
-    axes = Axes(figure, series)
+def drawn(figure, series):
+    """Those that have something to draw."""
+    return [one for one in series if one.points
+            and (figure.drawn is None or one.contender in figure.drawn)]
+
+
+def svg(figure, series, everybody, title):
+    """A plot of `series`, on the scale of `everybody`."""
+    axes = Axes(figure, everybody)
     parts = _grid(axes, figure)
     # Weft is drawn last, on top of the others.
     for one in sorted(series, key=lambda s: s.contender.startswith("weft")):

@@ -50,8 +50,9 @@ class Report:
         s, c = self.settings, self.conditions
         pins = ("client and server pinned to a CPU each" if c["cpus"] > 1 else
                 "client and server on one CPU")
-        return (f"Median of up to {s['rounds']} rounds (small: lowest to highest), "
-                f"{s['seconds']:g} s each; {pins}; socket buffers left to the kernel; "
+        rounds = ("One round" if s["rounds"] == 1 else
+                  f"Median of up to {s['rounds']} rounds (small: lowest to highest)")
+        return (f"{rounds}, {s['seconds']:g} s each; {pins}; socket buffers left to the kernel; "
                 f"congestion control of the system {c['congestion']}, Weft on loopback reno.")
 
     def machine_rows(self):

@@ -2,7 +2,7 @@
 time in each direction."""
 
 from ..bench import free_port
-from ..process import Failed
+from ..process import Failed, last_line
 
 SUFFIXES = {"k": 1e3, "m": 1e6, "g": 1e9}
 
@@ -16,7 +16,7 @@ def parse(text):
                 return {"p50": float(fields[6]), "bytes_per_s": float(fields[5]) * 1e6}
             except ValueError:
                 continue
-    raise Failed("fi_pingpong printed no result")
+    raise Failed(f"fi_pingpong printed no result: {last_line(text)}")
 
 
 def pingpong(bench, place, size):

@@ -1,7 +1,7 @@
 """Debian's perftest, unmodified, over Weft's libibverbs and librdmacm."""
 
 from ..bench import free_port
-from ..process import Failed
+from ..process import Failed, last_line
 
 BANDWIDTH = {"dropin-write": "ib_write_bw", "dropin-read": "ib_read_bw",
              "dropin-send": "ib_send_bw"}
@@ -18,7 +18,7 @@ def _row(text, columns):
                 return [float(field) for field in fields]
             except ValueError:
                 continue
-    raise Failed("perftest printed no result")
+    raise Failed(f"perftest printed no result: {last_line(text)}")
 
 
 def parse_bandwidth(text):

@@ -3,7 +3,7 @@
 import re
 
 from ..bench import free_port
-from ..process import Failed
+from ..process import Failed, last_line
 
 UNITS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "sec": 1e6}
 
@@ -11,7 +11,7 @@ UNITS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "sec": 1e6}
 def parse(text):
     match = re.search(r"latency\s*=\s*([0-9.]+) (ns|us|ms|sec)", text)
     if not match:
-        raise Failed("qperf printed no latency")
+        raise Failed(f"qperf printed no latency: {last_line(text)}")
     return {"p50": float(match.group(1)) * UNITS[match.group(2)]}
 
 

@@ -3,7 +3,7 @@
 import re
 
 from ..bench import free_port
-from ..process import Failed
+from ..process import Failed, last_line
 
 PERCENTILES = {"p50": "50.000", "p99": "99.000", "p999": "99.900"}
 SMALLEST = 14  # bytes of a message
@@ -16,7 +16,7 @@ def parse(text):
         if match:
             sample[name] = float(match.group(1))
     if "p50" not in sample:
-        raise Failed("sockperf printed no percentiles")
+        raise Failed(f"sockperf printed no percentiles: {last_line(text)}")
     return sample
 
 
@@ -29,5 +29,5 @@ def latency(bench, place, size, sleep):
                               *how]) as server:
         server.wait_until_listening(port)
         argv = ["sockperf", "ping-pong", "--tcp", "-i", place.address, "-p", port, "-m", size,
-                "-t", "1", "--pre-warmup-wait", "0", *how]
+                "-t", "1", *how]
         return parse(bench.client(place, argv, 20).out)

@@ -1,7 +1,7 @@
 """UCX over its tcp transport: ucx_perftest."""
 
 from ..bench import free_port
-from ..process import Failed
+from ..process import Failed, last_line
 
 TESTS = {"ucx-tag": "tag_bw", "ucx-put": "ucp_put_bw", "ucx-get": "ucp_get"}
 MIB = 2**20
@@ -25,7 +25,7 @@ def parse(text):
             continue
         return {"messages": values[0], "percentile_us": values[1], "average_us": values[2],
                 "bytes_per_s": values[5] * MIB, "messages_per_s": values[7]}
-    raise Failed("ucx_perftest printed no result")
+    raise Failed(f"ucx_perftest printed no result: {last_line(text)}")
 
 
 def _run(bench, place, *options):

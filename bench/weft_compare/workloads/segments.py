@@ -11,8 +11,7 @@ NUMBER = 8
 TITLE = "Across a link: segments, markers, loss"
 NEEDS = ()
 ABOUT = """Writes of 1 MiB with CRC over a pair of virtual adapters between two network namespaces, both
-sides polling. Policy auto is what Weft does by itself with a peer that is also Weft; mss puts one FPDU into each TCP
-segment, as RFC 5044 asks. On such a path Weft keeps the system's congestion control. The first table has
+sides polling. Policy auto is the default; mss puts one FPDU into each TCP segment, as RFC 5044 asks. On such a path Weft keeps the system's congestion control. The first table has
 the offloads that virtual adapters come with, which join segments; the last table has none: every segment crosses alone."""
 
 SIZE = 2**20

@@ -51,6 +51,7 @@ def add_seconds(store):
 def section(store):
     add_seconds(store)
     figures = [build(store, NAME, "seconds", f"Messages of {size // 1000} KB", "s", "n",
-                     fixed={"size": str(size)}, lower_is_better=True, x_title="messages N")
+                     fixed={"size": str(size)}, lower_is_better=True, x_title="messages N",
+                     linear_x=True)
                for size in SIZES]
     return Section(NAME, NUMBER, TITLE, ABOUT, figures)
