@@ -18,6 +18,7 @@ build_packages=(
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev python3 tshark
   ibverbs-utils rdmacm-utils perftest
+  python3-jinja2 iperf3 sockperf qperf ucx-utils libfabric-bin
 )
 ci_packages=(
   clang clang-format clang-tidy libclang-rt-14-dev ccache

@@ -132,7 +132,7 @@ def unavailable(no_install, screen):
 def make_settings(options):
     if options.quick:
         return Settings(True, 0.04, 0.03, options.congestion)
-    return Settings(False, 0.12, 0.1, options.congestion)
+    return Settings(False, 0.1, 0.08, options.congestion)
 
 
 def jobs_of(chosen, bench):

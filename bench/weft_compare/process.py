@@ -54,6 +54,8 @@ class Running:
                 stderr=self._files[1], env={**os.environ, **(env or {})},
                 start_new_session=True)
         except OSError as error:
+            for file in self._files:
+                file.close()
             raise Failed(f"cannot start {self.argv[0]}: {error.strerror}") from None
         self.pid = self._process.pid
 

@@ -14,7 +14,7 @@ def parse(text):
         bytes_per_s = received["bits_per_second"] / 8
         cpu_share = (cpu["host_total"] + cpu["remote_total"]) / 100
         congestion = end.get("sender_tcp_congestion", "")
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise Failed(f"iperf3 printed no result ({error})") from None
     if bytes_per_s <= 0:
         raise Failed("iperf3 moved nothing")

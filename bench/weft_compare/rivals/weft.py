@@ -30,7 +30,7 @@ def sample_of(result):
 def parse(text):
     try:
         return json.loads(text)["results"]
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise Failed(f"weft perf printed no results ({error})") from None
 
 

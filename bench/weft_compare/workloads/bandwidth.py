@@ -58,7 +58,7 @@ def _rival_jobs(bench, size):
         if size in (64, 65536, 2**20):
             yield single(NAME, "libfabric", column, where, 0.6,
                          lambda b, c=column: libfabric.pingpong(b, b.loopback(c), size),
-                         "fi_pingpong", max_rounds=3)
+                         "fi_pingpong", max_rounds=2)
 
 
 def jobs(bench):

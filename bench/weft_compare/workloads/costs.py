@@ -25,7 +25,7 @@ def parse(text):
     try:
         found = json.loads(text)
         return {"memory": found["memory"], "post": found["post"]}
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise Failed(f"weft-costs printed no result ({error})") from None
 
 

@@ -45,14 +45,17 @@ def _polling_jobs(bench, size):
     where = _where("poll", size)
     ranks = (50, 99, 99.9) if size == FOCUS and not bench.settings.quick else (50,)
     for column in columns(bench):
-        for name, test in (("ucx-tag", "tag_lat"), ("ucx-put", "ucp_put_lat")):
+        tests = {"ucx-tag": "tag_lat", "ucx-put": "ucp_put_lat"}
+        if size not in QUICK_SIZES:
+            del tests["ucx-put"]
+        for name, test in tests.items():
             yield single(NAME, name, column, where, 0.4 * len(ranks),
                          lambda b, t=test, c=column: ucx.latency(b, b.loopback(c), t, size, ranks),
                          "ucx_perftest")
         if size in (FOCUS, 65536):
             yield single(NAME, "libfabric", column, where, 0.8,
                          lambda b, c=column: libfabric.pingpong(b, b.loopback(c), size),
-                         "fi_pingpong", max_rounds=3)
+                         "fi_pingpong", max_rounds=2)
     if size == FOCUS:
         for name in perftest.LATENCY:
             yield single(NAME, name, weft_column(bench), where, 0.8,
@@ -62,7 +65,7 @@ def _polling_jobs(bench, size):
 
 def _slow_jobs(bench):
     """At one size, in a few rounds: these programs measure for a second at least."""
-    rounds = 1 if bench.settings.quick else 3
+    rounds = 1 if bench.settings.quick else 2
     for column in columns(bench):
         for mode in MODES:
             yield single(NAME, "sockperf", column, _where(mode, FOCUS), 2.2,
@@ -70,7 +73,7 @@ def _slow_jobs(bench):
                              b, b.loopback(c), FOCUS, s), "sockperf", rounds)
         yield single(NAME, "qperf", column, _where("sleep", FOCUS), 1.6,
                      lambda b, c=column: qperf.latency(b, b.loopback(c), FOCUS), "qperf",
-                     min(rounds, 2))
+                     1)
 
 
 def jobs(bench):
