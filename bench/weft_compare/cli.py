@@ -37,10 +37,15 @@ def parse_arguments(arguments):
                         help="do not install rivals that are missing")
     parser.add_argument("--congestion", metavar="NAME", default="reno",
                         help="of the column in which all have the same (reno)")
+    parser.add_argument("--patience", type=float, metavar="SECONDS", default=0,
+                        help="wait for quiet moments, and repeat what was disturbed, for so long "
+                             "in all (0)")
     parser.add_argument("--weft", metavar="PATH", help="the weft program (default: the one built)")
     options = parser.parse_args(arguments)
     if options.rounds is not None and not 1 <= options.rounds <= 1000:
         parser.error("--rounds: from 1 to 1000")
+    if options.patience < 0:
+        parser.error("--patience: not less than 0")
     options.workloads = choose_workloads(parser, options.only)
     available = machine.read("/proc/sys/net/ipv4/tcp_available_congestion_control").split()
     if available and options.congestion not in available:
@@ -158,19 +163,30 @@ def run_job(bench, job, refusals):
     return samples
 
 
-def measure(bench, store, steps, refusals, screen):
+def run_in_quiet(bench, job, refusals, patience):
+    """(samples, CPU share of others meanwhile)"""
+    while True:
+        patience.wait()
+        bench.take_calls()
+        watch = machine.Watch()
+        start = time.monotonic()
+        samples = run_job(bench, job, refusals)
+        others = watch.others()
+        if not patience.repeat(others, time.monotonic() - start):
+            return samples, others
+
+
+def measure(bench, store, steps, refusals, patience, screen):
     todo = [(number, job) for number, job in steps if (number, job.name) not in store.done]
     left = sum(job.seconds for _, job in todo)
     pace = 1.0
     for index, (number, job) in enumerate(todo):
         screen.progress(len(steps) - len(todo) + index, len(steps), left * pace,
                         f"round {number + 1}: {job.name}")
-        bench.take_calls()
-        watch = machine.Watch()
         start = time.monotonic()
-        samples = run_job(bench, job, refusals)
+        samples, others = run_in_quiet(bench, job, refusals, patience)
         took = time.monotonic() - start
-        store.add(number, job, samples, bench.take_calls(), watch.others())
+        store.add(number, job, samples, bench.take_calls(), others)
         left -= job.seconds
         pace = 0.95 * pace + 0.05 * min(max(took / job.seconds, 0.1), 5)
     screen.clear()
@@ -217,7 +233,7 @@ def run_all(options, screen):
         if store.resumed:
             screen.say(f"resumed: {store.resumed} measurements are there")
         steps = plan.schedule(jobs, rounds)
-        measure(bench, store, steps, refusals, screen)
+        measure(bench, store, steps, refusals, machine.Patience(options.patience), screen)
     finally:
         places.close()
         store.close()
@@ -250,13 +266,17 @@ def interrupt(*_):
 
 def main(arguments):
     options = parse_arguments(arguments)
-    if options.list:
-        list_workloads()
-        return EXIT_OK
     signal.signal(signal.SIGTERM, interrupt)
     screen = Screen()
     try:
-        run_all(options, screen)
+        if options.list:
+            list_workloads()
+        else:
+            run_all(options, screen)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read has gone
+        return EXIT_FAILED
     except Failed as why:
         screen.say(f"bench/compare: {why}")
         return EXIT_FAILED

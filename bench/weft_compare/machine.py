@@ -36,7 +36,7 @@ class Watch:
 
     def __init__(self):
         self._start = time.monotonic()
-        self._busy = busy_cpu_s()
+        self._busy = busy_cpu_s() + stolen_cpu_s()
         self._own = children_cpu_s()
 
     def others(self):
@@ -45,8 +45,39 @@ class Watch:
             return 0.0
         own = children_cpu_s() - self._own
         # /proc/stat counts in ticks: what is below two of them is not known.
-        foreign = busy_cpu_s() - self._busy - own - 2 / TICKS
+        foreign = busy_cpu_s() + stolen_cpu_s() - self._busy - own - 2 / TICKS
         return max(0.0, foreign / seconds)
+
+
+def others_ready():
+    """How many threads besides this one run or are ready to, at this moment."""
+    fields = read("/proc/loadavg", "0 0 0 1/1 1").split()
+    return int(fields[3].split("/")[0]) - 1
+
+
+class Patience:
+    """Waits for quiet moments, for so many seconds in all."""
+
+    def __init__(self, seconds):
+        self.left = seconds
+        self.repeated = 0
+
+    def wait(self):
+        """Until nobody else is ready to run, several looks in a row."""
+        start = time.monotonic()
+        calm = 0
+        while calm < 5 and time.monotonic() - start < self.left:
+            calm = 0 if others_ready() > 0 else calm + 1
+            time.sleep(0.01)
+        self.left -= time.monotonic() - start
+
+    def repeat(self, others, took):
+        """Whether a measurement that was disturbed so much is made again."""
+        if others <= NOISY_SHARE or self.left < took:
+            return False
+        self.left -= took
+        self.repeated += 1
+        return True
 
 
 def look_around(seconds=1.0):

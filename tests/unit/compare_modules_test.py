@@ -246,6 +246,15 @@ class Workloads(unittest.TestCase):
         names = [(number, job.name) for number, job in plan.schedule(jobs, 2)]
         self.assertEqual(names, [(0, "a"), (0, "b"), (1, "a")])
 
+    def test_patience_ends(self):
+        patience = machine.Patience(1.0)
+        self.assertFalse(patience.repeat(0.0, 0.4))
+        self.assertTrue(patience.repeat(0.9, 0.4))
+        self.assertTrue(patience.repeat(0.9, 0.4))
+        self.assertFalse(patience.repeat(0.9, 0.4))
+        self.assertEqual(patience.repeated, 2)
+        machine.Patience(0).wait()  # at once
+
     def test_noise_is_noticed(self):
         self.assertTrue(machine.verdict([0.0, 0.02, 0.01, 0.3, 0.0])[0])
         self.assertFalse(machine.verdict([0.3, 0.2, 0.4])[0])
