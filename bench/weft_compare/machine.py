@@ -66,7 +66,7 @@ class Patience:
         """Until nobody else is ready to run, several looks in a row."""
         start = time.monotonic()
         calm = 0
-        while calm < 5 and time.monotonic() - start < self.left:
+        while calm < 3 and time.monotonic() - start < self.left:
             calm = 0 if others_ready() > 0 else calm + 1
             time.sleep(0.01)
         self.left -= time.monotonic() - start
