@@ -33,6 +33,12 @@ class Bench:
         """SAME and BOTH: under the one congestion control; SHIPPED: under the system's."""
         return self.places.loopback(None if column == "shipped" else self.settings.congestion)
 
+    def anywhere(self):
+        """For programs that choose their congestion control themselves: the same namespace as the
+        others where there is one, else loopback as it is."""
+        congestion = None if self.places.refusal else self.settings.congestion
+        return self.places.loopback(congestion)
+
     def veth(self, mtu, column, segments):
         congestion = None if column == "shipped" else self.settings.congestion
         return self.places.veth(mtu, congestion, segments)

@@ -33,8 +33,10 @@ def describe_code(code):
 
 
 def last_line(text):
+    """The last line that speaks of an error, or simply the last."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "it printed nothing"
+    errors = [line for line in lines if "error" in line.lower()]
+    return (errors or lines or ["it printed nothing"])[-1][:200]
 
 
 def shell_text(argv):

@@ -35,12 +35,12 @@ def _weft_jobs(bench, size):
     names = [f"weft-{op}{crc}" for op in OPERATIONS for crc in ("", "-crc")]
     yield weft_job(f"{NAME}|weft|{size}", cell_of, [*names, "tcp"], where,
                    ["--op", ",".join(OPERATIONS), "--transport", "rdma,tcp", "--crc", "on,off",
-                    *options], lambda b: b.loopback("same"), 7 * (bench.settings.seconds + 0.06))
+                    *options], lambda b: b.anywhere(), 7 * (bench.settings.seconds + 0.06))
     if size <= 65536:
         together = {**where, "rename": lambda r: "weft-write16" + ("-crc" if r["crc"] else "")}
         yield weft_job(f"{NAME}|weft16|{size}", cell_of, ["weft-write16", "weft-write16-crc"],
                        together, ["--op", "write", "--batch", "16", "--crc", "on,off", *options],
-                       lambda b: b.loopback("same"), 2 * (bench.settings.seconds + 0.1))
+                       lambda b: b.anywhere(), 2 * (bench.settings.seconds + 0.1))
     if bench.column_differs():
         yield tcp_as_shipped(NAME, where, ["--size", size], bench.settings.seconds + 0.2)
 
@@ -54,7 +54,7 @@ def _rival_jobs(bench, size):
                          lambda b, n=name, c=column: ucx.bandwidth(b, b.loopback(c), n, size),
                          "ucx_perftest")
         yield single(NAME, "iperf3", column, where, seconds * 2 + 0.2,
-                     lambda b, c=column: iperf3.bandwidth(b, b.loopback(c), size), "iperf3")
+                     lambda b, c=column: iperf3.bandwidth(b, c, size), "iperf3")
         if size in (64, 65536, 2**20):
             yield single(NAME, "libfabric", column, where, 0.6,
                          lambda b, c=column: libfabric.pingpong(b, b.loopback(c), size),
@@ -69,7 +69,7 @@ def jobs(bench):
             for name in perftest.BANDWIDTH:
                 yield single(NAME, name, weft_column(bench), point(size=size), 0.7,
                              lambda b, n=name, s=size: perftest.bandwidth(
-                                 b, b.loopback("same"), n, s), "ib_write_bw")
+                                 b, b.anywhere(), n, s), "ib_write_bw")
     yield verify_job()
 
 
@@ -86,7 +86,7 @@ def verify_job():
                      "all": [point(verified=s) for s in sizes]},
                     ["--op", ",".join(OPERATIONS), "--transport", "rdma,tcp", "--crc", "on",
                      "--size", ",".join(map(str, sizes)), "--verify-only", "--duration", "0.05"],
-                    lambda b: b.loopback("same"), 2.5, max_rounds=1, what="verify")
+                    lambda b: b.anywhere(), 2.5, max_rounds=1, what="verify")
 
 
 def verified_bytes(store):

@@ -35,7 +35,7 @@ def _weft_jobs(bench, mode, size):
     names = [f"weft-{op}{crc}" for op in ("write", "send") for crc in ("", "-crc")]
     yield weft_job(f"{NAME}|weft|{mode}|{size}", loopback_cells(bench, NAME), [*names, "tcp"], where,
                    ["--op", "write,send", "--transport", "rdma,tcp", "--crc", "on,off",
-                    *congestion_options(bench), *options, *spin], lambda b: b.loopback("same"),
+                    *congestion_options(bench), *options, *spin], lambda b: b.anywhere(),
                    5 * seconds + 0.2, what="latency")
     if bench.column_differs():
         yield tcp_as_shipped(NAME, where, options, seconds + 0.2, what="latency")
@@ -59,7 +59,7 @@ def _polling_jobs(bench, size):
     if size == FOCUS:
         for name in perftest.LATENCY:
             yield single(NAME, name, weft_column(bench), where, 0.8,
-                         lambda b, n=name: perftest.latency(b, b.loopback("same"), n, size),
+                         lambda b, n=name: perftest.latency(b, b.anywhere(), n, size),
                          "ib_write_bw")
 
 

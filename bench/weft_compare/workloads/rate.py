@@ -30,7 +30,7 @@ def _depth_jobs(bench, depth):
     yield weft_job(f"{NAME}|weft|depth{depth}", loopback_cells(bench, NAME), [*names, "tcp"], where,
                    ["--op", "write,send", "--transport", "rdma,tcp", "--crc", "on,off", "--size",
                     SIZE, "--depth", depth, *congestion_options(bench)],
-                   lambda b: b.loopback("same"), 5 * (seconds + 0.05) + 0.2)
+                   lambda b: b.anywhere(), 5 * (seconds + 0.05) + 0.2)
     if bench.column_differs():
         yield tcp_as_shipped(f"{NAME}", where, ["--size", SIZE, "--depth", depth], seconds + 0.2)
     for column in columns(bench):
@@ -47,7 +47,7 @@ def _connection_jobs(bench, count):
     yield weft_job(f"{NAME}|weft|connections{count}", loopback_cells(bench, NAME),
                    ["weft-write-crc", "tcp"], where,
                    ["--op", "write", "--transport", "rdma,tcp", "--crc", "on", *options,
-                    *congestion_options(bench)], lambda b: b.loopback("same"), slow,
+                    *congestion_options(bench)], lambda b: b.anywhere(), slow,
                    max_rounds=3 if count >= 1000 else 1000)
 
 
@@ -57,14 +57,14 @@ def _setup_jobs(bench):
     yield weft_job(f"{NAME}|setup", loopback_cells(bench, NAME), ["weft-connect", "tcp"],
                    {**where, "rename": rename}, ["--op", "connect", "--transport", "rdma,tcp",
                                                  *congestion_options(bench)],
-                   lambda b: b.loopback("same"), 1.0)
+                   lambda b: b.anywhere(), 1.0)
     idle = 100 if bench.settings.quick else IDLE
     for count in (0, idle):
         where = {"of": lambda r, n=count: point(idle=n), "all": [point(idle=count)]}
         yield weft_job(f"{NAME}|idle{count}", loopback_cells(bench, NAME), ["weft-send-crc", "tcp"],
                        where, ["--op", "send", "--transport", "rdma,tcp", "--size", SIZE, "--idle",
                                count, "--crc", "on", *congestion_options(bench)],
-                       lambda b: b.loopback("same"), 0.5 + count / 300, max_rounds=3,
+                       lambda b: b.anywhere(), 0.5 + count / 300, max_rounds=3,
                        what="latency")
 
 
