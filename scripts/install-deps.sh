@@ -19,7 +19,8 @@ build_packages=(
 program_packages=(rdmacm-utils perftest)
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev python3 tshark
-  ibverbs-utils qperf "${program_packages[@]}"
+  ibverbs-utils "${program_packages[@]}"
+  python3-jinja2 iperf3 sockperf qperf ucx-utils libfabric-bin
 )
 ci_packages=(
   clang clang-format clang-tidy libclang-rt-14-dev ccache

@@ -9,6 +9,7 @@
 #include <weft/device.h>
 #include <weft/limits.h>
 #include <weft/memory.h>
+#include <weft/monitor.h>
 #include <weft/queue_pair.h>
 #include <weft/result.h>
 #include <weft/types.h>

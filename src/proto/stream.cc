@@ -34,10 +34,7 @@ bool Stream::has_outstanding_list() {
 }
 
 void Stream::start() {
-  if (params_.startup_failure) return violate(*params_.startup_failure);
-  if (rtr_pending_ && params_.rtr == RtrKind::kRead && !has_outstanding_list()) {
-    violate(Violation::kLocalFault);
-  }
+  if (params_.startup_failure) violate(*params_.startup_failure);
 }
 
 Stream::~Stream() {

@@ -171,6 +171,10 @@ bool Stream::next_message() {
   }
   if (machine_.state() != StreamState::kRts || !may_send_) return false;
   if (rtr_pending_) {
+    if (params_.rtr == RtrKind::kRead && !has_outstanding_list()) {
+      violate(Violation::kLocalFault);
+      return false;
+    }
     start_rtr();
     return true;
   }

@@ -89,7 +89,7 @@ class Basics(Test):
         self.assertRegex(result.stdout, r"^weft \d+\.\d+\.\d+\n$")
 
     def test_every_command_describes_itself(self):
-        for command in ([], ["info"], ["perf"], ["ping"]):
+        for command in ([], ["info"], ["perf"], ["ping"], ["stat"]):
             result = run(*command, "--help")
             self.assert_done(result)
             self.assertIn("Usage", result.stdout)
@@ -117,6 +117,69 @@ class Basics(Test):
         self.assert_usage(run("info", "--config", "nonsense=1"), "nonsense")
         self.assert_usage(run("info", "--config", "nonsense"), "KEY=VALUE")
         self.assert_usage(run("perf", "--self", "--log", "loud"), "loud", "debug")
+
+
+class Stat(Test):
+    def test_a_live_process_shows_its_rates(self):
+        with server() as (process, port):
+            client = subprocess.Popen(
+                [WEFT, "perf", f"127.0.0.1:{port}", "--op", "send", "--size", "64", "--mode",
+                 "sleep", "--rounds", "1", "--duration", "3", "--bandwidth", "-q"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+            try:
+                received = 0
+                end = time.monotonic() + DEADLINE_S
+                while received == 0 and time.monotonic() < end:
+                    result = run("stat", str(process.pid), "--json", "-i", "100ms", "--once")
+                    if "does not use Weft" in result.stderr:
+                        continue  # a server of perf opens its device for each client
+                    self.assert_done(result)
+                    sample = json.loads(result.stdout)
+                    received = sample["in"]["operations_per_s"]["send"]
+                self.assertGreater(received, 0)
+                self.assertGreater(sample["in"]["bytes_per_call"], 64)
+                self.assertEqual(sample["program"], "weft")
+            finally:
+                client.kill()
+                client.wait()
+
+    def test_counts_intervals_and_totals(self):
+        with server("ping") as (process, _):
+            result = run("stat", str(process.pid), "-i", "0.02", "-n", "3")
+            self.assert_done(result)
+            self.assertEqual(result.stdout.count("per second"), 3)
+            result = run("stat", str(process.pid), "--total", "--json")
+            self.assert_done(result)
+            self.assertEqual(len(json.loads(result.stdout)["totals"]["tx_messages"]), 16)
+
+    def test_ends_with_the_process(self):
+        with server("ping") as (process, _):
+            watcher = subprocess.Popen([WEFT, "stat", str(process.pid), "-i", "0.05"],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            read_line(watcher.stdout)
+            process.kill()
+            process.wait()
+            _, err = watcher.communicate(timeout=DEADLINE_S)
+            self.assertEqual(watcher.returncode, 0, err)
+            self.assertIn(b"has ended", err)
+
+    def test_says_why_there_is_nothing_to_see(self):
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        self.assert_failed(run("stat", str(gone.pid)), "no process", str(gone.pid))
+        self.assert_failed(run("stat", str(os.getpid())), "does not use Weft")
+        self.assert_usage(run("stat", "abc"), "abc", "whole number")
+        self.assert_usage(run("stat"), "pid")
+        self.assert_usage(run("stat", "1", "-i", "0"), "--interval")
+        self.assert_usage(run("stat", "1", "--once", "--total"), "exclude")
+
+    def test_a_stopped_process_does_not_answer(self):
+        with server("ping") as (process, _):
+            process.send_signal(signal.SIGSTOP)
+            try:
+                self.assert_failed(run("stat", str(process.pid)), "does not answer")
+            finally:
+                process.send_signal(signal.SIGCONT)
 
 
 class Perf(Test):

@@ -1,0 +1,60 @@
+"""How contenders are called and drawn: the same in every plot."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    label: str
+    color: str      # a class of the page's style sheet
+    dash: bool = False
+    mark: str = "dot"   # dot, square, diamond
+
+
+_ALL = {
+    "weft-write": Contender("Weft write, CRC off", "weft", True),
+    "weft-write-crc": Contender("Weft write, CRC on", "weft"),
+    "weft-read": Contender("Weft read, CRC off", "read", True, "square"),
+    "weft-read-crc": Contender("Weft read, CRC on", "read", False, "square"),
+    "weft-send": Contender("Weft send, CRC off", "send", True, "diamond"),
+    "weft-send-crc": Contender("Weft send, CRC on", "send", False, "diamond"),
+    "weft-write16": Contender("Weft write, 16 posted together, CRC off", "batch", True),
+    "weft-write16-crc": Contender("Weft write, 16 posted together, CRC on", "batch"),
+    "dropin-write": Contender("ib_write over Weft, CRC on", "dropin"),
+    "dropin-read": Contender("ib_read over Weft, CRC on", "dropin", False, "square"),
+    "dropin-send": Contender("ib_send over Weft, CRC on", "dropin", False, "diamond"),
+    "weft-connect": Contender("Weft", "weft"),
+    "weft-connect-crc": Contender("Weft", "weft"),
+    "tcp": Contender("raw TCP", "tcp"),
+    "tcp-copy": Contender("TCP, and a copy to its place", "tcp"),
+    "iperf3": Contender("iperf3 (sleeping)", "other", True),
+    "sockperf": Contender("sockperf", "other", True, "square"),
+    "qperf": Contender("qperf, average", "other", False, "diamond"),
+    "ucx-tag": Contender("UCX tcp, tag", "ucx", False, "diamond"),
+    "ucx-put": Contender("UCX tcp, put", "ucx"),
+    "ucx-get": Contender("UCX tcp, get", "ucx", True, "square"),
+    "libfabric": Contender("libfabric tcp, fi_pingpong", "fabric"),
+    "register": Contender("Weft: register memory", "weft"),
+    "deregister": Contender("Weft: deregister", "read", True),
+    "mlock": Contender("mlock", "tcp"),
+    "post": Contender("Weft: post a 64 B write", "weft"),
+    "null-call": Contender("a null system call", "tcp"),
+}
+
+# Along a path: the FPDU policy is part of the name.
+for _policy, _mark in (("auto", "dot"), ("mss", "square"), ("16k", "diamond"), ("64k", "dot")):
+    for _markers in (False, True):
+        _color = {"auto": "weft", "mss": "read", "16k": "send", "64k": "batch"}[_policy]
+        _ALL[f"weft-{_policy}" + ("-markers" if _markers else "")] = Contender(
+            f"Weft write, FPDUs {_policy}" + (", markers" if _markers else ""), _color, _markers,
+            _mark)
+
+
+def contender(name):
+    return _ALL.get(name, Contender(name, "other"))
+
+
+def order(name):
+    """As in the list above."""
+    names = list(_ALL)
+    return names.index(name) if name in names else len(names)

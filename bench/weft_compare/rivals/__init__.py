@@ -1,0 +1,1 @@
+"""The programs measured: how each is started, and how what it prints is read."""

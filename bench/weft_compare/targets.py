@@ -1,0 +1,128 @@
+"""What Weft wants to reach, and whether this run says so."""
+
+import dataclasses
+import typing
+
+from .plan import BOTH, SAME, SHIPPED, Cell, point
+
+MIB = 2**20
+NOT_IN_RUN = "not part of this run"
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    workload: str            # as the table calls it
+    name: str                # the ratio
+    mine: Cell
+    other: Cell
+    metric: str
+    at_least: typing.Optional[float] = None
+    at_most: typing.Optional[float] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    target: Target
+    ratio: typing.Optional[tuple]   # median, lowest, highest
+    met: typing.Optional[bool]      # None: not measured
+    why: str = ""
+
+    def verdict(self):
+        return {True: "met", False: "not met", None: "not measured"}[self.met]
+
+    def wanted(self):
+        if self.target.at_least is not None:
+            return f"≥ {self.target.at_least:g}"
+        return f"≤ {self.target.at_most:g}"
+
+
+def _bandwidth(workload, size, mine, other, column, least, words):
+    where = point(size=size)
+    return Target(workload, words, Cell("bandwidth", mine, column, where),
+                  Cell("bandwidth", other, column, where), "bytes_per_s", at_least=least)
+
+
+def _latency(workload, mode, mine, other, most, words, column=SAME):
+    where = point(mode=mode, size=64)
+    return Target(workload, words, Cell("latency", mine, column, where),
+                  Cell("latency", other, column, where), "p50", at_most=most)
+
+
+def _rate(workload, depth, mine, other, least, words, column=SAME):
+    where = point(depth=depth)
+    return Target(workload, words, Cell("rate", mine, column, where),
+                  Cell("rate", other, column, where), "messages_per_s", at_least=least)
+
+
+def _thesis(size, mine):
+    where = point(size=size, n=5000)
+    words = "CRC on" if mine.endswith("crc") else "CRC off"
+    return Target(f"{size // 1000} KB × 5000", f"rate of TCP with copy, {words}",
+                  Cell("thesis", mine, SAME, where), Cell("thesis", "tcp-copy", SAME, where),
+                  "messages_per_s", at_least=1.0)
+
+
+def _costs(workload, size, most):
+    where = point(size=size)
+    return Target(workload, "time of mlock", Cell("expether", "register", BOTH, where),
+                  Cell("expether", "mlock", BOTH, where), "us", at_most=most)
+
+
+def _segments(markers, least):
+    where = point(offload="on", mtu=1500)
+    name = "weft-auto" + ("-markers" if markers else "")
+    return Target(f"MTU 1500 veth, CRC on, markers {'on' if markers else 'off'}", "raw TCP",
+                  Cell("segments", name, SAME, where), Cell("segments", "tcp", SAME, where),
+                  "bytes_per_s", at_least=least)
+
+
+ALL = (
+    _bandwidth("1 MiB write, CRC off", MIB, "weft-write", "tcp", SAME, 0.85, "raw TCP"),
+    _bandwidth("1 MiB write, CRC off", MIB, "weft-write", "ucx-tag", SHIPPED, 1.5,
+               "UCX tag, as shipped"),
+    _bandwidth("1 MiB write, CRC off", MIB, "weft-write", "ucx-tag", SAME, 1.0, "UCX tag"),
+    _bandwidth("1 MiB write, CRC on", MIB, "weft-write-crc", "tcp", SAME, 0.70, "raw TCP"),
+    _bandwidth("1 MiB write, CRC on", MIB, "weft-write-crc", "ucx-tag", SHIPPED, 1.3,
+               "UCX tag, as shipped"),
+    _bandwidth("8 MiB write, CRC off", 8 * MIB, "weft-write", "ucx-tag", SAME, 1.0, "UCX tag"),
+    _bandwidth("64 KiB write, 16 together, CRC off", 65536, "weft-write16", "ucx-tag", SAME, 2.0,
+               "UCX tag"),
+    _rate("64 B write, depth 128, CRC on", 128, "weft-write-crc", "ucx-put", 10, "UCX put"),
+    _rate("64 B write, depth 128, CRC on", 128, "weft-write-crc", "tcp", 25, "raw send"),
+    _rate("64 B write, depth 1, CRC on", 1, "weft-write-crc", "tcp", 0.95, "raw send"),
+    _rate("64 B write, depth 1, CRC on", 1, "weft-write-crc", "ucx-put", 1.0, "UCX put"),
+    _latency("64 B ping-pong, polled", "poll", "weft-send-crc", "tcp", 1.03, "raw TCP"),
+    _latency("64 B ping-pong, polled", "poll", "weft-send-crc", "ucx-tag", 0.92, "UCX tag"),
+    _latency("64 B ping-pong, sleeping", "sleep", "weft-send-crc", "tcp", 1.05, "raw TCP, blocked"),
+    _bandwidth("through the drop-in, 1 MiB write", MIB, "dropin-write", "weft-write-crc", SAME,
+               0.97, "C++ API"),
+    _bandwidth("through the drop-in, 1 MiB read", MIB, "dropin-read", "weft-read-crc", SAME, 0.97,
+               "C++ API"),
+    _bandwidth("through the drop-in, 1 MiB send", MIB, "dropin-send", "weft-send-crc", SAME, 0.97,
+               "C++ API"),
+    _latency("through the drop-in, 64 B send", "poll", "dropin-send", "weft-send-crc", 1.05,
+             "C++ API"),
+    *(_thesis(size, name) for size in (50_000, 500_000, 1_400_000)
+      for name in ("weft-write", "weft-write-crc")),
+    _costs("registration of 1 MiB", MIB, 1.0),
+    _costs("registration of 1 GiB", 2**30, 0.1),
+    Target("posting a 64 B write, median", "a null system call",
+           Cell("expether", "post", BOTH, point(call="median")),
+           Cell("expether", "null-call", BOTH, point(call="median")), "ns", at_most=1.0),
+    _segments(False, 0.70),
+    _segments(True, 0.55),
+)
+
+
+def judge(store):
+    return [_judge(store, target) for target in ALL]
+
+
+def _judge(store, target):
+    ratio = store.ratio(target.mine, target.other, target.metric)
+    if ratio is None:
+        why = store.error(target.mine) or store.error(target.other) or NOT_IN_RUN
+        return Outcome(target, None, None, why)
+    if target.at_least is not None:
+        return Outcome(target, ratio, ratio[0] >= target.at_least)
+    return Outcome(target, ratio, ratio[0] <= target.at_most)

@@ -1,0 +1,168 @@
+// `weft stat`: what a live process does, from the counters that it publishes when asked.
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <weft/monitor.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+
+#include "weft/command.h"
+#include "weft/parse.h"
+#include "weft/stat/rates.h"
+#include "weft/stat/show.h"
+#include "weft/sysinfo.h"
+
+namespace weft::cli {
+namespace {
+
+struct StatOptions {
+  std::string pid;
+  std::string interval = "1";
+  std::string count;
+  bool once = false;
+  bool totals = false;
+  bool json = false;
+};
+
+struct StatPlan {
+  int pid = 0;
+  double interval_s = 1;
+  std::uint64_t count = 0;  // 0: until the process ends
+};
+
+Outcome<StatPlan> make_plan_of(const StatOptions& o) {
+  StatPlan plan;
+  const auto pid = parse_count(o.pid, 1, 1U << 30U);
+  if (!pid) return usage_error(fmt::format("PID: {}", pid.error().message));
+  plan.pid = static_cast<int>(*pid);
+  const auto interval = parse_seconds(o.interval);
+  if (!interval) return usage_error(fmt::format("--interval: {}", interval.error().message));
+  if (*interval < 0.01 || *interval > 3600) {
+    return usage_error(fmt::format("--interval: '{}' is outside 10ms to 1 hour", o.interval));
+  }
+  plan.interval_s = *interval;
+  if (o.once + o.totals + !o.count.empty() > 1) {
+    return usage_error("--once, --total and --count exclude each other");
+  }
+  if (o.once || o.totals) plan.count = 1;
+  if (o.count.empty()) return plan;
+  const auto count = parse_count(o.count, 1, 1'000'000'000);
+  if (!count) return usage_error(fmt::format("--count: {}", count.error().message));
+  plan.count = *count;
+  return plan;
+}
+
+std::string proc_path(int pid) { return fmt::format("/proc/{}", pid); }
+
+bool exists(int pid) {
+  struct stat st {};
+  return ::stat(proc_path(pid).c_str(), &st) == 0;
+}
+
+std::string program_name(int pid) { return first_line(proc_path(pid) + "/comm"); }
+
+// Why `pid` has no counters for us, in the user's terms.
+Failure explain(int pid, Error error) {
+  struct stat st {};
+  if (::stat(proc_path(pid).c_str(), &st) != 0) return {fmt::format("there is no process {}", pid)};
+  const std::string who = fmt::format("process {} ({})", pid, program_name(pid));
+  if (error == Error::kNotFound && st.st_uid != getuid()) {
+    return {
+        fmt::format("{} belongs to user {}, and its counters are for that user only: run "
+                    "`weft stat` as that user",
+                    who, st.st_uid)};
+  }
+  switch (error) {
+    case Error::kNotFound:
+      return {fmt::format("{} does not use Weft: it has no Weft device open", who)};
+    case Error::kBadVersion:
+      return {fmt::format("{} uses another version of Weft; use the `weft` of that version", who)};
+    case Error::kTimedOut:
+      return {fmt::format("{} does not answer: it is stopped, or kept from running", who)};
+    default: return {fmt::format("{}: {}", who, describe(error))};
+  }
+}
+
+Outcome<ProcessCounters> read_counters(int pid) {
+  constexpr int kTries = 5;
+  for (int i = 0; i < kTries; ++i) {
+    const auto counters = read_process_counters(pid);
+    if (counters) return *counters;
+    if (counters.error() != Error::kBusy) return tl::unexpected(explain(pid, counters.error()));
+  }
+  return failure(fmt::format("the counters of process {} change too fast to be read", pid));
+}
+
+void sleep_seconds(double seconds) {
+  timespec left{};
+  left.tv_sec = static_cast<time_t>(seconds);
+  left.tv_nsec = static_cast<long>((seconds - static_cast<double>(left.tv_sec)) * 1e9);
+  while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+  }
+}
+
+void print_sample(const StatHeading& heading, bool json, const ProcessCounters& before,
+                  const ProcessCounters& after) {
+  const Rates rates = rates_between(before, after);
+  fmt::print("{}", json ? stat_json(heading, after, rates) : stat_text(heading, after, rates));
+  std::fflush(stdout);
+}
+
+Outcome<void> run_stat(const StatOptions& o) {
+  const auto plan = make_plan_of(o);
+  if (!plan) return tl::unexpected(plan.error());
+  auto before = read_counters(plan->pid);
+  if (!before) return tl::unexpected(before.error());
+  const StatHeading heading{plan->pid, program_name(plan->pid), o.totals};
+  if (o.totals) {
+    print_sample(heading, o.json, {}, *before);
+    return {};
+  }
+  for (std::uint64_t done = 0; plan->count == 0 || done < plan->count; ++done) {
+    sleep_seconds(plan->interval_s);
+    const auto after = read_counters(plan->pid);
+    if (!after) {
+      // Watching until the end is a success; a count that cannot be had is not.
+      if (exists(plan->pid) || plan->count != 0) return tl::unexpected(after.error());
+      fmt::print(stderr, "process {} has ended\n", plan->pid);
+      return {};
+    }
+    print_sample(heading, o.json, *before, *after);
+    before = after;
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_stat(CLI::App& app) {
+  auto options = std::make_shared<StatOptions>();
+  StatOptions& o = *options;
+  CLI::App* command = app.add_subcommand(
+      "stat", "Show what a live process does: operations, calls, polls and wake-ups per second");
+  command->add_option("pid", o.pid, "The process")->type_name("PID")->required();
+  command->add_option("-i,--interval", o.interval, "Time between two looks. Default 1 s")
+      ->type_name("TIME");
+  command->add_option("-n,--count", o.count, "End after N intervals. Default: when it ends")
+      ->type_name("N");
+  command->add_flag("--once", o.once, "One interval, as --count 1");
+  command->add_flag("--total", o.totals,
+                    "No interval: averages since the process opened its device; with --json the "
+                    "counters too");
+  command->add_flag("--json", o.json, "One JSON object per line");
+  command->footer(
+      "The process must run as the same user. It answers when asked; not being watched costs it "
+      "nothing.");
+  command->callback([options] {
+    set_command([options] {
+      const auto done = run_stat(*options);
+      return done ? kExitOk : report_failure(done.error());
+    });
+  });
+}
+
+}  // namespace weft::cli
