@@ -2,20 +2,25 @@
 """What the drop-in libraries cost over the C++ API: the same workload both ways, in turns.
 
     bench/dropin/compare.py [--rounds N] [--seconds S] [--crc on|off]
+    bench/dropin/compare.py --count
 
 Each round runs `weft perf --op write` (C++ API) and weft_dropin_perf under `weft run` (plain verbs)
 one after the other, in changing order: RDMA Writes of 64 KiB and 1 MiB for bandwidth, ping-pong of
 64 bytes for latency. Reported is the median over the rounds of drop-in / C++ within a round, with
 the quartiles, and the ratio of the best rounds. A busy machine shows in wide quartiles; then the best
-rounds, least disturbed, say more. Needs: ninja weft_command weft_dropin_perf.
+rounds, least disturbed, say more. --count does not measure time: it counts with callgrind what the
+libraries themselves execute in a call, beside what they call. Needs: ninja weft_command
+weft_dropin_perf; --count also valgrind.
 """
 
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
+import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WEFT = os.path.join(ROOT, "build/release/bin/weft")
@@ -64,18 +69,52 @@ def compare(size, unit, target, args):
     return good
 
 
+def annotated(path, *options):
+    """Rows of callgrind_annotate: cost, and what it is about."""
+    text = subprocess.run(["callgrind_annotate", "--show-percs=no", "--threshold=100", "--auto=no",
+                           *options, path], stdout=subprocess.PIPE, text=True, check=True).stdout
+    for line in text.splitlines():
+        cost, _, rest = line.strip().partition(" ")
+        if cost.replace(",", "").isdigit():
+            yield int(cost.replace(",", "")), rest.strip()
+
+
+def count(args):
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["valgrind", "--quiet", "--tool=callgrind", "--trace-children=yes",
+                        f"--callgrind-out-file={folder}/out.%p", WEFT, "run", f"--crc={args.crc}",
+                        "--", DROPIN, "64", "1", "3"], stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL, check=True, timeout=LIMIT_S)
+        for name in sorted(os.listdir(folder)):
+            path = os.path.join(folder, name)
+            own = list(annotated(path))
+            tree = list(annotated(path, "--inclusive=yes", "--tree=calling"))
+            for function in ("post_send", "poll_cq"):
+                about = f":weft::ibverbs::{function}("
+                cost = sum(cost for cost, rest in own if about in rest)
+                calls = sum(int(found.group(1).replace(",", "")) for _, rest in tree
+                            if rest.startswith("> ") and about in rest
+                            and (found := re.search(r"\(([0-9,]+)x\)", rest)))
+                if calls != 0:
+                    print(f"process {name.split('.')[1]}: ibv_{function}: {cost / calls:.0f} "
+                          f"instructions of its own in each of {calls} calls")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--crc", choices=("on", "off"), default="off")
+    parser.add_argument("--count", action="store_true")
     args = parser.parse_args()
     for needed in (WEFT, DROPIN):
         if not os.path.exists(needed):
             sys.exit(f"{needed} is not built: ninja -C build/release weft_command weft_dropin_perf")
+    if args.count:
+        return count(args)
     good = [compare(size, unit, target, args) for size, unit, target in CASES]
-    sys.exit(0 if all(good) else 1)
+    return 0 if all(good) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -23,8 +23,16 @@ constexpr int kAccepted =
     IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
     IBV_QP_MIN_RNR_TIMER | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
 
+constexpr unsigned kAccessFlags =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
+    IBV_ACCESS_HUGETLB | static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
+
 int check(const Qp& qp, const ibv_qp_attr& attr, int mask) {
   if ((mask & ~kAccepted) != 0) return EINVAL;
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0 && (attr.qp_access_flags & ~kAccessFlags) != 0) {
+    return EINVAL;
+  }
   if ((mask & IBV_QP_PORT) != 0 && attr.port_num != 1) return EINVAL;
   if ((mask & IBV_QP_PKEY_INDEX) != 0 && attr.pkey_index != 0) return EINVAL;
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && attr.max_rd_atomic > limits::kOrd) return EINVAL;
@@ -41,8 +49,12 @@ int check(const Qp& qp, const ibv_qp_attr& attr, int mask) {
 int move(Qp& qp, ibv_qp_state to) {
   // rdma_cm's active side asks for INIT, RTR and RTS once its connection is up; as with an RNIC's
   // driver, what the connection has passed already is no mistake.
+  const QpState now = qp.engine->state();
   const bool towards_rts = to == IBV_QPS_INIT || to == IBV_QPS_RTR;
-  if (towards_rts && qp.engine->state() == QpState::kRts) return 0;
+  if (towards_rts && now == QpState::kRts) return 0;
+  // There is no connection that could bring it there.
+  const bool before_rts = now == QpState::kInit || now == QpState::kRtr;
+  if (to == IBV_QPS_RTS && before_rts && qp.engine->connection() == nullptr) return EINVAL;
   switch (to) {
     case IBV_QPS_RESET: return errno_of(qp.engine->modify(QpState::kReset));
     case IBV_QPS_INIT: return errno_of(qp.engine->modify(QpState::kInit));

@@ -1,5 +1,6 @@
 // rdma_getaddrinfo: getaddrinfo() with rdma_cm's result type.
 
+#include <infiniband/ib.h>
 #include <netdb.h>
 #include <rdma/rdma_cma.h>
 
@@ -36,7 +37,8 @@ addrinfo hints_for_system(const rdma_addrinfo& hints) {
   addrinfo out{};
   if ((hints.ai_flags & RAI_PASSIVE) != 0) out.ai_flags |= AI_PASSIVE;
   if ((hints.ai_flags & RAI_NUMERICHOST) != 0) out.ai_flags |= AI_NUMERICHOST;
-  if (hints.ai_family == AF_INET || hints.ai_family == AF_INET6) out.ai_family = hints.ai_family;
+  // InfiniBand addresses are not getaddrinfo()'s; it refuses what else it does not know.
+  if (hints.ai_family != AF_IB) out.ai_family = hints.ai_family;
   const bool datagram = hints.ai_qp_type == IBV_QPT_UD ||
                         (hints.ai_qp_type == 0 && hints.ai_port_space == RDMA_PS_UDP);
   out.ai_socktype = datagram ? SOCK_DGRAM : SOCK_STREAM;

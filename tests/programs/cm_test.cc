@@ -504,6 +504,13 @@ TEST(Cm, NamesAndAddressesResolve) {
   ASSERT_NE(info->ai_dst_addr, nullptr);
   EXPECT_EQ(info->ai_src_addr, nullptr);
   rdma_freeaddrinfo(info);
+  hints.ai_flags = RAI_FAMILY;
+  hints.ai_family = AF_INET6;
+  ASSERT_EQ(rdma_getaddrinfo("::1", "7000", &hints, &info), 0);
+  EXPECT_EQ(info->ai_family, AF_INET6);
+  rdma_freeaddrinfo(info);
+  hints.ai_family = 77;
+  EXPECT_EQ(rdma_getaddrinfo("::1", "7000", &hints, &info), EAI_FAMILY);
   EXPECT_STREQ(rdma_event_str(RDMA_CM_EVENT_ESTABLISHED), "RDMA_CM_EVENT_ESTABLISHED");
 }
 

@@ -257,6 +257,17 @@ TEST_F(VerbsObjects, InfinibandAddressingIsRefusedAndChangesNothing) {
   EXPECT_EQ(ibv_destroy_qp(qp), 0);
 }
 
+TEST_F(VerbsObjects, AnUnconnectedQpDoesNotBecomeReady) {
+  ibv_qp* qp = make_qp();
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTS;
+  EXPECT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
+  EXPECT_EQ(qp->state, IBV_QPS_INIT);
+  attr.qp_access_flags = 1U << 30U;
+  EXPECT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_ACCESS_FLAGS), EINVAL);
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
+}
+
 TEST_F(VerbsObjects, TheErrorStateFlushesReceivesAndWhateverIsPostedLater) {
   ibv_qp* qp = make_qp();
   ASSERT_NE(qp, nullptr);
