@@ -283,7 +283,7 @@ def run_row(runner, row, role):
 
 def run_rows(args, runner):
     results, failed, left_out = [], 0, 0
-    deadline = time.monotonic() + args.limit - (time.monotonic() - args.began)
+    deadline = args.began + args.limit
     for row, role in selected(args):
         began = time.monotonic()
         if began > deadline:

@@ -136,6 +136,16 @@ class BrokenPeers(unittest.TestCase):
                 self.assertEqual((status, result), (1, "wrong"))
                 self.assertIn(reason, detail)
 
+    def test_people_get_a_line_for_each_check_and_a_summary(self):
+        with FakePeer("wrong-code") as peer:
+            done = run("--peer", f"127.0.0.1:{peer.port}", "--only", "stag.write", "--timeout", "0.5")
+        lines = done.stdout.splitlines()
+        self.assertIn("enhanced, peer-to-peer; another application; several connections", lines[0])
+        self.assertIn("WRONG  stag.write-unknown ", done.stdout)
+        self.assertIn("       -> Terminate 1/1/01; 1/1/00 is due", lines)
+        self.assertIn("right  stag.write-of-nothing ", done.stdout)
+        self.assertEqual(lines[-1], "3 checks: 1 right, 0 noted, 2 wrong, 0 skipped")
+
     def test_peer_that_checks_nothing_is_found_out(self):
         with FakePeer("silent") as peer:
             status, checks = outcomes("--peer", f"127.0.0.1:{peer.port}", "--timeout", "0.2",

@@ -96,8 +96,9 @@ class Context {
   // No connection is opened for a check after this: none takes for ever.
   std::chrono::steady_clock::time_point give_up = std::chrono::steady_clock::time_point::max();
   Profile profile;
-  bool served = false;  // the other side is `weft selftest --serve`
-  bool many = false;    // it takes a second connection while the first lasts
+  bool served = false;         // the other side is `weft selftest --serve`
+  bool agrees_to_rtr = false;  // to peer-to-peer
+  bool many = false;           // it takes a second connection while the first lasts
 
   [[nodiscard]] raw::Peer dial() const;
   // Sends a Request and takes the Reply, which may be a rejection.

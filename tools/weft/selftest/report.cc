@@ -27,17 +27,17 @@ std::array<std::size_t, 4> counts(const std::vector<Outcome>& outcomes) {
   return out;
 }
 
-std::string start_up(const Profile& p) {
+std::string start_up(const Context& context) {
+  const Profile& p = context.profile;
   if (!p.enhanced) return fmt::format("MPA revision {}", p.revision);
   return fmt::format("MPA revision {}, enhanced{}", p.revision,
-                     p.peer_to_peer ? ", peer-to-peer" : "");
+                     context.agrees_to_rtr ? ", peer-to-peer" : "");
 }
 
 }  // namespace
 
 std::string headline(const Context& context) {
-  return fmt::format("weft selftest {}: {}; {}; {}", context.address.text(),
-                     start_up(context.profile),
+  return fmt::format("weft selftest {}: {}; {}; {}", context.address.text(), start_up(context),
                      context.served ? "weft selftest --serve" : "another application",
                      context.many ? "several connections at once" : "one connection at a time");
 }
@@ -73,7 +73,7 @@ std::string json(const Context& context, const std::vector<Outcome>& outcomes) {
       {"application", context.served ? "weft selftest --serve" : "unknown"},
       {"mpa_revision", p.revision},
       {"enhanced", p.enhanced},
-      {"peer_to_peer", p.peer_to_peer},
+      {"peer_to_peer", context.agrees_to_rtr},
       {"several_connections", context.many},
       {"checks", checks},
       {"summary", {{"right", n[0]}, {"noted", n[1]}, {"wrong", n[2]}, {"skipped", n[3]}}}};

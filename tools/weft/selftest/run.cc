@@ -103,6 +103,8 @@ std::optional<std::string> meet(Context& context) {
     const std::optional<Session> first = try_profile(context, profile, &why);
     if (!first) continue;
     context.served = first->offer.has_value();
+    context.agrees_to_rtr =
+        first->reply.has(raw::kS) && (first->reply.ird_word() & raw::kBitA) != 0;
     try {
       context.open().expect_alive();
       context.many = true;
