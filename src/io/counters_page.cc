@@ -42,6 +42,32 @@ void pause_a_little() {
   nanosleep(&t, nullptr);
 }
 
+// How long ago `pid` was started; never, if that cannot be found out.
+Duration age_of_process(int pid) {
+  char text[1024] = {};
+  const Fd fd(open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd || read(fd.get(), text, sizeof text - 1) <= 0) return Duration::max();
+  // The name may have blanks and brackets; the field wanted is the twentieth after it.
+  const char* at = std::strrchr(text, ')');
+  for (int i = 0; i < 20 && at != nullptr; ++i) at = std::strchr(at + 1, ' ');
+  if (at == nullptr) return Duration::max();
+  const double started_s = static_cast<double>(std::strtoull(at, nullptr, 10)) /
+                           static_cast<double>(sysconf(_SC_CLK_TCK));
+  timespec up{};
+  clock_gettime(CLOCK_BOOTTIME, &up);
+  const double age_s =
+      static_cast<double>(up.tv_sec) + static_cast<double>(up.tv_nsec) / 1e9 - started_s;
+  return Duration(static_cast<std::int64_t>(age_s * 1e9));
+}
+
+// A page that is older than its process was left by another, killed one that had the same number.
+bool is_left_over(const CountersPage& page, int pid) {
+  constexpr std::int64_t kSlackNs = 1'000'000'000;
+  const Duration age = age_of_process(pid);
+  return age < Duration::max() - Duration(kSlackNs) &&
+         wall_clock_ns() - page.started_ns > age.count() + kSlackNs;
+}
+
 // The page as words. Each is stored with release and loaded with acquire order: who sees a word of
 // a refresh also sees that the refresh has begun.
 constexpr std::size_t kWords = sizeof(CountersPage) / sizeof(std::uint64_t);
@@ -193,6 +219,7 @@ Status read_counters_page(int pid, CountersPage& out) {
     if (copy_whole(*page, out) && out.updated_ns >= asked_ns) return {};
     pause_a_little();
   }
+  if (copy_whole(*page, out) && is_left_over(out, pid)) return fail(Error::kNotFound);
   return fail(copy_whole(*page, out) ? Error::kTimedOut : Error::kBusy);
 }
 

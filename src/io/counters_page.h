@@ -68,7 +68,8 @@ class CountersPublisher final : public Handler {
 };
 
 // For readers: opens the page of `pid` (of this user), waits up to 200 ms for fresh values, copies.
-//   kNotFound     no such process, or it has no connections to count
+//   kNotFound     no such process, or it has no connections to count; also where a killed process
+//                 with the same number has left a page
 //   kBadVersion   written by an incompatible version
 //   kTimedOut     the process does not answer; `out` holds its last values
 [[nodiscard]] Status read_counters_page(int pid, CountersPage& out);

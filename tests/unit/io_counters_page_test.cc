@@ -3,6 +3,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <string>
+
 #include "io/counters_page.h"
 
 namespace weft::io {
@@ -60,6 +65,38 @@ TEST(CountersPage, SecondDeviceOfAProcessGoesWithout) {
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error(), Error::kBusy);
   EXPECT_EQ(seen_by_another(getpid()).second, 1U);
+}
+
+// A process that was killed could not remove its page, and its number may be given again.
+TEST(CountersPage, APageOlderThanItsProcessIsNotItsOwn) {
+  auto engine = std::move(*Engine::create());
+  auto page = CountersPublisher::create(*engine, [](CountersPage&) {});
+  ASSERT_TRUE(page);
+  const std::string mine = (*page)->path();
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  const std::string left = mine.substr(0, mine.rfind('.') + 1) + std::to_string(child);
+  const auto leave_page = [&](std::int64_t seconds_ago) {
+    CountersPage old;
+    old.size = sizeof old;
+    timespec t{};
+    clock_gettime(CLOCK_REALTIME, &t);
+    old.started_ns = (t.tv_sec - seconds_ago) * std::int64_t{1'000'000'000};
+    FILE* file = std::fopen(left.c_str(), "w");
+    ASSERT_NE(file, nullptr);
+    EXPECT_EQ(std::fwrite(&old, sizeof old, 1, file), 1U);
+    std::fclose(file);
+  };
+  leave_page(3600);
+  EXPECT_EQ(seen_by_another(child).first, Error::kNotFound);
+  leave_page(0);  // could be its own: it just does not answer
+  EXPECT_EQ(seen_by_another(child).first, Error::kTimedOut);
+  unlink(left.c_str());
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
 }
 
 TEST(CountersPage, LookingWakesTheEngineAndNothingElseDoes) {

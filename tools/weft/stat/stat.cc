@@ -83,18 +83,21 @@ Failure explain(int pid, Error error) {
       return {fmt::format("{} uses another version of Weft; use the `weft` of that version", who)};
     case Error::kTimedOut:
       return {fmt::format("{} does not answer: it is stopped, or kept from running", who)};
+    case Error::kBusy: return {fmt::format("the counters of {} change too fast to be read", who)};
     default: return {fmt::format("{}: {}", who, describe(error))};
   }
 }
 
+// On a busy machine the other process may need longer than one look lasts.
 Outcome<ProcessCounters> read_counters(int pid) {
-  constexpr int kTries = 5;
-  for (int i = 0; i < kTries; ++i) {
-    const auto counters = read_process_counters(pid);
-    if (counters) return *counters;
-    if (counters.error() != Error::kBusy) return tl::unexpected(explain(pid, counters.error()));
+  constexpr int kLooks = 10;
+  auto counters = read_process_counters(pid);
+  for (int i = 1; i < kLooks && !counters; ++i) {
+    if (counters.error() != Error::kBusy && counters.error() != Error::kTimedOut) break;
+    counters = read_process_counters(pid);
   }
-  return failure(fmt::format("the counters of process {} change too fast to be read", pid));
+  if (!counters) return tl::unexpected(explain(pid, counters.error()));
+  return *counters;
 }
 
 void sleep_seconds(double seconds) {
