@@ -170,7 +170,8 @@ function(_weft_test_properties test)
   set(env ${arg_ENV} "WEFT_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
           "WEFT_LIB_DIR=${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
   if(WEFT_SANITIZE STREQUAL "thread")
-    list(APPEND env "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0")
+    list(APPEND env "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:\
+suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
   elseif(WEFT_SANITIZE)
     list(APPEND env "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
          "UBSAN_OPTIONS=print_stacktrace=1")

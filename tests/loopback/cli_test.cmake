@@ -11,7 +11,7 @@ if(TARGET weft_command AND Python3_FOUND AND NOT WEFT_SANITIZE)
 endif()
 
 # `weft selftest` against `weft selftest --serve`, and against peers that break rules.
-if(TARGET weft_command AND Python3_FOUND)
+if(TARGET weft_command AND Python3_FOUND AND NOT WEFT_SANITIZE)
   weft_add_script_test(
     loopback_selftest
     COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/selftest_test.py"

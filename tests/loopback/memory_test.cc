@@ -90,10 +90,11 @@ TEST(Registration, NothingChangesAfterDeregistrationHasReturned) {
       Memory from(pair.host, 1U << 18U);
       Memory target(pair.host, 1U << 18U);
       std::atomic<std::uint64_t> written{0};
+      const std::uint32_t rkey = target.rkey();
       // Writes until it is told off.
-      std::thread writer([&] {
+      std::thread writer([&, rkey] {
         const bool refused = eventually([&] {
-          SendWr wr = wr_write(0, target.rkey(), target.to());
+          SendWr wr = wr_write(0, rkey, target.to());
           const Sge sge = from.sge();
           wr.sges = std::span(&sge, 1);
           for (int i = 0; i < 50; ++i) (void)pair.a.qp->post_send(wr);
