@@ -19,7 +19,7 @@ build_packages=(
 program_packages=(rdmacm-utils perftest)
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev python3 tshark
-  ibverbs-utils qperf "${program_packages[@]}"
+  ibverbs-utils "${program_packages[@]}"
 )
 ci_packages=(
   clang clang-format clang-tidy libclang-rt-14-dev ccache
