@@ -24,15 +24,15 @@ def parse_arguments(arguments):
         description="Measures Weft beside raw TCP, iperf3, sockperf, qperf, UCX, libfabric and "
                     "perftest,\nin interleaved rounds, and writes index.html, report.md and "
                     "report.json.",
-        epilog="Under 10 minutes; --quick under 2. Network namespaces, and with them the column in "
-               "which\nall have one congestion control, need root.")
+        epilog="Under 10 minutes; --quick under 2. Network namespaces, and with them the column "
+               "in which\nall have one congestion control, need root.")
     parser.add_argument("--quick", action="store_true", help="one short round of everything")
     parser.add_argument("--only", metavar="LIST", help="workloads, by name or number: 1,latency")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"rounds (default {ROUNDS})")
     parser.add_argument("--resume", action="store_true",
                         help="go on with the run that OUT holds the samples of")
     parser.add_argument("--out", metavar="DIR", default="report", help="where to write (report)")
-    parser.add_argument("--list", action="store_true", help="list workloads and contenders, and end")
+    parser.add_argument("--list", action="store_true", help="list workloads and rivals, and end")
     parser.add_argument("--no-install", action="store_true",
                         help="do not install rivals that are missing")
     parser.add_argument("--congestion", metavar="NAME", default="reno",
@@ -193,7 +193,8 @@ def measure(bench, store, steps, refusals, patience, screen):
 
 
 def versions_of(weft, bench):
-    rows = [("weft", bench.client(bench.places.loopback(), [weft, "--version"], pin=False).out.strip())]
+    own = bench.client(bench.places.loopback(), [weft, "--version"], pin=False)
+    rows = [("weft", own.out.strip())]
     for program, package in packages.RIVALS.items():
         rows.append((program, f"{package} {packages.version(program)}"
                      if shutil.which(program) else "not installed"))

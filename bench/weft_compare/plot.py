@@ -151,5 +151,6 @@ def key(name):
     """The sample of a line that a legend shows."""
     look = contender(name)
     dash = " dash" if look.dash else ""
-    return (f'<svg viewBox="0 0 30 10" class="key"><path d="M1 5L29 5" class="l-{look.color}{dash}"/>'
+    return ('<svg viewBox="0 0 30 10" class="key">'
+            f'<path d="M1 5L29 5" class="l-{look.color}{dash}"/>'
             + _mark(look.mark, 15, 5, look.color, look.label) + "</svg>")

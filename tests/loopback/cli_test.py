@@ -182,6 +182,27 @@ class Stat(Test):
                 process.send_signal(signal.SIGCONT)
 
 
+class Report(Test):
+    def run_report(self, *args):
+        result = run("report", *args)
+        if "needs jinja2" in result.stderr:
+            self.skipTest("python3-jinja2 is not installed")
+        return result
+
+    def test_runs_the_comparison_of_the_source_tree(self):
+        result = self.run_report("--list")
+        self.assert_done(result)
+        for word in ("bandwidth", "segments", "ucx_perftest"):
+            self.assertIn(word, result.stdout)
+        self.assertIn("--patience", self.run_report("--help").stdout)
+
+    def test_wrong_usage_is_the_same_as_everywhere(self):
+        self.assert_usage(self.run_report("--only", "nonsense"), "nonsense", "bandwidth")
+        self.assert_usage(self.run_report("--rounds", "0"), "--rounds")
+        self.assert_usage(self.run_report("--congestion", "nonsense"), "nonsense", "reno")
+        self.assert_failed(self.run_report("--weft", "/no/such/weft"), "/no/such/weft")
+
+
 class Perf(Test):
     def test_every_operation_moves_verified_bytes(self):
         ops = ["write", "read", "send", "write-imm", "fetch-add", "cmp-swap"]

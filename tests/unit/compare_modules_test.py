@@ -13,7 +13,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "bench"))
 
-from weft_compare import figure, machine, plan, plot, process, store, targets, workloads  # noqa: E402
+from weft_compare import (  # noqa: E402
+    figure, machine, plan, plot, process, store, targets, workloads)
 from weft_compare.process import Failed  # noqa: E402
 from weft_compare.rivals import (  # noqa: E402
     iperf3, libfabric, perftest, qperf, sockperf, ucx, weft)
@@ -181,7 +182,8 @@ class Samples(unittest.TestCase):
             opened = self.open()
             for name, value in (("tcp", 1.0), ("weft-write", rate)):
                 cell = plan.Cell("bandwidth", name, plan.SAME, "size=1048576")
-                opened.add(0, plan.Job(name, (cell,), 1, None), {cell: {"bytes_per_s": value}}, "", 0)
+                job = plan.Job(name, (cell,), 1, None)
+                opened.add(0, job, {cell: {"bytes_per_s": value}}, "", 0)
             first = targets.judge(opened)[0]
             self.assertEqual((first.met, first.ratio[0]), (met, rate))
         self.assertIsNone(targets.judge(opened)[-1].met)
@@ -206,7 +208,7 @@ class Plots(unittest.TestCase):
     def test_ticks_cover_the_values(self):
         for low, high in ((0.003, 7.7), (1, 1), (64, 64), (0.5, 12000)):
             ticks = plot.log_ticks(low, high)
-            self.assertTrue(ticks[0] <= low * 1.001 and ticks[-1] >= high * 0.999, (low, high, ticks))
+            self.assertTrue(ticks[0] <= low * 1.001 and ticks[-1] >= high * 0.999, ticks)
         for low, high in ((0, 7.7), (-3, 40), (0, 0)):
             ticks = plot.linear_ticks(high, low)
             self.assertTrue(ticks[0] <= low and ticks[-1] >= high, (low, high, ticks))

@@ -6,7 +6,6 @@ from ..process import Failed, last_line
 BANDWIDTH = {"dropin-write": "ib_write_bw", "dropin-read": "ib_read_bw",
              "dropin-send": "ib_send_bw"}
 LATENCY = {"dropin-write": "ib_write_lat", "dropin-send": "ib_send_lat"}
-MB = 1e6
 
 
 def _row(text, columns):
@@ -22,10 +21,11 @@ def _row(text, columns):
 
 
 def parse_bandwidth(text):
-    """bytes, iterations, peak, average MB/s (10^6, as --report_gbits is off but MB are decimal in
-    the unit chosen below), million messages per second"""
+    """bytes, iterations, peak, average MB/s, million messages per second. What a MB is depends on
+    the version: bytes follow from the message rate."""
     row = _row(text, 5)
-    return {"messages": row[1], "messages_per_s": row[4] * 1e6, "bytes_per_s": row[4] * 1e6 * row[0]}
+    rate = row[4] * 1e6
+    return {"messages": row[1], "messages_per_s": rate, "bytes_per_s": rate * row[0]}
 
 
 def parse_latency(text):

@@ -11,17 +11,17 @@ NUMBER = 1
 TITLE = "Bandwidth by message size"
 NEEDS = ()
 ABOUT = """One connection, client and server on a CPU each, both polling, 128 messages outstanding
-where the program lets one choose. Weft's clock stops when the server has said that everything is in
-its place; UCX and perftest stop theirs when the sender's requests are complete. iperf3 sleeps while
-it waits. Debian's libfabric comes with one test, a ping-pong: its figures are for one message at a
-time."""
+where the program lets one choose. Weft's clock stops when the server has said that everything is
+in its place; UCX and perftest stop theirs when the sender's requests are complete. iperf3 sleeps
+while it waits. Debian's libfabric comes with one test, a ping-pong: its figures are for one
+message at a time."""
 
 SIZES = (64, 1024, 8192, 65536, 2**20, 8 * 2**20)
 QUICK_SIZES = (64, 65536, 2**20)
 DROPIN_SIZES = (64, 65536, 2**20)
 OPERATIONS = ("write", "read", "send")
-DRAWN = ("weft-write", "weft-write-crc", "weft-read-crc", "weft-write16", "tcp", "iperf3", "ucx-tag",
-         "ucx-put", "libfabric")
+DRAWN = ("weft-write", "weft-write-crc", "weft-read-crc", "weft-write16", "tcp", "iperf3",
+         "ucx-tag", "ucx-put", "libfabric")
 
 
 def _points():

@@ -11,10 +11,11 @@ NAME = "expether"
 NUMBER = 7
 TITLE = "Registering memory, posting a request"
 NEEDS = ()
-ABOUT = """After a paper on RDMA over ExpEther, whose registration took 8.35 us for 1 MiB (mlock: 15.1 us) and
-8.58 ms for 1 GiB (mlock: 624 ms), and whose posting avoids the kernel. The memory is touched before. A post is
-timed singly, with the clock's own cost taken off, into a queue that is not full: the median is of posts that leave
-the sending to a later one, the mean includes those that send."""
+ABOUT = """After a paper on RDMA over ExpEther, whose registration took 8.35 us for 1 MiB (mlock:
+15.1 us) and 8.58 ms for 1 GiB (mlock: 624 ms), and whose posting avoids the kernel. The memory is
+touched before. A post is timed singly, with the clock's own cost taken off, into a queue that is
+not full: the median is of posts that leave the sending to a later one, the mean includes those
+that send."""
 
 SIZES = (4096, 65536, 2**20, 16 * 2**20, 256 * 2**20, 2**30)
 QUICK_SIZES = (4096, 2**20, 16 * 2**20)

@@ -11,11 +11,12 @@ NAME = "exs"
 NUMBER = 5
 TITLE = "Throughput and CPU use, asleep; share of the wire"
 NEEDS = ()
-ABOUT = """After UNH EXS, which moves data by Sends (small) and by Reads that the receiver pulls (large), and
-which used 93.33 % of its wire where framing left 93.63 %. Both sides sleep while they wait, so that CPU
-seconds mean something. The share of the wire is payload divided by all that an Ethernet would carry for it,
-preamble and gap included: computed from the framing, and measured by the counters of a virtual adapter whose every TCP
-segment is a packet of its own. Acknowledgments go the other way and are not in it."""
+ABOUT = """After UNH EXS, which moves data by Sends (small) and by Reads that the receiver pulls
+(large), and which used 93.33 % of its wire where framing left 93.63 %. Both sides sleep while
+they wait, so that CPU seconds mean something. The share of the wire is payload divided by all
+that an Ethernet would carry for it, preamble and gap included: computed from the framing, and
+measured by the counters of a virtual adapter whose every TCP segment is a packet of its own.
+Acknowledgments go the other way and are not in it."""
 
 SIZES = (64, 1024, 8192, 65536, 2**20)
 QUICK_SIZES = (1024, 65536)
@@ -75,14 +76,15 @@ def _wire_sample(bench, mtu, name):
     place = bench.veth(mtu, SAME, True)
     count = 60 if bench.settings.quick else 200
     before = wire_counters(place)
-    results = weft.perf(bench, place, *FRAMINGS[name], "--size", WIRE_MESSAGE, "--iterations", count,
-                        "--warmup", "0")
+    results = weft.perf(bench, place, *FRAMINGS[name], "--size", WIRE_MESSAGE, "--iterations",
+                        count, "--warmup", "0")
     octets, packets = (b - a for a, b in zip(before, wire_counters(place)))
     moved = sum(r["messages"] for r in results[0]["rounds"]) * WIRE_MESSAGE
     if packets == 0 or moved == 0:
         raise Failed("the adapter counted no packet")
     if octets / packets > mtu + 14:
-        raise Failed("this adapter joins segments (no gso_max_segs), so its packets are not the wire's")
+        raise Failed("this adapter joins segments (no gso_max_segs): its packets are not those of "
+                     "a wire")
     ulpdu = results[0]["max_ulpdu_bytes"]["client"] if name != "tcp" else 0
     left = payload_share(mtu, ulpdu, "mss" in name, "markers" in name)
     return {"wire_share": moved / (octets + packets * ETHERNET_REST), "framing_leaves": left,
@@ -105,8 +107,8 @@ def jobs(bench):
 def section(store):
     label = lambda mtu: f"MTU {mtu}"  # noqa: E731
     figures = [
-        build(store, NAME, "bytes_per_s", "Bandwidth, sleeping", "GB/s", "size", scale=1e9, log=True,
-              x_title="message size"),
+        build(store, NAME, "bytes_per_s", "Bandwidth, sleeping", "GB/s", "size", scale=1e9,
+              log=True, x_title="message size"),
         build(store, NAME, "cpu_s_per_gb", "CPU seconds per GB, client and server, sleeping",
               "s/GB", "size", log=True, lower_is_better=True, x_title="message size"),
         build(store, NAME, "wire_share", "Share of the wire that carried payload, measured", "%",

@@ -10,11 +10,11 @@ NAME = "latency"
 NUMBER = 2
 TITLE = "One-way latency"
 NEEDS = ()
-ABOUT = """One message at a time, there and back; half of that. Polled: both sides spin. Sleeping: both
-sides sleep in the kernel at once (RDMA waits with spin=0). A Weft write is a Write and an empty Send
-in one list, since the target's program may not look at memory to learn of a Write. ib_write_lat looks
-at memory. ucx_perftest, fi_pingpong and perftest as run here only poll; qperf and fi_pingpong print an average,
-no percentiles."""
+ABOUT = """One message at a time, there and back; half of that. Polled: both sides spin. Sleeping:
+both sides sleep in the kernel at once (RDMA waits with spin=0). A Weft write is a Write and an
+empty Send in one list, since the target's program may not look at memory to learn of a Write.
+ib_write_lat looks at memory. ucx_perftest, fi_pingpong and perftest as run here only poll; qperf
+and fi_pingpong print an average, no percentiles."""
 
 SIZES = (1, 64, 1024, 8192, 65536)
 QUICK_SIZES = (64, 8192)
@@ -33,8 +33,8 @@ def _weft_jobs(bench, mode, size):
     options = ["--mode", mode, "--size", size]
     spin = ["--config", "spin=0"] if mode == "sleep" else []
     names = [f"weft-{op}{crc}" for op in ("write", "send") for crc in ("", "-crc")]
-    yield weft_job(f"{NAME}|weft|{mode}|{size}", loopback_cells(bench, NAME), [*names, "tcp"], where,
-                   ["--op", "write,send", "--transport", "rdma,tcp", "--crc", "on,off",
+    yield weft_job(f"{NAME}|weft|{mode}|{size}", loopback_cells(bench, NAME), [*names, "tcp"],
+                   where, ["--op", "write,send", "--transport", "rdma,tcp", "--crc", "on,off",
                     *congestion_options(bench), *options, *spin], lambda b: b.anywhere(),
                    5 * seconds + 0.2, what="latency")
     if bench.column_differs():

@@ -8,9 +8,10 @@ NAME = "osu"
 NUMBER = 6
 TITLE = "Overhead over TCP"
 NEEDS = ("bandwidth", "latency")
-ABOUT = """After a paper on software iWARP (OSU), whose user-level stack added 100 us to the latency of TCP and
-reached well under its bandwidth for small and medium messages. Here from the runs of workloads 1 and 2: what Weft
-adds to the latency of raw TCP, and its share of the bandwidth of raw TCP, with CRC and without, polled."""
+ABOUT = """After a paper on software iWARP (OSU), whose user-level stack added 100 us to the
+latency of TCP and reached well under its bandwidth for small and medium messages. Here from the
+runs of workloads 1 and 2: what Weft adds to the latency of raw TCP, and its share of the
+bandwidth of raw TCP, with CRC and without, polled."""
 
 
 def jobs(bench):

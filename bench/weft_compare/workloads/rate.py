@@ -9,11 +9,12 @@ NAME = "rate"
 NUMBER = 3
 TITLE = "Message rate, connections, set-up"
 NEEDS = ()
-ABOUT = """Messages of 64 bytes, both sides polling. Depth is how many messages may be outstanding on a
-connection; a plain TCP connection has no such thing, one send() is one message, so its line is flat
-but for the noise. With several connections, each has a depth of 16. A set-up is a queue pair, TCP and MPA
-for Weft, and a connect with 20 bytes each way for TCP. Memory is what an idle connection makes the process grow by;
-kernel socket memory is not in it. UCX's test program has no several connections."""
+ABOUT = """Messages of 64 bytes, both sides polling. Depth is how many messages may be outstanding
+on a connection; a plain TCP connection has no such thing, one send() is one message, so its line
+is flat but for the noise. With several connections, each has a depth of 16. A set-up is a queue
+pair, TCP and MPA for Weft, and a connect with 20 bytes each way for TCP. Memory is what an idle
+connection makes the process grow by; kernel socket memory is not in it. UCX's test program has no
+several connections."""
 
 SIZE = 64
 DEPTHS = (1, 16, 128, 1024)
@@ -36,7 +37,8 @@ def _depth_jobs(bench, depth):
     for column in columns(bench):
         for name in ("ucx-put", "ucx-tag"):
             yield single(NAME, name, column, point(depth=depth), seconds * 1.5 + 0.2,
-                         lambda b, n=name, c=column: ucx.bandwidth(b, b.loopback(c), n, SIZE, depth),
+                         lambda b, n=name, c=column: ucx.bandwidth(b, b.loopback(c), n, SIZE,
+                                                                   depth),
                          "ucx_perftest")
 
 

@@ -1,4 +1,4 @@
-"""A path with real segments: veth between two namespaces, FPDU policies, markers, loss and delay."""
+"""A path with real segments: veth between two namespaces, FPDU policies, markers, loss, delay."""
 
 from ..figure import Section, build
 from ..places import clear_netem, netem
@@ -10,9 +10,11 @@ NAME = "segments"
 NUMBER = 8
 TITLE = "Across a link: segments, markers, loss"
 NEEDS = ()
-ABOUT = """Writes of 1 MiB with CRC over a pair of virtual adapters between two network namespaces, both
-sides polling. Policy auto is the default; mss puts one FPDU into each TCP segment, as RFC 5044 asks. On such a path Weft keeps the system's congestion control. The first table has
-the offloads that virtual adapters come with, which join segments; the last table has none: every segment crosses alone."""
+ABOUT = """Writes of 1 MiB with CRC over a pair of virtual adapters between two network
+namespaces, both sides polling. Policy auto is the default; mss puts one FPDU into each TCP
+segment, as RFC 5044 asks. On such a path Weft keeps the system's congestion control. The first
+table has the offloads that virtual adapters come with, which join segments; the last table has
+none: every segment crosses alone."""
 
 SIZE = 2**20
 MTUS = (1500, 9000)
@@ -53,7 +55,8 @@ def _job(bench, mtu, column, offload, policies):
         place = bench.veth(mtu, column, not offload)
         results = weft.perf(bench, place, *_options(policies), *_column_options(bench, column))
         return {Cell(NAME, _name(r), column, where()): weft.sample_of(r) for r in results}
-    return Job(f"{NAME}|{mtu}|{column}|{kind}", tuple(Cell(NAME, n, column, where()) for n in names),
+    cells = tuple(Cell(NAME, n, column, where()) for n in names)
+    return Job(f"{NAME}|{mtu}|{column}|{kind}", cells,
                len(names) * (bench.settings.seconds + 0.08) + 0.3, work)
 
 

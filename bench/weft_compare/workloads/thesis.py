@@ -8,10 +8,10 @@ NAME = "thesis"
 NUMBER = 4
 TITLE = "Time to move N messages"
 NEEDS = ()
-ABOUT = """The plots of a thesis of 2004 on RDMA over an embedded TCP stack (its figures 4.2 to 4.7): the
-time to move N messages of 50, 500 and 1400 KB. There, RDMA took 0.55 of the time of TCP with 1400 KB, 0.69
-with 500 KB, and 1.83 with 50 KB. TCP here reads each message into a buffer and copies it to its place, as there.
-Both sides poll."""
+ABOUT = """The plots of a thesis of 2004 on RDMA over an embedded TCP stack (its figures 4.2 to
+4.7): the time to move N messages of 50, 500 and 1400 KB. There, RDMA took 0.55 of the time of TCP
+with 1400 KB, 0.69 with 500 KB, and 1.83 with 50 KB. TCP here reads each message into a buffer and
+copies it to its place, as there. Both sides poll."""
 
 SIZES = (50_000, 500_000, 1_400_000)
 COUNTS = (250, 1000, 2000, 3500, 5000)
