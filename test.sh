@@ -2,9 +2,10 @@
 # All tests: installs what is missing, builds, and runs every suite in one ctest run, whose summary
 # closes the output.
 #
-#   ./test.sh                    everything; AddressSanitizer and ThreadSanitizer runs included
-#   ./test.sh --quick            without the sanitizer runs
-#   ./test.sh --interop          with Linux siw in a virtual machine (tests/interop)
+#   ./test.sh                    everything: AddressSanitizer and ThreadSanitizer runs, and Linux
+#                                siw in a virtual machine, skipped where there can be none
+#   ./test.sh --no-interop       without the virtual machine
+#   ./test.sh --quick            without that and without the sanitizer runs
 #   ./test.sh [...] -- ARGS      pass ARGS to ctest, for example: -- -R sim
 #   ./test.sh --help
 #
@@ -16,11 +17,15 @@ usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
 
 sanitizers=(asan tsan)
 suites="unit;model;sim;vectors;conformance;loopback;fuzz;programs"
+interop=";interop"
 ctest_args=()
 while [[ $# -gt 0 ]]; do
   case "$1" in
-    --quick) sanitizers=() ;;
-    --interop) suites="$suites;interop" ;;
+    --quick)
+      sanitizers=()
+      interop=""
+      ;;
+    --no-interop) interop="" ;;
     --)
       shift
       ctest_args=("$@")
@@ -31,7 +36,7 @@ while [[ $# -gt 0 ]]; do
       exit 0
       ;;
     *)
-      echo "test.sh: unknown option '$1'; it can be --quick, --interop, --help, or -- before ctest's own" >&2
+      echo "test.sh: unknown option '$1'; it can be --quick, --no-interop, --help, or -- before ctest's own" >&2
       exit 2
       ;;
   esac
@@ -39,7 +44,7 @@ while [[ $# -gt 0 ]]; do
 done
 
 scripts/install-deps.sh test
-scripts/build.sh release --define WEFT_TESTS=ON --define "WEFT_TEST_SUITES=$suites" all weft_tests
+scripts/build.sh release --define WEFT_TESTS=ON --define "WEFT_TEST_SUITES=$suites$interop" all weft_tests
 for preset in "${sanitizers[@]}"; do
   scripts/build.sh "$preset" weft_tests
 done
