@@ -42,8 +42,8 @@ class Report:
                         "polling programs say little."})
         out += [{"head": "Not measured:", "text": text} for text in self.skipped]
         if self.settings["quick"]:
-            out.append({"head": "A quick run.", "text": "One short round: enough to see that all "
-                        "works, not to compare."})
+            out.append({"head": "A quick run.", "text": "Short measurements of few sizes: enough to "
+                        "see that all works, not to compare."})
         return out
 
     def conditions_line(self):
