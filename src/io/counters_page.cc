@@ -1,6 +1,7 @@
 #include "io/counters_page.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 namespace weft::io {
 
@@ -32,6 +34,35 @@ std::int64_t wall_clock_ns() {
 // Where the page of `pid` is. /dev/shm is everybody's: a file there is trusted only if it is ours.
 std::string page_path(const char* folder, int pid) {
   return std::string(folder) + "/weft." + std::to_string(getuid()) + "." + std::to_string(pid);
+}
+
+// Killed processes leave their pages. Those of this user go when the next one is made.
+void sweep(const std::string& folder) {
+  const std::string prefix = "weft." + std::to_string(getuid()) + ".";
+  std::error_code failed;
+  std::filesystem::directory_iterator at(folder, failed);
+  for (; !failed && at != std::filesystem::directory_iterator(); at.increment(failed)) {
+    const std::string name = at->path().filename().string();
+    if (name.compare(0, prefix.size(), prefix) != 0) continue;
+    const int pid = std::atoi(name.c_str() + prefix.size());
+    if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH) unlink(at->path().c_str());
+  }
+}
+
+// Programs that end without destroying the device, as most users of the drop-in libraries do. A
+// child of fork() leaves the page alone.
+std::array<char, 256> g_page_at_exit{};
+pid_t g_process_at_exit = 0;
+
+void unlink_at_exit() {
+  if (g_process_at_exit == getpid()) unlink(g_page_at_exit.data());
+}
+
+void unlink_later(const std::string& path) {
+  static const bool registered = std::atexit(unlink_at_exit) == 0;
+  if (!registered || path.size() >= g_page_at_exit.size()) return;
+  std::memcpy(g_page_at_exit.data(), path.c_str(), path.size() + 1);
+  g_process_at_exit = getpid();
 }
 
 // The folders to try, in order.
@@ -146,6 +177,7 @@ Result<std::unique_ptr<CountersPublisher>> CountersPublisher::create(Engine& eng
 Status CountersPublisher::open_file() {
   for (const char* folder : page_folders()) {
     if (folder == nullptr || *folder != '/') continue;
+    sweep(folder);
     std::string path = page_path(folder, getpid());
     // What is there is of a dead process that had our number.
     static_cast<void>(unlink(path.c_str()));
@@ -164,6 +196,7 @@ Status CountersPublisher::open_file() {
     page_->pid = static_cast<std::uint32_t>(getpid());
     page_->started_ns = wall_clock_ns();
     path_ = std::move(path);
+    unlink_later(path_);
     return {};
   }
   return fail(Error::kSystem);

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <string>
 
@@ -65,6 +66,45 @@ TEST(CountersPage, SecondDeviceOfAProcessGoesWithout) {
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error(), Error::kBusy);
   EXPECT_EQ(seen_by_another(getpid()).second, 1U);
+}
+
+// The path of the page of a child process that ends in the way of `end`, without destroying it.
+template <class End>
+std::string page_of_child(End end) {
+  int pipe_fds[2];
+  EXPECT_EQ(pipe(pipe_fds), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    auto engine = std::move(*Engine::create());
+    auto page = CountersPublisher::create(*engine, [](CountersPage&) {});
+    const std::string path = page ? (*page)->path() : "";
+    static_cast<void>(!write(pipe_fds[1], path.data(), path.size()));
+    page->release();
+    static_cast<void>(engine.release());
+    end();
+  }
+  close(pipe_fds[1]);
+  waitpid(child, nullptr, 0);
+  char path[256] = {};
+  EXPECT_GT(read(pipe_fds[0], path, sizeof path - 1), 0);
+  close(pipe_fds[0]);
+  return path;
+}
+
+TEST(CountersPage, GoesWithAProcessThatJustExits) {
+  const std::string path = page_of_child([] { std::exit(0); });
+  struct stat st {};
+  EXPECT_NE(stat(path.c_str(), &st), 0) << path;
+}
+
+TEST(CountersPage, OfAKilledProcessGoesWhenTheNextOneIsMade) {
+  const std::string path = page_of_child([] { std::raise(SIGKILL); });
+  struct stat st {};
+  ASSERT_EQ(stat(path.c_str(), &st), 0) << path;
+  auto engine = std::move(*Engine::create());
+  auto page = CountersPublisher::create(*engine, [](CountersPage&) {});
+  ASSERT_TRUE(page);
+  EXPECT_NE(stat(path.c_str(), &st), 0) << path;
 }
 
 // A process that was killed could not remove its page, and its number may be given again.
