@@ -91,6 +91,8 @@ class CompletionQueueImpl final : public CompletionQueue,
   void event_taken() { unacked_.fetch_add(1, std::memory_order_acq_rel); }
 
   static constexpr std::size_t kHotMax = 8;
+  // Of polls that are answered from the ring, one in so many drives connections all the same.
+  static constexpr std::uint64_t kFullPollsToDrive = 8;
   // Polls in vain before a poller is offered connections of other CQs, see DeviceImpl::poller().
   static constexpr std::uint64_t kPollsToFoster = 64;
 
