@@ -202,6 +202,11 @@ bool CompletionQueueImpl::is_member(const QueuePairImpl& qp) const {
   return std::ranges::find(members_, &qp) != members_.end();
 }
 
+bool CompletionQueueImpl::is_hot(const QueuePairImpl& qp) const {
+  const auto end = hot_.begin() + hot_count_.load(std::memory_order_relaxed);
+  return std::find(hot_.begin(), end, &qp) != end;
+}
+
 // Shortens the list of what is driven to what `stays`.
 template <class Predicate>
 void CompletionQueueImpl::keep_hot(Predicate stays) {
@@ -276,7 +281,7 @@ bool CompletionQueueImpl::has_sleeper() const {
 void CompletionQueueImpl::adopt_locked(QueuePairImpl& qp) {
   if (!qp.live()) return;
   const std::uint32_t count = hot_count_.load(std::memory_order_relaxed);
-  const bool known = std::find(hot_.begin(), hot_.begin() + count, &qp) != hot_.begin() + count;
+  const bool known = is_hot(qp);
   if (known ? qp.adopted() : count == kHotMax) return;
   qp.adopt();
   if (!known) {
@@ -294,8 +299,7 @@ std::optional<bool> CompletionQueueImpl::watched_by_sleeper(const QueuePairImpl&
   if (!has_sleeper()) return false;
   if (!drive_lock_.try_lock()) return {};
   const std::lock_guard lock(drive_lock_, std::adopt_lock);
-  const auto end = hot_.begin() + hot_count_.load(std::memory_order_relaxed);
-  return std::find(hot_.begin(), end, &qp) != end;
+  return is_hot(qp);
 }
 
 // A program asleep until its sends complete, with none left, sleeps for ever - unless it means to

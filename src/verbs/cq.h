@@ -109,6 +109,7 @@ class CompletionQueueImpl final : public CompletionQueue,
   // Under drive_lock_.
   void adopt_locked(QueuePairImpl& qp);
   [[nodiscard]] bool is_member(const QueuePairImpl& qp) const;
+  [[nodiscard]] bool is_hot(const QueuePairImpl& qp) const;
   template <class Predicate>
   void keep_hot(Predicate stays);
   void count_own();

@@ -249,7 +249,7 @@ void QueuePairImpl::leave_foster() {
   std::shared_ptr<CompletionQueueImpl> foster;
   {
     const std::lock_guard lock(foster_lock_);
-    over_.store(true, std::memory_order_release);
+    over_ = true;
     foster = foster_.lock();
   }
   if (foster != nullptr) foster->detach(*this);

@@ -199,9 +199,9 @@ class QueuePairImpl final : public QueuePair,
   std::uint32_t driven_seen_ = 0;  // the background thread's
 
   // A CQ that drives this QP though it does not deliver there. Lock before its drive_lock_.
-  SpinLock foster_lock_;
+  SpinLock foster_lock_;  // guards the next two
   std::weak_ptr<CompletionQueueImpl> foster_;
-  std::atomic<bool> over_{false};  // retired: no new foster
+  bool over_ = false;  // retired: no new foster
 
   // Under progress_lock_.
   io::Fd socket_;

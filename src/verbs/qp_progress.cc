@@ -130,7 +130,7 @@ void QueuePairImpl::hand_over(CompletionQueueImpl& send_cq, CompletionQueueImpl&
   poller->note_polls();
   // Told first: once in that CQ's list, this has to be found by retire().
   const std::lock_guard lock(foster_lock_);
-  if (over_.load(std::memory_order_acquire)) return;
+  if (over_) return;
   if (const auto former = foster_.lock(); former != nullptr && former != poller) return;
   if (poller->foster(*this)) foster_ = poller;
 }

@@ -25,11 +25,16 @@ DirectionCounters in_of(const Counters& c) {
   return {c.rx_messages, c.rx_bytes, c.rx_fpdus, c.rx_calls, c.rx_empty};
 }
 
+// How fast a counter grew, as a function of its two values.
+auto per_second(double seconds) {
+  return [seconds](std::uint64_t from, std::uint64_t to) {
+    return static_cast<double>(grown(from, to)) / seconds;
+  };
+}
+
 DirectionRates direction(const DirectionCounters& before, const DirectionCounters& after,
                          double seconds) {
-  const auto rate = [seconds](std::uint64_t a, std::uint64_t b) {
-    return static_cast<double>(grown(a, b)) / seconds;
-  };
+  const auto rate = per_second(seconds);
   DirectionRates out;
   for (std::size_t i = 0; i < out.messages.size(); ++i) {
     out.messages[i] = rate(before.messages[i], after.messages[i]);
@@ -53,9 +58,7 @@ Rates rates_between(const ProcessCounters& before, const ProcessCounters& after)
   const std::int64_t ns = same ? after.age_ns - before.age_ns : after.age_ns;
   Rates out;
   out.seconds = static_cast<double>(ns > 0 ? ns : 1) / 1e9;
-  const auto rate = [&out](std::uint64_t from, std::uint64_t to) {
-    return static_cast<double>(grown(from, to)) / out.seconds;
-  };
+  const auto rate = per_second(out.seconds);
   out.out = direction(out_of(a), out_of(b), out.seconds);
   out.in = direction(in_of(a), in_of(b), out.seconds);
   out.polls = rate(a.polls, b.polls);
