@@ -24,7 +24,7 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE / "vm"))
+sys.path[:0] = [str(HERE / "vm"), str(HERE.parent / "support")]
 
 import matrix  # noqa: E402
 import wire  # noqa: E402

@@ -12,29 +12,12 @@ are not read: the peers here never ask for them. Classic pcap, Ethernet, IPv4.
 
 import struct
 
+from crc32c import crc32c
+
 OPCODES = ["Write", "ReadRequest", "ReadResponse", "Send", "SendInv", "SendSE", "SendSEInv",
            "Terminate", "Immediate", "ImmediateSE", "AtomicRequest", "AtomicResponse"]
 KEYS = {b"MPA ID Req Frame": "request", b"MPA ID Rep Frame": "reply"}
 RTR = {0: "none", 0x8000: "write", 0x4000: "read", 0xC000: "both"}
-
-
-def crc_table():
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-CRC_TABLE = crc_table()
-
-
-def crc32c(data):
-    crc = 0xFFFFFFFF
-    for octet in data:
-        crc = CRC_TABLE[(crc ^ octet) & 255] ^ crc >> 8
-    return crc ^ 0xFFFFFFFF
 
 
 def packets(path):

@@ -8,28 +8,10 @@ import socket
 import struct
 import threading
 
+from crc32c import crc32c
+
 REPLY_KEY = b"MPA ID Rep Frame"
 BAD_STAG = 0x00666600
-
-
-def crc_table():
-    table = []
-    for i in range(256):
-        crc = i
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-        table.append(crc)
-    return table
-
-
-TABLE = crc_table()
-
-
-def crc32c(data):
-    crc = 0xFFFFFFFF
-    for octet in data:
-        crc = crc >> 8 ^ TABLE[(crc ^ octet) & 0xFF]
-    return crc ^ 0xFFFFFFFF
 
 
 def fpdu(ulpdu, spoil=0):
