@@ -36,7 +36,12 @@ class FpduWriter {
 
   // The same for an FPDU that is small and without markers, in one piece: returns where the ULPDU
   // goes, `ulpdu_len` octets in the arena to be filled before end_small(). REQUIRES: room() said
-  // yes, no markers, a payload below kCopyBelow.
+  // or room_small() said yes, no markers, a payload below kCopyBelow.
+  [[nodiscard]] bool room_small(std::size_t ulpdu_len) const noexcept {
+    const TxBatch& b = *batch_;
+    return b.fpdu_count < kBatchFpdus && b.slice_count < kBatchSlices && b.bytes < kBatchBytes &&
+           b.arena_used + kFpduLengthSize + ulpdu_len + kMaxPad + kCrcSize <= kBatchArenaBytes;
+  }
   [[nodiscard]] std::uint8_t* begin_small(std::uint32_t ulpdu_len) noexcept {
     ulpdu_len_ = ulpdu_len;
     std::uint8_t* at = batch_->arena + batch_->arena_used;

@@ -104,13 +104,20 @@ MemoryEntry* StagTable::current(Stag stag) const noexcept {
 
 // --- any thread ---
 
+bool StagTable::pin_entry(Stag stag, Pin& pin, StagHint* hint) const noexcept {
+  if (stag.value == 0) return false;
+  const bool known = hint != nullptr && hint->stag == stag && hint->entry != nullptr;
+  MemoryEntry* entry = known ? hint->entry : find(stag);
+  if (entry == nullptr || !pin.acquire(*entry, stag)) return false;
+  if (!known && hint != nullptr) *hint = {stag, entry};
+  return true;
+}
+
 MemoryFault StagTable::resolve(Stag stag, std::uint64_t to, std::uint64_t length, Access need,
-                               StreamId who, Pin& pin, std::uint8_t*& at) const noexcept {
+                               StreamId who, Pin& pin, std::uint8_t*& at,
+                               StagHint* hint) const noexcept {
   assert(length > 0);
-  if (!pin.holds(stag)) {
-    MemoryEntry* entry = stag.value == 0 ? nullptr : find(stag);
-    if (entry == nullptr || !pin.acquire(*entry, stag)) return MemoryFault::kInvalidStag;
-  }
+  if (!pin.holds(stag) && !pin_entry(stag, pin, hint)) return MemoryFault::kInvalidStag;
   const MemorySpec& spec = pin.entry()->spec;
   if (spec.pd != who.pd || (spec.stream != 0 && spec.stream != who.stream)) {
     return MemoryFault::kNotOfStream;

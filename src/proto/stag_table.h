@@ -103,6 +103,13 @@ class Pin {
   Stag stag_;
 };
 
+// Where a reader found an STag last. Slots stay where they are as long as the table lives, so it
+// may be of no use but is never wrong. For one table.
+struct StagHint {
+  Stag stag;
+  MemoryEntry* entry = nullptr;
+};
+
 class StagTable {
  public:
   // `secret` keys the permutation; `random` gives bits nobody can guess (called by writers only).
@@ -119,10 +126,12 @@ class StagTable {
   [[nodiscard]] MemoryEntry* find(Stag stag) const noexcept;
 
   // Pins `stag` (if `pin` does not hold it already) and checks [to, to + length) for `need`. On
-  // success `at` is the address of the first byte; it is good until the pin is released.
+  // success `at` is the address of the first byte; it is good until the pin is released. A caller
+  // that asks for the same STag again and again keeps a `hint`.
   // REQUIRES: length > 0.
   [[nodiscard]] MemoryFault resolve(Stag stag, std::uint64_t to, std::uint64_t length, Access need,
-                                    StreamId who, Pin& pin, std::uint8_t*& at) const noexcept;
+                                    StreamId who, Pin& pin, std::uint8_t*& at,
+                                    StagHint* hint = nullptr) const noexcept;
 
   // --- one writer at a time ---
 
@@ -159,6 +168,7 @@ class StagTable {
   static constexpr std::uint32_t kFreeMin = 4096;  // a freed slot waits behind so many others
   static constexpr std::size_t kRounds = 4;
 
+  [[nodiscard]] bool pin_entry(Stag stag, Pin& pin, StagHint* hint) const noexcept;
   [[nodiscard]] std::uint32_t permute(std::uint32_t slot) const noexcept;
   [[nodiscard]] std::uint32_t unpermute(std::uint32_t index) const noexcept;
   [[nodiscard]] MemoryEntry& entry_at(std::uint32_t slot) const noexcept;

@@ -15,6 +15,7 @@ Stream::Stream(const StreamParams& params, StreamHost& host, const StagTable& ta
       reader_(params.crc, params.rx_markers, params.check_markers, host),
       irq_mask_(std::bit_ceil(std::max<std::uint32_t>(params.ird, 1)) - 1),
       orq_mask_(std::bit_ceil(std::max<std::uint32_t>(params.ord, 1)) - 1),
+      max_ulpdu_(params.max_ulpdu),
       writer_(params.crc, params.tx_markers),
       sq_next_(sq.head()),
       rtr_pending_(params.initiator && params.rtr != RtrKind::kNone),
@@ -114,7 +115,9 @@ bool Stream::tx_pending() const noexcept {
   if (batch_ != nullptr) return true;
   if (terminate_pending_) return true;
   if (machine_.state() != StreamState::kRts || !may_send_) return false;
-  if (rtr_pending_ || out_.from != Outbound::From::kNobody || irq_build_ != irq_tail_) return true;
+  if (rtr_pending_ || mark_pending_ || out_.from != Outbound::From::kNobody ||
+      irq_build_ != irq_tail_)
+    return true;
   if (sq_next_ == sq_.tail() || paused_) return false;
   return !work_stalled(sq_.at(sq_next_));
 }
@@ -134,7 +137,7 @@ TxBatch* Stream::gather() {
     writer_.attach(batch_);
   }
   while (out_.from != Outbound::From::kNobody || next_message()) {
-    if (!emit_segment()) break;
+    if (out_.from != Outbound::From::kNobody && !emit_segment()) break;
   }
   retire_work();  // local operations at the front need no transmission
   if (batch_ != nullptr && batch_->bytes == batch_->sent) release_batch();

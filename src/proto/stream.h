@@ -55,6 +55,7 @@ struct StreamParams {
   std::uint16_t ird = 0;           // requests served at once; at least 1 when a Read RTR may come
   std::uint16_t ord = 0;           // requests outstanding
   std::uint32_t max_ulpdu = 1442;  // octets of ULPDU we send at most
+  std::uint32_t max_ulpdu_known = 0;  // ... once the peer is known to be Weft; 0: the same
   Duration close_timeout{std::chrono::seconds(5)};
 };
 
@@ -135,6 +136,10 @@ class Stream {
 
   // Anything to transmit now? Cheap.
   [[nodiscard]] bool tx_pending() const noexcept;
+  // Octets of ULPDU sent at most; grows once the peer is known. Any thread.
+  [[nodiscard]] std::uint32_t max_ulpdu() const noexcept {
+    return max_ulpdu_.load(std::memory_order_relaxed);
+  }
   // The batch under way, built if there is none; null if there is nothing to send (or no batch to
   // be had). Slices from slice_next on are to be sent, in order.
   [[nodiscard]] TxBatch* gather();
@@ -265,7 +270,7 @@ class Stream {
   [[nodiscard]] bool refuse_while_closing();
   void note_first_fpdu();
   [[nodiscard]] MemoryFault resolve_remote(Stag stag, std::uint64_t to, std::uint64_t length,
-                                           Access need, Pin& pin, std::uint8_t*& at) const;
+                                           Access need, Pin& pin, std::uint8_t*& at);
   [[nodiscard]] bool place(std::span<const std::uint8_t> payload);
   [[nodiscard]] std::size_t target_slices(Slice* out, std::size_t room, std::size_t bytes);
   void note_placed(std::uint32_t bytes);
@@ -280,6 +285,8 @@ class Stream {
   // --- receive, tagged: stream_rx_tagged.cc ---
   [[nodiscard]] bool check_write();
   [[nodiscard]] bool finish_write();
+  [[nodiscard]] bool is_mark() const noexcept;
+  void know_peer();
   [[nodiscard]] bool check_read_response();
   [[nodiscard]] bool finish_read_response();
   void answered(Outstanding& o);
@@ -303,6 +310,8 @@ class Stream {
   void retire_work();
   void retire_requests();
   [[nodiscard]] bool emit_segment();
+  [[nodiscard]] bool is_simple(SendWqe& wqe) const;
+  [[nodiscard]] bool emit_simple(SendWqe& wqe);
   [[nodiscard]] bool emit_small(std::uint32_t header_len, std::uint32_t payload, bool last);
   void store_header(std::uint8_t* at, bool last) const;
   [[nodiscard]] Access source_right() const;
@@ -314,6 +323,7 @@ class Stream {
   [[nodiscard]] bool next_message();
   void start_terminate();
   void start_rtr();
+  void start_mark();
   void start_read_request(const ReadRequest& request);
   [[nodiscard]] bool start_response();
   Msn take_msn(std::uint32_t queue) noexcept {
@@ -376,6 +386,7 @@ class Stream {
   Segment seg_;
   bool segment_open_ = false;
   Pin rx_pin_;  // kept over one arrived() call
+  StagHint rx_hint_;
   std::uint8_t* write_at_ = nullptr;
   Msn rx_msn_[kQueueCount];
   bool receive_open_ = false;  // receive_ holds a message being placed
@@ -399,7 +410,9 @@ class Stream {
   std::uint32_t orq_head_ = 0, orq_count_ = 0;
 
   // send
+  std::atomic<std::uint32_t> max_ulpdu_;
   FpduWriter writer_;
+  StagHint tx_hint_;
   TxBatch* batch_ = nullptr;
   Outbound out_;
   Sge response_sge_;            // of the Read Response being built
@@ -407,6 +420,7 @@ class Stream {
   bool second_half_ = false;    // the Immediate of a WriteImm is being built
   bool response_turn_ = false;  // who goes next when both have work
   bool rtr_pending_ = false;
+  bool mark_pending_ = false;  // responder: tell the peer that we are Weft too
   bool may_send_ = false;
   bool paused_ = false;
   bool terminate_pending_ = false;

@@ -108,8 +108,8 @@ void Stream::note_first_fpdu() {
 
 // As the table resolves it, and what this stream lets its peer do: rights come before bounds.
 MemoryFault Stream::resolve_remote(Stag stag, std::uint64_t to, std::uint64_t length, Access need,
-                                   Pin& pin, std::uint8_t*& at) const {
-  const MemoryFault fault = table_.resolve(stag, to, length, need, params_.id, pin, at);
+                                   Pin& pin, std::uint8_t*& at) {
+  const MemoryFault fault = table_.resolve(stag, to, length, need, params_.id, pin, at, &rx_hint_);
   if (has(remote_access_.load(std::memory_order_relaxed), need)) return fault;
   const bool earlier = fault == MemoryFault::kInvalidStag || fault == MemoryFault::kNotOfStream;
   return earlier ? fault : MemoryFault::kNoRight;
@@ -163,6 +163,10 @@ bool Stream::target_failed() {
 
 bool Stream::close_segment() {
   segment_open_ = false;
+  if (seg_.payload_len == 0 && is_mark()) {
+    know_peer();
+    return true;
+  }
   if (seg_.last) counters_.rx_messages[static_cast<std::size_t>(seg_.op)].add(1);
   if (seg_.op == Opcode::kWrite) return finish_write();
   if (seg_.op == Opcode::kReadResponse) return finish_read_response();
@@ -183,7 +187,7 @@ MemoryFault Stream::scatter(Cursor& cursor, std::span<const std::uint8_t> data) 
       std::uint8_t* at = nullptr;
       const MemoryFault fault =
           table_.resolve(Stag{cursor.sge->lkey}, cursor.sge->addr + cursor.offset, piece,
-                         Access::kLocalWrite, params_.id, rx_pin_, at);
+                         Access::kLocalWrite, params_.id, rx_pin_, at, &rx_hint_);
       if (fault != MemoryFault::kNone) return fault;
       std::memcpy(at, data.data(), piece);
       data = data.subspan(piece);
@@ -204,8 +208,9 @@ std::size_t Stream::cursor_slices(Cursor cursor, Slice* out, std::size_t room, s
       const Stag stag{cursor.sge->lkey};
       if (count != 0 && !rx_pin_.holds(stag)) break;
       std::uint8_t* at = nullptr;
-      const MemoryFault fault = table_.resolve(stag, cursor.sge->addr + cursor.offset, piece,
-                                               Access::kLocalWrite, params_.id, rx_pin_, at);
+      const MemoryFault fault =
+          table_.resolve(stag, cursor.sge->addr + cursor.offset, piece, Access::kLocalWrite,
+                         params_.id, rx_pin_, at, &rx_hint_);
       if (fault != MemoryFault::kNone) return 0;
       out[count++] = {at, piece};
       bytes -= piece;

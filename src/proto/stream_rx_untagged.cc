@@ -125,7 +125,9 @@ bool Stream::on_read_request(std::span<const std::uint8_t> body) {
   slot = {};
   slot.read = load_read_request(body.data());
   slot.msn = seg_.msn;
-  if (slot.read.size != 0) {
+  if (slot.read.size == 0) {
+    if (seg_.first && slot.read.sink_to == kPeerMark) know_peer();
+  } else {
     Pin pin;
     std::uint8_t* at = nullptr;
     const MemoryFault fault = resolve_remote(slot.read.src_stag, slot.read.src_to, slot.read.size,

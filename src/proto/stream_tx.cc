@@ -7,11 +7,18 @@
 
 namespace weft::proto {
 
+namespace {
+
+// Of zero-length operations of our own, whose STag nobody checks. Some hardware refuses 0.
+constexpr Stag kRtrStag{1};
+
+}  // namespace
+
 // Builds one FPDU of the open message into the batch. False: no room, or the stream failed.
 bool Stream::emit_segment() {
   const std::uint32_t header_len =
       static_cast<std::uint32_t>(out_.tagged ? DdpTagged::kSize : DdpUntagged::kSize);
-  const std::uint32_t payload = std::min(out_.remaining, params_.max_ulpdu - header_len);
+  const std::uint32_t payload = std::min(out_.remaining, max_ulpdu() - header_len);
   if (!writer_.room(header_len, payload, out_.flat != nullptr ? 1 : out_.cursor.left)) return false;
   const bool last = payload == out_.remaining;
   if (!params_.tx_markers && payload < FpduWriter::kCopyBelow && out_.in_one_piece(payload)) {
@@ -91,6 +98,45 @@ bool Stream::pin_sources(std::uint32_t bytes) {
   return true;
 }
 
+// Most work requests: a Send or an RDMA Write of little payload in one piece, which fits one FPDU
+// and goes from its WQE into the batch without being opened as a message.
+bool Stream::is_simple(SendWqe& wqe) const {
+  if (wqe.op != SendOp::kWrite && wqe.op != SendOp::kSend) return false;
+  if (wqe.length >= FpduWriter::kCopyBelow || params_.tx_markers) return false;
+  if (wqe.length + kMaxDdpHeaderSize > max_ulpdu()) return false;
+  return wqe.is_inline() || wqe.length == 0 || wqe.sge_count == 1;
+}
+
+// False: no room, or the memory is not valid; the long way then says so.
+bool Stream::emit_simple(SendWqe& wqe) {
+  const bool tagged = wqe.op == SendOp::kWrite;
+  const std::size_t header_len = tagged ? DdpTagged::kSize : DdpUntagged::kSize;
+  const std::uint32_t size = wqe.length;
+  if (!writer_.room_small(header_len + size)) return false;
+  const std::uint8_t* from = wqe.inline_data();
+  if (!wqe.is_inline() && size != 0) {
+    const Sge& sge = wqe.sges()[0];
+    if (source(Stag{sge.lkey}, sge.addr, size, Access::kNone, from) != MemoryFault::kNone) {
+      return false;
+    }
+  }
+  std::uint8_t* ulpdu = writer_.begin_small(static_cast<std::uint32_t>(header_len + size));
+  Opcode op = Opcode::kWrite;
+  if (tagged) {
+    store_ddp(DdpTagged{true, rdmap_control(op), wqe.remote_stag, wqe.remote_to}, ulpdu);
+  } else {
+    op = wqe.has_flag(SendFlags::kSolicited) ? Opcode::kSendSolicited : Opcode::kSend;
+    store_ddp(DdpUntagged{true, rdmap_control(op), 0, kQueueSend, take_msn(kQueueSend), 0}, ulpdu);
+  }
+  if (size != 0) std::memcpy(ulpdu + header_len, from, size);
+  writer_.end_small();
+  counters_.tx_fpdus.add(1);
+  counters_.tx_messages[static_cast<std::size_t>(op)].add(1);
+  wqe.end_offset = writer_.offset();
+  ++sq_next_;
+  return true;
+}
+
 // The address of local memory, pinned by the batch.
 MemoryFault Stream::source(Stag stag, std::uint64_t addr, std::uint32_t size, Access need,
                            const std::uint8_t*& at) {
@@ -99,7 +145,8 @@ MemoryFault Stream::source(Stag stag, std::uint64_t addr, std::uint32_t size, Ac
   while (i < b.source_count && b.sources[i] != stag) ++i;
   if (i == kBatchSources) return MemoryFault::kInvalidStag;  // kept free by next_message()
   std::uint8_t* found = nullptr;
-  const MemoryFault fault = table_.resolve(stag, addr, size, need, params_.id, b.pins[i], found);
+  const MemoryFault fault =
+      table_.resolve(stag, addr, size, need, params_.id, b.pins[i], found, &tx_hint_);
   at = found;
   if (fault == MemoryFault::kNone && i == b.source_count) b.sources[b.source_count++] = stag;
   if (fault != MemoryFault::kNone && i == b.source_count) b.pins[i].release();
@@ -154,7 +201,7 @@ void Stream::message_built() {
         terminate_pending_ = false;
         counters_.terminates_sent.add(1);
       } else {
-        rtr_pending_ = false;
+        rtr_pending_ = mark_pending_ = false;  // one of them, by the role
       }
       break;
     case Outbound::From::kNobody: break;
@@ -178,6 +225,10 @@ bool Stream::next_message() {
     start_rtr();
     return true;
   }
+  if (mark_pending_) {
+    start_mark();
+    return true;
+  }
   response_turn_ = !response_turn_;
   if (response_turn_) return start_response() || start_work();
   return start_work() || start_response();
@@ -195,10 +246,9 @@ void Stream::start_terminate() {
   out_.remaining = static_cast<std::uint32_t>(body.written().size());
 }
 
-// RFC 6581 9.2: a zero-length Write or Read as the initiator's first FPDU. STag 1, because some
-// hardware refuses 0.
+// RFC 6581 9.2: a zero-length Write or Read as the initiator's first FPDU. A Read carries our mark,
+// see is_mark().
 void Stream::start_rtr() {
-  static constexpr Stag kRtrStag{1};
   out_ = {};
   out_.from = Outbound::From::kControl;
   out_.flat = body_;
@@ -213,8 +263,19 @@ void Stream::start_rtr() {
   o.is_rtr = true;
   o.sink_stag = kRtrStag;
   o.msn = tx_msn_[kQueueReadRequest];
+  const std::uint64_t sink_to = params_.max_ulpdu_known != 0 ? kPeerMark : 0;
   start_read_request(
-      {.sink_stag = kRtrStag, .sink_to = 0, .size = 0, .src_stag = kRtrStag, .src_to = 0});
+      {.sink_stag = kRtrStag, .sink_to = sink_to, .size = 0, .src_stag = kRtrStag, .src_to = 0});
+}
+
+void Stream::start_mark() {
+  out_ = {};
+  out_.from = Outbound::From::kControl;
+  out_.op = Opcode::kWrite;
+  out_.tagged = true;
+  out_.stag = kRtrStag;
+  out_.to = kPeerMark;
+  out_.flat = body_;
 }
 
 void Stream::start_read_request(const ReadRequest& request) {

@@ -10,10 +10,17 @@ bool Stream::work_stalled(const SendWqe& wqe) const {
   return wqe.has_flag(SendFlags::kFence) && orq_count_ != 0;
 }
 
+// Carries out work requests until one is opened as a message (true), or none can be now. What is
+// simple is built here, as long as the peer's requests do not wait for their turn.
 bool Stream::start_work() {
   while (!paused_ && sq_next_ != sq_.tail()) {
     SendWqe& wqe = sq_.at(sq_next_);
     if (work_stalled(wqe)) return false;
+    if (is_simple(wqe) && emit_simple(wqe)) {
+      if (irq_build_ != irq_tail_) return true;
+      if (batch_->source_count + limits::kSgesPerRequest > kBatchSources) return false;
+      continue;
+    }
     if (wqe.op != SendOp::kBindWindow && wqe.op != SendOp::kLocalInvalidate) {
       return start_wqe(wqe);
     }

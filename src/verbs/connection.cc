@@ -140,7 +140,9 @@ std::shared_ptr<QueuePair> ConnectionImpl::qp() const {
 ConnectionInfo ConnectionImpl::info() const {
   if (!device_->usable()) return {};
   const Lock lock(*this);
-  return info_;
+  ConnectionInfo info = info_;
+  if (qp_ != nullptr) info.max_ulpdu = std::max(info.max_ulpdu, qp_->max_ulpdu());
+  return info;
 }
 
 std::string ConnectionImpl::who() const { return peer_.text(); }

@@ -20,9 +20,11 @@ constexpr std::uint32_t kCappedFpdu = 16U << 10U;
 // The largest ULPDU whose FPDU is within the cap: length field and CRC are around it.
 constexpr std::uint32_t kCappedUlpdu = kCappedFpdu - 6;
 static_assert(fpdu_size(kCappedUlpdu) == kCappedFpdu);
-// On loopback no one counts segments: 16 KiB of payload behind a tagged header keep the pieces of a
-// large message aligned.
-constexpr std::uint32_t kLoopbackCrcUlpdu = (16U << 10U) + kDdpTaggedSize;
+// On loopback, and between peers that know each other, no one counts segments: 16 KiB of payload
+// behind a tagged header keep the pieces of a large message aligned.
+constexpr std::uint32_t kLargeCrcUlpdu = (16U << 10U) + kDdpTaggedSize;
+
+constexpr std::uint32_t large_ulpdu(bool crc) { return crc ? kLargeCrcUlpdu : kMaxUlpdu; }
 
 std::uint16_t or_maximum(std::uint16_t asked, std::uint16_t maximum) {
   return asked == kDeviceMaximum ? maximum : asked;
@@ -261,8 +263,7 @@ std::uint32_t ConnectionImpl::choose_max_ulpdu(bool crc, bool markers) const {
     case FpduPolicy::kLarge: return kMaxUlpdu;
     case FpduPolicy::kAuto: break;
   }
-  if (!io::is_loopback_path(local_, peer_)) return one_segment;
-  return crc ? kLoopbackCrcUlpdu : kMaxUlpdu;
+  return io::is_loopback_path(local_, peer_) ? large_ulpdu(crc) : one_segment;
 }
 
 proto::StreamParams ConnectionImpl::stream_params() {
@@ -279,6 +280,9 @@ proto::StreamParams ConnectionImpl::stream_params() {
   params.ird = agreed.ird;
   params.ord = agreed.ord;
   params.max_ulpdu = choose_max_ulpdu(agreed.crc, agreed.tx_markers);
+  if (fpdu_ == FpduPolicy::kAuto && params.max_ulpdu < large_ulpdu(agreed.crc)) {
+    params.max_ulpdu_known = large_ulpdu(agreed.crc);
+  }
   params.close_timeout = device_->config().close_timeout;
 
   info_.initiator = agreed.initiator;

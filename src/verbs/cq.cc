@@ -53,8 +53,10 @@ std::size_t CompletionQueueImpl::poll(std::span<WorkCompletion> out) {
   const std::uint64_t polls = polls_.load(std::memory_order_relaxed) + 1;
   polls_.store(polls, std::memory_order_relaxed);
   std::size_t taken = take(out);
-  // Who got all that was asked for will be back; but some ask for just what there is, every time.
-  if (taken == out.size() && taken != 0 && polls % kFullPollsToDrive != 0) return taken;
+  // Who got something will be back; but some always ask for just what there is. Doorbells that wait
+  // for this poll are not put off unless there is more to take.
+  const bool may_return = taken == out.size() || !doorbell_due_.load(std::memory_order_relaxed);
+  if (taken != 0 && may_return && polls % kFullPollsToDrive != 0) return taken;
   if (own_count_.load(std::memory_order_relaxed) !=
       std::min<std::uint32_t>(member_count_.load(std::memory_order_relaxed), kHotMax)) {
     adopt_members();
@@ -231,6 +233,7 @@ bool CompletionQueueImpl::drive() {
   if (hot_count_.load(std::memory_order_relaxed) == 0) return false;
   if (!drive_lock_.try_lock()) return true;
   const std::lock_guard lock(drive_lock_, std::adopt_lock);
+  doorbell_due_.store(false, std::memory_order_relaxed);
   bool moved = false;
   keep_hot([&](QueuePairImpl* qp) {
     if (!qp->adopted()) return false;  // taken back by the background thread, or over

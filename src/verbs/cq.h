@@ -57,6 +57,9 @@ class CompletionQueueImpl final : public CompletionQueue,
   void add_user() { users_.fetch_add(1, std::memory_order_acq_rel); }
   void release_user() { users_.fetch_sub(1, std::memory_order_acq_rel); }
 
+  [[nodiscard]] std::uint64_t polls() const { return polls_.load(std::memory_order_relaxed); }
+  // A QP's doorbell waits for the next poll.
+  void note_doorbell() { doorbell_due_.store(true, std::memory_order_relaxed); }
   // Drives the connections adopted by this CQ's pollers once. Does nothing if another thread does.
   // True: look again before sleeping, as QueuePairImpl::progress() says.
   bool drive();
@@ -130,6 +133,7 @@ class CompletionQueueImpl final : public CompletionQueue,
   std::atomic<bool> overflowed_{false};
   std::atomic<std::uint64_t> polls_{0};
   std::atomic<std::uint64_t> empty_polls_{0};
+  std::atomic<bool> doorbell_due_{false};
   std::atomic<std::uint64_t> polls_seen_{0};
   std::atomic<std::size_t> users_{0};
 

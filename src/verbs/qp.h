@@ -71,6 +71,10 @@ class QueuePairImpl final : public QueuePair,
   [[nodiscard]] static QueuePairImpl& of(QueuePair& qp) { return static_cast<QueuePairImpl&>(qp); }
   [[nodiscard]] std::weak_ptr<QueuePair> handle() const { return handle_; }
   [[nodiscard]] proto::StreamId stream_id() const;
+  // Octets of the ULPDUs sent at most; 0 before there is a stream. Any thread.
+  [[nodiscard]] std::uint32_t max_ulpdu() const {
+    return has_stream_.load(std::memory_order_acquire) ? stream_->max_ulpdu() : 0;
+  }
 
   // --- for CQs, channels and the background thread ---
   // Moves what can be moved now. False: nothing was there. True: look again before sleeping, since
@@ -124,11 +128,14 @@ class QueuePairImpl final : public QueuePair,
   void retire();  // the application has let go
   void leave_foster();
 
-  // qp_post.cc
-  [[nodiscard]] Status fill(const SendWr& wr, proto::SendWqe& wqe);
-  [[nodiscard]] Status fill_payload(const SendWr& wr, proto::SendWqe& wqe);
-  [[nodiscard]] Status fill_atomic(const SendWr& wr, proto::SendWqe& wqe);
+  // qp_post.cc. Error{}: none
+  [[nodiscard]] Error may_post() const;
+  [[nodiscard]] Error enqueue(const SendWr& wr);
+  [[nodiscard]] Error fill(const SendWr& wr, proto::SendWqe& wqe);
+  [[nodiscard]] Error fill_payload(const SendWr& wr, proto::SendWqe& wqe);
+  [[nodiscard]] Error fill_atomic(const SendWr& wr, proto::SendWqe& wqe);
   [[nodiscard]] bool may_defer();
+  [[nodiscard]] bool polled_since_flush() const;
   [[nodiscard]] bool room_to_collect() const;
 
   // qp_progress.cc; all but exclusively() and settle() under progress_lock_
@@ -196,6 +203,8 @@ class QueuePairImpl final : public QueuePair,
   std::atomic<std::uint32_t> driven_{0};      // times a caller drove it
   std::atomic<std::uint64_t> last_flush_{0};  // cpu_ticks()
   std::atomic<std::uint32_t> driven_at_flush_{0};
+  std::atomic<std::uint64_t> polls_at_flush_{0};  // of send_cq_
+  std::atomic<bool> streaming_{false};  // the last flush carried many requests
   std::uint32_t driven_seen_ = 0;  // the background thread's
 
   // A CQ that drives this QP though it does not deliver there. Lock before its drive_lock_.
@@ -210,6 +219,7 @@ class QueuePairImpl final : public QueuePair,
   std::unique_ptr<io::Trace> trace_;
   std::shared_ptr<ConnectionImpl> connection_;  // until the stream is down
   bool tx_blocked_ = false;
+  std::uint32_t flushed_tail_ = 0;  // of sq_, at the last flush
   bool drain_event_due_ = false;
   bool retired_ = false;
   std::uint64_t writes_seen_ = 0;

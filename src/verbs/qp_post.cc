@@ -20,45 +20,68 @@ constexpr std::uint64_t kDoorbellTicks = 50'000;
 // ... and not more than this has been collected.
 constexpr std::uint64_t kDoorbellBytes = 256U << 10U;
 constexpr std::uint64_t kHeaderBytes = 24;
+// While doorbells are being collected, one post in so many looks at the clock.
+constexpr std::uint32_t kPostsPerLook = 4;
+
+// On the way of every post an Error in a register, not a Status: that is stored in pieces and read
+// back whole, which the CPU cannot forward.
+constexpr Error kTaken{};
 
 }  // namespace
 
 Posted QueuePairImpl::post_send(std::span<const SendWr> wrs) {
   Posted posted;
-  for (const SendWr& wr : wrs) {
-    if (const Status taken = queue_send(wr); !taken) {
-      posted.error = taken.error();
-      break;
+  posted.error = may_post();
+  if (posted.error != kTaken) return posted;
+  {
+    const std::lock_guard lock(sq_lock_);
+    for (const SendWr& wr : wrs) {
+      posted.error = enqueue(wr);
+      if (posted.error != kTaken) break;
+      ++posted.count;
     }
-    ++posted.count;
   }
   if (posted.count != 0) ring();
   return posted;
 }
 
 Status QueuePairImpl::queue_send(const SendWr& wr) {
-  if (!device_.usable()) return fail(Error::kBadState);
+  if (const Error error = may_post(); error != kTaken) return fail(error);
+  const std::lock_guard lock(sq_lock_);
+  if (const Error error = enqueue(wr); error != kTaken) return fail(error);
+  return {};
+}
+
+Error QueuePairImpl::may_post() const {
+  if (!device_.usable()) return Error::kBadState;
   const QpState now = state();
   if (now == QpState::kReset || now == QpState::kInit || now == QpState::kRtr) {
-    return fail(Error::kBadState);
+    return Error::kBadState;
   }
-  const std::lock_guard lock(sq_lock_);
+  return kTaken;
+}
+
+// Under sq_lock_.
+Error QueuePairImpl::enqueue(const SendWr& wr) {
   proto::SendWqe* wqe = sq_.reserve();
-  if (wqe == nullptr || caps_.max_send_wr == 0) return fail(Error::kNoSpace);
-  if (Status filled = fill(wr, *wqe); !filled) return filled;
+  if (wqe == nullptr || caps_.max_send_wr == 0) return Error::kNoSpace;
+  if (const Error error = fill(wr, *wqe); error != kTaken) return error;
   const std::uint64_t bytes = wqe->length + kHeaderBytes;
   sq_.commit();
   unflushed_bytes_.store(unflushed_bytes_.load(std::memory_order_relaxed) + bytes,
                          std::memory_order_relaxed);
-  return {};
+  return kTaken;
 }
 
 void QueuePairImpl::ring() {
   if (!device_.usable()) return;
   if (may_defer()) {
-    deferred_.store(true, std::memory_order_release);
+    // A full barrier: who takes the flag back sees what was posted before. If it was set already,
+    // whoever set it sees to it that the background thread looks.
+    if (deferred_.exchange(true, std::memory_order_seq_cst)) return;
     // Between our look and this, the background thread may have taken the connection back.
     if (adopted()) {
+      send_cq_->note_doorbell();
       device_.progress().wake();
       return;
     }
@@ -67,13 +90,20 @@ void QueuePairImpl::ring() {
 }
 
 // Under load doorbells are collected: the next poll rings them all with one system call. The first
-// after a pause rings at once. Only while a caller is polling.
+// after a pause or a poll rings at once, unless the last call had many to carry: then there is a
+// stream of them, and whoever keeps it up polls again. Only while a caller is polling.
 bool QueuePairImpl::may_defer() {
   if (!adopted() || state() != QpState::kRts || !room_to_collect()) return false;
-  if (driven_.load(std::memory_order_relaxed) != driven_at_flush_.load(std::memory_order_relaxed)) {
-    return false;  // polled since the last flush: this is the first post after it
-  }
+  if (!streaming_.load(std::memory_order_relaxed) && polled_since_flush()) return false;
+  const bool collecting = deferred_.load(std::memory_order_relaxed);
+  if (collecting && sq_.tail() % kPostsPerLook != 0) return true;
   return cpu_ticks() - last_flush_.load(std::memory_order_relaxed) < kDoorbellTicks;
+}
+
+bool QueuePairImpl::polled_since_flush() const {
+  return driven_.load(std::memory_order_relaxed) !=
+             driven_at_flush_.load(std::memory_order_relaxed) ||
+         send_cq_->polls() != polls_at_flush_.load(std::memory_order_relaxed);
 }
 
 bool QueuePairImpl::room_to_collect() const {
@@ -122,7 +152,7 @@ Posted QueuePairImpl::post_recv(std::span<const RecvWr> wrs) {
 
 // --- from work request to WQE ---
 
-Status QueuePairImpl::fill(const SendWr& wr, proto::SendWqe& wqe) {
+Error QueuePairImpl::fill(const SendWr& wr, proto::SendWqe& wqe) {
   wqe.wr_id = wr.wr_id;
   wqe.op = wr.op;
   wqe.flags = signal_all_ ? wr.flags | SendFlags::kSignaled : wr.flags;
@@ -138,25 +168,28 @@ Status QueuePairImpl::fill(const SendWr& wr, proto::SendWqe& wqe) {
     case SendOp::kWriteImm: return fill_payload(wr, wqe);
     case SendOp::kRead:
       if (has(wr.flags, SendFlags::kInline) || ord_.load(std::memory_order_relaxed) == 0) {
-        return fail(Error::kInvalidArgument);
+        return Error::kInvalidArgument;
       }
       return fill_payload(wr, wqe);
     case SendOp::kFetchAdd:
     case SendOp::kCmpSwap: return fill_atomic(wr, wqe);
-    case SendOp::kImmediate: return wr.sges.empty() ? Status{} : fail(Error::kInvalidArgument);
-    case SendOp::kLocalInvalidate: wqe.remote_stag = Stag{wr.invalidate_rkey}; return {};
-    case SendOp::kBindWindow: return prepare_bind(wr, *pd_, wqe);
+    case SendOp::kImmediate: return wr.sges.empty() ? kTaken : Error::kInvalidArgument;
+    case SendOp::kLocalInvalidate: wqe.remote_stag = Stag{wr.invalidate_rkey}; return kTaken;
+    case SendOp::kBindWindow: {
+      const Status prepared = prepare_bind(wr, *pd_, wqe);
+      return prepared ? kTaken : prepared.error();
+    }
   }
-  return fail(Error::kInvalidArgument);
+  return Error::kInvalidArgument;
 }
 
-Status QueuePairImpl::fill_payload(const SendWr& wr, proto::SendWqe& wqe) {
+Error QueuePairImpl::fill_payload(const SendWr& wr, proto::SendWqe& wqe) {
   std::uint64_t total = 0;
   for (const Sge& sge : wr.sges) total += sge.length;
-  if (total > limits::kMessageBytes) return fail(Error::kInvalidArgument);
+  if (total > limits::kMessageBytes) return Error::kInvalidArgument;
   wqe.length = static_cast<std::uint32_t>(total);
   if (has(wr.flags, SendFlags::kInline)) {
-    if (total > caps_.max_inline_bytes) return fail(Error::kInvalidArgument);
+    if (total > caps_.max_inline_bytes) return Error::kInvalidArgument;
     std::uint8_t* to = wqe.inline_data();
     for (const Sge& sge : wr.sges) {
       if (sge.length == 0) continue;
@@ -164,18 +197,18 @@ Status QueuePairImpl::fill_payload(const SendWr& wr, proto::SendWqe& wqe) {
                   sge.length);
       to += sge.length;
     }
-    return {};
+    return kTaken;
   }
-  if (wr.sges.size() > caps_.max_send_sge) return fail(Error::kInvalidArgument);
+  if (wr.sges.size() > caps_.max_send_sge) return Error::kInvalidArgument;
   wqe.sge_count = static_cast<std::uint8_t>(wr.sges.size());
   std::copy(wr.sges.begin(), wr.sges.end(), wqe.sges());
-  return {};
+  return kTaken;
 }
 
-Status QueuePairImpl::fill_atomic(const SendWr& wr, proto::SendWqe& wqe) {
+Error QueuePairImpl::fill_atomic(const SendWr& wr, proto::SendWqe& wqe) {
   const bool one_word = wr.sges.size() == 1 && wr.sges[0].length == sizeof(std::uint64_t);
   if (!one_word || has(wr.flags, SendFlags::kInline) || ord_.load(std::memory_order_relaxed) == 0) {
-    return fail(Error::kInvalidArgument);
+    return Error::kInvalidArgument;
   }
   wqe.length = sizeof(std::uint64_t);
   wqe.sge_count = 1;
@@ -185,7 +218,7 @@ Status QueuePairImpl::fill_atomic(const SendWr& wr, proto::SendWqe& wqe) {
   args.swap = wr.swap;
   args.compare_mask = wr.compare_mask;
   args.add_swap_mask = wr.op == SendOp::kFetchAdd ? wr.add_mask : wr.swap_mask;
-  return {};
+  return kTaken;
 }
 
 }  // namespace weft::verbs

@@ -31,6 +31,9 @@ static_assert(sizeof(proto::Slice) == sizeof(iovec) &&
 constexpr std::size_t kScratchBytes = 256U << 10U;
 static_assert(kScratchBytes >= proto::kScratchBytesMin);
 
+// So many requests in one flush are a stream, see may_defer().
+constexpr std::uint32_t kStreamOfPosts = 4;
+
 // Reads of one turn: a fast peer must not keep the thread from others for long.
 constexpr int kReadsPerTurn = 16;
 
@@ -250,14 +253,18 @@ bool QueuePairImpl::transmit() {
   unflushed_bytes_.store(0, std::memory_order_relaxed);
   tx_blocked_ = false;
   bool moved = false;
-  while (live() && stream_->tx_pending()) {
+  while (live()) {
     proto::TxBatch* batch = stream_->gather();
     if (batch == nullptr) break;
     if (!send_batch(*batch)) break;
     moved = true;
   }
+  const std::uint32_t tail = sq_.tail();
+  streaming_.store(tail - flushed_tail_ >= kStreamOfPosts, std::memory_order_relaxed);
+  flushed_tail_ = tail;
   last_flush_.store(cpu_ticks(), std::memory_order_relaxed);
   driven_at_flush_.store(driven_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  if (send_cq_ != nullptr) polls_at_flush_.store(send_cq_->polls(), std::memory_order_relaxed);
   if (live() && stream_->take_fin()) {
     if (trace_ != nullptr) trace_->tx_fin();
     shutdown(socket_.get(), SHUT_WR);

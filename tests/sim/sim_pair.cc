@@ -88,6 +88,7 @@ bool SimPair::step_startup(int i) {
 void SimPair::start_stream(int i) {
   proto::StreamParams p = params_of(startup(i).result());
   p.max_ulpdu = config_.max_ulpdu[i];
+  p.max_ulpdu_known = config_.max_ulpdu_known[i];
   p.hold_completions = config_.hold_completions;
   p.check_markers = config_.check_markers;
   side(i).start(p);

@@ -30,6 +30,7 @@ struct SimConfig {
   std::uint64_t seed = 1;
   proto::StartupOffer offer[2];  // client, server
   std::uint32_t max_ulpdu[2] = {1442, 1442};
+  std::uint32_t max_ulpdu_known[2] = {0, 0};
   bool hold_completions = false;
   bool check_markers = true;
   std::size_t chunk_max = 4096;      // octets moved at once, at most

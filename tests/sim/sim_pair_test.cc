@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -40,6 +41,9 @@ SimConfig random_config(std::uint64_t seed) {
   for (auto& ulpdu : c.max_ulpdu) {
     constexpr std::uint32_t kSizes[] = {128, 129, 130, 131, 511, 1442, 8942, 16384, 64768};
     ulpdu = rng.one_in(4) ? rng.u32(128, kMaxUlpdu) : kSizes[rng.size(0, 8)];
+  }
+  for (int i = 0; i < 2; ++i) {
+    if (rng.one_in(2)) c.max_ulpdu_known[i] = std::max(c.max_ulpdu[i], 16398U);
   }
   constexpr std::size_t kChunks[] = {1, 7, 100, 1460, 9000, 70000};
   c.chunk_max = kChunks[rng.size(0, 5)];
@@ -250,6 +254,66 @@ TEST(SimClosing, PayloadUnderWayIsNeitherPlacedNorDeliveredAfterTheFlush) {
     EXPECT_TRUE(net.socket_closed(0));
     EXPECT_TRUE(net.socket_closed(1));
   }
+}
+
+// A Write of the client, then one of the server; FPDUs that carried them, client's first.
+std::array<std::uint64_t, 2> fpdus_of_writes(const SimConfig& config, std::uint32_t size) {
+  SimPair net(config);
+  EXPECT_TRUE(net.establish());
+  EXPECT_TRUE(net.run_until_idle());  // the RTR and what answers it
+  // The mark is not a Write that any program made.
+  constexpr auto kWrite = static_cast<std::size_t>(Opcode::kWrite);
+  EXPECT_EQ(net.client().stream().counters().rx_messages[kWrite].get(), 0U);
+  std::array<std::uint64_t, 2> fpdus{};
+  for (int i = 0; i < 2; ++i) {
+    Endpoint& from = net.side(i);
+    Endpoint& to = net.side(1 - i);
+    std::uint8_t* const source = from.take(size);
+    std::uint8_t* const target = to.take(size);
+    std::memset(source, 0x3a + i, size);
+    const std::uint64_t before = from.stream().counters().tx_fpdus.get();
+    from.post_send(SendOp::kWrite, SendFlags::kSignaled, 1, source, size, to.whole(),
+                   reinterpret_cast<std::uintptr_t>(target));
+    EXPECT_TRUE(net.run_until_idle());
+    EXPECT_EQ(0, std::memcmp(source, target, size));
+    fpdus[static_cast<std::size_t>(i)] = from.stream().counters().tx_fpdus.get() - before;
+  }
+  return fpdus;
+}
+
+SimConfig peers_with_rtr(std::uint32_t known_to_client, std::uint32_t known_to_server) {
+  SimConfig config;
+  config.offer[0].peer_to_peer = true;
+  for (auto& offer : config.offer) offer.ird = offer.ord = offer.ird_max = 4;
+  config.max_ulpdu_known[0] = known_to_client;
+  config.max_ulpdu_known[1] = known_to_server;
+  return config;
+}
+
+constexpr std::uint32_t kKnown = (16U << 10U) + kDdpTaggedSize;
+constexpr std::uint32_t kWriteBytes = 64U << 10U;
+constexpr std::uint64_t kSegments = (kWriteBytes + 1427) / 1428;
+
+TEST(SimMark, PeersThatKnowEachOtherSendLargeFpdus) {
+  EXPECT_EQ(fpdus_of_writes(peers_with_rtr(kKnown, kKnown), kWriteBytes),
+            (std::array<std::uint64_t, 2>{4, 4}));
+}
+
+TEST(SimMark, WithoutItFromEitherSideFpdusStaySmall) {
+  constexpr std::array<std::uint64_t, 2> kSmall{kSegments, kSegments};
+  EXPECT_EQ(fpdus_of_writes(peers_with_rtr(0, kKnown), kWriteBytes), kSmall);
+  EXPECT_EQ(fpdus_of_writes(peers_with_rtr(kKnown, 0), kWriteBytes), kSmall);
+  SimConfig plain = peers_with_rtr(kKnown, kKnown);
+  plain.offer[0].peer_to_peer = false;
+  EXPECT_EQ(fpdus_of_writes(plain, kWriteBytes), kSmall);
+}
+
+TEST(SimMark, AWriteRtrCarriesNone) {
+  SimConfig config = peers_with_rtr(kKnown, kKnown);
+  config.offer[0].rtr_read = false;
+  config.offer[0].rtr_write = true;
+  constexpr std::array<std::uint64_t, 2> kSmall{kSegments, kSegments};
+  EXPECT_EQ(fpdus_of_writes(config, kWriteBytes), kSmall);
 }
 
 }  // namespace
