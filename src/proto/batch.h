@@ -17,7 +17,7 @@
 namespace weft::proto {
 
 inline constexpr std::size_t kBatchSlices = 1000;  // the kernel takes 1024 per call
-inline constexpr std::size_t kBatchArenaBytes = 96U << 10U;
+inline constexpr std::size_t kBatchArenaBytes = 256U << 10U;
 inline constexpr std::size_t kBatchBytes = 1U << 20U;  // bytes per batch, about
 // Distinct STags named by one batch: a message may begin while there is room for all of its SGEs.
 inline constexpr std::size_t kBatchSources = 2 * std::size_t{limits::kSgesPerRequest};

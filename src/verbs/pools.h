@@ -15,7 +15,7 @@
 
 namespace weft::verbs {
 
-inline constexpr std::size_t kBatchesKept = 64;  // about 12 MiB at most
+inline constexpr std::size_t kBatchesKept = 64;  // about 22 MiB at most
 inline constexpr std::size_t kCarriesKept = 64;  // per size class
 
 class BatchPool {
