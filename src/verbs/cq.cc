@@ -61,6 +61,7 @@ std::size_t CompletionQueueImpl::poll(std::span<WorkCompletion> out) {
       std::min<std::uint32_t>(member_count_.load(std::memory_order_relaxed), kHotMax)) {
     adopt_members();
   }
+  if (offered_.load(std::memory_order_acquire)) take_offers();
   drive();
   taken += take(out.subspan(taken));
   if (taken == 0) {
@@ -198,6 +199,8 @@ void CompletionQueueImpl::detach(QueuePairImpl& qp) {
   std::erase(members_, &qp);
   member_count_.store(static_cast<std::uint32_t>(members_.size()), std::memory_order_relaxed);
   keep_hot([&](QueuePairImpl* hot) { return hot != &qp; });
+  const std::lock_guard offers_lock(offers_lock_);
+  std::erase_if(offers_, [&](const Offer& o) { return o.qp == &qp; });
 }
 
 bool CompletionQueueImpl::is_member(const QueuePairImpl& qp) const {
@@ -252,20 +255,35 @@ void CompletionQueueImpl::adopt_members() {
   for (QueuePairImpl* qp : members_) adopt_locked(*qp);
 }
 
-void CompletionQueueImpl::adopt(QueuePairImpl& qp) {
+void CompletionQueueImpl::offer(QueuePairImpl& qp, bool fostered) {
   if (device_->config().progress == ProgressMode::kThread) return;
-  if (armed_while_unwatched() || !drive_lock_.try_lock()) return;
-  const std::lock_guard lock(drive_lock_, std::adopt_lock);
-  if (is_member(qp)) adopt_locked(qp);  // it may have been retired meanwhile
+  const std::lock_guard lock(offers_lock_);
+  const auto known = [&](const Offer& o) { return o.qp == &qp; };
+  if (offers_.size() == kHotMax || std::ranges::any_of(offers_, known)) return;
+  offers_.push_back({qp.weak_from_this(), &qp, fostered});
+  offered_.store(true, std::memory_order_release);
 }
 
-bool CompletionQueueImpl::foster(QueuePairImpl& qp) {
-  if (device_->config().progress == ProgressMode::kThread) return false;
-  if (armed_while_unwatched() || !drive_lock_.try_lock()) return false;
+void CompletionQueueImpl::take_offers() {
+  std::vector<std::shared_ptr<QueuePairImpl>>
+      held;  // perhaps the last to hold them: let go unlocked
+  std::vector<Offer> offers;
+  if (!drive_lock_.try_lock()) return;
   const std::lock_guard lock(drive_lock_, std::adopt_lock);
-  if (hot_count_.load(std::memory_order_relaxed) >= kHotMax / 2) return false;
-  adopt_locked(qp);
-  return true;
+  {
+    const std::lock_guard offers_lock(offers_lock_);
+    offers.swap(offers_);
+    offered_.store(false, std::memory_order_relaxed);
+  }
+  if (armed_while_unwatched()) return;
+  for (const Offer& o : offers) {
+    std::shared_ptr<QueuePairImpl> qp = o.held.lock();
+    if (qp == nullptr) continue;
+    const bool room = hot_count_.load(std::memory_order_relaxed) < kHotMax / 2;
+    // A member may have been retired meanwhile; a fostered one took its offer back if it was.
+    if (o.fostered ? room : is_member(*qp)) adopt_locked(*qp);
+    held.push_back(std::move(qp));
+  }
 }
 
 // A caller that armed the CQ and is not in wait() may be asleep in poll(2).

@@ -65,9 +65,9 @@ class CompletionQueueImpl final : public CompletionQueue,
   bool drive();
   // Takes over from the background thread what a caller can drive itself.
   void adopt_members();
-  void adopt(QueuePairImpl& qp);
-  // The same with a QP of other CQs, which has to detach() from this one too before it goes.
-  [[nodiscard]] bool foster(QueuePairImpl& qp);
+  // The background thread found a QP active: the next poll takes it over if it can. A QP of other
+  // CQs (`fostered`) has to detach() from this one too before it goes.
+  void offer(QueuePairImpl& qp, bool fostered);
   // Gives everything back to the background thread.
   void release_adopted();
   [[nodiscard]] std::optional<bool> watched_by_sleeper(const QueuePairImpl& qp);
@@ -109,6 +109,7 @@ class CompletionQueueImpl final : public CompletionQueue,
   std::size_t take(std::span<WorkCompletion> out);
   [[nodiscard]] bool allocate(std::uint32_t depth);
   [[nodiscard]] bool armed_while_unwatched() const;
+  void take_offers();
   // Under drive_lock_.
   void adopt_locked(QueuePairImpl& qp);
   [[nodiscard]] bool is_member(const QueuePairImpl& qp) const;
@@ -147,6 +148,17 @@ class CompletionQueueImpl final : public CompletionQueue,
   std::atomic<std::uint32_t> hot_count_{0};
   std::atomic<std::uint32_t> own_count_{0};  // members among them
   std::atomic<std::uint32_t> member_count_{0};
+
+  // What the background thread leaves for the next poll: it would find drive_lock_ taken whenever
+  // somebody polls without a pause. Under offers_lock_, which comes after drive_lock_.
+  struct Offer {
+    std::weak_ptr<QueuePairImpl> held;
+    const QueuePairImpl* qp = nullptr;
+    bool fostered = false;
+  };
+  SpinLock offers_lock_;
+  std::vector<Offer> offers_;
+  std::atomic<bool> offered_{false};
 };
 
 }  // namespace weft::verbs

@@ -124,7 +124,7 @@ void QueuePairImpl::hand_over(CompletionQueueImpl& send_cq, CompletionQueueImpl&
   for (CompletionQueueImpl* cq : {&send_cq, &recv_cq}) {
     if (!cq->polled_lately()) continue;
     cq->note_polls();
-    cq->adopt(*this);
+    cq->offer(*this, false);
     watched = true;
   }
   if (watched) return;
@@ -135,7 +135,8 @@ void QueuePairImpl::hand_over(CompletionQueueImpl& send_cq, CompletionQueueImpl&
   const std::lock_guard lock(foster_lock_);
   if (over_) return;
   if (const auto former = foster_.lock(); former != nullptr && former != poller) return;
-  if (poller->foster(*this)) foster_ = poller;
+  foster_ = poller;
+  poller->offer(*this, true);
 }
 
 void QueuePairImpl::on_timer(io::TimerId) {
