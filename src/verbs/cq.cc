@@ -151,6 +151,10 @@ Status CompletionQueueImpl::arm(Arm what) {
   }
   // The caller may be about to sleep in poll(2), where it drives nothing.
   if (!channel_->is_slept_on()) release_adopted();
+  if (doorbell_due_.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(drive_lock_);
+    ring_collected();
+  }
   return {};
 }
 
@@ -199,8 +203,12 @@ void CompletionQueueImpl::detach(QueuePairImpl& qp) {
   std::erase(members_, &qp);
   member_count_.store(static_cast<std::uint32_t>(members_.size()), std::memory_order_relaxed);
   keep_hot([&](QueuePairImpl* hot) { return hot != &qp; });
-  const std::lock_guard offers_lock(offers_lock_);
-  std::erase_if(offers_, [&](const Offer& o) { return o.qp == &qp; });
+  {
+    const std::lock_guard offers_lock(offers_lock_);
+    std::erase_if(offers_, [&](const Offer& o) { return o.qp == &qp; });
+  }
+  const std::lock_guard doorbells_lock(doorbells_lock_);
+  std::erase(doorbells_, &qp);
 }
 
 bool CompletionQueueImpl::is_member(const QueuePairImpl& qp) const {
@@ -233,10 +241,11 @@ void CompletionQueueImpl::count_own() {
 }
 
 bool CompletionQueueImpl::drive() {
-  if (hot_count_.load(std::memory_order_relaxed) == 0) return false;
+  const bool doorbells = doorbell_due_.load(std::memory_order_acquire);
+  if (hot_count_.load(std::memory_order_relaxed) == 0 && !doorbells) return false;
   if (!drive_lock_.try_lock()) return true;
   const std::lock_guard lock(drive_lock_, std::adopt_lock);
-  doorbell_due_.store(false, std::memory_order_relaxed);
+  if (doorbells) ring_collected();
   bool moved = false;
   keep_hot([&](QueuePairImpl* qp) {
     if (!qp->adopted()) return false;  // taken back by the background thread, or over
@@ -244,6 +253,27 @@ bool CompletionQueueImpl::drive() {
     return true;
   });
   return moved;
+}
+
+bool CompletionQueueImpl::note_doorbell(QueuePairImpl& qp) {
+  if (!qp.adopted()) {
+    const std::lock_guard lock(doorbells_lock_);
+    if (doorbells_.size() == kDoorbellsMax) return false;
+    doorbells_.push_back(&qp);
+  }
+  doorbell_due_.store(true, std::memory_order_release);
+  return true;
+}
+
+// Those of adopted QPs ring when these are driven. Under drive_lock_.
+void CompletionQueueImpl::ring_collected() {
+  doorbell_due_.store(false, std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(doorbells_lock_);
+    ringing_.swap(doorbells_);
+  }
+  for (QueuePairImpl* qp : ringing_) qp->ring_collected();
+  ringing_.clear();
 }
 
 void CompletionQueueImpl::adopt_members() {

@@ -58,8 +58,8 @@ class CompletionQueueImpl final : public CompletionQueue,
   void release_user() { users_.fetch_sub(1, std::memory_order_acq_rel); }
 
   [[nodiscard]] std::uint64_t polls() const { return polls_.load(std::memory_order_relaxed); }
-  // A QP's doorbell waits for the next poll.
-  void note_doorbell() { doorbell_due_.store(true, std::memory_order_relaxed); }
+  // A QP's doorbell waits for the next poll. False: too many wait already.
+  [[nodiscard]] bool note_doorbell(QueuePairImpl& qp);
   // Drives the connections adopted by this CQ's pollers once. Does nothing if another thread does.
   // True: look again before sleeping, as QueuePairImpl::progress() says.
   bool drive();
@@ -110,6 +110,7 @@ class CompletionQueueImpl final : public CompletionQueue,
   [[nodiscard]] bool allocate(std::uint32_t depth);
   [[nodiscard]] bool armed_while_unwatched() const;
   void take_offers();
+  void ring_collected();
   // Under drive_lock_.
   void adopt_locked(QueuePairImpl& qp);
   [[nodiscard]] bool is_member(const QueuePairImpl& qp) const;
@@ -148,6 +149,13 @@ class CompletionQueueImpl final : public CompletionQueue,
   std::atomic<std::uint32_t> hot_count_{0};
   std::atomic<std::uint32_t> own_count_{0};  // members among them
   std::atomic<std::uint32_t> member_count_{0};
+
+  // Doorbells of QPs that are not driven here, for the next poll to ring. Under doorbells_lock_,
+  // which comes after drive_lock_.
+  static constexpr std::size_t kDoorbellsMax = 4096;
+  SpinLock doorbells_lock_;
+  std::vector<QueuePairImpl*> doorbells_;
+  std::vector<QueuePairImpl*> ringing_;  // under drive_lock_
 
   // What the background thread leaves for the next poll: it would find drive_lock_ taken whenever
   // somebody polls without a pause. Under offers_lock_, which comes after drive_lock_.

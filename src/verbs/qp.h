@@ -85,6 +85,8 @@ class QueuePairImpl final : public QueuePair,
   // The background thread leaves this QP to callers, or takes it back.
   void adopt();
   void release();
+  // A doorbell that was collected rings, if nothing else has rung it meanwhile.
+  void ring_collected();
   [[nodiscard]] bool adopted() const { return adopted_.load(std::memory_order_acquire); }
   // What the background thread finds at a tick, about a QP that is adopted or waits for something
   // no descriptor reports.
@@ -135,6 +137,7 @@ class QueuePairImpl final : public QueuePair,
   [[nodiscard]] Error fill_payload(const SendWr& wr, proto::SendWqe& wqe);
   [[nodiscard]] Error fill_atomic(const SendWr& wr, proto::SendWqe& wqe);
   [[nodiscard]] bool may_defer();
+  [[nodiscard]] bool has_poller() const;
   [[nodiscard]] bool polled_since_flush() const;
   [[nodiscard]] bool room_to_collect() const;
 
@@ -163,6 +166,7 @@ class QueuePairImpl final : public QueuePair,
   void hand_over(CompletionQueueImpl& send_cq, CompletionQueueImpl& recv_cq);
   void wake_who_waits_for_writes();
   void kick();
+  void be_watched();
 
   // qp_host.cc; under progress_lock_
   void flush_receives();
@@ -204,6 +208,7 @@ class QueuePairImpl final : public QueuePair,
   std::atomic<std::uint64_t> last_flush_{0};  // cpu_ticks()
   std::atomic<std::uint32_t> driven_at_flush_{0};
   std::atomic<std::uint64_t> polls_at_flush_{0};  // of send_cq_
+  std::atomic<bool> polled_between_flushes_{false};
   std::atomic<bool> streaming_{false};  // the last flush carried many requests
   std::uint32_t driven_seen_ = 0;  // the background thread's
 

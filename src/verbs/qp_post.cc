@@ -17,6 +17,8 @@ namespace {
 
 // A doorbell may wait for the next poll if the last flush was less than this ago: some 20 us.
 constexpr std::uint64_t kDoorbellTicks = 50'000;
+// The same in a stream of posts: other connections may have their turn between.
+constexpr std::uint64_t kStreamTicks = 10 * kDoorbellTicks;
 // ... and not more than this has been collected.
 constexpr std::uint64_t kDoorbellBytes = 256U << 10U;
 constexpr std::uint64_t kHeaderBytes = 24;
@@ -79,12 +81,10 @@ void QueuePairImpl::ring() {
     // A full barrier: who takes the flag back sees what was posted before. If it was set already,
     // whoever set it sees to it that the background thread looks.
     if (deferred_.exchange(true, std::memory_order_seq_cst)) return;
-    // Between our look and this, the background thread may have taken the connection back.
-    if (adopted()) {
-      send_cq_->note_doorbell();
-      device_.progress().wake();
-      return;
-    }
+    be_watched();
+    // Between our look and this, the background thread may have taken the connection back, or the
+    // caller armed the CQ to sleep.
+    if (has_poller() && send_cq_->note_doorbell(*this)) return;
   }
   kick();
 }
@@ -93,11 +93,21 @@ void QueuePairImpl::ring() {
 // after a pause or a poll rings at once, unless the last call had many to carry: then there is a
 // stream of them, and whoever keeps it up polls again. Only while a caller is polling.
 bool QueuePairImpl::may_defer() {
-  if (!adopted() || state() != QpState::kRts || !room_to_collect()) return false;
-  if (!streaming_.load(std::memory_order_relaxed) && polled_since_flush()) return false;
+  if (!has_poller() || state() != QpState::kRts || !room_to_collect()) return false;
+  const bool streaming = streaming_.load(std::memory_order_relaxed);
+  if (!streaming && polled_since_flush()) return false;
   const bool collecting = deferred_.load(std::memory_order_relaxed);
   if (collecting && sq_.tail() % kPostsPerLook != 0) return true;
-  return cpu_ticks() - last_flush_.load(std::memory_order_relaxed) < kDoorbellTicks;
+  const std::uint64_t since = cpu_ticks() - last_flush_.load(std::memory_order_relaxed);
+  return since < (streaming ? kStreamTicks : kDoorbellTicks);
+}
+
+// Somebody will poll soon: it is driven by pollers; or, one of too many for that, polls lie between
+// its last flushes, and nobody is about to sleep instead.
+bool QueuePairImpl::has_poller() const {
+  if (adopted()) return true;
+  return polled_between_flushes_.load(std::memory_order_relaxed) && live() && !send_cq_->armed() &&
+         !recv_cq_->armed();
 }
 
 bool QueuePairImpl::polled_since_flush() const {

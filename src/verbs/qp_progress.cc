@@ -191,7 +191,6 @@ void QueuePairImpl::tell_connection() {
 QueuePairImpl::Turn QueuePairImpl::run(bool until_end) {
   if (!live()) return Turn::kIdle;
   bool moved = receive(until_end);
-  if (moved) wake_who_waits_for_writes();
   bool tried = false;
   if (live() && (stream_->tx_pending() || tx_blocked_)) {
     tried = true;
@@ -201,16 +200,19 @@ QueuePairImpl::Turn QueuePairImpl::run(bool until_end) {
     tried = true;
     note_acknowledged();
   }
+  wake_who_waits_for_writes();
   if (moved) return Turn::kMoved;
   return tried ? Turn::kTried : Turn::kIdle;
 }
 
-// See CompletionQueueImpl::wake_idle().
+// See CompletionQueueImpl::wake_idle(). A Write that came while requests were outstanding wakes when
+// the last of them is gone, which may be without a completion.
 void QueuePairImpl::wake_who_waits_for_writes() {
-  if (send_cq_ == nullptr || send_cq_ == recv_cq_ || !send_cq_->armed()) return;
   const std::uint64_t writes =
       stream_->counters().rx_messages[static_cast<std::size_t>(Opcode::kWrite)].get();
-  if (std::exchange(writes_seen_, writes) == writes || sq_.size() != 0) return;
+  if (writes == writes_seen_) return;
+  if (send_cq_ == nullptr || send_cq_ == recv_cq_ || !send_cq_->armed() || sq_.size() != 0) return;
+  writes_seen_ = writes;
   send_cq_->wake_idle();
 }
 
@@ -265,7 +267,14 @@ bool QueuePairImpl::transmit() {
   flushed_tail_ = tail;
   last_flush_.store(cpu_ticks(), std::memory_order_relaxed);
   driven_at_flush_.store(driven_.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  if (send_cq_ != nullptr) polls_at_flush_.store(send_cq_->polls(), std::memory_order_relaxed);
+  if (send_cq_ != nullptr) {
+    const std::uint64_t polls = send_cq_->polls();
+    const bool by_callers = device_.config().progress != ProgressMode::kThread;
+    polled_between_flushes_.store(
+        by_callers && polls != polls_at_flush_.load(std::memory_order_relaxed),
+        std::memory_order_relaxed);
+    polls_at_flush_.store(polls, std::memory_order_relaxed);
+  }
   if (live() && stream_->take_fin()) {
     if (trace_ != nullptr) trace_->tx_fin();
     shutdown(socket_.get(), SHUT_WR);
@@ -376,11 +385,19 @@ void QueuePairImpl::adopt() {
     if (adopted_.exchange(true, std::memory_order_acq_rel)) return;
     (void)device_.engine().modify(socket_.get(), EPOLLET);
   }
-  if (watched_.exchange(true, std::memory_order_acq_rel)) {
+  be_watched();
+}
+
+void QueuePairImpl::be_watched() {
+  if (watched_.exchange(true, std::memory_order_seq_cst)) {
     device_.progress().wake();
   } else {
     device_.progress().watch(shared_from_this());
   }
+}
+
+void QueuePairImpl::ring_collected() {
+  if (deferred_.load(std::memory_order_acquire)) kick();
 }
 
 void QueuePairImpl::release() {
@@ -413,7 +430,9 @@ QueuePairImpl::Tick QueuePairImpl::tick() {
   }
   release();
   if (acks && waits_for_acks()) return Tick::kIdle;
-  watched_.store(false, std::memory_order_release);
+  watched_.store(false, std::memory_order_seq_cst);
+  // A doorbell collected just before counted on this tick, see be_watched().
+  if (deferred_.load(std::memory_order_seq_cst)) kick();
   return Tick::kDone;
 }
 
