@@ -13,10 +13,10 @@
 namespace weft::verbs {
 
 Result<std::shared_ptr<ConnectionImpl>> ConnectionImpl::create_accepted(
-    std::shared_ptr<DeviceImpl> device, std::shared_ptr<EventChannel> channel,
+    std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel,
     const std::shared_ptr<ListenerImpl>& listener, io::Fd socket, const SocketAddress& peer) {
   if (auto taken = device->acquire(ObjectKind::kConnection); !taken) return fail(taken.error());
-  std::shared_ptr<ConnectionImpl> made(new ConnectionImpl(std::move(device), std::move(channel)));
+  std::shared_ptr<ConnectionImpl> made(new ConnectionImpl(std::move(device), channel));
   made->listener_ = listener;
   made->counted_ = Counted::kHalfOpen;
   made->socket_ = std::move(socket);
