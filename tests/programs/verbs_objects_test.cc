@@ -122,6 +122,21 @@ TEST_F(VerbsObjects, AFreedRegionIsRefusedTheSecondTime) {
   EXPECT_EQ(ibv_dereg_mr(mr), EINVAL);
 }
 
+TEST_F(VerbsObjects, ARegionOfNoBytesIsRefused) {
+  char octet = 0;
+  for (void* address : {static_cast<void*>(&octet), static_cast<void*>(nullptr)}) {
+    errno = 0;
+    EXPECT_EQ(ibv_reg_mr(pd_, address, 0, IBV_ACCESS_LOCAL_WRITE), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    errno = 0;
+    EXPECT_EQ(ibv_reg_mr_iova2(pd_, address, 0, 0, IBV_ACCESS_LOCAL_WRITE), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+  }
+  ibv_mr* one = ibv_reg_mr(pd_, &octet, 1, IBV_ACCESS_LOCAL_WRITE);
+  EXPECT_NE(one, nullptr);
+  EXPECT_EQ(ibv_dereg_mr(one), 0);
+}
+
 TEST_F(VerbsObjects, RegionsWithRightsThatMakeNoSenseAreRefused) {
   std::array<char, 64> memory{};
   const auto errno_for = [&](unsigned access) {
