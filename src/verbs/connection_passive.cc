@@ -144,6 +144,7 @@ Status ConnectionImpl::accept(std::shared_ptr<QueuePair> qp, const ConnectionPar
   fpdu_ = params.policy.fpdu.value_or(device_->config().fpdu);
   phase_ = Phase::kStarting;
   set_deadline(device_->config().request_timeout);
+  if (params.traffic_class) io::set_traffic_class(socket_.get(), *params.traffic_class);
   // On this thread: the Reply fits into an empty socket buffer, and the QP is ready on return.
   pump(lock);
   return {};
