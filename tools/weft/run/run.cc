@@ -134,7 +134,6 @@ void add_run(CLI::App& app) {
   CLI::App* command = app.add_subcommand("run", "Run an unmodified RDMA program over Weft");
   command->footer(
       "Usage: weft run [OPTIONS] -- PROGRAM [ARGS...]\n"
-      "Usage: weft run [OPTIONS] -- PROGRAM [ARGS...]\n"
       "The program takes the place of this one: signals and its exit status are its own.\n"
       "Exit codes of weft itself: 2 wrong usage, 126 and 127 the program cannot be started.");
   add_options(*command, *options);
