@@ -44,16 +44,15 @@ std::optional<int> traffic_class(Side side, std::uint16_t server_port, int famil
     socklen_t peer_size = sizeof peer, local_size = sizeof local;
     if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0 ||
         getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_size) != 0 ||
-        peer.ss_family != family ||
-        port_of(side == Side::kActive ? peer : local) != server_port) {
+        peer.ss_family != family || port_of(side == Side::kActive ? peer : local) != server_port) {
       continue;
     }
     const bool v6 = family == AF_INET6;
     int value = 0;
     socklen_t size = sizeof value;
-    EXPECT_EQ(getsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_TCLASS : IP_TOS, &value,
-                         &size),
-              0);
+    EXPECT_EQ(
+        getsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_TCLASS : IP_TOS, &value, &size),
+        0);
     return value & kDscp;
   }
   return std::nullopt;

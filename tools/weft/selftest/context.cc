@@ -12,7 +12,6 @@ using raw::Bytes;
 using raw::operator+;
 using raw::operator+=;
 
-
 // Of the kinds that both sides want, the Write: it needs no answer.
 void send_rtr(Session& s, std::uint16_t wanted) {
   const std::uint16_t both = s.reply.ord_word() & wanted;
