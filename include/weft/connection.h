@@ -70,6 +70,9 @@ struct ConnectionParams {
   std::uint16_t ird = 0xffff;
   std::uint16_t ord = 0xffff;
   ConnectionPolicy policy;  // what is unset comes from the device's Config
+  // IP_TOS or IPV6_TCLASS of the connection's packets; its two ECN bits are left to TCP. Unset:
+  // what the system gives. Of the passive side: from its Reply on.
+  std::optional<std::uint8_t> traffic_class;
 };
 
 class Connection {

@@ -73,9 +73,9 @@ bool cpu_has_avx() noexcept {
 
 const bool kHasAvx = cpu_has_avx();
 
-// ISA-L's folding code leaves the upper halves of the vector registers in use. Every SSE instruction
-// behind it, here and in the program, then has to merge with them: 1 KiB messages took some 350 ns
-// more each. Code built without AVX keeps nothing there.
+// ISA-L's folding code leaves the upper halves of the vector registers in use. Every SSE
+// instruction behind it, here and in the program, then has to merge with them: 1 KiB messages took
+// some 350 ns more each. Code built without AVX keeps nothing there.
 void leave_vector_code() noexcept {
   if (kHasAvx) asm volatile("vzeroupper");
 }

@@ -24,6 +24,7 @@ ibv_mr* register_memory(Pd& pd, void* addr, std::size_t length, std::uint64_t io
                         unsigned flags) {
   const std::optional<Access> access = region_access(flags);
   if (!access) return fail_null((flags & IBV_ACCESS_ON_DEMAND) != 0 ? EOPNOTSUPP : EINVAL);
+  if (length == 0) return fail_null(EINVAL);  // as siw; the engine would take it
   if ((flags & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
   const bool shifted = iova != reinterpret_cast<std::uintptr_t>(addr);
   auto engine = shifted ? pd.engine->register_memory_iova(addr, length, iova, *access)

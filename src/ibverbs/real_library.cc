@@ -61,7 +61,7 @@ void* open_at(const char* path) {
 
 void* RealLibrary::open_first() {
   // A directory, or empty for none at all: as if the machine had no rdma-core.
-  if (const char* chosen = std::getenv("WEFT_REAL_DIR"); chosen != nullptr) {
+  if (const char* chosen = secure_getenv("WEFT_REAL_DIR"); chosen != nullptr) {
     if (chosen[0] == '\0') return nullptr;
     std::snprintf(path_, sizeof path_, "%s/%s", chosen, soname_);
     return open_at(path_);

@@ -66,7 +66,7 @@ void unlink_later(const std::string& path) {
 }
 
 // The folders to try, in order.
-std::array<const char*, 2> page_folders() { return {std::getenv("XDG_RUNTIME_DIR"), "/dev/shm"}; }
+std::array<const char*, 2> page_folders() { return {secure_getenv("XDG_RUNTIME_DIR"), "/dev/shm"}; }
 
 void pause_a_little() {
   const timespec t{0, 500'000};

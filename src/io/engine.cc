@@ -1,5 +1,8 @@
 #include "io/engine.h"
 
+#include <cassert>
+#include <new>
+
 #include "io/engine_core.h"
 
 namespace weft::io {
@@ -15,7 +18,9 @@ Engine::~Engine() {
   if (core_->forked()) {
     // The thread, and whoever held a lock or waited on a condition, did not come along: nothing of
     // this can be destroyed in good order, so it stays.
-    static_cast<void>(new std::shared_ptr<EngineCore>(std::move(core_)));
+    [[maybe_unused]] const auto* kept =
+        new (std::nothrow) std::shared_ptr<EngineCore>(std::move(core_));
+    assert(kept != nullptr);
   }
 }
 

@@ -35,12 +35,12 @@ void after_fork_in_child() {
   }
 }
 
-const int g_registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+const int kRegisterError = pthread_atfork(nullptr, nullptr, after_fork_in_child);
 
 }  // namespace
 
 void close_in_child(int fd) noexcept {
-  if (!in_range(fd) || g_registered != 0) return;
+  if (!in_range(fd) || kRegisterError != 0) return;
   const std::size_t word = static_cast<std::size_t>(fd) / kWordBits;
   std::size_t used = g_words_used.load(std::memory_order_relaxed);
   while (used <= word && !g_words_used.compare_exchange_weak(used, word + 1)) {

@@ -1,13 +1,14 @@
 #include "io/log.h"
 
 #include <fcntl.h>
-#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "io/fd.h"
 #include "io/fork.h"
@@ -44,16 +45,35 @@ spdlog::level::level_enum level_of(LogLevel level) {
   return spdlog::level::off;
 }
 
+// Writes to a file that we opened. spdlog's own would make missing folders, follow symbolic links,
+// and let everybody read.
+class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit FileSink(Fd fd) : fd_(std::move(fd)) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    // In one piece, so that lines of several processes do not mix. There is nobody to tell of a
+    // full disk.
+    [[maybe_unused]] const ssize_t written = ::write(fd_.get(), line.data(), line.size());
+  }
+  void flush_() override {}
+
+  Fd fd_;
+};
+
 std::shared_ptr<spdlog::logger> make_logger(const std::string& file) {
   try {
     spdlog::sink_ptr sink;
     if (file.empty()) {
       sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
     } else {
-      // spdlog would make missing folders; a misspelt path is better refused.
-      const Fd probe(open(with_pid(file).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-      if (!probe) return nullptr;
-      sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(with_pid(file));
+      constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
+      Fd fd(open(with_pid(file).c_str(), kFlags, 0600));
+      if (!fd) return nullptr;
+      sink = std::make_shared<FileSink>(std::move(fd));
     }
     auto logger = std::make_shared<spdlog::logger>("weft", std::move(sink));
     logger->set_pattern("%Y-%m-%d %H:%M:%S.%f weft[%P] %l: %v");

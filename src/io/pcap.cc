@@ -68,7 +68,8 @@ class PcapFile {
     static std::map<std::string, std::weak_ptr<PcapFile>> files;
     const std::lock_guard lock(mutex);
     if (auto open_already = files[path].lock()) return open_already;
-    Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
+    Fd fd(::open(path.c_str(), kFlags, 0600));
     if (!fd) return nullptr;
     auto file = std::make_shared<PcapFile>(std::move(fd));
     if (!file->write_header()) return nullptr;
@@ -176,7 +177,8 @@ bool Trace::Direction::parse_fpdu(bool markers) {
   if (have < lead + kFpduLengthSize) return false;
   const std::uint16_t length = load_ulpdu_length(pending.data() + ready + lead);
   const std::size_t size = markers ? fpdu_size_marked(offset, length) : fpdu_size(length);
-  if (have < size || (ready != 0 && ready + size > kPayloadMax)) return false;
+  // With markers one to a packet: Wireshark loses its way among several.
+  if (have < size || (ready != 0 && (markers || ready + size > kPayloadMax))) return false;
   ready += size;
   offset += size;
   return true;

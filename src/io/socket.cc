@@ -140,6 +140,12 @@ void tune_before_connect(int fd, const Config& config) {
   set_int(fd, SOL_SOCKET, SO_SNDBUF, bytes);
 }
 
+void set_traffic_class(int fd, std::uint8_t value) {
+  // A socket of IPv6 may carry IPv4, so both; one of IPv4 refuses the second.
+  set_int(fd, IPPROTO_IP, IP_TOS, value);
+  set_int(fd, IPPROTO_IPV6, IPV6_TCLASS, value);
+}
+
 void tune_connected(int fd, const Config& config, bool loopback) {
   set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_congestion(fd, loopback ? config.loopback_congestion : config.congestion);

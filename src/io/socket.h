@@ -40,6 +40,8 @@ namespace weft::io {
 
 // Options that must be there before the handshake (buffers decide the window scale).
 void tune_before_connect(int fd, const Config& config);
+// IP_TOS or IPV6_TCLASS, by what the socket is. A refusal by the kernel is no error.
+void set_traffic_class(int fd, std::uint8_t value);
 // The rest: no delay, congestion control, keepalive, time-out. Refusals by the kernel are not
 // errors.
 void tune_connected(int fd, const Config& config, bool loopback);

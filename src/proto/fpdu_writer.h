@@ -67,7 +67,7 @@ class FpduWriter {
   const bool markers_;
   TxBatch* batch_ = nullptr;
   StreamOffset offset_ = 0;
-  StreamOffset fpdu_start_ = 0;  // offset of the length field of the open FPDU
+  StreamOffset fpdu_start_ = 0;          // offset of the length field of the open FPDU
   const std::uint8_t* frame_ = nullptr;  // first octet of the open FPDU, in the arena
   std::uint32_t ulpdu_len_ = 0;
   Crc32c crc_;

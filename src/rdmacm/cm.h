@@ -73,7 +73,8 @@ struct Id {
   std::shared_ptr<Listener> listener;
   bool reuse_address = false;
   bool v6_only = false;
-  std::uint8_t initiator_depth = 0;  // of the request: what accept takes by default
+  std::optional<std::uint8_t> traffic_class;  // RDMA_OPTION_ID_TOS
+  std::uint8_t initiator_depth = 0;           // of the request: what accept takes by default
   std::uint8_t responder_resources = 0;
   std::uint32_t backlog = 0;
   std::uint32_t requests_queued = 0;  // of a listener: posted, not yet fetched

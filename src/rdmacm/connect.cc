@@ -44,6 +44,7 @@ constexpr std::uint16_t kDeviceMaximum = 0xffff;
 ConnectionParams active_parameters(const Id& id, const rdma_conn_param* params) {
   ConnectionParams out;
   copy_private_data(id, params, out);
+  out.traffic_class = id.traffic_class;
   if (params == nullptr) return out;
   out.ird = params->responder_resources == RDMA_MAX_RESP_RES ? kDeviceMaximum
                                                              : params->responder_resources;
@@ -56,6 +57,7 @@ ConnectionParams active_parameters(const Id& id, const rdma_conn_param* params) 
 ConnectionParams passive_parameters(const Id& id, const rdma_conn_param* params) {
   ConnectionParams out;
   copy_private_data(id, params, out);
+  out.traffic_class = id.traffic_class;
   const bool ird_open = params == nullptr || params->responder_resources == RDMA_MAX_RESP_RES;
   const bool ord_open = params == nullptr || params->initiator_depth == RDMA_MAX_INIT_DEPTH;
   out.ird = ird_open ? id.responder_resources : params->responder_resources;

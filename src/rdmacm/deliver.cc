@@ -89,6 +89,7 @@ void finish(Event& event) {
   child->pub.context = owner.pub.context;
   child->pub.ps = owner.pub.ps;
   child->pub.qp_type = owner.pub.qp_type;
+  child->traffic_class = owner.traffic_class;
   child->channel = owner.channel;
   child->connection->context = child;
   enter(*child);

@@ -19,7 +19,7 @@ bool kernel_has_rdma_cm() {
 
 ibverbs::RealLibrary* choose() {
   static constinit ibverbs::RealLibrary library("librdmacm.so.1", WEFT_SYSTEM_RDMACM, nullptr);
-  const char* wish = std::getenv("WEFT_REAL_CM");
+  const char* wish = secure_getenv("WEFT_REAL_CM");
   const std::string_view text = wish != nullptr ? wish : "auto";
   if (text == "off") return nullptr;
   if (text == "on") {

@@ -19,8 +19,12 @@ int set_id_option(Id& id, int name, const void* value, std::size_t length) {
   int number = 0;
   switch (name) {
     case RDMA_OPTION_ID_TOS:
+      // For a listener: of the connections that it takes.
+      if (length != sizeof(std::uint8_t)) return EINVAL;
+      id.traffic_class = *static_cast<const std::uint8_t*>(value);
+      return 0;
     case RDMA_OPTION_ID_ACK_TIMEOUT:
-      // Taken and not used: TCP has its own time limits, and Weft leaves the type of service alone.
+      // Taken and not used: TCP has its own time limits.
       return length == sizeof(std::uint8_t) ? 0 : EINVAL;
     case RDMA_OPTION_ID_REUSEADDR:
     case RDMA_OPTION_ID_AFONLY:

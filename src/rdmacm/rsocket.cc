@@ -19,7 +19,7 @@ namespace {
 
 int no_rsockets() {
   static std::atomic<bool> said{false};
-  const char* level = std::getenv("WEFT_LOG");
+  const char* level = secure_getenv("WEFT_LOG");
   const bool quiet = level != nullptr && std::string_view(level) == "off";
   if (!said.exchange(true) && !quiet) {
     std::fprintf(stderr,

@@ -13,11 +13,11 @@ ConnectionImpl::ConnectionImpl(std::shared_ptr<DeviceImpl> device,
                                std::weak_ptr<EventChannel> channel)
     : device_(std::move(device)), channel_(std::move(channel)) {}
 
-Result<std::shared_ptr<Connection>> ConnectionImpl::create(std::shared_ptr<DeviceImpl> device,
-                                                           std::shared_ptr<EventChannel> channel) {
+Result<std::shared_ptr<Connection>> ConnectionImpl::create(
+    std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel) {
   if (auto taken = device->acquire(ObjectKind::kConnection); !taken) return fail(taken.error());
   device->ensure_page();
-  std::shared_ptr<ConnectionImpl> made(new ConnectionImpl(std::move(device), std::move(channel)));
+  std::shared_ptr<ConnectionImpl> made(new ConnectionImpl(std::move(device), channel));
   return made->make_handle();
 }
 

@@ -41,10 +41,10 @@ class ConnectionImpl final : public Connection,
                              public std::enable_shared_from_this<ConnectionImpl> {
  public:
   [[nodiscard]] static Result<std::shared_ptr<Connection>> create(
-      std::shared_ptr<DeviceImpl> device, std::shared_ptr<EventChannel> channel);
+      std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel);
   // Of a listener: takes the accepted socket. The listener holds it until the Request is there.
   [[nodiscard]] static Result<std::shared_ptr<ConnectionImpl>> create_accepted(
-      std::shared_ptr<DeviceImpl> device, std::shared_ptr<EventChannel> channel,
+      std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel,
       const std::shared_ptr<ListenerImpl>& listener, io::Fd socket, const SocketAddress& peer);
   ~ConnectionImpl() override;
 

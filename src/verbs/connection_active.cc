@@ -35,6 +35,7 @@ Status ConnectionImpl::connect(std::shared_ptr<QueuePair> qp, const SocketAddres
   peer_ = peer;
   phase_ = Phase::kConnecting;
   io::tune_before_connect(socket_.get(), device_->config());
+  if (params.traffic_class) io::set_traffic_class(socket_.get(), *params.traffic_class);
   if (auto begun = io::begin_connect(socket_.get(), peer); !begun) {
     tcp_failed(lock, begun.error());
     return {};

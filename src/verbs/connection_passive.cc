@@ -13,10 +13,10 @@
 namespace weft::verbs {
 
 Result<std::shared_ptr<ConnectionImpl>> ConnectionImpl::create_accepted(
-    std::shared_ptr<DeviceImpl> device, std::shared_ptr<EventChannel> channel,
+    std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel,
     const std::shared_ptr<ListenerImpl>& listener, io::Fd socket, const SocketAddress& peer) {
   if (auto taken = device->acquire(ObjectKind::kConnection); !taken) return fail(taken.error());
-  std::shared_ptr<ConnectionImpl> made(new ConnectionImpl(std::move(device), std::move(channel)));
+  std::shared_ptr<ConnectionImpl> made(new ConnectionImpl(std::move(device), channel));
   made->listener_ = listener;
   made->counted_ = Counted::kHalfOpen;
   made->socket_ = std::move(socket);
@@ -144,6 +144,7 @@ Status ConnectionImpl::accept(std::shared_ptr<QueuePair> qp, const ConnectionPar
   fpdu_ = params.policy.fpdu.value_or(device_->config().fpdu);
   phase_ = Phase::kStarting;
   set_deadline(device_->config().request_timeout);
+  if (params.traffic_class) io::set_traffic_class(socket_.get(), *params.traffic_class);
   // On this thread: the Reply fits into an empty socket buffer, and the QP is ready on return.
   pump(lock);
   return {};

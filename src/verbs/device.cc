@@ -113,13 +113,13 @@ Result<std::shared_ptr<CompletionQueue>> DeviceImpl::create_cq(const CqOptions& 
 Result<std::shared_ptr<Connection>> DeviceImpl::create_connection(
     std::shared_ptr<EventChannel> channel) {
   if (channel == nullptr) return fail(Error::kInvalidArgument);
-  return ConnectionImpl::create(self(), std::move(channel));
+  return ConnectionImpl::create(self(), channel);
 }
 
 Result<std::shared_ptr<Listener>> DeviceImpl::create_listener(
     std::shared_ptr<EventChannel> channel) {
   if (channel == nullptr) return fail(Error::kInvalidArgument);
-  return ListenerImpl::create(self(), std::move(channel));
+  return ListenerImpl::create(self(), channel);
 }
 
 Status DeviceImpl::acquire(ObjectKind kind) {

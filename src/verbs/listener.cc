@@ -20,11 +20,11 @@ constexpr Duration kDescriptorPause{100'000'000};
 
 }  // namespace
 
-Result<std::shared_ptr<ListenerImpl>> ListenerImpl::create(std::shared_ptr<DeviceImpl> device,
-                                                           std::shared_ptr<EventChannel> channel) {
+Result<std::shared_ptr<ListenerImpl>> ListenerImpl::create(
+    std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel) {
   if (auto taken = device->acquire(ObjectKind::kListener); !taken) return fail(taken.error());
   device->ensure_page();
-  return std::shared_ptr<ListenerImpl>(new ListenerImpl(std::move(device), std::move(channel)));
+  return std::shared_ptr<ListenerImpl>(new ListenerImpl(std::move(device), channel));
 }
 
 ListenerImpl::~ListenerImpl() {

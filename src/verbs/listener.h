@@ -24,7 +24,7 @@ class ListenerImpl final : public Listener,
                            public std::enable_shared_from_this<ListenerImpl> {
  public:
   [[nodiscard]] static Result<std::shared_ptr<ListenerImpl>> create(
-      std::shared_ptr<DeviceImpl> device, std::shared_ptr<EventChannel> channel);
+      std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel);
   ~ListenerImpl() override;
 
   [[nodiscard]] Status bind(const SocketAddress& local, bool reuse_address, bool v6_only) override;

@@ -210,7 +210,7 @@ class QueuePairImpl final : public QueuePair,
   std::atomic<std::uint64_t> polls_at_flush_{0};  // of send_cq_
   std::atomic<bool> polled_between_flushes_{false};
   std::atomic<bool> streaming_{false};  // the last flush carried many requests
-  std::uint32_t driven_seen_ = 0;  // the background thread's
+  std::uint32_t driven_seen_ = 0;       // the background thread's
 
   // A CQ that drives this QP though it does not deliver there. Lock before its drive_lock_.
   SpinLock foster_lock_;  // guards the next two

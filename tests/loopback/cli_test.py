@@ -11,13 +11,16 @@ import csv
 import io
 import json
 import os
+import pathlib
 import re
 import select
+import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -110,6 +113,25 @@ class Basics(Test):
         self.assertGreater(info["limits"]["queue_pairs"], 0)
         self.assertIn(info["crc"], ("isa-l", "sse4.2", "armv8", "table"))
         self.assertIn("queue_pairs", run("info").stdout)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root to make a set-user-id program")
+    def test_a_set_user_id_program_does_not_believe_its_environment(self):
+        with tempfile.TemporaryDirectory() as folder:
+            if os.statvfs(folder).f_flag & os.ST_NOSUID:
+                self.skipTest(f"{folder} is mounted nosuid")
+            os.chmod(folder, 0o755)
+            program = shutil.copy(WEFT, folder)
+            config = pathlib.Path(folder, "weft.conf")
+            config.write_text("markers = on\n")
+            environment = {"WEFT_CRC": "off", "WEFT_CONFIG": str(config)}
+            for mode, crc, markers in ((0o755, "off", "on"), (0o4755, "on", "off")):
+                os.chmod(program, mode)
+                shown = subprocess.run(
+                    [program, "info", "--json"], capture_output=True, text=True,
+                    timeout=DEADLINE_S, stdin=subprocess.DEVNULL, env=environment, user=65534,
+                    group=65534, extra_groups=[], cwd="/", check=True).stdout
+                values = {entry["key"]: entry["value"] for entry in json.loads(shown)["config"]}
+                self.assertEqual((values["crc"], values["markers"]), (crc, markers))
 
     def test_bad_configuration_names_key_and_legal_values(self):
         self.assert_usage(run("info", env={"WEFT_CRC": "maybe"}), "WEFT_CRC", "maybe", "off")

@@ -22,6 +22,8 @@
 namespace weft::abi {
 
 constexpr int kWaitMs = 20000;
+// A number: the macro ibv_reg_mr mixes it with constants of another enumeration.
+constexpr int kLocalWrite = IBV_ACCESS_LOCAL_WRITE;
 
 // weft0, opened; closed at the end.
 class Opened {
@@ -200,7 +202,7 @@ class Connected {
 
   // `adjust` changes the QP's attributes before it is made.
   template <class Adjust>
-  explicit Connected(Adjust adjust) : calling_(listening_.port) {
+  explicit Connected(Adjust adjust) : listening_(), calling_(listening_.port) {
     calling_.id->context = this;
     ibv_qp_init_attr_ex attr = extended(calling_.id);
     adjust(attr);

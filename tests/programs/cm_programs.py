@@ -2,7 +2,11 @@
 """The programs of ibverbs-utils and rdmacm-utils, unmodified: what runs, runs; what iWARP does not
 have ends with the program's own message."""
 
+import collections
 import json
+import pathlib
+import subprocess
+import tempfile
 import time
 
 from harness import WEFT, check, free_port, main, need
@@ -72,6 +76,47 @@ def rping_persistent(network):
         client.expect(0, LIMIT_S)
     check(server.popen.poll() is None, f"the persistent server ended\n{server.tail()}")
     server.kill()
+
+
+def tshark(capture, *options):
+    # Our ports may be those of other protocols; and two dissectors take any Send for theirs.
+    done = subprocess.run(["tshark", "-r", str(capture), "-o", "tcp.try_heuristic_first:TRUE",
+                           "--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct",
+                           *options], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    check(done.returncode == 0, f"tshark cannot read {capture}: {done.stderr}")
+    return done.stdout
+
+
+def rping_pcap(network):
+    """Each side's own capture holds the whole connection, and Wireshark can read it."""
+    need("tshark")
+    pings = 5
+    for options in ((), ("--markers",), ("--crc=off",)):
+        with tempfile.TemporaryDirectory() as folder:
+            pair(network,
+                 lambda port: ["rping", "-s", "-a", network.server.v4, "-p", port, "-C", pings],
+                 lambda port: ["rping", "-c", "-a", network.server.v4, "-p", port, "-C", pings, "-V",
+                               "-v"],
+                 options=("--pcap", f"{folder}/%p.pcap", *options))
+            captures = sorted(pathlib.Path(folder).iterdir())
+            check(len(captures) == 2, f"{options}: {len(captures)} captures of two processes")
+            for capture in captures:
+                check_rping_capture(capture, pings, options)
+
+
+def check_rping_capture(capture, pings, options):
+    malformed = tshark(capture, "-Y", "_ws.malformed || tcp.checksum.status == 0")
+    check(malformed == "", f"{options}: tshark finds fault with\n{malformed}")
+    for start in ("iwarp_mpa.req", "iwarp_mpa.rep"):
+        check(len(tshark(capture, "-Y", start).splitlines()) == 1, f"{options}: not one {start}")
+    # Several FPDUs of one packet are on one line, with commas.
+    text = tshark(capture, "-Y", "iwarp_rdma", "-T", "fields", "-e", "iwarp_rdma.opcode")
+    opcodes = collections.Counter(int(word, 0) for word in text.replace(",", " ").split())
+    # A ping is a Read, a Write, and two Sends of each side. A zero-length Read or Write may have
+    # begun the connection.
+    write, read, response, send = (opcodes[code] for code in (0, 1, 2, 3))
+    check(send == 4 * pings and min(write, read, response) >= pings,
+          f"{options}: {dict(opcodes)} for {pings} pings in\n{tshark(capture)}")
 
 
 def ucmatose(network):
@@ -250,6 +295,7 @@ if __name__ == "__main__":
         "rping_preload": rping_of(4, "--preload"),
         "rping_own_qp": rping_own_qp,
         "rping_persistent": rping_persistent,
+        "rping_pcap": rping_pcap,
         "ucmatose": ucmatose,
         "cmtime": cmtime,
         "endpoints": endpoints,

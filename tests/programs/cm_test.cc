@@ -470,26 +470,6 @@ TEST(Cm, ASynchronousConnectThatIsRejectedFailsWithItsErrno) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
-TEST(Cm, OptionsAreTakenOrRefusedByLevelNameAndSize) {
-  const ChannelPtr channel = make_channel();
-  rdma_cm_id* id = nullptr;
-  ASSERT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
-  std::uint8_t octet = 8;
-  int number = 1;
-  EXPECT_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &octet, sizeof octet), 0);
-  EXPECT_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &octet, sizeof octet),
-            0);
-  EXPECT_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &number, sizeof number),
-            0);
-  EXPECT_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &number, sizeof number), 0);
-  EXPECT_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &number, sizeof number), -1);
-  EXPECT_EQ(errno, EINVAL);
-  EXPECT_EQ(rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &number, sizeof number), -1);
-  EXPECT_EQ(rdma_set_option(id, RDMA_OPTION_ID, 99, &number, sizeof number), -1);
-  EXPECT_EQ(errno, ENOSYS);
-  EXPECT_EQ(rdma_destroy_id(id), 0);
-}
-
 TEST(Cm, NamesAndAddressesResolve) {
   rdma_addrinfo* info = nullptr;
   EXPECT_EQ(rdma_getaddrinfo(nullptr, nullptr, nullptr, &info), -1);

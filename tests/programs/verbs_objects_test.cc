@@ -105,10 +105,10 @@ TEST_F(VerbsObjects, ADeviceQueryWritesNoMoreThanTheCallersStruct) {
 
 TEST_F(VerbsObjects, ADomainWithChildrenIsBusyAndStaysUsable) {
   std::array<char, 64> memory{};
-  ibv_mr* mr = ibv_reg_mr(pd_, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+  ibv_mr* mr = ibv_reg_mr(pd_, memory.data(), memory.size(), kLocalWrite);
   ASSERT_NE(mr, nullptr);
   EXPECT_EQ(ibv_dealloc_pd(pd_), EBUSY);
-  ibv_mr* second = ibv_reg_mr(pd_, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+  ibv_mr* second = ibv_reg_mr(pd_, memory.data(), memory.size(), kLocalWrite);
   ASSERT_NE(second, nullptr);
   EXPECT_EQ(ibv_dereg_mr(second), 0);
   EXPECT_EQ(ibv_dereg_mr(mr), 0);
@@ -120,6 +120,21 @@ TEST_F(VerbsObjects, AFreedRegionIsRefusedTheSecondTime) {
   ASSERT_NE(mr, nullptr);
   EXPECT_EQ(ibv_dereg_mr(mr), 0);
   EXPECT_EQ(ibv_dereg_mr(mr), EINVAL);
+}
+
+TEST_F(VerbsObjects, ARegionOfNoBytesIsRefused) {
+  char octet = 0;
+  for (void* address : {static_cast<void*>(&octet), static_cast<void*>(nullptr)}) {
+    errno = 0;
+    EXPECT_EQ(ibv_reg_mr(pd_, address, 0, kLocalWrite), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    errno = 0;
+    EXPECT_EQ(ibv_reg_mr_iova2(pd_, address, 0, 0, kLocalWrite), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+  }
+  ibv_mr* one = ibv_reg_mr(pd_, &octet, 1, kLocalWrite);
+  EXPECT_NE(one, nullptr);
+  EXPECT_EQ(ibv_dereg_mr(one), 0);
 }
 
 TEST_F(VerbsObjects, RegionsWithRightsThatMakeNoSenseAreRefused) {
@@ -143,7 +158,7 @@ TEST_F(VerbsObjects, RegionsWithRightsThatMakeNoSenseAreRefused) {
 TEST_F(VerbsObjects, ReregisteringMovesARegionAndAMistakeLeavesItAlone) {
   std::array<char, 64> memory{};
   std::array<char, 128> other{};
-  ibv_mr* mr = ibv_reg_mr(pd_, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+  ibv_mr* mr = ibv_reg_mr(pd_, memory.data(), memory.size(), kLocalWrite);
   ASSERT_NE(mr, nullptr);
   const std::uint32_t key = mr->lkey;
   EXPECT_EQ(ibv_rereg_mr(mr, 1 << 9, nullptr, nullptr, 0, 0), IBV_REREG_MR_ERR_INPUT);
@@ -272,7 +287,7 @@ TEST_F(VerbsObjects, TheErrorStateFlushesReceivesAndWhateverIsPostedLater) {
   ibv_qp* qp = make_qp();
   ASSERT_NE(qp, nullptr);
   std::array<char, 16> memory{};
-  ibv_mr* mr = ibv_reg_mr(pd_, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+  ibv_mr* mr = ibv_reg_mr(pd_, memory.data(), memory.size(), kLocalWrite);
   ibv_sge sge = sge_of(memory.data(), memory.size(), mr);
   ibv_recv_wr recv{7, nullptr, &sge, 1};
   ibv_recv_wr* bad_recv = nullptr;

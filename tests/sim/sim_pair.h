@@ -93,7 +93,6 @@ class SimPair {
   std::array<bool, 2> lost_{};
   bool fault_happened_ = false;
   std::vector<std::uint8_t> scratch_;
-  std::array<std::uint64_t, 2> acked_{};
 };
 
 // What a Stream needs of what start-up has settled.

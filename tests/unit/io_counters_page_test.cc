@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <optional>
 #include <string>
 
 #include "io/counters_page.h"
@@ -97,7 +98,29 @@ TEST(CountersPage, GoesWithAProcessThatJustExits) {
   EXPECT_NE(stat(path.c_str(), &st), 0) << path;
 }
 
+// A folder for the pages of this process and its children alone. In the usual one any process of
+// this user may make a page at any time, and so take away those of killed ones.
+class FolderOfOurOwn {
+ public:
+  FolderOfOurOwn() {
+    if (const char* usual = std::getenv("XDG_RUNTIME_DIR")) usual_ = usual;
+    EXPECT_NE(mkdtemp(path_.data()), nullptr);
+    setenv("XDG_RUNTIME_DIR", path_.c_str(), 1);
+  }
+  ~FolderOfOurOwn() {
+    usual_ ? setenv("XDG_RUNTIME_DIR", usual_->c_str(), 1) : unsetenv("XDG_RUNTIME_DIR");
+    rmdir(path_.c_str());
+  }
+  FolderOfOurOwn(const FolderOfOurOwn&) = delete;
+  FolderOfOurOwn& operator=(const FolderOfOurOwn&) = delete;
+
+ private:
+  std::optional<std::string> usual_;
+  std::string path_ = ::testing::TempDir() + "weft-pages-XXXXXX";
+};
+
 TEST(CountersPage, OfAKilledProcessGoesWhenTheNextOneIsMade) {
+  const FolderOfOurOwn folder;
   const std::string path = page_of_child([] { std::raise(SIGKILL); });
   struct stat st {};
   ASSERT_EQ(stat(path.c_str(), &st), 0) << path;

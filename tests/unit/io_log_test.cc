@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -51,6 +52,19 @@ TEST_F(LogTest, FileThatCannotBeOpenedIsAnErrorAndChangesNothing) {
   EXPECT_FALSE(log_enabled(LogLevel::kTrace));
   log(LogLevel::kInfo, "still here");
   EXPECT_NE(text().find("still here"), std::string::npos);
+}
+
+TEST_F(LogTest, FileIsReadableByItsOwnerAlone) {
+  struct stat found {};
+  ASSERT_EQ(stat(path_.c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777U, 0600U);
+}
+
+TEST_F(LogTest, SymbolicLinkIsNotFollowed) {
+  const std::string link = path_ + ".link";
+  ASSERT_EQ(symlink(path_.c_str(), link.c_str()), 0);
+  EXPECT_FALSE(configure_log(LogLevel::kInfo, link));
+  unlink(link.c_str());
 }
 
 TEST_F(LogTest, ChildOfForkLogsToTheSameFile) {

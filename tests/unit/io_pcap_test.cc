@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -144,6 +145,19 @@ TEST_F(PcapTest, BatchLargerThanAPacketIsCutBetweenFpdus) {
   }
 }
 
+TEST_F(PcapTest, WithMarkersEachFpduIsAPacketOfItsOwn) {
+  const Bytes fpdu = send_fpdu(1, 100);
+  Bytes batch(4);  // the first marker
+  for (int i = 0; i < 2; ++i) batch.insert(batch.end(), fpdu.begin(), fpdu.end());
+  {
+    const auto trace = tracer_->start(address("192.0.2.1:1000"), address("192.0.2.2:2000"), true);
+    trace->tx(mpa_frame(false, false));
+    trace->rx(mpa_frame(true, true));
+    trace->tx(batch);
+  }
+  EXPECT_EQ(payloads(), (std::vector<std::size_t>{20, 20, 4 + fpdu.size(), fpdu.size()}));
+}
+
 TEST_F(PcapTest, WhatIsIncompleteAtTheEndIsWrittenToo) {
   const Bytes fpdu = send_fpdu(1, 100);
   {
@@ -200,6 +214,21 @@ TEST_F(PcapTest, WiresharkDecodesBothAddressFamiliesWithGoodChecksums) {
   EXPECT_EQ(lines(tshark("-Y iwarp_mpa.req")), 2U);
   EXPECT_EQ(lines(tshark("-Y iwarp_mpa.rep")), 2U);
   EXPECT_EQ(lines(tshark("-Y 'iwarp_rdma.opcode == 3' -T fields -e iwarp_mpa.ulpdulength")), 12U);
+}
+
+TEST_F(PcapTest, FileIsReadableByItsOwnerAlone) {
+  struct stat found {};
+  ASSERT_EQ(stat(path_.c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777U, 0600U);
+}
+
+TEST_F(PcapTest, SymbolicLinkIsNotFollowed) {
+  const std::string link = path_ + ".link", target = path_ + ".target";
+  ASSERT_EQ(symlink(target.c_str(), link.c_str()), 0);
+  EXPECT_FALSE(Tracer::open(link));
+  EXPECT_NE(access(target.c_str(), F_OK), 0) << "written through the link";
+  unlink(link.c_str());
+  unlink(target.c_str());
 }
 
 TEST(Pcap, FileThatCannotBeWrittenIsAnError) {

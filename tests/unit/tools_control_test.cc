@@ -1,5 +1,5 @@
 // The control connection against a peer that may be anyone.
-#include "weft/control.h"
+#include "weft/perf/control.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-#include "weft/parse.h"
+#include "weft/common/parse.h"
 
 #include <gtest/gtest.h>
 

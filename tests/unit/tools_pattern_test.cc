@@ -1,4 +1,4 @@
-#include "weft/pattern.h"
+#include "weft/common/pattern.h"
 
 #include <gtest/gtest.h>
 

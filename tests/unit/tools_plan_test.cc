@@ -1,10 +1,10 @@
-#include "weft/plan.h"
+#include "weft/perf/plan.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "weft/messages.h"
+#include "weft/perf/messages.h"
 
 namespace weft::cli {
 namespace {

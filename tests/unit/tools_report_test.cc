@@ -1,4 +1,4 @@
-#include "weft/report.h"
+#include "weft/perf/report.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "weft/stats.h"
+#include "weft/perf/stats.h"
 
 #include <gtest/gtest.h>
 

@@ -45,7 +45,6 @@ void set_command(std::function<int()> work);
 void add_info(CLI::App& app);
 void add_perf(CLI::App& app);
 void add_ping(CLI::App& app);
-// Compiled in when their files are there; see CMakeLists.txt.
 void add_run(CLI::App& app);
 void add_devices(CLI::App& app);
 void add_selftest(CLI::App& app);

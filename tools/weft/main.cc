@@ -20,21 +20,11 @@ void add_commands(CLI::App& app) {
   add_info(app);
   add_perf(app);
   add_ping(app);
-#ifdef WEFT_CLI_RUN
   add_run(app);
-#endif
-#ifdef WEFT_CLI_DEVICES
   add_devices(app);
-#endif
-#ifdef WEFT_CLI_SELFTEST
   add_selftest(app);
-#endif
-#ifdef WEFT_CLI_STAT
   add_stat(app);
-#endif
-#ifdef WEFT_CLI_REPORT
   add_report(app);
-#endif
 }
 
 int run(int argc, char** argv) {

@@ -12,8 +12,6 @@ using raw::Bytes;
 using raw::operator+;
 using raw::operator+=;
 
-constexpr std::uint16_t kDepthMask = 0x3fff;
-
 // Of the kinds that both sides want, the Write: it needs no answer.
 void send_rtr(Session& s, std::uint16_t wanted) {
   const std::uint16_t both = s.reply.ord_word() & wanted;

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "weft/parse.h"
+#include "weft/common/parse.h"
 
 namespace weft::cli {
 namespace {

@@ -11,10 +11,10 @@
 #include <memory>
 
 #include "weft/command.h"
-#include "weft/parse.h"
+#include "weft/common/parse.h"
+#include "weft/common/sysinfo.h"
 #include "weft/stat/rates.h"
 #include "weft/stat/show.h"
-#include "weft/sysinfo.h"
 
 namespace weft::cli {
 namespace {

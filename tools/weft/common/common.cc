@@ -1,0 +1,64 @@
+#include "weft/common/common.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "weft/common/parse.h"
+
+namespace weft::cli {
+namespace {
+
+Outcome<void> set_value(Config& config, const std::string& key, const std::string& value,
+                        std::string_view option) {
+  std::string why;
+  if (config.set(key, value, &why, option)) return {};
+  if (why.empty()) why = fmt::format("{}={} is not legal", key, value);
+  return usage_error(fmt::format("{}: {}", option, why));
+}
+
+}  // namespace
+
+void add_common_options(CLI::App& command, CommonOptions& options) {
+  command
+      .add_option("--config", options.config,
+                  "Set a configuration value for this run; `weft info` lists the keys. Repeatable")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command.add_option("--log", options.log, "Log level: off, error, warning, info, debug or trace")
+      ->type_name("LEVEL");
+}
+
+Outcome<Config> load_config(const CommonOptions& options) {
+  std::string why;
+  auto config = Config::load(&why);
+  if (!config) return usage_error(why.empty() ? "the configuration is not usable" : why);
+  for (const std::string& text : options.config) {
+    const auto pair = parse_assignment(text);
+    if (!pair) return usage_error(fmt::format("--config: {}", pair.error().message));
+    if (auto ok = set_value(*config, pair->first, pair->second, "--config"); !ok) {
+      return tl::unexpected(ok.error());
+    }
+  }
+  if (!options.log.empty()) {
+    if (auto ok = set_value(*config, "log", options.log, "--log"); !ok) {
+      return tl::unexpected(ok.error());
+    }
+  }
+  return *config;
+}
+
+Outcome<std::shared_ptr<Device>> open_device(const Config& config) {
+  auto device = Device::open(config);
+  if (device) return *device;
+  return failure(fmt::format("cannot open the device: {}", describe(device.error())));
+}
+
+std::string source_of(const Config& config, std::string_view key) {
+  for (const Config::Entry& entry : config.entries()) {
+    if (entry.key == key) return entry.source;
+  }
+  return "";
+}
+
+}  // namespace weft::cli

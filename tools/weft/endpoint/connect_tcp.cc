@@ -1,0 +1,185 @@
+// Connection set-up over plain TCP: connect, 20 bytes there and 20 back, close. So that it does
+// what the RDMA set-up beside it does, the exchange included.
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "weft/common/sysinfo.h"
+#include "weft/endpoint/connect.h"
+#include "weft/endpoint/tcp_hello.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr int kTimeoutMs = 5000;
+constexpr int kNapMs = 100;
+
+class TcpConnector final : public ClientEndpoint {
+ public:
+  TcpConnector(const TestSpec& spec, const SocketChoice& choice) : spec_(spec), choice_(choice) {}
+
+  [[nodiscard]] Json offer() const override { return Json::object(); }
+  [[nodiscard]] Outcome<void> connect(const SocketAddress& server, const Json& ready,
+                                      Watch&) override {
+    server_ = server;
+    server_.set_port(static_cast<std::uint16_t>(get_count(ready, "port")));
+    token_ = get_count(ready, "token");
+    return {};
+  }
+  [[nodiscard]] Outcome<PhaseResult> run(Phase phase, const PhaseLimits& limits,
+                                         Watch& watch) override;
+  [[nodiscard]] LinkFacts facts() const override { return facts_; }
+  void close() override {}
+
+ private:
+  struct SetUp {
+    UniqueFd fd;
+    std::int64_t begin_ns;
+  };
+  [[nodiscard]] Outcome<void> start(ConnectKind kind);
+  [[nodiscard]] Outcome<void> wait_some(Watch& watch, PhaseResult& result);
+  [[nodiscard]] Outcome<void> only(ConnectKind kind, Watch& watch);
+
+  const TestSpec spec_;
+  const SocketChoice choice_;
+  SocketAddress server_;
+  TestToken token_ = 0;
+  std::vector<SetUp> under_way_;
+  LinkFacts facts_;
+};
+
+Outcome<void> TcpConnector::start(ConnectKind kind) {
+  const std::int64_t begin_ns = now_ns();
+  auto fd = tcp_join(server_, {token_, static_cast<std::uint32_t>(kind)}, choice_);
+  if (!fd) return tl::unexpected(fd.error());
+  if (facts_.congestion.empty()) facts_.congestion = congestion_of(fd->get());
+  under_way_.push_back({std::move(*fd), begin_ns});
+  return {};
+}
+
+// The answers that have come. A set-up is over with its answer.
+Outcome<void> TcpConnector::wait_some(Watch& watch, PhaseResult& result) {
+  std::vector<pollfd> fds;
+  for (const SetUp& set_up : under_way_) fds.push_back({set_up.fd.get(), POLLIN, 0});
+  if (poll(fds.data(), fds.size(), kNapMs) <= 0) return watch.check();
+  std::vector<SetUp> left;
+  for (std::size_t i = 0; i < fds.size(); ++i) {
+    if (fds[i].revents == 0) {
+      left.push_back(std::move(under_way_[i]));
+      continue;
+    }
+    std::array<std::uint8_t, 20> answer{};
+    if (!read_all(fds[i].fd, answer.data(), answer.size(), kTimeoutMs)) {
+      return tl::unexpected(watch.explain({"the server has closed a connection half-way"}));
+    }
+    result.samples_ns.push_back(now_ns() - under_way_[i].begin_ns);
+    ++result.messages;
+  }
+  under_way_ = std::move(left);
+  return {};
+}
+
+Outcome<void> TcpConnector::only(ConnectKind kind, Watch& watch) {
+  PhaseResult ignored;
+  if (auto ok = start(kind); !ok) return ok;
+  while (!under_way_.empty()) {
+    if (auto ok = wait_some(watch, ignored); !ok) return ok;
+  }
+  return {};
+}
+
+Outcome<PhaseResult> TcpConnector::run(Phase phase, const PhaseLimits& limits, Watch& watch) {
+  if (auto ok = only(ConnectKind::kBegin, watch); !ok) return tl::unexpected(ok.error());
+  const std::size_t at_once = phase == Phase::kLatency ? 1 : spec_.depth;
+  PhaseResult result;
+  const double cpu = process_cpu_s();
+  const std::int64_t begin_ns = now_ns();
+  const std::int64_t end_ns = begin_ns + static_cast<std::int64_t>(limits.seconds * 1e9);
+  std::uint64_t started = 0;
+  bool more = true;
+  while (more || !under_way_.empty()) {
+    more = more && started < limits.messages && now_ns() < end_ns;
+    if (more && under_way_.size() < at_once) {
+      if (auto ok = start(ConnectKind::kSetUp); !ok)
+        return tl::unexpected(watch.explain(ok.error()));
+      ++started;
+      continue;
+    }
+    if (under_way_.empty()) break;
+    if (auto ok = wait_some(watch, result); !ok) return tl::unexpected(ok.error());
+  }
+  result.seconds = static_cast<double>(now_ns() - begin_ns) * 1e-9;
+  result.cpu_s = process_cpu_s() - cpu;
+  if (auto ok = only(ConnectKind::kEnd, watch); !ok) return tl::unexpected(ok.error());
+  return result;
+}
+
+class TcpAcceptor final : public ServerEndpoint {
+ public:
+  explicit TcpAcceptor(const SocketChoice& choice) : choice_(choice) {}
+
+  [[nodiscard]] Outcome<Json> listen(const SocketAddress& local, const Json&,
+                                     TestToken token) override {
+    token_ = token;
+    SocketAddress where = local;
+    where.set_port(0);
+    auto listener = tcp_listen(where, 1024, choice_);
+    if (!listener) return tl::unexpected(listener.error());
+    listener_ = std::move(*listener);
+    return Json{{"port", local_address_of(listener_.get()).port()}};
+  }
+  [[nodiscard]] Outcome<void> accept_all(Watch&) override { return {}; }
+  [[nodiscard]] Outcome<ServerReport> serve(Phase phase, Watch& watch) override;
+  [[nodiscard]] LinkFacts facts() const override { return facts_; }
+  void close() override {}
+
+ private:
+  const SocketChoice choice_;
+  UniqueFd listener_;
+  TestToken token_ = 0;
+  LinkFacts facts_;
+};
+
+Outcome<ServerReport> TcpAcceptor::serve(Phase, Watch& watch) {
+  ServerReport report;
+  double cpu_begin_s = process_cpu_s();
+  while (true) {
+    UniqueFd fd = tcp_accept(listener_.get(), kNapMs);
+    if (auto ok = watch.check(); !ok) return tl::unexpected(ok.error());
+    if (!fd) continue;
+    const auto hello = read_tcp_hello(fd.get());
+    if (!hello || hello->token != token_) continue;
+    if (facts_.congestion.empty()) facts_.congestion = congestion_of(fd.get());
+    const auto kind = static_cast<ConnectKind>(hello->index);
+    if (kind == ConnectKind::kBegin) {
+      report.messages = 0;
+      cpu_begin_s = process_cpu_s();
+    } else if (kind == ConnectKind::kSetUp) {
+      ++report.messages;
+    } else {
+      report.cpu_s = process_cpu_s() - cpu_begin_s;
+    }
+    const auto answer = encode_hello(*hello);
+    (void)write_all(fd.get(), answer.data(), answer.size(), kTimeoutMs);  // gone: it will notice
+    if (kind == ConnectKind::kEnd) return report;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<ClientEndpoint> make_tcp_connector(const TestSpec& spec,
+                                                   const SocketChoice& choice) {
+  return std::make_unique<TcpConnector>(spec, choice);
+}
+
+std::unique_ptr<ServerEndpoint> make_tcp_acceptor(const TestSpec&, const SocketChoice& choice) {
+  return std::make_unique<TcpAcceptor>(choice);
+}
+
+}  // namespace weft::cli

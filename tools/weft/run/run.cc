@@ -1,0 +1,148 @@
+// `weft run`: starts an unmodified RDMA program on Weft's libraries.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "weft/common/common.h"
+#include "weft/run/program.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr int kExitCannotExecute = 126;
+
+struct RunOptions {
+  CommonOptions common;
+  std::string crc;
+  std::string markers;
+  std::string fpdu;
+  std::string pcap;
+  std::string progress;
+  std::string real_cm = "auto";
+  bool preload = false;
+  std::vector<std::string> program;
+};
+
+void add_options(CLI::App& command, RunOptions& o) {
+  command.add_option("--crc", o.crc, "CRC32C on what is sent and received: on, off")
+      ->type_name("SWITCH");
+  command.add_flag("--markers{on}", o.markers,
+                   "Ask the peer for MPA markers; --markers=off: do not");
+  command.add_option("--fpdu", o.fpdu, "Size of FPDUs: auto, mss, 16k, 64k")->type_name("SIZE");
+  command
+      .add_option("--pcap", o.pcap, "Write the connections' bytes to FILE; %p is the process id")
+      ->type_name("FILE");
+  command.add_option("--progress", o.progress, "Who moves the bytes: auto, thread")
+      ->type_name("MODE");
+  command
+      .add_option("--real-cm", o.real_cm,
+                  "Leave rdma_cm to the machine's own librdmacm: auto (where it works), on, off")
+      ->type_name("SWITCH")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str();
+  command.add_flag("--preload", o.preload,
+                   "By LD_PRELOAD instead of LD_LIBRARY_PATH: for programs with a path to the "
+                   "libraries of their own");
+  add_common_options(command, o.common);
+  // Behind "--" everything is the program's, options too.
+  command.add_option("program", o.program, "The program and its arguments")
+      ->type_name("PROGRAM ARGS");
+}
+
+// The configuration keys that the options stand for.
+std::vector<std::pair<std::string, std::string>> settings(const RunOptions& o) {
+  std::vector<std::pair<std::string, std::string>> out;
+  const auto add = [&out](const char* key, const std::string& value) {
+    if (!value.empty()) out.emplace_back(key, value);
+  };
+  for (const std::string& text : o.common.config) {
+    const std::size_t equals = text.find('=');
+    if (equals != std::string::npos)
+      out.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+  add("crc", o.crc);
+  add("markers", o.markers);
+  add("fpdu", o.fpdu);
+  add("pcap", o.pcap);
+  add("progress", o.progress);
+  add("log", o.common.log);
+  return out;
+}
+
+// WEFT_CRC for crc.
+std::string variable_of(const std::string& key) {
+  std::string name = "WEFT_";
+  for (const char c : key) name += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+// Puts `entry` in front of what the variable holds.
+void prepend(const char* variable, const std::string& entry) {
+  const char* before = std::getenv(variable);
+  const bool empty = before == nullptr || before[0] == '\0';
+  setenv(variable, (empty ? entry : entry + ":" + before).c_str(), 1);
+}
+
+// The program would report a bad value too, but only once it opens the device.
+Outcome<void> set_environment(const RunOptions& o, const std::string& folder) {
+  Outcome<Config> config = load_config(o.common);
+  if (!config) return tl::unexpected(config.error());
+  for (const auto& [key, value] : settings(o)) {
+    std::string why;
+    if (!config->set(key, value, &why, "weft run")) return usage_error(why);
+    setenv(variable_of(key).c_str(), value.c_str(), 1);
+  }
+  setenv("WEFT_REAL_CM", o.real_cm.c_str(), 1);
+  if (o.preload) {
+    prepend("LD_PRELOAD", fmt::format("{0}/libibverbs.so.1:{0}/librdmacm.so.1", folder));
+  } else {
+    prepend("LD_LIBRARY_PATH", folder);
+  }
+  return {};
+}
+
+Outcome<int> run(const RunOptions& o) {
+  if (o.program.empty()) return usage_error("weft run needs a program: weft run -- PROGRAM ARGS");
+  const Outcome<std::string> folder = find_dropin_folder();
+  if (!folder) return tl::unexpected(folder.error());
+  const Outcome<std::string> path = find_program(o.program.front());
+  if (!path) return tl::unexpected(path.error());
+  if (auto fine = check_program(*path); !fine) return tl::unexpected(fine.error());
+  if (auto ready = set_environment(o, *folder); !ready) return tl::unexpected(ready.error());
+
+  std::vector<char*> arguments;
+  for (const std::string& argument : o.program) {
+    arguments.push_back(const_cast<char*>(argument.c_str()));
+  }
+  arguments.push_back(nullptr);
+  // This program ignores it; the one that takes its place decides for itself.
+  std::signal(SIGPIPE, SIG_DFL);
+  execv(path->c_str(), arguments.data());
+  return failure(fmt::format("{}: {}", *path, std::strerror(errno)), kExitCannotExecute);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command = app.add_subcommand("run", "Run an unmodified RDMA program over Weft");
+  command->footer(
+      "Usage: weft run [OPTIONS] -- PROGRAM [ARGS...]\n"
+      "The program takes the place of this one: signals and its exit status are its own.\n"
+      "Exit codes of weft itself: 2 wrong usage, 126 and 127 the program cannot be started.");
+  add_options(*command, *options);
+  command->callback([options] {
+    set_command([options] {
+      const Outcome<int> done = run(*options);
+      return done ? *done : report_failure(done.error());
+    });
+  });
+}
+
+}  // namespace weft::cli
