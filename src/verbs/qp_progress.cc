@@ -205,8 +205,8 @@ QueuePairImpl::Turn QueuePairImpl::run(bool until_end) {
   return tried ? Turn::kTried : Turn::kIdle;
 }
 
-// See CompletionQueueImpl::wake_idle(). A Write that came while requests were outstanding wakes when
-// the last of them is gone, which may be without a completion.
+// See CompletionQueueImpl::wake_idle(). A Write that came while requests were outstanding wakes
+// when the last of them is gone, which may be without a completion.
 void QueuePairImpl::wake_who_waits_for_writes() {
   const std::uint64_t writes =
       stream_->counters().rx_messages[static_cast<std::size_t>(Opcode::kWrite)].get();
