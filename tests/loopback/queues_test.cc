@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "support/weft_side.h"
 
@@ -103,6 +107,100 @@ TEST(CompletionChannel, SolicitedArmIgnoresPlainSendsAndWakesOnFailures) {
   pair.a.connection->abort();
   ASSERT_TRUE(pair.b.channel->wait(kPatience));
   pair.b.recv_cq->ack_events(1);
+}
+
+// A program that has no send outstanding and watches memory for the peer's Write sleeps on its send
+// CQ all the same, as perftest does when it waits for credits.
+TEST(CompletionChannel, APeersWriteWakesWhoHasNothingOutstanding) {
+  Pair pair(plain_config(), with_channel());
+  Memory watched(pair.host, 64);
+  Memory source(pair.host, 64);
+  must(pair.a.send_cq->arm(CompletionQueue::Arm::kNext), "arm");
+  SendWr write = wr_write(1, watched.rkey(), watched.to());
+  const Sge sge = source.sge();
+  write.sges = std::span(&sge, 1);
+  post(*pair.b.qp, write);
+  ASSERT_TRUE(pair.a.channel->wait(kPatience));
+  pair.a.send_cq->ack_events(1);
+  EXPECT_TRUE(quiet(*pair.a.send_cq));
+}
+
+TEST(CompletionChannel, AWriteThatCameWhileRequestsWereOutstandingWakesWhenTheyAreGone) {
+  constexpr std::size_t kLarge = 16U << 20U;
+  Pair pair(plain_config(), with_channel());
+  Memory watched(pair.host, 64);
+  Memory source(pair.host, kLarge);
+  Memory sink(pair.host, kLarge);
+  must(pair.a.send_cq->arm(CompletionQueue::Arm::kNext), "arm");
+  SendWr large = wr_write(1, sink.rkey(), sink.to(), SendFlags::kNone);
+  const Sge all = source.sge();
+  large.sges = std::span(&all, 1);
+  SendWr small = wr_write(2, watched.rkey(), watched.to());
+  const Sge some = source.sge(0, 64);
+  small.sges = std::span(&some, 1);
+  post(*pair.a.qp, large);
+  post(*pair.b.qp, small);
+  post(*pair.a.qp, large);
+  ASSERT_TRUE(pair.a.channel->wait(kPatience));
+  pair.a.send_cq->ack_events(1);
+  EXPECT_TRUE(quiet(*pair.a.send_cq));
+}
+
+// Many connections on one CQ: what is posted on those that no poller drives goes out all the same,
+// whether the poster goes on polling, sleeps, or does neither.
+TEST(CompletionQueue, DoorbellsOfManyConnectionsAreAllRung) {
+  constexpr std::size_t kConnections = 24;
+  constexpr std::uint64_t kRounds = 40;
+  constexpr std::uint64_t kBurst = 12;
+  Host host;
+  EndpointOptions shared = with_channel();
+  Endpoint first(host, shared);
+  std::vector<std::unique_ptr<Endpoint>> active, passive;
+  for (std::size_t i = 0; i < kConnections; ++i) {
+    active.push_back(std::make_unique<Endpoint>(host, shared));
+    QpOptions options;
+    options.send_cq = first.send_cq;
+    options.recv_cq = first.recv_cq;
+    options.max_send_wr = 64;
+    active.back()->qp = must(host.pd->create_qp(options), "create_qp");
+    passive.push_back(std::make_unique<Endpoint>(host));
+    connect(host, *active.back(), host, *passive.back());
+  }
+  Memory source(host, 64);
+  Memory sink(host, 64);
+  const Sge sge = source.sge();
+  std::size_t outstanding = 0;
+  const auto reap = [&](std::size_t until) {
+    while (outstanding > until) {
+      std::array<WorkCompletion, 16> wcs;
+      const std::size_t n = first.send_cq->poll(wcs);
+      for (std::size_t k = 0; k < n; ++k) ASSERT_EQ(wcs[k].status, WcStatus::kSuccess);
+      outstanding -= n;
+    }
+  };
+  for (std::uint64_t round = 0; round < kRounds; ++round) {
+    for (const auto& side : active) {
+      for (std::uint64_t k = 0; k < kBurst; ++k) {
+        SendWr write = wr_write(k, sink.rkey(), sink.to());
+        write.sges = std::span(&sge, 1);
+        post(*side->qp, write);
+        ++outstanding;
+      }
+    }
+    if (round % 8 == 7) {  // asleep until there is a completion
+      must(first.send_cq->arm(CompletionQueue::Arm::kNext), "arm");
+      ASSERT_TRUE(readable(first.channel->fd(), kPatience));
+      ASSERT_TRUE(first.channel->wait(kPatience));
+      first.send_cq->ack_events(1);
+    }
+    if (round % 8 == 3) {  // neither polls nor sleeps: the background thread rings
+      ASSERT_TRUE(eventually([&] {
+        return std::ranges::all_of(
+            active, [](const auto& side) { return side->qp->query().sq_outstanding == 0; });
+      }));
+    }
+    reap(0);
+  }
 }
 
 TEST(CompletionQueue, ArmWithoutAChannelIsRefused) {

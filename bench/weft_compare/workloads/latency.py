@@ -11,7 +11,8 @@ NUMBER = 2
 TITLE = "One-way latency"
 NEEDS = ()
 ABOUT = """One message at a time, there and back; half of that. Polled: both sides spin. Sleeping:
-both sides sleep in the kernel at once (RDMA waits with spin=0). A Weft write is a Write and an
+both sides sleep in the kernel at once (RDMA waits with spin=0); beside it Weft as it comes, which
+looks for 50 us before it sleeps. A Weft write is a Write and an
 empty Send in one list, since the target's program may not look at memory to learn of a Write.
 ib_write_lat looks at memory. ucx_perftest, fi_pingpong and perftest as run here only poll; qperf
 and fi_pingpong print an average, no percentiles."""
@@ -37,6 +38,12 @@ def _weft_jobs(bench, mode, size):
                    where, ["--op", "write,send", "--transport", "rdma,tcp", "--crc", "on,off",
                     *congestion_options(bench), *options, *spin], lambda b: b.anywhere(),
                    5 * seconds + 0.2, what="latency")
+    if mode == "sleep" and size == FOCUS:
+        as_shipped = {**where, "rename": lambda _: "weft-wait-crc"}
+        yield weft_job(f"{NAME}|weft|wait|{size}", loopback_cells(bench, NAME), ["weft-wait-crc"],
+                       as_shipped, ["--op", "send", "--transport", "rdma", "--crc", "on",
+                        *congestion_options(bench), *options], lambda b: b.anywhere(),
+                       seconds + 0.2, what="latency")
     if bench.column_differs():
         yield tcp_as_shipped(NAME, where, options, seconds + 0.2, what="latency")
 
