@@ -43,6 +43,7 @@ class Row:
     # A fault of the program itself: {side of the client: regular expression of what it then says}.
     # With that it has another try.
     again_if: dict = dataclasses.field(default_factory=dict)
+    tries: int = 1
     also_siw_siw: bool = False  # a few run without Weft too, to prove the guest
     timeout: int = 30  # seconds for each program
 
@@ -182,6 +183,19 @@ def librdmacm():
             name=f"{row.name}, siw connects peer-to-peer",
             roles=WEFT_SERVER,
             siw={"peer_to_peer": 1},
+        )
+    # Without the usual delay siw as server overlooks a fast client's first octets now and then.
+    for program, server, client in (
+        ("ucmatose", "ucmatose -p {port} -c 20 -C 5", "ucmatose -s {addr} -p {port} -c 20 -C 5"),
+        ("rping", "rping -s -p {port} -C 5", "rping -c -a {addr} -p {port} -C 5"),
+    ):
+        yield Row(
+            f"{program} on a path without delay",
+            "librdmacm",
+            server,
+            client,
+            roles=WEFT_CLIENT,
+            netem="limit 20000",
         )
     yield Row(
         "rdma_client and rdma_server",
@@ -509,6 +523,9 @@ def selftest():
         client_has=found(right=right, noted=noted, WRONG=wrong),
         weft_lacks=("takes no connection any more",),
         timeout=150,
+        # siw may overlook octets that come right behind its Reply, see docs/interop.md; Weft's engine
+        # mends that, but these octets are the tool's own.
+        tries=2,
     )
 
 
