@@ -61,6 +61,12 @@ struct Config {
   std::chrono::nanoseconds request_timeout{std::chrono::seconds(5)};   // accept -> MPA Request
   std::chrono::nanoseconds reply_timeout{std::chrono::seconds(30)};    // Request sent -> Reply
   std::chrono::nanoseconds rtr_timeout{std::chrono::seconds(10)};  // Reply sent -> first FPDU (p2p)
+  // Without peer-to-peer set-up the initiator speaks first (RFC 5044 section 7.1.2). As responder
+  // we wait this long for its first octet, then send what is queued; 0: never.
+  std::chrono::nanoseconds first_fpdu_wait{std::chrono::milliseconds(50)};
+  // As initiator we send an RDMA Write of nothing to a peer that is silent for this long after its
+  // Reply: Linux siw can miss what comes directly behind it; 0: never.
+  std::chrono::nanoseconds nudge_wait{std::chrono::milliseconds(50)};
   std::chrono::nanoseconds close_timeout{std::chrono::seconds(5)};  // drain after FIN or Terminate
   std::chrono::nanoseconds keepalive{std::chrono::seconds(30)};     // 0: off; dead idle peers
   std::chrono::nanoseconds user_timeout{

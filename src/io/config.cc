@@ -154,7 +154,7 @@ constexpr std::string_view kCongestion =
 constexpr std::string_view kPath = "a path, or nothing; %p stands for the process id";
 
 // In the order of `weft info`.
-const std::array<Key, 24> kKeys = {{
+const std::array<Key, 26> kKeys = {{
     {"crc", kSwitch, "ask for CRC32C on every FPDU; it is on as soon as either side asks",
      &set_switch<&Config::crc>, &get_switch<&Config::crc>},
     {"markers", kSwitch, "ask the peer for MPA markers in what we receive",
@@ -205,6 +205,13 @@ const std::array<Key, 24> kKeys = {{
      &set_duration<&Config::reply_timeout, false>, &get_duration<&Config::reply_timeout>},
     {"rtr_timeout", kTime, "limit from our MPA Reply to the first FPDU, in peer-to-peer set-up",
      &set_duration<&Config::rtr_timeout, false>, &get_duration<&Config::rtr_timeout>},
+    {"first_fpdu_wait", kTimeOrOff,
+     "how long we, if connected to, wait for the peer to speak first, without peer-to-peer set-up; "
+     "0: for ever",
+     &set_duration<&Config::first_fpdu_wait, true>, &get_duration<&Config::first_fpdu_wait>},
+    {"nudge_wait", kTimeOrOff,
+     "when we, if we connect, send an empty Write to a peer that is silent after set-up; 0: never",
+     &set_duration<&Config::nudge_wait, true>, &get_duration<&Config::nudge_wait>},
     {"close_timeout", kTime, "limit of the drain after a close or a Terminate",
      &set_duration<&Config::close_timeout, false>, &get_duration<&Config::close_timeout>},
     {"keepalive", kTimeOrOff, "when a silent peer is given up; 0: never",

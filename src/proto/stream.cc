@@ -19,6 +19,7 @@ Stream::Stream(const StreamParams& params, StreamHost& host, const StagTable& ta
       writer_(params.crc, params.tx_markers),
       sq_next_(sq.head()),
       rtr_pending_(params.initiator && params.rtr != RtrKind::kNone),
+      rtr_(params.rtr),
       may_send_(params.initiator) {
   (void)machine_.on(StreamEvent::kEstablished);
 }
@@ -36,6 +37,9 @@ bool Stream::has_outstanding_list() {
 
 void Stream::start() {
   if (params_.startup_failure) violate(*params_.startup_failure);
+  if (machine_.state() == StreamState::kRts && params_.patience.count() != 0) {
+    deadline_ = host_.now() + params_.patience;
+  }
 }
 
 Stream::~Stream() {

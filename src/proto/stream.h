@@ -57,6 +57,10 @@ struct StreamParams {
   std::uint32_t max_ulpdu = 1442;  // octets of ULPDU we send at most
   std::uint32_t max_ulpdu_known = 0;  // ... once the peer is known to be Weft; 0: the same
   Duration close_timeout{std::chrono::seconds(5)};
+  // How long the peer may be silent at first. Then a responder sends what it has, though it has
+  // received nothing; an initiator sends an RDMA Write of nothing, in case the peer has missed what
+  // came before. 0: for ever.
+  Duration patience{0};
 };
 
 // How the stream ended, for the connection above it.
@@ -116,7 +120,8 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // Once, before anything else: a start-up that failed sends its Terminate.
+  // Once, before anything else: a start-up that failed sends its Terminate; the patience with
+  // a silent peer begins.
   void start();
 
   // --- receive ---
@@ -366,6 +371,7 @@ class Stream {
   void go_down(StreamEnd how, TerminateCode code, bool by_peer, Guilty guilty);
   void flush_work(Guilty guilty, std::uint32_t vendor);
   void complete_send(SendWqe& wqe, WcStatus status, std::uint32_t vendor);
+  void break_silence();
   void arm_deadline();
   [[nodiscard]] bool mid_message() const noexcept;
 
@@ -420,7 +426,8 @@ class Stream {
   bool second_half_ = false;    // the Immediate of a WriteImm is being built
   bool response_turn_ = false;  // who goes next when both have work
   bool rtr_pending_ = false;
-  bool mark_pending_ = false;  // responder: tell the peer that we are Weft too
+  RtrKind rtr_ = RtrKind::kNone;  // to send while rtr_pending_
+  bool mark_pending_ = false;     // responder: tell the peer that we are Weft too
   bool may_send_ = false;
   bool paused_ = false;
   bool terminate_pending_ = false;

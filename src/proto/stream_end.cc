@@ -232,9 +232,28 @@ void Stream::abort() {
   lose(StreamEnd::kLost, WcStatus::kFlushed);
 }
 
+// A peer in the middle of its first FPDU is not silent.
+//
+// RFC 5044 7.1.2 has a responder wait for the first FPDU for as long as it takes. Linux siw and the
+// RNICs do not wait, and programs whose server speaks first rely on it.
+//
+// Linux siw does not look at what arrives between its Reply and its being ready, until something
+// else arrives.
+void Stream::break_silence() {
+  if (counters_.rx_bytes.get() != 0) return;
+  may_send_ = true;
+  if (!params_.initiator || rtr_pending_) return;
+  rtr_ = RtrKind::kWrite;
+  rtr_pending_ = true;
+}
+
 void Stream::expired(Instant now) {
   if (now < deadline_) return;
   deadline_ = Instant::never();
+  if (machine_.state() == StreamState::kRts) {
+    break_silence();
+    return;
+  }
   (void)machine_.on(StreamEvent::kTimer);
   wants_reset_ = true;
   lose(end_ == StreamEnd::kOpen ? StreamEnd::kLost : end_, WcStatus::kFlushed);

@@ -103,6 +103,7 @@ bool Stream::refuse_while_closing() {
 void Stream::note_first_fpdu() {
   first_fpdu_seen_ = true;
   may_send_ = true;
+  deadline_ = Instant::never();
   host_.first_fpdu();
 }
 

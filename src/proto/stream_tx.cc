@@ -218,7 +218,7 @@ bool Stream::next_message() {
   }
   if (machine_.state() != StreamState::kRts || !may_send_) return false;
   if (rtr_pending_) {
-    if (params_.rtr == RtrKind::kRead && !has_outstanding_list()) {
+    if (rtr_ == RtrKind::kRead && !has_outstanding_list()) {
       violate(Violation::kLocalFault);
       return false;
     }
@@ -252,7 +252,7 @@ void Stream::start_rtr() {
   out_ = {};
   out_.from = Outbound::From::kControl;
   out_.flat = body_;
-  if (params_.rtr == RtrKind::kWrite) {
+  if (rtr_ == RtrKind::kWrite) {
     out_.op = Opcode::kWrite;
     out_.tagged = true;
     out_.stag = kRtrStag;

@@ -283,6 +283,11 @@ proto::StreamParams ConnectionImpl::stream_params() {
   if (fpdu_ == FpduPolicy::kAuto && params.max_ulpdu < large_ulpdu(agreed.crc)) {
     params.max_ulpdu_known = large_ulpdu(agreed.crc);
   }
+  if (agreed.initiator) {
+    params.patience = device_->config().nudge_wait;
+  } else if (!agreed.peer_to_peer) {
+    params.patience = device_->config().first_fpdu_wait;
+  }
   params.close_timeout = device_->config().close_timeout;
 
   info_.initiator = agreed.initiator;

@@ -145,7 +145,10 @@ void QueuePairImpl::on_timer(io::TimerId) {
   exclusively([&] {
     timer_ = 0;
     timer_at_ = Instant::never();
-    if (stream_ && live()) stream_->expired(io::now());
+    if (!stream_ || !live()) return;
+    (void)run(false);  // what has come by now came in time
+    if (!stream_->finished()) stream_->expired(io::now());
+    if (live() && stream_->tx_pending()) (void)transmit();
   });
 }
 

@@ -177,8 +177,11 @@ TEST(Rfc6581_9_2, UnannouncedRtrInRevision1IsTaken) {
 
 // Weft as initiator after a Reply with these words; returns what it then sends first.
 struct AskingClient {
-  AskingClient(int ird_word, int ord_word, std::optional<RtrKind> rtr = {}, std::uint16_t ord = 4) {
+  AskingClient(int ird_word, int ord_word, std::optional<RtrKind> rtr = {}, std::uint16_t ord = 4,
+               bool peer_to_peer = true, const Config& config = plain_config())
+      : client(config) {
     ConnectionParams params;
+    params.policy.peer_to_peer = peer_to_peer;
     params.ird = 4;
     params.ord = ord;
     params.policy.rtr = rtr;
@@ -241,6 +244,27 @@ TEST(Rfc6581_9_2, InitiatorSendsTheAgreedRtrByteExact) {
   EXPECT_EQ(both.peer.recv(kReadRtr.size()), kReadRtr);
   AskingClient all(kBitA | kBitB | 4, kRtrWrite | 4);
   EXPECT_EQ(all.peer.recv(kWriteRtr.size()), kWriteRtr);
+}
+
+// Linux siw can miss what comes directly behind its Reply, until something else comes.
+TEST(Rfc6581_9_2, InitiatorSendsAnEmptyWriteWhenNothingComesBack) {
+  constexpr int kNothing = 0;
+  for (const int first : {int{kRtrRead}, int{kRtrWrite}, kNothing}) {
+    SCOPED_TRACE(first);
+    Config config = plain_config();
+    config.nudge_wait = milliseconds(20);
+    const bool peer_to_peer = first != kNothing;
+    AskingClient c(peer_to_peer ? kBitA | 4 : 4, first | 4, {}, 4, peer_to_peer, config);
+    Bytes expected = first == kRtrRead ? kReadRtr : first == kRtrWrite ? kWriteRtr : Bytes{};
+    expected += kWriteRtr;
+    EXPECT_EQ(c.peer.recv(expected.size()), expected);
+    take_event(*c.client.weft.events, Type::kEstablished);
+    EXPECT_TRUE(c.peer.quiet());  // once
+    if (first == kRtrRead) c.peer.send(kReadRtrAnswer);
+    post(*c.client.weft.qp, wr_immediate(5, 1));
+    EXPECT_EQ(c.peer.recv_segment(raw::kImmediate).msn, 1U);
+    take_success(*c.client.weft.send_cq, 5);
+  }
 }
 
 TEST(Rfc6581_5, RtrComesBeforeEveryOtherFpduAndMakesNoCompletion) {

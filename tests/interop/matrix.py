@@ -1,8 +1,9 @@
 """What the interop tests do, as data. run.py does it; docs/interop.md shows the outcome.
 
 A command runs through `weft run` on Weft's side, except `weft ...` itself.
-Placeholders in commands: {probe} the program of probe/, {verbs} weft-selftest-verbs, {addr} where the client finds the server,
-{port}. In patterns over the wire: {weft} and {siw} become "client" or "server".
+Placeholders in commands: {probe} the program of probe/, {verbs} weft-selftest-verbs, {addr} where
+the client finds the server, {port}, {own} an address of the side that runs it. In patterns over
+the wire: {weft} and {siw} become "client" or "server".
 """
 
 import dataclasses
@@ -39,7 +40,10 @@ class Row:
     wire: tuple = ()  # each matches a line of wire.render(); needs the tap network
     netem: str = ""  # makes the guest's side of the path slow or lossy, as tc-netem(8) says
     kill: tuple = ()  # (side, text): killed with SIGKILL once its output has the text
-    again_if: str = ""  # a fault of the program itself: with this in its output it has another try
+    # A fault of the program itself: {side of the client: regular expression of what it then says}.
+    # With that it has another try.
+    again_if: dict = dataclasses.field(default_factory=dict)
+    tries: int = 1
     also_siw_siw: bool = False  # a few run without Weft too, to prove the guest
     timeout: int = 30  # seconds for each program
 
@@ -56,6 +60,12 @@ def rping():
     yield both("validated, 1000 octets", "-C 10 -S 1000 -V")
     yield both("largest, 65535 octets", "-C 5 -S 65535 -V")
     yield both("smallest, 23 octets, verbose", "-C 3 -S 23 -v")
+    yield Row(
+        "rping debug output, each at a named address of its own (-d, -a, -I)",
+        "rping",
+        "rping -s -d -a {own} -p {port} -C 3",
+        "rping -c -d -I {own} -a {addr} -p {port} -C 3",
+    )
     # Over siw -q ends in "rdma_establish: Invalid argument", so only Weft's side has it.
     for role, server, client in ((WEFT_SERVER, "-q", ""), (WEFT_CLIENT, "", "-q")):
         yield Row(
@@ -118,15 +128,16 @@ def crc():
 
 
 def perftest():
-    # It connects twice, and its server does not listen in between.
+    # It connects twice, and its server does not listen in between. Where the first attempt to
+    # connect is refused at once, as over siw, the client dies of its own way to try again.
     early = "Event: RDMA_CM_EVENT_REJECTED; error: -104"
+    refused = r"\Arc=139\nFailed to connect through RDMA CM\.\nERRNO: Connection refused\."
+    own_fault = {"weft": early, "siw": f"{early}|{refused}"}
 
     def row(name, program, options, **more):
         command = f"{program} -R -F -p {{port}} {options}"
-        # In ib_write_lat the server speaks first: see librdmacm().
-        siw = {"peer_to_peer": 1} if program == "ib_write_lat" else {}
-        more["siw"] = {**siw, **more.get("siw", {})}
-        return Row(name, "perftest", command, command + " {addr}", timeout=30, again_if=early, **more)
+        client = command + " {addr}"
+        return Row(name, "perftest", command, client, timeout=30, again_if=own_fault, **more)
 
     sizes = {1: 20, 1000: 20, 4096: 20, 65536: 10, 1048576: 5}
     for operation in ("write", "read", "send"):
@@ -146,6 +157,8 @@ def perftest():
     for program in ("ib_write_bw", "ib_read_bw", "ib_send_bw"):
         yield row(f"{program} 65536 with CRC", program, "-s 65536 -n 10",
                   siw={"mpa_crc_required": 1}, crc="on")  # fmt: skip
+    yield row("ib_write_lat 4096, siw connects peer-to-peer", "ib_write_lat", "-s 4096 -n 20",
+              roles=WEFT_SERVER, siw={"peer_to_peer": 1})  # fmt: skip
     yield row("ib_write_bw 65536, siw sends large FPDUs", "ib_write_bw", "-s 65536 -n 10",
               siw={"try_gso": 1})  # fmt: skip
 
@@ -157,14 +170,32 @@ def librdmacm():
         ("migrated ids", "-c 2 -C 5 -m"),
         ("no messages", "-c 3 -C 0"),
     ):
-        # Its server speaks first. RFC 5044 7.1.2 lets a responder do so only once it has received
-        # something, which siw as client sends on its own only when connecting peer-to-peer.
-        yield Row(
+        # Its server speaks first, siw's client has promised nothing: Weft waits, then speaks too.
+        row = Row(
             f"ucmatose {name}",
             "librdmacm",
             f"ucmatose -p {{port}} {options}",
             f"ucmatose -s {{addr}} -p {{port}} {options}",
+        )
+        yield row
+        yield dataclasses.replace(
+            row,
+            name=f"{row.name}, siw connects peer-to-peer",
+            roles=WEFT_SERVER,
             siw={"peer_to_peer": 1},
+        )
+    # Without the usual delay siw as server overlooks a fast client's first octets now and then.
+    for program, server, client in (
+        ("ucmatose", "ucmatose -p {port} -c 20 -C 5", "ucmatose -s {addr} -p {port} -c 20 -C 5"),
+        ("rping", "rping -s -p {port} -C 5", "rping -c -a {addr} -p {port} -C 5"),
+    ):
+        yield Row(
+            f"{program} on a path without delay",
+            "librdmacm",
+            server,
+            client,
+            roles=WEFT_CLIENT,
+            netem="limit 20000",
         )
     yield Row(
         "rdma_client and rdma_server",
@@ -453,24 +484,21 @@ def teardown():
             kill=("client", text),
             server_has=("ended conn=0", "ended conn=1"),
         )
-    yield Row(
-        "the server is killed amid Writes",
-        "teardown",
-        PROBE_SERVER,
-        PROBE_CLIENT + "--timeout 3000 send:10 loop:write:30000 waitdisc",
-        kill=("server", "recv conn=0 len=10 ok"),
-        server_rc=None,
-        client_has=("disconnected conn=0",),
-    )
-    yield Row(
-        "the server is killed amid Reads",
-        "teardown",
-        PROBE_SERVER,
-        PROBE_CLIENT + "--timeout 3000 send:10 loop:read:30000 waitdisc",
-        kill=("server", "recv conn=0 len=10 ok"),
-        server_rc=None,
-        client_has=("disconnected conn=0",),
-    )
+    for name, words in (
+        ("idle", "write:64"),
+        ("amid Writes", "loop:write:30000"),
+        ("amid Reads", "loop:read:30000"),
+        ("amid Sends", "loop:send:4000"),
+    ):
+        yield Row(
+            f"the server is killed, {name}",
+            "teardown",
+            PROBE_SERVER,
+            PROBE_CLIENT + f"--timeout 3000 send:10 {words} waitdisc",
+            kill=("server", "recv conn=0 len=10 ok"),
+            server_rc=None,
+            client_has=("disconnected conn=0",),
+        )
 
 
 def selftest():
@@ -495,6 +523,9 @@ def selftest():
         client_has=found(right=right, noted=noted, WRONG=wrong),
         weft_lacks=("takes no connection any more",),
         timeout=150,
+        # siw may overlook octets that come right behind its Reply, see docs/interop.md; Weft's engine
+        # mends that, but these octets are the tool's own.
+        tries=2,
     )
 
 

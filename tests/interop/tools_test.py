@@ -12,6 +12,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "vm"), str(HERE.parent / "support")]
 
 import matrix  # noqa: E402
+import run  # noqa: E402
+import vm  # noqa: E402
 import wire  # noqa: E402
 
 CLIENT, SERVER = (b"\x0a\x00\x00\x01", 4000), (b"\x0a\x00\x00\x02", 7000)
@@ -89,8 +91,23 @@ class MatrixTest(unittest.TestCase):
             for pattern in row.server_has + row.client_has + row.wire:
                 re.compile(pattern)
             clients = [row.client] if isinstance(row.client, str) else row.client
+            for pattern in row.again_if.values():
+                re.compile(pattern)
             for command in [row.server, *clients]:
-                command.format(probe="probe", verbs="verbs", addr="10.0.0.1", port=7)
+                command.format(probe="probe", verbs="verbs", addr="10.0.0.1", own="10.0.0.2", port=7)
+
+    def test_only_perftests_own_crash_has_another_try(self):
+        row = next(matrix.rows("perftest"))
+        refused = "Failed to connect through RDMA CM.\nERRNO: Connection refused.\n"
+        result = lambda rc, err: vm.Result(rc, "", err)
+        fault = lambda side, *ended: bool(run.Runner.is_own_fault(row, side, result(*ended)))
+        self.assertTrue(fault("siw", 139, refused + "Segmentation fault\n"))
+        self.assertFalse(fault("weft", 139, refused))  # a crash over Weft is never excused
+        self.assertFalse(fault("siw", 139, "Segmentation fault\n"))
+        self.assertFalse(fault("siw", 1, refused))
+        self.assertFalse(fault("siw", None, ""))
+        row = next(matrix.rows("rping"))
+        self.assertFalse(fault("siw", 139, refused))
 
 
 if __name__ == "__main__":

@@ -91,7 +91,9 @@ void SimPair::start_stream(int i) {
   p.max_ulpdu_known = config_.max_ulpdu_known[i];
   p.hold_completions = config_.hold_completions;
   p.check_markers = config_.check_markers;
+  if (p.initiator || !startup(i).result().peer_to_peer) p.patience = config_.patience[i];
   side(i).start(p);
+  side(i).stream().start();
 }
 
 // --- bytes ---

@@ -33,6 +33,7 @@ struct SimConfig {
   std::uint32_t max_ulpdu_known[2] = {0, 0};
   bool hold_completions = false;
   bool check_markers = true;
+  Duration patience[2]{};            // the server's only without peer-to-peer set-up
   std::size_t chunk_max = 4096;      // octets moved at once, at most
   std::size_t pipe_max = 64U << 10;  // octets under way in one direction
   bool stalls = false;

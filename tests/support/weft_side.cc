@@ -28,6 +28,7 @@ Config plain_config() {
   Config config;
   config.log = LogLevel::kError;
   config.close_timeout = std::chrono::seconds(3);
+  config.nudge_wait = std::chrono::seconds(0);  // what Weft sends does not depend on the time
   return config;
 }
 
