@@ -179,7 +179,7 @@ class Usage(unittest.TestCase):
     def fails(self, status, text, *args):
         done = run(*args)
         self.assertEqual(done.returncode, status, done.stderr)
-        self.assertIn(text, done.stderr)
+        self.assertIn(text, done.stderr, done.stdout)
 
     def test_mistakes_are_named(self):
         self.fails(2, "say what to do")
