@@ -87,7 +87,7 @@ def by_ib_write_bw(size, crc, args):
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     count = str(max(int(args.seconds * 5e9 / size), 300))
-    argv = ["ib_write_bw", "-R", "-F", "-p", port, "-s", str(size), "-n", count]
+    argv = ["ib_write_bw", "-R", "-F", "--perform_warm_up", "-p", port, "-s", str(size), "-n", count]
     weft = [WEFT, "run", f"--crc={crc}", f"--config=loopback_congestion={CONGESTION}", "--"]
     cpus = sorted(os.sched_getaffinity(0))
     server = subprocess.Popen(["taskset", "-c", str(cpus[-1]), *weft, *argv],
