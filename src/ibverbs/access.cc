@@ -26,14 +26,14 @@ Access translate(unsigned flags) {
 
 constexpr unsigned kRemote =
     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr unsigned kOfRegions = IBV_ACCESS_LOCAL_WRITE | kRemote | IBV_ACCESS_MW_BIND |
+                                IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB |
+                                static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
 
 }  // namespace
 
 std::optional<Access> region_access(unsigned flags) {
-  constexpr unsigned kKnown = IBV_ACCESS_LOCAL_WRITE | kRemote | IBV_ACCESS_MW_BIND |
-                              IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB |
-                              static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
-  if ((flags & ~kKnown) != 0) return std::nullopt;
+  if ((flags & ~kOfRegions) != 0) return std::nullopt;
   // A zero-based region is one registered with IOVA 0; the right itself belongs to windows.
   return translate(flags & ~static_cast<unsigned>(IBV_ACCESS_ZERO_BASED));
 }
@@ -42,6 +42,8 @@ std::optional<Access> window_access(unsigned flags) {
   if ((flags & ~(kRemote | IBV_ACCESS_ZERO_BASED)) != 0) return std::nullopt;
   return translate(flags);
 }
+
+bool is_access(unsigned flags) { return (flags & ~(kOfRegions | IBV_ACCESS_ON_DEMAND)) == 0; }
 
 Access qp_access(unsigned flags) { return translate(flags & kRemote); }
 

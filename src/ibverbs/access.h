@@ -15,6 +15,9 @@ namespace weft::ibverbs {
 // Rights of a window. Nothing for flags that no window can have.
 [[nodiscard]] std::optional<Access> window_access(unsigned flags);
 
+// No bits but access flags, of whatever use.
+[[nodiscard]] bool is_access(unsigned flags);
+
 // IBV_ACCESS_REMOTE_* of a QP. Other flags have no meaning there.
 [[nodiscard]] Access qp_access(unsigned flags);
 

@@ -23,16 +23,9 @@ constexpr int kAccepted =
     IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
     IBV_QP_MIN_RNR_TIMER | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
 
-constexpr unsigned kAccessFlags =
-    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
-    IBV_ACCESS_HUGETLB | static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
-
 int check(const Qp& qp, const ibv_qp_attr& attr, int mask) {
   if ((mask & ~kAccepted) != 0) return EINVAL;
-  if ((mask & IBV_QP_ACCESS_FLAGS) != 0 && (attr.qp_access_flags & ~kAccessFlags) != 0) {
-    return EINVAL;
-  }
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0 && !is_access(attr.qp_access_flags)) return EINVAL;
   if ((mask & IBV_QP_PORT) != 0 && attr.port_num != 1) return EINVAL;
   if ((mask & IBV_QP_PKEY_INDEX) != 0 && attr.pkey_index != 0) return EINVAL;
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && attr.max_rd_atomic > limits::kOrd) return EINVAL;

@@ -63,11 +63,17 @@ void FpduWriter::put(const std::uint8_t* data, std::size_t size) noexcept {
   offset_ += size;
 }
 
+// Lays a marker at `at` if one is due; returns where the next octet goes.
+std::uint8_t* FpduWriter::lay_marker_if_due(std::uint8_t* at) noexcept {
+  if (offset_ % kMarkerInterval != 0) return at;
+  store_marker(at, static_cast<std::uint32_t>(offset_ - fpdu_start_));
+  offset_ += kMarkerSize;
+  return at + kMarkerSize;
+}
+
 void FpduWriter::put_marker_if_due() noexcept {
-  if (offset_ % kMarkerInterval != 0) return;
-  std::uint8_t marker[kMarkerSize];
-  store_marker(marker, static_cast<std::uint32_t>(offset_ - fpdu_start_));
-  put(marker, sizeof marker);
+  std::uint8_t* const at = batch_->arena + batch_->arena_used;
+  extend_arena_slice(static_cast<std::size_t>(lay_marker_if_due(at) - at));
 }
 
 // Lays the octets and the markers due among them behind one another.
@@ -75,11 +81,7 @@ void FpduWriter::put_marked(const std::uint8_t* data, std::size_t size) noexcept
   std::uint8_t* const begin = batch_->arena + batch_->arena_used;
   std::uint8_t* at = begin;
   while (size != 0) {
-    if (offset_ % kMarkerInterval == 0) {
-      store_marker(at, static_cast<std::uint32_t>(offset_ - fpdu_start_));
-      at += kMarkerSize;
-      offset_ += kMarkerSize;
-    }
+    at = lay_marker_if_due(at);
     const std::size_t gap = until_marker(offset_);
     const std::size_t piece = gap < size ? gap : size;
     std::memcpy(at, data, of_any_size(piece));
@@ -127,18 +129,19 @@ void FpduWriter::payload(const std::uint8_t* data, std::size_t size, bool stable
 void FpduWriter::end() noexcept {
   std::uint8_t trailer[kMaxPad + kCrcSize] = {};
   const std::uint32_t pad = fpdu_pad(ulpdu_len_);
+  std::uint32_t crc = 0;
   if (markers_) {
     put_marked(trailer, pad);
     put_marker_if_due();
     // All of the FPDU is in the arena, in one piece and still in the cache.
     const std::uint8_t* end = batch_->arena + batch_->arena_used;
-    crc_.reset();
-    if (crc_on_) crc_.update(frame_, static_cast<std::size_t>(end - frame_));
+    if (crc_on_) crc = crc32c({frame_, end});
   } else if (crc_on_) {
     crc_.update(trailer, pad);
+    crc = crc_.value();
   }
   std::uint8_t* crc_field = markers_ ? trailer : trailer + pad;
-  store_crc(crc_field, crc_on_ ? crc_.value() : 0);
+  store_crc(crc_field, crc);
   put(trailer, markers_ ? kCrcSize : pad + kCrcSize);
   batch_->fpdu_ends[batch_->fpdu_count++] = static_cast<std::uint32_t>(batch_->bytes);
 }

@@ -61,6 +61,7 @@ class FpduWriter {
   void put(const std::uint8_t* data, std::size_t size) noexcept;         // into the arena
   void put_marked(const std::uint8_t* data, std::size_t size) noexcept;  // likewise, with markers
   void put_marker_if_due() noexcept;
+  [[nodiscard]] std::uint8_t* lay_marker_if_due(std::uint8_t* at) noexcept;
   void extend_arena_slice(std::size_t size) noexcept;
 
   const bool crc_on_;

@@ -119,9 +119,8 @@ bool Stream::tx_pending() const noexcept {
   if (batch_ != nullptr) return true;
   if (terminate_pending_) return true;
   if (machine_.state() != StreamState::kRts || !may_send_) return false;
-  if (rtr_pending_ || mark_pending_ || out_.from != Outbound::From::kNobody ||
-      irq_build_ != irq_tail_)
-    return true;
+  if (rtr_pending_ || mark_pending_) return true;
+  if (out_.from != Outbound::From::kNobody || irq_build_ != irq_tail_) return true;
   if (sq_next_ == sq_.tail() || paused_) return false;
   return !work_stalled(sq_.at(sq_next_));
 }

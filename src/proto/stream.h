@@ -315,7 +315,7 @@ class Stream {
   void retire_work();
   void retire_requests();
   [[nodiscard]] bool emit_segment();
-  [[nodiscard]] bool is_simple(SendWqe& wqe) const;
+  [[nodiscard]] bool is_simple(const SendWqe& wqe) const;
   [[nodiscard]] bool emit_simple(SendWqe& wqe);
   [[nodiscard]] bool emit_small(std::uint32_t header_len, std::uint32_t payload, bool last);
   void store_header(std::uint8_t* at, bool last) const;
@@ -328,7 +328,7 @@ class Stream {
   [[nodiscard]] bool next_message();
   void start_terminate();
   void start_rtr();
-  void start_mark();
+  void start_empty_write(std::uint64_t to);
   void start_read_request(const ReadRequest& request);
   [[nodiscard]] bool start_response();
   Msn take_msn(std::uint32_t queue) noexcept {

@@ -100,7 +100,7 @@ bool Stream::pin_sources(std::uint32_t bytes) {
 
 // Most work requests: a Send or an RDMA Write of little payload in one piece, which fits one FPDU
 // and goes from its WQE into the batch without being opened as a message.
-bool Stream::is_simple(SendWqe& wqe) const {
+bool Stream::is_simple(const SendWqe& wqe) const {
   if (wqe.op != SendOp::kWrite && wqe.op != SendOp::kSend) return false;
   if (wqe.length >= FpduWriter::kCopyBelow || params_.tx_markers) return false;
   if (wqe.length + kMaxDdpHeaderSize > max_ulpdu()) return false;
@@ -226,7 +226,7 @@ bool Stream::next_message() {
     return true;
   }
   if (mark_pending_) {
-    start_mark();
+    start_empty_write(kPeerMark);
     return true;
   }
   response_turn_ = !response_turn_;
@@ -249,15 +249,9 @@ void Stream::start_terminate() {
 // RFC 6581 9.2: a zero-length Write or Read as the initiator's first FPDU. A Read carries our mark,
 // see is_mark().
 void Stream::start_rtr() {
+  if (rtr_ == RtrKind::kWrite) return start_empty_write(0);
   out_ = {};
   out_.from = Outbound::From::kControl;
-  out_.flat = body_;
-  if (rtr_ == RtrKind::kWrite) {
-    out_.op = Opcode::kWrite;
-    out_.tagged = true;
-    out_.stag = kRtrStag;
-    return;
-  }
   Outstanding& o = add_outstanding();
   o = {};
   o.is_rtr = true;
@@ -268,13 +262,13 @@ void Stream::start_rtr() {
       {.sink_stag = kRtrStag, .sink_to = sink_to, .size = 0, .src_stag = kRtrStag, .src_to = 0});
 }
 
-void Stream::start_mark() {
+void Stream::start_empty_write(std::uint64_t to) {
   out_ = {};
   out_.from = Outbound::From::kControl;
   out_.op = Opcode::kWrite;
   out_.tagged = true;
   out_.stag = kRtrStag;
-  out_.to = kPeerMark;
+  out_.to = to;
   out_.flat = body_;
 }
 

@@ -265,7 +265,7 @@ bool CompletionQueueImpl::note_doorbell(QueuePairImpl& qp) {
   return true;
 }
 
-// Those of adopted QPs ring when these are driven. Under drive_lock_.
+// Those of adopted QPs ring when these are driven.
 void CompletionQueueImpl::ring_collected() {
   doorbell_due_.store(false, std::memory_order_relaxed);
   {
@@ -295,8 +295,8 @@ void CompletionQueueImpl::offer(QueuePairImpl& qp, bool fostered) {
 }
 
 void CompletionQueueImpl::take_offers() {
-  std::vector<std::shared_ptr<QueuePairImpl>>
-      held;  // perhaps the last to hold them: let go unlocked
+  // Perhaps the last to hold them: let go without the lock.
+  std::vector<std::shared_ptr<QueuePairImpl>> held;
   std::vector<Offer> offers;
   if (!drive_lock_.try_lock()) return;
   const std::lock_guard lock(drive_lock_, std::adopt_lock);

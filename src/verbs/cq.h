@@ -110,8 +110,8 @@ class CompletionQueueImpl final : public CompletionQueue,
   [[nodiscard]] bool allocate(std::uint32_t depth);
   [[nodiscard]] bool armed_while_unwatched() const;
   void take_offers();
-  void ring_collected();
   // Under drive_lock_.
+  void ring_collected();
   void adopt_locked(QueuePairImpl& qp);
   [[nodiscard]] bool is_member(const QueuePairImpl& qp) const;
   [[nodiscard]] bool is_hot(const QueuePairImpl& qp) const;

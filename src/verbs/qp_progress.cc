@@ -410,7 +410,7 @@ void QueuePairImpl::release() {
     if (!live()) return;
     (void)device_.engine().modify(socket_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
   }
-  if (deferred_.load(std::memory_order_acquire)) kick();
+  ring_collected();
 }
 
 QueuePairImpl::Tick QueuePairImpl::tick() {
@@ -423,7 +423,7 @@ QueuePairImpl::Tick QueuePairImpl::tick() {
   const std::uint32_t driven = driven_.load(std::memory_order_relaxed);
   const bool busy = driven != driven_seen_;
   driven_seen_ = driven;
-  if (deferred_.load(std::memory_order_acquire)) kick();
+  ring_collected();
   if (busy) return Tick::kBusy;
   if (adopted()) {
     const std::optional<bool> asleep = under_sleeper();
