@@ -309,8 +309,8 @@ void Trace::fin(Direction& from, Direction& to) {
   from.closed = true;
 }
 
-void Trace::tx(std::span<const proto::Slice> slices, std::size_t bytes) {
-  for (const proto::Slice& s : slices) {
+void Trace::tx(std::span<const Slice> slices, std::size_t bytes) {
+  for (const Slice& s : slices) {
     const std::size_t n = std::min(s.size, bytes);
     feed(*ours_, *theirs_, s.data, n);
     bytes -= n;
@@ -318,8 +318,8 @@ void Trace::tx(std::span<const proto::Slice> slices, std::size_t bytes) {
   }
 }
 
-void Trace::rx(std::span<const proto::Slice> slices, std::size_t bytes) {
-  for (const proto::Slice& s : slices) {
+void Trace::rx(std::span<const Slice> slices, std::size_t bytes) {
+  for (const Slice& s : slices) {
     const std::size_t n = std::min(s.size, bytes);
     feed(*theirs_, *ours_, s.data, n);
     bytes -= n;

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "proto/slice.h"
+#include "base/slice.h"
 
 namespace weft::io {
 
@@ -29,8 +29,8 @@ class Trace {
   Trace& operator=(const Trace&) = delete;
 
   // Octets that TCP took from us or gave us, in order: the first `bytes` of the slices.
-  void tx(std::span<const proto::Slice> slices, std::size_t bytes);
-  void rx(std::span<const proto::Slice> slices, std::size_t bytes);
+  void tx(std::span<const Slice> slices, std::size_t bytes);
+  void rx(std::span<const Slice> slices, std::size_t bytes);
   void tx(std::span<const std::uint8_t> bytes);
   void rx(std::span<const std::uint8_t> bytes);
   void tx_fin();

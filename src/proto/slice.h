@@ -1,15 +1,10 @@
-// A run of memory, the unit in which the core speaks to a transport. Same layout as POSIX iovec, so
-// that a kernel transport passes lists of them on without copying.
+// The core's name for a run of memory.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
+#include "base/slice.h"
 
 namespace weft::proto {
 
-struct Slice {
-  std::uint8_t* data;  // not initialized: gather lists are long, and mostly unused
-  std::size_t size;
-};
+using weft::Slice;
 
 }  // namespace weft::proto

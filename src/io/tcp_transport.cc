@@ -1,0 +1,118 @@
+#include "io/tcp_transport.h"
+
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+
+#include "io/socket.h"
+
+namespace weft::io {
+
+namespace {
+
+// The kernel takes lists of slices as they are.
+static_assert(sizeof(Slice) == sizeof(iovec) &&
+              offsetof(Slice, data) == offsetof(iovec, iov_base) &&
+              offsetof(Slice, size) == offsetof(iovec, iov_len));
+
+// The C library's calls are points where a thread may be cancelled, which costs two atomic
+// operations each; these never block. ThreadSanitizer knows the library's calls only.
+#if defined(__SANITIZE_THREAD__) || !defined(SYS_recvfrom) || !defined(SYS_sendto)
+ssize_t receive_now(int fd, void* to, std::size_t size) { return recv(fd, to, size, MSG_DONTWAIT); }
+ssize_t send_now(int fd, const void* from, std::size_t size) {
+  return ::send(fd, from, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+#else
+ssize_t receive_now(int fd, void* to, std::size_t size) {
+  return syscall(SYS_recvfrom, fd, to, size, MSG_DONTWAIT, nullptr, nullptr);
+}
+ssize_t send_now(int fd, const void* from, std::size_t size) {
+  return syscall(SYS_sendto, fd, from, size, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
+}
+#endif
+
+msghdr message_of(std::span<const Slice> slices) {
+  msghdr message{};
+  message.msg_iov = reinterpret_cast<iovec*>(const_cast<Slice*>(slices.data()));
+  message.msg_iovlen = slices.size();
+  return message;
+}
+
+std::ptrdiff_t error_of(int error) {
+  // No memory for it now is no room now.
+  if (error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM) return -EAGAIN;
+  return -error;
+}
+
+}  // namespace
+
+std::ptrdiff_t TcpTransport::send(std::span<const Slice> slices) {
+  while (true) {
+    ssize_t n = 0;
+    if (slices.size() == 1) {
+      n = send_now(socket_.get(), slices[0].data, slices[0].size);
+    } else {
+      const msghdr message = message_of(slices);
+      n = sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    if (n >= 0) return n;
+    if (errno != EINTR) return error_of(errno);
+  }
+}
+
+std::ptrdiff_t TcpTransport::receive(std::span<const Slice> slices) {
+  while (true) {
+    ssize_t n = 0;
+    if (slices.size() == 1) {
+      n = receive_now(socket_.get(), slices[0].data, slices[0].size);
+    } else {
+      msghdr message = message_of(slices);
+      n = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+    }
+    if (n >= 0) return n;
+    if (errno != EINTR) return error_of(errno);
+  }
+}
+
+std::uint32_t TcpTransport::events(bool blocked) const noexcept {
+  return EPOLLIN | EPOLLRDHUP | EPOLLET | (blocked ? EPOLLOUT : 0U);
+}
+
+void TcpTransport::shutdown_send() noexcept { ::shutdown(socket_.get(), SHUT_WR); }
+
+void TcpTransport::close(bool reset) noexcept {
+  if (reset) {
+    close_with_reset(std::move(socket_));
+  } else {
+    socket_.reset();
+  }
+}
+
+PeerLiveness TcpTransport::liveness() const {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  PeerLiveness out;
+  if (getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return out;
+  constexpr std::int64_t kNsPerMs = 1'000'000;
+  out.unacknowledged = unacknowledged();
+  out.acknowledged = info.tcpi_bytes_acked;
+  out.silent = Duration{std::int64_t{info.tcpi_last_ack_recv} * kNsPerMs};
+  return out;
+}
+
+std::uint64_t TcpTransport::unacknowledged() const {
+  int bytes = 0;
+  if (ioctl(socket_.get(), SIOCOUTQ, &bytes) != 0 || bytes < 0) return 0;
+  return static_cast<std::uint64_t>(bytes);
+}
+
+}  // namespace weft::io

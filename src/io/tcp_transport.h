@@ -1,0 +1,29 @@
+// Kernel TCP as a transport.
+#pragma once
+
+#include "io/fd.h"
+#include "io/transport.h"
+
+namespace weft::io {
+
+class TcpTransport final : public Transport {
+ public:
+  explicit TcpTransport(Fd socket) noexcept : socket_(std::move(socket)) {}
+
+  [[nodiscard]] std::ptrdiff_t send(std::span<const Slice> slices) override;
+  [[nodiscard]] std::ptrdiff_t receive(std::span<const Slice> slices) override;
+  [[nodiscard]] int fd() const noexcept override { return socket_.get(); }
+  // Room is reported only where it was asked for: it is there nearly always, and each report costs
+  // a look that finds nothing else.
+  [[nodiscard]] std::uint32_t events(bool blocked) const noexcept override;
+  void shutdown_send() noexcept override;
+  void close(bool reset) noexcept override;
+  [[nodiscard]] PeerLiveness liveness() const override;
+  [[nodiscard]] std::uint64_t unacknowledged() const override;
+  [[nodiscard]] const char* path() const noexcept override { return "tcp"; }
+
+ private:
+  Fd socket_;
+};
+
+}  // namespace weft::io

@@ -1,0 +1,78 @@
+// A transport moves the bytes of one connection. It knows nothing of the protocol above it.
+//
+// One thread at a time: the lane that owns it excludes others. Nothing here blocks. Numbers of octets
+// are returned as the kernel does it: what was moved, or a negative errno.
+//
+// Two ways to learn that there is something to do:
+//
+//   - while attended, somebody calls receive() again and again, and the transport may save its peer
+//     the trouble of waking us;
+//   - after settle(), `fd()` reports it, edge-triggered, for the events that events() names.
+#pragma once
+
+#include <weft/address.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/slice.h"
+#include "base/time.h"
+
+namespace weft::io {
+
+// What is known of a peer that is silent.
+struct PeerLiveness {
+  std::uint64_t unacknowledged = 0;  // octets taken that the peer's host has not acknowledged
+  std::uint64_t acknowledged = 0;    // octets that it has, so far
+  Duration silent{0};                // since anything came from the peer's host, an answer to a probe too
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // Takes octets of the slices, in order.
+  //   >= 0       so many were taken
+  //   -EAGAIN    no room now: fd() reports when there is (events(true))
+  //   -EFAULT    memory named by the slices cannot be read
+  //   other      the connection is over, for this reason
+  [[nodiscard]] virtual std::ptrdiff_t send(std::span<const Slice> slices) = 0;
+
+  // True: send() copies. What it took is released at once, and released() need not be asked.
+  [[nodiscard]] virtual bool copies() const noexcept { return true; }
+  // Of the octets taken so far, those whose memory the transport no longer refers to.
+  [[nodiscard]] virtual std::uint64_t released() const noexcept { return 0; }
+
+  // Fills the slices, in order.
+  //   > 0        so many octets came
+  //   0          the peer has closed its side
+  //   -EAGAIN    nothing there now
+  //   -EFAULT    memory named by the slices cannot be written
+  //   other      the connection is over, for this reason
+  [[nodiscard]] virtual std::ptrdiff_t receive(std::span<const Slice> slices) = 0;
+
+  // The descriptor that reports readiness, for epoll, and what to ask of it. `blocked`: send() had
+  // no room. Register with EPOLLET.
+  [[nodiscard]] virtual int fd() const noexcept = 0;
+  [[nodiscard]] virtual std::uint32_t events(bool blocked) const noexcept = 0;
+  // From now on somebody looks without being told.
+  virtual void attend() noexcept {}
+  // From now on nobody looks before fd() reports. True: there is something already, look once more.
+  [[nodiscard]] virtual bool settle() noexcept { return false; }
+
+  // Ends our direction, behind what was taken.
+  virtual void shutdown_send() noexcept = 0;
+  // Ends the connection; `reset`: the peer shall see that it was cut off. fd() is invalid afterwards,
+  // so it leaves every epoll first.
+  virtual void close(bool reset) noexcept = 0;
+
+  [[nodiscard]] virtual PeerLiveness liveness() const = 0;
+  // Octets taken and not yet acknowledged by the peer's host. Cheaper than liveness().
+  [[nodiscard]] virtual std::uint64_t unacknowledged() const = 0;
+  // "tcp" or "ring".
+  [[nodiscard]] virtual const char* path() const noexcept = 0;
+};
+
+}  // namespace weft::io
