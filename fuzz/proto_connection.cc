@@ -180,7 +180,9 @@ class Harness {
     for (int i = 0; i < 100; ++i) {
       proto::TxBatch* batch = stream.gather();
       if (batch == nullptr) break;
-      stream.sent(std::min<std::size_t>(batch->bytes - batch->sent, piece_ * 7));
+      const std::size_t n = std::min<std::size_t>(batch->bytes - batch->sent, piece_ * 7);
+      stream.sent(n);
+      stream.released(n);
     }
     (void)stream.take_fin();
   }

@@ -44,6 +44,7 @@ void MemoryHost::pump_to(MemoryHost& peer) {
       total += filled;
     }
     stream_->sent(total);
+    stream_->released(total);
   }
 }
 

@@ -2,7 +2,7 @@
 //
 // Headers, trailers and small payloads are copied into the arena; larger payloads are named where
 // they lie. A stream borrows a batch from its host while it has bytes under way and gives it back
-// when all of them are sent, so idle connections hold none.
+// when the transport has released all of them, so idle connections hold none.
 #pragma once
 
 #include <weft/limits.h>
@@ -26,15 +26,17 @@ inline constexpr std::size_t kBatchSpillBytes = 66U << 10U;
 
 struct TxBatch {
   // What every message touches comes first, and lies together.
-  std::size_t bytes = 0;  // of the whole batch
-  std::size_t sent = 0;
+  std::size_t bytes = 0;     // of the whole batch
+  std::size_t sent = 0;      // of them, taken by the transport
+  std::size_t released = 0;  // of those, no longer read by the transport
   std::size_t slice_count = 0;
   std::size_t slice_next = 0;  // first not wholly sent
   std::size_t arena_used = 0;
   std::size_t fpdu_count = 0;
   std::size_t source_count = 0;
+  TxBatch* next = nullptr;  // in its TxQueue
 
-  // Memory named by slices, pinned from gather() to the end of the transport's call.
+  // Memory named by slices, pinned while the transport may read it.
   Pin pins[kBatchSources];
   Stag sources[kBatchSources];
 
@@ -47,9 +49,10 @@ struct TxBatch {
   std::uint8_t spill[kBatchSpillBytes];
 
   void clear() noexcept {
-    slice_count = slice_next = arena_used = bytes = sent = fpdu_count = 0;
+    slice_count = slice_next = arena_used = bytes = sent = released = fpdu_count = 0;
     unpin();
     source_count = 0;
+    next = nullptr;
   }
   void unpin() noexcept {
     for (std::size_t i = 0; i < source_count; ++i) pins[i].release();

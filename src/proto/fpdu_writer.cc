@@ -178,6 +178,7 @@ void FpduWriter::cut() noexcept {
   b.fpdu_count = fpdus;
   b.slice_count = b.slice_next = 0;
   if (copied != 0) b.slices[b.slice_count++] = {copy, copied};
+  if (b.released != b.sent) return;  // the transport reads what was taken: arena and pins stay
   b.arena_used = 0;
   b.unpin();
   b.source_count = 0;

@@ -54,8 +54,11 @@ class FpduWriter {
   [[nodiscard]] StreamOffset offset() const noexcept { return offset_; }
 
   // Takes back what has not begun to be sent: the batch ends with the FPDU of which octets have
-  // gone, and that FPDU no longer names memory outside the batch.
+  // gone, and the rest of that FPDU no longer names memory outside the batch. What the transport is
+  // still reading stays where it is.
   void cut() noexcept;
+  // Takes back the last `bytes` octets, which were in batches that are dropped.
+  void take_back(std::size_t bytes) noexcept { offset_ -= bytes; }
 
  private:
   void put(const std::uint8_t* data, std::size_t size) noexcept;         // into the arena

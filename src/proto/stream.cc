@@ -17,6 +17,7 @@ Stream::Stream(const StreamParams& params, StreamHost& host, const StagTable& ta
       orq_mask_(std::bit_ceil(std::max<std::uint32_t>(params.ord, 1)) - 1),
       max_ulpdu_(params.max_ulpdu),
       writer_(params.crc, params.tx_markers),
+      tx_(host),
       sq_next_(sq.head()),
       rtr_pending_(params.initiator && params.rtr != RtrKind::kNone),
       rtr_(params.rtr),
@@ -42,10 +43,7 @@ void Stream::start() {
   }
 }
 
-Stream::~Stream() {
-  release_batch();
-  rx_pin_.release();
-}
+Stream::~Stream() { rx_pin_.release(); }
 
 // --- receive: where bytes go ---
 
@@ -116,7 +114,7 @@ void Stream::drain_reader() {
 // --- send: what goes out ---
 
 bool Stream::tx_pending() const noexcept {
-  if (batch_ != nullptr) return true;
+  if (tx_.under_way() != nullptr) return true;
   if (terminate_pending_) return true;
   if (machine_.state() != StreamState::kRts || !may_send_) return false;
   if (rtr_pending_ || mark_pending_) return true;
@@ -126,26 +124,43 @@ bool Stream::tx_pending() const noexcept {
 }
 
 TxBatch* Stream::gather() {
-  if (batch_ != nullptr) {
-    if (!repin(*batch_)) {
+  if (TxBatch* batch = tx_.under_way(); batch != nullptr) {
+    if (!repin(*batch)) {
       batch_failed();
     } else if (!terminate_pending_) {
-      return batch_;
+      return batch;
     }
   }
   if (!tx_pending()) return nullptr;
-  if (batch_ == nullptr) {
-    batch_ = host_.acquire_batch();
-    if (batch_ == nullptr) return nullptr;
-    writer_.attach(batch_);
+  if (tx_.under_way() == nullptr) {
+    TxBatch* batch = tx_.append();
+    if (batch == nullptr) return nullptr;
+    writer_.attach(batch);
   }
+  build_batch();
+  if (tx_.under_way() == nullptr && terminate_pending_) return gather();  // building failed: say so
+  return tx_.under_way();
+}
+
+// Fills the newest batch. Should building fail, the stream is cut short, and the batch may be gone.
+void Stream::build_batch() {
   while (out_.from != Outbound::From::kNobody || next_message()) {
     if (out_.from != Outbound::From::kNobody && !emit_segment()) break;
   }
   retire_work();  // local operations at the front need no transmission
-  if (batch_ != nullptr && batch_->bytes == batch_->sent) release_batch();
-  if (batch_ == nullptr && terminate_pending_) return gather();  // building failed: say so
-  return batch_;
+  tx_.drop_empty();
+}
+
+void Stream::prepare() {
+  if (tx_.under_way() == nullptr || tx_.has_prepared() || terminate_pending_) return;
+  const bool work = out_.from != Outbound::From::kNobody || irq_build_ != irq_tail_ ||
+                    (sq_next_ != sq_.tail() && !paused_ && !work_stalled(sq_.at(sq_next_)));
+  if (!work || machine_.state() != StreamState::kRts || !may_send_) return;
+  TxBatch* const batch = tx_.append();
+  if (batch == nullptr) return;
+  writer_.attach(batch);
+  build_batch();
+  if (tx_.has_prepared()) batch->unpin();
 }
 
 // A batch that waited gets its memory checked again: a region may have been deregistered meanwhile.
@@ -162,36 +177,34 @@ bool Stream::repin(TxBatch& batch) {
 }
 
 void Stream::sent(std::size_t n) {
-  if (batch_ == nullptr) return;
-  TxBatch& b = *batch_;
-  b.unpin();
-  if (n == 0) return;
+  if (tx_.under_way() == nullptr) return;
+  if (n == 0) return tx_.rest();
   counters_.tx_bytes.add(n);
   tx_sent_offset_ += n;
-  b.sent += n;
-  if (b.sent == b.bytes) {
-    release_batch();
-  } else {
-    while (n >= b.slices[b.slice_next].size) n -= b.slices[b.slice_next++].size;
-    b.slices[b.slice_next].data += n;
-    b.slices[b.slice_next].size -= n;
-  }
-  if (!params_.hold_completions) completable_ = tx_sent_offset_;
+  tx_.taken(n);
   retire_requests();
+}
+
+void Stream::released(std::size_t n) {
+  assert(n <= tx_sent_offset_ - tx_released_offset_);
+  tx_released_offset_ += n;
+  tx_.released(n);
+  if (ending_.due) return settle_down();
+  if (!params_.hold_completions) completable_ = tx_released_offset_;
   retire_work();
 }
 
 void Stream::acked(StreamOffset offset) {
   if (!params_.hold_completions || offset <= completable_) return;
-  completable_ = offset < tx_sent_offset_ ? offset : tx_sent_offset_;
-  retire_work();
+  completable_ = offset < tx_released_offset_ ? offset : tx_released_offset_;
+  if (!ending_.due) retire_work();
 }
 
-void Stream::release_batch() {
-  if (batch_ == nullptr) return;
-  batch_->clear();
-  host_.release_batch(batch_);
-  batch_ = nullptr;
+void Stream::transport_closed() { released(tx_sent_offset_ - tx_released_offset_); }
+
+// What the transport has not taken will not be sent.
+void Stream::drop_untaken() {
+  writer_.take_back(tx_.drop_untaken());
   writer_.attach(nullptr);
 }
 
@@ -211,7 +224,7 @@ void Stream::retire_requests() {
 }
 
 bool Stream::send_drained() const noexcept {
-  return batch_ == nullptr && out_.from == Outbound::From::kNobody && sq_next_ == sq_.head();
+  return tx_.empty() && out_.from == Outbound::From::kNobody && sq_next_ == sq_.head();
 }
 
 }  // namespace weft::proto

@@ -4,8 +4,9 @@
 //
 //   receive   want()    -> where the next bytes of the stream belong
 //             arrived() -> that many bytes of it are filled
-//   send      gather()  -> the next bytes to transmit
-//             sent()    -> that many were taken
+//   send      gather()   -> the next bytes to transmit
+//             sent()     -> that many were taken: advance
+//             released() -> so many of those taken are no longer read: complete work requests
 //   time      deadline() / expired()
 //
 // Threads: all members are called by one thread at a time (the owner excludes others), except where
@@ -33,6 +34,7 @@
 #include "proto/qp_machine.h"
 #include "proto/slice.h"
 #include "proto/stag_table.h"
+#include "proto/tx_queue.h"
 #include "proto/violation.h"
 #include "proto/work.h"
 #include "wire/ddp.h"
@@ -49,7 +51,7 @@ struct StreamParams {
   bool tx_markers = false;
   bool rx_markers = false;
   bool check_markers = true;      // verify FPDUPTR (a mismatch under a good CRC is 2/0/03)
-  bool hold_completions = false;  // complete Sends and Writes only when acked() has passed them
+  bool hold_completions = false;  // complete Sends and Writes only when acked() has passed them too
   RtrKind rtr = RtrKind::kNone;   // initiator, peer-to-peer: RTR to send first
   std::optional<Violation> startup_failure;  // initiator: first FPDU is this Terminate (2/0/05-07)
   std::uint16_t ird = 0;           // requests served at once; at least 1 when a Read RTR may come
@@ -72,7 +74,7 @@ enum class StreamEnd : std::uint8_t {
 };
 
 // What the stream needs from its owner. Called only from inside the stream's own members.
-class StreamHost : public CarryPool {
+class StreamHost : public CarryPool, public BatchSource {
  public:
   // Takes the next posted receive into `out`, which has room for limits::kSgesPerRequest SGEs
   // behind it. False: none is posted.
@@ -89,16 +91,13 @@ class StreamHost : public CarryPool {
   // Executes an atomic on 8-aligned memory; returns the old value.
   virtual std::uint64_t execute_atomic(std::uint8_t* target, const AtomicRequest& request) = 0;
 
-  // Any number may be asked for; null: try again later.
-  virtual TxBatch* acquire_batch() = 0;
-  virtual void release_batch(TxBatch* batch) = 0;
-
   // An asynchronous event on this QP, and a line for the log.
   virtual void raise(AsyncEventType event) = 0;
   virtual void log_violation(Violation violation, TerminateCode code, bool by_peer) = 0;
   // First FPDU of the peer has been accepted.
   virtual void first_fpdu() = 0;
-  // Called once, when the stream has left Rts for good; all work has been completed or flushed.
+  // Called once, when the stream has left Rts for good and the transport reads no memory of it any
+  // more; all work has been completed or flushed.
   virtual void stream_down(StreamEnd how, TerminateCode code, bool by_peer) = 0;
 
   [[nodiscard]] virtual Instant now() = 0;
@@ -146,13 +145,29 @@ class Stream {
     return max_ulpdu_.load(std::memory_order_relaxed);
   }
   // The batch under way, built if there is none; null if there is nothing to send (or no batch to
-  // be had). Slices from slice_next on are to be sent, in order.
+  // be had). Slices from slice_next on are to be sent, in order. Their memory is checked and pinned
+  // now, so that no region of it can be deregistered before the matching sent(), which must follow
+  // before any other member is called. The list itself is not read behind sent(), the memory it
+  // names until released().
   [[nodiscard]] TxBatch* gather();
-  // `n` bytes were taken (0: none now). Completes work requests whose last byte is among them.
+  // The transport took `n` octets of it (0: none now). The stream goes on behind them.
   void sent(std::size_t n);
-  // With hold_completions: the peer's TCP has acknowledged this many octets of the stream.
+  // The transport no longer reads the oldest `n` of the octets that it took: their memory may be
+  // deregistered, and work requests are complete whose last octet is among them. A transport that
+  // copies calls this right behind sent(). One that reads later calls it then; until that, the
+  // memory stays pinned, and revoking it waits. REQUIRES: no more than were taken.
+  void released(std::size_t n);
+  // Builds the batch behind the one under way, if there is none yet: for a transport that has no
+  // room now and nothing better to do. Its memory is checked again when its turn comes.
+  void prepare();
+  // The transport is gone, whatever it had taken: it reads no memory any more. For transports that
+  // read late, when they were closed or lost; behind transport_lost() and before ~Stream().
+  void transport_closed();
+  // With hold_completions: the peer's TCP has acknowledged this many octets of the stream. Apart
+  // from released(), because a transport that copied them holds no memory until then.
   void acked(StreamOffset offset);
   [[nodiscard]] StreamOffset tx_offset() const noexcept { return tx_sent_offset_; }
+  [[nodiscard]] StreamOffset released_offset() const noexcept { return tx_released_offset_; }
 
   // --- ending ---
 
@@ -311,7 +326,8 @@ class Stream {
 
   // --- send: stream.cc, stream_tx.cc ---
   [[nodiscard]] bool repin(TxBatch& batch);
-  void release_batch();
+  void build_batch();
+  void drop_untaken();
   void retire_work();
   void retire_requests();
   [[nodiscard]] bool emit_segment();
@@ -369,6 +385,7 @@ class Stream {
   void discard();
   void stop_sending();
   void go_down(StreamEnd how, TerminateCode code, bool by_peer, Guilty guilty);
+  void settle_down();
   void flush_work(Guilty guilty, std::uint32_t vendor);
   void complete_send(SendWqe& wqe, WcStatus status, std::uint32_t vendor);
   void break_silence();
@@ -419,7 +436,7 @@ class Stream {
   std::atomic<std::uint32_t> max_ulpdu_;
   FpduWriter writer_;
   StagHint tx_hint_;
-  TxBatch* batch_ = nullptr;
+  TxQueue tx_;
   Outbound out_;
   Sge response_sge_;            // of the Read Response being built
   std::uint32_t sq_next_ = 0;   // next WQE to start, or being built; those before it are built
@@ -433,6 +450,7 @@ class Stream {
   bool terminate_pending_ = false;
   Msn tx_msn_[kQueueCount];
   StreamOffset tx_sent_offset_ = 0;
+  StreamOffset tx_released_offset_ = 0;
   StreamOffset completable_ = 0;
   std::uint32_t next_request_id_ = 1;
   std::uint8_t body_[kMaxTerminateSize];  // of the control or fixed-size message being built
@@ -440,6 +458,14 @@ class Stream {
 
   // ending
   StreamEnd end_ = StreamEnd::kOpen;
+  // What go_down() was told, while the transport still reads memory of work requests.
+  struct Ending {
+    bool due = false;
+    TerminateCode code;
+    bool by_peer = false;
+    Guilty guilty;
+  };
+  Ending ending_;
   bool fin_wanted_ = false;
   bool fin_taken_ = false;
   bool peer_fin_ = false;

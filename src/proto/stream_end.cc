@@ -1,4 +1,5 @@
 // How a stream ends: violations, Terminates, closing, loss, and the flush of all work.
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 
@@ -90,18 +91,25 @@ void Stream::source_failed() {
   }
 }
 
+namespace {
+
+// Whether an FPDU ends where the transport stopped taking.
+bool at_border(const TxBatch& b) {
+  if (b.sent == 0) return true;
+  const std::uint32_t* const end = b.fpdu_ends + b.fpdu_count;
+  return std::binary_search(b.fpdu_ends, end, static_cast<std::uint32_t>(b.sent));
+}
+
+}  // namespace
+
 // A batch that waited names memory that is gone. An FPDU of which a part is out cannot be finished,
 // so no Terminate can follow it: the connection is reset.
 void Stream::batch_failed() {
-  TxBatch& b = *batch_;
-  bool at_border = b.sent == 0;
-  for (std::size_t i = 0; i < b.fpdu_count && !at_border; ++i) at_border = b.fpdu_ends[i] == b.sent;
-  if (!at_border) {
+  if (!at_border(*tx_.under_way())) {
     memory_fault();
     return;
   }
-  b.bytes = b.sent;
-  release_batch();
+  drop_untaken();
   violate(Violation::kLocalFault);
 }
 
@@ -263,7 +271,7 @@ void Stream::expired(Instant now) {
 void Stream::lose(StreamEnd how, WcStatus oldest) {
   lost_ = true;
   terminate_pending_ = false;
-  release_batch();
+  drop_untaken();
   discard();
   Guilty guilty;
   if (oldest != WcStatus::kFlushed && sq_.head() != sq_.tail()) {
@@ -281,9 +289,21 @@ void Stream::discard() {
 // FIN. Nothing that is received from now on counts, except while closing in good order; and then
 // too the rest of a payload placed directly is dropped: its receive or Read is about to be flushed.
 void Stream::stop_sending() {
-  if (batch_ != nullptr) {
-    writer_.cut();
-    if (batch_->bytes == batch_->sent) release_batch();
+  writer_.take_back(tx_.drop_prepared());
+  if (TxBatch* const batch = tx_.under_way(); batch != nullptr) {
+    if (at_border(*batch)) {
+      drop_untaken();
+    } else if (repin(*batch)) {
+      writer_.attach(batch);
+      writer_.cut();
+    } else {
+      // The rest of the FPDU that is out in part cannot be read any more: a reset must do.
+      (void)machine_.on(StreamEvent::kLost);
+      terminate_pending_ = false;
+      lost_ = wants_reset_ = true;
+      drop_untaken();
+      discard();
+    }
   }
   fin_wanted_ = true;
   rtr_pending_ = false;
@@ -291,23 +311,34 @@ void Stream::stop_sending() {
 }
 
 bool Stream::take_fin() {
-  if (!fin_wanted_ || fin_taken_ || batch_ != nullptr || terminate_pending_ || lost_) return false;
+  if (!fin_wanted_ || fin_taken_ || terminate_pending_ || lost_) return false;
+  if (tx_.under_way() != nullptr) return false;
   fin_taken_ = true;
   return true;
 }
 
 bool Stream::finished() const noexcept {
-  return lost_ || (end_ != StreamEnd::kOpen && peer_fin_ && fin_taken_);
+  return lost_ || (end_ != StreamEnd::kOpen && peer_fin_ && fin_taken_ && tx_.empty());
 }
 
 void Stream::go_down(StreamEnd how, TerminateCode code, bool by_peer, Guilty guilty) {
   if (end_ != StreamEnd::kOpen) return;
   end_ = how;
-  const std::uint32_t vendor = how == StreamEnd::kTerminated ? vendor_error(code) : 0;
-  flush_work(guilty, vendor);
-  complete_receive(WcStatus::kFlushed, vendor);
   out_ = {};
-  host_.stream_down(how, code, by_peer);
+  irq_head_ = irq_build_ = irq_tail_;
+  ending_ = {true, code, by_peer, guilty};
+  settle_down();
+}
+
+// A request that is completed gives its memory back to the application, so none is before the
+// transport has released all that it took.
+void Stream::settle_down() {
+  if (tx_.in_flight()) return;
+  ending_.due = false;
+  const std::uint32_t vendor = end_ == StreamEnd::kTerminated ? vendor_error(ending_.code) : 0;
+  flush_work(ending_.guilty, vendor);
+  complete_receive(WcStatus::kFlushed, vendor);
+  host_.stream_down(end_, ending_.code, ending_.by_peer);
 }
 
 void Stream::flush_work(Guilty guilty, std::uint32_t vendor) {
@@ -317,11 +348,10 @@ void Stream::flush_work(Guilty guilty, std::uint32_t vendor) {
   }
   sq_next_ = sq_.head();
   orq_count_ = 0;
-  irq_head_ = irq_build_ = irq_tail_;
 }
 
 void Stream::flush_posted() {
-  if (end_ != StreamEnd::kOpen) flush_work({}, 0);
+  if (end_ != StreamEnd::kOpen && !ending_.due) flush_work({}, 0);
 }
 
 void Stream::complete_send(SendWqe& wqe, WcStatus status, std::uint32_t vendor) {

@@ -140,7 +140,7 @@ bool Stream::emit_simple(SendWqe& wqe) {
 // The address of local memory, pinned by the batch.
 MemoryFault Stream::source(Stag stag, std::uint64_t addr, std::uint32_t size, Access need,
                            const std::uint8_t*& at) {
-  TxBatch& b = *batch_;
+  TxBatch& b = *writer_.batch();
   std::size_t i = 0;
   while (i < b.source_count && b.sources[i] != stag) ++i;
   if (i == kBatchSources) return MemoryFault::kInvalidStag;  // kept free by next_message()
@@ -211,7 +211,7 @@ void Stream::message_built() {
 // Opens the next message: the Terminate, the RTR, then responses and work requests in turn.
 bool Stream::next_message() {
   // A message may name as many regions as it has SGEs.
-  if (batch_->source_count + limits::kSgesPerRequest > kBatchSources) return false;
+  if (writer_.batch()->source_count + limits::kSgesPerRequest > kBatchSources) return false;
   if (terminate_pending_) {
     start_terminate();
     return true;

@@ -5,7 +5,16 @@
 
 namespace weft::proto {
 
+namespace {
+
+bool is_local(const SendWqe& wqe) {
+  return wqe.op == SendOp::kBindWindow || wqe.op == SendOp::kLocalInvalidate;
+}
+
+}  // namespace
+
 bool Stream::work_stalled(const SendWqe& wqe) const {
+  if (is_local(wqe) && tx_.in_flight()) return true;  // see run_local()
   if (wqe.awaits_response() && orq_count_ >= params_.ord) return true;
   return wqe.has_flag(SendFlags::kFence) && orq_count_ != 0;
 }
@@ -18,21 +27,21 @@ bool Stream::start_work() {
     if (work_stalled(wqe)) return false;
     if (is_simple(wqe) && emit_simple(wqe)) {
       if (irq_build_ != irq_tail_) return true;
-      if (batch_->source_count + limits::kSgesPerRequest > kBatchSources) return false;
+      if (writer_.batch()->source_count + limits::kSgesPerRequest > kBatchSources) return false;
       continue;
     }
-    if (wqe.op != SendOp::kBindWindow && wqe.op != SendOp::kLocalInvalidate) {
-      return start_wqe(wqe);
-    }
+    if (!is_local(wqe)) return start_wqe(wqe);
     if (!run_local(wqe)) return false;
   }
   return false;
 }
 
 // Binds and local invalidations act in their turn and put nothing on the wire. What was built
-// before one must be gone first: it may name the memory.
+// before one must be gone, and released, first: it may name the memory.
 bool Stream::run_local(SendWqe& wqe) {
-  if (batch_->bytes != 0) return false;
+  if (writer_.batch()->bytes != 0 || writer_.batch() != tx_.under_way() || tx_.in_flight()) {
+    return false;
+  }
   const WcStatus status = host_.local_operation(wqe);
   if (status != WcStatus::kSuccess) {
     fail_work(wqe, status, Violation::kLocalFault);

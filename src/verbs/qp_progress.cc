@@ -297,6 +297,7 @@ bool QueuePairImpl::send_batch(proto::TxBatch& batch) {
         trace_->tx({batch.slices + batch.slice_next, batch.slice_count - batch.slice_next}, bytes);
       }
       stream_->sent(bytes);
+      stream_->released(bytes);  // the kernel has copied them
       if (bytes == left) return true;
       tx_blocked_ = true;
       return false;

@@ -114,27 +114,23 @@ void SimPair::write(int i, std::uint8_t octet) {
 
 bool SimPair::transmit(int i) {
   if (closed_[static_cast<std::size_t>(i)]) return false;
+  if (config_.late_reads && rng_.one_in(2)) return read_late(i);
   Endpoint& me = side(i);
   Stream& stream = me.stream();
   if (config_.short_of_batches && rng_.one_in(8)) me.batches_to_refuse = 1;
   TxBatch* batch = stream.gather();
   if (batch == nullptr) {
     if (!stream.take_fin()) return false;
-    out_of(i).fin = true;
+    out_of(i).fin_taken = true;
+    if (out_of(i).taken.empty()) out_of(i).fin = true;
     return true;
   }
   EXPECT_LT(batch->sent, batch->bytes) << "an empty batch";
-  const std::size_t room = config_.pipe_max - std::min(config_.pipe_max, out_of(i).bytes.size());
-  std::size_t n = std::min({batch->bytes - batch->sent, room, config_.chunk_max});
-  if (n != 0) n = rng_.size(rng_.one_in(16) ? 0 : 1, n);
-  std::size_t left = n;
-  for (std::size_t s = batch->slice_next; left != 0; ++s) {
-    const Slice& slice = batch->slices[s];
-    const std::size_t piece = std::min(left, slice.size);
-    for (std::size_t k = 0; k < piece; ++k) write(i, slice.data[k]);
-    left -= piece;
-  }
+  const std::size_t left = batch->bytes - batch->sent;
+  const std::size_t n = take(i, *batch);
   stream.sent(n);
+  if (!config_.late_reads) stream.released(n);
+  if (n < left && config_.prepares) stream.prepare();
   if (fault_happened_ &&
       (config_.fault.kind == FaultKind::kReset || config_.fault.kind == FaultKind::kTimeout)) {
     const bool timed_out = config_.fault.kind == FaultKind::kTimeout;
@@ -145,6 +141,50 @@ bool SimPair::transmit(int i) {
   // Writing to a closed socket is answered with a reset.
   if (n != 0 && closed_[static_cast<std::size_t>(1 - i)]) lose(i, false);
   return n != 0;
+}
+
+// Takes some octets of the batch: into the pipe, or with late_reads by reference.
+std::size_t SimPair::take(int i, const TxBatch& batch) {
+  Pipe& out = out_of(i);
+  const std::size_t room = config_.pipe_max - std::min(config_.pipe_max, out.bytes.size());
+  std::size_t n = std::min({batch.bytes - batch.sent, room, config_.chunk_max});
+  if (n != 0) n = rng_.size(rng_.one_in(16) ? 0 : 1, n);
+  std::size_t left = n;
+  for (std::size_t s = batch.slice_next; left != 0; ++s) {
+    const Slice& slice = batch.slices[s];
+    const std::size_t piece = std::min(left, slice.size);
+    if (config_.late_reads) {
+      out.taken.push_back({slice.data, piece});
+    } else {
+      for (std::size_t k = 0; k < piece; ++k) write(i, slice.data[k]);
+    }
+    left -= piece;
+  }
+  return n;
+}
+
+// Reads memory taken before and releases it, not always in the same pieces.
+bool SimPair::read_late(int i) {
+  Pipe& out = out_of(i);
+  std::size_t released = 0;
+  for (std::size_t pieces = rng_.size(0, 4); pieces != 0 && !out.taken.empty(); --pieces) {
+    Slice& first = out.taken.front();
+    const std::size_t n = rng_.size(1, first.size);
+    for (std::size_t k = 0; k < n; ++k) write(i, first.data[k]);
+    first.data += n;
+    first.size -= n;
+    if (first.size == 0) out.taken.pop_front();
+    released += n;
+  }
+  side(i).stream().released(released);
+  const bool ends = out.taken.empty() && out.fin_taken && !out.fin;
+  if (ends) out.fin = true;
+  return released != 0 || ends;
+}
+
+void SimPair::drop_taken(int i) {
+  out_of(i).taken.clear();
+  side(i).stream().transport_closed();
 }
 
 bool SimPair::receive(int i) {
@@ -186,12 +226,14 @@ void SimPair::lose(int i, bool timed_out) {
   lost_[at] = true;
   into(i).bytes.clear();
   side(i).stream().transport_lost(timed_out);
+  drop_taken(i);
 }
 
 void SimPair::check_finished(int i) {
   const auto at = static_cast<std::size_t>(i);
   if (closed_[at] || !side(i).stream().finished()) return;
   closed_[at] = true;
+  drop_taken(i);
   // Like a kernel: closing with unread input, or on request, resets; else a FIN goes out.
   if (side(i).stream().wants_reset() || !into(i).bytes.empty()) {
     out_of(i).bytes.clear();
@@ -209,6 +251,7 @@ bool SimPair::wake() {
     next = std::min(next, side(i).stream().deadline());
     // A stall may have ended while nobody looked.
     const Pipe& in = into(i);
+    if (!out_of(i).taken.empty()) next = std::min(next, client_.clock);
     if (!in.bytes.empty() || (in.fin && !in.fin_seen)) next = std::min(next, in.stalled_until);
   }
   if (next.is_never()) return false;
@@ -232,7 +275,8 @@ bool SimPair::run_until_idle(const std::function<void()>& before_step, std::uint
     check_finished(1);
     // Holding completions: TCP acknowledges what the peer's socket has.
     if (config_.hold_completions && !closed_[static_cast<std::size_t>(i)] && rng_.one_in(4)) {
-      const std::uint64_t in_flight = out_of(i).bytes.size();
+      std::uint64_t in_flight = out_of(i).bytes.size();
+      for (const Slice& slice : out_of(i).taken) in_flight += slice.size;
       const std::uint64_t sent = side(i).stream().tx_offset();
       side(i).stream().acked(sent - std::min(sent, in_flight));
     }

@@ -32,6 +32,8 @@ struct SimConfig {
   std::uint32_t max_ulpdu[2] = {1442, 1442};
   std::uint32_t max_ulpdu_known[2] = {0, 0};
   bool hold_completions = false;
+  bool late_reads = false;  // the transport reads memory some time after it took it
+  bool prepares = false;    // the transport has batches prepared while it is full
   bool check_markers = true;
   Duration patience[2]{};            // the server's only without peer-to-peer set-up
   std::size_t chunk_max = 4096;      // octets moved at once, at most
@@ -66,7 +68,9 @@ class SimPair {
   struct Pipe {
     std::deque<std::uint8_t> bytes;
     std::uint64_t written = 0;
-    std::uint64_t startup = 0;  // octets of `written` that were start-up
+    std::uint64_t startup = 0;       // octets of `written` that were start-up
+    std::deque<proto::Slice> taken;  // with late_reads: not read yet
+    bool fin_taken = false;          // ... and behind them the FIN
     bool fin = false;
     bool fin_seen = false;
     Instant stalled_until{0};
@@ -75,6 +79,9 @@ class SimPair {
   // Each returns whether anything happened.
   [[nodiscard]] bool step_startup(int i);
   [[nodiscard]] bool transmit(int i);
+  [[nodiscard]] std::size_t take(int i, const proto::TxBatch& batch);
+  [[nodiscard]] bool read_late(int i);
+  void drop_taken(int i);
   [[nodiscard]] bool receive(int i);
   [[nodiscard]] bool wake();
   void write(int i, std::uint8_t octet);

@@ -263,6 +263,9 @@ void Workload::on_send(int i, const SendDone& done) {
   EXPECT_EQ(done.wr_id, side.sends_seen) << "completions out of order";
   const Op& op = side.ops[side.sends_seen++];
   EXPECT_EQ(done.op, op.op);
+  // The application has its memory back: a transport that still reads it delivers this.
+  const bool outbound = takes_receive(op.op) || is_write(op.op);
+  if (outbound && op.source != nullptr && op.size != 0) std::memset(op.source, 0xdd, op.size);
   if (done.status != WcStatus::kSuccess) return;
   EXPECT_EQ(done.signaled, has(op.flags, SendFlags::kSignaled));
   if (awaits_response(op.op) && op.size != 0) {

@@ -224,6 +224,7 @@ void Replay::drain() {
       out_.insert(out_.end(), s.data, s.data + s.size);
     }
     stream.sent(left);
+    stream.released(left);
   }
 }
 

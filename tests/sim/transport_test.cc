@@ -1,0 +1,241 @@
+// What a stream may ask of a transport, and a transport of a stream: taking apart from releasing,
+// batches prepared meanwhile, memory revoked at any moment.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/crc32c.h"
+#include "endpoint.h"
+
+namespace weft::testing {
+namespace {
+
+using proto::StreamState;
+using proto::TxBatch;
+
+constexpr std::uint32_t kBig = 3U << 20U;  // several batches
+
+proto::StreamParams plain_params(bool initiator) {
+  proto::StreamParams p;
+  p.initiator = initiator;
+  p.ird = p.ord = 4;
+  p.max_ulpdu = 16398;
+  return p;
+}
+
+class TransportTest : public ::testing::Test {
+ protected:
+  TransportTest() : me_({.arena_bytes = 4U << 20U, .queue_depth = 16, .secret = 1}) {
+    me_.start(plain_params(true));
+  }
+  void post_write(std::uint64_t id, std::uint32_t size) {
+    me_.post_send(SendOp::kWrite, SendFlags::kSignaled, id, me_.arena().data(), size, Stag{0x500});
+  }
+  [[nodiscard]] std::uint32_t pins(Stag stag) const { return me_.table().find(stag)->pins.load(); }
+  // What the peer would read.
+  std::vector<std::uint8_t> take(std::size_t n) {
+    TxBatch* batch = me_.stream().gather();
+    std::vector<std::uint8_t> out;
+    if (batch == nullptr) return out;
+    n = std::min(n, batch->bytes - batch->sent);
+    for (std::size_t s = batch->slice_next; out.size() != n; ++s) {
+      const proto::Slice& slice = batch->slices[s];
+      const std::size_t piece = std::min(n - out.size(), slice.size);
+      out.insert(out.end(), slice.data, slice.data + piece);
+    }
+    me_.stream().sent(n);
+    return out;
+  }
+  // A peer that answers with what is no FPDU of ours: opcode 15.
+  void receive_violation() {
+    std::uint8_t bad[] = {0, 2, 0x41, 0x4f, 0, 0, 0, 0};
+    store_crc(bad + 4, crc32c({bad, 4}));
+    me_.stream().feed(bad);
+  }
+
+  mutable Endpoint me_;
+};
+
+TEST_F(TransportTest, WorkCompletesWhenItsMemoryIsReleasedNotWhenItIsTaken) {
+  post_write(1, 5000);
+  const std::size_t n = take(kBig).size();
+  EXPECT_FALSE(me_.stream().tx_pending());
+  EXPECT_TRUE(me_.sends.empty());
+  EXPECT_EQ(pins(me_.whole()), 1U);
+  EXPECT_FALSE(me_.stream().send_drained());
+  me_.stream().released(n - 1);
+  EXPECT_TRUE(me_.sends.empty());
+  me_.stream().released(1);
+  ASSERT_EQ(me_.sends.size(), 1U);
+  EXPECT_EQ(me_.sends[0].status, WcStatus::kSuccess);
+  EXPECT_EQ(pins(me_.whole()), 0U);
+  EXPECT_TRUE(me_.stream().send_drained());
+}
+
+TEST_F(TransportTest, SeveralBatchesAreInFlightAtOnce) {
+  post_write(1, kBig);
+  post_write(2, 100);
+  std::vector<std::size_t> taken;
+  while (me_.stream().tx_pending()) taken.push_back(take(kBig).size());
+  EXPECT_GE(taken.size(), 3U);
+  EXPECT_TRUE(me_.sends.empty());
+  for (const std::size_t n : taken) {
+    EXPECT_GE(pins(me_.whole()), 1U);
+    me_.stream().released(n);
+  }
+  EXPECT_EQ(me_.sends.size(), 2U);
+  EXPECT_EQ(pins(me_.whole()), 0U);
+}
+
+TEST_F(TransportTest, ABatchIsPreparedWhileTheFirstDrainsAndPinsNothing) {
+  post_write(1, kBig);
+  const std::size_t n = take(1000).size();
+  me_.stream().released(n);
+  EXPECT_EQ(pins(me_.whole()), 0U);
+  me_.stream().prepare();
+  EXPECT_EQ(pins(me_.whole()), 0U) << "memory must stay revocable while the socket is full";
+  const std::uint64_t built = me_.stream().counters().tx_fpdus.get();
+  me_.stream().prepare();
+  EXPECT_EQ(me_.stream().counters().tx_fpdus.get(), built) << "one prepared batch is enough";
+  me_.stream().released(take(kBig).size());
+  EXPECT_NE(take(kBig).size(), 0U);
+  EXPECT_EQ(me_.stream().counters().tx_fpdus.get(), built) << "the second was there already";
+}
+
+TEST_F(TransportTest, MemoryRevokedUnderAPreparedBatchIsNeverSent) {
+  const Stag stag = me_.add_region(me_.arena().data(), kBig);
+  proto::SendWqe* wqe = me_.new_send(SendOp::kWrite, SendFlags::kSignaled, 1);
+  me_.add_sge(*wqe, stag, me_.arena().data(), kBig);
+  me_.commit_send();
+  me_.stream().released(take(1000).size());
+  me_.stream().prepare();
+  ASSERT_TRUE(me_.table().remove(stag).has_value());
+  EXPECT_TRUE(take(kBig).empty());
+  EXPECT_EQ(me_.stream().state(), StreamState::kError);
+  EXPECT_TRUE(me_.stream().wants_reset());
+  ASSERT_EQ(me_.sends.size(), 1U);
+  EXPECT_EQ(me_.sends[0].status, WcStatus::kLocalProtection);
+}
+
+// The application deregisters a region, and takes its pages away, of which an FPDU is out in part;
+// then the peer breaks a rule. The rest of that FPDU cannot be read to finish it.
+TEST_F(TransportTest, PagesThatAreGoneAreNotReadToFinishAnFpduBeforeATerminate) {
+  void* pages = mmap(nullptr, kBig, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  const Stag stag = me_.add_region(static_cast<std::uint8_t*>(pages), kBig);
+  proto::SendWqe* wqe = me_.new_send(SendOp::kWrite, SendFlags::kSignaled, 1);
+  me_.add_sge(*wqe, stag, pages, kBig);
+  me_.commit_send();
+  me_.stream().released(take(1000).size());
+  ASSERT_TRUE(me_.table().remove(stag).has_value());
+  ASSERT_EQ(munmap(pages, kBig), 0);
+  receive_violation();
+  EXPECT_TRUE(me_.stream().finished());
+  EXPECT_TRUE(me_.stream().wants_reset());
+  EXPECT_EQ(me_.stream().state(), StreamState::kError);
+  EXPECT_EQ(me_.stream().gather(), nullptr);
+  EXPECT_EQ(me_.sends.size(), 1U);
+  EXPECT_TRUE(me_.down.has_value());
+}
+
+TEST_F(TransportTest, NothingIsFlushedWhileTheTransportStillReadsIt) {
+  post_write(1, 5000);
+  post_write(2, 5000);
+  const std::size_t n = take(2000).size();
+  receive_violation();
+  EXPECT_EQ(me_.stream().state(), StreamState::kTerminate);
+  EXPECT_TRUE(me_.sends.empty());
+  EXPECT_FALSE(me_.down.has_value());
+  // The rest of the FPDU in progress, then the Terminate.
+  const std::size_t rest = take(kBig).size();
+  EXPECT_GT(rest, 3000U);
+  EXPECT_TRUE(me_.sends.empty());
+  me_.stream().flush_posted();
+  EXPECT_TRUE(me_.sends.empty());
+  me_.stream().released(n + rest);
+  ASSERT_EQ(me_.sends.size(), 2U);
+  for (const auto& done : me_.sends) EXPECT_EQ(done.status, WcStatus::kFlushed);
+  EXPECT_TRUE(me_.down.has_value());
+}
+
+TEST_F(TransportTest, ATransportThatIsGoneReleasesEverything) {
+  post_write(1, kBig);
+  (void)take(kBig);
+  (void)take(5000);
+  me_.stream().transport_lost(false);
+  EXPECT_TRUE(me_.sends.empty());
+  EXPECT_TRUE(me_.stream().finished());
+  EXPECT_GE(pins(me_.whole()), 1U);
+  me_.stream().transport_closed();
+  EXPECT_EQ(me_.sends.size(), 1U);
+  EXPECT_EQ(pins(me_.whole()), 0U);
+  EXPECT_TRUE(me_.down.has_value());
+}
+
+TEST_F(TransportTest, ALocalInvalidateWaitsUntilWhatWasBuiltBeforeItIsReleased) {
+  const Stag stag = me_.add_region(me_.arena().data(), 4096);
+  proto::SendWqe* write = me_.new_send(SendOp::kWrite, SendFlags::kSignaled, 1);
+  me_.add_sge(*write, stag, me_.arena().data(), 4096);
+  me_.commit_send();
+  proto::SendWqe* local = me_.new_send(SendOp::kLocalInvalidate, SendFlags::kSignaled, 2);
+  local->remote_stag = stag;
+  me_.commit_send();
+  const std::size_t n = take(kBig).size();
+  EXPECT_FALSE(me_.stream().tx_pending()) << "there is nothing to do before the release";
+  EXPECT_EQ(me_.stream().gather(), nullptr);
+  EXPECT_EQ(me_.table().find(stag)->stag.load(), stag.value);
+  me_.stream().released(n);
+  EXPECT_TRUE(me_.stream().tx_pending());
+  EXPECT_EQ(me_.stream().gather(), nullptr);
+  EXPECT_EQ(me_.table().find(stag)->stag.load(), 0U);
+  EXPECT_EQ(me_.sends.size(), 2U);
+}
+
+// A batch that waited at an FPDU border fails: the Terminate takes its place in the stream, with its
+// markers where the peer looks for them.
+TEST(TransportMarkers, TerminateBehindABatchTakenBackHasItsMarkersInPlace) {
+  Endpoint me({.arena_bytes = 1U << 20U, .queue_depth = 16, .secret = 1});
+  Endpoint peer({.arena_bytes = 1U << 20U, .queue_depth = 16, .secret = 2});
+  proto::StreamParams params = plain_params(true);
+  params.tx_markers = true;
+  params.max_ulpdu = 1442;
+  me.start(params);
+  params = plain_params(false);
+  params.rx_markers = true;
+  peer.start(params);
+  const Stag source = me.add_region(me.arena().data(), 4096);
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    proto::SendWqe* wqe = me.new_send(SendOp::kWrite, SendFlags::kSignaled, id);
+    wqe->remote_stag = peer.whole();
+    wqe->remote_to = reinterpret_cast<std::uintptr_t>(peer.arena().data());
+    me.add_sge(*wqe, source, me.arena().data(), 700);
+    me.commit_send();
+  }
+  std::vector<std::uint8_t> wire;
+  const auto take_all = [&](std::size_t most) {
+    TxBatch* batch = me.stream().gather();
+    ASSERT_NE(batch, nullptr);
+    std::size_t n = std::min(most, batch->bytes - batch->sent);
+    const std::size_t taken = n;
+    for (std::size_t s = batch->slice_next; n != 0; ++s) {
+      const std::size_t piece = std::min(n, batch->slices[s].size);
+      wire.insert(wire.end(), batch->slices[s].data, batch->slices[s].data + piece);
+      n -= piece;
+    }
+    me.stream().sent(taken);
+    me.stream().released(taken);
+  };
+  take_all(me.stream().gather()->fpdu_ends[0]);
+  ASSERT_TRUE(me.table().remove(source).has_value());
+  take_all(100000);
+  EXPECT_EQ(me.stream().counters().terminates_sent.get(), 1U);
+  peer.stream().feed(wire);
+  EXPECT_EQ(peer.stream().counters().terminates_received.get(), 1U);
+  EXPECT_TRUE(peer.violations.empty());
+}
+
+}  // namespace
+}  // namespace weft::testing
