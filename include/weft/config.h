@@ -73,6 +73,10 @@ struct Config {
       std::chrono::seconds(60)};  // 0: kernel's; unacknowledged data
   std::chrono::nanoseconds spin{
       std::chrono::microseconds(50)};  // wait(): poll this long, then sleep
+  // How long the background looks for more before it sleeps, where another core is idle: for
+  // programs that watch memory instead of a CQ; 0: not at all.
+  std::chrono::nanoseconds passive_spin{std::chrono::microseconds(20)};
+  std::uint16_t background_threads = 0;  // that serve CQs nobody polls; 0: one for four cores
   LogLevel log = LogLevel::kWarning;
   std::string log_file;  // "": stderr
   std::string pcap;      // "": off; "%p" is replaced by the process id

@@ -22,5 +22,6 @@ inline constexpr std::uint32_t kMemoryRegions = 1U << 24U;  // regions and windo
 inline constexpr std::size_t kPrivateDataBytes = 508;  // 512 on the wire less the enhanced words
 inline constexpr std::uint32_t kHalfOpenConnections = 1024;  // per listener, not yet delivered
 inline constexpr std::uint32_t kAsyncEvents = 4096;          // undelivered, per device
+inline constexpr std::uint16_t kBackgroundThreads = 64;      // per device
 
 }  // namespace weft::limits

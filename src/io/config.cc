@@ -154,7 +154,7 @@ constexpr std::string_view kCongestion =
 constexpr std::string_view kPath = "a path, or nothing; %p stands for the process id";
 
 // In the order of `weft info`.
-const std::array<Key, 26> kKeys = {{
+const std::array<Key, 28> kKeys = {{
     {"crc", kSwitch, "ask for CRC32C on every FPDU; it is on as soon as either side asks",
      &set_switch<&Config::crc>, &get_switch<&Config::crc>},
     {"markers", kSwitch, "ask the peer for MPA markers in what we receive",
@@ -221,6 +221,13 @@ const std::array<Key, 26> kKeys = {{
      &set_duration<&Config::user_timeout, true>, &get_duration<&Config::user_timeout>},
     {"spin", kTimeOrOff, "how long a waiting caller polls before it sleeps",
      &set_duration<&Config::spin, true>, &get_duration<&Config::spin>},
+    {"passive_spin", kTimeOrOff,
+     "how long the background looks for more before it sleeps, where a core is idle",
+     &set_duration<&Config::passive_spin, true>, &get_duration<&Config::passive_spin>},
+    {"background_threads", "0 (one for four cores), or 1 to 64",
+     "threads that serve what no caller polls",
+     &set_count<&Config::background_threads, limits::kBackgroundThreads>,
+     &get_count<&Config::background_threads>},
     {"log", "off, error, warning, info, debug, trace", "what is logged",
      &set_choice<&Config::log, kLogChoices>, &get_choice<&Config::log, kLogChoices>},
     {"log_file", kPath, "where the log goes; empty: stderr", &set_path<&Config::log_file>,

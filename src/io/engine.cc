@@ -64,14 +64,6 @@ Status Engine::post(std::function<void()> task) {
   return core_->post(std::move(task));
 }
 
-void Engine::activate(Ticker* ticker) {
-  if (!core_->forked()) core_->activate(ticker);
-}
-
-void Engine::remove(Ticker* ticker) {
-  if (!core_->forked()) core_->remove(ticker);
-}
-
 bool Engine::on_thread() const noexcept { return core_->on_thread(); }
 std::uint64_t Engine::wakeups() const noexcept { return core_->wakeups(); }
 bool Engine::running() const noexcept { return core_->running(); }

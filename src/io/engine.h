@@ -1,4 +1,4 @@
-// The engine: one background thread that sleeps in epoll and serves descriptors, timers and ticks.
+// The engine: one background thread that sleeps in epoll and serves descriptors, timers and tasks.
 //
 // The thread starts when it is first needed, blocks all signals, is named "weft", and costs no CPU
 // while nothing happens. It does not survive fork(): in the child every call fails with kBadState
@@ -33,21 +33,6 @@ class Handler {
   virtual void on_timer(TimerId id) { static_cast<void>(id); }
 };
 
-// Something to be looked at every millisecond or so, for as long as it says so.
-class Ticker {
- public:
-  virtual ~Ticker() = default;
-  // Returns whether to call again in a tick. If not, nothing is called until the next activate();
-  // an activate() made during the call counts.
-  virtual bool on_tick(Instant now) = 0;
-
- private:
-  friend class EngineCore;
-  std::atomic<bool> active_{false};
-};
-
-inline constexpr Duration kTick{1'000'000};
-
 class EngineCore;
 
 class Engine {
@@ -55,7 +40,7 @@ class Engine {
   //   kSystem   no descriptors
   [[nodiscard]] static Result<std::unique_ptr<Engine>> create();
   // Stops and joins the thread (on the engine's own thread: lets it end by itself). Callbacks that
-  // are due no longer run. REQUIRES: handlers and tickers outlive this or have been removed.
+  // are due no longer run. REQUIRES: handlers outlive this or have been removed.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -69,7 +54,6 @@ class Engine {
   //   kSystem     the kernel refused
   [[nodiscard]] Status add(int fd, std::uint32_t events, Handler* handler);
   // Changes the events; with EPOLLET this also re-arms them.   kNotFound, kBadState, kSystem
-  // REQUIRES: not concurrent with add, modify or remove of the same fd.
   Status modify(int fd, std::uint32_t events);
   // No callback for `fd` starts any more, and none is running when this returns, unless it is
   // called on the engine's thread. Unknown descriptors are ignored. Comes before close(fd).
@@ -91,14 +75,8 @@ class Engine {
   // Waits until no callback of `handler` is running (unless on the engine's thread).
   void wait_for(const Handler* handler);
 
-  // --- tasks and ticks ---
-
   // Runs `task` soon, in order with others. Dropped if the engine stops before.   kBadState: forked
   Status post(std::function<void()> task);
-  // Ticks begin within kTick. Cheap if `ticker` is active already: one atomic exchange.
-  void activate(Ticker* ticker);
-  // No tick starts any more, none is running on return (unless on the engine's thread).
-  void remove(Ticker* ticker);
 
   // --- sight ---
 

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "io/epoll.h"
+
 namespace weft::io {
 
 namespace {
@@ -115,16 +117,16 @@ Status EngineCore::add(int fd, std::uint32_t events, Handler* handler) {
 }
 
 Status EngineCore::modify(int fd, std::uint32_t events) {
+  // The kernel is told under the lock: once it is let go of, the number may be another
+  // descriptor's.
+  const std::lock_guard lock(mutex_);
+  const auto index = static_cast<std::size_t>(fd);
+  if (fd < 0 || index >= fds_.size() || fds_[index].handler == nullptr) {
+    return fail(Error::kNotFound);
+  }
   epoll_event event{};
   event.events = events;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto index = static_cast<std::size_t>(fd);
-    if (fd < 0 || index >= fds_.size() || fds_[index].handler == nullptr) {
-      return fail(Error::kNotFound);
-    }
-    event.data.u64 = token(fd, fds_[index].generation);
-  }
+  event.data.u64 = token(fd, fds_[index].generation);
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) return fail(Error::kSystem);
   return {};
 }
@@ -165,7 +167,7 @@ void EngineCore::run_callback(Lock& lock, const void* whom, Call&& call) {
   if (waiters_ != 0) settled_.notify_all();
 }
 
-// --- timers, tasks, ticks ---
+// --- timers, tasks ---
 
 TimerId EngineCore::schedule(Instant when, Handler* handler) {
   const std::lock_guard lock(mutex_);
@@ -204,28 +206,6 @@ Status EngineCore::post(std::function<void()> task) {
   return {};
 }
 
-void EngineCore::activate(Ticker* ticker) {
-  if (ticker->active_.exchange(true, std::memory_order_acq_rel)) return;
-  const std::lock_guard lock(mutex_);
-  if (!start_locked()) return;
-  // During its own tick it is still in the list.
-  if (std::find(tickers_.begin(), tickers_.end(), ticker) != tickers_.end()) return;
-  if (tickers_.empty()) {
-    next_tick_ = now() + kTick;
-    wake_locked();
-  }
-  tickers_.push_back(ticker);
-}
-
-void EngineCore::remove(Ticker* ticker) {
-  Lock lock(mutex_);
-  std::erase(tickers_, ticker);
-  ticker->active_.store(false, std::memory_order_release);
-  settle_locked(lock, ticker);
-  // A tick that was running may have asked for one more.
-  std::erase(tickers_, ticker);
-}
-
 // --- the thread ---
 
 void EngineCore::loop() {
@@ -236,7 +216,7 @@ void EngineCore::loop() {
     const Duration limit = sleep_time_locked();
     asleep_ = limit.count() != 0;
     lock.unlock();
-    const int count = sleep(events.data(), kEventsPerRound, limit);
+    const int count = epoll_sleep(epoll_.get(), events, limit);
     lock.lock();
     asleep_ = false;
     if (limit.count() != 0) wakeups_.fetch_add(1, std::memory_order_relaxed);
@@ -246,7 +226,6 @@ void EngineCore::loop() {
       dispatch(lock, events[static_cast<std::size_t>(i)]);
     }
     run_timers(lock);
-    run_ticks(lock);
     run_tasks(lock);
   }
   lock.unlock();
@@ -256,22 +235,8 @@ void EngineCore::loop() {
 // 0: there is work; negative: sleep for ever.
 Duration EngineCore::sleep_time_locked() const {
   if (!tasks_.empty()) return Duration{0};
-  Instant until = tickers_.empty() ? Instant::never() : next_tick_;
-  if (!heap_.empty()) until = std::min(until, heap_.front().when);
-  if (until.is_never()) return Duration{-1};
-  return std::max(until - now(), Duration{0});
-}
-
-int EngineCore::sleep(epoll_event* events, int room, Duration limit) {
-  if (limit.count() < 0) return epoll_wait(epoll_.get(), events, room, -1);
-  constexpr std::int64_t kNsPerSecond = 1'000'000'000;
-  const timespec t{limit.count() / kNsPerSecond, limit.count() % kNsPerSecond};
-  const int count = epoll_pwait2(epoll_.get(), events, room, &t, nullptr);
-  if (count >= 0 || errno != ENOSYS) return count;
-  constexpr std::int64_t kNsPerMs = 1'000'000;
-  const std::int64_t ms =
-      std::min<std::int64_t>((limit.count() + kNsPerMs - 1) / kNsPerMs, 3600000);
-  return epoll_wait(epoll_.get(), events, room, static_cast<int>(ms));
+  if (heap_.empty()) return Duration{-1};
+  return std::max(heap_.front().when - now(), Duration{0});
 }
 
 void EngineCore::dispatch(Lock& lock, const epoll_event& event) {
@@ -315,27 +280,6 @@ void EngineCore::run_tasks(Lock& lock) {
     task();
     task = nullptr;
     lock.lock();
-  }
-}
-
-void EngineCore::run_ticks(Lock& lock) {
-  if (tickers_.empty()) return;
-  const Instant time = now();
-  if (time < next_tick_) return;
-  next_tick_ = time + kTick;
-  // From the back, so that those activated meanwhile wait for the next tick and removal is cheap.
-  for (std::size_t i = tickers_.size(); i-- > 0 && !stopping_;) {
-    if (i >= tickers_.size()) continue;
-    Ticker* ticker = tickers_[i];
-    // Inactive before the call: an activate() during the call must not be lost.
-    ticker->active_.store(false, std::memory_order_release);
-    bool again = false;
-    run_callback(lock, ticker, [&] { again = ticker->on_tick(time); });
-    // Not there: removed meanwhile, and perhaps destroyed.
-    const auto found = std::find(tickers_.begin(), tickers_.end(), ticker);
-    if (found == tickers_.end()) continue;
-    if (again) ticker->active_.store(true, std::memory_order_release);
-    if (!ticker->active_.load(std::memory_order_acquire)) tickers_.erase(found);
   }
 }
 

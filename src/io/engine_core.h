@@ -27,8 +27,6 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   void cancel(TimerId id, bool wait);
   void wait_for(const void* whom);
   [[nodiscard]] Status post(std::function<void()> task);
-  void activate(Ticker* ticker);
-  void remove(Ticker* ticker);
 
   [[nodiscard]] bool on_thread() const noexcept {
     return thread_id_.load(std::memory_order_relaxed) == std::this_thread::get_id();
@@ -62,11 +60,9 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   // The thread.
   void loop();
   [[nodiscard]] Duration sleep_time_locked() const;
-  [[nodiscard]] int sleep(epoll_event* events, int room, Duration limit);
   void dispatch(Lock& lock, const epoll_event& event);
   void run_timers(Lock& lock);
   void run_tasks(Lock& lock);
-  void run_ticks(Lock& lock);
   void drop_stale_timers_locked();
 
   const ForkGuard fork_;
@@ -81,7 +77,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   bool stopping_ = false;
   bool asleep_ = false;  // or about to be: a change must wake it
   bool wake_sent_ = false;
-  const void* running_ = nullptr;  // handler or ticker whose callback runs
+  const void* running_ = nullptr;  // handler whose callback runs
   TimerId running_timer_ = 0;
   std::uint64_t callbacks_ = 0;  // begun so far
   std::condition_variable settled_;
@@ -95,8 +91,6 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   TimerId next_timer_ = 1;
 
   std::deque<std::function<void()>> tasks_;
-  std::vector<Ticker*> tickers_;  // active ones
-  Instant next_tick_;             // meaningful while there is an active one
 };
 
 }  // namespace weft::io

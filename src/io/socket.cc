@@ -19,7 +19,7 @@ namespace weft::io {
 namespace {
 
 constexpr std::uint32_t kEthernetMss = 1448;  // where the kernel does not say
-constexpr int kKeepaliveProbes = 3;
+constexpr int kKeepaliveProbes = 127;
 
 bool set_int(int fd, int level, int option, int value) {
   return setsockopt(fd, level, option, &value, sizeof value) == 0;
@@ -39,14 +39,23 @@ void set_congestion(int fd, const std::string& name) {
 }
 
 // The limit for idle peers is split into an idle time and probes that fit into it.
+// Probes begin after half the limit. When to give up is decided above, by what TCP knows of the
+// peer: the kernel lets TCP_USER_TIMEOUT override the count of probes, so it can't keep two limits.
+struct Probes {
+  int idle_s;
+  int interval_s;
+};
+Probes probes_of(Duration limit) {
+  const int total_s = whole_seconds(limit);
+  return {std::max(1, total_s / 2), std::max(1, total_s / 8)};
+}
+
 void set_keepalive(int fd, Duration limit) {
   if (limit.count() <= 0) return;
-  const int total_s = whole_seconds(limit);
-  const int interval_s = std::max(1, total_s / (2 * kKeepaliveProbes));
-  const int idle_s = std::max(1, total_s - interval_s * kKeepaliveProbes);
+  const Probes probes = probes_of(limit);
   set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle_s);
-  set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval_s);
+  set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, probes.idle_s);
+  set_int(fd, IPPROTO_TCP, TCP_KEEPINTVL, probes.interval_s);
   set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
 }
 
@@ -150,13 +159,11 @@ void tune_connected(int fd, const Config& config, bool loopback) {
   set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_congestion(fd, loopback ? config.loopback_congestion : config.congestion);
   set_keepalive(fd, config.keepalive);
-  if (config.user_timeout.count() > 0) {
-    constexpr std::int64_t kNsPerMs = 1'000'000;
-    constexpr std::int64_t kDayMs = 86'400'000;
-    const std::int64_t ms =
-        std::clamp<std::int64_t>(config.user_timeout.count() / kNsPerMs, 1, kDayMs);
-    set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(ms));
-  }
+}
+
+Duration keepalive_limit(Duration limit) {
+  const Probes probes = probes_of(limit);
+  return std::max(limit, Duration{std::chrono::seconds(probes.idle_s + probes.interval_s)});
 }
 
 SocketAddress local_address(int fd) {

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "base/time.h"
 #include "io/fd.h"
 
 namespace weft::io {
@@ -42,9 +43,11 @@ namespace weft::io {
 void tune_before_connect(int fd, const Config& config);
 // IP_TOS or IPV6_TCLASS, by what the socket is. A refusal by the kernel is no error.
 void set_traffic_class(int fd, std::uint8_t value);
-// The rest: no delay, congestion control, keepalive, time-out. Refusals by the kernel are not
-// errors.
+// The rest: no delay, congestion control, keepalive probes. Refusals by the kernel are not errors.
 void tune_connected(int fd, const Config& config, bool loopback);
+// How long a peer with keepalive probes of this limit may be silent: the limit, or what one probe
+// takes where the limit is shorter.
+[[nodiscard]] Duration keepalive_limit(Duration limit);
 
 [[nodiscard]] SocketAddress local_address(int fd);
 [[nodiscard]] SocketAddress peer_address(int fd);

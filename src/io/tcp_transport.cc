@@ -48,8 +48,7 @@ msghdr message_of(std::span<const Slice> slices) {
 }
 
 std::ptrdiff_t error_of(int error) {
-  // No memory for it now is no room now.
-  if (error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM) return -EAGAIN;
+  if (error == EWOULDBLOCK) return -EAGAIN;
   return -error;
 }
 

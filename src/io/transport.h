@@ -1,7 +1,7 @@
 // A transport moves the bytes of one connection. It knows nothing of the protocol above it.
 //
-// One thread at a time: the lane that owns it excludes others. Nothing here blocks. Numbers of octets
-// are returned as the kernel does it: what was moved, or a negative errno.
+// One thread at a time: the lane that owns it excludes others. Nothing here blocks. Numbers of
+// octets are returned as the kernel does it: what was moved, or a negative errno.
 //
 // Two ways to learn that there is something to do:
 //
@@ -26,7 +26,7 @@ namespace weft::io {
 struct PeerLiveness {
   std::uint64_t unacknowledged = 0;  // octets taken that the peer's host has not acknowledged
   std::uint64_t acknowledged = 0;    // octets that it has, so far
-  Duration silent{0};                // since anything came from the peer's host, an answer to a probe too
+  Duration silent{0};  // since anything came from the peer's host, an answer to a probe too
 };
 
 class Transport {
@@ -36,6 +36,7 @@ class Transport {
   // Takes octets of the slices, in order.
   //   >= 0       so many were taken
   //   -EAGAIN    no room now: fd() reports when there is (events(true))
+  //   -ENOBUFS, -ENOMEM   likewise, but fd() does not report it: try again in a while
   //   -EFAULT    memory named by the slices cannot be read
   //   other      the connection is over, for this reason
   [[nodiscard]] virtual std::ptrdiff_t send(std::span<const Slice> slices) = 0;
@@ -64,8 +65,8 @@ class Transport {
 
   // Ends our direction, behind what was taken.
   virtual void shutdown_send() noexcept = 0;
-  // Ends the connection; `reset`: the peer shall see that it was cut off. fd() is invalid afterwards,
-  // so it leaves every epoll first.
+  // Ends the connection; `reset`: the peer shall see that it was cut off. fd() is invalid
+  // afterwards, so it leaves every epoll first.
   virtual void close(bool reset) noexcept = 0;
 
   [[nodiscard]] virtual PeerLiveness liveness() const = 0;

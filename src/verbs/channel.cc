@@ -4,12 +4,14 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "io/clock.h"
+#include "io/epoll.h"
 #include "verbs/cq.h"
 #include "verbs/device.h"
-#include "verbs/progress.h"
+#include "verbs/poller.h"
 
 namespace weft::verbs {
 
@@ -38,38 +40,58 @@ CompletionChannelImpl::CompletionChannelImpl(
 CompletionChannelImpl::~CompletionChannelImpl() { device_->release(ObjectKind::kChannel); }
 
 std::size_t CompletionChannelImpl::users() const {
-  const std::lock_guard lock(members_mutex_);
+  const io::MutexLock lock(mutex_);
   return members_.size();
 }
 
-void CompletionChannelImpl::add(CompletionQueueImpl& cq) {
-  const std::lock_guard lock(members_mutex_);
+Status CompletionChannelImpl::add(CompletionQueueImpl& cq) {
+  const io::MutexLock lock(mutex_);
   members_.push_back(&cq);
+  const Status watched = refresh_locked();
+  if (!watched) members_.pop_back();
+  return watched;
 }
 
 void CompletionChannelImpl::remove(CompletionQueueImpl& cq) {
   {
-    const std::lock_guard lock(members_mutex_);
+    const io::MutexLock lock(mutex_);
     std::erase(members_, &cq);
+    static_cast<void>(refresh_locked());
   }
   (void)events_->take_if([&](CompletionQueueImpl* queued) { return queued == &cq; });
 }
 
-void CompletionChannelImpl::notify(CompletionQueueImpl& cq) { events_->push(&cq); }
+Status CompletionChannelImpl::refresh() {
+  const io::MutexLock lock(mutex_);
+  return refresh_locked();
+}
 
-void CompletionChannelImpl::watch(int socket) {
-  epoll_event event{};
-  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-  event.data.fd = socket;
-  if (epoll_ctl(sleep_fd_.get(), EPOLL_CTL_ADD, socket, &event) != 0 && errno == EEXIST) {
-    // Asks anew what is ready: an edge may have been seen while nobody drove the connection.
-    (void)epoll_ctl(sleep_fd_.get(), EPOLL_CTL_MOD, socket, &event);
+// Pollers that are no longer wanted leave the epoll by themselves, when their descriptor is closed;
+// until then they wake a sleeper for nothing at worst.
+Status CompletionChannelImpl::refresh_locked() {
+  auto pollers = std::make_shared<Pollers>();
+  for (CompletionQueueImpl* cq : members_) {
+    std::shared_ptr<Poller> poller = cq->poller().shared_from_this();
+    if (std::ranges::find(*pollers, poller) != pollers->end()) continue;
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = poller->epoll();
+    if (epoll_ctl(sleep_fd_.get(), EPOLL_CTL_ADD, poller->epoll(), &event) != 0 &&
+        errno != EEXIST) {
+      return fail(Error::kSystem);
+    }
+    pollers->push_back(std::move(poller));
   }
+  pollers_ = std::move(pollers);
+  return {};
 }
 
-void CompletionChannelImpl::unwatch(int socket) {
-  (void)epoll_ctl(sleep_fd_.get(), EPOLL_CTL_DEL, socket, nullptr);
+std::shared_ptr<const CompletionChannelImpl::Pollers> CompletionChannelImpl::pollers() const {
+  const io::MutexLock lock(mutex_);
+  return pollers_;
 }
+
+void CompletionChannelImpl::notify(CompletionQueueImpl& cq) { events_->push(&cq); }
 
 CompletionQueueImpl* CompletionChannelImpl::take() {
   const auto cq = events_->try_pop();
@@ -78,17 +100,7 @@ CompletionQueueImpl* CompletionChannelImpl::take() {
   return *cq;
 }
 
-bool CompletionChannelImpl::drive() {
-  const std::lock_guard lock(members_mutex_);
-  bool more = false;
-  for (CompletionQueueImpl* cq : members_) more |= cq->drive();
-  return more;
-}
-
-void CompletionChannelImpl::adopt() {
-  const std::lock_guard lock(members_mutex_);
-  for (CompletionQueueImpl* cq : members_) cq->adopt_members();
-}
+// --- waiting ---
 
 Result<CompletionQueue*> CompletionChannelImpl::wait(
     std::optional<std::chrono::nanoseconds> timeout) {
@@ -98,61 +110,71 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
   if (timeout) {
     until = io::now() + *timeout;
   } else if ((fcntl(fd(), F_GETFL) & O_NONBLOCK) != 0) {
-    until = Instant{0};
+    // The caller empties the channel before it sleeps in poll(2): the lanes stay where they are.
+    return fail(Error::kTimedOut);
   }
-  if (device_->config().progress == ProgressMode::kThread) {
-    // Another thread may have been quicker to take the event.
-    while (true) {
-      if (auto woken = sleep(until); !woken) return fail(woken.error());
-      if (CompletionQueueImpl* cq = take()) return cq;
-      if (!until.is_never() && io::now() >= until) return fail(Error::kTimedOut);
-    }
-  }
-  // Counted as a sleeper from here on: the background thread leaves adopted connections alone.
-  sleepers_.fetch_add(1, std::memory_order_acq_rel);
-  if (until > io::now()) waits_.store(true, std::memory_order_relaxed);
-  adopt();
+  if (device_->config().progress == ProgressMode::kThread) return wait_for_others(until);
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  waits_.store(true, std::memory_order_relaxed);
   CompletionQueueImpl* cq = spin(until);
-  std::optional<Error> why;
-  while (cq == nullptr && !why) {
-    // Wake-ups are edge-triggered: whatever is left unread now would be slept over.
-    bool more = true;
-    while (more && cq == nullptr) {
-      more = drive() && io::now() < until;
-      cq = take();
-    }
-    if (cq != nullptr) break;
-    if (const Status woken = sleep(until); !woken) why = woken.error();
+  Result<CompletionQueue*> out = cq != nullptr ? cq : drive_and_sleep(until);
+  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+  return out;
+}
+
+// Another thread may have been quicker to take the event.
+Result<CompletionQueue*> CompletionChannelImpl::wait_for_others(Instant until) {
+  while (true) {
+    if (const Status woken = sleep(until); !woken) return fail(woken.error());
+    if (CompletionQueueImpl* cq = take()) return cq;
+    if (!until.is_never() && io::now() >= until) return fail(Error::kTimedOut);
   }
-  if (cq == nullptr) cq = take();
-  sleepers_.fetch_sub(1, std::memory_order_acq_rel);
-  device_->progress().wake();
-  if (cq != nullptr) return cq;
-  return fail(*why);
 }
 
 // A peer that answers at once is not worth a sleep.
 CompletionQueueImpl* CompletionChannelImpl::spin(Instant until) {
   if (device_->config().spin.count() == 0) return nullptr;
   const Instant end = std::min(until, io::now() + device_->config().spin);
+  const auto pollers = this->pollers();
   do {
-    (void)drive();
+    bool moved = false;
+    for (const auto& poller : *pollers) moved |= poller->drive();
     if (CompletionQueueImpl* cq = take()) return cq;
+    if (!moved && !pollers->empty()) pollers->front()->nothing_found();
   } while (io::now() < end);
   return nullptr;
 }
 
-Status CompletionChannelImpl::sleep(Instant until) {
-  timespec wait{};
-  timespec* limit = nullptr;
-  if (!until.is_never()) {
-    const std::int64_t left = std::max<std::int64_t>(0, (until - io::now()).count());
-    wait.tv_sec = left / 1'000'000'000;
-    wait.tv_nsec = left % 1'000'000'000;
-    limit = &wait;
+// Before each sleep every poller is asked to settle: what it knows of is done, so that all that
+// comes later is reported by its epoll.
+Result<CompletionQueue*> CompletionChannelImpl::drive_and_sleep(Instant until) {
+  while (true) {
+    const auto pollers = this->pollers();
+    for (const auto& poller : *pollers) poller->begin_sleep();
+    bool more = false;
+    for (const auto& poller : *pollers) more |= poller->settle();
+    CompletionQueueImpl* cq = take();
+    std::optional<Error> why;
+    if (cq == nullptr && !more) {
+      if (const Status woken = sleep(until); !woken) {
+        why = woken.error();
+      } else {
+        for (const auto& poller : *pollers) poller->look();
+      }
+      cq = take();
+    }
+    for (const auto& poller : *pollers) poller->end_sleep();
+    if (cq != nullptr) return cq;
+    if (why) return fail(*why);
+    if (more && !until.is_never() && io::now() >= until) return fail(Error::kTimedOut);
   }
-  epoll_event events[16];
-  const int n = epoll_pwait2(sleep_fd_.get(), events, 16, limit, nullptr);
+}
+
+Status CompletionChannelImpl::sleep(Instant until) {
+  Duration limit{-1};
+  if (!until.is_never()) limit = std::max(until - io::now(), Duration{0});
+  std::array<epoll_event, 16> events;
+  const int n = io::epoll_sleep(sleep_fd_.get(), events, limit);
   if (n > 0) return {};
   if (n == 0) return fail(Error::kTimedOut);
   return fail(errno == EINTR ? Error::kAborted : Error::kSystem);

@@ -5,24 +5,24 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/time.h"
 #include "io/fd.h"
+#include "io/lock.h"
 #include "io/signal.h"
 
 namespace weft::verbs {
 
 class DeviceImpl;
 class CompletionQueueImpl;
+class Poller;
 
-// Threads: any. `members_mutex_` guards the list of CQs and is held while they are driven from
-// here.
+// Threads: any. The mutex guards the list of CQs; pollers are run without it.
 //
-// Two ways to sleep lead to the same events. poll(fd()) wakes when the background thread, or
-// another caller, has queued one. wait() sleeps on the sockets of the connections themselves,
-// beside fd(), and drives them on the caller's own thread: one wake-up instead of two.
+// Two ways to sleep lead to the same events. poll(fd()) wakes when the background, or another
+// caller, has queued one. wait() sleeps in an epoll over fd() and the epolls of the pollers, and
+// runs these on the caller's own thread: one wake-up instead of two.
 class CompletionChannelImpl final : public CompletionChannel {
  public:
   [[nodiscard]] static Result<std::shared_ptr<CompletionChannelImpl>> create(
@@ -34,40 +34,42 @@ class CompletionChannelImpl final : public CompletionChannel {
       std::optional<std::chrono::nanoseconds> timeout) override;
   [[nodiscard]] std::size_t users() const override;
 
-  void add(CompletionQueueImpl& cq);
+  //   kSystem   no room in the epoll to sleep in
+  [[nodiscard]] Status add(CompletionQueueImpl& cq);
   void remove(CompletionQueueImpl& cq);  // drops its events not yet taken
   void notify(CompletionQueueImpl& cq);  // queues one event
+  // The pollers of its CQs may be others now: a sleeper has to watch these.
+  [[nodiscard]] Status refresh();
 
-  // Sockets that a sleeper in wait() watches. If one is ready already, the sleeper wakes, also if
-  // it was added before.
-  void watch(int socket);
-  void unwatch(int socket);
-  [[nodiscard]] bool has_sleeper() const { return sleepers_.load(std::memory_order_acquire) != 0; }
   // A thread sleeps in wait(), or is expected to do so next because that is how this program
-  // sleeps: connections stay with it between two waits. If it sleeps in poll(2) after all, the
-  // background thread finds that out within two ticks, see expect_no_sleeper().
+  // sleeps: lanes stay with it between two waits. Should it sleep in poll(2) after all, the
+  // background finds out in a while, see Poller::look_after_callers().
   [[nodiscard]] bool is_slept_on() const {
-    return has_sleeper() || waits_.load(std::memory_order_relaxed);
+    return sleepers_.load(std::memory_order_acquire) != 0 || waits_.load(std::memory_order_relaxed);
   }
-  void expect_no_sleeper() { waits_.store(false, std::memory_order_relaxed); }
 
  private:
   CompletionChannelImpl(std::shared_ptr<DeviceImpl> device,
                         std::unique_ptr<io::Signal<CompletionQueueImpl*>> events, io::Fd sleep_fd);
   [[nodiscard]] CompletionQueueImpl* take();
-  [[nodiscard]] bool drive();  // true: look again before sleeping
-  void adopt();
+  // Each once. Their CQs keep them.
+  using Pollers = std::vector<std::shared_ptr<Poller>>;
+  [[nodiscard]] std::shared_ptr<const Pollers> pollers() const;
+  [[nodiscard]] Status refresh_locked() WEFT_REQUIRES(mutex_);
+  [[nodiscard]] Result<CompletionQueue*> wait_for_others(Instant until);
   [[nodiscard]] CompletionQueueImpl* spin(Instant until);
+  [[nodiscard]] Result<CompletionQueue*> drive_and_sleep(Instant until);
   [[nodiscard]] Status sleep(Instant until);
 
   const std::shared_ptr<DeviceImpl> device_;
   const std::unique_ptr<io::Signal<CompletionQueueImpl*>> events_;
-  const io::Fd sleep_fd_;  // epoll: events_->fd() and sockets
+  const io::Fd sleep_fd_;  // epoll: events_->fd() and the pollers' epolls
   std::atomic<std::uint32_t> sleepers_{0};
   std::atomic<bool> waits_{false};
 
-  mutable std::mutex members_mutex_;
-  std::vector<CompletionQueueImpl*> members_;
+  mutable io::Mutex mutex_;
+  std::vector<CompletionQueueImpl*> members_ WEFT_GUARDED_BY(mutex_);
+  std::shared_ptr<const Pollers> pollers_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::verbs

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "io/socket.h"
+#include "io/tcp_transport.h"
 #include "verbs/connection.h"
 #include "verbs/qp.h"
 #include "wire/fpdu.h"
@@ -311,10 +312,10 @@ void ConnectionImpl::hand_over(Lock& lock) {
   await_first_fpdu_ = !initiator_ && startup_->result().peer_to_peer;
   startup_failure_ = params.startup_failure.has_value();
   phase_ = Phase::kAttaching;
-  io::Fd socket = std::move(socket_);
+  auto transport = std::make_unique<io::TcpTransport>(std::move(socket_));
   const std::shared_ptr<QueuePairImpl> qp = qp_;
   lock.unlock();
-  const Status taken = qp->attach(std::move(socket), params, {}, shared_from_this());
+  const Status taken = qp->attach(std::move(transport), params, shared_from_this());
   lock.relock();
   lock.dispose(qp);
   attached(lock, taken.has_value());

@@ -29,6 +29,21 @@ void add(Counters& sum, const Counters& more) {
   sum.small_segments += more.small_segments;
 }
 
+void add(Counters& sum, const proto::StreamCounters& more) {
+  sum.tx_bytes += more.tx_bytes.get();
+  sum.rx_bytes += more.rx_bytes.get();
+  sum.tx_fpdus += more.tx_fpdus.get();
+  sum.rx_fpdus += more.rx_fpdus.get();
+  for (std::size_t i = 0; i < more.tx_messages.size(); ++i) {
+    sum.tx_messages[i] += more.tx_messages[i].get();
+    sum.rx_messages[i] += more.rx_messages[i].get();
+  }
+  sum.crc_errors += more.crc_errors.get();
+  sum.terminates_sent += more.terminates_sent.get();
+  sum.terminates_received += more.terminates_received.get();
+  sum.small_segments += more.small_segments.get();
+}
+
 void DeviceImpl::fill_page(io::CountersPage& page) const {
   const Counters c = counters();
   page.queue_pairs = static_cast<std::uint32_t>(count(ObjectKind::kQp));
@@ -62,7 +77,7 @@ Counters DeviceImpl::counters() const {
     sum = retired_;
     for (const CounterSource* source : sources_) source->add_counters(sum);
   }
-  sum.wakeups += engine_->wakeups();
+  for (const auto& engine : engines_) sum.wakeups += engine->wakeups();
   sum.connections_opened += opened_.load(std::memory_order_relaxed);
   sum.connections_refused += refused_.load(std::memory_order_relaxed);
   return sum;

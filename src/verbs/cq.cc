@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <new>
+#include <vector>
 
 #include "verbs/channel.h"
 #include "verbs/device.h"
+#include "verbs/poller.h"
 #include "verbs/qp.h"
 
 namespace weft::verbs {
@@ -16,21 +18,33 @@ Result<std::shared_ptr<CompletionQueueImpl>> CompletionQueueImpl::create(
   if (options.depth == 0) return fail(Error::kInvalidArgument);
   if (options.depth > limits::kCompletionsPerQueue) return fail(Error::kLimitExceeded);
   if (auto taken = device->acquire(ObjectKind::kCq); !taken) return fail(taken.error());
-  std::shared_ptr<CompletionQueueImpl> cq(new CompletionQueueImpl(std::move(device), options));
-  if (!cq->allocate(options.depth)) return fail(Error::kNoMemory);
-  if (cq->channel_ != nullptr) cq->channel_->add(*cq);
+  auto poller = device->create_poller();
+  if (!poller) {
+    device->release(ObjectKind::kCq);
+    return fail(poller.error());
+  }
+  std::shared_ptr<CompletionQueueImpl> cq(
+      new CompletionQueueImpl(std::move(device), std::move(*poller), options));
+  {
+    const io::SpinGuard lock(cq->lock_);
+    if (!cq->allocate(options.depth)) return fail(Error::kNoMemory);
+  }
+  if (cq->channel_ != nullptr) {
+    if (auto added = cq->channel_->add(*cq); !added) return fail(added.error());
+  }
+  cq->poller_->cqs().push_back(cq);  // nobody else knows it yet
   cq->device_->add_source(cq.get());
   return cq;
 }
 
 CompletionQueueImpl::CompletionQueueImpl(std::shared_ptr<DeviceImpl> device,
-                                         const CqOptions& options)
+                                         std::shared_ptr<Poller> poller, const CqOptions& options)
     : device_(std::move(device)),
       channel_(std::static_pointer_cast<CompletionChannelImpl>(options.channel)),
+      poller_(std::move(poller)),
       context_(options.context) {}
 
 CompletionQueueImpl::~CompletionQueueImpl() {
-  device_->forget_poller(this);
   device_->remove_source(this);
   if (channel_ != nullptr) channel_->remove(*this);
   device_->release(ObjectKind::kCq);
@@ -50,24 +64,24 @@ std::shared_ptr<CompletionChannel> CompletionQueueImpl::channel() const { return
 // --- completions ---
 
 std::size_t CompletionQueueImpl::poll(std::span<WorkCompletion> out) {
+  if (!device_->usable()) return 0;  // a child of fork(): the descriptors are the parent's
+  Poller& poller = this->poller();
+  poller.note_poll();
   const std::uint64_t polls = polls_.load(std::memory_order_relaxed) + 1;
   polls_.store(polls, std::memory_order_relaxed);
   std::size_t taken = take(out);
-  // Who got something will be back; but some always ask for just what there is. Doorbells that wait
-  // for this poll are not put off unless there is more to take.
-  const bool may_return = taken == out.size() || !doorbell_due_.load(std::memory_order_relaxed);
+  // A caller that got completions usually polls again. Some callers always ask for exactly as many
+  // as are ready, so doorbells that wait for this poll are not put off unless there is more to
+  // take.
+  const bool may_return = taken == out.size() || !poller.doorbells_wait();
   if (taken != 0 && may_return && polls % kFullPollsToDrive != 0) return taken;
-  if (own_count_.load(std::memory_order_relaxed) !=
-      std::min<std::uint32_t>(member_count_.load(std::memory_order_relaxed), kHotMax)) {
-    adopt_members();
+  if (device_->config().progress != ProgressMode::kThread) {
+    poller.drive();
+    taken += take(out.subspan(taken));
   }
-  if (offered_.load(std::memory_order_acquire)) take_offers();
-  drive();
-  taken += take(out.subspan(taken));
   if (taken == 0) {
-    const std::uint64_t in_vain = empty_polls_.load(std::memory_order_relaxed) + 1;
-    empty_polls_.store(in_vain, std::memory_order_relaxed);
-    if (in_vain % kPollsToFoster == 0) device_->note_poller(shared_from_this());
+    empty_polls_.store(empty_polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    poller.nothing_found();
   }
   return taken;
 }
@@ -79,7 +93,7 @@ void CompletionQueueImpl::add_counters(Counters& sum) const {
 
 std::size_t CompletionQueueImpl::take(std::span<WorkCompletion> out) {
   if (count_.load(std::memory_order_acquire) == 0) return 0;
-  const std::lock_guard lock(lock_);
+  const io::SpinGuard lock(lock_);
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
   const auto n = static_cast<std::uint32_t>(std::min<std::size_t>(out.size(), count));
   for (std::uint32_t i = 0; i < n; ++i) {
@@ -94,7 +108,7 @@ void CompletionQueueImpl::push(const WorkCompletion& wc, bool solicited) {
   bool fire = false;
   bool overflowed = false;
   {
-    const std::lock_guard lock(lock_);
+    const io::SpinGuard lock(lock_);
     const std::uint32_t count = count_.load(std::memory_order_relaxed);
     if (count == depth_) {
       overflowed = !overflowed_.exchange(true, std::memory_order_acq_rel);
@@ -123,37 +137,39 @@ void CompletionQueueImpl::overflow() {
   event.object = this;
   device_->raise(std::move(event));
   (void)device_->engine().post([weak = weak_from_this()] {
-    if (const auto cq = weak.lock()) cq->fail_members();
+    if (const auto cq = weak.lock()) cq->fail_users();
   });
 }
 
-void CompletionQueueImpl::fail_members() {
-  std::vector<std::shared_ptr<QueuePairImpl>> members;
+void CompletionQueueImpl::fail_users() {
+  std::vector<std::shared_ptr<QueuePairImpl>> users;
   {
-    const std::lock_guard lock(drive_lock_);
-    for (QueuePairImpl* qp : members_) {
-      if (auto held = qp->weak_from_this().lock()) members.push_back(std::move(held));
+    const io::MutexLock lock(users_mutex_);
+    for (const auto& [key, user] : users_) {
+      if (auto held = user.first.lock()) users.push_back(std::move(held));
     }
   }
-  for (const auto& qp : members) qp->cq_overflowed();
+  for (const auto& qp : users) qp->cq_overflowed();
 }
 
 Status CompletionQueueImpl::arm(Arm what) {
   if (channel_ == nullptr) return fail(Error::kBadState);
   if (!device_->usable()) return fail(Error::kBadState);
   {
-    const std::lock_guard lock(lock_);
+    const io::SpinGuard lock(lock_);
     const std::uint8_t armed = armed_.load(std::memory_order_relaxed);
     // Armed for any completion is more than armed for solicited ones.
     if (armed != kArmedNext) {
       armed_.store(what == Arm::kNext ? kArmedNext : kArmedSolicited, std::memory_order_relaxed);
     }
   }
-  // The caller may be about to sleep in poll(2), where it drives nothing.
-  if (!channel_->is_slept_on()) release_adopted();
-  if (doorbell_due_.load(std::memory_order_acquire)) {
-    const std::lock_guard lock(drive_lock_);
-    ring_collected();
+  // The caller may be about to sleep in poll(2), where it runs nothing. A caller that sleeps in
+  // wait() takes the lanes over there.
+  Poller& poller = this->poller();
+  if (!channel_->is_slept_on() || poller.was_abandoned()) {
+    poller.hand_over();
+  } else if (poller.doorbells_wait()) {
+    (void)poller.settle();
   }
   return {};
 }
@@ -161,7 +177,7 @@ Status CompletionQueueImpl::arm(Arm what) {
 Status CompletionQueueImpl::resize(std::uint32_t depth) {
   if (!device_->usable()) return fail(Error::kBadState);
   if (depth == 0 || depth > limits::kCompletionsPerQueue) return fail(Error::kInvalidArgument);
-  const std::lock_guard lock(lock_);
+  const io::SpinGuard lock(lock_);
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
   if (depth < count) return fail(Error::kInvalidArgument);
   const std::unique_ptr<WorkCompletion[], FreeDeleter> old = std::move(ring_);
@@ -189,168 +205,22 @@ void CompletionQueueImpl::wait_for_acks() {
   acked_.wait(lock, [&] { return unacked_.load(std::memory_order_acquire) == 0; });
 }
 
-// --- connections driven by callers ---
+// --- queue pairs ---
 
-void CompletionQueueImpl::attach(QueuePairImpl& qp) {
-  const std::lock_guard lock(drive_lock_);
-  if (std::ranges::find(members_, &qp) != members_.end()) return;
-  members_.push_back(&qp);
-  member_count_.store(static_cast<std::uint32_t>(members_.size()), std::memory_order_relaxed);
+void CompletionQueueImpl::add_user(const std::shared_ptr<QueuePairImpl>& qp) {
+  const io::MutexLock lock(users_mutex_);
+  auto& user = users_[qp.get()];
+  user.first = qp;
+  ++user.second;
+  user_count_.fetch_add(1, std::memory_order_acq_rel);
 }
 
-void CompletionQueueImpl::detach(QueuePairImpl& qp) {
-  const std::lock_guard lock(drive_lock_);
-  std::erase(members_, &qp);
-  member_count_.store(static_cast<std::uint32_t>(members_.size()), std::memory_order_relaxed);
-  keep_hot([&](QueuePairImpl* hot) { return hot != &qp; });
-  {
-    const std::lock_guard offers_lock(offers_lock_);
-    std::erase_if(offers_, [&](const Offer& o) { return o.qp == &qp; });
-  }
-  const std::lock_guard doorbells_lock(doorbells_lock_);
-  std::erase(doorbells_, &qp);
-}
-
-bool CompletionQueueImpl::is_member(const QueuePairImpl& qp) const {
-  return std::ranges::find(members_, &qp) != members_.end();
-}
-
-bool CompletionQueueImpl::is_hot(const QueuePairImpl& qp) const {
-  const auto end = hot_.begin() + hot_count_.load(std::memory_order_relaxed);
-  return std::find(hot_.begin(), end, &qp) != end;
-}
-
-// Shortens the list of what is driven to what `stays`.
-template <class Predicate>
-void CompletionQueueImpl::keep_hot(Predicate stays) {
-  const std::uint32_t count = hot_count_.load(std::memory_order_relaxed);
-  std::uint32_t kept = 0;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    QueuePairImpl* qp = hot_[i];
-    if (stays(qp)) hot_[kept++] = qp;
-  }
-  if (kept == count) return;
-  hot_count_.store(kept, std::memory_order_relaxed);
-  count_own();
-}
-
-void CompletionQueueImpl::count_own() {
-  const auto end = hot_.begin() + hot_count_.load(std::memory_order_relaxed);
-  const auto own = std::count_if(hot_.begin(), end, [&](auto* qp) { return is_member(*qp); });
-  own_count_.store(static_cast<std::uint32_t>(own), std::memory_order_relaxed);
-}
-
-bool CompletionQueueImpl::drive() {
-  const bool doorbells = doorbell_due_.load(std::memory_order_acquire);
-  if (hot_count_.load(std::memory_order_relaxed) == 0 && !doorbells) return false;
-  if (!drive_lock_.try_lock()) return true;
-  const std::lock_guard lock(drive_lock_, std::adopt_lock);
-  if (doorbells) ring_collected();
-  bool moved = false;
-  keep_hot([&](QueuePairImpl* qp) {
-    if (!qp->adopted()) return false;  // taken back by the background thread, or over
-    moved |= qp->progress();
-    return true;
-  });
-  return moved;
-}
-
-bool CompletionQueueImpl::note_doorbell(QueuePairImpl& qp) {
-  if (!qp.adopted()) {
-    const std::lock_guard lock(doorbells_lock_);
-    if (doorbells_.size() == kDoorbellsMax) return false;
-    doorbells_.push_back(&qp);
-  }
-  doorbell_due_.store(true, std::memory_order_release);
-  return true;
-}
-
-// Those of adopted QPs ring when these are driven.
-void CompletionQueueImpl::ring_collected() {
-  doorbell_due_.store(false, std::memory_order_relaxed);
-  {
-    const std::lock_guard lock(doorbells_lock_);
-    ringing_.swap(doorbells_);
-  }
-  for (QueuePairImpl* qp : ringing_) qp->ring_collected();
-  ringing_.clear();
-}
-
-void CompletionQueueImpl::adopt_members() {
-  if (device_->config().progress == ProgressMode::kThread || armed_while_unwatched()) return;
-  if (!drive_lock_.try_lock()) return;
-  const std::lock_guard lock(drive_lock_, std::adopt_lock);
-  // Few members: all of them. Many: only those the background thread found active, see adopt().
-  if (members_.size() > kHotMax) return;
-  for (QueuePairImpl* qp : members_) adopt_locked(*qp);
-}
-
-void CompletionQueueImpl::offer(QueuePairImpl& qp, bool fostered) {
-  if (device_->config().progress == ProgressMode::kThread) return;
-  const std::lock_guard lock(offers_lock_);
-  const auto known = [&](const Offer& o) { return o.qp == &qp; };
-  if (offers_.size() == kHotMax || std::ranges::any_of(offers_, known)) return;
-  offers_.push_back({qp.weak_from_this(), &qp, fostered});
-  offered_.store(true, std::memory_order_release);
-}
-
-void CompletionQueueImpl::take_offers() {
-  // Perhaps the last to hold them: let go without the lock.
-  std::vector<std::shared_ptr<QueuePairImpl>> held;
-  std::vector<Offer> offers;
-  if (!drive_lock_.try_lock()) return;
-  const std::lock_guard lock(drive_lock_, std::adopt_lock);
-  {
-    const std::lock_guard offers_lock(offers_lock_);
-    offers.swap(offers_);
-    offered_.store(false, std::memory_order_relaxed);
-  }
-  if (armed_while_unwatched()) return;
-  for (const Offer& o : offers) {
-    std::shared_ptr<QueuePairImpl> qp = o.held.lock();
-    if (qp == nullptr) continue;
-    const bool room = hot_count_.load(std::memory_order_relaxed) < kHotMax / 2;
-    // A member may have been retired meanwhile; a fostered one took its offer back if it was.
-    if (o.fostered ? room : is_member(*qp)) adopt_locked(*qp);
-    held.push_back(std::move(qp));
-  }
-}
-
-// A caller that armed the CQ and is not in wait() may be asleep in poll(2).
-bool CompletionQueueImpl::armed_while_unwatched() const {
-  return armed() && !channel_->is_slept_on();
-}
-
-void CompletionQueueImpl::nobody_sleeps() {
-  if (channel_ != nullptr) channel_->expect_no_sleeper();
-}
-
-bool CompletionQueueImpl::has_sleeper() const {
-  return channel_ != nullptr && channel_->has_sleeper();
-}
-
-void CompletionQueueImpl::adopt_locked(QueuePairImpl& qp) {
-  if (!qp.live()) return;
-  const std::uint32_t count = hot_count_.load(std::memory_order_relaxed);
-  const bool known = is_hot(qp);
-  if (known ? qp.adopted() : count == kHotMax) return;
-  qp.adopt();
-  if (!known) {
-    hot_[count] = &qp;
-    hot_count_.store(count + 1, std::memory_order_relaxed);
-    count_own();
-  }
-  // Last: a sleeper that is woken by it has to find the QP in the list.
-  if (channel_ != nullptr) channel_->watch(qp.socket());
-}
-
-// True if a thread asleep in wait() is woken by this QP's socket, and then drives it. Empty: not to
-// be known now.
-std::optional<bool> CompletionQueueImpl::watched_by_sleeper(const QueuePairImpl& qp) {
-  if (!has_sleeper()) return false;
-  if (!drive_lock_.try_lock()) return {};
-  const std::lock_guard lock(drive_lock_, std::adopt_lock);
-  return is_hot(qp);
+void CompletionQueueImpl::remove_user(const QueuePairImpl* qp) {
+  const io::MutexLock lock(users_mutex_);
+  const auto user = users_.find(qp);
+  if (user == users_.end()) return;
+  if (--user->second.second == 0) users_.erase(user);
+  user_count_.fetch_sub(1, std::memory_order_acq_rel);
 }
 
 // A program asleep until its sends complete, with none left, sleeps for ever - unless it means to
@@ -358,21 +228,12 @@ std::optional<bool> CompletionQueueImpl::watched_by_sleeper(const QueuePairImpl&
 void CompletionQueueImpl::wake_idle() {
   if (!armed()) return;
   {
-    const std::lock_guard lock(lock_);
+    const io::SpinGuard lock(lock_);
     if (count_.load(std::memory_order_relaxed) != 0) return;
     if (armed_.load(std::memory_order_relaxed) == kNotArmed) return;
     armed_.store(kNotArmed, std::memory_order_relaxed);
   }
   channel_->notify(*this);
-}
-
-void CompletionQueueImpl::release_adopted() {
-  if (hot_count_.load(std::memory_order_relaxed) == 0) return;
-  const std::lock_guard lock(drive_lock_);
-  const std::uint32_t count = hot_count_.load(std::memory_order_relaxed);
-  for (std::uint32_t i = 0; i < count; ++i) hot_[i]->release();
-  hot_count_.store(0, std::memory_order_relaxed);
-  own_count_.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace weft::verbs

@@ -1,28 +1,27 @@
-// A completion queue, and the connections that its pollers drive.
+// A completion queue: completions, the armed state, and the poller of the lanes that deliver here.
 #pragma once
 
 #include <weft/completion.h>
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <vector>
+#include <unordered_map>
+#include <utility>
 
+#include "io/lock.h"
+#include "verbs/channel.h"
 #include "verbs/device.h"
-#include "verbs/spin_lock.h"
+#include "verbs/poller.h"
 
 namespace weft::verbs {
 
 class CompletionChannelImpl;
 class QueuePairImpl;
 
-// Threads: any. `lock_` guards the ring and is held for nanoseconds; `drive_lock_` guards the lists
-// of QPs and is held while they are driven. Order: drive_lock_, then a QP's progress lock (tried,
-// never waited for), then lock_.
+// Threads: any. The ring has its own lock, held for nanoseconds; who polls runs the poller.
 class CompletionQueueImpl final : public CompletionQueue,
                                   public CounterSource,
                                   public std::enable_shared_from_this<CompletionQueueImpl> {
@@ -36,11 +35,13 @@ class CompletionQueueImpl final : public CompletionQueue,
   Status resize(std::uint32_t depth) override;
   void ack_events(std::uint32_t count) override;
   void wait_for_acks() override;
-  [[nodiscard]] std::uint32_t depth() const override { return depth_; }
+  [[nodiscard]] std::uint32_t depth() const override {
+    return depth_.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] std::shared_ptr<CompletionChannel> channel() const override;
   [[nodiscard]] void* context() const override { return context_; }
   [[nodiscard]] std::size_t users() const override {
-    return users_.load(std::memory_order_acquire);
+    return user_count_.load(std::memory_order_acquire);
   }
   [[nodiscard]] bool overflowed() const override {
     return overflowed_.load(std::memory_order_acquire);
@@ -51,53 +52,27 @@ class CompletionQueueImpl final : public CompletionQueue,
   // Called by QPs as they complete work. `solicited`: wakes a CQ armed for solicited events.
   void push(const WorkCompletion& wc, bool solicited);
 
-  // A QP that delivers here; `users` counts it until release_user().
-  void attach(QueuePairImpl& qp);
-  void detach(QueuePairImpl& qp);  // blocks while the list is being driven
-  void add_user() { users_.fetch_add(1, std::memory_order_acq_rel); }
-  void release_user() { users_.fetch_sub(1, std::memory_order_acq_rel); }
+  // Queue pairs that deliver here: told when the CQ overflows. `users` counts them until they are
+  // gone from it.
+  void add_user(const std::shared_ptr<QueuePairImpl>& qp);
+  void remove_user(const QueuePairImpl* qp);
 
-  [[nodiscard]] std::uint64_t polls() const { return polls_.load(std::memory_order_relaxed); }
-  // A QP's doorbell waits for the next poll. False: too many wait already.
-  [[nodiscard]] bool note_doorbell(QueuePairImpl& qp);
-  // Drives the connections adopted by this CQ's pollers once. Does nothing if another thread does.
-  // True: look again before sleeping, as QueuePairImpl::progress() says.
-  bool drive();
-  // Takes over from the background thread what a caller can drive itself.
-  void adopt_members();
-  // The background thread found a QP active: the next poll takes it over if it can. A QP of other
-  // CQs (`fostered`) has to detach() from this one too before it goes.
-  void offer(QueuePairImpl& qp, bool fostered);
-  // Gives everything back to the background thread.
-  void release_adopted();
-  [[nodiscard]] std::optional<bool> watched_by_sleeper(const QueuePairImpl& qp);
+  // Who runs the lanes of this CQ, and of those that queue pairs tie to it.
+  [[nodiscard]] Poller& poller() noexcept { return poller_->root(); }
+  [[nodiscard]] const std::shared_ptr<Poller>& own_poller() const noexcept { return poller_; }
+  // A queue pair has tied this CQ to others.   kSystem
+  [[nodiscard]] Status poller_changed() {
+    return channel_ == nullptr ? Status{} : channel_->refresh();
+  }
   // The peer wrote into memory of a QP that has no send outstanding: an event without a completion
   // if the CQ is armed.
   void wake_idle();
-
-  // Polled in vain since the last call of note_polls()? For the background thread. Polls that find
-  // what they came for do not count: a program that only reaps its own sends and then watches
-  // memory for the peer's Write drives nothing.
-  [[nodiscard]] bool polled_lately() const {
-    return empty_polls_.load(std::memory_order_relaxed) !=
-           polls_seen_.load(std::memory_order_relaxed);
-  }
-  void note_polls() {
-    polls_seen_.store(empty_polls_.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  }
   [[nodiscard]] bool armed() const { return armed_.load(std::memory_order_relaxed) != kNotArmed; }
-  [[nodiscard]] bool has_sleeper() const;
-  // An adopted connection was not driven for a while: do not count on wait().
-  void nobody_sleeps();
-  [[nodiscard]] bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
 
   void event_taken() { unacked_.fetch_add(1, std::memory_order_acq_rel); }
 
-  static constexpr std::size_t kHotMax = 8;
-  // Of polls that are answered from the ring, one in so many drives connections all the same.
+  // Of polls that are answered from the ring, one in so many runs the poller all the same.
   static constexpr std::uint64_t kFullPollsToDrive = 8;
-  // Polls in vain before a poller is offered connections of other CQs, see DeviceImpl::poller().
-  static constexpr std::uint64_t kPollsToFoster = 64;
 
  private:
   static constexpr std::uint8_t kNotArmed = 0, kArmedNext = 1, kArmedSolicited = 2;
@@ -105,68 +80,37 @@ class CompletionQueueImpl final : public CompletionQueue,
     void operator()(WorkCompletion* p) const { std::free(p); }
   };
 
-  CompletionQueueImpl(std::shared_ptr<DeviceImpl> device, const CqOptions& options);
+  CompletionQueueImpl(std::shared_ptr<DeviceImpl> device, std::shared_ptr<Poller> poller,
+                      const CqOptions& options);
   std::size_t take(std::span<WorkCompletion> out);
-  [[nodiscard]] bool allocate(std::uint32_t depth);
-  [[nodiscard]] bool armed_while_unwatched() const;
-  void take_offers();
-  // Under drive_lock_.
-  void ring_collected();
-  void adopt_locked(QueuePairImpl& qp);
-  [[nodiscard]] bool is_member(const QueuePairImpl& qp) const;
-  [[nodiscard]] bool is_hot(const QueuePairImpl& qp) const;
-  template <class Predicate>
-  void keep_hot(Predicate stays);
-  void count_own();
-
+  [[nodiscard]] bool allocate(std::uint32_t depth) WEFT_REQUIRES(lock_);
   void overflow();
-  void fail_members();
+  void fail_users();
 
   const std::shared_ptr<DeviceImpl> device_;
   const std::shared_ptr<CompletionChannelImpl> channel_;
+  const std::shared_ptr<Poller> poller_;  // its own; poller() is the one that does the work
   void* const context_;
 
-  SpinLock lock_;
-  std::unique_ptr<WorkCompletion[], FreeDeleter> ring_;  // not touched before it is used
-  std::uint32_t depth_ = 0;
-  std::uint32_t head_ = 0;
-  std::atomic<std::uint32_t> count_{0};
-  std::atomic<std::uint8_t> armed_{kNotArmed};
+  mutable io::SpinLock lock_;
+  // Not touched before it is used.
+  std::unique_ptr<WorkCompletion[], FreeDeleter> ring_ WEFT_GUARDED_BY(lock_);
+  std::atomic<std::uint32_t> depth_{0};  // changed with lock_ held
+  std::uint32_t head_ WEFT_GUARDED_BY(lock_) = 0;
+  std::atomic<std::uint32_t> count_{0};         // changed with lock_ held
+  std::atomic<std::uint8_t> armed_{kNotArmed};  // changed with lock_ held
   std::atomic<bool> overflowed_{false};
   std::atomic<std::uint64_t> polls_{0};
   std::atomic<std::uint64_t> empty_polls_{0};
-  std::atomic<bool> doorbell_due_{false};
-  std::atomic<std::uint64_t> polls_seen_{0};
-  std::atomic<std::size_t> users_{0};
+
+  mutable io::Mutex users_mutex_;
+  std::unordered_map<const QueuePairImpl*, std::pair<std::weak_ptr<QueuePairImpl>, std::uint32_t>>
+      users_ WEFT_GUARDED_BY(users_mutex_);  // how often each delivers here
+  std::atomic<std::size_t> user_count_{0};
 
   std::atomic<std::uint32_t> unacked_{0};
   std::mutex ack_mutex_;
   std::condition_variable acked_;
-
-  SpinLock drive_lock_;
-  std::vector<QueuePairImpl*> members_;
-  std::array<QueuePairImpl*, kHotMax> hot_{};  // driven by whoever polls; members or fostered
-  std::atomic<std::uint32_t> hot_count_{0};
-  std::atomic<std::uint32_t> own_count_{0};  // members among them
-  std::atomic<std::uint32_t> member_count_{0};
-
-  // Doorbells of QPs that are not driven here, for the next poll to ring. Under doorbells_lock_,
-  // which comes after drive_lock_.
-  static constexpr std::size_t kDoorbellsMax = 4096;
-  SpinLock doorbells_lock_;
-  std::vector<QueuePairImpl*> doorbells_;
-  std::vector<QueuePairImpl*> ringing_;  // under drive_lock_
-
-  // What the background thread leaves for the next poll: it would find drive_lock_ taken whenever
-  // somebody polls without a pause. Under offers_lock_, which comes after drive_lock_.
-  struct Offer {
-    std::weak_ptr<QueuePairImpl> held;
-    const QueuePairImpl* qp = nullptr;
-    bool fostered = false;
-  };
-  SpinLock offers_lock_;
-  std::vector<Offer> offers_;
-  std::atomic<bool> offered_{false};
 };
 
 }  // namespace weft::verbs

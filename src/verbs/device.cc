@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <new>
+#include <thread>
 
+#include "io/ticks.h"
 #include "verbs/channel.h"
 #include "verbs/connection.h"
 #include "verbs/cq.h"
 #include "verbs/listener.h"
 #include "verbs/pd.h"
+#include "verbs/peer_watch.h"
+#include "verbs/poller.h"
 #include "verbs/random.h"
 
 namespace weft {
@@ -57,7 +61,10 @@ std::size_t limit_of(ObjectKind kind) {
 }  // namespace
 
 DeviceImpl::DeviceImpl(const Config& config, std::uint64_t secret)
-    : config_(config), stags_(secret, &random_u32, limits::kMemoryRegions) {}
+    : config_(config),
+      stags_(secret, &random_u32, limits::kMemoryRegions),
+      ticks_per_us_(io::ticks_per_us()),
+      cores_(std::max(1U, std::thread::hardware_concurrency())) {}
 
 Result<std::shared_ptr<DeviceImpl>> DeviceImpl::create(const Config& config) {
   if (!acceptable(config)) return fail(Error::kInvalidArgument);
@@ -71,10 +78,8 @@ Status DeviceImpl::init() {
   auto events = io::Signal<AsyncEvent>::create();
   if (!events) return fail(events.error());
   async_events_ = std::move(*events);
-  auto engine = io::Engine::create();
-  if (!engine) return fail(engine.error());
-  engine_ = std::move(*engine);
-  progress_ = std::make_unique<Progress>(*engine_);
+  if (auto engines = create_engines(); !engines) return engines;
+  peer_watch_ = std::make_unique<PeerWatch>(*this);
   if (!config_.pcap.empty()) {
     auto tracer = io::Tracer::open(config_.pcap);
     if (!tracer) {
@@ -90,7 +95,7 @@ DeviceImpl::~DeviceImpl() {
   // What the parent's threads may hold or wait for cannot be taken apart in a child.
   if (!usable()) return;
   page_.reset();
-  engine_->remove(progress_.get());
+  peer_watch_->stop();
 }
 
 std::shared_ptr<DeviceImpl> DeviceImpl::self() {
@@ -166,25 +171,6 @@ void DeviceImpl::add_source(const CounterSource* source) {
   sources_.insert(source);
 }
 
-void DeviceImpl::note_poller(const std::shared_ptr<CompletionQueueImpl>& cq) {
-  if (poller_hint_.load(std::memory_order_relaxed) == cq.get()) return;
-  const std::lock_guard lock(poller_lock_);
-  poller_ = cq;
-  poller_hint_.store(cq.get(), std::memory_order_relaxed);
-}
-
-void DeviceImpl::forget_poller(const CompletionQueueImpl* cq) {
-  const std::lock_guard lock(poller_lock_);
-  if (poller_hint_.load(std::memory_order_relaxed) != cq) return;
-  poller_hint_.store(nullptr, std::memory_order_relaxed);
-  poller_.reset();
-}
-
-std::shared_ptr<CompletionQueueImpl> DeviceImpl::poller() {
-  const std::lock_guard lock(poller_lock_);
-  return poller_.lock();
-}
-
 void DeviceImpl::remove_source(const CounterSource* source) {
   if (!usable()) return;
   const std::lock_guard lock(registry_mutex_);
@@ -251,7 +237,7 @@ void DeviceImpl::ensure_page() {
   if (page_tried_) return;
   page_tried_ = true;
   auto page =
-      io::CountersPublisher::create(*engine_, [this](io::CountersPage& out) { fill_page(out); });
+      io::CountersPublisher::create(engine(), [this](io::CountersPage& out) { fill_page(out); });
   if (page) {
     page_ = std::move(*page);
   } else {

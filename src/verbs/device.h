@@ -18,18 +18,20 @@
 #include "io/counters_page.h"
 #include "io/engine.h"
 #include "io/fork.h"
+#include "io/lock.h"
 #include "io/log.h"
 #include "io/pcap.h"
 #include "io/signal.h"
+#include "proto/counters.h"
 #include "proto/stag_table.h"
 #include "verbs/pools.h"
-#include "verbs/progress.h"
-#include "verbs/spin_lock.h"
 
 namespace weft::verbs {
 
 class CompletionQueueImpl;
 class MemoryWindowImpl;
+class PeerWatch;
+class Poller;
 
 // Adds its counters to a sum: a QP, a CQ. Any thread, at any time between add and remove.
 class CounterSource {
@@ -39,6 +41,7 @@ class CounterSource {
 };
 // sum += more, field by field.
 void add(Counters& sum, const Counters& more);
+void add(Counters& sum, const proto::StreamCounters& more);
 
 enum class ObjectKind : std::uint8_t {
   kPd,
@@ -81,9 +84,9 @@ class DeviceImpl final : public Device {
   [[nodiscard]] bool usable() const noexcept { return !fork_.forked(); }
   [[nodiscard]] std::shared_ptr<DeviceImpl> self();
 
-  [[nodiscard]] io::Engine& engine() noexcept { return *engine_; }
+  // The background thread of set-up, listeners and the device's own timers.
+  [[nodiscard]] io::Engine& engine() noexcept { return *engines_.front(); }
   [[nodiscard]] io::Tracer* tracer() noexcept { return tracer_.get(); }  // null: tracing is off
-  [[nodiscard]] Progress& progress() noexcept { return *progress_; }
   [[nodiscard]] BatchPool& batches() noexcept { return batches_; }
   [[nodiscard]] CarryBuffers& carries() noexcept { return carries_; }
 
@@ -117,19 +120,33 @@ class DeviceImpl final : public Device {
   // (rate-limited).
   void note_opened() noexcept { opened_.fetch_add(1, std::memory_order_relaxed); }
   void note_refused(LogLevel level, std::string_view who, std::string_view why);
-  // A CQ that is polled in vain again and again: its thread has time for connections whose own CQs
-  // nobody looks at, and they are better served by it than by a thread that competes with it.
-  void note_poller(const std::shared_ptr<CompletionQueueImpl>& cq);
-  void forget_poller(const CompletionQueueImpl* cq);
-  [[nodiscard]] std::shared_ptr<CompletionQueueImpl> poller();
-  // Established connections, for the counters page.
-  void note_up(int delta) noexcept { up_.fetch_add(delta, std::memory_order_relaxed); }
+  // --- pollers ---
+
+  // Of a new CQ, at home on one of the background threads in turn.   kSystem
+  [[nodiscard]] Result<std::shared_ptr<Poller>> create_poller();
+  // For lanes whose queue pair is gone: no caller runs it.   kSystem
+  [[nodiscard]] Result<std::shared_ptr<Poller>> background_poller();
+  // A queue pair ties these: from now on they share one poller, so that a program that polls its
+  // CQs in turn finds its lanes where they were.   kSystem
+  [[nodiscard]] Status tie(CompletionQueueImpl& a, CompletionQueueImpl& b);
+  // One that the background runs, and that had something to do lately. Null: none.
+  [[nodiscard]] std::shared_ptr<Poller> poller_to_help(const Poller& helper);
+  void check_peers(Instant now);
+  [[nodiscard]] std::uint64_t ticks_per_us() const noexcept { return ticks_per_us_; }
+  [[nodiscard]] unsigned cores() const noexcept { return cores_; }
+
+  // Lanes in full operation.
+  void note_up(int delta);
+  [[nodiscard]] int up() const noexcept { return up_.load(std::memory_order_relaxed); }
   // Makes the counters page when the first connection or listener appears.
   void ensure_page();
 
  private:
   DeviceImpl(const Config& config, std::uint64_t secret);
   [[nodiscard]] Status init();
+  [[nodiscard]] Status create_engines();
+  [[nodiscard]] Result<std::shared_ptr<Poller>> new_poller() WEFT_REQUIRES(pollers_mutex_);
+  [[nodiscard]] std::vector<std::shared_ptr<Poller>> live_pollers();
   void fill_page(io::CountersPage& page) const;
 
   const Config config_;
@@ -154,9 +171,13 @@ class DeviceImpl final : public Device {
   std::unique_ptr<io::Signal<AsyncEvent>> async_events_;
   std::function<void(const AsyncEvent&)> async_sink_;
 
-  SpinLock poller_lock_;
-  std::weak_ptr<CompletionQueueImpl> poller_;
-  std::atomic<const CompletionQueueImpl*> poller_hint_{nullptr};
+  const std::uint64_t ticks_per_us_;
+  const unsigned cores_;
+  io::Mutex topology_mutex_;  // who shares a poller; before a channel's
+  io::Mutex pollers_mutex_;
+  std::vector<std::weak_ptr<Poller>> pollers_ WEFT_GUARDED_BY(pollers_mutex_);
+  std::weak_ptr<Poller> background_poller_ WEFT_GUARDED_BY(pollers_mutex_);
+  std::size_t next_home_ WEFT_GUARDED_BY(pollers_mutex_) = 0;
 
   std::atomic<std::uint64_t> opened_{0}, refused_{0};
   std::atomic<int> up_{0};
@@ -168,8 +189,9 @@ class DeviceImpl final : public Device {
   std::mutex page_mutex_;
   bool page_tried_ = false;
   std::unique_ptr<io::Tracer> tracer_;
-  std::unique_ptr<Progress> progress_;
-  std::unique_ptr<io::Engine> engine_;  // its thread ends before what is above it goes
+  std::unique_ptr<PeerWatch> peer_watch_;
+  // Their threads end before what is above them goes.
+  std::vector<std::unique_ptr<io::Engine>> engines_;
   std::unique_ptr<io::CountersPublisher> page_;
 };
 

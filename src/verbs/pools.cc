@@ -8,7 +8,7 @@ namespace weft::verbs {
 
 proto::TxBatch* BatchPool::acquire() {
   {
-    const std::lock_guard lock(lock_);
+    const io::SpinGuard lock(lock_);
     if (!free_.empty()) {
       proto::TxBatch* batch = free_.back().release();
       free_.pop_back();
@@ -22,7 +22,7 @@ proto::TxBatch* BatchPool::acquire() {
 void BatchPool::release(proto::TxBatch* batch) {
   std::unique_ptr<proto::TxBatch> owned(batch);
   owned->clear();
-  const std::lock_guard lock(lock_);
+  const io::SpinGuard lock(lock_);
   if (free_.size() < kBatchesKept) free_.push_back(std::move(owned));
 }
 
@@ -47,7 +47,7 @@ CarryBuffers::Class& CarryBuffers::class_of(std::size_t size) {
 std::uint8_t* CarryBuffers::acquire(std::size_t size) {
   Class& c = class_of(size);
   {
-    const std::lock_guard lock(lock_);
+    const io::SpinGuard lock(lock_);
     if (!c.free.empty()) {
       std::uint8_t* carry = c.free.back();
       c.free.pop_back();
@@ -60,7 +60,7 @@ std::uint8_t* CarryBuffers::acquire(std::size_t size) {
 void CarryBuffers::release(std::uint8_t* carry, std::size_t size) {
   Class& c = class_of(size);
   {
-    const std::lock_guard lock(lock_);
+    const io::SpinGuard lock(lock_);
     if (c.free.size() < kCarriesKept) {
       c.free.push_back(carry);
       return;

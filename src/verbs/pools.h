@@ -9,9 +9,9 @@
 #include <memory>
 #include <vector>
 
+#include "io/lock.h"
 #include "proto/batch.h"
 #include "proto/fpdu_reader.h"
-#include "verbs/spin_lock.h"
 
 namespace weft::verbs {
 
@@ -26,7 +26,7 @@ class BatchPool {
   void release(proto::TxBatch* batch);  // REQUIRES: from acquire()
 
  private:
-  SpinLock lock_;
+  io::SpinLock lock_;
   std::vector<std::unique_ptr<proto::TxBatch>> free_;
 };
 
@@ -47,7 +47,7 @@ class CarryBuffers {
   };
   [[nodiscard]] Class& class_of(std::size_t size);
 
-  SpinLock lock_;
+  io::SpinLock lock_;
   std::array<Class, 3> classes_;
 };
 

@@ -10,8 +10,7 @@
 #include "verbs/connection.h"
 #include "verbs/cq.h"
 #include "verbs/pd.h"
-#include "verbs/progress.h"
-#include "verbs/qp_exclusive.h"
+#include "verbs/poller.h"
 #include "verbs/srq.h"
 
 namespace weft::verbs {
@@ -44,6 +43,9 @@ Result<std::shared_ptr<QueuePair>> QueuePairImpl::create(std::shared_ptr<Protect
     qp.reset();
   });
   qp->handle_ = handle;
+  qp->send_cq_->add_user(qp);
+  qp->recv_cq_->add_user(qp);
+  if (auto tied = device.tie(*qp->send_cq_, *qp->recv_cq_); !tied) return fail(tied.error());
   return handle;
 }
 
@@ -57,16 +59,16 @@ QueuePairImpl::QueuePairImpl(std::shared_ptr<ProtectionDomainImpl> pd, const QpO
       send_cq_(std::static_pointer_cast<CompletionQueueImpl>(options.send_cq)),
       recv_cq_(std::static_pointer_cast<CompletionQueueImpl>(options.recv_cq)),
       srq_(std::static_pointer_cast<SharedReceiveQueueImpl>(options.srq)),
-      remote_access_(Access::kRemoteWrite | Access::kRemoteRead | Access::kRemoteAtomic) {
+      remote_access_(Access::kRemoteWrite | Access::kRemoteRead | Access::kRemoteAtomic),
+      lane_(*this, device_, sq_) {
   pd_->add_user();
   pd_->add_qp();
-  send_cq_->add_user();
-  recv_cq_->add_user();
   if (srq_ != nullptr) srq_->add_user();
   device_.add_source(this);
 }
 
 QueuePairImpl::~QueuePairImpl() {
+  if (device_.usable()) lane_.stop();
   device_.remove_source(this);
   device_.free_number(number_);
   device_.release(ObjectKind::kQp);
@@ -106,14 +108,14 @@ QpAttributes QueuePairImpl::query() const {
 }
 
 std::shared_ptr<Connection> QueuePairImpl::connection() const {
-  const std::lock_guard lock(connection_lock_);
+  const io::SpinGuard lock(connection_lock_);
   return last_connection_.lock();
 }
 
 void QueuePairImpl::set_remote_access(Access access) {
   remote_access_.store(access, std::memory_order_relaxed);
-  exclusively([&] {
-    if (stream_) stream_->allow_remote(access);
+  lane_.exclusively([&] {
+    if (proto::Stream* stream = lane_.stream()) stream->allow_remote(access);
   });
 }
 
@@ -122,72 +124,59 @@ void QueuePairImpl::set_remote_access(Access access) {
 Status QueuePairImpl::reserve_for(ConnectionImpl& connection) {
   if (!device_.usable() || state() != QpState::kInit) return fail(Error::kBadState);
   if (reserved_.exchange(true, std::memory_order_acq_rel)) return fail(Error::kBadState);
-  const std::lock_guard lock(connection_lock_);
+  const io::SpinGuard lock(connection_lock_);
   last_connection_ = connection.weak_from_this();
   return {};
 }
 
 void QueuePairImpl::unreserve() { reserved_.store(false, std::memory_order_release); }
 
-Status QueuePairImpl::attach(io::Fd socket, const proto::StreamParams& params,
-                             std::span<const std::uint8_t> surplus,
+Status QueuePairImpl::attach(std::unique_ptr<io::Transport> transport,
+                             const proto::StreamParams& params,
                              std::shared_ptr<ConnectionImpl> connection) {
   if (!device_.usable()) return fail(Error::kBadState);
   Status result;
-  exclusively([&] {
+  lane_.exclusively([&] {
     if (retired_ || state() != QpState::kInit) {
       result = fail(Error::kBadState);
       return;
     }
-    trace_ = connection->take_trace();
+    auto trace = connection->take_trace();
     connection_ = std::move(connection);
     ird_.store(params.ird, std::memory_order_relaxed);
     ord_.store(params.ord, std::memory_order_relaxed);
-    socket_ = std::move(socket);
     proto::StreamParams mine = params;
     mine.id = stream_id();
     mine.hold_completions = device_.config().completions == CompletionMode::kAcked;
+    writes_seen_ = 0;
+    overflow_.store(false, std::memory_order_relaxed);
     state_.store(QpState::kRts, std::memory_order_release);
-    live_.store(true, std::memory_order_release);
-    stream_.emplace(mine, *this, device_.stags(), sq_);
-    stream_->allow_remote(remote_access_.load(std::memory_order_relaxed));
-    has_stream_.store(true, std::memory_order_release);
-    self_ = shared_from_this();
-    device_.note_up(1);
-    stream_->start();
-    send_cq_->attach(*this);
-    recv_cq_->attach(*this);
-    if (trace_ != nullptr) trace_->rx(surplus);
-    stream_->feed(surplus);
-    const std::uint32_t events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-    result = device_.engine().add(socket_.get(), events, this);
-    if (!result) {
-      stream_->abort();
-      return;
-    }
-    (void)run(false);
+    result = lane_.open(std::move(transport), std::move(trace), mine,
+                        remote_access_.load(std::memory_order_relaxed), poller());
+    if (result) lane_.turn(0);
   });
   return result;
 }
 
 void QueuePairImpl::disconnect() {
-  exclusively([&] {
-    if (!stream_) return;
-    transmit();
-    stream_->close();
-    transmit();
+  lane_.exclusively([&] {
+    proto::Stream* stream = lane_.stream();
+    if (stream == nullptr) return;
+    lane_.transmit();
+    stream->close();
+    lane_.transmit();
   });
 }
 
 void QueuePairImpl::abort() {
-  exclusively([&] {
-    if (stream_) stream_->abort();
+  lane_.exclusively([&] {
+    if (proto::Stream* stream = lane_.stream()) stream->abort();
   });
 }
 
 void QueuePairImpl::cq_overflowed() {
   overflow_.store(true, std::memory_order_release);
-  exclusively([] {});
+  lane_.exclusively([] {});
 }
 
 // --- states ---
@@ -195,19 +184,19 @@ void QueuePairImpl::cq_overflowed() {
 Status QueuePairImpl::modify(QpState to) {
   if (!device_.usable()) return fail(Error::kBadState);
   Status result;
-  exclusively([&] {
+  lane_.exclusively([&] {
     const QpState from = state();
     switch (to) {
       case QpState::kError:
-        if (stream_ && live()) {
-          stream_->abort();
+        if (lane_.live()) {
+          lane_.stream()->abort();
         } else {
           state_.store(QpState::kError, std::memory_order_release);
           flush_receives();
         }
         return;
       case QpState::kReset:
-        if (live()) break;
+        if (lane_.live()) break;
         flush_to_nowhere();
         state_.store(QpState::kReset, std::memory_order_release);
         return;
@@ -221,9 +210,9 @@ Status QueuePairImpl::modify(QpState to) {
       case QpState::kRtr:
       case QpState::kRts:
         if (from == QpState::kSqd && to == QpState::kRts) {
-          if (stream_) stream_->pause(false);
+          if (proto::Stream* stream = lane_.stream()) stream->pause(false);
           state_.store(QpState::kRts, std::memory_order_release);
-          (void)run(false);
+          lane_.turn(0);
           return;
         }
         // The connection makes these moves; asking for them is part of every verbs program.
@@ -231,8 +220,8 @@ Status QueuePairImpl::modify(QpState to) {
         break;
       case QpState::kSqd:
         if (from == QpState::kSqd) return;
-        if (from != QpState::kRts || !stream_) break;
-        stream_->pause(true);
+        if (from != QpState::kRts || lane_.stream() == nullptr) break;
+        lane_.stream()->pause(true);
         drain_event_due_ = true;
         state_.store(QpState::kSqd, std::memory_order_release);
         return;
@@ -243,38 +232,44 @@ Status QueuePairImpl::modify(QpState to) {
   return result;
 }
 
+// --- pollers ---
+
+// The one that send CQ and receive CQ share.
+std::shared_ptr<Poller> QueuePairImpl::poller() const {
+  return recv_cq_->poller().shared_from_this();
+}
+
 // --- retirement ---
 
-void QueuePairImpl::leave_foster() {
-  std::shared_ptr<CompletionQueueImpl> foster;
-  {
-    const std::lock_guard lock(foster_lock_);
-    over_ = true;
-    foster = foster_.lock();
+// Nothing completes to the application any more, and the peer reaches no memory. What has been
+// sent still arrives: the connection closes in order, in the background.
+void QueuePairImpl::unlink() {
+  retired_ = true;
+  proto::Stream* stream = lane_.stream();
+  if (stream != nullptr && lane_.live() && stream->state() == proto::StreamState::kRts) {
+    stream->close();
   }
-  if (foster != nullptr) foster->detach(*this);
+  state_.store(QpState::kError, std::memory_order_release);
+  if (!lane_.live()) return;
+  if (auto background = device_.background_poller()) {
+    lane_.move_to(std::move(*background));
+  } else {
+    stream->abort();
+  }
 }
 
 void QueuePairImpl::retire() {
   if (!device_.usable()) return;  // a child of fork(): the parent's connection is not ours to end
-  exclusively([&] {
-    retired_ = true;
-    // An orderly end under way is carried out; full operation ends at once.
-    if (stream_ && stream_->state() == proto::StreamState::kRts) stream_->abort();
-    state_.store(QpState::kError, std::memory_order_release);
-  });
-  send_cq_->detach(*this);
-  recv_cq_->detach(*this);
-  leave_foster();
+  lane_.exclusively([&] { unlink(); });
   std::shared_ptr<CompletionQueueImpl> send_cq;
   std::shared_ptr<CompletionQueueImpl> recv_cq;
-  exclusively([&] {
+  lane_.exclusively([&] {
     send_cq = std::move(send_cq_);
     recv_cq = std::move(recv_cq_);
     flush_to_nowhere();
   });
-  send_cq->release_user();
-  recv_cq->release_user();
+  send_cq->remove_user(this);
+  recv_cq->remove_user(this);
   if (srq_ != nullptr) {
     if (reserved_.load(std::memory_order_acquire)) raise(AsyncEventType::kQpLastWqeReached);
     srq_->drop_user();

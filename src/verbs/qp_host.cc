@@ -117,30 +117,31 @@ void QueuePairImpl::log_violation(proto::Violation violation, TerminateCode code
 }
 
 void QueuePairImpl::first_fpdu() {
-  const std::lock_guard lock(news_lock_);
-  news_.connection = connection_;
-  news_.first_fpdu = true;
-  news_due_.store(true, std::memory_order_release);
+  const io::SpinGuard lock(notices_lock_);
+  notices_.connection = connection_;
+  notices_.first_fpdu = true;
+  notices_due_.store(true, std::memory_order_release);
 }
 
 void QueuePairImpl::stream_down(proto::StreamEnd how, TerminateCode code, bool by_peer) {
   state_.store(QpState::kError, std::memory_order_release);
   // Posts that were under way when the state changed are in the queue by the time we have the lock.
-  { const std::lock_guard lock(sq_lock_); }
+  { const io::SpinGuard lock(sq_lock_); }
+  flush_posted();
   flush_receives();
   if (srq_ != nullptr && !retired_) raise(AsyncEventType::kQpLastWqeReached);
-  const std::lock_guard lock(news_lock_);
-  news_.connection = connection_;
-  news_.down = true;
-  news_.how = how;
-  news_.code = code;
-  news_.by_peer = by_peer;
-  news_due_.store(true, std::memory_order_release);
+  const io::SpinGuard lock(notices_lock_);
+  notices_.connection = connection_;
+  notices_.down = true;
+  notices_.how = how;
+  notices_.code = code;
+  notices_.by_peer = by_peer;
+  notices_due_.store(true, std::memory_order_release);
 }
 
 void QueuePairImpl::flush_receives() {
   if (srq_ != nullptr || caps_.max_recv_sge == 0) return;
-  { const std::lock_guard lock(rq_lock_); }
+  { const io::SpinGuard lock(rq_lock_); }
   while (rq_.head() != rq_.tail()) {
     proto::RecvDone done;
     done.wr_id = rq_.at(rq_.head()).wr_id;
@@ -152,8 +153,8 @@ void QueuePairImpl::flush_receives() {
 
 // Posted in the error state, or before there was a connection.
 void QueuePairImpl::flush_posted() {
-  if (stream_) {
-    stream_->flush_posted();
+  if (proto::Stream* stream = lane_.stream()) {
+    stream->flush_posted();
     return;
   }
   while (sq_.head() != sq_.tail()) {
@@ -170,32 +171,68 @@ void QueuePairImpl::flush_posted() {
 
 void QueuePairImpl::flush_to_nowhere() {
   while (sq_.head() != sq_.tail()) sq_.retire();
-  if (stream_) stream_->flush_posted();
+  if (proto::Stream* stream = lane_.stream()) stream->flush_posted();
   if (srq_ != nullptr || caps_.max_recv_sge == 0) return;
   while (rq_.head() != rq_.tail()) rq_.retire();
 }
 
 Instant QueuePairImpl::now() { return io::now(); }
 
-void QueuePairImpl::add_counters(Counters& sum) const {
-  sum.tx_calls += tx_calls_.get();
-  sum.rx_calls += rx_calls_.get();
-  sum.rx_empty += rx_empty_.get();
-  sum.tx_blocked += tx_blocked_calls_.get();
-  if (!has_stream_.load(std::memory_order_acquire)) return;
-  const proto::StreamCounters& c = stream_->counters();
-  sum.tx_bytes += c.tx_bytes.get();
-  sum.rx_bytes += c.rx_bytes.get();
-  sum.tx_fpdus += c.tx_fpdus.get();
-  sum.rx_fpdus += c.rx_fpdus.get();
-  for (std::size_t i = 0; i < c.tx_messages.size(); ++i) {
-    sum.tx_messages[i] += c.tx_messages[i].get();
-    sum.rx_messages[i] += c.rx_messages[i].get();
+void QueuePairImpl::add_counters(Counters& sum) const { lane_.add_counters(sum); }
+
+// --- behind each turn ---
+
+void QueuePairImpl::turn_done() {
+  if (state() == QpState::kError && sq_.size() != 0) flush_posted();
+  proto::Stream* stream = lane_.stream();
+  if (stream == nullptr || !lane_.live()) return;
+  wake_who_waits_for_writes();
+  if (overflow_.load(std::memory_order_relaxed) && stream->state() == proto::StreamState::kRts) {
+    stream->fail(proto::Violation::kLocalFault);
+    lane_.transmit();
   }
-  sum.crc_errors += c.crc_errors.get();
-  sum.terminates_sent += c.terminates_sent.get();
-  sum.terminates_received += c.terminates_received.get();
-  sum.small_segments += c.small_segments.get();
+  if (drain_event_due_ && stream->send_drained()) {
+    drain_event_due_ = false;
+    raise(AsyncEventType::kSqDrained);
+  }
+}
+
+// See CompletionQueueImpl::wake_idle(). A Write that came while requests were outstanding wakes
+// when the last of them is gone, which may be without a completion.
+void QueuePairImpl::wake_who_waits_for_writes() {
+  const std::uint64_t writes =
+      lane_.stream()->counters().rx_messages[static_cast<std::size_t>(Opcode::kWrite)].get();
+  if (writes == writes_seen_) return;
+  if (send_cq_ == nullptr || send_cq_ == recv_cq_ || !send_cq_->armed() || sq_.size() != 0) return;
+  writes_seen_ = writes;
+  send_cq_->wake_idle();
+}
+
+void QueuePairImpl::lane_left() {
+  if (notices_due_.load(std::memory_order_acquire)) tell_connection();
+}
+
+void QueuePairImpl::tell_connection() {
+  const std::shared_ptr<QueuePairImpl> self = weak_from_this().lock();
+  while (true) {
+    Notices notices;
+    {
+      const io::SpinGuard lock(notices_lock_);
+      if (telling_) return;  // whoever tells will find the rest
+      if (!notices_due_.exchange(false, std::memory_order_acq_rel)) return;
+      notices = std::exchange(notices_, {});
+      telling_ = true;
+    }
+    if (notices.connection != nullptr) {
+      if (notices.first_fpdu) notices.connection->on_first_fpdu();
+      if (notices.down) {
+        notices.connection->on_stream_down(notices.how, notices.code, notices.by_peer);
+      }
+    }
+    notices = {};  // perhaps the last one to hold the connection
+    const io::SpinGuard lock(notices_lock_);
+    telling_ = false;
+  }
 }
 
 }  // namespace weft::verbs

@@ -6,8 +6,7 @@
 
 #include "verbs/cq.h"
 #include "verbs/pd.h"
-#include "verbs/progress.h"
-#include "verbs/qp_exclusive.h"
+#include "verbs/qp.h"
 #include "verbs/srq.h"
 #include "verbs/window.h"
 
@@ -15,15 +14,8 @@ namespace weft::verbs {
 
 namespace {
 
-// A doorbell may wait for the next poll if the last flush was less than this ago: some 20 us.
-constexpr std::uint64_t kDoorbellTicks = 50'000;
-// The same in a stream of posts: other connections may have their turn between.
-constexpr std::uint64_t kStreamTicks = 10 * kDoorbellTicks;
-// ... and not more than this has been collected.
-constexpr std::uint64_t kDoorbellBytes = 256U << 10U;
+// What a request weighs beside its payload when doorbells are collected.
 constexpr std::uint64_t kHeaderBytes = 24;
-// While doorbells are being collected, one post in so many looks at the clock.
-constexpr std::uint32_t kPostsPerLook = 4;
 
 // On the way of every post an Error in a register, not a Status: that is stored in pieces and read
 // back whole, which the CPU cannot forward.
@@ -36,7 +28,7 @@ Posted QueuePairImpl::post_send(std::span<const SendWr> wrs) {
   posted.error = may_post();
   if (posted.error != kTaken) return posted;
   {
-    const std::lock_guard lock(sq_lock_);
+    const io::SpinGuard lock(sq_lock_);
     for (const SendWr& wr : wrs) {
       posted.error = enqueue(wr);
       if (posted.error != kTaken) break;
@@ -49,7 +41,7 @@ Posted QueuePairImpl::post_send(std::span<const SendWr> wrs) {
 
 Status QueuePairImpl::queue_send(const SendWr& wr) {
   if (const Error error = may_post(); error != kTaken) return fail(error);
-  const std::lock_guard lock(sq_lock_);
+  const io::SpinGuard lock(sq_lock_);
   if (const Error error = enqueue(wr); error != kTaken) return fail(error);
   return {};
 }
@@ -70,66 +62,17 @@ Error QueuePairImpl::enqueue(const SendWr& wr) {
   if (const Error error = fill(wr, *wqe); error != kTaken) return error;
   const std::uint64_t bytes = wqe->length + kHeaderBytes;
   sq_.commit();
-  unflushed_bytes_.store(unflushed_bytes_.load(std::memory_order_relaxed) + bytes,
-                         std::memory_order_relaxed);
+  lane_.note_posted(bytes);
   return kTaken;
 }
 
 void QueuePairImpl::ring() {
   if (!device_.usable()) return;
-  if (may_defer()) {
-    // A full barrier: who takes the flag back sees what was posted before. If it was set already,
-    // whoever set it sees to it that the background thread looks.
-    if (deferred_.exchange(true, std::memory_order_seq_cst)) return;
-    be_watched();
-    // Between our look and this, the background thread may have taken the connection back, or the
-    // caller armed the CQ to sleep.
-    if (has_poller() && send_cq_->note_doorbell(*this)) return;
+  if (state() == QpState::kRts) {
+    lane_.ring();
+  } else {
+    lane_.kick();  // flushes
   }
-  kick();
-}
-
-// Under load doorbells are collected: the next poll rings them all with one system call. The first
-// after a pause or a poll rings at once, unless the last call had many to carry: then there is a
-// stream of them, and whoever keeps it up polls again. Only while a caller is polling.
-bool QueuePairImpl::may_defer() {
-  if (!has_poller() || state() != QpState::kRts || !room_to_collect()) return false;
-  const bool streaming = streaming_.load(std::memory_order_relaxed);
-  if (!streaming && polled_since_flush()) return false;
-  const bool collecting = deferred_.load(std::memory_order_relaxed);
-  if (collecting && sq_.tail() % kPostsPerLook != 0) return true;
-  const std::uint64_t since = cpu_ticks() - last_flush_.load(std::memory_order_relaxed);
-  return since < (streaming ? kStreamTicks : kDoorbellTicks);
-}
-
-// Somebody will poll soon: it is driven by pollers; or, one of too many for that, polls lie between
-// its last flushes, and nobody is about to sleep instead.
-bool QueuePairImpl::has_poller() const {
-  if (adopted()) return true;
-  return polled_between_flushes_.load(std::memory_order_relaxed) && live() && !send_cq_->armed() &&
-         !recv_cq_->armed();
-}
-
-bool QueuePairImpl::polled_since_flush() const {
-  return driven_.load(std::memory_order_relaxed) !=
-             driven_at_flush_.load(std::memory_order_relaxed) ||
-         send_cq_->polls() != polls_at_flush_.load(std::memory_order_relaxed);
-}
-
-bool QueuePairImpl::room_to_collect() const {
-  return unflushed_bytes_.load(std::memory_order_relaxed) < kDoorbellBytes &&
-         sq_.size() < sq_.capacity();
-}
-
-// Transmits now, or leaves it to the holder of the lock.
-void QueuePairImpl::kick() {
-  kick_.store(true, std::memory_order_seq_cst);
-  if (!progress_lock_.try_lock_in_order()) return;
-  kick_.store(false, std::memory_order_relaxed);
-  if (live()) transmit();
-  if (state() == QpState::kError) flush_posted();
-  epilogue();
-  settle();
 }
 
 // --- receives ---
@@ -141,7 +84,7 @@ Posted QueuePairImpl::post_recv(std::span<const RecvWr> wrs) {
     return posted;
   }
   {
-    const std::lock_guard lock(rq_lock_);
+    const io::SpinGuard lock(rq_lock_);
     for (const RecvWr& wr : wrs) {
       proto::RecvWqe* wqe = rq_.reserve();
       if (wqe == nullptr || caps_.max_recv_wr == 0) {
@@ -156,7 +99,7 @@ Posted QueuePairImpl::post_recv(std::span<const RecvWr> wrs) {
       ++posted.count;
     }
   }
-  if (state() == QpState::kError && posted.count != 0) exclusively([&] { flush_receives(); });
+  if (state() == QpState::kError && posted.count != 0) lane_.exclusively([&] { flush_receives(); });
   return posted;
 }
 

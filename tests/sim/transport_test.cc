@@ -194,8 +194,8 @@ TEST_F(TransportTest, ALocalInvalidateWaitsUntilWhatWasBuiltBeforeItIsReleased) 
   EXPECT_EQ(me_.sends.size(), 2U);
 }
 
-// A batch that waited at an FPDU border fails: the Terminate takes its place in the stream, with its
-// markers where the peer looks for them.
+// A batch that waited at an FPDU border fails: the Terminate takes its place in the stream, with
+// its markers where the peer looks for them.
 TEST(TransportMarkers, TerminateBehindABatchTakenBackHasItsMarkersInPlace) {
   Endpoint me({.arena_bytes = 1U << 20U, .queue_depth = 16, .secret = 1});
   Endpoint peer({.arena_bytes = 1U << 20U, .queue_depth = 16, .secret = 2});

@@ -27,12 +27,6 @@ class Probe final : public Handler {
   void on_timer(TimerId id) override { timer(id); }
 };
 
-class ProbeTicker final : public Ticker {
- public:
-  std::function<bool()> tick;
-  bool on_tick(Instant) override { return tick(); }
-};
-
 Fd readable_fd() { return Fd(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)); }
 Fd quiet_fd() { return Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
 
@@ -284,64 +278,6 @@ TEST_F(EngineTest, ThousandsOfCancelledTimersLeaveTheOthersAlone) {
 TEST_F(EngineTest, DeadlineThatNeverComesIsNotScheduled) {
   Probe probe;
   EXPECT_EQ(engine->schedule(Instant::never(), &probe), 0U);
-}
-
-TEST_F(EngineTest, TickerRunsUntilItSaysStopAndAgainWhenActivated) {
-  ProbeTicker ticker;
-  std::atomic<int> ticks{0};
-  std::atomic<int> limit{5};
-  ticker.tick = [&] { return ++ticks < limit; };
-  engine->activate(&ticker);
-  while (ticks < 5) std::this_thread::sleep_for(1ms);
-  std::this_thread::sleep_for(10ms);
-  EXPECT_EQ(ticks, 5);
-  limit = 8;
-  engine->activate(&ticker);
-  engine->activate(&ticker);
-  while (ticks < 8) std::this_thread::sleep_for(1ms);
-  std::this_thread::sleep_for(10ms);
-  EXPECT_EQ(ticks, 8);
-  engine->remove(&ticker);
-}
-
-TEST_F(EngineTest, ActivationDuringATickIsNotLost) {
-  ProbeTicker ticker;
-  std::atomic<int> ticks{0};
-  std::promise<void> second;
-  ticker.tick = [&] {
-    const int n = ++ticks;
-    if (n == 1) engine->activate(&ticker);
-    if (n == 2) second.set_value();
-    return false;
-  };
-  engine->activate(&ticker);
-  second.get_future().get();
-  engine->remove(&ticker);
-  EXPECT_EQ(ticks, 2);
-}
-
-TEST_F(EngineTest, ActivationsFromManyThreadsEachGetATick) {
-  ProbeTicker ticker;
-  std::atomic<std::uint32_t> asked{0};
-  std::atomic<std::uint32_t> seen{0};
-  ticker.tick = [&] {
-    seen = asked.load();
-    return false;
-  };
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&] {
-      for (int i = 0; i < 300; ++i) {
-        ++asked;
-        engine->activate(&ticker);
-        if (i % 50 == 0) std::this_thread::sleep_for(1ms);
-      }
-    });
-  }
-  for (auto& t : threads) t.join();
-  for (int i = 0; i < 5000 && seen != asked; ++i) std::this_thread::sleep_for(1ms);
-  EXPECT_EQ(seen, asked);
-  engine->remove(&ticker);
 }
 
 TEST_F(EngineTest, IdleEngineSleepsWithoutWakingUp) {

@@ -133,7 +133,7 @@ TEST_F(PcapTest, BatchLargerThanAPacketIsCutBetweenFpdus) {
     trace->tx(mpa_frame(false, false));
     trace->rx(mpa_frame(true, false));
     // As a transport does: several slices, of which it took only a part.
-    proto::Slice slices[2] = {{batch.data(), 100}, {batch.data() + 100, batch.size() - 100}};
+    Slice slices[2] = {{batch.data(), 100}, {batch.data() + 100, batch.size() - 100}};
     trace->tx(slices, batch.size() - 5);
     trace->tx(std::span(batch).last(5));
   }

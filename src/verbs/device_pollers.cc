@@ -1,0 +1,97 @@
+// Which pollers there are, on which thread each is at home, and which CQs share one.
+#include <algorithm>
+
+#include "io/log.h"
+#include "verbs/channel.h"
+#include "verbs/cq.h"
+#include "verbs/device.h"
+#include "verbs/peer_watch.h"
+#include "verbs/poller.h"
+
+namespace weft::verbs {
+
+namespace {
+constexpr unsigned kCoresPerThread = 4;
+}  // namespace
+
+Status DeviceImpl::create_engines() {
+  std::size_t wanted = config_.background_threads;
+  if (wanted == 0) wanted = std::max(1U, cores_ / kCoresPerThread);
+  for (std::size_t i = 0; i < wanted; ++i) {
+    auto engine = io::Engine::create();
+    if (!engine) return fail(engine.error());
+    engines_.push_back(std::move(*engine));
+  }
+  return {};
+}
+
+Result<std::shared_ptr<Poller>> DeviceImpl::new_poller() {
+  io::Engine& home = *engines_[next_home_++ % engines_.size()];
+  auto poller = Poller::create(self(), home);
+  if (!poller) return poller;
+  std::erase_if(pollers_, [](const std::weak_ptr<Poller>& p) { return p.expired(); });
+  pollers_.push_back(*poller);
+  return poller;
+}
+
+Result<std::shared_ptr<Poller>> DeviceImpl::create_poller() {
+  const io::MutexLock lock(pollers_mutex_);
+  return new_poller();
+}
+
+Result<std::shared_ptr<Poller>> DeviceImpl::background_poller() {
+  const io::MutexLock lock(pollers_mutex_);
+  if (auto poller = background_poller_.lock()) return poller;
+  auto poller = new_poller();
+  if (poller) background_poller_ = *poller;
+  return poller;
+}
+
+std::vector<std::shared_ptr<Poller>> DeviceImpl::live_pollers() {
+  const io::MutexLock lock(pollers_mutex_);
+  std::vector<std::shared_ptr<Poller>> out;
+  for (const auto& weak : pollers_) {
+    if (auto poller = weak.lock()) out.push_back(std::move(poller));
+  }
+  return out;
+}
+
+Status DeviceImpl::tie(CompletionQueueImpl& a, CompletionQueueImpl& b) {
+  const io::MutexLock lock(topology_mutex_);
+  Poller& first = a.poller();
+  Poller& second = b.poller();
+  if (&first == &second) return {};
+  // Fewer CQs move.
+  const bool first_moves = first.cqs().size() < second.cqs().size();
+  Poller& from = first_moves ? first : second;
+  Poller& to = first_moves ? second : first;
+  Poller::merge(from.shared_from_this(), to.shared_from_this());
+  for (const auto& weak : from.cqs()) {
+    if (const auto cq = weak.lock()) {
+      if (auto told = cq->poller_changed(); !told) return told;
+    }
+  }
+  auto& moved = to.cqs();
+  moved.insert(moved.end(), from.cqs().begin(), from.cqs().end());
+  std::erase_if(moved, [](const auto& weak) { return weak.expired(); });
+  from.cqs().clear();
+  return {};
+}
+
+std::shared_ptr<Poller> DeviceImpl::poller_to_help(const Poller& helper) {
+  for (const auto& poller : live_pollers()) {
+    if (poller.get() != &helper && poller->was_active()) return poller;
+  }
+  return nullptr;
+}
+
+void DeviceImpl::check_peers(Instant now) {
+  for (const auto& poller : live_pollers()) poller->check_peers(now);
+}
+
+void DeviceImpl::note_up(int delta) {
+  up_.fetch_add(delta, std::memory_order_relaxed);
+  if (delta > 0) peer_watch_->start();
+}
+
+}  // namespace weft::verbs

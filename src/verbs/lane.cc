@@ -1,0 +1,440 @@
+#include "verbs/lane.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "io/clock.h"
+#include "io/log.h"
+#include "io/socket.h"
+#include "verbs/poller.h"
+
+namespace weft::verbs {
+
+namespace {
+
+constexpr std::size_t kScratchBytes = 256U << 10U;
+static_assert(kScratchBytes >= proto::kScratchBytesMin);
+
+// Reads of one turn: a fast peer must not keep the thread from others for long.
+constexpr int kReadsPerTurn = 16;
+// So many requests in one flush are a stream, see may_defer().
+constexpr std::uint32_t kStreamOfPosts = 4;
+// A doorbell may wait for the next poll if the last look was less than this ago.
+constexpr std::uint64_t kDoorbellUs = 20;
+// The same in a stream of posts: other connections may have their turn between.
+constexpr std::uint64_t kStreamUs = 200;
+// ... and not more than this has been collected.
+constexpr std::uint64_t kDoorbellBytes = 256U << 10U;
+// While doorbells are being collected, one post in so many looks at the clock.
+constexpr std::uint32_t kPostsPerLook = 4;
+// How often TCP is asked what has been acknowledged (completions=acked), and whether it has memory
+// again.
+constexpr Duration kRetryPause{1'000'000};
+
+// Where small FPDUs are staged: one buffer a thread, so that it stays in the cache.
+std::span<std::uint8_t> scratch() {
+  thread_local const std::unique_ptr<std::uint8_t[]> buffer(new std::uint8_t[kScratchBytes]);
+  return {buffer.get(), kScratchBytes};
+}
+
+}  // namespace
+
+// --- life ---
+
+Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<io::Trace> trace,
+                  const proto::StreamParams& params, Access remote_access,
+                  std::shared_ptr<Poller> poller) {
+  home_ = &poller->home();
+  transport_ = std::move(transport);
+  trace_ = std::move(trace);
+  tx_blocked_.store(false, std::memory_order_relaxed);
+  rx_ended_ = false;
+  busy_since_ = Instant::never();
+  {
+    // Counters of the stream before this one stay in the sum.
+    const io::SpinGuard lock(sight_lock_);
+    if (stream_) add(past_, stream_->counters());
+    has_stream_.store(false, std::memory_order_release);
+    stream_.emplace(params, owner_, device_.stags(), sq_);
+    has_stream_.store(true, std::memory_order_release);
+  }
+  stream_->allow_remote(remote_access);
+  live_.store(true, std::memory_order_release);
+  device_.note_up(1);
+  stream_->start();
+  events_ = transport_->events(false);
+  if (auto attached = poller->attach(*this, owner_.hold()); !attached) {
+    stream_->abort();
+    return attached;
+  }
+  poller_.store(poller.get(), std::memory_order_release);
+  poller_kept_ = std::move(poller);
+  return {};
+}
+
+void Lane::move_to(std::shared_ptr<Poller> poller) {
+  if (!live() || poller_kept_ == nullptr || poller_kept_ == poller) return;
+  std::shared_ptr<LaneOwner> owner = poller_kept_->detach(*this);
+  events_ = transport_->events(blocked());
+  poller_.store(nullptr, std::memory_order_release);
+  if (!poller->attach(*this, owner)) {
+    poller_kept_.reset();
+    parted_ = std::move(owner);
+    stream_->transport_lost(false);
+    return;
+  }
+  poller_.store(poller.get(), std::memory_order_release);
+  poller_kept_ = std::move(poller);
+}
+
+// --- who does it ---
+
+Turn Lane::run(std::uint32_t events) {
+  if (!lock_.try_enter()) return {.busy = true};
+  const Turn done = turn(events);
+  leave();
+  return done;
+}
+
+void Lane::kick() {
+  if (!lock_.enter_or_kick()) return;
+  send_posted();
+  leave();
+}
+
+// Where there was no room, the transport reports when there is.
+void Lane::send_posted() {
+  if (live() && !blocked()) transmit();
+}
+
+void Lane::ring() {
+  if (Poller* poller = this->poller(); poller != nullptr && live()) {
+    poller->note_post();
+    if (may_defer(*poller)) {
+      // A full barrier: who takes the flag back sees what was posted before. If it was set already,
+      // whoever set it has told the poller.
+      if (deferred_.exchange(true, std::memory_order_seq_cst)) return;
+      if (poller->collect(*this)) return;
+    }
+  }
+  kick();
+}
+
+// What came meanwhile is something new to send.
+void Lane::leave() {
+  settle_up();
+  std::shared_ptr<LaneOwner> last = std::move(parted_);
+  while (!lock_.leave()) {
+    send_posted();
+    settle_up();
+    if (parted_ != nullptr) last = std::move(parted_);
+  }
+  lock_.left();
+  owner_.lane_left();
+}
+
+void Lane::on_timer(io::TimerId id) {
+  const std::shared_ptr<LaneOwner> owner = owner_.hold();
+  if (owner == nullptr) return;
+  exclusively([&] {
+    if (id == retry_timer_) retry_timer_ = 0;
+    if (id == timer_) {
+      timer_ = 0;
+      timer_at_ = Instant::never();
+    }
+    if (!live()) return;
+    if (std::exchange(no_memory_, false)) tx_blocked_.store(false, std::memory_order_relaxed);
+    turn(0);  // what has come by now came in time
+    if (!stream_->finished() && stream_->deadline() <= io::now()) stream_->expired(io::now());
+    if (live() && stream_->tx_pending()) transmit();
+  });
+}
+
+// --- a turn ---
+
+Turn Lane::turn(std::uint32_t events) {
+  Turn out;
+  if (!live()) return out;
+  constexpr std::uint32_t kEnd = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+  if (events == 0 || (events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) {
+    out = receive((events & kEnd) != 0);
+  }
+  const bool room = (events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0;
+  if (live() && !transport_->copies()) note_released();
+  if (live() && (room || !blocked()) && (stream_->tx_pending() || blocked())) {
+    out.sent = transmit_counted();
+  }
+  if (waits_for_acks()) note_acknowledged();
+  return out;
+}
+
+Turn Lane::receive(bool until_end) {
+  Turn out;
+  if (rx_ended_) return out;
+  for (int reads = 0; reads < kReadsPerTurn; ++reads) {
+    proto::RxPlan plan;
+    stream_->want(plan, scratch());
+    const std::ptrdiff_t n = transport_->receive({plan.slices, plan.count});
+    if (n > 0) {
+      rx_calls_.add(1);
+      const auto bytes = static_cast<std::size_t>(n);
+      if (trace_ != nullptr) trace_->rx({plan.slices, plan.count}, bytes);
+      stream_->arrived(bytes);
+      out.received = true;
+      if (stream_->finished()) return out;
+      // A short read has emptied the transport; if more has come since, it will be reported.
+      if (bytes < plan.bytes && !until_end) return out;
+      continue;
+    }
+    stream_->arrived(0);
+    if (n == 0) {
+      if (trace_ != nullptr) trace_->rx_fin();
+      rx_ended_ = true;
+      stream_->peer_closed();
+      out.received = true;
+      return out;
+    }
+    if (n == -EAGAIN || n == -ENOBUFS || n == -ENOMEM) {
+      rx_empty_.add(1);
+      return out;
+    }
+    transport_error(static_cast<int>(-n));
+    out.received = true;
+    return out;
+  }
+  out.more = true;
+  return out;
+}
+
+void Lane::transmit() { (void)transmit_counted(); }
+
+bool Lane::transmit_counted() {
+  // A full barrier: a request whose doorbell this takes is seen by gather() below.
+  (void)deferred_.exchange(false, std::memory_order_seq_cst);
+  unflushed_bytes_.store(0, std::memory_order_relaxed);
+  tx_blocked_.store(false, std::memory_order_relaxed);
+  bool moved = false;
+  while (live()) {
+    proto::TxBatch* batch = stream_->gather();
+    if (batch == nullptr) break;
+    moved = true;
+    if (!send_batch(*batch)) break;
+  }
+  note_flush();
+  if (live() && stream_->take_fin()) {
+    if (trace_ != nullptr) trace_->tx_fin();
+    transport_->shutdown_send();
+  }
+  return moved;
+}
+
+void Lane::note_flush() {
+  const std::uint32_t tail = sq_.tail();
+  streaming_.store(tail - flushed_tail_ >= kStreamOfPosts, std::memory_order_relaxed);
+  flushed_tail_ = tail;
+  if (const Poller* poller = this->poller()) {
+    polls_at_flush_.store(poller->polls(), std::memory_order_relaxed);
+  }
+}
+
+// False: the transport takes no more now.
+bool Lane::send_batch(proto::TxBatch& batch) {
+  const std::span<const Slice> slices{batch.slices + batch.slice_next,
+                                      batch.slice_count - batch.slice_next};
+  const std::size_t left = batch.bytes - batch.sent;
+  const std::ptrdiff_t n = transport_->send(slices);
+  if (n >= 0) {
+    tx_calls_.add(1);
+    const auto bytes = static_cast<std::size_t>(n);
+    if (trace_ != nullptr) trace_->tx(slices, bytes);
+    stream_->sent(bytes);
+    if (transport_->copies()) stream_->released(bytes);
+    if (bytes == left) return true;
+    tx_blocked_.store(true, std::memory_order_relaxed);
+    // The time until there is room is good for the next one's checksums.
+    stream_->prepare();
+    return false;
+  }
+  stream_->sent(0);
+  if (n == -EAGAIN || n == -ENOBUFS || n == -ENOMEM) {
+    tx_blocked_.store(true, std::memory_order_relaxed);
+    tx_blocked_calls_.add(1);
+    no_memory_ = n != -EAGAIN;  // which nothing reports
+    return false;
+  }
+  // After a reset there may still be a Terminate to read, which says more.
+  if (n == -EPIPE || n == -ECONNRESET) (void)receive(true);
+  if (live() && !stream_->finished()) transport_error(static_cast<int>(-n));
+  return false;
+}
+
+void Lane::transport_error(int error) {
+  if (error == EFAULT) {
+    stream_->memory_fault();
+  } else {
+    stream_->transport_lost(error == ETIMEDOUT);
+  }
+}
+
+bool Lane::waits_for_acks() const {
+  return device_.config().completions == CompletionMode::kAcked && live() && sq_.size() != 0;
+}
+
+// For a transport that reads late.
+void Lane::note_released() {
+  const std::uint64_t done = transport_->released();
+  if (done > stream_->released_offset()) {
+    stream_->released(static_cast<std::size_t>(done - stream_->released_offset()));
+  }
+}
+
+void Lane::note_acknowledged() {
+  const std::uint64_t sent = stream_->tx_offset();
+  stream_->acked(sent - std::min(sent, transport_->unacknowledged()));
+}
+
+// --- behind each turn ---
+
+void Lane::settle_up() {
+  owner_.turn_done();
+  if (!stream_) return;
+  if (live() && stream_->state() != proto::StreamState::kRts) {
+    if (stream_->tx_pending() || !stream_->finished()) transmit();  // a Terminate, the FIN
+    if (stream_->finished()) close_transport();
+  }
+  if (!live()) return;
+  if (blocked()) update_events();
+  if (stream_->deadline() != timer_at_) update_deadline();
+  if (retry_timer_ == 0 && (waits_for_acks() || no_memory_)) {
+    retry_timer_ = home_->schedule(io::now() + kRetryPause, this);
+  }
+}
+
+// Room is asked for when a send has met none, and from then on: who blocks once blocks again.
+void Lane::update_events() {
+  const std::uint32_t events = transport_->events(true);
+  if (events == events_) return;
+  Poller* poller = this->poller();
+  if (poller == nullptr) return;
+  events_ = events;
+  poller->update(*this, transport_->fd(), events);
+}
+
+void Lane::update_deadline() {
+  home_->forget_timer(timer_);
+  timer_at_ = stream_->deadline();
+  timer_ = timer_at_.is_never() ? 0 : home_->schedule(timer_at_, this);
+}
+
+void Lane::close_transport() {
+  if (!live()) return;
+  live_.store(false, std::memory_order_release);
+  poller_.store(nullptr, std::memory_order_release);
+  if (poller_kept_ != nullptr) {
+    parted_ = poller_kept_->detach(*this);
+    poller_kept_.reset();
+  }
+  home_->forget_timer(timer_);
+  home_->forget_timer(retry_timer_);
+  timer_ = retry_timer_ = 0;
+  timer_at_ = Instant::never();
+  device_.note_up(-1);
+  const bool reset = stream_->wants_reset();
+  if (trace_ != nullptr && reset) trace_->reset(true);
+  trace_.reset();
+  transport_->close(reset);
+  if (!transport_->copies()) stream_->transport_closed();
+  transport_.reset();
+}
+
+// --- cold and hot ---
+
+void Lane::attend() {
+  if (!lock_.try_enter()) return;
+  if (live()) transport_->attend();
+  leave();
+}
+
+bool Lane::settle() {
+  if (!lock_.try_enter()) return true;
+  const bool again = live() && transport_->settle();
+  leave();
+  return again;
+}
+
+// --- the peer's host ---
+
+void Lane::check_peer(Instant now) {
+  const Config& config = device_.config();
+  if (!lock_.try_enter()) return;  // somebody moves bytes: it is not dead
+  if (live() && stream_->state() == proto::StreamState::kRts) {
+    const io::PeerLiveness peer = transport_->liveness();
+    const char* why = nullptr;
+    if (peer.unacknowledged == 0 || peer.acknowledged != acked_seen_) {
+      acked_seen_ = peer.acknowledged;
+      busy_since_ = peer.unacknowledged == 0 ? Instant::never() : now;
+    }
+    if (peer.unacknowledged == 0) {
+      if (config.keepalive.count() > 0 && peer.silent >= io::keepalive_limit(config.keepalive)) {
+        why = "keepalive";
+      }
+    } else if (config.user_timeout.count() > 0 && !busy_since_.is_never() &&
+               now - busy_since_ >= config.user_timeout) {
+      why = "user_timeout";
+    }
+    if (why != nullptr) {
+      io::log(LogLevel::kInfo, "a peer's host is silent for longer than {}", why);
+      stream_->transport_lost(true);
+    }
+  }
+  leave();
+}
+
+// --- doorbells ---
+
+// Under load doorbells are collected: the poller's next look rings them all. The first after a
+// pause or a poll rings at once, unless there is a stream of them, on this connection or on the
+// CQ: whoever keeps that up polls again. Only while a caller is polling.
+bool Lane::may_defer(const Poller& poller) const {
+  if (!poller.collects() || !room_to_collect()) return false;
+  const bool streaming = streaming_.load(std::memory_order_relaxed) || poller.streaming();
+  if (!streaming && poller.polls() != polls_at_flush_.load(std::memory_order_relaxed)) return false;
+  const bool collecting = deferred_.load(std::memory_order_relaxed);
+  if (collecting && sq_.tail() % kPostsPerLook != 0) return true;
+  const std::uint64_t since = io::cpu_ticks() - poller.last_drive();
+  return since < (streaming ? kStreamUs : kDoorbellUs) * device_.ticks_per_us();
+}
+
+bool Lane::room_to_collect() const noexcept {
+  return unflushed_bytes_.load(std::memory_order_relaxed) < kDoorbellBytes &&
+         sq_.size() < sq_.capacity();
+}
+
+// --- sight ---
+
+std::uint32_t Lane::max_ulpdu() const {
+  const io::SpinGuard lock(sight_lock_);
+  return has_stream_.load(std::memory_order_acquire) ? stream_->max_ulpdu() : 0;
+}
+
+void Lane::stop() {
+  if (home_ == nullptr) return;
+  home_->forget_timer(timer_);
+  home_->forget_timer(retry_timer_);
+  home_->wait_for(this);
+}
+
+void Lane::add_counters(Counters& sum) const {
+  sum.tx_calls += tx_calls_.get();
+  sum.rx_calls += rx_calls_.get();
+  sum.rx_empty += rx_empty_.get();
+  sum.tx_blocked += tx_blocked_calls_.get();
+  const io::SpinGuard lock(sight_lock_);
+  add(sum, past_);
+  if (has_stream_.load(std::memory_order_acquire)) add(sum, stream_->counters());
+}
+
+}  // namespace weft::verbs

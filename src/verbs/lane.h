@@ -1,0 +1,183 @@
+// A lane: one connection in full operation, {transport, stream, lock word, deadline}. The only
+// place that touches the transport.
+//
+// Nobody waits for a lane on the data path. Whoever wants something moved enters it, or leaves a
+// kick that the holder can't miss. A lane belongs to one poller, which finds out when there is
+// something to do; its descriptor is registered there, changed and removed with the lane held, so a
+// descriptor number that is used again never meets a registration of the connection before.
+//
+// Lock order: a poller's, a lane's, then the queue locks, rings, pools and tables.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "io/engine.h"
+#include "io/kick_lock.h"
+#include "io/pcap.h"
+#include "io/ticks.h"
+#include "io/transport.h"
+#include "proto/stream.h"
+#include "proto/work.h"
+#include "verbs/device.h"
+
+namespace weft::verbs {
+
+class Poller;
+
+// Whom a lane works for: a queue pair.
+class LaneOwner : public proto::StreamHost {
+ public:
+  // Behind every turn, with the lane held: what else follows from what has happened.
+  virtual void turn_done() = 0;
+  // The lane has just been left: what may not be done while it is held.
+  virtual void lane_left() = 0;
+  // A share in its life; null when it is being destroyed.
+  [[nodiscard]] virtual std::shared_ptr<LaneOwner> hold() = 0;
+};
+
+// What a turn came to, as a set.
+struct Turn {
+  bool received = false;
+  bool sent = false;
+  bool more = false;  // stopped for the sake of others: there is more to do now
+  bool busy = false;  // somebody else is at it, but may be past its reading
+  [[nodiscard]] bool anything() const noexcept { return received || sent || more || busy; }
+};
+
+class Lane final : public io::Handler {
+ public:
+  Lane(LaneOwner& owner, DeviceImpl& device, proto::SendQueue& sq) noexcept
+      : owner_(owner), device_(device), sq_(sq) {}
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  // --- life; with the lane held ---
+
+  // Full operation begins. On failure the stream has been aborted.
+  //   kSystem   no room in the poller's epoll
+  [[nodiscard]] Status open(std::unique_ptr<io::Transport> transport,
+                            std::unique_ptr<io::Trace> trace, const proto::StreamParams& params,
+                            Access remote_access, std::shared_ptr<Poller> poller);
+  // Goes to another poller.
+  void move_to(std::shared_ptr<Poller> poller);
+  // No timer of this lane runs any more. Before the owner is taken apart; without the lane.
+  void stop();
+
+  // --- any thread ---
+
+  // Receives what is there and sends what can be sent. `events`: what epoll reported; 0: unknown.
+  Turn run(std::uint32_t events);
+  // Sends what has been posted, now, or leaves it to the holder.
+  void kick();
+  // A request has been posted: sends it, or leaves the doorbell to the next look of a poller.
+  void ring();
+  // Does `work` with the lane held, as if it were a turn. Waits for the holder.
+  template <class Work>
+  void exclusively(Work&& work) {
+    lock_.enter();
+    work();
+    leave();
+  }
+  // Ends the connection if its peer's host has been silent for too long.
+  void check_peer(Instant now);
+
+  // The transport is open.
+  [[nodiscard]] bool live() const noexcept { return live_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool blocked() const noexcept {
+    return tx_blocked_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] Poller* poller() const noexcept { return poller_.load(std::memory_order_acquire); }
+  // A doorbell waits for the poller's next look.
+  [[nodiscard]] bool doorbell_waits() const noexcept {
+    return deferred_.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] std::uint32_t max_ulpdu() const;  // 0 before there is a stream
+  // Octets in the send queue that no doorbell has covered yet. The poster's, under its lock.
+  void note_posted(std::uint64_t bytes) noexcept {
+    unflushed_bytes_.store(unflushed_bytes_.load(std::memory_order_relaxed) + bytes,
+                           std::memory_order_relaxed);
+  }
+  void add_counters(Counters& sum) const;
+
+  // --- with the lane held ---
+
+  [[nodiscard]] proto::Stream* stream() noexcept { return stream_ ? &*stream_ : nullptr; }
+  void transmit();
+  // One turn of receiving and sending, inside exclusively().
+  Turn turn(std::uint32_t events);
+  // Asks for a look at the deadline, the end, the registration. Part of every leave.
+  void settle_up();
+
+  // --- for the poller, with the lane held ---
+  [[nodiscard]] io::Transport* transport() noexcept { return transport_.get(); }
+  std::atomic<std::uint64_t> token{0};  // of the registration
+
+  // --- for the poller, with the poller held ---
+  // Nobody looks any more before the descriptor says so. True: look once more.
+  [[nodiscard]] bool settle();
+  void attend();
+
+  void on_timer(io::TimerId id) override;
+
+ private:
+  void leave() WEFT_NOT_ANALYZED;
+  void send_posted();
+  Turn receive(bool until_end);
+  bool transmit_counted();
+  bool send_batch(proto::TxBatch& batch);
+  void note_flush();
+  void note_released();
+  void note_acknowledged();
+  [[nodiscard]] bool waits_for_acks() const;
+  [[nodiscard]] bool may_defer(const Poller& poller) const;
+  [[nodiscard]] bool room_to_collect() const noexcept;
+  void transport_error(int error);
+  void update_events();
+  void update_deadline();
+  void close_transport();
+
+  LaneOwner& owner_;
+  DeviceImpl& device_;
+  proto::SendQueue& sq_;
+
+  io::KickLock lock_;
+  std::atomic<bool> live_{false};
+  std::atomic<Poller*> poller_{nullptr};
+  std::shared_ptr<Poller> poller_kept_;  // the same, with the lane held
+  io::Engine* home_ = nullptr;           // of the first poller: keeps the time limits
+
+  // Doorbells.
+  std::atomic<bool> deferred_{false};
+  std::atomic<bool> streaming_{false};  // the last flush carried many requests
+  std::atomic<std::uint64_t> unflushed_bytes_{0};
+  std::atomic<std::uint64_t> polls_at_flush_{0};  // of the poller
+  std::uint32_t flushed_tail_ = 0;                // of sq_, at the last flush
+
+  // With the lane held.
+  std::unique_ptr<io::Transport> transport_;
+  std::optional<proto::Stream> stream_;
+  std::atomic<bool> has_stream_{false};
+  std::unique_ptr<io::Trace> trace_;
+  std::atomic<bool> tx_blocked_{false};  // written by the holder
+  bool rx_ended_ = false;
+  std::uint32_t events_ = 0;  // registered
+  io::TimerId timer_ = 0;
+  Instant timer_at_ = Instant::never();
+  io::TimerId retry_timer_ = 0;
+  bool no_memory_ = false;             // blocked because the system has no memory for it
+  std::shared_ptr<LaneOwner> parted_;  // what the poller kept alive; let go without the lane
+
+  // Liveness of the peer's host, by the sweep.
+  std::uint64_t acked_seen_ = 0;
+  Instant busy_since_ = Instant::never();
+
+  proto::Counter tx_calls_, rx_calls_, rx_empty_, tx_blocked_calls_;
+  mutable io::SpinLock sight_lock_;
+  Counters past_ WEFT_GUARDED_BY(sight_lock_);  // of streams before this one
+};
+
+}  // namespace weft::verbs

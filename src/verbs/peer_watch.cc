@@ -1,0 +1,42 @@
+#include "verbs/peer_watch.h"
+
+#include <algorithm>
+
+#include "io/clock.h"
+#include "verbs/device.h"
+
+namespace weft::verbs {
+
+namespace {
+constexpr int kLooksPerLimit = 8;
+constexpr Duration kPeriodMin{50'000'000};
+}  // namespace
+
+Duration PeerWatch::period() const {
+  const Config& config = device_.config();
+  Duration limit{0};
+  for (const Duration one : {Duration{config.keepalive}, Duration{config.user_timeout}}) {
+    if (one.count() > 0 && (limit.count() == 0 || one < limit)) limit = one;
+  }
+  if (limit.count() == 0) return limit;
+  return std::max(limit / kLooksPerLimit, kPeriodMin);
+}
+
+void PeerWatch::start() {
+  if (running_.load(std::memory_order_relaxed) || period().count() == 0) return;
+  if (running_.exchange(true, std::memory_order_acq_rel)) return;
+  timer_.store(device_.engine().schedule(io::now() + period(), this));
+}
+
+void PeerWatch::stop() {
+  running_.store(true, std::memory_order_release);
+  device_.engine().cancel(timer_.load());
+}
+
+void PeerWatch::on_timer(io::TimerId /*id*/) {
+  running_.store(false, std::memory_order_release);
+  device_.check_peers(io::now());
+  if (device_.up() > 0) start();
+}
+
+}  // namespace weft::verbs

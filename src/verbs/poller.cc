@@ -1,0 +1,534 @@
+#include "verbs/poller.h"
+
+#include <sched.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "io/clock.h"
+#include "io/ticks.h"
+
+namespace weft::verbs {
+
+namespace {
+
+constexpr int kEventsPerLook = 32;
+// A hot lane that has received nothing for so many runs goes back to epoll.
+constexpr std::uint32_t kHotRuns = 200;
+// With hot lanes, one pass in so many asks epoll about the others.
+constexpr std::uint32_t kPassesPerLook = 4;
+// Polls in a row, without arming, before callers take over from the background.
+constexpr std::uint32_t kPollsToTake = 4;
+// Without a caller's look for this long, the background takes over. Two of these at most.
+constexpr Duration kCallersGone{10'000'000};
+// A doorbell that no look has rung rings after this.
+constexpr Duration kLateBell{1'000'000};
+// Passes of the background in a row, then others of its thread have their turn.
+constexpr int kPassesInARow = 16;
+// So many posts between two looks are a stream.
+constexpr std::uint32_t kStreamOfPosts = 4;
+
+// A yield that takes this long has run somebody else.
+constexpr std::uint64_t kLongYieldUs = 5;
+constexpr std::uint32_t kPollsToYieldMin = 16;
+constexpr std::uint32_t kPollsToYieldMax = 1024;
+constexpr std::size_t kHelpedMax = 4;
+// Where the background's spinning gets in somebody's way, it pauses, longer each time.
+constexpr Duration kSpinPauseMin{1'000'000};
+constexpr Duration kSpinPauseMax{1'000'000'000};
+constexpr Duration kSpinAtMost{2'000'000};
+
+std::uint64_t make_token(std::uint32_t slot, std::uint32_t generation) {
+  return std::uint64_t{generation} << 32U | slot;
+}
+
+}  // namespace
+
+// --- life ---
+
+Result<std::shared_ptr<Poller>> Poller::create(std::shared_ptr<DeviceImpl> device,
+                                               io::Engine& home) {
+  std::shared_ptr<Poller> poller(new Poller(std::move(device), home));
+  poller->epoll_ = io::Fd(epoll_create1(EPOLL_CLOEXEC));
+  if (!poller->epoll_) return fail(Error::kSystem);
+  return poller;
+}
+
+Poller::~Poller() {
+  if (!device_->usable()) return;
+  home_.forget(epoll_.get());
+  home_.forget_timer(caller_timer_id_.load());
+  home_.forget_timer(bell_timer_id_.load());
+  // A callback that runs now finds nobody, since it asks for a share in us first.
+  home_.wait_for(this);
+  home_.wait_for(&caller_timer_);
+  home_.wait_for(&bell_timer_);
+}
+
+Poller& Poller::root() noexcept {
+  Poller* poller = this;
+  while (Poller* next = poller->merged_into_.load(std::memory_order_acquire)) poller = next;
+  return *poller;
+}
+
+// REQUIRES: the device's topology lock, so that chains never close into a ring.
+void Poller::merge(const std::shared_ptr<Poller>& from, const std::shared_ptr<Poller>& to) {
+  from->successor_ = to;
+  from->merged_into_.store(to.get(), std::memory_order_release);
+  // A lane that opens now finds `to`; those that are here move one by one.
+  for (const std::uint64_t token : from->tokens()) {
+    const Found found = from->find(token);
+    if (found.lane == nullptr) continue;
+    found.lane->exclusively([&] {
+      if (found.lane->poller() == from.get()) found.lane->move_to(to);
+    });
+  }
+}
+
+// --- lanes ---
+
+Status Poller::attach(Lane& lane, std::shared_ptr<LaneOwner> owner) {
+  std::uint32_t slot = 0;
+  {
+    const io::SpinGuard lock(table_lock_);
+    if (free_slots_.empty()) {
+      slot = static_cast<std::uint32_t>(slots_.size());
+      slots_.emplace_back();
+    } else {
+      slot = free_slots_.back();
+      free_slots_.pop_back();
+    }
+    slots_[slot].owner = std::move(owner);
+    slots_[slot].lane = &lane;
+    lane.token.store(make_token(slot, slots_[slot].generation), std::memory_order_relaxed);
+  }
+  lane_count_.fetch_add(1, std::memory_order_relaxed);
+  epoll_event event{};
+  event.events = lane.transport()->events(lane.blocked());
+  event.data.u64 = lane.token.load(std::memory_order_relaxed);
+  const bool added = epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, lane.transport()->fd(), &event) == 0;
+  if (added && !registered_.exchange(true, std::memory_order_acq_rel)) {
+    const io::SpinGuard lock(keeper_lock_);
+    const bool background = keeper_.load(std::memory_order_relaxed) == Keeper::kBackground;
+    const auto known = home_.add(epoll_.get(), background ? EPOLLIN | EPOLLET : EPOLLET, this);
+    if (known) return {};
+    registered_.store(false, std::memory_order_release);
+  } else if (added) {
+    return {};
+  }
+  (void)detach(lane);
+  return fail(Error::kSystem);
+}
+
+std::shared_ptr<LaneOwner> Poller::detach(Lane& lane) {
+  epoll_event unused{};
+  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, lane.transport()->fd(), &unused);
+  const auto slot = static_cast<std::uint32_t>(lane.token.load(std::memory_order_relaxed));
+  const io::SpinGuard lock(table_lock_);
+  ++slots_[slot].generation;
+  slots_[slot].lane = nullptr;
+  free_slots_.push_back(slot);
+  lane_count_.fetch_sub(1, std::memory_order_relaxed);
+  return std::move(slots_[slot].owner);
+}
+
+void Poller::update(const Lane& lane, int fd, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = lane.token.load(std::memory_order_relaxed);
+  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+Poller::Found Poller::find(std::uint64_t token) {
+  const auto slot = static_cast<std::uint32_t>(token);
+  const io::SpinGuard lock(table_lock_);
+  if (slot >= slots_.size() || slots_[slot].generation != token >> 32U) return {};
+  return {slots_[slot].owner, slots_[slot].lane};
+}
+
+std::vector<std::uint64_t> Poller::tokens() {
+  const io::SpinGuard lock(table_lock_);
+  std::vector<std::uint64_t> out;
+  for (std::uint32_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].lane != nullptr) out.push_back(make_token(i, slots_[i].generation));
+  }
+  return out;
+}
+
+// --- one pass ---
+//
+// First what is known to be due (doorbells), then lanes that gave something a moment ago, then
+// whatever the kernel reports of the others. Never blocks.
+
+// `warm`: who calls looks again at once, so lanes that gave something are asked directly then.
+bool Poller::pass(bool look, bool warm) {
+  const std::uint32_t posts = posts_.load(std::memory_order_relaxed);
+  posts_.store(0, std::memory_order_relaxed);
+  streaming_.store(posts >= kStreamOfPosts, std::memory_order_relaxed);
+  bool moved = false;
+  if (doorbell_due_.load(std::memory_order_acquire)) moved = ring_doorbells();
+  moved |= run_hot();
+  const std::uint32_t hot = hot_count_.load(std::memory_order_relaxed);
+  const bool others = lane_count_.load(std::memory_order_relaxed) > hot;
+  if (look || hot_blocked_ || (others && (hot == 0 || ++since_look_ >= kPassesPerLook))) {
+    since_look_ = 0;
+    moved |= harvest(warm);
+  }
+  return moved;
+}
+
+bool Poller::ring_doorbells() {
+  doorbell_due_.store(false, std::memory_order_seq_cst);
+  {
+    const io::SpinGuard lock(doorbell_lock_);
+    ringing_.swap(doorbells_);
+  }
+  const bool any = !ringing_.empty();
+  for (const std::uint64_t token : ringing_) {
+    const Found found = find(token);
+    if (found.lane != nullptr && found.lane->doorbell_waits()) found.lane->kick();
+  }
+  ringing_.clear();
+  return any;
+}
+
+bool Poller::run_hot() {
+  const std::uint32_t count = hot_count_.load(std::memory_order_relaxed);
+  const bool ours = keeper_.load(std::memory_order_relaxed) == Keeper::kCallers;
+  bool moved = false;
+  std::uint32_t kept = 0;
+  hot_blocked_ = false;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    Hot& hot = hot_[i];
+    const Turn turn = hot.lane->run(0);
+    moved |= turn.anything();
+    hot.idle = turn.received || turn.more ? 0 : hot.idle + 1;
+    const bool here = hot.lane->poller() == this;
+    if (here && (turn.anything() || (ours && hot.idle < kHotRuns) || hot.lane->settle())) {
+      hot_blocked_ |= hot.lane->blocked();
+      if (kept != i) hot_[kept] = std::move(hot);
+      ++kept;
+    } else {
+      hot.owner.reset();
+    }
+  }
+  hot_count_.store(kept, std::memory_order_relaxed);
+  return moved;
+}
+
+bool Poller::harvest(bool warm) {
+  epoll_event events[kEventsPerLook];
+  const int count = epoll_wait(epoll_.get(), events, kEventsPerLook, 0);
+  bool moved = false;
+  warm = warm && kept_by_callers();
+  for (int i = 0; i < count; ++i) {
+    Found found = find(events[i].data.u64);
+    if (found.lane == nullptr) continue;  // gone meanwhile
+    const Turn turn = found.lane->run(events[i].events);
+    moved |= turn.anything();
+    // What was left unread is not reported again, nor is what somebody else was busy with.
+    if (turn.more || turn.busy || (warm && turn.received)) make_hot(std::move(found));
+  }
+  return moved || count == kEventsPerLook;
+}
+
+// No room: its next event finds it, or, where something is left to do, the next pass.
+void Poller::make_hot(Found found) {
+  const std::uint32_t count = hot_count_.load(std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (hot_[i].lane == found.lane) return;
+  }
+  if (count == kHotMax) {
+    // Reported anew by the kernel, since it is still readable.
+    found.lane->exclusively([&] {
+      Lane& lane = *found.lane;
+      if (lane.live() && lane.poller() == this) {
+        update(lane, lane.transport()->fd(), lane.transport()->events(lane.blocked()));
+      }
+    });
+    return;
+  }
+  found.lane->attend();
+  hot_[count] = {std::move(found.owner), found.lane, 0};
+  hot_count_.store(count + 1, std::memory_order_relaxed);
+}
+
+bool Poller::cool_down() {
+  const std::uint32_t count = hot_count_.load(std::memory_order_relaxed);
+  bool moved = false;
+  std::uint32_t kept = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    Hot& hot = hot_[i];
+    const bool again = hot.lane->run(0).anything() || hot.lane->settle();
+    moved |= again;
+    if (again && hot.lane->poller() == this) {
+      if (kept != i) hot_[kept] = std::move(hot);
+      ++kept;
+    } else {
+      hot.owner.reset();
+    }
+  }
+  hot_count_.store(kept, std::memory_order_relaxed);
+  return moved;
+}
+
+// Whoever kicked found something new, perhaps in epoll: one more pass, with a look.
+void Poller::leave() {
+  while (!lock_.leave()) {
+    const bool moved = pass(true);
+    if (moved && !kept_by_callers()) serve_soon();
+  }
+  lock_.left();
+}
+
+// --- callers ---
+
+bool Poller::drive() {
+  last_drive_.store(io::cpu_ticks(), std::memory_order_relaxed);
+  drives_.store(drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  if (!kept_by_callers()) {
+    const std::uint32_t polls = untaken_.load(std::memory_order_relaxed) + 1;
+    untaken_.store(polls, std::memory_order_relaxed);
+    if (polls >= kPollsToTake) take();
+  }
+  if (!lock_.try_enter()) return true;
+  bool moved = pass(false);
+  if (!moved && !helped_.empty()) moved = help_others();
+  leave();
+  return moved;
+}
+
+void Poller::begin_sleep() {
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  abandoned_.store(false, std::memory_order_relaxed);
+  take();
+}
+
+void Poller::look() {
+  if (!lock_.enter_or_kick()) return;
+  (void)pass(true, false);
+  leave();
+}
+
+void Poller::end_sleep() {
+  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+  // A sleeper needs no watch over it; from here on the lanes depend on what the caller does next.
+  if (kept_by_callers()) watch_callers();
+}
+
+bool Poller::settle() {
+  if (!lock_.try_enter()) return true;
+  bool again = doorbell_due_.load(std::memory_order_seq_cst) && ring_doorbells();
+  again |= cool_down();
+  leave();
+  return again;
+}
+
+// --- who runs it ---
+
+void Poller::take() {
+  untaken_.store(0, std::memory_order_relaxed);
+  if (kept_by_callers() || device_->config().progress == ProgressMode::kThread) return;
+  {
+    const io::SpinGuard lock(keeper_lock_);
+    if (keeper_.exchange(Keeper::kCallers, std::memory_order_seq_cst) == Keeper::kCallers) return;
+    if (registered_.load(std::memory_order_acquire)) (void)home_.modify(epoll_.get(), EPOLLET);
+  }
+  watch_callers();
+}
+
+void Poller::hand_over() {
+  untaken_.store(0, std::memory_order_relaxed);
+  if (kept_by_callers()) {
+    const io::SpinGuard lock(keeper_lock_);
+    keeper_.store(Keeper::kBackground, std::memory_order_seq_cst);
+    // Edge-triggered, and asked anew: what is there already is reported.
+    if (registered_.load(std::memory_order_acquire)) {
+      (void)home_.modify(epoll_.get(), EPOLLIN | EPOLLET);
+    }
+  }
+  // What was hot is not known to be empty.
+  if (lock_.enter_or_kick()) {
+    if (doorbell_due_.load(std::memory_order_seq_cst)) ring_doorbells();
+    const bool more = cool_down();
+    leave();
+    if (!more) return;
+  }
+  if (hot_count_.load(std::memory_order_relaxed) != 0) serve_soon();
+}
+
+// The home thread looks, in a while, whether callers still do.
+void Poller::watch_callers() {
+  if (watching_callers_.exchange(true, std::memory_order_seq_cst)) return;
+  caller_timer_id_.store(home_.schedule(io::now() + kCallersGone, &caller_timer_));
+}
+
+void Poller::look_after_callers() {
+  watching_callers_.store(false, std::memory_order_seq_cst);
+  if (!kept_by_callers() || sleepers_.load(std::memory_order_seq_cst) != 0) return;
+  const std::uint32_t drives = drives_.load(std::memory_order_relaxed);
+  if (drives != std::exchange(drives_seen_, drives)) {
+    watch_callers();
+  } else {
+    abandoned_.store(true, std::memory_order_relaxed);
+    hand_over();
+  }
+}
+
+// --- the home thread ---
+
+void Poller::on_io(std::uint32_t) {
+  const std::shared_ptr<Poller> self = weak_from_this().lock();
+  if (self != nullptr) serve();
+}
+
+void Poller::Timer::on_timer(io::TimerId) {
+  const std::shared_ptr<Poller> self = poller_.weak_from_this().lock();
+  if (self != nullptr) (poller_.*due_)();
+}
+
+void Poller::serve() {
+  if (serve_now() && passive_spin_allowed()) spin();
+}
+
+void Poller::serve_soon() {
+  (void)home_.post([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->serve();
+  });
+}
+
+// True: it found something to do.
+bool Poller::serve_now() {
+  // Whoever holds it passes once more as it leaves.
+  if (!lock_.enter_or_kick()) return false;
+  bool moved = true;
+  bool any = false;
+  for (int i = 0; i < kPassesInARow && moved; ++i) {
+    moved = pass(true);
+    any |= moved;
+  }
+  if (any) served_.store(served_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  leave();
+  if (moved) serve_soon();
+  return any;
+}
+
+// Programs that watch memory instead of a CQ wait for this thread each time. It looks a little
+// longer, as long as nobody else wants the CPU: a yield that takes long has run somebody.
+void Poller::spin() {
+  const auto limit = device_->config().passive_spin;
+  const Instant start = io::now();
+  Instant end = start + limit;
+  for (Instant now = start; now < end && !kept_by_callers(); now = io::now()) {
+    const std::uint64_t before = io::cpu_ticks();
+    sched_yield();
+    if (io::cpu_ticks() - before > kLongYieldUs * device_->ticks_per_us()) {
+      spin_pause_ = std::min(spin_pause_ * 2, kSpinPauseMax);
+      no_spin_before_ = io::now() + spin_pause_;
+      return;
+    }
+    if (serve_now()) end = io::now() + limit;
+    if (now - start > kSpinAtMost) {
+      serve_soon();  // others of this thread have their turn
+      return;
+    }
+  }
+  if (end != start + limit) spin_pause_ = kSpinPauseMin;
+}
+
+bool Poller::passive_spin_allowed() const {
+  return device_->config().passive_spin.count() > 0 && device_->cores() > 1 && !kept_by_callers() &&
+         io::now() >= no_spin_before_;
+}
+
+// --- doorbells ---
+
+bool Poller::collect(Lane& lane) {
+  {
+    const io::SpinGuard lock(doorbell_lock_);
+    doorbells_.push_back(lane.token.load(std::memory_order_relaxed));
+  }
+  doorbell_due_.store(true, std::memory_order_seq_cst);
+  if (!late_bell_.load(std::memory_order_relaxed) &&
+      !late_bell_.exchange(true, std::memory_order_seq_cst)) {
+    bell_timer_id_.store(home_.schedule(io::now() + kLateBell, &bell_timer_));
+  }
+  // Looked at again behind the note: a caller who has gone to sleep since has not seen it.
+  return keeper_.load(std::memory_order_seq_cst) == Keeper::kCallers &&
+         sleepers_.load(std::memory_order_seq_cst) == 0;
+}
+
+void Poller::ring_late() {
+  late_bell_.store(false, std::memory_order_seq_cst);
+  if (!doorbell_due_.load(std::memory_order_seq_cst)) return;
+  if (!lock_.enter_or_kick()) return;
+  ring_doorbells();
+  leave();
+}
+
+// --- giving way, and helping ---
+
+// The thread that polls in vain may share its core with the one that it waits for. A yield costs
+// little where nobody else wants the core, and is done seldom there.
+void Poller::nothing_found() {
+  struct Patience {
+    std::uint32_t polls = 0;
+    std::uint32_t interval = kPollsToYieldMin * 4;
+  };
+  thread_local Patience patience;
+  if (++patience.polls < patience.interval) return;
+  patience.polls = 0;
+  const std::uint64_t before = io::cpu_ticks();
+  sched_yield();
+  const bool somebody = io::cpu_ticks() - before > kLongYieldUs * device_->ticks_per_us();
+  patience.interval = somebody ? std::max(patience.interval / 2, kPollsToYieldMin)
+                               : std::min(patience.interval * 2, kPollsToYieldMax);
+  look_for_others();
+}
+
+// A thread that polls in vain has time for lanes whose own CQs nobody polls. They are better served
+// by it than by a thread that competes with it for a core.
+void Poller::look_for_others() {
+  if (device_->config().progress == ProgressMode::kThread) return;
+  const std::shared_ptr<Poller> other = device_->poller_to_help(*this);
+  if (other == nullptr || !lock_.try_enter()) return;
+  if (helped_.size() < kHelpedMax) {
+    other->take();
+    helped_.push_back(other);
+  }
+  leave();
+}
+
+bool Poller::help_others() {
+  bool moved = false;
+  std::erase_if(helped_, [&](const std::weak_ptr<Poller>& weak) {
+    const std::shared_ptr<Poller> other = weak.lock();
+    if (other == nullptr || !other->kept_by_callers()) return true;
+    moved |= other->help();
+    return false;
+  });
+  return moved;
+}
+
+bool Poller::help() {
+  drives_.store(drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  if (!lock_.try_enter()) return false;
+  const bool moved = pass(false);
+  leave();
+  return moved;
+}
+
+bool Poller::was_active() {
+  const std::uint64_t served = served_.load(std::memory_order_relaxed);
+  return served != std::exchange(served_seen_, served) && !kept_by_callers();
+}
+
+void Poller::check_peers(Instant now) {
+  for (const std::uint64_t token : tokens()) {
+    const Found found = find(token);
+    if (found.lane != nullptr) found.lane->check_peer(now);
+  }
+}
+
+}  // namespace weft::verbs

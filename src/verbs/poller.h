@@ -1,0 +1,227 @@
+// A poller finds out which lanes have something to do, and runs them.
+//
+// Each completion queue has one; queue pairs that tie two CQs together make them share it. A lane
+// stays with its poller. What changes is who runs the poller:
+//
+//   callers      whoever polls or waits on one of its CQs, on the caller's own thread
+//   background   its home thread, in whose epoll the poller's own epoll is nested
+//
+// Both may run it at the same moment; a kick lock keeps one out, and nothing is lost: a thread that
+// can't get in leaves a kick, and the holder passes once more. To hand thousands of lanes from
+// callers to the background, or back, is one epoll_ctl().
+//
+// Lanes that gave something a moment ago are hot: they are asked directly, without epoll.
+//
+// Lock order: a poller's lock, then a lane's; the table's and the doorbells' are innermost.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "io/engine.h"
+#include "io/fd.h"
+#include "io/kick_lock.h"
+#include "io/lock.h"
+#include "verbs/lane.h"
+
+namespace weft::verbs {
+
+class CompletionQueueImpl;
+
+class Poller final : public io::Handler, public std::enable_shared_from_this<Poller> {
+ public:
+  //   kSystem   no descriptors
+  [[nodiscard]] static Result<std::shared_ptr<Poller>> create(std::shared_ptr<DeviceImpl> device,
+                                                              io::Engine& home);
+  ~Poller() override;
+  Poller(const Poller&) = delete;
+  Poller& operator=(const Poller&) = delete;
+
+  // The poller that does the work of this one: itself, or the one it was merged into.
+  [[nodiscard]] Poller& root() noexcept;
+  // From now on `from` and `to` are one.
+  static void merge(const std::shared_ptr<Poller>& from, const std::shared_ptr<Poller>& to);
+
+  // The CQs whose callers run it. Under the device's topology lock.
+  [[nodiscard]] std::vector<std::weak_ptr<CompletionQueueImpl>>& cqs() noexcept { return cqs_; }
+
+  // --- lanes; with the lane held ---
+  [[nodiscard]] Status attach(Lane& lane, std::shared_ptr<LaneOwner> owner);
+  // Returns what kept the owner alive: let it go without the lane.
+  [[nodiscard]] std::shared_ptr<LaneOwner> detach(Lane& lane);
+  void update(const Lane& lane, int fd, std::uint32_t events);
+
+  // --- callers ---
+
+  // Who polls a CQ runs its poller once. True: look again before sleeping, since something moved,
+  // or somebody else is at it.
+  bool drive();
+  // A poll found nothing: gives way to others now and then.
+  void nothing_found();
+  void note_poll() noexcept {
+    polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  // Around a sleep that ends when epoll() reports something.
+  void begin_sleep();
+  void end_sleep();
+  // Before each sleep: every doorbell is rung, and every hot lane is cold. True: look again.
+  [[nodiscard]] bool settle();
+  // After a sleep: what epoll has to report. Lanes stay cold, for the next sleep.
+  void look();
+  [[nodiscard]] int epoll() const noexcept { return epoll_.get(); }
+  // Callers have let it lie without a word: do not count on their way to sleep.
+  [[nodiscard]] bool was_abandoned() const noexcept {
+    return abandoned_.load(std::memory_order_relaxed);
+  }
+  // Leaves the lanes to the background, for example since the caller may sleep in poll(2) next.
+  void hand_over();
+
+  // --- posts ---
+  // A doorbell may wait for a caller who is polling.
+  [[nodiscard]] bool collects() const noexcept {
+    return keeper_.load(std::memory_order_relaxed) == Keeper::kCallers &&
+           sleepers_.load(std::memory_order_relaxed) == 0;
+  }
+  [[nodiscard]] bool streaming() const noexcept {
+    return streaming_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::uint64_t polls() const noexcept {
+    return polls_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::uint64_t last_drive() const noexcept {
+    return last_drive_.load(std::memory_order_relaxed);
+  }
+  void note_post() noexcept {
+    posts_.store(posts_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool doorbells_wait() const noexcept {
+    return doorbell_due_.load(std::memory_order_relaxed);
+  }
+  // The next look rings this lane. False: nobody may look soon, so the caller rings.
+  [[nodiscard]] bool collect(Lane& lane);
+
+  // --- the device ---
+  // True: the background runs it, and had something to do since the last call.
+  [[nodiscard]] bool was_active();
+  [[nodiscard]] bool kept_by_callers() const noexcept {
+    return keeper_.load(std::memory_order_relaxed) == Keeper::kCallers;
+  }
+  void take();  // callers run it from now on
+  void check_peers(Instant now);
+
+  [[nodiscard]] io::Engine& home() noexcept { return home_; }
+
+  void on_io(std::uint32_t events) override;
+
+ private:
+  enum class Keeper : std::uint8_t { kBackground, kCallers };
+  struct Slot {
+    std::shared_ptr<LaneOwner> owner;
+    Lane* lane = nullptr;
+    std::uint32_t generation = 1;
+  };
+  struct Hot {
+    std::shared_ptr<LaneOwner> owner;
+    Lane* lane = nullptr;
+    std::uint32_t idle = 0;  // runs in a row that received nothing
+  };
+  struct Found {
+    std::shared_ptr<LaneOwner> owner;
+    Lane* lane = nullptr;
+  };
+  static constexpr std::uint32_t kHotMax = 8;
+
+  Poller(std::shared_ptr<DeviceImpl> device, io::Engine& home)
+      : device_(std::move(device)), home_(home) {}
+  [[nodiscard]] Found find(std::uint64_t token);
+  [[nodiscard]] std::vector<std::uint64_t> tokens();
+
+  // With lock_ held.
+  bool pass(bool look, bool warm = true) WEFT_REQUIRES(lock_);
+  bool ring_doorbells() WEFT_REQUIRES(lock_);
+  bool run_hot() WEFT_REQUIRES(lock_);
+  bool harvest(bool warm) WEFT_REQUIRES(lock_);
+  void make_hot(Found found) WEFT_REQUIRES(lock_);
+  bool cool_down() WEFT_REQUIRES(lock_);  // no lane is hot any more. True: something moved
+  [[nodiscard]] bool help_others() WEFT_REQUIRES(lock_);
+  void leave() WEFT_RELEASE(lock_) WEFT_NOT_ANALYZED;
+
+  // A timer of the home thread.
+  class Timer final : public io::Handler {
+   public:
+    Timer(Poller& poller, void (Poller::*due)()) : poller_(poller), due_(due) {}
+    void on_timer(io::TimerId id) override;
+
+   private:
+    Poller& poller_;
+    void (Poller::*due_)();
+  };
+
+  void serve();
+  void serve_soon();
+  bool serve_now();
+  void spin();
+  [[nodiscard]] bool passive_spin_allowed() const;
+  void watch_callers();
+  void look_after_callers();
+  void ring_late();
+  void look_for_others();
+  bool help();
+
+  const std::shared_ptr<DeviceImpl> device_;  // and with it the home thread
+  io::Engine& home_;
+  io::Fd epoll_;
+  io::KickLock lock_;
+
+  // Lanes by slot; a token is a slot and its generation.
+  io::SpinLock table_lock_;
+  std::vector<Slot> slots_ WEFT_GUARDED_BY(table_lock_);
+  std::vector<std::uint32_t> free_slots_ WEFT_GUARDED_BY(table_lock_);
+  std::atomic<std::uint32_t> lane_count_{0};
+
+  // With lock_ held.
+  std::array<Hot, kHotMax> hot_{};
+  std::atomic<std::uint32_t> hot_count_{0};
+  bool hot_blocked_ = false;  // one of them waits for room
+  std::uint32_t since_look_ = 0;
+  std::vector<std::uint64_t> ringing_;
+  std::vector<std::weak_ptr<Poller>> helped_;
+
+  // Who runs it.
+  io::SpinLock keeper_lock_;  // changes of keeper_, with the registration that goes with it
+  std::atomic<Keeper> keeper_{Keeper::kBackground};
+  std::atomic<bool> registered_{false};  // in the home thread's epoll
+  std::atomic<std::uint32_t> sleepers_{0};
+  std::atomic<bool> abandoned_{false};
+  std::atomic<bool> watching_callers_{false};
+  std::atomic<std::uint32_t> drives_{0};  // by callers
+  std::uint32_t drives_seen_ = 0;         // the home thread's
+  std::atomic<std::uint32_t> untaken_{0};
+  std::atomic<io::TimerId> caller_timer_id_{0};
+  Timer caller_timer_{*this, &Poller::look_after_callers};
+  Instant no_spin_before_;  // the home thread's, with the next
+  Duration spin_pause_{1'000'000};
+  std::atomic<std::uint64_t> served_{0};  // passes of the background that moved something
+  std::uint64_t served_seen_ = 0;         // the device's, under its lock
+
+  // Doorbells.
+  io::SpinLock doorbell_lock_;
+  std::vector<std::uint64_t> doorbells_ WEFT_GUARDED_BY(doorbell_lock_);  // tokens
+  std::atomic<bool> doorbell_due_{false};
+  std::atomic<bool> late_bell_{false};  // a timer will ring what is left
+  std::atomic<io::TimerId> bell_timer_id_{0};
+  Timer bell_timer_{*this, &Poller::ring_late};
+  std::atomic<std::uint64_t> polls_{0};
+  std::atomic<std::uint64_t> last_drive_{0};  // cpu_ticks()
+  std::atomic<std::uint32_t> posts_{0};       // since the last look
+  std::atomic<bool> streaming_{false};        // there were many before the last look
+
+  std::atomic<Poller*> merged_into_{nullptr};
+  std::shared_ptr<Poller> successor_;  // keeps merged_into_
+  std::vector<std::weak_ptr<CompletionQueueImpl>> cqs_;
+};
+
+}  // namespace weft::verbs
