@@ -27,7 +27,7 @@ ALLOWED = {
     "rdmacm": {"rdmacm", "ibverbs", "base"},
 }
 CORE = {"base", "wire", "proto"}
-VOCABULARY = {"weft/config.h", "weft/limits.h", "weft/result.h", "weft/types.h"}
+VOCABULARY = {"weft/config.h", "weft/limits.h", "weft/result.h", "weft/system_error.h", "weft/types.h"}
 # io deals with addresses and counts besides.
 PUBLIC_FOR_IO = VOCABULARY | {"weft/address.h", "weft/counters.h"}
 

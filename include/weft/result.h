@@ -50,7 +50,7 @@ enum class Error : std::uint16_t {
   kAddressInUse = 67,    // the local address or port is taken
   kUnreachable = 68,     // no route to the peer
   kAborted = 69,         // ended by this side before it was finished
-  kSystem = 70,          // the operating system refused for a reason not listed here
+  kSystem = 70,          // the operating system refused; see system_error.h for its errno
   kNotConnected = 71,    // there is no connection to act on
 };
 

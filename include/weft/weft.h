@@ -12,4 +12,5 @@
 #include <weft/monitor.h>
 #include <weft/queue_pair.h>
 #include <weft/result.h>
+#include <weft/system_error.h>
 #include <weft/types.h>

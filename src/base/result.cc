@@ -1,6 +1,30 @@
 #include "base/result.h"
 
+#include <weft/system_error.h>
+
+#include <cerrno>
+
 namespace weft {
+namespace {
+
+// Those that a user of Weft can do something about.
+std::string_view describe_errno(int number) noexcept {
+  switch (number) {
+    case EMFILE:
+      return "out of file descriptors (EMFILE): raise this process's limit, see ulimit -n";
+    case ENFILE:
+      return "the machine is out of file descriptors (ENFILE): raise fs.file-max, see sysctl";
+    case ENOSPC: return "no space left (ENOSPC)";
+    case EACCES: return "permission denied (EACCES)";
+    case EPERM: return "operation not permitted (EPERM)";
+    case ENOSYS: return "this kernel does not have the call (ENOSYS)";
+    case ENODEV: return "no such device (ENODEV)";
+    case EINTR: return "interrupted by a signal (EINTR)";
+    default: return "operating system error";
+  }
+}
+
+}  // namespace
 
 std::string_view describe(Error error) noexcept {
   switch (error) {
@@ -38,7 +62,8 @@ std::string_view describe(Error error) noexcept {
     case Error::kSystem: return "operating system error";
     case Error::kNotConnected: return "not connected";
   }
-  return "unknown error";
+  const int number = system_errno(error);
+  return number != 0 ? describe_errno(number) : "unknown error";
 }
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <weft/system_error.h>
 
 #include <algorithm>
 #include <array>
@@ -46,12 +47,12 @@ class SignalsBlocked {
 Status EngineCore::init() {
   epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
   wake_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!epoll_ || !wake_) return fail(Error::kSystem);
+  if (!epoll_ || !wake_) return fail(system_error(errno));
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = kWakeToken;
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) != 0) {
-    return fail(Error::kSystem);
+    return fail(system_error(errno));
   }
   return {};
 }
@@ -111,7 +112,7 @@ Status EngineCore::add(int fd, std::uint32_t events, Handler* handler) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = token(fd, generation);
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail(Error::kSystem);
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail(system_error(errno));
   fds_[index] = {handler, generation};
   return {};
 }
@@ -127,7 +128,7 @@ Status EngineCore::modify(int fd, std::uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = token(fd, fds_[index].generation);
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) return fail(Error::kSystem);
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) return fail(system_error(errno));
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
+#include <weft/system_error.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,7 +15,7 @@ namespace weft::io {
 
 Result<SignalFd> SignalFd::create() {
   Fd fd(eventfd(0, EFD_CLOEXEC));
-  if (!fd) return fail(Error::kSystem);
+  if (!fd) return fail(system_error(errno));
   return SignalFd(std::move(fd));
 }
 
@@ -58,7 +59,7 @@ Status Waiter::wait() {
   const int ready = ppoll(&p, 1, limit_at, nullptr);
   if (ready > 0) return {};
   if (ready == 0) return fail(Error::kTimedOut);
-  return fail(errno == EINTR ? Error::kAborted : Error::kSystem);
+  return fail(errno == EINTR ? Error::kAborted : system_error(errno));
 }
 
 }  // namespace weft::io

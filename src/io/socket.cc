@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <weft/system_error.h>
 
 #include <linux/sockios.h>
 
@@ -82,7 +83,7 @@ Error error_from_errno(int error) noexcept {
     case ENOBUFS: return Error::kNoMemory;
     case EAFNOSUPPORT: return Error::kUnsupported;
     case ENOTCONN: return Error::kNotConnected;
-    default: return Error::kSystem;
+    default: return system_error(error);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <weft/system_error.h>
 
 #include <algorithm>
 #include <array>
@@ -20,12 +21,12 @@ Result<std::shared_ptr<CompletionChannelImpl>> CompletionChannelImpl::create(
   auto events = io::Signal<CompletionQueueImpl*>::create();
   if (!events) return fail(events.error());
   io::Fd sleep_fd(epoll_create1(EPOLL_CLOEXEC));
-  if (!sleep_fd) return fail(Error::kSystem);
+  if (!sleep_fd) return fail(system_error(errno));
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.fd = (*events)->fd();
   if (epoll_ctl(sleep_fd.get(), EPOLL_CTL_ADD, event.data.fd, &event) != 0) {
-    return fail(Error::kSystem);
+    return fail(system_error(errno));
   }
   if (auto taken = device->acquire(ObjectKind::kChannel); !taken) return fail(taken.error());
   return std::shared_ptr<CompletionChannelImpl>(
@@ -177,7 +178,7 @@ Status CompletionChannelImpl::sleep(Instant until) {
   const int n = io::epoll_sleep(sleep_fd_.get(), events, limit);
   if (n > 0) return {};
   if (n == 0) return fail(Error::kTimedOut);
-  return fail(errno == EINTR ? Error::kAborted : Error::kSystem);
+  return fail(errno == EINTR ? Error::kAborted : system_error(errno));
 }
 
 }  // namespace weft::verbs
