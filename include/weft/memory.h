@@ -36,7 +36,7 @@ class MemoryRegion {
   //   kBusy   windows are bound to this region: unbind them first; nothing changed
   [[nodiscard]] virtual Status deregister() = 0;
 
-  // Changes any of domain (not null), memory (addr not null) and rights; the keys change too.
+  // Changes any of domain (not null), memory (addr not null: then the keys change too) and rights.
   //   kInvalidArgument, kBusy   nothing changed
   [[nodiscard]] virtual Status reregister(class ProtectionDomain* pd, void* addr,
                                           std::size_t length, const Access* access) = 0;

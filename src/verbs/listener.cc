@@ -1,8 +1,12 @@
 #include "verbs/listener.h"
 
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <weft/limits.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "io/socket.h"
 #include "verbs/connection.h"
@@ -17,6 +21,24 @@ constexpr int kAcceptsPerRound = 64;
 // The kernel's queue is never shorter: a SYN it drops costs the peer a second.
 constexpr int kKernelBacklogMin = 64;
 constexpr Duration kDescriptorPause{100'000'000};
+
+io::Fd open_spare() { return io::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+// Takes one connection off the kernel's queue and resets it.   False: there was none
+bool refuse_one(int listening) {
+  SocketAddress peer;
+  auto socket = io::accept_socket(listening, peer);
+  if (!socket) return false;
+  const linger at_once{1, 0};
+  setsockopt(socket->get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  return true;
+}
+
+rlim_t descriptor_limit() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur;
+}
 
 }  // namespace
 
@@ -46,6 +68,11 @@ Status ListenerImpl::bind(const SocketAddress& local, bool reuse_address, bool v
   if (auto bound = io::bind_socket(socket->get(), local, reuse_address, v6_only); !bound) {
     return bound;
   }
+  // From here on the kernel holds connections for listen() to take. Programs tell their clients the
+  // port once it is bound (qperf does), and a quick client would be refused before they listen.
+  // Accepted sockets inherit the buffer sizes, and the window scale is settled by then.
+  io::tune_before_connect(socket->get(), device_->config());
+  if (auto holds = io::listen_socket(socket->get(), kKernelBacklogMin); !holds) return holds;
   socket_ = std::move(*socket);
   local_ = io::local_address(socket_.get());
   return {};
@@ -57,13 +84,12 @@ Status ListenerImpl::listen(int backlog) {
   if (!socket_ || listening_) return fail(Error::kBadState);
   constexpr auto kLimit = static_cast<int>(limits::kHalfOpenConnections);
   const int wanted = backlog <= 0 || backlog > kLimit ? kLimit : backlog;
-  // Accepted sockets inherit the buffer sizes, and the window scale is settled by then.
-  io::tune_before_connect(socket_.get(), device_->config());
   if (auto listens = io::listen_socket(socket_.get(), std::max(wanted, kKernelBacklogMin));
       !listens) {
     return listens;
   }
   if (auto added = device_->engine().add(socket_.get(), EPOLLIN, this); !added) return added;
+  spare_ = open_spare();
   backlog_ = static_cast<std::size_t>(wanted);
   listening_ = watching_ = true;
   return {};
@@ -80,6 +106,7 @@ void ListenerImpl::close() {
     timer_ = 0;
     listening_ = watching_ = false;
     socket_.reset();
+    spare_.reset();
     half_open.swap(half_open_);
     channel = channel_.lock();
   }
@@ -126,9 +153,10 @@ bool ListenerImpl::accept_one() {
     SocketAddress peer;
     auto socket = io::accept_socket(socket_.get(), peer);
     if (!socket) {
-      if (socket.error() == Error::kNoSpace) out_of_descriptors();
+      if (socket.error() == Error::kNoSpace) return out_of_descriptors();
       return socket.error() == Error::kConnectionLost;
     }
+    refusing_ = false;
     channel = channel_.lock();
     if (channel == nullptr) return true;  // nobody to tell: it is closed
     auto made = ConnectionImpl::create_accepted(device_, channel, shared_from_this(),
@@ -142,12 +170,27 @@ bool ListenerImpl::accept_one() {
   return true;
 }
 
-// Waiting connections would make the descriptor readable for ever.
-void ListenerImpl::out_of_descriptors() {
+// A connection that is not taken would leave its client waiting for a Reply, and the descriptor of
+// the listener readable for ever. So it is refused, by means of the descriptor that was kept back.
+// True: one was, look for more.
+bool ListenerImpl::out_of_descriptors() {
+  spare_.reset();
+  const bool refused = refuse_one(socket_.get());
+  spare_ = open_spare();
+  if (!std::exchange(refusing_, true) && refused) {
+    io::log(LogLevel::kError,
+            "out of file descriptors (EMFILE; this process may open {}, see ulimit -n): refusing "
+            "connections to {}",
+            descriptor_limit(), local_.text());
+  } else if (!refused) {
+    io::log(LogLevel::kError, "the kernel cannot accept: connections to {} have to wait",
+            local_.text());
+  }
+  if (refused) return true;
   paused_ = true;
-  io::log(LogLevel::kError, "out of descriptors: connections to {} have to wait", local_.text());
   timer_ = device_->engine().schedule(io::now() + kDescriptorPause, this);
   update_watch();
+  return false;
 }
 
 void ListenerImpl::on_timer(io::TimerId id) {

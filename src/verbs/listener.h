@@ -49,17 +49,19 @@ class ListenerImpl final : public Listener,
   ListenerImpl(std::shared_ptr<DeviceImpl> device, std::weak_ptr<EventChannel> channel)
       : device_(std::move(device)), channel_(std::move(channel)) {}
   [[nodiscard]] bool accept_one();
-  void out_of_descriptors();
-  void update_watch();  // with mutex_ held
+  bool out_of_descriptors();  // with mutex_ held
+  void update_watch();        // with mutex_ held
 
   const std::shared_ptr<DeviceImpl> device_;
   mutable std::mutex mutex_;
   std::weak_ptr<EventChannel> channel_;
   io::Fd socket_;
+  io::Fd spare_;  // given up for a moment to refuse a connection when there are no others
   SocketAddress local_;
   bool listening_ = false;
   bool watching_ = false;
-  bool paused_ = false;  // out of descriptors: a timer looks again
+  bool paused_ = false;    // the kernel cannot accept: a timer looks again
+  bool refusing_ = false;  // out of descriptors, and that was said
   io::TimerId timer_ = 0;
   std::size_t backlog_ = 0;
   std::size_t undelivered_ = 0;

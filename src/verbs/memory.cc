@@ -23,6 +23,17 @@ bool legal(const void* addr, std::size_t length, std::uint64_t iova, Access acce
   return !writable || has(access, Access::kLocalWrite);
 }
 
+// Gives valid memory another domain or other rights, under the STag that it has. With the table's
+// mutex.   kBusy: windows are bound to it
+Status change_rights(proto::StagTable& stags, Stag stag, const proto::MemorySpec& spec) {
+  proto::MemoryEntry* entry = stags.find(stag);
+  if (auto ended = stags.invalidate(stag); !ended) return ended;
+  entry->spec.access = spec.access;
+  entry->spec.pd = spec.pd;
+  entry->stag.store(stag.value, std::memory_order_release);  // as bind() enables an entry
+  return {};
+}
+
 }  // namespace
 
 Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::create(
@@ -94,14 +105,19 @@ Status MemoryRegionImpl::reregister(ProtectionDomain* pd, void* addr, std::size_
   if (!legal(spec.addr, spec.length, spec.base, spec.access)) return fail(Error::kInvalidArgument);
 
   const std::lock_guard lock(device.stag_mutex());
-  // The new slot first: if there is none, nothing has changed.
-  const auto stag = device.stags().add(spec);
-  if (!stag) return fail(stag.error());
-  if (auto removed = device.stags().remove(stag_); !removed) {
-    static_cast<void>(device.stags().remove(*stag));
-    return removed;
+  if (addr == nullptr) {
+    // The same memory keeps its keys, as with adapters: peers that have them need no new ones.
+    if (auto changed = change_rights(device.stags(), stag_, spec); !changed) return changed;
+  } else {
+    // The new slot first: if there is none, nothing has changed.
+    const auto stag = device.stags().add(spec);
+    if (!stag) return fail(stag.error());
+    if (auto removed = device.stags().remove(stag_); !removed) {
+      static_cast<void>(device.stags().remove(*stag));
+      return removed;
+    }
+    stag_ = *stag;
   }
-  stag_ = *stag;
   spec_ = spec;
   if (new_pd != nullptr && new_pd != pd_.get()) {
     new_pd->add_user();
