@@ -1,5 +1,9 @@
 #include "ibverbs/real.h"
 
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include "ibverbs/drivers.h"
 
 namespace weft::ibverbs {
@@ -7,6 +11,11 @@ namespace weft::ibverbs {
 int& HideWeftDevices::depth() {
   static thread_local int depth = 0;
   return depth;
+}
+
+// By the system call: access() may have been led to Weft's own tree (paths/paths.c).
+bool machine_has_rdma() {
+  return syscall(SYS_faccessat, AT_FDCWD, "/sys/class/infiniband", F_OK) == 0;
 }
 
 RealLibrary& real_ibverbs() {

@@ -1,7 +1,8 @@
 // The two sysfs helpers that libibverbs exports, and what they find for Weft's device.
 //
 // The device has no entry in /sys. Programs that go through these helpers (ibv_devinfo does) get
-// the few files they read answered from here; programs that open files of /sys themselves see none.
+// the files answered from here (sysfs_tree.h); for those that open files of /sys themselves `weft
+// run` leads the paths elsewhere (paths/paths.c).
 
 #include <fcntl.h>
 #include <infiniband/verbs.h>
@@ -14,6 +15,7 @@
 
 #include "ibverbs/errors.h"
 #include "ibverbs/identity.h"
+#include "ibverbs/sysfs_tree.h"
 
 using namespace weft::ibverbs;
 
@@ -23,27 +25,6 @@ int ibv_read_sysfs_file(const char* dir, const char* file, char* buf, size_t siz
 }
 
 namespace {
-
-// Fills `out` like a file of /sys would; false when there is no such file.
-bool weft_file(const char* file, std::string& out) {
-  const std::string_view name = file;
-  if (name == "node_type") {
-    out = "4: RNIC";
-  } else if (name == "board_id") {
-    out = "weft-software-rnic";
-  } else if (name == "hca_type") {
-    out = "weft";
-  } else if (name == "ports/1/link_layer") {
-    out = "Ethernet";
-  } else if (name == "ports/1/state") {
-    out = "4: ACTIVE";
-  } else if (name == "ibdev") {
-    out = kDeviceName;
-  } else {
-    return false;
-  }
-  return true;
-}
 
 int copy_out(const std::string& text, char* buf, size_t size) {
   const size_t length = std::min(text.size(), size);
@@ -70,9 +51,9 @@ const char* ibv_get_sysfs_path(void) {
 int ibv_read_sysfs_file(const char* dir, const char* file, char* buf, size_t size) {
   if (dir == nullptr || file == nullptr || buf == nullptr) return fail_minus(EINVAL);
   if (std::strcmp(dir, kSysfsDevice) == 0 || std::strcmp(dir, kSysfsUverbs) == 0) {
-    std::string text;
-    if (!weft_file(file, text)) return fail_minus(ENOENT);
-    return copy_out(text, buf, size);
+    constexpr std::size_t kClassLength = sizeof "/sys/class/" - 1;
+    const std::string* text = sysfs_text(std::string(dir + kClassLength) + "/" + file);
+    return text != nullptr ? copy_out(*text, buf, size) : fail_minus(ENOENT);
   }
   const std::string path = std::string(dir) + "/" + file;
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);

@@ -25,6 +25,7 @@ struct RunOptions {
   std::string pcap;
   std::string progress;
   std::string real_cm = "auto";
+  std::string sysfs = "on";
   bool preload = false;
   std::vector<std::string> program;
 };
@@ -45,6 +46,12 @@ void add_options(CLI::App& command, RunOptions& o) {
                   "Leave rdma_cm to the machine's own librdmacm: auto (where it works), on, off")
       ->type_name("SWITCH")
       ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str();
+  command
+      .add_option("--sysfs", o.sysfs,
+                  "Show weft0 below /sys/class/infiniband to the program: on, off")
+      ->type_name("SWITCH")
+      ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
   command.add_flag("--preload", o.preload,
                    "By LD_PRELOAD instead of LD_LIBRARY_PATH: for programs with a path to the "
@@ -104,6 +111,9 @@ Outcome<void> set_environment(const RunOptions& o, const std::string& folder) {
   } else {
     prepend("LD_LIBRARY_PATH", folder);
   }
+  setenv("WEFT_SYSFS", o.sysfs.c_str(), 1);
+  const std::string paths = folder + "/weft-paths.so";
+  if (o.sysfs == "on" && access(paths.c_str(), R_OK) == 0) prepend("LD_PRELOAD", paths);
   return {};
 }
 
