@@ -16,8 +16,9 @@
 #
 #   weft_add_test(NAME SOURCES ... [DEPS ...] [LABELS l...] [TIMEOUT s] [ARGS ...] [ENV k=v...]
 #                 [SERIAL] [DISCOVER])
-#       A GoogleTest program and its entry in ctest; exit code 77 means skipped. SERIAL: nothing
-#       else runs beside it. DISCOVER: one ctest entry per test case instead of one in all.
+#       A GoogleTest program and its entry in ctest. It counts as skipped, not as passed, with exit
+#       code 77, and when one of its cases was skipped and none failed. SERIAL: nothing else runs
+#       beside it. DISCOVER: one ctest entry per test case instead of one in all.
 #
 #   weft_add_script_test(NAME COMMAND ... [LABELS l...] [TIMEOUT s] [ENV k=v...] [SERIAL])
 #       Any other command as a test, with the same conventions.
@@ -176,9 +177,12 @@ suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
     list(APPEND env "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
          "UBSAN_OPTIONS=print_stacktrace=1")
   endif()
+  # The last lines of GoogleTest when cases were skipped; when some failed, others follow.
+  set(skipped "\\[  PASSED  \\] [0-9]+ tests?\\.\n\\[  SKIPPED \\] [0-9]+ tests?, listed below:\n\
+(\\[  SKIPPED \\] [^\n]*\n)+$")
   set_tests_properties(
     "${test}" PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77
-                         ENVIRONMENT "${env}")
+                         SKIP_REGULAR_EXPRESSION "${skipped}" ENVIRONMENT "${env}")
   if(arg_SERIAL)
     set_tests_properties("${test}" PROPERTIES RUN_SERIAL ON)
   endif()

@@ -39,6 +39,8 @@ std::optional<Access> region_access(unsigned flags) {
 }
 
 std::optional<Access> window_access(unsigned flags) {
+  // A window gives remote access only; drivers take the local right and ignore it.
+  flags &= ~static_cast<unsigned>(IBV_ACCESS_LOCAL_WRITE);
   if ((flags & ~(kRemote | IBV_ACCESS_ZERO_BASED)) != 0) return std::nullopt;
   return translate(flags);
 }

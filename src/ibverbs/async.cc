@@ -25,72 +25,66 @@ ibv_event_type event_type(AsyncEventType type) {
   return IBV_EVENT_DEVICE_FATAL;
 }
 
-bool is_about(const ibv_async_event& event, const void* handle) {
-  switch (event.event_type) {
-    case IBV_EVENT_CQ_ERR: return event.element.cq == handle;
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED: return event.element.srq == handle;
-    case IBV_EVENT_DEVICE_FATAL: return false;
-    default: return event.element.qp == handle;
-  }
+// Queues `event` for a live object of ours, unless its end has begun.
+template <class T>
+void push(Context& context, const Pin<T>& object, const ibv_async_event& event) {
+  const auto queue = context.async();
+  if (queue == nullptr) return;
+  std::shared_ptr<AsyncTarget> target(object.object(), &object->async);
+  const AsyncTarget& asked = *target;
+  queue->push_if({event, std::move(target)}, [&] { return !asked.closed.load(); });
 }
 
-void push(Context& context, const ibv_async_event& event) {
-  if (const auto queue = context.async()) queue->push(event);
-}
-
-// Calls `fill` with the adapter object, unless its handle was destroyed meanwhile.
-template <class Engine, class Fill>
-void deliver_to(const std::weak_ptr<Engine>& weak, Kind kind, Fill fill) {
+// The adapter object of the engine object that an event is about. Nothing when its handle is
+// destroyed: the engine may keep its object longer, and another may live at that address by now.
+template <class T, class Engine>
+Pin<T> adapter_of(const std::weak_ptr<Engine>& weak) {
   const std::shared_ptr<Engine> engine = weak.lock();
-  if (engine == nullptr) return;
-  // Each engine object carries its adapter object; null once that is gone.
-  const std::shared_ptr<void> object = registry::find(engine->context(), kind);
-  if (object != nullptr) fill(object.get());
+  if (engine == nullptr) return {};
+  Pin<T> object = registry::find<T>(engine->context());
+  return object && object->engine == engine ? std::move(object) : Pin<T>{};
+}
+
+void count_one(AsyncTarget& target, std::uint32_t& counter) {
+  pthread_mutex_lock(target.mutex);
+  ++counter;
+  pthread_cond_broadcast(target.cond);
+  pthread_mutex_unlock(target.mutex);
 }
 
 // Waits for the acknowledgements, as the man page of ibv_ack_async_event promises.
-template <class Handle>
-void wait_for_acks(Handle& pub, std::uint32_t& completed, const std::uint32_t& delivered) {
-  pthread_mutex_lock(&pub.mutex);
+void wait_for_acks(AsyncTarget& target) {
+  pthread_mutex_lock(target.mutex);
   // A program that acknowledges too often must not be made to wait for ever.
-  while (static_cast<std::int32_t>(delivered - completed) > 0) {
-    pthread_cond_wait(&pub.cond, &pub.mutex);
+  while (static_cast<std::int32_t>(target.delivered - *target.completed) > 0) {
+    pthread_cond_wait(target.cond, target.mutex);
   }
-  pthread_mutex_unlock(&pub.mutex);
+  pthread_mutex_unlock(target.mutex);
 }
 
-template <class Handle>
-void count_one(Handle& pub, std::uint32_t& counter) {
-  pthread_mutex_lock(&pub.mutex);
-  ++counter;
-  pthread_cond_broadcast(&pub.cond);
-  pthread_mutex_unlock(&pub.mutex);
+template <class T>
+bool acknowledge(const void* handle) {
+  const Pin<T> object = registry::find<T>(handle);
+  if (!object) return false;
+  count_one(object->async, *object->async.completed);
+  return true;
 }
 
-void drop_queued(Context& context, const void* handle) {
-  if (const auto queue = context.async()) {
-    queue->take_if([handle](const ibv_async_event& event) { return is_about(event, handle); });
-  }
-}
-
-// Counts a fetched event on its object, so that destroying the object waits for the ack.
-void mark_delivered(const ibv_async_event& event) {
+// The handle that an event names; null for events of a port or the device.
+const void* element_of(const ibv_async_event& event) {
   switch (event.event_type) {
-    case IBV_EVENT_CQ_ERR:
-      if (Cq* cq = registry::find<Cq>(event.element.cq)) count_one(cq->pub, cq->async_delivered);
-      break;
+    case IBV_EVENT_CQ_ERR: return event.element.cq;
     case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
-      if (Srq* srq = registry::find<Srq>(event.element.srq)) {
-        count_one(srq->pub, srq->async_delivered);
-      }
-      break;
-    case IBV_EVENT_DEVICE_FATAL: break;
-    default:
-      if (Qp* qp = registry::find<Qp>(event.element.qp)) {
-        count_one(qp->pub.qp_base, qp->async_delivered);
-      }
+    case IBV_EVENT_SRQ_LIMIT_REACHED: return event.element.srq;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED: return event.element.qp;
+    default: return nullptr;
   }
 }
 
@@ -101,45 +95,39 @@ void deliver_async(const AsyncEvent& event) {
   out.event_type = event_type(event.type);
   switch (event.type) {
     case AsyncEventType::kCqError:
-      return deliver_to(event.cq, Kind::kCq, [&](void* object) {
-        auto* cq = static_cast<Cq*>(object);
+      if (const auto cq = adapter_of<Cq>(event.cq)) {
         out.element.cq = handle_of(*cq);
-        push(*cq->context, out);
-      });
+        push(*cq->context, cq, out);
+      }
+      return;
     case AsyncEventType::kSrqLimitReached:
     case AsyncEventType::kSrqError:
-      return deliver_to(event.srq, Kind::kSrq, [&](void* object) {
-        auto* srq = static_cast<Srq*>(object);
+      if (const auto srq = adapter_of<Srq>(event.srq)) {
         out.element.srq = handle_of(*srq);
-        push(*srq->pd->context, out);
-      });
+        push(*srq->context, srq, out);
+      }
+      return;
     case AsyncEventType::kDeviceFatal:
+      out.element.port_num = 1;
       return registry::each_context([&](Context& context) {
-        out.element.port_num = 1;
-        push(context, out);
+        if (const auto queue = context.async()) queue->push({out, nullptr});
       });
     default:
-      return deliver_to(event.qp, Kind::kQp, [&](void* object) {
-        auto* qp = static_cast<Qp*>(object);
+      if (const auto qp = adapter_of<Qp>(event.qp)) {
         out.element.qp = handle_of(*qp);
-        push(*qp->context, out);
-      });
+        push(*qp->context, qp, out);
+      }
   }
 }
 
-void settle_async(Cq& cq) {
-  drop_queued(*cq.context, handle_of(cq));
-  wait_for_acks(cq.pub, cq.pub.async_events_completed, cq.async_delivered);
-}
-
-void settle_async(Qp& qp) {
-  drop_queued(*qp.context, handle_of(qp));
-  wait_for_acks(qp.pub.qp_base, qp.pub.qp_base.events_completed, qp.async_delivered);
-}
-
-void settle_async(Srq& srq) {
-  drop_queued(*srq.pd->context, handle_of(srq));
-  wait_for_acks(srq.pub, srq.pub.events_completed, srq.async_delivered);
+void settle_async(Context& context, AsyncTarget& target) {
+  target.closed.store(true);
+  if (const auto queue = context.async()) {
+    // Destroyed here, outside the queue's mutex: they own objects.
+    const auto dropped =
+        queue->take_if([&](const QueuedEvent& queued) { return queued.target.get() == &target; });
+  }
+  wait_for_acks(target);
 }
 
 }  // namespace weft::ibverbs
@@ -149,44 +137,27 @@ using namespace weft::ibverbs;
 extern "C" {
 
 int ibv_get_async_event(ibv_context* handle, ibv_async_event* event) {
-  auto* context = registry::find<Context>(handle);
-  if (context == nullptr) return forward_minus(WEFT_REAL(ibv_get_async_event), handle, event);
-  const auto queue = context->async();
+  std::shared_ptr<AsyncQueue> queue;
+  {
+    const auto context = registry::find<Context>(handle);
+    if (!context) return forward_minus(WEFT_REAL(ibv_get_async_event), handle, event);
+    queue = context->async();
+  }
   if (event == nullptr || queue == nullptr) return fail_minus(EINVAL);
-  const std::optional<ibv_async_event> taken = queue->pop();
+  // Counted before the queue is let go: a destroy call that looks now must wait for the ack.
+  const auto taken = queue->pop([](const QueuedEvent& queued) {
+    if (queued.target != nullptr) count_one(*queued.target, queued.target->delivered);
+  });
   if (!taken) return -1;
-  *event = *taken;
-  mark_delivered(*event);
+  *event = taken->event;
   return 0;
 }
 
 void ibv_ack_async_event(ibv_async_event* event) {
   if (event == nullptr) return;
-  switch (event->event_type) {
-    case IBV_EVENT_CQ_ERR:
-      if (Cq* cq = registry::find<Cq>(event->element.cq)) {
-        return count_one(cq->pub, cq->pub.async_events_completed);
-      }
-      break;
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
-      if (Srq* srq = registry::find<Srq>(event->element.srq)) {
-        return count_one(srq->pub, srq->pub.events_completed);
-      }
-      break;
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
-      if (Qp* qp = registry::find<Qp>(event->element.qp)) {
-        return count_one(qp->pub.qp_base, qp->pub.qp_base.events_completed);
-      }
-      break;
-    default: break;
-  }
-  if (auto* real = WEFT_REAL(ibv_ack_async_event)) real(event);
+  const void* element = element_of(*event);
+  if (acknowledge<Qp>(element) || acknowledge<Cq>(element) || acknowledge<Srq>(element)) return;
+  if (auto* real = unless_buried(element, WEFT_REAL(ibv_ack_async_event))) real(event);
 }
 
 }  // extern "C"

@@ -27,7 +27,7 @@ ibv_context* weft_ibv_cm_context() {
   on_fork_child(forget_cm);
   const std::lock_guard lock(cm->mutex);
   // Programs do close it, and free its domain below: they see both in their ids.
-  if (registry::find<Context>(cm->context) == nullptr) {
+  if (!registry::find<Context>(cm->context)) {
     cm->context = ibv_open_device(weft_device());
   }
   return cm->context;
@@ -37,15 +37,23 @@ ibv_pd* weft_ibv_cm_pd() {
   ibv_context* context = weft_ibv_cm_context();
   if (context == nullptr) return nullptr;
   const std::lock_guard lock(cm->mutex);
-  const Pd* pd = registry::find<Pd>(cm->pd);
-  if (pd == nullptr || pd->pub.context != context) cm->pd = ibv_alloc_pd(context);
+  const auto pd = registry::find<Pd>(cm->pd);
+  if (!pd || pd->pub.context != context) cm->pd = ibv_alloc_pd(context);
   return cm->pd;
 }
 
-Context* weft_ibv_context(ibv_context* handle) { return registry::find<Context>(handle); }
-Pd* weft_ibv_pd(ibv_pd* handle) { return registry::find<Pd>(handle); }
-Qp* weft_ibv_qp(ibv_qp* handle) { return registry::find<Qp>(handle); }
-Qp* weft_ibv_qp_by_number(std::uint32_t number) { return registry::qp_by_number(number); }
+void weft_ibv_engine(ibv_context* handle, std::shared_ptr<weft::Device>& out) {
+  const auto context = registry::find<Context>(handle);
+  out = context ? context->engine : nullptr;
+}
+
+bool weft_ibv_is_pd(ibv_pd* handle) { return static_cast<bool>(registry::find<Pd>(handle)); }
+
+void weft_ibv_qp(ibv_qp* handle, std::uint32_t number, Pin<Qp>& out) {
+  auto object =
+      handle != nullptr ? registry::pin(handle, Kind::kQp) : registry::pin_qp_by_number(number);
+  out = Pin<Qp>(std::static_pointer_cast<Qp>(std::move(object)));
+}
 
 void weft_ibv_hide_devices(bool hide) { HideWeftDevices::set(hide); }
 

@@ -6,6 +6,7 @@
 
 #include "ibverbs/context.h"
 #include "ibverbs/objects.h"
+#include "ibverbs/registry.h"
 
 extern "C" {
 
@@ -15,11 +16,12 @@ ibv_context* weft_ibv_cm_context();
 // Its protection domain, for ids without one of the program's.
 ibv_pd* weft_ibv_cm_pd();
 
-// The live object behind a handle of Weft's, or null.
-weft::ibverbs::Context* weft_ibv_context(ibv_context* handle);
-weft::ibverbs::Pd* weft_ibv_pd(ibv_pd* handle);
-weft::ibverbs::Qp* weft_ibv_qp(ibv_qp* handle);
-weft::ibverbs::Qp* weft_ibv_qp_by_number(std::uint32_t number);
+// The engine behind a live context of Weft's, or null.
+void weft_ibv_engine(ibv_context* handle, std::shared_ptr<weft::Device>& out);
+// Whether `handle` is a live domain of Weft's.
+bool weft_ibv_is_pd(ibv_pd* handle);
+// Pins the QP behind a handle, or, where that is null, behind a number. Empty when there is none.
+void weft_ibv_qp(ibv_qp* handle, std::uint32_t number, weft::ibverbs::Pin<weft::ibverbs::Qp>& out);
 
 // Weft's devices are hidden from this thread between a call with true and one with false.
 void weft_ibv_hide_devices(bool hide);

@@ -11,13 +11,13 @@ using namespace weft::ibverbs;
 extern "C" {
 
 ibv_comp_channel* ibv_create_comp_channel(ibv_context* handle) {
-  auto context = std::static_pointer_cast<Context>(registry::find(handle, Kind::kContext));
-  if (context == nullptr) return forward_null(WEFT_REAL(ibv_create_comp_channel), handle);
+  const auto context = registry::find<Context>(handle);
+  if (!context) return forward_null(WEFT_REAL(ibv_create_comp_channel), handle);
   auto engine = context->engine->create_channel();
   if (!engine) return fail_null(errno_of(engine.error()));
   auto channel = std::make_unique<Channel>();
   channel->engine = std::move(*engine);
-  channel->context = std::move(context);
+  channel->context = context.object();
   channel->pub.context = handle;
   channel->pub.fd = channel->engine->fd();
   channel->pub.refcnt = 0;
@@ -25,21 +25,26 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* handle) {
 }
 
 int ibv_destroy_comp_channel(ibv_comp_channel* handle) {
-  auto* channel = registry::find<Channel>(handle);
-  if (channel == nullptr) return forward_int(WEFT_REAL(ibv_destroy_comp_channel), handle);
-  if (__atomic_load_n(&handle->refcnt, __ATOMIC_ACQUIRE) != 0) return EBUSY;
-  if (!registry::bury(handle)) return EINVAL;
+  const auto channel = registry::find<Channel>(handle);
+  if (!channel) return forward_int(WEFT_REAL(ibv_destroy_comp_channel), handle);
+  if (const int error = channel->users.close(); error != 0) return error;
+  if (!registry::bury(handle, channel)) return EINVAL;
   channel->engine.reset();
   return 0;
 }
 
 int ibv_get_cq_event(ibv_comp_channel* handle, ibv_cq** cq, void** cq_context) {
-  auto* channel = registry::find<Channel>(handle);
-  if (channel == nullptr) return forward_minus(WEFT_REAL(ibv_get_cq_event), handle, cq, cq_context);
+  std::shared_ptr<weft::CompletionChannel> engine;
+  {
+    const auto channel = registry::find<Channel>(handle);
+    if (!channel) return forward_minus(WEFT_REAL(ibv_get_cq_event), handle, cq, cq_context);
+    engine = channel->engine;
+  }
   if (cq == nullptr || cq_context == nullptr) return fail_minus(EINVAL);
   for (;;) {
-    const weft::Result<weft::CompletionQueue*> event = channel->engine->wait(std::nullopt);
+    const weft::Result<weft::CompletionQueue*> event = engine->wait(std::nullopt);
     if (event) {
+      // Alive: the event is not acknowledged, and destroying the CQ waits for that.
       Cq* object = static_cast<Cq*>((*event)->context());
       *cq = handle_of(*object);
       *cq_context = object->pub.cq_context;
@@ -53,7 +58,7 @@ int ibv_get_cq_event(ibv_comp_channel* handle, ibv_cq** cq, void** cq_context) {
 
 void ibv_ack_cq_events(ibv_cq* handle, unsigned count) {
   if (count == 0) return;
-  if (auto* cq = registry::find<Cq>(handle)) return cq->engine->ack_events(count);
+  if (const auto cq = registry::find<Cq>(handle)) return cq->engine->ack_events(count);
   if (auto* real = unless_buried(handle, WEFT_REAL(ibv_ack_cq_events))) real(handle, count);
 }
 

@@ -100,7 +100,7 @@ int req_notify_cq(ibv_cq* handle, int solicited_only) {
   using Arm = CompletionQueue::Arm;
   Cq* cq = cq_of(handle);
   // Without a channel nobody could hear of it; real devices accept it all the same.
-  if (cq->channel == nullptr) return 0;
+  if (!cq->channel) return 0;
   return errno_of(cq->engine->arm(solicited_only != 0 ? Arm::kSolicited : Arm::kNext));
 }
 

@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
+#include <weft/system_error.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <new>
 #include <string>
@@ -80,8 +82,9 @@ Result<Context*> open_context() {
   // cannot hit something else.
   const int command = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (!context->async_queue->valid() || command < 0) {
+    const int error = errno;
     if (command >= 0) close(command);
-    return fail(Error::kSystem);
+    return fail(system_error(error));
   }
   verbs_context& verbs = context->verbs;
   set_operations(verbs);
@@ -95,7 +98,7 @@ Result<Context*> open_context() {
   pthread_mutex_init(&pub.mutex, nullptr);
   pub.abi_compat = __VERBS_ABI_IS_EXTENDED;
   Context* raw = context.get();
-  registry::add(raw->handle(), Kind::kContext, std::move(context));
+  registry::add(raw->handle(), Kind::kContext, std::move(context), raw->pins);
   return raw;
 }
 

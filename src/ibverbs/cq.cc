@@ -22,13 +22,10 @@ struct CqRequest {
 
 // Null with errno.
 std::unique_ptr<Cq> make_cq(ibv_context* handle, const CqRequest& request) {
-  auto context = std::static_pointer_cast<Context>(registry::find(handle, Kind::kContext));
-  Channel* channel = nullptr;
-  if (request.channel != nullptr) {
-    channel = registry::find<Channel>(request.channel);
-    if (channel == nullptr) return fail_null(EINVAL);
-  }
-  if (context == nullptr || request.depth < 1 || request.depth > limits::kCompletionsPerQueue ||
+  const auto context = registry::find<Context>(handle);
+  const auto channel = registry::find<Channel>(request.channel);
+  if (request.channel != nullptr && !channel) return fail_null(EINVAL);
+  if (!context || request.depth < 1 || request.depth > limits::kCompletionsPerQueue ||
       request.vector >= static_cast<std::uint32_t>(handle->num_comp_vectors)) {
     return fail_null(EINVAL);
   }
@@ -36,20 +33,21 @@ std::unique_ptr<Cq> make_cq(ibv_context* handle, const CqRequest& request) {
   CqOptions options;
   options.depth = request.depth;
   options.context = cq.get();
-  if (channel != nullptr) options.channel = channel->engine;
+  if (channel) {
+    if (!cq->channel.take(channel.object())) return fail_null(EINVAL);
+    options.channel = channel->engine;
+  }
   auto engine = context->engine->create_cq(options);
   if (!engine) return fail_null(errno_of(engine.error()));
   cq->engine = std::move(*engine);
-  cq->context = std::move(context);
-  cq->channel = channel;
+  cq->context = context.object();
   ibv_cq_ex& pub = cq->pub;
   pub.context = handle;
   pub.channel = request.channel;
   pub.cq_context = request.cq_context;
   pub.cqe = static_cast<int>(cq->engine->depth());
-  pthread_mutex_init(&pub.mutex, nullptr);
-  pthread_cond_init(&pub.cond, nullptr);
-  if (channel != nullptr) __atomic_add_fetch(&channel->pub.refcnt, 1, __ATOMIC_ACQ_REL);
+  init_async(cq->async, pub, pub.async_events_completed);
+  if (channel) __atomic_add_fetch(&channel->pub.refcnt, 1, __ATOMIC_ACQ_REL);
   return cq;
 }
 
@@ -67,7 +65,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* handle, ibv_cq_init_attr_ex* attr) {
   if ((flags & ~kKnownFlags) != 0) return fail_null(EINVAL);
   if ((attr->wc_flags & ~kKnownWc) != 0) return fail_null(EOPNOTSUPP);
   if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0 &&
-      registry::find<Pd>(attr->parent_domain) == nullptr) {
+      !registry::find<Pd>(attr->parent_domain)) {
     return fail_null(EINVAL);
   }
   auto cq = make_cq(handle, {attr->cqe, attr->cq_context, attr->channel, attr->comp_vector});
@@ -85,7 +83,7 @@ extern "C" {
 
 ibv_cq* ibv_create_cq(ibv_context* handle, int cqe, void* cq_context, ibv_comp_channel* channel,
                       int comp_vector) {
-  if (registry::find<Context>(handle) == nullptr) {
+  if (!registry::find<Context>(handle)) {
     return forward_null(WEFT_REAL(ibv_create_cq), handle, cqe, cq_context, channel, comp_vector);
   }
   if (cqe < 1 || comp_vector < 0) return fail_null(EINVAL);
@@ -96,8 +94,8 @@ ibv_cq* ibv_create_cq(ibv_context* handle, int cqe, void* cq_context, ibv_comp_c
 }
 
 int ibv_resize_cq(ibv_cq* handle, int cqe) {
-  auto* cq = registry::find<Cq>(handle);
-  if (cq == nullptr) return forward_int(WEFT_REAL(ibv_resize_cq), handle, cqe);
+  const auto cq = registry::find<Cq>(handle);
+  if (!cq) return forward_int(WEFT_REAL(ibv_resize_cq), handle, cqe);
   if (cqe < 1) return EINVAL;
   const weft::Status done = cq->engine->resize(static_cast<std::uint32_t>(cqe));
   if (!done) return errno_of(done);
@@ -106,14 +104,15 @@ int ibv_resize_cq(ibv_cq* handle, int cqe) {
 }
 
 int ibv_destroy_cq(ibv_cq* handle) {
-  auto* cq = registry::find<Cq>(handle);
-  if (cq == nullptr) return forward_int(WEFT_REAL(ibv_destroy_cq), handle);
-  if (cq->users.load() != 0) return EBUSY;
+  const auto cq = registry::find<Cq>(handle);
+  if (!cq) return forward_int(WEFT_REAL(ibv_destroy_cq), handle);
+  if (const int error = cq->users.close(); error != 0) return error;
   cq->engine->wait_for_acks();
-  settle_async(*cq);
-  if (!registry::bury(handle)) return EINVAL;
+  settle_async(*cq->context, cq->async);
+  if (!registry::bury(handle, cq)) return EINVAL;
   cq->engine.reset();
-  if (cq->channel != nullptr) __atomic_sub_fetch(&cq->channel->pub.refcnt, 1, __ATOMIC_ACQ_REL);
+  if (cq->channel) __atomic_sub_fetch(&cq->channel->pub.refcnt, 1, __ATOMIC_ACQ_REL);
+  cq->channel.reset();
   return 0;
 }
 

@@ -23,8 +23,6 @@ struct DeviceList {
   ibv_device* entries[1];  // as many as there are, then null
 };
 
-bool machine_has_rdma() { return access("/sys/class/infiniband", F_OK) == 0; }
-
 ibv_device** real_devices(int* count) {
   *count = 0;
   if (!machine_has_rdma() || !real_ibverbs().load()) return nullptr;
@@ -102,14 +100,14 @@ ibv_context* ibv_open_device(ibv_device* device) {
 }
 
 int ibv_close_device(ibv_context* handle) {
-  auto* context = registry::find<Context>(handle);
-  if (context == nullptr) return forward_minus(WEFT_REAL(ibv_close_device), handle);
+  const auto context = registry::find<Context>(handle);
+  if (!context) return forward_minus(WEFT_REAL(ibv_close_device), handle);
+  const int command = context->verbs.context.cmd_fd;
+  if (!registry::bury(handle, context)) return fail_minus(EINVAL);
   {
     const std::lock_guard lock(context->async_mutex);
     context->async_queue.reset();
   }
-  const int command = context->verbs.context.cmd_fd;
-  if (!registry::bury(handle)) return fail_minus(EINVAL);
   close(command);
   return 0;
 }

@@ -43,7 +43,7 @@ void register_driver(const void* driver_ops) {
 
 // enum ibv_gid_type_sysfs of rdma-core: 0 for InfiniBand and RoCE v1.
 int query_gid_type(ibv_context* context, std::uint8_t port, unsigned index, int* type) {
-  if (registry::find<Context>(context) != nullptr) {
+  if (registry::find<Context>(context)) {
     if (port != kPort || index != 0) return fail_minus(EINVAL);
     *type = 0;
     return 0;
@@ -67,7 +67,7 @@ void replay_driver_registrations() {
   // Tied to the release of the real library; a driver of another release would not have loaded.
   static constexpr const char* kNames[] = {"verbs_register_driver_34", "verbs_register_driver_33",
                                            "verbs_register_driver_57", "verbs_register_driver_59",
-                                           "verbs_register_driver_64"};
+                                           "verbs_register_driver_64", "verbs_register_driver_65"};
   Registrations& all = registrations();
   std::vector<const void*> drivers;
   {

@@ -12,7 +12,9 @@ function(weft_drop_in target name map)
                INSTALL_RPATH "$ORIGIN:$ORIGIN/.."
                LINK_DEPENDS "${map}")
   target_compile_options(${target} PRIVATE -fno-semantic-interposition)
-  target_link_options(${target} PRIVATE "LINKER:--version-script=${map}" "LINKER:-z,defs"
-                      "LINKER:-z,nodelete")
+  target_link_options(${target} PRIVATE "LINKER:--version-script=${map}" "LINKER:-z,nodelete")
+  if(NOT WEFT_SANITIZE)
+    target_link_options(${target} PRIVATE "LINKER:-z,defs")
+  endif()
   install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/weft)
 endfunction()

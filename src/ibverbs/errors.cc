@@ -1,5 +1,6 @@
 #include "ibverbs/errors.h"
 
+#include <weft/system_error.h>
 #include <cerrno>
 #include <csignal>
 
@@ -26,7 +27,9 @@ int errno_of(Error error) noexcept {
     case Error::kUnreachable: return EHOSTUNREACH;
     case Error::kAborted: return ECONNABORTED;
     case Error::kNotConnected: return ENOTCONN;
-    default: return EPROTO;
+    default:
+      // What the operating system said, where the error carries it.
+      return system_errno(error) != 0 ? system_errno(error) : EPROTO;
   }
 }
 

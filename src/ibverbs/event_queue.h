@@ -3,10 +3,15 @@
 // The descriptor is an eventfd that counts the entries: readable while there is one, and its own
 // O_NONBLOCK flag decides whether pop() waits. Programs set that flag with fcntl and put the
 // descriptor into poll and epoll. Any thread.
+//
+// An entry and its token come and go together, under the mutex. So who holds the mutex and sees an
+// entry can read its token without waiting, and who was told by poll() that there is something is
+// not sent to sleep by a token whose entry is gone.
 #pragma once
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +23,8 @@
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include "ibverbs/errors.h"
 
 namespace weft::ibverbs {
 
@@ -35,28 +42,36 @@ class EventQueue {
   [[nodiscard]] int fd() const { return fd_; }
 
   void push(T entry) {
-    {
-      const std::lock_guard lock(mutex_);
-      entries_.push_back(std::move(entry));
-    }
+    push_if(std::move(entry), [] { return true; });
+  }
+
+  // Nothing happens when `wanted`, asked under the mutex, says no: see take_if().
+  template <class Wanted>
+  void push_if(T entry, Wanted wanted) {
+    const std::lock_guard lock(mutex_);
+    if (!wanted()) return;
+    entries_.push_back(std::move(entry));
     const std::uint64_t one = 1;
     // Cannot fail: the counter would have to reach 2^64 - 1.
     [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof one);
   }
 
-  // Takes the oldest entry. Waits for one unless the descriptor is non-blocking. Nothing, with
-  // errno EAGAIN or EINTR, as read() on the descriptor says.
-  std::optional<T> pop() {
+  // Takes the oldest entry; `on_take` sees it under the mutex. Waits for one unless the descriptor
+  // is non-blocking.   Nothing, with errno: EAGAIN, or EINTR when a signal came
+  template <class OnTake>
+  std::optional<T> pop(OnTake on_take) {
     for (;;) {
-      std::uint64_t token = 0;
-      if (read(fd_, &token, sizeof token) < 0) return std::nullopt;
-      const std::lock_guard lock(mutex_);
-      // An empty queue: take_if() removed the entry of this token meanwhile.
-      if (entries_.empty()) continue;
-      std::optional<T> entry(std::move(entries_.front()));
-      entries_.pop_front();
-      return entry;
+      if (std::optional<T> entry = take_first(on_take)) return entry;
+      if ((fcntl(fd_, F_GETFL) & O_NONBLOCK) != 0) return errno = EAGAIN, std::nullopt;
+      pollfd one{fd_, POLLIN, 0};
+      if (poll(&one, 1, -1) >= 0) continue;
+      // A read() of a real device goes on after a handler with SA_RESTART; poll() never does.
+      const int error = errno;
+      if (error != EINTR || signals_interrupt()) return errno = error, std::nullopt;
     }
+  }
+  std::optional<T> pop() {
+    return pop([](const T&) {});
   }
 
   // Takes out the entries for which `wanted` is true, in order.
@@ -73,12 +88,21 @@ class EventQueue {
   }
 
  private:
-  // Takes one token back without waiting, whatever O_NONBLOCK says. A thread in pop() may hold it
-  // already; that thread then finds the queue empty and goes on.
+  template <class OnTake>
+  std::optional<T> take_first(OnTake on_take) {
+    const std::lock_guard lock(mutex_);
+    if (entries_.empty()) return std::nullopt;
+    drop_token();
+    std::optional<T> entry(std::move(entries_.front()));
+    entries_.pop_front();
+    on_take(*entry);
+    return entry;
+  }
+
+  // REQUIRES: the mutex, and an entry whose token this is. So it does not wait.
   void drop_token() {
     std::uint64_t token = 0;
-    iovec part{&token, sizeof token};
-    [[maybe_unused]] const ssize_t got = preadv2(fd_, &part, 1, -1, RWF_NOWAIT);
+    [[maybe_unused]] const ssize_t got = read(fd_, &token, sizeof token);
   }
 
   int fd_;

@@ -8,9 +8,11 @@ using namespace weft::ibverbs;
 
 extern "C" {
 
-// Real devices in the same process do need it.
+// Real devices in the same process do need it, and before they register memory. Programs call it
+// first of all, when nothing has asked for the real library yet; so it is loaded here where the
+// machine has such devices.
 int ibv_fork_init(void) {
-  auto* real = WEFT_REAL(ibv_fork_init);
+  auto* real = machine_has_rdma() && real_ibverbs().load() ? WEFT_REAL(ibv_fork_init) : nullptr;
   return real != nullptr ? real() : 0;
 }
 

@@ -20,34 +20,34 @@ void refresh(Mr& mr) {
   mr.pub.rkey = mr.engine->rkey();
 }
 
-ibv_mr* register_memory(Pd& pd, void* addr, std::size_t length, std::uint64_t iova,
+ibv_mr* register_memory(const Pin<Pd>& pd, void* addr, std::size_t length, std::uint64_t iova,
                         unsigned flags) {
   const std::optional<Access> access = region_access(flags);
   if (!access) return fail_null((flags & IBV_ACCESS_ON_DEMAND) != 0 ? EOPNOTSUPP : EINVAL);
   if (length == 0) return fail_null(EINVAL);  // as siw; the engine would take it
   if ((flags & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
   const bool shifted = iova != reinterpret_cast<std::uintptr_t>(addr);
-  auto engine = shifted ? pd.engine->register_memory_iova(addr, length, iova, *access)
-                        : pd.engine->register_memory(addr, length, *access);
+  auto engine = shifted ? pd->engine->register_memory_iova(addr, length, iova, *access)
+                        : pd->engine->register_memory(addr, length, *access);
   if (!engine) return fail_null(errno_of(engine.error()));
   auto mr = std::make_unique<Mr>();
   mr->engine = std::move(*engine);
-  mr->pd = &pd;
-  mr->pub.context = pd.pub.context;
-  mr->pub.pd = &pd.pub;
+  if (!mr->pd.take(pd.object())) return fail_null(EINVAL);
+  mr->pub.context = pd->pub.context;
+  mr->pub.pd = &pd->pub;
   mr->pub.handle = next_handle.fetch_add(1);
   refresh(*mr);
-  pd.users.fetch_add(1);
   return registry::adopt(std::move(mr));
 }
 
 int reregister(Mr& mr, int flags, ibv_pd* new_pd, void* addr, std::size_t length, int access) {
   constexpr int kKnown = IBV_REREG_MR_FLAGS_SUPPORTED;
   if ((flags & ~kKnown) != 0 || flags == 0) return EINVAL;
-  Pd* pd = nullptr;
+  Pin<Pd> pd;
+  Using<Pd> joins;
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
     pd = registry::find<Pd>(new_pd);
-    if (pd == nullptr) return EINVAL;
+    if (!pd || !joins.take(pd.object())) return EINVAL;
   }
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   if (moves && (addr == nullptr || length == 0)) return EINVAL;
@@ -56,14 +56,12 @@ int reregister(Mr& mr, int flags, ibv_pd* new_pd, void* addr, std::size_t length
     rights = region_access(static_cast<unsigned>(access));
     if (!rights) return EINVAL;
   }
-  const Status done =
-      mr.engine->reregister(pd != nullptr ? pd->engine.get() : nullptr, moves ? addr : nullptr,
-                            moves ? length : 0, rights ? &*rights : nullptr);
+  const std::lock_guard lock(mr.changing);
+  const Status done = mr.engine->reregister(pd ? pd->engine.get() : nullptr, moves ? addr : nullptr,
+                                            moves ? length : 0, rights ? &*rights : nullptr);
   if (!done) return errno_of(done);
-  if (pd != nullptr) {
-    pd->users.fetch_add(1);
-    mr.pd->users.fetch_sub(1);
-    mr.pd = pd;
+  if (pd) {
+    mr.pd = std::move(joins);
     mr.pub.pd = &pd->pub;
     mr.pub.context = pd->pub.context;
   }
@@ -80,32 +78,32 @@ extern "C" {
 
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* handle, void* addr, std::size_t length, std::uint64_t iova,
                          unsigned access) {
-  auto* pd = registry::find<Pd>(handle);
-  if (pd == nullptr) {
+  const auto pd = registry::find<Pd>(handle);
+  if (!pd) {
     return forward_null(WEFT_REAL(ibv_reg_mr_iova2), handle, addr, length, iova, access);
   }
-  return register_memory(*pd, addr, length, iova, access);
+  return register_memory(pd, addr, length, iova, access);
 }
 
 ibv_mr* ibv_reg_mr_iova(ibv_pd* handle, void* addr, std::size_t length, std::uint64_t iova,
                         int access) {
-  auto* pd = registry::find<Pd>(handle);
-  if (pd == nullptr) {
+  const auto pd = registry::find<Pd>(handle);
+  if (!pd) {
     return forward_null(WEFT_REAL(ibv_reg_mr_iova), handle, addr, length, iova, access);
   }
-  return register_memory(*pd, addr, length, iova, static_cast<unsigned>(access));
+  return register_memory(pd, addr, length, iova, static_cast<unsigned>(access));
 }
 
 ibv_mr* ibv_reg_mr(ibv_pd* handle, void* addr, std::size_t length, int access) {
-  auto* pd = registry::find<Pd>(handle);
-  if (pd == nullptr) return forward_null(WEFT_REAL(ibv_reg_mr), handle, addr, length, access);
-  return register_memory(*pd, addr, length, reinterpret_cast<std::uintptr_t>(addr),
+  const auto pd = registry::find<Pd>(handle);
+  if (!pd) return forward_null(WEFT_REAL(ibv_reg_mr), handle, addr, length, access);
+  return register_memory(pd, addr, length, reinterpret_cast<std::uintptr_t>(addr),
                          static_cast<unsigned>(access));
 }
 
 ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* handle, std::uint64_t offset, std::size_t length,
                           std::uint64_t iova, int fd, int access) {
-  if (registry::find<Pd>(handle) == nullptr) {
+  if (!registry::find<Pd>(handle)) {
     return forward_null(WEFT_REAL(ibv_reg_dmabuf_mr), handle, offset, length, iova, fd, access);
   }
   return fail_null(EOPNOTSUPP);
@@ -113,8 +111,8 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* handle, std::uint64_t offset, std::size_t leng
 
 int ibv_rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd, void* addr, std::size_t length,
                  int access) {
-  auto* mr = registry::find<Mr>(handle);
-  if (mr == nullptr) {
+  const auto mr = registry::find<Mr>(handle);
+  if (!mr) {
     auto* real = unless_buried(handle, WEFT_REAL(ibv_rereg_mr));
     if (real != nullptr) return real(handle, flags, pd, addr, length, access);
     errno = EINVAL;
@@ -127,12 +125,15 @@ int ibv_rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd, void* addr, std::size_t 
 }
 
 int ibv_dereg_mr(ibv_mr* handle) {
-  auto* mr = registry::find<Mr>(handle);
-  if (mr == nullptr) return forward_int(WEFT_REAL(ibv_dereg_mr), handle);
-  if (const weft::Status done = mr->engine->deregister(); !done) return errno_of(done);
-  if (!registry::bury(handle)) return EINVAL;
+  const auto mr = registry::find<Mr>(handle);
+  if (!mr) return forward_int(WEFT_REAL(ibv_dereg_mr), handle);
+  {
+    const std::lock_guard lock(mr->changing);
+    if (const weft::Status done = mr->engine->deregister(); !done) return errno_of(done);
+  }
+  if (!registry::bury(handle, mr)) return EINVAL;
   mr->engine.reset();
-  mr->pd->users.fetch_sub(1);
+  mr->pd.reset();
   return 0;
 }
 

@@ -9,42 +9,47 @@
 namespace weft::ibverbs {
 
 ibv_mw* alloc_mw(ibv_pd* handle, ibv_mw_type type) {
-  auto* pd = registry::find<Pd>(handle);
-  if (pd == nullptr) return fail_null(EINVAL);
+  const auto pd = registry::find<Pd>(handle);
+  if (!pd) return fail_null(EINVAL);
   if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail_null(EINVAL);
   auto engine = pd->engine->create_window(type == IBV_MW_TYPE_1 ? MemoryWindow::Type::kType1
                                                                 : MemoryWindow::Type::kType2);
   if (!engine) return fail_null(errno_of(engine.error()));
   auto mw = std::make_unique<Mw>();
   mw->engine = std::move(*engine);
-  mw->pd = pd;
+  if (!mw->pd.take(pd.object())) return fail_null(EINVAL);
   mw->pub.context = pd->pub.context;
   mw->pub.pd = handle;
   mw->pub.rkey = mw->engine->rkey();
   mw->pub.type = type;
-  pd->users.fetch_add(1);
   return registry::adopt(std::move(mw));
 }
 
 int dealloc_mw(ibv_mw* handle) {
-  auto* mw = registry::find<Mw>(handle);
-  if (mw == nullptr || !registry::bury(handle)) return EINVAL;
+  const auto mw = registry::find<Mw>(handle);
+  if (!mw || !registry::bury(handle, mw)) return EINVAL;
   mw->engine.reset();
-  mw->pd->users.fetch_sub(1);
+  mw->pd.reset();
   return 0;
 }
 
-int fill_bind(SendWr& out, ibv_mw* window, std::uint32_t rkey, const ibv_mw_bind_info& info) {
-  auto* mw = registry::find<Mw>(window);
-  if (mw == nullptr) return EINVAL;
-  Mr* mr = info.mr != nullptr ? registry::find<Mr>(info.mr) : nullptr;
-  if (mr == nullptr && (info.mr != nullptr || info.length != 0)) return EINVAL;
-  if (mr != nullptr && mr->pd->engine != mw->pd->engine) return EPERM;
+int fill_bind(SendWr& out, BindParts& parts, ibv_mw* window, std::uint32_t rkey,
+              const ibv_mw_bind_info& info) {
+  const auto mw = registry::find<Mw>(window);
+  if (!mw) return EINVAL;
+  const auto mr = registry::find<Mr>(info.mr);
+  if (!mr && (info.mr != nullptr || info.length != 0)) return EINVAL;
   const std::optional<Access> access = window_access(info.mw_access_flags);
   if (!access) return EINVAL;
+  parts.window = mw->engine;
+  if (mr) {
+    const std::lock_guard lock(mr->changing);
+    if (mr->pd->engine != mw->pd->engine) return EPERM;
+    parts.region = mr->engine;
+  }
   out.op = SendOp::kBindWindow;
-  out.window = mw->engine.get();
-  out.window_region = mr != nullptr ? mr->engine.get() : nullptr;
+  out.window = parts.window.get();
+  out.window_region = parts.region.get();
   out.rkey = rkey;
   out.remote_addr = info.addr;
   out.window_length = info.length;
@@ -54,13 +59,18 @@ int fill_bind(SendWr& out, ibv_mw* window, std::uint32_t rkey, const ibv_mw_bind
 
 int bind_mw(ibv_qp* qp, ibv_mw* handle, ibv_mw_bind* bind) {
   if (bind == nullptr) return EINVAL;
-  Qp* object = registry::find<Qp>(qp);
-  if (object == nullptr) return EINVAL;
-  const std::uint32_t rkey = ibv_inc_rkey(handle->rkey);
+  const auto object = registry::find<Qp>(qp);
+  if (!object) return EINVAL;
+  const auto window = registry::find<Mw>(handle);
+  if (!window) return EINVAL;
   SendWr wr;
+  BindParts parts;
   wr.wr_id = bind->wr_id;
   wr.flags = send_flags(bind->send_flags);
-  if (const int error = fill_bind(wr, handle, rkey, bind->bind_info); error != 0) return error;
+  const std::uint32_t rkey = ibv_inc_rkey(handle->rkey);
+  if (const int error = fill_bind(wr, parts, handle, rkey, bind->bind_info); error != 0) {
+    return error;
+  }
   if (const Status posted = object->engine->queue_send(wr); !posted) {
     return errno_of(posted.error());
   }

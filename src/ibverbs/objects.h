@@ -1,8 +1,9 @@
 // What stands behind the handles that programs hold: each object begins with the public struct of
 // <infiniband/verbs.h> and owns its engine object.
 //
-// Ownership: a handle owns its object until its destroy call. Objects count their own children,
-// since the engine may keep a QP a little longer (an orderly close) than its handle lives.
+// Ownership: a handle owns its object until its destroy call. `pins` counts the calls that are in
+// the object now (registry.h); `users` counts the objects that depend on it (users.h): the engine
+// does not know, since it may keep a QP a little longer (an orderly close) than its handle lives.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,6 +16,8 @@
 #include <vector>
 
 #include "ibverbs/event_queue.h"
+#include "ibverbs/users.h"
+#include "ibverbs/windows.h"
 
 // The header renames these for callers; here they are defined.
 #undef ibv_query_port
@@ -25,13 +28,29 @@ namespace weft::ibverbs {
 
 enum class Kind : std::uint8_t { kContext, kPd, kThreadDomain, kMr, kMw, kChannel, kCq, kQp, kSrq };
 
-using AsyncQueue = EventQueue<ibv_async_event>;
+// The asynchronous events of one object: how many programs have fetched and acknowledged. Points
+// into its public struct.
+struct AsyncTarget {
+  // Set when the object's end begins: no event is queued from then on.
+  std::atomic<bool> closed{false};
+  std::uint32_t delivered = 0;         // guarded by *mutex
+  std::uint32_t* completed = nullptr;  // guarded by *mutex
+  pthread_mutex_t* mutex = nullptr;
+  pthread_cond_t* cond = nullptr;
+};
+
+struct QueuedEvent {
+  ibv_async_event event{};
+  std::shared_ptr<AsyncTarget> target;  // null for events of the device
+};
+using AsyncQueue = EventQueue<QueuedEvent>;
 
 struct Context {
   static constexpr Kind kKind = Kind::kContext;
 
   std::shared_ptr<Device> engine;
   verbs_context verbs{};  // programs hold &verbs.context
+  std::atomic<std::uint32_t> pins{0};
 
   [[nodiscard]] ibv_context* handle() { return &verbs.context; }
 
@@ -49,26 +68,30 @@ struct ThreadDomain {
   static constexpr Kind kKind = Kind::kThreadDomain;
 
   ibv_td pub{};
+  std::atomic<std::uint32_t> pins{0};
   ContextPtr context;
-  std::atomic<std::uint32_t> users{0};  // parent domains
+  Users users;  // parent domains
 };
 
 struct Pd {
   static constexpr Kind kKind = Kind::kPd;
 
   ibv_pd pub{};
+  std::atomic<std::uint32_t> pins{0};
   ContextPtr context;
   std::shared_ptr<ProtectionDomain> engine;
-  Pd* parent = nullptr;                 // of a parent domain: the domain it stands for
-  ThreadDomain* thread = nullptr;       // of a parent domain: what it was made with
-  std::atomic<std::uint32_t> users{0};  // MRs, windows, QPs, SRQs and parent domains
+  Using<Pd> parent;            // of a parent domain: the domain it stands for
+  Using<ThreadDomain> thread;  // of a parent domain: what it was made with
+  Users users;                 // MRs, windows, QPs, SRQs and parent domains
 };
 
 struct Mr {
   static constexpr Kind kKind = Kind::kMr;
 
   ibv_mr pub{};
-  Pd* pd = nullptr;
+  std::atomic<std::uint32_t> pins{0};
+  std::mutex changing;  // one ibv_rereg_mr at a time; guards what that changes
+  Using<Pd> pd;
   std::shared_ptr<MemoryRegion> engine;
 };
 
@@ -76,7 +99,8 @@ struct Mw {
   static constexpr Kind kKind = Kind::kMw;
 
   ibv_mw pub{};
-  Pd* pd = nullptr;
+  std::atomic<std::uint32_t> pins{0};
+  Using<Pd> pd;
   std::shared_ptr<MemoryWindow> engine;
 };
 
@@ -84,22 +108,25 @@ struct Channel {
   static constexpr Kind kKind = Kind::kChannel;
 
   ibv_comp_channel pub{};
+  std::atomic<std::uint32_t> pins{0};
   ContextPtr context;
+  Users users;  // CQs; pub.refcnt says the same to programs
   std::shared_ptr<CompletionChannel> engine;
 };
 
-// Guards against two threads in start_poll..end_poll of one CQ, unless the program promised that
-// there is only one. Not a lock_guard: it is held between calls.
 struct Cq {
   static constexpr Kind kKind = Kind::kCq;
 
   ibv_cq_ex pub{};  // also the ibv_cq
+  std::atomic<std::uint32_t> pins{0};
   ContextPtr context;
   std::shared_ptr<CompletionQueue> engine;
-  Channel* channel = nullptr;
-  std::atomic<std::uint32_t> users{0};  // QPs; one that uses it twice counts twice
-  std::uint32_t async_delivered = 0;    // guarded by pub.mutex
+  Using<Channel> channel;
+  Users users;  // QPs; one that uses it twice counts twice
+  AsyncTarget async;
 
+  // Guards against two threads in start_poll..end_poll of one CQ, unless the program promised that
+  // there is only one. Not a lock_guard: it is held between calls.
   std::mutex polling;
   bool single_threaded = false;
   WorkCompletion current;  // what the read_ functions of the extended CQ look at
@@ -114,6 +141,7 @@ struct BuiltRequest {
   std::size_t first_byte = 0;  // of inline data
   std::size_t bytes = 0;
   bool is_inline = false;
+  BindParts bind;
 };
 
 struct WrBuilder {
@@ -128,10 +156,12 @@ struct Srq {
   static constexpr Kind kKind = Kind::kSrq;
 
   ibv_srq pub{};
-  Pd* pd = nullptr;
+  std::atomic<std::uint32_t> pins{0};
+  ContextPtr context;
+  Using<Pd> pd;
   std::shared_ptr<SharedReceiveQueue> engine;
-  std::atomic<std::uint32_t> users{0};  // QPs
-  std::uint32_t async_delivered = 0;    // guarded by pub.mutex
+  Users users;  // QPs
+  AsyncTarget async;
 };
 
 struct Qp {
@@ -142,16 +172,17 @@ struct Qp {
   // Newer headers know more operations behind wr_atomic_write: all of them fail.
   void (*future_ops[kFutureOps])(ibv_qp_ex*) = {};
 
+  std::atomic<std::uint32_t> pins{0};
   ContextPtr context;
   std::shared_ptr<QueuePair> engine;
-  Pd* pd = nullptr;
-  Cq* send_cq = nullptr;
-  Cq* recv_cq = nullptr;
-  Srq* srq = nullptr;
+  Using<Pd> pd;
+  Using<Cq> send_cq;
+  Using<Cq> recv_cq;
+  Using<Srq> srq;
   std::uint64_t send_ops = 0;  // nonzero: made for the ibv_wr_ builder
   bool signal_all = false;
-  unsigned remote_access = 0;         // IBV_ACCESS_REMOTE_*
-  std::uint32_t async_delivered = 0;  // guarded by pub.qp_base.mutex
+  std::atomic<unsigned> remote_access{0};  // IBV_ACCESS_REMOTE_*
+  AsyncTarget async;
   // rdma_disconnect was called: the connection is draining and must not be cut short when this QP
   // is destroyed. Written by librdmacm.
   std::atomic<bool> closing{false};

@@ -73,10 +73,18 @@ int fill_operation(const ibv_send_wr& from, SendWr& to) {
       to.op = SendOp::kLocalInvalidate;
       to.invalidate_rkey = from.invalidate_rkey;
       return 0;
-    case IBV_WR_BIND_MW:
-      return fill_bind(to, from.bind_mw.mw, from.bind_mw.rkey, from.bind_mw.bind_info);
     default: return EINVAL;
   }
+}
+
+int queue_bind(QueuePair& engine, const ibv_send_wr& wr, SendWr& out) {
+  BindParts parts;
+  const auto& bind = wr.bind_mw;
+  if (const int error = fill_bind(out, parts, bind.mw, bind.rkey, bind.bind_info); error != 0) {
+    return error;
+  }
+  const Status queued = engine.queue_send(out);
+  return queued ? 0 : errno_of(queued.error());
 }
 
 int queue_one(QueuePair& engine, const ibv_send_wr& wr) {
@@ -85,6 +93,7 @@ int queue_one(QueuePair& engine, const ibv_send_wr& wr) {
   out.wr_id = wr.wr_id;
   out.flags = send_flags(wr.send_flags);
   out.sges = sges_of(wr.sg_list, wr.num_sge);
+  if (wr.opcode == IBV_WR_BIND_MW) return queue_bind(engine, wr, out);
   if (const int error = fill_operation(wr, out); error != 0) return error;
   const Status queued = engine.queue_send(out);
   return queued ? 0 : errno_of(queued.error());
@@ -135,7 +144,7 @@ int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
 
 int post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   Qp* qp = qp_of(handle);
-  if (qp->srq != nullptr) {
+  if (qp->srq) {
     if (bad != nullptr) *bad = wr;
     return EINVAL;  // receives come from the SRQ
   }

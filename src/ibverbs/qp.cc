@@ -26,10 +26,10 @@ constexpr std::uint64_t kBuilderOps =
     IBV_QP_EX_WITH_SEND_WITH_INV;
 
 struct Parts {
-  Pd* pd = nullptr;
-  Cq* send_cq = nullptr;
-  Cq* recv_cq = nullptr;
-  Srq* srq = nullptr;
+  Pin<Pd> pd;
+  Pin<Cq> send_cq;
+  Pin<Cq> recv_cq;
+  Pin<Srq> srq;
 };
 
 // 0 or an errno.
@@ -37,12 +37,15 @@ int find_parts(ibv_pd* pd, const ibv_qp_init_attr_ex& attr, Parts& out) {
   out.pd = registry::find<Pd>(pd);
   out.send_cq = registry::find<Cq>(attr.send_cq);
   out.recv_cq = registry::find<Cq>(attr.recv_cq);
-  if (out.pd == nullptr || out.send_cq == nullptr || out.recv_cq == nullptr) return EINVAL;
-  if (attr.srq != nullptr) {
-    out.srq = registry::find<Srq>(attr.srq);
-    if (out.srq == nullptr) return EINVAL;
-  }
-  return 0;
+  out.srq = registry::find<Srq>(attr.srq);
+  if (!out.pd || !out.send_cq || !out.recv_cq) return EINVAL;
+  return attr.srq == nullptr || out.srq ? 0 : EINVAL;
+}
+
+// False: one of them is being destroyed.
+bool take(const Parts& parts, Qp& qp) {
+  return qp.pd.take(parts.pd.object()) && qp.send_cq.take(parts.send_cq.object()) &&
+         qp.recv_cq.take(parts.recv_cq.object()) && (!parts.srq || qp.srq.take(parts.srq.object()));
 }
 
 int check(const ibv_qp_init_attr_ex& attr) {
@@ -64,7 +67,7 @@ QpOptions options_of(const ibv_qp_init_attr_ex& attr, const Parts& parts) {
   QpOptions options;
   options.send_cq = parts.send_cq->engine;
   options.recv_cq = parts.recv_cq->engine;
-  if (parts.srq != nullptr) options.srq = parts.srq->engine;
+  if (parts.srq) options.srq = parts.srq->engine;
   // Programs ask for 0 where they use only the other side; the engine wants room for one.
   options.max_send_wr = std::max(attr.cap.max_send_wr, 1U);
   options.max_recv_wr = std::max(attr.cap.max_recv_wr, 1U);
@@ -85,10 +88,10 @@ void fill_public(Qp& qp, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
   pub.srq = attr.srq;
   pub.qp_num = qp.engine->number();
   pub.handle = pub.qp_num;
-  pub.state = qp_state(qp.engine->state());
+  // As a new QP of any device, though an RNIC's answers INIT when it is asked (ibv_query_qp).
+  pub.state = IBV_QPS_RESET;
   pub.qp_type = IBV_QPT_RC;
-  pthread_mutex_init(&pub.mutex, nullptr);
-  pthread_cond_init(&pub.cond, nullptr);
+  init_async(qp.async, pub, pub.events_completed);
 }
 
 ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
@@ -103,10 +106,7 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
   if (!engine) return fail_null(errno_of(engine.error()));
   qp->engine = std::move(*engine);
   qp->context = parts.pd->context;
-  qp->pd = parts.pd;
-  qp->send_cq = parts.send_cq;
-  qp->recv_cq = parts.recv_cq;
-  qp->srq = parts.srq;
+  if (!take(parts, *qp)) return fail_null(EINVAL);
   qp->signal_all = attr.sq_sig_all != 0;
   if ((attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) {
     qp->send_ops = attr.send_ops_flags;
@@ -114,10 +114,6 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
   }
   fill_public(*qp, pd, attr);
   attr.cap = qp_caps(qp->engine->caps());
-  parts.pd->users.fetch_add(1);
-  parts.send_cq->users.fetch_add(1);
-  parts.recv_cq->users.fetch_add(1);
-  if (parts.srq != nullptr) parts.srq->users.fetch_add(1);
   return registry::adopt(std::move(qp));
 }
 
@@ -143,7 +139,7 @@ void end_connection(Qp& qp) {
 }  // namespace
 
 ibv_qp* create_qp_ex(ibv_context* handle, ibv_qp_init_attr_ex* attr) {
-  if (attr == nullptr || registry::find<Context>(handle) == nullptr) return fail_null(EINVAL);
+  if (attr == nullptr || !registry::find<Context>(handle)) return fail_null(EINVAL);
   if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0) return fail_null(EINVAL);
   return create(attr->pd, *attr);
 }
@@ -160,7 +156,7 @@ using namespace weft::ibverbs;
 extern "C" {
 
 ibv_qp* ibv_create_qp(ibv_pd* handle, ibv_qp_init_attr* attr) {
-  if (registry::find<Pd>(handle) == nullptr) {
+  if (!registry::find<Pd>(handle)) {
     return forward_null(WEFT_REAL(ibv_create_qp), handle, attr);
   }
   if (attr == nullptr) return fail_null(EINVAL);
@@ -171,22 +167,22 @@ ibv_qp* ibv_create_qp(ibv_pd* handle, ibv_qp_init_attr* attr) {
 }
 
 ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* handle) {
-  if (auto* qp = registry::find<Qp>(handle)) return qp->send_ops != 0 ? &qp->pub : nullptr;
+  if (const auto qp = registry::find<Qp>(handle)) return qp->send_ops != 0 ? &qp->pub : nullptr;
   auto* real = unless_buried(handle, WEFT_REAL(ibv_qp_to_qp_ex));
   return real != nullptr ? real(handle) : nullptr;
 }
 
 int ibv_destroy_qp(ibv_qp* handle) {
-  auto* qp = registry::find<Qp>(handle);
-  if (qp == nullptr) return forward_int(WEFT_REAL(ibv_destroy_qp), handle);
-  settle_async(*qp);
-  if (!registry::bury(handle)) return EINVAL;
+  const auto qp = registry::find<Qp>(handle);
+  if (!qp) return forward_int(WEFT_REAL(ibv_destroy_qp), handle);
+  settle_async(*qp->context, qp->async);
+  if (!registry::bury(handle, qp)) return EINVAL;
   end_connection(*qp);
   qp->engine.reset();
-  qp->pd->users.fetch_sub(1);
-  qp->send_cq->users.fetch_sub(1);
-  qp->recv_cq->users.fetch_sub(1);
-  if (qp->srq != nullptr) qp->srq->users.fetch_sub(1);
+  qp->pd.reset();
+  qp->send_cq.reset();
+  qp->recv_cq.reset();
+  qp->srq.reset();
   return 0;
 }
 

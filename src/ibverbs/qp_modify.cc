@@ -32,7 +32,9 @@ int check(const Qp& qp, const ibv_qp_attr& attr, int mask) {
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && attr.max_dest_rd_atomic > limits::kIrd) {
     return EINVAL;
   }
-  if ((mask & IBV_QP_CUR_STATE) != 0 && attr.cur_qp_state != qp_state(qp.engine->state())) {
+  // What a program takes for the present state: what it reads in the struct will do.
+  if ((mask & IBV_QP_CUR_STATE) != 0 && attr.cur_qp_state != qp_state(qp.engine->state()) &&
+      attr.cur_qp_state != qp.pub.qp_base.state) {
     return EINVAL;
   }
   return 0;
@@ -106,8 +108,8 @@ using namespace weft::ibverbs;
 extern "C" {
 
 int ibv_modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
-  auto* qp = registry::find<Qp>(handle);
-  if (qp == nullptr) return forward_int(WEFT_REAL(ibv_modify_qp), handle, attr, mask);
+  const auto qp = registry::find<Qp>(handle);
+  if (!qp) return forward_int(WEFT_REAL(ibv_modify_qp), handle, attr, mask);
   if (attr == nullptr) return EINVAL;
   int error = check(*qp, *attr, mask);
   if (error == 0 && (mask & IBV_QP_STATE) != 0) error = move(*qp, attr->qp_state);
@@ -121,8 +123,8 @@ int ibv_modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
 }
 
 int ibv_query_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
-  auto* qp = registry::find<Qp>(handle);
-  if (qp == nullptr) return forward_int(WEFT_REAL(ibv_query_qp), handle, attr, mask, init);
+  const auto qp = registry::find<Qp>(handle);
+  if (!qp) return forward_int(WEFT_REAL(ibv_query_qp), handle, attr, mask, init);
   if (attr == nullptr || init == nullptr) return EINVAL;
   const weft::QpAttributes now = qp->engine->query();
   fill_attributes(*qp, now, *attr);
@@ -131,9 +133,10 @@ int ibv_query_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* 
   return 0;
 }
 
-// The data of one message is placed in the order of the stream, and the stream is TCP.
+// No: messages are placed in the order of the stream, but within one a copy may store its first
+// octets last, and the kernel's copies promise as little.
 int ibv_query_qp_data_in_order(ibv_qp* handle, ibv_wr_opcode op, std::uint32_t flags) {
-  if (registry::find<Qp>(handle) != nullptr) return flags == 0 ? 1 : 0;
+  if (registry::find<Qp>(handle)) return 0;
   auto* real = unless_buried(handle, WEFT_REAL(ibv_query_qp_data_in_order));
   return real != nullptr ? real(handle, op, flags) : 0;
 }

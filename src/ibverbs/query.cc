@@ -17,9 +17,10 @@
 namespace weft::ibverbs {
 namespace {
 
-constexpr std::uint8_t kLinkUp = 5;        // phys_state
-constexpr std::uint8_t kWidth4x = 2;       // active_width
-constexpr std::uint8_t kSpeed25Gbps = 32;  // active_speed, per lane
+constexpr std::uint8_t kLinkUp = 5;              // phys_state
+constexpr std::uint8_t kWidth4x = 2;             // active_width
+constexpr std::uint8_t kSpeed25Gbps = 32;        // active_speed, per lane
+constexpr std::uint64_t kSpeedOfPort = 4 * 250;  // of all four lanes, in units of 100 Mbit/s
 
 void fill_identity(ibv_device_attr& attr) {
   const std::string_view version_text = version();
@@ -103,6 +104,12 @@ int query_port(ibv_context* /*handle*/, std::uint8_t port, ibv_port_attr* out,
   return 0;
 }
 
+int query_port_speed(std::uint32_t port, std::uint64_t& speed) {
+  if (port != kPort) return EINVAL;
+  speed = kSpeedOfPort;
+  return 0;
+}
+
 int query_device(ibv_context* handle, ibv_device_attr* out) {
   if (out == nullptr) return EINVAL;
   *out = device_attributes(context_of(handle)->engine->config());
@@ -129,7 +136,7 @@ using namespace weft::ibverbs;
 extern "C" {
 
 int ibv_query_device(ibv_context* handle, ibv_device_attr* out) {
-  if (registry::find<Context>(handle) != nullptr) return query_device(handle, out);
+  if (registry::find<Context>(handle)) return query_device(handle, out);
   return forward_int(WEFT_REAL(ibv_query_device), handle, out);
 }
 
@@ -137,14 +144,14 @@ int ibv_query_device(ibv_context* handle, ibv_device_attr* out) {
 // query_port of its own.
 int ibv_query_port(ibv_context* handle, std::uint8_t port, _compat_ibv_port_attr* out) {
   constexpr std::size_t kOldSize = offsetof(ibv_port_attr, link_layer);
-  if (registry::find<Context>(handle) != nullptr) {
+  if (registry::find<Context>(handle)) {
     return query_port(handle, port, reinterpret_cast<ibv_port_attr*>(out), kOldSize);
   }
   return forward_int(WEFT_REAL(ibv_query_port), handle, port, out);
 }
 
 int ibv_query_gid(ibv_context* handle, std::uint8_t port, int index, ibv_gid* gid) {
-  if (registry::find<Context>(handle) == nullptr) {
+  if (!registry::find<Context>(handle)) {
     return forward_minus(WEFT_REAL(ibv_query_gid), handle, port, index, gid);
   }
   if (port != kPort || index != 0 || gid == nullptr) return fail_minus(EINVAL);
@@ -154,7 +161,7 @@ int ibv_query_gid(ibv_context* handle, std::uint8_t port, int index, ibv_gid* gi
 
 int _ibv_query_gid_ex(ibv_context* handle, std::uint32_t port, std::uint32_t index,
                       ibv_gid_entry* entry, std::uint32_t flags, std::size_t entry_size) {
-  if (registry::find<Context>(handle) == nullptr) {
+  if (!registry::find<Context>(handle)) {
     return forward_int(WEFT_REAL(_ibv_query_gid_ex), handle, port, index, entry, flags, entry_size);
   }
   if (bad_gid_query(port, index, flags) || entry == nullptr) return EINVAL;
@@ -164,7 +171,7 @@ int _ibv_query_gid_ex(ibv_context* handle, std::uint32_t port, std::uint32_t ind
 
 ssize_t _ibv_query_gid_table(ibv_context* handle, ibv_gid_entry* entries, std::size_t max_entries,
                              std::uint32_t flags, std::size_t entry_size) {
-  if (registry::find<Context>(handle) == nullptr) {
+  if (!registry::find<Context>(handle)) {
     auto* real = WEFT_REAL(_ibv_query_gid_table);
     return real != nullptr ? real(handle, entries, max_entries, flags, entry_size) : -EINVAL;
   }
@@ -175,7 +182,7 @@ ssize_t _ibv_query_gid_table(ibv_context* handle, ibv_gid_entry* entries, std::s
 }
 
 int ibv_query_pkey(ibv_context* handle, std::uint8_t port, int index, __be16* pkey) {
-  if (registry::find<Context>(handle) == nullptr) {
+  if (!registry::find<Context>(handle)) {
     return forward_minus(WEFT_REAL(ibv_query_pkey), handle, port, index, pkey);
   }
   if (port != kPort || index != 0 || pkey == nullptr) return fail_minus(EINVAL);
@@ -184,7 +191,7 @@ int ibv_query_pkey(ibv_context* handle, std::uint8_t port, int index, __be16* pk
 }
 
 int ibv_get_pkey_index(ibv_context* handle, std::uint8_t port, __be16 pkey) {
-  if (registry::find<Context>(handle) == nullptr) {
+  if (!registry::find<Context>(handle)) {
     return forward_minus(WEFT_REAL(ibv_get_pkey_index), handle, port, pkey);
   }
   if (port != kPort || pkey != htobe16(kPkey)) return fail_minus(EINVAL);

@@ -14,4 +14,7 @@ int query_device_ex(ibv_context* handle, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* out, std::size_t size_bytes);
 int query_device(ibv_context* handle, ibv_device_attr* out);
 
+// The speed that query_port() names by its width and lanes, in units of 100 Mbit/s.   0 or EINVAL
+int query_port_speed(std::uint32_t port, std::uint64_t& speed);
+
 }  // namespace weft::ibverbs

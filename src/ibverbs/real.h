@@ -11,6 +11,9 @@ namespace weft::ibverbs {
 
 RealLibrary& real_ibverbs();
 
+// Whether the kernel has RDMA devices, so that the real library may have any.
+[[nodiscard]] bool machine_has_rdma();
+
 // The real function of the type of `Function`; null while no real library is in use. For objects
 // that are not Weft's: they can only come from there.
 template <class Function>

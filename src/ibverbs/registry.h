@@ -1,36 +1,85 @@
-// Which handles are alive. Programs pass stale, foreign and invented pointers; a control call looks
-// its handle up here before it touches it. The data path does not: see "graveyard".
+// Which handles are alive. Programs pass stale, foreign and invented pointers, and destroy a handle
+// in one thread while another uses it; so each control call pins its handle here before it touches
+// what is behind. The data path does not look anything up: see "graves" in registry.cc.
 //
-// Any thread.
+// A pin owns the object and keeps its destroy call from taking it apart: bury() waits until the
+// caller's own pin is the last. So a pin is held for a moment, never across a wait; a call that
+// sleeps copies what it sleeps on and lets the pin go first.
+//
+// Any thread. The registry's mutex is a leaf: nothing else is locked while it is held.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "ibverbs/objects.h"
 
+namespace weft::ibverbs {
+
+// A live object, or nothing. T has members `pins` and kKind.
+template <class T>
+class Pin {
+ public:
+  Pin() = default;
+  // Takes over one count of `object->pins`.
+  explicit Pin(std::shared_ptr<T> object) : object_(std::move(object)) {}
+  Pin(Pin&& other) noexcept : object_(std::move(other.object_)) {}
+  Pin& operator=(Pin&& other) noexcept {
+    if (this != &other) {
+      reset();
+      object_ = std::move(other.object_);
+    }
+    return *this;
+  }
+  Pin(const Pin&) = delete;
+  Pin& operator=(const Pin&) = delete;
+  ~Pin() { reset(); }
+
+  void reset() {
+    if (object_ == nullptr) return;
+    // The burier waits for 1, its own.
+    if (object_->pins.fetch_sub(1, std::memory_order_acq_rel) == 2) object_->pins.notify_all();
+    object_.reset();
+  }
+
+  explicit operator bool() const { return object_ != nullptr; }
+  T* operator->() const { return object_.get(); }
+  T& operator*() const { return *object_; }
+  // Owns the object's memory, but does not keep its destroy call waiting.
+  [[nodiscard]] const std::shared_ptr<T>& object() const { return object_; }
+
+ private:
+  std::shared_ptr<T> object_;
+};
+
+}  // namespace weft::ibverbs
+
 namespace weft::ibverbs::registry {
 
-// Makes `handle` known. The object is owned by the registry until bury().
-void add(const void* handle, Kind kind, std::shared_ptr<void> object);
+// Makes `handle` known. The object is owned by the registry until it is buried. `pins` is part of
+// the object.
+void add(const void* handle, Kind kind, std::shared_ptr<void> object,
+         std::atomic<std::uint32_t>& pins);
 
-// The object behind `handle`, or null when it is not alive or of another kind.
-[[nodiscard]] std::shared_ptr<void> find(const void* handle, Kind kind);
+// The object behind `handle`, its pins one more; null when it is not alive or of another kind.
+[[nodiscard]] std::shared_ptr<void> pin(const void* handle, Kind kind);
+
+// As pin(), for a QP by its number: rdma_connect names one that is not on the id.
+[[nodiscard]] std::shared_ptr<void> pin_qp_by_number(std::uint32_t number);
 
 // Whether `handle` is one of ours and alive, of whatever kind.
 [[nodiscard]] bool is_live(const void* handle);
 
-// Takes `handle` out. False when somebody else did: the caller must leave the object alone.
+// Takes `handle` out and waits until the caller's pin is the only one: from then on nobody else is
+// in the object, and nobody finds it. False when another thread did so: leave the object alone.
 //
 // The memory stays readable for a while, with its context pointer led to a context whose operations
 // all fail, so that a program that posts to or polls a destroyed object gets an error.
-[[nodiscard]] bool bury(const void* handle);
+[[nodiscard]] bool bury(const void* handle, const std::atomic<std::uint32_t>& pins);
 
 // Whether `handle` was taken out and its memory is still readable.
 [[nodiscard]] bool is_buried(const void* handle);
-
-// Live QPs by number, for rdma_connect with a QP that is not on the id. Null when there is none.
-[[nodiscard]] Qp* qp_by_number(std::uint32_t number);
 
 // Calls `visit` for each live context. It must not call back into the registry.
 void each_context(const std::function<void(Context&)>& visit);
@@ -40,15 +89,21 @@ void each_context(const std::function<void(Context&)>& visit);
 void forget_all();
 
 template <class T>
-T* find(const void* handle) {
-  return static_cast<T*>(find(handle, T::kKind).get());
+[[nodiscard]] Pin<T> find(const void* handle) {
+  return Pin<T>(std::static_pointer_cast<T>(pin(handle, T::kKind)));
+}
+
+template <class T>
+[[nodiscard]] bool bury(const void* handle, const Pin<T>& mine) {
+  return bury(handle, mine->pins);
 }
 
 // Registers `object` and gives the handle that programs get.
 template <class T>
 auto adopt(std::unique_ptr<T> object) {
   auto* handle = handle_of(*object);
-  add(handle, T::kKind, std::shared_ptr<T>(std::move(object)));
+  auto& pins = object->pins;
+  add(handle, T::kKind, std::shared_ptr<T>(std::move(object)), pins);
   return handle;
 }
 

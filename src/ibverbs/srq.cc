@@ -12,8 +12,8 @@ namespace weft::ibverbs {
 namespace {
 
 ibv_srq* create(ibv_pd* pd_handle, void* srq_context, ibv_srq_attr& attr) {
-  auto* pd = registry::find<Pd>(pd_handle);
-  if (pd == nullptr || attr.max_wr < 1) return fail_null(EINVAL);
+  const auto pd = registry::find<Pd>(pd_handle);
+  if (!pd || attr.max_wr < 1) return fail_null(EINVAL);
   auto srq = std::make_unique<Srq>();
   SrqOptions options;
   options.max_wr = attr.max_wr;
@@ -22,16 +22,15 @@ ibv_srq* create(ibv_pd* pd_handle, void* srq_context, ibv_srq_attr& attr) {
   auto engine = pd->engine->create_srq(options);
   if (!engine) return fail_null(errno_of(engine.error()));
   srq->engine = std::move(*engine);
-  srq->pd = pd;
+  srq->context = pd->context;
+  if (!srq->pd.take(pd.object())) return fail_null(EINVAL);
   srq->pub.context = pd_handle->context;
   srq->pub.srq_context = srq_context;
   srq->pub.pd = pd_handle;
   srq->pub.handle = srq->engine->number();
-  pthread_mutex_init(&srq->pub.mutex, nullptr);
-  pthread_cond_init(&srq->pub.cond, nullptr);
+  init_async(srq->async, srq->pub, srq->pub.events_completed);
   attr.max_wr = srq->engine->max_wr();
   attr.max_sge = srq->engine->max_sge();
-  pd->users.fetch_add(1);
   return registry::adopt(std::move(srq));
 }
 
@@ -57,14 +56,14 @@ using namespace weft::ibverbs;
 extern "C" {
 
 ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
-  if (registry::find<Pd>(pd) == nullptr) return forward_null(WEFT_REAL(ibv_create_srq), pd, attr);
+  if (!registry::find<Pd>(pd)) return forward_null(WEFT_REAL(ibv_create_srq), pd, attr);
   if (attr == nullptr) return fail_null(EINVAL);
   return create(pd, attr->srq_context, attr->attr);
 }
 
 int ibv_modify_srq(ibv_srq* handle, ibv_srq_attr* attr, int mask) {
-  auto* srq = registry::find<Srq>(handle);
-  if (srq == nullptr) return forward_int(WEFT_REAL(ibv_modify_srq), handle, attr, mask);
+  const auto srq = registry::find<Srq>(handle);
+  if (!srq) return forward_int(WEFT_REAL(ibv_modify_srq), handle, attr, mask);
   if (attr == nullptr || (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
   const bool resizes = (mask & IBV_SRQ_MAX_WR) != 0;
   const std::uint32_t max_wr = resizes ? attr->max_wr : srq->engine->max_wr();
@@ -77,8 +76,8 @@ int ibv_modify_srq(ibv_srq* handle, ibv_srq_attr* attr, int mask) {
 }
 
 int ibv_query_srq(ibv_srq* handle, ibv_srq_attr* attr) {
-  auto* srq = registry::find<Srq>(handle);
-  if (srq == nullptr) return forward_int(WEFT_REAL(ibv_query_srq), handle, attr);
+  const auto srq = registry::find<Srq>(handle);
+  if (!srq) return forward_int(WEFT_REAL(ibv_query_srq), handle, attr);
   if (attr == nullptr) return EINVAL;
   attr->max_wr = srq->engine->max_wr();
   attr->max_sge = srq->engine->max_sge();
@@ -87,13 +86,13 @@ int ibv_query_srq(ibv_srq* handle, ibv_srq_attr* attr) {
 }
 
 int ibv_destroy_srq(ibv_srq* handle) {
-  auto* srq = registry::find<Srq>(handle);
-  if (srq == nullptr) return forward_int(WEFT_REAL(ibv_destroy_srq), handle);
-  if (srq->users.load() != 0) return EBUSY;
-  settle_async(*srq);
-  if (!registry::bury(handle)) return EINVAL;
+  const auto srq = registry::find<Srq>(handle);
+  if (!srq) return forward_int(WEFT_REAL(ibv_destroy_srq), handle);
+  if (const int error = srq->users.close(); error != 0) return error;
+  settle_async(*srq->context, srq->async);
+  if (!registry::bury(handle, srq)) return EINVAL;
   srq->engine.reset();
-  srq->pd->users.fetch_sub(1);
+  srq->pd.reset();
   return 0;
 }
 

@@ -11,7 +11,7 @@
 set(WEFT_IBVERBS_LIBRARY "" CACHE FILEPATH "libibverbs.so.1 of rdma-core, read for its symbols")
 
 # Private nodes of other releases, so that a build runs beside another rdma-core too.
-set(weft_private_releases 33 34 57 59 64)
+set(weft_private_releases 33 34 57 59 64 65)
 
 function(_weft_read_symbols out library)
   set(${out} "" PARENT_SCOPE)

@@ -13,9 +13,11 @@ using namespace weft::ibverbs;
 
 namespace {
 
-bool is_weft_context(ibv_context* handle) { return registry::find<Context>(handle) != nullptr; }
-bool is_weft_pd(ibv_pd* handle) { return registry::find<Pd>(handle) != nullptr; }
-bool is_weft_qp(ibv_qp* handle) { return registry::find<Qp>(handle) != nullptr; }
+bool is_weft_context(ibv_context* handle) {
+  return static_cast<bool>(registry::find<Context>(handle));
+}
+bool is_weft_pd(ibv_pd* handle) { return static_cast<bool>(registry::find<Pd>(handle)); }
+bool is_weft_qp(ibv_qp* handle) { return static_cast<bool>(registry::find<Qp>(handle)); }
 
 }  // namespace
 
@@ -57,8 +59,13 @@ int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr, uint8_t
 }
 
 ibv_context* ibv_import_device(int cmd_fd) {
-  // Weft's objects live in one process; only a real device can be imported.
-  auto* real = real_ibverbs().load() ? WEFT_REAL(ibv_import_device) : nullptr;
+  // Weft's objects live in one process; only a real device can be imported. The descriptor of one
+  // of our contexts is no real device's, whatever the real library would make of it.
+  bool ours = false;
+  registry::each_context(
+      [&](Context& context) { ours = ours || context.verbs.context.cmd_fd == cmd_fd; });
+  auto* real =
+      !ours && machine_has_rdma() && real_ibverbs().load() ? WEFT_REAL(ibv_import_device) : nullptr;
   if (real == nullptr) return fail_null(EOPNOTSUPP);
   const HideWeftDevices hide;
   return real(cmd_fd);
@@ -80,7 +87,7 @@ ibv_mr* ibv_import_mr(ibv_pd* pd, uint32_t handle) {
 }
 
 void ibv_unimport_mr(ibv_mr* mr) {
-  if (registry::find<Mr>(mr) != nullptr) return;
+  if (registry::find<Mr>(mr)) return;
   if (auto* real = unless_buried(mr, WEFT_REAL(ibv_unimport_mr))) real(mr);
 }
 

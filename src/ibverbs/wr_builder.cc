@@ -60,7 +60,7 @@ void wr_atomic_fetch_add(ibv_qp_ex* handle, std::uint32_t rkey, std::uint64_t ad
 
 void wr_bind_mw(ibv_qp_ex* handle, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
   BuiltRequest& request = begin(handle, SendOp::kBindWindow);
-  if (const int error = fill_bind(request.wr, mw, rkey, *info); error != 0) {
+  if (const int error = fill_bind(request.wr, request.bind, mw, rkey, *info); error != 0) {
     note(*qp_of(handle), error);
   }
 }

@@ -12,7 +12,7 @@ namespace weft::rdmacm {
 
 std::shared_ptr<Channel> make_channel() {
   auto channel = std::make_shared<Channel>();
-  if (!channel->queue.valid()) return errno = EMFILE, nullptr;
+  if (!channel->queue.valid()) return nullptr;  // errno says why
   channel->pub.fd = channel->queue.fd();
   State& all = state();
   const std::lock_guard lock(all.mutex);
@@ -31,7 +31,7 @@ void discard(EventPtr event) {
   State& all = state();
   const std::lock_guard lock(all.mutex);
   if (event->child != nullptr || (event->is_raw && event->raw.listener != nullptr)) {
-    if (owner_alive(*event)) --event->owner->requests_queued;
+    if (event->owner->alive) --event->owner->requests_queued;
   }
 }
 
@@ -47,7 +47,7 @@ EventPtr take_event(Channel& channel) {
     }
     State& all = state();
     const std::unique_lock lock(all.mutex);
-    if (owner_alive(*event)) {
+    if (event->owner->alive) {
       finish(*event);
       return event;
     }

@@ -1,6 +1,7 @@
 #include "rdmacm/cm.h"
 
 #include <algorithm>
+#include <cerrno>
 
 #include "rdmacm/sink.h"
 
@@ -39,8 +40,15 @@ void release_dropped() {
   }
 }
 
-Id* live_id(rdma_cm_id* handle) {
-  return state().ids.contains(handle) ? reinterpret_cast<Id*>(handle) : nullptr;
+std::shared_ptr<Id> live_id(const rdma_cm_id* handle) {
+  State& all = state();
+  const auto at = all.ids.find(handle);
+  return at == all.ids.end() ? nullptr : at->second;
+}
+
+std::shared_ptr<Id> find_id(const rdma_cm_id* handle) {
+  const std::lock_guard lock(state().mutex);
+  return live_id(handle);
 }
 
 std::shared_ptr<Channel> live_channel(rdma_event_channel* handle) {
@@ -49,33 +57,38 @@ std::shared_ptr<Channel> live_channel(rdma_event_channel* handle) {
   return at == all.channels.end() ? nullptr : at->second;
 }
 
-bool owner_alive(const Event& event) {
-  return state().ids.contains(event.owner) && event.owner->serial == event.owner_serial;
+void enter(std::shared_ptr<Id> id) {
+  id->alive = true;
+  const rdma_cm_id* handle = &id->pub;
+  state().ids.emplace(handle, std::move(id));
 }
 
-void enter(Id& id) {
-  State& all = state();
-  id.serial = all.next_serial++;
-  all.ids.insert(&id.pub);
+ibverbs::Pin<ibverbs::Qp> qp_of(const Id& id) {
+  ibverbs::Pin<ibverbs::Qp> qp;
+  if (id.pub.qp != nullptr || id.external_qp != 0) weft_ibv_qp(id.pub.qp, id.external_qp, qp);
+  return qp;
 }
 
-ibverbs::Qp* qp_of(const Id& id) {
-  if (id.pub.qp != nullptr) return weft_ibv_qp(id.pub.qp);
-  return id.external_qp != 0 ? weft_ibv_qp_by_number(id.external_qp) : nullptr;
+std::shared_ptr<Device> device() {
+  std::shared_ptr<Device> engine;
+  if (ibv_context* context = weft_ibv_cm_context()) {
+    errno = EINVAL;  // should another thread close it just now
+    weft_ibv_engine(context, engine);
+  }
+  return engine;
 }
 
-void post_local(Id& id, rdma_cm_event_type type, int status) {
+void post_local(const std::shared_ptr<Id>& id, rdma_cm_event_type type, int status) {
   auto event = std::make_unique<Event>();
-  event->pub.id = &id.pub;
+  event->pub.id = &id->pub;
   event->pub.event = type;
   event->pub.status = status;
   queue_event(id, std::move(event));
 }
 
-void queue_event(Id& owner, EventPtr event) {
-  event->owner = &owner;
-  event->owner_serial = owner.serial;
-  owner.channel->queue.push(std::move(event));
+void queue_event(const std::shared_ptr<Id>& owner, EventPtr event) {
+  event->owner = owner;
+  owner->channel->queue.push(std::move(event));
 }
 
 int attach_device(Id& id) {

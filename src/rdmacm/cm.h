@@ -5,8 +5,10 @@
 // called: the engine calls back with its own locks held.
 //
 // Lifetime: ids and channels live from their create to their destroy call; an event lives from
-// rdma_get_cm_event to rdma_ack_cm_event. Each is looked up in the sets of live ones before it is
-// touched, since programs do pass stale pointers.
+// rdma_get_cm_event to rdma_ack_cm_event. Each is looked up in the maps of live ones before it is
+// touched, since programs do pass stale pointers; what is found there is owned, so that an id which
+// another thread destroys meanwhile stays readable until the call is over. Calls that depend on an
+// id's state go through operations.h.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -32,6 +34,7 @@ using ibverbs::fail_minus;
 
 enum class IdState : std::uint8_t {
   kIdle,
+  kBusy,   // a call that binds, resolves or begins to listen is at work
   kBound,  // has a local address
   kListening,
   kAddrResolved,
@@ -66,7 +69,7 @@ struct Id {
   rdma_cm_id pub{};  // first
 
   IdState state = IdState::kIdle;
-  std::uint64_t serial = 0;  // tells it from an earlier id at the same address
+  bool alive = false;  // its handle is known
   std::shared_ptr<Channel> channel;
   bool sync = false;  // the channel is the id's own, and calls wait for their event
   std::shared_ptr<Connection> connection;
@@ -86,20 +89,19 @@ struct Id {
 };
 
 struct Event {
-  rdma_cm_event pub{};  // what programs hold; first
-  Id* owner = nullptr;  // whose event it is: of a request, the listener's
-  std::uint64_t owner_serial = 0;
+  rdma_cm_event pub{};        // what programs hold; first
+  std::shared_ptr<Id> owner;  // whose event it is: of a request, the listener's
   // The engine's event, until it is fetched; private data after that too.
   ConnectionEvent raw;
   bool is_raw = false;
-  std::unique_ptr<Id> child;  // of a request, until it is fetched
+  std::shared_ptr<Id> child;  // of a request, until it is fetched
 };
+
 struct State {
   std::mutex mutex;
   std::condition_variable acked;
-  std::unordered_set<const void*> ids;
+  std::unordered_map<const void*, std::shared_ptr<Id>> ids;
   std::unordered_map<const void*, std::shared_ptr<Channel>> channels;
-  std::uint64_t next_serial = 1;
   std::unordered_set<const void*> events;  // fetched, not yet acknowledged
   // Connections that are closing in good order after their id was destroyed.
   std::vector<std::shared_ptr<Connection>> lingering;
@@ -114,24 +116,27 @@ struct State {
 void release_dropped();
 
 // The live object behind a pointer from a program, or null. With the mutex.
-[[nodiscard]] Id* live_id(rdma_cm_id* handle);
+[[nodiscard]] std::shared_ptr<Id> live_id(const rdma_cm_id* handle);
+// The same, for calls that do not depend on its state. Without the mutex.
+[[nodiscard]] std::shared_ptr<Id> find_id(const rdma_cm_id* handle);
 [[nodiscard]] std::shared_ptr<Channel> live_channel(rdma_event_channel* handle);
-// Whether the owner of a queued event is still there.
-[[nodiscard]] bool owner_alive(const Event& event);
-// Makes an id known; its handle may be given out from now on.
-void enter(Id& id);
+// Makes an id known; its handle may be given out from now on. With the mutex.
+void enter(std::shared_ptr<Id> id);
 
-// The address of the QP that `id` connects: id->qp or the external one. Null when it has none.
-[[nodiscard]] ibverbs::Qp* qp_of(const Id& id);
+// The QP that `id` connects: id->qp or the external one. Empty when it has none.
+[[nodiscard]] ibverbs::Pin<ibverbs::Qp> qp_of(const Id& id);
+
+// The engine of rdma_cm's context. Null with errno.
+[[nodiscard]] std::shared_ptr<Device> device();
 
 // Where the engine delivers: one for the process, since ids move between channels.
 [[nodiscard]] std::shared_ptr<EventChannel> sink();
 
 // Queues an event made here, status 0 or a negative errno. With the mutex.
-void post_local(Id& id, rdma_cm_event_type type, int status);
+void post_local(const std::shared_ptr<Id>& id, rdma_cm_event_type type, int status);
 
 // Queues an event of the owner on its channel. With the mutex.
-void queue_event(Id& owner, EventPtr event);
+void queue_event(const std::shared_ptr<Id>& owner, EventPtr event);
 
 // A channel that is known by its handle. Null with errno.
 [[nodiscard]] std::shared_ptr<Channel> make_channel();
@@ -143,8 +148,12 @@ int complete(Id& id);
 // As complete(), for an end that may have been reported and taken already: then 0 at once.
 int complete_if_queued(Id& id);
 
-// Gives an id that was never bound a port of its own on every address.   0, or an errno
-int bind_any(Id& id);
+// A listener that is bound to `local`, for `id` but not yet its own.   errno, and null
+int make_listener(const Id& id, const SocketAddress& local, std::shared_ptr<Listener>& out);
+// The same, with a port of its own on every address.
+int make_listener_anywhere(const Id& id, std::shared_ptr<Listener>& out);
+// Gives `listener` to the id, unless that was destroyed meanwhile.
+void adopt(Id& id, std::shared_ptr<Listener> listener);
 
 // Names the device: verbs, pd, port_num and GIDs of the id.   0, or an errno
 int attach_device(Id& id);

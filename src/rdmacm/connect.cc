@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 
 #include "rdmacm/addresses.h"
 #include "rdmacm/cm.h"
 #include "rdmacm/forward.h"
+#include "rdmacm/operations.h"
 
 namespace weft::rdmacm {
 namespace {
@@ -16,8 +18,10 @@ std::uint8_t device_maximum(std::uint16_t configured) {
 }
 
 // 0, or EINVAL: over the device's limits.
-int check_parameters(const Config& config, const rdma_conn_param* params) {
+int check_parameters(const Id& id, const Config& config, const rdma_conn_param* params) {
   if (params == nullptr) return 0;
+  // rdma_cm counts them in an octet.
+  if (id.endpoint.connect_data.size() + params->private_data_len > 255) return EINVAL;
   if (params->responder_resources != RDMA_MAX_RESP_RES &&
       params->responder_resources > device_maximum(config.ird)) {
     return EINVAL;
@@ -30,12 +34,12 @@ int check_parameters(const Config& config, const rdma_conn_param* params) {
   return 0;
 }
 
+// What the addrinfo of rdma_create_ep brought comes first (ai_connect), then the program's own.
 void copy_private_data(const Id& id, const rdma_conn_param* params, ConnectionParams& out) {
+  out.private_data = id.endpoint.connect_data;
   if (params != nullptr && params->private_data_len > 0) {
     const auto* data = static_cast<const std::uint8_t*>(params->private_data);
-    out.private_data.assign(data, data + params->private_data_len);
-  } else if (params == nullptr) {
-    out.private_data = id.endpoint.connect_data;
+    out.private_data.insert(out.private_data.end(), data, data + params->private_data_len);
   }
 }
 
@@ -65,33 +69,42 @@ ConnectionParams passive_parameters(const Id& id, const rdma_conn_param* params)
   return out;
 }
 
-// The engine's QP for this id, id->qp or the one named in `params`. Null: there is none. With the
-// mutex.
+// The engine's QP for this id, id->qp or the one named in `params`. Null: there is none.
 std::shared_ptr<QueuePair> choose_qp(Id& id, const rdma_conn_param* params) {
+  const std::lock_guard lock(state().mutex);
   if (id.pub.qp == nullptr) id.external_qp = params != nullptr ? params->qp_num : 0;
-  const ibverbs::Qp* qp = qp_of(id);
-  return qp != nullptr ? qp->engine : nullptr;
+  const auto qp = qp_of(id);
+  return qp ? qp->engine : nullptr;
 }
 
-const Config& device_config() { return weft_ibv_context(weft_ibv_cm_context())->engine->config(); }
+// What rdma_connect and rdma_accept do before they call the engine.   0 or an errno
+int prepare(const Call& call, const rdma_conn_param* params, std::shared_ptr<QueuePair>& qp) {
+  if (call.refused() != 0) return call.refused();
+  const auto engine = device();
+  if (engine == nullptr) return errno;
+  if (const int error = check_parameters(call.id(), engine->config(), params); error != 0) {
+    return error;
+  }
+  qp = choose_qp(call.id(), params);
+  return qp != nullptr ? 0 : EINVAL;
+}
 
-// What rdma_connect and rdma_accept do before they call the engine. With the mutex.
-struct Start {
-  Id* id = nullptr;
-  std::shared_ptr<QueuePair> qp;
-  int error = EINVAL;
-};
-Start begin(rdma_cm_id* handle, const rdma_conn_param* params, IdState from, IdState to) {
-  Start start;
-  Id* id = live_id(handle);
-  if (id == nullptr || id->state != from) return start;
-  if (check_parameters(device_config(), params) != 0) return start;
-  start.qp = choose_qp(*id, params);
-  if (start.qp == nullptr) return start;
-  start.id = id;
-  start.error = 0;
-  id->state = to;
-  return start;
+// A disconnect that the peer, or an earlier call, has made already: no mistake, both sides may do
+// so at once. Nothing: it is a mistake, or there is something to do.
+std::optional<int> disconnected_already(const rdma_cm_id* handle) {
+  std::unique_lock lock(state().mutex);
+  const std::shared_ptr<Id> id = live_id(handle);
+  if (id == nullptr) return std::nullopt;
+  if (id->state == IdState::kDisconnecting) return 0;
+  if (id->state != IdState::kDown || id->connection == nullptr) return std::nullopt;
+  lock.unlock();
+  return complete_if_queued(*id);
+}
+
+// Tells the QP that its connection ends in good order, or that it does not after all.
+void mark_closing(const Id& id, bool closing) {
+  const std::lock_guard lock(state().mutex);
+  if (const auto qp = qp_of(id)) qp->closing.store(closing);
 }
 
 }  // namespace
@@ -103,50 +116,44 @@ extern "C" {
 
 int rdma_connect(rdma_cm_id* handle, rdma_conn_param* params) {
   WEFT_CM_FORWARD(rdma_connect, handle, params)
-  std::unique_lock lock(state().mutex);
-  const Start start = begin(handle, params, IdState::kRouteResolved, IdState::kConnecting);
-  lock.unlock();
-  if (start.error != 0) return fail_minus(start.error);
-
-  Id& id = *start.id;
-  const weft::Status connecting = id.connection->connect(
-      start.qp, to_weft(&id.pub.route.addr.dst_addr), active_parameters(id, params));
-  if (!connecting) {
-    lock.lock();
-    id.state = IdState::kRouteResolved;
-    return fail_minus(errno_of(connecting.error()));
+  Call call(op::kConnect, handle);
+  std::shared_ptr<weft::QueuePair> qp;
+  if (const int error = weft::rdmacm::prepare(call, params, qp); error != 0) {
+    return fail_minus(error);
   }
+  Id& id = call.id();
+  const weft::Status connecting = call.connection()->connect(
+      qp, to_weft(&id.pub.route.addr.dst_addr), active_parameters(id, params));
+  if (!connecting) return fail_minus(errno_of(connecting.error()));
+  call.done();
   return complete(id);
 }
 
 int rdma_accept(rdma_cm_id* handle, rdma_conn_param* params) {
   WEFT_CM_FORWARD(rdma_accept, handle, params)
-  std::unique_lock lock(state().mutex);
-  const Start start = begin(handle, params, IdState::kRequested, IdState::kAccepting);
-  lock.unlock();
-  if (start.error != 0) return fail_minus(start.error);
-
-  Id& id = *start.id;
-  const weft::Status accepted = id.connection->accept(start.qp, passive_parameters(id, params));
+  Call call(op::kAccept, handle);
+  std::shared_ptr<weft::QueuePair> qp;
+  if (const int error = weft::rdmacm::prepare(call, params, qp); error != 0) {
+    return fail_minus(error);
+  }
+  const weft::Status accepted =
+      call.connection()->accept(qp, passive_parameters(call.id(), params));
   if (!accepted) {
-    lock.lock();
-    const bool gone = accepted.error() == weft::Error::kConnectionLost;
-    id.state = gone ? IdState::kDown : IdState::kRequested;
+    if (accepted.error() == weft::Error::kConnectionLost) call.finish(IdState::kDown);
     return fail_minus(errno_of(accepted.error()));
   }
-  return complete(id);
+  call.done();
+  return complete(call.id());
 }
 
 int rdma_reject(rdma_cm_id* handle, const void* private_data, uint8_t private_data_len) {
   WEFT_CM_FORWARD(rdma_reject, handle, private_data, private_data_len)
-  std::unique_lock lock(state().mutex);
-  Id* id = live_id(handle);
-  if (id == nullptr || id->state != IdState::kRequested) return fail_minus(EINVAL);
+  Call call(op::kReject, handle);
+  if (call.refused() != 0) return fail_minus(call.refused());
   if (private_data == nullptr && private_data_len > 0) return fail_minus(EINVAL);
-  id->state = IdState::kDown;
-  lock.unlock();
   const auto* data = static_cast<const std::uint8_t*>(private_data);
-  const weft::Status rejected = id->connection->reject(std::span(data, private_data_len));
+  const weft::Status rejected = call.connection()->reject(std::span(data, private_data_len));
+  call.done();  // also where it failed: the peer is gone
   return rejected ? 0 : fail_minus(errno_of(rejected.error()));
 }
 
@@ -158,46 +165,31 @@ int rdma_reject_ece(rdma_cm_id* handle, const void* private_data, uint8_t privat
 
 int rdma_disconnect(rdma_cm_id* handle) {
   WEFT_CM_FORWARD(rdma_disconnect, handle)
-  std::unique_lock lock(state().mutex);
-  Id* id = live_id(handle);
-  if (id == nullptr) return fail_minus(EINVAL);
-  const IdState before = id->state;
-  // Both sides may disconnect at once: saying it after the peer did is no mistake.
-  if (before == IdState::kDown && id->connection != nullptr) {
-    if (id->sync) {
-      lock.unlock();
-      return complete_if_queued(*id);
-    }
-    return 0;
-  }
-  if (before == IdState::kDisconnecting) return 0;
-  if (before != IdState::kConnected && before != IdState::kAccepting) return fail_minus(EINVAL);
-  id->state = IdState::kDisconnecting;
-  if (auto* qp = qp_of(*id)) qp->closing.store(true);
-  lock.unlock();
-
-  const weft::Status ended = id->connection->disconnect();
+  if (const auto result = disconnected_already(handle)) return *result;
+  Call call(op::kDisconnect, handle);
+  if (call.refused() != 0) return fail_minus(call.refused());
+  mark_closing(call.id(), true);
+  const weft::Status ended = call.connection()->disconnect();
   if (!ended) {
-    lock.lock();
-    if (id->state == IdState::kDisconnecting) id->state = before;
+    mark_closing(call.id(), false);
     return fail_minus(errno_of(ended.error()));
   }
-  return complete(*id);
+  call.done();
+  return complete(call.id());
 }
 
 // The answer to CONNECT_RESPONSE, which iWARP does not have: the connection is up already.
 int rdma_establish(rdma_cm_id* handle) {
   WEFT_CM_FORWARD(rdma_establish, handle)
-  const std::lock_guard lock(state().mutex);
-  const Id* id = live_id(handle);
-  if (id == nullptr || id->pub.qp != nullptr) return fail_minus(EINVAL);
-  return id->state == IdState::kConnected ? 0 : fail_minus(EINVAL);
+  const Call call(op::kEstablish, handle);
+  if (call.refused() != 0 || handle->qp != nullptr) return fail_minus(EINVAL);
+  return 0;
 }
 
 int rdma_init_qp_attr(rdma_cm_id* handle, ibv_qp_attr* attr, int* mask) {
   WEFT_CM_FORWARD(rdma_init_qp_attr, handle, attr, mask)
   const std::lock_guard lock(state().mutex);
-  const Id* id = live_id(handle);
+  const std::shared_ptr<Id> id = live_id(handle);
   if (id == nullptr || attr == nullptr || mask == nullptr) return fail_minus(EINVAL);
   if (id->pub.verbs == nullptr) return fail_minus(EINVAL);
   switch (attr->qp_state) {

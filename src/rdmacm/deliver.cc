@@ -50,7 +50,7 @@ void fill_parameters(Event& event) {
 }
 
 void follow_qp_state(const Id& id) {
-  if (ibverbs::Qp* qp = qp_of(id)) {
+  if (const auto qp = qp_of(id)) {
     qp->pub.qp_base.state = ibverbs::qp_state(qp->engine->state());
   }
 }
@@ -59,7 +59,7 @@ void follow_qp_state(const Id& id) {
 
 bool prepare(Event& event) {
   if (!event.is_raw || event.raw.type != ConnectionEvent::Type::kConnectRequest) return true;
-  auto child = std::make_unique<Id>();
+  auto child = std::make_shared<Id>();
   child->state = IdState::kRequested;
   child->connection = event.raw.connection;
   child->initiator_depth = octet(event.raw.ord);
@@ -84,15 +84,15 @@ void finish(Event& event) {
 
   // The new id is on the listener's channel, with its context.
   --owner.requests_queued;
-  Id* child = event.child.release();
+  const std::shared_ptr<Id> child = std::move(event.child);
   child->pub.channel = owner.pub.channel;
   child->pub.context = owner.pub.context;
   child->pub.ps = owner.pub.ps;
   child->pub.qp_type = owner.pub.qp_type;
   child->traffic_class = owner.traffic_class;
   child->channel = owner.channel;
-  child->connection->context = child;
-  enter(*child);
+  child->connection->context = child.get();
+  enter(child);
   event.pub.id = &child->pub;
   event.pub.listen_id = &owner.pub;
 }

@@ -18,6 +18,7 @@ bool known_port_space(rdma_port_space ps) {
 
 // What destroying an id takes apart, to be dealt with outside the mutex.
 struct Remains {
+  std::shared_ptr<Id> id;
   IdState state{};
   std::shared_ptr<Connection> connection;
   std::shared_ptr<Listener> listener;
@@ -25,8 +26,11 @@ struct Remains {
 };
 
 // From here on the engine's events find no id. With the mutex.
-Remains detach(State& all, Id& id) {
+Remains detach(State& all, const std::shared_ptr<Id>& owned) {
   Remains remains;
+  remains.id = owned;
+  Id& id = *owned;
+  id.alive = false;
   all.ids.erase(&id.pub);
   remains.state = id.state;
   remains.connection = std::move(id.connection);
@@ -34,7 +38,7 @@ Remains detach(State& all, Id& id) {
   if (remains.connection != nullptr) remains.connection->context = nullptr;
   if (remains.listener != nullptr) remains.listener->context = nullptr;
   remains.events =
-      id.channel->queue.take_if([&id](const EventPtr& event) { return event->owner == &id; });
+      id.channel->queue.take_if([&id](const EventPtr& event) { return event->owner.get() == &id; });
   if (remains.state == IdState::kDisconnecting) {
     // Its data may still be on the way: cutting it short would lose what was sent.
     all.lingering.push_back(remains.connection);
@@ -53,7 +57,9 @@ void end(const Remains& remains) {
     case IdState::kRequested: static_cast<void>(remains.connection->reject({})); break;
     case IdState::kConnecting:
     case IdState::kAccepting:
-    case IdState::kConnected: remains.connection->abort(); break;
+    case IdState::kConnected:
+      if (remains.connection != nullptr) remains.connection->abort();
+      break;
     default: break;
   }
 }
@@ -76,7 +82,7 @@ int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
   if (out == nullptr || !known_port_space(ps)) return fail_minus(EINVAL);
   // A bad configuration or no descriptors: better now than at the first event.
   if (weft_ibv_cm_context() == nullptr) return -1;
-  auto id = std::make_unique<Id>();
+  auto id = std::make_shared<Id>();
   id->sync = channel == nullptr;
   if (id->sync) {
     id->channel = make_channel();
@@ -90,8 +96,8 @@ int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
   id->pub.context = context;
   id->pub.ps = ps;
   id->pub.qp_type = default_qp_type(ps);
-  enter(*id);
-  *out = &id.release()->pub;
+  *out = &id->pub;
+  enter(std::move(id));
   return 0;
 }
 
@@ -99,15 +105,15 @@ int rdma_destroy_id(rdma_cm_id* handle) {
   WEFT_CM_FORWARD(rdma_destroy_id, handle)
   release_dropped();
   State& all = state();
-  std::unique_ptr<Id> id;
   Remains remains;
   {
     const std::lock_guard lock(all.mutex);
-    id.reset(live_id(handle));
-    if (id == nullptr) return fail_minus(EINVAL);
-    remains = detach(all, *id);
+    const std::shared_ptr<Id> found = live_id(handle);
+    if (found == nullptr) return fail_minus(EINVAL);
+    remains = detach(all, found);
   }
   end(remains);
+  const std::shared_ptr<Id>& id = remains.id;
   if (id->sync && id->pub.event != nullptr) rdma_ack_cm_event(id->pub.event);
   std::unique_lock lock(all.mutex);
   all.acked.wait(lock, [&] { return id->events_acked == id->events_delivered; });
@@ -123,7 +129,7 @@ int rdma_migrate_id(rdma_cm_id* handle, rdma_event_channel* channel) {
   std::shared_ptr<Channel> own = sync ? make_channel() : nullptr;
   if (sync && own == nullptr) return -1;
   std::unique_lock lock(all.mutex);
-  Id* id = live_id(handle);
+  const std::shared_ptr<Id> id = live_id(handle);
   const std::shared_ptr<Channel> target = sync ? own : live_channel(channel);
   if (id == nullptr || target == nullptr || (sync && id->sync)) {
     if (own != nullptr) all.channels.erase(&own->pub);
@@ -131,7 +137,7 @@ int rdma_migrate_id(rdma_cm_id* handle, rdma_event_channel* channel) {
   }
   rdma_cm_event* kept = id->sync ? id->pub.event : nullptr;
   const std::shared_ptr<Channel> before = id->channel;
-  auto events = before->queue.take_if([id](const EventPtr& event) { return event->owner == id; });
+  auto events = before->queue.take_if([&id](const EventPtr& event) { return event->owner == id; });
   for (EventPtr& event : events) target->queue.push(std::move(event));
   forget_channel(all, *id);
   id->channel = target;

@@ -1,14 +1,24 @@
-// Functions that librdmacm has had since release 60 of rdma-core, so that programs of those
-// releases start. Weft does not have them; a real rdma_cm that serves this process may.
+// Functions that librdmacm has had since release 60 of rdma-core. Resolving names to InfiniBand
+// services is not for iWARP; a real rdma_cm that serves this process may do it.
 
 #include <rdma/rdma_cma.h>
 
 #include <cerrno>
 
-#include "ibverbs/errors.h"
+#include <cstring>
+
+#include "rdmacm/cm.h"
 #include "rdmacm/forward.h"
 
-using weft::ibverbs::fail_minus;
+using namespace weft::rdmacm;
+
+namespace {
+
+// Values of rdma_cm_event_type that the headers of release 44 do not have.
+constexpr int kEventUser = 18;
+constexpr int kEventInternal = 19;
+
+}  // namespace
 
 extern "C" {
 
@@ -31,7 +41,18 @@ int rdma_query_addrinfo(rdma_cm_id* id, rdma_addrinfo** info) {
 
 int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, int status, uint64_t argument) {
   WEFT_CM_FORWARD(rdma_write_cm_event, id, event, status, argument)
-  return fail_minus(ENOSYS);
+  const auto type = static_cast<int>(event);
+  if (type != kEventUser && type != kEventInternal) return fail_minus(EINVAL);
+  const std::lock_guard lock(state().mutex);
+  const std::shared_ptr<Id> owner = live_id(id);
+  if (owner == nullptr) return fail_minus(EINVAL);
+  auto written = std::make_unique<Event>();
+  written->pub.id = id;
+  written->pub.event = event;
+  written->pub.status = status;
+  std::memcpy(&written->pub.param, &argument, sizeof argument);  // param.arg of newer headers
+  queue_event(owner, std::move(written));
+  return 0;
 }
 
 }  // extern "C"

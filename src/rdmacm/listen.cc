@@ -2,17 +2,20 @@
 
 #include <cerrno>
 
-#include "rdmacm/cm.h"
 #include "rdmacm/forward.h"
+#include "rdmacm/operations.h"
 
 namespace weft::rdmacm {
 namespace {
 
-int listen(Id& id, int backlog, IdState before) {
-  if (before == IdState::kIdle) {
-    if (const int error = bind_any(id); error != 0) return error;
+// errno
+int listen(const Call& call, int backlog) {
+  std::shared_ptr<Listener> listener = call.listener();
+  if (listener == nullptr) {
+    if (const int error = make_listener_anywhere(call.id(), listener); error != 0) return error;
+    adopt(call.id(), listener);
   }
-  return errno_of(id.listener->listen(backlog));
+  return errno_of(listener->listen(backlog));
 }
 
 std::uint32_t effective(int backlog) {
@@ -30,21 +33,17 @@ extern "C" {
 
 int rdma_listen(rdma_cm_id* handle, int backlog) {
   WEFT_CM_FORWARD(rdma_listen, handle, backlog)
-  std::unique_lock lock(state().mutex);
-  Id* id = live_id(handle);
-  if (id == nullptr) return fail_minus(EINVAL);
-  const IdState before = id->state;
-  if (before != IdState::kBound && before != IdState::kIdle) return fail_minus(EINVAL);
-  if (id->pub.ps != RDMA_PS_TCP) return fail_minus(ENODEV);
-  id->backlog = effective(backlog);
-  id->state = IdState::kListening;
-  lock.unlock();
-
-  const int error = weft::rdmacm::listen(*id, backlog, before);
-  if (error == 0) return 0;
-  lock.lock();
-  id->state = before;
-  return fail_minus(error);
+  Call call(op::kListen, handle);
+  if (call.refused() != 0) return fail_minus(call.refused());
+  if (handle->ps != RDMA_PS_TCP) return fail_minus(ENODEV);
+  {
+    const std::lock_guard lock(state().mutex);
+    call.id().backlog = effective(backlog);
+  }
+  const int error = weft::rdmacm::listen(call, backlog);
+  if (error != 0) return fail_minus(error);
+  call.done();
+  return 0;
 }
 
 }  // extern "C"

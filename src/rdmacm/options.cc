@@ -54,7 +54,7 @@ extern "C" {
 int rdma_set_option(rdma_cm_id* handle, int level, int name, void* value, size_t length) {
   WEFT_CM_FORWARD(rdma_set_option, handle, level, name, value, length)
   const std::lock_guard lock(state().mutex);
-  Id* id = live_id(handle);
+  const std::shared_ptr<Id> id = live_id(handle);
   if (id == nullptr || value == nullptr) return fail_minus(EINVAL);
   if (level == RDMA_OPTION_IB) return fail_minus(EINVAL);  // there are no path records
   if (level != RDMA_OPTION_ID) return fail_minus(ENOSYS);
@@ -63,15 +63,27 @@ int rdma_set_option(rdma_cm_id* handle, int level, int name, void* value, size_t
 }
 
 const char* rdma_event_str(rdma_cm_event_type event) {
-  static constexpr std::array<const char*, 16> kNames = {
-      "RDMA_CM_EVENT_ADDR_RESOLVED",   "RDMA_CM_EVENT_ADDR_ERROR",
-      "RDMA_CM_EVENT_ROUTE_RESOLVED",  "RDMA_CM_EVENT_ROUTE_ERROR",
-      "RDMA_CM_EVENT_CONNECT_REQUEST", "RDMA_CM_EVENT_CONNECT_RESPONSE",
-      "RDMA_CM_EVENT_CONNECT_ERROR",   "RDMA_CM_EVENT_UNREACHABLE",
-      "RDMA_CM_EVENT_REJECTED",        "RDMA_CM_EVENT_ESTABLISHED",
-      "RDMA_CM_EVENT_DISCONNECTED",    "RDMA_CM_EVENT_DEVICE_REMOVAL",
-      "RDMA_CM_EVENT_MULTICAST_JOIN",  "RDMA_CM_EVENT_MULTICAST_ERROR",
-      "RDMA_CM_EVENT_ADDR_CHANGE",     "RDMA_CM_EVENT_TIMEWAIT_EXIT"};
+  // The last four: release 60 and later.
+  static constexpr std::array<const char*, 20> kNames = {"RDMA_CM_EVENT_ADDR_RESOLVED",
+                                                         "RDMA_CM_EVENT_ADDR_ERROR",
+                                                         "RDMA_CM_EVENT_ROUTE_RESOLVED",
+                                                         "RDMA_CM_EVENT_ROUTE_ERROR",
+                                                         "RDMA_CM_EVENT_CONNECT_REQUEST",
+                                                         "RDMA_CM_EVENT_CONNECT_RESPONSE",
+                                                         "RDMA_CM_EVENT_CONNECT_ERROR",
+                                                         "RDMA_CM_EVENT_UNREACHABLE",
+                                                         "RDMA_CM_EVENT_REJECTED",
+                                                         "RDMA_CM_EVENT_ESTABLISHED",
+                                                         "RDMA_CM_EVENT_DISCONNECTED",
+                                                         "RDMA_CM_EVENT_DEVICE_REMOVAL",
+                                                         "RDMA_CM_EVENT_MULTICAST_JOIN",
+                                                         "RDMA_CM_EVENT_MULTICAST_ERROR",
+                                                         "RDMA_CM_EVENT_ADDR_CHANGE",
+                                                         "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+                                                         "RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+                                                         "RDMA_CM_EVENT_ADDRINFO_ERROR",
+                                                         "RDMA_CM_EVENT_USER",
+                                                         "RDMA_CM_EVENT_INTERNAL"};
   const auto index = static_cast<std::size_t>(event);
   return index < kNames.size() ? kNames[index] : "UNKNOWN EVENT";
 }

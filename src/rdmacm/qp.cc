@@ -51,7 +51,7 @@ int create_missing_cqs(rdma_cm_id& id, ibv_qp_init_attr_ex& attr) {
 // 0 or an errno.
 int check(const rdma_cm_id& id, const ibv_qp_init_attr_ex& attr) {
   if (id.qp != nullptr || id.verbs == nullptr) return EINVAL;
-  if ((attr.comp_mask & IBV_QP_INIT_ATTR_PD) != 0 && weft_ibv_pd(attr.pd) == nullptr) return EINVAL;
+  if (!weft_ibv_is_pd(attr.pd)) return EINVAL;
   const bool two_recv =
       id.recv_cq != nullptr && attr.recv_cq != nullptr && id.recv_cq != attr.recv_cq;
   const bool two_send =
@@ -59,21 +59,23 @@ int check(const rdma_cm_id& id, const ibv_qp_init_attr_ex& attr) {
   return two_recv || two_send ? EINVAL : 0;
 }
 
-// What librdmacm does after creating: the rights that init_qp_attr names.
-void allow_remote_access(ibv_qp* qp) {
+// What librdmacm does after creating: to INIT, with the rights that init_qp_attr names.
+void initialize(ibv_qp* qp) {
   ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
   attr.qp_access_flags =
       IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-  ibv_modify_qp(qp, &attr, IBV_QP_ACCESS_FLAGS);
+  ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS);
 }
 
 // 0 or an errno.
 int create_qp(rdma_cm_id& id, ibv_qp_init_attr_ex& attr) {
-  if (const int error = check(id, attr); error != 0) return error;
-  if ((attr.comp_mask & IBV_QP_INIT_ATTR_PD) == 0) {
+  // The id's domain, also where the bit is set and the domain is null.
+  if ((attr.comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attr.pd == nullptr) {
     attr.comp_mask |= IBV_QP_INIT_ATTR_PD;
     attr.pd = id.pd;
   }
+  if (const int error = check(id, attr); error != 0) return error;
   if (const int error = create_missing_cqs(id, attr); error != 0) return error;
   if (attr.srq == nullptr) attr.srq = id.srq;
   ibv_qp* qp = ibv_create_qp_ex(id.verbs, &attr);
@@ -82,15 +84,10 @@ int create_qp(rdma_cm_id& id, ibv_qp_init_attr_ex& attr) {
     destroy_cqs(id);
     return error;
   }
-  allow_remote_access(qp);
+  initialize(qp);
   id.pd = qp->pd;
   id.qp = qp;
   return 0;
-}
-
-bool is_live(rdma_cm_id* handle) {
-  const std::lock_guard lock(state().mutex);
-  return live_id(handle) != nullptr;
 }
 
 }  // namespace
@@ -102,14 +99,16 @@ extern "C" {
 
 int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attr) {
   WEFT_CM_FORWARD(rdma_create_qp_ex, id, attr)
-  if (!is_live(id) || attr == nullptr) return fail_minus(EINVAL);
+  const auto owned = find_id(id);
+  if (owned == nullptr || attr == nullptr) return fail_minus(EINVAL);
   const int error = create_qp(*id, *attr);
   return error == 0 ? 0 : fail_minus(error);
 }
 
 int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attr) {
   WEFT_CM_FORWARD(rdma_create_qp, id, pd, attr)
-  if (!is_live(id) || attr == nullptr) return fail_minus(EINVAL);
+  const auto owned = find_id(id);
+  if (owned == nullptr || attr == nullptr) return fail_minus(EINVAL);
   ibv_qp_init_attr_ex wide{};
   wide.qp_context = attr->qp_context;
   wide.send_cq = attr->send_cq;
@@ -133,7 +132,8 @@ int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attr) {
 
 void rdma_destroy_qp(rdma_cm_id* id) {
   WEFT_CM_FORWARD(rdma_destroy_qp, id)
-  if (!is_live(id) || id->qp == nullptr) return;
+  const auto owned = find_id(id);
+  if (owned == nullptr || id->qp == nullptr) return;
   ibv_destroy_qp(id->qp);
   id->qp = nullptr;
   destroy_cqs(*id);
@@ -141,10 +141,11 @@ void rdma_destroy_qp(rdma_cm_id* id) {
 
 int rdma_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attr) {
   WEFT_CM_FORWARD(rdma_create_srq_ex, id, attr)
-  if (!is_live(id) || attr == nullptr || id->srq != nullptr || id->verbs == nullptr) {
+  const auto owned = find_id(id);
+  if (owned == nullptr || attr == nullptr || id->srq != nullptr || id->verbs == nullptr) {
     return fail_minus(EINVAL);
   }
-  if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0) {
+  if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attr->pd == nullptr) {
     attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
     attr->pd = id->pd;
   }
@@ -174,7 +175,8 @@ int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attr) {
 
 void rdma_destroy_srq(rdma_cm_id* id) {
   WEFT_CM_FORWARD(rdma_destroy_srq, id)
-  if (!is_live(id) || id->srq == nullptr) return;
+  const auto owned = find_id(id);
+  if (owned == nullptr || id->srq == nullptr) return;
   ibv_destroy_srq(id->srq);
   id->srq = nullptr;
   if (id->qp == nullptr) destroy_cqs(*id);

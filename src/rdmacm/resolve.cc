@@ -7,11 +7,10 @@
 #include "rdmacm/addresses.h"
 #include "rdmacm/cm.h"
 #include "rdmacm/forward.h"
+#include "rdmacm/operations.h"
 
 namespace weft::rdmacm {
 namespace {
-
-Device& device() { return *weft_ibv_context(weft_ibv_cm_context())->engine; }
 
 // Only RDMA_PS_TCP over IP exists on iWARP.
 int check_family(const Id& id, const sockaddr* address) {
@@ -26,29 +25,20 @@ int bind_error(Error error, const SocketAddress& address) {
   return errno_of(error);
 }
 
-// Reserves the port with a listener, which is what most bound ids become.   errno
-int bind_listener(Id& id, const SocketAddress& local) {
-  auto listener = device().create_listener(sink());
-  if (!listener) return errno_of(listener.error());
-  // Ports of rdma_cm have no TIME_WAIT, so a server may be started again at once; two listeners on
-  // one port are refused all the same.
-  const Status bound = (*listener)->bind(local, true, id.v6_only);
-  if (!bound) return bind_error(bound.error(), local);
-  (*listener)->context = &id;
-  store((*listener)->local_address(), id.pub.route.addr.src_storage);
-  id.listener = std::move(*listener);
-  return 0;
-}
-
 // Makes the connection, bound to `local`.   errno
 int bind_connection(Id& id, const SocketAddress& local) {
-  auto connection = device().create_connection(sink());
+  const auto engine = device();
+  if (engine == nullptr) return errno;
+  auto connection = engine->create_connection(sink());
   if (!connection) return errno_of(connection.error());
   const Status bound = (*connection)->bind(local, true);
   if (!bound) return bind_error(bound.error(), local);
-  (*connection)->context = &id;
   store((*connection)->local_address(), id.pub.route.addr.src_storage);
-  id.connection = std::move(*connection);
+  const std::lock_guard lock(state().mutex);
+  if (!id.alive) return EINVAL;
+  (*connection)->context = &id;
+  id.connection.swap(*connection);  // one of an earlier attempt goes outside the mutex
+  if (*connection != nullptr) (*connection)->context = nullptr;
   return 0;
 }
 
@@ -64,10 +54,10 @@ SocketAddress reachable(SocketAddress peer) {
 
 // Where the connection starts: what the id is bound to, else what the program asked for, else what
 // the route says.   `error`: errno
-SocketAddress choose_source(const Id& id, const sockaddr* wanted, const SocketAddress& peer,
-                            int& error) {
+SocketAddress choose_source(const Id& id, bool bound, const sockaddr* wanted,
+                            const SocketAddress& peer, int& error) {
   SocketAddress source;
-  if (id.state == IdState::kBound) {
+  if (bound) {
     source = to_weft(&id.pub.route.addr.src_addr);
   } else if (address_length(wanted) != 0) {
     source = to_weft(wanted);
@@ -80,13 +70,23 @@ SocketAddress choose_source(const Id& id, const sockaddr* wanted, const SocketAd
   return route.source;
 }
 
+// Gives the port of a bound id back, so that its connection can have it.
+void release_port(Id& id) {
+  std::shared_ptr<Listener> listener;  // goes outside the mutex
+  const std::lock_guard lock(state().mutex);
+  if (id.listener != nullptr) id.listener->context = nullptr;
+  listener.swap(id.listener);
+}
+
 // 0, or the errno for ADDR_ERROR.
-int resolve(Id& id, const sockaddr* source, const SocketAddress& peer) {
+int resolve(Call& call, const sockaddr* source, const SocketAddress& peer) {
+  Id& id = call.id();
   int error = 0;
-  const SocketAddress local = choose_source(id, source, peer, error);
+  const SocketAddress local =
+      choose_source(id, call.before() == IdState::kBound, source, peer, error);
   if (error != 0) return error;
-  id.listener.reset();  // gives its port back to the connection
-  id.connection.reset();
+  call.forget_listener();
+  release_port(id);
   error = bind_connection(id, local);
   if (error == 0) error = attach_device(id);
   if (error != 0) return error;
@@ -94,12 +94,42 @@ int resolve(Id& id, const sockaddr* source, const SocketAddress& peer) {
   return 0;
 }
 
+// Queues the event that the call ends with. False: the id was destroyed meanwhile.
+bool tell(const Call& call, rdma_cm_event_type type, int status) {
+  const std::lock_guard lock(state().mutex);
+  if (!call.id().alive) return false;
+  post_local(call.shared_id(), type, status);
+  return true;
+}
+
 }  // namespace
 
-int bind_any(Id& id) {
+// Reserves the port with a listener, which is what most bound ids become.
+int make_listener(const Id& id, const SocketAddress& local, std::shared_ptr<Listener>& out) {
+  const auto engine = device();
+  if (engine == nullptr) return errno;
+  auto listener = engine->create_listener(sink());
+  if (!listener) return errno_of(listener.error());
+  // Ports of rdma_cm have no TIME_WAIT, so a server may be started again at once; two listeners on
+  // one port are refused all the same.
+  const Status bound = (*listener)->bind(local, true, id.v6_only);
+  if (!bound) return bind_error(bound.error(), local);
+  out = std::move(*listener);
+  return 0;
+}
+
+int make_listener_anywhere(const Id& id, std::shared_ptr<Listener>& out) {
   // IPv6 "any" takes IPv4 too, but not where IPv6 is switched off.
-  if (bind_listener(id, SocketAddress::any(AF_INET6, 0)) == 0) return 0;
-  return bind_listener(id, SocketAddress::any(AF_INET, 0));
+  if (make_listener(id, SocketAddress::any(AF_INET6, 0), out) == 0) return 0;
+  return make_listener(id, SocketAddress::any(AF_INET, 0), out);
+}
+
+void adopt(Id& id, std::shared_ptr<Listener> listener) {
+  store(listener->local_address(), id.pub.route.addr.src_storage);
+  const std::lock_guard lock(state().mutex);
+  if (!id.alive) return;
+  listener->context = &id;
+  id.listener = std::move(listener);
 }
 
 }  // namespace weft::rdmacm
@@ -110,57 +140,49 @@ extern "C" {
 
 int rdma_bind_addr(rdma_cm_id* handle, sockaddr* address) {
   WEFT_CM_FORWARD(rdma_bind_addr, handle, address)
-  std::unique_lock lock(state().mutex);
-  Id* id = live_id(handle);
-  if (id == nullptr) return fail_minus(EINVAL);
-  if (const int error = check_family(*id, address); error != 0) return fail_minus(error);
-  if (id->state != IdState::kIdle) return fail_minus(EINVAL);
-  id->state = IdState::kBound;
-  lock.unlock();
-
+  Call call(op::kBindAddr, handle);
+  if (call.refused() != 0) return fail_minus(call.refused());
+  Id& id = call.id();
+  if (const int error = check_family(id, address); error != 0) return fail_minus(error);
   const weft::SocketAddress local = to_weft(address);
-  int error = bind_listener(*id, local);
-  if (error == 0 && !local.is_any()) error = attach_device(*id);
-  if (error == 0) return 0;
-  id->listener.reset();
-  lock.lock();
-  id->state = IdState::kIdle;
-  return fail_minus(error);
+  std::shared_ptr<weft::Listener> listener;
+  int error = make_listener(id, local, listener);
+  // As in the kernel, a loopback address names no device, no more than "any" does. Programs rely on
+  // it: libfabric binds "localhost" to learn that it should listen everywhere.
+  if (error == 0 && !local.is_any() && !local.is_loopback()) error = attach_device(id);
+  if (error != 0) return fail_minus(error);
+  adopt(id, std::move(listener));
+  call.done();
+  return 0;
 }
 
 int rdma_resolve_addr(rdma_cm_id* handle, sockaddr* source, sockaddr* destination, int timeout_ms) {
   WEFT_CM_FORWARD(rdma_resolve_addr, handle, source, destination, timeout_ms)
-  std::unique_lock lock(state().mutex);
-  Id* id = live_id(handle);
-  if (id == nullptr) return fail_minus(EINVAL);
-  if (const int error = check_family(*id, destination); error != 0) return fail_minus(error);
+  Call call(op::kResolveAddr, handle);
+  if (call.refused() != 0) return fail_minus(call.refused());
+  Id& id = call.id();
+  if (const int error = check_family(id, destination); error != 0) return fail_minus(error);
   if (source != nullptr && address_length(source) != 0 &&
       source->sa_family != destination->sa_family) {
     return fail_minus(EINVAL);
   }
-  const IdState before = id->state;
-  if (before != IdState::kIdle && before != IdState::kBound) return fail_minus(EINVAL);
-  lock.unlock();
-
-  const int error = resolve(*id, source, reachable(to_weft(destination)));
-  lock.lock();
+  const int error = resolve(call, source, reachable(to_weft(destination)));
   // What could not be resolved keeps its port, unless the attempt has cost it that.
-  const IdState unresolved = id->listener != nullptr ? before : IdState::kIdle;
-  id->state = error == 0 ? IdState::kAddrResolved : unresolved;
-  post_local(*id, error == 0 ? RDMA_CM_EVENT_ADDR_RESOLVED : RDMA_CM_EVENT_ADDR_ERROR, -error);
-  lock.unlock();
-  return complete(*id);
+  const IdState unresolved = call.listener() != nullptr ? call.before() : IdState::kIdle;
+  call.finish(error == 0 ? IdState::kAddrResolved : unresolved);
+  if (!tell(call, error == 0 ? RDMA_CM_EVENT_ADDR_RESOLVED : RDMA_CM_EVENT_ADDR_ERROR, -error)) {
+    return fail_minus(EINVAL);
+  }
+  return complete(id);
 }
 
 int rdma_resolve_route(rdma_cm_id* handle, int timeout_ms) {
   WEFT_CM_FORWARD(rdma_resolve_route, handle, timeout_ms)
-  std::unique_lock lock(state().mutex);
-  Id* id = live_id(handle);
-  if (id == nullptr || id->state != IdState::kAddrResolved) return fail_minus(EINVAL);
-  id->state = IdState::kRouteResolved;
-  post_local(*id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
-  lock.unlock();
-  return complete(*id);
+  Call call(op::kResolveRoute, handle);
+  if (call.refused() != 0) return fail_minus(call.refused());
+  call.done();
+  if (!tell(call, RDMA_CM_EVENT_ROUTE_RESOLVED, 0)) return fail_minus(EINVAL);
+  return complete(call.id());
 }
 
 }  // extern "C"

@@ -56,7 +56,8 @@ Result<ConnectionEvent> Sink::next(std::optional<std::chrono::nanoseconds>) {
 void Sink::post(ConnectionEvent event) {
   State& all = state();
   const std::lock_guard lock(all.mutex);
-  Id* id = owner_of(event);
+  Id* const found = owner_of(event);
+  const std::shared_ptr<Id> id = found != nullptr ? live_id(&found->pub) : nullptr;
   if (id == nullptr) return note_orphan(all, std::move(event));
   if (event.type == ConnectionEvent::Type::kConnectRequest) {
     // A full backlog drops the request, as the kernel's rdma_cm does.
@@ -67,7 +68,7 @@ void Sink::post(ConnectionEvent event) {
   auto queued = std::make_unique<Event>();
   queued->raw = std::move(event);
   queued->is_raw = true;
-  queue_event(*id, std::move(queued));
+  queue_event(id, std::move(queued));
 }
 
 }  // namespace weft::rdmacm

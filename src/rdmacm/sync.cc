@@ -77,10 +77,11 @@ int rdma_create_ep(rdma_cm_id** out, rdma_addrinfo* res, ibv_pd* pd, ibv_qp_init
       0) {
     return -1;
   }
-  Id& id = *reinterpret_cast<Id*>(handle);
+  const std::shared_ptr<Id> id = find_id(handle);
+  if (id == nullptr) return fail_minus(EINVAL);
   handle->qp_type = static_cast<ibv_qp_type>(res->ai_qp_type);
   const bool passive = (res->ai_flags & RAI_PASSIVE) != 0;
-  const int made = passive ? make_passive(id, *res, pd, attr) : make_active(id, *res, pd, attr);
+  const int made = passive ? make_passive(*id, *res, pd, attr) : make_active(*id, *res, pd, attr);
   if (made != 0) {
     const int error = errno;
     rdma_destroy_ep(handle);
@@ -100,11 +101,7 @@ void rdma_destroy_ep(rdma_cm_id* id) {
 
 int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** out) {
   WEFT_CM_FORWARD(rdma_get_request, listen, out)
-  Id* id = nullptr;
-  {
-    const std::lock_guard lock(state().mutex);
-    id = live_id(listen);
-  }
+  const std::shared_ptr<Id> id = find_id(listen);
   if (id == nullptr || !id->sync || out == nullptr) return fail_minus(EINVAL);
   if (wait_for_event(*id) != 0) return -1;
   rdma_cm_event* event = listen->event;

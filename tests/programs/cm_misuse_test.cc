@@ -18,8 +18,18 @@ rdma_cm_id* bound_id(const ChannelPtr& channel, const char* address = "127.0.0.1
   return id;
 }
 
+// An id that has a device: resolved, since a loopback address that it is bound to names none.
+rdma_cm_id* id_with_device(const ChannelPtr& channel) {
+  rdma_cm_id* id = nullptr;
+  auto peer = v4("127.0.0.1", 9);
+  EXPECT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
+  EXPECT_EQ(rdma_resolve_addr(id, nullptr, generic(peer), 2000), 0);
+  EXPECT_EQ(NextEvent(channel.get()).type(), RDMA_CM_EVENT_ADDR_RESOLVED);
+  return id;
+}
+
 void expect_usable(const ChannelPtr& channel) {
-  rdma_cm_id* id = bound_id(channel);
+  rdma_cm_id* id = id_with_device(channel);
   ASSERT_NE(id->verbs, nullptr);
   ASSERT_NE(id->pd, nullptr);
   ibv_qp_init_attr attr = rc_attributes(nullptr);
@@ -30,7 +40,7 @@ void expect_usable(const ChannelPtr& channel) {
 
 TEST(CmMisuse, AProgramThatClosesTheContextOfItsIdsGetsANewOne) {
   const ChannelPtr channel = make_channel();
-  rdma_cm_id* id = bound_id(channel);
+  rdma_cm_id* id = id_with_device(channel);
   ASSERT_NE(id->verbs, nullptr);
   EXPECT_EQ(ibv_close_device(id->verbs), 0);
   EXPECT_EQ(rdma_destroy_id(id), 0);
@@ -39,7 +49,7 @@ TEST(CmMisuse, AProgramThatClosesTheContextOfItsIdsGetsANewOne) {
 
 TEST(CmMisuse, AProgramThatFreesTheDomainOfItsIdsGetsANewOne) {
   const ChannelPtr channel = make_channel();
-  rdma_cm_id* id = bound_id(channel);
+  rdma_cm_id* id = id_with_device(channel);
   ASSERT_NE(id->pd, nullptr);
   EXPECT_EQ(ibv_dealloc_pd(id->pd), 0);
   ibv_qp_init_attr attr = rc_attributes(nullptr);
@@ -144,6 +154,15 @@ TEST(CmMisuse, AnEventIsAcknowledgedOnce) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
+// As in the kernel: libfabric binds "localhost" to learn that it should listen everywhere.
+TEST(CmMisuse, ALoopbackAddressNamesNoDeviceUntilAConnectionComes) {
+  const ChannelPtr channel = make_channel();
+  rdma_cm_id* id = bound_id(channel);
+  EXPECT_EQ(id->verbs, nullptr);
+  EXPECT_NE(rdma_get_src_port(id), 0);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
 TEST(CmMisuse, QpsNeedADeviceAndComeOncePerId) {
   const ChannelPtr channel = make_channel();
   rdma_cm_id* id = nullptr;
@@ -152,8 +171,8 @@ TEST(CmMisuse, QpsNeedADeviceAndComeOncePerId) {
   EXPECT_EQ(rdma_create_qp(id, nullptr, &attr), -1);
   EXPECT_EQ(errno, EINVAL);
   rdma_destroy_qp(id);  // there is none: nothing happens
-  auto local = v4("127.0.0.1", 0);
-  ASSERT_EQ(rdma_bind_addr(id, generic(local)), 0);
+  auto peer = v4("127.0.0.1", 9);
+  ASSERT_EQ(rdma_resolve_addr(id, nullptr, generic(peer), 2000), 0);
   ASSERT_EQ(rdma_create_qp(id, nullptr, &attr), 0);
   ibv_qp* first = id->qp;
   EXPECT_EQ(rdma_create_qp(id, nullptr, &attr), -1);

@@ -50,13 +50,23 @@ static void use_weft(struct ibv_device* device) {
   check(ibv_dereg_mr(mr) == EINVAL, "a region goes once");
   check(ibv_dealloc_pd(pd) == 0, "the domain goes");
   check(ibv_dealloc_pd(pd) == EINVAL, "a domain goes once");
+  errno = 0;
+  check(ibv_import_device(context->cmd_fd) == NULL && errno == EOPNOTSUPP,
+        "weft0 cannot be imported, beside a real library either");
   check(ibv_alloc_pd(context) != NULL, "weft0 works on");
   check(ibv_close_device(context) == 0, "weft0 closes");
   check(ibv_close_device(context) == -1, "a device closes once");
 }
 
+/* Before anything else, as programs do: real devices pin pages, so theirs has to hear of it. */
+static void make_forks_safe(void) {
+  check(ibv_fork_init() == 0, "forks can be made safe");
+  check(ibv_is_fork_initialized() == IBV_FORK_ENABLED, "the vendor's library was told");
+}
+
 int main(void) {
   int count = 0;
+  make_forks_safe();
   struct ibv_device** list = ibv_get_device_list(&count);
   check(list && count == 2, "there are two devices");
   if (!list || count != 2) return 1;

@@ -176,7 +176,8 @@ TEST(VerbsData, ASendWithInvalidateTakesAWindowAway) {
   bind.bind_mw.mw = mw;
   bind.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
   bind.bind_mw.bind_info = {pair.passive.mr, address_of(pair.passive, 0), 256,
-                            IBV_ACCESS_REMOTE_WRITE};
+                            // The local right means nothing here; drivers take and ignore it.
+                            IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE};
   ASSERT_EQ(post_send(pair.passive, bind), 0);
   const ibv_wc bound = completion(pair.passive.id->send_cq);
   ASSERT_EQ(bound.status, IBV_WC_SUCCESS);

@@ -235,12 +235,12 @@ TEST_F(VerbsObjects, QpsRefuseMissingQueuesAndSizesAboveTheDevices) {
   EXPECT_EQ(errno, EINVAL);
 }
 
-TEST_F(VerbsObjects, ANewQpIsInInitAndSaysWhatItHolds) {
+TEST_F(VerbsObjects, ANewQpSaysWhatItHolds) {
   ibv_qp_init_attr attr = rc_attributes(cq_);
   attr.cap.max_inline_data = 2;
   ibv_qp* qp = ibv_create_qp(pd_, &attr);
   ASSERT_NE(qp, nullptr);
-  EXPECT_EQ(qp->state, IBV_QPS_INIT);
+  EXPECT_EQ(qp->state, IBV_QPS_RESET);
   EXPECT_GE(attr.cap.max_send_wr, 16U);
   EXPECT_GE(attr.cap.max_inline_data, 64U);
   ibv_qp_attr now{};
@@ -260,7 +260,7 @@ TEST_F(VerbsObjects, InfinibandAddressingIsRefusedAndChangesNothing) {
   constexpr int kToRtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                          IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
   EXPECT_EQ(ibv_modify_qp(qp, &attr, kToRtr), EINVAL);
-  EXPECT_EQ(qp->state, IBV_QPS_INIT);
+  EXPECT_EQ(qp->state, IBV_QPS_RESET);
   attr.port_num = 2;
   EXPECT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_PORT), EINVAL);
   EXPECT_EQ(ibv_modify_qp(qp, &attr, 1 << 27), EINVAL);
@@ -268,7 +268,7 @@ TEST_F(VerbsObjects, InfinibandAddressingIsRefusedAndChangesNothing) {
   EXPECT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
   attr.cur_qp_state = IBV_QPS_RTS;
   EXPECT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_CUR_STATE), EINVAL);
-  EXPECT_EQ(qp->state, IBV_QPS_INIT);
+  EXPECT_EQ(qp->state, IBV_QPS_RESET);
   EXPECT_EQ(ibv_destroy_qp(qp), 0);
 }
 
@@ -277,7 +277,7 @@ TEST_F(VerbsObjects, AnUnconnectedQpDoesNotBecomeReady) {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RTS;
   EXPECT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
-  EXPECT_EQ(qp->state, IBV_QPS_INIT);
+  EXPECT_EQ(qp->state, IBV_QPS_RESET);
   attr.qp_access_flags = 1U << 30U;
   EXPECT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_ACCESS_FLAGS), EINVAL);
   EXPECT_EQ(ibv_destroy_qp(qp), 0);

@@ -1,0 +1,30 @@
+#include "rdmacm/operations.h"
+
+#include <cerrno>
+#include <utility>
+
+namespace weft::rdmacm {
+
+Call::Call(const Operation& operation, const rdma_cm_id* handle) : operation_(operation) {
+  const std::lock_guard lock(state().mutex);
+  std::shared_ptr<Id> id = live_id(handle);
+  if (id == nullptr || !operation.from.has(id->state)) return;
+  before_ = std::exchange(id->state, operation.during);
+  connection_ = id->connection;
+  listener_ = id->listener;
+  open_ = true;
+  id_ = std::move(id);
+}
+
+Call::~Call() {
+  if (open_) finish(before_);
+}
+
+void Call::finish(IdState state_now) {
+  const std::lock_guard lock(state().mutex);
+  // The engine's event, when it was quicker, knows better.
+  if (id_->state == operation_.during) id_->state = state_now;
+  open_ = false;
+}
+
+}  // namespace weft::rdmacm

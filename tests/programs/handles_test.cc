@@ -1,0 +1,298 @@
+// Handles that one thread destroys while another uses them, and what else happens on the way to an
+// object: each call does its work on a live object or fails with EINVAL, and nothing is lost.
+
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include <atomic>
+
+#include "abi_support.h"
+
+namespace weft::abi {
+namespace {
+
+constexpr int kRounds = 300;
+
+// Calls `use` until it fails; true when it failed with `error`, and what it counted before that.
+template <class Use>
+std::thread use_until_gone(std::atomic<bool>& go, Use use) {
+  return std::thread([&go, use] {
+    while (!go.load()) std::this_thread::yield();
+    for (int i = 0; i < 1000 && use(); ++i) {
+    }
+  });
+}
+
+// Two threads: one destroys, the other uses. `make` gives a handle, `use` says whether it was still
+// alive, `destroy` gives 0.
+template <class Make, class Use, class Destroy>
+void race(Make make, Use use, Destroy destroy) {
+  for (int round = 0; round < kRounds; ++round) {
+    auto* handle = make();
+    ASSERT_NE(handle, nullptr);
+    std::atomic<bool> go{false};
+    std::thread user = use_until_gone(go, [&] { return use(handle); });
+    go.store(true);
+    EXPECT_EQ(destroy(handle), 0);
+    user.join();
+    EXPECT_EQ(destroy(handle), EINVAL);
+  }
+}
+
+class Handles : public testing::Test {
+ protected:
+  void SetUp() override {
+    pd_ = ibv_alloc_pd(device_.get());
+    cq_ = ibv_create_cq(device_.get(), 64, nullptr, nullptr, 0);
+    ASSERT_NE(pd_, nullptr);
+    ASSERT_NE(cq_, nullptr);
+  }
+  void TearDown() override {
+    // With a user left behind by a race these would be busy.
+    EXPECT_EQ(ibv_destroy_cq(cq_), 0);
+    EXPECT_EQ(ibv_dealloc_pd(pd_), 0);
+  }
+  Opened device_;
+  ibv_pd* pd_ = nullptr;
+  ibv_cq* cq_ = nullptr;
+};
+
+TEST_F(Handles, AQueuePairThatIsQueriedWhileItIsDestroyed) {
+  race(
+      [&] {
+        ibv_qp_init_attr attr = rc_attributes(cq_);
+        return ibv_create_qp(pd_, &attr);
+      },
+      [](ibv_qp* qp) {
+        ibv_qp_attr attr{};
+        ibv_qp_init_attr init{};
+        const int got = ibv_query_qp(qp, &attr, IBV_QP_STATE, &init);
+        EXPECT_TRUE(got == 0 || got == EINVAL);
+        return got == 0;
+      },
+      ibv_destroy_qp);
+}
+
+TEST_F(Handles, ARegionThatIsMovedWhileItIsDestroyed) {
+  std::vector<char> memory(4096);
+  race([&] { return ibv_reg_mr(pd_, memory.data(), memory.size(), kLocalWrite); },
+       [&](ibv_mr* mr) {
+         return ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, memory.data(), 64, 0) ==
+                0;
+       },
+       ibv_dereg_mr);
+}
+
+TEST_F(Handles, ADomainThatGetsRegionsWhileItIsDestroyed) {
+  std::vector<char> memory(4096);
+  for (int round = 0; round < kRounds; ++round) {
+    ibv_pd* pd = ibv_alloc_pd(device_.get());
+    std::atomic<bool> go{false};
+    std::thread user = use_until_gone(go, [&] {
+      ibv_mr* mr = ibv_reg_mr(pd, memory.data(), memory.size(), kLocalWrite);
+      if (mr == nullptr) return false;
+      EXPECT_EQ(ibv_dereg_mr(mr), 0);
+      return true;
+    });
+    go.store(true);
+    int got = EBUSY;
+    while (got == EBUSY) got = ibv_dealloc_pd(pd);
+    EXPECT_EQ(got, 0);
+    user.join();
+  }
+}
+
+TEST_F(Handles, ACompletionQueueThatGetsQueuePairsWhileItIsDestroyed) {
+  for (int round = 0; round < kRounds; ++round) {
+    ibv_cq* cq = ibv_create_cq(device_.get(), 16, nullptr, nullptr, 0);
+    std::atomic<bool> go{false};
+    std::thread user = use_until_gone(go, [&] {
+      ibv_qp_init_attr attr = rc_attributes(cq, 4);
+      ibv_qp* qp = ibv_create_qp(pd_, &attr);
+      if (qp == nullptr) return false;
+      EXPECT_EQ(ibv_destroy_qp(qp), 0);
+      return true;
+    });
+    go.store(true);
+    int got = EBUSY;
+    while (got == EBUSY) got = ibv_destroy_cq(cq);
+    EXPECT_EQ(got, 0);
+    user.join();
+  }
+}
+
+TEST_F(Handles, TwoThreadsThatDestroyTheSameSucceedOnce) {
+  for (int round = 0; round < kRounds; ++round) {
+    ibv_qp_init_attr attr = rc_attributes(cq_, 4);
+    ibv_qp* qp = ibv_create_qp(pd_, &attr);
+    std::atomic<int> successes{0};
+    std::atomic<bool> go{false};
+    const auto destroy = [&] {
+      while (!go.load()) std::this_thread::yield();
+      if (ibv_destroy_qp(qp) == 0) ++successes;
+    };
+    std::thread one(destroy);
+    std::thread two(destroy);
+    go.store(true);
+    one.join();
+    two.join();
+    EXPECT_EQ(successes.load(), 1);
+  }
+}
+
+TEST_F(Handles, AnIdThatIsBoundWhileItIsDestroyed) {
+  const ChannelPtr channel = make_channel();
+  for (int round = 0; round < kRounds; ++round) {
+    rdma_cm_id* id = nullptr;
+    ASSERT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
+    std::atomic<bool> go{false};
+    std::thread user = use_until_gone(go, [&] {
+      auto any = v4("127.0.0.1", 0);
+      if (rdma_bind_addr(id, generic(any)) == 0) rdma_listen(id, 1);
+      return false;
+    });
+    go.store(true);
+    EXPECT_EQ(rdma_destroy_id(id), 0);
+    user.join();
+  }
+}
+
+TEST_F(Handles, CallsOnAnIdThatIsGoneAreRefused) {
+  const ChannelPtr channel = make_channel();
+  rdma_cm_id* id = nullptr;
+  ASSERT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
+  ASSERT_EQ(rdma_destroy_id(id), 0);
+  EXPECT_EQ(rdma_listen(id, 1), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_connect(id, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_disconnect(id), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_destroy_id(id), -1);
+}
+
+TEST_F(Handles, DataOfAMessageIsNotSaidToBePlacedInOrder) {
+  ibv_qp_init_attr attr = rc_attributes(cq_);
+  ibv_qp* qp = ibv_create_qp(pd_, &attr);
+  EXPECT_EQ(ibv_query_qp_data_in_order(qp, IBV_WR_RDMA_WRITE, 0), 0);
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
+}
+
+TEST_F(Handles, ANewQueuePairIsInResetAndOneOfRdmaCmInInit) {
+  ibv_qp_init_attr attr = rc_attributes(cq_);
+  ibv_qp* qp = ibv_create_qp(pd_, &attr);
+  EXPECT_EQ(qp->state, IBV_QPS_RESET);
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
+  const Listening listening;
+  Calling calling(listening.port);
+  calling.make_qp();
+  EXPECT_EQ(calling.id->qp->state, IBV_QPS_INIT);
+}
+
+TEST_F(Handles, ARegionThatOnlyChangesItsRightsKeepsItsKeys) {
+  std::vector<char> memory(4096);
+  ibv_mr* mr = ibv_reg_mr(pd_, memory.data(), memory.size(), kLocalWrite);
+  ASSERT_NE(mr, nullptr);
+  const std::uint32_t lkey = mr->lkey;
+  const std::uint32_t rkey = mr->rkey;
+  constexpr int kMore = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kMore), 0);
+  EXPECT_EQ(mr->rkey, rkey);
+  EXPECT_EQ(mr->lkey, lkey);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
+// --- descriptors ---
+
+// While it lives this process can open no descriptor more.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    close(next);
+    rlimit none = before_;
+    none.rlim_cur = static_cast<rlim_t>(next);
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(Handles, WithoutDescriptorsCallsSayEmfile) {
+  const ChannelPtr channel = make_channel();
+  rdma_cm_id* id = nullptr;
+  ASSERT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
+  {
+    const NoDescriptors none;
+    errno = 0;
+    EXPECT_EQ(ibv_create_comp_channel(device_.get()), nullptr);
+    EXPECT_EQ(errno, EMFILE);
+    errno = 0;
+    EXPECT_EQ(ibv_open_device(device_.get()->device), nullptr);
+    EXPECT_EQ(errno, EMFILE);
+    errno = 0;
+    EXPECT_EQ(rdma_create_event_channel(), nullptr);
+    EXPECT_EQ(errno, EMFILE);
+    errno = 0;
+    auto any = v4("127.0.0.1", 0);
+    EXPECT_EQ(rdma_bind_addr(id, generic(any)), -1);
+    EXPECT_EQ(errno, EMFILE);
+  }
+  auto any = v4("127.0.0.1", 0);
+  EXPECT_EQ(rdma_bind_addr(id, generic(any)), 0) << "the id is as it was";
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+// --- asynchronous events ---
+
+void violate(const Connected::Side& peer, const Connected::Side& victim) {
+  ibv_sge sge = peer.sge(0, 8);
+  ibv_send_wr wr{};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma.remote_addr = reinterpret_cast<std::uintptr_t>(victim.memory.data());
+  wr.wr.rdma.rkey = victim.mr->rkey + 1;
+  EXPECT_EQ(post_send(peer, wr), 0);
+}
+
+// A QP is destroyed at the moment when its event comes. An event that a thread gets names a QP
+// whose destruction waits for the acknowledgement; nothing is queued for one that is gone.
+TEST(AsyncEvents, NameNoQueuePairThatIsDestroyed) {
+  for (int round = 0; round < 30; ++round) {
+    std::atomic<bool> stop{false};
+    std::atomic<ibv_qp*> destroyed{nullptr};
+    ibv_context* context = nullptr;
+    {
+      Connected pair;
+      context = pair.passive.id->verbs;
+      const int flags = fcntl(context->async_fd, F_GETFL);
+      fcntl(context->async_fd, F_SETFL, flags | O_NONBLOCK);
+      std::thread reader([&] {
+        while (!stop.load()) {
+          ibv_async_event event{};
+          if (ibv_get_async_event(context, &event) != 0) continue;
+          EXPECT_NE(event.element.qp, destroyed.load());
+          ibv_ack_async_event(&event);
+        }
+      });
+      violate(pair.active, pair.passive);
+      ibv_qp* victim = pair.passive.id->qp;
+      rdma_destroy_qp(pair.passive.id);
+      destroyed.store(victim);
+      stop.store(true);
+      reader.join();
+      fcntl(context->async_fd, F_SETFL, flags);
+    }
+    EXPECT_FALSE(readable(context->async_fd, 0));
+  }
+}
+
+}  // namespace
+}  // namespace weft::abi
