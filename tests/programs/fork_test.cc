@@ -86,5 +86,59 @@ TEST(Fork, AnOpenConnectionOutlivesAChildThatExits) {
   EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
 }
 
+// The child has the queue's memory, but the connection is the parent's: it may not take from it what
+// the parent waits for, nor read a descriptor that has its number by now.
+TEST(Fork, AChildThatPollsTheParentsQueueTakesNothing) {
+  Connected pair;
+  pair.passive.post_recv(1, 0, 64);
+  ibv_sge sge = pair.active.sge(0, 16);
+  ibv_send_wr send{};
+  send.opcode = IBV_WR_SEND;
+  send.send_flags = IBV_SEND_SIGNALED;
+  send.sg_list = &sge;
+  send.num_sge = 1;
+  ASSERT_EQ(post_send(pair.active, send), 0);
+  EXPECT_EQ(in_child([&] {
+              ibv_cq* cq = pair.passive.id->recv_cq;
+              ibv_wc wc{};
+              // The child may find what was complete before the fork, in its copy of the memory, or an
+              // error.
+              for (int i = 0; i < 1000; ++i) ibv_poll_cq(cq, 1, &wc);
+              return 0;
+            }),
+            0);
+  ibv_wc wc{};
+  ASSERT_TRUE(next_completion(pair.passive.id->recv_cq, wc));
+  EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+  EXPECT_EQ(wc.byte_len, 16U);
+}
+
+// A server that forks and sleeps in poll(2) over its channel's descriptor goes on hearing of events,
+// and its child, which has a copy of the descriptor, opens the device for itself.
+TEST(Fork, AParentThatSleepsInPollOverItsChannelHearsOfEvents) {
+  Connected pair;
+  ibv_cq* cq = pair.passive.id->recv_cq;
+  ibv_comp_channel* channel = pair.passive.id->recv_cq_channel;
+  ASSERT_EQ(ibv_req_notify_cq(cq, 0), 0);
+  pair.passive.post_recv(1, 0, 64);
+  EXPECT_EQ(in_child(exchange), 0);
+  ibv_sge sge = pair.active.sge(0, 16);
+  ibv_send_wr send{};
+  send.opcode = IBV_WR_SEND;
+  send.send_flags = IBV_SEND_SIGNALED;
+  send.sg_list = &sge;
+  send.num_sge = 1;
+  ASSERT_EQ(post_send(pair.active, send), 0);
+  ASSERT_TRUE(readable(channel->fd));
+  ibv_cq* which = nullptr;
+  void* context = nullptr;
+  ASSERT_EQ(ibv_get_cq_event(channel, &which, &context), 0);
+  EXPECT_EQ(which, cq);
+  ibv_ack_cq_events(which, 1);
+  ibv_wc wc{};
+  ASSERT_TRUE(next_completion(cq, wc));
+  EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+}
+
 }  // namespace
 }  // namespace weft::abi
