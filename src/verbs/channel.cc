@@ -79,7 +79,7 @@ Status CompletionChannelImpl::refresh_locked() {
     event.data.fd = poller->epoll();
     if (epoll_ctl(sleep_fd_.get(), EPOLL_CTL_ADD, poller->epoll(), &event) != 0 &&
         errno != EEXIST) {
-      return fail(Error::kSystem);
+      return fail(system_error(errno));
     }
     pollers->push_back(std::move(poller));
   }

@@ -2,8 +2,10 @@
 
 #include <sched.h>
 #include <sys/epoll.h>
+#include <weft/system_error.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "io/clock.h"
@@ -51,7 +53,7 @@ Result<std::shared_ptr<Poller>> Poller::create(std::shared_ptr<DeviceImpl> devic
                                                io::Engine& home) {
   std::shared_ptr<Poller> poller(new Poller(std::move(device), home));
   poller->epoll_ = io::Fd(epoll_create1(EPOLL_CLOEXEC));
-  if (!poller->epoll_) return fail(Error::kSystem);
+  if (!poller->epoll_) return fail(system_error(errno));
   return poller;
 }
 
