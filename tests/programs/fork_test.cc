@@ -86,8 +86,8 @@ TEST(Fork, AnOpenConnectionOutlivesAChildThatExits) {
   EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
 }
 
-// The child has the queue's memory, but the connection is the parent's: it may not take from it what
-// the parent waits for, nor read a descriptor that has its number by now.
+// The child has the queue's memory, but the connection is the parent's: it may not take from it
+// what the parent waits for, nor read a descriptor that has its number by now.
 TEST(Fork, AChildThatPollsTheParentsQueueTakesNothing) {
   Connected pair;
   pair.passive.post_recv(1, 0, 64);
@@ -101,8 +101,8 @@ TEST(Fork, AChildThatPollsTheParentsQueueTakesNothing) {
   EXPECT_EQ(in_child([&] {
               ibv_cq* cq = pair.passive.id->recv_cq;
               ibv_wc wc{};
-              // The child may find what was complete before the fork, in its copy of the memory, or an
-              // error.
+              // The child may find what was complete before the fork, in its copy of the memory, or
+              // an error.
               for (int i = 0; i < 1000; ++i) ibv_poll_cq(cq, 1, &wc);
               return 0;
             }),
@@ -113,8 +113,8 @@ TEST(Fork, AChildThatPollsTheParentsQueueTakesNothing) {
   EXPECT_EQ(wc.byte_len, 16U);
 }
 
-// A server that forks and sleeps in poll(2) over its channel's descriptor goes on hearing of events,
-// and its child, which has a copy of the descriptor, opens the device for itself.
+// A server that forks and sleeps in poll(2) over its channel's descriptor goes on hearing of
+// events, and its child, which has a copy of the descriptor, opens the device for itself.
 TEST(Fork, AParentThatSleepsInPollOverItsChannelHearsOfEvents) {
   Connected pair;
   ibv_cq* cq = pair.passive.id->recv_cq;

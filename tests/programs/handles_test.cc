@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 
@@ -246,6 +248,23 @@ TEST_F(Handles, WithoutDescriptorsCallsSayEmfile) {
   auto any = v4("127.0.0.1", 0);
   EXPECT_EQ(rdma_bind_addr(id, generic(any)), 0) << "the id is as it was";
   EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+// The kernel completes the TCP handshake; without a descriptor nobody would answer the MPA Request.
+TEST_F(Handles, AClientOfAServerWithoutDescriptorsIsRefused) {
+  const Listening listening;
+  const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  auto peer = v4("127.0.0.1", listening.port);
+  {
+    const NoDescriptors none;
+    ASSERT_EQ(connect(client, generic(peer), sizeof peer), 0);
+    pollfd one{client, POLLIN, 0};
+    ASSERT_EQ(poll(&one, 1, kWaitMs), 1);
+    char octet = 0;
+    EXPECT_LE(recv(client, &octet, 1, 0), 0);
+  }
+  EXPECT_EQ(close(client), 0);
+  const Connected pair;  // all is well again
 }
 
 // --- asynchronous events ---

@@ -132,6 +132,22 @@ id.disconnect()
 """
 
 
+def fi_pingpong(network):
+    """libfabric's verbs provider, alone and below its layer for datagrams. It leaves the loopback
+    interface out, so it needs an address of another: between two namespaces, and within one."""
+    need("fi_pingpong")
+    if network.name != "namespaces":
+        raise Skip("libfabric uses no loopback interface: it is run between namespaces")
+    for provider, endpoint in (("verbs", "msg"), ("verbs;ofi_rxm", "rdm")):
+        for client in (network.connect, network.start):
+            port = free_port()
+            common = ["fi_pingpong", "-p", provider, "-e", endpoint, "-I", 20, "-S", 4096]
+            server = network.start([*common, "-B", port]).listening(port)
+            out = client([*common, "-P", port, network.server.v4]).expect(0, LIMIT_S)
+            server.expect(0, LIMIT_S)
+            check("4k" in out, out)
+
+
 def need_pyverbs(network):
     if not os.path.exists(SYSTEM_PYTHON):
         raise Skip(f"no {SYSTEM_PYTHON}")
@@ -158,4 +174,5 @@ if __name__ == "__main__":
         "fio": fio,
         "qperf": qperf,
         "pyverbs": pyverbs,
+        "fi_pingpong": fi_pingpong,
     })
