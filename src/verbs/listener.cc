@@ -24,14 +24,14 @@ constexpr Duration kDescriptorPause{100'000'000};
 
 io::Fd open_spare() { return io::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
-// Takes one connection off the kernel's queue and resets it.   False: there was none
-bool refuse_one(int listening) {
+// Takes one connection off the kernel's queue and resets it.   kTimedOut: there is none
+Status refuse_one(int listening) {
   SocketAddress peer;
   auto socket = io::accept_socket(listening, peer);
-  if (!socket) return false;
+  if (!socket) return fail(socket.error());
   const linger at_once{1, 0};
   setsockopt(socket->get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-  return true;
+  return {};
 }
 
 rlim_t descriptor_limit() {
@@ -175,18 +175,19 @@ bool ListenerImpl::accept_one() {
 // True: one was, look for more.
 bool ListenerImpl::out_of_descriptors() {
   spare_.reset();
-  const bool refused = refuse_one(socket_.get());
+  const Status refused = refuse_one(socket_.get());
   spare_ = open_spare();
-  if (!std::exchange(refusing_, true) && refused) {
+  if (refused && !std::exchange(refusing_, true)) {
     io::log(LogLevel::kError,
             "out of file descriptors (EMFILE; this process may open {}, see ulimit -n): refusing "
             "connections to {}",
             descriptor_limit(), local_.text());
-  } else if (!refused) {
-    io::log(LogLevel::kError, "the kernel cannot accept: connections to {} have to wait",
-            local_.text());
   }
   if (refused) return true;
+  // Without descriptors the kernel says so even when nobody waits.
+  if (refused.error() == Error::kTimedOut) return false;
+  io::log(LogLevel::kError, "the kernel cannot accept: connections to {} have to wait",
+          local_.text());
   paused_ = true;
   timer_ = device_->engine().schedule(io::now() + kDescriptorPause, this);
   update_watch();
