@@ -70,13 +70,13 @@ std::size_t CompletionQueueImpl::poll(std::span<WorkCompletion> out) {
   const std::uint64_t polls = polls_.load(std::memory_order_relaxed) + 1;
   polls_.store(polls, std::memory_order_relaxed);
   std::size_t taken = take(out);
-  // A caller that got completions usually polls again. Some callers always ask for exactly as many
-  // as are ready, so doorbells that wait for this poll are not put off unless there is more to
-  // take.
-  const bool may_return = taken == out.size() || !poller.doorbells_wait();
+  // A caller that got completions usually polls again. Doorbells wait until it has taken all there
+  // are: by then each connection has as many requests as it will get, and they leave together.
+  const bool dry = taken < out.size();
+  const bool may_return = !dry || !poller.doorbells_wait();
   if (taken != 0 && may_return && polls % kFullPollsToDrive != 0) return taken;
   if (device_->config().progress != ProgressMode::kThread) {
-    poller.drive();
+    poller.drive(dry);
     taken += take(out.subspan(taken));
   }
   if (taken == 0) {

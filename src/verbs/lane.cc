@@ -24,9 +24,7 @@ constexpr int kReadsPerTurn = 16;
 constexpr std::uint32_t kStreamOfPosts = 4;
 // A doorbell may wait for the next poll if the last look was less than this ago.
 constexpr std::uint64_t kDoorbellUs = 20;
-// The same in a stream of posts: other connections may have their turn between.
-constexpr std::uint64_t kStreamUs = 200;
-// ... and not more than this has been collected.
+// So much is collected of one connection before it is sent.
 constexpr std::uint64_t kDoorbellBytes = 256U << 10U;
 // While doorbells are being collected, one post in so many looks at the clock.
 constexpr std::uint32_t kPostsPerLook = 4;
@@ -111,15 +109,14 @@ void Lane::send_posted() {
 }
 
 void Lane::ring() {
-  if (Poller* poller = this->poller(); poller != nullptr && live()) {
-    poller->note_post();
-    if (may_defer(*poller)) {
-      // A full barrier: who takes the flag back sees what was posted before. If it was set already,
-      // whoever set it has told the poller.
-      if (deferred_.exchange(true, std::memory_order_seq_cst)) return;
-      if (poller->collect(*this)) return;
-    }
+  Poller* poller = this->poller();
+  if (poller == nullptr || !may_defer(*poller)) {
+    kick();
+    return;
   }
+  // A full barrier: who takes the flag back sees what was posted before. If it was set already,
+  // whoever set it has told the poller.
+  if (deferred_.exchange(true, std::memory_order_seq_cst) || poller->collect(*this)) return;
   kick();
 }
 
@@ -395,17 +392,19 @@ void Lane::check_peer(Instant now) {
 
 // --- doorbells ---
 
-// Under load doorbells are collected: the poller's next look rings them all. The first after a
-// pause or a poll rings at once, unless there is a stream of them, on this connection or on the
-// CQ: whoever keeps that up polls again. Only while a caller is polling.
-bool Lane::may_defer(const Poller& poller) const {
-  if (!poller.collects() || !room_to_collect()) return false;
-  const bool streaming = streaming_.load(std::memory_order_relaxed) || poller.streaming();
-  if (!streaming && poller.polls() != polls_at_flush_.load(std::memory_order_relaxed)) return false;
+// Under load doorbells are collected, so that many small requests leave with one system call. The
+// first after a pause or a poll rings at once, unless there is a stream of them, on this connection
+// or on the CQ: whoever keeps that up polls again when the queues are full.
+bool Lane::may_defer(Poller& poller) {
+  if (!live() || !room_to_collect() || !poller.collects()) return false;
   const bool collecting = deferred_.load(std::memory_order_relaxed);
   if (collecting && sq_.tail() % kPostsPerLook != 0) return true;
-  const std::uint64_t since = io::cpu_ticks() - poller.last_drive();
-  return since < (streaming ? kStreamUs : kDoorbellUs) * device_.ticks_per_us();
+  const std::uint64_t now = io::cpu_ticks();
+  if (poller.note_post(now)) return true;
+  if (!poller.kept_by_callers()) return false;
+  if (streaming_.load(std::memory_order_relaxed)) return true;
+  return poller.polls() == polls_at_flush_.load(std::memory_order_relaxed) &&
+         now - poller.last_drive() < kDoorbellUs * device_.ticks_per_us();
 }
 
 bool Lane::room_to_collect() const noexcept {

@@ -133,7 +133,7 @@ class Lane final : public io::Handler {
   void note_released();
   void note_acknowledged();
   [[nodiscard]] bool waits_for_acks() const;
-  [[nodiscard]] bool may_defer(const Poller& poller) const;
+  [[nodiscard]] bool may_defer(Poller& poller);
   [[nodiscard]] bool room_to_collect() const noexcept;
   void transport_error(int error);
   void update_events();

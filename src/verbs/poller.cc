@@ -24,12 +24,19 @@ constexpr std::uint32_t kPassesPerLook = 4;
 constexpr std::uint32_t kPollsToTake = 4;
 // Without a caller's look for this long, the background takes over. Two of these at most.
 constexpr Duration kCallersGone{10'000'000};
-// A doorbell that no look has rung rings after this.
+// A doorbell that no look has rung rings after this; or after some of these, while posts go on:
+// whoever keeps a stream of them up polls when the queues are full.
 constexpr Duration kLateBell{1'000'000};
+// The same where nobody polls.
+constexpr Duration kLateBellAlone{200'000};
+constexpr std::uint32_t kBellDelaysMax = 4;
+constexpr std::uint64_t kStillPostingUs = 100;
+// So many posts between two polls are a stream.
+constexpr std::uint32_t kStreamOfPosts = 8;
+// Where nobody polls, posts further apart than this are none.
+constexpr std::uint64_t kStreamGapUs = 20;
 // Passes of the background in a row, then others of its thread have their turn.
 constexpr int kPassesInARow = 16;
-// So many posts between two looks are a stream.
-constexpr std::uint32_t kStreamOfPosts = 4;
 
 // A yield that takes this long has run somebody else.
 constexpr std::uint64_t kLongYieldUs = 5;
@@ -164,12 +171,9 @@ std::vector<std::uint64_t> Poller::tokens() {
 // whatever the kernel reports of the others. Never blocks.
 
 // `warm`: who calls looks again at once, so lanes that gave something are asked directly then.
-bool Poller::pass(bool look, bool warm) {
-  const std::uint32_t posts = posts_.load(std::memory_order_relaxed);
-  posts_.store(0, std::memory_order_relaxed);
-  streaming_.store(posts >= kStreamOfPosts, std::memory_order_relaxed);
+bool Poller::pass(bool look, bool warm, bool ring) {
   bool moved = false;
-  if (doorbell_due_.load(std::memory_order_acquire)) moved = ring_doorbells();
+  if (ring && doorbell_due_.load(std::memory_order_acquire)) moved = ring_doorbells();
   moved |= run_hot();
   const std::uint32_t hot = hot_count_.load(std::memory_order_relaxed);
   const bool others = lane_count_.load(std::memory_order_relaxed) > hot;
@@ -286,7 +290,7 @@ void Poller::leave() {
 
 // --- callers ---
 
-bool Poller::drive() {
+bool Poller::drive(bool ring) {
   last_drive_.store(io::cpu_ticks(), std::memory_order_relaxed);
   drives_.store(drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   if (!kept_by_callers()) {
@@ -295,7 +299,7 @@ bool Poller::drive() {
     if (polls >= kPollsToTake) take();
   }
   if (!lock_.try_enter()) return true;
-  bool moved = pass(false);
+  bool moved = pass(false, true, ring);
   if (!moved && !helped_.empty()) moved = help_others();
   leave();
   return moved;
@@ -452,21 +456,50 @@ bool Poller::collect(Lane& lane) {
     doorbells_.push_back(lane.token.load(std::memory_order_relaxed));
   }
   doorbell_due_.store(true, std::memory_order_seq_cst);
-  if (!late_bell_.load(std::memory_order_relaxed) &&
-      !late_bell_.exchange(true, std::memory_order_seq_cst)) {
-    bell_timer_id_.store(home_.schedule(io::now() + kLateBell, &bell_timer_));
-  }
+  start_bell();
   // Looked at again behind the note: a caller who has gone to sleep since has not seen it.
-  return keeper_.load(std::memory_order_seq_cst) == Keeper::kCallers &&
-         sleepers_.load(std::memory_order_seq_cst) == 0;
+  return sleepers_.load(std::memory_order_seq_cst) == 0;
+}
+
+bool Poller::note_post(std::uint64_t now) noexcept {
+  const std::uint64_t polls = polls_.load(std::memory_order_relaxed);
+  std::uint32_t posts = posts_.load(std::memory_order_relaxed) + 1;
+  if (polls != polls_at_post_.load(std::memory_order_relaxed)) {
+    polls_at_post_.store(polls, std::memory_order_relaxed);
+    streaming_.store(posts > kStreamOfPosts, std::memory_order_relaxed);
+    posts = 1;
+  } else if (!kept_by_callers() && now - last_post_.load(std::memory_order_relaxed) >
+                                       kStreamGapUs * device_->ticks_per_us()) {
+    streaming_.store(false, std::memory_order_relaxed);
+    posts = 1;
+  }
+  posts_.store(posts, std::memory_order_relaxed);
+  last_post_.store(now, std::memory_order_relaxed);
+  return posts >= kStreamOfPosts || streaming_.load(std::memory_order_relaxed);
 }
 
 void Poller::ring_late() {
   late_bell_.store(false, std::memory_order_seq_cst);
   if (!doorbell_due_.load(std::memory_order_seq_cst)) return;
+  const std::uint64_t since = io::cpu_ticks() - last_post_.load(std::memory_order_relaxed);
+  const bool going_on = since < kStillPostingUs * device_->ticks_per_us();
+  if (going_on && ++bell_delays_ < kBellDelaysMax && kept_by_callers()) {
+    start_bell();
+    return;
+  }
+  bell_delays_ = 0;
   if (!lock_.enter_or_kick()) return;
   ring_doorbells();
   leave();
+}
+
+void Poller::start_bell() {
+  if (late_bell_.load(std::memory_order_relaxed) ||
+      late_bell_.exchange(true, std::memory_order_seq_cst)) {
+    return;
+  }
+  const Duration wait = kept_by_callers() ? kLateBell : kLateBellAlone;
+  bell_timer_id_.store(home_.schedule(io::now() + wait, &bell_timer_));
 }
 
 // --- giving way, and helping ---

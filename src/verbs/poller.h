@@ -58,7 +58,7 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
 
   // Who polls a CQ runs its poller once. True: look again before sleeping, since something moved,
   // or somebody else is at it.
-  bool drive();
+  bool drive(bool ring = true);  // `ring`: doorbells too
   // A poll found nothing: gives way to others now and then.
   void nothing_found();
   void note_poll() noexcept {
@@ -80,22 +80,18 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   void hand_over();
 
   // --- posts ---
-  // A doorbell may wait for a caller who is polling.
+  // A doorbell may wait: nobody sleeps until it is rung.
   [[nodiscard]] bool collects() const noexcept {
-    return keeper_.load(std::memory_order_relaxed) == Keeper::kCallers &&
-           sleepers_.load(std::memory_order_relaxed) == 0;
+    return sleepers_.load(std::memory_order_relaxed) == 0;
   }
-  [[nodiscard]] bool streaming() const noexcept {
-    return streaming_.load(std::memory_order_relaxed);
-  }
+  // A request was posted at `now` (cpu_ticks()). True: it is one of a stream, many since the last
+  // poll or before it.
+  [[nodiscard]] bool note_post(std::uint64_t now) noexcept;
   [[nodiscard]] std::uint64_t polls() const noexcept {
     return polls_.load(std::memory_order_relaxed);
   }
   [[nodiscard]] std::uint64_t last_drive() const noexcept {
     return last_drive_.load(std::memory_order_relaxed);
-  }
-  void note_post() noexcept {
-    posts_.store(posts_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   [[nodiscard]] bool doorbells_wait() const noexcept {
     return doorbell_due_.load(std::memory_order_relaxed);
@@ -140,7 +136,7 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   [[nodiscard]] std::vector<std::uint64_t> tokens();
 
   // With lock_ held.
-  bool pass(bool look, bool warm = true) WEFT_REQUIRES(lock_);
+  bool pass(bool look, bool warm = true, bool ring = true) WEFT_REQUIRES(lock_);
   bool ring_doorbells() WEFT_REQUIRES(lock_);
   bool run_hot() WEFT_REQUIRES(lock_);
   bool harvest(bool warm) WEFT_REQUIRES(lock_);
@@ -168,6 +164,7 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   void watch_callers();
   void look_after_callers();
   void ring_late();
+  void start_bell();
   void look_for_others();
   bool help();
 
@@ -214,10 +211,14 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   std::atomic<bool> late_bell_{false};  // a timer will ring what is left
   std::atomic<io::TimerId> bell_timer_id_{0};
   Timer bell_timer_{*this, &Poller::ring_late};
+  std::uint32_t bell_delays_ = 0;  // the home thread's
   std::atomic<std::uint64_t> polls_{0};
   std::atomic<std::uint64_t> last_drive_{0};  // cpu_ticks()
-  std::atomic<std::uint32_t> posts_{0};       // since the last look
-  std::atomic<bool> streaming_{false};        // there were many before the last look
+  // Posts between two polls. Written by whoever posts; a race costs a batch, no more.
+  std::atomic<std::uint32_t> posts_{0};
+  std::atomic<bool> streaming_{false};  // there were many before the last poll
+  std::atomic<std::uint64_t> polls_at_post_{0};
+  std::atomic<std::uint64_t> last_post_{0};  // cpu_ticks()
 
   std::atomic<Poller*> merged_into_{nullptr};
   std::shared_ptr<Poller> successor_;  // keeps merged_into_
