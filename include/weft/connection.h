@@ -77,7 +77,8 @@ struct ConnectionParams {
 
 class Connection {
  public:
-  virtual ~Connection() = default;  // abortive close if still open
+  // What is still open is closed in order, in the background; a set-up is given up.
+  virtual ~Connection() = default;
 
   // Binds the local end: reserves the port. Port 0 chooses one.
   //   kAddressInUse, kPermission, kInvalidArgument (no local address), kBadState (bound or

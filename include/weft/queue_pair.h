@@ -50,7 +50,9 @@ struct Posted {
 
 class QueuePair {
  public:
-  virtual ~QueuePair() = default;  // aborts the connection if there is one; completes nothing more
+  // Completes nothing more. What TCP has taken still arrives: the connection is closed in order, in
+  // the background, within close_timeout.
+  virtual ~QueuePair() = default;
 
   [[nodiscard]] virtual std::uint32_t number() const = 0;
   [[nodiscard]] virtual QpState state() const = 0;

@@ -51,7 +51,7 @@ void ConnectionImpl::abort() {
   end_now(lock, true);
 }
 
-// Whatever is open ends with a reset. `tell`: the application is still there to be told.
+// What is being set up ends with a reset. `tell`: the application is still there to be told.
 void ConnectionImpl::end_now(Lock& lock, bool tell) {
   switch (phase_) {
     case Phase::kIdle:
@@ -75,10 +75,15 @@ void ConnectionImpl::end_now(Lock& lock, bool tell) {
       return;
     case Phase::kAttaching: abort_wanted_ = true; return;
     case Phase::kUp: {
-      abort_wanted_ = true;
+      abort_wanted_ |= tell;
       const std::shared_ptr<QueuePairImpl> qp = qp_;
       lock.unlock();
-      qp->abort();
+      // What has been sent still arrives, unless the application says abort().
+      if (tell) {
+        qp->abort();
+      } else {
+        qp->disconnect();
+      }
       lock.relock();
       lock.dispose(qp);
       return;

@@ -221,6 +221,7 @@ Status QueuePairImpl::modify(QpState to) {
       case QpState::kSqd:
         if (from == QpState::kSqd) return;
         if (from != QpState::kRts || lane_.stream() == nullptr) break;
+        lane_.transmit();  // what was posted before, though its doorbell may still wait
         lane_.stream()->pause(true);
         drain_event_due_ = true;
         state_.store(QpState::kSqd, std::memory_order_release);

@@ -1,0 +1,260 @@
+// Who makes progress, and that nothing is lost between them: posts beside sleepers and pollers, the
+// end of connections, forks.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <thread>
+
+#include "support/weft_side.h"
+
+namespace weft::test {
+namespace {
+
+using Type = ConnectionEvent::Type;
+
+// Posts `count` unsignaled Writes of 8 octets, each of its own value, over and over.
+void post_writes(QueuePair& qp, Memory& from, const Memory& into, int count) {
+  for (int i = 0; i < count; ++i) {
+    SendWr wr = wr_write(static_cast<std::uint64_t>(i), into.rkey(), into.to(),
+                         i + 1 == count ? SendFlags::kSignaled : SendFlags::kNone);
+    post(qp, wr, {from.sge(0, 8)});
+  }
+}
+
+TEST(Progress, DoorbellsLeftToAPollRingWhenNoPollComes) {
+  Pair pair;
+  Memory from(pair.host, 8);
+  Memory into(pair.host, 8);
+  std::array<WorkCompletion, 16> done;
+  for (int round = 0; round < 50; ++round) {
+    // Polls make the CQ one that is polled; then the program looks elsewhere.
+    for (int i = 0; i < 20; ++i) (void)pair.a.send_cq->poll(done);
+    from.store64(0, static_cast<std::uint64_t>(round) + 1);
+    post_writes(*pair.a.qp, from, into, 40);
+    ASSERT_TRUE(eventually([&] { return into.load64(0) == from.load64(0); })) << round;
+    while (pair.a.send_cq->poll(done) == 0) {
+    }
+  }
+}
+
+TEST(Progress, PostsBesideASleeperAreSentThoughNobodyPolls) {
+  EndpointOptions options;
+  options.with_channel = true;
+  Pair pair(plain_config(), options);
+  Memory from(pair.host, 8);
+  Memory into(pair.host, 8);
+  must(pair.a.recv_cq->arm(CompletionQueue::Arm::kNext), "arm");
+  std::thread sleeper([&] { (void)pair.a.channel->wait(kPatience); });
+  for (int round = 1; round <= 200; ++round) {
+    from.store64(0, static_cast<std::uint64_t>(round));
+    post_writes(*pair.a.qp, from, into, 12);
+    ASSERT_TRUE(eventually([&] { return into.load64(0) == from.load64(0); })) << round;
+    (void)take_n(*pair.a.send_cq, 1);
+  }
+  post_recv(*pair.a.qp, 1);
+  post(*pair.b.qp, wr_send(1));
+  sleeper.join();
+}
+
+// A QP that goes down while others post: each request that was taken completes, once.
+TEST(Progress, RequestsPostedWhileTheConnectionEndsAreFlushedOnce) {
+  for (int round = 0; round < 60; ++round) {
+    EndpointOptions options;
+    options.signal_all = true;
+    options.cq_depth = 4096;
+    Pair pair(plain_config(), options);
+    Memory from(pair.host, 8);
+    Memory into(pair.host, 8);
+    std::atomic<std::size_t> taken{0};
+    std::atomic<bool> go{false};
+    std::thread poster([&] {
+      const Sge sge = from.sge(0, 8);
+      while (!go) {
+      }
+      for (int i = 0; i < 400; ++i) {
+        SendWr wr = wr_write(1, into.rkey(), into.to());
+        wr.sges = std::span(&sge, 1);
+        taken += pair.a.qp->post_send(std::span(&wr, 1)).count;
+      }
+    });
+    std::size_t completed = 0;
+    std::array<WorkCompletion, 32> done;
+    go = true;
+    if (round % 2 == 0) pair.b.connection->abort();
+    if (round % 2 == 1) (void)pair.a.connection->disconnect();
+    while (poster.joinable() && completed < 100) {
+      completed += pair.a.send_cq->poll(done);
+      if (taken == 400) break;
+    }
+    poster.join();
+    EXPECT_TRUE(eventually([&] {
+      completed += pair.a.send_cq->poll(done);
+      return completed >= taken;
+    })) << completed
+        << " of " << taken;
+    EXPECT_EQ(pair.a.send_cq->poll(done), 0U);
+    EXPECT_EQ(completed, taken.load());
+  }
+}
+
+TEST(Progress, DestroyingAQueuePairDeliversWhatWasSent) {
+  Host host;
+  for (int round = 0; round < 30; ++round) {
+    Endpoint server(host);
+    {
+      Endpoint client(host);
+      connect(host, client, host, server);
+      Memory from(host, 50000);
+      Memory into(host, 50000);
+      from.fill_pattern(static_cast<unsigned>(round));
+      post_recv(*server.qp, 1, {into.sge()});
+      post(*client.qp, wr_send(1), {from.sge()});
+      take_success(*client.send_cq, 1);
+      client.connection.reset();
+      client.qp.reset();
+      EXPECT_EQ(take_success(*server.recv_cq, 1).byte_len, 50000U);
+      EXPECT_EQ(into.copy(0, 50000), from.copy(0, 50000));
+    }
+    const ConnectionEvent end = take_event(*server.events, Type::kDisconnected);
+    EXPECT_FALSE(end.error.has_value()) << describe(*end.error);
+  }
+}
+
+TEST(Progress, CountersDoNotFallWhenAQueuePairIsUsedAgain) {
+  Host host;
+  Endpoint client(host);
+  Counters before{};
+  for (int round = 0; round < 4; ++round) {
+    Endpoint server(host);
+    connect(host, client, host, server);
+    post_recv(*server.qp, 1);
+    post(*client.qp, wr_send(1));
+    take_success(*client.send_cq, 1);
+    take_success(*server.recv_cq, 1);
+    const Counters now = host.device->counters();
+    EXPECT_GT(now.tx_bytes, before.tx_bytes);
+    EXPECT_GT(now.tx_messages[3], before.tx_messages[3]);
+    before = now;
+    must(client.connection->disconnect(), "disconnect");
+    take_event(*client.events, Type::kDisconnected);
+    ASSERT_TRUE(eventually([&] { return client.qp->modify(QpState::kReset).has_value(); }));
+    must(client.qp->modify(QpState::kInit), "init");
+    EXPECT_GE(host.device->counters().tx_bytes, before.tx_bytes);
+  }
+}
+
+// CQs that no queue pair has tied at first, with connections up on both.
+TEST(Progress, QueuePairsThatTieCompletionQueuesTakeTheirConnectionsAlong) {
+  Host host;
+  Endpoint first(host), second(host), first_peer(host), second_peer(host);
+  connect(host, first, host, first_peer);
+  connect(host, second, host, second_peer);
+  QpOptions options;
+  options.send_cq = first.send_cq;
+  options.recv_cq = second.recv_cq;
+  options.max_send_wr = options.max_recv_wr = 4;
+  const auto tying = must(host.pd->create_qp(options), "create_qp");
+  for (int round = 0; round < 50; ++round) {
+    for (Endpoint* end : {&first, &second}) {
+      Endpoint& peer = end == &first ? first_peer : second_peer;
+      post_recv(*end->qp, 1);
+      post(*peer.qp, wr_send(2));
+      take_success(*end->recv_cq, 1);
+      take_success(*peer.send_cq, 2);
+    }
+  }
+}
+
+// The peer stops reading and closes its side: waiting for room costs no spinning.
+TEST(Progress, APeerThatStopsReadingAndClosesCostsNoSpinning) {
+  Pair pair;
+  Memory from(pair.host, 4U << 20U);
+  Memory into(pair.host, 4U << 20U);
+  pair.b.connection->abort();
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    SendWr wr = wr_write(i, into.rkey(), into.to());
+    const Sge sge = from.sge();
+    wr.sges = std::span(&sge, 1);
+    (void)pair.a.qp->post_send(std::span(&wr, 1));
+  }
+  take_event(*pair.a.events, Type::kDisconnected);
+  const Counters before = pair.host.device->counters();
+  std::this_thread::sleep_for(milliseconds(200));
+  const Counters after = pair.host.device->counters();
+  EXPECT_LT(after.wakeups - before.wakeups, 50U);
+  EXPECT_LT(after.rx_empty - before.rx_empty, 50U);
+}
+
+// As DAPL does it: the channel is emptied to EAGAIN, then the program sleeps in poll(2).
+TEST(Progress, ANonBlockingChannelIsEmptiedAndThenSleptOnInPoll) {
+  EndpointOptions options;
+  options.with_channel = true;
+  Pair pair(plain_config(), options);
+  const int fd = pair.a.channel->fd();
+  ASSERT_EQ(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK), 0);
+  for (std::uint64_t round = 0; round < 300; ++round) {
+    post_recv(*pair.a.qp, round);
+    must(pair.a.recv_cq->arm(CompletionQueue::Arm::kNext), "arm");
+    EXPECT_EQ(pair.a.channel->wait(std::nullopt).error(), Error::kTimedOut);
+    post(*pair.b.qp, wr_send(round));
+    pollfd wanted{fd, POLLIN, 0};
+    ASSERT_EQ(poll(&wanted, 1, static_cast<int>(kPatience.count())), 1) << round;
+    EXPECT_EQ(must(pair.a.channel->wait(std::nullopt), "wait"), pair.a.recv_cq.get());
+    pair.a.recv_cq->ack_events(1);
+    take_success(*pair.a.recv_cq, round);
+    take_success(*pair.b.send_cq, round);
+  }
+}
+
+// Connections come and go, so descriptor numbers are used again, while others carry messages.
+TEST(Progress, ReusedDescriptorsDeafenNobody) {
+  Host host;
+  std::atomic<bool> stop{false};
+  std::thread churn([&] {
+    while (!stop) {
+      Endpoint a(host), b(host);
+      connect(host, a, host, b);
+      if (host.device->users() % 2 == 0) a.connection->abort();
+    }
+  });
+  for (int round = 0; round < 40; ++round) {
+    Endpoint a(host), b(host);
+    connect(host, a, host, b);
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      post_recv(*b.qp, i);
+      post(*a.qp, wr_send(i));
+      take_success(*b.recv_cq, i);
+    }
+  }
+  stop = true;
+  churn.join();
+}
+
+#if !defined(__SANITIZE_THREAD__)
+TEST(Progress, AChildOfForkThatPollsItsParentsQueueTouchesNothing) {
+  Pair pair;
+  post_recv(*pair.a.qp, 1);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::array<WorkCompletion, 4> done;
+    for (int i = 0; i < 2000; ++i) {
+      if (pair.a.recv_cq->poll(done) != 0 || pair.b.send_cq->poll(done) != 0) _exit(1);
+    }
+    _exit(0);
+  }
+  post(*pair.b.qp, wr_send(7));
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  take_success(*pair.a.recv_cq, 1);
+}
+#endif
+
+}  // namespace
+}  // namespace weft::test

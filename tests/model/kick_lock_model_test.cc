@@ -1,0 +1,237 @@
+// Every interleaving of a few threads over the kick lock and over the doorbells of a poller, by
+// explicit search. The steps of the lock word are the real ones (io/kick_lock.h).
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "io/kick_lock.h"
+
+namespace weft::io {
+namespace {
+
+constexpr int kThreads = 3;
+
+// One state of all threads. Small integers, so that it can be compared and stored as bytes.
+struct World {
+  KickWord word = KickWord::kFree;
+  std::array<std::uint8_t, kThreads> pc{};
+  std::array<bool, kThreads> mail{};  // what a thread wants done
+  std::uint8_t inside = 0;            // threads between entering and leaving
+
+  auto operator<=>(const World&) const = default;
+};
+
+enum class Role : std::uint8_t {
+  kKicker,  // leaves mail, then enters or kicks: posts, late bells, the background
+  kPoller,  // enters or goes away, as a poll does
+};
+
+constexpr std::uint8_t kStart = 0, kEnter = 1, kWork = 2, kLeave = 3, kDone = 4;
+
+void enter(World& w, int t, KickStep step) {
+  w.word = step.next;
+  w.pc[static_cast<std::size_t>(t)] = step.done ? kWork : kDone;
+  if (step.done) ++w.inside;
+}
+
+// One step of thread `t`.
+World step(World w, int t, Role role) {
+  auto& pc = w.pc[static_cast<std::size_t>(t)];
+  switch (pc) {
+    case kStart:
+      if (role == Role::kKicker) w.mail[static_cast<std::size_t>(t)] = true;
+      pc = kEnter;
+      break;
+    case kEnter:
+      enter(w, t, role == Role::kKicker ? kick_enter_or_kick(w.word) : kick_try_enter(w.word));
+      break;
+    case kWork:
+      w.mail = {};
+      pc = kLeave;
+      break;
+    case kLeave: {
+      const KickStep left = kick_leave(w.word);
+      w.word = left.next;
+      pc = left.done ? kDone : kWork;
+      if (left.done) --w.inside;
+      break;
+    }
+    default: break;
+  }
+  return w;
+}
+
+void explore(const std::array<Role, kThreads>& roles) {
+  std::set<World> seen;
+  std::vector<World> open{World{}};
+  std::size_t ends = 0;
+  while (!open.empty()) {
+    const World w = open.back();
+    open.pop_back();
+    if (!seen.insert(w).second) continue;
+    ASSERT_LE(w.inside, 1) << "two threads hold the lock";
+    bool end = true;
+    for (int t = 0; t < kThreads; ++t) {
+      if (w.pc[static_cast<std::size_t>(t)] == kDone) continue;
+      end = false;
+      open.push_back(step(w, t, roles[static_cast<std::size_t>(t)]));
+    }
+    if (!end) continue;
+    ++ends;
+    ASSERT_EQ(w.word, KickWord::kFree);
+    for (const bool left : w.mail) ASSERT_FALSE(left) << "a kick was lost";
+  }
+  EXPECT_GT(ends, 0U);
+}
+
+TEST(KickLockModel, NoInterleavingLosesAKickOrLetsTwoIn) {
+  for (int mask = 0; mask < 1 << kThreads; ++mask) {
+    std::array<Role, kThreads> roles{};
+    for (int t = 0; t < kThreads; ++t) {
+      roles[static_cast<std::size_t>(t)] = (mask >> t & 1) != 0 ? Role::kPoller : Role::kKicker;
+    }
+    SCOPED_TRACE(mask);
+    explore(roles);
+  }
+}
+
+// Doorbells: a poster leaves one for a caller's next look, while the caller goes to sleep. The
+// steps are those of Lane::ring(), Poller::collect(), begin_sleep() and settle().
+struct Bells {
+  std::array<std::uint8_t, 3> pc{};  // two posters, one sleeper
+  std::uint8_t posted = 0, sent = 0;
+  bool deferred = false;  // Lane::deferred_
+  std::uint8_t listed = 0;
+  bool due = false;
+  bool sleeping = false;
+  bool saw_due = false;
+  bool asleep = false;
+
+  auto operator<=>(const Bells&) const = default;
+};
+
+void send_all(Bells& b) {
+  b.deferred = false;
+  b.sent = b.posted;
+}
+
+Bells poster_step(Bells b, std::size_t t) {
+  switch (b.pc[t]) {
+    case 0:
+      ++b.posted;
+      b.pc[t] = 1;
+      break;
+    case 1:  // collects()
+      b.pc[t] = b.sleeping ? 6 : 2;
+      break;
+    case 2:
+      b.pc[t] = b.deferred ? 9 : 3;
+      b.deferred = true;
+      break;  // one exchange
+    case 3:
+      ++b.listed;
+      b.pc[t] = 4;
+      break;
+    case 4:
+      b.due = true;
+      b.pc[t] = 5;
+      break;
+    case 5: b.pc[t] = b.sleeping ? 6 : 9; break;  // looked at again behind the note
+    case 6:
+      send_all(b);
+      b.pc[t] = 9;
+      break;  // kick
+    default: break;
+  }
+  return b;
+}
+
+Bells sleeper_step(Bells b) {
+  auto& pc = b.pc[2];
+  switch (pc) {
+    case 0:
+      b.sleeping = true;
+      pc = 1;
+      break;
+    case 1:
+      b.saw_due = b.due;
+      pc = b.due ? 2 : 5;
+      break;
+    case 2:
+      b.due = false;
+      pc = 3;
+      break;
+    case 3:
+      pc = b.listed != 0 ? 4 : 0;
+      b.listed = 0;
+      break;
+    case 4:
+      if (b.deferred) send_all(b);
+      pc = 0;  // something moved: settle again
+      break;
+    case 5:
+      b.asleep = true;
+      pc = 9;
+      break;
+    default: break;
+  }
+  return b;
+}
+
+TEST(DoorbellModel, NothingPostedIsLeftUnsentBesideASleeper) {
+  std::set<Bells> seen;
+  std::vector<Bells> open{Bells{}};
+  std::size_t ends = 0;
+  while (!open.empty()) {
+    const Bells b = open.back();
+    open.pop_back();
+    if (!seen.insert(b).second) continue;
+    bool end = true;
+    for (std::size_t t = 0; t < 3; ++t) {
+      if (b.pc[t] == 9) continue;
+      end = false;
+      open.push_back(t == 2 ? sleeper_step(b) : poster_step(b, t));
+    }
+    if (!end) continue;
+    ++ends;
+    ASSERT_EQ(b.sent, 2) << "the sleeper sleeps, and a request lies in the queue";
+  }
+  EXPECT_GT(ends, 0U);
+}
+
+// The lock itself, for ThreadSanitizer and for what a model can't show.
+TEST(KickLock, WhatIsKickedIsDoneByTheHolder) {
+  KickLock lock;
+  std::array<std::atomic<int>, 4> wanted{};
+  std::array<int, 4> done{};  // guarded by the lock
+  const auto pass = [&] {
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      done[i] += wanted[i].exchange(0, std::memory_order_seq_cst);
+    }
+  };
+  constexpr int kRounds = 20000;
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < wanted.size(); ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kRounds; ++i) {
+        wanted[t].fetch_add(1, std::memory_order_seq_cst);
+        if (!lock.enter_or_kick()) continue;
+        do {
+          pass();
+        } while (!lock.leave());
+        lock.left();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  ASSERT_TRUE(lock.try_enter());
+  for (const int count : done) EXPECT_EQ(count, kRounds);
+}
+
+}  // namespace
+}  // namespace weft::io
