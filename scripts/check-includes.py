@@ -25,6 +25,8 @@ ALLOWED = {
     # The drop-in libraries are adapters over the public API, with what they share.
     "ibverbs": {"ibverbs", "base"},
     "rdmacm": {"rdmacm", "ibverbs", "base"},
+    # Over verbs as rdma-core defines them, not over anything of Weft above base.
+    "exs": {"exs", "base"},
 }
 CORE = {"base", "wire", "proto"}
 VOCABULARY = {"weft/config.h", "weft/limits.h", "weft/result.h", "weft/system_error.h", "weft/types.h"}

@@ -1,0 +1,55 @@
+// What the calls of the C API share.
+#pragma once
+
+#include <cerrno>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "exs/engine.h"
+#include "exs/rdma_socket.h"
+#include "exs/tcp_socket.h"
+
+namespace weft::exs {
+
+inline int fail(int error) {
+  errno = error;
+  return -1;
+}
+
+// The socket with this descriptor. A plain TCP socket of the application's is taken in. Null, with
+// errno: EBADF, ENOTSOCK, EOPNOTSUPP.
+std::shared_ptr<Socket> socket_of(int fd);
+
+// Where the outcome of a call goes: the queue it names, or one of this thread's own for a call that
+// blocks. Null: no such queue.
+struct Outlet {
+  std::shared_ptr<EventQueue> queue;
+  bool blocking = false;
+};
+Outlet outlet_of(exs_qhandle_t q);
+
+// Waits for the event of the operation that has just been posted to the thread's own queue. With a
+// time limit the operation is cancelled when it has passed, and the error is ETIMEDOUT.
+exs_event_t wait_for_event(const std::shared_ptr<Socket>& socket, const Outlet& outlet,
+                           Clock::duration limit);
+
+// The memory of a piece; `op` holds it until it ends. 0 or an errno.
+int add_piece(Operation& op, void* base, std::size_t length, exs_mhandle_t mh);
+
+// The provider, chosen now if it is not yet. 0 or an errno.
+int choose_provider(Socket& socket);
+
+// After posting: those who wait in exs_poll.
+inline void posted() { Engine::instance().run_polls(); }
+
+inline bool initialized(bool set = false) {
+  static std::atomic<bool> done{false};
+  if (set) done.store(true);
+  return done.load(std::memory_order_acquire);
+}
+
+// The socket over RDMA, connected. Null, with errno. With the socket's mutex.
+RdmaSocket* rdma_of(Socket& socket);
+
+}  // namespace weft::exs

@@ -1,0 +1,296 @@
+#include "exs/engine.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+#include <thread>
+
+namespace weft::exs {
+namespace {
+
+constexpr int kCompletionsAtOnce = 32;
+constexpr int kReadyAtOnce = 64;
+constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr int kTickMs = 1;
+
+// The descriptor on which this thread sleeps.
+int sleeper_fd() {
+  thread_local const Fd fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  return fd.get();
+}
+
+timespec time_left(Instant until) {
+  const auto left = std::max(until - Clock::now(), Clock::duration::zero());
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+  return {static_cast<time_t>(seconds.count()),
+          static_cast<long>(std::chrono::nanoseconds(left - seconds).count())};
+}
+
+}  // namespace
+
+Engine& Engine::instance() {
+  static auto* engine = new Engine;
+  return *engine;
+}
+
+int Engine::start() {
+  const std::lock_guard lock(start_mutex_);
+  if (started_) return 0;
+  wake_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  tcp_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!wake_.valid() || !tcp_.valid()) return errno;
+  // Without any RDMA device, in the kernel or besides it, there is TCP.
+  cm_channel_ = rdma_create_event_channel();
+  if (cm_channel_ != nullptr) {
+    ::fcntl(cm_channel_->fd, F_SETFL, ::fcntl(cm_channel_->fd, F_GETFL) | O_NONBLOCK);
+  }
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_setname_np(thread.native_handle(), "exs");
+  thread.detach();
+  started_ = true;
+  return 0;
+}
+
+bool Engine::has_rdma() {
+  const std::lock_guard lock(start_mutex_);
+  if (!probed_) {
+    probed_ = true;
+    int count = 0;
+    ibv_device** list = cm_channel_ != nullptr ? ibv_get_device_list(&count) : nullptr;
+    if (list != nullptr) ibv_free_device_list(list);
+    if (count == 0) cm_channel_ = nullptr;  // leaked: the thread may be looking at it
+  }
+  return cm_channel_ != nullptr;
+}
+
+// ---- who drives
+
+bool Engine::drive() {
+  drives_.fetch_add(1, std::memory_order_relaxed);
+  std::unique_lock lock(drive_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  bool busy = poll_devices();
+  if (tcp_sockets_.load(std::memory_order_relaxed) != 0) busy = poll_tcp() || busy;
+  lock.unlock();
+  run_polls();
+  return busy;
+}
+
+std::vector<std::shared_ptr<Device>> Engine::devices() const {
+  const std::shared_lock lock(devices_mutex_);
+  return devices_;
+}
+
+bool Engine::poll_devices() {
+  if (device_count_.load(std::memory_order_acquire) == 0) return false;
+  bool busy = false;
+  const std::size_t count = device_count_.load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < count; ++i) {
+    active_devices_[i]->each_shard([&](CqShard& shard) { busy = poll_shard(shard) || busy; });
+  }
+  return busy;
+}
+
+bool Engine::poll_shard(CqShard& shard) {
+  std::array<ibv_wc, kCompletionsAtOnce> completions;
+  const int got = ibv_poll_cq(shard.cq, kCompletionsAtOnce, completions.data());
+  if (got <= 0) return false;
+  const auto all = std::span(completions).first(static_cast<std::size_t>(got));
+  // Those of one socket that follow each other are handed over together.
+  for (std::size_t first = 0; first < all.size();) {
+    const auto number = static_cast<std::uint32_t>(all[first].wr_id >> 32U);
+    std::size_t end = first + 1;
+    while (end < all.size() && all[end].wr_id >> 32U == number) ++end;
+    if (const auto socket = enrolled(number); socket != nullptr) {
+      const std::lock_guard lock(socket->mutex);
+      if (socket->provider != nullptr) {
+        socket->provider->on_completions(all.subspan(first, end - first));
+      }
+    }
+    first = end;
+  }
+  return true;
+}
+
+bool Engine::poll_tcp() {
+  std::array<epoll_event, kReadyAtOnce> ready;
+  const int got = ::epoll_wait(tcp_.get(), ready.data(), kReadyAtOnce, 0);
+  for (int i = 0; i < got; ++i) {
+    const epoll_event& one = ready[static_cast<std::size_t>(i)];
+    const auto socket = enrolled(static_cast<std::uint32_t>(one.data.u64));
+    if (socket == nullptr) continue;
+    const std::lock_guard lock(socket->mutex);
+    if (socket->provider != nullptr) socket->provider->on_ready(one.events);
+  }
+  return got > 0;
+}
+
+void Engine::hand_over() {
+  hand_over_.store(true);
+  if (asleep_.load()) return;
+  const std::uint64_t one = 1;
+  static_cast<void>(!::write(wake_.get(), &one, sizeof one));
+}
+
+int Engine::spin(EventQueue& queue, std::size_t need, Instant until, Instant spin_until) {
+  const Instant end = std::min(until, spin_until);
+  for (unsigned round = 1; queue.waiting() < need; ++round) {
+    if (drive()) continue;
+    // Reading the clock costs more than an idle poll.
+    if (round % 16 == 0 && Clock::now() >= end) return ETIMEDOUT;
+  }
+  return 0;
+}
+
+int Engine::wait(EventQueue& queue, std::size_t need, Instant until, int strategy) {
+  if (queue.waiting() >= need) return 0;
+  drive();
+  if (queue.waiting() >= need || until == Instant::min()) return 0;
+  const Instant spin_until = strategy == EXS_WAIT_BUSY_POLL ? Instant::max()
+                             : strategy == EXS_WAIT_NOTIFY  ? Instant::min()
+                                                            : Clock::now() + kSpin;
+  if (strategy != EXS_WAIT_NOTIFY && spin(queue, need, until, spin_until) == 0) return 0;
+  while (Clock::now() < until) {
+    EventQueue::Sleeper sleeper{sleeper_fd(), need};
+    if (!queue.enter(sleeper)) return 0;
+    hand_over();
+    pollfd one{sleeper.fd, POLLIN, 0};
+    const timespec left = time_left(until);
+    const int got = ::ppoll(&one, 1, until == Instant::max() ? nullptr : &left, nullptr);
+    const int failure = got < 0 ? errno : 0;
+    queue.leave(sleeper);
+    if (failure != 0) return failure;
+    if (queue.waiting() >= need) return 0;
+  }
+  return 0;
+}
+
+// ---- the progress thread
+
+void Engine::run() {
+  std::uint64_t seen = 0;
+  for (;;) {
+    run_cm();
+    run_timers(Clock::now());
+    reap();
+    run_polls();
+    const std::uint64_t now = drives_.load(std::memory_order_relaxed);
+    const bool asked = hand_over_.exchange(false);
+    if (now != seen && !asked) {
+      seen = now;
+      sleep(false);
+      continue;
+    }
+    asleep_.store(true);
+    arm();
+    bool busy = false;
+    {
+      // Not tried: a caller may have polled a queue just before it was armed.
+      const std::lock_guard lock(drive_mutex_);
+      busy = poll_devices();
+      if (tcp_sockets_.load() != 0) busy = poll_tcp() || busy;
+    }
+    run_polls();
+    if (!busy) sleep(true);
+    asleep_.store(false);
+    seen = drives_.load(std::memory_order_relaxed);
+    drain_channels();
+  }
+}
+
+void Engine::arm() {
+  for (const auto& device : devices()) {
+    device->each_shard([](CqShard& shard) {
+      if (!shard.armed.exchange(true)) ibv_req_notify_cq(shard.cq, 0);
+    });
+  }
+}
+
+void Engine::drain_channels() {
+  for (const auto& device : devices()) {
+    ibv_cq* cq = nullptr;
+    void* context = nullptr;
+    while (ibv_get_cq_event(device->channel(), &cq, &context) == 0) {
+      auto* shard = static_cast<CqShard*>(context);
+      shard->armed.store(false);
+      ibv_ack_cq_events(cq, 1);
+    }
+  }
+}
+
+void Engine::sleep(bool armed) {
+  std::vector<pollfd> fds;
+  fds.push_back({wake_.get(), POLLIN, 0});
+  if (cm_channel_ != nullptr) fds.push_back({cm_channel_->fd, POLLIN, 0});
+  if (armed) {
+    fds.push_back({tcp_.get(), POLLIN, 0});
+    for (const auto& device : devices()) fds.push_back({device->channel()->fd, POLLIN, 0});
+  }
+  Instant until = armed ? Instant::max() : Clock::now() + std::chrono::milliseconds(kTickMs);
+  {
+    const std::lock_guard lock(later_mutex_);
+    if (!timers_.empty()) until = std::min(until, timers_.begin()->first);
+    if (!dead_ids_.empty() || !kicked_.empty()) return;
+  }
+  const timespec left = time_left(until);
+  ::ppoll(fds.data(), fds.size(), until == Instant::max() ? nullptr : &left, nullptr);
+  std::uint64_t value = 0;
+  static_cast<void>(!::read(wake_.get(), &value, sizeof value));
+}
+
+void Engine::run_timers(Instant now) {
+  std::vector<std::shared_ptr<Socket>> due;
+  {
+    const std::lock_guard lock(later_mutex_);
+    while (!timers_.empty() && timers_.begin()->first <= now) {
+      if (auto socket = timers_.begin()->second.lock()) due.push_back(std::move(socket));
+      timers_.erase(timers_.begin());
+    }
+  }
+  for (const auto& socket : due) {
+    const std::lock_guard lock(socket->mutex);
+    socket->check_limits();
+    if (socket->provider != nullptr) socket->provider->on_time();
+  }
+}
+
+void Engine::reap() {
+  std::vector<rdma_cm_id*> dead;
+  {
+    const std::lock_guard lock(later_mutex_);
+    dead.swap(dead_ids_);
+  }
+  for (rdma_cm_id* id : dead) rdma_destroy_id(id);
+}
+
+void Engine::schedule(const std::shared_ptr<Socket>& socket, Instant when) {
+  bool first = false;
+  {
+    const std::lock_guard lock(later_mutex_);
+    first = timers_.emplace(when, socket) == timers_.begin();
+  }
+  if (!first) return;
+  const std::uint64_t one = 1;
+  static_cast<void>(!::write(wake_.get(), &one, sizeof one));
+}
+
+void Engine::destroy_later(rdma_cm_id* id) {
+  {
+    const std::lock_guard lock(later_mutex_);
+    dead_ids_.push_back(id);
+  }
+  const std::uint64_t one = 1;
+  static_cast<void>(!::write(wake_.get(), &one, sizeof one));
+}
+
+}  // namespace weft::exs

@@ -1,0 +1,67 @@
+// An event queue: what exs_qcreate makes, and what a synchronous call waits on.
+//
+// Any thread may push, pop and wait. Nothing is ever dropped: the depth sizes the first allocation,
+// and a queue that holds more grows.
+#pragma once
+
+#include <sys/exs.h>
+
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+#include <vector>
+
+#include "exs/fd.h"
+
+namespace weft::exs {
+
+class EventQueue {
+ public:
+  explicit EventQueue(std::size_t depth);
+
+  // Somebody who sleeps until `need` events wait. Its descriptor becomes readable then.
+  struct Sleeper {
+    int fd = -1;
+    std::size_t need = 1;
+  };
+
+  void push(const exs_event_t& event);
+  // Takes at most `count` events; returns how many.
+  std::size_t pop(exs_event_t* out, std::size_t count);
+  [[nodiscard]] std::size_t waiting() const { return waiting_.load(std::memory_order_acquire); }
+
+  // False: what it waits for is there already, and it has not been entered.
+  bool enter(Sleeper& sleeper);
+  void leave(Sleeper& sleeper);
+
+  // A descriptor that is readable while events wait; the same one each time, -1 with errno.
+  int readable_fd();
+
+  // Operations that name this queue. exs_qdelete refuses while there are any.
+  void attach() { users_.fetch_add(1, std::memory_order_relaxed); }
+  void detach() { users_.fetch_sub(1, std::memory_order_release); }
+  [[nodiscard]] bool busy() const { return users_.load(std::memory_order_acquire) != 0; }
+
+  void set_signal(const exs_signal_t& signal);
+  [[nodiscard]] exs_signal_t signal() const;
+  void set_depth(std::size_t depth);
+  [[nodiscard]] std::size_t depth() const;
+  void set_strategy(int strategy) { strategy_.store(strategy, std::memory_order_relaxed); }
+  [[nodiscard]] int strategy() const { return strategy_.load(std::memory_order_relaxed); }
+
+ private:
+  void grow();
+
+  mutable std::mutex mutex_;
+  std::vector<exs_event_t> ring_;  // a power of two of places
+  std::size_t head_ = 0;
+  std::size_t depth_;
+  std::atomic<std::size_t> waiting_{0};
+  std::vector<Sleeper*> sleepers_;
+  Fd readable_;
+  exs_signal_t signal_{};
+  std::atomic<std::size_t> users_{0};
+  std::atomic<int> strategy_{EXS_WAIT_ADAPTIVE};
+};
+
+}  // namespace weft::exs

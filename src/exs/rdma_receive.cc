@@ -1,0 +1,136 @@
+// What the peer sends: completions, counters, and where each message goes.
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "exs/rdma_socket.h"
+
+namespace weft::exs {
+
+void log_line(const Socket& socket, const char* what, const char* why) {
+  static const bool quiet = [] {
+    const char* wanted = std::getenv("EXS_LOG");
+    return wanted != nullptr && std::strcmp(wanted, "off") == 0;
+  }();
+  if (!quiet) std::fprintf(stderr, "exs: socket %d: %s: %s\n", socket.fd, what, why);
+}
+
+bool RdmaSocket::repost(std::uint32_t slot) {
+  ibv_sge sge{reinterpret_cast<std::uintptr_t>(slots_.data() + slot * slot_bytes_),
+              static_cast<std::uint32_t>(slot_bytes_), slots_mr_.lkey()};
+  ibv_recv_wr wr{};
+  wr.wr_id = static_cast<std::uint64_t>(number_) << 32U | kReceiveBit | slot;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  ibv_recv_wr* bad = nullptr;
+  if (ibv_post_recv(id_->qp, &wr, &bad) != 0) return false;
+  ++returned_;
+  return true;
+}
+
+void RdmaSocket::on_completions(std::span<const ibv_wc> completions) {
+  for (const ibv_wc& wc : completions) {
+    if (gone_) return;
+    const auto low = static_cast<std::uint32_t>(wc.wr_id);
+    if (wc.status != IBV_WC_SUCCESS) {
+      ended();
+      continue;
+    }
+    if ((low & kReceiveBit) != 0) {
+      on_message(low & (kReceiveBit - 1), wc.byte_len);
+    } else {
+      retire(low);
+    }
+  }
+  if (gone_) return;
+  if (s_.kind == Kind::kStream) {
+    finish_stream_sends();
+  } else {
+    finish_fetches();
+  }
+  finish_one_sided();
+  flush();
+}
+
+void RdmaSocket::on_message(std::uint32_t slot, std::uint32_t length) {
+  heard_ = true;
+  up_ = true;  // the first message may come before rdma_cm says so
+  ++s_.stats.messages_received;
+  Message message;
+  const auto bytes = std::span<const std::uint8_t>(slots_.data() + slot * slot_bytes_, length);
+  const char* why = decode(bytes, message);
+  if (why == nullptr) why = take_counters(message.header);
+  if (why == nullptr) why = dispatch(message);
+  if (why != nullptr) return broke(ECONNRESET, why);
+  // The payload has been copied: the slot is free.
+  if (!gone_ && !repost(slot)) broke(ECONNRESET, "a receive cannot be posted");
+}
+
+const char* RdmaSocket::take_counters(const Header& header) {
+  if (header.slots_returned - peer_returned_ > messages_sent_ - peer_returned_) {
+    return "more slots returned than messages sent";
+  }
+  peer_returned_ = header.slots_returned;
+  if (s_.kind == Kind::kStream) {
+    if (!out_->on_ring_consumed(header.ring_consumed)) return "bytes of the ring returned twice";
+    return nullptr;
+  }
+  const auto sent = static_cast<std::uint32_t>(next_send_seq_);
+  if (header.messages_consumed - peer_messages_consumed_ > sent - peer_messages_consumed_) {
+    return "more messages consumed than sent";
+  }
+  peer_messages_consumed_ = header.messages_consumed;
+  if (header.ring_consumed < packet_ring_peer_consumed_ ||
+      header.ring_consumed > packet_ring_sent_) {
+    return "bytes of the ring returned twice";
+  }
+  packet_ring_peer_consumed_ = header.ring_consumed;
+  return nullptr;
+}
+
+const char* RdmaSocket::dispatch(const Message& message) {
+  const Header& header = message.header;
+  const bool stream = s_.kind == Kind::kStream;
+  const bool data = header.type == Type::kData || header.type == Type::kRing ||
+                    header.type == Type::kDirect || header.type == Type::kSource;
+  if (data && peer_finished_) return "data after the end";
+  switch (header.type) {
+    case Type::kStart:
+    case Type::kCredit: return nullptr;
+    case Type::kFinish:
+      if (peer_finished_) return "a second end";
+      peer_finished_ = true;
+      queue_control(Type::kFinished, 0, 0, 0);
+      if (stream) {
+        void_adverts();
+        deliver_ring();
+      }
+      s_.changed();
+      return nullptr;
+    case Type::kFinished:
+      if (!finish_sent_ || finish_acked_) return "an answer to an end that was not sent";
+      finish_acked_ = true;
+      return nullptr;
+    case Type::kData: return stream ? on_stream_data(message) : on_packet_data(message);
+    default: break;
+  }
+  if (stream) {
+    switch (header.type) {
+      case Type::kRing: return on_ring(header);
+      case Type::kDirect: return on_direct(header, {});
+      case Type::kAdvert: return on_advert(message);
+      case Type::kCloseChain: return on_close_chain(header);
+      case Type::kChainClosed: return on_chain_closed(header);
+      default: return "a message for another type of socket";
+    }
+  }
+  switch (header.type) {
+    case Type::kSource: return on_source(message);
+    case Type::kDone: return on_done(header);
+    case Type::kWithdraw: return on_withdraw(header);
+    default: return "a message for another type of socket";
+  }
+}
+
+}  // namespace weft::exs
