@@ -76,7 +76,7 @@ bool RdmaSocket::send_message(Header header, std::span<const Segment> segments,
   header.messages_consumed = messages_told_ = messages_consumed_;
   if (s_.kind == Kind::kPacket) {
     ring_told_ = packet_ring_consumed_;
-  } else if (may_report_ring()) {
+  } else if (in_ && in_->may_report_ring()) {
     ring_told_ = in_->ring_consumed();
   }
   header.ring_consumed = ring_told_;
@@ -181,7 +181,7 @@ void RdmaSocket::flush_credits() {
   if (s_.kind == Kind::kPacket) {
     ring = packet_ring_consumed_ - ring_told_ >= mine_.ring_bytes / 4U;
   } else if (in_) {
-    ring = may_report_ring() && in_->ring_consumed() - ring_told_ >= mine_.ring_bytes / 4U;
+    ring = in_->may_report_ring() && in_->ring_consumed() - ring_told_ >= mine_.ring_bytes / 4U;
   }
   if (!slots && !messages && !ring) return;
   const std::uint32_t left = theirs_.slots - (messages_sent_ - peer_returned_);

@@ -125,7 +125,6 @@ class RdmaSocket final : public Provider {
   bool advertise_one(Operation& op);
   void cancel_stream();
   void finish_receive(OperationList::iterator it, int error);
-  [[nodiscard]] bool may_report_ring() const;
 
   // ---- packets (rdma_packet.cc)
   struct Incoming {
@@ -231,8 +230,6 @@ class RdmaSocket final : public Provider {
   // Memory of the peer's adverts, in the order of StreamSender.
   std::deque<std::vector<Segment>> their_adverts_;
   std::uint64_t first_their_advert_ = 0;
-  std::uint32_t chain_ = 0;  // the last one advertised
-  bool direct_in_chain_ = false;
   std::uint64_t ring_told_ = 0;
 
   // Packets.

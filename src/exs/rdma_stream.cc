@@ -149,7 +149,6 @@ const char* RdmaSocket::on_ring(const Header& header) {
 const char* RdmaSocket::on_direct(const Header& header, std::span<const std::uint8_t> payload) {
   const auto placed = in_->on_direct(header.seq, header.length);
   if (!placed.ok) return "bytes for memory that was not offered";
-  direct_in_chain_ = true;
   Operation& op = s_.receives.front();
   assert(op.advertised && header.length <= op.total - op.done);
   if (!payload.empty()) {
@@ -236,11 +235,6 @@ void RdmaSocket::finish_receive(OperationList::iterator it, int error) {
   s_.finish(s_.receives, it, error, it->done);
 }
 
-// Counting the ring's bytes back lets the peer go on with the ring. While receives wait with their
-// memory offered, it had better take that: so it is told only when it does, or when nothing is
-// offered.
-bool RdmaSocket::may_report_ring() const { return in_ && (in_->open() == 0 || direct_in_chain_); }
-
 void RdmaSocket::advertise() {
   if (!in_ || peer_finished_) return;
   for (Operation& op : s_.receives) {
@@ -273,11 +267,7 @@ bool RdmaSocket::advertise_one(Operation& op) {
     return false;
   }
   const bool wait_all = (op.flags & MSG_WAITALL) != 0;
-  const bool first = in_->open() == 0;
-  const std::uint32_t before = chain_;
   const auto advert = in_->advertise(op.total - op.done, wait_all);
-  if (first && advert.chain != before) direct_in_chain_ = false;
-  chain_ = advert.chain;
   op.advertised = true;
   Header header;
   header.type = Type::kAdvert;

@@ -73,11 +73,19 @@ void StreamSender::took(const Step& step) {
   ring_sent_ += step.length;
 }
 
+void StreamSender::describe(std::vector<std::uint64_t>& out) const {
+  out.insert(out.end(), {seq_, ring_sent_, consumed_, chain_, alive_ ? 1U : 0U, adverts_.size()});
+  for (const Advert& one : adverts_) {
+    out.insert(out.end(), {one.length, one.filled, one.wait_all ? 1U : 0U});
+  }
+}
+
 StreamReceiver::Advert StreamReceiver::advertise(std::uint64_t length, bool wait_all) {
   assert(may_advertise() && length != 0 && adverts_.size() < kAdvertsMax);
   if (!in_chain_) {
     ++chain_;
     in_chain_ = true;
+    direct_in_chain_ = false;
     chain_seq_ = seq_;
   }
   adverts_.push_back({length, 0, wait_all});
@@ -91,6 +99,7 @@ StreamReceiver::Placed StreamReceiver::on_direct(std::uint64_t seq, std::uint64_
   if (length > head.length - head.filled) return placed;
   head.filled += length;
   seq_ += length;
+  direct_in_chain_ = true;
   placed.ok = true;
   placed.length = length;
   placed.ends = !head.wait_all || head.filled == head.length;
@@ -120,6 +129,14 @@ bool StreamReceiver::on_chain_closed(std::uint32_t chain) {
   adverts_.clear();
   in_chain_ = false;
   return true;
+}
+
+void StreamReceiver::describe(std::vector<std::uint64_t>& out) const {
+  out.insert(out.end(), {seq_, received_, consumed_, chain_, chain_seq_, in_chain_ ? 1U : 0U,
+                         closing_ ? 1U : 0U, direct_in_chain_ ? 1U : 0U, adverts_.size()});
+  for (const Open& one : adverts_) {
+    out.insert(out.end(), {one.length, one.filled, one.wait_all ? 1U : 0U});
+  }
 }
 
 }  // namespace weft::exs

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <vector>
 
 namespace weft::exs {
 
@@ -53,14 +54,14 @@ class StreamSender {
   [[nodiscard]] std::uint64_t first_advert() const { return first_advert_; }
   [[nodiscard]] std::uint64_t switches() const { return switches_; }
 
-  bool operator==(const StreamSender&) const = default;
+  // All of its state as numbers, for tests that explore.
+  void describe(std::vector<std::uint64_t>& out) const;
 
  private:
   struct Advert {
     std::uint64_t length = 0;
     std::uint64_t filled = 0;
     bool wait_all = false;
-    bool operator==(const Advert&) const = default;
   };
 
   std::uint64_t ring_bytes_;
@@ -103,6 +104,11 @@ class StreamReceiver {
   // Bytes have been copied out of the ring.
   void consumed(std::uint64_t length) { consumed_ += length; }
 
+  // Bytes that have left the ring may be counted back. While receives wait with their memory
+  // offered, the sender had better take that: so it is told only once it does. It runs out of ring
+  // meanwhile, and the next chain finds it waiting at the right byte.
+  [[nodiscard]] bool may_report_ring() const { return adverts_.empty() || direct_in_chain_; }
+
   // Wants its adverts back; returns the chain to name to the sender. REQUIRES open() > 0.
   std::uint32_t close_chain();
   // The sender's answer: the adverts that are still open are void. False: it breaks the protocol.
@@ -117,14 +123,13 @@ class StreamReceiver {
   [[nodiscard]] std::uint64_t ring_head() const { return consumed_ % ring_bytes_; }
   [[nodiscard]] std::uint64_t ring_tail() const { return received_ % ring_bytes_; }
 
-  bool operator==(const StreamReceiver&) const = default;
+  void describe(std::vector<std::uint64_t>& out) const;
 
  private:
   struct Open {
     std::uint64_t length = 0;
     std::uint64_t filled = 0;
     bool wait_all = false;
-    bool operator==(const Open&) const = default;
   };
 
   std::uint64_t ring_bytes_;
@@ -135,6 +140,7 @@ class StreamReceiver {
   bool in_chain_ = false;  // the next advert continues chain_
   std::uint64_t chain_seq_ = 0;
   bool closing_ = false;
+  bool direct_in_chain_ = false;  // an advert of the chain has been used
   std::deque<Open> adverts_;
 };
 

@@ -1,0 +1,432 @@
+#include "workload.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace exs_perf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr exs_qhandle_t kBlock = EXS_QHANDLE_INVALID;
+constexpr exs_mhandle_t kPlain = EXS_MHANDLE_UNREGISTERED;
+constexpr std::size_t kImmediateMost = 65536;
+// Latency: round trips before the clock starts, and between two looks at it.
+constexpr int kWarmUp = 200;
+constexpr int kBetweenLooks = 16;
+constexpr std::size_t kWholeFrom = 8192;  // streams: receives of more wait for all of it
+
+struct Name {
+  Mode mode;
+  const char* name;
+};
+constexpr Name kNames[] = {{Mode::kNormal, "normal"},
+                           {Mode::kImmediate, "immediate"},
+                           {Mode::kPersistent, "persistent"},
+                           {Mode::kStream, "stream"},
+                           {Mode::kTcp, "tcp"},
+                           {Mode::kPacketTcp, "packet-tcp"}};
+
+void check(bool good, const char* what) {
+  if (!good) fail_with(std::string(what) + ": " + std::strerror(errno));
+}
+
+double cpu_seconds() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+double since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+bool is_stream(Mode mode) { return mode == Mode::kStream || mode == Mode::kTcp; }
+
+int make_socket(int domain, Mode mode, std::size_t size) {
+  const int fd = exs_socket(domain, is_stream(mode) ? SOCK_STREAM : SOCK_SEQPACKET, 0);
+  check(fd >= 0, "exs_socket");
+  const bool tcp = mode == Mode::kTcp || mode == Mode::kPacketTcp;
+  check(exs_fcntl(fd, EXS_F_SETPROVIDER, tcp ? EXS_PROVIDER_TCP : EXS_PROVIDER_RDMA) == 0,
+        "exs_fcntl");
+  long immediate = 4096;
+  if (mode == Mode::kNormal) immediate = 0;
+  if (mode == Mode::kImmediate) immediate = std::max<long>(immediate, static_cast<long>(size));
+  check(exs_fcntl(fd, EXS_F_SETIMMEDIATE, immediate) == 0, "exs_fcntl");
+  return fd;
+}
+
+addrinfo* resolve(const std::string& host, const std::string& port, int flags) {
+  addrinfo hints{};
+  hints.ai_flags = flags;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error =
+      getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &found);
+  if (error != 0) fail_with("'" + host + ":" + port + "': " + gai_strerror(error));
+  return found;
+}
+
+int port_of(int fd) {
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  check(exs_getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length) == 0, "exs_getsockname");
+  return ntohs(name.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&name)->sin6_port
+                                          : reinterpret_cast<sockaddr_in*>(&name)->sin_port);
+}
+
+int connect_to(const std::string& host, const std::string& port, Mode mode, std::size_t size) {
+  addrinfo* to = resolve(host, port, 0);
+  const int fd = make_socket(to->ai_family, mode, size);
+  check(exs_connect(fd, to->ai_addr, to->ai_addrlen, 0, kBlock, 0) == 0, "exs_connect");
+  freeaddrinfo(to);
+  return fd;
+}
+
+// False: the end of the stream.
+bool read_all(int fd, void* to, std::size_t size) {
+  const ssize_t got = exs_recv(fd, to, size, MSG_WAITALL, kBlock, 0, kPlain);
+  check(got >= 0, "exs_recv");
+  return static_cast<std::size_t>(got) == size;
+}
+
+void write_all(int fd, const void* from, std::size_t size) {
+  check(exs_send(fd, from, size, 0, kBlock, 0, kPlain) == static_cast<ssize_t>(size), "exs_send");
+}
+
+// One end of a data connection: its socket, queue and memory.
+class Side {
+ public:
+  Side(int fd, const Plan& plan)
+      : fd_(fd),
+        plan_(plan),
+        queue_(exs_qcreate(static_cast<int>(2 * plan.depth + 16))),
+        memory_(static_cast<std::size_t>(plan.size) * plan.depth) {
+    check(queue_ >= 0, "exs_qcreate");
+    const int wait = static_cast<int>(plan.wait);
+    check(exs_qmodify(queue_, EXS_QATTR_WAIT, &wait) == 0, "exs_qmodify");
+    region_ = exs_mregister(memory_.data(), memory_.size(), 0);
+    check(region_ >= 0, "exs_mregister");
+    if (is_stream(mode()) && plan.size >= kWholeFrom) flags_ = MSG_WAITALL;
+  }
+  ~Side() {
+    const linger at_once{1, 0};
+    exs_setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    exs_close(fd_, kBlock, 0);
+    exs_mderegister(region_);
+    exs_qdelete(queue_);
+  }
+  Side(const Side&) = delete;
+  Side& operator=(const Side&) = delete;
+
+  [[nodiscard]] Mode mode() const { return static_cast<Mode>(plan_.mode); }
+
+  void send(std::uint32_t slot, int flags = 0) {
+    check(exs_send(fd_, at(slot), plan_.size, flags, queue_, slot, region_) == 0, "exs_send");
+  }
+  void receive(std::uint32_t slot, int flags) {
+    check(exs_recv(fd_, at(slot), plan_.size, flags, queue_, slot, region_) == 0, "exs_recv");
+  }
+  exs_event_t next() {
+    exs_event_t event;
+    check(exs_qdequeue(queue_, &event, 1, nullptr) == 1, "exs_qdequeue");
+    if (event.error != 0) {
+      fail_with(std::string(exs_strevent(event.type)) + ": " + std::strerror(event.error));
+    }
+    return event;
+  }
+  // Waits for a whole message; its own send may end meanwhile. False: the end of the stream.
+  bool receive_one() {
+    receive(0, is_stream(mode()) ? MSG_WAITALL : 0);
+    for (;;) {
+      const exs_event_t event = next();
+      if (event.type == EXS_EVT_RECV) return exs_evt_length(&event) == plan_.size;
+      --sending_;
+    }
+  }
+  void send_one() {
+    send(plan_.depth > 1 ? 1 : 0);
+    ++sending_;
+  }
+  void settle() {
+    while (sending_ > 0) {
+      if (next().type == EXS_EVT_SEND) --sending_;
+    }
+  }
+  void finish() { check(exs_shutdown(fd_, EXS_SHUT_WR, kBlock, 0) == 0, "exs_shutdown"); }
+
+  double latency_us();
+  void answer();
+  std::uint64_t stream_out(double& seconds);
+  void stream_in();
+  std::uint64_t read_persistent(double& seconds, bool one_at_a_time);
+  void offer_persistent();
+
+ private:
+  std::uint8_t* at(std::uint32_t slot) {
+    return memory_.data() + static_cast<std::size_t>(slot) * plan_.size;
+  }
+  [[nodiscard]] double wanted_seconds() const { return plan_.milliseconds / 1000.0; }
+
+  int fd_;
+  Plan plan_;
+  exs_qhandle_t queue_;
+  std::vector<std::uint8_t> memory_;
+  exs_mhandle_t region_ = EXS_MHANDLE_INVALID;
+  int flags_ = 0;
+  int sending_ = 0;
+};
+
+double Side::latency_us() {
+  const auto round = [this] {
+    send_one();
+    receive_one();
+  };
+  for (int i = 0; i < kWarmUp; ++i) round();
+  const auto start = Clock::now();
+  std::uint64_t rounds = 0;
+  while (since(start) < wanted_seconds()) {
+    for (int i = 0; i < kBetweenLooks; ++i) round();
+    rounds += kBetweenLooks;
+  }
+  const double us = since(start) * 1e6 / static_cast<double>(rounds) / 2;
+  settle();
+  finish();
+  return us;
+}
+
+void Side::answer() {
+  while (receive_one()) send_one();
+  settle();
+  finish();
+}
+
+// Sends for as long as the plan says; the time ends when the peer has everything.
+std::uint64_t Side::stream_out(double& seconds) {
+  const auto start = Clock::now();
+  std::uint64_t messages = 0;
+  for (std::uint32_t i = 0; i < plan_.depth; ++i) send(i);
+  std::uint32_t outstanding = plan_.depth;
+  while (outstanding != 0) {
+    const exs_event_t event = next();
+    ++messages;
+    --outstanding;
+    if (since(start) >= wanted_seconds()) continue;
+    send(static_cast<std::uint32_t>(event.ahandle));
+    ++outstanding;
+  }
+  finish();
+  seconds = since(start);
+  return messages * plan_.size;
+}
+
+void Side::stream_in() {
+  for (std::uint32_t i = 0; i < plan_.depth; ++i) receive(i, flags_);
+  std::uint32_t outstanding = plan_.depth;
+  while (outstanding != 0) {
+    const exs_event_t event = next();
+    --outstanding;
+    if (exs_evt_length(&event) == 0) continue;  // the end; the others find it too
+    receive(static_cast<std::uint32_t>(event.ahandle), flags_);
+    ++outstanding;
+  }
+  finish();
+}
+
+std::uint64_t Side::read_persistent(double& seconds, bool one_at_a_time) {
+  const std::uint32_t depth = one_at_a_time ? 1 : plan_.depth;
+  for (int i = 0; i < kWarmUp; ++i) {
+    receive(0, 0);
+    next();
+  }
+  const auto start = Clock::now();
+  std::uint64_t messages = 0;
+  for (std::uint32_t i = 0; i < depth; ++i) receive(i, 0);
+  std::uint32_t outstanding = depth;
+  while (outstanding != 0) {
+    const exs_event_t event = next();
+    ++messages;
+    --outstanding;
+    if (messages % kBetweenLooks == 0 && since(start) >= wanted_seconds()) break;
+    receive(static_cast<std::uint32_t>(event.ahandle), 0);
+    ++outstanding;
+  }
+  for (; outstanding != 0; --outstanding, ++messages) next();
+  seconds = since(start);
+  finish();
+  return messages * plan_.size;
+}
+
+// The memory is offered until the client has finished.
+void Side::offer_persistent() {
+  send(0, EXS_PERSISTENT);
+  receive(plan_.depth > 1 ? 1 : 0, 0);
+  while (next().type != EXS_EVT_RECV) {
+  }
+  check(exs_cancel(fd_, EXS_CAF_FILDES, 0) == 0, "exs_cancel");
+}
+
+// What the server tells the client when a measurement is over.
+struct Report {
+  double cpu_seconds = 0;
+};
+
+void serve_plan(int control, const Plan& plan, int domain) {
+  const Mode mode = static_cast<Mode>(plan.mode);
+  const int listener = make_socket(domain, mode, plan.size);
+  check(exs_listen(listener, 1) == 0, "exs_listen");
+  const auto port = static_cast<std::uint32_t>(port_of(listener));
+  write_all(control, &port, sizeof port);
+  const int fd = exs_accept(listener, nullptr, 0, 0, kBlock, 0);
+  check(fd >= 0, "exs_accept");
+  check(exs_close(listener, kBlock, 0) == 0, "exs_close");
+  Report report;
+  {
+    Side side(fd, plan);
+    const double before = cpu_seconds();
+    if (mode == Mode::kPersistent) {
+      side.offer_persistent();
+    } else if (plan.latency != 0) {
+      side.answer();
+    } else {
+      side.stream_in();
+    }
+    report.cpu_seconds = cpu_seconds() - before;
+  }
+  write_all(control, &report, sizeof report);
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+void fail_with(const std::string& what) {
+  std::fprintf(stderr, "exs-perf: %s\n", what.c_str());
+  std::exit(1);
+}
+
+std::optional<Mode> mode_of(const std::string& name) {
+  for (const Name& one : kNames) {
+    if (name == one.name) return one.mode;
+  }
+  return std::nullopt;
+}
+
+const char* name_of(Mode mode) { return kNames[static_cast<std::size_t>(mode)].name; }
+
+std::vector<Mode> all_modes() {
+  std::vector<Mode> out;
+  for (const Name& one : kNames) out.push_back(one.mode);
+  return out;
+}
+
+bool fits(Mode mode, std::size_t size) {
+  return mode != Mode::kImmediate || size <= kImmediateMost;
+}
+
+Client::Client(const std::string& host, const std::string& port) : host_(host) {
+  check(exs_init(EXS_VERSION) == 0, "exs_init");
+  control_ = connect_to(host, port, Mode::kTcp, 0);
+}
+
+Client::~Client() { exs_close(control_, kBlock, 0); }
+
+Result Client::measure_once(const Plan& plan) {
+  write_all(control_, &plan, sizeof plan);
+  std::uint32_t port = 0;
+  if (!read_all(control_, &port, sizeof port)) fail_with("the server has gone");
+  const Mode mode = static_cast<Mode>(plan.mode);
+  const int fd = connect_to(host_, std::to_string(port), mode, plan.size);
+  Result result;
+  double seconds = 0;
+  std::uint64_t bytes = 0;
+  double cpu = 0;
+  {
+    Side side(fd, plan);
+    const double before = cpu_seconds();
+    if (mode == Mode::kPersistent) {
+      bytes = side.read_persistent(seconds, plan.latency != 0);
+      if (plan.latency != 0)
+        result.latency_us = seconds * 1e6 * plan.size / static_cast<double>(bytes);
+    } else if (plan.latency != 0) {
+      result.latency_us = side.latency_us();
+    } else {
+      bytes = side.stream_out(seconds);
+    }
+    cpu = cpu_seconds() - before;
+    Report report;
+    if (!read_all(control_, &report, sizeof report)) fail_with("the server has gone");
+    cpu += report.cpu_seconds;
+  }
+  if (plan.latency == 0) {
+    result.mb_per_s = static_cast<double>(bytes) / seconds / 1e6;
+    result.cpu_s_per_gb = cpu / (static_cast<double>(bytes) / 1e9);
+  }
+  return result;
+}
+
+Result Client::measure(Plan plan, int rounds, bool latency, bool bandwidth) {
+  std::vector<double> latencies{0};
+  std::vector<double> rates{0};
+  std::vector<double> cpus{0};
+  if (latency) latencies.clear();
+  if (bandwidth) {
+    rates.clear();
+    cpus.clear();
+  }
+  for (int i = 0; i < rounds; ++i) {
+    if (latency) {
+      plan.latency = 1;
+      latencies.push_back(measure_once(plan).latency_us);
+    }
+    if (bandwidth) {
+      plan.latency = 0;
+      const Result one = measure_once(plan);
+      rates.push_back(one.mb_per_s);
+      cpus.push_back(one.cpu_s_per_gb);
+    }
+  }
+  return {median(latencies), median(rates), median(cpus)};
+}
+
+void serve(const std::string& host, const std::string& port, bool once,
+           const std::function<void(int)>& ready) {
+  check(exs_init(EXS_VERSION) == 0, "exs_init");
+  addrinfo* at = resolve(host, port, AI_PASSIVE);
+  const int domain = at->ai_family;
+  const int listener = make_socket(domain, Mode::kTcp, 0);
+  check(exs_bind(listener, at->ai_addr, at->ai_addrlen) == 0, "exs_bind");
+  freeaddrinfo(at);
+  check(exs_listen(listener, 16) == 0, "exs_listen");
+  ready(port_of(listener));
+  do {
+    const int control = exs_accept(listener, nullptr, 0, 0, kBlock, 0);
+    check(control >= 0, "exs_accept");
+    Plan plan;
+    while (exs_recv(control, &plan, sizeof plan, MSG_WAITALL, kBlock, 0, kPlain) ==
+           static_cast<ssize_t>(sizeof plan)) {
+      const bool good = plan.mode <= static_cast<std::uint32_t>(Mode::kPacketTcp) &&
+                        plan.size >= 1 && plan.size <= 1U << 30U && plan.depth >= 1 &&
+                        plan.depth <= 1024;
+      if (!good) break;
+      serve_plan(control, plan, domain);
+    }
+    exs_close(control, kBlock, 0);
+  } while (!once);
+}
+
+}  // namespace exs_perf
