@@ -178,7 +178,8 @@ bool Socket::wait_for_room(std::unique_lock<std::mutex>& lock, OperationList& li
 
 void Socket::check_limit(TimeLimit& limit, const OperationList& list, int type, Instant now,
                          Instant& next) {
-  if (limit.after == Clock::duration::zero() || list.empty()) return;
+  // Without a queue it is a limit for calls that block, which look at it themselves.
+  if (limit.after == Clock::duration::zero() || limit.queue == nullptr || list.empty()) return;
   if (now >= limit.since + limit.after) {
     exs_event_t event{};
     event.type = type;
