@@ -14,9 +14,9 @@ FpduReader::FpduReader(bool crc, bool markers, bool check_markers, CarryPool& po
 FpduReader::~FpduReader() { drop_all(); }
 
 Slice FpduReader::want(std::span<std::uint8_t> scratch) {
-  assert(direct_remaining_ == 0 && scratch.size() >= kScratchBytesMin);
   const std::size_t held = carry_size_;
   const bool in_place = held < carry_capacity_;
+  assert(direct_remaining_ == 0 && (in_place || scratch.size() >= kScratchBytesMin));
   std::uint8_t* const at = in_place ? carry_ : scratch.data();
   const std::size_t room = in_place ? carry_capacity_ : scratch.size();
   if (held != 0 && !in_place) {
@@ -43,6 +43,7 @@ Slice FpduReader::want_tail() {
 
 void FpduReader::feed(std::span<std::uint8_t> bytes) {
   assert(at_border());
+  fed_ = true;
   cur_ = bytes.data();
   end_ = cur_ + bytes.size();
 }
@@ -175,24 +176,34 @@ bool FpduReader::at_border() const noexcept {
 
 bool FpduReader::park() {
   const auto left = static_cast<std::size_t>(end_ - cur_);
-  if (carry_ != nullptr && left != 0) {  // still being put together in place
-    carry_size_ = left;
+  if (carry_ != nullptr && cur_ == carry_ && left != 0 && left < carry_capacity_) {
+    carry_size_ = left;  // still being put together in place
     cur_ = end_ = nullptr;
     return true;
   }
-  release_carry();
-  if (left == 0 || direct_remaining_ != 0) return true;
-  // A peer that sends an FPDU in tiny pieces must not make us copy it back and forth each time:
-  // then the rest of it is read where it waits.
-  const bool dribble = left >= kInPlaceMin && left / 8 > last_fill_;
-  const std::size_t capacity = dribble ? raw_size_here() : left;
-  carry_ = pool_.acquire_carry(capacity);
-  if (carry_ == nullptr) return false;
-  std::memcpy(carry_, cur_, left);
+  if (left == 0 || direct_remaining_ != 0) {
+    release_carry();
+    return true;
+  }
+  const std::size_t capacity = carry_capacity_for(left);
+  std::uint8_t* const carry = pool_.acquire_carry(capacity);
+  if (carry == nullptr) return false;
+  std::memcpy(carry, cur_, left);
+  release_carry();  // the octets may have been in it
+  carry_ = carry;
   carry_capacity_ = capacity;
   carry_size_ = left;
   cur_ = end_ = nullptr;
   return true;
+}
+
+// A peer that sends an FPDU in tiny pieces must not make us copy it back and forth each time: then
+// the rest of it is read where it waits. So it is, too, where there is no scratch to read into.
+std::size_t FpduReader::carry_capacity_for(std::size_t left) const noexcept {
+  const bool dribble = left >= kInPlaceMin && left / 8 > last_fill_;
+  if (!dribble && !fed_) return left;
+  const std::size_t lead = markers_ && offset_ % kMarkerInterval == 0 ? kMarkerSize : 0;
+  return left < lead + kFpduLengthSize ? lead + kFpduLengthSize : raw_size_here();
 }
 
 // Octets of the FPDU at cur_. REQUIRES: its length field is there.

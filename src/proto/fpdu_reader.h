@@ -61,8 +61,9 @@ class FpduReader {
   // While a payload is placed directly: the slot for what follows the payload.
   [[nodiscard]] Slice want_tail();
 
-  // Bytes that came by another way, to be parsed where they lie (and changed there); then park().
-  // REQUIRES: at_border().
+  // Bytes that the transport has in memory of its own, to be parsed where they lie (and changed
+  // there); then park(). From now on there is no scratch: an FPDU that is left over in part waits
+  // where it is to be completed, and want() gives that place. REQUIRES: at_border().
   void feed(std::span<std::uint8_t> bytes);
 
   // No byte of an FPDU waits to be put together: a read that brought nothing changes nothing.
@@ -95,6 +96,7 @@ class FpduReader {
   [[nodiscard]] Inbound parse();
   [[nodiscard]] Inbound whole(std::uint32_t ulpdu_len, std::size_t raw_size);
   [[nodiscard]] std::size_t raw_size_here() const noexcept;
+  [[nodiscard]] std::size_t carry_capacity_for(std::size_t left) const noexcept;
   void release_carry();
   [[nodiscard]] Violation strip_markers(std::uint8_t* raw, std::uint32_t ulpdu_len);
 
@@ -122,6 +124,7 @@ class FpduReader {
   std::size_t direct_remaining_ = 0;
   std::size_t trailer_remaining_ = 0;  // pad and CRC behind a direct payload
   bool in_direct_ = false;
+  bool fed_ = false;   // there is no scratch
   bool keep_ = false;  // the FPDU at cur_ is not to be offered directly
   std::uint8_t tail_[kTailBytes];
 };

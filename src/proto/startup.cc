@@ -61,6 +61,12 @@ std::string_view describe(StartupState state) noexcept {
 }
 
 Result<Startup> Startup::initiator(const StartupOffer& offer) {
+  Startup s(false);
+  if (const Status built = s.request(offer); !built) return fail(built.error());
+  return s;
+}
+
+Status Startup::request(const StartupOffer& offer) {
   const bool enhanced = offer.revision == kEnhancedRevision;
   if (!enhanced && offer.revision != kPlainRevision) return fail(Error::kInvalidArgument);
   if (!depths_ok(offer)) return fail(Error::kInvalidArgument);
@@ -70,9 +76,9 @@ Result<Startup> Startup::initiator(const StartupOffer& offer) {
   if (offer.private_data.size() > private_data_room(enhanced)) {
     return fail(Error::kPrivateDataTooLong);
   }
-  Startup s(true);
-  s.own_ = offer;
-  s.own_.private_data = {};
+  is_initiator_ = true;
+  own_ = offer;
+  own_.private_data = {};
   const MpaFrame frame{.markers = offer.markers,
                        .crc = offer.crc,
                        .enhanced = enhanced,
@@ -84,9 +90,9 @@ Result<Startup> Startup::initiator(const StartupOffer& offer) {
                             .rtr_read = offer.peer_to_peer && offer.rtr_read,
                             .ird = offer.ird,
                             .ord = offer.ord};
-  s.build(frame, enhanced ? &words : nullptr, offer.private_data);
-  s.after_sending_ = StartupState::kAwaitingReply;
-  return s;
+  build(frame, enhanced ? &words : nullptr, offer.private_data);
+  after_sending_ = StartupState::kAwaitingReply;
+  return {};
 }
 
 Startup Startup::responder() { return Startup(false); }
@@ -125,6 +131,14 @@ std::size_t Startup::missing() const noexcept {
   return mpa_frame_missing({in_.data(), in_size_}, expected()).value_or(0);
 }
 
+void Startup::filled(std::size_t n) {
+  assert(n <= missing());
+  in_size_ += n;
+  const auto left = mpa_frame_missing({in_.data(), in_size_}, expected());
+  if (!left) return fail_with(classify(left.error()));
+  if (*left == 0) frame_complete();
+}
+
 Result<std::size_t> Startup::received(std::span<const std::uint8_t> bytes) {
   if (state_ == StartupState::kFailed) return fail(Error::kProtocol);
   if (bytes.empty() || state_ == StartupState::kDone) return 0;
@@ -143,13 +157,8 @@ Result<std::size_t> Startup::received(std::span<const std::uint8_t> bytes) {
     std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(taken), piece,
                 in_.begin() + static_cast<std::ptrdiff_t>(in_size_));
     taken += piece;
-    in_size_ += piece;
-    const auto left = mpa_frame_missing({in_.data(), in_size_}, expected());
-    if (!left) {
-      fail_with(classify(left.error()));
-      return fail(Error::kProtocol);
-    }
-    if (*left == 0) frame_complete();
+    filled(piece);
+    if (failure_ != StartupFailure::kNone) return fail(Error::kProtocol);
   }
   if (!is_initiator_ && state_ == StartupState::kRequestReady && taken < bytes.size()) {
     fail_with(StartupFailure::kDataBehindRequest);

@@ -112,6 +112,9 @@ class Startup {
   [[nodiscard]] static Result<Startup> initiator(const StartupOffer& offer);
   // Begins in kAwaitingRequest.
   [[nodiscard]] static Startup responder();
+  // Makes an initiator of what responder() gave, in place; then it is in kSending. REQUIRES:
+  // nothing else has been called.   As initiator(); nothing has changed then
+  [[nodiscard]] Status request(const StartupOffer& offer);
 
   [[nodiscard]] StartupState state() const noexcept { return state_; }
   [[nodiscard]] StartupFailure failure() const noexcept { return failure_; }
@@ -132,6 +135,13 @@ class Startup {
   // its application or sends its Reply, any octet that can be read is a violation: pass it to
   // received().
   [[nodiscard]] std::size_t missing() const noexcept;
+
+  // Where the missing() octets belong, and: `n` of them are there. The same as received() without
+  // the copy. REQUIRES: missing() is not 0; n at most that.
+  [[nodiscard]] std::span<std::uint8_t> slot() noexcept {
+    return {in_.data() + in_size_, missing()};
+  }
+  void filled(std::size_t n);
 
   // Takes octets of the stream; returns how many belong to the peer's frame. An initiator keeps the
   // rest for the stream (they are FPDUs behind the Reply); for a responder a rest is an error.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <cstring>
 #include <new>
 
 namespace weft::proto {
@@ -79,12 +80,26 @@ void Stream::arrived(std::size_t n) {
   drain_reader();
 }
 
-void Stream::feed(std::span<const std::uint8_t> bytes) {
-  if (bytes.empty() || discarding_) return;
-  counters_.rx_bytes.add(bytes.size());
-  std::vector<std::uint8_t> copy(bytes.begin(), bytes.end());
-  reader_.feed(copy);
-  drain_reader();
+void Stream::feed(std::span<std::uint8_t> bytes) {
+  while (!bytes.empty() && !discarding_) {
+    if (reader_.at_border()) {
+      counters_.rx_bytes.add(bytes.size());
+      reader_.feed(bytes);
+      drain_reader();
+      return;
+    }
+    // The rest of an FPDU goes where its beginning is.
+    RxPlan plan;
+    want(plan, {});
+    std::size_t n = 0;
+    for (std::size_t i = 0; i < plan.count && n < bytes.size(); ++i) {
+      const std::size_t piece = std::min(plan.slices[i].size, bytes.size() - n);
+      std::memcpy(plan.slices[i].data, bytes.data() + n, piece);
+      n += piece;
+    }
+    bytes = bytes.subspan(n);
+    arrived(n);
+  }
 }
 
 void Stream::drain_reader() {

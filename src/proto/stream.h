@@ -22,7 +22,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "base/result.h"
 #include "base/seq.h"
@@ -130,8 +129,9 @@ class Stream {
   void want(RxPlan& plan, std::span<std::uint8_t> scratch);
   // The first `n` bytes of the plan are filled. n = 0 gives the plan back.
   void arrived(std::size_t n);
-  // Bytes that the transport already has (behind the start-up frame). Any size.
-  void feed(std::span<const std::uint8_t> bytes);
+  // Bytes that the transport has in memory of its own, in place of want() and arrived(): small
+  // FPDUs are parsed where they lie (and with markers moved together there). Any number.
+  void feed(std::span<std::uint8_t> bytes);
   void peer_closed();                   // FIN
   void transport_lost(bool timed_out);  // reset, error or time-out
   void memory_fault();                  // the transport met EFAULT in memory we named
@@ -193,6 +193,13 @@ class Stream {
   // --- sight (any thread for counters) ---
 
   [[nodiscard]] StreamState state() const noexcept { return machine_.state(); }
+  // An FPDU of the peer has been accepted.
+  [[nodiscard]] bool first_fpdu_seen() const noexcept { return first_fpdu_seen_; }
+  // stream_down() has been called, with these.
+  [[nodiscard]] bool is_down() const noexcept { return end_ != StreamEnd::kOpen && !ending_.due; }
+  [[nodiscard]] StreamEnd end() const noexcept { return end_; }
+  [[nodiscard]] TerminateCode end_code() const noexcept { return ending_.code; }
+  [[nodiscard]] bool ended_by_peer() const noexcept { return ending_.by_peer; }
   [[nodiscard]] const StreamCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] std::uint32_t reads_outstanding() const noexcept { return orq_count_; }
   // Everything begun is completed (SQD).

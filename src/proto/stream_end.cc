@@ -283,6 +283,7 @@ void Stream::lose(StreamEnd how, WcStatus oldest) {
 void Stream::discard() {
   discarding_ = true;
   rx_pin_.release();
+  reader_.drop_all();
 }
 
 // What is begun on the wire is finished up to the FPDU border; then comes at most a Terminate, then

@@ -48,6 +48,8 @@ class Endpoint final : public proto::StreamHost {
   Endpoint& operator=(const Endpoint&) = delete;
 
   void start(const proto::StreamParams& params);
+  // For a stream that somebody else makes.
+  [[nodiscard]] proto::SendQueue& sq() { return sq_; }
   [[nodiscard]] proto::Stream& stream() { return *stream_; }
   [[nodiscard]] bool started() const { return stream_ != nullptr; }
 
@@ -76,6 +78,7 @@ class Endpoint final : public proto::StreamHost {
 
   // Everything still queued completes as flushed, as the verbs layer does it.
   void flush_receives();
+  [[nodiscard]] int carries_out() const { return carries_out_; }
 
   // --- what happened ---
 

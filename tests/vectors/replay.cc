@@ -155,7 +155,8 @@ void Replay::feed_next() {
     ++requests_fed_;
     fill_source(request_of(f));
   }
-  endpoint_.stream().feed(inbound(f));
+  std::vector<std::uint8_t> octets = inbound(f);
+  endpoint_.stream().feed(octets);
   drain();
 }
 

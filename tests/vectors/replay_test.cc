@@ -150,7 +150,8 @@ TEST_P(Refused, OurClientLearnsItFromSiwsTerminate) {
   replay.send_all();
   Endpoint& client = replay.endpoint();
   const Fpdu& terminate = decoded.from[1].fpdus.back();
-  client.stream().feed(terminate.wire);
+  std::vector<std::uint8_t> wire = terminate.wire;
+  client.stream().feed(wire);
   ASSERT_TRUE(client.down.has_value());
   EXPECT_EQ(client.down->how, proto::StreamEnd::kTerminated);
   EXPECT_TRUE(client.down->by_peer);
