@@ -63,6 +63,14 @@ class Transport {
   // From now on nobody looks before fd() reports. True: there is something already, look once more.
   [[nodiscard]] virtual bool settle() noexcept { return false; }
 
+  // A receive() of fewer octets than there was room for has emptied the transport: fd() reports
+  // what comes later. False: only -EAGAIN says so.
+  [[nodiscard]] virtual bool short_read_is_all() const noexcept { return true; }
+  // Octets to read at once while it is not known where they belong.
+  [[nodiscard]] virtual std::size_t read_ahead() const noexcept { return SIZE_MAX; }
+  // After a send() without room: try again, whatever fd() has reported. Costs no system call.
+  [[nodiscard]] virtual bool may_have_room() const noexcept { return false; }
+
   // Ends our direction, behind what was taken.
   virtual void shutdown_send() noexcept = 0;
   // Ends the connection; `reset`: the peer shall see that it was cut off. fd() is invalid

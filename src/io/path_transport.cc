@@ -1,0 +1,178 @@
+#include "io/path_transport.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "io/ring_wait.h"
+
+namespace weft::io {
+
+namespace {
+
+// A peer that is killed says nothing in the ring. Somebody who polls finds it on TCP, at a price of
+// one system call in so many looks.
+constexpr std::uint32_t kLooksPerTcpLook = 4096;
+
+// Where it is not known yet where octets belong, they are copied twice: so many at once only.
+// Enough for some hundred small FPDUs, or the header of a large one.
+constexpr std::size_t kReadAhead = 8U << 10U;
+
+bool watch(int epoll, int fd, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+}  // namespace
+
+// --- the ring comes and goes ---
+
+Status PathTransport::add_ring(Ring ring) {
+  Fd both = Fd::connection(epoll_create1(EPOLL_CLOEXEC));
+  // Edge-triggered within, so that nobody has to empty this one: each event inside is one outside.
+  if (!both || !watch(both.get(), tcp_.fd(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) ||
+      !watch(both.get(), ring.bell(), EPOLLIN | EPOLLET)) {
+    return fail(Error::kSystem);
+  }
+  both_ = std::move(both);
+  ring_.emplace(std::move(ring));
+  return {};
+}
+
+void PathTransport::drop_ring() noexcept {
+  tx_ = rx_ = Way::kTcp;
+  both_.reset();
+  ring_.reset();
+}
+
+// --- octets ---
+
+std::ptrdiff_t PathTransport::send(std::span<const Slice> slices) {
+  if (tx_ == Way::kTcp) {
+    std::size_t all = 0;
+    for (const Slice& s : slices) all += s.size;
+    const std::ptrdiff_t n = tcp_.send(slices);
+    blocked_ = n < static_cast<std::ptrdiff_t>(all);
+    return n;
+  }
+  std::size_t total = 0;
+  std::size_t inside = 0;  // of the first slice, gone already
+  while (!slices.empty()) {
+    const Slice first{slices[0].data + inside, slices[0].size - inside};
+    const bool whole = inside == 0;
+    const auto sent = ring_->send(whole ? slices : std::span<const Slice>(&first, 1));
+    if (!sent) return -EPROTO;
+    total += *sent;
+    inside += *sent;
+    while (!slices.empty() && inside >= slices[0].size) {
+      inside -= slices[0].size;
+      slices = slices.subspan(1);
+    }
+    if (slices.empty()) break;
+    if (!whole && inside == 0) continue;  // the first one is through: the rest as a list
+    blocked_ = true;
+    // Somebody polls: it sees the room. Nobody does: the peer has to wake us, and may have made
+    // room before it could know.
+    if (attended_ || ring_->also_wait_for_room()) {
+      return total != 0 ? static_cast<std::ptrdiff_t>(total) : -EAGAIN;
+    }
+  }
+  blocked_ = false;
+  return static_cast<std::ptrdiff_t>(total);
+}
+
+std::ptrdiff_t PathTransport::receive(std::span<const Slice> slices) {
+  if (rx_ == Way::kTcp) return tcp_.receive(slices);
+  while (true) {
+    const auto got = ring_->receive(slices);
+    if (!got) return -EPROTO;
+    if (*got != 0) return static_cast<std::ptrdiff_t>(*got);
+    if (attended_ && !tcp_look_due()) return -EAGAIN;
+    if (!attended_ && !announce()) continue;
+    const std::ptrdiff_t end = look_at_tcp();
+    // What the peer sent before it went is in the ring by the time TCP says that it is gone.
+    if (end == -EAGAIN || !ring_->maybe_readable()) return end;
+  }
+}
+
+bool PathTransport::tcp_look_due() noexcept {
+  if (++empty_ < kLooksPerTcpLook && !ring_->peer_closed_hint()) return false;
+  empty_ = 0;
+  return true;
+}
+
+// -EAGAIN: the connection lives. Anything else is its end, and stays it: the kernel reports an
+// error once.
+std::ptrdiff_t PathTransport::look_at_tcp() noexcept {
+  if (tcp_end_) return *tcp_end_;
+  std::uint8_t octet = 0;
+  const Slice slice{&octet, 1};
+  const std::ptrdiff_t n = tcp_.receive({&slice, 1});
+  if (n == -EAGAIN || n == -ENOBUFS || n == -ENOMEM) return -EAGAIN;
+  tcp_end_ = n > 0 ? -EPROTO : n;
+  return *tcp_end_;
+}
+
+// --- readiness ---
+
+// The inner epoll asks for all there is; of itself it can only be readable.
+std::uint32_t PathTransport::events(bool blocked) const noexcept {
+  return both_ ? EPOLLIN | EPOLLET : tcp_.events(blocked);
+}
+
+// Says that we sleep, for what. False: there is something already.
+bool PathTransport::announce() noexcept {
+  if (ring_->was_rung()) static_cast<void>(ring_->cancel_sleep());  // empties the bell
+  return ring_->prepare_sleep(blocked_ && tx_ == Way::kRing, rx_ == Way::kRing);
+}
+
+void PathTransport::attend() noexcept {
+  if (attended_) return;
+  attended_ = true;
+  // A bell that is gone comes with the end of TCP; a peer that only closes it can't wake us any
+  // more, which is its own loss.
+  if (ring_) static_cast<void>(ring_->cancel_sleep());
+}
+
+bool PathTransport::settle() noexcept {
+  attended_ = false;
+  if (!ring_) return false;
+  if (!announce()) return true;
+  // An event of TCP that came meanwhile has been taken by somebody who polled the ring.
+  return rx_ == Way::kRing && look_at_tcp() != -EAGAIN;
+}
+
+bool PathTransport::may_have_room() const noexcept {
+  if (!ring_) return false;
+  return tx_ == Way::kTcp || room_is_worth_waking(ring_->unread_by_peer(), ring_->buffer_bytes());
+}
+
+std::size_t PathTransport::read_ahead() const noexcept {
+  return rx_ == Way::kTcp ? tcp_.read_ahead() : kReadAhead;
+}
+
+// --- the rest ---
+
+void PathTransport::shutdown_send() noexcept {
+  if (ring_ && tx_ == Way::kRing) ring_->close_sending();
+  tcp_.shutdown_send();
+}
+
+void PathTransport::close(bool reset) noexcept {
+  if (ring_) ring_->close_sending();
+  drop_ring();
+  tcp_.close(reset);
+}
+
+std::uint64_t PathTransport::unacknowledged() const {
+  return tx_ == Way::kRing ? ring_->unread_by_peer() : tcp_.unacknowledged();
+}
+
+const char* PathTransport::path() const noexcept {
+  return tx_ == Way::kRing && rx_ == Way::kRing ? "ring" : "tcp";
+}
+
+}  // namespace weft::io

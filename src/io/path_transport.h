@@ -1,0 +1,69 @@
+// The transport of a connection inside one machine: TCP at first, and a ring of shared memory as
+// soon as both ends have one. Each direction changes over by itself, at a place in the stream that
+// the protocol above marks; TCP goes on as the sign of life, and carries the end of the stream.
+//
+// As Transport: one thread at a time. While a ring is there, what TCP brings is its end; octets on
+// it are a violation (-EPROTO), as is nonsense in the ring.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/result.h"
+#include "io/fd.h"
+#include "io/ring.h"
+#include "io/tcp_transport.h"
+
+namespace weft::io {
+
+class PathTransport final : public Transport {
+ public:
+  enum class Way : std::uint8_t { kTcp, kRing };
+
+  explicit PathTransport(Fd socket) noexcept : tcp_(std::move(socket)) {}
+
+  // Takes the ring; nothing goes through it yet. fd() changes: the transport is in no epoll now,
+  // and enters one afterwards.
+  //   kSystem   no descriptors; the ring is gone
+  [[nodiscard]] Status add_ring(Ring ring);
+  // Both directions are back on TCP: gives the ring up. fd() changes, likewise.
+  void drop_ring() noexcept;
+  [[nodiscard]] bool has_ring() const noexcept { return ring_.has_value(); }
+  // Octets from here on.  REQUIRES: has_ring() where `way` is the ring.
+  void send_by(Way way) noexcept { tx_ = way; }
+  void receive_by(Way way) noexcept { rx_ = way; }
+  [[nodiscard]] Way sends_by() const noexcept { return tx_; }
+  [[nodiscard]] Way receives_by() const noexcept { return rx_; }
+
+  [[nodiscard]] std::ptrdiff_t send(std::span<const Slice> slices) override;
+  [[nodiscard]] std::ptrdiff_t receive(std::span<const Slice> slices) override;
+  [[nodiscard]] int fd() const noexcept override { return both_ ? both_.get() : tcp_.fd(); }
+  [[nodiscard]] std::uint32_t events(bool blocked) const noexcept override;
+  void attend() noexcept override;
+  [[nodiscard]] bool settle() noexcept override;
+  void shutdown_send() noexcept override;
+  void close(bool reset) noexcept override;
+  [[nodiscard]] PeerLiveness liveness() const override { return tcp_.liveness(); }
+  [[nodiscard]] std::uint64_t unacknowledged() const override;
+  [[nodiscard]] const char* path() const noexcept override;
+  [[nodiscard]] bool may_have_room() const noexcept override;
+  [[nodiscard]] bool short_read_is_all() const noexcept override { return rx_ == Way::kTcp; }
+  [[nodiscard]] std::size_t read_ahead() const noexcept override;
+
+ private:
+  [[nodiscard]] std::ptrdiff_t look_at_tcp() noexcept;
+  [[nodiscard]] bool tcp_look_due() noexcept;
+  [[nodiscard]] bool announce() noexcept;
+
+  TcpTransport tcp_;
+  std::optional<Ring> ring_;
+  Fd both_;  // an epoll of the socket and the bell
+  Way tx_ = Way::kTcp;
+  Way rx_ = Way::kTcp;
+  bool attended_ = false;
+  bool blocked_ = false;                   // the last send() found no room for all
+  std::uint32_t empty_ = 0;                // looks at the ring since the last one at TCP
+  std::optional<std::ptrdiff_t> tcp_end_;  // what TCP has said last: 0, or an error
+};
+
+}  // namespace weft::io

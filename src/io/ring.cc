@@ -1,0 +1,170 @@
+#include "io/ring.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "io/ring_wait.h"
+
+namespace weft::io {
+
+namespace {
+
+// The peer begins to read a long message while we still write it.
+constexpr std::uint32_t kPublishBytes = 16U << 10U;
+
+constexpr std::size_t other(std::size_t side) { return 1 - side; }
+
+}  // namespace
+
+Ring::Ring(RingMemory memory, Fd bell, std::size_t side) noexcept
+    : memory_(std::move(memory)),
+      bell_(std::move(bell)),
+      ours_(&memory_.side(side)),
+      theirs_(&memory_.side(other(side))),
+      out_(memory_.buffer(side)),
+      in_(memory_.buffer(other(side))),
+      bytes_(memory_.buffer_bytes()) {}
+
+// --- bytes ---
+
+// Reads how far the peer has come. False: that can't be.
+bool Ring::see_tail() noexcept {
+  const std::uint32_t tail = theirs_->tail.load(std::memory_order_acquire);
+  if (head_ - tail > bytes_) broken_ = true;
+  if (!broken_) seen_tail_ = tail;
+  return !broken_;
+}
+
+Result<std::size_t> Ring::send(std::span<const Slice> slices) noexcept {
+  if (broken_) return fail(Error::kProtocol);
+  std::size_t total = 0;
+  std::uint32_t unpublished = 0;
+  for (const Slice& slice : slices) {
+    const std::uint8_t* from = slice.data;
+    std::size_t left = slice.size;
+    while (left != 0) {
+      if (bytes_ - used() < left && !see_tail()) return fail(Error::kProtocol);
+      const std::uint32_t at = head_ & (bytes_ - 1);
+      const std::size_t piece =
+          std::min<std::size_t>({left, bytes_ - used(), bytes_ - at, kPublishBytes});
+      if (piece == 0) {
+        if (total != 0) publish_head();
+        return total;
+      }
+      std::memcpy(out_ + at, from, piece);
+      head_ += static_cast<std::uint32_t>(piece);
+      from += piece;
+      left -= piece;
+      total += piece;
+      unpublished += static_cast<std::uint32_t>(piece);
+      if (unpublished >= kPublishBytes) {
+        ours_->head.store(head_, std::memory_order_release);
+        unpublished = 0;
+      }
+    }
+  }
+  if (total != 0) publish_head();
+  return total;
+}
+
+Result<std::size_t> Ring::receive(std::span<const Slice> slices) noexcept {
+  if (broken_) return fail(Error::kProtocol);
+  const std::uint32_t head = theirs_->head.load(std::memory_order_acquire);
+  std::uint32_t there = head - tail_;
+  if (there == 0) return 0;
+  if (there > bytes_) {
+    broken_ = true;
+    return fail(Error::kProtocol);
+  }
+  std::size_t total = 0;
+  std::uint32_t unpublished = 0;
+  for (const Slice& slice : slices) {
+    std::uint8_t* to = slice.data;
+    std::size_t left = slice.size;
+    while (left != 0 && there != 0) {
+      const std::uint32_t at = tail_ & (bytes_ - 1);
+      const std::size_t piece = std::min<std::size_t>({left, there, bytes_ - at, kPublishBytes});
+      std::memcpy(to, in_ + at, piece);
+      tail_ += static_cast<std::uint32_t>(piece);
+      there -= static_cast<std::uint32_t>(piece);
+      to += piece;
+      left -= piece;
+      total += piece;
+      unpublished += static_cast<std::uint32_t>(piece);
+      if (unpublished >= kPublishBytes) {
+        ours_->tail.store(tail_, std::memory_order_release);
+        unpublished = 0;
+      }
+    }
+    if (there == 0) break;
+  }
+  if (total != 0) publish_tail(there);
+  return total;
+}
+
+std::uint32_t Ring::unread_by_peer() const noexcept {
+  const std::uint32_t unread = head_ - theirs_->tail.load(std::memory_order_acquire);
+  return std::min(unread, bytes_);
+}
+
+// --- waking the peer ---
+
+void Ring::publish_head() noexcept {
+  ours_->head.store(head_, std::memory_order_seq_cst);
+  if (must_wake_reader(theirs_->waiting.load(std::memory_order_seq_cst))) wake();
+}
+
+// `left`: octets that were there and have not been read, which is what the peer finds used.
+void Ring::publish_tail(std::uint32_t left) noexcept {
+  ours_->tail.store(tail_, std::memory_order_seq_cst);
+  if (must_wake_writer(theirs_->waiting.load(std::memory_order_seq_cst), left, bytes_)) wake();
+}
+
+void Ring::wake() noexcept {
+  // Cleared, so that one sleep costs one system call, however much we write until the peer runs.
+  if (theirs_->waiting.exchange(ring_wait::kNothing, std::memory_order_seq_cst) == 0) return;
+  const char octet = 0;
+  ssize_t sent = ::send(bell_.get(), &octet, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  while (sent < 0 && errno == EINTR) {
+    sent = ::send(bell_.get(), &octet, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+  // A bell that is full rings already. One that is broken: the peer is gone, and our side of the
+  // connection learns it from TCP.
+}
+
+// --- going to sleep ---
+
+bool Ring::prepare_sleep(bool for_room, bool for_data) noexcept {
+  const std::uint32_t waiting = (for_data ? ring_wait::kData : ring_wait::kNothing) |
+                                (for_room ? ring_wait::kRoom : ring_wait::kNothing);
+  ours_->waiting.store(waiting, std::memory_order_seq_cst);
+  const std::uint32_t readable = theirs_->head.load(std::memory_order_seq_cst) - tail_;
+  const std::uint32_t unread = head_ - theirs_->tail.load(std::memory_order_seq_cst);
+  if (!ready_now(waiting, readable, unread, bytes_)) return true;
+  ours_->waiting.store(ring_wait::kNothing, std::memory_order_seq_cst);
+  return false;
+}
+
+bool Ring::also_wait_for_room() noexcept {
+  constexpr std::uint32_t kBoth = ring_wait::kData | ring_wait::kRoom;
+  ours_->waiting.store(kBoth, std::memory_order_seq_cst);
+  const std::uint32_t unread = head_ - theirs_->tail.load(std::memory_order_seq_cst);
+  return !ready_now(ring_wait::kRoom, 0, unread, bytes_);
+}
+
+bool Ring::cancel_sleep() noexcept {
+  ours_->waiting.store(ring_wait::kNothing, std::memory_order_seq_cst);
+  char octets[64];
+  ssize_t n = sizeof octets;
+  // Bounded: a peer that rings all the time must not keep us here.
+  for (int turn = 0; turn < 4 && (n == sizeof octets || (n < 0 && errno == EINTR)); ++turn) {
+    n = ::recv(bell_.get(), octets, sizeof octets, MSG_DONTWAIT);
+  }
+  return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+}  // namespace weft::io

@@ -1,0 +1,98 @@
+// A stream of bytes in both directions through shared memory, between two processes of one machine.
+//
+// One end of it. One thread at a time; the other end belongs to another process, or to another
+// thread in tests. send() and receive() make no system call unless the peer has said that it
+// sleeps.
+//
+// The peer is not trusted. Each of its positions is read once and bounded before it is used, and
+// our own positions are never read back from the shared memory. A peer that writes nonsense there
+// ends the connection (kProtocol), or garbles the bytes that it sends us; it can do no more.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+#include "base/slice.h"
+#include "io/fd.h"
+#include "io/ring_memory.h"
+
+namespace weft::io {
+
+class Ring {
+ public:
+  // `side`: 0 for who created the memory, 1 for who adopted it. `bell`: a connected Unix stream
+  // socket whose other end the peer holds; an octet in it means "wake up". It is a socket and not
+  // an eventfd because the flags of an eventfd belong to both processes: the peer could take
+  // O_NONBLOCK away and let our next wake-up block.
+  Ring(RingMemory memory, Fd bell, std::size_t side) noexcept;
+  Ring(Ring&&) noexcept = default;
+  Ring& operator=(Ring&&) = delete;
+  ~Ring() = default;
+
+  // See RingMemory::secure(). Once, before anything else here.
+  [[nodiscard]] Status secure() { return memory_.secure(); }
+
+  // Copies octets in; returns how many. 0: no room now.
+  //   kProtocol   the peer broke the ring, now or earlier
+  [[nodiscard]] Result<std::size_t> send(std::span<const Slice> slices) noexcept;
+  // Copies octets out, in order; returns how many. 0: nothing there now.
+  //   kProtocol   as above
+  [[nodiscard]] Result<std::size_t> receive(std::span<const Slice> slices) noexcept;
+
+  // Whether receive() has something to say. A hint: the peer can make it lie.
+  [[nodiscard]] bool maybe_readable() const noexcept {
+    return theirs_->head.load(std::memory_order_acquire) != tail_;
+  }
+  // Octets sent that the peer has not taken yet. At most buffer_bytes().
+  [[nodiscard]] std::uint32_t unread_by_peer() const noexcept;
+  [[nodiscard]] std::uint32_t buffer_bytes() const noexcept { return bytes_; }
+
+  // Tells a polling peer that we send no more; a sleeping one learns it from the connection behind
+  // the ring.
+  void close_sending() noexcept { ours_->closed.store(1, std::memory_order_release); }
+  // The peer has said so. A hint, which says when to look at the connection behind the ring.
+  [[nodiscard]] bool peer_closed_hint() const noexcept {
+    return theirs_->closed.load(std::memory_order_acquire) != 0;
+  }
+
+  // --- sleep ---
+
+  // Readable when the peer wakes us, and when it is gone.
+  [[nodiscard]] int bell() const noexcept { return bell_.get(); }
+  // Says that we are about to sleep until there is room, or data. False: there is now; do not
+  // sleep. After true the owner sleeps on bell(), then calls cancel_sleep(), or this again.
+  [[nodiscard]] bool prepare_sleep(bool for_room, bool for_data = true) noexcept;
+  // For a sleeper that finds no room to write: waits for room, too. False: there is room now. What
+  // it waits for already stays, so data that comes or has come still wakes it.
+  [[nodiscard]] bool also_wait_for_room() noexcept;
+  // The peer has woken us since prepare_sleep(), or nobody said that we sleep.
+  [[nodiscard]] bool was_rung() const noexcept {
+    return ours_->waiting.load(std::memory_order_acquire) == 0;
+  }
+  // Awake again, for whatever reason. False: the peer has closed the bell, which ends the
+  // connection.
+  [[nodiscard]] bool cancel_sleep() noexcept;
+
+ private:
+  [[nodiscard]] bool see_tail() noexcept;
+  void publish_head() noexcept;
+  void publish_tail(std::uint32_t left) noexcept;
+  void wake() noexcept;
+  [[nodiscard]] std::uint32_t used() const noexcept { return head_ - seen_tail_; }
+
+  RingMemory memory_;
+  Fd bell_;
+  RingSide* ours_;
+  RingSide* theirs_;
+  std::uint8_t* out_;            // we write here
+  const std::uint8_t* in_;       // we read here
+  std::uint32_t bytes_;          // of each
+  std::uint32_t head_ = 0;       // ours, the true one
+  std::uint32_t tail_ = 0;       // ours, the true one
+  std::uint32_t seen_tail_ = 0;  // the peer's, checked
+  bool broken_ = false;
+};
+
+}  // namespace weft::io

@@ -1,0 +1,217 @@
+#include "io/ring_handover.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/bytes.h"
+
+namespace weft::io {
+
+namespace {
+
+// Strangers who queue before the peer are turned away, so many in one look.
+constexpr int kBacklog = 8;
+constexpr uid_t kOverflowUid = 65534;  // what the kernel says of users it has no name for
+
+// The octets that go with the memory: magic, version, size of a direction, proof.
+constexpr std::uint32_t kMagic = 0x57465247;  // "WFRG"
+constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kHelloBytes = 20;
+using Hello = std::array<std::uint8_t, kHelloBytes>;
+
+std::uint64_t unguessable() {
+  std::uint64_t out = 0;
+  ssize_t n = 0;
+  do {
+    n = getrandom(&out, sizeof out, 0);
+  } while (n < 0 && errno == EINTR);
+  // As with STags: better to stop than to go on with what can be guessed.
+  if (n != sizeof out) std::abort();
+  return out;
+}
+
+struct UnixAddress {
+  sockaddr_un address{};
+  socklen_t size = 0;
+};
+
+UnixAddress address_of(std::uint64_t name) {
+  UnixAddress out;
+  out.address.sun_family = AF_UNIX;
+  // The first octet is 0: abstract, with no file behind it that could stay.
+  const std::string text = fmt::format("weft-ring-{:016x}", name);
+  std::memcpy(out.address.sun_path + 1, text.data(), text.size());
+  out.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  return out;
+}
+
+Result<Fd> open_unix_socket() {
+  Fd socket = Fd::connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return fail(Error::kSystem);
+  return socket;
+}
+
+uid_t overflow_uid() {
+  static const uid_t uid = [] {
+    uid_t found = kOverflowUid;
+    std::ifstream("/proc/sys/kernel/overflowuid") >> found;
+    return found;
+  }();
+  return uid;
+}
+
+// The other end was opened by a process of our own user. Users of other user namespaces all look
+// like one and the same, which is then nobody's.
+bool is_same_user(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
+  return peer.uid == geteuid() && peer.uid != overflow_uid();
+}
+
+Hello make_hello(std::uint32_t bytes, std::uint64_t proof) {
+  Hello hello;
+  ByteWriter out(hello);
+  out.be32(kMagic);
+  out.be32(kVersion);
+  out.be32(bytes);
+  out.be64(proof);
+  return hello;
+}
+
+bool send_hello(int socket, const Hello& hello, int memory) {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof memory)> control{};
+  iovec data{const_cast<std::uint8_t*>(hello.data()), hello.size()};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* c = CMSG_FIRSTHDR(&message);
+  c->cmsg_level = SOL_SOCKET;
+  c->cmsg_type = SCM_RIGHTS;
+  c->cmsg_len = CMSG_LEN(sizeof memory);
+  std::memcpy(CMSG_DATA(c), &memory, sizeof memory);
+  ssize_t n = 0;
+  do {
+    n = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (n < 0 && errno == EINTR);
+  return n == static_cast<ssize_t>(hello.size());
+}
+
+// The descriptor that came with the octets; none, if there was not exactly what there should be.
+Fd receive_hello(int socket, Hello& hello) {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  iovec data{hello.data(), hello.size()};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  // Not CMSG_SPACE: its padding is room for a second descriptor, which nobody would close.
+  message.msg_controllen = CMSG_LEN(sizeof(int));
+  ssize_t n = 0;
+  do {
+    n = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while (n < 0 && errno == EINTR);
+  if (n < 0) return {};
+  // The kernel closes the descriptors that there is no room for, and says so.
+  const cmsghdr* c = CMSG_FIRSTHDR(&message);
+  if (c == nullptr || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
+      c->cmsg_len != CMSG_LEN(sizeof(int))) {
+    return {};
+  }
+  int fd = -1;
+  std::memcpy(&fd, CMSG_DATA(c), sizeof fd);
+  Fd memory = Fd::connection(fd);
+  if (n != static_cast<ssize_t>(hello.size()) || (message.msg_flags & MSG_CTRUNC) != 0) return {};
+  return memory;
+}
+
+}  // namespace
+
+Result<RingOffer> RingOffer::open() {
+  auto socket = open_unix_socket();
+  if (!socket) return fail(socket.error());
+  const RingTicket ticket{unguessable(), unguessable()};
+  const UnixAddress at = address_of(ticket.name);
+  if (::bind(socket->get(), reinterpret_cast<const sockaddr*>(&at.address), at.size) != 0 ||
+      ::listen(socket->get(), kBacklog) != 0) {
+    return fail(Error::kSystem);
+  }
+  return RingOffer(std::move(*socket), ticket);
+}
+
+Result<Ring> RingOffer::take() {
+  const Fd listener = std::move(listener_);
+  Error why = Error::kNotFound;
+  for (int turn = 0; turn <= kBacklog; ++turn) {
+    const int fd = accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) {
+      if (errno == EINTR) continue;
+      break;
+    }
+    auto ring = take_from(Fd::connection(fd));
+    if (ring) return ring;
+    // A stranger says nothing of the peer, so the clearest reason stays.
+    if (ring.error() != Error::kNotFound) why = ring.error();
+  }
+  return fail(why);
+}
+
+Result<Ring> RingOffer::take_from(Fd socket) const {
+  Hello hello;
+  Fd memory = receive_hello(socket.get(), hello);
+  if (!memory) return fail(Error::kNotFound);
+  ByteReader in(hello);
+  const bool ours = in.be32() == kMagic && in.be32() == kVersion;
+  const std::uint32_t bytes = in.be32();
+  if (!ours || in.be64() != ticket_.proof) return fail(Error::kNotFound);
+  if (!is_same_user(socket.get())) return fail(Error::kPermission);
+  auto mapped = RingMemory::adopt(std::move(memory), bytes);
+  if (!mapped) return fail(mapped.error());
+  Ring ring(std::move(*mapped), std::move(socket), 1);
+  if (auto secured = ring.secure(); !secured) return fail(secured.error());
+  return ring;
+}
+
+Result<Ring> answer_ring_offer(const RingTicket& ticket, std::uint32_t bytes) {
+  auto socket = open_unix_socket();
+  if (!socket) return fail(socket.error());
+  const UnixAddress at = address_of(ticket.name);
+  // Never waits: the name is there with room in its queue, or it fails.
+  if (::connect(socket->get(), reinterpret_cast<const sockaddr*>(&at.address), at.size) != 0) {
+    return fail(errno == ECONNREFUSED ? Error::kNotFound : Error::kSystem);
+  }
+  if (!is_same_user(socket->get())) return fail(Error::kPermission);
+  auto memory = RingMemory::create(bytes);
+  if (!memory) return fail(memory.error());
+  if (!send_hello(socket->get(), make_hello(bytes, ticket.proof), memory->fd())) {
+    return fail(Error::kSystem);
+  }
+  return Ring(std::move(*memory), std::move(*socket), 0);
+}
+
+std::string describe_ring_error(Error error) {
+  switch (error) {
+    case Error::kNotFound: return "the peer shares no abstract socket namespace with us";
+    case Error::kPermission: return "the peer runs as another user";
+    case Error::kProtocol: return "what the peer offered is not a ring";
+    case Error::kNoMemory: return "no memory for a ring";
+    default: return fmt::format("the system refused a ring ({})", describe(error));
+  }
+}
+
+}  // namespace weft::io

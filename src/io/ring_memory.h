@@ -1,0 +1,85 @@
+// The memory that two processes of one machine share for one connection: a control page, and a
+// buffer of bytes for each direction.
+//
+// Nothing in it can be trusted: the peer may change any octet at any time. What the peer can not do
+// is take the memory away. The file is sealed against a change of its size, so an access never
+// meets a page that is gone (SIGBUS).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+#include "io/fd.h"
+#include "io/fork.h"
+
+namespace weft::io {
+
+// A direction of fewer bytes does not hold the largest FPDU; a larger one leaves the cache.
+inline constexpr std::uint32_t kRingBytesMin = 128U << 10U;
+inline constexpr std::uint32_t kRingBytesMax = 16U << 20U;
+inline constexpr std::uint32_t kRingBytesDefault = 256U << 10U;
+
+[[nodiscard]] constexpr bool is_ring_size(std::uint32_t bytes) noexcept {
+  return bytes >= kRingBytesMin && bytes <= kRingBytesMax && (bytes & (bytes - 1)) == 0;
+}
+
+// What one side writes and the other reads. Each word has its own cache line, and the line beside
+// it, which CPUs fetch together. Positions count octets and wrap; they are taken modulo the size of
+// the buffer to find the place.
+struct RingSide {
+  static constexpr std::size_t kLine = 128;
+  alignas(kLine) std::atomic<std::uint32_t> head;     // behind the last octet this side has written
+  alignas(kLine) std::atomic<std::uint32_t> tail;     // ... has read from the other buffer
+  alignas(kLine) std::atomic<std::uint32_t> waiting;  // RingWait: what this side sleeps for
+  // 1: this side sends no more. In the line of `waiting`: the two are read together.
+  std::atomic<std::uint32_t> closed;
+};
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+// Move-only; the owner unmaps it. A child of fork() has no such mapping: the copy of this object
+// there does nothing.
+class RingMemory {
+ public:
+  // Fresh memory of zeros with `bytes` for each direction.  REQUIRES: is_ring_size(bytes).
+  //   kNoMemory, kSystem   stay on TCP
+  [[nodiscard]] static Result<RingMemory> create(std::uint32_t bytes);
+
+  // Memory that the peer has made. Takes the descriptor, whatever it is of.
+  //   kProtocol   not what create() makes, or not of `bytes` for each direction
+  //   kNoMemory, kSystem   stay on TCP
+  [[nodiscard]] static Result<RingMemory> adopt(Fd file, std::uint32_t bytes);
+
+  RingMemory(RingMemory&& o) noexcept;
+  RingMemory& operator=(RingMemory&&) = delete;
+  ~RingMemory();
+
+  // The descriptor to pass on; -1 after secure().
+  [[nodiscard]] int fd() const noexcept { return file_.get(); }
+
+  // Both sides have mapped the memory: from now on no page can be taken out of it either, by
+  // anybody. Each side calls it before it uses the memory; closes the descriptor.
+  //   kProtocol   the peer has sealed the file in a way that prevents this
+  //   kNoMemory   the machine does not have the pages
+  [[nodiscard]] Status secure();
+
+  // Sides and buffers: 0 belongs to who created the memory, 1 to who adopted it. A side owns the
+  // buffer that it writes.
+  [[nodiscard]] RingSide& side(std::size_t which) const noexcept;
+  [[nodiscard]] std::uint8_t* buffer(std::size_t which) const noexcept;
+  [[nodiscard]] std::uint32_t buffer_bytes() const noexcept { return bytes_; }
+
+ private:
+  RingMemory(Fd file, void* base, std::uint32_t bytes) noexcept;
+  [[nodiscard]] static Result<RingMemory> map(Fd file, std::uint32_t bytes);
+
+  ForkGuard fork_;
+  Fd file_;
+  std::uint8_t* base_ = nullptr;
+  std::uint32_t bytes_ = 0;
+};
+
+}  // namespace weft::io
