@@ -16,7 +16,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
 
 sanitizers=(asan tsan)
-suites="unit;model;sim;vectors;conformance;loopback;fuzz;programs"
+suites="unit;model;sim;vectors;conformance;loopback;fuzz;programs;examples"
 interop=";interop"
 ctest_args=()
 while [[ $# -gt 0 ]]; do

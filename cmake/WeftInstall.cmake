@@ -30,4 +30,10 @@ if(TARGET weft)
 
   configure_file("${PROJECT_SOURCE_DIR}/cmake/weft.pc.in" "${PROJECT_BINARY_DIR}/weft.pc" @ONLY)
   install(FILES "${PROJECT_BINARY_DIR}/weft.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+  if(TARGET weft_rdmacm)
+    configure_file("${PROJECT_SOURCE_DIR}/cmake/weft-verbs.pc.in"
+                   "${PROJECT_BINARY_DIR}/weft-verbs.pc" @ONLY)
+    install(FILES "${PROJECT_BINARY_DIR}/weft-verbs.pc"
+            DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+  endif()
 endif()

@@ -1,4 +1,4 @@
-// All of Weft's C++ API.
+// All of Weft's C++ API. C programs use verbs instead (libibverbs and librdmacm): see weft(7).
 #pragma once
 
 #include <weft/address.h>

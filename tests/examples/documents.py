@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""The documents agree with the programs: each option is in its manual page, each subcommand has one,
+each configuration key is in weft.conf(5), each link and file that a document names exists."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "programs"))
+
+from harness import WEFT, Skip, check, main  # noqa: E402
+
+ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
+OPTIONS_OF_ALL = {"--help", "-h", "--config", "--log"}  # in weft(1)
+
+
+def weft(*argv):
+    done = subprocess.run([WEFT, *argv], capture_output=True, text=True, timeout=60, check=False,
+                          env={**os.environ, "WEFT_CONFIG": ""})
+    check(done.returncode == 0, f"weft {' '.join(argv)}: {done.stderr}")
+    return done.stdout
+
+
+def page(name):
+    path = os.path.join(ROOT, "man", name)
+    check(os.path.exists(path), f"man/{name} is missing")
+    with open(path, encoding="utf-8") as file:
+        return file.read().replace("\\-", "-").replace("\\fR", "").replace("\\fI", "")
+
+
+def commands():
+    text = weft("--help")
+    listed = text[text.index("\nCommands:\n"):].split("\n\n")[0]
+    return re.findall(r"^  ([a-z-]+)  ", listed, re.M)
+
+
+def manual_pages(network):
+    """A page for each command, with each of its options."""
+    del network
+    found = commands()
+    check("run" in found and "doctor" in found, f"commands: {found}")
+    overview = page("weft.1")
+    for command in found:
+        check(f"weft-{command} (1)" in overview, f"weft(1) does not name weft-{command}")
+        # weft report hands its options on to bench/compare, with help texts of its own.
+        options = set(re.findall(r"(?<![\w-])--?[a-zA-Z0-9][\w-]*",
+                                 "\n".join(line[:28] for line in weft(command, "--help")
+                                           .splitlines() if line.startswith("  -"))))
+        text = page(f"weft-{command}.1")
+        missing = {o for o in options - OPTIONS_OF_ALL
+                   if not re.search(re.escape(o) + r"(?![\w-])", text)}
+        check(not missing, f"weft-{command}(1) does not name {', '.join(sorted(missing))}")
+
+
+def configuration(network):
+    """weft.conf(5) and the file of `weft info --file` have each key."""
+    del network
+    entries = json.loads(weft("info", "--json"))["config"]
+    file = weft("info", "--file")
+    maker = os.path.join(ROOT, "man", "make-conf-page.py")
+    made = subprocess.run([sys.executable, maker, WEFT, os.path.join(ROOT, "man", "weft.conf.5.in")],
+                          capture_output=True, text=True, timeout=60, check=True).stdout
+    check("@KEYS@" not in made, "weft.conf(5) has no keys")
+    for entry in entries:
+        check(f"\n#{entry['key']} = {entry['value']}\n" in file, f"{entry['key']} is not in --file")
+        check(f"\n.B {entry['key']}\n" in made, f"{entry['key']} is not in weft.conf(5)")
+    # A file with every line uncommented is legal, and means the defaults.
+    path = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"weft-conf-{os.getpid()}")
+    try:
+        with open(path, "w", encoding="utf-8") as out:
+            out.write(re.sub(r"^#(\w+ = )", r"\1", file, flags=re.M))
+        done = subprocess.run([WEFT, "info", "--json"], capture_output=True, text=True, timeout=60,
+                              check=False, env={**os.environ, "WEFT_CONFIG": path})
+        check(done.returncode == 0, done.stderr)
+        for before, after in zip(entries, json.loads(done.stdout)["config"]):
+            check(before["value"] == after["value"], f"{before} became {after}")
+    finally:
+        if os.path.exists(path):
+            os.unlink(path)
+
+
+def links(network):
+    """Links and paths in the documents lead to files of this tree."""
+    del network
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "*.md"], capture_output=True, text=True,
+                            timeout=60, check=False)
+    if listed.returncode != 0:
+        raise Skip("this is not a git tree")
+    bad = []
+    for name in listed.stdout.split():
+        with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+            text = file.read()
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+            if not os.path.exists(os.path.join(ROOT, os.path.dirname(name), target)):
+                bad.append(f"{name}: {target}")
+        for target in re.findall(r"`((?:docs|examples|scripts|bench|man)/[\w./-]*\w)`", text):
+            if not os.path.exists(os.path.join(ROOT, target)):
+                bad.append(f"{name}: {target}")
+    check(not bad, "not there: " + ", ".join(bad))
+
+
+if __name__ == "__main__":
+    main({"manual_pages": manual_pages, "configuration": configuration, "links": links})

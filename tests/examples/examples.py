@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""The programs of examples/, each run as its first lines say.
+
+    WEFT_TEST_EXAMPLES_DIR   folder of the compiled examples (set by ctest)
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "programs"))
+
+from harness import WEFT, Failure, Skip, check, free_port, main  # noqa: E402
+
+LIMIT_S = 60
+SOURCES = os.path.join(HERE, "..", "..", "examples")
+BUILT = os.environ.get("WEFT_TEST_EXAMPLES_DIR", "build/release/examples")
+SYSTEM_PYTHON = "/usr/bin/python3"  # python3-pyverbs is made for this one
+
+
+def built(name):
+    path = os.path.join(BUILT, name)
+    if not os.path.exists(path):
+        raise Skip(f"{name} is not built: rdma-core's headers are missing")
+    return path
+
+
+def start_server(network, argv, **more):
+    """A server of examples/ and the port that it prints."""
+    server = network.start(argv, **more).wait_for("listening on port ")
+    port = re.search(r"listening on port (\d+)", server.output()).group(1)
+    return server, port
+
+
+def ping_pong(network, program, raw):
+    server, port = start_server(network, [*program, "server", "0"], raw=raw)
+    client = network.connect([*program, "client", network.server.v4, port, 50], raw=raw)
+    out = client.expect(0, LIMIT_S)
+    check("50 round trips of 64 bytes" in out, out)
+    check("answered 50 messages" in server.expect(0, LIMIT_S), server.output())
+
+
+def pingpong(network):
+    program = [built("pingpong")]
+    ping_pong(network, program, raw=True)
+    # Nobody listens on port 1.
+    out = network.connect([*program, "client", network.server.v4, 1], raw=True).expect(1, LIMIT_S)
+    check("pingpong: " in out, out)
+
+
+def verbs_pingpong(network):
+    ping_pong(network, [built("verbs_pingpong")], raw=False)
+
+
+def python(network):
+    need = [SYSTEM_PYTHON, "-c", "import pyverbs.cmid"]
+    if not os.path.exists(SYSTEM_PYTHON) or network.start(need, raw=True).wait(LIMIT_S) != 0:
+        raise Skip("python3-pyverbs is not installed")
+    program = [SYSTEM_PYTHON, os.path.join(SOURCES, "pingpong.py")]
+    # A port of the system's choice cannot be told by this one: pyverbs has no call for it.
+    port = free_port()
+    server = network.start([*program, "server", port]).listening(port)
+    client = network.connect([*program, "client", network.server.v4, port, 20])
+    try:
+        check("20 round trips of 64 bytes" in client.expect(0, LIMIT_S), client.output())
+        check("answered 20 messages" in server.expect(0, LIMIT_S), server.output())
+    except Failure as why:
+        raise Failure(f"{why}\n{server.tail()}") from None
+
+
+def kvstore(network):
+    program = built("kvstore")
+    server, port = start_server(network, [program, "serve", "0"], raw=True)
+
+    def client(command, *words):
+        return network.connect([program, command, network.server.v4, port, *words], raw=True)
+
+    check("not in the store" in client("get", "color").expect(1, LIMIT_S), "get before put")
+    client("put", "color", "green").expect(0, LIMIT_S)
+    check(client("get", "color").expect(0, LIMIT_S) == "green\n", "get after put")
+    client("put", "color", "blue").expect(0, LIMIT_S)
+    check(client("get", "color").expect(0, LIMIT_S) == "blue\n", "get after a second put")
+    client("put", "color", "x" * 64).expect(1, LIMIT_S)
+    # Writers of one key at the same time: nothing is lost, and no value is a mixture.
+    writers = [client("put", "contended", letter * 60) for letter in "abcd"]
+    adders = [client("add", "visits", 1) for _ in range(4)]
+    for process in [*writers, *adders]:
+        process.expect(0, LIMIT_S)
+    value = client("get", "contended").expect(0, LIMIT_S).strip()
+    check(value in [letter * 60 for letter in "abcd"], f"a mixture: {value}")
+    sums = sorted(int(process.output()) for process in adders)
+    check(sums == [1, 2, 3, 4], f"additions were lost: {sums}")
+    check(server.popen.poll() is None, f"the server ended\n{server.tail()}")
+    server.kill(15)
+    server.expect(0, LIMIT_S)
+
+
+def fetch(network):
+    program = built("fetch")
+    with tempfile.TemporaryDirectory() as folder:
+        original, copy = os.path.join(folder, "original"), os.path.join(folder, "copy")
+        content = os.urandom((5 << 20) + 3)
+        with open(original, "wb") as file:
+            file.write(content)
+        server, port = start_server(network, [program, "serve", original, "0"], raw=True)
+        for _ in range(2):  # one client after another
+            network.connect([program, "get", network.server.v4, port, copy], raw=True).expect(
+                0, LIMIT_S)
+            with open(copy, "rb") as file:
+                check(file.read() == content, "the copy differs")
+            os.unlink(copy)
+        server.kill()
+
+
+def two_hosts(network):
+    del network  # it makes its own
+    script = os.path.join(SOURCES, "two-hosts.sh")
+    weft = shlex.quote(WEFT)
+    done = subprocess.run(
+        [script, f"{weft} ping --listen 7472 --once", f"{weft} ping 10.77.0.1 --count 2"],
+        capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    if re.search("Operation not permitted|no network namespace", done.stderr):
+        raise Skip(f"no network namespaces here: {done.stderr.strip()}")
+    check(done.returncode == 0, f"status {done.returncode}: {done.stdout}{done.stderr}")
+    check("2 rounds" in done.stdout, done.stdout + done.stderr)
+    # The status is the client's.
+    done = subprocess.run([script, f"exec {weft} ping --listen 7472 --once", "exit 7"],
+                          capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    check(done.returncode == 7, f"status {done.returncode}: {done.stdout}{done.stderr}")
+
+
+def usage(network):
+    for name in ("pingpong", "verbs_pingpong", "kvstore", "fetch"):
+        out = network.start([built(name)], raw=True).expect(2, LIMIT_S)
+        check(out.startswith(f"usage: {name} "), out)
+
+
+if __name__ == "__main__":
+    main({
+        "pingpong": pingpong,
+        "verbs_pingpong": verbs_pingpong,
+        "kvstore": kvstore,
+        "fetch": fetch,
+        "python": python,
+        "two_hosts": two_hosts,
+        "usage": usage,
+    })
