@@ -5,6 +5,7 @@ if(TARGET weft_static AND NOT WEFT_SANITIZE)
     tools_test
     SOURCES
     "${CMAKE_CURRENT_LIST_DIR}/tools_control_test.cc"
+    "${CMAKE_CURRENT_LIST_DIR}/tools_message_test.cc"
     "${CMAKE_CURRENT_LIST_DIR}/tools_parse_test.cc"
     "${CMAKE_CURRENT_LIST_DIR}/tools_pattern_test.cc"
     "${CMAKE_CURRENT_LIST_DIR}/tools_plan_test.cc"

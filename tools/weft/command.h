@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <tl/expected.hpp>
 #include <utility>
 
@@ -20,7 +21,7 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailure = 1;  // something went wrong at run time
 inline constexpr int kExitUsage = 2;    // a bad option, value or configuration: nothing was done
 
-// Why something could not be done, as a sentence for the user: what, and what to do about it.
+// Why something could not be done, for the user: "WHAT: WHY; WHAT TO DO".
 struct Failure {
   std::string message;
   int exit_code = kExitFailure;
@@ -36,13 +37,19 @@ using Outcome = tl::expected<T, Failure>;
   return failure(std::move(message), kExitUsage);
 }
 
-// Prints "weft: <message>" to stderr and returns the exit code.
+// Puts the name of an option, or of whatever else the value was for, before what is wrong with it.
+[[nodiscard]] inline tl::unexpected<Failure> named(std::string_view option, const Failure& why) {
+  return failure(std::string(option) + ": " + why.message, why.exit_code);
+}
+
+// Prints "weft: <message>" to stderr and returns the exit code. See common/message.h.
 int report_failure(const Failure& why);
 
 // Names the work of the subcommand that was chosen.
 void set_command(std::function<int()> work);
 
 void add_info(CLI::App& app);
+void add_doctor(CLI::App& app);
 void add_perf(CLI::App& app);
 void add_ping(CLI::App& app);
 void add_run(CLI::App& app);

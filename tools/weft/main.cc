@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "weft/command.h"
+#include "weft/common/message.h"
 
 namespace weft::cli {
 namespace {
@@ -18,6 +19,7 @@ std::function<int()>& command() {
 
 void add_commands(CLI::App& app) {
   add_info(app);
+  add_doctor(app);
   add_perf(app);
   add_ping(app);
   add_run(app);
@@ -29,16 +31,21 @@ void add_commands(CLI::App& app) {
 
 int run(int argc, char** argv) {
   CLI::App app{"RDMA (iWARP) in user space over ordinary TCP sockets.", "weft"};
+  app.formatter(help_formatter());  // the commands inherit it
   app.set_version_flag("--version", fmt::format("weft {}", version()));
   app.footer(
-      "weft COMMAND --help describes a command. Exit codes: 0 done, 1 failed, 2 wrong usage.");
-  app.require_subcommand(0, 1);  // none is told below, with all there are
+      "`weft COMMAND --help` describes a command, `man weft-COMMAND` explains it.\n"
+      "Exit codes: 0 done, 1 failed, 2 wrong usage.");
+  app.require_subcommand(0, 1);  // without one, the help text below lists them
   add_commands(app);
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    command->group("Commands");
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    // CLI11 numbers its errors from 100; to a shell there is only one kind of wrong usage.
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return report_failure(explain(error, app));
   }
   if (command()) return command()();
   fmt::print(stderr, "{}", app.help());
@@ -46,11 +53,6 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-
-int report_failure(const Failure& why) {
-  fmt::print(stderr, "weft: {}\n", why.message);
-  return why.exit_code;
-}
 
 void set_command(std::function<int()> work) { command() = std::move(work); }
 

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "weft/common/message.h"
 #include "weft/common/parse.h"
 
 namespace weft::cli {
@@ -12,20 +13,29 @@ namespace {
 Outcome<void> set_value(Config& config, const std::string& key, const std::string& value,
                         std::string_view option) {
   std::string why;
-  if (config.set(key, value, &why, option)) return {};
-  if (why.empty()) why = fmt::format("{}={} is not legal", key, value);
-  return usage_error(fmt::format("{}: {}", option, why));
+  const Status done = config.set(key, value, &why, option);
+  if (done) return {};
+  if (done.error() != Error::kNotFound) return usage_error(why);
+  std::vector<std::string> keys;
+  for (const Config::Entry& entry : config.entries()) keys.push_back(entry.key);
+  const std::string suggestion = did_you_mean(key, keys);
+  return usage_error(fmt::format("{}: '{}' is not a setting; {}{}`weft info --all` lists them",
+                                 option, key, suggestion, suggestion.empty() ? "" : " "));
 }
 
 }  // namespace
 
 void add_common_options(CLI::App& command, CommonOptions& options) {
   command
-      .add_option("--config", options.config,
-                  "Set a configuration value for this run; `weft info` lists the keys. Repeatable")
+      .add_option(
+          "--config", options.config,
+          "Set a configuration value for this run. `weft info --all` lists the keys. May be "
+          "given several times")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  command.add_option("--log", options.log, "Log level: off, error, warning, info, debug or trace")
+  command
+      .add_option("--log", options.log,
+                  "What to log: off, error, warning, info, debug or trace. Default: warning")
       ->type_name("LEVEL");
 }
 
@@ -35,7 +45,7 @@ Outcome<Config> load_config(const CommonOptions& options) {
   if (!config) return usage_error(why.empty() ? "the configuration is not usable" : why);
   for (const std::string& text : options.config) {
     const auto pair = parse_assignment(text);
-    if (!pair) return usage_error(fmt::format("--config: {}", pair.error().message));
+    if (!pair) return named("--config", pair.error());
     if (auto ok = set_value(*config, pair->first, pair->second, "--config"); !ok) {
       return tl::unexpected(ok.error());
     }

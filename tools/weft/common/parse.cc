@@ -103,7 +103,7 @@ Outcome<bool> parse_on_off(std::string_view text) {
   const std::string word = lower(trim(text));
   if (word == "on") return true;
   if (word == "off") return false;
-  return usage_error(fmt::format("'{}' is neither on nor off", text));
+  return usage_error(fmt::format("'{}' is not a switch; write on or off", text));
 }
 
 std::vector<std::string> split_list(std::string_view text) {
@@ -141,7 +141,8 @@ Outcome<std::vector<std::uint64_t>> parse_sweep(std::string_view text) {
 Outcome<std::pair<std::string, std::string>> parse_assignment(std::string_view text) {
   const std::size_t equals = text.find('=');
   if (equals == 0 || equals == std::string_view::npos) {
-    return usage_error(fmt::format("'{}' is not KEY=VALUE; `weft info` lists the keys", text));
+    return usage_error(
+        fmt::format("'{}' is not KEY=VALUE; `weft info --all` lists the keys", text));
   }
   return std::pair(std::string(trim(text.substr(0, equals))),
                    std::string(trim(text.substr(equals + 1))));
@@ -171,8 +172,8 @@ Outcome<SocketAddress> parse_listen(std::string_view text, std::uint16_t default
   if (address.error() == Error::kNotFound) {
     return failure(fmt::format("the name in '{}' has no address; check its spelling", text));
   }
-  return usage_error(
-      fmt::format("'{}' is no place to listen; write PORT, ADDRESS or ADDRESS:PORT", text));
+  return usage_error(fmt::format(
+      "'{}' is not an address to listen on; write PORT, ADDRESS or ADDRESS:PORT", text));
 }
 
 std::string format_size(std::uint64_t bytes) {

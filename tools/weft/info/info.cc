@@ -1,14 +1,15 @@
 // `weft info`: what this build can do and how it is configured here.
 #include <fmt/format.h>
+#include <unistd.h>
 #include <weft/device.h>
 #include <weft/limits.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "weft/common/common.h"
+#include "weft/common/message.h"
 #include "weft/common/sysinfo.h"
 
 namespace weft::cli {
@@ -80,63 +81,117 @@ std::string info_json(const Config& config, std::string_view device) {
   return document.dump(2, ' ', false, Ordered::error_handler_t::replace);
 }
 
-std::string info_text(const Config& config, std::string_view device) {
+std::string heading(std::string_view device) {
   const Congestion congestion = read_congestion();
   std::string out = fmt::format("weft {}\n", version());
   out += fmt::format("  device       {} (iWARP in user space, over TCP)\n", device);
   out += fmt::format("  CRC32C       {}\n", crc_method());
   out += fmt::format("  kernel       {}, {} CPUs\n", kernel_text(), allowed_cpus().size());
-  out += fmt::format("  congestion   system default {}; allowed to everyone: {}; available: {}\n\n",
-                     congestion.system_default, congestion.allowed, congestion.available);
-  out += "Limits\n";
+  out += fmt::format("  congestion   {} by default; any user may choose: {}\n",
+                     congestion.system_default, congestion.allowed);
+  return out;
+}
+
+std::string shown(const std::string& value) { return value.empty() ? "(empty)" : value; }
+
+// Only what differs from the defaults.
+std::string settings_short(const Config& config) {
+  std::string out;
+  for (const Config::Entry& e : config.entries()) {
+    if (e.source == "default") continue;
+    out += fmt::format("  {} = {}  ({})\n", e.key, shown(e.value), e.source);
+  }
+  return out.empty() ? "\nConfiguration: all values are the defaults.\n"
+                     : "\nConfiguration (all other values are the defaults)\n" + out;
+}
+
+std::string limits_text() {
+  std::string out = "\nLimits\n";
   for (const Limit& limit : all_limits()) {
     out += fmt::format("  {:<22}  {:>10}  {}\n", limit.name, limit.value, limit.unit);
   }
-  out += "\nConfiguration (key, value, where it comes from; legal values)\n";
-  std::size_t key_width = 0;
-  std::size_t value_width = 0;
-  std::size_t source_width = 0;
-  const std::vector<Config::Entry> entries = config.entries();
-  for (const Config::Entry& e : entries) {
-    key_width = std::max(key_width, e.key.size());
-    value_width = std::max(value_width, e.value.size());
-    source_width = std::max(source_width, e.source.size());
-  }
-  for (const Config::Entry& e : entries) {
-    out += fmt::format("  {:<{}}  {:<{}}  {:<{}}  {}; {}\n", e.key, key_width,
-                       e.value.empty() ? "-" : e.value, value_width, e.source, source_width, e.help,
-                       e.legal);
-  }
-  return out +
-         "\nEach key can be set in /etc/weft.conf, as WEFT_<KEY> in the environment, or by\n"
-         "--config KEY=VALUE; the later ones win.\n";
+  return out;
 }
 
-Outcome<void> run_info(const CommonOptions& common, bool json) {
-  const auto config = load_config(common);
+std::string settings_long(const Config& config) {
+  constexpr std::size_t kIndent = 6;
+  const std::size_t width = screen_columns(STDOUT_FILENO) - kIndent;
+  std::string out = "\nConfiguration: key = value (where it comes from)\n";
+  for (const Config::Entry& e : config.entries()) {
+    out += fmt::format("  {} = {}  ({})\n", e.key, shown(e.value), e.source);
+    for (const std::string& text : {e.help, "Values: " + e.legal}) {
+      for (const std::string& line : wrap(text, width)) {
+        out += fmt::format("{:{}}{}\n", "", kIndent, line);
+      }
+    }
+  }
+  return out;
+}
+
+std::string info_text(const Config& config, std::string_view device, bool all) {
+  std::string out = heading(device);
+  if (!all) {
+    return out + settings_short(config) +
+           "\n`weft info --all` shows limits and every setting; `weft doctor` checks this machine.";
+  }
+  out += fmt::format("  available    {}\n", read_congestion().available);
+  return out + limits_text() + settings_long(config) +
+         "\nA key can be set in /etc/weft.conf, as WEFT_<KEY> in the environment, or by\n"
+         "--config KEY=VALUE. The later one wins.";
+}
+
+// A configuration file with every key, each commented out.
+std::string file_text(const Config& config) {
+  constexpr std::size_t kWidth = 98;
+  std::string out =
+      "# Configuration of Weft, for every program on this machine that uses it. Lines are KEY = "
+      "VALUE.\n"
+      "# The environment (WEFT_<KEY>) overrides this file. See weft.conf(5).\n";
+  for (const Config::Entry& e : config.entries()) {
+    out += "\n";
+    for (const std::string& text : {e.help, "Values: " + e.legal}) {
+      for (const std::string& line : wrap(text, kWidth)) out += fmt::format("# {}\n", line);
+    }
+    out += fmt::format("#{} = {}\n", e.key, e.value);
+  }
+  return out;
+}
+
+struct Options {
+  CommonOptions common;
+  bool file = false;
+  bool all = false;
+  bool json = false;
+};
+
+Outcome<void> run_info(const Options& o) {
+  const auto config = load_config(o.common);
   if (!config) return tl::unexpected(config.error());
+  if (o.file) {
+    fmt::print("{}", file_text(Config{}));
+    return {};
+  }
   const auto device = open_device(*config);
   if (!device) return tl::unexpected(device.error());
-  fmt::print("{}\n",
-             json ? info_json(*config, (*device)->name()) : info_text(*config, (*device)->name()));
+  const std::string_view name = (*device)->name();
+  fmt::print("{}\n", o.json ? info_json(*config, name) : info_text(*config, name, o.all));
   return {};
 }
 
 }  // namespace
 
 void add_info(CLI::App& app) {
-  struct Options {
-    CommonOptions common;
-    bool json = false;
-  };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
-      "info", "Version, device, limits, and each configuration value with its source");
-  command->add_flag("--json", options->json, "As JSON");
+  CLI::App* command =
+      app.add_subcommand("info", "Show the version, the device and the configuration");
+  command->add_flag("--all", options->all, "Also the limits, and every setting with its values");
+  command->add_flag("--file", options->file,
+                    "A configuration file with every key at its default, commented out");
+  command->add_flag("--json", options->json, "Everything as JSON on stdout");
   add_common_options(*command, options->common);
   command->callback([options] {
     set_command([options] {
-      const auto done = run_info(options->common, options->json);
+      const auto done = run_info(*options);
       return done ? kExitOk : report_failure(done.error());
     });
   });

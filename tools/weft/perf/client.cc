@@ -166,7 +166,7 @@ Failure with_contender(Failure why, const TestSpec& spec, bool verify) {
 Outcome<ControlConnection> reach_server(const SocketAddress& server) {
   auto fd = tcp_connect(server, kConnectTimeoutMs);
   if (fd) return ControlConnection(std::move(*fd));
-  return failure(fmt::format("{} - start `weft perf --listen {}` there first", fd.error().message,
+  return failure(fmt::format("{}; start `weft perf --listen {}` there first", fd.error().message,
                              server.port()));
 }
 

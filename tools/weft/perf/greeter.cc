@@ -6,12 +6,13 @@
 
 #include <algorithm>
 
+#include "weft/common/message.h"
 #include "weft/common/sysinfo.h"
 
 namespace weft::cli {
 
 void Greeter::refuse(Pending& pending, const std::string& why) {
-  if (!quiet_) fmt::print(stderr, "{}: turned away: {}\n", pending.peer.text(), why);
+  if (!quiet_) say(fmt::format("{}: turned away: {}", pending.peer.text(), why));
   // A courtesy to clients of another version; strangers ignore it. It must not hold anyone up.
   const std::string line = Json{{"type", "failed"}, {"message", why}}.dump() + "\n";
   (void)write_all(pending.control.fd(), line.data(), line.size(), 0);

@@ -11,11 +11,6 @@
 namespace weft::cli {
 namespace {
 
-// Puts the option's name before what is wrong with its value.
-Failure named(std::string_view option, const Failure& why) {
-  return {fmt::format("{}: {}", option, why.message), why.exit_code};
-}
-
 // Reads a comma-separated list with `parse`. An empty text leaves `out` alone.
 template <class T, class Parse>
 Outcome<void> read_list(std::string_view option, const std::string& text, std::vector<T>& out,
@@ -24,7 +19,7 @@ Outcome<void> read_list(std::string_view option, const std::string& text, std::v
   out.clear();
   for (const std::string& item : split_list(text)) {
     const auto value = parse(item);
-    if (!value) return tl::unexpected(named(option, value.error()));
+    if (!value) return named(option, value.error());
     out.push_back(static_cast<T>(*value));
   }
   return {};
@@ -34,7 +29,7 @@ template <class T, class Parse>
 Outcome<void> read_value(std::string_view option, const std::string& text, T& out, Parse parse) {
   if (text.empty()) return {};
   const auto value = parse(text);
-  if (!value) return tl::unexpected(named(option, value.error()));
+  if (!value) return named(option, value.error());
   out = static_cast<T>(*value);
   return {};
 }
@@ -72,7 +67,7 @@ Outcome<void> read_contenders(const PerfOptions& o, PlanRequest& r) {
   if (!ok || o.sweep.empty()) return ok;
   if (!o.sizes.empty()) return usage_error("--sweep and --size exclude each other");
   const auto sizes = parse_sweep(o.sweep);
-  if (!sizes) return tl::unexpected(named("--sweep", sizes.error()));
+  if (!sizes) return named("--sweep", sizes.error());
   r.sizes = *sizes;
   return {};
 }
@@ -115,7 +110,7 @@ Outcome<void> read_what(const PerfOptions& o, PlanRequest& r) {
   r.sleep = o.mode == "sleep";
   if (o.tcp_congestion.empty() || o.tcp_congestion == "same") return {};
   if (auto ok = check_congestion(o.tcp_congestion); !ok) {
-    return tl::unexpected(named("--tcp-congestion", ok.error()));
+    return named("--tcp-congestion", ok.error());
   }
   r.tcp_congestion = o.tcp_congestion;
   return {};
@@ -131,20 +126,20 @@ void add_contender_options(CLI::App& command, PerfOptions& o) {
     command.add_option(name, text, help)->type_name(type)->group(group);
   };
   add("--op", o.ops, "OP",
-      "write, read, send, write-imm, fetch-add, cmp-swap, connect. Default write");
-  add("--transport", o.transports, "T", "rdma, tcp (plain sockets). Default rdma");
+      "write, read, send, write-imm, fetch-add, cmp-swap, connect. Default: write");
+  add("--transport", o.transports, "T", "rdma, tcp (plain sockets). Default: rdma");
   add("--size", o.sizes, "SIZE",
       "Bytes per message; k, M, G and KiB, MiB, GiB are powers of 1024, kB, MB, GB of 1000. "
-      "Default 64k");
+      "Default: 64k");
   add("--sweep", o.sweep, "FROM..TO", "The powers of two in this range instead");
-  add("--depth", o.depths, "N", "Messages outstanding per connection. Default 128");
-  add("--batch", o.batches, "N", "Messages posted as one list. Default 1");
-  add("--connections", o.connections, "N", "Connections that carry messages. Default 1");
-  add("--idle", o.idle, "N", "Idle connections open beside them. Default 0");
-  add("--crc", o.crc, "on|off", "CRC32C on every FPDU. Default as configured");
-  add("--markers", o.markers, "on|off", "MPA markers. Default as configured");
-  add("--fpdu", o.fpdu, "SIZE", "FPDU size: auto, mss, 16k or 64k. Default as configured");
-  add("--inline", o.inline_bytes, "BYTES", "Post messages up to this size inline. Default 0");
+  add("--depth", o.depths, "N", "Messages outstanding per connection. Default: 128");
+  add("--batch", o.batches, "N", "Messages posted as one list. Default: 1");
+  add("--connections", o.connections, "N", "Connections that carry messages. Default: 1");
+  add("--idle", o.idle, "N", "Idle connections open beside them. Default: 0");
+  add("--crc", o.crc, "on|off", "CRC32C on every FPDU. Default: as configured");
+  add("--markers", o.markers, "on|off", "MPA markers. Default: as configured");
+  add("--fpdu", o.fpdu, "SIZE", "FPDU size: auto, mss, 16k or 64k. Default: as configured");
+  add("--inline", o.inline_bytes, "BYTES", "Post messages up to this size inline. Default: 0");
   add("--tcp-mode", o.tcp_mode, "MODE",
       "How plain TCP receives: raw (into a buffer), copy (and from there to its place). Default "
       "raw");
@@ -155,22 +150,21 @@ void add_amount_options(CLI::App& command, PerfOptions& o) {
   const auto add = [&](const char* name, std::string& text, const char* type, const char* help) {
     command.add_option(name, text, help)->type_name(type)->group(group);
   };
-  add("--duration", o.duration, "TIME",
-      "Bandwidth phase of each contender in each round. Default 0.5 s");
+  add("--duration", o.duration, "TIME", "Length of each bandwidth phase. Default: 0.5 s");
   add("--latency-duration", o.latency_duration, "TIME",
-      "Likewise, latency phase. Default a quarter");
-  add("--warmup", o.warmup, "TIME", "Before each bandwidth phase. Default a fifth, at most 50 ms");
+      "Length of each latency phase. Default: a quarter of --duration");
+  add("--warmup", o.warmup, "TIME",
+      "Warm-up before each bandwidth phase. Default: a fifth of --duration, at most 50 ms");
   add("--iterations", o.iterations, "N", "Messages per phase, instead of a time");
   add("--bytes", o.bytes, "SIZE", "Bytes per bandwidth phase, instead of a time");
   add("--rounds", o.rounds, "N",
-      "Rounds; every contender of one size has a turn in each. Default 3");
+      "Rounds; every contender of one size has a turn in each. Default: 3");
   command.add_flag("--latency", o.latency_only, "Measure latency only")->group(group);
   command.add_flag("--bandwidth", o.bandwidth_only, "Measure bandwidth only")->group(group);
   command
-      .add_flag("--verify", o.verify,
-                "First a pass in which every byte is compared at its destination")
+      .add_flag("--verify", o.verify, "First run a pass that compares every byte where it arrived")
       ->group(group);
-  command.add_flag("--verify-only", o.verify_only, "Only that pass")->group(group);
+  command.add_flag("--verify-only", o.verify_only, "Run only that pass")->group(group);
   command
       .add_option("--preset", o.preset,
                   "main: RDMA Write, Read and Send beside TCP, 64 B to 1400 kB, verified first. "
@@ -184,11 +178,12 @@ void add_how_options(CLI::App& command, PerfOptions& o) {
   const auto add = [&](const char* name, std::string& text, const char* type, const char* help) {
     command.add_option(name, text, help)->type_name(type)->group(group);
   };
-  add("--mode", o.mode, "poll|sleep", "How both sides wait. Default poll (sleep on one core)");
+  add("--mode", o.mode, "poll|sleep", "How both sides wait. Default: poll (sleep on one core)");
   add("--congestion", o.congestion, "NAME",
-      "TCP congestion control under RDMA, or keep. Default as configured");
+      "TCP congestion control under RDMA, or keep. Default: as configured");
   add("--tcp-congestion", o.tcp_congestion, "NAME",
-      "That of plain TCP: same (as RDMA), keep (the system's), or a name. Default same");
+      "Congestion control of plain TCP: same (as RDMA), keep (the system's), or a name. Default: "
+      "same");
   add("--pin", o.pin, "CPU", "Run on this CPU only");
   command.add_flag("--no-pin", o.no_pin, "With --self: do not give each side a CPU of its own")
       ->group(group);
@@ -225,7 +220,8 @@ void add_perf_options(CLI::App& command, PerfOptions& o) {
 Outcome<void> apply_preset(PerfOptions& o) {
   if (o.preset.empty()) return {};
   if (o.preset != "main") {
-    return usage_error(fmt::format("--preset: '{}' is not a preset; it can be main", o.preset));
+    return usage_error(
+        fmt::format("--preset: '{}' is not a preset; the only one is main", o.preset));
   }
   fill(o.transports, "rdma,tcp");
   fill(o.ops, "write,read,send");
@@ -241,12 +237,12 @@ Outcome<void> apply_preset(PerfOptions& o) {
 Outcome<void> apply_to_config(const PerfOptions& o, Config& config) {
   if (o.congestion.empty()) return {};
   if (auto ok = check_congestion(o.congestion); !ok) {
-    return tl::unexpected(named("--congestion", ok.error()));
+    return named("--congestion", ok.error());
   }
   for (const char* key : {"loopback_congestion", "congestion"}) {
     std::string why;
     if (!config.set(key, o.congestion, &why, "--congestion")) {
-      return usage_error(fmt::format("--congestion: {}", why));
+      return usage_error(why);
     }
   }
   return {};

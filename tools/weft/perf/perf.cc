@@ -31,14 +31,14 @@ Outcome<void> check_roles(const PerfOptions& o) {
 Outcome<int> read_pin(const PerfOptions& o) {
   if (o.pin.empty()) return -1;
   const auto cpu = parse_count(o.pin, 0, 1023);
-  if (!cpu) return usage_error(fmt::format("--pin: {}", cpu.error().message));
+  if (!cpu) return named("--pin", cpu.error());
   return static_cast<int>(*cpu);
 }
 
 Outcome<void> run_as_server(const PerfOptions& o, const Config& config) {
   ServerSetup setup;
   const auto where = parse_listen(o.listen, kPerfPort);
-  if (!where) return usage_error(fmt::format("--listen: {}", where.error().message));
+  if (!where) return named("--listen", where.error());
   const auto cpu = read_pin(o);
   if (!cpu) return tl::unexpected(cpu.error());
   if (*cpu >= 0) {

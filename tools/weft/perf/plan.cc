@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "weft/common/message.h"
+
 namespace weft::cli {
 namespace {
 
@@ -23,7 +25,9 @@ Outcome<Enum> find_name(const std::array<std::string_view, N>& names, std::strin
   for (std::size_t i = 0; i < N; ++i) {
     legal += fmt::format("{}{}", i == 0 ? "" : i + 1 == N ? " or " : ", ", names[i]);
   }
-  return usage_error(fmt::format("'{}' is not {}; it can be {}", text, what, legal));
+  const std::string suggestion = did_you_mean(text, legal);
+  return usage_error(fmt::format("'{}' is not {}; it can be {}{}{}", text, what, legal,
+                                 suggestion.empty() ? "" : "; ", suggestion));
 }
 
 std::uint64_t round_up_64(std::uint64_t n) { return (n + 63) / 64 * 64; }

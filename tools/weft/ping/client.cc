@@ -104,7 +104,7 @@ Outcome<void> PingClient::wait_established() {
   while (!event && now_ns() < deadline && interrupted == 0) event = events_->next(kNap);
   if (!event) return failure(fmt::format("no answer from {}", setup_.server.text()));
   if (event->type != ConnectionEvent::Type::kEstablished) {
-    return failure(fmt::format("cannot reach {}: {} - start `weft ping --listen {}` there first",
+    return failure(fmt::format("cannot reach {}: {}; start `weft ping --listen {}` there first",
                                setup_.server.text(), describe_event(*event).message,
                                setup_.server.port()));
   }

@@ -58,16 +58,16 @@ Outcome<PingClientSetup> read_client(const PingOptions& o) {
   setup.sizes.clear();
   for (const std::string& text : split_list(o.sizes)) {
     const auto size = parse_size(text);
-    if (!size) return usage_error(fmt::format("--size: {}", size.error().message));
+    if (!size) return named("--size", size.error());
     if (*size == 0 || *size > kPingBytes) {
       return usage_error(fmt::format("--size: {} is outside 1 to {} bytes", *size, kPingBytes));
     }
     setup.sizes.push_back(*size);
   }
   const auto count = parse_count(o.count, 1, 1'000'000'000);
-  if (!count) return usage_error(fmt::format("--count: {}", count.error().message));
+  if (!count) return named("--count", count.error());
   const auto interval = parse_seconds(o.interval);
-  if (!interval) return usage_error(fmt::format("--interval: {}", interval.error().message));
+  if (!interval) return named("--interval", interval.error());
   setup.count = *count;
   setup.interval_s = *interval;
   setup.quiet = o.quiet;
@@ -77,7 +77,7 @@ Outcome<PingClientSetup> read_client(const PingOptions& o) {
 
 Outcome<void> run_as_server(const PingOptions& o, const Config& config) {
   const auto where = parse_listen(o.listen, kPingPort);
-  if (!where) return usage_error(fmt::format("--listen: {}", where.error().message));
+  if (!where) return named("--listen", where.error());
   auto device = open_device(config);
   if (!device) return tl::unexpected(device.error());
   return run_ping_server({*where, o.once, o.quiet, o.announce_fd}, **device);

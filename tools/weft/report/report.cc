@@ -67,7 +67,7 @@ Outcome<int> run_report(const ReportOptions& o) {
 void add_report(CLI::App& app) {
   auto options = std::make_shared<ReportOptions>();
   CLI::App* command = app.add_subcommand(
-      "report", "Measure Weft beside its rivals in one run, and write a page of plots");
+      "report", "Measure Weft beside other programs and write a page with plots");
   // Everything is the other program's, its --help too.
   command->set_help_flag();
   command->prefix_command();

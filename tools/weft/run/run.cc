@@ -31,21 +31,32 @@ struct RunOptions {
 };
 
 void add_options(CLI::App& command, RunOptions& o) {
-  command.add_option("--crc", o.crc, "CRC32C on what is sent and received: on, off")
-      ->type_name("SWITCH");
-  command.add_flag("--markers{on}", o.markers,
-                   "Ask the peer for MPA markers; --markers=off: do not");
-  command.add_option("--fpdu", o.fpdu, "Size of FPDUs: auto, mss, 16k, 64k")->type_name("SIZE");
   command
-      .add_option("--pcap", o.pcap, "Write the connections' bytes to FILE; %p is the process id")
+      .add_option("--crc", o.crc,
+                  "Ask for a CRC32C checksum on every FPDU; it is on if either side asks. Default: "
+                  "as configured")
+      ->type_name("on|off");
+  command.add_flag("--markers{on}", o.markers,
+                   "Ask the peer for MPA markers. Without a value: on. Default: as configured");
+  command
+      .add_option("--fpdu", o.fpdu,
+                  "Size of the FPDUs to send: auto, mss, 16k or 64k. Default: as configured")
+      ->type_name("SIZE");
+  command
+      .add_option("--pcap", o.pcap,
+                  "Write the bytes of all connections to FILE, for Wireshark. %p in its name "
+                  "becomes the process id")
       ->type_name("FILE");
-  command.add_option("--progress", o.progress, "Who moves the bytes: auto, thread")
+  command
+      .add_option("--progress", o.progress,
+                  "Threads that move the bytes: auto (the program's while they poll, and a "
+                  "background thread), or thread (the background thread alone). Default: as "
+                  "configured")
       ->type_name("MODE");
   command
       .add_option("--real-cm", o.real_cm,
-                  "Leave rdma_cm to the machine's own librdmacm: auto (where it works), on, off")
-      ->type_name("SWITCH")
-      ->check(CLI::IsMember({"auto", "on", "off"}))
+                  "Leave rdma_cm to the machine's own librdmacm: auto (where it works), on or off")
+      ->type_name("MODE")
       ->capture_default_str();
   command
       .add_option("--sysfs", o.sysfs,
@@ -54,12 +65,12 @@ void add_options(CLI::App& command, RunOptions& o) {
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
   command.add_flag("--preload", o.preload,
-                   "By LD_PRELOAD instead of LD_LIBRARY_PATH: for programs with a path to the "
-                   "libraries of their own");
+                   "Use LD_PRELOAD instead of LD_LIBRARY_PATH. For programs that set their own "
+                   "library path (RPATH)");
   add_common_options(command, o.common);
   // Behind "--" everything is the program's, options too.
   command.add_option("program", o.program, "The program and its arguments")
-      ->type_name("PROGRAM ARGS");
+      ->type_name("-- PROGRAM ARGS");
 }
 
 // The configuration keys that the options stand for.
@@ -118,7 +129,13 @@ Outcome<void> set_environment(const RunOptions& o, const std::string& folder) {
 }
 
 Outcome<int> run(const RunOptions& o) {
-  if (o.program.empty()) return usage_error("weft run needs a program: weft run -- PROGRAM ARGS");
+  if (o.program.empty()) {
+    return usage_error("the program is missing; write weft run [OPTIONS] -- PROGRAM [ARGS...]");
+  }
+  if (o.real_cm != "auto" && o.real_cm != "on" && o.real_cm != "off") {
+    return usage_error(
+        fmt::format("--real-cm: '{}' is not a mode; it can be auto, on or off", o.real_cm));
+  }
   const Outcome<std::string> folder = find_dropin_folder();
   if (!folder) return tl::unexpected(folder.error());
   const Outcome<std::string> path = find_program(o.program.front());
@@ -143,8 +160,7 @@ void add_run(CLI::App& app) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand("run", "Run an unmodified RDMA program over Weft");
   command->footer(
-      "Usage: weft run [OPTIONS] -- PROGRAM [ARGS...]\n"
-      "The program takes the place of this one: signals and its exit status are its own.\n"
+      "The program replaces this one: it receives the signals, and its exit status is returned.\n"
       "Exit codes of weft itself: 2 wrong usage, 126 and 127 the program cannot be started.");
   add_options(*command, *options);
   command->callback([options] {

@@ -79,7 +79,7 @@ Outcome<selftest::Selection> read_selection(const SelftestOptions& o,
 Outcome<int> check_peer(const SelftestOptions& o, const SocketAddress& peer,
                         const selftest::Checks& checks, const selftest::Selection& selection) {
   const auto timeout = parse_seconds(o.timeout);
-  if (!timeout) return usage_error(fmt::format("--timeout: {}", timeout.error().message));
+  if (!timeout) return named("--timeout", timeout.error());
   if (*timeout < 0.1 || *timeout > 600) {
     return usage_error(fmt::format("--timeout: {} is outside 0.1 to 600 seconds", o.timeout));
   }
@@ -104,7 +104,7 @@ Outcome<int> check_peer(const SelftestOptions& o, const SocketAddress& peer,
 
 Outcome<int> run_server(const SelftestOptions& o) {
   const auto where = parse_listen(o.port, selftest::kPort);
-  if (!where) return usage_error(fmt::format("--port: {}", where.error().message));
+  if (!where) return named("--port", where.error());
   const auto config = load_config(o.common);
   if (!config) return tl::unexpected(config.error());
   auto device = open_device(*config);
@@ -142,7 +142,7 @@ Outcome<int> run_selftest(const SelftestOptions& o) {
   if (!o.port.empty()) return usage_error("--port goes with --serve; a peer is HOST:PORT");
   if (o.self) return check_self(o, checks, *selection);
   const auto peer = parse_peer(o.peer, selftest::kPort);
-  if (!peer) return usage_error(fmt::format("--peer: {}", peer.error().message));
+  if (!peer) return named("--peer", peer.error());
   return check_peer(o, *peer, checks, *selection);
 }
 

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "weft/command.h"
+#include "weft/common/message.h"
 #include "weft/common/parse.h"
 #include "weft/common/sysinfo.h"
 #include "weft/stat/rates.h"
@@ -37,10 +38,10 @@ struct StatPlan {
 Outcome<StatPlan> make_plan_of(const StatOptions& o) {
   StatPlan plan;
   const auto pid = parse_count(o.pid, 1, 1U << 30U);
-  if (!pid) return usage_error(fmt::format("PID: {}", pid.error().message));
+  if (!pid) return named("PID", pid.error());
   plan.pid = static_cast<int>(*pid);
   const auto interval = parse_seconds(o.interval);
-  if (!interval) return usage_error(fmt::format("--interval: {}", interval.error().message));
+  if (!interval) return named("--interval", interval.error());
   if (*interval < 0.01 || *interval > 3600) {
     return usage_error(fmt::format("--interval: '{}' is outside 10ms to 1 hour", o.interval));
   }
@@ -51,7 +52,7 @@ Outcome<StatPlan> make_plan_of(const StatOptions& o) {
   if (o.once || o.totals) plan.count = 1;
   if (o.count.empty()) return plan;
   const auto count = parse_count(o.count, 1, 1'000'000'000);
-  if (!count) return usage_error(fmt::format("--count: {}", count.error().message));
+  if (!count) return named("--count", count.error());
   plan.count = *count;
   return plan;
 }
@@ -131,7 +132,7 @@ Outcome<void> run_stat(const StatOptions& o) {
     if (!after) {
       // Watching until the end is a success; a count that cannot be had is not.
       if (exists(plan->pid) || plan->count != 0) return tl::unexpected(after.error());
-      fmt::print(stderr, "process {} has ended\n", plan->pid);
+      say(fmt::format("process {} has ended", plan->pid));
       return {};
     }
     print_sample(heading, o.json, *before, *after);
@@ -146,19 +147,20 @@ void add_stat(CLI::App& app) {
   auto options = std::make_shared<StatOptions>();
   StatOptions& o = *options;
   CLI::App* command = app.add_subcommand(
-      "stat", "Show what a live process does: operations, calls, polls and wake-ups per second");
+      "stat", "Show what a live process does: operations, calls, polls, wake-ups");
   command->add_option("pid", o.pid, "The process")->type_name("PID")->required();
-  command->add_option("-i,--interval", o.interval, "Time between two looks. Default 1 s")
+  command->add_option("-i,--interval", o.interval, "Time between two samples. Default: 1 s")
       ->type_name("TIME");
   command->add_option("-n,--count", o.count, "End after N intervals. Default: when it ends")
       ->type_name("N");
-  command->add_flag("--once", o.once, "One interval, as --count 1");
+  command->add_flag("--once", o.once, "One interval, like --count 1");
   command->add_flag("--total", o.totals,
                     "No interval: averages since the process opened its device; with --json the "
                     "counters too");
   command->add_flag("--json", o.json, "One JSON object per line");
   command->footer(
-      "The process must run as the same user. It answers when asked; not being watched costs it "
+      "The process must run as the same user. It answers when asked. A process that nobody asks "
+      "pays "
       "nothing.");
   command->callback([options] {
     set_command([options] {

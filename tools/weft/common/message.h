@@ -1,0 +1,48 @@
+// Everything that `weft` says to a person goes through here: error messages, notes, help texts.
+//
+// An error message has the form `weft: WHAT: WHY; WHAT TO DO`. WHAT is the option, file or address;
+// the last part may be missing where nothing can be done.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/command.h"
+
+namespace CLI {
+class FormatterBase;
+class ParseError;
+}  // namespace CLI
+
+namespace weft::cli {
+
+// Prints "weft: TEXT" on stderr as one write. A "weft: " that TEXT already starts with is not
+// repeated.
+void say(std::string_view text);
+
+// What the parser of the command line found wrong, as a message with a suggestion. Options of `app`
+// and of the subcommand that was chosen are suggested.
+[[nodiscard]] Failure explain(const CLI::ParseError& error, const CLI::App& app);
+
+// "did you mean 'write'?" when `text` looks like a misspelling of one of `words`, else "".
+[[nodiscard]] std::string did_you_mean(std::string_view text, std::span<const std::string> words);
+// The same for legal values written as a sentence: "write, read or send".
+[[nodiscard]] std::string did_you_mean(std::string_view text, std::string_view legal_values);
+
+// Columns of a table or text on this output: those of the terminal, at most 100; 100 if it is none.
+[[nodiscard]] std::size_t screen_columns(int fd);
+
+// Whether to use color on `fd`: a terminal, and NO_COLOR is unset or empty, and TERM is not "dumb".
+[[nodiscard]] bool use_color(int fd);
+
+// Splits `text` at spaces into lines of at most `width` columns. A longer word stays whole.
+[[nodiscard]] std::vector<std::string> wrap(std::string_view text, std::size_t width);
+
+// Lays out the help texts: options in a column of their own, descriptions wrapped beside them.
+[[nodiscard]] std::shared_ptr<CLI::FormatterBase> help_formatter();
+
+}  // namespace weft::cli
