@@ -4,7 +4,8 @@ import dataclasses
 import json
 import os
 
-from . import machine, markdown, page, targets
+from . import machine, markdown, page, plot, targets
+from .plan import SAME
 
 
 @dataclasses.dataclass
@@ -82,9 +83,35 @@ class Report:
         }
 
 
+# Plots that are also files of their own, for other documents: workload, figure, contenders.
+PICTURES = {
+    "latency.svg": ("latency", "Median latency, polled",
+                    ("tcp", "weft-send-crc", "weft-write-crc", "ucx-tag", "libfabric")),
+    "bandwidth.svg": ("bandwidth", "Bandwidth",
+                      ("tcp", "weft-write", "weft-write-crc", "ucx-put", "libfabric")),
+}
+
+
+def pictures(report):
+    """The texts of those that this run has the values for."""
+    texts = {}
+    for name, (workload, title, contenders) in PICTURES.items():
+        for section in report.sections:
+            for figure in section.figures:
+                if section.name != workload or figure.title != title:
+                    continue
+                # All under one congestion control, where the run has that.
+                series = figure.columns.get(SAME) or next(iter(figure.columns.values()))
+                chosen = [one for one in series if one.contender in contenders and one.points]
+                if chosen and len(figure.xs) > 1:
+                    better = "lower" if figure.lower_is_better else "higher"
+                    texts[name] = plot.picture(figure, chosen, f"{title} ({better} is better)")
+    return texts
+
+
 def write(folder, report, store):
-    """index.html, report.md and report.json: each replaced at once, never half written."""
-    texts = {"index.html": page.render(report), "report.md": markdown.render(report),
+    """index.html, report.md, report.json and pictures: each replaced at once, never half written."""
+    texts = {**pictures(report), "index.html": page.render(report), "report.md": markdown.render(report),
              "report.json": json.dumps(report.as_json(store), indent=1) + "\n"}
     for name, text in texts.items():
         path = os.path.join(folder, name)

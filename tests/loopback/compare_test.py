@@ -5,7 +5,7 @@ bytes are right. Never a time.
     compare_test.py PATH/TO/weft
 
 Exit code 77 when Weft's and TCP's part passed and a rival is not installed, or when Python has no
-jinja2.
+jinja2 and matplotlib.
 """
 
 import json
@@ -39,10 +39,10 @@ def check(condition, text):
         fail(text)
 
 
-def has_jinja2():
+def has_modules():
     for python in (sys.executable, "/usr/bin/python3"):
         if os.path.exists(python) and subprocess.run(
-                [python, "-c", "import jinja2"], capture_output=True, check=False).returncode == 0:
+                [python, "-c", "import jinja2, matplotlib"], capture_output=True, check=False).returncode == 0:
             return True
     return False
 
@@ -135,8 +135,8 @@ def check_resume(weft, out, cells):
 
 def main():
     weft = os.path.abspath(sys.argv[1])
-    if not has_jinja2():
-        print("skipped: python3-jinja2 is not installed")
+    if not has_modules():
+        print("skipped: python3-jinja2 and python3-matplotlib are not installed")
         return SKIPPED
     installed = [program for program in RIVALS if shutil.which(program)]
     with tempfile.TemporaryDirectory() as out:

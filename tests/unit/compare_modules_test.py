@@ -13,6 +13,15 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "bench"))
 
+try:
+    import matplotlib  # noqa: F401  (Debian's python3-matplotlib; another Python may lack it)
+except ImportError:
+    SYSTEM = "/usr/bin/python3"
+    if os.path.realpath(sys.executable) != os.path.realpath(SYSTEM) and os.path.exists(SYSTEM):
+        os.execv(SYSTEM, [SYSTEM, *sys.argv])
+    print("skipped: python3-matplotlib is not installed")
+    sys.exit(77)
+
 from weft_compare import (  # noqa: E402
     figure, machine, plan, plot, process, store, targets, workloads)
 from weft_compare.process import Failed  # noqa: E402
@@ -213,17 +222,47 @@ class Plots(unittest.TestCase):
             ticks = plot.linear_ticks(high, low)
             self.assertTrue(ticks[0] <= low and ticks[-1] >= high, (low, high, ticks))
 
-    def test_svg_is_well_formed_and_inside_its_frame(self):
+    def drawn_figure(self):
         summary = store.Summary(5, 4, 6, 3)
         series = [figure.Series("tcp", {"64": summary, "1024": store.Summary(50, 1, 90, 3)}, {}),
-                  figure.Series("a<b&c", {"64": summary}, {})]
+                  figure.Series("a<b&$c$", {"64": summary}, {})]
         made = figure.Figure("t", "GB/s", [("64", "64 B"), ("1024", "<1 KiB>")], {}, log=True)
-        root = xml.etree.ElementTree.fromstring(plot.svg(made, series, series, 'a "title" <'))
-        circles = [e for e in root.iter() if e.tag.endswith("circle")]
-        self.assertEqual(len(circles), 3)
-        for circle in circles:
-            self.assertTrue(0 < float(circle.get("cx")) < plot.WIDTH)
-            self.assertTrue(0 < float(circle.get("cy")) < plot.HEIGHT)
+        return made, series
+
+    def test_svg_has_a_titled_mark_for_each_value_and_follows_the_page(self):
+        made, series = self.drawn_figure()
+        text = plot.svg(made, series, series, 'a "title" <')
+        root = xml.etree.ElementTree.fromstring(text)
+        self.assertEqual(root.get("aria-label"), 'a "title" <')
+        titles = [e.text for e in root.iter() if e.tag.endswith("title")]
+        self.assertEqual(titles, ["raw TCP, 64 B: 5.00 GB/s", "raw TCP, <1 KiB>: 50.0 GB/s",
+                                  "a<b&$c$, 64 B: 5.00 GB/s"])
+        self.assertIn("var(--tcp)", text)
+        for stand_in in plot.STAND_INS.values():
+            self.assertNotIn(stand_in, text)
+        # The page may have nothing from elsewhere.
+        self.assertNotRegex(text, r'(href|src)="(?!#)')
+
+    def test_a_picture_brings_its_colors_along(self):
+        made, series = self.drawn_figure()
+        text = plot.picture(made, series, "A $title$ <")
+        xml.etree.ElementTree.fromstring(text)
+        for name, (light, dark) in plot.COLORS.items():
+            self.assertIn(f"--{name}:{light};", text)
+            self.assertIn(f"--{name}:{dark};", text)
+        self.assertIn("raw TCP", text)
+
+    def test_the_legend_knows_every_contender(self):
+        for name in ("tcp", "weft-write", "ucx-tag", "unheard-of"):
+            xml.etree.ElementTree.fromstring(plot.key(name))
+
+    def test_the_page_has_the_same_colors(self):
+        with open(ROOT / "bench" / "weft_compare" / "page.css", encoding="utf-8") as file:
+            style = file.read()
+        for name, (light, dark) in plot.COLORS.items():
+            for color in (light, dark):
+                short = "#" + color[1::2] if color[1::2] == color[2::2] else color
+                self.assertTrue(f"--{name}:{color}" in style or f"--{name}:{short}" in style, name)
 
 
 class Workloads(unittest.TestCase):
