@@ -122,7 +122,7 @@ function(weft_add_product name)
   _weft_product(${name} SHARED ${ARGN})
   set(map "${PROJECT_SOURCE_DIR}/cmake/weft.map")
   set_target_properties(
-    ${name} PROPERTIES VERSION "${PROJECT_VERSION}" SOVERSION "${PROJECT_VERSION_MAJOR}"
+    ${name} PROPERTIES VERSION "${WEFT_ABI}.${PROJECT_VERSION}" SOVERSION "${WEFT_ABI}"
                        LINK_DEPENDS "${map}")
   target_link_options(${name} PRIVATE "LINKER:--version-script=${map}")
   if(NOT WEFT_SANITIZE)

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that Weft needs, those that are missing only.
 #
-#   scripts/install-deps.sh [build|programs|test|ci]
+#   scripts/install-deps.sh [build|programs|test|ci|debs]
 #
 #   build      compile the libraries and programs (what run.sh needs)
 #   programs   the RDMA programs that run.sh shows running over Weft
 #   test       build, and all that the tests use (what test.sh needs); the default
 #   ci         test, and the linters and cross compilers (what .ci/run needs)
+#   debs       build, and what makes and checks Debian packages (scripts/build-debs.sh)
 #
 # Uses sudo when not root. docs/dependencies.md says what each package is for.
 set -euo pipefail
@@ -20,20 +21,23 @@ program_packages=(rdmacm-utils perftest)
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev python3 tshark
   ibverbs-utils "${program_packages[@]}"
-  python3-jinja2 iperf3 sockperf qperf ucx-utils libfabric-bin
+  python3-jinja2 python3-matplotlib python3-pyverbs iperf3 sockperf qperf ucx-utils libfabric-bin
 )
 ci_packages=(
   clang clang-format clang-tidy libclang-rt-14-dev ccache
   shellcheck googletest g++-powerpc-linux-gnu g++-aarch64-linux-gnu qemu-user-static
 )
 
+debs_packages=(debhelper dpkg-dev fakeroot lintian mmdebstrap pkgconf python3)
+
 case "${1:-test}" in
   build) packages=("${build_packages[@]}") ;;
   programs) packages=("${program_packages[@]}") ;;
   test) packages=("${build_packages[@]}" "${test_packages[@]}") ;;
   ci) packages=("${build_packages[@]}" "${test_packages[@]}" "${ci_packages[@]}") ;;
+  debs) packages=("${build_packages[@]}" "${debs_packages[@]}") ;;
   *)
-    echo "install-deps.sh: unknown set '$1'; it can be build, programs, test or ci" >&2
+    echo "install-deps.sh: unknown set '$1'; it can be build, programs, test, ci or debs" >&2
     exit 2
     ;;
 esac

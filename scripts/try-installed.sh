@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Tries installed packages of Weft, as the user who runs it, in a folder ~/try. scripts/check-debs.sh
+# runs it in a bare Debian.
+set -euo pipefail
+
+step() { echo "  $*"; }
+fails() { # fails STATUS COMMAND...: it ends with that status
+  local wanted="$1" status=0
+  shift
+  "$@" >/dev/null 2>&1 || status=$?
+  [[ $status -eq $wanted ]] || { echo "$* ended with $status, not $wanted" >&2; exit 1; }
+}
+await_port() { # await_port PORT: until somebody listens there
+  for ((tenths = 0; tenths < 200; tenths++)); do
+    [[ -z "$(ss --listening --tcp --numeric --no-header "sport = :$1")" ]] || return 0
+    sleep 0.1
+  done
+  echo "nobody listens on port $1" >&2
+  exit 1
+}
+
+examples=/usr/share/doc/weft-doc/examples
+mkdir -p ~/try
+cd ~/try
+[[ $(id -u) -ne 0 ]]
+
+step "weft --version, info, doctor, devices"
+weft --version
+weft info | grep -q weft0
+weft info --all | grep -q loopback_congestion
+weft doctor >/dev/null
+weft devices | grep -q weft0
+fails 2 weft pref
+
+step "weft run -- rping"
+timeout 60 weft run -- rping -s -a 127.0.0.1 -C 3 -v >server.log 2>&1 &
+await_port 7174
+timeout 60 weft run -- rping -c -a 127.0.0.1 -C 3 -v
+wait $!
+
+step "weft ping and perf"
+timeout 60 weft ping --self --count 2 --quiet >/dev/null
+timeout 60 weft perf --self --verify-only --quiet >/dev/null
+
+step "examples, built by the command in their first lines"
+for source in pingpong.cc kvstore.cc verbs_pingpong.c fetch.c; do
+  cp "$examples/$source" .
+  build="$(sed -n 's,^[/ *]*Build:  *,,p' "$source")"
+  [[ -n "$build" ]] || { echo "$source does not say how to build it" >&2; exit 1; }
+  bash -ec "$build"
+done
+pair() { # pair PORT RUNNER -- PROGRAM: server and client
+  local port="$1"
+  shift
+  timeout 60 "$@" server "$port" &
+  await_port "$port"
+  timeout 60 "$@" client 127.0.0.1 "$port" 100
+  wait $!
+}
+pair 7480 ./pingpong
+pair 7481 weft run -- ./verbs_pingpong
+pair 7484 weft run -- /usr/bin/python3 "$examples/pingpong.py"
+timeout 60 ./kvstore serve 7482 &
+await_port 7482
+./kvstore put 127.0.0.1 7482 color green
+[[ "$(./kvstore get 127.0.0.1 7482 color)" == green ]]
+[[ "$(./kvstore add 127.0.0.1 7482 visits 2)" == 2 ]]
+kill $!
+timeout 60 ./fetch serve /usr/bin/weft 7483 &
+await_port 7483
+./fetch get 127.0.0.1 7483 copy
+cmp /usr/bin/weft copy
+kill $!
+wait
+
+step "the configuration file is read"
+grep -q '^#crc = on' /etc/weft.conf
+echo "crc = off" >my.conf
+WEFT_CONFIG=my.conf weft info | grep -q 'crc = off'
+
+step "manual pages"
+for page in 1/weft 1/weft-run 1/weft-doctor 5/weft.conf 7/weft 3/libweft; do
+  # A bare Debian leaves manual pages out; where they are, they must be readable.
+  if [[ -e "/usr/share/man/man${page%%/*}/${page#*/}.${page%%/*}.gz" ]]; then
+    man "${page%%/*}" "${page#*/}" | grep -qi weft
+  fi
+done
+
+step "completion"
+bash -c '
+  source /usr/share/bash-completion/completions/weft
+  COMP_WORDS=(weft perf --transp) COMP_CWORD=2
+  _weft
+  [[ "${COMPREPLY[*]}" == --transport ]]
+  COMP_WORDS=(weft do) COMP_CWORD=1
+  _weft
+  [[ "${COMPREPLY[*]}" == doctor ]]'
