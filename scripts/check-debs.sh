@@ -61,9 +61,8 @@ inside sh -c 'dpkg --install /debs/*.deb' >"$debs/install.log" 2>&1 ||
 inside setpriv --reuid tester --regid tester --clear-groups --reset-env \
   bash /debs/try-installed.sh
 echo "Removing"
-# shellcheck disable=SC2016  # expanded in there
-inside sh -c 'dpkg --purge $(dpkg-query --show --showformat="\${Package}\n" "*weft*")' \
-  >"$debs/remove.log" 2>&1 || { cat "$debs/remove.log"; exit 1; }
+mapfile -t names < <(for deb in "$root"/debs/*.deb; do dpkg-deb --field "$deb" Package; done)
+inside dpkg --purge "${names[@]}" >"$debs/remove.log" 2>&1 || { cat "$debs/remove.log"; exit 1; }
 inside rm -rf /home/tester/try
 snapshot >"$debs/files-after"
 if ! diff "$debs/files-before" "$debs/files-after"; then

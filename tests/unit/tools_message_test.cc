@@ -162,7 +162,7 @@ TEST(Doctor, NamesPortsInUseAndNewerReleases) {
   m.ports[0].taken = true;
   EXPECT_THAT(only_finding(m).found, HasSubstr("7471"));
   m = good_machine();
-  m.rdma_core = 65;
+  m.rdma_core = 66;
   EXPECT_EQ(only_finding(m).topic, "rdma-core");
 }
 

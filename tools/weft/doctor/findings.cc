@@ -14,7 +14,7 @@ constexpr std::uint64_t kFewOpenFiles = 1024;
 // Bandwidth times delay of 10 Gbit/s over 1 ms is 1.25 MB; the kernel's own default is 4 to 6 MiB.
 constexpr std::uint64_t kSmallBufferBytes = 4U << 20U;
 constexpr std::uint64_t kShortBacklog = 1024;  // limits::kHalfOpenConnections
-constexpr unsigned kNewestKnownRelease = 64;   // of rdma-core; see docs/programs.md
+constexpr unsigned kNewestKnownRelease = 65;   // of rdma-core; see docs/programs.md
 constexpr unsigned kBuiltForRelease = 44;
 
 bool contains_word(const std::string& words, const std::string& wanted) {
@@ -121,7 +121,7 @@ Finding judge_rdma_core(const Machine& m) {
   const std::string found = fmt::format("release {} ({})", *m.rdma_core, m.system_verbs);
   if (*m.rdma_core <= kNewestKnownRelease) return ok("rdma-core", found);
   return {Level::kAdvice, "rdma-core", found,
-          "expect programs that need functions newer than release 64 not to start",
+          "expect programs that need functions newer than release 65 not to start",
           fmt::format("Weft implements the functions of release {}, and answers for those up to {}",
                       kBuiltForRelease, kNewestKnownRelease)};
 }

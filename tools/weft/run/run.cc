@@ -60,9 +60,8 @@ void add_options(CLI::App& command, RunOptions& o) {
       ->capture_default_str();
   command
       .add_option("--sysfs", o.sysfs,
-                  "Show weft0 below /sys/class/infiniband to the program: on, off")
-      ->type_name("SWITCH")
-      ->check(CLI::IsMember({"on", "off"}))
+                  "Show weft0 to the program below /sys/class/infiniband: on or off")
+      ->type_name("on|off")
       ->capture_default_str();
   command.add_flag("--preload", o.preload,
                    "Use LD_PRELOAD instead of LD_LIBRARY_PATH. For programs that set their own "
@@ -135,6 +134,9 @@ Outcome<int> run(const RunOptions& o) {
   if (o.real_cm != "auto" && o.real_cm != "on" && o.real_cm != "off") {
     return usage_error(
         fmt::format("--real-cm: '{}' is not a mode; it can be auto, on or off", o.real_cm));
+  }
+  if (o.sysfs != "on" && o.sysfs != "off") {
+    return usage_error(fmt::format("--sysfs: '{}' is not a switch; write on or off", o.sysfs));
   }
   const Outcome<std::string> folder = find_dropin_folder();
   if (!folder) return tl::unexpected(folder.error());
