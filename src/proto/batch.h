@@ -19,6 +19,9 @@ namespace weft::proto {
 inline constexpr std::size_t kBatchSlices = 1000;  // the kernel takes 1024 per call
 inline constexpr std::size_t kBatchArenaBytes = 256U << 10U;
 inline constexpr std::size_t kBatchBytes = 1U << 20U;  // bytes per batch, about
+// The first batch after a pause, where CRCs are computed: the peer is at work on it while the rest
+// is summed. Each further one is twice as large.
+inline constexpr std::size_t kBatchBytesFirst = 64U << 10U;
 // Distinct STags named by one batch: a message may begin while there is room for all of its SGEs.
 inline constexpr std::size_t kBatchSources = 2 * std::size_t{limits::kSgesPerRequest};
 inline constexpr std::size_t kBatchFpdus = 1200;

@@ -18,7 +18,8 @@ Slice FpduReader::want(std::span<std::uint8_t> scratch) {
   const bool in_place = held < carry_capacity_;
   assert(direct_remaining_ == 0 && (in_place || scratch.size() >= kScratchBytesMin));
   std::uint8_t* const at = in_place ? carry_ : scratch.data();
-  const std::size_t room = in_place ? carry_capacity_ : scratch.size();
+  std::size_t room = in_place ? carry_capacity_ : scratch.size();
+  if (!in_place && large_lately_ != 0) room = held + kStagedMax;
   if (held != 0 && !in_place) {
     std::memcpy(at, carry_, held);
     release_carry();
@@ -101,6 +102,7 @@ void FpduReader::place_directly() {
   auto here = static_cast<std::size_t>(end_ - cur_) - kFpduLengthSize;
   if (here > ulpdu_len) here = ulpdu_len;
   in_direct_ = true;
+  large_lately_ = kLately;
   fill_ = nullptr;  // what comes next is payload, even if the plan has no room for the tail
   direct_remaining_ = ulpdu_len - here;
   trailer_remaining_ = fpdu_pad(ulpdu_len) + kCrcSize;
@@ -116,6 +118,11 @@ Inbound FpduReader::whole(std::uint32_t ulpdu_len, std::size_t raw_size) {
   cur_ += raw_size;
   offset_ += raw_size;
   keep_ = false;
+  if (ulpdu_len < kDirectMin) {
+    if (large_lately_ != 0) --large_lately_;
+  } else if (!crc_ && !markers_) {
+    large_lately_ = kLately;
+  }
   if (crc_) {
     const std::size_t covered = raw_size - kCrcSize;
     if (crc32c({raw, covered}) != load_crc(raw + covered)) {

@@ -104,6 +104,10 @@ class FpduReader {
   static constexpr std::uint32_t kDirectMin = 8U << 10U;
   // Below this a left-over part is copied, however small the pieces are in which more comes.
   static constexpr std::size_t kInPlaceMin = 1024;
+  // Where payloads go straight to their place, and large FPDUs came lately, so much is staged: the
+  // first read of a message that comes after a pause shall not take its payload along.
+  static constexpr std::size_t kStagedMax = 4U << 10U;
+  static constexpr std::uint8_t kLately = 8;  // FPDUs
   static constexpr std::size_t kTailBytes = kMaxPad + kCrcSize + 2 + kMaxDdpHeaderSize;
 
   const bool crc_;
@@ -124,8 +128,9 @@ class FpduReader {
   std::size_t direct_remaining_ = 0;
   std::size_t trailer_remaining_ = 0;  // pad and CRC behind a direct payload
   bool in_direct_ = false;
-  bool fed_ = false;   // there is no scratch
-  bool keep_ = false;  // the FPDU at cur_ is not to be offered directly
+  std::uint8_t large_lately_ = 0;  // counts down from kLately with each small FPDU
+  bool fed_ = false;               // there is no scratch
+  bool keep_ = false;              // the FPDU at cur_ is not to be offered directly
   std::uint8_t tail_[kTailBytes];
 };
 

@@ -28,7 +28,7 @@ bool FpduWriter::room(std::size_t header_len, std::size_t payload_len,
   const TxBatch& b = *batch_;
   const std::size_t frame = kFpduLengthSize + header_len + kMaxPad + kCrcSize;
   if (b.fpdu_count == kBatchFpdus || b.slice_count + 2 * pieces + 2 > kBatchSlices) return false;
-  if (b.bytes >= kBatchBytes) return false;
+  if (b.bytes >= limit_) return false;
   std::size_t arena = frame;
   if (markers_) {
     arena += payload_len + marker_room(frame + payload_len);

@@ -20,7 +20,11 @@ class FpduWriter {
 
   FpduWriter(bool crc, bool markers) : crc_on_(crc), markers_(markers) {}
 
-  void attach(TxBatch* batch) noexcept { batch_ = batch; }
+  // `limit`: no FPDU begins behind so many octets of it.
+  void attach(TxBatch* batch, std::size_t limit = kBatchBytes) noexcept {
+    batch_ = batch;
+    limit_ = limit;
+  }
   [[nodiscard]] TxBatch* batch() const noexcept { return batch_; }
 
   // Whether one more FPDU fits: header, payload and at most `pieces` payload pieces.
@@ -39,7 +43,7 @@ class FpduWriter {
   // or room_small() said yes, no markers, a payload below kCopyBelow.
   [[nodiscard]] bool room_small(std::size_t ulpdu_len) const noexcept {
     const TxBatch& b = *batch_;
-    return b.fpdu_count < kBatchFpdus && b.slice_count < kBatchSlices && b.bytes < kBatchBytes &&
+    return b.fpdu_count < kBatchFpdus && b.slice_count < kBatchSlices && b.bytes < limit_ &&
            b.arena_used + kFpduLengthSize + ulpdu_len + kMaxPad + kCrcSize <= kBatchArenaBytes;
   }
   [[nodiscard]] std::uint8_t* begin_small(std::uint32_t ulpdu_len) noexcept {
@@ -70,6 +74,7 @@ class FpduWriter {
   const bool crc_on_;
   const bool markers_;
   TxBatch* batch_ = nullptr;
+  std::size_t limit_ = kBatchBytes;
   StreamOffset offset_ = 0;
   StreamOffset fpdu_start_ = 0;          // offset of the length field of the open FPDU
   const std::uint8_t* frame_ = nullptr;  // first octet of the open FPDU, in the arena

@@ -24,17 +24,14 @@ constexpr StreamArrow kArrows[] = {
 
     // Our FIN is on its way: no Terminate can follow it, so every fault ends in a reset.
     {S::kClosing, E::kPeerClosed, S::kIdle},
-    {S::kClosing, E::kPeerClosedEarly, S::kError},
     {S::kClosing, E::kUnexpectedData, S::kError},
     {S::kClosing, E::kViolation, S::kError},
-    {S::kClosing, E::kTerminateReceived, S::kError},
     {S::kClosing, E::kLost, S::kError},
     {S::kClosing, E::kTimer, S::kError},
     {S::kClosing, E::kAbort, S::kError},
 
     // What arrives is dropped unread until the peer closes, so that our Terminate is not lost.
     {S::kTerminate, E::kPeerClosed, S::kError},
-    {S::kTerminate, E::kPeerClosedEarly, S::kError},
     {S::kTerminate, E::kLost, S::kError},
     {S::kTerminate, E::kTimer, S::kError},
     {S::kTerminate, E::kAbort, S::kError},

@@ -24,6 +24,7 @@ Stream::Stream(const StreamParams& params, StreamHost& host, const StagTable& ta
       rtr_(params.rtr),
       may_send_(params.initiator) {
   (void)machine_.on(StreamEvent::kEstablished);
+  if (params_.crc) next_batch_bytes_ = kBatchBytesFirst;
 }
 
 // Most connections never see a Read: what keeps track of them comes with the first one.
@@ -146,15 +147,22 @@ TxBatch* Stream::gather() {
       return batch;
     }
   }
-  if (!tx_pending()) return nullptr;
-  if (tx_.under_way() == nullptr) {
-    TxBatch* batch = tx_.append();
-    if (batch == nullptr) return nullptr;
-    writer_.attach(batch);
+  if (!tx_pending()) {
+    next_batch_bytes_ = params_.crc ? kBatchBytesFirst : kBatchBytes;
+    return nullptr;
   }
+  if (tx_.under_way() == nullptr && !append_batch()) return nullptr;
   build_batch();
   if (tx_.under_way() == nullptr && terminate_pending_) return gather();  // building failed: say so
   return tx_.under_way();
+}
+
+bool Stream::append_batch() {
+  TxBatch* const batch = tx_.append();
+  if (batch == nullptr) return false;
+  writer_.attach(batch, next_batch_bytes_);
+  next_batch_bytes_ = std::min(2 * next_batch_bytes_, kBatchBytes);
+  return true;
 }
 
 // Fills the newest batch. Should building fail, the stream is cut short, and the batch may be gone.
@@ -171,9 +179,8 @@ void Stream::prepare() {
   const bool work = out_.from != Outbound::From::kNobody || irq_build_ != irq_tail_ ||
                     (sq_next_ != sq_.tail() && !paused_ && !work_stalled(sq_.at(sq_next_)));
   if (!work || machine_.state() != StreamState::kRts || !may_send_) return;
-  TxBatch* const batch = tx_.append();
-  if (batch == nullptr) return;
-  writer_.attach(batch);
+  if (!append_batch()) return;
+  TxBatch* const batch = tx_.newest();
   build_batch();
   if (tx_.has_prepared()) batch->unpin();
 }

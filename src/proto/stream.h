@@ -333,6 +333,7 @@ class Stream {
 
   // --- send: stream.cc, stream_tx.cc ---
   [[nodiscard]] bool repin(TxBatch& batch);
+  [[nodiscard]] bool append_batch();
   void build_batch();
   void drop_untaken();
   void retire_work();
@@ -444,6 +445,7 @@ class Stream {
   FpduWriter writer_;
   StagHint tx_hint_;
   TxQueue tx_;
+  std::size_t next_batch_bytes_ = kBatchBytes;  // see kBatchBytesFirst
   Outbound out_;
   Sge response_sge_;            // of the Read Response being built
   std::uint32_t sq_next_ = 0;   // next WQE to start, or being built; those before it are built

@@ -20,7 +20,14 @@ void Stream::fail_work(SendWqe& wqe, WcStatus status, Violation v) {
 }
 
 void Stream::end_with_report(Violation v, const Terminate& report, Guilty guilty) {
+  const bool closing = machine_.state() == StreamState::kClosing;
   if (!machine_.on(StreamEvent::kViolation)) return;
+  if (closing) {  // our FIN is on its way: nothing can be sent behind it
+    host_.log_violation(v, report.reason(), false);
+    wants_reset_ = true;
+    lose(end_, WcStatus::kFlushed);
+    return;
+  }
   terminate_ = report;
   terminate_pending_ = true;
   host_.log_violation(v, report.reason(), false);

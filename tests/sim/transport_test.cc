@@ -194,6 +194,93 @@ TEST_F(TransportTest, ALocalInvalidateWaitsUntilWhatWasBuiltBeforeItIsReleased) 
   EXPECT_EQ(me_.sends.size(), 2U);
 }
 
+// Behind our FIN nothing can be sent: a fault of the peer ends in a reset, without a Terminate.
+TEST_F(TransportTest, AViolationBehindOurFinResetsWithoutATerminate) {
+  me_.stream().close();
+  EXPECT_TRUE(me_.stream().take_fin());
+  receive_violation();
+  EXPECT_EQ(me_.stream().state(), StreamState::kError);
+  EXPECT_FALSE(me_.stream().tx_pending());
+  EXPECT_EQ(me_.stream().gather(), nullptr);
+  EXPECT_TRUE(me_.stream().finished());
+  EXPECT_TRUE(me_.stream().wants_reset());
+  EXPECT_EQ(me_.down->how, proto::StreamEnd::kOrderly) << "it was over before";
+}
+
+// After a pause only the CRCs of a small first batch are waited for.
+TEST_F(TransportTest, BatchesGrowFromSmallAfterEveryPauseWhereCrcsAreComputed) {
+  for (int pause = 0; pause < 2; ++pause) {
+    post_write(1, kBig);
+    std::size_t limit = proto::kBatchBytesFirst;
+    while (me_.stream().tx_pending()) {
+      const std::size_t n = take(kBig).size();
+      me_.stream().released(n);
+      if (!me_.stream().tx_pending()) break;  // the last is as large as what is left
+      EXPECT_GE(n, limit);
+      EXPECT_LT(n, limit + 17000);
+      limit = std::min(2 * limit, proto::kBatchBytes);
+    }
+    EXPECT_EQ(limit, proto::kBatchBytes);
+    EXPECT_EQ(me_.stream().gather(), nullptr);
+  }
+}
+
+TEST(TransportNoCrc, BatchesAreLargeAtOnceAndLargePayloadIsHardlyStaged) {
+  Endpoint me({.arena_bytes = 4U << 20U, .queue_depth = 16, .secret = 1});
+  Endpoint peer({.arena_bytes = 4U << 20U, .queue_depth = 16, .secret = 2});
+  proto::StreamParams params = plain_params(true);
+  params.crc = false;
+  me.start(params);
+  params.initiator = false;
+  peer.start(params);
+  std::vector<std::uint8_t> scratch(256U << 10U);
+  // Moves everything; returns the most octets that a plan had outside of the target.
+  const auto move = [&](std::size_t read_max) {
+    std::size_t staged = 0;
+    while (TxBatch* batch = me.stream().gather()) {
+      std::vector<std::uint8_t> wire;
+      for (std::size_t s = batch->slice_next; s < batch->slice_count; ++s) {
+        wire.insert(wire.end(), batch->slices[s].data,
+                    batch->slices[s].data + batch->slices[s].size);
+      }
+      me.stream().sent(wire.size());
+      me.stream().released(wire.size());
+      for (std::size_t at = 0; at < wire.size();) {
+        proto::RxPlan plan;
+        peer.stream().want(plan, scratch);
+        const std::size_t n = std::min({plan.bytes, wire.size() - at, read_max});
+        std::size_t left = n;
+        for (std::size_t s = 0; left != 0; ++s) {
+          const std::size_t piece = std::min(left, plan.slices[s].size);
+          std::memcpy(plan.slices[s].data, wire.data() + at, piece);
+          const auto* to = plan.slices[s].data;
+          const bool in_place = to >= peer.arena().data() && to < peer.arena().data() + kBig;
+          if (!in_place) staged = std::max(staged, piece);
+          at += piece;
+          left -= piece;
+        }
+        peer.stream().arrived(n);
+      }
+    }
+    return staged;
+  };
+  const auto write = [&](std::uint32_t size) {
+    me.post_send(SendOp::kWrite, SendFlags::kNone, 1, me.arena().data(), size, peer.whole(),
+                 reinterpret_cast<std::uintptr_t>(peer.arena().data()));
+  };
+  write(500'000);
+  EXPECT_GE(me.stream().gather()->bytes, 500'000U) << "nothing is summed, so nothing is waited for";
+  EXPECT_GT(move(1U << 20U), 100'000U) << "the first message of all: nobody can know";
+  write(500'000);
+  EXPECT_LE(move(1U << 20U), 4096U);
+  for (int small = 0; small < 10; ++small) write(64);
+  (void)move(1U << 20U);
+  proto::RxPlan plan;
+  peer.stream().want(plan, scratch);
+  EXPECT_EQ(plan.bytes, scratch.size()) << "small messages are read many at a time again";
+  peer.stream().arrived(0);
+}
+
 // A batch that waited at an FPDU border fails: the Terminate takes its place in the stream, with
 // its markers where the peer looks for them.
 TEST(TransportMarkers, TerminateBehindABatchTakenBackHasItsMarkersInPlace) {
