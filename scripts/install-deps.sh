@@ -15,7 +15,7 @@ set -euo pipefail
 build_packages=(
   g++ cmake ninja-build pkg-config
   libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libexpected-dev libboost-dev
-  libibverbs-dev librdmacm-dev iproute2 procps
+  libibverbs-dev librdmacm-dev liburing-dev libssl-dev iproute2 procps
 )
 program_packages=(rdmacm-utils perftest)
 test_packages=(

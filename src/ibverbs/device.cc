@@ -108,6 +108,11 @@ int ibv_close_device(ibv_context* handle) {
     const std::lock_guard lock(context->async_mutex);
     context->async_queue.reset();
   }
+  {
+    // What it has of the device memory is free for others at once.
+    const std::lock_guard lock(context->memory_mutex);
+    context->memory.reset();
+  }
   close(command);
   return 0;
 }

@@ -43,6 +43,7 @@ ibv_mr* register_memory(const Pin<Pd>& pd, void* addr, std::size_t length, std::
 int reregister(Mr& mr, int flags, ibv_pd* new_pd, void* addr, std::size_t length, int access) {
   constexpr int kKnown = IBV_REREG_MR_FLAGS_SUPPORTED;
   if ((flags & ~kKnown) != 0 || flags == 0) return EINVAL;
+  if (mr.of_device_memory) return EOPNOTSUPP;
   Pin<Pd> pd;
   Using<Pd> joins;
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {

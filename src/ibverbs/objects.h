@@ -7,6 +7,7 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <weft/device_memory.h>
 #include <weft/weft.h>
 
 #include <atomic>
@@ -26,7 +27,18 @@
 
 namespace weft::ibverbs {
 
-enum class Kind : std::uint8_t { kContext, kPd, kThreadDomain, kMr, kMw, kChannel, kCq, kQp, kSrq };
+enum class Kind : std::uint8_t {
+  kContext,
+  kPd,
+  kThreadDomain,
+  kMr,
+  kMw,
+  kChannel,
+  kCq,
+  kQp,
+  kSrq,
+  kDm
+};
 
 // The asynchronous events of one object: how many programs have fetched and acknowledged. Points
 // into its public struct.
@@ -61,6 +73,10 @@ struct Context {
   }
   std::mutex async_mutex;
   std::shared_ptr<AsyncQueue> async_queue;
+
+  // The owner of what this context allocates with ibv_alloc_dm; made at first use.
+  std::mutex memory_mutex;
+  std::shared_ptr<DeviceMemoryOwner> memory;
 };
 using ContextPtr = std::shared_ptr<Context>;
 
@@ -93,6 +109,16 @@ struct Mr {
   std::mutex changing;  // one ibv_rereg_mr at a time; guards what that changes
   Using<Pd> pd;
   std::shared_ptr<MemoryRegion> engine;
+  bool of_device_memory = false;  // programs don't get to see its address
+};
+
+struct Dm {
+  static constexpr Kind kKind = Kind::kDm;
+
+  ibv_dm pub{};
+  std::atomic<std::uint32_t> pins{0};
+  ContextPtr context;
+  DeviceMemoryHandle handle = 0;
 };
 
 struct Mw {
@@ -204,6 +230,7 @@ inline Mw* mw_of(ibv_mw* handle) { return reinterpret_cast<Mw*>(handle); }
 
 inline ibv_pd* handle_of(Pd& pd) { return &pd.pub; }
 inline ibv_mr* handle_of(Mr& mr) { return &mr.pub; }
+inline ibv_dm* handle_of(Dm& dm) { return &dm.pub; }
 inline ibv_mw* handle_of(Mw& mw) { return &mw.pub; }
 inline ibv_td* handle_of(ThreadDomain& domain) { return &domain.pub; }
 inline ibv_comp_channel* handle_of(Channel& channel) { return &channel.pub; }

@@ -4,6 +4,7 @@
 
 #include "ibverbs/completion.h"
 #include "ibverbs/context.h"
+#include "ibverbs/device_memory.h"
 #include "ibverbs/domains.h"
 #include "ibverbs/errors.h"
 #include "ibverbs/post.h"
@@ -26,8 +27,8 @@ int close_xrcd(ibv_xrcd*) { return EOPNOTSUPP; }
 
 }  // namespace
 
-// What stays null makes the inline functions answer EOPNOTSUPP: XRC, flows, device memory,
-// counters, work queues, tag matching, rate limits, on-demand paging, moderation.
+// What stays null makes the inline functions answer EOPNOTSUPP: XRC, flows, counters,
+// work queues, tag matching, rate limits, on-demand paging, moderation.
 void set_operations(verbs_context& verbs) {
   verbs.query_port = query_port;
   verbs.query_device_ex = query_device_ex;
@@ -38,6 +39,9 @@ void set_operations(verbs_context& verbs) {
   verbs.dealloc_td = dealloc_td;
   verbs.alloc_parent_domain = alloc_parent_domain;
   verbs.close_xrcd = close_xrcd;
+  verbs.alloc_dm = alloc_dm;
+  verbs.free_dm = free_dm;
+  verbs.reg_dm_mr = reg_dm_mr;
 
   ibv_context_ops& ops = verbs.context.ops;
   ops._compat_query_device = query_device;

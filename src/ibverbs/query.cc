@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "ibverbs/context.h"
+#include "ibverbs/device_memory.h"
 #include "ibverbs/identity.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
@@ -124,6 +125,7 @@ int query_device_ex(ibv_context* handle, const ibv_query_device_ex_input* input,
   attr.orig_attr = device_attributes(context_of(handle)->engine->config());
   attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags;
   attr.phys_port_cnt_ex = attr.orig_attr.phys_port_cnt;
+  attr.max_dm_size = device_memory_bytes();
   std::memset(static_cast<void*>(out), 0, size_bytes);
   std::memcpy(static_cast<void*>(out), &attr, std::min(size_bytes, sizeof attr));
   return 0;

@@ -24,17 +24,18 @@ constexpr std::size_t kPathMax = 4095;
 
 // Variables that begin with WEFT_ but are no configuration of the library. A '*' at the end stands
 // for anything.
-constexpr std::array<std::string_view, 10> kForeignVariables = {
-    "WEFT_CONFIG",   // names the configuration file
-    "WEFT_JOBS",     // how many compilers the scripts start
-    "WEFT_TIDY*",    // settings of scripts/check-tidy.sh
-    "WEFT_SEED*",    // replays a failing test
-    "WEFT_CACHE",    // downloads of the interoperability tests
-    "WEFT_LIB*",     // where scripts and tests find libraries
-    "WEFT_BIN*",     // ... and programs
-    "WEFT_TEST*",    // settings of the test suites
-    "WEFT_REAL*",    // where the drop-in libraries find those they stand in for
-    "WEFT_SYSTEM*",  // likewise
+constexpr std::array<std::string_view, 11> kForeignVariables = {
+    "WEFT_DEVICE_MEMORY",  // size of the heap behind ibv_alloc_dm
+    "WEFT_CONFIG",         // names the configuration file
+    "WEFT_JOBS",           // how many compilers the scripts start
+    "WEFT_TIDY*",          // settings of scripts/check-tidy.sh
+    "WEFT_SEED*",          // replays a failing test
+    "WEFT_CACHE",          // downloads of the interoperability tests
+    "WEFT_LIB*",           // where scripts and tests find libraries
+    "WEFT_BIN*",           // ... and programs
+    "WEFT_TEST*",          // settings of the test suites
+    "WEFT_REAL*",          // where the drop-in libraries find those they stand in for
+    "WEFT_SYSTEM*",        // likewise
 };
 
 // One key: how to set it, how to show it. `set` answers false if `text` is not legal.

@@ -27,6 +27,7 @@ void add_commands(CLI::App& app) {
   add_selftest(app);
   add_stat(app);
   add_report(app);
+  add_data(app);
 }
 
 int run(int argc, char** argv) {

@@ -1,0 +1,148 @@
+#include "ibverbs/device_memory.h"
+
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "ibverbs/access.h"
+#include "ibverbs/context.h"
+#include "ibverbs/errors.h"
+#include "ibverbs/registry.h"
+
+namespace weft::ibverbs {
+namespace {
+
+// The process's device memory; each context is an owner of parts of it.
+struct HeapState {
+  std::mutex mutex;
+  std::shared_ptr<DeviceMemoryHeap> heap;
+};
+HeapState* heap_state = new HeapState;
+std::atomic<std::uint32_t> next_handle{1};
+
+// The child's heap is its own; the parent's is not mapped there.
+void forget_heap() { heap_state = new HeapState; }
+
+Result<std::shared_ptr<DeviceMemoryHeap>> heap() {
+  if (device_memory_bytes() == 0) return fail(Error::kUnsupported);
+  on_fork_child(forget_heap);
+  const std::lock_guard lock(heap_state->mutex);
+  if (heap_state->heap != nullptr) return heap_state->heap;
+  DeviceMemoryOptions options;
+  options.bytes = device_memory_bytes();
+  auto made = DeviceMemoryHeap::create(options);
+  if (made) heap_state->heap = *made;
+  return made;
+}
+
+Result<std::shared_ptr<DeviceMemoryOwner>> owner_of(Context& context) {
+  const std::lock_guard lock(context.memory_mutex);
+  if (context.memory == nullptr) {
+    auto shared = heap();
+    if (!shared) return fail(shared.error());
+    context.memory = (*shared)->add_owner();
+  }
+  return context.memory;
+}
+
+// Null once the context is closed.
+std::shared_ptr<DeviceMemoryOwner> memory_of(const Dm& dm) {
+  const std::lock_guard lock(dm.context->memory_mutex);
+  return dm.context->memory;
+}
+
+int copy_to(ibv_dm* handle, std::uint64_t offset, const void* from, std::size_t length) {
+  const auto dm = registry::find<Dm>(handle);
+  if (!dm || (from == nullptr && length != 0)) return EINVAL;
+  const auto memory = memory_of(*dm);
+  if (memory == nullptr) return EINVAL;
+  return errno_of(
+      memory->copy_to(dm->handle, offset, {static_cast<const std::uint8_t*>(from), length}));
+}
+
+int copy_from(void* to, ibv_dm* handle, std::uint64_t offset, std::size_t length) {
+  const auto dm = registry::find<Dm>(handle);
+  if (!dm || (to == nullptr && length != 0)) return EINVAL;
+  const auto memory = memory_of(*dm);
+  if (memory == nullptr) return EINVAL;
+  return errno_of(memory->copy_from(dm->handle, offset, {static_cast<std::uint8_t*>(to), length}));
+}
+
+}  // namespace
+
+std::uint64_t device_memory_bytes() {
+  constexpr std::uint64_t kDefault = std::uint64_t{64} << 20U;
+  constexpr std::uint64_t kMost = std::uint64_t{64} << 30U;
+  const char* text = secure_getenv("WEFT_DEVICE_MEMORY");
+  if (text == nullptr) return kDefault;
+  std::uint64_t bytes = 0;
+  const char* end = text + std::strlen(text);
+  const auto [at, error] = std::from_chars(text, end, bytes);
+  const bool legal =
+      error == std::errc{} && at == end && bytes <= kMost && (bytes == 0 || bytes >= 512);
+  if (legal) return bytes;
+  static std::once_flag once;
+  std::call_once(once, [text] {
+    std::fprintf(stderr,
+                 "weft: WEFT_DEVICE_MEMORY=%s is no size in bytes: 0, or 512 to 64 GiB. "
+                 "There is no device memory in this process\n",
+                 text);
+  });
+  return 0;
+}
+
+ibv_dm* alloc_dm(ibv_context* handle, ibv_alloc_dm_attr* attr) {
+  const auto context = registry::find<Context>(handle);
+  if (!context || attr == nullptr || attr->comp_mask != 0) return fail_null(EINVAL);
+  const auto owner = owner_of(*context);
+  if (!owner) return fail_null(errno_of(owner.error()));
+  const auto segment = (*owner)->allocate(attr->length, attr->log_align_req);
+  if (!segment) return fail_null(errno_of(segment.error()));
+  auto dm = std::make_unique<Dm>();
+  dm->context = context.object();
+  dm->handle = *segment;
+  dm->pub.context = handle;
+  dm->pub.memcpy_to_dm = copy_to;
+  dm->pub.memcpy_from_dm = copy_from;
+  dm->pub.comp_mask = IBV_DM_MASK_HANDLE;
+  dm->pub.handle = next_handle.fetch_add(1);
+  return registry::adopt(std::move(dm));
+}
+
+int free_dm(ibv_dm* handle) {
+  const auto dm = registry::find<Dm>(handle);
+  if (!dm) return EINVAL;
+  const auto memory = memory_of(*dm);
+  if (memory == nullptr) return EINVAL;
+  if (const Status freed = memory->free(dm->handle); !freed) return errno_of(freed);
+  return registry::bury(handle, dm) ? 0 : EINVAL;
+}
+
+ibv_mr* reg_dm_mr(ibv_pd* pd_handle, ibv_dm* dm_handle, std::uint64_t offset, std::size_t length,
+                  unsigned access) {
+  const auto pd = registry::find<Pd>(pd_handle);
+  const auto dm = registry::find<Dm>(dm_handle);
+  if (!pd || !dm || pd->context != dm->context) return fail_null(EINVAL);
+  if ((access & IBV_ACCESS_ZERO_BASED) == 0 || length == 0) return fail_null(EINVAL);
+  const std::optional<Access> rights = region_access(access);
+  const auto memory = memory_of(*dm);
+  if (!rights || memory == nullptr) return fail_null(EINVAL);
+  auto engine = memory->register_memory(*pd->engine, dm->handle, offset, length, *rights);
+  if (!engine) return fail_null(errno_of(engine.error()));
+  auto mr = std::make_unique<Mr>();
+  mr->engine = std::move(*engine);
+  if (!mr->pd.take(pd.object())) return fail_null(EINVAL);
+  mr->of_device_memory = true;
+  mr->pub.context = pd->pub.context;
+  mr->pub.pd = &pd->pub;
+  mr->pub.handle = next_handle.fetch_add(1);
+  mr->pub.length = length;
+  mr->pub.lkey = mr->engine->lkey();
+  mr->pub.rkey = mr->engine->rkey();
+  return registry::adopt(std::move(mr));
+}
+
+}  // namespace weft::ibverbs

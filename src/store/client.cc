@@ -1,0 +1,242 @@
+#include "store/client.h"
+
+#include <netdb.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "store/secret.h"
+
+namespace weft::store {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int kResolveMs = 5000;
+constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr std::uint64_t kRequestBit = std::uint64_t{1} << 32U;
+
+}  // namespace
+
+Failed explain(std::uint32_t error, std::string_view path) {
+  std::string what(path);
+  if (error == EXDEV) what += ": leads out of the folder that is served";
+  if (error == EROFS) what += ": the server was started without --writable";
+  return {static_cast<int>(error), std::move(what)};
+}
+
+Outcome<std::unique_ptr<Client>> Client::connect(const ServerAddress& server) {
+  std::unique_ptr<Client> client(new Client);
+  if (auto ok = client->open(server); !ok) return tl::unexpected(ok.error());
+  if (auto ok = client->greet(server.token); !ok) {
+    Failed why = ok.error();
+    why.what = server.host + (why.what.empty() ? "" : ": " + why.what);
+    return tl::unexpected(why);
+  }
+  return client;
+}
+
+Client::~Client() {
+  if (id_ != nullptr) {
+    rdma_disconnect(id_);
+    if (id_->qp != nullptr) rdma_destroy_qp(id_);
+  }
+  messages_ = Registered();
+  if (cq_ != nullptr) ibv_destroy_cq(cq_);
+  if (channel_ != nullptr) ibv_destroy_comp_channel(channel_);
+  if (pd_ != nullptr) ibv_dealloc_pd(pd_);
+  if (id_ != nullptr) rdma_destroy_id(id_);
+}
+
+Outcome<void> Client::open(const ServerAddress& server) {
+  const std::string where = server.host + " port " + std::to_string(server.port);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error =
+      getaddrinfo(server.host.c_str(), std::to_string(server.port).c_str(), &hints, &found);
+  if (error != 0) return failed(EHOSTUNREACH, server.host + ": " + gai_strerror(error));
+  // Without an event channel rdma_cm's calls wait for their outcome.
+  const bool resolved = rdma_create_id(nullptr, &id_, nullptr, RDMA_PS_TCP) == 0 &&
+                        rdma_resolve_addr(id_, nullptr, found->ai_addr, kResolveMs) == 0 &&
+                        rdma_resolve_route(id_, kResolveMs) == 0;
+  const int why = errno;
+  freeaddrinfo(found);
+  if (!resolved) return failed(why, where);
+  if (auto ok = set_up_queues(); !ok) return ok;
+  rdma_conn_param parameters{};
+  parameters.responder_resources = 16;
+  parameters.initiator_depth = 16;
+  parameters.retry_count = 7;
+  parameters.rnr_retry_count = 7;
+  if (rdma_connect(id_, &parameters) != 0) {
+    const int refused = errno;
+    std::string text = where;
+    const rdma_cm_event* event = id_->event;
+    if (event != nullptr && event->event == RDMA_CM_EVENT_REJECTED &&
+        event->param.conn.private_data_len != 0) {
+      const auto* reason = static_cast<const char*>(event->param.conn.private_data);
+      text += ": " + std::string(reason, strnlen(reason, event->param.conn.private_data_len));
+    }
+    return failed(refused, text);
+  }
+  alive_ = true;
+  return {};
+}
+
+Outcome<void> Client::set_up_queues() {
+  pd_ = ibv_alloc_pd(id_->verbs);
+  channel_ = ibv_create_comp_channel(id_->verbs);
+  if (pd_ == nullptr || channel_ == nullptr) return failed(errno, "no RDMA objects");
+  cq_ = ibv_create_cq(id_->verbs, static_cast<int>(4 * kCredits), nullptr, channel_, 0);
+  if (cq_ == nullptr) return failed(errno, "no completion queue");
+  ibv_qp_init_attr attr{};
+  attr.send_cq = cq_;
+  attr.recv_cq = cq_;
+  attr.qp_type = IBV_QPT_RC;
+  attr.cap.max_send_wr = 2 * kCredits;
+  attr.cap.max_recv_wr = kCredits + 1;
+  attr.cap.max_send_sge = 1;
+  attr.cap.max_recv_sge = 1;
+  if (rdma_create_qp(id_, pd_, &attr) != 0) return failed(errno, "no queue pair");
+  auto messages =
+      Registered::create(pd_, (3 * kCredits + 1) * kMessageBytes, IBV_ACCESS_LOCAL_WRITE);
+  if (!messages) return tl::unexpected(messages.error());
+  messages_ = std::move(*messages);
+  // One more than credits: the reply that is being looked at is posted again late.
+  for (std::size_t slot = 0; slot <= kCredits; ++slot) {
+    const int error = post_receive(id_->qp, slot, messages_.data() + slot * kMessageBytes,
+                                   kMessageBytes, messages_.lkey());
+    if (error != 0) return failed(error, "no receive");
+  }
+  return {};
+}
+
+Outcome<void> Client::greet(const std::string& token) {
+  const Nonce nonce = random_nonce();
+  Request hello;
+  hello.op = Op::kHello;
+  hello.version = kVersion;
+  hello.secret = nonce;
+  auto reply = call(hello);
+  if (!reply) return tl::unexpected(reply.error());
+  credits_ = std::clamp<std::uint32_t>(reply->credits, 1, kCredits);
+  max_io_ = std::clamp<std::uint32_t>(reply->max_io, 1, kMaxIoBytes);
+  writable_ = (reply->flags & kHelloWritable) != 0;
+  if ((reply->flags & kHelloNeedsProof) == 0) return {};
+  if (token.empty()) return failed(EACCES, "the server wants a token: --token-file");
+  Nonce server{};
+  std::copy(reply->secret.begin(), reply->secret.end(), server.begin());
+  const Proof proof = prove(token, Side::kClient, nonce, server);
+  Request prove_it;
+  prove_it.op = Op::kProve;
+  prove_it.secret = proof;
+  auto answer = call(prove_it);
+  if (!answer) {
+    if (answer.error().error == EACCES) return failed(EACCES, "the server has another token");
+    return tl::unexpected(answer.error());
+  }
+  if (!same(answer->secret, prove(token, Side::kServer, nonce, server))) {
+    alive_ = false;
+    return failed(EACCES, "the server does not know the token: it is not the server that you mean");
+  }
+  return {};
+}
+
+tl::unexpected<Failed> Client::lost() {
+  alive_ = false;
+  return failed(ECONNRESET, "the connection to the server is gone");
+}
+
+Outcome<void> Client::post(const Request& request) {
+  if (!alive_) return lost();
+  if (outstanding_ >= credits_) return failed(EAGAIN);
+  // A slot is free again once its reply is here, and there are twice as many as credits.
+  const std::size_t slot = next_request_ % (2 * kCredits);
+  std::uint8_t* at = messages_.data() + (kCredits + 1 + slot) * kMessageBytes;
+  const std::size_t bytes = encode(request, {at, kMessageBytes});
+  if (bytes == 0) return failed(ENAMETOOLONG, std::string(request.path));
+  if (post_send(id_->qp, kRequestBit | slot, at, static_cast<std::uint32_t>(bytes),
+                messages_.lkey()) != 0) {
+    return lost();
+  }
+  ++next_request_;
+  ++outstanding_;
+  return {};
+}
+
+Outcome<void> Client::repost() {
+  if (held_ == ~std::size_t{0}) return {};
+  const std::size_t slot = std::exchange(held_, ~std::size_t{0});
+  if (post_receive(id_->qp, slot, messages_.data() + slot * kMessageBytes, kMessageBytes,
+                   messages_.lkey()) != 0) {
+    return lost();
+  }
+  return {};
+}
+
+// Whether a reply was there.
+Outcome<bool> Client::poll(Reply& reply) {
+  ibv_wc wc{};
+  for (;;) {
+    const int count = ibv_poll_cq(cq_, 1, &wc);
+    if (count < 0) return lost();
+    if (count == 0) return false;
+    if (wc.status != IBV_WC_SUCCESS) return lost();
+    if ((wc.wr_id & kRequestBit) != 0) continue;
+    held_ = wc.wr_id;
+    const auto decoded = decode_reply({messages_.data() + held_ * kMessageBytes, wc.byte_len});
+    if (!decoded || outstanding_ == 0) {
+      alive_ = false;
+      return failed(EPROTO, "the server sent something that is no reply");
+    }
+    --outstanding_;
+    reply = *decoded;
+    return true;
+  }
+}
+
+Outcome<void> Client::sleep() {
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  if (ibv_get_cq_event(channel_, &cq, &context) != 0) {
+    if (errno == EINTR) return failed(EINTR, "interrupted");
+    return lost();
+  }
+  ibv_ack_cq_events(cq, 1);
+  return {};
+}
+
+Outcome<Reply> Client::wait() {
+  if (!alive_) return lost();
+  if (auto ok = repost(); !ok) return tl::unexpected(ok.error());
+  Reply reply;
+  const auto start = Clock::now();
+  bool armed = false;
+  for (;;) {
+    const auto got = poll(reply);
+    if (!got) return tl::unexpected(got.error());
+    if (*got) return reply;
+    if (Clock::now() - start < kSpin) continue;
+    if (!armed) {
+      // Once more after arming: what is in the queue by then raises no event.
+      if (ibv_req_notify_cq(cq_, 0) != 0) return lost();
+      armed = true;
+      continue;
+    }
+    if (auto ok = sleep(); !ok) return tl::unexpected(ok.error());
+    armed = false;
+  }
+}
+
+Outcome<Reply> Client::call(const Request& request) {
+  if (auto ok = post(request); !ok) return tl::unexpected(ok.error());
+  auto reply = wait();
+  if (reply && reply->op != request.op) {
+    alive_ = false;
+    return failed(EPROTO, "the server answered something else");
+  }
+  if (reply && reply->error != 0) return tl::unexpected(explain(reply->error, request.path));
+  return reply;
+}
+
+}  // namespace weft::store

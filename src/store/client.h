@@ -1,0 +1,74 @@
+// A connection to a data server: requests out, replies in, in whatever order they come.
+//
+// One thread. Up to credits() requests may be outstanding. A connection that failed stays failed:
+// make a new one.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "store/protocol.h"
+#include "store/rdma.h"
+
+namespace weft::store {
+
+struct ServerAddress {
+  std::string host;
+  std::uint16_t port = kDefaultPort;
+  std::string token;  // empty: none
+};
+
+class Client {
+ public:
+  //   ECONNREFUSED   nobody listens, or the server refuses; the text says why
+  //   EACCES         the server wants a token, or another one; or did not prove that it has it
+  [[nodiscard]] static Outcome<std::unique_ptr<Client>> connect(const ServerAddress& server);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  [[nodiscard]] ibv_pd* pd() const { return pd_; }
+  [[nodiscard]] bool writable() const { return writable_; }
+  [[nodiscard]] std::uint32_t credits() const { return credits_; }
+  [[nodiscard]] std::uint32_t max_io() const { return max_io_; }
+  [[nodiscard]] std::uint32_t outstanding() const { return outstanding_; }
+  [[nodiscard]] bool alive() const { return alive_; }
+
+  // Sends a request with its tag.   ENAMETOOLONG; ECONNRESET; EAGAIN: credits() are outstanding
+  [[nodiscard]] Outcome<void> post(const Request& request);
+  // The next reply, whose views live until the next call. Its own error is not a failure here.
+  //   ECONNRESET   the connection is gone
+  //   EPROTO       the server broke the protocol
+  [[nodiscard]] Outcome<Reply> wait();
+  // One request and its reply; an error in the reply is a failure, with `path` in its text.
+  // REQUIRES: nothing is outstanding.
+  [[nodiscard]] Outcome<Reply> call(const Request& request);
+
+ private:
+  Client() = default;
+  [[nodiscard]] Outcome<void> open(const ServerAddress& server);
+  [[nodiscard]] Outcome<void> set_up_queues();
+  [[nodiscard]] Outcome<void> greet(const std::string& token);
+  [[nodiscard]] Outcome<bool> poll(Reply& reply);
+  [[nodiscard]] Outcome<void> sleep();
+  [[nodiscard]] Outcome<void> repost();
+  [[nodiscard]] tl::unexpected<Failed> lost();
+
+  rdma_cm_id* id_ = nullptr;
+  ibv_pd* pd_ = nullptr;
+  ibv_comp_channel* channel_ = nullptr;
+  ibv_cq* cq_ = nullptr;
+  Registered messages_;  // replies, then requests
+  std::uint64_t next_request_ = 0;
+  std::size_t held_ = ~std::size_t{0};  // the receive whose reply the caller looks at
+  std::uint32_t outstanding_ = 0;
+  std::uint32_t credits_ = 1;
+  std::uint32_t max_io_ = 0;
+  bool writable_ = false;
+  bool alive_ = false;
+};
+
+// What a failure means to a person, with the file's name in front.
+[[nodiscard]] Failed explain(std::uint32_t error, std::string_view path);
+
+}  // namespace weft::store

@@ -1,0 +1,236 @@
+// Walking the source, and deciding what to fetch; fetch_data.cc moves the octets.
+#include "store/fetch.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+#include <unordered_set>
+
+namespace weft::store {
+namespace {
+
+std::string last_name(std::string_view path) {
+  while (path.ends_with('/')) path.remove_suffix(1);
+  const std::size_t slash = path.rfind('/');
+  return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
+}
+
+std::string join(const std::string& a, const std::string& b) {
+  if (a.empty()) return b;
+  return a.ends_with('/') ? a + b : a + "/" + b;
+}
+
+}  // namespace
+
+Fetch::Fetch(ServerAddress server, CopyOptions options, CopyWatcher watcher)
+    : server_(std::move(server)), options_(options), watcher_(std::move(watcher)) {}
+
+Outcome<void> Fetch::connect() {
+  memory_ = Registered();
+  client_.reset();
+  auto client = Client::connect(server_);
+  if (!client) return tl::unexpected(client.error());
+  client_ = std::move(*client);
+  auto memory = Registered::create(client_->pd(), kMemoryBytes,
+                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  if (!memory) return tl::unexpected(memory.error());
+  memory_ = std::move(*memory);
+  return {};
+}
+
+// After a break: the server may be starting again. Other failures are final.
+Outcome<void> Fetch::reconnect(const Failed& why) {
+  if (client_ != nullptr && client_->alive()) return tl::unexpected(why);
+  if (why.error == EINTR || why.error == EPROTO) return tl::unexpected(why);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(options_.retry_seconds);
+  Failed last = why;
+  while (std::chrono::steady_clock::now() < end) {
+    auto ok = connect();
+    if (ok) return {};
+    last = ok.error();
+    if (last.error == EACCES) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+  return tl::unexpected(last);
+}
+
+void Fetch::report(const Failed& why) {
+  ++totals_.failures;
+  if (watcher_.failed) watcher_.failed(why);
+}
+
+Outcome<Attributes> Fetch::stat(const std::string& path) {
+  Request request;
+  request.op = Op::kStat;
+  request.path = path;
+  const auto reply = client_->call(request);
+  if (!reply) return tl::unexpected(reply.error());
+  return reply->attributes;
+}
+
+Outcome<std::vector<Fetch::Named>> Fetch::list(const std::string& path) {
+  std::vector<Named> out;
+  Request request;
+  request.op = Op::kList;
+  request.path = path;
+  request.memory = {address_of(memory_.data()), memory_.rkey(), kListBytes};
+  do {
+    const auto reply = client_->call(request);
+    if (!reply && reply.error().error == EAGAIN)
+      continue;  // the server is short of memory just now
+    if (!reply) return tl::unexpected(reply.error());
+    if (reply->bytes > kListBytes) return failed(EPROTO, path);
+    std::span<const std::uint8_t> entries(memory_.data(), reply->bytes);
+    while (const auto entry = decode_entry(entries)) {
+      // A server that gives such names means harm.
+      if (!is_safe_name(entry->name)) return failed(EPROTO, path + ": an illegal name in the list");
+      out.push_back({std::string(entry->name), entry->attributes});
+    }
+    if (!entries.empty()) return failed(EPROTO, path + ": the list is broken");
+    request.offset = reply->cursor;
+  } while (request.offset != 0);
+  return out;
+}
+
+Outcome<void> Fetch::get(const std::string& path, const std::string& to) {
+  const auto found = stat(path);
+  if (!found) return tl::unexpected(found.error());
+  struct stat here {};
+  const bool to_folder = ::stat(to.c_str(), &here) == 0 && S_ISDIR(here.st_mode);
+  if (!S_ISDIR(found->mode)) {
+    if (S_ISLNK(found->mode)) {
+      Attributes target;
+      const auto handle = open_remote(path, target);
+      if (!handle) return tl::unexpected(handle.error());
+      return get_file_to(path, target, to_folder ? to : std::string(),
+                         to_folder ? last_name(path) : to);
+    }
+    return get_file_to(path, *found, to_folder || to.ends_with('/') ? to : std::string(),
+                       to_folder || to.ends_with('/') ? last_name(path) : to);
+  }
+  if (!options_.recursive) return failed(EISDIR, path + ": use -r for folders");
+  const bool contents_only = path.empty() || path.ends_with('/') || last_name(path) == ".";
+  const std::string root = contents_only || !to_folder ? to : join(to, last_name(path));
+  auto destination = Destination::open(root, true);
+  if (!destination) return tl::unexpected(destination.error());
+  folders_.assign(1, std::string());
+  while (!folders_.empty()) {
+    const std::string below = folders_.back();
+    folders_.pop_back();
+    auto ok = walk(path, below, *destination);
+    if (!ok && !client_->alive()) return ok;
+    if (!ok) report(ok.error());
+  }
+  return get_queued();
+}
+
+Outcome<void> Fetch::get_file_to(const std::string& path, const Attributes& attributes,
+                                 const std::string& to, const std::string& name) {
+  // A device or a pipe gets the octets and nothing else.
+  struct stat here {};
+  const std::string full = to.empty() ? name : join(to, name);
+  if (::stat(full.c_str(), &here) == 0 && !S_ISREG(here.st_mode) && !S_ISDIR(here.st_mode)) {
+    const Fd fd(open(full.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!fd) return failed(errno, full);
+    return stream(path, fd.get());
+  }
+  const std::size_t slash = full.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : full.substr(0, slash + 1);
+  auto fd = std::make_shared<Fd>(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!*fd) return failed(errno, folder);
+  const std::string last = slash == std::string::npos ? full : full.substr(slash + 1);
+  if (is_here(fd->get(), last, attributes)) {
+    ++totals_.skipped;
+    return {};
+  }
+  files_.push_back({path, last, std::move(fd), attributes});
+  totals_.expected += attributes.size;
+  return get_queued();
+}
+
+bool Fetch::is_here(int folder, const std::string& name, const Attributes& a) const {
+  if (!options_.only_newer) return false;
+  struct stat s {};
+  if (fstatat(folder, name.c_str(), &s, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(s.st_mode))
+    return false;
+  const std::int64_t mtime = std::int64_t{s.st_mtim.tv_sec} * 1000000000 + s.st_mtim.tv_nsec;
+  return static_cast<std::uint64_t>(s.st_size) == a.size && mtime == a.mtime_ns;
+}
+
+Outcome<void> Fetch::walk(const std::string& path, const std::string& below,
+                          const Destination& to) {
+  auto opened = to.folder(below);
+  if (!opened) return tl::unexpected(opened.error());
+  ++totals_.folders;
+  const auto folder = std::make_shared<Fd>(std::move(*opened));
+  const auto entries = list(join(path, below));
+  if (!entries) return tl::unexpected(entries.error());
+  for (const Named& entry : *entries) {
+    auto ok = take_entry(join(join(path, below), entry.name), entry, below, folder);
+    if (!ok && !client_->alive()) return ok;
+    if (!ok) report(ok.error());
+  }
+  if (options_.remove) remove_others(folder->get(), *entries);
+  return {};
+}
+
+Outcome<void> Fetch::take_entry(const std::string& path, const Named& entry,
+                                const std::string& below, const std::shared_ptr<Fd>& folder) {
+  if (S_ISDIR(entry.attributes.mode)) {
+    folders_.push_back(join(below, entry.name));
+    return {};
+  }
+  if (S_ISLNK(entry.attributes.mode)) return take_link(path, entry.name, folder->get());
+  if (!S_ISREG(entry.attributes.mode)) {
+    ++totals_.skipped;
+    return {};
+  }
+  if (is_here(folder->get(), entry.name, entry.attributes)) {
+    ++totals_.skipped;
+    return {};
+  }
+  files_.push_back({path, entry.name, folder, entry.attributes});
+  totals_.expected += entry.attributes.size;
+  return {};
+}
+
+Outcome<void> Fetch::take_link(const std::string& path, const std::string& name, int folder) {
+  Request request;
+  request.op = Op::kReadLink;
+  request.path = path;
+  const auto reply = client_->call(request);
+  if (!reply) return tl::unexpected(reply.error());
+  const std::string target(reply->target);
+  char now[4096];
+  const ssize_t length = readlinkat(folder, name.c_str(), now, sizeof now);
+  if (length >= 0 && std::string_view(now, static_cast<std::size_t>(length)) == target) return {};
+  if (length >= 0) unlinkat(folder, name.c_str(), 0);
+  if (symlinkat(target.c_str(), folder, name.c_str()) != 0) return failed(errno, path);
+  ++totals_.links;
+  return {};
+}
+
+void Fetch::remove_others(int folder, const std::vector<Named>& keep) {
+  std::unordered_set<std::string_view> names;
+  for (const Named& n : keep) names.insert(n.name);
+  DIR* dir = fdopendir(openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (dir == nullptr) return;
+  while (const dirent* entry = readdir(dir)) {
+    const std::string_view name = entry->d_name;
+    if (name == "." || name == ".." || names.contains(name) || name.starts_with(".weft-")) continue;
+    // Folders only when they are empty: what a sync removes by mistake should be little.
+    if (unlinkat(folder, entry->d_name, 0) == 0 ||
+        unlinkat(folder, entry->d_name, AT_REMOVEDIR) == 0) {
+      ++totals_.removed;
+    } else {
+      report({errno, std::string(name) + " is not at the source and could not be removed"});
+    }
+  }
+  closedir(dir);
+}
+
+}  // namespace weft::store

@@ -1,0 +1,106 @@
+// `weft get`, `cat` and `sync` from a server: files and trees, pipelined, resumed after a break.
+//
+// One thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "store/client.h"
+#include "store/local.h"
+
+namespace weft::store {
+
+struct CopyOptions {
+  bool recursive = false;
+  bool verify = false;      // compare checksums afterwards
+  bool resume = true;       // go on with what an earlier run left
+  bool only_newer = false;  // sync: leave files alone that have the same size and time
+  bool remove = false;      // sync: remove what the source does not have
+  bool durable = false;     // put: wait for the server's disk
+  unsigned retry_seconds = 30;
+};
+
+struct CopyTotals {
+  std::uint64_t files = 0, folders = 0, links = 0, skipped = 0, removed = 0, failures = 0;
+  std::uint64_t bytes = 0;  // moved by this run
+  std::uint64_t expected = 0;
+};
+
+// What happens on the way. Called often; cheap things only.
+struct CopyWatcher {
+  std::function<void(const CopyTotals&)> progress;
+  std::function<void(const Failed&)> failed;  // of one file; the rest goes on
+};
+
+class Fetch {
+ public:
+  static constexpr std::size_t kMemoryBytes = std::size_t{8} << 20U;  // that the server writes to
+  static constexpr std::uint32_t kListBytes = 128U << 10U;
+
+  Fetch(ServerAddress server, CopyOptions options, CopyWatcher watcher);
+  [[nodiscard]] Outcome<void> connect();
+  [[nodiscard]] Client& client() { return *client_; }
+
+  // A file or a tree. Where `to` is a folder, or `path` names several, below it under its own name;
+  // a slash at the end of `path`: what is in the folder rather than the folder, as rsync has it.
+  [[nodiscard]] Outcome<void> get(const std::string& path, const std::string& to);
+  // A file's octets, in order, to a descriptor.
+  [[nodiscard]] Outcome<void> stream(const std::string& path, int fd);
+  // Entries of a folder in any order. The names live as long as `entries`.
+  struct Named {
+    std::string name;
+    Attributes attributes;
+  };
+  [[nodiscard]] Outcome<std::vector<Named>> list(const std::string& path);
+  [[nodiscard]] Outcome<Attributes> stat(const std::string& path);
+
+  [[nodiscard]] const CopyTotals& totals() const { return totals_; }
+
+ private:
+  struct File {
+    std::string path;  // at the server
+    std::string name;  // here
+    std::shared_ptr<Fd> folder;
+    Attributes attributes;
+  };
+  using Sink = std::function<Outcome<void>(const std::uint8_t*, std::size_t, std::uint64_t)>;
+
+  [[nodiscard]] Outcome<void> reconnect(const Failed& why);
+  [[nodiscard]] Outcome<void> walk(const std::string& path, const std::string& below,
+                                   const Destination& to);
+  [[nodiscard]] Outcome<void> take_entry(const std::string& path, const Named& entry,
+                                         const std::string& below,
+                                         const std::shared_ptr<Fd>& folder);
+  [[nodiscard]] Outcome<void> take_link(const std::string& path, const std::string& name,
+                                        int folder);
+  void remove_others(int folder, const std::vector<Named>& keep);
+  [[nodiscard]] bool is_here(int folder, const std::string& name, const Attributes& a) const;
+  [[nodiscard]] Outcome<void> get_file_to(const std::string& path, const Attributes& attributes,
+                                          const std::string& to, const std::string& name);
+  [[nodiscard]] Outcome<void> get_queued();
+  [[nodiscard]] Outcome<void> get_small(std::size_t count);
+  [[nodiscard]] Outcome<void> small_arrived(const Reply& reply, const std::uint8_t* data);
+  [[nodiscard]] Outcome<void> get_large(const File& file);
+  [[nodiscard]] Outcome<void> try_large(const File& file, Part& part, std::uint64_t at);
+  [[nodiscard]] Outcome<std::uint64_t> open_remote(const std::string& path, Attributes& found);
+  [[nodiscard]] Outcome<void> read_range(std::uint64_t handle, std::uint64_t from,
+                                         std::uint64_t size, const std::string& path,
+                                         const Sink& sink);
+  [[nodiscard]] Outcome<void> verify(std::uint64_t handle, int fd, const File& file);
+  [[nodiscard]] tl::unexpected<Failed> drain(const Failed& why);
+  void report(const Failed& why);
+
+  ServerAddress server_;
+  CopyOptions options_;
+  CopyWatcher watcher_;
+  std::unique_ptr<Client> client_;
+  Registered memory_;
+  std::vector<std::string> folders_;  // still to walk, below the source
+  std::vector<File> files_;
+  CopyTotals totals_;
+};
+
+}  // namespace weft::store

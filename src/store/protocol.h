@@ -1,0 +1,127 @@
+// The messages of the data protocol, docs/data-protocol.md: values and octets.
+//
+// Pure functions over bytes: no I/O, any thread. A decoder refuses what is short, too long or out
+// of range; what it returns is valid. Views into a message live as long as the message.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace weft::store {
+
+inline constexpr std::uint16_t kDefaultPort = 7180;
+inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::size_t kMessageBytes = 4608;  // the longest message
+inline constexpr std::size_t kPathBytes = 4095;     // the longest path
+inline constexpr std::size_t kNonceBytes = 32;
+inline constexpr std::size_t kProofBytes = 32;
+inline constexpr std::uint32_t kMaxIoBytes = 16U << 20U;  // of one READ or WRITE
+inline constexpr std::uint32_t kCredits = 32;             // requests outstanding, per connection
+
+enum class Op : std::uint8_t {
+  kHello = 1,
+  kProve = 2,
+  kStat = 3,
+  kList = 4,
+  kOpen = 5,
+  kRead = 6,
+  kClose = 7,
+  kSum = 8,
+  kReadLink = 9,
+  kCreate = 10,
+  kWrite = 11,
+  kCommit = 12,
+  kMakeDirectory = 13,
+  kRemove = 14,
+  kSymlink = 15,
+};
+inline constexpr std::uint8_t kReplyBit = 0x80;
+
+enum : std::uint32_t {  // of a HELLO reply
+  kHelloWritable = 1U << 0U,
+  kHelloNeedsProof = 1U << 1U,
+};
+enum : std::uint32_t {
+  kCommitDurable = 1U << 0U,  // reply once the file and its name are on the disk
+  kRemoveDirectory = 1U << 0U,
+};
+
+// What is known about a file. Times in nanoseconds since 1970.
+struct Attributes {
+  static constexpr std::size_t kSize = 32;
+  std::uint32_t mode = 0;  // type and permissions, as stat(2) has them
+  std::uint64_t size = 0;
+  std::int64_t mtime_ns = 0;
+  std::uint64_t file_id = 0;  // the same for two names of one file
+
+  bool operator==(const Attributes&) const = default;
+};
+
+// A place in the client's registered memory.
+struct RemoteMemory {
+  std::uint64_t address = 0;
+  std::uint32_t rkey = 0;
+  std::uint32_t bytes = 0;
+};
+
+// Each field is used by the operations that the comment names. Others leave it alone.
+struct Request {
+  Op op = Op::kStat;
+  std::uint64_t tag = 0;  // comes back in the reply
+
+  std::uint32_t version = 0;               // Hello
+  std::span<const std::uint8_t> secret{};  // Hello: nonce; Prove: proof
+  std::string_view path{};                 // Stat List Open ReadLink Create MakeDirectory Remove
+                                           // Symlink
+  std::string_view target{};               // Symlink
+  RemoteMemory memory{};                   // List Open Read Write
+  std::uint64_t handle = 0;                // Read Close Sum Write Commit
+  std::uint64_t offset = 0;                // Read Sum Write: octets; List: cursor; Create: size
+  std::uint32_t length = 0;                // Sum
+  std::uint32_t mode = 0;                  // Create Commit MakeDirectory
+  std::uint32_t flags = 0;                 // Commit Remove
+  std::int64_t mtime_ns = 0;               // Commit
+};
+
+struct Reply {
+  Op op = Op::kStat;
+  std::uint64_t tag = 0;
+  std::uint32_t error = 0;  // 0, or an errno of Linux; then nothing else is there
+
+  std::uint32_t version = 0, flags = 0, credits = 0, max_io = 0;  // Hello
+  std::span<const std::uint8_t> secret{};                         // Hello: nonce; Prove: proof
+  Attributes attributes{};                                        // Stat Open
+  std::uint64_t handle = 0;   // Open (0: the file is complete in the memory), Create
+  std::uint64_t cursor = 0;   // List: where to go on, 0 at the end
+  std::uint32_t bytes = 0;    // List Open Read Write: octets moved
+  std::uint32_t sum = 0;      // Sum: CRC32C
+  std::string_view target{};  // ReadLink
+};
+
+// Octets written to `out`, or 0 if a path is too long. REQUIRES: out has kMessageBytes.
+[[nodiscard]] std::size_t encode(const Request& request, std::span<std::uint8_t> out);
+[[nodiscard]] std::size_t encode(const Reply& reply, std::span<std::uint8_t> out);
+
+// Nothing for a message that this protocol does not have.
+[[nodiscard]] std::optional<Request> decode_request(std::span<const std::uint8_t> message);
+[[nodiscard]] std::optional<Reply> decode_reply(std::span<const std::uint8_t> message);
+
+// The operation and tag of any message that has them, to answer one that is otherwise wrong.
+[[nodiscard]] std::optional<Reply> answer_to(std::span<const std::uint8_t> message,
+                                             std::uint32_t error);
+
+// Entries of a directory, as LIST writes them into the client's memory.
+struct Entry {
+  std::string_view name{};
+  Attributes attributes{};
+};
+inline constexpr std::size_t kEntryHeadBytes = 2 + Attributes::kSize;
+// Octets written, or 0 if there is no room.
+[[nodiscard]] std::size_t encode(const Entry& entry, std::span<std::uint8_t> out);
+// Moves `in` behind the entry. Nothing at the end or if the rest is not an entry.
+[[nodiscard]] std::optional<Entry> decode_entry(std::span<const std::uint8_t>& in);
+
+}  // namespace weft::store

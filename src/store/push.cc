@@ -1,0 +1,220 @@
+#include "store/push.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace weft::store {
+namespace {
+
+constexpr std::uint32_t kBlockBytes = 1U << 20U;
+constexpr std::uint32_t kBlocks = 8;  // in flight
+
+std::int64_t mtime_of(const struct stat& s) {
+  return std::int64_t{s.st_mtim.tv_sec} * 1000000000 + s.st_mtim.tv_nsec;
+}
+
+std::string last_name(std::string_view path) {
+  while (path.ends_with('/')) path.remove_suffix(1);
+  const std::size_t slash = path.rfind('/');
+  return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
+}
+
+std::string join(const std::string& a, const std::string& b) {
+  if (a.empty() || b.empty()) return a + b;
+  return a.ends_with('/') ? a + b : a + "/" + b;
+}
+
+}  // namespace
+
+Outcome<void> Push::connect() {
+  auto client = Client::connect(server_);
+  if (!client) return tl::unexpected(client.error());
+  client_ = std::move(*client);
+  if (!client_->writable()) return tl::unexpected(explain(EROFS, server_.host));
+  auto memory = Registered::create(client_->pd(), std::size_t{kBlocks} * kBlockBytes,
+                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+  if (!memory) return tl::unexpected(memory.error());
+  memory_ = std::move(*memory);
+  return {};
+}
+
+void Push::report(const Failed& why) {
+  ++totals_.failures;
+  if (watcher_.failed) watcher_.failed(why);
+}
+
+bool Push::is_remote_folder(const std::string& path) {
+  Request request;
+  request.op = Op::kStat;
+  request.path = path;
+  const auto reply = client_->call(request);
+  return reply && S_ISDIR(reply->attributes.mode);
+}
+
+Outcome<void> Push::put(const std::string& from, const std::string& to) {
+  const bool contents_only = from.ends_with('/');
+  const Fd source(open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat s {};
+  if (!source || fstat(source.get(), &s) != 0) return failed(errno, from);
+  const bool into = to.empty() || to.ends_with('/') || is_remote_folder(to);
+  if (!client_->alive()) return failed(ECONNRESET, server_.host);
+  if (S_ISREG(s.st_mode)) return put_file(source.get(), into ? join(to, last_name(from)) : to);
+  if (!S_ISDIR(s.st_mode)) return failed(EINVAL, from + ": neither a file nor a folder");
+  if (!options_.recursive) return failed(EISDIR, from + ": use -r for folders");
+  std::string target = to;
+  if (into && !contents_only) target = join(to, last_name(from));
+  if (auto ok = make_folder(target, s.st_mode); !ok) return ok;
+  return put_folder(source.get(), from, target);
+}
+
+Outcome<void> Push::make_folder(const std::string& to, std::uint32_t mode) {
+  ++totals_.folders;
+  if (to.empty() || to == "/" || to == ".") return {};
+  Request request;
+  request.op = Op::kMakeDirectory;
+  request.path = to;
+  request.mode = mode & 0777U;
+  const auto reply = client_->call(request);
+  if (reply || (reply.error().error == EEXIST && is_remote_folder(to))) return {};
+  return tl::unexpected(reply.error());
+}
+
+Outcome<void> Push::put_folder(int folder, const std::string& from, const std::string& to) {
+  DIR* dir = fdopendir(openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (dir == nullptr) return failed(errno, from);
+  Outcome<void> ok;
+  while (const dirent* entry = readdir(dir)) {
+    const std::string name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    ok = put_entry(folder, entry->d_name, join(from, name), join(to, name));
+    if (!ok && !client_->alive()) break;
+    if (!ok) report(ok.error());
+    ok = {};
+  }
+  closedir(dir);
+  return ok;
+}
+
+Outcome<void> Push::put_entry(int folder, const char* name, const std::string& from,
+                              const std::string& to) {
+  struct stat s {};
+  if (fstatat(folder, name, &s, AT_SYMLINK_NOFOLLOW) != 0) return failed(errno, from);
+  if (S_ISLNK(s.st_mode)) {
+    char target[kPathBytes + 1];
+    const ssize_t length = readlinkat(folder, name, target, sizeof target);
+    if (length < 0) return failed(errno, from);
+    Request request;
+    request.op = Op::kSymlink;
+    request.path = to;
+    request.target = {target, static_cast<std::size_t>(length)};
+    const auto reply = client_->call(request);
+    if (!reply && reply.error().error != EEXIST) return tl::unexpected(reply.error());
+    ++totals_.links;
+    return {};
+  }
+  if (!S_ISDIR(s.st_mode) && !S_ISREG(s.st_mode)) {
+    ++totals_.skipped;
+    return {};
+  }
+  const Fd fd(openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd) return failed(errno, from);
+  if (S_ISREG(s.st_mode)) return put_file(fd.get(), to);
+  if (auto ok = make_folder(to, s.st_mode); !ok) return ok;
+  return put_folder(fd.get(), from, to);
+}
+
+Outcome<bool> Push::is_there(const std::string& to, std::uint64_t size, std::int64_t mtime_ns) {
+  Request request;
+  request.op = Op::kStat;
+  request.path = to;
+  const auto reply = client_->call(request);
+  if (!reply && !client_->alive()) return tl::unexpected(reply.error());
+  return reply && S_ISREG(reply->attributes.mode) && reply->attributes.size == size &&
+         reply->attributes.mtime_ns == mtime_ns;
+}
+
+Outcome<void> Push::put_file(int fd, const std::string& to) {
+  struct stat s {};
+  if (fstat(fd, &s) != 0) return failed(errno, to);
+  const auto size = static_cast<std::uint64_t>(s.st_size);
+  if (options_.only_newer) {
+    const auto there = is_there(to, size, mtime_of(s));
+    if (!there) return tl::unexpected(there.error());
+    if (*there) {
+      ++totals_.skipped;
+      return {};
+    }
+  }
+  totals_.expected += size;
+  Request create;
+  create.op = Op::kCreate;
+  create.path = to;
+  create.offset = size;
+  const auto made = client_->call(create);
+  if (!made) return tl::unexpected(made.error());
+  const std::uint64_t handle = made->handle;
+  Request end;
+  end.path = to;
+  end.handle = handle;
+  if (auto ok = send_blocks(fd, handle, size, to); !ok) {
+    end.op = Op::kClose;  // the server forgets what it has of the file
+    if (client_->alive()) static_cast<void>(client_->call(end));
+    return ok;
+  }
+  end.op = Op::kCommit;
+  end.mode = s.st_mode & 0777U;
+  end.mtime_ns = mtime_of(s);
+  if (options_.durable) end.flags = kCommitDurable;
+  const auto done = client_->call(end);
+  if (!done) return tl::unexpected(done.error());
+  ++totals_.files;
+  return {};
+}
+
+Outcome<void> Push::send_blocks(int fd, std::uint64_t handle, std::uint64_t size,
+                                const std::string& to) {
+  std::uint32_t busy = 0;  // bit: slot
+  std::uint64_t issued = 0;
+  Outcome<void> result;
+  while (client_->alive() && ((issued < size && result) || busy != 0)) {
+    std::uint32_t slot = 0;
+    while (slot < kBlocks && (busy >> slot & 1U) != 0) ++slot;
+    if (result && issued < size && slot < kBlocks) {
+      std::uint8_t* at = memory_.data() + std::size_t{slot} * kBlockBytes;
+      const auto want =
+          static_cast<std::uint32_t>(std::min<std::uint64_t>(kBlockBytes, size - issued));
+      const ssize_t got = pread(fd, at, want, static_cast<off_t>(issued));
+      if (got != static_cast<ssize_t>(want)) {
+        result =
+            failed(got < 0 ? errno : ESTALE, to + ": the file became shorter while it was sent");
+        continue;
+      }
+      Request request;
+      request.op = Op::kWrite;
+      request.tag = slot;
+      request.handle = handle;
+      request.offset = issued;
+      request.memory = {address_of(at), memory_.rkey(), want};
+      if (auto ok = client_->post(request); !ok) return ok;
+      busy |= 1U << slot;
+      issued += want;
+      continue;
+    }
+    const auto reply = client_->wait();
+    if (!reply) return tl::unexpected(reply.error());
+    if (reply->op != Op::kWrite || reply->tag >= kBlocks || (busy >> reply->tag & 1U) == 0) {
+      return failed(EPROTO, to);
+    }
+    busy &= ~(1U << reply->tag);
+    if (reply->error != 0 && result) result = tl::unexpected(explain(reply->error, to));
+    totals_.bytes += reply->bytes;
+    if (watcher_.progress) watcher_.progress(totals_);
+  }
+  return result;
+}
+
+}  // namespace weft::store

@@ -1,0 +1,286 @@
+#include "store/server.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace weft::store {
+namespace {
+
+constexpr unsigned kDiskDepth = 512;
+constexpr int kBacklog = 256;
+constexpr auto kSpin = std::chrono::microseconds(30);  // before sleeping
+constexpr unsigned kStepsPerLook = 32;                 // between looks at new connections
+
+bool is_loopback(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
+    return ntohl(v4->sin_addr.s_addr) >> 24U == 127;
+  }
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
+  if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) return v6->sin6_addr.s6_addr[12] == 127;
+  return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+std::string text_of(const sockaddr* address) {
+  char host[128] = "?";
+  char port[16] = "?";
+  const socklen_t size =
+      address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  getnameinfo(address, size, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+  return std::string(host) + " port " + port;
+}
+
+}  // namespace
+
+Outcome<std::unique_ptr<Server>> Server::create(ServeOptions options) {
+  std::unique_ptr<Server> server(new Server(std::move(options)));
+  Shared& shared = server->shared_;
+  auto tree = Tree::open(shared.options.folders, shared.options.writable);
+  if (!tree) return tl::unexpected(tree.error());
+  shared.tree = std::move(*tree);
+  auto disk = Disk::create(kDiskDepth);
+  if (!disk) return tl::unexpected(disk.error());
+  shared.disk = std::move(*disk);
+  if (auto ready = server->listen(); !ready) return tl::unexpected(ready.error());
+  return server;
+}
+
+Outcome<void> Server::watch(int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) return failed(errno, "epoll");
+  return {};
+}
+
+Outcome<void> Server::listen() {
+  epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  events_ = rdma_create_event_channel();
+  if (epoll_ < 0 || stop_ < 0 || events_ == nullptr) return failed(errno, "cannot start");
+  fcntl(events_->fd, F_SETFL, fcntl(events_->fd, F_GETFL) | O_NONBLOCK);
+  if (rdma_create_id(events_, &listener_, nullptr, RDMA_PS_TCP) != 0) {
+    return failed(errno, "rdma_create_id");
+  }
+  const ServeOptions& o = shared_.options;
+  addrinfo hints{};
+  hints.ai_flags = AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const std::string port = std::to_string(o.port);
+  const int error =
+      getaddrinfo(o.address.empty() ? nullptr : o.address.c_str(), port.c_str(), &hints, &found);
+  if (error != 0) return failed(EADDRNOTAVAIL, o.address + ": " + gai_strerror(error));
+  // Of the wildcards the one of IPv6 takes both families.
+  const addrinfo* use = found;
+  for (const addrinfo* a = found; o.address.empty() && a != nullptr; a = a->ai_next) {
+    if (a->ai_family == AF_INET6) use = a;
+  }
+  const bool bound =
+      rdma_bind_addr(listener_, use->ai_addr) == 0 && rdma_listen(listener_, kBacklog) == 0;
+  const int why = errno;
+  freeaddrinfo(found);
+  if (!bound) {
+    return failed(why, "cannot listen on " + (o.address.empty() ? "any address" : o.address) +
+                           ", port " + port);
+  }
+  for (const int fd : {events_->fd, stop_, shared_.disk->fd()}) {
+    if (auto ok = watch(fd); !ok) return ok;
+  }
+  return {};
+}
+
+Server::~Server() {
+  for (auto& session : sessions_) session->fail();
+  while (shared_.disk != nullptr && shared_.disk->pending() != 0) shared_.disk->progress();
+  sessions_.clear();
+  if (listener_ != nullptr) rdma_destroy_id(listener_);
+  if (events_ != nullptr) rdma_destroy_event_channel(events_);
+  ports_.clear();
+  for (const int fd : {epoll_, stop_}) {
+    if (fd >= 0) close(fd);
+  }
+}
+
+std::uint16_t Server::port() const { return ntohs(rdma_get_src_port(listener_)); }
+
+void Server::stop() const {
+  const std::uint64_t one = 1;
+  static_cast<void>(!write(stop_, &one, sizeof one));
+}
+
+Outcome<void> Server::run() {
+  Clock::time_point busy = Clock::now();
+  for (unsigned steps = 1; !stopping_; ++steps) {
+    if (step() != 0) {
+      busy = Clock::now();
+      if (steps % kStepsPerLook == 0) look_at(0);
+    } else if (Clock::now() - busy > kSpin) {
+      sleep();
+      busy = Clock::now();
+    }
+  }
+  return {};
+}
+
+// One round for everybody who may have something to do.
+std::size_t Server::step() {
+  std::size_t done = shared_.disk->progress();
+  const std::size_t count = sessions_.size();
+  if (count != 0) first_ = (first_ + 1) % count;
+  for (std::size_t i = 0; i < count; ++i) {
+    Session& session = *sessions_[(first_ + i) % count];
+    if (!session.hot) continue;
+    done += session.poll() + session.pump();
+  }
+  done += shared_.disk->progress();
+  bury();
+  return done;
+}
+
+// What has failed goes, once the disk has let go of its memory.
+void Server::bury() {
+  std::erase_if(sessions_, [this](const std::unique_ptr<Session>& session) {
+    if (!session->deletable()) return false;
+    log("gone", session->id());
+    return true;
+  });
+}
+
+void Server::sleep() {
+  std::size_t found = 0;
+  for (auto& session : sessions_) {
+    if (!session->hot) continue;
+    session->arm();
+    found += session->poll() + session->pump();
+    session->hot = session->wants_pump();
+  }
+  found += shared_.disk->progress();
+  // An armed queue without news stays silent: what was found may have made more.
+  for (auto& session : sessions_) session->hot = session->hot || found != 0;
+  bury();
+  look_at(found != 0 ? 0 : time_left_ms());
+}
+
+int Server::time_left_ms() const {
+  const bool any = std::any_of(sessions_.begin(), sessions_.end(),
+                               [](const auto& session) { return session->has_deadline(); });
+  return any ? 200 : -1;
+}
+
+void Server::look_at(int timeout_ms) {
+  epoll_event ready[16];
+  const int count = epoll_wait(epoll_, ready, 16, timeout_ms);
+  for (int i = 0; i < count; ++i) {
+    const int fd = ready[i].data.fd;
+    if (fd == stop_) {
+      stopping_ = true;
+    } else if (fd == events_->fd) {
+      connection_events();
+    } else if (fd == shared_.disk->fd()) {
+      shared_.disk->clear_event();
+    } else {
+      for (auto& port : ports_) {
+        if (port->channel()->fd == fd) completion_events(*port);
+      }
+    }
+  }
+  const auto now = Clock::now();
+  for (auto& session : sessions_) {
+    if (session->has_deadline()) session->tick(now);
+  }
+}
+
+void Server::completion_events(Port& port) {
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  while (ibv_get_cq_event(port.channel(), &cq, &context) == 0) {
+    ibv_ack_cq_events(cq, 1);
+    static_cast<Session*>(context)->hot = true;
+  }
+}
+
+void Server::connection_events() {
+  rdma_cm_event* event = nullptr;
+  while (rdma_get_cm_event(events_, &event) == 0) {
+    const rdma_cm_event_type type = event->event;
+    rdma_cm_id* id = event->id;
+    rdma_ack_cm_event(event);
+    if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+      connect_request(id);
+      continue;
+    }
+    if (type == RDMA_CM_EVENT_ESTABLISHED || id == listener_) continue;
+    for (auto& session : sessions_) {
+      if (session->id() == id) session->fail();
+    }
+  }
+}
+
+// Why a client is not served, or null.
+const char* Server::refusal(rdma_cm_id* id) const {
+  if (sessions_.size() >= shared_.options.max_clients) return "too many clients";
+  const bool open = shared_.options.open_access || !shared_.options.token.empty();
+  if (!open && !is_loopback(rdma_get_peer_addr(id))) {
+    return "only this machine is served without --token-file or --open";
+  }
+  return nullptr;
+}
+
+void Server::connect_request(rdma_cm_id* id) {
+  const char* why = refusal(id);
+  Port* port = why == nullptr ? port_for(id->verbs) : nullptr;
+  Outcome<std::unique_ptr<Session>> session = failed(ENOMEM, "no device");
+  if (port != nullptr) session = Session::create(shared_, *port, id);
+  if (session) {
+    rdma_conn_param parameters{};
+    parameters.responder_resources = 16;
+    parameters.initiator_depth = 16;
+    parameters.retry_count = 7;
+    parameters.rnr_retry_count = 7;
+    if (rdma_accept(id, &parameters) == 0) {
+      ++shared_.counters.clients;
+      log("connected", id);
+      sessions_.push_back(std::move(*session));
+      return;
+    }
+    (*session)->fail();  // deletes the id too
+    return;
+  }
+  const std::string reason = why != nullptr ? why : session.error().text();
+  ++shared_.counters.refused_clients;
+  log("refused", id, reason.c_str());
+  rdma_reject(id, reason.data(),
+              static_cast<std::uint8_t>(std::min<std::size_t>(reason.size(), 140)));
+  rdma_destroy_id(id);
+}
+
+Port* Server::port_for(ibv_context* verbs) {
+  for (auto& port : ports_) {
+    if (port->verbs() == verbs) return port.get();
+  }
+  auto port = Port::create(verbs, shared_.options.staging_bytes);
+  if (!port) {
+    std::fprintf(stderr, "weft serve: %s\n", port.error().text().c_str());
+    return nullptr;
+  }
+  if (!watch((*port)->channel()->fd)) return nullptr;
+  ports_.push_back(std::move(*port));
+  return ports_.back().get();
+}
+
+// One line to stderr, which journald takes as it is.
+void Server::log(const char* what, rdma_cm_id* id, const char* why) const {
+  if (!shared_.options.log) return;
+  std::fprintf(stderr, "weft serve: client %s %s%s%s\n", text_of(rdma_get_peer_addr(id)).c_str(),
+               what, *why != '\0' ? ": " : "", why);
+}
+
+}  // namespace weft::store

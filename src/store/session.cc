@@ -1,0 +1,294 @@
+// Set-up, messages and requests that are answered at once; session_io.cc moves the data.
+#include "store/session.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/crc32c.h"
+
+namespace weft::store {
+namespace {
+
+constexpr std::uint32_t kReplySlots = 2 * kCredits;
+constexpr unsigned kSendDepth = kReplySlots + 32;
+constexpr auto kSetUpTime = std::chrono::seconds(10);
+constexpr auto kRefusalDelay = std::chrono::seconds(1);
+// What one session may hold of the staging memory.
+constexpr std::uint64_t kStagingPerSession = std::uint64_t{12} << 20U;
+
+// wr_id: a chunk's address, or one of these. Chunks are aligned, so the low bit tells.
+constexpr std::uint64_t receive_id(std::size_t slot) { return slot << 2U | 1U; }
+constexpr std::uint64_t reply_id(std::size_t slot) { return slot << 2U | 3U; }
+
+}  // namespace
+
+Session::Session(Shared& shared, Port& port, rdma_cm_id* id)
+    : shared_(shared), port_(port), id_(id), owner_(port.heap().add_owner(kStagingPerSession)) {}
+
+Outcome<std::unique_ptr<Session>> Session::create(Shared& shared, Port& port, rdma_cm_id* id) {
+  std::unique_ptr<Session> session(new Session(shared, port, id));
+  if (auto ready = session->set_up(); !ready) {
+    if (id->qp != nullptr) rdma_destroy_qp(id);
+    session->id_ = nullptr;  // stays the caller's
+    return tl::unexpected(ready.error());
+  }
+  return session;
+}
+
+Outcome<void> Session::set_up() {
+  auto messages = Registered::create(port_.pd(), (kCredits + kReplySlots) * kMessageBytes,
+                                     IBV_ACCESS_LOCAL_WRITE);
+  if (!messages) return tl::unexpected(messages.error());
+  messages_ = std::move(*messages);
+  cq_ = ibv_create_cq(port_.verbs(), static_cast<int>(kCredits + kSendDepth), this, port_.channel(),
+                      0);
+  if (cq_ == nullptr) return failed(errno, "no completion queue");
+  ibv_qp_init_attr attr{};
+  attr.send_cq = cq_;
+  attr.recv_cq = cq_;
+  attr.qp_type = IBV_QPT_RC;
+  attr.cap.max_send_wr = kSendDepth;
+  attr.cap.max_recv_wr = kCredits;
+  attr.cap.max_send_sge = 1;
+  attr.cap.max_recv_sge = 1;
+  if (rdma_create_qp(id_, port_.pd(), &attr) != 0) return failed(errno, "no queue pair");
+  for (std::size_t slot = 0; slot < kCredits; ++slot) {
+    const int error =
+        post_receive(id_->qp, receive_id(slot), messages_.data() + slot * kMessageBytes,
+                     kMessageBytes, messages_.lkey());
+    if (error != 0) return failed(error, "no receive");
+  }
+  for (std::size_t slot = 0; slot < kReplySlots; ++slot) free_replies_.push_back(slot);
+  server_nonce_ = random_nonce();
+  return {};
+}
+
+Session::~Session() {
+  if (id_ != nullptr && id_->qp != nullptr) rdma_destroy_qp(id_);
+  if (cq_ != nullptr) ibv_destroy_cq(cq_);
+  if (id_ != nullptr) rdma_destroy_id(id_);
+  port_.heap().remove_owner(owner_);
+}
+
+void Session::fail() {
+  if (dead_) return;
+  dead_ = true;
+  // No Write leaves staging memory any more, nor does a Read enter it: from here on only the disk
+  // can touch the chunks.
+  rdma_disconnect(id_);
+  if (id_->qp != nullptr) rdma_destroy_qp(id_);
+  files_.clear();
+}
+
+void Session::arm() {
+  if (!dead_) ibv_req_notify_cq(cq_, 0);
+}
+
+std::size_t Session::poll() {
+  if (dead_) return 0;
+  ibv_wc wcs[32];
+  std::size_t total = 0;
+  for (;;) {
+    const int count = ibv_poll_cq(cq_, 32, wcs);
+    if (count < 0) fail();
+    if (count <= 0) return total;
+    total += static_cast<std::size_t>(count);
+    for (int i = 0; i < count && !dead_; ++i) completion(wcs[i]);
+    if (dead_ || count < 32) return total;
+  }
+}
+
+void Session::completion(const ibv_wc& wc) {
+  if (wc.status != IBV_WC_SUCCESS) return fail();
+  const std::size_t slot = wc.wr_id >> 2U;
+  switch (wc.wr_id & 3U) {
+    case 1: return request(slot, wc.byte_len);
+    case 3: free_replies_.push_back(slot); return;
+    default: network_done(*reinterpret_cast<Chunk*>(wc.wr_id));
+  }
+}
+
+void Session::request(std::size_t slot, std::uint32_t bytes) {
+  std::uint8_t* at = messages_.data() + slot * kMessageBytes;
+  ++shared_.counters.requests;
+  // A copy: the receive is posted again before the reply that lets the client use it.
+  std::uint8_t copy[kMessageBytes];
+  std::copy_n(at, bytes, copy);
+  if (post_receive(id_->qp, receive_id(slot), at, kMessageBytes, messages_.lkey()) != 0) {
+    return fail();
+  }
+  if (refuse_at_) return;
+  const auto decoded = decode_request({copy, bytes});
+  if (decoded) return dispatch(*decoded);
+  const auto answer = answer_to({copy, bytes}, EPROTO);
+  if (!answer) return fail();
+  send(*answer);
+}
+
+void Session::dispatch(const Request& request) {
+  Reply reply;
+  reply.op = request.op;
+  reply.tag = request.tag;
+  bool later = false;
+  std::string text;
+  int error = 0;
+  if (request.op == Op::kHello) {
+    error = hello(request, reply);
+  } else if (request.op == Op::kProve) {
+    error = proof(request, reply);
+    if (refuse_at_) return;
+  } else if (state_ != State::kReady) {
+    error = EACCES;
+  } else {
+    switch (request.op) {
+      case Op::kRead:
+        error = start_read(request, reply);
+        later = error == 0;
+        break;
+      case Op::kWrite:
+        error = start_write(request, reply);
+        later = error == 0;
+        break;
+      case Op::kOpen: error = open(request, reply, later); break;
+      case Op::kList:
+        error = list(request, reply);
+        later = error == 0;
+        break;
+      default: error = answer(request, reply, text);
+    }
+  }
+  if (later || dead_) return;
+  reply.error = static_cast<std::uint32_t>(error);
+  send(reply);
+}
+
+void Session::send(const Reply& reply) {
+  if (dead_) return;
+  if (reply.error != 0) ++shared_.counters.errors;
+  // Replies that were not even taken by the network while twice as many requests came: this client
+  // does not keep to its credits.
+  if (free_replies_.empty()) return fail();
+  const std::size_t slot = free_replies_.back();
+  free_replies_.pop_back();
+  std::uint8_t* at = messages_.data() + (kCredits + slot) * kMessageBytes;
+  const std::size_t bytes = encode(reply, {at, kMessageBytes});
+  if (post_send(id_->qp, reply_id(slot), at, static_cast<std::uint32_t>(bytes), messages_.lkey()) !=
+      0) {
+    fail();
+  }
+}
+
+int Session::hello(const Request& request, Reply& reply) {
+  if (state_ != State::kNew) return EPROTO;
+  reply.version = kVersion;
+  if (request.version != kVersion) return EPROTONOSUPPORT;
+  std::copy(request.secret.begin(), request.secret.end(), client_nonce_.begin());
+  const bool needs_proof = !shared_.options.token.empty();
+  state_ = needs_proof ? State::kProving : State::kReady;
+  reply.flags =
+      (shared_.tree.writable() ? kHelloWritable : 0U) | (needs_proof ? kHelloNeedsProof : 0U);
+  reply.credits = kCredits;
+  reply.max_io = kMaxIoBytes;
+  reply.secret = server_nonce_;
+  return 0;
+}
+
+int Session::proof(const Request& request, Reply& reply) {
+  if (state_ != State::kProving) return EPROTO;
+  const std::string& token = shared_.options.token;
+  const Proof expected = prove(token, Side::kClient, client_nonce_, server_nonce_);
+  if (!same(expected, request.secret)) {
+    // Guessing costs a second a time, and a new connection.
+    ++shared_.counters.refused_tokens;
+    reply.error = EACCES;
+    refusal_ = reply;
+    refuse_at_ = Clock::now() + kRefusalDelay;
+    return EACCES;
+  }
+  static thread_local Proof own;
+  own = prove(token, Side::kServer, client_nonce_, server_nonce_);
+  reply.secret = own;
+  state_ = State::kReady;
+  return 0;
+}
+
+void Session::tick(Clock::time_point now) {
+  if (dead_) return;
+  if (refuse_at_ && now >= *refuse_at_) {
+    if (refusal_.error == 0) return fail();  // it had its answer a moment ago
+    send(refusal_);
+    refusal_.error = 0;
+    refuse_at_ = now + kRefusalDelay;
+  }
+  if (state_ == State::kNew && now - created_ > kSetUpTime) fail();
+}
+
+int Session::answer(const Request& request, Reply& reply, std::string& text) {
+  switch (request.op) {
+    case Op::kStat: return shared_.tree.stat(request.path, reply.attributes);
+    case Op::kReadLink: {
+      const int error = shared_.tree.read_link(request.path, text);
+      reply.target = text;
+      return error;
+    }
+    case Op::kClose: return files_.erase(request.handle) == 1 ? 0 : EBADF;
+    case Op::kSum: return sum(request, reply);
+    case Op::kCreate: return create(request, reply);
+    case Op::kCommit: return commit(request);
+    case Op::kMakeDirectory: return shared_.tree.make_directory(request.path, request.mode);
+    case Op::kRemove:
+      return shared_.tree.remove(request.path, (request.flags & kRemoveDirectory) != 0);
+    case Op::kSymlink: return shared_.tree.symlink(request.path, request.target);
+    default: return EOPNOTSUPP;
+  }
+}
+
+std::shared_ptr<Session::OpenFile> Session::find(std::uint64_t handle) const {
+  const auto at = files_.find(handle);
+  return at == files_.end() ? nullptr : at->second;
+}
+
+int Session::create(const Request& request, Reply& reply) {
+  if (files_.size() >= shared_.options.max_open_files) return EMFILE;
+  auto file = std::make_shared<OpenFile>();
+  if (const int error = shared_.tree.create(request.path, request.offset, file->draft))
+    return error;
+  reply.handle = next_handle_++;
+  files_.emplace(reply.handle, std::move(file));
+  return 0;
+}
+
+int Session::commit(const Request& request) {
+  const auto file = find(request.handle);
+  if (file == nullptr || file->draft == nullptr) return EBADF;
+  // Writes that are under way would change a file that others see already.
+  for (const Transfer& t : transfers_) {
+    if (t.file == file) return EBUSY;
+  }
+  files_.erase(request.handle);
+  return file->draft->commit(request.mode, request.mtime_ns, (request.flags & kCommitDurable) != 0);
+}
+
+int Session::sum(const Request& request, Reply& reply) {
+  const auto file = find(request.handle);
+  if (file == nullptr) return EBADF;
+  alignas(4096) static thread_local std::array<std::uint8_t, 256U << 10U> buffer;  // for O_DIRECT
+  Crc32c crc;
+  std::uint64_t at = request.offset;
+  std::uint64_t left = request.length;
+  while (left != 0) {
+    const ssize_t got = pread(file->get(), buffer.data(),
+                              std::min<std::uint64_t>(left, buffer.size()), static_cast<off_t>(at));
+    if (got < 0) return errno;
+    if (got == 0) break;
+    crc.update({buffer.data(), static_cast<std::size_t>(got)});
+    at += static_cast<std::uint64_t>(got);
+    left -= static_cast<std::uint64_t>(got);
+  }
+  reply.sum = crc.value();
+  return 0;
+}
+
+}  // namespace weft::store

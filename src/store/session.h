@@ -1,0 +1,171 @@
+// One client of the data server.
+//
+// Requests come as messages into posted receives and each gets one reply. Data goes between files
+// and the client's memory in chunks of staging memory, several at a time: disk to staging to an
+// RDMA Write, or an RDMA Read to staging to disk. The reply is posted behind the last Write of its
+// request, so that the client sees the data when it sees the reply.
+//
+// One thread, the server's. A session that failed is `dead`: nothing more is posted, and it is
+// deleted once the disk has let go of its chunks.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "store/disk.h"
+#include "store/port.h"
+#include "store/protocol.h"
+#include "store/secret.h"
+#include "store/tree.h"
+
+namespace weft::store {
+
+using Clock = std::chrono::steady_clock;
+
+struct ServeOptions {
+  std::vector<std::string> folders;
+  std::string address;  // empty: every address of the machine
+  std::uint16_t port = kDefaultPort;
+  bool writable = false;
+  bool open_access = false;  // serve clients of other machines without a token
+  bool direct = false;       // O_DIRECT
+  bool log = true;
+  std::string token;  // empty: none
+  unsigned max_clients = 1024;
+  unsigned max_open_files = 1024;  // per client
+  std::uint64_t staging_bytes = std::uint64_t{64} << 20U;
+};
+
+struct ServeCounters {
+  std::uint64_t clients = 0, refused_tokens = 0, refused_clients = 0, requests = 0, errors = 0;
+  std::uint64_t bytes_out = 0, bytes_in = 0;
+};
+
+// What all sessions share.
+struct Shared {
+  explicit Shared(ServeOptions what) : options(std::move(what)) {}
+  ServeOptions options;
+  Tree tree;
+  std::unique_ptr<Disk> disk;
+  ServeCounters counters;
+};
+
+class Session {
+ public:
+  [[nodiscard]] static Outcome<std::unique_ptr<Session>> create(Shared& shared, Port& port,
+                                                                rdma_cm_id* id);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  [[nodiscard]] rdma_cm_id* id() const { return id_; }
+  // Handles completions; returns how many there were.
+  std::size_t poll();
+  void arm();
+  // Starts as many chunks as there is room for; returns how many.
+  std::size_t pump();
+  // Looks at what has a time limit: set-up, and the answer to a wrong token.
+  void tick(Clock::time_point now);
+  [[nodiscard]] bool has_deadline() const {
+    return state_ == State::kNew || refuse_at_.has_value();
+  }
+
+  void fail();  // makes it dead
+  [[nodiscard]] bool dead() const { return dead_; }
+  // Has requests that wait for staging memory or the disk's queue.
+  [[nodiscard]] bool wants_pump() const;
+  [[nodiscard]] bool deletable() const { return dead_ && on_disk_ == 0; }
+  // Polled without waiting for an event.
+  bool hot = true;
+
+ private:
+  enum class State : std::uint8_t { kNew, kProving, kReady };
+  struct OpenFile {
+    Fd fd;
+    std::unique_ptr<Draft> draft;
+    [[nodiscard]] int get() const { return draft != nullptr ? draft->fd() : fd.get(); }
+  };
+  struct Transfer {
+    std::shared_ptr<OpenFile> file;
+    Reply reply;
+    std::uint64_t offset = 0;  // in the file
+    RemoteMemory memory;
+    std::uint32_t started = 0;  // octets that chunks were made for
+    std::uint32_t end = 0;      // octets that there turned out to be
+    unsigned chunks = 0;        // made and not finished
+    bool inbound = false;       // from the client's memory into the file
+  };
+  struct Chunk final : Disk::Waiter {
+    Session* session = nullptr;
+    std::list<Transfer>::iterator transfer;
+    BlockHeap::Handle memory = 0;
+    std::uint8_t* data = nullptr;
+    std::uint32_t at = 0;    // where in the transfer
+    std::uint32_t want = 0;  // octets
+    std::uint32_t got = 0;
+    std::uint32_t skew = 0;  // O_DIRECT: octets in front that were not asked for
+    bool inbound = false;
+    std::list<Chunk>::iterator self;
+    void disk_done(std::int64_t result) override { session->disk_done(*this, result); }
+  };
+  using TransferAt = std::list<Transfer>::iterator;
+
+  Session(Shared& shared, Port& port, rdma_cm_id* id);
+  [[nodiscard]] Outcome<void> set_up();
+  void completion(const ibv_wc& wc);
+  void request(std::size_t slot, std::uint32_t bytes);
+  void dispatch(const Request& request);
+  [[nodiscard]] int hello(const Request& request, Reply& reply);
+  [[nodiscard]] int proof(const Request& request, Reply& reply);
+  // Requests that are answered at once. Returns an errno.
+  [[nodiscard]] int answer(const Request& request, Reply& reply, std::string& text);
+  // Those that move data answer later, when 0 is returned.
+  [[nodiscard]] int start_read(const Request& request, const Reply& reply);
+  [[nodiscard]] int start_write(const Request& request, const Reply& reply);
+  [[nodiscard]] int open(const Request& request, Reply& reply, bool& later);
+  [[nodiscard]] int list(const Request& request, Reply& reply);
+  [[nodiscard]] int create(const Request& request, Reply& reply);
+  [[nodiscard]] int commit(const Request& request);
+  [[nodiscard]] int sum(const Request& request, Reply& reply);
+  [[nodiscard]] std::shared_ptr<OpenFile> find(std::uint64_t handle) const;
+  void send(const Reply& reply);
+  void begin(Transfer transfer);
+
+  [[nodiscard]] Chunk* new_chunk(std::uint32_t bytes, std::size_t limit);
+  void release(Chunk& chunk);
+  [[nodiscard]] bool start_chunk();
+  [[nodiscard]] static bool has_more(const Transfer& t);
+  void read_disk(Chunk& chunk);
+  void write_disk(Chunk& chunk);
+  void disk_done(Chunk& chunk, std::int64_t result);
+  void network_done(Chunk& chunk);
+  void push_to_client(Chunk& chunk);
+  void chunk_finished(TransferAt transfer);
+
+  Shared& shared_;
+  Port& port_;
+  rdma_cm_id* id_;
+  ibv_cq* cq_ = nullptr;
+  BlockHeap::Owner owner_;
+  Registered messages_;  // requests, then replies
+  std::vector<std::size_t> free_replies_;
+  State state_ = State::kNew;
+  bool dead_ = false;
+  Nonce client_nonce_{}, server_nonce_{};
+  Clock::time_point created_ = Clock::now();
+  std::optional<Clock::time_point> refuse_at_;
+  Reply refusal_;
+  std::map<std::uint64_t, std::shared_ptr<OpenFile>> files_;
+  std::uint64_t next_handle_ = 1;
+  std::list<Transfer> transfers_;  // in the order of their requests
+  std::list<Chunk> chunks_;
+  unsigned on_disk_ = 0;  // ... that the kernel works on
+};
+
+}  // namespace weft::store

@@ -1,0 +1,303 @@
+#include "store/tree.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+
+namespace weft::store {
+namespace {
+
+// Files that clients and this server make while a transfer runs. Not listed, not served.
+constexpr std::string_view kDraftPrefix = ".weft-draft-";
+
+int open_beneath(int folder, const std::string& path, int flags) {
+  open_how how{};
+  how.flags = static_cast<unsigned>(flags) | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  for (int tries = 0;; ++tries) {
+    const long fd =
+        syscall(SYS_openat2, folder, path.empty() ? "." : path.c_str(), &how, sizeof how);
+    // EAGAIN: something was renamed while the kernel checked; it asks to be asked again.
+    if (fd >= 0 || errno != EAGAIN || tries == 16) return static_cast<int>(fd);
+  }
+}
+
+Attributes attributes_from(const struct stat& s) {
+  Attributes out;
+  out.mode = s.st_mode;
+  out.size = static_cast<std::uint64_t>(s.st_size);
+  out.mtime_ns = std::int64_t{s.st_mtim.tv_sec} * 1000000000 + s.st_mtim.tv_nsec;
+  out.file_id = s.st_ino ^ (static_cast<std::uint64_t>(s.st_dev) << 40U);
+  return out;
+}
+
+std::string proc_name(int fd) {
+  char name[32];
+  std::snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+  return name;
+}
+
+std::string random_name() {
+  std::uint64_t number = 0;
+  static_cast<void>(getrandom(&number, sizeof number, 0));
+  char name[64];
+  std::snprintf(name, sizeof name, "%.*s%016llx", static_cast<int>(kDraftPrefix.size()),
+                kDraftPrefix.data(), static_cast<unsigned long long>(number));
+  return name;
+}
+
+timespec time_of(std::int64_t ns) {
+  constexpr std::int64_t kSecond = 1000000000;
+  const std::int64_t part = ((ns % kSecond) + kSecond) % kSecond;
+  return {static_cast<time_t>((ns - part) / kSecond), static_cast<long>(part)};
+}
+
+class Folder {
+ public:
+  explicit Folder(int fd) : dir_(fdopendir(fd)) {
+    if (dir_ == nullptr) close(fd);
+  }
+  ~Folder() {
+    if (dir_ != nullptr) closedir(dir_);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  [[nodiscard]] DIR* get() const { return dir_; }
+
+ private:
+  DIR* dir_;
+};
+
+}  // namespace
+
+Fd& Fd::operator=(Fd&& other) noexcept {
+  if (this != &other) {
+    if (fd_ >= 0) close(fd_);
+    fd_ = std::exchange(other.fd_, -1);
+  }
+  return *this;
+}
+Fd::~Fd() {
+  if (fd_ >= 0) close(fd_);
+}
+
+Attributes attributes_of(int fd, int* error) {
+  struct stat s {};
+  *error = fstat(fd, &s) == 0 ? 0 : errno;
+  return attributes_from(s);
+}
+
+int Draft::commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable) {
+  const timespec times[2] = {{0, UTIME_OMIT}, time_of(mtime_ns)};
+  if (fchmod(file_.get(), mode & 0777U) != 0 || futimens(file_.get(), times) != 0) return errno;
+  if (durable && fsync(file_.get()) != 0) return errno;
+  // A link to a file replaces nothing, a rename does: so by way of a second name.
+  const std::string between = random_name();
+  if (linkat(AT_FDCWD, proc_name(file_.get()).c_str(), folder_.get(), between.c_str(),
+             AT_SYMLINK_FOLLOW) != 0) {
+    return errno;
+  }
+  if (renameat(folder_.get(), between.c_str(), folder_.get(), name_.c_str()) != 0) {
+    const int error = errno;
+    unlinkat(folder_.get(), between.c_str(), 0);
+    return error;
+  }
+  return durable && fsync(folder_.get()) != 0 ? errno : 0;
+}
+
+Outcome<Tree> Tree::open(const std::vector<std::string>& folders, bool writable) {
+  Tree tree;
+  tree.writable_ = writable;
+  for (const std::string& folder : folders) {
+    Export one;
+    one.fd = Fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!one.fd) return failed(errno, "cannot serve " + folder);
+    if (folders.size() > 1) {
+      char* full = realpath(folder.c_str(), nullptr);
+      const std::string path = full != nullptr ? full : folder;
+      std::free(full);
+      one.name = path.substr(path.rfind('/') + 1);
+      const bool taken = std::any_of(tree.exports_.begin(), tree.exports_.end(),
+                                     [&](const Export& e) { return e.name == one.name; });
+      if (taken || one.name.empty()) {
+        return failed(EEXIST, "cannot serve " + folder +
+                                  " beside the others: two folders would be called '" + one.name +
+                                  "'");
+      }
+    }
+    tree.exports_.push_back(std::move(one));
+  }
+  return tree;
+}
+
+Tree::Place Tree::locate(std::string_view path) const {
+  const std::size_t start = std::min(path.find_first_not_of('/'), path.size());
+  path.remove_prefix(start);
+  if (exports_.size() == 1) return {exports_.front().fd.get(), std::string(path), false};
+  if (path.empty() || path == ".") return {-1, {}, true};
+  const std::size_t slash = std::min(path.find('/'), path.size());
+  for (const Export& e : exports_) {
+    if (e.name != path.substr(0, slash)) continue;
+    path.remove_prefix(slash);
+    path.remove_prefix(std::min(path.find_first_not_of('/'), path.size()));
+    return {e.fd.get(), std::string(path), false};
+  }
+  return {};
+}
+
+int Tree::stat(std::string_view path, Attributes& out) const {
+  const Place place = locate(path);
+  if (place.root) {
+    out.mode = S_IFDIR | 0555;
+    return 0;
+  }
+  if (place.fd < 0) return ENOENT;
+  const Fd fd(open_beneath(place.fd, place.rest, O_PATH | O_NOFOLLOW));
+  if (!fd) return errno;
+  int error = 0;
+  out = attributes_of(fd.get(), &error);
+  return error;
+}
+
+int Tree::open_file(std::string_view path, bool direct, Fd& file, Attributes& out) const {
+  const Place place = locate(path);
+  if (place.root) return EISDIR;
+  if (place.fd < 0) return ENOENT;
+  // By way of a path descriptor: opening a device or a pipe would already do something.
+  const Fd found(open_beneath(place.fd, place.rest, O_PATH));
+  if (!found) return errno;
+  int error = 0;
+  out = attributes_of(found.get(), &error);
+  if (error != 0) return error;
+  if (S_ISDIR(out.mode)) return EISDIR;
+  if (!S_ISREG(out.mode)) return EINVAL;
+  const std::string name = proc_name(found.get());
+  file = Fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0)));
+  if (!file && direct && errno == EINVAL) file = Fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC));
+  return file ? 0 : errno;
+}
+
+int Tree::read_link(std::string_view path, std::string& target) const {
+  const Place place = locate(path);
+  if (place.fd < 0) return place.root ? EINVAL : ENOENT;
+  const Fd found(open_beneath(place.fd, place.rest, O_PATH | O_NOFOLLOW));
+  if (!found) return errno;
+  char text[PATH_MAX];
+  const ssize_t length = readlinkat(found.get(), "", text, sizeof text);
+  if (length < 0) return errno == ENOENT ? EINVAL : errno;
+  target.assign(text, static_cast<std::size_t>(length));
+  return 0;
+}
+
+int Tree::list_exports(std::uint64_t cursor, std::span<std::uint8_t> room, std::uint64_t& next,
+                       std::uint32_t& bytes) const {
+  for (std::size_t i = cursor; i < exports_.size(); ++i) {
+    int error = 0;
+    const Entry entry{exports_[i].name, attributes_of(exports_[i].fd.get(), &error)};
+    const std::size_t took = encode(entry, room.subspan(bytes));
+    if (took == 0) {
+      next = i;
+      return i == cursor ? EINVAL : 0;
+    }
+    bytes += static_cast<std::uint32_t>(took);
+  }
+  next = 0;
+  return 0;
+}
+
+int Tree::list(std::string_view path, std::uint64_t cursor, std::span<std::uint8_t> room,
+               std::uint64_t& next, std::uint32_t& bytes) const {
+  bytes = 0;
+  next = 0;
+  const Place place = locate(path);
+  if (place.root) return list_exports(cursor, room, next, bytes);
+  if (place.fd < 0) return ENOENT;
+  const int fd = open_beneath(place.fd, place.rest, O_RDONLY | O_DIRECTORY);
+  if (fd < 0) return errno;
+  const Folder folder(fd);
+  if (folder.get() == nullptr) return ENOMEM;
+  // The cursor is the file system's own, which stays valid while the folder changes.
+  if (cursor != 0) seekdir(folder.get(), static_cast<long>(cursor));
+  for (;;) {
+    const long here = telldir(folder.get());
+    errno = 0;
+    const dirent* found = readdir(folder.get());
+    if (found == nullptr) return errno;
+    const std::string_view name = found->d_name;
+    if (name == "." || name == ".." || name.starts_with(kDraftPrefix)) continue;
+    struct stat s {};
+    if (fstatat(fd, found->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0) continue;  // gone meanwhile
+    const std::size_t took = encode(Entry{name, attributes_from(s)}, room.subspan(bytes));
+    if (took == 0) {
+      next = static_cast<std::uint64_t>(here);
+      return bytes == 0 ? EINVAL : 0;
+    }
+    bytes += static_cast<std::uint32_t>(took);
+  }
+}
+
+int Tree::parent_of(std::string_view path, Fd& folder, std::string& name) const {
+  if (!writable_) return EROFS;
+  while (path.ends_with('/')) path.remove_suffix(1);
+  const Place place = locate(path);
+  if (place.root) return EISDIR;
+  if (place.fd < 0) return exports_.size() > 1 ? EROFS : ENOENT;
+  const std::size_t slash = place.rest.rfind('/');
+  const bool has_parent = slash != std::string::npos;
+  name = has_parent ? place.rest.substr(slash + 1) : place.rest;
+  if (name.empty() || name == "." || name == ".." || name.starts_with(kDraftPrefix)) return EINVAL;
+  if (name.size() > NAME_MAX) return ENAMETOOLONG;
+  folder = Fd(open_beneath(place.fd, has_parent ? place.rest.substr(0, slash) : std::string(),
+                           O_RDONLY | O_DIRECTORY));
+  return folder ? 0 : errno;
+}
+
+int Tree::create(std::string_view path, std::uint64_t size, std::unique_ptr<Draft>& out) {
+  Fd folder;
+  std::string name;
+  if (const int error = parent_of(path, folder, name); error != 0) return error;
+  struct stat s {};
+  if (fstatat(folder.get(), name.c_str(), &s, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(s.st_mode)) {
+    return EISDIR;
+  }
+  Fd file(openat(folder.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (!file) return errno;
+  // A full disk is reported now rather than after an hour. Not every file system can tell.
+  if (size != 0 && fallocate(file.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size)) != 0 &&
+      errno != EOPNOTSUPP) {
+    return errno;
+  }
+  out = std::make_unique<Draft>(std::move(folder), std::move(name), std::move(file));
+  return 0;
+}
+
+int Tree::make_directory(std::string_view path, std::uint32_t mode) const {
+  Fd folder;
+  std::string name;
+  if (const int error = parent_of(path, folder, name); error != 0) return error;
+  return mkdirat(folder.get(), name.c_str(), mode & 0777U) == 0 ? 0 : errno;
+}
+
+int Tree::remove(std::string_view path, bool directory) const {
+  Fd folder;
+  std::string name;
+  if (const int error = parent_of(path, folder, name); error != 0) return error;
+  return unlinkat(folder.get(), name.c_str(), directory ? AT_REMOVEDIR : 0) == 0 ? 0 : errno;
+}
+
+int Tree::symlink(std::string_view path, std::string_view target) const {
+  Fd folder;
+  std::string name;
+  if (const int error = parent_of(path, folder, name); error != 0) return error;
+  return symlinkat(std::string(target).c_str(), folder.get(), name.c_str()) == 0 ? 0 : errno;
+}
+
+}  // namespace weft::store

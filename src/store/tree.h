@@ -1,0 +1,98 @@
+// The exported folders, and names inside them. No name leads out: each is resolved by the kernel
+// beneath its folder (openat2 with RESOLVE_BENEATH), so that "..", absolute paths and symbolic
+// links cannot reach anything else, whatever changes meanwhile.
+//
+// One thread. All calls may wait for the disk.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "store/outcome.h"
+#include "store/protocol.h"
+
+namespace weft::store {
+
+// Owns a descriptor.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept;
+  ~Fd();
+  [[nodiscard]] int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+[[nodiscard]] Attributes attributes_of(int fd, int* error);
+
+// A new file that has no name yet. It goes if it is not committed.
+class Draft {
+ public:
+  Draft(Fd folder, std::string name, Fd file) noexcept
+      : folder_(std::move(folder)), name_(std::move(name)), file_(std::move(file)) {}
+  [[nodiscard]] int fd() const { return file_.get(); }
+  // Gives the file its attributes and, in one step, its name: whoever looks sees the old file or
+  // the whole new one. Returns 0 or an errno.
+  [[nodiscard]] int commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable);
+
+ private:
+  Fd folder_;
+  std::string name_;
+  Fd file_;
+};
+
+class Tree {
+ public:
+  // One folder is the root itself; several appear below the root under their last names.
+  [[nodiscard]] static Outcome<Tree> open(const std::vector<std::string>& folders, bool writable);
+
+  [[nodiscard]] bool writable() const { return writable_; }
+
+  // Errors are errno values; EXDEV is a name that leads out of the exported folder.
+  [[nodiscard]] int stat(std::string_view path, Attributes& out) const;
+  // A regular file, for reading.   EISDIR, EINVAL (neither file nor folder), ...
+  [[nodiscard]] int open_file(std::string_view path, bool direct, Fd& file, Attributes& out) const;
+  [[nodiscard]] int read_link(std::string_view path, std::string& target) const;
+
+  // Writes entries from `cursor` (0: the first) on. `next` is 0 after the last.
+  //   EINVAL   not even one entry fits
+  [[nodiscard]] int list(std::string_view path, std::uint64_t cursor, std::span<std::uint8_t> room,
+                         std::uint64_t& next, std::uint32_t& bytes) const;
+
+  // EROFS without `writable`.
+  [[nodiscard]] int create(std::string_view path, std::uint64_t size, std::unique_ptr<Draft>& out);
+  [[nodiscard]] int make_directory(std::string_view path, std::uint32_t mode) const;
+  [[nodiscard]] int remove(std::string_view path, bool directory) const;
+  [[nodiscard]] int symlink(std::string_view path, std::string_view target) const;
+
+ private:
+  struct Export {
+    std::string name;  // empty: the root itself
+    Fd fd;
+  };
+  // An export and the name inside it; fd -1: the root above several exports, or no such export.
+  struct Place {
+    int fd = -1;
+    std::string rest;
+    bool root = false;
+  };
+  [[nodiscard]] Place locate(std::string_view path) const;
+  // The folder that holds the last component of `path`, and that component.
+  [[nodiscard]] int parent_of(std::string_view path, Fd& folder, std::string& name) const;
+  [[nodiscard]] int list_exports(std::uint64_t cursor, std::span<std::uint8_t> room,
+                                 std::uint64_t& next, std::uint32_t& bytes) const;
+
+  std::vector<Export> exports_;
+  bool writable_ = false;
+};
+
+}  // namespace weft::store

@@ -1,0 +1,363 @@
+#!/usr/bin/env python3
+"""The data server and its client, as users run them: weft-data serve, get, put, sync, ls, cat.
+
+    data_test.py WEFT_DATA CASE...     without cases: all
+"""
+
+import hashlib
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+PROGRAM = sys.argv[1]
+LIMIT_S = 60
+
+
+class Server:
+    """A server on a free port of the loopback address; ends with the block."""
+
+    def __init__(self, *arguments, port=0):
+        read, write = os.pipe()
+        self.process = subprocess.Popen(
+            [PROGRAM, "serve", "--listen", "127.0.0.1", "--port", str(port), "--announce-fd", str(write),
+             *map(str, arguments)],
+            pass_fds=[write], stderr=subprocess.PIPE, text=True)
+        os.close(write)
+        with os.fdopen(read) as announced:
+            line = announced.readline()
+        if not line:
+            raise AssertionError("no server: " + self.process.communicate()[1])
+        self.port = int(line)
+        self.log = ""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def stop(self, how=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+            self.log = self.process.communicate(timeout=LIMIT_S)[1]
+        return self.log
+
+    def url(self, path=""):
+        return f"weft://127.0.0.1:{self.port}/{path}"
+
+
+def run(*arguments, code=0, text=None):
+    done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, timeout=LIMIT_S, check=False)
+    error = done.stderr.decode(errors="replace")
+    assert done.returncode == code, f"{arguments}: exit code {done.returncode}, {error}"
+    if text is not None:
+        assert text in error, f"{arguments}: {text!r} is not in {error!r}"
+    return done.stdout
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def tree_of(root):
+    """Relative name -> what is there."""
+    out = {}
+    for path in sorted(pathlib.Path(root).rglob("*")):
+        name = os.fsencode(str(path.relative_to(root)))
+        if path.is_symlink():
+            out[name] = os.readlink(path)
+        elif path.is_dir():
+            out[name] = "folder"
+        else:
+            info = path.stat()
+            out[name] = (digest(path), stat.S_IMODE(info.st_mode), info.st_mtime_ns)
+    return out
+
+
+def make_tree(root, files=300):
+    rng = random.Random(7)
+    for i in range(files):
+        folder = root / f"d{i % 7}" / f"e{i % 3}"
+        folder.mkdir(parents=True, exist_ok=True)
+        size = rng.choice([0, 1, 511, 4096, 65535, 65536, 65537, 300000])
+        path = folder / f"file {i}"
+        path.write_bytes(rng.randbytes(size))
+        path.chmod(rng.choice([0o600, 0o644, 0o755]))
+        os.utime(path, ns=(0, 1_600_000_000_000_000_000 + i * 1_000_000_007))
+    (root / "link").symlink_to("d0/e0/file 0")
+
+
+def big_file(path, megabytes):
+    with open(path, "wb") as out:
+        rng = random.Random(3)
+        for _ in range(megabytes):
+            out.write(rng.randbytes(1 << 20))
+
+
+def case_files_and_folders(tmp):
+    source = tmp / "source"
+    source.mkdir()
+    make_tree(source)
+    with Server(source) as server:
+        run("get", "-r", server.url(), tmp / "copy")
+        assert tree_of(source) == tree_of(tmp / "copy")
+        run("get", "-r", "--verify", server.url("d1"), tmp)
+        assert tree_of(source / "d1") == tree_of(tmp / "d1")
+        run("get", server.url("d0"), tmp / "x", code=1, text="use -r")
+        assert run("cat", server.url("d0/e0/file 0")) == (source / "d0/e0/file 0").read_bytes()
+        names = run("ls", server.url()).decode().split()
+        assert names == sorted(os.listdir(source)), names
+        assert b"lrwxrwxrwx" in run("ls", "-l", server.url())
+        run("get", server.url("nothing"), tmp, code=1, text="No such file")
+    assert "0 refused" in server.log, server.log
+
+
+def case_large_file_every_way(tmp):
+    source = tmp / "source"
+    source.mkdir()
+    big_file(source / "big", 37)
+    with open(source / "big", "ab") as out:
+        out.write(b"odd end")
+    for extra in ([], ["--direct"]):
+        with Server(source, *extra) as server:
+            run("get", "--verify", server.url("big"), tmp / "copy")
+            assert digest(source / "big") == digest(tmp / "copy")
+            assert not list(tmp.glob(".weft-part*"))
+            run("get", server.url("big"), "/dev/null")
+
+
+def case_sixteen_clients(tmp):
+    source = tmp / "source"
+    source.mkdir()
+    big_file(source / "big", 8)
+    want = digest(source / "big")
+    with Server(source, "--staging", 4 << 20) as server:
+        clients = [subprocess.Popen([PROGRAM, "get", server.url("big"), str(tmp / f"copy{i}")]) for i in range(16)]
+        assert [c.wait(LIMIT_S) for c in clients] == [0] * 16
+        assert all(digest(tmp / f"copy{i}") == want for i in range(16))
+
+
+def case_put_and_sync(tmp):
+    source, served = tmp / "source", tmp / "served"
+    source.mkdir()
+    served.mkdir()
+    make_tree(source, 60)
+    big_file(source / "big", 5)
+    with Server(served, "--writable") as server:
+        run("put", "-r", f"{source}/", server.url("in"))
+        assert tree_of(source) == tree_of(served / "in")
+        (source / "big").write_bytes(b"smaller now")
+        out = subprocess.run([PROGRAM, "sync", "--stats", f"{source}/", server.url("in")], check=True,
+                             capture_output=True, text=True, timeout=LIMIT_S)
+        assert "1 files," in out.stderr, out.stderr
+        assert tree_of(source) == tree_of(served / "in")
+        (served / "in" / "d0" / "extra").write_text("new here")
+        (source / "big").unlink()
+        run("sync", "--delete", server.url("in/"), source)
+        assert tree_of(source) == tree_of(served / "in")
+    with Server(served) as server:
+        run("put", source / "big", server.url("x"), code=1, text="--writable")
+
+
+def case_names_cannot_leave_the_folder(tmp):
+    served = tmp / "served"
+    served.mkdir()
+    (tmp / "secret").write_text("secret")
+    (served / "out").symlink_to(tmp / "secret")
+    (served / "outdir").symlink_to(tmp)
+    (served / "inside").write_text("inside")
+    (served / "in").symlink_to("inside")
+    os.mkfifo(served / "pipe")
+    with Server(served, "--writable") as server:
+        for name in ("../secret", "outdir/secret", "out", "x/../../secret", "/../secret"):
+            out = subprocess.run([PROGRAM, "cat", server.url(name)], capture_output=True, check=False, timeout=LIMIT_S)
+            assert out.returncode == 1 and b"secret" not in out.stdout, name
+        run("cat", server.url("out"), code=1, text="leads out of the folder")
+        run("put", served / "inside", server.url("outdir/evil"), code=1)
+        assert not (tmp / "evil").exists()
+        assert run("cat", server.url("in")) == b"inside"
+        run("cat", server.url("pipe"), code=1, text="Invalid argument")
+
+
+def case_odd_names(tmp):
+    served = tmp / "served"
+    served.mkdir()
+    names = [b"n" * 255, b"\xff\xfe\x01", "Ünïcode ☃".encode(), b" ", b"new\nline", b"-rf", b"a:b"]
+    for name in names:
+        (pathlib.Path(os.fsdecode(os.path.join(os.fsencode(str(served)), name)))).write_bytes(name)
+    with Server(served, "--writable") as server:
+        run("get", "-r", server.url(), tmp / "copy")
+        assert tree_of(served) == tree_of(tmp / "copy")
+        run("put", "-r", tmp / "copy", server.url())
+        assert tree_of(served / "copy") == tree_of(tmp / "copy")
+        run("cat", server.url("x" * 300), code=1, text="File name too long")
+        run("cat", server.url("/".join(["x" * 200] * 25)), code=1, text="File name too long")
+
+
+def case_tokens(tmp):
+    served = tmp / "served"
+    served.mkdir()
+    (served / "file").write_text("content")
+    for name, token in (("right", "0123456789abcdef0123"), ("wrong", "0123456789abcdef0124"), ("short", "0123")):
+        (tmp / name).write_text(token + "\n")
+        (tmp / name).chmod(0o600)
+    with Server(served, "--token-file", tmp / "right") as server:
+        assert run("cat", "--token-file", tmp / "right", server.url("file")) == b"content"
+        run("cat", server.url("file"), code=1, text="wants a token")
+        run("cat", "--token-file", tmp / "wrong", server.url("file"), code=1, text="another token")
+        run("cat", "--token-file", tmp / "short", server.url("file"), code=1, text="at least 16")
+        (tmp / "right").chmod(0o644)
+        run("cat", "--token-file", tmp / "right", server.url("file"), code=1, text="other users")
+    assert "1 wrong tokens" in server.log, server.log
+
+
+def case_server_killed_in_the_middle(tmp):
+    source = tmp / "source"
+    source.mkdir()
+    big_file(source / "big", 300)
+    server = Server(source)
+    client = subprocess.Popen([PROGRAM, "get", "--verify", "--stats", server.url("big"), str(tmp / "copy")],
+                              stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        parts = list(tmp.glob(".weft-part-*"))
+        if parts and parts[0].stat().st_size > 2 << 20:
+            break
+        time.sleep(0.001)
+    finished_first = (tmp / "copy").exists()
+    server.stop(signal.SIGKILL)
+    assert finished_first or not (tmp / "copy").exists(), "half a file under its final name"
+    with Server(source, port=server.port):
+        error = client.communicate(timeout=LIMIT_S)[1]
+        assert client.returncode == 0, error
+    assert digest(source / "big") == digest(tmp / "copy")
+    # A later run goes on too: a part that is all but whole costs only its rest.
+    with Server(source) as server:
+        client = subprocess.Popen([PROGRAM, "get", server.url("big"), str(tmp / "second")])
+        while not list(tmp.glob(".weft-part-*")) and client.poll() is None:
+            time.sleep(0.001)
+        client.kill()
+        client.wait()
+        run("get", "--verify", server.url("big"), tmp / "second")
+        assert digest(source / "big") == digest(tmp / "second")
+
+
+def case_file_shrinks_while_read(tmp):
+    source = tmp / "source"
+    source.mkdir()
+    big_file(source / "big", 64)
+    with Server(source) as server:
+        client = subprocess.Popen([PROGRAM, "cat", server.url("big")], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        client.stdout.read(1 << 20)  # the pipe is full: the server still has most of it to read
+        os.truncate(source / "big", 2 << 20)
+        _, error = client.communicate(timeout=LIMIT_S)
+        assert client.returncode == 1 and b"became shorter" in error, error
+        (source / "small").write_text("still served")
+        assert run("cat", server.url("small")) == b"still served"
+
+
+def case_full_disk_under_put(tmp):
+    served = tmp / "served"
+    served.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(served)], capture_output=True,
+                           check=False)
+    if mount.returncode != 0:
+        print("full_disk_under_put: no right to mount a file system; left out")
+        return
+    try:
+        big_file(tmp / "big", 8)
+        (tmp / "small").write_text("small")
+        with Server(served, "--writable") as server:
+            run("put", tmp / "big", server.url("big"), code=1, text="No space left")
+            assert os.listdir(served) == [], "half of a file"
+            run("put", tmp / "small", server.url("small"))
+            assert (served / "small").read_text() == "small"
+    finally:
+        subprocess.run(["umount", "-l", str(served)], check=True)
+
+
+def case_clients_that_die(tmp):
+    source = tmp / "source"
+    source.mkdir()
+    big_file(source / "big", 16)
+    with Server(source, "--staging", 2 << 20) as server:
+        for _ in range(12):
+            client = subprocess.Popen([PROGRAM, "cat", server.url("big")], stdout=subprocess.PIPE)
+            client.stdout.read(100000)
+            client.kill()
+            client.wait()
+            client.stdout.close()
+        run("get", server.url("big"), tmp / "copy")
+        assert digest(source / "big") == digest(tmp / "copy")
+        fds = len(os.listdir(f"/proc/{server.process.pid}/fd"))
+        deadline = time.monotonic() + LIMIT_S
+        while fds > 40 and time.monotonic() < deadline:
+            fds = len(os.listdir(f"/proc/{server.process.pid}/fd"))
+        assert fds <= 40, f"{fds} descriptors are still open"
+
+
+def case_many_that_connect_and_stop(tmp):
+    """TCP connections that say nothing, or nonsense, are no clients and stop nobody."""
+    served = tmp / "served"
+    served.mkdir()
+    (served / "file").write_text("content")
+    with Server(served) as server:
+        sockets = []
+        for i in range(1000):
+            one = socket.create_connection(("127.0.0.1", server.port))
+            if i % 2:
+                one.sendall(os.urandom(64))
+            sockets.append(one)
+        done = threading.Event()
+
+        def ask():
+            run("cat", server.url("file"))
+            done.set()
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join(LIMIT_S)
+        assert done.is_set()
+        for one in sockets:
+            one.close()
+        assert run("cat", server.url("file")) == b"content"
+
+
+def case_too_many_clients(tmp):
+    served = tmp / "served"
+    served.mkdir()
+    big_file(served / "big", 16)
+    with Server(served, "--max-clients", 1) as server:
+        first = subprocess.Popen([PROGRAM, "cat", server.url("big")], stdout=subprocess.PIPE)
+        first.stdout.read(1000)
+        run("cat", server.url("big"), code=1, text="too many clients")
+        first.stdout.read()
+        assert first.wait(LIMIT_S) == 0
+
+
+CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
+
+
+def main():
+    chosen = sys.argv[2:] or list(CASES)
+    for name in chosen:
+        tmp = pathlib.Path(tempfile.mkdtemp(prefix="weft-data-"))
+        start = time.monotonic()
+        try:
+            CASES[name](tmp)
+        finally:
+            shutil.rmtree(tmp, ignore_errors=True)
+        print(f"{name}: passed in {time.monotonic() - start:.1f} s", flush=True)
+    print(f"{len(chosen)} passed, 0 failed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+// weft-data: the data server and its client. `weft serve` and its like start this program.
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+
+#include "store/push.h"
+#include "store/server.h"
+#include "weft-data/options.h"
+
+namespace weft::data {
+namespace {
+
+using store::CopyTotals;
+using store::Failed;
+using store::Outcome;
+
+const store::Server* g_server = nullptr;
+
+void on_signal(int) {
+  if (g_server != nullptr) g_server->stop();
+}
+
+int fail(const Failed& why) {
+  std::fprintf(stderr, "weft: %s\n", why.text().c_str());
+  return 1;
+}
+int usage(const char* text) {
+  std::fprintf(stderr, "weft: %s\n", text);
+  return 2;
+}
+
+double seconds(const timeval& t) {
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+}
+double cpu_seconds() {
+  rusage use{};
+  getrusage(RUSAGE_SELF, &use);
+  return seconds(use.ru_utime) + seconds(use.ru_stime);
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int serve(Command& c) {
+  raise_descriptor_limit();
+  auto server = store::Server::create(c.serve);
+  if (!server) return fail(server.error());
+  g_server = server->get();
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  std::fprintf(stderr, "weft serve: listening on port %u%s\n", unsigned{(*server)->port()},
+               c.serve.writable ? ", writable" : "");
+  if (c.announce_fd >= 0) {
+    dprintf(c.announce_fd, "%u\n", unsigned{(*server)->port()});
+    close(c.announce_fd);
+  }
+  const auto done = (*server)->run();
+  const store::ServeCounters& n = (*server)->counters();
+  const double gb = static_cast<double>(n.bytes_out + n.bytes_in) / 1e9;
+  std::fprintf(stderr,
+               "weft serve: %llu clients, %llu refused, %llu wrong tokens, %llu requests, %llu "
+               "errors, %.3f GB out, %.3f GB in, %.3f CPU s (%.3f per GB)\n",
+               static_cast<unsigned long long>(n.clients),
+               static_cast<unsigned long long>(n.refused_clients),
+               static_cast<unsigned long long>(n.refused_tokens),
+               static_cast<unsigned long long>(n.requests),
+               static_cast<unsigned long long>(n.errors), static_cast<double>(n.bytes_out) / 1e9,
+               static_cast<double>(n.bytes_in) / 1e9, cpu_seconds(),
+               gb > 0 ? cpu_seconds() / gb : 0.0);
+  g_server = nullptr;
+  return done ? 0 : fail(done.error());
+}
+
+// Progress on a terminal, five times a second at most.
+class Progress {
+ public:
+  explicit Progress(const CopyCommand& command)
+      : on_(!command.quiet && isatty(STDERR_FILENO) != 0) {}
+  void show(const CopyTotals& t) {
+    if (!on_) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < std::chrono::milliseconds(200)) return;
+    last_ = now;
+    const double rate = static_cast<double>(t.bytes) / elapsed();
+    const double left = t.expected > t.bytes ? static_cast<double>(t.expected - t.bytes) : 0;
+    std::fprintf(stderr, "\r%llu files, %.1f MB of %.1f, %.1f MB/s, %.0f s left \033[K",
+                 static_cast<unsigned long long>(t.files), static_cast<double>(t.bytes) / 1e6,
+                 static_cast<double>(t.expected) / 1e6, rate / 1e6, rate > 0 ? left / rate : 0);
+    shown_ = true;
+  }
+  void end() const {
+    if (shown_) std::fputs("\r\033[K", stderr);
+  }
+  [[nodiscard]] double elapsed() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  bool on_;
+  bool shown_ = false;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point last_{};
+};
+
+store::CopyWatcher watcher_for(Progress& progress) {
+  return {[&progress](const CopyTotals& t) { progress.show(t); },
+          [&progress](const Failed& why) {
+            progress.end();
+            fail(why);
+          }};
+}
+
+int finish(const CopyCommand& c, const Progress& progress, const CopyTotals& t,
+           const Outcome<void>& done) {
+  progress.end();
+  if (!done) fail(done.error());
+  if (c.stats) {
+    const double gb = static_cast<double>(t.bytes) / 1e9;
+    std::fprintf(stderr,
+                 "%llu files, %llu skipped, %llu failed, %.6f GB in %.3f s, %.1f MB/s, %.3f CPU s "
+                 "(%.3f per GB)\n",
+                 static_cast<unsigned long long>(t.files),
+                 static_cast<unsigned long long>(t.skipped),
+                 static_cast<unsigned long long>(t.failures), gb, progress.elapsed(),
+                 gb * 1e3 / progress.elapsed(), cpu_seconds(), gb > 0 ? cpu_seconds() / gb : 0.0);
+  }
+  return done && t.failures == 0 ? 0 : 1;
+}
+
+store::ServerAddress address_of(const RemotePath& remote, const Command& c) {
+  return {remote.host, remote.port, c.serve.token};
+}
+
+int get(const Command& c) {
+  Progress progress(c.copy);
+  const std::string& to = c.copy.paths.back();
+  CopyTotals totals;
+  Outcome<void> done;
+  struct stat here {};
+  if (c.copy.paths.size() > 2 && (stat(to.c_str(), &here) != 0 || !S_ISDIR(here.st_mode))) {
+    return usage("several sources need a folder to go to");
+  }
+  for (std::size_t i = 0; i + 1 < c.copy.paths.size() && done; ++i) {
+    RemotePath remote;
+    if (!parse_remote(c.copy.paths[i], c.port, remote)) {
+      return usage((c.copy.paths[i] + ": a source of get is HOST:PATH").c_str());
+    }
+    store::Fetch fetch(address_of(remote, c), c.copy.options, watcher_for(progress));
+    done = fetch.connect();
+    if (done) done = fetch.get(remote.path, to);
+    const CopyTotals& t = fetch.totals();
+    totals.files += t.files;
+    totals.skipped += t.skipped;
+    totals.failures += t.failures;
+    totals.bytes += t.bytes;
+  }
+  return finish(c.copy, progress, totals, done);
+}
+
+int put(const Command& c) {
+  RemotePath remote;
+  if (!parse_remote(c.copy.paths.back(), c.port, remote)) {
+    return usage((c.copy.paths.back() + ": the destination of put is HOST:PATH").c_str());
+  }
+  Progress progress(c.copy);
+  store::Push push(address_of(remote, c), c.copy.options, watcher_for(progress));
+  auto done = push.connect();
+  for (std::size_t i = 0; i + 1 < c.copy.paths.size() && done; ++i) {
+    done = push.put(c.copy.paths[i], remote.path);
+  }
+  return finish(c.copy, progress, push.totals(), done);
+}
+
+int sync(Command& c) {
+  RemotePath unused;
+  if (c.copy.paths.size() != 2) return usage("sync has one source and one destination");
+  c.copy.options.recursive = true;
+  c.copy.options.only_newer = true;
+  if (parse_remote(c.copy.paths.front(), c.port, unused)) return get(c);
+  if (c.copy.options.remove) return usage("--delete works from a server only");
+  return put(c);
+}
+
+// "drwxr-xr-x        4096 2026-01-31 12:00:00 name"
+void print_long(const store::Fetch::Named& n) {
+  const std::uint32_t mode = n.attributes.mode;
+  std::string text = S_ISDIR(mode) ? "d" : S_ISLNK(mode) ? "l" : S_ISREG(mode) ? "-" : "?";
+  for (int bit = 8; bit >= 0; --bit) text += (mode >> bit & 1U) != 0 ? "xwr"[bit % 3] : '-';
+  const std::time_t time = n.attributes.mtime_ns / 1000000000;
+  char when[32] = "?";
+  tm parts{};
+  if (localtime_r(&time, &parts) != nullptr) std::strftime(when, sizeof when, "%F %T", &parts);
+  std::printf("%s %12llu %s %s\n", text.c_str(), static_cast<unsigned long long>(n.attributes.size),
+              when, n.name.c_str());
+}
+
+int list_one(const Command& c, const RemotePath& remote) {
+  store::Fetch fetch(address_of(remote, c), {}, {});
+  if (auto ok = fetch.connect(); !ok) return fail(ok.error());
+  const auto found = fetch.stat(remote.path);
+  if (!found) return fail(found.error());
+  std::vector<store::Fetch::Named> names = {{remote.path, *found}};
+  if (S_ISDIR(found->mode)) {
+    auto listed = fetch.list(remote.path);
+    if (!listed) return fail(listed.error());
+    names = std::move(*listed);
+  }
+  std::sort(names.begin(), names.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  for (const auto& n : names) {
+    if (c.long_list) {
+      print_long(n);
+    } else {
+      std::puts(n.name.c_str());
+    }
+  }
+  return 0;
+}
+
+int cat_one(const Command& c, const RemotePath& remote) {
+  store::Fetch fetch(address_of(remote, c), {}, {});
+  auto ok = fetch.connect();
+  if (ok) ok = fetch.stream(remote.path, STDOUT_FILENO);
+  return ok ? 0 : fail(ok.error());
+}
+
+int each_path(const Command& c, int (*work)(const Command&, const RemotePath&)) {
+  int worst = 0;
+  for (const std::string& path : c.copy.paths) {
+    RemotePath remote;
+    if (!parse_remote(path, c.port, remote)) {
+      return usage((path + ": not of the form HOST:PATH").c_str());
+    }
+    worst = std::max(worst, work(c, remote));
+  }
+  return worst;
+}
+
+int run(Command& c) {
+  // A reader that went away ends the copy with an error rather than the program with a signal.
+  std::signal(SIGPIPE, SIG_IGN);
+  if (!c.token_file.empty()) {
+    auto token = store::read_token(c.token_file);
+    if (!token) return fail(token.error());
+    c.serve.token = *token;
+  }
+  switch (c.kind) {
+    case Command::Kind::kServe: return serve(c);
+    case Command::Kind::kGet: return get(c);
+    case Command::Kind::kPut: return put(c);
+    case Command::Kind::kSync: return sync(c);
+    case Command::Kind::kList: return each_path(c, list_one);
+    case Command::Kind::kCat: return each_path(c, cat_one);
+    case Command::Kind::kNone: break;
+  }
+  return 2;
+}
+
+}  // namespace
+}  // namespace weft::data
+
+int main(int argc, char** argv) {
+  weft::data::Command command;
+  int exit_code = 0;
+  if (!weft::data::parse(argc, argv, command, exit_code)) return exit_code;
+  return weft::data::run(command);
+}

@@ -1,0 +1,156 @@
+#include "weft-data/options.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+
+namespace weft::data {
+namespace {
+
+void add_token(CLI::App& app, Command& c) {
+  app.add_option("--token-file", c.token_file,
+                 "Secret shared by server and clients, in a file that only you can read")
+      ->type_name("FILE");
+}
+void add_port(CLI::App& app, Command& c) {
+  app.add_option("--port", c.port, "Port of the server")->capture_default_str();
+}
+
+CLI::App* add(CLI::App& app, Command& c, Command::Kind kind, const char* name, const char* what) {
+  CLI::App* sub = app.add_subcommand(name, what);
+  sub->callback([&c, kind] { c.kind = kind; });
+  return sub;
+}
+
+void add_serve(CLI::App& app, Command& c) {
+  CLI::App* sub = add(app, c, Command::Kind::kServe, "serve",
+                      "Serve files and folders to weft get, put, ls, cat and sync");
+  sub->add_option("folders", c.serve.folders, "What to serve. Several appear by their last names")
+      ->type_name("FOLDER")
+      ->required();
+  sub->add_option("--listen", c.serve.address, "Address to listen on; all by default")
+      ->type_name("ADDRESS");
+  sub->add_option("--port", c.serve.port, "Port to listen on; 0 chooses one")
+      ->capture_default_str();
+  sub->add_flag("--writable", c.serve.writable, "Let clients create, replace and remove files");
+  add_token(*sub, c);
+  sub->add_flag("--open", c.serve.open_access,
+                "Serve clients of other machines without a token. Everybody who reaches the port "
+                "can read (and with --writable change) the files");
+  sub->add_flag("--direct", c.serve.direct,
+                "Read past the page cache (O_DIRECT). Right for files that are read once");
+  sub->add_option("--max-clients", c.serve.max_clients, "Refuse more clients at once")
+      ->capture_default_str();
+  sub->add_option("--staging", c.serve.staging_bytes,
+                  "Memory, in bytes, that files go through on their way")
+      ->check(CLI::Range(std::uint64_t{1} << 20U, std::uint64_t{1} << 36U))
+      ->capture_default_str();
+  sub->add_flag("!--quiet", c.serve.log, "Log no connections");
+  sub->add_option("--announce-fd", c.announce_fd, "Write the port to this descriptor")->group("");
+  sub->footer(
+      "Ends on SIGINT and SIGTERM. Without --token-file and --open only clients on this "
+      "machine are served.");
+}
+
+CLI::App* add_copy(CLI::App& app, Command& c, Command::Kind kind, const char* name,
+                   const char* what, const char* paths) {
+  CLI::App* sub = add(app, c, kind, name, what);
+  sub->add_option("paths", c.copy.paths, paths)->required()->expected(2, -1);
+  sub->add_flag("-q,--quiet", c.copy.quiet, "No progress");
+  sub->add_flag("--stats", c.copy.stats, "Print rate and CPU time at the end");
+  add_token(*sub, c);
+  add_port(*sub, c);
+  sub->footer(
+      "A remote path is HOST:PATH or weft://HOST:PORT/PATH. A slash at the end of a source "
+      "means what is in the folder. Exit codes: 0 all done, 1 something failed, 2 wrong "
+      "usage.");
+  return sub;
+}
+
+void add_get(CLI::App& app, Command& c) {
+  CLI::App* sub = add_copy(app, c, Command::Kind::kGet, "get", "Copy files from a server",
+                           "HOST:PATH... and the destination");
+  sub->add_flag("-r,--recursive", c.copy.options.recursive, "Folders with all that is in them");
+  sub->add_flag("--verify", c.copy.options.verify, "Compare checksums with the server's files");
+  sub->add_flag("!--no-resume", c.copy.options.resume, "Ignore what an interrupted copy left");
+  sub->add_option("--retry", c.copy.options.retry_seconds,
+                  "How long to try to reach a server that was lost, in seconds")
+      ->capture_default_str();
+}
+
+void add_put(CLI::App& app, Command& c) {
+  CLI::App* sub = add_copy(app, c, Command::Kind::kPut, "put", "Copy files to a server",
+                           "Sources and HOST:PATH");
+  sub->add_flag("-r,--recursive", c.copy.options.recursive, "Folders with all that is in them");
+  sub->add_flag("--durable", c.copy.options.durable,
+                "Wait until each file is on the server's disk");
+}
+
+void add_sync(CLI::App& app, Command& c) {
+  CLI::App* sub = add_copy(app, c, Command::Kind::kSync, "sync",
+                           "Copy what differs in size or time, from or to a server",
+                           "Source and destination; one of them remote");
+  sub->add_flag("--delete", c.copy.options.remove,
+                "From a server only: remove files that the source does not have");
+  sub->add_flag("--verify", c.copy.options.verify, "Compare checksums of what was copied");
+}
+
+}  // namespace
+
+bool parse(int argc, char** argv, Command& c, int& exit_code) {
+  CLI::App app{"Files over RDMA.", "weft"};
+  app.require_subcommand(1);
+  add_serve(app, c);
+  add_get(app, c);
+  add_put(app, c);
+  add_sync(app, c);
+  CLI::App* ls = add(app, c, Command::Kind::kList, "ls", "List a folder of a server");
+  ls->add_option("paths", c.copy.paths, "HOST:PATH")->required();
+  ls->add_flag("-l,--long", c.long_list, "Type, permissions, size and time too");
+  CLI::App* cat = add(app, c, Command::Kind::kCat, "cat", "Write a server's files to the output");
+  cat->add_option("paths", c.copy.paths, "HOST:PATH")->required();
+  for (CLI::App* sub : {ls, cat}) {
+    add_token(*sub, c);
+    add_port(*sub, c);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    exit_code = app.exit(error) == 0 ? 0 : 2;
+    return false;
+  }
+  return true;
+}
+
+bool parse_remote(const std::string& text, std::uint16_t default_port, RemotePath& out) {
+  constexpr std::string_view kScheme = "weft://";
+  std::string_view rest = text;
+  const bool url = rest.starts_with(kScheme);
+  if (url) rest.remove_prefix(kScheme.size());
+  out.port = default_port;
+  std::size_t end = 0;  // of the host
+  if (rest.starts_with('[')) {
+    end = rest.find(']');
+    if (end == std::string_view::npos) return false;
+    out.host = rest.substr(1, end++ - 1);
+  } else {
+    end = std::min(rest.find_first_of(":/"), rest.size());
+    out.host = rest.substr(0, end);
+  }
+  rest.remove_prefix(end);
+  if (out.host.empty()) return false;
+  if (!url) {
+    if (!rest.starts_with(':')) return false;  // "a/b:c" and "file" are of this machine
+    out.path = rest.substr(1);
+    return true;
+  }
+  if (rest.starts_with(':')) {
+    const auto [at, error] = std::from_chars(rest.data() + 1, rest.data() + rest.size(), out.port);
+    if (error != std::errc{}) return false;
+    rest.remove_prefix(static_cast<std::size_t>(at - rest.data()));
+  }
+  if (!rest.empty() && rest.front() != '/') return false;
+  out.path = rest.substr(std::min<std::size_t>(1, rest.size()));
+  return true;
+}
+
+}  // namespace weft::data

@@ -1,0 +1,43 @@
+// The command line of weft-data: what is to be done.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "store/fetch.h"
+#include "store/session.h"
+
+namespace weft::data {
+
+struct CopyCommand {
+  store::CopyOptions options;
+  std::vector<std::string> paths;  // sources, and the destination last
+  bool quiet = false;
+  bool stats = false;
+};
+
+struct Command {
+  enum class Kind : std::uint8_t { kNone, kServe, kGet, kPut, kList, kCat, kSync };
+  Kind kind = Kind::kNone;
+  store::ServeOptions serve;
+  int announce_fd = -1;  // serve: the port is written here
+  std::string token_file;
+  std::uint16_t port = store::kDefaultPort;
+  CopyCommand copy;
+  bool long_list = false;
+};
+
+// Reads the command line; on wrong usage or --help prints what is to be said and sets `exit_code`.
+[[nodiscard]] bool parse(int argc, char** argv, Command& command, int& exit_code);
+
+// HOST:PATH, [V6]:PATH or weft://HOST[:PORT]/PATH. False for a path of this machine.
+struct RemotePath {
+  std::string host;
+  std::uint16_t port = 0;
+  std::string path;
+};
+[[nodiscard]] bool parse_remote(const std::string& text, std::uint16_t default_port,
+                                RemotePath& out);
+
+}  // namespace weft::data
