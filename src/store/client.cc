@@ -37,7 +37,8 @@ Outcome<std::unique_ptr<Client>> Client::connect(const ServerAddress& server) {
 
 Client::~Client() {
   if (id_ != nullptr) {
-    rdma_disconnect(id_);
+    // It waits for the end of a connection; of one that never was there is none.
+    if (connected_) rdma_disconnect(id_);
     if (id_->qp != nullptr) rdma_destroy_qp(id_);
   }
   messages_ = Registered();
@@ -79,6 +80,7 @@ Outcome<void> Client::open(const ServerAddress& server) {
     }
     return failed(refused, text);
   }
+  connected_ = true;
   alive_ = true;
   return {};
 }

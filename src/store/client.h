@@ -65,6 +65,7 @@ class Client {
   std::uint32_t credits_ = 1;
   std::uint32_t max_io_ = 0;
   bool writable_ = false;
+  bool connected_ = false;
   bool alive_ = false;
 };
 

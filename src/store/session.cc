@@ -279,13 +279,14 @@ int Session::sum(const Request& request, Reply& reply) {
   std::uint64_t at = request.offset;
   std::uint64_t left = request.length;
   while (left != 0) {
-    const ssize_t got = pread(file->get(), buffer.data(),
-                              std::min<std::uint64_t>(left, buffer.size()), static_cast<off_t>(at));
+    // Whole buffers, since O_DIRECT reads no part of a block; what is too much is left out.
+    const ssize_t got = pread(file->get(), buffer.data(), buffer.size(), static_cast<off_t>(at));
     if (got < 0) return errno;
-    if (got == 0) break;
-    crc.update({buffer.data(), static_cast<std::size_t>(got)});
-    at += static_cast<std::uint64_t>(got);
-    left -= static_cast<std::uint64_t>(got);
+    const auto used = std::min(left, static_cast<std::uint64_t>(got));
+    if (used == 0) break;
+    crc.update({buffer.data(), used});
+    at += used;
+    left -= used;
   }
   reply.sum = crc.value();
   return 0;
