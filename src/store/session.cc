@@ -222,7 +222,7 @@ void Session::tick(Clock::time_point now) {
     refusal_.error = 0;
     refuse_at_ = now + kRefusalDelay;
   }
-  if (state_ == State::kNew && now - created_ > kSetUpTime) fail();
+  if (state_ != State::kReady && now - created_ > kSetUpTime) fail();
 }
 
 int Session::answer(const Request& request, Reply& reply, std::string& text) {

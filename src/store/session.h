@@ -72,9 +72,7 @@ class Session {
   std::size_t pump();
   // Looks at what has a time limit: set-up, and the answer to a wrong token.
   void tick(Clock::time_point now);
-  [[nodiscard]] bool has_deadline() const {
-    return state_ == State::kNew || refuse_at_.has_value();
-  }
+  [[nodiscard]] bool has_deadline() const { return state_ != State::kReady; }
 
   void fail();  // makes it dead
   [[nodiscard]] bool dead() const { return dead_; }

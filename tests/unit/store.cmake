@@ -1,0 +1,5 @@
+# The data server's protocol, without a server.
+if(TARGET weft_store)
+  weft_add_test(store_test LABELS unit SOURCES "${CMAKE_CURRENT_LIST_DIR}/store_protocol_test.cc"
+                DEPS weft_store)
+endif()
