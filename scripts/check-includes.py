@@ -24,11 +24,13 @@ ALLOWED = {
     "verbs": {"verbs", "io", "proto", "wire", "base"},
     # The drop-in libraries are adapters over the public API, with what they share.
     "ibverbs": {"ibverbs", "base"},
-    "rdmacm": {"rdmacm", "ibverbs", "base"},
+    "rdmacm": {"rdmacm", "ibverbs", "sockets", "base"},
     # Over verbs as rdma-core defines them, not over anything of Weft above base.
     "exs": {"exs", "base"},
     # Programs above the verbs: what they use of RDMA is the C interface of verbs and rdma_cm.
     "store": {"store", "base"},
+    # Sockets over the public API: the rsocket stream, the preload library and its relay.
+    "sockets": {"sockets", "base"},
 }
 CORE = {"base", "wire", "proto"}
 VOCABULARY = {"weft/config.h", "weft/limits.h", "weft/result.h", "weft/system_error.h", "weft/types.h"}

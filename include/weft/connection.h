@@ -85,6 +85,12 @@ class Connection {
   //   connected)
   [[nodiscard]] virtual Status bind(const SocketAddress& local, bool reuse_address = false) = 0;
 
+  // Takes over the caller's TCP socket `fd` in place of bind(): one that is bound, not bound, or
+  // connected already; then connect() starts with the MPA Request, and its `peer` is what
+  // peer_address() shows. The descriptor is closed with the connection, O_NONBLOCK is set on it.
+  //   kInvalidArgument (not a TCP socket; it stays the caller's), kBadState (bound or connected)
+  [[nodiscard]] virtual Status adopt(int fd) = 0;
+
   // Starts TCP and MPA towards `peer` for `qp`, which must be in INIT and have no connection.
   //   kInvalidArgument   private data too long, or ird/ord over the device's limits
   //   kBadState          used before, or the QP is not in INIT
@@ -122,6 +128,14 @@ class Listener {
   virtual ~Listener() = default;  // stops listening; requests not yet delivered are closed
   [[nodiscard]] virtual Status bind(const SocketAddress& local, bool reuse_address = false,
                                     bool v6_only = false) = 0;
+  // Takes over the caller's bound TCP socket in place of bind(). As Connection::adopt().
+  [[nodiscard]] virtual Status adopt(int fd) = 0;
+  // Treats the connected TCP socket `fd`, which the caller accepted by other means, as one that
+  // came in here: its MPA Request is awaited, kConnectRequest follows. The listener need not
+  // listen. If no Request comes the socket is closed, and nobody is told.
+  //   kInvalidArgument   not a TCP socket: `fd` stays the caller's
+  //   kBadState, kLimitExceeded   nobody would be told, too many connections: `fd` is closed
+  [[nodiscard]] virtual Status hand_in(int fd) = 0;
   // backlog <= 0 or above limits::kHalfOpenConnections: that limit.   kAddressInUse
   [[nodiscard]] virtual Status listen(int backlog) = 0;
   virtual void close() = 0;

@@ -142,6 +142,23 @@ Result<Fd> accept_socket(int fd, SocketAddress& peer) {
   }
 }
 
+Status prepare_adopted(int fd) {
+  int domain = 0;
+  int type = 0;
+  socklen_t length = sizeof domain;
+  if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 ||
+      (domain != AF_INET && domain != AF_INET6) ||
+      getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_STREAM) {
+    return fail(Error::kInvalidArgument);
+  }
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
+      fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
+    return fail(Error::kSystem);
+  }
+  return {};
+}
+
 void tune_before_connect(int fd, const Config& config) {
   if (config.socket_buffer_bytes == 0) return;
   const int bytes =

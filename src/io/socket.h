@@ -39,6 +39,11 @@ namespace weft::io {
 //   kConnectionLost  it was gone already: go on
 [[nodiscard]] Result<Fd> accept_socket(int fd, SocketAddress& peer);
 
+// Makes a TCP socket that was opened elsewhere fit: non-blocking, close-on-exec, closed in children
+// of fork().
+//   kInvalidArgument   not a TCP socket
+[[nodiscard]] Status prepare_adopted(int fd);
+
 // Options that must be there before the handshake (buffers decide the window scale).
 void tune_before_connect(int fd, const Config& config);
 // IP_TOS or IPV6_TCLASS, by what the socket is. A refusal by the kernel is no error.

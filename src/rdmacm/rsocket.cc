@@ -1,177 +1,241 @@
-// The rsocket functions. rpoll and rselect work on plain descriptors, because programs that never
-// open an rsocket import them (rping does). The others answer ENOSYS and say so once.
+// rsocket, rbind, rlisten, rclose, rshutdown, names; the table of rsockets.
+#include "rdmacm/rsocket.h"
 
-#include <poll.h>
-#include <rdma/rsocket.h>
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
-#include <atomic>
-#include <cstdarg>
-#include <cstdio>
-#include <cstdlib>
-#include <string_view>
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
 
 #include "ibverbs/errors.h"
 #include "rdmacm/forward.h"
 
-using weft::ibverbs::fail_minus;
-
+namespace weft::rdmacm {
 namespace {
 
-int no_rsockets() {
-  static std::atomic<bool> said{false};
-  const char* level = secure_getenv("WEFT_LOG");
-  const bool quiet = level != nullptr && std::string_view(level) == "off";
-  if (!said.exchange(true) && !quiet) {
-    std::fprintf(stderr,
-                 "weft: rsockets are not part of Weft's librdmacm: rsocket() and its sisters fail "
-                 "with ENOSYS. Use plain sockets, or rdma_cm with verbs.\n");
-  }
-  return fail_minus(ENOSYS);
+using ibverbs::errno_of;
+using ibverbs::fail_minus;
+
+struct Table {
+  std::shared_mutex mutex;
+  std::unordered_map<int, RsocketPtr> sockets;
+};
+Table& table() {
+  static auto* the = new Table;  // never destroyed: threads may run to the very end
+  return *the;
 }
+
+// One integer in a file of rdma-core's configuration; `otherwise` when it is not there.
+std::uint32_t configured(const char* name, std::uint32_t otherwise) {
+  std::ifstream file(std::string("/etc/rdma/rsocket/") + name);
+  std::uint32_t value = 0;
+  return file >> value ? value : otherwise;
+}
+
+constexpr auto kCloseLimit = std::chrono::seconds(5);
 
 }  // namespace
 
+Rsocket::~Rsocket() {
+  if (wake >= 0) close(wake);
+}
+
+RsocketPtr find_rsocket(int fd) {
+  Table& all = table();
+  const std::shared_lock lock(all.mutex);
+  const auto found = all.sockets.find(fd);
+  if (found != all.sockets.end()) return found->second;
+  errno = EBADF;
+  return nullptr;
+}
+
+RsocketPtr enter_rsocket(int fd, int domain, int type) {
+  auto made = std::make_shared<Rsocket>();
+  made->fd = fd;
+  made->domain = domain;
+  made->type = type;
+  made->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (made->wake < 0) return nullptr;
+  made->options = default_rsocket_options();
+  Table& all = table();
+  const std::unique_lock lock(all.mutex);
+  all.sockets[fd] = made;
+  return made;
+}
+
+std::shared_ptr<Device> rsocket_device() {
+  struct Opened {
+    std::mutex mutex;
+    std::shared_ptr<Device> device;
+    pid_t pid = 0;
+  };
+  static auto* opened = new Opened;
+  const std::lock_guard lock(opened->mutex);
+  if (opened->device != nullptr && opened->pid == getpid()) return opened->device;
+  // A child of fork() opens its own; the copy of its parent's touches nothing.
+  std::string why;
+  const auto config = Config::load(&why);
+  auto made =
+      config ? Device::open(*config) : Result<std::shared_ptr<Device>>(fail(config.error()));
+  if (!made) {
+    errno = errno_of(made.error());
+    return nullptr;
+  }
+  opened->device = std::move(*made);
+  opened->pid = getpid();
+  return opened->device;
+}
+
+sockets::RsOptions default_rsocket_options() {
+  static const sockets::RsOptions defaults = [] {
+    sockets::RsOptions o;
+    o.send_bytes = configured("wmem_default", o.send_bytes);
+    o.recv_bytes = configured("mem_default", o.recv_bytes);
+    o.send_requests = static_cast<std::uint16_t>(configured("sqsize_default", o.send_requests));
+    o.recv_requests = static_cast<std::uint16_t>(configured("rqsize_default", o.recv_requests));
+    o.inline_bytes = configured("inline_default", o.inline_bytes);
+    o.iomap_count = sockets::round_iomap_count(configured("iomap_size", o.iomap_count));
+    o.clamp();
+    return o;
+  }();
+  return defaults;
+}
+
+void close_connection(std::shared_ptr<sockets::RsConnection> link, bool with_reset) {
+  using sockets::RsPhase;
+  if (with_reset || link->phase() != RsPhase::kUp || !link->begin()) {
+    link->abort();
+    return;
+  }
+  sockets::RsStream& stream = link->stream();
+  const auto end = Clock::now() + kCloseLimit;
+  bool said = stream.say_disconnect();
+  while (!(said && stream.flushed()) && !stream.down() && Clock::now() < end) {
+    stream.arm();
+    stream.process();
+    said = said || stream.say_disconnect();
+    if (said && stream.flushed()) break;
+    if (auto event = stream.channel().wait(std::chrono::milliseconds(100)); event) {
+      (*event)->ack_events(1);
+    }
+    stream.process();
+  }
+  link->disconnect();
+  // The peer closes too. Going earlier could reset the connection, and take from the peer what it
+  // has not read yet.
+  static_cast<void>(link->wait_while(RsPhase::kUp, end));
+}
+
+}  // namespace weft::rdmacm
+
+using namespace weft::rdmacm;
+using weft::ibverbs::fail_minus;
+
 extern "C" {
-
-int rpoll(pollfd* fds, nfds_t count, int timeout) {
-  WEFT_CM_FORWARD(rpoll, fds, count, timeout)
-  return poll(fds, count, timeout);
-}
-
-int rselect(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
-  WEFT_CM_FORWARD(rselect, count, read, write, except, timeout)
-  return select(count, read, write, except, timeout);
-}
 
 int rsocket(int domain, int type, int protocol) {
   WEFT_CM_FORWARD(rsocket, domain, type, protocol)
-  return no_rsockets();
+  if (domain != AF_INET && domain != AF_INET6) return fail_minus(EAFNOSUPPORT);
+  const int kind = type & ~(SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (kind != SOCK_STREAM && kind != SOCK_DGRAM) return fail_minus(EPROTONOSUPPORT);
+  const int fd = socket(domain, type, protocol);
+  if (fd < 0) return -1;
+  const RsocketPtr made = enter_rsocket(fd, domain, kind);
+  if (made == nullptr) {
+    const int error = errno;
+    close(fd);
+    return fail_minus(error);
+  }
+  made->nonblocking = (type & SOCK_NONBLOCK) != 0;
+  return fd;
 }
 
 int rbind(int fd, const sockaddr* address, socklen_t length) {
   WEFT_CM_FORWARD(rbind, fd, address, length)
-  return no_rsockets();
+  return find_rsocket(fd) == nullptr ? -1 : bind(fd, address, length);
 }
 
 int rlisten(int fd, int backlog) {
   WEFT_CM_FORWARD(rlisten, fd, backlog)
-  return no_rsockets();
-}
-
-int raccept(int fd, sockaddr* address, socklen_t* length) {
-  WEFT_CM_FORWARD(raccept, fd, address, length)
-  return no_rsockets();
-}
-
-int rconnect(int fd, const sockaddr* address, socklen_t length) {
-  WEFT_CM_FORWARD(rconnect, fd, address, length)
-  return no_rsockets();
+  const RsocketPtr socket = find_rsocket(fd);
+  if (socket == nullptr) return -1;
+  if (socket->type != SOCK_STREAM) return fail_minus(EOPNOTSUPP);
+  const std::lock_guard lock(socket->mutex);
+  if (socket->state != RsState::kOpen && socket->state != RsState::kListening) {
+    return fail_minus(EINVAL);
+  }
+  if (listen(fd, backlog) != 0) return -1;
+  socket->backlog = static_cast<std::size_t>(backlog <= 0 ? 1 : backlog);
+  if (socket->state == RsState::kListening) return 0;
+  if (!start_listening(socket)) return -1;
+  socket->state = RsState::kListening;
+  return 0;
 }
 
 int rshutdown(int fd, int how) {
   WEFT_CM_FORWARD(rshutdown, fd, how)
-  return no_rsockets();
+  const RsocketPtr socket = find_rsocket(fd);
+  if (socket == nullptr) return -1;
+  if (socket->type == SOCK_DGRAM) return shutdown(fd, how);
+  if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return fail_minus(EINVAL);
+  std::unique_lock lock(socket->mutex);
+  if (socket->state != RsState::kConnected) return fail_minus(ENOTCONN);
+  if (how != SHUT_WR) socket->read_shut = true;
+  if (how != SHUT_RD) socket->write_shut = true;
+  if (!socket->write_shut) return 0;
+  // Reading is over too: the peer need not keep its half open for us.
+  const bool leave = socket->read_shut;
+  auto& stream = socket->link->stream();
+  while (!(leave ? stream.say_disconnect() : stream.say_shutdown())) {
+    const int error = sleep_for_change(*socket, lock, Clock::now() + std::chrono::seconds(1));
+    if (error == EINTR) return fail_minus(EINTR);
+    if (stream.down()) break;
+  }
+  return 0;
 }
 
 int rclose(int fd) {
   WEFT_CM_FORWARD(rclose, fd)
-  return no_rsockets();
-}
-
-ssize_t rrecv(int fd, void* buffer, size_t length, int flags) {
-  WEFT_CM_FORWARD(rrecv, fd, buffer, length, flags)
-  return no_rsockets();
-}
-
-ssize_t rrecvfrom(int fd, void* buffer, size_t length, int flags, sockaddr* from,
-                  socklen_t* from_length) {
-  WEFT_CM_FORWARD(rrecvfrom, fd, buffer, length, flags, from, from_length)
-  return no_rsockets();
-}
-
-ssize_t rrecvmsg(int fd, msghdr* message, int flags) {
-  WEFT_CM_FORWARD(rrecvmsg, fd, message, flags)
-  return no_rsockets();
-}
-
-ssize_t rsend(int fd, const void* buffer, size_t length, int flags) {
-  WEFT_CM_FORWARD(rsend, fd, buffer, length, flags)
-  return no_rsockets();
-}
-
-ssize_t rsendto(int fd, const void* buffer, size_t length, int flags, const sockaddr* to,
-                socklen_t to_length) {
-  WEFT_CM_FORWARD(rsendto, fd, buffer, length, flags, to, to_length)
-  return no_rsockets();
-}
-
-ssize_t rsendmsg(int fd, const msghdr* message, int flags) {
-  WEFT_CM_FORWARD(rsendmsg, fd, message, flags)
-  return no_rsockets();
-}
-
-ssize_t rread(int fd, void* buffer, size_t length) {
-  WEFT_CM_FORWARD(rread, fd, buffer, length)
-  return no_rsockets();
-}
-
-ssize_t rreadv(int fd, const iovec* parts, int count) {
-  WEFT_CM_FORWARD(rreadv, fd, parts, count)
-  return no_rsockets();
-}
-
-ssize_t rwrite(int fd, const void* buffer, size_t length) {
-  WEFT_CM_FORWARD(rwrite, fd, buffer, length)
-  return no_rsockets();
-}
-
-ssize_t rwritev(int fd, const iovec* parts, int count) {
-  WEFT_CM_FORWARD(rwritev, fd, parts, count)
-  return no_rsockets();
+  RsocketPtr socket;
+  {
+    Table& all = table();
+    const std::unique_lock lock(all.mutex);
+    const auto found = all.sockets.find(fd);
+    if (found == all.sockets.end()) return fail_minus(EBADF);
+    socket = std::move(found->second);
+    all.sockets.erase(found);
+  }
+  stop_listening(socket);
+  std::shared_ptr<weft::sockets::RsConnection> link;
+  {
+    const std::lock_guard lock(socket->mutex);
+    link = std::move(socket->link);
+    socket->link.reset();
+    socket->state = RsState::kFailed;
+    socket->progressed.notify_all();
+  }
+  if (link != nullptr) {
+    linger value{};
+    socklen_t length = sizeof value;
+    const bool known = getsockopt(fd, SOL_SOCKET, SO_LINGER, &value, &length) == 0;
+    close_connection(std::move(link), known && value.l_onoff != 0 && value.l_linger == 0);
+  }
+  return close(fd);
 }
 
 int rgetpeername(int fd, sockaddr* address, socklen_t* length) {
   WEFT_CM_FORWARD(rgetpeername, fd, address, length)
-  return no_rsockets();
+  return find_rsocket(fd) == nullptr ? -1 : getpeername(fd, address, length);
 }
 
 int rgetsockname(int fd, sockaddr* address, socklen_t* length) {
   WEFT_CM_FORWARD(rgetsockname, fd, address, length)
-  return no_rsockets();
-}
-
-int rsetsockopt(int fd, int level, int name, const void* value, socklen_t length) {
-  WEFT_CM_FORWARD(rsetsockopt, fd, level, name, value, length)
-  return no_rsockets();
-}
-
-int rgetsockopt(int fd, int level, int name, void* value, socklen_t* length) {
-  WEFT_CM_FORWARD(rgetsockopt, fd, level, name, value, length)
-  return no_rsockets();
-}
-
-int rfcntl(int fd, int command, ...) {
-  va_list arguments;
-  va_start(arguments, command);
-  const long argument = va_arg(arguments, long);
-  va_end(arguments);
-  WEFT_CM_FORWARD(rfcntl, fd, command, argument)
-  return no_rsockets();
-}
-
-off_t riomap(int fd, void* buffer, size_t length, int protection, int flags, off_t offset) {
-  WEFT_CM_FORWARD(riomap, fd, buffer, length, protection, flags, offset)
-  return no_rsockets();
-}
-
-int riounmap(int fd, void* buffer, size_t length) {
-  WEFT_CM_FORWARD(riounmap, fd, buffer, length)
-  return no_rsockets();
-}
-
-size_t riowrite(int fd, const void* buffer, size_t count, off_t offset, int flags) {
-  WEFT_CM_FORWARD(riowrite, fd, buffer, count, offset, flags)
-  return static_cast<size_t>(no_rsockets());
+  return find_rsocket(fd) == nullptr ? -1 : getsockname(fd, address, length);
 }
 
 }  // extern "C"

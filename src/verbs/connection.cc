@@ -122,6 +122,16 @@ Status ConnectionImpl::bind(const SocketAddress& local, bool reuse_address) {
   return {};
 }
 
+Status ConnectionImpl::adopt(int fd) {
+  if (!device_->usable()) return fail(Error::kBadState);
+  Lock lock(*this);
+  if (phase_ != Phase::kIdle || socket_) return fail(Error::kBadState);
+  if (auto fit = io::prepare_adopted(fd); !fit) return fit;
+  socket_ = io::Fd::connection(fd);
+  local_ = io::local_address(fd);
+  return {};
+}
+
 // --- sight ---
 
 SocketAddress ConnectionImpl::local_address() const {

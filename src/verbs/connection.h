@@ -50,6 +50,7 @@ class ConnectionImpl final : public Connection,
 
   // --- Connection ---
   [[nodiscard]] Status bind(const SocketAddress& local, bool reuse_address) override;
+  [[nodiscard]] Status adopt(int fd) override;
   [[nodiscard]] Status connect(std::shared_ptr<QueuePair> qp, const SocketAddress& peer,
                                const ConnectionParams& params) override;
   [[nodiscard]] Status accept(std::shared_ptr<QueuePair> qp,

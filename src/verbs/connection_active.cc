@@ -34,6 +34,11 @@ Status ConnectionImpl::connect(std::shared_ptr<QueuePair> qp, const SocketAddres
   initiator_ = true;
   peer_ = peer;
   phase_ = Phase::kConnecting;
+  if (io::peer_address(socket_.get()).family() != AF_UNSPEC) {
+    // Adopted, and connected by its former owner.
+    on_connected(lock);
+    return {};
+  }
   io::tune_before_connect(socket_.get(), device_->config());
   if (params.traffic_class) io::set_traffic_class(socket_.get(), *params.traffic_class);
   if (auto begun = io::begin_connect(socket_.get(), peer); !begun) {

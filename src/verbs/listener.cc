@@ -78,6 +78,33 @@ Status ListenerImpl::bind(const SocketAddress& local, bool reuse_address, bool v
   return {};
 }
 
+Status ListenerImpl::adopt(int fd) {
+  if (!device_->usable()) return fail(Error::kBadState);
+  const std::lock_guard lock(mutex_);
+  if (socket_) return fail(Error::kBadState);
+  if (auto fit = io::prepare_adopted(fd); !fit) return fit;
+  socket_ = io::Fd(fd);
+  local_ = io::local_address(fd);
+  return {};
+}
+
+Status ListenerImpl::hand_in(int fd) {
+  if (!device_->usable()) return fail(Error::kBadState);
+  if (auto fit = io::prepare_adopted(fd); !fit) return fit;
+  io::Fd socket = io::Fd::connection(fd);
+  const std::shared_ptr<EventChannel> channel = channel_.lock();
+  if (channel == nullptr) return fail(Error::kBadState);
+  auto made = ConnectionImpl::create_accepted(device_, channel, shared_from_this(),
+                                              std::move(socket), io::peer_address(fd));
+  if (!made) return fail(made.error());
+  {
+    const std::lock_guard lock(mutex_);
+    half_open_.emplace(made->get(), *made);
+  }
+  (*made)->start_request();
+  return {};
+}
+
 Status ListenerImpl::listen(int backlog) {
   if (!device_->usable()) return fail(Error::kBadState);
   const std::lock_guard lock(mutex_);

@@ -28,6 +28,8 @@ class ListenerImpl final : public Listener,
   ~ListenerImpl() override;
 
   [[nodiscard]] Status bind(const SocketAddress& local, bool reuse_address, bool v6_only) override;
+  [[nodiscard]] Status adopt(int fd) override;
+  [[nodiscard]] Status hand_in(int fd) override;
   [[nodiscard]] Status listen(int backlog) override;
   void close() override;
   void set_channel(std::shared_ptr<EventChannel> channel) override;

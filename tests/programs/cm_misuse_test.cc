@@ -200,9 +200,7 @@ TEST(CmMisuse, WhatIwarpDoesNotHaveIsRefusedOrEmpty) {
   EXPECT_EQ(rdma_notify(id, IBV_EVENT_COMM_EST), -1);
 }
 
-TEST(CmMisuse, RsocketsAreNotThereButRpollWorksOnPlainDescriptors) {
-  EXPECT_EQ(rsocket(AF_INET, SOCK_STREAM, 0), -1);
-  EXPECT_EQ(errno, ENOSYS);
+TEST(CmMisuse, RpollWorksOnPlainDescriptors) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   pollfd one{ends[0], POLLIN, 0};
@@ -212,6 +210,38 @@ TEST(CmMisuse, RsocketsAreNotThereButRpollWorksOnPlainDescriptors) {
   EXPECT_EQ(one.revents, POLLIN);
   close(ends[0]);
   close(ends[1]);
+}
+
+TEST(CmMisuse, RsocketCallsAnswerAsLinuxDoesForTcp) {
+  EXPECT_EQ(rsocket(AF_UNIX, SOCK_STREAM, 0), -1);
+  EXPECT_EQ(errno, EAFNOSUPPORT);
+  EXPECT_EQ(rsocket(AF_INET, SOCK_RAW, 0), -1);
+  EXPECT_EQ(errno, EPROTONOSUPPORT);
+  EXPECT_EQ(rclose(-1), -1);
+  EXPECT_EQ(errno, EBADF);
+  const int fd = rsocket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  ASSERT_GE(fd, 0);
+  EXPECT_EQ(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+  EXPECT_EQ(rfcntl(fd, F_GETFL) & O_NONBLOCK, O_NONBLOCK);
+  EXPECT_EQ(raccept(fd, nullptr, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+  char octet = 0;
+  EXPECT_EQ(rrecv(fd, &octet, 1, 0), -1);
+  EXPECT_EQ(errno, ENOTCONN);
+  EXPECT_EQ(rsend(fd, &octet, 1, MSG_NOSIGNAL), -1);
+  EXPECT_EQ(errno, EPIPE);
+  EXPECT_EQ(rshutdown(fd, SHUT_WR), -1);
+  EXPECT_EQ(errno, ENOTCONN);
+  int value = 8;
+  EXPECT_EQ(rsetsockopt(fd, SOL_RDMA, RDMA_IOMAPSIZE, &value, sizeof value), 0);
+  EXPECT_EQ(rsetsockopt(fd, SOL_RDMA, 99, &value, sizeof value), -1);
+  EXPECT_EQ(errno, ENOPROTOOPT);
+  socklen_t length = sizeof value;
+  EXPECT_EQ(rgetsockopt(fd, SOL_RDMA, RDMA_RQSIZE, &value, &length), 0);
+  EXPECT_EQ(value, 384);
+  EXPECT_EQ(rgetsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &length), 0);
+  EXPECT_EQ(value, SOCK_STREAM);
+  EXPECT_EQ(rclose(fd), 0);
 }
 
 }  // namespace

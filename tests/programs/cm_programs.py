@@ -152,21 +152,10 @@ def datagram_programs_say_no(network):
     """Multicast and datagrams are not iWARP."""
     for argv in (["mckey", "-m", "239.1.1.1", "-b", network.client.v4],
                  ["udaddy", "-s", network.server.v4],
-                 ["udaddy"],
-                 ["udpong", "-s", network.server.v4]):
+                 ["udaddy"]):
         need(argv[0])
         out = network.connect(argv).expect_clean_failure(LIMIT_S)
         check(len(out.strip()) > 0, f"{argv} failed without a word")
-
-
-def rsocket_programs_say_no(network):
-    for argv in (["rstream", "-s", network.server.v4], ["riostream", "-s", network.server.v4]):
-        need(argv[0])
-        process = network.connect(argv)
-        status = process.wait(LIMIT_S)
-        check(status >= 0, f"{argv} was ended by signal {-status}\n{process.tail()}")
-        out = process.output()
-        check(out.count("rsockets are not part of Weft") == 1, out)
 
 
 def infiniband_programs_say_no(network):
@@ -300,7 +289,6 @@ if __name__ == "__main__":
         "cmtime": cmtime,
         "endpoints": endpoints,
         "datagram_programs_say_no": datagram_programs_say_no,
-        "rsocket_programs_say_no": rsocket_programs_say_no,
         "infiniband_programs_say_no": infiniband_programs_say_no,
         "xrc_programs_say_no": xrc_programs_say_no,
         "two_at_once": two_at_once,

@@ -1,4 +1,5 @@
 // `weft run`: starts an unmodified RDMA program on Weft's libraries.
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 
 #include "weft/common/common.h"
@@ -27,6 +29,9 @@ struct RunOptions {
   std::string real_cm = "auto";
   std::string sysfs = "on";
   bool preload = false;
+  bool sockets = false;
+  std::string rules;
+  bool why = false;
   std::vector<std::string> program;
 };
 
@@ -66,6 +71,14 @@ void add_options(CLI::App& command, RunOptions& o) {
   command.add_flag("--preload", o.preload,
                    "Use LD_PRELOAD instead of LD_LIBRARY_PATH. For programs that set their own "
                    "library path (RPATH)");
+  command.add_flag("--sockets", o.sockets,
+                   "Carry ordinary TCP connections over RDMA where the other side allows it");
+  command
+      .add_option("--rules", o.rules,
+                  "With --sockets: file that says which connections use RDMA (docs/sockets.md)")
+      ->type_name("FILE");
+  command.add_flag("--why", o.why,
+                   "With --sockets: print to stderr which path each connection takes, and why");
   add_common_options(command, o.common);
   // Behind "--" everything is the program's, options too.
   command.add_option("program", o.program, "The program and its arguments")
@@ -106,6 +119,36 @@ void prepend(const char* variable, const std::string& entry) {
   setenv(variable, (empty ? entry : entry + ":" + before).c_str(), 1);
 }
 
+// Asks the library itself, so that a mistake is found before the program starts.
+Outcome<void> check_rules(const std::string& library, const std::string& rules) {
+  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) return failure(fmt::format("{}", dlerror()));
+  auto* check = reinterpret_cast<int (*)(const char*, char*, std::size_t)>(
+      dlsym(handle, "weft_sockets_check_rules"));
+  char why[512] = "";
+  if (check == nullptr) return failure(fmt::format("{} is of another version of Weft", library));
+  if (check(rules.c_str(), why, sizeof why) != 0) return usage_error(why);
+  return {};
+}
+
+Outcome<void> set_up_sockets(const RunOptions& o, const std::string& folder) {
+  if (!o.sockets) {
+    if (o.rules.empty() && !o.why) return {};
+    return usage_error("--rules and --why go with --sockets");
+  }
+  const std::string library = folder + "/libweft-sockets.so";
+  if (!o.rules.empty()) {
+    // The program may change its folder.
+    std::error_code error;
+    const std::string rules = std::filesystem::absolute(o.rules, error).string();
+    if (auto good = check_rules(library, rules); !good) return good;
+    setenv("WEFT_SOCKETS_RULES", rules.c_str(), 1);
+  }
+  if (o.why) setenv("WEFT_SOCKETS_WHY", "1", 1);
+  prepend("LD_PRELOAD", library);
+  return {};
+}
+
 // The program would report a bad value too, but only once it opens the device.
 Outcome<void> set_environment(const RunOptions& o, const std::string& folder) {
   Outcome<Config> config = load_config(o.common);
@@ -124,7 +167,7 @@ Outcome<void> set_environment(const RunOptions& o, const std::string& folder) {
   setenv("WEFT_SYSFS", o.sysfs.c_str(), 1);
   const std::string paths = folder + "/weft-paths.so";
   if (o.sysfs == "on" && access(paths.c_str(), R_OK) == 0) prepend("LD_PRELOAD", paths);
-  return {};
+  return set_up_sockets(o, folder);
 }
 
 Outcome<int> run(const RunOptions& o) {

@@ -1,0 +1,105 @@
+// An rsocket: a kernel TCP socket whose number the program sees, and an RsConnection over it.
+//
+// Addresses, options and errors of the TCP socket are the kernel's own. The data goes through the
+// RsConnection. A datagram rsocket is a kernel UDP socket and nothing else: over iWARP rdma-core
+// has none that could be talked to.
+//
+// Locking: Rsocket::mutex guards what follows it. It may be held while the engine is called; the
+// engine never takes it (reports only write to an eventfd).
+#pragma once
+
+#include <poll.h>
+#include <rdma/rsocket.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "sockets/rs_connection.h"
+#include "sockets/rs_incoming.h"
+
+namespace weft::rdmacm {
+
+using Clock = std::chrono::steady_clock;
+using Deadline = std::optional<Clock::time_point>;  // nothing: no limit
+
+struct Rsocket;
+using RsocketPtr = std::shared_ptr<Rsocket>;
+
+enum class RsState : std::uint8_t { kOpen, kListening, kConnecting, kConnected, kFailed };
+
+struct Rsocket {
+  ~Rsocket();
+
+  int fd = -1;  // the program's number
+  int type = SOCK_STREAM;
+  int domain = AF_INET;
+  int wake = -1;  // eventfd: readable after a report of the engine, or a new connection to accept
+
+  std::mutex mutex;
+  RsState state = RsState::kOpen;
+  bool nonblocking = false;
+  bool read_shut = false;
+  bool write_shut = false;
+  bool reset_told = false;  // ECONNRESET has been returned
+  int so_error = 0;
+  sockets::RsOptions options;
+  std::shared_ptr<sockets::RsConnection> link;
+
+  // One thread at a time sleeps on the completion channel, and so drives the connection; the others
+  // wait for it.
+  bool driving = false;
+  std::condition_variable progressed;
+
+  // Of a listener: accepted and ready, oldest first. Filled by the service thread.
+  struct Ready {
+    int fd;
+    std::shared_ptr<sockets::RsConnection> link;
+  };
+  std::deque<Ready> ready;
+  std::size_t backlog = 0;
+};
+
+// The rsocket behind a number, or null with errno EBADF.
+[[nodiscard]] RsocketPtr find_rsocket(int fd);
+// Null with errno.
+[[nodiscard]] RsocketPtr enter_rsocket(int fd, int domain, int type);
+// The process's device; null with errno.
+[[nodiscard]] std::shared_ptr<Device> rsocket_device();
+// Values of /etc/rdma/rsocket, as rdma-core reads them.
+[[nodiscard]] sockets::RsOptions default_rsocket_options();
+
+// --- with the mutex held ---
+
+// Moves on with a connect that is under way. `state` says what came of it.
+void advance_connect(Rsocket& socket);
+// Takes what has arrived.
+void progress(Rsocket& socket);
+// Sleeps until something may have changed.   0, or EAGAIN (the deadline), EINTR
+[[nodiscard]] int sleep_for_change(Rsocket& socket, std::unique_lock<std::mutex>& lock,
+                                   Deadline deadline);
+// The connection is over: nothing will come any more. Only meaningful once all is read.
+[[nodiscard]] bool input_over(const Rsocket& socket);
+// Why it is over, where it is not good order: an errno, once; later 0.
+[[nodiscard]] int take_reset(Rsocket& socket);
+[[nodiscard]] short ready_events(Rsocket& socket, short wanted);
+// Before sleeping in poll(2) on the two descriptors of poll_descriptors().
+void arm(Rsocket& socket);
+
+// Ends the connection: says goodbye, waits until TCP has all and the peer has closed, for a bounded
+// time. Without the mutex.
+void close_connection(std::shared_ptr<sockets::RsConnection> link, bool with_reset);
+
+// --- listening ---
+
+// Begins to accept on a socket that listens; to be undone by stop_listening().
+[[nodiscard]] bool start_listening(const RsocketPtr& socket);
+void stop_listening(const RsocketPtr& socket);
+
+[[nodiscard]] Deadline deadline_after(const timeval& limit);
+
+}  // namespace weft::rdmacm

@@ -1,0 +1,345 @@
+// rconnect and raccept, and the thread that accepts for listeners.
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <list>
+#include <thread>
+#include <unordered_map>
+
+#include "ibverbs/errors.h"
+#include "rdmacm/forward.h"
+#include "rdmacm/rsocket.h"
+
+namespace weft::rdmacm {
+namespace {
+
+using ibverbs::errno_of;
+using ibverbs::fail_minus;
+using sockets::RsIncoming;
+using sockets::RsPhase;
+
+void raise(int event_fd) {
+  const std::uint64_t one = 1;
+  static_cast<void>(!write(event_fd, &one, sizeof one));
+}
+
+// The service thread: accepts TCP connections and answers their Requests, so that a client is
+// connected before raccept() is called. A slow client delays nobody (hazard H10).
+class Service {
+ public:
+  static Service& get() {
+    static auto* the = new Service;
+    return *the;
+  }
+
+  [[nodiscard]] bool add(const RsocketPtr& socket) {
+    const std::lock_guard lock(mutex_);
+    if (!start()) return false;
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = socket->fd;
+    // A listener must not block the thread; the program's own mode is kept in the Rsocket.
+    fcntl(socket->fd, F_SETFL, fcntl(socket->fd, F_GETFL) | O_NONBLOCK);
+    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, socket->fd, &event) != 0) return false;
+    listeners_[socket->fd] = socket;
+    return true;
+  }
+
+  void remove(const RsocketPtr& socket) {
+    std::list<Pending> gone;
+    const std::lock_guard lock(mutex_);
+    const auto found = listeners_.find(socket->fd);
+    if (found == listeners_.end() || found->second != socket) return;
+    epoll_ctl(epoll_, EPOLL_CTL_DEL, socket->fd, nullptr);
+    listeners_.erase(found);
+    for (auto at = pending_.begin(); at != pending_.end();) {
+      const auto next = std::next(at);
+      if (at->listener == socket) gone.splice(gone.end(), pending_, at);
+      at = next;
+    }
+    for (const Pending& one : gone) close(one.fd);
+  }
+
+ private:
+  struct Pending {
+    RsocketPtr listener;
+    int fd;
+    std::unique_ptr<RsIncoming> incoming;
+  };
+  static constexpr std::size_t kPendingMax = 1024;
+  static constexpr int kTickMs = 1000;  // how often overdue Requests are looked for
+
+  bool start() {
+    if (pid_ == getpid()) return true;
+    epoll_ = epoll_create1(EPOLL_CLOEXEC);
+    wake_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (epoll_ < 0 || wake_ < 0) return false;
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = wake_;
+    epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event);
+    listeners_.clear();
+    pid_ = getpid();
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread([this] { run(); }).detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return true;
+  }
+
+  void run() {
+    for (;;) {
+      epoll_event events[16];
+      const int count = epoll_wait(epoll_, events, 16, idle() ? -1 : kTickMs);
+      const std::lock_guard lock(mutex_);
+      for (int i = 0; i < count; ++i) {
+        if (events[i].data.fd == wake_) {
+          std::uint64_t ignored = 0;
+          static_cast<void>(!read(wake_, &ignored, sizeof ignored));
+        } else if (const auto at = listeners_.find(events[i].data.fd); at != listeners_.end()) {
+          accept_from(at->second);
+        }
+      }
+      advance();
+    }
+  }
+
+  bool idle() {
+    const std::lock_guard lock(mutex_);
+    return pending_.empty();
+  }
+
+  void accept_from(const RsocketPtr& listener) {
+    while (pending_.size() < kPendingMax) {
+      const int fd = accept4(listener->fd, nullptr, nullptr, SOCK_CLOEXEC);
+      if (fd < 0) {
+        if (errno == EMFILE || errno == ENFILE) usleep(10000);  // else this would spin
+        return;
+      }
+      const int engines = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+      auto device = engines >= 0 ? rsocket_device() : nullptr;
+      if (device == nullptr) {
+        if (engines >= 0) close(engines);
+        close(fd);
+        continue;
+      }
+      auto begun = RsIncoming::start(std::move(device), engines, listener->options,
+                                     [wake = wake_] { raise(wake); });
+      if (!begun) {
+        close(fd);
+        continue;
+      }
+      pending_.push_back({listener, fd, std::move(*begun)});
+    }
+  }
+
+  void advance() {
+    for (auto at = pending_.begin(); at != pending_.end();) {
+      const RsIncoming::Step step = at->incoming->advance();
+      if (step == RsIncoming::Step::kWaiting) {
+        ++at;
+        continue;
+      }
+      if (step == RsIncoming::Step::kReady) {
+        deliver(*at);
+      } else {
+        close(at->fd);
+      }
+      at = pending_.erase(at);
+    }
+  }
+
+  void deliver(Pending& one) {
+    Rsocket& listener = *one.listener;
+    auto link = one.incoming->connection();
+    link->on_report({});
+    const std::lock_guard lock(listener.mutex);
+    if (listener.state != RsState::kListening || listener.ready.size() > listener.backlog) {
+      close(one.fd);
+      return;
+    }
+    listener.ready.push_back({one.fd, std::move(link)});
+    raise(listener.wake);
+  }
+
+  std::mutex mutex_;
+  pid_t pid_ = 0;
+  int epoll_ = -1;
+  int wake_ = -1;
+  std::unordered_map<int, RsocketPtr> listeners_;
+  std::list<Pending> pending_;
+};
+
+int errno_of_failure(std::optional<Error> error) {
+  if (!error) return ECONNREFUSED;
+  switch (*error) {
+    case Error::kRefused:
+    case Error::kConnectionLost: return ECONNREFUSED;
+    case Error::kTimedOut: return ETIMEDOUT;
+    case Error::kUnreachable: return EHOSTUNREACH;
+    case Error::kAddressInUse: return EADDRNOTAVAIL;
+    default: return ECONNREFUSED;
+  }
+}
+
+// 0, or an errno with nothing changed.
+int begin_connect(Rsocket& socket, const SocketAddress& peer) {
+  const auto device = rsocket_device();
+  if (device == nullptr) return errno;
+  auto link = sockets::RsConnection::create(device, socket.options);
+  if (!link) return errno_of(link.error());
+  const int engines = fcntl(socket.fd, F_DUPFD_CLOEXEC, 0);
+  if (engines < 0) return errno;
+  (*link)->on_report([wake = socket.wake] { raise(wake); });
+  socket.link = std::move(*link);
+  socket.state = RsState::kConnecting;
+  if (auto begun = socket.link->connect(engines, peer); !begun) {
+    socket.link.reset();
+    socket.state = RsState::kOpen;
+    return errno_of(begun.error());
+  }
+  return 0;
+}
+
+// Sleeps until the connect is decided. 0, EINTR
+int await_connect(Rsocket& socket, std::unique_lock<std::mutex>& lock) {
+  while (socket.state == RsState::kConnecting) {
+    pollfd one{socket.wake, POLLIN, 0};
+    lock.unlock();
+    const int polled = poll(&one, 1, -1);
+    const int error = errno;
+    lock.lock();
+    if (polled < 0 && error == EINTR) return EINTR;
+    advance_connect(socket);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void advance_connect(Rsocket& socket) {
+  if (socket.state != RsState::kConnecting) return;
+  const RsPhase phase = socket.link->phase();
+  if (phase == RsPhase::kIdle || phase == RsPhase::kConnecting) return;
+  std::uint64_t ignored = 0;
+  static_cast<void>(!read(socket.wake, &ignored, sizeof ignored));
+  if (phase == RsPhase::kFailed) {
+    socket.so_error = errno_of_failure(socket.link->error());
+  } else if (!socket.link->begin()) {
+    // The peer listens, and is no rsocket (H4).
+    socket.so_error = ECONNREFUSED;
+    socket.link->abort();
+  } else {
+    socket.state = RsState::kConnected;
+    return;
+  }
+  socket.state = RsState::kFailed;
+}
+
+bool start_listening(const RsocketPtr& socket) { return Service::get().add(socket); }
+
+void stop_listening(const RsocketPtr& socket) {
+  {
+    const std::lock_guard lock(socket->mutex);
+    if (socket->state != RsState::kListening) return;
+    socket->state = RsState::kFailed;
+  }
+  Service::get().remove(socket);
+  const std::lock_guard lock(socket->mutex);
+  for (const auto& one : socket->ready) close(one.fd);
+  socket->ready.clear();
+}
+
+}  // namespace weft::rdmacm
+
+using namespace weft::rdmacm;
+using weft::ibverbs::fail_minus;
+
+extern "C" {
+
+int rconnect(int fd, const sockaddr* address, socklen_t length) {
+  WEFT_CM_FORWARD(rconnect, fd, address, length)
+  const RsocketPtr socket = find_rsocket(fd);
+  if (socket == nullptr) return -1;
+  if (socket->type == SOCK_DGRAM) return connect(fd, address, length);
+  if (address == nullptr) return fail_minus(EFAULT);
+  const socklen_t needed = socket->domain == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  if (length < sizeof(sa_family_t)) return fail_minus(EINVAL);
+  if (address->sa_family != socket->domain) return fail_minus(EAFNOSUPPORT);
+  if (length < needed) return fail_minus(EINVAL);
+
+  std::unique_lock lock(socket->mutex);
+  advance_connect(*socket);
+  switch (socket->state) {
+    case RsState::kConnected: return fail_minus(EISCONN);
+    case RsState::kListening: return fail_minus(EISCONN);
+    case RsState::kConnecting:
+      if (socket->nonblocking) return fail_minus(EALREADY);
+      break;
+    case RsState::kFailed:
+      // The outcome of an earlier, non-blocking call, once.
+      if (socket->so_error != 0) return fail_minus(std::exchange(socket->so_error, 0));
+      return fail_minus(ECONNABORTED);
+    case RsState::kOpen:
+      if (const int error = begin_connect(*socket, weft::SocketAddress(address, needed));
+          error != 0) {
+        return fail_minus(error);
+      }
+      if (socket->nonblocking) return fail_minus(EINPROGRESS);
+  }
+  if (await_connect(*socket, lock) == EINTR) return fail_minus(EINTR);
+  if (socket->state == RsState::kConnected) return 0;
+  return fail_minus(std::exchange(socket->so_error, 0));
+}
+
+int raccept(int fd, sockaddr* address, socklen_t* length) {
+  WEFT_CM_FORWARD(raccept, fd, address, length)
+  const RsocketPtr socket = find_rsocket(fd);
+  if (socket == nullptr) return -1;
+  if (socket->type != SOCK_STREAM) return fail_minus(EOPNOTSUPP);
+  std::unique_lock lock(socket->mutex);
+  while (socket->ready.empty()) {
+    if (socket->state != RsState::kListening) return fail_minus(EINVAL);
+    if (socket->nonblocking) return fail_minus(EAGAIN);
+    std::uint64_t ignored = 0;
+    static_cast<void>(!read(socket->wake, &ignored, sizeof ignored));
+    pollfd one{socket->wake, POLLIN, 0};
+    lock.unlock();
+    const int polled = poll(&one, 1, -1);
+    const int error = errno;
+    lock.lock();
+    if (polled < 0 && error == EINTR) return fail_minus(EINTR);
+  }
+  Rsocket::Ready first = std::move(socket->ready.front());
+  socket->ready.pop_front();
+  if (socket->ready.empty()) {
+    std::uint64_t ignored = 0;
+    static_cast<void>(!read(socket->wake, &ignored, sizeof ignored));
+  }
+  lock.unlock();
+
+  fcntl(first.fd, F_SETFD, 0);  // as accept(2): not close-on-exec
+  const RsocketPtr child = enter_rsocket(first.fd, socket->domain, SOCK_STREAM);
+  if (child == nullptr) {
+    const int error = errno;
+    close(first.fd);
+    return fail_minus(error);
+  }
+  child->link = std::move(first.link);
+  child->link->on_report([wake = child->wake] { weft::rdmacm::raise(wake); });
+  child->options = child->link->stream().options();
+  child->state = RsState::kConnected;
+  if (address != nullptr && getpeername(first.fd, address, length) != 0 && length != nullptr) {
+    *length = 0;
+  }
+  return first.fd;
+}
+
+}  // extern "C"

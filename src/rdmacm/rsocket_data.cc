@@ -1,0 +1,321 @@
+// The data calls of rsockets.
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+#include "ibverbs/errors.h"
+#include "rdmacm/forward.h"
+#include "rdmacm/rsocket.h"
+
+namespace weft::rdmacm {
+namespace {
+
+using ibverbs::fail_minus;
+using sockets::RsPhase;
+
+timeval socket_timeout(int fd, int name) {
+  timeval limit{};
+  socklen_t length = sizeof limit;
+  if (getsockopt(fd, SOL_SOCKET, name, &limit, &length) != 0) limit = {};
+  return limit;
+}
+
+// The octets of an iovec, piece by piece.
+class Pieces {
+ public:
+  Pieces(const iovec* parts, std::size_t count) : parts_(parts), count_(count) { skip_empty(); }
+  [[nodiscard]] bool empty() const { return at_ == count_; }
+  [[nodiscard]] std::span<std::uint8_t> current() const {
+    return {static_cast<std::uint8_t*>(parts_[at_].iov_base) + done_, parts_[at_].iov_len - done_};
+  }
+  void advance(std::size_t n) {
+    done_ += n;
+    skip_empty();
+  }
+
+ private:
+  void skip_empty() {
+    while (at_ < count_ && done_ >= parts_[at_].iov_len) {
+      ++at_;
+      done_ = 0;
+    }
+  }
+  const iovec* parts_;
+  std::size_t count_;
+  std::size_t at_ = 0;
+  std::size_t done_ = 0;
+};
+
+// 0: connected. Else an errno.
+int check_connected(Rsocket& socket) {
+  advance_connect(socket);
+  switch (socket.state) {
+    case RsState::kConnected: return 0;
+    case RsState::kConnecting: return EAGAIN;
+    default: return socket.so_error != 0 ? std::exchange(socket.so_error, 0) : ENOTCONN;
+  }
+}
+
+std::size_t copy_out(Rsocket& socket, Pieces& pieces, bool peek) {
+  std::size_t done = 0;
+  while (!pieces.empty()) {
+    const auto room = pieces.current();
+    const std::size_t n = socket.link->stream().receive(room, peek);
+    pieces.advance(n);
+    done += n;
+    if (n < room.size() || peek) break;  // a peek always begins at the front
+  }
+  return done;
+}
+
+ssize_t receive(Rsocket& socket, const iovec* parts, std::size_t count, int flags) {
+  if ((flags & MSG_OOB) != 0) return fail_minus(EINVAL);
+  std::unique_lock lock(socket.mutex);
+  if (const int error = check_connected(socket); error != 0) return fail_minus(error);
+  const bool wait = !socket.nonblocking && (flags & MSG_DONTWAIT) == 0;
+  const Deadline deadline = deadline_after(socket_timeout(socket.fd, SO_RCVTIMEO));
+  Pieces pieces(parts, count);
+  std::size_t done = 0;
+  const auto result = [&](int error) -> ssize_t {
+    if (done > 0 || error == 0) return static_cast<ssize_t>(done);
+    return fail_minus(error);
+  };
+  if (pieces.empty()) return 0;
+  for (;;) {
+    progress(socket);
+    if (socket.link == nullptr) return result(EBADF);
+    done += copy_out(socket, pieces, (flags & MSG_PEEK) != 0);
+    if (pieces.empty() || (done > 0 && ((flags & MSG_WAITALL) == 0 || (flags & MSG_PEEK) != 0))) {
+      return result(0);
+    }
+    if (socket.read_shut || socket.link->stream().peer_finished()) return result(0);
+    if (input_over(socket)) return result(done > 0 ? 0 : take_reset(socket));
+    if (!wait) return result(EAGAIN);
+    if (const int error = sleep_for_change(socket, lock, deadline); error != 0) {
+      return result(error);
+    }
+  }
+}
+
+ssize_t broken_pipe(int flags) {
+  if ((flags & MSG_NOSIGNAL) == 0) ::raise(SIGPIPE);
+  return fail_minus(EPIPE);
+}
+
+ssize_t transmit(Rsocket& socket, const iovec* parts, std::size_t count, int flags) {
+  if ((flags & MSG_OOB) != 0) return fail_minus(EOPNOTSUPP);
+  std::unique_lock lock(socket.mutex);
+  if (const int error = check_connected(socket); error != 0) {
+    if (error != ENOTCONN || socket.state != RsState::kOpen) return fail_minus(error);
+    lock.unlock();
+    return broken_pipe(flags);  // as Linux: sending on a socket that was never connected
+  }
+  const bool wait = !socket.nonblocking && (flags & MSG_DONTWAIT) == 0;
+  const Deadline deadline = deadline_after(socket_timeout(socket.fd, SO_SNDTIMEO));
+  Pieces pieces(parts, count);
+  std::size_t done = 0;
+  for (;;) {
+    progress(socket);
+    if (socket.link == nullptr) return fail_minus(EBADF);
+    sockets::RsStream& stream = socket.link->stream();
+    if (socket.write_shut || stream.peer_left() || stream.down()) {
+      if (done > 0) return static_cast<ssize_t>(done);
+      if (!socket.write_shut && input_over(socket)) {
+        if (const int error = take_reset(socket); error != 0) return fail_minus(error);
+      }
+      lock.unlock();
+      return broken_pipe(flags);
+    }
+    while (!pieces.empty()) {
+      const auto piece = pieces.current();
+      const std::size_t n = stream.send(piece);
+      pieces.advance(n);
+      done += n;
+      if (n < piece.size()) break;
+    }
+    if (pieces.empty()) return static_cast<ssize_t>(done);
+    if (!wait) return done > 0 ? static_cast<ssize_t>(done) : fail_minus(EAGAIN);
+    if (const int error = sleep_for_change(socket, lock, deadline); error != 0) {
+      return done > 0 ? static_cast<ssize_t>(done) : fail_minus(error);
+    }
+  }
+}
+
+bool valid(const iovec* parts, std::size_t count) {
+  if (count > IOV_MAX || (parts == nullptr && count > 0)) return false;
+  std::size_t total = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (parts[i].iov_len > static_cast<std::size_t>(SSIZE_MAX) - total) return false;
+    total += parts[i].iov_len;
+  }
+  return true;
+}
+
+}  // namespace
+
+Deadline deadline_after(const timeval& limit) {
+  if (limit.tv_sec == 0 && limit.tv_usec == 0) return std::nullopt;
+  return Clock::now() + std::chrono::seconds(limit.tv_sec) +
+         std::chrono::microseconds(limit.tv_usec);
+}
+
+void progress(Rsocket& socket) {
+  if (socket.link == nullptr || socket.state != RsState::kConnected) return;
+  socket.link->stream().process();
+}
+
+bool input_over(const Rsocket& socket) {
+  if (!socket.link->stream().down()) return false;
+  // Requests come back flushed shortly before the engine says why. Callers wait for the reason.
+  const RsPhase phase = socket.link->phase();
+  return phase == RsPhase::kDown || phase == RsPhase::kFailed;
+}
+
+int take_reset(Rsocket& socket) {
+  if (socket.reset_told) return 0;
+  const bool bad = socket.link->stream().violated() || socket.link->error().has_value();
+  // After the peer's own goodbye any end is a good one.
+  if (!bad || socket.link->stream().peer_left()) return 0;
+  socket.reset_told = true;
+  return ECONNRESET;
+}
+
+int sleep_for_change(Rsocket& socket, std::unique_lock<std::mutex>& lock, Deadline deadline) {
+  if (deadline && Clock::now() >= *deadline) return EAGAIN;
+  if (socket.driving) {
+    if (deadline) {
+      socket.progressed.wait_until(lock, *deadline);
+    } else {
+      socket.progressed.wait(lock);
+    }
+    return 0;
+  }
+  const auto link = socket.link;
+  if (link->stream().down()) {
+    lock.unlock();
+    static_cast<void>(
+        link->wait_while(RsPhase::kUp, deadline.value_or(Clock::now() + std::chrono::seconds(1))));
+    lock.lock();
+    return 0;
+  }
+  link->stream().arm();
+  const std::size_t unread = link->stream().unread();
+  const bool could_send = link->stream().can_send();
+  link->stream().process();
+  if (link->stream().unread() != unread || link->stream().can_send() != could_send ||
+      link->stream().down() || link->stream().peer_finished()) {
+    return 0;
+  }
+  socket.driving = true;
+  lock.unlock();
+  // Without a deadline in slices: another thread may have closed the rsocket meanwhile.
+  const auto slice = deadline ? std::min<std::chrono::nanoseconds>(*deadline - Clock::now(),
+                                                                   std::chrono::seconds(1))
+                              : std::chrono::seconds(1);
+  auto event = link->stream().channel().wait(std::max(slice, std::chrono::nanoseconds(0)));
+  if (event) (*event)->ack_events(1);
+  lock.lock();
+  socket.driving = false;
+  link->stream().process();
+  socket.progressed.notify_all();
+  return !event && event.error() == Error::kAborted ? EINTR : 0;
+}
+
+}  // namespace weft::rdmacm
+
+using namespace weft::rdmacm;
+using weft::ibverbs::fail_minus;
+
+extern "C" {
+
+ssize_t rrecvmsg(int fd, msghdr* message, int flags) {
+  WEFT_CM_FORWARD(rrecvmsg, fd, message, flags)
+  const RsocketPtr socket = find_rsocket(fd);
+  if (socket == nullptr) return -1;
+  if (socket->type == SOCK_DGRAM) return recvmsg(fd, message, flags);
+  if (!valid(message->msg_iov, message->msg_iovlen)) return fail_minus(EINVAL);
+  const ssize_t n = receive(*socket, message->msg_iov, message->msg_iovlen, flags);
+  if (n >= 0) {
+    message->msg_namelen = 0;
+    message->msg_controllen = 0;
+    message->msg_flags = 0;
+  }
+  return n;
+}
+
+ssize_t rrecvfrom(int fd, void* buffer, size_t length, int flags, sockaddr* from,
+                  socklen_t* from_length) {
+  WEFT_CM_FORWARD(rrecvfrom, fd, buffer, length, flags, from, from_length)
+  const RsocketPtr socket = find_rsocket(fd);
+  if (socket == nullptr) return -1;
+  if (socket->type == SOCK_DGRAM) return recvfrom(fd, buffer, length, flags, from, from_length);
+  const iovec part{buffer, length};
+  const ssize_t n = receive(*socket, &part, 1, flags);
+  if (n >= 0 && from_length != nullptr) *from_length = 0;  // as Linux: a stream has no sender
+  return n;
+}
+
+ssize_t rrecv(int fd, void* buffer, size_t length, int flags) {
+  WEFT_CM_FORWARD(rrecv, fd, buffer, length, flags)
+  return rrecvfrom(fd, buffer, length, flags, nullptr, nullptr);
+}
+
+ssize_t rread(int fd, void* buffer, size_t length) {
+  WEFT_CM_FORWARD(rread, fd, buffer, length)
+  return rrecvfrom(fd, buffer, length, 0, nullptr, nullptr);
+}
+
+ssize_t rreadv(int fd, const iovec* parts, int count) {
+  WEFT_CM_FORWARD(rreadv, fd, parts, count)
+  const RsocketPtr socket = find_rsocket(fd);
+  if (socket == nullptr) return -1;
+  if (count < 0 || !valid(parts, static_cast<std::size_t>(count))) return fail_minus(EINVAL);
+  if (socket->type == SOCK_DGRAM) return readv(fd, parts, count);
+  return receive(*socket, parts, static_cast<std::size_t>(count), 0);
+}
+
+ssize_t rsendmsg(int fd, const msghdr* message, int flags) {
+  WEFT_CM_FORWARD(rsendmsg, fd, message, flags)
+  const RsocketPtr socket = find_rsocket(fd);
+  if (socket == nullptr) return -1;
+  if (socket->type == SOCK_DGRAM) return sendmsg(fd, message, flags);
+  if (message->msg_control != nullptr && message->msg_controllen != 0) {
+    return fail_minus(EOPNOTSUPP);
+  }
+  if (!valid(message->msg_iov, message->msg_iovlen)) return fail_minus(EINVAL);
+  return transmit(*socket, message->msg_iov, message->msg_iovlen, flags);
+}
+
+ssize_t rsendto(int fd, const void* buffer, size_t length, int flags, const sockaddr* to,
+                socklen_t to_length) {
+  WEFT_CM_FORWARD(rsendto, fd, buffer, length, flags, to, to_length)
+  const RsocketPtr socket = find_rsocket(fd);
+  if (socket == nullptr) return -1;
+  if (socket->type == SOCK_DGRAM) return sendto(fd, buffer, length, flags, to, to_length);
+  const iovec part{const_cast<void*>(buffer), length};  // as Linux, an address is ignored
+  return transmit(*socket, &part, 1, flags);
+}
+
+ssize_t rsend(int fd, const void* buffer, size_t length, int flags) {
+  WEFT_CM_FORWARD(rsend, fd, buffer, length, flags)
+  return rsendto(fd, buffer, length, flags, nullptr, 0);
+}
+
+ssize_t rwrite(int fd, const void* buffer, size_t length) {
+  WEFT_CM_FORWARD(rwrite, fd, buffer, length)
+  return rsendto(fd, buffer, length, 0, nullptr, 0);
+}
+
+ssize_t rwritev(int fd, const iovec* parts, int count) {
+  WEFT_CM_FORWARD(rwritev, fd, parts, count)
+  const RsocketPtr socket = find_rsocket(fd);
+  if (socket == nullptr) return -1;
+  if (count < 0 || !valid(parts, static_cast<std::size_t>(count))) return fail_minus(EINVAL);
+  if (socket->type == SOCK_DGRAM) return writev(fd, parts, count);
+  return transmit(*socket, parts, static_cast<std::size_t>(count), 0);
+}
+
+}  // extern "C"

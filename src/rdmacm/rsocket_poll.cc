@@ -1,0 +1,206 @@
+// rpoll and rselect: rsockets and other descriptors, waited for together.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include "ibverbs/errors.h"
+#include "rdmacm/forward.h"
+#include "rdmacm/rsocket.h"
+
+namespace weft::rdmacm {
+
+using ibverbs::fail_minus;
+
+short ready_events(Rsocket& socket, short wanted) {
+  advance_connect(socket);
+  short events = 0;
+  switch (socket.state) {
+    case RsState::kListening: events = socket.ready.empty() ? 0 : POLLIN; break;
+    case RsState::kConnecting: break;
+    case RsState::kOpen: events = POLLOUT | POLLHUP; break;  // as an unconnected TCP socket
+    case RsState::kFailed:
+      events = POLLIN | POLLOUT | POLLHUP;
+      if (socket.so_error != 0) events |= POLLERR;
+      break;
+    case RsState::kConnected: {
+      progress(socket);
+      const sockets::RsStream& stream = socket.link->stream();
+      const bool over = input_over(socket);
+      const bool finished = stream.peer_finished() || socket.read_shut || over;
+      if (stream.unread() > 0 || finished) events |= POLLIN;
+      if (finished) events |= POLLRDHUP;
+      if (stream.can_send() || socket.write_shut || stream.peer_left() || over) events |= POLLOUT;
+      if (over || stream.peer_left() || (finished && socket.write_shut)) events |= POLLHUP;
+      if (over && !socket.reset_told && !stream.peer_left() && socket.link->error()) {
+        events |= POLLERR;
+      }
+    }
+  }
+  // POLLRDNORM and POLLWRNORM are what POLLIN and POLLOUT are, by other names.
+  if ((events & POLLIN) != 0) events |= POLLRDNORM;
+  if ((events & POLLOUT) != 0) events |= POLLWRNORM;
+  return static_cast<short>(events & (wanted | POLLHUP | POLLERR));
+}
+
+void arm(Rsocket& socket) {
+  if (socket.state == RsState::kConnected) socket.link->stream().arm();
+}
+
+namespace {
+
+// One entry of the caller's list. An rsocket is watched by two descriptors.
+struct Watched {
+  pollfd* asked;
+  RsocketPtr socket;  // null: an ordinary descriptor
+};
+
+// Fills revents of the rsockets.   How many are ready.
+int check(std::vector<Watched>& all, bool arming) {
+  int ready = 0;
+  for (Watched& one : all) {
+    if (one.socket == nullptr) continue;
+    const std::lock_guard lock(one.socket->mutex);
+    if (arming) arm(*one.socket);
+    one.asked->revents = ready_events(*one.socket, one.asked->events);
+    if (one.asked->revents != 0) ++ready;
+  }
+  return ready;
+}
+
+void watch(std::vector<Watched>& all, std::vector<pollfd>& out) {
+  out.clear();
+  for (Watched& one : all) {
+    if (one.socket == nullptr) {
+      out.push_back({one.asked->fd, one.asked->events, 0});
+      continue;
+    }
+    const std::lock_guard lock(one.socket->mutex);
+    out.push_back({one.socket->wake, POLLIN, 0});
+    const bool connected = one.socket->state == RsState::kConnected;
+    out.push_back({connected ? one.socket->link->stream().channel().fd() : -1, POLLIN, 0});
+  }
+}
+
+// Copies what poll(2) says about ordinary descriptors.   How many are ready.
+int collect(std::vector<Watched>& all, const std::vector<pollfd>& polled) {
+  int ready = 0;
+  std::size_t at = 0;
+  for (Watched& one : all) {
+    if (one.socket != nullptr) {
+      at += 2;
+      continue;
+    }
+    one.asked->revents = polled[at++].revents;
+    if (one.asked->revents != 0) ++ready;
+  }
+  return ready;
+}
+
+// Empties the eventfds that were raised, except of listeners, which raise theirs per connection.
+void lower(std::vector<Watched>& all) {
+  for (Watched& one : all) {
+    if (one.socket == nullptr) continue;
+    const std::lock_guard lock(one.socket->mutex);
+    std::uint64_t ignored = 0;
+    static_cast<void>(!read(one.socket->wake, &ignored, sizeof ignored));
+  }
+}
+
+int milliseconds_left(Deadline deadline) {
+  if (!deadline) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30));
+}
+
+int poll_all(std::vector<Watched>& all, Deadline deadline) {
+  std::vector<pollfd> polled;
+  for (;;) {
+    int ready = check(all, false);
+    if (ready == 0) {
+      lower(all);
+      ready = check(all, true);
+    }
+    watch(all, polled);
+    const int limit = ready > 0 ? 0 : milliseconds_left(deadline);
+    const int done = poll(polled.data(), polled.size(), limit);
+    if (done < 0) return -1;
+    ready = check(all, false) + collect(all, polled);
+    if (ready > 0 || (deadline && Clock::now() >= *deadline)) return ready;
+  }
+}
+
+}  // namespace
+}  // namespace weft::rdmacm
+
+using namespace weft::rdmacm;
+
+extern "C" {
+
+int rpoll(pollfd* fds, nfds_t count, int timeout) {
+  WEFT_CM_FORWARD(rpoll, fds, count, timeout)
+  std::vector<Watched> all;
+  bool any = false;
+  for (nfds_t i = 0; i < count; ++i) {
+    const int error = errno;
+    all.push_back({&fds[i], fds[i].fd < 0 ? nullptr : find_rsocket(fds[i].fd)});
+    errno = error;
+    if (all.back().socket != nullptr && all.back().socket->type == SOCK_DGRAM) {
+      all.back().socket = nullptr;
+    }
+    any = any || all.back().socket != nullptr;
+  }
+  if (!any) return poll(fds, count, timeout);
+  Deadline deadline;
+  if (timeout >= 0) deadline = Clock::now() + std::chrono::milliseconds(timeout);
+  return poll_all(all, deadline);
+}
+
+int rselect(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
+  WEFT_CM_FORWARD(rselect, count, read, write, except, timeout)
+  if (count < 0 || count > FD_SETSIZE) return weft::ibverbs::fail_minus(EINVAL);
+  const auto asked = [&](fd_set* set, int fd) { return set != nullptr && FD_ISSET(fd, set); };
+  std::vector<pollfd> fds;
+  for (int fd = 0; fd < count; ++fd) {
+    short events = 0;
+    if (asked(read, fd)) events |= POLLIN;
+    if (asked(write, fd)) events |= POLLOUT;
+    if (asked(except, fd)) events |= POLLPRI;
+    if (events != 0) fds.push_back({fd, events, 0});
+  }
+  const auto begin = Clock::now();
+  int limit = -1;
+  if (timeout != nullptr) {
+    if (timeout->tv_sec < 0 || timeout->tv_usec < 0) return weft::ibverbs::fail_minus(EINVAL);
+    limit = static_cast<int>(std::min<std::int64_t>(
+        timeout->tv_sec * 1000LL + (timeout->tv_usec + 999) / 1000, 1 << 30));
+  }
+  if (rpoll(fds.data(), fds.size(), limit) < 0) return -1;
+  for (const pollfd& one : fds) {
+    if ((one.revents & POLLNVAL) != 0) return weft::ibverbs::fail_minus(EBADF);
+  }
+  int ready = 0;
+  const auto put = [&](fd_set* set, short wanted, short bits) {
+    if (set == nullptr) return;
+    FD_ZERO(set);
+    for (const pollfd& one : fds) {
+      if ((one.events & wanted) == 0 || (one.revents & bits) == 0) continue;
+      FD_SET(one.fd, set);
+      ++ready;
+    }
+  };
+  put(read, POLLIN, POLLIN | POLLHUP | POLLERR);
+  put(write, POLLOUT, POLLOUT | POLLERR);
+  put(except, POLLPRI, POLLPRI);
+  if (timeout != nullptr) {  // as Linux: what is left of it
+    const auto spent = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
+    const std::int64_t left =
+        std::max<std::int64_t>(timeout->tv_sec * 1000000LL + timeout->tv_usec - spent.count(), 0);
+    timeout->tv_sec = left / 1000000;
+    timeout->tv_usec = left % 1000000;
+  }
+  return ready;
+}
+
+}  // extern "C"

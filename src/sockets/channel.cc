@@ -1,0 +1,486 @@
+#include "sockets/channel.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <new>
+
+#include "sockets/real_calls.h"
+
+namespace weft::sockets {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x57667431;
+constexpr std::size_t kHeaderBytes = 4096;
+constexpr std::uint32_t kRingBytes = 256 * 1024;
+static_assert(sizeof(RingPage) <= kHeaderBytes);
+
+// Of the pair. One signal leaves it writable (the kernel says so up to a quarter), one filler does
+// not.
+constexpr int kPairBuffer = 4096;  // doubled by the kernel
+constexpr std::size_t kFiller = 3000;
+// Writes into a ring whose reader does not move, before we look whether it still lives.
+constexpr std::uint32_t kStalledWrites = 16;
+constexpr int kSpinMax = 4000;
+constexpr int kSpinMin = 50;
+
+constexpr std::uint32_t kEnded = 1;
+constexpr std::uint32_t kReset = 2;
+
+std::size_t total_of(const iovec* parts, std::size_t count) {
+  std::size_t total = 0;
+  for (std::size_t i = 0; i < count; ++i) total += parts[i].iov_len;
+  return total;
+}
+
+constexpr int kPairEnded = -1;
+
+// A lock that another process may die with: what it guards is one cursor, always whole.
+void lock_robust(pthread_mutex_t& mutex) {
+  if (pthread_mutex_lock(&mutex) == EOWNERDEAD) pthread_mutex_consistent(&mutex);
+}
+
+class Hold {
+ public:
+  explicit Hold(pthread_mutex_t& mutex) : mutex_(mutex) { take(); }
+  ~Hold() { pthread_mutex_unlock(&mutex_); }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+  void drop() { pthread_mutex_unlock(&mutex_); }
+  void take() { lock_robust(mutex_); }
+
+ private:
+  pthread_mutex_t& mutex_;
+};
+
+bool init_lock(pthread_mutex_t& mutex) {
+  pthread_mutexattr_t attr;
+  pthread_mutexattr_init(&attr);
+  pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+  pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+  const bool done = pthread_mutex_init(&mutex, &attr) == 0;
+  pthread_mutexattr_destroy(&attr);
+  return done;
+}
+
+void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#else
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+#endif
+}
+
+}  // namespace
+
+bool Channel::create(const char* label, Parts& out) {
+  out = {};
+  out.memory = memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (out.memory < 0) return false;
+  const off_t bytes = static_cast<off_t>(kHeaderBytes) + 2 * off_t{kRingBytes};
+  RingPage page{};
+  page.magic = kMagic;
+  page.ring_bytes = kRingBytes;
+  // Both readers have nothing to read: the first octet is worth a signal.
+  page.half[0].reader_waits = 1;
+  page.half[1].reader_waits = 1;
+  // A file that could shrink would kill who touches it.
+  if (ftruncate(out.memory, bytes) != 0 ||
+      pwrite(out.memory, &page, sizeof page, 0) != static_cast<ssize_t>(sizeof page) ||
+      fcntl(out.memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
+      real().socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, out.pair) != 0) {
+    const int error = errno;
+    discard(out);
+    errno = error;
+    return false;
+  }
+  for (const int fd : out.pair) {
+    const int size = kPairBuffer;
+    real().setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+  }
+  return true;
+}
+
+void Channel::discard(Parts& parts) {
+  for (const int fd : {parts.memory, parts.pair[0], parts.pair[1]}) {
+    if (fd >= 0) real().close(fd);
+  }
+  parts = {};
+}
+
+Channel* Channel::attach(int memory, int end, int socket) {
+  struct stat info {};
+  const int seals = fcntl(memory, F_GET_SEALS);
+  constexpr auto kBytes = static_cast<off_t>(kHeaderBytes) + 2 * off_t{kRingBytes};
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(memory, &info) != 0 ||
+      info.st_size != kBytes) {
+    errno = EPROTO;
+    return nullptr;
+  }
+  void* at = mmap(nullptr, static_cast<std::size_t>(kBytes), PROT_READ | PROT_WRITE, MAP_SHARED,
+                  memory, 0);
+  if (at == MAP_FAILED) return nullptr;
+  void* own =
+      mmap(nullptr, sizeof(EndState), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto* made = own == MAP_FAILED ? nullptr : new (std::nothrow) Channel();
+  auto* state = static_cast<EndState*>(own);
+  if (made == nullptr || !init_lock(state->reading) || !init_lock(state->writing)) {
+    munmap(at, static_cast<std::size_t>(kBytes));
+    if (own != MAP_FAILED) munmap(own, sizeof(EndState));
+    delete made;
+    errno = ENOMEM;
+    return nullptr;
+  }
+  state->spin_budget = kSpinMin;
+  state->holders = 1;
+  made->page_ = static_cast<RingPage*>(at);
+  made->mapped_ = static_cast<std::size_t>(kBytes);
+  made->end_ = state;
+  made->ring_bytes_ = kRingBytes;
+  auto* data = static_cast<std::uint8_t*>(at) + kHeaderBytes;
+  made->out_ = &made->page_->half[end];
+  made->in_ = &made->page_->half[1 - end];
+  made->out_data_ = data + std::size_t{kRingBytes} * static_cast<std::size_t>(end);
+  made->in_data_ = data + std::size_t{kRingBytes} * static_cast<std::size_t>(1 - end);
+  made->socket_ = socket;
+  return made;
+}
+
+void Channel::release() {
+  munmap(end_, sizeof(EndState));
+  munmap(page_, mapped_);
+  delete this;
+}
+
+void Channel::set_names(const sockaddr* local, socklen_t local_length, const sockaddr* peer,
+                        socklen_t peer_length) {
+  std::memcpy(&end_->local, local, std::min<std::size_t>(local_length, sizeof end_->local));
+  std::memcpy(&end_->peer, peer, std::min<std::size_t>(peer_length, sizeof end_->peer));
+  end_->local_length = local_length;
+  end_->peer_length = peer_length;
+}
+
+// --- reading ---
+
+std::size_t Channel::copy_out(const iovec* parts, std::size_t count, std::size_t skip,
+                              bool discard) const {
+  const std::uint64_t available = in_->written.load(std::memory_order_acquire) - end_->read_cursor;
+  if (corrupt(available)) return 0;
+  std::uint64_t at = end_->read_cursor;
+  std::uint64_t left = available;
+  for (std::size_t i = 0; i < count && left > 0; ++i) {
+    if (skip >= parts[i].iov_len) {
+      skip -= parts[i].iov_len;
+      continue;
+    }
+    const std::size_t n = std::min<std::size_t>(parts[i].iov_len - skip, left);
+    if (!discard) {
+      auto* out = static_cast<std::uint8_t*>(parts[i].iov_base) + skip;
+      const std::size_t from = at & (ring_bytes_ - 1);
+      const std::size_t first = std::min<std::size_t>(n, ring_bytes_ - from);
+      std::memcpy(out, in_data_ + from, first);
+      std::memcpy(out + first, in_data_, n - first);
+    }
+    at += n;
+    left -= n;
+    skip = 0;
+  }
+  return at - end_->read_cursor;
+}
+
+// Tells a writer that is stuck of the room there is. One octet stays: see arm().
+void Channel::give_room() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (in_->writer_waits.load(std::memory_order_relaxed) == 0) return;
+  const std::uint64_t used = in_->written.load(std::memory_order_acquire) - end_->read_cursor;
+  if (used > ring_bytes_ - ring_bytes_ / 4) return;
+  if (in_->writer_waits.exchange(0) != 0) drain(in_->signals.load() - 1);
+}
+
+// Takes octets out of the pair until `up_to` have been taken in all: never one that was sent later.
+void Channel::drain(std::uint64_t up_to) {
+  std::uint8_t trash[4096];
+  for (;;) {
+    const auto stale = static_cast<std::int64_t>(up_to - end_->drained);
+    if (stale <= 0) return;
+    const std::size_t most =
+        std::min<std::uint64_t>(static_cast<std::uint64_t>(stale), sizeof trash);
+    const ssize_t n = real().recv(socket_, trash, most, MSG_DONTWAIT);
+    if (n <= 0) return;
+    end_->drained += static_cast<std::uint64_t>(n);
+  }
+}
+
+// With an empty ring: declares that we wait, and makes the pair unreadable. What keeps signals from
+// being lost: while reader_waits is 0 a signal is in the pair, or under way; while it is 1 the
+// ring was empty, and the next octet sends one. Only signals sent before the declaration are taken.
+void Channel::arm() {
+  if (in_->reader_waits.load() != 0) return;
+  const bool stuck = in_->writer_waits.load() != 0;
+  const std::uint64_t stale = in_->signals.load();
+  in_->reader_waits.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (in_->written.load(std::memory_order_acquire) == end_->read_cursor) {
+    drain(stale);
+    if (stuck) in_->writer_waits.store(0);
+    return;
+  }
+  // Octets have come meanwhile. Taken back in time, the old signal stands for them.
+  in_->reader_waits.exchange(0);
+}
+
+ssize_t Channel::reset_result() {
+  if (end_->reset_told.exchange(1) != 0) return 0;
+  errno = ECONNRESET;
+  return -1;
+}
+
+ssize_t Channel::receive(const iovec* parts, std::size_t count, int flags, bool wait) {
+  const bool peek = (flags & MSG_PEEK) != 0;
+  const std::size_t wanted = total_of(parts, count);
+  if (wanted == 0) return 0;
+  const int saved_errno = errno;
+  std::size_t done = 0;
+  const auto finish = [&](int error) -> ssize_t {
+    errno = error == 0 || done > 0 ? saved_errno : error;
+    return error == 0 || done > 0 ? static_cast<ssize_t>(done) : -1;
+  };
+  Hold hold(end_->reading);
+  for (;;) {
+    const std::size_t n = copy_out(parts, count, peek ? 0 : done, (flags & MSG_TRUNC) != 0);
+    if (peek) {
+      done = n;
+    } else if (n > 0) {
+      end_->read_cursor += n;
+      in_->read.store(end_->read_cursor, std::memory_order_release);
+      done += n;
+      give_room();
+    }
+    if (done == wanted || (peek && done > 0)) return finish(0);
+    const bool enough = done > 0 && (flags & MSG_WAITALL) == 0;
+    if (enough && end_->mirrored.load(std::memory_order_relaxed) == 0) return finish(0);
+    const std::uint32_t ended = in_->ended.load(std::memory_order_acquire);
+    const std::uint64_t left = in_->written.load(std::memory_order_acquire) - end_->read_cursor;
+    if (corrupt(left)) return finish(ECONNRESET);
+    if (left != 0) continue;
+    if (end_->read_shut.load() != 0) return finish(0);
+    if (ended == kReset) return done > 0 ? finish(0) : reset_result();
+    if (ended == kEnded) return finish(0);
+    if (!enough && wait && spin()) continue;
+    arm();
+    if (in_->written.load(std::memory_order_acquire) != end_->read_cursor) continue;
+    if (enough) return finish(0);
+    const int error = await_signal(wait);
+    if (in_->written.load(std::memory_order_acquire) != end_->read_cursor) continue;
+    if (error == kPairEnded) return finish(0);
+    if (error == ECONNRESET) return done > 0 ? finish(0) : reset_result();
+    if (error != 0) return finish(error);
+  }
+}
+
+// A blocking reader looks a little before it sleeps; longer where that was worth it before.
+bool Channel::spin() {
+  const int budget = end_->spin_budget.load(std::memory_order_relaxed);
+  for (int turn = 0; turn < budget; ++turn) {
+    if (in_->written.load(std::memory_order_acquire) != end_->read_cursor) {
+      end_->spin_budget.store(std::min(budget * 2, kSpinMax), std::memory_order_relaxed);
+      return true;
+    }
+    relax();
+  }
+  end_->spin_budget.store(std::max(budget / 2, kSpinMin), std::memory_order_relaxed);
+  return false;
+}
+
+// Sleeps in the kernel until there is a signal, without the lock. The kernel's socket knows about
+// time limits, interrupting signals and the other end's death.
+//   0: look again; kPairEnded; an errno, EAGAIN among them
+int Channel::await_signal(bool wait) {
+  std::uint8_t octet = 0;
+  if (wait) pthread_mutex_unlock(&end_->reading);
+  const ssize_t got = real().recv(socket_, &octet, 1, MSG_PEEK | (wait ? 0 : MSG_DONTWAIT));
+  const int error = errno;
+  if (wait) lock_robust(end_->reading);
+  // The kernel says reset when signals were left unread, too. As with TCP, it is one if octets
+  // were.
+  if (got < 0) return error == ECONNRESET && unsent() == 0 ? kPairEnded : error;
+  if (got == 0) return kPairEnded;
+  // A signal, and yet nothing in the ring: it came late, for octets that were read long ago.
+  if (in_->written.load(std::memory_order_acquire) == end_->read_cursor) {
+    const std::uint64_t sent = in_->signals.load();
+    in_->reader_waits.store(0);
+    if (sent == end_->drained) return wait ? 0 : EAGAIN;  // not counted yet: under way
+    arm();
+  }
+  return wait ? 0 : EAGAIN;
+}
+
+// --- writing ---
+
+// Sends octets without meaning. Counted afterwards: an octet that is not counted yet stays in the
+// pair a little longer, while one counted too early would take another's place.
+void Channel::send_octets(std::size_t count, bool wait) {
+  static const std::uint8_t octets[kFiller] = {};
+  const ssize_t n = real().send(socket_, octets, count, MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT));
+  if (n > 0) out_->signals.fetch_add(static_cast<std::uint64_t>(n));
+}
+
+void Channel::signal() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (out_->reader_waits.load(std::memory_order_relaxed) == 0) return;
+  if (out_->reader_waits.exchange(0) == 0) return;
+  send_octets(1, false);  // a full pair is readable anyhow
+}
+
+// Makes the pair unwritable: one large run, then one octet that can stay behind alone.
+void Channel::fill_up() {
+  if (out_->writer_waits.load(std::memory_order_relaxed) == 0) {
+    send_octets(kFiller, false);
+    send_octets(1, false);
+    out_->writer_waits.store(1);
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+bool Channel::other_end_gone() const {
+  pollfd one{socket_, 0, 0};
+  return real().poll(&one, 1, 0) > 0 && (one.revents & (POLLHUP | POLLERR)) != 0;
+}
+
+ssize_t Channel::transmit(const iovec* parts, std::size_t count, bool wait) {
+  const std::size_t wanted = total_of(parts, count);
+  const int saved_errno = errno;
+  std::size_t done = 0;
+  std::size_t part = 0;
+  std::size_t inside = 0;
+  const auto broken = [&](int error) -> ssize_t {
+    if (done > 0) return static_cast<ssize_t>(done);
+    errno = error;
+    return -1;
+  };
+  Hold hold(end_->writing);
+  for (;;) {
+    if (end_->write_shut.load() != 0) return broken(EPIPE);
+    if (in_->ended.load(std::memory_order_acquire) == kReset) {
+      return broken(end_->reset_told.exchange(1) == 0 ? ECONNRESET : EPIPE);
+    }
+    if (out_->reader_gone.load(std::memory_order_acquire) != 0) return broken(EPIPE);
+    const std::uint64_t read = out_->read.load(std::memory_order_acquire);
+    const std::uint64_t used = end_->write_cursor - read;
+    if (corrupt(used)) return broken(ECONNRESET);
+    if (read != end_->seen_read || used == 0) {
+      end_->seen_read = read;
+      end_->stalled_writes = 0;
+    } else if (++end_->stalled_writes >= kStalledWrites) {
+      end_->stalled_writes = 0;
+      if (other_end_gone()) return broken(EPIPE);
+    }
+    std::uint64_t room = ring_bytes_ - used;
+    std::uint64_t at = end_->write_cursor;
+    while (room > 0 && part < count) {
+      const std::size_t n = std::min<std::size_t>(parts[part].iov_len - inside, room);
+      const auto* from = static_cast<const std::uint8_t*>(parts[part].iov_base) + inside;
+      const std::size_t to = at & (ring_bytes_ - 1);
+      const std::size_t first = std::min<std::size_t>(n, ring_bytes_ - to);
+      std::memcpy(out_data_ + to, from, first);
+      std::memcpy(out_data_, from + first, n - first);
+      at += n;
+      room -= n;
+      done += n;
+      inside += n;
+      if (inside == parts[part].iov_len) {
+        ++part;
+        inside = 0;
+      }
+    }
+    if (at != end_->write_cursor) {
+      end_->write_cursor = at;
+      out_->written.store(at, std::memory_order_release);
+      signal();
+    }
+    if (done == wanted) break;
+    fill_up();
+    if (out_->read.load(std::memory_order_acquire) != read) continue;
+    if (!wait) {
+      if (other_end_gone()) return broken(EPIPE);
+      return broken(EAGAIN);
+    }
+    // Sleeps in the kernel until the reader has taken the filling out: signals, time limits and
+    // the other end's death are as on any socket.
+    hold.drop();
+    errno = 0;
+    send_octets(1, true);
+    const int error = errno;
+    hold.take();
+    if (error != 0 && out_->read.load(std::memory_order_acquire) == read) return broken(error);
+  }
+  errno = saved_errno;
+  return static_cast<ssize_t>(done);
+}
+
+// --- ends and readiness ---
+
+void Channel::shut(int how) {
+  if (how != SHUT_WR) end_->read_shut = 1;
+  if (how == SHUT_RD) return;
+  {
+    const Hold hold(end_->writing);
+    if (end_->write_shut.exchange(1) != 0) return;
+    std::uint32_t open = 0;
+    out_->ended.compare_exchange_strong(open, kEnded);
+  }
+  real().shutdown(socket_, SHUT_WR);
+}
+
+void Channel::reset() { out_->ended.store(kReset, std::memory_order_release); }
+
+void Channel::leave() { in_->reader_gone.store(1, std::memory_order_release); }
+
+std::size_t Channel::unread() const {
+  const std::uint64_t used =
+      in_->written.load(std::memory_order_acquire) - in_->read.load(std::memory_order_acquire);
+  return corrupt(used) ? 0 : used;
+}
+
+std::size_t Channel::unsent() const {
+  const std::uint64_t used =
+      out_->written.load(std::memory_order_acquire) - out_->read.load(std::memory_order_acquire);
+  return corrupt(used) ? 0 : used;
+}
+
+void Channel::await_room() {
+  const Hold hold(end_->writing);
+  if (room() == 0) fill_up();
+}
+
+std::size_t Channel::room() const { return ring_bytes_ - unsent(); }
+
+void Channel::mirror() {
+  if (end_->mirrored.exchange(1) == 0) settle();
+}
+
+void Channel::settle() {
+  const Hold hold(end_->reading);
+  if (in_->written.load(std::memory_order_acquire) == end_->read_cursor) arm();
+}
+
+bool Channel::really_readable() {
+  if (unread() > 0 || in_->ended.load() != 0 || end_->read_shut.load() != 0) return true;
+  const int error = errno;
+  const Hold hold(end_->reading);
+  arm();
+  const int found = await_signal(false);
+  errno = error;
+  return found != EAGAIN || in_->written.load(std::memory_order_acquire) != end_->read_cursor;
+}
+
+}  // namespace weft::sockets

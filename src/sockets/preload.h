@@ -1,0 +1,94 @@
+// What the parts of the preload library share: decisions, replacing a socket by a channel's end.
+//
+//   preload_setup.cc    connect, listen, accept; which connections go over RDMA
+//   preload_data.cc     read, write and their sisters
+//   preload_wait.cc     poll, select, epoll
+//   preload_numbers.cc  close, dup, fcntl, exec, fork, passing descriptors on
+//   preload_options.cc  options and names
+//
+// Threads: any. A program's own calls come in here, so no call of the C++ library that allocates
+// may be on the way of a plain socket's data.
+#pragma once
+
+#include <cerrno>
+
+#include "sockets/real_calls.h"
+#include "sockets/table.h"
+
+namespace weft::sockets {
+
+// Off for programs that the rules leave out altogether.
+[[nodiscard]] bool preload_active();
+
+// Says on stderr why a connection took which path, if WEFT_SOCKETS_WHY asks for it.
+void tell_why(const char* role, const sockaddr* address, const char* path, const char* reason);
+
+// --- preload_setup.cc ---
+
+// A number that is not known yet: looks what it is.
+Kind classify(int fd);
+// A socket whose connection has come to be meanwhile goes to RDMA, if it shall.
+void advance_connecting(int fd);
+enum class Verdict { kDecided, kNotYet };
+// Looks at the first octets of an accepted connection. `to_write`: the program is about to speak
+// first, so that the peer must have asked by now.
+Verdict decide(int fd, bool to_write);
+// Kind after what can be decided now has been decided. `to_write` as above.
+Kind resolve(int fd, bool to_write);
+// Waits until an undecided connection says something. False with errno.
+bool await_opening(int fd, bool wait);
+void begin_listening(int fd);
+void note_fresh(int fd);
+
+// Puts `channel`, whose end of the pair is the descriptor `socket`, in the place of the TCP socket
+// `fd`: same number, flags and watchers. False: all stays as it was; `socket` and `channel` are the
+// caller's still.
+bool replace_by_channel(int fd, Channel* channel, int socket, Conn* conn);
+
+// --- preload_numbers.cc ---
+
+// For a holder that we can't follow (another program, stdio): an ordinary socket which a process of
+// its own relays to and from the channel, whose descriptor here is `number`. -1 with errno.
+int relayed_copy(Channel* channel, int number);
+// The number `fd` becomes such a socket itself.
+bool make_relayed(int fd);
+
+// The names that a relayed socket carries for its holder.
+bool names_of_relayed(int fd, sockaddr_storage& local, socklen_t& local_length,
+                      sockaddr_storage& peer, socklen_t& peer_length);
+
+// A message whose descriptors are about to be passed on: ends of channels are replaced by ordinary
+// sockets for the receiver.
+class PassedOn {
+ public:
+  explicit PassedOn(const msghdr* message);
+  ~PassedOn();
+  PassedOn(const PassedOn&) = delete;
+  PassedOn& operator=(const PassedOn&) = delete;
+  [[nodiscard]] bool ready() const { return ready_; }  // false with errno
+  [[nodiscard]] const msghdr* message() const { return changed_ ? &copy_ : given_; }
+
+ private:
+  static constexpr int kMost = 253;  // the kernel's limit for one message
+  const msghdr* given_;
+  msghdr copy_{};
+  bool changed_ = false;
+  bool ready_ = true;
+  alignas(cmsghdr) char control_[2048];
+  int made_[kMost];
+  int made_count_ = 0;
+};
+
+// A function of the C library that is not in RealCalls.
+[[nodiscard]] void* real_symbol(const char* name);
+
+inline bool blocks(const Channel& channel, int flags) {
+  return (flags & MSG_DONTWAIT) == 0 && channel.end().nonblocking.load() == 0;
+}
+
+inline int fail_with(int error) {
+  errno = error;
+  return -1;
+}
+
+}  // namespace weft::sockets

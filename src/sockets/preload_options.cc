@@ -1,0 +1,157 @@
+// Options and names. Those of a channel are its TCP socket's, which lives on under it.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "sockets/preload.h"
+
+namespace weft::sockets {
+namespace {
+
+int give_name(const sockaddr_storage& name, socklen_t name_length, sockaddr* out,
+              socklen_t* length) {
+  if (out == nullptr || length == nullptr) return fail_with(EFAULT);
+  std::memcpy(out, &name, std::min(*length, name_length));
+  *length = name_length;
+  return 0;
+}
+
+int give_int(int value, void* out, socklen_t* length) {
+  if (out == nullptr || length == nullptr) return fail_with(EFAULT);
+  *length = std::min<socklen_t>(*length, sizeof value);
+  std::memcpy(out, &value, *length);
+  return 0;
+}
+
+// Of a relayed socket that came from elsewhere: it shall look like TCP.
+int get_of_relayed(int level, int name, int domain, void* value, socklen_t* length) {
+  if (level == SOL_SOCKET && name == SO_DOMAIN) return give_int(domain, value, length);
+  if (level == SOL_SOCKET && name == SO_PROTOCOL) return give_int(IPPROTO_TCP, value, length);
+  if (level == IPPROTO_TCP || level == IPPROTO_IP || level == IPPROTO_IPV6) {
+    if (value != nullptr && length != nullptr) std::memset(value, 0, *length);
+    return 0;
+  }
+  return -1;
+}
+
+bool looks_relayed(int fd, int& domain) {
+  if (table::kind_of(fd) == Kind::kChannel) return false;
+  sockaddr_storage local;
+  sockaddr_storage peer;
+  socklen_t a = 0;
+  socklen_t b = 0;
+  if (!names_of_relayed(fd, local, a, peer, b)) return false;
+  domain = local.ss_family;
+  return true;
+}
+
+}  // namespace
+}  // namespace weft::sockets
+
+using namespace weft::sockets;
+
+#define WEFT_EXPORT extern "C" __attribute__((visibility("default")))
+
+WEFT_EXPORT int getsockname(int fd, __SOCKADDR_ARG address, socklen_t* __restrict length) {
+  {
+    const Use use(fd);
+    if (use.channel() != nullptr) {
+      const EndState& end = use.channel()->end();
+      return give_name(end.local, end.local_length, address, length);
+    }
+  }
+  const int result = real().getsockname(fd, address, length);
+  if (result != 0 || address == nullptr || *length < sizeof(sa_family_t) ||
+      static_cast<sockaddr*>(address)->sa_family != AF_UNIX) {
+    return result;
+  }
+  sockaddr_storage local;
+  sockaddr_storage peer;
+  socklen_t a = 0;
+  socklen_t b = 0;
+  if (!names_of_relayed(fd, local, a, peer, b)) return result;
+  *length = sizeof local;
+  return give_name(local, a, address, length);
+}
+
+WEFT_EXPORT int getpeername(int fd, __SOCKADDR_ARG address, socklen_t* __restrict length) {
+  if (table::kind_of(fd) == Kind::kConnecting) advance_connecting(fd);
+  {
+    const Use use(fd);
+    if (use.channel() != nullptr) {
+      const EndState& end = use.channel()->end();
+      return give_name(end.peer, end.peer_length, address, length);
+    }
+  }
+  const socklen_t room = length != nullptr ? *length : 0;
+  const int result = real().getpeername(fd, address, length);
+  if (result != 0 || address == nullptr || *length < sizeof(sa_family_t) ||
+      static_cast<sockaddr*>(address)->sa_family != AF_UNIX) {
+    return result;
+  }
+  sockaddr_storage local;
+  sockaddr_storage peer;
+  socklen_t a = 0;
+  socklen_t b = 0;
+  if (!names_of_relayed(fd, local, a, peer, b)) return result;
+  *length = room;
+  return give_name(peer, b, address, length);
+}
+
+WEFT_EXPORT int setsockopt(int fd, int level, int name, const void* value, socklen_t length) {
+  {
+    const Use use(fd);
+    if (use.channel() != nullptr) {
+      if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO)) {
+        if (real().setsockopt(fd, level, name, value, length) != 0) return -1;
+      }
+      return real().setsockopt(use.conn()->tcp, level, name, value, length);
+    }
+  }
+  const int result = real().setsockopt(fd, level, name, value, length);
+  int domain = 0;
+  if (result != 0 && level != SOL_SOCKET && looks_relayed(fd, domain)) {
+    errno = 0;
+    return 0;  // nothing that TCP could do is lost on the way within the machine
+  }
+  return result;
+}
+
+WEFT_EXPORT int getsockopt(int fd, int level, int name, void* __restrict value,
+                           socklen_t* __restrict length) {
+  if (table::kind_of(fd) == Kind::kConnecting) {
+    // SO_ERROR is how a program learns that it is connected.
+    const int result = real().getsockopt(fd, level, name, value, length);
+    advance_connecting(fd);
+    return result;
+  }
+  {
+    const Use use(fd);
+    if (use.channel() != nullptr) {
+      if (level == SOL_SOCKET && name == SO_ERROR) return give_int(0, value, length);
+      return real().getsockopt(use.conn()->tcp, level, name, value, length);
+    }
+  }
+  int domain = 0;
+  const bool odd = level != SOL_SOCKET || name == SO_DOMAIN || name == SO_PROTOCOL;
+  const int result = real().getsockopt(fd, level, name, value, length);
+  if (!odd || (result == 0 && level != SOL_SOCKET)) return result;
+  const int error = errno;
+  if (looks_relayed(fd, domain) && get_of_relayed(level, name, domain, value, length) == 0) {
+    return 0;
+  }
+  errno = error;
+  return result;
+}
+
+WEFT_EXPORT int shutdown(int fd, int how) {
+  Kind kind = table::kind_of(fd);
+  if (kind == Kind::kConnecting || kind == Kind::kUndecided) kind = resolve(fd, how != SHUT_RD);
+  const Use use(fd);
+  if (use.channel() == nullptr) return real().shutdown(fd, how);
+  if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return fail_with(EINVAL);
+  use.channel()->shut(how);
+  return 0;
+}

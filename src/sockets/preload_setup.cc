@@ -1,0 +1,642 @@
+// Which connections go over RDMA, and how a TCP socket becomes the end of a channel.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "sockets/preload.h"
+#include "sockets/relay_client.h"
+#include "sockets/rules.h"
+
+namespace weft::sockets {
+namespace {
+
+// The TOS octet of a SYN whose sender will ask for RDMA: a server that speaks first waits for it.
+constexpr int kMark = 0x2c;
+constexpr int kGreetingWaitMs = 1000;
+
+struct Settings {
+  Rules rules;
+  bool active = true;
+  bool why = false;
+  char program[64] = "";
+};
+
+const Settings& settings() {
+  static const Settings the = [] {
+    Settings s;
+    std::snprintf(s.program, sizeof s.program, "%s", program_invocation_short_name);
+    const char* why = secure_getenv("WEFT_SOCKETS_WHY");
+    s.why = why != nullptr && *why != '\0' && *why != '0';
+    if (const char* path = secure_getenv("WEFT_SOCKETS_RULES"); path != nullptr && *path != '\0') {
+      char text[512];
+      if (!s.rules.load(path, text, sizeof text)) {
+        std::fprintf(stderr, "weft: %s. All connections of this program are plain TCP.\n", text);
+        s.active = false;
+      }
+    }
+    return s;
+  }();
+  return the;
+}
+
+bool is_tcp(int fd, int& domain) {
+  int type = 0;
+  int protocol = 0;
+  socklen_t length = sizeof type;
+  domain = 0;
+  return real().getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_STREAM &&
+         real().getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 &&
+         (domain == AF_INET || domain == AF_INET6) &&
+         real().getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 &&
+         protocol == IPPROTO_TCP;
+}
+
+// "PORT/ADDRESS" of the datagram socket that tells of a listener. `any`: of all addresses.
+socklen_t listen_name(const sockaddr* address, bool any, sockaddr_un& out) {
+  char text[INET6_ADDRSTRLEN] = "*";
+  unsigned port = 0;
+  if (address->sa_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
+    port = ntohs(v4->sin_port);
+    if (!any) inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
+  } else {
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
+    port = ntohs(v6->sin6_port);
+    const bool mapped = IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) != 0;
+    if (!any) {
+      inet_ntop(mapped ? AF_INET : AF_INET6, v6->sin6_addr.s6_addr + (mapped ? 12 : 0), text,
+                sizeof text);
+    }
+  }
+  out = {};
+  out.sun_family = AF_UNIX;
+  const int n = std::snprintf(out.sun_path + 1, sizeof out.sun_path - 1, "%s%u/%s", kListenPrefix,
+                              port, text);
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(n));
+}
+
+bool is_any(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr == INADDR_ANY;
+  }
+  return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr) != 0;
+}
+
+// Whether a program under Weft listens there, in this network namespace. Only a hint: whoever lies
+// about it gets a greeting, and no octet of the application's.
+bool listener_is_ours(const sockaddr* address) {
+  for (const bool any : {false, true}) {
+    sockaddr_un name;
+    const socklen_t length = listen_name(address, any, name);
+    const int probe = real().socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (probe < 0) return false;
+    const bool there = real().connect(probe, reinterpret_cast<const sockaddr*>(&name), length) == 0;
+    real().close(probe);
+    if (there) return true;
+  }
+  return false;
+}
+
+bool is_loopback(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    return ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 24U == 127;
+  }
+  const auto& v6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+}
+
+// One of this machine's own addresses: it can be bound to.
+bool is_ours(const sockaddr* address, socklen_t length) {
+  if (is_loopback(address)) return true;
+  const int probe = real().socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return false;
+  sockaddr_storage copy{};
+  std::memcpy(&copy, address, std::min<size_t>(length, sizeof copy));
+  reinterpret_cast<sockaddr_in*>(&copy)->sin_port = 0;  // at the same place for IPv6
+  const bool ours = real().bind(probe, reinterpret_cast<const sockaddr*>(&copy), length) == 0;
+  real().close(probe);
+  return ours;
+}
+
+// How the connection shall go, and why.
+Way choose_way(const sockaddr* address, socklen_t length, const char*& reason) {
+  const Settings& s = settings();
+  if (!s.active) {
+    reason = "the rule file has a mistake";
+    return Way::kTcp;
+  }
+  const Rule* rule = s.rules.find(Role::kConnect, s.program, address);
+  if (rule != nullptr && rule->way == RuleWay::kTcp) {
+    reason = "a rule says tcp";
+    return Way::kTcp;
+  }
+  if (is_ours(address, length) && listener_is_ours(address)) {
+    reason = "a program under Weft listens there, on this machine";
+    return Way::kRing;
+  }
+  if (rule == nullptr) {
+    reason = "no rule for it, and no program under Weft listens there on this machine";
+    return Way::kTcp;
+  }
+  reason = rule->way == RuleWay::kRdma ? "a rule says rdma" : "a rule says both";
+  return rule->way == RuleWay::kRdma ? Way::kRdmaOnly : Way::kRdma;
+}
+
+void mark_syn(int fd, Conn& conn, int family) {
+  const int level = family == AF_INET ? IPPROTO_IP : IPPROTO_IPV6;
+  const int name = family == AF_INET ? IP_TOS : IPV6_TCLASS;
+  int before = 0;
+  socklen_t length = sizeof before;
+  if (real().getsockopt(fd, level, name, &before, &length) != 0) return;
+  conn.tos_before = before;
+  real().setsockopt(fd, level, name, &kMark, sizeof kMark);
+}
+
+void unmark(int fd, Conn& conn) {
+  if (conn.tos_before < 0) return;
+  const bool v4 = conn.peer.ss_family == AF_INET;
+  real().setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS, &conn.tos_before,
+                    sizeof conn.tos_before);
+  conn.tos_before = -1;
+}
+
+// The SYN of an accepted connection was marked. The kernel gives it out once.
+bool was_marked(int fd) {
+  std::uint8_t syn[256];
+  socklen_t length = sizeof syn;
+  if (real().getsockopt(fd, IPPROTO_TCP, TCP_SAVED_SYN, syn, &length) != 0 || length < 2) {
+    return false;
+  }
+  const int tos = syn[0] >> 4U == 4 ? syn[1] : ((syn[0] & 0xfU) << 4U | syn[1] >> 4U);
+  return (tos & 0xfc) == (kMark & 0xfc);
+}
+
+bool connected(int fd) {
+  sockaddr_storage peer;
+  socklen_t length = sizeof peer;
+  return real().getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) == 0;
+}
+
+void name_channel(int fd, Channel& channel) {
+  sockaddr_storage local{};
+  sockaddr_storage peer{};
+  socklen_t local_length = sizeof local;
+  socklen_t peer_length = sizeof peer;
+  real().getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_length);
+  real().getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length);
+  channel.set_names(reinterpret_cast<sockaddr*>(&local), local_length,
+                    reinterpret_cast<sockaddr*>(&peer), peer_length);
+}
+
+void address_text(const sockaddr* address, char* out, size_t size) {
+  char host[INET6_ADDRSTRLEN] = "?";
+  unsigned port = 0;
+  if (address->sa_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
+    inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
+    port = ntohs(v4->sin_port);
+  } else if (address->sa_family == AF_INET6) {
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
+    inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
+    port = ntohs(v6->sin6_port);
+  }
+  std::snprintf(out, size, address->sa_family == AF_INET6 ? "[%s]:%u" : "%s:%u", host, port);
+}
+
+// "weft-socket PATH ADDRESS": shown by `weft stat --sockets`.
+void make_label(char* out, size_t size, const char* path, int fd) {
+  sockaddr_storage local{};
+  sockaddr_storage peer{};
+  socklen_t length = sizeof local;
+  real().getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length);
+  length = sizeof peer;
+  real().getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length);
+  char a[80];
+  char b[80];
+  address_text(reinterpret_cast<sockaddr*>(&local), a, sizeof a);
+  address_text(reinterpret_cast<sockaddr*>(&peer), b, sizeof b);
+  std::snprintf(out, size, "%s,%s,%s,%s", kChannelLabel, path, a, b);
+}
+
+// A channel of which `end` is ours; the other end goes to the relay with the TCP socket.
+bool go_by_relay(int fd, Conn* conn, RelayRequest request, const char* path,
+                 const Greeting* greeting) {
+  char label[240];
+  make_label(label, sizeof label, path, fd);
+  Channel::Parts parts;
+  if (conn->watchers_lost || !Channel::create(label, parts)) return false;
+  Channel* channel = Channel::attach(parts.memory, 0, parts.pair[0]);
+  bool done = false;
+  if (channel != nullptr) {
+    name_channel(fd, *channel);
+    const int fds[3] = {fd, parts.memory, parts.pair[1]};
+    done = ask_relay(request, fds, 3);
+    // The greeting fits: nothing else has been sent on this connection.
+    if (done && greeting != nullptr) {
+      done = real().send(fd, greeting->data(), greeting->size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+             static_cast<ssize_t>(greeting->size());
+    }
+    if (done) done = replace_by_channel(fd, channel, parts.pair[0], conn);
+    if (done) {
+      parts.pair[0] = -1;
+    } else {
+      channel->release();
+    }
+  }
+  Channel::discard(parts);
+  return done;
+}
+
+// The connection of a client is there: now it goes where it shall.
+void upgrade_client(int fd, Conn* conn) {
+  unmark(fd, *conn);
+  RelayRequest request;
+  request.op = conn->way == Way::kRing ? RelayOp::kDeposit : RelayOp::kConnect;
+  request.fall_back = conn->way != Way::kRdmaOnly;
+  request.peer = conn->peer;
+  request.peer_length = conn->peer_length;
+  if (getrandom(request.token.data(), request.token.size(), 0) !=
+      static_cast<ssize_t>(request.token.size())) {
+    table::put(fd, Kind::kPlain, nullptr);
+    return;
+  }
+  const bool ring = conn->way == Way::kRing;
+  Secret relay{};
+  bool done = relay_name(relay);
+  if (done) {
+    const Greeting greeting = make_greeting(relay, request.token);
+    done = go_by_relay(fd, conn, request, ring ? "ring" : "rdma", ring ? &greeting : nullptr);
+  }
+  if (done) return;
+  tell_why("connect", reinterpret_cast<const sockaddr*>(&conn->peer), "tcp",
+           "no relay, or no descriptors left");
+  table::put(fd, Kind::kPlain, nullptr);
+}
+
+// An accepted connection began with a greeting: its other end waits at the client's relay.
+bool join_ring(int fd, Conn* conn, const std::uint8_t* greeting) {
+  Secret relay;
+  RelayRequest request;
+  request.op = RelayOp::kClaim;
+  std::memcpy(relay.data(), greeting + kMpaHeader + 12, relay.size());
+  std::memcpy(request.token.data(), greeting + kMpaHeader + 12 + relay.size(), relay.size());
+  int fds[2] = {-1, -1};
+  if (!claim_from(relay, request, fds)) return false;
+  Channel* channel = Channel::attach(fds[0], 1, fds[1]);
+  real().close(fds[0]);
+  if (channel == nullptr) {
+    real().close(fds[1]);
+    return false;
+  }
+  name_channel(fd, *channel);
+  if (replace_by_channel(fd, channel, fds[1], conn)) return true;
+  channel->release();
+  real().close(fds[1]);
+  return false;
+}
+
+}  // namespace
+
+bool preload_active() { return settings().active; }
+
+void tell_why(const char* role, const sockaddr* address, const char* path, const char* reason) {
+  const Settings& s = settings();
+  if (!s.why) return;
+  char text[80];
+  address_text(address, text, sizeof text);
+  char line[400];
+  const int n = std::snprintf(line, sizeof line, "weft: %s[%d] %s %s: %s: %s\n", s.program,
+                              getpid(), role, text, path, reason);
+  const int error = errno;
+  if (n > 0) static_cast<void>(!real().write(2, line, static_cast<size_t>(n)));
+  errno = error;
+}
+
+void note_fresh(int fd) {
+  const std::lock_guard lock(table::mutex());
+  table::put(fd, Kind::kFresh, table::make_conn());
+}
+
+void begin_listening(int fd) {
+  int domain = 0;
+  sockaddr_storage local{};
+  socklen_t length = sizeof local;
+  const std::lock_guard lock(table::mutex());
+  if (table::kind_of(fd) == Kind::kListener) return;
+  if (!preload_active() || !is_tcp(fd, domain) ||
+      real().getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) != 0) {
+    return;
+  }
+  const auto* address = reinterpret_cast<const sockaddr*>(&local);
+  const Rule* rule = settings().rules.find(Role::kListen, settings().program, address);
+  if (rule != nullptr && rule->way == RuleWay::kTcp) {
+    tell_why("listen", address, "tcp", "a rule says tcp");
+    table::put(fd, Kind::kPlain, nullptr);
+    return;
+  }
+  Conn* conn = table::make_conn();
+  if (conn == nullptr) return;
+  const int one = 1;
+  real().setsockopt(fd, IPPROTO_TCP, TCP_SAVE_SYN, &one, sizeof one);
+  const int mark = real().socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (mark >= 0) {
+    sockaddr_un name;
+    const socklen_t name_length = listen_name(address, is_any(address), name);
+    // Taken: another process of the same listener has said it already.
+    if (real().bind(mark, reinterpret_cast<const sockaddr*>(&name), name_length) == 0) {
+      conn->listen_mark = table::move_high(mark);
+    } else {
+      real().close(mark);
+    }
+  }
+  conn->way = rule != nullptr && rule->way == RuleWay::kRdma ? Way::kRdmaOnly : Way::kRdma;
+  table::put(fd, Kind::kListener, conn);
+}
+
+Kind classify(int fd) {
+  int domain = 0;
+  const int error = errno;
+  const std::lock_guard lock(table::mutex());
+  if (table::kind_of(fd) != Kind::kUnknown) return table::kind_of(fd);
+  Kind kind = Kind::kPlain;
+  int listening = 0;
+  socklen_t length = sizeof listening;
+  std::uint8_t syn[256];
+  if (fd >= 0 && is_tcp(fd, domain)) {
+    real().getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length);
+    length = 0;  // too short: the kernel keeps it, and says so
+    const bool saved = real().getsockopt(fd, IPPROTO_TCP, TCP_SAVED_SYN, syn, &length) != 0 &&
+                       errno == EINVAL && length > 0;
+    if (listening != 0) {
+      begin_listening(fd);
+      kind = table::kind_of(fd);
+    } else if (connected(fd)) {
+      if (saved) kind = Kind::kUndecided;
+    } else {
+      kind = Kind::kFresh;
+    }
+  }
+  if (table::kind_of(fd) == Kind::kUnknown && fd >= 0) {
+    const bool ours = kind == Kind::kUndecided || kind == Kind::kFresh;
+    table::put(fd, kind, ours ? table::make_conn() : nullptr);
+  }
+  errno = error;
+  return kind;
+}
+
+void advance_connecting(int fd) {
+  const int error = errno;
+  const std::lock_guard lock(table::mutex());
+  Conn* conn = table::conn_of(fd);
+  if (table::kind_of(fd) == Kind::kConnecting && conn != nullptr && connected(fd)) {
+    std::uint8_t octet = 0;
+    // A server that has spoken already does not wait for a greeting.
+    if (real().recv(fd, &octet, 1, MSG_PEEK | MSG_DONTWAIT) >= 0) {
+      unmark(fd, *conn);
+      table::put(fd, Kind::kPlain, nullptr);
+    } else {
+      upgrade_client(fd, conn);
+    }
+  }
+  errno = error;
+}
+
+Verdict decide(int fd, bool to_write) {
+  const int error = errno;
+  const std::lock_guard lock(table::mutex());
+  Conn* conn = table::conn_of(fd);
+  if (table::kind_of(fd) != Kind::kUndecided || conn == nullptr) return Verdict::kDecided;
+  std::uint8_t first[kMpaHeader + kMpaPrivateMax];
+  ssize_t n = real().recv(fd, first, sizeof first, MSG_PEEK | MSG_DONTWAIT);
+  if (n < 0 && errno == EAGAIN && to_write && was_marked(fd)) {
+    pollfd one{fd, POLLIN, 0};
+    static_cast<void>(real().poll(&one, 1, kGreetingWaitMs));
+    n = real().recv(fd, first, sizeof first, MSG_PEEK | MSG_DONTWAIT);
+  }
+  if (n < 0 && errno == EAGAIN && !to_write) {
+    errno = error;
+    return Verdict::kNotYet;
+  }
+  std::size_t needed = 0;
+  const Opening opening = n <= 0
+                              ? Opening::kOther
+                              : read_opening(std::span(first, static_cast<std::size_t>(n)), needed);
+  if (opening == Opening::kShort && !to_write) {
+    // Not readable before it is whole: a peer that stops in the middle is a silent one.
+    const int low = static_cast<int>(needed);
+    real().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
+    errno = error;
+    return Verdict::kNotYet;
+  }
+  const int low = 1;
+  if (opening != Opening::kOther) {
+    real().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
+  }
+  sockaddr_storage peer{};
+  socklen_t length = sizeof peer;
+  real().getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length);
+  const auto* address = reinterpret_cast<const sockaddr*>(&peer);
+  bool done = false;
+  if (opening == Opening::kGreeting) {
+    static_cast<void>(!real().recv(fd, first, kGreetingBytes, MSG_DONTWAIT));
+    done = join_ring(fd, conn, first);
+    tell_why("accept", address, done ? "ring" : "closed",
+             done ? "the client asked for it" : "the client's end has gone");
+    if (!done) real().shutdown(fd, SHUT_RDWR);
+  } else if (opening == Opening::kMpa) {
+    RelayRequest request;
+    request.op = RelayOp::kServe;
+    done = go_by_relay(fd, conn, request, "rdma", nullptr);
+    tell_why("accept", address, done ? "rdma" : "closed",
+             done ? "the client asked for it" : "no relay, or no descriptors left");
+    if (!done) real().shutdown(fd, SHUT_RDWR);
+  } else {
+    tell_why("accept", address, "tcp", "the client did not ask for RDMA");
+  }
+  if (!done) table::put(fd, Kind::kPlain, nullptr);
+  errno = error;
+  return Verdict::kDecided;
+}
+
+Kind resolve(int fd, bool to_write) {
+  const Kind kind = table::kind_of(fd);
+  if (kind == Kind::kConnecting) advance_connecting(fd);
+  if (kind == Kind::kUndecided) static_cast<void>(decide(fd, to_write));
+  return table::kind_of(fd);
+}
+
+bool await_opening(int fd, bool wait) {
+  // The kernel's own waiting: time limits, signals and O_NONBLOCK are as they should be.
+  std::uint8_t octet = 0;
+  return real().recv(fd, &octet, 1, MSG_PEEK | (wait ? 0 : MSG_DONTWAIT)) >= 0;
+}
+
+bool replace_by_channel(int fd, Channel* channel, int socket, Conn* conn) {
+  if (conn->watchers_lost) return false;
+  const int flags = real().fcntl(fd, F_GETFL);
+  const int descriptor_flags = real().fcntl(fd, F_GETFD);
+  const int spare = real().fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  const int tcp = spare < 0 ? -1 : table::move_high(spare);
+  if (tcp < 0) return false;
+  for (const int name : {SO_RCVTIMEO, SO_SNDTIMEO}) {
+    timeval limit{};
+    socklen_t length = sizeof limit;
+    if (real().getsockopt(fd, SOL_SOCKET, name, &limit, &length) == 0) {
+      real().setsockopt(socket, SOL_SOCKET, name, &limit, length);
+    }
+  }
+  real().fcntl(socket, F_SETFL, O_RDWR | (flags & (O_NONBLOCK | O_ASYNC)));
+  for (int i = 0; i < conn->watcher_count; ++i) {
+    real().epoll_ctl(conn->watchers[i].epoll, EPOLL_CTL_DEL, fd, nullptr);
+  }
+  channel->end().nonblocking = (flags & O_NONBLOCK) != 0 ? 1 : 0;
+  channel->set_socket(fd);
+  conn->channel = channel;
+  conn->tcp = tcp;
+  // Other numbers of the same socket, made by dup().
+  for (int i = 0; i < table::highest(); ++i) {
+    if (i == fd || table::conn_of(i) != conn) continue;
+    const int flags_there = real().fcntl(i, F_GETFD);
+    real().dup3(socket, i, flags_there & FD_CLOEXEC ? O_CLOEXEC : 0);
+    table::put(i, Kind::kChannel, conn);
+  }
+  real().dup3(socket, fd, descriptor_flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+  real().close(socket);
+  table::put(fd, Kind::kChannel, conn);
+  if ((flags & (O_NONBLOCK | O_ASYNC)) != 0 || conn->watcher_count > 0) channel->mirror();
+  for (int i = 0; i < conn->watcher_count; ++i) {
+    real().epoll_ctl(conn->watchers[i].epoll, EPOLL_CTL_ADD, fd, &conn->watchers[i].event);
+  }
+  return true;
+}
+
+namespace {
+
+int do_connect(int fd, const sockaddr* address, socklen_t length) {
+  if (table::kind_of(fd) == Kind::kUnknown) classify(fd);
+  const Kind kind = table::kind_of(fd);
+  if (kind == Kind::kChannel) {
+    const Use use(fd);
+    if (use.conn() != nullptr && !std::exchange(use.conn()->connect_reported, true)) return 0;
+    return fail_with(EISCONN);
+  }
+  const bool inet = address != nullptr && length >= sizeof(sockaddr_in) &&
+                    (address->sa_family == AF_INET ||
+                     (address->sa_family == AF_INET6 && length >= sizeof(sockaddr_in6)));
+  if (kind == Kind::kConnecting) {
+    const int result = real().connect(fd, address, length);
+    const int error = errno;
+    advance_connecting(fd);
+    errno = error;
+    return result;
+  }
+  if (kind != Kind::kFresh || !inet) return real().connect(fd, address, length);
+  const char* reason = "";
+  const Way way = choose_way(address, length, reason);
+  tell_why("connect", address,
+           way == Way::kTcp    ? "tcp"
+           : way == Way::kRing ? "ring"
+                               : "rdma",
+           reason);
+  Conn* conn = nullptr;
+  {
+    const std::lock_guard lock(table::mutex());
+    conn = table::conn_of(fd);
+    if (way != Way::kTcp && conn != nullptr) {
+      conn->way = way;
+      std::memcpy(&conn->peer, address, std::min<size_t>(length, sizeof conn->peer));
+      conn->peer_length = length;
+      mark_syn(fd, *conn, address->sa_family);
+    }
+  }
+  const int result = real().connect(fd, address, length);
+  const int error = errno;
+  if (result == 0 || error == EINPROGRESS || error == EINTR) {
+    const std::lock_guard lock(table::mutex());
+    if (way == Way::kTcp || conn == nullptr || table::conn_of(fd) != conn) {
+      table::put(fd, Kind::kPlain, nullptr);
+    } else {
+      conn->connect_reported = result == 0;
+      table::put(fd, Kind::kConnecting, conn);
+      advance_connecting(fd);  // on one machine it is there at once
+    }
+  } else if (conn != nullptr) {
+    const std::lock_guard lock(table::mutex());
+    if (table::conn_of(fd) == conn) unmark(fd, *conn);
+  }
+  errno = error;
+  return result;
+}
+
+int do_accept(int fd, sockaddr* address, socklen_t* length, int flags) {
+  if (table::kind_of(fd) == Kind::kUnknown) classify(fd);
+  const int accepted = real().accept4(fd, address, length, flags);
+  if (accepted < 0) return accepted;
+  if (table::kind_of(fd) != Kind::kListener) {
+    table::forget(accepted);
+    return accepted;
+  }
+  {
+    const std::lock_guard lock(table::mutex());
+    table::put(accepted, Kind::kUndecided, table::make_conn());
+  }
+  // Most clients of this machine have greeted by now.
+  static_cast<void>(decide(accepted, false));
+  return accepted;
+}
+
+}  // namespace
+}  // namespace weft::sockets
+
+using namespace weft::sockets;
+
+#define WEFT_EXPORT extern "C" __attribute__((visibility("default")))
+
+// For `weft run --rules`: 0, or what is wrong with the file in `why`.
+WEFT_EXPORT int weft_sockets_check_rules(const char* path, char* why, size_t size) {
+  static Rules rules;
+  return rules.load(path, why, size) ? 0 : -1;
+}
+
+WEFT_EXPORT int socket(int domain, int type, int protocol) {
+  const int fd = real().socket(domain, type, protocol);
+  if (fd < 0) return fd;
+  const bool tcp = (domain == AF_INET || domain == AF_INET6) && (type & 0xf) == SOCK_STREAM &&
+                   (protocol == 0 || protocol == IPPROTO_TCP);
+  if (tcp && preload_active()) {
+    note_fresh(fd);
+  } else {
+    const std::lock_guard lock(table::mutex());
+    table::put(fd, Kind::kPlain, nullptr);
+  }
+  return fd;
+}
+
+WEFT_EXPORT int connect(int fd, __CONST_SOCKADDR_ARG address, socklen_t length) {
+  return do_connect(fd, address, length);
+}
+
+WEFT_EXPORT int listen(int fd, int backlog) {
+  const int result = real().listen(fd, backlog);
+  if (result == 0) begin_listening(fd);
+  return result;
+}
+
+WEFT_EXPORT int accept4(int fd, __SOCKADDR_ARG address, socklen_t* length, int flags) {
+  return do_accept(fd, address, length, flags);
+}
+
+WEFT_EXPORT int accept(int fd, __SOCKADDR_ARG address, socklen_t* __restrict length) {
+  return do_accept(fd, address, length, 0);
+}

@@ -1,0 +1,347 @@
+#include "sockets/relay_bridge.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace weft::sockets {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kPiece = 65536;
+constexpr auto kCloseLimit = std::chrono::seconds(5);
+// How long a peer that was offered RDMA may take to answer, before it gets a plain connection.
+constexpr auto kReplyLimit = std::chrono::seconds(3);
+
+}  // namespace
+
+std::shared_ptr<Device> relay_device() {
+  static const std::shared_ptr<Device> device = [] {
+    auto config = Config::load();
+    if (!config) return std::shared_ptr<Device>();
+    config->reply_timeout = kReplyLimit;
+    auto made = Device::open(*config);
+    return made ? std::move(*made) : std::shared_ptr<Device>();
+  }();
+  return device;
+}
+
+Bridge::Bridge(RelayRequest request, int tcp, int memory, int pair, int epoll, int wake)
+    : request_(request), tcp_(tcp), memory_(memory), pair_(pair), epoll_(epoll), wake_(wake) {}
+
+Bridge::~Bridge() {
+  rdma_.reset();
+  incoming_.reset();
+  if (channel_ != nullptr) {
+    channel_->leave();
+    channel_->release();
+  }
+  for (const int fd : {tcp_, memory_, pair_}) {
+    if (fd >= 0) close(fd);
+  }
+}
+
+void Bridge::watch(int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.data.ptr = this;
+  epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
+}
+
+bool Bridge::attach() {
+  fcntl(pair_, F_SETFL, O_RDWR | O_NONBLOCK);
+  channel_ = Channel::attach(memory_, 1, pair_);
+  if (channel_ == nullptr) return false;
+  channel_->end().nonblocking = 1;
+  channel_->mirror();
+  watch(pair_);
+  return true;
+}
+
+void Bridge::begin() {
+  const auto wake = [fd = wake_] {
+    const std::uint64_t one = 1;
+    static_cast<void>(!write(fd, &one, sizeof one));
+  };
+  if (request_.op == RelayOp::kDeposit) {
+    state_ = State::kDeposited;
+    watch(tcp_);
+    return;
+  }
+  const auto device = relay_device();
+  if (device == nullptr || !attach()) return;
+  const int engines = fcntl(tcp_, F_DUPFD_CLOEXEC, 0);
+  if (engines < 0) return;
+  if (request_.op == RelayOp::kServe) {
+    auto begun = RsIncoming::start(device, engines, RsOptions{}, wake);
+    if (!begun) return;
+    incoming_ = std::move(*begun);
+    state_ = State::kServing;
+    return;
+  }
+  auto made = RsConnection::create(device, RsOptions{});
+  if (!made) {
+    close(engines);
+    return;
+  }
+  rdma_ = std::move(*made);
+  rdma_->on_report(wake);
+  state_ = State::kConnecting;
+  const SocketAddress peer(reinterpret_cast<const sockaddr*>(&request_.peer), request_.peer_length);
+  if (!rdma_->connect(engines, peer)) state_ = State::kDone;
+}
+
+void Bridge::claimed(int (&fds)[2]) {
+  fds[0] = std::exchange(memory_, -1);
+  fds[1] = std::exchange(pair_, -1);
+  state_ = State::kDone;
+}
+
+bool Bridge::needs_tick() const {
+  return state_ == State::kServing || state_ == State::kClosing || state_ == State::kConnecting;
+}
+
+// A plain connection to the same place. Not an octet of the program's has been sent on the first.
+void Bridge::dial() {
+  rdma_.reset();
+  incoming_.reset();
+  close(tcp_);
+  tcp_ = -1;
+  if (request_.fall_back == 0 || (channel_ == nullptr && !attach())) {
+    if (channel_ != nullptr) channel_->reset();
+    state_ = State::kDone;
+    return;
+  }
+  tcp_ = socket(request_.peer.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  state_ = State::kDialing;
+  if (tcp_ < 0 || (connect(tcp_, reinterpret_cast<const sockaddr*>(&request_.peer),
+                           request_.peer_length) != 0 &&
+                   errno != EINPROGRESS)) {
+    channel_->reset();
+    state_ = State::kDone;
+    return;
+  }
+  watch(tcp_);
+}
+
+void Bridge::enter_rdma() {
+  if (!rdma_->begin()) {
+    dial();
+    return;
+  }
+  state_ = State::kRdma;
+  watch(rdma_->stream().channel().fd());
+  rdma_->stream().arm();
+  pump_rdma();
+}
+
+void Bridge::advance() {
+  switch (state_) {
+    case State::kDeposited: {
+      // The server ends the connection, or says something of its own: it is not under Weft.
+      std::uint8_t octet = 0;
+      const ssize_t n = recv(tcp_, &octet, 1, MSG_PEEK | MSG_DONTWAIT);
+      if (n < 0 && errno == EAGAIN) return;
+      request_.fall_back = 1;
+      dial();
+      return;
+    }
+    case State::kConnecting:
+      if (rdma_->phase() == RsPhase::kConnecting) return;
+      if (rdma_->phase() == RsPhase::kFailed) {
+        dial();
+      } else {
+        enter_rdma();
+      }
+      return;
+    case State::kServing:
+      switch (incoming_->advance()) {
+        case RsIncoming::Step::kWaiting: return;
+        case RsIncoming::Step::kFailed:
+          channel_->reset();
+          state_ = State::kDone;
+          return;
+        case RsIncoming::Step::kReady:
+          rdma_ = incoming_->connection();
+          enter_rdma();
+          return;
+      }
+      return;
+    case State::kRdma: pump_rdma(); return;
+    case State::kDialing: {
+      int error = 0;
+      socklen_t length = sizeof error;
+      sockaddr_storage peer;
+      socklen_t peer_length = sizeof peer;
+      if (getsockopt(tcp_, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
+        channel_->reset();
+        state_ = State::kDone;
+        return;
+      }
+      if (getpeername(tcp_, reinterpret_cast<sockaddr*>(&peer), &peer_length) != 0) return;
+      state_ = State::kPlain;
+      pump_plain();
+      return;
+    }
+    case State::kPlain: pump_plain(); return;
+    case State::kClosing: finish(); return;
+    case State::kDone: return;
+  }
+}
+
+// --- plain ---
+
+void Bridge::pump_plain() {
+  std::array<std::uint8_t, kPiece> buffer;
+  for (bool moved = true; moved;) {
+    moved = false;
+    // From the program: only what TCP takes leaves the channel.
+    const iovec part{buffer.data(), buffer.size()};
+    if (!out_ended_) {
+      const ssize_t n = channel_->receive(&part, 1, MSG_PEEK, false);
+      if (n > 0) {
+        const ssize_t sent =
+            send(tcp_, buffer.data(), static_cast<std::size_t>(n), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent > 0) {
+          const iovec taken{buffer.data(), static_cast<std::size_t>(sent)};
+          static_cast<void>(!channel_->receive(&taken, 1, MSG_TRUNC, false));
+          moved = true;
+        } else if (errno != EAGAIN) {
+          channel_->reset();
+          state_ = State::kDone;
+          return;
+        }
+      } else if (n == 0 || errno != EAGAIN) {
+        out_ended_ = true;
+        shutdown(tcp_, SHUT_WR);
+      }
+    }
+    if (pending_.empty() && !in_ended_) {
+      const ssize_t n = recv(tcp_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+      if (n > 0) {
+        pending_.assign(buffer.begin(), buffer.begin() + n);
+      } else if (n == 0) {
+        in_ended_ = true;
+        channel_->shut(SHUT_WR);
+      } else if (errno != EAGAIN) {
+        channel_->reset();
+        state_ = State::kDone;
+        return;
+      }
+    }
+    if (!pending_.empty()) {
+      const iovec rest{pending_.data(), pending_.size()};
+      const ssize_t n = channel_->transmit(&rest, 1, false);
+      if (n > 0) {
+        pending_.erase(pending_.begin(), pending_.begin() + n);
+        moved = true;
+      } else if (errno != EAGAIN) {
+        state_ = State::kDone;
+        return;
+      }
+    }
+  }
+  if (out_ended_ && in_ended_ && pending_.empty()) state_ = State::kDone;
+}
+
+// --- RDMA ---
+
+bool Bridge::rdma_out() {
+  RsStream& stream = rdma_->stream();
+  bool moved = false;
+  std::array<std::uint8_t, kPiece> buffer;
+  while (!out_ended_ && !stream.down() && stream.can_send()) {
+    const iovec part{buffer.data(), buffer.size()};
+    const ssize_t n = channel_->receive(&part, 1, MSG_PEEK, false);
+    if (n > 0) {
+      const std::size_t sent = stream.send(std::span(buffer.data(), static_cast<std::size_t>(n)));
+      const iovec taken{buffer.data(), sent};
+      if (sent > 0) static_cast<void>(!channel_->receive(&taken, 1, MSG_TRUNC, false));
+      moved = moved || sent > 0;
+    } else if (n == 0 || errno != EAGAIN) {
+      out_ended_ = true;
+    } else {
+      break;
+    }
+  }
+  if (out_ended_ && !out_told_) {
+    out_told_ = in_ended_ ? stream.say_disconnect() : stream.say_shutdown();
+    moved = moved || out_told_;
+  }
+  return moved;
+}
+
+bool Bridge::rdma_in() {
+  RsStream& stream = rdma_->stream();
+  bool moved = false;
+  std::array<std::uint8_t, kPiece> buffer;
+  while (stream.unread() > 0) {
+    const std::size_t room = channel_->room();
+    if (room == 0) {
+      channel_->await_room();
+      if (channel_->room() == 0) return moved;
+      continue;
+    }
+    const std::size_t n =
+        stream.receive(std::span(buffer.data(), std::min(buffer.size(), room)), false);
+    const iovec part{buffer.data(), n};
+    if (channel_->transmit(&part, 1, false) < 0) {
+      state_ = State::kClosing;  // the program has closed
+      return false;
+    }
+    moved = true;
+  }
+  const bool over = stream.down() && rdma_->phase() == RsPhase::kDown;
+  if (!in_ended_ && (stream.peer_finished() || over)) {
+    in_ended_ = true;
+    if (!stream.peer_finished() && (stream.violated() || rdma_->error())) {
+      channel_->reset();
+      state_ = State::kDone;
+      return false;
+    }
+    channel_->shut(SHUT_WR);
+    moved = true;
+  }
+  return moved;
+}
+
+void Bridge::pump_rdma() {
+  RsStream& stream = rdma_->stream();
+  for (bool again = true; again && state_ == State::kRdma;) {
+    stream.process();
+    again = rdma_out();
+    again = rdma_in() || again;
+    if (again || state_ != State::kRdma) continue;
+    stream.arm();
+    const std::size_t unread = stream.unread();
+    const bool could = stream.can_send();
+    stream.process();
+    again = stream.unread() != unread || stream.can_send() != could;
+  }
+  if (state_ == State::kRdma && ((out_ended_ && in_ended_) || stream.peer_left())) {
+    if (stream.unread() == 0) state_ = State::kClosing;
+  }
+  if (state_ == State::kClosing) {
+    limit_ = Clock::now() + kCloseLimit;
+    finish();
+  }
+}
+
+// Says goodbye, waits until TCP has all, then until the peer has closed.
+void Bridge::finish() {
+  RsStream& stream = rdma_->stream();
+  stream.arm();
+  stream.process();
+  const bool said = stream.say_disconnect();
+  if (Clock::now() > limit_ || stream.down() || (said && stream.flushed())) {
+    rdma_->disconnect();
+    if (rdma_->phase() != RsPhase::kUp || Clock::now() > limit_) state_ = State::kDone;
+  }
+}
+
+}  // namespace weft::sockets

@@ -1,0 +1,143 @@
+#include "sockets/rs_connection.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace weft::sockets {
+
+// Where the engine delivers. It outlives the connection in the engine's hands.
+class RsConnection::Reports final : public EventChannel {
+ public:
+  [[nodiscard]] int fd() const override { return -1; }
+  [[nodiscard]] Result<ConnectionEvent> next(
+      std::optional<std::chrono::nanoseconds> /*timeout*/) override {
+    return fail(Error::kUnsupported);
+  }
+
+  void post(ConnectionEvent event) override {
+    using Type = ConnectionEvent::Type;
+    const std::lock_guard lock(mutex_);
+    switch (event.type) {
+      case Type::kEstablished:
+        phase_ = RsPhase::kUp;
+        private_data_ = std::move(event.private_data);
+        break;
+      case Type::kDisconnected:
+        phase_ = RsPhase::kDown;
+        error_ = event.error;
+        break;
+      case Type::kConnectRequest: return;
+      default:
+        phase_ = RsPhase::kFailed;
+        refused_by_peer_ = event.type == Type::kRejected;
+        error_ = refused_by_peer_ ? Error::kRefused : event.error.value_or(Error::kSystem);
+    }
+    changed_.notify_all();
+    if (wake_) wake_();
+  }
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::function<void()> wake_;
+  RsPhase phase_ = RsPhase::kIdle;
+  bool refused_by_peer_ = false;
+  std::optional<Error> error_;
+  std::vector<std::uint8_t> private_data_;
+};
+
+Result<std::shared_ptr<RsConnection>> RsConnection::create(const std::shared_ptr<Device>& device,
+                                                           const RsOptions& options) {
+  std::shared_ptr<RsConnection> made(new RsConnection());
+  auto stream = RsStream::create(*device, options);
+  if (!stream) return fail(stream.error());
+  made->device_ = device;
+  made->stream_ = std::move(*stream);
+  made->reports_ = std::make_shared<Reports>();
+  return made;
+}
+
+RsConnection::~RsConnection() = default;
+
+ConnectionParams RsConnection::params(std::span<const std::uint8_t> extra) const {
+  ConnectionParams params;
+  const auto own = stream_->private_data();
+  params.private_data.assign(own.begin(), own.end());
+  params.private_data.insert(params.private_data.end(), extra.begin(), extra.end());
+  return params;
+}
+
+Status RsConnection::connect(int fd, const SocketAddress& peer,
+                             std::span<const std::uint8_t> extra) {
+  auto connection = device_->create_connection(reports_);
+  if (!connection) return fail(connection.error());
+  if (auto taken = (*connection)->adopt(fd); !taken) return taken;
+  connection_ = std::move(*connection);
+  {
+    const std::lock_guard lock(reports_->mutex_);
+    reports_->phase_ = RsPhase::kConnecting;
+  }
+  // One Read may be outstanding, none is served: an RNIC can send its RTR, as rdma-core allows it.
+  ConnectionParams params = this->params(extra);
+  params.ord = 1;
+  params.ird = 0;
+  return connection_->connect(stream_->qp(), peer, params);
+}
+
+Status RsConnection::accept(const ConnectionEvent& request) {
+  if (auto fits = stream_->start(request.private_data); !fits) {
+    static_cast<void>(request.connection->reject({}));
+    return fits;
+  }
+  begun_ = true;
+  connection_ = request.connection;
+  {
+    const std::lock_guard lock(reports_->mutex_);
+    reports_->phase_ = RsPhase::kConnecting;
+  }
+  connection_->set_channel(reports_);
+  ConnectionParams params = this->params({});
+  params.ird = std::min<std::uint16_t>(request.ird, 1);
+  params.ord = std::min<std::uint16_t>(request.ord, 1);
+  return connection_->accept(stream_->qp(), params);
+}
+
+RsPhase RsConnection::phase() const {
+  const std::lock_guard lock(reports_->mutex_);
+  return reports_->phase_;
+}
+
+std::optional<Error> RsConnection::error() const {
+  const std::lock_guard lock(reports_->mutex_);
+  return reports_->error_;
+}
+
+void RsConnection::on_report(std::function<void()> wake) {
+  const std::lock_guard lock(reports_->mutex_);
+  reports_->wake_ = std::move(wake);
+}
+
+bool RsConnection::wait_while(RsPhase from, std::chrono::steady_clock::time_point deadline) const {
+  std::unique_lock lock(reports_->mutex_);
+  return reports_->changed_.wait_until(lock, deadline, [&] { return reports_->phase_ != from; });
+}
+
+bool RsConnection::begin() {
+  if (begun_) return true;
+  std::vector<std::uint8_t> data;
+  {
+    const std::lock_guard lock(reports_->mutex_);
+    data = reports_->private_data_;
+  }
+  begun_ = static_cast<bool>(stream_->start(data));
+  return begun_;
+}
+
+void RsConnection::disconnect() {
+  if (connection_ != nullptr) static_cast<void>(connection_->disconnect());
+}
+
+void RsConnection::abort() {
+  if (connection_ != nullptr) connection_->abort();
+}
+
+}  // namespace weft::sockets

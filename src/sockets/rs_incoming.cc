@@ -1,0 +1,83 @@
+#include "sockets/rs_incoming.h"
+
+#include <unistd.h>
+
+namespace weft::sockets {
+
+class RsIncoming::Requests final : public EventChannel {
+ public:
+  explicit Requests(std::function<void()> wake) : wake_(std::move(wake)) {}
+  [[nodiscard]] int fd() const override { return -1; }
+  [[nodiscard]] Result<ConnectionEvent> next(
+      std::optional<std::chrono::nanoseconds> /*timeout*/) override {
+    return fail(Error::kUnsupported);
+  }
+  void post(ConnectionEvent event) override {
+    const std::lock_guard lock(mutex_);
+    if (event.type != ConnectionEvent::Type::kConnectRequest) return;
+    request_ = std::move(event);
+    if (wake_) wake_();
+  }
+  [[nodiscard]] std::optional<ConnectionEvent> take() {
+    const std::lock_guard lock(mutex_);
+    auto out = std::move(request_);
+    request_.reset();
+    return out;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::function<void()> wake_;
+  std::optional<ConnectionEvent> request_;
+};
+
+Result<std::unique_ptr<RsIncoming>> RsIncoming::start(std::shared_ptr<Device> device, int fd,
+                                                      const RsOptions& options,
+                                                      std::function<void()> wake) {
+  std::unique_ptr<RsIncoming> made(new RsIncoming(std::move(device), options));
+  made->wake_ = wake;
+  made->requests_ = std::make_shared<Requests>(std::move(wake));
+  auto listener = made->device_->create_listener(made->requests_);
+  if (!listener) {
+    close(fd);
+    return fail(listener.error());
+  }
+  made->listener_ = std::move(*listener);
+  // A little longer than the engine's own limit, which closes the socket.
+  made->deadline_ = std::chrono::steady_clock::now() + made->device_->config().request_timeout +
+                    std::chrono::seconds(1);
+  if (auto taken = made->listener_->hand_in(fd); !taken) {
+    if (taken.error() == Error::kInvalidArgument) close(fd);
+    return fail(taken.error());
+  }
+  return made;
+}
+
+RsIncoming::~RsIncoming() = default;
+
+RsIncoming::Step RsIncoming::advance() {
+  if (connection_ == nullptr) {
+    auto request = requests_->take();
+    if (!request) {
+      return std::chrono::steady_clock::now() < deadline_ ? Step::kWaiting : Step::kFailed;
+    }
+    auto made = RsConnection::create(device_, options_);
+    if (!made) {
+      static_cast<void>(request->connection->reject({}));
+      return Step::kFailed;
+    }
+    connection_ = std::move(*made);
+    connection_->on_report(wake_);
+    if (!connection_->accept(*request)) return Step::kFailed;
+  }
+  switch (connection_->phase()) {
+    case RsPhase::kIdle:
+    case RsPhase::kConnecting: return Step::kWaiting;
+    case RsPhase::kFailed: return Step::kFailed;
+    case RsPhase::kUp:
+    case RsPhase::kDown: return Step::kReady;  // what came before the end can be read
+  }
+  return Step::kFailed;
+}
+
+}  // namespace weft::sockets

@@ -1,0 +1,50 @@
+// Answers the MPA Request that comes over one accepted TCP socket, as an rsocket.
+//
+// Threads: start() and advance() by the owner; the engine reports from its own threads.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "sockets/rs_connection.h"
+
+namespace weft::sockets {
+
+class RsIncoming {
+ public:
+  enum class Step : std::uint8_t {
+    kWaiting,  // for the Request, or for the connection to be up
+    kReady,    // connection() may be used
+    kFailed,   // refused, or lost
+  };
+
+  // Takes `fd`, whatever comes of it. `wake` is called when advance() has something to do: on the
+  // engine's thread, with a mutex held, so it may only signal.
+  [[nodiscard]] static Result<std::unique_ptr<RsIncoming>> start(std::shared_ptr<Device> device,
+                                                                 int fd, const RsOptions& options,
+                                                                 std::function<void()> wake);
+  ~RsIncoming();
+  RsIncoming(const RsIncoming&) = delete;
+  RsIncoming& operator=(const RsIncoming&) = delete;
+
+  // Does what is next. Without a Request in time the socket is closed, and kFailed.
+  [[nodiscard]] Step advance();
+  [[nodiscard]] std::shared_ptr<RsConnection> connection() const { return connection_; }
+
+ private:
+  class Requests;
+  RsIncoming(std::shared_ptr<Device> device, const RsOptions& options)
+      : device_(std::move(device)), options_(options) {}
+
+  std::shared_ptr<Device> device_;
+  RsOptions options_;
+  std::chrono::steady_clock::time_point deadline_;
+  std::function<void()> wake_;
+  std::shared_ptr<Requests> requests_;
+  std::shared_ptr<Listener> listener_;
+  std::shared_ptr<RsConnection> connection_;
+};
+
+}  // namespace weft::sockets

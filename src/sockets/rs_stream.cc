@@ -1,0 +1,317 @@
+#include "sockets/rs_stream.h"
+
+#include <weft/limits.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace weft::sockets {
+
+// What a completion was; the low 32 bits of a data request hold the octets of the send ring.
+namespace kind {
+constexpr std::uint64_t kData = 1ULL << 56U;
+constexpr std::uint64_t kControl = 2ULL << 56U;
+constexpr std::uint64_t kReceive = 3ULL << 56U;
+constexpr std::uint64_t kMask = 0xffULL << 56U;
+}  // namespace kind
+
+namespace {
+
+constexpr std::uint32_t kRingMin = 4096;
+constexpr std::uint32_t kRingMax = 1U << 28U;
+constexpr std::uint16_t kRequestsMin = 16;
+constexpr std::uint16_t kRequestsMax = 8192;
+constexpr std::uint32_t kInlineMin = RsIomap::kSize;
+constexpr std::size_t kBatch = 32;
+
+}  // namespace
+
+void RsOptions::clamp() {
+  // Even, so that the halves of the receive ring are equal.
+  send_bytes = std::clamp(send_bytes, kRingMin, kRingMax);
+  recv_bytes = std::clamp(recv_bytes, kRingMin, kRingMax) & ~1U;
+  send_requests = std::clamp(send_requests, kRequestsMin, kRequestsMax);
+  recv_requests = std::clamp(recv_requests, kRequestsMin, kRequestsMax);
+  inline_bytes = std::clamp(inline_bytes, kInlineMin, limits::kInlineBytes);
+}
+
+Result<std::unique_ptr<RsStream>> RsStream::create(Device& device, RsOptions options) {
+  options.clamp();
+  std::unique_ptr<RsStream> made(new RsStream(options));
+  if (auto ready = made->set_up(device); !ready) return fail(ready.error());
+  return made;
+}
+
+RsStream::~RsStream() {
+  // The queue pair first: nobody writes into the rings after it.
+  qp_.reset();
+  mappings_.clear();
+  for (auto* region : {&recv_region_, &send_region_, &strip_region_, &tables_region_}) {
+    region->reset();
+  }
+}
+
+Status RsStream::set_up(Device& device) {
+  auto pd = device.create_pd();
+  if (!pd) return fail(pd.error());
+  pd_ = std::move(*pd);
+  auto channel = device.create_channel();
+  if (!channel) return fail(channel.error());
+  channel_ = std::move(*channel);
+  CqOptions cq;
+  cq.depth = options_.send_requests + options_.recv_requests + kExtraReceives;
+  cq.channel = channel_;
+  auto made = device.create_cq(cq);
+  if (!made) return fail(made.error());
+  cq_ = std::move(*made);
+  QpOptions qp;
+  qp.send_cq = qp.recv_cq = cq_;
+  qp.max_send_wr = options_.send_requests;
+  qp.max_recv_wr = options_.recv_requests + kExtraReceives;
+  qp.max_send_sge = 2;
+  qp.max_recv_sge = 1;
+  qp.max_inline_bytes = options_.inline_bytes;
+  qp.signal_all = true;
+  auto pair = pd_->create_qp(qp);
+  if (!pair) return fail(pair.error());
+  qp_ = std::move(*pair);
+  if (auto rings = register_rings(); !rings) return rings;
+  return post_receives();
+}
+
+Status RsStream::register_rings() {
+  recv_ring_.resize(options_.recv_bytes);
+  send_ring_.resize(options_.send_bytes);
+  strip_.resize(std::size_t{RsMessage::kSize} * (options_.recv_requests + kExtraReceives));
+  tables_.resize(RsSge::kSize * kSglEntries + RsIomap::kSize * options_.iomap_count);
+  messages_.resize(options_.recv_requests);
+  constexpr Access kRemote = Access::kLocalWrite | Access::kRemoteWrite;
+  const auto enter = [&](std::vector<std::uint8_t>& memory, Access access,
+                         std::shared_ptr<MemoryRegion>& region) -> Status {
+    auto made = pd_->register_memory(memory.data(), memory.size(), access);
+    if (!made) return fail(made.error());
+    region = std::move(*made);
+    return {};
+  };
+  if (auto done = enter(recv_ring_, kRemote, recv_region_); !done) return done;
+  if (auto done = enter(tables_, kRemote, tables_region_); !done) return done;
+  if (auto done = enter(send_ring_, Access::kLocalWrite, send_region_); !done) return done;
+  // Apart from the ring: the peer may not write into what its messages are read from.
+  if (auto done = enter(strip_, Access::kLocalWrite, strip_region_); !done) return done;
+  qp_->set_remote_access(Access::kRemoteWrite);
+
+  requests_free_ = options_.send_requests - kControlSlots;
+  send_free_ = send_ring_.size();
+  promised_ = recv_ring_.size() / 2;
+  offer_at_ = recv_ring_.size() / 2;
+  recv_free_ = recv_ring_.size() / 2;
+  credited_seq_ = static_cast<std::uint16_t>(options_.recv_requests / 2);
+  return {};
+}
+
+Status RsStream::post_receives() {
+  for (std::uint32_t slot = 0; slot < options_.recv_requests + kExtraReceives; ++slot) {
+    if (!post_receive(slot)) return fail(Error::kNoSpace);
+  }
+  return {};
+}
+
+bool RsStream::post_receive(std::uint32_t slot) {
+  const Sge sge{reinterpret_cast<std::uintptr_t>(&strip_[std::size_t{slot} * RsMessage::kSize]),
+                RsMessage::kSize, strip_region_->lkey()};
+  return static_cast<bool>(
+      qp_->post_recv(RecvWr{.wr_id = kind::kReceive | slot, .sges = std::span(&sge, 1)}));
+}
+
+std::array<std::uint8_t, RsConnect::kSize> RsStream::private_data() const {
+  RsConnect value;
+  value.credits = options_.recv_requests;
+  value.iomap_count = options_.iomap_count;
+  value.target_sgl = {tables_region_->iova(), tables_region_->rkey(), kSglEntries};
+  value.data_buffer = {recv_region_->iova(), recv_region_->rkey(),
+                       static_cast<std::uint32_t>(recv_ring_.size() / 2)};
+  value.from_weft = true;
+  std::array<std::uint8_t, RsConnect::kSize> out{};
+  encode(value, out);
+  return out;
+}
+
+Status RsStream::start(std::span<const std::uint8_t> private_data) {
+  const auto peer = decode_connect(private_data);
+  if (!peer) return fail(peer.error());
+  allowed_seq_ = peer->credits;
+  remote_sgl_ = peer->target_sgl.addr;
+  remote_key_ = peer->target_sgl.key;
+  remote_entries_ = peer->target_sgl.length;
+  remote_entry_ = 1 % remote_entries_;
+  remote_iomaps_ = peer->iomap_count;
+  remote_slots_.assign(remote_iomaps_, false);
+  peer_is_weft_ = peer->from_weft;
+  if (peer->data_buffer.length != 0) targets_.push_back(peer->data_buffer);
+  started_ = true;
+  return {};
+}
+
+void RsStream::arm() {
+  while (channel_->wait(std::chrono::nanoseconds(0))) cq_->ack_events(1);
+  static_cast<void>(cq_->arm(CompletionQueue::Arm::kNext));
+}
+
+void RsStream::process() {
+  std::array<WorkCompletion, kBatch> batch;
+  for (;;) {
+    const std::size_t count = cq_->poll(batch);
+    for (std::size_t i = 0; i < count; ++i) completed(batch[i]);
+    if (count < batch.size()) break;
+  }
+  if (!started_ || down_) return;
+  give_credit();
+  send_pending_maps();
+}
+
+void RsStream::completed(const WorkCompletion& wc) {
+  const std::uint64_t what = wc.wr_id & kind::kMask;
+  if (wc.status != WcStatus::kSuccess) down_ = true;
+  if (what == kind::kReceive) {
+    if (wc.status == WcStatus::kSuccess) received(wc);
+  } else if (what == kind::kControl) {
+    --control_outstanding_;
+  } else {
+    --data_outstanding_;
+    ++requests_free_;
+    send_free_ += static_cast<std::uint32_t>(wc.wr_id);
+  }
+}
+
+void RsStream::received(const WorkCompletion& wc) {
+  const auto slot = static_cast<std::uint32_t>(wc.wr_id);
+  const std::uint8_t* at = &strip_[std::size_t{slot} * RsMessage::kSize];
+  std::array<std::uint8_t, RsMessage::kSize> bytes{};
+  std::memcpy(bytes.data(), at, bytes.size());
+  const bool posted = post_receive(slot);
+  if (violated_) return;
+  const auto message = decode_message(bytes);
+  if (wc.byte_len != RsMessage::kSize || !message) {
+    violation();
+    return;
+  }
+  if (!posted) down_ = true;
+  switch (message->op) {
+    case RsOp::kData: on_data(message->data); return;
+    case RsOp::kCredit: on_credit(static_cast<std::uint16_t>(message->data)); return;
+    // It costs the sender a credit, so it counts as read at once (H6).
+    case RsOp::kIomap: ++read_seq_; return;
+    case RsOp::kShutdown: peer_finished_ = true; return;
+    case RsOp::kDisconnect: peer_finished_ = peer_left_ = true; return;
+  }
+}
+
+// H5, H7: what is announced must lie in what was offered, and in the credits.
+void RsStream::on_data(std::uint32_t length) {
+  if (length == 0 || length > promised_ || message_count_ == messages_.size() || peer_finished_) {
+    violation();
+    return;
+  }
+  promised_ -= length;
+  messages_[(message_first_ + message_count_) % messages_.size()] = length;
+  ++message_count_;
+  unread_ += length;
+}
+
+// The target that may have come with it is taken only now, when it is whole (H3).
+void RsStream::on_credit(std::uint16_t value) {
+  allowed_seq_ = value;
+  std::uint8_t* entry = &tables_[RsSge::kSize * next_own_entry_];
+  const RsSge target = load_sge(entry);
+  if (target.length == 0) return;
+  if (targets_.size() >= kSglEntries) {
+    violation();
+    return;
+  }
+  targets_.push_back(target);
+  store_sge(entry, RsSge{});
+  next_own_entry_ = (next_own_entry_ + 1) % kSglEntries;
+}
+
+void RsStream::violation() {
+  violated_ = true;
+  down_ = true;
+  static_cast<void>(qp_->modify(QpState::kError));
+}
+
+void RsStream::give_credit() {
+  if (disconnect_said_ || control_outstanding_ + 2 > kControlSlots) return;
+  const std::size_t half = recv_ring_.size() / 2;
+  const bool with_target = recv_free_ >= half;
+  const auto due = static_cast<std::int16_t>(static_cast<std::uint16_t>(read_seq_ - credited_seq_));
+  if (!with_target && due < 0) return;
+  if (with_target) {
+    const RsSge target{recv_region_->iova() + offer_at_, recv_region_->rkey(),
+                       static_cast<std::uint32_t>(half)};
+    if (!post_target_and_credit(target)) return;
+    recv_free_ -= half;
+    promised_ += half;
+    offer_at_ = offer_at_ == 0 ? half : 0;
+    remote_entry_ = (remote_entry_ + 1) % remote_entries_;
+  } else {
+    const auto limit = static_cast<std::uint16_t>(read_seq_ + options_.recv_requests);
+    if (!post_message({RsOp::kCredit, limit}, kind::kControl)) return;
+  }
+  credited_seq_ = static_cast<std::uint16_t>(read_seq_ + options_.recv_requests / 2);
+}
+
+bool RsStream::post_message(RsMessage message, std::uint64_t what) {
+  const auto bytes = encode(message);
+  const Sge sge{reinterpret_cast<std::uintptr_t>(bytes.data()), RsMessage::kSize, 0};
+  SendWr wr;
+  wr.wr_id = what;
+  wr.flags = SendFlags::kInline;
+  wr.sges = std::span(&sge, 1);
+  if (!qp_->post_send(wr)) {
+    down_ = true;
+    return false;
+  }
+  ++control_outstanding_;
+  return true;
+}
+
+bool RsStream::post_target_and_credit(const RsSge& target) {
+  std::array<std::uint8_t, RsSge::kSize> entry{};
+  store_sge(entry.data(), target);
+  const auto word = encode(
+      RsMessage{RsOp::kCredit, static_cast<std::uint16_t>(read_seq_ + options_.recv_requests)});
+  const Sge parts[2] = {{reinterpret_cast<std::uintptr_t>(entry.data()), RsSge::kSize, 0},
+                        {reinterpret_cast<std::uintptr_t>(word.data()), RsMessage::kSize, 0}};
+  SendWr wrs[2];
+  wrs[0].op = SendOp::kWrite;
+  wrs[0].remote_addr = remote_sgl_ + RsSge::kSize * remote_entry_;
+  wrs[0].rkey = remote_key_;
+  for (std::size_t i = 0; i < 2; ++i) {
+    wrs[i].wr_id = kind::kControl;
+    wrs[i].flags = SendFlags::kInline;
+    wrs[i].sges = std::span(&parts[i], 1);
+  }
+  const Posted posted = qp_->post_send(std::span<const SendWr>(wrs));
+  control_outstanding_ += static_cast<std::uint32_t>(posted.count);
+  if (posted.count == 2) return true;
+  down_ = true;
+  return false;
+}
+
+bool RsStream::say_shutdown() {
+  if (shutdown_said_ || disconnect_said_ || down_ || !started_) return true;
+  if (control_outstanding_ >= kControlSlots) return false;
+  if (!post_message({RsOp::kShutdown, 0}, kind::kControl)) return true;
+  shutdown_said_ = true;
+  return true;
+}
+
+bool RsStream::say_disconnect() {
+  if (disconnect_said_ || down_ || !started_) return true;
+  if (control_outstanding_ >= kControlSlots) return false;
+  if (!post_message({RsOp::kDisconnect, 0}, kind::kControl)) return true;
+  disconnect_said_ = true;
+  return true;
+}
+
+}  // namespace weft::sockets

@@ -1,0 +1,179 @@
+// The octet stream of rsockets over one queue pair: rings, target buffers, credits, messages.
+//
+// An RsStream does no waiting and has no lock: its owner serializes all calls and sleeps on
+// channel(). Progress happens in process() and in the data calls. What the peer sends is checked
+// here (hazards H1-H7 of docs/sockets.md); a peer that breaks the rules ends the connection.
+//
+//   rs_stream.cc        set-up, completions, messages, credits
+//   rs_stream_data.cc   the data calls, the iomap calls
+#pragma once
+
+#include <weft/device.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "sockets/rs_wire.h"
+
+namespace weft::sockets {
+
+struct RsOptions {
+  std::uint32_t send_bytes = 1U << 17U;
+  std::uint32_t recv_bytes = 1U << 17U;
+  std::uint16_t send_requests = 384;
+  std::uint16_t recv_requests = 384;  // credits we give
+  std::uint32_t inline_bytes = 64;
+  std::uint16_t iomap_count = 0;  // mapped ranges the peer may offer us
+
+  // Brings every value into the range that the protocol and the device allow.
+  void clamp();
+};
+
+class RsStream {
+ public:
+  //   as Device, ProtectionDomain and CompletionQueue report them
+  [[nodiscard]] static Result<std::unique_ptr<RsStream>> create(Device& device, RsOptions options);
+  ~RsStream();
+  RsStream(const RsStream&) = delete;
+  RsStream& operator=(const RsStream&) = delete;
+
+  [[nodiscard]] const RsOptions& options() const { return options_; }
+  [[nodiscard]] const std::shared_ptr<QueuePair>& qp() const { return qp_; }
+  [[nodiscard]] CompletionChannel& channel() const { return *channel_; }
+  [[nodiscard]] std::array<std::uint8_t, RsConnect::kSize> private_data() const;
+
+  // The peer's private data came: data may flow once the QP is connected.
+  //   as decode_connect(); nothing changed
+  [[nodiscard]] Status start(std::span<const std::uint8_t> private_data);
+
+  // Takes completions, handles messages, returns credits.
+  void process();
+  // Takes events off the channel and has it raise one for the next completion. Call process()
+  // again before sleeping.
+  void arm();
+
+  // Copies into the send ring and posts; returns the octets taken: 0 means no room now.
+  // REQUIRES: writable().
+  [[nodiscard]] std::size_t send(std::span<const std::uint8_t> data);
+  [[nodiscard]] std::size_t receive(std::span<std::uint8_t> out, bool peek);
+  [[nodiscard]] std::size_t unread() const { return unread_; }
+  [[nodiscard]] bool can_send() const;
+  // Every request posted has completed: TCP has all that was sent.
+  [[nodiscard]] bool flushed() const { return data_outstanding_ == 0 && control_outstanding_ == 0; }
+
+  // Says to the peer that we send no more, or that we leave. False: no control slot; process() and
+  // try again. True as well when it has been said before.
+  [[nodiscard]] bool say_shutdown();
+  [[nodiscard]] bool say_disconnect();
+
+  [[nodiscard]] bool started() const { return started_; }
+  // The peer has said that it sends no more, or has left.
+  [[nodiscard]] bool peer_finished() const { return peer_finished_; }
+  // The peer has left: what we send is not wanted any more.
+  [[nodiscard]] bool peer_left() const { return peer_left_; }
+  [[nodiscard]] bool down() const { return down_; }          // requests come back flushed
+  [[nodiscard]] bool violated() const { return violated_; }  // the peer broke the rules
+
+  // --- mapped memory ---
+
+  // Offers [addr, addr + length) to the peer at `offset` of our name space.
+  //   kNoSpace      the peer has no free entry;  kLimitExceeded, kInvalidArgument: registration
+  [[nodiscard]] Status map(void* addr, std::size_t length, bool writable, std::uint64_t offset);
+  //   kNotFound     nothing is mapped there with this length
+  [[nodiscard]] Status unmap(void* addr, std::size_t length);
+  // Writes into what the peer has mapped at `offset`. Returns octets taken: 0 if there is no room
+  // now, or nothing is mapped there (then mapped() is false).
+  [[nodiscard]] std::size_t write_mapped(std::span<const std::uint8_t> data, std::uint64_t offset);
+  [[nodiscard]] bool mapped(std::uint64_t offset) const;
+  // Offers that wait for room are sent by process().
+  [[nodiscard]] bool maps_pending() const { return !pending_maps_.empty(); }
+
+ private:
+  static constexpr std::uint32_t kControlSlots = 4;
+  static constexpr std::uint32_t kExtraReceives = 16;  // for messages without a credit (H1)
+  static constexpr std::uint16_t kCreditReserve = 8;
+  static constexpr std::uint32_t kSglEntries = 2;
+
+  struct Mapping {
+    void* addr = nullptr;
+    std::size_t length = 0;
+    std::uint16_t slot = 0;
+    bool remote = false;
+    std::shared_ptr<MemoryRegion> region;
+  };
+
+  explicit RsStream(RsOptions options) : options_(options) {}
+  [[nodiscard]] Status set_up(Device& device);
+  [[nodiscard]] Status register_rings();
+  [[nodiscard]] Status post_receives();
+  bool post_receive(std::uint32_t slot);
+
+  void completed(const WorkCompletion& wc);
+  void received(const WorkCompletion& wc);
+  void on_data(std::uint32_t length);
+  void on_credit(std::uint16_t value);
+  void violation();
+  void give_credit();
+  [[nodiscard]] bool post_message(RsMessage message, std::uint64_t kind);
+  [[nodiscard]] bool post_target_and_credit(const RsSge& target);
+
+  [[nodiscard]] std::size_t room() const;
+  [[nodiscard]] bool post_piece(std::span<const std::uint8_t> piece, std::uint64_t addr,
+                                std::uint32_t key, bool with_message);
+  void send_pending_maps();
+
+  RsOptions options_;
+  std::shared_ptr<ProtectionDomain> pd_;
+  std::shared_ptr<CompletionChannel> channel_;
+  std::shared_ptr<CompletionQueue> cq_;
+  std::shared_ptr<QueuePair> qp_;
+
+  // Memory; the regions are let go before it.
+  std::vector<std::uint8_t> recv_ring_, send_ring_, strip_, tables_;
+  std::shared_ptr<MemoryRegion> recv_region_, send_region_, strip_region_, tables_region_;
+
+  bool started_ = false;
+  bool peer_finished_ = false;
+  bool peer_left_ = false;
+  bool down_ = false;
+  bool violated_ = false;
+  bool shutdown_said_ = false;
+  bool disconnect_said_ = false;
+
+  // Sending.
+  std::deque<RsSge> targets_;         // where the peer wants the next octets, oldest first
+  std::uint32_t next_own_entry_ = 1;  // of our SGL: where the peer writes its next target
+  std::uint64_t remote_sgl_ = 0;
+  std::uint32_t remote_key_ = 0;
+  std::uint32_t remote_entries_ = kSglEntries;
+  std::uint32_t remote_entry_ = 1;
+  std::uint16_t sent_seq_ = 0, allowed_seq_ = 0;
+  std::uint32_t requests_free_ = 0;     // send requests for data
+  std::uint32_t data_outstanding_ = 0;  // data requests not completed
+  std::uint32_t control_outstanding_ = 0;
+  std::size_t send_at_ = 0, send_free_ = 0;
+
+  // Receiving.
+  std::vector<std::uint32_t> messages_;  // ring of lengths, unread ones
+  std::size_t message_first_ = 0, message_count_ = 0;
+  std::size_t unread_ = 0;
+  std::size_t read_at_ = 0;
+  std::size_t recv_free_ = 0;  // read, and not yet offered again
+  std::size_t offer_at_ = 0;   // where the next half begins
+  std::size_t promised_ = 0;   // offered to the peer and not yet filled
+  std::uint16_t read_seq_ = 0, credited_seq_ = 0;
+
+  // Mapped memory.
+  bool peer_is_weft_ = false;
+  std::uint16_t remote_iomaps_ = 0;
+  std::vector<bool> remote_slots_;
+  std::vector<Mapping> mappings_;
+  std::deque<std::pair<std::uint16_t, RsIomap>> pending_maps_;
+};
+
+}  // namespace weft::sockets

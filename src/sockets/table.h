@@ -1,0 +1,102 @@
+// What the preload library knows of each descriptor number of this process.
+//
+// Threads: lookups take no lock. A Conn is never freed, only reused, so that a thread which comes
+// too late finds an object of the right type; `users` keeps its channel while a call runs.
+#pragma once
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "sockets/channel.h"
+
+namespace weft::sockets {
+
+enum class Kind : std::uint8_t {
+  kUnknown,     // not looked at yet
+  kPlain,       // nothing of ours: the kernel's
+  kFresh,       // a TCP socket that is not connected
+  kListener,    // a TCP socket that listens
+  kConnecting,  // a TCP socket whose connection shall go over RDMA once it is there
+  kUndecided,   // an accepted TCP socket: its first octets will tell
+  kChannel,     // an end of a Channel
+  kInternal,    // a descriptor of Weft's
+};
+
+// How a connection of this program shall begin.
+enum class Way : std::uint8_t { kTcp, kRing, kRdma, kRdmaOnly };
+
+struct Watcher {  // an epoll instance that watches a socket which may be replaced
+  int epoll;
+  epoll_event event;
+};
+
+struct Conn {
+  static constexpr int kWatchers = 4;
+
+  std::atomic<int> users{0};
+  int refs = 0;  // numbers of this process
+  Channel* channel = nullptr;
+  int tcp = -1;          // of a channel: the TCP socket under it; options and names are its
+  int listen_mark = -1;  // of a listener: holds the name that tells of it
+  Way way = Way::kTcp;   // of a connecting socket
+  bool connect_reported = false;
+  int tos_before = -1;
+  sockaddr_storage peer{};
+  socklen_t peer_length = 0;
+  Watcher watchers[kWatchers]{};
+  int watcher_count = 0;
+  bool watchers_lost = false;  // there were more than fit: the socket stays as it is
+  Conn* next_free = nullptr;
+};
+
+// Keeps a Conn in use while a call runs.
+class Use {
+ public:
+  explicit Use(int fd);
+  ~Use();
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+  [[nodiscard]] Kind kind() const { return kind_; }
+  [[nodiscard]] Conn* conn() const { return conn_; }
+  [[nodiscard]] Channel* channel() const {
+    return kind_ == Kind::kChannel ? conn_->channel : nullptr;
+  }
+
+ private:
+  Kind kind_ = Kind::kUnknown;
+  Conn* conn_ = nullptr;
+};
+
+namespace table {
+
+// Guards changes. Recursive: helpers call each other.
+[[nodiscard]] std::recursive_mutex& mutex();
+
+[[nodiscard]] Kind kind_of(int fd);
+// With the mutex. `conn` may be null; what was there before loses a reference.
+void put(int fd, Kind kind, Conn* conn);
+// With the mutex: the number now means what `from` means.
+void copy(int from, int to);
+void forget(int fd);  // takes the mutex
+[[nodiscard]] Conn* make_conn();
+[[nodiscard]] Conn* conn_of(int fd);  // with the mutex
+[[nodiscard]] int highest();          // one above the highest number ever noted
+// Another number of the same connection, or -1. With the mutex.
+[[nodiscard]] int other_number(const Conn* conn, int fd);
+
+// Moves a descriptor of Weft's out of the program's way, close-on-exec; the old number is closed.
+// -1 with errno: it is closed too.
+[[nodiscard]] int move_high(int fd);
+void close_internal(int fd);
+
+// Around fork(): children share the ends of channels.
+void before_fork();
+void after_fork();
+void in_child();
+
+}  // namespace table
+}  // namespace weft::sockets
