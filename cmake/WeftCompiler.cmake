@@ -71,3 +71,14 @@ if(WEFT_CCACHE)
     endif()
   endforeach()
 endif()
+
+# On a board: small, no exceptions, no RTTI, and only what is called.
+if(WEFT_BOARD)
+  set(CMAKE_POSITION_INDEPENDENT_CODE OFF)
+  add_compile_options(-Os -fno-exceptions -ffunction-sections -fdata-sections
+                      -fno-common -fomit-frame-pointer)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-rtti>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-threadsafe-statics>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-use-cxa-atexit>
+                      "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-include ${CMAKE_CURRENT_SOURCE_DIR}/src/lwip/board/std_shim.h>")
+endif()

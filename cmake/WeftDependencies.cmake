@@ -1,7 +1,17 @@
 # Everything from outside the tree. All of it is packaged in Debian 12; docs/dependencies.md says
 # what each is for and scripts/install-deps.sh installs it.
 
-find_package(tl-expected REQUIRED)
+if(WEFT_BOARD)
+  # A compiler for a board must not see the headers of this machine: one of them alone is copied.
+  find_file(WEFT_EXPECTED_HEADER tl/expected.hpp PATHS /usr/include NO_DEFAULT_PATH REQUIRED)
+  configure_file("${WEFT_EXPECTED_HEADER}" "${PROJECT_BINARY_DIR}/board-include/tl/expected.hpp"
+                 COPYONLY)
+  add_library(tl::expected INTERFACE IMPORTED GLOBAL)
+  target_include_directories(tl::expected SYSTEM
+                             INTERFACE "${PROJECT_BINARY_DIR}/board-include")
+else()
+  find_package(tl-expected REQUIRED)
+endif()
 
 if(NOT WEFT_CORE_ONLY)
   find_package(Threads REQUIRED)

@@ -20,6 +20,9 @@ ALLOWED = {
     "base": {"base"},
     "wire": {"wire", "base"},
     "proto": {"proto", "wire", "base"},
+    # Endpoints without an operating system, and a transport below them.
+    "rddp": {"rddp", "proto", "wire", "base"},
+    "lwip": {"lwip", "rddp", "proto", "wire", "base"},
     "io": {"io", "proto", "wire", "base"},
     "verbs": {"verbs", "io", "proto", "wire", "base"},
     # The drop-in libraries are adapters over the public API, with what they share.

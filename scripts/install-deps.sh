@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that Weft needs, those that are missing only.
 #
-#   scripts/install-deps.sh [build|programs|test|ci|debs]
+#   scripts/install-deps.sh [build|programs|test|boards|ci|debs]
 #
 #   build      compile the libraries and programs (what run.sh needs)
 #   programs   the RDMA programs that run.sh shows running over Weft
 #   test       build, and all that the tests use (what test.sh needs); the default
-#   ci         test, and the linters and cross compilers (what .ci/run needs)
+#   boards     test, and the cross compilers and QEMU for tests/boards
+#   ci         boards, and the linters and cross compilers (what .ci/run needs)
 #   debs       build, and what makes and checks Debian packages (scripts/build-debs.sh)
 #
 # Uses sudo when not root. docs/dependencies.md says what each package is for.
@@ -20,7 +21,7 @@ build_packages=(
 program_packages=(rdmacm-utils perftest)
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev python3 tshark
-  ibverbs-utils "${program_packages[@]}"
+  ibverbs-utils "${program_packages[@]}" dpkg-dev
   python3-jinja2 python3-matplotlib python3-pyverbs iperf3 sockperf qperf ucx-utils libfabric-bin
 )
 ci_packages=(
@@ -29,15 +30,24 @@ ci_packages=(
 )
 
 debs_packages=(debhelper dpkg-dev fakeroot lintian mmdebstrap pkgconf python3)
+board_packages=(
+  qemu-system-arm qemu-system-mips gcc-arm-none-eabi libnewlib-arm-none-eabi
+  libstdc++-arm-none-eabi-newlib g++-mips-linux-gnu
+)
 
-case "${1:-test}" in
+set="${1:-test}"
+case "$set" in
   build) packages=("${build_packages[@]}") ;;
   programs) packages=("${program_packages[@]}") ;;
   test) packages=("${build_packages[@]}" "${test_packages[@]}") ;;
-  ci) packages=("${build_packages[@]}" "${test_packages[@]}" "${ci_packages[@]}") ;;
+  boards) packages=("${build_packages[@]}" "${test_packages[@]}" "${board_packages[@]}") ;;
+  ci)
+    packages=("${build_packages[@]}" "${test_packages[@]}" "${board_packages[@]}"
+      "${ci_packages[@]}")
+    ;;
   debs) packages=("${build_packages[@]}" "${debs_packages[@]}") ;;
   *)
-    echo "install-deps.sh: unknown set '$1'; it can be build, programs, test, ci or debs" >&2
+    echo "install-deps.sh: unknown set '$1'; it can be build, programs, test, boards, ci or debs" >&2
     exit 2
     ;;
 esac
@@ -61,7 +71,15 @@ missing=()
 for package in "${packages[@]}"; do
   is_installed "$package" || missing+=("$package")
 done
+
+# Its tests are skipped without it, so a machine without the network is no failure.
+get_lwip() {
+  case "${set}" in
+    test | boards | ci) "$(dirname "${BASH_SOURCE[0]}")/get-lwip.sh" >/dev/null || true ;;
+  esac
+}
 if [[ ${#missing[@]} -eq 0 ]]; then
+  get_lwip
   exit 0
 fi
 
@@ -89,3 +107,4 @@ if ! { apt_get update && apt_get -y --no-install-recommends install "${missing[@
   echo "install-deps.sh: apt-get failed, see above. Wanted: ${missing[*]}" >&2
   exit 1
 fi
+get_lwip

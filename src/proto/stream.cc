@@ -222,7 +222,9 @@ void Stream::acked(StreamOffset offset) {
   if (!ending_.due) retire_work();
 }
 
-void Stream::transport_closed() { released(tx_sent_offset_ - tx_released_offset_); }
+void Stream::transport_closed() {
+  released(static_cast<std::size_t>(tx_sent_offset_ - tx_released_offset_));
+}
 
 // What the transport has not taken will not be sent.
 void Stream::drop_untaken() {

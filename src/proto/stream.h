@@ -104,6 +104,12 @@ class StreamHost : public CarryPool, public BatchSource {
 
 inline constexpr std::size_t kRxSlicesMax = limits::kSgesPerRequest + 2;
 
+// What place_ahead() has placed.
+struct Ahead {
+  std::uint32_t fpdus = 0;
+  std::size_t octets = 0;  // of payload
+};
+
 // Where the next bytes of the stream belong, in order.
 struct RxPlan {
   Slice slices[kRxSlicesMax];
@@ -132,6 +138,13 @@ class Stream {
   // Bytes that the transport has in memory of its own, in place of want() and arrived(): small
   // FPDUs are parsed where they lie (and with markers moved together there). Any number.
   void feed(std::span<std::uint8_t> bytes);
+  // Places what it can of octets that came before their turn; `offset` is that of their first octet
+  // (rx_offset(): the next in order). Whole FPDUs with a good CRC only, found by markers: RDMA
+  // Writes, and Read Responses that are awaited. Nothing else changes: the same octets come again
+  // in order, are checked and placed again, and only that delivers them or finds a fault.
+  Ahead place_ahead(StreamOffset offset, std::span<const std::uint8_t> bytes) const;
+  // Octets of the stream that have arrived in order.
+  [[nodiscard]] StreamOffset rx_offset() const noexcept { return counters_.rx_bytes.get(); }
   void peer_closed();                   // FIN
   void transport_lost(bool timed_out);  // reset, error or time-out
   void memory_fault();                  // the transport met EFAULT in memory we named
@@ -308,6 +321,11 @@ class Stream {
   [[nodiscard]] std::size_t cursor_slices(Cursor cursor, Slice* out, std::size_t room,
                                           std::size_t bytes);
   static void advance(Cursor& cursor, std::size_t n);
+
+  // --- receive, ahead of its turn: stream_ahead.cc ---
+  [[nodiscard]] std::uint8_t* target_ahead(const std::uint8_t* header, std::uint32_t payload,
+                                           Pin& pin) const;
+  [[nodiscard]] bool awaits(const DdpTagged& h, std::uint32_t payload) const noexcept;
 
   // --- receive, tagged: stream_rx_tagged.cc ---
   [[nodiscard]] bool check_write();

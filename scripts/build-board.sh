@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Builds the image for a board, with the small profile, and prints what it needs of ROM and RAM.
+#
+#   scripts/build-board.sh BOARD [BUILD_DIR]
+#
+#   mps2-an385   Cortex-M3, LAN9118            arm-none-eabi-g++
+#   mipssim      MIPS32, big-endian, mipsnet   mips-linux-gnu-g++
+#
+# The image is BUILD_DIR/weft-board.elf; BUILD_DIR is build/board-BOARD unless given. Exit status 77:
+# the compiler or lwIP's source is not there, and a line says which.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+board="${1:-}"
+case "$board" in
+  mps2-an385) prefix=arm-none-eabi ;;
+  mipssim) prefix=mips-linux-gnu ;;
+  *)
+    echo "build-board.sh: unknown board '$board'; it can be mps2-an385 or mipssim" >&2
+    exit 2
+    ;;
+esac
+build="${2:-build/board-$board}"
+if ! command -v "$prefix-g++" >/dev/null; then
+  echo "build-board.sh: $prefix-g++ is not installed (scripts/install-deps.sh boards)" >&2
+  exit 77
+fi
+lwip="$(scripts/get-lwip.sh)"
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+  --toolchain "$PWD/cmake/toolchains/$board.cmake" -DWEFT_BOARD="$board" -DWEFT_LWIP_DIR="$lwip" \
+  -DWEFT_CORE_ONLY=ON -DWEFT_TESTS=OFF >/dev/null
+cmake --build "$build" --target weft_board_image
+"$prefix-size" "$build/bin/weft-board.elf"

@@ -1,0 +1,77 @@
+#include "lwip/board/netif.h"
+
+#include <lwip/etharp.h>
+#include <lwip/init.h>
+#include <lwip/ip4.h>
+#include <lwip/pbuf.h>
+#include <lwip/sys.h>
+#include <lwip/timeouts.h>
+#include <netif/ethernet.h>
+#include <string.h>
+
+#include "lwip/board/board.h"
+
+/* Locally administered; its last octet is that of the address. */
+static const uint8_t mac_prefix[5] = {0x02, 0x57, 0x45, 0x46, 0x00};
+/* Frames shorter than this are padded, as Ethernet wants them. */
+enum { FRAME_MIN = 60, FRAME_MAX = 1514 };
+
+static unsigned dropped;
+
+/* Frames leave through one buffer: the adapter wants them in one piece and in whole words. */
+static err_t link_output(struct netif* interface, struct pbuf* p) {
+  static uint32_t frame[(FRAME_MAX + 3) / 4];
+  size_t size = p->tot_len;
+  (void)interface;
+  if (size > FRAME_MAX) return ERR_BUF;
+  pbuf_copy_partial(p, frame, (u16_t)size, 0);
+  while (size < FRAME_MIN) ((uint8_t*)frame)[size++] = 0;
+  return board_eth_send(frame, size) ? ERR_OK : ERR_IF; /* TCP sends it again */
+}
+
+static err_t interface_init(struct netif* interface) {
+  interface->name[0] = 'e';
+  interface->name[1] = 'n';
+  interface->hwaddr_len = ETH_HWADDR_LEN;
+  memcpy(interface->hwaddr, mac_prefix, sizeof mac_prefix);
+  interface->hwaddr[5] = ip4_addr4(netif_ip4_addr(interface));
+  interface->mtu = TCP_MSS + 40;
+  interface->flags = NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET |
+                     NETIF_FLAG_LINK_UP | NETIF_FLAG_UP;
+  interface->output = etharp_output;
+  interface->linkoutput = link_output;
+  return ERR_OK;
+}
+
+void board_net_start(struct netif* interface, const ip4_addr_t* address, const ip4_addr_t* mask) {
+  lwip_init();
+  netif_add(interface, address, mask, NULL, NULL, interface_init, ethernet_input);
+  netif_set_default(interface);
+}
+
+static void receive_one(struct netif* interface, size_t size) {
+  static uint8_t nowhere[4];
+  struct pbuf* p = NULL;
+  if (size <= FRAME_MAX) p = pbuf_alloc(PBUF_RAW, (u16_t)size, PBUF_POOL);
+  if (p == NULL || p->next != NULL) { /* a buffer of the pool holds the largest frame */
+    if (p != NULL) pbuf_free(p);
+    board_eth_receive(nowhere, 0);
+    ++dropped;
+    return;
+  }
+  board_eth_receive(p->payload, size);
+  if (interface->input(p, interface) != ERR_OK) pbuf_free(p);
+}
+
+void board_net_poll(struct netif* interface, unsigned frames_max) {
+  for (unsigned i = 0; i < frames_max; ++i) {
+    const size_t size = board_eth_waiting();
+    if (size == 0) break;
+    receive_one(interface, size);
+  }
+  sys_check_timeouts();
+}
+
+unsigned board_net_dropped(void) { return dropped; }
+
+u32_t sys_now(void) { return (u32_t)(board_now_ns() / 1000000u); }

@@ -1,0 +1,263 @@
+#include "lwip/connection.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <lwip/pbuf.h>
+#include <lwip/prot/tcp.h>
+#include <lwip/tcp.h>
+#include <lwip_hooks.h>
+
+namespace weft::lwip {
+
+namespace {
+
+// tcp_write() takes lengths of 16 bits.
+constexpr std::size_t kWriteMax = 0xffff;
+// Polls of lwIP come every 500 ms; this many of them make one call.
+constexpr std::uint8_t kPollInterval = 1;
+
+err_t connected(void* arg, tcp_pcb* /*pcb*/, err_t /*error*/) {
+  return static_cast<Connection*>(arg)->on_connected();
+}
+err_t received(void* arg, tcp_pcb* /*pcb*/, pbuf* p, err_t /*error*/) {
+  return static_cast<Connection*>(arg)->on_received(p);
+}
+err_t acknowledged(void* arg, tcp_pcb* /*pcb*/, u16_t n) {
+  return static_cast<Connection*>(arg)->on_acknowledged(n);
+}
+err_t polled(void* arg, tcp_pcb* /*pcb*/) {
+  return static_cast<Connection*>(arg)->on_acknowledged(0);
+}
+void failed(void* arg, err_t error) { static_cast<Connection*>(arg)->on_error(error); }
+err_t accepted(void* arg, tcp_pcb* pcb, err_t error) {
+  return static_cast<Listener*>(arg)->on_accept(pcb, error);
+}
+
+Error error_of(err_t error) {
+  switch (error) {
+    case ERR_MEM:
+    case ERR_BUF: return Error::kNoMemory;
+    case ERR_RTE: return Error::kUnreachable;
+    case ERR_USE: return Error::kAddressInUse;
+    default: return Error::kSystem;
+  }
+}
+
+}  // namespace
+
+Connection::Connection(rddp::Endpoint& endpoint, const ConnectionOptions& options)
+    : endpoint_(endpoint), options_(options) {}
+
+Connection::~Connection() {
+  if (pcb_ == nullptr) return;
+  tcp_pcb* pcb = pcb_;
+  detach();
+  tcp_abort(pcb);
+  endpoint_.lost(false);
+  endpoint_.transport_closed();
+}
+
+void Connection::attach(tcp_pcb* pcb) {
+  pcb_ = pcb;
+  tcp_arg(pcb, this);
+  tcp_recv(pcb, received);
+  tcp_sent(pcb, acknowledged);
+  tcp_err(pcb, failed);
+  tcp_poll(pcb, polled, kPollInterval);
+  tcp_nagle_disable(pcb);
+}
+
+// lwIP knows this connection no more.
+void Connection::detach() {
+  tcp_arg(pcb_, nullptr);
+  tcp_recv(pcb_, nullptr);
+  tcp_sent(pcb_, nullptr);
+  tcp_err(pcb_, nullptr);
+  tcp_poll(pcb_, nullptr, 0);
+  pcb_ = nullptr;
+}
+
+Status Connection::connect(const ip_addr_t* local, const ip_addr_t& peer, std::uint16_t port,
+                           const proto::StartupOffer& offer) {
+  if (pcb_ != nullptr) return fail(Error::kBadState);
+  if (const Status begun = endpoint_.initiate(offer); !begun) return begun;
+  tcp_pcb* pcb = tcp_new();
+  if (pcb == nullptr) return fail(Error::kNoMemory);
+  attach(pcb);
+  err_t error = ERR_OK;
+  if (local != nullptr) error = tcp_bind(pcb, local, 0);
+  if (error == ERR_OK) error = tcp_connect(pcb, &peer, port, connected);
+  if (error == ERR_OK) return {};
+  detach();
+  tcp_abort(pcb);
+  endpoint_.lost(false);
+  return fail(error_of(error));
+}
+
+void Connection::adopt(tcp_pcb* pcb) {
+  attach(pcb);
+  endpoint_.set_segment_size(tcp_mss(pcb));
+  endpoint_.respond();
+}
+
+// --- lwIP's callbacks ---
+
+err_t Connection::on_connected() {
+  endpoint_.set_segment_size(tcp_mss(pcb_));
+  return settle();
+}
+
+err_t Connection::on_received(pbuf* p) {
+  if (p == nullptr) {
+    endpoint_.peer_closed();
+    return settle();
+  }
+  const std::uint16_t size = p->tot_len;
+  receive(p);
+  tcp_recved(pcb_, size);
+  pbuf_free(p);
+  return settle();
+}
+
+void Connection::receive(pbuf* p) {
+  for (; p != nullptr; p = p->next) {
+    endpoint_.received({static_cast<std::uint8_t*>(p->payload), p->len});
+  }
+}
+
+err_t Connection::on_acknowledged(std::uint16_t n) {
+  unacknowledged_ -= n;
+  endpoint_.released(n);
+  return settle();
+}
+
+void Connection::on_error(err_t error) {
+  pcb_ = nullptr;  // lwIP has freed it
+  endpoint_.lost(error == ERR_ABRT);
+  endpoint_.transport_closed();
+}
+
+// --- sending ---
+
+// Aligned: an FPDU is begun only when nothing waits to be sent, so that it starts a segment.
+bool Connection::may_hand_over() const noexcept {
+  return !options_.aligned || !at_border_ || pcb_->unsent == nullptr;
+}
+
+// False: nothing more to send, or no room.
+bool Connection::send_some() {
+  const std::size_t room = std::min<std::size_t>(tcp_sndbuf(pcb_), kWriteMax);
+  if (room == 0 || !may_hand_over()) return false;
+  const rddp::TxPiece piece = endpoint_.next_piece(room);
+  if (piece.size == 0) {
+    endpoint_.taken(0);
+    return false;
+  }
+  const u8_t flags = static_cast<u8_t>((piece.stays ? 0U : TCP_WRITE_FLAG_COPY) |
+                                       (piece.ends_fpdu ? 0U : TCP_WRITE_FLAG_MORE));
+  const err_t error = tcp_write(pcb_, piece.data, static_cast<u16_t>(piece.size), flags);
+  endpoint_.taken(error == ERR_OK ? piece.size : 0);
+  if (error != ERR_OK) return false;
+  unacknowledged_ += piece.size;
+  at_border_ = piece.ends_fpdu;
+  if (at_border_ && options_.aligned) tcp_output(pcb_);
+  return true;
+}
+
+// Sends and closes. ERR_ABRT: the connection has been reset, and lwIP must be told so.
+err_t Connection::settle() {
+  while (pcb_ != nullptr && send_some()) {
+  }
+  if (pcb_ == nullptr) return ERR_OK;
+  tcp_output(pcb_);
+  if (endpoint_.take_fin()) tcp_shutdown(pcb_, 0, 1);
+  if (!endpoint_.finished()) return ERR_OK;
+  // lwIP reads what is not acknowledged where it lies, so it must not outlive the endpoint's hold
+  // on that memory. It gives up by itself on a peer that never acknowledges.
+  const bool reset = endpoint_.wants_reset();
+  if (!reset && unacknowledged_ != 0) return ERR_OK;
+  tcp_pcb* pcb = pcb_;
+  detach();
+  const bool closed = !reset && tcp_close(pcb) == ERR_OK;
+  if (!closed) tcp_abort(pcb);
+  endpoint_.transport_closed();
+  return closed ? ERR_OK : ERR_ABRT;
+}
+
+void Connection::progress() {
+  if (pcb_ != nullptr && pcb_->state >= ESTABLISHED) (void)settle();
+}
+
+void Connection::time(Instant now) {
+  if (now < endpoint_.deadline()) return;
+  endpoint_.expired(now);
+  progress();
+}
+
+// --- segments ahead of their turn ---
+
+// Also sees segments that are old, beyond the window, or in order: those are none of ours. Nothing
+// of `p` is changed.
+void Connection::on_segment(tcp_hdr* hdr, std::uint16_t /*optlen*/, pbuf* p) {
+  const std::uint32_t distance = hdr->seqno - pcb_->rcv_nxt;
+  if (distance == 0 || distance >= pcb_->rcv_wnd || p->len == 0) return;
+  if (p->tot_len > pcb_->rcv_wnd - distance || p->next != nullptr) return;
+  ++ahead_.segments;
+  const proto::Ahead placed =
+      endpoint_.place_ahead(distance, {static_cast<const std::uint8_t*>(p->payload), p->len});
+  ahead_.fpdus_placed += placed.fpdus;
+  if (placed.fpdus != 0) ++ahead_.segments_placed;
+}
+
+// --- listening ---
+
+Listener::~Listener() {
+  if (pcb_ == nullptr) return;
+  tcp_arg(pcb_, nullptr);
+  tcp_close(pcb_);
+}
+
+Status Listener::listen(const ip_addr_t* local, std::uint16_t port, Acceptor acceptor,
+                        void* context) {
+  tcp_pcb* pcb = tcp_new();
+  if (pcb == nullptr) return fail(Error::kNoMemory);
+  const err_t error = tcp_bind(pcb, local, port);
+  if (error != ERR_OK) {
+    tcp_close(pcb);
+    return fail(error_of(error));
+  }
+  pcb_ = tcp_listen(pcb);
+  if (pcb_ == nullptr) {
+    tcp_close(pcb);
+    return fail(Error::kNoMemory);
+  }
+  acceptor_ = acceptor;
+  context_ = context;
+  tcp_arg(pcb_, this);
+  tcp_accept(pcb_, accepted);
+  return {};
+}
+
+err_t Listener::on_accept(tcp_pcb* pcb, err_t error) {
+  if (error != ERR_OK || pcb == nullptr) return ERR_VAL;
+  Connection* connection = acceptor_(context_);
+  if (connection == nullptr) {
+    tcp_abort(pcb);
+    return ERR_ABRT;
+  }
+  connection->adopt(pcb);
+  return ERR_OK;
+}
+
+}  // namespace weft::lwip
+
+// Called by lwIP for each segment of a connection, before it is put in order. The segment is not
+// ours: lwIP goes on with it as if we had not looked.
+err_t weft_lwip_segment(tcp_pcb* pcb, tcp_hdr* hdr, u16_t optlen, pbuf* p) {
+  // A listening pcb has the same hook and another kind of argument.
+  if (pcb->state == LISTEN || pcb->callback_arg == nullptr) return ERR_OK;
+  if (pcb->recv != weft::lwip::received) return ERR_OK;  // not one of ours
+  static_cast<weft::lwip::Connection*>(pcb->callback_arg)->on_segment(hdr, optlen, p);
+  return ERR_OK;
+}

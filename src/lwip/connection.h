@@ -1,0 +1,108 @@
+// The lwIP transport: an rddp::Endpoint over a TCP connection of lwIP's raw API.
+//
+// Octets are parsed where lwIP received them. Each FPDU is put into a segment of its own when
+// aligned sending is on: the next one is handed over only when lwIP has sent what it had, so that
+// the receiver can place each segment by itself.
+//
+// Threads: those that may call lwIP's raw API. With NO_SYS that is the one thread of the program;
+// with lwIP's own thread, whoever holds LOCK_TCPIP_CORE().
+#pragma once
+
+#include <weft/result.h>
+
+#include <cstdint>
+
+#include <lwip/err.h>
+#include <lwip/ip_addr.h>
+#include "rddp/endpoint.h"
+
+struct pbuf;
+struct tcp_hdr;
+struct tcp_pcb;
+
+namespace weft::lwip {
+
+struct ConnectionOptions {
+  bool aligned = true;  // one FPDU per segment
+};
+
+// One TCP connection. Lives as long as its owner wants; the TCP connection may end before.
+class Connection {
+ public:
+  explicit Connection(rddp::Endpoint& endpoint, const ConnectionOptions& options = {});
+  ~Connection();  // resets the TCP connection if it is still there
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // Connects; then MPA start-up begins as `offer` says. `local` null: lwIP chooses.
+  //   kNoMemory, kUnreachable, kAddressInUse; otherwise as Endpoint::initiate()
+  [[nodiscard]] Status connect(const ip_addr_t* local, const ip_addr_t& peer, std::uint16_t port,
+                               const proto::StartupOffer& offer);
+  // Takes over a connection that a Listener accepted: responder.
+  void adopt(tcp_pcb* pcb);
+
+  // Sends what there is to send and closes what is to be closed. Call it after posting.
+  void progress();
+  // When time() wants to be called.
+  [[nodiscard]] Instant deadline() const noexcept { return endpoint_.deadline(); }
+  void time(Instant now);
+
+  // The TCP connection has ended, in whatever way.
+  [[nodiscard]] bool closed() const noexcept { return pcb_ == nullptr; }
+  [[nodiscard]] rddp::Endpoint& endpoint() noexcept { return endpoint_; }
+
+  // Segments seen ahead of their turn, and FPDUs placed from them.
+  struct AheadCounters {
+    std::uint64_t segments = 0;         // that arrived ahead
+    std::uint64_t segments_placed = 0;  // of which something was placed
+    std::uint64_t fpdus_placed = 0;
+  };
+  [[nodiscard]] const AheadCounters& ahead() const noexcept { return ahead_; }
+
+  // lwIP's callbacks and its hook; for connection.cc.
+  err_t on_connected();
+  err_t on_received(pbuf* p);
+  err_t on_acknowledged(std::uint16_t n);
+  void on_error(err_t error);
+  void on_segment(tcp_hdr* hdr, std::uint16_t optlen, pbuf* p);
+
+ private:
+  void attach(tcp_pcb* pcb);
+  void detach();
+  [[nodiscard]] bool send_some();
+  [[nodiscard]] bool may_hand_over() const noexcept;
+  void receive(pbuf* p);
+  err_t settle();
+
+  rddp::Endpoint& endpoint_;
+  const ConnectionOptions options_;
+  tcp_pcb* pcb_ = nullptr;
+  bool at_border_ = true;             // what was handed over last ended an FPDU
+  std::uint64_t unacknowledged_ = 0;  // octets that lwIP may still read
+  AheadCounters ahead_;
+};
+
+// Accepts TCP connections on a port.
+class Listener {
+ public:
+  // Asked for the connection that takes the next one; null refuses it.
+  using Acceptor = Connection* (*)(void* context);
+
+  Listener() = default;
+  ~Listener();
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  //   kNoMemory, kAddressInUse
+  [[nodiscard]] Status listen(const ip_addr_t* local, std::uint16_t port, Acceptor acceptor,
+                              void* context);
+
+  err_t on_accept(tcp_pcb* pcb, err_t error);  // lwIP's callback
+
+ private:
+  tcp_pcb* pcb_ = nullptr;
+  Acceptor acceptor_ = nullptr;
+  void* context_ = nullptr;
+};
+
+}  // namespace weft::lwip

@@ -1,0 +1,31 @@
+/* What lwIP asks of compiler and machine. */
+#pragma once
+
+#include <stdlib.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* A number that peers cannot guess: initial sequence numbers and ports come from it. */
+unsigned weft_lwip_random(void);
+/* A fault of lwIP's own state. Does not return. */
+void weft_lwip_fault(const char* what);
+#ifdef __cplusplus
+}
+#endif
+
+#define LWIP_RAND() ((u32_t)weft_lwip_random())
+#define LWIP_PLATFORM_DIAG(x) \
+  do {                        \
+  } while (0)
+#define LWIP_PLATFORM_ASSERT(x) weft_lwip_fault(x)
+
+#ifndef BYTE_ORDER
+#ifdef __BYTE_ORDER__
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define BYTE_ORDER BIG_ENDIAN
+#else
+#define BYTE_ORDER LITTLE_ENDIAN
+#endif
+#endif
+#endif

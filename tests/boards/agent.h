@@ -1,0 +1,77 @@
+// The agent on the board: carries out what a program on the workstation asks for. One agent per
+// connection. Without an operating system; called from the main loop.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "agent_protocol.h"
+#include "lwip/connection.h"
+#include "rddp/endpoint.h"
+
+namespace weft::boards {
+
+struct AgentConfig {
+  rddp::EndpointConfig endpoint;
+  std::span<std::uint8_t> memory;  // what peers may read and write
+  rddp::Endpoint::Clock clock = nullptr;
+};
+
+class Agent {
+ public:
+  Agent(const AgentConfig& config, rddp::Domain& domain, Stag memory_stag);
+
+  // Makes a fresh endpoint and connects it, or waits to be given a connection. False: no memory, or
+  // the connection could not be begun.
+  [[nodiscard]] bool connect(const ip_addr_t& peer, std::uint16_t port);
+  [[nodiscard]] lwip::Connection* prepare();
+
+  // One turn: answers a request, carries out commands, reports. Ends what has ended.
+  void turn();
+
+  [[nodiscard]] bool idle() const noexcept { return connection_ == nullptr; }
+  [[nodiscard]] bool halt_asked() const noexcept { return halt_; }
+
+  static void note_dropped(std::uint32_t frames);
+
+ private:
+  struct Command {
+    AgentOp op = AgentOp::kFill;
+    Stag stag;
+    std::uint64_t to = 0;
+    std::uint32_t length = 0;
+    std::uint32_t local = 0;
+    std::uint64_t arg = 0;
+    std::uint32_t number = 0;
+  };
+  static constexpr std::size_t kBuffers = 2;
+
+  [[nodiscard]] bool make();
+  [[nodiscard]] proto::StartupOffer offer(bool markers);
+  void on_completion(const rddp::EndpointCompletion& done);
+  void begin(const Command& command);
+  void begin_local(const Command& command);
+  [[nodiscard]] Status post(const Command& command, SendOp op);
+  void stream_more();
+  void report(std::uint32_t status, std::uint64_t value);
+  void post_buffer(std::size_t which);
+
+  const AgentConfig config_;
+  rddp::Domain& domain_;
+  const Stag stag_;
+  std::unique_ptr<rddp::Endpoint> endpoint_;
+  std::unique_ptr<lwip::Connection> connection_;
+  std::uint8_t data_[kAgentDataSize];
+  std::uint8_t buffers_[kBuffers][kCommandSize];
+  std::uint8_t report_[kReportSize];
+  Command current_;
+  std::uint64_t posted_ = 0, finished_ = 0;  // of a kStream
+  bool busy_ = false;                        // a command is being carried out
+  bool reporting_ = false;                   // its report is under way
+  std::optional<std::size_t> waiting_;       // the buffer that holds the next command
+  bool halt_ = false;
+};
+
+}  // namespace weft::boards

@@ -1,0 +1,293 @@
+#!/usr/bin/env python3
+"""Runs the image of a board under QEMU, on a tap device in a network namespace of its own, against
+Weft programs there.
+
+    board_test.py BOARD --image ELF --program board_test [--soak N] [--report]
+
+Frames between tap and board pass a relay in this process, which can lose, double and reorder them by
+a seed. Exit status 77: something that is needed is not there, and a line says what.
+"""
+
+import argparse
+import fcntl
+import os
+import pathlib
+import random
+import selectors
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+QEMU = {
+    "mps2-an385": ["qemu-system-arm", "-M", "mps2-an385"],
+    "mipssim": ["qemu-system-mips", "-M", "mipssim", "-m", "32M"],
+}
+READY_LIMIT_S = 60
+PROGRAM_LIMIT_S = 240
+# The board's segments must fit what its adapter takes.
+MTU = {"mps2-an385": 1500, "mipssim": 1496}
+
+
+class Skip(Exception):
+    """This machine cannot run the test."""
+
+
+class Failed(Exception):
+    """The test has failed."""
+
+
+def enter_namespace():
+    """Starts this program again in a fresh network namespace, where it may make a tap device."""
+    if os.environ.get("WEFT_BOARD_NAMESPACE") == "1":
+        return
+    flags = ["-n"] if os.geteuid() == 0 else ["-rn"]
+    if subprocess.run(["unshare", *flags, "true"], stderr=subprocess.DEVNULL).returncode != 0:
+        raise Skip("no right to make a network namespace")
+    os.environ["WEFT_BOARD_NAMESPACE"] = "1"
+    os.execvp("unshare", ["unshare", *flags, sys.executable, *sys.argv])
+
+
+def open_tap(name, mtu):
+    """A tap device with the workstation's address, as a file."""
+    try:
+        tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+        # TUNSETIFF with IFF_TAP and IFF_NO_PI.
+        fcntl.ioctl(tap, 0x400454CA, struct.pack("16sH22x", name.encode(), 0x1002))
+    except OSError as error:
+        raise Skip(f"no tap device: {error}") from error
+    for command in (f"link set {name} mtu {mtu}", f"addr add 10.77.0.1/24 dev {name}",
+                    f"link set {name} up", "link set lo up"):
+        if subprocess.run(["ip", *command.split()]).returncode != 0:
+            raise Skip(f"'ip {command}' failed")
+    return tap
+
+
+class Relay(threading.Thread):
+    """Moves frames between the tap and QEMU. Its faults may be changed at any time."""
+
+    def __init__(self, tap, qemu):
+        super().__init__(daemon=True)
+        self.tap = tap
+        self.qemu = qemu
+        self.loss = self.double = self.reorder = 0.0
+        self.random = random.Random(1)
+        self.held = {}
+        self.frames = 0
+        self.stopping = False
+
+    def run(self):
+        selector = selectors.DefaultSelector()
+        selector.register(self.tap, selectors.EVENT_READ, self.from_tap)
+        selector.register(self.qemu, selectors.EVENT_READ, self.from_qemu)
+        while not self.stopping:
+            for key, _ in selector.select(0.02):
+                key.data()
+            self.let_go()
+
+    def from_tap(self):
+        self.pass_on("tap", os.read(self.tap, 65536), self.qemu.send)
+
+    def from_qemu(self):
+        self.pass_on("qemu", self.qemu.recv(65536), lambda frame: os.write(self.tap, frame))
+
+    def pass_on(self, side, frame, send):
+        self.frames += 1
+        if self.random.random() < self.loss:
+            return
+        if side not in self.held and self.random.random() < self.reorder:
+            self.held[side] = (time.monotonic() + 0.02, frame, send)
+            return
+        self.send(send, frame)
+        if self.random.random() < self.double:
+            self.send(send, frame)
+        # What was held back goes behind a later one.
+        if side in self.held and self.random.random() < 0.5:
+            self.send(self.held[side][2], self.held.pop(side)[1])
+
+    def let_go(self):
+        for side in [s for s, held in self.held.items() if held[0] < time.monotonic()]:
+            _, frame, send = self.held.pop(side)
+            self.send(send, frame)
+
+    @staticmethod
+    def send(send, frame):
+        try:
+            send(frame)
+        except (BlockingIOError, ConnectionError, OSError):
+            pass  # as a wire whose end is full: TCP sends it again
+
+
+class Board:
+    """QEMU with the image, and what the board says on its console."""
+
+    def __init__(self, name, image, tap, icount=False):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        ours.setblocking(False)
+        self.command = [
+            *QEMU[name], "-kernel", image, "-display", "none", "-monitor", "none",
+            "-serial", "stdio", "-no-reboot",
+            "-netdev", f"socket,id=n0,fd={theirs.fileno()}",
+            "-net", "nic,netdev=n0,macaddr=02:57:45:46:00:02" +
+            (",model=lan9118" if name == "mps2-an385" else ""),
+        ]
+        if icount:
+            self.command += ["-icount", "shift=0"]
+        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        text=True, pass_fds=[theirs.fileno()])
+        theirs.close()
+        self.lines = []
+        self.ready = threading.Event()
+        threading.Thread(target=self.read_console, daemon=True).start()
+        self.relay = Relay(tap, ours)
+        self.relay.start()
+
+    def read_console(self):
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+            if "weft-board: ready" in line:
+                self.ready.set()
+        self.ready.set()
+
+    def wait_ready(self):
+        if not self.ready.wait(READY_LIMIT_S) or self.process.poll() is not None:
+            raise Failed(f"the board did not start: {self.lines}")
+
+    def check(self):
+        wrong = [line for line in self.lines if "weft-board:" in line and "ready" not in line]
+        if wrong or self.process.poll() is not None:
+            raise Failed(f"the board stopped: {self.lines}")
+
+    def stop(self):
+        self.relay.stopping = True
+        self.relay.join()
+        self.process.kill()
+        self.process.wait()
+        self.relay.qemu.close()
+
+
+class Test:
+    """The cases, run one after the other on one board."""
+
+    def __init__(self, args):
+        self.args = args
+        self.tap = open_tap("weft0", MTU[args.board])
+        self.board = None
+
+    def start_board(self, icount=False):
+        self.board = Board(self.args.board, self.args.image, self.tap, icount)
+        self.board.wait_ready()
+
+    def program(self, cases, **environment):
+        """Runs cases of the program on the workstation; returns its output."""
+        done = subprocess.run(
+            [self.args.program, f"--gtest_filter={cases}"], stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, timeout=PROGRAM_LIMIT_S,
+            env=dict(os.environ, WEFT_BOARD_TAP="1", **environment))
+        self.board.check()
+        if done.returncode != 0 or "[  PASSED  ]" not in done.stdout:
+            raise Failed(f"{cases}:\n{done.stdout}\nconsole: {self.board.lines}")
+        return done.stdout
+
+    def every_case(self):
+        self.program("*")
+
+    def loss_and_reordering(self):
+        relay = self.board.relay
+        relay.loss, relay.double, relay.reorder = 0.02, 0.02, 0.1
+        self.program("*EveryOperation*:*Markers*:*TwoConnections*")
+        relay.loss = relay.double = relay.reorder = 0.0
+
+    def server_killed(self):
+        """A server that dies in the middle of a stream of Writes: the board comes back."""
+        server = subprocess.Popen(
+            [self.args.program, "--gtest_filter=*.Streams"], stdout=subprocess.PIPE, text=True,
+            env=dict(os.environ, WEFT_BOARD_TAP="1", WEFT_BOARD_MESSAGES="1000000"))
+        for line in server.stdout:
+            if "streaming" in line:
+                break
+        server.send_signal(signal.SIGKILL)
+        server.wait()
+        self.program("*BoardConnects:*BoardListens")
+
+    def board_reset(self):
+        """The board loses power in the middle of a stream; the fresh one connects again."""
+        server = subprocess.Popen(
+            [self.args.program, "--gtest_filter=*.Streams"], stdout=subprocess.PIPE, text=True,
+            env=dict(os.environ, WEFT_BOARD_TAP="1", WEFT_BOARD_MESSAGES="1000000"))
+        for line in server.stdout:
+            if "streaming" in line:
+                break
+        self.board.stop()
+        server.kill()
+        server.wait()
+        self.start_board()
+        self.program("*BoardConnects:*BoardListens")
+
+    def soak(self, runs):
+        """The same cases again and again; prints how many have failed and why."""
+        failures = 0
+        for run in range(runs):
+            try:
+                self.program("*EveryOperation*:*Streams")
+            except (Failed, subprocess.TimeoutExpired) as failure:
+                failures += 1
+                print(f"run {run}: {failure}", flush=True)
+                if self.board.process.poll() is not None:
+                    self.board.stop()
+                    self.start_board()
+            if (run + 1) % 25 == 0:
+                print(f"{run + 1} runs, {failures} failed", flush=True)
+        print(f"soak: {runs} runs, {failures} failed")
+        if failures:
+            raise Failed(f"{failures} of {runs} runs")
+
+
+def run(args):
+    if shutil.which(QEMU[args.board][0]) is None:
+        raise Skip(f"{QEMU[args.board][0]} is not installed (scripts/install-deps.sh boards)")
+    if not pathlib.Path(args.image).exists():
+        raise Skip(f"no image {args.image} (scripts/build-board.sh {args.board})")
+    enter_namespace()
+    test = Test(args)
+    test.start_board()
+    try:
+        if args.soak:
+            test.soak(args.soak)
+            return
+        for case in (test.every_case, test.loss_and_reordering, test.server_killed,
+                     test.board_reset):
+            start = time.monotonic()
+            case()
+            print(f"{case.__name__}: passed in {time.monotonic() - start:.1f} s", flush=True)
+    finally:
+        test.board.stop()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("board", choices=sorted(QEMU))
+    parser.add_argument("--image", required=True)
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--soak", type=int, default=0, help="run the cases so many times")
+    args = parser.parse_args()
+    try:
+        run(args)
+    except Skip as reason:
+        print(f"skipped: {reason}")
+        return 77
+    except Failed as reason:
+        print(f"FAILED: {reason}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+#include "pair.h"
+
+#include <cstring>
+
+namespace weft::testing {
+
+using rddp::Endpoint;
+using Phase = Endpoint::Phase;
+
+namespace {
+
+constexpr std::uint16_t kPort = 4791;
+
+std::uint32_t random_bits() { return World::random(); }
+
+}  // namespace
+
+Pair::Pair(const PairConfig& config) : world(config.world), config_(config) {
+  make(client);
+  make(server);
+}
+
+Pair::~Pair() {
+  world.forget(*client.connection);
+  world.forget(*server.connection);
+}
+
+void Pair::make(Side& side) {
+  side.memory.resize(config_.memory_bytes);
+  side.domain = std::make_unique<rddp::Domain>(random_bits, 64);
+  side.endpoint = Endpoint::create(config_.endpoint, *side.domain, World::now);
+  side.connection = std::make_unique<lwip::Connection>(*side.endpoint, config_.connection);
+  world.watch(*side.connection);
+  side.stag = side.domain
+                  ->add(side.memory.data(), side.memory.size(), 0,
+                        Access::kRemoteRead | Access::kRemoteWrite | Access::kRemoteAtomic)
+                  .value_or(Stag{});
+}
+
+proto::StartupOffer Pair::offer(const std::string& data) const {
+  proto::StartupOffer offer;
+  offer.crc = config_.crc;
+  offer.markers = config_.markers;
+  offer.revision = config_.revision;
+  offer.peer_to_peer = config_.peer_to_peer && config_.revision == 2;
+  offer.ird = offer.ord = 8;
+  offer.private_data = {reinterpret_cast<const std::uint8_t*>(data.data()), data.size()};
+  return offer;
+}
+
+lwip::Connection* Pair::accept(void* self) {
+  return static_cast<Pair*>(self)->server.connection.get();
+}
+
+void Pair::step() {
+  if (server.endpoint->phase() == Phase::kRequest) {
+    const std::string& data = config_.server_data;
+    const Status answered =
+        config_.reject ? server.endpoint->reject(
+                             {reinterpret_cast<const std::uint8_t*>(data.data()), data.size()})
+                       : server.endpoint->accept(offer(data));
+    EXPECT_TRUE(answered.has_value());
+    server.connection->progress();
+  }
+  client.collect();
+  server.collect();
+}
+
+bool Pair::run_until(const std::function<bool()>& done, Duration limit) {
+  return world.run_until(
+      [&] {
+        step();
+        return done();
+      },
+      limit);
+}
+
+bool Pair::establish() {
+  if (!listener_.listen(&world.address(1), kPort, accept, this)) return false;
+  if (!client.connection->connect(&world.address(0), world.address(1), kPort,
+                                  offer(config_.client_data))) {
+    return false;
+  }
+  const auto settled = [](const Side& s) {
+    const Phase p = s.endpoint->phase();
+    return p != Phase::kIdle && p != Phase::kStarting && p != Phase::kRequest;
+  };
+  return run_until([&] { return settled(client) && settled(server); }) &&
+         client.endpoint->phase() == Phase::kUp && server.endpoint->phase() == Phase::kUp;
+}
+
+bool Pair::wait(Side& side, std::size_t completions, Duration limit) {
+  return run_until([&] { return side.done.size() >= completions; }, limit);
+}
+
+Status Pair::Side::post(SendOp op, std::size_t from, std::uint32_t size, Stag remote,
+                        std::uint64_t to, std::uint64_t imm, std::uint64_t wr_id) {
+  const Sge sge{reinterpret_cast<std::uintptr_t>(memory.data() + from), size, 0};
+  SendWr wr;
+  wr.wr_id = wr_id;
+  wr.op = op;
+  wr.flags = SendFlags::kSignaled;
+  if (op != SendOp::kImmediate) wr.sges = {&sge, 1};
+  wr.rkey = remote.value;
+  wr.remote_addr = to;
+  wr.imm_data = imm;
+  const Status posted = endpoint->post(wr);
+  if (posted) connection->progress();
+  return posted;
+}
+
+Status Pair::Side::post_recv(std::size_t at, std::uint32_t size, std::uint64_t wr_id) {
+  return endpoint->post_recv(wr_id, memory.data() + at, size);
+}
+
+}  // namespace weft::testing

@@ -1,0 +1,71 @@
+// Two endpoints over two lwIP hosts, connected, with memory of their own.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lwip/connection.h"
+#include "rddp/endpoint.h"
+#include "world.h"
+
+namespace weft::testing {
+
+struct PairConfig {
+  WorldConfig world;
+  rddp::EndpointConfig endpoint;
+  lwip::ConnectionOptions connection;
+  bool crc = true;
+  bool markers = false;  // both ways
+  bool reject = false;
+  std::uint8_t revision = 2;
+  bool peer_to_peer = true;
+  std::string client_data, server_data;
+  std::size_t memory_bytes = 64U << 10U;
+};
+
+class Pair {
+ public:
+  explicit Pair(const PairConfig& config = {});
+  ~Pair();
+
+  struct Side {
+    std::unique_ptr<rddp::Domain> domain;
+    std::unique_ptr<rddp::Endpoint> endpoint;
+    std::unique_ptr<lwip::Connection> connection;
+    std::vector<std::uint8_t> memory;
+    Stag stag;  // of all of memory, from tagged offset 0, with every right
+
+    // Posts and sends.
+    Status post(SendOp op, std::size_t from, std::uint32_t size, Stag remote = {},
+                std::uint64_t to = 0, std::uint64_t imm = 0, std::uint64_t wr_id = 1);
+    Status post_recv(std::size_t at, std::uint32_t size, std::uint64_t wr_id = 1);
+    std::vector<rddp::EndpointCompletion> done;
+    void collect() {
+      while (auto c = endpoint->poll()) done.push_back(*c);
+    }
+  };
+
+  // Both sides are up. False: they did not get there.
+  bool establish();
+  // Runs until `side` has so many completions in all.
+  bool wait(Side& side, std::size_t completions, Duration limit = std::chrono::minutes(2));
+  bool run_until(const std::function<bool()>& done, Duration limit = std::chrono::minutes(2));
+
+  World world;
+  Side client, server;
+
+ private:
+  static lwip::Connection* accept(void* self);
+  [[nodiscard]] proto::StartupOffer offer(const std::string& data) const;
+  void make(Side& side);
+  void step();
+
+  PairConfig config_;
+  lwip::Listener listener_;
+};
+
+}  // namespace weft::testing

@@ -1,0 +1,175 @@
+// RDMAP over lwIP, two hosts in one program.
+#include <numeric>
+
+#include "pair.h"
+
+namespace weft::testing {
+namespace {
+
+using Phase = rddp::Endpoint::Phase;
+
+void fill(std::vector<std::uint8_t>& memory, std::uint8_t seed) {
+  std::iota(memory.begin(), memory.end(), seed);
+  for (std::size_t i = 0; i < memory.size(); ++i) memory[i] ^= static_cast<std::uint8_t>(i >> 8U);
+}
+
+std::string text(std::span<const std::uint8_t> octets) { return {octets.begin(), octets.end()}; }
+
+TEST(LwipTransport, WriteLandsInThePeersMemory) {
+  Pair pair;
+  ASSERT_TRUE(pair.establish());
+  fill(pair.client.memory, 3);
+  ASSERT_TRUE(pair.client.post(SendOp::kWrite, 0, 50000, pair.server.stag, 1000));
+  ASSERT_TRUE(pair.client.post(SendOp::kImmediate, 0, 0, {}, 0, 77, 2));
+  ASSERT_TRUE(pair.server.post_recv(0, 0));
+  ASSERT_TRUE(pair.wait(pair.server, 1));
+  EXPECT_TRUE(pair.server.done[0].immediate);
+  EXPECT_EQ(pair.server.done[0].imm_data, 77U);
+  EXPECT_TRUE(std::equal(pair.client.memory.begin(), pair.client.memory.begin() + 50000,
+                         pair.server.memory.begin() + 1000));
+  ASSERT_TRUE(pair.wait(pair.client, 2));
+  EXPECT_EQ(pair.client.done[0].status, WcStatus::kSuccess);
+}
+
+TEST(LwipTransport, CarriesPrivateDataBothWays) {
+  PairConfig config;
+  config.client_data = "from the client";
+  config.server_data = "from the server";
+  Pair pair(config);
+  ASSERT_TRUE(pair.establish());
+  EXPECT_EQ(text(pair.client.endpoint->private_data()), "from the server");
+  EXPECT_EQ(text(pair.server.endpoint->private_data()), "from the client");
+}
+
+TEST(LwipTransport, RejectionCarriesPrivateData) {
+  PairConfig config;
+  config.reject = true;
+  config.server_data = "no";
+  Pair pair(config);
+  EXPECT_FALSE(pair.establish());
+  EXPECT_EQ(pair.client.endpoint->phase(), Phase::kRefused);
+  EXPECT_EQ(text(pair.client.endpoint->private_data()), "no");
+}
+
+TEST(LwipTransport, ClosingInGoodOrderEndsBothSides) {
+  Pair pair;
+  ASSERT_TRUE(pair.establish());
+  ASSERT_TRUE(pair.server.post_recv(0, 100));
+  ASSERT_TRUE(pair.run_until([&] { return !pair.client.endpoint->tx_pending(); }));
+  pair.client.endpoint->close();
+  pair.client.connection->progress();
+  ASSERT_TRUE(pair.run_until(
+      [&] { return pair.client.connection->closed() && pair.server.connection->closed(); }));
+  EXPECT_EQ(pair.server.endpoint->phase(), Phase::kDown);
+  ASSERT_EQ(pair.server.done.size(), 1U);
+  EXPECT_EQ(pair.server.done[0].status, WcStatus::kFlushed);
+}
+
+TEST(LwipTransport, WrongStagEndsTheConnectionWithTheTerminateOfTheRfc) {
+  Pair pair;
+  ASSERT_TRUE(pair.establish());
+  ASSERT_TRUE(pair.client.post(SendOp::kWrite, 0, 100, Stag{0x12345678}, 0));
+  ASSERT_TRUE(pair.run_until([&] { return pair.client.endpoint->phase() == Phase::kDown; }));
+  EXPECT_TRUE(pair.client.endpoint->terminated_by_peer());
+  EXPECT_EQ(pair.client.endpoint->terminate_code(), term::kDdpInvalidStag);
+}
+
+// An aligned sender, markers and CRC: what arrives ahead of its turn is placed at once.
+TEST(LwipTransport, SegmentsAheadOfTheirTurnArePlaced) {
+  PairConfig config;
+  config.markers = true;
+  config.memory_bytes = 400000;
+  config.world.faults.reorder_percent = 10;
+  Pair pair(config);
+  ASSERT_TRUE(pair.establish());
+  fill(pair.client.memory, 7);
+  ASSERT_TRUE(pair.client.post(SendOp::kWrite, 0, 400000, pair.server.stag, 0));
+  ASSERT_TRUE(pair.wait(pair.client, 1));
+  EXPECT_EQ(pair.client.memory, pair.server.memory);
+  const auto& ahead = pair.server.connection->ahead();
+  RecordProperty("segments_ahead", static_cast<int>(ahead.segments));
+  RecordProperty("segments_placed", static_cast<int>(ahead.segments_placed));
+  EXPECT_GE(ahead.segments, 20U);
+  EXPECT_GE(ahead.segments_placed * 100, ahead.segments * 90)
+      << ahead.segments_placed << " of " << ahead.segments;
+}
+
+// While lwIP may still read a region it cannot be taken away; afterwards it can.
+TEST(LwipTransport, ARegionOnItsWayCannotBeRemoved) {
+  Pair pair;
+  ASSERT_TRUE(pair.establish());
+  const Sge sge{0, 20000, pair.client.stag.value};
+  SendWr wr;
+  wr.op = SendOp::kWrite;
+  wr.flags = SendFlags::kSignaled;
+  wr.sges = {&sge, 1};
+  wr.rkey = pair.server.stag.value;
+  ASSERT_TRUE(pair.client.endpoint->post(wr));
+  pair.client.connection->progress();
+  const Status early = pair.client.domain->remove(pair.client.stag);
+  ASSERT_FALSE(early.has_value());
+  EXPECT_EQ(early.error(), Error::kBusy);
+  ASSERT_TRUE(pair.wait(pair.client, 1));
+  EXPECT_TRUE(pair.client.domain->remove(pair.client.stag).has_value());
+}
+
+struct Setting {
+  bool crc, markers, aligned;
+  std::uint32_t drop, reorder, corrupt;
+  std::string name;
+};
+class LwipSettings : public ::testing::TestWithParam<Setting> {};
+
+TEST_P(LwipSettings, EveryOperationMovesEveryOctet) {
+  PairConfig config;
+  config.crc = GetParam().crc;
+  config.markers = GetParam().markers;
+  config.connection.aligned = GetParam().aligned;
+  config.world.seed = 11;
+  config.world.faults = {GetParam().drop, GetParam().drop, GetParam().reorder, GetParam().corrupt};
+  Pair pair(config);
+  ASSERT_TRUE(pair.establish());
+  fill(pair.client.memory, 5);
+  fill(pair.server.memory, 99);
+  const std::vector<std::uint8_t> client = pair.client.memory, server = pair.server.memory;
+  constexpr std::uint32_t kBytes = 20000;
+
+  ASSERT_TRUE(pair.server.post_recv(20000, kBytes));
+  ASSERT_TRUE(pair.client.post(SendOp::kWrite, 0, kBytes, pair.server.stag, 0));
+  ASSERT_TRUE(pair.client.post(SendOp::kSend, 20000, kBytes));
+  ASSERT_TRUE(pair.client.post(SendOp::kRead, 40000, kBytes, pair.server.stag, 40000));
+  ASSERT_TRUE(pair.wait(pair.server, 1));
+  ASSERT_TRUE(pair.wait(pair.client, 3));
+  for (const auto& done : pair.client.done) EXPECT_EQ(done.status, WcStatus::kSuccess);
+  EXPECT_EQ(pair.server.done[0].byte_len, kBytes);
+  EXPECT_TRUE(std::equal(client.begin(), client.begin() + 40000, pair.server.memory.begin()));
+  EXPECT_TRUE(std::equal(server.begin() + 40000, server.begin() + 60000,
+                         pair.client.memory.begin() + 40000));
+
+  // And what the server starts.
+  pair.client.done.clear();
+  pair.server.done.clear();
+  ASSERT_TRUE(pair.client.post_recv(0, 8));
+  ASSERT_TRUE(pair.server.post(SendOp::kWriteImm, 40000, kBytes, pair.client.stag, 40000, 5));
+  ASSERT_TRUE(pair.server.post(SendOp::kRead, 0, kBytes, pair.client.stag, 0));
+  ASSERT_TRUE(pair.wait(pair.client, 1));
+  ASSERT_TRUE(pair.wait(pair.server, 2));
+  EXPECT_EQ(pair.client.done[0].imm_data, 5U);
+  EXPECT_TRUE(std::equal(server.begin() + 40000, server.begin() + 60000,
+                         pair.client.memory.begin() + 40000));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LwipSettings,
+                         ::testing::Values(Setting{true, false, true, 0, 0, 0, "Crc"},
+                                           Setting{false, false, true, 0, 0, 0, "NoCrc"},
+                                           Setting{true, true, true, 0, 0, 0, "Markers"},
+                                           Setting{false, true, false, 0, 0, 0,
+                                                   "MarkersNoCrcPacked"},
+                                           Setting{true, false, false, 0, 0, 0, "Packed"},
+                                           Setting{true, true, true, 3, 0, 0, "LossAndDuplicates"},
+                                           Setting{true, true, true, 0, 20, 0, "Reordering"},
+                                           Setting{true, true, false, 2, 20, 2, "Everything"}),
+                         [](const auto& setting) { return setting.param.name; });
+
+}  // namespace
+}  // namespace weft::testing
