@@ -93,7 +93,6 @@ bool Endpoint::allocate() {
   if (!send_queue_.allocate(config_.send_depth, tail)) return false;
   receives_.resize(config_.recv_depth);
   done_.resize(std::size_t{config_.send_depth} + config_.recv_depth);
-  scratch_.resize(config_.scratch_bytes);
   carry_.resize(proto::kCarryBytesMax);
   spare_.reserve(config_.batches);
   for (std::uint32_t i = 0; i < config_.batches; ++i) {
@@ -200,18 +199,7 @@ void Endpoint::received(std::span<std::uint8_t> bytes) {
   }
   if (phase_ == Phase::kStarting) bytes = bytes.subspan(startup_received(bytes));
   if (!stream_runs()) return;
-  while (!bytes.empty()) {
-    proto::RxPlan plan;
-    stream_->want(plan, scratch_);
-    std::size_t n = 0;
-    for (std::size_t i = 0; i < plan.count && !bytes.empty(); ++i) {
-      const std::size_t piece = std::min(plan.slices[i].size, bytes.size());
-      std::memcpy(plan.slices[i].data, bytes.data(), piece);
-      bytes = bytes.subspan(piece);
-      n += piece;
-    }
-    stream_->arrived(n);
-  }
+  if (!bytes.empty()) stream_->feed(bytes);
 }
 
 proto::Ahead Endpoint::place_ahead(std::uint32_t distance,

@@ -65,7 +65,6 @@ struct EndpointConfig {
   std::uint32_t recv_depth = 16;  // receives posted
   std::uint32_t inline_bytes = 64;
   std::uint32_t batches = 2;  // what is built ahead of acknowledgments
-  std::size_t scratch_bytes = proto::kScratchBytesMin;
   Duration close_timeout{std::chrono::seconds(5)};
   Duration patience{std::chrono::milliseconds(50)};
 };
@@ -145,7 +144,7 @@ class Endpoint final : private proto::StreamHost {
 
   // Octets that one segment carries. Before start-up ends.
   void set_segment_size(std::uint32_t emss) noexcept { emss_ = emss; }
-  // Octets of the stream, in order.
+  // Octets of the stream, in order. They are parsed, and with markers moved, where they lie.
   void received(std::span<std::uint8_t> bytes);
   // Octets that came before their turn, `distance` behind the next in order: what can be placed of
   // them is. They must come again by received().
@@ -227,7 +226,6 @@ class Endpoint final : private proto::StreamHost {
   std::size_t done_head_ = 0, done_count_ = 0;
   std::uint32_t unpolled_sends_ = 0, unpolled_recvs_ = 0;  // room in done_ is kept for them
 
-  std::vector<std::uint8_t> scratch_;
   std::vector<std::uint8_t> carry_;
   bool carry_out_ = false;
   std::vector<std::unique_ptr<proto::TxBatch>> spare_;  // those not in use
