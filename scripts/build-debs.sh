@@ -61,6 +61,6 @@ echo "Built in $((SECONDS - start)) s:"
 (cd "$out" && ls -1sh -- *.deb)
 if $lintian; then
   # The packages of debug symbols are made by debhelper; the others must be without fault.
-  lintian --fail-on error,warning --no-tag-display-limit "$out"/*.changes
+  lintian --fail-on error,warning --tag-display-limit 0 "$out"/*.changes
   echo "lintian: no errors, no warnings"
 fi
