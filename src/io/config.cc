@@ -24,7 +24,7 @@ constexpr std::size_t kPathMax = 4095;
 
 // Variables that begin with WEFT_ but are no configuration of the library. A '*' at the end stands
 // for anything.
-constexpr std::array<std::string_view, 11> kForeignVariables = {
+constexpr std::array<std::string_view, 14> kForeignVariables = {
     "WEFT_DEVICE_MEMORY",  // size of the heap behind ibv_alloc_dm
     "WEFT_CONFIG",         // names the configuration file
     "WEFT_JOBS",           // how many compilers the scripts start
@@ -36,6 +36,9 @@ constexpr std::array<std::string_view, 11> kForeignVariables = {
     "WEFT_TEST*",          // settings of the test suites
     "WEFT_REAL*",          // where the drop-in libraries find those they stand in for
     "WEFT_SYSTEM*",        // likewise
+    "WEFT_SYSFS",          // whether programs find weft0 below /sys/class/infiniband
+    "WEFT_SOCKETS*",       // the library for unmodified socket programs
+    "WEFT_BOARD*",         // tests of boards
 };
 
 // One key: how to set it, how to show it. `set` answers false if `text` is not legal.
