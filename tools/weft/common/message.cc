@@ -73,7 +73,8 @@ std::string did_you_mean(std::string_view text, std::span<const std::string> wor
   std::string_view choice;
   for (const std::string& word : words) {
     if (word.size() > kLongestWord) continue;
-    const bool longer = word.starts_with(text) && text.size() >= 3;  // "marker" for "markers"
+    // "fetch" for "fetch-add"
+    const bool longer = text.size() >= 3 && word.size() > text.size() && word.starts_with(text);
     const std::size_t distance = longer ? 1 : edit_distance(text, word);
     if (distance < best) {
       best = distance;
