@@ -47,7 +47,10 @@ class Relay {
       }
       // Only now: an event of this round may still have pointed to one.
       bridges_.remove_if([](const Bridge& b) { return b.done(); });
-      for (const int fd : closed_) clients_.erase(fd);
+      for (const int fd : closed_) {
+        clients_.erase(fd);
+        close(fd);
+      }
       closed_.clear();
     }
   }
@@ -101,7 +104,8 @@ class Relay {
 
   void drop(Client& client) {
     epoll_ctl(epoll_, EPOLL_CTL_DEL, client.fd, nullptr);
-    close(client.fd);
+    // Closed at the end of the round: its number must not come back while its entry is there. The
+    // program waits for the end of the connection, or has its answer.
     closed_.push_back(client.fd);
   }
 
