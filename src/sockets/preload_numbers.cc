@@ -153,26 +153,80 @@ void name_relayed(int fd, const Channel& channel) {
 
 bool is_channel(int fd) { return table::kind_of(fd) == Kind::kChannel; }
 
-// Sockets that the next program inherits become ordinary ones. In the child of vfork() the memory
-// is the parent's: only descriptors change, and the table is left alone.
+// What a child of vfork() has done to its descriptors. Its memory is its parent's, whose table must
+// not learn of it.
+struct Borrowed {
+  static constexpr int kMost = 64;
+  pid_t pid;
+  int count;
+  struct {
+    int fd;
+    const Conn* conn;  // null: nothing of ours is there any more
+  } entries[kMost];
+};
+Borrowed g_borrowed;
+pid_t g_pid = 0;  // whose memory this is
+
+bool borrowing() { return getpid() != g_pid; }
+
+void note_borrowed(int fd, const Conn* conn) {
+  if (g_borrowed.pid != getpid()) {
+    g_borrowed.pid = getpid();
+    g_borrowed.count = 0;
+  }
+  if (g_borrowed.count == Borrowed::kMost) return;
+  g_borrowed.entries[g_borrowed.count].fd = fd;
+  g_borrowed.entries[g_borrowed.count].conn = conn;
+  ++g_borrowed.count;
+}
+
+// The connection behind a number of this process, be it a child of vfork().
+const Conn* conn_here(int fd) {
+  if (borrowing() && g_borrowed.pid == getpid()) {
+    for (int i = g_borrowed.count - 1; i >= 0; --i) {
+      if (g_borrowed.entries[i].fd == fd) return g_borrowed.entries[i].conn;
+    }
+  }
+  return is_channel(fd) ? table::conn_of(fd) : nullptr;
+}
+
+int highest_here() {
+  int most = table::highest();
+  if (borrowing() && g_borrowed.pid == getpid()) {
+    for (int i = 0; i < g_borrowed.count; ++i) most = std::max(most, g_borrowed.entries[i].fd + 1);
+  }
+  return most;
+}
+
+bool inherited(int fd) {
+  const int flags = real().fcntl(fd, F_GETFD);
+  return flags >= 0 && (flags & FD_CLOEXEC) == 0;
+}
+
+// A lower number of the same connection is inherited as well, and has been seen to.
+bool seen_to(const Conn* conn, int fd) {
+  for (int lower = 0; lower < fd; ++lower) {
+    if (conn_here(lower) == conn && inherited(lower)) return true;
+  }
+  return false;
+}
+
+// Sockets that the next program inherits become ordinary ones: only descriptors change, since the
+// call may fail, and since memory may be borrowed.
 void before_exec() {
-  for (int fd = 0; fd < table::highest(); ++fd) {
-    Kind kind = table::kind_of(fd);
-    if (kind == Kind::kConnecting) continue;
-    if (kind != Kind::kChannel) continue;
-    const int flags = real().fcntl(fd, F_GETFD);
-    if (flags < 0 || (flags & FD_CLOEXEC) != 0) continue;
-    const Conn* conn = table::conn_of(fd);
-    if (conn == nullptr || conn->channel == nullptr) continue;
+  const int highest = highest_here();
+  for (int fd = 0; fd < highest; ++fd) {
+    const Conn* conn = conn_here(fd);
+    if (conn == nullptr || conn->channel == nullptr || !inherited(fd) || seen_to(conn, fd)) {
+      continue;
+    }
     const int made = relayed_copy(conn->channel, fd);
     if (made < 0) continue;
     const int status = conn->channel->end().nonblocking.load() != 0 ? O_NONBLOCK : 0;
     real().fcntl(made, F_SETFL, O_RDWR | status);
     // Its other numbers become the same socket.
-    for (int other = fd + 1; other < table::highest(); ++other) {
-      if (table::conn_of(other) != conn) continue;
-      const int there = real().fcntl(other, F_GETFD);
-      if (there >= 0 && (there & FD_CLOEXEC) == 0) real().dup3(made, other, 0);
+    for (int other = fd + 1; other < highest; ++other) {
+      if (conn_here(other) == conn && inherited(other)) real().dup3(made, other, 0);
     }
     real().dup3(made, fd, 0);
     real().close(made);
@@ -186,13 +240,11 @@ int relayed_copy(Channel* channel, int number) {
   if (real().socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return -1;
   name_relayed(pair[1], *channel);
   channel->end().holders.fetch_add(1);
-  const int before = channel->socket();
   const long pid = fork_quietly();
   if (pid == 0) {
     channel->set_socket(number);
     run_relay(channel, pair[1]);
   }
-  static_cast<void>(before);
   real().close(pair[1]);
   if (pid < 0) {
     real().close(pair[0]);
@@ -284,11 +336,17 @@ namespace {
 
 __attribute__((constructor)) void begin() {
   static_cast<void>(real());
-  pthread_atfork(table::before_fork, table::after_fork, table::in_child);
+  g_pid = getpid();
+  pthread_atfork(table::before_fork, table::after_fork, [] {
+    table::in_child();
+    g_pid = getpid();
+  });
 }
 
 // Everything in [first, last] but Weft's own.
 int close_each(unsigned first, unsigned last, int flags) {
+  // Before exec: Weft's own are close-on-exec anyhow.
+  if (borrowing()) return real().close_range(first, last, flags);
   const std::lock_guard lock(table::mutex());
   unsigned from = first;
   const auto top = static_cast<unsigned>(std::max(table::highest(), 0));
@@ -350,6 +408,10 @@ using namespace weft::sockets;
 WEFT_EXPORT int close(int fd) {
   const Kind kind = table::kind_of(fd);
   if (kind == Kind::kInternal) return fail_with(EBADF);
+  if (kind > Kind::kPlain && borrowing()) {
+    note_borrowed(fd, nullptr);
+    return real().close(fd);
+  }
   if (kind != Kind::kUnknown) table::forget(fd);
   return real().close(fd);
 }
@@ -377,6 +439,11 @@ WEFT_EXPORT int dup(int fd) {
 
 WEFT_EXPORT int dup3(int from, int to, int flags) {
   if (table::kind_of(from) == Kind::kInternal) return fail_with(EBADF);
+  if (borrowing()) {
+    const int result = real().dup3(from, to, flags);
+    if (result >= 0) note_borrowed(to, conn_here(from));
+    return result;
+  }
   if (from != to) vacate(to);
   const std::lock_guard lock(table::mutex());
   // First, so that a channel keeps a number that lives.
@@ -387,6 +454,11 @@ WEFT_EXPORT int dup3(int from, int to, int flags) {
 
 WEFT_EXPORT int dup2(int from, int to) {
   if (from == to || table::kind_of(from) == Kind::kInternal) return real().dup2(from, to);
+  if (borrowing()) {
+    const int result = real().dup2(from, to);
+    if (result >= 0) note_borrowed(to, conn_here(from));
+    return result;
+  }
   vacate(to);
   const std::lock_guard lock(table::mutex());
   const int result = real().dup2(from, to);
