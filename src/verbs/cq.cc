@@ -70,6 +70,7 @@ std::size_t CompletionQueueImpl::poll(std::span<WorkCompletion> out) {
   const std::uint64_t polls = polls_.load(std::memory_order_relaxed) + 1;
   polls_.store(polls, std::memory_order_relaxed);
   std::size_t taken = take(out);
+  if (taken != 0) poller.something_found();
   // A caller that got completions usually polls again. Doorbells wait until it has taken all there
   // are: by then each connection has as many requests as it will get, and they leave together.
   const bool dry = taken < out.size();

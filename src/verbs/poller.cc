@@ -20,8 +20,11 @@ constexpr int kEventsPerLook = 32;
 constexpr std::uint32_t kHotRuns = 200;
 // With hot lanes, one pass in so many asks epoll about the others.
 constexpr std::uint32_t kPassesPerLook = 4;
-// Polls in a row, without arming, before callers take over from the background.
-constexpr std::uint32_t kPollsToTake = 4;
+// Polls without success in a row before callers take over: kPollsToTake, and up to this where they
+// went away again soon.
+constexpr std::uint32_t kPollsToTakeMax = 1U << 16U;
+// So many looks within kCallersGone are those of a caller who does little else.
+constexpr std::uint32_t kDrivesOfPollers = 5000;
 // Without a caller's look for this long, the background takes over. Two of these at most.
 constexpr Duration kCallersGone{10'000'000};
 // A doorbell that no look has rung rings after this; or after some of these, while posts go on:
@@ -293,11 +296,6 @@ void Poller::leave() {
 bool Poller::drive(bool ring) {
   last_drive_.store(io::cpu_ticks(), std::memory_order_relaxed);
   drives_.store(drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  if (!kept_by_callers()) {
-    const std::uint32_t polls = untaken_.load(std::memory_order_relaxed) + 1;
-    untaken_.store(polls, std::memory_order_relaxed);
-    if (polls >= kPollsToTake) take();
-  }
   if (!lock_.try_enter()) return true;
   bool moved = pass(false, true, ring);
   if (!moved && !helped_.empty()) moved = help_others();
@@ -374,9 +372,15 @@ void Poller::look_after_callers() {
   watching_callers_.store(false, std::memory_order_seq_cst);
   if (!kept_by_callers() || sleepers_.load(std::memory_order_seq_cst) != 0) return;
   const std::uint32_t drives = drives_.load(std::memory_order_relaxed);
-  if (drives != std::exchange(drives_seen_, drives)) {
+  const std::uint32_t more = drives - std::exchange(drives_seen_, drives);
+  if (more != 0) {
+    if (more > kDrivesOfPollers) polls_to_take_.store(kPollsToTake, std::memory_order_relaxed);
     watch_callers();
   } else {
+    // A program that watches memory polls its CQ for its own sends only: wait for more polls next
+    // time.
+    const std::uint32_t polls = polls_to_take_.load(std::memory_order_relaxed);
+    polls_to_take_.store(std::min(polls * 4, kPollsToTakeMax), std::memory_order_relaxed);
     abandoned_.store(true, std::memory_order_relaxed);
     hand_over();
   }
@@ -507,6 +511,11 @@ void Poller::start_bell() {
 // The thread that polls in vain may share its core with the one that it waits for. A yield costs
 // little where nobody else wants the core, and is done seldom there.
 void Poller::nothing_found() {
+  if (!kept_by_callers()) {
+    const std::uint32_t polls = untaken_.load(std::memory_order_relaxed) + 1;
+    untaken_.store(polls, std::memory_order_relaxed);
+    if (polls >= polls_to_take_.load(std::memory_order_relaxed)) take();
+  }
   struct Patience {
     std::uint32_t polls = 0;
     std::uint32_t interval = kPollsToYieldMin * 4;

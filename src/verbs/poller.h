@@ -61,6 +61,8 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   bool drive(bool ring = true);  // `ring`: doorbells too
   // A poll found nothing: gives way to others now and then.
   void nothing_found();
+  // A poll found completions: it is not one of a row without success.
+  void something_found() noexcept { untaken_.store(0, std::memory_order_relaxed); }
   void note_poll() noexcept {
     polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -129,6 +131,7 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
     Lane* lane = nullptr;
   };
   static constexpr std::uint32_t kHotMax = 8;
+  static constexpr std::uint32_t kPollsToTake = 4;
 
   Poller(std::shared_ptr<DeviceImpl> device, io::Engine& home)
       : device_(std::move(device)), home_(home) {}
@@ -194,9 +197,10 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   std::atomic<std::uint32_t> sleepers_{0};
   std::atomic<bool> abandoned_{false};
   std::atomic<bool> watching_callers_{false};
-  std::atomic<std::uint32_t> drives_{0};  // by callers
-  std::uint32_t drives_seen_ = 0;         // the home thread's
-  std::atomic<std::uint32_t> untaken_{0};
+  std::atomic<std::uint32_t> drives_{0};   // by callers
+  std::uint32_t drives_seen_ = 0;          // the home thread's
+  std::atomic<std::uint32_t> untaken_{0};  // polls without success, while the background runs it
+  std::atomic<std::uint32_t> polls_to_take_{kPollsToTake};
   std::atomic<io::TimerId> caller_timer_id_{0};
   Timer caller_timer_{*this, &Poller::look_after_callers};
   Instant no_spin_before_;  // the home thread's, with the next

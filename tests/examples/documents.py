@@ -44,6 +44,12 @@ def manual_pages(network):
     check("run" in found and "doctor" in found, f"commands: {found}")
     overview = page("weft.1")
     for command in found:
+        # The commands of the data server share one page, and hand their options on.
+        if command in ("serve", "get", "put", "sync", "ls", "cat"):
+            check("weft-data (1)" in overview, "weft(1) does not name weft-data")
+            check(re.search(rf"\b{command}\b", page("weft-data.1")) is not None,
+                  f"weft-data(1) does not name {command}")
+            continue
         check(f"weft-{command} (1)" in overview, f"weft(1) does not name weft-{command}")
         # weft report hands its options on to bench/compare, with help texts of its own.
         options = set(re.findall(r"(?<![\w-])--?[a-zA-Z0-9][\w-]*",

@@ -140,29 +140,5 @@ TEST_F(ListenerTest, RequestsMoveWithTheListenersChannel) {
   expect_event(*other, EventType::kConnectRequest);
 }
 
-TEST_F(ListenerTest, RunningOutOfDescriptorsOnlyDelaysClients) {
-  const Passive passive(host);
-  const RawSocket client = RawSocket::connect(passive.address());
-  EXPECT_TRUE(eventually([&] { return host.device->count(ObjectKind::kConnection) == 1; }));
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  // The client has its descriptor; the listener gets none for it.
-  const RawSocket late(io::Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
-  const rlimit none{static_cast<rlim_t>(late.fd()) + 1, before.rlim_max};
-  std::vector<io::Fd> fill;
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  while (true) {
-    fill.emplace_back(dup(late.fd()));
-    if (!fill.back()) break;
-  }
-  const SocketAddress where = passive.address();
-  EXPECT_EQ(connect(late.fd(), where.get(), where.size()), 0);
-  late.send(request());
-  EXPECT_TRUE(no_event(*passive.channel));
-  fill.clear();
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  expect_event(*passive.channel, EventType::kConnectRequest);
-}
-
 }  // namespace
 }  // namespace weft::verbs::test
