@@ -320,6 +320,9 @@ void Lane::update_events() {
   poller->update(*this, transport_->fd(), events);
 }
 
+// With the events that are registered: where room was asked for once, it stays asked for.
+void Lane::report_anew() { poller_kept_->update(*this, transport_->fd(), events_); }
+
 void Lane::update_deadline() {
   home_->forget_timer(timer_);
   timer_at_ = stream_->deadline();

@@ -109,6 +109,8 @@ class Lane final : public io::Handler {
   void transmit();
   // One turn of receiving and sending, inside exclusively().
   Turn turn(std::uint32_t events);
+  // What the transport has is reported by epoll once more.
+  void report_anew();
   // Asks for a look at the deadline, the end, the registration. Part of every leave.
   void settle_up();
 

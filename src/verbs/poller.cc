@@ -251,10 +251,7 @@ void Poller::make_hot(Found found) {
   if (count == kHotMax) {
     // Reported anew by the kernel, since it is still readable.
     found.lane->exclusively([&] {
-      Lane& lane = *found.lane;
-      if (lane.live() && lane.poller() == this) {
-        update(lane, lane.transport()->fd(), lane.transport()->events(lane.blocked()));
-      }
+      if (found.lane->live() && found.lane->poller() == this) found.lane->report_anew();
     });
     return;
   }
@@ -282,13 +279,17 @@ bool Poller::cool_down() {
   return moved;
 }
 
-// Whoever kicked found something new, perhaps in epoll: one more pass, with a look.
-void Poller::leave() {
+// Whoever kicked found something new, perhaps in epoll: one more pass, with a look. True: that pass
+// moved something, and may have left a lane hot.
+bool Poller::leave() {
+  bool any = false;
   while (!lock_.leave()) {
     const bool moved = pass(true);
+    any |= moved;
     if (moved && !kept_by_callers()) serve_soon();
   }
   lock_.left();
+  return any;
 }
 
 // --- callers ---
@@ -325,7 +326,8 @@ bool Poller::settle() {
   if (!lock_.try_enter()) return true;
   bool again = doorbell_due_.load(std::memory_order_seq_cst) && ring_doorbells();
   again |= cool_down();
-  leave();
+  // A kick at the last moment may have made a lane hot: nobody may sleep over that.
+  again |= leave();
   return again;
 }
 

@@ -146,7 +146,7 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   void make_hot(Found found) WEFT_REQUIRES(lock_);
   bool cool_down() WEFT_REQUIRES(lock_);  // no lane is hot any more. True: something moved
   [[nodiscard]] bool help_others() WEFT_REQUIRES(lock_);
-  void leave() WEFT_RELEASE(lock_) WEFT_NOT_ANALYZED;
+  bool leave() WEFT_RELEASE(lock_) WEFT_NOT_ANALYZED;
 
   // A timer of the home thread.
   class Timer final : public io::Handler {
