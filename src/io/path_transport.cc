@@ -91,7 +91,10 @@ std::ptrdiff_t PathTransport::receive(std::span<const Slice> slices) {
     if (!got) return -EPROTO;
     if (*got != 0) return static_cast<std::ptrdiff_t>(*got);
     if (attended_ && !tcp_look_due()) return -EAGAIN;
-    if (!attended_ && !announce()) continue;
+    if (!attended_ && !announce()) {
+      // Room is no reason to look again here: the sender sees it behind this call.
+      if (ring_->maybe_readable() || !ring_->prepare_sleep(false)) continue;
+    }
     const std::ptrdiff_t end = look_at_tcp();
     // What the peer sent before it went is in the ring by the time TCP says that it is gone.
     if (end == -EAGAIN || !ring_->maybe_readable()) return end;

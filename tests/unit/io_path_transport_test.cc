@@ -166,6 +166,22 @@ TEST(PathTransport, BlockedSenderWithSomethingToReadReturns) {
   EXPECT_TRUE(watch.reports()) << "room";
 }
 
+TEST(PathTransport, ReaderWithRoomToWriteAndNothingToReadReturns) {
+  auto p = Path::make();
+  ASSERT_NE(p, nullptr);
+  const Watch watch(p->a);
+  ASSERT_FALSE(p->a.settle());
+  EXPECT_EQ(send(p->a, Bytes(2 * kRingBytesMin)), kRingBytesMin);
+  Bytes got;
+  p->b.attend();
+  EXPECT_EQ(receive(p->b, got, kRingBytesMin), kRingBytesMin);
+  EXPECT_TRUE(watch.reports());
+  EXPECT_EQ(receive(p->a, got), -EAGAIN);
+  EXPECT_TRUE(p->a.may_have_room());
+  EXPECT_EQ(send(p->b, Bytes{1}), 1);
+  EXPECT_TRUE(watch.reports()) << "it still waits for octets";
+}
+
 TEST(PathTransport, EndOfTcpComesBehindWhatIsInTheRing) {
   auto p = Path::make();
   ASSERT_NE(p, nullptr);
