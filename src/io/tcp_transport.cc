@@ -1,10 +1,8 @@
 #include "io/tcp_transport.h"
 
-#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -108,10 +106,6 @@ PeerLiveness TcpTransport::liveness() const {
   return out;
 }
 
-std::uint64_t TcpTransport::unacknowledged() const {
-  int bytes = 0;
-  if (ioctl(socket_.get(), SIOCOUTQ, &bytes) != 0 || bytes < 0) return 0;
-  return static_cast<std::uint64_t>(bytes);
-}
+std::uint64_t TcpTransport::unacknowledged() const { return io::unacknowledged(socket_.get()); }
 
 }  // namespace weft::io

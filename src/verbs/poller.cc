@@ -177,7 +177,8 @@ std::vector<std::uint64_t> Poller::tokens() {
 bool Poller::pass(bool look, bool warm, bool ring) {
   bool moved = false;
   if (ring && doorbell_due_.load(std::memory_order_acquire)) moved = ring_doorbells();
-  moved |= run_hot();
+  const bool ours = kept_by_callers();
+  moved |= run_hot([ours](const Hot& hot) { return ours && hot.idle < kHotRuns; });
   const std::uint32_t hot = hot_count_.load(std::memory_order_relaxed);
   const bool others = lane_count_.load(std::memory_order_relaxed) > hot;
   if (look || hot_blocked_ || (others && (hot == 0 || ++since_look_ >= kPassesPerLook))) {
@@ -202,9 +203,10 @@ bool Poller::ring_doorbells() {
   return any;
 }
 
-bool Poller::run_hot() {
+// Runs each hot lane once; those stay hot for which `stays` holds, as far as they are still ours.
+template <class Stays>
+bool Poller::run_hot(Stays stays) {
   const std::uint32_t count = hot_count_.load(std::memory_order_relaxed);
-  const bool ours = keeper_.load(std::memory_order_relaxed) == Keeper::kCallers;
   bool moved = false;
   std::uint32_t kept = 0;
   hot_blocked_ = false;
@@ -214,7 +216,8 @@ bool Poller::run_hot() {
     moved |= turn.anything();
     hot.idle = turn.received || turn.more ? 0 : hot.idle + 1;
     const bool here = hot.lane->poller() == this;
-    if (here && (turn.anything() || (ours && hot.idle < kHotRuns) || hot.lane->settle())) {
+    // A lane that settles may find that something came meanwhile.
+    if (here && (turn.anything() || stays(hot) || hot.lane->settle())) {
       hot_blocked_ |= hot.lane->blocked();
       if (kept != i) hot_[kept] = std::move(hot);
       ++kept;
@@ -261,22 +264,8 @@ void Poller::make_hot(Found found) {
 }
 
 bool Poller::cool_down() {
-  const std::uint32_t count = hot_count_.load(std::memory_order_relaxed);
-  bool moved = false;
-  std::uint32_t kept = 0;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    Hot& hot = hot_[i];
-    const bool again = hot.lane->run(0).anything() || hot.lane->settle();
-    moved |= again;
-    if (again && hot.lane->poller() == this) {
-      if (kept != i) hot_[kept] = std::move(hot);
-      ++kept;
-    } else {
-      hot.owner.reset();
-    }
-  }
-  hot_count_.store(kept, std::memory_order_relaxed);
-  return moved;
+  const bool moved = run_hot([](const Hot&) { return false; });
+  return moved || hot_count_.load(std::memory_order_relaxed) != 0;
 }
 
 // Whoever kicked found something new, perhaps in epoll: one more pass, with a look. True: that pass

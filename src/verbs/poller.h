@@ -141,10 +141,11 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   // With lock_ held.
   bool pass(bool look, bool warm = true, bool ring = true) WEFT_REQUIRES(lock_);
   bool ring_doorbells() WEFT_REQUIRES(lock_);
-  bool run_hot() WEFT_REQUIRES(lock_);
+  template <class Stays>
+  bool run_hot(Stays stays) WEFT_REQUIRES(lock_);
   bool harvest(bool warm) WEFT_REQUIRES(lock_);
   void make_hot(Found found) WEFT_REQUIRES(lock_);
-  bool cool_down() WEFT_REQUIRES(lock_);  // no lane is hot any more. True: something moved
+  bool cool_down() WEFT_REQUIRES(lock_);  // True: something moved, or is hot still
   [[nodiscard]] bool help_others() WEFT_REQUIRES(lock_);
   bool leave() WEFT_RELEASE(lock_) WEFT_NOT_ANALYZED;
 
