@@ -49,6 +49,7 @@ Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<io::
   transport_ = std::move(transport);
   trace_ = std::move(trace);
   tx_blocked_.store(false, std::memory_order_relaxed);
+  room_.store(false, std::memory_order_relaxed);
   rx_ended_ = false;
   busy_since_ = Instant::never();
   {
@@ -91,6 +92,9 @@ void Lane::move_to(std::shared_ptr<Poller> poller) {
 // --- who does it ---
 
 Turn Lane::run(std::uint32_t events) {
+  // Before the lock: an edge is reported once, and the holder may be about to find no room.
+  if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0)
+    room_.store(true, std::memory_order_seq_cst);
   if (!lock_.try_enter()) return {.busy = true};
   const Turn done = turn(events);
   leave();
@@ -159,7 +163,7 @@ Turn Lane::turn(std::uint32_t events) {
   if (events == 0 || (events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) {
     out = receive((events & kEnd) != 0);
   }
-  const bool room = (events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0;
+  const bool room = blocked() && room_.exchange(false, std::memory_order_seq_cst);
   if (live() && !transport_->copies()) note_released();
   if (live() && (room || !blocked()) && (stream_->tx_pending() || blocked())) {
     out.sent = transmit_counted();

@@ -165,6 +165,8 @@ class Lane final : public io::Handler {
   std::atomic<bool> has_stream_{false};
   std::unique_ptr<io::Trace> trace_;
   std::atomic<bool> tx_blocked_{false};  // written by the holder
+  // Room was reported and not used yet, perhaps since somebody else was at it.
+  std::atomic<bool> room_{false};
   bool rx_ended_ = false;
   std::uint32_t events_ = 0;  // registered
   io::TimerId timer_ = 0;

@@ -102,6 +102,24 @@ TEST(Progress, RequestsPostedWhileTheConnectionEndsAreFlushedOnce) {
   }
 }
 
+// Whoever finds that there is room may meet the poster, who is about to find none.
+TEST(Progress, LargeWritesPostedWhileNobodyPollsAllComplete) {
+  Host ours, theirs;  // a background thread each
+  constexpr std::size_t kSize = 1U << 20U;
+  Memory from(ours, kSize);
+  Memory into(theirs, kSize);
+  for (int round = 0; round < 12; ++round) {
+    Endpoint a(ours), b(theirs);
+    connect(ours, a, theirs, b);
+    for (int burst = 0; burst < 8; ++burst) {
+      for (std::uint64_t i = 0; i < 20; ++i) {
+        post(*a.qp, wr_write(i, into.rkey(), into.to()), {from.sge()});
+      }
+      for (std::uint64_t i = 0; i < 20; ++i) take_success(*a.send_cq, i);
+    }
+  }
+}
+
 TEST(Progress, DestroyingAQueuePairDeliversWhatWasSent) {
   Host host;
   for (int round = 0; round < 30; ++round) {
