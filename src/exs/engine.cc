@@ -277,7 +277,9 @@ void Engine::schedule(const std::shared_ptr<Socket>& socket, Instant when) {
   bool first = false;
   {
     const std::lock_guard lock(later_mutex_);
-    first = timers_.emplace(when, socket) == timers_.begin();
+    // Two statements: begin() has to be evaluated after the insertion.
+    const auto added = timers_.emplace(when, socket);
+    first = added == timers_.begin();
   }
   if (!first) return;
   const std::uint64_t one = 1;

@@ -51,8 +51,10 @@ void Socket::moved(const OperationList& list) {
   if (&list == &receives) limit = &receive_limit;
   if (limit == nullptr || limit->after == Clock::duration::zero()) return;
   limit->since = Clock::now();
-  if (next_look_ != Instant::max()) return;
-  next_look_ = limit->since + limit->after;
+  // A look that comes earlier will see to this limit too.
+  const Instant due = limit->since + limit->after;
+  if (next_look_ <= due) return;
+  next_look_ = due;
   Engine::instance().schedule(shared_from_this(), next_look_);
 }
 
@@ -119,6 +121,10 @@ void Socket::closed(int failure) {
   finish_all(accepts, ECANCELED);
   finish_all(connect_op, ECANCELED);
   finish_all(shutdown_op, failure);
+  for (TimeLimit* limit : {&send_limit, &receive_limit}) {
+    if (limit->queue != nullptr) limit->queue->detach();
+    *limit = TimeLimit{};
+  }
   Engine::instance().remove(fd, this);
   ::close(fd);
   finish_all(close_op, failure);
