@@ -34,6 +34,10 @@ void RdmaSocket::on_completions(std::span<const ibv_wc> completions) {
     if (gone_) return;
     const auto low = static_cast<std::uint32_t>(wc.wr_id);
     if (wc.status != IBV_WC_SUCCESS) {
+      // A flush follows from something else, which is told by its own completion or event.
+      if (wc.status != IBV_WC_WR_FLUSH_ERR) {
+        log_line(s_, "connection reset", ibv_wc_status_str(wc.status));
+      }
       ended();
       continue;
     }
