@@ -32,10 +32,11 @@ short ready_events(Rsocket& socket, short wanted) {
       if (stream.unread() > 0 || finished) events |= POLLIN;
       if (finished) events |= POLLRDHUP;
       if (stream.can_send() || socket.write_shut || stream.peer_left() || over) events |= POLLOUT;
-      if (over || stream.peer_left() || (finished && socket.write_shut)) events |= POLLHUP;
-      if (over && !socket.reset_told && !stream.peer_left() && socket.link->error()) {
-        events |= POLLERR;
-      }
+      // As TCP: a peer that closes ends our reading. It hangs up only when our half is shut, too,
+      // or when the connection broke.
+      const bool broken = over && !stream.peer_left() && socket.link->error().has_value();
+      if (broken || (finished && socket.write_shut)) events |= POLLHUP;
+      if (broken && !socket.reset_told) events |= POLLERR;
     }
   }
   // POLLRDNORM and POLLWRNORM are what POLLIN and POLLOUT are, by other names.

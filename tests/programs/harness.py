@@ -99,14 +99,14 @@ class Process:
                              f"own\n{self.tail()}")
         return self.output()
 
-    def listening(self, port, seconds=20):
+    def listening(self, port, seconds=20, kind="tcp"):
         """Waits until somebody listens on `port` in the network namespace of this program."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self.popen.poll() is not None:
                 raise Failure(f"{' '.join(self.argv)} ended with {self.popen.returncode} before it "
                               f"listened\n{self.tail()}")
-            if is_listening(self.pid, port):
+            if is_listening(self.pid, port, kind):
                 return self
             time.sleep(0.02)
         raise Failure(f"{' '.join(self.argv)} does not listen on port {port}\n{self.tail()}")
@@ -143,9 +143,10 @@ def stacks(pid):
     return ""
 
 
-def is_listening(pid, port):
+def is_listening(pid, port, kind="tcp"):
     wanted = f":{port:04X}"
-    for name in ("tcp", "tcp6"):
+    state = "0A" if kind == "tcp" else "07"  # as the kernel numbers them: LISTEN, and bound
+    for name in (kind, f"{kind}6"):
         try:
             with open(f"/proc/{pid}/net/{name}", encoding="ascii") as table:
                 rows = table.read().splitlines()[1:]
@@ -153,7 +154,7 @@ def is_listening(pid, port):
             continue
         for row in rows:
             fields = row.split()
-            if fields[1].endswith(wanted) and fields[3] == "0A":
+            if fields[1].endswith(wanted) and fields[3] == state:
                 return True
     return False
 
