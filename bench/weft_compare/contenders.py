@@ -18,7 +18,7 @@ _ALL = {
     "weft-read-crc": Contender("Weft read, CRC on", "read", False, "square"),
     "weft-send": Contender("Weft send, CRC off", "send", True, "diamond"),
     "weft-send-crc": Contender("Weft send, CRC on", "send", False, "diamond"),
-    "weft-wait-crc": Contender("Weft send, CRC on, as shipped (looks for 50 us, then sleeps)",
+    "weft-wait-crc": Contender("Weft send, CRC on, as shipped (polls for 50 us, then sleeps)",
                                "send", True),
     "weft-write16": Contender("Weft write, 16 posted together, CRC off", "batch", True),
     "weft-write16-crc": Contender("Weft write, 16 posted together, CRC on", "batch"),

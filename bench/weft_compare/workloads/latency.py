@@ -12,7 +12,7 @@ TITLE = "One-way latency"
 NEEDS = ()
 ABOUT = """One message at a time, there and back; half of that. Polled: both sides spin. Sleeping:
 both sides sleep in the kernel at once (RDMA waits with spin=0); beside it Weft as it comes, which
-looks for 50 us before it sleeps. A Weft write is a Write and an
+polls for 50 us before it sleeps. A Weft write is a Write and an
 empty Send in one list, since the target's program may not look at memory to learn of a Write.
 ib_write_lat looks at memory. ucx_perftest, fi_pingpong and perftest as run here only poll; qperf
 and fi_pingpong print an average, no percentiles."""
