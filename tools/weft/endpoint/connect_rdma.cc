@@ -73,36 +73,19 @@ LinkFacts facts_of(const ConnectionInfo& info) {
   return facts;
 }
 
-class RdmaConnector final : public ClientEndpoint {
+class RdmaConnector final : public Connector {
  public:
-  RdmaConnector(const TestSpec& spec, Device& device) : spec_(spec), device_(device) {}
+  RdmaConnector(const TestSpec& spec, Device& device) : Connector(spec), device_(device) {}
   [[nodiscard]] Outcome<void> open() { return shared_.open(device_); }
 
-  [[nodiscard]] Json offer() const override { return Json::object(); }
-  [[nodiscard]] Outcome<void> connect(const SocketAddress& server, const Json& ready,
-                                      Watch&) override {
-    server_ = server;
-    server_.set_port(static_cast<std::uint16_t>(get_count(ready, "port")));
-    token_ = get_count(ready, "token");
-    return {};
-  }
-  [[nodiscard]] Outcome<PhaseResult> run(Phase phase, const PhaseLimits& limits,
-                                         Watch& watch) override;
-  [[nodiscard]] LinkFacts facts() const override { return facts_; }
-  void close() override {}
-
  private:
-  [[nodiscard]] Outcome<void> start(ConnectKind kind);
-  [[nodiscard]] Outcome<void> take_event(Watch& watch, PhaseResult& result);
-  [[nodiscard]] Outcome<void> only(ConnectKind kind, Watch& watch);
+  [[nodiscard]] Outcome<void> start(ConnectKind kind) override;
+  [[nodiscard]] Outcome<void> wait_some(Watch& watch, PhaseResult& result) override;
+  [[nodiscard]] std::size_t under_way() const override { return under_way_.size(); }
 
-  const TestSpec spec_;
   Device& device_;
   Shared shared_;
-  SocketAddress server_;
-  TestToken token_ = 0;
   SetUps under_way_;
-  LinkFacts facts_;
 };
 
 Outcome<void> RdmaConnector::start(ConnectKind kind) {
@@ -124,7 +107,7 @@ Outcome<void> RdmaConnector::start(ConnectKind kind) {
   return {};
 }
 
-Outcome<void> RdmaConnector::take_event(Watch& watch, PhaseResult& result) {
+Outcome<void> RdmaConnector::wait_some(Watch& watch, PhaseResult& result) {
   const auto event = shared_.events->next(kNap);
   if (!event) return watch.check();
   const auto at = under_way_.find(event->connection.get());
@@ -139,41 +122,6 @@ Outcome<void> RdmaConnector::take_event(Watch& watch, PhaseResult& result) {
   const bool over = event->type == ConnectionEvent::Type::kDisconnected;
   under_way_.erase(at);
   return over ? Outcome<void>() : tl::unexpected(watch.explain(describe_event(*event)));
-}
-
-// One set-up alone, not counted.
-Outcome<void> RdmaConnector::only(ConnectKind kind, Watch& watch) {
-  PhaseResult ignored;
-  if (auto ok = start(kind); !ok) return ok;
-  while (!under_way_.empty()) {
-    if (auto ok = take_event(watch, ignored); !ok) return ok;
-  }
-  return {};
-}
-
-Outcome<PhaseResult> RdmaConnector::run(Phase phase, const PhaseLimits& limits, Watch& watch) {
-  if (auto ok = only(ConnectKind::kBegin, watch); !ok) return tl::unexpected(ok.error());
-  const std::size_t at_once = phase == Phase::kLatency ? 1 : spec_.depth;
-  PhaseResult result;
-  const double cpu = process_cpu_s();
-  const std::int64_t begin_ns = now_ns();
-  const std::int64_t end_ns = begin_ns + static_cast<std::int64_t>(limits.seconds * 1e9);
-  std::uint64_t started = 0;
-  bool more = true;
-  while (more || !under_way_.empty()) {
-    more = more && started < limits.messages && now_ns() < end_ns;
-    if (more && under_way_.size() < at_once) {
-      if (auto ok = start(ConnectKind::kSetUp); !ok) return tl::unexpected(ok.error());
-      ++started;
-      continue;
-    }
-    if (under_way_.empty()) break;
-    if (auto ok = take_event(watch, result); !ok) return tl::unexpected(ok.error());
-  }
-  result.seconds = static_cast<double>(now_ns() - begin_ns) * 1e-9;
-  result.cpu_s = process_cpu_s() - cpu;
-  if (auto ok = only(ConnectKind::kEnd, watch); !ok) return tl::unexpected(ok.error());
-  return result;
 }
 
 class RdmaAcceptor final : public ServerEndpoint {

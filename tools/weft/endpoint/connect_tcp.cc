@@ -20,38 +20,22 @@ namespace {
 constexpr int kTimeoutMs = 5000;
 constexpr int kNapMs = 100;
 
-class TcpConnector final : public ClientEndpoint {
+class TcpConnector final : public Connector {
  public:
-  TcpConnector(const TestSpec& spec, const SocketChoice& choice) : spec_(spec), choice_(choice) {}
-
-  [[nodiscard]] Json offer() const override { return Json::object(); }
-  [[nodiscard]] Outcome<void> connect(const SocketAddress& server, const Json& ready,
-                                      Watch&) override {
-    server_ = server;
-    server_.set_port(static_cast<std::uint16_t>(get_count(ready, "port")));
-    token_ = get_count(ready, "token");
-    return {};
-  }
-  [[nodiscard]] Outcome<PhaseResult> run(Phase phase, const PhaseLimits& limits,
-                                         Watch& watch) override;
-  [[nodiscard]] LinkFacts facts() const override { return facts_; }
-  void close() override {}
+  TcpConnector(const TestSpec& spec, const SocketChoice& choice)
+      : Connector(spec), choice_(choice) {}
 
  private:
   struct SetUp {
     UniqueFd fd;
     std::int64_t begin_ns;
   };
-  [[nodiscard]] Outcome<void> start(ConnectKind kind);
-  [[nodiscard]] Outcome<void> wait_some(Watch& watch, PhaseResult& result);
-  [[nodiscard]] Outcome<void> only(ConnectKind kind, Watch& watch);
+  [[nodiscard]] Outcome<void> start(ConnectKind kind) override;
+  [[nodiscard]] Outcome<void> wait_some(Watch& watch, PhaseResult& result) override;
+  [[nodiscard]] std::size_t under_way() const override { return under_way_.size(); }
 
-  const TestSpec spec_;
   const SocketChoice choice_;
-  SocketAddress server_;
-  TestToken token_ = 0;
   std::vector<SetUp> under_way_;
-  LinkFacts facts_;
 };
 
 Outcome<void> TcpConnector::start(ConnectKind kind) {
@@ -83,41 +67,6 @@ Outcome<void> TcpConnector::wait_some(Watch& watch, PhaseResult& result) {
   }
   under_way_ = std::move(left);
   return {};
-}
-
-Outcome<void> TcpConnector::only(ConnectKind kind, Watch& watch) {
-  PhaseResult ignored;
-  if (auto ok = start(kind); !ok) return ok;
-  while (!under_way_.empty()) {
-    if (auto ok = wait_some(watch, ignored); !ok) return ok;
-  }
-  return {};
-}
-
-Outcome<PhaseResult> TcpConnector::run(Phase phase, const PhaseLimits& limits, Watch& watch) {
-  if (auto ok = only(ConnectKind::kBegin, watch); !ok) return tl::unexpected(ok.error());
-  const std::size_t at_once = phase == Phase::kLatency ? 1 : spec_.depth;
-  PhaseResult result;
-  const double cpu = process_cpu_s();
-  const std::int64_t begin_ns = now_ns();
-  const std::int64_t end_ns = begin_ns + static_cast<std::int64_t>(limits.seconds * 1e9);
-  std::uint64_t started = 0;
-  bool more = true;
-  while (more || !under_way_.empty()) {
-    more = more && started < limits.messages && now_ns() < end_ns;
-    if (more && under_way_.size() < at_once) {
-      if (auto ok = start(ConnectKind::kSetUp); !ok)
-        return tl::unexpected(watch.explain(ok.error()));
-      ++started;
-      continue;
-    }
-    if (under_way_.empty()) break;
-    if (auto ok = wait_some(watch, result); !ok) return tl::unexpected(ok.error());
-  }
-  result.seconds = static_cast<double>(now_ns() - begin_ns) * 1e-9;
-  result.cpu_s = process_cpu_s() - cpu;
-  if (auto ok = only(ConnectKind::kEnd, watch); !ok) return tl::unexpected(ok.error());
-  return result;
 }
 
 class TcpAcceptor final : public ServerEndpoint {

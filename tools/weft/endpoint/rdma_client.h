@@ -38,8 +38,6 @@ class RdmaClient final : public RdmaTest, public ClientEndpoint {
   // endpoint_rdma_latency.cc
   [[nodiscard]] Outcome<PhaseResult> run_latency(const PhaseLimits& limits, Watch& watch);
   [[nodiscard]] Outcome<void> one_round_trip(RdmaLink& link, Watch& watch);
-  [[nodiscard]] Outcome<void> time_round_trips(double seconds, std::uint64_t messages, Watch& watch,
-                                               PhaseResult& result);
 
   // endpoint_rdma_verify.cc
   [[nodiscard]] Outcome<PhaseResult> run_verify(const PhaseLimits& limits, Watch& watch);

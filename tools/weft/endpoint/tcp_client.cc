@@ -4,6 +4,7 @@
 
 #include "weft/common/pattern.h"
 #include "weft/common/sysinfo.h"
+#include "weft/endpoint/latency.h"
 #include "weft/endpoint/tcp.h"
 #include "weft/endpoint/tcp_hello.h"
 
@@ -29,8 +30,7 @@ class TcpClient final : public TcpTest, public ClientEndpoint {
   [[nodiscard]] Outcome<std::uint64_t> stream(double seconds, std::uint64_t messages, Watch& watch);
   [[nodiscard]] Outcome<void> finish_messages(Watch& watch);
   [[nodiscard]] Outcome<void> exchange(TcpTag tag, Watch& watch);
-  [[nodiscard]] Outcome<void> time_round_trips(double seconds, std::uint64_t messages, Watch& watch,
-                                               PhaseResult& result);
+  [[nodiscard]] Outcome<void> one_round_trip(Watch& watch);
 };
 
 Outcome<void> TcpClient::connect(const SocketAddress& server, const Json& ready, Watch& watch) {
@@ -123,39 +123,16 @@ Outcome<PhaseResult> TcpClient::run_bandwidth(const PhaseLimits& limits, Watch& 
   return result;
 }
 
-Outcome<void> TcpClient::time_round_trips(double seconds, std::uint64_t messages, Watch& watch,
-                                          PhaseResult& result) {
+Outcome<void> TcpClient::one_round_trip(Watch& watch) {
   TcpLink& link = links_.front();
-  const std::int64_t end_ns = now_ns() + static_cast<std::int64_t>(seconds * 1e9);
-  std::int64_t at_ns = now_ns();
-  while (at_ns < end_ns && result.messages < messages) {
-    if (auto ok = send_message(link, buffer_.data(), watch); !ok) return ok;
-    if (auto ok = receive_bytes(link, buffer_.data(), spec_.size, watch); !ok) return ok;
-    const std::int64_t done_ns = now_ns();
-    result.samples_ns.push_back(done_ns - at_ns);
-    at_ns = done_ns;
-    ++result.messages;
-  }
-  return {};
+  if (auto ok = send_message(link, buffer_.data(), watch); !ok) return ok;
+  return receive_bytes(link, buffer_.data(), spec_.size, watch);
 }
 
 Outcome<PhaseResult> TcpClient::run_latency(const PhaseLimits& limits, Watch& watch) {
-  PhaseResult result;
-  PhaseResult warmup;
-  result.samples_ns.reserve(std::min<std::uint64_t>(limits.messages, 1U << 20U));
-  if (auto ok = time_round_trips(limits.warmup_seconds, limits.messages, watch, warmup); !ok) {
-    return tl::unexpected(ok.error());
-  }
-  if (auto ok = exchange(TcpTag::kBegin, watch); !ok) return tl::unexpected(ok.error());
-  const double cpu = process_cpu_s();
-  const std::int64_t begin_ns = now_ns();
-  if (auto ok = time_round_trips(limits.seconds, limits.messages, watch, result); !ok) {
-    return tl::unexpected(ok.error());
-  }
-  result.seconds = static_cast<double>(now_ns() - begin_ns) * 1e-9;
-  result.cpu_s = process_cpu_s() - cpu;
-  if (auto ok = exchange(TcpTag::kEnd, watch); !ok) return tl::unexpected(ok.error());
-  return result;
+  return time_ping_pong(limits, {[&] { return one_round_trip(watch); },
+                                 [&] { return exchange(TcpTag::kBegin, watch); },
+                                 [&](std::uint64_t) { return exchange(TcpTag::kEnd, watch); }});
 }
 
 Outcome<PhaseResult> TcpClient::run_verify(const PhaseLimits& limits, Watch& watch) {
