@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "../sim/rng.h"
+#include "../sim/seeds.h"
 #include "base/block_heap.h"
 
 namespace weft {
 namespace {
 
+using testing::for_each_seed;
 using testing::Rng;
-using testing::Seeds;
-using testing::test_seeds;
 
 constexpr std::uint64_t kBlock = BlockHeap::kBlockBytes;
 
@@ -163,9 +163,7 @@ class Session {
 class BlockHeapModel : public ::testing::TestWithParam<BlockHeap::Policy> {};
 
 TEST_P(BlockHeapModel, AgreesWithANaiveHeap) {
-  const Seeds seeds = test_seeds(1, 60);
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
+  for_each_seed(60, [&](std::uint64_t seed) {
     Session session(seed, GetParam());
     for (int i = 0; i < 1500; ++i) {
       session.step();
@@ -175,7 +173,7 @@ TEST_P(BlockHeapModel, AgreesWithANaiveHeap) {
       }
     }
     ASSERT_TRUE(session.consistent());
-  }
+  });
 }
 INSTANTIATE_TEST_SUITE_P(Policies, BlockHeapModel,
                          ::testing::Values(BlockHeap::Policy::kFast, BlockHeap::Policy::kTight));

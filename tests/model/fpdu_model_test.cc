@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../sim/rng.h"
+#include "../sim/seeds.h"
 #include "../unit/wire_testing.h"
 #include "proto/fpdu_reader.h"
 #include "proto/fpdu_writer.h"
@@ -17,9 +18,8 @@ namespace {
 
 using weft::testing::build_fpdu;
 using weft::testing::Bytes;
+using weft::testing::for_each_seed;
 using weft::testing::Rng;
-using weft::testing::Seeds;
-using weft::testing::test_seeds;
 using weft::testing::operator+;
 
 Bytes random_bytes(Rng& rng, std::size_t size) {
@@ -149,12 +149,8 @@ class WriterModel {
 };
 
 TEST(FpduWriter, WritesWhatTheNaiveBuilderBuilds) {
-  const Seeds seeds = test_seeds(1, 24);
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
-    WriterModel(seed, (seed & 1U) != 0, (seed & 2U) != 0).run();
-    if (::testing::Test::HasFailure()) return;
-  }
+  for_each_seed(
+      24, [&](std::uint64_t seed) { WriterModel(seed, (seed & 1U) != 0, (seed & 2U) != 0).run(); });
 }
 
 TEST(FpduWriter, SmallFpdusInOnePieceAreTheSame) {
@@ -302,10 +298,8 @@ Traffic make_traffic(Rng& rng, std::size_t count, bool crc, bool markers) {
 }
 
 TEST(FpduReader, GivesEveryUlpduHoweverTheStreamIsCut) {
-  const Seeds seeds = test_seeds(1, 60);
   int direct = 0;
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
+  for_each_seed(60, [&](std::uint64_t seed) {
     Rng rng(seed);
     const bool crc = rng.one_in(2);
     const bool markers = rng.one_in(2);
@@ -316,15 +310,13 @@ TEST(FpduReader, GivesEveryUlpduHoweverTheStreamIsCut) {
     ASSERT_EQ(reader.run(t.stream, chunk), Violation::kNone);
     ASSERT_EQ(reader.ulpdus, t.ulpdus);
     direct += reader.direct;
-  }
+  });
   EXPECT_GT(direct, 0);
 }
 
 // Everything in an FPDU is under the CRC, markers too: one bit makes it, or the length, wrong.
 TEST(FpduReader, AnyFlippedBitUnderCrcIsFoundBeforeAnythingOfItsFpduIsGiven) {
-  const Seeds seeds = test_seeds(1, 200);
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
+  for_each_seed(200, [&](std::uint64_t seed) {
     Rng rng(seed);
     const bool markers = rng.one_in(2);
     std::vector<std::size_t> ends;
@@ -346,7 +338,7 @@ TEST(FpduReader, AnyFlippedBitUnderCrcIsFoundBeforeAnythingOfItsFpduIsGiven) {
     ASSERT_EQ(reader.run(stream, 4000), Violation::kCrc);
     ulpdus.resize(hit);
     ASSERT_EQ(reader.ulpdus, ulpdus);
-  }
+  });
 }
 
 // Setting a large FPDU aside and fetching it again at every octet would be quadratic work.

@@ -7,20 +7,18 @@
 #include <thread>
 
 #include "../sim/rng.h"
+#include "../sim/seeds.h"
 #include "base/ring.h"
 #include "proto/work.h"
 
 namespace weft {
 namespace {
 
+using testing::for_each_seed;
 using testing::Rng;
-using testing::Seeds;
-using testing::test_seeds;
 
 TEST(SpscRing, AgreesWithADeque) {
-  const Seeds seeds = test_seeds(1, 50);
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
+  for_each_seed(50, [&](std::uint64_t seed) {
     Rng rng(seed);
     SpscRing<std::uint64_t> ring(rng.size(1, 40));
     std::deque<std::uint64_t> model;
@@ -58,7 +56,7 @@ TEST(SpscRing, AgreesWithADeque) {
       ASSERT_EQ(ring.empty(), model.empty());
       ASSERT_EQ(ring.full(), model.size() == ring.capacity());
     }
-  }
+  });
 }
 
 TEST(SpscRing, PassesEverythingInOrderBetweenThreads) {
@@ -100,9 +98,7 @@ bool holds(SendWqe& wqe, std::uint64_t n, std::size_t tail) {
 }
 
 TEST(WorkRing, AgreesWithADequeAndKeepsTheTailsApart) {
-  const Seeds seeds = test_seeds(1, 50);
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
+  for_each_seed(50, [&](std::uint64_t seed) {
     Rng rng(seed);
     proto::SendQueue ring;
     const std::uint32_t depth = rng.u32(1, 40);
@@ -130,7 +126,7 @@ TEST(WorkRing, AgreesWithADequeAndKeepsTheTailsApart) {
       }
       ASSERT_EQ(ring.size(), model.size());
     }
-  }
+  });
 }
 
 TEST(WorkRing, PassesEverythingInOrderBetweenThreads) {

@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "../sim/rng.h"
+#include "../sim/seeds.h"
 #include "proto/stag_table.h"
 
 namespace weft::proto {
 namespace {
 
+using weft::testing::for_each_seed;
 using weft::testing::Rng;
-using weft::testing::Seeds;
-using weft::testing::test_seeds;
 
 constexpr std::size_t kMemory = 4096;  // all that regions of the model lie in
 
@@ -244,10 +244,8 @@ class StagTableModel {
 };
 
 TEST(StagTable, AgreesWithTheOracle) {
-  const Seeds seeds = test_seeds(1, 60);
   std::uint64_t hits = 0, binds = 0;
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
+  for_each_seed(60, [&](std::uint64_t seed) {
     StagTableModel model(seed);
     for (int i = 0; i < 3000; ++i) {
       model.step();
@@ -255,7 +253,7 @@ TEST(StagTable, AgreesWithTheOracle) {
     }
     hits += model.hits_;
     binds += model.binds_;
-  }
+  });
   EXPECT_GT(hits, 0U);
   EXPECT_GT(binds, 0U);
 }

@@ -80,6 +80,17 @@ inline bool readable(int fd, int timeout_ms = kWaitMs) {
   return poll(&one, 1, timeout_ms) == 1 && (one.revents & POLLIN) != 0;
 }
 
+// One signaled Send, all of its payload in `sge`.
+inline ibv_send_wr send_request(ibv_sge& sge, std::uint64_t wr_id = 0) {
+  ibv_send_wr wr{};
+  wr.wr_id = wr_id;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_SEND;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  return wr;
+}
+
 inline sockaddr_in v4(const char* address, std::uint16_t port) {
   sockaddr_in out{};
   out.sin_family = AF_INET;
@@ -126,6 +137,12 @@ struct ChannelDeleter {
 using ChannelPtr = std::unique_ptr<rdma_event_channel, ChannelDeleter>;
 inline ChannelPtr make_channel() { return ChannelPtr(rdma_create_event_channel()); }
 
+inline rdma_cm_id* make_id(rdma_event_channel* channel) {
+  rdma_cm_id* id = nullptr;
+  EXPECT_EQ(rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP), 0);
+  return id;
+}
+
 // A listener on 127.0.0.1, its port chosen by the system.
 struct Listening {
   ChannelPtr channel = make_channel();
@@ -171,6 +188,14 @@ struct Calling {
   void make_qp(std::uint32_t depth = 16) {
     ibv_qp_init_attr attr = rc_attributes(nullptr, depth);
     EXPECT_EQ(rdma_create_qp(id, nullptr, &attr), 0);
+  }
+  // Asks for a connection; the answer comes as an event.
+  void connect() {
+    make_qp();
+    rdma_conn_param params{};
+    params.responder_resources = 1;
+    params.initiator_depth = 1;
+    EXPECT_EQ(rdma_connect(id, &params), 0);
   }
 };
 
@@ -262,6 +287,22 @@ class Connected {
 inline int post_send(const Connected::Side& side, ibv_send_wr wr) {
   ibv_send_wr* bad = nullptr;
   return ibv_post_send(side.id->qp, &wr, &bad);
+}
+
+// Posts a Send of the first `length` octets of a side's memory.
+inline void send_some(const Connected::Side& side, std::size_t length) {
+  ibv_sge sge = side.sge(0, length);
+  EXPECT_EQ(post_send(side, send_request(sge)), 0);
+}
+
+// What a QP's peer does to it so that it gets an asynchronous event: a Write that no region allows.
+inline void violate(const Connected::Side& peer, const Connected::Side& victim) {
+  ibv_sge sge = peer.sge(0, 8);
+  ibv_send_wr wr = send_request(sge);
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.wr.rdma.remote_addr = reinterpret_cast<std::uintptr_t>(victim.memory.data());
+  wr.wr.rdma.rkey = victim.mr->rkey + 1;
+  EXPECT_EQ(post_send(peer, wr), 0);
 }
 
 }  // namespace weft::abi

@@ -75,8 +75,7 @@ TEST(CmFaults, AnEventOfTheProgramsOwnArrivesWithStatusAndArgument) {
   constexpr int kEventUser = 18;
   auto* write = later<int(rdma_cm_id*, int, int, std::uint64_t)>("rdma_write_cm_event");
   const ChannelPtr channel = make_channel();
-  rdma_cm_id* id = nullptr;
-  ASSERT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
+  rdma_cm_id* id = make_id(channel.get());
   EXPECT_EQ(write(id, RDMA_CM_EVENT_ESTABLISHED, 0, 0), -1) << "that is not the program's to say";
   EXPECT_EQ(errno, EINVAL);
   ASSERT_EQ(write(id, kEventUser, -7, 0x123456789abcdef0), 0);

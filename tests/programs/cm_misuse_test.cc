@@ -142,8 +142,7 @@ TEST(CmMisuse, AnEventIsAcknowledgedOnce) {
   Calling client(server.port);
   EXPECT_EQ(rdma_disconnect(client.id), -1);
   const ChannelPtr channel = make_channel();
-  rdma_cm_id* id = nullptr;
-  ASSERT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
+  rdma_cm_id* id = make_id(channel.get());
   auto peer = v4("127.0.0.1", server.port);
   ASSERT_EQ(rdma_resolve_addr(id, nullptr, generic(peer), 1000), 0);
   rdma_cm_event* event = nullptr;
@@ -165,8 +164,7 @@ TEST(CmMisuse, ALoopbackAddressNamesNoDeviceUntilAConnectionComes) {
 
 TEST(CmMisuse, QpsNeedADeviceAndComeOncePerId) {
   const ChannelPtr channel = make_channel();
-  rdma_cm_id* id = nullptr;
-  ASSERT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
+  rdma_cm_id* id = make_id(channel.get());
   ibv_qp_init_attr attr = rc_attributes(nullptr);
   EXPECT_EQ(rdma_create_qp(id, nullptr, &attr), -1);
   EXPECT_EQ(errno, EINVAL);

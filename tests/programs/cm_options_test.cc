@@ -151,8 +151,7 @@ TEST(CmOptions, TypeOfServiceIsTheSystemsWhereNobodySetsIt) {
 
 TEST(CmOptions, AreTakenOrRefusedByLevelNameAndSize) {
   const ChannelPtr channel = make_channel();
-  rdma_cm_id* id = nullptr;
-  ASSERT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
+  rdma_cm_id* id = make_id(channel.get());
   std::uint8_t octet = 8;
   int number = 1;
   EXPECT_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &octet, sizeof octet), 0);

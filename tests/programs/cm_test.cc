@@ -76,9 +76,7 @@ TEST(Cm, PrivateDataArrivesExactlyInBothDirections) {
 TEST(Cm, ARejectionBringsItsReason) {
   Listening server;
   Calling client(server.port);
-  client.make_qp();
-  rdma_conn_param params = with_data("");
-  ASSERT_EQ(rdma_connect(client.id, &params), 0);
+  client.connect();
   NextEvent request(server.channel.get());
   ASSERT_EQ(request.type(), RDMA_CM_EVENT_CONNECT_REQUEST);
   EXPECT_EQ(rdma_reject(request.id(), "no room", 7), 0);
@@ -100,9 +98,7 @@ TEST(Cm, APortWithoutAListenerRejects) {
     port = gone.port;
   }
   Calling client(port);
-  client.make_qp();
-  rdma_conn_param params = with_data("");
-  ASSERT_EQ(rdma_connect(client.id, &params), 0);
+  client.connect();
   NextEvent rejected(client.channel.get());
   EXPECT_EQ(rejected.type(), RDMA_CM_EVENT_REJECTED);
   EXPECT_LT(rejected.status(), 0);
@@ -111,9 +107,7 @@ TEST(Cm, APortWithoutAListenerRejects) {
 TEST(Cm, AnUnansweredRequestIsRejectedWhenItsIdIsDestroyed) {
   Listening server;
   Calling client(server.port);
-  client.make_qp();
-  rdma_conn_param params = with_data("");
-  ASSERT_EQ(rdma_connect(client.id, &params), 0);
+  client.connect();
   NextEvent request(server.channel.get());
   rdma_cm_id* child = request.id();
   request.ack();
@@ -124,9 +118,7 @@ TEST(Cm, AnUnansweredRequestIsRejectedWhenItsIdIsDestroyed) {
 TEST(Cm, RequestsThatNobodyFetchedAreRejectedWithTheListener) {
   Listening server;
   Calling client(server.port);
-  client.make_qp();
-  rdma_conn_param params = with_data("");
-  ASSERT_EQ(rdma_connect(client.id, &params), 0);
+  client.connect();
   ASSERT_TRUE(readable(server.channel->fd));
   EXPECT_EQ(rdma_destroy_id(server.id), 0);
   server.id = nullptr;
@@ -136,8 +128,7 @@ TEST(Cm, RequestsThatNobodyFetchedAreRejectedWithTheListener) {
 
 TEST(Cm, DestroyingAnIdWaitsForTheAcknowledgementOfItsEvents) {
   const ChannelPtr channel = make_channel();
-  rdma_cm_id* id = nullptr;
-  ASSERT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
+  rdma_cm_id* id = make_id(channel.get());
   auto peer = v4("127.0.0.1", 9);
   ASSERT_EQ(rdma_resolve_addr(id, nullptr, generic(peer), 1000), 0);
   rdma_cm_event* event = nullptr;
@@ -150,8 +141,7 @@ TEST(Cm, DestroyingAnIdWaitsForTheAcknowledgementOfItsEvents) {
 
 TEST(Cm, StalePointersAreRefused) {
   const ChannelPtr channel = make_channel();
-  rdma_cm_id* id = nullptr;
-  ASSERT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
+  rdma_cm_id* id = make_id(channel.get());
   ASSERT_EQ(rdma_destroy_id(id), 0);
   EXPECT_EQ(rdma_destroy_id(id), -1);
   EXPECT_EQ(errno, EINVAL);
@@ -167,8 +157,7 @@ TEST(Cm, StalePointersAreRefused) {
 
 TEST(Cm, CallsInTheWrongStateChangeNothing) {
   const ChannelPtr channel = make_channel();
-  rdma_cm_id* id = nullptr;
-  ASSERT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
+  rdma_cm_id* id = make_id(channel.get());
   const auto refused = [](int result) { return result == -1 && errno == EINVAL; };
   rdma_conn_param params{};
   EXPECT_TRUE(refused(rdma_resolve_route(id, 100)));
@@ -188,8 +177,7 @@ TEST(Cm, CallsInTheWrongStateChangeNothing) {
 
 TEST(Cm, AddressesThatAreNotOnThisMachineHaveNoDevice) {
   const ChannelPtr channel = make_channel();
-  rdma_cm_id* id = nullptr;
-  ASSERT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
+  rdma_cm_id* id = make_id(channel.get());
   auto elsewhere = v4("192.0.2.77", 0);
   EXPECT_EQ(rdma_bind_addr(id, generic(elsewhere)), -1);
   EXPECT_EQ(errno, ENODEV);
@@ -200,8 +188,7 @@ TEST(Cm, AddressesThatAreNotOnThisMachineHaveNoDevice) {
 
 TEST(Cm, AnUnresolvableAddressIsAnEventWithItsErrno) {
   const ChannelPtr channel = make_channel();
-  rdma_cm_id* id = nullptr;
-  ASSERT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
+  rdma_cm_id* id = make_id(channel.get());
   auto source = v4("192.0.2.77", 0);
   auto peer = v4("127.0.0.1", 1000);
   ASSERT_EQ(rdma_resolve_addr(id, generic(source), generic(peer), 1000), 0);
@@ -246,16 +233,13 @@ TEST(Cm, ResolvingNamesTheDeviceTheSourceAndAPort) {
 
 TEST(Cm, AWildcardListenerTakesConnectionsOfBothFamilies) {
   const ChannelPtr channel = make_channel();
-  rdma_cm_id* id = nullptr;
-  ASSERT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
+  rdma_cm_id* id = make_id(channel.get());
   ASSERT_EQ(rdma_listen(id, 4), 0);  // never bound: any address, a port of the system's choice
   EXPECT_EQ(id->verbs, nullptr);
   const std::uint16_t port = ntohs(rdma_get_src_port(id));
   ASSERT_NE(port, 0);
   Calling client(port);
-  client.make_qp();
-  rdma_conn_param params = with_data("");
-  ASSERT_EQ(rdma_connect(client.id, &params), 0);
+  client.connect();
   NextEvent request(channel.get());
   ASSERT_EQ(request.type(), RDMA_CM_EVENT_CONNECT_REQUEST);
   rdma_cm_id* child = request.id();
@@ -268,8 +252,7 @@ TEST(Cm, AWildcardListenerTakesConnectionsOfBothFamilies) {
 TEST(Cm, TwoListenersOnOnePortAreOneTooMany) {
   const Listening first;
   const ChannelPtr channel = make_channel();
-  rdma_cm_id* id = nullptr;
-  ASSERT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
+  rdma_cm_id* id = make_id(channel.get());
   auto same = v4("127.0.0.1", first.port);
   const int bound = rdma_bind_addr(id, generic(same));
   if (bound == 0) {
@@ -299,13 +282,7 @@ TEST(Cm, DataSentBeforeDisconnectAndDestroyArrives) {
     Connected pair;
     std::fill(pair.active.memory.begin(), pair.active.memory.end(), std::uint8_t{0x5a});
     pair.passive.post_recv(1, 0, Connected::kBytes);
-    ibv_sge sge = pair.active.sge(0, Connected::kBytes);
-    ibv_send_wr send{};
-    send.opcode = IBV_WR_SEND;
-    send.send_flags = IBV_SEND_SIGNALED;
-    send.sg_list = &sge;
-    send.num_sge = 1;
-    ASSERT_EQ(post_send(pair.active, send), 0);
+    send_some(pair.active, Connected::kBytes);
     ibv_wc wc{};
     ASSERT_TRUE(next_completion(pair.active.id->send_cq, wc));
     ASSERT_EQ(rdma_disconnect(pair.active.id), 0);
@@ -319,8 +296,7 @@ TEST(Cm, DataSentBeforeDisconnectAndDestroyArrives) {
 TEST(Cm, MigratingTakesPendingEventsAlongInOrder) {
   const ChannelPtr before = make_channel();
   const ChannelPtr after = make_channel();
-  rdma_cm_id* id = nullptr;
-  ASSERT_EQ(rdma_create_id(before.get(), &id, nullptr, RDMA_PS_TCP), 0);
+  rdma_cm_id* id = make_id(before.get());
   auto peer = v4("127.0.0.1", 9);
   ASSERT_EQ(rdma_resolve_addr(id, nullptr, generic(peer), 1000), 0);
   ASSERT_EQ(rdma_resolve_route(id, 1000), 0);
@@ -453,8 +429,7 @@ TEST(Cm, ASynchronousConnectThatIsRejectedFailsWithItsErrno) {
     request.ack();
     rdma_destroy_id(child);
   });
-  rdma_cm_id* id = nullptr;
-  ASSERT_EQ(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP), 0);
+  rdma_cm_id* id = make_id(nullptr);
   auto peer = v4("127.0.0.1", server.port);
   ASSERT_EQ(rdma_resolve_addr(id, nullptr, generic(peer), 1000), 0);
   ASSERT_EQ(rdma_resolve_route(id, 1000), 0);

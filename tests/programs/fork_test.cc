@@ -14,13 +14,8 @@ int exchange() {
   Connected pair;
   if (testing::Test::HasFailure()) return 1;
   pair.passive.post_recv(1, 0, 64);
-  ibv_sge sge = pair.active.sge(0, 32);
-  ibv_send_wr send{};
-  send.opcode = IBV_WR_SEND;
-  send.send_flags = IBV_SEND_SIGNALED;
-  send.sg_list = &sge;
-  send.num_sge = 1;
-  if (post_send(pair.active, send) != 0) return 2;
+  send_some(pair.active, 32);
+  if (testing::Test::HasFailure()) return 2;
   ibv_wc wc{};
   if (!next_completion(pair.passive.id->recv_cq, wc)) return 3;
   return wc.status == IBV_WC_SUCCESS && wc.byte_len == 32 ? 0 : 4;
@@ -74,13 +69,7 @@ TEST(Fork, AnOpenConnectionOutlivesAChildThatExits) {
             0);
   EXPECT_EQ(std::system("true"), 0);
   pair.passive.post_recv(1, 0, 64);
-  ibv_sge sge = pair.active.sge(0, 16);
-  ibv_send_wr send{};
-  send.opcode = IBV_WR_SEND;
-  send.send_flags = IBV_SEND_SIGNALED;
-  send.sg_list = &sge;
-  send.num_sge = 1;
-  ASSERT_EQ(post_send(pair.active, send), 0);
+  send_some(pair.active, 16);
   ibv_wc wc{};
   ASSERT_TRUE(next_completion(pair.passive.id->recv_cq, wc));
   EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
@@ -91,13 +80,7 @@ TEST(Fork, AnOpenConnectionOutlivesAChildThatExits) {
 TEST(Fork, AChildThatPollsTheParentsQueueTakesNothing) {
   Connected pair;
   pair.passive.post_recv(1, 0, 64);
-  ibv_sge sge = pair.active.sge(0, 16);
-  ibv_send_wr send{};
-  send.opcode = IBV_WR_SEND;
-  send.send_flags = IBV_SEND_SIGNALED;
-  send.sg_list = &sge;
-  send.num_sge = 1;
-  ASSERT_EQ(post_send(pair.active, send), 0);
+  send_some(pair.active, 16);
   EXPECT_EQ(in_child([&] {
               ibv_cq* cq = pair.passive.id->recv_cq;
               ibv_wc wc{};
@@ -122,13 +105,7 @@ TEST(Fork, AParentThatSleepsInPollOverItsChannelHearsOfEvents) {
   ASSERT_EQ(ibv_req_notify_cq(cq, 0), 0);
   pair.passive.post_recv(1, 0, 64);
   EXPECT_EQ(in_child(exchange), 0);
-  ibv_sge sge = pair.active.sge(0, 16);
-  ibv_send_wr send{};
-  send.opcode = IBV_WR_SEND;
-  send.send_flags = IBV_SEND_SIGNALED;
-  send.sg_list = &sge;
-  send.num_sge = 1;
-  ASSERT_EQ(post_send(pair.active, send), 0);
+  send_some(pair.active, 16);
   ASSERT_TRUE(readable(channel->fd));
   ibv_cq* which = nullptr;
   void* context = nullptr;

@@ -145,8 +145,7 @@ TEST_F(Handles, TwoThreadsThatDestroyTheSameSucceedOnce) {
 TEST_F(Handles, AnIdThatIsBoundWhileItIsDestroyed) {
   const ChannelPtr channel = make_channel();
   for (int round = 0; round < kRounds; ++round) {
-    rdma_cm_id* id = nullptr;
-    ASSERT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
+    rdma_cm_id* id = make_id(channel.get());
     std::atomic<bool> go{false};
     std::thread user = use_until_gone(go, [&] {
       auto any = v4("127.0.0.1", 0);
@@ -161,8 +160,7 @@ TEST_F(Handles, AnIdThatIsBoundWhileItIsDestroyed) {
 
 TEST_F(Handles, CallsOnAnIdThatIsGoneAreRefused) {
   const ChannelPtr channel = make_channel();
-  rdma_cm_id* id = nullptr;
-  ASSERT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
+  rdma_cm_id* id = make_id(channel.get());
   ASSERT_EQ(rdma_destroy_id(id), 0);
   EXPECT_EQ(rdma_listen(id, 1), -1);
   EXPECT_EQ(errno, EINVAL);
@@ -227,8 +225,7 @@ class NoDescriptors {
 
 TEST_F(Handles, WithoutDescriptorsCallsSayEmfile) {
   const ChannelPtr channel = make_channel();
-  rdma_cm_id* id = nullptr;
-  ASSERT_EQ(rdma_create_id(channel.get(), &id, nullptr, RDMA_PS_TCP), 0);
+  rdma_cm_id* id = make_id(channel.get());
   {
     const NoDescriptors none;
     errno = 0;
@@ -268,18 +265,6 @@ TEST_F(Handles, AClientOfAServerWithoutDescriptorsIsRefused) {
 }
 
 // --- asynchronous events ---
-
-void violate(const Connected::Side& peer, const Connected::Side& victim) {
-  ibv_sge sge = peer.sge(0, 8);
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma.remote_addr = reinterpret_cast<std::uintptr_t>(victim.memory.data());
-  wr.wr.rdma.rkey = victim.mr->rkey + 1;
-  EXPECT_EQ(post_send(peer, wr), 0);
-}
 
 // A QP is destroyed at the moment when its event comes. An event that a thread gets names a QP
 // whose destruction waits for the acknowledgement; nothing is queued for one that is gone.

@@ -35,13 +35,7 @@ class Many : public testing::Test {
   static void post_sends(const Connected::Side& from, int count) {
     for (int i = 0; i < count; ++i) {
       ibv_sge sge = from.sge(0, 32);
-      ibv_send_wr send{};
-      send.wr_id = static_cast<std::uint64_t>(i);
-      send.opcode = IBV_WR_SEND;
-      send.send_flags = IBV_SEND_SIGNALED;
-      send.sg_list = &sge;
-      send.num_sge = 1;
-      ASSERT_EQ(post_send(from, send), 0);
+      ASSERT_EQ(post_send(from, send_request(sge, static_cast<std::uint64_t>(i))), 0);
     }
   }
 

@@ -10,23 +10,24 @@
 namespace weft::abi {
 namespace {
 
-// What a QP's peer does to it so that it gets an asynchronous event: a Write that no region allows.
-void violate(const Connected::Side& peer, const Connected::Side& victim) {
-  ibv_sge sge = peer.sge(0, 8);
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma.remote_addr = reinterpret_cast<std::uintptr_t>(victim.memory.data());
-  wr.wr.rdma.rkey = victim.mr->rkey + 1;
-  EXPECT_EQ(post_send(peer, wr), 0);
-}
-
 bool is_qp_error(ibv_event_type type) {
   return type == IBV_EVENT_QP_ACCESS_ERR || type == IBV_EVENT_QP_REQ_ERR ||
          type == IBV_EVENT_QP_FATAL;
 }
+
+// A connected pair, and the event of the side whose peer broke the rules.
+struct Violated {
+  Connected pair;
+  ibv_async_event event{};
+
+  Violated() {
+    ibv_context* context = pair.passive.id->verbs;
+    violate(pair.active, pair.passive);
+    EXPECT_TRUE(readable(context->async_fd));
+    EXPECT_EQ(ibv_get_async_event(context, &event), 0);
+    EXPECT_TRUE(is_qp_error(event.event_type)) << ibv_event_type_str(event.event_type);
+  }
+};
 
 TEST(VerbsEvents, ADescriptorWithoutEventsObeysItsNonBlockingFlag) {
   const Opened device;
@@ -39,27 +40,16 @@ TEST(VerbsEvents, ADescriptorWithoutEventsObeysItsNonBlockingFlag) {
 }
 
 TEST(VerbsEvents, AViolationNamesTheQpOfTheVictim) {
-  Connected pair;
-  ibv_context* context = pair.passive.id->verbs;
-  violate(pair.active, pair.passive);
-  ASSERT_TRUE(readable(context->async_fd));
-  ibv_async_event event{};
-  ASSERT_EQ(ibv_get_async_event(context, &event), 0);
-  EXPECT_TRUE(is_qp_error(event.event_type)) << ibv_event_type_str(event.event_type);
-  EXPECT_TRUE(event.element.qp == pair.passive.id->qp || event.element.qp == pair.active.id->qp);
-  ibv_ack_async_event(&event);
+  Violated v;
+  const ibv_qp* qp = v.event.element.qp;
+  EXPECT_TRUE(qp == v.pair.passive.id->qp || qp == v.pair.active.id->qp);
+  ibv_ack_async_event(&v.event);
 }
 
 TEST(VerbsEvents, DestroyingAQpWaitsForTheAcknowledgementOfItsEvents) {
-  Connected pair;
-  ibv_context* context = pair.passive.id->verbs;
-  violate(pair.active, pair.passive);
-  ASSERT_TRUE(readable(context->async_fd));
-  ibv_async_event event{};
-  ASSERT_EQ(ibv_get_async_event(context, &event), 0);
-  ASSERT_TRUE(is_qp_error(event.event_type));
-  ibv_qp* qp = event.element.qp;
-  rdma_cm_id* owner = qp == pair.passive.id->qp ? pair.passive.id : pair.active.id;
+  Violated v;
+  const ibv_qp* qp = v.event.element.qp;
+  rdma_cm_id* owner = qp == v.pair.passive.id->qp ? v.pair.passive.id : v.pair.active.id;
   std::atomic<bool> gone{false};
   std::thread destroyer([&] {
     rdma_destroy_qp(owner);
@@ -67,7 +57,7 @@ TEST(VerbsEvents, DestroyingAQpWaitsForTheAcknowledgementOfItsEvents) {
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_FALSE(gone.load());
-  ibv_ack_async_event(&event);
+  ibv_ack_async_event(&v.event);
   destroyer.join();
   EXPECT_TRUE(gone.load());
 }
@@ -84,17 +74,12 @@ TEST(VerbsEvents, EventsThatNobodyFetchedGoWithTheirQp) {
 }
 
 TEST(VerbsEvents, AcknowledgingTooOftenOrWhatIsGoneDoesNothing) {
-  Connected pair;
-  ibv_context* context = pair.passive.id->verbs;
-  violate(pair.active, pair.passive);
-  ASSERT_TRUE(readable(context->async_fd));
-  ibv_async_event event{};
-  ASSERT_EQ(ibv_get_async_event(context, &event), 0);
-  ibv_ack_async_event(&event);
-  ibv_ack_async_event(&event);
+  Violated v;
+  ibv_ack_async_event(&v.event);
+  ibv_ack_async_event(&v.event);
   ibv_qp destroyed{};
-  event.element.qp = &destroyed;
-  ibv_ack_async_event(&event);
+  v.event.element.qp = &destroyed;
+  ibv_ack_async_event(&v.event);
 }
 
 }  // namespace

@@ -299,11 +299,7 @@ TEST_F(VerbsObjects, TheErrorStateFlushesReceivesAndWhateverIsPostedLater) {
   EXPECT_EQ(wc.wr_id, 7U);
   EXPECT_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
   EXPECT_EQ(wc.qp_num, qp->qp_num);
-  ibv_send_wr send{};
-  send.wr_id = 8;
-  send.opcode = IBV_WR_SEND;
-  send.sg_list = &sge;
-  send.num_sge = 1;
+  ibv_send_wr send = send_request(sge, 8);
   ibv_send_wr* bad_send = nullptr;
   ASSERT_EQ(ibv_post_send(qp, &send, &bad_send), 0);
   ASSERT_TRUE(next_completion(cq_, wc));

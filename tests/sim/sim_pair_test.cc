@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "seeds.h"
 #include "workload.h"
 
 namespace weft::testing {
@@ -84,12 +86,8 @@ void end_run(SimPair& net) {
   }
 }
 
-bool no_failure() { return !::testing::Test::HasFailure(); }
-
 TEST(SimPair, RandomWorkCompletesOnceInOrderAndLeavesTheModelsMemory) {
-  const Seeds seeds = test_seeds(1, 60);
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
+  for_each_seed(60, [&](std::uint64_t seed) {
     const SimConfig config = random_config(seed);
     SimPair net(config);
     ASSERT_TRUE(net.establish());
@@ -99,69 +97,60 @@ TEST(SimPair, RandomWorkCompletesOnceInOrderAndLeavesTheModelsMemory) {
     for (int i = 0; i < 2; ++i) EXPECT_FALSE(net.side(i).down.has_value());
     end_run(net);
     for (int i = 0; i < 2; ++i) EXPECT_EQ(net.side(i).down->how, StreamEnd::kOrderly);
-    ASSERT_TRUE(no_failure());
-  }
+  });
 }
 
-void run_with_fault(SimConfig config) {
-  SimPair net(config);
-  ASSERT_TRUE(net.establish());
-  Workload work(net, random_work(config));
-  EXPECT_TRUE(net.run_until_idle([&] { work.post_some(); }));
-  end_run(net);
-  work.expect_consistent_end();
+// Random work on a connection to which `fault` happens at some octet, for each seed.
+void run_with_fault(
+    const std::function<Fault(Rng&)>& fault,
+    const std::function<void(SimConfig&)>& adjust = [](SimConfig&) {}) {
+  for_each_seed(40, [&](std::uint64_t seed) {
+    SimConfig config = random_config(seed);
+    adjust(config);
+    Rng rng(seed);
+    config.fault = fault(rng);
+    SimPair net(config);
+    ASSERT_TRUE(net.establish());
+    Workload work(net, random_work(config));
+    EXPECT_TRUE(net.run_until_idle([&] { work.post_some(); }));
+    end_run(net);
+    work.expect_consistent_end();
+  });
+}
+
+// At some octet of either direction.
+Fault random_fault(Rng& rng, FaultKind kind) {
+  Fault fault;
+  fault.kind = kind;
+  fault.writer = static_cast<int>(rng.between(0, 1));
+  fault.at = rng.between(0, 20000);
+  if (kind == FaultKind::kFlip) fault.bits = static_cast<std::uint8_t>(1U << rng.u32(0, 7));
+  return fault;
 }
 
 TEST(SimPair, ResetAtAnyOctetCompletesEverythingOnce) {
-  const Seeds seeds = test_seeds(1, 40);
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
-    SimConfig config = random_config(seed);
-    Rng rng(seed);
-    config.fault = {rng.one_in(2) ? FaultKind::kReset : FaultKind::kTimeout,
-                    static_cast<int>(rng.between(0, 1)), rng.between(0, 20000), 1};
-    run_with_fault(config);
-    ASSERT_TRUE(no_failure());
-  }
+  run_with_fault([](Rng& rng) {
+    return random_fault(rng, rng.one_in(2) ? FaultKind::kReset : FaultKind::kTimeout);
+  });
 }
 
 TEST(SimPair, FinAtAnyOctetCompletesEverythingOnce) {
-  const Seeds seeds = test_seeds(1, 40);
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
-    SimConfig config = random_config(seed);
-    Rng rng(seed);
-    config.fault = {FaultKind::kFin, static_cast<int>(rng.between(0, 1)), rng.between(0, 20000), 1};
-    run_with_fault(config);
-    ASSERT_TRUE(no_failure());
-  }
+  run_with_fault([](Rng& rng) { return random_fault(rng, FaultKind::kFin); });
 }
 
 TEST(SimPair, FlippedBitUnderCrcIsNeverDeliveredNorPlaced) {
-  const Seeds seeds = test_seeds(1, 40);
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
-    SimConfig config = random_config(seed);
-    config.offer[0].crc = true;
-    Rng rng(seed);
-    config.fault = {FaultKind::kFlip, static_cast<int>(rng.between(0, 1)), rng.between(0, 20000),
-                    static_cast<std::uint8_t>(1U << rng.u32(0, 7))};
-    run_with_fault(config);
-    ASSERT_TRUE(no_failure());
-  }
+  run_with_fault([](Rng& rng) { return random_fault(rng, FaultKind::kFlip); },
+                 [](SimConfig& config) { config.offer[0].crc = true; });
 }
 
 // Without CRC anything may be believed; but memory that was not offered stays untouched (the guards
 // of the endpoints) and each request still completes exactly once.
 TEST(SimPair, FlippedBitWithoutCrcStillCompletesEverythingOnce) {
-  const Seeds seeds = test_seeds(1, 40);
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
+  for_each_seed(40, [&](std::uint64_t seed) {
     SimConfig config = random_config(seed);
     config.offer[0].crc = config.offer[1].crc = false;
     Rng rng(seed);
-    config.fault = {FaultKind::kFlip, static_cast<int>(rng.between(0, 1)), rng.between(0, 20000),
-                    static_cast<std::uint8_t>(1U << rng.u32(0, 7))};
+    config.fault = random_fault(rng, FaultKind::kFlip);
     SimPair net(config);
     ASSERT_TRUE(net.establish());
     const WorkloadConfig work = random_work(config);
@@ -190,14 +179,11 @@ TEST(SimPair, FlippedBitWithoutCrcStillCompletesEverythingOnce) {
       EXPECT_EQ(net.side(i).sends.size(), posted[i]);
       EXPECT_EQ(net.side(i).recvs.size(), kRequests);
     }
-    ASSERT_TRUE(no_failure());
-  }
+  });
 }
 
 TEST(SimPair, CloseOrAbortOrOwnFaultAtAnyMomentCompletesEverythingOnce) {
-  const Seeds seeds = test_seeds(1, 60);
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
+  for_each_seed(60, [&](std::uint64_t seed) {
     const SimConfig config = random_config(seed);
     SimPair net(config);
     ASSERT_TRUE(net.establish());
@@ -215,8 +201,7 @@ TEST(SimPair, CloseOrAbortOrOwnFaultAtAnyMomentCompletesEverythingOnce) {
     }));
     end_run(net);
     work.expect_consistent_end();
-    ASSERT_TRUE(no_failure());
-  }
+  });
 }
 
 // A server with a Send for a client of 16 octets; nothing promised about who speaks first.
