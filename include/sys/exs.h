@@ -106,6 +106,7 @@ enum { EXS_WAIT_ADAPTIVE = 0, EXS_WAIT_BUSY_POLL, EXS_WAIT_NOTIFY };
 #define EXS_F_GETPROVIDER 0x4517 /* of a connected socket: what it runs over */
 #define EXS_F_SETTCPPORT 0x4518  /* listeners over RDMA: a port for peers that have only TCP */
 #define EXS_F_GETTCPPORT 0x4519
+#define EXS_TCPPORT_ANY (-1) /* EXS_F_SETTCPPORT: one that the system chooses */
 enum { EXS_PROVIDER_AUTO = 0, EXS_PROVIDER_RDMA = 1, EXS_PROVIDER_TCP = 2 };
 
 #define EXS_IOV_MAX 16 /* pieces of one message or file transfer */

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 namespace weft::exs {
@@ -30,6 +31,11 @@ struct Address {
     } else {
       reinterpret_cast<sockaddr_in*>(&storage)->sin_port = network_order;
     }
+  }
+  [[nodiscard]] std::uint16_t port() const {
+    return ntohs(storage.ss_family == AF_INET6
+                     ? reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port
+                     : reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
   }
   // As getsockname(2): at most `*size` bytes, and `*size` becomes the real length.
   void copy_to(sockaddr* out, socklen_t* size) const {

@@ -87,10 +87,15 @@ std::shared_ptr<Socket> socket_of(int fd) {
   return take_in(fd);
 }
 
-Outlet outlet_of(exs_qhandle_t q) {
+Outlet::Outlet(exs_qhandle_t q) : blocking(q == EXS_QHANDLE_INVALID) {
   thread_local const auto own = std::make_shared<EventQueue>(16);
-  if (q == EXS_QHANDLE_INVALID) return {own, true};
-  return {Engine::instance().queues.find(q), false};
+  if (blocking) {
+    queue = own;
+    queue->attach();
+  } else {
+    queue = Engine::instance().queues.find(q, [](EventQueue& found) { found.attach(); });
+  }
+  attached_ = queue != nullptr;
 }
 
 exs_event_t wait_for_event(const std::shared_ptr<Socket>& socket, const Outlet& outlet,
@@ -121,10 +126,12 @@ int add_piece(Operation& op, void* base, std::size_t length, exs_mhandle_t mh) {
   piece.base = static_cast<std::uint8_t*>(base);
   piece.length = length;
   if (mh != EXS_MHANDLE_UNREGISTERED) {
-    piece.region = Engine::instance().regions.find(mh);
+    piece.region = Engine::instance().regions.find(mh, [](Region& region) { region.attach(); });
     if (piece.region == nullptr) return EINVAL;
-    if (!piece.region->covers(base, length)) return EFAULT;
-    piece.region->attach();
+    if (!piece.region->covers(base, length)) {
+      piece.region->detach();
+      return EFAULT;
+    }
   } else if (base == nullptr && length != 0) {
     return EFAULT;
   }

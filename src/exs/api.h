@@ -23,11 +23,29 @@ std::shared_ptr<Socket> socket_of(int fd);
 
 // Where the outcome of a call goes: the queue it names, or one of this thread's own for a call that
 // blocks. Null: no such queue.
-struct Outlet {
+//
+// Counts as an operation that names the queue, until it is given to one.
+class Outlet {
+ public:
+  explicit Outlet(exs_qhandle_t q);
+  ~Outlet() {
+    if (attached_) queue->detach();
+  }
+  Outlet(const Outlet&) = delete;
+  Outlet& operator=(const Outlet&) = delete;
+
+  // For the operation, which names the queue from now on. Once.
+  std::shared_ptr<EventQueue> give() {
+    attached_ = false;
+    return queue;
+  }
+
   std::shared_ptr<EventQueue> queue;
   bool blocking = false;
+
+ private:
+  bool attached_ = false;
 };
-Outlet outlet_of(exs_qhandle_t q);
 
 // Waits for the event of the operation that has just been posted to the thread's own queue. With a
 // time limit the operation is cancelled when it has passed, and the error is ETIMEDOUT.
@@ -43,11 +61,8 @@ int choose_provider(Socket& socket);
 // After posting: those who wait in exs_poll.
 inline void posted() { Engine::instance().run_polls(); }
 
-inline bool initialized(bool set = false) {
-  static std::atomic<bool> done{false};
-  if (set) done.store(true);
-  return done.load(std::memory_order_acquire);
-}
+// exs_init has been called, in this very process: not before a fork().
+inline bool initialized() { return Engine::instance().started(); }
 
 // The socket over RDMA, connected. Null, with errno. With the socket's mutex.
 RdmaSocket* rdma_of(Socket& socket);

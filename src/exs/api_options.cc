@@ -32,6 +32,10 @@ int set_value(Socket& socket, int command, long arg) {
       }
       to.ring_bytes = static_cast<std::uint32_t>(arg);
       return 0;
+    case EXS_F_SETTCPPORT:
+      if (arg < EXS_TCPPORT_ANY || arg > UINT16_MAX) return EINVAL;
+      to.tcp_port = static_cast<int>(arg);
+      return 0;
     case EXS_F_SETPROVIDER:
       if (socket.provider != nullptr) return EISCONN;
       if (arg < EXS_PROVIDER_AUTO || arg > EXS_PROVIDER_TCP) return EINVAL;
@@ -48,6 +52,17 @@ int provider_of(const Socket& socket) {
   return socket.provider->is_rdma() ? EXS_PROVIDER_RDMA : EXS_PROVIDER_TCP;
 }
 
+// Of a listener: the port at which it takes peers that have only TCP.
+int tcp_port_of(const Socket& socket) {
+  Address name;
+  name.length = sizeof name.storage;
+  if (socket.state != State::kListening || socket.settings.tcp_port == 0) {
+    return socket.settings.tcp_port;
+  }
+  if (::getsockname(socket.fd, name.get(), &name.length) != 0) return fail(errno);
+  return name.port();
+}
+
 int set_time_limit(Socket& socket, TimeLimit& limit, const void* value, socklen_t length) {
   exs_timeout_t given;
   if (length < sizeof given) return EINVAL;
@@ -62,11 +77,11 @@ int set_time_limit(Socket& socket, TimeLimit& limit, const void* value, socklen_
   next.since = Clock::now();
   if (next.after != Clock::duration::zero()) {
     // Without a queue the limit is for calls that block.
-    next.queue = given.qhandle == EXS_QHANDLE_INVALID
-                     ? nullptr
-                     : Engine::instance().queues.find(given.qhandle);
-    if (next.queue == nullptr && given.qhandle != EXS_QHANDLE_INVALID) return EINVAL;
-    if (next.queue != nullptr) next.queue->attach();
+    if (given.qhandle != EXS_QHANDLE_INVALID) {
+      next.queue =
+          Engine::instance().queues.find(given.qhandle, [](EventQueue& found) { found.attach(); });
+      if (next.queue == nullptr) return EINVAL;
+    }
   }
   if (limit.queue != nullptr) limit.queue->detach();
   limit = std::move(next);
@@ -122,6 +137,7 @@ int exs_fcntl(int fd, int command, long arg) {
     case EXS_F_GETCREDITS: return now.slots;
     case EXS_F_GETRING: return static_cast<int>(now.ring_bytes);
     case EXS_F_GETPROVIDER: return provider_of(*socket);
+    case EXS_F_GETTCPPORT: return tcp_port_of(*socket);
     default: break;
   }
   const int error = set_value(*socket, command, arg);
@@ -146,6 +162,7 @@ int exs_setsockopt(int fd, int level, int name, const void* value, socklen_t len
       linger wanted;
       std::memcpy(&wanted, value, sizeof wanted);
       socket->abortive = wanted.l_onoff != 0 && wanted.l_linger == 0;
+      socket->linger = std::chrono::seconds(wanted.l_onoff != 0 ? std::max(wanted.l_linger, 0) : 0);
     }
     // For a connection over TCP; over RDMA they are remembered, and mean nothing.
     return ::setsockopt(fd, level, name, value, length);

@@ -32,7 +32,9 @@ int exs_qdelete(exs_qhandle_t q) {
   auto& queues = Engine::instance().queues;
   if (queues.find(q) == nullptr) return fail(EINVAL);
   const auto gone = queues.remove_if(q, [](const EventQueue& queue) { return !queue.busy(); });
-  return gone != nullptr ? 0 : fail(EBUSY);
+  if (gone == nullptr) return fail(EBUSY);
+  gone->retire();
+  return 0;
 }
 
 int exs_qdequeue(exs_qhandle_t q, exs_event_t* vec, int n, const timeval* timeout) {

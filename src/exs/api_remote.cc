@@ -27,7 +27,6 @@ int RdmaSocket::export_memory(const std::shared_ptr<Region>& region, void* addr,
   out.be32(mr.rkey());
   out.be64(reinterpret_cast<std::uintptr_t>(addr));
   out.be64(length);
-  region->attach();
   exported_.push_back({name, std::move(mr), region});
   return 0;
 }
@@ -89,7 +88,7 @@ template <class Fill>
 ssize_t post(const RemoteCall& call, Fill fill) {
   const auto socket = socket_of(call.fd);
   if (socket == nullptr) return -1;
-  const Outlet outlet = outlet_of(call.queue);
+  Outlet outlet(call.queue);
   if (outlet.queue == nullptr) return fail(EINVAL);
   {
     std::unique_lock lock(socket->mutex);
@@ -105,8 +104,7 @@ ssize_t post(const RemoteCall& call, Fill fill) {
     Operation& op = socket->add(socket->one_sided);
     op.type = call.type;
     op.ahandle = call.ahandle;
-    op.queue = outlet.queue;
-    op.queue->attach();
+    op.queue = outlet.give();
     op.seq = static_cast<std::uint64_t>(call.remote) << 48U | call.offset;
     if (const int error = fill(op); error != 0) {
       socket->unadd(socket->one_sided);
@@ -141,14 +139,16 @@ int exs_mexport(int fd, exs_mhandle_t mh, void* addr, size_t len, int rights, ex
   if (socket == nullptr) return -1;
   if (name == nullptr) return fail(EFAULT);
   if (rights == 0 || (rights & ~kRights) != 0 || len == 0) return fail(EINVAL);
-  const auto region = Engine::instance().regions.find(mh);
+  const auto region = Engine::instance().regions.find(mh, [](Region& found) { found.attach(); });
   if (region == nullptr) return fail(EINVAL);
-  if (!region->covers(addr, len)) return fail(EFAULT);
   const std::lock_guard lock(socket->mutex);
   RdmaSocket* rdma = rdma_of(*socket);
-  if (rdma == nullptr) return -1;
-  const int error = rdma->export_memory(region, addr, len, rights, *name);
-  return error == 0 ? 0 : fail(error);
+  int error = rdma != nullptr ? 0 : errno;
+  if (error == 0 && !region->covers(addr, len)) error = EFAULT;
+  if (error == 0) error = rdma->export_memory(region, addr, len, rights, *name);
+  if (error == 0) return 0;
+  region->detach();
+  return fail(error);
 }
 
 int exs_munexport(int fd, const exs_mname_t* name) {

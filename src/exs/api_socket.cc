@@ -78,7 +78,6 @@ extern "C" {
 int exs_init(int version) {
   if (version != EXS_VERSION1) return fail(EINVAL);
   if (const int error = Engine::instance().start(); error != 0) return fail(error);
-  initialized(true);
   return 0;
 }
 
@@ -130,7 +129,7 @@ int exs_accept(int fd, exs_acceptaddr_t* vec, int count, int flags, exs_qhandle_
   if (socket == nullptr) return -1;
   if (flags != 0 || count < 0 || count > 2) return fail(EINVAL);
   if (count > 0 && vec == nullptr) return fail(EFAULT);
-  const Outlet outlet = outlet_of(q);
+  Outlet outlet(q);
   if (outlet.queue == nullptr) return fail(EINVAL);
   {
     std::unique_lock lock(socket->mutex);
@@ -141,10 +140,9 @@ int exs_accept(int fd, exs_acceptaddr_t* vec, int count, int flags, exs_qhandle_
     Operation& op = socket->add(socket->accepts);
     op.type = EXS_EVT_ACCEPT;
     op.ahandle = ah;
-    op.queue = outlet.queue;
+    op.queue = outlet.give();
     op.addresses = vec;
     op.address_count = count;
-    outlet.queue->attach();
     socket->match_accepts();
     socket->provider->accepts_posted();
   }
@@ -157,7 +155,7 @@ int exs_connect(int fd, const sockaddr* addr, socklen_t addrlen, int flags, exs_
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   if (flags != 0) return fail(EINVAL);
-  const Outlet outlet = outlet_of(q);
+  Outlet outlet(q);
   if (outlet.queue == nullptr) return fail(EINVAL);
   bool quiet = false;
   {
@@ -173,8 +171,7 @@ int exs_connect(int fd, const sockaddr* addr, socklen_t addrlen, int flags, exs_
     // Without a queue, a socket that does not block connects behind the caller's back.
     quiet = outlet.blocking && socket->nonblocking;
     if (!quiet) {
-      op.queue = outlet.queue;
-      op.queue->attach();
+      op.queue = outlet.give();
     }
     socket->state = State::kConnecting;
     if (const int error = start_connect(*socket, Address(addr, addrlen)); error != 0) {
@@ -192,7 +189,7 @@ int exs_shutdown(int fd, int how, exs_qhandle_t q, exs_ahandle_t ah) {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   if (how != EXS_SHUT_WR) return fail(EOPNOTSUPP);
-  const Outlet outlet = outlet_of(q);
+  Outlet outlet(q);
   if (outlet.queue == nullptr) return fail(EINVAL);
   {
     const std::lock_guard lock(socket->mutex);
@@ -201,8 +198,7 @@ int exs_shutdown(int fd, int how, exs_qhandle_t q, exs_ahandle_t ah) {
     Operation& op = socket->add(socket->shutdown_op);
     op.type = EXS_EVT_SHUTDOWN;
     op.ahandle = ah;
-    op.queue = outlet.queue;
-    op.queue->attach();
+    op.queue = outlet.give();
     socket->shutting = true;
     if (socket->peer_gone) {
       socket->shut_down(EPIPE);
@@ -217,7 +213,7 @@ int exs_shutdown(int fd, int how, exs_qhandle_t q, exs_ahandle_t ah) {
 int exs_close(int fd, exs_qhandle_t q, exs_ahandle_t ah) {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
-  const Outlet outlet = outlet_of(q);
+  Outlet outlet(q);
   if (outlet.queue == nullptr) return fail(EINVAL);
   std::deque<Socket::Arrival> arrivals;
   {
@@ -226,8 +222,7 @@ int exs_close(int fd, exs_qhandle_t q, exs_ahandle_t ah) {
     Operation& op = socket->add(socket->close_op);
     op.type = EXS_EVT_CLOSE;
     op.ahandle = ah;
-    op.queue = outlet.queue;
-    op.queue->attach();
+    op.queue = outlet.give();
     socket->shutting = socket->closing = true;
     arrivals.swap(socket->arrivals);
     if (socket->provider != nullptr) {
@@ -235,6 +230,7 @@ int exs_close(int fd, exs_qhandle_t q, exs_ahandle_t ah) {
     } else {
       socket->closed(0);
     }
+    socket->limit_close();
   }
   close_arrivals(std::move(arrivals));
   posted();
@@ -267,7 +263,7 @@ int exs_cancel(int fd, int flags, exs_ahandle_t ah) {
 int exs_poll(exs_pollfd_t* vec, int count, int flags, exs_qhandle_t q, exs_ahandle_t ah) {
   if (!initialized() || flags != 0 || count < 1 || count > 65536) return fail(EINVAL);
   if (vec == nullptr) return fail(EFAULT);
-  const Outlet outlet = outlet_of(q);
+  Outlet outlet(q);
   if (outlet.queue == nullptr) return fail(EINVAL);
   auto wait = std::make_shared<PollWait>();
   for (int i = 0; i < count; ++i) {
@@ -278,8 +274,7 @@ int exs_poll(exs_pollfd_t* vec, int count, int flags, exs_qhandle_t q, exs_ahand
   wait->vec = vec;
   wait->count = count;
   wait->ahandle = ah;
-  wait->queue = outlet.queue;
-  outlet.queue->attach();
+  wait->queue = outlet.give();
   for (const auto& socket : wait->sockets) {
     const std::lock_guard lock(socket->mutex);
     socket->watchers.push_back(wait);

@@ -53,7 +53,7 @@ ssize_t transfer(const Call& call, Fill fill) {
   const auto socket = socket_of(call.fd);
   if (socket == nullptr) return -1;
   if ((call.flags & ~(call.sends() ? kSendFlags : kReceiveFlags)) != 0) return fail(EOPNOTSUPP);
-  const Outlet outlet = outlet_of(call.queue);
+  Outlet outlet(call.queue);
   if (outlet.queue == nullptr) return fail(EINVAL);
   Clock::duration limit{};
   {
@@ -73,8 +73,7 @@ ssize_t transfer(const Call& call, Fill fill) {
     op.type = call.type;
     op.flags = call.flags;
     op.ahandle = call.ahandle;
-    op.queue = outlet.queue;
-    op.queue->attach();
+    op.queue = outlet.give();
     int error = fill(op);
     if (error == 0) error = check_total(*socket, op);
     if (error != 0) {

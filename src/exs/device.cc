@@ -8,8 +8,6 @@
 namespace weft::exs {
 namespace {
 
-constexpr int kShardEntries = 16384;
-
 // Weft's device names a sink by its local key, and needs no remote right for it.
 constexpr std::uint32_t kWeftVendor = 0x574546;
 

@@ -12,6 +12,10 @@
 
 namespace weft::exs {
 
+inline constexpr int kShardEntries = 16384;    // of one completion queue, if the device has as many
+inline constexpr int kCompletionsAtOnce = 32;  // polled
+inline constexpr int kRoundsOfAFullQueue = kShardEntries / kCompletionsAtOnce;
+
 // The completion queue of some sockets. Thread-safe: its counters are atomic, the CQ is verbs'.
 struct CqShard {
   ~CqShard();

@@ -13,15 +13,27 @@
 namespace weft::exs {
 namespace {
 
-constexpr int kCompletionsAtOnce = 32;
 constexpr int kReadyAtOnce = 64;
 constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr int kTickMs = 1;
 
-// The descriptor on which this thread sleeps.
+std::atomic<Engine*> current{nullptr};
+// Grows in every child of fork().
+std::atomic<unsigned> generation{0};
+
+// The descriptor on which this thread sleeps. One that came from a parent process is shared with
+// it, and so of no use.
 int sleeper_fd() {
-  thread_local const Fd fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  return fd.get();
+  struct Sleeper {
+    Fd fd;
+    unsigned generation = 0;
+  };
+  thread_local Sleeper own;
+  const unsigned now = generation.load(std::memory_order_relaxed);
+  if (!own.fd.valid() || own.generation != now) {
+    own = {Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), now};
+  }
+  return own.fd.get();
 }
 
 timespec time_left(Instant until) {
@@ -34,13 +46,21 @@ timespec time_left(Instant until) {
 }  // namespace
 
 Engine& Engine::instance() {
-  static auto* engine = new Engine;
-  return *engine;
+  if (Engine* engine = current.load(std::memory_order_acquire)) return *engine;
+  static const int once = ::pthread_atfork(nullptr, nullptr, [] {
+    generation.fetch_add(1, std::memory_order_relaxed);
+    current.store(new Engine, std::memory_order_release);
+  });
+  static_cast<void>(once);
+  static auto* first = new Engine;
+  Engine* none = nullptr;
+  current.compare_exchange_strong(none, first);
+  return *current.load(std::memory_order_acquire);
 }
 
 int Engine::start() {
   const std::lock_guard lock(start_mutex_);
-  if (started_) return 0;
+  if (started()) return 0;
   wake_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   tcp_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!wake_.valid() || !tcp_.valid()) return errno;
@@ -57,7 +77,7 @@ int Engine::start() {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_setname_np(thread.native_handle(), "exs");
   thread.detach();
-  started_ = true;
+  started_.store(true, std::memory_order_release);
   return 0;
 }
 
@@ -135,11 +155,14 @@ bool Engine::poll_tcp() {
   return got > 0;
 }
 
-void Engine::hand_over() {
-  hand_over_.store(true);
-  if (asleep_.load()) return;
+void Engine::wake_up() const {
   const std::uint64_t one = 1;
   static_cast<void>(!::write(wake_.get(), &one, sizeof one));
+}
+
+void Engine::hand_over() {
+  hand_over_.store(true);
+  if (!asleep_.load()) wake_up();
 }
 
 int Engine::spin(EventQueue& queue, std::size_t need, Instant until, Instant spin_until) {
@@ -147,7 +170,7 @@ int Engine::spin(EventQueue& queue, std::size_t need, Instant until, Instant spi
   for (unsigned round = 1; queue.waiting() < need; ++round) {
     if (drive()) continue;
     // Reading the clock costs more than an idle poll.
-    if (round % 16 == 0 && Clock::now() >= end) return ETIMEDOUT;
+    if (round % 16 == 0 && (Clock::now() >= end || queue.retired())) return ETIMEDOUT;
   }
   return 0;
 }
@@ -160,9 +183,10 @@ int Engine::wait(EventQueue& queue, std::size_t need, Instant until, int strateg
                              : strategy == EXS_WAIT_NOTIFY  ? Instant::min()
                                                             : Clock::now() + kSpin;
   if (strategy != EXS_WAIT_NOTIFY && spin(queue, need, until, spin_until) == 0) return 0;
-  while (Clock::now() < until) {
+  while (queue.waiting() < need && Clock::now() < until) {
+    if (queue.retired()) return EINVAL;
     EventQueue::Sleeper sleeper{sleeper_fd(), need};
-    if (!queue.enter(sleeper)) return 0;
+    if (!queue.enter(sleeper)) continue;
     hand_over();
     pollfd one{sleeper.fd, POLLIN, 0};
     const timespec left = time_left(until);
@@ -170,7 +194,6 @@ int Engine::wait(EventQueue& queue, std::size_t need, Instant until, int strateg
     const int failure = got < 0 ? errno : 0;
     queue.leave(sleeper);
     if (failure != 0) return failure;
-    if (queue.waiting() >= need) return 0;
   }
   return 0;
 }
@@ -240,7 +263,7 @@ void Engine::sleep(bool armed) {
   {
     const std::lock_guard lock(later_mutex_);
     if (!timers_.empty()) until = std::min(until, timers_.begin()->first);
-    if (!dead_ids_.empty() || !kicked_.empty()) return;
+    if (!dead_ids_.empty() || !kicked_.empty() || !abandoned_.empty()) return;
   }
   const timespec left = time_left(until);
   ::ppoll(fds.data(), fds.size(), until == Instant::max() ? nullptr : &left, nullptr);
@@ -266,9 +289,17 @@ void Engine::run_timers(Instant now) {
 
 void Engine::reap() {
   std::vector<rdma_cm_id*> dead;
+  std::vector<std::shared_ptr<Socket>> abandoned;
   {
     const std::lock_guard lock(later_mutex_);
     dead.swap(dead_ids_);
+    abandoned.swap(abandoned_);
+  }
+  for (const auto& socket : abandoned) {
+    const std::lock_guard lock(socket->mutex);
+    socket->descriptor_lost = socket->shutting = socket->closing = socket->abortive = true;
+    if (socket->provider != nullptr) socket->provider->close();
+    socket->closed(0);
   }
   for (rdma_cm_id* id : dead) rdma_destroy_id(id);
 }
@@ -281,9 +312,7 @@ void Engine::schedule(const std::shared_ptr<Socket>& socket, Instant when) {
     const auto added = timers_.emplace(when, socket);
     first = added == timers_.begin();
   }
-  if (!first) return;
-  const std::uint64_t one = 1;
-  static_cast<void>(!::write(wake_.get(), &one, sizeof one));
+  if (first) wake_up();
 }
 
 void Engine::destroy_later(rdma_cm_id* id) {
@@ -291,8 +320,15 @@ void Engine::destroy_later(rdma_cm_id* id) {
     const std::lock_guard lock(later_mutex_);
     dead_ids_.push_back(id);
   }
-  const std::uint64_t one = 1;
-  static_cast<void>(!::write(wake_.get(), &one, sizeof one));
+  wake_up();
+}
+
+void Engine::abandon_later(const std::shared_ptr<Socket>& socket) {
+  {
+    const std::lock_guard lock(later_mutex_);
+    abandoned_.push_back(socket);
+  }
+  wake_up();
 }
 
 }  // namespace weft::exs

@@ -26,7 +26,8 @@ namespace weft::exs {
 
 class Engine {
  public:
-  // Made at the first call, never destroyed: its thread may outlive static objects.
+  // Made at the first call, never destroyed: its thread may outlive static objects. A child of
+  // fork() has a new one: the former's thread, and what that was doing, stayed with the parent.
   static Engine& instance();
 
   Engine(const Engine&) = delete;
@@ -34,6 +35,7 @@ class Engine {
 
   // Starts the progress thread when it does not run. 0 or an errno.
   int start();
+  [[nodiscard]] bool started() const { return started_.load(std::memory_order_acquire); }
 
   // Polls everything once, if nobody else does. True: something happened.
   bool drive();
@@ -46,6 +48,9 @@ class Engine {
   void add(const std::shared_ptr<Socket>& socket);
   [[nodiscard]] std::shared_ptr<Socket> find(int fd) const;
   void remove(int fd, const Socket* socket);
+  // The application has closed the descriptor of `socket` by itself: ends the connection, later and
+  // on the progress thread.
+  void abandon_later(const std::shared_ptr<Socket>& socket);
 
   // RDMA.
   [[nodiscard]] bool has_rdma();
@@ -77,11 +82,13 @@ class Engine {
   Engine() = default;
 
   void run();  // the progress thread
+  void wake_up() const;
   void arm();
   bool poll_devices();
   bool poll_shard(CqShard& shard);
   bool poll_tcp();
   void run_cm();
+  void drain_before_end();
   void run_timers(Instant now);
   void reap();
   void drain_channels();
@@ -90,7 +97,7 @@ class Engine {
   std::vector<std::shared_ptr<Device>> devices() const;
 
   std::mutex start_mutex_;
-  bool started_ = false;
+  std::atomic<bool> started_{false};
   Fd wake_;
   Fd tcp_;
   rdma_event_channel* cm_channel_ = nullptr;
@@ -117,6 +124,7 @@ class Engine {
 
   std::mutex later_mutex_;
   std::vector<rdma_cm_id*> dead_ids_;
+  std::vector<std::shared_ptr<Socket>> abandoned_;
   std::multimap<Instant, std::weak_ptr<Socket>> timers_;
   std::vector<std::shared_ptr<PollWait>> kicked_;
   std::atomic<bool> any_kicked_{false};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "exs/engine.h"
 #include "exs/rdma_socket.h"
@@ -10,10 +11,14 @@
 namespace weft::exs {
 
 void Engine::add(const std::shared_ptr<Socket>& socket) {
-  const std::lock_guard lock(table_mutex_);
-  const auto index = static_cast<std::size_t>(socket->fd);
-  if (index >= table_.size()) table_.resize(index + 64);
-  table_[index] = socket;
+  std::shared_ptr<Socket> former;
+  {
+    const std::lock_guard lock(table_mutex_);
+    const auto index = static_cast<std::size_t>(socket->fd);
+    if (index >= table_.size()) table_.resize(index + 64);
+    former = std::exchange(table_[index], socket);
+  }
+  if (former != nullptr) abandon_later(former);
 }
 
 std::shared_ptr<Socket> Engine::find(int fd) const {
@@ -104,6 +109,13 @@ CmEvent copy_of(const rdma_cm_event& from) {
 
 }  // namespace
 
+// As much as a completion queue holds: what comes meanwhile is of other connections.
+void Engine::drain_before_end() {
+  const std::lock_guard lock(drive_mutex_);
+  for (int round = 0; round < kRoundsOfAFullQueue && poll_devices(); ++round) {
+  }
+}
+
 void Engine::run_cm() {
   rdma_event_channel* channel = cm_channel_;
   rdma_cm_event* next = nullptr;
@@ -120,9 +132,7 @@ void Engine::run_cm() {
     if (socket == nullptr) continue;
     if (event.type == RDMA_CM_EVENT_DISCONNECTED) {
       // What came before the end is in the completion queue: it is looked at first.
-      const std::lock_guard lock(drive_mutex_);
-      while (poll_devices()) {
-      }
+      drain_before_end();
     }
     std::shared_ptr<Socket> parent;
     Socket::Arrival arrival;
@@ -200,8 +210,7 @@ bool Engine::evaluate(PollWait& wait) {
   event.ahandle = wait.ahandle;
   event.fd = wait.count > 0 ? wait.vec[0].fd : -1;
   event.u.poll.ready = ready;
-  wait.queue->detach();
-  wait.queue->push(event);
+  wait.queue->complete(event);
   return true;
 }
 

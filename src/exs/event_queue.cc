@@ -34,10 +34,15 @@ void EventQueue::grow() {
   head_ = 0;
 }
 
-void EventQueue::push(const exs_event_t& event) {
+void EventQueue::push(const exs_event_t& event) { append(event, false); }
+
+void EventQueue::complete(const exs_event_t& event) { append(event, true); }
+
+void EventQueue::append(const exs_event_t& event, bool ends_operation) {
   exs_signal_t signal{};
   {
     const std::lock_guard lock(mutex_);
+    if (ends_operation) detach();
     const std::size_t count = waiting_.load(std::memory_order_relaxed);
     if (count == ring_.size()) grow();
     ring_[(head_ + count) & (ring_.size() - 1)] = event;
@@ -65,9 +70,20 @@ std::size_t EventQueue::pop(exs_event_t* out, std::size_t count) {
   return taken;
 }
 
+bool EventQueue::busy() const {
+  const std::lock_guard lock(mutex_);
+  return users_.load(std::memory_order_acquire) != 0;
+}
+
+void EventQueue::retire() {
+  const std::lock_guard lock(mutex_);
+  retired_.store(true, std::memory_order_release);
+  for (const Sleeper* sleeper : sleepers_) raise_fd(sleeper->fd);
+}
+
 bool EventQueue::enter(Sleeper& sleeper) {
   const std::lock_guard lock(mutex_);
-  if (waiting_.load(std::memory_order_relaxed) >= sleeper.need) return false;
+  if (waiting_.load(std::memory_order_relaxed) >= sleeper.need || retired()) return false;
   sleepers_.push_back(&sleeper);
   return true;
 }

@@ -26,6 +26,9 @@ class EventQueue {
   };
 
   void push(const exs_event_t& event);
+  // The same for the event that ends an operation, which names the queue no longer. In one step, so
+  // that the queue is busy until the event is there to be taken, and no longer.
+  void complete(const exs_event_t& event);
   // Takes at most `count` events; returns how many.
   std::size_t pop(exs_event_t* out, std::size_t count);
   [[nodiscard]] std::size_t waiting() const { return waiting_.load(std::memory_order_acquire); }
@@ -40,7 +43,11 @@ class EventQueue {
   // Operations that name this queue. exs_qdelete refuses while there are any.
   void attach() { users_.fetch_add(1, std::memory_order_relaxed); }
   void detach() { users_.fetch_sub(1, std::memory_order_release); }
-  [[nodiscard]] bool busy() const { return users_.load(std::memory_order_acquire) != 0; }
+  [[nodiscard]] bool busy() const;
+
+  // exs_qdelete has taken it away: those who wait for events give up.
+  void retire();
+  [[nodiscard]] bool retired() const { return retired_.load(std::memory_order_acquire); }
 
   void set_signal(const exs_signal_t& signal);
   [[nodiscard]] exs_signal_t signal() const;
@@ -51,6 +58,7 @@ class EventQueue {
 
  private:
   void grow();
+  void append(const exs_event_t& event, bool ends_operation);
 
   mutable std::mutex mutex_;
   std::vector<exs_event_t> ring_;  // a power of two of places
@@ -61,6 +69,7 @@ class EventQueue {
   Fd readable_;
   exs_signal_t signal_{};
   std::atomic<std::size_t> users_{0};
+  std::atomic<bool> retired_{false};
   std::atomic<int> strategy_{EXS_WAIT_ADAPTIVE};
 };
 

@@ -36,6 +36,16 @@ class Handles {
     return slot != nullptr ? slot->object : nullptr;
   }
 
+  // The same, and `use` gets it before anybody can take it out.
+  template <class Use>
+  std::shared_ptr<T> find(int handle, Use use) const {
+    const std::shared_lock lock(mutex_);
+    const Slot* slot = slot_of(handle);
+    if (slot == nullptr) return nullptr;
+    use(*slot->object);
+    return slot->object;
+  }
+
   // Takes the object out if `ready` says that it may go. Null: no such handle, or not ready.
   template <class Ready>
   std::shared_ptr<T> remove_if(int handle, Ready ready) {

@@ -22,6 +22,7 @@ void RdmaSocket::receives_posted() {
 }
 
 bool RdmaSocket::readable() const {
+  if (tcp_listener_ != nullptr) return tcp_listener_->readable();
   if (peer_finished_) return true;
   return in_ ? in_->ring_used() != 0 : !incoming_.empty();
 }
@@ -114,6 +115,7 @@ void RdmaSocket::broke(int error, const char* why) {
 // After this the device reaches no memory of this socket, and no report comes any more.
 void RdmaSocket::release() {
   gone_ = true;
+  tcp_listener_.reset();
   if (has_qp_) {
     rdma_destroy_qp(id_);
     has_qp_ = false;

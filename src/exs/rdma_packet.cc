@@ -94,6 +94,7 @@ const char* RdmaSocket::on_done(const Header& header) {
       s_.sends, [&](const Operation& op) { return op.advertised && op.seq == header.seq; });
   if (it == s_.sends.end()) return "an answer to a message that does not wait for one";
   const bool dropped = (header.flags & kDropped) != 0;
+  if (dropped && !it->withdrawing) return "a message dropped that was not withdrawn";
   const bool persistent = (it->flags & EXS_PERSISTENT) != 0;
   // Taken back by the application; or by the end of the socket, which persistent sends wait for.
   const int error = it->cancelled && (dropped || persistent) ? ECANCELED : 0;
@@ -247,8 +248,8 @@ void RdmaSocket::match_packets() {
     it->was_received = true;
     if (!it->persistent) it->matched = true;
   }
-  prune_incoming();
-  finish_packet_receives();
+  // Those that had nothing to fetch have no completion to wait for.
+  finish_fetches();
 }
 
 bool RdmaSocket::sink_key(Operation& op, const Piece& piece, std::size_t at, std::size_t length,

@@ -1,4 +1,5 @@
 // What the peer sends: completions, counters, and where each message goes.
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -104,6 +105,10 @@ const char* RdmaSocket::dispatch(const Message& message) {
     case Type::kCredit: return nullptr;
     case Type::kFinish:
       if (peer_finished_) return "a second end";
+      // A sender waits for the answer to what it offers: nobody could fetch it any more.
+      if (std::ranges::any_of(incoming_, [](const Incoming& one) { return one.source; })) {
+        return "the end before all messages are fetched";
+      }
       peer_finished_ = true;
       queue_control(Type::kFinished, 0, 0, 0);
       if (stream) {

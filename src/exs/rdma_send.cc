@@ -12,8 +12,6 @@
 namespace weft::exs {
 namespace {
 
-// So many requests may pass without a completion.
-constexpr unsigned kSignalEvery = 16;
 constexpr std::size_t kFileChunk = 256UL * 1024UL;
 constexpr std::size_t kInlineMax = 1024;
 
@@ -55,7 +53,7 @@ bool RdmaSocket::local_key(Operation& op, const Piece& piece, std::uint32_t& out
 bool RdmaSocket::post_requests(ibv_send_wr* first, std::size_t count, int slot, bool signaled) {
   ++serial_;
   unsignaled_ += static_cast<unsigned>(count);
-  const bool report = signaled || unsignaled_ >= kSignalEvery;
+  const bool report = signaled || unsignaled_ >= signal_every_;
   if (report) unsignaled_ = 0;
   for (std::size_t i = 0; i < count; ++i) {
     first[i].next = i + 1 < count ? &first[i + 1] : nullptr;

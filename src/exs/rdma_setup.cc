@@ -52,7 +52,35 @@ int RdmaSocket::bind(const Address& address) {
   return rdma_bind_addr(id_, copy.get()) == 0 ? 0 : errno;
 }
 
-int RdmaSocket::listen(int backlog) { return rdma_listen(id_, backlog) == 0 ? 0 : errno; }
+int RdmaSocket::listen(int backlog) {
+  if (const int error = listen_for_tcp(backlog); error != 0) return error;
+  if (rdma_listen(id_, backlog) == 0) return 0;
+  const int error = errno;
+  tcp_listener_.reset();
+  return error;
+}
+
+// The descriptor of the socket, which is no connection over RDMA, takes the peers with only TCP.
+int RdmaSocket::listen_for_tcp(int backlog) {
+  if (s_.settings.tcp_port == 0) return 0;
+  Address address = s_.bound;
+  const int port = s_.settings.tcp_port;
+  address.set_port(htons(static_cast<std::uint16_t>(port == EXS_TCPPORT_ANY ? 0 : port)));
+  auto tcp = std::make_unique<TcpSocket>(s_);
+  int error = tcp->bind(address);
+  if (error == 0) error = tcp->listen(backlog);
+  if (error == 0) tcp_listener_ = std::move(tcp);
+  return error;
+}
+
+void RdmaSocket::on_ready(std::uint32_t /*epoll_events*/) {
+  accepts_posted();
+  s_.changed();
+}
+
+void RdmaSocket::accepts_posted() {
+  if (tcp_listener_ != nullptr) tcp_listener_->accepts_posted();
+}
 
 int RdmaSocket::connect(const Address& address) {
   if (const int error = make_id(); error != 0) return error;
@@ -109,6 +137,7 @@ int RdmaSocket::make_buffers() {
   slots_mr_ = Mr::create(device_, slots_.data(), slots_.size(), IBV_ACCESS_LOCAL_WRITE);
   if (!slots_mr_) return errno;
   for (int i = settings.slots; i > 0; --i) free_slots_.push_back(i - 1);
+  signal_every_ = std::min(signal_every_, settings.slots / 2U);
   return 0;
 }
 

@@ -13,6 +13,7 @@
 #include "exs/engine.h"
 #include "exs/socket.h"
 #include "exs/stream_rules.h"
+#include "exs/tcp_socket.h"
 #include "exs/wire.h"
 
 namespace weft::exs {
@@ -38,6 +39,8 @@ class RdmaSocket final : public Provider {
   void on_completions(std::span<const ibv_wc> completions) override;
   void on_cm(const CmEvent& event) override;
   void on_time() override;
+  void on_ready(std::uint32_t epoll_events) override;
+  void accepts_posted() override;
   std::shared_ptr<Socket> take_parent() override;
 
   // A peer asks for a connection; `listener` may be null. Without any lock.
@@ -46,7 +49,8 @@ class RdmaSocket final : public Provider {
   // One-sided work has been posted.
   void one_sided_posted();
   [[nodiscard]] const std::shared_ptr<Device>& device() const { return device_; }
-  // Memory that the peer may reach by name until it is taken back.
+  // Memory that the peer may reach by name until it is taken back. `region` is attached; it is
+  // detached then.
   int export_memory(const std::shared_ptr<Region>& region, void* addr, std::size_t length,
                     int rights, exs_mname_t& name);
   int unexport(const exs_mname_t& name);
@@ -71,6 +75,7 @@ class RdmaSocket final : public Provider {
   void established();
   void refused(const CmEvent& event);
   int fall_back();
+  int listen_for_tcp(int backlog);
   rdma_conn_param parameters(const std::uint8_t* data, std::size_t length) const;
 
   // ---- posting (rdma_send.cc)
@@ -181,6 +186,7 @@ class RdmaSocket final : public Provider {
   Address local_;  // of a connection
   Address peer_;
   std::weak_ptr<Socket> parent_;
+  std::unique_ptr<TcpSocket> tcp_listener_;  // EXS_F_SETTCPPORT
   bool passive_ = false;
   bool announce_ = false;
   bool up_ = false;     // connected
@@ -214,6 +220,9 @@ class RdmaSocket final : public Provider {
   std::size_t sq_used_ = 0;
   std::uint64_t serial_ = 0;
   std::uint64_t retired_ = 0;
+  // So many requests may pass without a completion. Fewer than there are buffers to send from:
+  // those come back with completions.
+  unsigned signal_every_ = 16;
   unsigned unsignaled_ = 0;
   std::vector<int> free_slots_;
 

@@ -51,11 +51,28 @@ void Socket::moved(const OperationList& list) {
   if (&list == &receives) limit = &receive_limit;
   if (limit == nullptr || limit->after == Clock::duration::zero()) return;
   limit->since = Clock::now();
-  // A look that comes earlier will see to this limit too.
-  const Instant due = limit->since + limit->after;
-  if (next_look_ <= due) return;
-  next_look_ = due;
-  Engine::instance().schedule(shared_from_this(), next_look_);
+  look_at(limit->since + limit->after);
+}
+
+// A look that comes earlier will see to this limit too.
+void Socket::look_at(Instant when) {
+  if (next_look_ <= when) return;
+  next_look_ = when;
+  Engine::instance().schedule(shared_from_this(), when);
+}
+
+void Socket::limit_close() {
+  if (state == State::kClosed || linger == linger.zero()) return;
+  close_by_ = Clock::now() + linger;
+  look_at(close_by_);
+}
+
+void Socket::end_late_close() {
+  close_by_ = Instant::max();
+  if (state == State::kClosed) return;
+  abortive = true;
+  for (Operation& op : close_op) op.error = ETIMEDOUT;
+  if (provider != nullptr) provider->close();
 }
 
 void Socket::finish(OperationList& list, OperationList::iterator it, int failure,
@@ -72,8 +89,7 @@ void Socket::finish(OperationList& list, OperationList::iterator it, int failure
   spare.splice(spare.begin(), list, it);
   moved(list);
   if (queue == nullptr) return;
-  queue->detach();
-  queue->push(event);
+  queue->complete(event);
 }
 
 void Socket::finish_all(OperationList& list, int failure) {
@@ -126,8 +142,9 @@ void Socket::closed(int failure) {
     *limit = TimeLimit{};
   }
   Engine::instance().remove(fd, this);
-  ::close(fd);
-  finish_all(close_op, failure);
+  if (!descriptor_lost) ::close(fd);
+  const bool late = !close_op.empty() && close_op.front().error != 0;
+  finish_all(close_op, late ? ETIMEDOUT : failure);
   changed();
 }
 
@@ -156,8 +173,7 @@ void Socket::match_accepts() {
     const std::shared_ptr<EventQueue> queue = op.queue;
     op.reset();
     spare.splice(spare.begin(), accepts, accepts.begin());
-    queue->detach();
-    queue->push(event);
+    queue->complete(event);
   }
 }
 
@@ -192,20 +208,21 @@ void Socket::check_limit(TimeLimit& limit, const OperationList& list, int type, 
     event.error = ETIMEDOUT;
     event.ahandle = limit.ahandle;
     event.fd = fd;
-    limit.queue->push(event);
-    limit.since = now;
     if (limit.once) {
-      limit.queue->detach();
+      limit.queue->complete(event);
       limit = TimeLimit{};
       return;
     }
+    limit.queue->push(event);
+    limit.since = now;
   }
   next = std::min(next, limit.since + limit.after);
 }
 
 void Socket::check_limits() {
   const Instant now = Clock::now();
-  Instant next = Instant::max();
+  if (now >= close_by_) end_late_close();
+  Instant next = close_by_;
   check_limit(send_limit, sends, EXS_EVT_SENDTIMEOUT, now, next);
   check_limit(receive_limit, receives, EXS_EVT_RECVTIMEOUT, now, next);
   next_look_ = next;

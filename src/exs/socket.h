@@ -91,7 +91,7 @@ struct Settings {
   std::uint16_t slots = 64;
   std::uint32_t ring_bytes = 1U << 20U;
   int provider = EXS_PROVIDER_AUTO;
-  int tcp_port = 0;
+  int tcp_port = 0;  // listeners over RDMA: for peers with only TCP. 0: none
 };
 
 struct TimeLimit {
@@ -184,12 +184,22 @@ class Socket : public std::enable_shared_from_this<Socket> {
   std::atomic<int> half_open{0};
   // Close without waiting for anything: SO_LINGER with a time of zero.
   bool abortive = false;
+  // SO_LINGER with another time: how long exs_close may take. Zero: as long as it needs.
+  std::chrono::seconds linger{0};
+  // The application has closed the descriptor by itself, and its number is another socket's now.
+  bool descriptor_lost = false;
+  // After exs_close: has the linger time seen to.
+  void limit_close();
 
  private:
   void check_limit(TimeLimit& limit, const OperationList& list, int type, Instant now,
                    Instant& next);
   void moved(const OperationList& list);
 
+  void look_at(Instant when);
+  void end_late_close();
+
+  Instant close_by_ = Instant::max();
   Instant next_look_ = Instant::max();  // when the engine will call check_limits()
   std::condition_variable room_;
   int room_waiters_ = 0;

@@ -56,6 +56,10 @@ int TcpSocket::bind(const Address& address) {
 }
 
 int TcpSocket::listen(int backlog) {
+  // Over TCP a listener has the one port that it is bound to.
+  Address name;
+  const int wanted = s_.settings.tcp_port;
+  if (wanted > 0 && local(name) == 0 && name.port() != wanted) return EOPNOTSUPP;
   if (::listen(s_.fd, backlog) != 0) return errno;
   return watch();
 }

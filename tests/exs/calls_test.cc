@@ -493,6 +493,52 @@ TEST(Calls, APlainSocketStaysPlainTCP) {
   EXPECT_EQ(exs_qdelete(q), 0);
 }
 
+// A listener over RDMA takes peers that have only TCP at a second port.
+TEST(Calls, AListenerHasAPortForPeersWithOnlyTCP) {
+  const Listener listener(kStream, {{EXS_F_SETTCPPORT, EXS_TCPPORT_ANY}});
+  const int port = exs_fcntl(listener.fd, EXS_F_GETTCPPORT, 0);
+  ASSERT_GT(port, 0);
+  EXPECT_NE(port, listener.port);
+  const int plain = socket(AF_INET, SOCK_STREAM, 0);
+  Endpoint to = loopback(AF_INET, static_cast<std::uint16_t>(port));
+  ASSERT_EQ(connect(plain, to.get(), to.length), 0);
+  exs_pollfd_t ready{listener.fd, EXS_POLLIN, 0};
+  ASSERT_EQ(exs_poll(&ready, 1, 0, kBlock, 0), 1);
+  const int accepted = exs_accept(listener.fd, nullptr, 0, 0, kBlock, 0);
+  ASSERT_GE(accepted, 0);
+  EXPECT_EQ(exs_fcntl(accepted, EXS_F_GETPROVIDER, 0), EXS_PROVIDER_TCP);
+  char text[3];
+  ASSERT_EQ(write(plain, "tcp", 3), 3);
+  ASSERT_EQ(exs_recv(accepted, text, 3, MSG_WAITALL, kBlock, 0, kPlain), 3);
+  EXPECT_EQ(std::memcmp(text, "tcp", 3), 0);
+  // RDMA comes by the other port, before and after.
+  const int fd = new_socket(kStream);
+  Endpoint rdma = loopback(AF_INET, listener.port);
+  ASSERT_EQ(exs_connect(fd, rdma.get(), rdma.length, 0, kBlock, 0), 0);
+  const int second = exs_accept(listener.fd, nullptr, 0, 0, kBlock, 0);
+  ASSERT_GE(second, 0);
+  EXPECT_EQ(exs_fcntl(second, EXS_F_GETPROVIDER, 0), EXS_PROVIDER_RDMA);
+  close_now(accepted);
+  close_now(second);
+  close_now(fd);
+  close(plain);
+}
+
+TEST(Calls, ThePortForTCPIsChecked) {
+  const int fd = new_socket(kTcp);
+  EXPECT_ERRNO(exs_fcntl(fd, EXS_F_SETTCPPORT, 65536), EINVAL);
+  EXPECT_ERRNO(exs_fcntl(fd, EXS_F_SETTCPPORT, -2), EINVAL);
+  // Over TCP a listener has one port.
+  Endpoint any = loopback(AF_INET);
+  ASSERT_EQ(exs_fcntl(fd, EXS_F_SETTCPPORT, 1), 0);
+  ASSERT_EQ(exs_bind(fd, any.get(), any.length), 0);
+  EXPECT_ERRNO(exs_listen(fd, 1), EOPNOTSUPP);
+  ASSERT_EQ(exs_fcntl(fd, EXS_F_SETTCPPORT, EXS_TCPPORT_ANY), 0);
+  ASSERT_EQ(exs_listen(fd, 1), 0);
+  EXPECT_EQ(exs_fcntl(fd, EXS_F_GETTCPPORT, 0), port_of(fd));
+  EXPECT_EQ(exs_close(fd, kBlock, 0), 0);
+}
+
 TEST(Calls, FilesAreSentBetweenHeaderAndTrailer) {
   const int file = memfd_create("file", 0);
   ASSERT_GE(file, 0);

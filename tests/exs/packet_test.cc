@@ -163,6 +163,44 @@ TEST(PacketRdma, ASendThatNobodyHasReceivedIsTakenBack) {
   EXPECT_EQ(exs_recv(pair.right, in.data(), 100, 0, kBlock, 0, in.mh), 20);
 }
 
+// As many buffers to send from as messages may be under way: they come back in time.
+TEST(PacketRdma, FewCreditsLastForManyMessages) {
+  Pair pair(kRdma, {{EXS_F_SETCREDITS, 8}});
+  Buffer out(2000, 1);
+  Buffer in(2000, 2);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(exs_send(pair.left, out.data(), 2000, 0, pair.left_q, tag(i), out.mh), 0);
+  }
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(exs_recv(pair.right, in.data(), 2000, 0, kBlock, 0, in.mh), 2000);
+    ASSERT_EQ(next_event(pair.left_q).ahandle, tag(i));
+  }
+  EXPECT_GT(stats_of(pair.left).credit_stalls + stats_of(pair.left).ring_stalls, 0U);
+}
+
+TEST(PacketRdma, AReceiveOfNothingTakesALargeMessage) {
+  Pair pair(kRdma);
+  Buffer out(100'000, 1);
+  char nothing = 0;
+  for (const bool early : {true, false}) {
+    if (early) {
+      ASSERT_EQ(
+          exs_recv(pair.right, &nothing, 0, 0, pair.right_q, tag(1), EXS_MHANDLE_UNREGISTERED), 0);
+    }
+    ASSERT_EQ(exs_send(pair.left, out.data(), 100'000, 0, pair.left_q, tag(2), out.mh), 0);
+    if (!early) {
+      exs_pollfd_t ready{pair.right, EXS_POLLIN, 0};
+      ASSERT_EQ(exs_poll(&ready, 1, 0, kBlock, 0), 1);
+      ASSERT_EQ(
+          exs_recv(pair.right, &nothing, 0, 0, pair.right_q, tag(1), EXS_MHANDLE_UNREGISTERED), 0);
+    }
+    const exs_event_t cut = next_event(pair.right_q);
+    EXPECT_EQ(cut.error, EMSGSIZE);
+    EXPECT_EQ(exs_evt_length(&cut), 0U);
+    EXPECT_EQ(next_event(pair.left_q).error, 0);
+  }
+}
+
 TEST(PacketRdma, OneSidedWorkReachesNamedMemory) {
   Pair pair(kRdma);
   Buffer there(4096, 1);

@@ -1,0 +1,151 @@
+// What outlives what: queues that are deleted, descriptors that are lost, processes that fork.
+#include <poll.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <thread>
+
+#include "exs_support.h"
+
+namespace weft::exs_test {
+namespace {
+
+constexpr Way kStream{SOCK_STREAM, EXS_PROVIDER_RDMA, AF_INET};
+constexpr Way kPacket{SOCK_SEQPACKET, EXS_PROVIDER_RDMA, AF_INET};
+constexpr Way kTcp{SOCK_STREAM, EXS_PROVIDER_TCP, AF_INET};
+constexpr exs_qhandle_t kBlock = EXS_QHANDLE_INVALID;
+constexpr exs_mhandle_t kPlain = EXS_MHANDLE_UNREGISTERED;
+
+#define EXPECT_ERRNO(call, number)     \
+  do {                                 \
+    errno = 0;                         \
+    EXPECT_EQ(call, -1);               \
+    EXPECT_EQ(errno, number) << #call; \
+  } while (false)
+
+TEST(Life, AThreadThatWaitsForADeletedQueueIsTold) {
+  ASSERT_EQ(exs_init(EXS_VERSION), 0);
+  for (const int wait : {EXS_WAIT_ADAPTIVE, EXS_WAIT_BUSY_POLL, EXS_WAIT_NOTIFY}) {
+    const exs_qhandle_t q = exs_qcreate(4);
+    ASSERT_EQ(exs_qmodify(q, EXS_QATTR_WAIT, &wait), 0);
+    std::atomic<bool> waits{false};
+    std::thread waiter([&] {
+      exs_event_t event;
+      waits = true;
+      EXPECT_ERRNO(exs_qdequeue(q, &event, 1, nullptr), EINVAL);
+    });
+    while (!waits) std::this_thread::yield();
+    EXPECT_EQ(exs_qdelete(q), 0);
+    waiter.join();
+  }
+}
+
+// The event of an operation is there before the queue may go, and the queue may go once it is.
+TEST(Life, AQueueMayGoAsSoonAsItsLastEventHasBeenTaken) {
+  Pair pair(kStream);
+  for (int i = 0; i < 300; ++i) {
+    const exs_qhandle_t q = exs_qcreate(4);
+    char byte = 0;
+    ASSERT_EQ(exs_recv(pair.right, &byte, 1, 0, q, tag(i), kPlain), 0);
+    EXPECT_ERRNO(exs_qdelete(q), EBUSY);
+    ASSERT_EQ(exs_send(pair.left, "x", 1, 0, kBlock, 0, kPlain), 1);
+    ASSERT_EQ(next_event(q).ahandle, tag(i));
+    ASSERT_EQ(exs_qdelete(q), 0) << "round " << i;
+  }
+}
+
+// Every operation that a call took has its event, whenever another thread closes the socket.
+TEST(Life, ASocketThatIsClosedWhileItIsUsedLosesNoEvent) {
+  for (const Way& way : {kStream, kPacket, kTcp}) {
+    for (int round = 0; round < 20; ++round) {
+      Pair pair(way);
+      const exs_qhandle_t q = exs_qcreate(64);
+      char in[100];
+      std::atomic<int> taken{0};
+      std::thread user([&] {
+        for (int i = 0; i < 2000; ++i) {
+          const ssize_t done = i % 2 == 0 ? exs_send(pair.left, in, 100, 0, q, 0, kPlain)
+                                          : exs_recv(pair.left, in, 100, 0, q, 0, kPlain);
+          if (done == 0) ++taken;
+          if (done < 0 && errno != EAGAIN) return;
+        }
+      });
+      while (taken < 5 * round) std::this_thread::yield();
+      close_now(std::exchange(pair.left, -1));
+      user.join();
+      for (int i = 0; i < taken; ++i) ASSERT_NE(next_event(q).type, 0);
+      exs_event_t none;
+      const timeval now{0, 0};
+      EXPECT_EQ(exs_qdequeue(q, &none, 1, &now), 0);
+      EXPECT_EQ(exs_qdelete(q), 0);
+    }
+  }
+}
+
+TEST(Life, ADescriptorThatIsClosedByMistakeDoesNoHarmToItsSuccessor) {
+  Pair pair(kStream);
+  const int lost = std::exchange(pair.left, -1);
+  close(lost);
+  // The lowest free number is the next one: sockets until it is that one's turn.
+  std::vector<int> lower;
+  int fd = new_socket(kStream);
+  for (; fd < lost; fd = new_socket(kStream)) lower.push_back(fd);
+  ASSERT_EQ(fd, lost);
+  // The former connection ends, and the number stays with its new owner.
+  char byte = 0;
+  EXPECT_ERRNO(exs_recv(pair.right, &byte, 1, 0, kBlock, 0, kPlain), ECONNRESET);
+  EXPECT_ERRNO(exs_send(fd, "x", 1, 0, kBlock, 0, kPlain), ENOTCONN);
+  EXPECT_EQ(fcntl(fd, F_GETFD), 0);
+  EXPECT_EQ(exs_close(fd, kBlock, 0), 0);
+  for (const int other : lower) EXPECT_EQ(exs_close(other, kBlock, 0), 0);
+}
+
+int child_result(pid_t child) {
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+// A child has none of it, starts anew, and disturbs nothing of its parent's.
+TEST(Life, AChildOfForkStartsAnew) {
+  Pair pair(kStream);
+  Pair tcp(kTcp);
+  char byte = 0;
+  ASSERT_EQ(exs_recv(pair.right, &byte, 1, 0, pair.right_q, tag(1), kPlain), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (exs_send(pair.left, "x", 1, 0, kBlock, 0, kPlain) != -1 || errno != EINVAL) _exit(1);
+    exs_event_t event;
+    if (exs_qdequeue(pair.right_q, &event, 1, nullptr) != -1 || errno != EINVAL) _exit(2);
+    if (exs_init(EXS_VERSION) != 0) _exit(3);
+    const Pair own(kTcp);
+    if (exs_send(own.left, "y", 1, 0, kBlock, 0, kPlain) != 1) _exit(4);
+    if (exs_recv(own.right, &byte, 1, 0, kBlock, 0, kPlain) != 1 || byte != 'y') _exit(5);
+    _exit(0);
+  }
+  EXPECT_EQ(child_result(child), 0);
+  for (const Pair* one : {&pair, &tcp}) {
+    if (one == &tcp) {
+      ASSERT_EQ(exs_recv(tcp.right, &byte, 1, 0, tcp.right_q, tag(1), kPlain), 0);
+    }
+    ASSERT_EQ(exs_send(one->left, "z", 1, 0, kBlock, 0, kPlain), 1);
+    EXPECT_EQ(next_event(one->right_q).ahandle, tag(1));
+    EXPECT_EQ(byte, 'z');
+  }
+}
+
+TEST(Life, ClosingTakesNoLongerThanTheLingerTime) {
+  for (const Way& way : {kStream, kPacket, kTcp}) {
+    Buffer out(32U << 20U, 1);
+    Pair pair(way);
+    const linger a_second{1, 1};
+    ASSERT_EQ(exs_setsockopt(pair.left, SOL_SOCKET, SO_LINGER, &a_second, sizeof a_second), 0);
+    // Nobody receives it.
+    ASSERT_EQ(exs_send(pair.left, out.data(), out.size(), 0, pair.left_q, tag(1), out.mh), 0);
+    EXPECT_ERRNO(exs_close(std::exchange(pair.left, -1), kBlock, 0), ETIMEDOUT);
+    EXPECT_EQ(next_event(pair.left_q).error, ECANCELED);
+  }
+}
+
+}  // namespace
+}  // namespace weft::exs_test
