@@ -31,6 +31,11 @@ enum class CompletionMode : std::uint8_t {
   kSent,   // a Send or Write completes when TCP has taken its bytes
   kAcked,  // ... when the peer's TCP has acknowledged them
 };
+enum class PathMode : std::uint8_t {
+  kAuto,  // inside this machine a ring of shared memory where both ends can, else TCP
+  kTcp,   // TCP
+  kRing,  // the ring; a connection that can't have it is ended
+};
 enum class LogLevel : std::uint8_t { kOff, kError, kWarning, kInfo, kDebug, kTrace };
 
 // What one connection asks for. Unset: as the device's Config says.
@@ -41,6 +46,7 @@ struct ConnectionPolicy {
   std::optional<bool> peer_to_peer;          // initiator: offer RFC 6581 peer-to-peer (RTR)
   std::optional<RtrKind> rtr;                // initiator: kinds offered (kNone: Read and Write)
   std::optional<FpduPolicy> fpdu;
+  std::optional<PathMode> path;
 };
 
 struct Config {
@@ -52,7 +58,10 @@ struct Config {
   RtrKind rtr = RtrKind::kNone;
   ProgressMode progress = ProgressMode::kAuto;
   CompletionMode completions = CompletionMode::kSent;
-  std::uint16_t ird = 128;  // defaults and maxima of the device
+  PathMode path = PathMode::kTcp;
+  std::chrono::nanoseconds ring_idle{
+      std::chrono::seconds(60)};  // a ring that carried nothing for so long is given back; 0: never
+  std::uint16_t ird = 128;        // defaults and maxima of the device
   std::uint16_t ord = 128;
   std::string loopback_congestion = "reno";  // "" or "keep": leave the system's choice
   std::string congestion;                    // other paths; "" or "keep": leave
@@ -112,6 +121,7 @@ struct ConnectionInfo {
   std::uint16_t ird = 0, ord = 0;
   std::uint32_t max_ulpdu = 0;  // octets of the ULPDUs we send
   std::string congestion;       // of our socket
+  std::string path = "tcp";     // what carries the connection now: "tcp" or "ring"
 };
 
 }  // namespace weft

@@ -66,6 +66,8 @@ constexpr std::array<Choice<ProgressMode>, 2> kProgressChoices = {
     {{"auto", ProgressMode::kAuto}, {"thread", ProgressMode::kThread}}};
 constexpr std::array<Choice<CompletionMode>, 2> kCompletionChoices = {
     {{"sent", CompletionMode::kSent}, {"acked", CompletionMode::kAcked}}};
+constexpr std::array<Choice<PathMode>, 3> kPathChoices = {
+    {{"auto", PathMode::kAuto}, {"tcp", PathMode::kTcp}, {"ring", PathMode::kRing}}};
 constexpr std::array<Choice<LogLevel>, 6> kLogChoices = {{{"off", LogLevel::kOff},
                                                           {"error", LogLevel::kError},
                                                           {"warning", LogLevel::kWarning},
@@ -158,7 +160,7 @@ constexpr std::string_view kCongestion =
 constexpr std::string_view kPath = "a path, or nothing; %p stands for the process id";
 
 // In the order of `weft info`.
-const std::array<Key, 28> kKeys = {{
+const std::array<Key, 30> kKeys = {{
     {"crc", kSwitch, "ask for CRC32C on every FPDU; it is on as soon as either side asks",
      &set_switch<&Config::crc>, &get_switch<&Config::crc>},
     {"markers", kSwitch, "ask the peer for MPA markers in what we receive",
@@ -184,6 +186,13 @@ const std::array<Key, 28> kKeys = {{
      "when a Send or Write is complete: TCP has taken it, or the peer's TCP has acknowledged it",
      &set_choice<&Config::completions, kCompletionChoices>,
      &get_choice<&Config::completions, kCompletionChoices>},
+    {"path", "auto, tcp, ring",
+     "what carries connections inside this machine: a ring of shared memory where both ends can "
+     "(auto), TCP, or the ring or nothing",
+     &set_choice<&Config::path, kPathChoices>, &get_choice<&Config::path, kPathChoices>},
+    {"ring_idle", kTimeOrOff,
+     "when a ring that carries nothing is given back, until it is needed again; 0: never",
+     &set_duration<&Config::ring_idle, true>, &get_duration<&Config::ring_idle>},
     {"ird", kDepth, "Reads and atomics served at once, per connection",
      &set_count<&Config::ird, limits::kIrd>, &get_count<&Config::ird>},
     {"ord", kDepth, "Reads and atomics outstanding, per connection",

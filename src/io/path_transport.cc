@@ -42,6 +42,13 @@ Status PathTransport::add_ring(Ring ring) {
   return {};
 }
 
+bool PathTransport::secure_ring() noexcept {
+  if (ring_->secure()) return true;
+  drop_ring();
+  unsafe_ = true;
+  return false;
+}
+
 void PathTransport::drop_ring() noexcept {
   tx_ = rx_ = Way::kTcp;
   both_.reset();
@@ -51,6 +58,7 @@ void PathTransport::drop_ring() noexcept {
 // --- octets ---
 
 std::ptrdiff_t PathTransport::send(std::span<const Slice> slices) {
+  if (unsafe_) return -EPROTO;
   if (tx_ == Way::kTcp) {
     std::size_t all = 0;
     for (const Slice& s : slices) all += s.size;
@@ -85,6 +93,7 @@ std::ptrdiff_t PathTransport::send(std::span<const Slice> slices) {
 }
 
 std::ptrdiff_t PathTransport::receive(std::span<const Slice> slices) {
+  if (unsafe_) return -EPROTO;
   if (rx_ == Way::kTcp) return tcp_.receive(slices);
   while (true) {
     const auto got = ring_->receive(slices);
@@ -171,7 +180,9 @@ void PathTransport::close(bool reset) noexcept {
 }
 
 std::uint64_t PathTransport::unacknowledged() const {
-  return tx_ == Way::kRing ? ring_->unread_by_peer() : tcp_.unacknowledged();
+  // Octets that went by TCP before the change may be on their way still.
+  const std::uint64_t in_ring = tx_ == Way::kRing ? ring_->unread_by_peer() : 0;
+  return in_ring + tcp_.unacknowledged();
 }
 
 const char* PathTransport::path() const noexcept {

@@ -26,8 +26,12 @@ class PathTransport final : public Transport {
   // and enters one afterwards.
   //   kSystem   no descriptors; the ring is gone
   [[nodiscard]] Status add_ring(Ring ring);
+  // The peer has the memory, too: see Ring::secure(). False: the connection can't go on, and send()
+  // and receive() say so. fd() changes, likewise.
+  [[nodiscard]] bool secure_ring() noexcept;
   // Both directions are back on TCP: gives the ring up. fd() changes, likewise.
   void drop_ring() noexcept;
+  [[nodiscard]] int socket_fd() const noexcept { return tcp_.fd(); }
   [[nodiscard]] bool has_ring() const noexcept { return ring_.has_value(); }
   // Octets from here on.  REQUIRES: has_ring() where `way` is the ring.
   void send_by(Way way) noexcept { tx_ = way; }
@@ -60,6 +64,7 @@ class PathTransport final : public Transport {
   Fd both_;  // an epoll of the socket and the bell
   Way tx_ = Way::kTcp;
   Way rx_ = Way::kTcp;
+  bool unsafe_ = false;  // secure_ring() has failed
   bool attended_ = false;
   bool blocked_ = false;                   // the last send() found no room for all
   std::uint32_t empty_ = 0;                // looks at the ring since the last one at TCP

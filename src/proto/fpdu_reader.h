@@ -61,6 +61,14 @@ class FpduReader {
   // While a payload is placed directly: the slot for what follows the payload.
   [[nodiscard]] Slice want_tail();
 
+  // From the next FPDU on.  REQUIRES: nothing_behind().
+  void change(bool crc, bool markers) noexcept {
+    crc_ = crc;
+    markers_ = markers;
+  }
+  // No octet has been read behind the FPDU that next() gave last, which was no direct one.
+  [[nodiscard]] bool nothing_behind() const noexcept { return cur_ == end_ && !in_direct_; }
+
   // Bytes that the transport has in memory of its own, to be parsed where they lie (and changed
   // there); then park(). From now on there is no scratch: an FPDU that is left over in part waits
   // where it is to be completed, and want() gives that place. REQUIRES: at_border().
@@ -110,8 +118,8 @@ class FpduReader {
   static constexpr std::uint8_t kLately = 8;  // FPDUs
   static constexpr std::size_t kTailBytes = kMaxPad + kCrcSize + 2 + kMaxDdpHeaderSize;
 
-  const bool crc_;
-  const bool markers_;
+  bool crc_;
+  bool markers_;
   const bool check_markers_;
   CarryPool& pool_;
 

@@ -20,6 +20,11 @@ class FpduWriter {
 
   FpduWriter(bool crc, bool markers) : crc_on_(crc), markers_(markers) {}
 
+  // From the next FPDU on.
+  void change(bool crc, bool markers) noexcept {
+    crc_on_ = crc;
+    markers_ = markers;
+  }
   // `limit`: no FPDU begins behind so many octets of it.
   void attach(TxBatch* batch, std::size_t limit = kBatchBytes) noexcept {
     batch_ = batch;
@@ -71,8 +76,8 @@ class FpduWriter {
   [[nodiscard]] std::uint8_t* lay_marker_if_due(std::uint8_t* at) noexcept;
   void extend_arena_slice(std::size_t size) noexcept;
 
-  const bool crc_on_;
-  const bool markers_;
+  bool crc_on_;
+  bool markers_;
   TxBatch* batch_ = nullptr;
   std::size_t limit_ = kBatchBytes;
   StreamOffset offset_ = 0;

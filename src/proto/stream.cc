@@ -66,6 +66,7 @@ void Stream::want(RxPlan& plan, std::span<std::uint8_t> scratch) {
   } else {
     plan.slices[plan.count++] = reader_.want(scratch);
   }
+  plan.placed = plan_direct_;
   for (std::size_t i = 0; i < plan.count; ++i) plan.bytes += plan.slices[i].size;
 }
 
@@ -131,9 +132,10 @@ void Stream::drain_reader() {
 
 bool Stream::tx_pending() const noexcept {
   if (tx_.under_way() != nullptr) return true;
+  if (hold_at_ != 0) return false;
   if (terminate_pending_) return true;
   if (machine_.state() != StreamState::kRts || !may_send_) return false;
-  if (rtr_pending_ || mark_pending_) return true;
+  if (rtr_pending_ || mark_pending_ || path_count_ != 0) return true;
   if (out_.from != Outbound::From::kNobody || irq_build_ != irq_tail_) return true;
   if (sq_next_ == sq_.tail() || paused_) return false;
   return !work_stalled(sq_.at(sq_next_));
@@ -176,6 +178,7 @@ void Stream::build_batch() {
 
 void Stream::prepare() {
   if (tx_.under_way() == nullptr || tx_.has_prepared() || terminate_pending_) return;
+  if (hold_at_ != 0) return;
   const bool work = out_.from != Outbound::From::kNobody || irq_build_ != irq_tail_ ||
                     (sq_next_ != sq_.tail() && !paused_ && !work_stalled(sq_.at(sq_next_)));
   if (!work || machine_.state() != StreamState::kRts || !may_send_) return;

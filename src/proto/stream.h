@@ -30,6 +30,7 @@
 #include "proto/counters.h"
 #include "proto/fpdu_reader.h"
 #include "proto/fpdu_writer.h"
+#include "proto/path_message.h"
 #include "proto/qp_machine.h"
 #include "proto/slice.h"
 #include "proto/stag_table.h"
@@ -57,6 +58,9 @@ struct StreamParams {
   std::uint16_t ord = 0;           // requests outstanding
   std::uint32_t max_ulpdu = 1442;  // octets of ULPDU we send at most
   std::uint32_t max_ulpdu_known = 0;  // ... once the peer is known to be Weft; 0: the same
+  // Both ends are on this machine, and what may carry the stream: messages about the path are
+  // passed on to the host. Unset: TCP only.
+  std::optional<PathMode> path;
   Duration close_timeout{std::chrono::seconds(5)};
   // How long the peer may be silent at first. Then a responder sends what it has, though it has
   // received nothing; an initiator sends an RDMA Write of nothing, in case the peer has missed what
@@ -95,6 +99,9 @@ class StreamHost : public CarryPool, public BatchSource {
   virtual void log_violation(Violation violation, TerminateCode code, bool by_peer) = 0;
   // First FPDU of the peer has been accepted.
   virtual void first_fpdu() = 0;
+  // With StreamParams::path. False: not one for us, so it is what it looks like, a Write
+  // of nothing. May call send_path_message() and change_receiving().
+  virtual bool path_message(const PathMessage& /*message*/) { return false; }
   // Called once, when the stream has left Rts for good and the transport reads no memory of it any
   // more; all work has been completed or flushed.
   virtual void stream_down(StreamEnd how, TerminateCode code, bool by_peer) = 0;
@@ -115,6 +122,7 @@ struct RxPlan {
   Slice slices[kRxSlicesMax];
   std::size_t count = 0;
   std::size_t bytes = 0;
+  bool placed = false;  // the first slices are where the octets belong; else they are staged
 };
 
 class Stream {
@@ -181,6 +189,27 @@ class Stream {
   void acked(StreamOffset offset);
   [[nodiscard]] StreamOffset tx_offset() const noexcept { return tx_sent_offset_; }
   [[nodiscard]] StreamOffset released_offset() const noexcept { return tx_released_offset_; }
+
+  // --- the path under the stream: stream_path.cc ---
+
+  // Sends it in its turn. One that changes the path is the last on the old one: the stream then
+  // holds its sending until change_sending().  REQUIRES: no more than kPathMessages wait.
+  void send_path_message(const PathMessage& message);
+  // All octets up to such a message have been taken by the transport: the next ones go where it
+  // said.
+  [[nodiscard]] std::optional<PathWord> sending_may_change() const noexcept {
+    if (hold_at_ == 0 || tx_sent_offset_ != hold_at_) return {};
+    return hold_word_;
+  }
+  // Inside StreamHost::path_message(): the octets behind this FPDU come from elsewhere. False:
+  // there are some behind it already, which is a violation.
+  [[nodiscard]] bool change_receiving(bool bare);
+  // `bare`: without CRC and markers, which the start-up agreed on for the wire, in large FPDUs.
+  // REQUIRES: sending_may_change().
+  void change_sending(bool bare);
+  // Messages of the application have begun to flow, in either direction, since this was forgotten.
+  [[nodiscard]] bool carries_messages() const noexcept { return carries_messages_; }
+  void forget_messages() noexcept { carries_messages_ = false; }
 
   // --- ending ---
 
@@ -412,6 +441,12 @@ class Stream {
   void stop_sending();
   void go_down(StreamEnd how, TerminateCode code, bool by_peer, Guilty guilty);
   void settle_down();
+
+  // --- the path: stream_path.cc ---
+  [[nodiscard]] bool take_path_message(std::span<const std::uint8_t> ulpdu);
+  void start_path_message();
+  void path_message_built();
+  void settle_hold();
   void flush_work(Guilty guilty, std::uint32_t vendor);
   void complete_send(SendWqe& wqe, WcStatus status, std::uint32_t vendor);
   void break_silence();
@@ -476,6 +511,13 @@ class Stream {
   bool paused_ = false;
   bool terminate_pending_ = false;
   Msn tx_msn_[kQueueCount];
+  static constexpr std::size_t kPathMessages = 4;
+  PathMessage path_out_[kPathMessages];  // to be sent, in order
+  std::size_t path_count_ = 0;
+  bool is_path_message_ = false;  // the message being built is path_out_[0]
+  bool carries_messages_ = false;
+  PathWord hold_word_ = PathWord::kByTcp;  // what to do at hold_at_
+  StreamOffset hold_at_ = 0;  // nothing is built behind this offset for now; 0: no such
   StreamOffset tx_sent_offset_ = 0;
   StreamOffset tx_released_offset_ = 0;
   StreamOffset completable_ = 0;

@@ -117,6 +117,7 @@ void Stream::batch_failed() {
     return;
   }
   drop_untaken();
+  settle_hold();
   violate(Violation::kLocalFault);
 }
 
@@ -313,6 +314,7 @@ void Stream::stop_sending() {
       discard();
     }
   }
+  settle_hold();
   fin_wanted_ = true;
   rtr_pending_ = false;
   if (machine_.state() != StreamState::kClosing || segment_open_) discard();

@@ -7,6 +7,7 @@
 namespace weft::proto {
 
 bool Stream::on_ulpdu(std::span<const std::uint8_t> ulpdu) {
+  if (params_.path && take_path_message(ulpdu)) return true;
   if (!open_segment(ulpdu, static_cast<std::uint32_t>(ulpdu.size()))) return false;
   const std::span<const std::uint8_t> payload = ulpdu.subspan(seg_.header_len);
   if (weft::info(seg_.op).must_be_last) return on_body(payload);
@@ -168,6 +169,7 @@ bool Stream::close_segment() {
     know_peer();
     return true;
   }
+  carries_messages_ = carries_messages_ || seg_.payload_len != 0;
   if (seg_.last) counters_.rx_messages[static_cast<std::size_t>(seg_.op)].add(1);
   if (seg_.op == Opcode::kWrite) return finish_write();
   if (seg_.op == Opcode::kReadResponse) return finish_read_response();

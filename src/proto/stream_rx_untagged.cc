@@ -94,6 +94,7 @@ void Stream::complete_receive(WcStatus status, std::uint32_t vendor) {
 // Operations whose whole message is one body of fixed layout.
 bool Stream::on_body(std::span<const std::uint8_t> body) {
   segment_open_ = false;
+  carries_messages_ = true;
   counters_.rx_messages[static_cast<std::size_t>(seg_.op)].add(1);
   rx_msn_[seg_.queue] = rx_msn_[seg_.queue].next();
   switch (seg_.op) {

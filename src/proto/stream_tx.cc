@@ -176,7 +176,7 @@ void Stream::emit_payload(std::uint32_t bytes) {
 }
 
 void Stream::message_built() {
-  counters_.tx_messages[static_cast<std::size_t>(out_.op)].add(1);
+  if (!is_path_message_) counters_.tx_messages[static_cast<std::size_t>(out_.op)].add(1);
   const Outbound::From from = out_.from;
   out_.from = Outbound::From::kNobody;
   switch (from) {
@@ -200,6 +200,8 @@ void Stream::message_built() {
       if (out_.op == Opcode::kTerminate) {
         terminate_pending_ = false;
         counters_.terminates_sent.add(1);
+      } else if (is_path_message_) {
+        path_message_built();
       } else {
         rtr_pending_ = mark_pending_ = false;  // one of them, by the role
       }
@@ -212,6 +214,7 @@ void Stream::message_built() {
 bool Stream::next_message() {
   // A message may name as many regions as it has SGEs.
   if (writer_.batch()->source_count + limits::kSgesPerRequest > kBatchSources) return false;
+  if (hold_at_ != 0) return false;
   if (terminate_pending_) {
     start_terminate();
     return true;
@@ -229,6 +232,10 @@ bool Stream::next_message() {
     start_empty_write(kPeerMark);
     return true;
   }
+  if (path_count_ != 0) {
+    start_path_message();
+    return true;
+  }
   response_turn_ = !response_turn_;
   if (response_turn_) return start_response() || start_work();
   return start_work() || start_response();
@@ -239,6 +246,7 @@ void Stream::start_terminate() {
   encode(terminate_, body);
   out_ = {};
   out_.from = Outbound::From::kControl;
+  is_path_message_ = false;  // one may have been begun
   out_.op = Opcode::kTerminate;
   out_.queue = kQueueTerminate;
   out_.msn = Msn::first();

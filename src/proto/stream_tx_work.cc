@@ -22,6 +22,7 @@ bool Stream::work_stalled(const SendWqe& wqe) const {
 // Carries out work requests until one is opened as a message (true), or none can be now. What is
 // simple is built here, as long as the peer's requests do not wait for their turn.
 bool Stream::start_work() {
+  carries_messages_ = carries_messages_ || sq_next_ != sq_.tail();
   while (!paused_ && sq_next_ != sq_.tail()) {
     SendWqe& wqe = sq_.at(sq_next_);
     if (work_stalled(wqe)) return false;

@@ -156,7 +156,10 @@ ConnectionInfo ConnectionImpl::info() const {
   if (!device_->usable()) return {};
   const Lock lock(*this);
   ConnectionInfo info = info_;
-  if (qp_ != nullptr) info.max_ulpdu = std::max(info.max_ulpdu, qp_->max_ulpdu());
+  if (qp_ != nullptr) {
+    info.max_ulpdu = std::max(info.max_ulpdu, qp_->max_ulpdu());
+    info.path = qp_->path();
+  }
   return info;
 }
 

@@ -177,6 +177,7 @@ class ConnectionImpl final : public Connection,
   io::TimerId timer_ = 0;
   SocketAddress local_, peer_;
   FpduPolicy fpdu_ = FpduPolicy::kAuto;
+  PathMode path_ = PathMode::kTcp;
   std::unique_ptr<proto::Startup> startup_;
   std::unique_ptr<io::Trace> trace_;
   std::shared_ptr<QueuePairImpl> qp_;  // from connect() or accept() until the stream is down

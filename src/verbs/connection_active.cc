@@ -31,6 +31,7 @@ Status ConnectionImpl::connect(std::shared_ptr<QueuePair> qp, const SocketAddres
   }
   startup_ = std::make_unique<proto::Startup>(*startup);
   fpdu_ = params.policy.fpdu.value_or(device_->config().fpdu);
+  path_ = params.policy.path.value_or(device_->config().path);
   initiator_ = true;
   peer_ = peer;
   phase_ = Phase::kConnecting;

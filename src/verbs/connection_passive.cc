@@ -142,6 +142,7 @@ Status ConnectionImpl::accept(std::shared_ptr<QueuePair> qp, const ConnectionPar
   settle_listener(lock);
   qp_ = std::move(reserved);
   fpdu_ = params.policy.fpdu.value_or(device_->config().fpdu);
+  path_ = params.policy.path.value_or(device_->config().path);
   phase_ = Phase::kStarting;
   set_deadline(device_->config().request_timeout);
   if (params.traffic_class) io::set_traffic_class(socket_.get(), *params.traffic_class);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 
+#include "io/path_transport.h"
 #include "io/socket.h"
 #include "io/tcp_transport.h"
 #include "verbs/connection.h"
@@ -290,6 +291,7 @@ proto::StreamParams ConnectionImpl::stream_params() {
     params.patience = device_->config().first_fpdu_wait;
   }
   params.close_timeout = device_->config().close_timeout;
+  if (io::is_loopback_path(local_, peer_)) params.path = path_;
 
   info_.initiator = agreed.initiator;
   info_.mpa_revision = agreed.revision;
@@ -307,12 +309,22 @@ proto::StreamParams ConnectionImpl::stream_params() {
 
 void ConnectionImpl::hand_over(Lock& lock) {
   const proto::StreamParams params = stream_params();
+  if (!params.path && path_ == PathMode::kRing) {
+    set_up_failed(lock, ConnectionEvent::Type::kConnectError, Error::kUnsupported,
+                  "path=ring, and the peer is not on this machine");
+    return;
+  }
   unwatch();
   clear_deadline();
   await_first_fpdu_ = !initiator_ && startup_->result().peer_to_peer;
   startup_failure_ = params.startup_failure.has_value();
   phase_ = Phase::kAttaching;
-  auto transport = std::make_unique<io::TcpTransport>(std::move(socket_));
+  std::unique_ptr<io::Transport> transport;
+  if (params.path) {
+    transport = std::make_unique<io::PathTransport>(std::move(socket_));
+  } else {
+    transport = std::make_unique<io::TcpTransport>(std::move(socket_));
+  }
   const std::shared_ptr<QueuePairImpl> qp = qp_;
   lock.unlock();
   const Status taken = qp->attach(std::move(transport), params, shared_from_this());

@@ -8,6 +8,7 @@
 
 #include "io/clock.h"
 #include "io/log.h"
+#include "io/path_transport.h"
 #include "io/socket.h"
 #include "verbs/poller.h"
 
@@ -60,6 +61,11 @@ Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<io::
     stream_.emplace(params, owner_, device_.stags(), sq_);
     has_stream_.store(true, std::memory_order_release);
   }
+  path_.reset();
+  path_name_.store("tcp");
+  if (auto* both = dynamic_cast<io::PathTransport*>(transport_.get()); both != nullptr) {
+    path_.emplace(*both, *stream_, params, device_.config().ring_idle);
+  }
   stream_->allow_remote(remote_access);
   live_.store(true, std::memory_order_release);
   device_.note_up(1);
@@ -77,6 +83,8 @@ Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<io::
 void Lane::move_to(std::shared_ptr<Poller> poller) {
   if (!live() || poller_kept_ == nullptr || poller_kept_ == poller) return;
   std::shared_ptr<LaneOwner> owner = poller_kept_->detach(*this);
+  // Cold in the new one, whose epoll reports what there is.
+  (void)transport_->settle();
   events_ = transport_->events(blocked());
   poller_.store(nullptr, std::memory_order_release);
   if (!poller->attach(*this, owner)) {
@@ -149,6 +157,7 @@ void Lane::on_timer(io::TimerId id) {
     if (!live()) return;
     if (std::exchange(no_memory_, false)) tx_blocked_.store(false, std::memory_order_relaxed);
     turn(0);  // what has come by now came in time
+    if (live() && path_) path_->on_time(io::now());
     if (!stream_->finished() && stream_->deadline() <= io::now()) stream_->expired(io::now());
     if (live() && stream_->tx_pending()) transmit();
   });
@@ -163,7 +172,11 @@ Turn Lane::turn(std::uint32_t events) {
   if (events == 0 || (events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) {
     out = receive((events & kEnd) != 0);
   }
-  const bool room = blocked() && room_.exchange(false, std::memory_order_seq_cst);
+  bool room = false;
+  if (blocked()) {
+    room =
+        room_.exchange(false, std::memory_order_seq_cst) || (live() && transport_->may_have_room());
+  }
   if (live() && !transport_->copies()) note_released();
   if (live() && (room || !blocked()) && (stream_->tx_pending() || blocked())) {
     out.sent = transmit_counted();
@@ -178,6 +191,10 @@ Turn Lane::receive(bool until_end) {
   for (int reads = 0; reads < kReadsPerTurn; ++reads) {
     proto::RxPlan plan;
     stream_->want(plan, scratch());
+    if (!plan.placed) {
+      plan.slices[0].size = std::min(plan.slices[0].size, transport_->read_ahead());
+      plan.bytes = plan.slices[0].size;
+    }
     const std::ptrdiff_t n = transport_->receive({plan.slices, plan.count});
     if (n > 0) {
       rx_calls_.add(1);
@@ -187,7 +204,7 @@ Turn Lane::receive(bool until_end) {
       out.received = true;
       if (stream_->finished()) return out;
       // A short read has emptied the transport; if more has come since, it will be reported.
-      if (bytes < plan.bytes && !until_end) return out;
+      if (bytes < plan.bytes && !until_end && transport_->short_read_is_all()) return out;
       continue;
     }
     stream_->arrived(0);
@@ -302,13 +319,15 @@ void Lane::note_acknowledged() {
 void Lane::settle_up() {
   owner_.turn_done();
   if (!stream_) return;
+  if (live() && path_) step_path();
   if (live() && stream_->state() != proto::StreamState::kRts) {
     if (stream_->tx_pending() || !stream_->finished()) transmit();  // a Terminate, the FIN
+    if (live() && path_) step_path();
     if (stream_->finished()) close_transport();
   }
   if (!live()) return;
   if (blocked()) update_events();
-  if (stream_->deadline() != timer_at_) update_deadline();
+  if (next_deadline() != timer_at_) update_deadline();
   if (retry_timer_ == 0 && (waits_for_acks() || no_memory_)) {
     retry_timer_ = home_->schedule(io::now() + kRetryPause, this);
   }
@@ -327,9 +346,37 @@ void Lane::update_events() {
 // With the events that are registered: where room was asked for once, it stays asked for.
 void Lane::report_anew() { poller_kept_->update(*this, transport_->fd(), events_); }
 
+// A change of the path comes to its next step behind the turn that brought it there.
+void Lane::step_path() {
+  while (path_->turn_done()) {
+    if (!blocked()) transmit();
+    if (!live()) return;
+  }
+  if (path_->failed() && stream_->state() == proto::StreamState::kRts) {
+    stream_->fail(proto::Violation::kLocalFault);
+  }
+  path_name_.store(transport_->path());
+  if (path_->take_moved()) follow_transport();
+}
+
+// The descriptor has changed. The one before is closed, and so in no epoll any more, or it is the
+// socket, which the new one watches.
+void Lane::follow_transport() {
+  Poller* const poller = this->poller();
+  if (poller == nullptr) return;  // not attached yet: that finds the new one
+  const auto& both = static_cast<const io::PathTransport&>(*transport_);
+  events_ = transport_->events(blocked());
+  const int former = both.has_ring() ? both.socket_fd() : -1;
+  if (!poller->replace(*this, former, transport_->fd(), events_)) stream_->transport_lost(false);
+}
+
+Instant Lane::next_deadline() const {
+  return path_ ? std::min(stream_->deadline(), path_->deadline()) : stream_->deadline();
+}
+
 void Lane::update_deadline() {
   home_->forget_timer(timer_);
-  timer_at_ = stream_->deadline();
+  timer_at_ = next_deadline();
   timer_ = timer_at_.is_never() ? 0 : home_->schedule(timer_at_, this);
 }
 
@@ -349,6 +396,7 @@ void Lane::close_transport() {
   const bool reset = stream_->wants_reset();
   if (trace_ != nullptr && reset) trace_->reset(true);
   trace_.reset();
+  path_.reset();
   transport_->close(reset);
   if (!transport_->copies()) stream_->transport_closed();
   transport_.reset();

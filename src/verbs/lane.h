@@ -23,6 +23,7 @@
 #include "proto/stream.h"
 #include "proto/work.h"
 #include "verbs/device.h"
+#include "verbs/path_change.h"
 
 namespace weft::verbs {
 
@@ -102,6 +103,8 @@ class Lane final : public io::Handler {
                            std::memory_order_relaxed);
   }
   void add_counters(Counters& sum) const;
+  // "tcp" or "ring": what carries both directions now.
+  [[nodiscard]] const char* path() const noexcept { return path_name_.load(); }
 
   // --- with the lane held ---
 
@@ -113,6 +116,11 @@ class Lane final : public io::Handler {
   void report_anew();
   // Asks for a look at the deadline, the end, the registration. Part of every leave.
   void settle_up();
+
+  // See StreamHost::path_message().
+  [[nodiscard]] bool on_path_message(const proto::PathMessage& message) {
+    return path_ && path_->on_message(message);
+  }
 
   // --- for the poller, with the lane held ---
   [[nodiscard]] io::Transport* transport() noexcept { return transport_.get(); }
@@ -140,6 +148,9 @@ class Lane final : public io::Handler {
   void transport_error(int error);
   void update_events();
   void update_deadline();
+  void step_path();
+  void follow_transport();
+  [[nodiscard]] Instant next_deadline() const;
   void close_transport();
 
   LaneOwner& owner_;
@@ -162,6 +173,8 @@ class Lane final : public io::Handler {
   // With the lane held.
   std::unique_ptr<io::Transport> transport_;
   std::optional<proto::Stream> stream_;
+  std::optional<PathChange> path_;  // of a connection inside this machine
+  std::atomic<const char*> path_name_{"tcp"};
   std::atomic<bool> has_stream_{false};
   std::unique_ptr<io::Trace> trace_;
   std::atomic<bool> tx_blocked_{false};  // written by the holder

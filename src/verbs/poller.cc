@@ -152,6 +152,14 @@ void Poller::update(const Lane& lane, int fd, std::uint32_t events) {
   (void)epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
 }
 
+bool Poller::replace(const Lane& lane, int former, int fd, std::uint32_t events) {
+  epoll_event event{};
+  if (former >= 0) (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, former, &event);
+  event.events = events;
+  event.data.u64 = lane.token.load(std::memory_order_relaxed);
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
 Poller::Found Poller::find(std::uint64_t token) {
   const auto slot = static_cast<std::uint32_t>(token);
   const io::SpinGuard lock(table_lock_);
@@ -216,8 +224,11 @@ bool Poller::run_hot(Stays stays) {
     moved |= turn.anything();
     hot.idle = turn.received || turn.more ? 0 : hot.idle + 1;
     const bool here = hot.lane->poller() == this;
-    // A lane that settles may find that something came meanwhile.
-    if (here && (turn.anything() || stays(hot) || hot.lane->settle())) {
+    const bool idle = !turn.anything() && !stays(hot);
+    // A lane that settles may find that something came meanwhile: nobody sleeps over that.
+    const bool late = here && idle && hot.lane->settle();
+    moved |= late;
+    if (here && (!idle || late)) {
       hot_blocked_ |= hot.lane->blocked();
       if (kept != i) hot_[kept] = std::move(hot);
       ++kept;

@@ -53,6 +53,9 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   // Returns what kept the owner alive: let it go without the lane.
   [[nodiscard]] std::shared_ptr<LaneOwner> detach(Lane& lane);
   void update(const Lane& lane, int fd, std::uint32_t events);
+  // The lane's descriptor is another one now. `former`: the one before, if it is still open, or -1.
+  // False: no room in the epoll.
+  [[nodiscard]] bool replace(const Lane& lane, int former, int fd, std::uint32_t events);
 
   // --- callers ---
 

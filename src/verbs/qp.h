@@ -72,6 +72,7 @@ class QueuePairImpl final : public QueuePair,
   // Fails the stream because a CQ overflowed.
   void cq_overflowed();
   [[nodiscard]] Lane& lane() noexcept { return lane_; }
+  [[nodiscard]] const char* path() const noexcept { return lane_.path(); }
 
   // --- LaneOwner ---
   void turn_done() override;
@@ -94,6 +95,9 @@ class QueuePairImpl final : public QueuePair,
   void raise(AsyncEventType event) override;
   void log_violation(proto::Violation violation, TerminateCode code, bool by_peer) override;
   void first_fpdu() override;
+  bool path_message(const proto::PathMessage& message) override {
+    return lane_.on_path_message(message);
+  }
   void stream_down(proto::StreamEnd how, TerminateCode code, bool by_peer) override;
   [[nodiscard]] Instant now() override;
 

@@ -88,6 +88,7 @@ class Endpoint final : public proto::StreamHost {
   std::vector<proto::Violation> violations;
   std::optional<Down> down;
   int first_fpdus = 0;
+  std::function<bool(const proto::PathMessage&)> on_path_message;
   std::vector<Stag> invalidated_by_peer;
 
   // --- knobs ---
@@ -115,6 +116,9 @@ class Endpoint final : public proto::StreamHost {
   void raise(AsyncEventType event) override { events.push_back(event); }
   void log_violation(proto::Violation violation, TerminateCode code, bool by_peer) override;
   void first_fpdu() override { ++first_fpdus; }
+  bool path_message(const proto::PathMessage& message) override {
+    return on_path_message && on_path_message(message);
+  }
   void stream_down(proto::StreamEnd how, TerminateCode code, bool by_peer) override;
   Instant now() override { return clock; }
 

@@ -91,6 +91,15 @@ void SimPair::start_stream(int i) {
   p.max_ulpdu_known = config_.max_ulpdu_known[i];
   p.hold_completions = config_.hold_completions;
   p.check_markers = config_.check_markers;
+  if (config_.changes_path) p.path = PathMode::kAuto;
+  side(i).on_path_message = [this, i](const proto::PathMessage& message) {
+    const bool to_ring = message.word == proto::PathWord::kByRing;
+    if (!message.changes_path() || to_ring == into(i).reads_ring) return false;
+    if (!side(i).stream().change_receiving(to_ring)) return false;
+    into(i).reads_ring = to_ring;
+    ++into(i).changes;
+    return true;
+  };
   if (p.initiator || !startup(i).result().peer_to_peer) p.patience = config_.patience[i];
   side(i).start(p);
   side(i).stream().start();
@@ -109,7 +118,27 @@ void SimPair::write(int i, std::uint8_t octet) {
     if (fault.kind == FaultKind::kFin) pipe.fin = true;
   }
   ++pipe.written;
-  if (!pipe.fin) pipe.bytes.push_back(octet);
+  if (!pipe.fin) (pipe.writes_ring ? pipe.ring : pipe.bytes).push_back(octet);
+}
+
+// Goes over to the other path where that is due; asks for it now and then. A stream with markers
+// stays where it is then: they count octets of one path.
+void SimPair::change_path(int i) {
+  Stream& stream = side(i).stream();
+  Pipe& out = out_of(i);
+  if (const auto word = stream.sending_may_change()) {
+    out.writes_ring = *word == proto::PathWord::kByRing;
+    out.asked = false;
+    stream.change_sending(out.writes_ring);
+  }
+  const auto& agreed = startup(i).result();
+  const bool markers = agreed.tx_markers || agreed.rx_markers;
+  // Not again before the peer has followed: what comes behind would lie on the path that it leaves.
+  if (out.asked || out.writes_ring != out.reads_ring || (markers && out.writes_ring)) return;
+  if (!stream.tx_pending() || !rng_.one_in(8)) return;  // who is idle stays so
+  out.asked = true;
+  stream.send_path_message(
+      {out.writes_ring ? proto::PathWord::kByTcp : proto::PathWord::kByRing, 4711});
 }
 
 bool SimPair::transmit(int i) {
@@ -117,6 +146,7 @@ bool SimPair::transmit(int i) {
   if (config_.late_reads && rng_.one_in(2)) return read_late(i);
   Endpoint& me = side(i);
   Stream& stream = me.stream();
+  if (config_.changes_path) change_path(i);
   if (config_.short_of_batches && rng_.one_in(8)) me.batches_to_refuse = 1;
   TxBatch* batch = stream.gather();
   if (batch == nullptr) {
@@ -146,7 +176,8 @@ bool SimPair::transmit(int i) {
 // Takes some octets of the batch: into the pipe, or with late_reads by reference.
 std::size_t SimPair::take(int i, const TxBatch& batch) {
   Pipe& out = out_of(i);
-  const std::size_t room = config_.pipe_max - std::min(config_.pipe_max, out.bytes.size());
+  const std::size_t under_way = (out.writes_ring ? out.ring : out.bytes).size();
+  const std::size_t room = config_.pipe_max - std::min(config_.pipe_max, under_way);
   std::size_t n = std::min({batch.bytes - batch.sent, room, config_.chunk_max});
   if (n != 0) n = rng_.size(rng_.one_in(16) ? 0 : 1, n);
   std::size_t left = n;
@@ -192,7 +223,8 @@ bool SimPair::receive(int i) {
   Pipe& in = into(i);
   Stream& stream = side(i).stream();
   if (side(i).clock < in.stalled_until) return false;
-  if (in.bytes.empty()) {
+  std::deque<std::uint8_t>& source = in.reads_ring ? in.ring : in.bytes;
+  if (source.empty()) {
     if (!in.fin || in.fin_seen) return false;
     in.fin_seen = true;
     stream.peer_closed();
@@ -202,14 +234,14 @@ bool SimPair::receive(int i) {
   stream.want(plan, scratch_);
   EXPECT_GT(plan.bytes, 0U);
   EXPECT_LE(plan.count, proto::kRxSlicesMax);
-  const std::size_t most = std::min({in.bytes.size(), plan.bytes, config_.chunk_max});
+  const std::size_t most = std::min({source.size(), plan.bytes, config_.chunk_max});
   const std::size_t n = rng_.size(rng_.one_in(16) ? 0 : 1, most);
   std::size_t left = n;
   for (std::size_t s = 0; s < plan.count && left != 0; ++s) {
     const std::size_t piece = std::min(left, plan.slices[s].size);
-    const auto begin = in.bytes.begin();
+    const auto begin = source.begin();
     std::copy(begin, begin + static_cast<std::ptrdiff_t>(piece), plan.slices[s].data);
-    in.bytes.erase(begin, begin + static_cast<std::ptrdiff_t>(piece));
+    source.erase(begin, begin + static_cast<std::ptrdiff_t>(piece));
     left -= piece;
   }
   stream.arrived(n);
@@ -235,7 +267,7 @@ void SimPair::check_finished(int i) {
   closed_[at] = true;
   drop_taken(i);
   // Like a kernel: closing with unread input, or on request, resets; else a FIN goes out.
-  if (side(i).stream().wants_reset() || !into(i).bytes.empty()) {
+  if (side(i).stream().wants_reset() || into(i).under_way() != 0) {
     out_of(i).bytes.clear();
     lose(1 - i, false);
   } else {
@@ -252,7 +284,7 @@ bool SimPair::wake() {
     // A stall may have ended while nobody looked.
     const Pipe& in = into(i);
     if (!out_of(i).taken.empty()) next = std::min(next, client_.clock);
-    if (!in.bytes.empty() || (in.fin && !in.fin_seen)) next = std::min(next, in.stalled_until);
+    if (in.under_way() != 0 || (in.fin && !in.fin_seen)) next = std::min(next, in.stalled_until);
   }
   if (next.is_never()) return false;
   client_.clock = server_.clock = std::max(next, client_.clock + 1us);
@@ -275,7 +307,7 @@ bool SimPair::run_until_idle(const std::function<void()>& before_step, std::uint
     check_finished(1);
     // Holding completions: TCP acknowledges what the peer's socket has.
     if (config_.hold_completions && !closed_[static_cast<std::size_t>(i)] && rng_.one_in(4)) {
-      std::uint64_t in_flight = out_of(i).bytes.size();
+      std::uint64_t in_flight = out_of(i).under_way();
       for (const Slice& slice : out_of(i).taken) in_flight += slice.size;
       const std::uint64_t sent = side(i).stream().tx_offset();
       side(i).stream().acked(sent - std::min(sent, in_flight));

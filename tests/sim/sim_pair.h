@@ -32,8 +32,9 @@ struct SimConfig {
   std::uint32_t max_ulpdu[2] = {1442, 1442};
   std::uint32_t max_ulpdu_known[2] = {0, 0};
   bool hold_completions = false;
-  bool late_reads = false;  // the transport reads memory some time after it took it
-  bool prepares = false;    // the transport has batches prepared while it is full
+  bool late_reads = false;    // the transport reads memory some time after it took it
+  bool changes_path = false;  // each side moves its stream to another path and back, now and then
+  bool prepares = false;      // the transport has batches prepared while it is full
   bool check_markers = true;
   Duration patience[2]{};            // the server's only without peer-to-peer set-up
   std::size_t chunk_max = 4096;      // octets moved at once, at most
@@ -57,6 +58,8 @@ class SimPair {
   [[nodiscard]] proto::Startup& startup(int i) { return startup_[static_cast<std::size_t>(i)]; }
   [[nodiscard]] Rng& rng() { return rng_; }
   [[nodiscard]] bool socket_closed(int i) const { return closed_[static_cast<std::size_t>(i)]; }
+  // Changes of the path that side `i` has followed, in what it receives.
+  [[nodiscard]] int path_changes(int i) { return into(i).changes; }
   [[nodiscard]] bool fault_happened() const { return fault_happened_; }
 
   // Moves bytes until nothing moves any more and no timer is armed. `before_step` may post work.
@@ -67,6 +70,11 @@ class SimPair {
  private:
   struct Pipe {
     std::deque<std::uint8_t> bytes;
+    std::deque<std::uint8_t> ring;  // the other path
+    bool writes_ring = false;
+    bool asked = false;  // for a change of the path
+    bool reads_ring = false;
+    int changes = 0;
     std::uint64_t written = 0;
     std::uint64_t startup = 0;       // octets of `written` that were start-up
     std::deque<proto::Slice> taken;  // with late_reads: not read yet
@@ -74,6 +82,8 @@ class SimPair {
     bool fin = false;
     bool fin_seen = false;
     Instant stalled_until{0};
+
+    [[nodiscard]] std::size_t under_way() const { return bytes.size() + ring.size(); }
   };
 
   // Each returns whether anything happened.
@@ -85,6 +95,7 @@ class SimPair {
   [[nodiscard]] bool receive(int i);
   [[nodiscard]] bool wake();
   void write(int i, std::uint8_t octet);
+  void change_path(int i);
   void lose(int i, bool timed_out);
   void check_finished(int i);
   [[nodiscard]] Pipe& out_of(int i) { return pipes_[static_cast<std::size_t>(i)]; }

@@ -100,6 +100,30 @@ TEST(SimPair, RandomWorkCompletesOnceInOrderAndLeavesTheModelsMemory) {
   });
 }
 
+void change_paths(SimConfig& config) {
+  config.changes_path = true;
+  config.late_reads = false;  // octets are read at the end of a path that they were taken for
+}
+
+TEST(SimPath, ChangesAtAnyBorderLeaveTheStreamAsItIs) {
+  int changes = 0;
+  for_each_seed(60, [&](std::uint64_t seed) {
+    SimConfig config = random_config(seed);
+    change_paths(config);
+    SimPair net(config);
+    ASSERT_TRUE(net.establish());
+    Workload work(net, random_work(config));
+    EXPECT_TRUE(net.run_until_idle([&] { work.post_some(); }));
+    work.expect_all_done();
+    end_run(net);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(net.side(i).down->how, StreamEnd::kOrderly);
+      changes += net.path_changes(i);
+    }
+  });
+  EXPECT_GT(changes, 0);
+}
+
 // Random work on a connection to which `fault` happens at some octet, for each seed.
 void run_with_fault(
     const std::function<Fault(Rng&)>& fault,
@@ -132,6 +156,14 @@ TEST(SimPair, ResetAtAnyOctetCompletesEverythingOnce) {
   run_with_fault([](Rng& rng) {
     return random_fault(rng, rng.one_in(2) ? FaultKind::kReset : FaultKind::kTimeout);
   });
+}
+
+TEST(SimPath, ResetOrFinAtAnyOctetCompletesEverythingOnce) {
+  run_with_fault(
+      [](Rng& rng) {
+        return random_fault(rng, rng.one_in(2) ? FaultKind::kReset : FaultKind::kFin);
+      },
+      change_paths);
 }
 
 TEST(SimPair, FinAtAnyOctetCompletesEverythingOnce) {

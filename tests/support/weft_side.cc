@@ -29,6 +29,8 @@ Config plain_config() {
   config.log = LogLevel::kError;
   config.close_timeout = std::chrono::seconds(3);
   config.nudge_wait = std::chrono::seconds(0);  // what Weft sends does not depend on the time
+  // Suites about what any path must do run once for each.
+  if (const char* path = std::getenv("WEFT_TEST_PATH")) must(config.set("path", path), "the path");
   return config;
 }
 

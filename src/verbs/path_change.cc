@@ -1,0 +1,193 @@
+#include "verbs/path_change.h"
+
+#include <utility>
+
+#include "io/clock.h"
+#include "io/log.h"
+
+namespace weft::verbs {
+
+using proto::PathMessage;
+using proto::PathWord;
+using Way = io::PathTransport::Way;
+
+namespace {
+
+// How long the initiator keeps the door open for an answer. It may come later than it was needed,
+// but a peer that knows nothing of rings never answers.
+constexpr Duration kAnswerWait{std::chrono::seconds(10)};
+
+}  // namespace
+
+bool PathChange::on_message(const PathMessage& message) {
+  if (message.word == PathWord::kName) {
+    if (initiator_) return false;
+    ticket_.name = message.value;
+    return true;
+  }
+  if (message.word == PathWord::kProof) {
+    if (initiator_) return false;
+    ticket_.proof = message.value;
+    if (step_ == Step::kTcp) answer();
+    return true;
+  }
+  // The proof is known to the two ends only, so no Write of an application can look like these.
+  if (ticket_.proof == 0 || message.value != ticket_.proof) return false;
+  switch (message.word) {
+    case PathWord::kAnswered:
+      if (initiator_ && step_ == Step::kOffered) take_ring();
+      return true;
+    case PathWord::kRefused:
+      if (step_ == Step::kOffered || step_ == Step::kAnswered) refuse(Error::kRefused, false);
+      return true;
+    case PathWord::kByRing: return receive_by(Way::kRing);
+    case PathWord::kByTcp: return receive_by(Way::kTcp);
+    default: return false;
+  }
+}
+
+void PathChange::say(PathWord word, std::uint64_t value) {
+  stream_.send_path_message({word, value});
+}
+
+// --- to the ring ---
+
+void PathChange::begin() {
+  auto offer = io::RingOffer::open();
+  if (!offer) return refuse(offer.error(), false);
+  ticket_ = offer->ticket();
+  offer_.emplace(std::move(*offer));
+  say(PathWord::kName, ticket_.name);
+  say(PathWord::kProof, ticket_.proof);
+  step_ = Step::kOffered;
+  deadline_ = io::now() + kAnswerWait;
+}
+
+void PathChange::answer() {
+  if (mode_ == PathMode::kTcp) return refuse(Error::kUnsupported, true);
+  auto ring = io::answer_ring_offer(ticket_, io::kRingBytesDefault);
+  if (!ring) return refuse(ring.error(), true);
+  if (auto added = transport_.add_ring(std::move(*ring)); !added) {
+    return refuse(added.error(), true);
+  }
+  moved_ = true;
+  step_ = Step::kAnswered;
+  say(PathWord::kAnswered, ticket_.proof);
+}
+
+void PathChange::take_ring() {
+  deadline_ = Instant::never();
+  auto ring = std::exchange(offer_, std::nullopt)->take();
+  if (!ring) return refuse(ring.error(), true);
+  if (auto added = transport_.add_ring(std::move(*ring)); !added) {
+    return refuse(added.error(), true);
+  }
+  moved_ = true;
+  step_ = Step::kRing;
+  say(PathWord::kByRing, ticket_.proof);
+}
+
+// The peer's octets come another way from here on. False: it must not say so now.
+bool PathChange::receive_by(Way way) {
+  const bool legal = way == Way::kRing
+                         ? transport_.has_ring() && transport_.receives_by() == Way::kTcp &&
+                               (step_ == Step::kRing || step_ == Step::kAnswered)
+                         : transport_.receives_by() == Way::kRing && !markers_;
+  if (!legal) return false;
+  const bool bare = way == Way::kRing;
+  if (!stream_.change_receiving(bare)) return false;
+  transport_.receive_by(way);
+  if (way == Way::kRing && step_ == Step::kAnswered) {
+    // The initiator has mapped the memory: nobody can take pages out of it from now on.
+    if (!transport_.secure_ring()) {
+      moved_ = true;
+      return true;  // the transport says so from now on
+    }
+    step_ = Step::kRing;
+    say(PathWord::kByRing, ticket_.proof);
+  } else if (way == Way::kTcp && step_ == Step::kRing) {
+    step_ = Step::kLeaving;
+    say(PathWord::kByTcp, ticket_.proof);
+  } else if (way == Way::kTcp && transport_.sends_by() == Way::kTcp) {
+    leave_ring();
+  }
+  return true;
+}
+
+void PathChange::refuse(Error error, bool tell) {
+  const bool ours = error != Error::kRefused && error != Error::kUnsupported;
+  if (ours || mode_ == PathMode::kRing) {
+    io::log(mode_ == PathMode::kRing ? LogLevel::kWarning : LogLevel::kInfo,
+            "connection stays on TCP: {}",
+            error == Error::kRefused ? "the peer refused a ring" : io::describe_ring_error(error));
+  }
+  if (tell) say(PathWord::kRefused, ticket_.proof);
+  offer_.reset();
+  deadline_ = Instant::never();
+  step_ = Step::kRefused;
+  failed_ = mode_ == PathMode::kRing;
+  if (!transport_.has_ring()) return;
+  transport_.drop_ring();
+  moved_ = true;
+}
+
+// --- behind each turn ---
+
+bool PathChange::must_begin() {
+  if (!std::exchange(begun_, true) && mode_ == PathMode::kRing && !initiator_) {
+    deadline_ = io::now() + kAnswerWait;
+  }
+  if (step_ != Step::kTcp || !initiator_ || mode_ == PathMode::kTcp) return false;
+  if (stream_.state() != proto::StreamState::kRts) return false;
+  return mode_ == PathMode::kRing || stream_.carries_messages();
+}
+
+bool PathChange::turn_done() {
+  if (must_begin()) {
+    begin();
+    return true;
+  }
+  const std::optional<PathWord> change = stream_.sending_may_change();
+  if (!change) return false;
+  const bool by_ring = *change == PathWord::kByRing && transport_.has_ring();
+  transport_.send_by(by_ring ? Way::kRing : Way::kTcp);
+  stream_.change_sending(by_ring);
+  if (by_ring) {
+    const bool may_leave = initiator_ && !markers_ && mode_ != PathMode::kRing;
+    deadline_ = may_leave && idle_.count() != 0 ? io::now() + idle_ : Instant::never();
+    io::log(LogLevel::kInfo, "connection sends through a ring of shared memory from here on");
+  } else if (transport_.receives_by() == Way::kTcp) {
+    leave_ring();
+  }
+  return true;
+}
+
+// --- and back ---
+
+void PathChange::on_time(Instant now) {
+  if (now < deadline_) return;
+  deadline_ = Instant::never();
+  if (step_ == Step::kOffered || step_ == Step::kTcp) return refuse(Error::kNotFound, false);
+  if (step_ == Step::kRing && initiator_) look_at_idleness(now);
+}
+
+void PathChange::look_at_idleness(Instant now) {
+  const std::uint64_t octets =
+      stream_.counters().rx_bytes.get() + stream_.counters().tx_bytes.get();
+  if (octets != std::exchange(moved_octets_, octets) || transport_.sends_by() != Way::kRing ||
+      transport_.receives_by() != Way::kRing) {
+    deadline_ = now + idle_;
+    return;
+  }
+  step_ = Step::kLeaving;
+  say(PathWord::kByTcp, ticket_.proof);
+}
+
+void PathChange::leave_ring() {
+  transport_.drop_ring();
+  moved_ = true;
+  stream_.forget_messages();
+  step_ = Step::kTcp;
+}
+
+}  // namespace weft::verbs

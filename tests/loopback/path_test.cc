@@ -1,0 +1,219 @@
+// Connections inside one machine that move from TCP to a ring of shared memory, and back.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "support/weft_side.h"
+
+namespace weft::test {
+namespace {
+
+using Type = ConnectionEvent::Type;
+using std::chrono::seconds;
+
+Config path_config(PathMode path) {
+  Config config = plain_config();
+  config.path = path;
+  return config;
+}
+
+// Sockets of TCP and bells.
+std::size_t open_sockets() {
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    count += target.starts_with("socket:") || target.find("memfd:") != std::string::npos ? 1 : 0;
+  }
+  return count;
+}
+
+// Those that the test program got from its parent.
+const std::size_t kSocketsAtStart = open_sockets();
+
+std::size_t ring_mappings() {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t count = 0;
+  for (std::string line; std::getline(maps, line);) {
+    count += line.find("weft-ring") != std::string::npos ? 1 : 0;
+  }
+  return count;
+}
+
+// Sends `size` octets from one to the other, and checks them.
+void send_across(Host& host, Endpoint& from, Endpoint& to, std::size_t size, unsigned seed) {
+  Memory source(host, size);
+  Memory sink(host, size);
+  source.fill_pattern(seed);
+  post_recv(*to.qp, seed, {sink.sge()});
+  post(*from.qp, wr_send(seed), {source.sge()});
+  EXPECT_EQ(take_success(*to.recv_cq, seed).byte_len, size);
+  take_success(*from.send_cq, seed);
+  EXPECT_EQ(sink.copy(0, size), source.copy(0, size));
+  EXPECT_TRUE(sink.guards_intact());
+}
+
+bool both_on(const Pair& pair, std::string_view path) {
+  return pair.a.connection->info().path == path && pair.b.connection->info().path == path;
+}
+
+// Messages in both directions until the change is over, since it goes with the stream.
+bool comes_to(Pair& pair, std::string_view path) {
+  for (unsigned turn = 1; turn < 1000; ++turn) {
+    send_across(pair.host, pair.a, pair.b, 100, turn);
+    send_across(pair.host, pair.b, pair.a, 100, turn);
+    if (both_on(pair, path)) return true;
+  }
+  return false;
+}
+
+TEST(Path, AutoMovesToTheRingWithTheFirstMessagesAndNotBefore) {
+  Pair pair(path_config(PathMode::kAuto));
+  EXPECT_TRUE(both_on(pair, "tcp"));
+  EXPECT_EQ(ring_mappings(), 0U) << "an idle connection costs no memory";
+  EXPECT_TRUE(comes_to(pair, "ring"));
+  EXPECT_EQ(ring_mappings(), 2U);
+}
+
+TEST(Path, TcpStaysOnTcp) {
+  Pair pair(path_config(PathMode::kTcp));
+  for (unsigned turn = 1; turn < 20; ++turn) send_across(pair.host, pair.a, pair.b, 1000, turn);
+  EXPECT_TRUE(both_on(pair, "tcp"));
+  EXPECT_EQ(ring_mappings(), 0U);
+}
+
+TEST(Path, MessagesOfAllSizesCrossWhileItMoves) {
+  for (const bool crc : {true, false}) {
+    for (const bool markers : {true, false}) {
+      SCOPED_TRACE(std::to_string(crc) + std::to_string(markers));
+      Config config = path_config(PathMode::kAuto);
+      config.crc = crc;
+      config.markers = markers;
+      Pair pair(config);
+      unsigned seed = 1;
+      for (const std::size_t size : {1U, 64U, 5000U, 70'000U, 1'000'000U, 3'000'000U, 17U}) {
+        send_across(pair.host, pair.a, pair.b, size, seed++);
+        send_across(pair.host, pair.b, pair.a, size, seed++);
+      }
+      EXPECT_TRUE(both_on(pair, "ring"));
+    }
+  }
+}
+
+TEST(Path, ReadsWritesAndAtomicsWorkOnTheRing) {
+  Pair pair(path_config(PathMode::kAuto));
+  ASSERT_TRUE(comes_to(pair, "ring"));
+  constexpr std::size_t kSize = 2'000'000;
+  Memory here(pair.host, kSize);
+  Memory there(pair.host, kSize);
+  here.fill_pattern(9);
+  post(*pair.a.qp, wr_write(1, there.rkey(), there.to()), {here.sge()});
+  take_success(*pair.a.send_cq, 1);
+  Memory back(pair.host, kSize);
+  post(*pair.a.qp, wr_read(2, there.rkey(), there.to()), {back.sge()});
+  take_success(*pair.a.send_cq, 2);
+  EXPECT_EQ(back.copy(0, kSize), here.copy(0, kSize));
+  there.store64(0, 40);
+  Memory old(pair.host, 8);
+  post(*pair.a.qp, wr_fetch_add(3, there.rkey(), there.to(), 2), {old.sge()});
+  take_success(*pair.a.send_cq, 3);
+  EXPECT_EQ(old.load64(0), 40U);
+  EXPECT_EQ(there.load64(0), 42U);
+}
+
+TEST(Path, ViolationOnTheRingIsATerminate) {
+  Pair pair(path_config(PathMode::kAuto));
+  ASSERT_TRUE(comes_to(pair, "ring"));
+  Memory memory(pair.host, 100);
+  post(*pair.a.qp, wr_write(1, memory.rkey() + 1, memory.to()), {memory.sge()});
+  EXPECT_TRUE(take_event(*pair.a.events, Type::kDisconnected).error.has_value());
+  EXPECT_TRUE(take_event(*pair.b.events, Type::kDisconnected).error.has_value());
+}
+
+TEST(Path, DisconnectFlushesAndLeavesNothingBehind) {
+  {
+    Pair pair(path_config(PathMode::kAuto));
+    ASSERT_TRUE(comes_to(pair, "ring"));
+    post_recv(*pair.b.qp, 77);
+    must(pair.a.connection->disconnect(), "disconnect");
+    EXPECT_EQ(take(*pair.b.recv_cq).status, WcStatus::kFlushed);
+    EXPECT_FALSE(take_event(*pair.a.events, Type::kDisconnected).error.has_value());
+    EXPECT_FALSE(take_event(*pair.b.events, Type::kDisconnected).error.has_value());
+  }
+  EXPECT_TRUE(eventually([&] { return ring_mappings() == 0; }));
+  EXPECT_TRUE(eventually([&] { return open_sockets() == kSocketsAtStart; }));
+}
+
+TEST(Path, AbortIsSeenByThePeer) {
+  Pair pair(path_config(PathMode::kAuto));
+  ASSERT_TRUE(comes_to(pair, "ring"));
+  pair.a.connection->abort();
+  EXPECT_TRUE(take_event(*pair.b.events, Type::kDisconnected).error.has_value());
+}
+
+TEST(Path, PeerThatStaysOnTcpIsRefusedTheRingAndServedAllTheSame) {
+  for (const bool active_is_auto : {true, false}) {
+    Host active_host(path_config(active_is_auto ? PathMode::kAuto : PathMode::kTcp));
+    Host passive_host(path_config(active_is_auto ? PathMode::kTcp : PathMode::kAuto));
+    Endpoint a(active_host);
+    Endpoint b(passive_host);
+    connect(active_host, a, passive_host, b);
+    for (unsigned turn = 1; turn < 30; ++turn) {
+      Memory source(active_host, 500);
+      Memory sink(passive_host, 500);
+      source.fill_pattern(turn);
+      post_recv(*b.qp, turn, {sink.sge()});
+      post(*a.qp, wr_send(turn), {source.sge()});
+      take_success(*b.recv_cq, turn);
+      take_success(*a.send_cq, turn);
+      ASSERT_EQ(sink.copy(0, 500), source.copy(0, 500));
+    }
+    EXPECT_EQ(a.connection->info().path, "tcp");
+    EXPECT_EQ(b.connection->info().path, "tcp");
+    EXPECT_EQ(ring_mappings(), 0U);
+  }
+}
+
+TEST(Path, RingOrNothingEndsAConnectionThatCannotHaveIt) {
+  Host active_host(path_config(PathMode::kRing));
+  Host passive_host(path_config(PathMode::kTcp));
+  Endpoint a(active_host);
+  Endpoint b(passive_host);
+  connect(active_host, a, passive_host, b);
+  EXPECT_TRUE(take_event(*a.events, Type::kDisconnected).error.has_value());
+  EXPECT_TRUE(take_event(*b.events, Type::kDisconnected).error.has_value());
+}
+
+TEST(Path, RingOrNothingMovesWithoutAMessage) {
+  Pair pair(path_config(PathMode::kRing));
+  EXPECT_TRUE(eventually([&] { return both_on(pair, "ring"); }));
+}
+
+TEST(Path, IdleRingIsGivenBackAndTakenAgain) {
+  Config config = path_config(PathMode::kAuto);
+  config.ring_idle = milliseconds(20);
+  Pair pair(config);
+  for (int turn = 0; turn < 3; ++turn) {
+    ASSERT_TRUE(comes_to(pair, "ring"));
+    ASSERT_TRUE(eventually([&] { return both_on(pair, "tcp") && ring_mappings() == 0; }));
+  }
+}
+
+TEST(Path, SleeperOnTheRingIsWoken) {
+  EndpointOptions options;
+  options.with_channel = true;
+  Pair pair(path_config(PathMode::kAuto), options, options);
+  ASSERT_TRUE(comes_to(pair, "ring"));
+  for (unsigned turn = 1; turn < 50; ++turn) {
+    post_recv(*pair.b.qp, turn);
+    must(pair.b.recv_cq->arm(CompletionQueue::Arm::kNext), "arm");
+    post(*pair.a.qp, wr_send(turn));
+    ASSERT_TRUE(pair.b.channel->wait(kPatience).has_value());
+    take_success(*pair.b.recv_cq, turn);
+    take_success(*pair.a.send_cq, turn);
+  }
+}
+
+}  // namespace
+}  // namespace weft::test
