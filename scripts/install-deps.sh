@@ -22,6 +22,8 @@ program_packages=(rdmacm-utils perftest)
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev python3 tshark
   ibverbs-utils "${program_packages[@]}" dpkg-dev
+  apache2-utils curl git haproxy memcached netcat-openbsd netcat-traditional nginx-light openssh-client
+  openssh-server openssl postgresql redis-server redis-tools rsync
   python3-jinja2 python3-matplotlib python3-pyverbs iperf3 sockperf qperf ucx-utils libfabric-bin
 )
 ci_packages=(

@@ -72,6 +72,50 @@ bool init_lock(pthread_mutex_t& mutex) {
   return done;
 }
 
+// A filter of system calls may be in force (Channel::restrict_calls): then only those that filters
+// usually let through, read, write and poll, stand in for recv and send.
+std::atomic<bool> g_restricted{false};
+
+bool ready_for(int fd, short events, int timeout_ms) {
+  pollfd one{fd, events, 0};
+  return real().poll(&one, 1, timeout_ms) > 0 && (one.revents & events) != 0;
+}
+
+// Sends octets into the pair, or takes some out. -1 with errno.
+ssize_t put_octets(int fd, const std::uint8_t* octets, std::size_t count, bool wait) {
+  if (!g_restricted.load(std::memory_order_relaxed)) {
+    return real().send(fd, octets, count, MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT));
+  }
+  if (!wait && !ready_for(fd, POLLOUT, 0)) {
+    errno = EAGAIN;
+    return -1;
+  }
+  return real().write(fd, octets, count);
+}
+
+ssize_t take_octets(int fd, std::uint8_t* octets, std::size_t count) {
+  if (!g_restricted.load(std::memory_order_relaxed)) {
+    return real().recv(fd, octets, count, MSG_DONTWAIT);
+  }
+  if (!ready_for(fd, POLLIN, 0)) return -1;
+  return real().read(fd, octets, count);
+}
+
+// Whether there is an octet, without taking it: 1, 0 at the end, or -1 with errno.
+ssize_t peek_octet(int fd, bool wait) {
+  std::uint8_t octet = 0;
+  if (!g_restricted.load(std::memory_order_relaxed)) {
+    return real().recv(fd, &octet, 1, MSG_PEEK | (wait ? 0 : MSG_DONTWAIT));
+  }
+  pollfd one{fd, POLLIN, 0};
+  const int found = real().poll(&one, 1, wait ? -1 : 0);
+  if (found < 0) return -1;
+  if ((one.revents & (POLLHUP | POLLERR)) != 0) return 0;
+  if (found > 0) return 1;
+  errno = EAGAIN;
+  return -1;
+}
+
 void relax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -81,6 +125,8 @@ void relax() {
 }
 
 }  // namespace
+
+void Channel::restrict_calls() { g_restricted = true; }
 
 bool Channel::create(const char* label, Parts& out) {
   out = {};
@@ -214,7 +260,7 @@ void Channel::drain(std::uint64_t up_to) {
     if (stale <= 0) return;
     const std::size_t most =
         std::min<std::uint64_t>(static_cast<std::uint64_t>(stale), sizeof trash);
-    const ssize_t n = real().recv(socket_, trash, most, MSG_DONTWAIT);
+    const ssize_t n = take_octets(socket_, trash, most);
     if (n <= 0) return;
     end_->drained += static_cast<std::uint64_t>(n);
   }
@@ -305,9 +351,8 @@ bool Channel::spin() {
 // time limits, interrupting signals and the other end's death.
 //   0: look again; kPairEnded; an errno, EAGAIN among them
 int Channel::await_signal(bool wait) {
-  std::uint8_t octet = 0;
   if (wait) pthread_mutex_unlock(&end_->reading);
-  const ssize_t got = real().recv(socket_, &octet, 1, MSG_PEEK | (wait ? 0 : MSG_DONTWAIT));
+  const ssize_t got = peek_octet(socket_, wait);
   const int error = errno;
   if (wait) lock_robust(end_->reading);
   // The kernel says reset when signals were left unread, too. As with TCP, it is one if octets
@@ -330,7 +375,7 @@ int Channel::await_signal(bool wait) {
 // pair a little longer, while one counted too early would take another's place.
 void Channel::send_octets(std::size_t count, bool wait) {
   static const std::uint8_t octets[kFiller] = {};
-  const ssize_t n = real().send(socket_, octets, count, MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT));
+  const ssize_t n = put_octets(socket_, octets, count, wait);
   if (n > 0) out_->signals.fetch_add(static_cast<std::uint64_t>(n));
 }
 
@@ -443,7 +488,21 @@ void Channel::shut(int how) {
 
 void Channel::reset() { out_->ended.store(kReset, std::memory_order_release); }
 
-void Channel::leave() { in_->reader_gone.store(1, std::memory_order_release); }
+void Channel::leave() {
+  in_->reader_gone.store(1, std::memory_order_release);
+  if (unread() > 0) {
+    // As TCP, which answers octets that nobody will read with a reset.
+    std::uint32_t open = 0;
+    out_->ended.compare_exchange_strong(open, kReset);
+    return;
+  }
+  // The kernel takes octets that are left in the pair for unread data, and reports an error.
+  std::uint8_t trash[256];
+  while (take_octets(socket_, trash, sizeof trash) > 0) {
+  }
+}
+
+bool Channel::broken() const { return in_->ended.load() == kReset || unsent() > 0; }
 
 std::size_t Channel::unread() const {
   const std::uint64_t used =

@@ -77,6 +77,9 @@ class Channel {
   // `label` is shown in /proc/PID/maps.   False with errno; nothing is left behind.
   [[nodiscard]] static bool create(const char* label, Parts& out);
   static void discard(Parts& parts);
+  // This process is about to be sandboxed: from now on no channel of it makes other system calls
+  // than read, write, poll and futex. Time limits on the socket (SO_RCVTIMEO) no longer count then.
+  static void restrict_calls();
 
   // Maps the rings for end 0 or 1; `socket` is that end of the pair. `memory` stays the caller's.
   // Null with errno: ENOMEM, or EPROTO: it is not what create() makes.
@@ -100,8 +103,11 @@ class Channel {
   void shut(int how);
   // The other end reads ECONNRESET.
   void reset();
-  // This end will read no more: the other end's writes fail from now on.
+  // This end will read no more, and is about to be closed: the other end's writes fail from now on.
   void leave();
+  // The other end reset the connection, or is not going to read what we sent. Of a pair that
+  // reports an error; false: that error only means that signals were left in it.
+  [[nodiscard]] bool broken() const;
 
   // From now on the pair's readiness is right at any time, not only when our calls sleep or poll.
   void mirror();

@@ -27,8 +27,20 @@ void tell_why(const char* role, const sockaddr* address, const char* path, const
 
 // A number that is not known yet: looks what it is.
 Kind classify(int fd);
+// From now on such a number is the kernel's, without a look.
+void stop_classifying();
 // A socket whose connection has come to be meanwhile goes to RDMA, if it shall.
 void advance_connecting(int fd);
+// A channel that is not in the place of any number yet.
+struct Opened {
+  Channel* channel = nullptr;
+  int socket = -1;  // our end of the pair
+  int flags = 0;    // of the TCP socket, before the relay made it its own: F_GETFL
+};
+// An accepted connection that is about to be inherited by a program which may not be under Weft:
+// decides it as decide(fd, true) does, without touching `fd` or the table. No channel: it is TCP.
+[[nodiscard]] Opened open_undecided(int fd);
+
 enum class Verdict { kDecided, kNotYet };
 // Looks at the first octets of an accepted connection. `to_write`: the program is about to speak
 // first, so that the peer must have asked by now.
@@ -40,18 +52,21 @@ bool await_opening(int fd, bool wait);
 void begin_listening(int fd);
 void note_fresh(int fd);
 
-// Puts `channel`, whose end of the pair is the descriptor `socket`, in the place of the TCP socket
-// `fd`: same number, flags and watchers. False: all stays as it was; `socket` and `channel` are the
-// caller's still.
-bool replace_by_channel(int fd, Channel* channel, int socket, Conn* conn);
+// Puts the channel in the place of the TCP socket `fd`: same number, flags and watchers. False: all
+// stays as it was, and the channel is the caller's still.
+bool replace_by_channel(int fd, const Opened& opened, Conn* conn);
 
 // --- preload_numbers.cc ---
 
+// When a relay begins to take octets: at once, or when its holder first touches the socket.
+enum class RelayStart : std::uint8_t { kNow, kOnTouch };
 // For a holder that we can't follow (another program, stdio): an ordinary socket which a process of
 // its own relays to and from the channel, whose descriptor here is `number`. -1 with errno.
-int relayed_copy(Channel* channel, int number);
-// The number `fd` becomes such a socket itself.
-bool make_relayed(int fd);
+int relayed_copy(Channel* channel, int number, RelayStart start);
+// The number `fd` becomes such a socket itself, and with it the other numbers of its connection.
+bool make_relayed(int fd, RelayStart start);
+// This process is about to use `fd`: if it is such a socket, its relay begins.
+void begin_relayed(int fd);
 
 // The names that a relayed socket carries for its holder.
 bool names_of_relayed(int fd, sockaddr_storage& local, socklen_t& local_length,

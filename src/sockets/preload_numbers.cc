@@ -2,10 +2,13 @@
 // library can't follow: exec, stdio, descriptors passed to other processes.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <netinet/in.h>
 #include <spawn.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -116,39 +119,77 @@ void relay_between(Channel& channel, int local) {
 
 long fork_quietly() { return syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr); }
 
-[[noreturn]] void run_relay(Channel* channel, int local) {
+// Until the holder touches the socket. False: it let go of it without.
+bool await_beginning(int begin, int local) {
+  for (;;) {
+    pollfd fds[2] = {{begin, POLLIN, 0}, {local, POLLIN, 0}};
+    if (real().poll(fds, 2, -1) < 0) continue;
+    if (fds[0].revents != 0) return true;
+    if ((fds[1].revents & POLLIN) != 0) {
+      std::uint8_t octet = 0;
+      // Octets were written by a call that we could not see.
+      return real().recv(local, &octet, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+    }
+    if (fds[1].revents != 0) return false;
+  }
+}
+
+[[noreturn]] void run_relay(Channel* channel, int local, int begin) {
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, nullptr);
   syscall(SYS_setsid);
   if (fork_quietly() != 0) _exit(0);
-  // Two descriptors stay: others would keep the program's pipes and files open.
-  const int low = std::min(channel->socket(), local);
-  const int high = std::max(channel->socket(), local);
-  if (low > 0) syscall(SYS_close_range, 0, low - 1, 0);
-  if (high > low + 1) syscall(SYS_close_range, low + 1, high - 1, 0);
-  syscall(SYS_close_range, high + 1, ~0U, 0);
-  relay_between(*channel, local);
+  // What it needs stays: others would keep the program's pipes and files open.
+  int kept[3] = {channel->socket(), local, begin};
+  std::sort(std::begin(kept), std::end(kept));
+  int from = 0;
+  for (const int fd : kept) {
+    if (fd > from) syscall(SYS_close_range, from, fd - 1, 0);
+    from = std::max(from, fd + 1);
+  }
+  syscall(SYS_close_range, from, ~0U, 0);
+  if (begin < 0 || await_beginning(begin, local)) relay_between(*channel, local);
+  if (channel->end().holders.fetch_sub(1) == 1) channel->leave();
   _exit(0);
 }
 
 // Names `fd` so that its peer can tell both addresses of the connection.
-void name_relayed(int fd, const Channel& channel) {
+void name_relayed(int fd, const Channel& channel, std::uint64_t unique) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   char* at = address.sun_path + 1;
   std::memcpy(at, kRelayedPrefix, sizeof kRelayedPrefix - 1);
   at += sizeof kRelayedPrefix - 1;
-  std::uint64_t unique = 0;
-  static_cast<void>(!getrandom(&unique, sizeof unique, 0));
-  std::memcpy(at, &unique, sizeof unique);
-  at += sizeof unique;
+  std::memcpy(at, &unique, kRelayedUnique);
+  at += kRelayedUnique;
   std::memcpy(at, &channel.end().local, kAddress);
   at += kAddress;
   std::memcpy(at, &channel.end().peer, kAddress);
   at += kAddress;
   const auto length = static_cast<socklen_t>(at - reinterpret_cast<char*>(&address));
   static_cast<void>(real().bind(fd, reinterpret_cast<const sockaddr*>(&address), length));
+}
+
+socklen_t begin_name(const void* unique, sockaddr_un& out) {
+  out = {};
+  out.sun_family = AF_UNIX;
+  constexpr std::size_t kPrefix = sizeof kBeginPrefix - 1;
+  std::memcpy(out.sun_path + 1, kBeginPrefix, kPrefix);
+  std::memcpy(out.sun_path + 1 + kPrefix, unique, kRelayedUnique);
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + kPrefix + kRelayedUnique);
+}
+
+// Where a relay is told to begin. -1: it can't be.
+int make_beginning(std::uint64_t unique) {
+  const int made = real().socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_un name;
+  const socklen_t length = begin_name(&unique, name);
+  if (made >= 0 && real().bind(made, reinterpret_cast<const sockaddr*>(&name), length) != 0) {
+    real().close(made);
+    return -1;
+  }
+  return made;
 }
 
 bool is_channel(int fd) { return table::kind_of(fd) == Kind::kChannel; }
@@ -169,30 +210,36 @@ pid_t g_pid = 0;  // whose memory this is
 
 bool borrowing() { return getpid() != g_pid; }
 
+// Forgets what an earlier child has done.
+void begin_borrowed() {
+  if (g_borrowed.pid == getpid()) return;
+  g_borrowed.pid = getpid();
+  g_borrowed.count = 0;
+}
+
 void note_borrowed(int fd, const Conn* conn) {
-  if (g_borrowed.pid != getpid()) {
-    g_borrowed.pid = getpid();
-    g_borrowed.count = 0;
-  }
+  begin_borrowed();
   if (g_borrowed.count == Borrowed::kMost) return;
   g_borrowed.entries[g_borrowed.count].fd = fd;
   g_borrowed.entries[g_borrowed.count].conn = conn;
   ++g_borrowed.count;
 }
 
-// The connection behind a number of this process, be it a child of vfork().
-const Conn* conn_here(int fd) {
-  if (borrowing() && g_borrowed.pid == getpid()) {
+// The connection behind a number: one that has a channel, or is not decided yet. `borrowed`: of a
+// child of vfork(), which g_borrowed is about.
+const Conn* conn_here(int fd, bool borrowed) {
+  if (borrowed) {
     for (int i = g_borrowed.count - 1; i >= 0; --i) {
       if (g_borrowed.entries[i].fd == fd) return g_borrowed.entries[i].conn;
     }
   }
-  return is_channel(fd) ? table::conn_of(fd) : nullptr;
+  const Kind kind = table::kind_of(fd);
+  return kind == Kind::kChannel || kind == Kind::kUndecided ? table::conn_of(fd) : nullptr;
 }
 
-int highest_here() {
+int highest_here(bool borrowed) {
   int most = table::highest();
-  if (borrowing() && g_borrowed.pid == getpid()) {
+  if (borrowed) {
     for (int i = 0; i < g_borrowed.count; ++i) most = std::max(most, g_borrowed.entries[i].fd + 1);
   }
   return most;
@@ -203,49 +250,106 @@ bool inherited(int fd) {
   return flags >= 0 && (flags & FD_CLOEXEC) == 0;
 }
 
-// A lower number of the same connection is inherited as well, and has been seen to.
-bool seen_to(const Conn* conn, int fd) {
-  for (int lower = 0; lower < fd; ++lower) {
-    if (conn_here(lower) == conn && inherited(lower)) return true;
+// An ELF file with an interpreter, which is what loads this library; or a script, whose interpreter
+// is such a file.
+bool is_dynamic(const char* head, std::size_t size) {
+  if (size > 2 && head[0] == '#' && head[1] == '!') return true;
+  ElfW(Ehdr) elf;
+  if (size < sizeof elf) return false;
+  std::memcpy(&elf, head, sizeof elf);
+  if (std::memcmp(elf.e_ident, ELFMAG, SELFMAG) != 0) return false;
+  for (std::size_t i = 0; i < elf.e_phnum; ++i) {
+    ElfW(Phdr) part;
+    const std::size_t at = elf.e_phoff + i * sizeof part;
+    if (at > size || size - at < sizeof part) return false;
+    std::memcpy(&part, head + at, sizeof part);
+    if (part.p_type == PT_INTERP) return true;
   }
   return false;
 }
 
-// Sockets that the next program inherits become ordinary ones: only descriptors change, since the
-// call may fail, and since memory may be borrowed.
-void before_exec() {
-  const int highest = highest_here();
+// The program that is about to run will have this library, as far as can be told.
+bool will_be_preloaded(const char* path, char* const envp[]) {
+  const char* preload = nullptr;
+  for (; envp != nullptr && *envp != nullptr; ++envp) {
+    if (std::strncmp(*envp, "LD_PRELOAD=", 11) == 0) preload = *envp;
+  }
+  if (preload == nullptr || std::strstr(preload, "libweft-sockets.so") == nullptr) return false;
+  if (path == nullptr) return false;
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  struct stat info {};
+  char head[4096];
+  const ssize_t n = fstat(file, &info) == 0 && (info.st_mode & (S_ISUID | S_ISGID)) == 0
+                        ? real().read(file, head, sizeof head)
+                        : -1;
+  real().close(file);
+  return n > 0 && is_dynamic(head, static_cast<std::size_t>(n));
+}
+
+// In a child of vfork(), whose table is its parent's: only descriptors change.
+void relay_borrowed(int fd, const Conn* conn, int highest, RelayStart start) {
+  Opened opened;
+  opened.flags = real().fcntl(fd, F_GETFL);
+  Channel* channel = conn->channel;
+  int number = fd;
+  if (channel == nullptr) {
+    opened = open_undecided(fd);
+    if (opened.channel == nullptr) return;
+    channel = opened.channel;
+    number = opened.socket;
+  }
+  const int made = relayed_copy(channel, number, start);
+  if (opened.channel != nullptr) {
+    opened.channel->release();
+    real().close(opened.socket);
+  }
+  if (made < 0) return;
+  real().fcntl(made, F_SETFL, O_RDWR | (opened.flags & O_NONBLOCK));
+  // Its other numbers become the same socket. Noted, for the call may fail and be tried again.
+  for (int other = highest - 1; other >= fd; --other) {
+    if (conn_here(other, true) != conn || !inherited(other)) continue;
+    real().dup3(made, other, 0);
+    note_borrowed(other, nullptr);
+  }
+  real().close(made);
+}
+
+// Sockets that the next program inherits become ordinary ones, which it can use without us.
+void before_exec(const char* path, char* const envp[]) {
+  const RelayStart start = will_be_preloaded(path, envp) ? RelayStart::kOnTouch : RelayStart::kNow;
+  const bool borrowed = borrowing();
+  if (borrowed) begin_borrowed();
+  const int highest = highest_here(borrowed);
   for (int fd = 0; fd < highest; ++fd) {
-    const Conn* conn = conn_here(fd);
-    if (conn == nullptr || conn->channel == nullptr || !inherited(fd) || seen_to(conn, fd)) {
+    const Conn* conn = conn_here(fd, borrowed);
+    if (conn == nullptr || !inherited(fd)) continue;
+    if (borrowed) {
+      relay_borrowed(fd, conn, highest, start);
       continue;
     }
-    const int made = relayed_copy(conn->channel, fd);
-    if (made < 0) continue;
-    const int status = conn->channel->end().nonblocking.load() != 0 ? O_NONBLOCK : 0;
-    real().fcntl(made, F_SETFL, O_RDWR | status);
-    // Its other numbers become the same socket.
-    for (int other = fd + 1; other < highest; ++other) {
-      if (conn_here(other) == conn && inherited(other)) real().dup3(made, other, 0);
-    }
-    real().dup3(made, fd, 0);
-    real().close(made);
+    static_cast<void>(decide(fd, true));
+    make_relayed(fd, start);
   }
 }
 
 }  // namespace
 
-int relayed_copy(Channel* channel, int number) {
+int relayed_copy(Channel* channel, int number, RelayStart start) {
   int pair[2];
   if (real().socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return -1;
-  name_relayed(pair[1], *channel);
+  std::uint64_t unique = 0;
+  static_cast<void>(!getrandom(&unique, sizeof unique, 0));
+  name_relayed(pair[1], *channel, unique);
+  const int begin = start == RelayStart::kOnTouch ? make_beginning(unique) : -1;
   channel->end().holders.fetch_add(1);
   const long pid = fork_quietly();
   if (pid == 0) {
     channel->set_socket(number);
-    run_relay(channel, pair[1]);
+    run_relay(channel, pair[1], begin);
   }
   real().close(pair[1]);
+  if (begin >= 0) real().close(begin);
   if (pid < 0) {
     real().close(pair[0]);
     return -1;
@@ -256,21 +360,42 @@ int relayed_copy(Channel* channel, int number) {
   return pair[0];
 }
 
-bool make_relayed(int fd) {
+bool make_relayed(int fd, RelayStart start) {
   const std::lock_guard lock(table::mutex());
   Conn* conn = table::conn_of(fd);
   if (!is_channel(fd) || conn == nullptr || conn->channel == nullptr) return false;
-  const int made = relayed_copy(conn->channel, fd);
+  const int made = relayed_copy(conn->channel, fd, start);
   if (made < 0) return false;
   if (conn->channel->end().nonblocking.load() != 0) {
     real().fcntl(made, F_SETFL, O_RDWR | O_NONBLOCK);
   }
-  const int flags = real().fcntl(fd, F_GETFD);
-  table::forget(fd);
-  real().dup3(made, fd, (flags & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0);
+  const bool more = conn->refs > 1;
+  for (int i = more ? 0 : fd; more ? i < table::highest() : i == fd; ++i) {
+    if (table::conn_of(i) != conn) continue;
+    const int flags = real().fcntl(i, F_GETFD);
+    table::put(i, Kind::kPlain, nullptr);
+    real().dup3(made, i, (flags & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0);
+  }
   real().close(made);
-  table::put(fd, Kind::kPlain, nullptr);
   return true;
+}
+
+void begin_relayed(int fd) {
+  sockaddr_un name{};
+  socklen_t length = sizeof name;
+  const int error = errno;
+  constexpr std::size_t kPrefix = sizeof kRelayedPrefix - 1;
+  if (real().getpeername(fd, reinterpret_cast<sockaddr*>(&name), &length) == 0 &&
+      name.sun_family == AF_UNIX && length > offsetof(sockaddr_un, sun_path) + 1 + kPrefix + 8 &&
+      std::memcmp(name.sun_path + 1, kRelayedPrefix, kPrefix) == 0) {
+    sockaddr_un to;
+    const socklen_t to_length = begin_name(name.sun_path + 1 + kPrefix, to);
+    const int probe = real().socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    // Nobody there: it has begun.
+    real().sendto(probe, "", 1, MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&to), to_length);
+    if (probe >= 0) real().close(probe);
+  }
+  errno = error;
 }
 
 bool names_of_relayed(int fd, sockaddr_storage& local, socklen_t& local_length,
@@ -310,7 +435,7 @@ PassedOn::PassedOn(const msghdr* message) : given_(message) {
     for (std::size_t i = 0; i < count && made_count_ < kMost; ++i) {
       const Use use(fds[i]);
       if (use.channel() == nullptr) continue;
-      const int made = relayed_copy(use.channel(), use.channel()->socket());
+      const int made = relayed_copy(use.channel(), use.channel()->socket(), RelayStart::kNow);
       if (made < 0) {
         ready_ = false;
         return;
@@ -337,11 +462,15 @@ namespace {
 __attribute__((constructor)) void begin() {
   static_cast<void>(real());
   g_pid = getpid();
+  // Standard input and output may be used by stdio, whose calls we do not see.
+  for (const int fd : {0, 1, 2}) begin_relayed(fd);
   pthread_atfork(table::before_fork, table::after_fork, [] {
     table::in_child();
     g_pid = getpid();
   });
 }
+
+__attribute__((destructor)) void end() { table::at_exit(); }
 
 // Everything in [first, last] but Weft's own.
 int close_each(unsigned first, unsigned last, int flags) {
@@ -386,6 +515,29 @@ int set_flags(int fd, long value) {
     if ((value & (O_NONBLOCK | O_ASYNC)) != 0) use.channel()->mirror();
   }
   return result;
+}
+
+// Where execvp() will find `file`. Null: nowhere.
+const char* find_file(const char* file, char (&out)[PATH_MAX]) {
+  if (std::strchr(file, '/') != nullptr) return file;
+  const char* at = std::getenv("PATH");
+  while (at != nullptr && *at != '\0') {
+    const std::size_t n = std::strcspn(at, ":");
+    const int size = std::snprintf(out, sizeof out, "%.*s/%s", static_cast<int>(n), at, file);
+    if (size > 0 && static_cast<std::size_t>(size) < sizeof out && access(out, X_OK) == 0) {
+      return out;
+    }
+    at += at[n] == ':' ? n + 1 : n;
+  }
+  return nullptr;
+}
+
+void enter_sandbox() {
+  for (int fd = 0; fd < table::highest(); ++fd) {
+    if (table::kind_of(fd) == Kind::kUndecided) static_cast<void>(decide(fd, true));
+  }
+  stop_classifying();
+  Channel::restrict_calls();
 }
 
 int do_fcntl(int fd, int command, long value) {
@@ -441,7 +593,7 @@ WEFT_EXPORT int dup3(int from, int to, int flags) {
   if (table::kind_of(from) == Kind::kInternal) return fail_with(EBADF);
   if (borrowing()) {
     const int result = real().dup3(from, to, flags);
-    if (result >= 0) note_borrowed(to, conn_here(from));
+    if (result >= 0) note_borrowed(to, conn_here(from, g_borrowed.pid == getpid()));
     return result;
   }
   if (from != to) vacate(to);
@@ -456,7 +608,7 @@ WEFT_EXPORT int dup2(int from, int to) {
   if (from == to || table::kind_of(from) == Kind::kInternal) return real().dup2(from, to);
   if (borrowing()) {
     const int result = real().dup2(from, to);
-    if (result >= 0) note_borrowed(to, conn_here(from));
+    if (result >= 0) note_borrowed(to, conn_here(from, g_borrowed.pid == getpid()));
     return result;
   }
   vacate(to);
@@ -509,32 +661,47 @@ WEFT_EXPORT int ioctl(int fd, unsigned long request, ...) {
 
 WEFT_EXPORT FILE* fdopen(int fd, const char* mode) {
   if (table::kind_of(fd) == Kind::kUndecided) resolve(fd, mode != nullptr && mode[0] == 'w');
-  if (is_channel(fd)) make_relayed(fd);  // stdio reads and writes out of our sight
+  if (is_channel(fd))
+    make_relayed(fd, RelayStart::kNow);  // stdio reads and writes out of our sight
   return real().fdopen(fd, mode);
 }
 
+// A process that is about to be sandboxed, as sshd's: what is not known yet stays the kernel's,
+// since finding out takes system calls that may end the process.
+WEFT_EXPORT int prctl(int option, ...) {
+  va_list arguments;
+  va_start(arguments, option);
+  unsigned long a[4];
+  for (unsigned long& one : a) one = va_arg(arguments, unsigned long);
+  va_end(arguments);
+  if (option == PR_SET_SECCOMP) enter_sandbox();
+  return static_cast<int>(syscall(SYS_prctl, option, a[0], a[1], a[2], a[3]));
+}
+
 WEFT_EXPORT int execve(const char* path, char* const argv[], char* const envp[]) {
-  before_exec();
+  before_exec(path, envp);
   return real().execve(path, argv, envp);
 }
 
 WEFT_EXPORT int execv(const char* path, char* const argv[]) {
-  before_exec();
+  before_exec(path, environ);
   return real().execve(path, argv, environ);
 }
 
 WEFT_EXPORT int execvp(const char* file, char* const argv[]) {
-  before_exec();
+  char found[PATH_MAX];
+  before_exec(find_file(file, found), environ);
   return real().execvp(file, argv);
 }
 
 WEFT_EXPORT int execvpe(const char* file, char* const argv[], char* const envp[]) {
-  before_exec();
+  char found[PATH_MAX];
+  before_exec(find_file(file, found), envp);
   return real().execvpe(file, argv, envp);
 }
 
 WEFT_EXPORT int fexecve(int fd, char* const argv[], char* const envp[]) {
-  before_exec();
+  before_exec(nullptr, envp);
   return real().fexecve(fd, argv, envp);
 }
 
@@ -585,7 +752,8 @@ WEFT_EXPORT int execle(const char* path, const char* first, ...) {
 // A number that a spawned program will get: it becomes an ordinary socket now.
 WEFT_EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t* actions, int from,
                                                  int to) {
-  if (is_channel(from)) make_relayed(from);
+  if (table::kind_of(from) == Kind::kUndecided) static_cast<void>(decide(from, true));
+  if (is_channel(from)) make_relayed(from, RelayStart::kNow);
   static const auto next = reinterpret_cast<decltype(&posix_spawn_file_actions_adddup2)>(
       real_symbol("posix_spawn_file_actions_adddup2"));
   return next(actions, from, to);

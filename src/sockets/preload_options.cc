@@ -30,7 +30,9 @@ int get_of_relayed(int level, int name, int domain, void* value, socklen_t* leng
   if (level == SOL_SOCKET && name == SO_DOMAIN) return give_int(domain, value, length);
   if (level == SOL_SOCKET && name == SO_PROTOCOL) return give_int(IPPROTO_TCP, value, length);
   if (level == IPPROTO_TCP || level == IPPROTO_IP || level == IPPROTO_IPV6) {
-    if (value != nullptr && length != nullptr) std::memset(value, 0, *length);
+    if (value == nullptr || length == nullptr) return fail_with(EFAULT);
+    std::memset(value, 0, *length);
+    if (level == IPPROTO_IP && name == IP_OPTIONS) *length = 0;
     return 0;
   }
   return -1;

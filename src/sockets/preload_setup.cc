@@ -50,6 +50,8 @@ const Settings& settings() {
   return the;
 }
 
+std::atomic<bool> g_classifying{true};
+
 bool is_tcp(int fd, int& domain) {
   int type = 0;
   int protocol = 0;
@@ -229,33 +231,44 @@ void make_label(char* out, size_t size, const char* path, int fd) {
   std::snprintf(out, size, "%s,%s,%s,%s", kChannelLabel, path, a, b);
 }
 
-// A channel of which `end` is ours; the other end goes to the relay with the TCP socket.
-bool go_by_relay(int fd, Conn* conn, RelayRequest request, const char* path,
-                 const Greeting* greeting) {
+// Makes a channel whose other end goes to the relay, with the TCP socket.
+Opened channel_by_relay(int fd, RelayRequest request, const char* path, const Greeting* greeting) {
   char label[240];
   make_label(label, sizeof label, path, fd);
   Channel::Parts parts;
-  if (conn->watchers_lost || !Channel::create(label, parts)) return false;
-  Channel* channel = Channel::attach(parts.memory, 0, parts.pair[0]);
-  bool done = false;
-  if (channel != nullptr) {
-    name_channel(fd, *channel);
+  Opened made;
+  if (!Channel::create(label, parts)) return made;
+  made.flags = real().fcntl(fd, F_GETFL);
+  made.channel = Channel::attach(parts.memory, 0, parts.pair[0]);
+  bool done = made.channel != nullptr;
+  if (done) {
+    name_channel(fd, *made.channel);
     const int fds[3] = {fd, parts.memory, parts.pair[1]};
     done = ask_relay(request, fds, 3);
-    // The greeting fits: nothing else has been sent on this connection.
-    if (done && greeting != nullptr) {
-      done = real().send(fd, greeting->data(), greeting->size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
-             static_cast<ssize_t>(greeting->size());
-    }
-    if (done) done = replace_by_channel(fd, channel, parts.pair[0], conn);
-    if (done) {
-      parts.pair[0] = -1;
-    } else {
-      channel->release();
-    }
+  }
+  // The greeting fits: nothing else has been sent on this connection.
+  if (done && greeting != nullptr) {
+    done = real().send(fd, greeting->data(), greeting->size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+           static_cast<ssize_t>(greeting->size());
+  }
+  if (done) {
+    made.socket = std::exchange(parts.pair[0], -1);
+  } else if (made.channel != nullptr) {
+    made.channel->release();
+    made.channel = nullptr;
+    real().fcntl(fd, F_SETFL, made.flags);
   }
   Channel::discard(parts);
-  return done;
+  return made;
+}
+
+// Puts it in the place of `fd`, or lets go of it.
+bool install(int fd, Conn* conn, Opened opened) {
+  if (opened.channel == nullptr) return false;
+  if (replace_by_channel(fd, opened, conn)) return true;
+  opened.channel->release();
+  real().close(opened.socket);
+  return false;
 }
 
 // The connection of a client is there: now it goes where it shall.
@@ -268,42 +281,100 @@ void upgrade_client(int fd, Conn* conn) {
   request.peer_length = conn->peer_length;
   if (getrandom(request.token.data(), request.token.size(), 0) !=
       static_cast<ssize_t>(request.token.size())) {
-    table::put(fd, Kind::kPlain, nullptr);
+    table::settle_plain(fd);
     return;
   }
   const bool ring = conn->way == Way::kRing;
   Secret relay{};
-  bool done = relay_name(relay);
-  if (done) {
+  if (!conn->watchers_lost && relay_name(relay)) {
     const Greeting greeting = make_greeting(relay, request.token);
-    done = go_by_relay(fd, conn, request, ring ? "ring" : "rdma", ring ? &greeting : nullptr);
+    if (install(
+            fd, conn,
+            channel_by_relay(fd, request, ring ? "ring" : "rdma", ring ? &greeting : nullptr))) {
+      return;
+    }
   }
-  if (done) return;
   tell_why("connect", reinterpret_cast<const sockaddr*>(&conn->peer), "tcp",
            "no relay, or no descriptors left");
-  table::put(fd, Kind::kPlain, nullptr);
+  table::settle_plain(fd);
 }
 
 // An accepted connection began with a greeting: its other end waits at the client's relay.
-bool join_ring(int fd, Conn* conn, const std::uint8_t* greeting) {
+Opened join_ring(int fd, const std::uint8_t* greeting) {
   Secret relay;
   RelayRequest request;
   request.op = RelayOp::kClaim;
   std::memcpy(relay.data(), greeting + kMpaHeader + 12, relay.size());
   std::memcpy(request.token.data(), greeting + kMpaHeader + 12 + relay.size(), relay.size());
   int fds[2] = {-1, -1};
-  if (!claim_from(relay, request, fds)) return false;
-  Channel* channel = Channel::attach(fds[0], 1, fds[1]);
+  Opened made;
+  if (!claim_from(relay, request, fds)) return made;
+  made.channel = Channel::attach(fds[0], 1, fds[1]);
   real().close(fds[0]);
-  if (channel == nullptr) {
+  if (made.channel == nullptr) {
     real().close(fds[1]);
-    return false;
+    return made;
   }
-  name_channel(fd, *channel);
-  if (replace_by_channel(fd, channel, fds[1], conn)) return true;
-  channel->release();
-  real().close(fds[1]);
-  return false;
+  made.socket = fds[1];
+  made.flags = real().fcntl(fd, F_GETFL);
+  name_channel(fd, *made.channel);
+  return made;
+}
+
+// What an accepted connection begins with.
+struct Beginning {
+  Opening opening = Opening::kOther;
+  bool silent = false;     // nothing has come
+  std::size_t needed = 0;  // kShort: octets that tell more
+  std::uint8_t octets[kMpaHeader + kMpaPrivateMax];
+};
+
+void look_at_beginning(int fd, bool to_write, Beginning& out) {
+  ssize_t n = real().recv(fd, out.octets, sizeof out.octets, MSG_PEEK | MSG_DONTWAIT);
+  if (n < 0 && errno == EAGAIN && to_write && was_marked(fd)) {
+    pollfd one{fd, POLLIN, 0};
+    static_cast<void>(real().poll(&one, 1, kGreetingWaitMs));
+    n = real().recv(fd, out.octets, sizeof out.octets, MSG_PEEK | MSG_DONTWAIT);
+  }
+  out.silent = n < 0 && errno == EAGAIN;
+  if (n > 0) {
+    out.opening = read_opening(std::span(out.octets, static_cast<std::size_t>(n)), out.needed);
+  }
+}
+
+// Does what the client asked for, and says why. No channel: it did not ask, and the connection goes
+// on as TCP; or it asked in vain, and the connection has been ended.
+Opened answer(int fd, const Beginning& begin) {
+  const int low = 1;
+  if (begin.opening != Opening::kOther) {
+    real().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
+  }
+  sockaddr_storage peer{};
+  socklen_t length = sizeof peer;
+  real().getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length);
+  const auto* address = reinterpret_cast<const sockaddr*>(&peer);
+  Opened made;
+  const bool ring = begin.opening == Opening::kGreeting;
+  if (ring) {
+    std::uint8_t taken[kGreetingBytes];
+    static_cast<void>(!real().recv(fd, taken, sizeof taken, MSG_DONTWAIT));
+    made = join_ring(fd, begin.octets);
+  } else if (begin.opening == Opening::kMpa) {
+    RelayRequest request;
+    request.op = RelayOp::kServe;
+    made = channel_by_relay(fd, request, "rdma", nullptr);
+  } else {
+    tell_why("accept", address, "tcp", "the client did not ask for RDMA");
+    return made;
+  }
+  if (made.channel != nullptr) {
+    tell_why("accept", address, ring ? "ring" : "rdma", "the client asked for it");
+  } else {
+    tell_why("accept", address, "closed",
+             ring ? "the client's end has gone" : "no relay, or no descriptors left");
+    real().shutdown(fd, SHUT_RDWR);
+  }
+  return made;
 }
 
 }  // namespace
@@ -364,7 +435,10 @@ void begin_listening(int fd) {
   table::put(fd, Kind::kListener, conn);
 }
 
+void stop_classifying() { g_classifying = false; }
+
 Kind classify(int fd) {
+  if (!g_classifying.load(std::memory_order_relaxed)) return Kind::kPlain;
   int domain = 0;
   const int error = errno;
   const std::lock_guard lock(table::mutex());
@@ -387,6 +461,7 @@ Kind classify(int fd) {
       kind = Kind::kFresh;
     }
   }
+  if (domain == AF_UNIX && fd > 2) begin_relayed(fd);
   if (table::kind_of(fd) == Kind::kUnknown && fd >= 0) {
     const bool ours = kind == Kind::kUndecided || kind == Kind::kFresh;
     table::put(fd, kind, ours ? table::make_conn() : nullptr);
@@ -404,7 +479,7 @@ void advance_connecting(int fd) {
     // A server that has spoken already does not wait for a greeting.
     if (real().recv(fd, &octet, 1, MSG_PEEK | MSG_DONTWAIT) >= 0) {
       unmark(fd, *conn);
-      table::put(fd, Kind::kPlain, nullptr);
+      table::settle_plain(fd);
     } else {
       upgrade_client(fd, conn);
     }
@@ -417,56 +492,29 @@ Verdict decide(int fd, bool to_write) {
   const std::lock_guard lock(table::mutex());
   Conn* conn = table::conn_of(fd);
   if (table::kind_of(fd) != Kind::kUndecided || conn == nullptr) return Verdict::kDecided;
-  std::uint8_t first[kMpaHeader + kMpaPrivateMax];
-  ssize_t n = real().recv(fd, first, sizeof first, MSG_PEEK | MSG_DONTWAIT);
-  if (n < 0 && errno == EAGAIN && to_write && was_marked(fd)) {
-    pollfd one{fd, POLLIN, 0};
-    static_cast<void>(real().poll(&one, 1, kGreetingWaitMs));
-    n = real().recv(fd, first, sizeof first, MSG_PEEK | MSG_DONTWAIT);
-  }
-  if (n < 0 && errno == EAGAIN && !to_write) {
+  Beginning begin;
+  look_at_beginning(fd, to_write, begin);
+  if (!to_write && (begin.silent || begin.opening == Opening::kShort)) {
+    if (begin.opening == Opening::kShort) {
+      // Not readable before it is whole: a peer that stops in the middle is a silent one.
+      const int low = static_cast<int>(begin.needed);
+      real().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
+    }
     errno = error;
     return Verdict::kNotYet;
   }
-  std::size_t needed = 0;
-  const Opening opening = n <= 0
-                              ? Opening::kOther
-                              : read_opening(std::span(first, static_cast<std::size_t>(n)), needed);
-  if (opening == Opening::kShort && !to_write) {
-    // Not readable before it is whole: a peer that stops in the middle is a silent one.
-    const int low = static_cast<int>(needed);
-    real().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
-    errno = error;
-    return Verdict::kNotYet;
-  }
-  const int low = 1;
-  if (opening != Opening::kOther) {
-    real().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
-  }
-  sockaddr_storage peer{};
-  socklen_t length = sizeof peer;
-  real().getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length);
-  const auto* address = reinterpret_cast<const sockaddr*>(&peer);
-  bool done = false;
-  if (opening == Opening::kGreeting) {
-    static_cast<void>(!real().recv(fd, first, kGreetingBytes, MSG_DONTWAIT));
-    done = join_ring(fd, conn, first);
-    tell_why("accept", address, done ? "ring" : "closed",
-             done ? "the client asked for it" : "the client's end has gone");
-    if (!done) real().shutdown(fd, SHUT_RDWR);
-  } else if (opening == Opening::kMpa) {
-    RelayRequest request;
-    request.op = RelayOp::kServe;
-    done = go_by_relay(fd, conn, request, "rdma", nullptr);
-    tell_why("accept", address, done ? "rdma" : "closed",
-             done ? "the client asked for it" : "no relay, or no descriptors left");
-    if (!done) real().shutdown(fd, SHUT_RDWR);
-  } else {
-    tell_why("accept", address, "tcp", "the client did not ask for RDMA");
-  }
-  if (!done) table::put(fd, Kind::kPlain, nullptr);
+  if (!install(fd, conn, answer(fd, begin))) table::settle_plain(fd);
   errno = error;
   return Verdict::kDecided;
+}
+
+Opened open_undecided(int fd) {
+  const int error = errno;
+  Beginning begin;
+  look_at_beginning(fd, true, begin);
+  const Opened made = answer(fd, begin);
+  errno = error;
+  return made;
 }
 
 Kind resolve(int fd, bool to_write) {
@@ -482,9 +530,11 @@ bool await_opening(int fd, bool wait) {
   return real().recv(fd, &octet, 1, MSG_PEEK | (wait ? 0 : MSG_DONTWAIT)) >= 0;
 }
 
-bool replace_by_channel(int fd, Channel* channel, int socket, Conn* conn) {
+bool replace_by_channel(int fd, const Opened& opened, Conn* conn) {
   if (conn->watchers_lost) return false;
-  const int flags = real().fcntl(fd, F_GETFL);
+  Channel* channel = opened.channel;
+  const int socket = opened.socket;
+  const int flags = opened.flags;
   const int descriptor_flags = real().fcntl(fd, F_GETFD);
   const int spare = real().fcntl(fd, F_DUPFD_CLOEXEC, 0);
   const int tcp = spare < 0 ? -1 : table::move_high(spare);
@@ -505,7 +555,7 @@ bool replace_by_channel(int fd, Channel* channel, int socket, Conn* conn) {
   conn->channel = channel;
   conn->tcp = tcp;
   // Other numbers of the same socket, made by dup().
-  for (int i = 0; i < table::highest(); ++i) {
+  for (int i = 0; conn->refs > 1 && i < table::highest(); ++i) {
     if (i == fd || table::conn_of(i) != conn) continue;
     const int flags_there = real().fcntl(i, F_GETFD);
     real().dup3(socket, i, flags_there & FD_CLOEXEC ? O_CLOEXEC : 0);

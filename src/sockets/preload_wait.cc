@@ -31,7 +31,10 @@ bool readable(int fd) {
   return use.channel() == nullptr || use.channel()->really_readable();
 }
 
-bool interesting(int fd) { return table::kind_of(fd) > Kind::kListener; }
+bool interesting(int fd) {
+  const Kind kind = table::kind_of(fd);
+  return (kind == Kind::kUnknown ? classify(fd) : kind) > Kind::kListener;
+}
 
 constexpr short kIn = POLLIN | POLLRDNORM;
 
@@ -60,6 +63,13 @@ int wait_for(pollfd* fds, nfds_t count, std::int64_t limit_ns, const sigset_t* m
     for (nfds_t i = 0; i < count; ++i) {
       if (fds[i].fd < 0 || !interesting(fds[i].fd)) continue;
       const short before = fds[i].revents;
+      if ((before & POLLERR) != 0) {
+        const Use use(fds[i].fd);
+        if (use.channel() != nullptr && !use.channel()->broken()) {
+          fds[i].revents = static_cast<short>(before & ~POLLERR);
+        }
+        continue;
+      }
       if ((fds[i].events & kIn) != 0 && (before & kIn) == 0 && ready) {
         const Use use(fds[i].fd);
         if (use.channel() != nullptr && use.channel()->unread() > 0) {
@@ -210,6 +220,7 @@ WEFT_EXPORT int pselect(int count, fd_set* read, fd_set* write, fd_set* except,
 
 WEFT_EXPORT int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
   Kind kind = table::kind_of(fd);
+  if (kind == Kind::kUnknown) kind = classify(fd);
   if (kind == Kind::kConnecting || kind == Kind::kUndecided) kind = resolve(fd, false);
   const int result = real().epoll_ctl(epoll, operation, fd, event);
   if (result != 0 || kind < Kind::kFresh || kind == Kind::kInternal) return result;

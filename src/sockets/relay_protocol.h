@@ -53,6 +53,12 @@ inline constexpr char kListenPrefix[] = "weft-listen/";
 // a random number, then both addresses as sockaddrs of 28 octets.
 inline constexpr char kRelayedPrefix[] = "weft-tcp/";
 
+// A relay whose holder inherited the socket over exec waits until the holder touches it: a program
+// may inherit sockets that it never uses, while its parent goes on reading. It has a datagram
+// socket of this name and the random number; any datagram makes it begin.
+inline constexpr char kBeginPrefix[] = "weft-begin/";
+inline constexpr std::size_t kRelayedUnique = 8;
+
 // --- the greeting: an MPA Request (RFC 5044 7.1.1) whose private data names relay and token ---
 
 inline constexpr std::size_t kMpaHeader = 20;

@@ -56,18 +56,21 @@ void clean(Conn* conn) {
   g_free = conn;
 }
 
+// This process lets go of its end.
+void leave(Conn* conn) {
+  if (conn->channel == nullptr || conn->channel->end().holders.fetch_sub(1) != 1) return;
+  linger value{};
+  socklen_t length = sizeof value;
+  if (conn->tcp >= 0 && real().getsockopt(conn->tcp, SOL_SOCKET, SO_LINGER, &value, &length) == 0 &&
+      value.l_onoff != 0 && value.l_linger == 0) {
+    conn->channel->reset();
+  }
+  conn->channel->leave();
+}
+
 void drop(Conn* conn) {
   if (conn == nullptr || --conn->refs > 0) return;
-  if (conn->channel != nullptr && conn->channel->end().holders.fetch_sub(1) == 1) {
-    linger value{};
-    socklen_t length = sizeof value;
-    if (conn->tcp >= 0 &&
-        real().getsockopt(conn->tcp, SOL_SOCKET, SO_LINGER, &value, &length) == 0 &&
-        value.l_onoff != 0 && value.l_linger == 0) {
-      conn->channel->reset();
-    }
-    conn->channel->leave();
-  }
+  leave(conn);
   // `users` may go up and down by late comers; whoever brings it to zero last cleans.
   if (conn->users.load() == 0) clean(conn);
 }
@@ -160,6 +163,14 @@ Conn* conn_of(int fd) {
 
 int highest() { return g_highest.load(); }
 
+void settle_plain(int fd) {
+  const Conn* conn = conn_of(fd);
+  for (int i = 0; conn != nullptr && conn->refs > 1 && i < highest(); ++i) {
+    if (i != fd && conn_of(i) == conn) put(i, Kind::kPlain, nullptr);
+  }
+  put(fd, Kind::kPlain, nullptr);
+}
+
 int other_number(const Conn* conn, int fd) {
   for (int i = 0; i < highest(); ++i) {
     if (i != fd && conn_of(i) == conn) return i;
@@ -197,6 +208,15 @@ void before_fork() {
     if (conn == nullptr || conn->channel == nullptr) continue;
     // Once per connection, not per number.
     if (conn->channel->socket() == i) conn->channel->end().holders.fetch_add(1);
+  }
+}
+
+void at_exit() {
+  const std::lock_guard lock(mutex());
+  for (int i = 0; i < highest(); ++i) {
+    Conn* conn = conn_of(i);
+    // Once per connection, not per number.
+    if (conn != nullptr && conn->channel != nullptr && conn->channel->socket() == i) leave(conn);
   }
 }
 

@@ -85,6 +85,8 @@ void forget(int fd);  // takes the mutex
 [[nodiscard]] Conn* make_conn();
 [[nodiscard]] Conn* conn_of(int fd);  // with the mutex
 [[nodiscard]] int highest();          // one above the highest number ever noted
+// With the mutex: `fd` and every other number of its connection are the kernel's alone from now on.
+void settle_plain(int fd);
 // Another number of the same connection, or -1. With the mutex.
 [[nodiscard]] int other_number(const Conn* conn, int fd);
 
@@ -93,6 +95,8 @@ void forget(int fd);  // takes the mutex
 [[nodiscard]] int move_high(int fd);
 void close_internal(int fd);
 
+// The process ends without having closed its sockets.
+void at_exit();
 // Around fork(): children share the ends of channels.
 void before_fork();
 void after_fork();

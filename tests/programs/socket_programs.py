@@ -1,0 +1,536 @@
+#!/usr/bin/env python3
+"""Programs that know only sockets, under `weft run --sockets`: real work, results compared. Each runs
+with both sides under Weft, and with one side plain; on loopback the path between two sides under
+Weft is shared memory, between namespaces (with a rule) it is RDMA."""
+
+import filecmp
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from harness import Skip, check, free_port, main, need
+
+LIMIT_S = 60
+RULES = "use both connect * *:*\n"
+# (server under Weft, client under Weft)
+SIDES = ((True, True), (True, False), (False, True))
+
+
+class Setting:
+    """One combination of sides, in a folder of its own."""
+
+    def __init__(self, network, folder, server_weft, client_weft):
+        self.network = network
+        self.folder = folder
+        self.server_weft = server_weft
+        self.client_weft = client_weft
+        self.processes = []
+        self.rules = os.path.join(folder, "rules")
+        with open(self.rules, "w", encoding="ascii") as file:
+            file.write(RULES)
+        os.chmod(folder, 0o755)
+
+    @property
+    def host(self):
+        return self.network.server.v4
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, text):
+        mode = "wb" if isinstance(text, bytes) else "w"
+        with open(self.path(name), mode) as file:
+            file.write(text)
+        return self.path(name)
+
+    def _run(self, place, weft, argv, **more):
+        if weft:
+            options = ["--sockets", "--why"]
+            if self.network.name == "namespaces":
+                options += ["--rules", self.rules]
+            process = place(argv, options=options, **more)
+        else:
+            process = place(argv, raw=True, **more)
+        self.processes.append(process)
+        return process
+
+    def serve(self, argv, **more):
+        return self._run(self.network.start, self.server_weft, argv, **more)
+
+    def call(self, argv, **more):
+        return self._run(self.network.connect, self.client_weft, argv, **more)
+
+    def must(self, argv, status=0, **more):
+        """Runs a client to its end; its output."""
+        return self.call(argv, **more).expect(status, LIMIT_S)
+
+    def check_path(self, output):
+        """What a client under Weft said of its connections."""
+        if not self.client_weft:
+            return
+        wanted = "tcp"
+        if self.server_weft:
+            wanted = "ring" if self.network.name == "loopback" else "rdma"
+        elif self.network.name == "namespaces":
+            wanted = "rdma"  # asked for, and not had: plain in the end
+        check(f": {wanted}: " in output, f"the path was not {wanted}:\n{output[-2000:]}")
+
+    def end(self):
+        for process in self.processes:
+            process.end()
+
+
+def everywhere(case, sides=SIDES):
+    """A case of the harness: `case(setting)` for each combination of sides."""
+
+    def run(network):
+        for server_weft, client_weft in sides:
+            with tempfile.TemporaryDirectory(prefix="weft-sockets-") as folder:
+                setting = Setting(network, folder, server_weft, client_weft)
+                try:
+                    case(setting)
+                except Exception as why:
+                    names = {True: "Weft", False: "plain"}
+                    why.args = (f"server {names[server_weft]}, client {names[client_weft]}: "
+                                f"{why.args[0] if why.args else why}\n"
+                                + "\n".join(f"{p.argv[0]}:\n{p.tail(12)}" for p in setting.processes),)
+                    raise
+                finally:
+                    setting.end()
+    return run
+
+
+def quiet(argv):
+    subprocess.run([str(a) for a in argv], check=True, stdin=subprocess.DEVNULL,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=LIMIT_S)
+
+
+def until(condition, text, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        check(time.monotonic() < end, text)
+        time.sleep(0.05)
+
+
+# --- one program each ---
+
+
+def netcat(s):
+    need("nc.openbsd")
+    if s.network.name == "namespaces" and s.client_weft and not s.server_weft:
+        return  # it serves one connection, and that is where RDMA is asked for
+    data = os.urandom(2_000_000)
+    back = os.urandom(300_000)
+    source, answer = s.write("data", data), s.write("back", back)
+    port = free_port()
+    script = f"exec nc.openbsd -N -l {s.host} {port} <{answer} >{s.path('got')}"
+    server = s.serve(["/bin/sh", "-c", script]).listening(port)
+    out = s.must(["/bin/sh", "-c", f"exec nc.openbsd -N {s.host} {port} <{source} >{s.path('answer')}"])
+    server.expect(0, LIMIT_S)
+    s.check_path(out)
+    check(filecmp.cmp(source, s.path("got"), shallow=False), "the server got something else")
+    check(filecmp.cmp(answer, s.path("answer"), shallow=False), "the client got something else")
+
+
+def netcat_exec(s):
+    """The server execs a program with the connection as its standard input and output."""
+    need("nc.traditional")
+    if s.network.name == "namespaces" and s.client_weft and not s.server_weft:
+        return  # as above
+    port = free_port()
+    source = s.write("data", os.urandom(700_000))
+    server = s.serve(["nc.traditional", "-l", "-p", port, "-e", "/bin/cat"]).listening(port)
+    s.must(["/bin/sh", "-c", f"nc.openbsd -N {s.host} {port} <{source} >{s.path('answer')}"])
+    server.expect(0, LIMIT_S)
+    size = os.path.getsize(s.path("answer"))
+    check(filecmp.cmp(source, s.path("answer"), shallow=False), f"the echo differs: {size} octets")
+
+
+NGINX = """
+daemon off; worker_processes 2; pid {folder}/pid; error_log {folder}/error;
+events {{ worker_connections 256; }}
+http {{
+  access_log off; client_body_temp_path {folder}; proxy_temp_path {folder};
+  fastcgi_temp_path {folder}; uwsgi_temp_path {folder}; scgi_temp_path {folder};
+  sendfile {sendfile};
+  server {{ listen {host}:{port}; root {folder}; }}
+}}
+"""
+
+
+def start_nginx(s, sendfile="on"):
+    need("nginx")
+    port = free_port()
+    config = s.write("nginx.conf", NGINX.format(folder=s.folder, host=s.host, port=port,
+                                                sendfile=sendfile))
+    server = s.serve(["nginx", "-e", s.path("error"), "-c", config]).listening(port)
+    return server, port
+
+
+def curl_nginx(s):
+    """A page of 1 MB, a reload under way, 500 more requests."""
+    need("curl")
+    page = s.write("page", os.urandom(1 << 20))
+    s.write("small", b"x" * 700)
+    server, port = start_nginx(s)
+    url = f"http://{s.host}:{port}"
+    out = s.must(["curl", "-sS", "--max-time", "30", "-o", s.path("got"), f"{url}/page"])
+    s.check_path(out)
+    check(filecmp.cmp(page, s.path("got"), shallow=False), "the page differs")
+    with open(s.path("pid"), encoding="ascii") as file:
+        os.kill(int(file.read()), 1)  # reload: new workers take over the listener
+    s.must(["curl", "-sS", "--max-time", "30", "-o", "/dev/null", f"{url}/small?[1-200]"])
+    s.must(["curl", "-sS", "--max-time", "30", "-o", s.path("got"), f"{url}/page"])
+    check(filecmp.cmp(page, s.path("got"), shallow=False), "the page differs after the reload")
+    server.end()
+
+
+def ab_nginx(s):
+    need("ab")
+    s.write("small", b"x" * 700)
+    server, port = start_nginx(s, "off")
+    for options in [], ["-k"]:
+        out = s.must(["ab", *options, "-q", "-n", "600", "-c", "16", f"http://{s.host}:{port}/small"])
+        check("Failed requests:        0" in out and "Complete requests:      600" in out, out[-1500:])
+    server.end()
+
+
+def redis(s):
+    """200,000 operations, a snapshot while they run, then all keys once more from the snapshot."""
+    need("redis-benchmark")
+    port = free_port()
+    server = s.serve(["redis-server", "--port", port, "--bind", s.host, "--save", "", "--dir", s.folder,
+                      "--protected-mode", "no"]).listening(port)
+    cli = ["redis-cli", "-h", s.host, "-p", port]
+    load = s.call(["redis-benchmark", "-h", s.host, "-p", port, "-n", "100000", "-c", "50", "-P", "16",
+                   "-r", "5000", "-t", "set,get", "-q"])
+    until(lambda: int_of(s.must([*cli, "dbsize"])) > 100, "no keys are written")
+    s.must([*cli, "bgsave"])
+    out = load.expect(0, LIMIT_S)
+    s.check_path(out)
+    check("SET:" in out and "GET:" in out, out[-500:])
+    until(lambda: "rdb_bgsave_in_progress:0" in s.must([*cli, "info", "persistence"]), "no end of BGSAVE")
+    check("rdb_last_bgsave_status:ok" in s.must([*cli, "info", "persistence"]), "BGSAVE failed")
+    check(os.path.getsize(s.path("dump.rdb")) > 1000, "the snapshot is empty")
+    check(int_of(s.must([*cli, "dbsize"])) == 5000, "keys are missing")
+    server.end()
+
+
+def int_of(text):
+    """The number in what redis-cli prints: behind what Weft says of the connection."""
+    numbers = [line for line in text.split() if line.isdigit()]
+    return int(numbers[-1]) if numbers else 0
+
+
+def memcached(s):
+    need("memcached")
+    port = free_port()
+    server = s.serve(["memcached", "-u", "root", "-l", s.host, "-p", port, "-U", "0", "-t", "2"]).listening(port)
+    client = """
+import socket, sys
+s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); f = s.makefile('rwb')
+for i in range(2000):
+    s.sendall(b'set k%d 0 0 %d\\r\\n' % (i, i % 900 + 1) + bytes([65 + i % 26]) * (i % 900 + 1) + b'\\r\\n')
+for i in range(2000):
+    assert f.readline() == b'STORED\\r\\n', i
+for i in range(0, 2000, 7):
+    s.sendall(b'get k%d\\r\\n' % i)
+    assert f.readline().startswith(b'VALUE'); assert f.readline() == bytes([65 + i % 26]) * (i % 900 + 1) + b'\\r\\n'
+    assert f.readline() == b'END\\r\\n'
+print('all there')
+"""
+    out = s.must(["/usr/bin/python3", "-c", client, s.host, port])
+    check("all there" in out, out)
+    server.end()
+
+
+def iperf3(s):
+    need("iperf3")
+    port = free_port()
+    server = s.serve(["iperf3", "-s", "-B", s.host, "-p", port]).listening(port)
+    for options in ["-n", "50M"], ["-n", "50M", "-R"], ["-t", "1", "--bidir"], ["-n", "2M", "-l", "100"]:
+        out = s.must(["iperf3", "-J", "-c", s.host, "-p", port, *options])
+        s.check_path(out)
+        result = json.loads(out[out.index("{"):out.rindex("}") + 1])
+        check("error" not in result, result.get("error"))
+        check(result["end"]["sum_received"]["bytes"] > 1_000_000, f"{options}: too little came")
+    server.end()
+
+
+SEQ_20000 = hashlib.md5("".join(f"{i}\n" for i in range(1, 20001)).encode()).hexdigest()
+SSHD = """
+Port {port}
+ListenAddress {host}
+HostKey {folder}/host
+AuthorizedKeysFile {folder}/user.pub
+PidFile none
+StrictModes no
+UsePAM no
+PermitRootLogin yes
+Subsystem sftp internal-sftp
+"""
+
+
+def ssh(s):
+    """sshd forks, execs itself with the socket as standard input, and has sandboxed children."""
+    need("ssh")
+    if not os.path.exists("/usr/sbin/sshd") or os.geteuid() != 0:
+        raise Skip("sshd needs root here, and openssh-server")
+    os.makedirs("/run/sshd", exist_ok=True)
+    for name in "host", "user":
+        quiet(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", s.path(name)])
+    port = free_port()
+    config = s.write("sshd_config", SSHD.format(port=port, host=s.host, folder=s.folder))
+    server = s.serve(["/usr/sbin/sshd", "-D", "-e", "-f", config]).listening(port)
+    common = ["-F", "/dev/null", "-i", s.path("user"), "-o", "StrictHostKeyChecking=no", "-o",
+              f"UserKnownHostsFile={s.path('known')}", "-o", "BatchMode=yes"]
+    out = s.must(["ssh", *common, "-p", port, f"root@{s.host}", "echo hello; seq 20000 | md5sum"])
+    s.check_path(out)
+    check("hello" in out and SEQ_20000 in out, out)
+    source = s.path("big")
+    with open(source, "wb") as file:
+        for _ in range(8):
+            file.write(os.urandom(1 << 20) * 4)
+    for subsystem in [], ["-O"]:
+        target = s.path("copy")
+        s.must(["scp", *subsystem, *common, "-P", port, source, f"root@{s.host}:{target}"])
+        check(filecmp.cmp(source, target, shallow=False), "the copy differs")
+        os.unlink(target)
+        s.must(["scp", *subsystem, *common, "-P", port, f"root@{s.host}:{source}", target])
+        check(filecmp.cmp(source, target, shallow=False), "the copy back differs")
+        os.unlink(target)
+    server.end()
+
+
+def make_tree(folder, files=300):
+    for i in range(files):
+        where = os.path.join(folder, f"d{i % 7}", f"e{i % 3}")
+        os.makedirs(where, exist_ok=True)
+        with open(os.path.join(where, f"f{i}"), "wb") as file:
+            file.write(os.urandom(i * i % 40_000))
+
+
+def same_tree(a, b):
+    done = subprocess.run(["diff", "-r", a, b], capture_output=True, check=False, timeout=LIMIT_S)
+    return done.returncode == 0
+
+
+def rsync(s):
+    """A daemon that forks; then receiver and generator share one socket."""
+    need("rsync")
+    port = free_port()
+    os.mkdir(s.path("tree"))
+    os.mkdir(s.path("sent"))
+    make_tree(s.path("tree"))
+    config = s.write("rsyncd.conf", f"port={port}\naddress={s.host}\nuse chroot=no\n"
+                                    f"[all]\npath={s.folder}\nread only=no\nuid={os.getuid()}\n")
+    server = s.serve(["rsync", "--daemon", "--no-detach", f"--config={config}"]).listening(port)
+    url = f"rsync://{s.host}:{port}/all"
+    out = s.must(["rsync", "-a", "--timeout=30", f"{url}/tree/", s.path("copy")])
+    s.check_path(out)
+    check(same_tree(s.path("tree"), s.path("copy")), "the copy differs")
+    s.must(["rsync", "-a", "--timeout=30", f"{s.path('tree')}/", f"{url}/sent/"])
+    check(same_tree(s.path("tree"), s.path("sent")), "what was sent differs")
+    server.end()
+
+
+def postgres(s):
+    """A child for each connection, which inherits the accepted socket."""
+    folder = "/usr/lib/postgresql/15/bin"
+    if not os.path.exists(f"{folder}/postgres") or os.geteuid() != 0:
+        raise Skip("needs root here, and postgresql")
+    need("setpriv")
+    user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+    data = s.path("data")
+    os.mkdir(data)
+    shutil.chown(data, "postgres", "postgres")
+    quiet([*user, f"{folder}/initdb", "-D", data, "-A", "trust", "-N", "--no-instructions"])
+    with open(f"{data}/pg_hba.conf", "a", encoding="ascii") as file:
+        file.write("host all all all trust\n")
+    port = free_port()
+    argv = [f"{folder}/postgres", "-D", data, "-p", port, "-h", s.host, "-k", "", "-c", "fsync=off"]
+    server = s.serve([*user, *argv]).listening(port)
+    at = ["-h", s.host, "-p", port, "-U", "postgres"]
+    s.must(["pgbench", *at, "-i", "-q", "postgres"])
+    out = s.must(["pgbench", *at, "-c", "4", "-j", "2", "-t", "100", "postgres"])
+    s.check_path(out)
+    check("number of transactions actually processed: 400/400" in out, out[-1500:])
+    out = s.must(["psql", *at, "-At", "-c",
+                  "select md5(string_agg(i::text, ',')) from generate_series(1, 50000) i", "postgres"])
+    wanted = hashlib.md5(",".join(str(i) for i in range(1, 50001)).encode()).hexdigest()
+    check(wanted in out, out)
+    server.kill(2)
+    server.end()
+
+
+def haproxy(s):
+    """Between curl and nginx: accepts and connects in one program."""
+    need("haproxy")
+    need("curl")
+    page = s.write("page", os.urandom(1 << 20))
+    _, behind = start_nginx(s)
+    port = free_port()
+    config = s.write("haproxy.cfg", f"""
+defaults
+  mode http
+  timeout connect 10s
+  timeout client 30s
+  timeout server 30s
+listen all
+  bind {s.host}:{port}
+  server one {s.host}:{behind}
+""")
+    s.serve(["haproxy", "-f", config, "-db"]).listening(port)
+    url = f"http://{s.host}:{port}/page"
+    for _ in range(3):
+        s.must(["curl", "-sS", "--max-time", "30", "-o", s.path("got"), url])
+        check(filecmp.cmp(page, s.path("got"), shallow=False), "the page differs")
+
+
+def tls(s):
+    need("openssl")
+    quiet(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=x", "-days", "2",
+           "-keyout", s.path("key"), "-out", s.path("cert")])
+    s.write("page", b"0123456789abcdef" * 60_000)
+    port = free_port()
+    server = s.serve(["/bin/sh", "-c", f"cd {s.folder} && exec openssl s_server -accept {s.host}:{port} "
+                      f"-key key -cert cert -WWW -quiet"]).listening(port)
+    out = s.must(["/bin/sh", "-c", "printf 'GET /page HTTP/1.0\\r\\n\\r\\n' | openssl s_client -quiet "
+                  f"-connect {s.host}:{port} -ign_eof >{s.path('got')}"])
+    s.check_path(out)
+    with open(s.path("got"), "rb") as file:
+        check(file.read().endswith(b"0123456789abcdef" * 60_000), "the page differs")
+    server.end()
+
+
+def git(s):
+    """git daemon starts a program for each connection, with the socket as its input and output."""
+    need("git")
+    repository = s.path("repository")
+    quiet(["git", "init", "-q", repository])
+    make_tree(repository, 100)
+    who = ["-c", "user.name=x", "-c", "user.email=x@x"]
+    quiet(["git", "-C", repository, "add", "-A"])
+    quiet(["git", "-C", repository, *who, "commit", "-qm", "x"])
+    port = free_port()
+    server = s.serve(["git", "daemon", "--reuseaddr", "--export-all", f"--listen={s.host}",
+                      f"--port={port}", f"--base-path={s.folder}"],
+                     env={"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory",
+                          "GIT_CONFIG_VALUE_0": "*"}).listening(port)
+    s.must(["git", "clone", "-q", f"git://{s.host}:{port}/repository", s.path("clone")])
+    shutil.rmtree(os.path.join(s.path("clone"), ".git"))
+    shutil.rmtree(os.path.join(repository, ".git"))
+    check(same_tree(repository, s.path("clone")), "the clone differs")
+    server.end()
+
+
+# --- Python: each construction that hands sockets on ---
+
+ASYNC_SERVER = """
+import asyncio, sys
+async def serve(r, w):
+    while data := await r.read(65536):
+        w.write(data); await w.drain()
+    w.close()
+async def main():
+    async with await asyncio.start_server(serve, sys.argv[1], int(sys.argv[2])) as s:
+        await s.serve_forever()
+asyncio.run(main())
+"""
+FORK_SERVER = """
+import socketserver, sys
+class Echo(socketserver.BaseRequestHandler):
+    def handle(self):
+        while data := self.request.recv(65536): self.request.sendall(data)
+class Server(socketserver.ForkingMixIn, socketserver.TCPServer):
+    allow_reuse_address = True; request_queue_size = 64
+Server((sys.argv[1], int(sys.argv[2])), Echo).serve_forever()
+"""
+CHILD_SERVER = """
+import socket, subprocess, sys
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind((sys.argv[1], int(sys.argv[2]))); s.listen(64)
+while True:
+    c, _ = s.accept()
+    subprocess.Popen(['/bin/cat'], stdin=c, stdout=c); c.close()
+"""
+PASSING_SERVER = """
+import os, socket, sys
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind((sys.argv[1], int(sys.argv[2]))); s.listen(64)
+mine, other = socket.socketpair()
+if os.fork() == 0:
+    s.close(); mine.close()
+    while True:
+        _, fds, _, _ = socket.recv_fds(other, 10, 1)
+        if os.fork() == 0:
+            with socket.socket(fileno=fds[0]) as c:
+                while data := c.recv(65536): c.sendall(data)
+            os._exit(0)
+        os.close(fds[0])
+while True:
+    c, _ = s.accept()
+    socket.send_fds(mine, [b'x'], [c.fileno()]); c.close()
+"""
+MIDWAY_SERVER = """
+import os, socket, sys
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind((sys.argv[1], int(sys.argv[2]))); s.listen(64)
+while True:
+    c, _ = s.accept()
+    data = c.recv(1000); c.sendall(data)   # some octets first, then a child goes on
+    if os.fork() == 0:
+        s.close()
+        while data := c.recv(65536): c.sendall(data)
+        os._exit(0)
+    c.close()
+"""
+ASYNC_CLIENT = """
+import asyncio, os, sys
+async def one(i):
+    r, w = await asyncio.open_connection(sys.argv[1], int(sys.argv[2]))
+    data = os.urandom(1000 + i * 4999)
+    async def send():
+        for at in range(0, len(data), 10000):
+            w.write(data[at:at + 10000]); await w.drain()
+        w.write_eof()
+    task = asyncio.create_task(send())
+    got = await r.read(-1) ; await task
+    assert got == data, (i, len(got), len(data))
+    w.close()
+async def main():
+    await asyncio.gather(*(one(i) for i in range(int(sys.argv[3]))))
+    print('all equal')
+asyncio.run(main())
+"""
+
+
+def python_case(server_text, clients):
+    def case(s):
+        port = free_port()
+        server = s.serve(["/usr/bin/python3", "-c", server_text, s.host, port]).listening(port)
+        out = s.must(["/usr/bin/python3", "-c", ASYNC_CLIENT, s.host, port, clients])
+        s.check_path(out)
+        check("all equal" in out, out)
+        server.end()
+    return case
+
+
+CASES = {name: everywhere(case) for name, case in {
+    "netcat": netcat, "netcat_exec": netcat_exec, "curl_nginx": curl_nginx, "ab_nginx": ab_nginx,
+    "redis": redis, "memcached": memcached, "iperf3": iperf3, "ssh": ssh, "rsync": rsync,
+    "postgres": postgres, "haproxy": haproxy, "tls": tls, "git": git,
+    "python_asyncio": python_case(ASYNC_SERVER, 50),
+    "python_fork": python_case(FORK_SERVER, 20),
+    "python_child": python_case(CHILD_SERVER, 20),
+    "python_passing": python_case(PASSING_SERVER, 20),
+    "python_fork_midway": python_case(MIDWAY_SERVER, 20),
+}.items()}
+
+if __name__ == "__main__":
+    sys.exit(main(CASES))
