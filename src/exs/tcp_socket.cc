@@ -182,13 +182,25 @@ void TcpSocket::advance_end() {
     ::shutdown(s_.fd, SHUT_WR);
   }
   int unsent = 0;
-  if (::ioctl(s_.fd, SIOCOUTQ, &unsent) == 0 && unsent > 0) {
+  const bool some = ::ioctl(s_.fd, SIOCOUTQ, &unsent) == 0 && unsent > 0;
+  const bool reset = some && is_reset();
+  if (some && !reset) {
     return engine_.schedule(s_.shared_from_this(), Clock::now() + kLookAgain);
   }
-  s_.shut_down(0);
+  // The FIN counts as one: alone, it is no loss.
+  const int failure = reset && unsent > 1 ? ECONNRESET : 0;
+  s_.shut_down(failure);
   if (!s_.closing) return;
   unwatch();
-  s_.closed(0);
+  s_.closed(failure);
+}
+
+// After a reset, what was not sent stays counted as such.
+bool TcpSocket::is_reset() const {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  return ::getsockopt(s_.fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+         info.tcpi_state == TCP_CLOSE;
 }
 
 void TcpSocket::on_time() {

@@ -55,6 +55,7 @@ class TcpSocket final : public Provider {
   void at_end();
   void failed(int error);
   void advance_end();
+  [[nodiscard]] bool is_reset() const;
   [[nodiscard]] bool framed() const { return s_.kind == Kind::kPacket; }
 
   Socket& s_;

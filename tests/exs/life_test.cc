@@ -134,6 +134,41 @@ TEST(Life, AChildOfForkStartsAnew) {
   }
 }
 
+TEST(Life, ClosingEndsWhenThePeerResets) {
+  const Way packet_tcp{SOCK_SEQPACKET, EXS_PROVIDER_TCP, AF_INET};
+  for (const Way& way : {kStream, kPacket, kTcp, packet_tcp}) {
+    SCOPED_TRACE(name_of(way));
+    Buffer out(32U << 20U, 1);
+    Pair pair(way);
+    ASSERT_EQ(exs_send(pair.left, out.data(), 100, 0, pair.left_q, tag(1), out.mh), 0);
+    EXPECT_EQ(next_event(pair.left_q).error, 0);
+    ASSERT_EQ(exs_send(pair.left, out.data(), out.size(), 0, pair.left_q, tag(2), out.mh), 0);
+    ASSERT_EQ(exs_close(std::exchange(pair.left, -1), pair.left_q, tag(3)), 0);
+    close_now(std::exchange(pair.right, -1));
+    const exs_event_t sent = next_event(pair.left_q);
+    EXPECT_EQ(sent.ahandle, tag(2));
+    EXPECT_NE(sent.error, 0);
+    const exs_event_t closed = next_event(pair.left_q);
+    EXPECT_EQ(closed.type, EXS_EVT_CLOSE);
+    EXPECT_NE(closed.error, 0);
+  }
+}
+
+// The peer resets a connection of which everything has been received.
+TEST(Life, ClosingAtBothEndsAtOnceEnds) {
+  for (const Way& way : {kStream, kPacket, kTcp}) {
+    for (int i = 0; i < 20; ++i) {
+      Pair pair(way);
+      char byte = 0;
+      ASSERT_EQ(exs_send(pair.left, "x", 1, 0, kBlock, 0, kPlain), 1);
+      ASSERT_EQ(exs_recv(pair.right, &byte, 1, 0, kBlock, 0, kPlain), 1);
+      ASSERT_EQ(exs_close(std::exchange(pair.left, -1), pair.left_q, tag(1)), 0);
+      close_now(std::exchange(pair.right, -1));
+      EXPECT_EQ(next_event(pair.left_q).type, EXS_EVT_CLOSE);
+    }
+  }
+}
+
 TEST(Life, ClosingTakesNoLongerThanTheLingerTime) {
   for (const Way& way : {kStream, kPacket, kTcp}) {
     Buffer out(32U << 20U, 1);
