@@ -61,6 +61,30 @@ def manual_pages(network):
         check(not missing, f"weft-{command}(1) does not name {', '.join(sorted(missing))}")
 
 
+def exs_pages(network):
+    """Each call, flag and event of <sys/exs.h> is in a manual page, and each call finds its page."""
+    del network
+    with open(os.path.join(ROOT, "include", "sys", "exs.h"), encoding="utf-8") as file:
+        header = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
+    with open(os.path.join(ROOT, "man", "CMakeLists.txt"), encoding="utf-8") as file:
+        families = dict((words[0], words[1:]) for words in
+                        (m.split() for m in re.findall(r"^weft_man_family\(([^)]*)\)", file.read(),
+                                                       re.M)))
+    pages = {name[:-2]: page(name) for name in os.listdir(os.path.join(ROOT, "man"))
+             if re.fullmatch(r"exs_\w+\.3", name)}
+    calls = set(re.findall(r"^[\w \*]+?\b(exs_\w+)\(", header, re.M))
+    check(len(calls) == 38, f"{len(calls)} calls in the header")
+    for call in sorted(calls):
+        homes = [name for name, text in pages.items()
+                 if call in re.findall(r"exs_\w+", text.split(".SH SYNOPSIS")[0])]
+        check(len(homes) == 1, f"{call} is named by the pages {homes}")
+        check(call == homes[0] or call in families[homes[0]], f"no alias for {call}")
+    everything = page("exs.7") + "".join(pages.values())
+    names = set(re.findall(r"\b((?:EXS|SO_ASYNC)_\w+)", header))
+    missing = {name for name in names if name not in everything}
+    check(not missing, f"in no manual page: {', '.join(sorted(missing))}")
+
+
 def configuration(network):
     """weft.conf(5) and the file of `weft info --file` have each key."""
     del network
@@ -109,4 +133,5 @@ def links(network):
 
 
 if __name__ == "__main__":
-    main({"manual_pages": manual_pages, "configuration": configuration, "links": links})
+    main({"manual_pages": manual_pages, "exs_pages": exs_pages, "configuration": configuration,
+          "links": links})

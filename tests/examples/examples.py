@@ -116,6 +116,74 @@ def fetch(network):
         server.kill()
 
 
+def exs_echo(network):
+    """Over RDMA, and over TCP where there is none."""
+    program = built("exs_echo")
+    for environment, over in ({}, "RDMA"), ({"EXS_PROVIDER": "tcp"}, "TCP"):
+        server, port = start_server(network, [program, "serve", "0"], env=environment)
+        clients = [network.connect([program, network.server.v4, port, f"words {n}"],
+                                   env=environment) for n in range(3)]
+        for n, client in enumerate(clients):
+            check(client.expect(0, LIMIT_S) == f"words {n} (over {over})\n", client.output())
+        check(server.popen.poll() is None, f"the server ended\n{server.tail()}")
+        server.kill()
+
+
+def exs_sampler(network):
+    program = built("exs_sampler")
+    server, port = start_server(network, [program, "serve", "0"])
+    for _ in range(2):  # one client after another
+        out = network.connect([program, network.server.v4, port, 20]).expect(0, LIMIT_S)
+        rounds = [int(n) for n in re.findall(r"sample \d+: (\d+) rounds", out)]
+        check(len(rounds) == 20 and rounds == sorted(rounds) and rounds[0] > 0, out)
+    check(server.popen.poll() is None, f"the server ended\n{server.tail()}")
+    server.kill()
+
+
+def exs_file(network):
+    program = built("exs_file")
+    with tempfile.TemporaryDirectory() as folder:
+        original, copy = os.path.join(folder, "original"), os.path.join(folder, "copy")
+        for size in ((9 << 20) + 7, 0):
+            for environment in {}, {"EXS_PROVIDER": "tcp"}:
+                content = os.urandom(size)
+                with open(original, "wb") as file:
+                    file.write(content)
+                server, port = start_server(network, [program, "receive", "0", copy],
+                                            env=environment)
+                network.connect([program, "send", original, network.server.v4, port],
+                                env=environment).expect(0, LIMIT_S)
+                check(f"received {size} bytes" in server.expect(0, LIMIT_S), server.output())
+                with open(copy, "rb") as file:
+                    check(file.read() == content, "the copy differs")
+
+
+def exs_first_program(network):
+    """The programs that docs/exs.md and exs(7) begin with, as a reader would build them."""
+    compiler = os.environ.get("CC", "cc")
+    tree = os.path.normpath(os.path.join(HERE, "..", ".."))
+    library = os.path.join(os.path.dirname(BUILT), "lib")
+    with open(os.path.join(tree, "docs", "exs.md"), encoding="utf-8") as file:
+        guide = re.search(r"```c\n(.*?)```", file.read(), re.S).group(1)
+    with open(os.path.join(tree, "man", "exs.7"), encoding="utf-8") as file:
+        page = re.search(r"^#include <arpa.*?^\}$", file.read(), re.S | re.M).group(0)
+    with tempfile.TemporaryDirectory() as folder:
+        server, port = start_server(network, [built("exs_echo"), "serve", "0"])
+        programs = {"guide": (guide, [network.server.v4, port], "EXS_EVT_RECV: hello world\n"),
+                    "page": (page.replace("7501", port).replace("127.0.0.1", network.server.v4), [],
+                             "hello\n")}
+        for name, (text, words, expected) in programs.items():
+            program = os.path.join(folder, name)
+            with open(program + ".c", "w", encoding="utf-8") as file:
+                file.write(text)
+            subprocess.run([compiler, "-Wall", "-Werror", f"-I{tree}/include", program + ".c", "-o",
+                            program, f"-L{library}", "-lexs", f"-Wl,-rpath,{library}"],
+                           check=True, timeout=LIMIT_S)
+            out = network.connect([program, *words]).expect(0, LIMIT_S)
+            check(out == expected, f"{name}: {out}")
+        server.kill()
+
+
 def two_hosts(network):
     del network  # it makes its own
     script = os.path.join(SOURCES, "two-hosts.sh")
@@ -134,7 +202,8 @@ def two_hosts(network):
 
 
 def usage(network):
-    for name in ("pingpong", "verbs_pingpong", "kvstore", "fetch"):
+    for name in ("pingpong", "verbs_pingpong", "kvstore", "fetch", "exs_echo", "exs_sampler",
+                 "exs_file"):
         out = network.start([built(name)], raw=True).expect(2, LIMIT_S)
         check(out.startswith(f"usage: {name} "), out)
 
@@ -146,6 +215,10 @@ if __name__ == "__main__":
         "kvstore": kvstore,
         "fetch": fetch,
         "python": python,
+        "exs_echo": exs_echo,
+        "exs_sampler": exs_sampler,
+        "exs_file": exs_file,
+        "exs_first_program": exs_first_program,
         "two_hosts": two_hosts,
         "usage": usage,
     })
