@@ -66,6 +66,9 @@ struct Config {
   std::string loopback_congestion = "reno";  // "" or "keep": leave the system's choice
   std::string congestion;                    // other paths; "" or "keep": leave
   std::uint32_t socket_buffer_bytes = 0;     // 0: kernel autotuning
+  // At most so much memory holds what peers have not taken yet; where it runs out, connections
+  // whose peers take nothing are ended. At least 512 KiB.
+  std::uint64_t send_memory_bytes = 256U << 20U;
   std::chrono::nanoseconds connect_timeout{std::chrono::seconds(20)};  // TCP handshake
   std::chrono::nanoseconds request_timeout{std::chrono::seconds(5)};   // accept -> MPA Request
   std::chrono::nanoseconds reply_timeout{std::chrono::seconds(30)};    // Request sent -> Reply
@@ -76,6 +79,9 @@ struct Config {
   // As initiator we send an RDMA Write of nothing to a peer that is silent for this long after its
   // Reply: Linux siw can miss what comes directly behind it; 0: never.
   std::chrono::nanoseconds nudge_wait{std::chrono::milliseconds(50)};
+  // How long a Send may wait for its receive to be posted; nothing more is read from that peer
+  // meanwhile. 0: such a Send ends the connection at once, as with Linux siw and adapters.
+  std::chrono::nanoseconds recv_wait{std::chrono::milliseconds(100)};
   std::chrono::nanoseconds close_timeout{std::chrono::seconds(5)};  // drain after FIN or Terminate
   std::chrono::nanoseconds keepalive{std::chrono::seconds(30)};     // 0: off; dead idle peers
   std::chrono::nanoseconds user_timeout{

@@ -66,6 +66,8 @@ bool cpu_has_instruction() noexcept {
 // False until this line has run: whoever computes a CRC before main() gets the table method.
 const bool kHasInstruction = cpu_has_instruction();
 
+#if defined(WEFT_HAVE_ISAL)
+
 bool cpu_has_avx() noexcept {
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx") != 0;
@@ -79,6 +81,8 @@ const bool kHasAvx = cpu_has_avx();
 void leave_vector_code() noexcept {
   if (kHasAvx) asm volatile("vzeroupper");
 }
+
+#endif
 
 #elif defined(WEFT_CRC_ARM)
 

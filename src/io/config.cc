@@ -20,6 +20,7 @@ namespace {
 
 constexpr const char* kDefaultFile = "/etc/weft.conf";
 constexpr std::size_t kCongestionNameMax = 15;  // TCP_CA_NAME_MAX less its NUL
+constexpr std::uint64_t kSendMemoryMin = 512U << 10U;
 constexpr std::size_t kPathMax = 4095;
 
 // Variables that begin with WEFT_ but are no configuration of the library. A '*' at the end stands
@@ -210,6 +211,15 @@ const std::array<Key, 30> kKeys = {{
        return true;
      },
      [](const Config& c) { return std::to_string(c.socket_buffer_bytes); }},
+    {"send_memory", "512k and more: 256m, 1g",
+     "memory of all connections for what peers have not taken yet",
+     [](Config& c, std::string_view text) {
+       const auto value = io::parse_bytes(text);
+       if (!value || *value < kSendMemoryMin) return false;
+       c.send_memory_bytes = *value;
+       return true;
+     },
+     [](const Config& c) { return std::to_string(c.send_memory_bytes); }},
     {"connect_timeout", kTime, "limit of the TCP handshake",
      &set_duration<&Config::connect_timeout, false>, &get_duration<&Config::connect_timeout>},
     {"request_timeout", kTime, "limit from an accepted connection to its MPA Request",
@@ -225,6 +235,9 @@ const std::array<Key, 30> kKeys = {{
     {"nudge_wait", kTimeOrOff,
      "when we, if we connect, send an empty Write to a peer that is silent after set-up; 0: never",
      &set_duration<&Config::nudge_wait, true>, &get_duration<&Config::nudge_wait>},
+    {"recv_wait", kTimeOrOff,
+     "how long a Send may wait for its receive to be posted; 0: it ends the connection at once",
+     &set_duration<&Config::recv_wait, true>, &get_duration<&Config::recv_wait>},
     {"close_timeout", kTime, "limit of the drain after a close or a Terminate",
      &set_duration<&Config::close_timeout, false>, &get_duration<&Config::close_timeout>},
     {"keepalive", kTimeOrOff, "when a silent peer is given up; 0: never",

@@ -49,6 +49,17 @@ void FpduReader::feed(std::span<std::uint8_t> bytes) {
   end_ = cur_ + bytes.size();
 }
 
+void FpduReader::drop_rest() {
+  release_carry();
+  cur_ = end_ = nullptr;
+}
+
+void FpduReader::resume(std::span<std::uint8_t> bytes) {
+  assert(at_border());
+  cur_ = bytes.data();
+  end_ = cur_ + bytes.size();
+}
+
 std::size_t FpduReader::filled(std::size_t n) {
   if (fill_ != nullptr) {
     end_ = fill_ + n;

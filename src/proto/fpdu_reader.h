@@ -89,6 +89,14 @@ class FpduReader {
   void place_directly();
   void keep();
 
+  // The octets of the last read that next() has not given yet, for the owner to keep: of kDirect
+  // the whole FPDU is among them. They are valid until drop_rest(), which must follow.
+  [[nodiscard]] std::span<const std::uint8_t> rest() const noexcept { return {cur_, end_}; }
+  void drop_rest();
+  // Octets that rest() gave: they are parsed where they lie, then park() copies what is left.
+  // REQUIRES: at_border().
+  void resume(std::span<std::uint8_t> bytes);
+
   // Payload octets of a direct ULPDU still to come.
   [[nodiscard]] std::size_t direct_remaining() const noexcept { return direct_remaining_; }
 

@@ -53,6 +53,7 @@ void Stream::want(RxPlan& plan, std::span<std::uint8_t> scratch) {
   plan.count = 0;
   plan.bytes = 0;
   plan_direct_ = false;
+  if (awaits_receive()) return;
   if (discarding_) {
     plan.slices[plan.count++] = {scratch.data(), scratch.size()};
   } else if (reader_.direct_remaining() != 0) {
@@ -121,6 +122,10 @@ void Stream::drain_reader() {
         violate(in.violation);
         alive = false;
         break;
+    }
+    if (!alive && early_send_) {
+      // A payload that was to be placed directly has not been taken from the reader.
+      return hold(in.kind == Inbound::Kind::kUlpdu ? in.bytes : std::span<std::uint8_t>{});
     }
     if (!alive) break;
   }

@@ -22,6 +22,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "base/seq.h"
@@ -66,6 +67,9 @@ struct StreamParams {
   // received nothing; an initiator sends an RDMA Write of nothing, in case the peer has missed what
   // came before. 0: for ever.
   Duration patience{0};
+  // How long a Send may wait for a receive to be posted; meanwhile nothing is read, so TCP holds
+  // the peer back. 0: such a Send is a violation at once. Not for transports that feed().
+  Duration recv_wait{0};
 };
 
 // How the stream ended, for the connection above it.
@@ -153,6 +157,10 @@ class Stream {
   Ahead place_ahead(StreamOffset offset, std::span<const std::uint8_t> bytes) const;
   // Octets of the stream that have arrived in order.
   [[nodiscard]] StreamOffset rx_offset() const noexcept { return counters_.rx_bytes.get(); }
+  // A Send has come for which no receive is posted: nothing is read, want() gives an empty plan.
+  [[nodiscard]] bool awaits_receive() const noexcept { return held_ != nullptr; }
+  // Looks whether there is one now, and goes on if so. False: still none.
+  bool retry_receive();
   void peer_closed();                   // FIN
   void transport_lost(bool timed_out);  // reset, error or time-out
   void memory_fault();                  // the transport met EFAULT in memory we named
@@ -229,7 +237,9 @@ class Stream {
   // On finish: whether to close with a reset.
   [[nodiscard]] bool wants_reset() const noexcept { return wants_reset_; }
 
-  [[nodiscard]] Instant deadline() const noexcept { return deadline_; }
+  [[nodiscard]] Instant deadline() const noexcept {
+    return retry_at_ < deadline_ ? retry_at_ : deadline_;
+  }
   void expired(Instant now);
 
   // --- sight (any thread for counters) ---
@@ -325,6 +335,13 @@ class Stream {
     std::uint32_t mo = 0;
   };
 
+  // What came with and behind a Send for which no receive is posted yet.
+  struct Held {
+    std::vector<std::uint8_t> ulpdu;  // of the Send; empty: its FPDU is in `rest`
+    std::vector<std::uint8_t> rest;   // of the read
+    Instant until;                    // then it is a violation
+  };
+
   // The work request that an ending is the fault of, and its status.
   struct Guilty {
     const SendWqe* wqe = nullptr;
@@ -369,6 +386,7 @@ class Stream {
   // --- receive, untagged: stream_rx_untagged.cc ---
   [[nodiscard]] bool check_untagged();
   [[nodiscard]] bool check_send();
+  [[nodiscard]] bool open_receive();
   [[nodiscard]] bool finish_send();
   void complete_receive(WcStatus status, std::uint32_t vendor);
   [[nodiscard]] bool on_body(std::span<const std::uint8_t> body);
@@ -377,6 +395,10 @@ class Stream {
   [[nodiscard]] bool on_atomic_request(std::span<const std::uint8_t> body);
   [[nodiscard]] bool on_atomic_response(std::span<const std::uint8_t> body);
   [[nodiscard]] bool on_terminate(std::span<const std::uint8_t> body);
+
+  // --- receive, a Send before its receive: stream_hold.cc ---
+  void hold(std::span<const std::uint8_t> ulpdu);
+  void retry_due(Instant now);
 
   // --- send: stream.cc, stream_tx.cc ---
   [[nodiscard]] bool repin(TxBatch& batch);
@@ -477,6 +499,9 @@ class Stream {
   std::uint32_t receive_bytes_ = 0;
   Cursor receive_cursor_;
   Receive receive_;
+  std::unique_ptr<Held> held_;
+  bool early_send_ = false;   // the segment just looked at is to be held
+  bool seen_before_ = false;  // the next one has been held: it is counted already
   bool write_open_ = false;
   Stag write_stag_;
   std::uint64_t write_next_to_ = 0;
@@ -541,6 +566,7 @@ class Stream {
   bool lost_ = false;
   bool wants_reset_ = false;
   Instant deadline_ = Instant::never();
+  Instant retry_at_ = Instant::never();  // of a Send without a receive
 };
 
 }  // namespace weft::proto

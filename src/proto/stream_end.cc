@@ -264,6 +264,7 @@ void Stream::break_silence() {
 }
 
 void Stream::expired(Instant now) {
+  if (held_ != nullptr && now >= retry_at_) retry_due(now);
   if (now < deadline_) return;
   deadline_ = Instant::never();
   if (machine_.state() == StreamState::kRts) {
@@ -290,6 +291,8 @@ void Stream::lose(StreamEnd how, WcStatus oldest) {
 
 void Stream::discard() {
   discarding_ = true;
+  held_.reset();
+  retry_at_ = Instant::never();
   rx_pin_.release();
   reader_.drop_all();
 }

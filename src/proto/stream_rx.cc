@@ -1,6 +1,7 @@
 // Inbound segments: header checks in the order of wire.md 3.2, placement, delivery.
 #include <cassert>
 #include <cstring>
+#include <utility>
 
 #include "proto/stream.h"
 
@@ -38,7 +39,8 @@ Violation control_violation(Error error, bool tagged) {
 
 // Decodes the header and makes every check that does not need the payload.
 bool Stream::open_segment(std::span<const std::uint8_t> bytes, std::uint32_t ulpdu_len) {
-  counters_.rx_fpdus.add(1);
+  const bool again = std::exchange(seen_before_, false);
+  if (!again) counters_.rx_fpdus.add(1);
   seg_.ulpdu_len = ulpdu_len;
   seg_.first = !first_fpdu_seen_;
   seg_.header_len = 0;
@@ -72,7 +74,7 @@ bool Stream::open_segment(std::span<const std::uint8_t> bytes, std::uint32_t ulp
     seg_.mo = h.mo;
   }
   if (machine_.state() != StreamState::kRts) return refuse_while_closing();
-  if (!seg_.last && ulpdu_len < kMinMulpdu) counters_.small_segments.add(1);
+  if (!seg_.last && ulpdu_len < kMinMulpdu && !again) counters_.small_segments.add(1);
   bool ok = false;
   if (!tagged) {
     ok = check_untagged();

@@ -38,12 +38,10 @@ bool Stream::check_untagged() {
 }
 
 bool Stream::check_send() {
-  if (!receive_open_) {
-    if (!host_.take_receive(receive_.wqe)) return fail_segment(Violation::kNoReceive);
-    receive_open_ = true;
-    receive_bytes_ = 0;
-    receive_cursor_ = {receive_.wqe.sges(), receive_.wqe.sge_count, 0};
-    advance(receive_cursor_, 0);  // over empty SGEs
+  if (!receive_open_ && !open_receive()) {
+    if (params_.recv_wait.count() == 0) return fail_segment(Violation::kNoReceive);
+    early_send_ = true;
+    return false;
   }
   // Immediate data lands in the completion, not in the buffer; it cannot end a Send that is open.
   const bool whole = weft::info(seg_.op).must_be_last;
@@ -53,6 +51,15 @@ bool Stream::check_send() {
     complete_receive(WcStatus::kLocalLength, vendor_error(term::kDdpTooLong));
     return fail_segment(Violation::kMessageTooLong);
   }
+  return true;
+}
+
+bool Stream::open_receive() {
+  if (!host_.take_receive(receive_.wqe)) return false;
+  receive_open_ = true;
+  receive_bytes_ = 0;
+  receive_cursor_ = {receive_.wqe.sges(), receive_.wqe.sge_count, 0};
+  advance(receive_cursor_, 0);  // over empty SGEs
   return true;
 }
 

@@ -290,6 +290,7 @@ proto::StreamParams ConnectionImpl::stream_params() {
   } else if (!agreed.peer_to_peer) {
     params.patience = device_->config().first_fpdu_wait;
   }
+  params.recv_wait = device_->config().recv_wait;
   params.close_timeout = device_->config().close_timeout;
   if (io::is_loopback_path(local_, peer_)) params.path = path_;
 

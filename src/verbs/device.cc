@@ -37,8 +37,9 @@ bool acceptable(const Config& c) {
   return (c.mpa_revision == 1 || c.mpa_revision == 2) && c.ird <= limits::kIrd &&
          c.ord <= limits::kOrd && positive(c.connect_timeout) && positive(c.request_timeout) &&
          positive(c.reply_timeout) && positive(c.rtr_timeout) && positive(c.close_timeout) &&
-         not_negative(c.first_fpdu_wait) && not_negative(c.nudge_wait) &&
-         not_negative(c.keepalive) && not_negative(c.user_timeout) && not_negative(c.spin);
+         not_negative(c.recv_wait) && not_negative(c.first_fpdu_wait) &&
+         not_negative(c.nudge_wait) && not_negative(c.keepalive) && not_negative(c.user_timeout) &&
+         not_negative(c.spin);
 }
 
 std::size_t limit_of(ObjectKind kind) {
@@ -63,6 +64,7 @@ std::size_t limit_of(ObjectKind kind) {
 DeviceImpl::DeviceImpl(const Config& config, std::uint64_t secret)
     : config_(config),
       stags_(secret, &random_u32, limits::kMemoryRegions),
+      batches_(config.send_memory_bytes),
       ticks_per_us_(io::ticks_per_us()),
       cores_(std::max(1U, std::thread::hardware_concurrency())) {}
 

@@ -132,6 +132,9 @@ class DeviceImpl final : public Device {
   // One that the background runs, and that had something to do lately. Null: none.
   [[nodiscard]] std::shared_ptr<Poller> poller_to_help(const Poller& helper);
   void check_peers(Instant now);
+  // A lane got no batch. If that goes on while peers take nothing of theirs, some of these lose
+  // their connections. Any lock may be held.
+  void note_without_batch();
   [[nodiscard]] std::uint64_t ticks_per_us() const noexcept { return ticks_per_us_; }
   [[nodiscard]] unsigned cores() const noexcept { return cores_; }
 
@@ -147,6 +150,7 @@ class DeviceImpl final : public Device {
   [[nodiscard]] Status create_engines();
   [[nodiscard]] Result<std::shared_ptr<Poller>> new_poller() WEFT_REQUIRES(pollers_mutex_);
   [[nodiscard]] std::vector<std::shared_ptr<Poller>> live_pollers();
+  void end_stalled_lanes();
   void fill_page(io::CountersPage& page) const;
 
   const Config config_;
@@ -181,6 +185,9 @@ class DeviceImpl final : public Device {
 
   std::atomic<std::uint64_t> opened_{0}, refused_{0};
   std::atomic<int> up_{0};
+  std::atomic<std::int64_t> last_shortage_{0};  // of batches, as Instant
+  Instant last_relief_;                         // the background thread's, with the next
+  Duration stalled_min_{0};
   std::mutex refused_mutex_;
   Instant refused_window_{};
   std::uint32_t refused_lines_ = 0;

@@ -1,6 +1,7 @@
 // Which pollers there are, on which thread each is at home, and which CQs share one.
 #include <algorithm>
 
+#include "io/clock.h"
 #include "io/log.h"
 #include "verbs/channel.h"
 #include "verbs/cq.h"
@@ -12,6 +13,12 @@ namespace weft::verbs {
 
 namespace {
 constexpr unsigned kCoresPerThread = 4;
+// Where there are no batches left: how often something is done about it, for how long a peer must
+// have taken nothing, and when the shortage is over.
+constexpr Duration kShortagePause{100'000'000};
+constexpr Duration kStalledAtFirst{1'000'000'000};
+constexpr Duration kStalledMin{50'000'000};
+constexpr Duration kShortageOver{5'000'000'000};
 }  // namespace
 
 Status DeviceImpl::create_engines() {
@@ -87,6 +94,34 @@ std::shared_ptr<Poller> DeviceImpl::poller_to_help(const Poller& helper) {
 
 void DeviceImpl::check_peers(Instant now) {
   for (const auto& poller : live_pollers()) poller->check_peers(now);
+}
+
+void DeviceImpl::note_without_batch() {
+  const Instant now = io::now();
+  std::int64_t last = last_shortage_.load(std::memory_order_relaxed);
+  if (now - Instant{last} < kShortagePause) return;
+  if (!last_shortage_.compare_exchange_strong(last, now.ns, std::memory_order_relaxed)) return;
+  (void)engine().post([weak = weak_from_this()] {
+    const auto device = std::static_pointer_cast<DeviceImpl>(weak.lock());
+    if (device != nullptr) device->end_stalled_lanes();
+  });
+}
+
+// Peers may be many that take nothing, one after another: then they get less and less time for it.
+void DeviceImpl::end_stalled_lanes() {
+  const Instant now = io::now();
+  if (now - last_relief_ > kShortageOver) stalled_min_ = kStalledAtFirst;
+  last_relief_ = now;
+  std::vector<Poller::Stalled> stalled;
+  for (const auto& poller : live_pollers()) poller->add_stalled(stalled);
+  std::erase_if(stalled, [&](const Poller::Stalled& s) { return now - s.since < stalled_min_; });
+  if (stalled.empty()) return;
+  stalled_min_ = std::max(stalled_min_ / 2, kStalledMin);
+  io::log(LogLevel::kWarning,
+          "sending needs more memory than send_memory allows: {} connections whose peers take "
+          "nothing are ended",
+          stalled.size());
+  for (const Poller::Stalled& s : stalled) s.lane->end_stalled();
 }
 
 void DeviceImpl::note_up(int delta) {

@@ -51,6 +51,8 @@ Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<io::
   trace_ = std::move(trace);
   tx_blocked_.store(false, std::memory_order_relaxed);
   room_.store(false, std::memory_order_relaxed);
+  note_stalled(false);
+  no_memory_ = false;
   rx_ended_ = false;
   busy_since_ = Instant::never();
   {
@@ -188,9 +190,15 @@ Turn Lane::turn(std::uint32_t events) {
 Turn Lane::receive(bool until_end) {
   Turn out;
   if (rx_ended_) return out;
+  if (stream_->awaits_receive()) {
+    if (!stream_->retry_receive()) return out;
+    out.received = true;
+    if (stream_->finished()) return out;
+  }
   for (int reads = 0; reads < kReadsPerTurn; ++reads) {
     proto::RxPlan plan;
     stream_->want(plan, scratch());
+    if (plan.count == 0) return out;  // a Send waits for its receive
     if (!plan.placed) {
       plan.slices[0].size = std::min(plan.slices[0].size, transport_->read_ahead());
       plan.bytes = plan.slices[0].size;
@@ -237,7 +245,10 @@ bool Lane::transmit_counted() {
   bool moved = false;
   while (live()) {
     proto::TxBatch* batch = stream_->gather();
-    if (batch == nullptr) break;
+    if (batch == nullptr) {
+      if (stream_->tx_pending()) without_batch();
+      break;
+    }
     moved = true;
     if (!send_batch(*batch)) break;
   }
@@ -270,7 +281,11 @@ bool Lane::send_batch(proto::TxBatch& batch) {
     if (trace_ != nullptr) trace_->tx(slices, bytes);
     stream_->sent(bytes);
     if (transport_->copies()) stream_->released(bytes);
-    if (bytes == left) return true;
+    if (bytes == left) {
+      note_stalled(false);
+      return true;
+    }
+    note_stalled(true);
     tx_blocked_.store(true, std::memory_order_relaxed);
     // The time until there is room is good for the next one's checksums.
     stream_->prepare();
@@ -278,6 +293,7 @@ bool Lane::send_batch(proto::TxBatch& batch) {
   }
   stream_->sent(0);
   if (n == -EAGAIN || n == -ENOBUFS || n == -ENOMEM) {
+    note_stalled(true);
     tx_blocked_.store(true, std::memory_order_relaxed);
     tx_blocked_calls_.add(1);
     no_memory_ = n != -EAGAIN;  // which nothing reports
@@ -287,6 +303,19 @@ bool Lane::send_batch(proto::TxBatch& batch) {
   if (n == -EPIPE || n == -ECONNRESET) (void)receive(true);
   if (live() && !stream_->finished()) transport_error(static_cast<int>(-n));
   return false;
+}
+
+void Lane::note_stalled(bool stalled) {
+  const bool was = !stalled_since().is_never();
+  if (was == stalled) return;
+  stalled_since_.store(stalled ? io::now().ns : Instant::never().ns, std::memory_order_relaxed);
+}
+
+// All batches are in use, most of them perhaps by peers that take nothing. Tried again soon.
+void Lane::without_batch() {
+  no_memory_ = true;
+  tx_blocked_.store(true, std::memory_order_relaxed);
+  device_.note_without_batch();
 }
 
 void Lane::transport_error(int error) {
@@ -326,6 +355,9 @@ void Lane::settle_up() {
     if (stream_->finished()) close_transport();
   }
   if (!live()) return;
+  if (stream_->awaits_receive() != awaits_receive()) {
+    awaits_receive_.store(stream_->awaits_receive(), std::memory_order_relaxed);
+  }
   if (blocked()) update_events();
   if (next_deadline() != timer_at_) update_deadline();
   if (retry_timer_ == 0 && (waits_for_acks() || no_memory_)) {
@@ -397,6 +429,7 @@ void Lane::close_transport() {
   if (trace_ != nullptr && reset) trace_->reset(true);
   trace_.reset();
   path_.reset();
+  note_stalled(false);
   transport_->close(reset);
   if (!transport_->copies()) stream_->transport_closed();
   transport_.reset();
@@ -442,6 +475,12 @@ void Lane::check_peer(Instant now) {
       stream_->transport_lost(true);
     }
   }
+  leave();
+}
+
+void Lane::end_stalled() {
+  if (!lock_.try_enter()) return;
+  if (live() && !stalled_since().is_never()) stream_->transport_lost(true);
   leave();
 }
 

@@ -85,11 +85,22 @@ class Lane final : public io::Handler {
   }
   // Ends the connection if its peer's host has been silent for too long.
   void check_peer(Instant now);
+  // Since when its peer has not taken what was given to the transport, while a batch is held for
+  // it; never: it has.
+  [[nodiscard]] Instant stalled_since() const noexcept {
+    return Instant{stalled_since_.load(std::memory_order_relaxed)};
+  }
+  // Ends the connection for the sake of those that wait for a batch.
+  void end_stalled();
 
   // The transport is open.
   [[nodiscard]] bool live() const noexcept { return live_.load(std::memory_order_acquire); }
   [[nodiscard]] bool blocked() const noexcept {
     return tx_blocked_.load(std::memory_order_relaxed);
+  }
+  // A Send waits for a receive to be posted. A look that comes too early costs a millisecond.
+  [[nodiscard]] bool awaits_receive() const noexcept {
+    return awaits_receive_.load(std::memory_order_relaxed);
   }
   [[nodiscard]] Poller* poller() const noexcept { return poller_.load(std::memory_order_acquire); }
   // A doorbell waits for the poller's next look.
@@ -139,6 +150,8 @@ class Lane final : public io::Handler {
   Turn receive(bool until_end);
   bool transmit_counted();
   bool send_batch(proto::TxBatch& batch);
+  void note_stalled(bool stalled);
+  void without_batch();
   void note_flush();
   void note_released();
   void note_acknowledged();
@@ -180,12 +193,14 @@ class Lane final : public io::Handler {
   std::atomic<bool> tx_blocked_{false};  // written by the holder
   // Room was reported and not used yet, perhaps since somebody else was at it.
   std::atomic<bool> room_{false};
+  std::atomic<bool> awaits_receive_{false};  // written by the holder
   bool rx_ended_ = false;
   std::uint32_t events_ = 0;  // registered
   io::TimerId timer_ = 0;
   Instant timer_at_ = Instant::never();
   io::TimerId retry_timer_ = 0;
-  bool no_memory_ = false;             // blocked because the system has no memory for it
+  bool no_memory_ = false;  // there is none for sending: in the kernel, or no batch
+  std::atomic<std::int64_t> stalled_since_{Instant::never().ns};  // written by the holder
   std::shared_ptr<LaneOwner> parted_;  // what the poller kept alive; let go without the lane
 
   // Liveness of the peer's host, by the sweep.

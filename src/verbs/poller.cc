@@ -570,6 +570,15 @@ bool Poller::was_active() {
   return served != std::exchange(served_seen_, served) && !kept_by_callers();
 }
 
+void Poller::add_stalled(std::vector<Stalled>& out) {
+  for (const std::uint64_t token : tokens()) {
+    Found found = find(token);
+    if (found.lane == nullptr) continue;
+    const Instant since = found.lane->stalled_since();
+    if (!since.is_never()) out.push_back({since, std::move(found.owner), found.lane});
+  }
+}
+
 void Poller::check_peers(Instant now) {
   for (const std::uint64_t token : tokens()) {
     const Found found = find(token);

@@ -112,6 +112,13 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   }
   void take();  // callers run it from now on
   void check_peers(Instant now);
+  struct Stalled {
+    Instant since;
+    std::shared_ptr<LaneOwner> owner;
+    Lane* lane = nullptr;
+  };
+  // Adds its lanes whose peers take nothing of what is to be sent.
+  void add_stalled(std::vector<Stalled>& out);
 
   [[nodiscard]] io::Engine& home() noexcept { return home_; }
 

@@ -6,6 +6,12 @@
 
 namespace weft::verbs {
 
+BatchPool::BatchPool(std::uint64_t bytes_max)
+    : limit_(static_cast<std::size_t>(
+          std::max<std::uint64_t>(bytes_max / sizeof(proto::TxBatch), 1))) {
+  free_.reserve(std::min(limit_, kBatchesKept));
+}
+
 proto::TxBatch* BatchPool::acquire() {
   {
     const io::SpinGuard lock(lock_);
@@ -14,16 +20,27 @@ proto::TxBatch* BatchPool::acquire() {
       free_.pop_back();
       return batch;
     }
+    if (count_ == limit_) return nullptr;
+    ++count_;
   }
   // Not value-initialized: the arena is large and written before it is read.
-  return new (std::nothrow) proto::TxBatch;
+  auto* batch = new (std::nothrow) proto::TxBatch;
+  if (batch == nullptr) {
+    const io::SpinGuard lock(lock_);
+    --count_;
+  }
+  return batch;
 }
 
 void BatchPool::release(proto::TxBatch* batch) {
   std::unique_ptr<proto::TxBatch> owned(batch);
   owned->clear();
   const io::SpinGuard lock(lock_);
-  if (free_.size() < kBatchesKept) free_.push_back(std::move(owned));
+  if (free_.size() < kBatchesKept) {
+    free_.push_back(std::move(owned));
+  } else {
+    --count_;
+  }
 }
 
 CarryBuffers::CarryBuffers() {

@@ -20,14 +20,18 @@ inline constexpr std::size_t kCarriesKept = 64;  // per size class
 
 class BatchPool {
  public:
-  BatchPool() { free_.reserve(kBatchesKept); }
-  // A cleared batch; null: no memory.
+  // At most so many octets in batches, and at least one batch.
+  explicit BatchPool(std::uint64_t bytes_max);
+  // A cleared batch; null: no memory, or all that there may be are in use.
   [[nodiscard]] proto::TxBatch* acquire();
   void release(proto::TxBatch* batch);  // REQUIRES: from acquire()
+  [[nodiscard]] std::size_t limit() const noexcept { return limit_; }
 
  private:
+  const std::size_t limit_;
   io::SpinLock lock_;
-  std::vector<std::unique_ptr<proto::TxBatch>> free_;
+  std::size_t count_ WEFT_GUARDED_BY(lock_) = 0;  // in use or free
+  std::vector<std::unique_ptr<proto::TxBatch>> free_ WEFT_GUARDED_BY(lock_);
 };
 
 class CarryBuffers {

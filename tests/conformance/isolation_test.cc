@@ -188,6 +188,29 @@ TEST(Isolation, PeerThatDoesNotReadHoldsUpNobodyElse) {
   for (int i = 0; i < 50; ++i) work(good, target);
 }
 
+// More peers that do not read than there is memory for what they asked for: those that began first
+// lose their connections, the others and the rest of the device go on.
+TEST(Isolation, PeersThatDoNotReadCostBoundedMemory) {
+  constexpr std::uint32_t kSize = 4U << 20U;
+  constexpr std::size_t kPeers = 12;
+  Config config = plain_config();
+  config.socket_buffer_bytes = 65536;
+  config.send_memory_bytes = 1U << 20U;  // two batches
+  Server server(config);
+  Memory memory(server.host, kSize);
+  std::vector<std::unique_ptr<Stream>> silent;
+  for (std::size_t i = 0; i < kPeers; ++i) {
+    silent.push_back(std::make_unique<Stream>(server));
+    silent.back()->peer.send_fpdu(
+        raw::read_request(1, {.size = kSize, .src_stag = memory.rkey(), .src_to = memory.to()}));
+  }
+  Stream good(server);
+  for (int i = 0; i < 5; ++i) work(good, memory);
+  std::size_t ended = 0;
+  for (const auto& stream : silent) ended += stream->weft.qp->state() == QpState::kError ? 1 : 0;
+  EXPECT_GT(ended, 0U);
+}
+
 // Peers that stop inside an FPDU wait; Weft does not wait with them.
 TEST(Isolation, PeersThatStopInsideAnFpduHoldUpNobodyElse) {
   Server server;

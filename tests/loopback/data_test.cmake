@@ -7,4 +7,5 @@ if(TARGET weft_data AND Python3_FOUND)
             "$<TARGET_FILE:weft_data>"
     LABELS loopback
     TIMEOUT 300)
+  add_dependencies(weft_tests weft_data)
 endif()

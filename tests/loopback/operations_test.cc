@@ -49,6 +49,7 @@ class Operations : public ::testing::TestWithParam<Way> {
  protected:
   static Config config() {
     Config c = plain_config();
+    c.recv_wait = kPatience;
     c.crc = GetParam().crc;
     c.markers = GetParam().markers;
     return c;
@@ -84,6 +85,26 @@ TEST_P(Operations, SendsArriveWholeFromAndIntoAnyNumberOfPieces) {
     take_success(*pair.a.send_cq, sges);
     EXPECT_EQ(take_success(*pair.b.recv_cq, sges).byte_len, size);
     ASSERT_EQ(into.copy(0, size), from.copy(0, size));
+  }
+  EXPECT_TRUE(into.guards_intact());
+}
+
+TEST_P(Operations, SendsThatComeBeforeTheirReceivesWaitForThem) {
+  constexpr std::size_t kSizes[] = {10, 100000, 0, 3000, 70000};
+  Memory from(pair.host, 100000);
+  Memory into(pair.host, 100000);
+  from.fill_pattern(1);
+  for (std::uint64_t id = 0; id < std::size(kSizes); ++id) {
+    post(*pair.a.qp, wr_send(id), {from.sge(0, kSizes[id])});
+  }
+  for (std::uint64_t id = 0; id < std::size(kSizes); ++id) {
+    SCOPED_TRACE(kSizes[id]);
+    EXPECT_TRUE(quiet(*pair.b.recv_cq));
+    std::ranges::fill(into.bytes(), std::uint8_t{0});
+    post_recv(*pair.b.qp, id, {into.sge()});
+    EXPECT_EQ(take_success(*pair.b.recv_cq, id).byte_len, kSizes[id]);
+    ASSERT_EQ(into.copy(0, kSizes[id]), from.copy(0, kSizes[id]));
+    take_success(*pair.a.send_cq, id);
   }
   EXPECT_TRUE(into.guards_intact());
 }

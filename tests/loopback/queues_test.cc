@@ -343,6 +343,14 @@ TEST(SharedReceiveQueue, LimitEventIsRaisedOnceAndCanBeArmedAgain) {
   }
 }
 
+TEST(SharedReceiveQueue, ASendWaitsAWhileForTheQueueToBeFilled) {
+  SharedReceive s;
+  post(*s.senders[0]->qp, wr_send(1));
+  EXPECT_TRUE(quiet(*s.receivers[0]->recv_cq));
+  s.fill(0, 1);
+  EXPECT_EQ(take(*s.receivers[0]->recv_cq).status, WcStatus::kSuccess);
+}
+
 TEST(SharedReceiveQueue, EmptyQueueEndsTheStreamThatFindsItEmpty) {
   SharedReceive s;
   post(*s.senders[0]->qp, wr_send(1));

@@ -11,11 +11,11 @@ SYSTEM_PYTHON = "/usr/bin/python3"  # python3-pyverbs is made for this one
 
 
 def fio(network):
-    """Its rdma engine. (Its Sends rely on the other side's "receiver not ready": not on iWARP.)"""
+    """Its rdma engine. Its Sends come before their receives: recv_wait lets them wait."""
     need("fio")
     if "rdma" not in network.start(["fio", "--enghelp"], raw=True).expect(0, LIMIT_S):
         raise Skip("this fio has no rdma engine")
-    for verb in ("write", "read"):
+    for verb in ("write", "read", "send"):
         port = free_port()
         common = ["ioengine=rdma", f"port={port}", "bs=64k", "size=20m", "iodepth=16"]
         receiver = ["[receiver]", *common, "rw=read"]

@@ -156,6 +156,10 @@ void Endpoint::release_carry(std::uint8_t* carry, std::size_t) {
 }
 
 bool Endpoint::take_receive(RecvWqe& out) {
+  if (receives_to_refuse > 0) {
+    --receives_to_refuse;
+    return false;
+  }
   if (receives_.empty()) return false;
   const Posted posted = std::move(receives_.front());
   receives_.pop_front();

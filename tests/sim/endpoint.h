@@ -96,6 +96,7 @@ class Endpoint final : public proto::StreamHost {
   Instant clock{1};
   int batches_to_refuse = 0;  // acquire_batch() gives null so often
   int carries_to_refuse = 0;
+  int receives_to_refuse = 0;  // take_receive() finds none so often
   std::function<void(const proto::RecvDone&)> on_recv;
   std::function<void(const proto::SendDone&)> on_send;
   std::function<WcStatus(proto::SendWqe&)> on_local;

@@ -100,6 +100,7 @@ void SimPair::start_stream(int i) {
     ++into(i).changes;
     return true;
   };
+  if (config_.late_receives) p.recv_wait = std::chrono::hours(1);
   if (p.initiator || !startup(i).result().peer_to_peer) p.patience = config_.patience[i];
   side(i).start(p);
   side(i).stream().start();
@@ -230,8 +231,13 @@ bool SimPair::receive(int i) {
     stream.peer_closed();
     return true;
   }
+  if (config_.late_receives && rng_.one_in(4)) side(i).receives_to_refuse = 1;
   proto::RxPlan plan;
   stream.want(plan, scratch_);
+  if (stream.awaits_receive()) {
+    EXPECT_EQ(plan.bytes, 0U);
+    return stream.retry_receive();
+  }
   EXPECT_GT(plan.bytes, 0U);
   EXPECT_LE(plan.count, proto::kRxSlicesMax);
   const std::size_t most = std::min({source.size(), plan.bytes, config_.chunk_max});

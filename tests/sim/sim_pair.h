@@ -41,6 +41,7 @@ struct SimConfig {
   std::size_t pipe_max = 64U << 10;  // octets under way in one direction
   bool stalls = false;
   bool short_of_batches = false;
+  bool late_receives = false;  // posted some time after the Send has come
   Fault fault;
   EndpointConfig endpoint;
 };

@@ -56,6 +56,7 @@ SimConfig random_config(std::uint64_t seed) {
     if (rng.one_in(2)) patience = std::chrono::microseconds(rng.between(1, 20000));
   }
   c.late_reads = rng.one_in(3);
+  c.late_receives = rng.one_in(3);
   c.prepares = rng.one_in(2);
   c.endpoint.arena_bytes = 3U << 20U;
   c.endpoint.secret = seed;

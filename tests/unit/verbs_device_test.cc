@@ -146,7 +146,7 @@ TEST(Names, EveryEnumeratorHasItsOwn) {
 }
 
 TEST(Pools, GiveBackTheLastBatchFirstAndCleared) {
-  BatchPool pool;
+  BatchPool pool(1U << 20U);
   proto::TxBatch* a = pool.acquire();
   ASSERT_NE(a, nullptr);
   a->bytes = 5;
@@ -155,6 +155,17 @@ TEST(Pools, GiveBackTheLastBatchFirstAndCleared) {
   EXPECT_EQ(b, a);
   EXPECT_EQ(b->bytes, 0U);
   pool.release(b);
+}
+
+TEST(Pools, GiveNoMoreBatchesThanThereMayBe) {
+  BatchPool pool(3 * sizeof(proto::TxBatch) + 1);
+  ASSERT_EQ(pool.limit(), 3U);
+  for (int round = 0; round < 2; ++round) {
+    proto::TxBatch* batches[3];
+    for (auto& batch : batches) ASSERT_NE(batch = pool.acquire(), nullptr);
+    EXPECT_EQ(pool.acquire(), nullptr);
+    for (auto* batch : batches) pool.release(batch);
+  }
 }
 
 TEST(Pools, CarriesHoldWhatWasAskedFor) {

@@ -1,0 +1,57 @@
+// A Send that comes before its receive is posted. RFC 5041 7.1 lets it be an error at once; here it
+// may wait for a bounded time. Nothing more is read meanwhile, so TCP holds the peer back.
+#include <algorithm>
+#include <new>
+
+#include "proto/stream.h"
+
+namespace weft::proto {
+
+namespace {
+
+// How often the receive queue is looked at, for queues that tell nobody of a post.
+constexpr Duration kRetryPause{1'000'000};
+
+}  // namespace
+
+// Keeps what the last read has brought, from the Send on: one read at most.
+void Stream::hold(std::span<const std::uint8_t> ulpdu) {
+  early_send_ = false;
+  rx_pin_.release();
+  const Instant now = host_.now();
+  const std::span<const std::uint8_t> rest = reader_.rest();
+  held_.reset(new (std::nothrow) Held{.ulpdu = {ulpdu.begin(), ulpdu.end()},
+                                      .rest = {rest.begin(), rest.end()},
+                                      .until = now + params_.recv_wait});
+  reader_.drop_rest();
+  if (held_ == nullptr) return fail(Violation::kLocalFault);
+  retry_at_ = std::min(now + kRetryPause, held_->until);
+}
+
+bool Stream::retry_receive() {
+  if (held_ == nullptr) return true;
+  if (machine_.state() == StreamState::kRts && !open_receive()) return false;
+  const std::unique_ptr<Held> held = std::move(held_);
+  retry_at_ = Instant::never();
+  seen_before_ = true;
+  reader_.resume(held->rest);
+  if (held->ulpdu.empty() || on_ulpdu(held->ulpdu)) {
+    drain_reader();
+  } else {
+    rx_pin_.release();
+    reader_.drop_all();
+  }
+  return true;
+}
+
+// The open segment is still that of the Send: nothing has been looked at since.
+void Stream::retry_due(Instant now) {
+  if (retry_receive()) return;
+  if (now >= held_->until) {
+    violate(Violation::kNoReceive);
+  } else {
+    retry_at_ = std::min(now + kRetryPause, held_->until);
+  }
+}
+
+}  // namespace weft::proto
