@@ -161,7 +161,7 @@ constexpr std::string_view kCongestion =
 constexpr std::string_view kPath = "a path, or nothing; %p stands for the process id";
 
 // In the order of `weft info`.
-const std::array<Key, 30> kKeys = {{
+const auto kKeys = std::to_array<Key>({
     {"crc", kSwitch, "ask for CRC32C on every FPDU; it is on as soon as either side asks",
      &set_switch<&Config::crc>, &get_switch<&Config::crc>},
     {"markers", kSwitch, "ask the peer for MPA markers in what we receive",
@@ -260,7 +260,7 @@ const std::array<Key, 30> kKeys = {{
      &get_string<&Config::log_file>},
     {"pcap", kPath, "trace of all connections for Wireshark; empty: none", &set_path<&Config::pcap>,
      &get_string<&Config::pcap>},
-}};
+});
 
 const Key* find_key(std::string_view name) {
   const auto found =
