@@ -311,18 +311,20 @@ ssize_t Channel::receive(const iovec* parts, std::size_t count, int flags, bool 
       done += n;
       give_room();
     }
-    if (done == wanted || (peek && done > 0)) return finish(0);
-    const bool enough = done > 0 && (flags & MSG_WAITALL) == 0;
+    if (peek && done > 0) return finish(0);
+    const bool enough = done == wanted || (done > 0 && (flags & MSG_WAITALL) == 0);
     if (enough && end_->mirrored.load(std::memory_order_relaxed) == 0) return finish(0);
     const std::uint32_t ended = in_->ended.load(std::memory_order_acquire);
     const std::uint64_t left = in_->written.load(std::memory_order_acquire) - end_->read_cursor;
     if (corrupt(left)) return finish(ECONNRESET);
+    if (left != 0 && done == wanted) return finish(0);
     if (left != 0) continue;
     if (end_->read_shut.load() != 0) return finish(0);
     if (ended == kReset) return done > 0 ? finish(0) : reset_result();
     if (ended == kEnded) return finish(0);
     if (!enough && wait && spin()) continue;
     arm();
+    if (done == wanted) return finish(0);
     if (in_->written.load(std::memory_order_acquire) != end_->read_cursor) continue;
     if (enough) return finish(0);
     const int error = await_signal(wait);
@@ -418,7 +420,11 @@ ssize_t Channel::transmit(const iovec* parts, std::size_t count, bool wait) {
     if (in_->ended.load(std::memory_order_acquire) == kReset) {
       return broken(end_->reset_told.exchange(1) == 0 ? ECONNRESET : EPIPE);
     }
-    if (out_->reader_gone.load(std::memory_order_acquire) != 0) return broken(EPIPE);
+    if (out_->reader_gone.load(std::memory_order_acquire) != 0) {
+      // TCP learns of it by the answer to what it sends: the first octets go nowhere.
+      if (done > 0 || end_->write_lost.exchange(1) != 0) return broken(EPIPE);
+      return static_cast<ssize_t>(wanted);
+    }
     const std::uint64_t read = out_->read.load(std::memory_order_acquire);
     const std::uint64_t used = end_->write_cursor - read;
     if (corrupt(used)) return broken(ECONNRESET);
@@ -476,14 +482,13 @@ ssize_t Channel::transmit(const iovec* parts, std::size_t count, bool wait) {
 
 void Channel::shut(int how) {
   if (how != SHUT_WR) end_->read_shut = 1;
-  if (how == SHUT_RD) return;
-  {
+  if (how != SHUT_RD) {
     const Hold hold(end_->writing);
-    if (end_->write_shut.exchange(1) != 0) return;
+    end_->write_shut = 1;
     std::uint32_t open = 0;
     out_->ended.compare_exchange_strong(open, kEnded);
   }
-  real().shutdown(socket_, SHUT_WR);
+  real().shutdown(socket_, how);
 }
 
 void Channel::reset() { out_->ended.store(kReset, std::memory_order_release); }
@@ -501,6 +506,8 @@ void Channel::leave() {
   while (take_octets(socket_, trash, sizeof trash) > 0) {
   }
 }
+
+bool Channel::hung_up() const { return end_->write_shut.load() != 0 || broken(); }
 
 bool Channel::broken() const { return in_->ended.load() == kReset || unsent() > 0; }
 

@@ -60,6 +60,7 @@ struct EndState {
   std::atomic<std::uint32_t> read_shut;
   std::atomic<std::uint32_t> write_shut;
   std::atomic<std::uint32_t> reset_told;
+  std::atomic<std::uint32_t> write_lost;  // octets were written for a reader that had gone
   std::atomic<std::int32_t> spin_budget;  // how many turns a blocking reader looks before it sleeps
   sockaddr_storage local;
   sockaddr_storage peer;
@@ -108,6 +109,9 @@ class Channel {
   // The other end reset the connection, or is not going to read what we sent. Of a pair that
   // reports an error; false: that error only means that signals were left in it.
   [[nodiscard]] bool broken() const;
+  // As TCP's hang-up: both directions have ended. The pair's tells no more than that its other end
+  // is closed, while TCP lets this end go on writing.
+  [[nodiscard]] bool hung_up() const;
 
   // From now on the pair's readiness is right at any time, not only when our calls sleep or poll.
   void mirror();

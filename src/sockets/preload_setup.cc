@@ -340,6 +340,13 @@ void look_at_beginning(int fd, bool to_write, Beginning& out) {
   if (n > 0) {
     out.opening = read_opening(std::span(out.octets, static_cast<std::size_t>(n)), out.needed);
   }
+  if (out.opening != Opening::kShort) return;
+  // A client that has ended in the middle of it asks for nothing.
+  pollfd one{fd, POLLRDHUP, 0};
+  if (real().poll(&one, 1, 0) <= 0) return;
+  out.opening = Opening::kOther;
+  const int low = 1;
+  real().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
 }
 
 // Does what the client asked for, and says why. No channel: it did not ask, and the connection goes
@@ -639,7 +646,9 @@ int do_accept(int fd, sockaddr* address, socklen_t* length, int flags) {
   }
   {
     const std::lock_guard lock(table::mutex());
-    table::put(accepted, Kind::kUndecided, table::make_conn());
+    Conn* conn = table::make_conn();
+    if (conn != nullptr) conn->connect_reported = true;  // there is nothing to connect
+    table::put(accepted, conn != nullptr ? Kind::kUndecided : Kind::kPlain, conn);
   }
   // Most clients of this machine have greeted by now.
   static_cast<void>(decide(accepted, false));

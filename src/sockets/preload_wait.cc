@@ -31,6 +31,17 @@ bool readable(int fd) {
   return use.channel() == nullptr || use.channel()->really_readable();
 }
 
+// What the kernel said of a pair whose other end has gone, in TCP's terms.
+short truth_of_end(const pollfd& one) {
+  const Use use(one.fd);
+  short bits = one.revents;
+  if (use.channel() == nullptr) return bits;
+  if (!use.channel()->broken()) bits = static_cast<short>(bits & ~POLLERR);
+  if (!use.channel()->hung_up()) bits = static_cast<short>(bits & ~POLLHUP);
+  // A caller that asked for nothing else would wait for it without sleeping.
+  return bits != 0 ? bits : POLLHUP;
+}
+
 bool interesting(int fd) {
   const Kind kind = table::kind_of(fd);
   return (kind == Kind::kUnknown ? classify(fd) : kind) > Kind::kListener;
@@ -63,11 +74,8 @@ int wait_for(pollfd* fds, nfds_t count, std::int64_t limit_ns, const sigset_t* m
     for (nfds_t i = 0; i < count; ++i) {
       if (fds[i].fd < 0 || !interesting(fds[i].fd)) continue;
       const short before = fds[i].revents;
-      if ((before & POLLERR) != 0) {
-        const Use use(fds[i].fd);
-        if (use.channel() != nullptr && !use.channel()->broken()) {
-          fds[i].revents = static_cast<short>(before & ~POLLERR);
-        }
+      if ((before & (POLLERR | POLLHUP)) != 0) {
+        fds[i].revents = truth_of_end(fds[i]);
         continue;
       }
       if ((fds[i].events & kIn) != 0 && (before & kIn) == 0 && ready) {

@@ -3,11 +3,14 @@
 with both sides under Weft, and with one side plain; on loopback the path between two sides under
 Weft is shared memory, between namespaces (with a rule) it is RDMA."""
 
+import contextlib
+import difflib
 import filecmp
 import hashlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -521,7 +524,116 @@ def python_case(server_text, clients):
     return case
 
 
-CASES = {name: everywhere(case) for name, case in {
+MISTAKES = {
+    "use rdma": (1, 9, "the role is missing"),
+    "# fine\n\nuse fast * * *:*": (3, 5, "rdma, both or tcp"),
+    "allow rdma * * *:*": (1, 1, "begins with 'use'"),
+    "use tcp talk * *:*": (1, 9, "connect, listen or *"),
+    "use tcp * /bin/nc *:*": (1, 11, "without a folder"),
+    "use tcp * * *:70000": (1, 13, "0 to 65535"),
+    "use tcp * * 10.0.0.0/33:*": (1, 13, "10.0.0.0/8"),
+    "use tcp * * fd00::/8:1": (1, 13, "[fd00::]/8"),
+    "use tcp * * *:* now": (1, 17, "comments begin with #"),
+}
+
+
+def rules(network):
+    """Mistakes are found before the program starts, by line and column; rules decide the path."""
+    with tempfile.TemporaryDirectory(prefix="weft-sockets-") as folder:
+        path = os.path.join(folder, "rules")
+        for text, (line, column, legal) in MISTAKES.items():
+            with open(path, "w", encoding="ascii") as file:
+                file.write(text)
+            out = network.connect(["true"], options=("--sockets", "--rules", path)).expect_clean_failure(20)
+            check(f"{path}:{line}:{column}:" in out and legal in out, f"{text!r}: {out}")
+        out = network.connect(["true"], options=("--sockets", "--rules", f"{path}.not")).expect_clean_failure(20)
+        check(f"{path}.not" in out, out)
+        with open(path, "w", encoding="ascii") as file:
+            file.write("use rdma connect other-program *:*\nuse tcp * * 127.0.0.1:*\n")
+        port = free_port()
+        server = network.start(["/usr/bin/python3", "-c", ASYNC_SERVER, network.server.v4, port],
+                               options=("--sockets",)).listening(port)
+        client = ["/usr/bin/python3", "-c", ASYNC_CLIENT, network.server.v4, port, 3]
+        out = network.connect(client, options=("--sockets", "--why", "--rules", path)).expect(0, LIMIT_S)
+        check(": tcp: a rule says tcp" in out and ": ring:" not in out, out)
+        server.end()
+
+
+def silent_clients(network):
+    """Clients that say the MPA key, or part of what follows it, and then nothing; others are served."""
+    port = free_port()
+    server = network.start(["/usr/bin/python3", "-c", ASYNC_SERVER, network.server.v4, port],
+                           options=("--sockets",)).listening(port)
+    links = []
+    for octets in 0, 1, 16, 19, 20, 40:
+        links.append(socket.create_connection((network.server.v4, port), timeout=20))
+        links[-1].sendall((b"MPA ID Req Frame\x40\x01\x00\x2c" + bytes(44))[:octets])
+    for data in b"MPA ID Reqxxxxxxxxxxxxxxxxxxxxxxxxx", b"M", b"MPA ID Req Frame" + b"\xff" * 40:
+        with socket.create_connection((network.server.v4, port), timeout=20) as link:
+            link.sendall(data)
+            link.shutdown(socket.SHUT_WR)
+            got = b""
+            with contextlib.suppress(ConnectionError):
+                while part := link.recv(1000):
+                    got += part
+            check(got in (data, b""), f"{data!r} became {got!r}")
+    client = ["/usr/bin/python3", "-c", ASYNC_CLIENT, network.server.v4, port, 5]
+    out = network.connect(client, options=("--sockets",)).expect(0, LIMIT_S)
+    check("all equal" in out, out)
+    for link in links:
+        link.close()
+    server.end()
+
+
+FEW_DESCRIPTORS = """
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))
+s = socket.create_server(('127.0.0.1', 0), backlog=100)
+held = []
+try:
+    while True:
+        c = socket.create_connection(s.getsockname()); held.append(c)
+        a, _ = s.accept(); held.append(a)
+        c.sendall(b'x'); assert a.recv(1) == b'x'; a.sendall(b'y'); assert c.recv(1) == b'y'
+except OSError as error:
+    print('stopped by', error.errno, flush=True)
+for one in held: one.close()
+s.close(); s = socket.create_server(('127.0.0.1', 0))
+c = socket.create_connection(s.getsockname()); a, _ = s.accept()
+c.sendall(b'again'); print(a.recv(5).decode())
+"""
+
+
+def few_descriptors(network):
+    """Where descriptors run out, the program gets EMFILE as from the kernel, and can go on later."""
+    for options in {"raw": True}, {"options": ("--sockets",)}:
+        out = network.start(["/usr/bin/python3", "-c", FEW_DESCRIPTORS], **options).expect(0, LIMIT_S)
+        check("stopped by 24" in out and "again" in out, out)
+
+
+# What the kernel tells and Weft does not, each for a reason in docs/sockets.md.
+KNOWN = {
+    ("epoll_edge: more: [1]", "epoll_edge: more: []"),
+}
+
+
+def scenarios(network):
+    """Every scenario of socket_scenarios.py, plain and under Weft, compared call by call."""
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "socket_scenarios.py")
+    argv = ["/usr/bin/python3", script]
+    plain = network.start(argv, raw=True)
+    ours = network.start(argv, options=("--sockets", "--why"))
+    wanted = plain.expect(0, LIMIT_S * 2).splitlines()
+    lines = ours.expect(0, LIMIT_S * 2).splitlines()
+    got = [line for line in lines if not line.startswith("weft: ")]
+    check(sum(": ring: " in line for line in lines) > 100, "the connections were not Weft's")
+    check(len({line.split(":")[0] for line in wanted}) > 100, "scenarios are missing")
+    differ = [f"  {line}" for line in difflib.unified_diff(wanted, got, "kernel", "Weft", n=0, lineterm="")
+              if not any(line[1:] in pair for pair in KNOWN) and not line.startswith("@@")]
+    check(len(differ) <= 2, "\n".join(["not as the kernel:", *differ]))
+
+
+CASES = {case.__name__: case for case in (scenarios, rules, silent_clients, few_descriptors)} | {name: everywhere(case) for name, case in {
     "netcat": netcat, "netcat_exec": netcat_exec, "curl_nginx": curl_nginx, "ab_nginx": ab_nginx,
     "redis": redis, "memcached": memcached, "iperf3": iperf3, "ssh": ssh, "rsync": rsync,
     "postgres": postgres, "haproxy": haproxy, "tls": tls, "git": git,
