@@ -145,7 +145,7 @@ class Lane final : public io::Handler {
   void on_timer(io::TimerId id) override;
 
  private:
-  void leave() WEFT_NOT_ANALYZED;
+  void leave() WEFT_RELEASE(lock_) WEFT_NOT_ANALYZED;  // takes it up again for a kick
   void send_posted();
   Turn receive(bool until_end);
   bool transmit_counted();
