@@ -49,13 +49,14 @@ Client::~Client() {
 }
 
 Outcome<void> Client::open(const ServerAddress& server) {
+  host_ = server.host;
   const std::string where = server.host + " port " + std::to_string(server.port);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int error =
       getaddrinfo(server.host.c_str(), std::to_string(server.port).c_str(), &hints, &found);
-  if (error != 0) return failed(EHOSTUNREACH, server.host + ": " + gai_strerror(error));
+  if (error != 0) return failed(EHOSTUNREACH, server.host, gai_strerror(error));
   // Without an event channel rdma_cm's calls wait for their outcome.
   const bool resolved = rdma_create_id(nullptr, &id_, nullptr, RDMA_PS_TCP) == 0 &&
                         rdma_resolve_addr(id_, nullptr, found->ai_addr, kResolveMs) == 0 &&
@@ -71,14 +72,17 @@ Outcome<void> Client::open(const ServerAddress& server) {
   parameters.rnr_retry_count = 7;
   if (rdma_connect(id_, &parameters) != 0) {
     const int refused = errno;
-    std::string text = where;
+    std::string reason;
     const rdma_cm_event* event = id_->event;
     if (event != nullptr && event->event == RDMA_CM_EVENT_REJECTED &&
         event->param.conn.private_data_len != 0) {
-      const auto* reason = static_cast<const char*>(event->param.conn.private_data);
-      text += ": " + std::string(reason, strnlen(reason, event->param.conn.private_data_len));
+      const auto* text = static_cast<const char*>(event->param.conn.private_data);
+      reason = "the server refused: " +
+               std::string(text, strnlen(text, event->param.conn.private_data_len));
+    } else if (refused == ECONNREFUSED) {
+      reason = "no server listens there; start `weft serve`, or name its port by --port";
     }
-    return failed(refused, text);
+    return failed(refused, where, reason);
   }
   connected_ = true;
   alive_ = true;
@@ -125,7 +129,8 @@ Outcome<void> Client::greet(const std::string& token) {
   max_io_ = std::clamp<std::uint32_t>(reply->max_io, 1, kMaxIoBytes);
   writable_ = (reply->flags & kHelloWritable) != 0;
   if ((reply->flags & kHelloNeedsProof) == 0) return {};
-  if (token.empty()) return failed(EACCES, "the server wants a token: --token-file");
+  if (token.empty())
+    return failed(EACCES, host_, "the server wants a token; give --token-file FILE");
   Nonce server{};
   std::copy(reply->secret.begin(), reply->secret.end(), server.begin());
   const Proof proof = prove(token, Side::kClient, nonce, server);
@@ -134,19 +139,22 @@ Outcome<void> Client::greet(const std::string& token) {
   prove_it.secret = proof;
   auto answer = call(prove_it);
   if (!answer) {
-    if (answer.error().error == EACCES) return failed(EACCES, "the server has another token");
+    if (answer.error().error == EACCES) {
+      return failed(EACCES, host_, "the server has another token; give both sides the same file");
+    }
     return tl::unexpected(answer.error());
   }
   if (!same(answer->secret, prove(token, Side::kServer, nonce, server))) {
     alive_ = false;
-    return failed(EACCES, "the server does not know the token: it is not the server that you mean");
+    return failed(EACCES, host_,
+                  "the server does not know the token, so it is not the server that you mean");
   }
   return {};
 }
 
 tl::unexpected<Failed> Client::lost() {
   alive_ = false;
-  return failed(ECONNRESET, "the connection to the server is gone");
+  return failed(ECONNRESET, host_, "the connection to the server is gone");
 }
 
 Outcome<void> Client::post(const Request& request) {
@@ -189,7 +197,7 @@ Outcome<bool> Client::poll(Reply& reply) {
     const auto decoded = decode_reply({messages_.data() + held_ * kMessageBytes, wc.byte_len});
     if (!decoded || outstanding_ == 0) {
       alive_ = false;
-      return failed(EPROTO, "the server sent something that is no reply");
+      return failed(EPROTO, host_, "the server sent something that is no reply");
     }
     --outstanding_;
     reply = *decoded;
@@ -201,7 +209,7 @@ Outcome<void> Client::sleep() {
   ibv_cq* cq = nullptr;
   void* context = nullptr;
   if (ibv_get_cq_event(channel_, &cq, &context) != 0) {
-    if (errno == EINTR) return failed(EINTR, "interrupted");
+    if (errno == EINTR) return failed(EINTR, host_, "interrupted");
     return lost();
   }
   ibv_ack_cq_events(cq, 1);
@@ -235,7 +243,7 @@ Outcome<Reply> Client::call(const Request& request) {
   auto reply = wait();
   if (reply && reply->op != request.op) {
     alive_ = false;
-    return failed(EPROTO, "the server answered something else");
+    return failed(EPROTO, host_, "the server answered something else");
   }
   if (reply && reply->error != 0) return tl::unexpected(explain(reply->error, request.path));
   return reply;

@@ -67,6 +67,7 @@ class Client {
   bool writable_ = false;
   bool connected_ = false;
   bool alive_ = false;
+  std::string host_;  // for messages
 };
 
 // What a failure means to a person, with the file's name in front.

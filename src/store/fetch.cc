@@ -87,10 +87,11 @@ Outcome<std::vector<Fetch::Named>> Fetch::list(const std::string& path) {
     std::span<const std::uint8_t> entries(memory_.data(), reply->bytes);
     while (const auto entry = decode_entry(entries)) {
       // A server that gives such names means harm.
-      if (!is_safe_name(entry->name)) return failed(EPROTO, path + ": an illegal name in the list");
+      if (!is_safe_name(entry->name))
+        return failed(EPROTO, path, "an illegal name in the server's list");
       out.push_back({std::string(entry->name), entry->attributes});
     }
-    if (!entries.empty()) return failed(EPROTO, path + ": the list is broken");
+    if (!entries.empty()) return failed(EPROTO, path, "the server's list is broken");
     request.offset = reply->cursor;
   } while (request.offset != 0);
   return out;
@@ -112,7 +113,7 @@ Outcome<void> Fetch::get(const std::string& path, const std::string& to) {
     return get_file_to(path, *found, to_folder || to.ends_with('/') ? to : std::string(),
                        to_folder || to.ends_with('/') ? last_name(path) : to);
   }
-  if (!options_.recursive) return failed(EISDIR, path + ": use -r for folders");
+  if (!options_.recursive) return failed(EISDIR, path, "is a folder; use -r to copy folders");
   const bool contents_only = path.empty() || path.ends_with('/') || last_name(path) == ".";
   const std::string root = contents_only || !to_folder ? to : join(to, last_name(path));
   auto destination = Destination::open(root, true);
@@ -227,7 +228,7 @@ void Fetch::remove_others(int folder, const std::vector<Named>& keep) {
         unlinkat(folder, entry->d_name, AT_REMOVEDIR) == 0) {
       ++totals_.removed;
     } else {
-      report({errno, std::string(name) + " is not at the source and could not be removed"});
+      report({errno, "cannot remove " + std::string(name) + ", which is not at the source"});
     }
   }
   closedir(dir);

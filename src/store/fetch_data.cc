@@ -17,7 +17,7 @@ static_assert(std::size_t{kBlocks} * kBlockBytes <= Fetch::kMemoryBytes);
 static_assert(std::size_t{kCredits} * kSmallBytes <= Fetch::kMemoryBytes);
 
 Failed changed(const std::string& path) {
-  return {ESTALE, path + ": the file became shorter while it was read"};
+  return {ESTALE, path, "the file became shorter while it was read; run this again"};
 }
 
 }  // namespace
@@ -106,7 +106,7 @@ Outcome<void> Fetch::small_arrived(const Reply& reply, const std::uint8_t* data)
     close.op = Op::kClose;
     close.handle = reply.handle;
     static_cast<void>(client_->post(close));
-    return failed(ESTALE, file.path + ": the file grew while the tree was read; run this again");
+    return failed(ESTALE, file.path, "the file grew while the tree was read; run this again");
   }
   if (reply.bytes != reply.attributes.size || reply.bytes > kSmallBytes) {
     return tl::unexpected(changed(file.path));
@@ -226,7 +226,7 @@ Outcome<void> Fetch::try_large(const File& file, Part& part, std::uint64_t at) {
   if (!handle) return tl::unexpected(handle.error());
   if (found.size != file.attributes.size || found.mtime_ns != file.attributes.mtime_ns) {
     part.discard();
-    return failed(ESTALE, file.path + ": the file changed at the server; run this again");
+    return failed(ESTALE, file.path, "the file changed at the server; run this again");
   }
   auto ok = read_range(*handle, at, found.size, file.path,
                        [&part](const std::uint8_t* data, std::size_t bytes, std::uint64_t offset) {
@@ -263,7 +263,7 @@ Outcome<void> Fetch::verify(std::uint64_t handle, int fd, const File& file) {
       return failed(EIO, file.name);
     }
     if (crc32c({data, bytes}) != reply->sum) {
-      return failed(EBADMSG, file.path + ": the copy differs from the server's file");
+      return failed(EBADMSG, file.path, "the copy differs from the server's file; run this again");
     }
   }
   return {};

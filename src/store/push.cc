@@ -63,8 +63,8 @@ Outcome<void> Push::put(const std::string& from, const std::string& to) {
   const bool into = to.empty() || to.ends_with('/') || is_remote_folder(to);
   if (!client_->alive()) return failed(ECONNRESET, server_.host);
   if (S_ISREG(s.st_mode)) return put_file(source.get(), into ? join(to, last_name(from)) : to);
-  if (!S_ISDIR(s.st_mode)) return failed(EINVAL, from + ": neither a file nor a folder");
-  if (!options_.recursive) return failed(EISDIR, from + ": use -r for folders");
+  if (!S_ISDIR(s.st_mode)) return failed(EINVAL, from, "is neither a file nor a folder");
+  if (!options_.recursive) return failed(EISDIR, from, "is a folder; use -r to copy folders");
   std::string target = to;
   if (into && !contents_only) target = join(to, last_name(from));
   if (auto ok = make_folder(target, s.st_mode); !ok) return ok;
@@ -189,8 +189,9 @@ Outcome<void> Push::send_blocks(int fd, std::uint64_t handle, std::uint64_t size
           static_cast<std::uint32_t>(std::min<std::uint64_t>(kBlockBytes, size - issued));
       const ssize_t got = pread(fd, at, want, static_cast<off_t>(issued));
       if (got != static_cast<ssize_t>(want)) {
-        result =
-            failed(got < 0 ? errno : ESTALE, to + ": the file became shorter while it was sent");
+        result = got < 0 ? failed(errno, to)
+                         : failed(ESTALE, to,
+                                  "the file became shorter while it was sent; run this again");
         continue;
       }
       Request request;

@@ -25,12 +25,12 @@ Outcome<std::string> read_token(const std::string& path) {
   close(fd);
   if (!known || got < 0) return failed(error, path);
   if ((found.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    return failed(EACCES, path + ": other users can read this token; chmod 600 it");
+    return failed(EACCES, path, "other users can read this token; run chmod 600 on it");
   }
   token.resize(static_cast<std::size_t>(got));
   while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
   if (token.size() < kLeast) {
-    return failed(EINVAL, path + ": a token has at least 16 characters");
+    return failed(EINVAL, path, "a token has at least 16 characters");
   }
   return token;
 }

@@ -77,7 +77,7 @@ Outcome<void> Server::listen() {
   const std::string port = std::to_string(o.port);
   const int error =
       getaddrinfo(o.address.empty() ? nullptr : o.address.c_str(), port.c_str(), &hints, &found);
-  if (error != 0) return failed(EADDRNOTAVAIL, o.address + ": " + gai_strerror(error));
+  if (error != 0) return failed(EADDRNOTAVAIL, o.address, gai_strerror(error));
   // Of the wildcards the one of IPv6 takes both families.
   const addrinfo* use = found;
   for (const addrinfo* a = found; o.address.empty() && a != nullptr; a = a->ai_next) {
@@ -88,8 +88,12 @@ Outcome<void> Server::listen() {
   const int why = errno;
   freeaddrinfo(found);
   if (!bound) {
-    return failed(why, "cannot listen on " + (o.address.empty() ? "any address" : o.address) +
-                           ", port " + port);
+    std::string reason;
+    if (why == EADDRINUSE) reason = "the port is in use; choose another by --port";
+    return failed(
+        why,
+        "cannot listen on " + (o.address.empty() ? "any address" : o.address) + ", port " + port,
+        reason);
   }
   for (const int fd : {events_->fd, stop_, shared_.disk->fd()}) {
     if (auto ok = watch(fd); !ok) return ok;

@@ -128,9 +128,8 @@ Outcome<Tree> Tree::open(const std::vector<std::string>& folders, bool writable)
       const bool taken = std::any_of(tree.exports_.begin(), tree.exports_.end(),
                                      [&](const Export& e) { return e.name == one.name; });
       if (taken || one.name.empty()) {
-        return failed(EEXIST, "cannot serve " + folder +
-                                  " beside the others: two folders would be called '" + one.name +
-                                  "'");
+        return failed(EEXIST, "cannot serve " + folder,
+                      "two folders would be called '" + one.name + "'; rename one");
       }
     }
     tree.exports_.push_back(std::move(one));

@@ -95,7 +95,10 @@ void take_option(Options& o, int option, const char* value) {
     case 'm':
       for (const std::string& name : split(value)) {
         const auto mode = mode_of(name);
-        if (!mode) bad("unknown mode '" + name + "'");
+        if (!mode)
+          bad("--mode: '" + name +
+              "' is no mode; it can be normal, immediate, persistent, stream, tcp or "
+              "packet-tcp");
         o.modes.push_back(*mode);
       }
       break;
@@ -115,14 +118,14 @@ void take_option(Options& o, int option, const char* value) {
     case 'w': {
       const std::string how = value;
       if (how != "busy" && how != "adaptive" && how != "notify")
-        bad("unknown --wait '" + how + "'");
+        bad("--wait: '" + how + "' is unknown; it can be busy, adaptive or notify");
       o.wait = how == "busy"     ? EXS_WAIT_BUSY_POLL
                : how == "notify" ? EXS_WAIT_NOTIFY
                                  : EXS_WAIT_ADAPTIVE;
       break;
     }
     case 'h': usage(); std::exit(0);
-    default: std::exit(2);
+    default: std::fputs("exs-perf: see exs-perf --help\n", stderr); std::exit(2);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "store/push.h"
 #include "store/server.h"
 #include "weft-data/options.h"
+#include "weft/common/message.h"
 
 namespace weft::data {
 namespace {
@@ -26,14 +27,8 @@ void on_signal(int) {
   if (g_server != nullptr) g_server->stop();
 }
 
-int fail(const Failed& why) {
-  std::fprintf(stderr, "weft: %s\n", why.text().c_str());
-  return 1;
-}
-int usage(const char* text) {
-  std::fprintf(stderr, "weft: %s\n", text);
-  return 2;
-}
+int fail(const Failed& why) { return cli::report_failure({why.text(), cli::kExitFailure}); }
+int usage(std::string text) { return cli::report_failure({std::move(text), cli::kExitUsage}); }
 
 double seconds(const timeval& t) {
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
@@ -150,12 +145,12 @@ int get(const Command& c) {
   Outcome<void> done;
   struct stat here {};
   if (c.copy.paths.size() > 2 && (stat(to.c_str(), &here) != 0 || !S_ISDIR(here.st_mode))) {
-    return usage("several sources need a folder to go to");
+    return usage(to + ": is no folder; several sources need a folder to go to");
   }
   for (std::size_t i = 0; i + 1 < c.copy.paths.size() && done; ++i) {
     RemotePath remote;
     if (!parse_remote(c.copy.paths[i], c.port, remote)) {
-      return usage((c.copy.paths[i] + ": a source of get is HOST:PATH").c_str());
+      return usage(c.copy.paths[i] + ": is no path of a server; a source of get is HOST:PATH");
     }
     store::Fetch fetch(address_of(remote, c), c.copy.options, watcher_for(progress));
     done = fetch.connect();
@@ -172,7 +167,8 @@ int get(const Command& c) {
 int put(const Command& c) {
   RemotePath remote;
   if (!parse_remote(c.copy.paths.back(), c.port, remote)) {
-    return usage((c.copy.paths.back() + ": the destination of put is HOST:PATH").c_str());
+    return usage(c.copy.paths.back() +
+                 ": is no path of a server; the destination of put is HOST:PATH");
   }
   Progress progress(c.copy);
   store::Push push(address_of(remote, c), c.copy.options, watcher_for(progress));
@@ -185,11 +181,11 @@ int put(const Command& c) {
 
 int sync(Command& c) {
   RemotePath unused;
-  if (c.copy.paths.size() != 2) return usage("sync has one source and one destination");
+  if (c.copy.paths.size() != 2) return usage("sync: takes one source and one destination");
   c.copy.options.recursive = true;
   c.copy.options.only_newer = true;
   if (parse_remote(c.copy.paths.front(), c.port, unused)) return get(c);
-  if (c.copy.options.remove) return usage("--delete works from a server only");
+  if (c.copy.options.remove) return usage("--delete: works from a server only");
   return put(c);
 }
 
@@ -241,7 +237,7 @@ int each_path(const Command& c, int (*work)(const Command&, const RemotePath&)) 
   for (const std::string& path : c.copy.paths) {
     RemotePath remote;
     if (!parse_remote(path, c.port, remote)) {
-      return usage((path + ": not of the form HOST:PATH").c_str());
+      return usage(path + ": is no path of a server; write HOST:PATH");
     }
     worst = std::max(worst, work(c, remote));
   }

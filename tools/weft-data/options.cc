@@ -3,16 +3,20 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 
+#include "weft/common/message.h"
+
 namespace weft::data {
 namespace {
 
 void add_token(CLI::App& app, Command& c) {
   app.add_option("--token-file", c.token_file,
-                 "Secret shared by server and clients, in a file that only you can read")
+                 "Secret that server and clients share, in a file that only you can read")
       ->type_name("FILE");
 }
 void add_port(CLI::App& app, Command& c) {
-  app.add_option("--port", c.port, "Port of the server")->capture_default_str();
+  app.add_option("--port", c.port, "Port of the server, where the path does not name it")
+      ->type_name("PORT")
+      ->capture_default_str();
 }
 
 CLI::App* add(CLI::App& app, Command& c, Command::Kind kind, const char* name, const char* what) {
@@ -24,25 +28,28 @@ CLI::App* add(CLI::App& app, Command& c, Command::Kind kind, const char* name, c
 void add_serve(CLI::App& app, Command& c) {
   CLI::App* sub = add(app, c, Command::Kind::kServe, "serve",
                       "Serve files and folders to weft get, put, ls, cat and sync");
-  sub->add_option("folders", c.serve.folders, "What to serve. Several appear by their last names")
+  sub->add_option("FOLDER", c.serve.folders, "What to serve. Several appear by their last names")
       ->type_name("FOLDER")
       ->required();
-  sub->add_option("--listen", c.serve.address, "Address to listen on; all by default")
+  sub->add_option("--listen", c.serve.address, "Address to listen on. Default: all")
       ->type_name("ADDRESS");
   sub->add_option("--port", c.serve.port, "Port to listen on; 0 chooses one")
+      ->type_name("PORT")
       ->capture_default_str();
   sub->add_flag("--writable", c.serve.writable, "Let clients create, replace and remove files");
   add_token(*sub, c);
   sub->add_flag("--open", c.serve.open_access,
                 "Serve clients of other machines without a token. Everybody who reaches the port "
-                "can read (and with --writable change) the files");
+                "can read the files, and with --writable change them");
   sub->add_flag("--direct", c.serve.direct,
-                "Read past the page cache (O_DIRECT). Right for files that are read once");
+                "Read past the page cache (O_DIRECT): for files that are read once and are larger "
+                "than memory");
   sub->add_option("--max-clients", c.serve.max_clients, "Refuse more clients at once")
+      ->type_name("N")
       ->capture_default_str();
-  sub->add_option("--staging", c.serve.staging_bytes,
-                  "Memory, in bytes, that files go through on their way")
-      ->check(CLI::Range(std::uint64_t{1} << 20U, std::uint64_t{1} << 36U))
+  sub->add_option("--staging", c.serve.staging_bytes, "Memory, in bytes, that files pass through")
+      ->type_name("BYTES")
+      ->check(CLI::Range(std::uint64_t{1} << 20U, std::uint64_t{1} << 36U).description(""))
       ->capture_default_str();
   sub->add_flag("!--quiet", c.serve.log, "Log no connections");
   sub->add_option("--announce-fd", c.announce_fd, "Write the port to this descriptor")->group("");
@@ -54,7 +61,7 @@ void add_serve(CLI::App& app, Command& c) {
 CLI::App* add_copy(CLI::App& app, Command& c, Command::Kind kind, const char* name,
                    const char* what, const char* paths) {
   CLI::App* sub = add(app, c, kind, name, what);
-  sub->add_option("paths", c.copy.paths, paths)->required()->expected(2, -1);
+  sub->add_option("PATH", c.copy.paths, paths)->type_name("PATH")->required()->expected(2, -1);
   sub->add_flag("-q,--quiet", c.copy.quiet, "No progress");
   sub->add_flag("--stats", c.copy.stats, "Print rate and CPU time at the end");
   add_token(*sub, c);
@@ -69,18 +76,22 @@ CLI::App* add_copy(CLI::App& app, Command& c, Command::Kind kind, const char* na
 void add_get(CLI::App& app, Command& c) {
   CLI::App* sub = add_copy(app, c, Command::Kind::kGet, "get", "Copy files from a server",
                            "HOST:PATH... and the destination");
-  sub->add_flag("-r,--recursive", c.copy.options.recursive, "Folders with all that is in them");
+  sub->add_flag("-r,--recursive", c.copy.options.recursive,
+                "Copy folders with all that is in them");
   sub->add_flag("--verify", c.copy.options.verify, "Compare checksums with the server's files");
-  sub->add_flag("!--no-resume", c.copy.options.resume, "Ignore what an interrupted copy left");
+  sub->add_flag("!--no-resume", c.copy.options.resume,
+                "Start anew where an earlier copy was interrupted");
   sub->add_option("--retry", c.copy.options.retry_seconds,
-                  "How long to try to reach a server that was lost, in seconds")
+                  "Seconds to try to reach a server that was lost")
+      ->type_name("SECONDS")
       ->capture_default_str();
 }
 
 void add_put(CLI::App& app, Command& c) {
   CLI::App* sub = add_copy(app, c, Command::Kind::kPut, "put", "Copy files to a server",
                            "Sources and HOST:PATH");
-  sub->add_flag("-r,--recursive", c.copy.options.recursive, "Folders with all that is in them");
+  sub->add_flag("-r,--recursive", c.copy.options.recursive,
+                "Copy folders with all that is in them");
   sub->add_flag("--durable", c.copy.options.durable,
                 "Wait until each file is on the server's disk");
 }
@@ -91,23 +102,26 @@ void add_sync(CLI::App& app, Command& c) {
                            "Source and destination; one of them remote");
   sub->add_flag("--delete", c.copy.options.remove,
                 "From a server only: remove files that the source does not have");
-  sub->add_flag("--verify", c.copy.options.verify, "Compare checksums of what was copied");
+  sub->add_flag("--verify", c.copy.options.verify, "Compare checksums of the copied files");
 }
 
 }  // namespace
 
 bool parse(int argc, char** argv, Command& c, int& exit_code) {
   CLI::App app{"Files over RDMA.", "weft"};
+  app.formatter(cli::help_formatter());  // the commands inherit it
   app.require_subcommand(1);
   add_serve(app, c);
   add_get(app, c);
   add_put(app, c);
   add_sync(app, c);
   CLI::App* ls = add(app, c, Command::Kind::kList, "ls", "List a folder of a server");
-  ls->add_option("paths", c.copy.paths, "HOST:PATH")->required();
+  ls->add_option("PATH", c.copy.paths, "Folders or files of a server")
+      ->type_name("HOST:PATH")
+      ->required();
   ls->add_flag("-l,--long", c.long_list, "Type, permissions, size and time too");
   CLI::App* cat = add(app, c, Command::Kind::kCat, "cat", "Write a server's files to the output");
-  cat->add_option("paths", c.copy.paths, "HOST:PATH")->required();
+  cat->add_option("PATH", c.copy.paths, "Files of a server")->type_name("HOST:PATH")->required();
   for (CLI::App* sub : {ls, cat}) {
     add_token(*sub, c);
     add_port(*sub, c);
@@ -115,7 +129,9 @@ bool parse(int argc, char** argv, Command& c, int& exit_code) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    exit_code = app.exit(error) == 0 ? 0 : 2;
+    // --help is no error.
+    exit_code = error.get_exit_code() == 0 ? app.exit(error)
+                                           : cli::report_failure(cli::explain(error, app));
     return false;
   }
   return true;

@@ -28,6 +28,8 @@ class HelpFormatter : public CLI::Formatter {
     std::string name = CLI::Formatter::make_option_name(option, is_positional);
     const std::size_t brace = name.find("{on}");
     if (brace != std::string::npos) name.replace(brace, 4, "[=on|off]");
+    // A switch that turns something off takes no value.
+    if (name.ends_with("{false}")) name.erase(name.find("{false}"));
     return name;
   }
 
@@ -61,7 +63,18 @@ class HelpFormatter : public CLI::Formatter {
   }
 
   std::string make_footer(const CLI::App* app) const override {
-    return app->get_footer().empty() ? "" : app->get_footer() + "\n";
+    const std::string footer = app->get_footer();
+    std::string_view text = footer;
+    std::string out;
+    while (!text.empty()) {
+      const std::string_view line = text.substr(0, text.find('\n'));
+      text.remove_prefix(std::min(line.size() + 1, text.size()));
+      // Shorter lines stay as they are: some are laid out.
+      const bool fits = line.size() <= screen_columns(STDOUT_FILENO);
+      out +=
+          fits ? std::string(line) + "\n" : joined(wrap(line, screen_columns(STDOUT_FILENO)), "");
+    }
+    return out;
   }
 
  private:
@@ -143,6 +156,7 @@ Failure explain(const CLI::ParseError& error, const CLI::App& app) {
     return explain_extra(app, command, see);
   }
   std::string text = error.what();
+  if (text == "A subcommand is required") text = "a command is required";
   // How CLI11 ends its messages, and how they are said here. The beginning names the option.
   constexpr std::pair<std::string_view, std::string_view> kEnds[] = {
       {" was given a disallowed flag override", ": takes no value"},
