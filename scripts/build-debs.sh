@@ -50,6 +50,11 @@ fi
 log="$out/build.log"
 echo "Building the packages (log: $log)"
 start=$SECONDS
+# debhelper gives the build a home folder of its own. The caller's compiler cache is used all the same.
+if command -v ccache >/dev/null; then
+  export CCACHE_DIR="${CCACHE_DIR:-$(ccache --get-config cache_dir)}"
+  export CCACHE_BASEDIR="$work/weft" CCACHE_NOHASHDIR=1
+fi
 export DEB_BUILD_OPTIONS="nocheck parallel=${WEFT_JOBS:-$(nproc)}"
 if ! (cd "$work/weft" && dpkg-buildpackage --no-sign --build=binary) >"$log" 2>&1; then
   tail -n 40 "$log" >&2
