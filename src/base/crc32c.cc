@@ -63,7 +63,7 @@ bool cpu_has_instruction() noexcept {
   return __builtin_cpu_supports("sse4.2") != 0;
 }
 
-// False until this line has run: whoever computes a CRC before main() gets the table method.
+// False until this line has run: code that computes a CRC before main() gets the table method.
 const bool kHasInstruction = cpu_has_instruction();
 
 #if defined(WEFT_HAVE_ISAL)

@@ -1,4 +1,4 @@
-// Points and spans of time. No clock is read here: whoever owns a clock passes an Instant in.
+// Points and spans of time. No clock is read here: the owner of a clock passes an Instant in.
 //
 // Plain values, any thread.
 #pragma once

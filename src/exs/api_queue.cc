@@ -103,7 +103,7 @@ int exs_qfd(exs_qhandle_t q) {
   const auto queue = Engine::instance().queues.find(q);
   if (queue == nullptr) return fail(EINVAL);
   const int fd = queue->readable_fd();
-  // Whoever sleeps on it drives nothing.
+  // A thread that sleeps on this descriptor makes no progress, so the progress thread takes over.
   if (fd >= 0) Engine::instance().hand_over();
   return fd;
 }

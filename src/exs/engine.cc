@@ -93,7 +93,7 @@ bool Engine::has_rdma() {
   return cm_channel_ != nullptr;
 }
 
-// ---- who drives
+// ---- progress
 
 bool Engine::drive() {
   drives_.fetch_add(1, std::memory_order_relaxed);

@@ -1,8 +1,8 @@
 // The engine: one for the process. It polls completion queues and sockets, runs connection set-up
 // and time limits.
 //
-// Who makes progress: a caller that waits for events drives on its own thread. When no caller has
-// driven for a millisecond, the progress thread arms everything and sleeps until there is work.
+// Who makes progress: a caller that waits for events, on its own thread. When no caller has
+// done so for a millisecond, the progress thread arms everything and sleeps until there is work.
 #pragma once
 
 #include <rdma/rdma_cma.h>

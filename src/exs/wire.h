@@ -1,5 +1,5 @@
 // Messages of the EXS protocol and what the two ends tell each other at set-up: values and bytes.
-// docs/exs-protocol.md describes both for whoever writes another implementation.
+// docs/exs-protocol.md describes both for authors of another implementation.
 //
 // Pure functions over bytes: no allocation, no I/O, any thread.
 #pragma once

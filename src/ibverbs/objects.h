@@ -218,7 +218,7 @@ struct Qp {
 // From the public handle to its object. REQUIRES: the handle is one of ours and alive.
 inline Context* context_of(ibv_context* handle) {
   verbs_context* verbs = verbs_get_ctx(handle);
-  // `priv` belongs to whoever made the context; for ours it leads back to the object.
+  // `priv` belongs to the library that made the context; in ours it points to the object.
   return reinterpret_cast<Context*>(verbs->priv);
 }
 inline Cq* cq_of(ibv_cq* handle) { return reinterpret_cast<Cq*>(handle); }

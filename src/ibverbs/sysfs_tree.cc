@@ -161,7 +161,7 @@ std::string make_tree() {
   if (folder.empty()) return {};
   const std::string path = folder + "/" + name_of(files);
   if (access(path.c_str(), F_OK) == 0) return path;
-  // Whole or not at all, whoever else makes it now.
+  // Other processes may make it at the same time: it appears whole or not at all.
   const std::string fresh = path + "." + std::to_string(getpid());
   std::error_code ignored;
   const bool written = write_all(fresh, files);

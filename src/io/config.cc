@@ -180,7 +180,7 @@ const auto kKeys = std::to_array<Key>({
     {"rtr", "auto, read, write", "which ready-to-receive message peer-to-peer set-up offers",
      &set_choice<&Config::rtr, kRtrChoices>, &get_choice<&Config::rtr, kRtrChoices>},
     {"progress", "auto, thread",
-     "who moves the bytes: whoever calls, or the background thread only",
+     "which threads move the bytes: callers too, or the background thread only",
      &set_choice<&Config::progress, kProgressChoices>,
      &get_choice<&Config::progress, kProgressChoices>},
     {"completions", "sent, acked",

@@ -16,8 +16,8 @@ Result<std::unique_ptr<Engine>> Engine::create() {
 Engine::~Engine() {
   core_->stop();
   if (core_->forked()) {
-    // The thread, and whoever held a lock or waited on a condition, did not come along: nothing of
-    // this can be destroyed in good order, so it stays.
+    // fork() copied neither the thread nor the threads that held a lock or waited on a condition.
+    // So nothing here can be destroyed safely, and it is kept.
     [[maybe_unused]] const auto* kept =
         new (std::nothrow) std::shared_ptr<EngineCore>(std::move(core_));
     assert(kept != nullptr);

@@ -25,7 +25,8 @@ namespace weft::io {
 // Names one scheduled call of on_timer(). 0 is never given.
 using TimerId = std::uint64_t;
 
-// What the engine calls. Owned by whoever registers it, who removes it before it dies.
+// What the engine calls. The code that registers a handler owns it, and removes it before
+// destroying it.
 class Handler {
  public:
   virtual ~Handler() = default;

@@ -54,7 +54,7 @@ class RingOffer {
   RingTicket ticket_;
 };
 
-// Makes a ring of `bytes` for each direction and leaves it with whoever holds the ticket's name.
+// Makes a ring of `bytes` for each direction and leaves it with the holder of the ticket's name.
 //   kNotFound     no such name here: another namespace, or another machine behind a proxy
 //   kPermission   it belongs to another user
 //   kNoMemory, kSystem

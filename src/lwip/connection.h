@@ -5,7 +5,7 @@
 // the receiver can place each segment by itself.
 //
 // Threads: those that may call lwIP's raw API. With NO_SYS that is the one thread of the program;
-// with lwIP's own thread, whoever holds LOCK_TCPIP_CORE().
+// with lwIP's own thread, the thread that holds LOCK_TCPIP_CORE().
 #pragma once
 
 #include <weft/result.h>

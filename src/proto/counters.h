@@ -1,4 +1,4 @@
-// Counters of one stream. Written by whoever drives it, readable by any thread at any time.
+// Counters of one stream. Written by the thread that runs it, readable by any thread at any time.
 #pragma once
 
 #include <array>

@@ -142,8 +142,8 @@ class Stream {
 
   // --- receive ---
 
-  // Fills `plan`. `scratch` (at least kScratchBytesMin; best 256 KiB) is lent until the matching
-  // arrived() returns, which must follow before any other member is called.
+  // Fills `plan`. `scratch` (at least kScratchBytesMin; best 256 KiB) belongs to the stream until
+  // the matching arrived() returns, which must follow before any other member is called.
   void want(RxPlan& plan, std::span<std::uint8_t> scratch);
   // The first `n` bytes of the plan are filled. n = 0 gives the plan back.
   void arrived(std::size_t n);
@@ -342,8 +342,8 @@ class Stream {
     Instant until;                    // then it is a violation
   };
 
-  // The work request that an ending is the fault of, and its status.
-  struct Guilty {
+  // The work request that caused the end of the stream, and its status.
+  struct Offender {
     const SendWqe* wqe = nullptr;
     WcStatus status = WcStatus::kFlushed;
   };
@@ -446,14 +446,14 @@ class Stream {
   // --- errors and ending: stream_end.cc ---
   void violate(Violation v, const Terminate* prepared = nullptr);
   void fail_work(SendWqe& wqe, WcStatus status, Violation v);
-  void end_with_report(Violation v, const Terminate& report, Guilty guilty);
+  void end_with_report(Violation v, const Terminate& report, Offender offender);
   [[nodiscard]] Terminate make_report(Violation v) const;
   [[nodiscard]] Terminate report_read(Violation v, const InboundRequest& request) const;
-  [[nodiscard]] Guilty guilty_work(Violation v);
+  [[nodiscard]] Offender offending_work(Violation v);
   void source_failed();
   void batch_failed();
   void terminated_by_peer(const Terminate& report);
-  [[nodiscard]] Guilty blamed_by(const Terminate& report);
+  [[nodiscard]] Offender blamed_by(const Terminate& report);
   [[nodiscard]] SendWqe* blamed_write(const DdpTagged& h);
   [[nodiscard]] SendWqe* blamed_send(Msn msn);
   [[nodiscard]] SendWqe* blamed_read(Msn msn);
@@ -461,7 +461,7 @@ class Stream {
   void lose(StreamEnd how, WcStatus oldest);
   void discard();
   void stop_sending();
-  void go_down(StreamEnd how, TerminateCode code, bool by_peer, Guilty guilty);
+  void go_down(StreamEnd how, TerminateCode code, bool by_peer, Offender offender);
   void settle_down();
 
   // --- the path: stream_path.cc ---
@@ -469,7 +469,7 @@ class Stream {
   void start_path_message();
   void path_message_built();
   void settle_hold();
-  void flush_work(Guilty guilty, std::uint32_t vendor);
+  void flush_work(Offender offender, std::uint32_t vendor);
   void complete_send(SendWqe& wqe, WcStatus status, std::uint32_t vendor);
   void break_silence();
   void arm_deadline();
@@ -557,7 +557,7 @@ class Stream {
     bool due = false;
     TerminateCode code;
     bool by_peer = false;
-    Guilty guilty;
+    Offender offender;
   };
   Ending ending_;
   bool fin_wanted_ = false;

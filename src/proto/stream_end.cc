@@ -11,7 +11,7 @@ namespace weft::proto {
 
 void Stream::violate(Violation v, const Terminate* prepared) {
   const Terminate report = prepared != nullptr ? *prepared : make_report(v);
-  end_with_report(v, report, guilty_work(v));
+  end_with_report(v, report, offending_work(v));
 }
 
 // A send-side request that cannot be carried out.
@@ -19,7 +19,7 @@ void Stream::fail_work(SendWqe& wqe, WcStatus status, Violation v) {
   end_with_report(v, make_terminate(info(v).code), {&wqe, status});
 }
 
-void Stream::end_with_report(Violation v, const Terminate& report, Guilty guilty) {
+void Stream::end_with_report(Violation v, const Terminate& report, Offender offender) {
   const bool closing = machine_.state() == StreamState::kClosing;
   if (!machine_.on(StreamEvent::kViolation)) return;
   if (closing) {  // our FIN is on its way: nothing can be sent behind it
@@ -34,7 +34,7 @@ void Stream::end_with_report(Violation v, const Terminate& report, Guilty guilty
   stop_sending();
   arm_deadline();
   host_.raise(info(v).event);
-  go_down(StreamEnd::kTerminated, report.reason(), false, guilty);
+  go_down(StreamEnd::kTerminated, report.reason(), false, offender);
 }
 
 Terminate Stream::make_report(Violation v) const {
@@ -61,8 +61,8 @@ Terminate Stream::report_read(Violation v, const InboundRequest& request) const 
   return t;
 }
 
-// The work request of ours that a violation found here is the fault of.
-Stream::Guilty Stream::guilty_work(Violation v) {
+// Our work request that caused a violation found on this side.
+Stream::Offender Stream::offending_work(Violation v) {
   if (orq_count_ == 0 || oldest_read().is_rtr) return {};
   SendWqe* const read = &sq_.at(oldest_read().wqe);
   switch (v) {
@@ -137,33 +137,33 @@ void Stream::terminated_by_peer(const Terminate& report) {
   if (!machine_.on(StreamEvent::kTerminateReceived)) return;
   const TerminateCode code = report.reason();
   host_.log_violation(Violation::kNone, code, true);
-  const Guilty guilty = blamed_by(report);
+  const Offender offender = blamed_by(report);
   stop_sending();
   arm_deadline();
-  if (guilty.wqe == nullptr) {
-    // No request can carry the news any more (those blamed have completed): an event does.
-    const bool access = guilty.status == WcStatus::kRemoteAccess;
+  if (offender.wqe == nullptr) {
+    // The request that the peer means has completed already, so an event reports the error.
+    const bool access = offender.status == WcStatus::kRemoteAccess;
     host_.raise(access ? AsyncEventType::kQpAccessError : AsyncEventType::kQpFatal);
   }
-  go_down(StreamEnd::kTerminated, code, true, guilty);
+  go_down(StreamEnd::kTerminated, code, true, offender);
 }
 
 // Which unfinished request the peer's report is about, and with which status it ends.
-Stream::Guilty Stream::blamed_by(const Terminate& report) {
+Stream::Offender Stream::blamed_by(const Terminate& report) {
   std::uint32_t queue = kQueueCount;
-  Guilty guilty;
+  Offender offender;
   if (!report.has_ddp) {
-    if (sq_.head() != sq_.tail()) guilty.wqe = &sq_.at(sq_.head());
+    if (sq_.head() != sq_.tail()) offender.wqe = &sq_.at(sq_.head());
   } else if (peek_tagged(report.ddp_header[0])) {
-    guilty.wqe = blamed_write(load_ddp_tagged(report.ddp_header.data()));
+    offender.wqe = blamed_write(load_ddp_tagged(report.ddp_header.data()));
   } else {
     const DdpUntagged h = load_ddp_untagged(report.ddp_header.data());
     queue = h.queue;
-    if (queue == kQueueSend) guilty.wqe = blamed_send(h.msn);
-    if (queue == kQueueReadRequest) guilty.wqe = blamed_read(h.msn);
+    if (queue == kQueueSend) offender.wqe = blamed_send(h.msn);
+    if (queue == kQueueReadRequest) offender.wqe = blamed_read(h.msn);
   }
-  guilty.status = status_of_terminate(report.reason(), queue);
-  return guilty;
+  offender.status = status_of_terminate(report.reason(), queue);
+  return offender;
 }
 
 SendWqe* Stream::blamed_write(const DdpTagged& h) {
@@ -282,11 +282,11 @@ void Stream::lose(StreamEnd how, WcStatus oldest) {
   terminate_pending_ = false;
   drop_untaken();
   discard();
-  Guilty guilty;
+  Offender offender;
   if (oldest != WcStatus::kFlushed && sq_.head() != sq_.tail()) {
-    guilty = {&sq_.at(sq_.head()), oldest};
+    offender = {&sq_.at(sq_.head()), oldest};
   }
-  go_down(how, {}, false, guilty);
+  go_down(how, {}, false, offender);
 }
 
 void Stream::discard() {
@@ -334,12 +334,12 @@ bool Stream::finished() const noexcept {
   return lost_ || (end_ != StreamEnd::kOpen && peer_fin_ && fin_taken_ && tx_.empty());
 }
 
-void Stream::go_down(StreamEnd how, TerminateCode code, bool by_peer, Guilty guilty) {
+void Stream::go_down(StreamEnd how, TerminateCode code, bool by_peer, Offender offender) {
   if (end_ != StreamEnd::kOpen) return;
   end_ = how;
   out_ = {};
   irq_head_ = irq_build_ = irq_tail_;
-  ending_ = {true, code, by_peer, guilty};
+  ending_ = {true, code, by_peer, offender};
   settle_down();
 }
 
@@ -349,15 +349,15 @@ void Stream::settle_down() {
   if (tx_.in_flight()) return;
   ending_.due = false;
   const std::uint32_t vendor = end_ == StreamEnd::kTerminated ? vendor_error(ending_.code) : 0;
-  flush_work(ending_.guilty, vendor);
+  flush_work(ending_.offender, vendor);
   complete_receive(WcStatus::kFlushed, vendor);
   host_.stream_down(end_, ending_.code, ending_.by_peer);
 }
 
-void Stream::flush_work(Guilty guilty, std::uint32_t vendor) {
+void Stream::flush_work(Offender offender, std::uint32_t vendor) {
   while (sq_.head() != sq_.tail()) {
     SendWqe& wqe = sq_.at(sq_.head());
-    complete_send(wqe, &wqe == guilty.wqe ? guilty.status : WcStatus::kFlushed, vendor);
+    complete_send(wqe, &wqe == offender.wqe ? offender.status : WcStatus::kFlushed, vendor);
   }
   sq_next_ = sq_.head();
   orq_count_ = 0;

@@ -1,5 +1,5 @@
 // Work queues as the core sees them: rings of work queue elements (WQEs) between one producer (the
-// verbs layer, posts serialized by its lock) and one consumer (whoever drives the stream).
+// verbs layer, posts serialized by its lock) and one consumer (the thread that runs the stream).
 #pragma once
 
 #include <weft/types.h>

@@ -50,7 +50,7 @@ struct Rsocket {
   sockets::RsOptions options;
   std::shared_ptr<sockets::RsConnection> link;
 
-  // One thread at a time sleeps on the completion channel, and so drives the connection; the others
+  // One thread at a time sleeps on the completion channel, and so runs the connection; the others
   // wait for it.
   bool driving = false;
   std::condition_variable progressed;

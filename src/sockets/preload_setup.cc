@@ -95,8 +95,8 @@ bool is_any(const sockaddr* address) {
   return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr) != 0;
 }
 
-// Whether a program under Weft listens there, in this network namespace. Only a hint: whoever lies
-// about it gets a greeting, and no octet of the application's.
+// Whether a program under Weft listens there, in this network namespace. Only a hint: a
+// process that lies about it gets a greeting, and no octet of the application's.
 bool listener_is_ours(const sockaddr* address) {
   for (const bool any : {false, true}) {
     sockaddr_un name;

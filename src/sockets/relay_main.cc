@@ -134,7 +134,7 @@ class Relay {
     drop(client);
   }
 
-  // Work is done for this user alone; what was deposited goes to whoever was told the token.
+  // Work is done for this user alone; a deposit goes to the process that knows its token.
   static bool may_ask(int fd) {
     ucred who{};
     socklen_t length = sizeof who;

@@ -71,7 +71,7 @@ void leave(Conn* conn) {
 void drop(Conn* conn) {
   if (conn == nullptr || --conn->refs > 0) return;
   leave(conn);
-  // `users` may go up and down by late comers; whoever brings it to zero last cleans.
+  // Late users may still raise and lower `users`. The one that brings it to zero cleans up.
   if (conn->users.load() == 0) clean(conn);
 }
 

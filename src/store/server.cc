@@ -167,7 +167,8 @@ void Server::sleep() {
     session->hot = session->wants_pump();
   }
   found += shared_.disk->progress();
-  // An armed queue without news stays silent: what was found may have made more.
+  // An armed queue reports only what comes after the arming, and the work just done may have
+  // produced more. So every session is served once more.
   for (auto& session : sessions_) session->hot = session->hot || found != 0;
   bury();
   look_at(found != 0 ? 0 : time_left_ms());

@@ -40,7 +40,7 @@ class Draft {
   Draft(Fd folder, std::string name, Fd file) noexcept
       : folder_(std::move(folder)), name_(std::move(name)), file_(std::move(file)) {}
   [[nodiscard]] int fd() const { return file_.get(); }
-  // Gives the file its attributes and, in one step, its name: whoever looks sees the old file or
+  // Gives the file its attributes and, in one step, its name: a reader finds the old file or
   // the whole new one. Returns 0 or an errno.
   [[nodiscard]] int commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable);
 

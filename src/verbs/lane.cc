@@ -128,8 +128,8 @@ void Lane::ring() {
     kick();
     return;
   }
-  // A full barrier: who takes the flag back sees what was posted before. If it was set already,
-  // whoever set it has told the poller.
+  // A full barrier: the thread that clears the flag sees what was posted before. If the flag was
+  // set already, the poller has been told by the thread that set it.
   if (deferred_.exchange(true, std::memory_order_seq_cst) || poller->collect(*this)) return;
   kick();
 }
@@ -488,7 +488,7 @@ void Lane::end_stalled() {
 
 // Under load doorbells are collected, so that many small requests leave with one system call. The
 // first after a pause or a poll rings at once, unless there is a stream of them, on this connection
-// or on the CQ: whoever keeps that up polls again when the queues are full.
+// or on the CQ: a caller that keeps posting polls again when the queues are full.
 bool Lane::may_defer(Poller& poller) {
   if (!live() || !room_to_collect() || !poller.collects()) return false;
   const bool collecting = deferred_.load(std::memory_order_relaxed);

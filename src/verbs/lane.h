@@ -1,10 +1,11 @@
 // A lane: one connection in full operation, {transport, stream, lock word, deadline}. The only
 // place that touches the transport.
 //
-// Nobody waits for a lane on the data path. Whoever wants something moved enters it, or leaves a
-// kick that the holder can't miss. A lane belongs to one poller, which finds out when there is
-// something to do; its descriptor is registered there, changed and removed with the lane held, so a
-// descriptor number that is used again never meets a registration of the connection before.
+// No thread waits for a lane on the data path. A thread that wants bytes moved enters the lane, or
+// leaves a kick that the holder can't miss. A lane belongs to one poller, which finds out when
+// there is something to do; its descriptor is registered there, changed and removed with the lane
+// held, so a descriptor number that is used again never meets a registration of the connection
+// before.
 //
 // Lock order: a poller's, a lane's, then the queue locks, rings, pools and tables.
 #pragma once

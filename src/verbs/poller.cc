@@ -27,10 +27,10 @@ constexpr std::uint32_t kPollsToTakeMax = 1U << 16U;
 constexpr std::uint32_t kDrivesOfPollers = 5000;
 // Without a caller's look for this long, the background takes over. Two of these at most.
 constexpr Duration kCallersGone{10'000'000};
-// A doorbell that no look has rung rings after this; or after some of these, while posts go on:
-// whoever keeps a stream of them up polls when the queues are full.
+// A doorbell that no poll has rung is rung by a timer after this. While posts go on, the timer
+// waits for some more of these: a caller that keeps posting polls when the queues are full.
 constexpr Duration kLateBell{1'000'000};
-// The same where nobody polls.
+// The same where no caller polls.
 constexpr Duration kLateBellAlone{200'000};
 constexpr std::uint32_t kBellDelaysMax = 4;
 constexpr std::uint64_t kStillPostingUs = 100;
@@ -279,8 +279,8 @@ bool Poller::cool_down() {
   return moved || hot_count_.load(std::memory_order_relaxed) != 0;
 }
 
-// Whoever kicked found something new, perhaps in epoll: one more pass, with a look. True: that pass
-// moved something, and may have left a lane hot.
+// A kick means that there is something new, perhaps in epoll: one more pass, which asks epoll.
+// True: that pass moved something, and may have left a lane hot.
 bool Poller::leave() {
   bool any = false;
   while (!lock_.leave()) {
@@ -412,7 +412,7 @@ void Poller::serve_soon() {
 
 // True: it found something to do.
 bool Poller::serve_now() {
-  // Whoever holds it passes once more as it leaves.
+  // The thread that holds the lock makes one more pass before it leaves.
   if (!lock_.enter_or_kick()) return false;
   bool moved = true;
   bool any = false;
@@ -510,8 +510,8 @@ void Poller::start_bell() {
 
 // --- giving way, and helping ---
 
-// The thread that polls in vain may share its core with the one that it waits for. A yield costs
-// little where nobody else wants the core, and is done seldom there.
+// A thread that polls without success may share its core with the thread that it waits for. A yield
+// costs little if no other thread wants the core; there it is done seldom.
 void Poller::nothing_found() {
   if (!kept_by_callers()) {
     const std::uint32_t polls = untaken_.load(std::memory_order_relaxed) + 1;
@@ -533,8 +533,8 @@ void Poller::nothing_found() {
   look_for_others();
 }
 
-// A thread that polls in vain has time for lanes whose own CQs nobody polls. They are better served
-// by it than by a thread that competes with it for a core.
+// A thread that polls without success has time for lanes whose own CQs are not polled. If it did
+// not serve them, the background thread would, and compete with it for a core.
 void Poller::look_for_others() {
   if (device_->config().progress == ProgressMode::kThread) return;
   const std::shared_ptr<Poller> other = device_->poller_to_help(*this);

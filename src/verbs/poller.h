@@ -3,14 +3,14 @@
 // Each completion queue has one; queue pairs that tie two CQs together make them share it. A lane
 // stays with its poller. What changes is who runs the poller:
 //
-//   callers      whoever polls or waits on one of its CQs, on the caller's own thread
+//   callers      a thread that polls or waits on one of its CQs
 //   background   its home thread, in whose epoll the poller's own epoll is nested
 //
-// Both may run it at the same moment; a kick lock keeps one out, and nothing is lost: a thread that
-// can't get in leaves a kick, and the holder passes once more. To hand thousands of lanes from
-// callers to the background, or back, is one epoll_ctl().
+// Both may try to run it at the same moment. A kick lock keeps one of them out: that thread leaves
+// a kick, and the holder makes one more pass, so nothing is lost. Handing thousands of lanes from
+// callers to the background, or back, costs one epoll_ctl().
 //
-// Lanes that gave something a moment ago are hot: they are asked directly, without epoll.
+// Lanes that were active a moment ago are hot: they are served without asking epoll.
 //
 // Lock order: a poller's lock, then a lane's; the table's and the doorbells' are innermost.
 #pragma once
@@ -229,7 +229,8 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   std::uint32_t bell_delays_ = 0;  // the home thread's
   std::atomic<std::uint64_t> polls_{0};
   std::atomic<std::uint64_t> last_drive_{0};  // cpu_ticks()
-  // Posts between two polls. Written by whoever posts; a race costs a batch, no more.
+  // Posts between two polls. Written by posting threads without a lock; a race costs one batch, no
+  // more.
   std::atomic<std::uint32_t> posts_{0};
   std::atomic<bool> streaming_{false};  // there were many before the last poll
   std::atomic<std::uint64_t> polls_at_post_{0};

@@ -218,7 +218,7 @@ void QueuePairImpl::tell_connection() {
     Notices notices;
     {
       const io::SpinGuard lock(notices_lock_);
-      if (telling_) return;  // whoever tells will find the rest
+      if (telling_) return;  // the thread that tells will find the rest
       if (!notices_due_.exchange(false, std::memory_order_acq_rel)) return;
       notices = std::exchange(notices_, {});
       telling_ = true;

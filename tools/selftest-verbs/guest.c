@@ -171,7 +171,7 @@ bool guest_poll(struct guest* g, uint32_t damage, uint32_t connections) {
   struct ibv_wc wc[16];
   const int n = ibv_poll_cq(g->cq, 16, wc);
   for (int i = 0; i < n; i++) {
-    // Work that fails is no news: the end of the connection is.
+    // Failed work is not reported: the end of the connection is.
     if (wc[i].status != IBV_WC_SUCCESS) continue;
     bool stays = true;
     if (wc[i].opcode & IBV_WC_RECV) {

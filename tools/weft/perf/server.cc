@@ -149,7 +149,7 @@ void announce(const ServerSetup& setup, int listener) {
   }
   if (setup.announce_fd < 0) return;
   const std::string line = fmt::format("{}\n", where.port());
-  // The reader is whoever started this process; if it has gone there is nobody to serve.
+  // The reader is the process that started this one; if it has ended there is no client.
   (void)!write(setup.announce_fd, line.data(), line.size());
   close(setup.announce_fd);
 }

@@ -99,7 +99,7 @@ void PingServer::announce() const {
   say(fmt::format("weft ping: waiting for clients on {}", where.text()));
   if (setup_.announce_fd < 0) return;
   const std::string line = fmt::format("{}\n", where.port());
-  // The reader is whoever started this process; if it has gone there is nobody to serve.
+  // The reader is the process that started this one; if it has ended there is no client.
   (void)!write(setup_.announce_fd, line.data(), line.size());
   close(setup_.announce_fd);
 }
@@ -178,7 +178,7 @@ void PingServer::take_completions() {
   for (std::size_t n = cq_->poll(completions); n != 0; n = cq_->poll(completions)) {
     for (const WorkCompletion& completion : std::span(completions).first(n)) {
       const auto at = clients_.find(completion.qp_num);
-      // Flushed work is no news: the end of the connection is.
+      // Flushed work is not reported: the end of the connection is.
       if (at == clients_.end() || completion.status == WcStatus::kFlushed) continue;
       if (completion.status != WcStatus::kSuccess) {
         hang_up(at->second, describe_failure(completion).message);

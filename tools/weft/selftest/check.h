@@ -1,8 +1,8 @@
 // A check of `weft selftest`, and what it needs to know of the peer.
 //
 // A check is a function that speaks to the peer over connections of its own and returns a Verdict.
-// What it waits for in vain, and what no sender may send, comes as raw::Failure; the runner turns
-// that into "wrong". One thread.
+// What does not arrive in time, and what no sender may send, comes as raw::Failure; the runner
+// turns that into "wrong". One thread.
 #pragma once
 
 #include <weft/address.h>

@@ -176,7 +176,7 @@ void add_forms(Checks& checks) {
   checks.push_back({"startup.crc-off", "5044 4.4",
                     "without CRC on either side its field is ignored", Needs::kNothing, false,
                     false, crc_stays_off});
-  checks.push_back({"startup.markers", "5044 4.3", "whoever asks for markers gets them",
+  checks.push_back({"startup.markers", "5044 4.3", "a peer that asks for markers gets them",
                     Needs::kNothing, false, false, markers_are_sent});
   checks.push_back({"startup.waits", "5044 7.1.2",
                     "a responder says nothing before the first FPDU has come", Needs::kNothing,

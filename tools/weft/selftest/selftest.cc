@@ -151,7 +151,7 @@ Outcome<int> run_selftest(const SelftestOptions& o) {
 void add_selftest(CLI::App& app) {
   auto options = std::make_shared<SelftestOptions>();
   CLI::App* command =
-      app.add_subcommand("selftest", "Check an iWARP peer, whoever made it, against the RFCs");
+      app.add_subcommand("selftest", "Check an iWARP peer of any make against the RFCs");
   add_options(*command, *options);
   command->footer(
       "Examples:\n"

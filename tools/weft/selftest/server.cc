@@ -91,7 +91,7 @@ void Server::announce() const {
   say(fmt::format("weft selftest: serving on {}", where.text()));
   if (setup_.announce_fd < 0) return;
   const std::string line = fmt::format("{}\n", where.port());
-  // The reader is whoever started this process; if it has gone there is nobody to serve.
+  // The reader is the process that started this one; if it has ended there is no client.
   (void)!write(setup_.announce_fd, line.data(), line.size());
   close(setup_.announce_fd);
 }
@@ -163,7 +163,7 @@ void Server::take_completions() {
   for (std::size_t n = cq_->poll(completions); n != 0; n = cq_->poll(completions)) {
     for (const WorkCompletion& completion : std::span(completions).first(n)) {
       const auto at = guests_.find(completion.qp_num);
-      // Work that fails is no news: the end of the connection is.
+      // Failed work is not reported: the end of the connection is.
       if (at == guests_.end() || completion.status != WcStatus::kSuccess) continue;
       take(*at->second, completion);
     }

@@ -98,7 +98,7 @@ std::string stat_text(const StatHeading& heading, const ProcessCounters& now, co
   add_line(out, "bytes", number(r.out.bytes), number(r.in.bytes));
   add_line(out, "FPDUs", number(r.out.fpdus), number(r.in.fpdus));
   add_line(out, "system calls", number(r.out.calls), number(r.in.calls));
-  add_line(out, "... in vain", number(r.out.idle_calls), number(r.in.idle_calls));
+  add_line(out, "... idle", number(r.out.idle_calls), number(r.in.idle_calls));
   add_line(out, "FPDUs per call", number(r.out.fpdus_per_call), number(r.in.fpdus_per_call));
   add_line(out, "bytes per call", number(r.out.bytes_per_call), number(r.in.bytes_per_call));
   out += fmt::format("  polls {}/s", number(r.polls));
