@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the packages of scripts/build-debs.sh into a bare Debian 12 and tries them there as an
-# ordinary user: programs, examples, manual pages, completion; then removes them and compares the
-# files with those before.
+# ordinary user: programs, examples, libraries, manual pages, completion. Then it removes and purges
+# them, and compares the files with those before.
 #
 #   scripts/check-debs.sh [DIR]
 #
@@ -26,10 +26,13 @@ chmod 755 "$root"
 trap 'rm -rf --one-file-system "$root"' EXIT
 echo "Making a bare Debian 12 in $root"
 # What the packages depend on, and what the trial needs, comes first: afterwards only the packages
-# make a difference.
-before=(rdmacm-utils ibverbs-utils g++ pkgconf libibverbs-dev librdmacm-dev libexpected-dev
-  libfmt-dev libspdlog-dev iproute2 man-db bash-completion procps python3-pyverbs)
-if [[ "$(dpkg --print-architecture)" == amd64 ]]; then before+=(libisal-dev); fi
+# make a difference. The dependencies are those that the packages declare, and no more.
+mapfile -t depends < <(for deb in "$debs"/*.deb; do
+  [[ "$deb" == *-dbgsym_* ]] || dpkg-deb --field "$deb" Depends | tr ',' '\n'
+done | sed 's/([^)]*)//; s/|.*//; s/ //g; /^$/d; /^libweft\|^weft\|^libexs/d' | sort -u)
+before=("${depends[@]}" rdmacm-utils ibverbs-utils g++ pkgconf cmake make libibverbs-dev librdmacm-dev
+  iproute2 man-db bash-completion procps python3-pyverbs)
+# --variant=minbase leaves manual pages out only where dpkg is told to; the trial reads them.
 mmdebstrap --quiet --variant=minbase --include="$(IFS=,; echo "${before[*]}")" bookworm "$root" \
   >"$debs/mmdebstrap.log" 2>&1 ||
   { tail -5 "$debs/mmdebstrap.log"; skip "no bare Debian, see $debs/mmdebstrap.log"; }
@@ -62,6 +65,9 @@ inside setpriv --reuid tester --regid tester --clear-groups --reset-env \
   bash /debs/try-installed.sh
 echo "Removing"
 mapfile -t names < <(for deb in "$root"/debs/*.deb; do dpkg-deb --field "$deb" Package; done)
+inside dpkg --remove "${names[@]}" >"$debs/remove.log" 2>&1 || { cat "$debs/remove.log"; exit 1; }
+[[ -f "$root/etc/weft.conf" && ! -e "$root/usr/bin/weft" ]] ||
+  { echo "check-debs.sh: /etc/weft.conf has to outlive removal, and the programs must not" >&2; exit 1; }
 inside dpkg --purge "${names[@]}" >"$debs/remove.log" 2>&1 || { cat "$debs/remove.log"; exit 1; }
 inside rm -rf /home/tester/try
 snapshot >"$debs/files-after"

@@ -73,6 +73,47 @@ cmp /usr/bin/weft copy
 kill $!
 wait
 
+step "weft serve, get, put, ls, cat, sync"
+mkdir -p files/sub
+head -c 3000000 /usr/lib/*/libc.a >files/large
+echo "a small one" >files/sub/small
+weft serve --quiet --writable --port 7485 files 2>/dev/null &
+await_port 7485
+url=weft://127.0.0.1:7485
+[[ "$(weft cat "$url/sub/small")" == "a small one" ]]
+weft ls "$url" | grep -q large
+weft get --quiet -r "$url/" got
+diff -r files got
+weft put --quiet /etc/os-release "$url/put"
+cmp /etc/os-release files/put
+weft sync --quiet "$url/" got
+cmp files/put got/put
+fails 2 weft get nowhere
+kill $!
+wait $! || true
+
+step "exs-perf, and a program that uses libexs"
+timeout 60 exs-perf --self --mode stream --size 4096 --seconds 0.1 --rounds 1 | grep -q '^stream'
+cat >sockets.c <<'SOURCE'
+#include <stdio.h>
+#include <sys/exs.h>
+int main(void) { return exs_init(EXS_VERSION) == 0 ? 0 : (perror("exs_init"), 1); }
+SOURCE
+# shellcheck disable=SC2046  # words
+gcc sockets.c -o sockets $(pkg-config --cflags --libs exs)
+./sockets
+
+step "find_package(Weft)"
+cat >CMakeLists.txt <<'LISTS'
+cmake_minimum_required(VERSION 3.25)
+project(consumer LANGUAGES CXX)
+find_package(Weft REQUIRED)
+add_executable(consumer pingpong.cc)
+target_link_libraries(consumer PRIVATE Weft::weft)
+LISTS
+cmake -S . -B consumer-build >/dev/null
+cmake --build consumer-build >/dev/null
+
 step "the configuration file is read"
 grep -q '^#crc = on' /etc/weft.conf
 echo "crc = off" >my.conf
