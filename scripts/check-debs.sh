@@ -30,7 +30,7 @@ echo "Making a bare Debian 12 in $root"
 mapfile -t depends < <(for deb in "$debs"/*.deb; do
   [[ "$deb" == *-dbgsym_* ]] || dpkg-deb --field "$deb" Depends | tr ',' '\n'
 done | sed 's/([^)]*)//; s/|.*//; s/ //g; /^$/d; /^libweft\|^weft\|^libexs/d' | sort -u)
-before=("${depends[@]}" rdmacm-utils ibverbs-utils g++ pkgconf cmake make libibverbs-dev librdmacm-dev
+before=("${depends[@]}" rdmacm-utils ibverbs-utils perftest g++ pkgconf cmake make libibverbs-dev librdmacm-dev
   iproute2 man-db bash-completion procps python3-pyverbs)
 # --variant=minbase leaves manual pages out only where dpkg is told to; the trial reads them.
 mmdebstrap --quiet --variant=minbase --include="$(IFS=,; echo "${before[*]}")" bookworm "$root" \

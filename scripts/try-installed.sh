@@ -114,6 +114,45 @@ LISTS
 cmake -S . -B consumer-build >/dev/null
 cmake --build consumer-build >/dev/null
 
+# walk FILE HEADING: the shell commands of that section, one after another, as a reader copies them.
+# After a command in the background it goes on when one more port is listened on.
+walk() {
+  {
+    cat <<'FUNCTIONS'
+ports() { ss --listening --tcp --numeric --no-header | wc -l; }
+await_one_more() {
+  for ((tenths = 0; tenths < 200; tenths++)); do
+    [[ $(ports) -le $before ]] || return 0
+    sleep 0.1
+  done
+  echo "nobody listens" >&2
+  exit 1
+}
+FUNCTIONS
+    # shellcheck disable=SC2016  # expanded when it runs
+    awk -v heading="$2" '
+      /^##/ { here = index($0, heading) != 0 }
+      /^```/ { shell = here && $0 == "```sh"; next }
+      shell' "$1" | sed 's/^\(.*\) &$/before=$(ports); \1 \& await_one_more/'
+    # shellcheck disable=SC2016
+    echo 'for job in $(jobs -p); do wait "$job"; done'
+  } >walk.sh
+  grep -q weft walk.sh || { echo "$1 has no commands below '$2'" >&2; exit 1; }
+  timeout 100 bash -e walk.sh
+}
+documents=/usr/share/doc/weft-doc
+step "getting-started.md, step by step"
+walk "$documents/docs/getting-started.md" "2. Run a program"
+walk "$documents/docs/getting-started.md" "3. Your own program, in C"
+walk "$documents/docs/getting-started.md" "4. Your own program, in C++"
+step "ci.md, step by step"
+walk "$documents/docs/ci.md" pyverbs
+# perftest gives up now and then on a busy machine, as the page says.
+for ((again = 0; again < 3; again++)); do
+  if walk "$documents/docs/ci.md" perftest; then break; fi
+done
+[[ $again -lt 3 ]]
+
 step "the configuration file is read"
 grep -q '^#crc = on' /etc/weft.conf
 echo "crc = off" >my.conf
