@@ -1,7 +1,9 @@
-// Functions that librdmacm has had since release 60 of rdma-core. Resolving names to InfiniBand
-// services is not for iWARP; a real rdma_cm that serves this process may do it.
+// Functions that librdmacm has had since release 60 of rdma-core, and repoll of a later one. Names
+// of InfiniBand services cannot be resolved over iWARP; a real rdma_cm that serves this process may
+// do it.
 
 #include <rdma/rdma_cma.h>
+#include <sys/epoll.h>
 
 #include <cerrno>
 
@@ -27,6 +29,25 @@ int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,
                           const rdma_addrinfo* hints);
 int rdma_query_addrinfo(rdma_cm_id* id, rdma_addrinfo** info);
 int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, int status, uint64_t argument);
+int repoll_create(int flags);
+int repoll_ctl(int epfd, int op, int fd, epoll_event* event);
+int repoll_wait(int epfd, epoll_event* events, int maxevents, int timeout);
+
+// epoll for rsockets is not there: programs use rpoll().
+int repoll_create(int flags) {
+  WEFT_CM_FORWARD(repoll_create, flags)
+  return fail_minus(ENOSYS);
+}
+
+int repoll_ctl(int epfd, int op, int fd, epoll_event* event) {
+  WEFT_CM_FORWARD(repoll_ctl, epfd, op, fd, event)
+  return fail_minus(ENOSYS);
+}
+
+int repoll_wait(int epfd, epoll_event* events, int maxevents, int timeout) {
+  WEFT_CM_FORWARD(repoll_wait, epfd, events, maxevents, timeout)
+  return fail_minus(ENOSYS);
+}
 
 int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service,
                           const rdma_addrinfo* hints) {

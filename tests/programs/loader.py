@@ -125,12 +125,14 @@ for library, name, version in ((verbs, b"ibv_reg_mr_ex", b"IBVERBS_1.15"),
                                (verbs, b"ibv_alloc_buf", b"IBVERBS_1.17"),
                                (verbs, b"ibv_create_comp_cntr", b"IBVERBS_1.18"),
                                (verbs, b"ibv_export_buf_dmabuf_fd", b"IBVERBS_1.18"),
-                               (cm, b"rdma_write_cm_event", b"RDMACM_1.4")):
+                               (cm, b"rdma_write_cm_event", b"RDMACM_1.4"),
+                               (cm, b"repoll_create", b"RDMACM_1.5")):
     assert find(library._handle, name, version), (name, version)
 verbs.ibv_reg_mr_ex.restype = ctypes.c_void_p
 assert verbs.ibv_reg_mr_ex(None, None) is None
 assert ctypes.get_errno() == errno.EINVAL, ctypes.get_errno()  # no domain of Weft's
 assert verbs.ibv_free_buf(None) == errno.EOPNOTSUPP
+assert cm.repoll_create(0) == -1 and ctypes.get_errno() == errno.ENOSYS
 assert cm.rdma_write_cm_event(None, 18, 0, 0) == -1
 assert ctypes.get_errno() == errno.EINVAL, ctypes.get_errno()
 """
