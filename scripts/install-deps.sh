@@ -24,7 +24,8 @@ test_packages=(
   ibverbs-utils "${program_packages[@]}" dpkg-dev
   apache2-utils curl git haproxy memcached netcat-openbsd netcat-traditional nginx-light openssh-client
   openssh-server openssl postgresql redis-server redis-tools rsync
-  python3-jinja2 python3-matplotlib python3-pyverbs iperf3 sockperf qperf ucx-utils libfabric-bin
+  python3-jinja2 python3-matplotlib python3-yaml python3-pyverbs iperf3 sockperf qperf ucx-utils
+  libfabric-bin
 )
 ci_packages=(
   clang clang-format clang-tidy libclang-rt-14-dev ccache

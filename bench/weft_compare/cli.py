@@ -30,7 +30,7 @@ def parse_arguments(arguments):
     parser.add_argument("--only", metavar="LIST", help="workloads, by name or number: 1,latency")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"rounds (default {ROUNDS})")
     parser.add_argument("--resume", action="store_true",
-                        help="go on with the run that OUT holds the samples of")
+                        help="continue the interrupted run whose samples are in OUT")
     parser.add_argument("--out", metavar="DIR", default="report", help="where to write (report)")
     parser.add_argument("--list", action="store_true", help="list workloads and rivals, and end")
     parser.add_argument("--no-install", action="store_true",
@@ -38,7 +38,7 @@ def parse_arguments(arguments):
     parser.add_argument("--congestion", metavar="NAME", default="reno",
                         help="of the column in which all have the same (reno)")
     parser.add_argument("--patience", type=float, metavar="SECONDS", default=0,
-                        help="wait for quiet moments, and repeat what was disturbed, for so long "
+                        help="wait until the machine is idle, and repeat disturbed measurements, for so long "
                              "in all (0)")
     parser.add_argument("--weft", metavar="PATH", help="the weft program (default: the one built)")
     options = parser.parse_args(arguments)

@@ -62,6 +62,16 @@ class HelpFormatter : public CLI::Formatter {
     return joined(wrap(app->get_description(), screen_columns(STDOUT_FILENO)), "") + "\n";
   }
 
+  // One empty line between groups; CLI11 leaves two.
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    std::string text = CLI::Formatter::make_help(app, std::move(name), mode);
+    for (auto at = text.find("\n\n\n"); at != std::string::npos; at = text.find("\n\n\n", at)) {
+      text.erase(at, 1);
+    }
+    return text;
+  }
+
   std::string make_footer(const CLI::App* app) const override {
     const std::string footer = app->get_footer();
     std::string_view text = footer;

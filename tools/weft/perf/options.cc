@@ -141,7 +141,7 @@ void add_contender_options(CLI::App& command, PerfOptions& o) {
   add("--fpdu", o.fpdu, "SIZE", "FPDU size: auto, mss, 16k or 64k. Default: as configured");
   add("--inline", o.inline_bytes, "BYTES", "Post messages up to this size inline. Default: 0");
   add("--tcp-mode", o.tcp_mode, "MODE",
-      "How plain TCP receives: raw (into a buffer), copy (and from there to its place). Default "
+      "How plain TCP receives: raw (into a buffer), copy (and from there to its place). Default: "
       "raw");
 }
 

@@ -46,7 +46,7 @@ void add_options(CLI::App& command, PingOptions& o) {
       ->capture_default_str();
   command.add_option("-i,--interval", o.interval, "Time between rounds")
       ->type_name("TIME")
-      ->capture_default_str();
+      ->default_str("0.2 s");
   command.add_flag("-q,--quiet", o.quiet, "Statistics only; a server says nothing");
   command.add_flag("--json", o.json, "Statistics as JSON on stdout");
   command.add_option("--announce-fd", o.announce_fd)->group("");

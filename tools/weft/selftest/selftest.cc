@@ -35,19 +35,20 @@ void add_options(CLI::App& command, SelftestOptions& o) {
       .add_option("--peer", o.peer, "Check the iWARP peer that listens there (default port 7473)")
       ->type_name("HOST[:PORT]");
   command.add_flag("--self", o.self, "Check Weft: the peer is a second process on this machine");
-  command.add_flag("--serve", o.serve, "Be the application that all checks can work with");
+  command.add_flag("--serve", o.serve, "Run the application that all checks work with");
   command.add_option("--port", o.port, "With --serve: where to listen")
       ->type_name("[ADDRESS:]PORT");
-  command.add_option("--only", o.only, "Checks to run, a list of names or of their beginnings")
+  command.add_option("--only", o.only, "Checks to run: a list of names, or of beginnings of names")
       ->type_name("LIST");
   command.add_flag("--gentle", o.gentle,
-                   "Leave out what is known to take down hosts: see the manual");
-  command.add_option("--timeout", o.timeout, "How long the peer may take for each answer")
+                   "Leave out the checks that have crashed hosts (man weft-selftest)");
+  command.add_option("--timeout", o.timeout, "How long to wait for each answer of the peer")
       ->type_name("TIME")
-      ->capture_default_str();
-  command.add_flag("--list", o.list, "Name the checks and end");
+      ->default_str("5 s");
+  command.add_flag("--list", o.list, "List the names of the checks, and end");
   command.add_flag("--json", o.json, "The outcome as JSON on stdout");
-  command.add_flag("-q,--quiet", o.quiet, "Only what is noted or wrong, and the summary");
+  command.add_flag("-q,--quiet", o.quiet,
+                   "Print only the checks with remarks or faults, and the summary");
   command.add_option("--announce-fd", o.announce_fd)->group("");
   add_common_options(command, o.common);
 }

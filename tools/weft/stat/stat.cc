@@ -151,7 +151,8 @@ void add_stat(CLI::App& app) {
   command->add_option("pid", o.pid, "The process")->type_name("PID")->required();
   command->add_option("-i,--interval", o.interval, "Time between two samples. Default: 1 s")
       ->type_name("TIME");
-  command->add_option("-n,--count", o.count, "End after N intervals. Default: when it ends")
+  command
+      ->add_option("-n,--count", o.count, "End after N intervals. Default: when the process does")
       ->type_name("N");
   command->add_flag("--once", o.once, "One interval, like --count 1");
   command->add_flag("--total", o.totals,
@@ -159,9 +160,8 @@ void add_stat(CLI::App& app) {
                     "counters too");
   command->add_flag("--json", o.json, "One JSON object per line");
   command->footer(
-      "The process must run as the same user. It answers when asked. A process that nobody asks "
-      "pays "
-      "nothing.");
+      "The process must run as the same user. It publishes its counters on request, so a\n"
+      "process that gets no request pays nothing.");
   command->callback([options] {
     set_command([options] {
       const auto done = run_stat(*options);
