@@ -15,8 +15,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/cache_line.h"
 #include "base/result.h"
-#include "base/ring.h"
 #include "base/seq.h"
 
 namespace weft::proto {

@@ -32,9 +32,9 @@
 #include "proto/fpdu_reader.h"
 #include "proto/fpdu_writer.h"
 #include "proto/path_message.h"
-#include "proto/qp_machine.h"
 #include "proto/slice.h"
 #include "proto/stag_table.h"
+#include "proto/stream_machine.h"
 #include "proto/tx_queue.h"
 #include "proto/violation.h"
 #include "proto/work.h"
@@ -480,7 +480,7 @@ class Stream {
   const StagTable& table_;
   SendQueue& sq_;
   StreamCounters counters_;
-  QpMachine machine_;
+  StreamMachine machine_;
   std::atomic<Access> remote_access_{Access::kRemoteWrite | Access::kRemoteRead |
                                      Access::kRemoteAtomic};
 

@@ -13,7 +13,7 @@
 #include <memory>
 #include <new>
 
-#include "base/ring.h"
+#include "base/cache_line.h"
 #include "base/seq.h"
 
 namespace weft::proto {

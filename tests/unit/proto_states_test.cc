@@ -6,7 +6,7 @@
 #include <sstream>
 #include <string>
 
-#include "proto/qp_machine.h"
+#include "proto/stream_machine.h"
 
 namespace weft::proto {
 namespace {
@@ -20,8 +20,8 @@ constexpr StreamEvent kEvents[] = {
     StreamEvent::kAbort};
 
 // A machine brought to `state` by legal events.
-QpMachine machine_in(StreamState state) {
-  QpMachine m;
+StreamMachine machine_in(StreamState state) {
+  StreamMachine m;
   if (state != StreamState::kIdle) (void)m.on(StreamEvent::kEstablished);
   if (state == StreamState::kClosing) (void)m.on(StreamEvent::kLocalClose);
   if (state == StreamState::kTerminate) (void)m.on(StreamEvent::kViolation);
@@ -34,7 +34,7 @@ std::string snapshot() {
   std::ostringstream out;
   for (const StreamState state : kStates) {
     for (const StreamEvent event : kEvents) {
-      QpMachine m = machine_in(state);
+      StreamMachine m = machine_in(state);
       const auto next = m.on(event);
       EXPECT_EQ(next.value_or(state), m.state());
       EXPECT_TRUE(next || next.error() == Error::kBadTransition);
@@ -45,7 +45,7 @@ std::string snapshot() {
   return out.str();
 }
 
-TEST(QpMachine, EveryStateWithEveryEvent) {
+TEST(StreamMachine, EveryStateWithEveryEvent) {
   EXPECT_EQ(snapshot(), R"(Idle + established = Rts
 Rts + violation = Terminate
 Rts + Terminate received = Error
@@ -72,7 +72,7 @@ std::string page() {
   std::ostringstream out;
   out << R"(# States of a stream
 
-Generated from the table in `src/proto/qp_machine.cc` by `proto_test`; run that with
+Generated from the table in `src/proto/stream_machine.cc` by `proto_test`; run that with
 `WEFT_UPDATE=1` to write this page anew. A pair that is not listed is illegal and changes nothing.
 
 | state | meaning |
@@ -97,7 +97,7 @@ Generated from the table in `src/proto/qp_machine.cc` by `proto_test`; run that 
   return out.str();
 }
 
-TEST(QpMachine, TheGeneratedPageIsUpToDate) {
+TEST(StreamMachine, TheGeneratedPageIsUpToDate) {
   const std::string path = WEFT_SOURCE_DIR "/docs/states.md";
   if (std::getenv("WEFT_UPDATE") != nullptr) {
     std::ofstream(path) << page();

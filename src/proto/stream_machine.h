@@ -41,7 +41,7 @@ struct StreamArrow {
 [[nodiscard]] std::string_view describe(StreamState s) noexcept;
 [[nodiscard]] std::string_view describe(StreamEvent e) noexcept;
 
-class QpMachine {
+class StreamMachine {
  public:
   // The only function that changes the state.   kBadTransition: no such arrow; nothing changed
   Result<StreamState> on(StreamEvent event) noexcept;

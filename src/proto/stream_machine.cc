@@ -1,4 +1,4 @@
-#include "proto/qp_machine.h"
+#include "proto/stream_machine.h"
 
 #include <algorithm>
 
@@ -68,7 +68,7 @@ std::string_view describe(StreamEvent e) noexcept {
   return "unknown event";
 }
 
-Result<StreamState> QpMachine::on(StreamEvent event) noexcept {
+Result<StreamState> StreamMachine::on(StreamEvent event) noexcept {
   const auto* arrow = std::ranges::find_if(
       kArrows, [&](const StreamArrow& a) { return a.from == state_ && a.on == event; });
   if (arrow == std::ranges::end(kArrows)) return fail(Error::kBadTransition);
