@@ -1,0 +1,385 @@
+// Peers that break the protocol: programs of verbs that speak EXS by src/exs/wire.h, and lie. The
+// socket has to end the connection with ECONNRESET, each operation once, and nothing else may
+// happen.
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+
+#include <array>
+#include <functional>
+#include <random>
+#include <span>
+
+#include "exs/wire.h"
+#include "exs_support.h"
+
+namespace weft::exs_test {
+namespace {
+
+using exs::Header;
+using exs::Hello;
+using exs::Segment;
+using exs::Type;
+
+constexpr exs_qhandle_t kBlock = EXS_QHANDLE_INVALID;
+constexpr std::size_t kSlot = 8192;
+constexpr std::size_t kSlots = 64;
+
+Hello hello_of(const Way& way) {
+  Hello hello;
+  hello.kind = way.type == SOCK_STREAM ? exs::Kind::kStream : exs::Kind::kPacket;
+  hello.slots = kSlots;
+  hello.messages = kSlots;
+  hello.immediate_bytes = 4096;
+  hello.ring_bytes = 1U << 20U;
+  return hello;
+}
+
+// An end of a connection that can say anything. Connects, with receives posted for what the socket
+// says.
+class Liar {
+ public:
+  Liar(std::uint16_t port, std::span<const std::uint8_t> private_data)
+      : memory_(2 * kSlot * kSlots) {
+    rdma_addrinfo hints{};
+    hints.ai_port_space = RDMA_PS_TCP;
+    rdma_addrinfo* to = nullptr;
+    EXPECT_EQ(rdma_getaddrinfo("127.0.0.1", std::to_string(port).c_str(), &hints, &to), 0);
+    ibv_qp_init_attr attr{};
+    attr.cap = {kSlots, kSlots, 1, 1, 0};
+    attr.sq_sig_all = 1;
+    EXPECT_EQ(rdma_create_ep(&id_, to, nullptr, &attr), 0) << std::strerror(errno);
+    rdma_freeaddrinfo(to);
+    mr_ = rdma_reg_msgs(id_, memory_.data(), memory_.size());
+    for (std::size_t i = 0; i < kSlots; ++i) {
+      EXPECT_EQ(rdma_post_recv(id_, nullptr, memory_.data() + i * kSlot, kSlot, mr_), 0);
+    }
+    rdma_conn_param params{};
+    params.private_data = private_data.data();
+    params.private_data_len = static_cast<std::uint8_t>(private_data.size());
+    params.responder_resources = params.initiator_depth = 1;
+    connected_ = rdma_connect(id_, &params) == 0;
+    if (!connected_ && id_->event != nullptr && id_->event->param.conn.private_data != nullptr) {
+      const auto* data = static_cast<const std::uint8_t*>(id_->event->param.conn.private_data);
+      answer_.assign(data, data + id_->event->param.conn.private_data_len);
+    }
+  }
+  ~Liar() {
+    if (connected_) rdma_disconnect(id_);
+    rdma_dereg_mr(mr_);
+    rdma_destroy_ep(id_);
+  }
+  Liar(const Liar&) = delete;
+  Liar& operator=(const Liar&) = delete;
+
+  [[nodiscard]] bool connected() const { return connected_; }
+  [[nodiscard]] const std::vector<std::uint8_t>& answer() const { return answer_; }
+
+  // False: the connection is over.
+  bool say(std::span<const std::uint8_t> bytes) {
+    std::uint8_t* at = memory_.data() + (kSlots + next_++ % kSlots) * kSlot;
+    std::copy(bytes.begin(), bytes.end(), at);
+    if (rdma_post_send(id_, nullptr, at, bytes.size(), mr_, 0) != 0) return false;
+    ibv_wc wc{};
+    return rdma_get_send_comp(id_, &wc) == 1 && wc.status == IBV_WC_SUCCESS;
+  }
+
+  // Waits for the next message of the socket.
+  void hear() {
+    ibv_wc wc{};
+    EXPECT_EQ(rdma_get_recv_comp(id_, &wc), 1);
+  }
+
+  bool say(const Header& header, std::span<const Segment> segments = {},
+           std::span<const std::uint8_t> rest = {}) {
+    std::vector<std::uint8_t> bytes(Header::kSize);
+    encode(header, std::span<std::uint8_t, Header::kSize>(bytes.data(), Header::kSize));
+    for (const Segment& one : segments) {
+      std::array<std::uint8_t, Segment::kSize> segment;
+      encode(one, segment);
+      bytes.insert(bytes.end(), segment.begin(), segment.end());
+    }
+    bytes.insert(bytes.end(), rest.begin(), rest.end());
+    return say(bytes);
+  }
+
+ private:
+  std::vector<std::uint8_t> memory_;
+  rdma_cm_id* id_ = nullptr;
+  ibv_mr* mr_ = nullptr;
+  bool connected_ = false;
+  std::size_t next_ = 0;
+  std::vector<std::uint8_t> answer_;
+};
+
+std::vector<std::uint8_t> bytes_of(const Hello& hello) {
+  std::vector<std::uint8_t> out(Hello::kSize);
+  encode(hello, std::span<std::uint8_t, Hello::kSize>(out.data(), Hello::kSize));
+  return out;
+}
+
+Header header_of(Type type, std::uint32_t length = 0, std::uint64_t seq = 0) {
+  Header out;
+  out.type = type;
+  out.length = length;
+  out.seq = seq;
+  return out;
+}
+
+// A socket that a liar has connected to, with a receive and a send of its own under way.
+class Victim {
+ public:
+  explicit Victim(const Way& way)
+      : way_(way), listener_(way), liar(listener_.port, bytes_of(hello_of(way))) {
+    EXPECT_TRUE(liar.connected());
+    EXPECT_TRUE(liar.say(header_of(Type::kStart)));
+    fd = exs_accept(listener_.fd, nullptr, 0, 0, kBlock, 0);
+    EXPECT_GE(fd, 0);
+    EXPECT_EQ(exs_recv(fd, in_.data(), in_.size(), MSG_WAITALL, q_, tag(1), in_.mh), 0);
+    EXPECT_EQ(exs_recv(fd, in_.data(), 100, 0, q_, tag(2), in_.mh), 0);
+    EXPECT_EQ(exs_send(fd, out_.data(), out_.size(), 0, q_, tag(3), out_.mh), 0);
+  }
+  ~Victim() {
+    if (fd >= 0) close_now(fd);
+    EXPECT_EQ(exs_qdelete(q_), 0);
+  }
+  Victim(const Victim&) = delete;
+  Victim& operator=(const Victim&) = delete;
+
+  // Each operation ends, once. Those that were not complete before say ECONNRESET.
+  void expect_reset(int at_least = 2) {
+    std::array<int, 4> ends{};
+    int resets = 0;
+    for (int i = 0; i < 3; ++i) {
+      const exs_event_t event = next_event(q_);
+      ASSERT_NE(event.type, 0);
+      ++ends.at(static_cast<std::size_t>(event.ahandle));
+      if (event.error == ECONNRESET) ++resets;
+    }
+    EXPECT_EQ(ends, (std::array<int, 4>{0, 1, 1, 1}));
+    EXPECT_GE(resets, at_least);
+    char byte = 0;
+    EXPECT_EQ(exs_send(fd, &byte, 1, 0, kBlock, 0, EXS_MHANDLE_UNREGISTERED), -1);
+    EXPECT_EQ(errno, ECONNRESET);
+    // The library is well: the listener takes the next one, which behaves.
+    const int next = new_socket(way_);
+    Endpoint to = loopback(AF_INET, listener_.port);
+    ASSERT_EQ(exs_connect(next, to.get(), to.length, 0, kBlock, 0), 0);
+    const int accepted = exs_accept(listener_.fd, nullptr, 0, 0, kBlock, 0);
+    ASSERT_EQ(exs_send(next, "x", 1, 0, kBlock, 0, EXS_MHANDLE_UNREGISTERED), 1);
+    ASSERT_EQ(exs_recv(accepted, &byte, 1, 0, kBlock, 0, EXS_MHANDLE_UNREGISTERED), 1);
+    close_now(next);
+    close_now(accepted);
+  }
+
+ private:
+  Way way_;
+  Listener listener_;
+  exs_qhandle_t q_ = exs_qcreate(16);
+  Buffer out_{100'000, 1};
+  Buffer in_{100'000, 2};
+
+ public:
+  Liar liar;
+  int fd = -1;
+};
+
+constexpr Way kStream{SOCK_STREAM, EXS_PROVIDER_RDMA, AF_INET};
+constexpr Way kPacket{SOCK_SEQPACKET, EXS_PROVIDER_RDMA, AF_INET};
+
+struct Lie {
+  const char* name;
+  Way way;
+  std::function<void(Liar&)> tell;
+};
+
+constexpr Segment kNowhere{0x1000, 0xdead, 5000};
+
+std::vector<Lie> lies() {
+  const std::vector<std::uint8_t> payload(100, 7);
+  std::vector<Lie> out;
+  const auto both = [&out](const char* name, const std::function<void(Liar&)>& tell) {
+    out.push_back({name, kStream, tell});
+    out.push_back({name, kPacket, tell});
+  };
+  both("CutHeader", [](Liar& l) { l.say(std::vector<std::uint8_t>(Header::kSize - 1, 1)); });
+  both("NoBytes", [](Liar& l) { l.say(std::span<const std::uint8_t>{}); });
+  both("UnknownType", [](Liar& l) { l.say(header_of(static_cast<Type>(99))); });
+  both("BytesBehind", [=](Liar& l) { l.say(header_of(Type::kCredit), {}, payload); });
+  both("SegmentsWhereNoneBelong", [](Liar& l) {
+    Header h = header_of(Type::kCredit);
+    h.segments = 1;
+    l.say(h, std::span(&kNowhere, 1));
+  });
+  both("LengthOfPayload", [=](Liar& l) { l.say(header_of(Type::kData, 99, 0), {}, payload); });
+  both("SlotsReturned", [](Liar& l) {
+    Header h = header_of(Type::kCredit);
+    h.slots_returned = 5000;
+    l.say(h);
+  });
+  both("RingConsumed", [](Liar& l) {
+    Header h = header_of(Type::kCredit);
+    h.ring_consumed = 1;
+    h.ring_consumed <<= 40U;
+    l.say(h);
+  });
+  both("OutOfOrder", [=](Liar& l) { l.say(header_of(Type::kData, 100, 7), {}, payload); });
+  both("SecondEnd", [](Liar& l) {
+    l.say(header_of(Type::kFinish));
+    l.say(header_of(Type::kFinish));
+  });
+  both("FinishedUnasked", [](Liar& l) { l.say(header_of(Type::kFinished)); });
+  both("HangsUp", [](Liar&) {});
+  const auto stream = [&out](const char* name, const std::function<void(Liar&)>& tell) {
+    out.push_back({name, kStream, tell});
+  };
+  stream("RingTooSmall", [](Liar& l) { l.say(header_of(Type::kRing, (1U << 20U) + 1, 0)); });
+  stream("RingOfNothing", [](Liar& l) { l.say(header_of(Type::kRing, 0, 0)); });
+  stream("DirectBeyondTheAdvert", [](Liar& l) { l.say(header_of(Type::kDirect, 100'001, 0)); });
+  stream("DirectOfNothing", [](Liar& l) { l.say(header_of(Type::kDirect, 0, 0)); });
+  stream("ClosesAChainThatIsNot", [](Liar& l) {
+    Header h = header_of(Type::kCloseChain);
+    h.aux = 9;
+    l.say(h);
+  });
+  stream("ChainClosedUnasked", [](Liar& l) {
+    Header h = header_of(Type::kChainClosed);
+    h.aux = 1;
+    l.say(h);
+  });
+  stream("AdvertOfAnotherChain", [](Liar& l) {
+    Header h = header_of(Type::kAdvert, 5000);
+    h.segments = 1;
+    h.aux = 7;
+    l.say(h, std::span(&kNowhere, 1));
+  });
+  stream("AdvertOfNothing", [](Liar& l) {
+    Header h = header_of(Type::kAdvert, 0);
+    h.aux = 1;
+    l.say(h);
+  });
+  stream("PacketMessage", [](Liar& l) { l.say(header_of(Type::kDone)); });
+  const auto packet = [&out](const char* name, const std::function<void(Liar&)>& tell) {
+    out.push_back({name, kPacket, tell});
+  };
+  packet("MessagesConsumed", [](Liar& l) {
+    Header h = header_of(Type::kCredit);
+    h.messages_consumed = 1000;
+    l.say(h);
+  });
+  packet("SourceThatCannotBeRead", [](Liar& l) {
+    Header h = header_of(Type::kSource, 5000, 0);
+    h.segments = 1;
+    l.say(h, std::span(&kNowhere, 1));
+  });
+  packet("EndBeforeItsSourceIsFetched", [](Liar& l) {
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      Header h = header_of(Type::kSource, 0, i);
+      h.flags = exs::kPersistent;
+      l.say(h);
+    }
+    l.say(header_of(Type::kFinish));
+  });
+  packet("DoneForNothing", [](Liar& l) { l.say(header_of(Type::kDone, 0, 77)); });
+  packet("DroppedUnasked", [](Liar& l) {
+    l.hear();  // the source of message 0
+    Header h = header_of(Type::kDone, 0, 0);
+    h.flags = exs::kDropped;
+    l.say(h);
+  });
+  packet("WithdrawsWhatWasNotSent", [](Liar& l) { l.say(header_of(Type::kWithdraw, 0, 5)); });
+  packet("StreamMessage", [](Liar& l) { l.say(header_of(Type::kRing, 5, 0)); });
+  return out;
+}
+
+class Hostile : public testing::TestWithParam<Lie> {};
+
+TEST_P(Hostile, LosesItsConnectionAndNothingElseHappens) {
+  Victim victim(GetParam().way);
+  GetParam().tell(victim.liar);
+  if (std::string(GetParam().name) == "HangsUp") {
+    Victim other(GetParam().way);  // meanwhile another one stands
+    victim.liar.say(header_of(static_cast<Type>(77)));
+    other.liar.say(header_of(static_cast<Type>(77)));
+    other.expect_reset();
+  }
+  // An end that is in order has ended the receives before.
+  const std::string name = GetParam().name;
+  victim.expect_reset(name == "SecondEnd" || name == "EndBeforeItsSourceIsFetched" ? 1 : 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Lies, Hostile, testing::ValuesIn(lies()), [](const auto& one) {
+  return std::string(one.param.name) + (one.param.way.type == SOCK_STREAM ? "Stream" : "Packet");
+});
+
+exs::Reject answer_to(const Way& way, const std::vector<std::uint8_t>& private_data) {
+  const Listener listener(way);
+  const Liar liar(listener.port, private_data);
+  EXPECT_FALSE(liar.connected());
+  const auto reject = exs::decode_reject(liar.answer());
+  EXPECT_TRUE(reject.has_value());
+  return reject.value_or(exs::Reject{});
+}
+
+TEST(HostileHello, AnotherVersionIsRefusedInTheReply) {
+  Hello hello = hello_of(kStream);
+  hello.version = 2;
+  const exs::Reject reject = answer_to(kStream, bytes_of(hello));
+  EXPECT_EQ(reject.reason, exs::Refusal::kVersion);
+  EXPECT_EQ(reject.version, exs::kProtocolVersion);
+}
+
+TEST(HostileHello, WhatIsNoHelloIsRefusedInTheReply) {
+  const std::vector<std::uint8_t> good = bytes_of(hello_of(kStream));
+  EXPECT_EQ(answer_to(kStream, {good.begin(), good.begin() + 20}).reason, exs::Refusal::kMalformed);
+  EXPECT_EQ(answer_to(kPacket, good).reason, exs::Refusal::kKind);
+  const std::vector<std::function<void(Hello&)>> wrong{
+      [](Hello& h) { h.slots = 0; },
+      [](Hello& h) { h.slots = 60'000; },
+      [](Hello& h) { h.immediate_bytes = 1U << 30U; },
+      [](Hello& h) { h.ring_bytes = 16; },
+      [](Hello& h) { h.ring_bytes = ~0U; },
+      [](Hello& h) { h.messages = 0; }};
+  for (const auto& spoil : wrong) {
+    Hello hello = hello_of(kStream);
+    spoil(hello);
+    EXPECT_EQ(answer_to(kStream, bytes_of(hello)).reason, exs::Refusal::kMalformed);
+  }
+}
+
+// Random messages, most of them nearly right: whatever happens, each operation ends once.
+TEST(HostileRandom, EndsEveryOperationOnce) {
+  const char* wanted = std::getenv("WEFT_SEED");
+  const std::uint64_t seed =
+      wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : std::random_device{}();
+  SCOPED_TRACE("WEFT_SEED=" + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 40; ++round) {
+    Victim victim(round % 2 == 0 ? kStream : kPacket);
+    std::uint64_t bytes = 0;
+    std::uint64_t messages = 0;
+    for (int i = 0; i < 30; ++i) {
+      Header h = header_of(static_cast<Type>(1 + random() % 13));
+      const std::vector<std::uint8_t> payload(h.type == Type::kData ? random() % 200 : 0, 1);
+      h.flags = static_cast<std::uint8_t>(random() % 16);
+      h.length = payload.empty() ? static_cast<std::uint32_t>(random() % 3000)
+                                 : static_cast<std::uint32_t>(payload.size());
+      h.seq = random() % 8 == 0 ? random() % 50 : round % 2 == 0 ? bytes : messages;
+      h.aux = static_cast<std::uint32_t>(random() % 3);
+      std::vector<Segment> segments;
+      if (h.type == Type::kAdvert || h.type == Type::kSource) {
+        segments.push_back({0x1000, static_cast<std::uint32_t>(random()), h.length});
+        h.segments = 1;
+      }
+      if (!victim.liar.say(h, segments, payload)) break;
+      if (h.type == Type::kData || h.type == Type::kRing || h.type == Type::kDirect) {
+        bytes += h.length;
+      }
+      if (h.type == Type::kData || h.type == Type::kSource) ++messages;
+    }
+    victim.liar.say(header_of(static_cast<Type>(99)));
+    victim.expect_reset(0);
+  }
+}
+
+}  // namespace
+}  // namespace weft::exs_test
