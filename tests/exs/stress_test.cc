@@ -1,4 +1,5 @@
 // Many bytes, many sockets, and peers that die.
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -38,7 +39,12 @@ class Stress : public testing::TestWithParam<Way> {};
 class Mover {
  public:
   Mover(Pair& pair, std::mt19937_64& random, std::uint64_t total)
-      : pair_(pair), random_(random), total_(total), out_(kSlots * kMost), in_(kSlots * kMost, 1) {}
+      : pair_(pair), random_(random), total_(total), out_(kSlots * kMost), in_(kSlots * kMost, 1) {
+    EXPECT_EQ(ftruncate(file_, kFiles * kMost), 0);
+  }
+  ~Mover() { close(file_); }
+  Mover(const Mover&) = delete;
+  Mover& operator=(const Mover&) = delete;
 
   void run() {
     while (received_ < total_ && !testing::Test::HasFailure()) {
@@ -60,6 +66,7 @@ class Mover {
  private:
   static constexpr std::size_t kSlots = 6;
   static constexpr std::size_t kMost = 300'000;
+  static constexpr std::size_t kFiles = 128;
 
   std::size_t random_size() {
     const auto kind = random_() % 4;
@@ -75,8 +82,33 @@ class Mover {
     for (std::size_t i = 0; i < size; ++i) at[i] = byte_at(posted_ + i);
     posted_ += size;
     ++sending_;
+    send_piece(slot, at, size);
+  }
+
+  // By one of the three calls, registered or not.
+  void send_piece(std::size_t slot, std::uint8_t* at, std::size_t size) {
     const exs_mhandle_t mh = random_() % 2 == 0 ? kPlain : out_.mh;
-    ASSERT_EQ(exs_send(pair_.left, at, size, 0, pair_.left_q, tag(static_cast<int>(slot)), mh), 0);
+    const exs_ahandle_t ah = tag(static_cast<int>(slot));
+    const std::size_t first = random_() % size;
+    exs_iovec_t pieces[] = {{at, first, mh}, {at + first, size - first, out_.mh}};
+    const auto kind = random_() % 4;
+    if (kind == 0) {
+      const exs_msghdr_t message{pieces, 2, 0};
+      ASSERT_EQ(exs_sendmsg(pair_.left, &message, 0, pair_.left_q, ah), 0);
+    } else if (kind == 1) {
+      // The kernel sends the file's pages themselves: none is changed while it may be under way.
+      const auto offset = static_cast<off_t>(next_file_++ % kFiles * kMost);
+      ASSERT_EQ(pwrite(file_, at + first, size - first, offset),
+                static_cast<ssize_t>(size - first));
+      exs_xferfile_t parts[2] = {};
+      parts[0].tag = EXS_IOVEC;
+      parts[0].u.iovec = pieces[0];
+      parts[1].tag = EXS_FDVEC;
+      parts[1].u.fdvec = {file_, offset, size - first};
+      ASSERT_EQ(exs_sendfile(pair_.left, parts, 2, 0, pair_.left_q, ah), 0);
+    } else {
+      ASSERT_EQ(exs_send(pair_.left, at, size, 0, pair_.left_q, ah, mh), 0);
+    }
   }
 
   void post_receive() {
@@ -86,9 +118,16 @@ class Mover {
     const std::size_t slot = next_receive_++ % kSlots;
     ++receiving_;
     const exs_mhandle_t mh = random_() % 2 == 0 ? kPlain : in_.mh;
-    ASSERT_EQ(exs_recv(pair_.right, in_.data() + slot * kMost, size, flags, pair_.right_q,
-                       tag(static_cast<int>(slot)), mh),
-              0);
+    const exs_ahandle_t ah = tag(static_cast<int>(slot));
+    std::uint8_t* at = in_.data() + slot * kMost;
+    if (random_() % 3 != 0) {
+      ASSERT_EQ(exs_recv(pair_.right, at, size, flags, pair_.right_q, ah, mh), 0);
+      return;
+    }
+    const std::size_t first = random_() % size;
+    exs_iovec_t pieces[] = {{at, first, mh}, {at + first, size - first, in_.mh}};
+    exs_msghdr_t message{pieces, 2, 0};
+    ASSERT_EQ(exs_recvmsg(pair_.right, &message, flags, pair_.right_q, ah), 0);
   }
 
   [[nodiscard]] bool packets() const {
@@ -107,14 +146,15 @@ class Mover {
   }
 
   void finish(const exs_event_t& event) {
-    if (event.type == EXS_EVT_SEND) {
+    if (event.type == EXS_EVT_SEND || event.type == EXS_EVT_SENDMSG ||
+        event.type == EXS_EVT_SENDFILE) {
       ASSERT_EQ(event.error, 0) << std::strerror(event.error);
       --sending_;
       free_sends_.push_back(static_cast<std::size_t>(event.ahandle));
       return;
     }
     if (event.type == EXS_EVT_SHUTDOWN) return;
-    ASSERT_EQ(event.type, EXS_EVT_RECV);
+    ASSERT_TRUE(event.type == EXS_EVT_RECV || event.type == EXS_EVT_RECVMSG) << event.type;
     --receiving_;
     if (event.error != ECANCELED) {
       ASSERT_EQ(event.error, 0) << std::strerror(event.error);
@@ -129,6 +169,8 @@ class Mover {
   Pair& pair_;
   std::mt19937_64& random_;
   std::uint64_t total_;
+  std::size_t next_file_ = 0;
+  int file_ = memfd_create("pieces", 0);
   Buffer out_;
   Buffer in_;
   std::uint64_t posted_ = 0;
