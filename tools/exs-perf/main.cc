@@ -5,6 +5,7 @@
 //   exs-perf --listen 7475                       on one machine, and on another:
 //   exs-perf --mode stream,tcp --size 64,1048576 HOST:7475
 #include <getopt.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,6 +39,7 @@ void usage() {
       "  --latency          Latency only\n"
       "  --bandwidth        Bandwidth only\n"
       "  --wait HOW         busy, adaptive or notify. Default busy\n"
+      "  --no-pin           With --self: do not give each end a CPU of its own\n"
       "  --json             Results as JSON on stdout\n"
       "\n"
       "latency_us: half a round trip; persistent: one receive. cpu_s_per_gb: user and system time\n"
@@ -61,6 +63,7 @@ struct Options {
   bool listen = false;
   bool once = false;
   bool json = false;
+  bool pin = true;
   std::string port = kDefaultPort;
   std::string host;
   std::vector<Mode> modes;
@@ -92,6 +95,7 @@ void take_option(Options& o, int option, const char* value) {
       break;
     case 'o': o.once = true; break;
     case 'j': o.json = true; break;
+    case 'P': o.pin = false; break;
     case 'm':
       for (const std::string& name : split(value)) {
         const auto mode = mode_of(name);
@@ -130,14 +134,21 @@ void take_option(Options& o, int option, const char* value) {
 }
 
 Options parse(int argc, char** argv) {
-  static const option kLong[] = {
-      {"self", no_argument, nullptr, 's'},         {"listen", required_argument, nullptr, 'l'},
-      {"once", no_argument, nullptr, 'o'},         {"json", no_argument, nullptr, 'j'},
-      {"mode", required_argument, nullptr, 'm'},   {"size", required_argument, nullptr, 'z'},
-      {"depth", required_argument, nullptr, 'd'},  {"seconds", required_argument, nullptr, 't'},
-      {"rounds", required_argument, nullptr, 'r'}, {"latency", no_argument, nullptr, 'L'},
-      {"bandwidth", no_argument, nullptr, 'B'},    {"wait", required_argument, nullptr, 'w'},
-      {"help", no_argument, nullptr, 'h'},         {nullptr, 0, nullptr, 0}};
+  static const option kLong[] = {{"self", no_argument, nullptr, 's'},
+                                 {"listen", required_argument, nullptr, 'l'},
+                                 {"once", no_argument, nullptr, 'o'},
+                                 {"json", no_argument, nullptr, 'j'},
+                                 {"mode", required_argument, nullptr, 'm'},
+                                 {"size", required_argument, nullptr, 'z'},
+                                 {"depth", required_argument, nullptr, 'd'},
+                                 {"seconds", required_argument, nullptr, 't'},
+                                 {"rounds", required_argument, nullptr, 'r'},
+                                 {"latency", no_argument, nullptr, 'L'},
+                                 {"bandwidth", no_argument, nullptr, 'B'},
+                                 {"wait", required_argument, nullptr, 'w'},
+                                 {"help", no_argument, nullptr, 'h'},
+                                 {"no-pin", no_argument, nullptr, 'P'},
+                                 {nullptr, 0, nullptr, 0}};
   Options o;
   for (int option = 0; (option = getopt_long(argc, argv, "h", kLong, nullptr)) != -1;) {
     take_option(o, option, optarg);
@@ -193,6 +204,21 @@ void run_client(const Options& o, const std::string& host, const std::string& po
   if (o.json) std::printf("[%s]\n", rows.c_str());
 }
 
+// A CPU for each end, where there are two: ends that poll must not take each other's.
+void pin(int end) {
+  cpu_set_t all;
+  if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) < 2) return;
+  int seen = 0;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &all) || seen++ != end) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}
+
 // The server in a process of its own, which ends with this one; its port comes through a pipe.
 int run_self(const Options& o) {
   int ends[2];
@@ -202,6 +228,7 @@ int run_self(const Options& o) {
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(ends[0]);
+    if (o.pin) pin(1);
     serve("127.0.0.1", "0", false, [&](int port) {
       const std::string text = std::to_string(port) + "\n";
       static_cast<void>(!write(ends[1], text.data(), text.size()));
@@ -212,6 +239,7 @@ int run_self(const Options& o) {
   close(ends[1]);
   char text[16] = {};
   if (read(ends[0], text, sizeof text - 1) <= 0) fail_with("the server did not start");
+  if (o.pin) pin(0);
   run_client(o, "127.0.0.1", std::to_string(std::atoi(text)));
   kill(child, SIGTERM);
   waitpid(child, nullptr, 0);
