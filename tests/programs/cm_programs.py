@@ -5,6 +5,7 @@ have ends with the program's own message."""
 import collections
 import json
 import pathlib
+import signal
 import subprocess
 import tempfile
 import time
@@ -205,6 +206,45 @@ def killed_server(network):
     check("DISCONNECT EVENT" in out or "cq completion failed status" in out, client.tail())
 
 
+# Far below the limits that hold by default, which are what GIVEN_UP_S is below.
+SHORT = {"WEFT_KEEPALIVE": "2s", "WEFT_USER_TIMEOUT": "2s"}
+GIVEN_UP_S = 25
+
+
+def dead_link_busy(network):
+    """Both ends of a connection that carries octets give up when nothing passes any more."""
+    need("rping")
+    need("tc")
+    port = free_port()
+    address = network.server.v4
+    server = network.start(["rping", "-s", "-a", address, "-p", port], env=SHORT).listening(port)
+    client = network.connect(["stdbuf", "-oL", "rping", "-c", "-a", address, "-p", port, "-v"],
+                             env=SHORT)
+    client.wait_for("ping data: rdma-ping-20")
+    network.cut()
+    for end in (client, server):
+        end.wait(GIVEN_UP_S)
+        out = end.output()
+        check("DISCONNECT EVENT" in out or "cq completion failed status" in out, end.tail())
+
+
+def dead_link_idle(network):
+    """A server whose client has nothing to say learns that the client's host is gone."""
+    need("rping")
+    need("tc")
+    port = free_port()
+    address = network.server.v4
+    server = network.start(["stdbuf", "-oL", "rping", "-s", "-v", "-a", address, "-p", port],
+                           env=SHORT).listening(port)
+    client = network.connect(["rping", "-c", "-a", address, "-p", port], env=SHORT)
+    server.wait_for("server ping data: rdma-ping-20")
+    client.kill(signal.SIGSTOP)  # its kernel still acknowledges
+    network.cut()
+    server.wait(GIVEN_UP_S)
+    client.kill()
+    check("DISCONNECT EVENT" in server.output(), server.tail())
+
+
 def killed_client(network):
     need("rping")
     port = free_port()
@@ -294,6 +334,8 @@ if __name__ == "__main__":
         "two_at_once": two_at_once,
         "killed_server": killed_server,
         "killed_client": killed_client,
+        "dead_link_busy": dead_link_busy,
+        "dead_link_idle": dead_link_idle,
         "run_passes_status_and_signals": run_passes_status_and_signals,
         "run_refuses_what_cannot_work": run_refuses_what_cannot_work,
     })

@@ -171,10 +171,17 @@ class Place:
 class Network:
     """A server's place and a client's."""
 
-    def __init__(self, name, server, client):
+    def __init__(self, name, server, client, cut=None):
         self.name = name
         self.server = server
         self.client = client
+        self._cut = cut
+
+    def cut(self):
+        """From now on nothing passes between the two, and neither is told."""
+        if self._cut is None:
+            raise Skip("one machine has no link to cut: name this case ...@namespaces")
+        self._cut()
 
     def start(self, argv, **more):
         return Process(self.server, argv, **more)
@@ -254,7 +261,13 @@ def namespaces():
             ip("-n", name, "link", "set", link, "up")
             places.append(Place(["ip", "netns", "exec", name], f"10.77.0.{index + 1}",
                                 f"fd77::{index + 1}"))
-        yield Network("namespaces", places[0], places[1])
+        # A cable that is pulled would show at both ends; this drops without a word.
+        def cut():
+            for name, link in zip(names, links):
+                subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", link, "root", "tbf", "rate",
+                                "8bit", "burst", "1", "limit", "1"], check=True, capture_output=True)
+
+        yield Network("namespaces", places[0], places[1], cut)
     finally:
         for process in list(_running):
             process.kill()
