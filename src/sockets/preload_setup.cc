@@ -216,7 +216,7 @@ void address_text(const sockaddr* address, char* out, size_t size) {
   std::snprintf(out, size, address->sa_family == AF_INET6 ? "[%s]:%u" : "%s:%u", host, port);
 }
 
-// "weft-socket PATH ADDRESS": shown by `weft stat --sockets`.
+// "weft-socket,PATH,LOCAL,PEER": names the rings in /proc/PID/maps.
 void make_label(char* out, size_t size, const char* path, int fd) {
   sockaddr_storage local{};
   sockaddr_storage peer{};

@@ -71,8 +71,10 @@ void add_options(CLI::App& command, RunOptions& o) {
   command.add_flag("--preload", o.preload,
                    "Use LD_PRELOAD instead of LD_LIBRARY_PATH. For programs that set their own "
                    "library path (RPATH)");
-  command.add_flag("--sockets", o.sockets,
-                   "Carry ordinary TCP connections over RDMA where the other side allows it");
+  command.add_flag(
+      "--sockets", o.sockets,
+      "Experimental: carry ordinary TCP connections over shared memory or RDMA where the other "
+      "side allows it (docs/sockets.md)");
   command
       .add_option("--rules", o.rules,
                   "With --sockets: file that says which connections use RDMA (docs/sockets.md)")
