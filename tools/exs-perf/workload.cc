@@ -22,6 +22,7 @@ constexpr std::size_t kImmediateMost = 65536;
 // Latency: round trips before the clock starts, and between two looks at it.
 constexpr int kWarmUp = 200;
 constexpr int kBetweenLooks = 16;
+constexpr int kCloseSeconds = 5;
 constexpr std::size_t kWholeFrom = 8192;  // streams: receives of more wait for all of it
 
 struct Name {
@@ -121,8 +122,9 @@ class Side {
     if (is_stream(mode()) && plan.size >= kWholeFrom) flags_ = MSG_WAITALL;
   }
   ~Side() {
-    const linger at_once{1, 0};
-    exs_setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    // In order: a reset could overtake the peer's answer. A peer that is gone is not waited for.
+    const linger limit{1, kCloseSeconds};
+    exs_setsockopt(fd_, SOL_SOCKET, SO_LINGER, &limit, sizeof limit);
     exs_close(fd_, kBlock, 0);
     exs_mderegister(region_);
     exs_qdelete(queue_);
