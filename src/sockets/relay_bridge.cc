@@ -41,9 +41,18 @@ Bridge::~Bridge() {
     channel_->leave();
     channel_->release();
   }
-  for (const int fd : {tcp_, memory_, pair_}) {
-    if (fd >= 0) close(fd);
-  }
+  let_go(tcp_);
+  let_go(pair_);
+  if (memory_ >= 0) close(memory_);
+}
+
+// The program has the same socket: closing ours does not end the watch, which points to this
+// object.
+void Bridge::let_go(int& fd) {
+  if (fd < 0) return;
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
+  close(fd);
+  fd = -1;
 }
 
 void Bridge::watch(int fd) {
@@ -110,8 +119,7 @@ bool Bridge::needs_tick() const {
 void Bridge::dial() {
   rdma_.reset();
   incoming_.reset();
-  close(tcp_);
-  tcp_ = -1;
+  let_go(tcp_);
   if (request_.fall_back == 0 || (channel_ == nullptr && !attach())) {
     if (channel_ != nullptr) channel_->reset();
     state_ = State::kDone;

@@ -49,6 +49,7 @@ class Bridge {
   bool attach();
   void dial();
   void watch(int fd);
+  void let_go(int& fd);
   void pump_plain();
   void pump_rdma();
   [[nodiscard]] bool rdma_out();
