@@ -23,5 +23,7 @@ inline constexpr std::size_t kPrivateDataBytes = 508;  // 512 on the wire less t
 inline constexpr std::uint32_t kHalfOpenConnections = 1024;  // per listener, not yet delivered
 inline constexpr std::uint32_t kAsyncEvents = 4096;          // undelivered, per device
 inline constexpr std::uint16_t kBackgroundThreads = 64;      // per device
+// Rings of shared memory, 512 KiB each, per device. Further connections stay on TCP.
+inline constexpr std::uint32_t kRings = 512;
 
 }  // namespace weft::limits

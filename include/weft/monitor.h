@@ -13,6 +13,7 @@ struct ProcessCounters {
   Counters counters;              // of its first device, since that was opened
   std::uint32_t queue_pairs = 0;  // that exist now
   std::uint32_t connections = 0;  // established now
+  std::uint32_t rings = 0;        // of shared memory instead of TCP, held now
   std::int64_t age_ns = 0;        // from opening the device to these values
 };
 

@@ -33,7 +33,7 @@ struct CountersPage {
   std::uint32_t pid = 0;
   std::uint32_t queue_pairs = 0;  // that exist now
   std::uint32_t connections = 0;  // established now
-  std::uint32_t reserved = 0;
+  std::uint32_t rings = 0;        // of shared memory, held now
   std::uint64_t tx_bytes = 0, rx_bytes = 0, tx_fpdus = 0, rx_fpdus = 0;
   std::uint64_t tx_calls = 0, rx_calls = 0, rx_empty = 0, tx_blocked = 0;
   std::array<std::uint64_t, 16> tx_messages{}, rx_messages{};

@@ -51,7 +51,10 @@ class PathTransport final : public Transport {
   [[nodiscard]] std::uint64_t unacknowledged() const override;
   [[nodiscard]] const char* path() const noexcept override;
   [[nodiscard]] bool may_have_room() const noexcept override;
-  [[nodiscard]] bool short_read_is_all() const noexcept override { return rx_ == Way::kTcp; }
+  [[nodiscard]] bool short_read_is_all() const noexcept override {
+    // Whoever attends asks again anyway. A sleeper has to say that it sleeps, in receive().
+    return rx_ == Way::kTcp || attended_;
+  }
   [[nodiscard]] std::size_t read_ahead() const noexcept override;
 
  private:

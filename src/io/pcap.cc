@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/crc32c.h"
 #include "io/fd.h"
 #include "io/path.h"
 #include "wire/fpdu.h"
@@ -145,6 +146,7 @@ struct Trace::Direction {
   Framing framing = Framing::kStartup;
   StreamOffset offset = 0;  // behind the start-up frame
   bool wants_markers = false;
+  bool bare = false;  // neither CRC nor markers
   bool closed = false;
 
   void parse(bool markers);
@@ -172,6 +174,7 @@ bool Trace::Direction::parse_startup() {
 }
 
 bool Trace::Direction::parse_fpdu(bool markers) {
+  markers = markers && !bare;
   const std::size_t have = pending.size() - ready;
   const std::size_t lead = markers && until_marker(offset) == 0 ? kMarkerSize : 0;
   if (have < lead + kFpduLengthSize) return false;
@@ -179,6 +182,11 @@ bool Trace::Direction::parse_fpdu(bool markers) {
   const std::size_t size = markers ? fpdu_size_marked(offset, length) : fpdu_size(length);
   // With markers one to a packet: Wireshark loses its way among several.
   if (have < size || (ready != 0 && (markers || ready + size > kPayloadMax))) return false;
+  if (bare) {
+    std::uint8_t* const fpdu = pending.data() + ready;
+    const std::size_t covered = size - kCrcSize;
+    store_crc(fpdu + covered, crc32c({fpdu, covered}));
+  }
   ready += size;
   offset += size;
   return true;
@@ -300,6 +308,11 @@ void Trace::feed(Direction& from, Direction& to, const std::uint8_t* data, std::
       from.parse(to.wants_markers);
     }
   }
+}
+
+void Trace::by_ring(bool tx, bool rx) noexcept {
+  ours_->bare = tx;
+  theirs_->bare = rx;
 }
 
 void Trace::fin(Direction& from, Direction& to) {

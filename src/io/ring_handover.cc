@@ -210,6 +210,8 @@ std::string describe_ring_error(Error error) {
     case Error::kPermission: return "the peer runs as another user";
     case Error::kProtocol: return "what the peer offered is not a ring";
     case Error::kNoMemory: return "no memory for a ring";
+    case Error::kUnsupported: return "path=tcp is set here";
+    case Error::kLimitExceeded: return "this process has as many rings as it may";
     default: return fmt::format("the system refused a ring ({})", describe(error));
   }
 }

@@ -48,6 +48,7 @@ void DeviceImpl::fill_page(io::CountersPage& page) const {
   const Counters c = counters();
   page.queue_pairs = static_cast<std::uint32_t>(count(ObjectKind::kQp));
   page.connections = static_cast<std::uint32_t>(std::max(up_.load(std::memory_order_relaxed), 0));
+  page.rings = rings_.now();
   page.tx_bytes = c.tx_bytes;
   page.rx_bytes = c.rx_bytes;
   page.tx_fpdus = c.tx_fpdus;

@@ -25,6 +25,7 @@
 #include "proto/counters.h"
 #include "proto/stag_table.h"
 #include "verbs/pools.h"
+#include "verbs/ring_count.h"
 
 namespace weft::verbs {
 
@@ -140,6 +141,7 @@ class DeviceImpl final : public Device {
 
   // Lanes in full operation.
   void note_up(int delta);
+  [[nodiscard]] RingCount& rings() noexcept { return rings_; }
   [[nodiscard]] int up() const noexcept { return up_.load(std::memory_order_relaxed); }
   // Makes the counters page when the first connection or listener appears.
   void ensure_page();
@@ -188,6 +190,7 @@ class DeviceImpl final : public Device {
   std::atomic<std::int64_t> last_shortage_{0};  // of batches, as Instant
   Instant last_relief_;                         // the background thread's, with the next
   Duration stalled_min_{0};
+  RingCount rings_;
   std::mutex refused_mutex_;
   Instant refused_window_{};
   std::uint32_t refused_lines_ = 0;

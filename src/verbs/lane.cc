@@ -64,9 +64,9 @@ Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<io::
     has_stream_.store(true, std::memory_order_release);
   }
   path_.reset();
-  path_name_.store("tcp");
+  path_name_.store("tcp", std::memory_order_relaxed);
   if (auto* both = dynamic_cast<io::PathTransport*>(transport_.get()); both != nullptr) {
-    path_.emplace(*both, *stream_, params, device_.config().ring_idle);
+    path_.emplace(*both, *stream_, params, device_.rings(), device_.config().ring_idle);
   }
   stream_->allow_remote(remote_access);
   live_.store(true, std::memory_order_release);
@@ -207,7 +207,10 @@ Turn Lane::receive(bool until_end) {
     if (n > 0) {
       rx_calls_.add(1);
       const auto bytes = static_cast<std::size_t>(n);
-      if (trace_ != nullptr) trace_->rx({plan.slices, plan.count}, bytes);
+      if (trace_ != nullptr) {
+        trace_path();
+        trace_->rx({plan.slices, plan.count}, bytes);
+      }
       stream_->arrived(bytes);
       out.received = true;
       if (stream_->finished()) return out;
@@ -278,7 +281,10 @@ bool Lane::send_batch(proto::TxBatch& batch) {
   if (n >= 0) {
     tx_calls_.add(1);
     const auto bytes = static_cast<std::size_t>(n);
-    if (trace_ != nullptr) trace_->tx(slices, bytes);
+    if (trace_ != nullptr) {
+      trace_path();
+      trace_->tx(slices, bytes);
+    }
     stream_->sent(bytes);
     if (transport_->copies()) stream_->released(bytes);
     if (bytes == left) {
@@ -387,7 +393,7 @@ void Lane::step_path() {
   if (path_->failed() && stream_->state() == proto::StreamState::kRts) {
     stream_->fail(proto::Violation::kLocalFault);
   }
-  path_name_.store(transport_->path());
+  path_name_.store(transport_->path(), std::memory_order_relaxed);
   if (path_->take_moved()) follow_transport();
 }
 
@@ -400,6 +406,13 @@ void Lane::follow_transport() {
   events_ = transport_->events(blocked());
   const int former = both.has_ring() ? both.socket_fd() : -1;
   if (!poller->replace(*this, former, transport_->fd(), events_)) stream_->transport_lost(false);
+}
+
+void Lane::trace_path() {
+  if (!path_) return;
+  const auto& both = static_cast<const io::PathTransport&>(*transport_);
+  constexpr auto kRing = io::PathTransport::Way::kRing;
+  trace_->by_ring(both.sends_by() == kRing, both.receives_by() == kRing);
 }
 
 Instant Lane::next_deadline() const {

@@ -116,7 +116,9 @@ class Lane final : public io::Handler {
   }
   void add_counters(Counters& sum) const;
   // "tcp" or "ring": what carries both directions now.
-  [[nodiscard]] const char* path() const noexcept { return path_name_.load(); }
+  [[nodiscard]] const char* path() const noexcept {
+    return path_name_.load(std::memory_order_relaxed);
+  }
 
   // --- with the lane held ---
 
@@ -164,6 +166,7 @@ class Lane final : public io::Handler {
   void update_deadline();
   void step_path();
   void follow_transport();
+  void trace_path();
   [[nodiscard]] Instant next_deadline() const;
   void close_transport();
 

@@ -11,6 +11,7 @@ Result<ProcessCounters> read_process_counters(int pid) {
   ProcessCounters out;
   out.queue_pairs = page.queue_pairs;
   out.connections = page.connections;
+  out.rings = page.rings;
   out.age_ns = page.updated_ns - page.started_ns;
   Counters& c = out.counters;
   c.tx_bytes = page.tx_bytes;

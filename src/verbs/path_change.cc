@@ -52,7 +52,17 @@ void PathChange::say(PathWord word, std::uint64_t value) {
 
 // --- to the ring ---
 
+bool PathChange::may_have_ring() {
+  counted_ = counted_ || rings_.take();
+  return counted_;
+}
+
+void PathChange::give_ring() noexcept {
+  if (std::exchange(counted_, false)) rings_.give();
+}
+
 void PathChange::begin() {
+  if (!may_have_ring()) return refuse(Error::kLimitExceeded, false);
   auto offer = io::RingOffer::open();
   if (!offer) return refuse(offer.error(), false);
   ticket_ = offer->ticket();
@@ -65,6 +75,7 @@ void PathChange::begin() {
 
 void PathChange::answer() {
   if (mode_ == PathMode::kTcp) return refuse(Error::kUnsupported, true);
+  if (!may_have_ring()) return refuse(Error::kLimitExceeded, true);
   auto ring = io::answer_ring_offer(ticket_, io::kRingBytesDefault);
   if (!ring) return refuse(ring.error(), true);
   if (auto added = transport_.add_ring(std::move(*ring)); !added) {
@@ -117,15 +128,20 @@ bool PathChange::receive_by(Way way) {
 void PathChange::refuse(Error error, bool tell) {
   const bool ours = error != Error::kRefused && error != Error::kUnsupported;
   if (ours || mode_ == PathMode::kRing) {
-    io::log(mode_ == PathMode::kRing ? LogLevel::kWarning : LogLevel::kInfo,
-            "connection stays on TCP: {}",
-            error == Error::kRefused ? "the peer refused a ring" : io::describe_ring_error(error));
+    const std::string why =
+        error == Error::kRefused ? "the peer refused a ring" : io::describe_ring_error(error);
+    if (mode_ == PathMode::kRing) {
+      io::log(LogLevel::kWarning, "path=ring, but {}: the connection is ended", why);
+    } else {
+      io::log(LogLevel::kInfo, "connection stays on TCP: {}", why);
+    }
   }
   if (tell) say(PathWord::kRefused, ticket_.proof);
   offer_.reset();
   deadline_ = Instant::never();
   step_ = Step::kRefused;
   failed_ = mode_ == PathMode::kRing;
+  give_ring();
   if (!transport_.has_ring()) return;
   transport_.drop_ring();
   moved_ = true;
@@ -185,6 +201,7 @@ void PathChange::look_at_idleness(Instant now) {
 
 void PathChange::leave_ring() {
   transport_.drop_ring();
+  give_ring();
   moved_ = true;
   stream_.forget_messages();
   step_ = Step::kTcp;

@@ -30,6 +30,7 @@
 #include "io/ring_handover.h"
 #include "proto/path_message.h"
 #include "proto/stream.h"
+#include "verbs/ring_count.h"
 
 namespace weft::verbs {
 
@@ -37,13 +38,17 @@ class PathChange {
  public:
   // REQUIRES: params.path.
   PathChange(io::PathTransport& transport, proto::Stream& stream, const proto::StreamParams& params,
-             Duration idle) noexcept
+             RingCount& rings, Duration idle) noexcept
       : transport_(transport),
         stream_(stream),
+        rings_(rings),
         mode_(*params.path),
         idle_(idle),
         initiator_(params.initiator),
         markers_(params.tx_markers || params.rx_markers) {}
+  ~PathChange() { give_ring(); }
+  PathChange(const PathChange&) = delete;
+  PathChange& operator=(const PathChange&) = delete;
 
   // See StreamHost::path_message().
   [[nodiscard]] bool on_message(const proto::PathMessage& message);
@@ -67,6 +72,8 @@ class PathChange {
     kLeaving,   // each direction is back on TCP, or about to be
     kRefused,   // TCP for good
   };
+  [[nodiscard]] bool may_have_ring();
+  void give_ring() noexcept;
   void begin();
   void answer();
   void take_ring();
@@ -79,6 +86,7 @@ class PathChange {
 
   io::PathTransport& transport_;
   proto::Stream& stream_;
+  RingCount& rings_;
   const PathMode mode_;
   const Duration idle_;
   const bool initiator_;
@@ -88,7 +96,8 @@ class PathChange {
   std::optional<io::RingOffer> offer_;
   std::uint64_t moved_octets_ = 0;  // at the last look at idleness
   Instant deadline_ = Instant::never();
-  bool begun_ = false;  // turn_done() has been called
+  bool counted_ = false;  // one of rings_ is ours
+  bool begun_ = false;    // turn_done() has been called
   bool failed_ = false;
   bool moved_ = false;
 };

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <thread>
 
 #include "flood.h"
@@ -71,6 +72,14 @@ class Child {
   int out_ = -1;
 };
 
+bool no_ring_is_mapped() {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("weft-ring") != std::string::npos) return false;
+  }
+  return true;
+}
+
 // Floods for a while, kills the child in the middle of it, and settles the account.
 void expect_clean_loss(Host& host, Flood& flood, Child& child, int steps) {
   (void)host;
@@ -79,6 +88,7 @@ void expect_clean_loss(Host& host, Flood& flood, Child& child, int steps) {
   EXPECT_TRUE(flood.settle()) << flood.state();
   const ConnectionEvent end = take_event(*flood.endpoint.events, Type::kDisconnected);
   EXPECT_EQ(flood.endpoint.qp->state(), QpState::kError);
+  EXPECT_TRUE(eventually(no_ring_is_mapped)) << "memory shared with the dead process";
 }
 
 TEST(Processes, KilledActiveSideLeavesEveryRequestCompletedOnce) {

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -156,6 +157,24 @@ TEST_F(PcapTest, WithMarkersEachFpduIsAPacketOfItsOwn) {
     trace->tx(batch);
   }
   EXPECT_EQ(payloads(), (std::vector<std::size_t>{20, 20, 4 + fpdu.size(), fpdu.size()}));
+}
+
+TEST_F(PcapTest, FpdusOfARingGetTheCrcThatTheyWouldHaveHad) {
+  const Bytes fpdu = send_fpdu(1, 1000);
+  Bytes bare = fpdu;
+  std::fill(bare.end() - kCrcSize, bare.end(), std::uint8_t{0});
+  {
+    const auto trace = tracer_->start(address("127.0.0.1:1000"), address("127.0.0.1:2000"), true);
+    trace->tx(mpa_frame(false, false));
+    trace->rx(mpa_frame(true, false));
+    trace->tx(fpdu);
+    trace->by_ring(true, false);
+    trace->tx(bare);
+  }
+  std::ifstream in(path_, std::ios::binary);
+  const Bytes file{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_EQ(payloads(), (std::vector<std::size_t>{20, 20, fpdu.size(), fpdu.size()}));
+  EXPECT_TRUE(std::equal(fpdu.rbegin(), fpdu.rend(), file.rbegin()));
 }
 
 TEST_F(PcapTest, WhatIsIncompleteAtTheEndIsWrittenToo) {
