@@ -2,6 +2,7 @@
 """Writes the manual page weft.conf(5) from `weft info --json`, so that it names every key.
 
     make-conf-page.py WEFT INTRODUCTION >weft.conf.5
+    make-conf-page.py WEFT --file >weft.conf           the example file, by `weft info --file`
 
 INTRODUCTION is the page without its list of keys: weft.conf.5.in, with @KEYS@ where they go.
 """
@@ -21,6 +22,9 @@ def main():
     # Neither this machine's file nor its environment: the page has the defaults.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_")}
     environment["WEFT_CONFIG"] = ""
+    if introduction == "--file":
+        subprocess.run([weft, "info", "--file"], check=True, env=environment, timeout=60)
+        return
     done = subprocess.run([weft, "info", "--json"], check=True, stdout=subprocess.PIPE,
                           env=environment, timeout=60)
     lines = []

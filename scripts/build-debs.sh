@@ -14,7 +14,7 @@ lintian=true
 while [[ "${1:-}" == --* ]]; do
   case "$1" in
     --quick)
-      export WEFT_QUICK=1
+      export QUICK_DEBS=1
       export DEB_CFLAGS_SET="" DEB_CXXFLAGS_SET="" DEB_CPPFLAGS_SET="" DEB_LDFLAGS_SET=""
       ;;
     --no-install) install=false ;;
