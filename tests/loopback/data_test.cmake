@@ -1,6 +1,6 @@
 # The data server and its client, as users run them.
 find_package(Python3 COMPONENTS Interpreter)
-if(TARGET weft_data AND Python3_FOUND)
+if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
   weft_add_script_test(
     loopback_data
     COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_test.py"
