@@ -281,6 +281,20 @@ class Perf(Test):
         rows = self.perf_json("--op", "write", "--size", "64", "--crc", "on,off")
         self.assertEqual([row["crc"] for row in rows], [True, False])
 
+    def test_each_row_says_which_path_carried_it(self):
+        rows = self.perf_json("--op", "write", "--size", "64,100000", "--path", "tcp,ring",
+                              "--verify")
+        for row in rows:
+            asked = row["path"]["asked"]
+            self.assertEqual((row["path"]["client"], row["path"]["server"]), (asked, asked))
+            self.assertEqual(row["crc"], asked == "tcp", "a ring has no CRC")
+            self.assertGreater(row["verified_bytes"], 0)
+        self.assertEqual({row["path"]["asked"] for row in rows}, {"tcp", "ring"})
+
+    def test_a_path_is_one_of_three(self):
+        self.assert_usage(run("perf", "--self", "--path", "shm"), "--path", "auto", "tcp", "ring")
+        self.assert_usage(run("run", "--path", "shm", "--", "true"), "path", "auto", "tcp", "ring")
+
     def test_csv_has_one_line_per_contender(self):
         result = run("perf", "--self", "--csv", *QUICK, "--transport", "rdma,tcp", "--size",
                      "64,4k")
@@ -463,7 +477,7 @@ class Strangers(Test):
 
     def spec(self, **changes):
         spec = {"transport": "tcp", "op": "send", "size": 64, "depth": 1, "batch": 1,
-                "connections": 1, "idle": 0, "inline": 0, "crc": False, "markers": False,
+                "connections": 1, "idle": 0, "inline": 0, "crc": False, "markers": False, "path": "tcp",
                 "fpdu": "auto", "tcp_mode": "raw", "sleep": True, "verify": True,
                 "tcp_congestion": "keep"}
         return dict(spec, **changes)
@@ -609,6 +623,13 @@ class Ping(Test):
             output, _ = client.communicate(timeout=30)
             self.assertEqual(client.returncode, 0)
             self.assertIn(b"median", output)
+
+    def test_it_says_which_path_carried_it(self):
+        for path, name in (("tcp", "tcp"), ("auto", "ring"), ("ring", "ring")):
+            result = run("ping", "--self", "--count", "5", "--interval", "0.01", "--json",
+                         "--config", f"path={path}")
+            self.assert_done(result)
+            self.assertEqual(json.loads(result.stdout)["results"][0]["path"], name)
 
     def test_bad_options_name_the_option(self):
         self.assert_usage(run("ping", "--self", "--size", "0"), "--size")

@@ -46,6 +46,7 @@ class Shared {
     params.policy.crc = spec.crc;
     params.policy.markers = spec.markers;
     params.policy.fpdu = spec.fpdu;
+    params.policy.path = spec.path;
     return params;
   }
 
@@ -66,7 +67,8 @@ using SetUps = std::unordered_map<const Connection*, SetUp>;
 LinkFacts facts_of(const ConnectionInfo& info) {
   LinkFacts facts;
   facts.congestion = info.congestion;
-  facts.crc = info.crc;
+  facts.path = info.path;
+  facts.crc = info.crc && info.path != "ring";
   facts.markers = info.markers_sent;
   facts.max_ulpdu_bytes = info.max_ulpdu;
   facts.mpa_revision = info.mpa_revision;

@@ -345,7 +345,8 @@ LinkFacts RdmaTest::link_facts() const {
   if (links_.empty() || !links_.front().connection) return facts;
   const ConnectionInfo info = links_.front().connection->info();
   facts.congestion = info.congestion;
-  facts.crc = info.crc;
+  facts.path = info.path;
+  facts.crc = info.crc && info.path != "ring";
   facts.markers = info.markers_sent;
   facts.max_ulpdu_bytes = info.max_ulpdu;
   facts.mpa_revision = info.mpa_revision;

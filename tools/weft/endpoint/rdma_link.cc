@@ -45,6 +45,7 @@ ConnectionParams RdmaTest::params(TestToken token, std::uint32_t index) const {
   params.policy.crc = spec_.crc;
   params.policy.markers = spec_.markers;
   params.policy.fpdu = spec_.fpdu;
+  params.policy.path = spec_.path;
   return params;
 }
 

@@ -38,6 +38,7 @@ std::vector<Limit> all_limits() {
           {"ord", kOrd, "Reads and atomics outstanding, per queue pair"},
           {"memory_regions", kMemoryRegions, "regions and windows, per device"},
           {"private_data", kPrivateDataBytes, "bytes"},
+          {"rings", kRings, "of shared memory, 512 KiB each, per device"},
           {"half_open_connections", kHalfOpenConnections, "per listener"},
           {"async_events", kAsyncEvents, "undelivered, per device"}};
 }

@@ -31,6 +31,7 @@ Json to_json(const TestSpec& spec) {
               {"crc", spec.crc},
               {"markers", spec.markers},
               {"fpdu", name_of(spec.fpdu)},
+              {"path", name_of(spec.path)},
               {"tcp_mode", name_of(spec.tcp_mode)},
               {"sleep", spec.sleep},
               {"verify", spec.verify},
@@ -42,14 +43,17 @@ Outcome<TestSpec> spec_from_json(const Json& object) {
   const auto transport = parse_transport(get_text(object, "transport"));
   const auto op = parse_operation(get_text(object, "op"));
   const auto fpdu = parse_fpdu(get_text(object, "fpdu"));
+  const auto path = parse_path(get_text(object, "path"));
   const auto tcp_mode = parse_tcp_mode(get_text(object, "tcp_mode"));
   if (!transport) return tl::unexpected(transport.error());
   if (!op) return tl::unexpected(op.error());
   if (!fpdu) return tl::unexpected(fpdu.error());
+  if (!path) return tl::unexpected(path.error());
   if (!tcp_mode) return tl::unexpected(tcp_mode.error());
   spec.transport = *transport;
   spec.op = *op;
   spec.fpdu = *fpdu;
+  spec.path = *path;
   spec.tcp_mode = *tcp_mode;
   spec.size = get_count(object, "size");
   spec.depth = get_u32(object, "depth");
@@ -68,6 +72,7 @@ Outcome<TestSpec> spec_from_json(const Json& object) {
 
 Json to_json(const LinkFacts& facts) {
   return Json{{"congestion", facts.congestion},
+              {"path", facts.path},
               {"send_buffer_bytes", facts.send_buffer_bytes},
               {"receive_buffer_bytes", facts.receive_buffer_bytes},
               {"crc", facts.crc},
@@ -80,6 +85,7 @@ Json to_json(const LinkFacts& facts) {
 LinkFacts facts_from_json(const Json& object) {
   LinkFacts facts;
   facts.congestion = get_text(object, "congestion");
+  facts.path = get_text(object, "path");
   facts.send_buffer_bytes = get_int(object, "send_buffer_bytes");
   facts.receive_buffer_bytes = get_int(object, "receive_buffer_bytes");
   facts.crc = get_bool(object, "crc");

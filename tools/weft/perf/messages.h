@@ -13,9 +13,10 @@ namespace weft::cli {
 // What one side's sockets turned out to be, for the conditions of a report.
 struct LinkFacts {
   std::string congestion;
+  std::string path;           // RDMA only: what carried the messages at the end, "tcp" or "ring"
   int send_buffer_bytes = 0;  // plain TCP only; 0: unknown or left to the kernel
   int receive_buffer_bytes = 0;
-  bool crc = false;
+  bool crc = false;  // of what carried them: a ring has none
   bool markers = false;
   std::uint32_t max_ulpdu_bytes = 0;  // RDMA only
   std::uint32_t mpa_revision = 0;

@@ -62,6 +62,7 @@ Outcome<void> read_contenders(const PerfOptions& o, PlanRequest& r) {
   then(read_list("--crc", o.crc, r.crc, parse_on_off));
   then(read_list("--markers", o.markers, r.markers, parse_on_off));
   then(read_list("--fpdu", o.fpdu, r.fpdu, parse_fpdu));
+  then(read_list("--path", o.path, r.path, parse_path));
   then(read_list("--tcp-mode", o.tcp_mode, r.tcp_modes, parse_tcp_mode));
   then(read_value("--inline", o.inline_bytes, r.inline_bytes, count_between(0, kInlineBytes)));
   if (!ok || o.sweep.empty()) return ok;
@@ -139,6 +140,9 @@ void add_contender_options(CLI::App& command, PerfOptions& o) {
   add("--crc", o.crc, "on|off", "CRC32C on every FPDU. Default: as configured");
   add("--markers", o.markers, "on|off", "MPA markers. Default: as configured");
   add("--fpdu", o.fpdu, "SIZE", "FPDU size: auto, mss, 16k or 64k. Default: as configured");
+  add("--path", o.path, "PATH",
+      "What carries RDMA inside this machine: auto, tcp, or ring (shared memory, without CRC and "
+      "markers). Default: as configured");
   add("--inline", o.inline_bytes, "BYTES", "Post messages up to this size inline. Default: 0");
   add("--tcp-mode", o.tcp_mode, "MODE",
       "How plain TCP receives: raw (into a buffer), copy (and from there to its place). Default: "
@@ -253,6 +257,7 @@ Outcome<PlanRequest> make_request(const PerfOptions& o, const Config& config) {
   request.crc = {config.crc};
   request.markers = {config.markers};
   request.fpdu = {config.fpdu};
+  request.path = {config.path};
   if (auto ok = read_contenders(o, request); !ok) return tl::unexpected(ok.error());
   if (auto ok = read_amounts(o, request); !ok) return tl::unexpected(ok.error());
   if (auto ok = read_what(o, request); !ok) return tl::unexpected(ok.error());

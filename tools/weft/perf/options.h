@@ -24,7 +24,7 @@ struct PerfOptions {
   bool ipv6 = false;
   std::string preset;
   std::string ops, sizes, sweep, depths, batches, connections, idle, transports;
-  std::string crc, markers, fpdu, tcp_mode, inline_bytes;
+  std::string crc, markers, fpdu, path, tcp_mode, inline_bytes;
   std::string duration, latency_duration, warmup, iterations, bytes, rounds;
   std::string mode, congestion, tcp_congestion;
   bool latency_only = false;

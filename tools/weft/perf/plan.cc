@@ -14,6 +14,7 @@ constexpr std::array<std::string_view, 2> kTransports = {"rdma", "tcp"};
 constexpr std::array<std::string_view, 7> kOperations = {
     "write", "read", "send", "write-imm", "fetch-add", "cmp-swap", "connect"};
 constexpr std::array<std::string_view, 2> kTcpModes = {"raw", "copy"};
+constexpr std::array<std::string_view, 3> kPaths = {"auto", "tcp", "ring"};
 constexpr std::array<std::string_view, 3> kPhases = {"verify", "bandwidth", "latency"};
 
 template <class Enum, std::size_t N>
@@ -44,6 +45,7 @@ TestSpec normalized(TestSpec spec) {
     spec.crc = false;
     spec.markers = false;
     spec.fpdu = FpduPolicy::kAuto;
+    spec.path = PathMode::kTcp;
     spec.batch = 1;
     spec.inline_bytes = 0;
     if (spec.op != Operation::kConnect) spec.depth = 1;
@@ -91,6 +93,7 @@ std::vector<TestSpec> combinations(const PlanRequest& request, TestSpec base) {
   expand(specs, request.crc, [](TestSpec& s, bool v) { s.crc = v; });
   expand(specs, request.markers, [](TestSpec& s, bool v) { s.markers = v; });
   expand(specs, request.fpdu, [](TestSpec& s, FpduPolicy v) { s.fpdu = v; });
+  expand(specs, request.path, [](TestSpec& s, PathMode v) { s.path = v; });
   expand(specs, request.tcp_modes, [](TestSpec& s, TcpMode v) { s.tcp_mode = v; });
   // In a sweep of both, batches deeper than the queue make no sense; alone, they are an error.
   if (request.depths.size() > 1 || request.batches.size() > 1) {
@@ -158,6 +161,8 @@ std::string_view name_of(FpduPolicy policy) {
   return "auto";
 }
 
+std::string_view name_of(PathMode path) { return kPaths[static_cast<std::size_t>(path)]; }
+
 Outcome<Transport> parse_transport(std::string_view text) {
   return find_name<Transport>(kTransports, text, "a transport");
 }
@@ -169,6 +174,9 @@ Outcome<TcpMode> parse_tcp_mode(std::string_view text) {
 }
 Outcome<Phase> parse_phase(std::string_view text) {
   return find_name<Phase>(kPhases, text, "a phase");
+}
+Outcome<PathMode> parse_path(std::string_view text) {
+  return find_name<PathMode>(kPaths, text, "a path");
 }
 Outcome<FpduPolicy> parse_fpdu(std::string_view text) {
   for (const auto policy :

@@ -36,12 +36,14 @@ enum class Phase : std::uint8_t { kVerify, kBandwidth, kLatency };
 [[nodiscard]] std::string_view name_of(TcpMode mode);
 [[nodiscard]] std::string_view name_of(Phase phase);
 [[nodiscard]] std::string_view name_of(FpduPolicy policy);
+[[nodiscard]] std::string_view name_of(PathMode path);
 // Each fails with the list of legal names.
 [[nodiscard]] Outcome<Transport> parse_transport(std::string_view text);
 [[nodiscard]] Outcome<Operation> parse_operation(std::string_view text);
 [[nodiscard]] Outcome<TcpMode> parse_tcp_mode(std::string_view text);
 [[nodiscard]] Outcome<Phase> parse_phase(std::string_view text);
 [[nodiscard]] Outcome<FpduPolicy> parse_fpdu(std::string_view text);
+[[nodiscard]] Outcome<PathMode> parse_path(std::string_view text);
 
 [[nodiscard]] constexpr bool is_atomic(Operation op) {
   return op == Operation::kFetchAdd || op == Operation::kCmpSwap;
@@ -68,6 +70,7 @@ struct TestSpec {
   bool crc = true;
   bool markers = false;
   FpduPolicy fpdu = FpduPolicy::kAuto;
+  PathMode path = PathMode::kTcp;
   TcpMode tcp_mode = TcpMode::kRaw;
   bool sleep = false;                   // both sides sleep while they wait, instead of polling
   bool verify = false;                  // every byte is checked; nothing is timed
@@ -117,6 +120,7 @@ struct PlanRequest {
   std::vector<bool> crc{true};
   std::vector<bool> markers{false};
   std::vector<FpduPolicy> fpdu{FpduPolicy::kAuto};
+  std::vector<PathMode> path{PathMode::kTcp};
   std::vector<TcpMode> tcp_modes{TcpMode::kRaw};
   std::uint32_t inline_bytes = 0;
   bool sleep = false;

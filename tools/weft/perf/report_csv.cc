@@ -23,7 +23,7 @@ std::string report_csv(const RunResults& results) {
       "bandwidth_bytes_per_s,bandwidth_min,bandwidth_max,messages_per_s,"
       "latency_p50_us,latency_p90_us,latency_p99_us,latency_p99.9_us,latency_max_us,"
       "client_cpu_s_per_gb,server_cpu_s_per_gb,ratio_to_tcp,ratio_to_tcp_copy,"
-      "latency_ratio_to_tcp,client_congestion,server_congestion,verified_bytes\n";
+      "latency_ratio_to_tcp,client_congestion,server_congestion,verified_bytes,path\n";
   for (std::size_t i = 0; i < results.contenders.size(); ++i) {
     const ContenderResult& result = results.contenders[i];
     const TestSpec& spec = result.spec;
@@ -45,8 +45,8 @@ std::string report_csv(const RunResults& results) {
     out += fmt::format("{},{},{},{},{},", rate(s.client_cpu_s_per_gb), rate(s.server_cpu_s_per_gb),
                        ratio(result, raw, bandwidth_ratio), ratio(result, copy, bandwidth_ratio),
                        ratio(result, raw, latency_ratio));
-    out += fmt::format("{},{},{}\n", result.client.congestion, result.server.congestion,
-                       result.verified_bytes);
+    out += fmt::format("{},{},{},{}\n", result.client.congestion, result.server.congestion,
+                       result.verified_bytes, rdma ? result.client.path : "tcp");
   }
   return out;
 }

@@ -37,6 +37,9 @@ Ordered rounds_json(const ContenderResult& result) {
 void add_rdma_facts(const ContenderResult& result, Ordered& out) {
   out["markers"] = result.spec.markers;
   out["fpdu"] = name_of(result.spec.fpdu);
+  out["path"] = {{"asked", name_of(result.spec.path)},
+                 {"client", result.client.path},
+                 {"server", result.server.path}};
   out["max_ulpdu_bytes"] = {{"client", result.client.max_ulpdu_bytes},
                             {"server", result.server.max_ulpdu_bytes}};
   out["mpa_revision"] = result.client.mpa_revision;

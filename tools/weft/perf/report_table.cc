@@ -74,6 +74,7 @@ void add_variation_columns(std::vector<Column>& columns, const std::vector<Row>&
   add("idle", true, [](S s) { return std::to_string(s.idle); });
   add("CRC", false, [](S s) { return std::string(s.crc ? "on" : "off"); });
   add("markers", false, [](S s) { return std::string(s.markers ? "on" : "off"); });
+  add("path", false, [](S s) { return std::string(name_of(s.path)); });
   add("FPDU", false, [](S s) { return std::string(name_of(s.fpdu)); });
 }
 
@@ -215,8 +216,10 @@ std::string rdma_conditions(const std::vector<Row>& rows) {
     if (!is_rdma(row)) continue;
     const LinkFacts& facts = row.result->client;
     congestion.insert(sides(facts.congestion, row.result->server.congestion));
-    framing.insert(fmt::format("CRC {}, markers {}, FPDU {} (up to {} bytes)",
-                               facts.crc ? "on" : "off", facts.markers ? "on" : "off",
+    const bool ring = facts.path == "ring";
+    framing.insert(fmt::format("over {}: CRC {}, markers {}, FPDU {} (up to {} bytes)",
+                               ring ? "a ring of shared memory" : "TCP", facts.crc ? "on" : "off",
+                               facts.markers && !ring ? "on" : "off",
                                name_of(row.result->spec.fpdu), facts.max_ulpdu_bytes));
   }
   if (congestion.empty()) return "";

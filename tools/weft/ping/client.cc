@@ -30,6 +30,7 @@ struct SizeResult {
   std::uint64_t size = 0;
   std::uint64_t rounds = 0;
   std::uint64_t verified_bytes = 0;
+  std::string path;                   // that carried the last round
   std::vector<std::int64_t> echo_ns;  // Write and Send until the answer
   std::vector<std::int64_t> read_ns;
 };
@@ -121,6 +122,7 @@ Outcome<void> PingClient::run() {
     ++result_.rounds;
     if (!setup_.quiet && !setup_.json) print_round(round);
   }
+  result_.path = connection_->info().path;
   (void)connection_->disconnect();
   (void)events_->next(milliseconds(2000));  // its end; the process may leave without it
   return {};
@@ -228,6 +230,7 @@ nlohmann::ordered_json size_json(SizeResult& result) {
   return {{"size", result.size},
           {"rounds", result.rounds},
           {"verified_bytes", result.verified_bytes},
+          {"path", result.path},
           {"write_send_us", times(result.echo_ns)},
           {"read_us", times(result.read_ns)}};
 }
@@ -238,8 +241,8 @@ void print_statistics(SizeResult& result) {
     fmt::print("  {:<12}  min {:.1f}  median {:.1f}  p99 {:.1f}  max {:.1f} us\n", what,
                percentile(ns, 0) * 1e-3, us.p50, us.p99, us.max);
   };
-  fmt::print("{}: {} rounds, {} bytes verified\n", format_size(result.size), result.rounds,
-             result.verified_bytes);
+  fmt::print("{}: {} rounds, {} bytes verified{}\n", format_size(result.size), result.rounds,
+             result.verified_bytes, result.path.empty() ? "" : ", over " + result.path);
   if (result.rounds == 0) return;
   line("write + send", result.echo_ns);
   line("read", result.read_ns);

@@ -24,6 +24,7 @@ struct RunOptions {
   std::string crc;
   std::string markers;
   std::string fpdu;
+  std::string path;
   std::string pcap;
   std::string progress;
   std::string real_cm = "auto";
@@ -47,6 +48,12 @@ void add_options(CLI::App& command, RunOptions& o) {
       .add_option("--fpdu", o.fpdu,
                   "Size of the FPDUs to send: auto, mss, 16k or 64k. Default: as configured")
       ->type_name("SIZE");
+  command
+      .add_option(
+          "--path", o.path,
+          "What carries connections inside this machine: tcp, ring (shared memory), or auto "
+          "(the ring where both ends can). Default: as configured")
+      ->type_name("PATH");
   command
       .add_option("--pcap", o.pcap,
                   "Write the bytes of all connections to FILE, for Wireshark. %p in its name "
@@ -101,6 +108,7 @@ std::vector<std::pair<std::string, std::string>> settings(const RunOptions& o) {
   add("crc", o.crc);
   add("markers", o.markers);
   add("fpdu", o.fpdu);
+  add("path", o.path);
   add("pcap", o.pcap);
   add("progress", o.progress);
   add("log", o.common.log);

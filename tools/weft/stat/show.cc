@@ -89,10 +89,10 @@ Ordered counters_json(const Counters& c) {
 }  // namespace
 
 std::string stat_text(const StatHeading& heading, const ProcessCounters& now, const Rates& r) {
-  std::string out =
-      fmt::format("{} {}: {}, {}, {} {:.2f} s\n", heading.pid, heading.name,
-                  plural(now.connections, "connection"), plural(now.queue_pairs, "queue pair"),
-                  heading.totals ? "averages over" : "last", r.seconds);
+  std::string out = fmt::format("{} {}: {} ({} by a ring), {}, {} {:.2f} s\n", heading.pid,
+                                heading.name, plural(now.connections, "connection"), now.rings,
+                                plural(now.queue_pairs, "queue pair"),
+                                heading.totals ? "averages over" : "last", r.seconds);
   add_line(out, "per second", "out", "in");
   add_operations(out, r);
   add_line(out, "bytes", number(r.out.bytes), number(r.in.bytes));
@@ -113,6 +113,7 @@ std::string stat_json(const StatHeading& heading, const ProcessCounters& now, co
                {"program", heading.name},
                {"seconds", r.seconds},
                {"connections", now.connections},
+               {"rings", now.rings},
                {"queue_pairs", now.queue_pairs},
                {"out", direction_json(r.out, "blocked_calls_per_s")},
                {"in", direction_json(r.in, "empty_calls_per_s")},
