@@ -7,7 +7,7 @@
 
 #include <weft/counters.h>
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,13 +34,9 @@ struct CountersPage {
   std::uint32_t queue_pairs = 0;  // that exist now
   std::uint32_t connections = 0;  // established now
   std::uint32_t rings = 0;        // of shared memory, held now
-  std::uint64_t tx_bytes = 0, rx_bytes = 0, tx_fpdus = 0, rx_fpdus = 0;
-  std::uint64_t tx_calls = 0, rx_calls = 0, rx_empty = 0, tx_blocked = 0;
-  std::array<std::uint64_t, 16> tx_messages{}, rx_messages{};
-  std::uint64_t crc_errors = 0, terminates_sent = 0, terminates_received = 0;
-  std::uint64_t wakeups = 0, polls = 0, empty_polls = 0;
-  std::uint64_t connections_opened = 0, connections_refused = 0, small_segments = 0;
+  Counters counters;
 };
+static_assert(offsetof(CountersPage, counters) == 56, "other versions read the page");
 
 // Owned by the device. Its destructor removes the file.
 class CountersPublisher final : public Handler {

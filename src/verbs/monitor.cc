@@ -13,26 +13,7 @@ Result<ProcessCounters> read_process_counters(int pid) {
   out.connections = page.connections;
   out.rings = page.rings;
   out.age_ns = page.updated_ns - page.started_ns;
-  Counters& c = out.counters;
-  c.tx_bytes = page.tx_bytes;
-  c.rx_bytes = page.rx_bytes;
-  c.tx_fpdus = page.tx_fpdus;
-  c.rx_fpdus = page.rx_fpdus;
-  c.tx_calls = page.tx_calls;
-  c.rx_calls = page.rx_calls;
-  c.rx_empty = page.rx_empty;
-  c.tx_blocked = page.tx_blocked;
-  c.tx_messages = page.tx_messages;
-  c.rx_messages = page.rx_messages;
-  c.crc_errors = page.crc_errors;
-  c.terminates_sent = page.terminates_sent;
-  c.terminates_received = page.terminates_received;
-  c.wakeups = page.wakeups;
-  c.polls = page.polls;
-  c.empty_polls = page.empty_polls;
-  c.connections_opened = page.connections_opened;
-  c.connections_refused = page.connections_refused;
-  c.small_segments = page.small_segments;
+  out.counters = page.counters;
   return out;
 }
 

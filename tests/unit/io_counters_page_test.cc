@@ -24,7 +24,7 @@ std::pair<Error, std::uint64_t> seen_by_another(int pid) {
     CountersPage page;
     const auto read_page = read_counters_page(pid, page);
     const std::uint64_t out[2] = {read_page ? 0 : static_cast<std::uint64_t>(read_page.error()),
-                                  page.tx_bytes};
+                                  page.counters.tx_bytes};
     _exit(write(pipe_fds[1], out, sizeof out) == sizeof out ? 0 : 1);
   }
   std::uint64_t in[2] = {};
@@ -38,7 +38,8 @@ std::pair<Error, std::uint64_t> seen_by_another(int pid) {
 TEST(CountersPage, AnotherProcessSeesFreshValuesEachTimeItLooks) {
   auto engine = std::move(*Engine::create());
   std::atomic<std::uint64_t> bytes{100};
-  auto page = CountersPublisher::create(*engine, [&](CountersPage& p) { p.tx_bytes = bytes; });
+  auto page =
+      CountersPublisher::create(*engine, [&](CountersPage& p) { p.counters.tx_bytes = bytes; });
   ASSERT_TRUE(page);
   EXPECT_EQ(seen_by_another(getpid()), (std::pair<Error, std::uint64_t>{Error{}, 100}));
   bytes = 250;
@@ -61,9 +62,10 @@ TEST(CountersPage, IsPrivateAndGoesWithItsOwner) {
 
 TEST(CountersPage, SecondDeviceOfAProcessGoesWithout) {
   auto engine = std::move(*Engine::create());
-  auto first = CountersPublisher::create(*engine, [](CountersPage& p) { p.tx_bytes = 1; });
+  auto first = CountersPublisher::create(*engine, [](CountersPage& p) { p.counters.tx_bytes = 1; });
   ASSERT_TRUE(first);
-  const auto second = CountersPublisher::create(*engine, [](CountersPage& p) { p.tx_bytes = 2; });
+  const auto second =
+      CountersPublisher::create(*engine, [](CountersPage& p) { p.counters.tx_bytes = 2; });
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error(), Error::kBusy);
   EXPECT_EQ(seen_by_another(getpid()).second, 1U);
