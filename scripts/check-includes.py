@@ -23,8 +23,10 @@ ALLOWED = {
     # Endpoints without an operating system, and a transport below them.
     "rddp": {"rddp", "proto", "wire", "base"},
     "lwip": {"lwip", "rddp", "proto", "wire", "base"},
-    "io": {"io", "proto", "wire", "base"},
-    "verbs": {"verbs", "io", "proto", "wire", "base"},
+    "io": {"io", "base"},
+    # Captures: where FPDUs end, and a file.
+    "trace": {"trace", "io", "wire", "base"},
+    "verbs": {"verbs", "trace", "io", "proto", "wire", "base"},
     # The drop-in libraries are adapters over the public API, with what they share.
     "ibverbs": {"ibverbs", "base"},
     "rdmacm": {"rdmacm", "ibverbs", "sockets", "base"},

@@ -165,7 +165,7 @@ ConnectionInfo ConnectionImpl::info() const {
 
 std::string ConnectionImpl::who() const { return peer_.text(); }
 
-std::unique_ptr<io::Trace> ConnectionImpl::take_trace() {
+std::unique_ptr<trace::Trace> ConnectionImpl::take_trace() {
   const Lock lock(*this);
   return std::move(trace_);
 }

@@ -26,9 +26,9 @@
 
 #include "io/engine.h"
 #include "io/fd.h"
-#include "io/pcap.h"
 #include "proto/startup.h"
 #include "proto/stream.h"
+#include "trace/pcap.h"
 #include "verbs/device.h"
 
 namespace weft::verbs {
@@ -72,7 +72,7 @@ class ConnectionImpl final : public Connection,
 
   // The trace of this connection, begun with the start-up frames; null: tracing is off. The QP
   // takes it inside attach(), once.
-  [[nodiscard]] std::unique_ptr<io::Trace> take_trace();
+  [[nodiscard]] std::unique_ptr<trace::Trace> take_trace();
   // The first FPDU of the peer has been accepted. Any thread, at most once, possibly inside
   // attach().
   void on_first_fpdu();
@@ -179,7 +179,7 @@ class ConnectionImpl final : public Connection,
   FpduPolicy fpdu_ = FpduPolicy::kAuto;
   PathMode path_ = PathMode::kTcp;
   std::unique_ptr<proto::Startup> startup_;
-  std::unique_ptr<io::Trace> trace_;
+  std::unique_ptr<trace::Trace> trace_;
   std::shared_ptr<QueuePairImpl> qp_;  // from connect() or accept() until the stream is down
   ConnectionInfo info_;
 

@@ -113,7 +113,7 @@ void ConnectionImpl::close_socket(bool with_reset) {
 }
 
 void ConnectionImpl::start_trace() {
-  if (io::Tracer* tracer = device_->tracer()) trace_ = tracer->start(local_, peer_, initiator_);
+  if (trace::Tracer* tracer = device_->tracer()) trace_ = tracer->start(local_, peer_, initiator_);
 }
 
 void ConnectionImpl::on_io(std::uint32_t /*events*/) {

@@ -83,7 +83,7 @@ Status DeviceImpl::init() {
   if (auto engines = create_engines(); !engines) return engines;
   peer_watch_ = std::make_unique<PeerWatch>(*this);
   if (!config_.pcap.empty()) {
-    auto tracer = io::Tracer::open(config_.pcap);
+    auto tracer = trace::Tracer::open(config_.pcap);
     if (!tracer) {
       io::log(LogLevel::kError, "cannot write the trace {}", config_.pcap);
       return fail(tracer.error());

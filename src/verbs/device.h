@@ -20,10 +20,10 @@
 #include "io/fork.h"
 #include "io/lock.h"
 #include "io/log.h"
-#include "io/pcap.h"
 #include "io/signal.h"
 #include "proto/counters.h"
 #include "proto/stag_table.h"
+#include "trace/pcap.h"
 #include "verbs/pools.h"
 #include "verbs/ring_count.h"
 
@@ -87,7 +87,7 @@ class DeviceImpl final : public Device {
 
   // The background thread of set-up, listeners and the device's own timers.
   [[nodiscard]] io::Engine& engine() noexcept { return *engines_.front(); }
-  [[nodiscard]] io::Tracer* tracer() noexcept { return tracer_.get(); }  // null: tracing is off
+  [[nodiscard]] trace::Tracer* tracer() noexcept { return tracer_.get(); }  // null: tracing is off
   [[nodiscard]] BatchPool& batches() noexcept { return batches_; }
   [[nodiscard]] CarryBuffers& carries() noexcept { return carries_; }
 
@@ -198,7 +198,7 @@ class DeviceImpl final : public Device {
 
   std::mutex page_mutex_;
   bool page_tried_ = false;
-  std::unique_ptr<io::Tracer> tracer_;
+  std::unique_ptr<trace::Tracer> tracer_;
   std::unique_ptr<PeerWatch> peer_watch_;
   // Their threads end before what is above them goes.
   std::vector<std::unique_ptr<io::Engine>> engines_;

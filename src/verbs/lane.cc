@@ -43,7 +43,7 @@ std::span<std::uint8_t> scratch() {
 
 // --- life ---
 
-Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<io::Trace> trace,
+Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<trace::Trace> trace,
                   const proto::StreamParams& params, Access remote_access,
                   std::shared_ptr<Poller> poller) {
   home_ = &poller->home();

@@ -18,11 +18,11 @@
 
 #include "io/engine.h"
 #include "io/kick_lock.h"
-#include "io/pcap.h"
 #include "io/ticks.h"
 #include "io/transport.h"
 #include "proto/stream.h"
 #include "proto/work.h"
+#include "trace/pcap.h"
 #include "verbs/device.h"
 #include "verbs/path_change.h"
 
@@ -62,7 +62,7 @@ class Lane final : public io::Handler {
   // Full operation begins. On failure the stream has been aborted.
   //   kSystem   no room in the poller's epoll
   [[nodiscard]] Status open(std::unique_ptr<io::Transport> transport,
-                            std::unique_ptr<io::Trace> trace, const proto::StreamParams& params,
+                            std::unique_ptr<trace::Trace> trace, const proto::StreamParams& params,
                             Access remote_access, std::shared_ptr<Poller> poller);
   // Goes to another poller.
   void move_to(std::shared_ptr<Poller> poller);
@@ -193,7 +193,7 @@ class Lane final : public io::Handler {
   std::optional<PathChange> path_;  // of a connection inside this machine
   std::atomic<const char*> path_name_{"tcp"};
   std::atomic<bool> has_stream_{false};
-  std::unique_ptr<io::Trace> trace_;
+  std::unique_ptr<trace::Trace> trace_;
   std::atomic<bool> tx_blocked_{false};  // written by the holder
   // Room was reported and not used yet, perhaps since somebody else was at it.
   std::atomic<bool> room_{false};

@@ -12,10 +12,10 @@
 #include <memory>
 
 #include "io/lock.h"
-#include "io/pcap.h"
 #include "io/transport.h"
 #include "proto/stream.h"
 #include "proto/work.h"
+#include "trace/pcap.h"
 #include "verbs/device.h"
 #include "verbs/lane.h"
 

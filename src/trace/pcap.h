@@ -15,7 +15,7 @@
 #include "base/result.h"
 #include "base/slice.h"
 
-namespace weft::io {
+namespace weft::trace {
 
 class PcapFile;
 
@@ -64,4 +64,4 @@ class Tracer {
   std::shared_ptr<PcapFile> file_;
 };
 
-}  // namespace weft::io
+}  // namespace weft::trace

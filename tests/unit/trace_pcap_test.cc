@@ -12,11 +12,11 @@
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
-#include "io/pcap.h"
+#include "trace/pcap.h"
 #include "wire/fpdu.h"
 #include "wire/mpa_startup.h"
 
-namespace weft::io {
+namespace weft::trace {
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
@@ -257,4 +257,4 @@ TEST(Pcap, FileThatCannotBeWrittenIsAnError) {
 }
 
 }  // namespace
-}  // namespace weft::io
+}  // namespace weft::trace

@@ -1,4 +1,4 @@
-#include "io/pcap.h"
+#include "trace/pcap.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -19,7 +19,7 @@
 #include "io/path.h"
 #include "wire/fpdu.h"
 
-namespace weft::io {
+namespace weft::trace {
 
 namespace {
 
@@ -70,14 +70,14 @@ class PcapFile {
     const std::lock_guard lock(mutex);
     if (auto open_already = files[path].lock()) return open_already;
     constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
-    Fd fd(::open(path.c_str(), kFlags, 0600));
+    io::Fd fd(::open(path.c_str(), kFlags, 0600));
     if (!fd) return nullptr;
     auto file = std::make_shared<PcapFile>(std::move(fd));
     if (!file->write_header()) return nullptr;
     files[path] = file;
     return file;
   }
-  explicit PcapFile(Fd fd) : fd_(std::move(fd)) {}
+  explicit PcapFile(io::Fd fd) : fd_(std::move(fd)) {}
 
   // False: the other end of this connection is traced by this process already.
   [[nodiscard]] bool claim(const std::string& local, const std::string& peer) {
@@ -127,8 +127,8 @@ class PcapFile {
     return ::write(fd_.get(), header, sizeof header) == static_cast<ssize_t>(sizeof header);
   }
 
-  const ForkGuard fork_;
-  Fd fd_;
+  const io::ForkGuard fork_;
+  io::Fd fd_;
   std::mutex mutex_;
   std::multiset<std::pair<std::string, std::string>> claimed_;
   std::uint32_t isn_ = 0;
@@ -361,7 +361,7 @@ void Trace::reset(bool by_us) {
 // --- Tracer ---
 
 Result<std::unique_ptr<Tracer>> Tracer::open(const std::string& path) {
-  auto file = PcapFile::open(with_pid(path));
+  auto file = PcapFile::open(io::with_pid(path));
   if (file == nullptr) return fail(Error::kSystem);
   return std::unique_ptr<Tracer>(new Tracer(std::move(file)));
 }
@@ -371,4 +371,4 @@ std::unique_ptr<Trace> Tracer::start(const SocketAddress& local, const SocketAdd
   return std::make_unique<Trace>(file_, local, peer, initiator);
 }
 
-}  // namespace weft::io
+}  // namespace weft::trace
