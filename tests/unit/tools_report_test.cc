@@ -32,7 +32,7 @@ RunResults example() {
   ContenderResult write;
   write.spec.size = 4096;
   for (const double rate : {2.0, 1.0, 6.0}) write.rounds.push_back(round_of(rate, 3, 4096));
-  write.client = {.congestion = "reno", .crc = true, .max_ulpdu_bytes = 16384};
+  write.client = {.congestion = "reno", .path = "tcp", .crc = true, .max_ulpdu_bytes = 16384};
   write.server.congestion = "reno";
   write.verified_bytes = 4096;
   write.verified_messages = 1;
