@@ -258,6 +258,7 @@ TEST(Closing, OfTwoBadMessagesTheFirstIsReported) {
 // While Weft is sending a long message its Terminate cuts the message, never an FPDU.
 TEST(Closing, TerminateGoesOutAtTheNextFpduBorder) {
   Start start;
+  start.config.recv_wait = milliseconds(0);
   start.config.socket_buffer_bytes = 65536;
   start.socket.receive_buffer_bytes = 16384;
   Session s(start);
