@@ -43,10 +43,8 @@ Slice FpduReader::want_tail() {
 }
 
 void FpduReader::feed(std::span<std::uint8_t> bytes) {
-  assert(at_border());
   fed_ = true;
-  cur_ = bytes.data();
-  end_ = cur_ + bytes.size();
+  resume(bytes);
 }
 
 void FpduReader::drop_rest() {

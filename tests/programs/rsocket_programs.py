@@ -26,9 +26,15 @@ def pair(network, program, *options):
     return client.output()
 
 
-def rstream(network):
-    out = pair(network, "rstream", "-T", "v", "-S", "20000", "-C", "20")
-    check("custom" in out, out)
+def measures(program, *options):
+    """A case: `program` runs with these options at both ends, and prints what it measured."""
+    def case(network):
+        out = pair(network, program, *options)
+        check("custom" in out, out)
+    return case
+
+
+rstream = measures("rstream", "-T", "v", "-S", "20000", "-C", "20")
 
 
 def rstream_sizes(network):
@@ -36,45 +42,15 @@ def rstream_sizes(network):
         pair(network, "rstream", "-T", "v", "-S", size, "-C", count)
 
 
-def rstream_blocking(network):
-    out = pair(network, "rstream", "-T", "b", "-S", "100", "-C", "1000")
-    check("custom" in out, out)
-
-
-def rstream_polling(network):
-    out = pair(network, "rstream", "-T", "a", "-S", "3000", "-C", "20")
-    check("custom" in out, out)
-
-
-def rstream_nonblocking(network):
-    out = pair(network, "rstream", "-T", "n", "-S", "70000", "-C", "50")
-    check("custom" in out, out)
-
-
-def rstream_resolved(network):
-    out = pair(network, "rstream", "-T", "r", "-S", "70000", "-C", "50")
-    check("custom" in out, out)
-
-
-def rstream_forking(network):
-    """The server forks a child for each connection, after raccept()."""
-    out = pair(network, "rstream", "-T", "f", "-S", "3000", "-C", "20")
-    check("custom" in out, out)
-
-
-def rstream_keepalive(network):
-    out = pair(network, "rstream", "-k", "1", "-S", "3000", "-C", "20")
-    check("custom" in out, out)
-
-
-def riostream(network):
-    out = pair(network, "riostream", "-S", "4096", "-C", "20")
-    check("custom" in out, out)
-
-
-def riostream_verifying(network):
-    out = pair(network, "riostream", "-T", "v", "-S", "100000", "-C", "50")
-    check("custom" in out, out)
+rstream_blocking = measures("rstream", "-T", "b", "-S", "100", "-C", "1000")
+rstream_polling = measures("rstream", "-T", "a", "-S", "3000", "-C", "20")
+rstream_nonblocking = measures("rstream", "-T", "n", "-S", "70000", "-C", "50")
+rstream_resolved = measures("rstream", "-T", "r", "-S", "70000", "-C", "50")
+# The server forks a child for each connection, after raccept().
+rstream_forking = measures("rstream", "-T", "f", "-S", "3000", "-C", "20")
+rstream_keepalive = measures("rstream", "-k", "1", "-S", "3000", "-C", "20")
+riostream = measures("riostream", "-S", "4096", "-C", "20")
+riostream_verifying = measures("riostream", "-T", "v", "-S", "100000", "-C", "50")
 
 
 def rcopy(network):
