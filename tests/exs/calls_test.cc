@@ -10,19 +10,6 @@
 namespace weft::exs_test {
 namespace {
 
-constexpr Way kStream{SOCK_STREAM, EXS_PROVIDER_RDMA, AF_INET};
-constexpr Way kPacket{SOCK_SEQPACKET, EXS_PROVIDER_RDMA, AF_INET};
-constexpr Way kTcp{SOCK_STREAM, EXS_PROVIDER_TCP, AF_INET};
-constexpr exs_qhandle_t kBlock = EXS_QHANDLE_INVALID;
-constexpr exs_mhandle_t kPlain = EXS_MHANDLE_UNREGISTERED;
-
-#define EXPECT_ERRNO(call, number)     \
-  do {                                 \
-    errno = 0;                         \
-    EXPECT_EQ(call, -1);               \
-    EXPECT_EQ(errno, number) << #call; \
-  } while (false)
-
 TEST(Calls, InitTakesTheVersionsThatThereAre) {
   EXPECT_ERRNO(exs_init(0), EINVAL);
   EXPECT_ERRNO(exs_init(2), EINVAL);

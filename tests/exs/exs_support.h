@@ -19,6 +19,16 @@
 namespace weft::exs_test {
 
 inline constexpr int kWaitSeconds = 30;
+// No queue: the call blocks. No handle: memory that is not registered.
+inline constexpr exs_qhandle_t kBlock = EXS_QHANDLE_INVALID;
+inline constexpr exs_mhandle_t kPlain = EXS_MHANDLE_UNREGISTERED;
+
+#define EXPECT_ERRNO(call, number)     \
+  do {                                 \
+    errno = 0;                         \
+    EXPECT_EQ(call, -1);               \
+    EXPECT_EQ(errno, number) << #call; \
+  } while (false)
 
 inline exs_ahandle_t tag(std::intptr_t n) { return static_cast<exs_ahandle_t>(n); }
 
@@ -70,6 +80,10 @@ struct Way {
   int provider = EXS_PROVIDER_RDMA;
   int domain = AF_INET;
 };
+
+inline constexpr Way kStream{SOCK_STREAM, EXS_PROVIDER_RDMA, AF_INET};
+inline constexpr Way kPacket{SOCK_SEQPACKET, EXS_PROVIDER_RDMA, AF_INET};
+inline constexpr Way kTcp{SOCK_STREAM, EXS_PROVIDER_TCP, AF_INET};
 
 inline std::string name_of(const Way& way) {
   return std::string(way.type == SOCK_STREAM ? "Stream" : "Packet") +

@@ -21,7 +21,6 @@ using exs::Hello;
 using exs::Segment;
 using exs::Type;
 
-constexpr exs_qhandle_t kBlock = EXS_QHANDLE_INVALID;
 constexpr std::size_t kSlot = 8192;
 constexpr std::size_t kSlots = 64;
 
@@ -189,9 +188,6 @@ class Victim {
   Liar liar;
   int fd = -1;
 };
-
-constexpr Way kStream{SOCK_STREAM, EXS_PROVIDER_RDMA, AF_INET};
-constexpr Way kPacket{SOCK_SEQPACKET, EXS_PROVIDER_RDMA, AF_INET};
 
 struct Lie {
   const char* name;

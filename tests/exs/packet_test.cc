@@ -7,7 +7,6 @@ namespace weft::exs_test {
 namespace {
 
 constexpr Way kRdma{SOCK_SEQPACKET, EXS_PROVIDER_RDMA, AF_INET};
-constexpr exs_qhandle_t kBlock = EXS_QHANDLE_INVALID;
 
 class Packet : public testing::TestWithParam<Way> {};
 

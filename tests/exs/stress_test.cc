@@ -13,9 +13,6 @@
 namespace weft::exs_test {
 namespace {
 
-constexpr exs_qhandle_t kBlock = EXS_QHANDLE_INVALID;
-constexpr exs_mhandle_t kPlain = EXS_MHANDLE_UNREGISTERED;
-
 std::uint64_t seed() {
   const char* wanted = std::getenv("WEFT_SEED");
   return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : std::random_device{}();

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 
+#include "support/ring_mappings.h"
 #include "support/weft_side.h"
 
 namespace weft::test {
@@ -31,15 +31,6 @@ std::size_t open_sockets() {
 
 // Those that the test program got from its parent.
 const std::size_t kSocketsAtStart = open_sockets();
-
-std::size_t ring_mappings() {
-  std::ifstream maps("/proc/self/maps");
-  std::size_t count = 0;
-  for (std::string line; std::getline(maps, line);) {
-    count += line.find("weft-ring") != std::string::npos ? 1 : 0;
-  }
-  return count;
-}
 
 // Sends `size` octets from one to the other, and checks them.
 void send_across(Host& host, Endpoint& from, Endpoint& to, std::size_t size, unsigned seed) {

@@ -9,11 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <numeric>
 #include <thread>
 
+#include "../support/ring_mappings.h"
 #include "io_ring_testing.h"
 
 namespace weft::io {
@@ -27,6 +27,8 @@ Bytes patterned(std::uint64_t from, std::size_t size) {
   return out;
 }
 
+using test::ring_mappings;
+
 bool is_ringing(const Ring& ring) {
   pollfd p{ring.bell(), POLLIN, 0};
   return poll(&p, 1, 0) == 1;
@@ -35,15 +37,6 @@ bool is_ringing(const Ring& ring) {
 std::size_t open_descriptors() {
   const auto folder = std::filesystem::directory_iterator("/proc/self/fd");
   return static_cast<std::size_t>(std::distance(begin(folder), end(folder)));
-}
-
-std::size_t ring_mappings() {
-  std::ifstream maps("/proc/self/maps");
-  std::size_t count = 0;
-  for (std::string line; std::getline(maps, line);) {
-    count += line.find("weft-ring") != std::string::npos ? 1 : 0;
-  }
-  return count;
 }
 
 TEST(Ring, CarriesBytesInBothDirections) {
