@@ -46,12 +46,12 @@ function(_weft_in_test_targets target)
   endforeach()
 endfunction()
 
-# Without an operating system (WEFT_CORE_ONLY) the upper layers don't exist; neither do the tests
-# that need them.
+# Without an operating system (WEFT_CORE_ONLY) the upper layers and what they stand on don't exist;
+# neither do the tests that need them.
 function(_weft_lacks_layer result)
   set(lacks OFF)
   foreach(dep IN LISTS ARGN)
-    if(WEFT_CORE_ONLY AND dep MATCHES "^weft" AND NOT TARGET ${dep})
+    if(WEFT_CORE_ONLY AND dep MATCHES "^weft|::" AND NOT TARGET ${dep})
       set(lacks ON)
     endif()
   endforeach()

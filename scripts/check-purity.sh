@@ -25,7 +25,7 @@ allowed=(
   'malloc' 'calloc' 'realloc' 'aligned_alloc' 'free'
   'mem(cpy|move|set|cmp|chr)' 'str(len|cmp|ncmp|chr)' 'bcmp'
   '_Zn[wa][mj](St11align_val_t|RKSt9nothrow_t)?' '_Zn[wa][mj]St11align_val_tRKSt9nothrow_t'
-  '_Zd[la]Pv([mj](St11align_val_t)?|St11align_val_t)?'
+  '_Zd[la]Pv([mj](St11align_val_t)?|St11align_val_t|RKSt9nothrow_t)?'
   '_ZSt7nothrow'
   # Bugs end the program.
   '__assert_fail' 'abort' '__stack_chk_fail(_local)?' '_ZSt9terminatev'

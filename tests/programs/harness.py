@@ -275,6 +275,18 @@ def namespaces():
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
 
+def beside(first):
+    """What each program since `first` said last: the other side often knows why this one failed."""
+    told = []
+    for process in _all[first:][-4:]:
+        try:
+            state = f"ended with {process.popen.wait(0.5)}"
+        except subprocess.TimeoutExpired:
+            state = "still running"
+        told.append(f"  {' '.join(process.argv)}: {state}\n{process.tail(12)}\n")
+    return "".join(told)
+
+
 def main(cases):
     """harness.main({"name": function(network)}): runs the cases named on the command line, each
     `name` or `name@namespaces`; all of them on loopback without arguments."""
@@ -283,6 +295,7 @@ def main(cases):
     for text in wanted:
         name, _, where = text.partition("@")
         start = time.monotonic()
+        before = len(_all)
         try:
             with (namespaces if where == "namespaces" else loopback)() as network:
                 cases[name](network)
@@ -291,8 +304,10 @@ def main(cases):
             verdict = f"skipped: {why}"
             skipped += 1
         except Failure as why:
-            verdict = f"FAILED: {why}"
+            verdict = f"FAILED: {why}\n{beside(before)}"
             failed += 1
+        for process in list(_running):
+            process.end()
         print(f"{text}: {verdict} ({time.monotonic() - start:.1f} s)", flush=True)
     if failed:
         sys.exit(1)
