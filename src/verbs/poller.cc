@@ -419,6 +419,9 @@ bool Poller::serve_now() {
   for (int i = 0; i < kPassesInARow && moved; ++i) {
     moved = pass(true);
     any |= moved;
+    // Callers who have taken it over go on by themselves; a thread that goes on as well takes their
+    // CPU.
+    if (kept_by_callers()) moved = false;
   }
   if (any) served_.store(served_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   leave();
