@@ -91,6 +91,7 @@ ssize_t post(const RemoteCall& call, Fill fill) {
   Outlet outlet(call.queue);
   if (outlet.queue == nullptr) return fail(EINVAL);
   {
+    const Engine::Inside inside(Engine::instance());
     std::unique_lock lock(socket->mutex);
     if (socket->closing || socket->shutting) return fail(EPIPE);
     if (!socket->wait_for_room(lock, socket->one_sided, !socket->nonblocking)) return fail(EAGAIN);

@@ -57,6 +57,7 @@ ssize_t transfer(const Call& call, Fill fill) {
   if (outlet.queue == nullptr) return fail(EINVAL);
   Clock::duration limit{};
   {
+    const Engine::Inside inside(Engine::instance());
     std::unique_lock lock(socket->mutex);
     if (const int error = check_state(*socket, call); error != 0) return fail(error);
     const bool may_block = !socket->nonblocking && (call.flags & MSG_DONTWAIT) == 0;

@@ -16,6 +16,14 @@ namespace {
 constexpr int kReadyAtOnce = 64;
 constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr int kTickMs = 1;
+constexpr int kTickOfCallersMs = 2;
+// So many ticks without a caller, and the progress thread takes over. A caller that has lost its
+// CPU for a moment does not get it back sooner from a thread that does its work.
+constexpr int kTicksUntilQuiet = 3;
+// A look at TCP is a system call. With RDMA beside it, and nothing seen for so many polls, one poll
+// in so many looks.
+constexpr std::uint32_t kPollsUntilTcpIsQuiet = 256;
+constexpr std::uint32_t kPollsPerQuietLook = 16;
 
 std::atomic<Engine*> current{nullptr};
 // Grows in every child of fork().
@@ -66,8 +74,8 @@ int Engine::start() {
   if (!wake_.valid() || !tcp_.valid()) return errno;
   // Without any RDMA device, in the kernel or besides it, there is TCP.
   cm_channel_ = rdma_create_event_channel();
-  if (cm_channel_ != nullptr) {
-    ::fcntl(cm_channel_->fd, F_SETFL, ::fcntl(cm_channel_->fd, F_GETFL) | O_NONBLOCK);
+  if (const rdma_event_channel* channel = cm_channel(); channel != nullptr) {
+    ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
   }
   sigset_t all;
   sigset_t before;
@@ -86,11 +94,11 @@ bool Engine::has_rdma() {
   if (!probed_) {
     probed_ = true;
     int count = 0;
-    ibv_device** list = cm_channel_ != nullptr ? ibv_get_device_list(&count) : nullptr;
+    ibv_device** list = cm_channel() != nullptr ? ibv_get_device_list(&count) : nullptr;
     if (list != nullptr) ibv_free_device_list(list);
     if (count == 0) cm_channel_ = nullptr;  // leaked: the thread may be looking at it
   }
-  return cm_channel_ != nullptr;
+  return cm_channel() != nullptr;
 }
 
 // ---- progress
@@ -100,7 +108,7 @@ bool Engine::drive() {
   std::unique_lock lock(drive_mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return false;
   bool busy = poll_devices();
-  if (tcp_sockets_.load(std::memory_order_relaxed) != 0) busy = poll_tcp() || busy;
+  if (tcp_is_due()) busy = poll_tcp() || busy;
   lock.unlock();
   run_polls();
   return busy;
@@ -142,6 +150,13 @@ bool Engine::poll_shard(CqShard& shard) {
   return true;
 }
 
+bool Engine::tcp_is_due() {
+  if (tcp_sockets_.load(std::memory_order_relaxed) == 0) return false;
+  if (device_count_.load(std::memory_order_relaxed) == 0) return true;
+  return ++polls_without_tcp_ < kPollsUntilTcpIsQuiet ||
+         polls_without_tcp_ % kPollsPerQuietLook == 0;
+}
+
 bool Engine::poll_tcp() {
   std::array<epoll_event, kReadyAtOnce> ready;
   const int got = ::epoll_wait(tcp_.get(), ready.data(), kReadyAtOnce, 0);
@@ -152,6 +167,7 @@ bool Engine::poll_tcp() {
     const std::lock_guard lock(socket->mutex);
     if (socket->provider != nullptr) socket->provider->on_ready(one.events);
   }
+  if (got > 0) polls_without_tcp_ = 0;
   return got > 0;
 }
 
@@ -166,13 +182,19 @@ void Engine::hand_over() {
 }
 
 int Engine::spin(EventQueue& queue, std::size_t need, Instant until, Instant spin_until) {
-  const Instant end = std::min(until, spin_until);
-  for (unsigned round = 1; queue.waiting() < need; ++round) {
-    if (drive()) continue;
+  bool busy = false;
+  bool enough = false;
+  const Inside inside(*this);
+  for (unsigned round = 1; !enough && queue.waiting() < need; ++round) {
+    busy = drive() || busy;
     // Reading the clock costs more than an idle poll.
-    if (round % 16 == 0 && (Clock::now() >= end || queue.retired())) return ETIMEDOUT;
+    if (round % 16 != 0) continue;
+    const Instant now = Clock::now();
+    // While anything moves, its own events may be next.
+    if (std::exchange(busy, false)) spin_until = std::max(spin_until, now + kSpin);
+    enough = now >= std::min(until, spin_until) || queue.retired();
   }
-  return 0;
+  return enough ? ETIMEDOUT : 0;
 }
 
 int Engine::wait(EventQueue& queue, std::size_t need, Instant until, int strategy) {
@@ -202,16 +224,20 @@ int Engine::wait(EventQueue& queue, std::size_t need, Instant until, int strateg
 
 void Engine::run() {
   std::uint64_t seen = 0;
+  int quiet_ticks = 0;
+  bool cm = true;
   for (;;) {
-    run_cm();
+    if (cm) run_cm();
     run_timers(Clock::now());
     reap();
     run_polls();
     const std::uint64_t now = drives_.load(std::memory_order_relaxed);
     const bool asked = hand_over_.exchange(false);
-    if (now != seen && !asked) {
+    const bool driven = now != seen || callers_inside_.load(std::memory_order_relaxed) != 0;
+    quiet_ticks = driven ? 0 : quiet_ticks + 1;
+    if (quiet_ticks < kTicksUntilQuiet && !asked) {
       seen = now;
-      sleep(false);
+      cm = sleep(false);
       continue;
     }
     asleep_.store(true);
@@ -224,7 +250,7 @@ void Engine::run() {
       if (tcp_sockets_.load() != 0) busy = poll_tcp() || busy;
     }
     run_polls();
-    if (!busy) sleep(true);
+    cm = busy || sleep(true);
     asleep_.store(false);
     seen = drives_.load(std::memory_order_relaxed);
     drain_channels();
@@ -251,24 +277,28 @@ void Engine::drain_channels() {
   }
 }
 
-void Engine::sleep(bool armed) {
+bool Engine::sleep(bool armed) {
   std::vector<pollfd> fds;
   fds.push_back({wake_.get(), POLLIN, 0});
-  if (cm_channel_ != nullptr) fds.push_back({cm_channel_->fd, POLLIN, 0});
+  const rdma_event_channel* channel = cm_channel();
+  if (channel != nullptr) fds.push_back({channel->fd, POLLIN, 0});
   if (armed) {
     fds.push_back({tcp_.get(), POLLIN, 0});
     for (const auto& device : devices()) fds.push_back({device->channel()->fd, POLLIN, 0});
   }
-  Instant until = armed ? Instant::max() : Clock::now() + std::chrono::milliseconds(kTickMs);
+  const bool callers = callers_inside_.load(std::memory_order_relaxed) != 0;
+  const int tick = callers ? kTickOfCallersMs : kTickMs;
+  Instant until = armed ? Instant::max() : Clock::now() + std::chrono::milliseconds(tick);
   {
     const std::lock_guard lock(later_mutex_);
     if (!timers_.empty()) until = std::min(until, timers_.begin()->first);
-    if (!dead_ids_.empty() || !kicked_.empty() || !abandoned_.empty()) return;
+    if (!dead_ids_.empty() || !kicked_.empty() || !abandoned_.empty()) return true;
   }
   const timespec left = time_left(until);
   ::ppoll(fds.data(), fds.size(), until == Instant::max() ? nullptr : &left, nullptr);
   std::uint64_t value = 0;
-  static_cast<void>(!::read(wake_.get(), &value, sizeof value));
+  if (fds[0].revents != 0) static_cast<void>(!::read(wake_.get(), &value, sizeof value));
+  return channel != nullptr && fds[1].revents != 0;
 }
 
 void Engine::run_timers(Instant now) {

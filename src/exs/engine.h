@@ -1,8 +1,8 @@
 // The engine: one for the process. It polls completion queues and sockets, runs connection set-up
 // and time limits.
 //
-// Who makes progress: a caller that waits for events, on its own thread. When no caller has
-// done so for a millisecond, the progress thread arms everything and sleeps until there is work.
+// Who makes progress: a caller that waits for events, on its own thread. When no caller has done so
+// for a few milliseconds, the progress thread arms everything and sleeps until there is work.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -37,6 +37,20 @@ class Engine {
   int start();
   [[nodiscard]] bool started() const { return started_.load(std::memory_order_acquire); }
 
+  // A caller is inside a call that makes progress, however long that takes.
+  class Inside {
+   public:
+    explicit Inside(Engine& engine) : engine_(engine) {
+      engine_.callers_inside_.fetch_add(1, std::memory_order_relaxed);
+    }
+    ~Inside() { engine_.callers_inside_.fetch_sub(1, std::memory_order_relaxed); }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+   private:
+    Engine& engine_;
+  };
+
   // Polls everything once, if nobody else does. True: something happened.
   bool drive();
   // Returns once `queue` has `need` events or `until` has come: 0, or EINTR after a signal.
@@ -54,7 +68,7 @@ class Engine {
 
   // RDMA.
   [[nodiscard]] bool has_rdma();
-  [[nodiscard]] rdma_event_channel* cm_channel() const { return cm_channel_; }
+  [[nodiscard]] rdma_event_channel* cm_channel() const { return cm_channel_.load(); }
   std::shared_ptr<Device> device_of(ibv_context* context);
   // A number for a connection, found in wr_id and in rdma_cm_id.context.
   std::uint32_t enroll(const std::shared_ptr<Socket>& socket);
@@ -87,12 +101,13 @@ class Engine {
   bool poll_devices();
   bool poll_shard(CqShard& shard);
   bool poll_tcp();
+  bool tcp_is_due();
   void run_cm();
   void drain_before_end();
   void run_timers(Instant now);
   void reap();
   void drain_channels();
-  void sleep(bool armed);
+  bool sleep(bool armed);  // true: rdma_cm may have something to tell
   int spin(EventQueue& queue, std::size_t need, Instant until, Instant spin_until);
   std::vector<std::shared_ptr<Device>> devices() const;
 
@@ -100,12 +115,14 @@ class Engine {
   std::atomic<bool> started_{false};
   Fd wake_;
   Fd tcp_;
-  rdma_event_channel* cm_channel_ = nullptr;
+  std::atomic<rdma_event_channel*> cm_channel_{nullptr};
   bool probed_ = false;
   std::atomic<int> tcp_sockets_{0};
 
   std::mutex drive_mutex_;
   std::atomic<std::uint64_t> drives_{0};  // by callers
+  std::atomic<int> callers_inside_{0};    // who post, or drive until they have their events
+  std::uint32_t polls_without_tcp_ = 0;   // with drive_mutex_: since a look at TCP found something
   std::atomic<bool> hand_over_{false};
   std::atomic<bool> asleep_{false};  // armed, or about to be
 
