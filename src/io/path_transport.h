@@ -55,6 +55,7 @@ class PathTransport final : public Transport {
     // Whoever attends asks again anyway. A sleeper has to say that it sleeps, in receive().
     return rx_ == Way::kTcp || attended_;
   }
+  [[nodiscard]] bool cheap_to_look_at() const noexcept override { return rx_ == Way::kRing; }
   [[nodiscard]] std::size_t read_ahead() const noexcept override;
 
  private:

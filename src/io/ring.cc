@@ -16,6 +16,10 @@ namespace {
 // The peer begins to read a long message while we still write it.
 constexpr std::uint32_t kPublishBytes = 16U << 10U;
 
+// A small message writes so much, or less.
+constexpr std::size_t kFetchAhead = 128;
+constexpr std::size_t kCacheLine = 64;
+
 constexpr std::size_t other(std::size_t side) { return 1 - side; }
 
 }  // namespace
@@ -75,11 +79,15 @@ Result<std::size_t> Ring::receive(std::span<const Slice> slices) noexcept {
   if (broken_) return fail(Error::kProtocol);
   const std::uint32_t head = theirs_->head.load(std::memory_order_acquire);
   std::uint32_t there = head - tail_;
-  if (there == 0) return 0;
+  if (there == 0) {
+    if (writer_unseen_) publish_tail(0);
+    return 0;
+  }
   if (there > bytes_) {
     broken_ = true;
     return fail(Error::kProtocol);
   }
+  const bool later = may_look_later(there, bytes_);
   std::size_t total = 0;
   std::uint32_t unpublished = 0;
   for (const Slice& slice : slices) {
@@ -102,7 +110,12 @@ Result<std::size_t> Ring::receive(std::span<const Slice> slices) noexcept {
     }
     if (there == 0) break;
   }
-  if (total != 0) publish_tail(there);
+  if (later) {
+    ours_->tail.store(tail_, std::memory_order_release);
+    writer_unseen_ = true;
+  } else {
+    publish_tail(there);
+  }
   return total;
 }
 
@@ -116,11 +129,21 @@ std::uint32_t Ring::unread_by_peer() const noexcept {
 void Ring::publish_head() noexcept {
   ours_->head.store(head_, std::memory_order_seq_cst);
   if (must_wake_reader(theirs_->waiting.load(std::memory_order_seq_cst))) wake();
+  fetch_ahead();
+}
+
+// The peer read these lines a lap ago, so they are in its cache. Asked for now, they are here when
+// the next message is written; asked for then, it would wait for each of them.
+void Ring::fetch_ahead() const noexcept {
+  for (std::size_t i = 0; i < kFetchAhead; i += kCacheLine) {
+    __builtin_prefetch(out_ + ((head_ + i) & (bytes_ - 1)), 1);
+  }
 }
 
 // `left`: octets that were there and have not been read, which is what the peer finds used.
 void Ring::publish_tail(std::uint32_t left) noexcept {
   ours_->tail.store(tail_, std::memory_order_seq_cst);
+  writer_unseen_ = false;
   if (must_wake_writer(theirs_->waiting.load(std::memory_order_seq_cst), left, bytes_)) wake();
 }
 
@@ -139,6 +162,8 @@ void Ring::wake() noexcept {
 // --- going to sleep ---
 
 bool Ring::prepare_sleep(bool for_room, bool for_data) noexcept {
+  // 0: what is left counts for nothing, since the reader does not come back before there is more.
+  if (writer_unseen_) publish_tail(0);
   const std::uint32_t waiting = (for_data ? ring_wait::kData : ring_wait::kNothing) |
                                 (for_room ? ring_wait::kRoom : ring_wait::kNothing);
   ours_->waiting.store(waiting, std::memory_order_seq_cst);

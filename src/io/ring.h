@@ -78,6 +78,7 @@ class Ring {
  private:
   [[nodiscard]] bool see_tail() noexcept;
   void publish_head() noexcept;
+  void fetch_ahead() const noexcept;
   void publish_tail(std::uint32_t left) noexcept;
   void wake() noexcept;
   [[nodiscard]] std::uint32_t used() const noexcept { return head_ - seen_tail_; }
@@ -92,6 +93,7 @@ class Ring {
   std::uint32_t head_ = 0;       // ours, the true one
   std::uint32_t tail_ = 0;       // ours, the true one
   std::uint32_t seen_tail_ = 0;  // the peer's, checked
+  bool writer_unseen_ = false;   // octets were read since we looked whether the peer waits for room
   bool broken_ = false;
 };
 

@@ -66,6 +66,8 @@ class Transport {
   // A receive() of fewer octets than there was room for has emptied the transport: fd() reports
   // what comes later. False: only -EAGAIN says so.
   [[nodiscard]] virtual bool short_read_is_all() const noexcept { return true; }
+  // A receive() that finds nothing costs no system call, nor does the peer pay for being looked at.
+  [[nodiscard]] virtual bool cheap_to_look_at() const noexcept { return false; }
   // Octets to read at once while it is not known where they belong.
   [[nodiscard]] virtual std::size_t read_ahead() const noexcept { return SIZE_MAX; }
   // After a send() without room: try again, whatever fd() has reported. Costs no system call.

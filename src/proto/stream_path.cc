@@ -5,6 +5,14 @@
 
 namespace weft::proto {
 
+namespace {
+
+// Messages of a power of two fall into FPDUs of one size, each large enough to go straight to its
+// place. With the largest FPDU there is, a little would be left over of each 64 KiB.
+constexpr std::uint32_t kBareUlpdu = (32U << 10U) + kMaxDdpHeaderSize;
+
+}  // namespace
+
 std::optional<PathMessage> path_message_of(std::span<const std::uint8_t> ulpdu) {
   if (ulpdu.size() != DdpTagged::kSize || !peek_tagged(ulpdu[0])) return {};
   const Result<Opcode> op = check_segment_control(ulpdu[0], ulpdu[1]);
@@ -60,7 +68,7 @@ void Stream::change_sending(bool bare) {
   assert(sending_may_change().has_value());
   hold_at_ = 0;
   writer_.change(params_.crc && !bare, params_.tx_markers && !bare);
-  const std::uint32_t size = bare ? kMaxUlpdu : params_.max_ulpdu;
+  const std::uint32_t size = bare ? kBareUlpdu : params_.max_ulpdu;
   max_ulpdu_.store(size, std::memory_order_relaxed);
 }
 

@@ -65,6 +65,7 @@ Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<trac
   }
   path_.reset();
   path_name_.store("tcp", std::memory_order_relaxed);
+  cheap_.store(false, std::memory_order_relaxed);
   if (auto* both = dynamic_cast<io::PathTransport*>(transport_.get()); both != nullptr) {
     path_.emplace(*both, *stream_, params, device_.rings(), device_.config().ring_idle);
   }
@@ -394,6 +395,7 @@ void Lane::step_path() {
     stream_->fail(proto::Violation::kLocalFault);
   }
   path_name_.store(transport_->path(), std::memory_order_relaxed);
+  cheap_.store(transport_->cheap_to_look_at(), std::memory_order_relaxed);
   if (path_->take_moved()) follow_transport();
 }
 
@@ -450,15 +452,19 @@ void Lane::close_transport() {
 
 // --- cold and hot ---
 
-void Lane::attend() {
-  if (!lock_.try_enter()) return;
+bool Lane::attend() {
+  if (!lock_.try_enter()) return false;
   if (live()) transport_->attend();
   leave();
+  return true;
 }
 
 bool Lane::settle() {
   if (!lock_.try_enter()) return true;
   const bool again = live() && transport_->settle();
+  // Whoever looks once more does so without being told. Else the peer would ring, at each message,
+  // for somebody who is awake.
+  if (again) transport_->attend();
   leave();
   return again;
 }

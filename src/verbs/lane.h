@@ -104,6 +104,10 @@ class Lane final : public io::Handler {
     return awaits_receive_.load(std::memory_order_relaxed);
   }
   [[nodiscard]] Poller* poller() const noexcept { return poller_.load(std::memory_order_acquire); }
+  // See Transport. A look at such a lane is cheaper than asking epoll.
+  [[nodiscard]] bool cheap_to_look_at() const noexcept {
+    return cheap_.load(std::memory_order_relaxed);
+  }
   // A doorbell waits for the poller's next look.
   [[nodiscard]] bool doorbell_waits() const noexcept {
     return deferred_.load(std::memory_order_acquire);
@@ -143,7 +147,8 @@ class Lane final : public io::Handler {
   // --- for the poller, with the poller held ---
   // Nobody looks any more before the descriptor says so. True: look once more.
   [[nodiscard]] bool settle();
-  void attend();
+  // Somebody looks from now on. False: another thread has the lane just now; again later.
+  [[nodiscard]] bool attend();
 
   void on_timer(io::TimerId id) override;
 
@@ -192,6 +197,7 @@ class Lane final : public io::Handler {
   std::optional<proto::Stream> stream_;
   std::optional<PathChange> path_;  // of a connection inside this machine
   std::atomic<const char*> path_name_{"tcp"};
+  std::atomic<bool> cheap_{false};  // written by the holder
   std::atomic<bool> has_stream_{false};
   std::unique_ptr<trace::Trace> trace_;
   std::atomic<bool> tx_blocked_{false};  // written by the holder

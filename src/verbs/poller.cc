@@ -18,6 +18,9 @@ namespace {
 constexpr int kEventsPerLook = 32;
 // A hot lane that has received nothing for so many runs goes back to epoll.
 constexpr std::uint32_t kHotRuns = 200;
+// The same for one that is cheap to look at, as long as others do not want its place: some
+// milliseconds.
+constexpr std::uint32_t kHotRunsCheap = 50'000;
 // With hot lanes, one pass in so many asks epoll about the others.
 constexpr std::uint32_t kPassesPerLook = 4;
 // Polls without success in a row before callers take over: kPollsToTake, and up to this where they
@@ -184,9 +187,13 @@ std::vector<std::uint64_t> Poller::tokens() {
 // `warm`: who calls looks again at once, so lanes that gave something are asked directly then.
 bool Poller::pass(bool look, bool warm, bool ring) {
   bool moved = false;
-  if (ring && doorbell_due_.load(std::memory_order_acquire)) moved = ring_doorbells();
   const bool ours = kept_by_callers();
-  moved |= run_hot([ours](const Hot& hot) { return ours && hot.idle < kHotRuns; });
+  if (ring && doorbell_due_.load(std::memory_order_acquire)) moved = ring_doorbells(warm && ours);
+  const bool full = hot_count_.load(std::memory_order_relaxed) == kHotMax;
+  moved |= run_hot([ours, full](const Hot& hot) {
+    const bool patient = !full && hot.lane->cheap_to_look_at();
+    return ours && hot.idle < (patient ? kHotRunsCheap : kHotRuns);
+  });
   const std::uint32_t hot = hot_count_.load(std::memory_order_relaxed);
   const bool others = lane_count_.load(std::memory_order_relaxed) > hot;
   if (look || hot_blocked_ || (others && (hot == 0 || ++since_look_ >= kPassesPerLook))) {
@@ -196,7 +203,9 @@ bool Poller::pass(bool look, bool warm, bool ring) {
   return moved;
 }
 
-bool Poller::ring_doorbells() {
+// `warm`: a lane that is cheap to look at becomes hot; its peer's answer is not far, and until then
+// no pass has to ask epoll.
+bool Poller::ring_doorbells(bool warm) {
   doorbell_due_.store(false, std::memory_order_seq_cst);
   {
     const io::SpinGuard lock(doorbell_lock_);
@@ -204,8 +213,11 @@ bool Poller::ring_doorbells() {
   }
   const bool any = !ringing_.empty();
   for (const std::uint64_t token : ringing_) {
-    const Found found = find(token);
-    if (found.lane != nullptr && found.lane->doorbell_waits()) found.lane->kick();
+    Found found = find(token);
+    if (found.lane == nullptr) continue;
+    if (found.lane->doorbell_waits()) found.lane->kick();
+    const bool place = hot_count_.load(std::memory_order_relaxed) < kHotMax;
+    if (warm && place && found.lane->cheap_to_look_at()) make_hot(std::move(found));
   }
   ringing_.clear();
   return any;
@@ -220,6 +232,7 @@ bool Poller::run_hot(Stays stays) {
   hot_blocked_ = false;
   for (std::uint32_t i = 0; i < count; ++i) {
     Hot& hot = hot_[i];
+    if (!hot.attended) hot.attended = hot.lane->attend();
     const Turn turn = hot.lane->run(0);
     moved |= turn.anything();
     hot.idle = turn.received || turn.more ? 0 : hot.idle + 1;
@@ -229,7 +242,7 @@ bool Poller::run_hot(Stays stays) {
     const bool late = here && idle && hot.lane->settle();
     moved |= late;
     if (here && (!idle || late)) {
-      hot_blocked_ |= hot.lane->blocked();
+      hot_blocked_ |= hot.lane->blocked() && !hot.lane->cheap_to_look_at();
       if (kept != i) hot_[kept] = std::move(hot);
       ++kept;
     } else {
@@ -269,8 +282,8 @@ void Poller::make_hot(Found found) {
     });
     return;
   }
-  found.lane->attend();
-  hot_[count] = {std::move(found.owner), found.lane, 0};
+  Lane* const lane = found.lane;
+  hot_[count] = {std::move(found.owner), lane, 0, lane->attend()};
   hot_count_.store(count + 1, std::memory_order_relaxed);
 }
 

@@ -135,6 +135,7 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
     std::shared_ptr<LaneOwner> owner;
     Lane* lane = nullptr;
     std::uint32_t idle = 0;  // runs in a row that received nothing
+    bool attended = false;   // the lane knows that somebody looks
   };
   struct Found {
     std::shared_ptr<LaneOwner> owner;
@@ -150,7 +151,7 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
 
   // With lock_ held.
   bool pass(bool look, bool warm = true, bool ring = true) WEFT_REQUIRES(lock_);
-  bool ring_doorbells() WEFT_REQUIRES(lock_);
+  bool ring_doorbells(bool warm = false) WEFT_REQUIRES(lock_);
   template <class Stays>
   bool run_hot(Stays stays) WEFT_REQUIRES(lock_);
   bool harvest(bool warm) WEFT_REQUIRES(lock_);

@@ -36,6 +36,7 @@ struct Side {
   At at = At::kLook;
   std::uint8_t seen = 0;  // the peer's position as last read
   std::uint8_t left = 0;  // reader: there and not read, as receive() knows it
+  bool unseen = false;    // reader: has read, and not looked at the writer since
   auto operator<=>(const Side&) const = default;
 };
 
@@ -50,6 +51,7 @@ struct State {
 // The protocol under test, and a broken one to show that the search finds such things.
 struct Variant {
   bool look_again = true;
+  bool looks_later = true;  // at the writer, where the reader has not looked at once
 };
 
 using States = std::vector<State>;
@@ -118,7 +120,7 @@ void step_reader(const State& s, const Variant& v, States& out) {
   switch (r.at) {
     case At::kLook:
       r.seen = s.head;
-      r.at = r.seen != s.tail ? At::kMove : At::kSayWait;
+      r.at = r.seen != s.tail ? At::kMove : r.unseen ? At::kCheckPeer : At::kSayWait;
       break;
     case At::kMove: {
       const std::uint32_t there = r.seen - s.tail;
@@ -126,12 +128,14 @@ void step_reader(const State& s, const Variant& v, States& out) {
         State m = s;
         m.tail = static_cast<std::uint8_t>(s.tail + piece);
         m.reader.left = static_cast<std::uint8_t>(there - piece);
-        m.reader.at = At::kCheckPeer;
+        m.reader.unseen = v.looks_later && may_look_later(there, kBytes);
+        m.reader.at = may_look_later(there, kBytes) ? after(m) : At::kCheckPeer;
         out.push_back(m);
       }
       return;
     }
     case At::kCheckPeer:
+      n.reader.unseen = false;
       r.at = must_wake_writer(s.writer_waits, r.left, kBytes) ? At::kWake : after(s);
       break;
     case At::kWake:
@@ -201,6 +205,10 @@ TEST(RingWaitModel, NoOrderOfStepsLosesAWakeUp) {
 
 TEST(RingWaitModel, WithoutTheSecondLookThereIsSuchAnOrder) {
   EXPECT_GT(search({.look_again = false}).stuck, 0U) << "the search does not find what it is for";
+}
+
+TEST(RingWaitModel, AReaderThatDoesNotLookLaterLeavesTheWriterAsleep) {
+  EXPECT_GT(search({.looks_later = false}).stuck, 0U);
 }
 
 }  // namespace
