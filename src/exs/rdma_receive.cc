@@ -1,5 +1,6 @@
 // What the peer sends: completions, counters, and where each message goes.
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -17,16 +18,32 @@ void log_line(const Socket& socket, const char* what, const char* why) {
   if (!quiet) std::fprintf(stderr, "exs: socket %d: %s: %s\n", socket.fd, what, why);
 }
 
-bool RdmaSocket::repost(std::uint32_t slot) {
-  ibv_sge sge{reinterpret_cast<std::uintptr_t>(slots_.data() + slot * slot_bytes_),
-              static_cast<std::uint32_t>(slot_bytes_), slots_mr_.lkey()};
-  ibv_recv_wr wr{};
-  wr.wr_id = static_cast<std::uint64_t>(number_) << 32U | kReceiveBit | slot;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  ibv_recv_wr* bad = nullptr;
-  if (ibv_post_recv(id_->qp, &wr, &bad) != 0) return false;
-  ++returned_;
+void RdmaSocket::slot_read(std::uint32_t slot) {
+  read_slots_.push_back(slot);
+  if (read_slots_.size() >= repost_every_ && !repost()) {
+    broke(ECONNRESET, "a receive cannot be posted");
+  }
+}
+
+bool RdmaSocket::repost() {
+  std::array<ibv_recv_wr, kRepostMax> wrs{};
+  std::array<ibv_sge, kRepostMax> sges;
+  while (!read_slots_.empty()) {
+    const std::size_t count = std::min(read_slots_.size(), wrs.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint32_t slot = read_slots_[read_slots_.size() - count + i];
+      sges[i] = {reinterpret_cast<std::uintptr_t>(slots_.data() + slot * slot_bytes_),
+                 static_cast<std::uint32_t>(slot_bytes_), slots_mr_.lkey()};
+      wrs[i].wr_id = static_cast<std::uint64_t>(number_) << 32U | kReceiveBit | slot;
+      wrs[i].sg_list = &sges[i];
+      wrs[i].num_sge = 1;
+      wrs[i].next = i + 1 < count ? &wrs[i + 1] : nullptr;
+    }
+    ibv_recv_wr* bad = nullptr;
+    if (ibv_post_recv(id_->qp, wrs.data(), &bad) != 0) return false;
+    read_slots_.resize(read_slots_.size() - count);
+    returned_ += static_cast<std::uint32_t>(count);
+  }
   return true;
 }
 
@@ -68,8 +85,7 @@ void RdmaSocket::on_message(std::uint32_t slot, std::uint32_t length) {
   if (why == nullptr) why = take_counters(message.header);
   if (why == nullptr) why = dispatch(message);
   if (why != nullptr) return broke(ECONNRESET, why);
-  // The payload has been copied: the slot is free.
-  if (!gone_ && !repost(slot)) broke(ECONNRESET, "a receive cannot be posted");
+  if (!gone_) slot_read(slot);  // the payload has been copied
 }
 
 const char* RdmaSocket::take_counters(const Header& header) {

@@ -142,10 +142,12 @@ int RdmaSocket::make_buffers() {
 }
 
 int RdmaSocket::post_slots() {
-  for (std::uint32_t i = 0; i < s_.settings.slots; ++i) {
-    if (!repost(i)) return ENOMEM;
-  }
+  read_slots_.reserve(s_.settings.slots);
+  for (std::uint32_t i = 0; i < s_.settings.slots; ++i) read_slots_.push_back(i);
+  if (!repost()) return ENOMEM;
   returned_ = returned_told_ = 0;
+  // The peer has to have most of the slots all the time.
+  repost_every_ = std::min<std::size_t>(kRepostMax, s_.settings.slots / kSlotsMin);
   return 0;
 }
 

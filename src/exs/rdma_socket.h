@@ -110,7 +110,9 @@ class RdmaSocket final : public Provider {
   const char* dispatch(const Message& message);
   const char* on_close_chain(const Header& header);
   const char* on_chain_closed(const Header& header);
-  bool repost(std::uint32_t slot);
+  // Posts the slots that have been read, several together since a post costs more than a slot.
+  void slot_read(std::uint32_t slot);
+  bool repost();
 
   // ---- stream (rdma_stream.cc)
   void pump_stream();
@@ -172,6 +174,7 @@ class RdmaSocket final : public Provider {
   void ended();
 
   static constexpr int kNoSlot = -1;
+  static constexpr std::size_t kRepostMax = 8;
   static constexpr std::uint32_t kReceiveBit = 1U << 31U;
 
   Socket& s_;
@@ -196,6 +199,8 @@ class RdmaSocket final : public Provider {
   Hello theirs_;
   Pages slots_;  // mine_.slots of slot_bytes_ to receive into, then send_slots_ to send from
   Mr slots_mr_;
+  std::vector<std::uint32_t> read_slots_;  // to be posted again
+  std::size_t repost_every_ = 1;
   std::size_t slot_bytes_ = 0;
   std::size_t send_slot_bytes_ = 0;
   std::size_t inline_bytes_ = 0;

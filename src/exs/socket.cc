@@ -83,7 +83,7 @@ void Socket::finish(OperationList& list, OperationList::iterator it, int failure
   op.grants.clear();
   op.locals.clear();
   const exs_event_t event = event_of(op, fd, failure, length);
-  const std::shared_ptr<EventQueue> queue = op.queue;
+  const std::shared_ptr<EventQueue> queue = std::move(op.queue);
   let_go(op);
   op.reset();
   spare.splice(spare.begin(), list, it);

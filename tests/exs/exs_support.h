@@ -133,11 +133,14 @@ class Listener {
 class Pair {
  public:
   explicit Pair(const Way& way, const std::vector<Setting>& settings = {})
+      : Pair(way, Listener(way, settings), 0, settings) {}
+  // By `port`, which leads to the listener; 0: its own.
+  Pair(const Way& way, const Listener& listener, std::uint16_t port,
+       const std::vector<Setting>& settings = {})
       : left_q(exs_qcreate_checked()), right_q(exs_qcreate(64)) {
-    const Listener listener(way, settings);
     left = new_socket(way);
     for (const Setting& one : settings) EXPECT_EQ(exs_fcntl(left, one.command, one.value), 0);
-    Endpoint to = loopback(way.domain, listener.port);
+    Endpoint to = loopback(way.domain, port != 0 ? port : listener.port);
     EXPECT_EQ(exs_connect(left, to.get(), to.length, 0, left_q, tag(1)), 0) << std::strerror(errno);
     EXPECT_EQ(exs_accept(listener.fd, nullptr, 0, 0, right_q, tag(2)), 0);
     const exs_event_t connected = next_event(left_q);

@@ -24,6 +24,8 @@ constexpr int kWarmUp = 200;
 constexpr int kBetweenLooks = 16;
 constexpr int kCloseSeconds = 5;
 constexpr std::size_t kWholeFrom = 8192;  // streams: receives of more wait for all of it
+constexpr std::uint32_t kDepthMax = 1024;
+constexpr std::size_t kCachedBytes = 65536;
 
 struct Name {
   Mode mode;
@@ -112,8 +114,8 @@ class Side {
   Side(int fd, const Plan& plan)
       : fd_(fd),
         plan_(plan),
-        queue_(exs_qcreate(static_cast<int>(2 * plan.depth + 16))),
-        memory_(static_cast<std::size_t>(plan.size) * plan.depth) {
+        queue_(exs_qcreate(static_cast<int>(3 * plan.depth + 16))),
+        memory_(static_cast<std::size_t>(plan.size) * plan.buffers) {
     check(queue_ >= 0, "exs_qcreate");
     const int wait = static_cast<int>(plan.wait);
     check(exs_qmodify(queue_, EXS_QATTR_WAIT, &wait) == 0, "exs_qmodify");
@@ -177,7 +179,7 @@ class Side {
 
  private:
   std::uint8_t* at(std::uint32_t slot) {
-    return memory_.data() + static_cast<std::size_t>(slot) * plan_.size;
+    return memory_.data() + static_cast<std::size_t>(slot % plan_.buffers) * plan_.size;
   }
   [[nodiscard]] double wanted_seconds() const { return plan_.milliseconds / 1000.0; }
 
@@ -233,9 +235,11 @@ std::uint64_t Side::stream_out(double& seconds) {
   return messages * plan_.size;
 }
 
+// Twice as many receives as sends: the sender has finished one long before it has arrived.
 void Side::stream_in() {
-  for (std::uint32_t i = 0; i < plan_.depth; ++i) receive(i, flags_);
-  std::uint32_t outstanding = plan_.depth;
+  const std::uint32_t receives = 2 * plan_.depth;
+  for (std::uint32_t i = 0; i < receives; ++i) receive(i, flags_);
+  std::uint32_t outstanding = receives;
   while (outstanding != 0) {
     const exs_event_t event = next();
     --outstanding;
@@ -277,6 +281,14 @@ void Side::offer_persistent() {
   while (next().type != EXS_EVT_RECV) {
   }
   check(exs_cancel(fd_, EXS_CAF_FILDES, 0) == 0, "exs_cancel");
+}
+
+double direct_percent(int fd) {
+  exs_stats_t stats{};
+  stats.size = sizeof stats;
+  check(exs_stats(fd, &stats) == 0, "exs_stats");
+  const auto all = static_cast<double>(stats.bytes_sent + stats.bytes_received);
+  return all == 0 ? 0 : 100 * static_cast<double>(stats.direct_sent + stats.direct_received) / all;
 }
 
 // What the server tells the client when a measurement is over.
@@ -340,6 +352,11 @@ bool fits(Mode mode, std::size_t size) {
   return mode != Mode::kImmediate || size <= kImmediateMost;
 }
 
+std::uint32_t usual_buffers(std::size_t size, std::uint32_t depth) {
+  const auto fitting = static_cast<std::uint32_t>(kCachedBytes / size);
+  return std::clamp<std::uint32_t>(fitting, 1, depth);
+}
+
 Client::Client(const std::string& host, const std::string& port) : host_(host) {
   check(exs_init(EXS_VERSION) == 0, "exs_init");
   control_ = connect_to(host, port, Mode::kTcp, 0);
@@ -370,6 +387,7 @@ Result Client::measure_once(const Plan& plan) {
       bytes = side.stream_out(seconds);
     }
     cpu = cpu_seconds() - before;
+    result.direct_percent = direct_percent(fd);
     Report report;
     if (!read_all(control_, &report, sizeof report)) fail_with("the server has gone");
     cpu += report.cpu_seconds;
@@ -385,10 +403,12 @@ Result Client::measure(Plan plan, int rounds, bool latency, bool bandwidth) {
   std::vector<double> latencies{0};
   std::vector<double> rates{0};
   std::vector<double> cpus{0};
+  std::vector<double> direct{0};
   if (latency) latencies.clear();
   if (bandwidth) {
     rates.clear();
     cpus.clear();
+    direct.clear();
   }
   for (int i = 0; i < rounds; ++i) {
     if (latency) {
@@ -400,9 +420,10 @@ Result Client::measure(Plan plan, int rounds, bool latency, bool bandwidth) {
       const Result one = measure_once(plan);
       rates.push_back(one.mb_per_s);
       cpus.push_back(one.cpu_s_per_gb);
+      direct.push_back(one.direct_percent);
     }
   }
-  return {median(latencies), median(rates), median(cpus)};
+  return {median(latencies), median(rates), median(cpus), median(direct)};
 }
 
 void serve(const std::string& host, const std::string& port, bool once,
@@ -423,7 +444,7 @@ void serve(const std::string& host, const std::string& port, bool once,
            static_cast<ssize_t>(sizeof plan)) {
       const bool good = plan.mode <= static_cast<std::uint32_t>(Mode::kPacketTcp) &&
                         plan.size >= 1 && plan.size <= 1U << 30U && plan.depth >= 1 &&
-                        plan.depth <= 1024;
+                        plan.depth <= kDepthMax && plan.buffers >= 1 && plan.buffers <= kDepthMax;
       if (!good) break;
       serve_plan(control, plan, domain);
     }

@@ -28,12 +28,17 @@ struct Plan {
   std::uint32_t milliseconds = 0;
   std::uint32_t wait = 0;
   std::uint32_t latency = 0;
+  std::uint32_t buffers = 0;  // messages share so many; at least 1
 };
+
+// As many as keep the memory in the cache, as `weft perf` does.
+std::uint32_t usual_buffers(std::size_t size, std::uint32_t depth);
 
 struct Result {
   double latency_us = 0;
   double mb_per_s = 0;
   double cpu_s_per_gb = 0;
+  double direct_percent = 0;  // of the bytes: placed without a copy
 };
 
 // A client's connection to a server, over which both agree on what comes next.
