@@ -86,6 +86,10 @@ class Flood {
   }
 
   [[nodiscard]] std::uint64_t succeeded() const { return succeeded_; }
+  // Nothing was written beside the memory that is registered.
+  [[nodiscard]] bool guards_intact() const {
+    return memory_.guards_intact() && scratch_.guards_intact();
+  }
   [[nodiscard]] std::string state() const {
     return std::to_string(sends_.open()) + " sends and " + std::to_string(receives_.open()) +
            " receives open, " + (sound_ ? "no" : "some") + " request completed twice";

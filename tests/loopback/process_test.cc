@@ -177,6 +177,38 @@ TEST(Processes, OrderlyDisconnectIsSeenByTheOtherProcess) {
   EXPECT_EQ(child.wait(), 0);
 }
 
+// The socket was connected before the child went to another network namespace: its addresses say
+// that both are on one machine, but they cannot find each other there. With path=auto TCP carries
+// all.
+TEST(Processes, AnotherNetworkNamespaceStaysOnTcp) {
+  Config config = plain_config();
+  config.path = PathMode::kAuto;
+  Host host(config);
+  Flood flood(host, 9);
+  flood.post_receives();
+  const auto listener = listen(host, flood.endpoint.events);
+  Child child({"apart", std::to_string(listener->local_address().port()), "1"});
+  const auto event = next_event(*flood.endpoint.events);
+  if (!event) {
+    if (child.wait() == 77) GTEST_SKIP() << "no right to make a network namespace";
+    FAIL() << "no connect request came";
+  }
+  ASSERT_EQ(event->type, Type::kConnectRequest);
+  flood.peer = FloodTarget::from(event->private_data);
+  ConnectionParams params;
+  params.private_data = flood.here().bytes();
+  flood.endpoint.connection = event->connection;
+  must(event->connection->accept(flood.endpoint.qp, params), "accept");
+  take_event(*flood.endpoint.events, Type::kEstablished);
+  for (int i = 0; i < 500; ++i) ASSERT_TRUE(flood.step());
+  ASSERT_TRUE(eventually([&] { return flood.step() && flood.succeeded() > 500; })) << flood.state();
+  EXPECT_EQ(flood.endpoint.connection->info().path, "tcp");
+  EXPECT_TRUE(no_ring_is_mapped());
+  must(flood.endpoint.connection->disconnect(), "disconnect");
+  EXPECT_TRUE(flood.settle()) << flood.state();
+  EXPECT_EQ(child.wait(), 0);
+}
+
 // Runs `body` in a forked child; true if it returned true.
 template <class Body>
 bool in_child(Body body) {
