@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The main job: installs what is missing, builds, and shows RDMA beside plain TCP on this machine.
 #
-#   ./run.sh                measure RDMA Write, Read and Send against TCP, bytes verified first; then
-#                           rping and ib_write_bw, as Debian ships them, running over Weft
+#   ./run.sh                measure RDMA Write, Read and Send against TCP, bytes verified first;
+#                           then run Debian's own rping and ib_write_bw over Weft
 #   ./run.sh --build-only   stop after the build: build/release/bin/weft
 #   ./run.sh --help
 set -euo pipefail

@@ -158,8 +158,8 @@ function(weft_add_program target)
 endfunction()
 
 # Properties common to every ctest entry. The sanitizers abort at the first report, so that a
-# report can't hide in the output of a passing test. die_after_fork=0: tests fork, and the child starts
-# its own threads.
+# report can't hide in the output of a passing test. die_after_fork=0: tests fork, and the child
+# starts its own threads.
 function(_weft_test_properties test)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "LABELS;ENV")
   if(NOT arg_TIMEOUT)
@@ -188,8 +188,8 @@ suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
   endif()
 endfunction()
 
-# The source of a test is compiled in a hurry: not optimized, and with the headers of GoogleTest read
-# once for all tests. What it tests is optimized as ever.
+# The source of a test is compiled in a hurry: not optimized, and with the headers of GoogleTest
+# read once for all tests. What it tests is optimized as ever.
 function(_weft_compile_quickly target)
   target_compile_options(${target} PRIVATE -O0)
   if(NOT TARGET weft_test_headers)

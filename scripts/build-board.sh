@@ -6,8 +6,8 @@
 #   mps2-an385   Cortex-M3, LAN9118            arm-none-eabi-g++
 #   mipssim      MIPS32, big-endian, mipsnet   mips-linux-gnu-g++
 #
-# The image is BUILD_DIR/weft-board.elf; BUILD_DIR is build/board-BOARD unless given. Exit status 77:
-# the compiler or lwIP's source is not there, and a line says which.
+# The image is BUILD_DIR/weft-board.elf; BUILD_DIR is build/board-BOARD unless given. Exit status
+# 77: the compiler or lwIP's source is not there, and a line says which.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

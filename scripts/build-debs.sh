@@ -5,7 +5,8 @@
 #
 # The packages go to DIR (default: build/debs). --quick: with the compiler options of the release
 # tree instead of Debian's, so that ccache has most of it; for trying, not for giving away.
-# --no-install: do not install what is missing to build them. scripts/check-debs.sh then installs them into a bare Debian and tries them.
+# --no-install: do not install what is missing to build them. scripts/check-debs.sh then installs
+# them into a bare Debian and tries them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -37,7 +38,8 @@ rm -rf "$work"
 mkdir "$work"
 trap 'rm -rf "$work"' EXIT
 
-# A copy of the files that belong to the tree, as they are now: committed or not, but no build output.
+# A copy of the files that belong to the tree, as they are now: committed or not, but no build
+# output.
 mkdir "$work/weft"
 if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
   git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
@@ -50,7 +52,8 @@ fi
 log="$out/build.log"
 echo "Building the packages (log: $log)"
 start=$SECONDS
-# debhelper gives the build a home folder of its own. The caller's compiler cache is used all the same.
+# debhelper gives the build a home folder of its own. The caller's compiler cache is used all the
+# same.
 if command -v ccache >/dev/null; then
   export CCACHE_DIR="${CCACHE_DIR:-$(ccache --get-config cache_dir)}"
   export CCACHE_BASEDIR="$work/weft" CCACHE_NOHASHDIR=1

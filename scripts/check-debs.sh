@@ -25,8 +25,8 @@ root="$(mktemp -d)"
 chmod 755 "$root"
 trap 'rm -rf --one-file-system "$root"' EXIT
 echo "Making a bare Debian 12 in $root"
-# What the packages depend on, and what the trial needs, comes first: afterwards only the packages
-# make a difference. The dependencies are those that the packages declare, and no more.
+# What the packages depend on, and what the trial needs, comes first, so that the packages make the
+# only difference later. The dependencies are those that the packages declare, and no more.
 mapfile -t depends < <(for deb in "$debs"/*.deb; do
   [[ "$deb" == *-dbgsym_* ]] || dpkg-deb --field "$deb" Depends | tr ',' '\n'
 done | sed 's/([^)]*)//; s/|.*//; s/ //g; /^$/d; /^libweft\|^weft\|^libexs/d' | sort -u)
@@ -42,12 +42,14 @@ cp "$debs"/*.deb "$root/debs/"
 rm -f "$root"/debs/*-dbgsym_*.deb
 cp scripts/try-installed.sh "$root/debs/"
 
-# In namespaces of its own: its processes end with it, and its ports are nobody else's.
+# In namespaces of its own: its processes end with it, and its ports are nobody else's. The root is
+# exchanged rather than changed by chroot, which would forbid user namespaces to ordinary users.
 inside() {
   # shellcheck disable=SC2016  # expanded in there
   unshare --mount --net --pid --fork -- bash -c '
-    mount -t proc proc "$0/proc" && mount -t tmpfs tmpfs "$0/tmp" && ip link set lo up &&
-    exec chroot "$0" "$@"' "$root" "$@"
+    mount --bind "$0" "$0" && cd "$0" && mount -t proc proc proc && mount -t tmpfs tmpfs tmp &&
+    ip link set lo up && pivot_root . . && umount --lazy . && cd / &&
+    exec env PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"' "$root" "$@"
 }
 
 # Names and contents of all files, but for the logs and lists that any installation changes.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Programs of later releases of rdma-core on Weft's libraries. For each release, taken as source from
-# Debian's later suites:
+# Programs of later releases of rdma-core on Weft's libraries. For each release, taken as source
+# from Debian's later suites:
 #
 #   symbols   each public function of its libibverbs and librdmacm is in Weft's, under its version
 #   programs  programs compiled with its headers start and work: rping of that release, and a plain

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks what no compiler or formatter checks: file size, leftovers, line ends, include guards.
+"""Checks what no compiler or formatter checks: file size, leftovers, line ends, include guards, and
+that prose and comments fit 100 columns. (Rows of tables in Markdown cannot be wrapped.)
 
 Looks at the files that git tracks. Prints each finding; exit status 1 if there is one.
 """
@@ -12,7 +13,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CODE = {".h", ".hpp", ".c", ".cc"}
 TEXT = CODE | {".py", ".sh", ".cmake", ".txt", ".md", ".json", ".yml"}
+MAN = {".1", ".3", ".5", ".7"}
 MAX_LINES = 800
+MAX_COLUMNS = 100
 # The words are put together here so that this file does not find itself.
 LEFTOVER = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" * 3]) + r")\b")
 # Captured bytes and their descriptions are kept as they were recorded.
@@ -27,8 +30,16 @@ def tracked_files():
             yield name, path
 
 
+def is_prose(path, line):
+    if path.suffix == ".md":
+        return not line.startswith("|")
+    if path.suffix in MAN:
+        return not line.startswith(".")
+    return path.suffix not in CODE and line.lstrip().startswith("# ")
+
+
 def findings(name, path):
-    if path.suffix not in TEXT:
+    if path.suffix not in TEXT | MAN:
         return
     data = path.read_bytes()
     if data and not data.endswith(b"\n"):
@@ -37,6 +48,8 @@ def findings(name, path):
     for number, line in enumerate(lines, 1):
         if line.endswith((" ", "\t", "\r")):
             yield f"{name}:{number}: white space at the end of the line"
+        if len(line) > MAX_COLUMNS and is_prose(path, line):
+            yield f"{name}:{number}: {len(line)} columns, the limit is {MAX_COLUMNS}"
         if LEFTOVER.search(line):
             yield f"{name}:{number}: leftover marker; write an issue instead"
     if path.suffix in CODE:

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Gets the source of lwIP, as Debian ships it: its binary package is a library for Linux with options
-# that do not suit a microcontroller. Prints the folder.
+# Gets the source of lwIP, as Debian ships it: its binary package is a library for Linux with
+# options that do not suit a microcontroller. Prints the folder.
 #
 #   scripts/get-lwip.sh
 #
-# The folder is $WEFT_LWIP_DIR, or ~/.cache/weft/lwip-VERSION. What is there is kept, so that only the
-# first call needs the network. apt checks signature and checksums; the version is pinned here. The
-# machine's own lists of packages stay as they are.
+# The folder is $WEFT_LWIP_DIR, or ~/.cache/weft/lwip-VERSION. What is there is kept, so that only
+# the first call needs the network. apt checks signature and checksums; the version is pinned here.
+# The machine's own lists of packages stay as they are.
 #
 # Exit status 77: it cannot be had here; a line says why.
 set -euo pipefail

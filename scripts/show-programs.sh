@@ -27,8 +27,8 @@ free_port() {
   echo "$port"
 }
 
-# both NAME SERVER_ARGS -- CLIENT_ARGS: runs both sides on a free port, which is appended as -p PORT.
-# Output in $work/server and $work/client. The status is the client's, or else the server's.
+# both NAME SERVER_ARGS -- CLIENT_ARGS: runs both sides on a free port, which is appended as -p
+# PORT. Output in $work/server and $work/client. The status is the client's, or else the server's.
 both() {
   local name="$1" port status=0
   shift

@@ -1,6 +1,6 @@
-"""Line plots as SVG, drawn by matplotlib. Inside the page, text and lines take their colors from its
-style sheet, so that they follow its dark mode and print well; a plot by itself brings its colors
-along."""
+"""Line plots as SVG, drawn by matplotlib. Inside the page, text and lines take their colors from
+its style sheet, so that they follow its dark mode and print well; a plot by itself brings its
+colors along."""
 
 import html
 import io

@@ -110,7 +110,8 @@ def pictures(report):
 
 
 def write(folder, report, store):
-    """index.html, report.md, report.json and pictures: each replaced at once, never half written."""
+    """index.html, report.md, report.json and pictures: each replaced at once, never half
+    written."""
     texts = {**pictures(report), "index.html": page.render(report), "report.md": markdown.render(report),
              "report.json": json.dumps(report.as_json(store), indent=1) + "\n"}
     for name, text in texts.items():

@@ -1,6 +1,7 @@
 # weft_drop_in(TARGET NAME MAP): names and places of a library that stands in for one of rdma-core.
 function(weft_drop_in target name map)
-  # Everything that the map lists is exported; the visibility of the definitions is not theirs to set.
+  # Everything that the map lists is exported; the visibility of the definitions is not theirs to
+  # set.
   set_target_properties(
     ${target}
     PROPERTIES OUTPUT_NAME ${name}

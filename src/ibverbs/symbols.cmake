@@ -1,12 +1,13 @@
-# The symbols of libibverbs.so.1: which it exports, under which version nodes, and which of them lead
-# on to the machine's own library.
+# The symbols of libibverbs.so.1: which it exports, under which version nodes, and which of them
+# lead on to the machine's own library.
 #
 #   weft_ibverbs_symbols(MAP file.map TRAMPOLINES file.inc)
 #
-# The public nodes are append-only across releases of rdma-core; Weft implements those of release 44,
-# and answers for those that came later (symbols-later.txt). The private node is renamed whenever rdma-core's interface to its drivers changes: programs that
-# are linked with driver libraries (libmlx5, libefa) name it, so it has to be that of the installed
-# library. It is read from there; without one, release 44's is taken.
+# The public nodes are append-only across releases of rdma-core; Weft implements those of release
+# 44, and answers for those that came later (symbols-later.txt). The private node is renamed
+# whenever rdma-core's interface to its drivers changes: programs that are linked with driver
+# libraries (libmlx5, libefa) name it, so it has to be that of the installed library. It is read
+# from there; without one, release 44's is taken.
 
 set(WEFT_IBVERBS_LIBRARY "" CACHE FILEPATH "libibverbs.so.1 of rdma-core, read for its symbols")
 

@@ -38,6 +38,27 @@ int get_of_relayed(int level, int name, int domain, void* value, socklen_t* leng
   return -1;
 }
 
+enum class WhichEnd : bool { kOurs, kPeers };
+
+// What getsockname or getpeername gives for a plain descriptor: `result` as the kernel says it in
+// `address` and `length`. A relayed socket is a Unix socket to the kernel; it gets the name of the
+// TCP connection behind it. `room`: the length before the kernel's call.
+int name_of_plain(int fd, WhichEnd end, int result, socklen_t room, sockaddr* address,
+                  socklen_t* length) {
+  if (result != 0 || address == nullptr || *length < sizeof(sa_family_t) ||
+      room < sizeof(sa_family_t) || address->sa_family != AF_UNIX) {
+    return result;
+  }
+  sockaddr_storage local;
+  sockaddr_storage peer;
+  socklen_t local_length = 0;
+  socklen_t peer_length = 0;
+  if (!names_of_relayed(fd, local, local_length, peer, peer_length)) return result;
+  *length = room;
+  return end == WhichEnd::kOurs ? give_name(local, local_length, address, length)
+                                : give_name(peer, peer_length, address, length);
+}
+
 bool looks_relayed(int fd, int& domain) {
   if (table::kind_of(fd) == Kind::kChannel) return false;
   sockaddr_storage local;
@@ -64,18 +85,9 @@ WEFT_EXPORT int getsockname(int fd, __SOCKADDR_ARG address, socklen_t* __restric
       return give_name(end.local, end.local_length, address, length);
     }
   }
+  const socklen_t room = length != nullptr ? *length : 0;
   const int result = real().getsockname(fd, address, length);
-  if (result != 0 || address == nullptr || *length < sizeof(sa_family_t) ||
-      static_cast<sockaddr*>(address)->sa_family != AF_UNIX) {
-    return result;
-  }
-  sockaddr_storage local;
-  sockaddr_storage peer;
-  socklen_t a = 0;
-  socklen_t b = 0;
-  if (!names_of_relayed(fd, local, a, peer, b)) return result;
-  *length = sizeof local;
-  return give_name(local, a, address, length);
+  return name_of_plain(fd, WhichEnd::kOurs, result, room, address, length);
 }
 
 WEFT_EXPORT int getpeername(int fd, __SOCKADDR_ARG address, socklen_t* __restrict length) {
@@ -89,17 +101,7 @@ WEFT_EXPORT int getpeername(int fd, __SOCKADDR_ARG address, socklen_t* __restric
   }
   const socklen_t room = length != nullptr ? *length : 0;
   const int result = real().getpeername(fd, address, length);
-  if (result != 0 || address == nullptr || *length < sizeof(sa_family_t) ||
-      static_cast<sockaddr*>(address)->sa_family != AF_UNIX) {
-    return result;
-  }
-  sockaddr_storage local;
-  sockaddr_storage peer;
-  socklen_t a = 0;
-  socklen_t b = 0;
-  if (!names_of_relayed(fd, local, a, peer, b)) return result;
-  *length = room;
-  return give_name(peer, b, address, length);
+  return name_of_plain(fd, WhichEnd::kPeers, result, room, address, length);
 }
 
 WEFT_EXPORT int setsockopt(int fd, int level, int name, const void* value, socklen_t length) {

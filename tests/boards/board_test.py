@@ -205,26 +205,26 @@ class Test:
         self.program("*EveryOperation*:*Markers*:*TwoConnections*")
         relay.loss = relay.double = relay.reorder = 0.0
 
-    def server_killed(self):
-        """A server that dies in the middle of a stream of Writes: the board comes back."""
+    def streaming_server(self):
+        """A server in the middle of a long stream of Writes."""
         server = subprocess.Popen(
             [self.args.program, "--gtest_filter=*.Streams"], stdout=subprocess.PIPE, text=True,
             env=dict(os.environ, WEFT_BOARD_TAP="1", WEFT_BOARD_MESSAGES="1000000"))
         for line in server.stdout:
             if "streaming" in line:
                 break
+        return server
+
+    def server_killed(self):
+        """A server that dies in the middle of a stream of Writes: the board comes back."""
+        server = self.streaming_server()
         server.send_signal(signal.SIGKILL)
         server.wait()
         self.program("*BoardConnects:*BoardListens")
 
     def board_reset(self):
         """The board loses power in the middle of a stream; the fresh one connects again."""
-        server = subprocess.Popen(
-            [self.args.program, "--gtest_filter=*.Streams"], stdout=subprocess.PIPE, text=True,
-            env=dict(os.environ, WEFT_BOARD_TAP="1", WEFT_BOARD_MESSAGES="1000000"))
-        for line in server.stdout:
-            if "streaming" in line:
-                break
+        server = self.streaming_server()
         self.board.stop()
         server.kill()
         server.wait()

@@ -65,7 +65,7 @@ const std::vector<Crime>& crimes() {
   return kCrimes;
 }
 
-TEST(Isolation, EveryKindOfMisbehaviourLeavesOtherStreamsAlone) {
+TEST(Isolation, EveryKindOfMisbehaviorLeavesOtherStreamsAlone) {
   Server server;
   Memory target(server.host, 2000);
   Stream good(server);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The documents agree with the programs: each option is in its manual page, each subcommand has one,
-each configuration key is in weft.conf(5), each link and file that a document names exists."""
+"""The documents agree with the programs: each option is in its manual page, each subcommand has
+one, each configuration key is in weft.conf(5), each link and file that a document names exists."""
 
 import json
 import os
@@ -37,6 +37,26 @@ def commands():
     return re.findall(r"^  ([a-z-]+)  ", listed, re.M)
 
 
+def options_of(help_text):
+    """The options of a help text: what begins its lines."""
+    lines = [line[:28] for line in help_text.splitlines() if line.startswith("  -")]
+    return set(re.findall(r"(?<![\w-])--?[a-zA-Z0-9][\w-]*", "\n".join(lines)))
+
+
+def check_options(help_text, name):
+    text = page(name)
+    missing = {o for o in options_of(help_text) - OPTIONS_OF_ALL
+               if not re.search(re.escape(o) + r"(?![\w-])", text)}
+    check(not missing, f"man/{name} does not name {', '.join(sorted(missing))}")
+
+
+def aliases():
+    """Page -> the other names under which it is installed."""
+    with open(os.path.join(ROOT, "man", "CMakeLists.txt"), encoding="utf-8") as file:
+        lists = re.findall(r"^weft_man_(?:family|aliases)\((?:[13] )?([^)]*)\)", file.read(), re.M)
+    return {words[0]: words[1:] for words in (text.split() for text in lists)}
+
+
 def manual_pages(network):
     """A page for each command, with each of its options."""
     del network
@@ -44,32 +64,25 @@ def manual_pages(network):
     check("run" in found and "doctor" in found, f"commands: {found}")
     overview = page("weft.1")
     for command in found:
-        # The commands of the data server share one page, and hand their options on.
-        if command in ("serve", "get", "put", "sync", "ls", "cat"):
-            check("weft-data (1)" in overview, "weft(1) does not name weft-data")
-            check(re.search(rf"\b{command}\b", page("weft-data.1")) is not None,
-                  f"weft-data(1) does not name {command}")
-            continue
-        check(f"weft-{command} (1)" in overview, f"weft(1) does not name weft-{command}")
-        # weft report hands its options on to bench/compare, with help texts of its own.
-        options = set(re.findall(r"(?<![\w-])--?[a-zA-Z0-9][\w-]*",
-                                 "\n".join(line[:28] for line in weft(command, "--help")
-                                           .splitlines() if line.startswith("  -"))))
-        text = page(f"weft-{command}.1")
-        missing = {o for o in options - OPTIONS_OF_ALL
-                   if not re.search(re.escape(o) + r"(?![\w-])", text)}
-        check(not missing, f"weft-{command}(1) does not name {', '.join(sorted(missing))}")
+        name = f"weft-{command}"
+        check(re.search(rf'\b{name} "?\(1\)', overview), f"weft(1) does not name {name}")
+        # The commands of the data server share one page.
+        home = "weft-data" if name in aliases()["weft-data"] else name
+        check_options(weft(command, "--help"), f"{home}.1")
+    exs_perf = os.path.join(os.path.dirname(WEFT), "exs-perf")
+    if os.path.exists(exs_perf):
+        done = subprocess.run([exs_perf, "--help"], capture_output=True, text=True, timeout=60,
+                              check=True)
+        check_options(done.stdout, "exs-perf.1")
 
 
 def exs_pages(network):
-    """Each call, flag and event of <sys/exs.h> is in a manual page, and each call finds its page."""
+    """Each call, flag and event of <sys/exs.h> is in a manual page, and each call finds its
+    page."""
     del network
     with open(os.path.join(ROOT, "include", "sys", "exs.h"), encoding="utf-8") as file:
         header = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
-    with open(os.path.join(ROOT, "man", "CMakeLists.txt"), encoding="utf-8") as file:
-        families = dict((words[0], words[1:]) for words in
-                        (m.split() for m in re.findall(r"^weft_man_family\(([^)]*)\)", file.read(),
-                                                       re.M)))
+    families = aliases()
     pages = {name[:-2]: page(name) for name in os.listdir(os.path.join(ROOT, "man"))
              if re.fullmatch(r"exs_\w+\.3", name)}
     calls = set(re.findall(r"^[\w \*]+?\b(exs_\w+)\(", header, re.M))

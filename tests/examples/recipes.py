@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The recipes of examples/ci are sound: what they name is in this tree or in Debian, and the tools that
-would read them accept them. Nothing is built here: scripts/check-debs.sh tries the packages."""
+"""The recipes of examples/ci are sound: what they name is in this tree or in Debian, and the tools
+that would read them accept them. Nothing is built here: scripts/check-debs.sh tries the
+packages."""
 
 import functools
 import os

@@ -301,7 +301,7 @@ def startup():
         server_rc=None,
         wire=("client request rev=2 M=1", "server reply .*M=0 .*R=1"),
     )
-    # siw rounds its depths up to a power of two: towards a peer that serves 3 Reads it sends 4.
+    # siw rounds its depths up to a power of two: for a peer that serves 3 Reads it sends 4.
     for ird, ord_ in ((1, 16), (16, 1), (0, 0), (128, 128)):
         yield Row(
             f"read depth in {ird}, out {ord_}",
@@ -398,9 +398,9 @@ def errors():
     """Each broken rule costs that connection; the same server then serves the next client."""
     good = PROBE_CLIENT + "send:100 write:100 read:100"
     server = PROBE_SERVER + "--conns 2 "
-    # Terminate Control of RFC 5040: layer, type, code; then M, D, R in the top three bits. siw swaps
-    # layer and type, has M, D, R in the low bits, and does not tell a message that is too long
-    # from one without buffer.
+    # Terminate Control of RFC 5040: layer, type, code; then M, D, R in the top three bits. siw
+    # swaps layer and type, has M, D, R in the low bits, and does not tell a message that is too
+    # long from one without buffer.
     cases = [
         ("Write to an unknown STag", "", "!writebadstag:64 waitdisc", "1100", "1100"),
         ("Write beyond the region", "", "!writeoob:3000 waitdisc", "1101", "1101"),
@@ -523,8 +523,8 @@ def selftest():
         client_has=found(right=right, noted=noted, WRONG=wrong),
         weft_lacks=("takes no connection any more",),
         timeout=150,
-        # siw may overlook octets that come right behind its Reply, see docs/interop.md; Weft's engine
-        # mends that, but these octets are the tool's own.
+        # siw may overlook octets that come right behind its Reply, see docs/interop.md; Weft's
+        # engine mends that, but these octets are the tool's own.
         tries=2,
     )
 

@@ -204,7 +204,7 @@ class Runner:
                 raise Failure(f"client {number + 1} hangs:\n{result}")
         if row.server_rc is None:
             server_job.kill(signal.SIGTERM)
-        # A server whose client has failed may wait for ever.
+        # A server whose client has failed may wait forever.
         return result, server_job.wait(row.timeout if result.rc in row.client_rc else 3)
 
     @staticmethod

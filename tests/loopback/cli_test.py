@@ -37,7 +37,7 @@ def run(*args, env=None, **kwargs):
 
 
 def read_line(stream, deadline_s=20):
-    """One line of a pipe, or an error: never for ever."""
+    """One line of a pipe, or an error: never forever."""
     end = time.monotonic() + deadline_s
     line = b""
     while not line.endswith(b"\n"):

@@ -1,4 +1,5 @@
-# bench/compare --quick, whole: it runs, and what it counts is right. What it measures is not judged.
+# bench/compare --quick, whole: it runs, and what it counts is right. What it measures is not
+# judged.
 find_package(Python3 COMPONENTS Interpreter)
 if(TARGET weft_command AND TARGET weft_costs AND Python3_FOUND AND NOT WEFT_SANITIZE)
   weft_add_script_test(

@@ -55,6 +55,18 @@ class Flood {
 
   [[nodiscard]] FloodTarget here() const { return {.to = memory_.to(), .rkey = memory_.rkey()}; }
 
+  // Takes the connection that a listener of endpoint.events brings.
+  void accept() {
+    using Type = ConnectionEvent::Type;
+    const ConnectionEvent event = take_event(*endpoint.events, Type::kConnectRequest);
+    peer = FloodTarget::from(event.private_data);
+    ConnectionParams params;
+    params.private_data = here().bytes();
+    endpoint.connection = event.connection;
+    must(event.connection->accept(endpoint.qp, params), "accept");
+    take_event(*endpoint.events, Type::kEstablished);
+  }
+
   void post_receives() {
     for (int i = 0; i < 200; ++i) post_receive();
   }

@@ -56,13 +56,7 @@ void wait_for(Flood& flood, Host& host) {
   const auto listener = listen(host, flood.endpoint.events);
   std::printf("%u\n", unsigned{listener->local_address().port()});
   std::fflush(stdout);
-  const ConnectionEvent event = take_event(*flood.endpoint.events, Type::kConnectRequest);
-  flood.peer = FloodTarget::from(event.private_data);
-  ConnectionParams params;
-  params.private_data = flood.here().bytes();
-  flood.endpoint.connection = event.connection;
-  must(event.connection->accept(flood.endpoint.qp, params), "accept");
-  take_event(*flood.endpoint.events, Type::kEstablished);
+  flood.accept();
 }
 
 }  // namespace

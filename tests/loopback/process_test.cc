@@ -100,13 +100,7 @@ TEST(Processes, KilledActiveSideLeavesEveryRequestCompletedOnce) {
     const auto listener = listen(host, flood.endpoint.events);
     Child child(
         {"connect", std::to_string(listener->local_address().port()), std::to_string(round)});
-    const ConnectionEvent event = take_event(*flood.endpoint.events, Type::kConnectRequest);
-    flood.peer = FloodTarget::from(event.private_data);
-    ConnectionParams params;
-    params.private_data = flood.here().bytes();
-    flood.endpoint.connection = event.connection;
-    must(event.connection->accept(flood.endpoint.qp, params), "accept");
-    take_event(*flood.endpoint.events, Type::kEstablished);
+    flood.accept();
     expect_clean_loss(host, flood, child, 1 + round * round * 20);
   }
 }
@@ -164,13 +158,7 @@ TEST(Processes, OrderlyDisconnectIsSeenByTheOtherProcess) {
   flood.post_receives();
   const auto listener = listen(host, flood.endpoint.events);
   Child child({"connect", std::to_string(listener->local_address().port()), "1"});
-  const ConnectionEvent event = take_event(*flood.endpoint.events, Type::kConnectRequest);
-  flood.peer = FloodTarget::from(event.private_data);
-  ConnectionParams params;
-  params.private_data = flood.here().bytes();
-  flood.endpoint.connection = event.connection;
-  must(event.connection->accept(flood.endpoint.qp, params), "accept");
-  take_event(*flood.endpoint.events, Type::kEstablished);
+  flood.accept();
   for (int i = 0; i < 200; ++i) ASSERT_TRUE(flood.step());
   must(flood.endpoint.connection->disconnect(), "disconnect");
   EXPECT_TRUE(flood.settle()) << flood.state();

@@ -139,7 +139,7 @@ def cmtime(network):
     out = network.connect(["cmtime", "-s", network.server.v4, "-p", port, "-c", 50]).expect(
         0, LIMIT_S)
     check("connect" in out, out)
-    server.kill()  # its server goes on for ever
+    server.kill()  # its server goes on forever
 
 
 def endpoints(network):
@@ -168,7 +168,7 @@ def infiniband_programs_say_no(network):
         client = network.connect([program, "-p", port, network.server.v4])
         out = server.expect_clean_failure(LIMIT_S)
         check("to RTR" in out, out)
-        client.kill()  # some of them wait for ever for a server that has gone
+        client.kill()  # some of them wait forever for a server that has gone
     need("ibv_ud_pingpong")
     network.start(["ibv_ud_pingpong", "-p", free_port()]).expect_clean_failure(LIMIT_S)
 

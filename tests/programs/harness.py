@@ -70,7 +70,8 @@ class Process:
             _running.remove(self)
 
     def wait(self, seconds):
-        """The exit status; negative: the signal that ended it. A program that does not end fails."""
+        """The exit status; negative: the signal that ended it. A program that does not end
+        fails."""
         try:
             status = self.popen.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -195,8 +196,8 @@ UNSURE_OF_THE_CPU = "Correlation coefficient r^2"
 
 
 def again_if_unsure(attempt, times=2):
-    """attempt(), and once more, at most `times`, when it failed and one of its programs said that it
-    could not measure the CPU's frequency. Every other failure is one."""
+    """attempt(), and once more, at most `times`, when it failed and one of its programs said that
+    it could not measure the CPU's frequency. Every other failure is one."""
     for left in range(times, -1, -1):
         before = len(_all)
         try:

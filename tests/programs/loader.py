@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Weft's libraries are found in each way that programs look for libibverbs, by LD_LIBRARY_PATH and by
-LD_PRELOAD.
+"""Weft's libraries are found in each way that programs look for libibverbs, by LD_LIBRARY_PATH and
+by LD_PRELOAD.
 
     loader.py CASE...      WEFT_TEST_BIN_DIR: folder of loader_probe and loader_module.so
 """
@@ -50,8 +50,8 @@ def without_real_library(network):
 
 
 def beside_driver_libraries(network):
-    """perftest is linked with libmlx5 and libefa, whose private symbols must all be there at start-up
-    (they are linked so that a missing one is fatal)."""
+    """perftest is linked with libmlx5 and libefa, whose private symbols must all be there at
+    start-up (they are linked so that a missing one is fatal)."""
     if shutil.which("ib_write_bw") is None:
         raise Skip("perftest is not installed")
     needed = subprocess.run(["ldd", shutil.which("ib_write_bw")], capture_output=True, text=True,
@@ -83,8 +83,8 @@ def same_symbols(network):
 
 
 def beside_real_devices(network):
-    """A machine with a device of its own: a file system for this test only says that it has one, and
-    vendor_verbs.c is its library."""
+    """A machine with a device of its own: a file system for this test only says that it has one,
+    and vendor_verbs.c is its library."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         raise Skip("a mount namespace needs root and unshare")
     folder = os.environ.get("WEFT_TEST_BIN_DIR", ".")
@@ -140,8 +140,8 @@ assert ctypes.get_errno() == errno.EINVAL, ctypes.get_errno()
 
 
 def sysfs(network):
-    """Programs that open files of /sys themselves find weft0 there, unless that is switched off; other
-    paths are what they were. Below a network interface it is the machine's own folder."""
+    """Programs that open files of /sys themselves find weft0 there, unless that is switched off;
+    other paths are what they were. Below a network interface it is the machine's own folder."""
     if not os.path.exists(os.path.join(os.path.dirname(os.path.dirname(WEFT)), "lib", "weft",
                                        "weft-paths.so")):
         raise Skip("built without weft-paths.so")

@@ -35,8 +35,8 @@ def fio(network):
 
 def qperf(network):
     """Tests with -cm 1, that is by rdma_cm, each several times: its server names its port before it
-    listens there, and a quick client must not be refused. (A time below one second is none to qperf:
-    its clients never end then, over TCP either.)"""
+    listens there, and a quick client must not be refused. (A time below one second is none to
+    qperf: its clients never end then, over TCP either.)"""
     need("qperf")
     port = free_port()
     server = network.start(["qperf", "-lp", port]).listening(port)

@@ -55,7 +55,8 @@ def all_sizes(*programs, count=20):
 
 
 def send_ends(network):
-    """ib_send_bw ends on both sides, every time: whoever is done first must not cut the other off."""
+    """ib_send_bw ends on both sides, every time: whoever is done first must not cut the other
+    off."""
     for round_number in range(15):
         try:
             run(network, "ib_send_bw", "-n", 200, "-s", 4096)

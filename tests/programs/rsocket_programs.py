@@ -15,7 +15,7 @@ PRELOAD = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
 
 def pair(network, program, *options):
     """Runs `program` against itself. Both ends need the same options: sizes and counts are not
-    part of what they exchange. The server is ended, as some of these programs serve for ever."""
+    part of what they exchange. The server is ended, as some of these programs serve forever."""
     need(program)
     port = free_port()
     server = network.start([program, "-p", port, *options]).listening(port)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Programs that know only sockets, under `weft run --sockets`: real work, results compared. Each runs
-with both sides under Weft, and with one side plain; on loopback the path between two sides under
-Weft is shared memory, between namespaces (with a rule) it is RDMA."""
+"""Programs that know only sockets, under `weft run --sockets`: real work, results compared. Each
+runs with both sides under Weft, and with one side plain; on loopback the path between two sides
+under Weft is shared memory, between namespaces (with a rule) it is RDMA."""
 
 import contextlib
 import difflib
@@ -562,7 +562,8 @@ def rules(network):
 
 
 def silent_clients(network):
-    """Clients that say the MPA key, or part of what follows it, and then nothing; others are served."""
+    """Clients that say the MPA key, or part of what follows it, and then nothing; others are
+    served."""
     port = free_port()
     server = network.start(["/usr/bin/python3", "-c", ASYNC_SERVER, network.server.v4, port],
                            options=("--sockets",)).listening(port)
@@ -607,7 +608,8 @@ c.sendall(b'again'); print(a.recv(5).decode())
 
 
 def few_descriptors(network):
-    """Where descriptors run out, the program gets EMFILE as from the kernel, and can go on later."""
+    """Where descriptors run out, the program gets EMFILE as from the kernel, and can go on
+    later."""
     for options in {"raw": True}, {"options": ("--sockets",)}:
         out = network.start(["/usr/bin/python3", "-c", FEW_DESCRIPTORS], **options).expect(0, LIMIT_S)
         check("stopped by 24" in out and "again" in out, out)

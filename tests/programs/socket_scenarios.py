@@ -1,5 +1,5 @@
-"""Scenarios of socket calls, each reported call by call: returned value, errno, data, readiness. Run
-plain they tell what the kernel does; run under `weft run --sockets` they must tell the same.
+"""Scenarios of socket calls, each reported call by call: returned value, errno, data, readiness.
+Run plain they tell what the kernel does; run under `weft run --sockets` they must tell the same.
 
     socket_scenarios.py [NAME...]    prints one block of lines for each
 """

@@ -1,4 +1,5 @@
-# bench/compare: reading what rivals print, medians and ratios, plots. Standard library of Python only.
+# bench/compare: reading what rivals print, medians and ratios, plots. Standard library of Python
+# only.
 find_package(Python3 COMPONENTS Interpreter)
 if(Python3_FOUND AND NOT WEFT_SANITIZE)
   weft_add_script_test(

@@ -1,5 +1,6 @@
 # The command line: what needs no engine behind it. The library's objects that a test does not use
-# are not linked. Text handling gains little from the sanitizers, and its headers cost minutes to build.
+# are not linked. Text handling gains little from the sanitizers, and its headers cost minutes to
+# build.
 if(TARGET weft_static AND NOT WEFT_SANITIZE)
   weft_add_test(
     tools_test

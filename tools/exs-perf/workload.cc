@@ -1,4 +1,4 @@
-#include "workload.h"
+#include "exs-perf/workload.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
+#include "weft/common/message.h"
 
 namespace exs_perf {
 namespace {
@@ -77,7 +79,9 @@ addrinfo* resolve(const std::string& host, const std::string& port, int flags) {
   addrinfo* found = nullptr;
   const int error =
       getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &found);
-  if (error != 0) fail_with("'" + host + ":" + port + "': " + gai_strerror(error));
+  if (error != 0) {
+    fail_with(host + ": " + gai_strerror(error) + "; check the spelling of the name");
+  }
   return found;
 }
 
@@ -92,7 +96,10 @@ int port_of(int fd) {
 int connect_to(const std::string& host, const std::string& port, Mode mode, std::size_t size) {
   addrinfo* to = resolve(host, port, 0);
   const int fd = make_socket(to->ai_family, mode, size);
-  check(exs_connect(fd, to->ai_addr, to->ai_addrlen, 0, kBlock, 0) == 0, "exs_connect");
+  if (exs_connect(fd, to->ai_addr, to->ai_addrlen, 0, kBlock, 0) != 0) {
+    fail_with(host + ":" + port + ": " + std::strerror(errno) + "; start `exs-perf --listen " +
+              port + "` there");
+  }
   freeaddrinfo(to);
   return fd;
 }
@@ -299,7 +306,13 @@ struct Report {
 void serve_plan(int control, const Plan& plan, int domain) {
   const Mode mode = static_cast<Mode>(plan.mode);
   const int listener = make_socket(domain, mode, plan.size);
-  check(exs_listen(listener, 1) == 0, "exs_listen");
+  if (exs_listen(listener, 1) != 0) {
+    const std::string why = std::string(name_of(mode)) + ": " + std::strerror(errno);
+    fail_with(errno == ENODEV ? why +
+                                    "; start both ends under `weft run`, or choose --mode "
+                                    "tcp,packet-tcp"
+                              : why);
+  }
   const auto port = static_cast<std::uint32_t>(port_of(listener));
   write_all(control, &port, sizeof port);
   const int fd = exs_accept(listener, nullptr, 0, 0, kBlock, 0);
@@ -329,8 +342,7 @@ double median(std::vector<double> values) {
 }  // namespace
 
 void fail_with(const std::string& what) {
-  std::fprintf(stderr, "exs-perf: %s\n", what.c_str());
-  std::exit(1);
+  std::exit(weft::cli::report_failure({what, weft::cli::kExitFailure}));
 }
 
 std::optional<Mode> mode_of(const std::string& name) {
@@ -367,7 +379,8 @@ Client::~Client() { exs_close(control_, kBlock, 0); }
 Result Client::measure_once(const Plan& plan) {
   write_all(control_, &plan, sizeof plan);
   std::uint32_t port = 0;
-  if (!read_all(control_, &port, sizeof port)) fail_with("the server has gone");
+  if (!read_all(control_, &port, sizeof port))
+    fail_with(host_ + ": the server has gone; start it again");
   const Mode mode = static_cast<Mode>(plan.mode);
   const int fd = connect_to(host_, std::to_string(port), mode, plan.size);
   Result result;
@@ -389,7 +402,8 @@ Result Client::measure_once(const Plan& plan) {
     cpu = cpu_seconds() - before;
     result.direct_percent = direct_percent(fd);
     Report report;
-    if (!read_all(control_, &report, sizeof report)) fail_with("the server has gone");
+    if (!read_all(control_, &report, sizeof report))
+      fail_with(host_ + ": the server has gone; start it again");
     cpu += report.cpu_seconds;
   }
   if (plan.latency == 0) {
@@ -432,7 +446,9 @@ void serve(const std::string& host, const std::string& port, bool once,
   addrinfo* at = resolve(host, port, AI_PASSIVE);
   const int domain = at->ai_family;
   const int listener = make_socket(domain, Mode::kTcp, 0);
-  check(exs_bind(listener, at->ai_addr, at->ai_addrlen) == 0, "exs_bind");
+  if (exs_bind(listener, at->ai_addr, at->ai_addrlen) != 0) {
+    fail_with("port " + port + ": " + std::strerror(errno) + "; choose another with --listen");
+  }
   freeaddrinfo(at);
   check(exs_listen(listener, 16) == 0, "exs_listen");
   ready(port_of(listener));

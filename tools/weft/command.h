@@ -48,6 +48,13 @@ int report_failure(const Failure& why);
 // Names the work of the subcommand that was chosen.
 void set_command(std::function<int()> work);
 
+// Has `work` done when `command` is chosen. Its value is the exit code; a failure is reported.
+void when_chosen(CLI::App& command, std::function<Outcome<int>()> work);
+// For work whose success is always exit code 0.
+[[nodiscard]] inline Outcome<int> exit_code_of(const Outcome<void>& done) {
+  return done ? Outcome<int>(kExitOk) : tl::unexpected(done.error());
+}
+
 void add_info(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_perf(CLI::App& app);

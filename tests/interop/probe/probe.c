@@ -43,13 +43,17 @@ static const char kUsage[] =
     "  abort hang\n"
     "exit status: 0 all well, 1 not, 2 usage, 3 not connected\n";
 
+static void print_line(const char* format, va_list args) {
+  vprintf(format, args);
+  putchar('\n');
+  fflush(stdout);
+}
+
 void say(const char* format, ...) {
   va_list args;
   va_start(args, format);
-  vprintf(format, args);
+  print_line(format, args);
   va_end(args);
-  putchar('\n');
-  fflush(stdout);
 }
 
 void fault(const char* format, ...) {
@@ -57,10 +61,8 @@ void fault(const char* format, ...) {
   fputs("FAULT ", stdout);
   va_list args;
   va_start(args, format);
-  vprintf(format, args);
+  print_line(format, args);
   va_end(args);
-  putchar('\n');
-  fflush(stdout);
 }
 
 void die(const char* what) {

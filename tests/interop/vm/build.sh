@@ -133,8 +133,8 @@ unpack_kernel() {  # vmlinuz and the directories our modules live in
   /sbin/depmod -b "$work/kroot" "$kernel"
 }
 
-# Writes the kernel itself, taken out of its self-extracting wrapper: an emulated processor takes ten
-# seconds for that. The offsets are of the boot protocol's header; QEMU starts both forms.
+# Writes the kernel itself, taken out of its self-extracting wrapper: an emulated processor takes
+# ten seconds for that. The offsets are of the boot protocol's header; QEMU starts both forms.
 unwrap_kernel() {
   local wrapped=$1 plain=$2 sectors start length
   sectors=$(od -An -t u1 -j $((0x1f1)) -N 1 "$wrapped")

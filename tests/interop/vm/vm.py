@@ -35,7 +35,7 @@ GUEST_PORTS = range(18500, 18532)  # what "user" forwards to the guest; free for
 # siw sends its Reply before it is ready for what comes next: an FPDU that arrives in between is not
 # looked at until another one follows. A few milliseconds on the way give it the time that a real
 # network does. Without them Weft's engine mends it 50 ms later; weft selftest, whose octets are its
-# own, waits for ever.
+# own, waits forever.
 USUAL_PATH = "delay 3ms limit 20000"
 PARAMETERS = pathlib.Path("/sys/module/siw/parameters")
 SIW_DEFAULTS = {

@@ -25,6 +25,15 @@ Outcome<void> set_value(Config& config, const std::string& key, const std::strin
 
 }  // namespace
 
+void when_chosen(CLI::App& command, std::function<Outcome<int>()> work) {
+  command.callback([work = std::move(work)] {
+    set_command([work] {
+      const Outcome<int> done = work();
+      return done ? *done : report_failure(done.error());
+    });
+  });
+}
+
 void add_common_options(CLI::App& command, CommonOptions& options) {
   command
       .add_option(

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <regex>
 #include <utility>
 
 #include "weft/common/message.h"
@@ -136,6 +137,26 @@ std::string advice(const std::string& suggestion, const std::string& see) {
                             : fmt::format("; {} See {}", suggestion, see);
 }
 
+// A message of CLI11 in the words of this program.
+std::string reworded(const std::string& text) {
+  static const std::pair<std::regex, const char*> kRules[] = {
+      {std::regex("^A subcommand is required$"), "a command is missing"},
+      {std::regex("^(.+) was given a disallowed flag override$"), "$1: takes no value"},
+      {std::regex("^(.+): Value (.*) not in range (\\S+) to (\\S+)$"),
+       "$1: '$2' is not a number from $3 to $4"},
+      {std::regex("^Could not convert: (\\S+) = (.*)$"), "$1: '$2' is not a number"},
+      {std::regex("^(.+): At least (\\d+) required but received (\\d+)$"),
+       "$1: takes at least $2 values, not $3"},
+      {std::regex("^([^:]+): .* missing$"), "$1: its value is missing"},
+      {std::regex("^(.+) is required$"), "$1 is missing"},
+  };
+  std::smatch found;
+  for (const auto& [pattern, words] : kRules) {
+    if (std::regex_match(text, found, pattern)) return found.format(words);
+  }
+  return text;
+}
+
 // The first word that nothing on the command line takes.
 Failure explain_extra(const CLI::App& app, const CLI::App* command, const std::string& see) {
   const std::vector<std::string> extras = app.remaining(true);
@@ -146,7 +167,7 @@ Failure explain_extra(const CLI::App& app, const CLI::App* command, const std::s
         fmt::format("{}: there is no such option{}", name,
                     advice(did_you_mean(name, option_names(command ? *command : app)), see)));
   }
-  if (command == nullptr) {
+  if (command == nullptr && !command_names(app).empty()) {
     return wrong_usage(fmt::format("{}: there is no such command{}", word,
                                    advice(did_you_mean(word, command_names(app)), see)));
   }
@@ -160,25 +181,13 @@ std::shared_ptr<CLI::FormatterBase> help_formatter() { return std::make_shared<H
 Failure explain(const CLI::ParseError& error, const CLI::App& app) {
   const std::vector<CLI::App*> commands = app.get_subcommands();
   const CLI::App* command = commands.empty() ? nullptr : commands.front();
-  const std::string see =
-      command != nullptr ? fmt::format("`weft {} --help`", command->get_name()) : "`weft --help`";
+  const std::string see = command != nullptr
+                              ? fmt::format("`{} {} --help`", app.get_name(), command->get_name())
+                              : fmt::format("`{} --help`", app.get_name());
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     return explain_extra(app, command, see);
   }
-  std::string text = error.what();
-  if (text == "A subcommand is required") text = "a command is required";
-  // How CLI11 ends its messages, and how they are said here. The beginning names the option.
-  constexpr std::pair<std::string_view, std::string_view> kEnds[] = {
-      {" was given a disallowed flag override", ": takes no value"},
-      {" is required", " is missing"},
-      {" missing", ": its value is missing"},
-  };
-  for (const auto& [end, said] : kEnds) {
-    if (!text.ends_with(end)) continue;
-    text = text.substr(0, std::min(text.find(':'), text.size() - end.size())) + std::string(said);
-    break;
-  }
-  return wrong_usage(fmt::format("{}; see {}", text, see));
+  return wrong_usage(fmt::format("{}; see {}", reworded(error.what()), see));
 }
 
 }  // namespace weft::cli

@@ -13,7 +13,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr std::string_view kPrefix = "weft: ";
+std::string_view g_program = "weft";
 constexpr std::size_t kMostColumns = 100;
 constexpr std::size_t kFewestColumns = 40;
 constexpr std::size_t kLongestWord = 64;  // of a suggestion: what is longer is not compared
@@ -55,9 +55,12 @@ std::vector<std::string> words_of(std::string_view sentence) {
 
 }  // namespace
 
+void set_program(std::string_view name) { g_program = name; }
+
 void say(std::string_view text) {
-  if (text.starts_with(kPrefix)) text.remove_prefix(kPrefix.size());
-  const std::string line = fmt::format("{}{}\n", kPrefix, text);
+  const std::string prefix = fmt::format("{}: ", g_program);
+  if (text.starts_with(prefix)) text.remove_prefix(prefix.size());
+  const std::string line = fmt::format("{}{}\n", prefix, text);
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
 }

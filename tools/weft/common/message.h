@@ -1,4 +1,5 @@
-// Everything that `weft` says to a person goes through here: error messages, notes, help texts.
+// Everything that `weft`, weft-data and exs-perf say to a person goes through here: error messages,
+// notes, help texts.
 //
 // An error message has the form `weft: WHAT: WHY; WHAT TO DO`. WHAT is the option, file or address;
 // the last part may be missing where nothing can be done.
@@ -19,6 +20,10 @@ class ParseError;
 }  // namespace CLI
 
 namespace weft::cli {
+
+// The name in front of every message: "weft" unless a program sets its own, first of all. The view
+// must live as long as the program.
+void set_program(std::string_view name);
 
 // Prints "weft: TEXT" on stderr as one write. A "weft: " that TEXT already starts with is not
 // repeated.

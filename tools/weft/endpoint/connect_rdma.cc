@@ -64,17 +64,6 @@ struct SetUp {
 };
 using SetUps = std::unordered_map<const Connection*, SetUp>;
 
-LinkFacts facts_of(const ConnectionInfo& info) {
-  LinkFacts facts;
-  facts.congestion = info.congestion;
-  facts.path = info.path;
-  facts.crc = info.crc && info.path != "ring";
-  facts.markers = info.markers_sent;
-  facts.max_ulpdu_bytes = info.max_ulpdu;
-  facts.mpa_revision = info.mpa_revision;
-  return facts;
-}
-
 class RdmaConnector final : public Connector {
  public:
   RdmaConnector(const TestSpec& spec, Device& device) : Connector(spec), device_(device) {}

@@ -76,12 +76,7 @@ class TcpAcceptor final : public ServerEndpoint {
   [[nodiscard]] Outcome<Json> listen(const SocketAddress& local, const Json&,
                                      TestToken token) override {
     token_ = token;
-    SocketAddress where = local;
-    where.set_port(0);
-    auto listener = tcp_listen(where, 1024, choice_);
-    if (!listener) return tl::unexpected(listener.error());
-    listener_ = std::move(*listener);
-    return Json{{"port", local_address_of(listener_.get()).port()}};
+    return tcp_listen_on_any_port(local, choice_, listener_);
   }
   [[nodiscard]] Outcome<void> accept_all(Watch&) override { return {}; }
   [[nodiscard]] Outcome<ServerReport> serve(Phase phase, Watch& watch) override;

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "weft/common/sysinfo.h"
+#include "weft/endpoint/rdma_hello.h"
 
 namespace weft::cli {
 namespace {
@@ -341,15 +342,8 @@ Failure RdmaTest::why_failed(const WorkCompletion& completion) {
 }
 
 LinkFacts RdmaTest::link_facts() const {
-  LinkFacts facts;
-  if (links_.empty() || !links_.front().connection) return facts;
-  const ConnectionInfo info = links_.front().connection->info();
-  facts.congestion = info.congestion;
-  facts.path = info.path;
-  facts.crc = info.crc && info.path != "ring";
-  facts.markers = info.markers_sent;
-  facts.max_ulpdu_bytes = info.max_ulpdu;
-  facts.mpa_revision = info.mpa_revision;
+  if (links_.empty() || !links_.front().connection) return {};
+  LinkFacts facts = facts_of(links_.front().connection->info());
   facts.idle_bytes = idle_bytes_;
   return facts;
 }

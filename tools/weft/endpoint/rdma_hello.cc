@@ -60,6 +60,17 @@ Failure describe_event(const ConnectionEvent& event) {
   return {fmt::format("unexpected event '{}' on a connection", describe(event.type))};
 }
 
+LinkFacts facts_of(const ConnectionInfo& info) {
+  LinkFacts facts;
+  facts.congestion = info.congestion;
+  facts.path = info.path;
+  facts.crc = info.crc && info.path != "ring";
+  facts.markers = info.markers_sent;
+  facts.max_ulpdu_bytes = info.max_ulpdu;
+  facts.mpa_revision = info.mpa_revision;
+  return facts;
+}
+
 Outcome<std::shared_ptr<Listener>> listen_on_any_port(Device& device,
                                                       std::shared_ptr<EventChannel> events,
                                                       SocketAddress local) {

@@ -27,6 +27,9 @@ struct Hello {
 // Why a connection did not come to be, or ended, as a sentence.
 [[nodiscard]] Failure describe_event(const ConnectionEvent& event);
 
+// What a connection agreed on, for a report.
+[[nodiscard]] LinkFacts facts_of(const ConnectionInfo& info);
+
 // A listener on a free port of `local`'s address.
 [[nodiscard]] Outcome<std::shared_ptr<Listener>> listen_on_any_port(
     Device& device, std::shared_ptr<EventChannel> events, SocketAddress local);

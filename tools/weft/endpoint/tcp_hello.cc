@@ -10,6 +10,7 @@ namespace {
 constexpr std::size_t kHelloBytes = 20;
 constexpr int kConnectTimeoutMs = 10'000;
 constexpr int kHelloTimeoutMs = 1000;
+constexpr int kBacklog = 1024;
 
 }  // namespace
 
@@ -22,6 +23,15 @@ Outcome<UniqueFd> tcp_join(const SocketAddress& server, const Hello& hello,
     return failure(fmt::format("{} has closed the connection", server.text()));
   }
   return fd;
+}
+
+Outcome<Json> tcp_listen_on_any_port(SocketAddress local, const SocketChoice& choice,
+                                     UniqueFd& listener) {
+  local.set_port(0);
+  auto made = tcp_listen(local, kBacklog, choice);
+  if (!made) return tl::unexpected(made.error());
+  listener = std::move(*made);
+  return Json{{"port", local_address_of(listener.get()).port()}};
 }
 
 std::optional<Hello> read_tcp_hello(int fd) {

@@ -37,12 +37,7 @@ class TcpServer final : public TcpTest, public ServerEndpoint {
 
 Outcome<Json> TcpServer::listen(const SocketAddress& local, const Json&, TestToken token) {
   token_ = token;
-  SocketAddress where = local;
-  where.set_port(0);
-  auto listener = tcp_listen(where, 1024, choice_);
-  if (!listener) return tl::unexpected(listener.error());
-  listener_ = std::move(*listener);
-  return Json{{"port", local_address_of(listener_.get()).port()}};
+  return tcp_listen_on_any_port(local, choice_, listener_);
 }
 
 bool TcpServer::is_new(const Hello& hello) const {

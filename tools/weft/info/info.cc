@@ -190,12 +190,7 @@ void add_info(CLI::App& app) {
                     "A configuration file with every key at its default, commented out");
   command->add_flag("--json", options->json, "Everything as JSON on stdout");
   add_common_options(*command, options->common);
-  command->callback([options] {
-    set_command([options] {
-      const auto done = run_info(*options);
-      return done ? kExitOk : report_failure(done.error());
-    });
-  });
+  when_chosen(*command, [options] { return exit_code_of(run_info(*options)); });
 }
 
 }  // namespace weft::cli

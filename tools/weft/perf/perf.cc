@@ -141,12 +141,7 @@ void add_perf(CLI::App& app) {
       "  weft perf --self --op write,read --transport rdma,tcp --sweep 64..1M\n"
       "  weft perf --listen 7471                         on one machine, and on another:\n"
       "  weft perf HOST:7471 --op send --size 4k --verify");
-  command->callback([options] {
-    set_command([options] {
-      const auto done = run_perf(*options);
-      return done ? kExitOk : report_failure(done.error());
-    });
-  });
+  when_chosen(*command, [options] { return exit_code_of(run_perf(*options)); });
 }
 
 }  // namespace weft::cli

@@ -136,12 +136,7 @@ void add_ping(CLI::App& app) {
       "  weft ping --self --size 64,1M --count 3\n"
       "  weft ping --listen 7472                         on one machine, and on another:\n"
       "  weft ping HOST:7472");
-  command->callback([options] {
-    set_command([options] {
-      const auto done = run_ping(*options);
-      return done ? kExitOk : report_failure(done.error());
-    });
-  });
+  when_chosen(*command, [options] { return exit_code_of(run_ping(*options)); });
 }
 
 }  // namespace weft::cli

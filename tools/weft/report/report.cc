@@ -71,12 +71,9 @@ void add_report(CLI::App& app) {
   // Everything is the other program's, its --help too.
   command->set_help_flag();
   command->prefix_command();
-  command->callback([options, command] {
+  when_chosen(*command, [options, command] {
     options->arguments = command->remaining();
-    set_command([options] {
-      const Outcome<int> done = run_report(*options);
-      return done ? *done : report_failure(done.error());
-    });
+    return run_report(*options);
   });
 }
 

@@ -174,12 +174,7 @@ void add_devices(CLI::App& app) {
   auto json = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand("devices", "List the devices that programs will see");
   command->add_flag("--json", *json, "As JSON on stdout");
-  command->callback([json] {
-    set_command([json] {
-      const Outcome<int> done = show(*json);
-      return done ? *done : report_failure(done.error());
-    });
-  });
+  when_chosen(*command, [json] { return show(*json); });
 }
 
 }  // namespace weft::cli

@@ -218,12 +218,7 @@ void add_run(CLI::App& app) {
       "The program replaces this one: it receives the signals, and its exit status is returned.\n"
       "Exit codes of weft itself: 2 wrong usage, 126 and 127 the program cannot be started.");
   add_options(*command, *options);
-  command->callback([options] {
-    set_command([options] {
-      const Outcome<int> done = run(*options);
-      return done ? *done : report_failure(done.error());
-    });
-  });
+  when_chosen(*command, [options] { return run(*options); });
 }
 
 }  // namespace weft::cli

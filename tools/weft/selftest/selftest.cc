@@ -161,12 +161,7 @@ void add_selftest(CLI::App& app) {
       "  weft selftest --peer HOST\n"
       "  weft selftest --peer HOST:7174 --gentle     any other application, here rping -s -P\n"
       "Exit codes: 0 nothing is wrong, 1 something is, or no connection, 2 wrong usage.");
-  command->callback([options] {
-    set_command([options] {
-      const auto done = run_selftest(*options);
-      return done ? *done : report_failure(done.error());
-    });
-  });
+  when_chosen(*command, [options] { return run_selftest(*options); });
 }
 
 }  // namespace weft::cli

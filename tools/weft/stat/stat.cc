@@ -162,12 +162,7 @@ void add_stat(CLI::App& app) {
   command->footer(
       "The process must run as the same user. It publishes its counters on request, so a\n"
       "process that gets no request pays nothing.");
-  command->callback([options] {
-    set_command([options] {
-      const auto done = run_stat(*options);
-      return done ? kExitOk : report_failure(done.error());
-    });
-  });
+  when_chosen(*command, [options] { return exit_code_of(run_stat(*options)); });
 }
 
 }  // namespace weft::cli
