@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <sstream>
 
 #include "weft/common/message.h"
 
@@ -19,10 +20,18 @@ constexpr std::uint32_t kLargestMessage = 1U << 30U;
 struct Texts {
   std::string listen;
   std::string peer;
-  std::vector<std::string> modes;
-  std::vector<std::string> sizes;
+  std::string modes;
+  std::string sizes;
   std::string wait = "busy";
 };
+
+// "a,b" -> {"a", "b"}. An empty text has no items.
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> items;
+  std::stringstream in(text);
+  for (std::string item; std::getline(in, item, ',');) items.push_back(item);
+  return items;
+}
 
 void add_options(CLI::App& app, Options& o, Texts& texts) {
   app.add_option("PEER", texts.peer, "Client: the server (default port 7475)")
@@ -34,13 +43,9 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
   app.add_flag("--once", o.once, "Server: end after one client");
   app.add_option("--mode", texts.modes,
                  "A list: normal, immediate, persistent, stream, tcp, packet-tcp. Default: all")
-      ->type_name("LIST")
-      ->expected(1)
-      ->delimiter(',');
+      ->type_name("LIST");
   app.add_option("--size", texts.sizes, "Bytes per message, a list. Default: 64,4096,65536,1048576")
-      ->type_name("LIST")
-      ->expected(1)
-      ->delimiter(',');
+      ->type_name("LIST");
   app.add_option("--depth", o.depth, "Operations outstanding")
       ->type_name("N")
       ->check(CLI::Range(1, 1024).description(""))
@@ -74,9 +79,9 @@ weft::cli::Failure unknown(const char* option, const std::string& text, const st
           weft::cli::kExitUsage};
 }
 
-Outcome<std::vector<Mode>> modes_of(const std::vector<std::string>& names) {
+Outcome<std::vector<Mode>> modes_of(const std::string& names) {
   std::vector<Mode> modes;
-  for (const std::string& name : names) {
+  for (const std::string& name : split(names)) {
     const auto mode = mode_of(name);
     if (!mode) {
       return tl::unexpected(
@@ -87,9 +92,9 @@ Outcome<std::vector<Mode>> modes_of(const std::vector<std::string>& names) {
   return modes.empty() ? all_modes() : modes;
 }
 
-Outcome<std::vector<std::uint32_t>> sizes_of(const std::vector<std::string>& texts) {
+Outcome<std::vector<std::uint32_t>> sizes_of(const std::string& texts) {
   std::vector<std::uint32_t> sizes;
-  for (const std::string& text : texts) {
+  for (const std::string& text : split(texts)) {
     std::uint32_t size = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
     if (error != std::errc{} || end != text.data() + text.size() || size < 1 ||
