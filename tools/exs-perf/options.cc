@@ -50,6 +50,10 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
       ->type_name("N")
       ->check(CLI::Range(1, 1024).description(""))
       ->capture_default_str();
+  app.add_option("--buffers", o.buffers,
+                 "Messages share this many buffers. Default: as many as 64 KiB hold, at least 1")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024).description(""));
   app.add_option("--seconds", o.seconds, "Length of each measurement, in seconds")
       ->type_name("N")
       ->capture_default_str();
@@ -64,7 +68,8 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
   app.add_flag("--json", o.json, "Results as JSON on stdout");
   app.footer(
       "latency_us is half a round trip, in persistent mode one receive. cpu_s_per_gb is the CPU "
-      "time of both ends; less is better.");
+      "time of both ends; less is better. direct is the percentage of the bytes that were placed "
+      "without a copy; more is better.");
 }
 
 void add_phases(CLI::App& app, bool& latency, bool& bandwidth) {

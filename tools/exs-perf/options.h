@@ -20,6 +20,7 @@ struct Options {
   std::vector<Mode> modes;
   std::vector<std::uint32_t> sizes;
   int depth = 16;
+  int buffers = 0;  // 0: usual_buffers()
   double seconds = 0.5;
   int rounds = 3;
   bool latency = true;
