@@ -68,6 +68,31 @@ def _costs(workload, size, most):
                   Cell("expether", "mlock", BOTH, where), "us", at_most=most)
 
 
+def _host(workload, where, metric, mine, other, words, **limit):
+    return Target(f"one machine: {workload}", words, Cell("host", mine, BOTH, where),
+                  Cell("host", other, BOTH, where), metric, **limit)
+
+
+def _host_targets():
+    for op in ("write", "send"):
+        where = point(mode="poll", latency=64)
+        yield _host(f"64 B {op}, polled", where, "p50", f"ring-{op}", "tcp", "raw TCP", at_most=0.2)
+        yield _host(f"64 B {op}, polled", where, "p50", f"ring-{op}", "ucx-shm",
+                    "UCX posix and cma", at_most=1.5)
+    yield _host("64 B send, sleeping at once", point(mode="sleep", latency=64), "p50", "ring-send",
+                "tcp", "raw TCP, blocked", at_most=1.0)
+    for size, name in ((65536, "64 KiB"), (MIB, "1 MiB"), (8 * MIB, "8 MiB")):
+        where = point(size=size)
+        yield _host(f"{name} write", where, "bytes_per_s", "ring-write", "tcp", "raw TCP",
+                    at_least=1.4)
+        for rival in ("ucx-shm", "ucx-own"):
+            yield _host(f"{name} write", where, "bytes_per_s", "ring-write", rival,
+                        "UCX posix and cma" if rival == "ucx-shm" else "UCX, its own choice",
+                        at_least=1.0)
+    yield _host("64 B write, depth 128", point(depth=128), "messages_per_s", "ring-write",
+                "tcp-write", "Weft over TCP", at_least=1.5)
+
+
 def _segments(markers, least):
     where = point(offload="on", mtu=1500)
     name = "weft-auto" + ("-markers" if markers else "")
@@ -114,6 +139,7 @@ ALL = (
            Cell("expether", "null-call", BOTH, point(call="median")), "ns", at_most=1.0),
     _segments(False, 0.70),
     _segments(True, 0.55),
+    *_host_targets(),
 )
 
 

@@ -18,9 +18,11 @@ namespace {
 constexpr int kEventsPerLook = 32;
 // A hot lane that has received nothing for so many runs goes back to epoll.
 constexpr std::uint32_t kHotRuns = 200;
-// The same for one that is cheap to look at, as long as others do not want its place: some
-// milliseconds.
+// The same for one that is cheap to look at, as long as others do not want its place and looks
+// follow one another: some milliseconds. Looks further apart than kSeldomUs are no such row; a lane
+// that is cold learns sooner that its peer was killed.
 constexpr std::uint32_t kHotRunsCheap = 50'000;
+constexpr std::uint64_t kSeldomUs = 50;
 // With hot lanes, one pass in so many asks epoll about the others.
 constexpr std::uint32_t kPassesPerLook = 4;
 // Polls without success in a row before callers take over: kPollsToTake, and up to this where they
@@ -189,9 +191,9 @@ bool Poller::pass(bool look, bool warm, bool ring) {
   bool moved = false;
   const bool ours = kept_by_callers();
   if (ring && doorbell_due_.load(std::memory_order_acquire)) moved = ring_doorbells(warm && ours);
-  const bool full = hot_count_.load(std::memory_order_relaxed) == kHotMax;
-  moved |= run_hot([ours, full](const Hot& hot) {
-    const bool patient = !full && hot.lane->cheap_to_look_at();
+  const bool hurry = seldom_ || hot_count_.load(std::memory_order_relaxed) == kHotMax;
+  moved |= run_hot([ours, hurry](const Hot& hot) {
+    const bool patient = !hurry && hot.lane->cheap_to_look_at();
     return ours && hot.idle < (patient ? kHotRunsCheap : kHotRuns);
   });
   const std::uint32_t hot = hot_count_.load(std::memory_order_relaxed);
@@ -308,9 +310,12 @@ bool Poller::leave() {
 // --- callers ---
 
 bool Poller::drive(bool ring) {
-  last_drive_.store(io::cpu_ticks(), std::memory_order_relaxed);
+  const std::uint64_t now = io::cpu_ticks();
+  const std::uint64_t since = now - last_drive_.load(std::memory_order_relaxed);
+  last_drive_.store(now, std::memory_order_relaxed);
   drives_.store(drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   if (!lock_.try_enter()) return true;
+  seldom_ = since > kSeldomUs * device_->ticks_per_us();
   bool moved = pass(false, true, ring);
   if (!moved && !helped_.empty()) moved = help_others();
   leave();

@@ -198,6 +198,7 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   std::array<Hot, kHotMax> hot_{};
   std::atomic<std::uint32_t> hot_count_{0};
   bool hot_blocked_ = false;  // one of them waits for room
+  bool seldom_ = false;       // callers pause between their looks
   std::uint32_t since_look_ = 0;
   std::vector<std::uint64_t> ringing_;
   std::vector<std::weak_ptr<Poller>> helped_;

@@ -20,9 +20,10 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 COMPARE = ROOT / "bench" / "compare"
 RIVALS = {"iperf3": ["iperf3"], "sockperf": ["sockperf"], "qperf": ["qperf"],
-          "ucx_perftest": ["ucx-tag", "ucx-put", "ucx-get"], "fi_pingpong": ["libfabric"],
+          "ucx_perftest": ["ucx-tag", "ucx-put", "ucx-get", "ucx-shm", "ucx-own"],
+          "fi_pingpong": ["libfabric", "libfabric-shm"],
           "ib_write_bw": ["dropin-write", "dropin-read", "dropin-send"]}
-OURS = ("weft", "tcp", "register", "mlock", "post", "null")
+OURS = ("weft", "ring", "tcp", "memcpy", "register", "mlock", "post", "null")
 # What a machine may lack; the report says so.
 EXCUSES = ("netem", "namespaces", "gso_max_segs", "mlock was refused", "free memory")
 SKIPPED = 77
@@ -70,7 +71,8 @@ def check_ours(cells):
         for name, figure in cell["figures"].items():
             check(figure["low"] <= figure["median"] <= figure["high"], f"{what}: {name} {figure}")
     names = {cell["workload"] for cell in cells}
-    check(names == {"bandwidth", "latency", "rate", "thesis", "exs", "expether", "segments"},
+    check(names == {"bandwidth", "latency", "rate", "thesis", "exs", "expether", "segments",
+                    "host"},
           f"workloads {names}")
 
 

@@ -1,4 +1,4 @@
-"""libfabric's tcp provider. Debian ships one test program of it, fi_pingpong: one message at a
+"""libfabric's tcp and shm providers. Debian ships one test program of it, fi_pingpong: one message at a
 time in each direction."""
 
 from ..bench import free_port
@@ -19,13 +19,16 @@ def parse(text):
     raise Failed(f"fi_pingpong printed no result: {last_line(text)}")
 
 
-def pingpong(bench, place, size):
+ENDPOINTS = {"tcp": "msg", "shm": "rdm"}
+
+
+def pingpong(bench, place, size, provider="tcp"):
     """Its average stands as p50: it shows no percentiles."""
-    key = ("libfabric", place.name, size)
+    key = ("libfabric", place.name, size, provider)
     count = bench.count_for(key, bench.settings.latency_seconds * 2, min(20e3, 0.3e9 / size),
                             low=20)
     port = free_port()
-    how = ["-p", "tcp", "-e", "msg", "-I", count, "-S", size]
+    how = ["-p", provider, "-e", ENDPOINTS[provider], "-I", count, "-S", size]
     with bench.server(place, ["fi_pingpong", "-B", port, *how]) as server:
         server.wait_until_listening(port)
         argv = ["fi_pingpong", "-P", port, *how, place.address]

@@ -1,4 +1,4 @@
-"""UCX over its tcp transport: ucx_perftest."""
+"""UCX over its tcp transport, or over another: ucx_perftest."""
 
 from ..bench import free_port
 from ..process import Failed, last_line
@@ -7,9 +7,16 @@ TESTS = {"ucx-tag": "tag_bw", "ucx-put": "ucp_put_bw", "ucx-get": "ucp_get"}
 MIB = 2**20
 
 
-def environment(place):
-    return {"UCX_TLS": "tcp", "UCX_NET_DEVICES": place.device or "lo",
-            "UCX_WARN_UNUSED_ENV_VARS": "n"}
+OWN_CHOICE = ""  # as `transports`: what UCX picks itself
+
+
+def environment(place, transports="tcp"):
+    found = {"UCX_WARN_UNUSED_ENV_VARS": "n"}
+    if transports != OWN_CHOICE:
+        found["UCX_TLS"] = transports
+    if transports == "tcp":
+        found["UCX_NET_DEVICES"] = place.device or "lo"
+    return found
 
 
 def parse(text):
@@ -28,9 +35,9 @@ def parse(text):
     raise Failed(f"ucx_perftest printed no result: {last_line(text)}")
 
 
-def _run(bench, place, *options):
+def _run(bench, place, *options, transports="tcp"):
     port = free_port()
-    env = environment(place)
+    env = environment(place, transports)
     with bench.server(place, ["ucx_perftest", "-p", port], env) as server:
         server.wait_until_listening(port)
         argv = ["ucx_perftest", place.address, "-p", port, *options, "-f", "-v"]
@@ -39,19 +46,19 @@ def _run(bench, place, *options):
     return parse(client.out), cpu_s
 
 
-def _start_cpu_s(bench, place):
+def _start_cpu_s(bench, place, transports):
     """What starting and connecting costs, to be taken off the CPU use of a measurement."""
-    key = ("ucx start", place.name)
+    key = ("ucx start", place.name, transports)
     if key not in bench.rates:
-        bench.rates[key] = min(_run(bench, place, "-t", "tag_bw", "-s", 8, "-n", 1, "-w", 1)[1]
-                               for _ in range(2))
+        bench.rates[key] = min(_run(bench, place, "-t", "tag_bw", "-s", 8, "-n", 1, "-w", 1,
+                                    transports=transports)[1] for _ in range(2))
     return bench.rates[key]
 
 
-def bandwidth(bench, place, contender, size, depth=None):
+def bandwidth(bench, place, contender, size, depth=None, transports="tcp"):
     """A sample. The number of messages follows from what the last run did."""
-    key = (contender, place.name, size, depth)
-    start_cpu = _start_cpu_s(bench, place)
+    key = (contender, place.name, size, depth, transports)
+    start_cpu = _start_cpu_s(bench, place, transports)
     seconds = bench.settings.seconds
     for attempt in range(4):
         bench.take_calls()
@@ -61,7 +68,7 @@ def bandwidth(bench, place, contender, size, depth=None):
         warm = max(count // 10, 2)
         extra = ["-O", depth] if depth else []
         found, cpu_s = _run(bench, place, "-t", TESTS[contender], "-s", size, "-n", count,
-                            "-w", warm, *extra)
+                            "-w", warm, *extra, transports=transports)
         if found["messages_per_s"] <= 0:
             raise Failed("ucx_perftest reports no messages")
         bench.rates[key] = found["messages_per_s"]
@@ -73,15 +80,15 @@ def bandwidth(bench, place, contender, size, depth=None):
             "cpu_s_per_gb": max(0.0, cpu_s - start_cpu) / moved * 1e9}
 
 
-def latency(bench, place, test, size, ranks=(50,)):
+def latency(bench, place, test, size, ranks=(50,), transports="tcp"):
     """A sample with p50, and with p99 and p999 if asked for: each takes a run of its own."""
     names = {50: "p50", 99: "p99", 99.9: "p999"}
-    key = (test, place.name, size)
+    key = (test, place.name, size, transports)
     sample = {}
     for rank in ranks:
         count = bench.count_for(key, bench.settings.latency_seconds * 2, 50e3, low=200)
         found, _ = _run(bench, place, "-t", test, "-s", size, "-n", count, "-w",
-                        max(count // 10, 10), "-R", rank)
+                        max(count // 10, 10), "-R", rank, transports=transports)
         bench.rates[key] = found["messages_per_s"]
         sample[names[rank]] = found["percentile_us"]
     return sample
