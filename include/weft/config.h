@@ -47,6 +47,7 @@ struct ConnectionPolicy {
   std::optional<RtrKind> rtr;                // initiator: kinds offered (kNone: Read and Write)
   std::optional<FpduPolicy> fpdu;
   std::optional<PathMode> path;
+  std::optional<std::chrono::nanoseconds> refused_wait;
 };
 
 struct Config {
@@ -70,6 +71,9 @@ struct Config {
   // whose peers take nothing are ended. At least 512 KiB.
   std::uint64_t send_memory_bytes = 256U << 20U;
   std::chrono::nanoseconds connect_timeout{std::chrono::seconds(20)};  // TCP handshake
+  // A TCP handshake that is refused is tried again for so long: servers begin to listen a moment
+  // late, or for each client anew. 0: the first refusal counts.
+  std::chrono::nanoseconds refused_wait{std::chrono::milliseconds(500)};
   std::chrono::nanoseconds request_timeout{std::chrono::seconds(5)};   // accept -> MPA Request
   std::chrono::nanoseconds reply_timeout{std::chrono::seconds(30)};    // Request sent -> Reply
   std::chrono::nanoseconds rtr_timeout{std::chrono::seconds(10)};  // Reply sent -> first FPDU (p2p)

@@ -112,6 +112,17 @@ Status begin_connect(int fd, const SocketAddress& peer) {
   return fail(error_from_errno(errno));
 }
 
+Status undo_connect(int fd, const SocketAddress& bound) {
+  const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
+  if (::connect(fd, &nowhere, sizeof nowhere) != 0) return fail(error_from_errno(errno));
+  if (bound.family() == AF_UNSPEC) return {};
+  // The kernel has given back a port that it had chosen itself. EINVAL: it has not.
+  if (::bind(fd, bound.get(), bound.size()) != 0 && errno != EINVAL) {
+    return fail(error_from_errno(errno));
+  }
+  return {};
+}
+
 Status take_error(int fd) {
   int error = 0;
   socklen_t size = sizeof error;

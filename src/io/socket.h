@@ -30,6 +30,9 @@ namespace weft::io {
 // Begins to connect; the outcome shows as EPOLLOUT, then take_error().
 //   as error_from_errno(), if it fails at once
 [[nodiscard]] Status begin_connect(int fd, const SocketAddress& peer);
+// Takes a connect that failed back, so that it can begin anew, from `bound` again if bind_socket()
+// has been called.   as error_from_errno()
+[[nodiscard]] Status undo_connect(int fd, const SocketAddress& bound);
 // The pending error of the socket, and clears it. Success: none.
 [[nodiscard]] Status take_error(int fd);
 

@@ -80,6 +80,7 @@ Status RsConnection::connect(int fd, const SocketAddress& peer,
   ConnectionParams params = this->params(extra);
   params.ord = 1;
   params.ird = 0;
+  params.policy.refused_wait = std::chrono::nanoseconds(0);  // a socket program decides that
   return connection_->connect(stream_->qp(), peer, params);
 }
 

@@ -59,6 +59,7 @@ void ConnectionImpl::end_now(Lock& lock, bool tell) {
       phase_ = Phase::kDown;
       return;
     case Phase::kConnecting:
+    case Phase::kRefused:
     case Phase::kStarting:
       if (tell && qp_ != nullptr) {
         set_up_failed(lock, Type::kConnectError, Error::kAborted, "aborted by the application");

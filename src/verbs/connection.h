@@ -92,6 +92,7 @@ class ConnectionImpl final : public Connection,
   enum class Phase : std::uint8_t {
     kIdle,        // may be bound
     kConnecting,  // TCP handshake
+    kRefused,     // waits to try the TCP handshake again
     kStarting,    // MPA frames; passive: the Request is awaited, or the Reply is being sent
     kRequested,   // passive: the application's turn
     kAttaching,   // the QP is being given the socket
@@ -145,7 +146,9 @@ class ConnectionImpl final : public Connection,
   void release_qp(Lock& lock);
 
   // --- connection_active.cc ---
+  void start_handshake(Lock& lock);
   void on_connected(Lock& lock);
+  [[nodiscard]] bool try_again_later();
   void tcp_failed(Lock& lock, Error error);
   void on_rejected(Lock& lock);
 
@@ -182,6 +185,11 @@ class ConnectionImpl final : public Connection,
   std::unique_ptr<trace::Trace> trace_;
   std::shared_ptr<QueuePairImpl> qp_;  // from connect() or accept() until the stream is down
   ConnectionInfo info_;
+
+  // active
+  Instant connect_until_;  // end of the TCP handshake
+  Instant refused_until_;  // a refusal later than this counts
+  Duration refused_pause_{0};
 
   // passive
   std::weak_ptr<ListenerImpl> listener_;

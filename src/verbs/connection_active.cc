@@ -1,4 +1,6 @@
 // The side that connects: TCP handshake, MPA Request, Reply.
+#include <algorithm>
+
 #include "io/socket.h"
 #include "verbs/connection.h"
 #include "verbs/qp.h"
@@ -6,6 +8,14 @@
 namespace weft::verbs {
 
 using Type = ConnectionEvent::Type;
+
+namespace {
+
+// Between two attempts to connect where nobody listens: doubled each time.
+constexpr Duration kFirstPause{5'000'000};
+constexpr Duration kLongestPause{100'000'000};
+
+}  // namespace
 
 Status ConnectionImpl::connect(std::shared_ptr<QueuePair> qp, const SocketAddress& peer,
                                const ConnectionParams& params) {
@@ -42,13 +52,35 @@ Status ConnectionImpl::connect(std::shared_ptr<QueuePair> qp, const SocketAddres
   }
   io::tune_before_connect(socket_.get(), device_->config());
   if (params.traffic_class) io::set_traffic_class(socket_.get(), *params.traffic_class);
-  if (auto begun = io::begin_connect(socket_.get(), peer); !begun) {
-    tcp_failed(lock, begun.error());
-    return {};
-  }
-  set_deadline(device_->config().connect_timeout);
-  watch(EPOLLOUT);
+  connect_until_ = io::now() + device_->config().connect_timeout;
+  refused_until_ =
+      io::now() + params.policy.refused_wait.value_or(device_->config().refused_wait);
+  refused_pause_ = kFirstPause;
+  start_handshake(lock);
   return {};
+}
+
+void ConnectionImpl::start_handshake(Lock& lock) {
+  phase_ = Phase::kConnecting;
+  if (auto begun = io::begin_connect(socket_.get(), peer_); !begun) {
+    tcp_failed(lock, begun.error());
+    return;
+  }
+  set_deadline(connect_until_ - io::now());
+  watch(EPOLLOUT);
+}
+
+// After a refusal. False: that was the last one.
+bool ConnectionImpl::try_again_later() {
+  const Instant now = io::now();
+  if (now >= refused_until_ || now >= connect_until_) return false;
+  if (!io::undo_connect(socket_.get(), local_)) return false;
+  unwatch();  // a socket without a handshake is always ready
+  phase_ = Phase::kRefused;
+  const Duration left = std::min(refused_until_, connect_until_) - now;
+  set_deadline(std::min(refused_pause_, left));
+  refused_pause_ = std::min(2 * refused_pause_, kLongestPause);
+  return true;
 }
 
 void ConnectionImpl::on_connected(Lock& lock) {
@@ -56,12 +88,13 @@ void ConnectionImpl::on_connected(Lock& lock) {
     tcp_failed(lock, connected.error());
     return;
   }
-  local_ = io::local_address(socket_.get());
-  if (local_.text() == peer_.text()) {
+  const SocketAddress local = io::local_address(socket_.get());
+  if (local.text() == peer_.text()) {
     // Two SYNs of one socket have met: nobody listens at a port that the kernel then chose for us.
     tcp_failed(lock, Error::kRefused);
     return;
   }
+  local_ = local;
   io::tune_connected(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
   start_trace();
   phase_ = Phase::kStarting;
@@ -72,7 +105,8 @@ void ConnectionImpl::on_connected(Lock& lock) {
 void ConnectionImpl::tcp_failed(Lock& lock, Error error) {
   switch (error) {
     case Error::kRefused:
-      set_up_failed(lock, Type::kRejected, Error::kConnectionLost, "nobody listens there");
+      if (try_again_later()) return;
+      set_up_failed(lock, Type::kRejected, Error::kConnectionLost, "nobody listens there (refused_wait)");
       return;
     case Error::kConnectionLost:
       set_up_failed(lock, Type::kRejected, error, "reset during the TCP handshake");

@@ -136,6 +136,7 @@ void ConnectionImpl::on_timer(io::TimerId id) {
   timer_ = 0;
   switch (phase_) {
     case Phase::kConnecting: tcp_failed(lock, Error::kTimedOut); return;
+    case Phase::kRefused: start_handshake(lock); return;
     case Phase::kStarting:
       if (initiator_) {
         set_up_failed(lock, ConnectionEvent::Type::kUnreachable, Error::kTimedOut,

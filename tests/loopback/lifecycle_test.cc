@@ -1,7 +1,12 @@
 // Connections from set-up to their end, over IPv4 and IPv6, in one and in two devices.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
+#include <optional>
+#include <string>
 
 #include "support/weft_side.h"
 
@@ -97,6 +102,91 @@ TEST(Lifecycle, RejectedAndRefusedConnectsLeaveTheListenerServing) {
     const ConnectionEvent rejected = take_event(*a.events, Type::kRejected);
     EXPECT_EQ(rejected.error, Error::kRefused);
     EXPECT_EQ(rejected.private_data, (std::vector<std::uint8_t>{1, 2}));
+  }
+}
+
+// A port of 127.0.0.1 where nobody listens, and nobody else will.
+class QuietPort {
+ public:
+  QuietPort() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof any;
+    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&any), size), 0);
+    EXPECT_EQ(getsockname(fd_, reinterpret_cast<sockaddr*>(&any), &size), 0);
+    text_ = "127.0.0.1:" + std::to_string(ntohs(any.sin_port));
+  }
+  ~QuietPort() { close(fd_); }
+  QuietPort(const QuietPort&) = delete;
+  QuietPort& operator=(const QuietPort&) = delete;
+
+  [[nodiscard]] const std::string& text() const { return text_; }
+  [[nodiscard]] SocketAddress address() const { return must(SocketAddress::parse(text_), "parse"); }
+
+ private:
+  int fd_;
+  std::string text_;
+};
+
+TEST(Lifecycle, ListenerThatComesLateIsFound) {
+  for (const bool bound : {false, true}) {
+    SCOPED_TRACE(bound);
+    Config config = plain_config();
+    config.refused_wait = std::chrono::seconds(30);
+    Host host(config);
+    Endpoint a(host);
+    Endpoint b(host);
+    a.connection = must(host.device->create_connection(a.events), "create a connection");
+    if (bound) {
+      must(a.connection->bind(must(SocketAddress::parse("127.0.0.1:0"), "parse"), false), "bind");
+    }
+    const SocketAddress mine = a.connection->local_address();
+    auto port = std::make_optional<QuietPort>();
+    must(a.connection->connect(a.qp, port->address(), {}), "connect");
+    // Loopback has refused it by the time connect() is back.
+    const std::string where = port->text();
+    port.reset();
+    const auto listener = listen(host, b.events, where);
+    b.connection = take_event(*b.events, Type::kConnectRequest).connection;
+    must(b.connection->accept(b.qp, {}), "accept");
+    take_event(*a.events, Type::kEstablished);
+    take_event(*b.events, Type::kEstablished);
+    if (bound) {
+      EXPECT_EQ(b.connection->peer_address().text(), mine.text());
+    }
+    EXPECT_EQ(b.connection->peer_address().text(), a.connection->local_address().text());
+  }
+}
+
+TEST(Lifecycle, NobodyListensIsRejectedInTheEnd) {
+  const QuietPort port;
+  for (const auto patience : {milliseconds(0), milliseconds(20)}) {
+    SCOPED_TRACE(patience.count());
+    Config config = plain_config();
+    config.refused_wait = patience;
+    Host host(config);
+    Endpoint a(host);
+    a.connection = must(host.device->create_connection(a.events), "create a connection");
+    must(a.connection->connect(a.qp, port.address(), {}), "connect");
+    EXPECT_EQ(take_event(*a.events, Type::kRejected).error, Error::kConnectionLost);
+    EXPECT_FALSE(next_event(*a.events, milliseconds(5)).has_value());
+  }
+}
+
+TEST(Lifecycle, ConnectThatIsTriedAgainCanBeAbortedAndDestroyed) {
+  const QuietPort port;
+  Config config = plain_config();
+  config.refused_wait = std::chrono::seconds(30);
+  Host host(config);
+  for (const bool abort : {true, false}) {
+    SCOPED_TRACE(abort);
+    Endpoint a(host);
+    a.connection = must(host.device->create_connection(a.events), "create a connection");
+    must(a.connection->connect(a.qp, port.address(), {}), "connect");
+    if (!abort) continue;
+    a.connection->abort();
+    EXPECT_EQ(take_event(*a.events, Type::kConnectError).error, Error::kAborted);
   }
 }
 
