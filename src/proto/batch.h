@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/time.h"
 #include "proto/slice.h"
 #include "proto/stag_table.h"
 
@@ -22,6 +23,8 @@ inline constexpr std::size_t kBatchBytes = 1U << 20U;  // bytes per batch, about
 // The first batch after a pause, where CRCs are computed: the peer is at work on it while the rest
 // is summed. Each further one is twice as large.
 inline constexpr std::size_t kBatchBytesFirst = 64U << 10U;
+// What follows such a batch sooner than this follows without a pause: the peer is still at work.
+inline constexpr Duration kBatchPause{60'000};
 // Distinct STags named by one batch: a message may begin while there is room for all of its SGEs.
 inline constexpr std::size_t kBatchSources = 2 * std::size_t{limits::kSgesPerRequest};
 inline constexpr std::size_t kBatchFpdus = 1200;

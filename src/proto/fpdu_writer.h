@@ -30,6 +30,7 @@ class FpduWriter {
     batch_ = batch;
     limit_ = limit;
   }
+  void widen(std::size_t limit) noexcept { limit_ = limit; }
   [[nodiscard]] TxBatch* batch() const noexcept { return batch_; }
 
   // Whether one more FPDU fits: header, payload and at most `pieces` payload pieces.

@@ -24,7 +24,7 @@ Stream::Stream(const StreamParams& params, StreamHost& host, const StagTable& ta
       rtr_(params.rtr),
       may_send_(params.initiator) {
   (void)machine_.on(StreamEvent::kEstablished);
-  if (params_.crc) next_batch_bytes_ = kBatchBytesFirst;
+  after_pause_ = params_.crc;
 }
 
 // Most connections never see a Read: what keeps track of them comes with the first one.
@@ -155,7 +155,7 @@ TxBatch* Stream::gather() {
     }
   }
   if (!tx_pending()) {
-    next_batch_bytes_ = params_.crc ? kBatchBytesFirst : kBatchBytes;
+    after_pause_ = params_.crc;
     return nullptr;
   }
   if (tx_.under_way() == nullptr && !append_batch()) return nullptr;
@@ -167,8 +167,19 @@ TxBatch* Stream::gather() {
 bool Stream::append_batch() {
   TxBatch* const batch = tx_.append();
   if (batch == nullptr) return false;
+  if (after_pause_) next_batch_bytes_ = kBatchBytesFirst;
   writer_.attach(batch, next_batch_bytes_);
   next_batch_bytes_ = std::min(2 * next_batch_bytes_, kBatchBytes);
+  return true;
+}
+
+// A first batch is full. Where the peer still has the one before to work on, there was no pause.
+bool Stream::widen_batch() {
+  if (!after_pause_) return false;
+  after_pause_ = false;
+  if (host_.now() > no_pause_until_) return false;
+  next_batch_bytes_ = kBatchBytes;
+  writer_.widen(kBatchBytes);
   return true;
 }
 
@@ -211,6 +222,7 @@ void Stream::sent(std::size_t n) {
   if (n == 0) return tx_.rest();
   counters_.tx_bytes.add(n);
   tx_sent_offset_ += n;
+  if (tx_.under_way()->bytes >= kBatchBytesFirst) no_pause_until_ = host_.now() + kBatchPause;
   tx_.taken(n);
   retire_requests();
 }

@@ -403,6 +403,7 @@ class Stream {
   // --- send: stream.cc, stream_tx.cc ---
   [[nodiscard]] bool repin(TxBatch& batch);
   [[nodiscard]] bool append_batch();
+  [[nodiscard]] bool widen_batch();
   void build_batch();
   void drop_untaken();
   void retire_work();
@@ -524,6 +525,8 @@ class Stream {
   StagHint tx_hint_;
   TxQueue tx_;
   std::size_t next_batch_bytes_ = kBatchBytes;  // see kBatchBytesFirst
+  bool after_pause_ = false;                    // nothing was left to send; with CRCs only
+  Instant no_pause_until_{-1};                  // see kBatchPause; before 0: never
   Outbound out_;
   Sge response_sge_;            // of the Read Response being built
   std::uint32_t sq_next_ = 0;   // next WQE to start, or being built; those before it are built

@@ -19,7 +19,11 @@ bool Stream::emit_segment() {
   const std::uint32_t header_len =
       static_cast<std::uint32_t>(out_.tagged ? DdpTagged::kSize : DdpUntagged::kSize);
   const std::uint32_t payload = std::min(out_.remaining, max_ulpdu() - header_len);
-  if (!writer_.room(header_len, payload, out_.flat != nullptr ? 1 : out_.cursor.left)) return false;
+  const std::size_t pieces = out_.flat != nullptr ? 1 : out_.cursor.left;
+  if (!writer_.room(header_len, payload, pieces) &&
+      (!widen_batch() || !writer_.room(header_len, payload, pieces))) {
+    return false;
+  }
   const bool last = payload == out_.remaining;
   if (!params_.tx_markers && payload < FpduWriter::kCopyBelow && out_.in_one_piece(payload)) {
     if (!emit_small(header_len, payload, last)) return false;

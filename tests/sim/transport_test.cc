@@ -222,6 +222,22 @@ TEST_F(TransportTest, BatchesGrowFromSmallAfterEveryPauseWhereCrcsAreComputed) {
     }
     EXPECT_EQ(limit, proto::kBatchBytes);
     EXPECT_EQ(me_.stream().gather(), nullptr);
+    me_.clock += std::chrono::milliseconds(1);
+  }
+}
+
+// A program that posts the next message when the last one is complete makes no pause.
+TEST_F(TransportTest, MessagesInARowAreWholeBatches) {
+  constexpr std::size_t kMessage = 500'000;
+  for (int i = 0; i < 4; ++i) {
+    post_write(1, kMessage);
+    std::size_t batches = 0;
+    for (; me_.stream().tx_pending(); ++batches) {
+      me_.stream().released(take(kBig).size());
+    }
+    EXPECT_EQ(me_.stream().gather(), nullptr);
+    EXPECT_EQ(batches, i == 0 ? 4U : 1U) << "64, 128 and 256 KiB, the rest; then at once";
+    me_.clock += std::chrono::microseconds(5);
   }
 }
 
