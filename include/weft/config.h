@@ -74,8 +74,8 @@ struct Config {
   // A TCP handshake that is refused is tried again for so long: servers begin to listen a moment
   // late, or for each client anew. 0: the first refusal counts.
   std::chrono::nanoseconds refused_wait{std::chrono::milliseconds(500)};
-  std::chrono::nanoseconds request_timeout{std::chrono::seconds(5)};   // accept -> MPA Request
-  std::chrono::nanoseconds reply_timeout{std::chrono::seconds(30)};    // Request sent -> Reply
+  std::chrono::nanoseconds request_timeout{std::chrono::seconds(5)};  // accept -> MPA Request
+  std::chrono::nanoseconds reply_timeout{std::chrono::seconds(30)};   // Request sent -> Reply
   std::chrono::nanoseconds rtr_timeout{std::chrono::seconds(10)};  // Reply sent -> first FPDU (p2p)
   // Without peer-to-peer set-up the initiator speaks first (RFC 5044 section 7.1.2). As responder
   // we wait this long for its first octet, then send what is queued; 0: never.

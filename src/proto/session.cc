@@ -283,21 +283,8 @@ void Session::finish() {
 
 void Session::begin_stream() {
   agreed_ = startup_->result();
-  StreamParams params;
+  StreamParams params = stream_params(agreed_, limits_.nudge_wait, limits_.first_fpdu_wait);
   params.id = owner_->id;
-  params.initiator = agreed_.initiator;
-  params.crc = agreed_.crc;
-  params.tx_markers = agreed_.tx_markers;
-  params.rx_markers = agreed_.rx_markers;
-  params.rtr = agreed_.initiator && agreed_.peer_to_peer ? agreed_.rtr : RtrKind::kNone;
-  params.startup_failure = agreed_.startup_failure;
-  params.ird = agreed_.ird;
-  params.ord = agreed_.ord;
-  if (agreed_.initiator) {
-    params.patience = limits_.nudge_wait;
-  } else if (!agreed_.peer_to_peer) {
-    params.patience = limits_.first_fpdu_wait;
-  }
   host_.stream_starting(agreed_, params);
   stream_.emplace(params, owner_->host, owner_->table, owner_->sq);
   deadline_ = Instant::never();

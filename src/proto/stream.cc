@@ -8,6 +8,25 @@
 
 namespace weft::proto {
 
+StreamParams stream_params(const Negotiated& agreed, Duration nudge_wait,
+                           Duration first_fpdu_wait) {
+  StreamParams params;
+  params.initiator = agreed.initiator;
+  params.crc = agreed.crc;
+  params.tx_markers = agreed.tx_markers;
+  params.rx_markers = agreed.rx_markers;
+  params.rtr = agreed.initiator && agreed.peer_to_peer ? agreed.rtr : RtrKind::kNone;
+  params.startup_failure = agreed.startup_failure;
+  params.ird = agreed.ird;
+  params.ord = agreed.ord;
+  if (agreed.initiator) {
+    params.patience = nudge_wait;
+  } else if (!agreed.peer_to_peer) {
+    params.patience = first_fpdu_wait;
+  }
+  return params;
+}
+
 Stream::Stream(const StreamParams& params, StreamHost& host, const StagTable& table, SendQueue& sq)
     : params_(params),
       host_(host),

@@ -34,6 +34,7 @@
 #include "proto/path_message.h"
 #include "proto/slice.h"
 #include "proto/stag_table.h"
+#include "proto/startup.h"
 #include "proto/stream_machine.h"
 #include "proto/tx_queue.h"
 #include "proto/violation.h"
@@ -71,6 +72,12 @@ struct StreamParams {
   // the peer back. 0: such a Send is a violation at once. Not for transports that feed().
   Duration recv_wait{0};
 };
+
+// Parameters of the stream behind a start-up that agreed on `agreed`. How long the peer may be
+// silent at first: `nudge_wait` as initiator; as responder `first_fpdu_wait`, unless it has
+// promised an RTR. The owner sets the rest: id, max_ulpdu and what is local policy.
+[[nodiscard]] StreamParams stream_params(const Negotiated& agreed, Duration nudge_wait,
+                                         Duration first_fpdu_wait);
 
 // How the stream ended, for the connection above it.
 enum class StreamEnd : std::uint8_t {

@@ -53,8 +53,7 @@ Status ConnectionImpl::connect(std::shared_ptr<QueuePair> qp, const SocketAddres
   io::tune_before_connect(socket_.get(), device_->config());
   if (params.traffic_class) io::set_traffic_class(socket_.get(), *params.traffic_class);
   connect_until_ = io::now() + device_->config().connect_timeout;
-  refused_until_ =
-      io::now() + params.policy.refused_wait.value_or(device_->config().refused_wait);
+  refused_until_ = io::now() + params.policy.refused_wait.value_or(device_->config().refused_wait);
   refused_pause_ = kFirstPause;
   start_handshake(lock);
   return {};
@@ -106,7 +105,8 @@ void ConnectionImpl::tcp_failed(Lock& lock, Error error) {
   switch (error) {
     case Error::kRefused:
       if (try_again_later()) return;
-      set_up_failed(lock, Type::kRejected, Error::kConnectionLost, "nobody listens there (refused_wait)");
+      set_up_failed(lock, Type::kRejected, Error::kConnectionLost,
+                    "nobody listens there (refused_wait)");
       return;
     case Error::kConnectionLost:
       set_up_failed(lock, Type::kRejected, error, "reset during the TCP handshake");

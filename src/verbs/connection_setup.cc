@@ -271,28 +271,17 @@ std::uint32_t ConnectionImpl::choose_max_ulpdu(bool crc, bool markers) const {
 
 proto::StreamParams ConnectionImpl::stream_params() {
   const proto::Negotiated& agreed = startup_->result();
-  proto::StreamParams params;
+  const Config& config = device_->config();
+  proto::StreamParams params =
+      proto::stream_params(agreed, config.nudge_wait, config.first_fpdu_wait);
   params.id = qp_->stream_id();
-  params.initiator = agreed.initiator;
-  params.crc = agreed.crc;
-  params.tx_markers = agreed.tx_markers;
-  params.rx_markers = agreed.rx_markers;
-  params.hold_completions = device_->config().completions == CompletionMode::kAcked;
-  params.rtr = agreed.initiator && agreed.peer_to_peer ? agreed.rtr : RtrKind::kNone;
-  params.startup_failure = agreed.startup_failure;
-  params.ird = agreed.ird;
-  params.ord = agreed.ord;
+  params.hold_completions = config.completions == CompletionMode::kAcked;
   params.max_ulpdu = choose_max_ulpdu(agreed.crc, agreed.tx_markers);
   if (fpdu_ == FpduPolicy::kAuto && params.max_ulpdu < large_ulpdu(agreed.crc)) {
     params.max_ulpdu_known = large_ulpdu(agreed.crc);
   }
-  if (agreed.initiator) {
-    params.patience = device_->config().nudge_wait;
-  } else if (!agreed.peer_to_peer) {
-    params.patience = device_->config().first_fpdu_wait;
-  }
-  params.recv_wait = device_->config().recv_wait;
-  params.close_timeout = device_->config().close_timeout;
+  params.recv_wait = config.recv_wait;
+  params.close_timeout = config.close_timeout;
   if (io::is_loopback_path(local_, peer_)) params.path = path_;
 
   info_.initiator = agreed.initiator;

@@ -37,9 +37,9 @@ bool acceptable(const Config& c) {
   return (c.mpa_revision == 1 || c.mpa_revision == 2) && c.ird <= limits::kIrd &&
          c.ord <= limits::kOrd && positive(c.connect_timeout) && positive(c.request_timeout) &&
          positive(c.reply_timeout) && positive(c.rtr_timeout) && positive(c.close_timeout) &&
-         not_negative(c.refused_wait) && not_negative(c.recv_wait) && not_negative(c.first_fpdu_wait) &&
-         not_negative(c.nudge_wait) && not_negative(c.keepalive) && not_negative(c.user_timeout) &&
-         not_negative(c.spin);
+         not_negative(c.refused_wait) && not_negative(c.recv_wait) &&
+         not_negative(c.first_fpdu_wait) && not_negative(c.nudge_wait) &&
+         not_negative(c.keepalive) && not_negative(c.user_timeout) && not_negative(c.spin);
 }
 
 std::size_t limit_of(ObjectKind kind) {
