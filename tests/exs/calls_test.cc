@@ -5,6 +5,7 @@
 #include <csignal>
 #include <thread>
 
+#include "../support/quiet_port.h"
 #include "exs_support.h"
 
 namespace weft::exs_test {
@@ -404,14 +405,10 @@ TEST(Calls, NamesAreThoseOfTheConnection) {
 }
 
 TEST(Calls, NobodyListens) {
-  std::uint16_t port = 0;
-  {
-    const Listener listener(kTcp);
-    port = listener.port;
-  }
+  const weft::test::QuietPort port;
   for (const int provider : {EXS_PROVIDER_RDMA, EXS_PROVIDER_TCP, EXS_PROVIDER_AUTO}) {
     const int fd = new_socket({SOCK_STREAM, provider, AF_INET});
-    Endpoint to = loopback(AF_INET, port);
+    Endpoint to = loopback(AF_INET, port.number());
     EXPECT_ERRNO(exs_connect(fd, to.get(), to.length, 0, kBlock, 0), ECONNREFUSED);
     EXPECT_EQ(exs_close(fd, kBlock, 0), 0);
   }

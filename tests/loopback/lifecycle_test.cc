@@ -1,13 +1,11 @@
 // Connections from set-up to their end, over IPv4 and IPv6, in one and in two devices.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
 #include <optional>
 #include <string>
 
+#include "support/quiet_port.h"
 #include "support/weft_side.h"
 
 namespace weft::test {
@@ -105,29 +103,10 @@ TEST(Lifecycle, RejectedAndRefusedConnectsLeaveTheListenerServing) {
   }
 }
 
-// A port of 127.0.0.1 where nobody listens, and nobody else will.
-class QuietPort {
- public:
-  QuietPort() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in any{};
-    any.sin_family = AF_INET;
-    any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof any;
-    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&any), size), 0);
-    EXPECT_EQ(getsockname(fd_, reinterpret_cast<sockaddr*>(&any), &size), 0);
-    text_ = "127.0.0.1:" + std::to_string(ntohs(any.sin_port));
-  }
-  ~QuietPort() { close(fd_); }
-  QuietPort(const QuietPort&) = delete;
-  QuietPort& operator=(const QuietPort&) = delete;
-
-  [[nodiscard]] const std::string& text() const { return text_; }
-  [[nodiscard]] SocketAddress address() const { return must(SocketAddress::parse(text_), "parse"); }
-
- private:
-  int fd_;
-  std::string text_;
-};
+std::string text_of(const QuietPort& port) { return "127.0.0.1:" + std::to_string(port.number()); }
+SocketAddress address_of(const QuietPort& port) {
+  return must(SocketAddress::parse(text_of(port)), "parse");
+}
 
 TEST(Lifecycle, ListenerThatComesLateIsFound) {
   for (const bool bound : {false, true}) {
@@ -143,9 +122,9 @@ TEST(Lifecycle, ListenerThatComesLateIsFound) {
     }
     const SocketAddress mine = a.connection->local_address();
     auto port = std::make_optional<QuietPort>();
-    must(a.connection->connect(a.qp, port->address(), {}), "connect");
+    must(a.connection->connect(a.qp, address_of(*port), {}), "connect");
     // Loopback has refused it by the time connect() is back.
-    const std::string where = port->text();
+    const std::string where = text_of(*port);
     port.reset();
     const auto listener = listen(host, b.events, where);
     b.connection = take_event(*b.events, Type::kConnectRequest).connection;
@@ -168,7 +147,7 @@ TEST(Lifecycle, NobodyListensIsRejectedInTheEnd) {
     Host host(config);
     Endpoint a(host);
     a.connection = must(host.device->create_connection(a.events), "create a connection");
-    must(a.connection->connect(a.qp, port.address(), {}), "connect");
+    must(a.connection->connect(a.qp, address_of(port), {}), "connect");
     EXPECT_EQ(take_event(*a.events, Type::kRejected).error, Error::kConnectionLost);
     EXPECT_FALSE(next_event(*a.events, milliseconds(5)).has_value());
   }
@@ -183,7 +162,7 @@ TEST(Lifecycle, ConnectThatIsTriedAgainCanBeAbortedAndDestroyed) {
     SCOPED_TRACE(abort);
     Endpoint a(host);
     a.connection = must(host.device->create_connection(a.events), "create a connection");
-    must(a.connection->connect(a.qp, port.address(), {}), "connect");
+    must(a.connection->connect(a.qp, address_of(port), {}), "connect");
     if (!abort) continue;
     a.connection->abort();
     EXPECT_EQ(take_event(*a.events, Type::kConnectError).error, Error::kAborted);

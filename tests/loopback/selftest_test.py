@@ -191,9 +191,10 @@ class Usage(unittest.TestCase):
         self.fails(2, "--peer", "--peer", "127.0.0.1:99999")
 
     def test_nobody_there_is_a_failure(self):
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-        self.fails(1, "no iWARP connection comes about", "--peer", f"127.0.0.1:{port}")
+        with socket.socket() as bound:  # held, so that nobody else listens there meanwhile
+            bound.bind(("127.0.0.1", 0))
+            self.fails(1, "no iWARP connection comes about", "--peer",
+                       f"127.0.0.1:{bound.getsockname()[1]}")
 
     def test_peer_that_is_no_iwarp_is_a_failure(self):
         with socket.create_server(("127.0.0.1", 0)) as mute:

@@ -8,6 +8,7 @@
 #include <array>
 #include <future>
 
+#include "../support/quiet_port.h"
 #include "abi_support.h"
 
 namespace weft::abi {
@@ -92,12 +93,8 @@ TEST(Cm, ARejectionBringsItsReason) {
 }
 
 TEST(Cm, APortWithoutAListenerRejects) {
-  std::uint16_t port = 0;
-  {
-    const Listening gone;
-    port = gone.port;
-  }
-  Calling client(port);
+  const weft::test::QuietPort port;
+  Calling client(port.number());
   client.connect();
   NextEvent rejected(client.channel.get());
   EXPECT_EQ(rejected.type(), RDMA_CM_EVENT_REJECTED);
