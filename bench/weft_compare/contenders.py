@@ -51,6 +51,12 @@ _ALL = {
     "mlock": Contender("mlock", "tcp"),
     "post": Contender("Weft: post a 64 B write", "weft"),
     "null-call": Contender("a null system call", "tcp"),
+    "exs-normal": Contender("normal", "read", False, "square"),
+    "exs-immediate": Contender("immediate", "send", False, "diamond"),
+    "exs-persistent": Contender("persistent", "batch", True),
+    "exs-stream": Contender("stream", "weft"),
+    "exs-tcp": Contender("TCP by the same calls", "tcp"),
+    "exs-uring": Contender("TCP by io_uring", "other", True, "square"),
 }
 
 # Along a path: the FPDU policy is part of the name.

@@ -50,7 +50,9 @@ int exs_qdequeue(exs_qhandle_t q, exs_event_t* vec, int n, const timeval* timeou
   const std::size_t need = n < 0 ? most : 1;
   const int error = Engine::instance().wait(*queue, need, deadline(timeout), queue->strategy());
   if (error != 0 && queue->waiting() < need) return fail(error);
-  return static_cast<int>(queue->pop(vec, most));
+  const auto taken = static_cast<int>(queue->pop(vec, most));
+  if (queue->may_be_slept_on()) Engine::instance().hand_over();
+  return taken;
 }
 
 int exs_qmodify(exs_qhandle_t q, int attribute, const void* value) {

@@ -240,6 +240,7 @@ void Engine::run() {
       cm = sleep(false);
       continue;
     }
+    quiet_ticks = kTicksUntilQuiet;  // it goes on until a caller is seen
     asleep_.store(true);
     arm();
     bool busy = false;

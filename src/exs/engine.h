@@ -74,6 +74,8 @@ class Engine {
   std::uint32_t enroll(const std::shared_ptr<Socket>& socket);
   void dismiss(std::uint32_t number);
   [[nodiscard]] std::shared_ptr<Socket> enrolled(std::uint32_t number) const;
+  // Destroys the QP of an id: not while rdma_get_cm_event looks at it.
+  void destroy_qp(rdma_cm_id* id);
   // Destroys an id whose QP is gone, later and on the progress thread.
   void destroy_later(rdma_cm_id* id);
 
@@ -102,6 +104,7 @@ class Engine {
   bool poll_shard(CqShard& shard);
   bool poll_tcp();
   bool tcp_is_due();
+  bool next_cm_event(CmEvent& out);
   void run_cm();
   void drain_before_end();
   void run_timers(Instant now);
@@ -116,6 +119,7 @@ class Engine {
   Fd wake_;
   Fd tcp_;
   std::atomic<rdma_event_channel*> cm_channel_{nullptr};
+  std::mutex cm_mutex_;  // innermost: an id's QP is there as long as an event is being taken
   bool probed_ = false;
   std::atomic<int> tcp_sockets_{0};
 

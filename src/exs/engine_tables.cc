@@ -116,12 +116,24 @@ void Engine::drain_before_end() {
   }
 }
 
-void Engine::run_cm() {
-  rdma_event_channel* channel = cm_channel_;
+bool Engine::next_cm_event(CmEvent& out) {
+  rdma_event_channel* channel = cm_channel();
   rdma_cm_event* next = nullptr;
-  while (channel != nullptr && rdma_get_cm_event(channel, &next) == 0) {
-    const CmEvent event = copy_of(*next);
-    rdma_ack_cm_event(next);
+  const std::lock_guard lock(cm_mutex_);
+  if (channel == nullptr || rdma_get_cm_event(channel, &next) != 0) return false;
+  out = copy_of(*next);
+  rdma_ack_cm_event(next);
+  return true;
+}
+
+void Engine::destroy_qp(rdma_cm_id* id) {
+  const std::lock_guard lock(cm_mutex_);
+  rdma_destroy_qp(id);
+}
+
+void Engine::run_cm() {
+  CmEvent event;
+  while (next_cm_event(event)) {
     const auto number =
         static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(event.id->context));
     const auto socket = enrolled(number);

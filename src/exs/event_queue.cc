@@ -101,6 +101,7 @@ int EventQueue::readable_fd() {
     if (!fd.valid()) return -1;
     if (waiting_.load(std::memory_order_relaxed) != 0) raise_fd(fd.get());
     readable_ = std::move(fd);
+    watched_.store(true, std::memory_order_relaxed);
   }
   return readable_.get();
 }

@@ -39,6 +39,10 @@ class EventQueue {
 
   // A descriptor that is readable while events wait; the same one each time, -1 with errno.
   int readable_fd();
+  // Somebody has asked for it, and may be about to sleep on it: no event is there.
+  [[nodiscard]] bool may_be_slept_on() const {
+    return watched_.load(std::memory_order_relaxed) && waiting() == 0;
+  }
 
   // Operations that name this queue. exs_qdelete refuses while there are any.
   void attach() { users_.fetch_add(1, std::memory_order_relaxed); }
@@ -70,6 +74,7 @@ class EventQueue {
   exs_signal_t signal_{};
   std::atomic<std::size_t> users_{0};
   std::atomic<bool> retired_{false};
+  std::atomic<bool> watched_{false};
   std::atomic<int> strategy_{EXS_WAIT_ADAPTIVE};
 };
 

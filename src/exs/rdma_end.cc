@@ -117,11 +117,10 @@ void RdmaSocket::release() {
   gone_ = true;
   tcp_listener_.reset();
   if (has_qp_) {
-    rdma_destroy_qp(id_);
+    engine_.destroy_qp(id_);
     has_qp_ = false;
   }
   if (id_ != nullptr && number_ != 0) {
-    id_->context = nullptr;
     engine_.destroy_later(id_);
     id_ = nullptr;
   }

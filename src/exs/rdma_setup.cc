@@ -326,6 +326,7 @@ std::shared_ptr<Socket> RdmaSocket::take_parent() {
 }
 
 void RdmaSocket::on_cm(const CmEvent& event) {
+  if (gone_) return;
   switch (event.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
       if (rdma_resolve_route(id_, kResolveMs) != 0) refused(event);

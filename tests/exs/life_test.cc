@@ -49,10 +49,10 @@ TEST(Life, ASocketThatIsClosedWhileItIsUsedLosesNoEvent) {
       const exs_qhandle_t q = exs_qcreate(64);
       char in[100];
       std::atomic<int> taken{0};
-      std::thread user([&] {
+      std::thread user([&, fd = pair.left] {
         for (int i = 0; i < 2000; ++i) {
-          const ssize_t done = i % 2 == 0 ? exs_send(pair.left, in, 100, 0, q, 0, kPlain)
-                                          : exs_recv(pair.left, in, 100, 0, q, 0, kPlain);
+          const ssize_t done = i % 2 == 0 ? exs_send(fd, in, 100, 0, q, 0, kPlain)
+                                          : exs_recv(fd, in, 100, 0, q, 0, kPlain);
           if (done == 0) ++taken;
           if (done < 0 && errno != EAGAIN) return;
         }

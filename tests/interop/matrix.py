@@ -1,7 +1,8 @@
 """What the interop tests do, as data. run.py does it; docs/interop.md shows the outcome.
 
 A command runs through `weft run` on Weft's side, except `weft ...` itself.
-Placeholders in commands: {probe} the program of probe/, {verbs} weft-selftest-verbs, {addr} where
+Placeholders in commands: {probe} the program of probe/, {verbs} weft-selftest-verbs,
+{exs_perf} and {echo} programs of libexs, {addr} where
 the client finds the server, {port}, {own} an address of the side that runs it. In patterns over
 the wire: {weft} and {siw} become "client" or "server".
 """
@@ -529,6 +530,36 @@ def selftest():
     )
 
 
+def extended_sockets():
+    """The same binaries of libexs's programs at both ends."""
+    for words, what in (("some words", "a few octets"), ("x" * 60000, "60000 octets")):
+        yield Row(
+            f"exs_echo, {what}",
+            "exs",
+            "{echo} serve {port}",
+            f"{{echo}} {{addr}} {{port}} '{words}'",
+            server_rc=None,
+            client_has=(words[:50], r"\(over RDMA\)"),
+        )
+    for mode, sizes in (
+        ("normal", "64,65536"),
+        ("immediate", "64,16384"),
+        ("persistent", "64,65536"),
+        ("stream", "64,65536"),
+    ):
+        rates = tuple(rf"{mode} +{size} +\d" for size in sizes.split(","))
+        yield Row(
+            f"exs-perf, {mode}",
+            "exs",
+            "{exs_perf} --listen {port} --once",
+            f"{{exs_perf}} --mode {mode} --size {sizes} --depth 4 --rounds 1 --seconds 0.05"
+            " --bandwidth"
+            " {addr}:{port}",
+            client_has=rates,
+            timeout=60,
+        )
+
+
 def found(**ids):
     """Patterns for the lines of `weft selftest` that have these checks in these grades."""
     return tuple(f"{word} *{re.escape(name)} " for word, names in ids.items() for name in names)
@@ -544,6 +575,7 @@ GROUPS = {
     "errors": errors,
     "teardown": teardown,
     "selftest": selftest,
+    "exs": extended_sockets,
     "perftest": perftest,  # last: what is left out where time is short is less of the same
 }
 

@@ -19,6 +19,7 @@ import re
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -35,6 +36,26 @@ class Failure(Exception):
     """The row did not go as it should; the message says how."""
 
 
+def exs_programs(probe):
+    """name -> path; none where libexs is not built."""
+    build = probe.parent.parent
+    programs = {"exs_perf": probe.with_name("exs-perf"), "echo": build / "examples" / "exs_echo"}
+    return programs if all(path.exists() for path in programs.values()) else {}
+
+
+def needed_libraries(programs):
+    """Paths of those that the guest's image lacks."""
+    there = ("libc.so.", "libm.so.", "libgcc_s.so.", "libibverbs.so.", "librdmacm.so.", "libnl-")
+    paths = set()
+    for program in programs:
+        listed = subprocess.run(["ldd", program], stdout=subprocess.PIPE, text=True, check=True)
+        for line in listed.stdout.splitlines():
+            words = line.split()
+            if words[1:2] == ["=>"] and not words[0].startswith(there):
+                paths.add(pathlib.Path(words[2]))
+    return sorted(paths)
+
+
 class SiwSide:
     """Programs in the guest, on Linux siw."""
 
@@ -45,7 +66,15 @@ class SiwSide:
         verbs = probe.with_name("weft-selftest-verbs")
         if verbs.exists():
             self.programs["verbs"] = vm.put(verbs)
+        self.programs.update(self.put_exs(probe))
         self.ports = iter(())
+
+    def put_exs(self, probe):
+        """Programs of libexs with the libraries that the guest does not have; none if not built."""
+        programs = exs_programs(probe)
+        for name in needed_libraries(programs.values()):
+            self.vm.put(name)
+        return {key: f"env LD_LIBRARY_PATH=/host {self.vm.put(path)}" for key, path in programs.items()}
 
     def next_port(self):
         port = next(self.ports, None)
@@ -68,6 +97,7 @@ class WeftSide:
         self.vm, self.weft, self.scratch = vm, weft, scratch
         self.own = vm.host_bind_addr
         self.programs = {"probe": str(probe)}
+        self.programs.update({key: str(path) for key, path in exs_programs(probe).items()})
 
     def next_port(self):
         return free_port()
@@ -260,8 +290,9 @@ def selected(args):
         for row in matrix.rows(args.group):
             if row.also_siw_siw and re.search(args.row or "", row.name):
                 yield row, "siw>siw"
+    without_exs = args.probe and not exs_programs(args.probe)
     for row in matrix.rows(args.group):
-        if args.row and not re.search(args.row, row.name):
+        if args.row and not re.search(args.row, row.name) or row.group == "exs" and without_exs:
             continue
         roles = row.roles
         if args.roles == "siw>siw":

@@ -26,10 +26,11 @@ from weft_compare import (  # noqa: E402
     figure, machine, plan, plot, process, store, targets, workloads)
 from weft_compare.process import Failed  # noqa: E402
 from weft_compare.rivals import (  # noqa: E402
+    exs_perf,
     iperf3, libfabric, perftest, qperf, sockperf, ucx, weft)
 from weft_compare.workloads import costs, exs  # noqa: E402
 
-PARSERS = (iperf3.parse, libfabric.parse, perftest.parse_bandwidth, perftest.parse_latency,
+PARSERS = (exs_perf.parse, iperf3.parse, libfabric.parse, perftest.parse_bandwidth, perftest.parse_latency,
            qperf.parse, sockperf.parse, ucx.parse, weft.parse, costs.parse)
 
 UCX = """iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr
@@ -280,7 +281,8 @@ class Workloads(unittest.TestCase):
         for workload in workloads.ALL:
             self.assertIs(workloads.by_name(workload.NAME), workload)
             self.assertIs(workloads.by_name(str(workload.NUMBER)), workload)
-        self.assertIsNone(workloads.by_name("10"))
+        self.assertEqual(workloads.by_name("10").NAME, "extended")
+        self.assertIsNone(workloads.by_name("11"))
 
     def test_each_round_has_each_job_once_but_slow_ones_have_fewer(self):
         jobs = [plan.Job("a", (), 1, None), plan.Job("b", (), 1, None, max_rounds=1)]

@@ -44,7 +44,7 @@ void run_client(const Options& o, const std::string& host, const std::string& po
       if (o.json) {
         char row[256];
         std::snprintf(row, sizeof row,
-                      "%s{\"mode\":\"%s\",\"bytes\":%u,\"latency_us\":%.3f,\"mb_per_s\":%.1f,"
+                      "%s{\"mode\":\"%s\",\"bytes\":%u,\"latency_us\":%.3f,\"mb_per_s\":%.4f,"
                       "\"cpu_s_per_gb\":%.3f,\"direct_percent\":%.1f}",
                       rows.empty() ? "" : ",", name_of(mode), size, result.latency_us,
                       result.mb_per_s, result.cpu_s_per_gb, result.direct_percent);

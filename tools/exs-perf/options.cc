@@ -6,6 +6,7 @@
 #include <charconv>
 #include <sstream>
 
+#include "exs-perf/uring.h"
 #include "weft/common/message.h"
 
 namespace exs_perf {
@@ -41,8 +42,10 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
                  "Server: serve clients one after another; 0: a free port, which is printed")
       ->type_name("PORT");
   app.add_flag("--once", o.once, "Server: end after one client");
-  app.add_option("--mode", texts.modes,
-                 "A list: normal, immediate, persistent, stream, tcp, packet-tcp. Default: all")
+  app.add_option(
+         "--mode", texts.modes,
+         "A list: normal, immediate, persistent, stream, tcp, packet-tcp; and uring, plain TCP by "
+         "io_uring. Default: all")
       ->type_name("LIST");
   app.add_option("--size", texts.sizes, "Bytes per message, a list. Default: 64,4096,65536,1048576")
       ->type_name("LIST");
@@ -67,7 +70,8 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
   app.add_flag("!--no-pin", o.pin, "With --self: do not give each end a CPU of its own");
   app.add_flag("--json", o.json, "Results as JSON on stdout");
   app.footer(
-      "latency_us is half a round trip, in persistent mode one receive. cpu_s_per_gb is the CPU "
+      "latency_us is the median of half a round trip, in persistent mode of one receive. "
+      "cpu_s_per_gb is the CPU "
       "time of both ends; less is better. direct is the percentage of the bytes that were placed "
       "without a copy; more is better.");
 }
@@ -89,8 +93,11 @@ Outcome<std::vector<Mode>> modes_of(const std::string& names) {
   for (const std::string& name : split(names)) {
     const auto mode = mode_of(name);
     if (!mode) {
-      return tl::unexpected(
-          unknown("--mode", name, "normal, immediate, persistent, stream, tcp or packet-tcp"));
+      return tl::unexpected(unknown(
+          "--mode", name, "normal, immediate, persistent, stream, tcp, packet-tcp or uring"));
+    }
+    if (*mode == Mode::kUring && !uring_missing().empty()) {
+      return usage_error("--mode: uring: " + uring_missing());
     }
     modes.push_back(*mode);
   }

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "exs-perf/uring.h"
 #include "weft/common/message.h"
 
 namespace exs_perf {
@@ -38,7 +39,8 @@ constexpr Name kNames[] = {{Mode::kNormal, "normal"},
                            {Mode::kPersistent, "persistent"},
                            {Mode::kStream, "stream"},
                            {Mode::kTcp, "tcp"},
-                           {Mode::kPacketTcp, "packet-tcp"}};
+                           {Mode::kPacketTcp, "packet-tcp"},
+                           {Mode::kUring, "uring"}};
 
 void check(bool good, const char* what) {
   if (!good) fail_with(std::string(what) + ": " + std::strerror(errno));
@@ -181,7 +183,8 @@ class Side {
   void answer();
   std::uint64_t stream_out(double& seconds);
   void stream_in();
-  std::uint64_t read_persistent(double& seconds, bool one_at_a_time);
+  double persistent_us();
+  std::uint64_t read_persistent(double& seconds);
   void offer_persistent();
 
  private:
@@ -205,13 +208,7 @@ double Side::latency_us() {
     receive_one();
   };
   for (int i = 0; i < kWarmUp; ++i) round();
-  const auto start = Clock::now();
-  std::uint64_t rounds = 0;
-  while (since(start) < wanted_seconds()) {
-    for (int i = 0; i < kBetweenLooks; ++i) round();
-    rounds += kBetweenLooks;
-  }
-  const double us = since(start) * 1e6 / static_cast<double>(rounds) / 2;
+  const double us = median_us(wanted_seconds(), round) / 2;
   settle();
   finish();
   return us;
@@ -257,16 +254,22 @@ void Side::stream_in() {
   finish();
 }
 
-std::uint64_t Side::read_persistent(double& seconds, bool one_at_a_time) {
-  const std::uint32_t depth = one_at_a_time ? 1 : plan_.depth;
-  for (int i = 0; i < kWarmUp; ++i) {
+double Side::persistent_us() {
+  const auto round = [this] {
     receive(0, 0);
     next();
-  }
+  };
+  for (int i = 0; i < kWarmUp; ++i) round();
+  const double us = median_us(wanted_seconds(), round);
+  finish();
+  return us;
+}
+
+std::uint64_t Side::read_persistent(double& seconds) {
   const auto start = Clock::now();
   std::uint64_t messages = 0;
-  for (std::uint32_t i = 0; i < depth; ++i) receive(i, 0);
-  std::uint32_t outstanding = depth;
+  for (std::uint32_t i = 0; i < plan_.depth; ++i) receive(i, 0);
+  std::uint32_t outstanding = plan_.depth;
   while (outstanding != 0) {
     const exs_event_t event = next();
     ++messages;
@@ -303,8 +306,19 @@ struct Report {
   double cpu_seconds = 0;
 };
 
+void serve_uring(int control, const Plan& plan, int domain) {
+  const UringListener listener = uring_listen(domain);
+  write_all(control, &listener.port, sizeof listener.port);
+  Report report;
+  const double before = cpu_seconds();
+  uring_serve(listener, plan);
+  report.cpu_seconds = cpu_seconds() - before;
+  write_all(control, &report, sizeof report);
+}
+
 void serve_plan(int control, const Plan& plan, int domain) {
   const Mode mode = static_cast<Mode>(plan.mode);
+  if (mode == Mode::kUring) return serve_uring(control, plan, domain);
   const int listener = make_socket(domain, mode, plan.size);
   if (exs_listen(listener, 1) != 0) {
     const std::string why = std::string(name_of(mode)) + ": " + std::strerror(errno);
@@ -341,6 +355,19 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
+double median_us(double seconds, const std::function<void()>& round) {
+  std::vector<double> times;
+  const auto start = Clock::now();
+  auto before = start;
+  do {
+    round();
+    const auto now = Clock::now();
+    times.push_back(std::chrono::duration<double, std::micro>(now - before).count());
+    before = now;
+  } while (std::chrono::duration<double>(before - start).count() < seconds);
+  return median(std::move(times));
+}
+
 void fail_with(const std::string& what) {
   std::exit(weft::cli::report_failure({what, weft::cli::kExitFailure}));
 }
@@ -356,7 +383,9 @@ const char* name_of(Mode mode) { return kNames[static_cast<std::size_t>(mode)].n
 
 std::vector<Mode> all_modes() {
   std::vector<Mode> out;
-  for (const Name& one : kNames) out.push_back(one.mode);
+  for (const Name& one : kNames) {
+    if (one.mode != Mode::kUring || uring_missing().empty()) out.push_back(one.mode);
+  }
   return out;
 }
 
@@ -382,30 +411,36 @@ Result Client::measure_once(const Plan& plan) {
   if (!read_all(control_, &port, sizeof port))
     fail_with(host_ + ": the server has gone; start it again");
   const Mode mode = static_cast<Mode>(plan.mode);
-  const int fd = connect_to(host_, std::to_string(port), mode, plan.size);
   Result result;
   double seconds = 0;
   std::uint64_t bytes = 0;
   double cpu = 0;
-  {
+  Report report;
+  if (mode == Mode::kUring) {
+    const double before = cpu_seconds();
+    const UringOutcome outcome = uring_measure(host_, port, plan);
+    cpu = cpu_seconds() - before;
+    result.latency_us = outcome.latency_us;
+    seconds = outcome.seconds;
+    bytes = outcome.bytes;
+    if (!read_all(control_, &report, sizeof report))
+      fail_with(host_ + ": the server has gone; start it again");
+  } else {
+    const int fd = connect_to(host_, std::to_string(port), mode, plan.size);
     Side side(fd, plan);
     const double before = cpu_seconds();
-    if (mode == Mode::kPersistent) {
-      bytes = side.read_persistent(seconds, plan.latency != 0);
-      if (plan.latency != 0)
-        result.latency_us = seconds * 1e6 * plan.size / static_cast<double>(bytes);
-    } else if (plan.latency != 0) {
-      result.latency_us = side.latency_us();
+    const bool persistent = mode == Mode::kPersistent;
+    if (plan.latency != 0) {
+      result.latency_us = persistent ? side.persistent_us() : side.latency_us();
     } else {
-      bytes = side.stream_out(seconds);
+      bytes = persistent ? side.read_persistent(seconds) : side.stream_out(seconds);
     }
     cpu = cpu_seconds() - before;
     result.direct_percent = direct_percent(fd);
-    Report report;
     if (!read_all(control_, &report, sizeof report))
       fail_with(host_ + ": the server has gone; start it again");
-    cpu += report.cpu_seconds;
   }
+  cpu += report.cpu_seconds;
   if (plan.latency == 0) {
     result.mb_per_s = static_cast<double>(bytes) / seconds / 1e6;
     result.cpu_s_per_gb = cpu / (static_cast<double>(bytes) / 1e9);
@@ -458,9 +493,9 @@ void serve(const std::string& host, const std::string& port, bool once,
     Plan plan;
     while (exs_recv(control, &plan, sizeof plan, MSG_WAITALL, kBlock, 0, kPlain) ==
            static_cast<ssize_t>(sizeof plan)) {
-      const bool good = plan.mode <= static_cast<std::uint32_t>(Mode::kPacketTcp) &&
-                        plan.size >= 1 && plan.size <= 1U << 30U && plan.depth >= 1 &&
-                        plan.depth <= kDepthMax && plan.buffers >= 1 && plan.buffers <= kDepthMax;
+      const bool good = plan.mode <= static_cast<std::uint32_t>(Mode::kUring) && plan.size >= 1 &&
+                        plan.size <= 1U << 30U && plan.depth >= 1 && plan.depth <= kDepthMax &&
+                        plan.buffers >= 1 && plan.buffers <= kDepthMax;
       if (!good) break;
       serve_plan(control, plan, domain);
     }

@@ -11,11 +11,19 @@
 
 namespace exs_perf {
 
-enum class Mode : std::uint32_t { kNormal, kImmediate, kPersistent, kStream, kTcp, kPacketTcp };
+enum class Mode : std::uint32_t {
+  kNormal,
+  kImmediate,
+  kPersistent,
+  kStream,
+  kTcp,
+  kPacketTcp,
+  kUring,
+};
 
 std::optional<Mode> mode_of(const std::string& name);
 const char* name_of(Mode mode);
-std::vector<Mode> all_modes();
+std::vector<Mode> all_modes();  // that can be measured here
 // Immediate data has a limit.
 bool fits(Mode mode, std::size_t size);
 
@@ -65,5 +73,8 @@ void serve(const std::string& host, const std::string& port, bool once,
            const std::function<void(int)>& ready);
 
 [[noreturn]] void fail_with(const std::string& what);
+
+// Calls `round` until so much time has passed; the median time of one, in microseconds.
+double median_us(double seconds, const std::function<void()>& round);
 
 }  // namespace exs_perf

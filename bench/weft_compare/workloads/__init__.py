@@ -6,9 +6,9 @@
     section(store)     what to show
 """
 
-from . import bandwidth, costs, exs, host, latency, osu, rate, segments, thesis
+from . import bandwidth, costs, extended, exs, host, latency, osu, rate, segments, thesis
 
-ALL = (bandwidth, latency, rate, thesis, exs, osu, costs, segments, host)
+ALL = (bandwidth, latency, rate, thesis, exs, osu, costs, segments, host, extended)
 
 
 def by_name(text):
