@@ -4,7 +4,7 @@
  *   weft run -- weft_dropin_perf [SIZE [SECONDS [LATENCY_SECONDS]]]
  *
  * A server process and a client process on 127.0.0.1, each on a CPU of its own, both polling. First
- * RDMA Writes of SIZE bytes, 128 outstanding, every 32nd signalled, timed until the server answers
+ * RDMA Writes of SIZE bytes, 128 outstanding, every 32nd signaled, timed until the server answers
  * that it has everything; then round trips of a Write and an empty Send, one at a time. Prints one
  * line of JSON. bench/dropin/compare.py runs it beside `weft perf`.
  */

@@ -8,7 +8,7 @@
 
 enum {
   DEPTH = 128,      /* messages outstanding */
-  INTERVAL = 32,    /* every so many are signalled */
+  INTERVAL = 32,    /* every so many are signaled */
   NOTE_SLOTS = 64,  /* send queue entries beside those of the data */
   INBOX_CELLS = 16, /* receives of each side */
   CELL_BYTES = 64,

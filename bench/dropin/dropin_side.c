@@ -126,7 +126,7 @@ bool has_room(const struct side* side, uint32_t count) {
   return side->posted - side->done + count <= DEPTH;
 }
 
-/* Numbers a work request and chooses whether it is signalled. */
+/* Numbers a work request and chooses whether it is signaled. */
 static void number(struct side* side, struct ibv_send_wr* wr, unsigned flags) {
   wr->wr_id = ++side->posted;
   wr->send_flags = flags;

@@ -43,7 +43,7 @@ typedef intptr_t exs_ahandle_t; /* the caller's; holds a pointer */
 #define EXS_MRF_SHARED 0x1 /* the memory is shared with other processes: a hint */
 
 /* Flags of exs_send and exs_sendmsg, beside MSG_WAITALL, MSG_DONTWAIT and MSG_NOSIGNAL. */
-#define EXS_PERSISTENT 0x10000000 /* may be received again and again, until cancelled or closed */
+#define EXS_PERSISTENT 0x10000000 /* may be received again and again, until canceled or closed */
 
 /* exs_poll */
 #define EXS_POLLIN 0x1

@@ -20,12 +20,12 @@ class CompletionChannel {
   virtual ~CompletionChannel() = default;
 
   // Readable (POLLIN, level) while an event waits. Owned by the channel; the caller may set
-  // O_NONBLOCK on it, which wait(nullopt) then honours, and may put it into poll or epoll.
+  // O_NONBLOCK on it, which wait(nullopt) then honors, and may put it into poll or epoll.
   [[nodiscard]] virtual int fd() const = 0;
 
   // Takes the oldest event; sleeps up to `timeout` for one (nullopt: as the fd's O_NONBLOCK flag
-  // says, else for ever). Every event taken must be acknowledged on its CQ. A thread that waits
-  // here also drives the connections of the channel's CQs, without a hand-over between threads.
+  // says, else forever). Every event taken must be acknowledged on its CQ. A thread that waits
+  // here also makes progress on the connections of the channel's CQs.
   //   kTimedOut   none came (non-blocking: none is there)
   //   kAborted    a signal interrupted the wait
   [[nodiscard]] virtual Result<CompletionQueue*> wait(

@@ -24,7 +24,7 @@ enum class FpduPolicy : std::uint8_t {
 };
 enum class RtrKind : std::uint8_t { kNone, kRead, kWrite };
 enum class ProgressMode : std::uint8_t {
-  kAuto,    // callers drive while they poll or wait; the background thread does the rest
+  kAuto,    // callers make progress while they poll or wait; the background does the rest
   kThread,  // the background thread only
 };
 enum class CompletionMode : std::uint8_t {

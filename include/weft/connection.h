@@ -3,10 +3,11 @@
 // A Connection joins one QP to one peer. Everything that happens to it is reported in order on its
 // EventChannel, from the engine's own thread; no call here waits for the network.
 //
-//   active:   create -> [bind] -> connect(qp) -> kEstablished | kRejected | kUnreachable |
-//   kConnectError passive:  Listener -> kConnectRequest -> accept(qp) | reject() ; accept ->
-//   kEstablished | kConnectError both:     kDisconnected once, after kEstablished, whatever ended
-//   it
+//   active    create -> [bind] -> connect(qp) -> kEstablished, or one of kRejected, kUnreachable
+//                                                and kConnectError
+//   passive   Listener -> kConnectRequest -> reject(), or accept(qp) -> kEstablished or
+//                                                kConnectError
+//   both      after kEstablished one kDisconnected, whatever ended the connection
 #pragma once
 
 #include <weft/address.h>
@@ -52,8 +53,7 @@ struct ConnectionEvent {
 class EventChannel {
  public:
   virtual ~EventChannel() = default;
-  [[nodiscard]] virtual int fd()
-      const = 0;  // readable while an event waits; O_NONBLOCK is honoured
+  [[nodiscard]] virtual int fd() const = 0;  // readable while an event waits; O_NONBLOCK is honored
   // As CompletionChannel::wait: kTimedOut, kAborted.
   [[nodiscard]] virtual Result<ConnectionEvent> next(
       std::optional<std::chrono::nanoseconds> timeout) = 0;
@@ -91,7 +91,7 @@ class Connection {
   //   kInvalidArgument (not a TCP socket; it stays the caller's), kBadState (bound or connected)
   [[nodiscard]] virtual Status adopt(int fd) = 0;
 
-  // Starts TCP and MPA towards `peer` for `qp`, which must be in INIT and have no connection.
+  // Starts TCP and MPA to `peer` for `qp`, which must be in INIT and have no connection.
   //   kInvalidArgument   private data too long, or ird/ord over the device's limits
   //   kBadState          used before, or the QP is not in INIT
   // What fails later comes as an event.

@@ -61,8 +61,9 @@ class ProtectionDomain {
   [[nodiscard]] virtual std::size_t users() const = 0;
 
   // `addr` stays the caller's and must outlive the region. Length 0 is legal.
-  //   kInvalidArgument  null addr with a length, wrap-around, or remote write/atomic without local
-  //   write kLimitExceeded    limits::kMemoryRegions are registered
+  //   kInvalidArgument   null addr with a length, wrap-around, or remote write or atomic rights
+  //                      without local write
+  //   kLimitExceeded     limits::kMemoryRegions are registered
   [[nodiscard]] virtual Result<std::shared_ptr<MemoryRegion>> register_memory(void* addr,
                                                                               std::size_t length,
                                                                               Access access) = 0;

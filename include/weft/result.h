@@ -11,7 +11,7 @@
 #pragma GCC visibility push(default)
 namespace weft {
 
-// Values are stable: they appear in logs, in counters and in the C ABI. Append, never renumber.
+// Values are stable: they appear in logs and in compiled programs. Append, never renumber.
 enum class Error : std::uint16_t {
   // Wire-level: what a peer sent could not be read. The connection ends; which Terminate, if any,
   // goes out is decided by the protocol core from the place where the error was found.

@@ -9,7 +9,7 @@ BlockHeap::BlockHeap(std::uint64_t area_bytes, Policy policy)
     : policy_(policy), area_blocks_(static_cast<std::uint32_t>(area_bytes / kBlockBytes)) {
   assert(area_bytes >= kBlockBytes && area_bytes <= kMaxBytes);
   owners_.emplace_back();  // kNoOwner holds the border
-  // The gap in front of the first segment needs something to hang on.
+  // The gap in front of the first segment belongs to this node.
   Segment& border = new_slot();
   places_.push_back(border);
   set_gap(border, area_blocks_);
@@ -30,7 +30,7 @@ std::uint32_t BlockHeap::class_of(std::uint32_t blocks) {
   return kExactClasses + (doubling - kFirstDoubling) * 4 + quarter;
 }
 
-// The first class all of whose gaps have room for `blocks`; the large one promises nothing.
+// The first size class whose gaps all hold `blocks`. The last class has no such promise.
 std::uint32_t BlockHeap::class_that_holds(std::uint32_t blocks) {
   const std::uint32_t own = class_of(blocks);
   const bool is_smallest =
@@ -92,7 +92,7 @@ BlockHeap::Place BlockHeap::find_place(std::uint32_t blocks, std::uint32_t align
   return {before, (start + align_blocks - 1) / align_blocks * align_blocks};
 }
 
-// Every gap, for one that is aligned well enough without slack. Only when memory is short.
+// Searches every gap for one that fits exactly at this alignment. Slow: only when memory is short.
 BlockHeap::Place BlockHeap::find_exact_place(std::uint32_t blocks, std::uint32_t align_blocks) {
   for (std::uint32_t c = next_class_with_gaps(class_of(blocks)); c < kClasses;
        c = next_class_with_gaps(c + 1)) {

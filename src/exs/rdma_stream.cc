@@ -280,7 +280,7 @@ bool RdmaSocket::advertise_one(Operation& op) {
   return true;
 }
 
-// ---- cancelling
+// ---- cancellation
 
 void RdmaSocket::cancel_stream() {
   // A send of which bytes have gone cannot be taken back in the middle of the stream: it ends where

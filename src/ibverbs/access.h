@@ -9,10 +9,10 @@
 namespace weft::ibverbs {
 
 // Rights of a region. Optional flags (relaxed ordering) are dropped, as are hints about huge pages.
-// Nothing for a flag that Weft does not know or have (on-demand paging).
+// Returns nothing for a flag that Weft does not know or support (on-demand paging).
 [[nodiscard]] std::optional<Access> region_access(unsigned flags);
 
-// Rights of a window. Nothing for flags that no window can have.
+// Rights of a window. Returns nothing for flags that no window can have.
 [[nodiscard]] std::optional<Access> window_access(unsigned flags);
 
 // No bits but access flags, of whatever use.

@@ -52,10 +52,10 @@ void count_one(AsyncTarget& target, std::uint32_t& counter) {
   pthread_mutex_unlock(target.mutex);
 }
 
-// Waits for the acknowledgements, as the man page of ibv_ack_async_event promises.
+// Waits for the acknowledgments, as the man page of ibv_ack_async_event promises.
 void wait_for_acks(AsyncTarget& target) {
   pthread_mutex_lock(target.mutex);
-  // A program that acknowledges too often must not be made to wait for ever.
+  // A program that acknowledges too often must not be made to wait forever.
   while (static_cast<std::int32_t>(target.delivered - *target.completed) > 0) {
     pthread_cond_wait(target.cond, target.mutex);
   }

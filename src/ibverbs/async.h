@@ -11,7 +11,7 @@ namespace weft::ibverbs {
 void deliver_async(const AsyncEvent& event);
 
 // For the destroy calls, while the handle is still in the registry (it has to be, for the
-// acknowledgements): from here on no event of the object is queued; those not yet fetched are
+// acknowledgments): from here on no event of the object is queued; those not yet fetched are
 // dropped; waits until those that were are acknowledged.
 void settle_async(Context& context, AsyncTarget& target);
 

@@ -26,7 +26,7 @@ extern "C" {
 ibv_context* weft_ibv_cm_context() {
   on_fork_child(forget_cm);
   const std::lock_guard lock(cm->mutex);
-  // Programs do close it, and free its domain below: they see both in their ids.
+  // Programs see the context and its domain in their ids, and some of them close both.
   if (!registry::find<Context>(cm->context)) {
     cm->context = ibv_open_device(weft_device());
   }

@@ -99,7 +99,7 @@ int poll_cq(ibv_cq* handle, int count, ibv_wc* out) {
 int req_notify_cq(ibv_cq* handle, int solicited_only) {
   using Arm = CompletionQueue::Arm;
   Cq* cq = cq_of(handle);
-  // Without a channel nobody could hear of it; real devices accept it all the same.
+  // Without a channel there is nothing to signal. Real devices accept the call all the same.
   if (!cq->channel) return 0;
   return errno_of(cq->engine->arm(solicited_only != 0 ? Arm::kSolicited : Arm::kNext));
 }

@@ -28,8 +28,8 @@ constexpr std::size_t kForkHooks = 8;
 std::array<std::atomic<void (*)()>, kForkHooks> fork_hooks{};
 
 void after_fork_in_child() {
-  // The parent's objects are left where they are: their destructors would end its connections. New
-  // state rather than old: another thread of the parent may have held any of the locks.
+  // The parent's objects are not destroyed: their destructors would end its connections. The child
+  // gets new state, because another thread of the parent may have held any lock of the old one.
   engine_state = new EngineState;
   registry::forget_all();
   for (auto& hook : fork_hooks) {

@@ -5,7 +5,7 @@
 
 namespace weft::ibverbs {
 
-// A context whose operations all fail with EINVAL and change nothing. Lives for ever.
+// A context whose operations all fail with EINVAL and change nothing. Lives forever.
 [[nodiscard]] ibv_context* dead_context();
 
 }  // namespace weft::ibverbs

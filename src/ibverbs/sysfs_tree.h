@@ -25,7 +25,7 @@ extern "C" {
 
 // A folder that holds them at TREE/sys/class/..., for programs that open them themselves; the real
 // devices of /sys/class/infiniband are there as links. Made on the first call. Null: it cannot be
-// written; the reason is on stderr. The string lives for ever.
+// written; the reason is on stderr. The string lives forever.
 //
 // It lies in XDG_RUNTIME_DIR or /tmp, belongs to the user, is named after its contents, and is
 // shared by all processes that need the same one.

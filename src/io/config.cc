@@ -233,7 +233,7 @@ const auto kKeys = std::to_array<Key>({
      &set_duration<&Config::rtr_timeout, false>, &get_duration<&Config::rtr_timeout>},
     {"first_fpdu_wait", kTimeOrOff,
      "how long we, if connected to, wait for the peer to speak first, without peer-to-peer set-up; "
-     "0: for ever",
+     "0: forever",
      &set_duration<&Config::first_fpdu_wait, true>, &get_duration<&Config::first_fpdu_wait>},
     {"nudge_wait", kTimeOrOff,
      "when we, if we connect, send an empty Write to a peer that is silent after set-up; 0: never",
@@ -303,7 +303,7 @@ bool is_foreign(std::string_view variable) {
   });
 }
 
-// Others decide what a program with raised privileges finds in its environment.
+// The environment of a program with raised privileges was chosen by another user.
 bool environment_is_trusted() { return getauxval(AT_SECURE) == 0; }
 
 Status set_line(Config& config, std::string_view line, const std::string& where, std::string* why) {

@@ -118,7 +118,7 @@ void store_all(CountersPage& page, const CountersPage& fresh) {
   }
 }
 
-// A copy made between two refreshes; false: the writer was at it.
+// Copies the page. False: the writer changed it meanwhile.
 bool copy_whole(CountersPage& page, CountersPage& out) {
   Words words;
   for (std::size_t i = 0; i < kWords; ++i) {

@@ -1,8 +1,8 @@
 // A page of counters that other processes of the same user can read while this one runs.
 //
 // A file weft.<uid>.<pid> in $XDG_RUNTIME_DIR or /dev/shm, mode 0600, removed at exit. It is
-// written only when somebody looks: opening the file wakes the engine, which then writes fresh
-// values and raises `sequence`. A process nobody looks at pays nothing.
+// written on request only: opening the file wakes the engine, which then writes fresh values and
+// raises `sequence`. A process that gets no request pays nothing.
 #pragma once
 
 #include <weft/counters.h>

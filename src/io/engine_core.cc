@@ -233,7 +233,7 @@ void EngineCore::loop() {
   tasks_.clear();
 }
 
-// 0: there is work; negative: sleep for ever.
+// 0: there is work; negative: sleep forever.
 Duration EngineCore::sleep_time_locked() const {
   if (!tasks_.empty()) return Duration{0};
   if (heap_.empty()) return Duration{-1};

@@ -30,7 +30,7 @@ struct Log {
 };
 
 // Never destroyed: threads may log until the very end of the process. In a child of fork() the
-// locks inside may be held by threads that are not there, so the child starts with a new one.
+// locks inside may be held by threads that do not exist, so the child starts with a new one.
 std::atomic<Log*> g_log{nullptr};
 
 spdlog::level::level_enum level_of(LogLevel level) {

@@ -13,8 +13,8 @@ class TcpTransport final : public Transport {
   [[nodiscard]] std::ptrdiff_t send(std::span<const Slice> slices) override;
   [[nodiscard]] std::ptrdiff_t receive(std::span<const Slice> slices) override;
   [[nodiscard]] int fd() const noexcept override { return socket_.get(); }
-  // Room is reported only where it was asked for: it is there nearly always, and each report costs
-  // a look that finds nothing else.
+  // Room to send is reported only on request. There nearly always is some, and each report would
+  // cost a pass that finds nothing else.
   [[nodiscard]] std::uint32_t events(bool blocked) const noexcept override;
   void shutdown_send() noexcept override;
   void close(bool reset) noexcept override;

@@ -58,9 +58,9 @@ class Transport {
   // no room. Register with EPOLLET.
   [[nodiscard]] virtual int fd() const noexcept = 0;
   [[nodiscard]] virtual std::uint32_t events(bool blocked) const noexcept = 0;
-  // From now on somebody looks without being told.
+  // From now on a caller polls: fd() need not report.
   virtual void attend() noexcept {}
-  // From now on nobody looks before fd() reports. True: there is something already, look once more.
+  // From now on no caller polls before fd() reports. True: something is there already; poll again.
   [[nodiscard]] virtual bool settle() noexcept { return false; }
 
   // A receive() of fewer octets than there was room for has emptied the transport: fd() reports

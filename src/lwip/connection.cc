@@ -68,7 +68,7 @@ void Connection::attach(tcp_pcb* pcb) {
   tcp_nagle_disable(pcb);
 }
 
-// lwIP knows this connection no more.
+// lwIP no longer knows this connection.
 void Connection::detach() {
   tcp_arg(pcb_, nullptr);
   tcp_recv(pcb_, nullptr);

@@ -20,8 +20,8 @@ namespace weft::proto {
 inline constexpr std::size_t kBatchSlices = 1000;  // the kernel takes 1024 per call
 inline constexpr std::size_t kBatchArenaBytes = 256U << 10U;
 inline constexpr std::size_t kBatchBytes = 1U << 20U;  // bytes per batch, about
-// The first batch after a pause, where CRCs are computed: the peer is at work on it while the rest
-// is summed. Each further one is twice as large.
+// With CRCs on, the first batch after a pause is this small: the peer works on it while the CRCs of
+// the next batch are computed. Each further one is twice as large.
 inline constexpr std::size_t kBatchBytesFirst = 64U << 10U;
 // What follows such a batch sooner than this follows without a pause: the peer is still at work.
 inline constexpr Duration kBatchPause{60'000};

@@ -116,12 +116,12 @@ class FpduReader {
   void release_carry();
   [[nodiscard]] Violation strip_markers(std::uint8_t* raw, std::uint32_t ulpdu_len);
 
-  // From here on a payload is worth a system call of its own.
+  // A payload of at least this size is worth a system call of its own.
   static constexpr std::uint32_t kDirectMin = 8U << 10U;
   // Below this a left-over part is copied, however small the pieces are in which more comes.
   static constexpr std::size_t kInPlaceMin = 1024;
-  // Where payloads go straight to their place, and large FPDUs came lately, so much is staged: the
-  // first read of a message that comes after a pause shall not take its payload along.
+  // If payloads are placed directly and large FPDUs came lately, a read stages at most this much.
+  // So the first read of a message after a pause does not copy its payload.
   static constexpr std::size_t kStagedMax = 4U << 10U;
   static constexpr std::uint8_t kLately = 8;  // FPDUs
   static constexpr std::size_t kTailBytes = kMaxPad + kCrcSize + 2 + kMaxDdpHeaderSize;

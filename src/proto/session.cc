@@ -12,7 +12,7 @@ std::string_view describe(SessionFault fault) noexcept {
     case SessionFault::kProtocol: return "not the MPA frame that was due";
     case SessionFault::kClosedByPeer: return "closed by the peer during start-up";
     case SessionFault::kTransportLost: return "reset during start-up";
-    case SessionFault::kTransportTimed: return "no acknowledgement in time during start-up";
+    case SessionFault::kTransportTimed: return "no acknowledgment in time during start-up";
     case SessionFault::kRequestTimeout: return "no MPA Request in time";
     case SessionFault::kSendTimeout: return "the peer did not take the MPA Reply in time";
     case SessionFault::kReplyTimeout: return "no MPA Reply in time";

@@ -53,7 +53,7 @@ enum class SessionFault : std::uint8_t {
   kProtocol,        // the peer's frame: see `startup`
   kClosedByPeer,    // FIN before the exchange was complete
   kTransportLost,   // reset
-  kTransportTimed,  // the transport gave up waiting for the peer's acknowledgement
+  kTransportTimed,  // the transport gave up waiting for the peer's acknowledgment
   kRequestTimeout,  // responder: no whole Request in time
   kSendTimeout,     // responder: the peer did not take the answer in time
   kReplyTimeout,    // initiator: no whole Reply in time
@@ -63,7 +63,7 @@ enum class SessionFault : std::uint8_t {
   kAborted,         // by abort()
   kNoMemory,
 };
-// A sentence part for logs. The view is static.
+// A phrase for logs. The view is static.
 [[nodiscard]] std::string_view describe(SessionFault fault) noexcept;
 
 struct SessionFailure {

@@ -60,7 +60,7 @@ struct alignas(kCacheLineBytes) MemoryEntry {
 };
 static_assert(sizeof(void*) != 8 || sizeof(MemoryEntry) == kCacheLineBytes);
 
-// Holds one entry against invalidation. Movable value; empty when default-made.
+// Holds one entry against invalidation. Movable value; empty by default.
 class Pin {
  public:
   Pin() = default;

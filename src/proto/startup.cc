@@ -20,7 +20,7 @@ bool depths_ok(const StartupOffer& offer) {
   return offer.ird <= kMaxIrdOrd && offer.ord <= kMaxIrdOrd && offer.ird_max <= kMaxIrdOrd;
 }
 
-// Our IRD towards a peer that wants to have `wanted` Reads outstanding.
+// Our IRD for a peer that wants to have `wanted` Reads outstanding.
 std::uint16_t raised_ird(const StartupOffer& offer, std::uint16_t wanted) {
   if (wanted <= offer.ird) return offer.ird;
   return std::max(offer.ird, std::min(wanted, offer.ird_max));
@@ -225,8 +225,8 @@ void Startup::on_request() {
 
 void Startup::on_reply() {
   if (header_.reject) {
-    // Of any revision, so that a peer who only speaks another one can say so; and some peers reject
-    // with S but without the words.
+    // A reject is accepted in any revision, so that a peer that speaks only another one can say so.
+    // Some peers reject with S set but without the enhanced words.
     state_ = StartupState::kRejected;
     return;
   }

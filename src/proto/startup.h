@@ -42,7 +42,7 @@ struct StartupOffer {
   // We may raise our IRD to this if the peer asks for more than `ird`. Below `ird`: no raise.
   std::uint16_t ird_max = 0;
   // The application's, without the enhanced words; copied. At most 512 octets less the 4 enhanced
-  // ones where those are sent (always towards or as an initiator of revision 2).
+  // ones where those are sent (to and from an initiator of revision 2: always).
   std::span<const std::uint8_t> private_data;
 };
 
@@ -99,7 +99,7 @@ enum class StartupFailure : std::uint8_t {
   kDataBeforeRequest,   // the responder spoke before our Request was out
   kClosedByPeer,        // FIN before the frame was whole
 };
-// A sentence part for logs: "octets behind the MPA Request". The view is static.
+// A phrase for logs: "octets behind the MPA Request". The view is static.
 [[nodiscard]] std::string_view describe(StartupFailure failure) noexcept;
 [[nodiscard]] std::string_view describe(StartupState state) noexcept;
 

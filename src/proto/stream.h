@@ -64,9 +64,9 @@ struct StreamParams {
   // passed on to the host. Unset: TCP only.
   std::optional<PathMode> path;
   Duration close_timeout{std::chrono::seconds(5)};
-  // How long the peer may be silent at first. Then a responder sends what it has, though it has
-  // received nothing; an initiator sends an RDMA Write of nothing, in case the peer has missed what
-  // came before. 0: for ever.
+  // How long the peer may be silent at first. After that, a responder sends what it has, although
+  // it has received nothing; an initiator sends an empty RDMA Write, in case the peer has missed
+  // what came before. 0: no limit.
   Duration patience{0};
   // How long a Send may wait for a receive to be posted; meanwhile nothing is read, so TCP holds
   // the peer back. 0: such a Send is a violation at once. Not for transports that feed().

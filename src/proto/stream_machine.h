@@ -1,4 +1,4 @@
-// States of a stream, RFC 5040 6.1 and wire.md 4.5: the arrows are data.
+// States of a stream, RFC 5040 6.1: the arrows are data.
 //
 // A pair that is not listed is illegal and changes nothing. Values; one thread at a time.
 #pragma once

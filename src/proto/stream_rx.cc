@@ -1,4 +1,4 @@
-// Inbound segments: header checks in the order of wire.md 3.2, placement, delivery.
+// Inbound segments: header checks in the order of docs/wire-support.md, placement, delivery.
 #include <cassert>
 #include <cstring>
 #include <utility>

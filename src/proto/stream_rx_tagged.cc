@@ -32,10 +32,10 @@ bool Stream::check_write() {
   return true;
 }
 
-// Peers of the same make know each other by a mark where the RFCs leave any value: the sink TO of
-// the zero-length Read that is the RTR, answered by a zero-length Write to the same TO (RFC 5041
-// 5.2, RFC 5040 5.2: neither STag nor TO of such is checked). Who is known takes FPDUs of any size;
-// anybody else gets one for each TCP segment.
+// Weft peers recognize each other by a mark in a field that the RFCs leave open: the sink TO of the
+// zero-length Read that is the RTR, answered by a zero-length Write to the same TO (RFC 5041 5.2
+// and RFC 5040 5.2: receivers check neither STag nor TO of these). A recognized peer gets FPDUs of
+// any size; every other peer gets one for each TCP segment.
 bool Stream::is_mark() const noexcept {
   return params_.initiator && seg_.op == Opcode::kWrite && seg_.to == kPeerMark && seg_.last &&
          seg_.payload_len == 0 && !write_open_;

@@ -55,8 +55,8 @@ Result<Stag> Domain::add(void* addr, std::size_t size, std::uint64_t base, Acces
   return table_.add(spec);
 }
 
-// Invalidation waits for those who use the memory; the one who is to acknowledge it may never be
-// heard while it waits. So it is refused instead.
+// Invalidation waits until nobody uses the memory. Here it would wait forever: the acknowledgment
+// that ends the use is handled by the same thread. So it is refused instead.
 bool Domain::in_flight(Stag stag) const noexcept {
   const proto::MemoryEntry* entry = table_.find(stag);
   return entry != nullptr && entry->pins.load(std::memory_order_acquire) != 0;

@@ -40,7 +40,7 @@ Remains detach(State& all, const std::shared_ptr<Id>& owned) {
   remains.events =
       id.channel->queue.take_if([&id](const EventPtr& event) { return event->owner.get() == &id; });
   if (remains.state == IdState::kDisconnecting) {
-    // Its data may still be on the way: cutting it short would lose what was sent.
+    // Its data may still be on the way: a reset would lose what was sent.
     all.lingering.push_back(remains.connection);
   }
   return remains;

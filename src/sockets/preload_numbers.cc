@@ -106,7 +106,7 @@ void relay_between(Channel& channel, int local) {
     if (out.size > 0) fds[0].events |= POLLOUT;
     if (out.size == 0 && !out.ended) fds[1].events |= POLLIN;
     if (in.size > 0) fds[1].events |= POLLOUT;
-    // A hang-up with nothing left to ask for would wake us for ever.
+    // A hang-up with nothing left to ask for would wake us forever.
     for (pollfd& one : fds) {
       if (one.events == 0) one.fd = -1;
     }

@@ -350,7 +350,7 @@ void look_at_beginning(int fd, bool to_write, Beginning& out) {
 }
 
 // Does what the client asked for, and says why. No channel: it did not ask, and the connection goes
-// on as TCP; or it asked in vain, and the connection has been ended.
+// on as TCP; or its request failed, and the connection has been ended.
 Opened answer(int fd, const Beginning& begin) {
   const int low = 1;
   if (begin.opening != Opening::kOther) {

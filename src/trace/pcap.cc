@@ -180,7 +180,7 @@ bool Trace::Direction::parse_fpdu(bool markers) {
   if (have < lead + kFpduLengthSize) return false;
   const std::uint16_t length = load_ulpdu_length(pending.data() + ready + lead);
   const std::size_t size = markers ? fpdu_size_marked(offset, length) : fpdu_size(length);
-  // With markers one to a packet: Wireshark loses its way among several.
+  // With markers, one FPDU for each packet: Wireshark cannot decode several.
   if (have < size || (ready != 0 && (markers || ready + size > kPayloadMax))) return false;
   if (bare) {
     std::uint8_t* const fpdu = pending.data() + ready;

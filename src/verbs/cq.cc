@@ -224,8 +224,8 @@ void CompletionQueueImpl::remove_user(const QueuePairImpl* qp) {
   user_count_.fetch_sub(1, std::memory_order_acq_rel);
 }
 
-// A program asleep until its sends complete, with none left, sleeps for ever - unless it means to
-// be woken by what a peer has written into its memory, which makes no completion.
+// A program that waits for its sends while none is outstanding would sleep forever. It waits for
+// something that makes no completion: a peer's Write into its memory.
 void CompletionQueueImpl::wake_idle() {
   if (!armed()) return;
   {

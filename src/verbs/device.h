@@ -133,8 +133,8 @@ class DeviceImpl final : public Device {
   // One that the background runs, and that had something to do lately. Null: none.
   [[nodiscard]] std::shared_ptr<Poller> poller_to_help(const Poller& helper);
   void check_peers(Instant now);
-  // A lane got no batch. If that goes on while peers take nothing of theirs, some of these lose
-  // their connections. Any lock may be held.
+  // A lane got no batch. If that goes on while peers do not take the data that fills the batches,
+  // some of these peers lose their connections. Any lock may be held.
   void note_without_batch();
   [[nodiscard]] std::uint64_t ticks_per_us() const noexcept { return ticks_per_us_; }
   [[nodiscard]] unsigned cores() const noexcept { return cores_; }

@@ -107,7 +107,7 @@ void DeviceImpl::note_without_batch() {
   });
 }
 
-// Peers may be many that take nothing, one after another: then they get less and less time for it.
+// Many peers may take nothing, one after another: then each one gets less time than the last.
 void DeviceImpl::end_stalled_lanes() {
   const Instant now = io::now();
   if (now - last_relief_ > kShortageOver) stalled_min_ = kStalledAtFirst;

@@ -30,7 +30,7 @@ namespace weft::verbs {
 
 class Poller;
 
-// Whom a lane works for: a queue pair.
+// The owner of a lane: a queue pair.
 class LaneOwner : public proto::StreamHost {
  public:
   // Behind every turn, with the lane held: what else follows from what has happened.
@@ -45,8 +45,8 @@ class LaneOwner : public proto::StreamHost {
 struct Turn {
   bool received = false;
   bool sent = false;
-  bool more = false;  // stopped for the sake of others: there is more to do now
-  bool busy = false;  // somebody else is at it, but may be past its reading
+  bool more = false;  // it stopped to let other lanes run: there is more to do
+  bool busy = false;  // another thread holds the lane, and may have finished reading
   [[nodiscard]] bool anything() const noexcept { return received || sent || more || busy; }
 };
 

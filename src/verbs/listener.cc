@@ -198,7 +198,7 @@ bool ListenerImpl::accept_one() {
 }
 
 // A connection that is not taken would leave its client waiting for a Reply, and the descriptor of
-// the listener readable for ever. So it is refused, by means of the descriptor that was kept back.
+// the listener readable forever. So it is refused, by means of the descriptor that was kept back.
 // True: one was, look for more.
 bool ListenerImpl::out_of_descriptors() {
   spare_.reset();

@@ -61,8 +61,8 @@ Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::create(
   return std::shared_ptr<MemoryRegionImpl>(new MemoryRegionImpl(std::move(pd), spec, *stag));
 }
 
-// A region that goes while windows are bound to it takes their access along: they are of no use
-// without it, and nothing may reach the memory any more.
+// When a region goes, the windows that are bound to it lose their access: nothing may reach the
+// memory any more.
 MemoryRegionImpl::~MemoryRegionImpl() {
   DeviceImpl& device = *pd_->device_impl();
   if (!device.usable()) return;

@@ -1,6 +1,6 @@
 // Buffers that connections borrow while bytes are under way, so that idle ones hold none.
 //
-// Free lists, last in first out for the sake of the cache, bounded. Any thread.
+// Bounded free lists; last in, first out, so that buffers stay in the cache. Any thread.
 #pragma once
 
 #include <array>

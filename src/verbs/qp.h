@@ -157,8 +157,9 @@ class QueuePairImpl final : public QueuePair,
   bool retired_ = false;
   std::uint64_t writes_seen_ = 0;
 
-  // What the connection has still to be told. It is told without the lane: it may let go of the
-  // last handle to us while it listens. In order, by one thread at a time.
+  // Reports that the connection has still to get. They are delivered without the lane held, because
+  // the connection may release the last handle to this object in the call. In order, by one thread
+  // at a time.
   struct Notices {
     std::shared_ptr<ConnectionImpl> connection;
     bool first_fpdu = false;

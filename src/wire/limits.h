@@ -24,8 +24,8 @@ inline constexpr std::uint32_t kMaxUlpdu = 64768;          // what we send
 inline constexpr std::uint32_t kMaxUlpduAccepted = 65535;  // what a peer may send
 inline constexpr std::uint32_t kMinMulpdu = 128;
 
-// By which peers of our make know each other: the TO of zero-length operations, which nobody
-// checks.
+// The mark by which Weft peers recognize each other: the TO of zero-length operations, which
+// receivers do not check.
 inline constexpr std::uint64_t kPeerMark = 0x5745'4654'0000'0001;
 
 // DDP and RDMAP headers, RFC 5041 section 4, RFC 5040 section 4, RFC 7306.

@@ -277,7 +277,7 @@ TEST(Rfc5044_7_1_2, OctetsBehindTheRequestCloseTheConnection) {
 //# any FPDUs or Markers.
 TEST(Rfc5044_7_1_2, ResponderSendsNothingBeforeTheFirstFpdu) {
   Config config = plain_config();
-  config.first_fpdu_wait = milliseconds(0);  // for ever, as the RFC has it
+  config.first_fpdu_wait = milliseconds(0);  // forever, as the RFC has it
   for (const bool markers : {false, true}) {
     Server server(config);
     raw::Peer peer = server.dial();

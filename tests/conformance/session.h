@@ -81,7 +81,7 @@ struct Server {
   std::shared_ptr<Listener> listener;
 };
 
-// Weft as initiator towards a raw listener.
+// Weft as initiator, connected to a raw listener.
 struct Client {
   explicit Client(const Config& config = plain_config());
   // Starts to connect; the raw side has accepted TCP and read nothing. Nobody listens afterwards.

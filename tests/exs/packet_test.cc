@@ -1,4 +1,4 @@
-// SOCK_SEQPACKET: message borders, persistent sends, cancelling; and one-sided work.
+// SOCK_SEQPACKET: message borders, persistent sends, cancellation; and one-sided work.
 #include <array>
 
 #include "exs_support.h"

@@ -267,7 +267,7 @@ TEST_F(Handles, AClientOfAServerWithoutDescriptorsIsRefused) {
 // --- asynchronous events ---
 
 // A QP is destroyed at the moment when its event comes. An event that a thread gets names a QP
-// whose destruction waits for the acknowledgement; nothing is queued for one that is gone.
+// whose destruction waits for the acknowledgment; nothing is queued for one that is gone.
 TEST(AsyncEvents, NameNoQueuePairThatIsDestroyed) {
   for (int round = 0; round < 30; ++round) {
     std::atomic<bool> stop{false};

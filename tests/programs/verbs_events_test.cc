@@ -1,5 +1,5 @@
 // Asynchronous events of verbs objects: their descriptor, whom they name, and what waits for their
-// acknowledgement.
+// acknowledgment.
 
 #include <fcntl.h>
 

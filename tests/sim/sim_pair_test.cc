@@ -294,7 +294,7 @@ TEST(SimFirstFpdu, ServerSpeaksAtOnceWhenTheClientHas) {
   EXPECT_EQ(s.net.client().recvs.size(), 1U);
 }
 
-// The Write of nothing that a client sends into silence, once, reaches nobody.
+// A client sends one empty Write to a silent server; no application sees it.
 TEST(SimFirstFpdu, ClientNudgesASilentServer) {
   SilentClient s(Duration{0}, std::chrono::milliseconds(50));
   EXPECT_GE(s.run(), s.up_at + std::chrono::milliseconds(50));

@@ -52,7 +52,7 @@ TEST(EventQueue, TakingOutLeavesTheTokensOfTheOthers) {
 
 // What a program with a loop over poll() does, while entries are taken out beside it: whenever the
 // descriptor is readable, either there is an entry or somebody takes one out just now. A surplus
-// token would stay for ever: readable, and nothing to get.
+// token would stay forever: readable, and nothing to get.
 TEST(EventQueue, IsNotReadableWithoutEntriesAfterPushesAndTakingOutAtOnce) {
   EventQueue<int> queue;
   for (int round = 0; round < 200; ++round) {

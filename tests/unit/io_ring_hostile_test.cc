@@ -18,7 +18,7 @@
 namespace weft::io {
 namespace {
 
-// A buffer whose neighbours are pages without rights: an access outside ends the test.
+// A buffer whose neighbors are pages without rights: an access outside ends the test.
 class Guarded {
  public:
   explicit Guarded(std::size_t pages) : size_(pages * kPage), whole_(size_ + 2 * kPage) {

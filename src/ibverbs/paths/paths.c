@@ -1,5 +1,5 @@
 /* Names of Weft's devices below /sys, for programs that open such files themselves: a library for
- * LD_PRELOAD (`weft run` sets it) that leads calls with these paths to a private tree of files.
+ * LD_PRELOAD (`weft run` sets it) that redirects calls with these paths to a private tree of files.
  *
  * Which paths: rules[] below, and nothing else; every other call goes straight on. The tree is made
  * by Weft's libibverbs.so.1, the first time that a program looks (sysfs_tree.cc). WEFT_SYSFS=off
@@ -21,7 +21,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A path is led away when it is `path` itself (`whole`), or when it is `path` and a name after it
+/* A path is redirected when it is `path` itself (`whole`), or when it is `path` and a name after it
  * that begins with `names`. A whole folder's listing holds the real entries too, as links. */
 static const struct rule {
   const char* path;

@@ -125,7 +125,7 @@ void* aligned_alloc(size_t alignment, size_t size) {
 }
 
 /* Not for secrets: a board with a source of entropy puts it here. Without one, STags and initial
- * sequence numbers can be guessed by who knows when the board started; docs/embedded.md says so. */
+ * sequence numbers can be guessed from the time when the board started; see docs/embedded.md. */
 unsigned weft_lwip_random(void) {
   static uint64_t state;
   state += board_now_ns() | 1u;

@@ -1,5 +1,5 @@
-// The operators and hooks of the C++ runtime, without exceptions: who asks for memory that is not
-// there and does not expect null has made a mistake, and the board stops.
+// The operators and hooks of the C++ runtime, without exceptions. An allocation that may not fail
+// stops the board when there is no memory.
 #include <cstddef>
 #include <cstdlib>
 #include <new>

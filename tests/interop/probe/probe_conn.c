@@ -169,7 +169,7 @@ static bool all_completed(const struct conn* c) {
 void conn_end(struct conn* c) {
   if (c->ended) return;
   c->ended = true;
-  // Only a queue pair that was connected is in error now and flushes. siw may keep some for ever.
+  // Only a queue pair that was connected is in error now and flushes. siw may keep some forever.
   const int kPatience = 50;
   for (int i = 0; i < kPatience && c->connected && !c->qp_gone && !all_completed(c); i++) {
     const int before = c->completed + c->flushed;

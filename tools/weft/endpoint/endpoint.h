@@ -1,4 +1,4 @@
-// The two sides of one test, whatever the transport. client.cc and server.cc drive them over the
+// The two sides of one test, whatever the transport. client.cc and server.cc run them over the
 // control connection; see docs/perf.md for the conversation. Each is used by one thread.
 #pragma once
 

@@ -31,7 +31,7 @@ struct Note {
   std::uint64_t value;
 };
 
-// Counts work requests on a send queue, and chooses which of them are signalled: every quarter of
+// Counts work requests on a send queue, and chooses which of them are signaled: every quarter of
 // the queue, which is enough to learn of all the others.
 class SendWindow {
  public:
@@ -51,7 +51,7 @@ class SendWindow {
     return posted_;
   }
   void complete(std::uint64_t number) { done_ = number; }
-  // The same window, in which from now on every work request is signalled.
+  // The same window, in which from now on every work request is signaled.
   [[nodiscard]] SendWindow every_one() const {
     SendWindow window = *this;
     window.interval_ = 1;
@@ -188,7 +188,7 @@ class RdmaTest {
   const Role role_;
   const Layout layout_;
   const bool atomic_;
-  const SendFlags plain_flags_;  // of a message that is not signalled
+  const SendFlags plain_flags_;  // of a message that is not signaled
   std::vector<RdmaLink> links_;
   std::vector<SendWr> wrs_;
   std::vector<Sge> sges_;

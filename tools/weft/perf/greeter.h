@@ -22,7 +22,7 @@ class Greeter {
 
   Greeter(UniqueFd listener, bool quiet) : listener_(std::move(listener)), quiet_(quiet) {}
 
-  // The next client that has said a proper hello; waits for ever.
+  // The next client that has said a proper hello; waits forever.
   [[nodiscard]] Client next();
   [[nodiscard]] int fd() const { return listener_.get(); }
 

@@ -93,7 +93,7 @@ class Context {
  public:
   SocketAddress address;
   raw::milliseconds patience{5000};  // for each answer of the peer
-  // No connection is opened for a check after this: none takes for ever.
+  // No connection is opened for a check after this: none takes forever.
   std::chrono::steady_clock::time_point give_up = std::chrono::steady_clock::time_point::max();
   Profile profile;
   bool served = false;         // the other side is `weft selftest --serve`

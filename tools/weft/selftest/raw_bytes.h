@@ -31,7 +31,7 @@ class Failure : public std::runtime_error {
 [[nodiscard]] std::string to_hex(View bytes);
 [[nodiscard]] Bytes text(std::string_view characters);
 [[nodiscard]] Bytes zeros(std::size_t count);
-// 0, 1, 2 ... mixed with the seed: neighbouring octets and messages differ.
+// 0, 1, 2 ... mixed with the seed: neighboring octets and messages differ.
 [[nodiscard]] Bytes pattern(std::size_t count, unsigned seed = 0);
 [[nodiscard]] Bytes operator+(const Bytes& a, const Bytes& b);
 Bytes& operator+=(Bytes& a, const Bytes& b);

@@ -31,7 +31,7 @@ struct Rates {
   double wakeups = 0;
   double connections_opened = 0;
   double connections_refused = 0;
-  std::uint64_t crc_errors = 0;  // these are counts: one is news
+  std::uint64_t crc_errors = 0;  // counts, not rates: a single one matters
   std::uint64_t terminates_sent = 0;
   std::uint64_t terminates_received = 0;
 };
