@@ -1,7 +1,7 @@
 """Measures Weft and its rivals in interleaved rounds of one run, and writes one report.
 
     cli         options, and the order of a run
-    machine     what the machine is, and whether it is quiet
+    machine     what the machine is, and whether it is idle
     packages    installs rivals from Debian packages
     process     programs with a deadline, their output and CPU time
     places      where a client and a server run: loopback or veth, in namespaces of their own

@@ -163,7 +163,7 @@ def run_job(bench, job, refusals):
     return samples
 
 
-def run_in_quiet(bench, job, refusals, patience):
+def run_when_idle(bench, job, refusals, patience):
     """(samples, CPU share of others meanwhile)"""
     while True:
         patience.wait()
@@ -184,7 +184,7 @@ def measure(bench, store, steps, refusals, patience, screen):
         screen.progress(len(steps) - len(todo) + index, len(steps), left * pace,
                         f"round {number + 1}: {job.name}")
         start = time.monotonic()
-        samples, others = run_in_quiet(bench, job, refusals, patience)
+        samples, others = run_when_idle(bench, job, refusals, patience)
         took = time.monotonic() - start
         store.add(number, job, samples, bench.take_calls(), others)
         left -= job.seconds
@@ -230,7 +230,7 @@ def run_all(options, screen):
         versions = versions_of(weft, bench)
         before = machine.look_around()
         if before > machine.NOISY_SHARE:
-            screen.say(f"this machine is not quiet: others use {before * 100:.0f} % of one CPU")
+            screen.say(f"this machine is not idle: others use {before * 100:.0f} % of one CPU")
         if store.resumed:
             screen.say(f"resumed: {store.resumed} measurements are there")
         steps = plan.schedule(jobs, rounds)
@@ -246,7 +246,7 @@ def run_all(options, screen):
         outcomes=report.outcomes_of(store), others=store.others,
         skipped=note_refusals(places_refusal, refusals, options.workloads),
         command=shlex.join(["bench/compare", *sys.argv[1:]]), seconds=time.monotonic() - started,
-        quiet_before=before, when=time.strftime("%Y-%m-%d %H:%M"))
+        others_before=before, when=time.strftime("%Y-%m-%d %H:%M"))
     report.write(options.out, finished, store)
     summarize(options, finished)
 

@@ -8,7 +8,7 @@ import time
 
 from .process import children_cpu_s
 
-NOISY_SHARE = 0.10       # of one CPU, used by others: ratios begin to wobble
+NOISY_SHARE = 0.10       # of one CPU, used by others: beyond it ratios vary more
 BUSY_STATES = (0, 1, 2)  # user, nice, system in /proc/stat; interrupts are ours as often as not
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -56,7 +56,7 @@ def others_ready():
 
 
 class Patience:
-    """Waits for quiet moments, for so many seconds in all."""
+    """Waits for idle moments, for so many seconds in all."""
 
     def __init__(self, seconds):
         self.left = seconds
@@ -87,7 +87,7 @@ def look_around(seconds=1.0):
 
 
 def verdict(shares):
-    """(is it quiet, one sentence) from what others used during each measurement."""
+    """(is it idle, one sentence) from what others used during each measurement."""
     if not shares:
         return True, "Nothing was measured."
     middle = statistics.median(shares)

@@ -19,7 +19,7 @@ class Report:
     skipped: list         # what was not measured, and why
     command: str
     seconds: float
-    quiet_before: float   # CPU share of others before the run
+    others_before: float   # CPU share of others before the run
     when: str
 
     def lead(self):
@@ -30,13 +30,13 @@ class Report:
 
     def warnings(self):
         out = []
-        quiet, text = machine.verdict(self.others)
-        if not quiet:
-            out.append({"head": "This machine was not quiet.", "text": text +
+        idle, text = machine.verdict(self.others)
+        if not idle:
+            out.append({"head": "This machine was not idle.", "text": text +
                         " Trust the ratios, not the figures, and repeat what matters."})
-        elif self.quiet_before > machine.NOISY_SHARE:
-            out.append({"head": "Not quiet at the start.",
-                        "text": f"Other programs used {self.quiet_before * 100:.0f} % of one CPU. "
+        elif self.others_before > machine.NOISY_SHARE:
+            out.append({"head": "Not idle at the start.",
+                        "text": f"Other programs used {self.others_before * 100:.0f} % of one CPU. "
                                 + text})
         if self.conditions["cpus"] < 2:
             out.append({"head": "One CPU only.", "text": "Client and server share it: figures of "
@@ -72,7 +72,7 @@ class Report:
         return {
             "settings": self.settings, "conditions": self.conditions,
             "versions": dict(self.versions), "when": self.when, "seconds": round(self.seconds, 1),
-            "command": self.command, "quiet": machine.verdict(self.others)[0],
+            "command": self.command, "idle": machine.verdict(self.others)[0],
             "others_cpu_share": self.others, "skipped": self.skipped,
             "targets": [{"workload": o.target.workload, "beside": o.target.name,
                          "wanted": o.wanted(), "met": o.met, "why": o.why,
