@@ -167,7 +167,7 @@ echo "crc = off" >my.conf
 WEFT_CONFIG=my.conf weft info | grep -q 'crc = off'
 
 step "manual pages"
-mapfile -t commands < <(weft --help | sed -n '/^Commands:/,/^$/s/^  \([a-z-]*\) .*/\1/p')
+mapfile -t commands < <(weft --help | sed -n '/^Commands:/,/^$/s/^  \([a-z][a-z-]*\) .*/\1/p')
 [[ ${#commands[@]} -ge 15 ]]
 for page in "${commands[@]/#/1 weft-}" "1 weft" "1 exs-perf" "5 weft.conf" "7 weft" "7 exs" \
   "3 libweft" "3 exs_recv"; do
