@@ -48,10 +48,12 @@ int exs_qdequeue(exs_qhandle_t q, exs_event_t* vec, int n, const timeval* timeou
   if (queue == nullptr) return fail(EINVAL);
   const auto most = static_cast<std::size_t>(n < 0 ? -n : n);
   const std::size_t need = n < 0 ? most : 1;
-  const int error = Engine::instance().wait(*queue, need, deadline(timeout), queue->strategy());
+  const Instant until = deadline(timeout);
+  const int error = Engine::instance().wait(*queue, need, until, queue->strategy());
   if (error != 0 && queue->waiting() < need) return fail(error);
   const auto taken = static_cast<int>(queue->pop(vec, most));
-  if (queue->may_be_slept_on()) Engine::instance().hand_over();
+  // An event loop takes what is there and sleeps on the descriptor next.
+  if (until == Instant::min() && queue->may_be_slept_on()) Engine::instance().hand_over();
   return taken;
 }
 
