@@ -10,6 +10,7 @@
 
 #include "io/clock.h"
 #include "io/ticks.h"
+#include "verbs/patience.h"
 
 namespace weft::verbs {
 
@@ -48,8 +49,9 @@ constexpr int kPassesInARow = 16;
 
 // A yield that takes this long has run somebody else.
 constexpr std::uint64_t kLongYieldUs = 5;
-constexpr std::uint32_t kPollsToYieldMin = 16;
-constexpr std::uint32_t kPollsToYieldMax = 1024;
+// A peer does what there is to do and yields as well. Who keeps the core for this long is none,
+// whatever has come meanwhile.
+constexpr std::uint64_t kStrangersYieldUs = 2000;
 constexpr std::size_t kHelpedMax = 4;
 // Where the background's spinning gets in somebody's way, it pauses, longer each time.
 constexpr Duration kSpinPauseMin{1'000'000};
@@ -531,27 +533,33 @@ void Poller::start_bell() {
 
 // --- giving way, and helping ---
 
-// A thread that polls without success may share its core with the thread that it waits for. A yield
-// costs little if no other thread wants the core; there it is done seldom.
+// See Patience. A yield costs little if no other thread wants the core; there it is done seldom.
 void Poller::nothing_found() {
   if (!kept_by_callers()) {
     const std::uint32_t polls = untaken_.load(std::memory_order_relaxed) + 1;
     untaken_.store(polls, std::memory_order_relaxed);
     if (polls >= polls_to_take_.load(std::memory_order_relaxed)) take();
   }
-  struct Patience {
-    std::uint32_t polls = 0;
-    std::uint32_t interval = kPollsToYieldMin * 4;
-  };
   thread_local Patience patience;
-  if (++patience.polls < patience.interval) return;
-  patience.polls = 0;
+  if (!patience.is_over()) return;
   const std::uint64_t before = io::cpu_ticks();
   sched_yield();
-  const bool somebody = io::cpu_ticks() - before > kLongYieldUs * device_->ticks_per_us();
-  patience.interval = somebody ? std::max(patience.interval / 2, kPollsToYieldMin)
-                               : std::min(patience.interval * 2, kPollsToYieldMax);
+  const std::uint64_t took_us = (io::cpu_ticks() - before) / device_->ticks_per_us();
+  if (took_us < kLongYieldUs) {
+    patience.note(Yielded::kToNobody);
+  } else {
+    const bool peer = took_us < kStrangersYieldUs && brought_something();
+    patience.note(peer ? Yielded::kToAPeer : Yielded::kToAStranger);
+  }
   look_for_others();
+}
+
+// After a yield that has run somebody: whether there is work now.
+bool Poller::brought_something() {
+  if (!lock_.try_enter()) return true;
+  const bool moved = pass(true);
+  leave();
+  return moved;
 }
 
 // A thread that polls without success has time for lanes whose own CQs are not polled. If it did

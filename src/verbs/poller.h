@@ -181,6 +181,7 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   void ring_late();
   void start_bell();
   void look_for_others();
+  [[nodiscard]] bool brought_something();
   bool help();
 
   const std::shared_ptr<DeviceImpl> device_;  // and with it the home thread
