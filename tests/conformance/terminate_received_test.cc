@@ -37,18 +37,22 @@ struct UnderWay {
     post_empty_recvs(*s.weft.qp, 101, 2);
     post(*s.weft.qp, wr_read(1, 0x70, 0x100), {memory.sge(0, 8)});
     first_read = raw::parse_read(s.peer.recv_segment(raw::kReadRequest));
+    // It is under way once its first segment is there: a doorbell may wait a moment.
     switch (named) {
       case Named::kWrite:
         post(*s.weft.qp, wr_write(2, 0x71, 0x1000), {memory.sge()});
+        (void)s.peer.recv_segment();
         offending = raw::ulpdu(
             raw::Tagged{.last = false, .stag = 0x71, .to = 0x1000, .payload = raw::zeros(64)});
         break;
       case Named::kSend:
         post(*s.weft.qp, wr_send(2), {memory.sge()});
+        (void)s.peer.recv_segment();
         offending = raw::ulpdu(raw::Untagged{.last = false, .payload = raw::zeros(64)});
         break;
       case Named::kSendInvalidate:
         post(*s.weft.qp, wr_send_invalidate(2, 0x72), {memory.sge()});
+        (void)s.peer.recv_segment();
         offending = raw::ulpdu(raw::Untagged{
             .opcode = raw::kSendInv, .last = false, .payload = raw::zeros(64), .rsvd = 0x72});
         break;
