@@ -1,5 +1,6 @@
 #include "proto/fpdu_reader.h"
 
+#include <array>
 #include <cassert>
 #include <cstring>
 
@@ -202,6 +203,14 @@ bool FpduReader::park() {
     return true;
   }
   const std::size_t capacity = carry_capacity_for(left);
+  // A length field that came in two pieces moves on to a carry for all of its FPDU; a small pool
+  // has no second one meanwhile.
+  std::array<std::uint8_t, kMarkerSize + kFpduLengthSize> few;
+  if (carry_ != nullptr && cur_ == carry_ && left <= few.size()) {
+    std::memcpy(few.data(), cur_, left);
+    cur_ = few.data();
+    release_carry();
+  }
   std::uint8_t* const carry = pool_.acquire_carry(capacity);
   if (carry == nullptr) return false;
   std::memcpy(carry, cur_, left);

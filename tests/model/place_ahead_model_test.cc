@@ -6,9 +6,11 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "rddp/endpoint.h"
+#include "wire/fpdu.h"
 
 namespace weft::rddp {
 namespace {
@@ -176,15 +178,36 @@ TEST_F(Ahead, ReadResponsesArePlacedOnlyIntoASinkThatWaits) {
   EXPECT_EQ(ahead(stream, 0, stream.size()).fpdus, 0U);
 }
 
+// The endpoint has one place for an FPDU that comes in pieces, and no second one to move it to.
+TEST_F(Ahead, LengthFieldsThatComeInTwoPiecesAreTaken) {
+  connect();
+  constexpr std::size_t kMessage = 98;
+  constexpr std::size_t kMessages = 40;
+  for (std::size_t i = 0; i < kMessages; ++i) write(i * kMessage, kMessage);
+  std::vector<std::uint8_t> stream = sender.take();
+  // Each piece ends one octet into the next FPDU.
+  std::size_t done = 0;
+  for (std::size_t at = 0; at < stream.size(); at += fpdu_size(load_ulpdu_length(&stream[at]))) {
+    receiver.endpoint->received(std::span(stream).subspan(done, at + 1 - done));
+    done = at + 1;
+  }
+  receiver.endpoint->received(std::span(stream).subspan(done));
+  EXPECT_EQ(receiver.endpoint->phase(), Endpoint::Phase::kUp);
+  EXPECT_EQ(wrong_octets(), 0U);
+  EXPECT_EQ(placed_octets(), kMessage * kMessages);
+}
+
 TEST_F(Ahead, AnyRunDamagedOrNotPlacesRightOctetsOrNone) {
   connect();
-  std::mt19937 rng(::testing::UnitTest::GetInstance()->random_seed() + 99);
+  const int seed = ::testing::UnitTest::GetInstance()->random_seed();
+  SCOPED_TRACE("--gtest_random_seed=" + std::to_string(seed));
+  std::mt19937 rng(seed + 99);
   for (std::size_t at = 0; at + 9000 < 190000;) {
     const auto size = static_cast<std::uint32_t>(1 + rng() % 9000);
     write(at, size);
     at += size;
     if (rng() % 4 == 0) at += rng() % 100;
-    if (sender.endpoint->tx_pending() && rng() % 40 == 0) break;
+    if (at > 20000 && sender.endpoint->tx_pending() && rng() % 40 == 0) break;
   }
   const std::vector<std::uint8_t> stream = sender.take();
   std::uint64_t placed = 0;
