@@ -167,19 +167,11 @@ void Endpoint::follow_startup() {
 
 void Endpoint::begin_stream() {
   negotiated_ = startup_->result();
-  proto::StreamParams params;
+  proto::StreamParams params =
+      proto::stream_params(negotiated_, config_.patience, config_.patience);
   params.id = id_;
-  params.initiator = negotiated_.initiator;
-  params.crc = negotiated_.crc;
-  params.tx_markers = negotiated_.tx_markers;
-  params.rx_markers = negotiated_.rx_markers;
-  params.rtr = negotiated_.initiator && negotiated_.peer_to_peer ? negotiated_.rtr : RtrKind::kNone;
-  params.startup_failure = negotiated_.startup_failure;
-  params.ird = negotiated_.ird;
-  params.ord = negotiated_.ord;
   params.max_ulpdu = mulpdu(emss_, negotiated_.tx_markers);
   params.close_timeout = config_.close_timeout;
-  if (negotiated_.initiator || !negotiated_.peer_to_peer) params.patience = config_.patience;
   stream_.reset(new (std::nothrow) proto::Stream(params, *this, domain_.table(), send_queue_));
   if (stream_ == nullptr) {
     phase_ = Phase::kFailed;

@@ -322,22 +322,21 @@ void Trace::fin(Direction& from, Direction& to) {
   from.closed = true;
 }
 
-void Trace::tx(std::span<const Slice> slices, std::size_t bytes) {
+// The first `bytes` octets of the list.
+void Trace::feed(Direction& from, Direction& to, std::span<const Slice> slices, std::size_t bytes) {
   for (const Slice& s : slices) {
     const std::size_t n = std::min(s.size, bytes);
-    feed(*ours_, *theirs_, s.data, n);
+    feed(from, to, s.data, n);
     bytes -= n;
     if (bytes == 0) return;
   }
 }
 
+void Trace::tx(std::span<const Slice> slices, std::size_t bytes) {
+  feed(*ours_, *theirs_, slices, bytes);
+}
 void Trace::rx(std::span<const Slice> slices, std::size_t bytes) {
-  for (const Slice& s : slices) {
-    const std::size_t n = std::min(s.size, bytes);
-    feed(*theirs_, *ours_, s.data, n);
-    bytes -= n;
-    if (bytes == 0) return;
-  }
+  feed(*theirs_, *ours_, slices, bytes);
 }
 
 void Trace::tx(std::span<const std::uint8_t> bytes) {

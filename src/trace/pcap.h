@@ -44,6 +44,7 @@ class Trace {
  private:
   struct Direction;
   void feed(Direction& from, Direction& to, const std::uint8_t* data, std::size_t size);
+  void feed(Direction& from, Direction& to, std::span<const Slice> slices, std::size_t bytes);
   void fin(Direction& from, Direction& to);
   void flush(Direction& from, Direction& to, bool all);
 

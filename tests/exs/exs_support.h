@@ -84,6 +84,8 @@ struct Way {
 inline constexpr Way kStream{SOCK_STREAM, EXS_PROVIDER_RDMA, AF_INET};
 inline constexpr Way kPacket{SOCK_SEQPACKET, EXS_PROVIDER_RDMA, AF_INET};
 inline constexpr Way kTcp{SOCK_STREAM, EXS_PROVIDER_TCP, AF_INET};
+inline constexpr Way kTcpPacket{SOCK_SEQPACKET, EXS_PROVIDER_TCP, AF_INET};
+inline constexpr Way kWays[] = {kStream, kPacket, kTcp, kTcpPacket};
 
 inline std::string name_of(const Way& way) {
   return std::string(way.type == SOCK_STREAM ? "Stream" : "Packet") +

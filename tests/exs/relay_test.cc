@@ -94,11 +94,7 @@ TEST_P(Network, AConnectionThatIsCutEndsEveryOperationOnce) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, Network,
-                         testing::Values(Way{SOCK_STREAM, EXS_PROVIDER_RDMA, AF_INET},
-                                         Way{SOCK_SEQPACKET, EXS_PROVIDER_RDMA, AF_INET},
-                                         Way{SOCK_STREAM, EXS_PROVIDER_TCP, AF_INET},
-                                         Way{SOCK_SEQPACKET, EXS_PROVIDER_TCP, AF_INET}),
+INSTANTIATE_TEST_SUITE_P(Every, Network, testing::ValuesIn(kWays),
                          [](const auto& one) { return name_of(one.param); });
 
 }  // namespace

@@ -120,11 +120,7 @@ TEST_P(Stress, APeerThatIsKilledEndsEveryOperationOnce) {
   for (const int messages : {0, 3, 40}) kill_after(GetParam(), messages);
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, Stress,
-                         testing::Values(Way{SOCK_STREAM, EXS_PROVIDER_RDMA, AF_INET},
-                                         Way{SOCK_SEQPACKET, EXS_PROVIDER_RDMA, AF_INET},
-                                         Way{SOCK_STREAM, EXS_PROVIDER_TCP, AF_INET},
-                                         Way{SOCK_SEQPACKET, EXS_PROVIDER_TCP, AF_INET}),
+INSTANTIATE_TEST_SUITE_P(Every, Stress, testing::ValuesIn(kWays),
                          [](const auto& one) { return name_of(one.param); });
 
 TEST(StressMany, AThousandSocketsOnOneQueue) {

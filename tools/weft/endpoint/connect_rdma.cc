@@ -40,15 +40,6 @@ class Shared {
     if (qp) return *qp;
     return failure(fmt::format("cannot create a queue pair: {}", describe(qp.error())));
   }
-  static ConnectionParams params(const TestSpec& spec, const Hello& hello) {
-    ConnectionParams params;
-    params.private_data = encode_hello(hello);
-    params.policy.crc = spec.crc;
-    params.policy.markers = spec.markers;
-    params.policy.fpdu = spec.fpdu;
-    params.policy.path = spec.path;
-    return params;
-  }
 
   std::shared_ptr<EventChannel> events;
 
@@ -91,7 +82,7 @@ Outcome<void> RdmaConnector::start(ConnectKind kind) {
   set_up.connection = *connection;
   set_up.qp = *qp;
   const Hello hello{token_, static_cast<std::uint32_t>(kind)};
-  if (auto ok = (*connection)->connect(*qp, server_, Shared::params(spec_, hello)); !ok) {
+  if (auto ok = (*connection)->connect(*qp, server_, params_of(spec_, hello)); !ok) {
     return failure(fmt::format("cannot connect to {}: {}", server_.text(), describe(ok.error())));
   }
   under_way_.emplace(connection->get(), std::move(set_up));
@@ -190,7 +181,7 @@ Outcome<void> RdmaAcceptor::on_request(const ConnectionEvent& event) {
   auto qp = shared_.make_qp();
   if (!qp) return tl::unexpected(qp.error());
   under_way_[event.connection.get()] = {*qp, event.connection, 0};
-  if (auto ok = event.connection->accept(*qp, Shared::params(spec_, *hello)); !ok) {
+  if (auto ok = event.connection->accept(*qp, params_of(spec_, *hello)); !ok) {
     under_way_.erase(event.connection.get());  // the client has gone; it will say so itself
   }
   return {};

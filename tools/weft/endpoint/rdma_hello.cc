@@ -60,6 +60,16 @@ Failure describe_event(const ConnectionEvent& event) {
   return {fmt::format("unexpected event '{}' on a connection", describe(event.type))};
 }
 
+ConnectionParams params_of(const TestSpec& spec, const Hello& hello) {
+  ConnectionParams params;
+  params.private_data = encode_hello(hello);
+  params.policy.crc = spec.crc;
+  params.policy.markers = spec.markers;
+  params.policy.fpdu = spec.fpdu;
+  params.policy.path = spec.path;
+  return params;
+}
+
 LinkFacts facts_of(const ConnectionInfo& info) {
   LinkFacts facts;
   facts.congestion = info.congestion;

@@ -27,6 +27,9 @@ struct Hello {
 // Why a connection did not come to be, or ended, as a sentence.
 [[nodiscard]] Failure describe_event(const ConnectionEvent& event);
 
+// How a connection of this test is set up; the hello is its private data.
+[[nodiscard]] ConnectionParams params_of(const TestSpec& spec, const Hello& hello);
+
 // What a connection agreed on, for a report.
 [[nodiscard]] LinkFacts facts_of(const ConnectionInfo& info);
 

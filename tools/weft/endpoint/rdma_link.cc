@@ -40,13 +40,7 @@ Outcome<void> RdmaTest::post_first_receives(RdmaLink& link) {
 }
 
 ConnectionParams RdmaTest::params(TestToken token, std::uint32_t index) const {
-  ConnectionParams params;
-  params.private_data = encode_hello({token, index});
-  params.policy.crc = spec_.crc;
-  params.policy.markers = spec_.markers;
-  params.policy.fpdu = spec_.fpdu;
-  params.policy.path = spec_.path;
-  return params;
+  return params_of(spec_, {token, index});
 }
 
 // Connections are numbered: first those of the test, then the idle ones.
