@@ -52,8 +52,10 @@ class PathTransport final : public Transport {
   [[nodiscard]] const char* path() const noexcept override;
   [[nodiscard]] bool may_have_room() const noexcept override;
   [[nodiscard]] bool short_read_is_all() const noexcept override {
-    // Whoever attends asks again anyway. A sleeper has to say that it sleeps, in receive().
-    return rx_ == Way::kTcp || attended_;
+    // Whoever attends to the ring asks again anyway; a sleeper has to say that it sleeps, in
+    // receive(). On TCP beside a ring, fd() tells octets and an end behind them as one event that
+    // names neither.
+    return rx_ == Way::kTcp ? !both_ : attended_;
   }
   [[nodiscard]] bool cheap_to_look_at() const noexcept override { return rx_ == Way::kRing; }
   [[nodiscard]] std::size_t read_ahead() const noexcept override;

@@ -235,6 +235,22 @@ TEST(PathTransport, SettlingSeesAnEndWhoseEventWasTakenWhilePolling) {
   EXPECT_EQ(receive(p->b, got), 0);
 }
 
+TEST(PathTransport, EndBehindTheLastOctetsOnTcpIsLookedFor) {
+  auto p = Path::make();
+  ASSERT_NE(p, nullptr);
+  p->a.send_by(Way::kTcp);
+  p->b.receive_by(Way::kTcp);
+  const Watch watch(p->b);
+  EXPECT_EQ(send(p->a, Bytes{1, 2, 3}), 3);
+  p->a.close(false);
+  ASSERT_TRUE(watch.reports());
+  ASSERT_FALSE(watch.reports()) << "one event for both";
+  Bytes got;
+  EXPECT_EQ(receive(p->b, got), 3);
+  EXPECT_FALSE(p->b.short_read_is_all());
+  EXPECT_EQ(receive(p->b, got), 0);
+}
+
 TEST(PathTransport, OctetsOnTcpBesideTheRingAreAViolation) {
   auto p = Path::make();
   ASSERT_NE(p, nullptr);
