@@ -1,35 +1,30 @@
-// The protocol of one connection from its first octet to its last: MPA start-up in either role, its
-// time limits, the hand-over to full operation, and the stream.
+// How one connection begins and how it is told that it is over: MPA start-up in either role, its
+// time limits, the hand-over to the stream, and what the application is to hear.
 //
-// The same shape as Stream: bytes and time in, actions out. No socket, thread or clock.
+// Bytes and time in, notices out. No socket, thread or clock; the stream is the owner's, too, since
+// it lives where work requests are posted. The owner moves the frames' octets, keeps deadline(),
+// and after each call takes notices until there is none:
 //
-//   receive   want()    -> where the next bytes belong      arrived() / feed()
-//   send      gather()  -> the next bytes to transmit       sent(), released(), prepare()
-//   time      deadline()                                    expired()
-//   transport                                               peer_closed(), transport_lost()
+//   responder   begin() -> kRequest -> accept() -> kAgreed -> stream_running() -> kEstablished
+//                                   -> reject() (nothing more is told)
+//   initiator   request(), begin() -> kAgreed -> stream_running() -> kEstablished
+//                                  -> kRejected
+//   then        stream_down() -> kEnded
+//   (any, before kEstablished) -> kFailed
 //
-//   responder   await_request() -> request_arrived -> accept() -> established -> ended
-//                                                  -> reject()
-//   initiator   start()         -> established -> ended
-//                               -> rejected
-//   (either, before established) -> failed
-//
-// The session owns the stream, and borrows hosts, table and send queue for its life. The frames of
-// start-up lie in memory of the pool and are given back once they are sent and told.
-//
-// Threads: as with Stream, one at a time; the owner excludes others.
+// Threads: one at a time; the owner excludes others. What the stream says may come before
+// stream_running() is called: it is told behind it.
 #pragma once
 
 #include <weft/config.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <span>
 #include <string_view>
 
 #include "base/result.h"
-#include "base/slice.h"
 #include "base/time.h"
 #include "proto/startup.h"
 #include "proto/stream.h"
@@ -40,28 +35,25 @@ namespace weft::proto {
 struct SessionLimits {
   Duration request_timeout{std::chrono::seconds(5)};  // responder: until the Request is whole; and
                                                       // from its answer until that is sent
-  Duration reply_timeout{std::chrono::seconds(30)};   // initiator: from start() to the Reply
+  Duration reply_timeout{std::chrono::seconds(30)};   // initiator: from begin() to the Reply
   Duration rtr_timeout{std::chrono::seconds(10)};     // responder, peer-to-peer: to the first FPDU
-  // See StreamParams::patience.
-  Duration first_fpdu_wait{std::chrono::milliseconds(50)};  // responder, not peer-to-peer
-  Duration nudge_wait{std::chrono::milliseconds(50)};       // initiator
 };
 
-// Why a connection was not established.
+// Why a connection was not established, or is over.
 enum class SessionFault : std::uint8_t {
-  kNone,
+  kNone,            // ended in good order
   kProtocol,        // the peer's frame: see `startup`
   kClosedByPeer,    // FIN before the exchange was complete
-  kTransportLost,   // reset
-  kTransportTimed,  // the transport gave up waiting for the peer's acknowledgment
+  kTransport,       // the transport gave up: see `error`
   kRequestTimeout,  // responder: no whole Request in time
   kSendTimeout,     // responder: the peer did not take the answer in time
   kReplyTimeout,    // initiator: no whole Reply in time
   kRtrTimeout,      // responder: no FPDU in time after the Reply
-  kUnusableReply,   // initiator: good MPA, but it cannot be worked with; `code` went to the peer
-  kEnded,           // it ended before its first FPDU; `code` if by a Terminate
+  kUnusableReply,   // initiator: good MPA, but it cannot be worked with; a Terminate went out
+  kEndedUnused,     // it ended, in good order, before its first FPDU
+  kStreamLost,      // the stream ended without order
+  kTerminated,      // by a Terminate, sent or received
   kAborted,         // by abort()
-  kNoMemory,
 };
 // A phrase for logs. The view is static.
 [[nodiscard]] std::string_view describe(SessionFault fault) noexcept;
@@ -69,188 +61,122 @@ enum class SessionFault : std::uint8_t {
 struct SessionFailure {
   SessionFault fault = SessionFault::kNone;
   StartupFailure startup = StartupFailure::kNone;  // with kProtocol
-  TerminateCode code{};                            // with kUnusableReply and kEnded
-  bool by_peer = false;                            // who sent it
+  Error error{};                                   // with kTransport
+  // A phrase for logs. The view is static.
+  [[nodiscard]] std::string_view text() const noexcept;
 };
 
-// What the session tells its owner, and asks of it. Called only from inside the session's own
-// members; the owner may call members from inside, but not destroy the session.
-class SessionHost {
- public:
-  virtual ~SessionHost() = default;
-
-  // Responder: the Request is whole. accept() or reject() is due, here or later. Views live until
-  // then.
-  virtual void request_arrived(const StartupPeer& peer) = 0;
-
-  // Start-up is over, the stream is about to be made. `params` holds what was agreed; the owner
-  // sets the rest (max_ulpdu, max_ulpdu_known, hold_completions, close_timeout).
-  virtual void stream_starting(const Negotiated& agreed, StreamParams& params) = 0;
-
-  // Full operation. Responder, peer-to-peer: only when the first FPDU has been accepted, though
-  // the stream runs since stream_starting(). `peer` as the frame said it; views live for this call.
-  virtual void established(const Negotiated& agreed, const StartupPeer& peer) = 0;
-
-  // Initiator: the peer's application said no. Close. Views live for this call.
-  virtual void rejected(const StartupPeer& peer) = 0;
-
-  // Instead of established(), once. Close when finished(). A stream that was running has told its
-  // own host that it is down.
-  virtual void failed(const SessionFailure& failure) = 0;
-
-  // After established(), once: the stream is down, all work is completed or flushed.
-  virtual void ended(StreamEnd how, TerminateCode code, bool by_peer) = 0;
-
-  [[nodiscard]] virtual Instant now() = 0;
+enum class SessionNotice : std::uint8_t {
+  kNone,
+  kRequest,  // responder: the Request is whole, see peer(); accept() or reject() is due, here or
+             // later
+  kAgreed,   // make the stream from agreed() and call stream_running(), or abort()
+  kEstablished,  // full operation. Responder, peer-to-peer: the first FPDU has been accepted
+  kAbortStream,  // a time limit or abort(): the stream has to end at once
+  kRejected,     // initiator: the peer's application said no, see peer(). Close
+  kFailed,       // instead of kEstablished: see failure(). Close
+  kEnded,        // after kEstablished, the stream is down: see failure()
 };
 
-// The queue pair that a stream belongs to.
-struct StreamOwner {
-  StreamHost& host;
-  const StagTable& table;
-  SendQueue& sq;
-  StreamId id;
+enum class SessionState : std::uint8_t {
+  kNew,
+  kFrames,     // Request or Reply under way; responder: nobody has been asked yet
+  kRequested,  // responder: the application's turn
+  kReplying,   // responder: accepted, the Reply is being sent
+  kRefusing,   // responder: the last octets are being sent, then it is over
+  kAgreed,     // the stream is being made
+  kFirstFpdu,  // responder, peer-to-peer: the stream runs, its first FPDU is awaited
+  kUnusable,   // initiator: the stream runs for its Terminate alone
+  kUp,
+  kOver,
 };
 
 class Session {
  public:
-  // `pool` gives memory aligned for any type; at least kStartupBytes are borrowed while start-up
-  // lasts.
-  static constexpr std::size_t kStartupBytes = sizeof(Startup);
-  Session(const SessionLimits& limits, SessionHost& host, CarryPool& pool);
-  ~Session();
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
+  explicit Session(const SessionLimits& limits) noexcept : limits_(limits) {}
 
-  // --- begin: one of them, once, when the transport is connected ---
+  // --- begin ---
 
-  // Responder: waits for the Request.   kNoMemory
-  [[nodiscard]] Status await_request();
-  // Initiator: sends the Request.
+  // Becomes the initiator and builds the Request. REQUIRES: kNew.
   //   kInvalidArgument, kPrivateDataTooLong   see Startup::initiator(); nothing has changed
-  //   kNoMemory
-  [[nodiscard]] Status start(const StartupOffer& offer, const StreamOwner& owner);
+  [[nodiscard]] Status request(const StartupOffer& offer);
+  // The transport is connected. Without request(): waits for one.
+  void begin(Instant now);
 
-  // --- the responder's answer, after request_arrived ---
+  // --- frames ---
+
+  // Octets still to transmit. The view lives until the next call of a non-const member.
+  [[nodiscard]] std::span<const std::uint8_t> to_send() const noexcept;
+  void sent(std::size_t n);  // so many of them were taken
+  // Octets to read at once, at most; 0: none may be read now. An initiator reads not an octet more
+  // than the Reply: what follows belongs to the stream. A responder reads on while the application
+  // decides: anything behind the Request is a violation.
+  [[nodiscard]] std::size_t wanted() const noexcept;
+  void arrived(std::span<const std::uint8_t> octets);
+  void peer_closed();  // FIN
+  void transport_lost(Error error);
+
+  // --- the responder's answer, after kRequest ---
 
   //   kBadState   the application has been asked nothing, has answered, or the connection failed
   //   kInvalidArgument, kPrivateDataTooLong   see Startup::accept(); nothing has changed
-  [[nodiscard]] Status accept(const StartupOffer& offer, const StreamOwner& owner);
-  // Sends the Reply and ends; neither failed() nor rejected() is called.   As accept()
-  [[nodiscard]] Status reject(std::span<const std::uint8_t> private_data);
-  // Largest application data that accept() and reject() take now.
-  [[nodiscard]] std::size_t private_data_max() const noexcept;
+  [[nodiscard]] Status accept(const StartupOffer& offer, Instant now);
+  // Sends the Reply, and is over then.   As accept()
+  [[nodiscard]] Status reject(std::span<const std::uint8_t> private_data, Instant now);
 
-  // --- receive: as Stream ---
+  // --- the stream's life ---
 
-  void want(RxPlan& plan, std::span<std::uint8_t> scratch) {
-    if (stream_) return stream_->want(plan, scratch);
-    want_frame(plan, scratch);
-  }
-  void arrived(std::size_t n) {
-    if (!stream_) return frame_arrived(n);
-    stream_->arrived(n);
-    settle();
-  }
-  void feed(std::span<std::uint8_t> bytes);
-  void peer_closed();
-  void transport_lost(bool timed_out);
-  void memory_fault();
+  // It runs, begun with agreed(). REQUIRES: kAgreed was the last notice.
+  void stream_running(Instant now);
+  // Its first FPDU has been accepted.
+  void first_fpdu();
+  // It is down, and all its work is completed or flushed.
+  void stream_down(StreamEnd how);
 
-  // --- send: as Stream ---
+  // --- the end ---
 
-  [[nodiscard]] bool tx_pending() const noexcept;
-  // The next bytes to transmit, in order; empty: none now. The matching sent() must follow before
-  // any other member is called. The list is not read behind it, the memory it names until
-  // released().
-  [[nodiscard]] std::span<const Slice> gather();
-  void sent(std::size_t n);
-  void released(std::size_t n);
-  void prepare() {
-    if (stream_) stream_->prepare();
-  }
-  void acked(StreamOffset offset);  // octets of all of the connection
-  void transport_closed();
-  // Octets taken by the transport since the session began.
-  [[nodiscard]] StreamOffset tx_offset() const noexcept {
-    return frames_sent_ + (stream_ ? stream_->tx_offset() : 0);
-  }
-
-  // --- ending ---
-
-  // Orderly. Before the stream is there: as abort().
-  void close();
-  // At once, with a reset. Before established: failed(kAborted).
+  // At once. While the stream runs: kAbortStream, and its end comes by stream_down().
   void abort();
-  [[nodiscard]] bool take_fin() { return stream_ && stream_->take_fin(); }
-  // The transport may be closed.
-  [[nodiscard]] bool finished() const noexcept;
-  [[nodiscard]] bool wants_reset() const noexcept;
-
-  [[nodiscard]] Instant deadline() const noexcept;
+  [[nodiscard]] Instant deadline() const noexcept { return deadline_; }
   void expired(Instant now);
 
   // --- sight ---
 
-  // The stream in full operation; null before that. What is called on it beside this class is
-  // followed by settle().
-  [[nodiscard]] Stream* stream() noexcept { return stream_ ? &*stream_ : nullptr; }
-  // Tells the host what has become of the stream.
-  void settle() {
-    if (phase_ == Phase::kUp && !stream_->is_down()) return;
-    settle_changed();
-  }
+  // The next thing to do or to tell. kNone: nothing.
+  [[nodiscard]] SessionNotice take_notice() noexcept;
+  [[nodiscard]] SessionState state() const noexcept { return state_; }
   [[nodiscard]] bool is_initiator() const noexcept { return initiator_; }
   [[nodiscard]] bool is_established() const noexcept { return established_; }
-  // REQUIRES: stream() is not null.
-  [[nodiscard]] const Negotiated& agreed() const noexcept { return agreed_; }
+  [[nodiscard]] bool is_stream_down() const noexcept { return end_ != StreamEnd::kOpen; }
+  [[nodiscard]] const SessionFailure& failure() const noexcept { return failure_; }
+  // What the peer's frame said, as Startup::peer(). REQUIRES: has_frames().
+  [[nodiscard]] StartupPeer peer() const noexcept { return startup_->peer(); }
+  // REQUIRES: has_frames(), and kAgreed has come.
+  [[nodiscard]] const Negotiated& agreed() const noexcept { return startup_->result(); }
+  // The frames take a kilobyte; the owner lets go of them when it has told what is in them.
+  [[nodiscard]] bool has_frames() const noexcept { return startup_ != nullptr; }
+  void drop_frames() noexcept { startup_.reset(); }
 
  private:
-  enum class Phase : std::uint8_t {
-    kIdle,
-    kFrames,     // Request or Reply under way; responder: nobody has been asked yet
-    kRequested,  // responder: the application's turn
-    kReplying,   // responder: accepted, the Reply is being sent
-    kRefusing,   // responder: the last octets are being sent, then it is over
-    kFirstFpdu,  // responder, peer-to-peer: the stream runs, its first FPDU is awaited
-    kUnusable,   // initiator: the stream runs for its Terminate alone
-    kUp,
-    kDown,
-  };
-
-  [[nodiscard]] Status make_startup();
-  void drop_startup() noexcept;
-  void want_frame(RxPlan& plan, std::span<std::uint8_t> scratch);
-  void frame_arrived(std::size_t n);
-  void step();  // acts on what start-up has come to
-  void begin_stream();
-  void report_established();
-  void fail_with(const SessionFailure& failure, bool reset);
+  void follow_startup();
   void fail_startup();
-  void finish();
-  void settle_changed();
-  void own_time_out();
-  void arm(Duration limit);
+  void fail_with(const SessionFailure& failure);
+  void establish();
+  void tell_end();
+  void note(SessionNotice notice) noexcept;
+  void arm(Duration limit, Instant now);
 
   const SessionLimits limits_;
-  SessionHost& host_;
-  CarryPool& pool_;
-  Phase phase_ = Phase::kIdle;
+  SessionState state_ = SessionState::kNew;
   bool initiator_ = false;
   bool established_ = false;
-  bool reset_ = false;
-  SessionFault fault_ = SessionFault::kNone;  // why we aborted a stream that was not established
-  Instant deadline_ = Instant::never();       // of the session itself
-
-  Startup* startup_ = nullptr;       // in memory of the pool
-  std::uint8_t* scratch_ = nullptr;  // where the frame's octets were wanted; null: in place
-  Slice frame_{};
-  StreamOffset frames_sent_ = 0;
-  StreamOffset frames_released_ = 0;
-
-  std::optional<StreamOwner> owner_;
-  Negotiated agreed_;
-  std::optional<Stream> stream_;
+  bool first_fpdu_seen_ = false;
+  bool abort_wanted_ = false;
+  StreamEnd end_ = StreamEnd::kOpen;
+  std::uint8_t notices_ = 0;  // a bit each; told in the order of SessionNotice
+  SessionFailure failure_;
+  Instant deadline_ = Instant::never();
+  std::unique_ptr<Startup> startup_;
 };
 
 }  // namespace weft::proto

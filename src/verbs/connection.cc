@@ -9,9 +9,58 @@ namespace weft::verbs {
 
 using Type = ConnectionEvent::Type;
 
+namespace {
+
+proto::SessionLimits limits_of(const Config& config) {
+  return {.request_timeout = config.request_timeout,
+          .reply_timeout = config.reply_timeout,
+          .rtr_timeout = config.rtr_timeout};
+}
+
+// Empty: nothing went wrong.
+std::optional<Error> error_of(const proto::SessionFailure& failure) {
+  using Fault = proto::SessionFault;
+  switch (failure.fault) {
+    case Fault::kNone: return std::nullopt;
+    case Fault::kTransport: return failure.error;
+    case Fault::kClosedByPeer:
+    case Fault::kEndedUnused:
+    case Fault::kStreamLost: return Error::kConnectionLost;
+    case Fault::kProtocol:
+    case Fault::kUnusableReply:
+    case Fault::kTerminated: return Error::kProtocol;
+    case Fault::kRequestTimeout:
+    case Fault::kSendTimeout:
+    case Fault::kReplyTimeout:
+    case Fault::kRtrTimeout: return Error::kTimedOut;
+    case Fault::kAborted: return Error::kAborted;
+  }
+  return Error::kProtocol;
+}
+
+// How the application hears of a set-up that failed before the stream ran.
+Type failed_as(const proto::SessionFailure& failure, bool initiator) {
+  using Fault = proto::SessionFault;
+  switch (failure.fault) {
+    // Drivers that do not like a Request close without a word.
+    case Fault::kClosedByPeer: return Type::kRejected;
+    case Fault::kReplyTimeout:
+    case Fault::kSendTimeout: return Type::kUnreachable;
+    case Fault::kTransport: break;
+    default: return Type::kConnectError;
+  }
+  if (failure.error == Error::kConnectionLost && initiator) return Type::kRejected;
+  const bool silent = failure.error == Error::kTimedOut || failure.error == Error::kUnreachable;
+  return silent ? Type::kUnreachable : Type::kConnectError;
+}
+
+}  // namespace
+
 ConnectionImpl::ConnectionImpl(std::shared_ptr<DeviceImpl> device,
                                std::weak_ptr<EventChannel> channel)
-    : device_(std::move(device)), channel_(std::move(channel)) {}
+    : device_(std::move(device)),
+      channel_(std::move(channel)),
+      session_(limits_of(device_->config())) {}
 
 Result<std::shared_ptr<Connection>> ConnectionImpl::create(
     std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel) {
@@ -65,26 +114,23 @@ void ConnectionImpl::end_now(Lock& lock, bool tell) {
         set_up_failed(lock, Type::kConnectError, Error::kAborted, "aborted by the application");
         return;
       }
-      [[fallthrough]];
-    case Phase::kRequested:
       settle_listener(lock);
       unwatch();
-      clear_deadline();
+      clear_timer();
       close_socket(true);
       release_qp(lock);
       phase_ = Phase::kDown;
       return;
-    case Phase::kAttaching: abort_wanted_ = true; return;
+    case Phase::kAttaching: session_.abort(); return;
     case Phase::kUp: {
-      abort_wanted_ |= tell;
+      if (tell) {
+        session_.abort();
+        return follow(lock);
+      }
+      // What has been sent still arrives.
       const std::shared_ptr<QueuePairImpl> qp = qp_;
       lock.unlock();
-      // What has been sent still arrives, unless the application says abort().
-      if (tell) {
-        qp->abort();
-      } else {
-        qp->disconnect();
-      }
+      qp->disconnect();
       lock.relock();
       lock.dispose(qp);
       return;
@@ -96,7 +142,7 @@ void ConnectionImpl::end_now(Lock& lock, bool tell) {
 Status ConnectionImpl::disconnect() {
   if (!device_->usable()) return fail(Error::kBadState);
   Lock lock(*this);
-  if (phase_ == Phase::kDown && established_) return {};
+  if (phase_ == Phase::kDown && session_.is_established()) return {};
   if (phase_ != Phase::kUp) return fail(Error::kBadState);
   const std::shared_ptr<QueuePairImpl> qp = qp_;
   lock.unlock();
@@ -198,7 +244,7 @@ void ConnectionImpl::post(Lock& lock, ConnectionEvent event) {
 void ConnectionImpl::set_up_failed(Lock& lock, Type type, Error error, std::string_view why,
                                    std::span<const std::uint8_t> private_data) {
   unwatch();
-  clear_deadline();
+  clear_timer();
   close_socket(error == Error::kAborted || error == Error::kTimedOut);
   release_qp(lock);
   phase_ = Phase::kDown;
@@ -212,8 +258,6 @@ void ConnectionImpl::set_up_failed(Lock& lock, Type type, Error error, std::stri
 }
 
 void ConnectionImpl::report_established(Lock& lock) {
-  established_ = true;
-  clear_deadline();
   device_->note_opened();
   io::log(LogLevel::kInfo, "connection {} - {} established: MPA revision {}, CRC {}, {}, ULPDU {}",
           local_.text(), peer_.text(), info_.mpa_revision, info_.crc ? "on" : "off",
@@ -222,56 +266,50 @@ void ConnectionImpl::report_established(Lock& lock) {
   event.type = Type::kEstablished;
   event.ird = info_.ird;
   event.ord = info_.ord;
-  if (initiator_) {
-    const auto data = startup_->peer().private_data;
+  if (session_.is_initiator()) {
+    const auto data = session_.peer().private_data;
     event.private_data.assign(data.begin(), data.end());
   }
-  startup_.reset();
+  session_.drop_frames();
   post(lock, std::move(event));
 }
 
 void ConnectionImpl::on_first_fpdu() {
   Lock lock(*this);
-  first_fpdu_seen_ = true;
-  if (phase_ == Phase::kUp && await_first_fpdu_ && !established_) report_established(lock);
+  session_.first_fpdu();
+  follow(lock);
 }
 
 void ConnectionImpl::on_stream_down(proto::StreamEnd how, TerminateCode /*code*/,
                                     bool /*by_peer*/) {
   Lock lock(*this);
-  down_seen_ = true;
-  end_ = how;
-  // While attaching, kEstablished must be reported first.
-  if (phase_ == Phase::kUp) report_down(lock);
+  session_.stream_down(how);
+  follow(lock);
 }
 
+void ConnectionImpl::on_failed(Lock& lock) {
+  const proto::SessionFailure& failure = session_.failure();
+  if (phase_ == Phase::kUp) return report_down(lock);
+  if (qp_ == nullptr) return request_failed(lock, failure.text());
+  set_up_failed(lock, failed_as(failure, session_.is_initiator()),
+                error_of(failure).value_or(Error::kConnectionLost), failure.text());
+}
+
+// The stream is down.
 void ConnectionImpl::report_down(Lock& lock) {
   phase_ = Phase::kDown;
-  clear_deadline();
   lock.dispose(std::move(qp_));
   qp_ = nullptr;
-  std::optional<Error> error;
-  if (timed_out_) {
-    error = Error::kTimedOut;
-  } else if (abort_wanted_) {
-    error = Error::kAborted;
-  } else if (end_ == proto::StreamEnd::kTerminated || startup_failure_) {
-    error = Error::kProtocol;
-  } else if (end_ == proto::StreamEnd::kLost) {
-    error = Error::kConnectionLost;
-  }
+  const proto::SessionFailure& failure = session_.failure();
   ConnectionEvent event;
-  event.type = established_ ? Type::kDisconnected : Type::kConnectError;
-  event.error = error;
-  if (established_) {
+  event.error = error_of(failure);
+  if (session_.is_established()) {
+    event.type = Type::kDisconnected;
     io::log(LogLevel::kInfo, "connection {} - {} down: {}", local_.text(), peer_.text(),
-            error ? describe(*error) : "closed in good order");
+            failure.text());
   } else {
-    event.error = error.value_or(Error::kConnectionLost);
-    device_->note_refused(LogLevel::kInfo, who(),
-                          timed_out_         ? "no FPDU in time after the MPA Reply"
-                          : startup_failure_ ? "the MPA Reply cannot be worked with"
-                                             : "it ended before its first FPDU");
+    event.type = Type::kConnectError;
+    device_->note_refused(LogLevel::kInfo, who(), failure.text());
   }
   post(lock, std::move(event));
 }

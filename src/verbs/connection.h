@@ -1,5 +1,5 @@
-// One connection, from its first octet to kDisconnected: TCP and MPA start-up are done here, then
-// the socket goes to the queue pair.
+// One connection, from its first octet to kDisconnected: TCP is set up here, proto::Session decides
+// about MPA start-up, and then the socket goes to the queue pair.
 //
 // Threads: calls from any thread; the network side runs on the engine's thread. mutex_ guards the
 // set-up. It is never held while a QP or an application is called, except for EventChannel::post(),
@@ -9,7 +9,7 @@
 //
 //   active    connection_active.cc    connect() .. Reply
 //   passive   connection_passive.cc   accepted socket .. kConnectRequest .. accept(), reject()
-//   set-up    connection_setup.cc     frames, time limits, hand-over to the QP
+//   set-up    connection_setup.cc     the session's frames and time limits, hand-over to the QP
 //   both      connection.cc           handles, events, the end
 //
 // What the application holds is a handle: when it lets go, retire() ends what is open, with a
@@ -26,7 +26,7 @@
 
 #include "io/engine.h"
 #include "io/fd.h"
-#include "proto/startup.h"
+#include "proto/session.h"
 #include "proto/stream.h"
 #include "trace/pcap.h"
 #include "verbs/device.h"
@@ -93,8 +93,7 @@ class ConnectionImpl final : public Connection,
     kIdle,        // may be bound
     kConnecting,  // TCP handshake
     kRefused,     // waits to try the TCP handshake again
-    kStarting,    // MPA frames; passive: the Request is awaited, or the Reply is being sent
-    kRequested,   // passive: the application's turn
+    kStarting,    // MPA start-up, see proto::Session
     kAttaching,   // the QP is being given the socket
     kUp,          // the QP has it
     kDown,        // over
@@ -128,20 +127,20 @@ class ConnectionImpl final : public Connection,
   // --- connection_setup.cc ---
   [[nodiscard]] Result<proto::StartupOffer> make_offer(const ConnectionParams& params) const;
   [[nodiscard]] std::shared_ptr<QueuePairImpl> reserve(const std::shared_ptr<QueuePair>& qp);
-  void pump(Lock& lock);  // moves start-up frames as far as they go, and acts on what comes out
-  [[nodiscard]] bool send_frame(Lock& lock);
-  [[nodiscard]] bool receive_frame(Lock& lock);
-  void startup_failed(Lock& lock);
-  void transport_failed(Lock& lock, Error error);
+  void pump(Lock& lock);    // moves start-up frames as far as they go
+  void follow(Lock& lock);  // does what the session asks for, and tells what it has to tell
+  [[nodiscard]] bool send_frame();
+  [[nodiscard]] bool receive_frame();
+  void on_failed(Lock& lock);
   void hand_over(Lock& lock);
-  void attached(Lock& lock, bool taken);
+  void abort_stream(Lock& lock);
   [[nodiscard]] proto::StreamParams stream_params();
   [[nodiscard]] std::uint32_t choose_max_ulpdu(bool crc, bool markers) const;
   void start_trace();
   void watch(std::uint32_t events);
   void unwatch();
-  void set_deadline(Duration limit);
-  void clear_deadline();
+  void set_timer(Instant at);
+  void clear_timer();
   void close_socket(bool with_reset);
   void release_qp(Lock& lock);
 
@@ -154,7 +153,7 @@ class ConnectionImpl final : public Connection,
 
   // --- connection_passive.cc ---
   void on_request(Lock& lock);
-  void on_request_input(Lock& lock);
+  [[nodiscard]] bool awaits_answer() const;
   void request_failed(Lock& lock, std::string_view why);
   void settle_listener(Lock& lock);
 
@@ -173,15 +172,15 @@ class ConnectionImpl final : public Connection,
   std::weak_ptr<EventChannel> channel_;
   std::weak_ptr<Connection> handle_;
   Phase phase_ = Phase::kIdle;
-  bool initiator_ = false;
+  proto::Session session_;
   io::Fd socket_;
   bool watching_ = false;
   std::uint32_t watched_ = 0;
   io::TimerId timer_ = 0;
+  Instant timer_at_ = Instant::never();
   SocketAddress local_, peer_;
   FpduPolicy fpdu_ = FpduPolicy::kAuto;
   PathMode path_ = PathMode::kTcp;
-  std::unique_ptr<proto::Startup> startup_;
   std::unique_ptr<trace::Trace> trace_;
   std::shared_ptr<QueuePairImpl> qp_;  // from connect() or accept() until the stream is down
   ConnectionInfo info_;
@@ -194,17 +193,8 @@ class ConnectionImpl final : public Connection,
   // passive
   std::weak_ptr<ListenerImpl> listener_;
   Counted counted_ = Counted::kNot;
-  bool request_lost_ = false;  // the peer left before the application answered
-
-  // from the hand-over on
-  bool await_first_fpdu_ = false;  // kEstablished waits for it
-  bool startup_failure_ = false;   // the only FPDU is a Terminate
-  bool first_fpdu_seen_ = false;
-  bool established_ = false;  // kEstablished has been posted
-  bool timed_out_ = false;
-  bool abort_wanted_ = false;
-  bool down_seen_ = false;
-  proto::StreamEnd end_ = proto::StreamEnd::kOpen;
+  bool asked_ = false;         // the application has been
+  bool request_lost_ = false;  // the peer left before it answered
 };
 
 }  // namespace weft::verbs

@@ -27,22 +27,22 @@ Status ConnectionImpl::connect(std::shared_ptr<QueuePair> qp, const SocketAddres
   if (phase_ != Phase::kIdle) return fail(Error::kBadState);
   const auto offer = make_offer(params);
   if (!offer) return fail(offer.error());
-  auto startup = proto::Startup::initiator(*offer);
-  if (!startup) return fail(Error::kInvalidArgument);
+  io::Fd fresh;
   if (!socket_) {
     auto socket = io::open_socket(peer.family());
     if (!socket) return fail(socket.error());
-    auto reserved = reserve(qp);
-    if (reserved == nullptr) return fail(Error::kBadState);
-    socket_ = std::move(*socket);
-    qp_ = std::move(reserved);
-  } else if (qp_ = reserve(qp); qp_ == nullptr) {
-    return fail(Error::kBadState);
+    fresh = std::move(*socket);
   }
-  startup_ = std::make_unique<proto::Startup>(*startup);
+  auto reserved = reserve(qp);
+  if (reserved == nullptr) return fail(Error::kBadState);
+  if (!session_.request(*offer)) {
+    reserved->unreserve();
+    return fail(Error::kInvalidArgument);
+  }
+  qp_ = std::move(reserved);
+  if (fresh) socket_ = std::move(fresh);
   fpdu_ = params.policy.fpdu.value_or(device_->config().fpdu);
   path_ = params.policy.path.value_or(device_->config().path);
-  initiator_ = true;
   peer_ = peer;
   phase_ = Phase::kConnecting;
   if (io::peer_address(socket_.get()).family() != AF_UNSPEC) {
@@ -65,7 +65,7 @@ void ConnectionImpl::start_handshake(Lock& lock) {
     tcp_failed(lock, begun.error());
     return;
   }
-  set_deadline(connect_until_ - io::now());
+  set_timer(connect_until_);
   watch(EPOLLOUT);
 }
 
@@ -76,8 +76,7 @@ bool ConnectionImpl::try_again_later() {
   if (!io::undo_connect(socket_.get(), local_)) return false;
   unwatch();  // a socket without a handshake is always ready
   phase_ = Phase::kRefused;
-  const Duration left = std::min(refused_until_, connect_until_) - now;
-  set_deadline(std::min(refused_pause_, left));
+  set_timer(std::min({now + refused_pause_, refused_until_, connect_until_}));
   refused_pause_ = std::min(2 * refused_pause_, kLongestPause);
   return true;
 }
@@ -97,7 +96,7 @@ void ConnectionImpl::on_connected(Lock& lock) {
   io::tune_connected(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
   start_trace();
   phase_ = Phase::kStarting;
-  set_deadline(device_->config().reply_timeout);
+  session_.begin(io::now());
   pump(lock);
 }
 
@@ -121,7 +120,7 @@ void ConnectionImpl::tcp_failed(Lock& lock, Error error) {
 
 // R = 1 in the Reply: the peer's application said no.
 void ConnectionImpl::on_rejected(Lock& lock) {
-  const auto data = startup_->peer().private_data;
+  const auto data = session_.peer().private_data;
   set_up_failed(lock, Type::kRejected, Error::kRefused, "rejected by the peer's application", data);
 }
 

@@ -22,7 +22,6 @@ Result<std::shared_ptr<ConnectionImpl>> ConnectionImpl::create_accepted(
   made->socket_ = std::move(socket);
   made->peer_ = peer;
   made->phase_ = Phase::kStarting;
-  made->startup_ = std::make_unique<proto::Startup>(proto::Startup::responder());
   return made;
 }
 
@@ -32,17 +31,12 @@ void ConnectionImpl::start_request() {
   local_ = io::local_address(socket_.get());
   io::tune_connected(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
   start_trace();
-  set_deadline(device_->config().request_timeout);
-  watch(EPOLLIN);
+  session_.begin(io::now());
+  pump(lock);
 }
 
-// The Request is whole. Anything behind it is a violation: the peer has to wait for our Reply.
+// The Request is whole.
 void ConnectionImpl::on_request(Lock& lock) {
-  std::uint8_t octet = 0;
-  if (::recv(socket_.get(), &octet, 1, MSG_DONTWAIT | MSG_PEEK) >= 0) {
-    on_request_input(lock);
-    return;
-  }
   const std::shared_ptr<ListenerImpl> listener = listener_.lock();
   const std::shared_ptr<EventChannel> channel = channel_.lock();
   lock.dispose(listener);
@@ -51,11 +45,8 @@ void ConnectionImpl::on_request(Lock& lock) {
     request_failed(lock, "nobody waits for it any more");
     return;
   }
-  phase_ = Phase::kRequested;
-  clear_deadline();
-  watch(EPOLLIN);
-
-  const proto::StartupPeer asked = startup_->peer();
+  asked_ = true;
+  const proto::StartupPeer asked = session_.peer();
   const Config& config = device_->config();
   const auto known = [&](std::uint16_t words, std::uint16_t otherwise) {
     return asked.enhanced && words != kIrdOrdNotNegotiated ? words : otherwise;
@@ -75,28 +66,12 @@ void ConnectionImpl::on_request(Lock& lock) {
   if (dynamic_cast<EventChannelImpl*>(channel.get()) == nullptr) settle_listener(lock);
 }
 
-// Something came, or the peer left, while the application has not answered yet.
-void ConnectionImpl::on_request_input(Lock& lock) {
-  std::array<std::uint8_t, 64> buffer;
-  const ssize_t n = ::recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (n > 0) {
-    const std::span<const std::uint8_t> got(buffer.data(), static_cast<std::size_t>(n));
-    if (trace_ != nullptr) trace_->rx(got);
-    static_cast<void>(startup_->received(got));
-    request_failed(lock, proto::describe(startup_->failure()));
-    return;
-  }
-  request_failed(lock, n == 0 ? "closed by the peer before it was answered"
-                              : describe(io::error_from_errno(errno)));
-}
-
 // Without an event: the application does not know of it yet, or learns it when it answers.
 void ConnectionImpl::request_failed(Lock& lock, std::string_view why) {
-  request_lost_ = phase_ == Phase::kRequested;
+  request_lost_ = asked_;
   settle_listener(lock);
   unwatch();
-  clear_deadline();
+  clear_timer();
   // No reset: an answer to revision 0 may be under way.
   close_socket(false);
   phase_ = Phase::kDown;
@@ -122,7 +97,11 @@ void ConnectionImpl::delivered() {
 
 void ConnectionImpl::drop(std::string_view why) {
   Lock lock(*this);
-  if (phase_ == Phase::kStarting && qp_ == nullptr) request_failed(lock, why);
+  if (phase_ == Phase::kStarting && !asked_) request_failed(lock, why);
+}
+
+bool ConnectionImpl::awaits_answer() const {
+  return phase_ == Phase::kStarting && session_.state() == proto::SessionState::kRequested;
 }
 
 Status ConnectionImpl::accept(std::shared_ptr<QueuePair> qp, const ConnectionParams& params) {
@@ -130,12 +109,12 @@ Status ConnectionImpl::accept(std::shared_ptr<QueuePair> qp, const ConnectionPar
   if (qp == nullptr) return fail(Error::kInvalidArgument);
   Lock lock(*this);
   if (request_lost_) return fail(Error::kConnectionLost);
-  if (phase_ != Phase::kRequested) return fail(Error::kBadState);
+  if (!awaits_answer()) return fail(Error::kBadState);
   const auto offer = make_offer(params);
   if (!offer) return fail(offer.error());
   auto reserved = reserve(qp);
   if (reserved == nullptr) return fail(Error::kBadState);
-  if (auto replied = startup_->accept(*offer); !replied) {
+  if (auto replied = session_.accept(*offer, io::now()); !replied) {
     reserved->unreserve();
     return fail(Error::kInvalidArgument);
   }
@@ -143,8 +122,6 @@ Status ConnectionImpl::accept(std::shared_ptr<QueuePair> qp, const ConnectionPar
   qp_ = std::move(reserved);
   fpdu_ = params.policy.fpdu.value_or(device_->config().fpdu);
   path_ = params.policy.path.value_or(device_->config().path);
-  phase_ = Phase::kStarting;
-  set_deadline(device_->config().request_timeout);
   if (params.traffic_class) io::set_traffic_class(socket_.get(), *params.traffic_class);
   // On this thread: the Reply fits into an empty socket buffer, and the QP is ready on return.
   pump(lock);
@@ -155,17 +132,16 @@ Status ConnectionImpl::reject(std::span<const std::uint8_t> private_data) {
   if (!device_->usable()) return fail(Error::kBadState);
   Lock lock(*this);
   if (request_lost_) return fail(Error::kConnectionLost);
-  if (phase_ != Phase::kRequested) return fail(Error::kBadState);
-  if (auto replied = startup_->reject(private_data); !replied) {
+  if (!awaits_answer()) return fail(Error::kBadState);
+  if (auto replied = session_.reject(private_data, io::now()); !replied) {
     return fail(Error::kInvalidArgument);
   }
   settle_listener(lock);
-  unwatch();
   // One write: a Reply and FIN into an empty socket buffer. The peer has nothing under way, so
   // close does not turn into a reset.
-  const auto reply = startup_->to_send();
-  const ssize_t n = ::send(socket_.get(), reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (trace_ != nullptr && n > 0) trace_->tx(reply.first(static_cast<std::size_t>(n)));
+  pump(lock);
+  unwatch();
+  clear_timer();
   close_socket(false);
   phase_ = Phase::kDown;
   device_->note_refused(LogLevel::kInfo, who(), "rejected by our application");

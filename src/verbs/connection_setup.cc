@@ -87,14 +87,17 @@ void ConnectionImpl::unwatch() {
   watching_ = false;
 }
 
-void ConnectionImpl::set_deadline(Duration limit) {
-  clear_deadline();
-  timer_ = device_->engine().schedule(io::now() + limit, this);
+void ConnectionImpl::set_timer(Instant at) {
+  if (at == timer_at_) return;
+  clear_timer();
+  timer_at_ = at;
+  if (!at.is_never()) timer_ = device_->engine().schedule(at, this);
 }
 
-void ConnectionImpl::clear_deadline() {
+void ConnectionImpl::clear_timer() {
   device_->engine().forget_timer(timer_);
   timer_ = 0;
+  timer_at_ = Instant::never();
 }
 
 void ConnectionImpl::close_socket(bool with_reset) {
@@ -113,7 +116,8 @@ void ConnectionImpl::close_socket(bool with_reset) {
 }
 
 void ConnectionImpl::start_trace() {
-  if (trace::Tracer* tracer = device_->tracer()) trace_ = tracer->start(local_, peer_, initiator_);
+  if (trace::Tracer* tracer = device_->tracer())
+    trace_ = tracer->start(local_, peer_, session_.is_initiator());
 }
 
 void ConnectionImpl::on_io(std::uint32_t /*events*/) {
@@ -123,7 +127,6 @@ void ConnectionImpl::on_io(std::uint32_t /*events*/) {
   switch (phase_) {
     case Phase::kConnecting: on_connected(lock); return;
     case Phase::kStarting: pump(lock); return;
-    case Phase::kRequested: on_request_input(lock); return;
     default: return;  // late
   }
 }
@@ -134,126 +137,96 @@ void ConnectionImpl::on_timer(io::TimerId id) {
   Lock lock(*this);
   if (id != timer_) return;  // late
   timer_ = 0;
+  timer_at_ = Instant::never();
   switch (phase_) {
     case Phase::kConnecting: tcp_failed(lock, Error::kTimedOut); return;
     case Phase::kRefused: start_handshake(lock); return;
     case Phase::kStarting:
-      if (initiator_) {
-        set_up_failed(lock, ConnectionEvent::Type::kUnreachable, Error::kTimedOut,
-                      "no MPA Reply in time");
-      } else if (qp_ != nullptr) {
-        transport_failed(lock, Error::kTimedOut);
-      } else {
-        request_failed(lock, "no MPA Request in time");
-      }
+    case Phase::kUp:
+      session_.expired(io::now());
+      follow(lock);
       return;
-    case Phase::kUp: {
-      timed_out_ = true;
-      const std::shared_ptr<QueuePairImpl> qp = qp_;
-      lock.unlock();
-      qp->abort();
-      lock.relock();
-      lock.dispose(qp);
-      return;
-    }
     default: return;
   }
 }
 
-// --- frames ---
+// --- the session ---
 
 void ConnectionImpl::pump(Lock& lock) {
-  using State = proto::StartupState;
-  while (true) {
-    switch (startup_->state()) {
-      case State::kSending:
-        if (!send_frame(lock)) return;
-        break;
-      case State::kAwaitingRequest:
-      case State::kAwaitingReply:
-        if (!receive_frame(lock)) return;
-        break;
-      case State::kRequestReady: on_request(lock); return;
-      case State::kDone: hand_over(lock); return;
-      case State::kRejected:
-        if (initiator_) on_rejected(lock);
-        return;
-      case State::kFailed: startup_failed(lock); return;
+  bool moves = true;
+  while (phase_ == Phase::kStarting && moves) {
+    if (!session_.to_send().empty()) {
+      moves = send_frame();
+    } else {
+      moves = session_.wanted() != 0 && receive_frame();
     }
+    follow(lock);
+  }
+}
+
+void ConnectionImpl::follow(Lock& lock) {
+  using Notice = proto::SessionNotice;
+  for (Notice n = session_.take_notice(); n != Notice::kNone; n = session_.take_notice()) {
+    switch (n) {
+      case Notice::kNone: break;
+      case Notice::kRequest: on_request(lock); break;
+      case Notice::kAgreed: hand_over(lock); break;
+      case Notice::kEstablished: report_established(lock); break;
+      case Notice::kAbortStream: abort_stream(lock); break;
+      case Notice::kRejected: on_rejected(lock); break;
+      case Notice::kFailed: on_failed(lock); break;
+      case Notice::kEnded: report_down(lock); break;
+    }
+  }
+  if (phase_ == Phase::kStarting || phase_ == Phase::kUp) {
+    set_timer(session_.deadline());
+  } else {
+    clear_timer();
   }
 }
 
 // True: go on. False: no room in TCP, or the connection is gone.
-bool ConnectionImpl::send_frame(Lock& lock) {
-  const auto bytes = startup_->to_send();
+bool ConnectionImpl::send_frame() {
+  const auto bytes = session_.to_send();
   const ssize_t n = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (n > 0) {
     const auto taken = static_cast<std::size_t>(n);
     if (trace_ != nullptr) trace_->tx(bytes.first(taken));
-    startup_->sent(taken);
+    session_.sent(taken);
     return true;
   }
   if (n < 0 && errno == EINTR) return true;
   if (n == 0 || errno == EAGAIN) {
     watch(EPOLLOUT);
   } else {
-    transport_failed(lock, io::error_from_errno(errno));
+    session_.transport_lost(io::error_from_errno(errno));
   }
   return false;
 }
 
 // True: go on. False: nothing there yet, or the connection is gone.
-bool ConnectionImpl::receive_frame(Lock& lock) {
-  std::array<std::uint8_t, kMpaFrameSize + kMaxPrivateData> buffer;
-  const std::size_t want = std::min(startup_->missing(), buffer.size());
+bool ConnectionImpl::receive_frame() {
+  std::array<std::uint8_t, kMpaFrameSize + kMaxPrivateData + 1> buffer;
+  const std::size_t want = std::min(session_.wanted(), buffer.size());
   const ssize_t n = ::recv(socket_.get(), buffer.data(), want, MSG_DONTWAIT);
   if (n > 0) {
     const std::span<const std::uint8_t> got(buffer.data(), static_cast<std::size_t>(n));
     if (trace_ != nullptr) trace_->rx(got);
-    // What goes wrong shows in state(): no more octets than are missing are ever read.
-    static_cast<void>(startup_->received(got));
+    session_.arrived(got);
     return true;
   }
   if (n == 0) {
     if (trace_ != nullptr) trace_->rx_fin();
-    startup_->peer_closed();
+    session_.peer_closed();
     return true;
   }
   if (errno == EINTR) return true;
   if (errno == EAGAIN) {
     watch(EPOLLIN);
   } else {
-    transport_failed(lock, io::error_from_errno(errno));
+    session_.transport_lost(io::error_from_errno(errno));
   }
   return false;
-}
-
-// The connection broke during the exchange of frames.
-void ConnectionImpl::transport_failed(Lock& lock, Error error) {
-  using Type = ConnectionEvent::Type;
-  if (!initiator_ && qp_ == nullptr) {
-    request_failed(lock, describe(error));
-  } else if (initiator_ && error == Error::kConnectionLost) {
-    set_up_failed(lock, Type::kRejected, error, "reset before the MPA Reply");
-  } else if (error == Error::kTimedOut || error == Error::kUnreachable) {
-    set_up_failed(lock, Type::kUnreachable, error, describe(error));
-  } else {
-    set_up_failed(lock, Type::kConnectError, error, describe(error));
-  }
-}
-
-void ConnectionImpl::startup_failed(Lock& lock) {
-  const proto::StartupFailure failure = startup_->failure();
-  if (!initiator_ && qp_ == nullptr) {
-    request_failed(lock, proto::describe(failure));
-  } else if (failure == proto::StartupFailure::kClosedByPeer) {
-    // Drivers that do not like a Request close without a word.
-    set_up_failed(lock, ConnectionEvent::Type::kRejected, Error::kConnectionLost,
-                  proto::describe(failure));
-  } else {
-    set_up_failed(lock, ConnectionEvent::Type::kConnectError, Error::kProtocol,
-                  proto::describe(failure));
-  }
 }
 
 // --- hand-over ---
@@ -270,7 +243,7 @@ std::uint32_t ConnectionImpl::choose_max_ulpdu(bool crc, bool markers) const {
 }
 
 proto::StreamParams ConnectionImpl::stream_params() {
-  const proto::Negotiated& agreed = startup_->result();
+  const proto::Negotiated& agreed = session_.agreed();
   const Config& config = device_->config();
   proto::StreamParams params =
       proto::stream_params(agreed, config.nudge_wait, config.first_fpdu_wait);
@@ -306,9 +279,7 @@ void ConnectionImpl::hand_over(Lock& lock) {
     return;
   }
   unwatch();
-  clear_deadline();
-  await_first_fpdu_ = !initiator_ && startup_->result().peer_to_peer;
-  startup_failure_ = params.startup_failure.has_value();
+  clear_timer();
   phase_ = Phase::kAttaching;
   std::unique_ptr<io::Transport> transport;
   if (params.path) {
@@ -321,24 +292,17 @@ void ConnectionImpl::hand_over(Lock& lock) {
   const Status taken = qp->attach(std::move(transport), params, shared_from_this());
   lock.relock();
   lock.dispose(qp);
-  attached(lock, taken.has_value());
-}
-
-// The QP may have called back already: what it said comes after what is said here.
-void ConnectionImpl::attached(Lock& lock, bool taken) {
-  phase_ = Phase::kUp;
-  if (!taken && !down_seen_) {
+  if (!taken && !session_.is_stream_down()) {
     set_up_failed(lock, ConnectionEvent::Type::kConnectError, Error::kAborted,
                   "the queue pair was taken away");
     return;
   }
-  if (!startup_failure_ && (!await_first_fpdu_ || first_fpdu_seen_)) report_established(lock);
-  if (down_seen_) {
-    report_down(lock);
-    return;
-  }
-  if (!established_ && await_first_fpdu_) set_deadline(device_->config().rtr_timeout);
-  if (!abort_wanted_) return;
+  phase_ = Phase::kUp;
+  // The QP may have called back already: what it said comes after what is said now.
+  session_.stream_running(io::now());
+}
+
+void ConnectionImpl::abort_stream(Lock& lock) {
   const std::shared_ptr<QueuePairImpl> qp = qp_;
   lock.unlock();
   qp->abort();

@@ -3,14 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace weft::testing {
 
 using namespace std::chrono_literals;
 
 SessionSide::SessionSide(const proto::SessionLimits& limits, std::uint64_t secret)
-    : endpoint({.arena_bytes = 64U << 10U, .queue_depth = 16, .secret = secret}),
-      session(limits, *this, endpoint) {
+    : endpoint({.arena_bytes = 64U << 10U, .queue_depth = 16, .secret = secret}), session(limits) {
   offer.ird = offer.ord = 4;
 }
 
@@ -33,119 +33,205 @@ std::string text(std::span<const std::uint8_t> data) { return {data.begin(), dat
 
 }  // namespace
 
-void SessionSide::request_arrived(const proto::StartupPeer& peer) {
-  events.emplace_back("request");
-  peer_data = text(peer.private_data);
-  if (rejects_at_once) {
-    EXPECT_TRUE(session.reject(offer_now().private_data).has_value());
-  } else if (accepts_at_once) {
-    EXPECT_TRUE(accept().has_value());
+Status SessionSide::start() {
+  const Status made = session.request(offer_now());
+  if (made) session.begin(endpoint.clock);
+  return made;
+}
+
+Status SessionSide::accept() {
+  const Status taken = session.accept(offer_now(), endpoint.clock);
+  follow();
+  return taken;
+}
+
+void SessionSide::follow() {
+  using Notice = proto::SessionNotice;
+  for (Notice n = session.take_notice(); n != Notice::kNone; n = session.take_notice()) take(n);
+}
+
+void SessionSide::take(proto::SessionNotice notice) {
+  using Notice = proto::SessionNotice;
+  switch (notice) {
+    case Notice::kNone: return;
+    case Notice::kRequest:
+      events.emplace_back("request");
+      peer_data = text(session.peer().private_data);
+      if (rejects_at_once) {
+        EXPECT_TRUE(session.reject(offer_now().private_data, endpoint.clock).has_value());
+      } else if (accepts_at_once) {
+        EXPECT_TRUE(session.accept(offer_now(), endpoint.clock).has_value());
+      }
+      return;
+    case Notice::kAgreed: begin_stream(); return;
+    case Notice::kEstablished:
+      events.emplace_back("established");
+      peer_data = text(session.peer().private_data);
+      session.drop_frames();
+      return;
+    case Notice::kAbortStream:
+      stream->abort();
+      settle();
+      return;
+    case Notice::kRejected:
+      events.emplace_back("rejected");
+      peer_data = text(session.peer().private_data);
+      return;
+    case Notice::kFailed:
+      EXPECT_FALSE(failure.has_value()) << "told twice";
+      events.emplace_back("failed");
+      failure = session.failure();
+      return;
+    case Notice::kEnded:
+      EXPECT_FALSE(failure.has_value()) << "told twice";
+      events.emplace_back("ended");
+      failure = session.failure();
+      ended = true;
+      return;
   }
 }
 
-void SessionSide::stream_starting(const proto::Negotiated&, proto::StreamParams&) {
+void SessionSide::begin_stream() {
   events.emplace_back("starting");
-}
-
-void SessionSide::established(const proto::Negotiated& agreed, const proto::StartupPeer& peer) {
-  events.emplace_back("established");
-  peer_data = text(peer.private_data);
+  agreed = session.agreed();
   EXPECT_EQ(agreed.initiator, session.is_initiator());
+  proto::StreamParams params = proto::stream_params(agreed, 50ms, 50ms);
+  params.id = Endpoint::kId;
+  stream.emplace(params, endpoint, endpoint.table(), endpoint.sq());
+  stream->start();
+  if (runs_late) return;
+  session.stream_running(endpoint.clock);
 }
 
-void SessionSide::rejected(const proto::StartupPeer& peer) {
-  events.emplace_back("rejected");
-  peer_data = text(peer.private_data);
+// Tells the session what has become of the stream.
+void SessionSide::settle() {
+  follow();
+  if (stream && stream->first_fpdu_seen() && !std::exchange(first_fpdu_told_, true)) {
+    session.first_fpdu();
+  }
+  if (stream && stream->is_down() && !std::exchange(down_told_, true)) {
+    session.stream_down(stream->end());
+  }
+  follow();
 }
 
-void SessionSide::failed(const proto::SessionFailure& what) {
-  EXPECT_FALSE(failure.has_value()) << "failed() twice";
-  events.emplace_back("failed");
-  failure = what;
+std::vector<std::uint8_t> SessionSide::gather(std::size_t most) {
+  std::vector<std::uint8_t> out;
+  if (!stream) {
+    const auto frame = session.to_send();
+    out.assign(frame.begin(),
+               frame.begin() + static_cast<std::ptrdiff_t>(std::min(most, frame.size())));
+    frame_octets += out.size();
+    if (!out.empty()) session.sent(out.size());
+  } else if (const proto::TxBatch* const batch = stream->gather(); batch != nullptr) {
+    for (std::size_t i = batch->slice_next; i < batch->slice_count && out.size() < most; ++i) {
+      const Slice& s = batch->slices[i];
+      out.insert(out.end(), s.data, s.data + std::min(s.size, most - out.size()));
+    }
+    stream->sent(out.size());
+    stream->released(out.size());
+  }
+  settle();
+  return out;
 }
 
-void SessionSide::ended(proto::StreamEnd how, TerminateCode, bool) {
-  EXPECT_FALSE(end.has_value()) << "ended() twice";
-  events.emplace_back("ended");
-  end = how;
+std::size_t SessionSide::wanted(std::size_t there) {
+  return stream ? there : std::min(there, session.wanted());
+}
+
+void SessionSide::arrived(std::span<const std::uint8_t> octets) {
+  if (stream) {
+    std::vector<std::uint8_t> copy(octets.begin(), octets.end());
+    stream->feed(copy);
+  } else {
+    session.arrived(octets);
+  }
+  settle();
+}
+
+void SessionSide::peer_closed() {
+  stream ? stream->peer_closed() : session.peer_closed();
+  settle();
+}
+
+void SessionSide::transport_lost() {
+  stream ? stream->transport_lost(false) : session.transport_lost(Error::kConnectionLost);
+  settle();
+}
+
+void SessionSide::close() {
+  stream->close();
+  settle();
+}
+
+void SessionSide::abort() {
+  session.abort();
+  follow();
+}
+
+Instant SessionSide::deadline() const {
+  return stream ? std::min(session.deadline(), stream->deadline()) : session.deadline();
+}
+
+void SessionSide::expired(Instant now) {
+  session.expired(now);
+  follow();
+  if (stream) stream->expired(now);
+  settle();
+}
+
+bool SessionSide::finished() const {
+  return stream ? stream->finished() : session.state() == proto::SessionState::kOver;
+}
+
+bool SessionSide::wants_reset() const {
+  if (stream) return stream->wants_reset();
+  using Fault = proto::SessionFault;
+  const Fault fault = session.failure().fault;
+  return fault == Fault::kAborted || fault == Fault::kReplyTimeout || fault == Fault::kSendTimeout;
 }
 
 SessionPair::SessionPair(std::uint64_t seed, const proto::SessionLimits& limits)
-    : client(limits, 1), server(limits, 2), rng_(seed), scratch_(proto::kScratchBytesMin) {}
+    : client(limits, 1), server(limits, 2), rng_(seed) {}
 
 bool SessionPair::transmit(int i) {
   Pipe& out = pipes_[i];
   if (out.closed) return false;
-  proto::Session& session = side(i).session;
-  if (late_release && out.unreleased != 0 && rng_.one_in(2)) {
-    const std::size_t n = rng_.size(1, out.unreleased);
-    out.unreleased -= n;
-    session.released(n);
-    return true;
-  }
-  const std::span<const Slice> slices = session.gather();
-  if (slices.empty()) {
-    if (!session.take_fin()) return false;
+  const std::vector<std::uint8_t> octets = side(i).gather(rng_.size(1, chunk_max));
+  if (octets.empty()) {
+    if (!side(i).take_fin()) return false;
     return out.fin = true;
   }
-  const std::size_t most = rng_.size(1, chunk_max);
-  std::size_t n = 0;
-  for (const Slice& slice : slices) {
-    const std::size_t piece = std::min(most - n, slice.size);
-    if (!out.fin) out.octets.insert(out.octets.end(), slice.data, slice.data + piece);
-    n += piece;
-  }
-  session.sent(n);
-  if (late_release) {
-    out.unreleased += n;
-  } else {
-    session.released(n);
-  }
+  if (!out.fin) out.octets.insert(out.octets.end(), octets.begin(), octets.end());
   return true;
 }
 
 bool SessionPair::receive(int i) {
   Pipe& in = pipes_[1 - i];
   if (pipes_[i].closed) return false;
-  proto::Session& session = side(i).session;
   if (in.octets.empty()) {
     if (!in.fin || in.fin_seen) return false;
     in.fin_seen = true;
-    session.peer_closed();
+    side(i).peer_closed();
     return true;
   }
-  std::size_t n = rng_.size(1, std::min(in.octets.size(), chunk_max));
-  if (pushes) {
-    std::vector<std::uint8_t> bytes(in.octets.begin(),
-                                    in.octets.begin() + static_cast<std::ptrdiff_t>(n));
-    in.octets.erase(in.octets.begin(), in.octets.begin() + static_cast<std::ptrdiff_t>(n));
-    session.feed(bytes);
-    return true;
-  }
-  proto::RxPlan plan;
-  session.want(plan, scratch_);
-  n = std::min(n, plan.bytes);
-  std::size_t left = n;
-  for (std::size_t s = 0; left != 0; ++s) {
-    for (std::size_t k = 0; k < plan.slices[s].size && left != 0; ++k, --left) {
-      plan.slices[s].data[k] = in.octets.front();
-      in.octets.pop_front();
-    }
-  }
-  session.arrived(n);
+  const auto n = static_cast<std::ptrdiff_t>(
+      side(i).wanted(rng_.size(1, std::min(in.octets.size(), chunk_max))));
+  if (n == 0) return false;
+  const std::vector<std::uint8_t> octets(in.octets.begin(), in.octets.begin() + n);
+  in.octets.erase(in.octets.begin(), in.octets.begin() + n);
+  side(i).arrived(octets);
   return true;
 }
 
 void SessionPair::close_finished(int i) {
   Pipe& mine = pipes_[i];
-  if (mine.closed || !side(i).session.finished()) return;
+  if (mine.closed || !side(i).finished()) return;
   mine.closed = true;
-  mine.unreleased = 0;
-  side(i).session.transport_closed();
-  if (side(i).session.wants_reset()) {
+  if (side(i).wants_reset()) {
     mine.was_reset = true;
     mine.octets.clear();
-    if (!pipes_[1 - i].closed) side(1 - i).session.transport_lost(false);
+    if (!pipes_[1 - i].closed) side(1 - i).transport_lost();
     if (!pipes_[1 - i].closed) close_finished(1 - i);
   } else {
     mine.fin = true;
@@ -164,12 +250,12 @@ void SessionPair::run() {
 bool SessionPair::wait() {
   Instant next = Instant::never();
   for (int i = 0; i < 2; ++i) {
-    if (!pipes_[i].closed) next = std::min(next, side(i).session.deadline());
+    if (!pipes_[i].closed) next = std::min(next, side(i).deadline());
   }
   if (next.is_never()) return false;
   client.endpoint.clock = server.endpoint.clock = next;
   for (int i = 0; i < 2; ++i) {
-    if (!pipes_[i].closed) side(i).session.expired(next);
+    if (!pipes_[i].closed) side(i).expired(next);
     close_finished(i);
   }
   run();
@@ -184,7 +270,7 @@ void SessionPair::cut(int i) { pipes_[i].fin = true; }
 
 void SessionPair::reset() {
   for (int i = 0; i < 2; ++i) {
-    if (!pipes_[i].closed) side(i).session.transport_lost(false);
+    if (!pipes_[i].closed) side(i).transport_lost();
     close_finished(i);
   }
 }

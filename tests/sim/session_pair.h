@@ -13,42 +13,59 @@
 
 namespace weft::testing {
 
-// One side: a session, the host it reports to, and the endpoint its stream belongs to.
-class SessionSide final : public proto::SessionHost {
+// One side: a session, the endpoint that its stream belongs to, and what the application is told.
+class SessionSide {
  public:
   SessionSide(const proto::SessionLimits& limits, std::uint64_t secret);
 
   Endpoint endpoint;
   proto::StartupOffer offer;    // of start() and accept()
-  bool accepts_at_once = true;  // inside request_arrived()
+  bool accepts_at_once = true;  // as soon as it is asked
   bool rejects_at_once = false;
+  // What the stream says comes before the session knows that it runs.
+  bool runs_late = false;
   std::string private_data;
   proto::Session session;
+  std::optional<proto::Stream> stream;
 
-  [[nodiscard]] Status start() { return session.start(offer_now(), owner()); }
-  [[nodiscard]] Status accept() { return session.accept(offer_now(), owner()); }
-  [[nodiscard]] proto::StreamOwner owner() {
-    return {endpoint, endpoint.table(), endpoint.sq(), Endpoint::kId};
-  }
+  [[nodiscard]] Status start();
+  void await_request() { session.begin(endpoint.clock); }
+  [[nodiscard]] Status accept();
+
+  // --- as a transport's owner ---
+
+  void follow();  // takes the session's notices
+  [[nodiscard]] std::vector<std::uint8_t> gather(std::size_t most);
+  [[nodiscard]] bool take_fin() { return stream && stream->take_fin(); }
+  [[nodiscard]] std::size_t wanted(std::size_t there);
+  void arrived(std::span<const std::uint8_t> octets);
+  void peer_closed();
+  void transport_lost();
+  void close();
+  void abort();
+  [[nodiscard]] Instant deadline() const;
+  void expired(Instant now);
+  [[nodiscard]] bool finished() const;
+  [[nodiscard]] bool wants_reset() const;
 
   // --- what happened, in order: "request", "starting", "established", "rejected", "failed",
   // "ended"
   std::vector<std::string> events;
-  std::string peer_data;  // of the event that carried it last
-  std::optional<proto::SessionFailure> failure;
-  std::optional<proto::StreamEnd> end;
+  std::string peer_data;                         // of the event that carried it last
+  std::optional<proto::SessionFailure> failure;  // of "failed" and "ended"
+  bool ended = false;
+  std::size_t frame_octets = 0;  // of start-up, sent
+  proto::Negotiated agreed;
   [[nodiscard]] std::string story() const;
-
-  void request_arrived(const proto::StartupPeer& peer) override;
-  void stream_starting(const proto::Negotiated& agreed, proto::StreamParams& params) override;
-  void established(const proto::Negotiated& agreed, const proto::StartupPeer& peer) override;
-  void rejected(const proto::StartupPeer& peer) override;
-  void failed(const proto::SessionFailure& what) override;
-  void ended(proto::StreamEnd how, TerminateCode code, bool by_peer) override;
-  Instant now() override { return endpoint.clock; }
 
  private:
   [[nodiscard]] proto::StartupOffer offer_now();
+  void take(proto::SessionNotice notice);
+  void begin_stream();
+  void settle();
+
+  bool first_fpdu_told_ = false;
+  bool down_told_ = false;
 };
 
 class SessionPair {
@@ -58,8 +75,6 @@ class SessionPair {
   SessionSide client;
   SessionSide server;
   std::size_t chunk_max = 4096;
-  bool late_release = false;  // octets are released some time after they were taken
-  bool pushes = false;        // the transport has the octets already: feed()
 
   [[nodiscard]] SessionSide& side(int i) { return i == 0 ? client : server; }
   // Moves octets until nothing moves; the clock stands still.
@@ -77,7 +92,6 @@ class SessionPair {
   struct Pipe {
     std::deque<std::uint8_t> octets;  // written by side i
     bool fin = false, fin_seen = false;
-    std::size_t unreleased = 0;
     bool closed = false, was_reset = false;
   };
   [[nodiscard]] bool transmit(int i);
@@ -86,7 +100,6 @@ class SessionPair {
 
   Rng rng_;
   Pipe pipes_[2];
-  std::vector<std::uint8_t> scratch_;
 };
 
 }  // namespace weft::testing

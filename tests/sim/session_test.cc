@@ -14,11 +14,10 @@ namespace {
 using namespace std::chrono_literals;
 using proto::SessionFault;
 using proto::StartupFailure;
-using proto::StreamEnd;
 using Octets = std::vector<std::uint8_t>;
 
 void begin(SessionPair& net) {
-  ASSERT_TRUE(net.server.session.await_request().has_value());
+  net.server.await_request();
   ASSERT_TRUE(net.client.start().has_value());
 }
 
@@ -36,7 +35,8 @@ Octets reply(const proto::StartupOffer& offer = {}) {
   return {frame.begin(), frame.end()};
 }
 
-void feed(SessionSide& side, Octets octets) { side.session.feed(octets); }
+// All of them, though a session asks for so many and no more.
+void feed(SessionSide& side, const Octets& octets) { side.arrived(octets); }
 
 void ping(SessionPair& net) {
   std::uint8_t* from = net.client.endpoint.take(100);
@@ -54,8 +54,6 @@ TEST(Session, IsEstablishedCarriesPrivateDataAndEndsInOrderHoweverOctetsCome) {
     Rng rng(seed);
     SessionPair net(seed);
     net.chunk_max = rng.one_in(2) ? rng.size(1, 40) : 4096;
-    net.late_release = rng.one_in(2);
-    net.pushes = rng.one_in(2);
     net.client.offer.peer_to_peer = rng.one_in(2);
     net.client.offer.markers = rng.one_in(2);
     net.server.offer.crc = rng.one_in(2);
@@ -68,37 +66,30 @@ TEST(Session, IsEstablishedCarriesPrivateDataAndEndsInOrderHoweverOctetsCome) {
     EXPECT_EQ(net.server.story(), "request starting established");
     EXPECT_EQ(net.client.peer_data, net.server.private_data);
     EXPECT_EQ(net.server.peer_data, net.client.private_data);
-    EXPECT_EQ(net.client.session.agreed().peer_to_peer, p2p);
+    EXPECT_EQ(net.client.agreed.peer_to_peer, p2p);
     ping(net);
-    net.client.session.close();
+    net.client.close();
     net.run();
     EXPECT_EQ(net.client.story(), "starting established ended");
     EXPECT_EQ(net.server.story(), "request starting established ended");
-    EXPECT_EQ(net.server.end, StreamEnd::kOrderly);
+    EXPECT_EQ(net.server.failure->fault, SessionFault::kNone);
     EXPECT_TRUE(net.closed(0) && net.closed(1));
     EXPECT_FALSE(net.was_reset(0) || net.was_reset(1));
   });
 }
 
-TEST(Session, FramesGoBackToThePoolOnceEstablishedAndReleased) {
+TEST(Session, WhatTheStreamSaysBeforeItIsKnownToRunIsToldBehindIt) {
   SessionPair net(1);
-  net.late_release = true;
-  begin(net);
-  EXPECT_EQ(net.client.endpoint.carries_out(), 1);
-  net.run();
-  EXPECT_TRUE(net.client.session.is_established());
-  EXPECT_EQ(net.client.endpoint.carries_out(), 0);
-  EXPECT_EQ(net.server.endpoint.carries_out(), 0);
-}
-
-TEST(Session, WithoutMemoryForTheFramesNothingBegins) {
-  SessionPair net(1);
-  net.client.endpoint.carries_to_refuse = net.server.endpoint.carries_to_refuse = 1;
-  EXPECT_EQ(net.client.start().error(), Error::kNoMemory);
-  EXPECT_EQ(net.server.session.await_request().error(), Error::kNoMemory);
+  net.client.offer.peer_to_peer = true;
+  net.server.runs_late = true;
   begin(net);
   net.run();
-  EXPECT_TRUE(net.client.session.is_established());
+  net.client.close();
+  net.run();
+  EXPECT_EQ(net.server.story(), "request starting");
+  net.server.session.stream_running(net.server.endpoint.clock);
+  net.server.follow();
+  EXPECT_EQ(net.server.story(), "request starting established ended");
 }
 
 TEST(Session, AWrongOfferChangesNothing) {
@@ -117,7 +108,7 @@ TEST(Session, TheApplicationMayAnswerLaterAndAsLateAsItLikes) {
   begin(net);
   net.run();
   EXPECT_EQ(net.server.story(), "request");
-  EXPECT_TRUE(net.server.session.deadline().is_never());
+  EXPECT_TRUE(net.server.deadline().is_never());
   EXPECT_TRUE(net.server.accept().has_value());
   EXPECT_EQ(net.server.accept().error(), Error::kBadState);
   net.run();
@@ -125,29 +116,26 @@ TEST(Session, TheApplicationMayAnswerLaterAndAsLateAsItLikes) {
 }
 
 TEST(Session, ARejectionCarriesPrivateDataAndEndsBothWithoutReset) {
-  for (const bool late : {false, true}) {
-    SessionPair net(1);
-    net.late_release = late;
-    net.server.rejects_at_once = true;
-    net.server.private_data = "not today";
-    begin(net);
-    net.run();
-    EXPECT_EQ(net.client.story(), "rejected");
-    EXPECT_EQ(net.client.peer_data, "not today");
-    EXPECT_EQ(net.server.story(), "request");
-    EXPECT_TRUE(net.closed(0) && net.closed(1));
-    EXPECT_FALSE(net.was_reset(0) || net.was_reset(1));
-  }
+  SessionPair net(1);
+  net.server.rejects_at_once = true;
+  net.server.private_data = "not today";
+  begin(net);
+  net.run();
+  EXPECT_EQ(net.client.story(), "rejected");
+  EXPECT_EQ(net.client.peer_data, "not today");
+  EXPECT_EQ(net.server.story(), "request");
+  EXPECT_TRUE(net.closed(0) && net.closed(1));
+  EXPECT_FALSE(net.was_reset(0) || net.was_reset(1));
 }
 
 // --- time limits ---
 
 TEST(SessionLimits, AResponderWaitsSoLongForTheRequest) {
   SessionPair net(1);
-  ASSERT_TRUE(net.server.session.await_request().has_value());
+  net.server.await_request();
   net.inject(0, Octets(19, 'M'));
-  EXPECT_EQ(net.server.session.deadline(), Instant{1} + 5s);
-  net.server.session.expired(Instant{1} + 5s - 1ns);
+  EXPECT_EQ(net.server.deadline(), Instant{1} + 5s);
+  net.server.expired(Instant{1} + 5s - 1ns);
   EXPECT_TRUE(net.server.story().empty());
   EXPECT_TRUE(net.wait());
   EXPECT_EQ(net.server.failure->fault, SessionFault::kRequestTimeout);
@@ -158,7 +146,7 @@ TEST(SessionLimits, AnInitiatorWaitsSoLongForTheReply) {
   SessionPair net(1);
   ASSERT_TRUE(net.client.start().has_value());
   net.run();
-  EXPECT_EQ(net.client.session.deadline(), Instant{1} + 30s);
+  EXPECT_EQ(net.client.deadline(), Instant{1} + 30s);
   EXPECT_TRUE(net.wait());
   EXPECT_EQ(net.client.failure->fault, SessionFault::kReplyTimeout);
   EXPECT_TRUE(net.was_reset(0));
@@ -168,35 +156,34 @@ TEST(SessionLimits, AnAnswerThatThePeerDoesNotTakeEndsTheConnection) {
   for (const bool no : {false, true}) {
     SessionSide server({}, 1);
     server.rejects_at_once = no;
-    ASSERT_TRUE(server.session.await_request().has_value());
+    server.await_request();
     feed(server, request());
     EXPECT_EQ(server.story(), "request");
-    EXPECT_EQ(server.session.deadline(), Instant{1} + 5s);
-    server.session.expired(server.session.deadline());
+    EXPECT_EQ(server.deadline(), Instant{1} + 5s);
+    server.expired(server.deadline());
     EXPECT_EQ(server.failure.has_value(), !no) << "who has said no is told nothing";
     if (!no) {
       EXPECT_EQ(server.failure->fault, SessionFault::kSendTimeout);
     }
-    EXPECT_TRUE(server.session.finished());
-    EXPECT_TRUE(server.session.wants_reset());
+    EXPECT_TRUE(server.finished());
+    EXPECT_TRUE(server.wants_reset());
   }
 }
 
 TEST(SessionLimits, AResponderWaitsSoLongForTheRtr) {
   SessionSide server({}, 1);
-  ASSERT_TRUE(server.session.await_request().has_value());
+  server.await_request();
   proto::StartupOffer offer;
   offer.peer_to_peer = true;
   feed(server, request(offer));
-  const std::span<const Slice> frame = server.session.gather();
-  server.session.sent(frame[0].size);
+  (void)server.gather(SIZE_MAX);
   EXPECT_EQ(server.story(), "request starting");
-  server.session.expired(Instant{1} + 10s - 1ns);
+  server.expired(Instant{1} + 10s - 1ns);
   EXPECT_EQ(server.story(), "request starting");
-  server.session.expired(Instant{1} + 10s);
+  server.expired(Instant{1} + 10s);
   EXPECT_EQ(server.story(), "request starting failed");
   EXPECT_EQ(server.failure->fault, SessionFault::kRtrTimeout);
-  EXPECT_TRUE(server.session.finished());
+  EXPECT_TRUE(server.finished());
   EXPECT_TRUE(server.endpoint.down.has_value());
 }
 
@@ -209,7 +196,7 @@ TEST(SessionLimits, ASilentPeerIsSpokenToInItsTime) {
   net.server.endpoint.post_send(SendOp::kSend, SendFlags::kSignaled, 1, from, 10);
   net.run();
   EXPECT_TRUE(net.client.endpoint.recvs.empty()) << "a responder waits for the first FPDU";
-  EXPECT_EQ(net.server.session.deadline(), Instant{1} + 50ms);
+  EXPECT_EQ(net.server.deadline(), Instant{1} + 50ms);
   EXPECT_TRUE(net.wait());
   EXPECT_EQ(net.client.endpoint.recvs.size(), 1U);
 }
@@ -217,7 +204,6 @@ TEST(SessionLimits, ASilentPeerIsSpokenToInItsTime) {
 TEST(SessionLimits, ZeroMeansNone) {
   proto::SessionLimits limits;
   limits.request_timeout = limits.reply_timeout = limits.rtr_timeout = Duration{0};
-  limits.first_fpdu_wait = limits.nudge_wait = Duration{0};
   SessionPair net(1, limits);
   begin(net);
   EXPECT_TRUE(net.client.session.deadline().is_never());
@@ -237,7 +223,7 @@ TEST(SessionFailure, OctetsThatAreNoRequestAreReportedAsWhatTheyAre) {
                {reply(), StartupFailure::kTwoResponders}};
   for (const auto& c : cases) {
     SessionPair net(1);
-    ASSERT_TRUE(net.server.session.await_request().has_value());
+    net.server.await_request();
     net.inject(0, c.octets);
     net.run();
     EXPECT_EQ(net.server.story(), "failed");
@@ -249,13 +235,13 @@ TEST(SessionFailure, OctetsThatAreNoRequestAreReportedAsWhatTheyAre) {
 
 TEST(SessionFailure, RevisionZeroIsAnsweredBeforeTheEnd) {
   SessionPair net(1);
-  ASSERT_TRUE(net.server.session.await_request().has_value());
+  net.server.await_request();
   Octets old = request();
   old[17] = 0;  // revision; the S bit means nothing there
   net.inject(0, old);
   net.run();
   EXPECT_EQ(net.server.failure->startup, StartupFailure::kRevisionZero);
-  EXPECT_EQ(net.server.session.tx_offset(), kMpaFrameSize) << "the answer";
+  EXPECT_EQ(net.server.frame_octets, kMpaFrameSize) << "the answer";
   EXPECT_FALSE(net.was_reset(1));
 }
 
@@ -263,14 +249,14 @@ TEST(SessionFailure, AnOctetBehindTheRequestIsAViolationBeforeAndAfterTheApplica
   Octets more = request();
   more.push_back(0);
   SessionSide early({}, 1);
-  ASSERT_TRUE(early.session.await_request().has_value());
+  early.await_request();
   feed(early, more);
   EXPECT_EQ(early.story(), "failed") << "in one piece the application never hears of it";
   EXPECT_EQ(early.failure->startup, StartupFailure::kDataBehindRequest);
 
   SessionPair late(1);
   late.server.accepts_at_once = false;
-  ASSERT_TRUE(late.server.session.await_request().has_value());
+  late.server.await_request();
   late.inject(0, request());
   late.run();
   late.inject(0, Octets{0});
@@ -284,18 +270,17 @@ TEST(SessionFailure, FinOrResetAtAnyMomentOfStartUpIsReportedOnce) {
     for (const bool reset : {false, true}) {
       SCOPED_TRACE("after " + std::to_string(at) + " octets");
       SessionPair net(at + 1);
-      ASSERT_TRUE(net.server.session.await_request().has_value());
+      net.server.await_request();
       const Octets whole = request();
       net.server.accepts_at_once = false;
       net.inject(0, {whole.data(), std::min(at, whole.size())});
       net.run();
       reset ? net.reset() : net.cut(0);
       net.run();
-      const auto fault = reset ? SessionFault::kTransportLost : SessionFault::kClosedByPeer;
+      const auto fault = reset ? SessionFault::kTransport : SessionFault::kClosedByPeer;
       ASSERT_TRUE(net.server.failure.has_value());
       EXPECT_EQ(net.server.failure->fault, fault);
-      EXPECT_TRUE(net.server.session.finished());
-      EXPECT_EQ(net.server.endpoint.carries_out(), 0);
+      EXPECT_TRUE(net.server.finished());
     }
   }
 }
@@ -312,24 +297,25 @@ TEST(SessionFailure, AReplyThatCannotBeWorkedWithIsAnsweredByATerminate) {
   ASSERT_TRUE(responder.received(request(only_read)).has_value());
   ASSERT_TRUE(responder.accept(only_read).has_value());
   const auto frame = responder.to_send();
-  net.client.session.sent(net.client.session.gather()[0].size);
+  (void)net.client.gather(SIZE_MAX);
   feed(net.client, {frame.begin(), frame.end()});
   EXPECT_EQ(net.client.failure->fault, SessionFault::kUnusableReply);
-  EXPECT_EQ(net.client.failure->code.code, 7);
-  EXPECT_FALSE(net.client.session.gather().empty()) << "the Terminate is still to be sent";
+  EXPECT_EQ(net.client.stream->end_code().code, 7);
+  EXPECT_FALSE(net.client.gather(SIZE_MAX).empty()) << "the Terminate is still to be sent";
 }
 
 TEST(SessionFailure, APeerThatLeavesWithoutItsRtrFailsTheSetUp) {
   for (const bool reset : {false, true}) {
     SessionSide server({}, 1);
-    ASSERT_TRUE(server.session.await_request().has_value());
+    server.await_request();
     proto::StartupOffer offer;
     offer.peer_to_peer = true;
     feed(server, request(offer));
-    server.session.sent(server.session.gather()[0].size);
-    reset ? server.session.transport_lost(false) : server.session.peer_closed();
-    EXPECT_EQ(server.failure->fault, SessionFault::kEnded);
-    EXPECT_FALSE(server.end.has_value());
+    (void)server.gather(SIZE_MAX);
+    reset ? server.transport_lost() : server.peer_closed();
+    const auto fault = reset ? SessionFault::kStreamLost : SessionFault::kEndedUnused;
+    EXPECT_EQ(server.failure->fault, fault);
+    EXPECT_FALSE(server.ended);
   }
 }
 
@@ -341,14 +327,11 @@ TEST(SessionFailure, AbortIsReportedInEveryPhase) {
     begin(net);
     if (phase >= 1) net.run();
     if (phase == 3) ping(net);
-    net.server.session.abort();
+    net.server.abort();
     net.run();
-    if (phase >= 2) {
-      EXPECT_EQ(net.server.end, StreamEnd::kLost);
-    } else {
-      EXPECT_EQ(net.server.failure->fault, SessionFault::kAborted);
-    }
-    net.server.session.abort();
+    EXPECT_EQ(net.server.ended, phase >= 2);
+    EXPECT_EQ(net.server.failure->fault, SessionFault::kAborted);
+    net.server.abort();
     EXPECT_TRUE(net.was_reset(1));
   }
 }
@@ -359,13 +342,12 @@ TEST(SessionHostile, AnyOctetsGiveOneOutcome) {
     Rng rng(seed);
     SessionPair net(seed);
     net.chunk_max = rng.size(1, 64);
-    net.pushes = rng.one_in(2);
     const bool to_client = rng.one_in(2);
     net.client.offer.peer_to_peer = rng.one_in(2);
     if (to_client) {
       ASSERT_TRUE(net.client.start().has_value());
     } else {
-      ASSERT_TRUE(net.server.session.await_request().has_value());
+      net.server.await_request();
     }
     Octets octets = to_client ? reply(net.client.offer) : request(net.client.offer);
     for (std::size_t flips = rng.size(0, 2); flips != 0; --flips) {
@@ -379,13 +361,12 @@ TEST(SessionHostile, AnyOctetsGiveOneOutcome) {
     while (net.wait()) {
     }
     SessionSide& side = net.side(to_client ? 0 : 1);
-    if (!side.session.finished()) side.session.abort();
+    if (!side.finished()) side.abort();
     net.run();
-    const int outcomes = (side.failure ? 1 : 0) + (side.end ? 1 : 0) +
-                         (side.story().find("rejected") != std::string::npos ? 1 : 0);
+    const int outcomes =
+        (side.failure ? 1 : 0) + (side.story().find("rejected") != std::string::npos ? 1 : 0);
     EXPECT_EQ(outcomes, 1) << side.story();
-    EXPECT_TRUE(side.session.finished());
-    EXPECT_EQ(side.endpoint.carries_out(), 0);
+    EXPECT_TRUE(side.finished());
   });
 }
 
