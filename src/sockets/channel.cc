@@ -361,12 +361,18 @@ int Channel::await_signal(bool wait) {
   // were.
   if (got < 0) return error == ECONNRESET && unsent() == 0 ? kPairEnded : error;
   if (got == 0) return kPairEnded;
-  // A signal, and yet nothing in the ring: it came late, for octets that were read long ago.
+  // A signal, and yet nothing in the ring: it came late, for octets that were read long ago. If it
+  // is not counted yet it stays, and reader_waits stays set: a caller that waits for edges gets a
+  // new one with the next octets.
+  const std::uint64_t sent = in_->signals.load();
   if (in_->written.load(std::memory_order_acquire) == end_->read_cursor) {
-    const std::uint64_t sent = in_->signals.load();
-    in_->reader_waits.store(0);
-    if (sent == end_->drained) return wait ? 0 : EAGAIN;  // not counted yet: under way
-    arm();
+    if (in_->reader_waits.load() == 0) {
+      arm();  // another thread has read meanwhile
+    } else if (sent != end_->drained) {
+      drain(sent);
+    } else if (other_end_gone()) {
+      return unsent() == 0 ? kPairEnded : ECONNRESET;  // it died before it could count the signal
+    }
   }
   return wait ? 0 : EAGAIN;
 }

@@ -254,6 +254,8 @@ print('all there')
 
 def iperf3(s):
     need("iperf3")
+    if s.network.name == "namespaces" and s.client_weft and not s.server_weft:
+        return  # it takes the question as a client of its own that talks nonsense, and says so
     port = free_port()
     server = s.serve(["iperf3", "-s", "-B", s.host, "-p", port]).listening(port)
     for options in ["-n", "50M"], ["-n", "50M", "-R"], ["-t", "1", "--bidir"], ["-n", "2M", "-l", "100"]:

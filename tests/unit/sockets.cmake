@@ -1,0 +1,2 @@
+weft_add_test(sockets_test LABELS unit SOURCES sockets_channel_test.cc
+              DEPS weft_channel Threads::Threads)
