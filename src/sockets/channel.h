@@ -39,10 +39,14 @@ struct RingHalf {
   std::atomic<std::uint32_t> reader_gone;
 };
 
+// What a relay has made of a connection that it bridges. For `weft stat` only.
+enum class BridgePath : std::uint32_t { kAsking = 0, kRdma = 1, kTcp = 2 };
+
 struct RingPage {
   std::uint32_t magic;
-  std::uint32_t ring_bytes;  // per direction, a power of two
-  RingHalf half[2];          // [0]: from end 0 to end 1
+  std::uint32_t ring_bytes;         // per direction, a power of two
+  std::atomic<std::uint32_t> path;  // a BridgePath, by the relay
+  RingHalf half[2];                 // [0]: from end 0 to end 1
 };
 
 // What the processes of one end share with each other, and with nobody else.
@@ -91,6 +95,7 @@ class Channel {
   // The number of our end of the pair. Not closed here.
   [[nodiscard]] int socket() const { return socket_; }
   void set_socket(int fd) { socket_ = fd; }
+  void set_path(BridgePath path) { page_->path = static_cast<std::uint32_t>(path); }
   [[nodiscard]] EndState& end() const { return *end_; }
   void set_names(const sockaddr* local, socklen_t local_length, const sockaddr* peer,
                  socklen_t peer_length);

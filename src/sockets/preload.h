@@ -22,6 +22,9 @@ namespace weft::sockets {
 
 // Says on stderr why a connection took which path, if WEFT_SOCKETS_WHY asks for it.
 void tell_why(const char* role, const sockaddr* address, const char* path, const char* reason);
+// ... and notes it for `weft stat`. REQUIRES: as list::note() of socket_list.h.
+void note_path(int fd, const char* role, const sockaddr* address, const char* path,
+               const char* reason);
 
 // --- preload_setup.cc ---
 

@@ -23,6 +23,7 @@
 
 #include "sockets/preload.h"
 #include "sockets/relay_protocol.h"
+#include "sockets/socket_list.h"
 
 namespace weft::sockets {
 namespace {
@@ -375,6 +376,7 @@ bool make_relayed(int fd, RelayStart start) {
     const int flags = real().fcntl(i, F_GETFD);
     table::put(i, Kind::kPlain, nullptr);
     real().dup3(made, i, (flags & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0);
+    list::renumber(i);
   }
   real().close(made);
   return true;
@@ -466,6 +468,7 @@ __attribute__((constructor)) void begin() {
   for (const int fd : {0, 1, 2}) begin_relayed(fd);
   pthread_atfork(table::before_fork, table::after_fork, [] {
     table::in_child();
+    list::in_child();
     g_pid = getpid();
   });
 }

@@ -17,6 +17,7 @@
 #include "sockets/preload.h"
 #include "sockets/relay_client.h"
 #include "sockets/rules.h"
+#include "sockets/socket_list.h"
 
 namespace weft::sockets {
 namespace {
@@ -201,21 +202,6 @@ void name_channel(int fd, Channel& channel) {
                     reinterpret_cast<sockaddr*>(&peer), peer_length);
 }
 
-void address_text(const sockaddr* address, char* out, size_t size) {
-  char host[INET6_ADDRSTRLEN] = "?";
-  unsigned port = 0;
-  if (address->sa_family == AF_INET) {
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
-    inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
-    port = ntohs(v4->sin_port);
-  } else if (address->sa_family == AF_INET6) {
-    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
-    inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
-    port = ntohs(v6->sin6_port);
-  }
-  std::snprintf(out, size, address->sa_family == AF_INET6 ? "[%s]:%u" : "%s:%u", host, port);
-}
-
 // "weft-socket,PATH,LOCAL,PEER": names the rings in /proc/PID/maps.
 void make_label(char* out, size_t size, const char* path, int fd) {
   sockaddr_storage local{};
@@ -294,8 +280,8 @@ void upgrade_client(int fd, Conn* conn) {
       return;
     }
   }
-  tell_why("connect", reinterpret_cast<const sockaddr*>(&conn->peer), "tcp",
-           "no relay, or no descriptors left");
+  note_path(fd, "connect", reinterpret_cast<const sockaddr*>(&conn->peer), "tcp",
+            "no relay, or no descriptors left");
   table::settle_plain(fd);
 }
 
@@ -349,9 +335,12 @@ void look_at_beginning(int fd, bool to_write, Beginning& out) {
   real().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
 }
 
-// Does what the client asked for, and says why. No channel: it did not ask, and the connection goes
-// on as TCP; or its request failed, and the connection has been ended.
-Opened answer(int fd, const Beginning& begin) {
+using Tell = void (*)(int fd, const char* role, const sockaddr* address, const char* path,
+                      const char* reason);
+
+// Does what the client asked for, and tells why. No channel: it did not ask, and the connection
+// goes on as TCP; or its request failed, and the connection has been ended.
+Opened answer(int fd, const Beginning& begin, Tell tell) {
   const int low = 1;
   if (begin.opening != Opening::kOther) {
     real().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
@@ -371,14 +360,14 @@ Opened answer(int fd, const Beginning& begin) {
     request.op = RelayOp::kServe;
     made = channel_by_relay(fd, request, "rdma", nullptr);
   } else {
-    tell_why("accept", address, "tcp", "the client did not ask for RDMA");
+    tell(fd, "accept", address, "tcp", "the client did not ask for RDMA");
     return made;
   }
   if (made.channel != nullptr) {
-    tell_why("accept", address, ring ? "ring" : "rdma", "the client asked for it");
+    tell(fd, "accept", address, ring ? "ring" : "rdma", "the client asked for it");
   } else {
-    tell_why("accept", address, "closed",
-             ring ? "the client's end has gone" : "no relay, or no descriptors left");
+    tell(fd, "accept", address, "closed",
+         ring ? "the client's end has gone" : "no relay, or no descriptors left");
     real().shutdown(fd, SHUT_RDWR);
   }
   return made;
@@ -401,6 +390,12 @@ void tell_why(const char* role, const sockaddr* address, const char* path, const
   errno = error;
 }
 
+void note_path(int fd, const char* role, const sockaddr* address, const char* path,
+               const char* reason) {
+  tell_why(role, address, path, reason);
+  list::note(fd, role, address, path, reason);
+}
+
 void note_fresh(int fd) {
   const std::lock_guard lock(table::mutex());
   table::put(fd, Kind::kFresh, table::make_conn());
@@ -419,7 +414,7 @@ void begin_listening(int fd) {
   const auto* address = reinterpret_cast<const sockaddr*>(&local);
   const Rule* rule = settings().rules.find(Role::kListen, settings().program, address);
   if (rule != nullptr && rule->way == RuleWay::kTcp) {
-    tell_why("listen", address, "tcp", "a rule says tcp");
+    note_path(fd, "listen", address, "tcp", "a rule says tcp");
     table::put(fd, Kind::kPlain, nullptr);
     return;
   }
@@ -440,6 +435,7 @@ void begin_listening(int fd) {
   }
   conn->way = rule != nullptr && rule->way == RuleWay::kRdma ? Way::kRdmaOnly : Way::kRdma;
   table::put(fd, Kind::kListener, conn);
+  list::note(fd, "listen", nullptr, "any", "each client says on its connection what it wants");
 }
 
 void stop_classifying() { g_classifying = false; }
@@ -486,6 +482,8 @@ void advance_connecting(int fd) {
     // A server that has spoken already does not wait for a greeting.
     if (real().recv(fd, &octet, 1, MSG_PEEK | MSG_DONTWAIT) >= 0) {
       unmark(fd, *conn);
+      note_path(fd, "connect", reinterpret_cast<const sockaddr*>(&conn->peer), "tcp",
+                "the server spoke before it could be asked");
       table::settle_plain(fd);
     } else {
       upgrade_client(fd, conn);
@@ -510,7 +508,7 @@ Verdict decide(int fd, bool to_write) {
     errno = error;
     return Verdict::kNotYet;
   }
-  if (!install(fd, conn, answer(fd, begin))) table::settle_plain(fd);
+  if (!install(fd, conn, answer(fd, begin, note_path))) table::settle_plain(fd);
   errno = error;
   return Verdict::kDecided;
 }
@@ -519,7 +517,10 @@ Opened open_undecided(int fd) {
   const int error = errno;
   Beginning begin;
   look_at_beginning(fd, true, begin);
-  const Opened made = answer(fd, begin);
+  // The list is the parent's, if this is a child of vfork().
+  const Opened made = answer(fd, begin,
+                             [](int, const char* role, const sockaddr* address, const char* path,
+                                const char* reason) { tell_why(role, address, path, reason); });
   errno = error;
   return made;
 }
@@ -571,6 +572,7 @@ bool replace_by_channel(int fd, const Opened& opened, Conn* conn) {
   real().dup3(socket, fd, descriptor_flags & FD_CLOEXEC ? O_CLOEXEC : 0);
   real().close(socket);
   table::put(fd, Kind::kChannel, conn);
+  list::renumber(fd);
   if ((flags & (O_NONBLOCK | O_ASYNC)) != 0 || conn->watcher_count > 0) channel->mirror();
   for (int i = 0; i < conn->watcher_count; ++i) {
     real().epoll_ctl(conn->watchers[i].epoll, EPOLL_CTL_ADD, fd, &conn->watchers[i].event);
@@ -623,9 +625,11 @@ int do_connect(int fd, const sockaddr* address, socklen_t length) {
     const std::lock_guard lock(table::mutex());
     if (way == Way::kTcp || conn == nullptr || table::conn_of(fd) != conn) {
       table::put(fd, Kind::kPlain, nullptr);
+      list::note(fd, "connect", address, "tcp", reason);
     } else {
       conn->connect_reported = result == 0;
       table::put(fd, Kind::kConnecting, conn);
+      list::note(fd, "connect", address, way == Way::kRing ? "ring" : "rdma", reason);
       advance_connecting(fd);  // on one machine it is there at once
     }
   } else if (conn != nullptr) {

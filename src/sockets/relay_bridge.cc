@@ -143,6 +143,7 @@ void Bridge::enter_rdma() {
     return;
   }
   state_ = State::kRdma;
+  channel_->set_path(BridgePath::kRdma);
   watch(rdma_->stream().channel().fd());
   rdma_->stream().arm();
   pump_rdma();
@@ -193,6 +194,7 @@ void Bridge::advance() {
       }
       if (getpeername(tcp_, reinterpret_cast<sockaddr*>(&peer), &peer_length) != 0) return;
       state_ = State::kPlain;
+      channel_->set_path(BridgePath::kTcp);
       pump_plain();
       return;
     }

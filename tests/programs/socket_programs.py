@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-from harness import Skip, check, free_port, main, need
+from harness import WEFT, Skip, check, free_port, main, need
 
 LIMIT_S = 60
 RULES = "use both connect * *:*\n"
@@ -590,6 +590,50 @@ def silent_clients(network):
     server.end()
 
 
+def stat_of(network, pid):
+    """What `weft stat --sockets` says of a process, once it has got as far as `asking`."""
+    end = time.monotonic() + 20
+    while True:
+        out = network.start([WEFT, "stat", pid, "--sockets", "--json"], raw=True).expect(0, LIMIT_S)
+        rows = [json.loads(line) for line in out.splitlines()]
+        if all(row["path"] != "asking" for row in rows):
+            return rows
+        check(time.monotonic() < end, f"no answer: {out}")
+
+
+HOLDING_CLIENT = """
+import signal, socket, sys
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+s.sendall(b'x'); s.recv(1); copy = s.dup(); print('held', flush=True)
+signal.pause()
+"""
+
+
+def stat(s):
+    """`weft stat --sockets`: each socket, also a copy of one, which path it took and why."""
+    port = free_port()
+    server = s.serve(["/usr/bin/python3", "-c", ASYNC_SERVER, s.host, port]).listening(port)
+    client = s.call(["/usr/bin/python3", "-c", HOLDING_CLIENT, s.host, port]).wait_for("held")
+    both = s.server_weft and s.client_weft
+    path = "tcp" if not both else "ring" if s.network.name == "loopback" else "rdma"
+    if s.client_weft:
+        rows = stat_of(s.network, client.pid)
+        check([(r["role"], r["path"], r["peer"]) for r in rows] == [("connect", path, f"{s.host}:{port}")] * 2,
+              f"client: {rows}")
+        # Asked for RDMA, and declined; or nobody there to ask.
+        check(both or ("declined" if s.network.name == "namespaces" else "no rule") in rows[0]["reason"], rows)
+    if s.server_weft:
+        rows = stat_of(s.network, server.pid)
+        check([(r["role"], r["path"]) for r in rows] == [("listen", "any"), ("accept", path)], f"server: {rows}")
+        client.end()
+        until(lambda: len(stat_of(s.network, server.pid)) == 1, "a closed socket is shown still")
+    else:
+        out = s.network.start([WEFT, "stat", server.pid, "--sockets"], raw=True).expect_clean_failure(20)
+        check("weft run --sockets" in out, out)
+    client.end()
+    server.end()
+
+
 FEW_DESCRIPTORS = """
 import resource, socket, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))
@@ -642,7 +686,7 @@ def scenarios(network):
 CASES = {case.__name__: case for case in (scenarios, rules, silent_clients, few_descriptors)} | {name: everywhere(case) for name, case in {
     "netcat": netcat, "netcat_exec": netcat_exec, "curl_nginx": curl_nginx, "ab_nginx": ab_nginx,
     "redis": redis, "memcached": memcached, "iperf3": iperf3, "ssh": ssh, "rsync": rsync,
-    "postgres": postgres, "haproxy": haproxy, "tls": tls, "git": git,
+    "postgres": postgres, "haproxy": haproxy, "tls": tls, "git": git, "stat": stat,
     "python_asyncio": python_case(ASYNC_SERVER, 50),
     "python_fork": python_case(FORK_SERVER, 20),
     "python_child": python_case(CHILD_SERVER, 20),

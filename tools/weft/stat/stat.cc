@@ -16,6 +16,7 @@
 #include "weft/common/sysinfo.h"
 #include "weft/stat/rates.h"
 #include "weft/stat/show.h"
+#include "weft/stat/sockets.h"
 
 namespace weft::cli {
 namespace {
@@ -27,6 +28,7 @@ struct StatOptions {
   bool once = false;
   bool totals = false;
   bool json = false;
+  bool sockets = false;
 };
 
 struct StatPlan {
@@ -48,6 +50,9 @@ Outcome<StatPlan> make_plan_of(const StatOptions& o) {
   plan.interval_s = *interval;
   if (o.once + o.totals + !o.count.empty() > 1) {
     return usage_error("--once, --total and --count exclude each other");
+  }
+  if (o.sockets && (o.once || o.totals || !o.count.empty())) {
+    return usage_error("--sockets shows what is there now: leave out --once, --total and --count");
   }
   if (o.once || o.totals) plan.count = 1;
   if (o.count.empty()) return plan;
@@ -119,6 +124,12 @@ void print_sample(const StatHeading& heading, bool json, const ProcessCounters& 
 Outcome<void> run_stat(const StatOptions& o) {
   const auto plan = make_plan_of(o);
   if (!plan) return tl::unexpected(plan.error());
+  if (o.sockets) {
+    const auto rows = read_sockets(plan->pid);
+    if (!rows) return tl::unexpected(rows.error());
+    fmt::print("{}", o.json ? sockets_json(plan->pid, *rows) : sockets_text(*rows));
+    return {};
+  }
   auto before = read_counters(plan->pid);
   if (!before) return tl::unexpected(before.error());
   const StatHeading heading{plan->pid, program_name(plan->pid), o.totals};
@@ -158,6 +169,9 @@ void add_stat(CLI::App& app) {
   command->add_flag("--total", o.totals,
                     "No interval: averages since the process opened its device; with --json the "
                     "counters too");
+  command->add_flag("--sockets", o.sockets,
+                    "No interval: each socket of a program under `weft run --sockets`, which path "
+                    "it takes, and why");
   command->add_flag("--json", o.json, "One JSON object per line");
   command->footer(
       "The process must run as the same user. It publishes its counters on request, so a\n"
