@@ -1,6 +1,7 @@
 #include "store/client.h"
 
 #include <netdb.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <chrono>
@@ -24,8 +25,9 @@ Failed explain(std::uint32_t error, std::string_view path) {
   return {static_cast<int>(error), std::move(what)};
 }
 
-Outcome<std::unique_ptr<Client>> Client::connect(const ServerAddress& server) {
-  std::unique_ptr<Client> client(new Client);
+Outcome<std::unique_ptr<Client>> Client::connect(const ServerAddress& server,
+                                                 std::uint32_t immediates) {
+  std::unique_ptr<Client> client(new Client(immediates));
   if (auto ok = client->open(server); !ok) return tl::unexpected(ok.error());
   if (auto ok = client->greet(server.token); !ok) {
     Failed why = ok.error();
@@ -93,26 +95,25 @@ Outcome<void> Client::set_up_queues() {
   pd_ = ibv_alloc_pd(id_->verbs);
   channel_ = ibv_create_comp_channel(id_->verbs);
   if (pd_ == nullptr || channel_ == nullptr) return failed(errno, "no RDMA objects");
-  cq_ = ibv_create_cq(id_->verbs, static_cast<int>(4 * kCredits), nullptr, channel_, 0);
+  cq_ =
+      ibv_create_cq(id_->verbs, static_cast<int>(4 * kCredits + immediates_), nullptr, channel_, 0);
   if (cq_ == nullptr) return failed(errno, "no completion queue");
   ibv_qp_init_attr attr{};
   attr.send_cq = cq_;
   attr.recv_cq = cq_;
   attr.qp_type = IBV_QPT_RC;
   attr.cap.max_send_wr = 2 * kCredits;
-  attr.cap.max_recv_wr = kCredits + 1;
+  attr.cap.max_recv_wr = static_cast<std::uint32_t>(receives());
   attr.cap.max_send_sge = 1;
   attr.cap.max_recv_sge = 1;
   if (rdma_create_qp(id_, pd_, &attr) != 0) return failed(errno, "no queue pair");
   auto messages =
-      Registered::create(pd_, (3 * kCredits + 1) * kMessageBytes, IBV_ACCESS_LOCAL_WRITE);
+      Registered::create(pd_, (receives() + 2 * kCredits) * kMessageBytes, IBV_ACCESS_LOCAL_WRITE);
   if (!messages) return tl::unexpected(messages.error());
   messages_ = std::move(*messages);
   // One more than credits: the reply that is being looked at is posted again late.
-  for (std::size_t slot = 0; slot <= kCredits; ++slot) {
-    const int error = post_receive(id_->qp, slot, messages_.data() + slot * kMessageBytes,
-                                   kMessageBytes, messages_.lkey());
-    if (error != 0) return failed(error, "no receive");
+  for (std::size_t slot = 0; slot < receives(); ++slot) {
+    if (auto ok = post_slot(slot); !ok) return failed(ENOMEM, "no receive");
   }
   return {};
 }
@@ -162,7 +163,7 @@ Outcome<void> Client::post(const Request& request) {
   if (outstanding_ >= credits_) return failed(EAGAIN);
   // A slot is free again once its reply is here, and there are twice as many as credits.
   const std::size_t slot = next_request_ % (2 * kCredits);
-  std::uint8_t* at = messages_.data() + (kCredits + 1 + slot) * kMessageBytes;
+  std::uint8_t* at = messages_.data() + (receives() + slot) * kMessageBytes;
   const std::size_t bytes = encode(request, {at, kMessageBytes});
   if (bytes == 0) return failed(ENAMETOOLONG, std::string(request.path));
   if (post_send(id_->qp, kRequestBit | slot, at, static_cast<std::uint32_t>(bytes),
@@ -176,11 +177,56 @@ Outcome<void> Client::post(const Request& request) {
 
 Outcome<void> Client::repost() {
   if (held_ == ~std::size_t{0}) return {};
-  const std::size_t slot = std::exchange(held_, ~std::size_t{0});
+  return post_slot(std::exchange(held_, ~std::size_t{0}));
+}
+
+Outcome<void> Client::post_slot(std::size_t slot) {
   if (post_receive(id_->qp, slot, messages_.data() + slot * kMessageBytes, kMessageBytes,
                    messages_.lkey()) != 0) {
     return lost();
   }
+  return {};
+}
+
+Outcome<void> Client::take_record(const ibv_wc& wc) {
+  if (records_.size() >= immediates_) {
+    alive_ = false;
+    return failed(EPROTO, host_, "the server sent a record that there was no room for");
+  }
+  records_.push_back(ntohl(wc.imm_data));
+  return post_slot(wc.wr_id);
+}
+
+Outcome<std::optional<Client::Arrival>> Client::next() {
+  if (!alive_) return lost();
+  if (records_.empty() && !kept_) {
+    if (auto ok = repost(); !ok) return tl::unexpected(ok.error());
+    Reply reply;
+    const auto got = poll(reply);
+    if (!got) return tl::unexpected(got.error());
+    if (*got) kept_ = reply;
+  }
+  Arrival arrival;
+  // Records that poll() found came before the reply.
+  if (!records_.empty()) {
+    arrival.is_record = true;
+    arrival.record = records_.front();
+    records_.pop_front();
+    return arrival;
+  }
+  if (!kept_) return std::optional<Arrival>();
+  arrival.reply = *std::exchange(kept_, std::nullopt);
+  return arrival;
+}
+
+Outcome<void> Client::arm() {
+  if (!alive_) return lost();
+  // Events of earlier arming, if there are any: the descriptor is readable until they are taken.
+  pollfd ready{channel_->fd, POLLIN, 0};
+  while (::poll(&ready, 1, 0) == 1) {
+    if (auto ok = sleep(); !ok) return ok;
+  }
+  if (ibv_req_notify_cq(cq_, 0) != 0) return lost();
   return {};
 }
 
@@ -193,6 +239,10 @@ Outcome<bool> Client::poll(Reply& reply) {
     if (count == 0) return false;
     if (wc.status != IBV_WC_SUCCESS) return lost();
     if ((wc.wr_id & kRequestBit) != 0) continue;
+    if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+      if (auto ok = take_record(wc); !ok) return tl::unexpected(ok.error());
+      continue;
+    }
     held_ = wc.wr_id;
     const auto decoded = decode_reply({messages_.data() + held_ * kMessageBytes, wc.byte_len});
     if (!decoded || outstanding_ == 0) {
@@ -218,6 +268,7 @@ Outcome<void> Client::sleep() {
 
 Outcome<Reply> Client::wait() {
   if (!alive_) return lost();
+  if (kept_) return *std::exchange(kept_, std::nullopt);
   if (auto ok = repost(); !ok) return tl::unexpected(ok.error());
   Reply reply;
   const auto start = Clock::now();

@@ -4,7 +4,9 @@
 // make a new one.
 #pragma once
 
+#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "store/protocol.h"
@@ -22,7 +24,9 @@ class Client {
  public:
   //   ECONNREFUSED   nobody listens, or the server refuses; the text says why
   //   EACCES         the server wants a token, or another one; or did not prove that it has it
-  [[nodiscard]] static Outcome<std::unique_ptr<Client>> connect(const ServerAddress& server);
+  // `immediates`: how many records of PLAY may be on their way.
+  [[nodiscard]] static Outcome<std::unique_ptr<Client>> connect(const ServerAddress& server,
+                                                                std::uint32_t immediates = 0);
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -42,14 +46,30 @@ class Client {
   [[nodiscard]] Outcome<Reply> wait();
   // One request and its reply; an error in the reply is a failure, with `path` in its text.
   // REQUIRES: nothing is outstanding.
+  // Records that arrive meanwhile are kept for next().
   [[nodiscard]] Outcome<Reply> call(const Request& request);
 
+  // What came from the server: a reply, or the end of a record of PLAY.
+  struct Arrival {
+    bool is_record = false;
+    std::uint32_t record = 0;
+    Reply reply{};
+  };
+  // What has arrived, without waiting. A reply's views live until the next call.
+  [[nodiscard]] Outcome<std::optional<Arrival>> next();
+  // For poll(2): arm(), then next() until it has nothing, then wait until fd() is readable.
+  [[nodiscard]] int fd() const { return channel_->fd; }
+  [[nodiscard]] Outcome<void> arm();
+
  private:
-  Client() = default;
+  explicit Client(std::uint32_t immediates) : immediates_(immediates) {}
+  [[nodiscard]] std::size_t receives() const { return kCredits + 1 + immediates_; }
   [[nodiscard]] Outcome<void> open(const ServerAddress& server);
   [[nodiscard]] Outcome<void> set_up_queues();
   [[nodiscard]] Outcome<void> greet(const std::string& token);
   [[nodiscard]] Outcome<bool> poll(Reply& reply);
+  [[nodiscard]] Outcome<void> take_record(const ibv_wc& wc);
+  [[nodiscard]] Outcome<void> post_slot(std::size_t slot);
   [[nodiscard]] Outcome<void> sleep();
   [[nodiscard]] Outcome<void> repost();
   [[nodiscard]] tl::unexpected<Failed> lost();
@@ -62,6 +82,9 @@ class Client {
   std::uint64_t next_request_ = 0;
   std::size_t held_ = ~std::size_t{0};  // the receive whose reply the caller looks at
   std::uint32_t outstanding_ = 0;
+  const std::uint32_t immediates_;
+  std::deque<std::uint32_t> records_;  // arrived, not yet taken by next()
+  std::optional<Reply> kept_;          // arrived behind them
   std::uint32_t credits_ = 1;
   std::uint32_t max_io_ = 0;
   bool writable_ = false;

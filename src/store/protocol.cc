@@ -62,6 +62,8 @@ std::size_t request_bytes(Op op) {
     case Op::kMakeDirectory:
     case Op::kRemove: return 4;
     case Op::kSymlink: return 2;
+    case Op::kPlay: return 8 + 8 + 16 + 4 * 5 + 8;
+    case Op::kGrant: return 8 + 8 + 4 + 4;
   }
   return ~std::size_t{0};
 }
@@ -88,13 +90,15 @@ std::size_t reply_bytes(Op op) {
     case Op::kRead:
     case Op::kWrite:
     case Op::kSum: return 4;
-    case Op::kCreate: return 8;
+    case Op::kCreate:
+    case Op::kGrant: return 8;
+    case Op::kPlay: return 8 + 8;
     default: return 0;
   }
 }
 bool is_op(std::uint8_t value) {
   return value >= static_cast<std::uint8_t>(Op::kHello) &&
-         value <= static_cast<std::uint8_t>(Op::kSymlink);
+         value <= static_cast<std::uint8_t>(Op::kGrant);
 }
 
 void put_head(ByteWriter& out, std::uint8_t op, std::uint32_t error, std::uint64_t tag) {
@@ -102,6 +106,21 @@ void put_head(ByteWriter& out, std::uint8_t op, std::uint32_t error, std::uint64
   out.zeros(3);
   out.be32(error);
   out.be64(tag);
+}
+
+void put_play(ByteWriter& out, const Request& r) {
+  out.be64(r.handle);
+  out.be64(r.offset);
+  put(out, r.memory);
+  for (const std::uint32_t v : {r.pitch, r.slots, r.records, r.record, r.flags}) out.be32(v);
+  out.be64(r.limit);
+}
+void get_play(ByteReader& in, Request& r) {
+  r.handle = in.be64();
+  r.offset = in.be64();
+  r.memory = get_memory(in);
+  for (std::uint32_t* v : {&r.pitch, &r.slots, &r.records, &r.record, &r.flags}) *v = in.be32();
+  r.limit = in.be64();
 }
 
 void put_fields(ByteWriter& out, const Request& r) {
@@ -140,6 +159,13 @@ void put_fields(ByteWriter& out, const Request& r) {
     case Op::kSymlink:
       out.be16(static_cast<std::uint16_t>(r.target.size()));
       out.bytes(octets(r.target));
+      break;
+    case Op::kPlay: put_play(out, r); break;
+    case Op::kGrant:
+      out.be64(r.handle);
+      out.be64(r.limit);
+      out.be32(r.record);
+      out.be32(r.flags);
       break;
     case Op::kStat:
     case Op::kReadLink: break;
@@ -186,6 +212,13 @@ bool get_fields(ByteReader& in, Request& r) {
       r.target = text(in.bytes(length));
       break;
     }
+    case Op::kPlay: get_play(in, r); break;
+    case Op::kGrant:
+      r.handle = in.be64();
+      r.limit = in.be64();
+      r.record = in.be32();
+      r.flags = in.be32();
+      break;
     case Op::kStat:
     case Op::kReadLink: break;
   }
@@ -194,6 +227,11 @@ bool get_fields(ByteReader& in, Request& r) {
 
 // A file offset and what lies behind it fit into what the system calls off_t.
 bool offset_is_legal(std::uint64_t offset) { return offset <= (std::uint64_t{1} << 62U); }
+
+bool play_is_legal(const Request& r) {
+  return r.memory.bytes != 0 && r.memory.bytes <= kMaxRecordBytes && r.slots != 0 &&
+         r.slots <= kMaxSlots && r.pitch >= r.memory.bytes && r.record < r.records;
+}
 
 bool is_path(std::string_view path) {
   return path.size() <= kPathBytes && path.find('\0') == std::string_view::npos;
@@ -225,6 +263,7 @@ std::optional<Request> decode_request(std::span<const std::uint8_t> message) {
   const bool io = r.op == Op::kRead || r.op == Op::kWrite;
   if (io && (r.memory.bytes > kMaxIoBytes || r.memory.bytes == 0)) return std::nullopt;
   if (r.length > kMaxIoBytes) return std::nullopt;
+  if (r.op == Op::kPlay && !play_is_legal(r)) return std::nullopt;
   return r;
 }
 
@@ -252,6 +291,11 @@ std::size_t encode(const Reply& r, std::span<std::uint8_t> out) {
     case Op::kSum: writer.be32(r.sum); break;
     case Op::kCreate: writer.be64(r.handle); break;
     case Op::kReadLink: writer.bytes(octets(r.target.substr(0, kPathBytes))); break;
+    case Op::kPlay:
+      writer.be64(r.records);
+      writer.be64(r.cpu_us);
+      break;
+    case Op::kGrant: writer.be64(r.records); break;
     default: break;
   }
   return writer.written().size();
@@ -292,6 +336,11 @@ std::optional<Reply> decode_reply(std::span<const std::uint8_t> message) {
     case Op::kSum: r.sum = in.be32(); break;
     case Op::kCreate: r.handle = in.be64(); break;
     case Op::kReadLink: r.target = text(in.bytes(in.remaining())); break;
+    case Op::kPlay:
+      r.records = in.be64();
+      r.cpu_us = in.be64();
+      break;
+    case Op::kGrant: r.records = in.be64(); break;
     default: break;
   }
   return r;

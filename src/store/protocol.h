@@ -20,6 +20,8 @@ inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kProofBytes = 32;
 inline constexpr std::uint32_t kMaxIoBytes = 16U << 20U;  // of one READ or WRITE
 inline constexpr std::uint32_t kCredits = 32;             // requests outstanding, per connection
+inline constexpr std::uint32_t kMaxRecordBytes = 64U << 20U;  // of one record of PLAY
+inline constexpr std::uint32_t kMaxSlots = 64;                // of the memory that PLAY fills
 
 enum class Op : std::uint8_t {
   kHello = 1,
@@ -37,6 +39,8 @@ enum class Op : std::uint8_t {
   kMakeDirectory = 13,
   kRemove = 14,
   kSymlink = 15,
+  kPlay = 16,
+  kGrant = 17,
 };
 inline constexpr std::uint8_t kReplyBit = 0x80;
 
@@ -47,6 +51,8 @@ enum : std::uint32_t {  // of a HELLO reply
 enum : std::uint32_t {
   kCommitDurable = 1U << 0U,  // reply once the file and its name are on the disk
   kRemoveDirectory = 1U << 0U,
+  kPlayLoop = 1U << 0U,   // behind the last record comes the first
+  kGrantSeek = 1U << 0U,  // `record` is the next to be sent
 };
 
 // What is known about a file. Times in nanoseconds since 1970.
@@ -77,13 +83,18 @@ struct Request {
   std::string_view path{};                 // Stat List Open ReadLink Create MakeDirectory Remove
                                            // Symlink
   std::string_view target{};               // Symlink
-  RemoteMemory memory{};                   // List Open Read Write
-  std::uint64_t handle = 0;                // Read Close Sum Write Commit
-  std::uint64_t offset = 0;                // Read Sum Write: octets; List: cursor; Create: size
-  std::uint32_t length = 0;                // Sum
-  std::uint32_t mode = 0;                  // Create Commit MakeDirectory
-  std::uint32_t flags = 0;                 // Commit Remove
-  std::int64_t mtime_ns = 0;               // Commit
+  RemoteMemory memory{};                   // List Open Read Write; Play: the first slot
+  std::uint64_t handle = 0;                // Read Close Sum Write Commit Play Grant
+  std::uint64_t offset = 0;   // Read Sum Write Play: octets; List: cursor; Create: size
+  std::uint32_t length = 0;   // Sum
+  std::uint32_t mode = 0;     // Create Commit MakeDirectory
+  std::uint32_t flags = 0;    // Commit Remove Play Grant
+  std::int64_t mtime_ns = 0;  // Commit
+  std::uint32_t pitch = 0;    // Play: octets from one slot to the next
+  std::uint32_t slots = 0;    // Play
+  std::uint32_t records = 0;  // Play: how many the file has
+  std::uint32_t record = 0;   // Play, Grant: where to go on
+  std::uint64_t limit = 0;    // Play, Grant: records that there is room for, in all
 };
 
 struct Reply {
@@ -99,6 +110,8 @@ struct Reply {
   std::uint32_t bytes = 0;    // List Open Read Write: octets moved
   std::uint32_t sum = 0;      // Sum: CRC32C
   std::string_view target{};  // ReadLink
+  std::uint64_t records = 0;  // Play: sent in all; Grant: started before the request took effect
+  std::uint64_t cpu_us = 0;   // Play: CPU time of the server meanwhile
 };
 
 // Octets written to `out`, or 0 if a path is too long. REQUIRES: out has kMessageBytes.

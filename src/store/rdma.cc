@@ -1,5 +1,6 @@
 #include "store/rdma.h"
 
+#include <arpa/inet.h>
 #include <sys/mman.h>
 
 namespace weft::store {
@@ -68,6 +69,19 @@ int post_rdma(ibv_qp* qp, ibv_wr_opcode opcode, std::uint64_t wr_id, std::uint8_
   wr.wr.rdma.remote_addr = remote;
   wr.wr.rdma.rkey = rkey;
   return post(qp, wr, wr_id, local, bytes, lkey);
+}
+
+int post_immediate(ibv_qp* qp, std::uint64_t wr_id, std::uint32_t value, std::uint64_t remote,
+                   std::uint32_t rkey) {
+  ibv_send_wr wr{};
+  wr.wr_id = wr_id;
+  wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.imm_data = htonl(value);
+  wr.wr.rdma.remote_addr = remote;
+  wr.wr.rdma.rkey = rkey;
+  ibv_send_wr* bad = nullptr;
+  return ibv_post_send(qp, &wr, &bad);
 }
 
 }  // namespace weft::store

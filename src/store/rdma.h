@@ -47,5 +47,8 @@ int post_send(ibv_qp* qp, std::uint64_t wr_id, const std::uint8_t* at, std::uint
 // IBV_WR_RDMA_WRITE or IBV_WR_RDMA_READ.
 int post_rdma(ibv_qp* qp, ibv_wr_opcode opcode, std::uint64_t wr_id, std::uint8_t* local,
               std::uint32_t bytes, std::uint32_t lkey, std::uint64_t remote, std::uint32_t rkey);
+// A Write of no octets that brings 32 bits to a receive of the peer.
+int post_immediate(ibv_qp* qp, std::uint64_t wr_id, std::uint32_t value, std::uint64_t remote,
+                   std::uint32_t rkey);
 
 }  // namespace weft::store

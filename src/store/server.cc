@@ -42,7 +42,9 @@ std::string text_of(const sockaddr* address) {
 Outcome<std::unique_ptr<Server>> Server::create(ServeOptions options) {
   std::unique_ptr<Server> server(new Server(std::move(options)));
   Shared& shared = server->shared_;
-  auto tree = Tree::open(shared.options.folders, shared.options.writable);
+  auto tree = shared.options.files.empty()
+                  ? Tree::open(shared.options.folders, shared.options.writable)
+                  : Tree::open_files(shared.options.files);
   if (!tree) return tl::unexpected(tree.error());
   shared.tree = std::move(*tree);
   auto disk = Disk::create(kDiskDepth);

@@ -12,7 +12,7 @@ namespace weft::store {
 namespace {
 
 constexpr std::uint32_t kReplySlots = 2 * kCredits;
-constexpr unsigned kSendDepth = kReplySlots + 32;
+constexpr unsigned kSendDepth = kReplySlots + 32 + Session::kMaxRecords;
 constexpr auto kSetUpTime = std::chrono::seconds(10);
 constexpr auto kRefusalDelay = std::chrono::seconds(1);
 // What one session may hold of the staging memory.
@@ -21,6 +21,7 @@ constexpr std::uint64_t kStagingPerSession = std::uint64_t{12} << 20U;
 // wr_id: a chunk's address, or one of these. Chunks are aligned, so the low bit tells.
 constexpr std::uint64_t receive_id(std::size_t slot) { return slot << 2U | 1U; }
 constexpr std::uint64_t reply_id(std::size_t slot) { return slot << 2U | 3U; }
+constexpr std::uint64_t kImmediateBits = 2;
 
 }  // namespace
 
@@ -105,6 +106,7 @@ void Session::completion(const ibv_wc& wc) {
   const std::size_t slot = wc.wr_id >> 2U;
   switch (wc.wr_id & 3U) {
     case 1: return request(slot, wc.byte_len);
+    case kImmediateBits: --records_; return;
     case 3: free_replies_.push_back(slot); return;
     default: network_done(*reinterpret_cast<Chunk*>(wc.wr_id));
   }
@@ -152,6 +154,10 @@ void Session::dispatch(const Request& request) {
         later = error == 0;
         break;
       case Op::kOpen: error = open(request, reply, later); break;
+      case Op::kPlay:
+        error = start_play(request, reply);
+        later = error == 0;
+        break;
       case Op::kList:
         error = list(request, reply);
         later = error == 0;
@@ -233,7 +239,8 @@ int Session::answer(const Request& request, Reply& reply, std::string& text) {
       reply.target = text;
       return error;
     }
-    case Op::kClose: return files_.erase(request.handle) == 1 ? 0 : EBADF;
+    case Op::kClose: return close_file(request.handle);
+    case Op::kGrant: return grant(request, reply);
     case Op::kSum: return sum(request, reply);
     case Op::kCreate: return create(request, reply);
     case Op::kCommit: return commit(request);

@@ -30,7 +30,8 @@ using Clock = std::chrono::steady_clock;
 
 struct ServeOptions {
   std::vector<std::string> folders;
-  std::string address;  // empty: every address of the machine
+  std::vector<std::string> files;  // instead of folders
+  std::string address;             // empty: every address of the machine
   std::uint16_t port = kDefaultPort;
   bool writable = false;
   bool open_access = false;  // serve clients of other machines without a token
@@ -58,6 +59,9 @@ struct Shared {
 
 class Session {
  public:
+  static constexpr unsigned kMaxRecords = 16;  // of all PLAYs of a client, at a time
+  static constexpr unsigned kMaxPlays = 8;     // of a client
+
   [[nodiscard]] static Outcome<std::unique_ptr<Session>> create(Shared& shared, Port& port,
                                                                 rdma_cm_id* id);
   ~Session();
@@ -98,6 +102,25 @@ class Session {
     std::uint32_t end = 0;      // octets that there turned out to be
     unsigned chunks = 0;        // made and not finished
     bool inbound = false;       // from the client's memory into the file
+    std::uint64_t play = 0;     // the handle of the PLAY that this is a record of, or 0
+    std::uint32_t record = 0;
+    bool complete = false;  // a record that waits for those in front of it
+  };
+  // A file whose records are pushed into the slots of a client's memory, one after the other, as
+  // far as the client grants. The reply comes when it ends: nothing is written behind it.
+  struct Play {
+    std::shared_ptr<OpenFile> file;
+    Reply reply;
+    std::uint64_t offset = 0;  // of record 0
+    RemoteMemory memory;       // slot 0
+    std::uint32_t pitch = 0, slots = 0, records = 0;
+    std::uint32_t next = 0;     // the record to be read next; `records`: the end
+    std::uint64_t started = 0;  // records, in all
+    std::uint64_t limit = 0;
+    unsigned under_way = 0;
+    bool loop = false;
+    bool ending = false;
+    std::int64_t cpu_ns = 0;  // of the process when it began
   };
   struct Chunk final : Disk::Waiter {
     Session* session = nullptr;
@@ -128,6 +151,9 @@ class Session {
   [[nodiscard]] int start_write(const Request& request, const Reply& reply);
   [[nodiscard]] int open(const Request& request, Reply& reply, bool& later);
   [[nodiscard]] int list(const Request& request, Reply& reply);
+  [[nodiscard]] int start_play(const Request& request, const Reply& reply);
+  [[nodiscard]] int grant(const Request& request, Reply& reply);
+  [[nodiscard]] int close_file(std::uint64_t handle);
   [[nodiscard]] int create(const Request& request, Reply& reply);
   [[nodiscard]] int commit(const Request& request);
   [[nodiscard]] int sum(const Request& request, Reply& reply);
@@ -146,6 +172,11 @@ class Session {
   void push_to_client(Chunk& chunk);
   void chunk_finished(TransferAt transfer);
 
+  [[nodiscard]] bool can_start_record(const Play& play) const;
+  std::size_t start_records();
+  void record_finished(TransferAt transfer);
+  void end_play(std::uint64_t handle);
+
   Shared& shared_;
   Port& port_;
   rdma_cm_id* id_;
@@ -162,6 +193,8 @@ class Session {
   std::map<std::uint64_t, std::shared_ptr<OpenFile>> files_;
   std::uint64_t next_handle_ = 1;
   std::list<Transfer> transfers_;  // in the order of their requests
+  std::map<std::uint64_t, Play> plays_;
+  unsigned records_ = 0;  // begun, and their immediates not yet taken by the network
   std::list<Chunk> chunks_;
   unsigned on_disk_ = 0;  // ... that the kernel works on
 };

@@ -116,13 +116,16 @@ void Session::release(Chunk& chunk) {
 }
 
 std::size_t Session::pump() {
-  std::size_t count = 0;
+  std::size_t count = start_records();
   while (!dead_ && start_chunk()) ++count;
   return count;
 }
 
 bool Session::wants_pump() const {
-  return !dead_ && std::any_of(transfers_.begin(), transfers_.end(), has_more);
+  if (dead_) return false;
+  return std::any_of(transfers_.begin(), transfers_.end(), has_more) ||
+         std::any_of(plays_.begin(), plays_.end(),
+                     [this](const auto& play) { return can_start_record(play.second); });
 }
 
 bool Session::has_more(const Transfer& t) {
@@ -225,6 +228,7 @@ void Session::chunk_finished(TransferAt transfer) {
   --transfer->chunks;
   const bool all = transfer->reply.error != 0 || transfer->started >= transfer->memory.bytes;
   if (!all || transfer->chunks != 0) return;
+  if (transfer->play != 0) return record_finished(transfer);
   Reply reply = transfer->reply;
   reply.bytes = transfer->end;
   transfers_.erase(transfer);

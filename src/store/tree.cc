@@ -137,17 +137,41 @@ Outcome<Tree> Tree::open(const std::vector<std::string>& folders, bool writable)
   return tree;
 }
 
+Outcome<Tree> Tree::open_files(const std::vector<std::string>& files) {
+  Tree tree;
+  for (const std::string& path : files) {
+    const std::size_t slash = path.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+    const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+    Export one{name, Fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), name};
+    struct stat s {};
+    if (!one.fd || fstatat(one.fd.get(), name.c_str(), &s, 0) != 0) {
+      return failed(errno, "cannot serve " + path);
+    }
+    if (!S_ISREG(s.st_mode)) return failed(EINVAL, "cannot serve " + path, "it is no file");
+    for (const Export& other : tree.exports_) {
+      if (other.name != name) continue;
+      return failed(EEXIST, "cannot serve " + path,
+                    "two files would be called '" + name + "'; rename one");
+    }
+    tree.exports_.push_back(std::move(one));
+  }
+  return tree;
+}
+
 Tree::Place Tree::locate(std::string_view path) const {
   const std::size_t start = std::min(path.find_first_not_of('/'), path.size());
   path.remove_prefix(start);
-  if (exports_.size() == 1) return {exports_.front().fd.get(), std::string(path), false};
+  if (exports_.size() == 1 && exports_.front().file.empty())
+    return {exports_.front().fd.get(), std::string(path), false};
   if (path.empty() || path == ".") return {-1, {}, true};
   const std::size_t slash = std::min(path.find('/'), path.size());
   for (const Export& e : exports_) {
     if (e.name != path.substr(0, slash)) continue;
     path.remove_prefix(slash);
     path.remove_prefix(std::min(path.find_first_not_of('/'), path.size()));
-    return {e.fd.get(), std::string(path), false};
+    if (e.file.empty()) return {e.fd.get(), std::string(path), false};
+    return path.empty() ? Place{e.fd.get(), e.file, false} : Place{};
   }
   return {};
 }
@@ -200,7 +224,9 @@ int Tree::list_exports(std::uint64_t cursor, std::span<std::uint8_t> room, std::
                        std::uint32_t& bytes) const {
   for (std::size_t i = cursor; i < exports_.size(); ++i) {
     int error = 0;
-    const Entry entry{exports_[i].name, attributes_of(exports_[i].fd.get(), &error)};
+    const Export& one = exports_[i];
+    const Fd file(one.file.empty() ? -1 : open_beneath(one.fd.get(), one.file, O_PATH));
+    const Entry entry{one.name, attributes_of(file ? file.get() : one.fd.get(), &error)};
     const std::size_t took = encode(entry, room.subspan(bytes));
     if (took == 0) {
       next = i;

@@ -55,6 +55,9 @@ class Tree {
   // One folder is the root itself; several appear below the root under their last names.
   [[nodiscard]] static Outcome<Tree> open(const std::vector<std::string>& folders, bool writable);
 
+  // Single files, below the root under their last names; read-only.
+  [[nodiscard]] static Outcome<Tree> open_files(const std::vector<std::string>& files);
+
   [[nodiscard]] bool writable() const { return writable_; }
 
   // Errors are errno values; EXDEV is a name that leads out of the exported folder.
@@ -78,6 +81,7 @@ class Tree {
   struct Export {
     std::string name;  // empty: the root itself
     Fd fd;
+    std::string file = {};  // not empty: only this file of the folder
   };
   // An export and the name inside it; fd -1: the root above several exports, or no such export.
   struct Place {

@@ -11,7 +11,7 @@ namespace {
 
 std::vector<Request> one_of_each(std::span<const std::uint8_t> secret) {
   std::vector<Request> out;
-  for (int op = 1; op <= static_cast<int>(Op::kSymlink); ++op) {
+  for (int op = 1; op <= static_cast<int>(Op::kGrant); ++op) {
     Request r;
     r.op = static_cast<Op>(op);
     r.tag = 0x0102030405060708U;
@@ -26,6 +26,11 @@ std::vector<Request> one_of_each(std::span<const std::uint8_t> secret) {
     r.mode = 0640;
     r.flags = 1;
     r.mtime_ns = -5;
+    r.pitch = 8192;
+    r.slots = 3;
+    r.records = 50;
+    r.record = 49;
+    r.limit = 3;
     out.push_back(r);
   }
   return out;
@@ -57,6 +62,31 @@ TEST(DataProtocol, RefusesEveryRequestCutInItsFixedPart) {
       EXPECT_FALSE(decode_request({bytes, cut})) << static_cast<int>(in.op) << " at " << cut;
     }
   }
+}
+
+TEST(DataProtocol, RefusesAPlayThatCannotBe) {
+  Request legal;
+  legal.op = Op::kPlay;
+  legal.memory = {0, 1, kMaxRecordBytes};
+  legal.pitch = kMaxRecordBytes;
+  legal.slots = kMaxSlots;
+  legal.records = 1;
+  std::uint8_t bytes[kMessageBytes];
+  const auto is_legal = [&](auto change) {
+    Request r = legal;
+    change(r);
+    const std::size_t size = encode(r, bytes);
+    return decode_request({bytes, size}).has_value();
+  };
+  EXPECT_TRUE(is_legal([](Request&) {}));
+  EXPECT_FALSE(is_legal([](Request& r) { r.memory.bytes = r.pitch = kMaxRecordBytes + 1; }));
+  EXPECT_FALSE(is_legal([](Request& r) { r.memory.bytes = 0; }));
+  EXPECT_FALSE(is_legal([](Request& r) { r.pitch -= 1; }));
+  EXPECT_FALSE(is_legal([](Request& r) { r.slots = 0; }));
+  EXPECT_FALSE(is_legal([](Request& r) { r.slots = kMaxSlots + 1; }));
+  EXPECT_FALSE(is_legal([](Request& r) { r.record = 1; }));
+  EXPECT_FALSE(is_legal([](Request& r) { r.records = 0; }));
+  EXPECT_FALSE(is_legal([](Request& r) { r.offset = (std::uint64_t{1} << 62U) + 1; }));
 }
 
 TEST(DataProtocol, RefusesWhatNoClientMayAsk) {
