@@ -34,6 +34,7 @@ ALLOWED = {
     "exs": {"exs", "base"},
     # Programs above the verbs: what they use of RDMA is the C interface of verbs and rdma_cm.
     "store": {"store", "base"},
+    "video": {"video", "store", "base"},
     # Sockets over the public API: the rsocket stream, the preload library and its relay.
     "sockets": {"sockets", "base"},
 }
@@ -111,7 +112,7 @@ def refusal_in_public(angled, name):
 
 
 def refusal_in_program(angled, name):
-    if not angled and name.split("/", 1)[0] in ALLOWED.keys() - {"store"}:
+    if not angled and name.split("/", 1)[0] in ALLOWED.keys() - {"store", "video"}:
         return "programs are written against include/weft only"
     return None
 

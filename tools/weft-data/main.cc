@@ -1,5 +1,4 @@
 // weft-data: the data server and its client. `weft serve` and its like start this program.
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,8 +9,8 @@
 #include <ctime>
 
 #include "store/push.h"
-#include "store/server.h"
 #include "weft-data/options.h"
+#include "weft-data/serving.h"
 #include "weft/common/message.h"
 
 namespace weft::data {
@@ -21,62 +20,8 @@ using store::CopyTotals;
 using store::Failed;
 using store::Outcome;
 
-const store::Server* g_server = nullptr;
-
-void on_signal(int) {
-  if (g_server != nullptr) g_server->stop();
-}
-
 int fail(const Failed& why) { return cli::report_failure({why.text(), cli::kExitFailure}); }
 int usage(std::string text) { return cli::report_failure({std::move(text), cli::kExitUsage}); }
-
-double seconds(const timeval& t) {
-  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
-}
-double cpu_seconds() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  return seconds(use.ru_utime) + seconds(use.ru_stime);
-}
-
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-int serve(Command& c) {
-  raise_descriptor_limit();
-  auto server = store::Server::create(c.serve);
-  if (!server) return fail(server.error());
-  g_server = server->get();
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  std::fprintf(stderr, "weft serve: listening on port %u%s\n", unsigned{(*server)->port()},
-               c.serve.writable ? ", writable" : "");
-  if (c.announce_fd >= 0) {
-    dprintf(c.announce_fd, "%u\n", unsigned{(*server)->port()});
-    close(c.announce_fd);
-  }
-  const auto done = (*server)->run();
-  const store::ServeCounters& n = (*server)->counters();
-  const double gb = static_cast<double>(n.bytes_out + n.bytes_in) / 1e9;
-  std::fprintf(stderr,
-               "weft serve: %llu clients, %llu refused, %llu wrong tokens, %llu requests, %llu "
-               "errors, %.3f GB out, %.3f GB in, %.3f CPU s (%.3f per GB)\n",
-               static_cast<unsigned long long>(n.clients),
-               static_cast<unsigned long long>(n.refused_clients),
-               static_cast<unsigned long long>(n.refused_tokens),
-               static_cast<unsigned long long>(n.requests),
-               static_cast<unsigned long long>(n.errors), static_cast<double>(n.bytes_out) / 1e9,
-               static_cast<double>(n.bytes_in) / 1e9, cpu_seconds(),
-               gb > 0 ? cpu_seconds() / gb : 0.0);
-  g_server = nullptr;
-  return done ? 0 : fail(done.error());
-}
 
 // Progress on a terminal, five times a second at most.
 class Progress {
@@ -253,7 +198,7 @@ int run(Command& c) {
     c.serve.token = *token;
   }
   switch (c.kind) {
-    case Command::Kind::kServe: return serve(c);
+    case Command::Kind::kServe: return serve(c.serve, c.announce_fd);
     case Command::Kind::kGet: return get(c);
     case Command::Kind::kPut: return put(c);
     case Command::Kind::kSync: return sync(c);

@@ -7,6 +7,7 @@
 
 #include "store/fetch.h"
 #include "store/session.h"
+#include "weft-data/remote.h"
 
 namespace weft::data {
 
@@ -30,14 +31,5 @@ struct Command {
 
 // Reads the command line; on wrong usage or --help prints what is to be said and sets `exit_code`.
 [[nodiscard]] bool parse(int argc, char** argv, Command& command, int& exit_code);
-
-// HOST:PATH, [V6]:PATH or weft://HOST[:PORT]/PATH. False for a path of this machine.
-struct RemotePath {
-  std::string host;
-  std::uint16_t port = 0;
-  std::string path;
-};
-[[nodiscard]] bool parse_remote(const std::string& text, std::uint16_t default_port,
-                                RemotePath& out);
 
 }  // namespace weft::data

@@ -64,6 +64,6 @@ void add_devices(CLI::App& app);
 void add_selftest(CLI::App& app);
 void add_stat(CLI::App& app);
 void add_report(CLI::App& app);
-void add_data(CLI::App& app);  // serve, get, put, sync, ls, cat
+void add_data(CLI::App& app);  // serve, get, put, sync, ls, cat, video
 
 }  // namespace weft::cli

@@ -1,5 +1,6 @@
-// `weft serve`, `get`, `put`, `sync`, `ls` and `cat`: started as a program of their own, weft-data,
-// which is an ordinary verbs program on Weft's drop-in libraries.
+// `weft serve`, `get`, `put`, `sync`, `ls` and `cat`, and `weft video`: started as programs of
+// their own, weft-data and weft-video, which are ordinary verbs programs on Weft's drop-in
+// libraries.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -17,23 +18,29 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Outcome<std::string> find_data_program() {
+struct Program {
+  const char* name;
+  const char* needs;  // to be built
+};
+constexpr Program kData{"weft-data",
+                        "liburing, libcrypto and rdma-core's headers are (Debian: liburing-dev "
+                        "libssl-dev libibverbs-dev librdmacm-dev)"};
+constexpr Program kVideo{"weft-video",
+                         "weft-data is. Debian has it in a package of its own, weft-video"};
+
+Outcome<std::string> find(const Program& program) {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const fs::path& at : {self / "weft-data", self / "../libexec/weft/weft-data"}) {
+  for (const fs::path& at : {self / program.name, self / "../libexec/weft" / program.name}) {
     if (access(at.c_str(), X_OK) == 0) return at.lexically_normal().string();
   }
-  return failure(
-      fmt::format("weft-data is not in {0} nor in {0}/../libexec/weft. It is built where liburing, "
-                  "libcrypto and rdma-core's headers are (Debian: liburing-dev libssl-dev "
-                  "libibverbs-dev librdmacm-dev)",
-                  self.string()));
+  return failure(fmt::format("{1} is not in {0} nor in {0}/../libexec/weft. It is built where {2}",
+                             self.string(), program.name, program.needs));
 }
 
-int start(const std::string& name, std::vector<std::string> arguments) {
-  const Outcome<std::string> program = find_data_program();
+int start(const Program& what, std::vector<std::string> arguments) {
+  const Outcome<std::string> program = find(what);
   if (!program) return report_failure(program.error());
-  arguments.insert(arguments.begin(), {"weft", name});
   std::vector<char*> raw;
   for (std::string& argument : arguments) raw.push_back(argument.data());
   raw.push_back(nullptr);
@@ -45,21 +52,34 @@ int start(const std::string& name, std::vector<std::string> arguments) {
 }  // namespace
 
 void add_data(CLI::App& app) {
-  constexpr std::array<std::array<const char*, 2>, 6> kCommands = {{
-      {"serve", "Serve files and folders to other machines"},
-      {"get", "Copy files from a server"},
-      {"put", "Copy files to a server"},
-      {"sync", "Copy what differs, from or to a server"},
-      {"ls", "List a folder of a server"},
-      {"cat", "Write a server's files to the output"},
+  struct Entry {
+    const char* name;
+    const char* what;
+    const Program& program;
+  };
+  const std::array<Entry, 7> kCommands = {{
+      {"serve", "Serve files and folders to other machines", kData},
+      {"get", "Copy files from a server", kData},
+      {"put", "Copy files to a server", kData},
+      {"sync", "Copy what differs, from or to a server", kData},
+      {"ls", "List a folder of a server", kData},
+      {"cat", "Write a server's files to the output", kData},
+      {"video", "Serve and show films", kVideo},
   }};
-  for (const auto& [name, what] : kCommands) {
+  for (const auto& [name, what, program] : kCommands) {
     CLI::App* command = app.add_subcommand(name, what);
-    // Everything behind the name is weft-data's, --help too.
+    // Everything behind the name is the program's, --help too.
     command->set_help_flag();
     command->prefix_command();
-    command->callback([command, name = std::string(name)] {
-      set_command([command, name] { return start(name, command->remaining()); });
+    const bool data = &program == &kData;
+    command->callback([command, data, name = std::string(name)] {
+      set_command([command, data, name] {
+        std::vector<std::string> arguments = command->remaining();
+        // weft-data has the command as a subcommand, weft-video is the command.
+        if (data) arguments.insert(arguments.begin(), name);
+        arguments.insert(arguments.begin(), data ? "weft" : "weft video");
+        return start(data ? kData : kVideo, std::move(arguments));
+      });
     });
   }
 }

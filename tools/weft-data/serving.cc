@@ -1,0 +1,77 @@
+#include "weft-data/serving.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+
+#include "store/server.h"
+#include "weft/common/message.h"
+
+namespace weft::data {
+namespace {
+
+const store::Server* g_server = nullptr;
+
+void on_signal(int) {
+  if (g_server != nullptr) g_server->stop();
+}
+
+double seconds(const timeval& t) {
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int fail(const store::Failed& why) { return cli::report_failure({why.text(), cli::kExitFailure}); }
+
+void report(const store::ServeCounters& n) {
+  const double gb = static_cast<double>(n.bytes_out + n.bytes_in) / 1e9;
+  std::fprintf(stderr,
+               "weft serve: %llu clients, %llu refused, %llu wrong tokens, %llu requests, %llu "
+               "errors, %.3f GB out, %.3f GB in, %.3f CPU s (%.3f per GB)\n",
+               static_cast<unsigned long long>(n.clients),
+               static_cast<unsigned long long>(n.refused_clients),
+               static_cast<unsigned long long>(n.refused_tokens),
+               static_cast<unsigned long long>(n.requests),
+               static_cast<unsigned long long>(n.errors), static_cast<double>(n.bytes_out) / 1e9,
+               static_cast<double>(n.bytes_in) / 1e9, cpu_seconds(),
+               gb > 0 ? cpu_seconds() / gb : 0.0);
+}
+
+}  // namespace
+
+double cpu_seconds() {
+  rusage use{};
+  getrusage(RUSAGE_SELF, &use);
+  return seconds(use.ru_utime) + seconds(use.ru_stime);
+}
+
+int serve(const store::ServeOptions& options, int announce_fd) {
+  raise_descriptor_limit();
+  auto server = store::Server::create(options);
+  if (!server) return fail(server.error());
+  g_server = server->get();
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  std::fprintf(stderr, "weft serve: listening on port %u%s\n", unsigned{(*server)->port()},
+               options.writable ? ", writable" : "");
+  if (announce_fd >= 0) {
+    dprintf(announce_fd, "%u\n", unsigned{(*server)->port()});
+    close(announce_fd);
+  }
+  const auto done = (*server)->run();
+  report((*server)->counters());
+  g_server = nullptr;
+  return done ? 0 : fail(done.error());
+}
+
+}  // namespace weft::data

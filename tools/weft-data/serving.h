@@ -1,0 +1,15 @@
+// Running a data server as a program: signals, and what is said at the start and the end.
+#pragma once
+
+#include "store/session.h"
+
+namespace weft::data {
+
+// CPU time of this process.
+[[nodiscard]] double cpu_seconds();
+
+// Serves until SIGINT or SIGTERM; returns the exit code. The port is written to `announce_fd`, a
+// decimal number and a newline, unless that is -1.
+[[nodiscard]] int serve(const store::ServeOptions& options, int announce_fd);
+
+}  // namespace weft::data

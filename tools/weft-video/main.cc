@@ -1,0 +1,211 @@
+// weft-video: films over RDMA. `weft video` starts this program. docs/video.md
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "store/local.h"
+#include "store/secret.h"
+#include "store/tree.h"
+#include "video/pattern.h"
+#include "video/show.h"
+#include "weft-data/remote.h"
+#include "weft-data/serving.h"
+#include "weft-video/convert.h"
+#include "weft-video/options.h"
+#include "weft/common/message.h"
+
+#include <fcntl.h>
+
+namespace weft::tv {
+namespace {
+
+using store::Failed;
+using video::PlayStats;
+
+volatile std::sig_atomic_t g_interrupted = 0;
+
+int fail(const Failed& why) { return cli::report_failure({why.text(), cli::kExitFailure}); }
+int usage(std::string text) { return cli::report_failure({std::move(text), cli::kExitUsage}); }
+
+// ---- make
+
+// "clip.bgra" becomes "clip.1280x720@35.bgra".
+std::string name_of(const MakeCommand& c) {
+  constexpr std::string_view kRaw = ".bgra";
+  if (!c.file.ends_with(kRaw) || video::parse_raw_name(c.file)) return c.file;
+  return c.file.substr(0, c.file.size() - kRaw.size()) + "." + c.size + "@" + c.rate + ".bgra";
+}
+
+store::Outcome<void> write_film(const std::string& name, const video::Film& film,
+                                std::uint64_t frames) {
+  const store::Fd file(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file) return store::failed(errno, name);
+  const auto put = [&](std::string_view text) {
+    return store::write_fully(file.get(), reinterpret_cast<const std::uint8_t*>(text.data()),
+                              text.size());
+  };
+  const bool y4m = film.format == video::PixelFormat::kI420;
+  int error = y4m ? put(video::y4m_header(film)) : 0;
+  video::TestPattern pattern(film);
+  for (std::uint64_t n = 0; n < frames && error == 0; ++n) {
+    if (y4m) error = put(video::kFrameMark);
+    const auto frame = pattern.frame(n);
+    if (error == 0) error = store::write_fully(file.get(), frame.data(), frame.size());
+  }
+  if (error != 0) return store::failed(error, name);
+  return {};
+}
+
+int make(const MakeCommand& c) {
+  // The names of raw films say the same, so one parser is enough.
+  const auto sized = video::parse_raw_name("x." + c.size + "@" + c.rate + ".bgra");
+  if (!sized) {
+    return usage("--size " + c.size + " --rate " + c.rate +
+                 ": is no size and rate; write --size 1280x720 --rate 35");
+  }
+  const std::string name = name_of(c);
+  auto film = video::parse_raw_name(name);
+  if (!film) {
+    if (!name.ends_with(".y4m")) return usage(c.file + ": end the name in .y4m or .bgra");
+    auto made = video::make_film(video::PixelFormat::kI420, sized->width, sized->height,
+                                 sized->rate_num, sized->rate_den);
+    if (!made) return fail(made.error());
+    film = *made;
+  }
+  if (auto ok = write_film(name, *film, c.frames); !ok) return fail(ok.error());
+  std::puts(name.c_str());
+  return 0;
+}
+
+// ---- serve
+
+int serve(Command& c) {
+  Converted converted;
+  if (auto ok = converted.convert(c.serve.files); !ok) return fail(ok.error());
+  return data::serve(c.serve, c.announce_fd);
+}
+
+// ---- show
+
+double per_second(const PlayStats& s) {
+  const double seconds = std::chrono::duration<double>(s.last_shown - s.first_shown).count();
+  return seconds > 0 ? static_cast<double>(s.shown - 1) / seconds : 0;
+}
+double ms(std::int64_t ns) { return static_cast<double>(ns) / 1e6; }
+double mean_ms(std::int64_t ns, std::uint64_t count) {
+  return count != 0 ? ms(ns) / static_cast<double>(count) : 0;
+}
+
+nlohmann::json describe(const video::Player& player) {
+  const PlayStats& s = player.stats();
+  const std::uint64_t fetched = s.bytes / player.film().record_bytes();
+  return {{"film", player.path()},
+          {"width", player.film().width},
+          {"height", player.film().height},
+          {"frames", player.records()},
+          {"shown", s.shown},
+          {"late", s.late},
+          {"dropped", s.dropped},
+          {"frames_per_second", per_second(s)},
+          {"bytes", s.bytes},
+          {"requests", s.requests},
+          {"fetch_ms", mean_ms(s.fetch_ns, fetched)},
+          {"fetch_max_ms", ms(s.fetch_max_ns)},
+          {"flip_ms", mean_ms(s.flip_ns, s.shown)},
+          {"flip_max_ms", ms(s.flip_max_ns)},
+          {"server_cpu_s", static_cast<double>(s.server_cpu_us) / 1e6}};
+}
+
+void report(const video::Show& show, bool as_json) {
+  nlohmann::json films = nlohmann::json::array();
+  for (const auto& player : show.players) films.push_back(describe(*player));
+  if (as_json) {
+    const nlohmann::json all = {
+        {"films", films}, {"cpu_s", data::cpu_seconds()}, {"moves", show.screen->moves()}};
+    std::puts(all.dump(2).c_str());
+    return;
+  }
+  for (const auto& f : films) {
+    std::fprintf(stderr, "%s: %llu frames shown, %.1f a second, %llu late, %llu dropped\n",
+                 f["film"].get<std::string>().c_str(),
+                 static_cast<unsigned long long>(f["shown"].get<std::uint64_t>()),
+                 f["frames_per_second"].get<double>(),
+                 static_cast<unsigned long long>(f["late"].get<std::uint64_t>()),
+                 static_cast<unsigned long long>(f["dropped"].get<std::uint64_t>()));
+  }
+}
+
+store::Outcome<std::unique_ptr<video::Screen>> open_screen(const ShowCommand& c,
+                                                           const std::vector<video::Film>& films) {
+  return c.is_headless ? video::open_headless(films, c.headless)
+                       : video::open_window(films, c.window);
+}
+
+int play(const ShowCommand& c, video::Show& show) {
+  std::vector<video::Film> films;
+  for (const auto& player : show.players) films.push_back(player->film());
+  auto screen = open_screen(c, films);
+  if (!screen) return fail(screen.error());
+  show.screen = std::move(*screen);
+  show.hold = c.hold;
+  show.failed = [](const Failed& why) { fail(why); };
+  show.interrupted = [] { return g_interrupted != 0; };
+  struct sigaction action {};
+  action.sa_handler = [](int) { g_interrupted = 1; };
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  const auto lost = video::run(show);
+  report(show, c.json);
+  if (!lost) return fail(lost.error());
+  return *lost == 0 ? 0 : 1;
+}
+
+int show(Command& c) {
+  ShowCommand& s = c.show;
+  if (!s.is_headless && (s.headless.check || !s.headless.dump_prefix.empty())) {
+    return usage("--check and --dump: need --headless");
+  }
+  s.play.paced = !s.fast;
+  video::Show all;
+  for (const std::string& name : s.films) {
+    data::RemotePath remote;
+    if (!data::parse_remote(name, c.port, remote)) {
+      return usage(name + ": is no film of a server; write HOST:FILE");
+    }
+    auto player =
+        video::Player::open({remote.host, remote.port, c.serve.token}, remote.path, s.play);
+    if (!player) return fail(player.error());
+    all.players.push_back(std::move(*player));
+  }
+  return play(s, all);
+}
+
+int run(Command& c) {
+  std::signal(SIGPIPE, SIG_IGN);
+  if (!c.token_file.empty()) {
+    auto token = store::read_token(c.token_file);
+    if (!token) return fail(token.error());
+    c.serve.token = *token;
+  }
+  switch (c.kind) {
+    case Command::Kind::kServe: return serve(c);
+    case Command::Kind::kShow: return show(c);
+    case Command::Kind::kMake: return make(c.make);
+    case Command::Kind::kNone: break;
+  }
+  return 2;
+}
+
+}  // namespace
+}  // namespace weft::tv
+
+int main(int argc, char** argv) {
+  weft::tv::Command command;
+  int exit_code = 0;
+  if (!weft::tv::parse(argc, argv, command, exit_code)) return exit_code;
+  return weft::tv::run(command);
+}

@@ -1,0 +1,46 @@
+// The command line of weft-video.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "store/session.h"
+#include "video/player.h"
+#include "video/screen.h"
+
+namespace weft::tv {
+
+struct ShowCommand {
+  std::vector<std::string> films;
+  video::PlayOptions play;
+  video::WindowOptions window;
+  video::HeadlessOptions headless;
+  bool is_headless = false;
+  bool hold = false;
+  bool json = false;
+  bool fast = false;
+};
+
+struct MakeCommand {
+  std::string file;
+  std::string size = "1280x720";
+  std::string rate = "35";
+  std::uint64_t frames = 350;
+};
+
+struct Command {
+  enum class Kind : std::uint8_t { kNone, kServe, kShow, kMake };
+  Kind kind = Kind::kNone;
+  store::ServeOptions serve;
+  int announce_fd = -1;
+  std::string token_file;
+  std::uint16_t port = store::kDefaultPort;
+  ShowCommand show;
+  MakeCommand make;
+};
+
+// Reads the command line; on wrong usage or --help prints what is to be said and sets `exit_code`.
+[[nodiscard]] bool parse(int argc, char** argv, Command& command, int& exit_code);
+
+}  // namespace weft::tv
