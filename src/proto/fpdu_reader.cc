@@ -1,5 +1,6 @@
 #include "proto/fpdu_reader.h"
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <cstring>
@@ -104,7 +105,8 @@ Inbound FpduReader::parse() {
   const std::size_t part = here - kFpduLengthSize;
   return {.kind = Inbound::Kind::kDirect,
           .ulpdu_len = ulpdu_len,
-          .bytes = {cur_ + kFpduLengthSize, part < ulpdu_len ? part : ulpdu_len}};
+          .ulpdu = std::span<const std::uint8_t>(cur_ + kFpduLengthSize,
+                                                 std::min<std::size_t>(part, ulpdu_len))};
 }
 
 void FpduReader::place_directly() {
@@ -139,52 +141,42 @@ Inbound FpduReader::whole(std::uint32_t ulpdu_len, std::size_t raw_size) {
       return {.kind = Inbound::Kind::kViolation, .violation = Violation::kCrc};
     }
   }
-  std::uint8_t* length_field = raw;
-  if (markers_) {
-    if (at % kMarkerInterval == 0) length_field += kMarkerSize;
-    if (const Violation v = strip_markers(raw, ulpdu_len); v != Violation::kNone) {
-      return {.kind = Inbound::Kind::kViolation, .violation = v};
-    }
+  if (markers_ && check_markers_ && !markers_agree(raw, raw_size, at)) {
+    return {.kind = Inbound::Kind::kViolation, .violation = Violation::kMarker};
   }
   return {.kind = Inbound::Kind::kUlpdu,
           .ulpdu_len = ulpdu_len,
-          .bytes = {length_field + kFpduLengthSize, ulpdu_len}};
+          .ulpdu = ulpdu_in(raw, raw_size, ulpdu_len, at)};
 }
 
-// Moves the pieces between markers together, behind the length field. `raw` lies before offset_.
-Violation FpduReader::strip_markers(std::uint8_t* raw, std::uint32_t ulpdu_len) {
-  const std::uint32_t covered = fpdu_covered(ulpdu_len);
-  const auto raw_size = static_cast<std::size_t>(cur_ - raw);
-  StreamOffset at = offset_ - raw_size;
-  std::uint8_t* from = raw;
-  std::uint8_t* to = raw;
-  StreamOffset start = at;
-  std::uint32_t moved = 0;
-  // The marker before the CRC field, if any, is looked at too: hence <=.
-  while (moved <= covered) {
-    if (at % kMarkerInterval == 0) {
-      if (from + kMarkerSize + kCrcSize > cur_) break;
-      const bool leading = moved == 0;
-      const std::uint64_t expected = leading ? 0 : at - start;
-      if (check_markers_ && load_marker(from) != expected) return Violation::kMarker;
-      from += kMarkerSize;
-      at += kMarkerSize;
-      if (leading) {
-        start = at;
-        to = from;
-      }
-    }
-    if (moved == covered) break;
-    const std::uint32_t gap = until_marker(at);
-    const std::uint32_t left = covered - moved;
-    const std::uint32_t piece = gap < left ? gap : left;
-    if (to != from) std::memmove(to, from, piece);
-    from += piece;
-    to += piece;
-    at += piece;
-    moved += piece;
+// Each tells how far behind the length field it stands; the one before that, nothing.
+bool FpduReader::markers_agree(const std::uint8_t* raw, std::size_t raw_size,
+                               StreamOffset at) const noexcept {
+  const bool leads = at % kMarkerInterval == 0;
+  if (leads && load_marker(raw) != 0) return false;
+  const std::size_t length_field = leads ? kMarkerSize : 0;
+  std::size_t next = leads ? kMarkerInterval : until_marker(at);
+  for (; next + kMarkerSize + kCrcSize <= raw_size; next += kMarkerInterval) {
+    if (load_marker(raw + next) != next - length_field) return false;
   }
-  return Violation::kNone;
+  return true;
+}
+
+// The markers stay among the payload. One between length field and payload is taken out, for a
+// header that can be read.
+MarkedOctets FpduReader::ulpdu_in(std::uint8_t* raw, std::size_t raw_size, std::uint32_t ulpdu_len,
+                                  StreamOffset at) const noexcept {
+  std::uint8_t* ulpdu = raw + kFpduLengthSize;
+  std::size_t next = until_marker(at);  // the first one, from `raw` on
+  if (!markers_ || next + kMarkerSize + kCrcSize > raw_size) {
+    return std::span<const std::uint8_t>(ulpdu, ulpdu_len);
+  }
+  if (next < kFpduLengthSize + kMaxDdpHeaderSize) {
+    std::memmove(raw + kMarkerSize, raw, next);
+    ulpdu += kMarkerSize;
+    next += kMarkerInterval - kMarkerSize;
+  }
+  return {ulpdu, ulpdu_len, next - kFpduLengthSize};
 }
 
 bool FpduReader::at_border() const noexcept {

@@ -1,4 +1,4 @@
-// The receiving half of MPA framing: finds FPDUs in a stream, strips markers, checks CRCs.
+// The receiving half of MPA framing: finds FPDUs in a stream, checks markers and CRCs.
 //
 // A pull parser. The owner asks want() where bytes should go, reports filled(), then takes items
 // from next() until it gives kNone. Nothing of an FPDU is shown before its CRC is checked.
@@ -10,6 +10,7 @@
 #include <span>
 
 #include "base/seq.h"
+#include "proto/marked.h"
 #include "proto/slice.h"
 #include "proto/violation.h"
 #include "wire/fpdu.h"
@@ -35,8 +36,8 @@ inline constexpr std::size_t kScratchBytesMin = kCarryBytesMax + (4U << 10U);
 struct Inbound {
   enum class Kind : std::uint8_t {
     kNone,       // read more
-    kUlpdu,      // `bytes` is a whole ULPDU
-    kDirect,     // `bytes` is the first part of a ULPDU of `ulpdu_len` octets, DDP header and more:
+    kUlpdu,      // `ulpdu` is a whole one; its DDP header lies before any marker
+    kDirect,     // `ulpdu` is the first part of one of `ulpdu_len` octets, DDP header and more:
                  // answer with place_directly() or keep()
     kDirectEnd,  // the ULPDU placed directly is complete
     kViolation,
@@ -44,7 +45,7 @@ struct Inbound {
   Kind kind = Kind::kNone;
   Violation violation{Violation::kNone};
   std::uint32_t ulpdu_len{0};
-  std::span<std::uint8_t> bytes{};  // valid until the next call of any member
+  MarkedOctets ulpdu{};  // valid until the next call of any member
 };
 
 class FpduReader {
@@ -114,7 +115,10 @@ class FpduReader {
   [[nodiscard]] std::size_t raw_size_here() const noexcept;
   [[nodiscard]] std::size_t carry_capacity_for(std::size_t left) const noexcept;
   void release_carry();
-  [[nodiscard]] Violation strip_markers(std::uint8_t* raw, std::uint32_t ulpdu_len);
+  [[nodiscard]] bool markers_agree(const std::uint8_t* raw, std::size_t raw_size,
+                                   StreamOffset at) const noexcept;
+  [[nodiscard]] MarkedOctets ulpdu_in(std::uint8_t* raw, std::size_t raw_size,
+                                      std::uint32_t ulpdu_len, StreamOffset at) const noexcept;
 
   // A payload of at least this size is worth a system call of its own.
   static constexpr std::uint32_t kDirectMin = 8U << 10U;

@@ -133,8 +133,8 @@ void Stream::drain_reader() {
         rx_pin_.release();
         if (!reader_.park()) fail(Violation::kLocalFault);
         return;
-      case Inbound::Kind::kUlpdu: alive = on_ulpdu(in.bytes); break;
-      case Inbound::Kind::kDirect: alive = on_direct(in.bytes, in.ulpdu_len); break;
+      case Inbound::Kind::kUlpdu: alive = on_ulpdu(in.ulpdu); break;
+      case Inbound::Kind::kDirect: alive = on_direct(in.ulpdu, in.ulpdu_len); break;
       case Inbound::Kind::kDirectEnd: alive = close_segment(); break;
       case Inbound::Kind::kViolation:
         if (in.violation == Violation::kCrc) counters_.crc_errors.add(1);
@@ -144,7 +144,7 @@ void Stream::drain_reader() {
     }
     if (!alive && early_send_) {
       // A payload that was to be placed directly has not been taken from the reader.
-      return hold(in.kind == Inbound::Kind::kUlpdu ? in.bytes : std::span<std::uint8_t>{});
+      return hold(in.kind == Inbound::Kind::kUlpdu ? in.ulpdu : MarkedOctets{});
     }
     if (!alive) break;
   }

@@ -357,20 +357,20 @@ class Stream {
 
   // --- receive: stream_rx.cc. Each bool: false when the stream has been failed ---
   void drain_reader();
-  [[nodiscard]] bool on_ulpdu(std::span<const std::uint8_t> ulpdu);
-  [[nodiscard]] bool on_direct(std::span<const std::uint8_t> bytes, std::uint32_t ulpdu_len);
+  [[nodiscard]] bool on_ulpdu(MarkedOctets ulpdu);
+  [[nodiscard]] bool on_direct(MarkedOctets bytes, std::uint32_t ulpdu_len);
   [[nodiscard]] bool open_segment(std::span<const std::uint8_t> bytes, std::uint32_t ulpdu_len);
   [[nodiscard]] bool refuse_while_closing();
   void note_first_fpdu();
   [[nodiscard]] MemoryFault resolve_remote(Stag stag, std::uint64_t to, std::uint64_t length,
                                            Access need, Pin& pin, std::uint8_t*& at);
-  [[nodiscard]] bool place(std::span<const std::uint8_t> payload);
+  [[nodiscard]] bool place(MarkedOctets payload);
   [[nodiscard]] std::size_t target_slices(Slice* out, std::size_t room, std::size_t bytes);
   void note_placed(std::uint32_t bytes);
   [[nodiscard]] bool target_failed();
   [[nodiscard]] bool close_segment();
   [[nodiscard]] bool fail_segment(Violation v);
-  [[nodiscard]] MemoryFault scatter(Cursor& cursor, std::span<const std::uint8_t> data);
+  [[nodiscard]] MemoryFault scatter(Cursor& cursor, MarkedOctets data);
   [[nodiscard]] std::size_t cursor_slices(Cursor cursor, Slice* out, std::size_t room,
                                           std::size_t bytes);
   static void advance(Cursor& cursor, std::size_t n);
@@ -396,7 +396,7 @@ class Stream {
   [[nodiscard]] bool open_receive();
   [[nodiscard]] bool finish_send();
   void complete_receive(WcStatus status, std::uint32_t vendor);
-  [[nodiscard]] bool on_body(std::span<const std::uint8_t> body);
+  [[nodiscard]] bool on_body(MarkedOctets octets);
   [[nodiscard]] bool on_immediate(std::span<const std::uint8_t> body);
   [[nodiscard]] bool on_read_request(std::span<const std::uint8_t> body);
   [[nodiscard]] bool on_atomic_request(std::span<const std::uint8_t> body);
@@ -404,7 +404,7 @@ class Stream {
   [[nodiscard]] bool on_terminate(std::span<const std::uint8_t> body);
 
   // --- receive, a Send before its receive: stream_hold.cc ---
-  void hold(std::span<const std::uint8_t> ulpdu);
+  void hold(MarkedOctets ulpdu);
   void retry_due(Instant now);
 
   // --- send: stream.cc, stream_tx.cc ---

@@ -15,14 +15,15 @@ constexpr Duration kRetryPause{1'000'000};
 }  // namespace
 
 // Keeps what the last read has brought, from the Send on: one read at most.
-void Stream::hold(std::span<const std::uint8_t> ulpdu) {
+void Stream::hold(MarkedOctets ulpdu) {
   early_send_ = false;
   rx_pin_.release();
   const Instant now = host_.now();
   const std::span<const std::uint8_t> rest = reader_.rest();
-  held_.reset(new (std::nothrow) Held{.ulpdu = {ulpdu.begin(), ulpdu.end()},
+  held_.reset(new (std::nothrow) Held{.ulpdu = std::vector<std::uint8_t>(ulpdu.size()),
                                       .rest = {rest.begin(), rest.end()},
                                       .until = now + params_.recv_wait});
+  if (held_ != nullptr) ulpdu.take(held_->ulpdu.data(), ulpdu.size());
   reader_.drop_rest();
   if (held_ == nullptr) return fail(Violation::kLocalFault);
   retry_at_ = std::min(now + kRetryPause, held_->until);
@@ -35,7 +36,7 @@ bool Stream::retry_receive() {
   retry_at_ = Instant::never();
   seen_before_ = true;
   reader_.resume(held->rest);
-  if (held->ulpdu.empty() || on_ulpdu(held->ulpdu)) {
+  if (held->ulpdu.empty() || on_ulpdu(std::span<const std::uint8_t>(held->ulpdu))) {
     drain_reader();
   } else {
     rx_pin_.release();

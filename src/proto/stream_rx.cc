@@ -7,18 +7,20 @@
 
 namespace weft::proto {
 
-bool Stream::on_ulpdu(std::span<const std::uint8_t> ulpdu) {
-  if (params_.path && take_path_message(ulpdu)) return true;
-  if (!open_segment(ulpdu, static_cast<std::uint32_t>(ulpdu.size()))) return false;
-  const std::span<const std::uint8_t> payload = ulpdu.subspan(seg_.header_len);
-  if (weft::info(seg_.op).must_be_last) return on_body(payload);
-  return place(payload) && close_segment();
+bool Stream::on_ulpdu(MarkedOctets ulpdu) {
+  const bool plain = ulpdu.front().size() == ulpdu.size();
+  if (params_.path && plain && take_path_message(ulpdu.front())) return true;
+  if (!open_segment(ulpdu.front(), static_cast<std::uint32_t>(ulpdu.size()))) return false;
+  ulpdu.drop(seg_.header_len);
+  if (weft::info(seg_.op).must_be_last) return on_body(ulpdu);
+  return place(ulpdu) && close_segment();
 }
 
-bool Stream::on_direct(std::span<const std::uint8_t> bytes, std::uint32_t ulpdu_len) {
-  if (!open_segment(bytes, ulpdu_len)) return false;
+bool Stream::on_direct(MarkedOctets bytes, std::uint32_t ulpdu_len) {
+  if (!open_segment(bytes.front(), ulpdu_len)) return false;
   // An operation with a fixed body never gets here: its length was refused.
-  if (!place(bytes.subspan(seg_.header_len))) return false;
+  bytes.drop(seg_.header_len);
+  if (!place(bytes)) return false;
   reader_.place_directly();
   return true;
 }
@@ -119,18 +121,19 @@ MemoryFault Stream::resolve_remote(Stag stag, std::uint64_t to, std::uint64_t le
   return earlier ? fault : MemoryFault::kNoRight;
 }
 
-bool Stream::place(std::span<const std::uint8_t> payload) {
+bool Stream::place(MarkedOctets payload) {
   if (payload.empty()) return true;
+  const auto bytes = static_cast<std::uint32_t>(payload.size());
   MemoryFault fault = MemoryFault::kNone;
   if (seg_.op == Opcode::kWrite) {
-    std::memcpy(write_at_, payload.data(), payload.size());
+    payload.take(write_at_, bytes);
   } else if (seg_.op == Opcode::kReadResponse) {
     fault = scatter(oldest_read().cursor, payload);
   } else {
     fault = scatter(receive_cursor_, payload);
   }
   if (fault != MemoryFault::kNone) return target_failed();
-  seg_.placed += static_cast<std::uint32_t>(payload.size());
+  seg_.placed += bytes;
   return true;
 }
 
@@ -183,7 +186,7 @@ bool Stream::fail_segment(Violation v) {
   return false;
 }
 
-MemoryFault Stream::scatter(Cursor& cursor, std::span<const std::uint8_t> data) {
+MemoryFault Stream::scatter(Cursor& cursor, MarkedOctets data) {
   while (!data.empty()) {
     assert(cursor.left != 0);
     const std::size_t here = cursor.sge->length - cursor.offset;
@@ -194,8 +197,7 @@ MemoryFault Stream::scatter(Cursor& cursor, std::span<const std::uint8_t> data) 
           table_.resolve(Stag{cursor.sge->lkey}, cursor.sge->addr + cursor.offset, piece,
                          Access::kLocalWrite, params_.id, rx_pin_, at, &rx_hint_);
       if (fault != MemoryFault::kNone) return fault;
-      std::memcpy(at, data.data(), piece);
-      data = data.subspan(piece);
+      data.take(at, piece);
     }
     advance(cursor, piece);
   }

@@ -1,4 +1,5 @@
 // Inbound Sends, requests, atomic responses, immediate data and Terminates.
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -99,7 +100,10 @@ void Stream::complete_receive(WcStatus status, std::uint32_t vendor) {
 }
 
 // Operations whose whole message is one body of fixed layout.
-bool Stream::on_body(std::span<const std::uint8_t> body) {
+bool Stream::on_body(MarkedOctets octets) {
+  std::uint8_t bytes[std::max(kAtomicRequestSize, kMaxTerminateSize)];
+  const std::span<const std::uint8_t> body(bytes, octets.size());
+  octets.take(bytes, octets.size());
   segment_open_ = false;
   carries_messages_ = true;
   counters_.rx_messages[static_cast<std::size_t>(seg_.op)].add(1);
@@ -180,7 +184,7 @@ bool Stream::on_atomic_response(std::span<const std::uint8_t> body) {
   if (response.request_id != o.id) return fail_segment(Violation::kUnaskedAtomicResponse);
   std::uint8_t value[sizeof response.original];
   std::memcpy(value, &response.original, sizeof value);  // host order, as verbs deliver it
-  if (scatter(o.cursor, value) != MemoryFault::kNone) {
+  if (scatter(o.cursor, std::span<const std::uint8_t>(value)) != MemoryFault::kNone) {
     return fail_segment(Violation::kReadSinkGone);
   }
   answered(o);

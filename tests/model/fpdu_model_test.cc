@@ -248,22 +248,37 @@ class ReaderModel {
     return 2;
   }
 
+  // In random pieces, as the entries of a list are filled.
+  void take(MarkedOctets from, Bytes& to) {
+    for (std::size_t at = 0; !from.empty();) {
+      const std::size_t piece = rng_.one_in(3) ? rng_.size(1, from.size()) : from.size();
+      from.take(to.data() + at, piece);
+      at += piece;
+    }
+  }
+
   Violation take_items() {
     for (;;) {
       const Inbound in = reader_.next();
       switch (in.kind) {
         case Inbound::Kind::kNone: return Violation::kNone;
         case Inbound::Kind::kViolation: return in.violation;
-        case Inbound::Kind::kUlpdu: ulpdus.emplace_back(in.bytes.begin(), in.bytes.end()); break;
+        case Inbound::Kind::kUlpdu: {
+          // A header can be read where it lies.
+          const std::size_t head = std::min(in.ulpdu.size(), kMaxDdpHeaderSize);
+          EXPECT_GE(in.ulpdu.front().size(), head);
+          take(in.ulpdu, ulpdus.emplace_back(in.ulpdu.size()));
+          break;
+        }
         case Inbound::Kind::kDirect:
-          EXPECT_GE(in.bytes.size(), kMaxDdpHeaderSize);
+          EXPECT_GE(in.ulpdu.front().size(), kMaxDdpHeaderSize);
           if (rng_.one_in(3)) {
             reader_.keep();
             break;
           }
           target_.assign(in.ulpdu_len, 0);
-          std::copy(in.bytes.begin(), in.bytes.end(), target_.begin());
-          placed_ = in.bytes.size();
+          MarkedOctets(in.ulpdu).take(target_.data(), in.ulpdu.size());
+          placed_ = in.ulpdu.size();
           reader_.place_directly();
           ++direct;
           break;
