@@ -114,6 +114,14 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
     // The caller empties the channel before it sleeps in poll(2): the lanes stay where they are.
     return fail(Error::kTimedOut);
   }
+  // So does one that waits for no time. Lanes that callers keep get a look.
+  if (timeout && timeout->count() <= 0) {
+    for (const auto& poller : *this->pollers()) {
+      if (poller->kept_by_callers()) poller->drive();
+    }
+    if (CompletionQueueImpl* cq = take()) return cq;
+    return fail(Error::kTimedOut);
+  }
   if (device_->config().progress == ProgressMode::kThread) return wait_for_others(until);
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   waits_.store(true, std::memory_order_relaxed);
