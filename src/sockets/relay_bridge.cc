@@ -25,6 +25,7 @@ std::shared_ptr<Device> relay_device() {
     auto config = Config::load();
     if (!config) return std::shared_ptr<Device>();
     config->reply_timeout = kReplyLimit;
+    config->progress = ProgressMode::kThread;
     auto made = Device::open(*config);
     return made ? std::move(*made) : std::shared_ptr<Device>();
   }();
