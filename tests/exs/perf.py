@@ -42,6 +42,8 @@ def usage(network):
     refused(2, "one", "two", words=["two", "one argument too many"])
     refused(2, words=["--self", "--listen"])
     refused(1, "127.0.0.1:1", words=["127.0.0.1:1", "refused", "exs-perf --listen 1"])
+    refused(1, "[::1]:1", words=["[::1]:1", "exs-perf --listen 1"])
+    refused(1, "::1", words=["[::1]:"])
 
 
 def measures(network):

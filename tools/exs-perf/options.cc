@@ -127,17 +127,30 @@ Outcome<int> wait_of(const std::string& how) {
   return tl::unexpected(unknown("--wait", how, "busy, adaptive or notify"));
 }
 
+// HOST, HOST:PORT, or an IPv6 address, which stands in brackets where a port follows.
+void split_peer(const std::string& text, Options& o) {
+  const auto colon = text.rfind(':');
+  const bool in_brackets = text.starts_with('[');
+  const auto end = in_brackets ? text.find(']') : colon;
+  const bool one_colon = colon != std::string::npos && text.find(':') == colon;
+  if (in_brackets && end != std::string::npos) {
+    o.host = text.substr(1, end - 1);
+    if (end + 1 < text.size() && text[end + 1] == ':') o.port = text.substr(end + 2);
+  } else if (one_colon) {
+    o.host = text.substr(0, colon);
+    o.port = text.substr(colon + 1);
+  } else {
+    o.host = text;
+  }
+}
+
 Outcome<void> take_role(Options& o, const Texts& texts) {
   o.listen = !texts.listen.empty();
   if (int{o.self} + int{o.listen} + int{!texts.peer.empty()} != 1) {
     return usage_error("say what to do: --self, HOST[:PORT], or --listen PORT for the other side");
   }
-  o.host = texts.peer;
   o.port = o.listen ? texts.listen : kDefaultPort;
-  if (const auto colon = o.host.rfind(':'); colon != std::string::npos) {
-    o.port = o.host.substr(colon + 1);
-    o.host.resize(colon);
-  }
+  split_peer(texts.peer, o);
   std::uint16_t port = 0;
   const auto [end, error] = std::from_chars(o.port.data(), o.port.data() + o.port.size(), port);
   if (error != std::errc{} || end != o.port.data() + o.port.size()) {

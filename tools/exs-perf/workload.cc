@@ -87,6 +87,11 @@ addrinfo* resolve(const std::string& host, const std::string& port, int flags) {
   return found;
 }
 
+std::string shown(const std::string& host, const std::string& port) {
+  const bool colons = host.find(':') != std::string::npos;
+  return (colons ? "[" + host + "]:" : host + ":") + port;
+}
+
 int port_of(int fd) {
   sockaddr_storage name{};
   socklen_t length = sizeof name;
@@ -99,7 +104,7 @@ int connect_to(const std::string& host, const std::string& port, Mode mode, std:
   addrinfo* to = resolve(host, port, 0);
   const int fd = make_socket(to->ai_family, mode, size);
   if (exs_connect(fd, to->ai_addr, to->ai_addrlen, 0, kBlock, 0) != 0) {
-    fail_with(host + ":" + port + ": " + std::strerror(errno) + "; start `exs-perf --listen " +
+    fail_with(shown(host, port) + ": " + std::strerror(errno) + "; start `exs-perf --listen " +
               port + "` there");
   }
   freeaddrinfo(to);
@@ -478,13 +483,18 @@ Result Client::measure(Plan plan, int rounds, bool latency, bool bandwidth) {
 void serve(const std::string& host, const std::string& port, bool once,
            const std::function<void(int)>& ready) {
   check(exs_init(EXS_VERSION) == 0, "exs_init");
-  addrinfo* at = resolve(host, port, AI_PASSIVE);
+  addrinfo* const found = resolve(host, port, AI_PASSIVE);
+  // Where there is IPv6, its wildcard takes clients of both kinds.
+  const addrinfo* at = found;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    if (host.empty() && one->ai_family == AF_INET6) at = one;
+  }
   const int domain = at->ai_family;
   const int listener = make_socket(domain, Mode::kTcp, 0);
   if (exs_bind(listener, at->ai_addr, at->ai_addrlen) != 0) {
     fail_with("port " + port + ": " + std::strerror(errno) + "; choose another with --listen");
   }
-  freeaddrinfo(at);
+  freeaddrinfo(found);
   check(exs_listen(listener, 16) == 0, "exs_listen");
   ready(port_of(listener));
   do {
