@@ -35,6 +35,7 @@ ALLOWED = {
     # Programs above the verbs: what they use of RDMA is the C interface of verbs and rdma_cm.
     "store": {"store", "base"},
     "video": {"video", "store", "base"},
+    "mount": {"mount", "store", "base"},
     # Sockets over the public API: the rsocket stream, the preload library and its relay.
     "sockets": {"sockets", "base"},
 }
@@ -112,7 +113,7 @@ def refusal_in_public(angled, name):
 
 
 def refusal_in_program(angled, name):
-    if not angled and name.split("/", 1)[0] in ALLOWED.keys() - {"store", "video"}:
+    if not angled and name.split("/", 1)[0] in ALLOWED.keys() - {"store", "video", "mount"}:
         return "programs are written against include/weft only"
     return None
 

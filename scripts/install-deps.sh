@@ -16,7 +16,7 @@ set -euo pipefail
 build_packages=(
   g++ cmake ninja-build pkg-config
   libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libexpected-dev libboost-dev
-  libibverbs-dev librdmacm-dev liburing-dev libssl-dev libsdl2-dev iproute2 procps
+  libibverbs-dev librdmacm-dev liburing-dev libssl-dev libfuse3-dev libsdl2-dev iproute2 procps
 )
 program_packages=(rdmacm-utils perftest)
 test_packages=(
@@ -25,7 +25,7 @@ test_packages=(
   apache2-utils curl git haproxy memcached netcat-openbsd netcat-traditional nginx-light openssh-client
   openssh-server openssl postgresql redis-server redis-tools rsync
   python3-jinja2 python3-matplotlib python3-yaml python3-pyverbs iperf3 sockperf qperf ucx-utils
-  libfabric-bin xvfb
+  libfabric-bin fuse3 xvfb
 )
 ci_packages=(
   clang clang-format clang-tidy libclang-rt-14-dev ccache

@@ -1,6 +1,6 @@
-// `weft serve`, `get`, `put`, `sync`, `ls` and `cat`, and `weft video`: started as programs of
-// their own, weft-data and weft-video, which are ordinary verbs programs on Weft's drop-in
-// libraries.
+// `weft serve`, `get`, `put`, `sync`, `ls`, `cat`, `mount` and `video`: started as programs of
+// their own (weft-data, weft-mount, weft-video), which are ordinary verbs programs on Weft's
+// drop-in libraries.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -25,6 +25,7 @@ struct Program {
 constexpr Program kData{"weft-data",
                         "liburing, libcrypto and rdma-core's headers are (Debian: liburing-dev "
                         "libssl-dev libibverbs-dev librdmacm-dev)"};
+constexpr Program kMount{"weft-mount", "weft-data and libfuse3 are (Debian: libfuse3-dev)"};
 constexpr Program kVideo{"weft-video",
                          "weft-data is. Debian has it in a package of its own, weft-video"};
 
@@ -57,13 +58,14 @@ void add_data(CLI::App& app) {
     const char* what;
     const Program& program;
   };
-  const std::array<Entry, 7> kCommands = {{
+  const std::array<Entry, 8> kCommands = {{
       {"serve", "Serve files and folders to other machines", kData},
       {"get", "Copy files from a server", kData},
       {"put", "Copy files to a server", kData},
       {"sync", "Copy what differs, from or to a server", kData},
       {"ls", "List a folder of a server", kData},
       {"cat", "Write a server's files to the output", kData},
+      {"mount", "Mount a folder of a server", kMount},
       {"video", "Serve and show films", kVideo},
   }};
   for (const auto& [name, what, program] : kCommands) {
@@ -71,14 +73,14 @@ void add_data(CLI::App& app) {
     // Everything behind the name is the program's, --help too.
     command->set_help_flag();
     command->prefix_command();
-    const bool data = &program == &kData;
-    command->callback([command, data, name = std::string(name)] {
-      set_command([command, data, name] {
+    command->callback([command, what = &program, name = std::string(name)] {
+      set_command([command, what, name] {
         std::vector<std::string> arguments = command->remaining();
-        // weft-data has the command as a subcommand, weft-video is the command.
+        // weft-data has the command as a subcommand; the others are the command.
+        const bool data = what == &kData;
         if (data) arguments.insert(arguments.begin(), name);
-        arguments.insert(arguments.begin(), data ? "weft" : "weft video");
-        return start(data ? kData : kVideo, std::move(arguments));
+        arguments.insert(arguments.begin(), data ? "weft" : "weft " + name);
+        return start(*what, std::move(arguments));
       });
     });
   }

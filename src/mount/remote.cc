@@ -1,0 +1,323 @@
+#include "mount/remote.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace weft::mount {
+
+using store::Attributes;
+using store::failed;
+using store::Op;
+using store::Outcome;
+using store::Reply;
+using store::Request;
+
+namespace {
+
+constexpr std::uint32_t kListBytes = 128U << 10U;
+constexpr std::uint64_t kCallTag = ~std::uint64_t{0};  // others are numbers of blocks
+// Blocks that one reader may have asked for; the rest is for others.
+constexpr std::uint32_t kMaxDepth = 8;
+
+// What a program may see of an error between this machine and the server.
+int local_error(const store::Failed& why) {
+  const bool name = why.error == ENAMETOOLONG;
+  return name ? ENAMETOOLONG : EIO;
+}
+
+}  // namespace
+
+std::string Remote::name_of(const std::string& path) const {
+  const std::size_t start = std::min(path.find_first_not_of('/'), path.size());
+  std::string name = prefix_;
+  if (!name.empty() && name.back() != '/' && start < path.size()) name += '/';
+  return name + path.substr(start);
+}
+
+Outcome<void> Remote::connect() {
+  auto client = store::Client::connect(server_);
+  if (!client) return tl::unexpected(client.error());
+  memory_ = store::Registered();  // before the domain that it belongs to
+  client_ = std::move(*client);
+  auto memory = store::Registered::create(client_->pd(),
+                                          kListBytes + blocks_.size() * std::size_t{kBlockBytes},
+                                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  if (!memory) {
+    client_.reset();
+    return tl::unexpected(memory.error());
+  }
+  memory_ = std::move(*memory);
+  ++connection_;
+  for (Block& block : blocks_) block = Block();
+  for (auto& [id, file] : files_) file.ahead = 0;
+  return {};
+}
+
+Outcome<void> Remote::ready() {
+  if (client_ != nullptr && client_->alive()) return {};
+  return connect();
+}
+
+// A reply to a block's request.
+Outcome<void> Remote::take(const Reply& reply) {
+  const bool ours = reply.op == Op::kRead && reply.tag < blocks_.size() &&
+                    blocks_[reply.tag].state == Block::State::kAsked;
+  if (!ours && reply.op == Op::kClose) return {};
+  if (!ours) return failed(EPROTO, server_.host);
+  Block& block = blocks_[reply.tag];
+  block.state = block.dropped ? Block::State::kFree : Block::State::kHere;
+  block.error = reply.error;
+  block.got = std::min(reply.bytes, block.want);
+  return {};
+}
+
+// Until a request more may be sent.
+int Remote::make_room() {
+  while (client_->outstanding() >= client_->credits()) {
+    const auto reply = client_->wait();
+    if (!reply) return local_error(reply.error());
+    if (auto ok = take(*reply); !ok) return EIO;
+  }
+  return 0;
+}
+
+Outcome<Reply> Remote::call(const Request& request) {
+  if (make_room() != 0) return failed(EIO, server_.host);
+  if (auto ok = client_->post(request); !ok) return tl::unexpected(ok.error());
+  for (;;) {
+    auto reply = client_->wait();
+    if (!reply) return reply;
+    if (reply->tag == kCallTag && reply->op == request.op) return reply;
+    if (auto ok = take(*reply); !ok) return tl::unexpected(ok.error());
+  }
+}
+
+int Remote::call_again(Request& request, Reply& reply) {
+  request.tag = kCallTag;
+  for (int tries = 0;; ++tries) {
+    if (auto ok = ready(); !ok) return local_error(ok.error());
+    // Memory is registered anew with each connection.
+    if (request.op == Op::kList) {
+      request.memory = {store::address_of(memory_.data()), memory_.rkey(), kListBytes};
+    }
+    const auto got = call(request);
+    if (got) {
+      reply = *got;
+      return static_cast<int>(reply.error);
+    }
+    // A connection that stood idle may have been gone for long: one attempt with a new one.
+    const bool lost = client_ != nullptr && !client_->alive();
+    if (!lost || tries != 0) return local_error(got.error());
+  }
+}
+
+int Remote::stat(const std::string& path, Attributes& out) {
+  const std::string name = name_of(path);
+  Request request;
+  request.op = Op::kStat;
+  request.path = name;
+  Reply reply;
+  if (const int error = call_again(request, reply)) return error;
+  out = reply.attributes;
+  return 0;
+}
+
+int Remote::read_link(const std::string& path, std::string& target) {
+  const std::string name = name_of(path);
+  Request request;
+  request.op = Op::kReadLink;
+  request.path = name;
+  Reply reply;
+  if (const int error = call_again(request, reply)) return error;
+  target.assign(reply.target);
+  return 0;
+}
+
+int Remote::list(const std::string& path, const EntryFunction& entry) {
+  const std::string name = name_of(path);
+  Request request;
+  request.op = Op::kList;
+  request.path = name;
+  for (;;) {
+    Reply reply;
+    const int error = call_again(request, reply);
+    if (error == EAGAIN) continue;  // the server is short of memory for the moment
+    if (error != 0) return error;
+    std::span<const std::uint8_t> rest(memory_.data(), std::min(reply.bytes, kListBytes));
+    while (const auto found = store::decode_entry(rest)) {
+      const bool safe = found->name.find('/') == std::string_view::npos &&
+                        found->name.find('\0') == std::string_view::npos && found->name != "." &&
+                        found->name != "..";
+      if (safe) entry(std::string(found->name), found->attributes);
+    }
+    request.offset = reply.cursor;
+    if (reply.cursor == 0) return 0;
+  }
+}
+
+int Remote::reopen(File& file) {
+  const std::string name = name_of(file.path);
+  Request request;
+  request.op = Op::kOpen;
+  request.path = name;
+  Reply reply;
+  if (const int error = call_again(request, reply)) return error;
+  const bool first = file.connection == 0;
+  if (!first && reply.attributes != file.attributes) return ESTALE;
+  file.attributes = reply.attributes;
+  file.handle = reply.handle;
+  file.connection = connection_;
+  return 0;
+}
+
+int Remote::open(const std::string& path, std::uint64_t& id) {
+  File file;
+  file.path = path;
+  if (const int error = reopen(file)) return error;
+  id = next_file_++;
+  files_.emplace(id, std::move(file));
+  return 0;
+}
+
+void Remote::close(std::uint64_t id) {
+  const auto at = files_.find(id);
+  if (at == files_.end()) return;
+  for (Block& block : blocks_) {
+    if (block.file != id) continue;
+    block.dropped = true;
+    if (block.state == Block::State::kHere) block = Block();
+  }
+  const File& file = at->second;
+  if (file.handle != 0 && file.connection == connection_ && client_->alive()) {
+    Request request;
+    request.op = Op::kClose;
+    request.handle = file.handle;
+    // Nobody waits for the reply; a connection that fails here is made again by the next call.
+    if (make_room() == 0) static_cast<void>(client_->post(request));
+  }
+  files_.erase(at);
+}
+
+std::uint8_t* Remote::data_of(const Block& block) const {
+  return memory_.data() + kListBytes +
+         static_cast<std::size_t>(&block - blocks_.data()) * kBlockBytes;
+}
+
+Remote::Block* Remote::find(std::uint64_t file, std::uint64_t offset) {
+  for (Block& block : blocks_) {
+    const bool has = block.state != Block::State::kFree && block.file == file && !block.dropped &&
+                     offset >= block.offset && offset - block.offset < block.want;
+    if (has) return &block;
+  }
+  return nullptr;
+}
+
+// Null: every block is on its way, or the connection is gone.
+Remote::Block* Remote::ask(std::uint64_t id, const File& file, std::uint64_t offset,
+                           std::uint32_t bytes) {
+  Block* block = nullptr;
+  for (Block& one : blocks_) {
+    if (one.state == Block::State::kAsked || &one == pinned_) continue;
+    if (one.state == Block::State::kFree) {
+      block = &one;
+      break;
+    }
+    if (block == nullptr || one.used < block->used) block = &one;
+  }
+  if (block == nullptr || client_->outstanding() >= client_->credits()) return nullptr;
+  *block = {Block::State::kAsked,
+            id,
+            offset,
+            std::min({bytes, kBlockBytes, client_->max_io()}),
+            0,
+            0,
+            ++clock_,
+            false};
+  Request request;
+  request.op = Op::kRead;
+  request.tag = static_cast<std::uint64_t>(block - blocks_.data());
+  request.handle = file.handle;
+  request.offset = offset;
+  request.memory = {store::address_of(data_of(*block)), memory_.rkey(), block->want};
+  if (client_->post(request)) return block;
+  *block = Block();
+  return nullptr;
+}
+
+// A reader who goes straight on gets more and more blocks in advance.
+void Remote::read_ahead(std::uint64_t id, File& file, std::uint64_t offset, std::uint32_t bytes) {
+  if (offset != file.next) file.depth = 0;
+  file.next = offset + bytes;
+  if (file.depth == 0) file.ahead = file.next;
+  const std::uint32_t most =
+      std::min(kMaxDepth, std::max(1U, static_cast<std::uint32_t>(blocks_.size() / 2)));
+  if (file.ahead <= file.next) file.depth = std::min(most, std::max(1U, file.depth * 2));
+  const std::uint64_t size = file.attributes.size;
+  const std::uint64_t until = std::min(size, file.next + std::uint64_t{file.depth} * kBlockBytes);
+  file.ahead = std::max(file.ahead, file.next);
+  while (file.ahead < until) {
+    if (find(id, file.ahead) == nullptr) {
+      const auto want =
+          static_cast<std::uint32_t>(std::min<std::uint64_t>(kBlockBytes, size - file.ahead));
+      if (ask(id, file, file.ahead, want) == nullptr) return;
+    }
+    const Block* block = find(id, file.ahead);
+    file.ahead = block->offset + block->want;
+  }
+}
+
+std::int64_t Remote::try_read(std::uint64_t id, File& file, std::uint8_t* to, std::uint32_t bytes,
+                              std::uint64_t offset) {
+  if (make_room() != 0) return -EIO;
+  pinned_ = find(id, offset);
+  if (pinned_ == nullptr) pinned_ = ask(id, file, offset, bytes);
+  read_ahead(id, file, offset, bytes);
+  pinned_ = nullptr;
+  std::uint32_t done = 0;
+  while (done < bytes) {
+    Block* block = find(id, offset + done);
+    if (block == nullptr) {
+      if (make_room() != 0) return -EIO;
+      block = ask(id, file, offset + done, bytes - done);
+    }
+    if (block == nullptr || block->state == Block::State::kAsked) {
+      const auto reply = client_->wait();
+      if (!reply || !take(*reply)) return -EIO;
+      continue;
+    }
+    block->used = ++clock_;
+    if (block->error != 0) {
+      const int error = static_cast<int>(block->error);
+      *block = Block();
+      return -error;
+    }
+    const auto skip = static_cast<std::uint32_t>(offset + done - block->offset);
+    const std::uint32_t here = block->got > skip ? block->got - skip : 0;
+    const std::uint32_t take_now = std::min(here, bytes - done);
+    std::memcpy(to + done, data_of(*block) + skip, take_now);
+    done += take_now;
+    const bool end = block->got < block->want && take_now == here;
+    if (skip + take_now == block->got) *block = Block();  // read to its end: others need the room
+    if (end) break;
+  }
+  return done;
+}
+
+std::int64_t Remote::read(std::uint64_t id, std::uint8_t* to, std::uint32_t bytes,
+                          std::uint64_t offset) {
+  const auto at = files_.find(id);
+  if (at == files_.end()) return -EBADF;
+  File& file = at->second;
+  if (offset >= file.attributes.size) return 0;
+  bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, file.attributes.size - offset));
+  for (int tries = 0;; ++tries) {
+    if (auto ok = ready(); !ok) return -local_error(ok.error());
+    if (file.connection != connection_) {
+      if (const int error = reopen(file)) return -error;
+    }
+    const std::int64_t got = try_read(id, file, to, bytes, offset);
+    if (got >= 0 || client_->alive() || tries != 0) return got;
+  }
+}
+
+}  // namespace weft::mount
