@@ -38,6 +38,16 @@ ssize_t receive(Channel& channel, const iovec* parts, std::size_t count, int fla
   return channel.receive(parts, count, flags, blocks(channel, flags));
 }
 
+// As recv(2): of no octets it waits for some all the same, where read(2) comes back.
+ssize_t receive_message(Channel& channel, const iovec* parts, std::size_t count, int flags) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (parts[i].iov_len != 0) return receive(channel, parts, count, flags);
+  }
+  std::uint8_t octet = 0;
+  const iovec one{&octet, 1};
+  return std::min<ssize_t>(receive(channel, &one, 1, flags | MSG_PEEK), 0);
+}
+
 ssize_t transmit(Channel& channel, const iovec* parts, std::size_t count, int flags) {
   // Urgent data has no place in an RDMA stream; rsockets send it in line without a word.
   if ((flags & MSG_OOB) != 0) return fail_with(EOPNOTSUPP);
@@ -85,7 +95,7 @@ WEFT_EXPORT ssize_t recv(int fd, void* data, size_t length, int flags) {
       fd, false, flags, [&] { return real().recv(fd, data, length, flags); },
       [&](Channel& channel) {
         const iovec part{data, length};
-        return receive(channel, &part, 1, flags);
+        return receive_message(channel, &part, 1, flags);
       });
 }
 
@@ -97,7 +107,7 @@ WEFT_EXPORT ssize_t recvfrom(int fd, void* __restrict data, size_t length, int f
       [&] { return real().recvfrom(fd, data, length, flags, address, from_length); },
       [&](Channel& channel) {
         const iovec part{data, length};
-        const ssize_t n = receive(channel, &part, 1, flags);
+        const ssize_t n = receive_message(channel, &part, 1, flags);
         if (n >= 0 && address != nullptr && from_length != nullptr) *from_length = 0;
         return n;
       });
@@ -108,7 +118,7 @@ WEFT_EXPORT ssize_t recvmsg(int fd, msghdr* message, int flags) {
       fd, false, flags, [&] { return real().recvmsg(fd, message, flags); },
       [&](Channel& channel) -> ssize_t {
         if (!valid(message)) return fail_with(EMSGSIZE);
-        const ssize_t got = receive(channel, message->msg_iov, message->msg_iovlen, flags);
+        const ssize_t got = receive_message(channel, message->msg_iov, message->msg_iovlen, flags);
         if (got >= 0) {
           message->msg_namelen = 0;
           message->msg_controllen = 0;

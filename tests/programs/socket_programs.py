@@ -68,9 +68,9 @@ class Setting:
     def call(self, argv, **more):
         return self._run(self.network.connect, self.client_weft, argv, **more)
 
-    def must(self, argv, status=0, **more):
+    def must(self, argv, status=0, seconds=LIMIT_S, **more):
         """Runs a client to its end; its output."""
-        return self.call(argv, **more).expect(status, LIMIT_S)
+        return self.call(argv, **more).expect(status, seconds)
 
     def check_path(self, output):
         """What a client under Weft said of its connections."""
@@ -283,7 +283,7 @@ Subsystem sftp internal-sftp
 """
 
 
-def ssh(s):
+def ssh(s, megabytes=32, ways=("there", "back", "there by scp's own protocol", "back by it")):
     """sshd forks, execs itself with the socket as standard input, and has sandboxed children."""
     need("ssh")
     if not os.path.exists("/usr/sbin/sshd") or os.geteuid() != 0:
@@ -301,15 +301,14 @@ def ssh(s):
     check("hello" in out and SEQ_20000 in out, out)
     source = s.path("big")
     with open(source, "wb") as file:
-        for _ in range(8):
+        for _ in range(megabytes // 4):
             file.write(os.urandom(1 << 20) * 4)
-    for subsystem in [], ["-O"]:
-        target = s.path("copy")
-        s.must(["scp", *subsystem, *common, "-P", port, source, f"root@{s.host}:{target}"])
-        check(filecmp.cmp(source, target, shallow=False), "the copy differs")
-        os.unlink(target)
-        s.must(["scp", *subsystem, *common, "-P", port, f"root@{s.host}:{source}", target])
-        check(filecmp.cmp(source, target, shallow=False), "the copy back differs")
+    target, there = s.path("copy"), f"root@{s.host}:"
+    for way in ways:
+        own = ["-O"] if "own" in way or "by it" in way else []
+        pair = [source, there + target] if way.startswith("there") else [there + source, target]
+        s.must(["scp", *own, *common, "-P", port, *pair], seconds=LIMIT_S + megabytes / 4)
+        check(filecmp.cmp(source, target, shallow=False), f"the copy {way} differs")
         os.unlink(target)
     server.end()
 
@@ -676,23 +675,76 @@ def scenarios(network):
     wanted = plain.expect(0, LIMIT_S * 2).splitlines()
     lines = ours.expect(0, LIMIT_S * 2).splitlines()
     got = [line for line in lines if not line.startswith("weft: ")]
-    check(sum(": ring: " in line for line in lines) > 100, "the connections were not Weft's")
-    check(len({line.split(":")[0] for line in wanted}) > 100, "scenarios are missing")
+    check(sum(": ring: " in line for line in lines) > 180, "the connections were not Weft's")
+    check(len({line.split(":")[0] for line in wanted}) > 180, "scenarios are missing")
     differ = [f"  {line}" for line in difflib.unified_diff(wanted, got, "kernel", "Weft", n=0, lineterm="")
               if not any(line[1:] in pair for pair in KNOWN) and not line.startswith("@@")]
     check(len(differ) <= 2, "\n".join(["not as the kernel:", *differ]))
 
 
+DYING_CLIENT = """
+import os, socket, sys
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+if len(sys.argv) > 3: s.sendall(b'last words')
+print('asked', flush=True)
+import signal; signal.pause()
+"""
+LATE_SERVER = """
+import socket, sys
+s = socket.create_server((sys.argv[1], int(sys.argv[2])))
+sys.stdout.flush()
+while not __import__('os').path.exists(sys.argv[3]): __import__('time').sleep(0.02)
+for _ in range(4):
+    c, _ = s.accept()
+    c.settimeout(30); got = b''
+    try:
+        while part := c.recv(100): got += part
+    except OSError as error: got += b' ' + type(error).__name__.encode()
+    print('client:', got, flush=True)
+"""
+
+
+def dying_clients(s):
+    """Clients that are killed between their question and the server's answer, with and without
+    octets sent; the last one lives, and is served."""
+    if s.network.name == "namespaces" and s.client_weft and not s.server_weft:
+        return  # it takes the question for data
+    port = free_port()
+    go = s.path("go")
+    server = s.serve(["/usr/bin/python3", "-c", LATE_SERVER, s.host, port, go]).listening(port)
+    for words in [], ["words"], []:
+        client = s.call(["/usr/bin/python3", "-c", DYING_CLIENT, s.host, port, *words]).wait_for("asked")
+        os.kill(client.pid, 9)  # it alone: the relay of its connection is another process
+        client.popen.wait()
+    with open(go, "w", encoding="ascii"):
+        pass
+    s.must(["/usr/bin/python3", "-c", "import socket, sys; "
+            "socket.create_connection((sys.argv[1], int(sys.argv[2]))).sendall(b'alive')", s.host, port])
+    out = server.expect(0, LIMIT_S)
+    told = [line for line in out.splitlines() if line.startswith("client:")]
+    check(len(told) == 4 and told[3] == "client: b'alive'", out)
+    # As over TCP: what a client has sent is read; or, where RDMA was only asked for, the end.
+    check(all(line in ("client: b''", "client: b'last words'", "client: b' ConnectionResetError'")
+              for line in told[:3]), out)
+    check(s.network.name == "namespaces" or "last words" in told[1], out)
+
+
+def scp_1g(s):
+    """A file of 1 GB by scp, compared."""
+    ssh(s, megabytes=1024, ways=("there",))
+
+
 CASES = {case.__name__: case for case in (scenarios, rules, silent_clients, few_descriptors)} | {name: everywhere(case) for name, case in {
     "netcat": netcat, "netcat_exec": netcat_exec, "curl_nginx": curl_nginx, "ab_nginx": ab_nginx,
     "redis": redis, "memcached": memcached, "iperf3": iperf3, "ssh": ssh, "rsync": rsync,
-    "postgres": postgres, "haproxy": haproxy, "tls": tls, "git": git, "stat": stat,
+    "postgres": postgres, "haproxy": haproxy, "tls": tls, "git": git, "stat": stat, "dying_clients": dying_clients,
     "python_asyncio": python_case(ASYNC_SERVER, 50),
     "python_fork": python_case(FORK_SERVER, 20),
     "python_child": python_case(CHILD_SERVER, 20),
     "python_passing": python_case(PASSING_SERVER, 20),
     "python_fork_midway": python_case(MIDWAY_SERVER, 20),
 }.items()}
+CASES["scp_1g"] = everywhere(scp_1g, sides=SIDES[:1])
 
 if __name__ == "__main__":
     sys.exit(main(CASES))

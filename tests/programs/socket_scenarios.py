@@ -5,7 +5,6 @@ Run plain they tell what the kernel does; run under `weft run --sockets` they mu
 """
 
 import array
-import ctypes
 import errno
 import fcntl
 import os
@@ -755,34 +754,6 @@ def all_closed(a, b):
     call("recv", b.recv, 100)
 
 
-@both_ends
-def passed_on(a, b):
-    one, two = socket.socketpair()
-    pid = os.fork()
-    if pid == 0:
-        _, fds, _, _ = socket.recv_fds(two, 10, 1)
-        os.write(fds[0], b"by the receiver")
-        os._exit(0)
-    socket.send_fds(one, [b"x"], [a.fileno()])
-    a.close()
-    os.waitpid(pid, 0)
-    b.settimeout(5)
-    call("recv", b.recv, 100)
-    call("recv", b.recv, 100)
-
-
-@both_ends
-def as_a_file(a, b):
-    """stdio of the C library, whose reads and writes are its own."""
-    libc = ctypes.CDLL(None)
-    libc.fdopen.restype = ctypes.c_void_p
-    stream = libc.fdopen(a.fileno(), b"r+")
-    libc.fputs(b"a line\n", ctypes.c_void_p(stream))
-    libc.fflush(ctypes.c_void_p(stream))
-    b.settimeout(5)
-    call("recv", b.recv, 100)
-
-
 def main():
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     for name in sys.argv[1:] or SCENARIOS:
@@ -806,4 +777,8 @@ def main():
 
 
 if __name__ == "__main__":
+    # As a module of this name for the other file, which enters its scenarios here.
+    sys.modules["socket_scenarios"] = sys.modules["__main__"]
+    import socket_scenarios_more  # noqa: F401
+
     main()
