@@ -30,6 +30,15 @@ if(TARGET weft)
 
   configure_file("${PROJECT_SOURCE_DIR}/cmake/weft.pc.in" "${PROJECT_BINARY_DIR}/weft.pc" @ONLY)
   install(FILES "${PROJECT_BINARY_DIR}/weft.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+  install(TARGETS weft_core ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  set(WEFT_CORE_LIBS "")
+  if(WEFT_HAVE_ISAL)
+    set(WEFT_CORE_LIBS " -lisal")
+  endif()
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/weft-core.pc.in"
+                 "${PROJECT_BINARY_DIR}/weft-core.pc" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/weft-core.pc"
+          DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
   if(TARGET weft_rdmacm)
     configure_file("${PROJECT_SOURCE_DIR}/cmake/weft-verbs.pc.in"
                    "${PROJECT_BINARY_DIR}/weft-verbs.pc" @ONLY)

@@ -46,16 +46,16 @@ Error error_of(err_t error) {
 
 }  // namespace
 
-Connection::Connection(rddp::Endpoint& endpoint, const ConnectionOptions& options)
-    : endpoint_(endpoint), options_(options) {}
+Connection::Connection(rddp::Channel& channel, const ConnectionOptions& options)
+    : channel_(channel), options_(options) {}
 
 Connection::~Connection() {
   if (pcb_ == nullptr) return;
   tcp_pcb* pcb = pcb_;
   detach();
   tcp_abort(pcb);
-  endpoint_.lost(false);
-  endpoint_.transport_closed();
+  channel_.lost(false);
+  channel_.transport_closed();
 }
 
 void Connection::attach(tcp_pcb* pcb) {
@@ -81,7 +81,7 @@ void Connection::detach() {
 Status Connection::connect(const ip_addr_t* local, const ip_addr_t& peer, std::uint16_t port,
                            const proto::StartupOffer& offer) {
   if (pcb_ != nullptr) return fail(Error::kBadState);
-  if (const Status begun = endpoint_.initiate(offer); !begun) return begun;
+  if (const Status begun = channel_.initiate(offer); !begun) return begun;
   tcp_pcb* pcb = tcp_new();
   if (pcb == nullptr) return fail(Error::kNoMemory);
   attach(pcb);
@@ -91,26 +91,26 @@ Status Connection::connect(const ip_addr_t* local, const ip_addr_t& peer, std::u
   if (error == ERR_OK) return {};
   detach();
   tcp_abort(pcb);
-  endpoint_.lost(false);
+  channel_.lost(false);
   return fail(error_of(error));
 }
 
 void Connection::adopt(tcp_pcb* pcb) {
   attach(pcb);
-  endpoint_.set_segment_size(tcp_mss(pcb));
-  endpoint_.respond();
+  channel_.set_segment_size(tcp_mss(pcb));
+  channel_.respond();
 }
 
 // --- lwIP's callbacks ---
 
 err_t Connection::on_connected() {
-  endpoint_.set_segment_size(tcp_mss(pcb_));
+  channel_.set_segment_size(tcp_mss(pcb_));
   return settle();
 }
 
 err_t Connection::on_received(pbuf* p) {
   if (p == nullptr) {
-    endpoint_.peer_closed();
+    channel_.peer_closed();
     return settle();
   }
   const std::uint16_t size = p->tot_len;
@@ -122,20 +122,20 @@ err_t Connection::on_received(pbuf* p) {
 
 void Connection::receive(pbuf* p) {
   for (; p != nullptr; p = p->next) {
-    endpoint_.received({static_cast<std::uint8_t*>(p->payload), p->len});
+    channel_.received({static_cast<std::uint8_t*>(p->payload), p->len});
   }
 }
 
 err_t Connection::on_acknowledged(std::uint16_t n) {
   unacknowledged_ -= n;
-  endpoint_.released(n);
+  channel_.released(n);
   return settle();
 }
 
 void Connection::on_error(err_t error) {
   pcb_ = nullptr;  // lwIP has freed it
-  endpoint_.lost(error == ERR_ABRT);
-  endpoint_.transport_closed();
+  channel_.lost(error == ERR_ABRT);
+  channel_.transport_closed();
 }
 
 // --- sending ---
@@ -149,15 +149,15 @@ bool Connection::may_hand_over() const noexcept {
 bool Connection::send_some() {
   const std::size_t room = std::min<std::size_t>(tcp_sndbuf(pcb_), kWriteMax);
   if (room == 0 || !may_hand_over()) return false;
-  const rddp::TxPiece piece = endpoint_.next_piece(room);
+  const rddp::TxPiece piece = channel_.next_piece(room);
   if (piece.size == 0) {
-    endpoint_.taken(0);
+    channel_.taken(0);
     return false;
   }
   const u8_t flags = static_cast<u8_t>((piece.stays ? 0U : TCP_WRITE_FLAG_COPY) |
                                        (piece.ends_fpdu ? 0U : TCP_WRITE_FLAG_MORE));
   const err_t error = tcp_write(pcb_, piece.data, static_cast<u16_t>(piece.size), flags);
-  endpoint_.taken(error == ERR_OK ? piece.size : 0);
+  channel_.taken(error == ERR_OK ? piece.size : 0);
   if (error != ERR_OK) return false;
   unacknowledged_ += piece.size;
   at_border_ = piece.ends_fpdu;
@@ -171,17 +171,17 @@ err_t Connection::settle() {
   }
   if (pcb_ == nullptr) return ERR_OK;
   tcp_output(pcb_);
-  if (endpoint_.take_fin()) tcp_shutdown(pcb_, 0, 1);
-  if (!endpoint_.finished()) return ERR_OK;
-  // lwIP reads what is not acknowledged where it lies, so it must not outlive the endpoint's hold
+  if (channel_.take_fin()) tcp_shutdown(pcb_, 0, 1);
+  if (!channel_.finished()) return ERR_OK;
+  // lwIP reads what is not acknowledged where it lies, so it must not outlive the channel's hold
   // on that memory. It gives up by itself on a peer that never acknowledges.
-  const bool reset = endpoint_.wants_reset();
+  const bool reset = channel_.wants_reset();
   if (!reset && unacknowledged_ != 0) return ERR_OK;
   tcp_pcb* pcb = pcb_;
   detach();
   const bool closed = !reset && tcp_close(pcb) == ERR_OK;
   if (!closed) tcp_abort(pcb);
-  endpoint_.transport_closed();
+  channel_.transport_closed();
   return closed ? ERR_OK : ERR_ABRT;
 }
 
@@ -190,8 +190,8 @@ void Connection::progress() {
 }
 
 void Connection::time(Instant now) {
-  if (now < endpoint_.deadline()) return;
-  endpoint_.expired(now);
+  if (now < channel_.deadline()) return;
+  channel_.expired(now);
   progress();
 }
 
@@ -205,7 +205,7 @@ void Connection::on_segment(tcp_hdr* hdr, std::uint16_t /*optlen*/, pbuf* p) {
   if (p->tot_len > pcb_->rcv_wnd - distance || p->next != nullptr) return;
   ++ahead_.segments;
   const proto::Ahead placed =
-      endpoint_.place_ahead(distance, {static_cast<const std::uint8_t*>(p->payload), p->len});
+      channel_.place_ahead(distance, {static_cast<const std::uint8_t*>(p->payload), p->len});
   ahead_.fpdus_placed += placed.fpdus;
   if (placed.fpdus != 0) ++ahead_.segments_placed;
 }
@@ -238,6 +238,8 @@ Status Listener::listen(const ip_addr_t* local, std::uint16_t port, Acceptor acc
   tcp_accept(pcb_, accepted);
   return {};
 }
+
+std::uint16_t Listener::port() const noexcept { return pcb_ != nullptr ? pcb_->local_port : 0; }
 
 err_t Listener::on_accept(tcp_pcb* pcb, err_t error) {
   if (error != ERR_OK || pcb == nullptr) return ERR_VAL;

@@ -1,4 +1,4 @@
-// The lwIP transport: an rddp::Endpoint over a TCP connection of lwIP's raw API.
+// The lwIP transport: an rddp::Channel over a TCP connection of lwIP's raw API.
 //
 // Octets are parsed where lwIP received them. Each FPDU is put into a segment of its own when
 // aligned sending is on: the next one is handed over only when lwIP has sent what it had, so that
@@ -14,7 +14,7 @@
 
 #include <lwip/err.h>
 #include <lwip/ip_addr.h>
-#include "rddp/endpoint.h"
+#include "rddp/channel.h"
 
 struct pbuf;
 struct tcp_hdr;
@@ -29,13 +29,13 @@ struct ConnectionOptions {
 // One TCP connection. Lives as long as its owner wants; the TCP connection may end before.
 class Connection {
  public:
-  explicit Connection(rddp::Endpoint& endpoint, const ConnectionOptions& options = {});
+  explicit Connection(rddp::Channel& channel, const ConnectionOptions& options = {});
   ~Connection();  // resets the TCP connection if it is still there
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   // Connects; then MPA start-up begins as `offer` says. `local` null: lwIP chooses.
-  //   kNoMemory, kUnreachable, kAddressInUse; otherwise as Endpoint::initiate()
+  //   kNoMemory, kUnreachable, kAddressInUse; otherwise as Channel::initiate()
   [[nodiscard]] Status connect(const ip_addr_t* local, const ip_addr_t& peer, std::uint16_t port,
                                const proto::StartupOffer& offer);
   // Takes over a connection that a Listener accepted: responder.
@@ -44,12 +44,12 @@ class Connection {
   // Sends what there is to send and closes what is to be closed. Call it after posting.
   void progress();
   // When time() wants to be called.
-  [[nodiscard]] Instant deadline() const noexcept { return endpoint_.deadline(); }
+  [[nodiscard]] Instant deadline() const noexcept { return channel_.deadline(); }
   void time(Instant now);
 
   // The TCP connection has ended, in whatever way.
   [[nodiscard]] bool closed() const noexcept { return pcb_ == nullptr; }
-  [[nodiscard]] rddp::Endpoint& endpoint() noexcept { return endpoint_; }
+  [[nodiscard]] rddp::Channel& channel() noexcept { return channel_; }
 
   // Segments seen ahead of their turn, and FPDUs placed from them.
   struct AheadCounters {
@@ -74,7 +74,7 @@ class Connection {
   void receive(pbuf* p);
   err_t settle();
 
-  rddp::Endpoint& endpoint_;
+  rddp::Channel& channel_;
   const ConnectionOptions options_;
   tcp_pcb* pcb_ = nullptr;
   bool at_border_ = true;             // what was handed over last ended an FPDU
@@ -96,6 +96,8 @@ class Listener {
   //   kNoMemory, kAddressInUse
   [[nodiscard]] Status listen(const ip_addr_t* local, std::uint16_t port, Acceptor acceptor,
                               void* context);
+
+  [[nodiscard]] std::uint16_t port() const noexcept;  // that it listens on
 
   err_t on_accept(tcp_pcb* pcb, err_t error);  // lwIP's callback
 

@@ -18,6 +18,7 @@
 #include "base/cache_line.h"
 #include "base/result.h"
 #include "base/seq.h"
+#include "proto/marked.h"
 
 namespace weft::proto {
 
@@ -45,6 +46,19 @@ struct MemorySpec {
   std::uint32_t pd = 0;
   std::uint32_t stream = 0;  // 0: any stream of the domain
 };
+
+// Memory that is not memory: what is placed there goes to a function. `set` stores `count` octets
+// at tagged offset `to`; anything but 0 is a fault of bounds.
+struct MemoryMethod {
+  int (*set)(void* context, std::uint64_t to, const std::uint8_t* octets, std::size_t count);
+  void* context = nullptr;
+};
+// MemorySpec::addr is the address of a MemoryMethod. Such memory is written to only, by store().
+inline constexpr Access kByMethod = static_cast<Access>(1U << 31U);
+
+struct MemoryEntry;
+[[nodiscard]] bool store_by_method(const MemoryEntry& entry, std::uint64_t to,
+                                   MarkedOctets& payload, std::size_t size);
 
 // One cache line, so that streams using different entries do not disturb each other.
 struct alignas(kCacheLineBytes) MemoryEntry {
@@ -109,6 +123,17 @@ struct StagHint {
   Stag stag;
   MemoryEntry* entry = nullptr;
 };
+
+// Moves the first `size` octets of `payload` to tagged offset `to`, which resolve() found at `at`.
+// False: the method refused.
+[[nodiscard]] inline bool store(const MemoryEntry& entry, std::uint64_t to, std::uint8_t* at,
+                                MarkedOctets& payload, std::size_t size) {
+  if (has(entry.spec.access, kByMethod)) [[unlikely]] {
+    return store_by_method(entry, to, payload, size);
+  }
+  payload.take(at, size);
+  return true;
+}
 
 class StagTable {
  public:

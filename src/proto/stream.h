@@ -375,6 +375,8 @@ class Stream {
                                           std::size_t bytes);
   static void advance(Cursor& cursor, std::size_t n);
 
+  [[nodiscard]] bool by_method();
+
   // --- receive, ahead of its turn: stream_ahead.cc ---
   [[nodiscard]] std::uint8_t* target_ahead(const std::uint8_t* header, std::uint32_t payload,
                                            Pin& pin) const;

@@ -139,7 +139,8 @@ std::uint8_t* Stream::target_ahead(const std::uint8_t* header, std::uint32_t pay
   } else if (*op == Opcode::kReadResponse && awaits(h, payload)) {
     fault = table_.resolve(h.stag, h.to, payload, Access::kLocalWrite, params_.id, pin, at);
   }
-  return fault == MemoryFault::kNone ? at : nullptr;
+  if (fault != MemoryFault::kNone || has(pin.entry()->spec.access, kByMethod)) return nullptr;
+  return at;
 }
 
 // Whether a Read of ours is outstanding into whose sink, all in one piece, this segment falls. A

@@ -18,11 +18,31 @@ bool Stream::on_ulpdu(MarkedOctets ulpdu) {
 
 bool Stream::on_direct(MarkedOctets bytes, std::uint32_t ulpdu_len) {
   if (!open_segment(bytes.front(), ulpdu_len)) return false;
+  if (by_method()) {
+    // There is no address for a transport to put the rest at.
+    seen_before_ = true;
+    segment_open_ = false;
+    reader_.keep();
+    return true;
+  }
   // An operation with a fixed body never gets here: its length was refused.
   bytes.drop(seg_.header_len);
   if (!place(bytes)) return false;
   reader_.place_directly();
   return true;
+}
+
+// The payload of the open segment goes, at least in part, to a method.
+bool Stream::by_method() {
+  if (seg_.op == Opcode::kWrite) {
+    return rx_pin_.entry() != nullptr && has(rx_pin_.entry()->spec.access, kByMethod);
+  }
+  const Cursor& cursor = seg_.op == Opcode::kReadResponse ? oldest_read().cursor : receive_cursor_;
+  for (std::uint32_t i = 0; i < cursor.left; ++i) {
+    const MemoryEntry* entry = table_.find(Stag{cursor.sge[i].lkey});
+    if (entry != nullptr && has(entry->spec.access, kByMethod)) return true;
+  }
+  return false;
 }
 
 namespace {
@@ -126,7 +146,9 @@ bool Stream::place(MarkedOctets payload) {
   const auto bytes = static_cast<std::uint32_t>(payload.size());
   MemoryFault fault = MemoryFault::kNone;
   if (seg_.op == Opcode::kWrite) {
-    payload.take(write_at_, bytes);
+    if (!store(*rx_pin_.entry(), seg_.to + seg_.placed, write_at_, payload, bytes)) {
+      return fail_segment(Violation::kWriteBounds);
+    }
   } else if (seg_.op == Opcode::kReadResponse) {
     fault = scatter(oldest_read().cursor, payload);
   } else {
@@ -197,7 +219,9 @@ MemoryFault Stream::scatter(Cursor& cursor, MarkedOctets data) {
           table_.resolve(Stag{cursor.sge->lkey}, cursor.sge->addr + cursor.offset, piece,
                          Access::kLocalWrite, params_.id, rx_pin_, at, &rx_hint_);
       if (fault != MemoryFault::kNone) return fault;
-      data.take(at, piece);
+      if (!store(*rx_pin_.entry(), cursor.sge->addr + cursor.offset, at, data, piece)) {
+        return MemoryFault::kBounds;
+      }
     }
     advance(cursor, piece);
   }

@@ -158,6 +158,36 @@ def exs_file(network):
                     check(file.read() == content, "the copy differs")
 
 
+def rddp_write(network):
+    program = built("rddp_write")
+    with tempfile.TemporaryDirectory() as folder:
+        original, copy = os.path.join(folder, "original"), os.path.join(folder, "copy")
+        content = os.urandom((3 << 20) + 5)
+        with open(original, "wb") as file:
+            file.write(content)
+        sink, port = start_server(network, [program, "sink", copy], raw=True)
+        out = network.connect([program, "source", network.server.v4, port, original],
+                              raw=True).expect(0, LIMIT_S)
+        check(f"sent {len(content)} octets" in out, out)
+        check(f"received {len(content)} octets" in sink.expect(0, LIMIT_S), sink.output())
+        with open(copy, "rb") as file:
+            check(file.read() == content, "the copy differs")
+
+
+def rddp_read(network):
+    program = built("rddp_read")
+    with tempfile.TemporaryDirectory() as folder:
+        original = os.path.join(folder, "original")
+        content = os.urandom((2 << 20) + 7)
+        with open(original, "wb") as file:
+            file.write(content)
+        source, port = start_server(network, [program, "source", original], raw=True)
+        out = network.connect([program, "sink", network.server.v4, port], raw=True).expect(
+            0, LIMIT_S)
+        check(f"{len(content)} octets, sum {sum(content)}" in out, out)
+        source.expect(0, LIMIT_S)
+
+
 def exs_first_program(network):
     """The programs that docs/exs.md and exs(7) begin with, as a reader would build them."""
     compiler = os.environ.get("CC", "cc")
@@ -203,7 +233,7 @@ def two_hosts(network):
 
 def usage(network):
     for name in ("pingpong", "verbs_pingpong", "kvstore", "fetch", "exs_echo", "exs_sampler",
-                 "exs_file"):
+                 "exs_file", "rddp_write", "rddp_read"):
         out = network.start([built(name)], raw=True).expect(2, LIMIT_S)
         check(out.startswith(f"usage: {name} "), out)
 
@@ -218,6 +248,8 @@ if __name__ == "__main__":
         "exs_echo": exs_echo,
         "exs_sampler": exs_sampler,
         "exs_file": exs_file,
+        "rddp_write": rddp_write,
+        "rddp_read": rddp_read,
         "exs_first_program": exs_first_program,
         "two_hosts": two_hosts,
         "usage": usage,

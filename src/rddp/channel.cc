@@ -1,0 +1,190 @@
+#include "rddp/channel.h"
+
+#include <algorithm>
+
+namespace weft::rddp {
+
+// --- start-up ---
+
+Status Channel::initiate(const proto::StartupOffer& offer) {
+  if (phase_ != Phase::kIdle) return fail(Error::kBadState);
+  auto made = proto::Startup::initiator(offer);
+  if (!made) return fail(made.error());
+  startup_.emplace(*made);
+  phase_ = Phase::kStarting;
+  return {};
+}
+
+void Channel::respond() {
+  if (phase_ != Phase::kIdle) return;
+  startup_.emplace(proto::Startup::responder());
+  phase_ = Phase::kStarting;
+}
+
+Status Channel::accept(const proto::StartupOffer& offer) {
+  if (phase_ != Phase::kRequest) return fail(Error::kBadState);
+  const Status taken = startup_->accept(offer);
+  if (taken) phase_ = Phase::kStarting;
+  return taken;
+}
+
+Status Channel::reject(std::span<const std::uint8_t> private_data) {
+  if (phase_ != Phase::kRequest) return fail(Error::kBadState);
+  const Status taken = startup_->reject(private_data);
+  if (taken) phase_ = Phase::kStarting;
+  return taken;
+}
+
+std::span<const std::uint8_t> Channel::private_data() const noexcept {
+  if (!startup_) return {};
+  return startup_->peer().private_data;
+}
+
+// Octets of `bytes` that belong to the peer's frame.
+std::size_t Channel::startup_received(std::span<const std::uint8_t> bytes) {
+  std::size_t used = 0;
+  while (used < bytes.size() && phase_ == Phase::kStarting && !stream_runs()) {
+    // A responder that still has to answer gets everything: the initiator should have waited.
+    const std::size_t missing = startup_->missing();
+    const std::size_t rest = bytes.size() - used;
+    const std::size_t give = missing == 0 ? rest : std::min(missing, rest);
+    const auto taken = startup_->received(bytes.subspan(used, give));
+    if (taken) used += *taken;
+    follow_startup();
+    if (!taken || *taken == 0) break;
+  }
+  return used;
+}
+
+void Channel::follow_startup() {
+  switch (startup_->state()) {
+    case proto::StartupState::kRequestReady: phase_ = Phase::kRequest; break;
+    case proto::StartupState::kDone:
+      negotiated_ = startup_->result();
+      phase_ = Phase::kUp;
+      stream_runs_ = begin_stream();
+      if (!stream_runs_) phase_ = Phase::kFailed;
+      break;
+    case proto::StartupState::kRejected: phase_ = Phase::kRefused; break;
+    case proto::StartupState::kFailed: phase_ = Phase::kFailed; break;
+    default: break;
+  }
+}
+
+// --- the transport's side ---
+
+void Channel::received(std::span<std::uint8_t> bytes) {
+  if (phase_ == Phase::kRequest && !bytes.empty()) {  // the initiator did not wait for the Reply
+    (void)startup_->received(bytes);
+    follow_startup();
+    return;
+  }
+  if (phase_ == Phase::kStarting) bytes = bytes.subspan(startup_received(bytes));
+  if (!stream_runs()) return;
+  if (!bytes.empty()) stream_feed(bytes);
+}
+
+proto::Ahead Channel::place_ahead(std::uint32_t /*distance*/,
+                                  std::span<const std::uint8_t> /*bytes*/) const {
+  return {};
+}
+
+void Channel::peer_closed() {
+  if (stream_runs()) {
+    stream_peer_closed();
+  } else if (startup_) {
+    startup_->peer_closed();
+    follow_startup();
+  }
+}
+
+void Channel::lost(bool timed_out) {
+  if (stream_runs()) {
+    stream_lost(timed_out);
+  } else if (phase_ != Phase::kRefused) {
+    phase_ = Phase::kFailed;
+  }
+}
+
+bool Channel::tx_pending() const noexcept {
+  if (stream_runs()) return stream_tx_pending();
+  return startup_ && !startup_->to_send().empty();
+}
+
+TxPiece Channel::next_piece(std::size_t max) {
+  TxPiece piece;
+  if (!stream_runs()) {
+    if (!startup_) return piece;
+    const auto bytes = startup_->to_send();
+    piece.data = bytes.data();
+    piece.size = std::min(bytes.size(), max);
+    piece.ends_fpdu = piece.size == bytes.size();
+    return piece;
+  }
+  proto::TxBatch* batch = stream_gather();
+  if (batch == nullptr) return piece;
+  const proto::Slice& slice = batch->slices[batch->slice_next];
+  std::size_t i = 0;
+  while (i < batch->fpdu_count && batch->fpdu_ends[i] <= batch->sent) ++i;
+  const std::size_t border = batch->fpdu_ends[i] - batch->sent;
+  piece.data = slice.data;
+  piece.size = std::min({slice.size, border, max});
+  piece.ends_fpdu = piece.size == border;
+  piece.stays = true;
+  return piece;
+}
+
+std::span<const proto::Slice> Channel::next_slices() {
+  if (stream_runs()) {
+    proto::TxBatch* batch = stream_gather();
+    if (batch == nullptr) return {};
+    return std::span(batch->slices, batch->slice_count).subspan(batch->slice_next);
+  }
+  const TxPiece piece = next_piece(SIZE_MAX);
+  if (piece.size == 0) return {};
+  startup_slice_ = {const_cast<std::uint8_t*>(piece.data), piece.size};
+  return {&startup_slice_, 1};
+}
+
+void Channel::taken(std::size_t n) {
+  if (stream_runs()) {
+    stream_sent(n);
+  } else if (startup_ && n != 0) {
+    startup_->sent(n);
+    startup_octets_ += n;
+    follow_startup();
+  }
+}
+
+void Channel::released(std::size_t n) {
+  const std::size_t frame = std::min(n, startup_octets_);
+  startup_octets_ -= frame;
+  if (stream_runs() && n != frame) stream_released(n - frame);
+}
+
+void Channel::transport_closed() {
+  if (stream_runs()) stream_transport_closed();
+}
+
+bool Channel::take_fin() { return stream_runs() && stream_take_fin(); }
+
+bool Channel::finished() const noexcept {
+  if (stream_runs()) return stream_finished();
+  return phase_ == Phase::kRefused || phase_ == Phase::kFailed;
+}
+
+bool Channel::wants_reset() const noexcept { return stream_runs() && stream_wants_reset(); }
+
+void Channel::close() {
+  if (stream_runs()) stream_close();
+}
+
+void Channel::abort() {
+  if (stream_runs()) {
+    stream_abort();
+  } else {
+    phase_ = Phase::kFailed;
+  }
+}
+
+}  // namespace weft::rddp

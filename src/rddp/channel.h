@@ -1,0 +1,134 @@
+// One end of a connection as its transport sees it: MPA start-up, then a stream. What the stream
+// carries is the derived class's: RDMAP (Endpoint), or DDP by itself (DdpEndpoint).
+//
+// A transport (lwIP's raw API, a non-blocking socket) hands in what arrived and takes what
+// next_piece() offers. Neither side waits for the other.
+//
+// Threads: one at a time; the owner excludes others.
+#pragma once
+
+#include <weft/result.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "base/time.h"
+#include "proto/batch.h"
+#include "proto/startup.h"
+#include "proto/stream.h"
+
+namespace weft::rddp {
+
+// What the transport is to send next.
+struct TxPiece {
+  const std::uint8_t* data = nullptr;
+  std::size_t size = 0;
+  bool stays = false;      // in place until released(); otherwise to be copied now
+  bool ends_fpdu = false;  // a good place for a segment to end
+};
+
+class Channel {
+ public:
+  enum class Phase : std::uint8_t {
+    kIdle,      // no transport yet
+    kStarting,  // frames are being exchanged
+    kRequest,   // responder: accept() or reject()
+    kUp,        // full operation
+    kDown,      // was up; all work has completed
+    kRefused,   // the peer's application said no, or ours did
+    kFailed,    // start-up failed
+  };
+
+  virtual ~Channel() = default;
+  Channel() = default;
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  // --- start-up ---
+
+  // Begins as the one who connected.   As Startup::initiator()
+  [[nodiscard]] Status initiate(const proto::StartupOffer& offer);
+  // Begins as the one who was connected to.
+  void respond();
+  // In kRequest. As Startup::accept() and reject().
+  [[nodiscard]] Status accept(const proto::StartupOffer& offer);
+  [[nodiscard]] Status reject(std::span<const std::uint8_t> private_data);
+  // The peer's frame, from kRequest (responder) or kUp (initiator) on. Valid while in that phase.
+  [[nodiscard]] std::span<const std::uint8_t> private_data() const noexcept;
+  [[nodiscard]] const proto::Negotiated& negotiated() const noexcept { return negotiated_; }
+  [[nodiscard]] Phase phase() const noexcept { return phase_; }
+
+  void close();  // orderly; phase() is kDown when it is done
+  void abort();  // at once
+
+  // --- for the transport ---
+
+  // Octets that one segment carries. Before start-up ends.
+  void set_segment_size(std::uint32_t emss) noexcept { emss_ = emss; }
+  // Octets of the stream, in order. They are parsed, and with markers moved, where they lie.
+  void received(std::span<std::uint8_t> bytes);
+  // Octets that came before their turn, `distance` behind the next in order: what can be placed of
+  // them is. They must come again by received().
+  virtual proto::Ahead place_ahead(std::uint32_t distance,
+                                   std::span<const std::uint8_t> bytes) const;
+  void peer_closed();
+  void lost(bool timed_out);
+  // Something to send may be there.
+  [[nodiscard]] bool tx_pending() const noexcept;
+  // What to send next, at most `max` octets; size 0: nothing now. Call taken() with as much of it
+  // as the transport took (0 too) before anything else.
+  [[nodiscard]] TxPiece next_piece(std::size_t max);
+  // For a transport that takes many pieces at once: all that next_piece() would give one after the
+  // other. Valid until taken(), which is to be called as there.
+  [[nodiscard]] std::span<const proto::Slice> next_slices();
+  void taken(std::size_t n);
+  // The transport no longer reads the oldest `n` of the octets it took (it copied them, or they are
+  // acknowledged): requests complete, and their memory may change.
+  void released(std::size_t n);
+  // The transport is gone and reads no memory any more. Behind lost(), or when it was closed.
+  void transport_closed();
+  // True once: the transport shuts down its sending side.
+  [[nodiscard]] bool take_fin();
+  [[nodiscard]] bool finished() const noexcept;
+  [[nodiscard]] bool wants_reset() const noexcept;
+  [[nodiscard]] virtual Instant deadline() const noexcept = 0;
+  virtual void expired(Instant now) = 0;
+
+ protected:
+  // Start-up is over: makes the stream. False: no memory.
+  [[nodiscard]] virtual bool begin_stream() = 0;
+  // From then on, the stream's members of these names.
+  virtual void stream_feed(std::span<std::uint8_t> bytes) = 0;
+  virtual void stream_peer_closed() = 0;
+  virtual void stream_lost(bool timed_out) = 0;
+  [[nodiscard]] virtual bool stream_tx_pending() const noexcept = 0;
+  [[nodiscard]] virtual proto::TxBatch* stream_gather() = 0;
+  virtual void stream_sent(std::size_t n) = 0;
+  virtual void stream_released(std::size_t n) = 0;
+  virtual void stream_transport_closed() = 0;
+  [[nodiscard]] virtual bool stream_take_fin() = 0;
+  [[nodiscard]] virtual bool stream_finished() const noexcept = 0;
+  [[nodiscard]] virtual bool stream_wants_reset() const noexcept = 0;
+  virtual void stream_close() = 0;
+  virtual void stream_abort() = 0;
+
+  [[nodiscard]] bool stream_runs() const noexcept { return stream_runs_; }
+  void set_down() noexcept { phase_ = Phase::kDown; }
+  [[nodiscard]] std::uint32_t segment_size() const noexcept { return emss_; }
+
+ private:
+  std::size_t startup_received(std::span<const std::uint8_t> bytes);
+  void follow_startup();
+
+  Phase phase_ = Phase::kIdle;
+  bool stream_runs_ = false;
+  std::optional<proto::Startup> startup_;
+  proto::Slice startup_slice_;  // what next_slices() gave
+  proto::Negotiated negotiated_;
+  std::uint32_t emss_ = 1460;
+  std::size_t startup_octets_ = 0;  // of the start-up frame, taken and not yet released
+};
+
+}  // namespace weft::rddp
