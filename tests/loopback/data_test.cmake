@@ -1,11 +1,28 @@
 # The data server and its client, as users run them.
 find_package(Python3 COMPONENTS Interpreter)
 if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
+  # A client by docs/data-protocol.md alone: linked with rdma-core's libraries, run on Weft's.
+  add_executable(loopback_data_client EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/data_client.c")
+  target_link_libraries(loopback_data_client PRIVATE "${WEFT_STORE_RDMACM}" "${WEFT_STORE_IBVERBS}")
+  set(helpers loopback_data_client)
+  set(helper_env "WEFT_TEST_DATA_CLIENT=$<TARGET_FILE:loopback_data_client>"
+                 "WEFT_TEST_VERBS_DIR=$<TARGET_FILE_DIR:weft_rdmacm>")
+  find_package(PkgConfig QUIET)
+  pkg_check_modules(WEFT_FUSE QUIET IMPORTED_TARGET fuse3)
+  if(WEFT_FUSE_FOUND)
+    add_executable(loopback_faulty_fs EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/faulty_fs.c")
+    target_link_libraries(loopback_faulty_fs PRIVATE PkgConfig::WEFT_FUSE)
+    list(APPEND helpers loopback_faulty_fs)
+    list(APPEND helper_env "WEFT_TEST_FAULTY_FS=$<TARGET_FILE:loopback_faulty_fs>")
+  endif()
+  set_target_properties(${helpers} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
+                                              "${WEFT_TEST_OUTPUT_DIRECTORY}")
   weft_add_script_test(
     loopback_data
     COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_test.py"
             "$<TARGET_FILE:weft_data>"
     LABELS loopback
-    TIMEOUT 300)
-  add_dependencies(weft_tests weft_data)
+    TIMEOUT 300
+    ENV ${helper_env})
+  add_dependencies(weft_tests weft_data ${helpers})
 endif()

@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 """The data server and its client, as users run them: weft-data serve, get, put, sync, ls, cat.
 
-    data_test.py WEFT_DATA CASE...     without cases: all
+    data_test.py WEFT_DATA CASE...     without cases: all but the long ones
+
+Of the environment: WEFT_TEST_DATA_CLIENT, WEFT_TEST_FAULTY_FS (programs beside this file) and WEFT_TEST_VERBS_DIR
+(Weft's libibverbs). Cases that need one of them are left out without it.
 """
 
+import errno
 import hashlib
 import os
 import pathlib
@@ -343,11 +347,124 @@ def case_too_many_clients(tmp):
         assert first.wait(LIMIT_S) == 0
 
 
+def plain_client(server, *arguments):
+    """Runs data_client, which knows the protocol from docs/data-protocol.md only."""
+    environment = {**os.environ, "LD_LIBRARY_PATH": os.environ["WEFT_TEST_VERBS_DIR"]}
+    return [os.environ["WEFT_TEST_DATA_CLIENT"], "127.0.0.1", str(server.port), *arguments], environment
+
+
+def case_a_plain_verbs_client(tmp):
+    if "WEFT_TEST_DATA_CLIENT" not in os.environ:
+        return print("a_plain_verbs_client: WEFT_TEST_DATA_CLIENT is not set; left out")
+    served = tmp / "served"
+    served.mkdir()
+    big_file(served / "file", 5)
+    with open(served / "file", "ab") as out:
+        out.write(b"odd end")
+
+    def ask(*arguments):
+        command, environment = plain_client(server, *arguments)
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=LIMIT_S, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    with Server(served) as server:
+        assert ask("read", "file") == (served / "file").read_bytes()
+        assert [int(n) for n in ask("uninvited").split()] == [errno.EACCES, errno.EACCES]
+        want = [errno.EBADF, errno.EPROTO, errno.EPROTO, errno.EBADF, errno.EPROTO, errno.EBADF, errno.EPROTO]
+        assert [int(n) for n in ask("odd").split()] == want
+        assert ask("read", "file") == (served / "file").read_bytes()
+
+
+def case_clients_that_connect_and_stop(tmp):
+    """RDMA connections that stand still, and then die all at once, cost the others nothing."""
+    if "WEFT_TEST_DATA_CLIENT" not in os.environ:
+        return print("clients_that_connect_and_stop: WEFT_TEST_DATA_CLIENT is not set; left out")
+    served = tmp / "served"
+    served.mkdir()
+    (served / "file").write_text("content")
+    count = int(os.environ.get("WEFT_TEST_IDLE_CLIENTS", "200"))
+    with Server(served, "--max-clients", count + 1) as server:
+        before = len(os.listdir(f"/proc/{server.process.pid}/fd"))
+        command, environment = plain_client(server, "idle", str(count))
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as idle:
+            assert idle.stdout.readline() == b"connected\n"
+            assert run("cat", server.url("file")) == b"content"
+            idle.kill()
+        deadline = time.monotonic() + LIMIT_S
+        while len(os.listdir(f"/proc/{server.process.pid}/fd")) > before + 4:
+            assert time.monotonic() < deadline, "descriptors of clients that are gone"
+            time.sleep(0.02)
+        assert run("cat", server.url("file")) == b"content"
+
+
+def case_a_disk_that_fails(tmp):
+    """The errno of the failing read reaches the client; what came before it is no file."""
+    if "WEFT_TEST_FAULTY_FS" not in os.environ or not os.access("/dev/fuse", os.R_OK | os.W_OK) or os.geteuid() != 0:
+        return print("a_disk_that_fails: needs WEFT_TEST_FAULTY_FS and the right to mount; left out")
+    served = tmp / "served"
+    served.mkdir()
+    with subprocess.Popen([os.environ["WEFT_TEST_FAULTY_FS"], str(served)]) as disk:
+        try:
+            deadline = time.monotonic() + LIMIT_S
+            while not os.path.ismount(served):
+                assert disk.poll() is None and time.monotonic() < deadline
+                time.sleep(0.005)
+            with Server(served) as server:
+                run("get", server.url("file"), tmp / "copy", code=1, text="Input/output error")
+                assert not (tmp / "copy").exists()
+                run("cat", server.url("file"), code=1, text="Input/output error")
+                assert run("ls", server.url()) == b"file\n"
+            assert "errors" in server.log, server.log
+        finally:
+            subprocess.run(["umount", "-l", str(served)], check=False)
+
+
+def case_two_gigabytes(tmp):
+    """Cold and warm, through the page cache and past it, and by 16 clients at once."""
+    source = tmp / "source"
+    source.mkdir()
+    block = random.Random(9).randbytes(1 << 20)
+    with open(source / "big", "wb") as out:
+        for i in range(2048):
+            out.write(i.to_bytes(8, "big") + block[8:])
+    subprocess.run(["sync", str(source / "big")], check=True)
+    want = digest(source / "big")
+    for extra in ([], ["--direct"]):
+        with Server(source, *extra) as server:
+            for state in ("cold", "warm"):
+                if state == "cold":
+                    with open(source / "big", "rb") as file:
+                        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                run("get", server.url("big"), tmp / "copy")
+                assert digest(tmp / "copy") == want, (extra, state)
+                (tmp / "copy").unlink()
+    with Server(source) as server:
+        clients = [subprocess.Popen([PROGRAM, "get", server.url("big"), "/dev/null"]) for _ in range(16)]
+        assert [c.wait(600) for c in clients] == [0] * 16
+
+
+def case_ten_thousand_files(tmp):
+    source = tmp / "source"
+    source.mkdir()
+    make_tree(source, 10000)
+    want = tree_of(source)
+    with Server(source) as server:
+        run("get", "-r", server.url(), tmp / "copy")
+        assert tree_of(tmp / "copy") == want
+        clients = [subprocess.Popen([PROGRAM, "get", "-r", server.url(), str(tmp / f"copy{i}")]) for i in range(16)]
+        assert [c.wait(600) for c in clients] == [0] * 16
+        for i in range(16):
+            assert tree_of(tmp / f"copy{i}") == want
+            shutil.rmtree(tmp / f"copy{i}")
+
+
+# Not part of the suite: minutes, and gigabytes of the disk.
+LONG = {"two_gigabytes", "ten_thousand_files"}
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
 
 
 def main():
-    chosen = sys.argv[2:] or list(CASES)
+    chosen = sys.argv[2:] or [name for name in CASES if name not in LONG]
     for name in chosen:
         tmp = pathlib.Path(tempfile.mkdtemp(prefix="weft-data-"))
         start = time.monotonic()
