@@ -30,8 +30,16 @@ constexpr int kPairBuffer = 4096;  // doubled by the kernel
 constexpr std::size_t kFiller = 3000;
 // Writes into a ring whose reader does not move, before we look whether it still lives.
 constexpr std::uint32_t kStalledWrites = 16;
-constexpr int kSpinMax = 4000;
-constexpr int kSpinMin = 50;
+// A blocking caller looks for so long before it sleeps.
+constexpr std::int64_t kSpinMaxNs = 50'000;
+constexpr std::int64_t kSpinMinNs = 1'000;
+// Where looking was never worth it, one in so many sleeps tries a long one.
+constexpr std::uint32_t kSleepsPerTrial = 64;
+// Who did not run for so long shares its core: perhaps with the other end, which can't run while we
+// look.
+constexpr std::int64_t kNotRunningNs = 20'000;
+// Copied and published at once: meanwhile the other end copies what came before, from its cache.
+constexpr std::uint64_t kPiece = 65536;
 
 constexpr std::uint32_t kEnded = 1;
 constexpr std::uint32_t kReset = 2;
@@ -124,6 +132,44 @@ void relax() {
 #endif
 }
 
+std::int64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
+// Looks a little before the caller sleeps; longer where that was worth it before.
+template <class Holds>
+bool spin(SpinBudget& budget, Holds holds) {
+  const std::int64_t usual = budget.ns.load(std::memory_order_relaxed);
+  const bool trial = budget.sleeps.load(std::memory_order_relaxed) % kSleepsPerTrial == 0;
+  const std::int64_t limit = trial ? kSpinMaxNs : usual;
+  const std::int64_t begin = now_ns();
+  std::int64_t last = begin;
+  for (;;) {
+    bool found = false;
+    for (int turn = 0; turn < 16 && !found; ++turn) {
+      found = holds();
+      if (!found) relax();
+    }
+    const std::int64_t now = now_ns();
+    const bool ran = now - last < kNotRunningNs;
+    if (found && ran) {
+      const std::int64_t more = 2 * std::max(usual, now - begin);
+      budget.ns.store(static_cast<std::int32_t>(std::min(more, kSpinMaxNs)),
+                      std::memory_order_relaxed);
+      return true;
+    }
+    if (found || !ran || now - begin >= limit) {
+      const std::int64_t less = ran ? std::max(usual / 2, kSpinMinNs) : kSpinMinNs;
+      budget.ns.store(static_cast<std::int32_t>(less), std::memory_order_relaxed);
+      budget.sleeps.fetch_add(1, std::memory_order_relaxed);
+      return found;
+    }
+    last = now;
+  }
+}
+
 }  // namespace
 
 void Channel::restrict_calls() { g_restricted = true; }
@@ -186,7 +232,7 @@ Channel* Channel::attach(int memory, int end, int socket) {
     errno = ENOMEM;
     return nullptr;
   }
-  state->spin_budget = kSpinMin;
+  state->read_spin.ns = state->write_spin.ns = kSpinMinNs;
   state->holders = 1;
   made->page_ = static_cast<RingPage*>(at);
   made->mapped_ = static_cast<std::size_t>(kBytes);
@@ -218,11 +264,11 @@ void Channel::set_names(const sockaddr* local, socklen_t local_length, const soc
 // --- reading ---
 
 std::size_t Channel::copy_out(const iovec* parts, std::size_t count, std::size_t skip,
-                              bool discard) const {
+                              std::uint64_t most, bool discard) const {
   const std::uint64_t available = in_->written.load(std::memory_order_acquire) - end_->read_cursor;
   if (corrupt(available)) return 0;
   std::uint64_t at = end_->read_cursor;
-  std::uint64_t left = available;
+  std::uint64_t left = most < available ? most : available;
   for (std::size_t i = 0; i < count && left > 0; ++i) {
     if (skip >= parts[i].iov_len) {
       skip -= parts[i].iov_len;
@@ -302,7 +348,8 @@ ssize_t Channel::receive(const iovec* parts, std::size_t count, int flags, bool 
   };
   Hold hold(end_->reading);
   for (;;) {
-    const std::size_t n = copy_out(parts, count, peek ? 0 : done, (flags & MSG_TRUNC) != 0);
+    const std::size_t n = copy_out(parts, count, peek ? 0 : done, peek ? ring_bytes_ : kPiece,
+                                   (flags & MSG_TRUNC) != 0);
     if (peek) {
       done = n;
     } else if (n > 0) {
@@ -310,6 +357,7 @@ ssize_t Channel::receive(const iovec* parts, std::size_t count, int flags, bool 
       in_->read.store(end_->read_cursor, std::memory_order_release);
       done += n;
       give_room();
+      if (n == kPiece && done < wanted) continue;
     }
     if (peek && done > 0) return finish(0);
     const bool enough = done == wanted || (done > 0 && (flags & MSG_WAITALL) == 0);
@@ -322,7 +370,10 @@ ssize_t Channel::receive(const iovec* parts, std::size_t count, int flags, bool 
     if (end_->read_shut.load() != 0) return finish(0);
     if (ended == kReset) return done > 0 ? finish(0) : reset_result();
     if (ended == kEnded) return finish(0);
-    if (!enough && wait && spin()) continue;
+    const auto came = [this] {
+      return in_->written.load(std::memory_order_acquire) != end_->read_cursor;
+    };
+    if (!enough && wait && spin(end_->read_spin, came)) continue;
     arm();
     if (done == wanted) return finish(0);
     if (in_->written.load(std::memory_order_acquire) != end_->read_cursor) continue;
@@ -333,20 +384,6 @@ ssize_t Channel::receive(const iovec* parts, std::size_t count, int flags, bool 
     if (error == ECONNRESET) return done > 0 ? finish(0) : reset_result();
     if (error != 0) return finish(error);
   }
-}
-
-// A blocking reader looks a little before it sleeps; longer where that was worth it before.
-bool Channel::spin() {
-  const int budget = end_->spin_budget.load(std::memory_order_relaxed);
-  for (int turn = 0; turn < budget; ++turn) {
-    if (in_->written.load(std::memory_order_acquire) != end_->read_cursor) {
-      end_->spin_budget.store(std::min(budget * 2, kSpinMax), std::memory_order_relaxed);
-      return true;
-    }
-    relax();
-  }
-  end_->spin_budget.store(std::max(budget / 2, kSpinMin), std::memory_order_relaxed);
-  return false;
 }
 
 // Sleeps in the kernel until there is a signal, without the lock. The kernel's socket knows about
@@ -361,20 +398,30 @@ int Channel::await_signal(bool wait) {
   // were.
   if (got < 0) return error == ECONNRESET && unsent() == 0 ? kPairEnded : error;
   if (got == 0) return kPairEnded;
-  // A signal, and yet nothing in the ring: it came late, for octets that were read long ago. If it
-  // is not counted yet it stays, and reader_waits stays set: a caller that waits for edges gets a
-  // new one with the next octets.
-  const std::uint64_t sent = in_->signals.load();
+  // A signal, and yet nothing in the ring: it came late, for octets that were read long ago.
   if (in_->written.load(std::memory_order_acquire) == end_->read_cursor) {
     if (in_->reader_waits.load() == 0) {
       arm();  // another thread has read meanwhile
-    } else if (sent != end_->drained) {
-      drain(sent);
-    } else if (other_end_gone()) {
-      return unsent() == 0 ? kPairEnded : ECONNRESET;  // it died before it could count the signal
+    } else {
+      take_stale();
     }
+    if (!wait && peek_octet(socket_, false) == 0) return unsent() == 0 ? kPairEnded : ECONNRESET;
   }
   return wait ? 0 : EAGAIN;
+}
+
+// With an empty ring and reader_waits set: takes signals that may not be counted yet. Their writer
+// may have lost its core in between, to us: waiting for it to count would keep it from doing so.
+// Those that are there while reader_waits is still set were sent before it was.
+void Channel::take_stale() {
+  std::uint8_t trash[4096];
+  ssize_t there = peek_octet(socket_, false);
+  if (there > 0 && !g_restricted.load(std::memory_order_relaxed)) {
+    there = real().recv(socket_, trash, sizeof trash, MSG_PEEK | MSG_DONTWAIT);
+  }
+  if (there <= 0 || in_->reader_waits.load() == 0) return;
+  const ssize_t n = take_octets(socket_, trash, static_cast<std::size_t>(there));
+  if (n > 0) end_->drained += static_cast<std::uint64_t>(n);
 }
 
 // --- writing ---
@@ -443,6 +490,7 @@ ssize_t Channel::transmit(const iovec* parts, std::size_t count, bool wait) {
     }
     std::uint64_t room = ring_bytes_ - used;
     std::uint64_t at = end_->write_cursor;
+    room = std::min(room, kPiece);
     while (room > 0 && part < count) {
       const std::size_t n = std::min<std::size_t>(parts[part].iov_len - inside, room);
       const auto* from = static_cast<const std::uint8_t*>(parts[part].iov_base) + inside;
@@ -465,6 +513,9 @@ ssize_t Channel::transmit(const iovec* parts, std::size_t count, bool wait) {
       signal();
     }
     if (done == wanted) break;
+    if (end_->write_cursor - read < ring_bytes_) continue;
+    const auto moved_on = [&] { return out_->read.load(std::memory_order_acquire) != read; };
+    if (wait && spin(end_->write_spin, moved_on)) continue;
     fill_up();
     if (out_->read.load(std::memory_order_acquire) != read) continue;
     if (!wait) {

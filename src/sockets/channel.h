@@ -49,6 +49,12 @@ struct RingPage {
   RingHalf half[2];                 // [0]: from end 0 to end 1
 };
 
+// How long a blocking caller looks before it sleeps.
+struct SpinBudget {
+  std::atomic<std::int32_t> ns;
+  std::atomic<std::uint32_t> sleeps;
+};
+
 // What the processes of one end share with each other, and with nobody else.
 struct EndState {
   pthread_mutex_t reading;
@@ -65,7 +71,8 @@ struct EndState {
   std::atomic<std::uint32_t> write_shut;
   std::atomic<std::uint32_t> reset_told;
   std::atomic<std::uint32_t> write_lost;  // octets were written for a reader that had gone
-  std::atomic<std::int32_t> spin_budget;  // how many turns a blocking reader looks before it sleeps
+  SpinBudget read_spin;
+  SpinBudget write_spin;
   sockaddr_storage local;
   sockaddr_storage peer;
   socklen_t local_length;
@@ -134,16 +141,16 @@ class Channel {
   Channel() = default;
   [[nodiscard]] bool corrupt(std::uint64_t used) const { return used > ring_bytes_; }
   [[nodiscard]] std::size_t copy_out(const iovec* parts, std::size_t count, std::size_t skip,
-                                     bool discard) const;
+                                     std::uint64_t most, bool discard) const;
   void give_room();
   void arm();
   void drain(std::uint64_t up_to);
+  void take_stale();
   void send_octets(std::size_t count, bool wait);
   void signal();
   void fill_up();
   [[nodiscard]] bool other_end_gone() const;
   ssize_t reset_result();
-  [[nodiscard]] bool spin();
   [[nodiscard]] int await_signal(bool wait);
 
   RingPage* page_ = nullptr;

@@ -118,6 +118,20 @@ TEST_F(Ends, SignalThatIsCountedLateIsTakenBackInTheEnd) {
   EXPECT_EQ(poll(&one, 1, 0), 0) << "readable with nothing to read, for ever";
 }
 
+// The writer may share its core with the reader: who turns there keeps it from counting.
+TEST_F(Ends, BlockedReaderSleepsOverASignalThatIsNotCounted) {
+  map_by_hand();
+  put_by_hand(5, false);
+  EXPECT_EQ(read_from(*a_, 100), 5);
+  pollfd one{parts_.pair[0], POLLIN, 0};
+  static_cast<void>(read_from(*a_, 100));
+  EXPECT_EQ(poll(&one, 1, 0), 0) << "the signal keeps the socket readable";
+  timeval limit{0, 20'000};
+  ASSERT_EQ(setsockopt(parts_.pair[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
+  EXPECT_EQ(read_from(*a_, 100, true), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
 TEST_F(Ends, WriterThatDiesBeforeItCountsASignalEndsTheStream) {
   map_by_hand();
   put_by_hand(5, false);
