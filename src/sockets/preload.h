@@ -3,7 +3,9 @@
 //   preload_setup.cc    connect, listen, accept; which connections go over RDMA
 //   preload_data.cc     read, write and their sisters
 //   preload_wait.cc     poll, select, epoll
-//   preload_numbers.cc  close, dup, fcntl, exec, fork, passing descriptors on
+//   preload_numbers.cc  close, dup, fcntl, ioctl, fork
+//   preload_exec.cc     exec, and children of vfork()
+//   preload_relay.cc    sockets for holders that can't be followed; passing descriptors on
 //   preload_options.cc  options and names
 //
 // Threads: any. A program's own calls come in here, so no call of the C++ library that allocates
@@ -59,7 +61,20 @@ void note_fresh(int fd);
 // stays as it was, and the channel is the caller's still.
 bool replace_by_channel(int fd, const Opened& opened, Conn* conn);
 
-// --- preload_numbers.cc ---
+// --- preload_exec.cc ---
+
+// This process is a child of vfork(): its memory is its parent's, whose table must not learn of
+// what it does to its descriptors.
+[[nodiscard]] bool borrowing();
+// The memory is this process's own: it has just begun, or was made by fork().
+void own_memory();
+// In a child of vfork(): `fd` stands for `conn` from now on, or for nothing of ours (null).
+void note_borrowed(int fd, const Conn* conn);
+// The connection behind a number, as this process sees it: one that has a channel, or is not
+// decided yet.
+[[nodiscard]] const Conn* conn_now(int fd);
+
+// --- preload_relay.cc ---
 
 // When a relay begins to take octets: at once, or when its holder first touches the socket.
 enum class RelayStart : std::uint8_t { kNow, kOnTouch };
@@ -96,6 +111,8 @@ class PassedOn {
   int made_[kMost];
   int made_count_ = 0;
 };
+
+// --- preload_numbers.cc ---
 
 // A function of the C library that is not in RealCalls.
 [[nodiscard]] void* real_symbol(const char* name);
