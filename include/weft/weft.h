@@ -10,6 +10,7 @@
 #include <weft/limits.h>
 #include <weft/memory.h>
 #include <weft/monitor.h>
+#include <weft/placement.h>
 #include <weft/queue_pair.h>
 #include <weft/result.h>
 #include <weft/system_error.h>

@@ -123,6 +123,8 @@ MemoryFault StagTable::resolve(Stag stag, std::uint64_t to, std::uint64_t length
     return MemoryFault::kNotOfStream;
   }
   if (!has(spec.access, need)) return MemoryFault::kNoRight;
+  // A source of Sends and Writes needs no right, but octets to read.
+  if (need == Access::kNone && has(spec.access, kByMethod)) return MemoryFault::kNoRight;
   if (length - 1 > std::numeric_limits<std::uint64_t>::max() - to) return MemoryFault::kWrap;
   const std::uint64_t offset = to - spec.base;
   if (to < spec.base || offset > spec.length || length > spec.length - offset) {

@@ -39,15 +39,45 @@ Status change_rights(proto::StagTable& stags, Stag stag, const proto::MemorySpec
 Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::create(
     std::shared_ptr<ProtectionDomainImpl> pd, void* addr, std::size_t length, std::uint64_t iova,
     Access access) {
-  DeviceImpl& device = *pd->device_impl();
-  if (!device.usable()) return fail(Error::kBadState);
+  if (!pd->device_impl()->usable()) return fail(Error::kBadState);
   if (!legal(addr, length, iova, access)) return fail(Error::kInvalidArgument);
-  if (auto taken = device.acquire(ObjectKind::kRegion); !taken) return fail(taken.error());
   proto::MemorySpec spec;
   spec.addr = static_cast<std::uint8_t*>(addr);
   spec.length = length;
   spec.base = iova;
   spec.access = access;
+  return enter(std::move(pd), spec);
+}
+
+Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::create_target(
+    std::shared_ptr<ProtectionDomainImpl> pd, std::shared_ptr<PlacementTarget> target,
+    std::uint64_t length, std::uint64_t iova) {
+  auto placer = std::make_unique<Target>();
+  placer->target = std::move(target);
+  placer->iova = iova;
+  placer->method.context = placer.get();
+  placer->method.set = [](void* context, std::uint64_t to, const std::uint8_t* octets,
+                          std::size_t count) {
+    const auto& self = *static_cast<Target*>(context);
+    return self.target->place(to - self.iova, {octets, count}) ? 0 : -1;
+  };
+  proto::MemorySpec spec;
+  spec.addr = reinterpret_cast<std::uint8_t*>(&placer->method);
+  spec.length = length;
+  spec.base = iova;
+  spec.access = Access::kRemoteWrite | proto::kByMethod;
+  auto region = enter(std::move(pd), spec);
+  // Nobody knows the STag yet, so no peer can be faster.
+  if (region) (*region)->target_ = std::move(placer);
+  return region;
+}
+
+Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::enter(
+    std::shared_ptr<ProtectionDomainImpl> pd, const proto::MemorySpec& what) {
+  DeviceImpl& device = *pd->device_impl();
+  if (!device.usable()) return fail(Error::kBadState);
+  if (auto taken = device.acquire(ObjectKind::kRegion); !taken) return fail(taken.error());
+  proto::MemorySpec spec = what;
   spec.pd = pd->number();
   const auto stag = [&] {
     const std::lock_guard lock(device.stag_mutex());
@@ -90,6 +120,9 @@ Status MemoryRegionImpl::reregister(ProtectionDomain* pd, void* addr, std::size_
                                     const Access* access) {
   DeviceImpl& device = *pd_->device_impl();
   if (!device.usable() || stag_.value == 0) return fail(Error::kBadState);
+  if (target_ != nullptr && (addr != nullptr || access != nullptr)) {
+    return fail(Error::kInvalidArgument);
+  }
   auto* new_pd = static_cast<ProtectionDomainImpl*>(pd);
   if (new_pd != nullptr && new_pd->device_impl() != pd_->device_impl()) {
     return fail(Error::kInvalidArgument);
@@ -102,7 +135,9 @@ Status MemoryRegionImpl::reregister(ProtectionDomain* pd, void* addr, std::size_
   }
   if (access != nullptr) spec.access = *access;
   if (new_pd != nullptr) spec.pd = new_pd->number();
-  if (!legal(spec.addr, spec.length, spec.base, spec.access)) return fail(Error::kInvalidArgument);
+  if (target_ == nullptr && !legal(spec.addr, spec.length, spec.base, spec.access)) {
+    return fail(Error::kInvalidArgument);
+  }
 
   const std::lock_guard lock(device.stag_mutex());
   if (addr == nullptr) {

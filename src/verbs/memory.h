@@ -2,6 +2,7 @@
 #pragma once
 
 #include <weft/memory.h>
+#include <weft/placement.h>
 
 #include <memory>
 #include <mutex>
@@ -16,14 +17,20 @@ class MemoryRegionImpl final : public MemoryRegion {
   [[nodiscard]] static Result<std::shared_ptr<MemoryRegionImpl>> create(
       std::shared_ptr<ProtectionDomainImpl> pd, void* addr, std::size_t length, std::uint64_t iova,
       Access access);
+  // As register_target() says, which has checked the arguments.
+  [[nodiscard]] static Result<std::shared_ptr<MemoryRegionImpl>> create_target(
+      std::shared_ptr<ProtectionDomainImpl> pd, std::shared_ptr<PlacementTarget> target,
+      std::uint64_t length, std::uint64_t iova);
   ~MemoryRegionImpl() override;
 
-  [[nodiscard]] void* addr() const override { return spec_.addr; }
+  [[nodiscard]] void* addr() const override { return target_ != nullptr ? nullptr : spec_.addr; }
   [[nodiscard]] std::size_t length() const override { return spec_.length; }
   [[nodiscard]] std::uint64_t iova() const override { return spec_.base; }
   [[nodiscard]] std::uint32_t lkey() const override { return stag_.value; }
   [[nodiscard]] std::uint32_t rkey() const override { return stag_.value; }
-  [[nodiscard]] Access access() const override { return spec_.access; }
+  [[nodiscard]] Access access() const override {
+    return target_ != nullptr ? Access::kRemoteWrite : spec_.access;
+  }
   [[nodiscard]] Status deregister() override;
   [[nodiscard]] Status reregister(ProtectionDomain* pd, void* addr, std::size_t length,
                                   const Access* access) override;
@@ -31,6 +38,15 @@ class MemoryRegionImpl final : public MemoryRegion {
   [[nodiscard]] const std::shared_ptr<ProtectionDomainImpl>& pd() const { return pd_; }
 
  private:
+  // A target of the public API, as the table knows it.
+  struct Target {
+    std::shared_ptr<PlacementTarget> target;
+    std::uint64_t iova = 0;
+    proto::MemoryMethod method{};
+  };
+
+  [[nodiscard]] static Result<std::shared_ptr<MemoryRegionImpl>> enter(
+      std::shared_ptr<ProtectionDomainImpl> pd, const proto::MemorySpec& spec);
   MemoryRegionImpl(std::shared_ptr<ProtectionDomainImpl> pd, const proto::MemorySpec& spec,
                    Stag stag)
       : pd_(std::move(pd)), spec_(spec), stag_(stag) {}
@@ -38,7 +54,8 @@ class MemoryRegionImpl final : public MemoryRegion {
   // Changed by deregister and reregister only, which the caller does not do concurrently with use.
   std::shared_ptr<ProtectionDomainImpl> pd_;
   proto::MemorySpec spec_;
-  Stag stag_;  // 0: deregistered
+  std::unique_ptr<Target> target_;  // null: memory
+  Stag stag_;                       // 0: deregistered
 };
 
 }  // namespace weft::verbs

@@ -1,0 +1,103 @@
+// Placement targets: what an STag names need not be memory.
+//
+// A peer that RDMA Writes to a target sees a range of TO like any other. What becomes of each octet
+// is the target's business: WindowTarget lays rows out in a larger surface and drops what is not
+// visible; a class of your own may do anything. The checks of RFC 5041 and 5040 (STag, domain,
+// rights, bounds, order) come first, and are those of memory.
+//
+// A target is for incoming RDMA Writes only. It can be no source, receive buffer or sink of a Read,
+// a peer cannot read from it, and windows cannot be bound to it.
+#pragma once
+
+#include <weft/memory.h>
+#include <weft/result.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#pragma GCC visibility push(default)
+namespace weft {
+
+class PlacementTarget {
+ public:
+  virtual ~PlacementTarget() = default;
+  // Octets that the peer wrote, `offset` behind the first of the range. They are checked, lie
+  // within the range, and belong to the callee until it returns. Of one connection, calls come in
+  // the order of the octets; several connections that write to the target call at the same time.
+  // False: the octets cannot be taken. The connection ends as if they lay outside the range.
+  //
+  // It runs on the thread that makes progress, so it must not wait. REQUIRES: it does not
+  // deregister the region.
+  [[nodiscard]] virtual bool place(std::uint64_t offset,
+                                   std::span<const std::uint8_t> octets) noexcept = 0;
+};
+
+// An STag for `length` octets of `target`, the first of which is TO `iova`. The region's addr() is
+// null and its access() kRemoteWrite; it keeps the target alive. When deregister() has returned,
+// place() is not running and is not called any more. reregister() changes the domain only.
+//   kInvalidArgument   no target, or the range passes the end of TO
+//   others             as ProtectionDomain::register_memory
+[[nodiscard]] Result<std::shared_ptr<MemoryRegion>> register_target(
+    ProtectionDomain& pd, std::shared_ptr<PlacementTarget> target, std::uint64_t length,
+    std::uint64_t iova = 0);
+
+// Rows of memory. The octets between row_bytes and pitch belong to somebody else.
+struct Surface {
+  std::uint8_t* first = nullptr;
+  std::size_t row_bytes = 0;
+  std::size_t rows = 0;
+  std::size_t pitch = 0;  // octets from one row to the next
+};
+
+// Where an image lies on a surface, in octets and rows of the surface, and which part of the
+// surface it may touch.
+struct WindowView {
+  std::int64_t x = 0, y = 0;
+  std::size_t clip_x = 0, clip_y = 0;
+  std::size_t clip_width = ~std::size_t{0}, clip_rows = ~std::size_t{0};
+};
+
+// An image of rows, which follow each other in the peer's range, on a surface. What falls outside
+// the clip or the surface is dropped. The owner may change the view at any time; the peer is told
+// nothing. Any thread.
+class WindowTarget final : public PlacementTarget {
+ public:
+  static constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 40U;  // of image and surface
+
+  // The surface stays the caller's and must outlive the target.
+  //   kInvalidArgument   no octets, more than kMaxBytes, or a pitch below row_bytes
+  [[nodiscard]] static Result<std::shared_ptr<WindowTarget>> create(std::size_t image_row_bytes,
+                                                                    std::size_t image_rows,
+                                                                    const Surface& surface);
+  // All of the surface is the image: rows of the range at a distance of `pitch`.
+  [[nodiscard]] static Result<std::shared_ptr<WindowTarget>> layout(const Surface& surface) {
+    return create(surface.row_bytes, surface.rows, surface);
+  }
+
+  [[nodiscard]] std::uint64_t length() const { return std::uint64_t{row_bytes_} * rows_; }
+  // In force for what is placed from now on. It does not come between the octets of a row that
+  // arrive together (of one FPDU, without markers).
+  //   kInvalidArgument   x or y beyond kMaxBytes; nothing changed
+  [[nodiscard]] Status set_view(const WindowView& view);
+
+  [[nodiscard]] bool place(std::uint64_t offset,
+                           std::span<const std::uint8_t> octets) noexcept override;
+
+ private:
+  WindowTarget(std::size_t row_bytes, std::size_t rows, const Surface& surface)
+      : row_bytes_(row_bytes), rows_(rows), surface_(surface) {}
+  void place_row(std::uint64_t row, std::uint64_t column, const std::uint8_t* octets,
+                 std::size_t count) noexcept;
+
+  const std::size_t row_bytes_, rows_;
+  const Surface surface_;
+  std::mutex mutex_;  // of the view; held for a row at a time
+  std::int64_t x_ = 0, y_ = 0;
+  std::int64_t left_ = 0, right_ = 0, top_ = 0, bottom_ = 0;  // of the clip, within the surface
+};
+
+}  // namespace weft
+#pragma GCC visibility pop

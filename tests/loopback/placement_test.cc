@@ -1,0 +1,311 @@
+// Placement targets: Writes that go elsewhere than to memory.
+#include <weft/placement.h>
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "support/weft_side.h"
+
+namespace weft::test {
+namespace {
+
+// What a window does, octet by octet.
+void place_naively(std::vector<std::uint8_t>& surface, const Surface& s, std::size_t row_bytes,
+                   const WindowView& v, std::uint64_t offset,
+                   std::span<const std::uint8_t> octets) {
+  for (const std::uint8_t octet : octets) {
+    const std::int64_t x = v.x + static_cast<std::int64_t>(offset % row_bytes);
+    const std::int64_t y = v.y + static_cast<std::int64_t>(offset / row_bytes);
+    ++offset;
+    if (x < 0 || y < 0) continue;
+    const auto ux = static_cast<std::size_t>(x);
+    const auto uy = static_cast<std::size_t>(y);
+    if (ux >= s.row_bytes || uy >= s.rows || ux < v.clip_x || uy < v.clip_y) continue;
+    if (ux - v.clip_x >= v.clip_width || uy - v.clip_y >= v.clip_rows) continue;
+    surface[uy * s.pitch + ux] = octet;
+  }
+}
+
+std::uint64_t seed() {
+  const char* text = std::getenv("WEFT_SEED");
+  return text != nullptr ? std::strtoull(text, nullptr, 0) : std::random_device{}();
+}
+
+class Numbers {
+ public:
+  explicit Numbers(std::uint64_t from) : random_(from) {}
+  std::size_t upto(std::size_t most) { return random_() % (most + 1); }
+  std::vector<std::uint8_t> octets(std::size_t count) {
+    std::vector<std::uint8_t> out(count);
+    for (auto& octet : out) octet = static_cast<std::uint8_t>(random_());
+    return out;
+  }
+  WindowView view() {
+    WindowView v;
+    v.x = static_cast<std::int64_t>(upto(80)) - 40;
+    v.y = static_cast<std::int64_t>(upto(40)) - 20;
+    if (upto(2) == 0) return v;
+    v.clip_x = upto(50);
+    v.clip_y = upto(30);
+    v.clip_width = upto(50);
+    v.clip_rows = upto(30);
+    return v;
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+TEST(WindowTarget, AgreesWithANaiveModel) {
+  const std::uint64_t from = seed();
+  SCOPED_TRACE("WEFT_SEED=" + std::to_string(from));
+  Numbers n(from);
+  for (int round = 0; round < 300; ++round) {
+    Surface s;
+    s.row_bytes = 1 + n.upto(60);
+    s.rows = 1 + n.upto(30);
+    s.pitch = s.row_bytes + n.upto(7);
+    std::vector<std::uint8_t> real(s.pitch * s.rows, 0);
+    std::vector<std::uint8_t> naive = real;
+    s.first = real.data();
+    const std::size_t row_bytes = 1 + n.upto(60);
+    const std::size_t rows = 1 + n.upto(30);
+    const auto target = must(WindowTarget::create(row_bytes, rows, s), "target");
+    WindowView view;
+    for (int step = 0; step < 30; ++step) {
+      if (n.upto(3) == 0) {
+        view = n.view();
+        must(target->set_view(view), "view");
+      }
+      const std::size_t at = n.upto(target->length());
+      const auto octets = n.octets(n.upto(target->length() - at));
+      ASSERT_TRUE(target->place(at, octets));
+      place_naively(naive, s, row_bytes, view, at, octets);
+      ASSERT_EQ(real, naive) << "round " << round << ", step " << step;
+    }
+  }
+}
+
+TEST(WindowTarget, RefusesWhatCannotBe) {
+  std::vector<std::uint8_t> memory(100);
+  const Surface good{memory.data(), 10, 10, 10};
+  EXPECT_TRUE(WindowTarget::create(10, 10, good));
+  EXPECT_FALSE(WindowTarget::create(0, 10, good));
+  EXPECT_FALSE(WindowTarget::create(10, 0, good));
+  EXPECT_FALSE(WindowTarget::create(~std::size_t{0}, ~std::size_t{0}, good));
+  EXPECT_FALSE(WindowTarget::create(10, 10, {nullptr, 10, 10, 10}));
+  EXPECT_FALSE(WindowTarget::create(10, 10, {memory.data(), 10, 10, 9}));
+  EXPECT_FALSE(WindowTarget::create(10, 10, {memory.data(), 10, ~std::size_t{0}, 10}));
+  const auto target = must(WindowTarget::create(10, 10, good), "target");
+  WindowView far;
+  far.x = std::numeric_limits<std::int64_t>::max();
+  EXPECT_FALSE(target->set_view(far));
+  EXPECT_FALSE(target->place(95, std::vector<std::uint8_t>(6)));
+  EXPECT_TRUE(target->place(95, std::vector<std::uint8_t>(5)));
+}
+
+// Keeps what it is given.
+class Log final : public PlacementTarget {
+ public:
+  bool place(std::uint64_t offset, std::span<const std::uint8_t> octets) noexcept override {
+    ++calls;
+    if (offset != next) in_order = false;
+    next = offset + octets.size();
+    all.insert(all.end(), octets.begin(), octets.end());
+    return !refuses;
+  }
+  std::atomic<unsigned> calls{0};
+  std::uint64_t next = 0;
+  bool in_order = true;
+  bool refuses = false;
+  std::vector<std::uint8_t> all;
+};
+
+struct World : Pair {
+  explicit World(const Config& config = plain_config()) : Pair(config), mine(host, 1U << 20U) {}
+  // Whether a Write was taken: the Read behind it is answered only then.
+  bool write(std::uint32_t rkey, std::uint64_t to, std::size_t at, std::size_t count) {
+    Memory probe(host, 8);
+    post(*a.qp, wr_write(1, rkey, to, SendFlags::kNone), {mine.sge(at, count)});
+    post(*a.qp, wr_read(2, probe.rkey(), probe.to()), {probe.sge()});
+    return take(*a.send_cq).status == WcStatus::kSuccess;
+  }
+  Memory mine;
+};
+
+std::vector<Config> framings() {
+  std::vector<Config> out;
+  for (const bool crc : {true, false}) {
+    for (const bool markers : {false, true}) {
+      Config config = plain_config();
+      config.crc = crc;
+      config.markers = markers;
+      out.push_back(config);
+    }
+  }
+  return out;
+}
+
+TEST(Placement, ACallbackGetsEachOctetInOrder) {
+  for (const Config& config : framings()) {
+    World w(config);
+    w.mine.fill_pattern(3);
+    const auto log = std::make_shared<Log>();
+    const auto region = must(register_target(*w.host.pd, log, 1U << 20U, 0x10000), "register");
+    EXPECT_EQ(region->addr(), nullptr);
+    EXPECT_EQ(region->access(), Access::kRemoteWrite);
+    std::size_t at = 0;
+    for (const std::size_t count : {1UL, 7UL, 1400UL, 9000UL, 70000UL, 300000UL}) {
+      ASSERT_TRUE(w.write(region->rkey(), 0x10000 + at, at, count));
+      at += count;
+    }
+    EXPECT_TRUE(log->in_order);
+    EXPECT_EQ(log->all, w.mine.copy(0, at));
+  }
+}
+
+TEST(Placement, AWindowShowsWhatTheModelShows) {
+  for (const Config& config : framings()) {
+    World w(config);
+    w.mine.fill_pattern(5);
+    constexpr std::size_t kRow = 1000;
+    constexpr std::size_t kRows = 300;
+    std::vector<std::uint8_t> real(640UL * 200, 0);
+    std::vector<std::uint8_t> naive = real;
+    const Surface s{real.data(), 600, 200, 640};
+    const auto target = must(WindowTarget::create(kRow, kRows, s), "target");
+    const auto region = must(register_target(*w.host.pd, target, target->length()), "register");
+    for (const WindowView& view :
+         {WindowView{}, WindowView{-300, -50, 10, 20, 500, 100}, WindowView{590, 199}}) {
+      must(target->set_view(view), "view");
+      ASSERT_TRUE(w.write(region->rkey(), 0, 0, kRow * kRows));
+      place_naively(naive, s, kRow, view, 0, w.mine.copy(0, kRow * kRows));
+      EXPECT_EQ(real, naive);
+    }
+  }
+}
+
+TEST(Placement, BoundsAndRightsAreThoseOfMemory) {
+  const auto refused = [](std::uint64_t to, std::size_t count) {
+    World w;
+    const auto log = std::make_shared<Log>();
+    const auto region = must(register_target(*w.host.pd, log, 100, 1000), "register");
+    const bool taken = w.write(region->rkey(), to, 0, count);
+    EXPECT_EQ(log->calls, taken ? 1U : 0U);
+    return !taken;
+  };
+  EXPECT_FALSE(refused(1000, 100));
+  EXPECT_TRUE(refused(1000, 101));
+  EXPECT_TRUE(refused(999, 2));
+  EXPECT_TRUE(refused(1100, 1));
+  EXPECT_TRUE(refused(~std::uint64_t{0}, 2));
+  World w;
+  EXPECT_FALSE(register_target(*w.host.pd, nullptr, 10));
+  EXPECT_FALSE(register_target(*w.host.pd, std::make_shared<Log>(), 2, ~std::uint64_t{0}));
+}
+
+TEST(Placement, ItIsForIncomingWritesOnly) {
+  const auto log = std::make_shared<Log>();
+  {
+    World w;  // a peer reads from it
+    const auto region = must(register_target(*w.host.pd, log, 100), "register");
+    post(*w.a.qp, wr_read(1, region->rkey(), 0), {w.mine.sge(0, 8)});
+    EXPECT_NE(take(*w.a.send_cq).status, WcStatus::kSuccess);
+  }
+  {
+    World w;  // a source
+    const auto region = must(register_target(*w.host.pd, log, 100), "register");
+    post(*w.a.qp, wr_send(1), {Sge{.addr = 0, .length = 8, .lkey = region->lkey()}});
+    EXPECT_EQ(take(*w.a.send_cq).status, WcStatus::kLocalProtection);
+  }
+  {
+    World w;  // a receive
+    const auto region = must(register_target(*w.host.pd, log, 100), "register");
+    post_recv(*w.b.qp, 1, {Sge{.addr = 0, .length = 8, .lkey = region->lkey()}});
+    post(*w.a.qp, wr_send(1), {w.mine.sge(0, 8)});
+    EXPECT_EQ(take(*w.b.recv_cq).status, WcStatus::kLocalProtection);
+  }
+  World w;
+  const auto region = must(register_target(*w.host.pd, log, 100), "register");
+  const Access all = kAllAccess;
+  EXPECT_FALSE(region->reregister(nullptr, nullptr, 0, &all));
+  EXPECT_FALSE(region->reregister(nullptr, w.mine.data(), 8, nullptr));
+  EXPECT_EQ(log->calls, 0U);
+}
+
+TEST(Placement, ATargetThatRefusesEndsTheConnection) {
+  World w;
+  const auto log = std::make_shared<Log>();
+  log->refuses = true;
+  const auto region = must(register_target(*w.host.pd, log, 100), "register");
+  EXPECT_FALSE(w.write(region->rkey(), 0, 0, 10));
+  EXPECT_EQ(log->calls, 1U);
+}
+
+TEST(Placement, NothingIsCalledAfterDeregistrationHasReturned) {
+  for (const Config& config : framings()) {
+    World w(config);
+    const auto log = std::make_shared<Log>();
+    const auto region = must(register_target(*w.host.pd, log, 1U << 20U), "register");
+    const std::uint32_t rkey = region->rkey();
+    std::thread writer([&w, rkey] {
+      EXPECT_TRUE(eventually([&] {
+        SendWr wr = wr_write(0, rkey, 0);
+        const Sge sge = w.mine.sge(0, 40000);
+        wr.sges = std::span(&sge, 1);
+        for (int i = 0; i < 20; ++i) (void)w.a.qp->post_send(wr);
+        WorkCompletion wc;
+        while (w.a.send_cq->poll(std::span(&wc, 1)) == 1) continue;
+        return w.a.qp->state() == QpState::kError;
+      }));
+    });
+    EXPECT_TRUE(eventually([&] { return log->calls > 0; }));
+    must(region->deregister(), "deregister");
+    const unsigned calls = log->calls;
+    writer.join();
+    EXPECT_EQ(log->calls, calls);
+  }
+}
+
+// Each row comes in an FPDU of its own, so it is all at the old place or all at the new one.
+TEST(Placement, AWindowThatMovesTearsNoRow) {
+  World w;
+  constexpr std::size_t kRow = 500;
+  constexpr std::size_t kRows = 100;
+  std::vector<std::uint8_t> surface(2 * kRow * kRows, 0);
+  const auto target = must(
+      WindowTarget::create(kRow, kRows, {surface.data(), 2 * kRow, kRows, 2 * kRow}), "target");
+  const auto region = must(register_target(*w.host.pd, target, target->length()), "register");
+  std::atomic<bool> stop{false};
+  std::thread mover([&] {
+    for (std::int64_t i = 0; !stop; ++i) {
+      WindowView view;
+      view.x = i % 2 * static_cast<std::int64_t>(kRow);
+      must(target->set_view(view), "view");
+    }
+  });
+  for (unsigned round = 1; round <= 20; ++round) {
+    std::ranges::fill(w.mine.bytes(), static_cast<std::uint8_t>(round));
+    for (std::size_t row = 0; row < kRows; ++row) {
+      post(*w.a.qp, wr_write(row, region->rkey(), row * kRow), {w.mine.sge(0, kRow)});
+    }
+    for (const WorkCompletion& wc : take_n(*w.a.send_cq, kRows)) {
+      EXPECT_EQ(wc.status, WcStatus::kSuccess);
+    }
+    // Completions of Writes say nothing about the other side; this does.
+    ASSERT_TRUE(w.write(region->rkey(), 0, 0, kRow));
+  }
+  stop = true;
+  mover.join();
+  for (std::size_t half = 0; half < 2 * kRows; ++half) {
+    const auto* from = surface.data() + half * kRow;
+    EXPECT_TRUE(std::all_of(from, from + kRow, [&](std::uint8_t b) { return b == *from; })) << half;
+  }
+}
+
+}  // namespace
+}  // namespace weft::test
