@@ -20,13 +20,15 @@ ALLOWED = {
     "base": {"base"},
     "wire": {"wire", "base"},
     "proto": {"proto", "wire", "base"},
+    # Queue pairs wired by hand: who finds whom.
+    "roce": {"roce", "base"},
     # Endpoints without an operating system, and a transport below them.
     "rddp": {"rddp", "proto", "wire", "base"},
     "lwip": {"lwip", "rddp", "proto", "wire", "base"},
     "io": {"io", "base"},
     # Captures: where FPDUs end, and a file.
     "trace": {"trace", "io", "wire", "base"},
-    "verbs": {"verbs", "trace", "io", "proto", "wire", "base"},
+    "verbs": {"verbs", "trace", "io", "roce", "proto", "wire", "base"},
     # The drop-in libraries are adapters over the public API, with what they share.
     "ibverbs": {"ibverbs", "base"},
     "rdmacm": {"rdmacm", "ibverbs", "sockets", "base"},
@@ -39,7 +41,7 @@ ALLOWED = {
     # Sockets over the public API: the rsocket stream, the preload library and its relay.
     "sockets": {"sockets", "base"},
 }
-CORE = {"base", "wire", "proto"}
+CORE = {"base", "wire", "proto", "roce"}
 VOCABULARY = {"weft/config.h", "weft/limits.h", "weft/result.h", "weft/system_error.h", "weft/types.h"}
 # io deals with addresses and counts besides.
 PUBLIC_FOR_IO = VOCABULARY | {"weft/address.h", "weft/counters.h"}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that the protocol core knows no operating system: base, wire and proto may call the C++
+# Checks that the protocol core knows no operating system: base, wire, proto and roce may call the C++
 # library, memory and string functions, each other, and nothing else.
 #
 #   scripts/check-purity.sh [BUILD_DIR]     default build/release
@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build="${1:-build/release}"
 archives=()
-for layer in base wire proto; do
+for layer in base wire proto roce; do
   archive="$build/lib/libweft_$layer.a"
   if [[ ! -f "$archive" ]]; then
     echo "check-purity.sh: $archive is missing; build it first: scripts/build.sh release" >&2

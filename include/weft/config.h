@@ -36,6 +36,19 @@ enum class PathMode : std::uint8_t {
   kTcp,   // TCP
   kRing,  // the ring; a connection that can't have it is ended
 };
+// What the device looks like to programs, and how queue pairs find each other.
+enum class Personality : std::uint8_t {
+  kIwarp,  // an iWARP adapter: connections by rdma_cm only
+  kRoce,   // as a RoCE adapter: also queue pairs that programs wire by hand (docs/personality.md)
+};
+enum class RetryMode : std::uint8_t {
+  kStandard,  // wired queue pairs wait for a peer as long as their attributes say
+  kFast,      // ... or 200 ms
+};
+enum class PsnMode : std::uint8_t {
+  kStrict,   // packet sequence numbers of both ends have to agree, as on adapters
+  kLenient,  // they are not looked at
+};
 enum class LogLevel : std::uint8_t { kOff, kError, kWarning, kInfo, kDebug, kTrace };
 
 // What one connection asks for. Unset: as the device's Config says.
@@ -95,6 +108,12 @@ struct Config {
   // How long the background looks for more before it sleeps, where another core is idle: for
   // programs that watch memory instead of a CQ; 0: not at all.
   std::chrono::nanoseconds passive_spin{std::chrono::microseconds(20)};
+  Personality personality = Personality::kIwarp;
+  std::string gid;                         // kRoce: address or interface of the one GID; "": by route
+  std::uint16_t roce_port_min = 32768;     // kRoce: wired queue pairs listen within these
+  std::uint16_t roce_port_max = 65535;
+  RetryMode retry = RetryMode::kStandard;  // kRoce
+  PsnMode psn = PsnMode::kStrict;          // kRoce
   std::uint16_t background_threads = 0;  // that serve CQs nobody polls; 0: one for four cores
   LogLevel log = LogLevel::kWarning;
   std::string log_file;  // "": stderr

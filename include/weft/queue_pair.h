@@ -8,6 +8,7 @@
 #include <weft/memory.h>
 #include <weft/result.h>
 #include <weft/types.h>
+#include <weft/wiring.h>
 
 #include <memory>
 #include <span>
@@ -81,6 +82,18 @@ class QueuePair {
   //   kBadState   no such move from here; nothing changed
   [[nodiscard]] virtual Status modify(QpState to) = 0;
   virtual void set_remote_access(Access access) = 0;
+
+  // Queue pairs wired by hand, on a device with Config::personality kRoce. There a new one begins
+  // in RESET, and one without a Connection obeys: wire() is the move from INIT to RTR, and
+  // start_sending() that from RTR to RTS. Neither waits for the peer. Requests posted before it is
+  // there wait in the queue; if it does not come within the retries of WiringToSend, the oldest
+  // ends with kRetryExceeded, and the queue pair is in the error state. modify() to kReset is
+  // possible from every state; the queue pair can then be wired anew.
+  //   kBadState          not in INIT (RTR)
+  //   kInvalidArgument   no GID or number of a queue pair; PSNs above 24 bits
+  //   kUnsupported       the device has another personality
+  [[nodiscard]] virtual Status wire(const WiringToReceive& attributes) = 0;
+  [[nodiscard]] virtual Status start_sending(const WiringToSend& attributes) = 0;
 
  private:
   static Status as_status(Posted posted) {

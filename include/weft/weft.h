@@ -15,3 +15,4 @@
 #include <weft/result.h>
 #include <weft/system_error.h>
 #include <weft/types.h>
+#include <weft/wiring.h>

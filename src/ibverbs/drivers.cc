@@ -41,11 +41,11 @@ void register_driver(const void* driver_ops) {
   if (real != nullptr) real(driver_ops);
 }
 
-// enum ibv_gid_type_sysfs of rdma-core: 0 for InfiniBand and RoCE v1.
+// enum ibv_gid_type_sysfs of rdma-core: 0 for InfiniBand and RoCE v1, 1 for RoCE v2.
 int query_gid_type(ibv_context* context, std::uint8_t port, unsigned index, int* type) {
   if (registry::find<Context>(context)) {
-    if (port != kPort || index != 0) return fail_minus(EINVAL);
-    *type = 0;
+    if (port != kPort || !is_gid_index(index)) return fail_minus(EINVAL);
+    *type = is_roce() ? 1 : 0;
     return 0;
   }
   auto* real =

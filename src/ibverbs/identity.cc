@@ -3,7 +3,12 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netpacket/packet.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/utsname.h>
+#include <unistd.h>
+#include <weft/weft.h>
 
 #include <algorithm>
 #include <cstring>
@@ -49,13 +54,40 @@ Identity read_identity() {
   return is_zero(best.mac) ? made_up() : best;
 }
 
+struct Look {
+  bool roce = false;
+  ibv_gid gid{};
+};
+
+// What is wrong with a configuration is said when the device is opened.
+Look read_look() {
+  Look look;
+  const Result<Config> config = Config::load();
+  look.roce = config && config->personality == Personality::kRoce;
+  if (look.roce) {
+    if (const auto address = gid_address(*config)) {
+      const Gid gid = gid_of(*address);
+      std::copy(gid.begin(), gid.end(), look.gid.raw);
+    }
+    return look;
+  }
+  const auto& mac = identity().mac;
+  std::copy(mac.begin(), mac.end(), look.gid.raw);
+  return look;
+}
+
+const Look& look() {
+  static const Look once = read_look();
+  return once;
+}
+
 struct PaddedDevice {
   ibv_device device{};
   char zeros[1024] = {};
 
   PaddedDevice() {
-    device.node_type = IBV_NODE_RNIC;
-    device.transport_type = IBV_TRANSPORT_IWARP;
+    device.node_type = is_roce() ? IBV_NODE_CA : IBV_NODE_RNIC;
+    device.transport_type = is_roce() ? IBV_TRANSPORT_IB : IBV_TRANSPORT_IWARP;
     std::copy(std::begin(kDeviceName), std::end(kDeviceName), device.name);
     std::copy(std::begin(kUverbsName), std::end(kUverbsName), device.dev_name);
     std::copy(std::begin(kSysfsUverbs), std::end(kSysfsUverbs), device.dev_path);
@@ -79,11 +111,31 @@ __be64 node_guid() {
   return guid;
 }
 
-ibv_gid device_gid() {
-  ibv_gid gid{};
-  const auto& mac = identity().mac;
-  std::copy(mac.begin(), mac.end(), gid.raw);
-  return gid;
+bool is_roce() { return look().roce; }
+
+ibv_gid device_gid() { return look().gid; }
+
+int interface_mtu() {
+  constexpr int kUnknown = 65536;
+  int mtu = kUnknown;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return mtu;
+  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr) continue;
+    const int family = at->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const SocketAddress address(at->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    const Gid gid = gid_of(address);
+    if (!std::equal(gid.begin(), gid.end(), look().gid.raw)) continue;
+    ifreq request{};
+    std::strncpy(request.ifr_name, at->ifa_name, sizeof request.ifr_name - 1);
+    const int socket_fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (socket_fd >= 0 && ioctl(socket_fd, SIOCGIFMTU, &request) == 0) mtu = request.ifr_mtu;
+    if (socket_fd >= 0) close(socket_fd);
+    break;
+  }
+  freeifaddrs(list);
+  return mtu;
 }
 
 ibv_device* weft_device() {

@@ -1,4 +1,5 @@
-// How Weft's device looks: names, GUID and GID, made from the machine's first Ethernet address.
+// How Weft's device looks: names, GUID and GID. As an iWARP device all are made from the machine's
+// first Ethernet address; with personality roce the GID is an IP address (docs/personality.md).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -25,9 +26,24 @@ struct Identity {
 // Read once per process. A machine with no Ethernet interface gets a locally administered address.
 [[nodiscard]] const Identity& identity();
 
+// Config::personality as it is when this is first asked, for the life of the process: programs see
+// the device before they open it.
+[[nodiscard]] bool is_roce();
+
+// As a RoCE device it has one GID, which stands at each of these indices: programs have 0, 1 or 3
+// built in.
+inline constexpr std::uint32_t kGidAliases = 16;
+[[nodiscard]] inline bool is_gid_index(std::uint32_t index) {
+  return index == 0 || (is_roce() && index < kGidAliases);
+}
+
 [[nodiscard]] __be64 node_guid();  // EUI-64 of the address
-[[nodiscard]] ibv_gid
-device_gid();  // as iWARP drivers do: the address in octets 0 to 5, then zeros
+// As iWARP drivers do: the Ethernet address in octets 0 to 5, then zeros. As a RoCE device: its IP
+// address, zeros if there is none that the configuration allows (opening the device then fails).
+[[nodiscard]] ibv_gid device_gid();
+
+// MTU in octets of the interface that has the GID's address; 65536 where it is not known.
+[[nodiscard]] int interface_mtu();
 
 // The one ibv_device. Pointer and contents never change; zeros follow it, since provider libraries
 // look for their own data behind any device they are shown.

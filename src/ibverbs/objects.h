@@ -212,6 +212,9 @@ struct Qp {
   // rdma_disconnect was called: the connection is draining and must not be cut short when this QP
   // is destroyed. Written by librdmacm.
   std::atomic<bool> closing{false};
+  // Wired by hand (qp_wired.cc): what ibv_modify_qp was told, for ibv_query_qp.
+  std::mutex wiring;
+  ibv_qp_attr wired{};  // guarded by `wiring`
   WrBuilder builder;
 };
 

@@ -25,6 +25,14 @@ ibv_qp* create_qp_ex(ibv_context* handle, ibv_qp_init_attr_ex* attr);
 
 [[nodiscard]] ibv_qp_cap qp_caps(const QpCaps& caps);
 
+// Whether ibv_modify_qp with these arguments is a program's that wires its QPs itself: personality
+// roce, and no connection has the QP.
+[[nodiscard]] bool is_wired_by_hand(const Qp& qp, const ibv_qp_attr& attr, int mask);
+// ibv_modify_qp of such a QP. 0 or an errno.
+[[nodiscard]] int modify_wired(Qp& qp, const ibv_qp_attr& attr, int mask);
+// What it was told, over what `out` says of connections. Nothing for other QPs.
+void fill_wired(Qp& qp, ibv_qp_attr& out);
+
 // Sets the builder's operations. REQUIRES: qp.send_ops != 0.
 void set_builder_operations(Qp& qp);
 

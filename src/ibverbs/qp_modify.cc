@@ -2,7 +2,8 @@
 //
 // The connection moves a QP to RTR and RTS. Programs that bring their own QP to rdma_cm ask for
 // these moves with the attributes that rdma_init_qp_attr names, which is accepted and changes
-// nothing; the attributes of InfiniBand addressing are refused, as an RNIC does.
+// nothing; the attributes of InfiniBand addressing are refused, as an RNIC does. With personality
+// roce, a QP that no connection has follows qp_wired.cc instead.
 
 #include <weft/limits.h>
 
@@ -47,6 +48,8 @@ int move(Qp& qp, ibv_qp_state to) {
   const QpState now = qp.engine->state();
   const bool towards_rts = to == IBV_QPS_INIT || to == IBV_QPS_RTR;
   if (towards_rts && now == QpState::kRts) return 0;
+  // rdma_cm's own, before its connection: with personality roce the engine would want a peer.
+  if (to == IBV_QPS_RTR && now == QpState::kInit) return 0;
   // There is no connection that could bring it there.
   const bool before_rts = now == QpState::kInit || now == QpState::kRtr;
   if (to == IBV_QPS_RTS && before_rts && qp.engine->connection() == nullptr) return EINVAL;
@@ -111,6 +114,7 @@ int ibv_modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
   const auto qp = registry::find<Qp>(handle);
   if (!qp) return forward_int(WEFT_REAL(ibv_modify_qp), handle, attr, mask);
   if (attr == nullptr) return EINVAL;
+  if (is_wired_by_hand(*qp, *attr, mask)) return modify_wired(*qp, *attr, mask);
   int error = check(*qp, *attr, mask);
   if (error == 0 && (mask & IBV_QP_STATE) != 0) error = move(*qp, attr->qp_state);
   if (error != 0) return error;
@@ -128,6 +132,7 @@ int ibv_query_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* 
   if (attr == nullptr || init == nullptr) return EINVAL;
   const weft::QpAttributes now = qp->engine->query();
   fill_attributes(*qp, now, *attr);
+  fill_wired(*qp, *attr);
   fill_init(*qp, now, *init);
   handle->state = attr->qp_state;
   return 0;

@@ -4,8 +4,10 @@
 #include <weft/limits.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "ibverbs/context.h"
 #include "ibverbs/device_memory.h"
@@ -21,6 +23,7 @@ namespace {
 constexpr std::uint8_t kLinkUp = 5;              // phys_state
 constexpr std::uint8_t kWidth4x = 2;             // active_width
 constexpr std::uint8_t kSpeed25Gbps = 32;        // active_speed, per lane
+constexpr std::uint32_t kIpBasedGids = 1U << 26U;  // port_cap_flags
 constexpr std::uint64_t kSpeedOfPort = 4 * 250;  // of all four lanes, in units of 100 Mbit/s
 
 void fill_identity(ibv_device_attr& attr) {
@@ -57,10 +60,25 @@ ibv_device_attr device_attributes(const Config& config) {
   attr.max_res_rd_atom = config.ird * static_cast<int>(limits::kQueuePairs);
   // Between QPs of this device; a CPU's own atomic instructions are not part of the promise.
   attr.atomic_cap = IBV_ATOMIC_HCA;
+  if (is_roce()) attr.device_cap_flags |= IBV_DEVICE_RC_RNR_NAK_GEN;
   attr.max_srq = static_cast<int>(limits::kSharedReceiveQueues);
   attr.max_srq_wr = static_cast<int>(limits::kWorkRequestsPerQueue);
   attr.max_srq_sge = static_cast<int>(limits::kSgesPerRequest);
   return attr;
+}
+
+// Of the interface's MTU, as RoCE devices choose it: the largest size that leaves room for headers.
+ibv_mtu active_mtu() {
+  constexpr std::array<std::pair<int, ibv_mtu>, 4> kSizes = {{{4096, IBV_MTU_4096},
+                                                              {2048, IBV_MTU_2048},
+                                                              {1024, IBV_MTU_1024},
+                                                              {512, IBV_MTU_512}}};
+  constexpr int kHeaders = 128;
+  const int mtu = interface_mtu();
+  for (const auto& [size, value] : kSizes) {
+    if (size + kHeaders <= mtu) return value;
+  }
+  return IBV_MTU_256;
 }
 
 ibv_port_attr port_attributes() {
@@ -76,19 +94,25 @@ ibv_port_attr port_attributes() {
   attr.active_speed = kSpeed25Gbps;
   attr.phys_state = kLinkUp;
   attr.link_layer = IBV_LINK_LAYER_ETHERNET;
+  if (is_roce()) {
+    attr.active_mtu = active_mtu();
+    attr.port_cap_flags = kIpBasedGids;
+    attr.flags = IBV_QPF_GRH_REQUIRED;
+  }
   return attr;
 }
 
 bool bad_gid_query(std::uint32_t port, std::uint32_t index, std::uint32_t flags) {
-  return port != kPort || index != 0 || flags != 0;
+  return port != kPort || !is_gid_index(index) || flags != 0;
 }
 
 // `entry_size` is the size of the caller's struct; a newer header may have appended to it.
-void fill_gid_entry(ibv_gid_entry* out, std::size_t entry_size) {
+void fill_gid_entry(ibv_gid_entry* out, std::uint32_t index, std::size_t entry_size) {
   ibv_gid_entry entry{};
   entry.gid = device_gid();
+  entry.gid_index = index;
   entry.port_num = kPort;
-  entry.gid_type = IBV_GID_TYPE_IB;
+  entry.gid_type = is_roce() ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB;
   entry.ndev_ifindex = identity().interface_index;
   std::memset(static_cast<void*>(out), 0, entry_size);
   std::memcpy(static_cast<void*>(out), &entry, std::min(entry_size, sizeof entry));
@@ -156,7 +180,10 @@ int ibv_query_gid(ibv_context* handle, std::uint8_t port, int index, ibv_gid* gi
   if (!registry::find<Context>(handle)) {
     return forward_minus(WEFT_REAL(ibv_query_gid), handle, port, index, gid);
   }
-  if (port != kPort || index != 0 || gid == nullptr) return fail_minus(EINVAL);
+  if (port != kPort || index < 0 || !is_gid_index(static_cast<std::uint32_t>(index)) ||
+      gid == nullptr) {
+    return fail_minus(EINVAL);
+  }
   *gid = device_gid();
   return 0;
 }
@@ -167,7 +194,7 @@ int _ibv_query_gid_ex(ibv_context* handle, std::uint32_t port, std::uint32_t ind
     return forward_int(WEFT_REAL(_ibv_query_gid_ex), handle, port, index, entry, flags, entry_size);
   }
   if (bad_gid_query(port, index, flags) || entry == nullptr) return EINVAL;
-  fill_gid_entry(entry, entry_size);
+  fill_gid_entry(entry, index, entry_size);
   return 0;
 }
 
@@ -179,7 +206,7 @@ ssize_t _ibv_query_gid_table(ibv_context* handle, ibv_gid_entry* entries, std::s
   }
   if (flags != 0) return -EINVAL;
   if (max_entries < 1 || entries == nullptr) return -EINVAL;
-  fill_gid_entry(entries, entry_size);
+  fill_gid_entry(entries, 0, entry_size);
   return 1;
 }
 

@@ -59,7 +59,7 @@ void add_port(std::vector<SysfsFile>& out, const std::string& port, const char* 
   out.push_back({port + "cap_mask", "0x00000000"});
   out.push_back({port + "gids/0", gid_text()});
   out.push_back({port + "pkeys/0", "0xffff"});
-  out.push_back({port + "gid_attrs/types/0", "IB/RoCE v1"});
+  out.push_back({port + "gid_attrs/types/0", is_roce() ? "RoCE v2" : "IB/RoCE v1"});
   if (interface != nullptr) out.push_back({port + "gid_attrs/ndevs/0", interface});
 }
 
@@ -69,7 +69,7 @@ std::vector<SysfsFile> make_files() {
   std::vector<SysfsFile> out;
   const std::string device = std::string("infiniband/") + kDeviceName + "/";
   const std::string verbs = std::string("infiniband_verbs/") + kUverbsName + "/";
-  out.push_back({device + "node_type", "4: RNIC"});
+  out.push_back({device + "node_type", is_roce() ? "1: CA" : "4: RNIC"});
   out.push_back({device + "node_desc", "weft"});
   out.push_back({device + "node_guid", guid_text()});
   out.push_back({device + "sys_image_guid", guid_text()});

@@ -22,6 +22,10 @@ constexpr const char* kDefaultFile = "/etc/weft.conf";
 constexpr std::size_t kCongestionNameMax = 15;  // TCP_CA_NAME_MAX less its NUL
 constexpr std::uint64_t kSendMemoryMin = 512U << 10U;
 constexpr std::size_t kPathMax = 4095;
+constexpr std::size_t kGidTextMax = 63;
+// A number of 24 bits has room for so many ports (roce/qp_number.h).
+constexpr std::uint64_t kRocePortMin = 32768;
+constexpr std::uint64_t kRocePortMax = 65535;
 
 // Variables that begin with WEFT_ but are no configuration of the library. A '*' at the end stands
 // for anything.
@@ -69,6 +73,12 @@ constexpr std::array<Choice<CompletionMode>, 2> kCompletionChoices = {
     {{"sent", CompletionMode::kSent}, {"acked", CompletionMode::kAcked}}};
 constexpr std::array<Choice<PathMode>, 3> kPathChoices = {
     {{"auto", PathMode::kAuto}, {"tcp", PathMode::kTcp}, {"ring", PathMode::kRing}}};
+constexpr std::array<Choice<Personality>, 2> kPersonalityChoices = {
+    {{"iwarp", Personality::kIwarp}, {"roce", Personality::kRoce}}};
+constexpr std::array<Choice<RetryMode>, 2> kRetryChoices = {
+    {{"standard", RetryMode::kStandard}, {"fast", RetryMode::kFast}}};
+constexpr std::array<Choice<PsnMode>, 2> kPsnChoices = {
+    {{"strict", PsnMode::kStrict}, {"lenient", PsnMode::kLenient}}};
 constexpr std::array<Choice<LogLevel>, 6> kLogChoices = {{{"off", LogLevel::kOff},
                                                           {"error", LogLevel::kError},
                                                           {"warning", LogLevel::kWarning},
@@ -135,6 +145,28 @@ bool set_congestion(Config& config, std::string_view text) {
     return false;
   }
   config.*kMember = text;
+  return true;
+}
+// An address or the name of an interface; which of the two it is shows when the device is opened.
+bool set_gid(Config& config, std::string_view text) {
+  constexpr std::string_view kLegal =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:_-@%";
+  if (text.size() > kGidTextMax || text.find_first_not_of(kLegal) != std::string_view::npos) {
+    return false;
+  }
+  config.gid = text;
+  return true;
+}
+bool set_roce_ports(Config& config, std::string_view text) {
+  const std::size_t dash = text.find('-');
+  if (dash == std::string_view::npos) return false;
+  const auto first = io::parse_number(text.substr(0, dash));
+  const auto last = io::parse_number(text.substr(dash + 1));
+  if (!first || !last || *first < kRocePortMin || *last > kRocePortMax || *first > *last) {
+    return false;
+  }
+  config.roce_port_min = static_cast<std::uint16_t>(*first);
+  config.roce_port_max = static_cast<std::uint16_t>(*last);
   return true;
 }
 template <std::string Config::*kMember>
@@ -253,6 +285,27 @@ const auto kKeys = std::to_array<Key>({
     {"passive_spin", kTimeOrOff,
      "how long the background looks for more before it sleeps, where a core is idle",
      &set_duration<&Config::passive_spin, true>, &get_duration<&Config::passive_spin>},
+    {"personality", "iwarp, roce",
+     "what the device looks like; as roce, programs may also wire queue pairs by hand "
+     "(experimental)",
+     &set_choice<&Config::personality, kPersonalityChoices>,
+     &get_choice<&Config::personality, kPersonalityChoices>},
+    {"gid", "an address of this machine, the name of an interface, or nothing",
+     "with personality roce: the address behind the device's GID; empty: of the default route",
+     &set_gid, &get_string<&Config::gid>},
+    {"roce_ports", "FIRST-LAST, from 32768 to 65535: 48000-48063",
+     "with personality roce: TCP ports at which wired queue pairs listen, 510 behind each",
+     &set_roce_ports,
+     [](const Config& c) {
+       return std::to_string(c.roce_port_min) + "-" + std::to_string(c.roce_port_max);
+     }},
+    {"retry", "standard, fast",
+     "with personality roce: how long work waits for a peer: as the queue pair's attributes say, "
+     "or 200 ms",
+     &set_choice<&Config::retry, kRetryChoices>, &get_choice<&Config::retry, kRetryChoices>},
+    {"psn", "strict, lenient",
+     "with personality roce: whether packet sequence numbers of both ends have to agree",
+     &set_choice<&Config::psn, kPsnChoices>, &get_choice<&Config::psn, kPsnChoices>},
     {"background_threads", "0 (one for four cores), or 1 to 64",
      "threads that serve what no caller polls",
      &set_count<&Config::background_threads, limits::kBackgroundThreads>,

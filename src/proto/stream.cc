@@ -34,6 +34,7 @@ Stream::Stream(const StreamParams& params, StreamHost& host, const StagTable& ta
       sq_(sq),
       reader_(params.crc, params.rx_markers, params.check_markers, host),
       irq_mask_(std::bit_ceil(std::max<std::uint32_t>(params.ird, 1)) - 1),
+      ord_(params.ord),
       orq_mask_(std::bit_ceil(std::max<std::uint32_t>(params.ord, 1)) - 1),
       max_ulpdu_(params.max_ulpdu),
       writer_(params.crc, params.tx_markers),
@@ -41,7 +42,7 @@ Stream::Stream(const StreamParams& params, StreamHost& host, const StagTable& ta
       sq_next_(sq.head()),
       rtr_pending_(params.initiator && params.rtr != RtrKind::kNone),
       rtr_(params.rtr),
-      may_send_(params.initiator) {
+      may_send_(params.initiator || params.both_ready) {
   (void)machine_.on(StreamEvent::kEstablished);
   after_pause_ = params_.crc;
 }

@@ -49,6 +49,7 @@ namespace weft::proto {
 struct StreamParams {
   StreamId id;
   bool initiator = false;
+  bool both_ready = false;  // each end knows that the other listens: neither waits to be spoken to
   bool crc = true;
   bool tx_markers = false;
   bool rx_markers = false;
@@ -71,6 +72,8 @@ struct StreamParams {
   // How long a Send may wait for a receive to be posted; meanwhile nothing is read, so TCP holds
   // the peer back. 0: such a Send is a violation at once. Not for transports that feed().
   Duration recv_wait{0};
+  // How the oldest unfinished request ends when the peer is gone.
+  WcStatus peer_gone = WcStatus::kFlushed;
 };
 
 // Parameters of the stream behind a start-up that agreed on `agreed`. How long the peer may be
@@ -235,6 +238,8 @@ class Stream {
   void allow_remote(Access access) { remote_access_.store(access, std::memory_order_relaxed); }
   // While paused, work requests not yet begun stay in the queue (SQD).
   void pause(bool paused) { paused_ = paused; }
+  // No more Reads and atomics than this are outstanding at once, at least one.
+  void limit_outstanding(std::uint16_t most) noexcept;
   // Work posted after the stream went down: completes it as flushed.
   void flush_posted();
   // True once: all that had to be sent is sent, the transport shuts down its sending side now.
@@ -469,6 +474,7 @@ class Stream {
   [[nodiscard]] SendWqe* blamed_read(Msn msn);
   [[nodiscard]] std::uint32_t work_begun_end() const noexcept;
   void lose(StreamEnd how, WcStatus oldest);
+  [[nodiscard]] Offender oldest_ends(WcStatus status);
   void discard();
   void stop_sending();
   void go_down(StreamEnd how, TerminateCode code, bool by_peer, Offender offender);
@@ -524,6 +530,7 @@ class Stream {
   std::uint32_t irq_head_ = 0, irq_build_ = 0, irq_tail_ = 0;  // free-running
 
   // our reads and atomics
+  std::uint32_t ord_;
   const std::uint32_t orq_mask_;
   std::unique_ptr<Outstanding[]> orq_;  // null until the first, see has_outstanding_list()
   std::uint32_t orq_head_ = 0, orq_count_ = 0;

@@ -228,17 +228,17 @@ void Stream::peer_closed() {
     (void)machine_.on(StreamEvent::kPeerClosed);
     stop_sending();
     arm_deadline();
-    go_down(StreamEnd::kOrderly, {}, true, {});
+    go_down(StreamEnd::kOrderly, {}, true, oldest_ends(params_.peer_gone));
     return;
   }
   (void)machine_.on(StreamEvent::kPeerClosedEarly);
-  lose(StreamEnd::kLost, WcStatus::kFlushed);
+  lose(StreamEnd::kLost, params_.peer_gone);
 }
 
 void Stream::transport_lost(bool timed_out) {
   if (lost_) return;
   (void)machine_.on(StreamEvent::kLost);
-  lose(StreamEnd::kLost, timed_out ? WcStatus::kRetryExceeded : WcStatus::kFlushed);
+  lose(StreamEnd::kLost, timed_out ? WcStatus::kRetryExceeded : params_.peer_gone);
 }
 
 void Stream::abort() {
@@ -282,11 +282,12 @@ void Stream::lose(StreamEnd how, WcStatus oldest) {
   terminate_pending_ = false;
   drop_untaken();
   discard();
-  Offender offender;
-  if (oldest != WcStatus::kFlushed && sq_.head() != sq_.tail()) {
-    offender = {&sq_.at(sq_.head()), oldest};
-  }
-  go_down(how, {}, false, offender);
+  go_down(how, {}, false, oldest_ends(oldest));
+}
+
+Stream::Offender Stream::oldest_ends(WcStatus status) {
+  if (status == WcStatus::kFlushed || sq_.head() == sq_.tail()) return {};
+  return {&sq_.at(sq_.head()), status};
 }
 
 void Stream::discard() {

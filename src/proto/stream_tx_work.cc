@@ -1,4 +1,5 @@
 // Outbound: starting the work requests of the send queue.
+#include <algorithm>
 #include <cassert>
 
 #include "proto/stream.h"
@@ -15,8 +16,12 @@ bool is_local(const SendWqe& wqe) {
 
 bool Stream::work_stalled(const SendWqe& wqe) const {
   if (is_local(wqe) && tx_.in_flight()) return true;  // see run_local()
-  if (wqe.awaits_response() && orq_count_ >= params_.ord) return true;
+  if (wqe.awaits_response() && orq_count_ >= ord_) return true;
   return wqe.has_flag(SendFlags::kFence) && orq_count_ != 0;
+}
+
+void Stream::limit_outstanding(std::uint16_t most) noexcept {
+  ord_ = std::min<std::uint32_t>(params_.ord, std::max<std::uint32_t>(most, 1));
 }
 
 // Carries out work requests until one is opened as a message (true), or none can be now. What is

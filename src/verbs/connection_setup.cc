@@ -11,6 +11,7 @@
 #include "io/tcp_transport.h"
 #include "verbs/connection.h"
 #include "verbs/qp.h"
+#include "verbs/ulpdu_size.h"
 #include "wire/fpdu.h"
 
 namespace weft::verbs {
@@ -18,15 +19,6 @@ namespace weft::verbs {
 namespace {
 
 constexpr std::uint16_t kDeviceMaximum = 0xffff;
-constexpr std::uint32_t kCappedFpdu = 16U << 10U;
-// The largest ULPDU whose FPDU is within the cap: length field and CRC are around it.
-constexpr std::uint32_t kCappedUlpdu = kCappedFpdu - 6;
-static_assert(fpdu_size(kCappedUlpdu) == kCappedFpdu);
-// On loopback, and between peers that know each other, no one counts segments: 16 KiB of payload
-// behind a tagged header keep the pieces of a large message aligned.
-constexpr std::uint32_t kLargeCrcUlpdu = (16U << 10U) + kDdpTaggedSize;
-
-constexpr std::uint32_t large_ulpdu(bool crc) { return crc ? kLargeCrcUlpdu : kMaxUlpdu; }
 
 std::uint16_t or_maximum(std::uint16_t asked, std::uint16_t maximum) {
   return asked == kDeviceMaximum ? maximum : asked;

@@ -13,6 +13,7 @@
 #include "verbs/peer_watch.h"
 #include "verbs/poller.h"
 #include "verbs/random.h"
+#include "verbs/rendezvous.h"
 
 namespace weft {
 
@@ -90,12 +91,21 @@ Status DeviceImpl::init() {
     }
     tracer_ = std::move(*tracer);
   }
+  if (config_.personality == Personality::kRoce) {
+    auto rendezvous = Rendezvous::create(*this);
+    if (!rendezvous) return fail(rendezvous.error());
+    rendezvous_ = std::move(*rendezvous);
+  }
   return {};
 }
 
 DeviceImpl::~DeviceImpl() {
   // What the parent's threads may hold or wait for cannot be taken apart in a child.
-  if (!usable()) return;
+  if (!usable()) {
+    static_cast<void>(rendezvous_.release());
+    return;
+  }
+  rendezvous_.reset();
   page_.reset();
   peer_watch_->stop();
 }
@@ -166,6 +176,17 @@ void DeviceImpl::free_number(std::uint32_t number) {
   if (!usable()) return;
   const std::lock_guard lock(registry_mutex_);
   numbers_.erase(number);
+}
+
+Result<std::uint32_t> DeviceImpl::take_qp_number() {
+  if (rendezvous_ == nullptr) return take_number();
+  ensure_page();
+  return rendezvous_->take_number();
+}
+
+void DeviceImpl::free_qp_number(std::uint32_t number) {
+  if (rendezvous_ == nullptr) return free_number(number);
+  if (usable()) rendezvous_->free_number(number);
 }
 
 void DeviceImpl::add_source(const CounterSource* source) {

@@ -33,6 +33,7 @@ class CompletionQueueImpl;
 class MemoryWindowImpl;
 class PeerWatch;
 class Poller;
+class Rendezvous;
 
 // Adds its counters to a sum: a QP, a CQ. Any thread, at any time between add and remove.
 class CounterSource {
@@ -104,9 +105,15 @@ class DeviceImpl final : public Device {
   void release(ObjectKind kind) noexcept;
   [[nodiscard]] std::size_t count(ObjectKind kind) const noexcept;
 
-  // Numbers of QPs, PDs and SRQs: 24 bits, never 0, reused late. free_number() when it is gone.
+  // Numbers of PDs and SRQs: 24 bits, never 0, reused late. free_number() when it is gone.
   [[nodiscard]] std::uint32_t take_number();
   void free_number(std::uint32_t number);
+  // Likewise of QPs; with personality roce they say where the QP is found.
+  //   as Rendezvous::take_number()
+  [[nodiscard]] Result<std::uint32_t> take_qp_number();
+  void free_qp_number(std::uint32_t number);
+  // Where wired QPs find each other. Null: personality iwarp.
+  [[nodiscard]] Rendezvous* rendezvous() noexcept { return rendezvous_.get(); }
 
   // `source` counts in counters() until it is removed, when its last values are kept.
   void add_source(const CounterSource* source);
@@ -203,6 +210,7 @@ class DeviceImpl final : public Device {
   // Their threads end before what is above them goes.
   std::vector<std::unique_ptr<io::Engine>> engines_;
   std::unique_ptr<io::CountersPublisher> page_;
+  std::unique_ptr<Rendezvous> rendezvous_;
 };
 
 }  // namespace weft::verbs

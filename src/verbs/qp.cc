@@ -12,6 +12,7 @@
 #include "verbs/pd.h"
 #include "verbs/poller.h"
 #include "verbs/srq.h"
+#include "verbs/wiring.h"
 
 namespace weft::verbs {
 
@@ -35,14 +36,19 @@ Result<std::shared_ptr<QueuePair>> QueuePairImpl::create(std::shared_ptr<Protect
   if (!caps_legal(options)) return fail(Error::kLimitExceeded);
   DeviceImpl& device = *pd->device_impl();
   if (auto taken = device.acquire(ObjectKind::kQp); !taken) return fail(taken.error());
-  std::shared_ptr<QueuePairImpl> qp(
-      new QueuePairImpl(std::move(pd), options, device.take_number()));
+  auto number = device.take_qp_number();
+  if (!number) {
+    device.release(ObjectKind::kQp);
+    return fail(number.error());
+  }
+  std::shared_ptr<QueuePairImpl> qp(new QueuePairImpl(std::move(pd), options, *number));
   if (auto done = qp->allocate(options); !done) return fail(done.error());
   std::shared_ptr<QueuePair> handle(qp.get(), [qp](QueuePair*) mutable {
     qp->retire();
     qp.reset();
   });
   qp->handle_ = handle;
+  if (device.rendezvous() != nullptr) qp->prepare_wiring();
   qp->send_cq_->add_user(qp);
   qp->recv_cq_->add_user(qp);
   if (auto tied = device.tie(*qp->send_cq_, *qp->recv_cq_); !tied) return fail(tied.error());
@@ -70,7 +76,7 @@ QueuePairImpl::QueuePairImpl(std::shared_ptr<ProtectionDomainImpl> pd, const QpO
 QueuePairImpl::~QueuePairImpl() {
   if (device_.usable()) lane_.stop();
   device_.remove_source(this);
-  device_.free_number(number_);
+  device_.free_qp_number(number_);
   device_.release(ObjectKind::kQp);
 }
 
@@ -183,6 +189,10 @@ void QueuePairImpl::cq_overflowed() {
 
 Status QueuePairImpl::modify(QpState to) {
   if (!device_.usable()) return fail(Error::kBadState);
+  return is_wired() ? modify_wired(to) : modify_connected(to);
+}
+
+Status QueuePairImpl::modify_connected(QpState to) {
   Status result;
   lane_.exclusively([&] {
     const QpState from = state();
@@ -261,6 +271,7 @@ void QueuePairImpl::unlink() {
 
 void QueuePairImpl::retire() {
   if (!device_.usable()) return;  // a child of fork(): the parent's connection is not ours to end
+  if (wiring_ != nullptr) wiring_->stop();
   lane_.exclusively([&] { unlink(); });
   std::shared_ptr<CompletionQueueImpl> send_cq;
   std::shared_ptr<CompletionQueueImpl> recv_cq;

@@ -25,6 +25,7 @@ class CompletionQueueImpl;
 class ConnectionImpl;
 class ProtectionDomainImpl;
 class SharedReceiveQueueImpl;
+class Wiring;
 
 class QueuePairImpl final : public QueuePair,
                             public LaneOwner,
@@ -50,6 +51,18 @@ class QueuePairImpl final : public QueuePair,
   void ring() override;
   [[nodiscard]] Status modify(QpState to) override;
   void set_remote_access(Access access) override;
+  [[nodiscard]] Status wire(const WiringToReceive& attributes) override;
+  [[nodiscard]] Status start_sending(const WiringToSend& attributes) override;
+
+  // --- for the wiring: qp_wired.cc ---
+  // Takes over a transport whose peer has been greeted.
+  //   kBadState   not in RTR or RTS of this generation (a count of wire() calls), or linked already
+  [[nodiscard]] Status link(std::unique_ptr<io::Transport> transport,
+                            const proto::StreamParams& params, std::uint32_t generation);
+  // Ends the connection; what is outstanding fails.
+  void drop_link();
+  // No peer was found in time for what is queued.
+  void retries_exhausted(std::uint32_t generation);
 
   // --- for the connection ---
   // Marks the QP as taken by a connection being set up.
@@ -109,6 +122,14 @@ class QueuePairImpl final : public QueuePair,
   void unlink();
   [[nodiscard]] std::shared_ptr<Poller> poller() const;
 
+  [[nodiscard]] Status modify_connected(QpState to);
+
+  // qp_wired.cc
+  void prepare_wiring();
+  [[nodiscard]] bool is_wired() const noexcept;
+  [[nodiscard]] Status modify_wired(QpState to);
+  [[nodiscard]] bool outlives_link(proto::StreamEnd how);
+
   // qp_post.cc. Error{}: none
   [[nodiscard]] Error may_post() const;
   [[nodiscard]] Error enqueue(const SendWr& wr);
@@ -124,6 +145,7 @@ class QueuePairImpl final : public QueuePair,
   // qp_host.cc; with the lane held
   void flush_receives();
   void flush_posted();
+  void flush_unsent(WcStatus oldest);
   void flush_to_nowhere();
 
   const std::shared_ptr<ProtectionDomainImpl> pd_;
@@ -131,6 +153,7 @@ class QueuePairImpl final : public QueuePair,
   const std::uint32_t number_;
   void* const context_;
   const bool signal_all_;
+  std::shared_ptr<Wiring> wiring_;  // personality roce; set once
   QpCaps caps_{};
   std::weak_ptr<QueuePair> handle_;
 
@@ -155,6 +178,9 @@ class QueuePairImpl final : public QueuePair,
   std::shared_ptr<ConnectionImpl> connection_;  // until the stream is down
   bool drain_event_due_ = false;
   bool retired_ = false;
+  bool muted_ = false;        // completions go nowhere: RESET is under way
+  bool work_failed_ = false;  // a request of this stream has failed or been flushed
+  std::uint32_t generation_ = 0;  // how often it has been wired or reset
   std::uint64_t writes_seen_ = 0;
 
   // Reports that the connection has still to get. They are delivered without the lane held, because

@@ -1,5 +1,6 @@
 // What the stream asks of its queue pair, and what it reports.
 #include <atomic>
+#include <utility>
 
 #include "io/clock.h"
 #include "io/log.h"
@@ -9,6 +10,7 @@
 #include "verbs/qp.h"
 #include "verbs/srq.h"
 #include "verbs/window.h"
+#include "verbs/wiring.h"
 
 namespace weft::verbs {
 
@@ -41,7 +43,8 @@ bool QueuePairImpl::take_receive(proto::RecvWqe& out) {
 }
 
 void QueuePairImpl::send_done(const proto::SendDone& done) {
-  if (!done.signaled || send_cq_ == nullptr) return;
+  if (done.status != WcStatus::kSuccess) work_failed_ = true;
+  if (!done.signaled || send_cq_ == nullptr || muted_) return;
   WorkCompletion wc;
   wc.wr_id = done.wr_id;
   wc.status = done.status;
@@ -53,7 +56,8 @@ void QueuePairImpl::send_done(const proto::SendDone& done) {
 }
 
 void QueuePairImpl::recv_done(const proto::RecvDone& done) {
-  if (recv_cq_ == nullptr) return;
+  if (done.status != WcStatus::kSuccess) work_failed_ = true;
+  if (recv_cq_ == nullptr || muted_) return;
   WorkCompletion wc;
   wc.wr_id = done.wr_id;
   wc.status = done.status;
@@ -124,6 +128,7 @@ void QueuePairImpl::first_fpdu() {
 }
 
 void QueuePairImpl::stream_down(proto::StreamEnd how, TerminateCode code, bool by_peer) {
+  if (outlives_link(how)) return;
   state_.store(QpState::kError, std::memory_order_release);
   // Posts that were under way when the state changed are in the queue by the time we have the lock.
   { const io::SpinGuard lock(sq_lock_); }
@@ -157,11 +162,16 @@ void QueuePairImpl::flush_posted() {
     stream->flush_posted();
     return;
   }
+  flush_unsent(WcStatus::kFlushed);
+}
+
+// What no stream has begun. REQUIRES: there is none now.
+void QueuePairImpl::flush_unsent(WcStatus oldest) {
   while (sq_.head() != sq_.tail()) {
     const proto::SendWqe& wqe = sq_.at(sq_.head());
     proto::SendDone done;
     done.wr_id = wqe.wr_id;
-    done.status = WcStatus::kFlushed;
+    done.status = std::exchange(oldest, WcStatus::kFlushed);
     done.op = wqe.op;
     done.signaled = true;
     sq_.retire();
@@ -185,7 +195,10 @@ void QueuePairImpl::add_counters(Counters& sum) const { lane_.add_counters(sum);
 void QueuePairImpl::turn_done() {
   if (state() == QpState::kError && sq_.size() != 0) flush_posted();
   proto::Stream* stream = lane_.stream();
-  if (stream == nullptr || !lane_.live()) return;
+  if (stream == nullptr || !lane_.live()) {
+    if (state() == QpState::kRts && sq_.size() != 0 && is_wired()) wiring_->work_waits();
+    return;
+  }
   wake_who_waits_for_writes();
   if (overflow_.load(std::memory_order_relaxed) && stream->state() == proto::StreamState::kRts) {
     stream->fail(proto::Violation::kLocalFault);
@@ -223,6 +236,7 @@ void QueuePairImpl::tell_connection() {
       notices = std::exchange(notices_, {});
       telling_ = true;
     }
+    if (notices.connection == nullptr && is_wired()) wiring_->link_lost();
     if (notices.connection != nullptr) {
       if (notices.first_fpdu) notices.connection->on_first_fpdu();
       if (notices.down) {

@@ -26,6 +26,7 @@ struct RunOptions {
   std::string fpdu;
   std::string path;
   std::string pcap;
+  std::string personality;
   std::string progress;
   std::string real_cm = "auto";
   std::string sysfs = "on";
@@ -54,6 +55,12 @@ void add_options(CLI::App& command, RunOptions& o) {
           "What carries connections inside this machine: tcp, ring (shared memory), or auto "
           "(the ring where both ends can). Default: as configured")
       ->type_name("PATH");
+  command
+      .add_option("--personality", o.personality,
+                  "What the device looks like: iwarp, or (experimental) roce, for programs that "
+                  "exchange queue pair numbers themselves instead of using rdma_cm. Default: as "
+                  "configured")
+      ->type_name("iwarp|roce");
   command
       .add_option("--pcap", o.pcap,
                   "Write the bytes of all connections to FILE, for Wireshark. %p in its name "
@@ -109,6 +116,7 @@ std::vector<std::pair<std::string, std::string>> settings(const RunOptions& o) {
   add("markers", o.markers);
   add("fpdu", o.fpdu);
   add("path", o.path);
+  add("personality", o.personality);
   add("pcap", o.pcap);
   add("progress", o.progress);
   add("log", o.common.log);

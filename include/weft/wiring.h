@@ -1,0 +1,50 @@
+// Queue pairs that programs wire by hand: each end tells the other its GID, queue pair number and
+// PSN by means of its own, then moves its queue pair to RTR and RTS with what it was told. For
+// devices with Config::personality kRoce (docs/personality.md).
+//
+// Values and pure functions, any thread.
+#pragma once
+
+#include <weft/address.h>
+#include <weft/config.h>
+#include <weft/result.h>
+
+#include <array>
+#include <cstdint>
+
+#pragma GCC visibility push(default)
+namespace weft {
+
+// As verbs carry it: an IPv6 address, or an IPv4 address as ::ffff:a.b.c.d.
+using Gid = std::array<std::uint8_t, 16>;
+
+// The port of the address is not part of it.
+[[nodiscard]] Gid gid_of(const SocketAddress& address);
+// The address behind a GID, with this port.   kInvalidArgument: it is zero, or multicast
+[[nodiscard]] Result<SocketAddress> address_of(const Gid& gid, std::uint16_t port);
+
+// The address of this machine that Config::gid names; without one, the one from which the default
+// route leaves, else that of the first interface that is up, else 127.0.0.1.
+//   kNotFound   `gid` is neither an address of this machine nor an interface with one
+[[nodiscard]] Result<SocketAddress> gid_address(const Config& config);
+
+// What RTR needs to know (attributes of ibv_modify_qp in brackets).
+struct WiringToReceive {
+  Gid peer_gid{};
+  std::uint32_t peer_number = 0;    // [dest_qp_num]
+  std::uint32_t psn = 0;            // [rq_psn] 24 bits
+  std::uint8_t reads_served = 1;    // [max_dest_rd_atomic]
+  std::uint8_t min_rnr_timer = 12;  // [min_rnr_timer] as verbs encode it
+};
+
+// What RTS needs to know.
+struct WiringToSend {
+  std::uint32_t psn = 0;           // [sq_psn] 24 bits
+  std::uint8_t reads_asked = 1;    // [max_rd_atomic]
+  std::uint8_t timeout = 14;       // [timeout] 4.096 us * 2^timeout; 0: for ever
+  std::uint8_t retry_count = 7;    // [retry_cnt] 0 to 7
+  std::uint8_t rnr_retry = 7;      // [rnr_retry] 0 to 7; 7: for ever
+};
+
+}  // namespace weft
+#pragma GCC visibility pop

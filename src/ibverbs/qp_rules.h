@@ -1,0 +1,53 @@
+// Which attributes each move between the states of a reliable connected queue pair takes: the table
+// that the kernel checks ibv_modify_qp against (ib_modify_qp_is_ok). Values only.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+namespace weft::ibverbs {
+
+struct QpRule {
+  ibv_qp_state from;
+  ibv_qp_state to;
+  int required;
+  int optional;
+};
+
+inline constexpr int kStateBits = IBV_QP_STATE;
+inline constexpr int kOptionalOfRts =
+    IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE;
+
+// RESET and ERR are reached from every state, with nothing but the state.
+inline constexpr QpRule kQpRules[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+    {IBV_QPS_INIT, IBV_QPS_RTR,
+     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+         IBV_QP_MIN_RNR_TIMER,
+     IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    {IBV_QPS_RTR, IBV_QPS_RTS,
+     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
+     kOptionalOfRts},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, kOptionalOfRts},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, kOptionalOfRts},
+};
+
+// Null: there is no such move.
+[[nodiscard]] constexpr const QpRule* find_rule(ibv_qp_state from, ibv_qp_state to) {
+  for (const QpRule& rule : kQpRules) {
+    if (rule.from == from && rule.to == to) return &rule;
+  }
+  return nullptr;
+}
+
+// Whether ibv_modify_qp may go from `from` to `to` with the attributes of `mask`.
+[[nodiscard]] constexpr bool move_is_legal(ibv_qp_state from, ibv_qp_state to, int mask) {
+  const int attributes = mask & ~kStateBits;
+  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return attributes == 0;
+  const QpRule* rule = find_rule(from, to);
+  return rule != nullptr && (attributes & rule->required) == rule->required &&
+         (attributes & ~(rule->required | rule->optional)) == 0;
+}
+
+}  // namespace weft::ibverbs

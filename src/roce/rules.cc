@@ -1,0 +1,38 @@
+#include "roce/rules.h"
+
+#include <algorithm>
+
+namespace weft::roce {
+
+namespace {
+
+constexpr Duration kFirstPause{20'000'000};
+constexpr Duration kLongestPause{500'000'000};
+constexpr std::uint32_t kDoublings = 5;
+constexpr std::int64_t kTimeoutUnitNs = 4096;
+constexpr std::uint8_t kTimeoutMask = 31;
+constexpr std::uint8_t kRetryMask = 7;
+
+}  // namespace
+
+Verdict judge(const Hello& hello, const Gid& source, const Standing& own) noexcept {
+  if (!own.wired) return Verdict::kNotYet;
+  if (hello.from != own.peer || hello.to != own.mine || source != hello.from.gid) {
+    return Verdict::kNotYet;
+  }
+  if (own.linked || own.committed) return Verdict::kBusy;
+  return Verdict::kAccept;
+}
+
+Duration pause_before(std::uint32_t attempt) noexcept {
+  return std::min(kFirstPause * (1U << std::min(attempt, kDoublings)), kLongestPause);
+}
+
+Duration retry_budget(std::uint8_t timeout, std::uint8_t retry_cnt) noexcept {
+  const unsigned exponent = timeout & kTimeoutMask;
+  if (exponent == 0) return Duration::max();
+  const Duration once{kTimeoutUnitNs << exponent};
+  return std::max(once * ((retry_cnt & kRetryMask) + 1), kRetryFloor);
+}
+
+}  // namespace weft::roce

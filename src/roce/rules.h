@@ -1,0 +1,42 @@
+// Who connects, who may connect, and how long is waited: decisions about wired queue pairs that
+// need no socket. Pure functions, any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "base/time.h"
+#include "roce/hello.h"
+
+namespace weft::roce {
+
+// Of two ends that both know each other, this one connects at once; the other one waits for it, and
+// connects only after kTurnOfOther.
+[[nodiscard]] constexpr bool goes_first(const End& mine, const End& peer) noexcept {
+  return mine < peer;
+}
+// In case the network lets connections through in one direction only.
+inline constexpr Duration kTurnOfOther{250'000'000};
+
+// What a queue pair knows when somebody says hello to it.
+struct Standing {
+  bool wired = false;      // in RTR or RTS
+  bool linked = false;     // has a connection
+  bool committed = false;  // goes first, and has said hello itself: only that one counts
+  End mine, peer;          // as the application named them
+};
+
+// The answer to `hello`, which came from the address `source`. As in InfiniBand three things have to
+// agree: this queue pair expects exactly that one, that one means this one, and it calls from where
+// it claims to be.
+[[nodiscard]] Verdict judge(const Hello& hello, const Gid& source, const Standing& own) noexcept;
+
+// The pause before the next attempt to connect, `attempt` from 0: 20 ms, doubling to 500 ms.
+[[nodiscard]] Duration pause_before(std::uint32_t attempt) noexcept;
+
+// How long work may wait for a peer before it ends with "transport retry counter exceeded":
+// (retry_cnt + 1) times 4.096 us * 2^timeout. Timeout 0 is for ever. Not below a floor, since a
+// busy machine may need a moment where an adapter does not.
+inline constexpr Duration kRetryFloor{200'000'000};
+[[nodiscard]] Duration retry_budget(std::uint8_t timeout, std::uint8_t retry_cnt) noexcept;
+
+}  // namespace weft::roce

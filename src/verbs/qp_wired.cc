@@ -1,0 +1,186 @@
+// A queue pair that the program wires by hand: its own moves between the states, the connection that
+// its wiring finds, and what the end of one means (docs/personality.md).
+#include <utility>
+
+#include "io/log.h"
+#include "verbs/cq.h"
+#include "verbs/qp.h"
+#include "verbs/rendezvous.h"
+#include "verbs/srq.h"
+#include "verbs/wiring.h"
+
+namespace weft::verbs {
+
+// REQUIRES: the device has a rendezvous. Once, before others see the queue pair.
+void QueuePairImpl::prepare_wiring() {
+  wiring_ = std::make_shared<Wiring>(device_.self(), number_);
+  wiring_->belongs_to(weak_from_this());
+  device_.rendezvous()->publish(number_, wiring_);
+  state_.store(QpState::kReset, std::memory_order_release);
+}
+
+bool QueuePairImpl::is_wired() const noexcept {
+  return wiring_ != nullptr && !reserved_.load(std::memory_order_acquire);
+}
+
+Status QueuePairImpl::wire(const WiringToReceive& attributes) {
+  if (!device_.usable()) return fail(Error::kBadState);
+  if (wiring_ == nullptr) return fail(Error::kUnsupported);
+  Status result;
+  std::uint32_t generation = 0;
+  lane_.exclusively([&] {
+    if (retired_ || !is_wired() || state() != QpState::kInit) {
+      result = fail(Error::kBadState);
+      return;
+    }
+    generation = ++generation_;
+    ird_.store(attributes.reads_served, std::memory_order_relaxed);
+    state_.store(QpState::kRtr, std::memory_order_release);
+  });
+  if (!result) return result;
+  result = wiring_->begin(attributes, generation);
+  if (!result) {
+    lane_.exclusively([&] {
+      if (state() == QpState::kRtr) state_.store(QpState::kInit, std::memory_order_release);
+    });
+  }
+  return result;
+}
+
+Status QueuePairImpl::start_sending(const WiringToSend& attributes) {
+  constexpr std::uint32_t kPsnMask = 0xff'ffff;
+  if (!device_.usable()) return fail(Error::kBadState);
+  if (wiring_ == nullptr) return fail(Error::kUnsupported);
+  if (attributes.psn > kPsnMask || attributes.reads_asked > limits::kOrd) {
+    return fail(Error::kInvalidArgument);
+  }
+  if (!is_wired() || state() != QpState::kRtr) return fail(Error::kBadState);
+  const bool mismatch = wiring_->begin_sending(attributes);
+  Status result;
+  lane_.exclusively([&] {
+    if (retired_ || state() != QpState::kRtr) {
+      result = fail(Error::kBadState);
+      return;
+    }
+    ord_.store(attributes.reads_asked, std::memory_order_relaxed);
+    state_.store(QpState::kRts, std::memory_order_release);
+    if (!lane_.live() || mismatch) return;
+    lane_.stream()->limit_outstanding(attributes.reads_asked);
+    lane_.stream()->pause(false);
+  });
+  if (mismatch) drop_link();
+  return result;
+}
+
+// --- the connection ---
+
+Status QueuePairImpl::link(std::unique_ptr<io::Transport> transport,
+                           const proto::StreamParams& params, std::uint32_t generation) {
+  if (!device_.usable()) return fail(Error::kBadState);
+  Status result;
+  lane_.exclusively([&] {
+    const QpState now = state();
+    const bool wired = now == QpState::kRtr || now == QpState::kRts;
+    if (retired_ || lane_.live() || !wired || generation != generation_) {
+      result = fail(Error::kBadState);
+      return;
+    }
+    proto::StreamParams mine = params;
+    mine.id = stream_id();
+    mine.hold_completions = device_.config().completions == CompletionMode::kAcked;
+    writes_seen_ = 0;
+    work_failed_ = false;
+    overflow_.store(false, std::memory_order_relaxed);
+    result = lane_.open(std::move(transport), nullptr, mine,
+                        remote_access_.load(std::memory_order_relaxed), poller());
+    if (!result) return;
+    if (now == QpState::kRts) {
+      lane_.stream()->limit_outstanding(ord_.load(std::memory_order_relaxed));
+    } else {
+      lane_.stream()->pause(true);  // in RTR nothing is sent but answers
+    }
+    lane_.turn(0);
+  });
+  return result;
+}
+
+void QueuePairImpl::drop_link() {
+  lane_.exclusively([&] {
+    if (lane_.live()) lane_.stream()->abort();
+  });
+}
+
+// The stream is down. True: the queue pair stays as it is, since nothing was under way that could
+// have failed.
+bool QueuePairImpl::outlives_link(proto::StreamEnd how) {
+  if (!is_wired()) return false;
+  if (muted_) return true;  // on its way to RESET
+  const QpState now = state();
+  const bool wired = now == QpState::kRtr || now == QpState::kRts;
+  const bool quiet = how == proto::StreamEnd::kOrderly || how == proto::StreamEnd::kLost;
+  if (retired_ || !wired || !quiet || work_failed_) return false;
+  notices_due_.store(true, std::memory_order_release);
+  return true;
+}
+
+void QueuePairImpl::retries_exhausted(std::uint32_t generation) {
+  lane_.exclusively([&] {
+    if (retired_ || lane_.live() || generation != generation_ || state() != QpState::kRts) return;
+    { const io::SpinGuard lock(sq_lock_); }
+    if (sq_.size() == 0) return;
+    state_.store(QpState::kError, std::memory_order_release);
+    flush_unsent(WcStatus::kRetryExceeded);
+    flush_receives();
+    if (srq_ != nullptr) raise(AsyncEventType::kQpLastWqeReached);
+  });
+}
+
+// --- states ---
+
+// Status of wire() and start_sending() apart, as for any queue pair; but RESET is possible from
+// everywhere, ends the connection, and forgets all requests.
+Status QueuePairImpl::modify_wired(QpState to) {
+  Status result;
+  const QpState from = state();
+  switch (to) {
+    case QpState::kReset:
+      wiring_->stop();
+      lane_.exclusively([&] {
+        muted_ = true;
+        if (lane_.live()) lane_.stream()->abort();
+        flush_to_nowhere();
+        muted_ = false;
+        ++generation_;
+        state_.store(QpState::kReset, std::memory_order_release);
+      });
+      return {};
+    case QpState::kInit:
+      lane_.exclusively([&] {
+        if (state() == QpState::kReset) {
+          state_.store(QpState::kInit, std::memory_order_release);
+        } else if (state() != QpState::kInit) {
+          result = fail(Error::kBadState);
+        }
+      });
+      return result;
+    case QpState::kError:
+      wiring_->stop();
+      lane_.exclusively([&] {
+        if (lane_.live()) return lane_.stream()->abort();
+        state_.store(QpState::kError, std::memory_order_release);
+        flush_receives();
+      });
+      return {};
+    case QpState::kRtr:
+    case QpState::kRts:
+      // Without attributes only what changes nothing, and back from SQD.
+      if (to == from) return {};
+      if (from == QpState::kSqd && to == QpState::kRts) break;
+      return fail(Error::kBadState);
+    case QpState::kSqd:
+    case QpState::kSqe: break;
+  }
+  return modify_connected(to);
+}
+
+}  // namespace weft::verbs

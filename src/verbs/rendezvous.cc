@@ -1,0 +1,250 @@
+#include "verbs/rendezvous.h"
+
+#include <sys/socket.h>
+#include <weft/limits.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "io/clock.h"
+#include "io/log.h"
+#include "io/socket.h"
+#include "roce/greeting.h"
+#include "roce/qp_number.h"
+#include "verbs/random.h"
+#include "verbs/wiring.h"
+
+namespace weft::verbs {
+
+namespace {
+
+constexpr int kBacklog = 1024;
+constexpr int kAcceptsPerRound = 64;
+// From the accepted connection to the whole hello.
+constexpr Duration kHelloLimit{2'000'000'000};
+// A listener that the kernel gives no descriptor for is left alone for so long.
+constexpr Duration kAcceptPause{100'000'000};
+
+}  // namespace
+
+struct Rendezvous::Port final : io::Handler {
+  Port(Rendezvous& o, std::uint16_t n, io::Fd fd) : owner(o), number(n), socket(std::move(fd)) {
+    for (std::uint16_t i = roce::kIndexMin; i <= roce::kIndexMax; ++i) free.push_back(i);
+  }
+  void on_io(std::uint32_t /*events*/) override {
+    for (int i = 0; i < kAcceptsPerRound; ++i) {
+      if (!owner.accept_one(*this)) return;
+    }
+  }
+  void on_timer(io::TimerId /*id*/) override {
+    static_cast<void>(owner.device_.engine().modify(socket.get(), EPOLLIN));
+  }
+
+  Rendezvous& owner;
+  const std::uint16_t number;
+  io::Fd socket;
+  io::TimerId timer = 0;         // the engine thread's
+  std::deque<std::uint16_t> free;  // oldest first; guarded by the owner's mutex_
+};
+
+// One who has connected and not said yet whom it wants. Served on the engine's thread only.
+struct Rendezvous::Arrival final : io::Handler, std::enable_shared_from_this<Arrival> {
+  Arrival(Rendezvous& o, io::Fd fd, const SocketAddress& from)
+      : owner(o), socket(std::move(fd)), source(from) {}
+  void on_io(std::uint32_t /*events*/) override {
+    const auto self = shared_from_this();
+    owner.settle(*this);
+  }
+  void on_timer(io::TimerId /*id*/) override {
+    const auto self = shared_from_this();
+    owner.device_.note_refused(LogLevel::kInfo, source.text(), "no hello in time");
+    owner.forget(*this);
+  }
+
+  Rendezvous& owner;
+  io::Fd socket;
+  const SocketAddress source;
+  roce::Greeting greeting = roce::Greeting::listener();
+  io::TimerId timer = 0;
+};
+
+Result<std::unique_ptr<Rendezvous>> Rendezvous::create(DeviceImpl& device) {
+  const auto address = gid_address(device.config());
+  if (!address) {
+    io::log(LogLevel::kError,
+            "gid = '{}' is neither an address of this machine nor an interface that has one",
+            device.config().gid);
+    return fail(address.error());
+  }
+  return std::unique_ptr<Rendezvous>(new Rendezvous(device, *address));
+}
+
+Rendezvous::Rendezvous(DeviceImpl& device, const SocketAddress& address)
+    : device_(device), address_(address), gid_(gid_of(address)) {}
+
+// Callbacks take mutex_, so their ends are awaited without it.
+Rendezvous::~Rendezvous() {
+  for (const auto& port : ports_) {
+    device_.engine().remove(port->socket.get());
+    device_.engine().cancel(port->timer);
+  }
+  decltype(arrivals_) arrivals;
+  {
+    const std::lock_guard lock(mutex_);
+    arrivals.swap(arrivals_);
+  }
+  for (const auto& [key, arrival] : arrivals) {
+    device_.engine().remove(arrival->socket.get());
+    device_.engine().cancel(arrival->timer);
+    device_.engine().wait_for(arrival.get());
+  }
+}
+
+// --- numbers ---
+
+Result<io::Fd> Rendezvous::open_listener(std::uint16_t port) {
+  auto socket = io::open_socket(address_.family());
+  if (!socket) return fail(socket.error());
+  SocketAddress local = address_;
+  local.set_port(port);
+  // Buffers decide the window scale, and accepted sockets inherit them.
+  io::tune_before_connect(socket->get(), device_.config());
+  if (auto bound = io::bind_socket(socket->get(), local, false, true); !bound) {
+    return fail(bound.error());
+  }
+  if (auto listens = io::listen_socket(socket->get(), kBacklog); !listens) {
+    return fail(listens.error());
+  }
+  return socket;
+}
+
+// From a random place in the range on, so that processes do not queue for the same ports.
+Status Rendezvous::open_port() {
+  const std::uint32_t first = device_.config().roce_port_min;
+  const std::uint32_t count = device_.config().roce_port_max - first + 1U;
+  const std::uint32_t start = random_u32() % count;
+  if (ports_.size() >= count) return fail(Error::kLimitExceeded);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const auto number = static_cast<std::uint16_t>(first + (start + i) % count);
+    auto socket = open_listener(number);
+    if (!socket && socket.error() == Error::kAddressInUse) continue;
+    if (!socket) return fail(socket.error());
+    ports_.push_back(std::make_unique<Port>(*this, number, std::move(*socket)));
+    Port& port = *ports_.back();
+    if (auto added = device_.engine().add(port.socket.get(), EPOLLIN, &port); !added) {
+      ports_.pop_back();
+      return added;
+    }
+    return {};
+  }
+  io::log(LogLevel::kError, "every port of roce_ports {}-{} at {} is taken", first,
+          first + count - 1, address_.text());
+  return fail(Error::kAddressInUse);
+}
+
+Result<std::uint32_t> Rendezvous::take_number() {
+  const std::lock_guard lock(mutex_);
+  auto with_room = std::ranges::find_if(ports_, [](const auto& p) { return !p->free.empty(); });
+  if (with_room == ports_.end()) {
+    if (auto opened = open_port(); !opened) return fail(opened.error());
+    with_room = ports_.end() - 1;
+  }
+  Port& port = **with_room;
+  const std::uint16_t index = port.free.front();
+  port.free.pop_front();
+  return roce::to_number({port.number, index});
+}
+
+void Rendezvous::free_number(std::uint32_t number) {
+  const roce::QpNumber parts = roce::split_number(number);
+  const std::lock_guard lock(mutex_);
+  wirings_.erase(number);
+  const auto port =
+      std::ranges::find_if(ports_, [&](const auto& p) { return p->number == parts.port; });
+  if (port != ports_.end()) (*port)->free.push_back(parts.index);
+}
+
+void Rendezvous::publish(std::uint32_t number, std::weak_ptr<Wiring> wiring) {
+  const std::lock_guard lock(mutex_);
+  wirings_[number] = std::move(wiring);
+}
+
+std::shared_ptr<Wiring> Rendezvous::find(std::uint32_t number) {
+  const std::lock_guard lock(mutex_);
+  const auto found = wirings_.find(number);
+  return found == wirings_.end() ? nullptr : found->second.lock();
+}
+
+// --- arrivals, on the engine's thread ---
+
+// False: no more for now.
+bool Rendezvous::accept_one(Port& port) {
+  SocketAddress source;
+  auto socket = io::accept_socket(port.socket.get(), source);
+  if (!socket) {
+    if (socket.error() != Error::kNoSpace) return socket.error() == Error::kConnectionLost;
+    io::log(LogLevel::kError, "out of file descriptors: peers of wired queue pairs have to wait");
+    static_cast<void>(device_.engine().modify(port.socket.get(), 0));
+    port.timer = device_.engine().schedule(io::now() + kAcceptPause, &port);
+    return false;
+  }
+  const auto arrival = std::make_shared<Arrival>(*this, std::move(*socket), source);
+  {
+    const std::lock_guard lock(mutex_);
+    // Who is turned away here tries again.
+    if (arrivals_.size() >= limits::kHalfOpenConnections) return true;
+    arrivals_.emplace(arrival.get(), arrival);
+  }
+  arrival->timer = device_.engine().schedule(io::now() + kHelloLimit, arrival.get());
+  if (!device_.engine().add(arrival->socket.get(), EPOLLIN, arrival.get())) forget(*arrival);
+  return true;
+}
+
+void Rendezvous::forget(const Arrival& arrival) {
+  if (arrival.socket) device_.engine().forget(arrival.socket.get());
+  device_.engine().forget_timer(arrival.timer);
+  const std::lock_guard lock(mutex_);
+  arrivals_.erase(&arrival);
+}
+
+void Rendezvous::settle(Arrival& arrival) {
+  std::array<std::uint8_t, roce::Hello::kSize> buffer;
+  const ssize_t n =
+      ::recv(arrival.socket.get(), buffer.data(), arrival.greeting.missing(), MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n <= 0) return forget(arrival);
+  arrival.greeting.received(std::span(buffer).first(static_cast<std::size_t>(n)));
+  if (arrival.greeting.state() == roce::GreetingState::kReceiving) return;
+  if (arrival.greeting.state() == roce::GreetingState::kFailed) {
+    device_.note_refused(LogLevel::kWarning, arrival.source.text(),
+                         "what came is no hello of a wired queue pair");
+    return forget(arrival);
+  }
+  const roce::Hello& hello = arrival.greeting.peer();
+  roce::Hello mine;
+  mine.crc = hello.crc;
+  const std::shared_ptr<Wiring> wiring = find(hello.to.number);
+  const roce::Verdict verdict = wiring == nullptr
+                                    ? roce::Verdict::kNoSuchQp
+                                    : wiring->consider(hello, gid_of(arrival.source), mine);
+  if (verdict == roce::Verdict::kNotYet && hello.from.gid != gid_of(arrival.source)) {
+    device_.note_refused(LogLevel::kWarning, arrival.source.text(),
+                         "its GID is another address than the one it calls from (a NAT between?)");
+  }
+  arrival.greeting.answer(verdict, mine);
+  const auto out = arrival.greeting.to_send();
+  // An empty socket has room for one hello.
+  const bool told = ::send(arrival.socket.get(), out.data(), out.size(),
+                           MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(out.size());
+  device_.engine().forget(arrival.socket.get());
+  io::Fd socket = std::move(arrival.socket);
+  forget(arrival);
+  if (verdict != roce::Verdict::kAccept) return;
+  if (!told) return wiring->not_adopted();
+  io::tune_connected(socket.get(), device_.config(),
+                     io::is_loopback_path(io::local_address(socket.get()), arrival.source));
+  wiring->adopt(std::move(socket), hello);
+}
+
+}  // namespace weft::verbs

@@ -1,0 +1,73 @@
+// Where wired queue pairs are found: the ports of this process, the numbers behind them, and who
+// knocks there.
+//
+// One per device with Config::personality kRoce. A number contains the port (roce/qp_number.h); each
+// port has a TCP listener on the address of the GID, and 510 numbers. Ports are opened when numbers
+// are needed and stay open. A number that was given back is used again as late as possible.
+//
+// Threads: any; the sockets are served on the engine's thread. mutex_ is not held while a queue
+// pair's wiring is asked.
+#pragma once
+
+#include <weft/wiring.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "io/engine.h"
+#include "io/fd.h"
+#include "roce/hello.h"
+#include "verbs/device.h"
+
+namespace weft::verbs {
+
+class Wiring;
+
+class Rendezvous {
+ public:
+  //   kNotFound   Config::gid names no address of this machine
+  [[nodiscard]] static Result<std::unique_ptr<Rendezvous>> create(DeviceImpl& device);
+  // REQUIRES: no queue pair is left.
+  ~Rendezvous();
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
+
+  [[nodiscard]] const SocketAddress& address() const noexcept { return address_; }
+  [[nodiscard]] const roce::Gid& gid() const noexcept { return gid_; }
+
+  // A number for a queue pair; opens a port if need be.
+  //   kAddressInUse    all ports of Config::roce_port_min to _max are taken
+  //   kLimitExceeded   all of them are this process's, and full
+  //   kSystem          no descriptors
+  [[nodiscard]] Result<std::uint32_t> take_number();
+  void free_number(std::uint32_t number);
+  // From now on hellos for this number are answered by `wiring`. Until free_number().
+  void publish(std::uint32_t number, std::weak_ptr<Wiring> wiring);
+
+ private:
+  struct Port;
+  struct Arrival;
+
+  Rendezvous(DeviceImpl& device, const SocketAddress& address);
+  [[nodiscard]] Status open_port();
+  [[nodiscard]] Result<io::Fd> open_listener(std::uint16_t port);
+  [[nodiscard]] bool accept_one(Port& port);
+  void settle(Arrival& arrival);
+  void forget(const Arrival& arrival);
+  [[nodiscard]] std::shared_ptr<Wiring> find(std::uint32_t number);
+
+  DeviceImpl& device_;
+  const SocketAddress address_;
+  const roce::Gid gid_;
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Port>> ports_;
+  std::unordered_map<std::uint32_t, std::weak_ptr<Wiring>> wirings_;
+  std::unordered_map<const Arrival*, std::shared_ptr<Arrival>> arrivals_;
+};
+
+}  // namespace weft::verbs

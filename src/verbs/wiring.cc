@@ -1,0 +1,377 @@
+#include "verbs/wiring.h"
+
+#include <sys/socket.h>
+#include <weft/limits.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "io/clock.h"
+#include "io/log.h"
+#include "io/path_transport.h"
+#include "io/socket.h"
+#include "io/tcp_transport.h"
+#include "roce/qp_number.h"
+#include "verbs/qp.h"
+#include "verbs/rendezvous.h"
+#include "verbs/ulpdu_size.h"
+
+namespace weft::verbs {
+
+namespace {
+
+constexpr std::uint32_t kPsnMask = 0xff'ffff;
+// A whole attempt. Long beside what a busy process needs to answer: an end that gives up while the
+// other accepts would cost that one its connection.
+constexpr Duration kAttemptLimit{10'000'000'000};
+// How long a receiver lets a Send wait for its receive: senders that retry for ever expect no end.
+constexpr Duration kReceiveWait{std::chrono::hours(24)};
+
+std::uint32_t choose_ulpdu(FpduPolicy policy, bool crc, int fd) {
+  switch (policy) {
+    case FpduPolicy::kMss: return mulpdu(io::effective_mss(fd), false);
+    case FpduPolicy::kCapped: return kCappedUlpdu;
+    case FpduPolicy::kLarge: return kMaxUlpdu;
+    case FpduPolicy::kAuto: break;
+  }
+  return large_ulpdu(crc);  // both are Weft
+}
+
+}  // namespace
+
+Wiring::Wiring(std::shared_ptr<DeviceImpl> device, std::uint32_t number)
+    : device_(std::move(device)) {
+  mine_ = {device_->rendezvous()->gid(), number};
+}
+
+Wiring::~Wiring() {
+  if (!device_->usable()) return;
+  // A callback may be waiting for mutex_; it finds nothing to do, but it has to find it.
+  device_->engine().wait_for(this);
+}
+
+// --- for the queue pair ---
+
+Status Wiring::begin(const WiringToReceive& attributes, std::uint32_t generation) {
+  const bool number_fits = roce::is_number(attributes.peer_number);
+  const auto address =
+      address_of(attributes.peer_gid, roce::split_number(attributes.peer_number).port);
+  if (!address || !number_fits || attributes.psn > kPsnMask ||
+      attributes.reads_served > limits::kIrd) {
+    return fail(Error::kInvalidArgument);
+  }
+  const Lock lock(mutex_);
+  receiver_ = attributes;
+  generation_ = generation;
+  peer_ = {attributes.peer_gid, attributes.peer_number};
+  peer_address_ = *address;
+  sending_ = false;
+  lost_early_ = false;
+  seek(roce::goes_first(mine_, peer_) || is_itself() ? Duration{0} : roce::kTurnOfOther);
+  return {};
+}
+
+bool Wiring::begin_sending(const WiringToSend& attributes) {
+  const Lock lock(mutex_);
+  sender_ = attributes;
+  sending_ = true;
+  if (phase_ != Phase::kLinked || psn_agrees(peer_psn_)) return false;
+  phase_ = Phase::kMismatched;
+  return true;
+}
+
+void Wiring::stop() {
+  const Lock lock(mutex_);
+  phase_ = Phase::kUnwired;
+  drop_attempt();
+  stop_clock();
+}
+
+void Wiring::link_lost() {
+  const Lock lock(mutex_);
+  if (phase_ == Phase::kLinking) lost_early_ = true;
+  if (phase_ != Phase::kLinked) return;
+  phase_ = Phase::kSeeking;
+  dormant_ = true;
+}
+
+void Wiring::work_waits() {
+  const Lock lock(mutex_);
+  if (phase_ != Phase::kSeeking && phase_ != Phase::kMismatched) return;
+  if (!work_waits_) start_clock();
+  if (phase_ == Phase::kSeeking && dormant_) seek(Duration{0});
+}
+
+void Wiring::start_clock() {
+  work_waits_ = true;
+  const Duration limit = budget();
+  if (limit != Duration::max()) {
+    budget_timer_ = device_->engine().schedule(io::now() + limit, this);
+  }
+}
+
+void Wiring::stop_clock() {
+  work_waits_ = false;
+  device_->engine().forget_timer(budget_timer_);
+  budget_timer_ = 0;
+}
+
+Duration Wiring::budget() const {
+  if (device_->config().retry == RetryMode::kFast) return roce::kRetryFloor;
+  return roce::retry_budget(sender_.timeout, sender_.retry_count);
+}
+
+roce::Hello Wiring::hello() const {
+  roce::Hello h;
+  h.crc = device_->config().crc;
+  h.from = mine_;
+  h.to = peer_;
+  h.psn = receiver_.psn;
+  h.reads_served = receiver_.reads_served;
+  h.min_rnr_timer = receiver_.min_rnr_timer;
+  h.generation = generation_;
+  return h;
+}
+
+bool Wiring::psn_agrees(std::uint32_t expected_by_peer) const {
+  if (device_->config().psn == PsnMode::kLenient || sender_.psn == expected_by_peer) return true;
+  io::log(LogLevel::kWarning,
+          "qp {:#x}: it sends from PSN {} on, and {} expects {}: nothing will get through (psn = "
+          "lenient would let it)",
+          mine_.number, sender_.psn, peer_address_.text(), expected_by_peer);
+  return false;
+}
+
+// --- attempts ---
+
+void Wiring::seek(Duration first_pause) {
+  phase_ = Phase::kSeeking;
+  dormant_ = false;
+  attempts_ = 0;
+  drop_attempt();
+  try_again(first_pause);
+}
+
+void Wiring::try_again(Duration pause) {
+  device_->engine().forget_timer(attempt_timer_);
+  attempt_timer_ = device_->engine().schedule(io::now() + pause, this);
+}
+
+void Wiring::drop_attempt() {
+  device_->engine().forget_timer(attempt_timer_);
+  attempt_timer_ = 0;
+  if (std::exchange(watching_, false)) device_->engine().forget(socket_.get());
+  socket_.reset();
+  connecting_ = said_hello_ = false;
+}
+
+void Wiring::attempt_failed(std::string_view why) {
+  io::log(LogLevel::kDebug, "qp {:#x}: no connection to qp {:#x} at {} yet: {}", mine_.number,
+          peer_.number, peer_address_.text(), why);
+  drop_attempt();
+  try_again(roce::pause_before(attempts_++));
+}
+
+void Wiring::attempt(Lock& lock) {
+  if (is_itself()) return meet_itself(lock);
+  SocketAddress from = device_->rendezvous()->address();
+  from.set_port(0);
+  auto socket = io::open_socket(from.family());
+  if (!socket) return attempt_failed(describe(socket.error()));
+  // The peer checks that we call from the address behind our GID.
+  if (auto bound = io::bind_socket(socket->get(), from, false, false); !bound) {
+    return attempt_failed(describe(bound.error()));
+  }
+  io::tune_before_connect(socket->get(), device_->config());
+  if (auto begun = io::begin_connect(socket->get(), peer_address_); !begun) {
+    return attempt_failed(describe(begun.error()));
+  }
+  socket_ = std::move(*socket);
+  greeting_ = roce::Greeting::connector(hello());
+  connecting_ = true;
+  watching_ = device_->engine().add(socket_.get(), EPOLLOUT, this).has_value();
+  if (!watching_) return attempt_failed("epoll takes no more descriptors");
+  attempt_timer_ = device_->engine().schedule(io::now() + kAttemptLimit, this);
+}
+
+// A socket that connects to its own port is its own peer: what it sends comes back.
+void Wiring::meet_itself(Lock& lock) {
+  SocketAddress own = device_->rendezvous()->address();
+  own.set_port(0);
+  auto socket = io::open_socket(own.family());
+  if (!socket) return attempt_failed(describe(socket.error()));
+  if (auto bound = io::bind_socket(socket->get(), own, false, false); !bound) {
+    return attempt_failed(describe(bound.error()));
+  }
+  own = io::local_address(socket->get());
+  if (auto begun = io::begin_connect(socket->get(), own); !begun) {
+    return attempt_failed(describe(begun.error()));
+  }
+  roce::Hello mine = hello();
+  mine.kind = roce::HelloKind::kAnswer;
+  hand_over(lock, std::move(*socket), mine, true);
+}
+
+void Wiring::on_io(std::uint32_t /*events*/) {
+  const auto self = weak_from_this().lock();
+  if (self == nullptr) return;
+  Lock lock(mutex_);
+  if (!watching_ || phase_ != Phase::kSeeking) return;  // late
+  if (std::exchange(connecting_, false)) {
+    if (auto connected = io::take_error(socket_.get()); !connected) {
+      return attempt_failed(describe(connected.error()));
+    }
+    io::tune_connected(socket_.get(), device_->config(),
+                       io::is_loopback_path(io::local_address(socket_.get()), peer_address_));
+    said_hello_ = true;
+  }
+  pump(lock);
+}
+
+void Wiring::pump(Lock& lock) {
+  while (move_octets()) {
+  }
+  switch (greeting_.state()) {
+    case roce::GreetingState::kAccepted: {
+      const roce::Hello peer = greeting_.peer();
+      device_->engine().forget(socket_.get());
+      watching_ = false;
+      io::Fd socket = std::move(socket_);
+      drop_attempt();
+      return hand_over(lock, std::move(socket), peer, true);
+    }
+    case roce::GreetingState::kDeclined: return attempt_failed(describe(greeting_.verdict()));
+    case roce::GreetingState::kFailed: return attempt_failed(describe(greeting_.error()));
+    case roce::GreetingState::kSending:
+    case roce::GreetingState::kReceiving:
+    case roce::GreetingState::kAsked: return;
+  }
+}
+
+// False: no more now, or it is over.
+bool Wiring::move_octets() {
+  if (const auto out = greeting_.to_send(); greeting_.state() == roce::GreetingState::kSending) {
+    const ssize_t n = ::send(socket_.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n > 0) greeting_.sent(static_cast<std::size_t>(n));
+    if (n < 0 && errno != EAGAIN && errno != EINTR) greeting_.peer_closed();
+    if (greeting_.state() == roce::GreetingState::kReceiving) {
+      static_cast<void>(device_->engine().modify(socket_.get(), EPOLLIN));
+    }
+    return n > 0;
+  }
+  if (greeting_.state() != roce::GreetingState::kReceiving) return false;
+  std::array<std::uint8_t, roce::Hello::kSize> buffer;
+  const ssize_t n = ::recv(socket_.get(), buffer.data(), greeting_.missing(), MSG_DONTWAIT);
+  if (n > 0) greeting_.received(std::span(buffer).first(static_cast<std::size_t>(n)));
+  if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) greeting_.peer_closed();
+  return n > 0;
+}
+
+void Wiring::on_timer(io::TimerId id) {
+  const auto self = weak_from_this().lock();
+  if (self == nullptr) return;
+  Lock lock(mutex_);
+  if (id == attempt_timer_) {
+    attempt_timer_ = 0;
+    if (phase_ != Phase::kSeeking || dormant_) return;
+    if (socket_) return attempt_failed("no answer in time");
+    return attempt(lock);
+  }
+  if (id != budget_timer_) return;  // late
+  budget_timer_ = 0;
+  work_waits_ = false;
+  if (phase_ != Phase::kSeeking && phase_ != Phase::kMismatched) return;
+  const std::shared_ptr<QueuePairImpl> qp = qp_.lock();
+  const std::uint32_t generation = generation_;
+  lock.unlock();
+  if (qp != nullptr) qp->retries_exhausted(generation);
+}
+
+// --- being found ---
+
+roce::Verdict Wiring::consider(const roce::Hello& hello, const roce::Gid& source,
+                               roce::Hello& mine) {
+  const Lock lock(mutex_);
+  const bool first = roce::goes_first(mine_, peer_);
+  const roce::Standing standing{
+      .wired = phase_ != Phase::kUnwired && phase_ != Phase::kMismatched,
+      .linked = phase_ == Phase::kLinking || phase_ == Phase::kLinked,
+      .committed = first && said_hello_,
+      .mine = mine_,
+      .peer = peer_};
+  const roce::Verdict verdict = roce::judge(hello, source, standing);
+  if (verdict != roce::Verdict::kAccept) return verdict;
+  mine = this->hello();
+  drop_attempt();
+  phase_ = Phase::kLinking;
+  return verdict;
+}
+
+void Wiring::not_adopted() {
+  const Lock lock(mutex_);
+  if (phase_ == Phase::kLinking) seek(roce::pause_before(0));
+}
+
+void Wiring::adopt(io::Fd socket, const roce::Hello& peer) {
+  Lock lock(mutex_);
+  if (phase_ != Phase::kLinking) return;
+  hand_over(lock, std::move(socket), peer, false);
+}
+
+// --- hand-over ---
+
+void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool connector) {
+  if (sending_ && !psn_agrees(peer.psn)) {
+    phase_ = Phase::kMismatched;
+    return;
+  }
+  phase_ = Phase::kLinking;
+  lost_early_ = false;
+  peer_psn_ = peer.psn;
+  const Config& config = device_->config();
+  const SocketAddress local = io::local_address(socket.get());
+  proto::StreamParams params;
+  params.initiator = connector;
+  params.both_ready = true;
+  params.crc = config.crc || peer.crc;
+  params.ird = std::max<std::uint16_t>(receiver_.reads_served, 1);
+  params.ord = std::max<std::uint16_t>(peer.reads_served, 1);
+  params.max_ulpdu = choose_ulpdu(config.fpdu, params.crc, socket.get());
+  params.recv_wait = kReceiveWait;
+  params.close_timeout = config.close_timeout;
+  params.peer_gone = WcStatus::kRetryExceeded;
+  std::unique_ptr<io::Transport> transport;
+  if (config.path != PathMode::kTcp && !is_itself() &&
+      io::is_loopback_path(local, peer_address_)) {
+    params.path = config.path;
+    transport = std::make_unique<io::PathTransport>(std::move(socket));
+  } else {
+    transport = std::make_unique<io::TcpTransport>(std::move(socket));
+  }
+  const std::shared_ptr<QueuePairImpl> qp = qp_.lock();
+  const std::uint32_t generation = generation_;
+  lock.unlock();
+  const bool linked =
+      qp != nullptr && qp->link(std::move(transport), params, generation).has_value();
+  lock.lock();
+  if (phase_ != Phase::kLinking || generation != generation_) return;  // stopped meanwhile
+  if (linked && sending_ && !psn_agrees(peer_psn_)) {  // RTS came in between
+    phase_ = Phase::kMismatched;
+    lock.unlock();
+    qp->drop_link();
+    return;
+  }
+  if (linked && !lost_early_) {
+    phase_ = Phase::kLinked;
+    stop_clock();
+    io::log(LogLevel::kInfo, "qp {:#x} - qp {:#x} at {}: connected, CRC {}, ULPDU {}",
+            mine_.number, peer_.number, peer_address_.text(), params.crc ? "on" : "off",
+            params.max_ulpdu);
+    return;
+  }
+  phase_ = Phase::kSeeking;
+  dormant_ = lost_early_;
+  if (!dormant_) try_again(roce::pause_before(attempts_++));
+}
+
+}  // namespace weft::verbs

@@ -1,0 +1,121 @@
+// How one wired queue pair comes to its connection, and what becomes of it when the connection ends.
+//
+// A queue pair that was told its peer (RTR) seeks it: by roce/rules.h one end connects, the other
+// waits to be connected to, and hellos settle whether both mean each other. Then the socket goes to
+// the queue pair's lane. When the peer goes while nothing is outstanding, the queue pair stays as
+// it is, as on an adapter, and looks for the peer again once there is work.
+//
+//   kUnwired    RESET, INIT, ERROR
+//   kSeeking    no connection: trying, waiting to be found, or (dormant) doing nothing until work
+//   kLinking    the lane is being given the socket
+//   kLinked     the lane has it
+//   kMismatched the PSNs do not agree: nothing gets through, as on an adapter
+//
+// Threads: calls from any thread; the network side runs on the engine's thread. mutex_ is never held
+// while the queue pair is called; it may be taken with a lane held. Registrations are dropped with
+// Engine::forget(), and a callback checks under mutex_ whether it is still wanted.
+#pragma once
+
+#include <weft/wiring.h>
+
+#include <memory>
+#include <mutex>
+
+#include "io/engine.h"
+#include "io/fd.h"
+#include "roce/greeting.h"
+#include "roce/rules.h"
+#include "verbs/device.h"
+
+namespace weft::verbs {
+
+class QueuePairImpl;
+
+class Wiring final : public io::Handler, public std::enable_shared_from_this<Wiring> {
+ public:
+  Wiring(std::shared_ptr<DeviceImpl> device, std::uint32_t number);
+  ~Wiring() override;
+
+  // Once, before the queue pair is seen by others.
+  void belongs_to(std::weak_ptr<QueuePairImpl> qp) { qp_ = std::move(qp); }
+
+  // --- for the queue pair, without its lane ---
+
+  // RTR: begins to seek.   kInvalidArgument: see QueuePair::wire()
+  [[nodiscard]] Status begin(const WiringToReceive& attributes, std::uint32_t generation);
+  // RTS. True: a connection that is there has to be dropped, since the PSNs do not agree.
+  [[nodiscard]] bool begin_sending(const WiringToSend& attributes);
+  // The queue pair has left RTR and RTS: no connection is made any more.
+  void stop();
+  // The connection is gone, and the queue pair stays in RTR or RTS.
+  void link_lost();
+
+  // --- with its lane held, or without ---
+
+  // Work waits, and there is no connection: seeks the peer, and the retries count from now.
+  void work_waits();
+  [[nodiscard]] const WiringToSend& sender() const noexcept { return sender_; }
+
+  // --- for the rendezvous, on the engine's thread ---
+
+  // What to answer to `hello` from `source`. kAccept: `mine` is what to say, and adopt() or
+  // not_adopted() has to follow.
+  [[nodiscard]] roce::Verdict consider(const roce::Hello& hello, const roce::Gid& source,
+                                       roce::Hello& mine);
+  void adopt(io::Fd socket, const roce::Hello& peer);
+  void not_adopted();
+
+  // --- engine ---
+  void on_io(std::uint32_t events) override;
+  void on_timer(io::TimerId id) override;
+
+ private:
+  enum class Phase : std::uint8_t { kUnwired, kSeeking, kLinking, kLinked, kMismatched };
+  using Lock = std::unique_lock<std::mutex>;
+
+  // All below with mutex_ held.
+  [[nodiscard]] roce::Hello hello() const;
+  [[nodiscard]] bool psn_agrees(std::uint32_t expected_by_peer) const;
+  void seek(Duration first_pause);
+  void attempt(Lock& lock);
+  void meet_itself(Lock& lock);
+  void pump(Lock& lock);
+  [[nodiscard]] bool move_octets();
+  void attempt_failed(std::string_view why);
+  void drop_attempt();
+  void try_again(Duration pause);
+  void hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool connector);
+  void start_clock();
+  void stop_clock();
+  [[nodiscard]] Duration budget() const;
+  [[nodiscard]] bool is_itself() const noexcept { return mine_ == peer_; }
+
+  const std::shared_ptr<DeviceImpl> device_;
+  std::weak_ptr<QueuePairImpl> qp_;
+
+  std::mutex mutex_;
+  Phase phase_ = Phase::kUnwired;
+  std::uint32_t generation_ = 0;
+  roce::End mine_, peer_;
+  SocketAddress peer_address_;
+  WiringToReceive receiver_;
+  WiringToSend sender_;
+  bool sending_ = false;        // RTS
+  bool dormant_ = false;        // seeking, and nothing waits for it
+  bool lost_early_ = false;     // the connection went while it was handed over
+  std::uint32_t peer_psn_ = 0;  // of the connection: what the peer expects first
+
+  // The attempt to connect.
+  io::Fd socket_;
+  roce::Greeting greeting_ = roce::Greeting::listener();
+  bool connecting_ = false;  // TCP's handshake is under way
+  bool said_hello_ = false;
+  bool watching_ = false;
+  std::uint32_t attempts_ = 0;
+  io::TimerId attempt_timer_ = 0;  // the next attempt, or the end of this one
+
+  bool work_waits_ = false;
+  io::TimerId budget_timer_ = 0;
+};
+
+}  // namespace weft::verbs
