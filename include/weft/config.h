@@ -109,12 +109,12 @@ struct Config {
   // programs that watch memory instead of a CQ; 0: not at all.
   std::chrono::nanoseconds passive_spin{std::chrono::microseconds(20)};
   Personality personality = Personality::kIwarp;
-  std::string gid;                         // kRoce: address or interface of the one GID; "": by route
-  std::uint16_t roce_port_min = 32768;     // kRoce: wired queue pairs listen within these
+  std::string gid;                      // kRoce: address or interface of the one GID; "": by route
+  std::uint16_t roce_port_min = 32768;  // kRoce: wired queue pairs listen within these
   std::uint16_t roce_port_max = 65535;
   RetryMode retry = RetryMode::kStandard;  // kRoce
   PsnMode psn = PsnMode::kStrict;          // kRoce
-  std::uint16_t background_threads = 0;  // that serve CQs nobody polls; 0: one for four cores
+  std::uint16_t background_threads = 0;    // that serve CQs nobody polls; 0: one for four cores
   LogLevel log = LogLevel::kWarning;
   std::string log_file;  // "": stderr
   std::string pcap;      // "": off; "%p" is replaced by the process id

@@ -39,11 +39,11 @@ struct WiringToReceive {
 
 // What RTS needs to know.
 struct WiringToSend {
-  std::uint32_t psn = 0;           // [sq_psn] 24 bits
-  std::uint8_t reads_asked = 1;    // [max_rd_atomic]
-  std::uint8_t timeout = 14;       // [timeout] 4.096 us * 2^timeout; 0: for ever
-  std::uint8_t retry_count = 7;    // [retry_cnt] 0 to 7
-  std::uint8_t rnr_retry = 7;      // [rnr_retry] 0 to 7; 7: for ever
+  std::uint32_t psn = 0;         // [sq_psn] 24 bits
+  std::uint8_t reads_asked = 1;  // [max_rd_atomic]
+  std::uint8_t timeout = 14;     // [timeout] 4.096 us * 2^timeout; 0: for ever
+  std::uint8_t retry_count = 7;  // [retry_cnt] 0 to 7
+  std::uint8_t rnr_retry = 7;    // [rnr_retry] 0 to 7; 7: for ever
 };
 
 }  // namespace weft

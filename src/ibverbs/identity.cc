@@ -2,8 +2,8 @@
 
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netpacket/packet.h>
 #include <netinet/in.h>
+#include <netpacket/packet.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/utsname.h>
@@ -124,7 +124,8 @@ int interface_mtu() {
     if (at->ifa_addr == nullptr) continue;
     const int family = at->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
-    const SocketAddress address(at->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    const SocketAddress address(at->ifa_addr,
+                                family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
     const Gid gid = gid_of(address);
     if (!std::equal(gid.begin(), gid.end(), look().gid.raw)) continue;
     ifreq request{};

@@ -20,11 +20,11 @@
 namespace weft::ibverbs {
 namespace {
 
-constexpr std::uint8_t kLinkUp = 5;              // phys_state
-constexpr std::uint8_t kWidth4x = 2;             // active_width
-constexpr std::uint8_t kSpeed25Gbps = 32;        // active_speed, per lane
+constexpr std::uint8_t kLinkUp = 5;                // phys_state
+constexpr std::uint8_t kWidth4x = 2;               // active_width
+constexpr std::uint8_t kSpeed25Gbps = 32;          // active_speed, per lane
 constexpr std::uint32_t kIpBasedGids = 1U << 26U;  // port_cap_flags
-constexpr std::uint64_t kSpeedOfPort = 4 * 250;  // of all four lanes, in units of 100 Mbit/s
+constexpr std::uint64_t kSpeedOfPort = 4 * 250;    // of all four lanes, in units of 100 Mbit/s
 
 void fill_identity(ibv_device_attr& attr) {
   const std::string_view version_text = version();
@@ -69,10 +69,8 @@ ibv_device_attr device_attributes(const Config& config) {
 
 // Of the interface's MTU, as RoCE devices choose it: the largest size that leaves room for headers.
 ibv_mtu active_mtu() {
-  constexpr std::array<std::pair<int, ibv_mtu>, 4> kSizes = {{{4096, IBV_MTU_4096},
-                                                              {2048, IBV_MTU_2048},
-                                                              {1024, IBV_MTU_1024},
-                                                              {512, IBV_MTU_512}}};
+  constexpr std::array<std::pair<int, ibv_mtu>, 4> kSizes = {
+      {{4096, IBV_MTU_4096}, {2048, IBV_MTU_2048}, {1024, IBV_MTU_1024}, {512, IBV_MTU_512}}};
   constexpr int kHeaders = 128;
   const int mtu = interface_mtu();
   for (const auto& [size, value] : kSizes) {

@@ -296,9 +296,8 @@ const auto kKeys = std::to_array<Key>({
     {"roce_ports", "FIRST-LAST, from 32768 to 65535: 48000-48063",
      "with personality roce: TCP ports at which wired queue pairs listen, 510 behind each",
      &set_roce_ports,
-     [](const Config& c) {
-       return std::to_string(c.roce_port_min) + "-" + std::to_string(c.roce_port_max);
-     }},
+     [](const Config&
+            c) { return std::to_string(c.roce_port_min) + "-" + std::to_string(c.roce_port_max); }},
     {"retry", "standard, fast",
      "with personality roce: how long work waits for a peer: as the queue pair's attributes say, "
      "or 200 ms",

@@ -1,5 +1,5 @@
-// Queue pair numbers that say where the queue pair is: the port its process listens at, and which of
-// the queue pairs behind that port.
+// Queue pair numbers that say where the queue pair is: the port its process listens at, and which
+// of the queue pairs behind that port.
 //
 // A program that wires queue pairs by hand tells its peer a GID and a queue pair number, and
 // nothing else. The GID is an IP address; so the number (24 bits) has to hold the rest:

@@ -25,9 +25,9 @@ struct Standing {
   End mine, peer;          // as the application named them
 };
 
-// The answer to `hello`, which came from the address `source`. As in InfiniBand three things have to
-// agree: this queue pair expects exactly that one, that one means this one, and it calls from where
-// it claims to be.
+// The answer to `hello`, which came from the address `source`. As in InfiniBand three things have
+// to agree: this queue pair expects exactly that one, that one means this one, and it calls from
+// where it claims to be.
 [[nodiscard]] Verdict judge(const Hello& hello, const Gid& source, const Standing& own) noexcept;
 
 // The pause before the next attempt to connect, `attempt` from 0: 20 ms, doubling to 500 ms.

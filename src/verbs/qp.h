@@ -178,8 +178,8 @@ class QueuePairImpl final : public QueuePair,
   std::shared_ptr<ConnectionImpl> connection_;  // until the stream is down
   bool drain_event_due_ = false;
   bool retired_ = false;
-  bool muted_ = false;        // completions go nowhere: RESET is under way
-  bool work_failed_ = false;  // a request of this stream has failed or been flushed
+  bool muted_ = false;            // completions go nowhere: RESET is under way
+  bool work_failed_ = false;      // a request of this stream has failed or been flushed
   std::uint32_t generation_ = 0;  // how often it has been wired or reset
   std::uint64_t writes_seen_ = 0;
 

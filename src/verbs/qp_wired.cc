@@ -1,5 +1,5 @@
-// A queue pair that the program wires by hand: its own moves between the states, the connection that
-// its wiring finds, and what the end of one means (docs/personality.md).
+// A queue pair that the program wires by hand: its own moves between the states, the connection
+// that its wiring finds, and what the end of one means (docs/personality.md).
 #include <utility>
 
 #include "io/log.h"

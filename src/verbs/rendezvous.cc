@@ -44,7 +44,7 @@ struct Rendezvous::Port final : io::Handler {
   Rendezvous& owner;
   const std::uint16_t number;
   io::Fd socket;
-  io::TimerId timer = 0;         // the engine thread's
+  io::TimerId timer = 0;           // the engine thread's
   std::deque<std::uint16_t> free;  // oldest first; guarded by the owner's mutex_
 };
 

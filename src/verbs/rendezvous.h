@@ -1,9 +1,9 @@
 // Where wired queue pairs are found: the ports of this process, the numbers behind them, and who
 // knocks there.
 //
-// One per device with Config::personality kRoce. A number contains the port (roce/qp_number.h); each
-// port has a TCP listener on the address of the GID, and 510 numbers. Ports are opened when numbers
-// are needed and stay open. A number that was given back is used again as late as possible.
+// One per device with Config::personality kRoce. A number contains the port (roce/qp_number.h);
+// each port has a TCP listener on the address of the GID, and 510 numbers. Ports are opened when
+// numbers are needed and stay open. A number that was given back is used again as late as possible.
 //
 // Threads: any; the sockets are served on the engine's thread. mutex_ is not held while a queue
 // pair's wiring is asked.

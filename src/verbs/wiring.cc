@@ -293,12 +293,11 @@ roce::Verdict Wiring::consider(const roce::Hello& hello, const roce::Gid& source
                                roce::Hello& mine) {
   const Lock lock(mutex_);
   const bool first = roce::goes_first(mine_, peer_);
-  const roce::Standing standing{
-      .wired = phase_ != Phase::kUnwired && phase_ != Phase::kMismatched,
-      .linked = phase_ == Phase::kLinking || phase_ == Phase::kLinked,
-      .committed = first && said_hello_,
-      .mine = mine_,
-      .peer = peer_};
+  const roce::Standing standing{.wired = phase_ != Phase::kUnwired && phase_ != Phase::kMismatched,
+                                .linked = phase_ == Phase::kLinking || phase_ == Phase::kLinked,
+                                .committed = first && said_hello_,
+                                .mine = mine_,
+                                .peer = peer_};
   const roce::Verdict verdict = roce::judge(hello, source, standing);
   if (verdict != roce::Verdict::kAccept) return verdict;
   mine = this->hello();
@@ -341,8 +340,7 @@ void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool 
   params.close_timeout = config.close_timeout;
   params.peer_gone = WcStatus::kRetryExceeded;
   std::unique_ptr<io::Transport> transport;
-  if (config.path != PathMode::kTcp && !is_itself() &&
-      io::is_loopback_path(local, peer_address_)) {
+  if (config.path != PathMode::kTcp && !is_itself() && io::is_loopback_path(local, peer_address_)) {
     params.path = config.path;
     transport = std::make_unique<io::PathTransport>(std::move(socket));
   } else {
@@ -355,7 +353,7 @@ void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool 
       qp != nullptr && qp->link(std::move(transport), params, generation).has_value();
   lock.lock();
   if (phase_ != Phase::kLinking || generation != generation_) return;  // stopped meanwhile
-  if (linked && sending_ && !psn_agrees(peer_psn_)) {  // RTS came in between
+  if (linked && sending_ && !psn_agrees(peer_psn_)) {                  // RTS came in between
     phase_ = Phase::kMismatched;
     lock.unlock();
     qp->drop_link();
@@ -364,9 +362,8 @@ void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool 
   if (linked && !lost_early_) {
     phase_ = Phase::kLinked;
     stop_clock();
-    io::log(LogLevel::kInfo, "qp {:#x} - qp {:#x} at {}: connected, CRC {}, ULPDU {}",
-            mine_.number, peer_.number, peer_address_.text(), params.crc ? "on" : "off",
-            params.max_ulpdu);
+    io::log(LogLevel::kInfo, "qp {:#x} - qp {:#x} at {}: connected, CRC {}, ULPDU {}", mine_.number,
+            peer_.number, peer_address_.text(), params.crc ? "on" : "off", params.max_ulpdu);
     return;
   }
   phase_ = Phase::kSeeking;

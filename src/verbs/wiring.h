@@ -1,4 +1,5 @@
-// How one wired queue pair comes to its connection, and what becomes of it when the connection ends.
+// How one wired queue pair comes to its connection, and what becomes of it when the connection
+// ends.
 //
 // A queue pair that was told its peer (RTR) seeks it: by roce/rules.h one end connects, the other
 // waits to be connected to, and hellos settle whether both mean each other. Then the socket goes to
@@ -11,9 +12,9 @@
 //   kLinked     the lane has it
 //   kMismatched the PSNs do not agree: nothing gets through, as on an adapter
 //
-// Threads: calls from any thread; the network side runs on the engine's thread. mutex_ is never held
-// while the queue pair is called; it may be taken with a lane held. Registrations are dropped with
-// Engine::forget(), and a callback checks under mutex_ whether it is still wanted.
+// Threads: calls from any thread; the network side runs on the engine's thread. mutex_ is never
+// held while the queue pair is called; it may be taken with a lane held. Registrations are dropped
+// with Engine::forget(), and a callback checks under mutex_ whether it is still wanted.
 #pragma once
 
 #include <weft/wiring.h>

@@ -1,0 +1,4 @@
+weft_add_fuzzer(fuzz_roce_hello
+  SOURCES roce_hello.cc
+  DEPS weft_roce
+  CORPUS corpus/roce_hello)

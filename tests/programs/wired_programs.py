@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Programs that wire queue pairs by hand, unmodified, under `weft run --personality roce`."""
+
+from harness import again_if_unsure, check, free_port, main, need
+from perftest import rows_of
+
+LIMIT_S = 100
+ROCE = ("--personality", "roce")
+
+
+def pair(network, program, *options, weft=ROCE):
+    """Both sides with the same options; what the client prints."""
+    need(program)
+    port = free_port()
+    argv = [program, "-p", port, *options]
+    server = network.start(argv, options=weft).listening(port)
+    client = network.connect([*argv, network.server.v4], options=weft)
+    out = client.expect(0, LIMIT_S)
+    server.expect(0, LIMIT_S)
+    return out, client
+
+
+def devices(network):
+    """The device is a RoCE device with one GID, an IP address."""
+    need("ibv_devinfo")
+    out = network.start(["ibv_devinfo", "-v"], options=ROCE).expect(0, LIMIT_S)
+    for text in ("InfiniBand (0)", "link_layer:\t\tEthernet", "PORT_ACTIVE", "RoCE v2"):
+        check(text in out, f"no '{text}' in\n{out}")
+    out = network.start(["ibv_devinfo", "-v"]).expect(0, LIMIT_S)
+    check("iWARP" in out and "RoCE v2" not in out, f"the default has changed:\n{out}")
+
+
+def pingpong(program, *variants):
+    def case(network):
+        for options in variants:
+            out, _ = pair(network, program, "-n", 200, *options)
+            check("200 iters in" in out, out)
+    return case
+
+
+def pingpong_needs_a_gid(network):
+    """Without -g the programs name a LID, which no RoCE device has: refused, no hang."""
+    need("ibv_rc_pingpong")
+    port = free_port()
+    server = network.start(["ibv_rc_pingpong", "-p", port], options=ROCE).listening(port)
+    client = network.connect(["ibv_rc_pingpong", "-p", port, network.server.v4], options=ROCE)
+    for process in (client, server):
+        out = process.expect_clean_failure(LIMIT_S)
+        check("RTR" in out or "Couldn't" in out, out)
+
+
+def perftest(*programs, options=("-n", 300)):
+    def case(network):
+        for program in programs:
+            rows = again_if_unsure(
+                lambda program=program: rows_of(*pair(network, program, "-F", *options)))
+            check(rows[0][1] >= 1, f"{program}: {rows}")
+    return case
+
+
+def all_sizes(network):
+    """-a: from 2 bytes to 8 MiB."""
+    for program in ("ib_write_bw", "ib_send_bw", "ib_read_bw"):
+        rows = again_if_unsure(
+            lambda program=program: rows_of(*pair(network, program, "-F", "-a", "-n", 10)))
+        sizes = [int(row[0]) for row in rows]
+        check(sizes == [2**n for n in range(1, 24)], f"{program} -a went through {sizes}")
+
+
+def by_rdma_cm(network):
+    """rdma_cm works on the same device."""
+    perftest("ib_write_bw", "ib_send_bw", options=("-R", "-n", 200))(network)
+    need("rping")
+    port = free_port()
+    server = network.start(["rping", "-s", "-a", network.server.v4, "-p", port, "-C", 3, "-q"],
+                           options=ROCE).listening(port)
+    client = network.connect(["rping", "-c", "-a", network.server.v4, "-p", port, "-C", 3, "-q"],
+                             options=ROCE)
+    client.expect(0, LIMIT_S)
+    server.wait(LIMIT_S)
+
+
+if __name__ == "__main__":
+    main({
+        "devices": devices,
+        "rc_pingpong": pingpong("ibv_rc_pingpong", ("-g", 0), ("-g", 1, "-s", 100000),
+                                ("-g", 3, "-e")),
+        "srq_pingpong": pingpong("ibv_srq_pingpong", ("-g", 0), ("-g", 0, "-e", "-q", 4)),
+        "pingpong_needs_a_gid": pingpong_needs_a_gid,
+        "write": perftest("ib_write_bw", "ib_write_lat"),
+        "read": perftest("ib_read_bw", "ib_read_lat"),
+        "send": perftest("ib_send_bw", "ib_send_lat"),
+        "atomic": perftest("ib_atomic_bw", "ib_atomic_lat"),
+        "bidirectional": perftest("ib_write_bw", "ib_read_bw", "ib_send_bw", options=("-b", "-n", 200)),
+        "events": perftest("ib_read_bw", "ib_send_bw", "ib_send_lat", options=("-e", "-n", 200)),
+        "four_qps": perftest("ib_write_bw", "ib_read_bw", "ib_send_bw", options=("-q", 4, "-n", 200)),
+        "inline": perftest("ib_write_bw", "ib_send_lat", options=("-I", 64, "-s", 64, "-n", 300)),
+        "srq": perftest("ib_send_bw", options=("--use-srq", "-n", 200)),
+        "all_sizes": all_sizes,
+        "by_rdma_cm": by_rdma_cm,
+    })

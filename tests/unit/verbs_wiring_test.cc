@@ -1,0 +1,352 @@
+// Queue pairs wired by hand, in one process: how they find each other, what strangers can do, and
+// what is left when a peer goes.
+#include <sys/socket.h>
+
+#include "base/bytes.h"
+#include "roce/hello.h"
+#include "roce/qp_number.h"
+#include "verbs/rendezvous.h"
+#include "verbs_testing.h"
+
+namespace weft::verbs::test {
+namespace {
+
+Config roce_config() {
+  Config config = quiet_config();
+  config.personality = Personality::kRoce;
+  config.gid = "127.0.0.1";
+  return config;
+}
+
+struct Wired {
+  explicit Wired(const Config& config = roce_config()) : host(config), set(host) {
+    memory.resize(4096);
+    region = std::move(*host.pd->register_memory(
+        memory.data(), memory.size(),
+        Access::kLocalWrite | Access::kRemoteWrite | Access::kRemoteRead));
+  }
+  [[nodiscard]] QueuePair& qp() const { return *set.qp; }
+  [[nodiscard]] WiringToReceive towards(const Wired& peer) const {
+    WiringToReceive out;
+    out.peer_gid = peer.host.device->rendezvous()->gid();
+    out.peer_number = peer.qp().number();
+    out.psn = 100;
+    return out;
+  }
+  void to_init() const { ASSERT_TRUE(qp().modify(QpState::kInit)); }
+  void to_rtr(const Wired& peer) const {
+    to_init();
+    ASSERT_TRUE(qp().wire(towards(peer)));
+  }
+  void to_rts(std::uint8_t timeout = 0) const {
+    WiringToSend out;
+    out.psn = 100;
+    out.timeout = timeout;
+    out.retry_count = 0;
+    ASSERT_TRUE(qp().start_sending(out));
+  }
+  [[nodiscard]] Sge sge(std::uint32_t length) const {
+    return {reinterpret_cast<std::uintptr_t>(memory.data()), length, region->lkey()};
+  }
+  void receive(std::uint64_t id) const {
+    const Sge at = sge(64);
+    ASSERT_TRUE(qp().post_recv({id, {&at, 1}}));
+  }
+  void send(std::uint64_t id) const {
+    const Sge at = sge(8);
+    SendWr wr;
+    wr.wr_id = id;
+    wr.flags = SendFlags::kSignaled;
+    wr.sges = {&at, 1};
+    ASSERT_TRUE(qp().post_send(wr));
+  }
+  WorkCompletion next() const {
+    WorkCompletion wc;
+    EXPECT_TRUE(eventually([&] { return set.cq->poll({&wc, 1}) == 1; }));
+    return wc;
+  }
+
+  Host host;
+  QpSet set;
+  Bytes memory;
+  std::shared_ptr<MemoryRegion> region;
+};
+
+void expect_message(const Wired& from, const Wired& to, std::uint64_t id) {
+  to.receive(id);
+  from.send(id);
+  const WorkCompletion sent = from.next();
+  EXPECT_EQ(describe(sent.status), describe(WcStatus::kSuccess));
+  const WorkCompletion received = to.next();
+  EXPECT_EQ(received.op, WcOp::kRecv);
+  EXPECT_EQ(received.wr_id, id);
+  EXPECT_EQ(received.byte_len, 8U);
+}
+
+TEST(Wiring, ANewQueuePairIsInResetAndItsNumberNamesItsPort) {
+  const Wired one;
+  EXPECT_EQ(one.qp().state(), QpState::kReset);
+  ASSERT_TRUE(roce::is_number(one.qp().number()));
+  const auto address =
+      address_of(one.host.device->rendezvous()->gid(), roce::split_number(one.qp().number()).port);
+  const RawSocket knock = RawSocket::connect(*address);  // somebody listens there
+}
+
+TEST(Wiring, IwarpDevicesDoNotWire) {
+  Host host;
+  const QpSet set(host);
+  EXPECT_EQ(set.qp->state(), QpState::kInit);
+  EXPECT_EQ(set.qp->wire({}).error(), Error::kUnsupported);
+  EXPECT_EQ(set.qp->start_sending({}).error(), Error::kUnsupported);
+}
+
+TEST(Wiring, MessagesGoBothWays) {
+  const Wired a;
+  const Wired b;
+  a.to_rtr(b);
+  b.to_rtr(a);
+  a.to_rts();
+  b.to_rts();
+  expect_message(a, b, 1);
+  expect_message(b, a, 2);
+}
+
+TEST(Wiring, TwoOfOneDevice) {
+  Wired a;
+  const QpSet other(a.host);
+  WiringToReceive peer = a.towards(a);
+  ASSERT_TRUE(other.qp->modify(QpState::kInit));
+  ASSERT_TRUE(other.qp->wire(peer));
+  a.to_init();
+  peer.peer_number = other.qp->number();
+  ASSERT_TRUE(a.qp().wire(peer));
+  a.to_rts();
+  const Sge at = a.sge(64);
+  ASSERT_TRUE(other.qp->post_recv({7, {&at, 1}}));
+  a.send(6);
+  EXPECT_EQ(a.next().wr_id, 6U);
+  WorkCompletion wc;
+  ASSERT_TRUE(eventually([&] { return other.cq->poll({&wc, 1}) == 1; }));
+  EXPECT_EQ(wc.wr_id, 7U);
+}
+
+TEST(Wiring, OneThatIsItsOwnPeer) {
+  const Wired a;
+  a.to_rtr(a);
+  a.to_rts();
+  a.receive(1);
+  a.send(2);
+  std::uint64_t ids = a.next().wr_id;
+  ids += a.next().wr_id;
+  EXPECT_EQ(ids, 3U);
+}
+
+TEST(Wiring, WorkPostedBeforeThePeerIsThereWaitsForIt) {
+  const Wired a;
+  const Wired b;
+  a.to_rtr(b);
+  a.to_rts();
+  a.send(1);
+  b.to_init();
+  b.receive(2);
+  ASSERT_TRUE(b.qp().wire(b.towards(a)));
+  EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  EXPECT_EQ(b.next().wr_id, 2U);
+}
+
+TEST(Wiring, AReceiverNeedsNoRts) {
+  const Wired a;
+  const Wired b;
+  a.to_rtr(b);
+  b.to_rtr(a);
+  a.to_rts();
+  expect_message(a, b, 1);
+  EXPECT_EQ(b.qp().state(), QpState::kRtr);
+}
+
+TEST(Wiring, WithoutAPeerTheRetriesRunOut) {
+  const Wired a;
+  const Wired nobody;
+  a.to_rtr(nobody);  // which stays in RESET
+  a.to_rts(1);
+  a.receive(1);
+  a.send(2);
+  a.send(3);
+  const WorkCompletion first = a.next();
+  EXPECT_EQ(first.wr_id, 2U);
+  EXPECT_EQ(describe(first.status), describe(WcStatus::kRetryExceeded));
+  EXPECT_EQ(a.next().status, WcStatus::kFlushed);
+  EXPECT_EQ(a.next().status, WcStatus::kFlushed);
+  EXPECT_EQ(a.qp().state(), QpState::kError);
+}
+
+TEST(Wiring, PsnsThatDoNotAgreeLetNothingThrough) {
+  const Wired a;
+  const Wired b;
+  a.to_init();
+  ASSERT_TRUE(a.qp().wire(a.towards(b)));
+  b.to_rtr(a);
+  WiringToSend out;
+  out.psn = 101;
+  out.timeout = 1;
+  ASSERT_TRUE(a.qp().start_sending(out));
+  b.receive(1);
+  a.send(2);
+  EXPECT_EQ(describe(a.next().status), describe(WcStatus::kRetryExceeded));
+}
+
+TEST(Wiring, AnIdleQueuePairOutlivesItsPeerAndMeetsTheNextOne) {
+  const Wired a;
+  const Wired b;
+  a.to_rtr(b);
+  b.to_rtr(a);
+  a.to_rts();
+  b.to_rts();
+  expect_message(a, b, 1);
+  a.receive(8);
+  ASSERT_TRUE(b.qp().modify(QpState::kReset));
+  EXPECT_EQ(b.qp().state(), QpState::kReset);
+  b.to_rtr(a);
+  b.to_rts();
+  EXPECT_EQ(a.qp().state(), QpState::kRts);
+  b.send(9);
+  EXPECT_EQ(b.next().status, WcStatus::kSuccess);
+  const WorkCompletion wc = a.next();  // the receive posted long before
+  EXPECT_EQ(wc.wr_id, 8U);
+  EXPECT_EQ(wc.status, WcStatus::kSuccess);
+}
+
+TEST(Wiring, ResetForgetsWhatWasPosted) {
+  const Wired a;
+  const Wired b;
+  a.to_rtr(b);
+  a.to_rts();
+  a.receive(1);
+  a.send(2);
+  ASSERT_TRUE(a.qp().modify(QpState::kReset));
+  WorkCompletion wc;
+  EXPECT_EQ(a.set.cq->poll({&wc, 1}), 0U);
+  b.to_rtr(a);
+  a.to_rtr(b);
+  a.to_rts();
+  expect_message(a, b, 3);
+}
+
+TEST(Wiring, ErrorFlushesWhatWasPosted) {
+  const Wired a;
+  const Wired b;
+  a.to_rtr(b);
+  b.to_rtr(a);
+  a.to_rts();
+  a.receive(1);
+  ASSERT_TRUE(a.qp().modify(QpState::kError));
+  EXPECT_EQ(a.next().status, WcStatus::kFlushed);
+  a.send(2);
+  EXPECT_EQ(a.next().status, WcStatus::kFlushed);
+  EXPECT_FALSE(a.qp().wire(a.towards(b)));
+}
+
+TEST(Wiring, MovesOutOfTurnChangeNothing) {
+  const Wired a;
+  EXPECT_EQ(a.qp().wire(a.towards(a)).error(), Error::kBadState);
+  a.to_init();
+  EXPECT_EQ(a.qp().start_sending({}).error(), Error::kBadState);
+  EXPECT_EQ(a.qp().modify(QpState::kRtr).error(), Error::kBadState);
+  WiringToReceive bad = a.towards(a);
+  bad.peer_number = 1;
+  EXPECT_EQ(a.qp().wire(bad).error(), Error::kInvalidArgument);
+  bad = a.towards(a);
+  bad.peer_gid = {};
+  EXPECT_EQ(a.qp().wire(bad).error(), Error::kInvalidArgument);
+  EXPECT_EQ(a.qp().state(), QpState::kInit);
+}
+
+// --- strangers ---
+
+class WiringStranger : public ::testing::Test {
+ protected:
+  [[nodiscard]] RawSocket knock() const {
+    return RawSocket::connect(
+        *address_of(a.host.device->rendezvous()->gid(), roce::split_number(a.qp().number()).port));
+  }
+  [[nodiscard]] roce::Hello hello() const {
+    roce::Hello h;
+    h.from = {a.host.device->rendezvous()->gid(), peer.qp().number()};
+    h.to = {h.from.gid, a.qp().number()};
+    return h;
+  }
+  static Bytes octets(const roce::Hello& h) {
+    Bytes out(roce::Hello::kSize);
+    ByteWriter writer{std::span(out)};
+    roce::encode(h, writer);
+    return out;
+  }
+  roce::Verdict told(const roce::Hello& h) const {
+    const RawSocket socket = knock();
+    socket.send(octets(h));
+    const Bytes answer = socket.receive(roce::Hello::kSize);
+    ByteReader in{std::span<const std::uint8_t>(answer)};
+    const auto decoded = roce::decode_hello(in);
+    EXPECT_TRUE(decoded.has_value());
+    return decoded ? decoded->verdict : roce::Verdict::kOtherType;
+  }
+  // What they did before changed nothing.
+  void expect_still_works() const {
+    peer.to_rtr(a);
+    a.to_rts();
+    expect_message(a, peer, 5);
+  }
+
+  Wired a, peer;
+};
+
+TEST_F(WiringStranger, HellosToNobodyAndFromNobodyAreDeclined) {
+  EXPECT_EQ(told(hello()), roce::Verdict::kNotYet);  // RESET
+  a.to_rtr(peer);
+  roce::Hello h = hello();
+  h.to.number ^= 4U;
+  EXPECT_EQ(told(h), roce::Verdict::kNoSuchQp);
+  h = hello();
+  h.from.number ^= 4U;
+  EXPECT_EQ(told(h), roce::Verdict::kNotYet);
+  h = hello();
+  h.from.gid[15] = 77;  // 127.0.0.77, and it calls from 127.0.0.1
+  EXPECT_EQ(told(h), roce::Verdict::kNotYet);
+  expect_still_works();
+}
+
+TEST_F(WiringStranger, NonsenseIsClosed) {
+  a.to_rtr(peer);
+  const RawSocket socket = knock();
+  socket.send(Bytes(roce::Hello::kSize, 'x'));
+  EXPECT_TRUE(socket.closed());
+  const RawSocket iwarp = knock();
+  Bytes frame = request();
+  frame.resize(roce::Hello::kSize);
+  iwarp.send(frame);
+  EXPECT_TRUE(iwarp.closed());
+  expect_still_works();
+}
+
+TEST_F(WiringStranger, SilentAndCutOffOnesHoldNobodyUp) {
+  a.to_rtr(peer);
+  const RawSocket silent = knock();
+  RawSocket cut = knock();
+  cut.send(Bytes(10, 'W'));
+  cut.close();
+  expect_still_works();
+  EXPECT_TRUE(silent.closed());
+}
+
+// It may be let in, or told that the queue pair is busy with its own attempt: by the numbers.
+TEST_F(WiringStranger, OneThatGreetsAsThePeerAndHangsUpLeavesTheQueuePairAsItWas) {
+  a.to_rtr(peer);
+  RawSocket socket = knock();
+  socket.send(octets(hello()));
+  EXPECT_EQ(socket.receive(roce::Hello::kSize).size(), roce::Hello::kSize);
+  socket.close();
+  expect_still_works();
+}
+
+}  // namespace
+}  // namespace weft::verbs::test
