@@ -161,6 +161,7 @@ bool Stream::tx_pending() const noexcept {
   if (terminate_pending_) return true;
   if (machine_.state() != StreamState::kRts || !may_send_) return false;
   if (rtr_pending_ || mark_pending_ || path_count_ != 0) return true;
+  if (ack_pending_ || ask_pending_) return true;
   if (out_.from != Outbound::From::kNobody || irq_build_ != irq_tail_) return true;
   if (sq_next_ == sq_.tail() || paused_) return false;
   return !work_stalled(sq_.at(sq_next_));
@@ -277,6 +278,7 @@ void Stream::retire_work() {
     SendWqe& wqe = sq_.at(sq_.head());
     if (wqe.end_offset > completable_) return;
     if (wqe.awaits_response() && !wqe.answered) return;
+    if (params_.acks && static_cast<std::int32_t>(asks_acked_ - wqe.ask) < 0) return;
     complete_send(wqe, WcStatus::kSuccess, 0);
   }
 }

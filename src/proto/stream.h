@@ -55,7 +55,10 @@ struct StreamParams {
   bool rx_markers = false;
   bool check_markers = true;      // verify FPDUPTR (a mismatch under a good CRC is 2/0/03)
   bool hold_completions = false;  // complete Sends and Writes only when acked() has passed them too
-  RtrKind rtr = RtrKind::kNone;   // initiator, peer-to-peer: RTR to send first
+  // Between wired queue pairs: work requests complete when the peer has placed them and says so
+  // (stream_ack.cc), and Sends may carry immediate data.
+  bool acks = false;
+  RtrKind rtr = RtrKind::kNone;              // initiator, peer-to-peer: RTR to send first
   std::optional<Violation> startup_failure;  // initiator: first FPDU is this Terminate (2/0/05-07)
   std::uint16_t ird = 0;           // requests served at once; at least 1 when a Read RTR may come
   std::uint16_t ord = 0;           // requests outstanding
@@ -237,7 +240,11 @@ class Stream {
   // What the peer may do on this stream at all, beside the rights of regions. Any thread.
   void allow_remote(Access access) { remote_access_.store(access, std::memory_order_relaxed); }
   // While paused, work requests not yet begun stay in the queue (SQD).
-  void pause(bool paused) { paused_ = paused; }
+  void pause(bool paused) {
+    paused_ = paused;
+    // What has been sent is to be complete, though nobody wants to hear of it.
+    if (params_.acks && paused && unasked_ != 0) ask_pending_ = true;
+  }
   // No more Reads and atomics than this are outstanding at once, at least one.
   void limit_outstanding(std::uint16_t most) noexcept;
   // Work posted after the stream went down: completes it as flushed.
@@ -315,6 +322,7 @@ class Stream {
     Opcode op = Opcode::kSend;
     bool tagged = false;
     bool is_inline = false;
+    std::uint8_t bits = 0;  // kAskBit, kImmediateBit
     Stag stag;
     std::uint64_t to = 0;
     std::uint32_t queue = 0;
@@ -337,7 +345,8 @@ class Stream {
     std::uint32_t ulpdu_len = 0;
     Opcode op = Opcode::kSend;
     bool last = false;
-    bool first = false;  // no FPDU of the peer was accepted before it
+    bool first = false;     // no FPDU of the peer was accepted before it
+    std::uint8_t bits = 0;  // kAskBit, kImmediateBit; 0 on streams of iWARP
     std::uint32_t payload_len = 0;
     std::uint32_t placed = 0;
     Stag stag;  // tagged; untagged: to invalidate
@@ -458,6 +467,16 @@ class Stream {
   void start_atomic(SendWqe& wqe);
   void start_immediate(const SendWqe& wqe);
 
+  // --- acks: stream_ack.cc ---
+  [[nodiscard]] bool take_ack(std::span<const std::uint8_t> ulpdu);
+  void note_asked() noexcept;
+  [[nodiscard]] std::uint8_t ask_bit(const SendWqe& wqe) const noexcept;
+  void number_work(SendWqe& wqe, std::uint8_t bits) noexcept;
+  void number_local(SendWqe& wqe) noexcept;
+  void start_ack();
+  void asked_alone() noexcept;
+  void acks_reach(std::uint32_t number) noexcept;
+
   // --- errors and ending: stream_end.cc ---
   void violate(Violation v, const Terminate* prepared = nullptr);
   void fail_work(SendWqe& wqe, WcStatus status, Violation v);
@@ -566,6 +585,14 @@ class Stream {
   StreamOffset tx_released_offset_ = 0;
   StreamOffset completable_ = 0;
   std::uint32_t next_request_id_ = 1;
+
+  // acks; numbers wrap
+  std::uint32_t asks_sent_ = 0;      // messages built with kAskBit
+  std::uint32_t asks_acked_ = 0;     // of these, placed at the peer
+  std::uint32_t unasked_ = 0;        // work requests built since the last of them
+  bool ask_pending_ = false;         // an empty Write is to ask
+  std::uint32_t asks_received_ = 0;  // messages placed here that asked
+  bool ack_pending_ = false;
   std::uint8_t body_[kMaxTerminateSize];  // of the control or fixed-size message being built
   Terminate terminate_;
 

@@ -8,9 +8,13 @@
 namespace weft::proto {
 
 bool Stream::on_ulpdu(MarkedOctets ulpdu) {
-  const bool plain = ulpdu.front().size() == ulpdu.size();
-  if (params_.path && plain && take_path_message(ulpdu.front())) return true;
-  if (!open_segment(ulpdu.front(), static_cast<std::uint32_t>(ulpdu.size()))) return false;
+  const std::span<const std::uint8_t> front = ulpdu.front();
+  const bool plain = front.size() == ulpdu.size();
+  if (params_.acks && plain && front.size() == DdpTagged::kSize && is_ack(front[0], front[1])) {
+    return take_ack(front);
+  }
+  if (params_.path && plain && take_path_message(front)) return true;
+  if (!open_segment(front, static_cast<std::uint32_t>(ulpdu.size()))) return false;
   ulpdu.drop(seg_.header_len);
   if (weft::info(seg_.op).must_be_last) return on_body(ulpdu);
   return place(ulpdu) && close_segment();
@@ -76,6 +80,7 @@ bool Stream::open_segment(std::span<const std::uint8_t> bytes, std::uint32_t ulp
   const Result<Opcode> op = check_segment_control(bytes[0], bytes[1]);
   if (!op) return fail_segment(control_violation(op.error(), tagged));
   seg_.op = *op;
+  seg_.bits = params_.acks ? bytes[1] & (kAskBit | kImmediateBit) : std::uint8_t{0};
   const OpcodeInfo& rule = weft::info(*op);
   if (ulpdu_len < rule.ulpdu_min) return fail_segment(Violation::kShortUlpdu);
   seg_.last = peek_last(bytes[0]);
@@ -198,9 +203,10 @@ bool Stream::close_segment() {
   }
   carries_messages_ = carries_messages_ || seg_.payload_len != 0;
   if (seg_.last) counters_.rx_messages[static_cast<std::size_t>(seg_.op)].add(1);
-  if (seg_.op == Opcode::kWrite) return finish_write();
   if (seg_.op == Opcode::kReadResponse) return finish_read_response();
-  return finish_send();
+  const bool done = seg_.op == Opcode::kWrite ? finish_write() : finish_send();
+  if (done && seg_.last) note_asked();
+  return done;
 }
 
 bool Stream::fail_segment(Violation v) {

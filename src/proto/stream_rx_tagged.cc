@@ -97,7 +97,10 @@ bool Stream::finish_read_response() {
 
 // The response to the oldest Read or atomic is complete.
 void Stream::answered(Outstanding& o) {
-  if (!o.is_rtr) sq_.at(o.wqe).answered = true;
+  if (!o.is_rtr) {
+    sq_.at(o.wqe).answered = true;
+    acks_reach(sq_.at(o.wqe).ask);
+  }
   ++orq_head_;
   --orq_count_;
   retire_work();

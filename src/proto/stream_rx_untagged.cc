@@ -72,6 +72,10 @@ bool Stream::finish_send() {
   RecvDone done;
   done.byte_len = receive_bytes_;
   if (rule.solicited) done.flags = WcFlags::kSolicited;
+  if ((seg_.bits & kImmediateBit) != 0 && !rule.carries_invalidate) {
+    done.flags = done.flags | WcFlags::kWithImm;
+    done.imm_data = std::uint64_t{seg_.stag.value} << 32U;
+  }
   if (rule.carries_invalidate) {
     // RFC 5040 5.3: the STag is invalid before the Send is delivered.
     rx_pin_.release();
@@ -108,6 +112,7 @@ bool Stream::on_body(MarkedOctets octets) {
   carries_messages_ = true;
   counters_.rx_messages[static_cast<std::size_t>(seg_.op)].add(1);
   rx_msn_[seg_.queue] = rx_msn_[seg_.queue].next();
+  note_asked();
   switch (seg_.op) {
     case Opcode::kReadRequest: return on_read_request(body);
     case Opcode::kAtomicRequest: return on_atomic_request(body);

@@ -65,12 +65,12 @@ bool Stream::emit_small(std::uint32_t header_len, std::uint32_t payload, bool la
 }
 
 void Stream::store_header(std::uint8_t* at, bool last) const {
+  const std::uint8_t bits = last ? out_.bits : out_.bits & ~kAskBit;
+  const auto control = static_cast<std::uint8_t>(rdmap_control(out_.op) | bits);
   if (out_.tagged) {
-    store_ddp(DdpTagged{last, rdmap_control(out_.op), out_.stag, out_.to}, at);
+    store_ddp(DdpTagged{last, control, out_.stag, out_.to}, at);
   } else {
-    store_ddp(
-        DdpUntagged{last, rdmap_control(out_.op), out_.stag.value, out_.queue, out_.msn, out_.mo},
-        at);
+    store_ddp(DdpUntagged{last, control, out_.stag.value, out_.queue, out_.msn, out_.mo}, at);
   }
 }
 
@@ -126,17 +126,22 @@ bool Stream::emit_simple(SendWqe& wqe) {
   }
   std::uint8_t* ulpdu = writer_.begin_small(static_cast<std::uint32_t>(header_len + size));
   Opcode op = Opcode::kWrite;
+  const std::uint8_t bits = ask_bit(wqe);
+  const auto control = [bits](Opcode o) {
+    return static_cast<std::uint8_t>(rdmap_control(o) | bits);
+  };
   if (tagged) {
-    store_ddp(DdpTagged{true, rdmap_control(op), wqe.remote_stag, wqe.remote_to}, ulpdu);
+    store_ddp(DdpTagged{true, control(op), wqe.remote_stag, wqe.remote_to}, ulpdu);
   } else {
     op = wqe.has_flag(SendFlags::kSolicited) ? Opcode::kSendSolicited : Opcode::kSend;
-    store_ddp(DdpUntagged{true, rdmap_control(op), 0, kQueueSend, take_msn(kQueueSend), 0}, ulpdu);
+    store_ddp(DdpUntagged{true, control(op), 0, kQueueSend, take_msn(kQueueSend), 0}, ulpdu);
   }
   if (size != 0) std::memcpy(ulpdu + header_len, from, size);
   writer_.end_small();
   counters_.tx_fpdus.add(1);
   counters_.tx_messages[static_cast<std::size_t>(op)].add(1);
   wqe.end_offset = writer_.offset();
+  number_work(wqe, bits);
   ++sq_next_;
   return true;
 }
@@ -180,7 +185,8 @@ void Stream::emit_payload(std::uint32_t bytes) {
 }
 
 void Stream::message_built() {
-  if (!is_path_message_) counters_.tx_messages[static_cast<std::size_t>(out_.op)].add(1);
+  if (!is_path_message_ && out_.bits != kAckBits)
+    counters_.tx_messages[static_cast<std::size_t>(out_.op)].add(1);
   const Outbound::From from = out_.from;
   out_.from = Outbound::From::kNobody;
   switch (from) {
@@ -193,6 +199,7 @@ void Stream::message_built() {
       }
       second_half_ = false;
       wqe.end_offset = writer_.offset();
+      number_work(wqe, out_.bits);
       ++sq_next_;
       break;
     }
@@ -206,7 +213,9 @@ void Stream::message_built() {
         counters_.terminates_sent.add(1);
       } else if (is_path_message_) {
         path_message_built();
-      } else {
+      } else if (out_.bits == kAskBit) {
+        asked_alone();
+      } else if (out_.bits != kAckBits) {
         rtr_pending_ = mark_pending_ = false;  // one of them, by the role
       }
       break;
@@ -238,6 +247,10 @@ bool Stream::next_message() {
   }
   if (path_count_ != 0) {
     start_path_message();
+    return true;
+  }
+  if (ack_pending_ || ask_pending_) {
+    start_ack();
     return true;
   }
   response_turn_ = !response_turn_;

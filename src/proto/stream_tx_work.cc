@@ -54,6 +54,7 @@ bool Stream::run_local(SendWqe& wqe) {
     return false;
   }
   wqe.end_offset = writer_.offset();
+  number_local(wqe);
   ++sq_next_;
   return true;
 }
@@ -91,6 +92,7 @@ bool Stream::start_wqe(SendWqe& wqe) {
     advance(out_.cursor, 0);  // over empty SGEs
   }
   const bool solicited = wqe.has_flag(SendFlags::kSolicited);
+  out_.bits = wqe.op == SendOp::kWriteImm ? std::uint8_t{0} : ask_bit(wqe);
   switch (wqe.op) {
     case SendOp::kSend:
       out_.op = solicited ? Opcode::kSendSolicited : Opcode::kSend;
@@ -111,7 +113,16 @@ bool Stream::start_wqe(SendWqe& wqe) {
     case SendOp::kRead: start_read(wqe); break;
     case SendOp::kFetchAdd:
     case SendOp::kCmpSwap: start_atomic(wqe); break;
-    case SendOp::kImmediate: start_immediate(wqe); break;
+    case SendOp::kImmediate:
+      if (!params_.acks) {
+        start_immediate(wqe);
+        break;
+      }
+      out_.op = solicited ? Opcode::kSendSolicited : Opcode::kSend;
+      out_.stag = Stag{static_cast<std::uint32_t>(wqe.imm_data >> 32U)};
+      out_.bits |= kImmediateBit;
+      out_.msn = take_msn(kQueueSend);
+      break;
     case SendOp::kLocalInvalidate:
     case SendOp::kBindWindow: assert(false); break;
   }
@@ -193,6 +204,7 @@ void Stream::start_immediate(const SendWqe& wqe) {
   out_.msn = take_msn(kQueueSend);
   out_.flat = body_;
   out_.remaining = ImmediateData::kSize;
+  out_.bits = ask_bit(wqe);
   store_be64(body_, wqe.imm_data);
 }
 

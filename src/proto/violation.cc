@@ -44,6 +44,7 @@ constexpr Row kRows[] = {
     {V::kBadMo,                 {"invalid MO", term::kDdpInvalidMo, kDdp, kRequest}},
     {V::kMessageTooLong,        {"message longer than the receive", term::kDdpTooLong, kDdp, kRequest}},
     {V::kUnaskedAtomicResponse, {"atomic response without request", term::kDdpNoBuffer, kDdp, kRequest}},
+    {V::kUnaskedAck,            {"ack of what was not sent", term::kRdmapUnexpectedOpcode, kDdp, kRequest}},
     {V::kWriteStag,             {"write: invalid STag", term::kDdpInvalidStag, kDdp, kAccess}},
     {V::kWriteStream,           {"write: STag not of this stream", term::kDdpStagNotOfStream, kDdp, kAccess}},
     {V::kWriteRight,            {"write: no remote write right", term::kDdpInvalidStag, kDdp, kAccess}},

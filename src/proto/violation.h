@@ -34,6 +34,7 @@ enum class Violation : std::uint8_t {
   kBadMo,
   kMessageTooLong,
   kUnaskedAtomicResponse,
+  kUnaskedAck,  // of a message that was not sent
   // tagged
   kWriteStag,
   kWriteStream,

@@ -30,6 +30,7 @@ struct SendWqe {
   SendFlags flags = SendFlags::kNone;
   std::uint8_t sge_count = 0;
   bool answered = false;  // Reads and atomics: the response is in
+  std::uint32_t ask = 0;  // with acks: the first Ack that covers it, by number
   // sizeof is 48: the tail below starts 16-aligned.
 
   [[nodiscard]] bool has_flag(SendFlags f) const noexcept { return has(flags, f); }

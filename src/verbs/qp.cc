@@ -258,6 +258,7 @@ void QueuePairImpl::unlink() {
   retired_ = true;
   proto::Stream* stream = lane_.stream();
   if (stream != nullptr && lane_.live() && stream->state() == proto::StreamState::kRts) {
+    if (is_wired()) lane_.transmit();  // an Ack that waits is the peer's completion
     stream->close();
   }
   state_.store(QpState::kError, std::memory_order_release);

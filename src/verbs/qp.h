@@ -61,8 +61,8 @@ class QueuePairImpl final : public QueuePair,
                             const proto::StreamParams& params, std::uint32_t generation);
   // Ends the connection; what is outstanding fails.
   void drop_link();
-  // No peer was found in time for what is queued.
-  void retries_exhausted(std::uint32_t generation);
+  // No peer was found in time for what is queued. True: the QP is in the error state now.
+  [[nodiscard]] bool retries_exhausted(std::uint32_t generation);
 
   // --- for the connection ---
   // Marks the QP as taken by a connection being set up.
@@ -193,6 +193,8 @@ class QueuePairImpl final : public QueuePair,
     proto::StreamEnd how = proto::StreamEnd::kOpen;
     TerminateCode code;
     bool by_peer = false;
+    std::uint32_t generation = 0;  // of a wired QP
+    bool outlived = false;         // which stays as it is
   };
   io::SpinLock notices_lock_;
   Notices notices_ WEFT_GUARDED_BY(notices_lock_);

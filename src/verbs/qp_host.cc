@@ -141,6 +141,7 @@ void QueuePairImpl::stream_down(proto::StreamEnd how, TerminateCode code, bool b
   notices_.how = how;
   notices_.code = code;
   notices_.by_peer = by_peer;
+  notices_.generation = generation_;
   notices_due_.store(true, std::memory_order_release);
 }
 
@@ -236,7 +237,9 @@ void QueuePairImpl::tell_connection() {
       notices = std::exchange(notices_, {});
       telling_ = true;
     }
-    if (notices.connection == nullptr && is_wired()) wiring_->link_lost();
+    if (notices.connection == nullptr && is_wired()) {
+      wiring_->link_lost(notices.generation, notices.outlived);
+    }
     if (notices.connection != nullptr) {
       if (notices.first_fpdu) notices.connection->on_first_fpdu();
       if (notices.down) {

@@ -127,7 +127,9 @@ Error QueuePairImpl::fill(const SendWr& wr, proto::SendWqe& wqe) {
       return fill_payload(wr, wqe);
     case SendOp::kFetchAdd:
     case SendOp::kCmpSwap: return fill_atomic(wr, wqe);
-    case SendOp::kImmediate: return wr.sges.empty() ? kTaken : Error::kInvalidArgument;
+    case SendOp::kImmediate:
+      if (is_wired()) return fill_payload(wr, wqe);
+      return wr.sges.empty() ? kTaken : Error::kInvalidArgument;
     case SendOp::kLocalInvalidate: wqe.remote_stag = Stag{wr.invalidate_rkey}; return kTaken;
     case SendOp::kBindWindow: {
       const Status prepared = prepare_bind(wr, *pd_, wqe);

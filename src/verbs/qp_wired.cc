@@ -87,7 +87,7 @@ Status QueuePairImpl::link(std::unique_ptr<io::Transport> transport,
     }
     proto::StreamParams mine = params;
     mine.id = stream_id();
-    mine.hold_completions = device_.config().completions == CompletionMode::kAcked;
+    mine.acks = true;
     writes_seen_ = 0;
     work_failed_ = false;
     overflow_.store(false, std::memory_order_relaxed);
@@ -119,20 +119,26 @@ bool QueuePairImpl::outlives_link(proto::StreamEnd how) {
   const bool wired = now == QpState::kRtr || now == QpState::kRts;
   const bool quiet = how == proto::StreamEnd::kOrderly || how == proto::StreamEnd::kLost;
   if (retired_ || !wired || !quiet || work_failed_) return false;
+  const io::SpinGuard lock(notices_lock_);
+  notices_.generation = generation_;
+  notices_.outlived = true;
   notices_due_.store(true, std::memory_order_release);
   return true;
 }
 
-void QueuePairImpl::retries_exhausted(std::uint32_t generation) {
+bool QueuePairImpl::retries_exhausted(std::uint32_t generation) {
+  bool failed = false;
   lane_.exclusively([&] {
     if (retired_ || lane_.live() || generation != generation_ || state() != QpState::kRts) return;
     { const io::SpinGuard lock(sq_lock_); }
     if (sq_.size() == 0) return;
+    failed = true;
     state_.store(QpState::kError, std::memory_order_release);
     flush_unsent(WcStatus::kRetryExceeded);
     flush_receives();
     if (srq_ != nullptr) raise(AsyncEventType::kQpLastWqeReached);
   });
+  return failed;
 }
 
 // --- states ---

@@ -54,10 +54,11 @@ struct Rendezvous::Arrival final : io::Handler, std::enable_shared_from_this<Arr
       : owner(o), socket(std::move(fd)), source(from) {}
   void on_io(std::uint32_t /*events*/) override {
     const auto self = shared_from_this();
-    owner.settle(*this);
+    if (owner.is_wanted(*this)) owner.settle(*this);
   }
   void on_timer(io::TimerId /*id*/) override {
     const auto self = shared_from_this();
+    if (!owner.is_wanted(*this)) return;
     owner.device_.note_refused(LogLevel::kInfo, source.text(), "no hello in time");
     owner.forget(*this);
   }
@@ -95,9 +96,9 @@ Rendezvous::~Rendezvous() {
     arrivals.swap(arrivals_);
   }
   for (const auto& [key, arrival] : arrivals) {
+    device_.engine().wait_for(arrival.get());  // later callbacks find that they are not wanted
     device_.engine().remove(arrival->socket.get());
     device_.engine().cancel(arrival->timer);
-    device_.engine().wait_for(arrival.get());
   }
 }
 
@@ -208,6 +209,11 @@ void Rendezvous::forget(const Arrival& arrival) {
   arrivals_.erase(&arrival);
 }
 
+bool Rendezvous::is_wanted(const Arrival& arrival) {
+  const std::lock_guard lock(mutex_);
+  return arrivals_.contains(&arrival);
+}
+
 void Rendezvous::settle(Arrival& arrival) {
   std::array<std::uint8_t, roce::Hello::kSize> buffer;
   const ssize_t n =
@@ -221,6 +227,10 @@ void Rendezvous::settle(Arrival& arrival) {
                          "what came is no hello of a wired queue pair");
     return forget(arrival);
   }
+  answer(arrival);
+}
+
+void Rendezvous::answer(Arrival& arrival) {
   const roce::Hello& hello = arrival.greeting.peer();
   roce::Hello mine;
   mine.crc = hello.crc;

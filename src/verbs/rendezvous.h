@@ -56,7 +56,9 @@ class Rendezvous {
   [[nodiscard]] Status open_port();
   [[nodiscard]] Result<io::Fd> open_listener(std::uint16_t port);
   [[nodiscard]] bool accept_one(Port& port);
+  [[nodiscard]] bool is_wanted(const Arrival& arrival);
   void settle(Arrival& arrival);
+  void answer(Arrival& arrival);
   void forget(const Arrival& arrival);
   [[nodiscard]] std::shared_ptr<Wiring> find(std::uint32_t number);
 

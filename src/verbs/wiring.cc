@@ -82,13 +82,19 @@ bool Wiring::begin_sending(const WiringToSend& attributes) {
 
 void Wiring::stop() {
   const Lock lock(mutex_);
+  unwire();
+}
+
+void Wiring::unwire() {
   phase_ = Phase::kUnwired;
   drop_attempt();
   stop_clock();
 }
 
-void Wiring::link_lost() {
+void Wiring::link_lost(std::uint32_t generation, bool outlived) {
   const Lock lock(mutex_);
+  if (generation != generation_) return;
+  if (!outlived) return unwire();
   if (phase_ == Phase::kLinking) lost_early_ = true;
   if (phase_ != Phase::kLinked) return;
   phase_ = Phase::kSeeking;
@@ -284,7 +290,9 @@ void Wiring::on_timer(io::TimerId id) {
   const std::shared_ptr<QueuePairImpl> qp = qp_.lock();
   const std::uint32_t generation = generation_;
   lock.unlock();
-  if (qp != nullptr) qp->retries_exhausted(generation);
+  const bool failed = qp != nullptr && qp->retries_exhausted(generation);
+  lock.lock();
+  if (failed && generation == generation_) unwire();
 }
 
 // --- being found ---

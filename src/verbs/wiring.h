@@ -48,8 +48,9 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   [[nodiscard]] bool begin_sending(const WiringToSend& attributes);
   // The queue pair has left RTR and RTS: no connection is made any more.
   void stop();
-  // The connection is gone, and the queue pair stays in RTR or RTS.
-  void link_lost();
+  // The connection of this generation is gone, and the queue pair stays in RTR or RTS (`outlived`)
+  // or is in the error state.
+  void link_lost(std::uint32_t generation, bool outlived);
 
   // --- with its lane held, or without ---
 
@@ -84,6 +85,7 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   [[nodiscard]] bool move_octets();
   void attempt_failed(std::string_view why);
   void drop_attempt();
+  void unwire();
   void try_again(Duration pause);
   void hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool connector);
   void start_clock();

@@ -113,6 +113,18 @@ inline constexpr std::uint8_t kRdmapOpcodeMask = 0x0f;
   return static_cast<Opcode>(op);
 }
 
+// On streams of wired queue pairs (docs/personality.md), and never on those of iWARP: the two
+// reserved bits of the control octet, and an operation of its own.
+inline constexpr std::uint8_t kAskBit = 0x20;        // an Ack is wanted once this message is placed
+inline constexpr std::uint8_t kImmediateBit = 0x10;  // of a Send: octets 2-5 are immediate data
+inline constexpr std::uint8_t kAckBits = 0x0c;       // the opcode of an Ack
+inline constexpr std::uint8_t kAckControl = kRdmapVersion | kAckBits;
+
+// Ack: a tagged segment of no payload. STag: 0; TO: how many messages with kAskBit are placed.
+[[nodiscard]] inline bool is_ack(std::uint8_t first, std::uint8_t second) noexcept {
+  return second == kAckControl && peek_tagged(first) && peek_last(first) && ddp_version_ok(first);
+}
+
 // Body of a Read Request, behind the untagged header. Size 0: source STag and TO are not checked.
 struct ReadRequest {
   static constexpr std::size_t kSize = kReadRequestSize;

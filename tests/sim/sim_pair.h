@@ -32,6 +32,7 @@ struct SimConfig {
   std::uint32_t max_ulpdu[2] = {1442, 1442};
   std::uint32_t max_ulpdu_known[2] = {0, 0};
   bool hold_completions = false;
+  bool acks = false;          // as between wired queue pairs
   bool late_reads = false;    // the transport reads memory some time after it took it
   bool changes_path = false;  // each side moves its stream to another path and back, now and then
   bool prepares = false;      // the transport has batches prepared while it is full
@@ -58,6 +59,7 @@ class SimPair {
   [[nodiscard]] Endpoint& server() { return server_; }
   [[nodiscard]] proto::Startup& startup(int i) { return startup_[static_cast<std::size_t>(i)]; }
   [[nodiscard]] Rng& rng() { return rng_; }
+  [[nodiscard]] bool acks() const { return config_.acks; }
   [[nodiscard]] bool socket_closed(int i) const { return closed_[static_cast<std::size_t>(i)]; }
   // Changes of the path that side `i` has followed, in what it receives.
   [[nodiscard]] int path_changes(int i) { return into(i).changes; }

@@ -101,6 +101,21 @@ TEST(SimPair, RandomWorkCompletesOnceInOrderAndLeavesTheModelsMemory) {
   });
 }
 
+TEST(SimAcks, ACompletedRequestIsPlacedAtThePeer) {
+  for_each_seed(60, [&](std::uint64_t seed) {
+    SimConfig config = random_config(seed);
+    config.acks = true;
+    SimPair net(config);
+    ASSERT_TRUE(net.establish());
+    Workload work(net, random_work(config));
+    EXPECT_TRUE(net.run_until_idle([&] { work.post_some(); }));
+    work.expect_all_done();
+    for (int i = 0; i < 2; ++i) EXPECT_FALSE(net.side(i).down.has_value());
+    end_run(net);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(net.side(i).down->how, StreamEnd::kOrderly);
+  });
+}
+
 void change_paths(SimConfig& config) {
   config.changes_path = true;
   config.late_reads = false;  // octets are read at the end of a path that they were taken for
@@ -157,6 +172,14 @@ TEST(SimPair, ResetAtAnyOctetCompletesEverythingOnce) {
   run_with_fault([](Rng& rng) {
     return random_fault(rng, rng.one_in(2) ? FaultKind::kReset : FaultKind::kTimeout);
   });
+}
+
+TEST(SimAcks, ResetOrFinAtAnyOctetCompletesEverythingOnce) {
+  run_with_fault(
+      [](Rng& rng) {
+        return random_fault(rng, rng.one_in(2) ? FaultKind::kReset : FaultKind::kFin);
+      },
+      [](SimConfig& config) { config.acks = true; });
 }
 
 TEST(SimPath, ResetOrFinAtAnyOctetCompletesEverythingOnce) {

@@ -51,6 +51,7 @@ TEST(Violation, EachHasTheTerminateAttachmentAndEventOfTheRegistry) {
 1/2/04 DDP request invalid MO
 1/2/05 DDP request message longer than the receive
 1/2/02 DDP request atomic response without request
+0/2/06 DDP request ack of what was not sent
 1/1/00 DDP access write: invalid STag
 1/1/02 DDP access write: STag not of this stream
 1/1/00 DDP access write: no remote write right

@@ -49,8 +49,8 @@ Error error_with(std::size_t at, std::uint8_t value) {
 TEST(RoceNumber, HoldsPortAndIndexAtBothEndsOfTheirRanges) {
   EXPECT_EQ(to_number({kPortMin, kIndexMin}), 2U);
   EXPECT_EQ(to_number({kPortMax, kIndexMax}), kNumberMask);
-  for (const QpNumber n : {QpNumber{kPortMin, kIndexMax}, QpNumber{kPortMax, kIndexMin},
-                           QpNumber{48000, 300}}) {
+  for (const QpNumber n :
+       {QpNumber{kPortMin, kIndexMax}, QpNumber{kPortMax, kIndexMin}, QpNumber{48000, 300}}) {
     EXPECT_EQ(split_number(to_number(n)), n);
     EXPECT_TRUE(is_number(to_number(n)));
   }
