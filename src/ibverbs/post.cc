@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "ibverbs/errors.h"
+#include "ibverbs/identity.h"
 #include "ibverbs/objects.h"
 #include "ibverbs/windows.h"
 
@@ -58,8 +59,9 @@ int fill_operation(const ibv_send_wr& from, SendWr& to) {
       to.imm_data = wide_immediate(from.imm_data);
       return 0;
     case IBV_WR_SEND_WITH_IMM:
-      // RFC 7306 has Immediate Data as a message of its own, not as part of a Send.
-      if (total_bytes(from) != 0) return EOPNOTSUPP;
+      // RFC 7306 has Immediate Data as a message of its own, not as part of a Send. A QP wired by
+      // hand has it there.
+      if (!is_roce() && total_bytes(from) != 0) return EOPNOTSUPP;
       to.op = SendOp::kImmediate;
       to.imm_data = wide_immediate(from.imm_data);
       return 0;

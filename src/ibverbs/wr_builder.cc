@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "ibverbs/errors.h"
+#include "ibverbs/identity.h"
 #include "ibverbs/post.h"
 #include "ibverbs/qp.h"
 #include "ibverbs/windows.h"
@@ -170,7 +171,8 @@ int check(const Qp& qp) {
     if (request.sges > now.caps.max_send_sge) return EINVAL;
     if (request.bytes > now.caps.max_inline_bytes) return EINVAL;
     // See post_send: Immediate Data is a message of its own.
-    if (request.wr.op == SendOp::kImmediate && request.sges + request.bytes > 0) return EOPNOTSUPP;
+    const bool octets = request.sges + request.bytes > 0;
+    if (request.wr.op == SendOp::kImmediate && octets && !is_roce()) return EOPNOTSUPP;
   }
   return 0;
 }

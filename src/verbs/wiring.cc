@@ -65,7 +65,7 @@ Status Wiring::begin(const WiringToReceive& attributes, std::uint32_t generation
   generation_ = generation;
   peer_ = {attributes.peer_gid, attributes.peer_number};
   peer_address_ = *address;
-  sending_ = false;
+  sending_ = psn_logged_ = false;
   lost_early_ = false;
   seek(roce::goes_first(mine_, peer_) || is_itself() ? Duration{0} : roce::kTurnOfOther);
   return {};
@@ -76,7 +76,7 @@ bool Wiring::begin_sending(const WiringToSend& attributes) {
   sender_ = attributes;
   sending_ = true;
   if (phase_ != Phase::kLinked || psn_agrees(peer_psn_)) return false;
-  phase_ = Phase::kMismatched;
+  seek(roce::pause_before(0));
   return true;
 }
 
@@ -103,9 +103,9 @@ void Wiring::link_lost(std::uint32_t generation, bool outlived) {
 
 void Wiring::work_waits() {
   const Lock lock(mutex_);
-  if (phase_ != Phase::kSeeking && phase_ != Phase::kMismatched) return;
+  if (phase_ != Phase::kSeeking) return;
   if (!work_waits_) start_clock();
-  if (phase_ == Phase::kSeeking && dormant_) seek(Duration{0});
+  if (dormant_) seek(Duration{0});
 }
 
 void Wiring::start_clock() {
@@ -139,8 +139,10 @@ roce::Hello Wiring::hello() const {
   return h;
 }
 
-bool Wiring::psn_agrees(std::uint32_t expected_by_peer) const {
-  if (device_->config().psn == PsnMode::kLenient || sender_.psn == expected_by_peer) return true;
+bool Wiring::psn_agrees(std::uint32_t expected_by_peer) {
+  if (!sending_ || device_->config().psn == PsnMode::kLenient) return true;
+  if (sender_.psn == expected_by_peer) return true;
+  if (std::exchange(psn_logged_, true)) return false;
   io::log(LogLevel::kWarning,
           "qp {:#x}: it sends from PSN {} on, and {} expects {}: nothing will get through (psn = "
           "lenient would let it)",
@@ -286,7 +288,7 @@ void Wiring::on_timer(io::TimerId id) {
   if (id != budget_timer_) return;  // late
   budget_timer_ = 0;
   work_waits_ = false;
-  if (phase_ != Phase::kSeeking && phase_ != Phase::kMismatched) return;
+  if (phase_ != Phase::kSeeking) return;
   const std::shared_ptr<QueuePairImpl> qp = qp_.lock();
   const std::uint32_t generation = generation_;
   lock.unlock();
@@ -301,13 +303,14 @@ roce::Verdict Wiring::consider(const roce::Hello& hello, const roce::Gid& source
                                roce::Hello& mine) {
   const Lock lock(mutex_);
   const bool first = roce::goes_first(mine_, peer_);
-  const roce::Standing standing{.wired = phase_ != Phase::kUnwired && phase_ != Phase::kMismatched,
+  const roce::Standing standing{.wired = phase_ != Phase::kUnwired,
                                 .linked = phase_ == Phase::kLinking || phase_ == Phase::kLinked,
                                 .committed = first && said_hello_,
                                 .mine = mine_,
                                 .peer = peer_};
   const roce::Verdict verdict = roce::judge(hello, source, standing);
   if (verdict != roce::Verdict::kAccept) return verdict;
+  if (!psn_agrees(hello.psn)) return roce::Verdict::kNotYet;
   mine = this->hello();
   drop_attempt();
   phase_ = Phase::kLinking;
@@ -328,10 +331,7 @@ void Wiring::adopt(io::Fd socket, const roce::Hello& peer) {
 // --- hand-over ---
 
 void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool connector) {
-  if (sending_ && !psn_agrees(peer.psn)) {
-    phase_ = Phase::kMismatched;
-    return;
-  }
+  if (connector && !psn_agrees(peer.psn)) return attempt_failed("its PSN is another");
   phase_ = Phase::kLinking;
   lost_early_ = false;
   peer_psn_ = peer.psn;
@@ -361,8 +361,8 @@ void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool 
       qp != nullptr && qp->link(std::move(transport), params, generation).has_value();
   lock.lock();
   if (phase_ != Phase::kLinking || generation != generation_) return;  // stopped meanwhile
-  if (linked && sending_ && !psn_agrees(peer_psn_)) {                  // RTS came in between
-    phase_ = Phase::kMismatched;
+  if (linked && !psn_agrees(peer_psn_)) {                              // RTS came in between
+    seek(roce::pause_before(0));
     lock.unlock();
     qp->drop_link();
     return;

@@ -10,7 +10,9 @@
 //   kSeeking    no connection: trying, waiting to be found, or (dormant) doing nothing until work
 //   kLinking    the lane is being given the socket
 //   kLinked     the lane has it
-//   kMismatched the PSNs do not agree: nothing gets through, as on an adapter
+//
+// A connection with an end whose PSNs do not agree is not made, so nothing gets through, as on an
+// adapter. PSNs are known at RTS; one that was made before is dropped then.
 //
 // Threads: calls from any thread; the network side runs on the engine's thread. mutex_ is never
 // held while the queue pair is called; it may be taken with a lane held. Registrations are dropped
@@ -72,12 +74,12 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   void on_timer(io::TimerId id) override;
 
  private:
-  enum class Phase : std::uint8_t { kUnwired, kSeeking, kLinking, kLinked, kMismatched };
+  enum class Phase : std::uint8_t { kUnwired, kSeeking, kLinking, kLinked };
   using Lock = std::unique_lock<std::mutex>;
 
   // All below with mutex_ held.
   [[nodiscard]] roce::Hello hello() const;
-  [[nodiscard]] bool psn_agrees(std::uint32_t expected_by_peer) const;
+  [[nodiscard]] bool psn_agrees(std::uint32_t expected_by_peer);
   void seek(Duration first_pause);
   void attempt(Lock& lock);
   void meet_itself(Lock& lock);
@@ -104,6 +106,7 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   WiringToReceive receiver_;
   WiringToSend sender_;
   bool sending_ = false;        // RTS
+  bool psn_logged_ = false;     // that they do not agree
   bool dormant_ = false;        // seeking, and nothing waits for it
   bool lost_early_ = false;     // the connection went while it was handed over
   std::uint32_t peer_psn_ = 0;  // of the connection: what the peer expects first
