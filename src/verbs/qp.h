@@ -56,11 +56,14 @@ class QueuePairImpl final : public QueuePair,
 
   // --- for the wiring: qp_wired.cc ---
   // Takes over a transport whose peer has been greeted.
-  //   kBadState   not in RTR or RTS of this generation (a count of wire() calls), or linked already
+  //   kBadState   not in RTR or RTS of this generation (a count of wire() calls), linked already,
+  //   or
+  //               the peer expects another PSN
   [[nodiscard]] Status link(std::unique_ptr<io::Transport> transport,
-                            const proto::StreamParams& params, std::uint32_t generation);
-  // Ends the connection; what is outstanding fails.
-  void drop_link();
+                            const proto::StreamParams& params, std::uint32_t generation,
+                            std::uint32_t peer_psn);
+  // Tells the wiring of work without a connection.
+  void note_waiting_work();
   // No peer was found in time for what is queued. True: the QP is in the error state now.
   [[nodiscard]] bool retries_exhausted(std::uint32_t generation);
 
@@ -180,6 +183,7 @@ class QueuePairImpl final : public QueuePair,
   bool retired_ = false;
   bool muted_ = false;            // completions go nowhere: RESET is under way
   bool work_failed_ = false;      // a request of this stream has failed or been flushed
+  std::uint32_t peer_psn_ = 0;    // that the peer of the connection expects first
   std::uint32_t generation_ = 0;  // how often it has been wired or reset
   std::uint64_t writes_seen_ = 0;
 

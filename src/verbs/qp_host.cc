@@ -197,7 +197,7 @@ void QueuePairImpl::turn_done() {
   if (state() == QpState::kError && sq_.size() != 0) flush_posted();
   proto::Stream* stream = lane_.stream();
   if (stream == nullptr || !lane_.live()) {
-    if (state() == QpState::kRts && sq_.size() != 0 && is_wired()) wiring_->work_waits();
+    note_waiting_work();
     return;
   }
   wake_who_waits_for_writes();
@@ -239,6 +239,7 @@ void QueuePairImpl::tell_connection() {
     }
     if (notices.connection == nullptr && is_wired()) {
       wiring_->link_lost(notices.generation, notices.outlived);
+      note_waiting_work();  // posted while the wiring had a connection
     }
     if (notices.connection != nullptr) {
       if (notices.first_fpdu) notices.connection->on_first_fpdu();

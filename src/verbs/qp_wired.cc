@@ -55,7 +55,7 @@ Status QueuePairImpl::start_sending(const WiringToSend& attributes) {
     return fail(Error::kInvalidArgument);
   }
   if (!is_wired() || state() != QpState::kRtr) return fail(Error::kBadState);
-  const bool mismatch = wiring_->begin_sending(attributes);
+  wiring_->begin_sending(attributes);
   Status result;
   lane_.exclusively([&] {
     if (retired_ || state() != QpState::kRtr) {
@@ -63,28 +63,32 @@ Status QueuePairImpl::start_sending(const WiringToSend& attributes) {
       return;
     }
     ord_.store(attributes.reads_asked, std::memory_order_relaxed);
+    // Nothing of ours is on a connection yet, so it can go without a trace.
+    if (lane_.live() && !wiring_->agrees(peer_psn_)) lane_.stream()->abort();
     state_.store(QpState::kRts, std::memory_order_release);
-    if (!lane_.live() || mismatch) return;
+    if (!lane_.live() || lane_.stream()->finished()) return;
     lane_.stream()->limit_outstanding(attributes.reads_asked);
     lane_.stream()->pause(false);
   });
-  if (mismatch) drop_link();
   return result;
 }
 
 // --- the connection ---
 
 Status QueuePairImpl::link(std::unique_ptr<io::Transport> transport,
-                           const proto::StreamParams& params, std::uint32_t generation) {
+                           const proto::StreamParams& params, std::uint32_t generation,
+                           std::uint32_t peer_psn) {
   if (!device_.usable()) return fail(Error::kBadState);
   Status result;
   lane_.exclusively([&] {
     const QpState now = state();
     const bool wired = now == QpState::kRtr || now == QpState::kRts;
-    if (retired_ || lane_.live() || !wired || generation != generation_) {
+    const bool heard = now != QpState::kRts || wiring_->agrees(peer_psn);
+    if (retired_ || lane_.live() || !wired || !heard || generation != generation_) {
       result = fail(Error::kBadState);
       return;
     }
+    peer_psn_ = peer_psn;
     proto::StreamParams mine = params;
     mine.id = stream_id();
     mine.acks = true;
@@ -104,10 +108,11 @@ Status QueuePairImpl::link(std::unique_ptr<io::Transport> transport,
   return result;
 }
 
-void QueuePairImpl::drop_link() {
-  lane_.exclusively([&] {
-    if (lane_.live()) lane_.stream()->abort();
-  });
+// In RTS, without a connection: the retries count from now, and the peer is sought.
+void QueuePairImpl::note_waiting_work() {
+  if (is_wired() && state() == QpState::kRts && sq_.size() != 0 && !lane_.live()) {
+    wiring_->work_waits();
+  }
 }
 
 // The stream is down. True: the queue pair stays as it is, since nothing was under way that could

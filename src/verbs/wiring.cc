@@ -71,13 +71,15 @@ Status Wiring::begin(const WiringToReceive& attributes, std::uint32_t generation
   return {};
 }
 
-bool Wiring::begin_sending(const WiringToSend& attributes) {
+void Wiring::begin_sending(const WiringToSend& attributes) {
   const Lock lock(mutex_);
   sender_ = attributes;
   sending_ = true;
-  if (phase_ != Phase::kLinked || psn_agrees(peer_psn_)) return false;
-  seek(roce::pause_before(0));
-  return true;
+}
+
+bool Wiring::agrees(std::uint32_t peer_psn) {
+  const Lock lock(mutex_);
+  return psn_agrees(peer_psn);
 }
 
 void Wiring::stop() {
@@ -334,7 +336,6 @@ void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool 
   if (connector && !psn_agrees(peer.psn)) return attempt_failed("its PSN is another");
   phase_ = Phase::kLinking;
   lost_early_ = false;
-  peer_psn_ = peer.psn;
   const Config& config = device_->config();
   const SocketAddress local = io::local_address(socket.get());
   proto::StreamParams params;
@@ -358,15 +359,9 @@ void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool 
   const std::uint32_t generation = generation_;
   lock.unlock();
   const bool linked =
-      qp != nullptr && qp->link(std::move(transport), params, generation).has_value();
+      qp != nullptr && qp->link(std::move(transport), params, generation, peer.psn).has_value();
   lock.lock();
   if (phase_ != Phase::kLinking || generation != generation_) return;  // stopped meanwhile
-  if (linked && !psn_agrees(peer_psn_)) {                              // RTS came in between
-    seek(roce::pause_before(0));
-    lock.unlock();
-    qp->drop_link();
-    return;
-  }
   if (linked && !lost_early_) {
     phase_ = Phase::kLinked;
     stop_clock();
@@ -375,8 +370,11 @@ void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool 
     return;
   }
   phase_ = Phase::kSeeking;
-  dormant_ = lost_early_;
-  if (!dormant_) try_again(roce::pause_before(attempts_++));
+  dormant_ = false;
+  try_again(roce::pause_before(attempts_++));
+  // What was posted meanwhile was not told to a wiring that had a connection.
+  lock.unlock();
+  if (qp != nullptr) qp->note_waiting_work();
 }
 
 }  // namespace weft::verbs

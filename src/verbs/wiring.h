@@ -46,8 +46,8 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
 
   // RTR: begins to seek.   kInvalidArgument: see QueuePair::wire()
   [[nodiscard]] Status begin(const WiringToReceive& attributes, std::uint32_t generation);
-  // RTS. True: a connection that is there has to be dropped, since the PSNs do not agree.
-  [[nodiscard]] bool begin_sending(const WiringToSend& attributes);
+  // RTS.
+  void begin_sending(const WiringToSend& attributes);
   // The queue pair has left RTR and RTS: no connection is made any more.
   void stop();
   // The connection of this generation is gone, and the queue pair stays in RTR or RTS (`outlived`)
@@ -56,9 +56,10 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
 
   // --- with its lane held, or without ---
 
+  // Whether a peer that expects `peer_psn` first will hear what is sent. With its lane held.
+  [[nodiscard]] bool agrees(std::uint32_t peer_psn);
   // Work waits, and there is no connection: seeks the peer, and the retries count from now.
   void work_waits();
-  [[nodiscard]] const WiringToSend& sender() const noexcept { return sender_; }
 
   // --- for the rendezvous, on the engine's thread ---
 
@@ -105,11 +106,10 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   SocketAddress peer_address_;
   WiringToReceive receiver_;
   WiringToSend sender_;
-  bool sending_ = false;        // RTS
-  bool psn_logged_ = false;     // that they do not agree
-  bool dormant_ = false;        // seeking, and nothing waits for it
-  bool lost_early_ = false;     // the connection went while it was handed over
-  std::uint32_t peer_psn_ = 0;  // of the connection: what the peer expects first
+  bool sending_ = false;     // RTS
+  bool psn_logged_ = false;  // that they do not agree
+  bool dormant_ = false;     // seeking, and nothing waits for it
+  bool lost_early_ = false;  // the connection went while it was handed over
 
   // The attempt to connect.
   io::Fd socket_;
