@@ -45,7 +45,7 @@ enum class SendOp : std::uint8_t {
   kRead,            // RDMA Read into all of `sges`
   kFetchAdd,        // RFC 7306 FetchAdd; the old value (8 bytes, host order) lands in sges[0]
   kCmpSwap,         // RFC 7306 CmpSwap; likewise
-  kImmediate,       // RFC 7306 Immediate Data alone, 8 bytes
+  kImmediate,       // RFC 7306 Immediate Data alone, 8 bytes; wired by hand: Send with 4 bytes
   kLocalInvalidate,  // invalidates a local STag (`invalidate_rkey`); nothing goes on the wire
   kBindWindow,       // binds a type 2 memory window; nothing goes on the wire
 };
@@ -79,8 +79,8 @@ struct SendWr {
   std::uint64_t remote_addr = 0;      // Write, Read, atomics: TO at the peer
   std::uint32_t rkey = 0;             // Write, Read, atomics: STag at the peer
   std::uint32_t invalidate_rkey = 0;  // SendInvalidate, LocalInvalidate
-  std::uint64_t imm_data = 0;         // Immediate: 8 octets as a big-endian number.
-                                      // WriteImm of verbs (32 bit): value << 32.
+  std::uint64_t imm_data = 0;         // Immediate: 8 octets as a big-endian number. WriteImm of
+                                      // verbs (32 bit), and Immediate wired by hand: value << 32.
 
   std::uint64_t compare_add = 0;  // FetchAdd: addend; CmpSwap: compare value (host order)
   std::uint64_t swap = 0;         // CmpSwap: new value
