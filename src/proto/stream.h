@@ -75,8 +75,9 @@ struct StreamParams {
   // How long a Send may wait for a receive to be posted; meanwhile nothing is read, so TCP holds
   // the peer back. 0: such a Send is a violation at once. Not for transports that feed().
   Duration recv_wait{0};
-  // How the oldest unfinished request ends when the peer is gone.
-  WcStatus peer_gone = WcStatus::kFlushed;
+  // When the peer is gone, requests that are not finished stay in the send queue, and a receive
+  // that is being placed goes back to the host. Else both are flushed.
+  bool keeps_work = false;
 };
 
 // Parameters of the stream behind a start-up that agreed on `agreed`. How long the peer may be
@@ -103,6 +104,9 @@ class StreamHost : public CarryPool, public BatchSource {
   virtual void send_done(const SendDone& done) = 0;
   virtual void recv_done(const RecvDone& done) = 0;
 
+  // With StreamParams::keeps_work: the peer has gone in the middle of the message for this receive.
+  virtual void receive_cut_off(std::uint64_t /*wr_id*/) {}
+
   // BindWindow or LocalInvalidate, in its turn in the send queue.
   virtual WcStatus local_operation(SendWqe& wqe) = 0;
   // Send with Invalidate, before its receive completes. kNone, kInvalidateProtection or
@@ -120,7 +124,7 @@ class StreamHost : public CarryPool, public BatchSource {
   // of nothing. May call send_path_message() and change_receiving().
   virtual bool path_message(const PathMessage& /*message*/) { return false; }
   // Called once, when the stream has left Rts for good and the transport reads no memory of it any
-  // more; all work has been completed or flushed.
+  // more; all work has been completed, flushed or (StreamParams::keeps_work) left.
   virtual void stream_down(StreamEnd how, TerminateCode code, bool by_peer) = 0;
 
   [[nodiscard]] virtual Instant now() = 0;
@@ -271,6 +275,9 @@ class Stream {
   [[nodiscard]] StreamEnd end() const noexcept { return end_; }
   [[nodiscard]] TerminateCode end_code() const noexcept { return ending_.code; }
   [[nodiscard]] bool ended_by_peer() const noexcept { return ending_.by_peer; }
+  // In and behind stream_down(), with StreamParams::keeps_work: the peer has gone in the middle of
+  // something, so no other stream can go on with what is left in the send queue.
+  [[nodiscard]] bool left_in_the_middle() const noexcept { return ending_.in_the_middle; }
   [[nodiscard]] const StreamCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] std::uint32_t reads_outstanding() const noexcept { return orq_count_; }
   // Everything begun is completed (SQD).
@@ -493,6 +500,7 @@ class Stream {
   [[nodiscard]] SendWqe* blamed_read(Msn msn);
   [[nodiscard]] std::uint32_t work_begun_end() const noexcept;
   void lose(StreamEnd how, WcStatus oldest);
+  void leave_work();
   [[nodiscard]] Offender oldest_ends(WcStatus status);
   void discard();
   void stop_sending();
@@ -604,6 +612,8 @@ class Stream {
     TerminateCode code;
     bool by_peer = false;
     Offender offender;
+    bool keeps_work = false;
+    bool in_the_middle = false;  // with keeps_work
   };
   Ending ending_;
   bool fin_wanted_ = false;

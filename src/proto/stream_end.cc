@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <utility>
 
 #include "proto/stream.h"
 
@@ -228,17 +229,20 @@ void Stream::peer_closed() {
     (void)machine_.on(StreamEvent::kPeerClosed);
     stop_sending();
     arm_deadline();
-    go_down(StreamEnd::kOrderly, {}, true, oldest_ends(params_.peer_gone));
+    leave_work();
+    go_down(StreamEnd::kOrderly, {}, true, {});
     return;
   }
   (void)machine_.on(StreamEvent::kPeerClosedEarly);
-  lose(StreamEnd::kLost, params_.peer_gone);
+  leave_work();
+  lose(StreamEnd::kLost, WcStatus::kFlushed);
 }
 
 void Stream::transport_lost(bool timed_out) {
   if (lost_) return;
   (void)machine_.on(StreamEvent::kLost);
-  lose(StreamEnd::kLost, timed_out ? WcStatus::kRetryExceeded : params_.peer_gone);
+  leave_work();
+  lose(StreamEnd::kLost, timed_out ? WcStatus::kRetryExceeded : WcStatus::kFlushed);
 }
 
 void Stream::abort() {
@@ -288,6 +292,13 @@ void Stream::lose(StreamEnd how, WcStatus oldest) {
 Stream::Offender Stream::oldest_ends(WcStatus status) {
   if (status == WcStatus::kFlushed || sq_.head() == sq_.tail()) return {};
   return {&sq_.at(sq_.head()), status};
+}
+
+// The peer is gone. What was begun may have reached it or not.
+void Stream::leave_work() {
+  if (!params_.keeps_work || end_ != StreamEnd::kOpen) return;
+  ending_.keeps_work = true;
+  ending_.in_the_middle = receive_open_ || work_begun_end() != sq_.head();
 }
 
 void Stream::discard() {
@@ -340,7 +351,10 @@ void Stream::go_down(StreamEnd how, TerminateCode code, bool by_peer, Offender o
   end_ = how;
   out_ = {};
   irq_head_ = irq_build_ = irq_tail_;
-  ending_ = {true, code, by_peer, offender};
+  ending_.due = true;
+  ending_.code = code;
+  ending_.by_peer = by_peer;
+  ending_.offender = offender;
   settle_down();
 }
 
@@ -350,8 +364,12 @@ void Stream::settle_down() {
   if (tx_.in_flight()) return;
   ending_.due = false;
   const std::uint32_t vendor = end_ == StreamEnd::kTerminated ? vendor_error(ending_.code) : 0;
-  flush_work(ending_.offender, vendor);
-  complete_receive(WcStatus::kFlushed, vendor);
+  if (!ending_.keeps_work) {
+    flush_work(ending_.offender, vendor);
+    complete_receive(WcStatus::kFlushed, vendor);
+  } else if (std::exchange(receive_open_, false)) {
+    host_.receive_cut_off(receive_.wqe.wr_id);
+  }
   host_.stream_down(end_, ending_.code, ending_.by_peer);
 }
 

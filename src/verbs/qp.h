@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 
 #include "io/lock.h"
 #include "io/transport.h"
@@ -101,6 +102,7 @@ class QueuePairImpl final : public QueuePair,
   bool take_receive(proto::RecvWqe& out) override;
   void send_done(const proto::SendDone& done) override;
   void recv_done(const proto::RecvDone& done) override;
+  void receive_cut_off(std::uint64_t wr_id) override { cut_off_ = wr_id; }
   WcStatus local_operation(proto::SendWqe& wqe) override;
   proto::Violation remote_invalidate(Stag stag) override;
   std::uint64_t execute_atomic(std::uint8_t* target, const AtomicRequest& request) override;
@@ -183,6 +185,10 @@ class QueuePairImpl final : public QueuePair,
   bool retired_ = false;
   bool muted_ = false;            // completions go nowhere: RESET is under way
   bool work_failed_ = false;      // a request of this stream has failed or been flushed
+  // The peer went in the middle of something: no other connection can carry what is queued, and a
+  // receive may have been begun.
+  bool stranded_ = false;
+  std::optional<std::uint64_t> cut_off_;  // its wr_id
   std::uint32_t peer_psn_ = 0;    // that the peer of the connection expects first
   std::uint32_t generation_ = 0;  // how often it has been wired or reset
   std::uint64_t writes_seen_ = 0;
@@ -199,6 +205,7 @@ class QueuePairImpl final : public QueuePair,
     bool by_peer = false;
     std::uint32_t generation = 0;  // of a wired QP
     bool outlived = false;         // which stays as it is
+    bool stranded = false;         // with work that no connection can carry
   };
   io::SpinLock notices_lock_;
   Notices notices_ WEFT_GUARDED_BY(notices_lock_);

@@ -146,6 +146,12 @@ void QueuePairImpl::stream_down(proto::StreamEnd how, TerminateCode code, bool b
 }
 
 void QueuePairImpl::flush_receives() {
+  if (cut_off_) {
+    proto::RecvDone done;
+    done.wr_id = *std::exchange(cut_off_, {});
+    done.status = WcStatus::kFlushed;
+    recv_done(done);
+  }
   if (srq_ != nullptr || caps_.max_recv_sge == 0) return;
   { const io::SpinGuard lock(rq_lock_); }
   while (rq_.head() != rq_.tail()) {
@@ -183,6 +189,7 @@ void QueuePairImpl::flush_unsent(WcStatus oldest) {
 void QueuePairImpl::flush_to_nowhere() {
   while (sq_.head() != sq_.tail()) sq_.retire();
   if (proto::Stream* stream = lane_.stream()) stream->flush_posted();
+  cut_off_.reset();
   if (srq_ != nullptr || caps_.max_recv_sge == 0) return;
   while (rq_.head() != rq_.tail()) rq_.retire();
 }
@@ -238,7 +245,9 @@ void QueuePairImpl::tell_connection() {
       telling_ = true;
     }
     if (notices.connection == nullptr && is_wired()) {
-      wiring_->link_lost(notices.generation, notices.outlived);
+      wiring_->link_lost(notices.generation, !notices.outlived  ? LinkEnd::kError
+                                             : notices.stranded ? LinkEnd::kStranded
+                                                                : LinkEnd::kIdle);
       note_waiting_work();  // posted while the wiring had a connection
     }
     if (notices.connection != nullptr) {

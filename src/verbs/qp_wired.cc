@@ -34,6 +34,7 @@ Status QueuePairImpl::wire(const WiringToReceive& attributes) {
       return;
     }
     generation = ++generation_;
+    stranded_ = false;
     ird_.store(attributes.reads_served, std::memory_order_relaxed);
     state_.store(QpState::kRtr, std::memory_order_release);
   });
@@ -84,7 +85,8 @@ Status QueuePairImpl::link(std::unique_ptr<io::Transport> transport,
     const QpState now = state();
     const bool wired = now == QpState::kRtr || now == QpState::kRts;
     const bool heard = now != QpState::kRts || wiring_->agrees(peer_psn);
-    if (retired_ || lane_.live() || !wired || !heard || generation != generation_) {
+    const bool taken = lane_.live() || stranded_;
+    if (retired_ || taken || !wired || !heard || generation != generation_) {
       result = fail(Error::kBadState);
       return;
     }
@@ -108,25 +110,27 @@ Status QueuePairImpl::link(std::unique_ptr<io::Transport> transport,
   return result;
 }
 
-// In RTS, without a connection: the retries count from now, and the peer is sought.
+// Without a connection: the retries count from now, and the peer is sought, unless what waits was
+// begun with the one before.
 void QueuePairImpl::note_waiting_work() {
-  if (is_wired() && state() == QpState::kRts && sq_.size() != 0 && !lane_.live()) {
-    wiring_->work_waits();
-  }
+  if (!is_wired() || sq_.size() == 0 || lane_.live()) return;
+  if (state() == QpState::kRts || (state() == QpState::kSqd && stranded_)) wiring_->work_waits();
 }
 
-// The stream is down. True: the queue pair stays as it is, since nothing was under way that could
-// have failed.
+// The stream is down. True: the queue pair stays as it is. To it, a peer that went is one that does
+// not answer, which only the retries find out.
 bool QueuePairImpl::outlives_link(proto::StreamEnd how) {
   if (!is_wired()) return false;
   if (muted_) return true;  // on its way to RESET
   const QpState now = state();
-  const bool wired = now == QpState::kRtr || now == QpState::kRts;
+  const bool wired = now == QpState::kRtr || now == QpState::kRts || now == QpState::kSqd;
   const bool quiet = how == proto::StreamEnd::kOrderly || how == proto::StreamEnd::kLost;
   if (retired_ || !wired || !quiet || work_failed_) return false;
+  stranded_ = lane_.stream()->left_in_the_middle();
   const io::SpinGuard lock(notices_lock_);
   notices_.generation = generation_;
   notices_.outlived = true;
+  notices_.stranded = stranded_;
   notices_due_.store(true, std::memory_order_release);
   return true;
 }
@@ -134,7 +138,8 @@ bool QueuePairImpl::outlives_link(proto::StreamEnd how) {
 bool QueuePairImpl::retries_exhausted(std::uint32_t generation) {
   bool failed = false;
   lane_.exclusively([&] {
-    if (retired_ || lane_.live() || generation != generation_ || state() != QpState::kRts) return;
+    const bool waits = state() == QpState::kRts || (state() == QpState::kSqd && stranded_);
+    if (retired_ || lane_.live() || generation != generation_ || !waits) return;
     { const io::SpinGuard lock(sq_lock_); }
     if (sq_.size() == 0) return;
     failed = true;
@@ -162,6 +167,7 @@ Status QueuePairImpl::modify_wired(QpState to) {
         flush_to_nowhere();
         muted_ = false;
         ++generation_;
+        stranded_ = false;
         state_.store(QpState::kReset, std::memory_order_release);
       });
       return {};
@@ -177,8 +183,8 @@ Status QueuePairImpl::modify_wired(QpState to) {
     case QpState::kError:
       wiring_->stop();
       lane_.exclusively([&] {
-        if (lane_.live()) return lane_.stream()->abort();
         state_.store(QpState::kError, std::memory_order_release);
+        if (lane_.live()) return lane_.stream()->abort();
         flush_receives();
       });
       return {};

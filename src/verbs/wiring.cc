@@ -66,7 +66,7 @@ Status Wiring::begin(const WiringToReceive& attributes, std::uint32_t generation
   peer_ = {attributes.peer_gid, attributes.peer_number};
   peer_address_ = *address;
   sending_ = psn_logged_ = false;
-  lost_early_ = false;
+  lost_early_ = stranded_ = false;
   seek(roce::goes_first(mine_, peer_) || is_itself() ? Duration{0} : roce::kTurnOfOther);
   return {};
 }
@@ -89,16 +89,28 @@ void Wiring::stop() {
 
 void Wiring::unwire() {
   phase_ = Phase::kUnwired;
+  stranded_ = false;
   drop_attempt();
   stop_clock();
 }
 
-void Wiring::link_lost(std::uint32_t generation, bool outlived) {
+void Wiring::link_lost(std::uint32_t generation, LinkEnd how) {
   const Lock lock(mutex_);
   if (generation != generation_) return;
-  if (!outlived) return unwire();
+  if (how == LinkEnd::kError) return unwire();
+  stranded_ = how == LinkEnd::kStranded;
+  if (stranded_) {
+    io::log(LogLevel::kInfo,
+            "qp {:#x}: qp {:#x} at {} has gone while requests were outstanding: they end when the "
+            "retries are used up",
+            mine_.number, peer_.number, peer_address_.text());
+  }
   if (phase_ == Phase::kLinking) lost_early_ = true;
-  if (phase_ != Phase::kLinked) return;
+  if (phase_ == Phase::kLinked) rest();
+}
+
+// No connection, and none is sought for now.
+void Wiring::rest() {
   phase_ = Phase::kSeeking;
   dormant_ = true;
 }
@@ -107,7 +119,7 @@ void Wiring::work_waits() {
   const Lock lock(mutex_);
   if (phase_ != Phase::kSeeking) return;
   if (!work_waits_) start_clock();
-  if (dormant_) seek(Duration{0});
+  if (dormant_ && !stranded_) seek(Duration{0});
 }
 
 void Wiring::start_clock() {
@@ -305,7 +317,7 @@ roce::Verdict Wiring::consider(const roce::Hello& hello, const roce::Gid& source
                                roce::Hello& mine) {
   const Lock lock(mutex_);
   const bool first = roce::goes_first(mine_, peer_);
-  const roce::Standing standing{.wired = phase_ != Phase::kUnwired,
+  const roce::Standing standing{.wired = phase_ != Phase::kUnwired && !stranded_,
                                 .linked = phase_ == Phase::kLinking || phase_ == Phase::kLinked,
                                 .committed = first && said_hello_,
                                 .mine = mine_,
@@ -347,7 +359,7 @@ void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool 
   params.max_ulpdu = choose_ulpdu(config.fpdu, params.crc, socket.get());
   params.recv_wait = kReceiveWait;
   params.close_timeout = config.close_timeout;
-  params.peer_gone = WcStatus::kRetryExceeded;
+  params.keeps_work = true;
   std::unique_ptr<io::Transport> transport;
   if (config.path != PathMode::kTcp && !is_itself() && io::is_loopback_path(local, peer_address_)) {
     params.path = config.path;
@@ -369,9 +381,11 @@ void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool 
             peer_.number, peer_address_.text(), params.crc ? "on" : "off", params.max_ulpdu);
     return;
   }
-  phase_ = Phase::kSeeking;
-  dormant_ = false;
-  try_again(roce::pause_before(attempts_++));
+  rest();
+  if (!stranded_) {
+    dormant_ = false;
+    try_again(roce::pause_before(attempts_++));
+  }
   // What was posted meanwhile was not told to a wiring that had a connection.
   lock.unlock();
   if (qp != nullptr) qp->note_waiting_work();

@@ -3,8 +3,10 @@
 //
 // A queue pair that was told its peer (RTR) seeks it: by roce/rules.h one end connects, the other
 // waits to be connected to, and hellos settle whether both mean each other. Then the socket goes to
-// the queue pair's lane. When the peer goes while nothing is outstanding, the queue pair stays as
-// it is, as on an adapter, and looks for the peer again once there is work.
+// the queue pair's lane. When the peer goes, the queue pair stays as it is, as on an adapter. If
+// nothing was outstanding, it looks for the peer again once there is work. What was outstanding may
+// have been carried out, so nobody may get it a second time: it waits until the retries are used
+// up, and ends as on an adapter whose peer does not answer.
 //
 //   kUnwired    RESET, INIT, ERROR
 //   kSeeking    no connection: trying, waiting to be found, or (dormant) doing nothing until work
@@ -34,6 +36,13 @@ namespace weft::verbs {
 
 class QueuePairImpl;
 
+// How a connection ended, for the queue pair.
+enum class LinkEnd : std::uint8_t {
+  kError,     // it is in the error state
+  kIdle,      // it stays as it is, and may have another
+  kStranded,  // it stays as it is, with work that no other connection can carry
+};
+
 class Wiring final : public io::Handler, public std::enable_shared_from_this<Wiring> {
  public:
   Wiring(std::shared_ptr<DeviceImpl> device, std::uint32_t number);
@@ -50,9 +59,8 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   void begin_sending(const WiringToSend& attributes);
   // The queue pair has left RTR and RTS: no connection is made any more.
   void stop();
-  // The connection of this generation is gone, and the queue pair stays in RTR or RTS (`outlived`)
-  // or is in the error state.
-  void link_lost(std::uint32_t generation, bool outlived);
+  // The connection of this generation is gone.
+  void link_lost(std::uint32_t generation, LinkEnd how);
 
   // --- with its lane held, or without ---
 
@@ -91,6 +99,7 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   void unwire();
   void try_again(Duration pause);
   void hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool connector);
+  void rest();
   void start_clock();
   void stop_clock();
   [[nodiscard]] Duration budget() const;
@@ -110,6 +119,7 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   bool psn_logged_ = false;  // that they do not agree
   bool dormant_ = false;     // seeking, and nothing waits for it
   bool lost_early_ = false;  // the connection went while it was handed over
+  bool stranded_ = false;    // seeking in name only: the retries run, and nobody is let in
 
   // The attempt to connect.
   io::Fd socket_;

@@ -5,8 +5,12 @@
 #include "base/bytes.h"
 #include "roce/hello.h"
 #include "roce/qp_number.h"
+#include "verbs/qp.h"
 #include "verbs/rendezvous.h"
 #include "verbs_testing.h"
+#include "wire/ddp.h"
+#include "wire/rdmap.h"
+#include "wire_testing.h"
 
 namespace weft::verbs::test {
 namespace {
@@ -59,6 +63,16 @@ struct Wired {
     wr.flags = SendFlags::kSignaled;
     wr.sges = {&at, 1};
     ASSERT_TRUE(qp().post_send(wr));
+  }
+  [[nodiscard]] bool linked() const { return QueuePairImpl::of(qp()).lane().live(); }
+  // Work that can never be done: the peer has no receive for it. On its way when this returns.
+  void send_in_vain(const Wired& peer, std::uint64_t id) const {
+    send(id);
+    ASSERT_TRUE(eventually([&] { return QueuePairImpl::of(peer.qp()).lane().awaits_receive(); }));
+  }
+  [[nodiscard]] std::size_t completions() const {
+    WorkCompletion wc;
+    return set.cq->poll({&wc, 1});
   }
   WorkCompletion next() const {
     WorkCompletion wc;
@@ -216,6 +230,59 @@ TEST(Wiring, AnIdleQueuePairOutlivesItsPeerAndMeetsTheNextOne) {
   EXPECT_EQ(wc.status, WcStatus::kSuccess);
 }
 
+// To an adapter, a peer that has gone is one that does not answer.
+TEST(Wiring, WhatIsOutstandingWhenThePeerGoesStaysSo) {
+  const Wired a;
+  const Wired b;
+  a.to_rtr(b);
+  b.to_rtr(a);
+  a.to_rts();  // retries for ever
+  a.receive(1);
+  a.send_in_vain(b, 2);
+  ASSERT_TRUE(b.qp().modify(QpState::kReset));
+  ASSERT_TRUE(eventually([&] { return !a.linked(); }));
+  EXPECT_EQ(a.completions(), 0U);
+  EXPECT_EQ(a.qp().state(), QpState::kRts);
+  EXPECT_EQ(a.qp().query().sq_outstanding, 1U);
+  ASSERT_TRUE(a.qp().modify(QpState::kError));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(a.next().status, WcStatus::kFlushed);
+}
+
+TEST(Wiring, WhatIsOutstandingWhenThePeerGoesEndsWithTheRetriesAndReachesNobodyElse) {
+  const Wired a;
+  const Wired b;
+  a.to_rtr(b);
+  b.to_rtr(a);
+  a.to_rts(1);
+  a.send_in_vain(b, 1);
+  ASSERT_TRUE(b.qp().modify(QpState::kReset));
+  b.to_rtr(a);
+  b.receive(9);
+  a.send(2);
+  const WorkCompletion first = a.next();
+  EXPECT_EQ(first.wr_id, 1U);
+  EXPECT_EQ(describe(first.status), describe(WcStatus::kRetryExceeded));
+  EXPECT_EQ(a.next().status, WcStatus::kFlushed);
+  EXPECT_EQ(a.qp().state(), QpState::kError);
+  EXPECT_EQ(b.completions(), 0U);
+}
+
+TEST(Wiring, WiredAnewItForgetsWhatWasOutstanding) {
+  const Wired a;
+  const Wired b;
+  a.to_rtr(b);
+  b.to_rtr(a);
+  a.to_rts();
+  a.send_in_vain(b, 1);
+  ASSERT_TRUE(b.qp().modify(QpState::kReset));
+  ASSERT_TRUE(eventually([&] { return !a.linked(); }));
+  ASSERT_TRUE(a.qp().modify(QpState::kReset));
+  a.to_rtr(b);
+  b.to_rtr(a);
+  a.to_rts();
+  expect_message(a, b, 2);
+}
+
 TEST(Wiring, ResetForgetsWhatWasPosted) {
   const Wired a;
   const Wired b;
@@ -238,8 +305,10 @@ TEST(Wiring, ErrorFlushesWhatWasPosted) {
   a.to_rtr(b);
   b.to_rtr(a);
   a.to_rts();
+  expect_message(a, b, 5);
   a.receive(1);
   ASSERT_TRUE(a.qp().modify(QpState::kError));
+  EXPECT_EQ(a.qp().state(), QpState::kError);
   EXPECT_EQ(a.next().status, WcStatus::kFlushed);
   a.send(2);
   EXPECT_EQ(a.next().status, WcStatus::kFlushed);
@@ -336,6 +405,34 @@ TEST_F(WiringStranger, SilentAndCutOffOnesHoldNobodyUp) {
   cut.close();
   expect_still_works();
   EXPECT_TRUE(silent.closed());
+}
+
+// The receive stays with the queue pair, and is flushed with the others.
+TEST_F(WiringStranger, OneThatGoesInTheMiddleOfAMessageCostsNoReceive) {
+  roce::Hello h = hello();
+  h.from.number = roce::to_number({32768, 2});  // the lowest: it is the one to connect
+  WiringToReceive towards = a.towards(peer);
+  towards.peer_number = h.from.number;
+  a.to_init();
+  a.receive(1);
+  ASSERT_TRUE(a.qp().wire(towards));
+  a.to_rts();
+  RawSocket socket = knock();
+  socket.send(octets(h));
+  ASSERT_EQ(socket.receive(roce::Hello::kSize).size(), roce::Hello::kSize);
+  Bytes segment(DdpUntagged::kSize + 8);
+  const DdpUntagged half{false, rdmap_control(Opcode::kSend), 0, kQueueSend, Msn::first(), 0};
+  store_ddp(half, segment.data());
+  socket.send(weft::testing::build_fpdu(segment));
+  ASSERT_TRUE(eventually([&] { return a.qp().query().rq_outstanding == 0; }));  // taken
+  socket.close();
+  ASSERT_TRUE(eventually([&] { return !a.linked(); }));
+  EXPECT_EQ(a.completions(), 0U);
+  EXPECT_EQ(a.qp().state(), QpState::kRts);
+  ASSERT_TRUE(a.qp().modify(QpState::kError));
+  const WorkCompletion wc = a.next();
+  EXPECT_EQ(wc.wr_id, 1U);
+  EXPECT_EQ(wc.status, WcStatus::kFlushed);
 }
 
 // It may be let in, or told that the queue pair is busy with its own attempt: by the numbers.
