@@ -161,10 +161,11 @@ bool Stream::tx_pending() const noexcept {
   if (terminate_pending_) return true;
   if (machine_.state() != StreamState::kRts || !may_send_) return false;
   if (rtr_pending_ || mark_pending_ || path_count_ != 0) return true;
-  if (ack_pending_ || ask_pending_) return true;
+  if (ack_pending_ || refusal_pending_ || resume_pending_ || may_ask()) return true;
   if (out_.from != Outbound::From::kNobody || irq_build_ != irq_tail_) return true;
-  if (sq_next_ == sq_.tail() || paused_) return false;
-  return !work_stalled(sq_.at(sq_next_));
+  if (sq_next_ == sq_.tail() || paused_ || backed_off_) return false;
+  const SendWqe& wqe = sq_.at(sq_next_);
+  return !work_stalled(wqe) || (waits_for_acks(wqe) && unasked_ != 0);
 }
 
 TxBatch* Stream::gather() {
@@ -216,8 +217,9 @@ void Stream::build_batch() {
 void Stream::prepare() {
   if (tx_.under_way() == nullptr || tx_.has_prepared() || terminate_pending_) return;
   if (hold_at_ != 0) return;
-  const bool work = out_.from != Outbound::From::kNobody || irq_build_ != irq_tail_ ||
-                    (sq_next_ != sq_.tail() && !paused_ && !work_stalled(sq_.at(sq_next_)));
+  const bool work =
+      out_.from != Outbound::From::kNobody || irq_build_ != irq_tail_ ||
+      (sq_next_ != sq_.tail() && !paused_ && !backed_off_ && !work_stalled(sq_.at(sq_next_)));
   if (!work || machine_.state() != StreamState::kRts || !may_send_) return;
   if (!append_batch()) return;
   TxBatch* const batch = tx_.newest();
@@ -290,7 +292,8 @@ void Stream::retire_requests() {
 }
 
 bool Stream::send_drained() const noexcept {
-  return tx_.empty() && out_.from == Outbound::From::kNobody && sq_next_ == sq_.head();
+  return tx_.empty() && out_.from == Outbound::From::kNobody && sq_next_ == sq_.head() &&
+         !backed_off_;
 }
 
 }  // namespace weft::proto

@@ -17,6 +17,7 @@
 #include <weft/limits.h>
 #include <weft/types.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -39,6 +40,7 @@
 #include "proto/tx_queue.h"
 #include "proto/violation.h"
 #include "proto/work.h"
+#include "wire/ack.h"
 #include "wire/ddp.h"
 #include "wire/rdmap.h"
 #include "wire/terminate.h"
@@ -73,8 +75,11 @@ struct StreamParams {
   // what came before. 0: no limit.
   Duration patience{0};
   // How long a Send may wait for a receive to be posted; meanwhile nothing is read, so TCP holds
-  // the peer back. 0: such a Send is a violation at once. Not for transports that feed().
+  // the peer back. 0: such a Send is a violation at once. Not for transports that feed(). With
+  // `acks` the Send is refused then, to come again (stream_not_ready.cc).
   Duration recv_wait{0};
+  // With `acks`: how long the peer wants to be left alone when it has no receive for a Send.
+  Duration not_ready_pause{0};
   // When the peer is gone, requests that are not finished stay in the send queue, and a receive
   // that is being placed goes back to the host. Else both are flushed.
   bool keeps_work = false;
@@ -251,6 +256,9 @@ class Stream {
   }
   // No more Reads and atomics than this are outstanding at once, at least one.
   void limit_outstanding(std::uint16_t most) noexcept;
+  // With StreamParams::acks: so often the peer may refuse the same Send before it fails; 7: for
+  // ever.
+  void allow_refusals(std::uint8_t most) noexcept { refusals_allowed_ = most; }
   // Work posted after the stream went down: completes it as flushed.
   void flush_posted();
   // True once: all that had to be sent is sent, the transport shuts down its sending side now.
@@ -261,7 +269,7 @@ class Stream {
   [[nodiscard]] bool wants_reset() const noexcept { return wants_reset_; }
 
   [[nodiscard]] Instant deadline() const noexcept {
-    return retry_at_ < deadline_ ? retry_at_ : deadline_;
+    return std::min({retry_at_, deadline_, resume_at_});
   }
   void expired(Instant now);
 
@@ -429,6 +437,7 @@ class Stream {
   // --- receive, a Send before its receive: stream_hold.cc ---
   void hold(MarkedOctets ulpdu);
   void retry_due(Instant now);
+  void go_on_with(std::unique_ptr<Held> held);
 
   // --- send: stream.cc, stream_tx.cc ---
   [[nodiscard]] bool repin(TxBatch& batch);
@@ -463,6 +472,7 @@ class Stream {
 
   // --- send, work requests: stream_tx_work.cc ---
   [[nodiscard]] bool work_stalled(const SendWqe& wqe) const;
+  [[nodiscard]] bool waits_for_acks(const SendWqe& wqe) const;
   [[nodiscard]] bool start_work();
   [[nodiscard]] bool run_local(SendWqe& wqe);
   [[nodiscard]] bool start_wqe(SendWqe& wqe);
@@ -476,6 +486,10 @@ class Stream {
 
   // --- acks: stream_ack.cc ---
   [[nodiscard]] bool take_ack(std::span<const std::uint8_t> ulpdu);
+  [[nodiscard]] bool take_placed(std::uint32_t number);
+  [[nodiscard]] bool may_ask() const noexcept;
+  void start_ack_segment(AckKind kind, std::uint32_t value);
+  [[nodiscard]] bool refuse_ack();
   void note_asked() noexcept;
   [[nodiscard]] std::uint8_t ask_bit(const SendWqe& wqe) const noexcept;
   void number_work(SendWqe& wqe, std::uint8_t bits) noexcept;
@@ -483,6 +497,14 @@ class Stream {
   void start_ack();
   void asked_alone() noexcept;
   void acks_reach(std::uint32_t number) noexcept;
+
+  // --- refused Sends: stream_not_ready.cc ---
+  void refuse_send();
+  [[nodiscard]] bool drops(std::span<const std::uint8_t> ulpdu);
+  [[nodiscard]] bool take_resume(Msn msn);
+  [[nodiscard]] bool take_not_ready(Msn msn);
+  [[nodiscard]] bool count_refusal(std::uint32_t index, Msn msn);
+  void rewind(std::uint32_t index, Msn msn);
 
   // --- errors and ending: stream_end.cc ---
   void violate(Violation v, const Terminate* prepared = nullptr);
@@ -496,10 +518,12 @@ class Stream {
   void terminated_by_peer(const Terminate& report);
   [[nodiscard]] Offender blamed_by(const Terminate& report);
   [[nodiscard]] SendWqe* blamed_write(const DdpTagged& h);
+  [[nodiscard]] std::optional<std::uint32_t> find_send(Msn msn);
   [[nodiscard]] SendWqe* blamed_send(Msn msn);
   [[nodiscard]] SendWqe* blamed_read(Msn msn);
   [[nodiscard]] std::uint32_t work_begun_end() const noexcept;
   void lose(StreamEnd how, WcStatus oldest);
+  void lose(StreamEnd how, Offender offender);
   void leave_work();
   [[nodiscard]] Offender oldest_ends(WcStatus status);
   void discard();
@@ -601,6 +625,15 @@ class Stream {
   bool ask_pending_ = false;         // an empty Write is to ask
   std::uint32_t asks_received_ = 0;  // messages placed here that asked
   bool ack_pending_ = false;
+  // refused Sends
+  bool refusing_ = false;         // the peer's, until it resumes
+  bool refusal_pending_ = false;  // the peer has still to be told
+  bool backed_off_ = false;       // ours, until we have resumed
+  bool resume_pending_ = false;
+  Instant resume_at_ = Instant::never();
+  Msn refused_msn_;  // of ours, the last one
+  std::uint8_t refusals_ = 0;
+  std::uint8_t refusals_allowed_ = 7;
   std::uint8_t body_[kMaxTerminateSize];  // of the control or fixed-size message being built
   Terminate terminate_;
 

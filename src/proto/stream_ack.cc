@@ -51,12 +51,26 @@ bool Stream::take_ack(std::span<const std::uint8_t> ulpdu) {
   counters_.rx_fpdus.add(1);
   if (machine_.state() != StreamState::kRts) return true;
   if (!first_fpdu_seen_) note_first_fpdu();
-  const auto number = static_cast<std::uint32_t>(load_ddp_tagged(ulpdu.data()).to);
+  const DdpTagged h = load_ddp_tagged(ulpdu.data());
+  const auto value = static_cast<std::uint32_t>(h.to);
+  switch (static_cast<AckKind>(h.stag.value)) {
+    case AckKind::kPlaced: return take_placed(value);
+    case AckKind::kNotReady: return take_not_ready(Msn{value});
+    case AckKind::kResume: return take_resume(Msn{value});
+  }
+  return refuse_ack();
+}
+
+bool Stream::refuse_ack() {
+  seg_.header_len = 0;
+  return fail_segment(Violation::kUnaskedAck);
+}
+
+bool Stream::take_placed(std::uint32_t number) {
   if (number - asks_acked_ > asks_sent_ - asks_acked_) {
     // An old one may come behind the response to a Read, which says more.
     if (static_cast<std::int32_t>(number - asks_acked_) <= 0) return true;
-    seg_.header_len = 0;
-    return fail_segment(Violation::kUnaskedAck);
+    return refuse_ack();
   }
   acks_reach(number);
   retire_work();
@@ -76,16 +90,29 @@ void Stream::note_asked() noexcept {
 
 // --- messages of either ---
 
+// A question behind a refused Send would be dropped with it.
+bool Stream::may_ask() const noexcept { return ask_pending_ && !backed_off_; }
+
+// REQUIRES: one of them is due.
 void Stream::start_ack() {
-  if (std::exchange(ack_pending_, false)) {
-    start_empty_write(asks_received_);
-    out_.stag = Stag{0};
-    out_.bits = kAckBits;
+  if (std::exchange(refusal_pending_, false)) {
+    start_ack_segment(AckKind::kNotReady, rx_msn_[kQueueSend].value);
+  } else if (std::exchange(resume_pending_, false)) {
+    backed_off_ = false;
+    start_ack_segment(AckKind::kResume, refused_msn_.value);
+  } else if (std::exchange(ack_pending_, false)) {
+    start_ack_segment(AckKind::kPlaced, asks_received_);
   } else {
     ask_pending_ = false;
     start_empty_write(0);
     out_.bits = kAskBit;
   }
+}
+
+void Stream::start_ack_segment(AckKind kind, std::uint32_t value) {
+  start_empty_write(value);
+  out_.stag = Stag{static_cast<std::uint32_t>(kind)};
+  out_.bits = kAckBits;
 }
 
 // The empty Write that asks has been built.

@@ -178,17 +178,23 @@ SendWqe* Stream::blamed_write(const DdpTagged& h) {
 }
 
 SendWqe* Stream::blamed_send(Msn msn) {
+  const std::optional<std::uint32_t> index = find_send(msn);
+  return index ? &sq_.at(*index) : nullptr;
+}
+
+// Of those that are begun and not complete.
+std::optional<std::uint32_t> Stream::find_send(Msn msn) {
   Msn next = tx_msn_[kQueueSend];
   for (std::uint32_t i = work_begun_end(); i != sq_.head();) {
-    SendWqe& wqe = sq_.at(--i);
+    const SendWqe& wqe = sq_.at(--i);
     const bool takes_msn = wqe.op == SendOp::kSend || wqe.op == SendOp::kSendInvalidate ||
                            wqe.op == SendOp::kImmediate || wqe.op == SendOp::kWriteImm;
     // A Write with immediate that has not come to its second half has taken none yet.
     if (!takes_msn || (i == sq_next_ && wqe.op == SendOp::kWriteImm && !second_half_)) continue;
     next = Msn{next.value - 1};
-    if (next == msn) return &wqe;
+    if (next == msn) return i;
   }
-  return nullptr;
+  return {};
 }
 
 // Linux siw puts the size where the MSN belongs: an unknown MSN means the oldest.
@@ -269,6 +275,10 @@ void Stream::break_silence() {
 
 void Stream::expired(Instant now) {
   if (held_ != nullptr && now >= retry_at_) retry_due(now);
+  if (now >= resume_at_) {
+    resume_at_ = Instant::never();
+    resume_pending_ = true;
+  }
   if (now < deadline_) return;
   deadline_ = Instant::never();
   if (machine_.state() == StreamState::kRts) {
@@ -281,12 +291,14 @@ void Stream::expired(Instant now) {
 }
 
 // Nothing more can be sent or received. `oldest` is the status of the oldest unfinished request.
-void Stream::lose(StreamEnd how, WcStatus oldest) {
+void Stream::lose(StreamEnd how, WcStatus oldest) { lose(how, oldest_ends(oldest)); }
+
+void Stream::lose(StreamEnd how, Offender offender) {
   lost_ = true;
   terminate_pending_ = false;
   drop_untaken();
   discard();
-  go_down(how, {}, false, oldest_ends(oldest));
+  go_down(how, {}, false, offender);
 }
 
 Stream::Offender Stream::oldest_ends(WcStatus status) {
@@ -304,7 +316,7 @@ void Stream::leave_work() {
 void Stream::discard() {
   discarding_ = true;
   held_.reset();
-  retry_at_ = Instant::never();
+  retry_at_ = resume_at_ = Instant::never();
   rx_pin_.release();
   reader_.drop_all();
 }

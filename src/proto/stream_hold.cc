@@ -1,5 +1,6 @@
 // A Send that comes before its receive is posted. RFC 5041 7.1 lets it be an error at once; here it
-// may wait for a bounded time. Nothing more is read meanwhile, so TCP holds the peer back.
+// may wait for a bounded time. Nothing more is read meanwhile, so TCP holds the peer back. Between
+// wired queue pairs it is refused then (stream_not_ready.cc).
 #include <algorithm>
 #include <new>
 
@@ -32,7 +33,11 @@ void Stream::hold(MarkedOctets ulpdu) {
 bool Stream::retry_receive() {
   if (held_ == nullptr) return true;
   if (machine_.state() == StreamState::kRts && !open_receive()) return false;
-  const std::unique_ptr<Held> held = std::move(held_);
+  go_on_with(std::move(held_));
+  return true;
+}
+
+void Stream::go_on_with(std::unique_ptr<Held> held) {
   retry_at_ = Instant::never();
   seen_before_ = true;
   reader_.resume(held->rest);
@@ -42,16 +47,17 @@ bool Stream::retry_receive() {
     rx_pin_.release();
     reader_.drop_all();
   }
-  return true;
 }
 
 // The open segment is still that of the Send: nothing has been looked at since.
 void Stream::retry_due(Instant now) {
   if (retry_receive()) return;
-  if (now >= held_->until) {
-    violate(Violation::kNoReceive);
-  } else {
+  if (now < held_->until) {
     retry_at_ = std::min(now + kRetryPause, held_->until);
+  } else if (params_.acks) {
+    refuse_send();
+  } else {
+    violate(Violation::kNoReceive);
   }
 }
 

@@ -14,6 +14,7 @@ bool Stream::on_ulpdu(MarkedOctets ulpdu) {
     return take_ack(front);
   }
   if (params_.path && plain && take_path_message(front)) return true;
+  if (refusing_ && drops(front)) return true;
   if (!open_segment(front, static_cast<std::uint32_t>(ulpdu.size()))) return false;
   ulpdu.drop(seg_.header_len);
   if (weft::info(seg_.op).must_be_last) return on_body(ulpdu);
@@ -21,6 +22,10 @@ bool Stream::on_ulpdu(MarkedOctets ulpdu) {
 }
 
 bool Stream::on_direct(MarkedOctets bytes, std::uint32_t ulpdu_len) {
+  if (refusing_) {  // most likely it is to be dropped
+    reader_.keep();
+    return true;
+  }
   if (!open_segment(bytes.front(), ulpdu_len)) return false;
   if (by_method()) {
     // There is no address for a transport to put the rest at.

@@ -249,13 +249,16 @@ bool Stream::next_message() {
     start_path_message();
     return true;
   }
-  if (ack_pending_ || ask_pending_) {
+  if (ack_pending_ || refusal_pending_ || resume_pending_ || may_ask()) {
     start_ack();
     return true;
   }
   response_turn_ = !response_turn_;
-  if (response_turn_) return start_response() || start_work();
-  return start_work() || start_response();
+  const bool started =
+      response_turn_ ? start_response() || start_work() : start_work() || start_response();
+  if (started || !may_ask() || machine_.state() != StreamState::kRts) return started;
+  start_ack();  // what is next in the send queue waits for it
+  return true;
 }
 
 void Stream::start_terminate() {

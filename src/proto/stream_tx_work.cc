@@ -16,8 +16,14 @@ bool is_local(const SendWqe& wqe) {
 
 bool Stream::work_stalled(const SendWqe& wqe) const {
   if (is_local(wqe) && tx_.in_flight()) return true;  // see run_local()
+  if (waits_for_acks(wqe)) return true;
   if (wqe.awaits_response() && orq_count_ >= ord_) return true;
   return wqe.has_flag(SendFlags::kFence) && orq_count_ != 0;
+}
+
+// What was sent before may have to be sent again, from memory that this one takes away.
+bool Stream::waits_for_acks(const SendWqe& wqe) const {
+  return params_.acks && is_local(wqe) && sq_next_ != sq_.head();
 }
 
 void Stream::limit_outstanding(std::uint16_t most) noexcept {
@@ -28,8 +34,9 @@ void Stream::limit_outstanding(std::uint16_t most) noexcept {
 // simple is built here, as long as the peer's requests do not wait for their turn.
 bool Stream::start_work() {
   carries_messages_ = carries_messages_ || sq_next_ != sq_.tail();
-  while (!paused_ && sq_next_ != sq_.tail()) {
+  while (!paused_ && !backed_off_ && sq_next_ != sq_.tail()) {
     SendWqe& wqe = sq_.at(sq_next_);
+    if (waits_for_acks(wqe)) ask_pending_ = ask_pending_ || unasked_ != 0;
     if (work_stalled(wqe)) return false;
     if (is_simple(wqe) && emit_simple(wqe)) {
       if (irq_build_ != irq_tail_) return true;

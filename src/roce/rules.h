@@ -39,4 +39,7 @@ struct Standing {
 inline constexpr Duration kRetryFloor{200'000'000};
 [[nodiscard]] Duration retry_budget(std::uint8_t timeout, std::uint8_t retry_cnt) noexcept;
 
+// What min_rnr_timer stands for: 10 us to 655 ms.
+[[nodiscard]] Duration rnr_pause(std::uint8_t min_rnr_timer) noexcept;
+
 }  // namespace weft::roce

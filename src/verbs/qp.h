@@ -131,6 +131,7 @@ class QueuePairImpl final : public QueuePair,
 
   // qp_wired.cc
   void prepare_wiring();
+  void tell_limits(proto::Stream& stream) const;
   [[nodiscard]] bool is_wired() const noexcept;
   [[nodiscard]] Status modify_wired(QpState to);
   [[nodiscard]] bool outlives_link(proto::StreamEnd how);
@@ -183,14 +184,15 @@ class QueuePairImpl final : public QueuePair,
   std::shared_ptr<ConnectionImpl> connection_;  // until the stream is down
   bool drain_event_due_ = false;
   bool retired_ = false;
-  bool muted_ = false;            // completions go nowhere: RESET is under way
-  bool work_failed_ = false;      // a request of this stream has failed or been flushed
+  bool muted_ = false;        // completions go nowhere: RESET is under way
+  bool work_failed_ = false;  // a request of this stream has failed or been flushed
   // The peer went in the middle of something: no other connection can carry what is queued, and a
   // receive may have been begun.
   bool stranded_ = false;
+  std::uint8_t rnr_retry_ = 7;
   std::optional<std::uint64_t> cut_off_;  // its wr_id
-  std::uint32_t peer_psn_ = 0;    // that the peer of the connection expects first
-  std::uint32_t generation_ = 0;  // how often it has been wired or reset
+  std::uint32_t peer_psn_ = 0;            // that the peer of the connection expects first
+  std::uint32_t generation_ = 0;          // how often it has been wired or reset
   std::uint64_t writes_seen_ = 0;
 
   // Reports that the connection has still to get. They are delivered without the lane held, because

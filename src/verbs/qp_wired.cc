@@ -64,14 +64,20 @@ Status QueuePairImpl::start_sending(const WiringToSend& attributes) {
       return;
     }
     ord_.store(attributes.reads_asked, std::memory_order_relaxed);
+    rnr_retry_ = attributes.rnr_retry;
     // Nothing of ours is on a connection yet, so it can go without a trace.
     if (lane_.live() && !wiring_->agrees(peer_psn_)) lane_.stream()->abort();
     state_.store(QpState::kRts, std::memory_order_release);
     if (!lane_.live() || lane_.stream()->finished()) return;
-    lane_.stream()->limit_outstanding(attributes.reads_asked);
+    tell_limits(*lane_.stream());
     lane_.stream()->pause(false);
   });
   return result;
+}
+
+void QueuePairImpl::tell_limits(proto::Stream& stream) const {
+  stream.limit_outstanding(ord_.load(std::memory_order_relaxed));
+  stream.allow_refusals(rnr_retry_);
 }
 
 // --- the connection ---
@@ -101,7 +107,7 @@ Status QueuePairImpl::link(std::unique_ptr<io::Transport> transport,
                         remote_access_.load(std::memory_order_relaxed), poller());
     if (!result) return;
     if (now == QpState::kRts) {
-      lane_.stream()->limit_outstanding(ord_.load(std::memory_order_relaxed));
+      tell_limits(*lane_.stream());
     } else {
       lane_.stream()->pause(true);  // in RTR nothing is sent but answers
     }

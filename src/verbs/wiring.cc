@@ -24,8 +24,9 @@ constexpr std::uint32_t kPsnMask = 0xff'ffff;
 // A whole attempt. Long beside what a busy process needs to answer: an end that gives up while the
 // other accepts would cost that one its connection.
 constexpr Duration kAttemptLimit{10'000'000'000};
-// How long a receiver lets a Send wait for its receive: senders that retry for ever expect no end.
-constexpr Duration kReceiveWait{std::chrono::hours(24)};
+// How long a Send waits for its receive before it is refused. Most receives that are late are not
+// later than this, and meanwhile nothing is sent in vain.
+constexpr Duration kReceiveWait{std::chrono::milliseconds(1)};
 
 std::uint32_t choose_ulpdu(FpduPolicy policy, bool crc, int fd) {
   switch (policy) {
@@ -360,6 +361,7 @@ void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool 
   params.recv_wait = kReceiveWait;
   params.close_timeout = config.close_timeout;
   params.keeps_work = true;
+  params.not_ready_pause = roce::rnr_pause(peer.min_rnr_timer);
   std::unique_ptr<io::Transport> transport;
   if (config.path != PathMode::kTcp && !is_itself() && io::is_loopback_path(local, peer_address_)) {
     params.path = config.path;

@@ -101,7 +101,8 @@ void SimPair::start_stream(int i) {
     ++into(i).changes;
     return true;
   };
-  if (config_.late_receives) p.recv_wait = std::chrono::hours(1);
+  if (config_.late_receives) p.recv_wait = config_.refuses_sends ? 3us : Duration{1h};
+  p.not_ready_pause = 3ms;
   if (p.initiator || !startup(i).result().peer_to_peer) p.patience = config_.patience[i];
   side(i).start(p);
   side(i).stream().start();
@@ -232,12 +233,19 @@ bool SimPair::receive(int i) {
     stream.peer_closed();
     return true;
   }
-  if (config_.late_receives && rng_.one_in(4)) side(i).receives_to_refuse = 1;
+  if (config_.late_receives && side(i).receives_to_refuse == 0 && refusals_left_ != 0 &&
+      rng_.one_in(4)) {
+    if (config_.refuses_sends) --refusals_left_;
+    side(i).receives_to_refuse = config_.refuses_sends ? 2 : 1;  // now and in the end
+  }
   proto::RxPlan plan;
   stream.want(plan, scratch_);
   if (stream.awaits_receive()) {
     EXPECT_EQ(plan.bytes, 0U);
-    return stream.retry_receive();
+    if (!config_.refuses_sends) return stream.retry_receive();
+    if (side(i).clock < stream.deadline()) return false;
+    stream.expired(side(i).clock);
+    return true;
   }
   EXPECT_GT(plan.bytes, 0U);
   EXPECT_LE(plan.count, proto::kRxSlicesMax);

@@ -43,6 +43,7 @@ struct SimConfig {
   bool stalls = false;
   bool short_of_batches = false;
   bool late_receives = false;  // posted some time after the Send has come
+  bool refuses_sends = false;  // ... so late that it has to come again; with acks
   Fault fault;
   EndpointConfig endpoint;
 };
@@ -114,6 +115,7 @@ class SimPair {
   std::array<bool, 2> closed_{};
   std::array<bool, 2> lost_{};
   bool fault_happened_ = false;
+  int refusals_left_ = 12;  // or the run would not end
   std::vector<std::uint8_t> scratch_;
 };
 

@@ -116,6 +116,34 @@ TEST(SimAcks, ACompletedRequestIsPlacedAtThePeer) {
   });
 }
 
+std::uint64_t sum(const std::array<proto::Counter, 16>& messages) {
+  std::uint64_t out = 0;
+  for (const auto& of_one : messages) out += of_one.get();
+  return out;
+}
+
+// Refused Sends, and what was behind them, come again, and each is carried out once.
+TEST(SimAcks, SendsThatComeTooEarlyComeAgain) {
+  std::uint64_t dropped = 0;
+  for_each_seed(60, [&](std::uint64_t seed) {
+    SimConfig config = random_config(seed);
+    config.acks = config.late_receives = config.refuses_sends = true;
+    SimPair net(config);
+    ASSERT_TRUE(net.establish());
+    Workload work(net, random_work(config));
+    EXPECT_TRUE(net.run_until_idle([&] { work.post_some(); }));
+    work.expect_all_done();
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_FALSE(net.side(i).down.has_value());
+      dropped += sum(net.side(i).stream().counters().tx_messages) -
+                 sum(net.side(1 - i).stream().counters().rx_messages);
+    }
+    end_run(net);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(net.side(i).down->how, StreamEnd::kOrderly);
+  });
+  EXPECT_GT(dropped, 0U);
+}
+
 void change_paths(SimConfig& config) {
   config.changes_path = true;
   config.late_reads = false;  // octets are read at the end of a path that they were taken for

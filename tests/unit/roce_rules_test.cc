@@ -92,5 +92,13 @@ TEST(RoceRules, RetriesLastAsTheAttributesSay) {
   EXPECT_EQ(retry_budget(31, 7), Duration(4096LL << 31U) * 8);
 }
 
+TEST(RoceRules, PausesOfReceiversThatAreNotReady) {
+  EXPECT_EQ(rnr_pause(0), 655'360us);
+  EXPECT_EQ(rnr_pause(1), 10us);
+  EXPECT_EQ(rnr_pause(12), 640us);
+  EXPECT_EQ(rnr_pause(31), 491'520us);
+  EXPECT_EQ(rnr_pause(255), 491'520us);
+}
+
 }  // namespace
 }  // namespace weft::roce

@@ -42,8 +42,9 @@ struct Wired {
     to_init();
     ASSERT_TRUE(qp().wire(towards(peer)));
   }
-  void to_rts(std::uint8_t timeout = 0) const {
+  void to_rts(std::uint8_t timeout = 0, std::uint8_t rnr_retry = 7) const {
     WiringToSend out;
+    out.rnr_retry = rnr_retry;
     out.psn = 100;
     out.timeout = timeout;
     out.retry_count = 0;
@@ -65,10 +66,21 @@ struct Wired {
     ASSERT_TRUE(qp().post_send(wr));
   }
   [[nodiscard]] bool linked() const { return QueuePairImpl::of(qp()).lane().live(); }
-  // Work that can never be done: the peer has no receive for it. On its way when this returns.
-  void send_in_vain(const Wired& peer, std::uint64_t id) const {
-    send(id);
-    ASSERT_TRUE(eventually([&] { return QueuePairImpl::of(peer.qp()).lane().awaits_receive(); }));
+  void read(const Wired& peer, std::uint64_t id) const {
+    const Sge at = sge(8);
+    SendWr wr;
+    wr.wr_id = id;
+    wr.op = SendOp::kRead;
+    wr.flags = SendFlags::kSignaled;
+    wr.sges = {&at, 1};
+    wr.remote_addr = reinterpret_cast<std::uintptr_t>(peer.memory.data());
+    wr.rkey = peer.region->rkey();
+    ASSERT_TRUE(qp().post_send(wr));
+  }
+  [[nodiscard]] std::uint64_t fpdus_received() const {
+    Counters sum;
+    QueuePairImpl::of(qp()).add_counters(sum);
+    return sum.rx_fpdus;
   }
   [[nodiscard]] std::size_t completions() const {
     WorkCompletion wc;
@@ -230,57 +242,53 @@ TEST(Wiring, AnIdleQueuePairOutlivesItsPeerAndMeetsTheNextOne) {
   EXPECT_EQ(wc.status, WcStatus::kSuccess);
 }
 
-// To an adapter, a peer that has gone is one that does not answer.
-TEST(Wiring, WhatIsOutstandingWhenThePeerGoesStaysSo) {
+// The receiver says that it has none, and the sender comes again.
+TEST(Wiring, ASendWaitsForItsReceive) {
   const Wired a;
   const Wired b;
   a.to_rtr(b);
   b.to_rtr(a);
-  a.to_rts();  // retries for ever
-  a.receive(1);
-  a.send_in_vain(b, 2);
-  ASSERT_TRUE(b.qp().modify(QpState::kReset));
-  ASSERT_TRUE(eventually([&] { return !a.linked(); }));
+  a.to_rts();
+  a.send(1);
+  ASSERT_TRUE(eventually([&] { return b.fpdus_received() > 2; }));  // refused once at least
   EXPECT_EQ(a.completions(), 0U);
-  EXPECT_EQ(a.qp().state(), QpState::kRts);
-  EXPECT_EQ(a.qp().query().sq_outstanding, 1U);
-  ASSERT_TRUE(a.qp().modify(QpState::kError));
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(a.next().status, WcStatus::kFlushed);
+  b.receive(2);
+  EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  EXPECT_EQ(b.next().wr_id, 2U);
 }
 
-TEST(Wiring, WhatIsOutstandingWhenThePeerGoesEndsWithTheRetriesAndReachesNobodyElse) {
+// A program may need the answer to its own request before it posts the receive.
+TEST(Wiring, AnswersPassASendWithoutAReceive) {
   const Wired a;
   const Wired b;
   a.to_rtr(b);
   b.to_rtr(a);
-  a.to_rts(1);
-  a.send_in_vain(b, 1);
-  ASSERT_TRUE(b.qp().modify(QpState::kReset));
+  a.to_rts();
+  b.to_rts();
+  expect_message(a, b, 1);
+  a.send(2);
+  b.read(a, 3);
+  EXPECT_EQ(b.next().wr_id, 3U);
+  b.receive(4);
+  EXPECT_EQ(a.next().wr_id, 2U);
+  EXPECT_EQ(b.next().wr_id, 4U);
+}
+
+TEST(Wiring, TooManyRefusalsEndTheSendersQueuePairOnly) {
+  const Wired a;
+  const Wired b;
+  a.to_rtr(b);
   b.to_rtr(a);
-  b.receive(9);
+  a.to_rts(0, 2);
+  b.to_rts();
+  a.send(1);
   a.send(2);
   const WorkCompletion first = a.next();
   EXPECT_EQ(first.wr_id, 1U);
-  EXPECT_EQ(describe(first.status), describe(WcStatus::kRetryExceeded));
+  EXPECT_EQ(describe(first.status), describe(WcStatus::kRnrRetryExceeded));
   EXPECT_EQ(a.next().status, WcStatus::kFlushed);
   EXPECT_EQ(a.qp().state(), QpState::kError);
-  EXPECT_EQ(b.completions(), 0U);
-}
-
-TEST(Wiring, WiredAnewItForgetsWhatWasOutstanding) {
-  const Wired a;
-  const Wired b;
-  a.to_rtr(b);
-  b.to_rtr(a);
-  a.to_rts();
-  a.send_in_vain(b, 1);
-  ASSERT_TRUE(b.qp().modify(QpState::kReset));
-  ASSERT_TRUE(eventually([&] { return !a.linked(); }));
-  ASSERT_TRUE(a.qp().modify(QpState::kReset));
-  a.to_rtr(b);
-  b.to_rtr(a);
-  a.to_rts();
-  expect_message(a, b, 2);
+  EXPECT_EQ(b.qp().state(), QpState::kRts);
 }
 
 TEST(Wiring, ResetForgetsWhatWasPosted) {
@@ -407,26 +415,98 @@ TEST_F(WiringStranger, SilentAndCutOffOnesHoldNobodyUp) {
   EXPECT_TRUE(silent.closed());
 }
 
-// The receive stays with the queue pair, and is flushed with the others.
-TEST_F(WiringStranger, OneThatGoesInTheMiddleOfAMessageCostsNoReceive) {
-  roce::Hello h = hello();
-  h.from.number = roce::to_number({32768, 2});  // the lowest: it is the one to connect
-  WiringToReceive towards = a.towards(peer);
-  towards.peer_number = h.from.number;
-  a.to_init();
+// One that greets as the peer, is let in, and does nothing by itself.
+class WiringIdlePeer : public WiringStranger {
+ protected:
+  // A number below all others makes it the one to connect.
+  [[nodiscard]] RawSocket meet(std::uint8_t timeout = 0) const {
+    WiringToReceive towards = a.towards(peer);
+    towards.peer_number = roce::to_number({32768, 2});
+    a.to_init();
+    EXPECT_TRUE(a.qp().wire(towards));
+    a.to_rts(timeout);
+    return greet();
+  }
+  [[nodiscard]] roce::Hello greeting() const {
+    roce::Hello h = hello();
+    h.from.number = roce::to_number({32768, 2});
+    h.psn = 100;
+    return h;
+  }
+  [[nodiscard]] RawSocket greet() const {
+    RawSocket socket = knock();
+    socket.send(octets(greeting()));
+    EXPECT_EQ(socket.receive(roce::Hello::kSize).size(), roce::Hello::kSize);
+    return socket;
+  }
+  void leave(RawSocket& socket) const {
+    socket.close();
+    EXPECT_TRUE(eventually([&] { return !a.linked(); }));
+  }
+};
+
+// To an adapter, a peer that has gone is one that does not answer.
+TEST_F(WiringIdlePeer, WhatIsOutstandingWhenThePeerGoesStaysSo) {
+  RawSocket socket = meet();
   a.receive(1);
-  ASSERT_TRUE(a.qp().wire(towards));
-  a.to_rts();
-  RawSocket socket = knock();
-  socket.send(octets(h));
-  ASSERT_EQ(socket.receive(roce::Hello::kSize).size(), roce::Hello::kSize);
+  a.send(2);
+  ASSERT_FALSE(socket.receive(1).empty());
+  leave(socket);
+  EXPECT_EQ(a.completions(), 0U);
+  EXPECT_EQ(a.qp().state(), QpState::kRts);
+  EXPECT_EQ(a.qp().query().sq_outstanding, 1U);
+  EXPECT_EQ(told(greeting()), roce::Verdict::kNotYet);  // nobody else gets it
+  ASSERT_TRUE(a.qp().modify(QpState::kError));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(a.next().status, WcStatus::kFlushed);
+}
+
+TEST_F(WiringIdlePeer, WhatIsOutstandingWhenThePeerGoesEndsWithTheRetries) {
+  RawSocket socket = meet(1);
+  a.send(1);
+  ASSERT_FALSE(socket.receive(1).empty());
+  leave(socket);
+  a.send(2);
+  const WorkCompletion first = a.next();
+  EXPECT_EQ(first.wr_id, 1U);
+  EXPECT_EQ(describe(first.status), describe(WcStatus::kRetryExceeded));
+  EXPECT_EQ(a.next().status, WcStatus::kFlushed);
+  EXPECT_EQ(a.qp().state(), QpState::kError);
+}
+
+TEST_F(WiringIdlePeer, WiredAnewAQueuePairForgetsWhatWasOutstanding) {
+  RawSocket socket = meet();
+  a.send(1);
+  ASSERT_FALSE(socket.receive(1).empty());
+  leave(socket);
+  ASSERT_TRUE(a.qp().modify(QpState::kReset));
+  a.to_rtr(peer);
+  expect_still_works();
+}
+
+// Nobody has an answer to give to these.
+TEST_F(WiringIdlePeer, AcksOfWhatWasNotSentEndTheConnection) {
+  for (std::uint32_t kind = 0; kind < 4; ++kind) {
+    RawSocket socket = meet();
+    Bytes ack(DdpTagged::kSize);
+    store_ddp(DdpTagged{true, kAckControl, Stag{kind}, 1}, ack.data());
+    socket.send(weft::testing::build_fpdu(ack));
+    EXPECT_TRUE(eventually([&] { return a.qp().state() == QpState::kError; })) << kind;
+    ASSERT_TRUE(a.qp().modify(QpState::kReset));
+  }
+  a.to_rtr(peer);
+  expect_still_works();
+}
+
+// The receive stays with the queue pair, and is flushed with the others.
+TEST_F(WiringIdlePeer, OneThatGoesInTheMiddleOfAMessageCostsNoReceive) {
+  RawSocket socket = meet();
+  a.receive(1);
   Bytes segment(DdpUntagged::kSize + 8);
   const DdpUntagged half{false, rdmap_control(Opcode::kSend), 0, kQueueSend, Msn::first(), 0};
   store_ddp(half, segment.data());
   socket.send(weft::testing::build_fpdu(segment));
   ASSERT_TRUE(eventually([&] { return a.qp().query().rq_outstanding == 0; }));  // taken
-  socket.close();
-  ASSERT_TRUE(eventually([&] { return !a.linked(); }));
+  leave(socket);
   EXPECT_EQ(a.completions(), 0U);
   EXPECT_EQ(a.qp().state(), QpState::kRts);
   ASSERT_TRUE(a.qp().modify(QpState::kError));
