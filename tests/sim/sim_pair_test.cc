@@ -125,7 +125,7 @@ std::uint64_t sum(const std::array<proto::Counter, 16>& messages) {
 // Refused Sends, and what was behind them, come again, and each is carried out once.
 TEST(SimAcks, SendsThatComeTooEarlyComeAgain) {
   std::uint64_t dropped = 0;
-  for_each_seed(60, [&](std::uint64_t seed) {
+  for_each_seed(30, [&](std::uint64_t seed) {
     SimConfig config = random_config(seed);
     config.acks = config.late_receives = config.refuses_sends = true;
     SimPair net(config);
