@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that the protocol core knows no operating system: base, wire, proto and roce may call the C++
-# library, memory and string functions, each other, and nothing else.
+# Checks that the protocol core knows no operating system: base, wire, proto and roce may call the
+# C++ library, memory and string functions, each other, and nothing else.
 #
 #   scripts/check-purity.sh [BUILD_DIR]     default build/release
 #
