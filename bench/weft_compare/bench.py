@@ -71,6 +71,11 @@ class Bench:
         self.note(argv, env)
         return run(command, deadline_s, env).require(os.path.basename(argv[0]))
 
+    def start(self, place, argv, env=None):
+        """One of several clients that run at once, on whatever CPU is free."""
+        self.note(argv, env)
+        return Running([*place.client, *argv], env)
+
     def server(self, place, argv, env=None, pin=True):
         command = [*place.server, *(self.pinned(self.server_cpu) if pin else []), *argv]
         self.note(argv, env)

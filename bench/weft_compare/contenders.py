@@ -57,6 +57,10 @@ _ALL = {
     "exs-stream": Contender("stream", "weft"),
     "exs-tcp": Contender("TCP by the same calls", "tcp"),
     "exs-uring": Contender("TCP by io_uring", "other", True, "square"),
+    "files-tcp": Contender("Weft over TCP", "weft"),
+    "files-ring": Contender("Weft, by a ring", "read", False, "square"),
+    "files-nginx": Contender("nginx sendfile and curl", "tcp"),
+    "files-rsync": Contender("rsync daemon", "other", True, "diamond"),
 }
 
 # Along a path: the FPDU policy is part of the name.

@@ -9,4 +9,9 @@ if(TARGET weft_command AND TARGET weft_costs AND Python3_FOUND AND NOT WEFT_SANI
     LABELS loopback
     TIMEOUT 600
     SERIAL)
+  foreach(program weft_data weft_video_program)
+    if(TARGET ${program})
+      add_dependencies(weft_tests ${program})
+    endif()
+  endforeach()
 endif()

@@ -72,7 +72,7 @@ def check_ours(cells):
             check(figure["low"] <= figure["median"] <= figure["high"], f"{what}: {name} {figure}")
     names = {cell["workload"] for cell in cells}
     check(names == {"bandwidth", "latency", "rate", "thesis", "exs", "expether", "segments",
-                    "host", "extended"},
+                    "host", "extended", "files", "video"},
           f"workloads {names}")
 
 

@@ -282,7 +282,8 @@ class Workloads(unittest.TestCase):
             self.assertIs(workloads.by_name(workload.NAME), workload)
             self.assertIs(workloads.by_name(str(workload.NUMBER)), workload)
         self.assertEqual(workloads.by_name("10").NAME, "extended")
-        self.assertIsNone(workloads.by_name("11"))
+        self.assertEqual(workloads.by_name("12").NAME, "video")
+        self.assertIsNone(workloads.by_name("13"))
 
     def test_each_round_has_each_job_once_but_slow_ones_have_fewer(self):
         jobs = [plan.Job("a", (), 1, None), plan.Job("b", (), 1, None, max_rounds=1)]

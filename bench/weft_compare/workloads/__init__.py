@@ -6,9 +6,11 @@
     section(store)     what to show
 """
 
-from . import bandwidth, costs, extended, exs, host, latency, osu, rate, segments, thesis
+from . import (bandwidth, costs, extended, exs, files, host, latency, osu, rate, segments, thesis,
+               video)
 
-ALL = (bandwidth, latency, rate, thesis, exs, osu, costs, segments, host, extended)
+ALL = (bandwidth, latency, rate, thesis, exs, osu, costs, segments, host, extended,
+       files, video)
 
 
 def by_name(text):
