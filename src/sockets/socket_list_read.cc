@@ -47,7 +47,6 @@ int open_of(int pid, int fd) {
 }
 
 constexpr char kListLink[] = "/memfd:weft-sockets-list (deleted)";
-constexpr char kChannelLink[] = "/memfd:weft-socket,";
 
 template <std::size_t N>
 void clean(char (&text)[N]) {
