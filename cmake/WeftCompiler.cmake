@@ -75,6 +75,7 @@ endif()
 # On a board: small, no exceptions, no RTTI, and only what is called.
 if(WEFT_BOARD)
   set(CMAKE_POSITION_INDEPENDENT_CODE OFF)
+  add_compile_definitions(WEFT_PROFILE_SMALL) # src/base/profile.h
   add_compile_options(-Os -fno-exceptions -ffunction-sections -fdata-sections
                       -fno-common -fomit-frame-pointer)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-rtti>

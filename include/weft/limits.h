@@ -13,7 +13,11 @@ inline constexpr std::uint32_t kProtectionDomains = 65536;
 inline constexpr std::uint32_t kSharedReceiveQueues = 65536;
 inline constexpr std::uint32_t kWorkRequestsPerQueue = 16384;
 inline constexpr std::uint32_t kCompletionsPerQueue = 4U << 20U;
+#ifdef WEFT_PROFILE_SMALL  // a microcontroller
+inline constexpr std::uint32_t kSgesPerRequest = 4;
+#else
 inline constexpr std::uint32_t kSgesPerRequest = 32;
+#endif
 inline constexpr std::uint32_t kInlineBytes = 1024;
 inline constexpr std::uint32_t kMessageBytes = 1U << 31U;
 inline constexpr std::uint16_t kIrd = 128;  // Reads and atomics served at once, per QP

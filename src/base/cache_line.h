@@ -3,8 +3,10 @@
 
 #include <cstddef>
 
+#include "base/profile.h"
+
 namespace weft {
 
-inline constexpr std::size_t kCacheLineBytes = 64;
+inline constexpr std::size_t kCacheLineBytes = profile::kCacheLineBytes;
 
 }  // namespace weft

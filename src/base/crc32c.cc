@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/bytes.h"
+#include "base/profile.h"
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <nmmintrin.h>
@@ -23,7 +24,7 @@ namespace {
 constexpr std::uint32_t kPolynomialReflected = 0x82f63b78;
 
 // kTables[k][b]: the register after byte b and k zero bytes.
-using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
+using Tables = std::array<std::array<std::uint32_t, 256>, profile::kCrcTables>;
 
 constexpr Tables make_tables() {
   Tables t{};
@@ -127,6 +128,7 @@ namespace detail {
 std::uint32_t crc32c_extend_portable(std::uint32_t state, const void* data,
                                      std::size_t size) noexcept {
   const auto* p = static_cast<const std::uint8_t*>(data);
+#ifndef WEFT_PROFILE_SMALL
   for (; size >= 8; p += 8, size -= 8) {
     const std::uint32_t a = state ^ load_le32(p);
     const std::uint32_t b = load_le32(p + 4);
@@ -134,6 +136,7 @@ std::uint32_t crc32c_extend_portable(std::uint32_t state, const void* data,
             kTables[4][a >> 24] ^ kTables[3][b & 0xffU] ^ kTables[2][(b >> 8) & 0xffU] ^
             kTables[1][(b >> 16) & 0xffU] ^ kTables[0][b >> 24];
   }
+#endif
   for (; size > 0; ++p, --size) state = (state >> 8) ^ kTables[0][(state ^ *p) & 0xffU];
   return state;
 }

@@ -11,24 +11,25 @@
 #include <cstdint>
 #include <span>
 
+#include "base/profile.h"
 #include "base/time.h"
 #include "proto/slice.h"
 #include "proto/stag_table.h"
 
 namespace weft::proto {
 
-inline constexpr std::size_t kBatchSlices = 1000;  // the kernel takes 1024 per call
-inline constexpr std::size_t kBatchArenaBytes = 256U << 10U;
-inline constexpr std::size_t kBatchBytes = 1U << 20U;  // bytes per batch, about
+inline constexpr std::size_t kBatchSlices = profile::kBatchSlices;
+inline constexpr std::size_t kBatchArenaBytes = profile::kBatchArenaBytes;
+inline constexpr std::size_t kBatchBytes = profile::kBatchBytes;  // bytes per batch, about
 // With CRCs on, the first batch after a pause is this small: the peer works on it while the CRCs of
 // the next batch are computed. Each further one is twice as large.
-inline constexpr std::size_t kBatchBytesFirst = 64U << 10U;
+inline constexpr std::size_t kBatchBytesFirst = profile::kBatchBytesFirst;
 // What follows such a batch sooner than this follows without a pause: the peer is still at work.
 inline constexpr Duration kBatchPause{60'000};
 // Distinct STags named by one batch: a message may begin while there is room for all of its SGEs.
 inline constexpr std::size_t kBatchSources = 2 * std::size_t{limits::kSgesPerRequest};
-inline constexpr std::size_t kBatchFpdus = 1200;
-inline constexpr std::size_t kBatchSpillBytes = 66U << 10U;
+inline constexpr std::size_t kBatchFpdus = profile::kBatchFpdus;
+inline constexpr std::size_t kBatchSpillBytes = profile::kBatchSpillBytes;
 
 struct TxBatch {
   // What every message touches comes first, and lies together.

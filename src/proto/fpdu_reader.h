@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/profile.h"
 #include "base/seq.h"
 #include "proto/marked.h"
 #include "proto/slice.h"
@@ -27,8 +28,9 @@ class CarryPool {
 };
 
 // Largest FPDU on the wire, with markers.
-inline constexpr std::size_t kCarryBytesMax = 66U << 10U;
-static_assert(kCarryBytesMax >= fpdu_size_marked(0, kMaxUlpduAccepted) + kMarkerSize);
+inline constexpr std::size_t kCarryBytesMax = profile::kCarryBytes;
+static_assert(profile::kSmall ||
+              kCarryBytesMax >= fpdu_size_marked(0, kMaxUlpduAccepted) + kMarkerSize);
 
 // What a scratch buffer must hold: a carried FPDU and something to read.
 inline constexpr std::size_t kScratchBytesMin = kCarryBytesMax + (4U << 10U);

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/crc32c.h"
+#include "base/profile.h"
 #include "base/seq.h"
 #include "proto/batch.h"
 #include "wire/fpdu.h"
@@ -16,7 +17,7 @@ namespace weft::proto {
 class FpduWriter {
  public:
   // Below this a payload piece is copied: cheaper than one more slice.
-  static constexpr std::size_t kCopyBelow = 1024;
+  static constexpr std::size_t kCopyBelow = profile::kCopyBelow;
 
   FpduWriter(bool crc, bool markers) : crc_on_(crc), markers_(markers) {}
 

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "base/cache_line.h"
+#include "base/profile.h"
 #include "base/result.h"
 #include "base/seq.h"
 #include "proto/marked.h"
@@ -188,9 +189,10 @@ class StagTable {
   [[nodiscard]] std::uint32_t used() const noexcept { return used_; }
 
  private:
-  static constexpr std::uint32_t kChunkEntries = 256;
+  static constexpr std::uint32_t kChunkEntries = profile::kStagChunk;
   static constexpr std::uint32_t kIndexBits = 24;
-  static constexpr std::uint32_t kFreeMin = 4096;  // a freed slot waits behind so many others
+  static constexpr std::uint32_t kFreeMin =
+      profile::kStagReuseDelay;  // a freed slot waits behind so many others
   static constexpr std::size_t kRounds = 4;
 
   [[nodiscard]] bool pin_entry(Stag stag, Pin& pin, StagHint* hint) const noexcept;

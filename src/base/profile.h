@@ -1,0 +1,50 @@
+// Sizes that differ between a workstation and a microcontroller, in one place. WEFT_PROFILE_SMALL
+// is set for boards (cmake/WeftCompiler.cmake). The SGEs of a request are in <weft/limits.h>,
+// because they are part of the public interface.
+//
+// With the small profile a peer has to keep its FPDUs within one TCP segment; a larger one that
+// comes in parts ends the connection. STags are reused sooner, so a peer that kept an old one finds
+// a live one sooner: one in 256 of its guesses of the key is right.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::profile {
+
+#ifdef WEFT_PROFILE_SMALL
+inline constexpr bool kSmall = true;
+// A transmit batch: gather list, FPDUs, headers and copied payload, the rest of an FPDU cut short.
+// With markers the payload is copied, so one FPDU with its markers has to fit the arena.
+inline constexpr std::size_t kBatchSlices = 16;
+inline constexpr std::size_t kBatchFpdus = 4;
+inline constexpr std::size_t kBatchArenaBytes = 1600;
+inline constexpr std::size_t kBatchSpillBytes = 1600;
+inline constexpr std::size_t kBatchBytes = 4096;
+inline constexpr std::size_t kBatchBytesFirst = 4096;
+// Payload below this is copied into the batch.
+inline constexpr std::size_t kCopyBelow = 64;
+// An FPDU that came in parts.
+inline constexpr std::size_t kCarryBytes = 1600;
+// STag table: entries taken at once, and how many others are reused first.
+inline constexpr std::uint32_t kStagChunk = 4;
+inline constexpr std::uint32_t kStagReuseDelay = 4;
+inline constexpr std::size_t kCacheLineBytes = 8;
+inline constexpr std::size_t kCrcTables = 1;  // of 1 KiB; 8 of them are about four times as fast
+#else
+inline constexpr bool kSmall = false;
+inline constexpr std::size_t kBatchSlices = 1000;  // the kernel takes 1024 per call
+inline constexpr std::size_t kBatchFpdus = 1200;
+inline constexpr std::size_t kBatchArenaBytes = 256U << 10U;
+inline constexpr std::size_t kBatchSpillBytes = 66U << 10U;
+inline constexpr std::size_t kBatchBytes = 1U << 20U;
+inline constexpr std::size_t kBatchBytesFirst = 64U << 10U;
+inline constexpr std::size_t kCopyBelow = 1024;
+inline constexpr std::size_t kCarryBytes = 66U << 10U;
+inline constexpr std::uint32_t kStagChunk = 256;
+inline constexpr std::uint32_t kStagReuseDelay = 4096;
+inline constexpr std::size_t kCacheLineBytes = 64;
+inline constexpr std::size_t kCrcTables = 8;
+#endif
+
+}  // namespace weft::profile
