@@ -96,6 +96,7 @@ std::size_t Session::poll() {
     if (count < 0) fail();
     if (count <= 0) return total;
     total += static_cast<std::size_t>(count);
+    moved_at_ = Clock::now();
     for (int i = 0; i < count && !dead_; ++i) completion(wcs[i]);
     if (dead_ || count < 32) return total;
   }
@@ -229,6 +230,12 @@ void Session::tick(Clock::time_point now) {
     refuse_at_ = now + kRefusalDelay;
   }
   if (state_ != State::kReady && now - created_ > kSetUpTime) fail();
+  // It would keep others from the staging memory.
+  const auto stall = std::chrono::seconds(shared_.options.stall_seconds);
+  if (waits_for_network() && now - moved_at_ > stall) {
+    ++shared_.counters.stalled;
+    fail();
+  }
 }
 
 int Session::answer(const Request& request, Reply& reply, std::string& text) {

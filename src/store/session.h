@@ -41,10 +41,12 @@ struct ServeOptions {
   unsigned max_clients = 1024;
   unsigned max_open_files = 1024;  // per client
   std::uint64_t staging_bytes = std::uint64_t{64} << 20U;
+  unsigned stall_seconds = 30;  // a client that takes nothing for so long is dropped
 };
 
 struct ServeCounters {
-  std::uint64_t clients = 0, refused_tokens = 0, refused_clients = 0, requests = 0, errors = 0;
+  std::uint64_t clients = 0, refused_tokens = 0, refused_clients = 0, requests = 0, errors = 0,
+                stalled = 0;
   std::uint64_t bytes_out = 0, bytes_in = 0;
 };
 
@@ -74,9 +76,10 @@ class Session {
   void arm();
   // Starts as many chunks as there is room for; returns how many.
   std::size_t pump();
-  // Looks at what has a time limit: set-up, and the answer to a wrong token.
+  // Looks at what has a time limit: set-up, the answer to a wrong token, and a client that holds
+  // staging memory and takes nothing.
   void tick(Clock::time_point now);
-  [[nodiscard]] bool has_deadline() const { return state_ != State::kReady; }
+  [[nodiscard]] bool has_deadline() const { return state_ != State::kReady || waits_for_network(); }
 
   void fail();  // makes it dead
   [[nodiscard]] bool dead() const { return dead_; }
@@ -171,6 +174,7 @@ class Session {
   void network_done(Chunk& chunk);
   void push_to_client(Chunk& chunk);
   void chunk_finished(TransferAt transfer);
+  [[nodiscard]] bool waits_for_network() const { return !dead_ && chunks_.size() > on_disk_; }
 
   [[nodiscard]] bool can_start_record(const Play& play) const;
   std::size_t start_records();
@@ -188,6 +192,7 @@ class Session {
   bool dead_ = false;
   Nonce client_nonce_{}, server_nonce_{};
   Clock::time_point created_ = Clock::now();
+  Clock::time_point moved_at_ = created_;  // when the network last took or brought something
   std::optional<Clock::time_point> refuse_at_;
   Reply refusal_;
   std::map<std::uint64_t, std::shared_ptr<OpenFile>> files_;

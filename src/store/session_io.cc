@@ -155,6 +155,7 @@ bool Session::start_chunk() {
     return true;
   }
   chunk->inbound = true;
+  if (chunks_.size() == on_disk_ + 1) moved_at_ = Clock::now();
   const int error =
       post_rdma(id_->qp, IBV_WR_RDMA_READ, reinterpret_cast<std::uintptr_t>(chunk), chunk->data,
                 bytes, port_.lkey(), transfer->memory.address + chunk->at, transfer->memory.rkey);
@@ -210,6 +211,8 @@ void Session::disk_done(Chunk& chunk, std::int64_t result) {
 void Session::push_to_client(Chunk& chunk) {
   const TransferAt transfer = chunk.transfer;
   shared_.counters.bytes_out += chunk.got;
+  // The others that wait, if any, have waited for longer than this one.
+  if (chunks_.size() == on_disk_ + 1) moved_at_ = Clock::now();
   const int error = post_rdma(id_->qp, IBV_WR_RDMA_WRITE, reinterpret_cast<std::uintptr_t>(&chunk),
                               chunk.data + chunk.skew, chunk.got, port_.lkey(),
                               transfer->memory.address + chunk.at, transfer->memory.rkey);

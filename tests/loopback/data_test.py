@@ -419,6 +419,31 @@ def case_a_disk_that_fails(tmp):
             subprocess.run(["umount", "-l", str(served)], check=False)
 
 
+def case_a_client_that_stands_still(tmp):
+    """One client that takes nothing holds all of the staging memory; it is dropped, and others are served."""
+    source = tmp / "source"
+    source.mkdir()
+    big_file(source / "small", 2)
+    with open(source / "big", "wb") as out:
+        out.truncate(1 << 30)  # long enough to be stopped in the middle
+    # What the kernel takes on the way must be less than what the client asks for at once.
+    os.environ["WEFT_SOCKET_BUFFER"] = "65536"
+    with Server(source, "--staging", 1 << 20, "--stall", 1) as server:
+        first = subprocess.Popen([PROGRAM, "get", "--retry", "0", server.url("big"), str(tmp / "first")],
+                                 stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + LIMIT_S
+        while not any(part.stat().st_size for part in tmp.glob(".weft-part-*")):
+            assert first.poll() is None and time.monotonic() < deadline
+            time.sleep(0.0005)
+        first.send_signal(signal.SIGSTOP)
+        run("get", server.url("small"), tmp / "second")
+        assert digest(tmp / "second") == digest(source / "small")
+        first.kill()
+        first.wait()
+    del os.environ["WEFT_SOCKET_BUFFER"]
+    assert " 1 stalled" in server.log, server.log
+
+
 def case_two_gigabytes(tmp):
     """Cold and warm, through the page cache and past it, and by 16 clients at once."""
     source = tmp / "source"

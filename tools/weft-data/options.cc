@@ -50,6 +50,11 @@ void add_serve(CLI::App& app, Command& c) {
       ->type_name("BYTES")
       ->check(CLI::Range(std::uint64_t{1} << 20U, std::uint64_t{1} << 36U).description(""))
       ->capture_default_str();
+  sub->add_option("--stall", c.serve.stall_seconds,
+                  "Drop a client that has asked for data and takes none for so long")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(1U, 3600U).description(""))
+      ->capture_default_str();
   sub->add_flag("!--quiet", c.serve.log, "Log no connections");
   sub->add_option("--announce-fd", c.announce_fd, "Write the port to this descriptor")->group("");
   sub->footer(

@@ -33,16 +33,16 @@ int fail(const store::Failed& why) { return cli::report_failure({why.text(), cli
 
 void report(const store::ServeCounters& n) {
   const double gb = static_cast<double>(n.bytes_out + n.bytes_in) / 1e9;
-  std::fprintf(stderr,
-               "weft serve: %llu clients, %llu refused, %llu wrong tokens, %llu requests, %llu "
-               "errors, %.3f GB out, %.3f GB in, %.3f CPU s (%.3f per GB)\n",
-               static_cast<unsigned long long>(n.clients),
-               static_cast<unsigned long long>(n.refused_clients),
-               static_cast<unsigned long long>(n.refused_tokens),
-               static_cast<unsigned long long>(n.requests),
-               static_cast<unsigned long long>(n.errors), static_cast<double>(n.bytes_out) / 1e9,
-               static_cast<double>(n.bytes_in) / 1e9, cpu_seconds(),
-               gb > 0 ? cpu_seconds() / gb : 0.0);
+  std::fprintf(
+      stderr,
+      "weft serve: %llu clients, %llu refused, %llu stalled, %llu wrong tokens, %llu "
+      "requests, %llu errors, %.3f GB out, %.3f GB in, %.3f CPU s (%.3f per GB)\n",
+      static_cast<unsigned long long>(n.clients),
+      static_cast<unsigned long long>(n.refused_clients),
+      static_cast<unsigned long long>(n.stalled), static_cast<unsigned long long>(n.refused_tokens),
+      static_cast<unsigned long long>(n.requests), static_cast<unsigned long long>(n.errors),
+      static_cast<double>(n.bytes_out) / 1e9, static_cast<double>(n.bytes_in) / 1e9, cpu_seconds(),
+      gb > 0 ? cpu_seconds() / gb : 0.0);
 }
 
 }  // namespace
