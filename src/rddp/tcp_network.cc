@@ -29,6 +29,8 @@ constexpr std::size_t kReadBytes = 256U << 10U;
 constexpr std::size_t kIovecs = 256;  // of one sendmsg
 // Reads per turn of one connection, so that one peer cannot keep the others waiting.
 constexpr int kReadsPerTurn = 4;
+// A listener that the kernel gives no descriptor for is left alone for so long.
+constexpr Duration kAcceptPause{10'000'000};
 
 Instant steady_now() {
   return Instant{std::chrono::steady_clock::now().time_since_epoch().count()};
@@ -45,7 +47,9 @@ std::uint32_t kernel_random() {
 class Watched {
  public:
   virtual ~Watched() = default;
+  // A negative descriptor: nothing now, and again at rested_at().
   [[nodiscard]] virtual pollfd wanted() const noexcept = 0;
+  [[nodiscard]] virtual Instant rested_at() const noexcept { return Instant::never(); }
   virtual void ready(short events) = 0;
 };
 
@@ -204,10 +208,17 @@ class TcpPort final : public Port, public Watched {
     }
     return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
   }
-  [[nodiscard]] pollfd wanted() const noexcept override { return {fd_, POLLIN, 0}; }
+  [[nodiscard]] pollfd wanted() const noexcept override {
+    return {steady_now() < rested_at_ ? -1 : fd_, POLLIN, 0};
+  }
+  [[nodiscard]] Instant rested_at() const noexcept override { return rested_at_; }
   void ready(short /*events*/) override {
     const int fd = accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0) return;
+    if (fd < 0) {
+      // Out of descriptors: the listener stays readable. It is looked at again later.
+      if (errno == EMFILE || errno == ENFILE) rested_at_ = steady_now() + kAcceptPause;
+      return;
+    }
     Channel* channel = acceptor_.next_channel();
     std::unique_ptr<TcpLink> link;
     if (channel != nullptr) link.reset(new (std::nothrow) TcpLink(watch_, *channel, fd, false));
@@ -223,6 +234,7 @@ class TcpPort final : public Port, public Watched {
   Watch& watch_;
   Acceptor& acceptor_;
   const int fd_;
+  Instant rested_at_{0};
 };
 
 struct FreeAddresses {
@@ -295,21 +307,16 @@ class TcpNetwork final : public Network {
 
   void wait(Instant until) override {
     polled_.clear();
-    watched_.clear();
     std::erase(watch_.all, nullptr);
-    for (Watched* w : watch_.all) {
-      const pollfd wanted = w->wanted();
-      if (wanted.fd < 0) continue;
-      polled_.push_back(wanted);
-      watched_.push_back(w);
+    for (const Watched* w : watch_.all) {
+      polled_.push_back(w->wanted());  // poll(2) leaves out what is negative
+      if (polled_.back().fd < 0) until = std::min(until, w->rested_at());
     }
     if (poll(polled_.data(), polled_.size(), milliseconds(until)) <= 0) return;
     for (std::size_t i = 0; i < polled_.size(); ++i) {
-      if (polled_[i].revents == 0) continue;
-      // Another one's callback may have closed it.
-      const auto& all = watch_.all;
-      if (std::find(all.begin(), all.end(), watched_[i]) == all.end()) continue;
-      watched_[i]->ready(polled_[i].revents);
+      // Another one's callback may have ended it; its place stays empty until the next wait.
+      Watched* const w = watch_.all[i];
+      if (w != nullptr && polled_[i].revents != 0) w->ready(polled_[i].revents);
     }
   }
 
@@ -342,8 +349,7 @@ class TcpNetwork final : public Network {
   }
 
   Watch watch_;
-  std::vector<pollfd> polled_;
-  std::vector<Watched*> watched_;
+  std::vector<pollfd> polled_;  // as watch_.all
 };
 
 }  // namespace
