@@ -1,7 +1,9 @@
 #include "mount/remote.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 namespace weft::mount {
 
@@ -15,9 +17,17 @@ using store::Request;
 namespace {
 
 constexpr std::uint32_t kListBytes = 128U << 10U;
-constexpr std::uint64_t kCallTag = ~std::uint64_t{0};  // others are numbers of blocks
+// A server short of memory for a list is asked again so often, with a pause.
+constexpr int kListTries = 50;
+constexpr std::chrono::milliseconds kListPause{20};
+// More than any file system has in one folder, and less than what fills memory.
+constexpr std::uint64_t kEntriesMax = 16U << 20U;
+// Errors of Linux are below this; the kernel takes no others from a file system.
+constexpr std::uint32_t kErrnoEnd = 512;
 // Blocks that one reader may have asked for; the rest is for others.
 constexpr std::uint32_t kMaxDepth = 8;
+
+int server_error(std::uint32_t error) { return error < kErrnoEnd ? static_cast<int>(error) : EIO; }
 
 // What a program may see of an error between this machine and the server.
 int local_error(const store::Failed& why) {
@@ -58,15 +68,18 @@ Outcome<void> Remote::ready() {
   return connect();
 }
 
-// A reply to a block's request.
+// A reply to a block's request, or one that nobody waits for any more.
 Outcome<void> Remote::take(const Reply& reply) {
+  if (reply.tag >= blocks_.size() && reply.tag < next_call_) return {};
   const bool ours = reply.op == Op::kRead && reply.tag < blocks_.size() &&
                     blocks_[reply.tag].state == Block::State::kAsked;
-  if (!ours && reply.op == Op::kClose) return {};
-  if (!ours) return failed(EPROTO, server_.host);
+  if (!ours) {
+    client_.reset();  // what it says makes no sense: the next call begins anew
+    return failed(EPROTO, server_.host);
+  }
   Block& block = blocks_[reply.tag];
   block.state = block.dropped ? Block::State::kFree : Block::State::kHere;
-  block.error = reply.error;
+  block.error = server_error(reply.error);
   block.got = std::min(reply.bytes, block.want);
   return {};
 }
@@ -81,19 +94,20 @@ int Remote::make_room() {
   return 0;
 }
 
-Outcome<Reply> Remote::call(const Request& request) {
+// A wait that a signal has ended leaves a reply that is still to come: each call has its own tag.
+Outcome<Reply> Remote::call(Request& request) {
   if (make_room() != 0) return failed(EIO, server_.host);
+  request.tag = next_call_++;
   if (auto ok = client_->post(request); !ok) return tl::unexpected(ok.error());
   for (;;) {
     auto reply = client_->wait();
     if (!reply) return reply;
-    if (reply->tag == kCallTag && reply->op == request.op) return reply;
+    if (reply->tag == request.tag && reply->op == request.op) return reply;
     if (auto ok = take(*reply); !ok) return tl::unexpected(ok.error());
   }
 }
 
 int Remote::call_again(Request& request, Reply& reply) {
-  request.tag = kCallTag;
   for (int tries = 0;; ++tries) {
     if (auto ok = ready(); !ok) return local_error(ok.error());
     // Memory is registered anew with each connection.
@@ -103,7 +117,7 @@ int Remote::call_again(Request& request, Reply& reply) {
     const auto got = call(request);
     if (got) {
       reply = *got;
-      return static_cast<int>(reply.error);
+      return server_error(reply.error);
     }
     // A connection that stood idle may have been gone for long: one attempt with a new one.
     const bool lost = client_ != nullptr && !client_->alive();
@@ -138,20 +152,30 @@ int Remote::list(const std::string& path, const EntryFunction& entry) {
   Request request;
   request.op = Op::kList;
   request.path = name;
-  for (;;) {
+  std::vector<std::uint8_t> page;
+  std::uint64_t entries = 0;
+  for (int tries = 0;;) {
     Reply reply;
     const int error = call_again(request, reply);
-    if (error == EAGAIN) continue;  // the server is short of memory for the moment
+    if (error == EAGAIN && ++tries < kListTries) {
+      std::this_thread::sleep_for(kListPause);
+      continue;
+    }
     if (error != 0) return error;
-    std::span<const std::uint8_t> rest(memory_.data(), std::min(reply.bytes, kListBytes));
+    tries = 0;
+    // The server can write into its part of our memory at any time.
+    page.assign(memory_.data(), memory_.data() + std::min(reply.bytes, kListBytes));
+    std::span<const std::uint8_t> rest(page);
     while (const auto found = store::decode_entry(rest)) {
       const bool safe = found->name.find('/') == std::string_view::npos &&
                         found->name.find('\0') == std::string_view::npos && found->name != "." &&
                         found->name != "..";
+      if (++entries > kEntriesMax) return EOVERFLOW;
       if (safe) entry(std::string(found->name), found->attributes);
     }
-    request.offset = reply.cursor;
     if (reply.cursor == 0) return 0;
+    if (page.empty() || reply.cursor == request.offset) return EIO;  // it would never end
+    request.offset = reply.cursor;
   }
 }
 
@@ -163,7 +187,10 @@ int Remote::reopen(File& file) {
   Reply reply;
   if (const int error = call_again(request, reply)) return error;
   const bool first = file.connection == 0;
-  if (!first && reply.attributes != file.attributes) return ESTALE;
+  if (!first && reply.attributes != file.attributes) {
+    close_handle(reply.handle);
+    return ESTALE;
+  }
   file.attributes = reply.attributes;
   file.handle = reply.handle;
   file.connection = connection_;
@@ -188,14 +215,18 @@ void Remote::close(std::uint64_t id) {
     if (block.state == Block::State::kHere) block = Block();
   }
   const File& file = at->second;
-  if (file.handle != 0 && file.connection == connection_ && client_->alive()) {
-    Request request;
-    request.op = Op::kClose;
-    request.handle = file.handle;
-    // Nobody waits for the reply; a connection that fails here is made again by the next call.
-    if (make_room() == 0) static_cast<void>(client_->post(request));
-  }
+  if (file.connection == connection_) close_handle(file.handle);
   files_.erase(at);
+}
+
+// Nobody waits for the reply; a connection that fails here is made again by the next call.
+void Remote::close_handle(std::uint64_t handle) {
+  if (handle == 0 || client_ == nullptr || !client_->alive() || make_room() != 0) return;
+  Request request;
+  request.op = Op::kClose;
+  request.tag = next_call_++;
+  request.handle = handle;
+  static_cast<void>(client_->post(request));
 }
 
 std::uint8_t* Remote::data_of(const Block& block) const {
@@ -287,7 +318,7 @@ std::int64_t Remote::try_read(std::uint64_t id, File& file, std::uint8_t* to, st
     }
     block->used = ++clock_;
     if (block->error != 0) {
-      const int error = static_cast<int>(block->error);
+      const int error = block->error;
       *block = Block();
       return -error;
     }
@@ -316,7 +347,7 @@ std::int64_t Remote::read(std::uint64_t id, std::uint8_t* to, std::uint32_t byte
       if (const int error = reopen(file)) return -error;
     }
     const std::int64_t got = try_read(id, file, to, bytes, offset);
-    if (got >= 0 || client_->alive() || tries != 0) return got;
+    if (got >= 0 || (client_ != nullptr && client_->alive()) || tries != 0) return got;
   }
 }
 

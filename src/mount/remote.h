@@ -24,7 +24,10 @@ class Remote {
 
   // `prefix`: the folder of the server that is the root.
   Remote(store::ServerAddress server, std::string prefix, std::uint32_t blocks)
-      : server_(std::move(server)), prefix_(std::move(prefix)), blocks_(blocks) {}
+      : server_(std::move(server)),
+        prefix_(std::move(prefix)),
+        blocks_(blocks),
+        next_call_(blocks) {}
 
   // With a text for the user. The other calls connect by themselves.
   [[nodiscard]] store::Outcome<void> connect();
@@ -60,7 +63,7 @@ class Remote {
     std::uint64_t offset = 0;
     std::uint32_t want = 0;
     std::uint32_t got = 0;
-    std::uint32_t error = 0;
+    int error = 0;
     std::uint64_t used = 0;  // when; the one that was not used for longest is taken
     bool dropped = false;    // nobody wants what it asked for any more
   };
@@ -68,10 +71,11 @@ class Remote {
   [[nodiscard]] std::string name_of(const std::string& path) const;
   [[nodiscard]] store::Outcome<void> ready();
   // One request and its reply; replies of read-ahead are taken on the way.
-  [[nodiscard]] store::Outcome<store::Reply> call(const store::Request& request);
+  [[nodiscard]] store::Outcome<store::Reply> call(store::Request& request);
   // As call(), on a new connection if the old one turns out to be gone.
   [[nodiscard]] int call_again(store::Request& request, store::Reply& reply);
   [[nodiscard]] int reopen(File& file);
+  void close_handle(std::uint64_t handle);
   [[nodiscard]] std::int64_t try_read(std::uint64_t id, File& file, std::uint8_t* to,
                                       std::uint32_t bytes, std::uint64_t offset);
   [[nodiscard]] Block* find(std::uint64_t file, std::uint64_t offset);
@@ -90,6 +94,7 @@ class Remote {
   std::vector<Block> blocks_;
   std::map<std::uint64_t, File> files_;
   std::uint64_t next_file_ = 1;
+  std::uint64_t next_call_;  // tags of requests that somebody waits for, above those of blocks
   std::uint64_t clock_ = 0;
   const Block* pinned_ = nullptr;  // not to be taken for something else
 };

@@ -257,7 +257,7 @@ void DdpStream::end_with(DdpEnd how) {
 
 bool DdpStream::take_fin() {
   if (fin_taken_ || !closing_ || reset_ || tx_.under_way() != nullptr) return false;
-  if (end_ == DdpEnd::kOpen && build_ != tail_ && may_send_) return false;
+  if (end_ == DdpEnd::kOpen && build_ != tail_) return false;  // what is posted goes first
   return fin_taken_ = true;
 }
 

@@ -84,6 +84,9 @@ void Stream::want(RxPlan& plan, std::span<std::uint8_t> scratch) {
     std::size_t planned = 0;
     for (std::size_t i = 0; i < plan.count; ++i) planned += plan.slices[i].size;
     if (planned == reader_.direct_remaining()) plan.slices[plan.count++] = reader_.want_tail();
+  } else if (scratch.empty() && !reader_.nothing_behind()) {
+    // Fed, and the pieces part between a payload and its pad or CRC.
+    plan.slices[plan.count++] = reader_.want_tail();
   } else {
     plan.slices[plan.count++] = reader_.want(scratch);
   }

@@ -67,7 +67,9 @@ bool Stream::take_not_ready(Msn msn) {
 
 // The next request to start is this one again.
 void Stream::rewind(std::uint32_t index, Msn msn) {
-  if (out_.from == Outbound::From::kSendQueue) out_ = {};
+  // A question that has not gone out is asked again below, where it is still due.
+  const bool asks = out_.from == Outbound::From::kControl && out_.bits == kAskBit;
+  if (out_.from == Outbound::From::kSendQueue || asks) out_ = {};
   second_half_ = false;
   tx_msn_[kQueueSend] = msn;
   while (orq_count_ != 0) {

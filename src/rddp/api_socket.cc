@@ -124,8 +124,8 @@ std::uint32_t rddp_socket::stream_id() const {
 void rddp_socket::keep_time(Instant now) {
   Channel& c = channel();
   const bool starting = c.phase() == Phase::kStarting || c.phase() == Phase::kIdle;
-  if (starting && now >= start_by) {
-    c.abort();
+  if (now >= start_by) {
+    if (starting) c.abort();
     start_by = Instant::never();
   }
   if (now >= c.deadline()) c.expired(now);

@@ -80,8 +80,10 @@ void Channel::received(std::span<std::uint8_t> bytes) {
     return;
   }
   if (phase_ == Phase::kStarting) bytes = bytes.subspan(startup_received(bytes));
-  if (!stream_runs()) return;
-  if (!bytes.empty()) stream_feed(bytes);
+  if (bytes.empty()) return;
+  if (phase_ == Phase::kRequest)
+    return received(bytes);  // behind the Request, in one piece with it
+  if (stream_runs()) stream_feed(bytes);
 }
 
 proto::Ahead Channel::place_ahead(std::uint32_t /*distance*/,

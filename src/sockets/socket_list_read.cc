@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "sockets/channel.h"
 #include "sockets/socket_list.h"
@@ -43,7 +44,7 @@ bool each_descriptor(int pid, Visit visit) {
 int open_of(int pid, int fd) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
-  return open(path, O_RDONLY | O_CLOEXEC);
+  return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 }
 
 constexpr char kListLink[] = "/memfd:weft-sockets-list (deleted)";
@@ -60,8 +61,9 @@ void clean(char (&text)[N]) {
 //   null: no relay has it
 const char* path_at_relay(int relay, const char* label) {
   const char* found = nullptr;
+  const std::string wanted = std::string("/memfd:") + label;
   each_descriptor(relay, [&](int fd, const char* link) {
-    if (std::strncmp(link + sizeof "/memfd:" - 1, label, std::strlen(label)) != 0) return true;
+    if (std::strncmp(link, wanted.c_str(), wanted.size()) != 0) return true;
     const int file = open_of(relay, fd);
     RingPage page;
     const bool whole = file >= 0 && pread(file, static_cast<void*>(&page), sizeof page, 0) ==

@@ -96,7 +96,6 @@ std::size_t Session::poll() {
     if (count < 0) fail();
     if (count <= 0) return total;
     total += static_cast<std::size_t>(count);
-    moved_at_ = Clock::now();
     for (int i = 0; i < count && !dead_; ++i) completion(wcs[i]);
     if (dead_ || count < 32) return total;
   }
@@ -105,6 +104,8 @@ std::size_t Session::poll() {
 void Session::completion(const ibv_wc& wc) {
   if (wc.status != IBV_WC_SUCCESS) return fail();
   const std::size_t slot = wc.wr_id >> 2U;
+  // Requests are no sign that the client takes anything.
+  if ((wc.wr_id & 3U) != 1) moved_at_ = Clock::now();
   switch (wc.wr_id & 3U) {
     case 1: return request(slot, wc.byte_len);
     case kImmediateBits: --records_; return;

@@ -92,6 +92,8 @@ int Session::list(const Request& request, Reply& reply) {
 }
 
 void Session::begin(Transfer transfer) {
+  // More than its credits allow.
+  if (transfers_.size() >= kCredits + kMaxRecords) return fail();
   transfer.end = transfer.memory.bytes;
   transfers_.push_back(std::move(transfer));
 }

@@ -1,5 +1,7 @@
 #include "video/player.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -16,6 +18,10 @@ namespace {
 
 constexpr std::uint32_t kPage = 4096;
 constexpr std::uint32_t kAlign = 64;  // of pixels
+// PLAY, GRANT and CLOSE may be under way at once.
+constexpr std::uint32_t kCreditsNeeded = 3;
+// A server that says nothing must not keep the window on the screen.
+constexpr std::chrono::seconds kStopWait{2};
 
 std::int64_t ns(Clock::duration d) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(d).count();
@@ -32,7 +38,8 @@ Outcome<std::unique_ptr<Player>> Player::open(const store::ServerAddress& server
   auto client = store::Client::connect(server, player->options_.slots);
   if (!client) return tl::unexpected(client.error());
   player->client_ = std::move(*client);
-  if (player->client_->credits() < 2) return failed(EPROTO, path, "the server has too few credits");
+  if (player->client_->credits() < kCreditsNeeded)
+    return failed(EPROTO, path, "the server has too few credits");
   if (auto ok = player->identify_film(); !ok) {
     store::Failed why = ok.error();
     if (why.what.empty()) why.what = path;
@@ -286,12 +293,20 @@ Outcome<void> Player::stop() {
   close.op = Op::kClose;
   close.handle = handle_;
   if (auto ok = client_->post(close); !ok) return ok;
+  const auto until = Clock::now() + kStopWait;
   while (!over_) {
-    const auto reply = client_->wait();
-    if (!reply) return tl::unexpected(reply.error());
-    if (reply->op != Op::kPlay) continue;
+    if (auto ok = client_->arm(); !ok) return ok;
+    const auto got = client_->next();
+    if (!got) return tl::unexpected(got.error());
+    if (!*got) {
+      if (Clock::now() >= until) return failed(ETIMEDOUT, path_, "the server does not answer");
+      pollfd one{client_->fd(), POLLIN, 0};
+      (void)::poll(&one, 1, 100);
+      continue;
+    }
+    if ((*got)->is_record || (*got)->reply.op != Op::kPlay) continue;
     over_ = true;
-    stats_.server_cpu_us = reply->cpu_us;
+    stats_.server_cpu_us = (*got)->reply.cpu_us;
   }
   return {};
 }

@@ -60,7 +60,12 @@ void set_program(std::string_view name) { g_program = name; }
 void say(std::string_view text) {
   const std::string prefix = fmt::format("{}: ", g_program);
   if (text.starts_with(prefix)) text.remove_prefix(prefix.size());
-  const std::string line = fmt::format("{}{}\n", prefix, text);
+  std::string line = fmt::format("{}{}\n", prefix, text);
+  // Names and texts of a peer may be among it, and must not steer the terminal.
+  for (char& c : line) {
+    const auto octet = static_cast<unsigned char>(c);
+    if ((octet < ' ' && c != '\n' && c != '\t') || octet == 0x7f) c = '?';
+  }
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
 }
