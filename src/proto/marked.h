@@ -46,7 +46,7 @@ class MarkedOctets {
       at_ += until_marker_ + kMarkerSize;
       until_marker_ = kMarkerInterval - kMarkerSize;
     }
-    std::memcpy(to, at_, n);
+    if (n != 0) std::memcpy(to, at_, n);  // none may lie nowhere
     drop(n);
   }
   // Leaves out the first `n`.  REQUIRES: n <= front().size().
