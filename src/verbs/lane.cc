@@ -112,6 +112,17 @@ Turn Lane::run(std::uint32_t events) {
   return done;
 }
 
+void Lane::look() {
+  if (!lock_.try_enter()) return;
+  look_alone();
+  leave();
+}
+
+// What a turn leaves unread has been reported already, and is not again by itself.
+void Lane::look_alone() {
+  if (turn(0).more && live() && poller_kept_ != nullptr) report_anew();
+}
+
 void Lane::kick() {
   if (!lock_.enter_or_kick()) return;
   send_posted();
@@ -159,9 +170,14 @@ void Lane::on_timer(io::TimerId id) {
     }
     if (!live()) return;
     if (std::exchange(no_memory_, false)) tx_blocked_.store(false, std::memory_order_relaxed);
-    turn(0);  // what has come by now came in time
+    look_alone();  // what has come by now came in time
     if (live() && path_) path_->on_time(io::now());
-    if (!stream_->finished() && stream_->deadline() <= io::now()) stream_->expired(io::now());
+    if (!stream_->finished() && stream_->deadline() <= io::now()) {
+      stream_->expired(io::now());
+      // A Send that was held may have moved the connection on, to the ring even, where a sleeper
+      // has to say that it sleeps.
+      look_alone();
+    }
     if (live() && stream_->tx_pending()) transmit();
   });
 }

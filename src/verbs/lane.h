@@ -73,6 +73,8 @@ class Lane final : public io::Handler {
 
   // Receives what is there and sends what can be sent. `events`: what epoll reported; 0: unknown.
   Turn run(std::uint32_t events);
+  // The same for who does not poll: what one turn leaves unread is reported to the poller.
+  void look();
   // Sends what has been posted, now, or leaves it to the holder.
   void kick();
   // A request has been posted: sends it, or leaves the doorbell to the next look of a poller.
@@ -128,8 +130,8 @@ class Lane final : public io::Handler {
 
   [[nodiscard]] proto::Stream* stream() noexcept { return stream_ ? &*stream_ : nullptr; }
   void transmit();
-  // One turn of receiving and sending, inside exclusively().
-  Turn turn(std::uint32_t events);
+  // As look(), inside exclusively().
+  void look_alone();
   // What the transport has is reported by epoll once more.
   void report_anew();
   // Asks for a look at the deadline, the end, the registration. Part of every leave.
@@ -153,6 +155,7 @@ class Lane final : public io::Handler {
   void on_timer(io::TimerId id) override;
 
  private:
+  Turn turn(std::uint32_t events);
   void leave() WEFT_RELEASE(lock_) WEFT_NOT_ANALYZED;  // takes it up again for a kick
   void send_posted();
   Turn receive(bool until_end);

@@ -159,7 +159,7 @@ Status QueuePairImpl::attach(std::unique_ptr<io::Transport> transport,
     state_.store(QpState::kRts, std::memory_order_release);
     result = lane_.open(std::move(transport), std::move(trace), mine,
                         remote_access_.load(std::memory_order_relaxed), poller());
-    if (result) lane_.turn(0);
+    if (result) lane_.look_alone();
   });
   return result;
 }
@@ -222,7 +222,7 @@ Status QueuePairImpl::modify_connected(QpState to) {
         if (from == QpState::kSqd && to == QpState::kRts) {
           if (proto::Stream* stream = lane_.stream()) stream->pause(false);
           state_.store(QpState::kRts, std::memory_order_release);
-          lane_.turn(0);
+          lane_.look_alone();
           return;
         }
         // The connection makes these moves; asking for them is part of every verbs program.

@@ -100,7 +100,7 @@ Posted QueuePairImpl::post_recv(std::span<const RecvWr> wrs) {
     }
   }
   if (state() == QpState::kError && posted.count != 0) lane_.exclusively([&] { flush_receives(); });
-  if (lane_.awaits_receive()) (void)lane_.run(0);
+  if (lane_.awaits_receive()) lane_.look();
   return posted;
 }
 

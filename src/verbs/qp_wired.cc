@@ -111,7 +111,7 @@ Status QueuePairImpl::link(std::unique_ptr<io::Transport> transport,
     } else {
       lane_.stream()->pause(true);  // in RTR nothing is sent but answers
     }
-    lane_.turn(0);
+    lane_.look_alone();
   });
   return result;
 }

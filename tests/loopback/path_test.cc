@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <thread>
 
 #include "support/ring_mappings.h"
 #include "support/weft_side.h"
@@ -190,6 +191,34 @@ TEST(Path, IdleRingIsGivenBackAndTakenAgain) {
     ASSERT_TRUE(comes_to(pair, "ring"));
     ASSERT_TRUE(eventually([&] { return both_on(pair, "tcp") && ring_mappings() == 0; }));
   }
+}
+
+// One turn takes so many reads and no more; what it leaves has been reported already.
+TEST(Path, WhatAReceiveLeavesUnreadIsReadSoon) {
+  Config config = path_config(PathMode::kAuto);
+  config.recv_wait = std::chrono::seconds(60);
+  EndpointOptions options;
+  options.max_send_wr = 128;
+  Pair pair(config, options, options);
+  ASSERT_TRUE(comes_to(pair, "ring"));
+  constexpr std::size_t kBytes = 3000;
+  constexpr std::uint64_t kWrites = 60;
+  Memory from(pair.host, kBytes);
+  Memory into(pair.host, kBytes);
+  post(*pair.a.qp, wr_send(1000));  // it waits for its receive, and all the others behind it
+  for (std::uint64_t id = 0; id < kWrites; ++id) {
+    post(*pair.a.qp, wr_write(id, into.rkey(), into.to()), {from.sge()});
+  }
+  post(*pair.a.qp, wr_send(1001));
+  take_success(*pair.a.send_cq, 1000);
+  for (std::uint64_t id = 0; id < kWrites; ++id) take_success(*pair.a.send_cq, id);
+  take_success(*pair.a.send_cq, 1001);
+  // Nobody polls for a while: the background has the connection, and rests.
+  std::this_thread::sleep_for(milliseconds(100));
+  post_recv(*pair.b.qp, 1);
+  post_recv(*pair.b.qp, 2);
+  take_success(*pair.b.recv_cq, 1);
+  take_success(*pair.b.recv_cq, 2);
 }
 
 TEST(Path, SleeperOnTheRingIsWoken) {
