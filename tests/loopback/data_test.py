@@ -18,45 +18,20 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
+
+from serving import Serving, run_cases
 
 PROGRAM = sys.argv[1]
 LIMIT_S = 60
 
 
-class Server:
+class Server(Serving):
     """A server on a free port of the loopback address; ends with the block."""
 
     def __init__(self, *arguments, port=0):
-        read, write = os.pipe()
-        self.process = subprocess.Popen(
-            [PROGRAM, "serve", "--listen", "127.0.0.1", "--port", str(port), "--announce-fd", str(write),
-             *map(str, arguments)],
-            pass_fds=[write], stderr=subprocess.PIPE, text=True)
-        os.close(write)
-        with os.fdopen(read) as announced:
-            line = announced.readline()
-        if not line:
-            raise AssertionError("no server: " + self.process.communicate()[1])
-        self.port = int(line)
-        self.log = ""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stop()
-
-    def stop(self, how=signal.SIGTERM):
-        if self.process.poll() is None:
-            self.process.send_signal(how)
-            self.log = self.process.communicate(timeout=LIMIT_S)[1]
-        return self.log
-
-    def url(self, path=""):
-        return f"weft://127.0.0.1:{self.port}/{path}"
+        super().__init__(PROGRAM, *arguments, port=port, limit_s=LIMIT_S)
 
 
 def run(*arguments, code=0, text=None):
@@ -490,15 +465,7 @@ CASES = {name[5:]: function for name, function in globals().items() if name.star
 
 def main():
     chosen = sys.argv[2:] or [name for name in CASES if name not in LONG]
-    for name in chosen:
-        tmp = pathlib.Path(tempfile.mkdtemp(prefix="weft-data-"))
-        start = time.monotonic()
-        try:
-            CASES[name](tmp)
-        finally:
-            shutil.rmtree(tmp, ignore_errors=True)
-        print(f"{name}: passed in {time.monotonic() - start:.1f} s", flush=True)
-    print(f"{len(chosen)} passed, 0 failed")
+    run_cases(CASES, chosen, "weft-data-")
 
 
 if __name__ == "__main__":

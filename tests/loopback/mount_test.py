@@ -13,8 +13,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
+
+from serving import run_cases
 
 DATA, MOUNT = sys.argv[1:3]
 LIMIT_S = 60
@@ -217,15 +218,7 @@ def main():
         print("left out: no right to use /dev/fuse, or no fusermount3")
         sys.exit(77)
     chosen = sys.argv[3:] or list(CASES)
-    for name in chosen:
-        tmp = pathlib.Path(tempfile.mkdtemp(prefix="weft-mount-"))
-        start = time.monotonic()
-        try:
-            CASES[name](tmp)
-        finally:
-            shutil.rmtree(tmp, ignore_errors=True)
-        print(f"{name}: passed in {time.monotonic() - start:.1f} s", flush=True)
-    print(f"{len(chosen)} passed, 0 failed")
+    run_cases(CASES, chosen, "weft-mount-")
 
 
 if __name__ == "__main__":

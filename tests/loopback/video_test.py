@@ -15,43 +15,21 @@ import sys
 import tempfile
 import time
 
+from serving import Serving
+
 PROGRAM = sys.argv[1]
 HAS_WINDOW = sys.argv[2] == "1"
 LIMIT_S = 60
 
 
-class Server:
+class Server(Serving):
     """A server of films on a free port of the loopback address; ends with the block."""
 
     def __init__(self, *files, path=None):
-        read, write = os.pipe()
         environment = dict(os.environ)
         if path is not None:
             environment["PATH"] = path
-        self.process = subprocess.Popen(
-            [PROGRAM, "serve", *map(str, files), "--listen", "127.0.0.1", "--port", "0", "--announce-fd", str(write)],
-            pass_fds=[write], stderr=subprocess.PIPE, text=True, env=environment)
-        os.close(write)
-        with os.fdopen(read) as announced:
-            line = announced.readline()
-        if not line:
-            raise AssertionError("no server: " + self.process.communicate()[1])
-        self.port = int(line)
-        self.log = ""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stop()
-
-    def stop(self, how=signal.SIGTERM):
-        if self.process.poll() is None:
-            self.process.send_signal(how)
-            self.log = self.process.communicate(timeout=LIMIT_S)[1]
-
-    def url(self, path):
-        return f"weft://127.0.0.1:{self.port}/{path}"
+        super().__init__(PROGRAM, *files, limit_s=LIMIT_S, env=environment)
 
 
 def make(tmp, name, size="160x120", rate="50", frames=60):
