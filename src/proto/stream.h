@@ -161,6 +161,9 @@ class Stream {
   // Once, before anything else: a start-up that failed sends its Terminate; the patience with
   // a silent peer begins.
   void start();
+  // Before start(): takes the memory for Reads now, which otherwise comes with the first Read. From
+  // then on the stream takes none. False: there is none.
+  [[nodiscard]] bool reserve() { return has_request_list() && has_outstanding_list(); }
 
   // --- receive ---
 

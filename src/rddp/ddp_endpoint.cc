@@ -20,16 +20,9 @@ std::unique_ptr<DdpEndpoint> DdpEndpoint::create(const DdpEndpointConfig& config
 }
 
 bool DdpEndpoint::allocate() {
-  posted_.allocate(config_.recv_depth);
-  events_.resize(std::size_t{config_.recv_depth} + config_.notify_depth + 1);
-  carry_.resize(proto::kCarryBytesMax);
-  spare_.reserve(config_.batches);
-  for (std::uint32_t i = 0; i < config_.batches; ++i) {
-    std::unique_ptr<proto::TxBatch> batch(new (std::nothrow) proto::TxBatch);
-    if (batch == nullptr) return false;
-    spare_.push_back(std::move(batch));
-  }
-  return true;
+  return posted_.allocate(config_.recv_depth) &&
+         events_.allocate(std::size_t{config_.recv_depth} + config_.notify_depth + 1) &&
+         buffers_.allocate(config_.batches);
 }
 
 bool DdpEndpoint::begin_stream() {
@@ -77,7 +70,7 @@ Status DdpEndpoint::post(const proto::DdpMessage& message) {
 }
 
 Status DdpEndpoint::post_recv(std::uint64_t wr_id, void* buffer, std::uint32_t size) {
-  if (posted_.full() || posted_.size() + event_count_ - notifications_ >= config_.recv_depth) {
+  if (posted_.full() || posted_.size() + events_.size() - notifications_ >= config_.recv_depth) {
     return fail(Error::kNoSpace);
   }
   posted_.add({wr_id, buffer, size});
@@ -85,10 +78,8 @@ Status DdpEndpoint::post_recv(std::uint64_t wr_id, void* buffer, std::uint32_t s
 }
 
 std::optional<DdpEvent> DdpEndpoint::poll() {
-  if (event_count_ == 0) return std::nullopt;
-  const DdpEvent event = events_[event_head_];
-  event_head_ = (event_head_ + 1) % events_.size();
-  --event_count_;
+  if (events_.empty()) return std::nullopt;
+  const DdpEvent event = events_.pop();
   if (event.tagged) --notifications_;
   return event;
 }
@@ -98,25 +89,6 @@ std::uint32_t DdpEndpoint::segment_max(bool tagged) const noexcept {
 }
 
 // --- DdpHost ---
-
-std::uint8_t* DdpEndpoint::acquire_carry(std::size_t size) {
-  if (carry_out_ || size > carry_.size()) return nullptr;
-  carry_out_ = true;
-  return carry_.data();
-}
-
-void DdpEndpoint::release_carry(std::uint8_t* /*carry*/, std::size_t /*size*/) {
-  carry_out_ = false;
-}
-
-proto::TxBatch* DdpEndpoint::acquire_batch() {
-  if (spare_.empty()) return nullptr;
-  proto::TxBatch* batch = spare_.back().release();
-  spare_.pop_back();
-  return batch;
-}
-
-void DdpEndpoint::release_batch(proto::TxBatch* batch) { spare_.emplace_back(batch); }
 
 proto::MemoryFault DdpEndpoint::place(Stag stag, std::uint64_t to, proto::MarkedOctets payload) {
   proto::Pin pin;
@@ -135,7 +107,7 @@ bool DdpEndpoint::tagged_delivered(const DdpTagged& header) {
   DdpEvent event;
   event.tagged = true;
   event.control = header.ulp_ctrl;
-  events_[(event_head_ + event_count_++) % events_.size()] = event;
+  events_.push(event);
   return true;
 }
 
@@ -152,7 +124,7 @@ void DdpEndpoint::untagged_delivered(const DdpUntagged& header, std::uint32_t le
   event.wr_id = open_buffer_;
   event.length = length;
   event.control = header.ulp_ctrl;
-  events_[(event_head_ + event_count_++) % events_.size()] = event;
+  events_.push(event);
 }
 
 void DdpEndpoint::stream_ended(proto::DdpEnd how) {

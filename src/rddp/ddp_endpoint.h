@@ -9,12 +9,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "proto/ddp_stream.h"
+#include "rddp/buffers.h"
 #include "rddp/channel.h"
 #include "rddp/domain.h"
 #include "rddp/posted.h"
+#include "rddp/ring.h"
 
 namespace weft::rddp {
 
@@ -84,10 +85,12 @@ class DdpEndpoint final : public Channel, private proto::DdpHost {
   void stream_abort() override { stream_->abort(); }
 
   // DdpHost
-  std::uint8_t* acquire_carry(std::size_t size) override;
-  void release_carry(std::uint8_t* carry, std::size_t size) override;
-  proto::TxBatch* acquire_batch() override;
-  void release_batch(proto::TxBatch* batch) override;
+  std::uint8_t* acquire_carry(std::size_t size) override { return buffers_.acquire_carry(size); }
+  void release_carry(std::uint8_t* /*carry*/, std::size_t /*size*/) override {
+    buffers_.release_carry();
+  }
+  proto::TxBatch* acquire_batch() override { return buffers_.acquire_batch(); }
+  void release_batch(proto::TxBatch* batch) override { buffers_.release_batch(batch); }
   proto::MemoryFault place(Stag stag, std::uint64_t to, proto::MarkedOctets payload) override;
   bool tagged_delivered(const DdpTagged& header) override;
   bool take_buffer(std::uint32_t queue, std::span<std::uint8_t>& buffer) override;
@@ -104,13 +107,11 @@ class DdpEndpoint final : public Channel, private proto::DdpHost {
   const proto::StreamId id_;
   PostedBuffers posted_;
   std::uint64_t open_buffer_ = 0;  // wr_id of the one being filled
-  std::vector<DdpEvent> events_;   // a ring
-  std::size_t event_head_ = 0, event_count_ = 0, notifications_ = 0;
+  Ring<DdpEvent> events_;
+  std::size_t notifications_ = 0;  // among the events
   std::uint32_t pending_ = 0;
   bool lost_some_ = false;
-  std::vector<std::uint8_t> carry_;
-  bool carry_out_ = false;
-  std::vector<std::unique_ptr<proto::TxBatch>> spare_;
+  StreamBuffers buffers_;
   proto::DdpEnd end_ = proto::DdpEnd::kOpen;
   Instant speak_at_ = Instant::never();
   Instant close_by_ = Instant::never();

@@ -31,16 +31,9 @@ bool Endpoint::allocate() {
       config_.inline_bytes,
       std::max<std::size_t>(proto::kSendTailMin, limits::kSgesPerRequest * sizeof(Sge)));
   if (!send_queue_.allocate(config_.send_depth, tail)) return false;
-  posted_.allocate(config_.recv_depth);
-  done_.resize(std::size_t{config_.send_depth} + config_.recv_depth);
-  carry_.resize(proto::kCarryBytesMax);
-  spare_.reserve(config_.batches);
-  for (std::uint32_t i = 0; i < config_.batches; ++i) {
-    std::unique_ptr<proto::TxBatch> batch(new (std::nothrow) proto::TxBatch);
-    if (batch == nullptr) return false;
-    spare_.push_back(std::move(batch));
-  }
-  return true;
+  return posted_.allocate(config_.recv_depth) &&
+         done_.allocate(std::size_t{config_.send_depth} + config_.recv_depth) &&
+         buffers_.allocate(config_.batches);
 }
 
 bool Endpoint::begin_stream() {
@@ -50,7 +43,7 @@ bool Endpoint::begin_stream() {
   params.max_ulpdu = mulpdu(segment_size(), negotiated().tx_markers);
   params.close_timeout = config_.close_timeout;
   stream_.reset(new (std::nothrow) proto::Stream(params, *this, domain_.table(), send_queue_));
-  if (stream_ == nullptr) return false;
+  if (stream_ == nullptr || !stream_->reserve()) return false;
   stream_->start();
   return true;
 }
@@ -125,27 +118,13 @@ bool Endpoint::unpost(std::uint64_t wr_id) {
 }
 
 std::optional<EndpointCompletion> Endpoint::poll() {
-  if (done_count_ == 0) return std::nullopt;
-  const EndpointCompletion done = done_[done_head_];
-  done_head_ = (done_head_ + 1) % done_.size();
-  --done_count_;
+  if (done_.empty()) return std::nullopt;
+  const EndpointCompletion done = done_.pop();
   --(done.receive ? unpolled_recvs_ : unpolled_sends_);
   return done;
 }
 
-void Endpoint::complete(const EndpointCompletion& done) {
-  done_[(done_head_ + done_count_++) % done_.size()] = done;
-}
-
 // --- StreamHost ---
-
-std::uint8_t* Endpoint::acquire_carry(std::size_t size) {
-  if (carry_out_ || size > carry_.size()) return nullptr;
-  carry_out_ = true;
-  return carry_.data();
-}
-
-void Endpoint::release_carry(std::uint8_t* /*carry*/, std::size_t /*size*/) { carry_out_ = false; }
 
 bool Endpoint::take_receive(proto::RecvWqe& out) {
   PostedBuffers::Buffer posted;
@@ -169,7 +148,7 @@ void Endpoint::send_done(const proto::SendDone& done) {
   c.status = done.status;
   c.op = done.op;
   c.byte_len = done.byte_len;
-  complete(c);
+  done_.push(c);
 }
 
 void Endpoint::recv_done(const proto::RecvDone& done) {
@@ -182,7 +161,7 @@ void Endpoint::recv_done(const proto::RecvDone& done) {
   c.byte_len = done.byte_len;
   c.imm_data = done.imm_data;
   if (has(done.flags, WcFlags::kWithInvalidate)) c.invalidated = done.invalidated;
-  complete(c);
+  done_.push(c);
 }
 
 WcStatus Endpoint::local_operation(proto::SendWqe& wqe) {
@@ -206,15 +185,6 @@ std::uint64_t Endpoint::execute_atomic(std::uint8_t* target, const AtomicRequest
   return old;
 }
 
-proto::TxBatch* Endpoint::acquire_batch() {
-  if (spare_.empty()) return nullptr;
-  proto::TxBatch* batch = spare_.back().release();
-  spare_.pop_back();
-  return batch;
-}
-
-void Endpoint::release_batch(proto::TxBatch* batch) { spare_.emplace_back(batch); }
-
 void Endpoint::stream_down(proto::StreamEnd how, TerminateCode code, bool by_peer) {
   if (how == proto::StreamEnd::kTerminated) {
     terminated_ = true;
@@ -232,7 +202,7 @@ void Endpoint::flush_receives() {
     c.wr_id = posted.wr_id;
     c.status = WcStatus::kFlushed;
     c.receive = true;
-    complete(c);
+    done_.push(c);
   }
 }
 

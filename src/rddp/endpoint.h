@@ -14,15 +14,16 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "base/time.h"
 #include "proto/stag_table.h"
 #include "proto/stream.h"
 #include "proto/work.h"
+#include "rddp/buffers.h"
 #include "rddp/channel.h"
 #include "rddp/domain.h"
 #include "rddp/posted.h"
+#include "rddp/ring.h"
 
 namespace weft::rddp {
 
@@ -94,7 +95,6 @@ class Endpoint final : public Channel, private proto::StreamHost {
  private:
   Endpoint(const EndpointConfig& config, Domain& domain, Clock clock);
   [[nodiscard]] bool allocate();
-  void complete(const EndpointCompletion& done);
   void flush_receives();
 
   // Channel
@@ -114,16 +114,18 @@ class Endpoint final : public Channel, private proto::StreamHost {
   void stream_abort() override { stream_->abort(); }
 
   // StreamHost
-  std::uint8_t* acquire_carry(std::size_t size) override;
-  void release_carry(std::uint8_t* carry, std::size_t size) override;
+  std::uint8_t* acquire_carry(std::size_t size) override { return buffers_.acquire_carry(size); }
+  void release_carry(std::uint8_t* /*carry*/, std::size_t /*size*/) override {
+    buffers_.release_carry();
+  }
   bool take_receive(proto::RecvWqe& out) override;
   void send_done(const proto::SendDone& done) override;
   void recv_done(const proto::RecvDone& done) override;
   WcStatus local_operation(proto::SendWqe& wqe) override;
   proto::Violation remote_invalidate(Stag stag) override;
   std::uint64_t execute_atomic(std::uint8_t* target, const AtomicRequest& request) override;
-  proto::TxBatch* acquire_batch() override;
-  void release_batch(proto::TxBatch* batch) override;
+  proto::TxBatch* acquire_batch() override { return buffers_.acquire_batch(); }
+  void release_batch(proto::TxBatch* batch) override { buffers_.release_batch(batch); }
   void raise(AsyncEventType) override {}
   void log_violation(proto::Violation, TerminateCode, bool) override {}
   void first_fpdu() override {}
@@ -137,13 +139,10 @@ class Endpoint final : public Channel, private proto::StreamHost {
 
   proto::SendQueue send_queue_;
   PostedBuffers posted_;
-  std::vector<EndpointCompletion> done_;  // a ring
-  std::size_t done_head_ = 0, done_count_ = 0;
+  Ring<EndpointCompletion> done_;
   std::uint32_t unpolled_sends_ = 0, unpolled_recvs_ = 0;  // room in done_ is kept for them
 
-  std::vector<std::uint8_t> carry_;
-  bool carry_out_ = false;
-  std::vector<std::unique_ptr<proto::TxBatch>> spare_;  // those not in use
+  StreamBuffers buffers_;
   TerminateCode terminate_;
   bool terminated_ = false;
   bool terminated_by_peer_ = false;

@@ -6,7 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+
+#include "rddp/ring.h"
 
 namespace weft::rddp {
 
@@ -20,16 +21,17 @@ class PostedBuffers {
   // A message is about to fill this one.
   using TakenFn = void (*)(void* context, std::uint64_t wr_id);
 
-  void allocate(std::uint32_t depth) { ring_.resize(depth); }
+  // False: no memory.
+  [[nodiscard]] bool allocate(std::uint32_t depth) { return ring_.allocate(depth); }
   void on_taken(TakenFn fn, void* context) noexcept {
     taken_ = fn;
     context_ = context;
   }
 
-  [[nodiscard]] std::size_t size() const noexcept { return count_; }
-  [[nodiscard]] bool full() const noexcept { return count_ == ring_.size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return ring_.size(); }
+  [[nodiscard]] bool full() const noexcept { return ring_.full(); }
   // REQUIRES: not full().
-  void add(const Buffer& buffer) noexcept { at(count_++) = buffer; }
+  void add(const Buffer& buffer) noexcept { ring_.push(buffer); }
   // The oldest, for a message.
   [[nodiscard]] bool take(Buffer& out) noexcept {
     if (!remove_oldest(out)) return false;
@@ -38,27 +40,22 @@ class PostedBuffers {
   }
   // The oldest, for the owner.
   [[nodiscard]] bool remove_oldest(Buffer& out) noexcept {
-    if (count_ == 0) return false;
-    out = ring_[head_];
-    head_ = (head_ + 1) % ring_.size();
-    --count_;
+    if (ring_.empty()) return false;
+    out = ring_.pop();
     return true;
   }
   // The oldest with this number; false: none.
   [[nodiscard]] bool remove(std::uint64_t wr_id) noexcept {
-    std::size_t i = 0;
-    while (i < count_ && at(i).wr_id != wr_id) ++i;
-    if (i == count_) return false;
-    for (; i + 1 < count_; ++i) at(i) = at(i + 1);
-    --count_;
-    return true;
+    for (std::size_t i = 0; i < ring_.size(); ++i) {
+      if (ring_[i].wr_id != wr_id) continue;
+      ring_.remove(i);
+      return true;
+    }
+    return false;
   }
 
  private:
-  [[nodiscard]] Buffer& at(std::size_t i) noexcept { return ring_[(head_ + i) % ring_.size()]; }
-
-  std::vector<Buffer> ring_;
-  std::size_t head_ = 0, count_ = 0;
+  Ring<Buffer> ring_;
   TakenFn taken_ = nullptr;
   void* context_ = nullptr;
 };
