@@ -39,9 +39,9 @@ typedef struct rddp_listener rddp_listener; /* a port */
 typedef enum rddp_status {
   RDDP_OK = 0,
   RDDP_AGAIN = -1,        /* nothing yet, or no room: the time limit is 0. Poll, then try again */
-  RDDP_TIMED_OUT = -2,    /* the time limit has passed */
+  RDDP_TIMED_OUT = -2,    /* the time limit has passed, and nothing was begun */
   RDDP_INVALID = -3,      /* the caller passed something that can never work */
-  RDDP_NO_MEMORY = -4,    /* or: the limit of rddp_options has been reached */
+  RDDP_NO_MEMORY = -4,    /* or: a limit of rddp_options has been reached */
   RDDP_FULL = -5,         /* as many buffers are posted as rddp_options allows */
   RDDP_BAD_STATE = -6,    /* not connected, or a call for another kind of socket */
   RDDP_DOWN = -7,         /* the connection has ended; ddp_recv() says why */
@@ -50,7 +50,9 @@ typedef enum rddp_status {
   RDDP_IN_USE = -10,      /* the port is taken; deregister: octets of it are on their way */
   RDDP_NOT_FOUND = -11,   /* no such registration */
   RDDP_UNSUPPORTED = -12, /* not on this machine */
-  RDDP_SYSTEM = -13       /* the operating system refused; errno says why */
+  RDDP_SYSTEM = -13,      /* the operating system refused; errno says why */
+  RDDP_PENDING = -14      /* the time limit has passed, and the message is under way: its memory
+                             is in use until rddp_pending() is 0 or the socket is closed */
 } rddp_status;
 /* One short English phrase. Lives forever. */
 const char* rddp_describe(int status);
@@ -58,7 +60,9 @@ const char* rddp_describe(int status);
 /* --- devices --- */
 
 typedef struct rddp_options {
-  uint32_t sockets;      /* connections at most, those being set up included */
+  uint32_t sockets;      /* that the program holds at most, those being set up included */
+  uint32_t backlog;      /* per listener, connections that rddp_accept() has not given out yet. When
+                            there are more, those whose peers have sent nothing are dropped */
   uint32_t send_depth;   /* messages under way per socket */
   uint32_t recv_depth;   /* buffers posted per socket */
   uint32_t notify_depth; /* RDDP_DDP: notifications that may wait for ddp_recv() */
@@ -89,10 +93,14 @@ typedef enum rddp_kind {
  *   RDDP_NO_MEMORY, RDDP_INVALID */
 int rddp_create(rddp_device* device, rddp_kind kind, rddp_socket** socket);
 /* Connects, once, and waits for the peer's answer, as long as the time limit says; 10 seconds at
- * most. `data` goes to the peer's program with the request, at most 508 octets. `host` is a name
- * or an address. Whatever the status, the socket is to be closed.
- *   RDDP_REFUSED   by the peer's program: rddp_private_data() is what it said. Or by its machine
- *   RDDP_UNREACHABLE, RDDP_TIMED_OUT, RDDP_NO_MEMORY, RDDP_INVALID, RDDP_BAD_STATE */
+ * most, and 2 for each address of a name but the last. `data` goes to the peer's program with the
+ * request, at most 508 octets. `host` is a name or an address. Looking up a name may take longer.
+ * Whatever the status, the socket is to be closed.
+ *   RDDP_REFUSED      by the peer's program: rddp_private_data() is what it said; or nobody listens
+ *   RDDP_UNREACHABLE  no such name, or no route
+ *   RDDP_TIMED_OUT    no answer
+ *   RDDP_DOWN         the peer took the TCP connection, and then ended it or does not speak MPA
+ *   RDDP_NO_MEMORY, RDDP_INVALID, RDDP_BAD_STATE, RDDP_SYSTEM */
 int rddp_connect(rddp_socket* socket, const char* host, uint16_t port, const void* data,
                  size_t length);
 /* `host` null: every address. Port 0: any; rddp_port() tells which.
@@ -102,7 +110,9 @@ int rddp_listen(rddp_device* device, rddp_kind kind, const char* host, uint16_t 
 uint16_t rddp_port(const rddp_listener* listener);
 void rddp_close_listener(rddp_listener* listener);
 /* Waits for a request to connect. Post buffers and register memory on the socket, then answer.
- *   RDDP_AGAIN, RDDP_TIMED_OUT */
+ *   RDDP_AGAIN, RDDP_TIMED_OUT
+ *   RDDP_NO_MEMORY  the program holds as many sockets as the options allow: close one. The request
+ *                   waits meanwhile */
 int rddp_accept(rddp_listener* listener, int timeout_ms, rddp_socket** socket);
 /* `yes` 0: the peer is refused, and only rddp_close() is left.
  *   RDDP_BAD_STATE, RDDP_INVALID, RDDP_DOWN */
@@ -118,13 +128,14 @@ void rddp_set_context(rddp_socket* socket, void* context);
 void* rddp_context(const rddp_socket* socket);
 
 /* Messages, writes and reads whose memory is still in use. A call that waits returns when its own
- * is not; with a time limit of 0 this tells when. */
+ * is not, or RDDP_PENDING; with a time limit of 0 this tells when. Call rddp_poll() meanwhile. */
 uint32_t rddp_pending(const rddp_socket* socket);
 /* Waits until rddp_pending() is 0.   RDDP_AGAIN, RDDP_TIMED_OUT, RDDP_DOWN */
 int rddp_flush(rddp_socket* socket);
 
-/* Ends the connection in good order, 5 seconds at most, and frees the socket. Its registrations are
- * gone, its posted buffers are the caller's again. */
+/* Ends the connection in good order, 5 seconds at most, and frees the socket. One that has not been
+ * set up is reset at once. Its registrations are gone, its posted buffers are the caller's again.
+ */
 void rddp_close(rddp_socket* socket);
 /* Resets it and frees the socket. */
 void rddp_abort(rddp_socket* socket);
@@ -191,7 +202,7 @@ typedef enum ddp_ind_kind {
   DDP_IND_NONE,
   DDP_IND_MESSAGE, /* `buffer` holds `length` octets */
   DDP_IND_WRITTEN, /* a notified tagged message: `id`. RDMA: `buffer` comes back, unused */
-  DDP_IND_READ,    /* rdma_read() with time limit 0 is done: `address`, `length` */
+  DDP_IND_READ,    /* an rdma_read() that did not wait for its end is done: `address`, `length` */
   DDP_IND_CLOSED,  /* in good order; from now on always */
   DDP_IND_ERROR    /* `error`; from now on always */
 } ddp_ind_kind;
@@ -221,8 +232,9 @@ typedef struct ddp_ind {
 
 /* --- RFC 4296: DDP (kind RDDP_DDP) --- */
 
-/* An untagged message. The memory is free when the call returns; with a time limit of 0, when
- * rddp_pending() says so.   RDDP_AGAIN, RDDP_TIMED_OUT, RDDP_DOWN, RDDP_INVALID, RDDP_BAD_STATE */
+/* An untagged message. The memory is free when the call returns; with a time limit of 0, and after
+ * RDDP_PENDING, when rddp_pending() says so.
+ *   RDDP_AGAIN, RDDP_TIMED_OUT, RDDP_PENDING, RDDP_DOWN, RDDP_INVALID, RDDP_BAD_STATE */
 int ddp_send(rddp_socket* socket, ddp_message_t message);
 /* A tagged message to `to`. As ddp_send(); RDDP_INVALID also for an id of RDDP_DDP_IDS or above. */
 int ddp_send_ddp(rddp_socket* socket, ddp_message_t message, ddp_addr_t to, ddp_notify_t notify);
@@ -246,7 +258,7 @@ typedef enum rdma_mode { RDMA_READ = 1, RDMA_WRITE = 2, RDMA_READ_WRITE = 3 } rd
 int rdma_send(rddp_socket* socket, ddp_message_t message);
 int rdma_write(rddp_socket* socket, ddp_message_t message, ddp_addr_t to, ddp_notify_t notify);
 /* `length` octets from the peer's `from` into `to`, which is registered on this socket (any mode).
- * May take any time. With a time limit of 0 DDP_IND_READ tells the end. */
+ * May take any time. With a time limit of 0, and after RDDP_PENDING, DDP_IND_READ tells the end. */
 int rdma_read(rddp_socket* socket, ddp_addr_t from, uint32_t length, ddp_addr_t to);
 int rdma_post_recv(rddp_socket* socket, ddp_posted_t* buffer);
 ddp_ind_t rdma_recv(rddp_socket* socket);

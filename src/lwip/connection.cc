@@ -40,6 +40,8 @@ Error error_of(err_t error) {
     case ERR_BUF: return Error::kNoMemory;
     case ERR_RTE: return Error::kUnreachable;
     case ERR_USE: return Error::kAddressInUse;
+    case ERR_RST: return Error::kRefused;
+    case ERR_ABRT: return Error::kTimedOut;
     default: return Error::kSystem;
   }
 }
@@ -88,7 +90,8 @@ Status Connection::connect(const ip_addr_t* local, const ip_addr_t& peer, std::u
   err_t error = ERR_OK;
   if (local != nullptr) error = tcp_bind(pcb, local, 0);
   if (error == ERR_OK) error = tcp_connect(pcb, &peer, port, connected);
-  if (error == ERR_OK) return {};
+  connecting_ = error == ERR_OK;
+  if (connecting_) return {};
   detach();
   tcp_abort(pcb);
   channel_.lost(false);
@@ -104,6 +107,7 @@ void Connection::adopt(tcp_pcb* pcb) {
 // --- lwIP's callbacks ---
 
 err_t Connection::on_connected() {
+  connecting_ = false;
   channel_.set_segment_size(tcp_mss(pcb_));
   return settle();
 }
@@ -134,6 +138,7 @@ err_t Connection::on_acknowledged(std::uint16_t n) {
 
 void Connection::on_error(err_t error) {
   pcb_ = nullptr;  // lwIP has freed it
+  if (connecting_) connect_error_ = error_of(error);
   channel_.lost(error == ERR_ABRT);
   channel_.transport_closed();
 }
@@ -167,7 +172,7 @@ bool Connection::send_some() {
 
 // Sends and closes. ERR_ABRT: the connection has been reset, and lwIP must be told so.
 err_t Connection::settle() {
-  while (pcb_ != nullptr && send_some()) {
+  while (pcb_ != nullptr && !channel_.wants_reset() && send_some()) {
   }
   if (pcb_ == nullptr) return ERR_OK;
   tcp_output(pcb_);
@@ -186,7 +191,8 @@ err_t Connection::settle() {
 }
 
 void Connection::progress() {
-  if (pcb_ != nullptr && pcb_->state >= ESTABLISHED) (void)settle();
+  // What was given up before it was connected is reset as well.
+  if (pcb_ != nullptr && (pcb_->state >= ESTABLISHED || channel_.wants_reset())) (void)settle();
 }
 
 void Connection::time(Instant now) {

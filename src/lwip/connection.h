@@ -49,6 +49,9 @@ class Connection {
 
   // The TCP connection has ended, in whatever way.
   [[nodiscard]] bool closed() const noexcept { return pcb_ == nullptr; }
+  // Why connect() did not get through, once closed(): kRefused, kTimedOut, kSystem. Error{}: it
+  // did.
+  [[nodiscard]] Error connect_error() const noexcept { return connect_error_; }
   [[nodiscard]] rddp::Channel& channel() noexcept { return channel_; }
 
   // Segments seen ahead of their turn, and FPDUs placed from them.
@@ -77,6 +80,8 @@ class Connection {
   rddp::Channel& channel_;
   const ConnectionOptions options_;
   tcp_pcb* pcb_ = nullptr;
+  bool connecting_ = false;
+  Error connect_error_{};
   bool at_border_ = true;             // what was handed over last ended an FPDU
   std::uint64_t unacknowledged_ = 0;  // octets that lwIP may still read
   AheadCounters ahead_;

@@ -16,6 +16,10 @@ class LwipLink final : public rddp::Link {
       : connection(channel, options) {}
   void progress() override { connection.progress(); }
   [[nodiscard]] bool closed() const noexcept override { return connection.closed(); }
+  [[nodiscard]] std::optional<Failure> failure() const noexcept override {
+    if (connection.connect_error() == Error{}) return std::nullopt;
+    return Failure{connection.connect_error(), 0};
+  }
   Connection connection;
 };
 
@@ -100,8 +104,9 @@ int open(const Board& board, const rddp_options* options, rddp_device** device) 
     return RDDP_INVALID;
   }
   std::unique_ptr<rddp::Network> network(new (std::nothrow) LwipNetwork(board));
-  *device = rddp::make_device(std::move(network), options);
-  return *device != nullptr ? RDDP_OK : RDDP_INVALID;
+  const auto made = rddp::make_device(std::move(network), options);
+  *device = made.value_or(nullptr);
+  return made ? RDDP_OK : rddp::status_of(made.error());
 }
 
 }  // namespace weft::lwip

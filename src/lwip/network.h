@@ -19,7 +19,7 @@ struct Board {
   bool aligned = true;  // one FPDU per segment
 };
 
-// As rddp_open(). lwIP runs and has a network interface.   RDDP_INVALID
+// As rddp_open(). lwIP runs and has a network interface.   RDDP_INVALID, RDDP_NO_MEMORY
 int open(const Board& board, const rddp_options* options, rddp_device** device);
 
 }  // namespace weft::lwip

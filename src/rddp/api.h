@@ -1,22 +1,28 @@
 // The objects behind <weft/rddp.h>. Threads: one at a time per device.
+//
+// Nothing here throws: memory is asked for without, and a lack of it is a status.
 #pragma once
 
 #include <weft/rddp.h>
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "rddp/ddp_endpoint.h"
 #include "rddp/endpoint.h"
 #include "rddp/network.h"
+#include "rddp/ring.h"
 
 namespace weft::rddp {
 
-// A device over any network. Null: no memory, or options out of range.
-[[nodiscard]] rddp_device* make_device(std::unique_ptr<Network> network,
-                                       const rddp_options* options);
+// A device over any network. Null network: there was no memory for it.
+//   kInvalidArgument  options out of range; kNoMemory
+[[nodiscard]] Result<rddp_device*> make_device(std::unique_ptr<Network> network,
+                                               const rddp_options* options);
 [[nodiscard]] int status_of(Error error) noexcept;
+
+// The time limit of an orderly close.
+inline constexpr Duration kCloseLimit{std::chrono::seconds(5)};
 
 // Buffers while a message is being placed in them.
 inline constexpr std::uint32_t kBeingFilled = 0xffffffff;
@@ -26,6 +32,7 @@ struct Registration {
   Stag stag;
   proto::MemoryMethod method{nullptr, nullptr};
   Network::Mapping mapping;  // of a file
+  std::unique_ptr<Registration> next;
 };
 
 }  // namespace weft::rddp
@@ -34,12 +41,15 @@ struct rddp_device {
   rddp_options options;
   std::unique_ptr<weft::rddp::Network> network;
   std::unique_ptr<weft::rddp::Domain> domain;
-  std::vector<rddp_socket*> sockets;
+  rddp_socket* sockets = nullptr;  // a list; those that wait at listeners are among them
+  std::uint32_t held = 0;          // sockets that the program holds
 
   [[nodiscard]] weft::Instant now() const { return network->clock()(); }
+  // So many milliseconds from now; negative: never.
+  [[nodiscard]] weft::Instant in(int timeout_ms) const;
   // Moves octets, and keeps time limits. Waits for some until `until`.
   void pump(weft::Instant until);
-  // Null: as many sockets as the options allow, or no memory.
+  // Null: no memory.
   [[nodiscard]] std::unique_ptr<rddp_socket> make_socket(rddp_kind kind);
   [[nodiscard]] weft::proto::StartupOffer offer(rddp_kind kind, const void* data,
                                                 std::size_t length) const;
@@ -52,10 +62,15 @@ struct rddp_socket {
   rddp_socket& operator=(const rddp_socket&) = delete;
 
   [[nodiscard]] bool allocate();
+  // The program has it now. False: it holds as many as the options allow.
+  [[nodiscard]] bool hold();
   [[nodiscard]] weft::rddp::Channel& channel() const;
+  [[nodiscard]] weft::rddp::Channel::Phase phase() const { return channel().phase(); }
   [[nodiscard]] bool is_up() const;
   [[nodiscard]] std::uint32_t stream_id() const;
   void keep_time(weft::Instant now);
+  // Closes in good order, within kCloseLimit, what has been set up.
+  void close();
 
   // --- requests; status codes of rddp.h ---
   [[nodiscard]] int send(const weft::SendWr& wr);
@@ -68,10 +83,6 @@ struct rddp_socket {
   [[nodiscard]] int flush();
   [[nodiscard]] std::uint32_t pending() const;
 
-  // Waits until `done`, as long as the time limit says.
-  template <class Done>
-  [[nodiscard]] int await(int limit_ms, Done done);
-
   // Moves what has completed into the inbox.
   void collect();
 
@@ -83,6 +94,7 @@ struct rddp_socket {
   std::unique_ptr<weft::rddp::DdpEndpoint> ddp;
   std::unique_ptr<weft::rddp::Link> link;  // goes before the channel that it refers to
   weft::Instant start_by = weft::Instant::never();
+  rddp_socket* next_of_device = nullptr;
 
  private:
   struct Reading {
@@ -91,25 +103,37 @@ struct rddp_socket {
     bool indicate = false;
   };
 
+  // Waits until `done`, or `limit`.
+  template <class Done>
+  [[nodiscard]] int await(weft::Instant limit, Done done);
+  // Hands a request over by `post` as soon as there is room, and waits until its memory is free.
+  template <class Post>
+  [[nodiscard]] int submit(Post post);
+
   void put(const ddp_ind_t& indication);
+  void collect_rdma();
+  void collect_ddp();
   void sent(const weft::rddp::EndpointCompletion& done);
   void received(const weft::rddp::EndpointCompletion& done);
   [[nodiscard]] ddp_ind_t last_indication() const;
-  [[nodiscard]] int settle(std::uint32_t before);
   void taken(std::uint64_t wr_id);
-  void release_buffer(std::uint64_t wr_id);
+  void release_buffer(ddp_posted_t& buffer);
+  void give_back_buffers();
+  [[nodiscard]] bool lost_some() const;
+  [[nodiscard]] int describe(const ddp_buffer_t& buffer, weft::rddp::Registration& made,
+                             weft::proto::MemorySpec& spec);
 
-  std::vector<ddp_ind_t> inbox_;  // a ring
-  std::size_t inbox_head_ = 0, inbox_count_ = 0;
+  bool held_ = false;
+  weft::rddp::Ring<ddp_ind_t> inbox_;
   std::size_t inbox_buffers_ = 0;  // indications that hold a buffer
-  std::vector<Reading> reading_;   // a ring, in the order of posting
-  std::size_t reading_head_ = 0, reading_count_ = 0;
   std::size_t inbox_reads_ = 0;
+  weft::rddp::Ring<Reading> reading_;  // in the order of posting
   std::uint32_t rdma_pending_ = 0;
-  std::uint64_t completed_ = 0, issued_ = 0;
   bool lost_some_ = false;  // a request ended otherwise than well
-  std::vector<std::unique_ptr<weft::rddp::Registration>> regions_;
-  std::vector<ddp_posted_t*> posted_here_;
+  std::unique_ptr<weft::rddp::Registration> regions_;
+  // What the endpoint has of the program's buffers. One that another socket took is no longer here,
+  // though the endpoint may still give it back: then it is not looked at.
+  weft::rddp::Ring<ddp_posted_t*> posted_here_;
 };
 
 struct rddp_listener final : weft::rddp::Acceptor {
@@ -117,11 +141,16 @@ struct rddp_listener final : weft::rddp::Acceptor {
   ~rddp_listener() override;
   weft::rddp::Channel* next_channel() override;
   void connected(weft::rddp::Channel& channel, std::unique_ptr<weft::rddp::Link> link) override;
-  // The oldest that has a request to answer; those that failed are dropped.
-  [[nodiscard]] std::unique_ptr<rddp_socket> next();
+  // The oldest that has a request to answer. It stays the listener's.
+  [[nodiscard]] rddp_socket* next();
+  // Those that failed go.
+  void drop_failed();
 
   rddp_device& device;
   const rddp_kind kind;
   std::unique_ptr<weft::rddp::Port> port;
-  std::vector<std::unique_ptr<rddp_socket>> waiting;
+  weft::rddp::Ring<rddp_socket*> waiting;  // owned
+
+ private:
+  [[nodiscard]] bool drop_silent();
 };

@@ -1,12 +1,9 @@
 // The calls of RFC 4296 and what they share.
 #include <weft/limits.h>
 
-#include <chrono>
-
 #include "rddp/api.h"
 
 using weft::Access;
-using weft::Instant;
 
 namespace {
 
@@ -40,16 +37,17 @@ const char* rddp_describe(int status) {
     case RDDP_AGAIN: return "nothing yet: poll, then try again";
     case RDDP_TIMED_OUT: return "the time limit has passed";
     case RDDP_INVALID: return "an argument that can never work";
-    case RDDP_NO_MEMORY: return "no memory, or the limit of the options has been reached";
+    case RDDP_NO_MEMORY: return "no memory, or a limit of the options has been reached";
     case RDDP_FULL: return "as many buffers are posted as the options allow";
     case RDDP_BAD_STATE: return "not connected, or a call for another kind of socket";
     case RDDP_DOWN: return "the connection has ended";
-    case RDDP_REFUSED: return "nobody listens there, or the peer said no";
+    case RDDP_REFUSED: return "nobody listens there, or the peer's program said no";
     case RDDP_UNREACHABLE: return "no such host, or no route to it";
     case RDDP_IN_USE: return "the port is taken, or the memory is being sent";
     case RDDP_NOT_FOUND: return "no such registration";
     case RDDP_UNSUPPORTED: return "not possible on this machine";
     case RDDP_SYSTEM: return "the operating system refused";
+    case RDDP_PENDING: return "under way: its memory is still in use";
     default: return "unknown status";
   }
 }
@@ -76,17 +74,7 @@ std::uint32_t rddp_pending(const rddp_socket* socket) { return socket->pending()
 int rddp_flush(rddp_socket* socket) { return socket->flush(); }
 
 void rddp_close(rddp_socket* socket) {
-  rddp_device& device = socket->device;
-  // The stream gives up by itself after its own time limit; this one is for a stuck transport.
-  const Instant limit = device.now() + std::chrono::seconds(6);
-  if (socket->link != nullptr && socket->is_up()) {
-    socket->channel().close();
-    socket->link->progress();
-  }
-  while (socket->link != nullptr && !socket->link->closed() && device.now() < limit) {
-    socket->collect();
-    device.pump(limit);
-  }
+  socket->close();
   delete socket;
 }
 

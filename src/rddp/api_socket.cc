@@ -1,9 +1,6 @@
 // One connection: requests, indications, memory.
-#include <weft/limits.h>
-
-#include <algorithm>
-#include <chrono>
 #include <new>
+#include <utility>
 
 #include "rddp/api.h"
 #include "wire/terminate.h"
@@ -67,19 +64,21 @@ ddp_error error_of(weft::proto::DdpEnd end) {
 // --- life ---
 
 rddp_socket::rddp_socket(rddp_device& owner, rddp_kind type) : device(owner), kind(type) {
-  device.sockets.push_back(this);
+  next_of_device = device.sockets;
+  device.sockets = this;
 }
 
 rddp_socket::~rddp_socket() {
-  std::erase(device.sockets, this);
+  rddp_socket** at = &device.sockets;
+  while (*at != this) at = &(*at)->next_of_device;
+  *at = next_of_device;
+  if (held_) --device.held;
   link.reset();
-  for (ddp_posted_t* buffer : posted_here_) {
-    buffer->posted -= buffer->posted == kBeingFilled ? kBeingFilled : 1;
-  }
+  give_back_buffers();
   rdma.reset();
   ddp.reset();
   // Nothing reads or writes them any more, so none is busy.
-  while (!regions_.empty()) (void)remove_region(regions_.back()->stag.value);
+  while (regions_ != nullptr) (void)remove_region(regions_->stag.value);
 }
 
 bool rddp_socket::allocate() {
@@ -91,6 +90,7 @@ bool rddp_socket::allocate() {
     weft::rddp::EndpointConfig config;
     config.send_depth = o.send_depth;
     config.recv_depth = o.recv_depth;
+    config.close_timeout = weft::rddp::kCloseLimit;
     rdma = weft::rddp::Endpoint::create(config, *device.domain, device.network->clock());
     if (rdma == nullptr) return false;
     rdma->on_receive_taken(taken_fn, this);
@@ -100,13 +100,19 @@ bool rddp_socket::allocate() {
     config.send_depth = o.send_depth;
     config.recv_depth = o.recv_depth;
     config.notify_depth = o.notify_depth;
+    config.close_timeout = weft::rddp::kCloseLimit;
     ddp = weft::rddp::DdpEndpoint::create(config, *device.domain, device.network->clock());
     if (ddp == nullptr) return false;
     ddp->posted().on_taken(taken_fn, this);
   }
-  inbox_.resize(std::size_t{o.recv_depth} + o.send_depth + o.notify_depth + 1);
-  reading_.resize(o.send_depth);
-  posted_here_.reserve(o.recv_depth);
+  return inbox_.allocate(std::size_t{o.recv_depth} + o.send_depth + o.notify_depth + 1) &&
+         reading_.allocate(o.send_depth) && posted_here_.allocate(o.recv_depth);
+}
+
+bool rddp_socket::hold() {
+  if (device.held == device.options.sockets) return false;
+  ++device.held;
+  held_ = true;
   return true;
 }
 
@@ -115,7 +121,7 @@ Channel& rddp_socket::channel() const {
   return *ddp;
 }
 
-bool rddp_socket::is_up() const { return channel().phase() == Phase::kUp; }
+bool rddp_socket::is_up() const { return phase() == Phase::kUp; }
 
 std::uint32_t rddp_socket::stream_id() const {
   return kind == RDDP_RDMA ? rdma->stream_id() : ddp->stream_id();
@@ -132,16 +138,29 @@ void rddp_socket::keep_time(Instant now) {
   if (link != nullptr) link->progress();
 }
 
+void rddp_socket::close() {
+  if (link == nullptr) return;
+  // Only a connection that was set up, or refused by its program, has something to end in order.
+  const bool orderly =
+      phase() == Phase::kUp || phase() == Phase::kDown || phase() == Phase::kRefused;
+  if (!orderly) return;
+  const Instant limit = device.now() + weft::rddp::kCloseLimit;
+  if (is_up()) channel().close();
+  link->progress();
+  while (!link->closed() && device.now() < limit) device.pump(limit);
+}
+
+// At least one turn is made before `limit` counts, so that a limit of 0 sees what has come.
 template <class Done>
-int rddp_socket::await(int limit_ms, Done done) {
-  const Instant limit =
-      limit_ms < 0 ? Instant::never() : device.now() + std::chrono::milliseconds(limit_ms);
+int rddp_socket::await(Instant limit, Done done) {
   bool last = false;
   while (true) {
     collect();
     if (done()) return RDDP_OK;
-    if (!is_up()) return RDDP_DOWN;
-    if (last) return limit_ms == 0 ? RDDP_AGAIN : RDDP_TIMED_OUT;
+    // lwIP may still read memory of requests when the stream has ended, until its connection has.
+    const bool in_use = pending() != 0 && link != nullptr && !link->closed();
+    if (!is_up() && !in_use) return RDDP_DOWN;
+    if (last) return timeout_ms == 0 ? RDDP_AGAIN : RDDP_TIMED_OUT;
     last = device.now() >= limit;
     device.pump(limit);
   }
@@ -153,45 +172,40 @@ std::uint32_t rddp_socket::pending() const {
   return kind == RDDP_RDMA ? rdma_pending_ : ddp->pending();
 }
 
+bool rddp_socket::lost_some() const { return kind == RDDP_RDMA ? lost_some_ : ddp->lost_some(); }
+
 int rddp_socket::flush() {
-  if (channel().phase() != Phase::kUp && pending() != 0) return RDDP_DOWN;
-  return await(timeout_ms, [this] { return pending() == 0; });
+  return pending() == 0 ? RDDP_OK : await(device.in(timeout_ms), [this] { return pending() == 0; });
 }
 
-// A request has been handed over, as number `mine`: its memory is free once it is done.
-int rddp_socket::send(const weft::SendWr& wr) {
-  const bool up = is_up();
-  if (!up) return channel().phase() == Phase::kDown ? RDDP_DOWN : RDDP_BAD_STATE;
-  const std::uint32_t depth = device.options.send_depth;
-  const int room = await(timeout_ms, [&] { return rdma_pending_ < depth; });
+template <class Post>
+int rddp_socket::submit(Post post) {
+  if (!is_up()) return phase() == Phase::kDown ? RDDP_DOWN : RDDP_BAD_STATE;
+  const Instant limit = device.in(timeout_ms);
+  const int room = await(limit, [this] { return pending() < device.options.send_depth; });
   if (room != RDDP_OK) return room;
-  if (const weft::Status posted = rdma->post(wr); !posted) {
-    return weft::rddp::status_of(posted.error());
-  }
-  ++rdma_pending_;
-  const std::uint64_t mine = ++issued_;
+  if (const weft::Status posted = post(); !posted) return weft::rddp::status_of(posted.error());
   link->progress();
   if (timeout_ms == 0) {
     collect();
     return RDDP_OK;
   }
-  const int status = await(timeout_ms, [&] { return completed_ >= mine; });
-  return status == RDDP_OK && lost_some_ ? RDDP_DOWN : status;
+  // Memory is released in the order of posting, and nobody else posts meanwhile.
+  const int status = await(limit, [this] { return pending() == 0; });
+  if (status == RDDP_OK && lost_some()) return RDDP_DOWN;
+  return status == RDDP_TIMED_OUT ? RDDP_PENDING : status;
+}
+
+int rddp_socket::send(const weft::SendWr& wr) {
+  return submit([&] {
+    const weft::Status posted = rdma->post(wr);
+    if (posted) ++rdma_pending_;
+    return posted;
+  });
 }
 
 int rddp_socket::send(const weft::proto::DdpMessage& message) {
-  if (!is_up()) return channel().phase() == Phase::kDown ? RDDP_DOWN : RDDP_BAD_STATE;
-  const std::uint32_t depth = device.options.send_depth;
-  const int room = await(timeout_ms, [&] { return ddp->pending() < depth; });
-  if (room != RDDP_OK) return room;
-  if (const weft::Status posted = ddp->post(message); !posted) {
-    return weft::rddp::status_of(posted.error());
-  }
-  link->progress();
-  if (timeout_ms == 0) return RDDP_OK;
-  // Messages are released in order, and nobody else posts meanwhile.
-  const int status = await(timeout_ms, [&] { return ddp->pending() == 0; });
-  return status == RDDP_OK && ddp->lost_some() ? RDDP_DOWN : status;
+  return submit([&] { return ddp->post(message); });
 }
 
 int rddp_socket::read(ddp_addr_t from, std::uint32_t length, ddp_addr_t to) {
@@ -203,7 +217,7 @@ int rddp_socket::read(ddp_addr_t from, std::uint32_t length, ddp_addr_t to) {
                                      {weft::rddp::Domain::kPd, stream_id()}, pin, at);
   if (fault != weft::proto::MemoryFault::kNone) return RDDP_INVALID;
   pin.release();
-  if (reading_count_ + inbox_reads_ == reading_.size()) return RDDP_FULL;
+  if (reading_.size() + inbox_reads_ == reading_.capacity()) return RDDP_FULL;
   const weft::Sge sink{to.offset, length, to.stag};
   weft::SendWr wr;
   wr.op = weft::SendOp::kRead;
@@ -211,11 +225,16 @@ int rddp_socket::read(ddp_addr_t from, std::uint32_t length, ddp_addr_t to) {
   wr.sges = {&sink, 1};
   wr.rkey = from.stag;
   wr.remote_addr = from.offset;
-  reading_[(reading_head_ + reading_count_) % reading_.size()] = {to, length, timeout_ms == 0};
-  ++reading_count_;
-  const std::uint64_t before = issued_;
-  const int status = send(wr);
-  if (issued_ == before) --reading_count_;  // it was not posted
+  const int status = submit([&] {
+    const weft::Status posted = rdma->post(wr);
+    if (posted) {
+      ++rdma_pending_;
+      reading_.push({to, length, timeout_ms == 0});
+    }
+    return posted;
+  });
+  // Nobody waits for it any more: its end is indicated.
+  if (status == RDDP_PENDING) reading_[reading_.size() - 1].indicate = true;
   return status;
 }
 
@@ -224,8 +243,7 @@ int rddp_socket::read(ddp_addr_t from, std::uint32_t length, ddp_addr_t to) {
 int rddp_socket::post(ddp_posted_t& buffer) {
   if (buffer.data == nullptr && buffer.length != 0) return RDDP_INVALID;
   if (buffer.posted == kBeingFilled) return RDDP_INVALID;
-  const Phase phase = channel().phase();
-  if (phase == Phase::kDown || phase == Phase::kFailed || phase == Phase::kRefused) {
+  if (phase() == Phase::kDown || phase() == Phase::kFailed || phase() == Phase::kRefused) {
     return RDDP_DOWN;
   }
   if (posted_here_.size() + inbox_buffers_ >= device.options.recv_depth) return RDDP_FULL;
@@ -233,7 +251,7 @@ int rddp_socket::post(ddp_posted_t& buffer) {
                           ? rdma->post_recv(number_of(buffer), buffer.data, buffer.length)
                           : ddp->post_recv(number_of(buffer), buffer.data, buffer.length);
   if (!posted) return weft::rddp::status_of(posted.error());
-  posted_here_.push_back(&buffer);
+  posted_here_.push(&buffer);
   ++buffer.posted;
   return RDDP_OK;
 }
@@ -241,40 +259,41 @@ int rddp_socket::post(ddp_posted_t& buffer) {
 // A message of this socket goes into the buffer: no other socket may use it.
 void rddp_socket::taken(std::uint64_t wr_id) {
   ddp_posted_t& buffer = buffer_of(wr_id);
-  const auto mine = std::find(posted_here_.begin(), posted_here_.end(), &buffer);
-  posted_here_.erase(mine);
-  --buffer.posted;
-  for (rddp_socket* s : device.sockets) {
-    if (buffer.posted == 0) break;
-    s->release_buffer(wr_id);
+  for (rddp_socket* s = device.sockets; s != nullptr; s = s->next_of_device) {
+    s->release_buffer(buffer);
   }
   buffer.posted = kBeingFilled;
-  posted_here_.push_back(&buffer);
+  posted_here_.push(&buffer);
 }
 
-// Takes it off this socket, as often as it is posted here.
-void rddp_socket::release_buffer(std::uint64_t wr_id) {
-  while (kind == RDDP_RDMA ? rdma->unpost(wr_id) : ddp->posted().remove(wr_id)) {
-    ddp_posted_t& buffer = buffer_of(wr_id);
-    posted_here_.erase(std::find(posted_here_.begin(), posted_here_.end(), &buffer));
-    --buffer.posted;
+// Takes it off this socket, as often as it is posted here. The endpoint of a connection that has
+// ended does not have it any more: it has completed it as flushed, and nobody collected that yet.
+void rddp_socket::release_buffer(ddp_posted_t& buffer) {
+  while (posted_here_.remove_one(&buffer)) --buffer.posted;
+  const std::uint64_t number = number_of(buffer);
+  while (kind == RDDP_RDMA ? rdma->unpost(number) : ddp->posted().remove(number)) {
+  }
+}
+
+// The endpoint uses none of them any more.
+void rddp_socket::give_back_buffers() {
+  while (!posted_here_.empty()) {
+    ddp_posted_t& buffer = *posted_here_.pop();
+    buffer.posted -= buffer.posted == kBeingFilled ? kBeingFilled : 1;
   }
 }
 
 void rddp_socket::put(const ddp_ind_t& indication) {
-  inbox_[(inbox_head_ + inbox_count_++) % inbox_.size()] = indication;
+  inbox_.push(indication);
   if (indication.buffer != nullptr) ++inbox_buffers_;
   if (indication.kind == DDP_IND_READ) ++inbox_reads_;
 }
 
 void rddp_socket::sent(const EndpointCompletion& done) {
   --rdma_pending_;
-  ++completed_;
   lost_some_ = lost_some_ || done.status != WcStatus::kSuccess;
   if (done.op != weft::SendOp::kRead) return;
-  const Reading read = reading_[reading_head_];
-  reading_head_ = (reading_head_ + 1) % reading_.size();
-  --reading_count_;
+  const Reading read = reading_.pop();
   if (!read.indicate || done.status != WcStatus::kSuccess) return;
   ddp_ind_t ind{};
   ind.kind = DDP_IND_READ;
@@ -285,7 +304,8 @@ void rddp_socket::sent(const EndpointCompletion& done) {
 
 void rddp_socket::received(const EndpointCompletion& done) {
   ddp_posted_t& buffer = buffer_of(done.wr_id);
-  posted_here_.erase(std::find(posted_here_.begin(), posted_here_.end(), &buffer));
+  // Another socket took it after this connection had ended: it may be gone by now.
+  if (!posted_here_.remove_one(&buffer)) return;
   buffer.posted -= buffer.posted == kBeingFilled ? kBeingFilled : 1;
   if (done.status != WcStatus::kSuccess) return;  // the end of the connection says why
   ddp_ind_t ind{};
@@ -298,26 +318,37 @@ void rddp_socket::received(const EndpointCompletion& done) {
 
 void rddp_socket::collect() {
   if (kind == RDDP_RDMA) {
-    while (const auto done = rdma->poll()) {
-      if (done->receive) {
-        received(*done);
-      } else {
-        sent(*done);
-      }
-    }
-    return;
+    collect_rdma();
+  } else {
+    collect_ddp();
   }
-  // Notifications wait where they are counted; see DdpEndpoint.
-  while (inbox_count_ < inbox_.size()) {
+}
+
+void rddp_socket::collect_rdma() {
+  while (const auto done = rdma->poll()) {
+    if (done->receive) {
+      received(*done);
+    } else {
+      sent(*done);
+    }
+  }
+}
+
+// Notifications wait where they are counted; see DdpEndpoint.
+void rddp_socket::collect_ddp() {
+  while (!inbox_.full()) {
     const auto event = ddp->poll();
-    if (!event) break;
+    if (!event) {
+      if (phase() == Phase::kDown) give_back_buffers();
+      return;
+    }
     ddp_ind_t ind{};
     ind.kind = event->tagged ? DDP_IND_WRITTEN : DDP_IND_MESSAGE;
     if (event->tagged) {
       ind.id = event->control & (weft::rddp::DdpEndpoint::kNotify - 1U);
     } else {
       ddp_posted_t& buffer = buffer_of(event->wr_id);
-      posted_here_.erase(std::find(posted_here_.begin(), posted_here_.end(), &buffer));
+      (void)posted_here_.remove_one(&buffer);
       buffer.posted = 0;
       ind.buffer = &buffer;
       ind.length = event->length;
@@ -344,11 +375,11 @@ ddp_ind_t rddp_socket::last_indication() const {
 }
 
 ddp_ind_t rddp_socket::receive() {
-  (void)await(timeout_ms, [this] { return inbox_count_ != 0; });
-  if (inbox_count_ == 0) return last_indication();
-  const ddp_ind_t ind = inbox_[inbox_head_];
-  inbox_head_ = (inbox_head_ + 1) % inbox_.size();
-  --inbox_count_;
+  if (inbox_.empty()) {
+    (void)await(device.in(timeout_ms), [this] { return !inbox_.empty(); });
+  }
+  if (inbox_.empty()) return last_indication();
+  const ddp_ind_t ind = inbox_.pop();
   if (ind.buffer != nullptr) --inbox_buffers_;
   if (ind.kind == DDP_IND_READ) --inbox_reads_;
   return ind;
@@ -356,29 +387,36 @@ ddp_ind_t rddp_socket::receive() {
 
 // --- memory ---
 
+// What the table has to know of the buffer. A part of a file is mapped.
+int rddp_socket::describe(const ddp_buffer_t& b, Registration& made,
+                          weft::proto::MemorySpec& spec) {
+  const bool writable = weft::has(spec.access, Access::kRemoteWrite);
+  if (b.kind == RDDP_FILE) {
+    auto mapped = device.network->map(b.fd, b.file_offset, b.length, writable);
+    if (!mapped) return weft::rddp::status_of(mapped.error());
+    made.mapping = *mapped;
+    spec.addr = static_cast<std::uint8_t*>(made.mapping.memory);
+    if (writable) spec.access = spec.access | Access::kLocalWrite;
+  } else if (b.kind == RDDP_METHOD) {
+    if (b.set == nullptr || weft::has(spec.access, Access::kRemoteRead)) return RDDP_INVALID;
+    made.method = {b.set, b.context};
+    spec.addr = reinterpret_cast<std::uint8_t*>(&made.method);
+    spec.access = spec.access | weft::proto::kByMethod | Access::kLocalWrite;
+  } else {
+    if (b.kind != RDDP_MEMORY || b.memory == nullptr) return RDDP_INVALID;
+    spec.addr = static_cast<std::uint8_t*>(b.memory);
+    spec.access = spec.access | Access::kLocalWrite;
+  }
+  return RDDP_OK;
+}
+
 int rddp_socket::add_region(const ddp_buffer_t& b, Access remote, ddp_bdesc_t& out) {
   if (b.length == 0) return RDDP_INVALID;
   std::unique_ptr<Registration> made(new (std::nothrow) Registration);
   if (made == nullptr) return RDDP_NO_MEMORY;
-  const bool writable = weft::has(remote, Access::kRemoteWrite);
   weft::proto::MemorySpec spec;
   spec.access = remote;
-  if (b.kind == RDDP_FILE) {
-    auto mapped = device.network->map(b.fd, b.file_offset, b.length, writable);
-    if (!mapped) return weft::rddp::status_of(mapped.error());
-    made->mapping = *mapped;
-    spec.addr = static_cast<std::uint8_t*>(made->mapping.memory);
-    if (writable) spec.access = spec.access | Access::kLocalWrite;
-  } else if (b.kind == RDDP_METHOD) {
-    if (b.set == nullptr || weft::has(remote, Access::kRemoteRead)) return RDDP_INVALID;
-    made->method = {b.set, b.context};
-    spec.addr = reinterpret_cast<std::uint8_t*>(&made->method);
-    spec.access = spec.access | weft::proto::kByMethod | Access::kLocalWrite;
-  } else {
-    if (b.memory == nullptr) return RDDP_INVALID;
-    spec.addr = static_cast<std::uint8_t*>(b.memory);
-    spec.access = spec.access | Access::kLocalWrite;
-  }
+  if (const int status = describe(b, *made, spec); status != RDDP_OK) return status;
   spec.length = b.length;
   spec.base = b.offset;
   spec.stream = stream_id();
@@ -389,20 +427,23 @@ int rddp_socket::add_region(const ddp_buffer_t& b, Access remote, ddp_bdesc_t& o
   }
   made->stag = *stag;
   out = {stag->value, {stag->value, b.offset}, b.length};
-  regions_.push_back(std::move(made));
+  made->next = std::move(regions_);
+  regions_ = std::move(made);
   return RDDP_OK;
 }
 
 int rddp_socket::remove_region(std::uint32_t handle) {
-  const auto found = std::find_if(regions_.begin(), regions_.end(),
-                                  [&](const auto& r) { return r->stag.value == handle; });
-  if (found == regions_.end()) return RDDP_NOT_FOUND;
+  std::unique_ptr<Registration>* at = &regions_;
+  while (*at != nullptr && (*at)->stag.value != handle) at = &(*at)->next;
+  if (*at == nullptr) return RDDP_NOT_FOUND;
+  const std::unique_ptr<Registration>& found = *at;
   // kNotFound: a Send with Invalidate of the peer has been there before.
-  if (const weft::Status gone = device.domain->remove((*found)->stag);
+  if (const weft::Status gone = device.domain->remove(found->stag);
       !gone && gone.error() == weft::Error::kBusy) {
     return RDDP_IN_USE;
   }
-  if ((*found)->mapping.base != nullptr) device.network->unmap((*found)->mapping);
-  regions_.erase(found);
+  if (found->mapping.base != nullptr) device.network->unmap(found->mapping);
+  std::unique_ptr<Registration> rest = std::move((*at)->next);
+  *at = std::move(rest);
   return RDDP_OK;
 }

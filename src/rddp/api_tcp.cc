@@ -3,6 +3,7 @@
 #include "rddp/tcp_network.h"
 
 extern "C" int rddp_open(const rddp_options* options, rddp_device** device) {
-  *device = weft::rddp::make_device(weft::rddp::make_tcp_network(), options);
-  return *device != nullptr ? RDDP_OK : RDDP_INVALID;
+  const auto made = weft::rddp::make_device(weft::rddp::make_tcp_network(), options);
+  *device = made.value_or(nullptr);
+  return made ? RDDP_OK : weft::rddp::status_of(made.error());
 }

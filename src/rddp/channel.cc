@@ -175,7 +175,9 @@ bool Channel::finished() const noexcept {
   return phase_ == Phase::kRefused || phase_ == Phase::kFailed;
 }
 
-bool Channel::wants_reset() const noexcept { return stream_runs() && stream_wants_reset(); }
+bool Channel::wants_reset() const noexcept {
+  return stream_runs() ? stream_wants_reset() : aborted_;
+}
 
 void Channel::close() {
   if (stream_runs()) stream_close();
@@ -186,6 +188,7 @@ void Channel::abort() {
     stream_abort();
   } else {
     phase_ = Phase::kFailed;
+    aborted_ = true;
   }
 }
 

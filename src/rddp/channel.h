@@ -124,6 +124,7 @@ class Channel {
 
   Phase phase_ = Phase::kIdle;
   bool stream_runs_ = false;
+  bool aborted_ = false;  // during start-up
   std::optional<proto::Startup> startup_;
   proto::Slice startup_slice_;  // what next_slices() gave
   proto::Negotiated negotiated_;

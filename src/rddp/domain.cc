@@ -41,7 +41,7 @@ Result<Stag> Domain::add(void* addr, std::size_t size, std::uint64_t base, Acces
 }
 
 Result<Stag> Domain::add(proto::MemorySpec spec) {
-  if (local_.value == 0) return fail(Error::kNoMemory);
+  if (!good()) return fail(Error::kNoMemory);
   if (spec.length > std::numeric_limits<std::uint64_t>::max() - spec.base) {
     return fail(Error::kInvalidArgument);
   }

@@ -35,6 +35,9 @@ class Domain {
   // As remove(), but the slot is kept: for Send with Invalidate.
   [[nodiscard]] Status invalidate(Stag stag);
 
+  // False: there was no memory for it.
+  [[nodiscard]] bool good() const noexcept { return local_.value != 0; }
+
   // Names all memory of this program for local use. No peer can write or read through it.
   [[nodiscard]] Stag local() const noexcept { return local_; }
   [[nodiscard]] proto::StagTable& table() noexcept { return table_; }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/time.h"
 #include "proto/startup.h"
@@ -23,6 +24,14 @@ class Link {
   // Sends what there is to send, closes what is to be closed. After posting.
   virtual void progress() = 0;
   [[nodiscard]] virtual bool closed() const noexcept = 0;
+
+  // Why TCP could not connect: kRefused, kUnreachable, kTimedOut, kNoMemory, kSystem.
+  struct Failure {
+    Error error = Error::kSystem;
+    int system_error = 0;  // errno
+  };
+  // Nothing: it could, or it is still trying.
+  [[nodiscard]] virtual std::optional<Failure> failure() const noexcept = 0;
 };
 
 class Acceptor {
@@ -43,11 +52,12 @@ class Port {
 class Network {
  public:
   virtual ~Network() = default;
-  //   kInvalidArgument  not a host; kUnreachable, kNoMemory, kSystem, or as Channel::initiate()
+  //   kInvalidArgument  not a host; kUnreachable, kRefused, kNoMemory, kSystem (errno), or as
+  //   Channel::initiate()
   [[nodiscard]] virtual Result<std::unique_ptr<Link>> connect(Channel& channel, const char* host,
                                                               std::uint16_t port,
                                                               const proto::StartupOffer& offer) = 0;
-  // `host` null: every address.   kAddressInUse, kUnreachable, kNoMemory, kSystem
+  // `host` null: every address.   kAddressInUse, kUnreachable, kNoMemory, kSystem (errno)
   [[nodiscard]] virtual Result<std::unique_ptr<Port>> listen(Acceptor& acceptor, const char* host,
                                                              std::uint16_t port) = 0;
   // Moves octets for all links. Waits for some until `until`; may return sooner.

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 
 namespace weft::testing {
 
@@ -34,6 +35,28 @@ rddp_options defaults() {
 }
 
 }  // namespace
+
+Octets pattern(std::size_t size, std::uint8_t seed) {
+  Octets octets(size);
+  std::iota(octets.begin(), octets.end(), seed);
+  for (std::size_t i = 0; i < size; ++i) octets[i] ^= static_cast<std::uint8_t>(i >> 8U);
+  return octets;
+}
+
+ddp_buffer_t memory_of(Octets& octets, std::uint64_t offset) {
+  ddp_buffer_t buffer{};
+  buffer.kind = RDDP_MEMORY;
+  buffer.memory = octets.data();
+  buffer.length = octets.size();
+  buffer.offset = offset;
+  return buffer;
+}
+
+ddp_error end_of(rddp_socket* socket) {
+  ddp_ind_t ind = rdma_recv(socket);
+  while (ind.kind != DDP_IND_ERROR && ind.kind != DDP_IND_CLOSED) ind = rdma_recv(socket);
+  return ind.error;
+}
 
 rddp_socket* accept_one(rddp_listener* listener, const std::string& data) {
   rddp_socket* socket = nullptr;

@@ -8,8 +8,23 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace weft::testing {
+
+using Octets = std::vector<std::uint8_t>;
+// Octets of which no two neighboring runs are alike.
+[[nodiscard]] Octets pattern(std::size_t size, std::uint8_t seed);
+// As a buffer to register, its first octet at tagged offset `offset`.
+[[nodiscard]] ddp_buffer_t memory_of(Octets& octets, std::uint64_t offset = 0);
+
+// A buffer to post, with its memory.
+struct Posted {
+  explicit Posted(std::size_t size = 256)
+      : octets(size), buffer{octets.data(), static_cast<std::uint32_t>(size), nullptr, 0} {}
+  Octets octets;
+  ddp_posted_t buffer;
+};
 
 // Opens the device of one host. `side` 0: the server, 1: the client.
 class Network {
@@ -51,6 +66,9 @@ struct Client {
 // Runs both to their ends; what the server finds wrong fails the test here.
 void run_hosts(rddp_kind kind, const std::function<void(rddp_listener*)>& server,
                const std::function<void(const Client&)>& client, const rddp_options* options = {});
+
+// How the connection ended; what came before is passed over.
+[[nodiscard]] ddp_error end_of(rddp_socket* socket);
 
 // A connection, accepted.
 [[nodiscard]] rddp_socket* accept_one(rddp_listener* listener, const std::string& data = {});

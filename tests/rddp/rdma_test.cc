@@ -2,43 +2,17 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <numeric>
-#include <vector>
+#include <algorithm>
 
 #include "hosts.h"
 
 namespace weft::testing {
 namespace {
 
-using Octets = std::vector<std::uint8_t>;
-
-Octets pattern(std::size_t size, std::uint8_t seed) {
-  Octets octets(size);
-  std::iota(octets.begin(), octets.end(), seed);
-  for (std::size_t i = 0; i < size; ++i) octets[i] ^= static_cast<std::uint8_t>(i >> 8U);
-  return octets;
-}
-
-ddp_buffer_t memory_of(Octets& octets, std::uint64_t offset = 0) {
-  ddp_buffer_t buffer{};
-  buffer.kind = RDDP_MEMORY;
-  buffer.memory = octets.data();
-  buffer.length = octets.size();
-  buffer.offset = offset;
-  return buffer;
-}
-
 // The server tells the client where it may write, by a Send.
 void tell(rddp_socket* socket, const ddp_bdesc_t& where) {
   EXPECT_EQ(rdma_send(socket, {&where, sizeof where}), RDDP_OK);
 }
-
-struct Posted {
-  explicit Posted(std::size_t size = 256)
-      : octets(size), buffer{octets.data(), static_cast<std::uint32_t>(size), nullptr, 0} {}
-  Octets octets;
-  ddp_posted_t buffer;
-};
 
 // Waits for a Send with a description.
 ddp_bdesc_t learn(rddp_socket* socket, Posted& posted) {
@@ -48,12 +22,6 @@ ddp_bdesc_t learn(rddp_socket* socket, Posted& posted) {
   EXPECT_EQ(ind.length, sizeof where);
   std::copy_n(posted.octets.data(), sizeof where, reinterpret_cast<std::uint8_t*>(&where));
   return where;
-}
-
-ddp_error error_after(rddp_socket* socket) {
-  ddp_ind_t ind = rdma_recv(socket);
-  while (ind.kind != DDP_IND_ERROR && ind.kind != DDP_IND_CLOSED) ind = rdma_recv(socket);
-  return ind.error;
 }
 
 TEST(Rdma, WriteNotifiesAndReadBringsItBack) {
@@ -161,7 +129,7 @@ TEST_P(RdmaMethod, TakesEveryOctetAndMayRefuse) {
     Octets expected = pattern(kBytes, 9);
     std::fill(expected.end() - 10, expected.end(), 0);
     EXPECT_EQ(stored.octets, expected);
-    EXPECT_EQ(error_after(s), DDP_ERROR_BOUNDS);
+    EXPECT_EQ(end_of(s), DDP_ERROR_BOUNDS);
     rddp_close(s);
   };
   const auto client = [](const Client& c) {
@@ -171,7 +139,7 @@ TEST_P(RdmaMethod, TakesEveryOctetAndMayRefuse) {
     const Octets source = pattern(kBytes, 9);
     ASSERT_EQ(rdma_write(s, {source.data(), kBytes - 10}, where.address, {1, 0}), RDDP_OK);
     (void)rdma_write(s, {source.data(), kBytes}, where.address, {0, 0});
-    EXPECT_EQ(error_after(s), DDP_ERROR_BOUNDS);
+    EXPECT_EQ(end_of(s), DDP_ERROR_BOUNDS);
     rddp_close(s);
   };
   run_hosts(RDDP_RDMA, server, client, &options);
@@ -241,7 +209,7 @@ TEST(Rdma, ABufferPostedTwiceIsUsedOnce) {
     EXPECT_EQ(ind.buffer, &posted.buffer);
     EXPECT_EQ(posted.buffer.posted, 0U);
     ASSERT_EQ(rdma_send(second, {"next", 4}), RDDP_OK);
-    EXPECT_EQ(error_after(first), DDP_ERROR_NO_BUFFER);
+    EXPECT_EQ(end_of(first), DDP_ERROR_NO_BUFFER);
     rddp_close(first);
     rddp_close(second);
   };
@@ -255,7 +223,7 @@ TEST(Rdma, ABufferPostedTwiceIsUsedOnce) {
     ASSERT_EQ(rdma_send(second, {"second", 6}), RDDP_OK);
     EXPECT_EQ(rdma_recv(second).kind, DDP_IND_MESSAGE);
     (void)rdma_send(first, {"first", 5});
-    EXPECT_EQ(error_after(first), DDP_ERROR_NO_BUFFER);
+    EXPECT_EQ(end_of(first), DDP_ERROR_NO_BUFFER);
     rddp_close(first);
     rddp_close(second);
   };
@@ -282,7 +250,7 @@ TEST_P(RdmaFaults, EndsTheConnectionAndBothSidesKnowWhy) {
     Posted posted(4);
     ASSERT_EQ(rdma_post_recv(s, &posted.buffer), RDDP_OK);
     tell(s, where);
-    EXPECT_EQ(error_after(s), fault.error);
+    EXPECT_EQ(end_of(s), fault.error);
     EXPECT_EQ(memory, Octets(1000));
     EXPECT_EQ(posted.buffer.posted, 0U);
     EXPECT_EQ(rdma_send(s, {"x", 1}), RDDP_DOWN);
@@ -305,7 +273,7 @@ TEST_P(RdmaFaults, EndsTheConnectionAndBothSidesKnowWhy) {
     } else {
       (void)rdma_write(s, {local.data(), 200}, to, {0, 0});
     }
-    EXPECT_EQ(error_after(s), fault.error);
+    EXPECT_EQ(end_of(s), fault.error);
     EXPECT_EQ(rdma_recv(s).by_peer, 1);
     rddp_close(s);
   };
