@@ -18,7 +18,8 @@ struct Counters {
   std::uint64_t wakeups = 0;  // sleeps of the engine's thread that ended
   std::uint64_t polls = 0, empty_polls = 0;
   std::uint64_t connections_opened = 0, connections_refused = 0;  // set-ups that ended well / badly
-  std::uint64_t small_segments = 0;  // non-final segments under 128 octets, RFC 5042 6.4.4
+  std::uint64_t small_segments = 0;    // non-final segments under 128 octets, RFC 5042 6.4.4
+  std::uint64_t messages_dropped = 0;  // of unreliable QPs, that came and could not be taken
 };
 
 }  // namespace weft

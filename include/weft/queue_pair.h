@@ -1,4 +1,4 @@
-// Reliable connected queue pairs and shared receive queues.
+// Queue pairs and shared receive queues.
 //
 // Any thread may post on any QP; posts to one queue are serialized inside. No post makes a system
 // call other than the transport's own, sleeps or allocates.
@@ -18,7 +18,14 @@ namespace weft {
 
 class Connection;
 
+// Names of the verbs. Others than kRc exist on devices with Config::personality kRoce only.
+enum class QpType : std::uint8_t {
+  kRc,  // reliable connected
+  kUc,  // unreliable connected: Sends and Writes; what its peer cannot take is lost without a word
+};
+
 struct QpOptions {
+  QpType type = QpType::kRc;
   std::shared_ptr<CompletionQueue> send_cq;  // REQUIRED
   std::shared_ptr<CompletionQueue> recv_cq;  // REQUIRED; may be the same
   std::shared_ptr<SharedReceiveQueue> srq;   // null: the QP has its own receive queue
@@ -55,6 +62,7 @@ class QueuePair {
   // the background, within close_timeout.
   virtual ~QueuePair() = default;
 
+  [[nodiscard]] virtual QpType type() const = 0;
   [[nodiscard]] virtual std::uint32_t number() const = 0;
   [[nodiscard]] virtual QpState state() const = 0;
   [[nodiscard]] virtual QpCaps caps() const = 0;
@@ -87,8 +95,9 @@ class QueuePair {
   // in RESET, and one without a Connection obeys: wire() is the move from INIT to RTR, and
   // start_sending() that from RTR to RTS. Neither waits for the peer. Requests posted before it is
   // there wait in the queue; if it does not come within the retries of WiringToSend, the oldest
-  // ends with kRetryExceeded, and the queue pair is in the error state. modify() to kReset is
-  // possible from every state; the queue pair can then be wired anew.
+  // ends with kRetryExceeded, and the queue pair is in the error state. (Those of a kUc queue pair
+  // are lost after 200 ms, and complete as if they had been sent.) modify() to kReset is possible
+  // from every state; the queue pair can then be wired anew.
   //   kBadState          not in INIT (RTR)
   //   kInvalidArgument   no GID or number of a queue pair; PSNs above 24 bits
   //   kUnsupported       the device has another personality

@@ -10,6 +10,7 @@
 #include "ibverbs/access.h"
 #include "ibverbs/async.h"
 #include "ibverbs/errors.h"
+#include "ibverbs/identity.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 
@@ -24,6 +25,9 @@ constexpr std::uint64_t kBuilderOps =
     IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
     IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW |
     IBV_QP_EX_WITH_SEND_WITH_INV;
+constexpr std::uint64_t kReliableOps = IBV_QP_EX_WITH_RDMA_READ |
+                                       IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                                       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 
 struct Parts {
   Pin<Pd> pd;
@@ -48,16 +52,21 @@ bool take(const Parts& parts, Qp& qp) {
          qp.recv_cq.take(parts.recv_cq.object()) && (!parts.srq || qp.srq.take(parts.srq.object()));
 }
 
+bool type_exists(ibv_qp_type type) {
+  return type == IBV_QPT_RC || (type == IBV_QPT_UC && is_roce());
+}
+
 int check(const ibv_qp_init_attr_ex& attr) {
   constexpr std::uint32_t kKnownMask =
       IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  if (attr.qp_type != IBV_QPT_RC) return EOPNOTSUPP;
+  if (!type_exists(attr.qp_type)) return EOPNOTSUPP;
   if ((attr.comp_mask & ~kKnownMask) != 0) return EOPNOTSUPP;
   if ((attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr.create_flags != 0) {
     return EOPNOTSUPP;
   }
+  const std::uint64_t ops = attr.qp_type == IBV_QPT_RC ? kBuilderOps : kBuilderOps & ~kReliableOps;
   if ((attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 &&
-      (attr.send_ops_flags & ~kBuilderOps) != 0) {
+      (attr.send_ops_flags & ~ops) != 0) {
     return EOPNOTSUPP;
   }
   return 0;
@@ -65,6 +74,7 @@ int check(const ibv_qp_init_attr_ex& attr) {
 
 QpOptions options_of(const ibv_qp_init_attr_ex& attr, const Parts& parts) {
   QpOptions options;
+  options.type = attr.qp_type == IBV_QPT_UC ? QpType::kUc : QpType::kRc;
   options.send_cq = parts.send_cq->engine;
   options.recv_cq = parts.recv_cq->engine;
   if (parts.srq) options.srq = parts.srq->engine;
@@ -90,7 +100,7 @@ void fill_public(Qp& qp, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
   pub.handle = pub.qp_num;
   // As a new QP of any device, though an RNIC's answers INIT when it is asked (ibv_query_qp).
   pub.state = IBV_QPS_RESET;
-  pub.qp_type = IBV_QPT_RC;
+  pub.qp_type = attr.qp_type;
   init_async(qp.async, pub, pub.events_completed);
 }
 

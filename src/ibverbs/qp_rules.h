@@ -1,8 +1,10 @@
-// Which attributes each move between the states of a reliable connected queue pair takes: the table
-// that the kernel checks ibv_modify_qp against (ib_modify_qp_is_ok). Values only.
+// Which attributes each move between the states of a queue pair takes: the tables that the kernel
+// checks ibv_modify_qp against (ib_modify_qp_is_ok). Values only.
 #pragma once
 
 #include <infiniband/verbs.h>
+
+#include <span>
 
 namespace weft::ibverbs {
 
@@ -33,19 +35,38 @@ inline constexpr QpRule kQpRules[] = {
     {IBV_QPS_SQD, IBV_QPS_RTS, 0, kOptionalOfRts},
 };
 
+// Of unreliable connected ones: nothing that is about Reads or retries.
+inline constexpr QpRule kUcRules[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+    {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+     IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN,
+     IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE},
+};
+
+[[nodiscard]] constexpr std::span<const QpRule> rules_of(ibv_qp_type type) {
+  return type == IBV_QPT_UC ? std::span<const QpRule>(kUcRules) : std::span<const QpRule>(kQpRules);
+}
+
 // Null: there is no such move.
-[[nodiscard]] constexpr const QpRule* find_rule(ibv_qp_state from, ibv_qp_state to) {
-  for (const QpRule& rule : kQpRules) {
+[[nodiscard]] constexpr const QpRule* find_rule(ibv_qp_type type, ibv_qp_state from,
+                                                ibv_qp_state to) {
+  for (const QpRule& rule : rules_of(type)) {
     if (rule.from == from && rule.to == to) return &rule;
   }
   return nullptr;
 }
 
 // Whether ibv_modify_qp may go from `from` to `to` with the attributes of `mask`.
-[[nodiscard]] constexpr bool move_is_legal(ibv_qp_state from, ibv_qp_state to, int mask) {
+[[nodiscard]] constexpr bool move_is_legal(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to,
+                                           int mask) {
   const int attributes = mask & ~kStateBits;
   if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return attributes == 0;
-  const QpRule* rule = find_rule(from, to);
+  const QpRule* rule = find_rule(type, from, to);
   return rule != nullptr && (attributes & rule->required) == rule->required &&
          (attributes & ~(rule->required | rule->optional)) == 0;
 }

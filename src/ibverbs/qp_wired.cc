@@ -46,33 +46,34 @@ bool values_are_good(const ibv_qp_attr& a, int mask) {
   return !named(IBV_QP_RNR_RETRY) || a.rnr_retry <= kThreeBits;
 }
 
-WiringToReceive receiver_of(const ibv_qp_attr& attr) {
+// Of an unreliable queue pair some attributes are not told, and what stands there means nothing.
+WiringToReceive receiver_of(const ibv_qp_attr& attr, int mask) {
   WiringToReceive out;
   std::copy_n(attr.ah_attr.grh.dgid.raw, out.peer_gid.size(), out.peer_gid.begin());
   out.peer_number = attr.dest_qp_num;
   out.psn = attr.rq_psn & kPsnMask;
-  out.reads_served = attr.max_dest_rd_atomic;
-  out.min_rnr_timer = attr.min_rnr_timer;
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) out.reads_served = attr.max_dest_rd_atomic;
+  if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) out.min_rnr_timer = attr.min_rnr_timer;
   return out;
 }
 
-WiringToSend sender_of(const ibv_qp_attr& attr) {
+WiringToSend sender_of(const ibv_qp_attr& attr, int mask) {
   WiringToSend out;
   out.psn = attr.sq_psn & kPsnMask;
-  out.reads_asked = attr.max_rd_atomic;
-  out.timeout = attr.timeout;
-  out.retry_count = attr.retry_cnt;
-  out.rnr_retry = attr.rnr_retry;
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) out.reads_asked = attr.max_rd_atomic;
+  if ((mask & IBV_QP_TIMEOUT) != 0) out.timeout = attr.timeout;
+  if ((mask & IBV_QP_RETRY_CNT) != 0) out.retry_count = attr.retry_cnt;
+  if ((mask & IBV_QP_RNR_RETRY) != 0) out.rnr_retry = attr.rnr_retry;
   return out;
 }
 
-Status move(QueuePair& engine, QpState from, ibv_qp_state to, const ibv_qp_attr& attr) {
+Status move(QueuePair& engine, ibv_qp_state to, const ibv_qp_attr& attr, int mask) {
   switch (to) {
     case IBV_QPS_RESET: return engine.modify(QpState::kReset);
     case IBV_QPS_INIT: return engine.modify(QpState::kInit);
-    case IBV_QPS_RTR: return engine.wire(receiver_of(attr));
+    case IBV_QPS_RTR: return engine.wire(receiver_of(attr, mask));
     case IBV_QPS_RTS:
-      if (from == QpState::kRtr) return engine.start_sending(sender_of(attr));
+      if (engine.state() == QpState::kRtr) return engine.start_sending(sender_of(attr, mask));
       return engine.modify(QpState::kRts);
     case IBV_QPS_SQD: return engine.modify(QpState::kSqd);
     default: return engine.modify(QpState::kError);
@@ -110,13 +111,13 @@ bool is_wired_by_hand(const Qp& qp, const ibv_qp_attr& attr, int mask) {
 
 int modify_wired(Qp& qp, const ibv_qp_attr& attr, int mask) {
   const std::lock_guard lock(qp.wiring);
-  const QpState from = qp.engine->state();
-  const ibv_qp_state now = qp_state(from);
+  const ibv_qp_state now = qp_state(qp.engine->state());
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : now;
-  if (!move_is_legal(now, to, mask) || !values_are_good(attr, mask)) return EINVAL;
+  if (!move_is_legal(qp.pub.qp_base.qp_type, now, to, mask) || !values_are_good(attr, mask))
+    return EINVAL;
   if ((mask & IBV_QP_CUR_STATE) != 0 && attr.cur_qp_state != now) return EINVAL;
   if ((mask & IBV_QP_STATE) != 0 && to != now) {
-    if (const Status done = move(*qp.engine, from, to, attr); !done) return errno_of(done.error());
+    if (const Status done = move(*qp.engine, to, attr, mask); !done) return errno_of(done.error());
     if (to == IBV_QPS_RESET) qp.wired = {};
   }
   remember(qp, attr, mask);

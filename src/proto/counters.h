@@ -25,6 +25,7 @@ struct StreamCounters {
   Counter tx_bytes, rx_bytes, tx_fpdus, rx_fpdus;
   std::array<Counter, 16> tx_messages, rx_messages;
   Counter crc_errors, terminates_sent, terminates_received, small_segments;
+  Counter messages_dropped;
 };
 
 }  // namespace weft::proto

@@ -60,6 +60,9 @@ struct StreamParams {
   // Between wired queue pairs: work requests complete when the peer has placed them and says so
   // (stream_ack.cc), and Sends may carry immediate data.
   bool acks = false;
+  // Between unreliable ones: no Acks; a message that this end cannot take is lost, and nobody is
+  // told (stream_loss.cc). Sends may carry immediate data. Not together with `acks`.
+  bool unreliable = false;
   RtrKind rtr = RtrKind::kNone;              // initiator, peer-to-peer: RTR to send first
   std::optional<Violation> startup_failure;  // initiator: first FPDU is this Terminate (2/0/05-07)
   std::uint16_t ird = 0;           // requests served at once; at least 1 when a Read RTR may come
@@ -76,7 +79,8 @@ struct StreamParams {
   Duration patience{0};
   // How long a Send may wait for a receive to be posted; meanwhile nothing is read, so TCP holds
   // the peer back. 0: such a Send is a violation at once. Not for transports that feed(). With
-  // `acks` the Send is refused then, to come again (stream_not_ready.cc).
+  // `acks` the Send is refused then, to come again (stream_not_ready.cc); with `unreliable` it is
+  // lost.
   Duration recv_wait{0};
   // With `acks`: how long the peer wants to be left alone when it has no receive for a Send.
   Duration not_ready_pause{0};
@@ -428,6 +432,7 @@ class Stream {
   [[nodiscard]] bool check_untagged();
   [[nodiscard]] bool check_send();
   [[nodiscard]] bool open_receive();
+  void begin_receive();
   [[nodiscard]] bool finish_send();
   void complete_receive(WcStatus status, std::uint32_t vendor);
   [[nodiscard]] bool on_body(MarkedOctets octets);
@@ -508,6 +513,15 @@ class Stream {
   [[nodiscard]] bool take_not_ready(Msn msn);
   [[nodiscard]] bool count_refusal(std::uint32_t index, Msn msn);
   void rewind(std::uint32_t index, Msn msn);
+
+  // --- lost messages: stream_loss.cc ---
+  [[nodiscard]] bool is_wired() const noexcept { return params_.acks || params_.unreliable; }
+  void lose_send();
+  [[nodiscard]] bool loses(std::span<const std::uint8_t> ulpdu);
+  [[nodiscard]] bool is_lost(std::span<const std::uint8_t> ulpdu);
+  [[nodiscard]] bool loses_write(const DdpTagged& h, std::uint32_t payload);
+  [[nodiscard]] bool loses_send(Opcode op, const DdpUntagged& h, std::uint32_t payload, bool last);
+  [[nodiscard]] bool cannot_take(Opcode op, const DdpUntagged& h, std::uint32_t payload);
 
   // --- errors and ending: stream_end.cc ---
   void violate(Violation v, const Terminate* prepared = nullptr);
@@ -637,6 +651,11 @@ class Stream {
   Msn refused_msn_;  // of ours, the last one
   std::uint8_t refusals_ = 0;
   std::uint8_t refusals_allowed_ = 7;
+  // lost messages
+  bool starved_ = false;                  // the last Send was lost for want of a receive
+  bool losing_send_ = false;              // the rest of this one is lost
+  bool losing_write_ = false;             // likewise
+  bool lost_write_ = false;               // and with the last Write the Immediate behind it
   std::uint8_t body_[kMaxTerminateSize];  // of the control or fixed-size message being built
   Terminate terminate_;
 

@@ -17,6 +17,12 @@ void Stream::violate(Violation v, const Terminate* prepared) {
 
 // A send-side request that cannot be carried out.
 void Stream::fail_work(SendWqe& wqe, WcStatus status, Violation v) {
+  if (params_.unreliable) {  // no concern of the peer's
+    host_.log_violation(v, info(v).code, false);
+    (void)machine_.on(StreamEvent::kLost);
+    wants_reset_ = true;
+    return lose(StreamEnd::kLost, Offender{&wqe, status});
+  }
   end_with_report(v, make_terminate(info(v).code), {&wqe, status});
 }
 

@@ -56,6 +56,8 @@ void Stream::retry_due(Instant now) {
     retry_at_ = std::min(now + kRetryPause, held_->until);
   } else if (params_.acks) {
     refuse_send();
+  } else if (params_.unreliable) {
+    lose_send();
   } else {
     violate(Violation::kNoReceive);
   }

@@ -15,6 +15,7 @@ bool Stream::on_ulpdu(MarkedOctets ulpdu) {
   }
   if (params_.path && plain && take_path_message(front)) return true;
   if (refusing_ && drops(front)) return true;
+  if (params_.unreliable && plain && loses(front)) return true;
   if (!open_segment(front, static_cast<std::uint32_t>(ulpdu.size()))) return false;
   ulpdu.drop(seg_.header_len);
   if (weft::info(seg_.op).must_be_last) return on_body(ulpdu);
@@ -22,7 +23,8 @@ bool Stream::on_ulpdu(MarkedOctets ulpdu) {
 }
 
 bool Stream::on_direct(MarkedOctets bytes, std::uint32_t ulpdu_len) {
-  if (refusing_) {  // most likely it is to be dropped
+  // Most likely it is to be dropped; or all of it has to be there to say so.
+  if (refusing_ || params_.unreliable) {
     reader_.keep();
     return true;
   }
@@ -85,7 +87,7 @@ bool Stream::open_segment(std::span<const std::uint8_t> bytes, std::uint32_t ulp
   const Result<Opcode> op = check_segment_control(bytes[0], bytes[1]);
   if (!op) return fail_segment(control_violation(op.error(), tagged));
   seg_.op = *op;
-  seg_.bits = params_.acks ? bytes[1] & (kAskBit | kImmediateBit) : std::uint8_t{0};
+  seg_.bits = is_wired() ? bytes[1] & (kAskBit | kImmediateBit) : std::uint8_t{0};
   const OpcodeInfo& rule = weft::info(*op);
   if (ulpdu_len < rule.ulpdu_min) return fail_segment(Violation::kShortUlpdu);
   seg_.last = peek_last(bytes[0]);
@@ -210,7 +212,7 @@ bool Stream::close_segment() {
   if (seg_.last) counters_.rx_messages[static_cast<std::size_t>(seg_.op)].add(1);
   if (seg_.op == Opcode::kReadResponse) return finish_read_response();
   const bool done = seg_.op == Opcode::kWrite ? finish_write() : finish_send();
-  if (done && seg_.last) note_asked();
+  if (done && seg_.last && params_.acks) note_asked();
   return done;
 }
 

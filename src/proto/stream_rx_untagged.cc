@@ -58,10 +58,14 @@ bool Stream::check_send() {
 bool Stream::open_receive() {
   if (!host_.take_receive(receive_.wqe)) return false;
   receive_open_ = true;
+  begin_receive();
+  return true;
+}
+
+void Stream::begin_receive() {
   receive_bytes_ = 0;
   receive_cursor_ = {receive_.wqe.sges(), receive_.wqe.sge_count, 0};
   advance(receive_cursor_, 0);  // over empty SGEs
-  return true;
 }
 
 bool Stream::finish_send() {
@@ -112,7 +116,7 @@ bool Stream::on_body(MarkedOctets octets) {
   carries_messages_ = true;
   counters_.rx_messages[static_cast<std::size_t>(seg_.op)].add(1);
   rx_msn_[seg_.queue] = rx_msn_[seg_.queue].next();
-  note_asked();
+  if (params_.acks) note_asked();
   switch (seg_.op) {
     case Opcode::kReadRequest: return on_read_request(body);
     case Opcode::kAtomicRequest: return on_atomic_request(body);

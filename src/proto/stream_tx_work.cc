@@ -121,7 +121,7 @@ bool Stream::start_wqe(SendWqe& wqe) {
     case SendOp::kFetchAdd:
     case SendOp::kCmpSwap: start_atomic(wqe); break;
     case SendOp::kImmediate:
-      if (!params_.acks) {
+      if (!is_wired()) {
         start_immediate(wqe);
         break;
       }

@@ -23,7 +23,7 @@ Gid read_gid(ByteReader& in) noexcept {
 
 bool in_range(const Hello& h) noexcept {
   return is_number(h.from.number) && is_number(h.to.number) && h.psn <= kPsnMask &&
-         h.min_rnr_timer <= kRnrTimerMax && h.type == QpType::kRc &&
+         h.min_rnr_timer <= kRnrTimerMax && (h.type == QpType::kRc || h.type == QpType::kUc) &&
          h.verdict <= Verdict::kOtherType &&
          (h.kind == HelloKind::kAnswer || h.verdict == Verdict::kAccept);
 }

@@ -11,7 +11,7 @@
 //   44  4   queue pair number of the sender
 //   48  4   queue pair number of the receiver
 //   52  4   PSN that the sender expects first
-//   56  1   queue pair type: 2 RC (as in <infiniband/verbs.h>)
+//   56  1   queue pair type: 2 RC, 3 UC (as in <infiniband/verbs.h>)
 //   57  1   Reads and atomics that the sender serves at once
 //   58  1   minimum RNR timer of the sender, as verbs encode it
 //   59  1   reserved, 0
@@ -39,7 +39,7 @@ struct End {
   auto operator<=>(const End&) const = default;
 };
 
-enum class QpType : std::uint8_t { kRc = 2 };
+enum class QpType : std::uint8_t { kRc = 2, kUc = 3 };
 
 enum class HelloKind : std::uint8_t { kRequest = 0, kAnswer = 1 };
 

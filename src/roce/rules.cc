@@ -26,6 +26,7 @@ Verdict judge(const Hello& hello, const Gid& source, const Standing& own) noexce
   if (hello.from != own.peer || hello.to != own.mine || source != hello.from.gid) {
     return Verdict::kNotYet;
   }
+  if (hello.type != own.type) return Verdict::kOtherType;
   if (own.linked || own.committed) return Verdict::kBusy;
   return Verdict::kAccept;
 }

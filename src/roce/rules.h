@@ -23,6 +23,7 @@ struct Standing {
   bool linked = false;     // has a connection
   bool committed = false;  // goes first, and has said hello itself: only that one counts
   End mine, peer;          // as the application named them
+  QpType type = QpType::kRc;
 };
 
 // The answer to `hello`, which came from the address `source`. As in InfiniBand three things have

@@ -51,9 +51,9 @@ Result<proto::StartupOffer> ConnectionImpl::make_offer(const ConnectionParams& p
 
 // Null: the QP is not free to be connected.
 std::shared_ptr<QueuePairImpl> ConnectionImpl::reserve(const std::shared_ptr<QueuePair>& qp) {
-  QueuePairImpl& impl = QueuePairImpl::of(*qp);
-  if (!impl.reserve_for(*this)) return nullptr;
-  return impl.shared_from_this();
+  auto* impl = dynamic_cast<QueuePairImpl*>(qp.get());
+  if (impl == nullptr || !impl->reserve_for(*this)) return nullptr;
+  return impl->shared_from_this();
 }
 
 void ConnectionImpl::release_qp(Lock& lock) {

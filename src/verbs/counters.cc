@@ -34,6 +34,7 @@ void add(Counters& sum, const proto::StreamCounters& more) {
   sum.terminates_sent += more.terminates_sent.get();
   sum.terminates_received += more.terminates_received.get();
   sum.small_segments += more.small_segments.get();
+  sum.messages_dropped += more.messages_dropped.get();
 }
 
 void DeviceImpl::fill_page(io::CountersPage& page) const {

@@ -35,6 +35,9 @@ Result<std::shared_ptr<QueuePair>> QueuePairImpl::create(std::shared_ptr<Protect
   }
   if (!caps_legal(options)) return fail(Error::kLimitExceeded);
   DeviceImpl& device = *pd->device_impl();
+  if (options.type != QpType::kRc && device.rendezvous() == nullptr) {
+    return fail(Error::kUnsupported);
+  }
   if (auto taken = device.acquire(ObjectKind::kQp); !taken) return fail(taken.error());
   auto number = device.take_qp_number();
   if (!number) {
@@ -61,6 +64,7 @@ QueuePairImpl::QueuePairImpl(std::shared_ptr<ProtectionDomainImpl> pd, const QpO
       device_(*pd_->device_impl()),
       number_(number),
       context_(options.context),
+      type_(options.type),
       signal_all_(options.signal_all),
       send_cq_(std::static_pointer_cast<CompletionQueueImpl>(options.send_cq)),
       recv_cq_(std::static_pointer_cast<CompletionQueueImpl>(options.recv_cq)),
@@ -129,6 +133,7 @@ void QueuePairImpl::set_remote_access(Access access) {
 
 Status QueuePairImpl::reserve_for(ConnectionImpl& connection) {
   if (!device_.usable() || state() != QpState::kInit) return fail(Error::kBadState);
+  if (type_ != QpType::kRc) return fail(Error::kUnsupported);
   if (reserved_.exchange(true, std::memory_order_acq_rel)) return fail(Error::kBadState);
   const io::SpinGuard lock(connection_lock_);
   last_connection_ = connection.weak_from_this();

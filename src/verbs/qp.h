@@ -40,6 +40,7 @@ class QueuePairImpl final : public QueuePair,
   ~QueuePairImpl() override;
 
   // --- QueuePair ---
+  [[nodiscard]] QpType type() const override { return type_; }
   [[nodiscard]] std::uint32_t number() const override { return number_; }
   [[nodiscard]] QpState state() const override { return state_.load(std::memory_order_acquire); }
   [[nodiscard]] QpCaps caps() const override { return caps_; }
@@ -63,14 +64,16 @@ class QueuePairImpl final : public QueuePair,
   [[nodiscard]] Status link(std::unique_ptr<io::Transport> transport,
                             const proto::StreamParams& params, std::uint32_t generation,
                             std::uint32_t peer_psn);
-  // Tells the wiring of work without a connection.
-  void note_waiting_work();
-  // No peer was found in time for what is queued. True: the QP is in the error state now.
+  // Looks for work without a connection, which the wiring has not been told of. Without the lane.
+  void look_for_waiting_work();
+  // No peer was found in time for what is queued. True: the QP is in the error state now. False: it
+  // no longer waits, or what is queued is lost, and that was all.
   [[nodiscard]] bool retries_exhausted(std::uint32_t generation);
 
   // --- for the connection ---
   // Marks the QP as taken by a connection being set up.
-  //   kBadState   not in INIT, or taken already
+  //   kBadState     not in INIT, or taken already
+  //   kUnsupported  it is not a reliable one
   [[nodiscard]] Status reserve_for(ConnectionImpl& connection);
   // Set-up failed: the QP may be used again.
   void unreserve();
@@ -135,6 +138,9 @@ class QueuePairImpl final : public QueuePair,
   [[nodiscard]] bool is_wired() const noexcept;
   [[nodiscard]] Status modify_wired(QpState to);
   [[nodiscard]] bool outlives_link(proto::StreamEnd how);
+  // With the lane held.
+  void note_waiting_work();
+  void lose_work();
 
   // qp_post.cc. Error{}: none
   [[nodiscard]] Error may_post() const;
@@ -158,6 +164,7 @@ class QueuePairImpl final : public QueuePair,
   DeviceImpl& device_;  // kept by pd_
   const std::uint32_t number_;
   void* const context_;
+  const QpType type_;
   const bool signal_all_;
   std::shared_ptr<Wiring> wiring_;  // personality roce; set once
   QpCaps caps_{};

@@ -248,7 +248,7 @@ void QueuePairImpl::tell_connection() {
       wiring_->link_lost(notices.generation, !notices.outlived  ? LinkEnd::kError
                                              : notices.stranded ? LinkEnd::kStranded
                                                                 : LinkEnd::kIdle);
-      note_waiting_work();  // posted while the wiring had a connection
+      look_for_waiting_work();  // posted while the wiring had a connection
     }
     if (notices.connection != nullptr) {
       if (notices.first_fpdu) notices.connection->on_first_fpdu();

@@ -13,7 +13,8 @@ namespace weft::verbs {
 
 // REQUIRES: the device has a rendezvous. Once, before others see the queue pair.
 void QueuePairImpl::prepare_wiring() {
-  wiring_ = std::make_shared<Wiring>(device_.self(), number_);
+  const auto type = type_ == QpType::kRc ? roce::QpType::kRc : roce::QpType::kUc;
+  wiring_ = std::make_shared<Wiring>(device_.self(), number_, type);
   wiring_->belongs_to(weak_from_this());
   device_.rendezvous()->publish(number_, wiring_);
   state_.store(QpState::kReset, std::memory_order_release);
@@ -35,7 +36,7 @@ Status QueuePairImpl::wire(const WiringToReceive& attributes) {
     }
     generation = ++generation_;
     stranded_ = false;
-    ird_.store(attributes.reads_served, std::memory_order_relaxed);
+    if (type_ == QpType::kRc) ird_.store(attributes.reads_served, std::memory_order_relaxed);
     state_.store(QpState::kRtr, std::memory_order_release);
   });
   if (!result) return result;
@@ -63,7 +64,7 @@ Status QueuePairImpl::start_sending(const WiringToSend& attributes) {
       result = fail(Error::kBadState);
       return;
     }
-    ord_.store(attributes.reads_asked, std::memory_order_relaxed);
+    if (type_ == QpType::kRc) ord_.store(attributes.reads_asked, std::memory_order_relaxed);
     rnr_retry_ = attributes.rnr_retry;
     // Nothing of ours is on a connection yet, so it can go without a trace.
     if (lane_.live() && !wiring_->agrees(peer_psn_)) lane_.stream()->abort();
@@ -99,7 +100,8 @@ Status QueuePairImpl::link(std::unique_ptr<io::Transport> transport,
     peer_psn_ = peer_psn;
     proto::StreamParams mine = params;
     mine.id = stream_id();
-    mine.acks = true;
+    mine.acks = type_ == QpType::kRc;
+    mine.unreliable = !mine.acks;
     writes_seen_ = 0;
     work_failed_ = false;
     overflow_.store(false, std::memory_order_relaxed);
@@ -116,11 +118,34 @@ Status QueuePairImpl::link(std::unique_ptr<io::Transport> transport,
   return result;
 }
 
+// Every turn ends with note_waiting_work().
+void QueuePairImpl::look_for_waiting_work() {
+  lane_.exclusively([] {});
+}
+
 // Without a connection: the retries count from now, and the peer is sought, unless what waits was
 // begun with the one before.
 void QueuePairImpl::note_waiting_work() {
   if (!is_wired() || sq_.size() == 0 || lane_.live()) return;
-  if (state() == QpState::kRts || (state() == QpState::kSqd && stranded_)) wiring_->work_waits();
+  const bool due = state() == QpState::kRts || (state() == QpState::kSqd && stranded_);
+  if (due && wiring_->work_waits()) lose_work();
+}
+
+// Of an unreliable queue pair: what is queued has been sent, as far as anybody can tell.
+void QueuePairImpl::lose_work() {
+  { const io::SpinGuard lock(sq_lock_); }
+  while (sq_.head() != sq_.tail()) {
+    proto::SendWqe& wqe = sq_.at(sq_.head());
+    const bool local = wqe.op == SendOp::kBindWindow || wqe.op == SendOp::kLocalInvalidate;
+    proto::SendDone done;
+    done.wr_id = wqe.wr_id;
+    done.status = local ? local_operation(wqe) : WcStatus::kSuccess;
+    done.op = wqe.op;
+    done.signaled = done.status != WcStatus::kSuccess || wqe.has_flag(SendFlags::kSignaled);
+    done.byte_len = wqe.length;
+    sq_.retire();
+    send_done(done);
+  }
 }
 
 // The stream is down. True: the queue pair stays as it is. To it, a peer that went is one that does
@@ -132,7 +157,8 @@ bool QueuePairImpl::outlives_link(proto::StreamEnd how) {
   const bool wired = now == QpState::kRtr || now == QpState::kRts || now == QpState::kSqd;
   const bool quiet = how == proto::StreamEnd::kOrderly || how == proto::StreamEnd::kLost;
   if (retired_ || !wired || !quiet || work_failed_) return false;
-  stranded_ = lane_.stream()->left_in_the_middle();
+  if (type_ == QpType::kUc) lose_work();
+  stranded_ = type_ == QpType::kRc && lane_.stream()->left_in_the_middle();
   const io::SpinGuard lock(notices_lock_);
   notices_.generation = generation_;
   notices_.outlived = true;
@@ -148,6 +174,7 @@ bool QueuePairImpl::retries_exhausted(std::uint32_t generation) {
     if (retired_ || lane_.live() || generation != generation_ || !waits) return;
     { const io::SpinGuard lock(sq_lock_); }
     if (sq_.size() == 0) return;
+    if (type_ == QpType::kUc) return lose_work();
     failed = true;
     state_.store(QpState::kError, std::memory_order_release);
     flush_unsent(WcStatus::kRetryExceeded);

@@ -27,6 +27,9 @@ constexpr Duration kAttemptLimit{10'000'000'000};
 // How long a Send waits for its receive before it is refused. Most receives that are late are not
 // later than this, and meanwhile nothing is sent in vain.
 constexpr Duration kReceiveWait{std::chrono::milliseconds(1)};
+// The same of unreliable queue pairs, before it is lost. Programs count on an adapter that places
+// faster than they send; here the receiver may have to wait for its turn on the CPU.
+constexpr Duration kReceiveWaitLossy{std::chrono::milliseconds(100)};
 
 std::uint32_t choose_ulpdu(FpduPolicy policy, bool crc, int fd) {
   switch (policy) {
@@ -40,8 +43,8 @@ std::uint32_t choose_ulpdu(FpduPolicy policy, bool crc, int fd) {
 
 }  // namespace
 
-Wiring::Wiring(std::shared_ptr<DeviceImpl> device, std::uint32_t number)
-    : device_(std::move(device)) {
+Wiring::Wiring(std::shared_ptr<DeviceImpl> device, std::uint32_t number, roce::QpType type)
+    : device_(std::move(device)), type_(type) {
   mine_ = {device_->rendezvous()->gid(), number};
 }
 
@@ -67,7 +70,7 @@ Status Wiring::begin(const WiringToReceive& attributes, std::uint32_t generation
   peer_ = {attributes.peer_gid, attributes.peer_number};
   peer_address_ = *address;
   sending_ = psn_logged_ = false;
-  lost_early_ = stranded_ = false;
+  lost_early_ = stranded_ = given_up_ = false;
   seek(roce::goes_first(mine_, peer_) || is_itself() ? Duration{0} : roce::kTurnOfOther);
   return {};
 }
@@ -116,11 +119,12 @@ void Wiring::rest() {
   dormant_ = true;
 }
 
-void Wiring::work_waits() {
+bool Wiring::work_waits() {
   const Lock lock(mutex_);
-  if (phase_ != Phase::kSeeking) return;
-  if (!work_waits_) start_clock();
+  if (phase_ != Phase::kSeeking) return false;
+  if (!work_waits_ && !given_up_) start_clock();
   if (dormant_ && !stranded_) seek(Duration{0});
+  return given_up_;
 }
 
 void Wiring::start_clock() {
@@ -138,7 +142,8 @@ void Wiring::stop_clock() {
 }
 
 Duration Wiring::budget() const {
-  if (device_->config().retry == RetryMode::kFast) return roce::kRetryFloor;
+  const bool fast = device_->config().retry == RetryMode::kFast || type_ == roce::QpType::kUc;
+  if (fast) return roce::kRetryFloor;
   return roce::retry_budget(sender_.timeout, sender_.retry_count);
 }
 
@@ -147,6 +152,7 @@ roce::Hello Wiring::hello() const {
   h.crc = device_->config().crc;
   h.from = mine_;
   h.to = peer_;
+  h.type = type_;
   h.psn = receiver_.psn;
   h.reads_served = receiver_.reads_served;
   h.min_rnr_timer = receiver_.min_rnr_timer;
@@ -304,6 +310,7 @@ void Wiring::on_timer(io::TimerId id) {
   budget_timer_ = 0;
   work_waits_ = false;
   if (phase_ != Phase::kSeeking) return;
+  given_up_ = type_ == roce::QpType::kUc;
   const std::shared_ptr<QueuePairImpl> qp = qp_.lock();
   const std::uint32_t generation = generation_;
   lock.unlock();
@@ -322,7 +329,8 @@ roce::Verdict Wiring::consider(const roce::Hello& hello, const roce::Gid& source
                                 .linked = phase_ == Phase::kLinking || phase_ == Phase::kLinked,
                                 .committed = first && said_hello_,
                                 .mine = mine_,
-                                .peer = peer_};
+                                .peer = peer_,
+                                .type = type_};
   const roce::Verdict verdict = roce::judge(hello, source, standing);
   if (verdict != roce::Verdict::kAccept) return verdict;
   if (!psn_agrees(hello.psn)) return roce::Verdict::kNotYet;
@@ -347,6 +355,7 @@ void Wiring::adopt(io::Fd socket, const roce::Hello& peer) {
 
 void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool connector) {
   if (connector && !psn_agrees(peer.psn)) return attempt_failed("its PSN is another");
+  if (peer.type != type_) return attempt_failed(describe(roce::Verdict::kOtherType));
   phase_ = Phase::kLinking;
   lost_early_ = false;
   const Config& config = device_->config();
@@ -355,10 +364,12 @@ void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool 
   params.initiator = connector;
   params.both_ready = true;
   params.crc = config.crc || peer.crc;
-  params.ird = std::max<std::uint16_t>(receiver_.reads_served, 1);
-  params.ord = std::max<std::uint16_t>(peer.reads_served, 1);
+  if (type_ == roce::QpType::kRc) {
+    params.ird = std::max<std::uint16_t>(receiver_.reads_served, 1);
+    params.ord = std::max<std::uint16_t>(peer.reads_served, 1);
+  }
   params.max_ulpdu = choose_ulpdu(config.fpdu, params.crc, socket.get());
-  params.recv_wait = kReceiveWait;
+  params.recv_wait = type_ == roce::QpType::kRc ? kReceiveWait : kReceiveWaitLossy;
   params.close_timeout = config.close_timeout;
   params.keeps_work = true;
   params.not_ready_pause = roce::rnr_pause(peer.min_rnr_timer);
@@ -378,6 +389,7 @@ void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool 
   if (phase_ != Phase::kLinking || generation != generation_) return;  // stopped meanwhile
   if (linked && !lost_early_) {
     phase_ = Phase::kLinked;
+    given_up_ = false;
     stop_clock();
     io::log(LogLevel::kInfo, "qp {:#x} - qp {:#x} at {}: connected, CRC {}, ULPDU {}", mine_.number,
             peer_.number, peer_address_.text(), params.crc ? "on" : "off", params.max_ulpdu);
@@ -390,7 +402,7 @@ void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool 
   }
   // What was posted meanwhile was not told to a wiring that had a connection.
   lock.unlock();
-  if (qp != nullptr) qp->note_waiting_work();
+  if (qp != nullptr) qp->look_for_waiting_work();
 }
 
 }  // namespace weft::verbs

@@ -45,7 +45,7 @@ enum class LinkEnd : std::uint8_t {
 
 class Wiring final : public io::Handler, public std::enable_shared_from_this<Wiring> {
  public:
-  Wiring(std::shared_ptr<DeviceImpl> device, std::uint32_t number);
+  Wiring(std::shared_ptr<DeviceImpl> device, std::uint32_t number, roce::QpType type);
   ~Wiring() override;
 
   // Once, before the queue pair is seen by others.
@@ -66,8 +66,9 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
 
   // Whether a peer that expects `peer_psn` first will hear what is sent. With its lane held.
   [[nodiscard]] bool agrees(std::uint32_t peer_psn);
-  // Work waits, and there is no connection: seeks the peer, and the retries count from now.
-  void work_waits();
+  // Work waits, and there is no connection: seeks the peer, and the retries count from now. True:
+  // the queue pair is an unreliable one whose peer has been sought in vain; its work is lost.
+  [[nodiscard]] bool work_waits();
 
   // --- for the rendezvous, on the engine's thread ---
 
@@ -113,12 +114,14 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   std::uint32_t generation_ = 0;
   roce::End mine_, peer_;
   SocketAddress peer_address_;
+  const roce::QpType type_;
   WiringToReceive receiver_;
   WiringToSend sender_;
   bool sending_ = false;     // RTS
   bool psn_logged_ = false;  // that they do not agree
   bool dormant_ = false;     // seeking, and nothing waits for it
   bool lost_early_ = false;  // the connection went while it was handed over
+  bool given_up_ = false;    // unreliable: nobody came in time, though the peer is still sought
   bool stranded_ = false;    // seeking in name only: the retries run, and nobody is let in
 
   // The attempt to connect.

@@ -101,7 +101,7 @@ TEST(RoceHello, RefusesWhatIsNoHello) {
   EXPECT_EQ(error_with(11, 2), Error::kReservedBits);  // flags
   EXPECT_EQ(error_with(44, 1), Error::kProtocol);      // a number above 24 bits
   EXPECT_EQ(error_with(52, 1), Error::kProtocol);      // a PSN above 24 bits
-  EXPECT_EQ(error_with(56, 3), Error::kProtocol);      // type
+  EXPECT_EQ(error_with(56, 4), Error::kProtocol);      // type
   EXPECT_EQ(error_with(58, 32), Error::kProtocol);     // RNR timer
   EXPECT_EQ(error_with(59, 1), Error::kReservedBits);
 }

@@ -21,10 +21,11 @@ Host::Host(const Config& config)
     : device(std::move(*DeviceImpl::create(config))),
       pd(std::move(*ProtectionDomainImpl::create(device))) {}
 
-QpSet::QpSet(Host& host) {
+QpSet::QpSet(Host& host, QpType type) {
   cq = std::move(*host.device->create_cq({}));
   QpOptions options;
   options.send_cq = options.recv_cq = cq;
+  options.type = type;
   qp = std::move(*host.pd->create_qp(options));
 }
 

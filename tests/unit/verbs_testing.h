@@ -35,7 +35,7 @@ struct Host {
 };
 
 struct QpSet {
-  explicit QpSet(Host& host);
+  explicit QpSet(Host& host, QpType type = QpType::kRc);
   std::shared_ptr<CompletionQueue> cq;
   std::shared_ptr<QueuePair> qp;
 };

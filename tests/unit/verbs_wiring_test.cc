@@ -23,7 +23,7 @@ Config roce_config() {
 }
 
 struct Wired {
-  explicit Wired(const Config& config = roce_config()) : host(config), set(host) {
+  explicit Wired(QpType type = QpType::kRc) : host(roce_config()), set(host, type) {
     memory.resize(4096);
     region = std::move(*host.pd->register_memory(
         memory.data(), memory.size(),
@@ -82,6 +82,26 @@ struct Wired {
     QueuePairImpl::of(qp()).add_counters(sum);
     return sum.rx_fpdus;
   }
+  [[nodiscard]] std::uint64_t dropped() const {
+    Counters sum;
+    QueuePairImpl::of(qp()).add_counters(sum);
+    return sum.messages_dropped;
+  }
+  void write(std::uint64_t id, std::uint64_t to, std::uint32_t rkey,
+             SendOp op = SendOp::kWrite) const {
+    const Sge at = sge(8);
+    SendWr wr;
+    wr.wr_id = id;
+    wr.op = op;
+    wr.flags = SendFlags::kSignaled;
+    wr.sges = {&at, 1};
+    wr.remote_addr = to;
+    wr.rkey = rkey;
+    ASSERT_TRUE(qp().post_send(wr));
+  }
+  [[nodiscard]] std::uint64_t address() const {
+    return reinterpret_cast<std::uintptr_t>(memory.data());
+  }
   [[nodiscard]] std::size_t completions() const {
     WorkCompletion wc;
     return set.cq->poll({&wc, 1});
@@ -107,6 +127,128 @@ void expect_message(const Wired& from, const Wired& to, std::uint64_t id) {
   EXPECT_EQ(received.op, WcOp::kRecv);
   EXPECT_EQ(received.wr_id, id);
   EXPECT_EQ(received.byte_len, 8U);
+}
+
+// --- unreliable ones ---
+
+struct WiringUc : ::testing::Test {
+  void connect() const {
+    a.to_rtr(b);
+    b.to_rtr(a);
+    a.to_rts();
+    b.to_rts();
+  }
+  const Wired a{QpType::kUc};
+  const Wired b{QpType::kUc};
+};
+
+TEST_F(WiringUc, MessagesGoBothWays) {
+  connect();
+  expect_message(a, b, 1);
+  expect_message(b, a, 2);
+  a.write(3, b.address() + 64, b.region->rkey());
+  EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  expect_message(a, b, 4);  // behind the Write
+}
+
+TEST_F(WiringUc, ASendWithoutAReceiveIsLostAndWhatComesBehindItArrives) {
+  connect();
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    a.send(id);
+    EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  }
+  ASSERT_TRUE(eventually([&] { return b.dropped() == 3; }));
+  expect_message(a, b, 4);
+  EXPECT_EQ(b.completions(), 0U);
+}
+
+TEST_F(WiringUc, ASendLongerThanItsReceiveIsLostAndLeavesIt) {
+  connect();
+  const Sge four = b.sge(4);
+  ASSERT_TRUE(b.qp().post_recv({7, {&four, 1}}));
+  a.send(1);
+  EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  ASSERT_TRUE(eventually([&] { return b.dropped() == 1; }));
+  const Sge two = a.sge(2);
+  SendWr wr;
+  wr.flags = SendFlags::kSignaled;
+  wr.sges = {&two, 1};
+  ASSERT_TRUE(a.qp().post_send(wr));
+  EXPECT_EQ(b.next().wr_id, 7U);
+}
+
+TEST_F(WiringUc, AWriteWithoutTheRightIsLostWithItsImmediate) {
+  connect();
+  b.receive(9);
+  a.write(1, b.address(), b.region->rkey() ^ 0x100U);
+  a.write(2, b.address() + 4090, b.region->rkey(), SendOp::kWriteImm);  // over the end
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  ASSERT_TRUE(eventually([&] { return b.dropped() == 3; }));  // two Writes and an Immediate
+  EXPECT_EQ(b.completions(), 0U);
+  a.write(3, b.address(), b.region->rkey(), SendOp::kWriteImm);
+  EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  EXPECT_EQ(b.next().wr_id, 9U);
+  EXPECT_EQ(b.qp().state(), QpState::kRts);
+}
+
+TEST_F(WiringUc, ReadsAreRefusedAtThePost) {
+  connect();
+  const Sge at = a.sge(8);
+  SendWr wr;
+  wr.op = SendOp::kRead;
+  wr.sges = {&at, 1};
+  EXPECT_EQ(a.qp().post_send(wr).error(), Error::kInvalidArgument);
+}
+
+TEST_F(WiringUc, WhatHasNoPeerIsSentAllTheSame) {
+  const Wired reliable;  // of another type, so it is no peer
+  a.to_rtr(reliable);
+  reliable.to_rtr(a);
+  a.to_rts();
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    a.send(id);
+    EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  }
+  EXPECT_EQ(a.qp().state(), QpState::kRts);
+  EXPECT_FALSE(a.linked());
+}
+
+TEST_F(WiringUc, APeerThatGoesIsNotMissedAndMayComeBack) {
+  connect();
+  expect_message(a, b, 1);
+  ASSERT_TRUE(b.qp().modify(QpState::kReset));
+  for (std::uint64_t id = 2; id < 5; ++id) {
+    a.send(id);
+    EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  }
+  EXPECT_EQ(a.qp().state(), QpState::kRts);
+  b.to_rtr(a);
+  b.to_rts();
+  ASSERT_TRUE(eventually([&] { return a.linked(); }));
+  expect_message(a, b, 5);
+}
+
+TEST_F(WiringUc, ABadRequestEndsTheSendersQueuePairOnly) {
+  connect();
+  expect_message(a, b, 1);
+  Sge bad = a.sge(8);
+  bad.lkey ^= 0x100U;
+  SendWr wr;
+  wr.wr_id = 2;
+  wr.sges = {&bad, 1};
+  ASSERT_TRUE(a.qp().post_send(wr));
+  EXPECT_EQ(describe(a.next().status), describe(WcStatus::kLocalProtection));
+  EXPECT_EQ(a.qp().state(), QpState::kError);
+  ASSERT_TRUE(eventually([&] { return !b.linked(); }));
+  EXPECT_EQ(b.qp().state(), QpState::kRts);
+}
+
+TEST(Wiring, IwarpDevicesHaveReliableQueuePairsOnly) {
+  Host host;
+  QpOptions options;
+  options.type = QpType::kUc;
+  options.send_cq = options.recv_cq = std::move(*host.device->create_cq({}));
+  EXPECT_EQ(host.pd->create_qp(options).error(), Error::kUnsupported);
 }
 
 TEST(Wiring, ANewQueuePairIsInResetAndItsNumberNamesItsPort) {

@@ -83,7 +83,8 @@ Ordered counters_json(const Counters& c) {
           {"terminates_received", c.terminates_received},
           {"connections_opened", c.connections_opened},
           {"connections_refused", c.connections_refused},
-          {"small_segments", c.small_segments}};
+          {"small_segments", c.small_segments},
+          {"messages_dropped", c.messages_dropped}};
 }
 
 }  // namespace
