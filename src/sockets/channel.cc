@@ -28,6 +28,8 @@ static_assert(sizeof(RingPage) <= kHeaderBytes);
 // not.
 constexpr int kPairBuffer = 4096;  // doubled by the kernel
 constexpr std::size_t kFiller = 3000;
+// Reads of the pair at a time. More than it holds: a peer that sends without end must not keep us.
+constexpr int kDrainTurns = 16;
 // Writes into a ring whose reader does not move, before we look whether it still lives.
 constexpr std::uint32_t kStalledWrites = 16;
 // A blocking caller looks for so long before it sleeps.
@@ -301,7 +303,7 @@ void Channel::give_room() {
 // Takes octets out of the pair until `up_to` have been taken in all: never one that was sent later.
 void Channel::drain(std::uint64_t up_to) {
   std::uint8_t trash[4096];
-  for (;;) {
+  for (int turn = 0; turn < kDrainTurns; ++turn) {
     const auto stale = static_cast<std::int64_t>(up_to - end_->drained);
     if (stale <= 0) return;
     const std::size_t most =
@@ -314,16 +316,19 @@ void Channel::drain(std::uint64_t up_to) {
 
 // With an empty ring: declares that we wait, and makes the pair unreadable. What keeps signals from
 // being lost: while reader_waits is 0 a signal is in the pair, or under way; while it is 1 the
-// ring was empty, and the next octet sends one. Only signals sent before the declaration are taken.
+// ring was empty, and the next octet sends one. Only signals sent before the declaration are taken,
+// the last of them when the others have gone: a writer that found the pair full has not sent its
+// own. tests/model/socket_channel_model_test.cc searches all orders of these steps.
 void Channel::arm() {
   if (in_->reader_waits.load() != 0) return;
   const bool stuck = in_->writer_waits.load() != 0;
   const std::uint64_t stale = in_->signals.load();
   in_->reader_waits.store(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  drain(stale - 1);
+  if (stuck) in_->writer_waits.store(0);
   if (in_->written.load(std::memory_order_acquire) == end_->read_cursor) {
     drain(stale);
-    if (stuck) in_->writer_waits.store(0);
     return;
   }
   // Octets have come meanwhile. Taken back in time, the old signal stands for them.
@@ -428,22 +433,27 @@ void Channel::take_stale() {
 
 // Sends octets without meaning. Counted afterwards: an octet that is not counted yet stays in the
 // pair a little longer, while one counted too early would take another's place.
-void Channel::send_octets(std::size_t count, bool wait) {
+bool Channel::send_octets(std::size_t count, bool wait) {
   static const std::uint8_t octets[kFiller] = {};
   const ssize_t n = put_octets(socket_, octets, count, wait);
   if (n > 0) out_->signals.fetch_add(static_cast<std::uint64_t>(n));
+  return n > 0;
 }
 
 void Channel::signal() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (out_->reader_waits.load(std::memory_order_relaxed) == 0) return;
   if (out_->reader_waits.exchange(0) == 0) return;
-  send_octets(1, false);  // a full pair is readable anyhow
+  // A full pair is readable now. It may have been emptied by the time of the next octet, which then
+  // sends a signal: the reader waits still.
+  if (!send_octets(1, false)) out_->reader_waits.store(1);
 }
 
-// Makes the pair unwritable: one large run, then one octet that can stay behind alone.
+// Makes the pair unwritable: one large run, then one octet that can stay behind alone. It may be
+// writable although it has been filled: the reader, with an empty ring, has taken the filling for a
+// late signal (take_stale) before there was anything to read.
 void Channel::fill_up() {
-  if (out_->writer_waits.load(std::memory_order_relaxed) == 0) {
+  if (out_->writer_waits.load() == 0 || ready_for(socket_, POLLOUT, 0)) {
     send_octets(kFiller, false);
     send_octets(1, false);
     out_->writer_waits.store(1);
@@ -525,9 +535,7 @@ ssize_t Channel::transmit(const iovec* parts, std::size_t count, bool wait) {
     // Sleeps in the kernel until the reader has taken the filling out: signals, time limits and
     // the other end's death are as on any socket.
     hold.drop();
-    errno = 0;
-    send_octets(1, true);
-    const int error = errno;
+    const int error = send_octets(1, true) ? 0 : errno;
     hold.take();
     if (error != 0 && out_->read.load(std::memory_order_acquire) == read) return broken(error);
   }
@@ -559,8 +567,8 @@ void Channel::leave() {
     return;
   }
   // The kernel takes octets that are left in the pair for unread data, and reports an error.
-  std::uint8_t trash[256];
-  while (take_octets(socket_, trash, sizeof trash) > 0) {
+  std::uint8_t trash[4096];
+  for (int turn = 0; turn < kDrainTurns && take_octets(socket_, trash, sizeof trash) > 0; ++turn) {
   }
 }
 

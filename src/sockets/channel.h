@@ -146,7 +146,7 @@ class Channel {
   void arm();
   void drain(std::uint64_t up_to);
   void take_stale();
-  void send_octets(std::size_t count, bool wait);
+  bool send_octets(std::size_t count, bool wait);
   void signal();
   void fill_up();
   [[nodiscard]] bool other_end_gone() const;
