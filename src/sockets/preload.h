@@ -41,6 +41,7 @@ struct Opened {
   Channel* channel = nullptr;
   int socket = -1;  // our end of the pair
   int flags = 0;    // of the TCP socket, before the relay made it its own: F_GETFL
+  int error = 0;    // without a channel: why there is none, an errno
 };
 // An accepted connection that is about to be inherited by a program which may not be under Weft:
 // decides it as decide(fd, true) does, without touching `fd` or the table. No channel: it is TCP.

@@ -132,6 +132,15 @@ bool is_ours(const sockaddr* address, socklen_t length) {
   return ours;
 }
 
+bool by_ring(Way way) { return way == Way::kRing || way == Way::kRingOnly; }
+// Rather none than a plain connection.
+bool must(Way way) { return way == Way::kRingOnly || way == Way::kRdmaOnly; }
+
+const char* name_of(Way way) {
+  if (way == Way::kTcp) return "tcp";
+  return by_ring(way) ? "ring" : "rdma";
+}
+
 // How the connection shall go, and why.
 Way choose_way(const sockaddr* address, socklen_t length, const char*& reason) {
   const Settings& s = settings();
@@ -146,7 +155,7 @@ Way choose_way(const sockaddr* address, socklen_t length, const char*& reason) {
   }
   if (is_ours(address, length) && listener_is_ours(address)) {
     reason = "a program under Weft listens there, on this machine";
-    return Way::kRing;
+    return rule != nullptr && rule->way == RuleWay::kRdma ? Way::kRingOnly : Way::kRing;
   }
   if (rule == nullptr) {
     reason = "no rule for it, and no program under Weft listens there on this machine";
@@ -223,7 +232,10 @@ Opened channel_by_relay(int fd, RelayRequest request, const char* path, const Gr
   make_label(label, sizeof label, path, fd);
   Channel::Parts parts;
   Opened made;
-  if (!Channel::create(label, parts)) return made;
+  if (!Channel::create(label, parts)) {
+    made.error = errno;
+    return made;
+  }
   made.flags = real().fcntl(fd, F_GETFL);
   made.channel = Channel::attach(parts.memory, 0, parts.pair[0]);
   bool done = made.channel != nullptr;
@@ -239,8 +251,9 @@ Opened channel_by_relay(int fd, RelayRequest request, const char* path, const Gr
   }
   if (done) {
     made.socket = std::exchange(parts.pair[0], -1);
-  } else if (made.channel != nullptr) {
-    made.channel->release();
+  } else {
+    made.error = errno;
+    if (made.channel != nullptr) made.channel->release();
     made.channel = nullptr;
     real().fcntl(fd, F_SETFL, made.flags);
   }
@@ -257,32 +270,38 @@ bool install(int fd, Conn* conn, Opened opened) {
   return false;
 }
 
+// The connection of a client can't go where it shall.
+void give_up(int fd, const Conn& conn, const char* reason) {
+  const auto* peer = reinterpret_cast<const sockaddr*>(&conn.peer);
+  note_path(fd, "connect", peer, must(conn.way) ? "closed" : "tcp", reason);
+  if (must(conn.way)) real().shutdown(fd, SHUT_RDWR);
+  table::settle_plain(fd);
+}
+
 // The connection of a client is there: now it goes where it shall.
 void upgrade_client(int fd, Conn* conn) {
   unmark(fd, *conn);
   RelayRequest request;
-  request.op = conn->way == Way::kRing ? RelayOp::kDeposit : RelayOp::kConnect;
-  request.fall_back = conn->way != Way::kRdmaOnly;
+  const bool ring = by_ring(conn->way);
+  request.op = ring ? RelayOp::kDeposit : RelayOp::kConnect;
+  request.fall_back = must(conn->way) ? 0 : 1;
   request.peer = conn->peer;
   request.peer_length = conn->peer_length;
   if (getrandom(request.token.data(), request.token.size(), 0) !=
       static_cast<ssize_t>(request.token.size())) {
-    table::settle_plain(fd);
+    give_up(fd, *conn, "no random numbers");
     return;
   }
-  const bool ring = conn->way == Way::kRing;
+  const char* reason = "no relay, or no descriptors left";
   Secret relay{};
   if (!conn->watchers_lost && relay_name(relay)) {
     const Greeting greeting = make_greeting(relay, request.token);
-    if (install(
-            fd, conn,
-            channel_by_relay(fd, request, ring ? "ring" : "rdma", ring ? &greeting : nullptr))) {
-      return;
-    }
+    const Opened opened =
+        channel_by_relay(fd, request, ring ? "ring" : "rdma", ring ? &greeting : nullptr);
+    if (install(fd, conn, opened)) return;
+    if (opened.error == kDeclinedLately) reason = "the server declined RDMA a moment ago";
   }
-  note_path(fd, "connect", reinterpret_cast<const sockaddr*>(&conn->peer), "tcp",
-            "no relay, or no descriptors left");
-  table::settle_plain(fd);
+  give_up(fd, *conn, reason);
 }
 
 // An accepted connection began with a greeting: its other end waits at the client's relay.
@@ -482,9 +501,7 @@ void advance_connecting(int fd) {
     // A server that has spoken already does not wait for a greeting.
     if (real().recv(fd, &octet, 1, MSG_PEEK | MSG_DONTWAIT) >= 0) {
       unmark(fd, *conn);
-      note_path(fd, "connect", reinterpret_cast<const sockaddr*>(&conn->peer), "tcp",
-                "the server spoke before it could be asked");
-      table::settle_plain(fd);
+      give_up(fd, *conn, "the server spoke before it could be asked");
     } else {
       upgrade_client(fd, conn);
     }
@@ -603,11 +620,7 @@ int do_connect(int fd, const sockaddr* address, socklen_t length) {
   if (kind != Kind::kFresh || !inet) return real().connect(fd, address, length);
   const char* reason = "";
   const Way way = choose_way(address, length, reason);
-  tell_why("connect", address,
-           way == Way::kTcp    ? "tcp"
-           : way == Way::kRing ? "ring"
-                               : "rdma",
-           reason);
+  tell_why("connect", address, name_of(way), reason);
   Conn* conn = nullptr;
   {
     const std::lock_guard lock(table::mutex());
@@ -629,7 +642,7 @@ int do_connect(int fd, const sockaddr* address, socklen_t length) {
     } else {
       conn->connect_reported = result == 0;
       table::put(fd, Kind::kConnecting, conn);
-      list::note(fd, "connect", address, way == Way::kRing ? "ring" : "rdma", reason);
+      list::note(fd, "connect", address, name_of(way), reason);
       advance_connecting(fd);  // on one machine it is there at once
     }
   } else if (conn != nullptr) {

@@ -157,7 +157,6 @@ void Bridge::advance() {
       std::uint8_t octet = 0;
       const ssize_t n = recv(tcp_, &octet, 1, MSG_PEEK | MSG_DONTWAIT);
       if (n < 0 && errno == EAGAIN) return;
-      request_.fall_back = 1;
       dial();
       return;
     }
@@ -195,6 +194,7 @@ void Bridge::advance() {
       }
       if (getpeername(tcp_, reinterpret_cast<sockaddr*>(&peer), &peer_length) != 0) return;
       state_ = State::kPlain;
+      declined_ = request_.op == RelayOp::kConnect;
       channel_->set_path(BridgePath::kTcp);
       pump_plain();
       return;

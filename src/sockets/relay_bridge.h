@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "sockets/channel.h"
@@ -42,6 +43,9 @@ class Bridge {
   [[nodiscard]] const Secret& token() const { return request_.token; }
   // Gives memory and pair away. REQUIRES: kDeposited.
   void claimed(int (&fds)[2]);
+  // Once: the peer was asked for RDMA, and took a plain connection instead.
+  [[nodiscard]] bool take_declined() { return std::exchange(declined_, false); }
+  [[nodiscard]] const RelayRequest& request() const { return request_; }
   // When advance() has to be called without an event.
   [[nodiscard]] bool needs_tick() const;
 
@@ -72,6 +76,7 @@ class Bridge {
   bool out_ended_ = false;             // the program sends no more
   bool out_told_ = false;
   bool in_ended_ = false;  // the far side sends no more
+  bool declined_ = false;
 };
 
 // The relay's device, opened on first use; null: it can't be.

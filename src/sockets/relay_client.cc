@@ -136,6 +136,10 @@ bool exchange(const Secret& name, const RelayRequest& request, const int* fds, i
   int got_count = 0;
   ssize_t n = send_with_fds(fd, &request, sizeof request, fds, count);
   if (n > 0) n = receive_with_fds(fd, &reply, sizeof reply, got, most, got_count);
+  // The relay has closed its copies of what it sent before it ends the connection. A copy that
+  // lives on would keep a socket in the program's epoll instances after the program has closed it.
+  std::uint8_t end = 0;
+  if (n > 0 && got_count > 0) static_cast<void>(!real().recv(fd, &end, 1, 0));
   const int error = n < 0 ? errno : n != static_cast<ssize_t>(sizeof reply) ? EPROTO : reply.error;
   real().close(fd);
   if (error == 0 && got_count == most) return true;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 
 #include "sockets/relay_bridge.h"
 #include "sockets/relay_client.h"
+#include "sockets/relay_declined.h"
 
 namespace weft::sockets {
 namespace {
@@ -39,11 +41,11 @@ class Relay {
       epoll_event events[64];
       const bool idle = bridges_.empty() && clients_.empty();
       const int count = epoll_wait(epoll_, events, 64, idle ? kIdleMs : ticking() ? kTickMs : -1);
-      if (count == 0 && idle) return;
+      if (count == 0 && idle && declined_.empty(std::chrono::steady_clock::now())) return;
       bool all = count == 0;
       for (int i = 0; i < count; ++i) all = handle(events[i]) || all;
       if (all) {
-        for (auto& bridge : bridges_) bridge.advance();
+        for (auto& bridge : bridges_) advance(bridge);
       }
       // Only now: an event of this round may still have pointed to one.
       bridges_.remove_if([](const Bridge& b) { return b.done(); });
@@ -79,9 +81,16 @@ class Relay {
     } else if (is_client(tag)) {
       serve(*static_cast<Client*>(tag));
     } else {
-      static_cast<Bridge*>(tag)->advance();
+      advance(*static_cast<Bridge*>(tag));
     }
     return false;
+  }
+
+  void advance(Bridge& bridge) {
+    bridge.advance();
+    if (!bridge.take_declined()) return;
+    const RelayRequest& request = bridge.request();
+    declined_.note(request.peer, request.peer_length, std::chrono::steady_clock::now());
   }
 
   bool is_client(const void* tag) const {
@@ -145,6 +154,10 @@ class Relay {
   int take(int client, const RelayRequest& request, const int (&fds)[3]) {
     if (!may_ask(client)) return EACCES;
     if (bridges_.size() >= kBridgesMost) return ENOSPC;
+    if (request.op == RelayOp::kConnect && request.fall_back != 0 &&
+        declined_.lately(request.peer, request.peer_length, std::chrono::steady_clock::now())) {
+      return kDeclinedLately;
+    }
     bridges_.emplace_back(request, fds[0], fds[1], fds[2], epoll_, wake_);
     bridges_.back().begin();
     return 0;
@@ -172,6 +185,7 @@ class Relay {
   char wake_tag_ = 0;
   std::list<Bridge> bridges_;
   std::unordered_map<int, Client> clients_;
+  Declined declined_;
   std::vector<int> closed_;
 };
 

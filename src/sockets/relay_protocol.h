@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -44,6 +45,9 @@ struct RelayRequest {
 struct RelayReply {
   std::int32_t error = 0;  // an errno
 };
+// To kConnect: the peer declined RDMA a moment ago, and was not asked again. Nothing else on the
+// way to a relay gives this errno.
+inline constexpr std::int32_t kDeclinedLately = EHOSTDOWN;
 
 // The abstract name of a relay: a secret, so that nobody else can have taken it.
 inline constexpr char kRelayPrefix[] = "weft-relay/";

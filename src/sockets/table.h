@@ -27,7 +27,7 @@ enum class Kind : std::uint8_t {
 };
 
 // How a connection of this program shall begin.
-enum class Way : std::uint8_t { kTcp, kRing, kRdma, kRdmaOnly };
+enum class Way : std::uint8_t { kTcp, kRing, kRingOnly, kRdma, kRdmaOnly };
 
 struct Watcher {  // an epoll instance that watches a socket which may be replaced
   int epoll;

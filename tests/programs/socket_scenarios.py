@@ -754,26 +754,45 @@ def all_closed(a, b):
     call("recv", b.recv, 100)
 
 
+AT_ONCE = 4  # they wait most of the time
+
+
+def begin(name):
+    """A process of its own: what one leaves behind is not the next one's. (pid, its report)."""
+    report = os.memfd_create(name)
+    pid = os.fork()
+    if pid != 0:
+        return pid, report
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(30)
+    try:
+        SCENARIOS[name]()
+    except Exception as error:  # a scenario reports, whatever happens
+        note("raised", f"{type(error).__name__} {error}")
+    os.pwrite(report, "".join(f"{name}: {line}\n" for line in LOG).encode(), 0)
+    os._exit(0)
+
+
 def main():
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    for name in sys.argv[1:] or SCENARIOS:
-        LOG.clear()
-        # A process of its own: what one leaves behind is not the next one's.
-        sys.stdout.flush()
-        pid = os.fork()
-        if pid == 0:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(30)
-            try:
-                SCENARIOS[name]()
-            except Exception as error:  # a scenario reports, whatever happens
-                note("raised", f"{type(error).__name__} {error}")
-            sys.stdout.write("".join(f"{name}: {line}\n" for line in LOG))
-            sys.stdout.flush()
-            os._exit(0)
-        _, status = os.waitpid(pid, 0)
+    waiting = list(sys.argv[1:] or SCENARIOS)
+    running = {}
+    reports = {}
+    names = list(waiting)
+    while waiting or running:
+        while waiting and len(running) < AT_ONCE:
+            name = waiting.pop(0)
+            pid, report = begin(name)
+            running[pid] = (name, report)
+        pid, status = os.wait()
+        name, report = running.pop(pid)
+        reports[name] = os.pread(report, 1 << 20, 0).decode()
+        os.close(report)
         if status != 0:
-            print(f"{name}: ended with status {status}", flush=True)
+            reports[name] += f"{name}: ended with status {status}\n"
+    for name in names:
+        print(reports[name], end="")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -251,10 +251,6 @@ def closed_in_epoll(a, b):
     b.send(b"x")
     note("data", len(events_of(poller)))
     a.close()
-    # Under Weft the relay may hold its copy for a moment longer.
-    end = time.monotonic() + 5
-    while events_of(poller) and time.monotonic() < end:
-        time.sleep(0.01)
     note("closed", events_of(poller))
 
 
