@@ -190,11 +190,14 @@ int rshutdown(int fd, int how) {
   if (!socket->write_shut) return 0;
   // Reading is over too: the peer need not keep its half open for us.
   const bool leave = socket->read_shut;
-  auto& stream = socket->link->stream();
+  tell_others(*socket);
+  const auto link = socket->link;
+  auto& stream = link->stream();
   while (!(leave ? stream.say_disconnect() : stream.say_shutdown())) {
     const int error = sleep_for_change(*socket, lock, Clock::now() + std::chrono::seconds(1));
     if (error == EINTR) return fail_minus(EINTR);
-    if (stream.down()) break;
+    // Another thread may have closed it: then it is that one's to say so.
+    if (socket->link != link || stream.down()) break;
   }
   return 0;
 }
@@ -217,6 +220,7 @@ int rclose(int fd) {
     link = std::move(socket->link);
     socket->link.reset();
     socket->state = RsState::kFailed;
+    tell_others(*socket);
     socket->progressed.notify_all();
   }
   if (link != nullptr) {

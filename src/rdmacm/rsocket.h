@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "sockets/rs_connection.h"
 #include "sockets/rs_incoming.h"
@@ -50,10 +51,14 @@ struct Rsocket {
   sockets::RsOptions options;
   std::shared_ptr<sockets::RsConnection> link;
 
-  // One thread at a time sleeps on the completion channel, and so runs the connection; the others
-  // wait for it.
+  // One thread at a time sleeps on the completion channel in a blocking call, and so runs the
+  // connection: the driver. Events of the channel are its own; the other blocking calls wait for
+  // it. Threads in rpoll() have a bell each, an eventfd that is raised whenever somebody else took
+  // what may concern them.
   bool driving = false;
+  bool sending = false;  // a blocking send has put a part in, and waits for room for the rest
   std::condition_variable progressed;
+  std::vector<int> bells;
 
   // Of a listener: accepted and ready, oldest first. Filled by the service thread.
   struct Ready {
@@ -79,7 +84,10 @@ struct Rsocket {
 void advance_connect(Rsocket& socket);
 // Takes what has arrived.
 void progress(Rsocket& socket);
-// Sleeps until something may have changed.   0, or EAGAIN (the deadline), EINTR
+// Something has changed that another thread, asleep on this rsocket, may be waiting for.
+void tell_others(Rsocket& socket);
+// Sleeps until something may have changed. Afterwards `link` may be null: closed meanwhile.
+//   0, or EAGAIN (the deadline), EINTR
 [[nodiscard]] int sleep_for_change(Rsocket& socket, std::unique_lock<std::mutex>& lock,
                                    Deadline deadline);
 // The connection is over: nothing will come any more. Only meaningful once all is read.
@@ -87,7 +95,7 @@ void progress(Rsocket& socket);
 // Why it is over, where it is not good order: an errno, once; later 0.
 [[nodiscard]] int take_reset(Rsocket& socket);
 [[nodiscard]] short ready_events(Rsocket& socket, short wanted);
-// Before sleeping in poll(2) on the two descriptors of poll_descriptors().
+// Before sleeping in poll(2) on the eventfd and the completion channel.
 void arm(Rsocket& socket);
 
 // Ends the connection: says goodbye, waits until TCP has all and the peer has closed, for a bounded
@@ -99,6 +107,9 @@ void close_connection(std::shared_ptr<sockets::RsConnection> link, bool with_res
 // Begins to accept on a socket that listens; to be undone by stop_listening().
 [[nodiscard]] bool start_listening(const RsocketPtr& socket);
 void stop_listening(const RsocketPtr& socket);
+
+// This thread's bell; -1: it has none yet, or can't have one. Without the mutex.
+[[nodiscard]] int own_bell();
 
 [[nodiscard]] Deadline deadline_after(const timeval& limit);
 

@@ -253,6 +253,7 @@ void stop_listening(const RsocketPtr& socket) {
   }
   Service::get().remove(socket);
   const std::lock_guard lock(socket->mutex);
+  raise(socket->wake);  // threads in raccept() learn of it
   for (const auto& one : socket->ready) close(one.fd);
   socket->ready.clear();
 }

@@ -100,6 +100,28 @@ ssize_t receive(Rsocket& socket, const iovec* parts, std::size_t count, int flag
   }
 }
 
+// A send that has to wait for room goes on before others begin: what one call sends stays in one
+// piece, as with rdma-core. REQUIRES: the mutex is held at each call, and at the end.
+class SendTurn {
+ public:
+  explicit SendTurn(Rsocket& socket) : socket_(socket) {}
+  ~SendTurn() { end(); }
+  SendTurn(const SendTurn&) = delete;
+  SendTurn& operator=(const SendTurn&) = delete;
+
+  [[nodiscard]] bool others() const { return socket_.sending && !mine_; }
+  void keep() { socket_.sending = mine_ = true; }
+  void end() {
+    if (!std::exchange(mine_, false)) return;
+    socket_.sending = false;
+    tell_others(socket_);
+  }
+
+ private:
+  Rsocket& socket_;
+  bool mine_ = false;
+};
+
 ssize_t broken_pipe(int flags) {
   if ((flags & MSG_NOSIGNAL) == 0) ::raise(SIGPIPE);
   return fail_minus(EPIPE);
@@ -117,6 +139,7 @@ ssize_t transmit(Rsocket& socket, const iovec* parts, std::size_t count, int fla
   const Deadline deadline = deadline_after(socket_timeout(socket.fd, SO_SNDTIMEO));
   Pieces pieces(parts, count);
   std::size_t done = 0;
+  SendTurn turn(socket);
   for (;;) {
     progress(socket);
     if (socket.link == nullptr) return fail_minus(EBADF);
@@ -126,10 +149,11 @@ ssize_t transmit(Rsocket& socket, const iovec* parts, std::size_t count, int fla
       if (!socket.write_shut && input_over(socket)) {
         if (const int error = take_reset(socket); error != 0) return fail_minus(error);
       }
+      turn.end();
       lock.unlock();
       return broken_pipe(flags);
     }
-    while (!pieces.empty()) {
+    while (!pieces.empty() && !turn.others()) {
       const auto piece = pieces.current();
       const std::size_t n = stream.send(piece);
       pieces.advance(n);
@@ -138,6 +162,7 @@ ssize_t transmit(Rsocket& socket, const iovec* parts, std::size_t count, int fla
     }
     if (pieces.empty()) return static_cast<ssize_t>(done);
     if (!wait) return done > 0 ? static_cast<ssize_t>(done) : fail_minus(EAGAIN);
+    if (done > 0) turn.keep();
     if (const int error = sleep_for_change(socket, lock, deadline); error != 0) {
       return done > 0 ? static_cast<ssize_t>(done) : fail_minus(error);
     }
@@ -164,7 +189,17 @@ Deadline deadline_after(const timeval& limit) {
 
 void progress(Rsocket& socket) {
   if (socket.link == nullptr || socket.state != RsState::kConnected) return;
-  socket.link->stream().process();
+  if (socket.link->stream().process()) tell_others(socket);
+}
+
+// A driver needs no word: each completion raises an event of the channel, and nobody else takes
+// events while it sleeps there.
+void tell_others(Rsocket& socket) {
+  const std::uint64_t one = 1;
+  for (const int bell : socket.bells) {
+    if (bell != own_bell()) static_cast<void>(!write(bell, &one, sizeof one));
+  }
+  if (!socket.driving) socket.progressed.notify_all();
 }
 
 bool input_over(const Rsocket& socket) {
@@ -196,6 +231,7 @@ int sleep_for_change(Rsocket& socket, std::unique_lock<std::mutex>& lock, Deadli
   const auto link = socket.link;
   if (link->stream().down()) {
     lock.unlock();
+    // The engine is about to say why.
     static_cast<void>(
         link->wait_while(RsPhase::kUp, deadline.value_or(Clock::now() + std::chrono::seconds(1))));
     lock.lock();
@@ -204,7 +240,7 @@ int sleep_for_change(Rsocket& socket, std::unique_lock<std::mutex>& lock, Deadli
   link->stream().arm();
   const std::size_t unread = link->stream().unread();
   const bool could_send = link->stream().can_send();
-  link->stream().process();
+  progress(socket);
   if (link->stream().unread() != unread || link->stream().can_send() != could_send ||
       link->stream().down() || link->stream().peer_finished()) {
     return 0;
@@ -219,8 +255,9 @@ int sleep_for_change(Rsocket& socket, std::unique_lock<std::mutex>& lock, Deadli
   if (event) (*event)->ack_events(1);
   lock.lock();
   socket.driving = false;
-  link->stream().process();
-  socket.progressed.notify_all();
+  // Closed meanwhile: the stream is the closing thread's.
+  if (socket.link == link) progress(socket);
+  tell_others(socket);
   return !event && event.error() == Error::kAborted ? EINTR : 0;
 }
 

@@ -182,14 +182,15 @@ size_t riowrite(int fd, const void* buffer, size_t count, off_t offset, int flag
     errno = ENOTCONN;
     return kFailed;
   }
-  auto& stream = socket->link->stream();
+  const auto link = socket->link;
+  auto& stream = link->stream();
   const std::span<const std::uint8_t> data(static_cast<const std::uint8_t*>(buffer), count);
   const bool wait = !socket->nonblocking && (flags & MSG_DONTWAIT) == 0;
   std::size_t done = 0;
   for (;;) {
     progress(*socket);
-    if (stream.down() || stream.peer_left()) {
-      errno = ECONNRESET;
+    if (socket->link != link || stream.down() || stream.peer_left()) {
+      errno = socket->link == link ? ECONNRESET : EBADF;
       return done > 0 ? done : kFailed;
     }
     const auto at = static_cast<std::uint64_t>(offset) + done;

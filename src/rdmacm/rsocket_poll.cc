@@ -1,4 +1,5 @@
 // rpoll and rselect: rsockets and other descriptors, waited for together.
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,7 +32,8 @@ short ready_events(Rsocket& socket, short wanted) {
       const bool finished = stream.peer_finished() || socket.read_shut || over;
       if (stream.unread() > 0 || finished) events |= POLLIN;
       if (finished) events |= POLLRDHUP;
-      if (stream.can_send() || socket.write_shut || stream.peer_left() || over) events |= POLLOUT;
+      const bool room = stream.can_send() && !socket.sending;
+      if (room || socket.write_shut || stream.peer_left() || over) events |= POLLOUT;
       // As TCP: a peer that closes ends our reading. It hangs up only when our half is shut, too,
       // or when the connection broke.
       const bool broken = over && !stream.peer_left() && socket.link->error().has_value();
@@ -46,10 +48,46 @@ short ready_events(Rsocket& socket, short wanted) {
 }
 
 void arm(Rsocket& socket) {
-  if (socket.state == RsState::kConnected) socket.link->stream().arm();
+  // A driver has armed it, and waits for the event.
+  if (socket.state == RsState::kConnected && !socket.driving) socket.link->stream().arm();
 }
 
 namespace {
+
+// What wakes this thread out of rpoll() when another took the event that it waited for.
+class Bell {
+ public:
+  Bell() = default;
+  ~Bell() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Bell(const Bell&) = delete;
+  Bell& operator=(const Bell&) = delete;
+
+  [[nodiscard]] int get() const { return fd_; }
+  // A child of fork() needs its own.
+  void make() {
+    if (fd_ >= 0 && pid_ == getpid()) return;
+    if (fd_ >= 0) close(fd_);
+    fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    pid_ = getpid();
+  }
+
+ private:
+  int fd_ = -1;
+  pid_t pid_ = 0;
+};
+
+thread_local Bell t_bell;
+
+// Where no descriptor is left for a bell: how often a sleeper looks by itself.
+constexpr int kWithoutBellMs = 500;
+
+// True: it had been raised.
+bool lower(int event_fd) {
+  std::uint64_t ignored = 0;
+  return read(event_fd, &ignored, sizeof ignored) > 0;
+}
 
 // One entry of the caller's list. An rsocket is watched by two descriptors.
 struct Watched {
@@ -99,31 +137,64 @@ int collect(std::vector<Watched>& all, const std::vector<pollfd>& polled) {
   return ready;
 }
 
-// Empties the eventfds that were raised, except of listeners, which raise theirs per connection.
+// Empties the eventfds that were raised. Others may sleep on them.
 void lower(std::vector<Watched>& all) {
   for (Watched& one : all) {
     if (one.socket == nullptr) continue;
     const std::lock_guard lock(one.socket->mutex);
-    std::uint64_t ignored = 0;
-    static_cast<void>(!read(one.socket->wake, &ignored, sizeof ignored));
+    if (lower(one.socket->wake)) tell_others(*one.socket);
   }
 }
 
+// This thread's bell, at every rsocket of the list, while it lives.
+class Enrolled {
+ public:
+  Enrolled(std::vector<Watched>& all, int bell) : all_(all), bell_(bell) {
+    for (Watched& one : all_) {
+      if (one.socket == nullptr) continue;
+      const std::lock_guard lock(one.socket->mutex);
+      one.socket->bells.push_back(bell_);
+    }
+  }
+  ~Enrolled() {
+    for (Watched& one : all_) {
+      if (one.socket == nullptr) continue;
+      const std::lock_guard lock(one.socket->mutex);
+      auto& bells = one.socket->bells;
+      bells.erase(std::find(bells.begin(), bells.end(), bell_));
+    }
+  }
+  Enrolled(const Enrolled&) = delete;
+  Enrolled& operator=(const Enrolled&) = delete;
+
+ private:
+  std::vector<Watched>& all_;
+  const int bell_;
+};
+
 int milliseconds_left(Deadline deadline) {
+  if (t_bell.get() < 0) {
+    const Deadline slice = Clock::now() + std::chrono::milliseconds(kWithoutBellMs);
+    deadline = deadline ? std::min(deadline, slice) : slice;
+  }
   if (!deadline) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30));
 }
 
 int poll_all(std::vector<Watched>& all, Deadline deadline) {
+  t_bell.make();
   std::vector<pollfd> polled;
+  const Enrolled enrolled(all, t_bell.get());
   for (;;) {
+    lower(t_bell.get());
     int ready = check(all, false);
     if (ready == 0) {
       lower(all);
       ready = check(all, true);
     }
     watch(all, polled);
+    polled.push_back({t_bell.get(), POLLIN, 0});
     const int limit = ready > 0 ? 0 : milliseconds_left(deadline);
     const int done = poll(polled.data(), polled.size(), limit);
     if (done < 0) return -1;
@@ -133,6 +204,9 @@ int poll_all(std::vector<Watched>& all, Deadline deadline) {
 }
 
 }  // namespace
+
+int own_bell() { return t_bell.get(); }
+
 }  // namespace weft::rdmacm
 
 using namespace weft::rdmacm;

@@ -157,16 +157,19 @@ void RsStream::arm() {
   static_cast<void>(cq_->arm(CompletionQueue::Arm::kNext));
 }
 
-void RsStream::process() {
+bool RsStream::process() {
   std::array<WorkCompletion, kBatch> batch;
+  bool some = false;
   for (;;) {
     const std::size_t count = cq_->poll(batch);
     for (std::size_t i = 0; i < count; ++i) completed(batch[i]);
+    some = some || count > 0;
     if (count < batch.size()) break;
   }
-  if (!started_ || down_) return;
+  if (!started_ || down_) return some;
   give_credit();
   send_pending_maps();
+  return some;
 }
 
 void RsStream::completed(const WorkCompletion& wc) {

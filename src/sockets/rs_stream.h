@@ -51,8 +51,8 @@ class RsStream {
   //   as decode_connect(); nothing changed
   [[nodiscard]] Status start(std::span<const std::uint8_t> private_data);
 
-  // Takes completions, handles messages, returns credits.
-  void process();
+  // Takes completions, handles messages, returns credits. True: there were completions.
+  bool process();
   // Takes events off the channel and has it raise one for the next completion. Call process()
   // again before sleeping.
   void arm();

@@ -29,6 +29,11 @@ one = ctypes.c_int(1)
 must(lib.rsetsockopt(listener, socket.SOL_SOCKET, socket.SO_REUSEADDR, ctypes.byref(one), 4))
 iomap = ctypes.c_int(4)
 must(lib.rsetsockopt(listener, 0x10000, 3, ctypes.byref(iomap), 4))
+if len(sys.argv) > 2:
+    inline = ctypes.c_int(int(sys.argv[2])); size = ctypes.c_uint(4)
+    must(lib.rsetsockopt(listener, 0x10000, 2, ctypes.byref(inline), 4))
+    must(lib.rgetsockopt(listener, 0x10000, 2, ctypes.byref(inline), ctypes.byref(size)))
+    say(f'inline {inline.value}')
 must(lib.rbind(listener, address(int(sys.argv[1])), 16))
 must(lib.rlisten(listener, 64))
 say('listening')
@@ -126,9 +131,10 @@ class Peer:
 
 
 class Server:
-    def __init__(self, network):
+    def __init__(self, network, *options):
         self.port = free_port()
-        self.process = network.start(["/usr/bin/python3", "-c", SERVER, self.port]).wait_for("listening")
+        self.process = network.start(["/usr/bin/python3", "-c", SERVER, self.port,
+                                      *options]).wait_for("listening")
         self.seen = 0
 
     def verdicts(self):
@@ -254,6 +260,25 @@ def unmapped_memory_is_safe(network):
     server.serves()
 
 
+def inline_of_nothing(network):
+    """H8: RDMA_INLINE 0 or far too much; messages, targets and data still go."""
+    for asked in 0, 1, 1 << 30:
+        server = Server(network, asked)
+        given = int(server.process.output().split("inline ")[1].split()[0])
+        check(24 <= given <= 4096, f"RDMA_INLINE {asked} became {given}")
+        peer = Peer(server.port).accepted()
+        # Enough that the server has to offer its ring once more, and small and large answers.
+        answers = b""
+        for turn, size in enumerate((1, 4, 24, 25, 64, 65, 2000, 30_000)):
+            data = (b"echo" if not turn else b"") + bytes([65 + turn]) * size
+            peer.say(*peer.data(data, len(answers)))
+            check(peer.written(len(data)) == data, f"RDMA_INLINE {asked}: {size} octets differ")
+            answers += data
+        server.expects("goodbye", peer, peer.message(GOODBYE), octets=len(answers), error="end")
+        server.serves()
+        server.process.end()
+
+
 def slow_clients_delay_nobody(network):
     """H10: clients that send the key, or half of it, and then nothing."""
     server = Server(network)
@@ -281,4 +306,4 @@ if __name__ == "__main__":
     sys.exit(main({name: globals()[name] for name in (
         "good_manners", "private_data_is_checked", "messages_are_checked", "credits_are_kept",
         "iomap_messages_cost_nothing", "target_counts_when_announced", "unmapped_memory_is_safe",
-        "slow_clients_delay_nobody", "nonsense")}))
+        "inline_of_nothing", "slow_clients_delay_nobody", "nonsense")}))

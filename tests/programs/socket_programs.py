@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-from harness import WEFT, Skip, check, free_port, main, need
+from harness import WEFT, Failure, Skip, check, free_port, main, need
 
 LIMIT_S = 60
 RULES = "use both connect * *:*\n"
@@ -654,6 +654,104 @@ c.sendall(b'again'); print(a.recv(5).decode())
 """
 
 
+DETACHED_FIFO = """
+import os, subprocess, sys
+folder, name = sys.argv[1], "memfd:weft-sockets-list (deleted)"
+subprocess.run(["mount", "-t", "tmpfs", "none", folder], check=True)
+os.mkfifo(f"{folder}/{name}")
+fd = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_NONBLOCK)
+subprocess.run(["umount", "-l", folder], check=True)
+print(os.readlink(f"/proc/self/fd/{fd}"), flush=True)
+import signal; signal.pause()
+"""
+
+
+def stat_of_a_fifo(network):
+    """A process whose FIFO has the name of a list of sockets: to open one waits for a writer."""
+    if os.geteuid() != 0:
+        raise Skip("a mount of its own needs root")
+    need("unshare")
+    with tempfile.TemporaryDirectory(prefix="weft-sockets-") as folder:
+        liar = network.start(["unshare", "-m", "/usr/bin/python3", "-c", DETACHED_FIFO, folder], raw=True)
+        try:
+            liar.wait_for("memfd:weft-sockets-list")
+        except Failure as why:
+            raise Skip(f"no mounts here: {why}") from None
+        check("/memfd:weft-sockets-list (deleted)\n" == liar.output(), liar.output())
+        out = network.start([WEFT, "stat", liar.pid, "--sockets"], raw=True).wait(20)
+        check(out >= 0, f"ended by a signal: {out}")
+        liar.end()
+
+
+ASKING_CLIENT = """
+import socket, sys
+for word in b'one', b'two', b'three':
+    s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+    s.sendall(word); print('answer', s.recv(10).decode(), flush=True); s.close()
+"""
+
+
+def declined(network):
+    """A plain server that never answers the question is asked once, and then not for a while."""
+    with tempfile.TemporaryDirectory(prefix="weft-sockets-") as folder, \
+            socket.create_server((network.server.v4, 0)) as listener:
+        rules = os.path.join(folder, "rules")
+        with open(rules, "w", encoding="ascii") as file:
+            file.write(RULES)
+        port = listener.getsockname()[1]
+        client = network.connect(["/usr/bin/python3", "-c", ASKING_CLIENT, network.server.v4, port],
+                                 options=("--sockets", "--why", "--rules", rules))
+        listener.settimeout(LIMIT_S)
+        asked, silent, words = 0, [], []
+        while len(words) < 3:
+            link, _ = listener.accept()
+            link.settimeout(LIMIT_S)
+            data = link.recv(1000)
+            if data.startswith(b"MPA ID Req Frame"):
+                asked += 1
+                silent.append(link)
+            else:
+                words.append(data)
+                link.sendall(b"got it")
+                link.close()
+        out = client.expect(0, LIMIT_S)
+        for link in silent:
+            link.close()
+        check(words == [b"one", b"two", b"three"] and asked == 1, f"asked {asked} times; {words}")
+        check(out.count("answer got it") == 3, out)
+        check(out.count(": tcp: the server declined RDMA a moment ago") == 2, out)
+
+
+def rdma_or_nothing(network):
+    """With a rule `rdma` no octet comes or goes by plain TCP, however fast the server speaks."""
+    with tempfile.TemporaryDirectory(prefix="weft-sockets-") as folder:
+        path = os.path.join(folder, "rules")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("use rdma connect * *:*\n")
+        banner = """
+import socket, sys
+s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)
+while True:
+    c, _ = s.accept(); c.sendall(b'welcome'); c.settimeout(10)
+    try: print('got', c.recv(100), flush=True)
+    except OSError: pass
+    c.close()
+"""
+        client = """
+import socket, sys
+for _ in range(3):
+    s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); s.settimeout(20)
+    try: s.sendall(b'secret'); print('read', s.recv(100), flush=True)
+    except OSError as error: print('ended', error, flush=True)
+"""
+        server = network.start(["/usr/bin/python3", "-c", banner], raw=True).wait_for("\n")
+        out = network.connect(["/usr/bin/python3", "-c", client, server.output().split()[0]],
+                              options=("--sockets", "--why", "--rules", path)).expect(0, LIMIT_S)
+        check("welcome" not in out and "secret" not in server.output(), out + server.output())
+        check(out.count("ended") + out.count("read b''") == 3, out)
+        server.end()
+
+
 def few_descriptors(network):
     """Where descriptors run out, the program gets EMFILE as from the kernel, and can go on
     later."""
@@ -736,7 +834,8 @@ def scp_1g(s):
     ssh(s, megabytes=1024, ways=("there",))
 
 
-CASES = {case.__name__: case for case in (scenarios, rules, silent_clients, few_descriptors)} | {name: everywhere(case) for name, case in {
+CASES = {case.__name__: case for case in (
+    scenarios, rules, declined, rdma_or_nothing, silent_clients, few_descriptors, stat_of_a_fifo)} | {name: everywhere(case) for name, case in {
     "netcat": netcat, "netcat_exec": netcat_exec, "curl_nginx": curl_nginx, "ab_nginx": ab_nginx,
     "redis": redis, "memcached": memcached, "iperf3": iperf3, "ssh": ssh, "rsync": rsync,
     "postgres": postgres, "haproxy": haproxy, "tls": tls, "git": git, "stat": stat, "dying_clients": dying_clients,
