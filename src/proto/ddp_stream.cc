@@ -67,7 +67,6 @@ void DdpStream::drain() {
       default: end_with(DdpEnd::kFraming); break;
     }
   }
-  reader_.drop_all();
 }
 
 DdpEnd DdpStream::on_ulpdu(MarkedOctets ulpdu) {
@@ -249,6 +248,7 @@ void DdpStream::end_with(DdpEnd how) {
   end_ = how;
   closing_ = true;
   reset_ = how != DdpEnd::kOrderly;
+  reader_.drop_all();
   (void)tx_.drop_untaken();
   writer_.attach(nullptr);
   retire(released_);
