@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstdio>
+#include <cstdlib>
 
 namespace weft::store {
 namespace {
@@ -58,6 +59,23 @@ timespec time_of(std::int64_t ns) {
   constexpr std::int64_t kSecond = 1000000000;
   const std::int64_t part = ((ns % kSecond) + kSecond) % kSecond;
   return {static_cast<time_t>((ns - part) / kSecond), static_cast<long>(part)};
+}
+
+// `path` with every symbolic link followed; empty with errno if there is no such file.
+std::string real_path(const std::string& path) {
+  char* full = realpath(path.c_str(), nullptr);
+  std::string out = full != nullptr ? full : "";
+  std::free(full);
+  return out;
+}
+
+// What a path calls its file; of "." and the like the file's own name.
+std::string last_name(std::string_view path) {
+  while (path.ends_with('/')) path.remove_suffix(1);
+  const std::string name(path.substr(path.rfind('/') + 1));
+  if (!name.empty() && name != "." && name != "..") return name;
+  const std::string real = real_path(std::string(path));
+  return real.substr(real.rfind('/') + 1);
 }
 
 class Folder {
@@ -121,10 +139,7 @@ Outcome<Tree> Tree::open(const std::vector<std::string>& folders, bool writable)
     one.fd = Fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!one.fd) return failed(errno, "cannot serve " + folder);
     if (folders.size() > 1) {
-      char* full = realpath(folder.c_str(), nullptr);
-      const std::string path = full != nullptr ? full : folder;
-      std::free(full);
-      one.name = path.substr(path.rfind('/') + 1);
+      one.name = last_name(folder);
       const bool taken = std::any_of(tree.exports_.begin(), tree.exports_.end(),
                                      [&](const Export& e) { return e.name == one.name; });
       if (taken || one.name.empty()) {
@@ -140,12 +155,16 @@ Outcome<Tree> Tree::open(const std::vector<std::string>& folders, bool writable)
 Outcome<Tree> Tree::open_files(const std::vector<std::string>& files) {
   Tree tree;
   for (const std::string& path : files) {
-    const std::size_t slash = path.rfind('/');
-    const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-    const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-    Export one{name, Fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), name};
+    // Links in what the owner names are followed here, once: those that clients meet may not lead
+    // out of the folder.
+    const std::string real = real_path(path);
+    if (real.empty()) return failed(errno, "cannot serve " + path);
+    const std::string folder = real.substr(0, real.rfind('/') + 1);
+    const std::string name = last_name(path);
+    Export one{name, Fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+               last_name(real)};
     struct stat s {};
-    if (!one.fd || fstatat(one.fd.get(), name.c_str(), &s, 0) != 0) {
+    if (!one.fd || fstatat(one.fd.get(), one.file.c_str(), &s, AT_SYMLINK_NOFOLLOW) != 0) {
       return failed(errno, "cannot serve " + path);
     }
     if (!S_ISREG(s.st_mode)) return failed(EINVAL, "cannot serve " + path, "it is no file");

@@ -52,7 +52,8 @@ class Draft {
 
 class Tree {
  public:
-  // One folder is the root itself; several appear below the root under their last names.
+  // One folder is the root itself; several appear below the root under their last names. What is
+  // named may be a symbolic link.
   [[nodiscard]] static Outcome<Tree> open(const std::vector<std::string>& folders, bool writable);
 
   // Single files, below the root under their last names; read-only.

@@ -164,6 +164,67 @@ def case_other_formats_by_ffmpeg(tmp):
     assert alone.returncode == 1 and "ffmpeg" in alone.stderr, alone.stderr
 
 
+def fake_ffmpeg(tmp, script):
+    programs = tmp / "programs"
+    programs.mkdir()
+    (programs / "ffmpeg").write_text("#!/bin/sh\n" + script)
+    (programs / "ffmpeg").chmod(0o755)
+    (tmp / "clip.mp4").write_bytes(b"\0\0\0\x18ftypmp42")
+    (tmp / "temporary").mkdir()
+    return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "TMPDIR": str(tmp / "temporary")}
+
+
+def wait_for(condition, what):
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.005)
+
+
+def case_ended_while_it_converts(tmp):
+    """Neither ffmpeg nor the folder for what it makes is left behind."""
+    environment = fake_ffmpeg(tmp, f'echo $$ > "{tmp}/pid.part"; mv "{tmp}/pid.part" "{tmp}/pid"; exec sleep 1000\n')
+    for how in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        server = subprocess.Popen([PROGRAM, "serve", str(tmp / "clip.mp4"), "--port", "0"], env=environment,
+                                  stderr=subprocess.PIPE, text=True)
+        wait_for((tmp / "pid").exists, "ffmpeg was not started")
+        assert len(os.listdir(tmp / "temporary")) == 1
+        server.send_signal(how)
+        error = server.communicate(timeout=LIMIT_S)[1]
+        assert "interrupted" in error, error
+        assert os.listdir(tmp / "temporary") == []
+        assert not os.path.exists("/proc/" + (tmp / "pid").read_text().strip())
+        (tmp / "pid").unlink()
+
+
+def case_ended_while_it_serves_what_was_converted(tmp):
+    film = make(tmp, "film.y4m")
+    environment = fake_ffmpeg(tmp, f'for last; do :; done\ncp "{film}" "${{last#file:}}"\n')
+    for how in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        with Serving(PROGRAM, tmp / "clip.mp4", limit_s=LIMIT_S, env=environment) as server:
+            assert len(os.listdir(tmp / "temporary")) == 1
+            assert "clients" in server.stop(how)
+        assert os.listdir(tmp / "temporary") == []
+
+
+def case_links_to_films(tmp):
+    """A film that is named by a link, in another folder, with a link to the folder on the way."""
+    folder = tmp / "films"
+    folder.mkdir()
+    film = make(folder, "one.y4m")
+    (tmp / "elsewhere").symlink_to(folder)
+    (tmp / "link.y4m").symlink_to(tmp / "elsewhere" / film.name)
+    (tmp / "second.y4m").symlink_to("link.y4m")
+    with Server(tmp / "link.y4m", tmp / "second.y4m", tmp / "elsewhere" / "one.y4m") as server:
+        for name in ("link.y4m", "second.y4m", "one.y4m"):
+            assert show("--check", "--fast", server.url(name))[0]["shown"] == 60
+    broken = tmp / "broken.y4m"
+    broken.symlink_to("nowhere")
+    done = subprocess.run([PROGRAM, "serve", str(broken), "--port", "0"], capture_output=True, text=True,
+                          timeout=LIMIT_S, check=False)
+    assert done.returncode == 1 and "No such file" in done.stderr, done.stderr
+
+
 class Screen:
     """Xvfb, and what it shows."""
 

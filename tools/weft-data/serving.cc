@@ -18,6 +18,22 @@ void on_signal(int) {
   if (g_server != nullptr) g_server->stop();
 }
 
+// Ends the server in good order. A caller may have blocked them until now.
+void handle_signals() {
+  sigset_t ends;
+  sigemptyset(&ends);
+  for (const int one : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action {};
+    sigaction(one, nullptr, &action);
+    if (one == SIGHUP && action.sa_handler == SIG_IGN) continue;  // nohup
+    action = {};
+    action.sa_handler = on_signal;
+    sigaction(one, &action, nullptr);
+    sigaddset(&ends, one);
+  }
+  sigprocmask(SIG_UNBLOCK, &ends, nullptr);
+}
+
 double seconds(const timeval& t) {
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
 }
@@ -58,10 +74,7 @@ int serve(const store::ServeOptions& options, int announce_fd) {
   auto server = store::Server::create(options);
   if (!server) return fail(server.error());
   g_server = server->get();
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  handle_signals();
   std::fprintf(stderr, "weft serve: listening on port %u%s\n", unsigned{(*server)->port()},
                options.writable ? ", writable" : "");
   if (announce_fd >= 0) {

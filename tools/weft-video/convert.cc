@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -19,26 +20,81 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Runs a program and waits for it. Its exit status, or -1 with errno.
-int run(std::vector<std::string> words) {
+// How long a program that was told to end may take.
+constexpr timespec kEndTime{5, 0};
+
+// Those that end a server.
+sigset_t end_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int one : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, one);
+  return set;
+}
+
+// With `mask` as its blocked signals. -1 with errno.
+pid_t spawn(std::vector<std::string> words, const sigset_t& mask) {
   std::vector<char*> raw;
   for (std::string& word : words) raw.push_back(word.data());
   raw.push_back(nullptr);
+  posix_spawnattr_t how;
+  posix_spawnattr_init(&how);
+  posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setsigmask(&how, &mask);
   pid_t child = -1;
-  errno = posix_spawnp(&child, raw.front(), nullptr, nullptr, raw.data(), environ);
-  if (errno != 0) return -1;
+  const int error = posix_spawnp(&child, raw.front(), nullptr, &how, raw.data(), environ);
+  posix_spawnattr_destroy(&how);
+  errno = error;
+  return error == 0 ? child : -1;
+}
+
+// Until the child has ended. A signal that comes meanwhile is passed on to it, and is in
+// `interrupted` then. Returns its exit status.  REQUIRES: `all` is blocked.
+int wait_for(pid_t child, const sigset_t& all, bool& interrupted) {
   int status = 0;
-  while (waitpid(child, &status, 0) < 0) {
-    if (errno != EINTR) return -1;
+  while (waitpid(child, &status, WNOHANG) == 0) {
+    const int got = sigtimedwait(&all, nullptr, interrupted ? &kEndTime : nullptr);
+    if (got > 0 && got != SIGCHLD) {
+      kill(child, SIGTERM);
+      interrupted = true;
+    } else if (got < 0 && errno == EAGAIN) {
+      kill(child, SIGKILL);
+    }
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
+// Runs a program with signals as in `mask` and waits for it. Its exit status, or -1 with errno;
+// EINTR: a signal has ended it. REQUIRES: end_signals() are blocked, so that none is missed.
+int run(std::vector<std::string> words, const sigset_t& mask) {
+  sigset_t all = end_signals();
+  sigaddset(&all, SIGCHLD);
+  sigset_t before;
+  sigprocmask(SIG_BLOCK, &all, &before);
+  const pid_t child = spawn(std::move(words), mask);
+  int error = errno;
+  int status = -1;
+  bool interrupted = false;
+  if (child >= 0) status = wait_for(child, all, interrupted);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (interrupted) {
+    status = -1;
+    error = EINTR;
+  }
+  errno = error;
+  return status;
+}
+
 }  // namespace
+
+Converted::Converted() {
+  const sigset_t ends = end_signals();
+  sigprocmask(SIG_BLOCK, &ends, &before_);
+}
 
 Converted::~Converted() {
   std::error_code ignored;
   if (!folder_.empty()) fs::remove_all(folder_, ignored);
+  sigprocmask(SIG_SETMASK, &before_, nullptr);
 }
 
 store::Outcome<std::string> Converted::decode(const std::string& file) {
@@ -53,7 +109,11 @@ store::Outcome<std::string> Converted::decode(const std::string& file) {
   const std::string to = folder_ + "/" + fs::path(file).filename().string() + ".y4m";
   std::fprintf(stderr, "weft video: converting %s by ffmpeg\n", file.c_str());
   const int status = run({"ffmpeg", "-nostdin", "-loglevel", "error", "-i", "file:" + file, "-an",
-                          "-pix_fmt", "yuv420p", "-f", "yuv4mpegpipe", "-y", "file:" + to});
+                          "-pix_fmt", "yuv420p", "-f", "yuv4mpegpipe", "-y", "file:" + to},
+                         before_);
+  if (status < 0 && errno == EINTR) {
+    return store::failed(EINTR, file, "the conversion was interrupted");
+  }
   if (status < 0 && errno == ENOENT) {
     return store::failed(ENOENT, file,
                          "it is no YUV4MPEG2 file, nor raw frames by its name "
