@@ -31,10 +31,12 @@ struct Film {
   std::uint32_t frame_bytes = 0;             // the pixels of one
 
   [[nodiscard]] std::uint32_t record_bytes() const { return mark_bytes + frame_bytes; }
-  // When frame `n` is due after frame 0.
+  // When frame `n` is due after frame 0; right for 292 years.
   [[nodiscard]] std::int64_t due_ns(std::uint64_t n) const {
-    return static_cast<std::int64_t>(n * 1000000000ULL / rate_num * rate_den +
-                                     n * 1000000000ULL % rate_num * rate_den / rate_num);
+    constexpr std::uint64_t kSecond = 1000000000;
+    const std::uint64_t part = n % rate_num * rate_den;  // of a second, times rate_num
+    return static_cast<std::int64_t>((n / rate_num * rate_den + part / rate_num) * kSecond +
+                                     part % rate_num * kSecond / rate_num);
   }
   // Whole records in a file of this size.
   [[nodiscard]] std::uint64_t records_in(std::uint64_t file_bytes) const {

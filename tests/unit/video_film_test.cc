@@ -77,6 +77,10 @@ TEST(Film, FramesAreDueWithoutDrift) {
   ASSERT_TRUE(film);
   EXPECT_EQ(film->due_ns(30000), 1001000000000);
   EXPECT_EQ(film->due_ns(1), 33366666);
+  // A loop that has run for years.
+  const auto fast = make_film(PixelFormat::kBgra, 16, 16, 1000, 1);
+  ASSERT_TRUE(fast);
+  EXPECT_EQ(fast->due_ns(200'000'000'000), 200'000'000'000'000'000);
 }
 
 TEST(TestFilm, FramesDifferAndAreTheSameEveryTime) {
