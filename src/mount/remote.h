@@ -20,7 +20,8 @@ namespace weft::mount {
 class Remote {
  public:
   static constexpr std::uint32_t kBlockBytes = 1U << 20U;
-  static constexpr std::uint32_t kDefaultBlocks = 16;  // of memory for read-ahead, for all files
+  static constexpr std::uint32_t kDefaultBlocks =
+      16;  // of memory for read-ahead, for all its files
 
   // `prefix`: the folder of the server that is the root.
   Remote(store::ServerAddress server, std::string prefix, std::uint32_t blocks)

@@ -20,7 +20,8 @@ constexpr std::uint64_t kRequestBit = std::uint64_t{1} << 32U;
 
 Failed explain(std::uint32_t error, std::string_view path) {
   std::string what(path);
-  if (error == EXDEV) what += ": leads out of the folder that is served";
+  if (error == EXDEV)
+    what += ": leads out of the folder that is served, as absolute symbolic links always do";
   if (error == EROFS) what += ": the server was started without --writable";
   return {static_cast<int>(error), std::move(what)};
 }
@@ -52,6 +53,8 @@ Client::~Client() {
 
 Outcome<void> Client::open(const ServerAddress& server) {
   host_ = server.host;
+  patience_ms_ = server.patience_ms;
+  stop_fd_ = server.stop_fd;
   const std::string where = server.host + " port " + std::to_string(server.port);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -256,6 +259,15 @@ Outcome<bool> Client::poll(Reply& reply) {
 }
 
 Outcome<void> Client::sleep() {
+  if (patience_ms_ >= 0 || stop_fd_ >= 0) {
+    pollfd watched[] = {{channel_->fd, POLLIN, 0}, {stop_fd_, POLLIN, 0}};
+    const int ready = ::poll(watched, 2, patience_ms_);
+    if (ready == 0) {
+      alive_ = false;
+      return failed(ETIMEDOUT, host_, "the server does not answer");
+    }
+    if (ready < 0 || watched[1].revents != 0) return failed(EINTR, host_, "interrupted");
+  }
   ibv_cq* cq = nullptr;
   void* context = nullptr;
   if (ibv_get_cq_event(channel_, &cq, &context) != 0) {

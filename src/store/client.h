@@ -18,6 +18,11 @@ struct ServerAddress {
   std::string host;
   std::uint16_t port = kDefaultPort;
   std::string token;  // empty: none
+  // How long the server may be silent while a reply is awaited: then the connection is given up.
+  // Negative: for ever.
+  int patience_ms = -1;
+  // Ends every wait while it is readable. The caller's; negative: none.
+  int stop_fd = -1;
 };
 
 class Client {
@@ -42,6 +47,8 @@ class Client {
   [[nodiscard]] Outcome<void> post(const Request& request);
   // The next reply, whose views live until the next call. Its own error is not a failure here.
   //   ECONNRESET   the connection is gone
+  //   ETIMEDOUT    the server was silent for too long; the connection is gone
+  //   EINTR        a signal, or ServerAddress::stop_fd; the reply is still to come
   //   EPROTO       the server broke the protocol
   [[nodiscard]] Outcome<Reply> wait();
   // One request and its reply; an error in the reply is a failure, with `path` in its text.
@@ -91,6 +98,8 @@ class Client {
   bool connected_ = false;
   bool alive_ = false;
   std::string host_;  // for messages
+  int patience_ms_ = -1;
+  int stop_fd_ = -1;
 };
 
 // What a failure means to a person, with the file's name in front.

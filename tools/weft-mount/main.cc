@@ -2,16 +2,18 @@
 // docs/data-server.md
 #define FUSE_USE_VERSION 31
 #include <fuse.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 
-#include "mount/remote.h"
+#include "mount/lanes.h"
 #include "store/secret.h"
 #include "weft-data/remote.h"
 #include "weft/common/message.h"
@@ -27,9 +29,12 @@ struct Command {
   bool allow_other = false;
 };
 
-// What the calls of the kernel work on. FUSE calls them on one thread.
+// A server that says nothing for so long counts as lost.
+constexpr int kPatienceMs = 60000;
+
+// What the calls of the kernel work on. FUSE calls them on several threads.
 struct Mounted {
-  std::unique_ptr<mount::Remote> remote;
+  std::unique_ptr<mount::Lanes> remote;
   uid_t uid = getuid();
   gid_t gid = getgid();
 };
@@ -128,6 +133,24 @@ store::Outcome<void> try_out(const store::ServerAddress& server, const std::stri
   return {};
 }
 
+// Signals end the loop, and every wait for the server.
+fuse* g_mounting = nullptr;
+int g_stop = -1;
+
+void on_signal(int) {
+  fuse_exit(g_mounting);
+  const std::uint64_t one = 1;
+  static_cast<void>(!write(g_stop, &one, sizeof one));
+}
+
+void handle_signals(fuse* mounting) {
+  g_mounting = mounting;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  for (const int one : {SIGINT, SIGTERM, SIGHUP}) sigaction(one, &action, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
 // Until the folder is unmounted, or a signal ends it.
 int serve_kernel(const Command& c, const std::string& options, Mounted& mounted) {
   std::vector<std::string> words = {"weft mount", "-o", options};
@@ -140,11 +163,10 @@ int serve_kernel(const Command& c, const std::string& options, Mounted& mounted)
   if (mounting == nullptr) return 1;  // libfuse has said why
   bool good = fuse_mount(mounting, c.folder.c_str()) == 0;
   if (good) {
-    fuse_session* session = fuse_get_session(mounting);
-    good = fuse_daemonize(c.foreground ? 1 : 0) == 0 && fuse_set_signal_handlers(session) == 0;
+    good = fuse_daemonize(c.foreground ? 1 : 0) == 0;
+    handle_signals(mounting);
     // Positive: the number of a signal.
-    if (good) good = fuse_loop(mounting) >= 0;
-    fuse_remove_signal_handlers(session);
+    if (good) good = fuse_loop_mt(mounting, 0) >= 0;
     fuse_unmount(mounting);
   }
   fuse_destroy(mounting);
@@ -157,7 +179,7 @@ int run(const Command& c) {
     return cli::report_failure(
         {c.source + ": is no folder of a server; write HOST: or HOST:PATH", cli::kExitUsage});
   }
-  store::ServerAddress server{at.host, at.port, {}};
+  store::ServerAddress server{at.host, at.port, {}, kPatienceMs};
   if (!c.token_file.empty()) {
     auto token = store::read_token(c.token_file);
     if (!token) return fail(token.error());
@@ -165,7 +187,9 @@ int run(const Command& c) {
   }
   if (auto ok = try_out(server, at.path); !ok) return fail(ok.error());
   Mounted mounted;
-  mounted.remote = std::make_unique<mount::Remote>(server, at.path, c.read_ahead);
+  server.stop_fd = g_stop = eventfd(0, EFD_CLOEXEC);
+  if (g_stop < 0) return fail({errno, "eventfd"});
+  mounted.remote = std::make_unique<mount::Lanes>(server, at.path, c.read_ahead);
   std::string options = "ro,nodev,nosuid,default_permissions,subtype=weft,fsname=";
   // A comma would end the name.
   for (const char letter : c.source) options += letter == ',' ? '?' : letter;
@@ -190,7 +214,9 @@ int main(int argc, char** argv) {
   app.add_option("--port", c.port, "Port of the server, where the path does not name it")
       ->type_name("PORT")
       ->capture_default_str();
-  app.add_option("--read-ahead", c.read_ahead, "Memory for what will be read next, in MiB")
+  app.add_option("--read-ahead", c.read_ahead,
+                 "Memory for what will be read next, in MiB, on each of up to 4 "
+                 "connections")
       ->type_name("N")
       ->check(CLI::Range(2U, 1024U).description(""))
       ->capture_default_str();

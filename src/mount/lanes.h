@@ -1,0 +1,64 @@
+// Several connections to one server, for calls that come at the same time: a reply that takes long
+// delays only the calls on its own connection.
+//
+// The first connection is made at the first call, another one when all that there are have
+// something to do. A file stays on the connection on which it was opened.
+//
+// Any thread. Each call is that of Remote, with its errors.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "mount/remote.h"
+
+namespace weft::mount {
+
+class Lanes {
+ public:
+  static constexpr std::size_t kMost = 4;
+
+  // Each connection has `blocks` for read-ahead.
+  Lanes(store::ServerAddress server, std::string prefix, std::uint32_t blocks)
+      : server_(std::move(server)), prefix_(std::move(prefix)), blocks_(blocks) {}
+
+  [[nodiscard]] int stat(const std::string& path, store::Attributes& out);
+  [[nodiscard]] int read_link(const std::string& path, std::string& target);
+  [[nodiscard]] int list(const std::string& path, const Remote::EntryFunction& entry);
+  [[nodiscard]] int open(const std::string& path, std::uint64_t& file);
+  [[nodiscard]] std::int64_t read(std::uint64_t file, std::uint8_t* to, std::uint32_t bytes,
+                                  std::uint64_t offset);
+  void close(std::uint64_t file);
+
+ private:
+  struct Lane {
+    Lane(std::size_t number, const store::ServerAddress& server, const std::string& prefix,
+         std::uint32_t blocks)
+        : index(number), remote(server, prefix, blocks) {}
+    const std::size_t index;
+    std::mutex busy;
+    Remote remote;          // with `busy`
+    std::size_t files = 0;  // open ones; with Lanes::mutex_
+  };
+  // A lane of one's own for the time of a call.
+  struct Held {
+    Lane* lane;
+    std::unique_lock<std::mutex> lock;
+    Remote* operator->() const { return &lane->remote; }
+  };
+  [[nodiscard]] Held any();
+  [[nodiscard]] Held of(std::uint64_t file);
+  [[nodiscard]] Lane& for_new_file();
+  [[nodiscard]] Lane* add();
+
+  const store::ServerAddress server_;
+  const std::string prefix_;
+  const std::uint32_t blocks_;
+  std::mutex mutex_;  // of the list; never held while waiting for `busy`
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::size_t turn_ = 0;  // where the next one waits when all are busy
+};
+
+}  // namespace weft::mount
