@@ -12,7 +12,10 @@ namespace weft::store {
 namespace {
 
 constexpr std::uint32_t kReplySlots = 2 * kCredits;
-constexpr unsigned kSendDepth = kReplySlots + 32 + Session::kMaxRecords;
+// Whatever a client asks for, the send queue has room: a reply, a chunk and an immediate are each
+// posted within their own limit.
+constexpr unsigned kSendDepth =
+    kReplySlots + Session::kMaxChunks + Session::kMaxLists + Session::kMaxRecords;
 constexpr auto kSetUpTime = std::chrono::seconds(10);
 constexpr auto kRefusalDelay = std::chrono::seconds(1);
 // What one session may hold of the staging memory.

@@ -61,8 +61,10 @@ struct Shared {
 
 class Session {
  public:
-  static constexpr unsigned kMaxRecords = 16;  // of all PLAYs of a client, at a time
-  static constexpr unsigned kMaxPlays = 8;     // of a client
+  static constexpr unsigned kMaxRecords = 16;      // of all PLAYs of a client, at a time
+  static constexpr unsigned kMaxPlays = 8;         // of a client
+  static constexpr unsigned kMaxChunks = 16;       // of a client's files, at a time
+  static constexpr unsigned kMaxLists = kCredits;  // chunks with names beside them
 
   [[nodiscard]] static Outcome<std::unique_ptr<Session>> create(Shared& shared, Port& port,
                                                                 rdma_cm_id* id);

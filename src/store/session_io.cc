@@ -10,7 +10,6 @@ namespace weft::store {
 namespace {
 
 constexpr std::uint32_t kChunkBytes = 256U << 10U;
-constexpr unsigned kChunksPerSession = 16;
 constexpr std::uint32_t kPage = 4096;  // what O_DIRECT wants, on every disk there is
 
 }  // namespace
@@ -68,8 +67,7 @@ int Session::start_write(const Request& request, const Reply& reply) {
 }
 
 int Session::list(const Request& request, Reply& reply) {
-  Chunk* chunk =
-      new_chunk(std::min(request.memory.bytes, kChunkBytes), kChunksPerSession + kCredits);
+  Chunk* chunk = new_chunk(std::min(request.memory.bytes, kChunkBytes), kMaxChunks + kMaxLists);
   if (chunk == nullptr) return request.memory.bytes == 0 ? EINVAL : EAGAIN;
   const int error = shared_.tree.list(request.path, request.offset,
                                       {chunk->data, std::min(request.memory.bytes, kChunkBytes)},
@@ -144,7 +142,7 @@ bool Session::start_chunk() {
   const std::uint32_t bytes =
       std::min(kChunkBytes - skew, transfer->memory.bytes - transfer->started);
   const std::uint32_t room = skew + bytes;
-  Chunk* chunk = new_chunk(direct ? (room + kPage - 1) / kPage * kPage : room, kChunksPerSession);
+  Chunk* chunk = new_chunk(direct ? (room + kPage - 1) / kPage * kPage : room, kMaxChunks);
   if (chunk == nullptr) return false;
   chunk->transfer = transfer;
   chunk->at = transfer->started;

@@ -24,5 +24,23 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
     LABELS loopback
     TIMEOUT 300
     ENV ${helper_env})
+  # Peers that break the rules, by hand over plain sockets.
+  set(hostile_env "")
+  foreach(pair MOUNT:weft_mount_program VIDEO:weft_video_program)
+    string(REPLACE ":" ";" pair "${pair}")
+    list(GET pair 0 variable)
+    list(GET pair 1 program)
+    if(TARGET ${program})
+      list(APPEND hostile_env "WEFT_TEST_${variable}=$<TARGET_FILE:${program}>")
+      list(APPEND helpers ${program})
+    endif()
+  endforeach()
+  weft_add_script_test(
+    loopback_data_hostile
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_hostile_test.py"
+            "$<TARGET_FILE:weft_data>"
+    LABELS loopback
+    TIMEOUT 300
+    ENV ${hostile_env})
   add_dependencies(weft_tests weft_data ${helpers})
 endif()

@@ -167,6 +167,22 @@ def case_names_cannot_leave_the_folder(tmp):
         run("cat", server.url("pipe"), code=1, text="Invalid argument")
 
 
+def case_links_to_served_folders(tmp):
+    """What the owner names may be a link; the name that was given is the name."""
+    for name in ("a", "b"):
+        (tmp / "real" / name).mkdir(parents=True)
+        (tmp / "real" / name / "file").write_text(name)
+        (tmp / f"link-{name}").symlink_to(tmp / "real" / name)
+    (tmp / "real" / "a" / "absolute").symlink_to(tmp / "real" / "a" / "file")
+    with Server(tmp / "link-a") as server:
+        assert run("cat", server.url("file")) == b"a"
+        run("cat", server.url("absolute"), code=1, text="as absolute symbolic links always do")
+    with Server(tmp / "link-a", f"{tmp}/link-b/", tmp / "real" / "b" / ".." / "a" / ".") as server:
+        assert run("ls", server.url()).split() == [b"a", b"link-a", b"link-b"]
+        assert run("cat", server.url("link-b/file")) == b"b"
+        assert run("cat", server.url("a/file")) == b"a"
+
+
 def case_odd_names(tmp):
     served = tmp / "served"
     served.mkdir()

@@ -45,6 +45,17 @@ TEST(Wrap, KeepsLinesWithinTheWidthAndLongWordsWhole) {
   EXPECT_THAT(wrap("", 5), ElementsAre(""));
 }
 
+TEST(HideControls, LeavesTextAndTakesWhatSteersATerminal) {
+  std::string text =
+      "\x1b[31mred\x7f\r \xc2\x9b"
+      "2J \xc3\x9c \xc2\xa0\tend\n";
+  hide_controls(text);
+  EXPECT_EQ(text, "?[31mred?? ??2J \xc3\x9c \xc2\xa0\tend\n");
+  std::string first = "\x9b";  // no UTF-8: a terminal shows it as damage
+  hide_controls(first);
+  EXPECT_EQ(first, "\x9b");
+}
+
 TEST(Color, IsOffWithoutATerminalAndWithNoColor) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);

@@ -134,6 +134,17 @@ int sync(Command& c) {
   return put(c);
 }
 
+// As ls has it: on a terminal, what could steer it is a question mark; elsewhere names are as they
+// are.
+std::string shown(std::string name) {
+  static const bool terminal = isatty(STDOUT_FILENO) != 0;
+  if (terminal) {
+    cli::hide_controls(name);
+    std::replace(name.begin(), name.end(), '\n', '?');
+  }
+  return name;
+}
+
 // "drwxr-xr-x        4096 2026-01-31 12:00:00 name"
 void print_long(const store::Fetch::Named& n) {
   const std::uint32_t mode = n.attributes.mode;
@@ -144,7 +155,7 @@ void print_long(const store::Fetch::Named& n) {
   tm parts{};
   if (localtime_r(&time, &parts) != nullptr) std::strftime(when, sizeof when, "%F %T", &parts);
   std::printf("%s %12llu %s %s\n", text.c_str(), static_cast<unsigned long long>(n.attributes.size),
-              when, n.name.c_str());
+              when, shown(n.name).c_str());
 }
 
 int list_one(const Command& c, const RemotePath& remote) {
@@ -164,7 +175,7 @@ int list_one(const Command& c, const RemotePath& remote) {
     if (c.long_list) {
       print_long(n);
     } else {
-      std::puts(n.name.c_str());
+      std::puts(shown(n.name).c_str());
     }
   }
   return 0;

@@ -57,15 +57,23 @@ std::vector<std::string> words_of(std::string_view sentence) {
 
 void set_program(std::string_view name) { g_program = name; }
 
+void hide_controls(std::string& text) {
+  unsigned char before = 0;
+  for (char& c : text) {
+    const auto octet = static_cast<unsigned char>(c);
+    const bool ascii = (octet < ' ' && c != '\n' && c != '\t') || octet == 0x7f;
+    const bool latin = before == 0xc2 && octet >= 0x80 && octet < 0xa0;
+    if (latin) (&c)[-1] = '?';
+    if (ascii || latin) c = '?';
+    before = octet;
+  }
+}
+
 void say(std::string_view text) {
   const std::string prefix = fmt::format("{}: ", g_program);
   if (text.starts_with(prefix)) text.remove_prefix(prefix.size());
   std::string line = fmt::format("{}{}\n", prefix, text);
-  // Names and texts of a peer may be among it, and must not steer the terminal.
-  for (char& c : line) {
-    const auto octet = static_cast<unsigned char>(c);
-    if ((octet < ' ' && c != '\n' && c != '\t') || octet == 0x7f) c = '?';
-  }
+  hide_controls(line);  // names and texts of a peer may be among it
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
 }

@@ -29,6 +29,10 @@ void set_program(std::string_view name);
 // repeated.
 void say(std::string_view text);
 
+// Replaces what could steer a terminal (control characters of ASCII and, in UTF-8, of Latin-1) by
+// question marks. Line ends and tabs stay.
+void hide_controls(std::string& text);
+
 // What the parser of the command line found wrong, as a message with a suggestion. Options of `app`
 // and of the subcommand that was chosen are suggested.
 [[nodiscard]] Failure explain(const CLI::ParseError& error, const CLI::App& app);
