@@ -218,7 +218,7 @@ def case_tokens(tmp):
 def case_server_killed_in_the_middle(tmp):
     source = tmp / "source"
     source.mkdir()
-    big_file(source / "big", 300)
+    big_file(source / "big", 160)
     server = Server(source)
     client = subprocess.Popen([PROGRAM, "get", "--verify", "--stats", server.url("big"), str(tmp / "copy")],
                               stderr=subprocess.PIPE, text=True)
