@@ -131,7 +131,8 @@ def case_lists_beside_reads(tmp):
             assert wanted.pop(tag) == operation
             assert error == 0 or (operation == raw_data.LIST and error == errno.EAGAIN), (operation, error)
         # And of lists alone more than that, from a client that takes none: it goes, if anybody does.
-        send_until_dropped(client, ((raw_data.LIST, struct.pack(">Q", 0) + memory(128 << 10)) for _ in range(3000)))
+        one = struct.pack(">Q", 0) + memory(128 << 10)
+        send_until_dropped(client, ((raw_data.LIST, one) for _ in range(3000)))
         assert serves_others(server)
 
 
