@@ -113,8 +113,8 @@ def case_more_requests_than_credits(tmp):
 
 
 def case_lists_beside_reads(tmp):
-    """As many requests as there are credits, of every kind that holds memory; the client takes nothing until all are
-    sent. Each is answered."""
+    """As many requests as there are credits, of all kinds that hold memory; the client takes nothing
+    until all are sent. Each is answered."""
     served = served_folder(tmp)
     for i in range(100):
         (served / f"a name that takes some room {i}").touch()
@@ -130,7 +130,7 @@ def case_lists_beside_reads(tmp):
             operation, error, tag, _ = client.recv_message()
             assert wanted.pop(tag) == operation
             assert error == 0 or (operation == raw_data.LIST and error == errno.EAGAIN), (operation, error)
-        # And of lists alone more than that, from a client that takes none: it goes, if anybody does.
+        # And more lists than that, from a client that takes none: it goes, if anybody does.
         one = struct.pack(">Q", 0) + memory(128 << 10)
         send_until_dropped(client, ((raw_data.LIST, one) for _ in range(3000)))
         assert serves_others(server)
