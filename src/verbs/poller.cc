@@ -347,7 +347,13 @@ bool Poller::settle() {
   bool again = doorbell_due_.load(std::memory_order_seq_cst) && ring_doorbells();
   again |= cool_down();
   // A kick at the last moment may have made a lane hot: nobody may sleep over that.
+  const std::vector<std::weak_ptr<Poller>> helped = std::exchange(helped_, {});
   again |= leave();
+  // A sleeper does not help, and their next message must not wait until somebody notices.
+  for (const auto& weak : helped) {
+    const auto other = weak.lock();
+    if (other != nullptr && other->collects()) other->hand_over();
+  }
   return again;
 }
 
@@ -548,16 +554,16 @@ void Poller::nothing_found() {
   if (took_us < kLongYieldUs) {
     patience.note(Yielded::kToNobody);
   } else {
-    const bool peer = took_us < kStrangersYieldUs && brought_something();
+    const bool peer = took_us < kStrangersYieldUs && run_once(true).value_or(true);
     patience.note(peer ? Yielded::kToAPeer : Yielded::kToAStranger);
   }
   look_for_others();
 }
 
-// After a yield that has run somebody: whether there is work now.
-bool Poller::brought_something() {
-  if (!lock_.try_enter()) return true;
-  const bool moved = pass(true);
+// Whether something moved; nothing: another thread is at it.
+std::optional<bool> Poller::run_once(bool look) {
+  if (!lock_.try_enter()) return std::nullopt;
+  const bool moved = pass(look);
   leave();
   return moved;
 }
@@ -588,10 +594,7 @@ bool Poller::help_others() {
 
 bool Poller::help() {
   drives_.store(drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  if (!lock_.try_enter()) return false;
-  const bool moved = pass(false);
-  leave();
-  return moved;
+  return run_once(false).value_or(false);
 }
 
 bool Poller::was_active() {

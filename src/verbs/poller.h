@@ -19,6 +19,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "io/engine.h"
@@ -181,7 +182,7 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   void ring_late();
   void start_bell();
   void look_for_others();
-  [[nodiscard]] bool brought_something();
+  std::optional<bool> run_once(bool look);
   bool help();
 
   const std::shared_ptr<DeviceImpl> device_;  // and with it the home thread
