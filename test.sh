@@ -16,16 +16,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
 
 sanitizers=(asan tsan)
-suites="unit;model;sim;vectors;conformance;loopback;fuzz;programs;examples"
-interop=";interop"
+interop=ON
 ctest_args=()
 while [[ $# -gt 0 ]]; do
   case "$1" in
     --quick)
       sanitizers=()
-      interop=""
+      interop=OFF
       ;;
-    --no-interop) interop="" ;;
+    --no-interop) interop=OFF ;;
     --)
       shift
       ctest_args=("$@")
@@ -44,7 +43,8 @@ while [[ $# -gt 0 ]]; do
 done
 
 scripts/install-deps.sh test
-scripts/build.sh release --define WEFT_TESTS=ON --define "WEFT_TEST_SUITES=$suites$interop" all weft_tests
+scripts/build.sh release --define WEFT_TESTS=ON --define WEFT_TEST_SUITES= \
+  --define "WEFT_INTEROP_TESTS=$interop" all weft_tests
 for preset in "${sanitizers[@]}"; do
   scripts/build.sh "$preset" weft_tests
 done

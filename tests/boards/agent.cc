@@ -64,7 +64,13 @@ bool Agent::connect(const ip_addr_t& peer, std::uint16_t port) {
   return false;
 }
 
-lwip::Connection* Agent::prepare() { return idle() && make() ? connection_.get() : nullptr; }
+// Who connects has given up what was before, even if its reset is among the frames that the board
+// has dropped.
+lwip::Connection* Agent::prepare() {
+  connection_.reset();
+  endpoint_.reset();
+  return make() ? connection_.get() : nullptr;
+}
 
 void Agent::post_buffer(std::size_t which) {
   (void)endpoint_->post_recv(which, buffers_[which], kCommandSize);

@@ -142,7 +142,9 @@ class Board {
     must(side_.connection->connect(side_.qp, to, params), "connect");
     const auto event = test::next_event(*side_.events, kBoardPatience);
     if (!event || event->type != Type::kEstablished) {
-      throw test::Failure("the board did not accept");
+      throw test::Failure(event ? "the board did not accept: event " +
+                                      std::to_string(static_cast<int>(event->type))
+                                : "the board is silent");
     }
     read_agent_data(event->private_data);
   }
