@@ -22,6 +22,9 @@ class Connection;
 enum class QpType : std::uint8_t {
   kRc,  // reliable connected
   kUc,  // unreliable connected: Sends and Writes; what its peer cannot take is lost without a word
+  // Unreliable datagram: Sends of up to 4096 octets, each to the peer it names; the same of loss. A
+  // receive has room for 40 octets more, the route header. Moves between the states by modify().
+  kUd,
 };
 
 struct QpOptions {
@@ -90,6 +93,8 @@ class QueuePair {
   //   kBadState   no such move from here; nothing changed
   [[nodiscard]] virtual Status modify(QpState to) = 0;
   virtual void set_remote_access(Access access) = 0;
+  // kUd: the key that datagrams to it have to bring.   kUnsupported: of another type
+  [[nodiscard]] virtual Status set_datagram_key(std::uint32_t key) = 0;
 
   // Queue pairs wired by hand, on a device with Config::personality kRoce. There a new one begins
   // in RESET, and one without a Connection obeys: wire() is the move from INIT to RTR, and

@@ -67,6 +67,7 @@ constexpr bool has(SendFlags set, SendFlags wanted) {
 
 class MemoryWindow;
 class MemoryRegion;
+struct DatagramPeer;
 
 // One send-side work request. The spans and pointers are borrowed for the call only; the memory the
 // SGEs name belongs to the engine until the work request completes.
@@ -87,6 +88,9 @@ struct SendWr {
   std::uint64_t compare_mask = ~std::uint64_t{0};  // CmpSwap: bits compared
   std::uint64_t swap_mask = ~std::uint64_t{0};     // CmpSwap: bits written
   std::uint64_t add_mask = 0;                      // FetchAdd: field borders; 0 = one 64-bit field
+
+  // kUd: where it goes; borrowed for the call (<weft/wiring.h>).
+  const DatagramPeer* peer = nullptr;
 
   // BindWindow: the window takes `window_rkey` (its low 8 bits are the caller's choice) and covers
   // [remote_addr, remote_addr + window_length) of `window_region`. Length 0 unbinds.
@@ -137,6 +141,7 @@ enum class WcFlags : std::uint8_t {
   kWithImm = 1U << 0U,
   kWithInvalidate = 1U << 1U,  // `invalidated_rkey` is no longer valid
   kSolicited = 1U << 2U,
+  kGrh = 1U << 3U,  // kUd: the first 40 octets of the receive are the route header
 };
 constexpr WcFlags operator|(WcFlags a, WcFlags b) {
   return static_cast<WcFlags>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
@@ -153,12 +158,14 @@ struct WorkCompletion {
   WcStatus status = WcStatus::kSuccess;
   WcOp op = WcOp::kSend;
   WcFlags flags = WcFlags::kNone;
+  std::uint8_t service_level = 0;  // kUd receives: 2 the route header is IPv4, 1 it is IPv6
   std::uint32_t byte_len = 0;  // receives and Reads: bytes placed. RecvWithImm: bytes of the Write
   std::uint32_t qp_num = 0;
   std::uint32_t vendor_error =
       0;  // 0, or layer << 16 | etype << 8 | code of the Terminate behind it
   std::uint32_t invalidated_rkey = 0;
-  std::uint64_t imm_data = 0;  // 8 octets as a big-endian number
+  std::uint32_t source_qp = 0;  // kUd receives: the sender's number
+  std::uint64_t imm_data = 0;   // 8 octets as a big-endian number
 };
 
 // "success", "remote access error", ... Never empty.

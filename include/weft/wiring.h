@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 #pragma GCC visibility push(default)
 namespace weft {
@@ -45,6 +46,17 @@ struct WiringToSend {
   std::uint8_t retry_count = 7;  // [retry_cnt] 0 to 7
   std::uint8_t rnr_retry = 7;    // [rnr_retry] 0 to 7; 7: for ever
 };
+
+// Where a datagram goes. (What ibv_ah, remote_qpn and remote_qkey say.)
+struct DatagramPeer {
+  Gid gid{};
+  std::uint32_t number = 0;
+  // What the receiver compares with its own. With the highest bit set, the sender's own is sent.
+  std::uint32_t key = 0;
+};
+// Who sent a datagram, by the route header that is the first 40 octets of its receive.
+//   kInvalidArgument   that is no route header
+[[nodiscard]] Result<Gid> sender_of_datagram(std::span<const std::uint8_t> route_header);
 
 }  // namespace weft
 #pragma GCC visibility pop

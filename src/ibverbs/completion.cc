@@ -22,11 +22,11 @@ void convert(const WorkCompletion& from, ibv_wc& to) {
   to.byte_len = from.byte_len;
   to.imm_data = wc_immediate(from);
   to.qp_num = from.qp_num;
-  to.src_qp = 0;
+  to.src_qp = from.source_qp;
   to.wc_flags = wc_flags(from.flags);
   to.pkey_index = 0;
   to.slid = 0;
-  to.sl = 0;
+  to.sl = from.service_level;
   to.dlid_path_bits = 0;
 }
 
@@ -72,6 +72,7 @@ unsigned wc_flags(WcFlags flags) {
   unsigned out = 0;
   if (has(flags, WcFlags::kWithImm)) out |= IBV_WC_WITH_IMM;
   if (has(flags, WcFlags::kWithInvalidate)) out |= IBV_WC_WITH_INV;
+  if (has(flags, WcFlags::kGrh)) out |= IBV_WC_GRH;
   return out;
 }
 

@@ -39,7 +39,10 @@ __be32 read_imm_data(ibv_cq_ex* handle) { return wc_immediate(cq_of(handle)->cur
 std::uint32_t read_qp_num(ibv_cq_ex* handle) { return cq_of(handle)->current.qp_num; }
 unsigned read_wc_flags(ibv_cq_ex* handle) { return wc_flags(cq_of(handle)->current.flags); }
 
-// InfiniBand addressing, which iWARP does not have.
+std::uint32_t read_src_qp(ibv_cq_ex* handle) { return cq_of(handle)->current.source_qp; }
+std::uint8_t read_sl(ibv_cq_ex* handle) { return cq_of(handle)->current.service_level; }
+
+// InfiniBand addressing, which Weft does not have.
 std::uint32_t read_no_word(ibv_cq_ex*) { return 0; }
 std::uint8_t read_no_octet(ibv_cq_ex*) { return 0; }
 
@@ -54,10 +57,10 @@ void set_polling_operations(ibv_cq_ex& cq) {
   cq.read_byte_len = read_byte_len;
   cq.read_imm_data = read_imm_data;
   cq.read_qp_num = read_qp_num;
-  cq.read_src_qp = read_no_word;
+  cq.read_src_qp = read_src_qp;
   cq.read_wc_flags = read_wc_flags;
   cq.read_slid = read_no_word;
-  cq.read_sl = read_no_octet;
+  cq.read_sl = read_sl;
   cq.read_dlid_path_bits = read_no_octet;
 }
 

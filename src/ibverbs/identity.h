@@ -13,6 +13,7 @@ inline constexpr char kDeviceName[] = "weft0";
 inline constexpr char kUverbsName[] = "uverbs-weft0";
 inline constexpr char kSysfsDevice[] = "/sys/class/infiniband/weft0";
 inline constexpr char kSysfsUverbs[] = "/sys/class/infiniband_verbs/uverbs-weft0";
+inline constexpr char kDeviceNode[] = "/dev/infiniband/uverbs-weft0";
 inline constexpr std::uint32_t kVendorId = 0x574546;  // "WEF": no vendor has it
 inline constexpr std::uint32_t kVendorPartId = 1;
 inline constexpr std::uint8_t kPort = 1;

@@ -9,6 +9,7 @@
 #include <infiniband/verbs.h>
 #include <weft/device_memory.h>
 #include <weft/weft.h>
+#include <weft/wiring.h>
 
 #include <atomic>
 #include <cstdint>
@@ -37,7 +38,8 @@ enum class Kind : std::uint8_t {
   kCq,
   kQp,
   kSrq,
-  kDm
+  kDm,
+  kAh
 };
 
 // The asynchronous events of one object: how many programs have fetched and acknowledged. Points
@@ -168,6 +170,8 @@ struct BuiltRequest {
   std::size_t bytes = 0;
   bool is_inline = false;
   BindParts bind;
+  DatagramPeer peer;
+  bool has_peer = false;
 };
 
 struct WrBuilder {
@@ -188,6 +192,16 @@ struct Srq {
   std::shared_ptr<SharedReceiveQueue> engine;
   Users users;  // QPs
   AsyncTarget async;
+};
+
+// Where datagrams go: plain data, read by posts without a look at the registry.
+struct Ah {
+  static constexpr Kind kKind = Kind::kAh;
+
+  ibv_ah pub{};
+  std::atomic<std::uint32_t> pins{0};
+  Using<Pd> pd;
+  Gid gid{};
 };
 
 struct Qp {
@@ -229,11 +243,13 @@ inline Cq* cq_of(ibv_cq_ex* handle) { return reinterpret_cast<Cq*>(handle); }
 inline Qp* qp_of(ibv_qp* handle) { return reinterpret_cast<Qp*>(handle); }
 inline Qp* qp_of(ibv_qp_ex* handle) { return reinterpret_cast<Qp*>(handle); }
 inline Srq* srq_of(ibv_srq* handle) { return reinterpret_cast<Srq*>(handle); }
+inline Ah* ah_of(ibv_ah* handle) { return reinterpret_cast<Ah*>(handle); }
 inline Mw* mw_of(ibv_mw* handle) { return reinterpret_cast<Mw*>(handle); }
 
 inline ibv_pd* handle_of(Pd& pd) { return &pd.pub; }
 inline ibv_mr* handle_of(Mr& mr) { return &mr.pub; }
 inline ibv_dm* handle_of(Dm& dm) { return &dm.pub; }
+inline ibv_ah* handle_of(Ah& ah) { return &ah.pub; }
 inline ibv_mw* handle_of(Mw& mw) { return &mw.pub; }
 inline ibv_td* handle_of(ThreadDomain& domain) { return &domain.pub; }
 inline ibv_comp_channel* handle_of(Channel& channel) { return &channel.pub; }

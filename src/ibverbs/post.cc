@@ -89,12 +89,24 @@ int queue_bind(QueuePair& engine, const ibv_send_wr& wr, SendWr& out) {
   return queued ? 0 : errno_of(queued.error());
 }
 
-int queue_one(QueuePair& engine, const ibv_send_wr& wr) {
+// A datagram, whose place in the request is where others have the remote address.
+int queue_datagram(QueuePair& engine, const ibv_send_wr& wr, SendWr& out) {
+  if (wr.opcode != IBV_WR_SEND && wr.opcode != IBV_WR_SEND_WITH_IMM) return EINVAL;
+  if (wr.wr.ud.ah == nullptr) return EINVAL;
+  const DatagramPeer peer{ah_of(wr.wr.ud.ah)->gid, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey};
+  if (const int error = fill_operation(wr, out); error != 0) return error;
+  out.peer = &peer;
+  const Status queued = engine.queue_send(out);
+  return queued ? 0 : errno_of(queued.error());
+}
+
+int queue_one(QueuePair& engine, const ibv_send_wr& wr, bool datagram) {
   if (wr.num_sge < 0) return EINVAL;
   SendWr out;
   out.wr_id = wr.wr_id;
   out.flags = send_flags(wr.send_flags);
   out.sges = sges_of(wr.sg_list, wr.num_sge);
+  if (datagram) return queue_datagram(engine, wr, out);
   if (wr.opcode == IBV_WR_BIND_MW) return queue_bind(engine, wr, out);
   if (const int error = fill_operation(wr, out); error != 0) return error;
   const Status queued = engine.queue_send(out);
@@ -130,10 +142,11 @@ int post_receives(Queue& queue, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 
 int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
   QueuePair& engine = *qp_of(handle)->engine;
+  const bool datagram = handle->qp_type == IBV_QPT_UD;
   int error = 0;
   bool queued = false;
   for (; wr != nullptr; wr = wr->next) {
-    error = queue_one(engine, *wr);
+    error = queue_one(engine, *wr, datagram);
     if (error != 0) {
       if (bad != nullptr) *bad = wr;
       break;

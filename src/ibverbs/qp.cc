@@ -52,8 +52,20 @@ bool take(const Parts& parts, Qp& qp) {
          qp.recv_cq.take(parts.recv_cq.object()) && (!parts.srq || qp.srq.take(parts.srq.object()));
 }
 
+constexpr std::uint64_t kDatagramOps = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+
 bool type_exists(ibv_qp_type type) {
-  return type == IBV_QPT_RC || (type == IBV_QPT_UC && is_roce());
+  return type == IBV_QPT_RC || ((type == IBV_QPT_UC || type == IBV_QPT_UD) && is_roce());
+}
+
+std::uint64_t operations_of(ibv_qp_type type) {
+  if (type == IBV_QPT_UD) return kDatagramOps;
+  return type == IBV_QPT_UC ? kBuilderOps & ~kReliableOps : kBuilderOps;
+}
+
+QpType type_of(ibv_qp_type type) {
+  if (type == IBV_QPT_UD) return QpType::kUd;
+  return type == IBV_QPT_UC ? QpType::kUc : QpType::kRc;
 }
 
 int check(const ibv_qp_init_attr_ex& attr) {
@@ -64,9 +76,8 @@ int check(const ibv_qp_init_attr_ex& attr) {
   if ((attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr.create_flags != 0) {
     return EOPNOTSUPP;
   }
-  const std::uint64_t ops = attr.qp_type == IBV_QPT_RC ? kBuilderOps : kBuilderOps & ~kReliableOps;
   if ((attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 &&
-      (attr.send_ops_flags & ~ops) != 0) {
+      (attr.send_ops_flags & ~operations_of(attr.qp_type)) != 0) {
     return EOPNOTSUPP;
   }
   return 0;
@@ -74,7 +85,7 @@ int check(const ibv_qp_init_attr_ex& attr) {
 
 QpOptions options_of(const ibv_qp_init_attr_ex& attr, const Parts& parts) {
   QpOptions options;
-  options.type = attr.qp_type == IBV_QPT_UC ? QpType::kUc : QpType::kRc;
+  options.type = type_of(attr.qp_type);
   options.send_cq = parts.send_cq->engine;
   options.recv_cq = parts.recv_cq->engine;
   if (parts.srq) options.srq = parts.srq->engine;

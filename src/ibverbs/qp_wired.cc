@@ -68,12 +68,16 @@ WiringToSend sender_of(const ibv_qp_attr& attr, int mask) {
 }
 
 Status move(QueuePair& engine, ibv_qp_state to, const ibv_qp_attr& attr, int mask) {
+  const bool datagrams = engine.type() == QpType::kUd;
   switch (to) {
     case IBV_QPS_RESET: return engine.modify(QpState::kReset);
     case IBV_QPS_INIT: return engine.modify(QpState::kInit);
-    case IBV_QPS_RTR: return engine.wire(receiver_of(attr, mask));
+    case IBV_QPS_RTR:
+      if (datagrams) return engine.modify(QpState::kRtr);
+      return engine.wire(receiver_of(attr, mask));
     case IBV_QPS_RTS:
-      if (engine.state() == QpState::kRtr) return engine.start_sending(sender_of(attr, mask));
+      if (engine.state() == QpState::kRtr && !datagrams)
+        return engine.start_sending(sender_of(attr, mask));
       return engine.modify(QpState::kRts);
     case IBV_QPS_SQD: return engine.modify(QpState::kSqd);
     default: return engine.modify(QpState::kError);
@@ -97,12 +101,14 @@ void remember(Qp& qp, const ibv_qp_attr& a, int mask) {
   keep(IBV_QP_TIMEOUT, &ibv_qp_attr::timeout);
   keep(IBV_QP_RETRY_CNT, &ibv_qp_attr::retry_cnt);
   keep(IBV_QP_RNR_RETRY, &ibv_qp_attr::rnr_retry);
+  keep(IBV_QP_QKEY, &ibv_qp_attr::qkey);
 }
 
 }  // namespace
 
 bool is_wired_by_hand(const Qp& qp, const ibv_qp_attr& attr, int mask) {
   if (!is_roce() || qp.engine->connection() != nullptr) return false;
+  if (qp.engine->type() != QpType::kRc) return true;
   const bool to_rtr = (mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_RTR;
   const bool to_init = (mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_INIT;
   if (to_init && (mask & IBV_QP_PKEY_INDEX) == 0) return false;
@@ -119,6 +125,11 @@ int modify_wired(Qp& qp, const ibv_qp_attr& attr, int mask) {
   if ((mask & IBV_QP_STATE) != 0 && to != now) {
     if (const Status done = move(*qp.engine, to, attr, mask); !done) return errno_of(done.error());
     if (to == IBV_QPS_RESET) qp.wired = {};
+  }
+  if ((mask & IBV_QP_QKEY) != 0) {
+    if (const Status set = qp.engine->set_datagram_key(attr.qkey); !set) {
+      return errno_of(set.error());
+    }
   }
   remember(qp, attr, mask);
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
@@ -144,6 +155,7 @@ void fill_wired(Qp& qp, ibv_qp_attr& out) {
   out.timeout = kept.timeout;
   out.retry_cnt = kept.retry_cnt;
   out.rnr_retry = kept.rnr_retry;
+  out.qkey = kept.qkey;
 }
 
 }  // namespace weft::ibverbs

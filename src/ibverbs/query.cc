@@ -60,7 +60,10 @@ ibv_device_attr device_attributes(const Config& config) {
   attr.max_res_rd_atom = config.ird * static_cast<int>(limits::kQueuePairs);
   // Between QPs of this device; a CPU's own atomic instructions are not part of the promise.
   attr.atomic_cap = IBV_ATOMIC_HCA;
-  if (is_roce()) attr.device_cap_flags |= IBV_DEVICE_RC_RNR_NAK_GEN;
+  if (is_roce()) {
+    attr.device_cap_flags |= IBV_DEVICE_RC_RNR_NAK_GEN;
+    attr.max_ah = static_cast<int>(limits::kQueuePairs);
+  }
   attr.max_srq = static_cast<int>(limits::kSharedReceiveQueues);
   attr.max_srq_wr = static_cast<int>(limits::kWorkRequestsPerQueue);
   attr.max_srq_sge = static_cast<int>(limits::kSgesPerRequest);

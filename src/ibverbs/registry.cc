@@ -48,6 +48,7 @@ void lead_to_dead_context(const Entry& entry) {
     case Kind::kChannel: static_cast<Channel*>(entry.object.get())->pub.context = dead; break;
     case Kind::kCq: static_cast<Cq*>(entry.object.get())->pub.context = dead; break;
     case Kind::kQp: static_cast<Qp*>(entry.object.get())->pub.qp_base.context = dead; break;
+    case Kind::kAh: static_cast<Ah*>(entry.object.get())->pub.context = dead; break;
     case Kind::kDm: static_cast<Dm*>(entry.object.get())->pub.context = dead; break;
     case Kind::kSrq: static_cast<Srq*>(entry.object.get())->pub.context = dead; break;
   }

@@ -114,7 +114,8 @@ bool write_file(const fs::path& path, const std::string& text) {
 bool write_all(const fs::path& root, const std::vector<SysfsFile>& files) {
   std::error_code error;
   for (const SysfsFile& file : files) {
-    const fs::path path = root / "sys/class" / file.path;
+    const bool absolute = file.path.starts_with('/');
+    const fs::path path = root / (absolute ? file.path.substr(1) : "sys/class/" + file.path);
     fs::create_directories(path.parent_path(), error);
     if (error) return false;
     if (!file.is_link) {
@@ -157,6 +158,7 @@ std::string make_tree() {
   std::vector<SysfsFile> files = sysfs_files();
   const std::vector<SysfsFile> real = real_devices();
   files.insert(files.end(), real.begin(), real.end());
+  if (is_roce()) files.push_back({kDeviceNode, "/dev/null", true});
   const std::string folder = private_folder();
   if (folder.empty()) return {};
   const std::string path = folder + "/" + name_of(files);

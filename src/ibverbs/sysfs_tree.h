@@ -1,4 +1,4 @@
-// The files of /sys that belong to Weft's device.
+// The files of /sys, and the one of /dev, that belong to Weft's device.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace weft::ibverbs {
 
 struct SysfsFile {
-  std::string path;  // below /sys/class
+  std::string path;  // below /sys/class, or absolute
   std::string text;  // without the newline at the end; of a link, where it leads
   bool is_link = false;
 };
@@ -23,9 +23,10 @@ struct SysfsFile {
 
 extern "C" {
 
-// A folder that holds them at TREE/sys/class/..., for programs that open them themselves; the real
-// devices of /sys/class/infiniband are there as links. Made on the first call. Null: it cannot be
-// written; the reason is on stderr. The string lives forever.
+// A folder that holds them at TREE/sys/class/..., and as a RoCE device a character device at
+// TREE/dev/infiniband (UCX asks whether there is one and reads nothing of it), for programs that
+// open them themselves; the real devices of /sys/class/infiniband are there as links. Made on the
+// first call. Null: it cannot be written; the reason is on stderr. The string lives forever.
 //
 // It lies in XDG_RUNTIME_DIR or /tmp, belongs to the user, is named after its contents, and is
 // shared by all processes that need the same one.

@@ -1,5 +1,5 @@
-// Verbs that an iWARP device does not have, with a clean answer: address handles, multicast,
-// imports, ECE. Foreign objects go to the real library.
+// Verbs that Weft's devices do not have, with a clean answer: multicast, imports, ECE. Foreign
+// objects go to the real library.
 
 #include <infiniband/verbs.h>
 
@@ -22,25 +22,6 @@ bool is_weft_qp(ibv_qp* handle) { return static_cast<bool>(registry::find<Qp>(ha
 }  // namespace
 
 extern "C" {
-
-ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
-  if (is_weft_pd(pd)) return fail_null(EOPNOTSUPP);
-  return forward_null(WEFT_REAL(ibv_create_ah), pd, attr);
-}
-
-ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port_num) {
-  if (is_weft_pd(pd)) return fail_null(EOPNOTSUPP);
-  return forward_null(WEFT_REAL(ibv_create_ah_from_wc), pd, wc, grh, port_num);
-}
-
-int ibv_init_ah_from_wc(ibv_context* context, uint8_t port_num, ibv_wc* wc, ibv_grh* grh,
-                        ibv_ah_attr* attr) {
-  if (is_weft_context(context)) return EOPNOTSUPP;
-  return forward_int(WEFT_REAL(ibv_init_ah_from_wc), context, port_num, wc, grh, attr);
-}
-
-// Weft has none, so this one is foreign.
-int ibv_destroy_ah(ibv_ah* ah) { return forward_int(WEFT_REAL(ibv_destroy_ah), ah); }
 
 int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
   if (is_weft_qp(qp)) return EOPNOTSUPP;

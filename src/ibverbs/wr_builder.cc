@@ -93,11 +93,8 @@ void wr_send_inv(ibv_qp_ex* handle, std::uint32_t rkey) {
   begin(handle, SendOp::kSendInvalidate).wr.invalidate_rkey = rkey;
 }
 
-// Segmentation offload, datagram and XRC addressing, atomic writes: refused by wr_complete.
+// Segmentation offload, XRC addressing, atomic writes: refused by wr_complete.
 void wr_send_tso(ibv_qp_ex* handle, void*, std::uint16_t, std::uint16_t) {
-  note(*qp_of(handle), EOPNOTSUPP);
-}
-void wr_set_ud_addr(ibv_qp_ex* handle, ibv_ah*, std::uint32_t, std::uint32_t) {
   note(*qp_of(handle), EOPNOTSUPP);
 }
 void wr_set_xrc_srqn(ibv_qp_ex* handle, std::uint32_t) { note(*qp_of(handle), EOPNOTSUPP); }
@@ -111,6 +108,16 @@ BuiltRequest* last(Qp& qp) {
   if (!qp.builder.requests.empty()) return &qp.builder.requests.back();
   note(qp, EINVAL);
   return nullptr;
+}
+
+void wr_set_ud_addr(ibv_qp_ex* handle, ibv_ah* ah, std::uint32_t number, std::uint32_t key) {
+  Qp& qp = *qp_of(handle);
+  if (qp.engine->type() != QpType::kUd) return note(qp, EOPNOTSUPP);
+  BuiltRequest* request = last(qp);
+  if (request == nullptr) return;
+  if (ah == nullptr) return note(qp, EINVAL);
+  request->peer = {ah_of(ah)->gid, number, key};
+  request->has_peer = true;
 }
 
 void wr_set_sge_list(ibv_qp_ex* handle, std::size_t count, const ibv_sge* list) {
@@ -170,6 +177,7 @@ int check(const Qp& qp) {
   for (const BuiltRequest& request : builder.requests) {
     if (request.sges > now.caps.max_send_sge) return EINVAL;
     if (request.bytes > now.caps.max_inline_bytes) return EINVAL;
+    if (qp.engine->type() == QpType::kUd && !request.has_peer) return EINVAL;
     // See post_send: Immediate Data is a message of its own.
     const bool octets = request.sges + request.bytes > 0;
     if (request.wr.op == SendOp::kImmediate && octets && !is_roce()) return EOPNOTSUPP;
@@ -188,6 +196,7 @@ int post(Qp& qp) {
     } else {
       request.wr.sges = std::span(builder.sges).subspan(request.first_sge, request.sges);
     }
+    if (request.has_peer) request.wr.peer = &request.peer;
     if (const Status queued = qp.engine->queue_send(request.wr); !queued) {
       qp.engine->ring();
       return errno_of(queued.error());

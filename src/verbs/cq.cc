@@ -70,6 +70,11 @@ std::size_t CompletionQueueImpl::poll(std::span<WorkCompletion> out) {
   const std::uint64_t polls = polls_.load(std::memory_order_relaxed) + 1;
   polls_.store(polls, std::memory_order_relaxed);
   std::size_t taken = take(out);
+  if (taken == 0 && has_readers_.load(std::memory_order_relaxed) &&
+      device_->config().progress != ProgressMode::kThread) {
+    each_reader(&DatagramReader::look);
+    taken = take(out);
+  }
   if (taken != 0) poller.something_found();
   // A caller that got completions usually polls again. Doorbells wait until it has taken all there
   // are: by then each connection has as many requests as it will get, and they leave together.
@@ -143,7 +148,7 @@ void CompletionQueueImpl::overflow() {
 }
 
 void CompletionQueueImpl::fail_users() {
-  std::vector<std::shared_ptr<QueuePairImpl>> users;
+  std::vector<std::shared_ptr<CqUser>> users;
   {
     const io::MutexLock lock(users_mutex_);
     for (const auto& [key, user] : users_) {
@@ -163,6 +168,9 @@ Status CompletionQueueImpl::arm(Arm what) {
     if (armed != kArmedNext) {
       armed_.store(what == Arm::kNext ? kArmedNext : kArmedSolicited, std::memory_order_relaxed);
     }
+  }
+  if (has_readers_.load(std::memory_order_relaxed)) {
+    each_reader(&DatagramReader::hand_over);
   }
   // The caller may be about to sleep in poll(2), where it runs nothing. A caller that sleeps in
   // wait() takes the lanes over there.
@@ -208,7 +216,7 @@ void CompletionQueueImpl::wait_for_acks() {
 
 // --- queue pairs ---
 
-void CompletionQueueImpl::add_user(const std::shared_ptr<QueuePairImpl>& qp) {
+void CompletionQueueImpl::add_user(const std::shared_ptr<CqUser>& qp) {
   const io::MutexLock lock(users_mutex_);
   auto& user = users_[qp.get()];
   user.first = qp;
@@ -216,12 +224,37 @@ void CompletionQueueImpl::add_user(const std::shared_ptr<QueuePairImpl>& qp) {
   user_count_.fetch_add(1, std::memory_order_acq_rel);
 }
 
-void CompletionQueueImpl::remove_user(const QueuePairImpl* qp) {
+void CompletionQueueImpl::remove_user(const CqUser* qp) {
   const io::MutexLock lock(users_mutex_);
   const auto user = users_.find(qp);
   if (user == users_.end()) return;
   if (--user->second.second == 0) users_.erase(user);
   user_count_.fetch_sub(1, std::memory_order_acq_rel);
+}
+
+void CompletionQueueImpl::add_reader(std::weak_ptr<DatagramReader> reader) {
+  const io::MutexLock lock(users_mutex_);
+  readers_.push_back(std::move(reader));
+  has_readers_.store(true, std::memory_order_relaxed);
+}
+
+// Those that live; the others are forgotten.
+void CompletionQueueImpl::each_reader(void (DatagramReader::*call)()) {
+  for (std::size_t i = 0;;) {
+    std::shared_ptr<DatagramReader> reader;
+    {
+      const io::MutexLock lock(users_mutex_);
+      if (i >= readers_.size()) break;
+      reader = readers_[i].lock();
+      if (reader == nullptr) {
+        readers_.erase(readers_.begin() + static_cast<std::ptrdiff_t>(i));
+        has_readers_.store(!readers_.empty(), std::memory_order_relaxed);
+        continue;
+      }
+    }
+    ((*reader).*call)();
+    ++i;
+  }
 }
 
 // A program that waits for its sends while none is outstanding would sleep forever. It waits for

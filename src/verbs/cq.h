@@ -10,9 +10,11 @@
 #include <mutex>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "io/lock.h"
 #include "verbs/channel.h"
+#include "verbs/cq_user.h"
 #include "verbs/device.h"
 #include "verbs/poller.h"
 
@@ -54,8 +56,10 @@ class CompletionQueueImpl final : public CompletionQueue,
 
   // Queue pairs that deliver here: told when the CQ overflows. `users` counts them until they are
   // gone from it.
-  void add_user(const std::shared_ptr<QueuePairImpl>& qp);
-  void remove_user(const QueuePairImpl* qp);
+  void add_user(const std::shared_ptr<CqUser>& qp);
+  void remove_user(const CqUser* qp);
+  // From now on, until it is gone, who polls this CQ reads its socket too.
+  void add_reader(std::weak_ptr<DatagramReader> reader);
 
   // Who runs the lanes of this CQ, and of those that queue pairs tie to it.
   [[nodiscard]] Poller& poller() noexcept { return poller_->root(); }
@@ -86,6 +90,7 @@ class CompletionQueueImpl final : public CompletionQueue,
   [[nodiscard]] bool allocate(std::uint32_t depth) WEFT_REQUIRES(lock_);
   void overflow();
   void fail_users();
+  void each_reader(void (DatagramReader::*call)());
 
   const std::shared_ptr<DeviceImpl> device_;
   const std::shared_ptr<CompletionChannelImpl> channel_;
@@ -104,9 +109,11 @@ class CompletionQueueImpl final : public CompletionQueue,
   std::atomic<std::uint64_t> empty_polls_{0};
 
   mutable io::Mutex users_mutex_;
-  std::unordered_map<const QueuePairImpl*, std::pair<std::weak_ptr<QueuePairImpl>, std::uint32_t>>
-      users_ WEFT_GUARDED_BY(users_mutex_);  // how often each delivers here
+  std::unordered_map<const CqUser*, std::pair<std::weak_ptr<CqUser>, std::uint32_t>> users_
+      WEFT_GUARDED_BY(users_mutex_);  // how often each delivers here
   std::atomic<std::size_t> user_count_{0};
+  std::vector<std::weak_ptr<DatagramReader>> readers_ WEFT_GUARDED_BY(users_mutex_);
+  std::atomic<bool> has_readers_{false};
 
   std::atomic<std::uint32_t> unacked_{0};
   std::mutex ack_mutex_;

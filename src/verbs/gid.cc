@@ -14,6 +14,7 @@
 
 #include "io/fd.h"
 #include "io/socket.h"
+#include "roce/datagram.h"
 
 namespace weft {
 
@@ -111,6 +112,12 @@ Result<SocketAddress> address_of(const Gid& gid, std::uint16_t port) {
   address.sin6_port = htons(port);
   address.sin6_addr = v6;
   return SocketAddress(reinterpret_cast<const sockaddr*>(&address), sizeof address);
+}
+
+Result<Gid> sender_of_datagram(std::span<const std::uint8_t> route_header) {
+  const auto grh = roce::decode_grh(route_header);
+  if (!grh) return fail(Error::kInvalidArgument);
+  return grh->from;
 }
 
 Result<SocketAddress> gid_address(const Config& config) {

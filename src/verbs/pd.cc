@@ -1,5 +1,6 @@
 #include "verbs/pd.h"
 
+#include "verbs/datagram_qp.h"
 #include "verbs/memory.h"
 #include "verbs/qp.h"
 #include "verbs/srq.h"
@@ -38,6 +39,7 @@ Result<std::shared_ptr<MemoryWindow>> ProtectionDomainImpl::create_window(Memory
 }
 
 Result<std::shared_ptr<QueuePair>> ProtectionDomainImpl::create_qp(const QpOptions& options) {
+  if (options.type == QpType::kUd) return DatagramQp::create(shared_from_this(), options);
   return QueuePairImpl::create(shared_from_this(), options);
 }
 

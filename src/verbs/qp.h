@@ -17,6 +17,7 @@
 #include "proto/stream.h"
 #include "proto/work.h"
 #include "trace/pcap.h"
+#include "verbs/cq_user.h"
 #include "verbs/device.h"
 #include "verbs/lane.h"
 
@@ -29,6 +30,7 @@ class SharedReceiveQueueImpl;
 class Wiring;
 
 class QueuePairImpl final : public QueuePair,
+                            public CqUser,
                             public LaneOwner,
                             public CounterSource,
                             public std::enable_shared_from_this<QueuePairImpl> {
@@ -53,6 +55,9 @@ class QueuePairImpl final : public QueuePair,
   void ring() override;
   [[nodiscard]] Status modify(QpState to) override;
   void set_remote_access(Access access) override;
+  [[nodiscard]] Status set_datagram_key(std::uint32_t /*key*/) override {
+    return fail(Error::kUnsupported);
+  }
   [[nodiscard]] Status wire(const WiringToReceive& attributes) override;
   [[nodiscard]] Status start_sending(const WiringToSend& attributes) override;
 
@@ -89,8 +94,8 @@ class QueuePairImpl final : public QueuePair,
   // Octets of the ULPDUs sent at most; 0 before there is a stream. Any thread.
   [[nodiscard]] std::uint32_t max_ulpdu() const { return lane_.max_ulpdu(); }
 
-  // Fails the stream because a CQ overflowed.
-  void cq_overflowed();
+  // Fails the stream.
+  void cq_overflowed() override;
   [[nodiscard]] Lane& lane() noexcept { return lane_; }
   [[nodiscard]] const char* path() const noexcept { return lane_.path(); }
 

@@ -20,6 +20,7 @@ namespace weft::verbs {
 namespace {
 
 constexpr int kBacklog = 1024;
+constexpr int kDatagramBuffer = 8 << 20;
 constexpr int kAcceptsPerRound = 64;
 // From the accepted connection to the whole hello.
 constexpr Duration kHelloLimit{2'000'000'000};
@@ -44,8 +45,11 @@ struct Rendezvous::Port final : io::Handler {
   Rendezvous& owner;
   const std::uint16_t number;
   io::Fd socket;
-  io::TimerId timer = 0;           // the engine thread's
-  std::deque<std::uint16_t> free;  // oldest first; guarded by the owner's mutex_
+  io::TimerId timer = 0;  // the engine thread's
+  // Guarded by the owner's mutex_.
+  std::deque<std::uint16_t> free;  // oldest first
+  std::uint32_t datagrams = 0;     // the number that has the UDP socket of this port, or 0
+  bool without_datagrams = false;  // another program has that
 };
 
 // One who has connected and not said yet whom it wants. Served on the engine's thread only.
@@ -157,13 +161,48 @@ Result<std::uint32_t> Rendezvous::take_number() {
   return roce::to_number({port.number, index});
 }
 
+// None: the port is another's.
+io::Fd Rendezvous::open_datagrams(const Port& port) const {
+  io::Fd socket =
+      io::Fd::connection(::socket(address_.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return {};
+  SocketAddress local = address_;
+  local.set_port(port.number);
+  if (::bind(socket.get(), local.get(), local.size()) != 0) return {};
+  // What comes while the receiver waits for the CPU has to lie somewhere. Only root gets it all.
+  const int bytes = kDatagramBuffer;
+  if (::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes) != 0) {
+    static_cast<void>(::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes));
+  }
+  return socket;
+}
+
+Result<Rendezvous::DatagramNumber> Rendezvous::take_datagram_number() {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0;; ++i) {
+    if (i == ports_.size()) {
+      if (auto opened = open_port(); !opened) return fail(opened.error());
+    }
+    Port& port = *ports_[i];
+    if (port.datagrams != 0 || port.without_datagrams || port.free.empty()) continue;
+    io::Fd socket = open_datagrams(port);
+    port.without_datagrams = !socket;
+    if (!socket) continue;
+    port.datagrams = roce::to_number({port.number, port.free.front()});
+    port.free.pop_front();
+    return DatagramNumber{port.datagrams, std::move(socket)};
+  }
+}
+
 void Rendezvous::free_number(std::uint32_t number) {
   const roce::QpNumber parts = roce::split_number(number);
   const std::lock_guard lock(mutex_);
   wirings_.erase(number);
   const auto port =
       std::ranges::find_if(ports_, [&](const auto& p) { return p->number == parts.port; });
-  if (port != ports_.end()) (*port)->free.push_back(parts.index);
+  if (port == ports_.end()) return;
+  (*port)->free.push_back(parts.index);
+  if ((*port)->datagrams == number) (*port)->datagrams = 0;
 }
 
 void Rendezvous::publish(std::uint32_t number, std::weak_ptr<Wiring> wiring) {

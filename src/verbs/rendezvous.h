@@ -44,6 +44,13 @@ class Rendezvous {
   //   kLimitExceeded   all of them are this process's, and full
   //   kSystem          no descriptors
   [[nodiscard]] Result<std::uint32_t> take_number();
+  // The same for a queue pair of datagrams, which gets the UDP socket of its number's port for
+  // itself. Non-blocking, bound to the GID's address.
+  struct DatagramNumber {
+    std::uint32_t number = 0;
+    io::Fd socket;
+  };
+  [[nodiscard]] Result<DatagramNumber> take_datagram_number();
   void free_number(std::uint32_t number);
   // From now on hellos for this number are answered by `wiring`. Until free_number().
   void publish(std::uint32_t number, std::weak_ptr<Wiring> wiring);
@@ -55,6 +62,7 @@ class Rendezvous {
   Rendezvous(DeviceImpl& device, const SocketAddress& address);
   [[nodiscard]] Status open_port();
   [[nodiscard]] Result<io::Fd> open_listener(std::uint16_t port);
+  [[nodiscard]] io::Fd open_datagrams(const Port& port) const;
   [[nodiscard]] bool accept_one(Port& port);
   [[nodiscard]] bool is_wanted(const Arrival& arrival);
   void settle(Arrival& arrival);

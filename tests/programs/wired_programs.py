@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """Programs that wire queue pairs by hand, unmodified, under `weft run --personality roce`."""
 
+import sys
+
 from harness import again_if_unsure, check, free_port, main, need
 from perftest import rows_of
 
 LIMIT_S = 100
+# Of perftest, with every type of queue pair.
+MORE = (("-e",), ("-q", 4), ("-b",), ("-r", 64), ("-I", 64, "-s", 64), ("-a", "-n", 10))
 ROCE = ("--personality", "roce")
 
 
@@ -28,6 +32,26 @@ def devices(network):
         check(text in out, f"no '{text}' in\n{out}")
     out = network.start(["ibv_devinfo", "-v"]).expect(0, LIMIT_S)
     check("iWARP" in out and "RoCE v2" not in out, f"the default has changed:\n{out}")
+
+
+def device_node(network):
+    """What UCX asks for: a character device of the device's name, to read and to write. With the
+    other personality there is none, and with --sysfs=off neither."""
+    code = """
+import os, stat, sys
+node = "/dev/infiniband/uverbs-weft0"
+there = os.path.exists(node)
+if there:
+    assert stat.S_ISCHR(os.stat(node).st_mode) and os.access(node, os.R_OK | os.W_OK)
+    os.close(os.open(node, os.O_RDWR))
+assert not os.path.exists("/dev/infiniband/uverbs-weft1")
+assert not os.path.exists("/dev/infinibandx")
+assert os.path.exists("/dev/null")
+print(there)
+"""
+    for options, seen in ((ROCE, "True"), ((), "False"), ((*ROCE, "--sysfs=off"), "False")):
+        out = network.start([sys.executable, "-c", code], options=options).expect(0, LIMIT_S)
+        check(out.strip() == seen, f"{options}: {out}")
 
 
 def pingpong(program, *variants):
@@ -58,6 +82,14 @@ def perftest(*programs, options=("-n", 300)):
     return case
 
 
+def variants(program, *each):
+    """One program with each of these lists of options."""
+    def case(network):
+        for options in each:
+            perftest(program, options=("-n", 200, *options))(network)
+    return case
+
+
 def all_sizes(network):
     """-a: from 2 bytes to 8 MiB."""
     for program in ("ib_write_bw", "ib_send_bw", "ib_read_bw"):
@@ -83,6 +115,7 @@ def by_rdma_cm(network):
 if __name__ == "__main__":
     main({
         "devices": devices,
+        "device_node": device_node,
         "rc_pingpong": pingpong("ibv_rc_pingpong", ("-g", 0), ("-g", 1, "-s", 100000),
                                 ("-g", 3, "-e")),
         "srq_pingpong": pingpong("ibv_srq_pingpong", ("-g", 0), ("-g", 0, "-e", "-q", 4)),
@@ -90,6 +123,9 @@ if __name__ == "__main__":
                                 ("-g", 3, "-e")),
         "unreliable": perftest("ib_write_bw", "ib_write_lat", "ib_send_bw", "ib_send_lat",
                                options=("-c", "UC", "-n", 300)),
+        "ud_pingpong": pingpong("ibv_ud_pingpong", ("-g", 0), ("-g", 1, "-s", 1000),
+                                ("-g", 3, "-e")),
+        "datagrams": perftest("ib_send_bw", "ib_send_lat", options=("-c", "UD", "-n", 300)),
         "pingpong_needs_a_gid": pingpong_needs_a_gid,
         "write": perftest("ib_write_bw", "ib_write_lat"),
         "read": perftest("ib_read_bw", "ib_read_lat"),
@@ -100,6 +136,13 @@ if __name__ == "__main__":
         "four_qps": perftest("ib_write_bw", "ib_read_bw", "ib_send_bw", options=("-q", 4, "-n", 200)),
         "inline": perftest("ib_write_bw", "ib_send_lat", options=("-I", 64, "-s", 64, "-n", 300)),
         "srq": perftest("ib_send_bw", options=("--use-srq", "-n", 200)),
+        "depth": variants("ib_send_bw", ("-r", 16), ("-r", 1024, "-t", 16), ("-l", 8)),
+        "unreliable_send": variants("ib_send_bw", *[("-c", "UC", *more) for more in MORE]),
+        "unreliable_write": variants("ib_write_bw", ("-c", "UC", "-q", 4), ("-c", "UC", "-b"),
+                                     ("-c", "UC", "-a", "-n", 10)),
+        "datagrams_send": variants("ib_send_bw", *[("-c", "UD", *more) for more in MORE]),
+        "datagrams_latency": variants("ib_send_lat", ("-c", "UD", "-e"),
+                                      ("-c", "UD", "-I", 32, "-s", 32), ("-c", "UD", "-a")),
         "all_sizes": all_sizes,
         "by_rdma_cm": by_rdma_cm,
     })

@@ -31,6 +31,16 @@ TEST(QpRules, UnreliableOnesTakeNothingAboutReadsAndRetries) {
   EXPECT_FALSE(move_is_legal(IBV_QPT_RC, IBV_QPS_INIT, IBV_QPS_RTR, kRtrUc));
 }
 
+TEST(QpRules, DatagramsTakeAKeyAndNoPeer) {
+  constexpr int kInitUd = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+  EXPECT_TRUE(move_is_legal(IBV_QPT_UD, IBV_QPS_RESET, IBV_QPS_INIT, kInitUd));
+  EXPECT_TRUE(move_is_legal(IBV_QPT_UD, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_STATE));
+  EXPECT_TRUE(move_is_legal(IBV_QPT_UD, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_SQ_PSN));
+  EXPECT_TRUE(move_is_legal(IBV_QPT_UD, IBV_QPS_SQE, IBV_QPS_RTS, IBV_QP_STATE));
+  EXPECT_FALSE(move_is_legal(IBV_QPT_UD, IBV_QPS_RESET, IBV_QPS_INIT, kInit));
+  EXPECT_FALSE(move_is_legal(IBV_QPT_UD, IBV_QPS_INIT, IBV_QPS_RTR, kRtr));
+}
+
 TEST(QpRules, EachRequiredAttributeIsMissed) {
   const struct {
     ibv_qp_state from, to;

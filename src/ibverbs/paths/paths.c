@@ -1,5 +1,6 @@
-/* Names of Weft's devices below /sys, for programs that open such files themselves: a library for
- * LD_PRELOAD (`weft run` sets it) that redirects calls with these paths to a private tree of files.
+/* Names of Weft's devices below /sys and /dev, for programs that look for such files themselves: a
+ * library for LD_PRELOAD (`weft run` sets it) that redirects calls with these paths to a private
+ * tree of files.
  *
  * Which paths: rules[] below, and nothing else; every other call goes straight on. The tree is made
  * by Weft's libibverbs.so.1, the first time that a program looks (sysfs_tree.cc). WEFT_SYSFS=off
@@ -30,6 +31,7 @@ static const struct rule {
 } rules[] = {
     {"/sys/class/infiniband", "weft", 1},
     {"/sys/class/infiniband_verbs", "uverbs-weft", 0},
+    {"/dev/infiniband", "uverbs-weft", 0},
 };
 
 /* Set while the tree is being made: what that reads is the real thing. */
@@ -69,7 +71,8 @@ static int place(const char* path, const char* prefix, const char** rest) {
 
 /* The path to use instead of `path`: in `buffer`, or `path` itself. */
 static const char* lead(const char* path, char* buffer, size_t size) {
-  if (!path || making || strncmp(path, "/sys/class/inf", 14) != 0) return path;
+  if (!path || making) return path;
+  if (strncmp(path, "/sys/class/inf", 14) != 0 && strncmp(path, "/dev/inf", 8) != 0) return path;
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; ++i) {
     const char* rest;
     int where = place(path, rules[i].path, &rest);

@@ -1,0 +1,102 @@
+// Address handles: where a datagram goes. Of a RoCE-like device only; an iWARP device has none.
+
+#include <algorithm>
+#include <cerrno>
+
+#include "ibverbs/errors.h"
+#include "ibverbs/identity.h"
+#include "ibverbs/real.h"
+#include "ibverbs/registry.h"
+
+namespace weft::ibverbs {
+namespace {
+
+constexpr std::uint8_t kHopLimit = 64;
+
+bool is_multicast(const Gid& gid) {
+  constexpr std::uint8_t kV6 = 0xff, kV4 = 0xe0, kV4Mask = 0xf0;
+  const bool v4 = std::all_of(gid.begin(), gid.begin() + 10, [](auto o) { return o == 0; }) &&
+                  gid[10] == 0xff && gid[11] == 0xff;
+  return gid[0] == kV6 || (v4 && (gid[12] & kV4Mask) == kV4);
+}
+
+// 0 or an errno. As every RoCE device: without a GID there is no way, a LID is none.
+int check(const ibv_ah_attr& attr) {
+  if (attr.is_global == 0 || attr.port_num != kPort || !is_gid_index(attr.grh.sgid_index)) {
+    return EINVAL;
+  }
+  Gid gid;
+  std::copy_n(attr.grh.dgid.raw, gid.size(), gid.begin());
+  if (is_multicast(gid)) return EOPNOTSUPP;
+  return address_of(gid, 0) ? 0 : EINVAL;
+}
+
+ibv_ah* create_ah(ibv_pd* handle, const ibv_ah_attr& attr) {
+  if (!is_roce()) return fail_null(EOPNOTSUPP);
+  if (const int error = check(attr); error != 0) return fail_null(error);
+  const auto pd = registry::find<Pd>(handle);
+  if (!pd) return fail_null(EINVAL);
+  auto ah = std::make_unique<Ah>();
+  if (!ah->pd.take(pd.object())) return fail_null(EINVAL);
+  std::copy_n(attr.grh.dgid.raw, ah->gid.size(), ah->gid.begin());
+  ah->pub.context = handle->context;
+  ah->pub.pd = handle;
+  return registry::adopt(std::move(ah));
+}
+
+// The way back to the sender of a datagram. 0 or an errno.
+int way_back(const ibv_wc& wc, const ibv_grh* grh, std::uint8_t port, ibv_ah_attr& attr) {
+  if (port != kPort || (wc.wc_flags & IBV_WC_GRH) == 0 || grh == nullptr) return EINVAL;
+  const auto* octets = reinterpret_cast<const std::uint8_t*>(grh);
+  const auto sender = sender_of_datagram({octets, sizeof *grh});
+  if (!sender) return EINVAL;
+  attr = {};
+  attr.port_num = port;
+  attr.sl = wc.sl;
+  attr.is_global = 1;
+  std::copy(sender->begin(), sender->end(), attr.grh.dgid.raw);
+  attr.grh.hop_limit = kHopLimit;
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::ibverbs
+
+using namespace weft::ibverbs;
+
+extern "C" {
+
+ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
+  if (!registry::find<Pd>(pd)) return forward_null(WEFT_REAL(ibv_create_ah), pd, attr);
+  return attr != nullptr ? create_ah(pd, *attr) : fail_null(EINVAL);
+}
+
+ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port_num) {
+  if (!registry::find<Pd>(pd)) {
+    return forward_null(WEFT_REAL(ibv_create_ah_from_wc), pd, wc, grh, port_num);
+  }
+  if (!is_roce()) return fail_null(EOPNOTSUPP);
+  ibv_ah_attr attr{};
+  const int error = wc != nullptr ? way_back(*wc, grh, port_num, attr) : EINVAL;
+  return error == 0 ? create_ah(pd, attr) : fail_null(error);
+}
+
+int ibv_init_ah_from_wc(ibv_context* context, uint8_t port_num, ibv_wc* wc, ibv_grh* grh,
+                        ibv_ah_attr* attr) {
+  if (!registry::find<Context>(context)) {
+    return forward_int(WEFT_REAL(ibv_init_ah_from_wc), context, port_num, wc, grh, attr);
+  }
+  if (!is_roce()) return EOPNOTSUPP;
+  if (wc == nullptr || attr == nullptr) return EINVAL;
+  return way_back(*wc, grh, port_num, *attr);
+}
+
+int ibv_destroy_ah(ibv_ah* handle) {
+  const auto ah = registry::find<Ah>(handle);
+  if (!ah) return forward_int(WEFT_REAL(ibv_destroy_ah), handle);
+  if (!registry::bury(handle, ah)) return EINVAL;
+  ah->pd.reset();
+  return 0;
+}
+
+}  // extern "C"

@@ -1,0 +1,490 @@
+// Life and sending of queue pairs of datagrams.
+#include "verbs/datagram_qp.h"
+
+#include <sys/socket.h>
+#include <weft/limits.h>
+#include <weft/wiring.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "io/clock.h"
+#include "io/log.h"
+#include "roce/qp_number.h"
+#include "verbs/cq.h"
+#include "verbs/pd.h"
+#include "verbs/rendezvous.h"
+#include "verbs/srq.h"
+
+namespace weft::verbs {
+
+namespace {
+
+constexpr Error kTaken{};
+// Room for a Target behind the rest of a WQE, on a border of 16.
+constexpr std::size_t kTargetRoom = 32;
+// So many polls in a row, and the callers read instead of the engine's thread; until none of them
+// has looked for kCallersGone.
+constexpr std::uint32_t kLooksToTake = 4;
+constexpr Duration kCallersGone{10'000'000};
+constexpr std::uint32_t kOwnKeyBit = 1U << 31U;
+
+bool caps_legal(const QpOptions& o) {
+  return o.max_send_wr <= limits::kWorkRequestsPerQueue &&
+         (o.srq != nullptr || o.max_recv_wr <= limits::kWorkRequestsPerQueue) &&
+         o.max_send_sge <= limits::kSgesPerRequest && o.max_recv_sge <= limits::kSgesPerRequest &&
+         o.max_inline_bytes <= limits::kInlineBytes;
+}
+
+bool sends(QpState state) { return state == QpState::kRts; }
+
+}  // namespace
+
+// --- life ---
+
+Result<std::shared_ptr<QueuePair>> DatagramQp::create(std::shared_ptr<ProtectionDomainImpl> pd,
+                                                      const QpOptions& options) {
+  if (options.send_cq == nullptr || options.recv_cq == nullptr) {
+    return fail(Error::kInvalidArgument);
+  }
+  if (!caps_legal(options)) return fail(Error::kLimitExceeded);
+  DeviceImpl& device = *pd->device_impl();
+  if (device.rendezvous() == nullptr) return fail(Error::kUnsupported);
+  if (auto taken = device.acquire(ObjectKind::kQp); !taken) return fail(taken.error());
+  device.ensure_page();
+  auto number = device.rendezvous()->take_datagram_number();
+  if (!number) {
+    device.release(ObjectKind::kQp);
+    return fail(number.error());
+  }
+  std::shared_ptr<DatagramQp> qp(
+      new DatagramQp(std::move(pd), options, number->number, std::move(number->socket)));
+  if (auto done = qp->allocate(options); !done) return fail(done.error());
+  if (auto added = device.engine().add(qp->socket_.get(), EPOLLIN, qp.get()); !added) {
+    return fail(added.error());
+  }
+  std::shared_ptr<QueuePair> handle(qp.get(), [qp](QueuePair*) mutable {
+    qp->retire();
+    qp.reset();
+  });
+  qp->handle_ = handle;
+  qp->send_cq_->add_user(qp);
+  qp->recv_cq_->add_user(qp);
+  qp->recv_cq_->add_reader(qp);
+  return handle;
+}
+
+DatagramQp::DatagramQp(std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& options,
+                       std::uint32_t number, io::Fd socket)
+    : pd_(std::move(pd)),
+      device_(*pd_->device_impl()),
+      number_(number),
+      socket_(std::move(socket)),
+      context_(options.context),
+      signal_all_(options.signal_all),
+      send_cq_(std::static_pointer_cast<CompletionQueueImpl>(options.send_cq)),
+      recv_cq_(std::static_pointer_cast<CompletionQueueImpl>(options.recv_cq)),
+      srq_(std::static_pointer_cast<SharedReceiveQueueImpl>(options.srq)) {
+  pd_->add_user();
+  pd_->add_qp();
+  if (srq_ != nullptr) srq_->add_user();
+  device_.add_source(this);
+}
+
+DatagramQp::~DatagramQp() {
+  if (device_.usable()) {
+    device_.engine().remove(socket_.get());
+    device_.engine().forget_timer(timer_);
+    device_.engine().wait_for(this);
+    socket_.reset();  // before somebody else gets the port
+    device_.rendezvous()->free_number(number_);
+  }
+  device_.remove_source(this);
+  device_.release(ObjectKind::kQp);
+}
+
+Status DatagramQp::allocate(const QpOptions& o) {
+  const std::size_t tail = std::max({proto::kSendTailMin, o.max_send_sge * sizeof(Sge),
+                                     static_cast<std::size_t>(o.max_inline_bytes)}) +
+                           kTargetRoom;
+  if (!sq_.allocate(std::max(o.max_send_wr, 1U), tail)) return fail(Error::kNoMemory);
+  caps_.max_send_wr = o.max_send_wr == 0 ? 0 : sq_.capacity();
+  caps_.max_send_sge = std::max(o.max_send_sge, 1U);
+  caps_.max_inline_bytes = static_cast<std::uint32_t>(
+      std::min<std::size_t>(sq_.tail_bytes() - kTargetRoom, limits::kInlineBytes));
+  out_ = std::make_unique<Slots>();
+  in_ = std::make_unique<Slots>();
+  if (srq_ != nullptr) return {};
+  const std::uint32_t recv_sge = std::max(o.max_recv_sge, 1U);
+  if (!rq_.allocate(std::max(o.max_recv_wr, 1U), recv_sge * sizeof(Sge))) {
+    return fail(Error::kNoMemory);
+  }
+  caps_.max_recv_wr = o.max_recv_wr == 0 ? 0 : rq_.capacity();
+  caps_.max_recv_sge = recv_sge;
+  return {};
+}
+
+void DatagramQp::retire() {
+  if (!device_.usable()) return;
+  device_.engine().remove(socket_.get());
+  std::shared_ptr<CompletionQueueImpl> send_cq;
+  std::shared_ptr<CompletionQueueImpl> recv_cq;
+  {
+    const std::scoped_lock lock(rx_mutex_, tx_mutex_);
+    state_.store(QpState::kError, std::memory_order_release);
+    send_cq = std::move(send_cq_);
+    recv_cq = std::move(recv_cq_);
+  }
+  send_cq->remove_user(this);
+  recv_cq->remove_user(this);
+  if (srq_ != nullptr) srq_->drop_user();
+  pd_->drop_qp();
+  pd_->drop_user();
+}
+
+proto::StreamId DatagramQp::memory_user() const { return {pd_->number(), number_}; }
+
+QpAttributes DatagramQp::query() const {
+  QpAttributes a{};
+  a.state = state();
+  a.caps = caps_;
+  a.sq_outstanding = sq_.size();
+  a.rq_outstanding = caps_.max_recv_sge == 0 ? 0 : rq_.size();
+  return a;
+}
+
+Status DatagramQp::set_datagram_key(std::uint32_t key) {
+  key_.store(key, std::memory_order_relaxed);
+  return {};
+}
+
+void DatagramQp::add_counters(Counters& sum) const {
+  const auto value = [](const std::atomic<std::uint64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
+  sum.messages_dropped += value(dropped_);
+  sum.tx_bytes += value(tx_bytes_);
+  sum.rx_bytes += value(rx_bytes_);
+  sum.tx_calls += value(tx_calls_);
+  sum.rx_calls += value(rx_calls_);
+  constexpr std::size_t kSends = 3;  // Opcode::kSend
+  sum.tx_messages[kSends] += value(tx_datagrams_);
+  sum.rx_messages[kSends] += value(rx_datagrams_);
+}
+
+// --- states ---
+
+Status DatagramQp::modify(QpState to) {
+  if (!device_.usable()) return fail(Error::kBadState);
+  const std::scoped_lock lock(rx_mutex_, tx_mutex_);
+  const QpState from = state();
+  const auto legal = [&] {
+    switch (to) {
+      case QpState::kReset:
+      case QpState::kError: return true;
+      case QpState::kInit: return from == QpState::kReset || from == QpState::kInit;
+      case QpState::kRtr: return from == QpState::kInit;
+      case QpState::kRts:
+        return from != QpState::kReset && from != QpState::kInit && from != QpState::kError;
+      case QpState::kSqd: return from == QpState::kRts || from == QpState::kSqd;
+      case QpState::kSqe: return false;
+    }
+    return false;
+  };
+  if (!legal()) return fail(Error::kBadState);
+  state_.store(to, std::memory_order_release);
+  if (to == QpState::kReset) {
+    while (sq_.head() != sq_.tail()) sq_.retire();
+    if (srq_ == nullptr) {
+      const io::SpinGuard producers(rq_lock_);
+      while (rq_.head() != rq_.tail()) rq_.retire();
+    }
+  } else if (to == QpState::kError) {
+    flush_sends();
+    flush_receives();
+  } else if (to == QpState::kSqd && from == QpState::kRts) {
+    AsyncEvent event;
+    event.type = AsyncEventType::kSqDrained;
+    event.qp = handle_;
+    event.object = static_cast<const QueuePair*>(this);
+    device_.raise(std::move(event));
+  } else if (to == QpState::kRts) {
+    flush();  // posted in SQD
+  }
+  return {};
+}
+
+void DatagramQp::cq_overflowed() { static_cast<void>(modify(QpState::kError)); }
+
+// --- posts ---
+
+Posted DatagramQp::post_send(std::span<const SendWr> wrs) {
+  Posted posted;
+  const std::lock_guard lock(tx_mutex_);
+  posted.error = may_post();
+  if (posted.error != kTaken) return posted;
+  for (const SendWr& wr : wrs) {
+    posted.error = enqueue(wr);
+    if (posted.error != kTaken) break;
+    ++posted.count;
+  }
+  flush();
+  return posted;
+}
+
+Status DatagramQp::queue_send(const SendWr& wr) {
+  const std::lock_guard lock(tx_mutex_);
+  Error error = may_post();
+  if (error == kTaken) error = enqueue(wr);
+  if (error != kTaken) return fail(error);
+  return {};
+}
+
+void DatagramQp::ring() {
+  if (!device_.usable()) return;
+  const std::lock_guard lock(tx_mutex_);
+  flush();
+}
+
+Error DatagramQp::may_post() const {
+  const QpState now = state();
+  const bool early = now == QpState::kReset || now == QpState::kInit || now == QpState::kRtr;
+  return early || !device_.usable() ? Error::kBadState : kTaken;
+}
+
+Error DatagramQp::enqueue(const SendWr& wr) {
+  proto::SendWqe* wqe = sq_.reserve();
+  if (wqe == nullptr || caps_.max_send_wr == 0) return Error::kNoSpace;
+  const bool with_immediate = wr.op == SendOp::kImmediate;
+  if ((wr.op != SendOp::kSend && !with_immediate) || wr.peer == nullptr) {
+    return Error::kInvalidArgument;
+  }
+  wqe->wr_id = wr.wr_id;
+  wqe->op = wr.op;
+  wqe->flags = signal_all_ ? wr.flags | SendFlags::kSignaled : wr.flags;
+  wqe->imm_data = wr.imm_data;
+  if (const Error error = fill_payload(wr, *wqe); error != kTaken) return error;
+  const bool own_key = (wr.peer->key & kOwnKeyBit) != 0;
+  *target_of(*wqe) = {wr.peer->gid, wr.peer->number,
+                      own_key ? key_.load(std::memory_order_relaxed) : wr.peer->key};
+  sq_.commit();
+  return kTaken;
+}
+
+Error DatagramQp::fill_payload(const SendWr& wr, proto::SendWqe& wqe) const {
+  std::uint64_t total = 0;
+  for (const Sge& sge : wr.sges) total += sge.length;
+  if (total > roce::Datagram::kPayloadMax) return Error::kInvalidArgument;
+  wqe.length = static_cast<std::uint32_t>(total);
+  if (has(wr.flags, SendFlags::kInline)) {
+    if (total > caps_.max_inline_bytes) return Error::kInvalidArgument;
+    std::uint8_t* to = wqe.inline_data();
+    for (const Sge& sge : wr.sges) {
+      if (sge.length == 0) continue;
+      // The verbs carry addresses as numbers. NOLINTNEXTLINE(performance-no-int-to-ptr)
+      std::memcpy(to, reinterpret_cast<const void*>(static_cast<std::uintptr_t>(sge.addr)),
+                  sge.length);
+      to += sge.length;
+    }
+    return kTaken;
+  }
+  if (wr.sges.size() > caps_.max_send_sge) return Error::kInvalidArgument;
+  wqe.sge_count = static_cast<std::uint8_t>(wr.sges.size());
+  std::copy(wr.sges.begin(), wr.sges.end(), wqe.sges());
+  return kTaken;
+}
+
+DatagramQp::Target* DatagramQp::target_of(proto::SendWqe& wqe) const {
+  static_assert(sizeof(Target) <= kTargetRoom);
+  return reinterpret_cast<Target*>(wqe.inline_data() + sq_.tail_bytes() - kTargetRoom);
+}
+
+// --- sending ---
+
+// Sends what is queued, as far as the socket takes it.
+void DatagramQp::flush() {
+  while (sends(state()) && !blocked_ && sq_.head() != sq_.tail()) {
+    std::size_t count = 0;
+    Prepared last = Prepared::kReady;
+    while (count < kBatch && sq_.head() + count != sq_.tail()) {
+      last = prepare(sq_.at(sq_.head() + static_cast<std::uint32_t>(count)), count);
+      if (last != Prepared::kReady) break;
+      ++count;
+    }
+    const std::size_t sent = send_batch(count);
+    for (std::size_t i = 0; i < sent; ++i) complete_send(WcStatus::kSuccess);
+    if (sent < count) continue;
+    if (last == Prepared::kLost) complete_send(WcStatus::kSuccess);
+    if (last == Prepared::kBad) send_failed();
+  }
+  if (state() == QpState::kSqe || state() == QpState::kError) flush_sends();
+}
+
+// kLost: there is no such queue pair, which an adapter's sender would not learn either.
+DatagramQp::Prepared DatagramQp::prepare(proto::SendWqe& wqe, std::size_t slot) {
+  const Target& target = *target_of(wqe);
+  roce::Datagram header;
+  header.with_immediate = wqe.op == SendOp::kImmediate;
+  header.solicited = wqe.has_flag(SendFlags::kSolicited);
+  header.from = number_;
+  header.to = target.number;
+  header.key = target.key;
+  header.immediate = static_cast<std::uint32_t>(wqe.imm_data >> 32U);
+  auto& octets = (*out_)[slot];
+  if (!gather(wqe, octets.data() + roce::Datagram::kSize)) return Prepared::kBad;
+  if (!roce::is_number(target.number)) return Prepared::kLost;
+  const auto address = address_of(target.gid, roce::split_number(target.number).port);
+  if (!address) return Prepared::kLost;
+  ByteWriter out{std::span(octets)};
+  encode(header, out);
+  out_to_[slot] = *address;
+  out_size_[slot] = roce::Datagram::kSize + wqe.length;
+  return Prepared::kReady;
+}
+
+// Copies the payload: it is small, and the memory is pinned for no longer than that.
+bool DatagramQp::gather(proto::SendWqe& wqe, std::uint8_t* to) const {
+  if (wqe.is_inline()) {
+    std::memcpy(to, wqe.inline_data(), wqe.length);
+    return true;
+  }
+  proto::Pin pin;
+  for (std::uint32_t i = 0; i < wqe.sge_count; ++i) {
+    const Sge& sge = wqe.sges()[i];
+    if (sge.length == 0) continue;
+    std::uint8_t* at = nullptr;
+    if (device_.stags().resolve(Stag{sge.lkey}, sge.addr, sge.length, Access::kNone, memory_user(),
+                                pin, at) != proto::MemoryFault::kNone) {
+      return false;
+    }
+    std::memcpy(to, at, sge.length);
+    to += sge.length;
+  }
+  return true;
+}
+
+// How many are gone. Fewer than `count`: call again, or blocked_ is set.
+std::size_t DatagramQp::send_batch(std::size_t count) {
+  if (count == 0) return 0;
+  std::array<mmsghdr, kBatch> messages{};
+  std::array<iovec, kBatch> pieces{};
+  for (std::size_t i = 0; i < count; ++i) {
+    pieces[i] = {(*out_)[i].data(), out_size_[i]};
+    msghdr& m = messages[i].msg_hdr;
+    m.msg_name = out_to_[i].get();
+    m.msg_namelen = out_to_[i].size();
+    m.msg_iov = &pieces[i];
+    m.msg_iovlen = 1;
+  }
+  const int n = ::sendmmsg(socket_.get(), messages.data(), static_cast<unsigned>(count),
+                           MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (n < 0 && errno == EINTR) return 0;
+  if (n < 0 && errno == EAGAIN) {
+    blocked_ = true;
+    const std::lock_guard lock(watch_mutex_);
+    wants_room_ = true;
+    watch();
+    return 0;
+  }
+  // No way there: as lost as on a wire that is cut.
+  const std::size_t gone = n < 0 ? 1 : static_cast<std::size_t>(n);
+  tx_calls_.fetch_add(1, std::memory_order_relaxed);
+  tx_datagrams_.fetch_add(gone, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < gone; ++i) {
+    tx_bytes_.fetch_add(out_size_[i], std::memory_order_relaxed);
+  }
+  return gone;
+}
+
+// As an adapter: the send queue stops, and receiving goes on.
+void DatagramQp::send_failed() {
+  complete_send(WcStatus::kLocalProtection);
+  state_.store(QpState::kSqe, std::memory_order_release);
+}
+
+void DatagramQp::complete_send(WcStatus status) {
+  const proto::SendWqe& wqe = sq_.at(sq_.head());
+  WorkCompletion wc;
+  wc.wr_id = wqe.wr_id;
+  wc.status = status;
+  wc.op = WcOp::kSend;
+  wc.byte_len = wqe.length;
+  wc.qp_num = number_;
+  const bool failed = status != WcStatus::kSuccess;
+  const bool told = failed || wqe.has_flag(SendFlags::kSignaled);
+  sq_.retire();
+  if (told && send_cq_ != nullptr) send_cq_->push(wc, failed);
+}
+
+void DatagramQp::flush_sends() {
+  while (sq_.head() != sq_.tail()) complete_send(WcStatus::kFlushed);
+}
+
+// --- who reads the socket ---
+
+// With watch_mutex_ held.
+void DatagramQp::watch() {
+  static_cast<void>(device_.engine().modify(
+      socket_.get(), (callers_read_ ? 0U : EPOLLIN) | (wants_room_ ? EPOLLOUT : 0U)));
+}
+
+void DatagramQp::look() {
+  const std::unique_lock lock(rx_mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || recv_cq_ == nullptr || !device_.usable()) return;
+  looks_.fetch_add(1, std::memory_order_relaxed);
+  if (looks_in_a_row_ < kLooksToTake && ++looks_in_a_row_ == kLooksToTake) {
+    const std::lock_guard watching(watch_mutex_);
+    callers_read_ = true;
+    watch();
+    timer_ = device_.engine().schedule(io::now() + kCallersGone, this);
+  }
+  static_cast<void>(receive());
+}
+
+void DatagramQp::hand_over() {
+  const std::lock_guard lock(rx_mutex_);
+  if (recv_cq_ == nullptr || !device_.usable()) return;
+  looks_in_a_row_ = 0;
+  const std::lock_guard watching(watch_mutex_);
+  if (!std::exchange(callers_read_, false)) return;
+  device_.engine().forget_timer(std::exchange(timer_, 0));
+  watch();
+}
+
+void DatagramQp::on_timer(io::TimerId id) {
+  const auto self = weak_from_this().lock();
+  if (self == nullptr) return;
+  const std::lock_guard lock(rx_mutex_);
+  const std::lock_guard watching(watch_mutex_);
+  if (id != timer_ || recv_cq_ == nullptr) return;
+  timer_ = 0;
+  const std::uint32_t looks = looks_.load(std::memory_order_relaxed);
+  if (std::exchange(looks_seen_, looks) != looks) {
+    timer_ = device_.engine().schedule(io::now() + kCallersGone, this);
+    return;
+  }
+  callers_read_ = false;
+  looks_in_a_row_ = 0;
+  watch();
+}
+
+void DatagramQp::on_io(std::uint32_t events) {
+  const auto self = weak_from_this().lock();
+  if (self == nullptr) return;
+  if ((events & EPOLLOUT) != 0) {
+    const std::lock_guard lock(tx_mutex_);
+    {
+      const std::lock_guard watching(watch_mutex_);
+      wants_room_ = false;
+      watch();
+    }
+    blocked_ = false;
+    flush();
+  }
+  if ((events & EPOLLIN) == 0) return;
+  const std::lock_guard lock(rx_mutex_);
+  if (recv_cq_ != nullptr) static_cast<void>(receive());
+}
+
+}  // namespace weft::verbs

@@ -1,0 +1,166 @@
+// A queue pair of datagrams (UD): Sends to whomever the request names, over a UDP socket of its own
+// (roce/datagram.h). Nothing is acknowledged. What cannot be taken is dropped and counted:
+// nonsense, another number or key, no receive.
+//
+// Posts send at once. Receiving is done by callers that poll the receive CQ, or by the engine's
+// thread: that one takes over where nobody polls (look(), hand_over()).
+//
+// Threads: any. tx_mutex_ for what is sent, rx_mutex_ for what is received; the latter first. A
+// CQ's locks come behind both.
+#pragma once
+
+#include <weft/queue_pair.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "io/engine.h"
+#include "io/fd.h"
+#include "io/lock.h"
+#include "proto/stag_table.h"
+#include "proto/work.h"
+#include "roce/datagram.h"
+#include "verbs/cq_user.h"
+#include "verbs/device.h"
+
+namespace weft::verbs {
+
+class CompletionQueueImpl;
+class ProtectionDomainImpl;
+class SharedReceiveQueueImpl;
+
+class DatagramQp final : public QueuePair,
+                         public CqUser,
+                         public DatagramReader,
+                         public CounterSource,
+                         public io::Handler,
+                         public std::enable_shared_from_this<DatagramQp> {
+ public:
+  // As QueuePairImpl::create().
+  //   kUnsupported   the device has another personality
+  [[nodiscard]] static Result<std::shared_ptr<QueuePair>> create(
+      std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& options);
+  ~DatagramQp() override;
+
+  // --- QueuePair ---
+  [[nodiscard]] QpType type() const override { return QpType::kUd; }
+  [[nodiscard]] std::uint32_t number() const override { return number_; }
+  [[nodiscard]] QpState state() const override { return state_.load(std::memory_order_acquire); }
+  [[nodiscard]] QpCaps caps() const override { return caps_; }
+  [[nodiscard]] QpAttributes query() const override;
+  [[nodiscard]] void* context() const override { return context_; }
+  [[nodiscard]] std::shared_ptr<Connection> connection() const override { return nullptr; }
+  Posted post_send(std::span<const SendWr> wrs) override;
+  Posted post_recv(std::span<const RecvWr> wrs) override;
+  [[nodiscard]] Status queue_send(const SendWr& wr) override;
+  void ring() override;
+  [[nodiscard]] Status modify(QpState to) override;
+  void set_remote_access(Access /*access*/) override {}
+  [[nodiscard]] Status set_datagram_key(std::uint32_t key) override;
+  [[nodiscard]] Status wire(const WiringToReceive& /*attributes*/) override {
+    return fail(Error::kUnsupported);
+  }
+  [[nodiscard]] Status start_sending(const WiringToSend& /*attributes*/) override {
+    return fail(Error::kUnsupported);
+  }
+
+  // --- for CQs and the engine ---
+  void cq_overflowed() override;
+  void look() override;
+  void hand_over() override;
+  void on_io(std::uint32_t events) override;
+  void on_timer(io::TimerId id) override;
+  void add_counters(Counters& sum) const override;
+
+ private:
+  static constexpr std::size_t kBatch = 16;  // datagrams in one system call
+  static constexpr std::size_t kSlot = roce::Datagram::kSize + roce::Datagram::kPayloadMax;
+  using Slots = std::array<std::array<std::uint8_t, kSlot>, kBatch>;
+
+  // Where a Send goes, behind the SGEs or the inline data of its WQE.
+  struct Target {
+    Gid gid;
+    std::uint32_t number;
+    std::uint32_t key;
+  };
+  enum class Prepared : std::uint8_t { kReady, kLost, kBad };
+
+  DatagramQp(std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& options,
+             std::uint32_t number, io::Fd socket);
+  [[nodiscard]] Status allocate(const QpOptions& options);
+  void retire();
+  [[nodiscard]] proto::StreamId memory_user() const;
+  void watch();
+
+  // --- sending, with tx_mutex_ held: datagram_qp.cc. Error{}: none ---
+  [[nodiscard]] Error may_post() const;
+  [[nodiscard]] Error enqueue(const SendWr& wr);
+  [[nodiscard]] Error fill_payload(const SendWr& wr, proto::SendWqe& wqe) const;
+  [[nodiscard]] Target* target_of(proto::SendWqe& wqe) const;
+  void flush();
+  [[nodiscard]] Prepared prepare(proto::SendWqe& wqe, std::size_t slot);
+  [[nodiscard]] bool gather(proto::SendWqe& wqe, std::uint8_t* to) const;
+  [[nodiscard]] std::size_t send_batch(std::size_t count);
+  void send_failed();
+  void complete_send(WcStatus status);
+  void flush_sends();
+
+  // --- receiving, with rx_mutex_ held: datagram_receive.cc ---
+  bool receive();
+  void take(std::span<const std::uint8_t> octets, const SocketAddress& source);
+  [[nodiscard]] bool is_wanted(const roce::Datagram& header, const SocketAddress& source) const;
+  [[nodiscard]] bool take_receive();
+  [[nodiscard]] WcStatus place(std::span<const std::uint8_t> payload, const SocketAddress& source);
+  [[nodiscard]] bool scatter(std::size_t at, std::span<const std::uint8_t> octets);
+  void drop() noexcept { dropped_.fetch_add(1, std::memory_order_relaxed); }
+  void flush_receives();
+  void complete_receive(WcStatus status, const WorkCompletion& about);
+
+  const std::shared_ptr<ProtectionDomainImpl> pd_;
+  DeviceImpl& device_;  // kept by pd_
+  const std::uint32_t number_;
+  io::Fd socket_;
+  void* const context_;
+  const bool signal_all_;
+  QpCaps caps_{};
+  std::weak_ptr<QueuePair> handle_;
+  // Changed only by retire(), with both mutexes: null from then on, completions go nowhere.
+  std::shared_ptr<CompletionQueueImpl> send_cq_;
+  std::shared_ptr<CompletionQueueImpl> recv_cq_;
+  const std::shared_ptr<SharedReceiveQueueImpl> srq_;
+
+  std::atomic<QpState> state_{QpState::kReset};  // written with both mutexes
+  std::atomic<std::uint32_t> key_{0};
+
+  std::mutex tx_mutex_;
+  proto::SendQueue sq_;
+  std::unique_ptr<Slots> out_;
+  std::array<SocketAddress, kBatch> out_to_;
+  std::array<std::size_t, kBatch> out_size_{};
+  bool blocked_ = false;  // the socket has no room: the engine's thread goes on
+
+  std::mutex rx_mutex_;
+  io::SpinLock rq_lock_;  // producers of rq_
+  proto::RecvQueue rq_;
+  std::unique_ptr<Slots> in_;
+  struct Receive {
+    proto::RecvWqe wqe;
+    Sge sges[limits::kSgesPerRequest];
+  } receive_;
+
+  // Who reads. Under watch_mutex_, the innermost.
+  std::mutex watch_mutex_;
+  bool callers_read_ = false;
+  bool wants_room_ = false;
+  io::TimerId timer_ = 0;
+  std::uint32_t looks_in_a_row_ = 0;
+  std::atomic<std::uint32_t> looks_{0};
+  std::uint32_t looks_seen_ = 0;
+
+  std::atomic<std::uint64_t> dropped_{0}, tx_bytes_{0}, rx_bytes_{0}, tx_calls_{0}, rx_calls_{0};
+  std::atomic<std::uint64_t> tx_datagrams_{0}, rx_datagrams_{0};
+};
+
+}  // namespace weft::verbs

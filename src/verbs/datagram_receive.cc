@@ -1,0 +1,180 @@
+// What queue pairs of datagrams receive.
+#include <sys/socket.h>
+#include <weft/wiring.h>
+
+#include <algorithm>
+
+#include "roce/qp_number.h"
+#include "verbs/cq.h"
+#include "verbs/datagram_qp.h"
+#include "verbs/pd.h"
+#include "verbs/rendezvous.h"
+#include "verbs/srq.h"
+
+namespace weft::verbs {
+
+namespace {
+
+constexpr int kRoundsPerTurn = 4;
+constexpr std::uint8_t kLevelIpv4 = 2;
+constexpr std::uint8_t kLevelIpv6 = 1;
+
+bool receives(QpState state) {
+  return state == QpState::kRtr || state == QpState::kRts || state == QpState::kSqd ||
+         state == QpState::kSqe;
+}
+
+}  // namespace
+
+// Reads what is there, in bounded portions. In other states it is read and dropped. True: there may
+// be more.
+bool DatagramQp::receive() {
+  std::array<mmsghdr, kBatch> messages;
+  std::array<iovec, kBatch> pieces;
+  std::array<SocketAddress, kBatch> sources;
+  for (int round = 0; round < kRoundsPerTurn; ++round) {
+    for (std::size_t i = 0; i < kBatch; ++i) {
+      pieces[i] = {(*in_)[i].data(), kSlot};
+      messages[i] = {};
+      msghdr& m = messages[i].msg_hdr;
+      m.msg_name = sources[i].get();
+      m.msg_namelen = SocketAddress::capacity();
+      m.msg_iov = &pieces[i];
+      m.msg_iovlen = 1;
+    }
+    const int n = ::recvmmsg(socket_.get(), messages.data(), kBatch, MSG_DONTWAIT, nullptr);
+    if (n <= 0) return false;
+    rx_calls_.fetch_add(1, std::memory_order_relaxed);
+    for (int i = 0; i < n; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      rx_bytes_.fetch_add(messages[at].msg_len, std::memory_order_relaxed);
+      const bool cut = (messages[at].msg_hdr.msg_flags & MSG_TRUNC) != 0;
+      if (cut) {
+        drop();
+      } else {
+        take(std::span(std::as_const((*in_)[at])).first(messages[at].msg_len), sources[at]);
+      }
+    }
+    if (static_cast<std::size_t>(n) < kBatch) return false;
+  }
+  return true;
+}
+
+// It has to be meant for this queue pair, and to come from where its sender's number says.
+bool DatagramQp::is_wanted(const roce::Datagram& header, const SocketAddress& source) const {
+  return receives(state()) && header.to == number_ &&
+         header.key == key_.load(std::memory_order_relaxed) &&
+         source.port() == roce::split_number(header.from).port;
+}
+
+void DatagramQp::take(std::span<const std::uint8_t> octets, const SocketAddress& source) {
+  ByteReader in(octets);
+  const auto header = roce::decode_datagram(in);
+  if (!header || !is_wanted(*header, source) || !take_receive()) return drop();
+  WorkCompletion wc;
+  const auto payload = octets.subspan(roce::Datagram::kSize);
+  wc.op = WcOp::kRecv;
+  wc.flags = WcFlags::kGrh;
+  if (header->with_immediate) wc.flags = wc.flags | WcFlags::kWithImm;
+  if (header->solicited) wc.flags = wc.flags | WcFlags::kSolicited;
+  wc.imm_data = std::uint64_t{header->immediate} << 32U;
+  wc.source_qp = header->from;
+  wc.service_level = source.family() == AF_INET ? kLevelIpv4 : kLevelIpv6;
+  wc.byte_len = static_cast<std::uint32_t>(roce::kGrhSize + payload.size());
+  rx_datagrams_.fetch_add(1, std::memory_order_relaxed);
+  complete_receive(place(payload, source), wc);
+}
+
+bool DatagramQp::take_receive() {
+  if (srq_ != nullptr) return srq_->take(receive_.wqe);
+  if (caps_.max_recv_wr == 0 || rq_.head() == rq_.tail()) return false;
+  copy_recv(rq_.at(rq_.head()), receive_.wqe);
+  rq_.retire();
+  return true;
+}
+
+WcStatus DatagramQp::place(std::span<const std::uint8_t> payload, const SocketAddress& source) {
+  if (roce::kGrhSize + payload.size() > receive_.wqe.length) return WcStatus::kLocalLength;
+  roce::Grh grh;
+  grh.from = gid_of(source);
+  grh.to = device_.rendezvous()->gid();
+  grh.payload = static_cast<std::uint16_t>(roce::Datagram::kSize + payload.size());
+  const auto octets = encode_grh(grh);
+  const std::size_t unwritten =
+      source.family() == AF_INET ? roce::kGrhSize - roce::kGrhSizeIpv4 : 0;
+  const bool placed =
+      scatter(unwritten, std::span(octets).subspan(unwritten)) && scatter(roce::kGrhSize, payload);
+  return placed ? WcStatus::kSuccess : WcStatus::kLocalProtection;
+}
+
+// Stores octets from `at` of the receive on.
+bool DatagramQp::scatter(std::size_t at, std::span<const std::uint8_t> octets) {
+  proto::Pin pin;
+  for (std::uint32_t i = 0; i < receive_.wqe.sge_count && !octets.empty(); ++i) {
+    const Sge& sge = receive_.wqe.sges()[i];
+    if (at >= sge.length) {
+      at -= sge.length;
+      continue;
+    }
+    const std::size_t size = std::min<std::size_t>(sge.length - at, octets.size());
+    std::uint8_t* to = nullptr;
+    if (device_.stags().resolve(Stag{sge.lkey}, sge.addr + at, size, Access::kLocalWrite,
+                                memory_user(), pin, to) != proto::MemoryFault::kNone) {
+      return false;
+    }
+    proto::MarkedOctets piece(octets.first(size));
+    if (!store(*pin.entry(), sge.addr + at, to, piece, size)) return false;
+    octets = octets.subspan(size);
+    at = 0;
+  }
+  return octets.empty();
+}
+
+void DatagramQp::complete_receive(WcStatus status, const WorkCompletion& about) {
+  WorkCompletion wc = about;
+  wc.wr_id = receive_.wqe.wr_id;
+  wc.status = status;
+  wc.qp_num = number_;
+  recv_cq_->push(wc, status != WcStatus::kSuccess || has(wc.flags, WcFlags::kSolicited));
+}
+
+// --- posts ---
+
+Posted DatagramQp::post_recv(std::span<const RecvWr> wrs) {
+  Posted posted;
+  if (!device_.usable() || srq_ != nullptr) {
+    posted.error = srq_ != nullptr ? Error::kInvalidArgument : Error::kBadState;
+    return posted;
+  }
+  {
+    const io::SpinGuard lock(rq_lock_);
+    for (const RecvWr& wr : wrs) {
+      proto::RecvWqe* wqe = rq_.reserve();
+      const Status built = wqe == nullptr || caps_.max_recv_wr == 0
+                               ? fail(Error::kNoSpace)
+                               : build_recv(wr, caps_.max_recv_sge, *wqe);
+      if (!built) {
+        posted.error = built.error();
+        break;
+      }
+      rq_.commit();
+      ++posted.count;
+    }
+  }
+  if (state() != QpState::kError || posted.count == 0) return posted;
+  const std::lock_guard lock(rx_mutex_);
+  flush_receives();
+  return posted;
+}
+
+void DatagramQp::flush_receives() {
+  if (srq_ != nullptr) return;
+  { const io::SpinGuard lock(rq_lock_); }
+  while (rq_.head() != rq_.tail()) {
+    receive_.wqe.wr_id = rq_.at(rq_.head()).wr_id;
+    rq_.retire();
+    if (recv_cq_ != nullptr) complete_receive(WcStatus::kFlushed, {});
+  }
+}
+
+}  // namespace weft::verbs

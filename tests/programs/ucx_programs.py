@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""UCX of the distribution, unmodified, over Weft's RoCE-like device, and Open MPI over UCX."""
+
+import os
+import tempfile
+
+from harness import Failure, Skip, check, free_port, main, need
+
+LIMIT_S = 100
+ROCE = ("--personality", "roce")
+DEVICE = "weft0:1"
+# Nothing but the device: with shared memory or TCP beside it UCX would take those.
+OVER_WEFT = {"UCX_TLS": "rc_v,ud_v", "UCX_NET_DEVICES": DEVICE}
+
+
+def info(network):
+    """The device is found, with its reliable and its datagram transport."""
+    need("ucx_info")
+    out = network.start(["ucx_info", "-d"], options=ROCE).expect(0, LIMIT_S)
+    for transport in ("rc_verbs", "ud_verbs"):
+        check(f"Transport: {transport}" in out and f"Device: {DEVICE}" in out,
+              f"no {transport} over {DEVICE} in\n{out}")
+
+
+def run(network, options, env=None):
+    """One measurement between two processes; the client's last line has the numbers."""
+    need("ucx_perftest")
+    port = free_port()
+    argv = ["ucx_perftest", "-p", port]
+    server = network.start(argv, options=ROCE, env=env).listening(port)
+    client = network.connect([*argv, network.server.v4, "-f", *options], options=ROCE, env=env)
+    out = client.expect(0, LIMIT_S)
+    server.expect(0, LIMIT_S)
+    for line in out.splitlines():
+        fields = line.split()
+        if len(fields) == 8 and fields[0].isdigit():
+            return [float(field) for field in fields]
+    raise Failure(f"{client.argv} shows no result\n{client.tail()}")
+
+
+def uct(transport, *tests):
+    """The transport itself, without the protocols above."""
+    def case(network):
+        for test, *options in tests:
+            run(network, ("-d", DEVICE, "-x", transport, "-t", test, "-n", 200, "-w", 50, *options))
+    return case
+
+
+def ucp(*tests):
+    def case(network):
+        for test, *options in tests:
+            run(network, ("-t", test, "-n", 200, "-w", 50, *options), env=OVER_WEFT)
+    return case
+
+
+MPI_PROGRAM = """
+import array, sys
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+rank, size = world.Get_rank(), world.Get_size()
+for count in (1, 1000, 100000):
+    mine = array.array("d", [rank + 1.0] * count)
+    total = array.array("d", [0.0] * count)
+    world.Allreduce(mine, total)
+    assert total[0] == total[-1] == size * (size + 1) / 2
+for octets in (8, 1 << 20):
+    buffer = bytearray(octets)
+    for turn in range(50):
+        if rank == 0:
+            buffer[-1] = turn
+            world.Send(buffer, 1)
+            world.Recv(buffer, 1)
+            assert buffer[-1] == turn + 1
+        elif rank == 1:
+            world.Recv(buffer, 0)
+            buffer[-1] += 1
+            world.Send(buffer, 0)
+world.Barrier()
+print("rank", rank, "done")
+"""
+
+
+def open_mpi(network):
+    """Two ranks over pml ucx: Allreduce, and a ping-pong of small and large messages."""
+    need("mpirun")
+    python = "/usr/bin/python3"
+    if os.system(f"{python} -c 'import mpi4py' 2>/dev/null") != 0:
+        raise Skip("python3-mpi4py is not installed (scripts/install-deps.sh test)")
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
+        program.write(MPI_PROGRAM)
+        program.flush()
+        argv = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", 2, "--mca", "pml", "ucx",
+                "--mca", "osc", "^ucx,rdma", "--mca", "btl", "self", "--mca", "opal_common_ucx_tls",
+                "any", "--mca", "opal_common_ucx_devices", "any", python, program.name]
+        out = network.start(argv, options=ROCE, env=OVER_WEFT).expect(0, LIMIT_S)
+        check("rank 0 done" in out and "rank 1 done" in out, out)
+
+
+if __name__ == "__main__":
+    main({
+        "info": info,
+        "uct_rc": uct("rc_verbs", ("am_lat", "-s", 8), ("am_bw", "-s", 1000, "-D", "bcopy"),
+                      ("put_lat", "-s", 8), ("put_bw", "-s", 65536, "-D", "zcopy"),
+                      ("get", "-s", 4096, "-D", "zcopy"), ("add_lat", "-s", 8), ("fadd", "-s", 8),
+                      ("cswap", "-s", 8)),
+        "uct_ud": uct("ud_verbs", ("am_lat", "-s", 8), ("am_bw", "-s", 1000, "-D", "bcopy")),
+        "tag": ucp(("tag_lat", "-s", 8), ("tag_bw", "-s", 8), ("tag_bw", "-s", 65536),
+                   ("tag_lat", "-s", 1 << 20), ("tag_bw", "-s", 1 << 20)),
+        "put_get": ucp(("ucp_put_lat", "-s", 8), ("ucp_put_bw", "-s", 65536),
+                       ("ucp_get", "-s", 8), ("ucp_get", "-s", 65536)),
+        "atomics": ucp(("ucp_add", "-s", 8), ("ucp_fadd", "-s", 8), ("ucp_swap", "-s", 8),
+                       ("ucp_cswap", "-s", 8)),
+        "am_stream": ucp(("ucp_am_lat", "-s", 8), ("ucp_am_bw", "-s", 65536),
+                         ("stream_lat", "-s", 8), ("stream_bw", "-s", 65536)),
+        "open_mpi": open_mpi,
+    })

@@ -1,0 +1,284 @@
+// Queue pairs of datagrams, in one process, and what strangers send them.
+#include <sys/socket.h>
+
+#include <cstring>
+
+#include "roce/datagram.h"
+#include "roce/qp_number.h"
+#include "verbs/rendezvous.h"
+#include "verbs_testing.h"
+
+namespace weft::verbs::test {
+namespace {
+
+constexpr std::uint32_t kKey = 0x1234;
+constexpr std::uint32_t kOwnKey = 1U << 31U;
+constexpr std::size_t kRoom = 4096 + roce::kGrhSize;
+
+Config roce_config(const char* gid = "127.0.0.1") {
+  Config config = quiet_config();
+  config.personality = Personality::kRoce;
+  config.gid = gid;
+  return config;
+}
+
+struct Side {
+  explicit Side(const Config& config = roce_config()) : host(config), set(host, QpType::kUd) {
+    memory.resize(2 * kRoom);
+    region =
+        std::move(*host.pd->register_memory(memory.data(), memory.size(), Access::kLocalWrite));
+    EXPECT_TRUE(qp().modify(QpState::kInit));
+    EXPECT_TRUE(qp().set_datagram_key(kKey));
+    EXPECT_TRUE(qp().modify(QpState::kRtr));
+    EXPECT_TRUE(qp().modify(QpState::kRts));
+  }
+  [[nodiscard]] QueuePair& qp() const { return *set.qp; }
+  [[nodiscard]] DatagramPeer peer(std::uint32_t key = kKey) const {
+    return {host.device->rendezvous()->gid(), qp().number(), key};
+  }
+  void receive(std::uint64_t id, std::uint32_t size = kRoom) const {
+    const Sge at{reinterpret_cast<std::uintptr_t>(memory.data()), size, region->lkey()};
+    ASSERT_TRUE(qp().post_recv({id, {&at, 1}}));
+  }
+  Status send(const DatagramPeer& to, std::string_view text, SendOp op = SendOp::kSend) const {
+    std::memcpy(const_cast<std::uint8_t*>(memory.data()) + kRoom, text.data(), text.size());
+    const Sge at{reinterpret_cast<std::uintptr_t>(memory.data() + kRoom),
+                 static_cast<std::uint32_t>(text.size()), region->lkey()};
+    SendWr wr;
+    wr.op = op;
+    wr.imm_data = std::uint64_t{77} << 32U;
+    wr.flags = SendFlags::kSignaled;
+    wr.sges = {&at, 1};
+    wr.peer = &to;
+    return qp().post_send(wr);
+  }
+  WorkCompletion next() const {
+    WorkCompletion wc;
+    EXPECT_TRUE(eventually([&] { return set.cq->poll({&wc, 1}) == 1; }));
+    return wc;
+  }
+  void expect_text(std::string_view text) const {
+    const auto at = memory.begin() + roce::kGrhSize;
+    EXPECT_EQ(std::string(at, at + static_cast<std::ptrdiff_t>(text.size())), text);
+  }
+  [[nodiscard]] std::uint64_t dropped() const { return host.device->counters().messages_dropped; }
+  void expect_dropped(std::uint64_t count) const {
+    EXPECT_TRUE(eventually([&] { return dropped() == count; })) << dropped();
+  }
+
+  Host host;
+  QpSet set;
+  Bytes memory;
+  std::shared_ptr<MemoryRegion> region;
+};
+
+void expect_message(const Side& from, const Side& to, std::string_view text) {
+  to.receive(5);
+  ASSERT_TRUE(from.send(to.peer(), text));
+  EXPECT_EQ(from.next().status, WcStatus::kSuccess);
+  const WorkCompletion wc = to.next();
+  EXPECT_EQ(wc.wr_id, 5U);
+  EXPECT_EQ(wc.status, WcStatus::kSuccess);
+  EXPECT_EQ(wc.op, WcOp::kRecv);
+  EXPECT_EQ(wc.byte_len, roce::kGrhSize + text.size());
+  EXPECT_EQ(wc.source_qp, from.qp().number());
+  EXPECT_TRUE(has(wc.flags, WcFlags::kGrh));
+  to.expect_text(text);
+}
+
+TEST(Datagrams, GoBothWaysWithTheRouteHeader) {
+  const Side a;
+  const Side b(roce_config("127.0.0.2"));
+  expect_message(a, b, "there");
+  EXPECT_EQ(*sender_of_datagram(std::span(b.memory).first(roce::kGrhSize)),
+            a.host.device->rendezvous()->gid());
+  expect_message(b, a, "and back");
+  expect_message(a, a, "to itself");
+}
+
+TEST(Datagrams, OfIpv6HaveThatRouteHeader) {
+  const Side a(roce_config("::1"));
+  a.receive(1);
+  ASSERT_TRUE(a.send(a.peer(), "six"));
+  WorkCompletion wc = a.next();
+  if (wc.op != WcOp::kRecv) wc = a.next();
+  EXPECT_EQ(wc.service_level, 1);
+  EXPECT_EQ(a.memory[0], 0x60);
+  a.expect_text("six");
+}
+
+TEST(Datagrams, CarryImmediateData) {
+  const Side a;
+  const Side b;
+  b.receive(1);
+  ASSERT_TRUE(a.send(b.peer(), "x", SendOp::kImmediate));
+  const WorkCompletion wc = b.next();
+  EXPECT_TRUE(has(wc.flags, WcFlags::kWithImm));
+  EXPECT_EQ(wc.imm_data >> 32U, 77U);
+}
+
+TEST(Datagrams, WithoutAReceiveAndWithAnotherKeyAreDropped) {
+  const Side a;
+  const Side b;
+  ASSERT_TRUE(a.send(b.peer(), "no receive"));
+  b.expect_dropped(1);
+  b.receive(1);
+  ASSERT_TRUE(a.send(b.peer(kKey + 1), "another key"));
+  b.expect_dropped(2);
+  // The highest bit says: the sender's own.
+  ASSERT_TRUE(a.send(b.peer(kOwnKey | 5U), "own key"));
+  EXPECT_EQ(b.next().wr_id, 1U);
+  EXPECT_EQ(b.qp().state(), QpState::kRts);
+}
+
+TEST(Datagrams, LongerThanTheirReceiveEndItOnly) {
+  const Side a;
+  const Side b;
+  b.receive(1, roce::kGrhSize + 3);
+  ASSERT_TRUE(a.send(b.peer(), "four"));
+  EXPECT_EQ(b.next().status, WcStatus::kLocalLength);
+  expect_message(a, b, "next");
+}
+
+TEST(Datagrams, ToNobodyCompleteLikeAnyOther) {
+  const Side a;
+  DatagramPeer nobody = a.peer();
+  nobody.number = 1;
+  ASSERT_TRUE(a.send(nobody, "x"));
+  EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  nobody = a.peer();
+  nobody.number ^= 2U << roce::kIndexBits;  // nobody listens there, perhaps
+  ASSERT_TRUE(a.send(nobody, "x"));
+  EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+}
+
+TEST(Datagrams, WhatCannotBeADatagramIsRefusedAtThePost) {
+  const Side a;
+  EXPECT_FALSE(a.send(a.peer(), std::string(4097, 'x')));
+  EXPECT_FALSE(a.send(a.peer(), "x", SendOp::kWrite));
+  SendWr without_peer;
+  EXPECT_EQ(a.qp().post_send(without_peer).error(), Error::kInvalidArgument);
+}
+
+TEST(Datagrams, ABadKeyStopsTheSendQueueUntilItIsStartedAgain) {
+  const Side a;
+  const Side b;
+  const Sge bad{reinterpret_cast<std::uintptr_t>(a.memory.data()), 8, a.region->lkey() ^ 0x100U};
+  const DatagramPeer to = b.peer();
+  SendWr wr;
+  wr.sges = {&bad, 1};
+  wr.peer = &to;
+  ASSERT_TRUE(a.qp().post_send(wr));
+  EXPECT_EQ(a.next().status, WcStatus::kLocalProtection);
+  EXPECT_EQ(a.qp().state(), QpState::kSqe);
+  ASSERT_TRUE(a.send(to, "flushed"));
+  EXPECT_EQ(a.next().status, WcStatus::kFlushed);
+  ASSERT_TRUE(a.qp().modify(QpState::kRts));
+  expect_message(a, b, "again");
+}
+
+TEST(Datagrams, ErrorFlushesAndResetForgets) {
+  const Side a;
+  a.receive(1);
+  ASSERT_TRUE(a.qp().modify(QpState::kError));
+  EXPECT_EQ(a.next().status, WcStatus::kFlushed);
+  a.receive(2);
+  EXPECT_EQ(a.next().wr_id, 2U);
+  ASSERT_TRUE(a.qp().modify(QpState::kReset));
+  EXPECT_FALSE(a.send(a.peer(), "x"));
+  EXPECT_EQ(a.qp().modify(QpState::kRtr).error(), Error::kBadState);
+}
+
+TEST(Datagrams, ManyQueuePairsHaveNumbersOfTheirOwn) {
+  const Side a;
+  Host host(roce_config());
+  std::vector<std::unique_ptr<QpSet>> sets;
+  for (int i = 0; i < 5; ++i) sets.push_back(std::make_unique<QpSet>(host, QpType::kUd));
+  for (const auto& one : sets) {
+    for (const auto& other : sets) {
+      EXPECT_EQ(one == other, one->qp->number() == other->qp->number());
+    }
+  }
+}
+
+TEST(Datagrams, ASleeperIsWoken) {
+  const Side a;
+  Host host(roce_config());
+  auto channel = std::move(*host.device->create_channel());
+  QpOptions options;
+  options.type = QpType::kUd;
+  options.send_cq = options.recv_cq = std::move(*host.device->create_cq({16, channel}));
+  const auto qp = std::move(*host.pd->create_qp(options));
+  Bytes memory(kRoom);
+  const auto region =
+      std::move(*host.pd->register_memory(memory.data(), memory.size(), Access::kLocalWrite));
+  const Sge at{reinterpret_cast<std::uintptr_t>(memory.data()), kRoom, region->lkey()};
+  for (const QpState to : {QpState::kInit, QpState::kRtr}) ASSERT_TRUE(qp->modify(to));
+  WorkCompletion wc;
+  for (std::uint64_t id = 0; id < 3; ++id) {
+    ASSERT_TRUE(qp->post_recv({id, {&at, 1}}));
+    for (int polls = 0; polls < 20; ++polls) EXPECT_EQ(options.recv_cq->poll({&wc, 1}), 0U);
+    ASSERT_TRUE(options.recv_cq->arm(CompletionQueue::Arm::kNext));
+    const DatagramPeer to{host.device->rendezvous()->gid(), qp->number(), 0};
+    ASSERT_TRUE(a.send(to, "wake"));
+    ASSERT_TRUE(channel->wait(kPatience));
+    options.recv_cq->ack_events(1);
+    ASSERT_TRUE(eventually([&] { return options.recv_cq->poll({&wc, 1}) == 1; }));
+    EXPECT_EQ(wc.wr_id, id);
+  }
+}
+
+// --- strangers: a UDP socket of no queue pair ---
+
+class DatagramStranger : public ::testing::Test {
+ protected:
+  DatagramStranger() : fd_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {}
+  void throw_at(const Bytes& octets) const {
+    const SocketAddress to =
+        *address_of(a.host.device->rendezvous()->gid(), roce::split_number(a.qp().number()).port);
+    ASSERT_EQ(::sendto(fd_.get(), octets.data(), octets.size(), 0, to.get(), to.size()),
+              static_cast<ssize_t>(octets.size()));
+  }
+  [[nodiscard]] Bytes datagram(const roce::Datagram& header, std::size_t payload = 8) const {
+    Bytes out(roce::Datagram::kSize + payload);
+    ByteWriter writer{std::span(out)};
+    encode(header, writer);
+    return out;
+  }
+  [[nodiscard]] roce::Datagram header() const {
+    roce::Datagram h;
+    h.from = roce::to_number({40000, 2});
+    h.to = a.qp().number();
+    h.key = kKey;
+    return h;
+  }
+
+  const Side a;
+  const Side friendly;
+  io::Fd fd_;
+};
+
+TEST_F(DatagramStranger, NonsenseIsDroppedAndCounted) {
+  throw_at({});
+  throw_at({1});
+  throw_at(Bytes(60000, 'x'));
+  throw_at(datagram(header(), 4097));  // more than the largest MTU
+  throw_at(datagram(header()));        // its port is not that of the number it claims
+  Bytes other = datagram(header());
+  other[4] = 9;
+  throw_at(other);
+  a.expect_dropped(6);
+  expect_message(friendly, a, "works");
+}
+
+TEST_F(DatagramStranger, NumbersOfOthersAtThisPortAreDropped) {
+  a.receive(1);
+  roce::Datagram h = header();
+  h.to ^= 4U;
+  throw_at(datagram(h));
+  a.expect_dropped(1);
+  EXPECT_EQ(a.qp().query().rq_outstanding, 1U);
+}
+
+}  // namespace
+}  // namespace weft::verbs::test
