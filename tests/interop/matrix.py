@@ -2,8 +2,8 @@
 
 A command runs through `weft run` on Weft's side, except `weft ...` itself.
 Placeholders in commands: {probe} the program of probe/, {verbs} weft-selftest-verbs,
-{exs_perf} and {echo} programs of libexs, {addr} where
-the client finds the server, {port}, {own} an address of the side that runs it. In patterns over
+{exs_perf} and {echo} programs of libexs, {target} and {initiator} the scripts of iser/, {addr}
+where the client finds the server, {port}, {own} an address of the side that runs it. In patterns over
 the wire: {weft} and {siw} become "client" or "server".
 """
 
@@ -560,6 +560,22 @@ def extended_sockets():
         )
 
 
+def iser():
+    """The kernel's own iSER, over siw, with a disk of the program tgtd, over Weft."""
+    yield Row(
+        "a disk: writes, reads, tgtd killed and started again",
+        "iser",
+        "{target} {port}",
+        "{initiator} {addr} {port}",
+        roles=WEFT_SERVER,
+        server_rc=None,
+        server_has=("iser_cm_conn_established", "target: killed, and started again"),
+        client_has=("initiator: 8 MiB there and back", "after the target was killed",
+                    "initiator: logged out"),
+        timeout=90,
+    )  # fmt: skip
+
+
 def found(**ids):
     """Patterns for the lines of `weft selftest` that have these checks in these grades."""
     return tuple(f"{word} *{re.escape(name)} " for word, names in ids.items() for name in names)
@@ -576,6 +592,7 @@ GROUPS = {
     "teardown": teardown,
     "selftest": selftest,
     "exs": extended_sockets,
+    "iser": iser,
     "perftest": perftest,  # last: what is left out where time is short is less of the same
 }
 

@@ -67,6 +67,7 @@ class SiwSide:
         if verbs.exists():
             self.programs["verbs"] = vm.put(verbs)
         self.programs.update(self.put_exs(probe))
+        self.programs["initiator"] = f"sh {vm.put(HERE / 'iser/initiator.sh')}"
         self.ports = iter(())
 
     def put_exs(self, probe):
@@ -98,6 +99,8 @@ class WeftSide:
         self.own = vm.host_bind_addr
         self.programs = {"probe": str(probe)}
         self.programs.update({key: str(path) for key, path in exs_programs(probe).items()})
+        tgt = pathlib.Path(vm.state["image"]) / "tgt"
+        self.programs["target"] = f"env TGT={tgt} bash {HERE / 'iser/target.sh'}"
 
     def next_port(self):
         return free_port()

@@ -31,18 +31,22 @@ host_tools=(
 guest_packages=(
   busybox-static rdmacm-utils ibverbs-utils ibverbs-providers perftest iproute2 tcpdump
   libc6 libgcc-s1 libibverbs1 librdmacm1 libnl-3-200 libnl-route-3-200 libibumad3 libpci3 libudev1 zlib1g
-  libbpf1 libelf1 libmnl0 libcap2 libbsd0 libmd0 libselinux1 libpcre2-8-0 libtirpc3 libdb5.3
+  libbpf1 libelf1 libmnl0 libcap2 libbsd0 libmd0 libselinux1 libtirpc3 libdb5.3
   libgssapi-krb5-2 libkrb5-3 libk5crypto3 libkrb5support0 libcom-err2 libkeyutils1 libxtables12
-  libpcap0.8 libdbus-1-3 libsystemd0 libgcrypt20 libgpg-error0 liblz4-1 liblzma5 libzstd1 libssl3)
+  libpcap0.8 libdbus-1-3 libsystemd0 libgcrypt20 libgpg-error0 liblz4-1 liblzma5 libzstd1 libssl3
+  open-iscsi libopeniscsiusr libisns0 libkmod2 libmount1 libblkid1 libpcre2-8-0)
+
+# Run on this host, but not installed: that would start a daemon.
+host_packages=(tgt libaio1)
 
 guest_programs=(
   rping ucmatose rdma_server rdma_client rdma_xserver cmtime rstream
   ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_send_bw ib_send_lat ib_atomic_bw
-  ibv_devices ibv_devinfo tcpdump rdma ip tc ss)
+  ibv_devices ibv_devinfo tcpdump rdma ip tc ss iscsid iscsiadm)
 
 guest_modules=(
   virtio_pci virtio_net virtio_console 9pnet_virtio 9p crc32c_generic ib_core ib_uverbs iw_cm rdma_cm
-  rdma_ucm siw sch_netem)
+  rdma_ucm siw sch_netem sd_mod ib_iser)
 
 version_of() {  # the version apt would fetch, or nothing
   apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: //p' | grep -v '(none)' || true
@@ -126,7 +130,7 @@ unpack_kernel() {  # vmlinuz and the directories our modules live in
     "./boot/*" "$m/modules.builtin*" "$m/modules.order" "$m/kernel/drivers/infiniband/*" \
     "$m/kernel/drivers/virtio/*" "$m/kernel/drivers/char/*" "$m/kernel/drivers/net/*.ko" \
     "$m/kernel/net/core/*" "$m/kernel/net/9p/*" "$m/kernel/net/sched/*" "$m/kernel/fs/9p/*" \
-    "$m/kernel/fs/netfs/*" "$m/kernel/fs/fscache/*" "$m/kernel/fs/configfs/*" "$m/kernel/crypto/*" "$m/kernel/lib/*"
+    "$m/kernel/drivers/scsi/*" "$m/kernel/block/*" "$m/kernel/fs/netfs/*" "$m/kernel/fs/fscache/*" "$m/kernel/fs/configfs/*" "$m/kernel/crypto/*" "$m/kernel/lib/*"
   mkdir -p "$work/kroot/lib/modules/$kernel/extra"
   objcopy --strip-debug "$work/siw/siw.ko"
   cp "$work/siw/siw.ko" "$work/kroot/lib/modules/$kernel/extra/"
@@ -187,7 +191,9 @@ add_programs() {
 
   mkdir -p "$root"/{bin,etc/libibverbs.d,lib/x86_64-linux-gnu/libibverbs,lib64}
   for name in "${guest_programs[@]}"; do
-    found=$(find "$work/groot" \( -type f -o -type l \) -path "*bin/$name" -print -quit)
+    # Files before links, which may name a file by its absolute path.
+    found=$(find "$work/groot" -path "*bin/$name" \( -type f -o -type l \) -printf '%y %p\n' |
+      sort | sed -n '1s/^. //p')
     [[ -n $found ]] || die "$name is in none of the packages"
     cp -L "$found" "$root/bin/"
     add_libraries "$found"
@@ -202,6 +208,16 @@ add_programs() {
   cp "$(find "$work/groot" -path '*bin/busybox' -print -quit)" "$root/bin/busybox"
 }
 
+add_target() {  # tgtd for this host
+  local wanted=() name deb
+  for name in "${host_packages[@]}"; do wanted+=("$name=$(version_of "$name")"); done
+  fetch "$work/target" "${wanted[@]}"
+  for deb in "$work"/target/*.deb; do dpkg -x "$deb" "$work/troot"; done
+  mkdir "$work/out/tgt"
+  cp -L "$work"/troot/usr/sbin/{tgtd,tgtadm} "$(find "$work/troot" -name libaio.so.1 -print -quit)" \
+    "$work/out/tgt/"
+}
+
 build() {
   root=$work/root
   mkdir -p "$root"/{dev,proc,sys,tmp,run,var/run,host,root}
@@ -211,6 +227,7 @@ build() {
   unpack_kernel
   add_modules
   add_programs
+  add_target
   install -m 755 "$here/init" "$root/init"
   install -m 755 "$here/agent" "$root/bin/agent"
   echo 'root:x:0:0:root:/root:/bin/sh' >"$root/etc/passwd"
@@ -223,7 +240,7 @@ build() {
     echo "kernel $kernel $kernel_version"
     echo "siw $source_version"
     local name
-    for name in libibverbs1 librdmacm1 rdmacm-utils perftest; do echo "$name $(version_of "$name")"; done
+    for name in libibverbs1 librdmacm1 rdmacm-utils perftest open-iscsi tgt; do echo "$name $(version_of "$name")"; done
   } >"$work/out/versions.txt"
 }
 
@@ -251,7 +268,7 @@ source_version=$(version_of "linux-source-$kernel_series")
 [[ -n $source_version ]] || skip "apt knows no linux-source-$kernel_series"
 versions=$({
   echo "$kernel $kernel_version $source_version"
-  apt-cache policy "${guest_packages[@]}" | grep -E '^[a-z]|Candidate'
+  apt-cache policy "${guest_packages[@]}" "${host_packages[@]}" | grep -E '^[a-z]|Candidate'
 } | sha256sum | cut -c1-12)
 image=$cache/$scripts-$versions
 

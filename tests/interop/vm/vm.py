@@ -16,6 +16,7 @@ program: vm.py boot|stop|run STATE_DIR [COMMAND].
 """
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -160,9 +161,12 @@ def die_with_parent():
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Below those that the kernel gives to clients; and tgtd knows none above 32767."""
+    while True:
+        port = 20000 + secrets.randbelow(12000)
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
 
 
 def image():
@@ -239,6 +243,7 @@ class Vm:
         )
         state = {
             "dir": str(folder),
+            "image": str(files),
             "pid": process.pid,
             "net": net,
             "accel": accel,
