@@ -144,6 +144,18 @@ Result<Addresses> resolve(const char* host, std::uint16_t port, bool passive) {
   return Addresses(found);
 }
 
+// Of the addresses that stand for all: the one of IPv6 takes peers of IPv4 as well.
+const addrinfo& widest(const addrinfo& list) {
+  for (const addrinfo* a = &list; a != nullptr; a = a->ai_next) {
+    if (a->ai_family != AF_INET6) continue;
+    const int probe = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (probe < 0) break;  // a kernel without IPv6
+    ::close(probe);
+    return *a;
+  }
+  return list;
+}
+
 Error error_of(int error) {
   switch (error) {
     case EADDRINUSE: return Error::kAddressInUse;
@@ -421,11 +433,15 @@ class TcpNetwork final : public Network {
                                        std::uint16_t port) override {
     auto addresses = resolve(host, port, true);
     if (!addresses) return fail(addresses.error());
-    const addrinfo& at = **addresses;
+    const addrinfo& at = host != nullptr ? **addresses : widest(**addresses);
     const int fd = socket(at.ai_family, at.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return fail(error_of(errno));
     const int on = 1;
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    const int off = 0;
+    if (at.ai_family == AF_INET6) {
+      (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    }
     if (bind(fd, at.ai_addr, at.ai_addrlen) != 0 || ::listen(fd, kBacklog) != 0) {
       const int error = errno;
       ::close(fd);

@@ -2,8 +2,9 @@
 
 A command runs through `weft run` on Weft's side, except `weft ...` itself.
 Placeholders in commands: {probe} the program of probe/, {verbs} weft-selftest-verbs,
-{exs_perf} and {echo} programs of libexs, {target} and {initiator} the scripts of iser/, {addr}
-where the client finds the server, {port}, {own} an address of the side that runs it. In patterns over
+{exs_perf} and {echo} programs of libexs, {target} and {initiator} the scripts of iser/, {rddp}
+rping by the calls of RFC 4296 (Weft's side only), {addr} where the client finds the server, {port},
+{own} an address of the side that runs it. In patterns over
 the wire: {weft} and {siw} become "client" or "server".
 """
 
@@ -83,6 +84,28 @@ def rping():
         ("rping -c -a {addr} -p {port} -C 5 -V",) * 3,
         server_rc=None,
     )
+
+
+def rddp():
+    """A program of the calls of RFC 4296 (tests/rddp/rping.c) with rping over siw."""
+    for size in (23, 64, 4096, 65535):
+        yield Row(
+            f"rddp asks, {size} octets",
+            "rddp",
+            f"rping -s -p {{port}} -C 10 -S {size}",
+            f"{{rddp}} -c {{addr}} -p {{port}} -C 10 -S {size}",
+            roles=WEFT_CLIENT,
+            server_rc=None,
+            client_has=(f"10 rounds of {size} octets came back",),
+        )
+        yield Row(
+            f"rddp serves, {size} octets",
+            "rddp",
+            "{rddp} -s -p {port} -C 10",
+            f"rping -c -a {{addr}} -p {{port}} -C 10 -S {size} -V",
+            roles=WEFT_SERVER,
+            server_has=("served 10 rounds",),
+        )
 
 
 def crc():
@@ -583,6 +606,7 @@ def found(**ids):
 
 GROUPS = {
     "rping": rping,
+    "rddp": rddp,
     "crc": crc,
     "librdmacm": librdmacm,
     "private-data": private_data,

@@ -101,6 +101,7 @@ class WeftSide:
         self.programs.update({key: str(path) for key, path in exs_programs(probe).items()})
         tgt = pathlib.Path(vm.state["image"]) / "tgt"
         self.programs["target"] = f"env TGT={tgt} bash {HERE / 'iser/target.sh'}"
+        self.programs["rddp"] = str(probe.parent.parent / "tests-bin" / "rddp_rping")
 
     def next_port(self):
         return free_port()

@@ -95,8 +95,8 @@ class MatrixTest(unittest.TestCase):
                 re.compile(pattern)
             for command in [row.server, *clients]:
                 command.format(
-                    probe="probe", verbs="verbs", exs_perf="exs-perf", echo="exs_echo",
-                    addr="10.0.0.1", own="10.0.0.2", port=7,
+                    probe="probe", rddp="rddp_rping", verbs="verbs", exs_perf="exs-perf",
+                    echo="exs_echo", addr="10.0.0.1", own="10.0.0.2", port=7,
                 )
 
     def test_only_perftests_own_crash_has_another_try(self):

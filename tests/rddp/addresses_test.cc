@@ -93,6 +93,20 @@ TEST_F(Addresses, APeerThatDoesNotSpeakMpaIsDownNotRefused) {
   peer.join();
 }
 
+// A listener without a host takes peers of IPv4 and of IPv6.
+TEST_F(Addresses, NoHostMeansEveryAddress) {
+  rddp_listener* listener = nullptr;
+  ASSERT_EQ(rddp_listen(device_, RDDP_RDMA, nullptr, 0, &listener), RDDP_OK);
+  rddp_set_timeout(socket_, 1);
+  EXPECT_EQ(connect("127.0.0.1", rddp_port(listener)), RDDP_TIMED_OUT) << "nobody answers";
+  rddp_close(socket_);
+  ASSERT_EQ(rddp_create(device_, RDDP_RDMA, &socket_), RDDP_OK);
+  rddp_set_timeout(socket_, 1);
+  const int status = connect("::1", rddp_port(listener));
+  EXPECT_TRUE(status == RDDP_TIMED_OUT || status == RDDP_UNREACHABLE) << rddp_describe(status);
+  rddp_close_listener(listener);
+}
+
 // The name has two addresses (below); somebody listens at the second one only.
 TEST_F(Addresses, TheSecondAddressOfANameIsTriedToo) {
   rddp_device* server = nullptr;
