@@ -96,7 +96,8 @@ class MatrixTest(unittest.TestCase):
             for command in [row.server, *clients]:
                 command.format(
                     probe="probe", rddp="rddp_rping", verbs="verbs", exs_perf="exs-perf",
-                    echo="exs_echo", addr="10.0.0.1", own="10.0.0.2", port=7,
+                    echo="exs_echo", target="target.sh", initiator="initiator.sh",
+                    addr="10.0.0.1", own="10.0.0.2", port=7,
                 )
 
     def test_only_perftests_own_crash_has_another_try(self):
