@@ -68,6 +68,12 @@ RsocketPtr enter_rsocket(int fd, int domain, int type) {
   return made;
 }
 
+void leave_rsocket(int fd) {
+  Table& all = table();
+  const std::unique_lock lock(all.mutex);
+  all.sockets.erase(fd);
+}
+
 std::shared_ptr<Device> rsocket_device() {
   struct Opened {
     std::mutex mutex;

@@ -73,6 +73,8 @@ struct Rsocket {
 [[nodiscard]] RsocketPtr find_rsocket(int fd);
 // Null with errno.
 [[nodiscard]] RsocketPtr enter_rsocket(int fd, int domain, int type);
+// The number is an ordinary one again; its socket stays open.
+void leave_rsocket(int fd);
 // The process's device; null with errno.
 [[nodiscard]] std::shared_ptr<Device> rsocket_device();
 // Values of /etc/rdma/rsocket, as rdma-core reads them.

@@ -30,6 +30,9 @@ void note_path(int fd, const char* role, const sockaddr* address, const char* pa
 
 // --- preload_setup.cc ---
 
+// The TOS octet of a SYN whose sender will ask for RDMA: a server that speaks first waits for it.
+inline constexpr int kSynMark = 0x2c;
+
 // A number that is not known yet: looks what it is.
 Kind classify(int fd);
 // From now on such a number is the kernel's, without a look.

@@ -9,17 +9,18 @@
 #include <csignal>
 
 #include "sockets/preload.h"
+#include "sockets/preload_direct.h"
 
 namespace weft::sockets {
 namespace {
 
-// The channel behind a number, after what can be decided now has been.
-//   null: the kernel's call serves
+// Calls `ours` with the channel behind a number, after what can be decided now has been; `plain`
+// with the calls that serve it where there is none.
 template <class Plain, class Ours>
 ssize_t serve(int fd, bool to_write, int flags, Plain plain, Ours ours) {
   Kind kind = table::kind_of(fd);
   if (kind <= Kind::kPlain) {
-    if (kind == Kind::kPlain) return plain();
+    if (kind == Kind::kPlain) return plain(real());
     kind = classify(fd);
   }
   while (kind == Kind::kUndecided || kind == Kind::kConnecting) {
@@ -27,8 +28,9 @@ ssize_t serve(int fd, bool to_write, int flags, Plain plain, Ours ours) {
     if (kind == Kind::kConnecting || to_write) break;
     if (kind == Kind::kUndecided && !await_opening(fd, (flags & MSG_DONTWAIT) == 0)) return -1;
   }
+  if (kind == Kind::kDirect) return plain(direct::calls());
   const Use use(fd);
-  if (use.channel() == nullptr) return plain();
+  if (use.channel() == nullptr) return plain(real());
   return ours(*use.channel());
 }
 
@@ -81,6 +83,11 @@ ssize_t send_file(Channel& channel, int in, off64_t* offset, size_t count) {
   return static_cast<ssize_t>(done);
 }
 
+bool served_here(int fd) {
+  const Kind kind = table::kind_of(fd);
+  return kind == Kind::kChannel || kind == Kind::kDirect;
+}
+
 bool valid(const msghdr* message) { return message != nullptr && message->msg_iovlen <= IOV_MAX; }
 
 }  // namespace
@@ -92,7 +99,8 @@ using namespace weft::sockets;
 
 WEFT_EXPORT ssize_t recv(int fd, void* data, size_t length, int flags) {
   return serve(
-      fd, false, flags, [&] { return real().recv(fd, data, length, flags); },
+      fd, false, flags,
+      [&](const RealCalls& serving) { return serving.recv(fd, data, length, flags); },
       [&](Channel& channel) {
         const iovec part{data, length};
         return receive_message(channel, &part, 1, flags);
@@ -104,7 +112,9 @@ WEFT_EXPORT ssize_t recvfrom(int fd, void* __restrict data, size_t length, int f
   sockaddr* address = from;
   return serve(
       fd, false, flags,
-      [&] { return real().recvfrom(fd, data, length, flags, address, from_length); },
+      [&](const RealCalls& serving) {
+        return serving.recvfrom(fd, data, length, flags, address, from_length);
+      },
       [&](Channel& channel) {
         const iovec part{data, length};
         const ssize_t n = receive_message(channel, &part, 1, flags);
@@ -115,7 +125,8 @@ WEFT_EXPORT ssize_t recvfrom(int fd, void* __restrict data, size_t length, int f
 
 WEFT_EXPORT ssize_t recvmsg(int fd, msghdr* message, int flags) {
   const ssize_t n = serve(
-      fd, false, flags, [&] { return real().recvmsg(fd, message, flags); },
+      fd, false, flags,
+      [&](const RealCalls& serving) { return serving.recvmsg(fd, message, flags); },
       [&](Channel& channel) -> ssize_t {
         if (!valid(message)) return fail_with(EMSGSIZE);
         const ssize_t got = receive_message(channel, message->msg_iov, message->msg_iovlen, flags);
@@ -139,7 +150,7 @@ WEFT_EXPORT ssize_t recvmsg(int fd, msghdr* message, int flags) {
 }
 
 WEFT_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
-  if (table::kind_of(fd) != Kind::kChannel) {
+  if (!served_here(fd)) {
     static const auto next = reinterpret_cast<decltype(&recvmmsg)>(real_symbol("recvmmsg"));
     return next(fd, messages, count, flags, timeout);
   }
@@ -152,7 +163,7 @@ WEFT_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, t
 
 WEFT_EXPORT ssize_t read(int fd, void* data, size_t length) {
   return serve(
-      fd, false, 0, [&] { return real().read(fd, data, length); },
+      fd, false, 0, [&](const RealCalls& serving) { return serving.read(fd, data, length); },
       [&](Channel& channel) {
         const iovec part{data, length};
         return receive(channel, &part, 1, 0);
@@ -161,7 +172,7 @@ WEFT_EXPORT ssize_t read(int fd, void* data, size_t length) {
 
 WEFT_EXPORT ssize_t readv(int fd, const iovec* parts, int count) {
   return serve(
-      fd, false, 0, [&] { return real().readv(fd, parts, count); },
+      fd, false, 0, [&](const RealCalls& serving) { return serving.readv(fd, parts, count); },
       [&](Channel& channel) -> ssize_t {
         if (count < 0 || count > IOV_MAX) return fail_with(EINVAL);
         return receive(channel, parts, static_cast<std::size_t>(count), 0);
@@ -170,7 +181,8 @@ WEFT_EXPORT ssize_t readv(int fd, const iovec* parts, int count) {
 
 WEFT_EXPORT ssize_t send(int fd, const void* data, size_t length, int flags) {
   return serve(
-      fd, true, flags, [&] { return real().send(fd, data, length, flags); },
+      fd, true, flags,
+      [&](const RealCalls& serving) { return serving.send(fd, data, length, flags); },
       [&](Channel& channel) {
         const iovec part{const_cast<void*>(data), length};
         return transmit(channel, &part, 1, flags);
@@ -181,7 +193,10 @@ WEFT_EXPORT ssize_t sendto(int fd, const void* data, size_t length, int flags,
                            __CONST_SOCKADDR_ARG to, socklen_t to_length) {
   const sockaddr* address = to;
   return serve(
-      fd, true, flags, [&] { return real().sendto(fd, data, length, flags, address, to_length); },
+      fd, true, flags,
+      [&](const RealCalls& serving) {
+        return serving.sendto(fd, data, length, flags, address, to_length);
+      },
       [&](Channel& channel) {
         const iovec part{const_cast<void*>(data), length};
         return transmit(channel, &part, 1, flags);
@@ -190,7 +205,7 @@ WEFT_EXPORT ssize_t sendto(int fd, const void* data, size_t length, int flags,
 
 WEFT_EXPORT ssize_t write(int fd, const void* data, size_t length) {
   return serve(
-      fd, true, 0, [&] { return real().write(fd, data, length); },
+      fd, true, 0, [&](const RealCalls& serving) { return serving.write(fd, data, length); },
       [&](Channel& channel) {
         const iovec part{const_cast<void*>(data), length};
         return transmit(channel, &part, 1, 0);
@@ -199,7 +214,7 @@ WEFT_EXPORT ssize_t write(int fd, const void* data, size_t length) {
 
 WEFT_EXPORT ssize_t writev(int fd, const iovec* parts, int count) {
   return serve(
-      fd, true, 0, [&] { return real().writev(fd, parts, count); },
+      fd, true, 0, [&](const RealCalls& serving) { return serving.writev(fd, parts, count); },
       [&](Channel& channel) -> ssize_t {
         if (count < 0 || count > IOV_MAX) return fail_with(EINVAL);
         return transmit(channel, parts, static_cast<std::size_t>(count), 0);
@@ -211,7 +226,8 @@ WEFT_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   PassedOn passed(message);
   if (!passed.ready()) return -1;
   return serve(
-      fd, true, flags, [&] { return real().sendmsg(fd, passed.message(), flags); },
+      fd, true, flags,
+      [&](const RealCalls& serving) { return serving.sendmsg(fd, passed.message(), flags); },
       [&](Channel& channel) -> ssize_t {
         if (!valid(message)) return fail_with(EMSGSIZE);
         return transmit(channel, message->msg_iov, message->msg_iovlen, flags);
@@ -219,7 +235,7 @@ WEFT_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) {
 }
 
 WEFT_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
-  if (table::kind_of(fd) != Kind::kChannel) {
+  if (!served_here(fd)) {
     static const auto next = reinterpret_cast<decltype(&sendmmsg)>(real_symbol("sendmmsg"));
     return next(fd, messages, count, flags);
   }
@@ -234,7 +250,12 @@ WEFT_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
 
 WEFT_EXPORT ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) {
   return serve(
-      out, true, 0, [&] { return real().sendfile(out, in, offset, count); },
+      out, true, 0,
+      [&](const RealCalls& serving) {
+        // An rsocket has none: programs read and write then.
+        if (&serving != &real()) return ssize_t{fail_with(EINVAL)};
+        return serving.sendfile(out, in, offset, count);
+      },
       [&](Channel& channel) { return send_file(channel, in, offset, count); });
 }
 

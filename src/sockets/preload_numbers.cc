@@ -10,6 +10,7 @@
 #include <cstdarg>
 
 #include "sockets/preload.h"
+#include "sockets/preload_direct.h"
 #include "sockets/socket_list.h"
 
 namespace weft::sockets {
@@ -86,6 +87,7 @@ void enter_sandbox() {
 }
 
 int do_fcntl(int fd, int command, long value) {
+  if (table::kind_of(fd) == Kind::kDirect) return direct::fcntl(fd, command, value);
   if (command == F_SETFL) return set_flags(fd, value);
   const int result = real().fcntl(fd, command, value);
   if (result >= 0 && (command == F_DUPFD || command == F_DUPFD_CLOEXEC)) {
@@ -105,6 +107,7 @@ using namespace weft::sockets;
 WEFT_EXPORT int close(int fd) {
   const Kind kind = table::kind_of(fd);
   if (kind == Kind::kInternal) return fail_with(EBADF);
+  if (kind == Kind::kDirect && !borrowing()) return direct::close(fd);
   if (kind > Kind::kPlain && borrowing()) {
     note_borrowed(fd, nullptr);
     return real().close(fd);
@@ -126,6 +129,7 @@ WEFT_EXPORT void closefrom(int first) {
 
 WEFT_EXPORT int dup(int fd) {
   if (table::kind_of(fd) == Kind::kInternal) return fail_with(EBADF);
+  if (table::kind_of(fd) == Kind::kDirect) return fail_with(EOPNOTSUPP);
   const int made = real().dup(fd);
   if (made >= 0) {
     const std::lock_guard lock(table::mutex());
@@ -141,6 +145,8 @@ WEFT_EXPORT int dup3(int from, int to, int flags) {
     if (result >= 0) note_borrowed(to, conn_now(from));
     return result;
   }
+  if (table::kind_of(from) == Kind::kDirect) return fail_with(EOPNOTSUPP);
+  if (from != to && table::kind_of(to) == Kind::kDirect) direct::close(to);
   if (from != to) vacate(to);
   const std::lock_guard lock(table::mutex());
   // First, so that a channel keeps a number that lives.
@@ -156,6 +162,8 @@ WEFT_EXPORT int dup2(int from, int to) {
     if (result >= 0) note_borrowed(to, conn_now(from));
     return result;
   }
+  if (table::kind_of(from) == Kind::kDirect) return fail_with(EOPNOTSUPP);
+  if (table::kind_of(to) == Kind::kDirect) direct::close(to);
   vacate(to);
   const std::lock_guard lock(table::mutex());
   const int result = real().dup2(from, to);
@@ -185,6 +193,9 @@ WEFT_EXPORT int ioctl(int fd, unsigned long request, ...) {
   void* argument = va_arg(arguments, void*);
   va_end(arguments);
   if (request == FIONREAD && table::kind_of(fd) == Kind::kUndecided) resolve(fd, false);
+  if (request == FIONBIO && table::kind_of(fd) == Kind::kDirect && argument != nullptr) {
+    return direct::fcntl(fd, F_SETFL, *static_cast<int*>(argument) != 0 ? O_NONBLOCK : 0);
+  }
   const Use use(fd);
   if (use.channel() == nullptr || argument == nullptr) {
     return real().ioctl(fd, request, argument);

@@ -1,11 +1,13 @@
 // Options and names. Those of a channel are its TCP socket's, which lives on under it.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <weft/sockets.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "sockets/preload.h"
+#include "sockets/preload_direct.h"
 
 namespace weft::sockets {
 namespace {
@@ -78,6 +80,7 @@ using namespace weft::sockets;
 #define WEFT_EXPORT extern "C" __attribute__((visibility("default")))
 
 WEFT_EXPORT int getsockname(int fd, __SOCKADDR_ARG address, socklen_t* __restrict length) {
+  if (table::kind_of(fd) == Kind::kDirect) return direct::calls().getsockname(fd, address, length);
   {
     const Use use(fd);
     if (use.channel() != nullptr) {
@@ -91,6 +94,7 @@ WEFT_EXPORT int getsockname(int fd, __SOCKADDR_ARG address, socklen_t* __restric
 }
 
 WEFT_EXPORT int getpeername(int fd, __SOCKADDR_ARG address, socklen_t* __restrict length) {
+  if (table::kind_of(fd) == Kind::kDirect) return direct::calls().getpeername(fd, address, length);
   if (table::kind_of(fd) == Kind::kConnecting) advance_connecting(fd);
   {
     const Use use(fd);
@@ -105,6 +109,10 @@ WEFT_EXPORT int getpeername(int fd, __SOCKADDR_ARG address, socklen_t* __restric
 }
 
 WEFT_EXPORT int setsockopt(int fd, int level, int name, const void* value, socklen_t length) {
+  if (level == SOL_RDMA && name == WEFT_MODE) return direct::set_mode(fd, value, length);
+  if (table::kind_of(fd) == Kind::kDirect) {
+    return direct::calls().setsockopt(fd, level, name, value, length);
+  }
   {
     const Use use(fd);
     if (use.channel() != nullptr) {
@@ -125,6 +133,10 @@ WEFT_EXPORT int setsockopt(int fd, int level, int name, const void* value, sockl
 
 WEFT_EXPORT int getsockopt(int fd, int level, int name, void* __restrict value,
                            socklen_t* __restrict length) {
+  if (level == SOL_RDMA && name == WEFT_MODE) return direct::get_mode(fd, value, length);
+  if (table::kind_of(fd) == Kind::kDirect) {
+    return direct::calls().getsockopt(fd, level, name, value, length);
+  }
   if (table::kind_of(fd) == Kind::kConnecting) {
     // SO_ERROR is how a program learns that it is connected.
     const int result = real().getsockopt(fd, level, name, value, length);
@@ -153,6 +165,7 @@ WEFT_EXPORT int getsockopt(int fd, int level, int name, void* __restrict value,
 WEFT_EXPORT int shutdown(int fd, int how) {
   Kind kind = table::kind_of(fd);
   if (kind == Kind::kConnecting || kind == Kind::kUndecided) kind = resolve(fd, how != SHUT_RD);
+  if (kind == Kind::kDirect) return direct::calls().shutdown(fd, how);
   const Use use(fd);
   if (use.channel() == nullptr) return real().shutdown(fd, how);
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return fail_with(EINVAL);

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "sockets/preload.h"
+#include "sockets/preload_direct.h"
 #include "sockets/relay_client.h"
 #include "sockets/rules.h"
 #include "sockets/socket_list.h"
@@ -22,8 +23,6 @@
 namespace weft::sockets {
 namespace {
 
-// The TOS octet of a SYN whose sender will ask for RDMA: a server that speaks first waits for it.
-constexpr int kMark = 0x2c;
 constexpr int kGreetingWaitMs = 1000;
 
 struct Settings {
@@ -172,7 +171,7 @@ void mark_syn(int fd, Conn& conn, int family) {
   socklen_t length = sizeof before;
   if (real().getsockopt(fd, level, name, &before, &length) != 0) return;
   conn.tos_before = before;
-  real().setsockopt(fd, level, name, &kMark, sizeof kMark);
+  real().setsockopt(fd, level, name, &kSynMark, sizeof kSynMark);
 }
 
 void unmark(int fd, Conn& conn) {
@@ -191,7 +190,7 @@ bool was_marked(int fd) {
     return false;
   }
   const int tos = syn[0] >> 4U == 4 ? syn[1] : ((syn[0] & 0xfU) << 4U | syn[1] >> 4U);
-  return (tos & 0xfc) == (kMark & 0xfc);
+  return (tos & 0xfc) == (kSynMark & 0xfc);
 }
 
 bool connected(int fd) {
@@ -392,6 +391,16 @@ Opened answer(int fd, const Beginning& begin, Tell tell) {
   return made;
 }
 
+// The program serves the connection itself.
+void accept_direct(int fd) {
+  const int low = 1;
+  real().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
+  sockaddr_storage peer{};
+  socklen_t length = sizeof peer;
+  real().getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length);
+  direct::accept(fd, reinterpret_cast<const sockaddr*>(&peer));
+}
+
 }  // namespace
 
 bool preload_active() { return settings().active; }
@@ -453,6 +462,8 @@ void begin_listening(int fd) {
     }
   }
   conn->way = rule != nullptr && rule->way == RuleWay::kRdma ? Way::kRdmaOnly : Way::kRdma;
+  const Conn* before = table::conn_of(fd);
+  conn->direct = before != nullptr && before->direct;
   table::put(fd, Kind::kListener, conn);
   list::note(fd, "listen", nullptr, "any", "each client says on its connection what it wants");
 }
@@ -511,7 +522,7 @@ void advance_connecting(int fd) {
 
 Verdict decide(int fd, bool to_write) {
   const int error = errno;
-  const std::lock_guard lock(table::mutex());
+  std::unique_lock lock(table::mutex());
   Conn* conn = table::conn_of(fd);
   if (table::kind_of(fd) != Kind::kUndecided || conn == nullptr) return Verdict::kDecided;
   Beginning begin;
@@ -525,7 +536,12 @@ Verdict decide(int fd, bool to_write) {
     errno = error;
     return Verdict::kNotYet;
   }
-  if (!install(fd, conn, answer(fd, begin, note_path))) table::settle_plain(fd);
+  if (begin.opening == Opening::kMpa && conn->direct) {
+    lock.unlock();
+    accept_direct(fd);
+  } else if (!install(fd, conn, answer(fd, begin, note_path))) {
+    table::settle_plain(fd);
+  }
   errno = error;
   return Verdict::kDecided;
 }
@@ -599,9 +615,19 @@ bool replace_by_channel(int fd, const Opened& opened, Conn* conn) {
 
 namespace {
 
+// IWARP mode is set, and no rule says tcp.
+bool wants_direct(int fd, const sockaddr* address) {
+  const std::lock_guard lock(table::mutex());
+  const Conn* conn = table::conn_of(fd);
+  if (conn == nullptr || !conn->direct) return false;
+  const Rule* rule = settings().rules.find(Role::kConnect, settings().program, address);
+  return rule == nullptr || rule->way != RuleWay::kTcp;
+}
+
 int do_connect(int fd, const sockaddr* address, socklen_t length) {
   if (table::kind_of(fd) == Kind::kUnknown) classify(fd);
   const Kind kind = table::kind_of(fd);
+  if (kind == Kind::kDirect) return direct::calls().connect(fd, address, length);
   if (kind == Kind::kChannel) {
     const Use use(fd);
     if (use.conn() != nullptr && !std::exchange(use.conn()->connect_reported, true)) return 0;
@@ -618,6 +644,7 @@ int do_connect(int fd, const sockaddr* address, socklen_t length) {
     return result;
   }
   if (kind != Kind::kFresh || !inet) return real().connect(fd, address, length);
+  if (wants_direct(fd, address)) return direct::connect(fd, address, length);
   const char* reason = "";
   const Way way = choose_way(address, length, reason);
   tell_why("connect", address, name_of(way), reason);
@@ -665,6 +692,8 @@ int do_accept(int fd, sockaddr* address, socklen_t* length, int flags) {
     const std::lock_guard lock(table::mutex());
     Conn* conn = table::make_conn();
     if (conn != nullptr) conn->connect_reported = true;  // there is nothing to connect
+    const Conn* listener = table::conn_of(fd);
+    if (conn != nullptr) conn->direct = listener != nullptr && listener->direct;
     table::put(accepted, conn != nullptr ? Kind::kUndecided : Kind::kPlain, conn);
   }
   // Most clients of this machine have greeted by now.

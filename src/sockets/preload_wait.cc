@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstdlib>
 #include <ctime>
 
 #include "sockets/preload.h"
+#include "sockets/preload_direct.h"
 
 namespace weft::sockets {
 namespace {
@@ -47,6 +49,12 @@ bool interesting(int fd) {
   return (kind == Kind::kUnknown ? classify(fd) : kind) > Kind::kListener;
 }
 
+bool any_direct(const pollfd* fds, nfds_t count) {
+  return std::any_of(fds, fds + count, [](const pollfd& one) {
+    return one.fd >= 0 && resolve(one.fd, false) == Kind::kDirect;
+  });
+}
+
 constexpr short kIn = POLLIN | POLLRDNORM;
 
 std::int64_t now_ns() {
@@ -57,6 +65,11 @@ std::int64_t now_ns() {
 
 // poll(2) with a limit in nanoseconds, -1: none.
 int wait_for(pollfd* fds, nfds_t count, std::int64_t limit_ns, const sigset_t* mask) {
+  // Asks here in turn for the others; its precision is a millisecond, and a mask has no effect.
+  if (any_direct(fds, count)) {
+    const std::int64_t ms = limit_ns < 0 ? -1 : (limit_ns + 999999) / 1000000;
+    return direct::poll(fds, count, static_cast<int>(std::min<std::int64_t>(ms, INT_MAX)));
+  }
   bool ours = false;
   bool ready = false;
   for (nfds_t i = 0; i < count; ++i) {
@@ -230,6 +243,8 @@ WEFT_EXPORT int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) 
   Kind kind = table::kind_of(fd);
   if (kind == Kind::kUnknown) kind = classify(fd);
   if (kind == Kind::kConnecting || kind == Kind::kUndecided) kind = resolve(fd, false);
+  // Its readiness is not the kernel's.
+  if (kind == Kind::kDirect) return fail_with(EPERM);
   const int result = real().epoll_ctl(epoll, operation, fd, event);
   if (result != 0 || kind < Kind::kFresh || kind == Kind::kInternal) return result;
   if (kind == Kind::kChannel) {

@@ -18,6 +18,8 @@ struct Slot {
   std::atomic<Conn*> conn;
 };
 
+thread_local int t_inside = 0;
+
 constexpr int kChunk = 4096;
 constexpr int kChunks = 256;  // a million descriptors
 std::atomic<Slot*> g_chunks[kChunks];
@@ -47,7 +49,7 @@ void clean(Conn* conn) {
   conn->tcp = conn->listen_mark = -1;
   conn->watcher_count = 0;
   conn->watchers_lost = false;
-  conn->connect_reported = false;
+  conn->connect_reported = conn->direct = false;
   conn->way = Way::kTcp;
   conn->tos_before = -1;
   if (tcp >= 0) table::close_internal(tcp);
@@ -76,6 +78,9 @@ void drop(Conn* conn) {
 }
 
 }  // namespace
+
+Inside::Inside() { ++t_inside; }
+Inside::~Inside() { --t_inside; }
 
 Use::Use(int fd) {
   Slot* slot = slot_of(fd, false);
@@ -111,7 +116,8 @@ std::recursive_mutex& mutex() {
 
 Kind kind_of(int fd) {
   Slot* slot = slot_of(fd, false);
-  return slot == nullptr ? Kind::kUnknown : slot->kind.load(std::memory_order_acquire);
+  const Kind kind = slot == nullptr ? Kind::kUnknown : slot->kind.load(std::memory_order_acquire);
+  return kind == Kind::kDirect && t_inside > 0 ? Kind::kPlain : kind;
 }
 
 void put(int fd, Kind kind, Conn* conn) {

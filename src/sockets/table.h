@@ -23,6 +23,7 @@ enum class Kind : std::uint8_t {
   kConnecting,  // a TCP socket whose connection shall go over RDMA once it is there
   kUndecided,   // an accepted TCP socket: its first octets will tell
   kChannel,     // an end of a Channel
+  kDirect,      // an rsocket of this program's (preload_direct.h)
   kInternal,    // a descriptor of Weft's
 };
 
@@ -43,6 +44,7 @@ struct Conn {
   int tcp = -1;          // of a channel: the TCP socket under it; options and names are its
   int listen_mark = -1;  // of a listener: holds the name that tells of it
   Way way = Way::kTcp;   // of a connecting socket
+  bool direct = false;   // of a fresh socket, or a listener: WEFT_MODE is set
   bool connect_reported = false;
   int tos_before = -1;
   sockaddr_storage peer{};
@@ -71,11 +73,22 @@ class Use {
   Conn* conn_ = nullptr;
 };
 
+// While it lives, this thread is inside the library that serves sockets of kind kDirect: to its own
+// calls they are the kernel's.
+class Inside {
+ public:
+  Inside();
+  ~Inside();
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+};
+
 namespace table {
 
 // Guards changes. Recursive: helpers call each other.
 [[nodiscard]] std::recursive_mutex& mutex();
 
+// kPlain instead of kDirect to the library that serves such sockets: see Inside.
 [[nodiscard]] Kind kind_of(int fd);
 // With the mutex. `conn` may be null; what was there before loses a reference.
 void put(int fd, Kind kind, Conn* conn);

@@ -129,6 +129,24 @@ def exs_echo(network):
         server.kill()
 
 
+def iwarp_mode(network):
+    """Both sides under Weft: RDMA, by the program's own calls. One side plain: TCP. Three clients
+    each, so that the server goes on after one that asked for RDMA in vain."""
+    program = built("iwarp_mode")
+    sockets = {"options": ("--sockets",)}
+    for at_server, at_client in (sockets, sockets), (sockets, {"raw": True}), ({"raw": True}, sockets), \
+                                ({"raw": True}, {"raw": True}):
+        direct = at_server is at_client is sockets
+        server, port = start_server(network, [program, "serve", "0"], **at_server)
+        for n in range(3):
+            client = network.connect([program, network.server.v4, port, f"words {n}"], **at_client)
+            out = client.expect(0, LIMIT_S)
+            check(f"7 octets by {'RDMA' if direct else 'TCP'}" in out, out)
+        server.wait_for(f"words 2 ({'written by RDMA' if direct else 'TCP'})")
+        check(server.popen.poll() is None, f"the server ended\n{server.tail()}")
+        server.kill()
+
+
 def exs_sampler(network):
     program = built("exs_sampler")
     server, port = start_server(network, [program, "serve", "0"])
@@ -246,6 +264,7 @@ if __name__ == "__main__":
         "fetch": fetch,
         "python": python,
         "exs_echo": exs_echo,
+        "iwarp_mode": iwarp_mode,
         "exs_sampler": exs_sampler,
         "exs_file": exs_file,
         "rddp_write": rddp_write,
