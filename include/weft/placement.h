@@ -2,8 +2,8 @@
 //
 // A peer that RDMA Writes to a target sees a range of TO like any other. What becomes of each octet
 // is the target's business: WindowTarget lays rows out in a larger surface and drops what is not
-// visible; a class of your own may do anything. The checks of RFC 5041 and 5040 (STag, domain,
-// rights, bounds, order) come first, and are those of memory.
+// visible, FileTarget writes to a file; a class of your own may do anything. The checks of RFC 5041
+// and 5040 (STag, domain, rights, bounds, order) come first, and are those of memory.
 //
 // A target is for incoming RDMA Writes only. It can be no source, receive buffer or sink of a Read,
 // a peer cannot read from it, and windows cannot be bound to it.
@@ -21,18 +21,29 @@
 #pragma GCC visibility push(default)
 namespace weft {
 
+// What a target says to octets.
+enum class Placed : std::uint8_t {
+  kTaken,
+  // There is no room just now. The same octets come again, after a millisecond at most and as soon
+  // as the caller's thread makes progress. Until they are taken nothing more is read from this
+  // peer, so TCP holds it back; other connections go on.
+  kLater,
+  // They cannot be taken. The connection ends as if they lay outside the range.
+  kRefused,
+};
+
 class PlacementTarget {
  public:
   virtual ~PlacementTarget() = default;
   // Octets that the peer wrote, `offset` behind the first of the range. They are checked, lie
   // within the range, and belong to the callee until it returns. Of one connection, calls come in
   // the order of the octets; several connections that write to the target call at the same time.
-  // False: the octets cannot be taken. The connection ends as if they lay outside the range.
+  // Octets are taken all or not at all.
   //
   // It runs on the thread that makes progress, so it must not wait. REQUIRES: it does not
   // deregister the region.
-  [[nodiscard]] virtual bool place(std::uint64_t offset,
-                                   std::span<const std::uint8_t> octets) noexcept = 0;
+  [[nodiscard]] virtual Placed place(std::uint64_t offset,
+                                     std::span<const std::uint8_t> octets) noexcept = 0;
 };
 
 // An STag for `length` octets of `target`, the first of which is TO `iova`. The region's addr() is
@@ -83,8 +94,8 @@ class WindowTarget final : public PlacementTarget {
   //   kInvalidArgument   x or y beyond kMaxBytes; nothing changed
   [[nodiscard]] Status set_view(const WindowView& view);
 
-  [[nodiscard]] bool place(std::uint64_t offset,
-                           std::span<const std::uint8_t> octets) noexcept override;
+  [[nodiscard]] Placed place(std::uint64_t offset,
+                             std::span<const std::uint8_t> octets) noexcept override;
 
  private:
   WindowTarget(std::size_t row_bytes, std::size_t rows, const Surface& surface)
@@ -97,6 +108,40 @@ class WindowTarget final : public PlacementTarget {
   std::mutex mutex_;  // of the view; held for a row at a time
   std::int64_t x_ = 0, y_ = 0;
   std::int64_t left_ = 0, right_ = 0, top_ = 0, bottom_ = 0;  // of the clip, within the surface
+};
+
+// A range of a file. The peer's octets go through a few buffers to a thread of the target's own,
+// which writes them to the page cache: a slow disk delays the peers that write to this file, and
+// nobody else. Any thread; not in a child of fork().
+class FileTarget final : public PlacementTarget {
+ public:
+  static constexpr std::size_t kBufferBytes = std::size_t{256} << 10U;
+
+  // Offset 0 of the range is `file_offset` in the file. The descriptor stays the caller's, must be
+  // open for writing, and must outlive the target. `buffers` of kBufferBytes each: at least 2.
+  //   kInvalidArgument   a negative descriptor, fewer buffers than 2
+  //   kNoMemory, kLimitExceeded   no memory, no thread
+  [[nodiscard]] static Result<std::shared_ptr<FileTarget>> create(int fd,
+                                                                  std::uint64_t file_offset = 0,
+                                                                  std::size_t buffers = 16);
+  // Writes what is still in the buffers.
+  ~FileTarget() override;
+  FileTarget(const FileTarget&) = delete;
+  FileTarget& operator=(const FileTarget&) = delete;
+
+  // Waits until all that has been placed before is in the file; for it to be on the disk, call
+  // fsync() behind it. Returns 0, or the errno of the first write that failed: ENOSPC, EIO... From
+  // that one on octets are refused, so the peer's connection ends too.
+  // REQUIRES: the caller is not inside place().
+  [[nodiscard]] int flush();
+
+  [[nodiscard]] Placed place(std::uint64_t offset,
+                             std::span<const std::uint8_t> octets) noexcept override;
+
+ private:
+  struct Writer;
+  explicit FileTarget(std::unique_ptr<Writer> writer);
+  const std::unique_ptr<Writer> writer_;
 };
 
 }  // namespace weft

@@ -259,25 +259,29 @@ Status StagTable::remove(Stag stag) {
   return {};
 }
 
-bool store_by_method(const MemoryEntry& entry, std::uint64_t to, MarkedOctets& payload,
-                     std::size_t size) {
+Stored store_by_method(const MemoryEntry& entry, std::uint64_t to, MarkedOctets& payload,
+                       std::size_t size) {
   const auto& method = *reinterpret_cast<const MemoryMethod*>(entry.spec.addr);
   std::uint8_t run[kMarkerInterval];
   while (size != 0) {
-    std::size_t n = std::min(payload.front().size(), size);
-    const std::uint8_t* octets = payload.front().data();
+    MarkedOctets rest = payload;
+    std::size_t n = std::min(rest.front().size(), size);
+    const std::uint8_t* octets = rest.front().data();
     if (n == size) {
-      payload.drop(n);
+      rest.drop(n);
     } else {  // a marker is due
       n = std::min(size, sizeof run);
-      payload.take(run, n);
+      rest.take(run, n);
       octets = run;
     }
-    if (method.set(method.context, to, octets, n) != 0) return false;
+    const int result = method.set(method.context, to, octets, n);
+    if (result == kStoreLater && method.may_wait) return Stored::kLater;
+    if (result != 0) return Stored::kRefused;
+    payload = rest;
     to += n;
     size -= n;
   }
-  return true;
+  return Stored::kAll;
 }
 
 }  // namespace weft::proto

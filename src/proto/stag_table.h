@@ -49,17 +49,28 @@ struct MemorySpec {
 };
 
 // Memory that is not memory: what is placed there goes to a function. `set` stores `count` octets
-// at tagged offset `to`; anything but 0 is a fault of bounds.
+// at tagged offset `to`; anything but 0 is a fault of bounds. With `may_wait` it may also say
+// kStoreLater: it has stored none of them, and is to be asked again. Nothing more is read from the
+// peer until then. Only RDMA Writes may go to such a method, and not on transports that feed().
 struct MemoryMethod {
   int (*set)(void* context, std::uint64_t to, const std::uint8_t* octets, std::size_t count);
   void* context = nullptr;
+  bool may_wait = false;
 };
+inline constexpr int kStoreLater = -1;
 // MemorySpec::addr is the address of a MemoryMethod. Such memory is written to only, by store().
 inline constexpr Access kByMethod = static_cast<Access>(1U << 31U);
 
+// What became of octets that were to be stored.
+enum class Stored : std::uint8_t {
+  kAll,
+  kLater,    // not all: the rest is to come again
+  kRefused,  // the method's fault
+};
+
 struct MemoryEntry;
-[[nodiscard]] bool store_by_method(const MemoryEntry& entry, std::uint64_t to,
-                                   MarkedOctets& payload, std::size_t size);
+[[nodiscard]] Stored store_by_method(const MemoryEntry& entry, std::uint64_t to,
+                                     MarkedOctets& payload, std::size_t size);
 
 // One cache line, so that streams using different entries do not disturb each other.
 struct alignas(kCacheLineBytes) MemoryEntry {
@@ -126,14 +137,14 @@ struct StagHint {
 };
 
 // Moves the first `size` octets of `payload` to tagged offset `to`, which resolve() found at `at`.
-// False: the method refused.
-[[nodiscard]] inline bool store(const MemoryEntry& entry, std::uint64_t to, std::uint8_t* at,
-                                MarkedOctets& payload, std::size_t size) {
+// What has been stored is no longer in `payload`.
+[[nodiscard]] inline Stored store(const MemoryEntry& entry, std::uint64_t to, std::uint8_t* at,
+                                  MarkedOctets& payload, std::size_t size) {
   if (has(entry.spec.access, kByMethod)) [[unlikely]] {
     return store_by_method(entry, to, payload, size);
   }
   payload.take(at, size);
-  return true;
+  return Stored::kAll;
 }
 
 class StagTable {

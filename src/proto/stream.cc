@@ -146,7 +146,7 @@ void Stream::drain_reader() {
         alive = false;
         break;
     }
-    if (!alive && early_send_) {
+    if (!alive && (early_send_ || target_waits_)) {
       // A payload that was to be placed directly has not been taken from the reader.
       return hold(in.kind == Inbound::Kind::kUlpdu ? in.ulpdu : MarkedOctets{});
     }

@@ -186,9 +186,10 @@ class Stream {
   Ahead place_ahead(StreamOffset offset, std::span<const std::uint8_t> bytes) const;
   // Octets of the stream that have arrived in order.
   [[nodiscard]] StreamOffset rx_offset() const noexcept { return counters_.rx_bytes.get(); }
-  // A Send has come for which no receive is posted: nothing is read, want() gives an empty plan.
+  // A Send has come for which no receive is posted, or a Write whose target takes nothing just now:
+  // nothing is read, want() gives an empty plan.
   [[nodiscard]] bool awaits_receive() const noexcept { return held_ != nullptr; }
-  // Looks whether there is one now, and goes on if so. False: still none.
+  // Looks whether there is one now, or asks the target again, and goes on if so. False: still not.
   bool retry_receive();
   void peer_closed();                   // FIN
   void transport_lost(bool timed_out);  // reset, error or time-out
@@ -378,9 +379,11 @@ class Stream {
     std::uint32_t mo = 0;
   };
 
-  // What came with and behind a Send for which no receive is posted yet.
+  // What came with and behind a Send for which no receive is posted yet, or a Write whose target
+  // has not taken all of it.
   struct Held {
-    std::vector<std::uint8_t> ulpdu;  // of the Send; empty: its FPDU is in `rest`
+    bool is_write = false;
+    std::vector<std::uint8_t> ulpdu;  // of a Send may be empty: its FPDU is in `rest`
     std::vector<std::uint8_t> rest;   // of the read
     Instant until;                    // then it is a violation
   };
@@ -442,7 +445,8 @@ class Stream {
   [[nodiscard]] bool on_atomic_response(std::span<const std::uint8_t> body);
   [[nodiscard]] bool on_terminate(std::span<const std::uint8_t> body);
 
-  // --- receive, a Send before its receive: stream_hold.cc ---
+  // --- receive, a Send before its receive, a target that waits: stream_hold.cc ---
+  [[nodiscard]] bool retry_target();
   void hold(MarkedOctets ulpdu);
   void retry_due(Instant now);
   void go_on_with(std::unique_ptr<Held> held);
@@ -584,8 +588,9 @@ class Stream {
   Cursor receive_cursor_;
   Receive receive_;
   std::unique_ptr<Held> held_;
-  bool early_send_ = false;   // the segment just looked at is to be held
-  bool seen_before_ = false;  // the next one has been held: it is counted already
+  bool early_send_ = false;    // the segment just looked at is to be held
+  bool target_waits_ = false;  // ... as its target has not taken all of it
+  bool seen_before_ = false;   // the next one has been held: it is counted already
   bool write_open_ = false;
   Stag write_stag_;
   std::uint64_t write_next_to_ = 0;

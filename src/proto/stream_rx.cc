@@ -158,8 +158,12 @@ bool Stream::place(MarkedOctets payload) {
   const auto bytes = static_cast<std::uint32_t>(payload.size());
   MemoryFault fault = MemoryFault::kNone;
   if (seg_.op == Opcode::kWrite) {
-    if (!store(*rx_pin_.entry(), seg_.to + seg_.placed, write_at_, payload, bytes)) {
-      return fail_segment(Violation::kWriteBounds);
+    const Stored stored = store(*rx_pin_.entry(), seg_.to + seg_.placed, write_at_, payload, bytes);
+    if (stored == Stored::kRefused) return fail_segment(Violation::kWriteBounds);
+    if (stored == Stored::kLater) {
+      seg_.placed += bytes - static_cast<std::uint32_t>(payload.size());
+      target_waits_ = true;
+      return false;
     }
   } else if (seg_.op == Opcode::kReadResponse) {
     fault = scatter(oldest_read().cursor, payload);
@@ -232,7 +236,8 @@ MemoryFault Stream::scatter(Cursor& cursor, MarkedOctets data) {
           table_.resolve(Stag{cursor.sge->lkey}, cursor.sge->addr + cursor.offset, piece,
                          Access::kLocalWrite, params_.id, rx_pin_, at, &rx_hint_);
       if (fault != MemoryFault::kNone) return fault;
-      if (!store(*rx_pin_.entry(), cursor.sge->addr + cursor.offset, at, data, piece)) {
+      if (store(*rx_pin_.entry(), cursor.sge->addr + cursor.offset, at, data, piece) !=
+          Stored::kAll) {
         return MemoryFault::kBounds;
       }
     }

@@ -59,8 +59,14 @@ Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::create_target(
   placer->method.set = [](void* context, std::uint64_t to, const std::uint8_t* octets,
                           std::size_t count) {
     const auto& self = *static_cast<Target*>(context);
-    return self.target->place(to - self.iova, {octets, count}) ? 0 : -1;
+    switch (self.target->place(to - self.iova, {octets, count})) {
+      case Placed::kTaken: return 0;
+      case Placed::kLater: return proto::kStoreLater;
+      case Placed::kRefused: break;
+    }
+    return 1;
   };
+  placer->method.may_wait = true;
   proto::MemorySpec spec;
   spec.addr = reinterpret_cast<std::uint8_t*>(&placer->method);
   spec.length = length;

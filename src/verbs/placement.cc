@@ -61,8 +61,8 @@ Status WindowTarget::set_view(const WindowView& view) {
   return {};
 }
 
-bool WindowTarget::place(std::uint64_t offset, std::span<const std::uint8_t> octets) noexcept {
-  if (offset > length() || octets.size() > length() - offset) return false;
+Placed WindowTarget::place(std::uint64_t offset, std::span<const std::uint8_t> octets) noexcept {
+  if (offset > length() || octets.size() > length() - offset) return Placed::kRefused;
   while (!octets.empty()) {
     const std::uint64_t column = offset % row_bytes_;
     const auto count =
@@ -71,7 +71,7 @@ bool WindowTarget::place(std::uint64_t offset, std::span<const std::uint8_t> oct
     offset += count;
     octets = octets.subspan(count);
   }
-  return true;
+  return Placed::kTaken;
 }
 
 void WindowTarget::place_row(std::uint64_t row, std::uint64_t column, const std::uint8_t* octets,

@@ -1,9 +1,14 @@
 // Placement targets: Writes that go elsewhere than to memory.
 #include <weft/placement.h>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <random>
 #include <thread>
@@ -83,7 +88,7 @@ TEST(WindowTarget, AgreesWithANaiveModel) {
       }
       const std::size_t at = n.upto(target->length());
       const auto octets = n.octets(n.upto(target->length() - at));
-      ASSERT_TRUE(target->place(at, octets));
+      ASSERT_EQ(target->place(at, octets), Placed::kTaken);
       place_naively(naive, s, row_bytes, view, at, octets);
       ASSERT_EQ(real, naive) << "round " << round << ", step " << step;
     }
@@ -104,25 +109,41 @@ TEST(WindowTarget, RefusesWhatCannotBe) {
   WindowView far;
   far.x = std::numeric_limits<std::int64_t>::max();
   EXPECT_FALSE(target->set_view(far));
-  EXPECT_FALSE(target->place(95, std::vector<std::uint8_t>(6)));
-  EXPECT_TRUE(target->place(95, std::vector<std::uint8_t>(5)));
+  EXPECT_EQ(target->place(95, std::vector<std::uint8_t>(6)), Placed::kRefused);
+  EXPECT_EQ(target->place(95, std::vector<std::uint8_t>(5)), Placed::kTaken);
 }
 
 // Keeps what it is given.
 class Log final : public PlacementTarget {
  public:
-  bool place(std::uint64_t offset, std::span<const std::uint8_t> octets) noexcept override {
+  Placed place(std::uint64_t offset, std::span<const std::uint8_t> octets) noexcept override {
     ++calls;
+    if (delay != 0 && calls % delay != 0) return Placed::kLater;
     if (offset != next) in_order = false;
     next = offset + octets.size();
     all.insert(all.end(), octets.begin(), octets.end());
-    return !refuses;
+    return refuses ? Placed::kRefused : Placed::kTaken;
   }
+  unsigned delay = 0;  // takes every so many-th time only
   std::atomic<unsigned> calls{0};
   std::uint64_t next = 0;
   bool in_order = true;
   bool refuses = false;
   std::vector<std::uint8_t> all;
+};
+
+// In memory, and gone with the object.
+struct File {
+  int fd = memfd_create("weft-test", MFD_CLOEXEC);
+  File() = default;
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() { close(fd); }
+  [[nodiscard]] std::vector<std::uint8_t> content() const {
+    std::vector<std::uint8_t> out(static_cast<std::size_t>(lseek(fd, 0, SEEK_END)));
+    EXPECT_EQ(pread(fd, out.data(), out.size(), 0), static_cast<ssize_t>(out.size()));
+    return out;
+  }
 };
 
 struct World : Pair {
@@ -166,6 +187,67 @@ TEST(Placement, ACallbackGetsEachOctetInOrder) {
     EXPECT_TRUE(log->in_order);
     EXPECT_EQ(log->all, w.mine.copy(0, at));
   }
+}
+
+TEST(Placement, ASlowTargetGetsEachOctetInOrder) {
+  for (const Config& config : framings()) {
+    World w(config);
+    w.mine.fill_pattern(4);
+    const auto log = std::make_shared<Log>();
+    log->delay = 3;
+    const auto region = must(register_target(*w.host.pd, log, 1U << 20U), "register");
+    ASSERT_TRUE(w.write(region->rkey(), 0, 0, 100000));
+    ASSERT_TRUE(w.write(region->rkey(), 100000, 100000, 1));
+    EXPECT_TRUE(log->in_order);
+    EXPECT_EQ(log->all, w.mine.copy(0, 100001));
+  }
+}
+
+TEST(Placement, AFileHoldsWhatWasWrittenToIt) {
+  const std::uint64_t from = seed();
+  SCOPED_TRACE("WEFT_SEED=" + std::to_string(from));
+  Numbers n(from);
+  for (const Config& config : framings()) {
+    World w(config);
+    w.mine.fill_pattern(6);
+    constexpr std::size_t kBytes = 900'000;
+    constexpr std::size_t kOffset = 4097;
+    const File file;
+    std::vector<std::uint8_t> naive(kOffset + kBytes, 0);
+    ASSERT_EQ(ftruncate(file.fd, static_cast<off_t>(naive.size())), 0);
+    const auto target = must(FileTarget::create(file.fd, kOffset, 2), "target");
+    const auto region = must(register_target(*w.host.pd, target, kBytes, 77), "register");
+    for (int i = 0; i < 40; ++i) {
+      const std::size_t count = 1 + n.upto(i % 8 == 0 ? kBytes - 1 : 3000);
+      const std::size_t to = n.upto(kBytes - count);
+      const std::size_t at = n.upto((1U << 20U) - count);
+      ASSERT_TRUE(w.write(region->rkey(), 77 + to, at, count));
+      const auto octets = w.mine.copy(at, count);
+      std::copy(octets.begin(), octets.end(),
+                naive.begin() + static_cast<std::ptrdiff_t>(kOffset + to));
+      if (n.upto(3) == 0) {
+        ASSERT_EQ(target->flush(), 0);
+        ASSERT_EQ(file.content(), naive);
+      }
+    }
+    ASSERT_EQ(target->flush(), 0);
+    EXPECT_EQ(file.content(), naive);
+  }
+}
+
+TEST(Placement, AFileThatCannotBeWrittenEndsTheConnection) {
+  World w;
+  const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  ASSERT_GE(full, 0);
+  const auto target = must(FileTarget::create(full), "target");
+  const auto region = must(register_target(*w.host.pd, target, 1U << 20U), "register");
+  EXPECT_TRUE(w.write(region->rkey(), 0, 0, 100));
+  EXPECT_EQ(target->flush(), ENOSPC);
+  EXPECT_FALSE(w.write(region->rkey(), 100, 0, 100));
+  EXPECT_EQ(target->flush(), ENOSPC);
+  EXPECT_FALSE(FileTarget::create(-1));
+  EXPECT_FALSE(FileTarget::create(full, 0, 1));
+  close(full);
 }
 
 TEST(Placement, AWindowShowsWhatTheModelShows) {

@@ -228,7 +228,8 @@ bool SimPair::receive(int i) {
   if (side(i).clock < in.stalled_until) return false;
   std::deque<std::uint8_t>& source = in.reads_ring ? in.ring : in.bytes;
   if (source.empty()) {
-    if (!in.fin || in.fin_seen) return false;
+    // A transport that does not read does not see the end either.
+    if (stream.awaits_receive() || !in.fin || in.fin_seen) return false;
     in.fin_seen = true;
     stream.peer_closed();
     return true;
