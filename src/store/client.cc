@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "store/secret.h"
 
@@ -24,6 +25,22 @@ Failed explain(std::uint32_t error, std::string_view path) {
     what += ": leads out of the folder that is served, as absolute symbolic links always do";
   if (error == EROFS) what += ": the server was started without --writable";
   return {static_cast<int>(error), std::move(what)};
+}
+
+Outcome<void> connect_again(const Failed& why, unsigned seconds,
+                            const std::function<Outcome<void>()>& connect) {
+  constexpr std::chrono::milliseconds kPause{200};
+  if (why.error == EINTR || why.error == EPROTO) return tl::unexpected(why);
+  const auto end = Clock::now() + std::chrono::seconds(seconds);
+  Failed last = why;
+  while (Clock::now() < end) {
+    auto ok = connect();
+    if (ok) return {};
+    last = ok.error();
+    if (last.error == EACCES || last.error == EROFS) break;
+    std::this_thread::sleep_for(kPause);
+  }
+  return tl::unexpected(last);
 }
 
 Outcome<std::unique_ptr<Client>> Client::connect(const ServerAddress& server,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -101,6 +102,12 @@ class Client {
   int patience_ms_ = -1;
   int stop_fd_ = -1;
 };
+
+// After a break: the server may be starting again. Calls `connect` until it succeeds, or for so
+// many seconds. Gives up at once, with `why` or what `connect` says, where another attempt cannot
+// help.
+[[nodiscard]] Outcome<void> connect_again(const Failed& why, unsigned seconds,
+                                          const std::function<Outcome<void>()>& connect);
 
 // What a failure means to a person, with the file's name in front.
 [[nodiscard]] Failed explain(std::uint32_t error, std::string_view path);

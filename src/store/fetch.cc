@@ -7,18 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <unordered_set>
 
 namespace weft::store {
 namespace {
-
-// A server short of memory for a list is asked again so often, with a pause.
-constexpr int kListTries = 50;
-constexpr std::chrono::milliseconds kListPause{20};
-// More than any file system has in one folder, and less than what fills memory.
-constexpr std::size_t kEntriesMax = std::size_t{16} << 20U;
 
 std::string last_name(std::string_view path) {
   while (path.ends_with('/')) path.remove_suffix(1);
@@ -49,20 +41,9 @@ Outcome<void> Fetch::connect() {
   return {};
 }
 
-// After a break: the server may be starting again. Other failures are final.
 Outcome<void> Fetch::reconnect(const Failed& why) {
   if (client_ != nullptr && client_->alive()) return tl::unexpected(why);
-  if (why.error == EINTR || why.error == EPROTO) return tl::unexpected(why);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(options_.retry_seconds);
-  Failed last = why;
-  while (std::chrono::steady_clock::now() < end) {
-    auto ok = connect();
-    if (ok) return {};
-    last = ok.error();
-    if (last.error == EACCES) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  }
-  return tl::unexpected(last);
+  return connect_again(why, options_.retry_seconds, [this] { return connect(); });
 }
 
 void Fetch::report(const Failed& why) {
@@ -79,37 +60,8 @@ Outcome<Attributes> Fetch::stat(const std::string& path) {
   return reply->attributes;
 }
 
-Outcome<std::vector<Fetch::Named>> Fetch::list(const std::string& path) {
-  std::vector<Named> out;
-  Request request;
-  request.op = Op::kList;
-  request.path = path;
-  request.memory = {address_of(memory_.data()), memory_.rkey(), kListBytes};
-  for (int tries = 0;;) {
-    const auto reply = client_->call(request);
-    if (!reply && reply.error().error == EAGAIN && ++tries < kListTries) {
-      std::this_thread::sleep_for(kListPause);
-      continue;  // the server is short of memory just now
-    }
-    if (!reply) return tl::unexpected(reply.error());
-    tries = 0;
-    if (reply->bytes > kListBytes) return failed(EPROTO, path);
-    const bool ends = reply->cursor == 0;
-    if (!ends && (reply->bytes == 0 || reply->cursor == request.offset)) {
-      return failed(EPROTO, path, "the server's list does not end");
-    }
-    std::span<const std::uint8_t> entries(memory_.data(), reply->bytes);
-    while (const auto entry = decode_entry(entries)) {
-      // A server that gives such names means harm.
-      if (!is_safe_name(entry->name))
-        return failed(EPROTO, path, "an illegal name in the server's list");
-      out.push_back({std::string(entry->name), entry->attributes});
-      if (out.size() > kEntriesMax) return failed(EPROTO, path, "the server's list does not end");
-    }
-    if (!entries.empty()) return failed(EPROTO, path, "the server's list is broken");
-    if (ends) return out;
-    request.offset = reply->cursor;
-  }
+Outcome<std::vector<Named>> Fetch::list(const std::string& path) {
+  return list_folder(*client_, memory_, path);
 }
 
 Outcome<void> Fetch::get(const std::string& path, const std::string& to) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "store/client.h"
+#include "store/listing.h"
 #include "store/local.h"
 
 namespace weft::store {
@@ -38,7 +39,6 @@ struct CopyWatcher {
 class Fetch {
  public:
   static constexpr std::size_t kMemoryBytes = std::size_t{8} << 20U;  // that the server writes to
-  static constexpr std::uint32_t kListBytes = 128U << 10U;
 
   Fetch(ServerAddress server, CopyOptions options, CopyWatcher watcher);
   [[nodiscard]] Outcome<void> connect();
@@ -49,11 +49,6 @@ class Fetch {
   [[nodiscard]] Outcome<void> get(const std::string& path, const std::string& to);
   // A file's octets, in order, to a descriptor.
   [[nodiscard]] Outcome<void> stream(const std::string& path, int fd);
-  // Entries of a folder in any order. The names live as long as `entries`.
-  struct Named {
-    std::string name;
-    Attributes attributes;
-  };
   [[nodiscard]] Outcome<std::vector<Named>> list(const std::string& path);
   [[nodiscard]] Outcome<Attributes> stat(const std::string& path);
 

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::uint32_t kBlockBytes = 1U << 20U;
 constexpr std::uint32_t kBlocks = 8;  // in flight
+constexpr unsigned kStarts = 10;      // of one file, on so many connections
 
 std::int64_t mtime_of(const struct stat& s) {
   return std::int64_t{s.st_mtim.tv_sec} * 1000000000 + s.st_mtim.tv_nsec;
@@ -31,15 +32,30 @@ std::string join(const std::string& a, const std::string& b) {
 }  // namespace
 
 Outcome<void> Push::connect() {
+  memory_ = Registered();  // before the domain that it belongs to
   auto client = Client::connect(server_);
   if (!client) return tl::unexpected(client.error());
   client_ = std::move(*client);
   if (!client_->writable()) return tl::unexpected(explain(EROFS, server_.host));
-  auto memory = Registered::create(client_->pd(), std::size_t{kBlocks} * kBlockBytes,
-                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+  auto memory =
+      Registered::create(client_->pd(), std::size_t{kBlocks} * kBlockBytes,
+                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
   if (!memory) return tl::unexpected(memory.error());
   memory_ = std::move(*memory);
   return {};
+}
+
+Outcome<void> Push::reconnect(const Failed& why) {
+  return connect_again(why, options_.retry_seconds, [this] { return connect(); });
+}
+
+// For requests that may be sent twice.
+Outcome<Reply> Push::ask(const Request& request) {
+  for (unsigned starts = 1;; ++starts) {
+    auto reply = client_->call(request);
+    if (reply || client_->alive() || starts == kStarts) return reply;
+    if (auto again = reconnect(reply.error()); !again) return tl::unexpected(again.error());
+  }
 }
 
 void Push::report(const Failed& why) {
@@ -51,7 +67,7 @@ bool Push::is_remote_folder(const std::string& path) {
   Request request;
   request.op = Op::kStat;
   request.path = path;
-  const auto reply = client_->call(request);
+  const auto reply = ask(request);
   return reply && S_ISDIR(reply->attributes.mode);
 }
 
@@ -78,7 +94,7 @@ Outcome<void> Push::make_folder(const std::string& to, std::uint32_t mode) {
   request.op = Op::kMakeDirectory;
   request.path = to;
   request.mode = mode & 0777U;
-  const auto reply = client_->call(request);
+  const auto reply = ask(request);
   if (reply || (reply.error().error == EEXIST && is_remote_folder(to))) return {};
   return tl::unexpected(reply.error());
 }
@@ -87,16 +103,46 @@ Outcome<void> Push::put_folder(int folder, const std::string& from, const std::s
   DIR* dir = fdopendir(openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (dir == nullptr) return failed(errno, from);
   Outcome<void> ok;
-  while (const dirent* entry = readdir(dir)) {
+  std::unordered_set<std::string> names;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = readdir(dir);
+    // Nothing may be removed for the want of a name that could not be read.
+    if (entry == nullptr && errno != 0) ok = failed(errno, from);
+    if (entry == nullptr) break;
     const std::string name = entry->d_name;
     if (name == "." || name == "..") continue;
+    names.insert(name);
     ok = put_entry(folder, entry->d_name, join(from, name), join(to, name));
     if (!ok && !client_->alive()) break;
     if (!ok) report(ok.error());
     ok = {};
   }
   closedir(dir);
-  return ok;
+  return ok && options_.remove ? remove_others(to, names) : ok;
+}
+
+// As Fetch::remove_others().
+Outcome<void> Push::remove_others(const std::string& to,
+                                  const std::unordered_set<std::string>& keep) {
+  const auto there = list_folder(*client_, memory_, to);
+  if (!there) return tl::unexpected(there.error());
+  for (const Named& one : *there) {
+    if (keep.contains(one.name) || one.name.starts_with(".weft-")) continue;
+    Request request;
+    request.op = Op::kRemove;
+    const std::string path = join(to, one.name);
+    request.path = path;
+    if (S_ISDIR(one.attributes.mode)) request.flags = kRemoveDirectory;
+    const auto reply = ask(request);
+    if (!reply && !client_->alive()) return tl::unexpected(reply.error());
+    if (reply) {
+      ++totals_.removed;
+    } else {
+      report(reply.error());
+    }
+  }
+  return {};
 }
 
 Outcome<void> Push::put_entry(int folder, const char* name, const std::string& from,
@@ -111,7 +157,7 @@ Outcome<void> Push::put_entry(int folder, const char* name, const std::string& f
     request.op = Op::kSymlink;
     request.path = to;
     request.target = {target, static_cast<std::size_t>(length)};
-    const auto reply = client_->call(request);
+    const auto reply = ask(request);
     if (!reply && reply.error().error != EEXIST) return tl::unexpected(reply.error());
     ++totals_.links;
     return {};
@@ -131,13 +177,25 @@ Outcome<bool> Push::is_there(const std::string& to, std::uint64_t size, std::int
   Request request;
   request.op = Op::kStat;
   request.path = to;
-  const auto reply = client_->call(request);
+  const auto reply = ask(request);
   if (!reply && !client_->alive()) return tl::unexpected(reply.error());
   return reply && S_ISREG(reply->attributes.mode) && reply->attributes.size == size &&
          reply->attributes.mtime_ns == mtime_ns;
 }
 
+// A connection that breaks is made anew, and the file is sent from its beginning: what the server
+// had of it went with the connection.
 Outcome<void> Push::put_file(int fd, const std::string& to) {
+  for (unsigned starts = 1;; ++starts) {
+    const std::uint64_t expected = totals_.expected;
+    auto ok = try_file(fd, to);
+    if (ok || client_->alive() || starts == kStarts) return ok;
+    totals_.expected = expected;
+    if (auto again = reconnect(ok.error()); !again) return again;
+  }
+}
+
+Outcome<void> Push::try_file(int fd, const std::string& to) {
   struct stat s {};
   if (fstat(fd, &s) != 0) return failed(errno, to);
   const auto size = static_cast<std::uint64_t>(s.st_size);

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_set>
 
 #include "store/fetch.h"
 
@@ -24,9 +25,14 @@ class Push {
  private:
   [[nodiscard]] Outcome<void> put_folder(int folder, const std::string& from,
                                          const std::string& to);
+  [[nodiscard]] Outcome<void> remove_others(const std::string& to,
+                                            const std::unordered_set<std::string>& keep);
   [[nodiscard]] Outcome<void> put_entry(int folder, const char* name, const std::string& from,
                                         const std::string& to);
   [[nodiscard]] Outcome<void> put_file(int fd, const std::string& to);
+  [[nodiscard]] Outcome<void> try_file(int fd, const std::string& to);
+  [[nodiscard]] Outcome<void> reconnect(const Failed& why);
+  [[nodiscard]] Outcome<Reply> ask(const Request& request);
   [[nodiscard]] Outcome<void> send_blocks(int fd, std::uint64_t handle, std::uint64_t size,
                                           const std::string& to);
   [[nodiscard]] Outcome<void> make_folder(const std::string& to, std::uint32_t mode);

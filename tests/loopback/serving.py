@@ -39,6 +39,11 @@ class Serving:
             self.log = self.process.communicate(timeout=self.limit_s)[1]
         return self.log
 
+    def cpu_seconds(self):
+        """That the server has used so far."""
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def url(self, path=""):
         return f"weft://127.0.0.1:{self.port}/{path}"
 

@@ -130,7 +130,6 @@ int sync(Command& c) {
   c.copy.options.recursive = true;
   c.copy.options.only_newer = true;
   if (parse_remote(c.copy.paths.front(), c.port, unused)) return get(c);
-  if (c.copy.options.remove) return usage("--delete: works from a server only");
   return put(c);
 }
 
@@ -146,7 +145,7 @@ std::string shown(std::string name) {
 }
 
 // "drwxr-xr-x        4096 2026-01-31 12:00:00 name"
-void print_long(const store::Fetch::Named& n) {
+void print_long(const store::Named& n) {
   const std::uint32_t mode = n.attributes.mode;
   std::string text = S_ISDIR(mode) ? "d" : S_ISLNK(mode) ? "l" : S_ISREG(mode) ? "-" : "?";
   for (int bit = 8; bit >= 0; --bit) text += (mode >> bit & 1U) != 0 ? "xwr"[bit % 3] : '-';
@@ -163,7 +162,7 @@ int list_one(const Command& c, const RemotePath& remote) {
   if (auto ok = fetch.connect(); !ok) return fail(ok.error());
   const auto found = fetch.stat(remote.path);
   if (!found) return fail(found.error());
-  std::vector<store::Fetch::Named> names = {{remote.path, *found}};
+  std::vector<store::Named> names = {{remote.path, *found}};
   if (S_ISDIR(found->mode)) {
     auto listed = fetch.list(remote.path);
     if (!listed) return fail(listed.error());

@@ -68,6 +68,10 @@ CLI::App* add_copy(CLI::App& app, Command& c, Command::Kind kind, const char* na
   sub->add_option("PATH", c.copy.paths, paths)->type_name("PATH")->required()->expected(2, -1);
   sub->add_flag("-q,--quiet", c.copy.quiet, "No progress");
   sub->add_flag("--stats", c.copy.stats, "Print rate and CPU time at the end");
+  sub->add_option("--retry", c.copy.options.retry_seconds,
+                  "Seconds to try to reach a server that was lost")
+      ->type_name("SECONDS")
+      ->capture_default_str();
   add_token(*sub, c);
   add_port(*sub, c);
   sub->footer(
@@ -85,10 +89,6 @@ void add_get(CLI::App& app, Command& c) {
   sub->add_flag("--verify", c.copy.options.verify, "Compare checksums with the server's files");
   sub->add_flag("!--no-resume", c.copy.options.resume,
                 "Start anew where an earlier copy was interrupted");
-  sub->add_option("--retry", c.copy.options.retry_seconds,
-                  "Seconds to try to reach a server that was lost")
-      ->type_name("SECONDS")
-      ->capture_default_str();
 }
 
 void add_put(CLI::App& app, Command& c) {
@@ -105,7 +105,8 @@ void add_sync(CLI::App& app, Command& c) {
                            "Copy what differs in size or time, from or to a server",
                            "Source and destination; one of them remote");
   sub->add_flag("--delete", c.copy.options.remove,
-                "From a server only: remove files that the source does not have");
+                "Remove from the destination what the source does not have; folders when they are "
+                "empty");
   sub->add_flag("--verify", c.copy.options.verify, "Compare checksums of the copied files");
 }
 
