@@ -29,8 +29,8 @@ struct Command {
   bool allow_other = false;
 };
 
-// A server that says nothing for so long counts as lost.
-constexpr int kPatienceMs = 60000;
+// A server that says nothing for so long counts as lost. Calls try twice.
+constexpr int kPatienceMs = 30000;
 
 // What the calls of the kernel work on. FUSE calls them on several threads.
 struct Mounted {
@@ -145,9 +145,14 @@ void on_signal(int) {
 
 void handle_signals(fuse* mounting) {
   g_mounting = mounting;
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  for (const int one : {SIGINT, SIGTERM, SIGHUP}) sigaction(one, &action, nullptr);
+  for (const int one : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action {};
+    sigaction(one, nullptr, &action);
+    if (action.sa_handler == SIG_IGN) continue;  // nohup
+    action = {};
+    action.sa_handler = on_signal;
+    sigaction(one, &action, nullptr);
+  }
   std::signal(SIGPIPE, SIG_IGN);
 }
 
