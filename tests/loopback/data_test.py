@@ -143,7 +143,7 @@ def case_put_and_sync(tmp):
         (source / "big").unlink()
         run("sync", "--delete", server.url("in/"), source)
         assert tree_of(source) == tree_of(served / "in")
-        # And the other way: a file, a link, an empty folder; one that is not empty stays, and is named.
+        # And the other way: a file, a link, an empty folder. A full one stays, and is named.
         (served / "in" / "d0" / "gone").write_text("gone")
         (served / "in" / "gone").symlink_to("d0")
         (served / "in" / "empty").mkdir()
