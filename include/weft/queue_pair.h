@@ -102,7 +102,8 @@ class QueuePair {
   // there wait in the queue; if it does not come within the retries of WiringToSend, the oldest
   // ends with kRetryExceeded, and the queue pair is in the error state. (Those of a kUc queue pair
   // are lost after 200 ms, and complete as if they had been sent.) modify() to kReset is possible
-  // from every state; the queue pair can then be wired anew.
+  // from every state, and drops completions that nobody has polled yet; the queue pair can then be
+  // wired anew.
   //   kBadState          not in INIT (RTR)
   //   kInvalidArgument   no GID or number of a queue pair; PSNs above 24 bits
   //   kUnsupported       the device has another personality

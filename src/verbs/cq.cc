@@ -134,6 +134,18 @@ void CompletionQueueImpl::push(const WorkCompletion& wc, bool solicited) {
   if (overflowed) overflow();
 }
 
+void CompletionQueueImpl::forget(std::uint32_t qp_num) {
+  const io::SpinGuard lock(lock_);
+  const std::uint32_t count = count_.load(std::memory_order_relaxed);
+  std::uint32_t kept = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const WorkCompletion& wc = ring_[(std::uint64_t{head_} + i) % depth_];
+    if (wc.qp_num == qp_num) continue;
+    ring_[(std::uint64_t{head_} + kept++) % depth_] = wc;
+  }
+  count_.store(kept, std::memory_order_release);
+}
+
 // Hurts this CQ's QPs only. They are failed from the background thread: this one is inside a
 // stream.
 void CompletionQueueImpl::overflow() {

@@ -54,6 +54,9 @@ class CompletionQueueImpl final : public CompletionQueue,
   // Called by QPs as they complete work. `solicited`: wakes a CQ armed for solicited events.
   void push(const WorkCompletion& wc, bool solicited);
 
+  // Drops what the queue pair of this number has completed and nobody has polled yet.
+  void forget(std::uint32_t qp_num);
+
   // Queue pairs that deliver here: told when the CQ overflows. `users` counts them until they are
   // gone from it.
   void add_user(const std::shared_ptr<CqUser>& qp);

@@ -195,6 +195,8 @@ Status DatagramQp::modify(QpState to) {
   if (!legal()) return fail(Error::kBadState);
   state_.store(to, std::memory_order_release);
   if (to == QpState::kReset) {
+    if (send_cq_ != nullptr) send_cq_->forget(number_);
+    if (recv_cq_ != nullptr) recv_cq_->forget(number_);
     while (sq_.head() != sq_.tail()) sq_.retire();
     if (srq_ == nullptr) {
       const io::SpinGuard producers(rq_lock_);

@@ -142,7 +142,7 @@ void DatagramQp::complete_receive(WcStatus status, const WorkCompletion& about) 
 
 Posted DatagramQp::post_recv(std::span<const RecvWr> wrs) {
   Posted posted;
-  if (!device_.usable() || srq_ != nullptr) {
+  if (!device_.usable() || state() == QpState::kReset || srq_ != nullptr) {
     posted.error = srq_ != nullptr ? Error::kInvalidArgument : Error::kBadState;
     return posted;
   }

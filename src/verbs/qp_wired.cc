@@ -202,6 +202,10 @@ Status QueuePairImpl::modify_wired(QpState to) {
         ++generation_;
         stranded_ = false;
         state_.store(QpState::kReset, std::memory_order_release);
+        // As on adapters: programs that wire anew do not expect what was before.
+        if (retired_) return;
+        send_cq_->forget(number_);
+        recv_cq_->forget(number_);
       });
       return {};
     case QpState::kInit:

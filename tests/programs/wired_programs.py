@@ -8,7 +8,7 @@ from perftest import rows_of
 
 LIMIT_S = 100
 # Of perftest, with every type of queue pair.
-MORE = (("-e",), ("-q", 4), ("-b",), ("-r", 64), ("-I", 64, "-s", 64), ("-a", "-n", 10))
+MORE = (("-e",), ("-q", 4), ("-b",), ("-r", 64), ("-I", 64, "-s", 64))
 ROCE = ("--personality", "roce")
 
 
@@ -139,8 +139,10 @@ if __name__ == "__main__":
         "depth": variants("ib_send_bw", ("-r", 16), ("-r", 1024, "-t", 16), ("-l", 8)),
         "unreliable_send": variants("ib_send_bw", *[("-c", "UC", *more) for more in MORE]),
         "unreliable_write": variants("ib_write_bw", ("-c", "UC", "-q", 4), ("-c", "UC", "-b"),
-                                     ("-c", "UC", "-a", "-n", 10)),
-        "datagrams_send": variants("ib_send_bw", *[("-c", "UD", *more) for more in MORE]),
+                                     ("-c", "UC", "-I", 64, "-s", 64)),
+        "unreliable_sizes": variants("ib_write_bw", ("-c", "UC", "-a", "-n", 5)),
+        "datagrams_send": variants("ib_send_bw", *[("-c", "UD", *more) for more in MORE],
+                                   ("-c", "UD", "-a", "-n", 10)),
         "datagrams_latency": variants("ib_send_lat", ("-c", "UD", "-e"),
                                       ("-c", "UD", "-I", 32, "-s", 32), ("-c", "UD", "-a")),
         "all_sizes": all_sizes,

@@ -90,7 +90,9 @@ void SimPair::start_stream(int i) {
   p.max_ulpdu = config_.max_ulpdu[i];
   p.max_ulpdu_known = config_.max_ulpdu_known[i];
   p.hold_completions = config_.hold_completions;
-  p.acks = p.both_ready = config_.acks;
+  p.acks = config_.acks;
+  p.unreliable = config_.unreliable;
+  p.both_ready = is_wired();
   p.check_markers = config_.check_markers;
   if (config_.changes_path) p.path = PathMode::kAuto;
   side(i).on_path_message = [this, i](const proto::PathMessage& message) {

@@ -33,6 +33,7 @@ struct SimConfig {
   std::uint32_t max_ulpdu_known[2] = {0, 0};
   bool hold_completions = false;
   bool acks = false;          // as between wired queue pairs
+  bool unreliable = false;    // likewise
   bool late_reads = false;    // the transport reads memory some time after it took it
   bool changes_path = false;  // each side moves its stream to another path and back, now and then
   bool prepares = false;      // the transport has batches prepared while it is full
@@ -61,6 +62,7 @@ class SimPair {
   [[nodiscard]] proto::Startup& startup(int i) { return startup_[static_cast<std::size_t>(i)]; }
   [[nodiscard]] Rng& rng() { return rng_; }
   [[nodiscard]] bool acks() const { return config_.acks; }
+  [[nodiscard]] bool is_wired() const { return config_.acks || config_.unreliable; }
   [[nodiscard]] bool socket_closed(int i) const { return closed_[static_cast<std::size_t>(i)]; }
   // Changes of the path that side `i` has followed, in what it receives.
   [[nodiscard]] int path_changes(int i) { return into(i).changes; }

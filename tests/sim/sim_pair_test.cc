@@ -116,6 +116,25 @@ TEST(SimAcks, ACompletedRequestIsPlacedAtThePeer) {
   });
 }
 
+// Nothing is lost that its target can take, whatever the cuts and stalls.
+TEST(SimUnreliable, WhatCanBeTakenArrives) {
+  for_each_seed(40, [&](std::uint64_t seed) {
+    SimConfig config = random_config(seed);
+    config.unreliable = true;
+    SimPair net(config);
+    ASSERT_TRUE(net.establish());
+    Workload work(net, random_work(config));
+    EXPECT_TRUE(net.run_until_idle([&] { work.post_some(); }));
+    work.expect_all_done();
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_FALSE(net.side(i).down.has_value());
+      EXPECT_EQ(net.side(i).stream().counters().messages_dropped.get(), 0U);
+    }
+    end_run(net);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(net.side(i).down->how, StreamEnd::kOrderly);
+  });
+}
+
 std::uint64_t sum(const std::array<proto::Counter, 16>& messages) {
   std::uint64_t out = 0;
   for (const auto& of_one : messages) out += of_one.get();

@@ -291,8 +291,8 @@ void Workload::on_recv(int i, const RecvDone& done) {
   if (done.status != WcStatus::kSuccess) return;
   const Op& op = of(1 - i).ops[index];
   const bool immediate = op.op == SendOp::kWriteImm || op.op == SendOp::kImmediate;
-  // With acks an Immediate is a Send that carries one.
-  const bool is_send = net_.acks() && op.op == SendOp::kImmediate;
+  // Between wired queue pairs an Immediate is a Send that carries one.
+  const bool is_send = net_.is_wired() && op.op == SendOp::kImmediate;
   const bool behind_write = op.op == SendOp::kImmediate && !is_send;
   EXPECT_EQ(done.immediate, immediate && !is_send);
   EXPECT_EQ(done.byte_len, behind_write ? last_write(1 - i, index) : op.size);

@@ -186,6 +186,7 @@ TEST(Datagrams, ErrorFlushesAndResetForgets) {
   EXPECT_EQ(a.next().wr_id, 2U);
   ASSERT_TRUE(a.qp().modify(QpState::kReset));
   EXPECT_FALSE(a.send(a.peer(), "x"));
+  EXPECT_EQ(a.qp().post_recv(RecvWr{}).error(), Error::kBadState);
   EXPECT_EQ(a.qp().modify(QpState::kRtr).error(), Error::kBadState);
 }
 

@@ -449,6 +449,24 @@ TEST(Wiring, ResetForgetsWhatWasPosted) {
   expect_message(a, b, 3);
 }
 
+TEST(Wiring, ResetDropsItsCompletionsAndNoOthers) {
+  Wired a;
+  QpOptions options;
+  options.send_cq = options.recv_cq = a.set.cq;
+  const auto other = std::move(*a.host.pd->create_qp(options));
+  const Sge at = a.sge(8);
+  a.to_init();
+  ASSERT_TRUE(other->modify(QpState::kInit));
+  for (std::uint64_t id = 0; id < 6; ++id) {
+    ASSERT_TRUE((id % 2 == 0 ? a.qp() : *other).post_recv({id, {&at, 1}}));
+  }
+  ASSERT_TRUE(a.qp().modify(QpState::kError));
+  ASSERT_TRUE(other->modify(QpState::kError));
+  ASSERT_TRUE(a.qp().modify(QpState::kReset));
+  for (const std::uint64_t id : {1U, 3U, 5U}) EXPECT_EQ(a.next().wr_id, id);
+  EXPECT_EQ(a.completions(), 0U);
+}
+
 TEST(Wiring, ErrorFlushesWhatWasPosted) {
   const Wired a;
   const Wired b;
@@ -655,6 +673,27 @@ TEST_F(WiringIdlePeer, OneThatGoesInTheMiddleOfAMessageCostsNoReceive) {
   const WorkCompletion wc = a.next();
   EXPECT_EQ(wc.wr_id, 1U);
   EXPECT_EQ(wc.status, WcStatus::kFlushed);
+}
+
+TEST_F(WiringIdlePeer, AHelloThatIsReplayedIsDeclinedAndDisturbsNobody) {
+  const RawSocket socket = meet();
+  EXPECT_EQ(told(greeting()), roce::Verdict::kBusy);
+  EXPECT_TRUE(a.linked());
+  a.send(1);
+  EXPECT_FALSE(socket.receive(1).empty());  // to the one that was first
+  ASSERT_TRUE(a.qp().modify(QpState::kReset));
+  EXPECT_EQ(told(greeting()), roce::Verdict::kNotYet);
+}
+
+TEST_F(WiringIdlePeer, AHelloOfAnotherTypeIsDeclined) {
+  WiringToReceive towards = a.towards(peer);
+  towards.peer_number = roce::to_number({32768, 2});
+  a.to_init();
+  ASSERT_TRUE(a.qp().wire(towards));
+  roce::Hello h = greeting();
+  h.type = roce::QpType::kUc;
+  EXPECT_EQ(told(h), roce::Verdict::kOtherType);
+  EXPECT_FALSE(a.linked());
 }
 
 // It may be let in, or told that the queue pair is busy with its own attempt: by the numbers.

@@ -3,6 +3,7 @@
 #include <unistd.h>
 #include <weft/device.h>
 #include <weft/limits.h>
+#include <weft/wiring.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -82,10 +83,18 @@ std::string info_json(const Config& config, std::string_view device) {
   return document.dump(2, ' ', false, Ordered::error_handler_t::replace);
 }
 
-std::string heading(std::string_view device) {
+// What programs take the device for.
+std::string look_of(const Config& config) {
+  if (config.personality != Personality::kRoce) return "iWARP in user space, over TCP";
+  const auto address = gid_address(config);
+  return fmt::format("looks like RoCE v2, GID {}; queue pairs may be wired by hand, over TCP",
+                     address ? address->text() : "not found: see the key gid");
+}
+
+std::string heading(const Config& config, std::string_view device) {
   const Congestion congestion = read_congestion();
   std::string out = fmt::format("weft {}\n", version());
-  out += fmt::format("  device       {} (iWARP in user space, over TCP)\n", device);
+  out += fmt::format("  device       {} ({})\n", device, look_of(config));
   out += fmt::format("  CRC32C       {}\n", crc_method());
   out += fmt::format("  kernel       {}, {} CPUs\n", kernel_text(), allowed_cpus().size());
   out += fmt::format("  congestion   {} by default; any user may choose: {}\n",
@@ -130,7 +139,7 @@ std::string settings_long(const Config& config) {
 }
 
 std::string info_text(const Config& config, std::string_view device, bool all) {
-  std::string out = heading(device);
+  std::string out = heading(config, device);
   if (!all) {
     return out + settings_short(config) +
            "\n`weft info --all` shows limits and every setting; `weft doctor` checks this machine.";
