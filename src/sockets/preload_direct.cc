@@ -118,6 +118,16 @@ class TosMark {
   bool waits_ = false;
 };
 
+bool connected_tcp(int fd) {
+  int protocol = 0;
+  socklen_t length = sizeof protocol;
+  sockaddr_storage peer;
+  socklen_t peer_length = sizeof peer;
+  return real().getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 &&
+         protocol == IPPROTO_TCP &&
+         real().getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) == 0;
+}
+
 void become(int fd, const char* role, const sockaddr* peer, const char* path, const char* reason) {
   const std::lock_guard lock(table::mutex());
   note_path(fd, role, peer, path, reason);
@@ -137,7 +147,7 @@ int set_mode(int fd, const void* value, socklen_t length) {
   if (kind == Kind::kUnknown) kind = classify(fd);
   if (kind != Kind::kFresh && kind != Kind::kListener) {
     if (kind == Kind::kDirect && on != 0) return 0;
-    return fail_with(kind == Kind::kPlain ? ENOPROTOOPT : EISCONN);
+    return fail_with(kind == Kind::kPlain && !connected_tcp(fd) ? ENOPROTOOPT : EISCONN);
   }
   if (!library().whole) return fail_with(EOPNOTSUPP);
   const std::lock_guard lock(table::mutex());

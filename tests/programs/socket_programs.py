@@ -752,6 +752,52 @@ for _ in range(3):
         server.end()
 
 
+MODE_ERRORS = """
+import errno, socket, sys
+SOL_RDMA, WEFT_MODE = 0x10000, 0x57
+def ask(s, value=1):
+    try: s.setsockopt(SOL_RDMA, WEFT_MODE, value)
+    except OSError as error: return errno.errorcode[error.errno]
+    return s.getsockopt(SOL_RDMA, WEFT_MODE)
+listener = socket.create_server(('127.0.0.1', 0))
+a = socket.create_connection(listener.getsockname())
+b, _ = listener.accept()
+a.sendall(b'x'); b.recv(1)
+print('fresh', ask(socket.socket()), 'off again', ask(socket.socket(), 0), 'udp', ask(socket.socket(type=socket.SOCK_DGRAM)),
+      'unix', ask(socket.socket(socket.AF_UNIX)), 'connected', ask(a), 'accepted', ask(b), 'listening', ask(listener))
+print('port', listener.getsockname()[1], flush=True)
+# A client of rubbish at a listener with the mode: its connection ends, the next one is served.
+end, _ = listener.accept(); end.settimeout(20)
+try: print('rubbish', end.recv(10))
+except OSError: print('rubbish', b'')
+c = socket.socket(); print('mode', ask(c))
+import threading  # connect() returns when the server has accepted, and looked
+thread = threading.Thread(target=c.connect, args=(listener.getsockname(),)); thread.start()
+d, _ = listener.accept(); mode = d.getsockopt(SOL_RDMA, WEFT_MODE); thread.join()
+c.sendall(b'by rdma'); print(d.recv(10), mode, c.getpeername() == listener.getsockname())
+import select
+poller = select.epoll()
+try: poller.register(d, select.EPOLLIN)
+except OSError as error: print('epoll', errno.errorcode[error.errno])
+c.close(); print('end', d.recv(10))
+"""
+
+
+def iwarp_mode(network):
+    """What WEFT_MODE says on each kind of socket, with Weft and without."""
+    argv = ["/usr/bin/python3", "-c", MODE_ERRORS]
+    plain = network.start(argv, raw=True).wait_for("port ")
+    plain.end()
+    check("fresh ENOPROTOOPT" in plain.output() and "listening ENOPROTOOPT" in plain.output(), plain.output())
+    server = network.start(argv, options=("--sockets",)).wait_for("port ")
+    with socket.create_connection((network.server.v4, int_of(server.output()))) as bad:
+        bad.sendall(b"MPA ID Req Frame" + bytes([0x40, 1, 0, 4]) + b"abcd")
+        out = server.expect(0, LIMIT_S)
+    check("fresh 1 off again 0 udp ENOPROTOOPT unix ENOPROTOOPT connected EISCONN accepted EISCONN listening 1\n"
+          in out, out)
+    check("rubbish b''\nmode 1\nb'by rdma' 1 True\nepoll EPERM\nend b''\n" in out, out)
+
+
 def few_descriptors(network):
     """Where descriptors run out, the program gets EMFILE as from the kernel, and can go on
     later."""
@@ -835,7 +881,7 @@ def scp_1g(s):
 
 
 CASES = {case.__name__: case for case in (
-    scenarios, rules, declined, rdma_or_nothing, silent_clients, few_descriptors, stat_of_a_fifo)} | {name: everywhere(case) for name, case in {
+    scenarios, rules, iwarp_mode, declined, rdma_or_nothing, silent_clients, few_descriptors, stat_of_a_fifo)} | {name: everywhere(case) for name, case in {
     "netcat": netcat, "netcat_exec": netcat_exec, "curl_nginx": curl_nginx, "ab_nginx": ab_nginx,
     "redis": redis, "memcached": memcached, "iperf3": iperf3, "ssh": ssh, "rsync": rsync,
     "postgres": postgres, "haproxy": haproxy, "tls": tls, "git": git, "stat": stat, "dying_clients": dying_clients,
