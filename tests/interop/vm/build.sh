@@ -40,8 +40,8 @@ guest_packages=(
 host_packages=(tgt libaio1)
 
 guest_programs=(
-  rping ucmatose rdma_server rdma_client rdma_xserver cmtime rstream
-  ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_send_bw ib_send_lat ib_atomic_bw
+  rping ucmatose rdma_server rdma_client rdma_xserver cmtime rstream riostream
+  rcopy ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_send_bw ib_send_lat ib_atomic_bw
   ibv_devices ibv_devinfo tcpdump rdma ip tc ss iscsid iscsiadm)
 
 guest_modules=(
