@@ -206,6 +206,17 @@ def rddp_read(network):
         source.expect(0, LIMIT_S)
 
 
+def rddp_sensor(network):
+    program = built("rddp_sensor")
+    for blocks in (1, 8, 9, 1000):
+        server, port = start_server(network, [program, "server"], raw=True)
+        out = network.connect([program, "sensor", network.server.v4, port, blocks],
+                              raw=True).expect(0, LIMIT_S)
+        check(f"sent {blocks} blocks" in out, out)
+        total = sum(i % 1000 for i in range(256 * blocks))
+        check(f"{blocks} blocks, sum {total}\n" in server.expect(0, LIMIT_S), server.output())
+
+
 def exs_first_program(network):
     """The programs that docs/exs.md and exs(7) begin with, as a reader would build them."""
     compiler = os.environ.get("CC", "cc")
@@ -251,7 +262,7 @@ def two_hosts(network):
 
 def usage(network):
     for name in ("pingpong", "verbs_pingpong", "kvstore", "fetch", "exs_echo", "exs_sampler",
-                 "exs_file", "rddp_write", "rddp_read"):
+                 "exs_file", "rddp_write", "rddp_read", "rddp_sensor"):
         out = network.start([built(name)], raw=True).expect(2, LIMIT_S)
         check(out.startswith(f"usage: {name} "), out)
 
@@ -269,6 +280,7 @@ if __name__ == "__main__":
         "exs_file": exs_file,
         "rddp_write": rddp_write,
         "rddp_read": rddp_read,
+        "rddp_sensor": rddp_sensor,
         "exs_first_program": exs_first_program,
         "two_hosts": two_hosts,
         "usage": usage,
