@@ -76,6 +76,7 @@ endif()
 if(WEFT_BOARD)
   set(CMAKE_POSITION_INDEPENDENT_CODE OFF)
   add_compile_definitions(WEFT_PROFILE_SMALL) # src/base/profile.h
+  include_directories(BEFORE "${CMAKE_CURRENT_SOURCE_DIR}/src/lwip/board/include") # assert.h
   add_compile_options(-Os -fno-exceptions -ffunction-sections -fdata-sections
                       -fno-common -fomit-frame-pointer)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-rtti>

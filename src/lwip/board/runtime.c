@@ -1,5 +1,6 @@
 /* The few functions of the C library that the core, lwIP and the compiler call. Memory comes from
  * lwIP's heap, whose size the image fixes: what is not there is refused, and nothing grows. */
+#include <assert.h>
 #include <lwip/mem.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -85,26 +86,20 @@ void abort(void) {
   board_halt();
 }
 
-void weft_lwip_fault(const char* what) {
-  say("weft-board: lwIP: ");
-  say(what);
-  say("\n");
-  board_halt();
-}
-
-/* What assert() calls in newlib, and in glibc. */
-void __assert_func(const char* file, int line, const char* function, const char* what) {
-  (void)line;
-  (void)function;
+/* What assert() calls, also for lwIP. */
+void weft_board_assert(const char* file, int line) {
+  char digits[12];
+  char* at = digits + sizeof digits - 1;
+  *at = '\0';
+  do {
+    *--at = (char)('0' + line % 10);
+  } while ((line /= 10) != 0);
   say("weft-board: assertion failed: ");
-  say(what);
-  say(" in ");
   say(file);
+  say(":");
+  say(at);
   say("\n");
   board_halt();
-}
-void __assert_fail(const char* what, const char* file, unsigned line, const char* function) {
-  __assert_func(file, (int)line, function, what);
 }
 
 void* malloc(size_t size) { return size > MEM_SIZE ? NULL : mem_malloc((mem_size_t)size); }

@@ -8,8 +8,9 @@ extern "C" {
 #endif
 /* A number that peers cannot guess: initial sequence numbers and ports come from it. */
 unsigned weft_lwip_random(void);
-/* A fault of lwIP's own state. Does not return. */
+/* A fault of lwIP's own state. Neither returns. */
 void weft_lwip_fault(const char* what);
+void weft_board_assert(const char* file, int line) __attribute__((noreturn));
 #ifdef __cplusplus
 }
 #endif
@@ -18,7 +19,11 @@ void weft_lwip_fault(const char* what);
 #define LWIP_PLATFORM_DIAG(x) \
   do {                        \
   } while (0)
+#ifdef WEFT_PROFILE_SMALL /* on a board the texts would take 4 KB */
+#define LWIP_PLATFORM_ASSERT(x) weft_board_assert(__FILE_NAME__, __LINE__)
+#else
 #define LWIP_PLATFORM_ASSERT(x) weft_lwip_fault(x)
+#endif
 
 #ifndef BYTE_ORDER
 #ifdef __BYTE_ORDER__
