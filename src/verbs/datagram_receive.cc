@@ -123,7 +123,7 @@ bool DatagramQp::scatter(std::size_t at, std::span<const std::uint8_t> octets) {
       return false;
     }
     proto::MarkedOctets piece(octets.first(size));
-    if (!store(*pin.entry(), sge.addr + at, to, piece, size)) return false;
+    if (store(*pin.entry(), sge.addr + at, to, piece, size) != proto::Stored::kAll) return false;
     octets = octets.subspan(size);
     at = 0;
   }
