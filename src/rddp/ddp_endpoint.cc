@@ -96,8 +96,10 @@ proto::MemoryFault DdpEndpoint::place(Stag stag, std::uint64_t to, proto::Marked
   const proto::MemoryFault fault =
       domain_.table().resolve(stag, to, payload.size(), Access::kRemoteWrite, id_, pin, at);
   if (fault != proto::MemoryFault::kNone) return fault;
-  return proto::store(*pin.entry(), to, at, payload, payload.size()) ? proto::MemoryFault::kNone
-                                                                     : proto::MemoryFault::kBounds;
+  // DDP has nowhere to keep octets for later: a method takes all of them.
+  const bool all =
+      proto::store(*pin.entry(), to, at, payload, payload.size()) == proto::Stored::kAll;
+  return all ? proto::MemoryFault::kNone : proto::MemoryFault::kBounds;
 }
 
 bool DdpEndpoint::tagged_delivered(const DdpTagged& header) {
