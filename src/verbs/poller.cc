@@ -29,10 +29,9 @@ constexpr std::uint32_t kPassesPerLook = 4;
 // Polls without success in a row before callers take over: kPollsToTake, and up to this where they
 // went away again soon.
 constexpr std::uint32_t kPollsToTakeMax = 1U << 16U;
-// So many looks within kCallersGone are those of a caller who does little else.
-constexpr std::uint32_t kDrivesOfPollers = 5000;
 // Without a caller's look for this long, the background takes over. Two of these at most.
 constexpr Duration kCallersGone{10'000'000};
+constexpr std::uint64_t kCallersGoneUs = 10'000;
 // A doorbell that no poll has rung is rung by a timer after this. While posts go on, the timer
 // waits for some more of these: a caller that keeps posting polls when the queues are full.
 constexpr Duration kLateBell{1'000'000};
@@ -402,13 +401,22 @@ void Poller::look_after_callers() {
   const std::uint32_t drives = drives_.load(std::memory_order_relaxed);
   const std::uint32_t more = drives - std::exchange(drives_seen_, drives);
   if (more != 0) {
-    if (more > kDrivesOfPollers) polls_to_take_.store(kPollsToTake, std::memory_order_relaxed);
+    if (more > kDrivesOfPollers) {
+      polls_to_take_.store(kPollsToTake, std::memory_order_relaxed);
+      vain_to_take_.store(kDrivesOfPollers, std::memory_order_relaxed);
+    }
     watch_callers();
   } else {
-    // A program that watches memory polls its CQ for its own sends only: wait for more polls next
-    // time.
-    const std::uint32_t polls = polls_to_take_.load(std::memory_order_relaxed);
-    polls_to_take_.store(std::min(polls * 4, kPollsToTakeMax), std::memory_order_relaxed);
+    // A program that watches memory polls its CQ for its own sends only. If something has come that
+    // it did not look for, wait for more polls next time.
+    if (run_once(true).value_or(false)) {
+      const auto more_patience = [](std::atomic<std::uint32_t>& polls) {
+        const std::uint32_t now = polls.load(std::memory_order_relaxed);
+        polls.store(std::min(now * 4, kPollsToTakeMax), std::memory_order_relaxed);
+      };
+      more_patience(polls_to_take_);
+      more_patience(vain_to_take_);
+    }
     abandoned_.store(true, std::memory_order_relaxed);
     hand_over();
   }
@@ -544,7 +552,7 @@ void Poller::nothing_found() {
   if (!kept_by_callers()) {
     const std::uint32_t polls = untaken_.load(std::memory_order_relaxed) + 1;
     untaken_.store(polls, std::memory_order_relaxed);
-    if (polls >= polls_to_take_.load(std::memory_order_relaxed)) take();
+    if (polls >= polls_to_take_.load(std::memory_order_relaxed) || polled_densely()) take();
   }
   thread_local Patience patience;
   if (!patience.is_over()) return;
@@ -558,6 +566,24 @@ void Poller::nothing_found() {
     patience.note(peer ? Yielded::kToAPeer : Yielded::kToAStranger);
   }
   look_for_others();
+}
+
+// A caller who does little else than poll in vain is one to count on, even if each row of polls in
+// vain is short, and even if he once went away.
+bool Poller::polled_densely() {
+  const std::uint64_t now = last_drive_.load(std::memory_order_relaxed);
+  const std::uint64_t since = now - dense_since_.load(std::memory_order_relaxed);
+  const std::uint32_t drives = drives_.load(std::memory_order_relaxed);
+  const std::uint32_t vain = vain_.load(std::memory_order_relaxed) + 1;
+  vain_.store(vain, std::memory_order_relaxed);
+  if (since > kCallersGoneUs * device_->ticks_per_us()) {
+    dense_since_.store(now, std::memory_order_relaxed);
+    drives_then_.store(drives, std::memory_order_relaxed);
+    vain_.store(0, std::memory_order_relaxed);
+    return false;
+  }
+  const std::uint32_t all = drives - drives_then_.load(std::memory_order_relaxed);
+  return vain >= vain_to_take_.load(std::memory_order_relaxed) && vain >= all - all / 8;
 }
 
 // Whether something moved; nothing: another thread is at it.

@@ -144,6 +144,8 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   };
   static constexpr std::uint32_t kHotMax = 8;
   static constexpr std::uint32_t kPollsToTake = 4;
+  // So many looks within 10 ms are those of a caller who does little else.
+  static constexpr std::uint32_t kDrivesOfPollers = 5000;
 
   Poller(std::shared_ptr<DeviceImpl> device, io::Engine& home)
       : device_(std::move(device)), home_(home) {}
@@ -181,6 +183,7 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   void look_after_callers();
   void ring_late();
   void start_bell();
+  [[nodiscard]] bool polled_densely();
   void look_for_others();
   std::optional<bool> run_once(bool look);
   bool help();
@@ -216,6 +219,11 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   std::uint32_t drives_seen_ = 0;          // the home thread's
   std::atomic<std::uint32_t> untaken_{0};  // polls without success, while the background runs it
   std::atomic<std::uint32_t> polls_to_take_{kPollsToTake};
+  // See polled_densely(); a race costs one decision, no more.
+  std::atomic<std::uint64_t> dense_since_{0};  // cpu_ticks()
+  std::atomic<std::uint32_t> drives_then_{0};
+  std::atomic<std::uint32_t> vain_{0};
+  std::atomic<std::uint32_t> vain_to_take_{kDrivesOfPollers};
   std::atomic<io::TimerId> caller_timer_id_{0};
   Timer caller_timer_{*this, &Poller::look_after_callers};
   Instant no_spin_before_;  // the home thread's, with the next
