@@ -173,6 +173,7 @@ int Remote::list(const std::string& path, const EntryFunction& entry) {
       if (++entries > kEntriesMax) return EOVERFLOW;
       if (safe) entry(std::string(found->name), found->attributes);
     }
+    if (!rest.empty()) return EIO;  // broken, and perhaps without end
     if (reply.cursor == 0) return 0;
     if (page.empty() || reply.cursor == request.offset) return EIO;  // it would never end
     request.offset = reply.cursor;

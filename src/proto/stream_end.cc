@@ -389,6 +389,8 @@ void Stream::settle_down() {
     host_.receive_cut_off(receive_.wqe.wr_id);
   }
   host_.stream_down(end_, ending_.code, ending_.by_peer);
+  // The host may have completed what is kept; the rest of an FPDU that still leaves completes none.
+  if (static_cast<std::int32_t>(sq_.head() - sq_next_) > 0) sq_next_ = sq_.head();
 }
 
 void Stream::flush_work(Offender offender, std::uint32_t vendor) {

@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "ibverbs/errors.h"
+#include "io/socket.h"
 #include "rdmacm/forward.h"
 
 namespace weft::rdmacm {
@@ -37,7 +38,9 @@ std::uint32_t configured(const char* name, std::uint32_t otherwise) {
   return file >> value ? value : otherwise;
 }
 
-constexpr auto kCloseLimit = std::chrono::seconds(5);
+constexpr auto kCloseLimit = std::chrono::seconds(5);   // without progress
+constexpr auto kDrainLimit = std::chrono::seconds(60);  // in all
+constexpr std::uint32_t kGoodbyeBytes = 128;            // more than the FPDU of a goodbye
 
 }  // namespace
 
@@ -112,28 +115,36 @@ sockets::RsOptions default_rsocket_options() {
   return defaults;
 }
 
-void close_connection(std::shared_ptr<sockets::RsConnection> link, bool with_reset) {
+// A credit of the peer's that meets our FIN is answered with a reset, which takes from the peer
+// what has not left yet. So the FIN waits until the peer's TCP has all but the goodbye.
+void close_connection(std::shared_ptr<sockets::RsConnection> link, int fd, bool with_reset) {
   using sockets::RsPhase;
+  link->on_report({});  // the descriptor that it signals goes with the rsocket
   if (with_reset || link->phase() != RsPhase::kUp || !link->begin()) {
     link->abort();
     return;
   }
   sockets::RsStream& stream = link->stream();
-  const auto end = Clock::now() + kCloseLimit;
-  bool said = stream.say_disconnect();
-  while (!(said && stream.flushed()) && !stream.down() && Clock::now() < end) {
+  const auto last = Clock::now() + kDrainLimit;
+  auto end = Clock::now() + kCloseLimit;
+  std::uint32_t left = UINT32_MAX;
+  bool said = false;
+  for (;;) {
     stream.arm();
     stream.process();
     said = said || stream.say_disconnect();
-    if (said && stream.flushed()) break;
-    if (auto event = stream.channel().wait(std::chrono::milliseconds(100)); event) {
-      (*event)->ack_events(1);
-    }
-    stream.process();
+    if (stream.down() || link->phase() != RsPhase::kUp) break;
+    const bool flushed = said && stream.flushed();
+    const std::uint32_t now_left = io::unacknowledged(fd);
+    if (flushed && now_left <= kGoodbyeBytes) break;
+    const auto now = Clock::now();
+    if (now_left != left) end = now + kCloseLimit;
+    left = now_left;
+    if (now >= end || now >= last) break;
+    const auto slice = std::chrono::milliseconds(flushed ? 1 : 100);
+    if (auto event = stream.channel().wait(slice); event) (*event)->ack_events(1);
   }
-  link->disconnect();
-  // The peer closes too. Going earlier could reset the connection, and take from the peer what it
-  // has not read yet.
+  if (!link->disconnect()) return;  // a child of fork(): the connection is the parent's
   static_cast<void>(link->wait_while(RsPhase::kUp, end));
 }
 
@@ -193,18 +204,12 @@ int rshutdown(int fd, int how) {
   if (socket->state != RsState::kConnected) return fail_minus(ENOTCONN);
   if (how != SHUT_WR) socket->read_shut = true;
   if (how != SHUT_RD) socket->write_shut = true;
-  if (!socket->write_shut) return 0;
-  // Reading is over too: the peer need not keep its half open for us.
-  const bool leave = socket->read_shut;
   tell_others(*socket);
-  const auto link = socket->link;
-  auto& stream = link->stream();
-  while (!(leave ? stream.say_disconnect() : stream.say_shutdown())) {
-    const int error = sleep_for_change(*socket, lock, Clock::now() + std::chrono::seconds(1));
-    if (error == EINTR) return fail_minus(EINTR);
-    // Another thread may have closed it: then it is that one's to say so.
-    if (socket->link != link || stream.down()) break;
-  }
+  if (!socket->write_shut) return 0;
+  // Where the peer takes nothing just now, the stream says it later: this call does not wait.
+  // Reading is over too: the peer need not keep its half open for us.
+  auto& stream = socket->link->stream();
+  static_cast<void>(socket->read_shut ? stream.say_disconnect() : stream.say_shutdown());
   return 0;
 }
 
@@ -233,7 +238,7 @@ int rclose(int fd) {
     linger value{};
     socklen_t length = sizeof value;
     const bool known = getsockopt(fd, SOL_SOCKET, SO_LINGER, &value, &length) == 0;
-    close_connection(std::move(link), known && value.l_onoff != 0 && value.l_linger == 0);
+    close_connection(std::move(link), fd, known && value.l_onoff != 0 && value.l_linger == 0);
   }
   return close(fd);
 }

@@ -102,7 +102,7 @@ void arm(Rsocket& socket);
 
 // Ends the connection: says goodbye, waits until TCP has all and the peer has closed, for a bounded
 // time. Without the mutex.
-void close_connection(std::shared_ptr<sockets::RsConnection> link, bool with_reset);
+void close_connection(std::shared_ptr<sockets::RsConnection> link, int fd, bool with_reset);
 
 // --- listening ---
 

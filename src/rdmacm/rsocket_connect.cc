@@ -5,6 +5,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <list>
@@ -22,6 +24,8 @@ using ibverbs::errno_of;
 using ibverbs::fail_minus;
 using sockets::RsIncoming;
 using sockets::RsPhase;
+
+constexpr int kSliceMs = 100;
 
 void raise(int event_fd) {
   const std::uint64_t one = 1;
@@ -51,6 +55,7 @@ class Service {
   }
 
   void remove(const RsocketPtr& socket) {
+    if (pid_ != getpid()) return;  // a child of fork(): epoll and the listener in it are the parent's
     std::list<Pending> gone;
     const std::lock_guard lock(mutex_);
     const auto found = listeners_.find(socket->fd);
@@ -72,6 +77,7 @@ class Service {
     std::unique_ptr<RsIncoming> incoming;
   };
   static constexpr std::size_t kPendingMax = 1024;
+  static constexpr int kAcceptsPerTurn = 64;
   static constexpr int kTickMs = 1000;  // how often overdue Requests are looked for
 
   bool start() {
@@ -116,8 +122,10 @@ class Service {
     return pending_.empty();
   }
 
+  // At most kAcceptsPerTurn, so that others get the mutex.
   void accept_from(const RsocketPtr& listener) {
-    while (pending_.size() < kPendingMax) {
+    for (int i = 0; i < kAcceptsPerTurn; ++i) {
+      if (pending_.size() >= kPendingMax) drop_oldest();
       const int fd = accept4(listener->fd, nullptr, nullptr, SOCK_CLOEXEC);
       if (fd < 0) {
         if (errno == EMFILE || errno == ENFILE) usleep(10000);  // else this would spin
@@ -138,6 +146,15 @@ class Service {
       }
       pending_.push_back({listener, fd, std::move(*begun)});
     }
+  }
+
+  // Silent ones must not keep others out.
+  void drop_oldest() {
+    auto oldest = std::ranges::find_if(
+        pending_, [](const Pending& one) { return one.incoming->connection() == nullptr; });
+    if (oldest == pending_.end()) oldest = pending_.begin();
+    close(oldest->fd);
+    pending_.erase(oldest);
   }
 
   void advance() {
@@ -170,7 +187,7 @@ class Service {
   }
 
   std::mutex mutex_;
-  pid_t pid_ = 0;
+  std::atomic<pid_t> pid_{0};
   int epoll_ = -1;
   int wake_ = -1;
   std::unordered_map<int, RsocketPtr> listeners_;
@@ -213,7 +230,7 @@ int await_connect(Rsocket& socket, std::unique_lock<std::mutex>& lock) {
   while (socket.state == RsState::kConnecting) {
     pollfd one{socket.wake, POLLIN, 0};
     lock.unlock();
-    const int polled = poll(&one, 1, -1);
+    const int polled = poll(&one, 1, kSliceMs);  // another thread may have taken the signal
     const int error = errno;
     lock.lock();
     if (polled < 0 && error == EINTR) return EINTR;

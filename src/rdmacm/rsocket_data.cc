@@ -237,14 +237,13 @@ int sleep_for_change(Rsocket& socket, std::unique_lock<std::mutex>& lock, Deadli
     lock.lock();
     return 0;
   }
+  // Whatever completes behind this may be what the caller waits for.
   link->stream().arm();
-  const std::size_t unread = link->stream().unread();
-  const bool could_send = link->stream().can_send();
-  progress(socket);
-  if (link->stream().unread() != unread || link->stream().can_send() != could_send ||
-      link->stream().down() || link->stream().peer_finished()) {
+  if (link->stream().process()) {
+    tell_others(socket);
     return 0;
   }
+  if (link->stream().down()) return 0;
   socket.driving = true;
   lock.unlock();
   // Without a deadline in slices: another thread may have closed the rsocket meanwhile.

@@ -350,7 +350,7 @@ void Bridge::finish() {
   stream.process();
   const bool said = stream.say_disconnect();
   if (Clock::now() > limit_ || stream.down() || (said && stream.flushed())) {
-    rdma_->disconnect();
+    static_cast<void>(rdma_->disconnect());
     if (rdma_->phase() != RsPhase::kUp || Clock::now() > limit_) state_ = State::kDone;
   }
 }

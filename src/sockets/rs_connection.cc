@@ -133,8 +133,8 @@ bool RsConnection::begin() {
   return begun_;
 }
 
-void RsConnection::disconnect() {
-  if (connection_ != nullptr) static_cast<void>(connection_->disconnect());
+Status RsConnection::disconnect() {
+  return connection_ != nullptr ? connection_->disconnect() : Status(fail(Error::kBadState));
 }
 
 void RsConnection::abort() {

@@ -54,7 +54,8 @@ class RsConnection {
   // Takes up what the peer's private data says, once kUp. False: the stream cannot be used.
   [[nodiscard]] bool begin();
   // Ends the connection: in good order after all is sent, or with a reset.
-  void disconnect();
+  //   kBadState: there is none, or it is the parent's of this child of fork()
+  Status disconnect();
   void abort();
 
  private:

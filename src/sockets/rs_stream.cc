@@ -167,6 +167,12 @@ bool RsStream::process() {
     if (count < batch.size()) break;
   }
   if (!started_ || down_) return some;
+  // Before credits, which would take the slots.
+  if (disconnect_due_) {
+    static_cast<void>(say_disconnect());
+  } else if (shutdown_due_) {
+    static_cast<void>(say_shutdown());
+  }
   give_credit();
   send_pending_maps();
   return some;
@@ -243,7 +249,8 @@ void RsStream::violation() {
 }
 
 void RsStream::give_credit() {
-  if (disconnect_said_ || control_outstanding_ + 2 > kControlSlots) return;
+  const bool over = disconnect_said_ || peer_left_;
+  if (over || control_outstanding_ + 2 > kControlSlots) return;
   const std::size_t half = recv_ring_.size() / 2;
   const bool with_target = recv_free_ >= half;
   const auto due = static_cast<std::int16_t>(static_cast<std::uint16_t>(read_seq_ - credited_seq_));
@@ -303,7 +310,8 @@ bool RsStream::post_target_and_credit(const RsSge& target) {
 
 bool RsStream::say_shutdown() {
   if (shutdown_said_ || disconnect_said_ || down_ || !started_) return true;
-  if (control_outstanding_ >= kControlSlots) return false;
+  shutdown_due_ = control_outstanding_ >= kControlSlots;
+  if (shutdown_due_) return false;
   if (!post_message({RsOp::kShutdown, 0}, kind::kControl)) return true;
   shutdown_said_ = true;
   return true;
@@ -311,7 +319,8 @@ bool RsStream::say_shutdown() {
 
 bool RsStream::say_disconnect() {
   if (disconnect_said_ || down_ || !started_) return true;
-  if (control_outstanding_ >= kControlSlots) return false;
+  disconnect_due_ = control_outstanding_ >= kControlSlots;
+  if (disconnect_due_) return false;
   if (!post_message({RsOp::kDisconnect, 0}, kind::kControl)) return true;
   disconnect_said_ = true;
   return true;

@@ -143,6 +143,8 @@ class RsStream {
   bool down_ = false;
   bool violated_ = false;
   bool shutdown_said_ = false;
+  bool shutdown_due_ = false;  // asked for, and said as soon as there is a slot; the next too
+  bool disconnect_due_ = false;
   bool disconnect_said_ = false;
 
   // Sending.

@@ -29,14 +29,14 @@ Fetch::Fetch(ServerAddress server, CopyOptions options, CopyWatcher watcher)
     : server_(std::move(server)), options_(options), watcher_(std::move(watcher)) {}
 
 Outcome<void> Fetch::connect() {
-  memory_ = Registered();
-  client_.reset();
+  // The one before stays until this one is whole: callers ask it whether it lives.
   auto client = Client::connect(server_);
   if (!client) return tl::unexpected(client.error());
-  client_ = std::move(*client);
-  auto memory = Registered::create(client_->pd(), kMemoryBytes,
+  auto memory = Registered::create((*client)->pd(), kMemoryBytes,
                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   if (!memory) return tl::unexpected(memory.error());
+  memory_ = Registered();  // before the domain that it belongs to
+  client_ = std::move(*client);
   memory_ = std::move(*memory);
   return {};
 }

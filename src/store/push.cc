@@ -32,15 +32,16 @@ std::string join(const std::string& a, const std::string& b) {
 }  // namespace
 
 Outcome<void> Push::connect() {
-  memory_ = Registered();  // before the domain that it belongs to
+  // The one before stays until this one is whole: callers ask it whether it lives.
   auto client = Client::connect(server_);
   if (!client) return tl::unexpected(client.error());
-  client_ = std::move(*client);
-  if (!client_->writable()) return tl::unexpected(explain(EROFS, server_.host));
+  if (!(*client)->writable()) return tl::unexpected(explain(EROFS, server_.host));
   auto memory =
-      Registered::create(client_->pd(), std::size_t{kBlocks} * kBlockBytes,
+      Registered::create((*client)->pd(), std::size_t{kBlocks} * kBlockBytes,
                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
   if (!memory) return tl::unexpected(memory.error());
+  memory_ = Registered();  // before the domain that it belongs to
+  client_ = std::move(*client);
   memory_ = std::move(*memory);
   return {};
 }
@@ -125,7 +126,11 @@ Outcome<void> Push::put_folder(int folder, const std::string& from, const std::s
 // As Fetch::remove_others().
 Outcome<void> Push::remove_others(const std::string& to,
                                   const std::unordered_set<std::string>& keep) {
-  const auto there = list_folder(*client_, memory_, to);
+  auto there = list_folder(*client_, memory_, to);
+  for (unsigned starts = 1; !there && !client_->alive() && starts < kStarts; ++starts) {
+    if (auto again = reconnect(there.error()); !again) return again;
+    there = list_folder(*client_, memory_, to);
+  }
   if (!there) return tl::unexpected(there.error());
   for (const Named& one : *there) {
     if (keep.contains(one.name) || one.name.starts_with(".weft-")) continue;
@@ -136,12 +141,33 @@ Outcome<void> Push::remove_others(const std::string& to,
     if (S_ISDIR(one.attributes.mode)) request.flags = kRemoveDirectory;
     const auto reply = ask(request);
     if (!reply && !client_->alive()) return tl::unexpected(reply.error());
-    if (reply) {
+    if (reply || reply.error().error == ENOENT) {  // asked twice, or somebody was faster
       ++totals_.removed;
     } else {
       report(reply.error());
     }
   }
+  return {};
+}
+
+// Another link, or a file, of that name gives way; a folder does not.
+Outcome<void> Push::put_link(const Request& request) {
+  auto reply = ask(request);
+  if (reply) return {};
+  if (reply.error().error != EEXIST) return tl::unexpected(reply.error());
+  Request look;
+  look.op = Op::kReadLink;
+  look.path = request.path;
+  const auto now = ask(look);
+  if (now && now->target == request.target) return {};
+  if (!client_->alive()) return tl::unexpected(now.error());
+  Request old;
+  old.op = Op::kRemove;
+  old.path = request.path;
+  const auto gone = ask(old);
+  if (!gone && gone.error().error != ENOENT) return tl::unexpected(gone.error());
+  reply = ask(request);
+  if (!reply) return tl::unexpected(reply.error());
   return {};
 }
 
@@ -157,8 +183,7 @@ Outcome<void> Push::put_entry(int folder, const char* name, const std::string& f
     request.op = Op::kSymlink;
     request.path = to;
     request.target = {target, static_cast<std::size_t>(length)};
-    const auto reply = ask(request);
-    if (!reply && reply.error().error != EEXIST) return tl::unexpected(reply.error());
+    if (auto ok = put_link(request); !ok) return ok;
     ++totals_.links;
     return {};
   }

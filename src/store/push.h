@@ -27,6 +27,7 @@ class Push {
                                          const std::string& to);
   [[nodiscard]] Outcome<void> remove_others(const std::string& to,
                                             const std::unordered_set<std::string>& keep);
+  [[nodiscard]] Outcome<void> put_link(const Request& request);
   [[nodiscard]] Outcome<void> put_entry(int folder, const char* name, const std::string& from,
                                         const std::string& to);
   [[nodiscard]] Outcome<void> put_file(int fd, const std::string& to);

@@ -60,9 +60,11 @@ Result<std::shared_ptr<QueuePair>> DatagramQp::create(std::shared_ptr<Protection
   }
   std::shared_ptr<DatagramQp> qp(
       new DatagramQp(std::move(pd), options, number->number, std::move(number->socket)));
-  if (auto done = qp->allocate(options); !done) return fail(done.error());
-  if (auto added = device.engine().add(qp->socket_.get(), EPOLLIN, qp.get()); !added) {
-    return fail(added.error());
+  Status made = qp->allocate(options);
+  if (made) made = device.engine().add(qp->socket_.get(), EPOLLIN, qp.get());
+  if (!made) {
+    qp->retire();
+    return fail(made.error());
   }
   std::shared_ptr<QueuePair> handle(qp.get(), [qp](QueuePair*) mutable {
     qp->retire();
@@ -223,6 +225,10 @@ void DatagramQp::cq_overflowed() { static_cast<void>(modify(QpState::kError)); }
 
 Posted DatagramQp::post_send(std::span<const SendWr> wrs) {
   Posted posted;
+  if (!device_.usable()) {  // after fork(): somebody who is not here may hold the lock
+    posted.error = Error::kBadState;
+    return posted;
+  }
   const std::lock_guard lock(tx_mutex_);
   posted.error = may_post();
   if (posted.error != kTaken) return posted;
@@ -236,6 +242,7 @@ Posted DatagramQp::post_send(std::span<const SendWr> wrs) {
 }
 
 Status DatagramQp::queue_send(const SendWr& wr) {
+  if (!device_.usable()) return fail(Error::kBadState);
   const std::lock_guard lock(tx_mutex_);
   Error error = may_post();
   if (error == kTaken) error = enqueue(wr);
@@ -307,10 +314,10 @@ DatagramQp::Target* DatagramQp::target_of(proto::SendWqe& wqe) const {
 // Sends what is queued, as far as the socket takes it.
 void DatagramQp::flush() {
   while (sends(state()) && !blocked_ && sq_.head() != sq_.tail()) {
-    std::size_t count = 0;
+    std::uint32_t count = 0;  // as wide as the queue's indices, which wrap
     Prepared last = Prepared::kReady;
     while (count < kBatch && sq_.head() + count != sq_.tail()) {
-      last = prepare(sq_.at(sq_.head() + static_cast<std::uint32_t>(count)), count);
+      last = prepare(sq_.at(sq_.head() + count), count);
       if (last != Prepared::kReady) break;
       ++count;
     }
@@ -435,7 +442,8 @@ void DatagramQp::look() {
   const std::unique_lock lock(rx_mutex_, std::try_to_lock);
   if (!lock.owns_lock() || recv_cq_ == nullptr || !device_.usable()) return;
   looks_.fetch_add(1, std::memory_order_relaxed);
-  if (looks_in_a_row_ < kLooksToTake && ++looks_in_a_row_ == kLooksToTake) {
+  // Of an armed CQ nobody may look before it says something.
+  if (!recv_cq_->armed() && looks_in_a_row_ < kLooksToTake && ++looks_in_a_row_ == kLooksToTake) {
     const std::lock_guard watching(watch_mutex_);
     callers_read_ = true;
     watch();

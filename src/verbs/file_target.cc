@@ -88,7 +88,7 @@ void FileTarget::Writer::run() {
     if (error == 0) error = result;
     writing = false;
     ++head;
-    if (head == tail) idle.notify_all();
+    idle.notify_all();
   }
 }
 
@@ -130,7 +130,8 @@ FileTarget::~FileTarget() {
 
 int FileTarget::flush() {
   std::unique_lock lock(writer_->mutex);
-  writer_->idle.wait(lock, [&] { return writer_->head == writer_->tail; });
+  const std::uint64_t placed = writer_->tail;  // peers may place more meanwhile
+  writer_->idle.wait(lock, [&] { return writer_->head >= placed; });
   return writer_->error;
 }
 

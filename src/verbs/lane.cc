@@ -53,7 +53,7 @@ Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<trac
   room_.store(false, std::memory_order_relaxed);
   note_stalled(false);
   no_memory_ = false;
-  rx_ended_ = false;
+  rx_ended_ = end_reported_ = false;
   busy_since_ = Instant::never();
   {
     // Counters of the stream before this one stay in the sum.
@@ -207,6 +207,9 @@ Turn Lane::turn(std::uint32_t events) {
 Turn Lane::receive(bool until_end) {
   Turn out;
   if (rx_ended_) return out;
+  // Epoll says so once, perhaps while a held segment keeps us from reading on.
+  end_reported_ |= until_end;
+  until_end = end_reported_;
   if (stream_->awaits_receive()) {
     if (!stream_->retry_receive()) return out;
     out.received = true;
@@ -376,6 +379,7 @@ void Lane::settle_up() {
     if (stream_->tx_pending() || !stream_->finished()) transmit();  // a Terminate, the FIN
     if (live() && path_) step_path();
     if (stream_->finished()) close_transport();
+    if (!live()) owner_.turn_done();  // what was posted meanwhile waits for a connection now
   }
   if (!live()) return;
   if (stream_->awaits_receive() != awaits_receive()) {
@@ -477,7 +481,8 @@ bool Lane::attend() {
 
 bool Lane::settle() {
   if (!lock_.try_enter()) return true;
-  const bool again = live() && transport_->settle();
+  // What is unread behind a held segment keeps nobody awake: the stream's timer asks again.
+  const bool again = live() && transport_->settle() && !stream_->awaits_receive();
   // Whoever looks once more does so without being told. Else the peer would ring, at each message,
   // for somebody who is awake.
   if (again) transport_->attend();

@@ -208,7 +208,8 @@ class Lane final : public io::Handler {
   std::atomic<bool> room_{false};
   std::atomic<bool> awaits_receive_{false};  // written by the holder
   bool rx_ended_ = false;
-  std::uint32_t events_ = 0;  // registered
+  bool end_reported_ = false;  // by epoll
+  std::uint32_t events_ = 0;   // registered
   io::TimerId timer_ = 0;
   Instant timer_at_ = Instant::never();
   io::TimerId retry_timer_ = 0;

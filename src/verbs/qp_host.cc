@@ -146,9 +146,9 @@ void QueuePairImpl::stream_down(proto::StreamEnd how, TerminateCode code, bool b
 }
 
 void QueuePairImpl::flush_receives() {
-  if (cut_off_) {
+  for (const std::uint64_t wr_id : std::exchange(cut_off_, {})) {
     proto::RecvDone done;
-    done.wr_id = *std::exchange(cut_off_, {});
+    done.wr_id = wr_id;
     done.status = WcStatus::kFlushed;
     recv_done(done);
   }
@@ -189,7 +189,7 @@ void QueuePairImpl::flush_unsent(WcStatus oldest) {
 void QueuePairImpl::flush_to_nowhere() {
   while (sq_.head() != sq_.tail()) sq_.retire();
   if (proto::Stream* stream = lane_.stream()) stream->flush_posted();
-  cut_off_.reset();
+  cut_off_.clear();
   if (srq_ != nullptr || caps_.max_recv_sge == 0) return;
   while (rq_.head() != rq_.tail()) rq_.retire();
 }

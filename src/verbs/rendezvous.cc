@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 #include <weft/limits.h>
+#include <weft/system_error.h>
 
 #include <algorithm>
 #include <array>
@@ -161,14 +162,14 @@ Result<std::uint32_t> Rendezvous::take_number() {
   return roce::to_number({port.number, index});
 }
 
-// None: the port is another's.
-io::Fd Rendezvous::open_datagrams(const Port& port) const {
+//   kAddressInUse   the port is another's
+Result<io::Fd> Rendezvous::open_datagrams(const Port& port) const {
   io::Fd socket =
       io::Fd::connection(::socket(address_.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket) return {};
+  if (!socket) return fail(system_error(errno));
   SocketAddress local = address_;
   local.set_port(port.number);
-  if (::bind(socket.get(), local.get(), local.size()) != 0) return {};
+  if (::bind(socket.get(), local.get(), local.size()) != 0) return fail(system_error(errno));
   // What comes while the receiver waits for the CPU has to lie somewhere. Only root gets it all.
   const int bytes = kDatagramBuffer;
   if (::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes) != 0) {
@@ -185,12 +186,13 @@ Result<Rendezvous::DatagramNumber> Rendezvous::take_datagram_number() {
     }
     Port& port = *ports_[i];
     if (port.datagrams != 0 || port.without_datagrams || port.free.empty()) continue;
-    io::Fd socket = open_datagrams(port);
-    port.without_datagrams = !socket;
+    auto socket = open_datagrams(port);
+    if (!socket && socket.error() != Error::kAddressInUse) return fail(socket.error());
+    port.without_datagrams = !socket.has_value();
     if (!socket) continue;
     port.datagrams = roce::to_number({port.number, port.free.front()});
     port.free.pop_front();
-    return DatagramNumber{port.datagrams, std::move(socket)};
+    return DatagramNumber{port.datagrams, std::move(*socket)};
   }
 }
 

@@ -62,7 +62,7 @@ class Rendezvous {
   Rendezvous(DeviceImpl& device, const SocketAddress& address);
   [[nodiscard]] Status open_port();
   [[nodiscard]] Result<io::Fd> open_listener(std::uint16_t port);
-  [[nodiscard]] io::Fd open_datagrams(const Port& port) const;
+  [[nodiscard]] Result<io::Fd> open_datagrams(const Port& port) const;
   [[nodiscard]] bool accept_one(Port& port);
   [[nodiscard]] bool is_wanted(const Arrival& arrival);
   void settle(Arrival& arrival);

@@ -76,7 +76,7 @@ for octets in (8, 1 << 20):
             buffer[-1] += 1
             world.Send(buffer, 0)
 world.Barrier()
-print("rank", rank, "done")
+sys.stdout.write(f"rank {rank} done\\n")  # at once: mpirun mixes what the ranks say
 """
 
 
