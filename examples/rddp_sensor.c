@@ -105,7 +105,7 @@ static void serve(rddp_device* device) {
   while ((ind = rdma_recv(s)).kind == DDP_IND_WRITTEN) {
     if (ind.id != blocks++) need(RDDP_INVALID, "a block out of turn");
     for (int i = 0; i < kSamples; ++i) sum += get(&slots[ind.id % kSlots][2 * i], 2);
-    /* The sensor may have closed behind its last block; what it wrote before is still to be read. */
+    /* The sensor may have closed behind its last block; what it wrote is still to be read. */
     if (rdma_post_recv(s, ind.buffer) != RDDP_OK) continue;
     if (rdma_send(s, (ddp_message_t){NULL, 0}) != RDDP_OK) continue;
   }

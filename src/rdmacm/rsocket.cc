@@ -2,10 +2,13 @@
 #include "rdmacm/rsocket.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <fstream>
 #include <shared_mutex>
@@ -13,7 +16,6 @@
 #include <unordered_map>
 
 #include "ibverbs/errors.h"
-#include "io/socket.h"
 #include "rdmacm/forward.h"
 
 namespace weft::rdmacm {
@@ -38,9 +40,15 @@ std::uint32_t configured(const char* name, std::uint32_t otherwise) {
   return file >> value ? value : otherwise;
 }
 
+// Octets that the peer's TCP has not acknowledged.
+int unacknowledged(int fd) {
+  int bytes = 0;
+  return ioctl(fd, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
+}
+
 constexpr auto kCloseLimit = std::chrono::seconds(5);   // without progress
 constexpr auto kDrainLimit = std::chrono::seconds(60);  // in all
-constexpr std::uint32_t kGoodbyeBytes = 128;            // more than the FPDU of a goodbye
+constexpr int kGoodbyeBytes = 128;                      // more than the FPDU of a goodbye
 
 }  // namespace
 
@@ -127,7 +135,7 @@ void close_connection(std::shared_ptr<sockets::RsConnection> link, int fd, bool 
   sockets::RsStream& stream = link->stream();
   const auto last = Clock::now() + kDrainLimit;
   auto end = Clock::now() + kCloseLimit;
-  std::uint32_t left = UINT32_MAX;
+  int left = INT_MAX;
   bool said = false;
   for (;;) {
     stream.arm();
@@ -135,7 +143,7 @@ void close_connection(std::shared_ptr<sockets::RsConnection> link, int fd, bool 
     said = said || stream.say_disconnect();
     if (stream.down() || link->phase() != RsPhase::kUp) break;
     const bool flushed = said && stream.flushed();
-    const std::uint32_t now_left = io::unacknowledged(fd);
+    const int now_left = unacknowledged(fd);
     if (flushed && now_left <= kGoodbyeBytes) break;
     const auto now = Clock::now();
     if (now_left != left) end = now + kCloseLimit;

@@ -55,7 +55,8 @@ class Service {
   }
 
   void remove(const RsocketPtr& socket) {
-    if (pid_ != getpid()) return;  // a child of fork(): epoll and the listener in it are the parent's
+    // A child of fork(): the epoll, and the listener in it, are the parent's.
+    if (pid_ != getpid()) return;
     std::list<Pending> gone;
     const std::lock_guard lock(mutex_);
     const auto found = listeners_.find(socket->fd);
