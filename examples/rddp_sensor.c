@@ -75,6 +75,8 @@ static void sense(rddp_device* device, const char* host, uint16_t port, uint32_t
     const ddp_addr_t to = {stag, get(ring.offset, 8) + n % kSlots * sizeof block};
     need(rdma_write(s, (ddp_message_t){block, sizeof block}, to, (ddp_notify_t){1, n}), "write");
   }
+  /* Closing earlier would meet the server's last words, and cost it the connection. */
+  for (uint32_t n = 0; n < blocks && n < kSlots; ++n) expect(s, DDP_IND_MESSAGE, "a free slot");
   printf("sent %u blocks\n", blocks);
   rddp_close(s);
 }
@@ -105,9 +107,8 @@ static void serve(rddp_device* device) {
   while ((ind = rdma_recv(s)).kind == DDP_IND_WRITTEN) {
     if (ind.id != blocks++) need(RDDP_INVALID, "a block out of turn");
     for (int i = 0; i < kSamples; ++i) sum += get(&slots[ind.id % kSlots][2 * i], 2);
-    /* The sensor may have closed behind its last block; what it wrote is still to be read. */
-    if (rdma_post_recv(s, ind.buffer) != RDDP_OK) continue;
-    if (rdma_send(s, (ddp_message_t){NULL, 0}) != RDDP_OK) continue;
+    need(rdma_post_recv(s, ind.buffer), "post");
+    need(rdma_send(s, (ddp_message_t){NULL, 0}), "a free slot");
   }
   if (ind.kind != DDP_IND_CLOSED) {
     fprintf(stderr, "rddp_sensor: %s\n", ddp_describe_error(ind.error));
