@@ -149,6 +149,12 @@ def case_put_and_sync(tmp):
         (served / "in" / "empty").mkdir()
         run("sync", "--delete", f"{source}/", server.url("in"))
         assert tree_of(source) == tree_of(served / "in")
+        # A link that points elsewhere now, and one where a file was.
+        for name in ("link", "d0/extra"):
+            (source / name).unlink()
+            (source / name).symlink_to("d1")
+        run("sync", f"{source}/", server.url("in"))
+        assert tree_of(source) == tree_of(served / "in")
         (served / "in" / "full").mkdir()
         (served / "in" / "full" / "file").write_text("stays")
         run("sync", "--delete", f"{source}/", server.url("in"), code=1, text="in/full: Directory not empty")

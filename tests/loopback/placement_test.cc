@@ -118,6 +118,7 @@ class Log final : public PlacementTarget {
  public:
   Placed place(std::uint64_t offset, std::span<const std::uint8_t> octets) noexcept override {
     ++calls;
+    if (stuck) return Placed::kLater;
     if (delay != 0 && calls % delay != 0) return Placed::kLater;
     if (offset != next) in_order = false;
     next = offset + octets.size();
@@ -126,6 +127,7 @@ class Log final : public PlacementTarget {
   }
   unsigned delay = 0;  // takes every so many-th time only
   std::atomic<unsigned> calls{0};
+  std::atomic<bool> stuck{false};
   std::uint64_t next = 0;
   bool in_order = true;
   bool refuses = false;
@@ -233,6 +235,40 @@ TEST(Placement, AFileHoldsWhatWasWrittenToIt) {
     ASSERT_EQ(target->flush(), 0);
     EXPECT_EQ(file.content(), naive);
   }
+}
+
+// Epoll says once that the peer has gone, and then the stream can't read on.
+TEST(Placement, APeerThatGoesWhileItsTargetIsSlowIsSeenToGo) {
+  World w;
+  const auto log = std::make_shared<Log>();
+  log->stuck = true;
+  const auto region = must(register_target(*w.host.pd, log, 1U << 20U), "register");
+  post(*w.a.qp, wr_write(1, region->rkey(), 0, SendFlags::kNone), {w.mine.sge(0, 30000)});
+  while (log->calls == 0) std::this_thread::yield();
+  must(w.a.connection->disconnect(), "disconnect");
+  EXPECT_FALSE(next_event(*w.b.events, std::chrono::milliseconds(20)).has_value());
+  log->stuck = false;
+  take_event(*w.b.events, ConnectionEvent::Type::kDisconnected);
+  EXPECT_EQ(log->all.size(), 30000U);
+}
+
+TEST(Placement, AFileIsFlushedWhileOthersWriteOn) {
+  const File file;
+  const auto target = must(FileTarget::create(file.fd), "target");
+  std::atomic<bool> over{false};
+  std::atomic<unsigned> placed{0};
+  std::thread busy([&] {
+    const std::vector<std::uint8_t> octets(65536, 1);
+    for (std::uint64_t at = 0; !over; at = (at + octets.size()) % (8U << 20U)) {
+      if (target->place(at, octets) == Placed::kTaken) ++placed;
+    }
+  });
+  for (unsigned i = 1; i <= 20; ++i) {
+    while (placed < 5 * i) std::this_thread::yield();
+    EXPECT_EQ(target->flush(), 0);
+  }
+  over = true;
+  busy.join();
 }
 
 TEST(Placement, AFileThatCannotBeWrittenEndsTheConnection) {
