@@ -100,8 +100,8 @@ void tell_others(Rsocket& socket);
 // Before sleeping in poll(2) on the eventfd and the completion channel.
 void arm(Rsocket& socket);
 
-// Ends the connection: says goodbye, waits until TCP has all and the peer has closed, for a bounded
-// time. Without the mutex.
+// Ends the connection: says goodbye, and waits until the peer's TCP has all, for a bounded time.
+// `fd`: the program's, still open. Without the mutex.
 void close_connection(std::shared_ptr<sockets::RsConnection> link, int fd, bool with_reset);
 
 // --- listening ---
