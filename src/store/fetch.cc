@@ -61,10 +61,11 @@ Outcome<Attributes> Fetch::stat(const std::string& path) {
 }
 
 Outcome<std::vector<Named>> Fetch::list(const std::string& path) {
-  return list_folder(*client_, memory_, path);
+  return list_folder(*client_, memory_, path, links_);
 }
 
 Outcome<void> Fetch::get(const std::string& path, const std::string& to) {
+  links_ = kLinksAnywhere;
   const auto found = stat(path);
   if (!found) return tl::unexpected(found.error());
   struct stat here {};
@@ -85,6 +86,8 @@ Outcome<void> Fetch::get(const std::string& path, const std::string& to) {
   const std::string root = contents_only || !to_folder ? to : join(to, last_name(path));
   auto destination = Destination::open(root, true);
   if (!destination) return tl::unexpected(destination.error());
+  // What is below the folder that the user names is in it, not behind a link of the server.
+  links_ = static_cast<std::uint16_t>(std::min(path.size(), kPathBytes));
   folders_.assign(1, std::string());
   while (!folders_.empty()) {
     const std::string below = folders_.back();
@@ -170,6 +173,7 @@ Outcome<void> Fetch::take_link(const std::string& path, const std::string& name,
   Request request;
   request.op = Op::kReadLink;
   request.path = path;
+  request.links = links_;
   const auto reply = client_->call(request);
   if (!reply) return tl::unexpected(reply.error());
   const std::string target(reply->target);

@@ -95,6 +95,7 @@ class Fetch {
   Registered memory_;
   std::vector<std::string> folders_;  // still to walk, below the source
   std::vector<File> files_;
+  std::uint16_t links_ = kLinksAnywhere;  // Request::links of this copy
   CopyTotals totals_;
 };
 

@@ -72,6 +72,7 @@ Outcome<void> Fetch::get_small(std::size_t count) {
       request.op = Op::kOpen;
       request.tag = next;
       request.path = files_[next].path;
+      request.links = links_;
       request.memory = {address_of(memory_.data() + slot_of[next] * kSmallBytes), memory_.rkey(),
                         kSmallBytes};
       ++next;
@@ -129,6 +130,7 @@ Outcome<std::uint64_t> Fetch::open_remote(const std::string& path, Attributes& f
   Request request;
   request.op = Op::kOpen;
   request.path = path;
+  request.links = links_;
   const auto reply = client_->call(request);
   if (!reply) return tl::unexpected(reply.error());
   found = reply->attributes;

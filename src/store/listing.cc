@@ -17,12 +17,13 @@ constexpr std::size_t kEntriesMax = std::size_t{16} << 20U;
 }  // namespace
 
 Outcome<std::vector<Named>> list_folder(Client& client, const Registered& memory,
-                                        const std::string& path) {
+                                        const std::string& path, std::uint16_t links) {
   std::vector<Named> out;
   std::vector<std::uint8_t> page;
   Request request;
   request.op = Op::kList;
   request.path = path;
+  request.links = links;
   request.memory = {address_of(memory.data()), memory.rkey(), kListBytes};
   for (int tries = 0;;) {
     const auto reply = client.call(request);

@@ -89,10 +89,11 @@ Outcome<Part> Part::open(int folder, const std::string& name, const Attributes& 
   part.folder_ = folder;
   part.name_ = name;
   part.part_name_ = part_name;
-  const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (resume ? 0 : O_TRUNC);
+  const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (resume ? 0 : O_TRUNC);
   part.file_ = Fd(openat(folder, part_name, flags, 0600));
   struct stat found {};
   if (!part.file_ || fstat(part.file_.get(), &found) != 0) return failed(errno, name);
+  if (!S_ISREG(found.st_mode)) return failed(EINVAL, name, std::string(part_name) + " is no file");
   // Octets are written in order, so its length says how many are right.
   if (static_cast<std::uint64_t>(found.st_size) <= attributes.size) {
     at = static_cast<std::uint64_t>(found.st_size);

@@ -6,6 +6,7 @@ namespace weft::store {
 namespace {
 
 constexpr std::size_t kHeadBytes = 16;
+constexpr std::uint8_t kLinksBounded = 1;  // flag of a request
 
 std::span<const std::uint8_t> octets(std::string_view text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
@@ -106,6 +107,15 @@ void put_head(ByteWriter& out, std::uint8_t op, std::uint32_t error, std::uint64
   out.zeros(3);
   out.be32(error);
   out.be64(tag);
+}
+
+void put_head(ByteWriter& out, const Request& r) {
+  const bool bounded = has_path(r.op) && r.links != kLinksAnywhere;
+  out.u8(static_cast<std::uint8_t>(r.op));
+  out.u8(bounded ? kLinksBounded : 0);
+  out.be16(bounded ? r.links : 0);
+  out.be32(0);
+  out.be64(r.tag);
 }
 
 void put_play(ByteWriter& out, const Request& r) {
@@ -243,7 +253,7 @@ std::size_t encode(const Request& r, std::span<std::uint8_t> out) {
   if (r.path.size() > kPathBytes || r.target.size() > kPathBytes) return 0;
   if (kHeadBytes + request_bytes(r.op) + r.target.size() + r.path.size() > kMessageBytes) return 0;
   ByteWriter writer(out);
-  put_head(writer, static_cast<std::uint8_t>(r.op), 0, r.tag);
+  put_head(writer, r);
   put_fields(writer, r);
   if (has_path(r.op)) writer.bytes(octets(r.path));
   return writer.written().size();
@@ -254,11 +264,15 @@ std::optional<Request> decode_request(std::span<const std::uint8_t> message) {
   if (in.remaining() < kHeadBytes || !is_op(message[0])) return std::nullopt;
   Request r;
   r.op = static_cast<Op>(in.u8());
-  in.skip(7);
+  const bool bounded = (in.u8() & kLinksBounded) != 0 && has_path(r.op);
+  const std::uint16_t links = in.be16();
+  if (bounded) r.links = links;
+  in.skip(4);
   r.tag = in.be64();
   if (in.remaining() < request_bytes(r.op) || !get_fields(in, r)) return std::nullopt;
   if (has_path(r.op)) r.path = text(in.bytes(in.remaining()));
   if (!in.empty() || !is_path(r.path) || !is_path(r.target)) return std::nullopt;
+  if (bounded && links > r.path.size()) return std::nullopt;
   if (r.op != Op::kList && !offset_is_legal(r.offset)) return std::nullopt;
   const bool io = r.op == Op::kRead || r.op == Op::kWrite;
   if (io && (r.memory.bytes > kMaxIoBytes || r.memory.bytes == 0)) return std::nullopt;

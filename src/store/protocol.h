@@ -55,6 +55,9 @@ enum : std::uint32_t {
   kGrantSeek = 1U << 0U,  // `record` is the next to be sent
 };
 
+// Request::links: symbolic links are followed wherever they are in the path.
+inline constexpr std::uint16_t kLinksAnywhere = 0xffff;
+
 // What is known about a file. Times in nanoseconds since 1970.
 struct Attributes {
   static constexpr std::size_t kSize = 32;
@@ -82,6 +85,7 @@ struct Request {
   std::span<const std::uint8_t> secret{};  // Hello: nonce; Prove: proof
   std::string_view path{};                 // Stat List Open ReadLink Create MakeDirectory Remove
                                            // Symlink
+  std::uint16_t links = kLinksAnywhere;    // ... whose first so many octets may hold links
   std::string_view target{};               // Symlink
   RemoteMemory memory{};                   // List Open Read Write; Play: the first slot
   std::uint64_t handle = 0;                // Read Close Sum Write Commit Play Grant

@@ -64,16 +64,20 @@ void Push::report(const Failed& why) {
   if (watcher_.failed) watcher_.failed(why);
 }
 
+// A link to a folder counts as one where links are followed.
 bool Push::is_remote_folder(const std::string& path) {
   Request request;
   request.op = Op::kStat;
-  request.path = path;
+  const std::string folder = path + "/";
+  request.path = folder;
+  request.links = links_;
   const auto reply = ask(request);
   return reply && S_ISDIR(reply->attributes.mode);
 }
 
 Outcome<void> Push::put(const std::string& from, const std::string& to) {
   const bool contents_only = from.ends_with('/');
+  links_ = kLinksAnywhere;
   const Fd source(open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat s {};
   if (!source || fstat(source.get(), &s) != 0) return failed(errno, from);
@@ -84,6 +88,10 @@ Outcome<void> Push::put(const std::string& from, const std::string& to) {
   if (!options_.recursive) return failed(EISDIR, from, "is a folder; use -r to copy folders");
   std::string target = to;
   if (into && !contents_only) target = join(to, last_name(from));
+  while (target.ends_with('/')) target.pop_back();
+  if (target.size() > kPathBytes) return failed(ENAMETOOLONG, target);
+  // The user says where the tree goes, and may do so by a link. Below it nobody else may.
+  links_ = static_cast<std::uint16_t>(target.size());
   if (auto ok = make_folder(target, s.st_mode); !ok) return ok;
   return put_folder(source.get(), from, target);
 }
@@ -94,6 +102,7 @@ Outcome<void> Push::make_folder(const std::string& to, std::uint32_t mode) {
   Request request;
   request.op = Op::kMakeDirectory;
   request.path = to;
+  request.links = links_;
   request.mode = mode & 0777U;
   const auto reply = ask(request);
   if (reply || (reply.error().error == EEXIST && is_remote_folder(to))) return {};
@@ -126,10 +135,10 @@ Outcome<void> Push::put_folder(int folder, const std::string& from, const std::s
 // As Fetch::remove_others().
 Outcome<void> Push::remove_others(const std::string& to,
                                   const std::unordered_set<std::string>& keep) {
-  auto there = list_folder(*client_, memory_, to);
+  auto there = list_folder(*client_, memory_, to, links_);
   for (unsigned starts = 1; !there && !client_->alive() && starts < kStarts; ++starts) {
     if (auto again = reconnect(there.error()); !again) return again;
-    there = list_folder(*client_, memory_, to);
+    there = list_folder(*client_, memory_, to, links_);
   }
   if (!there) return tl::unexpected(there.error());
   for (const Named& one : *there) {
@@ -138,6 +147,7 @@ Outcome<void> Push::remove_others(const std::string& to,
     request.op = Op::kRemove;
     const std::string path = join(to, one.name);
     request.path = path;
+    request.links = links_;
     if (S_ISDIR(one.attributes.mode)) request.flags = kRemoveDirectory;
     const auto reply = ask(request);
     if (!reply && !client_->alive()) return tl::unexpected(reply.error());
@@ -158,12 +168,14 @@ Outcome<void> Push::put_link(const Request& request) {
   Request look;
   look.op = Op::kReadLink;
   look.path = request.path;
+  look.links = links_;
   const auto now = ask(look);
   if (now && now->target == request.target) return {};
   if (!client_->alive()) return tl::unexpected(now.error());
   Request old;
   old.op = Op::kRemove;
   old.path = request.path;
+  old.links = links_;
   const auto gone = ask(old);
   if (!gone && gone.error().error != ENOENT) return tl::unexpected(gone.error());
   reply = ask(request);
@@ -171,29 +183,39 @@ Outcome<void> Push::put_link(const Request& request) {
   return {};
 }
 
+Outcome<void> Push::put_link_of(int folder, const char* name, const std::string& from,
+                                const std::string& to) {
+  char target[kPathBytes + 1];
+  const ssize_t length = readlinkat(folder, name, target, sizeof target);
+  if (length < 0) return failed(errno, from);
+  Request request;
+  request.op = Op::kSymlink;
+  request.path = to;
+  request.links = links_;
+  request.target = {target, static_cast<std::size_t>(length)};
+  if (auto ok = put_link(request); !ok) return ok;
+  ++totals_.links;
+  return {};
+}
+
 Outcome<void> Push::put_entry(int folder, const char* name, const std::string& from,
                               const std::string& to) {
   struct stat s {};
   if (fstatat(folder, name, &s, AT_SYMLINK_NOFOLLOW) != 0) return failed(errno, from);
-  if (S_ISLNK(s.st_mode)) {
-    char target[kPathBytes + 1];
-    const ssize_t length = readlinkat(folder, name, target, sizeof target);
-    if (length < 0) return failed(errno, from);
-    Request request;
-    request.op = Op::kSymlink;
-    request.path = to;
-    request.target = {target, static_cast<std::size_t>(length)};
-    if (auto ok = put_link(request); !ok) return ok;
-    ++totals_.links;
-    return {};
-  }
+  if (S_ISLNK(s.st_mode)) return put_link_of(folder, name, from, to);
   if (!S_ISDIR(s.st_mode) && !S_ISREG(s.st_mode)) {
     ++totals_.skipped;
     return {};
   }
-  const Fd fd(openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!fd) return failed(errno, from);
+  // Something else may have taken the name meanwhile. Opening a pipe must not wait for a writer,
+  // and what was opened decides.
+  const Fd fd(openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd || fstat(fd.get(), &s) != 0) return failed(errno, from);
   if (S_ISREG(s.st_mode)) return put_file(fd.get(), to);
+  if (!S_ISDIR(s.st_mode)) {
+    ++totals_.skipped;
+    return {};
+  }
   if (auto ok = make_folder(to, s.st_mode); !ok) return ok;
   return put_folder(fd.get(), from, to);
 }
@@ -202,6 +224,7 @@ Outcome<bool> Push::is_there(const std::string& to, std::uint64_t size, std::int
   Request request;
   request.op = Op::kStat;
   request.path = to;
+  request.links = links_;
   const auto reply = ask(request);
   if (!reply && !client_->alive()) return tl::unexpected(reply.error());
   return reply && S_ISREG(reply->attributes.mode) && reply->attributes.size == size &&
@@ -236,6 +259,7 @@ Outcome<void> Push::try_file(int fd, const std::string& to) {
   Request create;
   create.op = Op::kCreate;
   create.path = to;
+  create.links = links_;
   create.offset = size;
   const auto made = client_->call(create);
   if (!made) return tl::unexpected(made.error());

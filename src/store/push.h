@@ -28,6 +28,8 @@ class Push {
   [[nodiscard]] Outcome<void> remove_others(const std::string& to,
                                             const std::unordered_set<std::string>& keep);
   [[nodiscard]] Outcome<void> put_link(const Request& request);
+  [[nodiscard]] Outcome<void> put_link_of(int folder, const char* name, const std::string& from,
+                                          const std::string& to);
   [[nodiscard]] Outcome<void> put_entry(int folder, const char* name, const std::string& from,
                                         const std::string& to);
   [[nodiscard]] Outcome<void> put_file(int fd, const std::string& to);
@@ -47,6 +49,7 @@ class Push {
   CopyWatcher watcher_;
   std::unique_ptr<Client> client_;
   Registered memory_;
+  std::uint16_t links_ = kLinksAnywhere;  // Request::links of this copy
   CopyTotals totals_;
 };
 

@@ -244,9 +244,9 @@ void Session::tick(Clock::time_point now) {
 
 int Session::answer(const Request& request, Reply& reply, std::string& text) {
   switch (request.op) {
-    case Op::kStat: return shared_.tree.stat(request.path, reply.attributes);
+    case Op::kStat: return shared_.tree.stat({request.path, request.links}, reply.attributes);
     case Op::kReadLink: {
-      const int error = shared_.tree.read_link(request.path, text);
+      const int error = shared_.tree.read_link({request.path, request.links}, text);
       reply.target = text;
       return error;
     }
@@ -255,10 +255,12 @@ int Session::answer(const Request& request, Reply& reply, std::string& text) {
     case Op::kSum: return sum(request, reply);
     case Op::kCreate: return create(request, reply);
     case Op::kCommit: return commit(request);
-    case Op::kMakeDirectory: return shared_.tree.make_directory(request.path, request.mode);
+    case Op::kMakeDirectory:
+      return shared_.tree.make_directory({request.path, request.links}, request.mode);
     case Op::kRemove:
-      return shared_.tree.remove(request.path, (request.flags & kRemoveDirectory) != 0);
-    case Op::kSymlink: return shared_.tree.symlink(request.path, request.target);
+      return shared_.tree.remove({request.path, request.links},
+                                 (request.flags & kRemoveDirectory) != 0);
+    case Op::kSymlink: return shared_.tree.symlink({request.path, request.links}, request.target);
     default: return EOPNOTSUPP;
   }
 }
@@ -271,7 +273,8 @@ std::shared_ptr<Session::OpenFile> Session::find(std::uint64_t handle) const {
 int Session::create(const Request& request, Reply& reply) {
   if (files_.size() >= shared_.options.max_open_files) return EMFILE;
   auto file = std::make_shared<OpenFile>();
-  if (const int error = shared_.tree.create(request.path, request.offset, file->draft))
+  if (const int error =
+          shared_.tree.create({request.path, request.links}, request.offset, file->draft))
     return error;
   reply.handle = next_handle_++;
   files_.emplace(reply.handle, std::move(file));

@@ -19,8 +19,8 @@ constexpr std::uint32_t kPage = 4096;  // what O_DIRECT wants, on every disk the
 int Session::open(const Request& request, Reply& reply, bool& later) {
   if (files_.size() >= shared_.options.max_open_files) return EMFILE;
   auto file = std::make_shared<OpenFile>();
-  const int error =
-      shared_.tree.open_file(request.path, shared_.options.direct, file->fd, reply.attributes);
+  const int error = shared_.tree.open_file({request.path, request.links}, shared_.options.direct,
+                                           file->fd, reply.attributes);
   if (error != 0) return error;
   const std::uint64_t size = reply.attributes.size;
   const std::uint32_t room = std::min(request.memory.bytes, kMaxIoBytes);
@@ -69,7 +69,7 @@ int Session::start_write(const Request& request, const Reply& reply) {
 int Session::list(const Request& request, Reply& reply) {
   Chunk* chunk = new_chunk(std::min(request.memory.bytes, kChunkBytes), kMaxChunks + kMaxLists);
   if (chunk == nullptr) return request.memory.bytes == 0 ? EINVAL : EAGAIN;
-  const int error = shared_.tree.list(request.path, request.offset,
+  const int error = shared_.tree.list({request.path, request.links}, request.offset,
                                       {chunk->data, std::min(request.memory.bytes, kChunkBytes)},
                                       reply.cursor, reply.bytes);
   if (error != 0 || reply.bytes == 0) {

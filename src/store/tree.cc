@@ -19,16 +19,31 @@ namespace {
 // Files that clients and this server make while a transfer runs. Not listed, not served.
 constexpr std::string_view kDraftPrefix = ".weft-draft-";
 
-int open_beneath(int folder, const std::string& path, int flags) {
+int open_beneath(int folder, const std::string& path, int flags, std::uint64_t resolve = 0) {
   open_how how{};
   how.flags = static_cast<unsigned>(flags) | O_CLOEXEC;
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | resolve;
   for (int tries = 0;; ++tries) {
     const long fd =
         syscall(SYS_openat2, folder, path.empty() ? "." : path.c_str(), &how, sizeof how);
     // EAGAIN: something was renamed while the kernel checked; it asks to be asked again.
     if (fd >= 0 || errno != EAGAIN || tries == 16) return static_cast<int>(fd);
   }
+}
+
+// As open_beneath(), and no link is followed behind the first `links` octets of the path.
+int open_bounded(int folder, const std::string& path, std::size_t links, int flags) {
+  if (links >= path.size()) return open_beneath(folder, path, flags);
+  const std::size_t rest = path.find_first_not_of('/', links);
+  const bool border = links == 0 || path[links - 1] == '/' || path[links] == '/';
+  if (!border) {
+    errno = EINVAL;
+    return -1;
+  }
+  const Fd from(open_beneath(folder, path.substr(0, links), O_PATH | O_DIRECTORY));
+  if (!from) return -1;
+  return open_beneath(from.get(), rest == std::string::npos ? "" : path.substr(rest), flags,
+                      RESOLVE_NO_SYMLINKS);
 }
 
 Attributes attributes_from(const struct stat& s) {
@@ -178,43 +193,51 @@ Outcome<Tree> Tree::open_files(const std::vector<std::string>& files) {
   return tree;
 }
 
-Tree::Place Tree::locate(std::string_view path) const {
-  const std::size_t start = std::min(path.find_first_not_of('/'), path.size());
-  path.remove_prefix(start);
+Tree::Place Tree::locate(const TreePath& name) const {
+  std::string_view path = name.text;
+  const auto place = [&](int fd) {
+    const std::size_t in_front = name.text.size() - path.size();
+    Place out{fd, std::string(path), name.links};
+    if (name.links != std::string_view::npos) out.links -= std::min(in_front, name.links);
+    return out;
+  };
+  path.remove_prefix(std::min(path.find_first_not_of('/'), path.size()));
   if (exports_.size() == 1 && exports_.front().file.empty())
-    return {exports_.front().fd.get(), std::string(path), false};
-  if (path.empty() || path == ".") return {-1, {}, true};
+    return place(exports_.front().fd.get());
+  Place root;
+  root.root = true;
+  if (path.empty() || path == ".") return root;
   const std::size_t slash = std::min(path.find('/'), path.size());
   for (const Export& e : exports_) {
     if (e.name != path.substr(0, slash)) continue;
     path.remove_prefix(slash);
     path.remove_prefix(std::min(path.find_first_not_of('/'), path.size()));
-    if (e.file.empty()) return {e.fd.get(), std::string(path), false};
-    return path.empty() ? Place{e.fd.get(), e.file, false} : Place{};
+    if (e.file.empty()) return place(e.fd.get());
+    return path.empty() ? Place{e.fd.get(), e.file} : Place{};
   }
   return {};
 }
 
-int Tree::stat(std::string_view path, Attributes& out) const {
+int Tree::stat(const TreePath& path, Attributes& out) const {
   const Place place = locate(path);
   if (place.root) {
     out.mode = S_IFDIR | 0555;
     return 0;
   }
   if (place.fd < 0) return ENOENT;
-  const Fd fd(open_beneath(place.fd, place.rest, O_PATH | O_NOFOLLOW));
+  const Fd fd(open_bounded(place.fd, place.rest, place.links, O_PATH | O_NOFOLLOW));
   if (!fd) return errno;
   int error = 0;
   out = attributes_of(fd.get(), &error);
   return error;
 }
 
-int Tree::open_file(std::string_view path, bool direct, Fd& file, Attributes& out) const {
+int Tree::open_file(const TreePath& path, bool direct, Fd& file, Attributes& out) const {
   const Place place = locate(path);
   if (place.root) return EISDIR;
   if (place.fd < 0) return ENOENT;
   // By way of a path descriptor: opening a device or a pipe would already do something.
-  const Fd found(open_beneath(place.fd, place.rest, O_PATH));
+  const Fd found(open_bounded(place.fd, place.rest, place.links, O_PATH));
   if (!found) return errno;
   int error = 0;
   out = attributes_of(found.get(), &error);
@@ -227,10 +250,10 @@ int Tree::open_file(std::string_view path, bool direct, Fd& file, Attributes& ou
   return file ? 0 : errno;
 }
 
-int Tree::read_link(std::string_view path, std::string& target) const {
+int Tree::read_link(const TreePath& path, std::string& target) const {
   const Place place = locate(path);
   if (place.fd < 0) return place.root ? EINVAL : ENOENT;
-  const Fd found(open_beneath(place.fd, place.rest, O_PATH | O_NOFOLLOW));
+  const Fd found(open_bounded(place.fd, place.rest, place.links, O_PATH | O_NOFOLLOW));
   if (!found) return errno;
   char text[PATH_MAX];
   const ssize_t length = readlinkat(found.get(), "", text, sizeof text);
@@ -257,14 +280,14 @@ int Tree::list_exports(std::uint64_t cursor, std::span<std::uint8_t> room, std::
   return 0;
 }
 
-int Tree::list(std::string_view path, std::uint64_t cursor, std::span<std::uint8_t> room,
+int Tree::list(const TreePath& path, std::uint64_t cursor, std::span<std::uint8_t> room,
                std::uint64_t& next, std::uint32_t& bytes) const {
   bytes = 0;
   next = 0;
   const Place place = locate(path);
   if (place.root) return list_exports(cursor, room, next, bytes);
   if (place.fd < 0) return ENOENT;
-  const int fd = open_beneath(place.fd, place.rest, O_RDONLY | O_DIRECTORY);
+  const int fd = open_bounded(place.fd, place.rest, place.links, O_RDONLY | O_DIRECTORY);
   if (fd < 0) return errno;
   const Folder folder(fd);
   if (folder.get() == nullptr) return ENOMEM;
@@ -288,10 +311,11 @@ int Tree::list(std::string_view path, std::uint64_t cursor, std::span<std::uint8
   }
 }
 
-int Tree::parent_of(std::string_view path, Fd& folder, std::string& name) const {
+int Tree::parent_of(const TreePath& path, Fd& folder, std::string& name) const {
   if (!writable_) return EROFS;
-  while (path.ends_with('/')) path.remove_suffix(1);
-  const Place place = locate(path);
+  TreePath plain = path;
+  while (plain.text.ends_with('/')) plain.text.remove_suffix(1);
+  const Place place = locate(plain);
   if (place.root) return EISDIR;
   if (place.fd < 0) return exports_.size() > 1 ? EROFS : ENOENT;
   const std::size_t slash = place.rest.rfind('/');
@@ -299,12 +323,12 @@ int Tree::parent_of(std::string_view path, Fd& folder, std::string& name) const 
   name = has_parent ? place.rest.substr(slash + 1) : place.rest;
   if (name.empty() || name == "." || name == ".." || name.starts_with(kDraftPrefix)) return EINVAL;
   if (name.size() > NAME_MAX) return ENAMETOOLONG;
-  folder = Fd(open_beneath(place.fd, has_parent ? place.rest.substr(0, slash) : std::string(),
-                           O_RDONLY | O_DIRECTORY));
+  folder = Fd(open_bounded(place.fd, has_parent ? place.rest.substr(0, slash) : std::string(),
+                           place.links, O_RDONLY | O_DIRECTORY));
   return folder ? 0 : errno;
 }
 
-int Tree::create(std::string_view path, std::uint64_t size, std::unique_ptr<Draft>& out) {
+int Tree::create(const TreePath& path, std::uint64_t size, std::unique_ptr<Draft>& out) {
   Fd folder;
   std::string name;
   if (const int error = parent_of(path, folder, name); error != 0) return error;
@@ -323,21 +347,21 @@ int Tree::create(std::string_view path, std::uint64_t size, std::unique_ptr<Draf
   return 0;
 }
 
-int Tree::make_directory(std::string_view path, std::uint32_t mode) const {
+int Tree::make_directory(const TreePath& path, std::uint32_t mode) const {
   Fd folder;
   std::string name;
   if (const int error = parent_of(path, folder, name); error != 0) return error;
   return mkdirat(folder.get(), name.c_str(), mode & 0777U) == 0 ? 0 : errno;
 }
 
-int Tree::remove(std::string_view path, bool directory) const {
+int Tree::remove(const TreePath& path, bool directory) const {
   Fd folder;
   std::string name;
   if (const int error = parent_of(path, folder, name); error != 0) return error;
   return unlinkat(folder.get(), name.c_str(), directory ? AT_REMOVEDIR : 0) == 0 ? 0 : errno;
 }
 
-int Tree::symlink(std::string_view path, std::string_view target) const {
+int Tree::symlink(const TreePath& path, std::string_view target) const {
   Fd folder;
   std::string name;
   if (const int error = parent_of(path, folder, name); error != 0) return error;

@@ -50,6 +50,18 @@ class Draft {
   Fd file_;
 };
 
+// A name in the tree. Symbolic links are followed within its first `links` octets; a link further
+// on is ELOOP, except as the last component of a call that takes links as they are. So a client
+// that goes through a tree can't be led out of it by a link that was put there meanwhile.
+struct TreePath {
+  TreePath(std::string_view path) : text(path) {}  // NOLINT(google-explicit-constructor)
+  TreePath(std::string_view path, std::uint16_t follow) : text(path) {
+    if (follow != kLinksAnywhere) links = follow;
+  }
+  std::string_view text;
+  std::size_t links = std::string_view::npos;
+};
+
 class Tree {
  public:
   // One folder is the root itself; several appear below the root under their last names. What is
@@ -61,22 +73,23 @@ class Tree {
 
   [[nodiscard]] bool writable() const { return writable_; }
 
-  // Errors are errno values; EXDEV is a name that leads out of the exported folder.
-  [[nodiscard]] int stat(std::string_view path, Attributes& out) const;
+  // Errors are errno values; EXDEV is a name that leads out of the exported folder,
+  // EINVAL a TreePath whose `links` end within a component.
+  [[nodiscard]] int stat(const TreePath& path, Attributes& out) const;
   // A regular file, for reading.   EISDIR, EINVAL (neither file nor folder), ...
-  [[nodiscard]] int open_file(std::string_view path, bool direct, Fd& file, Attributes& out) const;
-  [[nodiscard]] int read_link(std::string_view path, std::string& target) const;
+  [[nodiscard]] int open_file(const TreePath& path, bool direct, Fd& file, Attributes& out) const;
+  [[nodiscard]] int read_link(const TreePath& path, std::string& target) const;
 
   // Writes entries from `cursor` (0: the first) on. `next` is 0 after the last.
   //   EINVAL   not even one entry fits
-  [[nodiscard]] int list(std::string_view path, std::uint64_t cursor, std::span<std::uint8_t> room,
+  [[nodiscard]] int list(const TreePath& path, std::uint64_t cursor, std::span<std::uint8_t> room,
                          std::uint64_t& next, std::uint32_t& bytes) const;
 
   // EROFS without `writable`.
-  [[nodiscard]] int create(std::string_view path, std::uint64_t size, std::unique_ptr<Draft>& out);
-  [[nodiscard]] int make_directory(std::string_view path, std::uint32_t mode) const;
-  [[nodiscard]] int remove(std::string_view path, bool directory) const;
-  [[nodiscard]] int symlink(std::string_view path, std::string_view target) const;
+  [[nodiscard]] int create(const TreePath& path, std::uint64_t size, std::unique_ptr<Draft>& out);
+  [[nodiscard]] int make_directory(const TreePath& path, std::uint32_t mode) const;
+  [[nodiscard]] int remove(const TreePath& path, bool directory) const;
+  [[nodiscard]] int symlink(const TreePath& path, std::string_view target) const;
 
  private:
   struct Export {
@@ -88,11 +101,12 @@ class Tree {
   struct Place {
     int fd = -1;
     std::string rest;
+    std::size_t links = std::string::npos;  // TreePath::links, counted in `rest`
     bool root = false;
   };
-  [[nodiscard]] Place locate(std::string_view path) const;
+  [[nodiscard]] Place locate(const TreePath& path) const;
   // The folder that holds the last component of `path`, and that component.
-  [[nodiscard]] int parent_of(std::string_view path, Fd& folder, std::string& name) const;
+  [[nodiscard]] int parent_of(const TreePath& path, Fd& folder, std::string& name) const;
   [[nodiscard]] int list_exports(std::uint64_t cursor, std::span<std::uint8_t> room,
                                  std::uint64_t& next, std::uint32_t& bytes) const;
 

@@ -3,9 +3,11 @@
 
     data_hostile_test.py WEFT_DATA CASE...     without cases: all
 
-Of the environment: WEFT_TEST_MOUNT and WEFT_TEST_VIDEO, programs. Cases that need one of them are left out without it.
+Of the environment: WEFT_TEST_MOUNT and WEFT_TEST_VIDEO, programs, and WEFT_TEST_SWAP, swap_after_stat.c as a library.
+Cases that need one of them are left out without it.
 """
 
+import ctypes
 import errno
 import os
 import pathlib
@@ -28,6 +30,7 @@ from serving import Serving, run_cases  # noqa: E402
 PROGRAM = sys.argv[1]
 MOUNT = os.environ.get("WEFT_TEST_MOUNT")
 VIDEO = os.environ.get("WEFT_TEST_VIDEO")
+SWAP = os.environ.get("WEFT_TEST_SWAP")
 LIMIT_S = 60
 MIB = 1 << 20
 SMALL_BUFFER = 16384
@@ -173,6 +176,99 @@ def case_names_that_steer_a_terminal(tmp):
             pass
         os.close(ours)
         assert b"?[31mred?line??2J" in shown and b"\x1b" not in shown, shown
+
+
+class Swapping:
+    """Exchanges each pair of names all the time, until the block ends."""
+
+    EXCHANGE, HERE = 2, -100
+
+    def __init__(self, pairs):
+        self.pairs = [(os.fsencode(a), os.fsencode(b)) for a, b in pairs]
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.ends = threading.Event()
+        self.thread = threading.Thread(target=self.swap, daemon=True)
+
+    def swap(self):
+        while not self.ends.is_set():
+            for one, other in self.pairs:
+                if self.libc.renameat2(self.HERE, one, self.HERE, other, self.EXCHANGE) != 0:
+                    return
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        still = self.thread.is_alive()
+        self.ends.set()
+        self.thread.join(LIMIT_S)
+        assert still, "this file system does not exchange names"
+
+
+def case_links_bounded_by_the_client(tmp):
+    """Behind the octets that a request names for it no link is followed, whatever the request."""
+    served = tmp / "served"
+    (served / "real" / "folder").mkdir(parents=True)
+    (served / "real" / "folder" / "file").write_text("content")
+    (served / "real" / "link").symlink_to("folder")
+    (served / "current").symlink_to("real")
+    with Server(served, "--writable") as server, server.client() as client:
+        def ask(operation, fields, path, links):
+            client.tag += 1
+            client.send(struct.pack(">BBHIQ", operation, 1, links, 0, client.tag) + fields + path)
+            return client.recv_message()[1]
+
+        requests = ((raw_data.STAT, b"", b"/file"), (raw_data.OPEN, memory(0), b"/file"),
+                    (raw_data.LIST, bytes(8) + memory(4096), b""), (raw_data.CREATE, bytes(12), b"/new"),
+                    (raw_data.MKDIR, bytes(4), b"/new"), (raw_data.SYMLINK, b"\0\1x", b"/new"),
+                    (raw_data.REMOVE, bytes(4), b"/file"))
+        for operation, fields, last in requests:
+            for links in (0, 7, 8):
+                error = ask(operation, fields, b"current/link" + last, links)
+                assert error == errno.ELOOP, (operation, links, error)
+            assert ask(operation, fields, b"current/link" + last, 3) in (errno.EINVAL, errno.ENOTDIR), operation
+            assert ask(operation, fields, b"real/link/../.." + last, 0) == errno.ELOOP, operation
+        assert ask(raw_data.STAT, b"", b"current/link", 7) == 0  # a link as it is
+        assert ask(raw_data.STAT, b"", b"current/link/", 7) == errno.ELOOP
+        assert ask(raw_data.STAT, b"", b"real/folder/file", 0) == 0
+        assert ask(raw_data.STAT, b"", b"current", 8) == errno.EPROTO  # longer than the path
+        assert (served / "real" / "folder" / "file").read_text() == "content"
+        assert os.listdir(served / "real" / "folder") == ["file"]
+        for operation, fields, last in requests:
+            assert ask(operation, fields, b"current/link" + last, 12) in (0, errno.EEXIST), operation
+
+
+def case_a_folder_that_becomes_a_link_during_sync(tmp):
+    """--delete removes nothing of the folder that the link leads to."""
+    source, served = tmp / "source", tmp / "served"
+    for name in (source / "a", served / "in" / "a", served / "precious"):
+        name.mkdir(parents=True)
+    (source / "a" / "kept").write_text("kept")
+    (served / "link").symlink_to("../precious")
+    (served / "precious" / "file").write_text("precious")
+    with Server(served, "--writable") as server, Swapping([(served / "in" / "a", served / "link")]):
+        for _ in range(25):
+            subprocess.run([PROGRAM, "sync", "--delete", f"{source}/", server.url("in")], capture_output=True,
+                           timeout=LIMIT_S, check=False)
+            assert os.listdir(served / "precious") == ["file"]
+
+
+def case_a_file_that_becomes_a_pipe_during_put_swap(tmp):
+    """Nobody waits for a pipe to be written to."""
+    source, served = tmp / "source", tmp / "served"
+    for folder in (source, served):
+        folder.mkdir()
+    (source / "file").write_text("content")
+    (source / "other").write_text("other")
+    os.mkfifo(tmp / "pipe")
+    swap = {"LD_PRELOAD": SWAP, "WEFT_TEST_SWAP_NAME": "file", "WEFT_TEST_SWAP_FROM": str(tmp / "pipe")}
+    with Server(served, "--writable") as server:
+        done = subprocess.run([PROGRAM, "put", "-r", f"{source}/", server.url()], capture_output=True,
+                              timeout=LIMIT_S, check=False, env={**os.environ, **swap})
+        assert done.returncode == 0 and not done.stderr, done
+    assert not (tmp / "pipe").exists(), "nothing was swapped"
+    assert os.listdir(served) == ["other"]
 
 
 FOLDER, FILE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o644
@@ -354,13 +450,15 @@ CASES = {name[5:]: function for name, function in globals().items() if name.star
 def can_run(name):
     if "mount" in name:
         return MOUNT and os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK)
+    if name.endswith("_swap"):
+        return SWAP
     return VIDEO or "film" not in name
 
 
 def main():
     chosen = sys.argv[2:] or list(CASES)
     for name in [name for name in chosen if not can_run(name)]:
-        print(f"{name}: left out, it needs a program, or /dev/fuse and root")
+        print(f"{name}: left out, it needs a program or library, or /dev/fuse and root")
         chosen.remove(name)
     run_cases(CASES, chosen, "weft-hostile-")
 

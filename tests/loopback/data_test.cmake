@@ -36,6 +36,13 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
   endif()
   # Peers that break the rules, by hand over plain sockets.
   set(hostile_env "")
+  if(NOT WEFT_SANITIZE) # whose runtime has to be loaded first
+    add_library(loopback_swap MODULE EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/swap_after_stat.c")
+    set_target_properties(loopback_swap PROPERTIES LIBRARY_OUTPUT_DIRECTORY
+                                                   "${WEFT_TEST_OUTPUT_DIRECTORY}")
+    list(APPEND helpers loopback_swap)
+    list(APPEND hostile_env "WEFT_TEST_SWAP=$<TARGET_FILE:loopback_swap>")
+  endif()
   foreach(pair MOUNT:weft_mount_program VIDEO:weft_video_program)
     string(REPLACE ":" ";" pair "${pair}")
     list(GET pair 0 variable)

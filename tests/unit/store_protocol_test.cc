@@ -64,6 +64,25 @@ TEST(DataProtocol, RefusesEveryRequestCutInItsFixedPart) {
   }
 }
 
+TEST(DataProtocol, BoundsLinksWithinThePathOnly) {
+  Request request;
+  request.op = Op::kRemove;
+  request.path = "a/path";
+  std::uint8_t bytes[kMessageBytes];
+  for (const std::uint16_t links : {std::uint16_t{0}, std::uint16_t{6}, kLinksAnywhere}) {
+    request.links = links;
+    const auto out = decode_request({bytes, encode(request, bytes)});
+    ASSERT_TRUE(out) << links;
+    EXPECT_EQ(out->links, links);
+  }
+  request.links = 7;
+  EXPECT_FALSE(decode_request({bytes, encode(request, bytes)}));
+  request.op = Op::kClose;  // has no path
+  const auto out = decode_request({bytes, encode(request, bytes)});
+  ASSERT_TRUE(out);
+  EXPECT_EQ(out->links, kLinksAnywhere);
+}
+
 TEST(DataProtocol, RefusesAPlayThatCannotBe) {
   Request legal;
   legal.op = Op::kPlay;
