@@ -7,11 +7,11 @@
  * on a socket before connect(), or before listen() for the connections it will accept. All other
  * calls of the program stay as they are.
  *
- *   0             the mode is set. connect() then connects by RDMA or fails; of accepted
- * connections those get it whose client asks for RDMA, the others stay plain TCP ENOPROTOOPT   the
- * program does not run under `weft run --sockets`: go on with TCP EOPNOTSUPP    Weft's
- * librdmacm.so.1 is not the one of this process: go on with TCP EISCONN       the socket is
- * connected
+ *   0            the mode is set. connect() then connects by RDMA or fails; of the accepted
+ *                connections those have it whose client asks for RDMA, the others are plain TCP
+ *   ENOPROTOOPT  the program does not run under `weft run --sockets`: go on with TCP
+ *   EOPNOTSUPP   Weft's librdmacm.so.1 is not the one of this process: go on with TCP
+ *   EISCONN      the socket is connected
  *
  * getsockopt() tells: 1 if the connection is an rsocket (before there is one: if the mode is set).
  */

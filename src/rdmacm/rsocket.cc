@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
 #include <csignal>
 #include <fstream>
 #include <shared_mutex>
@@ -17,6 +16,7 @@
 
 #include "ibverbs/errors.h"
 #include "rdmacm/forward.h"
+#include "rdmacm/rsocket_fork.h"
 
 namespace weft::rdmacm {
 namespace {
@@ -24,14 +24,22 @@ namespace {
 using ibverbs::errno_of;
 using ibverbs::fail_minus;
 
-struct Table {
+// What this process has. Never destroyed: threads may run to the very end. A child of fork() gets a
+// new one, because another thread of the parent may have held any lock of the old one.
+struct Process {
   std::shared_mutex mutex;
   std::unordered_map<int, RsocketPtr> sockets;
+  std::optional<sockets::RsOptions> defaults;
+
+  std::mutex device_mutex;
+  std::shared_ptr<Device> device;
 };
-Table& table() {
-  static auto* the = new Table;  // never destroyed: threads may run to the very end
-  return *the;
-}
+Process* g_process = new Process;
+
+const int kRegisterError = watch_forks([] {
+  g_process = new Process;
+  renew_service();
+});
 
 // One integer in a file of rdma-core's configuration; `otherwise` when it is not there.
 std::uint32_t configured(const char* name, std::uint32_t otherwise) {
@@ -40,24 +48,40 @@ std::uint32_t configured(const char* name, std::uint32_t otherwise) {
   return file >> value ? value : otherwise;
 }
 
-// Octets that the peer's TCP has not acknowledged.
-int unacknowledged(int fd) {
+// Values of /etc/rdma/rsocket, as rdma-core reads them.
+sockets::RsOptions default_options() {
+  sockets::RsOptions o;
+  o.send_bytes = configured("wmem_default", o.send_bytes);
+  o.recv_bytes = configured("mem_default", o.recv_bytes);
+  o.send_requests = static_cast<std::uint16_t>(configured("sqsize_default", o.send_requests));
+  o.recv_requests = static_cast<std::uint16_t>(configured("rqsize_default", o.recv_requests));
+  o.inline_bytes = configured("inline_default", o.inline_bytes);
+  o.iomap_count = sockets::round_iomap_count(configured("iomap_size", o.iomap_count));
+  o.clamp();
+  return o;
+}
+
+// Octets that the peer's TCP has not acknowledged. The engine has the same for itself; it is below
+// the API that this library may use.
+std::uint32_t unacknowledged(int fd) {
   int bytes = 0;
-  return ioctl(fd, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
+  return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<std::uint32_t>(bytes) : 0;
 }
 
 constexpr auto kCloseLimit = std::chrono::seconds(5);   // without progress
 constexpr auto kDrainLimit = std::chrono::seconds(60);  // in all
-constexpr int kGoodbyeBytes = 128;                      // more than the FPDU of a goodbye
+constexpr std::uint32_t kGoodbyeBytes = 128;            // more than the FPDU of a goodbye
 
 }  // namespace
 
 Rsocket::~Rsocket() {
-  if (wake >= 0) close(wake);
+  if (wake < 0) return;
+  keep_in_child(wake);
+  close(wake);
 }
 
 RsocketPtr find_rsocket(int fd) {
-  Table& all = table();
+  Process& all = *g_process;
   const std::shared_lock lock(all.mutex);
   const auto found = all.sockets.find(fd);
   if (found != all.sockets.end()) return found->second;
@@ -72,29 +96,31 @@ RsocketPtr enter_rsocket(int fd, int domain, int type) {
   made->type = type;
   made->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (made->wake < 0) return nullptr;
-  made->options = default_rsocket_options();
-  Table& all = table();
+  if (kRegisterError != 0) {
+    errno = kRegisterError;
+    return nullptr;
+  }
+  close_in_child(made->wake);
+  Process& all = *g_process;
   const std::unique_lock lock(all.mutex);
+  if (!all.defaults) all.defaults = default_options();
+  made->options = *all.defaults;
   all.sockets[fd] = made;
+  note_number(fd);
   return made;
 }
 
 void leave_rsocket(int fd) {
-  Table& all = table();
+  Process& all = *g_process;
   const std::unique_lock lock(all.mutex);
   all.sockets.erase(fd);
+  forget_number(fd);
 }
 
 std::shared_ptr<Device> rsocket_device() {
-  struct Opened {
-    std::mutex mutex;
-    std::shared_ptr<Device> device;
-    pid_t pid = 0;
-  };
-  static auto* opened = new Opened;
-  const std::lock_guard lock(opened->mutex);
-  if (opened->device != nullptr && opened->pid == getpid()) return opened->device;
-  // A child of fork() opens its own; the copy of its parent's touches nothing.
+  Process& all = *g_process;
+  const std::lock_guard lock(all.device_mutex);
+  if (all.device != nullptr) return all.device;
   std::string why;
   const auto config = Config::load(&why);
   auto made =
@@ -103,24 +129,8 @@ std::shared_ptr<Device> rsocket_device() {
     errno = errno_of(made.error());
     return nullptr;
   }
-  opened->device = std::move(*made);
-  opened->pid = getpid();
-  return opened->device;
-}
-
-sockets::RsOptions default_rsocket_options() {
-  static const sockets::RsOptions defaults = [] {
-    sockets::RsOptions o;
-    o.send_bytes = configured("wmem_default", o.send_bytes);
-    o.recv_bytes = configured("mem_default", o.recv_bytes);
-    o.send_requests = static_cast<std::uint16_t>(configured("sqsize_default", o.send_requests));
-    o.recv_requests = static_cast<std::uint16_t>(configured("rqsize_default", o.recv_requests));
-    o.inline_bytes = configured("inline_default", o.inline_bytes);
-    o.iomap_count = sockets::round_iomap_count(configured("iomap_size", o.iomap_count));
-    o.clamp();
-    return o;
-  }();
-  return defaults;
+  all.device = std::move(*made);
+  return all.device;
 }
 
 // A credit of the peer's that meets our FIN is answered with a reset, which takes from the peer
@@ -135,7 +145,7 @@ void close_connection(std::shared_ptr<sockets::RsConnection> link, int fd, bool 
   sockets::RsStream& stream = link->stream();
   const auto last = Clock::now() + kDrainLimit;
   auto end = Clock::now() + kCloseLimit;
-  int left = INT_MAX;
+  std::uint32_t left = UINT32_MAX;
   bool said = false;
   for (;;) {
     stream.arm();
@@ -143,7 +153,7 @@ void close_connection(std::shared_ptr<sockets::RsConnection> link, int fd, bool 
     said = said || stream.say_disconnect();
     if (stream.down() || link->phase() != RsPhase::kUp) break;
     const bool flushed = said && stream.flushed();
-    const int now_left = unacknowledged(fd);
+    const std::uint32_t now_left = unacknowledged(fd);
     if (flushed && now_left <= kGoodbyeBytes) break;
     const auto now = Clock::now();
     if (now_left != left) end = now + kCloseLimit;
@@ -225,10 +235,11 @@ int rclose(int fd) {
   WEFT_CM_FORWARD(rclose, fd)
   RsocketPtr socket;
   {
-    Table& all = table();
+    Process& all = *g_process;
     const std::unique_lock lock(all.mutex);
+    const bool noted = forget_number(fd);
     const auto found = all.sockets.find(fd);
-    if (found == all.sockets.end()) return fail_minus(EBADF);
+    if (found == all.sockets.end()) return noted ? close(fd) : fail_minus(EBADF);
     socket = std::move(found->second);
     all.sockets.erase(found);
   }

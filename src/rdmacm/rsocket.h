@@ -69,7 +69,8 @@ struct Rsocket {
   std::size_t backlog = 0;
 };
 
-// The rsocket behind a number, or null with errno EBADF.
+// The rsocket behind a number, or null with errno EBADF. In a child of fork() none of the parent's
+// is one any more: the child can close their numbers by rclose(), and make its own.
 [[nodiscard]] RsocketPtr find_rsocket(int fd);
 // Null with errno.
 [[nodiscard]] RsocketPtr enter_rsocket(int fd, int domain, int type);
@@ -77,13 +78,15 @@ struct Rsocket {
 void leave_rsocket(int fd);
 // The process's device; null with errno.
 [[nodiscard]] std::shared_ptr<Device> rsocket_device();
-// Values of /etc/rdma/rsocket, as rdma-core reads them.
-[[nodiscard]] sockets::RsOptions default_rsocket_options();
 
 // --- with the mutex held ---
 
 // Moves on with a connect that is under way. `state` says what came of it.
 void advance_connect(Rsocket& socket);
+// Sleeps until connecting, or answering a connect, has come to an end. 0, EAGAIN (the deadline),
+// EINTR
+[[nodiscard]] int await_connect(Rsocket& socket, std::unique_lock<std::mutex>& lock,
+                                Deadline deadline);
 // Takes what has arrived.
 void progress(Rsocket& socket);
 // Something has changed that another thread, asleep on this rsocket, may be waiting for.
@@ -109,6 +112,11 @@ void close_connection(std::shared_ptr<sockets::RsConnection> link, int fd, bool 
 // Begins to accept on a socket that listens; to be undone by stop_listening().
 [[nodiscard]] bool start_listening(const RsocketPtr& socket);
 void stop_listening(const RsocketPtr& socket);
+// Answers the MPA Request that has come over an accepted socket, while the caller does other
+// things: kConnecting, later kConnected or kFailed. False with errno: not begun.
+[[nodiscard]] bool start_answering(const RsocketPtr& socket);
+// In a child of fork(): a service of its own. Takes no lock.
+void renew_service();
 
 // This thread's bell; -1: it has none yet, or can't have one. Without the mutex.
 [[nodiscard]] int own_bell();

@@ -3,10 +3,10 @@
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <list>
@@ -16,6 +16,7 @@
 #include "ibverbs/errors.h"
 #include "rdmacm/forward.h"
 #include "rdmacm/rsocket.h"
+#include "rdmacm/rsocket_fork.h"
 
 namespace weft::rdmacm {
 namespace {
@@ -32,15 +33,17 @@ void raise(int event_fd) {
   static_cast<void>(!write(event_fd, &one, sizeof one));
 }
 
+// A connection that no program has accepted.
+void close_number(int fd) {
+  keep_in_child(fd);
+  close(fd);
+}
+
 // The service thread: accepts TCP connections and answers their Requests, so that a client is
-// connected before raccept() is called. A slow client delays nobody (hazard H10).
+// connected before raccept() is called. A slow client delays nobody (hazard H10). A child of fork()
+// has a Service of its own, without the parent's listeners.
 class Service {
  public:
-  static Service& get() {
-    static auto* the = new Service;
-    return *the;
-  }
-
   [[nodiscard]] bool add(const RsocketPtr& socket) {
     const std::lock_guard lock(mutex_);
     if (!start()) return false;
@@ -54,9 +57,19 @@ class Service {
     return true;
   }
 
+  // Answers what comes over the socket itself, which the program has accepted. False with errno.
+  [[nodiscard]] bool answer(const RsocketPtr& socket) {
+    const std::lock_guard lock(mutex_);
+    if (!start()) return false;
+    if (pending_.size() >= kPendingMax) drop_oldest();
+    auto begun = begin(socket->fd, socket->options);
+    if (begun == nullptr) return false;
+    pending_.push_back({socket, -1, std::move(begun)});
+    raise(wake_);
+    return true;
+  }
+
   void remove(const RsocketPtr& socket) {
-    // A child of fork(): the epoll, and the listener in it, are the parent's.
-    if (pid_ != getpid()) return;
     std::list<Pending> gone;
     const std::lock_guard lock(mutex_);
     const auto found = listeners_.find(socket->fd);
@@ -65,15 +78,15 @@ class Service {
     listeners_.erase(found);
     for (auto at = pending_.begin(); at != pending_.end();) {
       const auto next = std::next(at);
-      if (at->listener == socket) gone.splice(gone.end(), pending_, at);
+      if (at->owner == socket) gone.splice(gone.end(), pending_, at);
       at = next;
     }
-    for (const Pending& one : gone) close(one.fd);
+    for (const Pending& one : gone) close_number(one.fd);
   }
 
  private:
   struct Pending {
-    RsocketPtr listener;
+    RsocketPtr owner;  // a listener; or, with `fd` -1, the accepted socket itself
     int fd;
     std::unique_ptr<RsIncoming> incoming;
   };
@@ -82,16 +95,17 @@ class Service {
   static constexpr int kTickMs = 1000;  // how often overdue Requests are looked for
 
   bool start() {
-    if (pid_ == getpid()) return true;
-    epoll_ = epoll_create1(EPOLL_CLOEXEC);
-    wake_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (started_) return true;
+    if (epoll_ < 0) epoll_ = epoll_create1(EPOLL_CLOEXEC);
+    if (wake_ < 0) wake_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (epoll_ < 0 || wake_ < 0) return false;
+    close_in_child(epoll_);
+    close_in_child(wake_);
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.fd = wake_;
     epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event);
-    listeners_.clear();
-    pid_ = getpid();
+    started_ = true;
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
@@ -132,21 +146,27 @@ class Service {
         if (errno == EMFILE || errno == ENFILE) usleep(10000);  // else this would spin
         return;
       }
-      const int engines = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-      auto device = engines >= 0 ? rsocket_device() : nullptr;
-      if (device == nullptr) {
-        if (engines >= 0) close(engines);
+      auto begun = begin(fd, listener->options);
+      if (begun == nullptr) {
         close(fd);
         continue;
       }
-      auto begun = RsIncoming::start(std::move(device), engines, listener->options,
-                                     [wake = wake_] { raise(wake); });
-      if (!begun) {
-        close(fd);
-        continue;
-      }
-      pending_.push_back({listener, fd, std::move(*begun)});
+      close_in_child(fd);  // not the program's number yet
+      pending_.push_back({listener, fd, std::move(begun)});
     }
+  }
+
+  // Null with errno.
+  std::unique_ptr<RsIncoming> begin(int fd, const sockets::RsOptions& options) {
+    auto device = rsocket_device();
+    if (device == nullptr) return nullptr;
+    const int engines = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (engines < 0) return nullptr;
+    auto begun =
+        RsIncoming::start(std::move(device), engines, options, [wake = wake_] { raise(wake); });
+    if (begun) return std::move(*begun);
+    errno = errno_of(begun.error());
+    return nullptr;
   }
 
   // Silent ones must not keep others out.
@@ -154,7 +174,7 @@ class Service {
     auto oldest = std::ranges::find_if(
         pending_, [](const Pending& one) { return one.incoming->connection() == nullptr; });
     if (oldest == pending_.end()) oldest = pending_.begin();
-    close(oldest->fd);
+    refuse(*oldest);
     pending_.erase(oldest);
   }
 
@@ -165,22 +185,51 @@ class Service {
         ++at;
         continue;
       }
-      if (step == RsIncoming::Step::kReady) {
-        deliver(*at);
+      if (step == RsIncoming::Step::kFailed) {
+        refuse(*at);
+      } else if (at->fd < 0) {
+        complete(*at);
       } else {
-        close(at->fd);
+        deliver(*at);
       }
       at = pending_.erase(at);
     }
   }
 
+  void refuse(Pending& one) {
+    if (one.fd >= 0) {
+      close_number(one.fd);
+      return;
+    }
+    Rsocket& socket = *one.owner;
+    const std::lock_guard lock(socket.mutex);
+    if (socket.state != RsState::kConnecting) return;  // closed: the number may be another's
+    socket.state = RsState::kFailed;
+    socket.so_error = ECONNRESET;
+    // Not by shutdown(): under `weft run --sockets` that comes back here, as rshutdown().
+    syscall(SYS_shutdown, socket.fd, SHUT_RDWR);
+    raise(socket.wake);
+  }
+
+  void complete(Pending& one) {
+    Rsocket& socket = *one.owner;
+    auto link = one.incoming->connection();
+    link->on_report({});
+    const std::lock_guard lock(socket.mutex);
+    if (socket.state != RsState::kConnecting) return;
+    link->on_report([wake = socket.wake] { raise(wake); });
+    socket.link = std::move(link);
+    socket.state = RsState::kConnected;
+    raise(socket.wake);
+  }
+
   void deliver(Pending& one) {
-    Rsocket& listener = *one.listener;
+    Rsocket& listener = *one.owner;
     auto link = one.incoming->connection();
     link->on_report({});
     const std::lock_guard lock(listener.mutex);
     if (listener.state != RsState::kListening || listener.ready.size() > listener.backlog) {
-      close(one.fd);
+      close_number(one.fd);
       return;
     }
     listener.ready.push_back({one.fd, std::move(link)});
@@ -188,12 +237,15 @@ class Service {
   }
 
   std::mutex mutex_;
-  std::atomic<pid_t> pid_{0};
+  bool started_ = false;
   int epoll_ = -1;
   int wake_ = -1;
   std::unordered_map<int, RsocketPtr> listeners_;
   std::list<Pending> pending_;
 };
+
+// Never destroyed: its thread runs to the very end.
+Service* g_service = new Service;
 
 int errno_of_failure(std::optional<Error> error) {
   if (!error) return ECONNREFUSED;
@@ -226,24 +278,11 @@ int begin_connect(Rsocket& socket, const SocketAddress& peer) {
   return 0;
 }
 
-// Sleeps until the connect is decided. 0, EINTR
-int await_connect(Rsocket& socket, std::unique_lock<std::mutex>& lock) {
-  while (socket.state == RsState::kConnecting) {
-    pollfd one{socket.wake, POLLIN, 0};
-    lock.unlock();
-    const int polled = poll(&one, 1, kSliceMs);  // another thread may have taken the signal
-    const int error = errno;
-    lock.lock();
-    if (polled < 0 && error == EINTR) return EINTR;
-    advance_connect(socket);
-  }
-  return 0;
-}
-
 }  // namespace
 
 void advance_connect(Rsocket& socket) {
-  if (socket.state != RsState::kConnecting) return;
+  // Without a link the service thread answers a connect, and says when it is done.
+  if (socket.state != RsState::kConnecting || socket.link == nullptr) return;
   const RsPhase phase = socket.link->phase();
   if (phase == RsPhase::kIdle || phase == RsPhase::kConnecting) return;
   std::uint64_t ignored = 0;
@@ -261,7 +300,37 @@ void advance_connect(Rsocket& socket) {
   socket.state = RsState::kFailed;
 }
 
-bool start_listening(const RsocketPtr& socket) { return Service::get().add(socket); }
+int await_connect(Rsocket& socket, std::unique_lock<std::mutex>& lock, Deadline deadline) {
+  while (socket.state == RsState::kConnecting) {
+    // Another thread may have taken the signal: in slices.
+    auto limit = std::chrono::milliseconds(kSliceMs);
+    if (deadline) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now());
+      if (left.count() <= 0) return EAGAIN;
+      limit = std::min(limit, left);
+    }
+    pollfd one{socket.wake, POLLIN, 0};
+    lock.unlock();
+    const int polled = poll(&one, 1, static_cast<int>(limit.count()));
+    const int error = errno;
+    lock.lock();
+    if (polled < 0 && error == EINTR) return EINTR;
+    advance_connect(socket);
+  }
+  return 0;
+}
+
+bool start_listening(const RsocketPtr& socket) { return g_service->add(socket); }
+
+bool start_answering(const RsocketPtr& socket) {
+  {
+    const std::lock_guard lock(socket->mutex);
+    socket->state = RsState::kConnecting;
+  }
+  return g_service->answer(socket);
+}
+
+void renew_service() { g_service = new Service; }
 
 void stop_listening(const RsocketPtr& socket) {
   {
@@ -269,10 +338,10 @@ void stop_listening(const RsocketPtr& socket) {
     if (socket->state != RsState::kListening) return;
     socket->state = RsState::kFailed;
   }
-  Service::get().remove(socket);
+  g_service->remove(socket);
   const std::lock_guard lock(socket->mutex);
   raise(socket->wake);  // threads in raccept() learn of it
-  for (const auto& one : socket->ready) close(one.fd);
+  for (const auto& one : socket->ready) close_number(one.fd);
   socket->ready.clear();
 }
 
@@ -313,7 +382,7 @@ int rconnect(int fd, const sockaddr* address, socklen_t length) {
       }
       if (socket->nonblocking) return fail_minus(EINPROGRESS);
   }
-  if (await_connect(*socket, lock) == EINTR) return fail_minus(EINTR);
+  if (await_connect(*socket, lock, std::nullopt) == EINTR) return fail_minus(EINTR);
   if (socket->state == RsState::kConnected) return 0;
   return fail_minus(std::exchange(socket->so_error, 0));
 }
@@ -344,6 +413,7 @@ int raccept(int fd, sockaddr* address, socklen_t* length) {
   }
   lock.unlock();
 
+  keep_in_child(first.fd);
   fcntl(first.fd, F_SETFD, 0);  // as accept(2): not close-on-exec
   const RsocketPtr child = enter_rsocket(first.fd, socket->domain, SOCK_STREAM);
   if (child == nullptr) {

@@ -49,9 +49,13 @@ class Pieces {
   std::size_t done_ = 0;
 };
 
-// 0: connected. Else an errno.
-int check_connected(Rsocket& socket) {
+// 0: connected. Else an errno. `wait`: for a connect that is under way.
+int check_connected(Rsocket& socket, std::unique_lock<std::mutex>& lock, bool wait,
+                    Deadline deadline) {
   advance_connect(socket);
+  if (wait && socket.state == RsState::kConnecting) {
+    if (const int error = await_connect(socket, lock, deadline); error != 0) return error;
+  }
   switch (socket.state) {
     case RsState::kConnected: return 0;
     case RsState::kConnecting: return EAGAIN;
@@ -74,9 +78,11 @@ std::size_t copy_out(Rsocket& socket, Pieces& pieces, bool peek) {
 ssize_t receive(Rsocket& socket, const iovec* parts, std::size_t count, int flags) {
   if ((flags & MSG_OOB) != 0) return fail_minus(EINVAL);
   std::unique_lock lock(socket.mutex);
-  if (const int error = check_connected(socket); error != 0) return fail_minus(error);
   const bool wait = !socket.nonblocking && (flags & MSG_DONTWAIT) == 0;
   const Deadline deadline = deadline_after(socket_timeout(socket.fd, SO_RCVTIMEO));
+  if (const int error = check_connected(socket, lock, wait, deadline); error != 0) {
+    return fail_minus(error);
+  }
   Pieces pieces(parts, count);
   std::size_t done = 0;
   const auto result = [&](int error) -> ssize_t {
@@ -130,13 +136,13 @@ ssize_t broken_pipe(int flags) {
 ssize_t transmit(Rsocket& socket, const iovec* parts, std::size_t count, int flags) {
   if ((flags & MSG_OOB) != 0) return fail_minus(EOPNOTSUPP);
   std::unique_lock lock(socket.mutex);
-  if (const int error = check_connected(socket); error != 0) {
+  const bool wait = !socket.nonblocking && (flags & MSG_DONTWAIT) == 0;
+  const Deadline deadline = deadline_after(socket_timeout(socket.fd, SO_SNDTIMEO));
+  if (const int error = check_connected(socket, lock, wait, deadline); error != 0) {
     if (error != ENOTCONN || socket.state != RsState::kOpen) return fail_minus(error);
     lock.unlock();
     return broken_pipe(flags);  // as Linux: sending on a socket that was never connected
   }
-  const bool wait = !socket.nonblocking && (flags & MSG_DONTWAIT) == 0;
-  const Deadline deadline = deadline_after(socket_timeout(socket.fd, SO_SNDTIMEO));
   Pieces pieces(parts, count);
   std::size_t done = 0;
   SendTurn turn(socket);

@@ -61,6 +61,17 @@ void size_rings(Rsocket& socket, int name, int value) {
   socket.options.clamp();
 }
 
+// 0: connected, so that memory can be mapped and written. Else an errno: EAGAIN while a socket that
+// does not wait connects.
+int mapping_state(Rsocket& socket, std::unique_lock<std::mutex>& lock) {
+  advance_connect(socket);
+  if (socket.state == RsState::kConnecting) {
+    if (socket.nonblocking) return EAGAIN;
+    if (const int error = await_connect(socket, lock, std::nullopt); error != 0) return error;
+  }
+  return socket.state == RsState::kConnected ? 0 : ENOTCONN;
+}
+
 int give(int number, void* value, socklen_t* length) {
   *length = std::min<socklen_t>(*length, sizeof number);
   std::memcpy(value, &number, *length);
@@ -150,8 +161,7 @@ off_t riomap(int fd, void* buffer, size_t length, int protection, int flags, off
   if (buffer == nullptr || length == 0 || length > UINT32_MAX) return fail_minus(EINVAL);
   if ((protection & ~PROT_WRITE) != 0) return fail_minus(EINVAL);
   std::unique_lock lock(socket->mutex);
-  advance_connect(*socket);
-  if (socket->state != RsState::kConnected) return fail_minus(ENOTCONN);
+  if (const int error = mapping_state(*socket, lock); error != 0) return fail_minus(error);
   const std::uint64_t at =
       offset == -1 ? reinterpret_cast<std::uintptr_t>(buffer) : static_cast<std::uint64_t>(offset);
   const weft::Status done =
@@ -177,9 +187,8 @@ size_t riowrite(int fd, const void* buffer, size_t count, off_t offset, int flag
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return kFailed;
   std::unique_lock lock(socket->mutex);
-  advance_connect(*socket);
-  if (socket->state != RsState::kConnected) {
-    errno = ENOTCONN;
+  if (const int error = mapping_state(*socket, lock); error != 0) {
+    errno = error;
     return kFailed;
   }
   const auto link = socket->link;

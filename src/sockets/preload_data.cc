@@ -61,7 +61,9 @@ ssize_t transmit(Channel& channel, const iovec* parts, std::size_t count, int fl
   return n;
 }
 
-ssize_t send_file(Channel& channel, int in, off64_t* offset, size_t count) {
+// sendfile(2) through memory: `send` takes a buffer and its length, and returns as send(2).
+template <class Send>
+ssize_t send_file(int in, off64_t* offset, size_t count, Send send) {
   char buffer[65536];
   size_t done = 0;
   while (done < count) {
@@ -69,8 +71,7 @@ ssize_t send_file(Channel& channel, int in, off64_t* offset, size_t count) {
     const off64_t at = offset != nullptr ? *offset : lseek64(in, 0, SEEK_CUR);
     const ssize_t got = at < 0 ? real().read(in, buffer, most) : pread64(in, buffer, most, at);
     if (got <= 0) return done > 0 || got == 0 ? static_cast<ssize_t>(done) : -1;
-    const iovec part{buffer, static_cast<size_t>(got)};
-    const ssize_t sent = transmit(channel, &part, 1, 0);
+    const ssize_t sent = send(buffer, static_cast<size_t>(got));
     if (sent < 0) return done > 0 ? static_cast<ssize_t>(done) : -1;
     if (offset != nullptr) {
       *offset += sent;
@@ -252,11 +253,17 @@ WEFT_EXPORT ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) {
   return serve(
       out, true, 0,
       [&](const RealCalls& serving) {
-        // An rsocket has none: programs read and write then.
-        if (&serving != &real()) return ssize_t{fail_with(EINVAL)};
-        return serving.sendfile(out, in, offset, count);
+        if (&serving == &real()) return serving.sendfile(out, in, offset, count);
+        return send_file(in, offset, count, [&](const char* data, size_t length) {
+          return serving.send(out, data, length, 0);
+        });
       },
-      [&](Channel& channel) { return send_file(channel, in, offset, count); });
+      [&](Channel& channel) {
+        return send_file(in, offset, count, [&](char* data, size_t length) {
+          const iovec part{data, length};
+          return transmit(channel, &part, 1, 0);
+        });
+      });
 }
 
 WEFT_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t count) {

@@ -333,13 +333,24 @@ struct Beginning {
   std::uint8_t octets[kMpaHeader + kMpaPrivateMax];
 };
 
-void look_at_beginning(int fd, bool to_write, Beginning& out) {
-  ssize_t n = real().recv(fd, out.octets, sizeof out.octets, MSG_PEEK | MSG_DONTWAIT);
-  if (n < 0 && errno == EAGAIN && to_write && was_marked(fd)) {
-    pollfd one{fd, POLLIN, 0};
-    static_cast<void>(real().poll(&one, 1, kGreetingWaitMs));
-    n = real().recv(fd, out.octets, sizeof out.octets, MSG_PEEK | MSG_DONTWAIT);
+// The client has said that it will ask, and has not yet.
+bool is_to_ask(int fd, Conn& conn) {
+  std::uint8_t octet = 0;
+  if (real().recv(fd, &octet, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN) return false;
+  if (!conn.mark_read) {
+    conn.marked = was_marked(fd);
+    conn.mark_read = true;
   }
+  return conn.marked;
+}
+
+void await_question(int fd) {
+  pollfd one{fd, POLLIN, 0};
+  static_cast<void>(real().poll(&one, 1, kGreetingWaitMs));
+}
+
+void look_at_beginning(int fd, Beginning& out) {
+  const ssize_t n = real().recv(fd, out.octets, sizeof out.octets, MSG_PEEK | MSG_DONTWAIT);
   out.silent = n < 0 && errno == EAGAIN;
   if (n > 0) {
     out.opening = read_opening(std::span(out.octets, static_cast<std::size_t>(n)), out.needed);
@@ -525,8 +536,15 @@ Verdict decide(int fd, bool to_write) {
   std::unique_lock lock(table::mutex());
   Conn* conn = table::conn_of(fd);
   if (table::kind_of(fd) != Kind::kUndecided || conn == nullptr) return Verdict::kDecided;
+  if (to_write && is_to_ask(fd, *conn)) {
+    lock.unlock();  // other threads have connections of their own
+    await_question(fd);
+    lock.lock();
+    conn = table::conn_of(fd);
+    if (table::kind_of(fd) != Kind::kUndecided || conn == nullptr) return Verdict::kDecided;
+  }
   Beginning begin;
-  look_at_beginning(fd, to_write, begin);
+  look_at_beginning(fd, begin);
   if (!to_write && (begin.silent || begin.opening == Opening::kShort)) {
     if (begin.opening == Opening::kShort) {
       // Not readable before it is whole: a peer that stops in the middle is a silent one.
@@ -548,8 +566,10 @@ Verdict decide(int fd, bool to_write) {
 
 Opened open_undecided(int fd) {
   const int error = errno;
+  Conn asked;  // the table's is the parent's
+  if (is_to_ask(fd, asked)) await_question(fd);
   Beginning begin;
-  look_at_beginning(fd, true, begin);
+  look_at_beginning(fd, begin);
   // The list is the parent's, if this is a child of vfork().
   const Opened made = answer(fd, begin,
                              [](int, const char* role, const sockaddr* address, const char* path,

@@ -49,7 +49,7 @@ void clean(Conn* conn) {
   conn->tcp = conn->listen_mark = -1;
   conn->watcher_count = 0;
   conn->watchers_lost = false;
-  conn->connect_reported = conn->direct = false;
+  conn->connect_reported = conn->direct = conn->mark_read = conn->marked = false;
   conn->way = Way::kTcp;
   conn->tos_before = -1;
   if (tcp >= 0) table::close_internal(tcp);

@@ -46,6 +46,8 @@ struct Conn {
   Way way = Way::kTcp;   // of a connecting socket
   bool direct = false;   // of a fresh socket, or a listener: WEFT_MODE is set
   bool connect_reported = false;
+  bool mark_read = false;  // of an undecided one: `marked` says whether its client will ask
+  bool marked = false;
   int tos_before = -1;
   sockaddr_storage peer{};
   socklen_t peer_length = 0;
