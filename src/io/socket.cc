@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <weft/system_error.h>
@@ -110,6 +111,11 @@ Status begin_connect(int fd, const SocketAddress& peer) {
   // EINTR: the handshake goes on in the background, as with EINPROGRESS.
   if (errno == EINPROGRESS || errno == EINTR) return {};
   return fail(error_from_errno(errno));
+}
+
+bool is_connect_over(int fd) {
+  pollfd one{.fd = fd, .events = POLLOUT, .revents = 0};
+  return ::poll(&one, 1, 0) == 1;
 }
 
 Status undo_connect(int fd, const SocketAddress& bound) {

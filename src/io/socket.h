@@ -30,6 +30,8 @@ namespace weft::io {
 // Begins to connect; the outcome shows as EPOLLOUT, then take_error().
 //   as error_from_errno(), if it fails at once
 [[nodiscard]] Status begin_connect(int fd, const SocketAddress& peer);
+// Whether the outcome is there already.
+[[nodiscard]] bool is_connect_over(int fd);
 // Takes a connect that failed back, so that it can begin anew, from `bound` again if bind_socket()
 // has been called.   as error_from_errno()
 [[nodiscard]] Status undo_connect(int fd, const SocketAddress& bound);

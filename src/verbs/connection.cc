@@ -115,6 +115,7 @@ void ConnectionImpl::end_now(Lock& lock, bool tell) {
         return;
       }
       settle_listener(lock);
+      wait_no_more(lock);
       unwatch();
       clear_timer();
       close_socket(true);
@@ -243,6 +244,7 @@ void ConnectionImpl::post(Lock& lock, ConnectionEvent event) {
 
 void ConnectionImpl::set_up_failed(Lock& lock, Type type, Error error, std::string_view why,
                                    std::span<const std::uint8_t> private_data) {
+  wait_no_more(lock);
   unwatch();
   clear_timer();
   close_socket(error == Error::kAborted || error == Error::kTimedOut);

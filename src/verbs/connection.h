@@ -84,7 +84,10 @@ class ConnectionImpl final : public Connection,
   [[nodiscard]] static ConnectionImpl& of(Connection& connection) {
     return static_cast<ConnectionImpl&>(connection);
   }
-  void start_request();             // begins to wait for the MPA Request
+  // Begins to wait for the MPA Request. `at_once`: it may be there already, so that is looked at
+  // first.
+  void start_request(bool at_once);
+  void your_turn();                 // it is the first of those that were refused by its peer
   void delivered();                 // the application has the kConnectRequest
   void drop(std::string_view why);  // ends the wait for a Request
 
@@ -148,6 +151,7 @@ class ConnectionImpl final : public Connection,
   void start_handshake(Lock& lock);
   void on_connected(Lock& lock);
   [[nodiscard]] bool try_again_later();
+  void wait_no_more(Lock& lock);
   void tcp_failed(Lock& lock, Error error);
   void on_rejected(Lock& lock);
 
@@ -189,6 +193,7 @@ class ConnectionImpl final : public Connection,
   Instant connect_until_;  // end of the TCP handshake
   Instant refused_until_;  // a refusal later than this counts
   Duration refused_pause_{0};
+  bool refused_ = false;  // in RefusedPeers
 
   // passive
   std::weak_ptr<ListenerImpl> listener_;

@@ -55,7 +55,13 @@ Status ConnectionImpl::connect(std::shared_ptr<QueuePair> qp, const SocketAddres
   connect_until_ = io::now() + device_->config().connect_timeout;
   refused_until_ = io::now() + params.policy.refused_wait.value_or(device_->config().refused_wait);
   refused_pause_ = kFirstPause;
-  start_handshake(lock);
+  if (device_->refused_peers().join(peer_, weak_from_this())) {
+    refused_ = true;
+    phase_ = Phase::kRefused;
+    set_timer(std::min(refused_until_, connect_until_));
+  } else {
+    start_handshake(lock);
+  }
   return {};
 }
 
@@ -65,20 +71,46 @@ void ConnectionImpl::start_handshake(Lock& lock) {
     tcp_failed(lock, begun.error());
     return;
   }
-  set_timer(connect_until_);
-  watch(EPOLLOUT);
+  // Inside a machine it is over by now. Then the Request leaves at once, and a refusal is known
+  // before the next connect begins.
+  if (io::is_connect_over(socket_.get())) {
+    on_connected(lock);
+  } else {
+    set_timer(connect_until_);
+    watch(EPOLLOUT);
+  }
 }
 
-// After a refusal. False: that was the last one.
+// After a refusal. False: that was the last one. Who is not the first that waits tries by itself
+// only when its time is over.
 bool ConnectionImpl::try_again_later() {
   const Instant now = io::now();
   if (now >= refused_until_ || now >= connect_until_) return false;
   if (!io::undo_connect(socket_.get(), local_)) return false;
   unwatch();  // a socket without a handshake is always ready
   phase_ = Phase::kRefused;
-  set_timer(std::min({now + refused_pause_, refused_until_, connect_until_}));
+  refused_ = true;
+  const bool first = device_->refused_peers().enter(peer_, weak_from_this());
+  const Instant next = first ? now + refused_pause_ : Instant::never();
+  set_timer(std::min({next, refused_until_, connect_until_}));
   refused_pause_ = std::min(2 * refused_pause_, kLongestPause);
   return true;
+}
+
+void ConnectionImpl::wait_no_more(Lock& lock) {
+  if (!std::exchange(refused_, false)) return;
+  std::shared_ptr<ConnectionImpl> next = device_->refused_peers().leave(peer_, *this);
+  if (next == nullptr) return;
+  (void)device_->engine().post([weak = std::weak_ptr(next)] {
+    if (const auto first = weak.lock()) first->your_turn();
+  });
+  lock.dispose(std::move(next));
+}
+
+void ConnectionImpl::your_turn() {
+  if (!device_->usable()) return;
+  Lock lock(*this);
+  if (phase_ == Phase::kRefused) start_handshake(lock);
 }
 
 void ConnectionImpl::on_connected(Lock& lock) {
@@ -98,6 +130,7 @@ void ConnectionImpl::on_connected(Lock& lock) {
   phase_ = Phase::kStarting;
   session_.begin(io::now());
   pump(lock);
+  wait_no_more(lock);
 }
 
 void ConnectionImpl::tcp_failed(Lock& lock, Error error) {

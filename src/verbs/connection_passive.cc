@@ -25,14 +25,16 @@ Result<std::shared_ptr<ConnectionImpl>> ConnectionImpl::create_accepted(
   return made;
 }
 
-void ConnectionImpl::start_request() {
+void ConnectionImpl::start_request(bool at_once) {
   Lock lock(*this);
   if (phase_ != Phase::kStarting) return;
   local_ = io::local_address(socket_.get());
   io::tune_connected(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
   start_trace();
   session_.begin(io::now());
-  pump(lock);
+  if (at_once) return pump(lock);
+  watch(EPOLLIN);
+  follow(lock);
 }
 
 // The Request is whole.

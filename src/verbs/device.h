@@ -25,6 +25,7 @@
 #include "proto/stag_table.h"
 #include "trace/pcap.h"
 #include "verbs/pools.h"
+#include "verbs/refused_peers.h"
 #include "verbs/ring_count.h"
 
 namespace weft::verbs {
@@ -149,6 +150,7 @@ class DeviceImpl final : public Device {
   // Lanes in full operation.
   void note_up(int delta);
   [[nodiscard]] RingCount& rings() noexcept { return rings_; }
+  [[nodiscard]] RefusedPeers& refused_peers() noexcept { return refused_peers_; }
   [[nodiscard]] int up() const noexcept { return up_.load(std::memory_order_relaxed); }
   // Makes the counters page when the first connection or listener appears.
   void ensure_page();
@@ -198,6 +200,7 @@ class DeviceImpl final : public Device {
   Instant last_relief_;                         // the background thread's, with the next
   Duration stalled_min_{0};
   RingCount rings_;
+  RefusedPeers refused_peers_;
   std::mutex refused_mutex_;
   Instant refused_window_{};
   std::uint32_t refused_lines_ = 0;

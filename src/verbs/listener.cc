@@ -101,7 +101,7 @@ Status ListenerImpl::hand_in(int fd) {
     const std::lock_guard lock(mutex_);
     half_open_.emplace(made->get(), *made);
   }
-  (*made)->start_request();
+  (*made)->start_request(true);
   return {};
 }
 
@@ -174,6 +174,7 @@ void ListenerImpl::on_io(std::uint32_t /*events*/) {
 bool ListenerImpl::accept_one() {
   std::shared_ptr<ConnectionImpl> connection;
   std::shared_ptr<EventChannel> channel;
+  bool alone = false;
   {
     const std::lock_guard lock(mutex_);
     if (!listening_ || paused_ || half_open_.size() + undelivered_ >= backlog_) return false;
@@ -191,9 +192,12 @@ bool ListenerImpl::accept_one() {
     if (!made) return true;
     connection = std::move(*made);
     half_open_.emplace(connection.get(), connection);
+    alone = half_open_.size() == 1;
     update_watch();
   }
-  connection->start_request();
+  // Beside others it is epoll that says whose Request came first: the application hears of them in
+  // that order.
+  connection->start_request(alone);
   return true;
 }
 

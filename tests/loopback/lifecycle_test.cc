@@ -138,6 +138,61 @@ TEST(Lifecycle, ListenerThatComesLateIsFound) {
   }
 }
 
+class Callers {
+ public:
+  explicit Callers(Host& host) : host_(host) {}
+  void call(const SocketAddress& where) {
+    Endpoint& end = *ends_.emplace_back(std::make_unique<Endpoint>(host_));
+    end.connection = must(host_.device->create_connection(end.events), "create a connection");
+    ConnectionParams params;
+    params.private_data = {static_cast<std::uint8_t>(ends_.size() - 1)};
+    must(end.connection->connect(end.qp, where, params), "connect");
+  }
+  Endpoint& end(std::size_t i) { return *ends_.at(i); }
+
+ private:
+  Host& host_;
+  std::vector<std::unique_ptr<Endpoint>> ends_;
+};
+
+TEST(Lifecycle, ThoseThatWereRefusedComeBeforeThoseThatWereNot) {
+  Config config = plain_config();
+  config.refused_wait = std::chrono::seconds(30);
+  Host host(config);
+  Host server(config);
+  const auto events = must(EventChannel::create(), "create an event channel");
+  auto port = std::make_optional<QuietPort>();
+  const SocketAddress where = address_of(*port);
+  Callers callers(host);
+  for (int i = 0; i < 3; ++i) callers.call(where);
+  // The first of them goes: the others are not left behind.
+  callers.end(0).connection->abort();
+  EXPECT_EQ(take_event(*callers.end(0).events, Type::kConnectError).error, Error::kAborted);
+  const std::string text = text_of(*port);
+  port.reset();
+  const auto listener = listen(server, events, text);
+  for (int i = 3; i < 8; ++i) callers.call(where);
+  for (std::uint8_t i = 1; i < 8; ++i) {
+    EXPECT_EQ(take_event(*events, Type::kConnectRequest).private_data,
+              std::vector<std::uint8_t>{i});
+  }
+}
+
+TEST(Lifecycle, RequestsArriveInTheOrderOfTheirConnects) {
+  Host host;
+  Host server;
+  const auto events = must(EventChannel::create(), "create an event channel");
+  const auto listener = listen(server, events);
+  for (int round = 0; round < 20; ++round) {
+    Callers callers(host);
+    for (int i = 0; i < 16; ++i) callers.call(listener->local_address());
+    for (std::uint8_t i = 0; i < 16; ++i) {
+      EXPECT_EQ(take_event(*events, Type::kConnectRequest).private_data,
+                std::vector<std::uint8_t>{i});
+    }
+  }
+}
+
 TEST(Lifecycle, NobodyListensIsRejectedInTheEnd) {
   const QuietPort port;
   for (const auto patience : {milliseconds(0), milliseconds(20)}) {
