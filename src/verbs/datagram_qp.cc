@@ -14,6 +14,7 @@
 #include "roce/qp_number.h"
 #include "verbs/cq.h"
 #include "verbs/pd.h"
+#include "verbs/posting.h"
 #include "verbs/rendezvous.h"
 #include "verbs/srq.h"
 
@@ -29,13 +30,6 @@ constexpr std::size_t kTargetRoom = 32;
 constexpr std::uint32_t kLooksToTake = 4;
 constexpr Duration kCallersGone{10'000'000};
 constexpr std::uint32_t kOwnKeyBit = 1U << 31U;
-
-bool caps_legal(const QpOptions& o) {
-  return o.max_send_wr <= limits::kWorkRequestsPerQueue &&
-         (o.srq != nullptr || o.max_recv_wr <= limits::kWorkRequestsPerQueue) &&
-         o.max_send_sge <= limits::kSgesPerRequest && o.max_recv_sge <= limits::kSgesPerRequest &&
-         o.max_inline_bytes <= limits::kInlineBytes;
-}
 
 bool sends(QpState state) { return state == QpState::kRts; }
 
@@ -273,34 +267,13 @@ Error DatagramQp::enqueue(const SendWr& wr) {
   wqe->op = wr.op;
   wqe->flags = signal_all_ ? wr.flags | SendFlags::kSignaled : wr.flags;
   wqe->imm_data = wr.imm_data;
-  if (const Error error = fill_payload(wr, *wqe); error != kTaken) return error;
+  if (const Error error = fill_payload(wr, caps_, roce::Datagram::kPayloadMax, *wqe);
+      error != kTaken)
+    return error;
   const bool own_key = (wr.peer->key & kOwnKeyBit) != 0;
   *target_of(*wqe) = {wr.peer->gid, wr.peer->number,
                       own_key ? key_.load(std::memory_order_relaxed) : wr.peer->key};
   sq_.commit();
-  return kTaken;
-}
-
-Error DatagramQp::fill_payload(const SendWr& wr, proto::SendWqe& wqe) const {
-  std::uint64_t total = 0;
-  for (const Sge& sge : wr.sges) total += sge.length;
-  if (total > roce::Datagram::kPayloadMax) return Error::kInvalidArgument;
-  wqe.length = static_cast<std::uint32_t>(total);
-  if (has(wr.flags, SendFlags::kInline)) {
-    if (total > caps_.max_inline_bytes) return Error::kInvalidArgument;
-    std::uint8_t* to = wqe.inline_data();
-    for (const Sge& sge : wr.sges) {
-      if (sge.length == 0) continue;
-      // The verbs carry addresses as numbers. NOLINTNEXTLINE(performance-no-int-to-ptr)
-      std::memcpy(to, reinterpret_cast<const void*>(static_cast<std::uintptr_t>(sge.addr)),
-                  sge.length);
-      to += sge.length;
-    }
-    return kTaken;
-  }
-  if (wr.sges.size() > caps_.max_send_sge) return Error::kInvalidArgument;
-  wqe.sge_count = static_cast<std::uint8_t>(wr.sges.size());
-  std::copy(wr.sges.begin(), wr.sges.end(), wqe.sges());
   return kTaken;
 }
 

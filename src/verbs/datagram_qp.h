@@ -97,7 +97,6 @@ class DatagramQp final : public QueuePair,
   // --- sending, with tx_mutex_ held: datagram_qp.cc. Error{}: none ---
   [[nodiscard]] Error may_post() const;
   [[nodiscard]] Error enqueue(const SendWr& wr);
-  [[nodiscard]] Error fill_payload(const SendWr& wr, proto::SendWqe& wqe) const;
   [[nodiscard]] Target* target_of(proto::SendWqe& wqe) const;
   void flush();
   [[nodiscard]] Prepared prepare(proto::SendWqe& wqe, std::size_t slot);

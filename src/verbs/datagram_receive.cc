@@ -8,6 +8,7 @@
 #include "verbs/cq.h"
 #include "verbs/datagram_qp.h"
 #include "verbs/pd.h"
+#include "verbs/posting.h"
 #include "verbs/rendezvous.h"
 #include "verbs/srq.h"
 
@@ -146,20 +147,13 @@ Posted DatagramQp::post_recv(std::span<const RecvWr> wrs) {
     posted.error = srq_ != nullptr ? Error::kInvalidArgument : Error::kBadState;
     return posted;
   }
+  if (caps_.max_recv_wr == 0) {
+    if (!wrs.empty()) posted.error = Error::kNoSpace;
+    return posted;
+  }
   {
     const io::SpinGuard lock(rq_lock_);
-    for (const RecvWr& wr : wrs) {
-      proto::RecvWqe* wqe = rq_.reserve();
-      const Status built = wqe == nullptr || caps_.max_recv_wr == 0
-                               ? fail(Error::kNoSpace)
-                               : build_recv(wr, caps_.max_recv_sge, *wqe);
-      if (!built) {
-        posted.error = built.error();
-        break;
-      }
-      rq_.commit();
-      ++posted.count;
-    }
+    posted = queue_receives(wrs, caps_.max_recv_sge, rq_);
   }
   if (state() != QpState::kError || posted.count == 0) return posted;
   const std::lock_guard lock(rx_mutex_);

@@ -11,22 +11,11 @@
 #include "verbs/cq.h"
 #include "verbs/pd.h"
 #include "verbs/poller.h"
+#include "verbs/posting.h"
 #include "verbs/srq.h"
 #include "verbs/wiring.h"
 
 namespace weft::verbs {
-
-namespace {
-
-bool caps_legal(const QpOptions& o) {
-  const bool own_rq = o.srq == nullptr;
-  return o.max_send_wr <= limits::kWorkRequestsPerQueue &&
-         (!own_rq || o.max_recv_wr <= limits::kWorkRequestsPerQueue) &&
-         o.max_send_sge <= limits::kSgesPerRequest && o.max_recv_sge <= limits::kSgesPerRequest &&
-         o.max_inline_bytes <= limits::kInlineBytes;
-}
-
-}  // namespace
 
 Result<std::shared_ptr<QueuePair>> QueuePairImpl::create(std::shared_ptr<ProtectionDomainImpl> pd,
                                                          const QpOptions& options) {

@@ -152,7 +152,6 @@ class QueuePairImpl final : public QueuePair,
   [[nodiscard]] Error may_post() const;
   [[nodiscard]] Error enqueue(const SendWr& wr);
   [[nodiscard]] Error fill(const SendWr& wr, proto::SendWqe& wqe);
-  [[nodiscard]] Error fill_payload(const SendWr& wr, proto::SendWqe& wqe);
   [[nodiscard]] Error fill_atomic(const SendWr& wr, proto::SendWqe& wqe);
 
   // With the lane held.

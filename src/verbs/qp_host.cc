@@ -7,6 +7,7 @@
 #include "verbs/connection.h"
 #include "verbs/cq.h"
 #include "verbs/pd.h"
+#include "verbs/posting.h"
 #include "verbs/qp.h"
 #include "verbs/srq.h"
 #include "verbs/window.h"

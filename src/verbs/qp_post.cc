@@ -1,11 +1,9 @@
 // Posting: work requests become WQEs, and the doorbell.
 #include <weft/limits.h>
 
-#include <algorithm>
-#include <cstring>
-
 #include "verbs/cq.h"
 #include "verbs/pd.h"
+#include "verbs/posting.h"
 #include "verbs/qp.h"
 #include "verbs/srq.h"
 #include "verbs/window.h"
@@ -83,21 +81,13 @@ Posted QueuePairImpl::post_recv(std::span<const RecvWr> wrs) {
     posted.error = srq_ != nullptr ? Error::kInvalidArgument : Error::kBadState;
     return posted;
   }
+  if (caps_.max_recv_wr == 0) {
+    if (!wrs.empty()) posted.error = Error::kNoSpace;
+    return posted;
+  }
   {
     const io::SpinGuard lock(rq_lock_);
-    for (const RecvWr& wr : wrs) {
-      proto::RecvWqe* wqe = rq_.reserve();
-      if (wqe == nullptr || caps_.max_recv_wr == 0) {
-        posted.error = Error::kNoSpace;
-        break;
-      }
-      if (const Status built = build_recv(wr, caps_.max_recv_sge, *wqe); !built) {
-        posted.error = built.error();
-        break;
-      }
-      rq_.commit();
-      ++posted.count;
-    }
+    posted = queue_receives(wrs, caps_.max_recv_sge, rq_);
   }
   if (state() == QpState::kError && posted.count != 0) lane_.exclusively([&] { flush_receives(); });
   if (lane_.awaits_receive()) lane_.look();
@@ -116,19 +106,19 @@ Error QueuePairImpl::fill(const SendWr& wr, proto::SendWqe& wqe) {
   switch (wr.op) {
     case SendOp::kSendInvalidate:
       wqe.remote_stag = Stag{wr.invalidate_rkey};
-      return fill_payload(wr, wqe);
+      return fill_payload(wr, caps_, limits::kMessageBytes, wqe);
     case SendOp::kSend:
     case SendOp::kWrite:
-    case SendOp::kWriteImm: return fill_payload(wr, wqe);
+    case SendOp::kWriteImm: return fill_payload(wr, caps_, limits::kMessageBytes, wqe);
     case SendOp::kRead:
       if (has(wr.flags, SendFlags::kInline) || ord_.load(std::memory_order_relaxed) == 0) {
         return Error::kInvalidArgument;
       }
-      return fill_payload(wr, wqe);
+      return fill_payload(wr, caps_, limits::kMessageBytes, wqe);
     case SendOp::kFetchAdd:
     case SendOp::kCmpSwap: return fill_atomic(wr, wqe);
     case SendOp::kImmediate:
-      if (is_wired()) return fill_payload(wr, wqe);
+      if (is_wired()) return fill_payload(wr, caps_, limits::kMessageBytes, wqe);
       return wr.sges.empty() ? kTaken : Error::kInvalidArgument;
     case SendOp::kLocalInvalidate: wqe.remote_stag = Stag{wr.invalidate_rkey}; return kTaken;
     case SendOp::kBindWindow: {
@@ -137,29 +127,6 @@ Error QueuePairImpl::fill(const SendWr& wr, proto::SendWqe& wqe) {
     }
   }
   return Error::kInvalidArgument;
-}
-
-Error QueuePairImpl::fill_payload(const SendWr& wr, proto::SendWqe& wqe) {
-  std::uint64_t total = 0;
-  for (const Sge& sge : wr.sges) total += sge.length;
-  if (total > limits::kMessageBytes) return Error::kInvalidArgument;
-  wqe.length = static_cast<std::uint32_t>(total);
-  if (has(wr.flags, SendFlags::kInline)) {
-    if (total > caps_.max_inline_bytes) return Error::kInvalidArgument;
-    std::uint8_t* to = wqe.inline_data();
-    for (const Sge& sge : wr.sges) {
-      if (sge.length == 0) continue;
-      // The verbs carry addresses as numbers. NOLINTNEXTLINE(performance-no-int-to-ptr)
-      std::memcpy(to, reinterpret_cast<const void*>(static_cast<std::uintptr_t>(sge.addr)),
-                  sge.length);
-      to += sge.length;
-    }
-    return kTaken;
-  }
-  if (wr.sges.size() > caps_.max_send_sge) return Error::kInvalidArgument;
-  wqe.sge_count = static_cast<std::uint8_t>(wr.sges.size());
-  std::copy(wr.sges.begin(), wr.sges.end(), wqe.sges());
-  return kTaken;
 }
 
 Error QueuePairImpl::fill_atomic(const SendWr& wr, proto::SendWqe& wqe) {

@@ -2,27 +2,9 @@
 
 #include <weft/limits.h>
 
-#include <algorithm>
-#include <limits>
+#include "verbs/posting.h"
 
 namespace weft::verbs {
-
-Status build_recv(const RecvWr& wr, std::uint32_t max_sge, proto::RecvWqe& wqe) {
-  if (wr.sges.size() > max_sge) return fail(Error::kInvalidArgument);
-  std::uint64_t total = 0;
-  for (const Sge& sge : wr.sges) total += sge.length;
-  if (total > std::numeric_limits<std::uint32_t>::max()) return fail(Error::kInvalidArgument);
-  wqe.wr_id = wr.wr_id;
-  wqe.length = static_cast<std::uint32_t>(total);
-  wqe.sge_count = static_cast<std::uint32_t>(wr.sges.size());
-  std::copy(wr.sges.begin(), wr.sges.end(), wqe.sges());
-  return {};
-}
-
-void copy_recv(const proto::RecvWqe& from, proto::RecvWqe& to) {
-  to = from;
-  std::copy(from.sges(), from.sges() + from.sge_count, to.sges());
-}
 
 Result<std::shared_ptr<SharedReceiveQueueImpl>> SharedReceiveQueueImpl::create(
     std::shared_ptr<ProtectionDomainImpl> pd, const SrqOptions& options) {
@@ -64,17 +46,7 @@ Posted SharedReceiveQueueImpl::post_recv(std::span<const RecvWr> wrs) {
     return posted;
   }
   const std::lock_guard lock(mutex_);
-  for (const RecvWr& wr : wrs) {
-    proto::RecvWqe* wqe = ring_->reserve();
-    const Status built = wqe == nullptr ? fail(Error::kNoSpace) : build_recv(wr, max_sge_, *wqe);
-    if (!built) {
-      posted.error = built.error();
-      break;
-    }
-    ring_->commit();
-    ++posted.count;
-  }
-  return posted;
+  return queue_receives(wrs, max_sge_, *ring_);
 }
 
 bool SharedReceiveQueueImpl::take(proto::RecvWqe& out) {

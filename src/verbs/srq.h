@@ -1,4 +1,4 @@
-// Shared receive queues, and how a posted receive becomes a WQE.
+// Shared receive queues.
 #pragma once
 
 #include <weft/queue_pair.h>
@@ -11,12 +11,6 @@
 #include "verbs/pd.h"
 
 namespace weft::verbs {
-
-// Fills a slot from a request. REQUIRES: room for max_sge SGEs behind it.
-//   kInvalidArgument   more than max_sge SGEs, or 2^32 bytes and more in all
-[[nodiscard]] Status build_recv(const RecvWr& wr, std::uint32_t max_sge, proto::RecvWqe& wqe);
-// Copies a WQE with its SGEs. REQUIRES: `to` has room for as many.
-void copy_recv(const proto::RecvWqe& from, proto::RecvWqe& to);
 
 // Any thread; one lock.
 class SharedReceiveQueueImpl final : public SharedReceiveQueue,

@@ -1,0 +1,55 @@
+#include "verbs/posting.h"
+
+#include <weft/limits.h>
+
+#include <limits>
+
+namespace weft::verbs {
+
+namespace {
+
+Status build_recv(const RecvWr& wr, std::uint32_t max_sge, proto::RecvWqe& wqe) {
+  if (wr.sges.size() > max_sge) return fail(Error::kInvalidArgument);
+  std::uint64_t total = 0;
+  for (const Sge& sge : wr.sges) total += sge.length;
+  if (total > std::numeric_limits<std::uint32_t>::max()) return fail(Error::kInvalidArgument);
+  wqe.wr_id = wr.wr_id;
+  wqe.length = static_cast<std::uint32_t>(total);
+  wqe.sge_count = static_cast<std::uint32_t>(wr.sges.size());
+  std::copy(wr.sges.begin(), wr.sges.end(), wqe.sges());
+  return {};
+}
+
+}  // namespace
+
+bool caps_legal(const QpOptions& o) {
+  return o.max_send_wr <= limits::kWorkRequestsPerQueue &&
+         (o.srq != nullptr || o.max_recv_wr <= limits::kWorkRequestsPerQueue) &&
+         o.max_send_sge <= limits::kSgesPerRequest && o.max_recv_sge <= limits::kSgesPerRequest &&
+         o.max_inline_bytes <= limits::kInlineBytes;
+}
+
+Posted queue_receives(std::span<const RecvWr> wrs, std::uint32_t max_sge, proto::RecvQueue& queue) {
+  Posted posted;
+  for (const RecvWr& wr : wrs) {
+    proto::RecvWqe* wqe = queue.reserve();
+    if (wqe == nullptr) {
+      posted.error = Error::kNoSpace;
+      break;
+    }
+    if (const Status built = build_recv(wr, max_sge, *wqe); !built) {
+      posted.error = built.error();
+      break;
+    }
+    queue.commit();
+    ++posted.count;
+  }
+  return posted;
+}
+
+void copy_recv(const proto::RecvWqe& from, proto::RecvWqe& to) {
+  to = from;
+  std::copy(from.sges(), from.sges() + from.sge_count, to.sges());
+}
+
+}  // namespace weft::verbs
