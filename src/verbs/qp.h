@@ -68,8 +68,8 @@ class QueuePairImpl final : public QueuePair,
   //   or
   //               the peer expects another PSN
   [[nodiscard]] Status link(std::unique_ptr<io::Transport> transport,
-                            const proto::StreamParams& params, std::uint32_t generation,
-                            std::uint32_t peer_psn);
+                            std::unique_ptr<trace::Trace> trace, const proto::StreamParams& params,
+                            std::uint32_t generation, std::uint32_t peer_psn);
   // Looks for work without a connection, which the wiring has not been told of. Without the lane.
   void look_for_waiting_work();
   // No peer was found in time for what is queued. True: the QP is in the error state now. False: it

@@ -84,8 +84,8 @@ void QueuePairImpl::tell_limits(proto::Stream& stream) const {
 // --- the connection ---
 
 Status QueuePairImpl::link(std::unique_ptr<io::Transport> transport,
-                           const proto::StreamParams& params, std::uint32_t generation,
-                           std::uint32_t peer_psn) {
+                           std::unique_ptr<trace::Trace> trace, const proto::StreamParams& params,
+                           std::uint32_t generation, std::uint32_t peer_psn) {
   if (!device_.usable()) return fail(Error::kBadState);
   Status result;
   lane_.exclusively([&] {
@@ -105,7 +105,7 @@ Status QueuePairImpl::link(std::unique_ptr<io::Transport> transport,
     writes_seen_ = 0;
     work_failed_ = false;
     overflow_.store(false, std::memory_order_relaxed);
-    result = lane_.open(std::move(transport), nullptr, mine,
+    result = lane_.open(std::move(transport), std::move(trace), mine,
                         remote_access_.load(std::memory_order_relaxed), poller());
     if (!result) return;
     if (now == QpState::kRts) {

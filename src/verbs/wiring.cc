@@ -4,6 +4,7 @@
 #include <weft/limits.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "io/clock.h"
@@ -15,6 +16,7 @@
 #include "verbs/qp.h"
 #include "verbs/rendezvous.h"
 #include "verbs/ulpdu_size.h"
+#include "wire/mpa_startup.h"
 
 namespace weft::verbs {
 
@@ -353,6 +355,31 @@ void Wiring::adopt(io::Fd socket, const roce::Hello& peer) {
 
 // --- hand-over ---
 
+// Wireshark knows a connection of iWARP by its MPA frames. Here there were none: in the capture the
+// hellos stand as the private data of a Request and a Reply, so that it reads what follows. Null:
+// nothing is captured, or the other end is of this process and captured already.
+std::unique_ptr<trace::Trace> Wiring::start_trace(const io::Fd& socket, const roce::Hello& peer,
+                                                  bool connector, bool crc) const {
+  trace::Tracer* const tracer = device_->tracer();
+  if (tracer == nullptr || is_itself()) return nullptr;
+  auto trace =
+      tracer->start(io::local_address(socket.get()), io::peer_address(socket.get()), connector);
+  if (trace == nullptr) return nullptr;
+  const auto show = [&](roce::Hello hello, bool is_reply, bool ours) {
+    hello.kind = is_reply ? roce::HelloKind::kAnswer : roce::HelloKind::kRequest;
+    std::array<std::uint8_t, roce::Hello::kSize> said;
+    ByteWriter hello_out{std::span(said)};
+    encode(hello, hello_out);
+    std::array<std::uint8_t, MpaFrame::kSize + roce::Hello::kSize> octets;
+    ByteWriter out{std::span(octets)};
+    encode(MpaFrame{.is_reply = is_reply, .crc = crc, .revision = 1, .private_data = said}, out);
+    ours ? trace->tx(octets) : trace->rx(octets);
+  };
+  show(connector ? hello() : peer, false, connector);
+  show(connector ? peer : hello(), true, !connector);
+  return trace;
+}
+
 void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool connector) {
   if (connector && !psn_agrees(peer.psn)) return attempt_failed("its PSN is another");
   if (peer.type != type_) return attempt_failed(describe(roce::Verdict::kOtherType));
@@ -373,6 +400,7 @@ void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool 
   params.close_timeout = config.close_timeout;
   params.keeps_work = true;
   params.not_ready_pause = roce::rnr_pause(peer.min_rnr_timer);
+  auto trace = start_trace(socket, peer, connector, params.crc);
   std::unique_ptr<io::Transport> transport;
   if (config.path != PathMode::kTcp && !is_itself() && io::is_loopback_path(local, peer_address_)) {
     params.path = config.path;
@@ -384,7 +412,8 @@ void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool 
   const std::uint32_t generation = generation_;
   lock.unlock();
   const bool linked =
-      qp != nullptr && qp->link(std::move(transport), params, generation, peer.psn).has_value();
+      qp != nullptr &&
+      qp->link(std::move(transport), std::move(trace), params, generation, peer.psn).has_value();
   lock.lock();
   if (phase_ != Phase::kLinking || generation != generation_) return;  // stopped meanwhile
   if (linked && !lost_early_) {

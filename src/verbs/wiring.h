@@ -99,6 +99,9 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   void drop_attempt();
   void unwire();
   void try_again(Duration pause);
+  [[nodiscard]] std::unique_ptr<trace::Trace> start_trace(const io::Fd& socket,
+                                                          const roce::Hello& peer, bool connector,
+                                                          bool crc) const;
   void hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool connector);
   void rest();
   void start_clock();

@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
 """Programs that wire queue pairs by hand, unmodified, under `weft run --personality roce`."""
 
+import collections
+import pathlib
 import sys
+import tempfile
 
+from cm_programs import tshark
 from harness import again_if_unsure, check, free_port, main, need
 from perftest import rows_of
 
@@ -62,6 +66,29 @@ def pingpong(program, *variants):
             out, _ = pair(network, program, "-n", 200, *options)
             check("200 iters in" in out, out)
     return case
+
+
+def pcap(network):
+    """Each side's capture begins with the hellos, as MPA frames, and Wireshark reads the Sends."""
+    need("tshark")
+    iterations = 200  # of pair()
+    with tempfile.TemporaryDirectory() as folder:
+        out, _ = pair(network, "ibv_rc_pingpong", "-g", 0, "-n", iterations,
+                      weft=(*ROCE, "--pcap", f"{folder}/%p.pcap"))
+        check(f"{iterations} iters in" in out, out)
+        captures = sorted(pathlib.Path(folder).iterdir())
+        check(len(captures) == 2, f"{len(captures)} captures of two processes")
+        for capture in captures:
+            wrong = tshark(capture, "-Y", "_ws.malformed || tcp.checksum.status == 0")
+            check(wrong == "", f"tshark finds fault with\n{wrong}")
+            for start in ("iwarp_mpa.req", "iwarp_mpa.rep"):
+                frames = tshark(capture, "-Y", start, "-T", "fields", "-e", "iwarp_mpa.privatedata")
+                check(len(frames.splitlines()) == 1 and b"WEFTROCE".hex() in frames,
+                      f"{start}: {frames}")
+            text = tshark(capture, "-Y", "iwarp_rdma", "-T", "fields", "-e", "iwarp_rdma.opcode")
+            opcodes = collections.Counter(int(word, 0) for word in text.replace(",", " ").split())
+            check(opcodes[3] == 2 * iterations and opcodes[12] > 0,
+                  f"Sends and Acks: {dict(opcodes)}")
 
 
 def pingpong_needs_a_gid(network):
@@ -129,6 +156,7 @@ if __name__ == "__main__":
                                 ("-g", 3, "-e")),
         "datagrams": perftest("ib_send_bw", "ib_send_lat", options=("-c", "UD", "-n", 300)),
         "pingpong_needs_a_gid": pingpong_needs_a_gid,
+        "pcap": pcap,
         "write": perftest("ib_write_bw", "ib_write_lat"),
         "read": perftest("ib_read_bw", "ib_read_lat"),
         "send": perftest("ib_send_bw", "ib_send_lat"),
