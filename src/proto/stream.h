@@ -113,8 +113,9 @@ class StreamHost : public CarryPool, public BatchSource {
   virtual void send_done(const SendDone& done) = 0;
   virtual void recv_done(const RecvDone& done) = 0;
 
-  // With StreamParams::keeps_work: the peer has gone in the middle of the message for this receive.
-  virtual void receive_cut_off(std::uint64_t /*wr_id*/) {}
+  // With StreamParams::keeps_work: the peer has gone while this receive was open, in the middle of
+  // its message or, unreliable, before the first one that fits it. The WQE is the stream's: copy.
+  virtual void receive_cut_off(const RecvWqe& /*wqe*/) {}
 
   // BindWindow or LocalInvalidate, in its turn in the send queue.
   virtual WcStatus local_operation(SendWqe& wqe) = 0;

@@ -386,7 +386,7 @@ void Stream::settle_down() {
     flush_work(ending_.offender, vendor);
     complete_receive(WcStatus::kFlushed, vendor);
   } else if (std::exchange(receive_open_, false)) {
-    host_.receive_cut_off(receive_.wqe.wr_id);
+    host_.receive_cut_off(receive_.wqe);
   }
   host_.stream_down(end_, ending_.code, ending_.by_peer);
   // The host may have completed what is kept; the rest of an FPDU that still leaves completes none.

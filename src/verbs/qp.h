@@ -6,12 +6,12 @@
 // Lock order: the lane's, then sq_lock_, rq_lock_, the CQ's ring lock, pools.
 #pragma once
 
+#include <weft/limits.h>
 #include <weft/queue_pair.h>
 
 #include <atomic>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "io/lock.h"
 #include "io/transport.h"
@@ -111,7 +111,7 @@ class QueuePairImpl final : public QueuePair,
   bool take_receive(proto::RecvWqe& out) override;
   void send_done(const proto::SendDone& done) override;
   void recv_done(const proto::RecvDone& done) override;
-  void receive_cut_off(std::uint64_t wr_id) override { cut_off_.push_back(wr_id); }
+  void receive_cut_off(const proto::RecvWqe& wqe) override;
   WcStatus local_operation(proto::SendWqe& wqe) override;
   proto::Violation remote_invalidate(Stag stag) override;
   std::uint64_t execute_atomic(std::uint8_t* target, const AtomicRequest& request) override;
@@ -202,9 +202,15 @@ class QueuePairImpl final : public QueuePair,
   // receive may have been begun.
   bool stranded_ = false;
   std::uint8_t rnr_retry_ = 7;
-  std::vector<std::uint64_t> cut_off_;  // wr_ids; more than one only of UC, which links again
-  std::uint32_t peer_psn_ = 0;          // that the peer of the connection expects first
-  std::uint32_t generation_ = 0;        // how often it has been wired or reset
+  // A receive that was open when the connection went. An unreliable queue pair gives it to the next
+  // message; a reliable one, which has no next connection then, flushes it with the others.
+  struct CutOff {
+    proto::RecvWqe wqe;
+    Sge sges[limits::kSgesPerRequest];
+  };
+  std::unique_ptr<CutOff> cut_off_;
+  std::uint32_t peer_psn_ = 0;    // that the peer of the connection expects first
+  std::uint32_t generation_ = 0;  // how often it has been wired or reset
   std::uint64_t writes_seen_ = 0;
 
   // Reports that the connection has still to get. They are delivered without the lane held, because

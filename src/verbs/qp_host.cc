@@ -36,11 +36,21 @@ WcOp completed_op(SendOp op) {
 }  // namespace
 
 bool QueuePairImpl::take_receive(proto::RecvWqe& out) {
+  if (cut_off_ != nullptr && type_ == QpType::kUc) {
+    copy_recv(cut_off_->wqe, out);
+    cut_off_.reset();
+    return true;
+  }
   if (srq_ != nullptr) return srq_->take(out);
   if (caps_.max_recv_wr == 0 || rq_.head() == rq_.tail()) return false;
   copy_recv(rq_.at(rq_.head()), out);
   rq_.retire();
   return true;
+}
+
+void QueuePairImpl::receive_cut_off(const proto::RecvWqe& wqe) {
+  cut_off_ = std::make_unique<CutOff>();
+  copy_recv(wqe, cut_off_->wqe);
 }
 
 void QueuePairImpl::send_done(const proto::SendDone& done) {
@@ -147,9 +157,9 @@ void QueuePairImpl::stream_down(proto::StreamEnd how, TerminateCode code, bool b
 }
 
 void QueuePairImpl::flush_receives() {
-  for (const std::uint64_t wr_id : std::exchange(cut_off_, {})) {
+  if (const std::unique_ptr<CutOff> first = std::move(cut_off_)) {
     proto::RecvDone done;
-    done.wr_id = wr_id;
+    done.wr_id = first->wqe.wr_id;
     done.status = WcStatus::kFlushed;
     recv_done(done);
   }
@@ -190,7 +200,7 @@ void QueuePairImpl::flush_unsent(WcStatus oldest) {
 void QueuePairImpl::flush_to_nowhere() {
   while (sq_.head() != sq_.tail()) sq_.retire();
   if (proto::Stream* stream = lane_.stream()) stream->flush_posted();
-  cut_off_.clear();
+  cut_off_.reset();
   if (srq_ != nullptr || caps_.max_recv_sge == 0) return;
   while (rq_.head() != rq_.tail()) rq_.retire();
 }
