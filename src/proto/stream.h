@@ -270,6 +270,9 @@ class Stream {
   void allow_refusals(std::uint8_t most) noexcept { refusals_allowed_ = most; }
   // Work posted after the stream went down: completes it as flushed.
   void flush_posted();
+  // An Ack is due, and nothing else, for a message that has completed a receive: the program may be
+  // about to answer it. The Ack stays due until gather() takes it.
+  [[nodiscard]] bool only_ack_due() const noexcept;
   // True once: all that had to be sent is sent, the transport shuts down its sending side now.
   [[nodiscard]] bool take_fin();
   // The transport may be closed: everything is over.
@@ -648,6 +651,7 @@ class Stream {
   bool ask_pending_ = false;         // an empty Write is to ask
   std::uint32_t asks_received_ = 0;  // messages placed here that asked
   bool ack_pending_ = false;
+  bool asked_by_receive_ = false;  // the last of them completed a receive
   // refused Sends
   bool refusing_ = false;         // the peer's, until it resumes
   bool refusal_pending_ = false;  // the peer has still to be told

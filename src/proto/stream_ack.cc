@@ -83,9 +83,17 @@ bool Stream::take_placed(std::uint32_t number) {
 void Stream::note_asked() noexcept {
   if ((seg_.bits & kAskBit) == 0) return;
   ++asks_received_;
+  asked_by_receive_ = weft::info(seg_.op).consumes_receive;
   // The response is the answer.
   const bool answers = seg_.op == Opcode::kReadRequest || seg_.op == Opcode::kAtomicRequest;
   ack_pending_ = ack_pending_ || !answers;
+}
+
+bool Stream::only_ack_due() const noexcept {
+  if (!ack_pending_ || !asked_by_receive_) return false;
+  if (tx_.under_way() != nullptr || out_.from != Outbound::From::kNobody) return false;
+  if (terminate_pending_ || refusal_pending_ || resume_pending_ || may_ask()) return false;
+  return machine_.state() == StreamState::kRts && irq_build_ == irq_tail_ && sq_next_ == sq_.tail();
 }
 
 // --- messages of either ---

@@ -95,6 +95,7 @@ Status DeviceImpl::init() {
     auto rendezvous = Rendezvous::create(*this);
     if (!rendezvous) return fail(rendezvous.error());
     rendezvous_ = std::move(*rendezvous);
+    ring_when_the_process_exits();
   }
   return {};
 }

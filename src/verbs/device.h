@@ -161,6 +161,7 @@ class DeviceImpl final : public Device {
   [[nodiscard]] Status create_engines();
   [[nodiscard]] Result<std::shared_ptr<Poller>> new_poller() WEFT_REQUIRES(pollers_mutex_);
   [[nodiscard]] std::vector<std::shared_ptr<Poller>> live_pollers();
+  void ring_when_the_process_exits();
   void end_stalled_lanes();
   void fill_page(io::CountersPage& page) const;
 

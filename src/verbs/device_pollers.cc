@@ -1,5 +1,7 @@
 // Which pollers there are, on which thread each is at home, and which CQs share one.
 #include <algorithm>
+#include <cstdlib>
+#include <mutex>
 
 #include "io/clock.h"
 #include "io/log.h"
@@ -90,6 +92,27 @@ std::shared_ptr<Poller> DeviceImpl::poller_to_help(const Poller& helper) {
     if (poller.get() != &helper && poller->was_active()) return poller;
   }
   return nullptr;
+}
+
+// A program may leave with exit() as soon as it has its last message, while the Ack still waits for
+// an answer (Lane::leaves_ack()): the peer's request would never complete.
+void DeviceImpl::ring_when_the_process_exits() {
+  static auto& mutex = *new std::mutex;  // never destroyed: exit() may run in any order
+  static auto& devices = *new std::vector<std::weak_ptr<DeviceImpl>>;
+  const std::lock_guard lock(mutex);
+  std::erase_if(devices, [](const auto& device) { return device.expired(); });
+  devices.push_back(self());
+  static const int registered = std::atexit([] {
+    // Not waited for: in a child of fork() its holder may be no more.
+    const std::unique_lock held(mutex, std::try_to_lock);
+    if (!held.owns_lock()) return;
+    for (const auto& weak : devices) {
+      const auto device = weak.lock();
+      if (device == nullptr || !device->usable()) continue;
+      for (const auto& poller : device->live_pollers()) poller->ring_now();
+    }
+  });
+  static_cast<void>(registered);
 }
 
 void DeviceImpl::check_peers(Instant now) {

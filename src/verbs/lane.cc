@@ -29,6 +29,9 @@ constexpr std::uint64_t kDoorbellUs = 20;
 constexpr std::uint64_t kDoorbellBytes = 256U << 10U;
 // While doorbells are being collected, one post in so many looks at the clock.
 constexpr std::uint32_t kPostsPerLook = 4;
+// An Ack waits for the program's answer if so many of the last ones have come at once.
+constexpr std::uint32_t kAnswersToWait = 2;
+constexpr std::uint32_t kAnswersMax = 4;
 // How often TCP is asked what has been acknowledged (completions=acked), and whether it has memory
 // again.
 constexpr Duration kRetryPause{1'000'000};
@@ -55,6 +58,9 @@ Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<trac
   no_memory_ = false;
   rx_ended_ = end_reported_ = false;
   busy_since_ = Instant::never();
+  // A doorbell of the connection before went with it.
+  deferred_.store(false, std::memory_order_seq_cst);
+  ack_left_.store(false, std::memory_order_relaxed);
   {
     // Counters of the stream before this one stay in the sum.
     const io::SpinGuard lock(sight_lock_);
@@ -136,6 +142,9 @@ void Lane::send_posted() {
 
 void Lane::ring() {
   Poller* poller = this->poller();
+  if (poller != nullptr && look_at_ack_.load(std::memory_order_relaxed) != 0) {
+    note_answer(*poller);
+  }
   if (poller == nullptr || !may_defer(*poller)) {
     kick();
     return;
@@ -197,9 +206,8 @@ Turn Lane::turn(std::uint32_t events) {
         room_.exchange(false, std::memory_order_seq_cst) || (live() && transport_->may_have_room());
   }
   if (live() && !transport_->copies()) note_released();
-  if (live() && (room || !blocked()) && (stream_->tx_pending() || blocked())) {
-    out.sent = transmit_counted();
-  }
+  const bool due = live() && (room || !blocked()) && (stream_->tx_pending() || blocked());
+  if (due && !(out.received && leaves_ack())) out.sent = transmit_counted();
   if (waits_for_acks()) note_acknowledged();
   return out;
 }
@@ -263,6 +271,7 @@ void Lane::transmit() { (void)transmit_counted(); }
 bool Lane::transmit_counted() {
   // A full barrier: a request whose doorbell this takes is seen by gather() below.
   (void)deferred_.exchange(false, std::memory_order_seq_cst);
+  ack_left_.store(false, std::memory_order_relaxed);
   unflushed_bytes_.store(0, std::memory_order_relaxed);
   tx_blocked_.store(false, std::memory_order_relaxed);
   bool moved = false;
@@ -531,7 +540,9 @@ void Lane::end_stalled() {
 // or on the CQ: a caller that keeps posting polls again when the queues are full.
 bool Lane::may_defer(Poller& poller) {
   if (!live() || !room_to_collect() || !poller.collects()) return false;
-  const bool collecting = deferred_.load(std::memory_order_relaxed);
+  // With an Ack that waits for this post there is nothing collected yet.
+  const bool collecting =
+      deferred_.load(std::memory_order_relaxed) && !ack_left_.load(std::memory_order_relaxed);
   if (collecting && sq_.tail() % kPostsPerLook != 0) return true;
   const std::uint64_t now = io::cpu_ticks();
   if (poller.note_post(now)) return true;
@@ -539,6 +550,40 @@ bool Lane::may_defer(Poller& poller) {
   if (streaming_.load(std::memory_order_relaxed)) return true;
   return poller.polls() == polls_at_flush_.load(std::memory_order_relaxed) &&
          now - poller.last_drive() < kDoorbellUs * device_.ticks_per_us();
+}
+
+// Between wired queue pairs. A program that polls and has just been given a message often posts its
+// answer before it polls again; then the Ack needs no system call of its own. Left to the poller's
+// next look, as a doorbell, it leaves with the answer, or without one with the next poll, before
+// the caller sleeps, or by the timer. It is left only where the last messages were answered so.
+bool Lane::leaves_ack() {
+  Poller* const poller = this->poller();
+  if (poller == nullptr || blocked() || !stream_->only_ack_due()) return false;
+  if (!poller->kept_by_callers() || !poller->collects()) return false;
+  const std::uint64_t before =
+      look_at_ack_.exchange(poller->last_drive(), std::memory_order_relaxed);
+  std::uint32_t answers = answers_.load(std::memory_order_relaxed);
+  if (before != 0 && answers != 0) answers_.store(--answers, std::memory_order_relaxed);
+  if (answers < kAnswersToWait) return false;
+  ack_left_.store(true, std::memory_order_relaxed);
+  return deferred_.exchange(true, std::memory_order_seq_cst) || poller->collect(*this);
+}
+
+// Called for the first post since an Ack was due.
+void Lane::note_answer(const Poller& poller) {
+  const bool at_once = poller.last_drive() == look_at_ack_.exchange(0, std::memory_order_relaxed);
+  const std::uint32_t answers = answers_.load(std::memory_order_relaxed);
+  if (at_once) {
+    answers_.store(std::min(answers + 1, kAnswersMax), std::memory_order_relaxed);
+  } else if (answers != 0) {
+    answers_.store(answers - 1, std::memory_order_relaxed);
+  }
+}
+
+void Lane::send_left_ack() {
+  if (!live() || !ack_left_.load(std::memory_order_relaxed)) return;
+  stream_->pause(true);
+  transmit();
 }
 
 bool Lane::room_to_collect() const noexcept {

@@ -130,6 +130,9 @@ class Lane final : public io::Handler {
 
   [[nodiscard]] proto::Stream* stream() noexcept { return stream_ ? &*stream_ : nullptr; }
   void transmit();
+  // The Ack that waits for an answer (leaves_ack()) goes now, and no work request with it. Before
+  // the connection is given up: the peer's completion depends on it.
+  void send_left_ack();
   // As look(), inside exclusively().
   void look_alone();
   // What the transport has is reported by epoll once more.
@@ -168,6 +171,8 @@ class Lane final : public io::Handler {
   void note_acknowledged();
   [[nodiscard]] bool waits_for_acks() const;
   [[nodiscard]] bool may_defer(Poller& poller);
+  [[nodiscard]] bool leaves_ack();
+  void note_answer(const Poller& poller);
   [[nodiscard]] bool room_to_collect() const noexcept;
   void transport_error(int error);
   void update_events();
@@ -194,6 +199,10 @@ class Lane final : public io::Handler {
   std::atomic<std::uint64_t> unflushed_bytes_{0};
   std::atomic<std::uint64_t> polls_at_flush_{0};  // of the poller
   std::uint32_t flushed_tail_ = 0;                // of sq_, at the last flush
+  // Acks that leave with the answer, see leaves_ack(). A race costs a system call, no more.
+  std::atomic<bool> ack_left_{false};
+  std::atomic<std::uint64_t> look_at_ack_{0};  // Poller::last_drive() when one was due; 0: answered
+  std::atomic<std::uint32_t> answers_{0};      // posted at once, up to kAnswersMax
 
   // With the lane held.
   std::unique_ptr<io::Transport> transport_;

@@ -531,7 +531,11 @@ void Poller::ring_late() {
     return;
   }
   bell_delays_ = 0;
-  if (!lock_.enter_or_kick()) return;
+  ring_now();
+}
+
+void Poller::ring_now() {
+  if (!doorbell_due_.load(std::memory_order_seq_cst) || !lock_.enter_or_kick()) return;
   ring_doorbells();
   leave();
 }

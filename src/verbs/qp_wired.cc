@@ -196,6 +196,7 @@ Status QueuePairImpl::modify_wired(QpState to) {
       wiring_->stop();
       lane_.exclusively([&] {
         muted_ = true;
+        lane_.send_left_ack();
         if (lane_.live()) lane_.stream()->abort();
         flush_to_nowhere();
         muted_ = false;
@@ -220,6 +221,7 @@ Status QueuePairImpl::modify_wired(QpState to) {
     case QpState::kError:
       wiring_->stop();
       lane_.exclusively([&] {
+        lane_.send_left_ack();
         state_.store(QpState::kError, std::memory_order_release);
         if (lane_.live()) return lane_.stream()->abort();
         flush_receives();

@@ -1,0 +1,244 @@
+// What flows between wired queue pairs: the messages of unreliable ones, and when Acks leave.
+#include "verbs_wired.h"
+
+namespace weft::verbs::test {
+namespace {
+
+// --- unreliable ones ---
+
+struct WiringUc : ::testing::Test {
+  void connect() const {
+    a.to_rtr(b);
+    b.to_rtr(a);
+    a.to_rts();
+    b.to_rts();
+  }
+  const Wired a{QpType::kUc};
+  const Wired b{QpType::kUc};
+};
+
+TEST_F(WiringUc, MessagesGoBothWays) {
+  connect();
+  expect_message(a, b, 1);
+  expect_message(b, a, 2);
+  a.write(3, b.address() + 64, b.region->rkey());
+  EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  expect_message(a, b, 4);  // behind the Write
+}
+
+TEST_F(WiringUc, ASendWithoutAReceiveIsLostAndWhatComesBehindItArrives) {
+  connect();
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    a.send(id);
+    EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  }
+  ASSERT_TRUE(eventually([&] { return b.dropped() == 3; }));
+  expect_message(a, b, 4);
+  EXPECT_EQ(b.completions(), 0U);
+}
+
+TEST_F(WiringUc, ASendLongerThanItsReceiveIsLostAndLeavesIt) {
+  connect();
+  const Sge four = b.sge(4);
+  ASSERT_TRUE(b.qp().post_recv({7, {&four, 1}}));
+  a.send(1);
+  EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  ASSERT_TRUE(eventually([&] { return b.dropped() == 1; }));
+  const Sge two = a.sge(2);
+  SendWr wr;
+  wr.flags = SendFlags::kSignaled;
+  wr.sges = {&two, 1};
+  ASSERT_TRUE(a.qp().post_send(wr));
+  EXPECT_EQ(b.next().wr_id, 7U);
+}
+
+// It stays what the next message gets, also over another connection.
+TEST_F(WiringUc, ASendLongerThanItsReceiveLeavesItToTheNextConnection) {
+  connect();
+  const Sge four = b.sge(4);
+  ASSERT_TRUE(b.qp().post_recv({7, {&four, 1}}));
+  a.send(1);
+  EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  ASSERT_TRUE(eventually([&] { return b.dropped() == 1; }));
+  ASSERT_TRUE(a.qp().modify(QpState::kReset));
+  ASSERT_TRUE(eventually([&] { return !b.linked(); }));
+  a.to_rtr(b);
+  a.to_rts();
+  ASSERT_TRUE(eventually([&] { return a.linked(); }));
+  const Sge two = a.sge(2);
+  SendWr wr;
+  wr.flags = SendFlags::kSignaled;
+  wr.sges = {&two, 1};
+  ASSERT_TRUE(a.qp().post_send(wr));
+  EXPECT_EQ(b.next().wr_id, 7U);
+  EXPECT_EQ(b.dropped(), 1U);
+}
+
+TEST_F(WiringUc, AReceiveThatIsOpenWhenTheConnectionEndsIsFlushedOnce) {
+  connect();
+  const Sge four = b.sge(4);
+  ASSERT_TRUE(b.qp().post_recv({7, {&four, 1}}));
+  a.send(1);
+  ASSERT_TRUE(eventually([&] { return b.dropped() == 1; }));
+  ASSERT_TRUE(a.qp().modify(QpState::kReset));
+  ASSERT_TRUE(eventually([&] { return !b.linked(); }));
+  EXPECT_EQ(b.completions(), 0U);
+  ASSERT_TRUE(b.qp().modify(QpState::kError));
+  const WorkCompletion wc = b.next();
+  EXPECT_EQ(wc.wr_id, 7U);
+  EXPECT_EQ(wc.status, WcStatus::kFlushed);
+  EXPECT_EQ(b.completions(), 0U);
+}
+
+TEST_F(WiringUc, AWriteWithoutTheRightIsLostWithItsImmediate) {
+  connect();
+  b.receive(9);
+  a.write(1, b.address(), b.region->rkey() ^ 0x100U);
+  a.write(2, b.address() + 4090, b.region->rkey(), SendOp::kWriteImm);  // over the end
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  ASSERT_TRUE(eventually([&] { return b.dropped() == 3; }));  // two Writes and an Immediate
+  EXPECT_EQ(b.completions(), 0U);
+  a.write(3, b.address(), b.region->rkey(), SendOp::kWriteImm);
+  EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  EXPECT_EQ(b.next().wr_id, 9U);
+  EXPECT_EQ(b.qp().state(), QpState::kRts);
+}
+
+TEST_F(WiringUc, ReadsAreRefusedAtThePost) {
+  connect();
+  const Sge at = a.sge(8);
+  SendWr wr;
+  wr.op = SendOp::kRead;
+  wr.sges = {&at, 1};
+  EXPECT_EQ(a.qp().post_send(wr).error(), Error::kInvalidArgument);
+}
+
+TEST_F(WiringUc, WhatHasNoPeerIsSentAllTheSame) {
+  const Wired reliable;  // of another type, so it is no peer
+  a.to_rtr(reliable);
+  reliable.to_rtr(a);
+  a.to_rts();
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    a.send(id);
+    EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  }
+  EXPECT_EQ(a.qp().state(), QpState::kRts);
+  EXPECT_FALSE(a.linked());
+}
+
+TEST_F(WiringUc, APeerThatGoesIsNotMissedAndMayComeBack) {
+  connect();
+  expect_message(a, b, 1);
+  ASSERT_TRUE(b.qp().modify(QpState::kReset));
+  for (std::uint64_t id = 2; id < 5; ++id) {
+    a.send(id);
+    EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+  }
+  EXPECT_EQ(a.qp().state(), QpState::kRts);
+  b.to_rtr(a);
+  b.to_rts();
+  ASSERT_TRUE(eventually([&] { return a.linked(); }));
+  expect_message(a, b, 5);
+}
+
+TEST_F(WiringUc, ABadRequestEndsTheSendersQueuePairOnly) {
+  connect();
+  expect_message(a, b, 1);
+  Sge bad = a.sge(8);
+  bad.lkey ^= 0x100U;
+  SendWr wr;
+  wr.wr_id = 2;
+  wr.sges = {&bad, 1};
+  ASSERT_TRUE(a.qp().post_send(wr));
+  EXPECT_EQ(describe(a.next().status), describe(WcStatus::kLocalProtection));
+  EXPECT_EQ(a.qp().state(), QpState::kError);
+  ASSERT_TRUE(eventually([&] { return !b.linked(); }));
+  EXPECT_EQ(b.qp().state(), QpState::kRts);
+}
+
+// --- Acks ---
+
+// Two that poll and answer at once: their Acks wait for the answers.
+struct WiringPingPong : ::testing::Test {
+  void SetUp() override {
+    a.to_rtr(b);
+    b.to_rtr(a);
+    a.to_rts();
+    b.to_rts();
+    ASSERT_TRUE(b_leaves_acks());
+  }
+  // Callers have to be what runs the pollers, which a busy machine may prevent for a while.
+  [[nodiscard]] bool b_leaves_acks() const {
+    return eventually([&] {
+      for (int poll = 0; poll < kVainPolls; ++poll) {
+        EXPECT_EQ(a.completions() + b.completions(), 0U);
+      }
+      const std::uint64_t before = calls();
+      for (std::uint64_t turn = 0; turn < kTurns; ++turn) {
+        ping(turn);
+        answer(turn);
+      }
+      // A call for each Send, and one for each Ack that did not wait for it.
+      return HasFailure() || calls() - before < kTurns + kTurns / 2;
+    });
+  }
+  [[nodiscard]] std::uint64_t calls() const {
+    Counters sum;
+    QueuePairImpl::of(b.qp()).add_counters(sum);
+    return sum.tx_calls;
+  }
+  static WorkCompletion poll_for(const Wired& of, WcOp op) {
+    WorkCompletion wc;
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    // Without a pause: a caller that polls runs its poller itself.
+    while (of.completions_of(wc) == 0 || wc.op != op) {
+      if (std::chrono::steady_clock::now() > until) ADD_FAILURE() << "nothing came";
+      if (::testing::Test::HasFailure()) return {};
+    }
+    return wc;
+  }
+  void ping(std::uint64_t turn) const {
+    b.receive(turn);
+    a.receive(turn);
+    a.send(turn);
+    EXPECT_EQ(poll_for(b, WcOp::kRecv).wr_id, turn);
+  }
+  void answer(std::uint64_t turn) const {
+    b.send(turn);
+    EXPECT_EQ(poll_for(a, WcOp::kSend).wr_id, turn);  // the Ack came with the answer, or before it
+    EXPECT_EQ(poll_for(a, WcOp::kRecv).wr_id, turn);
+    EXPECT_EQ(poll_for(b, WcOp::kSend).wr_id, turn);
+  }
+  static constexpr std::uint64_t kTurns = 50;
+  static constexpr int kVainPolls = 16;
+  const Wired a, b;
+};
+
+TEST_F(WiringPingPong, WithoutAnAnswerTheAckGoesWithTheNextPoll) {
+  ping(kTurns);
+  EXPECT_EQ(b.completions(), 0U);
+  EXPECT_EQ(b.completions(), 0U);
+  EXPECT_EQ(poll_for(a, WcOp::kSend).wr_id, kTurns);
+}
+
+TEST_F(WiringPingPong, AReceiverThatNeverPollsAgainAcknowledgesAllTheSame) {
+  ping(kTurns);
+  EXPECT_EQ(poll_for(a, WcOp::kSend).wr_id, kTurns);
+}
+
+TEST_F(WiringPingPong, ResetAndErrorTakeNoAckWithThem) {
+  for (const QpState state : {QpState::kReset, QpState::kError}) {
+    SCOPED_TRACE(state == QpState::kReset ? "RESET" : "ERROR");
+    ping(kTurns);
+    ASSERT_TRUE(b.qp().modify(state));
+    const WorkCompletion wc = poll_for(a, WcOp::kSend);
+    EXPECT_EQ(wc.wr_id, kTurns);
+    EXPECT_EQ(describe(wc.status), describe(WcStatus::kSuccess));
+    if (state == QpState::kError) break;
+    ASSERT_TRUE(a.qp().modify(QpState::kReset));
+    SetUp();
+  }
+}
+
+}  // namespace
+}  // namespace weft::verbs::test
