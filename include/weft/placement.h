@@ -5,8 +5,12 @@
 // visible, FileTarget writes to a file; a class of your own may do anything. The checks of RFC 5041
 // and 5040 (STag, domain, rights, bounds, order) come first, and are those of memory.
 //
-// A target is for incoming RDMA Writes only. It can be no source, receive buffer or sink of a Read,
-// a peer cannot read from it, and windows cannot be bound to it.
+// A target that gives() octets is a source as well: an SGE of a Send or an RDMA Write may name its
+// region, and peers may read from it where its access says so. A Write whose SGE names a FileTarget
+// sends a range of a file with one request: it is read in pieces while earlier ones are on their
+// way, and its completion says that all of it has gone. (Not in datagrams, nor inline.)
+//
+// A target can be no receive buffer or sink of a Read, and windows cannot be bound to it.
 #pragma once
 
 #include <weft/memory.h>
@@ -21,9 +25,9 @@
 #pragma GCC visibility push(default)
 namespace weft {
 
-// What a target says to octets.
+// What a target says to octets, or when it is asked for them.
 enum class Placed : std::uint8_t {
-  kTaken,
+  kTaken,  // of fetch(): they are there
   // There is no room just now. The same octets come again, after a millisecond at most and as soon
   // as the caller's thread makes progress. Until they are taken nothing more is read from this
   // peer, so TCP holds it back; other connections go on.
@@ -44,16 +48,29 @@ class PlacementTarget {
   // deregister the region.
   [[nodiscard]] virtual Placed place(std::uint64_t offset,
                                      std::span<const std::uint8_t> octets) noexcept = 0;
+
+  // Whether fetch() is to be called at all. Asked once, when the target is registered.
+  [[nodiscard]] virtual bool gives() const noexcept { return false; }
+  // The other way: fills `octets` with those of the range from `offset` on, all or none. They lie
+  // within the range; REQUIRES as place(). Of one message, calls come in the order of the octets;
+  // octets may be asked for more than once.
+  //   kLater     they are not there yet: asked again after a millisecond. What this connection
+  //              sends behind them waits; other connections go on
+  //   kRefused   they can't be had: a request of this side fails with kLocalProtection, and a
+  //              peer's Read ends its connection, as if they lay outside the range
+  [[nodiscard]] virtual Placed fetch(std::uint64_t offset, std::span<std::uint8_t> octets) noexcept;
 };
 
 // An STag for `length` octets of `target`, the first of which is TO `iova`. The region's addr() is
-// null and its access() kRemoteWrite; it keeps the target alive. When deregister() has returned,
-// place() is not running and is not called any more. reregister() changes the domain only.
-//   kInvalidArgument   no target, or the range passes the end of TO
+// null; it keeps the target alive. When deregister() has returned, place() and fetch() are not
+// running and are not called any more. reregister() changes the domain only. `access` is what
+// peers may do: kRemoteWrite, kRemoteRead, both or kNone; a source of this side needs no right.
+//   kInvalidArgument   no target, the range passes the end of TO, another right, or kRemoteRead for
+//                      a target that does not give octets
 //   others             as ProtectionDomain::register_memory
 [[nodiscard]] Result<std::shared_ptr<MemoryRegion>> register_target(
     ProtectionDomain& pd, std::shared_ptr<PlacementTarget> target, std::uint64_t length,
-    std::uint64_t iova = 0);
+    std::uint64_t iova = 0, Access access = Access::kRemoteWrite);
 
 // Rows of memory. The octets between row_bytes and pitch belong to somebody else.
 struct Surface {
@@ -73,7 +90,8 @@ struct WindowView {
 
 // An image of rows, which follow each other in the peer's range, on a surface. What falls outside
 // the clip or the surface is dropped. The owner may change the view at any time; the peer is told
-// nothing. Any thread.
+// nothing. As a source it gives what place() would overwrite, and zeros for what is clipped. Any
+// thread.
 class WindowTarget final : public PlacementTarget {
  public:
   static constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 40U;  // of image and surface
@@ -96,12 +114,21 @@ class WindowTarget final : public PlacementTarget {
 
   [[nodiscard]] Placed place(std::uint64_t offset,
                              std::span<const std::uint8_t> octets) noexcept override;
+  [[nodiscard]] bool gives() const noexcept override { return true; }
+  [[nodiscard]] Placed fetch(std::uint64_t offset,
+                             std::span<std::uint8_t> octets) noexcept override;
 
  private:
+  // A run of octets of one row: where it is on the surface, and which of them are visible.
+  struct Run {
+    std::uint8_t* at = nullptr;
+    std::size_t from = 0, count = 0;
+  };
   WindowTarget(std::size_t row_bytes, std::size_t rows, const Surface& surface)
       : row_bytes_(row_bytes), rows_(rows), surface_(surface) {}
-  void place_row(std::uint64_t row, std::uint64_t column, const std::uint8_t* octets,
-                 std::size_t count) noexcept;
+  // REQUIRES: the lock.
+  [[nodiscard]] Run visible(std::uint64_t row, std::uint64_t column,
+                            std::size_t count) const noexcept;
 
   const std::size_t row_bytes_, rows_;
   const Surface surface_;
@@ -112,13 +139,16 @@ class WindowTarget final : public PlacementTarget {
 
 // A range of a file. The peer's octets go through a few buffers to a thread of the target's own,
 // which writes them to the page cache: a slow disk delays the peers that write to this file, and
-// nobody else. Any thread; not in a child of fork().
+// nobody else. As a source it gives what the page cache has at once; for the rest that thread reads
+// ahead from the disk. Octets that were placed and are not flushed yet are given as they were
+// before. Any thread; not in a child of fork().
 class FileTarget final : public PlacementTarget {
  public:
   static constexpr std::size_t kBufferBytes = std::size_t{256} << 10U;
 
   // Offset 0 of the range is `file_offset` in the file. The descriptor stays the caller's, must be
-  // open for writing, and must outlive the target. `buffers` of kBufferBytes each: at least 2.
+  // open for writing (as a source: for reading), and must outlive the target. `buffers` of
+  // kBufferBytes each: at least 2.
   //   kInvalidArgument   a negative descriptor, fewer buffers than 2
   //   kNoMemory, kLimitExceeded   no memory, no thread
   [[nodiscard]] static Result<std::shared_ptr<FileTarget>> create(int fd,
@@ -134,9 +164,15 @@ class FileTarget final : public PlacementTarget {
   // that one on octets are refused, so the peer's connection ends too.
   // REQUIRES: the caller is not inside place().
   [[nodiscard]] int flush();
+  // 0, or the errno of the last read that failed, which has ended a connection. ENODATA: the file
+  // ends before the range.
+  [[nodiscard]] int read_error() const;
 
   [[nodiscard]] Placed place(std::uint64_t offset,
                              std::span<const std::uint8_t> octets) noexcept override;
+  [[nodiscard]] bool gives() const noexcept override { return true; }
+  [[nodiscard]] Placed fetch(std::uint64_t offset,
+                             std::span<std::uint8_t> octets) noexcept override;
 
  private:
   struct Writer;

@@ -126,6 +126,24 @@ void FpduWriter::payload(const std::uint8_t* data, std::size_t size, bool stable
   offset_ += size;
 }
 
+// Without markers the octets lie where they are sent from, behind the header to come; otherwise at
+// the end of the arena, to be laid among markers.
+std::uint8_t* FpduWriter::fetch_room(std::size_t header_len, std::size_t payload_len) noexcept {
+  TxBatch& b = *batch_;
+  const std::size_t frame = kFpduLengthSize + header_len + payload_len + kMaxPad + kCrcSize;
+  const std::size_t need = markers_ ? frame + marker_room(frame) + payload_len : frame;
+  if (b.arena_used + need > kBatchArenaBytes) return nullptr;
+  if (markers_) return b.arena + kBatchArenaBytes - payload_len;
+  return b.arena + b.arena_used + kFpduLengthSize + header_len;
+}
+
+void FpduWriter::fetched(std::size_t payload_len) noexcept {
+  if (markers_) return put_marked(batch_->arena + kBatchArenaBytes - payload_len, payload_len);
+  if (crc_on_) crc_.update(batch_->arena + batch_->arena_used, payload_len);
+  extend_arena_slice(payload_len);
+  offset_ += payload_len;
+}
+
 void FpduWriter::end() noexcept {
   std::uint8_t trailer[kMaxPad + kCrcSize] = {};
   const std::uint32_t pad = fpdu_pad(ulpdu_len_);

@@ -45,6 +45,11 @@ class FpduWriter {
   void payload(const std::uint8_t* data, std::size_t size, bool stable) noexcept;
   void end() noexcept;
 
+  // For a payload that has to be fetched: where its `payload_len` octets go before begin(). Then
+  // fetched() takes the place of payload(). Null: no room.
+  [[nodiscard]] std::uint8_t* fetch_room(std::size_t header_len, std::size_t payload_len) noexcept;
+  void fetched(std::size_t payload_len) noexcept;
+
   // The same for an FPDU that is small and without markers, in one piece: returns where the ULPDU
   // goes, `ulpdu_len` octets in the arena to be filled before end_small(). REQUIRES: room() said
   // or room_small() said yes, no markers, a payload below kCopyBelow.

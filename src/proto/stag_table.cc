@@ -124,7 +124,9 @@ MemoryFault StagTable::resolve(Stag stag, std::uint64_t to, std::uint64_t length
   }
   if (!has(spec.access, need)) return MemoryFault::kNoRight;
   // A source of Sends and Writes needs no right, but octets to read.
-  if (need == Access::kNone && has(spec.access, kByMethod)) return MemoryFault::kNoRight;
+  if (need == Access::kNone && has(spec.access, kByMethod) && !has(spec.access, kGives)) {
+    return MemoryFault::kNoRight;
+  }
   if (length - 1 > std::numeric_limits<std::uint64_t>::max() - to) return MemoryFault::kWrap;
   const std::uint64_t offset = to - spec.base;
   if (to < spec.base || offset > spec.length || length > spec.length - offset) {
@@ -257,6 +259,13 @@ Status StagTable::remove(Stag stag) {
   if (const Status done = invalidate(stag); !done) return done;
   give_slot(unpermute(stag.index()));
   return {};
+}
+
+Stored fetch(const MemoryEntry& entry, std::uint64_t to, std::span<std::uint8_t> out) {
+  const auto& method = *reinterpret_cast<const MemoryMethod*>(entry.spec.addr);
+  const int result = method.get(method.context, to, out.data(), out.size());
+  if (result == kStoreLater) return Stored::kLater;
+  return result == 0 ? Stored::kAll : Stored::kRefused;
 }
 
 Stored store_by_method(const MemoryEntry& entry, std::uint64_t to, MarkedOctets& payload,

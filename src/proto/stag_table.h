@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/cache_line.h"
 #include "base/profile.h"
@@ -56,10 +57,15 @@ struct MemoryMethod {
   int (*set)(void* context, std::uint64_t to, const std::uint8_t* octets, std::size_t count);
   void* context = nullptr;
   bool may_wait = false;
+  // The other way, for memory with kGives: fills `octets` with `count` of them from `to` on. 0,
+  // kStoreLater (whatever may_wait says), or anything else for a failure.
+  int (*get)(void* context, std::uint64_t to, std::uint8_t* octets, std::size_t count) = nullptr;
 };
 inline constexpr int kStoreLater = -1;
-// MemorySpec::addr is the address of a MemoryMethod. Such memory is written to only, by store().
+// MemorySpec::addr is the address of a MemoryMethod. Such memory is written to by store(). With
+// kGives it may be a source too, by fetch().
 inline constexpr Access kByMethod = static_cast<Access>(1U << 31U);
+inline constexpr Access kGives = static_cast<Access>(1U << 30U);
 
 // What became of octets that were to be stored.
 enum class Stored : std::uint8_t {
@@ -146,6 +152,10 @@ struct StagHint {
   payload.take(at, size);
   return Stored::kAll;
 }
+
+// Octets of memory that is by method, from tagged offset `to` on. kAll: `out` is filled.
+// REQUIRES: kByMethod and kGives; resolve() allowed the range.
+[[nodiscard]] Stored fetch(const MemoryEntry& entry, std::uint64_t to, std::span<std::uint8_t> out);
 
 class StagTable {
  public:

@@ -163,6 +163,7 @@ bool Stream::tx_pending() const noexcept {
   if (hold_at_ != 0) return false;
   if (terminate_pending_) return true;
   if (machine_.state() != StreamState::kRts || !may_send_) return false;
+  if (fetch_at_ != Instant::never()) return false;
   if (rtr_pending_ || mark_pending_ || path_count_ != 0) return true;
   if (ack_pending_ || refusal_pending_ || resume_pending_ || may_ask()) return true;
   if (out_.from != Outbound::From::kNobody || irq_build_ != irq_tail_) return true;
@@ -219,7 +220,7 @@ void Stream::build_batch() {
 
 void Stream::prepare() {
   if (tx_.under_way() == nullptr || tx_.has_prepared() || terminate_pending_) return;
-  if (hold_at_ != 0) return;
+  if (hold_at_ != 0 || fetch_at_ != Instant::never()) return;
   const bool work =
       out_.from != Outbound::From::kNobody || irq_build_ != irq_tail_ ||
       (sq_next_ != sq_.tail() && !paused_ && !backed_off_ && !work_stalled(sq_.at(sq_next_)));

@@ -281,7 +281,7 @@ class Stream {
   [[nodiscard]] bool wants_reset() const noexcept { return wants_reset_; }
 
   [[nodiscard]] Instant deadline() const noexcept {
-    return std::min({retry_at_, deadline_, resume_at_});
+    return std::min({retry_at_, deadline_, resume_at_, fetch_at_});
   }
   void expired(Instant now);
 
@@ -469,7 +469,9 @@ class Stream {
   [[nodiscard]] bool emit_small(std::uint32_t header_len, std::uint32_t payload, bool last);
   void store_header(std::uint8_t* at, bool last) const;
   [[nodiscard]] Access source_right() const;
-  [[nodiscard]] bool pin_sources(std::uint32_t bytes);
+  [[nodiscard]] bool emit_large(std::uint32_t header_len, std::uint32_t payload, bool last);
+  [[nodiscard]] bool fetch_payload(std::uint32_t header_len, std::uint32_t bytes);
+  [[nodiscard]] bool pin_sources(std::uint32_t bytes, bool& fetch);
   [[nodiscard]] MemoryFault source(Stag stag, std::uint64_t addr, std::uint32_t size, Access need,
                                    const std::uint8_t*& at);
   void emit_payload(std::uint32_t bytes);
@@ -658,7 +660,9 @@ class Stream {
   bool backed_off_ = false;       // ours, until we have resumed
   bool resume_pending_ = false;
   Instant resume_at_ = Instant::never();
-  Msn refused_msn_;  // of ours, the last one
+  Instant fetch_at_ = Instant::never();  // the open message waits for octets of a method until then
+  const MemoryEntry* source_entry_ = nullptr;  // that source() found last
+  Msn refused_msn_;                            // of ours, the last one
   std::uint8_t refusals_ = 0;
   std::uint8_t refusals_allowed_ = 7;
   // lost messages

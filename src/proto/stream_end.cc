@@ -285,6 +285,7 @@ void Stream::expired(Instant now) {
     resume_at_ = Instant::never();
     resume_pending_ = true;
   }
+  if (now >= fetch_at_) fetch_at_ = Instant::never();
   if (now < deadline_) return;
   deadline_ = Instant::never();
   if (machine_.state() == StreamState::kRts) {
@@ -322,7 +323,7 @@ void Stream::leave_work() {
 void Stream::discard() {
   discarding_ = true;
   held_.reset();
-  retry_at_ = resume_at_ = Instant::never();
+  retry_at_ = resume_at_ = fetch_at_ = Instant::never();
   rx_pin_.release();
   reader_.drop_all();
 }

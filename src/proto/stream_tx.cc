@@ -12,6 +12,9 @@ namespace {
 // Of zero-length operations of our own, whose STag nobody checks. Some hardware refuses 0.
 constexpr Stag kRtrStag{1};
 
+// How often a method that has no octets yet is asked again.
+constexpr Duration kFetchPause{1'000'000};
+
 }  // namespace
 
 // Builds one FPDU of the open message into the batch. False: no room, or the stream failed.
@@ -27,13 +30,8 @@ bool Stream::emit_segment() {
   const bool last = payload == out_.remaining;
   if (!params_.tx_markers && payload < FpduWriter::kCopyBelow && out_.in_one_piece(payload)) {
     if (!emit_small(header_len, payload, last)) return false;
-  } else {
-    if (out_.flat == nullptr && payload != 0 && !pin_sources(payload)) return false;
-    std::uint8_t header[kMaxDdpHeaderSize];
-    store_header(header, last);
-    writer_.begin(header, header_len, payload);
-    emit_payload(payload);
-    writer_.end();
+  } else if (!emit_large(header_len, payload, last)) {
+    return false;
   }
   counters_.tx_fpdus.add(1);
   out_.remaining -= payload;
@@ -41,6 +39,55 @@ bool Stream::emit_segment() {
   out_.to += payload;
   out_.mo += payload;
   if (last) message_built();
+  return true;
+}
+
+bool Stream::emit_large(std::uint32_t header_len, std::uint32_t payload, bool last) {
+  bool fetch = false;
+  if (out_.flat == nullptr && payload != 0 && !pin_sources(payload, fetch)) return false;
+  if (fetch && !fetch_payload(header_len, payload)) return false;
+  std::uint8_t header[kMaxDdpHeaderSize];
+  store_header(header, last);
+  writer_.begin(header, header_len, payload);
+  if (fetch) {
+    writer_.fetched(payload);
+  } else {
+    emit_payload(payload);
+  }
+  writer_.end();
+  return true;
+}
+
+// Octets that a method gives, and those of memory between them. False: none was taken, as there is
+// no room, they are not there yet, or never will be.
+bool Stream::fetch_payload(std::uint32_t header_len, std::uint32_t bytes) {
+  std::uint8_t* to = writer_.fetch_room(header_len, bytes);
+  if (to == nullptr && writer_.batch()->bytes == 0) source_failed();  // nor will there be
+  if (to == nullptr) return false;
+  Cursor cursor = out_.cursor;
+  while (bytes != 0) {
+    const std::uint32_t piece = std::min(cursor.sge->length - cursor.offset, bytes);
+    const std::uint64_t addr = cursor.sge->addr + cursor.offset;
+    const std::uint8_t* at = nullptr;
+    Stored got = Stored::kAll;
+    if (piece != 0) {
+      const MemoryFault fault = source(Stag{cursor.sge->lkey}, addr, piece, source_right(), at);
+      assert(fault == MemoryFault::kNone);  // pinned just before
+      if (fault != MemoryFault::kNone) return false;
+      if (has(source_entry_->spec.access, kByMethod)) {
+        got = fetch(*source_entry_, addr, {to, piece});
+      } else {
+        std::memcpy(to, at, piece);
+      }
+    }
+    if (got == Stored::kRefused) source_failed();
+    if (got == Stored::kLater) fetch_at_ = host_.now() + kFetchPause;
+    if (got != Stored::kAll) return false;
+    to += piece;
+    bytes -= piece;
+    advance(cursor, piece);
+  }
+  out_.cursor = cursor;
   return true;
 }
 
@@ -55,6 +102,7 @@ bool Stream::emit_small(std::uint32_t header_len, std::uint32_t payload, bool la
       source_failed();
       return false;
     }
+    if (has(source_entry_->spec.access, kByMethod)) return emit_large(header_len, payload, last);
     advance(out_.cursor, payload);
   }
   std::uint8_t* ulpdu = writer_.begin_small(header_len + payload);
@@ -80,8 +128,8 @@ Access Stream::source_right() const {
 }
 
 // Checks and pins the memory of the next `bytes` of the open message, so that building cannot fail
-// half-way. False: not valid, and the stream has been failed.
-bool Stream::pin_sources(std::uint32_t bytes) {
+// half-way. False: not valid, and the stream has been failed. `fetch`: some of it is by method.
+bool Stream::pin_sources(std::uint32_t bytes, bool& fetch) {
   const Access need = source_right();
   Cursor cursor = out_.cursor;
   while (bytes != 0) {
@@ -95,6 +143,7 @@ bool Stream::pin_sources(std::uint32_t bytes) {
         source_failed();
         return false;
       }
+      if (has(source_entry_->spec.access, kByMethod)) fetch = true;
     }
     bytes -= piece;
     advance(cursor, piece);
@@ -111,7 +160,7 @@ bool Stream::is_simple(const SendWqe& wqe) const {
   return wqe.is_inline() || wqe.length == 0 || wqe.sge_count == 1;
 }
 
-// False: no room, or the memory is not valid; the long way then says so.
+// False: no room, the memory is not valid, or it is by method; the long way then says so.
 bool Stream::emit_simple(SendWqe& wqe) {
   const bool tagged = wqe.op == SendOp::kWrite;
   const std::size_t header_len = tagged ? DdpTagged::kSize : DdpUntagged::kSize;
@@ -120,7 +169,8 @@ bool Stream::emit_simple(SendWqe& wqe) {
   const std::uint8_t* from = wqe.inline_data();
   if (!wqe.is_inline() && size != 0) {
     const Sge& sge = wqe.sges()[0];
-    if (source(Stag{sge.lkey}, sge.addr, size, Access::kNone, from) != MemoryFault::kNone) {
+    if (source(Stag{sge.lkey}, sge.addr, size, Access::kNone, from) != MemoryFault::kNone ||
+        has(source_entry_->spec.access, kByMethod)) {
       return false;
     }
   }
@@ -157,6 +207,7 @@ MemoryFault Stream::source(Stag stag, std::uint64_t addr, std::uint32_t size, Ac
   const MemoryFault fault =
       table_.resolve(stag, addr, size, need, params_.id, b.pins[i], found, &tx_hint_);
   at = found;
+  source_entry_ = b.pins[i].entry();
   if (fault == MemoryFault::kNone && i == b.source_count) b.sources[b.source_count++] = stag;
   if (fault != MemoryFault::kNone && i == b.source_count) b.pins[i].release();
   return fault;

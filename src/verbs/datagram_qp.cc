@@ -337,7 +337,8 @@ bool DatagramQp::gather(proto::SendWqe& wqe, std::uint8_t* to) const {
     if (sge.length == 0) continue;
     std::uint8_t* at = nullptr;
     if (device_.stags().resolve(Stag{sge.lkey}, sge.addr, sge.length, Access::kNone, memory_user(),
-                                pin, at) != proto::MemoryFault::kNone) {
+                                pin, at) != proto::MemoryFault::kNone ||
+        has(pin.entry()->spec.access, proto::kByMethod)) {
       return false;
     }
     std::memcpy(to, at, sge.length);

@@ -1,12 +1,15 @@
-// FileTarget: placement into a file, by a thread that may wait for the disk.
+// FileTarget: placement into a file, and octets out of it, by a thread that may wait for the disk.
 #include <weft/placement.h>
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <cstring>
@@ -32,7 +35,36 @@ int write_all(int fd, const std::uint8_t* data, std::size_t bytes, std::uint64_t
   return 0;
 }
 
+// Octets read, fewer where the file ends, or a negative errno.
+ssize_t read_all(int fd, std::uint8_t* to, std::size_t bytes, std::uint64_t offset) {
+  std::size_t got = 0;
+  while (got < bytes) {
+    const ssize_t n = pread(fd, to + got, bytes - got, static_cast<off_t>(offset + got));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return -errno;
+    if (n == 0) break;
+    got += static_cast<std::size_t>(n);
+  }
+  return static_cast<ssize_t>(got);
+}
+
+// What the disk is asked for beyond what is wanted at once.
+constexpr off_t kReadAhead = off_t{4} << 20U;
+// What was read for one connection is kept for so long before another one may have the buffer.
+constexpr auto kKept = std::chrono::milliseconds(20);
+
 }  // namespace
+
+// Octets that were not in the page cache, for the connection that asked first. It asks again.
+struct ReadAhead {
+  enum class State : std::uint8_t { kEmpty, kWanted, kThere };
+  State state = State::kEmpty;
+  std::uint64_t offset = 0;  // in the file
+  std::size_t wanted = 0;
+  ssize_t got = 0;  // or a negative errno
+  std::chrono::steady_clock::time_point since;
+  std::unique_ptr<std::uint8_t[]> data;  // the thread's while kWanted
+};
 
 // The buffers are a ring: the thread writes the oldest, the peer fills the youngest. Each holds
 // octets that lie next to each other in the file.
@@ -61,6 +93,8 @@ struct FileTarget::Writer {
     return last.offset + last.bytes == offset && last.bytes < kBufferBytes;
   }
   void run();
+  void read_ahead(std::unique_lock<std::mutex>& lock);
+  [[nodiscard]] Placed from_buffer(std::uint64_t offset, std::span<std::uint8_t> octets);
 
   const int fd;
   const std::uint64_t file_offset;
@@ -71,14 +105,19 @@ struct FileTarget::Writer {
   bool writing = false;              // the thread is at `head`
   bool ends = false;
   int error = 0;
+  ReadAhead ahead;
+  int read_error = 0;
   std::thread thread;
 };
 
 void FileTarget::Writer::run() {
   std::unique_lock lock(mutex);
   for (;;) {
-    work.wait(lock, [&] { return head != tail || ends; });
-    if (head == tail) return;
+    const auto wanted = [&] { return ahead.state == ReadAhead::State::kWanted; };
+    work.wait(lock, [&] { return head != tail || ends || wanted(); });
+    if (head == tail && ends) return;
+    if (wanted()) read_ahead(lock);
+    if (head == tail) continue;
     const Buffer& oldest = at(head);
     writing = true;
     const bool good = error == 0;  // behind a gap nothing more is written
@@ -90,6 +129,52 @@ void FileTarget::Writer::run() {
     ++head;
     idle.notify_all();
   }
+}
+
+// Takes the lock back before it returns.
+void FileTarget::Writer::read_ahead(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  static_cast<void>(
+      posix_fadvise(fd, static_cast<off_t>(ahead.offset), kReadAhead, POSIX_FADV_WILLNEED));
+  if (ahead.data == nullptr) ahead.data.reset(new (std::nothrow) std::uint8_t[kBufferBytes]);
+  ssize_t got = -ENOMEM;
+  if (ahead.data != nullptr) got = read_all(fd, ahead.data.get(), kBufferBytes, ahead.offset);
+  if (got >= 0 && static_cast<std::size_t>(got) < ahead.wanted) got = -ENODATA;
+  lock.lock();
+  ahead.got = got;
+  ahead.since = std::chrono::steady_clock::now();
+  ahead.state = ReadAhead::State::kThere;
+}
+
+// What the thread has read, or a request to read it.   REQUIRES: the lock.
+Placed FileTarget::Writer::from_buffer(std::uint64_t offset, std::span<std::uint8_t> octets) {
+  using State = ReadAhead::State;
+  if (ahead.state == State::kThere && ahead.offset == offset && ahead.got < 0) {
+    read_error = static_cast<int>(-ahead.got);
+    ahead.state = State::kEmpty;
+    return Placed::kRefused;
+  }
+  if (ahead.state == State::kThere && ahead.got >= 0 && offset >= ahead.offset) {
+    const std::uint64_t skip = offset - ahead.offset;
+    const auto there = static_cast<std::uint64_t>(ahead.got);
+    if (skip <= there && octets.size() <= there - skip) {
+      std::memcpy(octets.data(), ahead.data.get() + skip, octets.size());
+      if (octets.size() == there - skip) ahead.state = State::kEmpty;
+      return Placed::kTaken;
+    }
+  }
+  // Whoever goes on where the buffer ends is the one it was read for.
+  const bool goes_on = ahead.state == State::kThere && ahead.got > 0 && offset > ahead.offset &&
+                       offset - ahead.offset <= static_cast<std::uint64_t>(ahead.got);
+  const bool old =
+      ahead.state == State::kThere && std::chrono::steady_clock::now() - ahead.since > kKept;
+  if (ahead.state == State::kEmpty || goes_on || old) {
+    ahead.state = State::kWanted;
+    ahead.offset = offset;
+    ahead.wanted = octets.size();
+    work.notify_one();
+  }
+  return Placed::kLater;
 }
 
 Result<std::shared_ptr<FileTarget>> FileTarget::create(int fd, std::uint64_t file_offset,
@@ -133,6 +218,25 @@ int FileTarget::flush() {
   const std::uint64_t placed = writer_->tail;  // peers may place more meanwhile
   writer_->idle.wait(lock, [&] { return writer_->head >= placed; });
   return writer_->error;
+}
+
+int FileTarget::read_error() const {
+  const std::lock_guard lock(writer_->mutex);
+  return writer_->read_error;
+}
+
+Placed FileTarget::fetch(std::uint64_t offset, std::span<std::uint8_t> octets) noexcept {
+  Writer& w = *writer_;
+  if (octets.size() > kBufferBytes) return Placed::kRefused;
+  const std::uint64_t at = w.file_offset + offset;
+  const iovec all{octets.data(), octets.size()};
+  const ssize_t got = preadv2(w.fd, &all, 1, static_cast<off_t>(at), RWF_NOWAIT);
+  const std::lock_guard lock(w.mutex);
+  if (got != static_cast<ssize_t>(octets.size())) return w.from_buffer(at, octets);
+  // What was read ahead for this came by the page cache.
+  const bool ours = w.ahead.state == ReadAhead::State::kThere && w.ahead.offset == at;
+  if (ours && w.ahead.got >= 0) w.ahead.state = ReadAhead::State::kEmpty;
+  return Placed::kTaken;
 }
 
 Placed FileTarget::place(std::uint64_t offset, std::span<const std::uint8_t> octets) noexcept {

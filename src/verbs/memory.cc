@@ -51,7 +51,7 @@ Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::create(
 
 Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::create_target(
     std::shared_ptr<ProtectionDomainImpl> pd, std::shared_ptr<PlacementTarget> target,
-    std::uint64_t length, std::uint64_t iova) {
+    std::uint64_t length, std::uint64_t iova, Access access) {
   auto placer = std::make_unique<Target>();
   placer->target = std::move(target);
   placer->iova = iova;
@@ -67,11 +67,23 @@ Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::create_target(
     return 1;
   };
   placer->method.may_wait = true;
+  placer->method.get = [](void* context, std::uint64_t to, std::uint8_t* octets,
+                          std::size_t count) {
+    const auto& self = *static_cast<Target*>(context);
+    switch (self.target->fetch(to - self.iova, {octets, count})) {
+      case Placed::kTaken: return 0;
+      case Placed::kLater: return proto::kStoreLater;
+      case Placed::kRefused: break;
+    }
+    return 1;
+  };
+  placer->access = access;
   proto::MemorySpec spec;
   spec.addr = reinterpret_cast<std::uint8_t*>(&placer->method);
   spec.length = length;
   spec.base = iova;
-  spec.access = Access::kRemoteWrite | proto::kByMethod;
+  spec.access = access | proto::kByMethod;
+  if (placer->target->gives()) spec.access = spec.access | proto::kGives;
   auto region = enter(std::move(pd), spec);
   // Nobody knows the STag yet, so no peer can be faster.
   if (region) (*region)->target_ = std::move(placer);

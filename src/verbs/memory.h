@@ -20,7 +20,7 @@ class MemoryRegionImpl final : public MemoryRegion {
   // As register_target() says, which has checked the arguments.
   [[nodiscard]] static Result<std::shared_ptr<MemoryRegionImpl>> create_target(
       std::shared_ptr<ProtectionDomainImpl> pd, std::shared_ptr<PlacementTarget> target,
-      std::uint64_t length, std::uint64_t iova);
+      std::uint64_t length, std::uint64_t iova, Access access);
   ~MemoryRegionImpl() override;
 
   [[nodiscard]] void* addr() const override { return target_ != nullptr ? nullptr : spec_.addr; }
@@ -29,7 +29,7 @@ class MemoryRegionImpl final : public MemoryRegion {
   [[nodiscard]] std::uint32_t lkey() const override { return stag_.value; }
   [[nodiscard]] std::uint32_t rkey() const override { return stag_.value; }
   [[nodiscard]] Access access() const override {
-    return target_ != nullptr ? Access::kRemoteWrite : spec_.access;
+    return target_ != nullptr ? target_->access : spec_.access;
   }
   [[nodiscard]] Status deregister() override;
   [[nodiscard]] Status reregister(ProtectionDomain* pd, void* addr, std::size_t length,
@@ -42,6 +42,7 @@ class MemoryRegionImpl final : public MemoryRegion {
   struct Target {
     std::shared_ptr<PlacementTarget> target;
     std::uint64_t iova = 0;
+    Access access = Access::kNone;
     proto::MemoryMethod method{};
   };
 
