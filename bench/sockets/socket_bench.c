@@ -5,7 +5,8 @@
  *   socket_bench rr ADDRESS PORT SIZE SECONDS sleep|poll    prints round trips per second
  *   socket_bench stream ADDRESS PORT SIZE SECONDS sleep|poll   prints octets per second
  *
- * poll: both sides try again instead of sleeping (MSG_DONTWAIT). */
+ * poll: both sides try again instead of sleeping (MSG_DONTWAIT). With SOCKET_BENCH_IWARP in the
+ * environment the sockets are in IWARP mode (weft/sockets.h), or it ends. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -17,6 +18,7 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+#include <weft/sockets.h>
 
 enum { kRequestResponse = 1, kStream = 2, kSizeMost = 1 << 20 };
 
@@ -36,6 +38,16 @@ static double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int new_socket(void) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const int on = 1;
+  if (getenv("SOCKET_BENCH_IWARP") != NULL &&
+      setsockopt(fd, SOL_RDMA, WEFT_MODE, &on, sizeof on) != 0) {
+    fail("WEFT_MODE");
+  }
+  return fd;
 }
 
 /* `size` octets; 0 at the end of the stream. */
@@ -78,7 +90,7 @@ static void serve_one(int fd) {
 }
 
 static _Noreturn void serve(const struct sockaddr_in* at) {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  const int listener = new_socket();
   const int one = 1;
   setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (bind(listener, (const struct sockaddr*)at, sizeof *at) != 0 || listen(listener, 8) != 0) {
@@ -127,7 +139,7 @@ int main(int argc, char** argv) {
   const struct hello hello = {strcmp(argv[1], "rr") == 0 ? kRequestResponse : kStream,
                               (uint32_t)atoi(argv[4]), strcmp(argv[6], "poll") == 0};
   if (hello.size == 0 || hello.size > kSizeMost) return 2;
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const int fd = new_socket();
   const int one = 1;
   if (connect(fd, (const struct sockaddr*)&at, sizeof at) != 0) fail("connect");
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "ibverbs/errors.h"
@@ -13,6 +14,8 @@ namespace weft::rdmacm {
 namespace {
 
 constexpr std::uint32_t kIomaps = 128;  // ranges that the peer may offer
+// Of each ring. rdma-core's 128 KiB, offered in halves, make a sender of large pieces wait for each.
+constexpr std::uint32_t kRingBytes = 1U << 20U;
 
 // Null with errno.
 RsocketPtr enter(int fd) {
@@ -24,6 +27,8 @@ RsocketPtr enter(int fd) {
   if (made == nullptr) return nullptr;
   made->nonblocking = (flags & O_NONBLOCK) != 0;
   made->options.iomap_count = sockets::round_iomap_count(kIomaps);
+  made->options.send_bytes = std::max(made->options.send_bytes, kRingBytes);
+  made->options.recv_bytes = std::max(made->options.recv_bytes, kRingBytes);
   return made;
 }
 

@@ -18,6 +18,15 @@ constexpr auto kCloseLimit = std::chrono::seconds(5);
 // How long a peer that was offered RDMA may take to answer, before it gets a plain connection.
 constexpr auto kReplyLimit = std::chrono::seconds(3);
 
+// Of each ring. rdma-core's 128 KiB, offered in halves, make a sender of large pieces wait for each.
+constexpr std::uint32_t kRingBytes = 1U << 19U;
+
+RsOptions bridge_options() {
+  RsOptions options;
+  options.send_bytes = options.recv_bytes = kRingBytes;
+  return options;
+}
+
 }  // namespace
 
 std::shared_ptr<Device> relay_device() {
@@ -88,13 +97,13 @@ void Bridge::begin() {
   const int engines = fcntl(tcp_, F_DUPFD_CLOEXEC, 0);
   if (engines < 0) return;
   if (request_.op == RelayOp::kServe) {
-    auto begun = RsIncoming::start(device, engines, RsOptions{}, wake);
+    auto begun = RsIncoming::start(device, engines, bridge_options(), wake);
     if (!begun) return;
     incoming_ = std::move(*begun);
     state_ = State::kServing;
     return;
   }
-  auto made = RsConnection::create(device, RsOptions{});
+  auto made = RsConnection::create(device, bridge_options());
   if (!made) {
     close(engines);
     return;
