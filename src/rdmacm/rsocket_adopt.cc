@@ -14,7 +14,8 @@ namespace weft::rdmacm {
 namespace {
 
 constexpr std::uint32_t kIomaps = 128;  // ranges that the peer may offer
-// Of each ring. rdma-core's 128 KiB, offered in halves, make a sender of large pieces wait for each.
+// Of each ring. rdma-core's 128 KiB, offered in halves, make a sender of large pieces wait for
+// each.
 constexpr std::uint32_t kRingBytes = 1U << 20U;
 
 // Null with errno.

@@ -576,6 +576,15 @@ bool Channel::hung_up() const { return end_->write_shut.load() != 0 || broken();
 
 bool Channel::broken() const { return in_->ended.load() == kReset || unsent() > 0; }
 
+bool Channel::has_error() const {
+  return in_->ended.load() == kReset && end_->reset_told.load() == 0;
+}
+
+int Channel::take_error() {
+  if (in_->ended.load() != kReset) return 0;
+  return end_->reset_told.exchange(1) == 0 ? ECONNRESET : 0;
+}
+
 std::size_t Channel::unread() const {
   const std::uint64_t used =
       in_->written.load(std::memory_order_acquire) - in_->read.load(std::memory_order_acquire);

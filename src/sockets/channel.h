@@ -124,6 +124,10 @@ class Channel {
   // As TCP's hang-up: both directions have ended. The pair's tells no more than that its other end
   // is closed, while TCP lets this end go on writing.
   [[nodiscard]] bool hung_up() const;
+  // The other end reset the connection, and no call of this end has said so yet.
+  [[nodiscard]] bool has_error() const;
+  // That error, ECONNRESET, once; 0: none.
+  [[nodiscard]] int take_error();
 
   // From now on the pair's readiness is right at any time, not only when our calls sleep or poll.
   void mirror();

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <climits>
 #include <csignal>
+#include <ctime>
 
 #include "sockets/preload.h"
 #include "sockets/preload_direct.h"
@@ -84,6 +85,14 @@ ssize_t send_file(int in, off64_t* offset, size_t count, Send send) {
   return static_cast<ssize_t>(done);
 }
 
+std::int64_t ns_of(const timespec& t) { return t.tv_sec * 1000000000LL + t.tv_nsec; }
+
+std::int64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return ns_of(now);
+}
+
 bool served_here(int fd) {
   const Kind kind = table::kind_of(fd);
   return kind == Kind::kChannel || kind == Kind::kDirect;
@@ -155,11 +164,19 @@ WEFT_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, t
     static const auto next = reinterpret_cast<decltype(&recvmmsg)>(real_symbol("recvmmsg"));
     return next(fd, messages, count, flags, timeout);
   }
-  if (count == 0) return 0;
-  const ssize_t n = recvmsg(fd, &messages[0].msg_hdr, flags & ~MSG_WAITFORONE);
-  if (n < 0) return -1;
-  messages[0].msg_len = static_cast<unsigned>(n);
-  return 1;
+  const std::int64_t end = timeout == nullptr ? 0 : now_ns() + ns_of(*timeout);
+  const bool one_is_enough = (flags & MSG_WAITFORONE) != 0;
+  flags &= ~MSG_WAITFORONE;
+  unsigned done = 0;
+  while (done < count) {
+    const ssize_t n = recvmsg(fd, &messages[done].msg_hdr, flags);
+    if (n < 0) return done > 0 ? static_cast<int>(done) : -1;
+    messages[done++].msg_len = static_cast<unsigned>(n);
+    if (one_is_enough) flags |= MSG_DONTWAIT;
+    // As the kernel: looked at between messages only.
+    if (timeout != nullptr && now_ns() >= end) break;
+  }
+  return static_cast<int>(done);
 }
 
 WEFT_EXPORT ssize_t read(int fd, void* data, size_t length) {

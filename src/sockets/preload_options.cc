@@ -146,7 +146,10 @@ WEFT_EXPORT int getsockopt(int fd, int level, int name, void* __restrict value,
   {
     const Use use(fd);
     if (use.channel() != nullptr) {
-      if (level == SOL_SOCKET && name == SO_ERROR) return give_int(0, value, length);
+      if (level == SOL_SOCKET && name == SO_ERROR) {
+        if (value == nullptr || length == nullptr) return fail_with(EFAULT);
+        return give_int(use.channel()->take_error(), value, length);
+      }
       return real().getsockopt(use.conn()->tcp, level, name, value, length);
     }
   }

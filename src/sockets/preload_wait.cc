@@ -39,6 +39,7 @@ short truth_of_end(const pollfd& one) {
   short bits = one.revents;
   if (use.channel() == nullptr) return bits;
   if (!use.channel()->broken()) bits = static_cast<short>(bits & ~POLLERR);
+  if (use.channel()->has_error()) bits |= POLLERR;
   if (!use.channel()->hung_up()) bits = static_cast<short>(bits & ~POLLHUP);
   // A caller that asked for nothing else would wait for it without sleeping.
   return bits != 0 ? bits : POLLHUP;

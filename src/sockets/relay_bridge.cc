@@ -18,7 +18,8 @@ constexpr auto kCloseLimit = std::chrono::seconds(5);
 // How long a peer that was offered RDMA may take to answer, before it gets a plain connection.
 constexpr auto kReplyLimit = std::chrono::seconds(3);
 
-// Of each ring. rdma-core's 128 KiB, offered in halves, make a sender of large pieces wait for each.
+// Of each ring. rdma-core's 128 KiB, offered in halves, make a sender of large pieces wait for
+// each.
 constexpr std::uint32_t kRingBytes = 1U << 19U;
 
 RsOptions bridge_options() {
