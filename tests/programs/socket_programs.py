@@ -379,6 +379,41 @@ while True:
 """
 
 
+THREADS_CLIENT = """
+import socket, sys, threading
+LANES, SIZE = 4, 400_000   # an octet tells by itself which thread sent it
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+lanes = [bytes(k % 63 * LANES + i for k in range(SIZE)) for i in range(LANES)]
+def send(i):
+    at = 0
+    while at < SIZE:
+        step = 1 + (at * 7 + i * 131) % 9000
+        s.sendall(lanes[i][at:at + step]); at += step
+threads = [threading.Thread(target=send, args=(i,)) for i in range(LANES)]
+for one in threads: one.start()
+got = bytearray()
+while len(got) < LANES * SIZE:
+    part = s.recv(65536); assert part, len(got)
+    got += part
+for one in threads: one.join()
+for i in range(LANES):
+    others = bytes(v for v in range(256) if v % LANES != i)
+    assert bytes(got).translate(None, others) == lanes[i], i
+print('all in order')
+"""
+
+
+def threads(s):
+    """Four threads send on one socket while a fifth receives; the other end is /bin/cat, which has
+    the connection by a relay. Nothing is lost or doubled, and each thread's octets stay in order."""
+    port = free_port()
+    server = s.serve(["/usr/bin/python3", "-c", CHILD_SERVER, s.host, port]).listening(port)
+    out = s.must(["/usr/bin/python3", "-c", THREADS_CLIENT, s.host, port])
+    s.check_path(out)
+    check("all in order" in out, out)
+    server.end()
+
+
 def python_case(server_text, clients):
     def case(s):
         port = free_port()
@@ -399,6 +434,7 @@ CASES = {name: everywhere(case) for name, case in {
     "netcat": netcat, "netcat_exec": netcat_exec, "curl_nginx": curl_nginx, "ab_nginx": ab_nginx,
     "redis": redis, "memcached": memcached, "iperf3": iperf3, "ssh": ssh, "rsync": rsync,
     "postgres": postgres, "haproxy": haproxy, "tls": tls, "git": git,
+    "threads": threads,
     "python_asyncio": python_case(ASYNC_SERVER, 50),
     "python_fork": python_case(FORK_SERVER, 20),
     "python_child": python_case(CHILD_SERVER, 20),

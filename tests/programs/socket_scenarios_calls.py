@@ -1,5 +1,6 @@
 """More scenarios of socket_scenarios.py: calls that are seldom a program's first choice."""
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -204,6 +205,25 @@ def armed_again(flag):
     b.recv(10)
     poller.modify(b, select.EPOLLIN | select.EPOLLOUT | flag)
     note("room", [e for _, e in poller.poll(5)])
+
+
+@both_ends
+def all_closed_and_on(a, b):
+    """A child closes every number it does not know, one by one, and then makes new connections."""
+    pid = os.fork()
+    if pid == 0:
+        for fd in range(3, 1100):
+            if fd != a.fileno():
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+        c, d = pair()
+        c.sendall(b"by a new one")
+        os.write(a.fileno(), d.recv(12, socket.MSG_WAITALL))
+        os._exit(0)
+    os.waitpid(pid, 0)
+    call("recv", b.recv, 100)
+    a.sendall(b"the parent's")
+    call("recv", b.recv, 100)
 
 
 @both_ends
