@@ -153,7 +153,7 @@ class Giving {
 
 TEST(SlowSources, EveryOctetArrivesAsItIsGiven) {
   std::uint64_t delays = 0;
-  for_each_seed(24, [&](std::uint64_t seed) {
+  for_each_seed(12, [&](std::uint64_t seed) {
     Giving run(seed);
     for (int i = 0; i < kRounds; ++i) run.post_round();
     EXPECT_TRUE(run.net.run_until_idle());
@@ -191,7 +191,7 @@ struct Stuck : Giving {
 };
 
 TEST(SlowSources, MayBeRevokedWhileTheyWait) {
-  for_each_seed(20, [](std::uint64_t seed) {
+  for_each_seed(8, [](std::uint64_t seed) {
     Stuck run(seed);
     ASSERT_TRUE(run.net.client().table().invalidate(run.source->stag));
     const std::uint64_t before = run.source->delays;
@@ -201,7 +201,7 @@ TEST(SlowSources, MayBeRevokedWhileTheyWait) {
 }
 
 TEST(SlowSources, MayRefuseInTheEnd) {
-  for_each_seed(20, [](std::uint64_t seed) {
+  for_each_seed(8, [](std::uint64_t seed) {
     Stuck run(seed);
     run.source->refuses = true;
     run.ends_with_each_request_once();
@@ -209,7 +209,7 @@ TEST(SlowSources, MayRefuseInTheEnd) {
 }
 
 TEST(SlowSources, GoOnAfterAPause) {
-  for_each_seed(20, [](std::uint64_t seed) {
+  for_each_seed(8, [](std::uint64_t seed) {
     Stuck run(seed);
     run.source->stands_still = false;
     EXPECT_TRUE(run.net.run_until_idle());
@@ -220,7 +220,7 @@ TEST(SlowSources, GoOnAfterAPause) {
 }
 
 TEST(SlowSources, DoNotKeepAConnectionThatIsLost) {
-  for_each_seed(20, [](std::uint64_t seed) {
+  for_each_seed(8, [](std::uint64_t seed) {
     Stuck run(seed);
     run.net.server().stream().transport_lost(false);
     run.net.client().stream().transport_lost(false);
