@@ -109,7 +109,7 @@ void DeviceImpl::ring_when_the_process_exits() {
     for (const auto& weak : devices) {
       const auto device = weak.lock();
       if (device == nullptr || !device->usable()) continue;
-      for (const auto& poller : device->live_pollers()) poller->ring_now();
+      for (const auto& poller : device->live_pollers()) poller->ring_at_exit();
     }
   });
   static_cast<void>(registered);

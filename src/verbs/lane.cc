@@ -104,6 +104,8 @@ void Lane::move_to(std::shared_ptr<Poller> poller) {
   }
   poller_.store(poller.get(), std::memory_order_release);
   poller_kept_ = std::move(poller);
+  // The poller before has a note of it, and does not find the lane any more.
+  if (doorbell_waits()) send_posted();
 }
 
 // --- who does it ---
@@ -151,7 +153,8 @@ void Lane::ring() {
   }
   // A full barrier: the thread that clears the flag sees what was posted before. If the flag was
   // set already, the poller has been told by the thread that set it.
-  if (deferred_.exchange(true, std::memory_order_seq_cst) || poller->collect(*this)) return;
+  const bool left = deferred_.exchange(true, std::memory_order_seq_cst) || poller->collect(*this);
+  if (left && this->poller() == poller) return;  // else it has moved, and nobody knows of it there
   kick();
 }
 

@@ -531,13 +531,17 @@ void Poller::ring_late() {
     return;
   }
   bell_delays_ = 0;
-  ring_now();
-}
-
-void Poller::ring_now() {
-  if (!doorbell_due_.load(std::memory_order_seq_cst) || !lock_.enter_or_kick()) return;
+  if (!lock_.enter_or_kick()) return;
   ring_doorbells();
   leave();
+}
+
+// Not as a pass does, which may receive: the thread's buffers for that may be destroyed already.
+void Poller::ring_at_exit() {
+  for (const std::uint64_t token : tokens()) {
+    const Found found = find(token);
+    if (found.lane != nullptr && found.lane->doorbell_waits()) found.lane->kick();
+  }
 }
 
 void Poller::start_bell() {

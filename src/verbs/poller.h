@@ -102,8 +102,8 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   [[nodiscard]] bool doorbells_wait() const noexcept {
     return doorbell_due_.load(std::memory_order_relaxed);
   }
-  // Rings what waits, from any thread; the holder of the lock does it otherwise.
-  void ring_now();
+  // The process exits: sends what waits, and does nothing else.
+  void ring_at_exit();
   // The next look rings this lane. False: nobody may look soon, so the caller rings.
   [[nodiscard]] bool collect(Lane& lane);
 

@@ -223,7 +223,8 @@ Status QueuePairImpl::modify_wired(QpState to) {
       lane_.exclusively([&] {
         lane_.send_left_ack();
         state_.store(QpState::kError, std::memory_order_release);
-        if (lane_.live()) return lane_.stream()->abort();
+        // Sending may have found that the peer is gone.
+        if (lane_.live() && !lane_.stream()->is_down()) return lane_.stream()->abort();
         flush_receives();
       });
       return {};
