@@ -15,22 +15,28 @@ namespace weft::profile {
 #ifdef WEFT_PROFILE_SMALL
 inline constexpr bool kSmall = true;
 // A transmit batch: gather list, FPDUs, headers and copied payload, the rest of an FPDU cut short.
-// With markers the payload is copied, so one FPDU with its markers has to fit the arena.
+// With markers the payload is copied, so one FPDU with its markers has to fit the arena, and a
+// Terminate behind it.
 inline constexpr std::size_t kBatchSlices = 16;
 inline constexpr std::size_t kBatchFpdus = 4;
-inline constexpr std::size_t kBatchArenaBytes = 1600;
-inline constexpr std::size_t kBatchSpillBytes = 1600;
+inline constexpr std::size_t kBatchArenaBytes = 512;
+inline constexpr std::size_t kBatchSpillBytes = 1472;
 inline constexpr std::size_t kBatchBytes = 4096;
 inline constexpr std::size_t kBatchBytesFirst = 4096;
 // Payload below this is copied into the batch.
 inline constexpr std::size_t kCopyBelow = 64;
 // An FPDU that came in parts.
-inline constexpr std::size_t kCarryBytes = 1600;
+inline constexpr std::size_t kCarryBytes = 1480;
 // STag table: entries taken at once, and how many others are reused first.
 inline constexpr std::uint32_t kStagChunk = 4;
 inline constexpr std::uint32_t kStagReuseDelay = 4;
 inline constexpr std::size_t kCacheLineBytes = 8;
 inline constexpr std::size_t kCrcTables = 1;  // of 1 KiB; 8 of them are about four times as fast
+// There is one thread, and counters need no atomics; those of messages wrap.
+inline constexpr bool kThreads = false;
+// All memory is handed in by the caller.
+inline constexpr bool kHeap = false;
+using MessageCount = std::uint32_t;
 #else
 inline constexpr bool kSmall = false;
 inline constexpr std::size_t kBatchSlices = 1000;  // the kernel takes 1024 per call
@@ -45,6 +51,9 @@ inline constexpr std::uint32_t kStagChunk = 256;
 inline constexpr std::uint32_t kStagReuseDelay = 4096;
 inline constexpr std::size_t kCacheLineBytes = 64;
 inline constexpr std::size_t kCrcTables = 8;
+inline constexpr bool kThreads = true;
+inline constexpr bool kHeap = true;
+using MessageCount = std::uint64_t;
 #endif
 
 }  // namespace weft::profile

@@ -1,31 +1,48 @@
-// Counters of one stream. Written by the thread that runs it, readable by any thread at any time.
+// Counters of one stream. Written by the thread that runs it, readable by any thread at any time
+// (where there are several).
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <type_traits>
+
+#include "base/profile.h"
 
 namespace weft::proto {
 
 // Only one thread at a time adds, so no read-modify-write is needed.
-class Counter {
+template <class Word>
+class BasicCounter {
  public:
   void add(std::uint64_t n) noexcept {
-    value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+    const Word sum = static_cast<Word>(get() + n);
+    if constexpr (profile::kThreads) {
+      value_.store(sum, std::memory_order_relaxed);
+    } else {
+      value_ = sum;
+    }
   }
   [[nodiscard]] std::uint64_t get() const noexcept {
-    return value_.load(std::memory_order_relaxed);
+    if constexpr (profile::kThreads) {
+      return value_.load(std::memory_order_relaxed);
+    } else {
+      return value_;
+    }
   }
 
  private:
-  std::atomic<std::uint64_t> value_{0};
+  std::conditional_t<profile::kThreads, std::atomic<Word>, Word> value_{0};
 };
+using Counter = BasicCounter<std::uint64_t>;
+using MessageCounter = BasicCounter<profile::MessageCount>;
 
 struct StreamCounters {
-  Counter tx_bytes, rx_bytes, tx_fpdus, rx_fpdus;
-  std::array<Counter, 16> tx_messages, rx_messages;
-  Counter crc_errors, terminates_sent, terminates_received, small_segments;
-  Counter messages_dropped;
+  Counter tx_bytes, rx_bytes;
+  MessageCounter tx_fpdus, rx_fpdus;
+  std::array<MessageCounter, 16> tx_messages, rx_messages;
+  MessageCounter crc_errors, terminates_sent, terminates_received, small_segments;
+  MessageCounter messages_dropped;
 };
 
 }  // namespace weft::proto

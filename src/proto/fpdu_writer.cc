@@ -37,7 +37,7 @@ bool FpduWriter::room(std::size_t header_len, std::size_t payload_len,
     const std::size_t copied = pieces * kCopyBelow;
     arena += payload_len < copied ? payload_len : copied;
   }
-  return b.arena_used + arena <= kBatchArenaBytes;
+  return b.arena_used + arena <= arena_size();
 }
 
 void FpduWriter::extend_arena_slice(std::size_t size) noexcept {
@@ -184,7 +184,8 @@ void FpduWriter::cut() noexcept {
   // What remains of the FPDU in progress is copied to where the application cannot change it. A
   // second cut finds it there already, hence memmove.
   const std::size_t left = keep - b.sent;
-  std::uint8_t* const copy = b.spill;
+  if (markers_) return cut_marked(keep, fpdus, left);
+  std::uint8_t* const copy = b.arena + kBatchArenaBytes;
   std::size_t copied = 0;
   for (std::size_t i = b.slice_next; i < b.slice_count && copied < left; ++i) {
     const std::size_t take = b.slices[i].size < left - copied ? b.slices[i].size : left - copied;
@@ -200,6 +201,30 @@ void FpduWriter::cut() noexcept {
   b.arena_used = 0;
   b.unpin();
   b.source_count = 0;
+}
+
+// With markers nothing but the arena is named: the rest of the FPDU in progress stays where it is,
+// in one piece.
+void FpduWriter::cut_marked(std::size_t keep, std::size_t fpdus, std::size_t left) noexcept {
+  TxBatch& b = *batch_;
+  offset_ -= b.bytes - keep;
+  b.bytes = keep;
+  b.fpdu_count = fpdus;
+  if (b.released == b.sent) {  // else the transport reads what was taken
+    b.unpin();
+    b.source_count = 0;
+    if (left == 0) b.arena_used = 0;
+  }
+  if (left == 0) {
+    b.slice_count = b.slice_next = 0;
+    return;
+  }
+  const Slice rest{b.slices[b.slice_next].data, left};
+  assert(b.slices[b.slice_next].size >= left);
+  b.slices[0] = rest;
+  b.slice_count = 1;
+  b.slice_next = 0;
+  b.arena_used = static_cast<std::size_t>(rest.data + left - b.arena);
 }
 
 }  // namespace weft::proto

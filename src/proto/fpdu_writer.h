@@ -77,6 +77,10 @@ class FpduWriter {
   void take_back(std::size_t bytes) noexcept { offset_ -= bytes; }
 
  private:
+  [[nodiscard]] std::size_t arena_size() const noexcept {
+    return markers_ ? sizeof(TxBatch::arena) : kBatchArenaBytes;
+  }
+  void cut_marked(std::size_t keep, std::size_t fpdus, std::size_t left) noexcept;
   void put(const std::uint8_t* data, std::size_t size) noexcept;         // into the arena
   void put_marked(const std::uint8_t* data, std::size_t size) noexcept;  // likewise, with markers
   void put_marker_if_due() noexcept;

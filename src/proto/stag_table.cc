@@ -41,19 +41,25 @@ inline void cpu_pause() {
 
 }  // namespace
 
-StagTable::StagTable(std::uint64_t secret, RandomFn random, std::uint32_t entries_max)
-    : random_(random), entries_max_(entries_max) {
+StagTable::StagTable(std::uint64_t secret, RandomFn random, std::uint32_t entries_max,
+                     std::optional<Arena> memory)
+    : random_(random), entries_max_(entries_max), memory_(memory) {
   assert(entries_max <= 1U << kIndexBits);
   for (std::uint64_t& key : round_keys_) key = next_word(secret);
   static_assert(std::atomic<MemoryEntry*>::is_always_lock_free &&
                     sizeof(std::atomic<MemoryEntry*>) == sizeof(MemoryEntry*),
                 "zero octets are an atomic null pointer");
-  const std::size_t count = (std::size_t{entries_max} + kChunkEntries - 1) / kChunkEntries;
-  chunks_ = static_cast<std::atomic<MemoryEntry*>*>(
-      std::calloc(std::max<std::size_t>(count, 1), sizeof(std::atomic<MemoryEntry*>)));
+  const std::size_t count = chunk_count(entries_max);
+  if (memory_) {
+    chunks_ = memory_->make<std::atomic<MemoryEntry*>>(count);
+  } else if (profile::kHeap) {
+    chunks_ = static_cast<std::atomic<MemoryEntry*>*>(
+        std::calloc(count, sizeof(std::atomic<MemoryEntry*>)));
+  }
 }
 
 StagTable::~StagTable() {
+  if (memory_ || !profile::kHeap) return;
   for (std::uint32_t slot = 0; slot < slots_made_; slot += kChunkEntries) {
     delete[] chunks_[slot / kChunkEntries].load(std::memory_order_relaxed);
   }
@@ -139,7 +145,8 @@ MemoryFault StagTable::resolve(Stag stag, std::uint64_t to, std::uint64_t length
 // --- one writer at a time ---
 
 bool StagTable::add_chunk() {
-  auto* chunk = new (std::nothrow) MemoryEntry[kChunkEntries];
+  auto* chunk = memory_ || !profile::kHeap ? memory_->make<MemoryEntry>(kChunkEntries)
+                                           : new (std::nothrow) MemoryEntry[kChunkEntries];
   if (chunk == nullptr) return false;
   chunks_[slots_made_ / kChunkEntries].store(chunk, std::memory_order_release);
   return true;

@@ -14,8 +14,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
+#include "base/arena.h"
 #include "base/cache_line.h"
 #include "base/profile.h"
 #include "base/result.h"
@@ -162,7 +164,14 @@ class StagTable {
   // `secret` keys the permutation; `random` gives bits nobody can guess (called by writers only).
   // REQUIRES: entries_max <= 2^24. Without memory for the index, add() gives kNoMemory.
   using RandomFn = std::uint32_t (*)();
-  StagTable(std::uint64_t secret, RandomFn random, std::uint32_t entries_max);
+  // `memory`: the caller's, of memory_needed() octets, which outlives the table; none: the heap.
+  StagTable(std::uint64_t secret, RandomFn random, std::uint32_t entries_max,
+            std::optional<Arena> memory = {});
+  static constexpr std::size_t memory_needed(std::uint32_t entries_max) noexcept {
+    const std::size_t chunks = chunk_count(entries_max);
+    return arena_bytes<std::atomic<MemoryEntry*>>(chunks) +
+           chunks * arena_bytes<MemoryEntry>(kChunkEntries);
+  }
   ~StagTable();
   StagTable(const StagTable&) = delete;
   StagTable& operator=(const StagTable&) = delete;
@@ -216,6 +225,10 @@ class StagTable {
       profile::kStagReuseDelay;  // a freed slot waits behind so many others
   static constexpr std::size_t kRounds = 4;
 
+  static constexpr std::size_t chunk_count(std::uint32_t entries_max) noexcept {
+    const std::size_t count = (std::size_t{entries_max} + kChunkEntries - 1) / kChunkEntries;
+    return count == 0 ? 1 : count;
+  }
   [[nodiscard]] bool pin_entry(Stag stag, Pin& pin, StagHint* hint) const noexcept;
   [[nodiscard]] std::uint32_t permute(std::uint32_t slot) const noexcept;
   [[nodiscard]] std::uint32_t unpermute(std::uint32_t index) const noexcept;
@@ -238,6 +251,7 @@ class StagTable {
   std::uint32_t free_count_ = 0;
   // By slot / kChunkEntries. Zeroed lazily by the allocator: what is not used costs no memory.
   std::atomic<MemoryEntry*>* chunks_ = nullptr;
+  std::optional<Arena> memory_;  // what is left of the caller's; none: the heap
 };
 
 }  // namespace weft::proto

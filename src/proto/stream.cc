@@ -33,9 +33,9 @@ Stream::Stream(const StreamParams& params, StreamHost& host, const StagTable& ta
       table_(table),
       sq_(sq),
       reader_(params.crc, params.rx_markers, params.check_markers, host),
-      irq_mask_(std::bit_ceil(std::max<std::uint32_t>(params.ird, 1)) - 1),
+      irq_mask_(list_size(params.ird) - 1),
       ord_(params.ord),
-      orq_mask_(std::bit_ceil(std::max<std::uint32_t>(params.ord, 1)) - 1),
+      orq_mask_(list_size(params.ord) - 1),
       max_ulpdu_(params.max_ulpdu),
       writer_(params.crc, params.tx_markers),
       tx_(host),
@@ -49,13 +49,19 @@ Stream::Stream(const StreamParams& params, StreamHost& host, const StagTable& ta
 
 // Most connections never see a Read: what keeps track of them comes with the first one.
 bool Stream::has_request_list() {
-  if (irq_ == nullptr) irq_.reset(new (std::nothrow) InboundRequest[irq_mask_ + 1]);
+  if (irq_ == nullptr) irq_ = make_array<InboundRequest>(nullptr, irq_mask_ + 1);
   return irq_ != nullptr;
 }
 
 bool Stream::has_outstanding_list() {
-  if (orq_ == nullptr) orq_.reset(new (std::nothrow) Outstanding[orq_mask_ + 1]);
+  if (orq_ == nullptr) orq_ = make_array<Outstanding>(nullptr, orq_mask_ + 1);
   return orq_ != nullptr;
+}
+
+bool Stream::reserve(Arena& memory) {
+  irq_ = make_array<InboundRequest>(&memory, irq_mask_ + 1);
+  orq_ = make_array<Outstanding>(&memory, orq_mask_ + 1);
+  return irq_ != nullptr && orq_ != nullptr;
 }
 
 void Stream::start() {

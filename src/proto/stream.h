@@ -18,6 +18,7 @@
 #include <weft/types.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -25,6 +26,7 @@
 #include <span>
 #include <vector>
 
+#include "base/arena.h"
 #include "base/result.h"
 #include "base/seq.h"
 #include "base/time.h"
@@ -169,6 +171,11 @@ class Stream {
   // Before start(): takes the memory for Reads now, which otherwise comes with the first Read. From
   // then on the stream takes none. False: there is none.
   [[nodiscard]] bool reserve() { return has_request_list() && has_outstanding_list(); }
+  // The same from the caller's memory, of which it takes memory_needed() for these depths or more.
+  [[nodiscard]] bool reserve(Arena& memory);
+  static constexpr std::size_t memory_needed(std::uint16_t ird, std::uint16_t ord) noexcept {
+    return arena_bytes<InboundRequest>(list_size(ird)) + arena_bytes<Outstanding>(list_size(ord));
+  }
 
   // --- receive ---
 
@@ -304,6 +311,11 @@ class Stream {
   [[nodiscard]] bool send_drained() const noexcept;
 
  private:
+  // Entries of a list for so many Reads and atomics at once.
+  static constexpr std::uint32_t list_size(std::uint32_t depth) noexcept {
+    return std::bit_ceil(std::max<std::uint32_t>(depth, 1));
+  }
+
   // A posted receive taken from the host, with its SGEs.
   struct Receive {
     RecvWqe wqe;
@@ -605,13 +617,13 @@ class Stream {
 
   // requests of the peer
   const std::uint32_t irq_mask_;
-  std::unique_ptr<InboundRequest[]> irq_;  // null until the first, see has_request_list()
+  LentArray<InboundRequest> irq_;  // null until the first, see has_request_list()
   std::uint32_t irq_head_ = 0, irq_build_ = 0, irq_tail_ = 0;  // free-running
 
   // our reads and atomics
   std::uint32_t ord_;
   const std::uint32_t orq_mask_;
-  std::unique_ptr<Outstanding[]> orq_;  // null until the first, see has_outstanding_list()
+  LentArray<Outstanding> orq_;  // null until the first, see has_outstanding_list()
   std::uint32_t orq_head_ = 0, orq_count_ = 0;
 
   // send

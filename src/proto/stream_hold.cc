@@ -25,6 +25,7 @@ void Stream::hold(MarkedOctets ulpdu) {
   rx_pin_.release();
   const Instant now = host_.now();
   const std::span<const std::uint8_t> rest = reader_.rest();
+  if constexpr (!profile::kHeap) return fail(Violation::kLocalFault);  // nowhere to keep it
   held_.reset(new (std::nothrow)
                   Held{.is_write = is_write,
                        .ulpdu = std::vector<std::uint8_t>(ulpdu.size()),
@@ -37,7 +38,7 @@ void Stream::hold(MarkedOctets ulpdu) {
 }
 
 bool Stream::retry_receive() {
-  if (held_ == nullptr) return true;
+  if (!profile::kHeap || held_ == nullptr) return true;
   if (machine_.state() == StreamState::kRts) {
     if (held_->is_write) return retry_target();
     if (!open_receive()) return false;

@@ -84,15 +84,30 @@ class WorkRing {
   WorkRing() = default;
   WorkRing(const WorkRing&) = delete;
   WorkRing& operator=(const WorkRing&) = delete;
-  ~WorkRing() { std::free(memory_); }
+  ~WorkRing() {
+    if (profile::kHeap && !lent_) std::free(memory_);
+  }
 
   // Room for at least `depth` WQEs with `tail_bytes` behind each. Once, before use. False: no
   // memory. The memory is not touched before it is used, so idle queues cost address space only.
   [[nodiscard]] bool allocate(std::uint32_t depth, std::size_t tail_bytes) {
     capacity_ = std::bit_ceil(depth);
-    stride_ = (sizeof(Wqe) + tail_bytes + 15) / 16 * 16;
+    stride_ = stride(tail_bytes);
     memory_ =
         static_cast<std::uint8_t*>(std::aligned_alloc(64, (stride_ * capacity_ + 63) / 64 * 64));
+    return memory_ != nullptr;
+  }
+
+  // The same in memory of the caller's, which outlives the ring: memory_needed() octets, as aligned
+  // as any object. Null: false.
+  static constexpr std::size_t memory_needed(std::uint32_t depth, std::size_t tail_bytes) noexcept {
+    return stride(tail_bytes) * std::bit_ceil(depth);
+  }
+  [[nodiscard]] bool use(void* memory, std::uint32_t depth, std::size_t tail_bytes) noexcept {
+    capacity_ = std::bit_ceil(depth);
+    stride_ = stride(tail_bytes);
+    memory_ = static_cast<std::uint8_t*>(memory);
+    lent_ = true;
     return memory_ != nullptr;
   }
 
@@ -130,6 +145,9 @@ class WorkRing {
   }
 
  private:
+  static constexpr std::size_t stride(std::size_t tail_bytes) noexcept {
+    return (sizeof(Wqe) + tail_bytes + 15) / 16 * 16;
+  }
   [[nodiscard]] std::uint8_t* raw(std::uint32_t index) noexcept {
     return memory_ + static_cast<std::size_t>(index & (capacity_ - 1)) * stride_;
   }
@@ -137,6 +155,7 @@ class WorkRing {
   std::uint8_t* memory_ = nullptr;
   std::size_t stride_ = 0;
   std::uint32_t capacity_ = 0;
+  bool lent_ = false;  // memory_ is the caller's
   alignas(kCacheLineBytes) std::atomic<std::uint32_t> head_{0};
   alignas(kCacheLineBytes) std::atomic<std::uint32_t> tail_{0};
   std::uint32_t head_seen_ = 0;  // producer's

@@ -6,9 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <new>
 
+#include "base/arena.h"
 #include "proto/batch.h"
 #include "proto/fpdu_reader.h"
 
@@ -18,21 +18,32 @@ class StreamBuffers {
  public:
   StreamBuffers() = default;
   ~StreamBuffers() {
-    while (proto::TxBatch* batch = acquire_batch()) delete batch;
+    while (proto::TxBatch* batch = acquire_batch()) {
+      if (profile::kHeap && !lent_) delete batch;
+    }
   }
   StreamBuffers(const StreamBuffers&) = delete;
   StreamBuffers& operator=(const StreamBuffers&) = delete;
 
-  // Once. `batches`: what is built ahead of acknowledgments. False: no memory.
-  [[nodiscard]] bool allocate(std::uint32_t batches) {
-    carry_.reset(new (std::nothrow) std::uint8_t[proto::kCarryBytesMax]);
+  // Once, from the heap or from a caller's arena. `batches`: what is built ahead of
+  // acknowledgments. False: no memory.
+  [[nodiscard]] bool allocate(std::uint32_t batches, Arena* arena = nullptr) {
+    lent_ = arena != nullptr;
+    if (!profile::kHeap && !lent_) return false;
+    carry_ = make_array<std::uint8_t>(arena, proto::kCarryBytesMax);
     if (carry_ == nullptr) return false;
     for (std::uint32_t i = 0; i < batches; ++i) {
-      auto* batch = new (std::nothrow) proto::TxBatch;
+      auto* batch = lent_ || !profile::kHeap ? arena->make<proto::TxBatch>()
+                                             : new (std::nothrow) proto::TxBatch;
       if (batch == nullptr) return false;
       release_batch(batch);
     }
     return true;
+  }
+
+  static constexpr std::size_t memory_needed(std::uint32_t batches) noexcept {
+    return arena_bytes<std::uint8_t>(proto::kCarryBytesMax) +
+           batches * arena_bytes<proto::TxBatch>();
   }
 
   // As CarryPool and BatchSource.
@@ -55,7 +66,8 @@ class StreamBuffers {
   }
 
  private:
-  std::unique_ptr<std::uint8_t[]> carry_;
+  LentArray<std::uint8_t> carry_;
+  bool lent_ = false;  // the arena's
   bool carry_out_ = false;
   proto::TxBatch* spare_ = nullptr;  // those not in use
 };

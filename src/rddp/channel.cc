@@ -1,6 +1,9 @@
 #include "rddp/channel.h"
 
 #include <algorithm>
+#include <cstring>
+#include <new>
+#include <type_traits>
 
 namespace weft::rddp {
 
@@ -8,21 +11,33 @@ namespace weft::rddp {
 
 Status Channel::initiate(const proto::StartupOffer& offer) {
   if (phase_ != Phase::kIdle) return fail(Error::kBadState);
-  auto made = proto::Startup::initiator(offer);
-  if (!made) return fail(made.error());
-  startup_.emplace(*made);
+  if (startup_room_ == nullptr) return fail(Error::kNoMemory);
+  if (const Status good = check(offer); !good) return good;
+  auto* made = new (startup_room_) proto::Startup(proto::Startup::responder());
+  if (const Status begun = made->request(offer); !begun) return begun;
+  startup_ = made;
   phase_ = Phase::kStarting;
   return {};
 }
 
+Status Channel::check(const proto::StartupOffer& offer) const noexcept {
+  if (std::max({offer.ird, offer.ord, offer.ird_max}) <= reads_max_) return {};
+  return fail(Error::kLimitExceeded);
+}
+
 void Channel::respond() {
   if (phase_ != Phase::kIdle) return;
-  startup_.emplace(proto::Startup::responder());
+  if (startup_room_ == nullptr) {
+    phase_ = Phase::kFailed;
+    return;
+  }
+  startup_ = new (startup_room_) proto::Startup(proto::Startup::responder());
   phase_ = Phase::kStarting;
 }
 
 Status Channel::accept(const proto::StartupOffer& offer) {
   if (phase_ != Phase::kRequest) return fail(Error::kBadState);
+  if (const Status good = check(offer); !good) return good;
   const Status taken = startup_->accept(offer);
   if (taken) phase_ = Phase::kStarting;
   return taken;
@@ -36,8 +51,17 @@ Status Channel::reject(std::span<const std::uint8_t> private_data) {
 }
 
 std::span<const std::uint8_t> Channel::private_data() const noexcept {
-  if (!startup_) return {};
+  if (startup_ == nullptr) return kept_data_;
   return startup_->peer().private_data;
+}
+
+void Channel::end_startup(std::span<std::uint8_t> kept) noexcept {
+  static_assert(std::is_trivially_destructible_v<proto::Startup>);
+  const std::span<const std::uint8_t> data = startup_->peer().private_data;
+  const std::size_t size = std::min(data.size(), kept.size());
+  if (size != 0) std::memcpy(kept.data(), data.data(), size);
+  kept_data_ = kept.first(size);
+  startup_ = nullptr;
 }
 
 // Octets of `bytes` that belong to the peer's frame.
@@ -94,7 +118,7 @@ proto::Ahead Channel::place_ahead(std::uint32_t /*distance*/,
 void Channel::peer_closed() {
   if (stream_runs()) {
     stream_peer_closed();
-  } else if (startup_) {
+  } else if (startup_ != nullptr) {
     startup_->peer_closed();
     follow_startup();
   }
@@ -110,13 +134,13 @@ void Channel::lost(bool timed_out) {
 
 bool Channel::tx_pending() const noexcept {
   if (stream_runs()) return stream_tx_pending();
-  return startup_ && !startup_->to_send().empty();
+  return startup_ != nullptr && !startup_->to_send().empty();
 }
 
 TxPiece Channel::next_piece(std::size_t max) {
   TxPiece piece;
   if (!stream_runs()) {
-    if (!startup_) return piece;
+    if (startup_ == nullptr) return piece;
     const auto bytes = startup_->to_send();
     piece.data = bytes.data();
     piece.size = std::min(bytes.size(), max);
@@ -151,7 +175,7 @@ std::span<const proto::Slice> Channel::next_slices() {
 void Channel::taken(std::size_t n) {
   if (stream_runs()) {
     stream_sent(n);
-  } else if (startup_ && n != 0) {
+  } else if (startup_ != nullptr && n != 0) {
     startup_->sent(n);
     startup_octets_ += n;
     follow_startup();

@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include "base/time.h"
@@ -48,14 +47,17 @@ class Channel {
 
   // --- start-up ---
 
-  // Begins as the one who connected.   As Startup::initiator()
+  // Begins as the one who connected.
+  //   kLimitExceeded   more Reads at once than there is memory for
+  //   otherwise as Startup::initiator()
   [[nodiscard]] Status initiate(const proto::StartupOffer& offer);
   // Begins as the one who was connected to.
   void respond();
-  // In kRequest. As Startup::accept() and reject().
+  // In kRequest. As initiate(), Startup::accept() and reject().
   [[nodiscard]] Status accept(const proto::StartupOffer& offer);
   [[nodiscard]] Status reject(std::span<const std::uint8_t> private_data);
-  // The peer's frame, from kRequest (responder) or kUp (initiator) on. Valid while in that phase.
+  // What the peer's application sent, from kRequest (responder) or kUp (initiator) on. Valid while
+  // in that phase; once up, there is as much of it as the derived class keeps.
   [[nodiscard]] std::span<const std::uint8_t> private_data() const noexcept;
   [[nodiscard]] const proto::Negotiated& negotiated() const noexcept { return negotiated_; }
   [[nodiscard]] Phase phase() const noexcept { return phase_; }
@@ -97,6 +99,17 @@ class Channel {
   virtual void expired(Instant now) = 0;
 
  protected:
+  // Where the frames of start-up are put together; before all else. Without: no connection.
+  struct alignas(proto::Startup) StartupRoom {
+    std::byte octets[sizeof(proto::Startup)];
+  };
+  void lend(StartupRoom* room) noexcept { startup_room_ = room; }
+  // Offers must not ask for more Reads at once, either way.
+  void limit_reads(std::uint16_t most) noexcept { reads_max_ = most; }
+  // In begin_stream(): what was lent may be used for something else. Keeps of the private data what
+  // fits `kept`.
+  void end_startup(std::span<std::uint8_t> kept) noexcept;
+
   // Start-up is over: makes the stream. False: no memory.
   [[nodiscard]] virtual bool begin_stream() = 0;
   // From then on, the stream's members of these names.
@@ -121,11 +134,15 @@ class Channel {
  private:
   std::size_t startup_received(std::span<const std::uint8_t> bytes);
   void follow_startup();
+  [[nodiscard]] Status check(const proto::StartupOffer& offer) const noexcept;
 
   Phase phase_ = Phase::kIdle;
   bool stream_runs_ = false;
   bool aborted_ = false;  // during start-up
-  std::optional<proto::Startup> startup_;
+  StartupRoom* startup_room_ = nullptr;
+  proto::Startup* startup_ = nullptr;  // there, while it is needed
+  std::span<const std::uint8_t> kept_data_;
+  std::uint16_t reads_max_ = 0xffff;
   proto::Slice startup_slice_;  // what next_slices() gave
   proto::Negotiated negotiated_;
   std::uint32_t emss_ = 1460;

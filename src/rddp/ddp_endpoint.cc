@@ -7,7 +7,9 @@
 namespace weft::rddp {
 
 DdpEndpoint::DdpEndpoint(const DdpEndpointConfig& config, Domain& domain, Clock clock)
-    : config_(config), domain_(domain), clock_(clock), id_{Domain::kPd, domain.next_stream()} {}
+    : config_(config), domain_(domain), clock_(clock), id_{Domain::kPd, domain.next_stream()} {
+  lend(&startup_room_);
+}
 
 DdpEndpoint::~DdpEndpoint() { stream_.reset(); }
 

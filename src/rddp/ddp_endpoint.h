@@ -102,6 +102,7 @@ class DdpEndpoint final : public Channel, private proto::DdpHost {
   void stream_ended(proto::DdpEnd how) override;
 
   const DdpEndpointConfig config_;
+  StartupRoom startup_room_;
   Domain& domain_;
   const Clock clock_;
   const proto::StreamId id_;

@@ -17,7 +17,17 @@ std::uint64_t secret_of(proto::StagTable::RandomFn random) {
 }  // namespace
 
 Domain::Domain(proto::StagTable::RandomFn random, std::uint32_t regions_max)
-    : table_(secret_of(random), random, regions_max + 1) {
+    : table_(secret_of(random), random, entries(regions_max)) {
+  add_local();
+}
+
+Domain::Domain(proto::StagTable::RandomFn random, std::uint32_t regions_max,
+               std::span<std::byte> memory)
+    : table_(secret_of(random), random, entries(regions_max), Arena(memory)) {
+  if (memory.size() >= memory_needed(regions_max)) add_local();
+}
+
+void Domain::add_local() {
   proto::MemorySpec all;
   // The verbs carry addresses as numbers. NOLINTNEXTLINE(performance-no-int-to-ptr)
   all.addr = reinterpret_cast<std::uint8_t*>(static_cast<std::uintptr_t>(kLocalBase));

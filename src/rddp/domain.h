@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "proto/stag_table.h"
 
@@ -20,6 +21,12 @@ class Domain {
 
   // `random` gives bits that peers cannot guess.
   Domain(proto::StagTable::RandomFn random, std::uint32_t regions_max);
+  // The same in memory of the caller's, which outlives the domain; good() is false when it is less
+  // than memory_needed(). REQUIRES: memory.data() is a multiple of kArenaAlignment.
+  Domain(proto::StagTable::RandomFn random, std::uint32_t regions_max, std::span<std::byte> memory);
+  static constexpr std::size_t memory_needed(std::uint32_t regions_max) noexcept {
+    return proto::StagTable::memory_needed(entries(regions_max));
+  }
 
   // A region of `size` bytes at `addr`; its first byte has the tagged offset `base`. Local reads
   // and writes are always allowed; `remote` says what the peer may do. `stream` 0: any connection.
@@ -44,6 +51,11 @@ class Domain {
   [[nodiscard]] std::uint32_t next_stream() noexcept { return ++streams_; }
 
  private:
+  // One more for local().
+  static constexpr std::uint32_t entries(std::uint32_t regions_max) noexcept {
+    return regions_max + 1;
+  }
+  void add_local();
   [[nodiscard]] bool in_flight(Stag stag) const noexcept;
 
   proto::StagTable table_;

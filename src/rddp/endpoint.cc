@@ -14,26 +14,46 @@ namespace weft::rddp {
 
 // --- making one ---
 
-Endpoint::Endpoint(const EndpointConfig& config, Domain& domain, Clock clock)
-    : config_(config), domain_(domain), clock_(clock), id_{Domain::kPd, domain.next_stream()} {}
+Endpoint::Endpoint(const EndpointConfig& config, Domain& domain, Clock clock,
+                   std::span<std::byte> memory)
+    : config_(config), domain_(domain), clock_(clock), id_{Domain::kPd, domain.next_stream()} {
+  if (memory.size() < memory_needed(config) || !take(Arena(memory))) return;
+  limit_reads(config.reads);
+  lend(reinterpret_cast<StartupRoom*>(stream_memory_.data()));
+}
 
-Endpoint::~Endpoint() { stream_.reset(); }
+Endpoint::~Endpoint() {
+  if (stream_ != nullptr) stream_->~Stream();
+}
 
 std::unique_ptr<Endpoint> Endpoint::create(const EndpointConfig& config, Domain& domain,
                                            Clock clock) {
-  std::unique_ptr<Endpoint> made(new (std::nothrow) Endpoint(config, domain, clock));
-  if (made == nullptr || !made->allocate()) return nullptr;
+  const std::size_t size = memory_needed(config);
+  std::unique_ptr<std::byte[]> own(new (std::nothrow) std::byte[size]);
+  if (own == nullptr) return nullptr;
+  std::unique_ptr<Endpoint> made(new (std::nothrow)
+                                     Endpoint(config, domain, clock, {own.get(), size}));
+  if (made == nullptr || !made->good()) return nullptr;
+  made->own_ = std::move(own);
   return made;
 }
 
-bool Endpoint::allocate() {
-  const std::size_t tail = std::max<std::size_t>(
-      config_.inline_bytes,
-      std::max<std::size_t>(proto::kSendTailMin, limits::kSgesPerRequest * sizeof(Sge)));
-  if (!send_queue_.allocate(config_.send_depth, tail)) return false;
-  return posted_.allocate(config_.recv_depth) &&
-         done_.allocate(std::size_t{config_.send_depth} + config_.recv_depth) &&
-         buffers_.allocate(config_.batches);
+bool Endpoint::take(Arena memory) {
+  kept_data_ = {memory.make<std::uint8_t>(config_.private_data_kept), config_.private_data_kept};
+  const std::size_t tail = send_tail(config_);
+  auto* const queue =
+      memory.make<std::uint8_t>(proto::SendQueue::memory_needed(config_.send_depth, tail));
+  if (!send_queue_.use(queue, config_.send_depth, tail)) return false;
+  if (!posted_.allocate(config_.recv_depth, &memory) ||
+      !done_.allocate(std::size_t{config_.send_depth} + config_.recv_depth, &memory) ||
+      !buffers_.allocate(config_.batches, &memory)) {
+    return false;
+  }
+  const std::size_t rest = stream_memory(config_);
+  auto* const at = static_cast<std::byte*>(memory.take<std::byte>(rest));
+  if (at == nullptr) return false;
+  stream_memory_ = {at, rest};
+  return true;
 }
 
 bool Endpoint::begin_stream() {
@@ -42,8 +62,11 @@ bool Endpoint::begin_stream() {
   params.id = id_;
   params.max_ulpdu = mulpdu(segment_size(), negotiated().tx_markers);
   params.close_timeout = config_.close_timeout;
-  stream_.reset(new (std::nothrow) proto::Stream(params, *this, domain_.table(), send_queue_));
-  if (stream_ == nullptr || !stream_->reserve()) return false;
+  end_startup(kept_data_);
+  Arena memory(stream_memory_);
+  stream_ =
+      new (memory.take<proto::Stream>()) proto::Stream(params, *this, domain_.table(), send_queue_);
+  if (!stream_->reserve(memory)) return false;
   stream_->start();
   return true;
 }

@@ -1,20 +1,23 @@
 // One end of an RDMAP connection without an operating system: a Channel over a Stream, with the
 // queues and completions that the verbs layer keeps elsewhere.
 //
-// Threads: one at a time; the owner excludes others. Memory is taken when the endpoint is made and
-// when start-up ends, never afterwards. Memory that a request names belongs to the endpoint until
-// its completion has been polled.
+// Threads: one at a time; the owner excludes others. Memory is taken when the endpoint is made, or
+// handed in then; never afterwards. Memory that a request names belongs to the endpoint until its
+// completion has been polled.
 #pragma once
 
+#include <weft/limits.h>
 #include <weft/result.h>
 #include <weft/types.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 
+#include "base/arena.h"
 #include "base/time.h"
 #include "proto/stag_table.h"
 #include "proto/stream.h"
@@ -32,6 +35,8 @@ struct EndpointConfig {
   std::uint32_t recv_depth = 16;  // receives posted
   std::uint32_t inline_bytes = 64;
   std::uint32_t batches = 2;  // what is built ahead of acknowledgments
+  std::uint16_t reads = 32;   // Reads and atomics at once, each way, that may be offered
+  std::uint16_t private_data_kept = 512;  // of the peer's, octets once the connection is up
   Duration close_timeout{std::chrono::seconds(5)};
   Duration patience{std::chrono::milliseconds(50)};
 };
@@ -55,6 +60,20 @@ class Endpoint final : public Channel, private proto::StreamHost {
   // Null: no memory.
   [[nodiscard]] static std::unique_ptr<Endpoint> create(const EndpointConfig& config,
                                                         Domain& domain, Clock clock);
+  // The same in memory of the caller's, which outlives the endpoint; good() is false when it is
+  // less than memory_needed(). REQUIRES: memory.data() is a multiple of kArenaAlignment.
+  Endpoint(const EndpointConfig& config, Domain& domain, Clock clock, std::span<std::byte> memory);
+  static constexpr std::size_t memory_needed(const EndpointConfig& config) noexcept {
+    return arena_bytes<std::uint8_t>(config.private_data_kept) +
+           arena_bytes<std::uint8_t>(
+               proto::SendQueue::memory_needed(config.send_depth, send_tail(config))) +
+           PostedBuffers::memory_needed(config.recv_depth) +
+           Ring<EndpointCompletion>::memory_needed(std::size_t{config.send_depth} +
+                                                   config.recv_depth) +
+           StreamBuffers::memory_needed(config.batches) + stream_memory(config);
+  }
+  // It has all its memory, and may connect.
+  [[nodiscard]] bool good() const noexcept { return !stream_memory_.empty(); }
   ~Endpoint() override;
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
@@ -86,15 +105,25 @@ class Endpoint final : public Channel, private proto::StreamHost {
   [[nodiscard]] const proto::StreamCounters* counters() const noexcept {
     return stream_ ? &stream_->counters() : nullptr;
   }
-  [[nodiscard]] proto::Stream* stream() noexcept { return stream_.get(); }
+  [[nodiscard]] proto::Stream* stream() noexcept { return stream_; }
   // Why the connection ended, when a Terminate said so.
   [[nodiscard]] const TerminateCode& terminate_code() const noexcept { return terminate_; }
   [[nodiscard]] bool terminated_by_peer() const noexcept { return terminated_by_peer_; }
   [[nodiscard]] bool terminated() const noexcept { return terminated_; }
 
  private:
-  Endpoint(const EndpointConfig& config, Domain& domain, Clock clock);
-  [[nodiscard]] bool allocate();
+  // Behind each send request: SGEs, inline payload or what atomics need.
+  static constexpr std::size_t send_tail(const EndpointConfig& config) noexcept {
+    return std::max<std::size_t>(
+        {config.inline_bytes, proto::kSendTailMin, limits::kSgesPerRequest * sizeof(Sge)});
+  }
+  // One after the other: the frames of start-up, the stream.
+  static constexpr std::size_t stream_memory(const EndpointConfig& config) noexcept {
+    return std::max(
+        arena_bytes<StartupRoom>(),
+        arena_bytes<proto::Stream>() + proto::Stream::memory_needed(config.reads, config.reads));
+  }
+  [[nodiscard]] bool take(Arena memory);
   void flush_receives();
 
   // Channel
@@ -132,6 +161,7 @@ class Endpoint final : public Channel, private proto::StreamHost {
   void stream_down(proto::StreamEnd how, TerminateCode code, bool by_peer) override;
   Instant now() override { return clock_(); }
 
+  std::unique_ptr<std::byte[]> own_;  // what create() has handed in
   const EndpointConfig config_;
   Domain& domain_;
   const Clock clock_;
@@ -146,7 +176,9 @@ class Endpoint final : public Channel, private proto::StreamHost {
   TerminateCode terminate_;
   bool terminated_ = false;
   bool terminated_by_peer_ = false;
-  std::unique_ptr<proto::Stream> stream_;
+  std::span<std::uint8_t> kept_data_;   // room for the peer's private data
+  std::span<std::byte> stream_memory_;  // of start-up, then of the stream
+  proto::Stream* stream_ = nullptr;
 };
 
 }  // namespace weft::rddp

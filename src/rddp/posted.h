@@ -22,7 +22,12 @@ class PostedBuffers {
   using TakenFn = void (*)(void* context, std::uint64_t wr_id);
 
   // False: no memory.
-  [[nodiscard]] bool allocate(std::uint32_t depth) { return ring_.allocate(depth); }
+  [[nodiscard]] bool allocate(std::uint32_t depth, Arena* arena = nullptr) {
+    return ring_.allocate(depth, arena);
+  }
+  static constexpr std::size_t memory_needed(std::uint32_t depth) noexcept {
+    return Ring<Buffer>::memory_needed(depth);
+  }
   void on_taken(TakenFn fn, void* context) noexcept {
     taken_ = fn;
     context_ = context;

@@ -1,11 +1,11 @@
-// A queue of fixed capacity. Memory is taken by allocate() only, and a lack of it is told, not
-// thrown. One thread at a time.
+// A queue of fixed capacity. Memory is taken by allocate() only, from the heap or from a caller's
+// arena, and a lack of it is told, not thrown. One thread at a time.
 #pragma once
 
 #include <cassert>
 #include <cstddef>
-#include <memory>
-#include <new>
+
+#include "base/arena.h"
 
 namespace weft::rddp {
 
@@ -13,11 +13,15 @@ template <class T>
 class Ring {
  public:
   // Once, before anything else. False: no memory.
-  [[nodiscard]] bool allocate(std::size_t capacity) {
-    items_.reset(new (std::nothrow) T[capacity]);
+  [[nodiscard]] bool allocate(std::size_t capacity, Arena* arena = nullptr) {
+    items_ = make_array<T>(arena, capacity);
     if (items_ == nullptr) return false;
     capacity_ = capacity;
     return true;
+  }
+
+  static constexpr std::size_t memory_needed(std::size_t capacity) noexcept {
+    return arena_bytes<T>(capacity);
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
@@ -59,7 +63,7 @@ class Ring {
   }
 
  private:
-  std::unique_ptr<T[]> items_;
+  LentArray<T> items_;
   std::size_t capacity_ = 0;
   std::size_t head_ = 0;
   std::size_t count_ = 0;

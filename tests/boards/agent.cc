@@ -1,10 +1,10 @@
 #include "agent.h"
 
 #include <cstring>
-#include <new>
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
+#include "lwip/board/board.h"
 
 namespace weft::boards {
 
@@ -16,7 +16,7 @@ namespace {
 // Requests by their wr_id.
 constexpr std::uint64_t kCommandRequest = 100;
 constexpr std::uint64_t kReportRequest = 101;
-constexpr std::uint64_t kStreamDepth = 4;
+constexpr std::uint64_t kStreamDepth = 3;
 
 bool next_markers = false;
 std::uint32_t frames_dropped = 0;
@@ -31,15 +31,18 @@ Agent::Agent(const AgentConfig& config, rddp::Domain& domain, Stag memory_stag)
 bool Agent::make() {
   busy_ = reporting_ = false;
   waiting_.reset();
-  endpoint_ = Endpoint::create(config_.endpoint, domain_, config_.clock);
-  if (endpoint_ == nullptr) return false;
-  connection_.reset(new (std::nothrow) lwip::Connection(*endpoint_));
-  if (connection_ == nullptr) {
-    endpoint_.reset();
-    return false;
-  }
+  endpoint_ = &room_.endpoint.emplace(kAgentEndpoint, domain_, config_.clock, room_.memory);
+  if (!endpoint_->good()) return false;
+  connection_ = &room_.connection.emplace(*endpoint_);
   for (std::size_t i = 0; i < kBuffers; ++i) post_buffer(i);
   return true;
+}
+
+void Agent::drop() {
+  room_.connection.reset();
+  room_.endpoint.reset();
+  connection_ = nullptr;
+  endpoint_ = nullptr;
 }
 
 proto::StartupOffer Agent::offer(bool markers) {
@@ -59,17 +62,15 @@ proto::StartupOffer Agent::offer(bool markers) {
 bool Agent::connect(const ip_addr_t& peer, std::uint16_t port) {
   if (!make()) return false;
   if (connection_->connect(nullptr, peer, port, offer(next_markers))) return true;
-  connection_.reset();
-  endpoint_.reset();
+  drop();
   return false;
 }
 
 // Who connects has given up what was before, even if its reset is among the frames that the board
 // has dropped.
 lwip::Connection* Agent::prepare() {
-  connection_.reset();
-  endpoint_.reset();
-  return make() ? connection_.get() : nullptr;
+  drop();
+  return make() ? connection_ : nullptr;
 }
 
 void Agent::post_buffer(std::size_t which) {
@@ -84,10 +85,7 @@ void Agent::turn() {
     connection_->progress();
   }
   while (const auto done = endpoint_->poll()) on_completion(*done);
-  if (connection_->closed()) {
-    connection_.reset();
-    endpoint_.reset();
-  }
+  if (connection_->closed()) drop();
 }
 
 void Agent::on_completion(const rddp::EndpointCompletion& done) {
@@ -155,6 +153,7 @@ void Agent::begin_local(const Command& command) {
       return;
     case AgentOp::kHalt: halt_ = true; return;
     case AgentOp::kMarkers: next_markers = command.arg != 0; break;
+    case AgentOp::kStack: value = board_stack_unused(); break;
     case AgentOp::kTime: value = static_cast<std::uint64_t>(config_.clock().ns); break;
     default: report(kRefused, 0); return;
   }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 
@@ -13,13 +12,27 @@
 
 namespace weft::boards {
 
+// Commands come one at a time, and so do their reports; a kStream has more Writes under way.
+inline constexpr rddp::EndpointConfig kAgentEndpoint{.send_depth = 4,
+                                                     .recv_depth = 2,
+                                                     .inline_bytes = 0,
+                                                     .batches = 1,
+                                                     .reads = 2,
+                                                     .private_data_kept = 0};
+
 struct AgentConfig {
-  rddp::EndpointConfig endpoint;
   std::span<std::uint8_t> memory;  // what peers may read and write
   rddp::Endpoint::Clock clock = nullptr;
 };
 
 class Agent {
+  // All memory of one connection but lwIP's.
+  struct Room {
+    std::optional<rddp::Endpoint> endpoint;
+    std::optional<lwip::Connection> connection;
+    alignas(kArenaAlignment) std::byte memory[rddp::Endpoint::memory_needed(kAgentEndpoint)];
+  };
+
  public:
   Agent(const AgentConfig& config, rddp::Domain& domain, Stag memory_stag);
 
@@ -30,6 +43,9 @@ class Agent {
 
   // One turn: answers a request, carries out commands, reports. Ends what has ended.
   void turn();
+
+  // Of one connection, beside lwIP's.
+  static constexpr std::size_t kConnectionBytes = sizeof(Room);
 
   [[nodiscard]] bool idle() const noexcept { return connection_ == nullptr; }
   [[nodiscard]] bool halt_asked() const noexcept { return halt_; }
@@ -49,6 +65,7 @@ class Agent {
   static constexpr std::size_t kBuffers = 2;
 
   [[nodiscard]] bool make();
+  void drop();
   [[nodiscard]] proto::StartupOffer offer(bool markers);
   void on_completion(const rddp::EndpointCompletion& done);
   void begin(const Command& command);
@@ -61,8 +78,10 @@ class Agent {
   const AgentConfig config_;
   rddp::Domain& domain_;
   const Stag stag_;
-  std::unique_ptr<rddp::Endpoint> endpoint_;
-  std::unique_ptr<lwip::Connection> connection_;
+  Room room_;
+  // Of the connection that there is; else null.
+  rddp::Endpoint* endpoint_ = nullptr;
+  lwip::Connection* connection_ = nullptr;
   std::uint8_t data_[kAgentDataSize];
   std::uint8_t buffers_[kBuffers][kCommandSize];
   std::uint8_t report_[kReportSize];

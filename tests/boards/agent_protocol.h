@@ -23,6 +23,7 @@ enum class AgentOp : std::uint32_t {
   kMarkers = 9,   // from the next connection on: markers in what the board receives (arg 1)
   kTime = 10,     // the report's value is the board's clock in nanoseconds
   kStream = 11,   // `arg` Writes of memory[local, length) to (stag, to), one after the other
+  kStack = 12,    // the report's value is how many octets of its stack the board never used
 };
 
 // Command: op, stag, to (64 bits), length, local, arg (64 bits), number.

@@ -313,6 +313,18 @@ TEST_F(BoardTest, CommandOutsideItsMemoryIsRefused) {
   exchange_everything(board, 43);
 }
 
+// Nothing stops a stack from growing into what lies below it, so some of it has to be left.
+TEST_F(BoardTest, TheStackIsLargeEnough) {
+  Board called({});
+  Board calling({.crc = true, .markers = true, .listen = false});
+  exchange_everything(called, 47);
+  exchange_everything(calling, 53);
+  const std::uint64_t unused = called.run(AgentOp::kStack, 0, 0).value;
+  std::printf("board: %llu octets of the stack were never used\n",
+              static_cast<unsigned long long>(unused));
+  EXPECT_GE(unused, 256U);
+}
+
 // Many Writes, one after the other: what board_test.py measures, and what it breaks off.
 TEST_F(BoardTest, Streams) {
   Board board({});

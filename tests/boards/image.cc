@@ -17,6 +17,12 @@ constexpr std::uint64_t kRetryNs = 100'000'000;
 constexpr unsigned kFramesPerTurn = 4;
 
 std::uint8_t memory[kMemoryBytes];
+constexpr std::uint32_t kRegions = 1;
+alignas(kArenaAlignment) std::byte domain_memory[rddp::Domain::memory_needed(kRegions)];
+// Made in main(), as they need the domain; not on the stack, so that the linker counts them.
+struct alignas(boards::Agent) {
+  std::byte octets[sizeof(boards::Agent)];
+} weft_agents[2];
 alignas(8) netif interface;
 
 Instant clock_now() { return Instant{static_cast<std::int64_t>(board_now_ns())}; }
@@ -59,7 +65,7 @@ void run(boards::Agent& caller, boards::Agent& callee) {
 
 int main() {
   start_network();
-  rddp::Domain domain(random_bits, 4);
+  rddp::Domain domain(random_bits, kRegions, domain_memory);
   const auto stag = domain.add(memory, sizeof memory, 0,
                                Access::kRemoteRead | Access::kRemoteWrite | Access::kRemoteAtomic);
   if (!stag) {
@@ -69,10 +75,8 @@ int main() {
   boards::AgentConfig config;
   config.memory = memory;
   config.clock = clock_now;
-  config.endpoint.send_depth = 8;
-  config.endpoint.recv_depth = 4;
-  boards::Agent caller(config, domain, *stag);
-  boards::Agent callee(config, domain, *stag);
+  auto& caller = *new (weft_agents[0].octets) boards::Agent(config, domain, *stag);
+  auto& callee = *new (weft_agents[1].octets) boards::Agent(config, domain, *stag);
   lwip::Listener listener;
   if (!listener.listen(IP4_ADDR_ANY, boards::kPort, accept, &callee)) {
     say("weft-board: cannot listen\n");

@@ -236,7 +236,8 @@ void Endpoint::release_batch(TxBatch* batch) {
   --batches_out_;
   // What is read from a batch given back must not look right.
   std::memset(batch->arena, 0xdb, std::min<std::size_t>(sizeof batch->arena, 8192));
-  std::memset(batch->spill, 0xdb, std::min<std::size_t>(sizeof batch->spill, 4096));
+  std::memset(batch->arena + proto::kBatchArenaBytes, 0xdb,
+              std::min<std::size_t>(proto::kBatchSpillBytes, 4096));
   spare_batches().emplace_back(batch);
 }
 

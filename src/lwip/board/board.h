@@ -18,14 +18,21 @@ uint64_t board_now_ns(void);
 /* One octet to the console. */
 void board_putc(char c);
 
-/* Sends one Ethernet frame without its CRC. 0: the adapter has no room; try again later. */
-int board_eth_send(const void* frame, size_t size);
+/* Begins to send one Ethernet frame of `size` octets, without its CRC. 0: the adapter has no room;
+ * try again later. board_eth_put() then gives it the octets, in parts of any size; with the last
+ * one the frame is sent. */
+int board_eth_begin(size_t size);
+void board_eth_put(const void* part, size_t size);
 
 /* The size of the frame that waits, without its CRC; 0: none. */
 size_t board_eth_waiting(void);
 
 /* Reads the frame that waits: the first `size` octets go to `frame`, the rest is dropped. */
 void board_eth_receive(void* frame, size_t size);
+
+/* How many octets of the stack have never been used since the start. In runtime.c. */
+size_t board_stack_unused(void);
+void weft_board_mark_stack(void); /* called once, first, by board_net_start() */
 
 /* Stops for good. */
 void board_halt(void) __attribute__((noreturn));

@@ -18,15 +18,17 @@ enum { FRAME_MIN = 60, FRAME_MAX = 1514 };
 
 static unsigned dropped;
 
-/* Frames leave through one buffer: the adapter wants them in one piece and in whole words. */
+/* The parts go to the adapter from where they lie. */
 static err_t link_output(struct netif* interface, struct pbuf* p) {
-  static uint32_t frame[(FRAME_MAX + 3) / 4];
-  size_t size = p->tot_len;
+  static const uint8_t padding[FRAME_MIN];
+  const size_t size = p->tot_len < FRAME_MIN ? FRAME_MIN : p->tot_len;
+  const size_t padded = size - p->tot_len;
   (void)interface;
   if (size > FRAME_MAX) return ERR_BUF;
-  pbuf_copy_partial(p, frame, (u16_t)size, 0);
-  while (size < FRAME_MIN) ((uint8_t*)frame)[size++] = 0;
-  return board_eth_send(frame, size) ? ERR_OK : ERR_IF; /* TCP sends it again */
+  if (!board_eth_begin(size)) return ERR_IF; /* TCP sends it again */
+  for (; p != NULL; p = p->next) board_eth_put(p->payload, p->len);
+  if (padded != 0) board_eth_put(padding, padded);
+  return ERR_OK;
 }
 
 static err_t interface_init(struct netif* interface) {
@@ -44,6 +46,7 @@ static err_t interface_init(struct netif* interface) {
 }
 
 void board_net_start(struct netif* interface, const ip4_addr_t* address, const ip4_addr_t* mask) {
+  weft_board_mark_stack();
   lwip_init();
   netif_add(interface, address, mask, NULL, NULL, interface_init, ethernet_input);
   netif_set_default(interface);

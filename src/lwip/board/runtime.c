@@ -1,7 +1,5 @@
-/* The few functions of the C library that the core, lwIP and the compiler call. Memory comes from
- * lwIP's heap, whose size the image fixes: what is not there is refused, and nothing grows. */
+/* The few functions of the C library that the core, lwIP and the compiler call. */
 #include <assert.h>
-#include <lwip/mem.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -102,21 +100,36 @@ void weft_board_assert(const char* file, int line) {
   board_halt();
 }
 
-void* malloc(size_t size) { return size > MEM_SIZE ? NULL : mem_malloc((mem_size_t)size); }
-void free(void* p) {
-  if (p != NULL) mem_free(p);
+/* There is no heap: all memory is fixed when the image is linked. Weft's code for workstations asks
+ * for some; here it gets none. */
+void* malloc(size_t size) {
+  (void)size;
+  return NULL;
 }
+void free(void* p) { (void)p; }
 void* calloc(size_t count, size_t size) {
-  if (size != 0 && count > MEM_SIZE / size) return NULL;
-  void* p = malloc(count * size);
-  if (p != NULL) memset(p, 0, count * size);
-  return p;
+  (void)count;
+  return malloc(size);
 }
-/* Weft asks for more than MEM_ALIGNMENT only to keep what different cores write in different cache
- * lines. There is one core here. */
 void* aligned_alloc(size_t alignment, size_t size) {
   (void)alignment;
   return malloc(size);
+}
+
+/* The stack is filled with this before it is used; what still holds it has not been used. */
+#define UNUSED_STACK 0x57454654u
+extern uint32_t weft_stack_bottom, weft_stack_top;
+
+void weft_board_mark_stack(void) {
+  /* What this function itself uses is above. */
+  uint32_t* const end = (uint32_t*)__builtin_frame_address(0) - 32;
+  for (uint32_t* at = &weft_stack_bottom; at < end; ++at) *at = UNUSED_STACK;
+}
+
+size_t board_stack_unused(void) {
+  const uint32_t* at = &weft_stack_bottom;
+  while (at < &weft_stack_top && *at == UNUSED_STACK) ++at;
+  return (size_t)((const uint8_t*)at - (const uint8_t*)&weft_stack_bottom);
 }
 
 /* Not for secrets: a board with a source of entropy puts it here. Without one, STags and initial
@@ -128,18 +141,4 @@ unsigned weft_lwip_random(void) {
   state ^= state >> 7;
   state ^= state << 17;
   return (unsigned)(state >> 16);
-}
-
-/* Counters of 64 bits, where the CPU cannot do them in one step. There is one thread, and
- * interrupts do not touch them. */
-uint64_t weft_atomic_load_8(const volatile void* p, int order) __asm__("__atomic_load_8");
-void weft_atomic_store_8(volatile void* p, uint64_t value, int order) __asm__("__atomic_store_8");
-
-uint64_t weft_atomic_load_8(const volatile void* p, int order) {
-  (void)order;
-  return *(const volatile uint64_t*)p;
-}
-void weft_atomic_store_8(volatile void* p, uint64_t value, int order) {
-  (void)order;
-  *(volatile uint64_t*)p = value;
 }

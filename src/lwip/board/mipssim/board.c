@@ -89,12 +89,19 @@ void board_putc(char c) {
 #define NET_TX_DONE 1u
 #define NET_RX_DONE 2u
 
-int board_eth_send(const void* frame, size_t size) {
+static size_t tx_left;
+
+int board_eth_begin(size_t size) {
   REG(NET_TX_COUNT) = (uint32_t)size;
-  const uint8_t* from = frame;
-  for (size_t i = 0; i < size; ++i) REG(NET_TX_DATA) = from[i];
-  REG(NET_INTERRUPT) = NET_TX_DONE;
+  tx_left = size;
   return 1;
+}
+
+void board_eth_put(const void* part, size_t size) {
+  const uint8_t* from = part;
+  for (size_t i = 0; i < size; ++i) REG(NET_TX_DATA) = from[i];
+  tx_left -= size;
+  if (tx_left == 0) REG(NET_INTERRUPT) = NET_TX_DONE;
 }
 
 size_t board_eth_waiting(void) { return REG(NET_RX_COUNT); }

@@ -104,18 +104,39 @@ static void eth_init(void) {
   mac_write(MAC_CONTROL, 1u << 2 | 1u << 3); /* receiver and sender on */
 }
 
-int board_eth_send(const void* frame, size_t size) {
+/* The frame that is being sent: what is to come, and the octets that do not fill a word yet. */
+static size_t tx_left;
+static uint32_t tx_word;
+static unsigned tx_octets;
+
+int board_eth_begin(size_t size) {
   if ((REG(TX_FIFO) & 0xffffu) < size + 16) return 0;
   while (REG(TX_FIFO) >> 16 & 0xffu) (void)REG(TX_STATUS);
   REG(TX_DATA) = 1u << 13 | 1u << 12 | (uint32_t)size; /* first and last segment */
   REG(TX_DATA) = (uint32_t)size;
-  const uint8_t* from = frame;
-  for (size_t i = 0; i < size; i += 4) {
+  tx_left = size;
+  tx_word = tx_octets = 0;
+  return 1;
+}
+
+static void put_octet(uint8_t octet) {
+  tx_word |= (uint32_t)octet << 8 * tx_octets;
+  if (++tx_octets < 4) return;
+  REG(TX_DATA) = tx_word;
+  tx_word = tx_octets = 0;
+}
+
+void board_eth_put(const void* part, size_t size) {
+  const uint8_t* from = part;
+  tx_left -= size;
+  for (; size != 0 && tx_octets != 0; --size) put_octet(*from++);
+  for (; size >= 4; size -= 4, from += 4) {
     uint32_t word;
-    __builtin_memcpy(&word, from + i, 4); /* frames are padded to words, see netif.c */
+    __builtin_memcpy(&word, from, 4);
     REG(TX_DATA) = word;
   }
-  return 1;
+  for (; size != 0; --size) put_octet(*from++);
+  while (tx_left == 0 && tx_octets != 0) put_octet(0);
 }
 
 size_t board_eth_waiting(void) {
