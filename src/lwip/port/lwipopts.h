@@ -33,6 +33,8 @@
 #define IP_FRAG 0
 #define LWIP_STATS 0
 #define LWIP_NETIF_API 0
+/* With a thread of its own lwIP may talk to itself: for tests. */
+#define LWIP_NETIF_LOOPBACK WEFT_LWIP_THREADS
 #define LWIP_NETIF_TX_SINGLE_PBUF 0
 #define ARP_QUEUEING 1
 

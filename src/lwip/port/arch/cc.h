@@ -15,6 +15,10 @@ void weft_board_assert(const char* file, int line) __attribute__((noreturn));
 }
 #endif
 
+#if WEFT_LWIP_THREADS
+typedef int sys_prot_t; /* what the port's sys_arch_protect() gives */
+#endif
+
 #define LWIP_RAND() ((u32_t)weft_lwip_random())
 #define LWIP_PLATFORM_DIAG(x) \
   do {                        \
