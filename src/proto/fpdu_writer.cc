@@ -132,13 +132,13 @@ std::uint8_t* FpduWriter::fetch_room(std::size_t header_len, std::size_t payload
   TxBatch& b = *batch_;
   const std::size_t frame = kFpduLengthSize + header_len + payload_len + kMaxPad + kCrcSize;
   const std::size_t need = markers_ ? frame + marker_room(frame) + payload_len : frame;
-  if (b.arena_used + need > kBatchArenaBytes) return nullptr;
-  if (markers_) return b.arena + kBatchArenaBytes - payload_len;
+  if (b.arena_used + need > arena_size()) return nullptr;
+  if (markers_) return b.arena + arena_size() - payload_len;
   return b.arena + b.arena_used + kFpduLengthSize + header_len;
 }
 
 void FpduWriter::fetched(std::size_t payload_len) noexcept {
-  if (markers_) return put_marked(batch_->arena + kBatchArenaBytes - payload_len, payload_len);
+  if (markers_) return put_marked(batch_->arena + arena_size() - payload_len, payload_len);
   if (crc_on_) crc_.update(batch_->arena + batch_->arena_used, payload_len);
   extend_arena_slice(payload_len);
   offset_ += payload_len;
