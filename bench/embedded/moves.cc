@@ -198,14 +198,15 @@ class Rdma {
 
   bool connect() {
     if (!sender_.endpoint.good() || !receiver_.endpoint.good()) return false;
-    const auto stag =
-        receiver_.domain.add(target, sizeof target, 0, Access::kRemoteWrite);
+    const auto stag = receiver_.domain.add(target, sizeof target, 0, Access::kRemoteWrite);
     if (!stag) return false;
     stag_ = *stag;
     for (std::uint32_t i = 0; i < 2 * kDepth; ++i) {
       if (!receiver_.endpoint.post_recv(i, target, 0)) return false;
     }
-    const auto acceptor = [](void* self) { return &static_cast<Rdma*>(self)->receiver_.connection; };
+    const auto acceptor = [](void* self) {
+      return &static_cast<Rdma*>(self)->receiver_.connection;
+    };
     return listener_.listen(&addresses[1], kPort, acceptor, this).has_value() &&
            sender_.connection.connect(&addresses[0], addresses[1], kPort, offer()).has_value();
   }

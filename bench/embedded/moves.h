@@ -21,16 +21,17 @@ const char* name_of(Way way);
 
 struct Job {
   Way way = Way::kTcpCopy;
-  std::uint32_t size = 0;     // octets of a message, at most kMessageMax
-  std::uint32_t count = 0;    // messages
-  unsigned reordered = 0;     // percent of frames that go behind the next one
+  std::uint32_t size = 0;   // octets of a message, at most kMessageMax
+  std::uint32_t count = 0;  // messages
+  unsigned reordered = 0;   // percent of frames that go behind the next one
 };
 inline constexpr std::uint32_t kMessageMax = 1'400'000;
 
 struct Outcome {
   bool right = false;  // every message arrived, and the last one has every octet right
   std::uint64_t segments_ahead = 0, segments_placed = 0;  // before their turn; placed then
-  std::uint64_t begun = 0, ended = 0;  // `clock` when the first message was handed over, and the end
+  std::uint64_t begun = 0,
+                ended = 0;  // `clock` when the first message was handed over, and the end
 };
 
 // Called once, before all else.

@@ -1,6 +1,6 @@
 // RDMAP over lwIP with a thread of its own (NO_SYS 0), as an RTOS has it: lwIP's thread runs the
-// callbacks, the program's threads hold LOCK_TCPIP_CORE() when they call Weft. Both ends are in this
-// program, over lwIP's loopback interface.
+// callbacks, the program's threads hold LOCK_TCPIP_CORE() when they call Weft. Both ends are in
+// this program, over lwIP's loopback interface.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -31,9 +31,9 @@ constexpr auto kLimit = std::chrono::seconds(60);
 
 std::uint32_t random_bits() { return weft_lwip_random(); }
 Instant clock_now() {
-  return Instant{std::chrono::duration_cast<std::chrono::nanoseconds>(
-                     Clock::now().time_since_epoch())
-                     .count()};
+  return Instant{
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+          .count()};
 }
 
 proto::StartupOffer offer() {
@@ -145,8 +145,7 @@ struct Pair {
     listener.emplace();
     const auto acceptor = [](void* pair) { return &*static_cast<Pair*>(pair)->server.connection; };
     begun = listener->listen(&self, 0, acceptor, this).has_value() &&
-            client.connection->connect(nullptr, self, listener->port(), offer())
-                .has_value();
+            client.connection->connect(nullptr, self, listener->port(), offer()).has_value();
   }
   ~Pair() {
     const Lock lock;
@@ -196,8 +195,8 @@ void run_server(Pair& pair) {
       ASSERT_TRUE(me.post(SendOp::kRead, pair.client.stag, 0, kMessage));
     }
     ASSERT_TRUE(me.wait(done));
-    ASSERT_TRUE(std::equal(me.octets.begin(), me.octets.begin() + kMessage,
-                           me.octets.begin() + kMessage));
+    ASSERT_TRUE(
+        std::equal(me.octets.begin(), me.octets.begin() + kMessage, me.octets.begin() + kMessage));
     {
       const Lock lock;
       ASSERT_TRUE(me.post(SendOp::kWriteImm, pair.client.stag, kMessage, 0, 8));
