@@ -147,7 +147,6 @@ void Stream::drain_reader() {
       case Inbound::Kind::kDirect: alive = on_direct(in.ulpdu, in.ulpdu_len); break;
       case Inbound::Kind::kDirectEnd: alive = close_segment(); break;
       case Inbound::Kind::kViolation:
-        if (in.violation == Violation::kCrc) counters_.crc_errors.add(1);
         violate(in.violation);
         alive = false;
         break;

@@ -11,6 +11,16 @@ namespace weft::proto {
 // --- the one way down after a broken rule ---
 
 void Stream::violate(Violation v, const Terminate* prepared) {
+  if (machine_.state() == StreamState::kClosing) {
+    // Our FIN is out, so no Terminate can follow. What comes is not wanted any more, good or bad:
+    // it is no violation to report, and the only answer is a reset.
+    const bool ours = v == Violation::kLocalFault;
+    (void)machine_.on(ours ? StreamEvent::kLost : StreamEvent::kUnexpectedData);
+    wants_reset_ = true;
+    lose(end_, WcStatus::kFlushed);
+    return;
+  }
+  if (v == Violation::kCrc) counters_.crc_errors.add(1);
   const Terminate report = prepared != nullptr ? *prepared : make_report(v);
   end_with_report(v, report, offending_work(v));
 }
@@ -27,14 +37,7 @@ void Stream::fail_work(SendWqe& wqe, WcStatus status, Violation v) {
 }
 
 void Stream::end_with_report(Violation v, const Terminate& report, Offender offender) {
-  const bool closing = machine_.state() == StreamState::kClosing;
   if (!machine_.on(StreamEvent::kViolation)) return;
-  if (closing) {  // our FIN is on its way: nothing can be sent behind it
-    host_.log_violation(v, report.reason(), false);
-    wants_reset_ = true;
-    lose(end_, WcStatus::kFlushed);
-    return;
-  }
   terminate_ = report;
   terminate_pending_ = true;
   host_.log_violation(v, report.reason(), false);

@@ -22,10 +22,9 @@ constexpr StreamArrow kArrows[] = {
     {S::kRts, E::kLost, S::kError},
     {S::kRts, E::kAbort, S::kError},
 
-    // Our FIN is on its way: no Terminate can follow it, so every fault ends in a reset.
+    // Our FIN is on its way: no Terminate can follow it, so new data ends in a reset, good or bad.
     {S::kClosing, E::kPeerClosed, S::kIdle},
     {S::kClosing, E::kUnexpectedData, S::kError},
-    {S::kClosing, E::kViolation, S::kError},
     {S::kClosing, E::kLost, S::kError},
     {S::kClosing, E::kTimer, S::kError},
     {S::kClosing, E::kAbort, S::kError},

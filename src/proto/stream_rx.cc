@@ -123,16 +123,12 @@ bool Stream::open_segment(std::span<const std::uint8_t> bytes, std::uint32_t ulp
   return true;
 }
 
-// Our FIN is out, so no Terminate can follow: the rest of an open message is dropped, a new message
-// ends the connection with a reset.
+// The rest of an open message is dropped; a new message ends the connection.
 bool Stream::refuse_while_closing() {
   const bool continues =
       seg_.op == Opcode::kTerminate || (seg_.op == Opcode::kWrite && write_open_) ||
       seg_.op == Opcode::kReadResponse || (!peek_tagged(seg_.header[0]) && seg_.mo != 0);
-  if (!continues && machine_.on(StreamEvent::kUnexpectedData)) {
-    lost_ = true;
-    wants_reset_ = true;
-  }
+  if (!continues) violate(Violation::kNone);  // all that is wrong with it is when it comes
   discarding_ = true;
   return false;
 }

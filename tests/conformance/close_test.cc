@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <functional>
+#include <string>
 
 #include "session.h"
 
@@ -172,16 +174,22 @@ TEST(Closing, ResetAtAnyTimeFlushesEverythingOnce) {
   }
 }
 
-//= RFC 5041 section 6.2.1
-//# If the DDP layer on the Local Peer receives a graceful teardown request from the LLP, any
-//# further data received after the request is considered an error and MUST cause the DDP Stream to
-//# be abortively torn down.
-TEST(Closing, NewMessageAfterOurFinIsAnsweredByReset) {
-  Session s;
+// After our FIN the peer sends this FPDU: the socket is reset, and nobody is told that it was
+// wrong.
+void expect_reset_after_our_fin(const std::function<Bytes(Session&)>& late,
+                                const raw::Spoil& spoil = {}, int line = __builtin_LINE()) {
+  SCOPED_TRACE(line);
+  Start start;
+  start.config.log = LogLevel::kInfo;
+  ::testing::internal::CaptureStderr();
+  Session s(start);
+  post_empty_recvs(*s.weft.qp, 1, 1);
+  s.peer.send_fpdu(raw::send(1, {}));
+  take_success(*s.weft.recv_cq, 1);  // all that came before the FIN has been read
   must(s.weft.connection->disconnect(), "disconnect");
-  s.peer.expect_fin();
-  s.peer.send_fpdu(raw::write(s.canary.rkey(), s.canary.to(), raw::text("too late")));
-  take_event(*s.weft.events, Type::kDisconnected);
+  s.peer.expect_fin();  // and no Terminate before it
+  s.peer.send_fpdu(late(s), spoil);
+  EXPECT_FALSE(take_event(*s.weft.events, Type::kDisconnected).error.has_value());
   EXPECT_TRUE(eventually([&] {
     // The reset shows on the next use of the socket.
     try {
@@ -191,6 +199,37 @@ TEST(Closing, NewMessageAfterOurFinIsAnsweredByReset) {
       return true;
     }
   }));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(log.find("Terminate"), std::string::npos) << log;
+  const Counters counters = s.host.device->counters();
+  EXPECT_EQ(counters.crc_errors, 0U);
+  EXPECT_EQ(counters.terminates_sent, 0U);
+  EXPECT_FALSE(s.host.async_event(milliseconds(0)).has_value());
+  EXPECT_TRUE(s.canary.untouched());
+}
+
+//= RFC 5041 section 6.2.1
+//# If the DDP layer on the Local Peer receives a graceful teardown request from the LLP, any
+//# further data received after the request is considered an error and MUST cause the DDP Stream to
+//# be abortively torn down.
+TEST(Closing, NewMessageAfterOurFinIsAnsweredByReset) {
+  expect_reset_after_our_fin(
+      [](Session& s) { return raw::write(s.canary.rkey(), s.canary.to(), raw::text("too late")); });
+}
+
+// The state comes before the CRC and the header: what is wrong with an FPDU that nobody wants is
+// neither reported to the peer nor counted.
+TEST(Closing, BadFpduAfterOurFinIsAnsweredByResetWithoutAReport) {
+  const auto write = [](Session& s) {
+    return raw::write(s.canary.rkey(), s.canary.to(), raw::text("too late"));
+  };
+  expect_reset_after_our_fin(write, {.crc_xor = 1});
+  expect_reset_after_our_fin([](Session&) { return Bytes(1, 0); });  // no DDP header
+  expect_reset_after_our_fin([&write](Session& s) {
+    Bytes bad = write(s);
+    bad[0] ^= 2U;  // the version of DDP
+    return bad;
+  });
 }
 
 TEST(Closing, PeerThatKeepsItsSideOpenIsClosedAfterTheDeadline) {

@@ -54,7 +54,6 @@ Rts + peer closed = Idle
 Rts + peer closed early = Error
 Rts + lost = Error
 Rts + abort = Error
-Closing + violation = Error
 Closing + peer closed = Idle
 Closing + unexpected data = Error
 Closing + lost = Error
