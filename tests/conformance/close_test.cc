@@ -94,6 +94,26 @@ TEST(Closing, DisconnectInTheMiddleOfALongMessageFlushesWhatDidNotGo) {
   EXPECT_TRUE(quiet(*s.weft.send_cq, milliseconds(5)));
 }
 
+// What is left to send has no room, and the end that has come is there to be read again and again.
+TEST(Closing, APeerThatReadsNothingAndThenClosesCostsNoSpinning) {
+  Start start;
+  start.config.socket_buffer_bytes = 65536;
+  start.config.close_timeout = milliseconds(300);
+  start.socket.receive_buffer_bytes = 16384;
+  Session s(start);
+  Memory out(s.host, 4U << 20U);
+  post(*s.weft.qp, wr_write(1, 2, 3), {out.sge()});
+  EXPECT_TRUE(quiet(*s.weft.send_cq, milliseconds(20)));
+  const Counters before = s.host.device->counters();
+  s.peer.shutdown_write();
+  take_event(*s.weft.events, Type::kDisconnected);
+  const Counters after = s.host.device->counters();
+  EXPECT_LT(after.wakeups - before.wakeups, 50U);
+  EXPECT_LT(after.rx_empty - before.rx_empty, 50U);
+  EXPECT_LT(after.tx_blocked - before.tx_blocked, 50U);
+  EXPECT_EQ(take(*s.weft.send_cq).status, WcStatus::kFlushed);
+}
+
 // A FIN at this octet of a stream of two FPDUs: a Send that arrives, and one that is cut.
 void expect_cut_at(std::size_t cut) {
   SCOPED_TRACE(cut);

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-from harness import WEFT, check, free_port, main, need
+from harness import Failure, WEFT, check, free_port, main, need
 
 LIMIT_S = 60
 
@@ -206,8 +206,10 @@ def killed_server(network):
     check("DISCONNECT EVENT" in out or "cq completion failed status" in out, client.tail())
 
 
-# Far below the limits that hold by default, which are what GIVEN_UP_S is below.
-SHORT = {"WEFT_KEEPALIVE": "2s", "WEFT_USER_TIMEOUT": "2s"}
+# Each time limit by itself, far below the one that holds by default, and the other out of the way:
+# the kernel's own way of keeping them lets one override the other.
+BUSY = {"WEFT_KEEPALIVE": "0", "WEFT_USER_TIMEOUT": "2s"}
+IDLE = {"WEFT_KEEPALIVE": "2s", "WEFT_USER_TIMEOUT": "600s"}
 GIVEN_UP_S = 25
 
 
@@ -217,15 +219,38 @@ def dead_link_busy(network):
     need("tc")
     port = free_port()
     address = network.server.v4
-    server = network.start(["rping", "-s", "-a", address, "-p", port], env=SHORT).listening(port)
+    server = network.start(["rping", "-s", "-a", address, "-p", port], env=BUSY).listening(port)
     client = network.connect(["stdbuf", "-oL", "rping", "-c", "-a", address, "-p", port, "-v"],
-                             env=SHORT)
+                             env=BUSY)
     client.wait_for("ping data: rdma-ping-20")
     network.cut()
-    for end in (client, server):
-        end.wait(GIVEN_UP_S)
-        out = end.output()
-        check("DISCONNECT EVENT" in out or "cq completion failed status" in out, end.tail())
+    # The end that waits for the other's answer has nothing under way, and no limit of its own here.
+    ended = client if ends_first(client, server) else server
+    out = ended.output()
+    check("DISCONNECT EVENT" in out or "cq completion failed status" in out, ended.tail())
+
+
+def ends_first(one, other):
+    """True: `one` ends, False: `other` does, within the limit."""
+    deadline = time.monotonic() + GIVEN_UP_S
+    while time.monotonic() < deadline:
+        for process in (one, other):
+            if process.popen.poll() is not None:
+                return process is one
+        time.sleep(0.05)
+    raise Failure(f"neither end gave up\n{one.tail()}\n{other.tail()}")
+
+
+def all_acknowledged(network, port):
+    """Waits until nothing that the server sent is on its way."""
+    need("ss")
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        rows = network.start(["ss", "-tnH", "state", "established", f"sport = :{port}"],
+                             raw=True).expect(0, LIMIT_S).splitlines()
+        if rows and all(row.split()[1] == "0" for row in rows):
+            return
+    raise Failure("the client's kernel does not acknowledge what the server sent")
 
 
 def dead_link_idle(network):
@@ -235,10 +260,11 @@ def dead_link_idle(network):
     port = free_port()
     address = network.server.v4
     server = network.start(["stdbuf", "-oL", "rping", "-s", "-v", "-a", address, "-p", port],
-                           env=SHORT).listening(port)
-    client = network.connect(["rping", "-c", "-a", address, "-p", port], env=SHORT)
+                           env=IDLE).listening(port)
+    client = network.connect(["rping", "-c", "-a", address, "-p", port], env=IDLE)
     server.wait_for("server ping data: rdma-ping-20")
     client.kill(signal.SIGSTOP)  # its kernel still acknowledges
+    all_acknowledged(network, port)
     network.cut()
     server.wait(GIVEN_UP_S)
     client.kill()
