@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks what no compiler or formatter checks: file size, leftovers, line ends, include guards, and
-that prose and comments fit 100 columns. (Rows of tables in Markdown cannot be wrapped.)
+that prose and comments fit 100 columns, and that
+docs/threads.md names every lock. (Rows of tables in Markdown cannot be wrapped.)
 
 Looks at the files that git tracks. Prints each finding; exit status 1 if there is one.
 """
@@ -62,8 +63,31 @@ def findings(name, path):
             yield f"{name}: no #pragma once"
 
 
+LOCKED = ("src/io/", "src/verbs/")
+CLASS = re.compile(r"^(?:class|struct) (?:WEFT_\w+(?:\(.*?\))? )?(\w+)")
+LOCK = re.compile(r"(?:Mutex|SpinLock|KickLock|std::(?:shared_)?mutex) (\w+_);")
+
+
+def unnamed_locks(name, path, page):
+    """Locks of classes that docs/threads.md does not name in a row of its table."""
+    owner = ""
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        begins = CLASS.match(line)
+        owner = begins.group(1) if begins else owner
+        lock = LOCK.search(line)
+        if lock and owner != "Mutex":
+            row = re.compile(rf"^\|.*\b{owner}(::|`).*", re.M)
+            if not any(lock.group(1) in found.group(0) or f"{owner}`" in found.group(0)
+                       for found in row.finditer(page)):
+                yield f"{name}:{number}: docs/threads.md does not name {owner}::{lock.group(1)}"
+
+
 def main():
     problems = [f for name, path in tracked_files() for f in findings(name, path)]
+    page = (ROOT / "docs/threads.md").read_text(encoding="utf-8")
+    for name, path in tracked_files():
+        if name.startswith(LOCKED) and path.suffix == ".h":
+            problems += unnamed_locks(name, path, page)
     for problem in problems:
         print(problem)
     print(f"text: {len(problems)} problems")

@@ -48,7 +48,7 @@ Counters DeviceImpl::counters() const {
   if (!usable()) return {};
   Counters sum;
   {
-    const std::lock_guard lock(registry_mutex_);
+    const io::MutexLock lock(registry_mutex_);
     sum = retired_;
     for (const CounterSource* source : sources_) source->add_counters(sum);
   }

@@ -166,7 +166,7 @@ std::size_t DeviceImpl::users() const {
 }
 
 std::uint32_t DeviceImpl::take_number() {
-  const std::lock_guard lock(registry_mutex_);
+  const io::MutexLock lock(registry_mutex_);
   do {
     next_number_ = (next_number_ + 1) & kNumberMask;
   } while (next_number_ == 0 || !numbers_.insert(next_number_).second);
@@ -175,7 +175,7 @@ std::uint32_t DeviceImpl::take_number() {
 
 void DeviceImpl::free_number(std::uint32_t number) {
   if (!usable()) return;
-  const std::lock_guard lock(registry_mutex_);
+  const io::MutexLock lock(registry_mutex_);
   numbers_.erase(number);
 }
 
@@ -191,13 +191,13 @@ void DeviceImpl::free_qp_number(std::uint32_t number) {
 }
 
 void DeviceImpl::add_source(const CounterSource* source) {
-  const std::lock_guard lock(registry_mutex_);
+  const io::MutexLock lock(registry_mutex_);
   sources_.insert(source);
 }
 
 void DeviceImpl::remove_source(const CounterSource* source) {
   if (!usable()) return;
-  const std::lock_guard lock(registry_mutex_);
+  const io::MutexLock lock(registry_mutex_);
   if (sources_.erase(source) != 0) source->add_counters(retired_);
 }
 
@@ -206,7 +206,7 @@ void DeviceImpl::remove_source(const CounterSource* source) {
 void DeviceImpl::raise(AsyncEvent event) {
   if (!usable()) return;
   io::log(LogLevel::kDebug, "asynchronous event: {}", describe(event.type));
-  const std::lock_guard lock(async_mutex_);
+  const io::MutexLock lock(async_mutex_);
   if (async_sink_) {
     async_sink_(event);
     return;
@@ -224,7 +224,7 @@ Result<AsyncEvent> DeviceImpl::next_async_event(std::optional<std::chrono::nanos
 
 void DeviceImpl::set_async_sink(std::function<void(const AsyncEvent&)> sink) {
   if (!usable()) return;
-  const std::lock_guard lock(async_mutex_);
+  const io::MutexLock lock(async_mutex_);
   async_sink_ = std::move(sink);
   if (!async_sink_) return;
   while (auto event = async_events_->try_pop()) async_sink_(*event);
@@ -239,7 +239,7 @@ void DeviceImpl::note_refused(LogLevel level, std::string_view who, std::string_
     io::log(level, "set-up with {} ended: {}", who, why);
     return;
   }
-  const std::lock_guard lock(refused_mutex_);
+  const io::MutexLock lock(refused_mutex_);
   const Instant time = io::now();
   if (time - refused_window_ >= kRefusedWindow) {
     if (refused_silent_ != 0) {
@@ -257,7 +257,7 @@ void DeviceImpl::note_refused(LogLevel level, std::string_view who, std::string_
 }
 
 void DeviceImpl::ensure_page() {
-  const std::lock_guard lock(page_mutex_);
+  const io::MutexLock lock(page_mutex_);
   if (page_tried_) return;
   page_tried_ = true;
   auto page =

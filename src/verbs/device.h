@@ -177,15 +177,15 @@ class DeviceImpl final : public Device {
 
   std::array<std::atomic<std::uint32_t>, kObjectKinds> counts_{};
 
-  mutable std::mutex registry_mutex_;
-  std::uint32_t next_number_ = 0;
-  std::unordered_set<std::uint32_t> numbers_;
-  std::unordered_set<const CounterSource*> sources_;
-  Counters retired_;
+  mutable io::Mutex registry_mutex_;
+  std::uint32_t next_number_ WEFT_GUARDED_BY(registry_mutex_) = 0;
+  std::unordered_set<std::uint32_t> numbers_ WEFT_GUARDED_BY(registry_mutex_);
+  std::unordered_set<const CounterSource*> sources_ WEFT_GUARDED_BY(registry_mutex_);
+  Counters retired_ WEFT_GUARDED_BY(registry_mutex_);
 
-  std::mutex async_mutex_;
+  io::Mutex async_mutex_;
   std::unique_ptr<io::Signal<AsyncEvent>> async_events_;
-  std::function<void(const AsyncEvent&)> async_sink_;
+  std::function<void(const AsyncEvent&)> async_sink_ WEFT_GUARDED_BY(async_mutex_);
 
   const std::uint64_t ticks_per_us_;
   const unsigned cores_;
@@ -202,13 +202,13 @@ class DeviceImpl final : public Device {
   Duration stalled_min_{0};
   RingCount rings_;
   RefusedPeers refused_peers_;
-  std::mutex refused_mutex_;
-  Instant refused_window_{};
-  std::uint32_t refused_lines_ = 0;
-  std::uint32_t refused_silent_ = 0;
+  io::Mutex refused_mutex_;
+  Instant refused_window_ WEFT_GUARDED_BY(refused_mutex_){};
+  std::uint32_t refused_lines_ WEFT_GUARDED_BY(refused_mutex_) = 0;
+  std::uint32_t refused_silent_ WEFT_GUARDED_BY(refused_mutex_) = 0;
 
-  std::mutex page_mutex_;
-  bool page_tried_ = false;
+  io::Mutex page_mutex_;
+  bool page_tried_ WEFT_GUARDED_BY(page_mutex_) = false;
   std::unique_ptr<trace::Tracer> tracer_;
   std::unique_ptr<PeerWatch> peer_watch_;
   // Their threads end before what is above them goes.

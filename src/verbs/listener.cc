@@ -61,7 +61,7 @@ Status ListenerImpl::bind(const SocketAddress& local, bool reuse_address, bool v
   if (local.family() != AF_INET && local.family() != AF_INET6) {
     return fail(Error::kInvalidArgument);
   }
-  const std::lock_guard lock(mutex_);
+  const io::MutexLock lock(mutex_);
   if (socket_) return fail(Error::kBadState);
   auto socket = io::open_socket(local.family());
   if (!socket) return fail(socket.error());
@@ -80,7 +80,7 @@ Status ListenerImpl::bind(const SocketAddress& local, bool reuse_address, bool v
 
 Status ListenerImpl::adopt(int fd) {
   if (!device_->usable()) return fail(Error::kBadState);
-  const std::lock_guard lock(mutex_);
+  const io::MutexLock lock(mutex_);
   if (socket_) return fail(Error::kBadState);
   if (auto fit = io::prepare_adopted(fd); !fit) return fit;
   socket_ = io::Fd(fd);
@@ -92,13 +92,17 @@ Status ListenerImpl::hand_in(int fd) {
   if (!device_->usable()) return fail(Error::kBadState);
   if (auto fit = io::prepare_adopted(fd); !fit) return fit;
   io::Fd socket = io::Fd::connection(fd);
-  const std::shared_ptr<EventChannel> channel = channel_.lock();
+  std::shared_ptr<EventChannel> channel;
+  {
+    const io::MutexLock lock(mutex_);
+    channel = channel_.lock();
+  }
   if (channel == nullptr) return fail(Error::kBadState);
   auto made = ConnectionImpl::create_accepted(device_, channel, shared_from_this(),
                                               std::move(socket), io::peer_address(fd));
   if (!made) return fail(made.error());
   {
-    const std::lock_guard lock(mutex_);
+    const io::MutexLock lock(mutex_);
     half_open_.emplace(made->get(), *made);
   }
   (*made)->start_request(true);
@@ -107,7 +111,7 @@ Status ListenerImpl::hand_in(int fd) {
 
 Status ListenerImpl::listen(int backlog) {
   if (!device_->usable()) return fail(Error::kBadState);
-  const std::lock_guard lock(mutex_);
+  const io::MutexLock lock(mutex_);
   if (!socket_ || listening_) return fail(Error::kBadState);
   constexpr auto kLimit = static_cast<int>(limits::kHalfOpenConnections);
   const int wanted = backlog <= 0 || backlog > kLimit ? kLimit : backlog;
@@ -127,7 +131,7 @@ void ListenerImpl::close() {
   std::unordered_map<ConnectionImpl*, std::shared_ptr<ConnectionImpl>> half_open;
   std::shared_ptr<EventChannel> channel;
   {
-    const std::lock_guard lock(mutex_);
+    const io::MutexLock lock(mutex_);
     if (listening_) device_->engine().forget(socket_.get());
     device_->engine().forget_timer(timer_);
     timer_ = 0;
@@ -145,7 +149,7 @@ void ListenerImpl::set_channel(std::shared_ptr<EventChannel> channel) {
   if (!device_->usable() || channel == nullptr) return;
   std::shared_ptr<EventChannel> old;
   {
-    const std::lock_guard lock(mutex_);
+    const io::MutexLock lock(mutex_);
     old = channel_.lock();
     channel_ = channel;
   }
@@ -156,7 +160,7 @@ void ListenerImpl::set_channel(std::shared_ptr<EventChannel> channel) {
 
 SocketAddress ListenerImpl::local_address() const {
   if (!device_->usable()) return {};
-  const std::lock_guard lock(mutex_);
+  const io::MutexLock lock(mutex_);
   return local_;
 }
 
@@ -176,7 +180,7 @@ bool ListenerImpl::accept_one() {
   std::shared_ptr<EventChannel> channel;
   bool alone = false;
   {
-    const std::lock_guard lock(mutex_);
+    const io::MutexLock lock(mutex_);
     if (!listening_ || paused_ || half_open_.size() + undelivered_ >= backlog_) return false;
     SocketAddress peer;
     auto socket = io::accept_socket(socket_.get(), peer);
@@ -228,7 +232,7 @@ bool ListenerImpl::out_of_descriptors() {
 void ListenerImpl::on_timer(io::TimerId id) {
   const auto self = weak_from_this().lock();
   if (self == nullptr) return;
-  const std::lock_guard lock(mutex_);
+  const io::MutexLock lock(mutex_);
   if (id != timer_) return;
   timer_ = 0;
   paused_ = false;
@@ -246,19 +250,19 @@ void ListenerImpl::update_watch() {
 // --- its connections ---
 
 void ListenerImpl::request_ready(ConnectionImpl& connection) {
-  const std::lock_guard lock(mutex_);
+  const io::MutexLock lock(mutex_);
   half_open_.erase(&connection);
   ++undelivered_;
 }
 
 void ListenerImpl::request_settled() {
-  const std::lock_guard lock(mutex_);
+  const io::MutexLock lock(mutex_);
   --undelivered_;
   update_watch();
 }
 
 std::shared_ptr<ConnectionImpl> ListenerImpl::forget_half_open(ConnectionImpl& connection) {
-  const std::lock_guard lock(mutex_);
+  const io::MutexLock lock(mutex_);
   std::shared_ptr<ConnectionImpl> out;
   const auto found = half_open_.find(&connection);
   if (found != half_open_.end()) {

@@ -8,11 +8,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 
 #include "io/engine.h"
 #include "io/fd.h"
+#include "io/lock.h"
 #include "verbs/device.h"
 
 namespace weft::verbs {
@@ -51,23 +51,25 @@ class ListenerImpl final : public Listener,
   ListenerImpl(std::shared_ptr<DeviceImpl> device, std::weak_ptr<EventChannel> channel)
       : device_(std::move(device)), channel_(std::move(channel)) {}
   [[nodiscard]] bool accept_one();
-  bool out_of_descriptors();  // with mutex_ held
-  void update_watch();        // with mutex_ held
+  bool out_of_descriptors() WEFT_REQUIRES(mutex_);
+  void update_watch() WEFT_REQUIRES(mutex_);
 
   const std::shared_ptr<DeviceImpl> device_;
-  mutable std::mutex mutex_;
-  std::weak_ptr<EventChannel> channel_;
-  io::Fd socket_;
-  io::Fd spare_;  // given up for a moment to refuse a connection when there are no others
-  SocketAddress local_;
-  bool listening_ = false;
-  bool watching_ = false;
-  bool paused_ = false;    // the kernel cannot accept: a timer looks again
-  bool refusing_ = false;  // out of descriptors, and that was said
-  io::TimerId timer_ = 0;
-  std::size_t backlog_ = 0;
-  std::size_t undelivered_ = 0;
-  std::unordered_map<ConnectionImpl*, std::shared_ptr<ConnectionImpl>> half_open_;
+  mutable io::Mutex mutex_;
+  std::weak_ptr<EventChannel> channel_ WEFT_GUARDED_BY(mutex_);
+  io::Fd socket_ WEFT_GUARDED_BY(mutex_);
+  io::Fd spare_ WEFT_GUARDED_BY(
+      mutex_);  // given up for a moment to refuse a connection when there are no others
+  SocketAddress local_ WEFT_GUARDED_BY(mutex_);
+  bool listening_ WEFT_GUARDED_BY(mutex_) = false;
+  bool watching_ WEFT_GUARDED_BY(mutex_) = false;
+  bool paused_ WEFT_GUARDED_BY(mutex_) = false;    // the kernel cannot accept: a timer looks again
+  bool refusing_ WEFT_GUARDED_BY(mutex_) = false;  // out of descriptors, and that was said
+  io::TimerId timer_ WEFT_GUARDED_BY(mutex_) = 0;
+  std::size_t backlog_ WEFT_GUARDED_BY(mutex_) = 0;
+  std::size_t undelivered_ WEFT_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<ConnectionImpl*, std::shared_ptr<ConnectionImpl>> half_open_
+      WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::verbs

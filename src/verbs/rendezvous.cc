@@ -97,7 +97,7 @@ Rendezvous::~Rendezvous() {
   }
   decltype(arrivals_) arrivals;
   {
-    const std::lock_guard lock(mutex_);
+    const io::MutexLock lock(mutex_);
     arrivals.swap(arrivals_);
   }
   for (const auto& [key, arrival] : arrivals) {
@@ -150,7 +150,7 @@ Status Rendezvous::open_port() {
 }
 
 Result<std::uint32_t> Rendezvous::take_number() {
-  const std::lock_guard lock(mutex_);
+  const io::MutexLock lock(mutex_);
   auto with_room = std::ranges::find_if(ports_, [](const auto& p) { return !p->free.empty(); });
   if (with_room == ports_.end()) {
     if (auto opened = open_port(); !opened) return fail(opened.error());
@@ -179,7 +179,7 @@ Result<io::Fd> Rendezvous::open_datagrams(const Port& port) const {
 }
 
 Result<Rendezvous::DatagramNumber> Rendezvous::take_datagram_number() {
-  const std::lock_guard lock(mutex_);
+  const io::MutexLock lock(mutex_);
   for (std::size_t i = 0;; ++i) {
     if (i == ports_.size()) {
       if (auto opened = open_port(); !opened) return fail(opened.error());
@@ -198,7 +198,7 @@ Result<Rendezvous::DatagramNumber> Rendezvous::take_datagram_number() {
 
 void Rendezvous::free_number(std::uint32_t number) {
   const roce::QpNumber parts = roce::split_number(number);
-  const std::lock_guard lock(mutex_);
+  const io::MutexLock lock(mutex_);
   wirings_.erase(number);
   const auto port =
       std::ranges::find_if(ports_, [&](const auto& p) { return p->number == parts.port; });
@@ -208,12 +208,12 @@ void Rendezvous::free_number(std::uint32_t number) {
 }
 
 void Rendezvous::publish(std::uint32_t number, std::weak_ptr<Wiring> wiring) {
-  const std::lock_guard lock(mutex_);
+  const io::MutexLock lock(mutex_);
   wirings_[number] = std::move(wiring);
 }
 
 std::shared_ptr<Wiring> Rendezvous::find(std::uint32_t number) {
-  const std::lock_guard lock(mutex_);
+  const io::MutexLock lock(mutex_);
   const auto found = wirings_.find(number);
   return found == wirings_.end() ? nullptr : found->second.lock();
 }
@@ -233,7 +233,7 @@ bool Rendezvous::accept_one(Port& port) {
   }
   const auto arrival = std::make_shared<Arrival>(*this, std::move(*socket), source);
   {
-    const std::lock_guard lock(mutex_);
+    const io::MutexLock lock(mutex_);
     // Who is turned away here tries again.
     if (arrivals_.size() >= limits::kHalfOpenConnections) return true;
     arrivals_.emplace(arrival.get(), arrival);
@@ -246,12 +246,12 @@ bool Rendezvous::accept_one(Port& port) {
 void Rendezvous::forget(const Arrival& arrival) {
   if (arrival.socket) device_.engine().forget(arrival.socket.get());
   device_.engine().forget_timer(arrival.timer);
-  const std::lock_guard lock(mutex_);
+  const io::MutexLock lock(mutex_);
   arrivals_.erase(&arrival);
 }
 
 bool Rendezvous::is_wanted(const Arrival& arrival) {
-  const std::lock_guard lock(mutex_);
+  const io::MutexLock lock(mutex_);
   return arrivals_.contains(&arrival);
 }
 

@@ -14,12 +14,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
 #include "io/engine.h"
 #include "io/fd.h"
+#include "io/lock.h"
 #include "roce/hello.h"
 #include "verbs/device.h"
 
@@ -60,7 +60,7 @@ class Rendezvous {
   struct Arrival;
 
   Rendezvous(DeviceImpl& device, const SocketAddress& address);
-  [[nodiscard]] Status open_port();
+  [[nodiscard]] Status open_port() WEFT_REQUIRES(mutex_);
   [[nodiscard]] Result<io::Fd> open_listener(std::uint16_t port);
   [[nodiscard]] Result<io::Fd> open_datagrams(const Port& port) const;
   [[nodiscard]] bool accept_one(Port& port);
@@ -74,10 +74,10 @@ class Rendezvous {
   const SocketAddress address_;
   const roce::Gid gid_;
 
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Port>> ports_;
-  std::unordered_map<std::uint32_t, std::weak_ptr<Wiring>> wirings_;
-  std::unordered_map<const Arrival*, std::shared_ptr<Arrival>> arrivals_;
+  io::Mutex mutex_;
+  std::vector<std::unique_ptr<Port>> ports_ WEFT_GUARDED_BY(mutex_);
+  std::unordered_map<std::uint32_t, std::weak_ptr<Wiring>> wirings_ WEFT_GUARDED_BY(mutex_);
+  std::unordered_map<const Arrival*, std::shared_ptr<Arrival>> arrivals_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::verbs

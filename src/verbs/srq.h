@@ -5,8 +5,8 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 
+#include "io/lock.h"
 #include "proto/work.h"
 #include "verbs/pd.h"
 
@@ -51,9 +51,9 @@ class SharedReceiveQueueImpl final : public SharedReceiveQueue,
   void* const context_;
   std::atomic<std::size_t> users_{0};
 
-  mutable std::mutex mutex_;
-  std::unique_ptr<proto::RecvQueue> ring_;
-  std::uint32_t limit_ = 0;  // 0: off, or the event has been raised
+  mutable io::Mutex mutex_;
+  std::unique_ptr<proto::RecvQueue> ring_ WEFT_GUARDED_BY(mutex_);
+  std::uint32_t limit_ WEFT_GUARDED_BY(mutex_) = 0;  // 0: off, or the event has been raised
 };
 
 }  // namespace weft::verbs
