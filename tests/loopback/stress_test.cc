@@ -125,6 +125,138 @@ TEST(Stress, EveryRequestCompletesOnceHoweverTheConnectionEnds) {
   }
 }
 
+// Connections that come and go on two queues, while others poll, sleep and read counters.
+class Reconnects {
+ public:
+  static constexpr std::uint64_t kRounds = 40;
+  static constexpr std::uint64_t kSends = 50;  // in a round, and as many receives
+
+  Reconnects() : host_(config()) {
+    CqOptions options;
+    options.depth = 4096;
+    channel_ = options.channel = must(host_.device->create_channel(), "create a channel");
+    for (auto& cq : cqs_) cq = must(host_.device->create_cq(options), "create a CQ");
+    for (auto& side : sides_) {
+      side = std::make_unique<Endpoint>(host_);
+      side->qp = create_qp();
+    }
+  }
+
+  void run() {
+    std::vector<std::thread> others;
+    // Several poll one queue at once.
+    for (int i = 0; i < 3; ++i) others.emplace_back([this] { poll(*cqs_[0]); });
+    others.emplace_back([this] { sleep(); });
+    others.emplace_back([this] { read_counters(); });
+    try {
+      for (std::uint64_t i = 0; i < kRounds && !::testing::Test::HasFailure(); ++i) round(i);
+    } catch (const Failure& why) {
+      ADD_FAILURE() << why.what();
+    }
+    over_ = true;
+    for (std::thread& t : others) t.join();
+    while (drain(*cqs_[0]) + drain(*cqs_[1]) != 0) {
+    }
+    EXPECT_TRUE(std::ranges::all_of(seen_, [](const auto& n) { return n == 1; }));
+    EXPECT_GT(succeeded_, 0U);
+    EXPECT_FALSE(fell_) << "a counter fell";
+  }
+
+ private:
+  static Config config() {
+    Config config = plain_config();
+    config.background_threads = 2;
+    return config;
+  }
+
+  std::shared_ptr<QueuePair> create_qp() {
+    QpOptions options;
+    options.send_cq = cqs_[0];
+    options.recv_cq = cqs_[1];
+    options.max_send_wr = options.max_recv_wr = kSends;
+    return must(host_.pd->create_qp(options), "create a QP");
+  }
+
+  // One connection, of the queue pairs of the round before or of new ones.
+  void round(std::uint64_t number) {
+    for (auto& side : sides_) {
+      if (number % 3 == 2) {
+        side->qp = create_qp();
+      } else if (number != 0) {
+        EXPECT_TRUE(eventually([&] { return side->qp->modify(QpState::kReset).has_value(); }));
+        must(side->qp->modify(QpState::kInit), "init");
+      }
+      side->connection.reset();
+      side->events = must(EventChannel::create(), "create an event channel");
+    }
+    Endpoint& from = *sides_[number % 2];
+    Endpoint& to = *sides_[1 - number % 2];
+    const std::uint64_t first = number * 2 * kSends;
+    post_empty_recvs(*to.qp, first, kSends);
+    connect(host_, from, host_, to);
+    for (std::uint64_t i = 0; i < kSends; ++i) post(*from.qp, wr_send(first + kSends + i));
+    Connection& ends = number % 4 < 2 ? *from.connection : *to.connection;
+    if (number % 8 < 4) {
+      ends.abort();
+    } else {
+      must(ends.disconnect(), "disconnect");
+    }
+    const std::uint64_t all = first + 2 * kSends;
+    EXPECT_TRUE(eventually([&] { return total_ == all; })) << total_ << " of " << all;
+    EXPECT_TRUE(eventually(
+        [&] { return from.qp->state() == QpState::kError && to.qp->state() == QpState::kError; }));
+  }
+
+  std::size_t drain(CompletionQueue& cq) {
+    std::array<WorkCompletion, 8> done;
+    const std::size_t n = cq.poll(done);
+    for (std::size_t i = 0; i < n; ++i) {
+      if (done[i].wr_id < seen_.size()) ++seen_[done[i].wr_id];
+      if (done[i].status == WcStatus::kSuccess) ++succeeded_;
+    }
+    total_ += n;
+    return n;
+  }
+
+  void poll(CompletionQueue& cq) {
+    while (!over_) {
+      if (drain(cq) == 0) std::this_thread::yield();
+    }
+  }
+
+  void sleep() {
+    CompletionQueue& cq = *cqs_[1];
+    while (!over_) {
+      (void)cq.arm(CompletionQueue::Arm::kNext);
+      if (drain(cq) != 0) continue;
+      const Result<CompletionQueue*> woken = channel_->wait(milliseconds(100));
+      if (woken) (*woken)->ack_events(1);
+    }
+  }
+
+  void read_counters() {
+    std::uint64_t last = 0;
+    while (!over_) {
+      const std::uint64_t now = host_.device->counters().tx_bytes;
+      if (now < last) fell_ = true;
+      last = now;
+      std::this_thread::yield();
+    }
+  }
+
+  Host host_;
+  std::shared_ptr<CompletionChannel> channel_;
+  std::array<std::shared_ptr<CompletionQueue>, 2> cqs_;  // of sends, of receives
+  std::array<std::unique_ptr<Endpoint>, 2> sides_;
+  std::vector<std::atomic<int>> seen_ = std::vector<std::atomic<int>>(kRounds * 2 * kSends);
+  std::atomic<std::uint64_t> total_{0};
+  std::atomic<std::uint64_t> succeeded_{0};
+  std::atomic<bool> fell_{false};
+  std::atomic<bool> over_{false};
+};
+
+TEST(Stress, PollsPostsSleepersClosesAndReconnectsAtOnce) { Reconnects().run(); }
+
 TEST(Stress, ThousandConnectionsAreSetUpAndUsed) {
   constexpr std::size_t kCount = 1000;
   rlimit files{};
