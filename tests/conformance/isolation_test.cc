@@ -1,7 +1,11 @@
 // A bad connection costs only itself: the others of the same device keep their data and their pace.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <set>
@@ -14,6 +18,12 @@ namespace weft::test {
 namespace {
 
 using raw::Bytes;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
 
 // One more connection of this server, in revision 1 with CRC, opened by a zero-length Write.
 struct Stream {
@@ -188,27 +198,70 @@ TEST(Isolation, PeerThatDoesNotReadHoldsUpNobodyElse) {
   for (int i = 0; i < 50; ++i) work(good, target);
 }
 
-// More peers that do not read than there is memory for what they asked for: those that began first
-// lose their connections, the others and the rest of the device go on.
+// Octets of this process that are in memory.
+std::size_t resident_bytes() {
+  std::size_t all = 0;
+  std::size_t resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// Each stream takes several descriptors here.
+void allow_many_files() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+// Takes a little of what was asked for. False: the connection has ended.
+bool read_a_little(Stream& s) {
+  try {
+    (void)s.peer.recv(1024);
+    return true;
+  } catch (const raw::Failure&) {
+    return false;
+  }
+}
+
+// More peers that ask for Reads and do not read than there is memory for, and some that read very
+// slowly: those that began first lose their connections, the others and the rest of the device go
+// on. What all of them cost is `send_memory` and a little for each.
 TEST(Isolation, PeersThatDoNotReadCostBoundedMemory) {
   constexpr std::uint32_t kSize = 4U << 20U;
-  constexpr std::size_t kPeers = 12;
+  constexpr std::size_t kPeers = 200;
+  constexpr std::size_t kEach = (64U << 10U) + (16U << 10U);
+  allow_many_files();
   Config config = plain_config();
   config.socket_buffer_bytes = 65536;
-  config.send_memory_bytes = 1U << 20U;  // two batches
+  config.send_memory_bytes = 4U << 20U;
   Server server(config);
   Memory memory(server.host, kSize);
-  std::vector<std::unique_ptr<Stream>> silent;
-  for (std::size_t i = 0; i < kPeers; ++i) {
-    silent.push_back(std::make_unique<Stream>(server));
-    silent.back()->peer.send_fpdu(
-        raw::read_request(1, {.size = kSize, .src_stag = memory.rkey(), .src_to = memory.to()}));
-  }
   Stream good(server);
+  work(good, memory);
+  std::vector<std::unique_ptr<Stream>> peers;
+  for (std::size_t i = 0; i < kPeers; ++i) peers.push_back(std::make_unique<Stream>(server));
+  const std::size_t before = resident_bytes();
+  std::size_t most = before;
+  std::size_t taken = 0;
+  for (std::size_t i = 0; i < kPeers; ++i) {
+    peers[i]->peer.send_fpdu(
+        raw::read_request(1, {.size = kSize, .src_stag = memory.rkey(), .src_to = memory.to()}));
+    if (i % 10 == 0) {
+      for (std::size_t slow = 0; slow <= i; slow += 10)
+        taken += read_a_little(*peers[slow]) ? 1 : 0;
+      work(good, memory);
+    }
+    most = std::max(most, resident_bytes());
+  }
   for (int i = 0; i < 5; ++i) work(good, memory);
+  most = std::max(most, resident_bytes());
   std::size_t ended = 0;
-  for (const auto& stream : silent) ended += stream->weft.qp->state() == QpState::kError ? 1 : 0;
+  for (const auto& peer : peers) ended += peer->weft.qp->state() == QpState::kError ? 1 : 0;
   EXPECT_GT(ended, 0U);
+  EXPECT_GT(taken, kPeers / 10);
+  if (kSanitized) return;  // they keep what is freed
+  EXPECT_LT(most - before, config.send_memory_bytes + kPeers * kEach);
 }
 
 // Peers that stop inside an FPDU wait; Weft does not wait with them.
