@@ -21,6 +21,10 @@ void add(Counters& sum, const Counters& more) {
   sum = std::bit_cast<Counters>(all);
 }
 
+// Each of them by its name, because the two lists differ.
+static_assert(sizeof(proto::StreamCounters) == (9 + 2 * 16) * sizeof(proto::Counter),
+              "add() must name the new counter of a stream");
+
 void add(Counters& sum, const proto::StreamCounters& more) {
   sum.tx_bytes += more.tx_bytes.get();
   sum.rx_bytes += more.rx_bytes.get();

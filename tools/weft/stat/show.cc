@@ -64,6 +64,9 @@ Ordered direction_json(const DirectionRates& d, const char* idle_name) {
           {"bytes_per_call", optional_json(d.bytes_per_call)}};
 }
 
+static_assert(sizeof(Counters) == (18 + 2 * 16) * sizeof(std::uint64_t),
+              "counters_json() must show the new counter, and Rates perhaps");
+
 Ordered counters_json(const Counters& c) {
   return {{"tx_bytes", c.tx_bytes},
           {"rx_bytes", c.rx_bytes},
