@@ -145,15 +145,18 @@ void Connection::on_error(err_t error) {
 
 // --- sending ---
 
-// Aligned: an FPDU is begun only when nothing waits to be sent, so that it starts a segment.
+// Aligned: an FPDU is begun only when nothing waits to be sent, so that it starts a segment, and
+// when there is room for all of it, so that it is all in that one.
 bool Connection::may_hand_over() const noexcept {
-  return !options_.aligned || !at_border_ || pcb_->unsent == nullptr;
+  if (!options_.aligned || !at_border_) return true;
+  return pcb_->unsent == nullptr && tcp_sndbuf(pcb_) >= tcp_mss(pcb_);
 }
 
 // False: nothing more to send, or no room.
 bool Connection::send_some() {
   const std::size_t room = std::min<std::size_t>(tcp_sndbuf(pcb_), kWriteMax);
-  if (room == 0 || !may_hand_over()) return false;
+  held_back_ = !may_hand_over();
+  if (room == 0 || held_back_) return false;
   const rddp::TxPiece piece = channel_.next_piece(room);
   if (piece.size == 0) {
     channel_.taken(0);
@@ -196,6 +199,8 @@ void Connection::progress() {
 }
 
 void Connection::time(Instant now) {
+  // In a callback of lwIP's, what an acknowledgment makes room for is sent only afterwards.
+  if (held_back_ && pcb_ != nullptr && may_hand_over()) progress();
   if (now < channel_.deadline()) return;
   channel_.expired(now);
   progress();

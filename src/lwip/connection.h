@@ -43,7 +43,8 @@ class Connection {
 
   // Sends what there is to send and closes what is to be closed. Call it after posting.
   void progress();
-  // When time() wants to be called.
+  // When time() wants to be called at the latest. A main loop calls it at each turn: then the next
+  // FPDU leaves as soon as lwIP has sent what it had, not with the next acknowledgment.
   [[nodiscard]] Instant deadline() const noexcept { return channel_.deadline(); }
   void time(Instant now);
 
@@ -82,6 +83,7 @@ class Connection {
   tcp_pcb* pcb_ = nullptr;
   bool connecting_ = false;
   Error connect_error_{};
+  bool held_back_ = false;            // an FPDU waits until lwIP has sent what it had
   bool at_border_ = true;             // what was handed over last ended an FPDU
   std::uint64_t unacknowledged_ = 0;  // octets that lwIP may still read
   AheadCounters ahead_;

@@ -74,6 +74,28 @@ TEST(LwipTransport, WrongStagEndsTheConnectionWithTheTerminateOfTheRfc) {
   EXPECT_EQ(pair.client.endpoint->terminate_code(), term::kDdpInvalidStag);
 }
 
+// Time on the virtual clock that 1.4 MB take over a link without faults.
+Duration time_to_write(bool aligned) {
+  constexpr std::uint32_t kBytes = 1'400'000;
+  PairConfig config;
+  config.memory_bytes = kBytes;
+  config.connection.aligned = aligned;
+  Pair pair(config);
+  EXPECT_TRUE(pair.establish());
+  const Instant start = World::now();
+  EXPECT_TRUE(pair.client.post(SendOp::kWrite, 0, kBytes, pair.server.stag, 0));
+  EXPECT_TRUE(pair.wait(pair.client, 1));
+  return World::now() - start;
+}
+
+// Segments that begin with FPDUs, but as many of them on the way: with fewer than two, each would
+// wait for a delayed acknowledgment.
+TEST(LwipTransport, AnAlignedSenderKeepsThePipeFull) {
+  const Duration packed = time_to_write(false);
+  const Duration aligned = time_to_write(true);
+  EXPECT_LT(aligned, 2 * packed) << aligned.count() << " " << packed.count();
+}
+
 struct Reordering {
   bool aligned;
   std::uint32_t percent;
