@@ -22,7 +22,6 @@ StartupOffer offer_of(std::uint8_t options) {
   o.peer_to_peer = o.revision == 2 && (options & 4U) != 0;
   o.ird = 4;
   o.ord = 5;
-  o.ird_max = 16;
   return o;
 }
 
@@ -39,7 +38,7 @@ void check_done(const Startup& s, const StartupOffer& offer) {
   check(n.crc == (offer.crc || peer.crc));
   check(n.tx_markers == peer.markers);
   check(n.initiator || n.ird >= 1);
-  check(n.ird <= std::max(offer.ird, offer.ird_max));
+  check(n.ird <= std::max<std::uint16_t>(offer.ird, 1));
   check(n.ord <= std::max<std::uint16_t>(offer.ord, 1));
   check(n.rtr == RtrKind::kNone || n.peer_to_peer);
   check(!n.startup_failure || n.initiator);

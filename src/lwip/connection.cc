@@ -16,6 +16,7 @@ namespace {
 constexpr std::size_t kWriteMax = 0xffff;
 // Polls of lwIP come every 500 ms; this many of them make one call.
 constexpr std::uint8_t kPollInterval = 1;
+constexpr std::int64_t kNsPerMs = 1'000'000;
 
 err_t connected(void* arg, tcp_pcb* /*pcb*/, err_t /*error*/) {
   return static_cast<Connection*>(arg)->on_connected();
@@ -68,6 +69,10 @@ void Connection::attach(tcp_pcb* pcb) {
   tcp_err(pcb, failed);
   tcp_poll(pcb, polled, kPollInterval);
   tcp_nagle_disable(pcb);
+  if (options_.keepalive.count() > 0) {
+    ip_set_option(pcb, SOF_KEEPALIVE);
+    pcb->keep_idle = static_cast<std::uint32_t>(options_.keepalive.count() / kNsPerMs);
+  }
 }
 
 // lwIP no longer knows this connection.

@@ -14,6 +14,7 @@
 
 #include <lwip/err.h>
 #include <lwip/ip_addr.h>
+#include "base/time.h"
 #include "rddp/channel.h"
 
 struct pbuf;
@@ -24,6 +25,10 @@ namespace weft::lwip {
 
 struct ConnectionOptions {
   bool aligned = true;  // one FPDU per segment
+  // A peer that has said nothing for so long is asked whether the connection still exists: its
+  // reset may have been lost. One that answers nothing is given up some minutes later (lwIP's
+  // TCP_KEEPINTVL_DEFAULT and TCP_KEEPCNT_DEFAULT). 0: never.
+  Duration keepalive{0};
 };
 
 // One TCP connection. Lives as long as its owner wants; the TCP connection may end before.

@@ -17,13 +17,7 @@ constexpr std::size_t private_data_room(bool enhanced) {
 }
 
 bool depths_ok(const StartupOffer& offer) {
-  return offer.ird <= kMaxIrdOrd && offer.ord <= kMaxIrdOrd && offer.ird_max <= kMaxIrdOrd;
-}
-
-// Our IRD for a peer that wants to have `wanted` Reads outstanding.
-std::uint16_t raised_ird(const StartupOffer& offer, std::uint16_t wanted) {
-  if (wanted <= offer.ird) return offer.ird;
-  return std::max(offer.ird, std::min(wanted, offer.ird_max));
+  return offer.ird <= kMaxIrdOrd && offer.ord <= kMaxIrdOrd;
 }
 
 }  // namespace
@@ -251,12 +245,9 @@ void Startup::on_reply() {
 // RFC 6581 sections 9.1 and 9.2, the initiator's part.
 void Startup::settle_reply(const EnhancedWords& theirs) {
   if (theirs.ird != kIrdOrdNotNegotiated) result_.ord = std::min(own_.ord, theirs.ird);
-  if (theirs.ord != kIrdOrdNotNegotiated) {
-    result_.ird = raised_ird(own_, theirs.ord);
-    if (result_.ird < theirs.ord) {
-      result_.startup_failure = Violation::kInsufficientIrd;
-      return;
-    }
+  if (theirs.ord != kIrdOrdNotNegotiated && result_.ird < theirs.ord) {
+    result_.startup_failure = Violation::kInsufficientIrd;
+    return;
   }
   if (!own_.peer_to_peer) return;
   if (theirs.peer_to_peer && theirs.rtr_read && own_.rtr_read) {
@@ -311,7 +302,6 @@ EnhancedWords Startup::answer(const StartupOffer& offer) {
   ours.ord = theirs.ird == kIrdOrdNotNegotiated ? kIrdOrdNotNegotiated : result_.ord;
 
   std::uint16_t ird = offer.ird;
-  if (theirs.ord != kIrdOrdNotNegotiated) ird = raised_ird(offer, theirs.ord);
   if (theirs.peer_to_peer) {
     result_.peer_to_peer = true;
     result_.rtr = choose_rtr(offer);

@@ -39,8 +39,6 @@ struct StartupOffer {
   bool rtr_write = true;
   std::uint16_t ird = 0;  // Reads and atomics we serve at once, at most kMaxIrdOrd
   std::uint16_t ord = 0;  // Reads and atomics we want outstanding, at most kMaxIrdOrd
-  // We may raise our IRD to this if the peer asks for more than `ird`. Below `ird`: no raise.
-  std::uint16_t ird_max = 0;
   // The application's, without the enhanced words; copied. At most 512 octets less the 4 enhanced
   // ones where those are sent (to and from an initiator of revision 2: always).
   std::span<const std::uint8_t> private_data;
@@ -107,7 +105,7 @@ class Startup {
  public:
   // Begins in kSending with the Request.
   //   kInvalidArgument      revision not 1 or 2; peer-to-peer in revision 1 or without an RTR kind;
-  //                         ird, ord or ird_max above kMaxIrdOrd
+  //                         ird or ord above kMaxIrdOrd
   //   kPrivateDataTooLong   the application's data does not fit the frame
   [[nodiscard]] static Result<Startup> initiator(const StartupOffer& offer);
   // Begins in kAwaitingRequest.
@@ -161,7 +159,7 @@ class Startup {
 
   // Both build the Reply; nothing changes on error.
   //   kBadState             not in kRequestReady
-  //   kInvalidArgument      ird, ord or ird_max above kMaxIrdOrd
+  //   kInvalidArgument      ird or ord above kMaxIrdOrd
   //   kPrivateDataTooLong   the application's data does not fit the frame
   [[nodiscard]] Status accept(const StartupOffer& offer);
   [[nodiscard]] Status reject(std::span<const std::uint8_t> private_data);

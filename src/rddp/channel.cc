@@ -21,7 +21,7 @@ Status Channel::initiate(const proto::StartupOffer& offer) {
 }
 
 Status Channel::check(const proto::StartupOffer& offer) const noexcept {
-  if (std::max({offer.ird, offer.ord, offer.ird_max}) <= reads_max_) return {};
+  if (std::max(offer.ird, offer.ord) <= reads_max_) return {};
   return fail(Error::kLimitExceeded);
 }
 

@@ -18,6 +18,10 @@ constexpr std::uint64_t kCommandRequest = 100;
 constexpr std::uint64_t kReportRequest = 101;
 constexpr std::uint64_t kStreamDepth = 3;
 
+// An agent that connects waits for commands. If the reset of its server is among the frames that
+// the adapter dropped, nothing else tells it that it has to connect again.
+constexpr lwip::ConnectionOptions kOptions{.keepalive = Duration(2'000'000'000)};
+
 bool next_markers = false;
 std::uint32_t frames_dropped = 0;
 
@@ -33,7 +37,7 @@ bool Agent::make() {
   waiting_.reset();
   endpoint_ = &room_.endpoint.emplace(kAgentEndpoint, domain_, config_.clock, room_.memory);
   if (!endpoint_->good()) return false;
-  connection_ = &room_.connection.emplace(*endpoint_);
+  connection_ = &room_.connection.emplace(*endpoint_, kOptions);
   for (std::size_t i = 0; i < kBuffers; ++i) post_buffer(i);
   return true;
 }

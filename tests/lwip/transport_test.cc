@@ -74,6 +74,26 @@ TEST(LwipTransport, WrongStagEndsTheConnectionWithTheTerminateOfTheRfc) {
   EXPECT_EQ(pair.client.endpoint->terminate_code(), term::kDdpInvalidStag);
 }
 
+// The peer goes, and its reset is lost.
+TEST(LwipTransport, APeerThatIsGoneIsNoticedByAskingIt) {
+  for (const bool asks : {true, false}) {
+    SCOPED_TRACE(asks);
+    PairConfig config;
+    if (asks) config.connection.keepalive = std::chrono::seconds(2);
+    Pair pair(config);
+    ASSERT_TRUE(pair.establish());
+    // Nothing is under way any more that would be sent again, and answered.
+    EXPECT_FALSE(pair.run_until([] { return false; }, std::chrono::seconds(1)));
+    pair.world.set_faults({.drop_percent = 100});
+    pair.world.forget(*pair.server.connection);
+    pair.server.connection = std::make_unique<lwip::Connection>(*pair.server.endpoint);
+    pair.world.set_faults({});
+    EXPECT_EQ(pair.run_until([&] { return pair.client.endpoint->phase() == Phase::kDown; },
+                             std::chrono::seconds(10)),
+              asks);
+  }
+}
+
 // Time on the virtual clock that 1.4 MB take over a link without faults.
 Duration time_to_write(bool aligned) {
   constexpr std::uint32_t kBytes = 1'400'000;

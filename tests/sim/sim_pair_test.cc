@@ -30,7 +30,6 @@ SimConfig random_config(std::uint64_t seed) {
     offer.revision = revision;
     offer.ird = static_cast<std::uint16_t>(rng.u32(0, 5));
     offer.ord = static_cast<std::uint16_t>(rng.u32(0, 5));
-    offer.ird_max = 8;
   }
   if (revision == 1) {
     // Nothing is negotiated: the applications have agreed.
@@ -471,7 +470,7 @@ std::array<std::uint64_t, 2> fpdus_of_writes(const SimConfig& config, std::uint3
 SimConfig peers_with_rtr(std::uint32_t known_to_client, std::uint32_t known_to_server) {
   SimConfig config;
   config.offer[0].peer_to_peer = true;
-  for (auto& offer : config.offer) offer.ird = offer.ord = offer.ird_max = 4;
+  for (auto& offer : config.offer) offer.ird = offer.ord = 4;
   config.max_ulpdu_known[0] = known_to_client;
   config.max_ulpdu_known[1] = known_to_server;
   return config;

@@ -178,7 +178,6 @@ TEST(StartupOffers, NonsenseIsRefused) {
   EXPECT_TRUE(refused([](StartupOffer& o) { o.revision = 3; }));
   EXPECT_TRUE(refused([](StartupOffer& o) { o.ird = 0x3fff; }));
   EXPECT_TRUE(refused([](StartupOffer& o) { o.ord = 0x3fff; }));
-  EXPECT_TRUE(refused([](StartupOffer& o) { o.ird_max = 0x3fff; }));
   EXPECT_TRUE(refused([](StartupOffer& o) { o.peer_to_peer = true, o.revision = 1; }));
   EXPECT_TRUE(
       refused([](StartupOffer& o) { o.peer_to_peer = true, o.rtr_read = o.rtr_write = false; }));
@@ -404,11 +403,10 @@ std::pair<Depths, Depths> settle(std::uint16_t their_ird, std::uint16_t their_or
           {s.result().ird, s.result().ord}};
 }
 
-StartupOffer depths(std::uint16_t ird, std::uint16_t ord, std::uint16_t ird_max = 0) {
+StartupOffer depths(std::uint16_t ird, std::uint16_t ord) {
   StartupOffer o;
   o.ird = ird;
   o.ord = ord;
-  o.ird_max = ird_max;
   return o;
 }
 
@@ -418,19 +416,17 @@ TEST(StartupDepths, ResponderLowersItsOrdToThePeersIrd) {
   EXPECT_EQ(settle(30, 0, depths(8, 10)).second, (Depths{8, 10}));
 }
 
-TEST(StartupDepths, ResponderRaisesItsIrdAsFarAsItMay) {
+TEST(StartupDepths, ResponderServesNoMoreThanItsIrd) {
   EXPECT_EQ(settle(0, 16, depths(3, 0)).first, (Depths{3, 0}));
-  EXPECT_EQ(settle(0, 16, depths(3, 0, 128)).first, (Depths{16, 0}));
-  EXPECT_EQ(settle(0, 16, depths(3, 0, 128)).second, (Depths{16, 0}));
-  EXPECT_EQ(settle(0, 200, depths(3, 0, 128)).first, (Depths{128, 0}));
-  EXPECT_EQ(settle(0, 2, depths(3, 0, 128)).first, (Depths{3, 0}));
+  EXPECT_EQ(settle(0, 16, depths(3, 0)).second, (Depths{3, 0}));
+  EXPECT_EQ(settle(0, 2, depths(3, 0)).first, (Depths{3, 0}));
 }
 
 TEST(StartupDepths, ResponderAnswersNotNegotiatedInKind) {
   EXPECT_EQ(settle(0x3fff, 16, depths(3, 9)).first, (Depths{3, 0x3fff}));
   EXPECT_EQ(settle(0x3fff, 16, depths(3, 9)).second, (Depths{3, 9}));
-  EXPECT_EQ(settle(4, 0x3fff, depths(3, 9, 128)).first, (Depths{0x3fff, 4}));
-  EXPECT_EQ(settle(4, 0x3fff, depths(3, 9, 128)).second, (Depths{3, 4}));
+  EXPECT_EQ(settle(4, 0x3fff, depths(3, 9)).first, (Depths{0x3fff, 4}));
+  EXPECT_EQ(settle(4, 0x3fff, depths(3, 9)).second, (Depths{3, 4}));
 }
 
 TEST(StartupDepths, ResponderServesOneReadEvenIfTheApplicationServesNone) {
@@ -459,10 +455,6 @@ TEST(StartupDepths, InitiatorWithTooLittleIrdEndsWithATerminate) {
   EXPECT_FALSE(after_reply(depths(4, 16), "0003 0004").startup_failure);
   EXPECT_EQ(after_reply(depths(4, 16), "0003 0005").startup_failure, Violation::kInsufficientIrd);
   EXPECT_FALSE(after_reply(depths(4, 16), "0003 3fff").startup_failure);
-  EXPECT_FALSE(after_reply(depths(4, 16, 8), "0003 0008").startup_failure);
-  EXPECT_EQ(after_reply(depths(4, 16, 8), "0003 0008").ird, 8);
-  EXPECT_EQ(after_reply(depths(4, 16, 8), "0003 0009").startup_failure,
-            Violation::kInsufficientIrd);
 }
 
 TEST(StartupDepths, RevisionOneNegotiatesNothing) {
@@ -574,7 +566,7 @@ TEST(Startup, EveryFailureAndStateHasWords) {
 TEST(Startup, TwoOfUsAlwaysAgree) {
   for (unsigned bits = 0; bits < 256; ++bits) {
     const auto bit = [&](unsigned n) { return (bits >> n & 1U) != 0; };
-    StartupOffer a = depths(2, 5), b = depths(3, 7, 8);
+    StartupOffer a = depths(2, 5), b = depths(3, 7);
     a.crc = bit(0);
     b.crc = bit(1);
     a.markers = bit(2);
