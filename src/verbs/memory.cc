@@ -49,6 +49,20 @@ Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::create(
   return enter(std::move(pd), spec);
 }
 
+namespace {
+
+// As proto::MemoryMethod wants it.
+int answer_of(Placed placed) noexcept {
+  switch (placed) {
+    case Placed::kTaken: return 0;
+    case Placed::kLater: return proto::kStoreLater;
+    case Placed::kRefused: break;
+  }
+  return 1;
+}
+
+}  // namespace
+
 Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::create_target(
     std::shared_ptr<ProtectionDomainImpl> pd, std::shared_ptr<PlacementTarget> target,
     std::uint64_t length, std::uint64_t iova, Access access) {
@@ -59,23 +73,13 @@ Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::create_target(
   placer->method.set = [](void* context, std::uint64_t to, const std::uint8_t* octets,
                           std::size_t count) {
     const auto& self = *static_cast<Target*>(context);
-    switch (self.target->place(to - self.iova, {octets, count})) {
-      case Placed::kTaken: return 0;
-      case Placed::kLater: return proto::kStoreLater;
-      case Placed::kRefused: break;
-    }
-    return 1;
+    return answer_of(self.target->place(to - self.iova, {octets, count}));
   };
   placer->method.may_wait = true;
   placer->method.get = [](void* context, std::uint64_t to, std::uint8_t* octets,
                           std::size_t count) {
     const auto& self = *static_cast<Target*>(context);
-    switch (self.target->fetch(to - self.iova, {octets, count})) {
-      case Placed::kTaken: return 0;
-      case Placed::kLater: return proto::kStoreLater;
-      case Placed::kRefused: break;
-    }
-    return 1;
+    return answer_of(self.target->fetch(to - self.iova, {octets, count}));
   };
   placer->access = access;
   proto::MemorySpec spec;

@@ -93,19 +93,6 @@ Sge sge_of(const MemoryRegion& region, std::uint64_t to, std::size_t count) {
   return {.addr = to, .length = static_cast<std::uint32_t>(count), .lkey = region.lkey()};
 }
 
-std::vector<Config> framings() {
-  std::vector<Config> out;
-  for (const bool crc : {true, false}) {
-    for (const bool markers : {false, true}) {
-      Config config = plain_config();
-      config.crc = crc;
-      config.markers = markers;
-      out.push_back(config);
-    }
-  }
-  return out;
-}
-
 TEST(PlacementSources, AWriteTakesItsOctetsFromTheTarget) {
   for (const unsigned every : {0U, 3U}) {
     for (const Config& config : framings()) {

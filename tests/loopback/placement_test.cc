@@ -160,19 +160,6 @@ struct World : Pair {
   Memory mine;
 };
 
-std::vector<Config> framings() {
-  std::vector<Config> out;
-  for (const bool crc : {true, false}) {
-    for (const bool markers : {false, true}) {
-      Config config = plain_config();
-      config.crc = crc;
-      config.markers = markers;
-      out.push_back(config);
-    }
-  }
-  return out;
-}
-
 TEST(Placement, ACallbackGetsEachOctetInOrder) {
   for (const Config& config : framings()) {
     World w(config);

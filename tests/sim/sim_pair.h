@@ -49,6 +49,9 @@ struct SimConfig {
   EndpointConfig endpoint;
 };
 
+// Framing, sizes and delays at random, by `choices`.
+[[nodiscard]] SimConfig busy_config(std::uint64_t seed, std::uint64_t choices);
+
 class SimPair {
  public:
   explicit SimPair(const SimConfig& config);

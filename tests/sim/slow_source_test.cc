@@ -59,20 +59,7 @@ class SlowSource {
 };
 
 SimConfig config_of(std::uint64_t seed) {
-  Rng rng(seed * 7331 + 11);
-  SimConfig c;
-  c.seed = seed;
-  for (auto& offer : c.offer) {
-    offer.crc = rng.one_in(2);
-    offer.markers = rng.one_in(2);
-    offer.ird = offer.ord = 4;
-  }
-  for (auto& ulpdu : c.max_ulpdu) ulpdu = rng.one_in(2) ? rng.u32(128, 2000) : 16384;
-  constexpr std::size_t kChunks[] = {13, 100, 1460, 70000};
-  c.chunk_max = kChunks[rng.size(0, 3)];
-  c.stalls = rng.one_in(3);
-  c.late_receives = rng.one_in(3);
-  c.acks = rng.one_in(4);
+  SimConfig c = busy_config(seed, seed * 7331 + 11);
   c.endpoint.arena_bytes = 4U << 20U;
   return c;
 }

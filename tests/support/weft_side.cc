@@ -34,6 +34,19 @@ Config plain_config() {
   return config;
 }
 
+std::vector<Config> framings() {
+  std::vector<Config> out;
+  for (const bool crc : {true, false}) {
+    for (const bool markers : {false, true}) {
+      Config config = plain_config();
+      config.crc = crc;
+      config.markers = markers;
+      out.push_back(config);
+    }
+  }
+  return out;
+}
+
 Host::Host(const Config& config)
     : device(must(Device::open(config), "open the device")),
       pd(must(device->create_pd(), "create a protection domain")) {}

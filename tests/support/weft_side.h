@@ -45,6 +45,8 @@ inline constexpr Access kAllAccess =
 
 // Defaults that do not depend on the machine's files or environment, with a short drain.
 [[nodiscard]] Config plain_config();
+// The same with CRC on and off, with and without markers.
+[[nodiscard]] std::vector<Config> framings();
 
 // One device and one protection domain.
 struct Host {
