@@ -2,14 +2,18 @@
 """Runs the image of a board under QEMU, on a tap device in a network namespace of its own, against
 Weft programs there.
 
-    board_test.py BOARD --image ELF --program board_test [--soak N] [--report]
+    board_test.py BOARD --image ELF --program board_test [--soak ROUNDS [--soak-minutes M]]
 
 Frames between tap and board pass a relay in this process, which can lose, double and reorder them by
-a seed. Exit status 77: something that is needed is not there, and a line says what.
+a seed. A soak runs every case ROUNDS times, each round on a freshly started board and with a seed of
+its own, and prints for each case how many runs there were and how many failed. Exit status 77:
+something that is needed is not there, and a line says what.
 """
 
 import argparse
+import collections
 import fcntl
+import functools
 import os
 import pathlib
 import random
@@ -29,6 +33,7 @@ QEMU = {
 }
 READY_LIMIT_S = 60
 PROGRAM_LIMIT_S = 240
+STANDSTILL_S = 5  # a pause of the machine that may make a case fail
 # The board's segments must fit what its adapter takes.
 MTU = {"mps2-an385": 1500, "mipssim": 1496}
 
@@ -70,24 +75,28 @@ def open_tap(name, mtu):
 class Relay(threading.Thread):
     """Moves frames between the tap and QEMU. Its faults may be changed at any time."""
 
-    def __init__(self, tap, qemu):
+    def __init__(self, tap, qemu, seed):
         super().__init__(daemon=True)
         self.tap = tap
         self.qemu = qemu
         self.loss = self.double = self.reorder = 0.0
-        self.random = random.Random(1)
+        self.random = random.Random(seed)
         self.held = {}
-        self.frames = 0
         self.stopping = False
+        self.longest_pause = 0.0  # of this thread, which never waits long
 
     def run(self):
         selector = selectors.DefaultSelector()
         selector.register(self.tap, selectors.EVENT_READ, self.from_tap)
         selector.register(self.qemu, selectors.EVENT_READ, self.from_qemu)
+        before = time.monotonic()
         while not self.stopping:
             for key, _ in selector.select(0.02):
                 key.data()
             self.let_go()
+            now = time.monotonic()
+            self.longest_pause = max(self.longest_pause, now - before)
+            before = now
 
     def from_tap(self):
         self.pass_on("tap", os.read(self.tap, 65536), self.qemu.send)
@@ -96,7 +105,6 @@ class Relay(threading.Thread):
         self.pass_on("qemu", self.qemu.recv(65536), lambda frame: os.write(self.tap, frame))
 
     def pass_on(self, side, frame, send):
-        self.frames += 1
         if self.random.random() < self.loss:
             return
         if side not in self.held and self.random.random() < self.reorder:
@@ -125,7 +133,7 @@ class Relay(threading.Thread):
 class Board:
     """QEMU with the image, and what the board says on its console."""
 
-    def __init__(self, name, image, tap, icount=False):
+    def __init__(self, name, image, tap, seed):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
@@ -137,8 +145,6 @@ class Board:
             "-net", "nic,netdev=n0,macaddr=02:57:45:46:00:02" +
             (",model=lan9118" if name == "mps2-an385" else ""),
         ]
-        if icount:
-            self.command += ["-icount", "shift=0"]
         self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         text=True, pass_fds=[theirs.fileno()])
@@ -146,7 +152,7 @@ class Board:
         self.lines = []
         self.ready = threading.Event()
         threading.Thread(target=self.read_console, daemon=True).start()
-        self.relay = Relay(tap, ours)
+        self.relay = Relay(tap, ours, seed)
         self.relay.start()
 
     def read_console(self):
@@ -180,9 +186,10 @@ class Test:
         self.args = args
         self.tap = open_tap("weft0", MTU[args.board])
         self.board = None
+        self.seed = 1
 
-    def start_board(self, icount=False):
-        self.board = Board(self.args.board, self.args.image, self.tap, icount)
+    def start_board(self):
+        self.board = Board(self.args.board, self.args.image, self.tap, self.seed)
         self.board.wait_ready()
 
     def program(self, cases, **environment):
@@ -231,23 +238,61 @@ class Test:
         self.start_board()
         self.program("*BoardConnects:*BoardListens")
 
-    def soak(self, runs):
-        """The same cases again and again; prints how many have failed and why."""
-        failures = 0
-        for run in range(runs):
-            try:
-                self.program("*EveryOperation*:*Streams")
-            except (Failed, subprocess.TimeoutExpired) as failure:
-                failures += 1
-                print(f"run {run}: {failure}", flush=True)
-                if self.board.process.poll() is not None:
-                    self.board.stop()
-                    self.start_board()
-            if (run + 1) % 25 == 0:
-                print(f"{run + 1} runs, {failures} failed", flush=True)
-        print(f"soak: {runs} runs, {failures} failed")
-        if failures:
-            raise Failed(f"{failures} of {runs} runs")
+    def cases(self):
+        """What the soak runs: each case of the program by itself, then those of this file."""
+        listed = subprocess.run([self.args.program, "--gtest_list_tests"], stdout=subprocess.PIPE,
+                                text=True, check=True).stdout
+        cases, suite = [], ""
+        for line in listed.splitlines():
+            if not line.startswith(" "):
+                suite = line.split()[0]
+            else:
+                name = suite + line.split()[0]
+                cases.append((name, functools.partial(self.program, name)))
+        if not cases:
+            raise Failed(f"{self.args.program} lists no cases")
+        return cases + [(case.__name__, case) for case in (
+            self.loss_and_reordering, self.server_killed, self.board_reset)]
+
+    def attempt(self, name, case):
+        """Runs one case. "stood still": it failed, but the machine gave nothing of this any time."""
+        self.board.relay.longest_pause = 0.0
+        try:
+            case()
+            return "passed"
+        except (Failed, subprocess.TimeoutExpired) as failure:
+            pause = self.board.relay.longest_pause
+            print(f"seed {self.seed}: {name}: {failure}\nconsole: {self.board.lines}\n"
+                  f"longest pause of the machine: {pause:.1f} s", flush=True)
+            self.board.stop()
+            self.start_board()
+            return "failed" if pause < STANDSTILL_S else "stood still"
+
+    def soak(self, runs, seconds):
+        """Every case, again and again, on a board that is started afresh for each round."""
+        cases = self.cases()
+        ended = collections.Counter()
+        end = time.monotonic() + seconds
+        for number in range(runs):
+            self.board.stop()
+            self.seed = number + 1
+            self.start_board()
+            for name, case in cases:
+                if time.monotonic() >= end:
+                    break
+                ended[name, self.attempt(name, case)] += 1
+            if time.monotonic() >= end:
+                print(f"the time is over in round {number + 1} of {runs}")
+                break
+            if (number + 1) % 10 == 0:
+                print(f"{number + 1} rounds", flush=True)
+        for name, _ in cases:
+            print(f"soak: {name}: " + ", ".join(
+                f"{ended[name, how]} {how}" for how in ("passed", "failed", "stood still")))
+        failed = sum(n for (_, how), n in ended.items() if how == "failed")
+        print(f"soak: {failed} of {ended.total()} runs failed")
+        if failed:
+            raise Failed(f"{failed} runs of the soak")
 
 
 def run(args):
@@ -260,7 +305,7 @@ def run(args):
     test.start_board()
     try:
         if args.soak:
-            test.soak(args.soak)
+            test.soak(args.soak, 60 * args.soak_minutes)
             return
         for case in (test.every_case, test.loss_and_reordering, test.server_killed,
                      test.board_reset):
@@ -276,7 +321,10 @@ def main():
     parser.add_argument("board", choices=sorted(QEMU))
     parser.add_argument("--image", required=True)
     parser.add_argument("--program", required=True)
-    parser.add_argument("--soak", type=int, default=0, help="run the cases so many times")
+    parser.add_argument("--soak", type=int, default=0, metavar="ROUNDS",
+                        help="run every case so many times")
+    parser.add_argument("--soak-minutes", type=float, default=60, metavar="M",
+                        help="end the soak after this time (default 60)")
     args = parser.parse_args()
     try:
         run(args)
