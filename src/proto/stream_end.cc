@@ -397,10 +397,18 @@ void Stream::settle_down() {
   if (static_cast<std::int32_t>(sq_.head() - sq_next_) > 0) sq_next_ = sq_.head();
 }
 
+// With acks, a peer that names a request has placed all before it, though its Terminate may have
+// come before its Ack.
 void Stream::flush_work(Offender offender, std::uint32_t vendor) {
+  bool placed = params_.acks && ending_.by_peer && offender.wqe != nullptr;
   while (sq_.head() != sq_.tail()) {
     SendWqe& wqe = sq_.at(sq_.head());
-    complete_send(wqe, &wqe == offender.wqe ? offender.status : WcStatus::kFlushed, vendor);
+    placed = placed && &wqe != offender.wqe && (wqe.answered || !wqe.awaits_response());
+    if (placed) {
+      complete_send(wqe, WcStatus::kSuccess, 0);
+    } else {
+      complete_send(wqe, &wqe == offender.wqe ? offender.status : WcStatus::kFlushed, vendor);
+    }
   }
   sq_next_ = sq_.head();
   orq_count_ = 0;

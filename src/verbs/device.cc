@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "io/ticks.h"
+#include "roce/qp_number.h"
 #include "verbs/channel.h"
 #include "verbs/connection.h"
 #include "verbs/cq.h"
@@ -40,7 +41,8 @@ bool acceptable(const Config& c) {
          positive(c.reply_timeout) && positive(c.rtr_timeout) && positive(c.close_timeout) &&
          not_negative(c.refused_wait) && not_negative(c.recv_wait) &&
          not_negative(c.first_fpdu_wait) && not_negative(c.nudge_wait) &&
-         not_negative(c.keepalive) && not_negative(c.user_timeout) && not_negative(c.spin);
+         not_negative(c.keepalive) && not_negative(c.user_timeout) && not_negative(c.spin) &&
+         c.roce_port_min >= roce::kPortMin && c.roce_port_min <= c.roce_port_max;
 }
 
 std::size_t limit_of(ObjectKind kind) {

@@ -130,7 +130,16 @@ Status Rendezvous::open_port() {
   const std::uint32_t first = device_.config().roce_port_min;
   const std::uint32_t count = device_.config().roce_port_max - first + 1U;
   const std::uint32_t start = random_u32() % count;
-  if (ports_.size() >= count) return fail(Error::kLimitExceeded);
+  const auto refuse = [&](Error error, std::string_view why) {
+    io::log(LogLevel::kError,
+            "no number for another queue pair: roce_ports {}-{} at {}: {}; name a longer range",
+            first, first + count - 1, address_.text(), why);
+    return fail(error);
+  };
+  if (ports_.size() >= count) {
+    return refuse(Error::kLimitExceeded,
+                  "this process has them all, with 510 queue pairs behind each, one of them UD");
+  }
   for (std::uint32_t i = 0; i < count; ++i) {
     const auto number = static_cast<std::uint16_t>(first + (start + i) % count);
     auto socket = open_listener(number);
@@ -144,9 +153,7 @@ Status Rendezvous::open_port() {
     }
     return {};
   }
-  io::log(LogLevel::kError, "every port of roce_ports {}-{} at {} is taken", first,
-          first + count - 1, address_.text());
-  return fail(Error::kAddressInUse);
+  return refuse(Error::kAddressInUse, "other programs have all that this process has not");
 }
 
 Result<std::uint32_t> Rendezvous::take_number() {

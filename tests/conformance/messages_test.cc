@@ -413,5 +413,34 @@ TEST(Rfc5040_5_3, SolicitedEventRaisesTheArmedNotification) {
   s.weft.recv_cq->ack_events(1);
 }
 
+// What wired queue pairs add to RDMAP (docs/personality.md) has no meaning here: their Acks are of
+// an unassigned opcode, and the two reserved bits ask for nothing.
+TEST(WiredAdditions, AcksOfEveryKindTerminate) {
+  for (std::uint32_t kind = 0; kind < 4; ++kind) {
+    SCOPED_TRACE(kind);
+    constexpr std::uint8_t kAck = 12;
+    Session s;
+    post_empty_recvs(*s.weft.qp, 1, 1);
+    const Bytes ack = raw::ulpdu(raw::Tagged{.opcode = kAck, .stag = kind, .to = 1});
+    ASSERT_EQ(ack.size(), 14U);
+    s.expect_violation(ack, {0, 2, 6}, raw::Attach::kDdp);
+    s.expect_flushed_recvs({1});
+  }
+}
+
+TEST(WiredAdditions, ReservedBitsAskForNoAckAndCarryNoImmediate) {
+  for (const std::uint8_t bits : {std::uint8_t{0x60}, std::uint8_t{0x50}, std::uint8_t{0x70}}) {
+    SCOPED_TRACE(int{bits});
+    Session s;
+    post_empty_recvs(*s.weft.qp, 1, 1);
+    s.peer.send_fpdu(raw::ulpdu(raw::Untagged{.rsvd = 0xabcd, .rdmap_bits = bits}));
+    const WorkCompletion wc = take_success(*s.weft.recv_cq, 1);
+    EXPECT_FALSE(has(wc.flags, WcFlags::kWithImm));
+    s.peer.send_fpdu(raw::ulpdu(raw::Tagged{.stag = s.canary.rkey(), .rdmap_bits = bits}));
+    EXPECT_TRUE(s.peer.quiet());
+    s.expect_alive(2, 2);
+  }
+}
+
 }  // namespace
 }  // namespace weft::test

@@ -1,8 +1,139 @@
-// What flows between wired queue pairs: the messages of unreliable ones, and when Acks leave.
+// What flows between wired queue pairs: messages, with an error at the request that deserves it;
+// the losses of unreliable ones; and when Acks leave.
+#include <cstring>
+
 #include "verbs_wired.h"
 
 namespace weft::verbs::test {
 namespace {
+
+// --- reliable ones ---
+
+struct WiringRc : ::testing::Test {
+  void SetUp() override {
+    a.to_rtr(b);
+    b.to_rtr(a);
+    a.to_rts();
+    b.to_rts();
+  }
+  // What `from` sent with an immediate has arrived in request `id`.
+  static void expect_immediate(const Wired& to, std::uint64_t id) {
+    const WorkCompletion wc = to.next();
+    EXPECT_EQ(wc.wr_id, id);
+    EXPECT_EQ(describe(wc.status), describe(WcStatus::kSuccess));
+    EXPECT_TRUE(has(wc.flags, WcFlags::kWithImm));
+    EXPECT_EQ(wc.imm_data >> 32U, 0xc0ffeeU);
+    EXPECT_EQ(wc.byte_len, 8U);
+  }
+  static SendWr with_immediate(SendOp op, const Sge& sge) {
+    SendWr wr;
+    wr.op = op;
+    wr.imm_data = std::uint64_t{0xc0ffee} << 32U;
+    wr.flags = SendFlags::kSignaled;
+    wr.sges = {&sge, 1};
+    return wr;
+  }
+  Wired a, b;
+};
+
+TEST_F(WiringRc, ASendWithAnImmediateCarriesItsOctetsToo) {
+  std::memcpy(a.memory.data(), "octets!", 8);
+  b.receive(1);
+  const Sge at = a.sge(8);
+  ASSERT_TRUE(a.qp().post_send(with_immediate(SendOp::kImmediate, at)));
+  expect_immediate(b, 1);
+  EXPECT_EQ(std::memcmp(b.memory.data(), "octets!", 8), 0);
+  EXPECT_EQ(a.next().status, WcStatus::kSuccess);
+}
+
+TEST_F(WiringRc, AWriteWithAnImmediateTakesOneReceiveAndSaysHowMuchCame) {
+  std::memcpy(a.memory.data(), "octets!", 8);
+  ASSERT_TRUE(b.qp().post_recv({1, {}}));  // needs no memory
+  const Sge at = a.sge(8);
+  SendWr wr = with_immediate(SendOp::kWriteImm, at);
+  wr.remote_addr = b.address() + 100;
+  wr.rkey = b.region->rkey();
+  ASSERT_TRUE(a.qp().post_send(wr));
+  expect_immediate(b, 1);
+  EXPECT_EQ(std::memcmp(b.memory.data() + 100, "octets!", 8), 0);
+  EXPECT_EQ(b.qp().query().rq_outstanding, 0U);
+}
+
+// What is complete has been placed; what is not is behind the error, and has no effect.
+TEST_F(WiringRc, AnErrorOfThePeerIsThatOfTheRequestThatDeservesIt) {
+  struct Fault {
+    const char* what;
+    std::uint64_t offset;
+    std::uint32_t key_bits;
+  };
+  for (const Fault& f : {Fault{"a key that is not", 0, 0x100}, Fault{"over the end", 4089, 0}}) {
+    for (const bool reads : {false, true}) {
+      SCOPED_TRACE(std::string(f.what) + (reads ? ", a Read" : ", a Write"));
+      Wired left, right;
+      left.to_rtr(right);
+      right.to_rtr(left);
+      left.to_rts();
+      right.to_rts();
+      std::memcpy(left.memory.data(), "octets!", 8);
+      left.write(1, right.address(), right.region->rkey());
+      left.write(2, right.address() + f.offset, right.region->rkey() ^ f.key_bits,
+                 reads ? SendOp::kRead : SendOp::kWrite);
+      left.write(3, right.address() + 200, right.region->rkey());
+      EXPECT_EQ(describe(left.next().status), describe(WcStatus::kSuccess));
+      const WorkCompletion wc = left.next();
+      EXPECT_EQ(wc.wr_id, 2U);
+      EXPECT_EQ(describe(wc.status), describe(WcStatus::kRemoteAccess));
+      EXPECT_EQ(describe(left.next().status), describe(WcStatus::kFlushed));
+      EXPECT_EQ(left.qp().state(), QpState::kError);
+      EXPECT_TRUE(eventually([&] { return right.qp().state() == QpState::kError; }));
+      EXPECT_EQ(std::memcmp(right.memory.data(), "octets!", 8), 0);
+      EXPECT_EQ(right.memory[200], 0);
+    }
+  }
+}
+
+TEST_F(WiringRc, ASendLongerThanItsReceiveIsAnErrorAtBothEnds) {
+  const Sge four = b.sge(4);
+  ASSERT_TRUE(b.qp().post_recv({7, {&four, 1}}));
+  a.send(1);
+  EXPECT_EQ(describe(a.next().status), describe(WcStatus::kRemoteInvalidRequest));
+  EXPECT_EQ(describe(b.next().status), describe(WcStatus::kLocalLength));
+  EXPECT_EQ(a.qp().state(), QpState::kError);
+  EXPECT_EQ(b.qp().state(), QpState::kError);
+}
+
+// Two queue pairs of either type take the receives of one queue.
+TEST(WiringShared, ReceivesAreThereForEveryQueuePair) {
+  for (const QpType type : {QpType::kRc, QpType::kUc}) {
+    SCOPED_TRACE(type == QpType::kRc ? "RC" : "UC");
+    Wired sharer(type), left(type), right(type);
+    QpOptions options;
+    options.type = type;
+    options.send_cq = options.recv_cq = sharer.set.cq;
+    options.srq = std::move(*sharer.host.pd->create_srq({}));
+    const Sge at = sharer.sge(64);
+    for (std::uint64_t id = 1; id <= 2; ++id) {
+      const RecvWr receive{id, {&at, 1}};
+      ASSERT_EQ(options.srq->post_recv({&receive, 1}).count, 1U);
+    }
+    std::vector<std::shared_ptr<QueuePair>> qps;
+    for (const Wired* peer : {&left, &right}) {
+      const auto qp = qps.emplace_back(std::move(*sharer.host.pd->create_qp(options)));
+      ASSERT_TRUE(qp->modify(QpState::kInit));
+      ASSERT_TRUE(qp->wire(sharer.towards(*peer)));
+      WiringToReceive back = peer->towards(sharer);
+      back.peer_number = qp->number();
+      peer->to_init();
+      ASSERT_TRUE(peer->qp().wire(back));
+      peer->to_rts();
+      peer->send(9);
+      EXPECT_EQ(peer->next().status, WcStatus::kSuccess);
+      const WorkCompletion wc = sharer.next();
+      EXPECT_EQ(wc.wr_id, qps.size());
+      EXPECT_EQ(wc.qp_num, qp->number());
+    }
+  }
+}
 
 // --- unreliable ones ---
 

@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "roce/qp_number.h"
 #include "verbs_wired.h"
+#include "wire/ack.h"
 #include "wire/ddp.h"
 #include "wire/rdmap.h"
 #include "wire_testing.h"
@@ -348,18 +349,36 @@ TEST_F(WiringStranger, SilentAndCutOffOnesHoldNobodyUp) {
 class WiringIdlePeer : public WiringStranger {
  protected:
   // A number below all others makes it the one to connect.
-  [[nodiscard]] RawSocket meet(std::uint8_t timeout = 0) const {
+  [[nodiscard]] RawSocket meet(std::uint8_t timeout = 0, std::uint8_t rnr_retry = 7) const {
     WiringToReceive towards = a.towards(peer);
     towards.peer_number = roce::to_number({32768, 2});
     a.to_init();
     EXPECT_TRUE(a.qp().wire(towards));
-    a.to_rts(timeout);
+    a.to_rts(timeout, rnr_retry);
     return greet();
+  }
+  static void acknowledge(const RawSocket& socket, AckKind kind, std::uint64_t value) {
+    Bytes ack(DdpTagged::kSize);
+    store_ddp(DdpTagged{true, kAckControl, Stag{static_cast<std::uint32_t>(kind)}, value},
+              ack.data());
+    socket.send(weft::testing::build_fpdu(ack));
+  }
+  // The next FPDU's ULPDU; nothing at the end of the stream.
+  static Bytes next_ulpdu(const RawSocket& socket) {
+    constexpr std::size_t kLength = 2, kCrc = 4, kWord = 4;
+    const Bytes length = socket.receive(kLength);
+    if (length.size() != kLength) return {};
+    const std::size_t size = load_be16(length.data());
+    const std::size_t padded = (kLength + size + kWord - 1) / kWord * kWord;
+    Bytes rest = socket.receive(padded - kLength + kCrc);
+    rest.resize(size);
+    return rest;
   }
   [[nodiscard]] roce::Hello greeting() const {
     roce::Hello h = hello();
     h.from.number = roce::to_number({32768, 2});
     h.psn = 100;
+    h.min_rnr_timer = rnr_timer;
     return h;
   }
   [[nodiscard]] RawSocket greet() const {
@@ -368,6 +387,7 @@ class WiringIdlePeer : public WiringStranger {
     EXPECT_EQ(socket.receive(roce::Hello::kSize).size(), roce::Hello::kSize);
     return socket;
   }
+  std::uint8_t rnr_timer = 1;  // 10 us; 0 is 655 ms
   void leave(RawSocket& socket) const {
     socket.close();
     EXPECT_TRUE(eventually([&] { return !a.linked(); }));
@@ -416,14 +436,61 @@ TEST_F(WiringIdlePeer, WiredAnewAQueuePairForgetsWhatWasOutstanding) {
 TEST_F(WiringIdlePeer, AcksOfWhatWasNotSentEndTheConnection) {
   for (std::uint32_t kind = 0; kind < 4; ++kind) {
     RawSocket socket = meet();
-    Bytes ack(DdpTagged::kSize);
-    store_ddp(DdpTagged{true, kAckControl, Stag{kind}, 1}, ack.data());
-    socket.send(weft::testing::build_fpdu(ack));
+    acknowledge(socket, static_cast<AckKind>(kind), 1);
     EXPECT_TRUE(eventually([&] { return a.qp().state() == QpState::kError; })) << kind;
     ASSERT_TRUE(a.qp().modify(QpState::kReset));
   }
   a.to_rtr(peer);
   expect_still_works();
+}
+
+// Of one Send, each of these at a place where it can't be.
+TEST_F(WiringIdlePeer, AcksThatContradictWhatWasSaidEndTheConnection) {
+  using Said = std::vector<std::pair<AckKind, std::uint64_t>>;
+  const Said wrong[] = {
+      {{AckKind::kPlaced, 2}},                             // more than was asked for
+      {{AckKind::kNotReady, 2}},                           // a Send that was not sent
+      {{AckKind::kNotReady, 1}, {AckKind::kNotReady, 1}},  // again, before we have resumed
+      {{AckKind::kPlaced, 1}, {AckKind::kNotReady, 1}},    // placed, and refused after all
+      {{AckKind::kNotReady, 1}, {AckKind::kPlaced, 1}},    // refused, and placed after all
+  };
+  rnr_timer = 0;  // so that it does not resume meanwhile
+  for (const Said& said : wrong) {
+    SCOPED_TRACE(&said - wrong);
+    RawSocket socket = meet();
+    a.send(1);
+    ASSERT_FALSE(next_ulpdu(socket).empty());
+    for (const auto& [kind, value] : said) acknowledge(socket, kind, value);
+    EXPECT_TRUE(eventually([&] { return a.qp().state() == QpState::kError; }));
+    ASSERT_TRUE(a.qp().modify(QpState::kReset));
+  }
+  a.to_rtr(peer);
+  expect_still_works();
+}
+
+// rnr_retry counts the attempts after the first, and each waits for what the peer has named.
+TEST_F(WiringIdlePeer, ARefusedSendComesAgainExactlyAsOftenAsAllowed) {
+  for (const std::uint8_t retries : {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{3}}) {
+    SCOPED_TRACE(int{retries});
+    RawSocket socket = meet(0, retries);
+    a.send(1);
+    for (int attempt = 0; attempt <= retries; ++attempt) {
+      const Bytes send = next_ulpdu(socket);
+      ASSERT_EQ(send.size(), DdpUntagged::kSize + 8) << attempt;
+      EXPECT_EQ(load_ddp_untagged(send.data()).msn, Msn::first());
+      EXPECT_EQ(a.completions(), 0U);
+      acknowledge(socket, AckKind::kNotReady, 1);
+      if (attempt == retries) break;
+      const Bytes resume = next_ulpdu(socket);
+      ASSERT_EQ(resume.size(), DdpTagged::kSize);
+      EXPECT_EQ(load_ddp_tagged(resume.data()).stag,
+                Stag{static_cast<std::uint32_t>(AckKind::kResume)});
+    }
+    EXPECT_EQ(describe(a.next().status), describe(WcStatus::kRnrRetryExceeded));
+    EXPECT_EQ(a.qp().state(), QpState::kError);
+    EXPECT_TRUE(next_ulpdu(socket).empty());  // and no Terminate
+    ASSERT_TRUE(a.qp().modify(QpState::kReset));
+  }
 }
 
 // The receive stays with the queue pair, and is flushed with the others.

@@ -1,0 +1,112 @@
+// The ports behind which wired queue pairs are found: Config::roce_port_min to _max.
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "io/log.h"
+#include "roce/qp_number.h"
+#include "verbs_wired.h"
+
+namespace weft::verbs::test {
+namespace {
+
+constexpr std::size_t kPerPort = roce::kIndexMax - roce::kIndexMin + 1U;
+
+// A device with one port, which nobody else has.
+class WiringPorts : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(eventually([&] {  // somebody else may take it between our two looks
+      const std::uint16_t port = RawListener().address().port();
+      if (port < roce::kPortMin) return false;
+      config_.roce_port_min = config_.roce_port_max = port;
+      host_.emplace(config_);
+      first_ = make(*host_).value_or(nullptr);
+      return first_ != nullptr;
+    }));
+  }
+  static Result<std::shared_ptr<QueuePair>> make(Host& host, QpType type = QpType::kRc) {
+    QpOptions options;
+    options.type = type;
+    options.max_send_wr = options.max_recv_wr = 1;
+    options.send_cq = options.recv_cq = std::move(*host.device->create_cq({}));
+    return host.pd->create_qp(options);
+  }
+  [[nodiscard]] std::uint16_t port() const { return config_.roce_port_min; }
+
+  Config config_ = roce_config();
+  std::optional<Host> host_;
+  std::shared_ptr<QueuePair> first_;
+};
+
+// What is logged until the end of its life.
+class Logged {
+ public:
+  Logged() { EXPECT_TRUE(io::configure_log(LogLevel::kError, path_)); }
+  ~Logged() {
+    EXPECT_TRUE(io::configure_log(LogLevel::kWarning, ""));
+    unlink(path_.c_str());
+  }
+  [[nodiscard]] std::string text() const {
+    std::ifstream file(path_);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+ private:
+  const std::string path_ = ::testing::TempDir() + "weft-ports-test." + std::to_string(getpid());
+};
+
+TEST_F(WiringPorts, NumbersNamePortsOfTheRange) {
+  EXPECT_EQ(roce::split_number(first_->number()).port, port());
+  const auto datagrams = make(*host_, QpType::kUd);
+  ASSERT_TRUE(datagrams);
+  EXPECT_EQ(roce::split_number((*datagrams)->number()).port, port());
+}
+
+TEST_F(WiringPorts, APortOfAnotherProcessIsNotShared) {
+  Host other(config_);
+  const Logged log;
+  EXPECT_EQ(make(other).error(), Error::kAddressInUse);
+  EXPECT_NE(log.text().find("roce_ports " + std::to_string(port())), std::string::npos);
+}
+
+TEST_F(WiringPorts, ARangeThatIsFullIsNamedAndHasRoomAgainLater) {
+  std::vector<std::shared_ptr<QueuePair>> qps;
+  while (qps.size() + 1 < kPerPort) {
+    auto qp = make(*host_);
+    ASSERT_TRUE(qp) << qps.size();
+    qps.push_back(std::move(*qp));
+  }
+  const Logged log;
+  EXPECT_EQ(make(*host_).error(), Error::kLimitExceeded);
+  EXPECT_NE(log.text().find("510 queue pairs behind each"), std::string::npos) << log.text();
+  const std::uint32_t number = qps.front()->number();
+  qps.erase(qps.begin());
+  const auto again = make(*host_);
+  ASSERT_TRUE(again);
+  EXPECT_EQ((*again)->number(), number);
+}
+
+TEST_F(WiringPorts, EachHasOneQueuePairOfDatagrams) {
+  auto datagrams = make(*host_, QpType::kUd);
+  ASSERT_TRUE(datagrams);
+  const Logged log;
+  EXPECT_EQ(make(*host_, QpType::kUd).error(), Error::kLimitExceeded);
+  EXPECT_NE(log.text().find("one of them UD"), std::string::npos) << log.text();
+  datagrams->reset();
+  EXPECT_TRUE(make(*host_, QpType::kUd));
+}
+
+TEST(WiringPortRange, OneThatCannotBeIsRefusedWithTheDevice) {
+  const std::pair<std::uint16_t, std::uint16_t> bad[] = {{40001, 40000}, {32767, 40000}, {0, 0}};
+  for (const auto& [first, last] : bad) {
+    Config config = roce_config();
+    config.roce_port_min = first;
+    config.roce_port_max = last;
+    EXPECT_EQ(Device::open(config).error(), Error::kInvalidArgument) << first;
+  }
+}
+
+}  // namespace
+}  // namespace weft::verbs::test
