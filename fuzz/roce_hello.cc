@@ -1,9 +1,11 @@
 // Hellos of wired queue pairs: the codec, and the exchange in both roles, with any octets in any
-// pieces. Octet 0: bit 0 listener, bit 1 declines; octet 1: how many octets come at once.
+// pieces. Octet 0: bit 0 listener, bit 1 declines, bit 2 with a secret; octet 1: how many octets
+// come at once.
 #include "roce/hello.h"
 
 #include <algorithm>
 
+#include "../tests/unit/roce_sealer.h"
 #include "roce/greeting.h"
 #include "roce/qp_number.h"
 #include "roce/rules.h"
@@ -41,14 +43,21 @@ void run(std::span<const std::uint8_t> input) {
   const bool listener = (input[0] & 1U) != 0;
   const std::size_t piece = input[1] == 0 ? Hello::kSize : input[1];
   round_trip(input.subspan(2), Hello::kSize, [](ByteReader& in) { return roce::decode_hello(in); });
-  Greeting g = listener ? Greeting::listener() : Greeting::connector(mine());
-  if (!listener) g.sent(g.to_send().size());
+  const roce::ToySealer secret(1);
+  const roce::Sealer* const sealer = (input[0] & 4U) != 0 ? &secret : nullptr;
+  Greeting g = listener ? Greeting::listener(sealer) : Greeting::connector(mine(), sealer);
   std::span<const std::uint8_t> rest = input.subspan(2);
-  while (!rest.empty() && g.missing() != 0) {
+  while (!rest.empty()) {
+    g.sent(g.to_send().size());
+    if (g.missing() == 0) break;
     const std::size_t n = std::min({piece, rest.size(), g.missing()});
     g.received(rest.first(n));
     rest = rest.subspan(n);
   }
+  g.sent(g.to_send().size());
+  // The digest is a toy, but nobody finds it by chance.
+  check(sealer == nullptr ||
+        (g.state() != GreetingState::kAsked && g.state() != GreetingState::kAccepted));
   if (g.state() == GreetingState::kAsked) check_asked(g, (input[0] & 2U) != 0);
   if (g.state() == GreetingState::kAccepted && !listener) check(g.peer().from == mine().to);
   g.peer_closed();

@@ -25,7 +25,7 @@ test_packages=(
   apache2-utils curl git haproxy memcached netcat-openbsd netcat-traditional nginx-light openssh-client
   openssh-server openssl postgresql redis-server redis-tools rsync
   python3-jinja2 python3-matplotlib python3-yaml python3-pyverbs iperf3 sockperf qperf ucx-utils
-  openmpi-bin python3-mpi4py
+  openmpi-bin python3-mpi4py netpipe-openmpi
   libfabric-bin fuse3 xvfb
 )
 ci_packages=(

@@ -114,7 +114,9 @@ struct Config {
   std::uint16_t roce_port_max = 65535;
   RetryMode retry = RetryMode::kStandard;  // kRoce
   PsnMode psn = PsnMode::kStrict;          // kRoce
-  std::uint16_t background_threads = 0;    // that serve CQs nobody polls; 0: one for four cores
+  // kRoce: both ends have to prove that they know it before they are connected; "": nobody has to.
+  std::string roce_secret;
+  std::uint16_t background_threads = 0;  // that serve CQs nobody polls; 0: one for four cores
   LogLevel log = LogLevel::kWarning;
   std::string log_file;  // "": stderr
   std::string pcap;      // "": off; "%p" is replaced by the process id

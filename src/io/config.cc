@@ -26,6 +26,8 @@ constexpr std::size_t kGidTextMax = 63;
 // A number of 24 bits has room for so many ports (roce/qp_number.h).
 constexpr std::uint64_t kRocePortMin = 32768;
 constexpr std::uint64_t kRocePortMax = 65535;
+constexpr std::size_t kSecretMin = 16;
+constexpr std::size_t kSecretMax = 256;
 
 // Variables that begin with WEFT_ but are no configuration of the library. A '*' at the end stands
 // for anything.
@@ -53,6 +55,7 @@ struct Key {
   std::string_view help;
   bool (*set)(Config& config, std::string_view text);
   std::string (*get)(const Config& config);
+  bool secret = false;  // its value is shown nowhere
 };
 
 template <class Enum>
@@ -168,6 +171,15 @@ bool set_roce_ports(Config& config, std::string_view text) {
   config.roce_port_min = static_cast<std::uint16_t>(*first);
   config.roce_port_max = static_cast<std::uint16_t>(*last);
   return true;
+}
+bool set_roce_secret(Config& config, std::string_view text) {
+  const bool fits = text.size() >= kSecretMin && text.size() <= kSecretMax;
+  if (!text.empty() && !fits) return false;
+  config.roce_secret = text;
+  return true;
+}
+std::string get_roce_secret(const Config& config) {
+  return config.roce_secret.empty() ? "" : "(set)";
 }
 template <std::string Config::*kMember>
 bool set_path(Config& config, std::string_view text) {
@@ -305,6 +317,9 @@ const auto kKeys = std::to_array<Key>({
     {"psn", "strict, lenient",
      "with personality roce: whether packet sequence numbers of both ends have to agree",
      &set_choice<&Config::psn, kPsnChoices>, &get_choice<&Config::psn, kPsnChoices>},
+    {"roce_secret", "16 to 256 characters, or nothing",
+     "with personality roce: what both ends have to know to be connected; empty: nobody is asked",
+     &set_roce_secret, &get_roce_secret, true},
     {"background_threads", "0 (one for four cores), or 1 to 64",
      "threads that serve what no caller polls",
      &set_count<&Config::background_threads, limits::kBackgroundThreads>,
@@ -423,8 +438,9 @@ Status Config::set(std::string_view key, std::string_view value, std::string* wh
     return tl::unexpected(Error::kNotFound);
   }
   if (!known->set(*this, value)) {
-    say(why, std::string(source) + ": '" + std::string(value) + "' is not a legal value of " +
-                 std::string(key) + "; legal: " + std::string(known->legal));
+    const std::string shown = known->secret ? "what stands there" : "'" + std::string(value) + "'";
+    say(why, std::string(source) + ": " + shown + " is not a legal value of " + std::string(key) +
+                 "; legal: " + std::string(known->legal));
     return tl::unexpected(Error::kInvalidArgument);
   }
   std::erase_if(sources_, [&](const auto& s) { return s.first == key; });

@@ -3,6 +3,20 @@
 //   connector   kSending -> kReceiving -> kAccepted, kDeclined or kFailed
 //   listener    kReceiving -> kAsked, then answer() -> kSending -> kAccepted or kDeclined; kFailed
 //
+// With a Sealer, hellos carry seals and have to be proved. The listener knows that the connector
+// has the secret before it is asked anything, and so before a stranger can change anything:
+//
+//   connector   request, nonce
+//   listener    challenge, nonce
+//   connector   proof, tag over request and challenge
+//   listener    answer, tag over request, challenge and answer
+//
+// Both nonces are new each time, so nothing that was heard before is a proof again; proof and
+// answer begin with their kind, so neither is the other. Both roles go through kSending and
+// kReceiving once more for this. Where the secrets differ, or only one end has one, a listener goes
+// to kSending and kDeclined without being asked, and a connector ends in kDeclined; verdict() is
+// kOtherSecret.
+//
 // Not more octets than missing() may be read from the socket: what follows belongs to the stream.
 // One thread at a time.
 #pragma once
@@ -13,6 +27,7 @@
 #include <span>
 
 #include "roce/hello.h"
+#include "roce/seal.h"
 
 namespace weft::roce {
 
@@ -27,9 +42,9 @@ enum class GreetingState : std::uint8_t {
 
 class Greeting {
  public:
-  // REQUIRES: mine.kind is kRequest.
-  [[nodiscard]] static Greeting connector(const Hello& mine);
-  [[nodiscard]] static Greeting listener();
+  // REQUIRES: mine.kind is kRequest; the sealer outlives the greeting. Null: there is no secret.
+  [[nodiscard]] static Greeting connector(const Hello& mine, const Sealer* sealer = nullptr);
+  [[nodiscard]] static Greeting listener(const Sealer* sealer = nullptr);
 
   [[nodiscard]] GreetingState state() const noexcept { return state_; }
   [[nodiscard]] std::span<const std::uint8_t> to_send() const noexcept {
@@ -52,15 +67,29 @@ class Greeting {
   [[nodiscard]] Error error() const noexcept { return error_; }
 
  private:
+  static constexpr std::size_t kMessageMax = Hello::kSize + kSealSize;
+  using Message = std::array<std::uint8_t, kMessageMax>;
+
   void put(const Hello& hello) noexcept;
+  void put_sealed(Hello hello, const Seal& seal) noexcept;
   void understand() noexcept;
+  void hear_request(const Hello& said) noexcept;
+  void hear_proof(const Hello& said) noexcept;
+  void hear_challenge(const Hello& said) noexcept;
+  void hear_answer(const Hello& said) noexcept;
+  void decline_secret() noexcept;
+  [[nodiscard]] Seal tag(HelloKind kind, std::span<const std::uint8_t> answer) const noexcept;
+  [[nodiscard]] bool proved(HelloKind kind) const noexcept;
   void fail_with(Error error) noexcept;
 
   GreetingState state_ = GreetingState::kReceiving;
   bool connector_ = false;
-  std::array<std::uint8_t, Hello::kSize> out_{};
-  std::array<std::uint8_t, Hello::kSize> in_{};
+  bool challenged_ = false;  // the challenge has been said, or heard
+  const Sealer* sealer_ = nullptr;
+  Message out_{}, in_{};
   std::size_t out_size_ = 0, sent_ = 0, in_size_ = 0;
+  std::size_t in_wanted_ = Hello::kSize;
+  Message request_{}, challenge_{};  // with a Sealer, as they were said
   Hello mine_, peer_;
   Verdict verdict_ = Verdict::kAccept;
   Error error_{};

@@ -12,6 +12,7 @@ namespace {
 constexpr std::array<std::uint8_t, 8> kMagic = {'W', 'E', 'F', 'T', 'R', 'O', 'C', 'E'};
 constexpr std::uint8_t kVersion = 1;
 constexpr std::uint8_t kCrcFlag = 0x01;
+constexpr std::uint8_t kSealedFlag = 0x02;
 constexpr std::uint8_t kRnrTimerMax = 31;
 constexpr std::uint32_t kPsnMask = 0xff'ffff;
 
@@ -24,7 +25,7 @@ Gid read_gid(ByteReader& in) noexcept {
 bool in_range(const Hello& h) noexcept {
   return is_number(h.from.number) && is_number(h.to.number) && h.psn <= kPsnMask &&
          h.min_rnr_timer <= kRnrTimerMax && (h.type == QpType::kRc || h.type == QpType::kUc) &&
-         h.verdict <= Verdict::kOtherType &&
+         h.verdict <= Verdict::kOtherSecret &&
          (h.kind == HelloKind::kAnswer || h.verdict == Verdict::kAccept);
 }
 
@@ -37,6 +38,7 @@ std::string_view describe(Verdict verdict) noexcept {
     case Verdict::kNoSuchQp: return "it has no queue pair of this number";
     case Verdict::kBusy: return "its queue pair is connected already";
     case Verdict::kOtherType: return "its queue pair is of another type";
+    case Verdict::kOtherSecret: return "its roce_secret is another, or only one end has one";
   }
   return "unknown verdict";
 }
@@ -48,12 +50,13 @@ Result<Hello> decode_hello(ByteReader& in) noexcept {
   if (r.u8() != kVersion) return fail(Error::kBadRevision);
   Hello h;
   const std::uint8_t kind = r.u8();
-  if (kind > static_cast<std::uint8_t>(HelloKind::kAnswer)) return fail(Error::kProtocol);
+  if (kind > static_cast<std::uint8_t>(HelloKind::kProof)) return fail(Error::kProtocol);
   h.kind = static_cast<HelloKind>(kind);
   h.verdict = static_cast<Verdict>(r.u8());
   const std::uint8_t flags = r.u8();
-  if ((flags & ~kCrcFlag) != 0) return fail(Error::kReservedBits);
+  if ((flags & ~(kCrcFlag | kSealedFlag)) != 0) return fail(Error::kReservedBits);
   h.crc = (flags & kCrcFlag) != 0;
+  h.sealed = (flags & kSealedFlag) != 0;
   h.from.gid = read_gid(r);
   h.to.gid = read_gid(r);
   h.from.number = r.be32();
@@ -75,7 +78,7 @@ void encode(const Hello& h, ByteWriter& out) noexcept {
   out.u8(kVersion);
   out.u8(static_cast<std::uint8_t>(h.kind));
   out.u8(static_cast<std::uint8_t>(h.verdict));
-  out.u8(h.crc ? kCrcFlag : 0);
+  out.u8(static_cast<std::uint8_t>((h.crc ? kCrcFlag : 0) | (h.sealed ? kSealedFlag : 0)));
   out.bytes(h.from.gid);
   out.bytes(h.to.gid);
   out.be32(h.from.number);

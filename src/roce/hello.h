@@ -3,9 +3,9 @@
 //
 //    0  8   magic "WEFTROCE", so that no iWARP peer can be mistaken for one
 //    8  1   version, 1
-//    9  1   kind: 0 request (of the end that connects), 1 answer
-//   10  1   verdict of an answer; of a request 0
-//   11  1   flags: bit 0, CRC32C is wanted; the others 0
+//    9  1   kind: 0 request (of the end that connects), 1 answer, 2 challenge, 3 proof
+//   10  1   verdict of an answer; else 0
+//   11  1   flags: bit 0, CRC32C is wanted; bit 1, a seal of 32 octets follows; the others 0
 //   12  16  GID of the sender
 //   28  16  GID of the receiver, as the sender believes
 //   44  4   queue pair number of the sender
@@ -16,6 +16,9 @@
 //   58  1   minimum RNR timer of the sender, as verbs encode it
 //   59  1   reserved, 0
 //   60  4   generation: how often the sender has been wired before, so that logs can tell
+//
+// Challenge, proof and seals are said where both ends share a secret (greeting.h); of challenge and
+// proof the fields behind octet 52 mean nothing.
 //
 // All numbers are big-endian. Values only: no I/O, any thread.
 #pragma once
@@ -41,14 +44,15 @@ struct End {
 
 enum class QpType : std::uint8_t { kRc = 2, kUc = 3 };
 
-enum class HelloKind : std::uint8_t { kRequest = 0, kAnswer = 1 };
+enum class HelloKind : std::uint8_t { kRequest = 0, kAnswer = 1, kChallenge = 2, kProof = 3 };
 
 enum class Verdict : std::uint8_t {
   kAccept = 0,
-  kNotYet = 1,     // the queue pair is not wired to the asker, or not yet: ask again
-  kNoSuchQp = 2,   // there is none of this number: ask again, it may come
-  kBusy = 3,       // it is connected, or about to be, in another way: ask again
-  kOtherType = 4,  // it is of another type: asking again is of no use
+  kNotYet = 1,       // the queue pair is not wired to the asker, or not yet: ask again
+  kNoSuchQp = 2,     // there is none of this number: ask again, it may come
+  kBusy = 3,         // it is connected, or about to be, in another way: ask again
+  kOtherType = 4,    // it is of another type: asking again is of no use
+  kOtherSecret = 5,  // it has another secret, or only one end has one: likewise
 };
 [[nodiscard]] std::string_view describe(Verdict verdict) noexcept;
 
@@ -58,6 +62,7 @@ struct Hello {
   HelloKind kind = HelloKind::kRequest;
   Verdict verdict = Verdict::kAccept;
   bool crc = true;
+  bool sealed = false;
   End from;
   End to;
   std::uint32_t psn = 0;

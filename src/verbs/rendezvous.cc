@@ -56,7 +56,10 @@ struct Rendezvous::Port final : io::Handler {
 // One who has connected and not said yet whom it wants. Served on the engine's thread only.
 struct Rendezvous::Arrival final : io::Handler, std::enable_shared_from_this<Arrival> {
   Arrival(Rendezvous& o, io::Fd fd, const SocketAddress& from)
-      : owner(o), socket(std::move(fd)), source(from) {}
+      : owner(o),
+        socket(std::move(fd)),
+        source(from),
+        greeting(roce::Greeting::listener(o.sealer())) {}
   void on_io(std::uint32_t /*events*/) override {
     const auto self = shared_from_this();
     if (owner.is_wanted(*this)) owner.settle(*this);
@@ -71,7 +74,7 @@ struct Rendezvous::Arrival final : io::Handler, std::enable_shared_from_this<Arr
   Rendezvous& owner;
   io::Fd socket;
   const SocketAddress source;
-  roce::Greeting greeting = roce::Greeting::listener();
+  roce::Greeting greeting;
   io::TimerId timer = 0;
 };
 
@@ -83,11 +86,18 @@ Result<std::unique_ptr<Rendezvous>> Rendezvous::create(DeviceImpl& device) {
             device.config().gid);
     return fail(address.error());
   }
-  return std::unique_ptr<Rendezvous>(new Rendezvous(device, *address));
+  std::unique_ptr<HelloSecret> secret;
+  if (!device.config().roce_secret.empty()) {
+    auto made = HelloSecret::create(device.config().roce_secret);
+    if (!made) return fail(made.error());
+    secret = std::move(*made);
+  }
+  return std::unique_ptr<Rendezvous>(new Rendezvous(device, *address, std::move(secret)));
 }
 
-Rendezvous::Rendezvous(DeviceImpl& device, const SocketAddress& address)
-    : device_(device), address_(address), gid_(gid_of(address)) {}
+Rendezvous::Rendezvous(DeviceImpl& device, const SocketAddress& address,
+                       std::unique_ptr<HelloSecret> secret)
+    : device_(device), address_(address), gid_(gid_of(address)), secret_(std::move(secret)) {}
 
 // Callbacks take mutex_, so their ends are awaited without it.
 Rendezvous::~Rendezvous() {
@@ -269,13 +279,31 @@ void Rendezvous::settle(Arrival& arrival) {
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n <= 0) return forget(arrival);
   arrival.greeting.received(std::span(buffer).first(static_cast<std::size_t>(n)));
-  if (arrival.greeting.state() == roce::GreetingState::kReceiving) return;
-  if (arrival.greeting.state() == roce::GreetingState::kFailed) {
-    device_.note_refused(LogLevel::kWarning, arrival.source.text(),
-                         "what came is no hello of a wired queue pair");
-    return forget(arrival);
+  switch (arrival.greeting.state()) {
+    case roce::GreetingState::kFailed:
+      return refuse(arrival, "what came is no hello of a wired queue pair");
+    case roce::GreetingState::kAsked: return answer(arrival);
+    case roce::GreetingState::kSending: break;  // the challenge, or that the secret is another
+    default: return;
   }
-  answer(arrival);
+  if (!say(arrival)) return forget(arrival);
+  if (arrival.greeting.state() != roce::GreetingState::kDeclined) return;
+  refuse(arrival, "its roce_secret is another than here, or only one end has one");
+}
+
+// False: the peer has gone. An empty socket has room for every hello.
+bool Rendezvous::say(Arrival& arrival) {
+  const auto out = arrival.greeting.to_send();
+  const ssize_t n =
+      ::send(arrival.socket.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (n != static_cast<ssize_t>(out.size())) return false;
+  arrival.greeting.sent(out.size());
+  return true;
+}
+
+void Rendezvous::refuse(Arrival& arrival, std::string_view why) {
+  device_.note_refused(LogLevel::kWarning, arrival.source.text(), why);
+  forget(arrival);
 }
 
 void Rendezvous::answer(Arrival& arrival) {
@@ -291,10 +319,7 @@ void Rendezvous::answer(Arrival& arrival) {
                          "its GID is another address than the one it calls from (a NAT between?)");
   }
   arrival.greeting.answer(verdict, mine);
-  const auto out = arrival.greeting.to_send();
-  // An empty socket has room for one hello.
-  const bool told = ::send(arrival.socket.get(), out.data(), out.size(),
-                           MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(out.size());
+  const bool told = say(arrival);
   device_.engine().forget(arrival.socket.get());
   io::Fd socket = std::move(arrival.socket);
   forget(arrival);

@@ -22,6 +22,7 @@
 #include "io/lock.h"
 #include "roce/hello.h"
 #include "verbs/device.h"
+#include "verbs/hello_secret.h"
 
 namespace weft::verbs {
 
@@ -29,7 +30,8 @@ class Wiring;
 
 class Rendezvous {
  public:
-  //   kNotFound   Config::gid names no address of this machine
+  //   kNotFound   Config::gid names no address of this machine; or a secret is set, and what it
+  //               takes to prove it is not there (HelloSecret)
   [[nodiscard]] static Result<std::unique_ptr<Rendezvous>> create(DeviceImpl& device);
   // REQUIRES: no queue pair is left.
   ~Rendezvous();
@@ -38,6 +40,8 @@ class Rendezvous {
 
   [[nodiscard]] const SocketAddress& address() const noexcept { return address_; }
   [[nodiscard]] const roce::Gid& gid() const noexcept { return gid_; }
+  // What hellos are proved by; null: no secret is set.
+  [[nodiscard]] const roce::Sealer* sealer() const noexcept { return secret_.get(); }
 
   // A number for a queue pair; opens a port if need be.
   //   kAddressInUse    all ports of Config::roce_port_min to _max are taken
@@ -59,13 +63,15 @@ class Rendezvous {
   struct Port;
   struct Arrival;
 
-  Rendezvous(DeviceImpl& device, const SocketAddress& address);
+  Rendezvous(DeviceImpl& device, const SocketAddress& address, std::unique_ptr<HelloSecret> secret);
   [[nodiscard]] Status open_port() WEFT_REQUIRES(mutex_);
   [[nodiscard]] Result<io::Fd> open_listener(std::uint16_t port);
   [[nodiscard]] Result<io::Fd> open_datagrams(const Port& port) const;
   [[nodiscard]] bool accept_one(Port& port);
   [[nodiscard]] bool is_wanted(const Arrival& arrival);
   void settle(Arrival& arrival);
+  [[nodiscard]] bool say(Arrival& arrival);
+  void refuse(Arrival& arrival, std::string_view why);
   void answer(Arrival& arrival);
   void forget(const Arrival& arrival);
   [[nodiscard]] std::shared_ptr<Wiring> find(std::uint32_t number);
@@ -73,6 +79,7 @@ class Rendezvous {
   DeviceImpl& device_;
   const SocketAddress address_;
   const roce::Gid gid_;
+  const std::unique_ptr<HelloSecret> secret_;
 
   io::Mutex mutex_;
   std::vector<std::unique_ptr<Port>> ports_ WEFT_GUARDED_BY(mutex_);

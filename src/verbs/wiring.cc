@@ -71,7 +71,7 @@ Status Wiring::begin(const WiringToReceive& attributes, std::uint32_t generation
   generation_ = generation;
   peer_ = {attributes.peer_gid, attributes.peer_number};
   peer_address_ = *address;
-  sending_ = psn_logged_ = false;
+  sending_ = psn_logged_ = secret_logged_ = false;
   lost_early_ = stranded_ = given_up_ = false;
   seek(roce::goes_first(mine_, peer_) || is_itself() ? Duration{0} : roce::kTurnOfOther);
   return {};
@@ -203,6 +203,15 @@ void Wiring::attempt_failed(std::string_view why) {
   try_again(roce::pause_before(attempts_++));
 }
 
+void Wiring::declined() {
+  const roce::Verdict verdict = greeting_.verdict();
+  if (verdict == roce::Verdict::kOtherSecret && !std::exchange(secret_logged_, true)) {
+    io::log(LogLevel::kWarning, "qp {:#x}: no connection to qp {:#x} at {}: {}", mine_.number,
+            peer_.number, peer_address_.text(), describe(verdict));
+  }
+  attempt_failed(describe(verdict));
+}
+
 void Wiring::attempt(Lock& lock) {
   if (is_itself()) return meet_itself(lock);
   SocketAddress from = device_->rendezvous()->address();
@@ -218,7 +227,7 @@ void Wiring::attempt(Lock& lock) {
     return attempt_failed(describe(begun.error()));
   }
   socket_ = std::move(*socket);
-  greeting_ = roce::Greeting::connector(hello());
+  greeting_ = roce::Greeting::connector(hello(), device_->rendezvous()->sealer());
   connecting_ = true;
   watching_ = device_->engine().add(socket_.get(), EPOLLOUT, this).has_value();
   if (!watching_) return attempt_failed("epoll takes no more descriptors");
@@ -271,7 +280,7 @@ void Wiring::pump(Lock& lock) {
       drop_attempt();
       return hand_over(lock, std::move(socket), peer, true);
     }
-    case roce::GreetingState::kDeclined: return attempt_failed(describe(greeting_.verdict()));
+    case roce::GreetingState::kDeclined: return declined();
     case roce::GreetingState::kFailed: return attempt_failed(describe(greeting_.error()));
     case roce::GreetingState::kSending:
     case roce::GreetingState::kReceiving:
@@ -285,9 +294,8 @@ bool Wiring::move_octets() {
     const ssize_t n = ::send(socket_.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n > 0) greeting_.sent(static_cast<std::size_t>(n));
     if (n < 0 && errno != EAGAIN && errno != EINTR) greeting_.peer_closed();
-    if (greeting_.state() == roce::GreetingState::kReceiving) {
-      static_cast<void>(device_->engine().modify(socket_.get(), EPOLLIN));
-    }
+    const bool said = greeting_.state() == roce::GreetingState::kReceiving;
+    static_cast<void>(device_->engine().modify(socket_.get(), said ? EPOLLIN : EPOLLOUT));
     return n > 0;
   }
   if (greeting_.state() != roce::GreetingState::kReceiving) return false;

@@ -96,6 +96,7 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   void pump(Lock& lock);
   [[nodiscard]] bool move_octets();
   void attempt_failed(std::string_view why);
+  void declined();
   void drop_attempt();
   void unwire();
   void try_again(Duration pause);
@@ -120,12 +121,13 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   const roce::QpType type_;
   WiringToReceive receiver_;
   WiringToSend sender_;
-  bool sending_ = false;     // RTS
-  bool psn_logged_ = false;  // that they do not agree
-  bool dormant_ = false;     // seeking, and nothing waits for it
-  bool lost_early_ = false;  // the connection went while it was handed over
-  bool given_up_ = false;    // unreliable: nobody came in time, though the peer is still sought
-  bool stranded_ = false;    // seeking in name only: the retries run, and nobody is let in
+  bool sending_ = false;        // RTS
+  bool psn_logged_ = false;     // that they do not agree
+  bool secret_logged_ = false;  // likewise
+  bool dormant_ = false;        // seeking, and nothing waits for it
+  bool lost_early_ = false;     // the connection went while it was handed over
+  bool given_up_ = false;       // unreliable: nobody came in time, though the peer is still sought
+  bool stranded_ = false;       // seeking in name only: the retries run, and nobody is let in
 
   // The attempt to connect.
   io::Fd socket_;

@@ -80,9 +80,19 @@ sys.stdout.write(f"rank {rank} done\\n")  # at once: mpirun mixes what the ranks
 """
 
 
+def mpirun(network, ranks, *program):
+    """What the ranks of an MPI program print, over pml ucx. More ranks than cores give way to each
+    other when they find nothing."""
+    need("mpirun")
+    argv = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", ranks, "--mca", "pml", "ucx",
+            "--mca", "osc", "^ucx,rdma", "--mca", "btl", "self", "--mca", "opal_common_ucx_tls",
+            "any", "--mca", "opal_common_ucx_devices", "any", "--mca", "mpi_yield_when_idle", 1,
+            *program]
+    return network.start(argv, options=ROCE, env=OVER_WEFT).expect(0, LIMIT_S)
+
+
 def open_mpi(ranks):
-    """Ranks over pml ucx: Allreduce, and a ping-pong of small and large messages. More ranks than
-    cores give way to each other when they find nothing."""
+    """Allreduce, and a ping-pong of small and large messages."""
     def case(network):
         need("mpirun")
         python = "/usr/bin/python3"
@@ -91,14 +101,19 @@ def open_mpi(ranks):
         with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
             program.write(MPI_PROGRAM)
             program.flush()
-            argv = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", ranks, "--mca", "pml",
-                    "ucx", "--mca", "osc", "^ucx,rdma", "--mca", "btl", "self", "--mca",
-                    "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any",
-                    "--mca", "mpi_yield_when_idle", 1, python, program.name]
-            out = network.start(argv, options=ROCE, env=OVER_WEFT).expect(0, LIMIT_S)
+            out = mpirun(network, ranks, python, program.name)
             for rank in range(ranks):
                 check(f"rank {rank} done" in out, out)
     return case
+
+
+def netpipe(network):
+    """NetPIPE's ping-pong, of each of its sizes below 1 MiB: it checks what arrives (-i)."""
+    need("NPopenmpi")
+    with tempfile.TemporaryDirectory() as folder:
+        out = mpirun(network, 2, "NPopenmpi", "-i", "-n", 20, "-u", 1 << 20, "-o", f"{folder}/np.out")
+    rows = [line for line in out.splitlines() if " bytes " in line]
+    check("786433 bytes" in rows[-1] and all("check passed" in row for row in rows), out)
 
 
 if __name__ == "__main__":
@@ -119,4 +134,5 @@ if __name__ == "__main__":
                          ("stream_lat", "-s", 8), ("stream_bw", "-s", 65536)),
         "open_mpi": open_mpi(2),
         "open_mpi_four": open_mpi(4),
+        "netpipe": netpipe,
     })

@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "../unit/roce_sealer.h"
 #include "roce/greeting.h"
 #include "roce/qp_number.h"
 #include "roce/rules.h"
@@ -113,6 +114,7 @@ struct Peer {
   Network& net;
   Peer* other = nullptr;
   const End mine, peer;
+  const Sealer* secret = nullptr;
   bool wired = false, said_hello = false, cannot_connect = false;
   LinkPtr linked, attempting;
   std::uint32_t attempts = 0, timer = 0;
@@ -143,6 +145,8 @@ void Peer::deliver(const LinkPtr& link, bool to_listener) {
   receiver.received(piece);
   if (!sender.to_send().empty()) {
     net.after(net.delay(), [=, this] { deliver(link, to_listener); });
+  } else if (receiver.state() == GreetingState::kSending) {  // a challenge, a proof, or no
+    net.after(net.delay(), [=, this] { deliver(link, !to_listener); });
   } else if (to_listener) {
     if (receiver.state() != GreetingState::kAsked) return end_link(net, link);
     link->to->asked(link);
@@ -156,7 +160,8 @@ void Peer::deliver(const LinkPtr& link, bool to_listener) {
 void Peer::attempt() {
   if (cannot_connect || (net.hostile() && net.rng.one_in(3))) return attempt_failed();
   const auto link = std::make_shared<Link>();
-  link->connector = Greeting::connector(hello());
+  link->connector = Greeting::connector(hello(), secret);
+  link->listener = Greeting::listener(other->secret);
   link->from = this;
   link->to = other;
   link->source = mine.gid;
@@ -184,6 +189,8 @@ void Peer::asked(const LinkPtr& link) {
   net.after(net.delay(), [=, this] { deliver(link, false); });
 }
 
+const ToySealer kSecret(1), kOtherSecret(2);
+
 // Somebody else: octets that mean nothing, another's hello, or the peer's from the wrong address.
 void stranger(Network& net, Peer& victim) {
   const auto link = std::make_shared<Link>();
@@ -191,12 +198,15 @@ void stranger(Network& net, Peer& victim) {
   said.from = victim.peer;
   said.to = victim.mine;
   link->source = victim.peer.gid;
-  switch (net.rng.between(0, 2)) {
+  // One that has everything right but the secret is held off by that.
+  switch (net.rng.between(0, victim.secret != nullptr ? 3 : 2)) {
+    case 3: break;
     case 0: link->source[15] ^= 1U; break;
     case 1: said.from.number ^= 2U; break;
     default: said.to.number ^= 2U; break;
   }
-  link->connector = Greeting::connector(said);
+  link->connector = Greeting::connector(said, &kOtherSecret);
+  link->listener = Greeting::listener(victim.secret);
   link->to = &victim;
   victim.deliver(link, true);
 }
@@ -226,6 +236,7 @@ TEST(WiringSim, BothEndsComeToOneConnectionWhateverTheNetworkDoes) {
     if (net.rng.one_in(2)) net.longest_delay = Duration{1'000'000};
     const bool low_blocked = net.rng.one_in(5);
     const bool high_blocked = !low_blocked && net.rng.one_in(5);
+    if (net.rng.one_in(2)) pair.low.secret = pair.high.secret = &kSecret;
     net.after(net.delay() * net.rng.u32(1, 4), [&] { pair.low.begin(low_blocked); });
     net.after(net.delay() * net.rng.u32(1, 4), [&] { pair.high.begin(high_blocked); });
     for (int i = 0; i < 20; ++i) {

@@ -120,6 +120,19 @@ TEST_F(ConfigTest, ApiOverridesAndIsNamedAsSource) {
   EXPECT_EQ(source_of(config, "crc"), "api");
 }
 
+TEST_F(ConfigTest, ASecretIsShownNowhere) {
+  env("WEFT_ROCE_SECRET", "sixteen letters.");
+  const Config config = load();
+  EXPECT_EQ(config.roce_secret, "sixteen letters.");
+  EXPECT_EQ(value_of(config, "roce_secret"), "(set)");
+  EXPECT_EQ(source_of(config, "roce_secret"), "WEFT_ROCE_SECRET");
+  env("WEFT_ROCE_SECRET", "fifteen letters");
+  const std::string why = refusal();
+  EXPECT_TRUE(names(why, "WEFT_ROCE_SECRET")) << why;
+  EXPECT_TRUE(names(why, "16 to 256")) << why;
+  EXPECT_FALSE(names(why, "fifteen")) << why;
+}
+
 TEST_F(ConfigTest, UnknownVariableIsNamedWithWhatIsKnown) {
   env("WEFT_CRCC", "on");
   const std::string why = refusal();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "roce/qp_number.h"
+#include "roce_sealer.h"
 
 namespace weft::roce {
 namespace {
@@ -106,6 +107,154 @@ TEST(RoceGreeting, ClosedBeforeItsEndHasFailed) {
   listener.peer_closed();
   EXPECT_EQ(listener.state(), GreetingState::kFailed);
   EXPECT_EQ(listener.error(), Error::kConnectionLost);
+}
+
+// --- with a secret ---
+
+using Octets = std::vector<std::uint8_t>;
+
+Octets said_by(Greeting& one) {
+  Octets out(one.to_send().begin(), one.to_send().end());
+  one.sent(out.size());
+  return out;
+}
+
+void hear(Greeting& one, std::span<const std::uint8_t> octets) {
+  while (!octets.empty() && one.missing() != 0) {
+    const std::size_t n = std::min(one.missing(), octets.size());
+    one.received(octets.first(n));
+    octets = octets.subspan(n);
+  }
+}
+
+// Everything that is said of one exchange, as somebody on the way hears it.
+struct Exchange {
+  Exchange(const Sealer* left, const Sealer* right)
+      : connector(Greeting::connector(of(kLeft, kRight), left)),
+        listener(Greeting::listener(right)) {}
+  void run(std::size_t piece = 1) {
+    while (!over()) {
+      Greeting& from = connector.to_send().empty() ? listener : connector;
+      ASSERT_FALSE(from.to_send().empty());
+      carry(from, &from == &connector ? listener : connector, piece);
+      if (listener.state() == GreetingState::kAsked) {
+        asked = true;
+        listener.answer(Verdict::kAccept, of(kRight, kLeft));
+      }
+    }
+  }
+  [[nodiscard]] bool over() const {
+    const auto ends = [](GreetingState s) {
+      return s == GreetingState::kAccepted || s == GreetingState::kDeclined ||
+             s == GreetingState::kFailed;
+    };
+    return ends(connector.state()) && ends(listener.state());
+  }
+  Greeting connector, listener;
+  bool asked = false;
+};
+
+TEST(RoceSecret, BothEndsThatHaveItAgreeInPiecesOfAnySize) {
+  for (const std::size_t piece : {1U, 31U, 64U, 96U}) {
+    const ToySealer left(7), right(7);
+    Exchange e(&left, &right);
+    e.run(piece);
+    EXPECT_EQ(e.connector.state(), GreetingState::kAccepted);
+    EXPECT_EQ(e.listener.state(), GreetingState::kAccepted);
+    EXPECT_EQ(e.connector.peer().from, kRight);
+    EXPECT_EQ(e.connector.missing(), 0U);
+  }
+}
+
+TEST(RoceSecret, EndsWithOtherSecretsOrOneWithoutPartBeforeTheListenerIsAsked) {
+  const ToySealer one(7), other(8);
+  const std::pair<const Sealer*, const Sealer*> pairs[] = {
+      {&one, &other}, {&one, nullptr}, {nullptr, &one}};
+  for (const auto& [left, right] : pairs) {
+    Exchange e(left, right);
+    e.run(96);
+    EXPECT_FALSE(e.asked);
+    EXPECT_EQ(e.connector.state(), GreetingState::kDeclined);
+    EXPECT_EQ(e.listener.state(), GreetingState::kDeclined);
+    EXPECT_EQ(e.connector.verdict(), Verdict::kOtherSecret);
+    EXPECT_EQ(e.listener.verdict(), Verdict::kOtherSecret);
+  }
+}
+
+// What was heard of one exchange opens no other, in either role.
+TEST(RoceSecret, NothingThatWasSaidBeforeIsAProofAgain) {
+  const ToySealer secret(7);
+  Exchange heard(&secret, &secret);
+  const Octets request = said_by(heard.connector);
+  hear(heard.listener, request);
+  const Octets challenge = said_by(heard.listener);
+  hear(heard.connector, challenge);
+  const Octets proof = said_by(heard.connector);
+  hear(heard.listener, proof);
+  ASSERT_EQ(heard.listener.state(), GreetingState::kAsked);
+  heard.listener.answer(Verdict::kAccept, of(kRight, kLeft));
+  const Octets answer = said_by(heard.listener);
+
+  Greeting listener = Greeting::listener(&secret);
+  hear(listener, request);
+  static_cast<void>(said_by(listener));
+  hear(listener, proof);
+  EXPECT_EQ(said_by(listener)[10], static_cast<std::uint8_t>(Verdict::kOtherSecret));
+  EXPECT_EQ(listener.state(), GreetingState::kDeclined);
+
+  Greeting connector = Greeting::connector(of(kLeft, kRight), &secret);
+  static_cast<void>(said_by(connector));
+  hear(connector, challenge);
+  static_cast<void>(said_by(connector));
+  hear(connector, answer);
+  EXPECT_EQ(connector.state(), GreetingState::kDeclined);
+  EXPECT_EQ(connector.verdict(), Verdict::kOtherSecret);
+}
+
+// A listener that sends our own proof back, or leaves the challenge out.
+TEST(RoceSecret, AConnectorBelievesNoAnswerWithoutItsProof) {
+  const ToySealer secret(7), other(8);
+  Exchange e(&secret, &secret);
+  hear(e.listener, said_by(e.connector));
+  hear(e.connector, said_by(e.listener));
+  Octets reflected = said_by(e.connector);  // the proof
+  Hello answer = of(kRight, kLeft);
+  answer.kind = HelloKind::kAnswer;
+  answer.sealed = true;
+  ByteWriter writer{std::span(reflected).first(Hello::kSize)};
+  encode(answer, writer);
+  hear(e.connector, reflected);
+  EXPECT_EQ(e.connector.verdict(), Verdict::kOtherSecret);
+
+  Greeting unchallenged = Greeting::connector(of(kLeft, kRight), &secret);
+  static_cast<void>(said_by(unchallenged));
+  hear(unchallenged, reflected);
+  EXPECT_EQ(unchallenged.state(), GreetingState::kFailed);
+
+  answer.sealed = false;
+  Octets open(Hello::kSize);
+  ByteWriter open_writer{std::span(open)};
+  encode(answer, open_writer);
+  Greeting told_openly = Greeting::connector(of(kLeft, kRight), &secret);
+  static_cast<void>(said_by(told_openly));
+  hear(told_openly, open);
+  EXPECT_EQ(told_openly.state(), GreetingState::kFailed);
+}
+
+TEST(RoceSecret, EveryOctetOfAnExchangeIsProved) {
+  const ToySealer secret(7);
+  for (std::size_t at = 12; at < 96; ++at) {
+    Exchange e(&secret, &secret);
+    Octets request = said_by(e.connector);
+    request[at] ^= 1U;  // somebody on the way
+    hear(e.listener, request);
+    if (e.listener.state() == GreetingState::kFailed) continue;  // no hello any more
+    Octets challenge = said_by(e.listener);
+    hear(e.connector, challenge);
+    if (e.connector.state() == GreetingState::kFailed) continue;  // its ends are others
+    hear(e.listener, said_by(e.connector));
+    EXPECT_NE(e.listener.state(), GreetingState::kAsked) << at;
+  }
 }
 
 }  // namespace

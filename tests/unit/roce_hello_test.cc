@@ -66,6 +66,7 @@ TEST(RoceHello, ComesBackAsItWas) {
   answer.kind = HelloKind::kAnswer;
   answer.verdict = Verdict::kBusy;
   answer.crc = true;
+  answer.sealed = true;
   EXPECT_EQ(decoded(encoded(answer)).value(), answer);
 }
 
@@ -96,9 +97,9 @@ TEST(RoceHello, RefusesWhatIsNoHello) {
   EXPECT_EQ(error_with(0, 'M'), Error::kBadKey);
   EXPECT_EQ(error_with(7, 'e'), Error::kBadKey);
   EXPECT_EQ(error_with(8, 2), Error::kBadRevision);
-  EXPECT_EQ(error_with(9, 2), Error::kProtocol);       // kind
+  EXPECT_EQ(error_with(9, 4), Error::kProtocol);       // kind
   EXPECT_EQ(error_with(10, 1), Error::kProtocol);      // a request with a verdict
-  EXPECT_EQ(error_with(11, 2), Error::kReservedBits);  // flags
+  EXPECT_EQ(error_with(11, 4), Error::kReservedBits);  // flags
   EXPECT_EQ(error_with(44, 1), Error::kProtocol);      // a number above 24 bits
   EXPECT_EQ(error_with(52, 1), Error::kProtocol);      // a PSN above 24 bits
   EXPECT_EQ(error_with(56, 4), Error::kProtocol);      // type
@@ -107,7 +108,7 @@ TEST(RoceHello, RefusesWhatIsNoHello) {
 }
 
 TEST(RoceHello, EveryVerdictHasWords) {
-  for (std::uint8_t v = 0; v <= static_cast<std::uint8_t>(Verdict::kOtherType); ++v) {
+  for (std::uint8_t v = 0; v <= static_cast<std::uint8_t>(Verdict::kOtherSecret); ++v) {
     EXPECT_NE(describe(static_cast<Verdict>(v)), "unknown verdict");
   }
 }

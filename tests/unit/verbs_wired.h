@@ -16,7 +16,8 @@ inline Config roce_config() {
 }
 
 struct Wired {
-  explicit Wired(QpType type = QpType::kRc) : host(roce_config()), set(host, type) {
+  explicit Wired(QpType type = QpType::kRc, const Config& config = roce_config())
+      : host(config), set(host, type) {
     memory.resize(4096);
     region = std::move(*host.pd->register_memory(
         memory.data(), memory.size(),
