@@ -108,7 +108,7 @@ TEST(Rfc5040_7_2, InvalidatingARegionUnderAWindowTerminates) {
   Memory region(s.host, 64, kAllAccess | Access::kBindWindow);
   const auto window = must(s.host.pd->create_window(MemoryWindow::Type::kType2), "create a window");
   post(*s.weft.qp, wr_bind(1, *window, *region.region, region.to(), 64, Access::kRemoteWrite,
-                           window->rkey() + 1));
+                           next_rkey(*window)));
   take_success(*s.weft.send_cq, 1);
   expect_cannot_invalidate(s, region.rkey(), {0, 2, 9});
 }
@@ -129,7 +129,7 @@ TEST(Rfc5040_5_3, APeerMayInvalidateTheWindowBoundForItsStream) {
   Endpoint other(s.host);  // the region is shared, the window is not
   const auto window = must(s.host.pd->create_window(MemoryWindow::Type::kType2), "create a window");
   post(*s.weft.qp, wr_bind(1, *window, *region.region, region.to(16), 16, Access::kRemoteWrite,
-                           window->rkey() + 1));
+                           next_rkey(*window)));
   take_success(*s.weft.send_cq, 1);
   post_empty_recvs(*s.weft.qp, 1, 1);
   s.peer.send_fpdu(raw::write(window->rkey(), region.to(16), raw::text("by window")));

@@ -310,7 +310,7 @@ TEST(Rfc5040_8_1_1, WindowBoundForOneStreamWorksOnNoOther) {
   Stream owner(server);
   Stream thief(server);
   post(*owner.weft.qp, wr_bind(1, *window, *region.region, region.to(), 32,
-                               Access::kRemoteWrite | Access::kRemoteRead, window->rkey() + 1));
+                               Access::kRemoteWrite | Access::kRemoteRead, next_rkey(*window)));
   take_success(*owner.weft.send_cq, 1);
   owner.peer.send_fpdu(raw::write(window->rkey(), region.to(), raw::text("owner")));
   owner.peer.send_fpdu(

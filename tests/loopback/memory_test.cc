@@ -13,9 +13,6 @@ namespace {
 constexpr Access kReadWrite = Access::kRemoteRead | Access::kRemoteWrite;
 constexpr Access kBindable = kAllAccess | Access::kBindWindow;
 
-// The same index with another key: the low octet wraps within itself.
-std::uint32_t next_key(std::uint32_t rkey) { return (rkey & ~0xffU) | ((rkey + 1U) & 0xffU); }
-
 // Two endpoints in one process whose domain is shared.
 struct Two : Pair {
   Two() : local(host, 4096), region(host, 4096, kBindable) {}
@@ -131,7 +128,7 @@ TEST(Windows, Type2WorksBetweenBindAndInvalidate) {
   Two t;
   const auto window = must(t.host.pd->create_window(MemoryWindow::Type::kType2), "create");
   EXPECT_FALSE(window->bound());
-  const std::uint32_t rkey = next_key(window->rkey());
+  const std::uint32_t rkey = next_rkey(*window);
   bind(t.b, *window, t.region, 128, 64, kReadWrite, rkey);
   EXPECT_TRUE(window->bound());
   EXPECT_EQ(window->rkey(), rkey);
@@ -154,12 +151,12 @@ TEST(Windows, Type2IsExactToTheOctetAndToItsRights) {
     SCOPED_TRACE(c.at);
     Two t;
     const auto window = must(t.host.pd->create_window(MemoryWindow::Type::kType2), "create");
-    bind(t.b, *window, t.region, 128, 64, kReadWrite, next_key(window->rkey()));
+    bind(t.b, *window, t.region, 128, 64, kReadWrite, next_rkey(*window));
     EXPECT_EQ(t.may_write(window->rkey(), t.region.to(c.at)), c.ok);
   }
   Two t;
   const auto window = must(t.host.pd->create_window(MemoryWindow::Type::kType2), "create");
-  bind(t.b, *window, t.region, 128, 64, Access::kRemoteRead, next_key(window->rkey()));
+  bind(t.b, *window, t.region, 128, 64, Access::kRemoteRead, next_rkey(*window));
   EXPECT_FALSE(t.may_write(window->rkey(), t.region.to(128)));
   EXPECT_TRUE(t.region.untouched());
 }
@@ -167,9 +164,9 @@ TEST(Windows, Type2IsExactToTheOctetAndToItsRights) {
 TEST(Windows, Type2MustBeInvalidatedBeforeItIsBoundAgain) {
   Two t;
   const auto window = must(t.host.pd->create_window(MemoryWindow::Type::kType2), "create");
-  bind(t.b, *window, t.region, 0, 64, kReadWrite, next_key(window->rkey()));
-  SendWr again = wr_bind(2, *window, *t.region.region, t.region.to(), 64, kReadWrite,
-                         next_key(window->rkey()));
+  bind(t.b, *window, t.region, 0, 64, kReadWrite, next_rkey(*window));
+  SendWr again =
+      wr_bind(2, *window, *t.region.region, t.region.to(), 64, kReadWrite, next_rkey(*window));
   const Status posted = t.b.qp->post_send(again);
   if (posted) {
     EXPECT_EQ(take(*t.b.send_cq).status, WcStatus::kWindowBind);
@@ -179,7 +176,7 @@ TEST(Windows, Type2MustBeInvalidatedBeforeItIsBoundAgain) {
 TEST(Windows, ZeroBasedWindowStartsAtOffsetZero) {
   Two t;
   const auto window = must(t.host.pd->create_window(MemoryWindow::Type::kType2), "create");
-  bind(t.b, *window, t.region, 256, 64, kReadWrite | Access::kZeroBased, next_key(window->rkey()));
+  bind(t.b, *window, t.region, 256, 64, kReadWrite | Access::kZeroBased, next_rkey(*window));
   EXPECT_TRUE(t.may_write(window->rkey(), 4));
   EXPECT_EQ(t.region.copy(260, 8), t.local.copy(0, 8));
 }
@@ -218,7 +215,7 @@ TEST(Windows, RegionWithoutTheBindRightRefuses) {
   Memory plain(t.host, 64);
   const auto window = must(t.host.pd->create_window(MemoryWindow::Type::kType2), "create");
   const Status posted = t.b.qp->post_send(
-      wr_bind(1, *window, *plain.region, plain.to(), 64, kReadWrite, next_key(window->rkey())));
+      wr_bind(1, *window, *plain.region, plain.to(), 64, kReadWrite, next_rkey(*window)));
   if (posted) {
     EXPECT_EQ(take(*t.b.send_cq).status, WcStatus::kWindowBind);
   }

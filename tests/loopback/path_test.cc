@@ -119,7 +119,7 @@ TEST(Path, ViolationOnTheRingIsATerminate) {
   Pair pair(path_config(PathMode::kAuto));
   ASSERT_TRUE(comes_to(pair, "ring"));
   Memory memory(pair.host, 100);
-  post(*pair.a.qp, wr_write(1, memory.rkey() + 1, memory.to()), {memory.sge()});
+  post(*pair.a.qp, wr_write(1, memory.rkey() ^ 1U, memory.to()), {memory.sge()});
   EXPECT_TRUE(take_event(*pair.a.events, Type::kDisconnected).error.has_value());
   EXPECT_TRUE(take_event(*pair.b.events, Type::kDisconnected).error.has_value());
 }
