@@ -2,6 +2,8 @@
 // rdma-core whose headers this tree is not built with.
 
 #include <dlfcn.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 
@@ -60,6 +62,62 @@ TEST(CmFaults, ConnectDataOfTheAddrinfoComesFirst) {
   EXPECT_EQ(errno, ECONNREFUSED);
   server.join();
   rdma_destroy_ep(id);
+}
+
+// An MPA initiator made of octets, which keeps its first FPDU back until it is told (RFC 6581 9.2).
+class SlowInitiator {
+ public:
+  explicit SlowInitiator(std::uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    auto peer = v4("127.0.0.1", port);
+    EXPECT_EQ(::connect(socket_, generic(peer), sizeof peer), 0) << strerror(errno);
+    // Revision 2, CRC; peer to peer, an empty Write as RTR; IRD 1, ORD 1.
+    std::string request = "MPA ID Req Frame";
+    request += {'\x50', '\x02', '\x00', '\x04', '\x80', '\x01', '\x80', '\x01'};
+    say(request);
+  }
+  ~SlowInitiator() { ::close(socket_); }
+  SlowInitiator(const SlowInitiator&) = delete;
+  SlowInitiator& operator=(const SlowInitiator&) = delete;
+
+  void take_reply() {
+    std::array<char, 24> reply{};
+    ASSERT_EQ(::recv(socket_, reply.data(), reply.size(), MSG_WAITALL), 24);
+    EXPECT_EQ(std::string(reply.data(), 16), "MPA ID Rep Frame");
+    EXPECT_EQ(reply[16] & 0x20, 0) << "rejected";
+  }
+  [[nodiscard]] bool reads_end() const {
+    char octet = 0;
+    return readable(socket_) && ::recv(socket_, &octet, 1, 0) == 0;
+  }
+
+ private:
+  void say(const std::string& octets) const {
+    EXPECT_EQ(::send(socket_, octets.data(), octets.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(octets.size()));
+  }
+  int socket_;
+};
+
+// While the peer's first FPDU is awaited, a disconnect gives the connection up.
+TEST(CmFaults, ADisconnectBeforeTheFirstFpduIsTheEndOfTheConnection) {
+  const Listening listening;
+  SlowInitiator peer(listening.port);
+  NextEvent request(listening.channel.get());
+  ASSERT_EQ(request.type(), RDMA_CM_EVENT_CONNECT_REQUEST);
+  rdma_cm_id* const id = request.id();
+  ibv_qp_init_attr attr = rc_attributes(nullptr, 4);
+  ASSERT_EQ(rdma_create_qp(id, nullptr, &attr), 0) << strerror(errno);
+  rdma_conn_param params{};
+  params.responder_resources = params.initiator_depth = 1;
+  ASSERT_EQ(rdma_accept(id, &params), 0) << strerror(errno);
+  request.ack();
+  peer.take_reply();
+  EXPECT_EQ(rdma_disconnect(id), 0) << strerror(errno);
+  EXPECT_TRUE(peer.reads_end());
+  EXPECT_EQ(NextEvent(listening.channel.get()).type(), RDMA_CM_EVENT_CONNECT_ERROR);
+  EXPECT_EQ(rdma_disconnect(id), 0) << "it has ended";
+  rdma_destroy_qp(id);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
 // --- functions of later releases, which the headers here do not have ---

@@ -77,6 +77,24 @@ TEST(Fork, AnOpenConnectionOutlivesAChildThatExits) {
 
 // The child has the queue's memory, but the connection is the parent's: it may not take from it
 // what the parent waits for, nor read a descriptor that has its number by now.
+// The call that failed leaves the id as it was: a second one does not find it "disconnecting".
+TEST(Fork, AChildCannotDisconnectTheParentsId) {
+  Connected pair;
+  EXPECT_EQ(in_child([&] {
+              if (rdma_disconnect(pair.active.id) != -1) return 1;
+              if (rdma_disconnect(pair.active.id) != -1) return 2;
+              return errno == EINVAL ? 0 : 3;
+            }),
+            0);
+  pair.passive.post_recv(1, 0, 64);
+  send_some(pair.active, 32);
+  ibv_wc wc{};
+  ASSERT_TRUE(next_completion(pair.passive.id->recv_cq, wc));
+  EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+  EXPECT_EQ(rdma_disconnect(pair.active.id), 0);
+  EXPECT_EQ(NextEvent(pair.passive_channel()).type(), RDMA_CM_EVENT_DISCONNECTED);
+}
+
 TEST(Fork, AChildThatPollsTheParentsQueueTakesNothing) {
   Connected pair;
   pair.passive.post_recv(1, 0, 64);
