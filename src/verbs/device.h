@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "io/cores.h"
 #include "io/counters_page.h"
 #include "io/engine.h"
 #include "io/fork.h"
@@ -145,7 +146,8 @@ class DeviceImpl final : public Device {
   // some of these peers lose their connections. Any lock may be held.
   void note_without_batch();
   [[nodiscard]] std::uint64_t ticks_per_us() const noexcept { return ticks_per_us_; }
-  [[nodiscard]] unsigned cores() const noexcept { return cores_; }
+  [[nodiscard]] unsigned cores() const noexcept { return cores_; }  // of this process
+  [[nodiscard]] const io::Cores& machine_cores() const noexcept { return machine_cores_; }
 
   // Lanes in full operation.
   void note_up(int delta);
@@ -189,6 +191,7 @@ class DeviceImpl final : public Device {
 
   const std::uint64_t ticks_per_us_;
   const unsigned cores_;
+  const io::Cores machine_cores_;
   io::Mutex topology_mutex_;  // who shares a poller; before a channel's
   io::Mutex pollers_mutex_;
   std::vector<std::weak_ptr<Poller>> pollers_ WEFT_GUARDED_BY(pollers_mutex_);

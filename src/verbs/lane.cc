@@ -149,6 +149,8 @@ void Lane::ring() {
   }
   if (poller == nullptr || !may_defer(*poller)) {
     kick();
+    poller = this->poller();
+    if (poller != nullptr) poller->note_rung();
     return;
   }
   // A full barrier: the thread that clears the flag sees what was posted before. If the flag was
@@ -548,7 +550,9 @@ bool Lane::may_defer(Poller& poller) {
       deferred_.load(std::memory_order_relaxed) && !ack_left_.load(std::memory_order_relaxed);
   if (collecting && sq_.tail() % kPostsPerLook != 0) return true;
   const std::uint64_t now = io::cpu_ticks();
-  if (poller.note_post(now)) return true;
+  const std::uint64_t received = rx_calls_.get();
+  const bool answers = received != received_at_post_.exchange(received, std::memory_order_relaxed);
+  if (poller.note_post(now, answers)) return true;
   if (!poller.kept_by_callers()) return false;
   if (streaming_.load(std::memory_order_relaxed)) return true;
   return poller.polls() == polls_at_flush_.load(std::memory_order_relaxed) &&

@@ -197,8 +197,9 @@ class Lane final : public io::Handler {
   std::atomic<bool> deferred_{false};
   std::atomic<bool> streaming_{false};  // the last flush carried many requests
   std::atomic<std::uint64_t> unflushed_bytes_{0};
-  std::atomic<std::uint64_t> polls_at_flush_{0};  // of the poller
-  std::uint32_t flushed_tail_ = 0;                // of sq_, at the last flush
+  std::atomic<std::uint64_t> polls_at_flush_{0};    // of the poller
+  std::atomic<std::uint64_t> received_at_post_{0};  // rx_calls_; a race costs one batch, no more
+  std::uint32_t flushed_tail_ = 0;                  // of sq_, at the last flush
   // Acks that leave with the answer, see leaves_ack(). A race costs a system call, no more.
   std::atomic<bool> ack_left_{false};
   std::atomic<std::uint64_t> look_at_ack_{0};  // Poller::last_drive() when one was due; 0: answered

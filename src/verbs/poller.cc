@@ -42,7 +42,7 @@ constexpr std::uint64_t kStillPostingUs = 100;
 // So many posts between two polls are a stream.
 constexpr std::uint32_t kStreamOfPosts = 8;
 // Where nobody polls, posts further apart than this are none.
-constexpr std::uint64_t kStreamGapUs = 20;
+constexpr std::uint64_t kStreamGapUs = 2;
 // Passes of the background in a row, then others of its thread have their turn.
 constexpr int kPassesInARow = 16;
 
@@ -52,10 +52,14 @@ constexpr std::uint64_t kLongYieldUs = 5;
 // whatever has come meanwhile.
 constexpr std::uint64_t kStrangersYieldUs = 2000;
 constexpr std::size_t kHelpedMax = 4;
-// Where the background's spinning gets in somebody's way, it pauses, longer each time.
+// Where the background's spinning gets in somebody's way, it pauses, longer each time. A program
+// that wants the core keeps it for milliseconds; an interrupt, or a host that runs something else
+// for a moment, is none.
+constexpr std::uint64_t kCoreWantedUs = 200;
 constexpr Duration kSpinPauseMin{1'000'000};
 constexpr Duration kSpinPauseMax{1'000'000'000};
 constexpr Duration kSpinAtMost{2'000'000};
+constexpr Duration kCoresAskedEach{1'000'000};
 
 std::uint64_t make_token(std::uint32_t slot, std::uint32_t generation) {
   return std::uint64_t{generation} << 32U | slot;
@@ -464,7 +468,8 @@ bool Poller::serve_now() {
 }
 
 // Programs that watch memory instead of a CQ wait for this thread each time. It looks a little
-// longer, as long as nobody else wants the CPU: a yield that takes long has run somebody.
+// longer, as long as nobody else wants the CPU. A yield that takes long has run somebody; where
+// another core is idle, the system will soon move one of the two, and this goes on.
 void Poller::spin() {
   const auto limit = device_->config().passive_spin;
   const Instant start = io::now();
@@ -472,7 +477,8 @@ void Poller::spin() {
   for (Instant now = start; now < end && !kept_by_callers(); now = io::now()) {
     const std::uint64_t before = io::cpu_ticks();
     sched_yield();
-    if (io::cpu_ticks() - before > kLongYieldUs * device_->ticks_per_us()) {
+    const bool waited = io::cpu_ticks() - before > kCoreWantedUs * device_->ticks_per_us();
+    if (waited && !device_->machine_cores().are_enough().value_or(false)) {
       spin_pause_ = std::min(spin_pause_ * 2, kSpinPauseMax);
       no_spin_before_ = io::now() + spin_pause_;
       return;
@@ -486,9 +492,19 @@ void Poller::spin() {
   if (end != start + limit) spin_pause_ = kSpinPauseMin;
 }
 
-bool Poller::passive_spin_allowed() const {
+bool Poller::passive_spin_allowed() {
   return device_->config().passive_spin.count() > 0 && device_->cores() > 1 && !kept_by_callers() &&
-         io::now() >= no_spin_before_;
+         io::now() >= no_spin_before_ && cores_are_enough();
+}
+
+// Where the system does not say, yields do.
+bool Poller::cores_are_enough() {
+  const Instant now = io::now();
+  if (now - cores_asked_at_ >= kCoresAskedEach) {
+    cores_asked_at_ = now;
+    cores_enough_ = device_->machine_cores().are_enough().value_or(true);
+  }
+  return cores_enough_;
 }
 
 // --- doorbells ---
@@ -504,15 +520,16 @@ bool Poller::collect(Lane& lane) {
   return sleepers_.load(std::memory_order_seq_cst) == 0;
 }
 
-bool Poller::note_post(std::uint64_t now) noexcept {
+// Where nobody polls, a program may wait in memory for the answer to each post.
+bool Poller::note_post(std::uint64_t now, bool answers) noexcept {
   const std::uint64_t polls = polls_.load(std::memory_order_relaxed);
   std::uint32_t posts = posts_.load(std::memory_order_relaxed) + 1;
   if (polls != polls_at_post_.load(std::memory_order_relaxed)) {
     polls_at_post_.store(polls, std::memory_order_relaxed);
     streaming_.store(posts > kStreamOfPosts, std::memory_order_relaxed);
     posts = 1;
-  } else if (!kept_by_callers() && now - last_post_.load(std::memory_order_relaxed) >
-                                       kStreamGapUs * device_->ticks_per_us()) {
+  } else if (!kept_by_callers() && (answers || now - last_post_.load(std::memory_order_relaxed) >
+                                                   kStreamGapUs * device_->ticks_per_us())) {
     streaming_.store(false, std::memory_order_relaxed);
     posts = 1;
   }

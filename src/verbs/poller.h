@@ -26,6 +26,7 @@
 #include "io/fd.h"
 #include "io/kick_lock.h"
 #include "io/lock.h"
+#include "io/ticks.h"
 #include "verbs/lane.h"
 
 namespace weft::verbs {
@@ -90,9 +91,13 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   [[nodiscard]] bool collects() const noexcept {
     return sleepers_.load(std::memory_order_relaxed) == 0;
   }
-  // A request was posted at `now` (cpu_ticks()). True: it is one of a stream, many since the last
-  // poll or before it.
-  [[nodiscard]] bool note_post(std::uint64_t now) noexcept;
+  // A request was posted at `now` (cpu_ticks()); `answers`: something has come on its connection
+  // since the post before it. True: it is one of a stream, many since the last poll or before it.
+  [[nodiscard]] bool note_post(std::uint64_t now, bool answers) noexcept;
+  // A request was sent by the call that posted it: a stream goes on from here.
+  void note_rung() noexcept {
+    if (!kept_by_callers()) last_post_.store(io::cpu_ticks(), std::memory_order_relaxed);
+  }
   [[nodiscard]] std::uint64_t polls() const noexcept {
     return polls_.load(std::memory_order_relaxed);
   }
@@ -180,7 +185,8 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   void serve_soon();
   bool serve_now();
   void spin();
-  [[nodiscard]] bool passive_spin_allowed() const;
+  [[nodiscard]] bool passive_spin_allowed();
+  [[nodiscard]] bool cores_are_enough();
   void watch_callers();
   void look_after_callers();
   void ring_late();
@@ -228,7 +234,10 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   std::atomic<std::uint32_t> vain_to_take_{kDrivesOfPollers};
   std::atomic<io::TimerId> caller_timer_id_{0};
   Timer caller_timer_{*this, &Poller::look_after_callers};
-  Instant no_spin_before_;  // the home thread's, with the next
+  // Spinning: the home thread's.
+  Instant cores_asked_at_;
+  bool cores_enough_ = false;
+  Instant no_spin_before_;
   Duration spin_pause_{1'000'000};
   std::atomic<std::uint64_t> served_{0};  // passes of the background that moved something
   std::uint64_t served_seen_ = 0;         // the device's, under its lock
@@ -248,7 +257,7 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   std::atomic<std::uint32_t> posts_{0};
   std::atomic<bool> streaming_{false};  // there were many before the last poll
   std::atomic<std::uint64_t> polls_at_post_{0};
-  std::atomic<std::uint64_t> last_post_{0};  // cpu_ticks()
+  std::atomic<std::uint64_t> last_post_{0};  // cpu_ticks() of its end
 
   std::atomic<Poller*> merged_into_{nullptr};
   std::shared_ptr<Poller> successor_;  // keeps merged_into_

@@ -52,15 +52,42 @@ TEST(Progress, PostsBesideASleeperAreSentThoughNobodyPolls) {
   Memory into(pair.host, 8);
   must(pair.a.recv_cq->arm(CompletionQueue::Arm::kNext), "arm");
   std::thread sleeper([&] { (void)pair.a.channel->wait(kPatience); });
+  int at_once = 0;
   for (int round = 1; round <= 200; ++round) {
     from.store64(0, static_cast<std::uint64_t>(round));
+    const std::uint64_t before = pair.host.device->counters().tx_fpdus;
     post_writes(*pair.a.qp, from, into, 12);
+    if (pair.host.device->counters().tx_fpdus - before == 12) ++at_once;
     ASSERT_TRUE(eventually([&] { return into.load64(0) == from.load64(0); })) << round;
     (void)take_n(*pair.a.send_cq, 1);
   }
+  EXPECT_GT(at_once, 100) << "of 200: they were left to a later bell";
   post_recv(*pair.a.qp, 1);
   post(*pair.b.qp, wr_send(1));
   sleeper.join();
+}
+
+// Two ends that write into each other's memory by turns, and look nowhere else. No post is one of a
+// stream, which would be collected for one system call.
+TEST(Progress, PostsOfProgramsThatWatchMemoryAreSentAtOnce) {
+  Pair pair;
+  Memory ball(pair.host, 8);
+  Memory here(pair.host, 8);
+  Memory there(pair.host, 8);
+  int at_once = 0;
+  const auto play = [&](QueuePair& qp, Memory& into) {
+    const std::uint64_t before = pair.host.device->counters().tx_fpdus;
+    post(qp, wr_write(1, into.rkey(), into.to(), SendFlags::kNone), {ball.sge(0, 8)});
+    if (pair.host.device->counters().tx_fpdus != before) ++at_once;
+    while (into.load64(0) != ball.load64(0)) {
+    }
+  };
+  for (std::uint64_t value = 1; value <= 1000; ++value) {
+    ball.store64(0, value);
+    play(*pair.a.qp, there);
+    play(*pair.b.qp, here);
+  }
+  EXPECT_GT(at_once, 1950) << "of 2000: they were left to a later bell";
 }
 
 // A QP that goes down while others post: each request that was taken completes, once.

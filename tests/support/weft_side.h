@@ -93,8 +93,8 @@ class Memory {
   std::vector<std::uint8_t> storage_;
 };
 
-/// The R_Key that a window may get by its next bind: only the key octet counts up, it returns to
-/// zero after 255, and the STag index stays (ibv_inc_rkey).
+// The R_Key that a window may get by its next bind: only the key octet counts up, it returns to
+// zero after 255, and the STag index stays (ibv_inc_rkey).
 [[nodiscard]] inline std::uint32_t next_rkey(const MemoryWindow& window) {
   return (window.rkey() & ~0xffU) | ((window.rkey() + 1U) & 0xffU);
 }

@@ -1,0 +1,29 @@
+// Whether the machine has a core left for a thread that only looks whether something has come.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "io/fd.h"
+
+namespace weft::io {
+
+// Any thread. Holds a descriptor of /proc/loadavg, whose fourth column counts the threads
+// that run or wait for a core at this moment (proc(5)).
+class Cores {
+ public:
+  Cores();
+  // Nobody waits for a core while the caller runs. Nullopt: the system does not say. One system
+  // call, about a microsecond.
+  [[nodiscard]] std::optional<bool> are_enough() const;
+
+ private:
+  Fd load_;
+  unsigned online_;
+};
+
+// Threads that run or wait, by the text of /proc/loadavg. Nullopt: it has no such column, or says
+// that not even the reader runs.
+[[nodiscard]] std::optional<unsigned> running_threads(std::string_view loadavg);
+
+}  // namespace weft::io
