@@ -42,16 +42,15 @@ def _bandwidth(workload, size, mine, other, column, least, words):
                   Cell("bandwidth", other, column, where), "bytes_per_s", at_least=least)
 
 
-def _latency(workload, mode, mine, other, most, words, column=SAME):
-    where = point(mode=mode, size=64)
-    return Target(workload, words, Cell("latency", mine, column, where),
-                  Cell("latency", other, column, where), "p50", at_most=most)
+def _latency(workload, mode, mine, other, most, words, metric="p50", size=64):
+    where = point(mode=mode, size=size)
+    return Target(workload, words, Cell("latency", mine, SAME, where),
+                  Cell("latency", other, SAME, where), metric, at_most=most)
 
 
-def _rate(workload, depth, mine, other, least, words, column=SAME):
-    where = point(depth=depth)
-    return Target(workload, words, Cell("rate", mine, column, where),
-                  Cell("rate", other, column, where), "messages_per_s", at_least=least)
+def _rate(workload, where, mine, other, least, words):
+    return Target(workload, words, Cell("rate", mine, SAME, where),
+                  Cell("rate", other, SAME, where), "messages_per_s", at_least=least)
 
 
 def _thesis(size, mine):
@@ -112,11 +111,24 @@ ALL = (
     _bandwidth("8 MiB write, CRC off", 8 * MIB, "weft-write", "ucx-tag", SAME, 1.0, "UCX tag"),
     _bandwidth("64 KiB write, 16 together, CRC off", 65536, "weft-write16", "ucx-tag", SAME, 2.0,
                "UCX tag"),
-    _rate("64 B write, depth 128, CRC on", 128, "weft-write-crc", "ucx-put", 10, "UCX put"),
-    _rate("64 B write, depth 128, CRC on", 128, "weft-write-crc", "tcp", 25, "raw send"),
-    _rate("64 B write, depth 1, CRC on", 1, "weft-write-crc", "tcp", 0.95, "raw send"),
-    _rate("64 B write, depth 1, CRC on", 1, "weft-write-crc", "ucx-put", 1.0, "UCX put"),
+    *(_rate(f"64 B write, depth {depth}, CRC on", point(depth=depth), "weft-write-crc", other,
+            least, words)
+      for depth, other, least, words in (
+          (128, "ucx-put", 10, "UCX put"), (128, "tcp", 25, "raw send"),
+          (1, "tcp", 0.95, "raw send"), (1, "ucx-put", 1.0, "UCX put"))),
+    *(_rate(f"64 B write, depth 128, {count} connections on one CQ", point(connections=count),
+            "weft-write-crc", "tcp", least, "raw send")
+      for count, least in ((16, 15), (64, 10), (256, 8))),
+    _rate("64 B write, depth 1, 1000 connections", point(active=1000), "weft-write-crc", "tcp", 1.0,
+          "raw send"),
     _latency("64 B ping-pong, polled", "poll", "weft-send-crc", "tcp", 1.03, "raw TCP"),
+    _latency("64 B ping-pong, polled, p99", "poll", "weft-send-crc", "tcp", 1.3, "raw TCP", "p99"),
+    _latency("64 B, ib_write_lat (looks at memory)", "poll", "dropin-write", "dropin-send", 1.3,
+             "ib_send_lat"),
+    _latency("500 KB write, one way, CRC on", "poll", "weft-write-crc", "tcp", 1.25, "raw TCP",
+             size=500_000),
+    _latency("500 KB write, one way, CRC off", "poll", "weft-write", "tcp", 1.08, "raw TCP",
+             size=500_000),
     _latency("64 B ping-pong, polled", "poll", "weft-send-crc", "ucx-tag", 0.92, "UCX tag"),
     _latency("64 B ping-pong, sleeping, as shipped", "sleep", "weft-wait-crc", "tcp", 1.05,
              "raw TCP, blocked"),

@@ -19,6 +19,7 @@ and fi_pingpong print an average, no percentiles."""
 
 SIZES = (1, 64, 1024, 8192, 65536)
 QUICK_SIZES = (64, 8192)
+LARGE = 500_000   # one message, to see what waits for what: polled, Weft and TCP only
 FOCUS = 64   # the size at which everybody is measured, with all percentiles
 MODES = ("poll", "sleep")
 DRAWN = ("weft-write-crc", "weft-send-crc", "tcp", "ucx-tag", "ucx-put", "libfabric", "sockperf")
@@ -88,6 +89,8 @@ def jobs(bench):
         for mode in MODES:
             yield from _weft_jobs(bench, mode, size)
         yield from _polling_jobs(bench, size)
+    if not bench.settings.quick:
+        yield from _weft_jobs(bench, "poll", LARGE)
     yield from _slow_jobs(bench)
 
 

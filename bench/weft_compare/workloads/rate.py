@@ -11,16 +11,19 @@ TITLE = "Message rate, connections, set-up"
 NEEDS = ()
 ABOUT = """Messages of 64 bytes, both sides polling. Depth is how many messages may be outstanding
 on a connection; a plain TCP connection has no such thing, one send() is one message, so its line
-is flat but for the noise. With several connections, each has a depth of 16. A set-up is a queue
+is flat but for the noise. With several connections on one CQ, each has a depth of 128, and of 1
+where they take turns ("active"). A set-up is a queue
 pair, TCP and MPA for Weft, and a connect with 20 bytes each way for TCP. Memory is what an idle
 connection makes the process grow by; kernel socket memory is not in it. UCX's test program has no
 several connections."""
 
 SIZE = 64
 DEPTHS = (1, 16, 128, 1024)
-CONNECTIONS = (1, 4, 64, 1000)
+CONNECTIONS = (1, 16, 64, 256)   # depth 128
+ACTIVE = (64, 1000)              # depth 1
 QUICK_DEPTHS = (1, 128)
 QUICK_CONNECTIONS = (1, 64)
+QUICK_ACTIVE = (64,)
 IDLE = 1000
 
 
@@ -42,11 +45,11 @@ def _depth_jobs(bench, depth):
                          "ucx_perftest")
 
 
-def _connection_jobs(bench, count):
-    where = {"of": lambda r: point(connections=count), "all": [point(connections=count)]}
-    options = ["--size", SIZE, "--depth", "16", "--connections", count]
+def _connection_jobs(bench, axis, depth, count):
+    where = {"of": lambda r: point(**{axis: count}), "all": [point(**{axis: count})]}
+    options = ["--size", SIZE, "--depth", depth, "--connections", count]
     slow = 0.5 + count / 300
-    yield weft_job(f"{NAME}|weft|connections{count}", loopback_cells(bench, NAME),
+    yield weft_job(f"{NAME}|weft|{axis}{count}", loopback_cells(bench, NAME),
                    ["weft-write-crc", "tcp"], where,
                    ["--op", "write", "--transport", "rdma,tcp", "--crc", "on", *options,
                     *congestion_options(bench)], lambda b: b.anywhere(), slow,
@@ -75,7 +78,9 @@ def jobs(bench):
     for depth in QUICK_DEPTHS if quick else DEPTHS:
         yield from _depth_jobs(bench, depth)
     for count in QUICK_CONNECTIONS if quick else CONNECTIONS:
-        yield from _connection_jobs(bench, count)
+        yield from _connection_jobs(bench, "connections", 128, count)
+    for count in QUICK_ACTIVE if quick else ACTIVE:
+        yield from _connection_jobs(bench, "active", 1, count)
     yield from _setup_jobs(bench)
 
 
@@ -83,8 +88,10 @@ def section(store):
     figures = [
         build(store, NAME, "messages_per_s", "Messages per second by depth", "M/s", "depth",
               scale=1e6, log=True, x_title="messages outstanding"),
-        build(store, NAME, "messages_per_s", "Messages per second by connections, depth 16", "M/s",
+        build(store, NAME, "messages_per_s", "Messages per second by connections, depth 128", "M/s",
               "connections", scale=1e6, log=True, x_title="connections"),
+        build(store, NAME, "messages_per_s", "Messages per second by connections, depth 1", "M/s",
+              "active", scale=1e6, log=True, plot=False, x_title="connections"),
         build(store, NAME, "messages_per_s", "Connection set-ups per second, one after another",
               "1/s", "setup", plot=False),
         build(store, NAME, "p50", "Latency of one connection beside idle ones, polled", "us",
