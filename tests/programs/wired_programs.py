@@ -102,6 +102,26 @@ def pingpong_needs_a_gid(network):
         check("RTR" in out or "Couldn't" in out, out)
 
 
+def secret(network):
+    """Two that share a secret talk; two that do not get the error of a peer that is not there, and
+    the log says why."""
+    need("ibv_rc_pingpong")
+    argv = ["ibv_rc_pingpong", "-g", 0, "-n", 100, "-p"]
+    ours, theirs = ({"WEFT_ROCE_SECRET": letter * 16} for letter in "ab")
+    for env in (ours, theirs):
+        port = free_port()
+        server = network.start([*argv, port], options=ROCE, env=ours).listening(port)
+        client = network.connect([*argv, port, network.server.v4], options=ROCE, env=env)
+        if env is ours:
+            check("100 iters in" in client.expect(0, LIMIT_S), client.tail())
+            server.expect(0, LIMIT_S)
+            continue
+        out = client.expect_clean_failure(LIMIT_S)
+        check("transport retry counter exceeded" in out, out)
+        check("roce_secret" in out + server.output(), f"{out}\n{server.output()}")
+        server.end()
+
+
 def perftest(*programs, options=("-n", 300)):
     def case(network):
         for program in programs:
@@ -156,6 +176,7 @@ if __name__ == "__main__":
                                 ("-g", 3, "-e")),
         "datagrams": perftest("ib_send_bw", "ib_send_lat", options=("-c", "UD", "-n", 300)),
         "pingpong_needs_a_gid": pingpong_needs_a_gid,
+        "secret": secret,
         "pcap": pcap,
         "write": perftest("ib_write_bw", "ib_write_lat"),
         "read": perftest("ib_read_bw", "ib_read_lat"),

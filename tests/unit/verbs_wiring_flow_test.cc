@@ -371,5 +371,35 @@ TEST_F(WiringPingPong, ResetAndErrorTakeNoAckWithThem) {
   }
 }
 
+// --- doorbells ---
+
+// The poller that was to ring it does not find the lane any more.
+TEST(WiringDoorbell, OneThatIsLeftToAPollerIsRungWhenItsLaneMoves) {
+  const auto moved_with_a_doorbell = [] {
+    const Wired a, b;
+    a.to_rtr(b);
+    b.to_rtr(a);
+    a.to_rts();
+    expect_message(a, b, 0);
+    constexpr std::uint64_t kSends = 64;
+    for (std::uint64_t id = 1; id <= kSends; ++id) b.receive(id);
+    Lane& lane = QueuePairImpl::of(a.qp()).lane();
+    std::uint64_t sent = 0;
+    // Of posts right behind a poll, one that follows another waits.
+    while (sent < kSends && !lane.doorbell_waits()) {
+      if (sent % 4 == 0) static_cast<void>(a.completions());
+      a.send(++sent);
+    }
+    bool waited = false;
+    lane.exclusively([&] {
+      waited = lane.doorbell_waits();
+      lane.move_to(std::move(*a.host.device->background_poller()));
+    });
+    for (std::uint64_t id = 1; id <= sent; ++id) EXPECT_EQ(b.next().wr_id, id);
+    return waited;
+  };
+  EXPECT_TRUE(eventually([&] { return ::testing::Test::HasFailure() || moved_with_a_doorbell(); }));
+}
+
 }  // namespace
 }  // namespace weft::verbs::test
