@@ -172,7 +172,7 @@ bool Connection::send_some() {
   const err_t error = tcp_write(pcb_, piece.data, static_cast<u16_t>(piece.size), flags);
   channel_.taken(error == ERR_OK ? piece.size : 0);
   if (error != ERR_OK) return false;
-  unacknowledged_ += piece.size;
+  unacknowledged_ += static_cast<std::uint32_t>(piece.size);
   at_border_ = piece.ends_fpdu;
   if (at_border_ && options_.aligned) tcp_output(pcb_);
   return true;

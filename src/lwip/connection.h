@@ -62,9 +62,9 @@ class Connection {
 
   // Segments seen ahead of their turn, and FPDUs placed from them.
   struct AheadCounters {
-    std::uint64_t segments = 0;         // that arrived ahead
-    std::uint64_t segments_placed = 0;  // of which something was placed
-    std::uint64_t fpdus_placed = 0;
+    std::uint32_t segments = 0;         // that arrived ahead
+    std::uint32_t segments_placed = 0;  // of which something was placed
+    std::uint32_t fpdus_placed = 0;
   };
   [[nodiscard]] const AheadCounters& ahead() const noexcept { return ahead_; }
 
@@ -90,7 +90,7 @@ class Connection {
   Error connect_error_{};
   bool held_back_ = false;            // an FPDU waits until lwIP has sent what it had
   bool at_border_ = true;             // what was handed over last ended an FPDU
-  std::uint64_t unacknowledged_ = 0;  // octets that lwIP may still read
+  std::uint32_t unacknowledged_ = 0;  // octets that lwIP may still read
   AheadCounters ahead_;
 };
 

@@ -30,6 +30,9 @@ inline constexpr Duration kBatchPause{60'000};
 inline constexpr std::size_t kBatchSources = 2 * std::size_t{limits::kSgesPerRequest};
 inline constexpr std::size_t kBatchFpdus = profile::kBatchFpdus;
 inline constexpr std::size_t kBatchSpillBytes = profile::kBatchSpillBytes;
+// Whether payload is copied to lay markers into it, and the rest of an FPDU when the batch is cut.
+// If not, both stay where they are, and a cut batch keeps its pins.
+inline constexpr bool kBatchCopies = profile::kBatchCopies;
 
 struct TxBatch {
   // What every message touches comes first, and lies together.
@@ -43,16 +46,16 @@ struct TxBatch {
   std::size_t source_count = 0;
   TxBatch* next = nullptr;  // in its TxQueue
 
-  // Memory named by slices, pinned while the transport may read it.
+  // Memory named by slices, pinned while the transport may read it. The first source_count of them
+  // have an STag, pinned or not.
   Pin pins[kBatchSources];
-  Stag sources[kBatchSources];
 
   // Where FPDUs end, in bytes from the start of the batch: the borders at which it may be cut.
   std::uint32_t fpdu_ends[kBatchFpdus];
   Slice slices[kBatchSlices];
-  // Behind the first kBatchArenaBytes of it: the rest of the FPDU in progress when the batch is cut
-  // short, at most one FPDU. With markers all of an FPDU lies in the arena, and its rest stays
-  // where it is; so the arena is all of it.
+  // Where batches copy (kBatchCopies), behind the first kBatchArenaBytes of it: the rest of the FPDU
+  // in progress when the batch is cut short, at most one FPDU. With markers all of an FPDU lies in
+  // the arena, and its rest stays where it is; so the arena is all of it.
   std::uint8_t arena[kBatchArenaBytes + kBatchSpillBytes];
 
   void clear() noexcept {

@@ -37,10 +37,25 @@ class BasicCounter {
 using Counter = BasicCounter<std::uint64_t>;
 using MessageCounter = BasicCounter<profile::MessageCount>;
 
+// Messages by operation (Opcode), or with the small profile all of them as one.
+class OperationCounters {
+ public:
+  [[nodiscard]] std::size_t size() const noexcept { return counters_.size(); }
+  [[nodiscard]] MessageCounter& operator[](std::size_t opcode) noexcept {
+    return counters_[profile::kCountByOperation ? opcode : 0];
+  }
+  [[nodiscard]] const MessageCounter& operator[](std::size_t opcode) const noexcept {
+    return counters_[profile::kCountByOperation ? opcode : 0];
+  }
+
+ private:
+  std::array<MessageCounter, profile::kCountByOperation ? 16 : 1> counters_;
+};
+
 struct StreamCounters {
   Counter tx_bytes, rx_bytes;
   MessageCounter tx_fpdus, rx_fpdus;
-  std::array<MessageCounter, 16> tx_messages, rx_messages;
+  OperationCounters tx_messages, rx_messages;
   MessageCounter crc_errors, terminates_sent, terminates_received, small_segments;
   MessageCounter messages_dropped;
 };

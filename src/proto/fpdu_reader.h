@@ -153,7 +153,7 @@ class FpduReader {
   std::uint8_t large_lately_ = 0;  // counts down from kLately with each small FPDU
   bool fed_ = false;               // there is no scratch
   bool keep_ = false;              // the FPDU at cur_ is not to be offered directly
-  std::uint8_t tail_[kTailBytes];
+  std::uint8_t tail_[profile::kPlacesDirectly ? kTailBytes : 1];
 };
 
 }  // namespace weft::proto

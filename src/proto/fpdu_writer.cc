@@ -21,17 +21,29 @@ std::size_t of_any_size(std::size_t n) noexcept {
   return n;
 }
 
+// An empty batch has room for an FPDU of any size: all SGEs of a request, none in one piece.
+constexpr std::size_t kMarkersMost = marker_room(profile::kCarryBytes) / kMarkerSize;
+static_assert(kBatchCopies ||
+              kBatchSlices >= limits::kSgesPerRequest + 2 + 2 * kMarkersMost);
+static_assert(kBatchArenaBytes >= kFpduLengthSize + kMaxDdpHeaderSize + kMaxPad + kCrcSize +
+                                      limits::kSgesPerRequest * FpduWriter::kCopyBelow +
+                                      (kBatchCopies ? 0 : kMarkersMost * kMarkerSize));
+
 }  // namespace
 
 bool FpduWriter::room(std::size_t header_len, std::size_t payload_len,
                       std::size_t pieces) const noexcept {
   const TxBatch& b = *batch_;
   const std::size_t frame = kFpduLengthSize + header_len + kMaxPad + kCrcSize;
-  if (b.fpdu_count == kBatchFpdus || b.slice_count + 2 * pieces + 2 > kBatchSlices) return false;
+  const std::size_t markers = markers_ ? marker_room(frame + payload_len) : 0;
+  // A piece is a slice, with header or trailer another; each marker among them makes two more.
+  std::size_t slices = 2 * pieces + 2;
+  if (markers_ && !kBatchCopies) slices = pieces + 2 + 2 * (markers / kMarkerSize);
+  if (b.fpdu_count == kBatchFpdus || b.slice_count + slices > kBatchSlices) return false;
   if (b.bytes >= limit_) return false;
-  std::size_t arena = frame;
-  if (markers_) {
-    arena += payload_len + marker_room(frame + payload_len);
+  std::size_t arena = frame + markers;
+  if (markers_ && kBatchCopies) {
+    arena += payload_len;
   } else {
     // Pieces below kCopyBelow are copied, however the payload falls into pieces.
     const std::size_t copied = pieces * kCopyBelow;
@@ -93,6 +105,38 @@ void FpduWriter::put_marked(const std::uint8_t* data, std::size_t size) noexcept
   extend_arena_slice(static_cast<std::size_t>(at - begin));
 }
 
+void FpduWriter::put_summed(const std::uint8_t* data, std::size_t size) noexcept {
+  const std::uint8_t* const from = batch_->arena + batch_->arena_used;
+  put_marked(data, size);
+  if (crc_on_) crc_.update({from, batch_->arena + batch_->arena_used});
+}
+
+void FpduWriter::name(const std::uint8_t* data, std::size_t size) noexcept {
+  TxBatch& b = *batch_;
+  // The transport only reads; a gather list has no const form.
+  b.slices[b.slice_count++] = {const_cast<std::uint8_t*>(data), size};
+  b.bytes += size;
+  offset_ += size;
+}
+
+// Names the octets between two markers; only the markers are in the arena.
+void FpduWriter::name_marked(const std::uint8_t* data, std::size_t size) noexcept {
+  while (size != 0) {
+    const std::size_t gap = until_marker(offset_);
+    if (gap == 0) {
+      const std::uint8_t* const marker = batch_->arena + batch_->arena_used;
+      put_marker_if_due();
+      if (crc_on_) crc_.update(marker, kMarkerSize);
+      continue;
+    }
+    const std::size_t piece = gap < size ? gap : size;
+    if (crc_on_) crc_.update(data, piece);
+    name(data, piece);
+    data += piece;
+    size -= piece;
+  }
+}
+
 void FpduWriter::begin(const std::uint8_t* header, std::size_t header_len,
                        std::size_t payload_len) noexcept {
   ulpdu_len_ = static_cast<std::uint32_t>(header_len + payload_len);
@@ -106,6 +150,10 @@ void FpduWriter::begin(const std::uint8_t* header, std::size_t header_len,
     fpdu_start_ = offset_;
     put_marked(length, kFpduLengthSize);
     put_marked(header, header_len);
+    if constexpr (!kBatchCopies) {
+      crc_.reset();
+      if (crc_on_) crc_.update({frame_, batch_->arena + batch_->arena_used});
+    }
     return;
   }
   put(length, kFpduLengthSize);
@@ -116,14 +164,13 @@ void FpduWriter::begin(const std::uint8_t* header, std::size_t header_len,
 
 void FpduWriter::payload(const std::uint8_t* data, std::size_t size, bool stable) noexcept {
   if (size == 0) return;
-  if (markers_) return put_marked(data, size);
+  const bool copy = !stable || size < kCopyBelow;
+  if (markers_) {
+    if constexpr (kBatchCopies) return put_marked(data, size);
+    return copy ? put_summed(data, size) : name_marked(data, size);
+  }
   if (crc_on_) crc_.update(data, size);
-  if (!stable || size < kCopyBelow) return put(data, size);
-  TxBatch& b = *batch_;
-  // The transport only reads; a gather list has no const form.
-  b.slices[b.slice_count++] = {const_cast<std::uint8_t*>(data), size};
-  b.bytes += size;
-  offset_ += size;
+  copy ? put(data, size) : name(data, size);
 }
 
 // Without markers the octets lie where they are sent from, behind the header to come; otherwise at
@@ -137,8 +184,17 @@ std::uint8_t* FpduWriter::fetch_room(std::size_t header_len, std::size_t payload
   return b.arena + b.arena_used + kFpduLengthSize + header_len;
 }
 
+std::size_t FpduWriter::fetch_max(std::size_t header_len) const noexcept {
+  const std::size_t frame = kFpduLengthSize + header_len + kMaxPad + kCrcSize;
+  if (!markers_) return arena_size() - frame;
+  return (arena_size() - frame - marker_room(arena_size())) / 2;
+}
+
 void FpduWriter::fetched(std::size_t payload_len) noexcept {
-  if (markers_) return put_marked(batch_->arena + arena_size() - payload_len, payload_len);
+  if (markers_) {
+    const std::uint8_t* const at = batch_->arena + arena_size() - payload_len;
+    return kBatchCopies ? put_marked(at, payload_len) : put_summed(at, payload_len);
+  }
   if (crc_on_) crc_.update(batch_->arena + batch_->arena_used, payload_len);
   extend_arena_slice(payload_len);
   offset_ += payload_len;
@@ -149,11 +205,17 @@ void FpduWriter::end() noexcept {
   const std::uint32_t pad = fpdu_pad(ulpdu_len_);
   std::uint32_t crc = 0;
   if (markers_) {
+    const std::uint8_t* const padding = batch_->arena + batch_->arena_used;
     put_marked(trailer, pad);
     put_marker_if_due();
-    // All of the FPDU is in the arena, in one piece and still in the cache.
-    const std::uint8_t* end = batch_->arena + batch_->arena_used;
-    if (crc_on_) crc = crc32c({frame_, end});
+    const std::uint8_t* const end = batch_->arena + batch_->arena_used;
+    if (crc_on_ && kBatchCopies) {
+      // All of the FPDU is in the arena, in one piece and still in the cache.
+      crc = crc32c({frame_, end});
+    } else if (crc_on_) {
+      crc_.update({padding, end});
+      crc = crc_.value();
+    }
   } else if (crc_on_) {
     crc_.update(trailer, pad);
     crc = crc_.value();
@@ -184,6 +246,12 @@ void FpduWriter::cut() noexcept {
   // What remains of the FPDU in progress is copied to where the application cannot change it. A
   // second cut finds it there already, hence memmove.
   const std::size_t left = keep - b.sent;
+  if constexpr (!kBatchCopies) {
+    offset_ -= b.bytes - keep;
+    b.bytes = keep;
+    b.fpdu_count = fpdus;
+    return cut_in_place(left);
+  }
   if (markers_) return cut_marked(keep, fpdus, left);
   std::uint8_t* const copy = b.arena + kBatchArenaBytes;
   std::size_t copied = 0;
@@ -201,6 +269,22 @@ void FpduWriter::cut() noexcept {
   b.arena_used = 0;
   b.unpin();
   b.source_count = 0;
+}
+
+// The rest of the FPDU in progress stays where it is, pinned. Its last octets are the CRC, in the
+// arena.
+void FpduWriter::cut_in_place(std::size_t left) noexcept {
+  TxBatch& b = *batch_;
+  b.slice_count = b.slice_next;
+  if (left == 0) return;
+  const Slice* end = nullptr;
+  while (left != 0) {
+    Slice& slice = b.slices[b.slice_count++];
+    if (slice.size > left) slice.size = left;
+    left -= slice.size;
+    end = &slice;
+  }
+  b.arena_used = static_cast<std::size_t>(end->data + end->size - b.arena);
 }
 
 // With markers nothing but the arena is named: the rest of the FPDU in progress stays where it is,

@@ -49,6 +49,8 @@ class FpduWriter {
   // fetched() takes the place of payload(). Null: no room.
   [[nodiscard]] std::uint8_t* fetch_room(std::size_t header_len, std::size_t payload_len) noexcept;
   void fetched(std::size_t payload_len) noexcept;
+  // The most for which an empty batch has room.
+  [[nodiscard]] std::size_t fetch_max(std::size_t header_len) const noexcept;
 
   // The same for an FPDU that is small and without markers, in one piece: returns where the ULPDU
   // goes, `ulpdu_len` octets in the arena to be filled before end_small(). REQUIRES: room() said
@@ -70,8 +72,9 @@ class FpduWriter {
   [[nodiscard]] StreamOffset offset() const noexcept { return offset_; }
 
   // Takes back what has not begun to be sent: the batch ends with the FPDU of which octets have
-  // gone, and the rest of that FPDU no longer names memory outside the batch. What the transport is
-  // still reading stays where it is.
+  // gone. Where batches copy (kBatchCopies), the rest of that FPDU no longer names memory outside
+  // the batch; else the owner leaves that memory alone until the rest has been sent. What the
+  // transport is still reading stays where it is.
   void cut() noexcept;
   // Takes back the last `bytes` octets, which were in batches that are dropped.
   void take_back(std::size_t bytes) noexcept { offset_ -= bytes; }
@@ -81,8 +84,12 @@ class FpduWriter {
     return markers_ ? sizeof(TxBatch::arena) : kBatchArenaBytes;
   }
   void cut_marked(std::size_t keep, std::size_t fpdus, std::size_t left) noexcept;
+  void cut_in_place(std::size_t left) noexcept;
   void put(const std::uint8_t* data, std::size_t size) noexcept;         // into the arena
   void put_marked(const std::uint8_t* data, std::size_t size) noexcept;  // likewise, with markers
+  void put_summed(const std::uint8_t* data, std::size_t size) noexcept;  // and into the CRC
+  void name(const std::uint8_t* data, std::size_t size) noexcept;        // where it lies
+  void name_marked(const std::uint8_t* data, std::size_t size) noexcept;
   void put_marker_if_due() noexcept;
   [[nodiscard]] std::uint8_t* lay_marker_if_due(std::uint8_t* at) noexcept;
   void extend_arena_slice(std::size_t size) noexcept;

@@ -92,7 +92,7 @@ struct alignas(kCacheLineBytes) MemoryEntry {
   std::uint32_t windows = 0;           // bound to this region. Free slot: the next in the queue
   MemoryEntry* region = nullptr;       // of a bound window
 };
-static_assert(sizeof(void*) != 8 || sizeof(MemoryEntry) == kCacheLineBytes);
+static_assert(profile::kSmall || sizeof(void*) != 8 || sizeof(MemoryEntry) == kCacheLineBytes);
 
 // Holds one entry against invalidation. Movable value; empty by default.
 class Pin {
@@ -131,6 +131,9 @@ class Pin {
   }
   [[nodiscard]] const MemoryEntry* entry() const noexcept { return entry_; }
   [[nodiscard]] bool holds(Stag stag) const noexcept { return entry_ != nullptr && stag_ == stag; }
+  [[nodiscard]] bool holds_any() const noexcept { return entry_ != nullptr; }
+  // Of the entry that it holds, or held last.
+  [[nodiscard]] Stag stag() const noexcept { return stag_; }
 
  private:
   MemoryEntry* entry_ = nullptr;

@@ -239,9 +239,10 @@ void Stream::prepare() {
 // A batch that waited gets its memory checked again: a region may have been deregistered meanwhile.
 bool Stream::repin(TxBatch& batch) {
   for (std::size_t i = 0; i < batch.source_count; ++i) {
-    if (batch.pins[i].holds(batch.sources[i])) continue;
-    MemoryEntry* entry = table_.find(batch.sources[i]);
-    if (entry == nullptr || !batch.pins[i].acquire(*entry, batch.sources[i])) {
+    if (batch.pins[i].holds_any()) continue;
+    const Stag stag = batch.pins[i].stag();
+    MemoryEntry* entry = table_.find(stag);
+    if (entry == nullptr || !batch.pins[i].acquire(*entry, stag)) {
       batch.unpin();
       return false;
     }

@@ -59,26 +59,21 @@ struct StreamParams {
   bool rx_markers = false;
   bool check_markers = true;      // verify FPDUPTR (a mismatch under a good CRC is 2/0/03)
   bool hold_completions = false;  // complete Sends and Writes only when acked() has passed them too
+#ifdef WEFT_PROFILE_SMALL
+  // What endpoints without an operating system do not use (profile::kWired): its code is left out.
+  static constexpr bool acks = false, unreliable = false, keeps_work = false;
+  static constexpr std::optional<PathMode> path{};
+  static constexpr Duration recv_wait{0}, not_ready_pause{0};
+#else
   // Between wired queue pairs: work requests complete when the peer has placed them and says so
   // (stream_ack.cc), and Sends may carry immediate data.
   bool acks = false;
   // Between unreliable ones: no Acks; a message that this end cannot take is lost, and nobody is
   // told (stream_loss.cc). Sends may carry immediate data. Not together with `acks`.
   bool unreliable = false;
-  RtrKind rtr = RtrKind::kNone;              // initiator, peer-to-peer: RTR to send first
-  std::optional<Violation> startup_failure;  // initiator: first FPDU is this Terminate (2/0/05-07)
-  std::uint16_t ird = 0;           // requests served at once; at least 1 when a Read RTR may come
-  std::uint16_t ord = 0;           // requests outstanding
-  std::uint32_t max_ulpdu = 1442;  // octets of ULPDU we send at most
-  std::uint32_t max_ulpdu_known = 0;  // ... once the peer is known to be Weft; 0: the same
   // Both ends are on this machine, and what may carry the stream: messages about the path are
   // passed on to the host. Unset: TCP only.
   std::optional<PathMode> path;
-  Duration close_timeout{std::chrono::seconds(5)};
-  // How long the peer may be silent at first. After that, a responder sends what it has, although
-  // it has received nothing; an initiator sends an empty RDMA Write, in case the peer has missed
-  // what came before. 0: no limit.
-  Duration patience{0};
   // How long a Send may wait for a receive to be posted; meanwhile nothing is read, so TCP holds
   // the peer back. 0: such a Send is a violation at once. Not for transports that feed(). With
   // `acks` the Send is refused then, to come again (stream_not_ready.cc); with `unreliable` it is
@@ -89,6 +84,18 @@ struct StreamParams {
   // When the peer is gone, requests that are not finished stay in the send queue, and a receive
   // that is being placed goes back to the host. Else both are flushed.
   bool keeps_work = false;
+#endif
+  RtrKind rtr = RtrKind::kNone;              // initiator, peer-to-peer: RTR to send first
+  std::optional<Violation> startup_failure;  // initiator: first FPDU is this Terminate (2/0/05-07)
+  std::uint16_t ird = 0;           // requests served at once; at least 1 when a Read RTR may come
+  std::uint16_t ord = 0;           // requests outstanding
+  std::uint32_t max_ulpdu = 1442;  // octets of ULPDU we send at most
+  std::uint32_t max_ulpdu_known = 0;  // ... once the peer is known to be Weft; 0: the same
+  Duration close_timeout{std::chrono::seconds(5)};
+  // How long the peer may be silent at first. After that, a responder sends what it has, although
+  // it has received nothing; an initiator sends an empty RDMA Write, in case the peer has missed
+  // what came before. 0: no limit.
+  Duration patience{0};
 };
 
 // Parameters of the stream behind a start-up that agreed on `agreed`. How long the peer may be
@@ -108,7 +115,7 @@ enum class StreamEnd : std::uint8_t {
 // What the stream needs from its owner. Called only from inside the stream's own members.
 class StreamHost : public CarryPool, public BatchSource {
  public:
-  // Takes the next posted receive into `out`, which has room for limits::kSgesPerRequest SGEs
+  // Takes the next posted receive into `out`, which has room for profile::kSgesPerReceive SGEs
   // behind it. False: none is posted.
   virtual bool take_receive(RecvWqe& out) = 0;
 
@@ -319,7 +326,7 @@ class Stream {
   // A posted receive taken from the host, with its SGEs.
   struct Receive {
     RecvWqe wqe;
-    Sge sges[limits::kSgesPerRequest];
+    Sge sges[profile::kSgesPerReceive];
   };
 
   // Where the next payload octet of a list of SGEs lies.
@@ -478,11 +485,11 @@ class Stream {
   [[nodiscard]] bool emit_segment();
   [[nodiscard]] bool is_simple(const SendWqe& wqe) const;
   [[nodiscard]] bool emit_simple(SendWqe& wqe);
-  [[nodiscard]] bool emit_small(std::uint32_t header_len, std::uint32_t payload, bool last);
+  [[nodiscard]] bool emit_small(std::uint32_t header_len, std::uint32_t& payload);
   void store_header(std::uint8_t* at, bool last) const;
   [[nodiscard]] Access source_right() const;
-  [[nodiscard]] bool emit_large(std::uint32_t header_len, std::uint32_t payload, bool last);
-  [[nodiscard]] bool fetch_payload(std::uint32_t header_len, std::uint32_t bytes);
+  [[nodiscard]] bool emit_large(std::uint32_t header_len, std::uint32_t& payload);
+  [[nodiscard]] bool fetch_payload(std::uint32_t header_len, std::uint32_t& payload);
   [[nodiscard]] bool pin_sources(std::uint32_t bytes, bool& fetch);
   [[nodiscard]] MemoryFault source(Stag stag, std::uint64_t addr, std::uint32_t size, Access need,
                                    const std::uint8_t*& at);
@@ -646,7 +653,7 @@ class Stream {
   bool paused_ = false;
   bool terminate_pending_ = false;
   Msn tx_msn_[kQueueCount];
-  static constexpr std::size_t kPathMessages = 4;
+  static constexpr std::size_t kPathMessages = profile::kWired ? 4 : 2;
   PathMessage path_out_[kPathMessages];  // to be sent, in order
   std::size_t path_count_ = 0;
   bool is_path_message_ = false;  // the message being built is path_out_[0]
@@ -683,7 +690,7 @@ class Stream {
   bool losing_write_ = false;             // likewise
   bool lost_write_ = false;               // and with the last Write the Immediate behind it
   std::uint8_t body_[kMaxTerminateSize];  // of the control or fixed-size message being built
-  Terminate terminate_;
+  std::uint32_t terminate_size_ = 0;      // octets of it that are the Terminate to be sent
 
   // ending
   StreamEnd end_ = StreamEnd::kOpen;

@@ -38,7 +38,9 @@ void Stream::fail_work(SendWqe& wqe, WcStatus status, Violation v) {
 
 void Stream::end_with_report(Violation v, const Terminate& report, Offender offender) {
   if (!machine_.on(StreamEvent::kViolation)) return;
-  terminate_ = report;
+  ByteWriter body(body_);  // what it held is built, or never will be
+  encode(report, body);
+  terminate_size_ = static_cast<std::uint32_t>(body.written().size());
   terminate_pending_ = true;
   host_.log_violation(v, report.reason(), false);
   stop_sending();
@@ -384,6 +386,8 @@ void Stream::go_down(StreamEnd how, TerminateCode code, bool by_peer, Offender o
 // transport has released all that it took.
 void Stream::settle_down() {
   if (tx_.in_flight()) return;
+  // Nor before the rest of an FPDU has gone that names it.
+  if (!kBatchCopies && tx_.under_way() != nullptr) return;
   ending_.due = false;
   const std::uint32_t vendor = end_ == StreamEnd::kTerminated ? vendor_error(ending_.code) : 0;
   if (!ending_.keeps_work) {

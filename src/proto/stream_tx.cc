@@ -21,18 +21,18 @@ constexpr Duration kFetchPause{1'000'000};
 bool Stream::emit_segment() {
   const std::uint32_t header_len =
       static_cast<std::uint32_t>(out_.tagged ? DdpTagged::kSize : DdpUntagged::kSize);
-  const std::uint32_t payload = std::min(out_.remaining, max_ulpdu() - header_len);
+  std::uint32_t payload = std::min(out_.remaining, max_ulpdu() - header_len);
   const std::size_t pieces = out_.flat != nullptr ? 1 : out_.cursor.left;
   if (!writer_.room(header_len, payload, pieces) &&
       (!widen_batch() || !writer_.room(header_len, payload, pieces))) {
     return false;
   }
-  const bool last = payload == out_.remaining;
   if (!params_.tx_markers && payload < FpduWriter::kCopyBelow && out_.in_one_piece(payload)) {
-    if (!emit_small(header_len, payload, last)) return false;
-  } else if (!emit_large(header_len, payload, last)) {
+    if (!emit_small(header_len, payload)) return false;
+  } else if (!emit_large(header_len, payload)) {
     return false;
   }
+  const bool last = payload == out_.remaining;
   counters_.tx_fpdus.add(1);
   out_.remaining -= payload;
   out_.built += payload;
@@ -42,12 +42,13 @@ bool Stream::emit_segment() {
   return true;
 }
 
-bool Stream::emit_large(std::uint32_t header_len, std::uint32_t payload, bool last) {
+// `payload` becomes less where a small batch has no room for so many octets of a method.
+bool Stream::emit_large(std::uint32_t header_len, std::uint32_t& payload) {
   bool fetch = false;
   if (out_.flat == nullptr && payload != 0 && !pin_sources(payload, fetch)) return false;
   if (fetch && !fetch_payload(header_len, payload)) return false;
   std::uint8_t header[kMaxDdpHeaderSize];
-  store_header(header, last);
+  store_header(header, payload == out_.remaining);
   writer_.begin(header, header_len, payload);
   if (fetch) {
     writer_.fetched(payload);
@@ -60,10 +61,14 @@ bool Stream::emit_large(std::uint32_t header_len, std::uint32_t payload, bool la
 
 // Octets that a method gives, and those of memory between them. False: none was taken, as there is
 // no room, they are not there yet, or never will be.
-bool Stream::fetch_payload(std::uint32_t header_len, std::uint32_t bytes) {
-  std::uint8_t* to = writer_.fetch_room(header_len, bytes);
-  if (to == nullptr && writer_.batch()->bytes == 0) source_failed();  // nor will there be
+bool Stream::fetch_payload(std::uint32_t header_len, std::uint32_t& payload) {
+  std::uint8_t* to = writer_.fetch_room(header_len, payload);
+  if (to == nullptr && writer_.batch()->bytes == 0) {
+    payload = static_cast<std::uint32_t>(writer_.fetch_max(header_len));
+    to = writer_.fetch_room(header_len, payload);
+  }
   if (to == nullptr) return false;
+  std::uint32_t bytes = payload;
   Cursor cursor = out_.cursor;
   while (bytes != 0) {
     const std::uint32_t piece = std::min(cursor.sge->length - cursor.offset, bytes);
@@ -92,7 +97,7 @@ bool Stream::fetch_payload(std::uint32_t header_len, std::uint32_t bytes) {
 }
 
 // A small segment whose payload lies in one piece, without the detour over slices.
-bool Stream::emit_small(std::uint32_t header_len, std::uint32_t payload, bool last) {
+bool Stream::emit_small(std::uint32_t header_len, std::uint32_t& payload) {
   const std::uint8_t* from = out_.flat + out_.built;
   if (out_.flat == nullptr && payload != 0) {
     const Cursor& c = out_.cursor;
@@ -102,11 +107,11 @@ bool Stream::emit_small(std::uint32_t header_len, std::uint32_t payload, bool la
       source_failed();
       return false;
     }
-    if (has(source_entry_->spec.access, kByMethod)) return emit_large(header_len, payload, last);
+    if (has(source_entry_->spec.access, kByMethod)) return emit_large(header_len, payload);
     advance(out_.cursor, payload);
   }
   std::uint8_t* ulpdu = writer_.begin_small(header_len + payload);
-  store_header(ulpdu, last);
+  store_header(ulpdu, payload == out_.remaining);
   if (payload != 0) std::memcpy(ulpdu + header_len, from, payload);
   writer_.end_small();
   return true;
@@ -201,14 +206,14 @@ MemoryFault Stream::source(Stag stag, std::uint64_t addr, std::uint32_t size, Ac
                            const std::uint8_t*& at) {
   TxBatch& b = *writer_.batch();
   std::size_t i = 0;
-  while (i < b.source_count && b.sources[i] != stag) ++i;
+  while (i < b.source_count && b.pins[i].stag() != stag) ++i;
   if (i == kBatchSources) return MemoryFault::kInvalidStag;  // kept free by next_message()
   std::uint8_t* found = nullptr;
   const MemoryFault fault =
       table_.resolve(stag, addr, size, need, params_.id, b.pins[i], found, &tx_hint_);
   at = found;
   source_entry_ = b.pins[i].entry();
-  if (fault == MemoryFault::kNone && i == b.source_count) b.sources[b.source_count++] = stag;
+  if (fault == MemoryFault::kNone && i == b.source_count) ++b.source_count;
   if (fault != MemoryFault::kNone && i == b.source_count) b.pins[i].release();
   return fault;
 }
@@ -313,8 +318,6 @@ bool Stream::next_message() {
 }
 
 void Stream::start_terminate() {
-  ByteWriter body(body_);
-  encode(terminate_, body);
   out_ = {};
   out_.from = Outbound::From::kControl;
   is_path_message_ = false;  // one may have been begun
@@ -322,7 +325,7 @@ void Stream::start_terminate() {
   out_.queue = kQueueTerminate;
   out_.msn = Msn::first();
   out_.flat = body_;
-  out_.remaining = static_cast<std::uint32_t>(body.written().size());
+  out_.remaining = terminate_size_;
 }
 
 // RFC 6581 9.2: a zero-length Write or Read as the initiator's first FPDU. A Read carries our mark,

@@ -17,6 +17,8 @@ namespace weft::rddp {
 Endpoint::Endpoint(const EndpointConfig& config, Domain& domain, Clock clock,
                    std::span<std::byte> memory)
     : config_(config), domain_(domain), clock_(clock), id_{Domain::kPd, domain.next_stream()} {
+  // A batch may have no room for more.
+  if (config.inline_bytes > profile::kCopyBelow || config.sges > limits::kSgesPerRequest) return;
   if (memory.size() < memory_needed(config) || !take(Arena(memory))) return;
   limit_reads(config.reads);
   lend(reinterpret_cast<StartupRoom*>(stream_memory_.data()));
@@ -60,7 +62,9 @@ bool Endpoint::begin_stream() {
   proto::StreamParams params =
       proto::stream_params(negotiated(), config_.patience, config_.patience);
   params.id = id_;
-  params.max_ulpdu = mulpdu(segment_size(), negotiated().tx_markers);
+  // A batch has room for one FPDU of this size.
+  const std::uint32_t segment = std::min<std::uint32_t>(segment_size(), proto::kCarryBytesMax);
+  params.max_ulpdu = mulpdu(segment, negotiated().tx_markers);
   params.close_timeout = config_.close_timeout;
   end_startup(kept_data_);
   Arena memory(stream_memory_);
@@ -90,7 +94,7 @@ void Endpoint::expired(Instant now) {
 Status Endpoint::post(const SendWr& wr) {
   if (phase() != Phase::kUp) return fail(Error::kBadState);
   if (unpolled_sends_ == config_.send_depth) return fail(Error::kNoSpace);
-  if (wr.sges.size() > limits::kSgesPerRequest) return fail(Error::kInvalidArgument);
+  if (wr.sges.size() > config_.sges) return fail(Error::kInvalidArgument);
   std::uint64_t total = 0;
   for (const Sge& sge : wr.sges) total += sge.length;
   const bool is_inline = has(wr.flags, SendFlags::kInline);

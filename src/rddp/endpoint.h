@@ -33,8 +33,9 @@ namespace weft::rddp {
 struct EndpointConfig {
   std::uint32_t send_depth = 16;  // requests under way
   std::uint32_t recv_depth = 16;  // receives posted
-  std::uint32_t inline_bytes = 64;
-  std::uint32_t batches = 2;  // what is built ahead of acknowledgments
+  std::uint32_t inline_bytes = 64;  // at most kCopyBelow of the profile
+  std::uint16_t sges = limits::kSgesPerRequest;  // of one request, at most
+  std::uint16_t batches = 2;  // what is built ahead of acknowledgments
   std::uint16_t reads = 32;   // Reads and atomics at once, each way, that may be offered
   std::uint16_t private_data_kept = 512;  // of the peer's, octets once the connection is up
   Duration close_timeout{std::chrono::seconds(5)};
@@ -43,14 +44,14 @@ struct EndpointConfig {
 
 struct EndpointCompletion {
   std::uint64_t wr_id = 0;
+  std::uint64_t imm_data = 0;
+  std::uint32_t byte_len = 0;
+  Stag invalidated;
   WcStatus status = WcStatus::kSuccess;
   bool receive = false;
   bool immediate = false;
   bool solicited = false;
   SendOp op = SendOp::kSend;  // of a send request
-  std::uint32_t byte_len = 0;
-  std::uint64_t imm_data = 0;
-  Stag invalidated;
 };
 
 class Endpoint final : public Channel, private proto::StreamHost {
@@ -61,7 +62,8 @@ class Endpoint final : public Channel, private proto::StreamHost {
   [[nodiscard]] static std::unique_ptr<Endpoint> create(const EndpointConfig& config,
                                                         Domain& domain, Clock clock);
   // The same in memory of the caller's, which outlives the endpoint; good() is false when it is
-  // less than memory_needed(). REQUIRES: memory.data() is a multiple of kArenaAlignment.
+  // less than memory_needed(), or when the config asks for more inline_bytes or sges than there can be.
+  // REQUIRES: memory.data() is a multiple of kArenaAlignment.
   Endpoint(const EndpointConfig& config, Domain& domain, Clock clock, std::span<std::byte> memory);
   static constexpr std::size_t memory_needed(const EndpointConfig& config) noexcept {
     return arena_bytes<std::uint8_t>(config.private_data_kept) +
@@ -115,7 +117,7 @@ class Endpoint final : public Channel, private proto::StreamHost {
   // Behind each send request: SGEs, inline payload or what atomics need.
   static constexpr std::size_t send_tail(const EndpointConfig& config) noexcept {
     return std::max<std::size_t>(
-        {config.inline_bytes, proto::kSendTailMin, limits::kSgesPerRequest * sizeof(Sge)});
+        {config.inline_bytes, proto::kSendTailMin, config.sges * sizeof(Sge)});
   }
   // One after the other: the frames of start-up, the stream.
   static constexpr std::size_t stream_memory(const EndpointConfig& config) noexcept {

@@ -16,6 +16,7 @@ namespace weft::boards {
 inline constexpr rddp::EndpointConfig kAgentEndpoint{.send_depth = 4,
                                                      .recv_depth = 2,
                                                      .inline_bytes = 0,
+                                                     .sges = 1,
                                                      .batches = 1,
                                                      .reads = 2,
                                                      .private_data_kept = 0};

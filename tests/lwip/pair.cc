@@ -27,7 +27,8 @@ Pair::~Pair() {
 
 void Pair::make(Side& side) {
   side.memory.resize(config_.memory_bytes);
-  side.domain = std::make_unique<rddp::Domain>(random_bits, 64);
+  side.domain = std::make_unique<rddp::Domain>(random_bits, kRegions,
+                                               std::span<std::byte>(side.domain_memory));
   side.endpoint = Endpoint::create(config_.endpoint, *side.domain, World::now);
   side.connection = std::make_unique<lwip::Connection>(*side.endpoint, config_.connection);
   world.watch(*side.connection);

@@ -29,10 +29,14 @@ struct PairConfig {
 
 class Pair {
  public:
+  static constexpr std::uint32_t kRegions = 64;
+
   explicit Pair(const PairConfig& config = {});
   ~Pair();
 
   struct Side {
+    // Handed in, as a board has no other.
+    alignas(kArenaAlignment) std::byte domain_memory[rddp::Domain::memory_needed(kRegions)];
     std::unique_ptr<rddp::Domain> domain;
     std::unique_ptr<rddp::Endpoint> endpoint;
     std::unique_ptr<lwip::Connection> connection;

@@ -140,7 +140,7 @@ TEST_P(LwipAhead, SegmentsAheadOfTheirTurnArePlaced) {
   const auto& ahead = pair.server.connection->ahead();
   RecordProperty("segments_ahead", static_cast<int>(ahead.segments));
   RecordProperty("segments_placed", static_cast<int>(ahead.segments_placed));
-  EXPECT_GE(ahead.segments, 20U);
+  EXPECT_GE(ahead.segments, 10U);
   if (!GetParam().aligned) return;
   EXPECT_GE(ahead.segments_placed * 100, ahead.segments * 90)
       << ahead.segments_placed << " of " << ahead.segments;
