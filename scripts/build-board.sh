@@ -7,8 +7,9 @@
 #   mipssim      MIPS32, big-endian, mipsnet   mips-linux-gnu-g++
 #
 # The image is BUILD_DIR/bin/weft-board.elf; BUILD_DIR is build/board-BOARD unless given. TARGET
-# weft_board_bench builds the one of bench/embedded instead. Exit status 77: the compiler or lwIP's
-# source is not there, and a line says which.
+# weft_board_bench builds the one of bench/embedded instead, weft_sensor_image that of
+# examples/embedded. Exit status 77: the compiler or lwIP's source is not there, and a line says
+# which.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -128,7 +128,20 @@ namespace detail {
 std::uint32_t crc32c_extend_portable(std::uint32_t state, const void* data,
                                      std::size_t size) noexcept {
   const auto* p = static_cast<const std::uint8_t*>(data);
-#ifndef WEFT_PROFILE_SMALL
+#ifdef WEFT_PROFILE_SMALL
+  static_assert(profile::kCrcTables == 4);
+  const std::uint32_t* t0 = kTables[0].data();
+  const std::uint32_t* t1 = kTables[1].data();
+  const std::uint32_t* t2 = kTables[2].data();
+  const std::uint32_t* t3 = kTables[3].data();
+  // Four registers: one for all of them would take an addition for each look-up.
+  asm("" : "+r"(t0), "+r"(t1), "+r"(t2), "+r"(t3));
+  const std::uint8_t* const whole = p + size / 4 * 4;
+  for (size %= 4; p != whole; p += 4) {
+    const std::uint32_t a = state ^ load_le32(p);
+    state = t3[a & 0xffU] ^ t2[(a >> 8) & 0xffU] ^ t1[(a >> 16) & 0xffU] ^ t0[a >> 24];
+  }
+#else
   for (; size >= 8; p += 8, size -= 8) {
     const std::uint32_t a = state ^ load_le32(p);
     const std::uint32_t b = load_le32(p + 4);

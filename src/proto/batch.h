@@ -53,9 +53,9 @@ struct TxBatch {
   // Where FPDUs end, in bytes from the start of the batch: the borders at which it may be cut.
   std::uint32_t fpdu_ends[kBatchFpdus];
   Slice slices[kBatchSlices];
-  // Where batches copy (kBatchCopies), behind the first kBatchArenaBytes of it: the rest of the FPDU
-  // in progress when the batch is cut short, at most one FPDU. With markers all of an FPDU lies in
-  // the arena, and its rest stays where it is; so the arena is all of it.
+  // Where batches copy (kBatchCopies), behind the first kBatchArenaBytes of it: the rest of the
+  // FPDU in progress when the batch is cut short, at most one FPDU. With markers all of an FPDU
+  // lies in the arena, and its rest stays where it is; so the arena is all of it.
   std::uint8_t arena[kBatchArenaBytes + kBatchSpillBytes];
 
   void clear() noexcept {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -41,6 +42,8 @@ using MessageCounter = BasicCounter<profile::MessageCount>;
 class OperationCounters {
  public:
   [[nodiscard]] std::size_t size() const noexcept { return counters_.size(); }
+  [[nodiscard]] auto begin() const noexcept { return counters_.begin(); }
+  [[nodiscard]] auto end() const noexcept { return counters_.end(); }
   [[nodiscard]] MessageCounter& operator[](std::size_t opcode) noexcept {
     return counters_[profile::kCountByOperation ? opcode : 0];
   }

@@ -99,7 +99,8 @@ Inbound FpduReader::parse() {
   // A marker due between pad and CRC belongs to this FPDU and is counted; one due behind the CRC is
   // not.
   if (here >= raw) return whole(ulpdu_len, raw);
-  const bool direct_possible = profile::kPlacesDirectly && !crc_ && !markers_ && !keep_ && ulpdu_len >= kDirectMin &&
+  const bool direct_possible = profile::kPlacesDirectly && !crc_ && !markers_ && !keep_ &&
+                               ulpdu_len >= kDirectMin &&
                                here >= kFpduLengthSize + kMaxDdpHeaderSize;
   if (!direct_possible) return {};
   const std::size_t part = here - kFpduLengthSize;

@@ -23,8 +23,7 @@ std::size_t of_any_size(std::size_t n) noexcept {
 
 // An empty batch has room for an FPDU of any size: all SGEs of a request, none in one piece.
 constexpr std::size_t kMarkersMost = marker_room(profile::kCarryBytes) / kMarkerSize;
-static_assert(kBatchCopies ||
-              kBatchSlices >= limits::kSgesPerRequest + 2 + 2 * kMarkersMost);
+static_assert(kBatchCopies || kBatchSlices >= limits::kSgesPerRequest + 2 + 2 * kMarkersMost);
 static_assert(kBatchArenaBytes >= kFpduLengthSize + kMaxDdpHeaderSize + kMaxPad + kCrcSize +
                                       limits::kSgesPerRequest * FpduWriter::kCopyBelow +
                                       (kBatchCopies ? 0 : kMarkersMost * kMarkerSize));

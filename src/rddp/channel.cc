@@ -150,9 +150,9 @@ TxPiece Channel::next_piece(std::size_t max) {
   proto::TxBatch* batch = stream_gather();
   if (batch == nullptr) return piece;
   const proto::Slice& slice = batch->slices[batch->slice_next];
-  std::size_t i = 0;
-  while (i < batch->fpdu_count && batch->fpdu_ends[i] <= batch->sent) ++i;
-  const std::size_t border = batch->fpdu_ends[i] - batch->sent;
+  const std::uint32_t* const ends = batch->fpdu_ends;
+  const std::size_t border =
+      *std::upper_bound(ends, ends + batch->fpdu_count, batch->sent) - batch->sent;
   piece.data = slice.data;
   piece.size = std::min({slice.size, border, max});
   piece.ends_fpdu = piece.size == border;

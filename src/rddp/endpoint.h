@@ -31,12 +31,12 @@
 namespace weft::rddp {
 
 struct EndpointConfig {
-  std::uint32_t send_depth = 16;  // requests under way
-  std::uint32_t recv_depth = 16;  // receives posted
-  std::uint32_t inline_bytes = 64;  // at most kCopyBelow of the profile
+  std::uint32_t send_depth = 16;                 // requests under way
+  std::uint32_t recv_depth = 16;                 // receives posted
+  std::uint32_t inline_bytes = 64;               // at most kCopyBelow of the profile
   std::uint16_t sges = limits::kSgesPerRequest;  // of one request, at most
-  std::uint16_t batches = 2;  // what is built ahead of acknowledgments
-  std::uint16_t reads = 32;   // Reads and atomics at once, each way, that may be offered
+  std::uint16_t batches = 2;                     // what is built ahead of acknowledgments
+  std::uint16_t reads = 32;  // Reads and atomics at once, each way, that may be offered
   std::uint16_t private_data_kept = 512;  // of the peer's, octets once the connection is up
   Duration close_timeout{std::chrono::seconds(5)};
   Duration patience{std::chrono::milliseconds(50)};
@@ -62,8 +62,8 @@ class Endpoint final : public Channel, private proto::StreamHost {
   [[nodiscard]] static std::unique_ptr<Endpoint> create(const EndpointConfig& config,
                                                         Domain& domain, Clock clock);
   // The same in memory of the caller's, which outlives the endpoint; good() is false when it is
-  // less than memory_needed(), or when the config asks for more inline_bytes or sges than there can be.
-  // REQUIRES: memory.data() is a multiple of kArenaAlignment.
+  // less than memory_needed(), or when the config asks for more inline_bytes or sges than there can
+  // be. REQUIRES: memory.data() is a multiple of kArenaAlignment.
   Endpoint(const EndpointConfig& config, Domain& domain, Clock clock, std::span<std::byte> memory);
   static constexpr std::size_t memory_needed(const EndpointConfig& config) noexcept {
     return arena_bytes<std::uint8_t>(config.private_data_kept) +

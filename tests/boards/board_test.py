@@ -238,6 +238,32 @@ class Test:
         self.start_board()
         self.program("*BoardConnects:*BoardListens")
 
+    def sensor(self):
+        """The example: a sensor on the board writes into the ring of a server here."""
+        self.board.stop()
+        server = subprocess.Popen([self.args.sensor_server, "server", "4792"],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            if "listening" not in server.stdout.readline():
+                raise Failed("the sensor's server does not listen")
+            self.board = Board(self.args.board, self.args.sensor, self.tap, self.seed)
+            output, _ = server.communicate(timeout=PROGRAM_LIMIT_S)
+        except subprocess.TimeoutExpired as error:
+            raise Failed(f"the sensor is silent; its console: {self.board.lines}") from error
+        finally:
+            server.kill()
+            server.wait()
+        total = sum(i % 1000 for i in range(256 * 100))
+        if f"100 blocks, sum {total}\n" not in output:
+            raise Failed(f"the sensor's server: {output}; the sensor: {self.board.lines}")
+        self.board.stop()
+        self.start_board()
+
+    def own_cases(self):
+        """Those that are not in the program."""
+        cases = [self.loss_and_reordering, self.server_killed, self.board_reset]
+        return cases + ([self.sensor] if self.args.sensor else [])
+
     def cases(self):
         """What the soak runs: each case of the program by itself, then those of this file."""
         listed = subprocess.run([self.args.program, "--gtest_list_tests"], stdout=subprocess.PIPE,
@@ -251,8 +277,7 @@ class Test:
                 cases.append((name, functools.partial(self.program, name)))
         if not cases:
             raise Failed(f"{self.args.program} lists no cases")
-        return cases + [(case.__name__, case) for case in (
-            self.loss_and_reordering, self.server_killed, self.board_reset)]
+        return cases + [(case.__name__, case) for case in self.own_cases()]
 
     def attempt(self, name, case):
         """Runs one case. "stood still": it failed, but the machine gave nothing of this any time."""
@@ -307,8 +332,7 @@ def run(args):
         if args.soak:
             test.soak(args.soak, 60 * args.soak_minutes)
             return
-        for case in (test.every_case, test.loss_and_reordering, test.server_killed,
-                     test.board_reset):
+        for case in [test.every_case, *test.own_cases()]:
             start = time.monotonic()
             case()
             print(f"{case.__name__}: passed in {time.monotonic() - start:.1f} s", flush=True)
@@ -321,6 +345,8 @@ def main():
     parser.add_argument("board", choices=sorted(QEMU))
     parser.add_argument("--image", required=True)
     parser.add_argument("--program", required=True)
+    parser.add_argument("--sensor", metavar="ELF", help="image of examples/embedded, to be tried too")
+    parser.add_argument("--sensor-server", metavar="PROGRAM", help="rddp_sensor, its server")
     parser.add_argument("--soak", type=int, default=0, metavar="ROUNDS",
                         help="run every case so many times")
     parser.add_argument("--soak-minutes", type=float, default=60, metavar="M",

@@ -174,6 +174,68 @@ TEST(LwipTransport, ARegionOnItsWayCannotBeRemoved) {
   EXPECT_TRUE(pair.client.domain->remove(pair.client.stag).has_value());
 }
 
+// A Write of a whole message from a method; on a board it takes more FPDUs than memory would.
+TEST(LwipTransport, WhatAMethodGivesIsSent) {
+  for (const bool markers : {false, true}) {
+    SCOPED_TRACE(markers);
+    PairConfig config;
+    config.markers = markers;
+    Pair pair(config);
+    ASSERT_TRUE(pair.establish());
+    constexpr std::uint32_t kBytes = 5000;
+    proto::MemoryMethod method{};
+    method.get = [](void*, std::uint64_t to, std::uint8_t* octets, std::size_t count) {
+      for (std::size_t i = 0; i < count; ++i) octets[i] = static_cast<std::uint8_t>((to + i) * 7);
+      return 0;
+    };
+    proto::MemorySpec spec;
+    spec.addr = reinterpret_cast<std::uint8_t*>(&method);
+    spec.length = kBytes;
+    spec.access = proto::kByMethod | proto::kGives;
+    const auto stag = pair.client.domain->add(spec);
+    ASSERT_TRUE(stag.has_value());
+    const Sge sge{0, kBytes, stag->value};
+    SendWr wr;
+    wr.op = SendOp::kWrite;
+    wr.flags = SendFlags::kSignaled;
+    wr.sges = {&sge, 1};
+    wr.rkey = pair.server.stag.value;
+    ASSERT_TRUE(pair.client.endpoint->post(wr));
+    pair.client.connection->progress();
+    ASSERT_TRUE(pair.wait(pair.client, 1));
+    EXPECT_EQ(pair.client.done[0].status, WcStatus::kSuccess);
+    for (std::uint32_t i = 0; i < kBytes; ++i) {
+      ASSERT_EQ(pair.server.memory[i], static_cast<std::uint8_t>(i * 7)) << i;
+    }
+  }
+}
+
+// With an unaligned sender an FPDU has left in part then: its rest follows, and nothing behind it.
+TEST(LwipTransport, ClosingInTheMiddleOfAWriteEndsOnAnFpduBorder) {
+  for (const bool markers : {false, true}) {
+    SCOPED_TRACE(markers);
+    PairConfig config;
+    config.markers = markers;
+    config.connection.aligned = false;
+    Pair pair(config);
+    ASSERT_TRUE(pair.establish());
+    fill(pair.client.memory, 5);
+    ASSERT_TRUE(pair.client.post(SendOp::kWrite, 0, 60000, pair.server.stag, 0));
+    pair.client.endpoint->close();
+    pair.client.connection->progress();
+    ASSERT_TRUE(pair.run_until(
+        [&] { return pair.client.connection->closed() && pair.server.connection->closed(); }));
+    pair.client.collect();
+    ASSERT_EQ(pair.client.done.size(), 1U);
+    EXPECT_EQ(pair.client.done[0].status, WcStatus::kFlushed);
+    // The peer is in the middle of a message, which is no fault of framing.
+    EXPECT_FALSE(pair.server.endpoint->terminated());
+    EXPECT_EQ(pair.server.endpoint->counters()->crc_errors.get(), 0U);
+    EXPECT_NE(pair.server.memory[1000], 0);
+    EXPECT_EQ(pair.server.memory[59999], 0);
+  }
+}
+
 struct Setting {
   bool crc, markers, aligned;
   std::uint32_t drop, reorder, corrupt;

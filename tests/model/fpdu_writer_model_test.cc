@@ -1,5 +1,5 @@
-// FPDUs as written against FPDUs built octet by octet. With the small profile too: there, payload is
-// named among markers, and the rest of an FPDU that is cut off stays where it is.
+// FPDUs as written against FPDUs built octet by octet. With the small profile too: there, payload
+// is named among markers, and the rest of an FPDU that is cut off stays where it is.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -134,7 +134,7 @@ TEST(SimUnreliable, WhatCanBeTakenArrives) {
   });
 }
 
-std::uint64_t sum(const std::array<proto::Counter, 16>& messages) {
+std::uint64_t sum(const proto::OperationCounters& messages) {
   std::uint64_t out = 0;
   for (const auto& of_one : messages) out += of_one.get();
   return out;

@@ -3,9 +3,10 @@
  *
  * The part of the sensor calls nothing of the operating system: on a board without one the same
  * function runs over lwIP, with a device from weft::lwip::open() (docs/embedded.md).
+ * sensor_board.cc is the sensor for a board that has no heap; this server serves it too.
  *
  *   cc rddp_sensor.c -o rddp_sensor $(pkg-config --cflags --libs weft-core)
- *   ./rddp_sensor server                       prints its port, then what came
+ *   ./rddp_sensor server [PORT]                prints its port, then what came
  *   ./rddp_sensor sensor HOST PORT BLOCKS
  */
 #include <stdio.h>
@@ -83,12 +84,12 @@ static void sense(rddp_device* device, const char* host, uint16_t port, uint32_t
 
 /* --- the server --- */
 
-static void serve(rddp_device* device) {
+static void serve(rddp_device* device, uint16_t port) {
   static uint8_t slots[kSlots][2 * kSamples];
   static ddp_posted_t rung[kSlots];
   rddp_listener* listener = NULL;
   rddp_socket* s = NULL;
-  need(rddp_listen(device, RDDP_RDMA, NULL, 0, &listener), "listen");
+  need(rddp_listen(device, RDDP_RDMA, NULL, port, &listener), "listen");
   printf("listening on port %u\n", rddp_port(listener));
   fflush(stdout);
   need(rddp_accept(listener, -1, &s), "accept");
@@ -121,14 +122,14 @@ static void serve(rddp_device* device) {
 
 int main(int argc, char** argv) {
   rddp_device* device = NULL;
-  const int server = argc == 2 && strcmp(argv[1], "server") == 0;
+  const int server = (argc == 2 || argc == 3) && strcmp(argv[1], "server") == 0;
   if (!server && !(argc == 5 && strcmp(argv[1], "sensor") == 0)) {
-    fprintf(stderr, "usage: rddp_sensor server | rddp_sensor sensor HOST PORT BLOCKS\n");
+    fprintf(stderr, "usage: rddp_sensor server [PORT] | rddp_sensor sensor HOST PORT BLOCKS\n");
     return 2;
   }
   need(rddp_open(NULL, &device), "open");
   if (server) {
-    serve(device);
+    serve(device, argc == 3 ? (uint16_t)atoi(argv[2]) : 0);
   } else {
     sense(device, argv[2], (uint16_t)atoi(argv[3]), (uint32_t)atoi(argv[4]));
   }
