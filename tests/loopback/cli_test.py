@@ -325,6 +325,11 @@ class Perf(Test):
             self.assertGreater(row["messages_per_s"], 0)
             self.assertIsNone(row["cpu_s_per_gb"]["client"])
 
+    def test_connection_set_up_with_a_ring_counts_those_that_have_moved(self):
+        row = self.perf_json("--op", "connect", "--path", "ring")[0]
+        self.assertEqual(row["path"]["client"], "ring")
+        self.assertGreater(row["messages_per_s"], 0)
+
     def test_idle_connections_stay_open_beside_the_measured_one(self):
         row = self.perf_json("--op", "write", "--size", "64", "--idle", "50")[0]
         self.assertEqual(row["idle_connections"], 50)

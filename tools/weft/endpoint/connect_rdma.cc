@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <thread>
 #include <unordered_map>
 
 #include "weft/common/sysinfo.h"
@@ -16,6 +17,8 @@ namespace weft::cli {
 namespace {
 
 constexpr auto kNap = std::chrono::milliseconds(100);
+constexpr auto kRingNap = std::chrono::microseconds(20);
+constexpr std::int64_t kRingLimitNs = 5'000'000'000;
 
 // The objects every queue pair of the test shares.
 class Shared {
@@ -54,6 +57,18 @@ struct SetUp {
   std::int64_t begin_ns = 0;
 };
 using SetUps = std::unordered_map<const Connection*, SetUp>;
+
+// With path=ring a set-up is over when both directions go by the ring. No event reports that.
+// False: the connection has ended instead, or does not come to the ring.
+bool await_ring(const SetUp& set_up) {
+  const std::int64_t limit_ns = now_ns() + kRingLimitNs;
+  while (set_up.connection->info().path != "ring") {
+    if (set_up.qp->state() != QpState::kRts || now_ns() > limit_ns) return false;
+    // The thread that moves it may share our core.
+    std::this_thread::sleep_for(kRingNap);
+  }
+  return true;
+}
 
 class RdmaConnector final : public Connector {
  public:
@@ -95,6 +110,11 @@ Outcome<void> RdmaConnector::wait_some(Watch& watch, PhaseResult& result) {
   const auto at = under_way_.find(event->connection.get());
   if (at == under_way_.end()) return {};
   if (event->type == ConnectionEvent::Type::kEstablished) {
+    if (spec_.path == PathMode::kRing && !await_ring(at->second)) {
+      return tl::unexpected(
+          watch.explain({"a connection with path=ring has not moved to a ring; the warning in the"
+                         " log of either side says why"}));
+    }
     result.samples_ns.push_back(now_ns() - at->second.begin_ns);
     ++result.messages;
     if (facts_.congestion.empty()) facts_ = facts_of(event->connection->info());
