@@ -29,5 +29,7 @@ inline constexpr std::uint32_t kAsyncEvents = 4096;          // undelivered, per
 inline constexpr std::uint16_t kBackgroundThreads = 64;      // per device
 // Rings of shared memory, 512 KiB each, per device. Further connections stay on TCP.
 inline constexpr std::uint32_t kRings = 512;
+// Memory of rings whose connections are over, kept for a second for the next ones. Per device.
+inline constexpr std::uint32_t kKeptRings = 32;
 
 }  // namespace weft::limits

@@ -58,6 +58,14 @@ void PathTransport::drop_ring() noexcept {
   ring_.reset();
 }
 
+std::optional<SpareRing> PathTransport::take_spare() noexcept {
+  if (tx_ != Way::kRing || rx_ != Way::kRing) return {};
+  ring_->close_sending();
+  auto spare = std::move(*ring_).spare();
+  drop_ring();
+  return spare;
+}
+
 // --- octets ---
 
 std::ptrdiff_t PathTransport::send(std::span<const Slice> slices) {

@@ -31,6 +31,9 @@ class PathTransport final : public Transport {
   [[nodiscard]] bool secure_ring() noexcept;
   // Both directions are back on TCP: gives the ring up. fd() changes, likewise.
   void drop_ring() noexcept;
+  // The connection is over in good order: gives the ring up, as drop_ring(), and returns what may
+  // serve another connection. None if not both directions go by it.
+  [[nodiscard]] std::optional<SpareRing> take_spare() noexcept;
   [[nodiscard]] int socket_fd() const noexcept { return tcp_.fd(); }
   [[nodiscard]] bool has_ring() const noexcept { return ring_.has_value(); }
   // Octets from here on.  REQUIRES: has_ring() where `way` is the ring.

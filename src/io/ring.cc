@@ -24,14 +24,27 @@ constexpr std::size_t other(std::size_t side) { return 1 - side; }
 
 }  // namespace
 
-Ring::Ring(RingMemory memory, Fd bell, std::size_t side) noexcept
+Ring::Ring(RingMemory memory, Fd bell, std::size_t side, const RingParties& parties) noexcept
     : memory_(std::move(memory)),
+      parties_(parties),
       bell_(std::move(bell)),
+      side_(side),
       ours_(&memory_.side(side)),
       theirs_(&memory_.side(other(side))),
       out_(memory_.buffer(side)),
       in_(memory_.buffer(other(side))),
-      bytes_(memory_.buffer_bytes()) {}
+      bytes_(memory_.buffer_bytes()) {
+  // It may have served before.
+  ours_->waiting.store(ring_wait::kNothing, std::memory_order_relaxed);
+  ours_->closed.store(0, std::memory_order_relaxed);
+  ours_->tail.store(0, std::memory_order_relaxed);
+  ours_->head.store(0, std::memory_order_release);
+}
+
+std::optional<SpareRing> Ring::spare() && noexcept {
+  if (broken_ || parties_.peer_pid == 0) return {};
+  return SpareRing{std::move(memory_), side_, parties_};
+}
 
 // --- bytes ---
 

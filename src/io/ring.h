@@ -11,7 +11,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "base/result.h"
 #include "base/slice.h"
@@ -20,19 +22,33 @@
 
 namespace weft::io {
 
+// The memory of a ring whose connection is over, for another one between the same two processes.
+struct SpareRing {
+  RingMemory memory;
+  std::size_t side = 0;
+  RingParties parties;
+};
+
 class Ring {
  public:
   // `side`: 0 for who created the memory, 1 for who adopted it. `bell`: a connected Unix stream
   // socket whose other end the peer holds; an octet in it means "wake up". It is a socket and not
   // an eventfd because the flags of an eventfd belong to both processes: the peer could take
   // O_NONBLOCK away and let our next wake-up block.
-  Ring(RingMemory memory, Fd bell, std::size_t side) noexcept;
+  Ring(RingMemory memory, Fd bell, std::size_t side, const RingParties& parties = {}) noexcept;
+  // Our positions begin anew.  REQUIRES: the peer has let go of this memory, too, and does not use
+  // it before it knows of this call.
+  Ring(SpareRing spare, Fd bell) noexcept
+      : Ring(std::move(spare.memory), std::move(bell), spare.side, spare.parties) {}
   Ring(Ring&&) noexcept = default;
   Ring& operator=(Ring&&) = delete;
   ~Ring() = default;
 
-  // See RingMemory::secure(). Once, before anything else here.
+  // See RingMemory::secure(). Before anything else here.
   [[nodiscard]] Status secure() { return memory_.secure(); }
+
+  // The connection is over. None if the peer broke the ring, or can't be told from other processes.
+  [[nodiscard]] std::optional<SpareRing> spare() && noexcept;
 
   // Copies octets in; returns how many. 0: no room now.
   //   kProtocol   the peer broke the ring, now or earlier
@@ -47,6 +63,8 @@ class Ring {
   }
   // Octets sent that the peer has not taken yet. At most buffer_bytes().
   [[nodiscard]] std::uint32_t unread_by_peer() const noexcept;
+  // Octets sent since it was made, modulo 2^32.
+  [[nodiscard]] std::uint32_t sent() const noexcept { return head_; }
   [[nodiscard]] std::uint32_t buffer_bytes() const noexcept { return bytes_; }
 
   // Tells a polling peer that we send no more; a sleeping one learns it from the connection behind
@@ -84,7 +102,9 @@ class Ring {
   [[nodiscard]] std::uint32_t used() const noexcept { return head_ - seen_tail_; }
 
   RingMemory memory_;
+  RingParties parties_;
   Fd bell_;
+  std::size_t side_;
   RingSide* ours_;
   RingSide* theirs_;
   std::uint8_t* out_;            // we write here

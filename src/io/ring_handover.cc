@@ -27,7 +27,8 @@ constexpr int kBacklog = 8;
 constexpr uid_t kOverflowUid = 65534;  // what the kernel says of users it has no name for
 
 // The octets that go with the memory: magic, version, size of a direction, proof.
-constexpr std::uint32_t kMagic = 0x57465247;  // "WFRG"
+constexpr std::uint32_t kMagic = 0x57465247;       // "WFRG"
+constexpr std::uint32_t kMagicAgain = 0x57465241;  // "WFRA": no memory comes, the spare one serves
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kHelloBytes = 20;
 using Hello = std::array<std::uint8_t, kHelloBytes>;
@@ -73,38 +74,43 @@ uid_t overflow_uid() {
   return uid;
 }
 
-// The other end was opened by a process of our own user. Users of other user namespaces all look
-// like one and the same, which is then nobody's.
-bool is_same_user(int fd) {
+// Who has opened the other end.   kPermission: not a process of our own user. Users of other user
+// namespaces all look like one and the same, which is then nobody's.
+Result<RingParties> parties_of(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
-  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
-  return peer.uid == geteuid() && peer.uid != overflow_uid();
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return fail(Error::kPermission);
+  const RingParties parties{peer.pid, peer.uid, peer.gid, geteuid(), getegid()};
+  if (peer.uid != parties.user || peer.uid == overflow_uid()) return fail(Error::kPermission);
+  return parties;
 }
 
-Hello make_hello(std::uint32_t bytes, std::uint64_t proof) {
+Hello make_hello(std::uint32_t magic, std::uint32_t bytes, std::uint64_t proof) {
   Hello hello;
   ByteWriter out(hello);
-  out.be32(kMagic);
+  out.be32(magic);
   out.be32(kVersion);
   out.be32(bytes);
   out.be64(proof);
   return hello;
 }
 
+// `memory`: -1 for none.
 bool send_hello(int socket, const Hello& hello, int memory) {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof memory)> control{};
   iovec data{const_cast<std::uint8_t*>(hello.data()), hello.size()};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* c = CMSG_FIRSTHDR(&message);
-  c->cmsg_level = SOL_SOCKET;
-  c->cmsg_type = SCM_RIGHTS;
-  c->cmsg_len = CMSG_LEN(sizeof memory);
-  std::memcpy(CMSG_DATA(c), &memory, sizeof memory);
+  if (memory >= 0) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* c = CMSG_FIRSTHDR(&message);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof memory);
+    std::memcpy(CMSG_DATA(c), &memory, sizeof memory);
+  }
   ssize_t n = 0;
   do {
     n = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -112,8 +118,8 @@ bool send_hello(int socket, const Hello& hello, int memory) {
   return n == static_cast<ssize_t>(hello.size());
 }
 
-// The descriptor that came with the octets; none, if there was not exactly what there should be.
-Fd receive_hello(int socket, Hello& hello) {
+// False: not a hello with one descriptor or none.
+bool receive_hello(int socket, Hello& hello, Fd& memory) {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   iovec data{hello.data(), hello.size()};
   msghdr message{};
@@ -126,18 +132,24 @@ Fd receive_hello(int socket, Hello& hello) {
   do {
     n = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (n < 0 && errno == EINTR);
-  if (n < 0) return {};
-  // The kernel closes the descriptors that there is no room for, and says so.
-  const cmsghdr* c = CMSG_FIRSTHDR(&message);
-  if (c == nullptr || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
-      c->cmsg_len != CMSG_LEN(sizeof(int))) {
-    return {};
+  if (n < 0) return false;
+  if (const cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
+        c->cmsg_len != CMSG_LEN(sizeof(int))) {
+      return false;
+    }
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(c), sizeof fd);
+    memory = Fd::connection(fd);
   }
-  int fd = -1;
-  std::memcpy(&fd, CMSG_DATA(c), sizeof fd);
-  Fd memory = Fd::connection(fd);
-  if (n != static_cast<ssize_t>(hello.size()) || (message.msg_flags & MSG_CTRUNC) != 0) return {};
-  return memory;
+  // The kernel closes the descriptors that there is no room for, and says so.
+  return n == static_cast<ssize_t>(hello.size()) && (message.msg_flags & MSG_CTRUNC) == 0;
+}
+
+// Between the same two processes, which run as the same users.
+bool is_fit(const std::optional<SpareRing>& spare, const RingParties& parties,
+            std::uint32_t bytes) {
+  return spare && spare->parties == parties && spare->memory.buffer_bytes() == bytes;
 }
 
 }  // namespace
@@ -154,7 +166,7 @@ Result<RingOffer> RingOffer::open() {
   return RingOffer(std::move(*socket), ticket);
 }
 
-Result<Ring> RingOffer::take() {
+Result<Ring> RingOffer::take(std::optional<SpareRing> spare) {
   const Fd listener = std::move(listener_);
   Error why = Error::kNotFound;
   for (int turn = 0; turn <= kBacklog; ++turn) {
@@ -163,7 +175,7 @@ Result<Ring> RingOffer::take() {
       if (errno == EINTR) continue;
       break;
     }
-    auto ring = take_from(Fd::connection(fd));
+    auto ring = take_from(Fd::connection(fd), spare);
     if (ring) return ring;
     // A stranger says nothing of the peer, so the clearest reason stays.
     if (ring.error() != Error::kNotFound) why = ring.error();
@@ -171,23 +183,30 @@ Result<Ring> RingOffer::take() {
   return fail(why);
 }
 
-Result<Ring> RingOffer::take_from(Fd socket) const {
+Result<Ring> RingOffer::take_from(Fd socket, std::optional<SpareRing>& spare) const {
   Hello hello;
-  Fd memory = receive_hello(socket.get(), hello);
-  if (!memory) return fail(Error::kNotFound);
+  Fd memory;
+  if (!receive_hello(socket.get(), hello, memory)) return fail(Error::kNotFound);
   ByteReader in(hello);
-  const bool ours = in.be32() == kMagic && in.be32() == kVersion;
+  const std::uint32_t magic = in.be32();
+  const bool ours = magic == (memory ? kMagic : kMagicAgain) && in.be32() == kVersion;
   const std::uint32_t bytes = in.be32();
   if (!ours || in.be64() != ticket_.proof) return fail(Error::kNotFound);
-  if (!is_same_user(socket.get())) return fail(Error::kPermission);
+  const auto parties = parties_of(socket.get());
+  if (!parties) return fail(parties.error());
+  if (magic == kMagicAgain) {
+    if (!is_fit(spare, *parties, bytes)) return fail(Error::kProtocol);
+    return Ring(std::move(*spare), std::move(socket));
+  }
   auto mapped = RingMemory::adopt(std::move(memory), bytes);
   if (!mapped) return fail(mapped.error());
-  Ring ring(std::move(*mapped), std::move(socket), 1);
+  Ring ring(std::move(*mapped), std::move(socket), 1, *parties);
   if (auto secured = ring.secure(); !secured) return fail(secured.error());
   return ring;
 }
 
-Result<Ring> answer_ring_offer(const RingTicket& ticket, std::uint32_t bytes) {
+Result<Ring> answer_ring_offer(const RingTicket& ticket, std::uint32_t bytes,
+                               std::optional<SpareRing> spare) {
   auto socket = open_unix_socket();
   if (!socket) return fail(socket.error());
   const UnixAddress at = address_of(ticket.name);
@@ -195,13 +214,20 @@ Result<Ring> answer_ring_offer(const RingTicket& ticket, std::uint32_t bytes) {
   if (::connect(socket->get(), reinterpret_cast<const sockaddr*>(&at.address), at.size) != 0) {
     return fail(errno == ECONNREFUSED ? Error::kNotFound : Error::kSystem);
   }
-  if (!is_same_user(socket->get())) return fail(Error::kPermission);
+  const auto parties = parties_of(socket->get());
+  if (!parties) return fail(parties.error());
+  if (is_fit(spare, *parties, bytes)) {
+    Ring ring(std::move(*spare), std::move(*socket));
+    const Hello hello = make_hello(kMagicAgain, bytes, ticket.proof);
+    if (!send_hello(ring.bell(), hello, -1)) return fail(Error::kSystem);
+    return ring;
+  }
   auto memory = RingMemory::create(bytes);
   if (!memory) return fail(memory.error());
-  if (!send_hello(socket->get(), make_hello(bytes, ticket.proof), memory->fd())) {
+  if (!send_hello(socket->get(), make_hello(kMagic, bytes, ticket.proof), memory->fd())) {
     return fail(Error::kSystem);
   }
-  return Ring(std::move(*memory), std::move(*socket), 0);
+  return Ring(std::move(*memory), std::move(*socket), 0, *parties);
 }
 
 std::string describe_ring_error(Error error) {

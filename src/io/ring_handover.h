@@ -3,7 +3,7 @@
 //   initiator   RingOffer::open(): listens on a Unix socket with a name that nobody can guess
 //               -> sends the ticket to the responder, over the TCP connection
 //   responder   answer_ring_offer(): finds the socket, looks whose it is, makes the memory, and
-//               sends it there
+//               sends it there. Where both have memory left of an earlier ring, it says so instead
 //               -> says over the TCP connection that it has
 //   initiator   RingOffer::take(): looks who came, checks the ticket, maps the memory
 //
@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -42,13 +43,13 @@ class RingOffer {
   //   kPermission   somebody is, but as another user
   //   kProtocol     what it brought is not a ring
   //   kNoMemory, kSystem
-  // Each: stay on TCP. The offer is used up.
-  [[nodiscard]] Result<Ring> take();
+  // Each: stay on TCP. The offer is used up. `spare`: what the responder may have used again.
+  [[nodiscard]] Result<Ring> take(std::optional<SpareRing> spare = {});
 
  private:
   RingOffer(Fd listener, const RingTicket& ticket) noexcept
       : listener_(std::move(listener)), ticket_(ticket) {}
-  [[nodiscard]] Result<Ring> take_from(Fd socket) const;
+  [[nodiscard]] Result<Ring> take_from(Fd socket, std::optional<SpareRing>& spare) const;
 
   Fd listener_;
   RingTicket ticket_;
@@ -58,8 +59,11 @@ class RingOffer {
 //   kNotFound     no such name here: another namespace, or another machine behind a proxy
 //   kPermission   it belongs to another user
 //   kNoMemory, kSystem
-// Each: say so to the peer and stay on TCP.
-[[nodiscard]] Result<Ring> answer_ring_offer(const RingTicket& ticket, std::uint32_t bytes);
+// Each: say so to the peer and stay on TCP. `spare`: what the initiator has said that it has kept,
+// too. It is used again if it is of that size, and the two processes still run as the users and
+// groups that they had.
+[[nodiscard]] Result<Ring> answer_ring_offer(const RingTicket& ticket, std::uint32_t bytes,
+                                             std::optional<SpareRing> spare = {});
 
 // For logs: "the peer runs as another user".
 [[nodiscard]] std::string describe_ring_error(Error error);

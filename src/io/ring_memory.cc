@@ -114,6 +114,7 @@ Result<RingMemory> RingMemory::adopt(Fd file, std::uint32_t bytes) {
 }
 
 Status RingMemory::secure() {
+  if (!file_) return {};
   // Who maps the file from now on can't write, and nobody can punch a hole, not even through a
   // mapping. The two mappings there are go on.
   int added = fcntl(file_.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL);

@@ -6,6 +6,8 @@
 // meets a page that is gone (SIGBUS).
 #pragma once
 
+#include <sys/types.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -40,6 +42,16 @@ struct RingSide {
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
+// The two processes that share a memory, as the kernel names them.
+struct RingParties {
+  pid_t peer_pid = 0;  // 0: in a PID namespace that ours does not see
+  uid_t peer_user = 0;
+  gid_t peer_group = 0;
+  uid_t user = 0;  // ours
+  gid_t group = 0;
+  bool operator==(const RingParties&) const = default;
+};
+
 // Move-only; the owner unmaps it. A child of fork() has no such mapping: the copy of this object
 // there does nothing.
 class RingMemory {
@@ -61,7 +73,8 @@ class RingMemory {
   [[nodiscard]] int fd() const noexcept { return file_.get(); }
 
   // Both sides have mapped the memory: from now on no page can be taken out of it either, by
-  // anybody. Each side calls it before it uses the memory; closes the descriptor.
+  // anybody. Each side calls it before it uses the memory; closes the descriptor. Does nothing the
+  // second time.
   //   kProtocol   the peer has sealed the file in a way that prevents this
   //   kNoMemory   the machine does not have the pages
   [[nodiscard]] Status secure();

@@ -19,6 +19,7 @@ enum class PathWord : std::uint32_t {
   kRefused = 0x57665104,   // either: no ring; the stream stays on TCP
   kByRing = 0x57665105,    // either: what follows in this direction comes through the ring
   kByTcp = 0x57665106,     // either: what follows in this direction comes by TCP again
+  kAgain = 0x57665107,     // initiator, before a ticket: the proof of an earlier ring, kept here
 };
 
 struct PathMessage {

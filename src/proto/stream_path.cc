@@ -19,7 +19,7 @@ std::optional<PathMessage> path_message_of(std::span<const std::uint8_t> ulpdu) 
   if (!op || *op != Opcode::kWrite || !peek_last(ulpdu[0])) return {};
   const DdpTagged h = load_ddp_tagged(ulpdu.data());
   const auto word = static_cast<PathWord>(h.stag.value);
-  if (word < PathWord::kName || word > PathWord::kByTcp) return {};
+  if (word < PathWord::kName || word > PathWord::kAgain) return {};
   return PathMessage{word, h.to};
 }
 

@@ -88,6 +88,7 @@ Status DeviceImpl::init() {
   if (!events) return fail(events.error());
   async_events_ = std::move(*events);
   if (auto engines = create_engines(); !engines) return engines;
+  rings_.start(engine());
   peer_watch_ = std::make_unique<PeerWatch>(*this);
   if (!config_.pcap.empty()) {
     auto tracer = trace::Tracer::open(config_.pcap);

@@ -27,7 +27,7 @@
 #include "trace/pcap.h"
 #include "verbs/pools.h"
 #include "verbs/refused_peers.h"
-#include "verbs/ring_count.h"
+#include "verbs/rings.h"
 
 namespace weft::verbs {
 
@@ -151,7 +151,7 @@ class DeviceImpl final : public Device {
 
   // Lanes in full operation.
   void note_up(int delta);
-  [[nodiscard]] RingCount& rings() noexcept { return rings_; }
+  [[nodiscard]] Rings& rings() noexcept { return rings_; }
   [[nodiscard]] RefusedPeers& refused_peers() noexcept { return refused_peers_; }
   [[nodiscard]] int up() const noexcept { return up_.load(std::memory_order_relaxed); }
   // Makes the counters page when the first connection or listener appears.
@@ -203,7 +203,7 @@ class DeviceImpl final : public Device {
   std::atomic<std::int64_t> last_shortage_{0};  // of batches, as Instant
   Instant last_relief_;                         // the background thread's, with the next
   Duration stalled_min_{0};
-  RingCount rings_;
+  Rings rings_;
   RefusedPeers refused_peers_;
   io::Mutex refused_mutex_;
   Instant refused_window_ WEFT_GUARDED_BY(refused_mutex_){};

@@ -477,6 +477,7 @@ void Lane::close_transport() {
   const bool reset = stream_->wants_reset();
   if (trace_ != nullptr && reset) trace_->reset(true);
   trace_.reset();
+  if (path_ && stream_->state() == proto::StreamState::kIdle) path_->keep_ring();
   path_.reset();
   note_stalled(false);
   transport_->close(reset);

@@ -4,6 +4,7 @@
 
 #include "io/clock.h"
 #include "io/log.h"
+#include "io/socket.h"
 
 namespace weft::verbs {
 
@@ -29,6 +30,11 @@ bool PathChange::on_message(const PathMessage& message) {
     if (initiator_) return false;
     ticket_.proof = message.value;
     if (step_ == Step::kTcp) answer();
+    return true;
+  }
+  if (message.word == PathWord::kAgain) {
+    if (initiator_) return false;
+    again_ = message.value;
     return true;
   }
   // The proof is known to the two ends only, so no Write of an application can look like these.
@@ -67,6 +73,11 @@ void PathChange::begin() {
   if (!offer) return refuse(offer.error(), false);
   ticket_ = offer->ticket();
   offer_.emplace(std::move(*offer));
+  peer_ = io::peer_address(transport_.socket_fd());
+  if (auto kept = rings_.take_kept_of(peer_)) {
+    say(PathWord::kAgain, kept->key);
+    spare_.emplace(std::move(kept->ring));
+  }
   say(PathWord::kName, ticket_.name);
   say(PathWord::kProof, ticket_.proof);
   step_ = Step::kOffered;
@@ -76,7 +87,8 @@ void PathChange::begin() {
 void PathChange::answer() {
   if (mode_ == PathMode::kTcp) return refuse(Error::kUnsupported, true);
   if (!may_have_ring()) return refuse(Error::kLimitExceeded, true);
-  auto ring = io::answer_ring_offer(ticket_, io::kRingBytesDefault);
+  auto ring = io::answer_ring_offer(ticket_, io::kRingBytesDefault,
+                                    rings_.take_kept(std::exchange(again_, 0)));
   if (!ring) return refuse(ring.error(), true);
   if (auto added = transport_.add_ring(std::move(*ring)); !added) {
     return refuse(added.error(), true);
@@ -88,7 +100,9 @@ void PathChange::answer() {
 
 void PathChange::take_ring() {
   deadline_ = Instant::never();
-  auto ring = std::exchange(offer_, std::nullopt)->take();
+  std::optional<io::SpareRing> spare = std::move(spare_);
+  spare_.reset();
+  auto ring = std::exchange(offer_, std::nullopt)->take(std::move(spare));
   if (!ring) return refuse(ring.error(), true);
   if (auto added = transport_.add_ring(std::move(*ring)); !added) {
     return refuse(added.error(), true);
@@ -138,6 +152,7 @@ void PathChange::refuse(Error error, bool tell) {
   }
   if (tell) say(PathWord::kRefused, ticket_.proof);
   offer_.reset();
+  spare_.reset();
   deadline_ = Instant::never();
   step_ = Step::kRefused;
   failed_ = mode_ == PathMode::kRing;
@@ -176,6 +191,12 @@ bool PathChange::turn_done() {
     leave_ring();
   }
   return true;
+}
+
+void PathChange::keep_ring() {
+  if (step_ != Step::kRing) return;
+  auto spare = transport_.take_spare();
+  if (spare) rings_.keep({std::move(*spare), ticket_.proof, initiator_, peer_, {}});
 }
 
 // --- and back ---

@@ -16,6 +16,10 @@
 // `ring_idle`, the initiator sends kByTcp through the ring, the responder answers with the same,
 // and both give the ring up until it is needed again.
 //
+// When the connection is over, both keep the ring's memory for a moment (verbs/rings.h). An
+// initiator that has kept some names it by kAgain, before the ticket; the responder uses it again
+// if it has kept it, too, or else makes new memory.
+//
 // Part of a lane: with the lane held.
 #pragma once
 
@@ -30,7 +34,7 @@
 #include "io/ring_handover.h"
 #include "proto/path_message.h"
 #include "proto/stream.h"
-#include "verbs/ring_count.h"
+#include "verbs/rings.h"
 
 namespace weft::verbs {
 
@@ -38,7 +42,7 @@ class PathChange {
  public:
   // REQUIRES: params.path.
   PathChange(io::PathTransport& transport, proto::Stream& stream, const proto::StreamParams& params,
-             RingCount& rings, Duration idle) noexcept
+             Rings& rings, Duration idle) noexcept
       : transport_(transport),
         stream_(stream),
         rings_(rings),
@@ -54,6 +58,8 @@ class PathChange {
   [[nodiscard]] bool on_message(const proto::PathMessage& message);
   // Behind each turn. True: there may be more to send now.
   [[nodiscard]] bool turn_done();
+  // The connection is over in good order: the ring's memory may serve another.
+  void keep_ring();
   // When on_time() has something to do. never() most of the time.
   [[nodiscard]] Instant deadline() const noexcept { return deadline_; }
   void on_time(Instant now);
@@ -86,7 +92,7 @@ class PathChange {
 
   io::PathTransport& transport_;
   proto::Stream& stream_;
-  RingCount& rings_;
+  Rings& rings_;
   const PathMode mode_;
   const Duration idle_;
   const bool initiator_;
@@ -94,7 +100,10 @@ class PathChange {
   Step step_ = Step::kTcp;
   io::RingTicket ticket_;
   std::optional<io::RingOffer> offer_;
-  std::uint64_t moved_octets_ = 0;  // at the last look at idleness
+  SocketAddress peer_;                  // an initiator's
+  std::optional<io::SpareRing> spare_;  // an initiator's: what kAgain has named
+  std::uint64_t again_ = 0;             // a responder's: what the peer's kAgain has named
+  std::uint64_t moved_octets_ = 0;      // at the last look at idleness
   Instant deadline_ = Instant::never();
   bool counted_ = false;  // one of rings_ is ours
   bool begun_ = false;    // turn_done() has been called
