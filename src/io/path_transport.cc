@@ -192,6 +192,17 @@ void PathTransport::close(bool reset) noexcept {
   tcp_.close(reset);
 }
 
+// As with TCP, what the peer could have taken counts only when there is no room for more: a kernel
+// acknowledges what it keeps for a process that sleeps.
+PeerLiveness PathTransport::liveness() const {
+  PeerLiveness out = tcp_.liveness();
+  if (tx_ != Way::kRing || !blocked_) return out;
+  const std::uint32_t unread = ring_->unread_by_peer();
+  out.unacknowledged += unread;
+  out.acknowledged += ring_->sent() - unread;
+  return out;
+}
+
 std::uint64_t PathTransport::unacknowledged() const {
   // Octets that went by TCP before the change may be on their way still.
   const std::uint64_t in_ring = tx_ == Way::kRing ? ring_->unread_by_peer() : 0;

@@ -50,7 +50,7 @@ class PathTransport final : public Transport {
   [[nodiscard]] bool settle() noexcept override;
   void shutdown_send() noexcept override;
   void close(bool reset) noexcept override;
-  [[nodiscard]] PeerLiveness liveness() const override { return tcp_.liveness(); }
+  [[nodiscard]] PeerLiveness liveness() const override;
   [[nodiscard]] std::uint64_t unacknowledged() const override;
   [[nodiscard]] const char* path() const noexcept override;
   [[nodiscard]] bool may_have_room() const noexcept override;

@@ -53,6 +53,7 @@ class Child {
     while (::read(out_, &c, 1) == 1 && c != '\n') text += c;
     return text;
   }
+  void signal(int number) const { ::kill(pid_, number); }
   void kill() {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGKILL);
@@ -149,6 +150,62 @@ TEST(Processes, KilledDuringSetUpIsAFailedConnect) {
       EXPECT_EQ(event->type, Type::kDisconnected);
     }
   }
+}
+
+// A peer's process that is stopped, in the middle of a flood.
+struct Stopped {
+  explicit Stopped(const Config& config)
+      : host(config),
+        flood(host, 5),
+        listener(listen(host, flood.endpoint.events)),
+        child({"connect", std::to_string(listener->local_address().port()), "5"}) {
+    flood.post_receives();
+    flood.accept();
+    for (int i = 0; i < 500; ++i) EXPECT_TRUE(flood.step()) << flood.state();
+    child.signal(SIGSTOP);
+  }
+  // Goes on with the flood, which comes to a stop. What the connection says meanwhile, if anything.
+  std::optional<ConnectionEvent> watch(milliseconds patience) {
+    std::optional<ConnectionEvent> event;
+    static_cast<void>(eventually(
+        [&] {
+          EXPECT_TRUE(flood.step()) << flood.state();
+          event = next_event(*flood.endpoint.events, milliseconds(1));
+          return event.has_value();
+        },
+        patience));
+    return event;
+  }
+
+  Host host;
+  Flood flood;
+  std::shared_ptr<Listener> listener;
+  Child child;
+};
+
+// Keep-alive asks for the peer's host, which lives.
+TEST(Processes, PeerThatIsStoppedForLongerThanKeepaliveIsWaitedFor) {
+  Config config = plain_config();
+  config.keepalive = std::chrono::seconds(1);
+  config.user_timeout = std::chrono::seconds(0);
+  Stopped peer(config);
+  EXPECT_FALSE(peer.watch(milliseconds(3500)).has_value());
+  peer.child.signal(SIGCONT);
+  const std::uint64_t before = peer.flood.succeeded();
+  EXPECT_TRUE(eventually([&] {
+    return peer.flood.step() && peer.flood.succeeded() > before + 500;
+  })) << peer.flood.state();
+}
+
+TEST(Processes, PeerThatTakesNothingForLongerThanUserTimeoutIsGivenUp) {
+  Config config = plain_config();
+  config.user_timeout = std::chrono::seconds(1);
+  Stopped peer(config);
+  const auto event = peer.watch(kPatience);
+  ASSERT_TRUE(event.has_value()) << "it is waited for without end";
+  EXPECT_EQ(event->type, Type::kDisconnected);
+  EXPECT_TRUE(event->error.has_value());
+  EXPECT_TRUE(peer.flood.settle()) << peer.flood.state();
 }
 
 // The peer's process ends by itself, after an orderly disconnect: it saw a clean end too.
