@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "support/quiet_port.h"
 #include "support/weft_side.h"
@@ -36,6 +37,33 @@ TEST(Lifecycle, DisconnectIsSeenOnBothSidesAfterAllDataBeforeIt) {
     EXPECT_FALSE(take_event(*other.events, Type::kDisconnected).error.has_value());
     EXPECT_FALSE(next_event(*other.events, milliseconds(5)).has_value());
   }
+}
+
+// The kernel reports the end once, while a Send that waits for its receive keeps what lies before
+// the end unread.
+TEST(Lifecycle, EndThatCameBehindAHeldSendIsSeenWhenItsReceiveIsPosted) {
+  Config config = plain_config();
+  config.recv_wait = std::chrono::seconds(60);
+  config.close_timeout = std::chrono::seconds(60);
+  Pair pair(config);
+  Memory from(pair.host, 100);
+  Memory into(pair.host, 100);
+  from.fill_pattern(1);
+  // The pauses let the background read what has come: each step is to find the one before done. If
+  // it is not, this test shows less, and passes.
+  const auto pause = [] { std::this_thread::sleep_for(milliseconds(50)); };
+  post(*pair.a.qp, wr_send(1));
+  take_success(*pair.a.send_cq, 1);
+  pause();
+  post(*pair.a.qp, wr_write(2, into.rkey(), into.to()), {from.sge()});
+  take_success(*pair.a.send_cq, 2);
+  pause();
+  must(pair.a.connection->disconnect(), "disconnect");
+  pause();
+  post_recv(*pair.b.qp, 1);
+  EXPECT_FALSE(take_event(*pair.b.events, Type::kDisconnected).error.has_value());
+  take_success(*pair.b.recv_cq, 1);
+  EXPECT_EQ(into.copy(0, 100), from.copy(0, 100));
 }
 
 TEST(Lifecycle, BothSidesMayDisconnectAtOnce) {

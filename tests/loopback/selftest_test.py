@@ -57,7 +57,7 @@ class Weft(unittest.TestCase):
         self.assertEqual(status, 0)
 
     def test_is_right_with_markers_and_other_settings(self):
-        for setting in ("markers=on", "crc=off", "progress=thread"):
+        for setting in ("markers=on", "crc=off", "progress=thread", "path=auto"):
             with self.subTest(setting):
                 status, checks = outcomes("--self", *PATIENT, "--config", setting, "--only",
                                           "fpdu,send,write,read,response,peer,immediate,atomic")
