@@ -5,10 +5,10 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <set>
 #include <thread>
 #include <vector>
 
+#include "explore.h"
 #include "io/kick_lock.h"
 
 namespace weft::io {
@@ -66,26 +66,21 @@ World step(World w, int t, Role role) {
   return w;
 }
 
-void explore(const std::array<Role, kThreads>& roles) {
-  std::set<World> seen;
-  std::vector<World> open{World{}};
-  std::size_t ends = 0;
-  while (!open.empty()) {
-    const World w = open.back();
-    open.pop_back();
-    if (!seen.insert(w).second) continue;
-    ASSERT_LE(w.inside, 1) << "two threads hold the lock";
-    bool end = true;
+void expect_sound(const std::array<Role, kThreads>& roles) {
+  const auto next = [&](const World& w, std::vector<World>& out) {
     for (int t = 0; t < kThreads; ++t) {
-      if (w.pc[static_cast<std::size_t>(t)] == kDone) continue;
-      end = false;
-      open.push_back(step(w, t, roles[static_cast<std::size_t>(t)]));
+      const auto at = static_cast<std::size_t>(t);
+      if (w.pc[at] != kDone) out.push_back(step(w, t, roles[at]));
     }
-    if (!end) continue;
+  };
+  std::size_t ends = 0;
+  test::explore(World{}, next, [&](const World& w, bool end) {
+    ASSERT_LE(w.inside, 1) << "two threads hold the lock";
+    if (!end) return;
     ++ends;
     ASSERT_EQ(w.word, KickWord::kFree);
     for (const bool left : w.mail) ASSERT_FALSE(left) << "a kick was lost";
-  }
+  });
   EXPECT_GT(ends, 0U);
 }
 
@@ -96,7 +91,7 @@ TEST(KickLockModel, NoInterleavingLosesAKickOrLetsTwoIn) {
       roles[static_cast<std::size_t>(t)] = (mask >> t & 1) != 0 ? Role::kPoller : Role::kKicker;
     }
     SCOPED_TRACE(mask);
-    explore(roles);
+    expect_sound(roles);
   }
 }
 
@@ -184,23 +179,17 @@ Bells sleeper_step(Bells b) {
 }
 
 TEST(DoorbellModel, NothingPostedIsLeftUnsentBesideASleeper) {
-  std::set<Bells> seen;
-  std::vector<Bells> open{Bells{}};
-  std::size_t ends = 0;
-  while (!open.empty()) {
-    const Bells b = open.back();
-    open.pop_back();
-    if (!seen.insert(b).second) continue;
-    bool end = true;
+  const auto next = [](const Bells& b, std::vector<Bells>& out) {
     for (std::size_t t = 0; t < 3; ++t) {
-      if (b.pc[t] == 9) continue;
-      end = false;
-      open.push_back(t == 2 ? sleeper_step(b) : poster_step(b, t));
+      if (b.pc[t] != 9) out.push_back(t == 2 ? sleeper_step(b) : poster_step(b, t));
     }
-    if (!end) continue;
+  };
+  std::size_t ends = 0;
+  test::explore(Bells{}, next, [&](const Bells& b, bool end) {
+    if (!end) return;
     ++ends;
     ASSERT_EQ(b.sent, 2) << "the sleeper sleeps, and a request lies in the queue";
-  }
+  });
   EXPECT_GT(ends, 0U);
 }
 

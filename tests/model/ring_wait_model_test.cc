@@ -5,9 +5,9 @@
 
 #include <array>
 #include <cstdint>
-#include <set>
 #include <vector>
 
+#include "explore.h"
 #include "io/ring_wait.h"
 
 namespace weft::io {
@@ -175,24 +175,15 @@ struct Found {
 };
 
 Found search(const Variant& variant) {
-  std::set<State> known{State{}};
-  States open{State{}};
   Found found;
-  while (!open.empty()) {
-    const State s = open.back();
-    open.pop_back();
-    States next;
-    step_writer(s, variant, next);
-    step_reader(s, variant, next);
-    if (next.empty()) {
-      const bool end = s.writer.at == At::kDone && s.reader.at == At::kDone;
-      ++(end ? found.ends : found.stuck);
-    }
-    for (const State& n : next) {
-      if (known.insert(n).second) open.push_back(n);
-    }
-  }
-  found.states = known.size();
+  const auto next = [&](const State& s, States& out) {
+    step_writer(s, variant, out);
+    step_reader(s, variant, out);
+  };
+  found.states = test::explore(State{}, next, [&](const State& s, bool end) {
+    const bool done = s.writer.at == At::kDone && s.reader.at == At::kDone;
+    if (end) ++(done ? found.ends : found.stuck);
+  });
   return found;
 }
 

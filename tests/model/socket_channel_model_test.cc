@@ -14,6 +14,8 @@
 #include <set>
 #include <vector>
 
+#include "explore.h"
+
 namespace weft::sockets {
 namespace {
 
@@ -322,23 +324,16 @@ struct Found {
 };
 
 Found search(const Variant& variant) {
-  std::set<State> known{State{}};
-  States open{State{}};
   Found found;
-  while (!open.empty()) {
-    const State s = open.back();
-    open.pop_back();
-    States next;
-    step_writer(s, variant, next);
-    step_reader(s, variant, next);
-    if (next.empty()) ++(s.w == W::kDone && s.r == R::kDone ? found.ends : found.stuck);
+  const auto next = [&](const State& s, States& out) {
+    step_writer(s, variant, out);
+    step_reader(s, variant, out);
+  };
+  found.states = test::explore(State{}, next, [&](const State& s, bool end) {
+    if (end) ++(s.w == W::kDone && s.r == R::kDone ? found.ends : found.stuck);
     if (!variant.edges && s.w == W::kSleep && turns(s, variant, step_writer)) ++found.turning;
     if (!variant.edges && s.r == R::kSleep && turns(s, variant, step_reader)) ++found.turning;
-    for (const State& n : next) {
-      if (known.insert(n).second) open.push_back(n);
-    }
-  }
-  found.states = known.size();
+  });
   return found;
 }
 
