@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 
 #include "base/bytes.h"
 #include "base/profile.h"
@@ -136,9 +137,13 @@ std::uint32_t crc32c_extend_portable(std::uint32_t state, const void* data,
   const std::uint32_t* t3 = kTables[3].data();
   // Four registers: one for all of them would take an addition for each look-up.
   asm("" : "+r"(t0), "+r"(t1), "+r"(t2), "+r"(t3));
+  // Some CPUs would take a call for each word that may not be aligned.
+  for (; size != 0 && reinterpret_cast<std::uintptr_t>(p) % 4 != 0; ++p, --size) {
+    state = (state >> 8) ^ t0[(state ^ *p) & 0xffU];
+  }
   const std::uint8_t* const whole = p + size / 4 * 4;
   for (size %= 4; p != whole; p += 4) {
-    const std::uint32_t a = state ^ load_le32(p);
+    const std::uint32_t a = state ^ load_le32(std::assume_aligned<4>(p));
     state = t3[a & 0xffU] ^ t2[(a >> 8) & 0xffU] ^ t1[(a >> 16) & 0xffU] ^ t0[a >> 24];
   }
 #else
