@@ -99,7 +99,7 @@ TEST(WiringSecret, AStrangerWhoClaimsToBeThePeerDoesNotEvenKeepItBusy) {
   guess.send(proof);
   EXPECT_EQ(guess.receive(roce::Hello::kSize)[10],
             static_cast<std::uint8_t>(roce::Verdict::kOtherSecret));
-  EXPECT_TRUE(eventually([&] { return a.host.device->counters().connections_refused == 2; }));
+  EXPECT_TRUE(eventually([&] { return a.host.device->counters().connections_refused >= 2; }));
   b.to_rtr(a);
   a.to_rts();
   expect_message(a, b, 5);
