@@ -561,8 +561,9 @@ void Poller::ring_at_exit() {
   }
 }
 
+// Behind the note that a doorbell waits: a bell that is set still sees it, or is set anew.
 void Poller::start_bell() {
-  if (late_bell_.load(std::memory_order_relaxed) ||
+  if (late_bell_.load(std::memory_order_seq_cst) ||
       late_bell_.exchange(true, std::memory_order_seq_cst)) {
     return;
   }

@@ -67,29 +67,6 @@ TEST(Progress, PostsBesideASleeperAreSentThoughNobodyPolls) {
   sleeper.join();
 }
 
-// Two ends that write into each other's memory by turns, and look nowhere else. No post is one of a
-// stream, which would be collected for one system call.
-TEST(Progress, PostsOfProgramsThatWatchMemoryAreSentAtOnce) {
-  Pair pair;
-  Memory ball(pair.host, 8);
-  Memory here(pair.host, 8);
-  Memory there(pair.host, 8);
-  int at_once = 0;
-  const auto play = [&](QueuePair& qp, Memory& into) {
-    const std::uint64_t before = pair.host.device->counters().tx_fpdus;
-    post(qp, wr_write(1, into.rkey(), into.to(), SendFlags::kNone), {ball.sge(0, 8)});
-    if (pair.host.device->counters().tx_fpdus != before) ++at_once;
-    while (into.load64(0) != ball.load64(0)) {
-    }
-  };
-  for (std::uint64_t value = 1; value <= 1000; ++value) {
-    ball.store64(0, value);
-    play(*pair.a.qp, there);
-    play(*pair.b.qp, here);
-  }
-  EXPECT_GT(at_once, 1950) << "of 2000: they were left to a later bell";
-}
-
 // A QP that goes down while others post: each request that was taken completes, once.
 TEST(Progress, RequestsPostedWhileTheConnectionEndsAreFlushedOnce) {
   for (int round = 0; round < 60; ++round) {
