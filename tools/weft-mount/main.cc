@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -133,18 +134,19 @@ store::Outcome<void> try_out(const store::ServerAddress& server, const std::stri
   return {};
 }
 
-// Signals end the loop, and every wait for the server.
-fuse* g_mounting = nullptr;
+// Signals end the loop, and every wait for the server. They reach the main thread only: Weft's own
+// and libfuse's block them.
+std::atomic<fuse*> g_mounting{nullptr};  // null: the loop is over
 int g_stop = -1;
 
 void on_signal(int) {
-  fuse_exit(g_mounting);
+  if (fuse* const mounting = g_mounting.load()) fuse_exit(mounting);
   const std::uint64_t one = 1;
   static_cast<void>(!write(g_stop, &one, sizeof one));
 }
 
 void handle_signals(fuse* mounting) {
-  g_mounting = mounting;
+  g_mounting.store(mounting);
   for (const int one : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction action {};
     sigaction(one, nullptr, &action);
@@ -174,6 +176,7 @@ int serve_kernel(const Command& c, const std::string& options, Mounted& mounted)
     if (good) good = fuse_loop_mt(mounting, 0) >= 0;
     fuse_unmount(mounting);
   }
+  g_mounting.store(nullptr);
   fuse_destroy(mounting);
   return good ? 0 : 1;
 }
