@@ -79,6 +79,21 @@ class Flood {
     return reap();
   }
 
+  // Waits until all that was posted is done.
+  bool rest() {
+    return eventually([&] { return reap() && sends_.open() == 0; });
+  }
+  // Large Writes, more of them than the buffers between two processes hold.
+  void pour() {
+    const Sge sge = scratch_.sge(0, kBytes);
+    while (sends_.open() < 60) {
+      SendWr wr = wr_write(next_id_, peer.rkey, peer.to);
+      wr.sges = std::span(&sge, 1);
+      if (!endpoint.qp->post_send(wr)) throw Failure("the send queue is full");
+      sends_.posted(next_id_++);
+    }
+  }
+
   // Reads what the peer never offered: it answers with a Terminate.
   void break_the_rules() {
     SendWr wr = wr_read(next_id_, peer.rkey ^ 0x5a5a5a00U, 0);

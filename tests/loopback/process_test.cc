@@ -162,6 +162,8 @@ struct Stopped {
     flood.post_receives();
     flood.accept();
     for (int i = 0; i < 500; ++i) EXPECT_TRUE(flood.step()) << flood.state();
+    // A Read that is not answered would keep what is posted behind it from leaving.
+    EXPECT_TRUE(flood.rest()) << flood.state();
     child.signal(SIGSTOP);
   }
   // Goes on with the flood, which comes to a stop. What the connection says meanwhile, if anything.
@@ -201,6 +203,7 @@ TEST(Processes, PeerThatTakesNothingForLongerThanUserTimeoutIsGivenUp) {
   Config config = plain_config();
   config.user_timeout = std::chrono::seconds(1);
   Stopped peer(config);
+  peer.flood.pour();
   const auto event = peer.watch(kPatience);
   ASSERT_TRUE(event.has_value()) << "it is waited for without end";
   EXPECT_EQ(event->type, Type::kDisconnected);
