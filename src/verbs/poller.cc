@@ -405,12 +405,15 @@ void Poller::look_after_callers() {
   const std::uint32_t drives = drives_.load(std::memory_order_relaxed);
   const std::uint32_t more = drives - std::exchange(drives_seen_, drives);
   if (more != 0) {
-    if (more > kDrivesOfPollers) {
+    // Twice in a row: a program that polls for its own sends, and then watches memory, polls a lot,
+    // but not for long.
+    if (more > kDrivesOfPollers && std::exchange(polled_before_, true)) {
       polls_to_take_.store(kPollsToTake, std::memory_order_relaxed);
       vain_to_take_.store(kDrivesOfPollers, std::memory_order_relaxed);
     }
     watch_callers();
   } else {
+    polled_before_ = false;
     // A program that watches memory polls its CQ for its own sends only. If something has come that
     // it did not look for, wait for more polls next time.
     if (run_once(true).value_or(false)) {

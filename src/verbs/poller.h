@@ -225,6 +225,7 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   std::atomic<bool> watching_callers_{false};
   std::atomic<std::uint32_t> drives_{0};   // by callers
   std::uint32_t drives_seen_ = 0;          // the home thread's
+  bool polled_before_ = false;             // likewise
   std::atomic<std::uint32_t> untaken_{0};  // polls without success, while the background runs it
   std::atomic<std::uint32_t> polls_to_take_{kPollsToTake};
   // See polled_densely(); a race costs one decision, no more.
