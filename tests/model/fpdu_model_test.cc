@@ -11,6 +11,7 @@
 #include "../sim/seeds.h"
 #include "../unit/wire_testing.h"
 #include "proto/fpdu_reader.h"
+#include "random_bytes.h"
 
 namespace weft::proto {
 namespace {
@@ -18,14 +19,9 @@ namespace {
 using weft::testing::build_fpdu;
 using weft::testing::Bytes;
 using weft::testing::for_each_seed;
+using weft::testing::random_bytes;
 using weft::testing::Rng;
 using weft::testing::operator+;
-
-Bytes random_bytes(Rng& rng, std::size_t size) {
-  Bytes out(size);
-  for (auto& octet : out) octet = rng.octet();
-  return out;
-}
 
 std::uint32_t some_size(Rng& rng, std::uint32_t least) {
   switch (rng.u32(0, 4)) {

@@ -12,6 +12,7 @@
 #include "../unit/wire_testing.h"
 #include "proto/fpdu_reader.h"
 #include "proto/fpdu_writer.h"
+#include "random_bytes.h"
 
 namespace weft::proto {
 namespace {
@@ -19,14 +20,9 @@ namespace {
 using weft::testing::build_fpdu;
 using weft::testing::Bytes;
 using weft::testing::for_each_seed;
+using weft::testing::random_bytes;
 using weft::testing::Rng;
 using weft::testing::operator+;
-
-Bytes random_bytes(Rng& rng, std::size_t size) {
-  Bytes out(size);
-  for (auto& octet : out) octet = rng.octet();
-  return out;
-}
 
 // On a board an FPDU is at most a segment.
 std::uint32_t some_size(Rng& rng, std::uint32_t least) {
