@@ -5,12 +5,15 @@
 // visible, FileTarget writes to a file; a class of your own may do anything. The checks of RFC 5041
 // and 5040 (STag, domain, rights, bounds, order) come first, and are those of memory.
 //
+// With kLocalWrite, SGEs of receives and of RDMA Reads may name a target too: what the peer sends,
+// or answers, goes there. The receive or Read completes when the target has taken all of it.
+//
 // A target that gives() octets is a source as well: an SGE of a Send or an RDMA Write may name its
 // region, and peers may read from it where its access says so. A Write whose SGE names a FileTarget
 // sends a range of a file with one request: it is read in pieces while earlier ones are on their
-// way, and its completion says that all of it has gone. (Not in datagrams, nor inline.)
+// way, and its completion says that all of it has gone.
 //
-// A target can be no receive buffer or sink of a Read, and windows cannot be bound to it.
+// Not so: datagrams, inline data, the old value of an atomic; and windows cannot be bound to it.
 #pragma once
 
 #include <weft/memory.h>
@@ -32,14 +35,15 @@ enum class Placed : std::uint8_t {
   // as the caller's thread makes progress. Until they are taken nothing more is read from this
   // peer, so TCP holds it back; other connections go on.
   kLater,
-  // They cannot be taken. The connection ends as if they lay outside the range.
+  // They cannot be taken. The connection ends as if they lay outside the range; a receive or Read
+  // of this side fails with kLocalProtection.
   kRefused,
 };
 
 class PlacementTarget {
  public:
   virtual ~PlacementTarget() = default;
-  // Octets that the peer wrote, `offset` behind the first of the range. They are checked, lie
+  // Octets that came from the peer, `offset` behind the first of the range. They are checked, lie
   // within the range, and belong to the callee until it returns. Of one connection, calls come in
   // the order of the octets; several connections that write to the target call at the same time.
   // Octets are taken all or not at all.
@@ -54,8 +58,9 @@ class PlacementTarget {
   // The other way: fills `octets` with those of the range from `offset` on, all or none. They lie
   // within the range; REQUIRES as place(). Of one message, calls come in the order of the octets;
   // octets may be asked for more than once.
-  //   kLater     they are not there yet: asked again after a millisecond. What this connection
-  //              sends behind them waits; other connections go on
+  //   kLater     they are not there yet: asked again after a millisecond, and with them what other
+  //              sources have given for the same FPDU. What this connection sends behind them
+  //              waits; other connections go on
   //   kRefused   they can't be had: a request of this side fails with kLocalProtection, and a
   //              peer's Read ends its connection, as if they lay outside the range
   [[nodiscard]] virtual Placed fetch(std::uint64_t offset, std::span<std::uint8_t> octets) noexcept;
@@ -63,8 +68,9 @@ class PlacementTarget {
 
 // An STag for `length` octets of `target`, the first of which is TO `iova`. The region's addr() is
 // null; it keeps the target alive. When deregister() has returned, place() and fetch() are not
-// running and are not called any more. reregister() changes the domain only. `access` is what
-// peers may do: kRemoteWrite, kRemoteRead, both or kNone; a source of this side needs no right.
+// running and are not called any more. reregister() changes the domain only. `access`: kRemoteWrite
+// and kRemoteRead are what peers may do, kLocalWrite lets receives and Reads of this side name it. A
+// source of this side needs no right.
 //   kInvalidArgument   no target, the range passes the end of TO, another right, or kRemoteRead for
 //                      a target that does not give octets
 //   others             as ProtectionDomain::register_memory

@@ -54,7 +54,7 @@ struct MemorySpec {
 // Memory that is not memory: what is placed there goes to a function. `set` stores `count` octets
 // at tagged offset `to`; anything but 0 is a fault of bounds. With `may_wait` it may also say
 // kStoreLater: it has stored none of them, and is to be asked again. Nothing more is read from the
-// peer until then. Only RDMA Writes may go to such a method, and not on transports that feed().
+// peer until then. Not on transports that feed().
 struct MemoryMethod {
   int (*set)(void* context, std::uint64_t to, const std::uint8_t* octets, std::size_t count);
   void* context = nullptr;

@@ -201,8 +201,8 @@ class Stream {
   Ahead place_ahead(StreamOffset offset, std::span<const std::uint8_t> bytes) const;
   // Octets of the stream that have arrived in order.
   [[nodiscard]] StreamOffset rx_offset() const noexcept { return counters_.rx_bytes.get(); }
-  // A Send has come for which no receive is posted, or a Write whose target takes nothing just now:
-  // nothing is read, want() gives an empty plan.
+  // A Send has come for which no receive is posted, or a payload that its target does not take just
+  // now: nothing is read, want() gives an empty plan.
   [[nodiscard]] bool awaits_receive() const noexcept { return held_ != nullptr; }
   // Looks whether there is one now, or asks the target again, and goes on if so. False: still not.
   bool retry_receive();
@@ -402,11 +402,11 @@ class Stream {
     std::uint32_t mo = 0;
   };
 
-  // What came with and behind a Send for which no receive is posted yet, or a Write whose target
-  // has not taken all of it.
+  // What came with and behind a Send for which no receive is posted yet, or a payload that its
+  // target has not taken all of.
   struct Held {
-    bool is_write = false;
-    std::vector<std::uint8_t> ulpdu;  // of a Send may be empty: its FPDU is in `rest`
+    bool for_target = false;
+    std::vector<std::uint8_t> ulpdu;  // for a receive it may be empty: the FPDU is in `rest`
     std::vector<std::uint8_t> rest;   // of the read
     Instant until;                    // then it is a violation
   };
@@ -429,10 +429,15 @@ class Stream {
   [[nodiscard]] bool place(MarkedOctets payload);
   [[nodiscard]] std::size_t target_slices(Slice* out, std::size_t room, std::size_t bytes);
   void note_placed(std::uint32_t bytes);
+  [[nodiscard]] bool target_refused();
   [[nodiscard]] bool target_failed();
   [[nodiscard]] bool close_segment();
   [[nodiscard]] bool fail_segment(Violation v);
-  [[nodiscard]] MemoryFault scatter(Cursor& cursor, MarkedOctets data);
+  [[nodiscard]] Stored scatter(Cursor& cursor, MarkedOctets& data);
+  // Where the rest of the open segment goes that is not a Write.
+  [[nodiscard]] Cursor& open_cursor() noexcept {
+    return seg_.op == Opcode::kReadResponse ? oldest_read().cursor : receive_cursor_;
+  }
   [[nodiscard]] std::size_t cursor_slices(Cursor cursor, Slice* out, std::size_t room,
                                           std::size_t bytes);
   static void advance(Cursor& cursor, std::size_t n);

@@ -2,7 +2,7 @@
 // may wait for a bounded time. Nothing more is read meanwhile, so TCP holds the peer back. Between
 // wired queue pairs it is refused then (stream_not_ready.cc).
 //
-// A Write whose target cannot take it now waits in the same way, for as long as the target likes.
+// A payload that its target cannot take now waits in the same way, for as long as the target likes.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -21,16 +21,16 @@ constexpr Duration kRetryPause{1'000'000};
 // Keeps what the last read has brought, from this segment on: one read at most.
 void Stream::hold(MarkedOctets ulpdu) {
   early_send_ = false;
-  const bool is_write = std::exchange(target_waits_, false);
+  const bool for_target = std::exchange(target_waits_, false);
   rx_pin_.release();
   const Instant now = host_.now();
   const std::span<const std::uint8_t> rest = reader_.rest();
   if constexpr (!profile::kHeap) return fail(Violation::kLocalFault);  // nowhere to keep it
   held_.reset(new (std::nothrow)
-                  Held{.is_write = is_write,
+                  Held{.for_target = for_target,
                        .ulpdu = std::vector<std::uint8_t>(ulpdu.size()),
                        .rest = {rest.begin(), rest.end()},
-                       .until = is_write ? Instant::never() : now + params_.recv_wait});
+                       .until = for_target ? Instant::never() : now + params_.recv_wait});
   if (held_ != nullptr) ulpdu.take(held_->ulpdu.data(), ulpdu.size());
   reader_.drop_rest();
   if (held_ == nullptr) return fail(Violation::kLocalFault);
@@ -40,44 +40,34 @@ void Stream::hold(MarkedOctets ulpdu) {
 bool Stream::retry_receive() {
   if (!profile::kHeap || held_ == nullptr) return true;
   if (machine_.state() == StreamState::kRts) {
-    if (held_->is_write) return retry_target();
+    if (held_->for_target) return retry_target();
     if (!open_receive()) return false;
   }
   go_on_with(std::move(held_));
-  return true;
+  return held_ == nullptr;
 }
 
-// The open segment is still that of the Write, and what its target took is counted there. The
+// The open segment is still that of the payload, and what its target took is counted there. The
 // memory may have been revoked meanwhile.
 bool Stream::retry_target() {
-  MarkedOctets payload{std::span<const std::uint8_t>(held_->ulpdu)};
+  std::unique_ptr<Held> held = std::move(held_);  // a failure discards what is held
+  MarkedOctets payload{std::span<const std::uint8_t>(held->ulpdu)};
   payload.drop(seg_.header_len + seg_.placed);
-  const auto bytes = static_cast<std::uint32_t>(payload.size());
-  const std::uint64_t to = seg_.to + seg_.placed;
-  const MemoryFault fault =
-      resolve_remote(seg_.stag, to, bytes, Access::kRemoteWrite, rx_pin_, write_at_);
-  Stored stored = Stored::kRefused;
-  if (fault == MemoryFault::kNone) {
-    stored = store(*rx_pin_.entry(), to, write_at_, payload, bytes);
+  MemoryFault fault = MemoryFault::kNone;
+  if (seg_.op == Opcode::kWrite) {
+    fault = resolve_remote(seg_.stag, seg_.to + seg_.placed, payload.size(), Access::kRemoteWrite,
+                           rx_pin_, write_at_);
   }
+  const bool good = fault == MemoryFault::kNone ? place(payload) : target_failed();
   rx_pin_.release();
-  seg_.placed += bytes - static_cast<std::uint32_t>(payload.size());
-  if (stored == Stored::kLater) {
+  if (std::exchange(target_waits_, false)) {
+    held_ = std::move(held);
     retry_at_ = host_.now() + kRetryPause;
     return false;
   }
-  const std::unique_ptr<Held> held = std::move(held_);
   retry_at_ = Instant::never();
   reader_.resume(held->rest);
-  bool good = false;
-  if (fault != MemoryFault::kNone) {
-    good = target_failed();
-  } else if (stored == Stored::kRefused) {
-    good = fail_segment(Violation::kWriteBounds);
-  } else {
-    good = close_segment();
-  }
-  if (good) {
+  if (good && close_segment()) {
     drain_reader();
   } else {
     reader_.drop_all();
@@ -89,8 +79,11 @@ void Stream::go_on_with(std::unique_ptr<Held> held) {
   retry_at_ = Instant::never();
   seen_before_ = true;
   reader_.resume(held->rest);
-  if (held->ulpdu.empty() || on_ulpdu(std::span<const std::uint8_t>(held->ulpdu))) {
+  const MarkedOctets ulpdu{std::span<const std::uint8_t>(held->ulpdu)};
+  if (ulpdu.empty() || on_ulpdu(ulpdu)) {
     drain_reader();
+  } else if (target_waits_) {
+    hold(ulpdu);
   } else {
     rx_pin_.release();
     reader_.drop_all();

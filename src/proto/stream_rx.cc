@@ -48,7 +48,7 @@ bool Stream::by_method() {
   if (seg_.op == Opcode::kWrite) {
     return rx_pin_.entry() != nullptr && has(rx_pin_.entry()->spec.access, kByMethod);
   }
-  const Cursor& cursor = seg_.op == Opcode::kReadResponse ? oldest_read().cursor : receive_cursor_;
+  const Cursor& cursor = open_cursor();
   for (std::uint32_t i = 0; i < cursor.left; ++i) {
     const MemoryEntry* entry = table_.find(Stag{cursor.sge[i].lkey});
     if (entry != nullptr && has(entry->spec.access, kByMethod)) return true;
@@ -151,24 +151,16 @@ MemoryFault Stream::resolve_remote(Stag stag, std::uint64_t to, std::uint64_t le
 
 bool Stream::place(MarkedOctets payload) {
   if (payload.empty()) return true;
-  const auto bytes = static_cast<std::uint32_t>(payload.size());
-  MemoryFault fault = MemoryFault::kNone;
-  if (seg_.op == Opcode::kWrite) {
-    const Stored stored = store(*rx_pin_.entry(), seg_.to + seg_.placed, write_at_, payload, bytes);
-    if (stored == Stored::kRefused) return fail_segment(Violation::kWriteBounds);
-    if (stored == Stored::kLater) {
-      seg_.placed += bytes - static_cast<std::uint32_t>(payload.size());
-      target_waits_ = true;
-      return false;
-    }
-  } else if (seg_.op == Opcode::kReadResponse) {
-    fault = scatter(oldest_read().cursor, payload);
-  } else {
-    fault = scatter(receive_cursor_, payload);
-  }
-  if (fault != MemoryFault::kNone) return target_failed();
-  seg_.placed += bytes;
-  return true;
+  const std::size_t bytes = payload.size();
+  const Stored stored =
+      seg_.op == Opcode::kWrite
+          ? store(*rx_pin_.entry(), seg_.to + seg_.placed, write_at_, payload, bytes)
+          : scatter(open_cursor(), payload);
+  seg_.placed += static_cast<std::uint32_t>(bytes - payload.size());
+  if (stored == Stored::kAll) [[likely]] return true;
+  if (stored == Stored::kRefused) return target_refused();
+  target_waits_ = true;
+  return false;
 }
 
 // Memory that the rest of the open segment's payload goes to. 0 slices: it has been revoked, and
@@ -181,19 +173,22 @@ std::size_t Stream::target_slices(Slice* out, std::size_t room, std::size_t byte
         resolve_remote(seg_.stag, seg_.to + seg_.placed, bytes, Access::kRemoteWrite, rx_pin_, at);
     if (fault == MemoryFault::kNone) out[count++] = {at, bytes};
   } else {
-    const Cursor& cursor =
-        seg_.op == Opcode::kReadResponse ? oldest_read().cursor : receive_cursor_;
-    count = cursor_slices(cursor, out, room, bytes);
+    count = cursor_slices(open_cursor(), out, room, bytes);
   }
   if (count == 0) (void)target_failed();
   return count;
 }
 
 void Stream::note_placed(std::uint32_t bytes) {
-  if (seg_.op == Opcode::kWrite) return;
-  advance(seg_.op == Opcode::kReadResponse ? oldest_read().cursor : receive_cursor_, bytes);
+  if (seg_.op != Opcode::kWrite) advance(open_cursor(), bytes);
 }
 
+// The target itself did not want the octets.
+bool Stream::target_refused() {
+  return seg_.op == Opcode::kWrite ? fail_segment(Violation::kWriteBounds) : target_failed();
+}
+
+// The memory is gone, or of another domain now.
 bool Stream::target_failed() {
   if (seg_.op == Opcode::kWrite) return fail_segment(Violation::kWriteStag);
   if (seg_.op == Opcode::kReadResponse) return fail_segment(Violation::kReadSinkGone);
@@ -221,25 +216,28 @@ bool Stream::fail_segment(Violation v) {
   return false;
 }
 
-MemoryFault Stream::scatter(Cursor& cursor, MarkedOctets data) {
+// What has been stored is no longer in `data`, and the cursor is behind it. kRefused: also when the
+// memory is gone.
+Stored Stream::scatter(Cursor& cursor, MarkedOctets& data) {
   while (!data.empty()) {
     assert(cursor.left != 0);
+    const std::size_t before = data.size();
     const std::size_t here = cursor.sge->length - cursor.offset;
-    const std::size_t piece = here < data.size() ? here : data.size();
+    const std::size_t piece = here < before ? here : before;
+    Stored stored = Stored::kAll;
     if (piece != 0) {
+      const std::uint64_t to = cursor.sge->addr + cursor.offset;
       std::uint8_t* at = nullptr;
       const MemoryFault fault =
-          table_.resolve(Stag{cursor.sge->lkey}, cursor.sge->addr + cursor.offset, piece,
-                         Access::kLocalWrite, params_.id, rx_pin_, at, &rx_hint_);
-      if (fault != MemoryFault::kNone) return fault;
-      if (store(*rx_pin_.entry(), cursor.sge->addr + cursor.offset, at, data, piece) !=
-          Stored::kAll) {
-        return MemoryFault::kBounds;
-      }
+          table_.resolve(Stag{cursor.sge->lkey}, to, piece, Access::kLocalWrite, params_.id,
+                         rx_pin_, at, &rx_hint_);
+      if (fault != MemoryFault::kNone) return Stored::kRefused;
+      stored = store(*rx_pin_.entry(), to, at, data, piece);
     }
-    advance(cursor, piece);
+    advance(cursor, before - data.size());
+    if (stored != Stored::kAll) return stored;
   }
-  return MemoryFault::kNone;
+  return Stored::kAll;
 }
 
 // Only one entry can be pinned at a time here, so a list over several regions is read piece by

@@ -193,7 +193,8 @@ bool Stream::on_atomic_response(std::span<const std::uint8_t> body) {
   if (response.request_id != o.id) return fail_segment(Violation::kUnaskedAtomicResponse);
   std::uint8_t value[sizeof response.original];
   std::memcpy(value, &response.original, sizeof value);  // host order, as verbs deliver it
-  if (scatter(o.cursor, std::span<const std::uint8_t>(value)) != MemoryFault::kNone) {
+  MarkedOctets result{std::span<const std::uint8_t>(value)};
+  if (scatter(o.cursor, result) != Stored::kAll) {
     return fail_segment(Violation::kReadSinkGone);
   }
   answered(o);

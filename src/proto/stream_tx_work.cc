@@ -72,10 +72,13 @@ bool Stream::sink_valid(const SendWqe& wqe) const {
   for (std::uint32_t i = 0; i < wqe.sge_count; ++i) {
     const Sge& sge = wqe.sges()[i];
     std::uint8_t* at = nullptr;
-    if (sge.length != 0 && table_.resolve(Stag{sge.lkey}, sge.addr, sge.length, Access::kLocalWrite,
-                                          params_.id, pin, at) != MemoryFault::kNone) {
+    if (sge.length == 0) continue;
+    if (table_.resolve(Stag{sge.lkey}, sge.addr, sge.length, Access::kLocalWrite, params_.id, pin,
+                       at) != MemoryFault::kNone) {
       return false;
     }
+    // The old value of an atomic can't wait for a target.
+    if (wqe.op != SendOp::kRead && has(pin.entry()->spec.access, kByMethod)) return false;
   }
   return true;
 }

@@ -120,11 +120,11 @@ bool DatagramQp::scatter(std::size_t at, std::span<const std::uint8_t> octets) {
     const std::size_t size = std::min<std::size_t>(sge.length - at, octets.size());
     std::uint8_t* to = nullptr;
     if (device_.stags().resolve(Stag{sge.lkey}, sge.addr + at, size, Access::kLocalWrite,
-                                memory_user(), pin, to) != proto::MemoryFault::kNone) {
+                                memory_user(), pin, to) != proto::MemoryFault::kNone ||
+        has(pin.entry()->spec.access, proto::kByMethod)) {
       return false;
     }
-    proto::MarkedOctets piece(octets.first(size));
-    if (store(*pin.entry(), sge.addr + at, to, piece, size) != proto::Stored::kAll) return false;
+    std::memcpy(to, octets.data(), size);
     octets = octets.subspan(size);
     at = 0;
   }

@@ -232,7 +232,7 @@ TEST(PlacementSources, RightsAndBoundsAreThoseOfMemory) {
   World w;
   const auto sink = std::make_shared<Sink>();
   EXPECT_FALSE(register_target(*w.host.pd, sink, 10, 0, Access::kRemoteRead));
-  EXPECT_FALSE(register_target(*w.host.pd, giver, 10, 0, Access::kLocalWrite));
+  EXPECT_FALSE(register_target(*w.host.pd, giver, 10, 0, Access::kBindWindow));
   EXPECT_FALSE(register_target(*w.host.pd, giver, 10, 0, Access::kRemoteAtomic));
   EXPECT_TRUE(register_target(*w.host.pd, giver, 10, 0, Access::kNone));
   const auto region = must(register_target(*w.host.pd, sink, 10), "register");

@@ -160,6 +160,10 @@ struct World : Pair {
   Memory mine;
 };
 
+Sge sge_of(const MemoryRegion& region, std::uint64_t to, std::size_t count) {
+  return {.addr = to, .length = static_cast<std::uint32_t>(count), .lkey = region.lkey()};
+}
+
 TEST(Placement, ACallbackGetsEachOctetInOrder) {
   for (const Config& config : framings()) {
     World w(config);
@@ -239,6 +243,35 @@ TEST(Placement, APeerThatGoesWhileItsTargetIsSlowIsSeenToGo) {
   EXPECT_EQ(log->all.size(), 30000U);
 }
 
+// While the target of a receive or Read says "later", nothing completes; revoked, it fails.
+TEST(Placement, AReceiveOrReadWaitsForItsTarget) {
+  for (const bool read : {false, true}) {
+    for (const bool revoked : {false, true}) {
+      World w;
+      w.mine.fill_pattern(9);
+      const auto log = std::make_shared<Log>();
+      log->stuck = true;
+      const auto region =
+          must(register_target(*w.host.pd, log, 1U << 20U, 0, Access::kLocalWrite), "register");
+      CompletionQueue& cq = read ? *w.b.send_cq : *w.b.recv_cq;
+      if (read) {
+        post(*w.b.qp, wr_read(7, w.mine.rkey(), w.mine.to()), {sge_of(*region, 5, 90'000)});
+      } else {
+        post_recv(*w.b.qp, 7, {sge_of(*region, 5, 90'000)});
+        post(*w.a.qp, wr_send(1), {w.mine.sge(0, 90'000)});
+      }
+      ASSERT_TRUE(eventually([&] { return log->calls > 2; }));
+      EXPECT_TRUE(quiet(cq));
+      if (revoked) must(region->deregister(), "deregister");
+      log->stuck = false;
+      const WorkCompletion wc = take(cq);
+      EXPECT_EQ(wc.wr_id, 7U);
+      EXPECT_EQ(wc.status, revoked ? WcStatus::kLocalProtection : WcStatus::kSuccess);
+      EXPECT_EQ(log->all, revoked ? std::vector<std::uint8_t>{} : w.mine.copy(0, 90'000));
+    }
+  }
+}
+
 TEST(Placement, AFileIsFlushedWhileOthersWriteOn) {
   const File file;
   const auto target = must(FileTarget::create(file.fd), "target");
@@ -313,7 +346,7 @@ TEST(Placement, BoundsAndRightsAreThoseOfMemory) {
   EXPECT_FALSE(register_target(*w.host.pd, std::make_shared<Log>(), 2, ~std::uint64_t{0}));
 }
 
-TEST(Placement, ItIsForIncomingWritesOnly) {
+TEST(Placement, EachUseNeedsItsRight) {
   const auto log = std::make_shared<Log>();
   {
     World w;  // a peer reads from it
@@ -324,15 +357,34 @@ TEST(Placement, ItIsForIncomingWritesOnly) {
   {
     World w;  // a source
     const auto region = must(register_target(*w.host.pd, log, 100), "register");
-    post(*w.a.qp, wr_send(1), {Sge{.addr = 0, .length = 8, .lkey = region->lkey()}});
+    post(*w.a.qp, wr_send(1), {sge_of(*region, 0, 8)});
     EXPECT_EQ(take(*w.a.send_cq).status, WcStatus::kLocalProtection);
   }
   {
     World w;  // a receive
     const auto region = must(register_target(*w.host.pd, log, 100), "register");
-    post_recv(*w.b.qp, 1, {Sge{.addr = 0, .length = 8, .lkey = region->lkey()}});
+    post_recv(*w.b.qp, 1, {sge_of(*region, 0, 8)});
     post(*w.a.qp, wr_send(1), {w.mine.sge(0, 8)});
     EXPECT_EQ(take(*w.b.recv_cq).status, WcStatus::kLocalProtection);
+  }
+  {
+    World w;  // the sink of a Read
+    const auto region = must(register_target(*w.host.pd, log, 100), "register");
+    post(*w.a.qp, wr_read(1, w.mine.rkey(), w.mine.to()), {sge_of(*region, 0, 8)});
+    EXPECT_EQ(take(*w.a.send_cq).status, WcStatus::kLocalProtection);
+  }
+  {
+    World w;  // the old value of an atomic: never
+    const auto region =
+        must(register_target(*w.host.pd, log, 100, 0, Access::kLocalWrite), "register");
+    post(*w.a.qp, wr_fetch_add(1, w.mine.rkey(), w.mine.to(), 1), {sge_of(*region, 0, 8)});
+    EXPECT_EQ(take(*w.a.send_cq).status, WcStatus::kLocalProtection);
+  }
+  {
+    World w;  // what this side may do, its peer may not
+    const auto region =
+        must(register_target(*w.host.pd, log, 100, 0, Access::kLocalWrite), "register");
+    EXPECT_FALSE(w.write(region->rkey(), 0, 0, 8));
   }
   World w;
   const auto region = must(register_target(*w.host.pd, log, 100), "register");
@@ -340,6 +392,42 @@ TEST(Placement, ItIsForIncomingWritesOnly) {
   EXPECT_FALSE(region->reregister(nullptr, nullptr, 0, &all));
   EXPECT_FALSE(region->reregister(nullptr, w.mine.data(), 8, nullptr));
   EXPECT_EQ(log->calls, 0U);
+}
+
+TEST(Placement, ReceivesAndReadsOutsideTheRangeFail) {
+  for (const auto& [to, count] : {std::pair{99UL, 8UL}, {100UL, 101UL}, {200UL, 1UL}}) {
+    const auto log = std::make_shared<Log>();
+    World w;
+    const auto region =
+        must(register_target(*w.host.pd, log, 100, 100, Access::kLocalWrite), "register");
+    post_recv(*w.b.qp, 1, {sge_of(*region, to, count)});
+    post(*w.a.qp, wr_send(1), {w.mine.sge(0, count)});
+    EXPECT_EQ(take(*w.b.recv_cq).status, WcStatus::kLocalProtection) << to;
+    World v;
+    const auto other =
+        must(register_target(*v.host.pd, log, 100, 100, Access::kLocalWrite), "register");
+    post(*v.a.qp, wr_read(1, v.mine.rkey(), v.mine.to()), {sge_of(*other, to, count)});
+    EXPECT_EQ(take(*v.a.send_cq).status, WcStatus::kLocalProtection) << to;
+    EXPECT_EQ(log->calls, 0U);
+  }
+}
+
+TEST(Placement, ATargetThatRefusesFailsTheReceiveOrRead) {
+  const auto log = std::make_shared<Log>();
+  log->refuses = true;
+  {
+    World w;
+    const auto region =
+        must(register_target(*w.host.pd, log, 100, 0, Access::kLocalWrite), "register");
+    post_recv(*w.b.qp, 1, {sge_of(*region, 0, 8)});
+    post(*w.a.qp, wr_send(1), {w.mine.sge(0, 8)});
+    EXPECT_EQ(take(*w.b.recv_cq).status, WcStatus::kLocalProtection);
+  }
+  World w;
+  const auto region =
+      must(register_target(*w.host.pd, log, 100, 0, Access::kLocalWrite), "register");
+  post(*w.a.qp, wr_read(1, w.mine.rkey(), w.mine.to()), {sge_of(*region, 0, 8)});
+  EXPECT_EQ(take(*w.a.send_cq).status, WcStatus::kLocalProtection);
 }
 
 TEST(Placement, ATargetThatRefusesEndsTheConnection) {
