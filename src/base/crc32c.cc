@@ -141,11 +141,19 @@ std::uint32_t crc32c_extend_portable(std::uint32_t state, const void* data,
   for (; size != 0 && reinterpret_cast<std::uintptr_t>(p) % 4 != 0; ++p, --size) {
     state = (state >> 8) ^ t0[(state ^ *p) & 0xffU];
   }
-  const std::uint8_t* const whole = p + size / 4 * 4;
-  for (size %= 4; p != whole; p += 4) {
+  const auto take_word = [&]() __attribute__((always_inline)) {
     const std::uint32_t a = state ^ load_le32(std::assume_aligned<4>(p));
     state = t3[a & 0xffU] ^ t2[(a >> 8) & 0xffU] ^ t1[(a >> 16) & 0xffU] ^ t0[a >> 24];
+    p += 4;
+  };
+  // Four at a time: the loop itself would be a tenth of the instructions.
+  for (; size >= 16; size -= 16) {
+    take_word();
+    take_word();
+    take_word();
+    take_word();
   }
+  for (; size >= 4; size -= 4) take_word();
 #else
   for (; size >= 8; p += 8, size -= 8) {
     const std::uint32_t a = state ^ load_le32(p);

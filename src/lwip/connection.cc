@@ -14,9 +14,10 @@ namespace {
 
 // tcp_write() takes lengths of 16 bits.
 constexpr std::size_t kWriteMax = 0xffff;
+// The headers of an FPDU, and a marker.
+constexpr std::size_t kCopyMax = 32;
 // Polls of lwIP come every 500 ms; this many of them make one call.
 constexpr std::uint8_t kPollInterval = 1;
-constexpr std::int64_t kNsPerMs = 1'000'000;
 
 err_t connected(void* arg, tcp_pcb* /*pcb*/, err_t /*error*/) {
   return static_cast<Connection*>(arg)->on_connected();
@@ -71,7 +72,7 @@ void Connection::attach(tcp_pcb* pcb) {
   tcp_nagle_disable(pcb);
   if (options_.keepalive.count() > 0) {
     ip_set_option(pcb, SOF_KEEPALIVE);
-    pcb->keep_idle = static_cast<std::uint32_t>(options_.keepalive.count() / kNsPerMs);
+    pcb->keep_idle = static_cast<std::uint32_t>(options_.keepalive.count());
   }
 }
 
@@ -157,23 +158,32 @@ bool Connection::may_hand_over() const noexcept {
   return pcb_->unsent == nullptr && tcp_sndbuf(pcb_) >= tcp_mss(pcb_);
 }
 
-// False: nothing more to send, or no room.
+// Hands over an FPDU, or as much of it as there is room for. False: nothing more to send, or no
+// room.
 bool Connection::send_some() {
   const std::size_t room = std::min<std::size_t>(tcp_sndbuf(pcb_), kWriteMax);
   held_back_ = !may_hand_over();
   if (room == 0 || held_back_) return false;
-  const rddp::TxPiece piece = channel_.next_piece(room);
-  if (piece.size == 0) {
-    channel_.taken(0);
-    return false;
+  const rddp::TxFpdu fpdu = channel_.next_fpdu();
+  const std::size_t size = std::min(fpdu.size, room);
+  std::size_t taken = 0;
+  for (auto slice = fpdu.slices.begin(); taken != size; ++slice) {
+    const std::size_t piece = std::min(slice->size, size - taken);
+    // A small piece at the start of a segment goes where lwIP puts the segment's own headers: that
+    // costs less than a buffer that refers to it.
+    const bool copy = !fpdu.stays || (taken == 0 && at_border_ && piece <= kCopyMax);
+    const bool more = taken + piece != fpdu.size;
+    const unsigned flags = (copy ? TCP_WRITE_FLAG_COPY : 0U) | (more ? TCP_WRITE_FLAG_MORE : 0U);
+    if (tcp_write(pcb_, slice->data, static_cast<u16_t>(piece), static_cast<u8_t>(flags)) !=
+        ERR_OK) {
+      break;
+    }
+    taken += piece;
   }
-  const u8_t flags = static_cast<u8_t>((piece.stays ? 0U : TCP_WRITE_FLAG_COPY) |
-                                       (piece.ends_fpdu ? 0U : TCP_WRITE_FLAG_MORE));
-  const err_t error = tcp_write(pcb_, piece.data, static_cast<u16_t>(piece.size), flags);
-  channel_.taken(error == ERR_OK ? piece.size : 0);
-  if (error != ERR_OK) return false;
-  unacknowledged_ += static_cast<std::uint32_t>(piece.size);
-  at_border_ = piece.ends_fpdu;
+  channel_.taken(taken);
+  if (taken == 0) return false;
+  unacknowledged_ += static_cast<std::uint32_t>(taken);
+  at_border_ = taken == fpdu.size;
   if (at_border_ && options_.aligned) tcp_output(pcb_);
   return true;
 }

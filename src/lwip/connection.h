@@ -10,6 +10,7 @@
 
 #include <weft/result.h>
 
+#include <chrono>
 #include <cstdint>
 
 #include <lwip/err.h>
@@ -28,7 +29,7 @@ struct ConnectionOptions {
   // A peer that has said nothing for so long is asked whether the connection still exists: its
   // reset may have been lost. One that answers nothing is given up some minutes later (lwIP's
   // TCP_KEEPINTVL_DEFAULT and TCP_KEEPCNT_DEFAULT). 0: never.
-  Duration keepalive{0};
+  std::chrono::milliseconds keepalive{0};
 };
 
 // One TCP connection. Lives as long as its owner wants; the TCP connection may end before.

@@ -7,6 +7,7 @@
 
 #include <weft/limits.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -58,6 +59,13 @@ struct TxBatch {
   // lies in the arena, and its rest stays where it is; so the arena is all of it.
   std::uint8_t arena[kBatchArenaBytes + kBatchSpillBytes];
 
+  // What the transport has not taken, and how much of it is up to the next border.
+  [[nodiscard]] std::span<const Slice> unsent() const noexcept {
+    return {slices + slice_next, slice_count - slice_next};
+  }
+  [[nodiscard]] std::size_t unsent_of_fpdu() const noexcept {
+    return *std::upper_bound(fpdu_ends, fpdu_ends + fpdu_count, sent) - sent;
+  }
   void clear() noexcept {
     slice_count = slice_next = arena_used = bytes = sent = released = fpdu_count = 0;
     unpin();

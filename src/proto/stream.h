@@ -295,7 +295,7 @@ class Stream {
   [[nodiscard]] bool wants_reset() const noexcept { return wants_reset_; }
 
   [[nodiscard]] Instant deadline() const noexcept {
-    return std::min({retry_at_, deadline_, resume_at_, fetch_at_});
+    return std::min(std::min(retry_at_, deadline_), std::min(resume_at_, fetch_at_));
   }
   void expired(Instant now);
 

@@ -137,38 +137,27 @@ bool Channel::tx_pending() const noexcept {
   return startup_ != nullptr && !startup_->to_send().empty();
 }
 
-TxPiece Channel::next_piece(std::size_t max) {
-  TxPiece piece;
-  if (!stream_runs()) {
-    if (startup_ == nullptr) return piece;
-    const auto bytes = startup_->to_send();
-    piece.data = bytes.data();
-    piece.size = std::min(bytes.size(), max);
-    piece.ends_fpdu = piece.size == bytes.size();
-    return piece;
+TxFpdu Channel::next_fpdu() {
+  if (stream_runs()) {
+    const proto::TxBatch* batch = stream_gather();
+    if (batch == nullptr) return {};
+    return {batch->unsent(), batch->unsent_of_fpdu(), true};
   }
-  proto::TxBatch* batch = stream_gather();
-  if (batch == nullptr) return piece;
-  const proto::Slice& slice = batch->slices[batch->slice_next];
-  const std::uint32_t* const ends = batch->fpdu_ends;
-  const std::size_t border =
-      *std::upper_bound(ends, ends + batch->fpdu_count, batch->sent) - batch->sent;
-  piece.data = slice.data;
-  piece.size = std::min({slice.size, border, max});
-  piece.ends_fpdu = piece.size == border;
-  piece.stays = true;
-  return piece;
+  const std::span<const proto::Slice> frame = next_slices();
+  if (frame.empty()) return {};
+  return {frame, frame.front().size, false};
 }
 
 std::span<const proto::Slice> Channel::next_slices() {
   if (stream_runs()) {
-    proto::TxBatch* batch = stream_gather();
+    const proto::TxBatch* batch = stream_gather();
     if (batch == nullptr) return {};
-    return std::span(batch->slices, batch->slice_count).subspan(batch->slice_next);
+    return batch->unsent();
   }
-  const TxPiece piece = next_piece(SIZE_MAX);
-  if (piece.size == 0) return {};
-  startup_slice_ = {const_cast<std::uint8_t*>(piece.data), piece.size};
+  if (startup_ == nullptr) return {};
+  const auto bytes = startup_->to_send();
+  if (bytes.empty()) return {};
+  startup_slice_ = {const_cast<std::uint8_t*>(bytes.data()), bytes.size()};
   return {&startup_slice_, 1};
 }
 

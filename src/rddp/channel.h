@@ -2,7 +2,7 @@
 // carries is the derived class's: RDMAP (Endpoint), or DDP by itself (DdpEndpoint).
 //
 // A transport (lwIP's raw API, a non-blocking socket) hands in what arrived and takes what
-// next_piece() offers. Neither side waits for the other.
+// next_fpdu() offers. Neither side waits for the other.
 //
 // Threads: one at a time; the owner excludes others.
 #pragma once
@@ -20,12 +20,11 @@
 
 namespace weft::rddp {
 
-// What the transport is to send next.
-struct TxPiece {
-  const std::uint8_t* data = nullptr;
+// What the transport is to send next: an FPDU or a frame of start-up, or the rest of one.
+struct TxFpdu {
+  std::span<const proto::Slice> slices;  // where it lies; what follows it may be there too
   std::size_t size = 0;
-  bool stays = false;      // in place until released(); otherwise to be copied now
-  bool ends_fpdu = false;  // a good place for a segment to end
+  bool stays = false;  // in place until released(); otherwise to be copied now
 };
 
 class Channel {
@@ -79,11 +78,11 @@ class Channel {
   void lost(bool timed_out);
   // Something to send may be there.
   [[nodiscard]] bool tx_pending() const noexcept;
-  // What to send next, at most `max` octets; size 0: nothing now. Call taken() with as much of it
-  // as the transport took (0 too) before anything else.
-  [[nodiscard]] TxPiece next_piece(std::size_t max);
-  // For a transport that takes many pieces at once: all that next_piece() would give one after the
-  // other. Valid until taken(), which is to be called as there.
+  // What to send next; size 0: nothing now. Valid until taken(), which is to be called with as much
+  // of it as the transport took (0 too) before anything else.
+  [[nodiscard]] TxFpdu next_fpdu();
+  // For a transport that takes many FPDUs at once: all that next_fpdu() would give one after the
+  // other.
   [[nodiscard]] std::span<const proto::Slice> next_slices();
   void taken(std::size_t n);
   // The transport no longer reads the oldest `n` of the octets it took (it copied them, or they are

@@ -20,7 +20,7 @@ constexpr std::uint64_t kStreamDepth = 3;
 
 // An agent that connects waits for commands. If the reset of its server is among the frames that
 // the adapter dropped, nothing else tells it that it has to connect again.
-constexpr lwip::ConnectionOptions kOptions{.keepalive = Duration(2'000'000'000)};
+constexpr lwip::ConnectionOptions kOptions{.keepalive = std::chrono::seconds(2)};
 
 bool next_markers = false;
 std::uint32_t frames_dropped = 0;

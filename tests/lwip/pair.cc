@@ -100,11 +100,24 @@ Status Pair::Side::post(SendOp op, std::size_t from, std::uint32_t size, Stag re
   SendWr wr;
   wr.wr_id = wr_id;
   wr.op = op;
-  wr.flags = SendFlags::kSignaled;
   if (op != SendOp::kImmediate) wr.sges = {&sge, 1};
   wr.rkey = remote.value;
   wr.remote_addr = to;
   wr.imm_data = imm;
+  return post(wr);
+}
+
+Status Pair::Side::write_region(Stag region, std::uint32_t size, Stag remote) {
+  const Sge sge{0, size, region.value};
+  SendWr wr;
+  wr.op = SendOp::kWrite;
+  wr.sges = {&sge, 1};
+  wr.rkey = remote.value;
+  return post(wr);
+}
+
+Status Pair::Side::post(SendWr& wr) {
+  wr.flags = SendFlags::kSignaled;
   const Status posted = endpoint->post(wr);
   if (posted) connection->progress();
   return posted;

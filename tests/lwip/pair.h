@@ -46,11 +46,16 @@ class Pair {
     // Posts and sends.
     Status post(SendOp op, std::size_t from, std::uint32_t size, Stag remote = {},
                 std::uint64_t to = 0, std::uint64_t imm = 0, std::uint64_t wr_id = 1);
+    // Posts a Write of `size` octets of a region of ours, from its tagged offset 0, and sends.
+    Status write_region(Stag region, std::uint32_t size, Stag remote);
     Status post_recv(std::size_t at, std::uint32_t size, std::uint64_t wr_id = 1);
     std::vector<rddp::EndpointCompletion> done;
     void collect() {
       while (auto c = endpoint->poll()) done.push_back(*c);
     }
+
+   private:
+    Status post(SendWr& wr);
   };
 
   // Both sides are up. False: they did not get there.

@@ -159,14 +159,7 @@ INSTANTIATE_TEST_SUITE_P(Rates, LwipAhead,
 TEST(LwipTransport, ARegionOnItsWayCannotBeRemoved) {
   Pair pair;
   ASSERT_TRUE(pair.establish());
-  const Sge sge{0, 20000, pair.client.stag.value};
-  SendWr wr;
-  wr.op = SendOp::kWrite;
-  wr.flags = SendFlags::kSignaled;
-  wr.sges = {&sge, 1};
-  wr.rkey = pair.server.stag.value;
-  ASSERT_TRUE(pair.client.endpoint->post(wr));
-  pair.client.connection->progress();
+  ASSERT_TRUE(pair.client.write_region(pair.client.stag, 20000, pair.server.stag));
   const Status early = pair.client.domain->remove(pair.client.stag);
   ASSERT_FALSE(early.has_value());
   EXPECT_EQ(early.error(), Error::kBusy);
@@ -194,14 +187,7 @@ TEST(LwipTransport, WhatAMethodGivesIsSent) {
     spec.access = proto::kByMethod | proto::kGives;
     const auto stag = pair.client.domain->add(spec);
     ASSERT_TRUE(stag.has_value());
-    const Sge sge{0, kBytes, stag->value};
-    SendWr wr;
-    wr.op = SendOp::kWrite;
-    wr.flags = SendFlags::kSignaled;
-    wr.sges = {&sge, 1};
-    wr.rkey = pair.server.stag.value;
-    ASSERT_TRUE(pair.client.endpoint->post(wr));
-    pair.client.connection->progress();
+    ASSERT_TRUE(pair.client.write_region(*stag, kBytes, pair.server.stag));
     ASSERT_TRUE(pair.wait(pair.client, 1));
     EXPECT_EQ(pair.client.done[0].status, WcStatus::kSuccess);
     for (std::uint32_t i = 0; i < kBytes; ++i) {

@@ -45,11 +45,14 @@ struct Side {
   std::vector<std::uint8_t> take() {
     std::vector<std::uint8_t> out;
     while (true) {
-      const TxPiece piece = endpoint->next_piece(1 << 20);
-      out.insert(out.end(), piece.data, piece.data + piece.size);
-      endpoint->taken(piece.size);
-      if (piece.size == 0) return out;
-      endpoint->released(piece.size);
+      const std::size_t before = out.size();
+      for (const proto::Slice& slice : endpoint->next_slices()) {
+        out.insert(out.end(), slice.data, slice.data + slice.size);
+      }
+      const std::size_t size = out.size() - before;
+      endpoint->taken(size);
+      if (size == 0) return out;
+      endpoint->released(size);
     }
   }
   Domain domain{random_bits, 16};

@@ -36,10 +36,10 @@ class FakeLink final : public rddp::Link {
   }
   void progress() override {
     while (!world_.stuck && !closed_) {
-      const rddp::TxPiece piece = channel_.next_piece(1U << 20U);
-      channel_.taken(piece.size);
-      if (piece.size == 0) break;
-      channel_.released(piece.size);
+      const std::size_t size = channel_.next_fpdu().size;
+      channel_.taken(size);
+      if (size == 0) break;
+      channel_.released(size);
     }
     if (channel_.take_fin()) fin_ = true;
     if (closed_ || !channel_.finished()) return;

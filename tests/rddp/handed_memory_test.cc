@@ -1,53 +1,12 @@
 // Endpoints in memory that the caller hands in, as on a board: what they say they need is enough,
 // one octet less is refused, nothing outside is touched, and the heap is never asked.
-//
-// The operators new of this program, and calloc() and aligned_alloc() as its own objects call them,
-// count.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
+#include "counted_heap.h"
 #include "rddp/endpoint.h"
-
-namespace {
-
-bool counting = false;
-unsigned asked = 0;
-
-void* take(std::size_t size) {
-  if (counting) ++asked;
-  return std::malloc(size);
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  if (void* p = take(size)) return p;
-  throw std::bad_alloc();
-}
-void* operator new[](std::size_t size) { return operator new(size); }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return take(size); }
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return take(size); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
-
-extern "C" {
-void* __real_calloc(std::size_t count, std::size_t size);
-void* __wrap_calloc(std::size_t count, std::size_t size) {
-  if (counting) ++asked;
-  return __real_calloc(count, size);
-}
-void* __real_aligned_alloc(std::size_t alignment, std::size_t size);
-void* __wrap_aligned_alloc(std::size_t alignment, std::size_t size) {
-  if (counting) ++asked;
-  return __real_aligned_alloc(alignment, size);
-}
-}
 
 namespace weft::rddp {
 namespace {
@@ -127,12 +86,13 @@ struct Side {
 // A transport without memory of its own: what one end gives, the other gets at once.
 bool pass_one(Endpoint& from, Endpoint& to) {
   static std::uint8_t wire[1U << 12U];
-  const TxPiece piece = from.next_piece(sizeof wire);
-  std::copy_n(piece.data, piece.size, wire);
-  from.taken(piece.size);
-  if (piece.size == 0) return false;
-  from.released(piece.size);
-  to.received({wire, piece.size});
+  const auto slices = from.next_slices();
+  const std::size_t size = slices.empty() ? 0 : std::min(slices.front().size, sizeof wire);
+  if (size != 0) std::copy_n(slices.front().data, size, wire);
+  from.taken(size);
+  if (size == 0) return false;
+  from.released(size);
+  to.received({wire, size});
   return true;
 }
 void pass_all(Side& a, Side& b) {
@@ -173,8 +133,7 @@ TEST_P(HandedMemoryStreams, WhatIsNeededIsEnoughAndTheHeapIsNeverAsked) {
   for (std::size_t i = 0; i < kMessage; ++i)
     a.octets[i] = static_cast<std::uint8_t>(i * 7 + i / 251);
   const std::uint8_t data[6] = {1, 2, 3, 4, 5, 6};
-  asked = 0;
-  counting = true;
+  testing::begin_counting();
   a.make();
   b.make();
   const bool up = connect(a, b, data, GetParam());
@@ -188,8 +147,7 @@ TEST_P(HandedMemoryStreams, WhatIsNeededIsEnoughAndTheHeapIsNeverAsked) {
   const auto kept = a.endpoint->private_data();
   a.endpoint->close();
   pass_all(a, b);
-  counting = false;
-  EXPECT_EQ(asked, 0U);
+  EXPECT_EQ(testing::end_counting(), 0U);
   EXPECT_TRUE(up && posted && read);
   EXPECT_EQ(sent, 2U);
   EXPECT_EQ(received, 2U);  // the Send and the Read

@@ -1,62 +1,7 @@
 // Memory of the API of RFC 4296 over the kernel's TCP: every allocation may fail, and the calls say
 // so; a connection that is up takes none.
-//
-// The operators new of this program, and calloc() and aligned_alloc() as its own objects call them,
-// count, and fail when they are told to.
-#include <cstdlib>
-#include <new>
-
+#include "counted_heap.h"
 #include "hosts.h"
-
-namespace {
-
-struct Heap {
-  bool counting = false;
-  unsigned taken = 0;
-  unsigned fails_at = 0;  // the allocation with this number does; 0: none
-};
-Heap heap;
-
-// False: this allocation fails.
-bool may_take() {
-  if (!heap.counting) return true;
-  return ++heap.taken != heap.fails_at;
-}
-
-void* take(std::size_t size) { return may_take() ? std::malloc(size) : nullptr; }
-void* take_or_throw(std::size_t size) {
-  if (void* p = take(size)) return p;
-  throw std::bad_alloc();
-}
-
-// Counts from here on; the allocation with number `fails_at` fails.
-void begin(unsigned fails_at) { heap = {true, 0, fails_at}; }
-unsigned end() {
-  heap.counting = false;
-  return heap.taken;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) { return take_or_throw(size); }
-void* operator new[](std::size_t size) { return take_or_throw(size); }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return take(size); }
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return take(size); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
-
-extern "C" {
-void* __real_calloc(std::size_t count, std::size_t size);
-void* __wrap_calloc(std::size_t count, std::size_t size) {
-  return may_take() ? __real_calloc(count, size) : nullptr;
-}
-void* __real_aligned_alloc(std::size_t alignment, std::size_t size);
-void* __wrap_aligned_alloc(std::size_t alignment, std::size_t size) {
-  return may_take() ? __real_aligned_alloc(alignment, size) : nullptr;
-}
-}
 
 namespace weft::testing {
 namespace {
@@ -108,17 +53,17 @@ TEST_P(Memory, WhereverItIsMissingACallSaysSo) {
   unsigned total = 0;
   {
     Life life;
-    begin(0);
+    begin_counting();
     EXPECT_EQ(life.live(GetParam()), RDDP_OK);
-    total = end();
+    total = end_counting();
   }
   EXPECT_GT(total, 10U);
   unsigned told = 0;
   for (unsigned n = 1; n <= total; ++n) {
     Life life;
-    begin(n);
+    begin_counting(n);
     const int status = life.live(GetParam());
-    (void)end();
+    (void)end_counting();
     EXPECT_TRUE(status == RDDP_NO_MEMORY || status == RDDP_OK || status == RDDP_DOWN)
         << rddp_describe(status) << " at allocation " << n << " of " << total;
     if (status == RDDP_NO_MEMORY) ++told;
@@ -146,7 +91,7 @@ TEST_P(Memory, AConnectionThatIsUpTakesNone) {
                                              : ddp_register(s, &buffer, &where);
     ASSERT_EQ(registered, RDDP_OK);
     Posted posted(kBytes);
-    begin(0);
+    begin_counting();
     int failed = post(s, &posted.buffer);
     failed |= send(s, &where, sizeof where);
     for (int i = 0; i < kRounds; ++i) {
@@ -154,7 +99,7 @@ TEST_P(Memory, AConnectionThatIsUpTakesNone) {
       failed |= post(s, &posted.buffer);
       failed |= send(s, memory.data(), kBytes);
     }
-    EXPECT_EQ(end(), 0U);
+    EXPECT_EQ(end_counting(), 0U);
     EXPECT_EQ(failed, RDDP_OK);
     EXPECT_EQ(end_of(s), DDP_ERROR_NONE);
     rddp_close(s);
@@ -171,7 +116,7 @@ TEST_P(Memory, AConnectionThatIsUpTakesNone) {
     if (kind == RDDP_RDMA) {
       ASSERT_EQ(rdma_register(s, &buffer, RDMA_WRITE, &sink), RDDP_OK);
     }
-    begin(0);
+    begin_counting();
     int failed = RDDP_OK;
     for (int i = 0; i < kRounds; ++i) {
       failed |= post(s, &posted.buffer);
@@ -184,7 +129,7 @@ TEST_P(Memory, AConnectionThatIsUpTakesNone) {
       failed |= send(s, local.data(), kBytes);
       if (rdma_recv(s).kind != DDP_IND_MESSAGE) break;
     }
-    EXPECT_EQ(end(), 0U);
+    EXPECT_EQ(end_counting(), 0U);
     EXPECT_EQ(failed, RDDP_OK);
     rddp_close(s);
   };

@@ -51,6 +51,8 @@
 #ifndef TCP_SND_QUEUELEN
 #define TCP_SND_QUEUELEN (6 * (TCP_SND_BUF / TCP_MSS))
 #endif
+/* Copied octets (start-up, headers) take what they need, not a whole segment. */
+#define TCP_OVERSIZE 0
 #define TCP_QUEUE_OOSEQ 1
 #define TCP_LISTEN_BACKLOG 1
 #define LWIP_TCP_SACK_OUT 0
@@ -100,6 +102,10 @@
 #define CHECKSUM_CHECK_IP 1
 #define CHECKSUM_CHECK_TCP 1
 #define LWIP_CHECKSUM_ON_COPY 0
+/* lwIP's own sum, for comparison: bench/embedded. */
+#ifndef WEFT_LWIP_OWN_CHECKSUM
+#define LWIP_CHKSUM weft_lwip_checksum
+#endif
 
 /* Where segments are seen before they are put in order, and, where several stacks share a program,
  * which interface a source address belongs to. */

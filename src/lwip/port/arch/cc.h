@@ -11,6 +11,8 @@ unsigned weft_lwip_random(void);
 /* A fault of lwIP's own state. Neither returns. */
 void weft_lwip_fault(const char* what);
 void weft_board_assert(const char* file, int line) __attribute__((noreturn));
+/* The sum of RFC 1071 as lwip_standard_chksum() gives it (port/checksum.c). */
+unsigned short weft_lwip_checksum(const void* data, int size);
 #ifdef __cplusplus
 }
 #endif
