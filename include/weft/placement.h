@@ -69,8 +69,8 @@ class PlacementTarget {
 // An STag for `length` octets of `target`, the first of which is TO `iova`. The region's addr() is
 // null; it keeps the target alive. When deregister() has returned, place() and fetch() are not
 // running and are not called any more. reregister() changes the domain only. `access`: kRemoteWrite
-// and kRemoteRead are what peers may do, kLocalWrite lets receives and Reads of this side name it. A
-// source of this side needs no right.
+// and kRemoteRead are what peers may do, kLocalWrite lets receives and Reads of this side name it.
+// A source of this side needs no right.
 //   kInvalidArgument   no target, the range passes the end of TO, another right, or kRemoteRead for
 //                      a target that does not give octets
 //   others             as ProtectionDomain::register_memory

@@ -152,12 +152,12 @@ MemoryFault Stream::resolve_remote(Stag stag, std::uint64_t to, std::uint64_t le
 bool Stream::place(MarkedOctets payload) {
   if (payload.empty()) return true;
   const std::size_t bytes = payload.size();
-  const Stored stored =
-      seg_.op == Opcode::kWrite
-          ? store(*rx_pin_.entry(), seg_.to + seg_.placed, write_at_, payload, bytes)
-          : scatter(open_cursor(), payload);
+  const Stored stored = seg_.op == Opcode::kWrite ? store(*rx_pin_.entry(), seg_.to + seg_.placed,
+                                                          write_at_, payload, bytes)
+                                                  : scatter(open_cursor(), payload);
   seg_.placed += static_cast<std::uint32_t>(bytes - payload.size());
-  if (stored == Stored::kAll) [[likely]] return true;
+  if (stored == Stored::kAll) [[likely]]
+    return true;
   if (stored == Stored::kRefused) return target_refused();
   target_waits_ = true;
   return false;

@@ -28,8 +28,8 @@ Result<std::shared_ptr<MemoryRegion>> register_target(ProtectionDomain& pd,
                                                       std::shared_ptr<PlacementTarget> target,
                                                       std::uint64_t length, std::uint64_t iova,
                                                       Access access) {
-  constexpr auto kRights = static_cast<std::uint32_t>(Access::kLocalWrite | Access::kRemoteWrite |
-                                                      Access::kRemoteRead);
+  constexpr auto kRights =
+      static_cast<std::uint32_t>(Access::kLocalWrite | Access::kRemoteWrite | Access::kRemoteRead);
   constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
   if (target == nullptr || (length != 0 && length - 1 > kMax - iova)) {
     return fail(Error::kInvalidArgument);

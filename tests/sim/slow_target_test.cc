@@ -1,5 +1,6 @@
-// Writes, Read Responses and Sends to targets that are not memory and do not always take what comes:
-// a naive copy of the range says what must be there in the end, whatever the byte stream does.
+// Writes, Read Responses and Sends to targets that are not memory and do not always take what
+// comes: a naive copy of the range says what must be there in the end, whatever the byte stream
+// does.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -183,10 +184,9 @@ class Taker {
 
     const Part sent = part(20000);
     const auto in_memory = static_cast<std::uint32_t>(std::min(sent.count, rng.size(0, kMemory)));
-    const Sge sges[] = {{reinterpret_cast<std::uintptr_t>(memory_), in_memory,
-                         net.server().whole().value},
-                        {kBase + sent.at, static_cast<std::uint32_t>(sent.count),
-                         receives->stag.value}};
+    const Sge sges[] = {
+        {reinterpret_cast<std::uintptr_t>(memory_), in_memory, net.server().whole().value},
+        {kBase + sent.at, static_cast<std::uint32_t>(sent.count), receives->stag.value}};
     net.server().post_recv(id_, sges);
     net.client().post_send(SendOp::kSend, SendFlags::kSignaled, id_, source_ + sent.from,
                            static_cast<std::uint32_t>(sent.count), {}, 0);
@@ -269,9 +269,7 @@ TEST(SlowTargets, OfReadsAndReceivesMayBeRevokedRefuseOrBeLeft) {
           run.net.server().stream().transport_lost(false);
           run.net.client().stream().transport_lost(false);
           break;
-        default:
-          stuck.stands_still = false;
-          run.net.server().stream().close();
+        default: stuck.stands_still = false; run.net.server().stream().close();
       }
       EXPECT_TRUE(run.net.run_until_idle());
       for (int i = 0; i < 2; ++i) run.net.side(i).stream().close();
