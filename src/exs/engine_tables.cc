@@ -81,6 +81,9 @@ int Engine::watch(int fd, const std::shared_ptr<Socket>& socket) {
     return -1;
   }
   tcp_sockets_.fetch_add(1);
+  // The thread may sleep on these descriptors. Not every socket under `weft run --sockets` is the
+  // kernel's alone, and only a sleep that begins now knows of this one.
+  if (asleep_.load()) wake_up();
   return static_cast<int>(number);
 }
 

@@ -111,6 +111,8 @@ void TcpSocket::on_ready(std::uint32_t epoll_events) {
 
 void TcpSocket::accepts_posted() {
   while (!s_.accepts.empty()) {
+    // A listener of the application's may block.
+    if (!nonblocking_ && !readable()) return;
     Socket::Arrival arrival;
     arrival.peer.length = sizeof arrival.peer.storage;
     const int fd =

@@ -68,6 +68,17 @@ std::uint32_t unacknowledged(int fd) {
   return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<std::uint32_t>(bytes) : 0;
 }
 
+// One of several numbers of an rsocket is about to be closed. With the table's mutex; `fd` is not
+// in it any more.
+void drop_number(const Process& all, Rsocket& socket, int fd) {
+  --socket.numbers;
+  const std::lock_guard lock(socket.mutex);
+  if (socket.fd != fd) return;
+  for (const auto& [number, other] : all.sockets) {
+    if (other.get() == &socket) socket.fd = number;
+  }
+}
+
 constexpr auto kCloseLimit = std::chrono::seconds(5);   // without progress
 constexpr auto kDrainLimit = std::chrono::seconds(60);  // in all
 constexpr std::uint32_t kGoodbyeBytes = 128;            // more than the FPDU of a goodbye
@@ -115,6 +126,21 @@ void leave_rsocket(int fd) {
   const std::unique_lock lock(all.mutex);
   all.sockets.erase(fd);
   forget_number(fd);
+}
+
+bool alias_rsocket(int from, int to) {
+  Process& all = *g_process;
+  const std::unique_lock lock(all.mutex);
+  const auto found = all.sockets.find(from);
+  if (found == all.sockets.end()) {
+    errno = EBADF;
+    return false;
+  }
+  const RsocketPtr socket = found->second;
+  ++socket->numbers;
+  all.sockets[to] = socket;
+  note_number(to);
+  return true;
 }
 
 std::shared_ptr<Device> rsocket_device() {
@@ -242,6 +268,10 @@ int rclose(int fd) {
     if (found == all.sockets.end()) return noted ? close(fd) : fail_minus(EBADF);
     socket = std::move(found->second);
     all.sockets.erase(found);
+    if (socket->numbers > 1) {
+      drop_number(all, *socket, fd);
+      return close(fd);
+    }
   }
   stop_listening(socket);
   std::shared_ptr<weft::sockets::RsConnection> link;

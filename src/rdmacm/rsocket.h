@@ -36,7 +36,8 @@ enum class RsState : std::uint8_t { kOpen, kListening, kConnecting, kConnected, 
 struct Rsocket {
   ~Rsocket();
 
-  int fd = -1;  // the program's number
+  int fd = -1;      // the program's number, or one of them
+  int numbers = 1;  // guarded by the table of rsockets
   int type = SOCK_STREAM;
   int domain = AF_INET;
   int wake = -1;  // eventfd: readable after a report of the engine, or a new connection to accept
@@ -48,6 +49,7 @@ struct Rsocket {
   bool write_shut = false;
   bool reset_told = false;  // ECONNRESET has been returned
   int so_error = 0;
+  std::uint64_t refused = 0;  // sends that found no room for all
   sockets::RsOptions options;
   std::shared_ptr<sockets::RsConnection> link;
 
@@ -76,6 +78,8 @@ struct Rsocket {
 [[nodiscard]] RsocketPtr enter_rsocket(int fd, int domain, int type);
 // The number is an ordinary one again; its socket stays open.
 void leave_rsocket(int fd);
+// `to`, a copy of the descriptor `from`, names its rsocket as well. False with errno.
+[[nodiscard]] bool alias_rsocket(int from, int to);
 // The process's device; null with errno.
 [[nodiscard]] std::shared_ptr<Device> rsocket_device();
 

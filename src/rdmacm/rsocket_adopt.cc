@@ -61,4 +61,7 @@ int weft_rsocket_answer(int fd) {
   return fail_minus(error);
 }
 
+// `to` is a copy of the descriptor `from`: it names the same rsocket. rclose() of the last ends it.
+int weft_rsocket_alias(int from, int to) { return alias_rsocket(from, to) ? 0 : -1; }
+
 }  // extern "C"

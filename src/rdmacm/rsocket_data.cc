@@ -167,6 +167,7 @@ ssize_t transmit(Rsocket& socket, const iovec* parts, std::size_t count, int fla
       if (n < piece.size()) break;
     }
     if (pieces.empty()) return static_cast<ssize_t>(done);
+    ++socket.refused;
     if (!wait) return done > 0 ? static_cast<ssize_t>(done) : fail_minus(EAGAIN);
     if (done > 0) turn.keep();
     if (const int error = sleep_for_change(socket, lock, deadline); error != 0) {

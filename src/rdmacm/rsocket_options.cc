@@ -210,6 +210,7 @@ size_t riowrite(int fd, const void* buffer, size_t count, off_t offset, int flag
       errno = EAGAIN;  // riostream looks at it when it gets 0
       return done;
     }
+    ++socket->refused;
     if (!wait) {
       if (done > 0) return done;
       errno = EAGAIN;

@@ -9,6 +9,7 @@
 #include "ibverbs/errors.h"
 #include "rdmacm/forward.h"
 #include "rdmacm/rsocket.h"
+#include "sockets/rs_seen.h"
 
 namespace weft::rdmacm {
 
@@ -93,7 +94,25 @@ bool lower(int event_fd) {
 struct Watched {
   pollfd* asked;
   RsocketPtr socket;  // null: an ordinary descriptor
+  sockets::RsSeen* seen = nullptr;
+  sockets::RsSeen now = {};  // with `seen`: what it will be when this has been told
 };
+
+// For a watcher of edges: nothing of what is ready, if it has been told all of that.
+void drop_told(Watched& one) {
+  sockets::RsSeen& seen = *one.seen;
+  one.now = seen;
+  one.now.bits = static_cast<std::uint16_t>(one.asked->revents);
+  one.now.refused = one.socket->refused;
+  if (one.socket->state == RsState::kConnected) {
+    one.now.arrived = one.socket->link->stream().arrived();
+  }
+  seen.bits &= one.now.bits;
+  const bool news = one.now.bits != seen.bits ||
+                    ((one.now.bits & POLLIN) != 0 && one.now.arrived != seen.arrived) ||
+                    ((one.now.bits & POLLOUT) != 0 && one.now.refused != seen.refused);
+  if (!news) one.asked->revents = 0;
+}
 
 // Fills revents of the rsockets.   How many are ready.
 int check(std::vector<Watched>& all, bool arming) {
@@ -103,6 +122,7 @@ int check(std::vector<Watched>& all, bool arming) {
     const std::lock_guard lock(one.socket->mutex);
     if (arming) arm(*one.socket);
     one.asked->revents = ready_events(*one.socket, one.asked->events);
+    if (one.seen != nullptr && one.seen->edges) drop_told(one);
     if (one.asked->revents != 0) ++ready;
   }
   return ready;
@@ -172,17 +192,20 @@ class Enrolled {
   const int bell_;
 };
 
-int milliseconds_left(Deadline deadline) {
+// How long to sleep; nothing: without a limit.
+std::optional<timespec> time_left(Deadline deadline) {
   if (t_bell.get() < 0) {
     const Deadline slice = Clock::now() + std::chrono::milliseconds(kWithoutBellMs);
     deadline = deadline ? std::min(deadline, slice) : slice;
   }
-  if (!deadline) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30));
+  if (!deadline) return std::nullopt;
+  const auto left = std::max<std::chrono::nanoseconds>(*deadline - Clock::now(), {});
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
+  return timespec{seconds.count(), (left - seconds).count()};
 }
 
-int poll_all(std::vector<Watched>& all, Deadline deadline) {
+// `mask` as of ppoll(2).
+int poll_all(std::vector<Watched>& all, Deadline deadline, const sigset_t* mask) {
   t_bell.make();
   std::vector<pollfd> polled;
   const Enrolled enrolled(all, t_bell.get());
@@ -195,8 +218,8 @@ int poll_all(std::vector<Watched>& all, Deadline deadline) {
     }
     watch(all, polled);
     polled.push_back({t_bell.get(), POLLIN, 0});
-    const int limit = ready > 0 ? 0 : milliseconds_left(deadline);
-    const int done = poll(polled.data(), polled.size(), limit);
+    const std::optional<timespec> limit = ready > 0 ? timespec{} : time_left(deadline);
+    const int done = ppoll(polled.data(), polled.size(), limit ? &*limit : nullptr, mask);
     if (done < 0) return -1;
     ready = check(all, false) + collect(all, polled);
     if (ready > 0 || (deadline && Clock::now() >= *deadline)) return ready;
@@ -213,8 +236,10 @@ using namespace weft::rdmacm;
 
 extern "C" {
 
-int rpoll(pollfd* fds, nfds_t count, int timeout) {
-  WEFT_CM_FORWARD(rpoll, fds, count, timeout)
+// What libweft-sockets.so asks for, as ppoll(2). `seen` is null, or has an entry for each of `fds`.
+// Not part of rdma-core's interface.
+int weft_rsocket_poll(pollfd* fds, weft::sockets::RsSeen* seen, nfds_t count,
+                      const timespec* timeout, const sigset_t* mask) {
   std::vector<Watched> all;
   bool any = false;
   for (nfds_t i = 0; i < count; ++i) {
@@ -224,12 +249,28 @@ int rpoll(pollfd* fds, nfds_t count, int timeout) {
     if (all.back().socket != nullptr && all.back().socket->type == SOCK_DGRAM) {
       all.back().socket = nullptr;
     }
+    if (seen != nullptr) all.back().seen = &seen[i];
     any = any || all.back().socket != nullptr;
   }
-  if (!any) return poll(fds, count, timeout);
+  if (!any) return ppoll(fds, count, timeout, mask);
   Deadline deadline;
-  if (timeout >= 0) deadline = Clock::now() + std::chrono::milliseconds(timeout);
-  return poll_all(all, deadline);
+  if (timeout != nullptr) {
+    const auto seconds = std::min<std::int64_t>(timeout->tv_sec, 1 << 30);
+    deadline =
+        Clock::now() + std::chrono::seconds(seconds) + std::chrono::nanoseconds(timeout->tv_nsec);
+  }
+  const int ready = poll_all(all, deadline, mask);
+  for (Watched& one : all) {
+    if (one.socket == nullptr || one.seen == nullptr || one.asked->revents == 0) continue;
+    if (one.seen->edges) *one.seen = one.now;
+  }
+  return ready;
+}
+
+int rpoll(pollfd* fds, nfds_t count, int timeout) {
+  WEFT_CM_FORWARD(rpoll, fds, count, timeout)
+  const timespec limit{timeout / 1000, timeout % 1000 * 1000000L};
+  return weft_rsocket_poll(fds, nullptr, count, timeout < 0 ? nullptr : &limit, nullptr);
 }
 
 int rselect(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {

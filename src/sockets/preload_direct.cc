@@ -10,8 +10,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "sockets/preload.h"
+#include "sockets/preload_epoll.h"
 #include "sockets/socket_list.h"
 
 namespace weft::sockets::direct {
@@ -21,10 +23,10 @@ struct Library {
   RealCalls inner;  // the r* functions
   RealCalls calls;  // the same, entered
   int (*adopt)(int);
+  int (*alias)(int, int);
   int (*answer)(int);
   int (*close)(int);
-  int (*poll)(pollfd*, nfds_t, int);
-  int (*select)(int, fd_set*, fd_set*, fd_set*, timeval*);
+  int (*poll)(pollfd*, RsSeen*, nfds_t, const timespec*, const sigset_t*);
   int (*fcntl)(int, int, ...);
   bool whole = true;
 };
@@ -58,10 +60,10 @@ Library load() {
   void* handle = dlopen("librdmacm.so.1", RTLD_NOW);
   const auto get = [&](auto& out, const char* name) { find(handle, l, out, name); };
   get(l.adopt, "weft_rsocket_adopt");
+  get(l.alias, "weft_rsocket_alias");
   get(l.answer, "weft_rsocket_answer");
   get(l.close, "rclose");
-  get(l.poll, "rpoll");
-  get(l.select, "rselect");
+  get(l.poll, "weft_rsocket_poll");
   get(l.fcntl, "rfcntl");
   WEFT_ENTER(connect);
   WEFT_ENTER(shutdown);
@@ -128,10 +130,61 @@ bool connected_tcp(int fd) {
          real().getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) == 0;
 }
 
-void become(int fd, const char* role, const sockaddr* peer, const char* path, const char* reason) {
+// A connection on its way to be the library's. Meanwhile other threads wait that touch one of its
+// numbers, and no epoll instance watches it.
+class Turn {
+ public:
+  explicit Turn(int fd) : fd_(fd) {
+    const std::lock_guard lock(table::mutex());
+    Conn* conn = table::conn_of(fd);
+    if (conn == nullptr) {
+      table::put(fd, Kind::kTurning, nullptr);
+      return;
+    }
+    lost_ = conn->watchers_lost;
+    watchers_.assign(conn->watchers, conn->watchers + conn->watcher_count);
+    for (const Watcher& one : watchers_) {
+      real().epoll_ctl(one.epoll, EPOLL_CTL_DEL, fd, nullptr);
+    }
+    for (int i = 0; conn->refs > 1 && i < table::highest(); ++i) {
+      if (i == fd || table::conn_of(i) != conn) continue;
+      others_.push_back(i);
+      table::put(i, Kind::kTurning, nullptr);
+    }
+    table::put(fd, Kind::kTurning, nullptr);
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  // More epoll instances watch it than are known.
+  [[nodiscard]] bool lost() const { return lost_; }
+
+  // It is the library's now, or (kPlain) the kernel's.
+  void end(Kind kind) {
+    if (kind == Kind::kDirect) {
+      for (const int other : others_) static_cast<void>(library().alias(fd_, other));
+    }
+    const std::lock_guard lock(table::mutex());
+    for (const int other : others_) table::put(other, kind, nullptr);
+    table::put(fd_, kind, nullptr);
+    for (Watcher& one : watchers_) {
+      static_cast<void>(kind == Kind::kDirect
+                            ? epolls::control(one.epoll, EPOLL_CTL_ADD, fd_, &one.event)
+                            : real().epoll_ctl(one.epoll, EPOLL_CTL_ADD, fd_, &one.event));
+    }
+    table::turned();
+  }
+
+ private:
+  const int fd_;
+  bool lost_ = false;
+  std::vector<int> others_;
+  std::vector<Watcher> watchers_;
+};
+
+void note(int fd, const char* role, const sockaddr* peer, const char* path, const char* reason) {
   const std::lock_guard lock(table::mutex());
   note_path(fd, role, peer, path, reason);
-  table::put(fd, path[0] == 'r' ? Kind::kDirect : Kind::kPlain, nullptr);
 }
 
 }  // namespace
@@ -173,51 +226,51 @@ int get_mode(int fd, void* value, socklen_t* length) {
 }
 
 int connect(int fd, const sockaddr* address, socklen_t length) {
-  {
-    // The library's copy of the number is the kernel's, and this one until it is the library's.
-    const std::lock_guard lock(table::mutex());
-    table::put(fd, Kind::kPlain, nullptr);
+  const Inside inside;
+  Turn turn(fd);
+  if (turn.lost() || library().adopt(fd) != 0) {
+    const int error = turn.lost() ? EOPNOTSUPP : errno;
+    turn.end(Kind::kPlain);
+    return fail_with(error);
   }
   // As for any client that will ask, so that a server which speaks first waits for the question.
   const TosMark mark(fd, address->sa_family);
-  const Inside inside;
-  if (library().adopt(fd) != 0) return -1;
-  const int result = library().calls.connect(fd, address, length);
-  const int error = errno;
-  become(fd, "connect", address, "rdma", "the program asked for it: WEFT_MODE");
-  errno = error;
-  return result;
+  note(fd, "connect", address, "rdma", "the program asked for it: WEFT_MODE");
+  turn.end(Kind::kDirect);
+  return library().calls.connect(fd, address, length);
 }
 
-void accept(int fd, const sockaddr* peer) {
-  {
-    const std::lock_guard lock(table::mutex());
-    table::put(fd, Kind::kPlain, nullptr);
-  }
+void accept(int fd, std::unique_lock<table::Mutex>& lock) {
   const Inside inside;
-  if (library().answer(fd) == 0) {
-    become(fd, "accept", peer, "rdma", "program and client asked for it: WEFT_MODE");
+  Turn turn(fd);
+  lock.unlock();
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  const auto* peer = reinterpret_cast<const sockaddr*>(&name);
+  real().getpeername(fd, reinterpret_cast<sockaddr*>(&name), &length);
+  if (!turn.lost() && library().answer(fd) == 0) {
+    note(fd, "accept", peer, "rdma", "program and client asked for it: WEFT_MODE");
+    turn.end(Kind::kDirect);
     return;
   }
-  become(fd, "accept", peer, "closed", "the client asked for RDMA, and its request failed");
+  note(fd, "accept", peer, "closed", "the client asked for RDMA, and its request failed");
   real().shutdown(fd, SHUT_RDWR);
+  turn.end(Kind::kPlain);
 }
 
 int close(int fd) {
   table::forget(fd);
+  if (epolls::any()) epolls::forget(fd);
   const Inside inside;
   return library().close(fd);
 }
 
-int poll(pollfd* fds, nfds_t count, int timeout) {
+int poll(pollfd* fds, RsSeen* seen, nfds_t count, const timespec* limit, const sigset_t* mask) {
   const Inside inside;
-  return library().poll(fds, count, timeout);
+  return library().poll(fds, seen, count, limit, mask);
 }
 
-int select(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
-  const Inside inside;
-  return library().select(count, read, write, except, timeout);
-}
+bool copy(int from, int to) { return library().alias(from, to) == 0; }
 
 int fcntl(int fd, int command, long value) {
   const Inside inside;

@@ -1,13 +1,16 @@
 // IWARP mode: sockets of kind kDirect, which Weft's librdmacm.so.1 serves inside the program.
 //
-// Threads: any. None of these may be called with the table's mutex held: the engine's own threads
-// make socket calls, too, and those take it.
+// Threads: any. None of these may be called with the table's mutex held, but for accept(): the
+// engine's own threads make socket calls, too, and those take it.
 #pragma once
 
 #include <poll.h>
-#include <sys/select.h>
+
+#include <mutex>
 
 #include "sockets/real_calls.h"
+#include "sockets/rs_seen.h"
+#include "sockets/table.h"
 
 namespace weft::sockets::direct {
 
@@ -18,8 +21,8 @@ namespace weft::sockets::direct {
 // connect(2) of a fresh socket with the mode set: it is kDirect afterwards, whatever comes of it.
 [[nodiscard]] int connect(int fd, const sockaddr* address, socklen_t length);
 // An accepted connection that began with an MPA Request, at a listener with the mode set: kDirect
-// afterwards, or ended.
-void accept(int fd, const sockaddr* peer);
+// afterwards, or ended. Lets go of `lock`, the table's.
+void accept(int fd, std::unique_lock<table::Mutex>& lock);
 
 // --- for sockets of kind kDirect ---
 
@@ -27,8 +30,10 @@ void accept(int fd, const sockaddr* peer);
 [[nodiscard]] const RealCalls& calls();
 int close(int fd);
 [[nodiscard]] int fcntl(int fd, int command, long value);
-// With such sockets among others.
-[[nodiscard]] int poll(pollfd* fds, nfds_t count, int timeout);
-[[nodiscard]] int select(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout);
+// `to`, which the kernel made a copy of `from`, is the same socket. False with errno.
+[[nodiscard]] bool copy(int from, int to);
+// ppoll(2) with such sockets among others; `seen` as of weft_rsocket_poll().
+[[nodiscard]] int poll(pollfd* fds, RsSeen* seen, nfds_t count, const timespec* limit,
+                       const sigset_t* mask);
 
 }  // namespace weft::sockets::direct

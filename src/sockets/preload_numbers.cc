@@ -11,6 +11,7 @@
 
 #include "sockets/preload.h"
 #include "sockets/preload_direct.h"
+#include "sockets/preload_epoll.h"
 #include "sockets/socket_list.h"
 
 namespace weft::sockets {
@@ -27,6 +28,7 @@ __attribute__((constructor)) void begin() {
   pthread_atfork(table::before_fork, table::after_fork, [] {
     table::in_child();
     list::in_child();
+    epolls::in_child();
     own_memory();
   });
 }
@@ -37,6 +39,11 @@ __attribute__((destructor)) void end() { table::at_exit(); }
 int close_each(unsigned first, unsigned last, int flags) {
   // Before exec: Weft's own are close-on-exec anyhow.
   if (borrowing()) return real().close_range(first, last, flags);
+  const auto end = static_cast<unsigned>(std::max(table::highest(), 0));
+  for (unsigned fd = first; (flags & CLOSE_RANGE_CLOEXEC) == 0 && fd <= last && fd < end; ++fd) {
+    if (table::kind_of(static_cast<int>(fd)) == Kind::kDirect) direct::close(static_cast<int>(fd));
+    if (epolls::any()) epolls::forget(static_cast<int>(fd));
+  }
   const std::lock_guard lock(table::mutex());
   unsigned from = first;
   const auto top = static_cast<unsigned>(std::max(table::highest(), 0));
@@ -51,20 +58,62 @@ int close_each(unsigned first, unsigned last, int flags) {
   return from <= last ? real().close_range(from, last, flags) : 0;
 }
 
-// `to` is about to be replaced. Weft's own descriptor there moves away.
-void vacate(int to) {
-  if (table::kind_of(to) != Kind::kInternal) return;
+// `to` is about to be replaced. An rsocket there ends, and Weft's own descriptor moves away; false:
+// there is no number for it.
+bool vacate(int to) {
+  const Kind kind = table::kind_of(to);
+  if (kind == Kind::kDirect) direct::close(to);
+  if (epolls::any()) epolls::forget(to);
+  if (kind != Kind::kInternal) return true;
   const std::lock_guard lock(table::mutex());
-  const int spare = real().fcntl(to, F_DUPFD_CLOEXEC, to + 1);
-  if (spare < 0) return;
+  int spare = real().fcntl(to, F_DUPFD_CLOEXEC, to + 1);
+  if (spare < 0) spare = real().fcntl(to, F_DUPFD_CLOEXEC, 3);
+  if (spare < 0) return false;
   for (int i = 0; i < table::highest(); ++i) {
     Conn* conn = table::conn_of(i);
     if (conn == nullptr) continue;
     if (conn->tcp == to) conn->tcp = spare;
     if (conn->listen_mark == to) conn->listen_mark = spare;
   }
+  epolls::moved(to, spare);
   table::put(spare, Kind::kInternal, nullptr);
   table::put(to, Kind::kUnknown, nullptr);
+  return true;
+}
+
+// `made` is the kernel's copy of `fd`: it means the same. -1 with errno, and the copy is closed.
+int note_copy(int fd, int made) {
+  if (table::kind_of(fd) == Kind::kDirect && !direct::copy(fd, made)) {
+    const int error = errno;
+    real().close(made);
+    return fail_with(error);
+  }
+  if (epolls::any()) epolls::copy(fd, made);
+  const std::lock_guard lock(table::mutex());
+  table::copy(fd, made);
+  return made;
+}
+
+// dup2(2) and dup3(2) of different numbers, neither of them Weft's own; `call` does it.
+template <class Call>
+int replace(int from, int to, Call call) {
+  if (borrowing()) {
+    const int result = call();
+    if (result >= 0) note_borrowed(to, conn_now(from));
+    return result;
+  }
+  if (real().fcntl(from, F_GETFD) < 0) return -1;  // as the kernel, before anything is closed
+  const Kind kind = table::kind_of(from);
+  if (!vacate(to)) return -1;
+  if (kind == Kind::kDirect || epolls::any()) {
+    const int result = call();
+    return result < 0 ? result : note_copy(from, to);
+  }
+  const std::lock_guard lock(table::mutex());
+  // First, so that a channel keeps a number that lives.
+  const int result = call();
+  if (result >= 0) table::copy(from, to);
+  return result;
 }
 
 int set_flags(int fd, long value) {
@@ -87,14 +136,13 @@ void enter_sandbox() {
 }
 
 int do_fcntl(int fd, int command, long value) {
+  if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) {
+    const int made = real().fcntl(fd, command, value);
+    return made < 0 ? made : note_copy(fd, made);
+  }
   if (table::kind_of(fd) == Kind::kDirect) return direct::fcntl(fd, command, value);
   if (command == F_SETFL) return set_flags(fd, value);
-  const int result = real().fcntl(fd, command, value);
-  if (result >= 0 && (command == F_DUPFD || command == F_DUPFD_CLOEXEC)) {
-    const std::lock_guard lock(table::mutex());
-    table::copy(fd, result);
-  }
-  return result;
+  return real().fcntl(fd, command, value);
 }
 
 }  // namespace
@@ -113,6 +161,7 @@ WEFT_EXPORT int close(int fd) {
     return real().close(fd);
   }
   if (kind != Kind::kUnknown) table::forget(fd);
+  if (epolls::any()) epolls::forget(fd);
   return real().close(fd);
 }
 
@@ -129,46 +178,20 @@ WEFT_EXPORT void closefrom(int first) {
 
 WEFT_EXPORT int dup(int fd) {
   if (table::kind_of(fd) == Kind::kInternal) return fail_with(EBADF);
-  if (table::kind_of(fd) == Kind::kDirect) return fail_with(EOPNOTSUPP);
   const int made = real().dup(fd);
-  if (made >= 0) {
-    const std::lock_guard lock(table::mutex());
-    table::copy(fd, made);
-  }
-  return made;
+  return made < 0 ? made : note_copy(fd, made);
 }
 
 WEFT_EXPORT int dup3(int from, int to, int flags) {
   if (table::kind_of(from) == Kind::kInternal) return fail_with(EBADF);
-  if (borrowing()) {
-    const int result = real().dup3(from, to, flags);
-    if (result >= 0) note_borrowed(to, conn_now(from));
-    return result;
-  }
-  if (table::kind_of(from) == Kind::kDirect) return fail_with(EOPNOTSUPP);
-  if (from != to && table::kind_of(to) == Kind::kDirect) direct::close(to);
-  if (from != to) vacate(to);
-  const std::lock_guard lock(table::mutex());
-  // First, so that a channel keeps a number that lives.
-  const int result = real().dup3(from, to, flags);
-  if (result >= 0) table::copy(from, to);
-  return result;
+  if (from == to || to < 0) return real().dup3(from, to, flags);
+  return replace(from, to, [=] { return real().dup3(from, to, flags); });
 }
 
 WEFT_EXPORT int dup2(int from, int to) {
-  if (from == to || table::kind_of(from) == Kind::kInternal) return real().dup2(from, to);
-  if (borrowing()) {
-    const int result = real().dup2(from, to);
-    if (result >= 0) note_borrowed(to, conn_now(from));
-    return result;
-  }
-  if (table::kind_of(from) == Kind::kDirect) return fail_with(EOPNOTSUPP);
-  if (table::kind_of(to) == Kind::kDirect) direct::close(to);
-  vacate(to);
-  const std::lock_guard lock(table::mutex());
-  const int result = real().dup2(from, to);
-  if (result >= 0) table::copy(from, to);
-  return result;
+  if (table::kind_of(from) == Kind::kInternal) return fail_with(EBADF);
+  if (from == to || to < 0) return real().dup2(from, to);
+  return replace(from, to, [=] { return real().dup2(from, to); });
 }
 
 WEFT_EXPORT int fcntl64(int fd, int command, ...) {

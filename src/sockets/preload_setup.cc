@@ -402,14 +402,12 @@ Opened answer(int fd, const Beginning& begin, Tell tell) {
   return made;
 }
 
-// The program serves the connection itself.
-void accept_direct(int fd) {
-  const int low = 1;
-  real().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
-  sockaddr_storage peer{};
-  socklen_t length = sizeof peer;
-  real().getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length);
-  direct::accept(fd, reinterpret_cast<const sockaddr*>(&peer));
+// Threads that sleep until the first octets come must see them before they are taken away. That
+// takes no time; one that is in a signal handler is not waited for.
+void await_sleepers(Conn& conn) {
+  constexpr int kTurns = 1000;
+  conn.deciding = true;
+  for (int i = 0; i < kTurns && conn.awaiting.load() > 0; ++i) usleep(100);
 }
 
 }  // namespace
@@ -554,9 +552,11 @@ Verdict decide(int fd, bool to_write) {
     errno = error;
     return Verdict::kNotYet;
   }
+  if (begin.opening != Opening::kOther) await_sleepers(*conn);
   if (begin.opening == Opening::kMpa && conn->direct) {
-    lock.unlock();
-    accept_direct(fd);
+    const int low = 1;
+    real().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
+    direct::accept(fd, lock);
   } else if (!install(fd, conn, answer(fd, begin, note_path))) {
     table::settle_plain(fd);
   }
@@ -586,9 +586,18 @@ Kind resolve(int fd, bool to_write) {
 }
 
 bool await_opening(int fd, bool wait) {
-  // The kernel's own waiting: time limits, signals and O_NONBLOCK are as they should be.
-  std::uint8_t octet = 0;
-  return real().recv(fd, &octet, 1, MSG_PEEK | (wait ? 0 : MSG_DONTWAIT)) >= 0;
+  const Use use(fd);
+  if (use.kind() != Kind::kUndecided || use.conn() == nullptr) return true;
+  Conn& conn = *use.conn();
+  ++conn.awaiting;
+  bool come = true;
+  if (!conn.deciding) {
+    // The kernel's own waiting: time limits, signals and O_NONBLOCK are as they should be.
+    std::uint8_t octet = 0;
+    come = real().recv(fd, &octet, 1, MSG_PEEK | (wait ? 0 : MSG_DONTWAIT)) >= 0;
+  }
+  --conn.awaiting;
+  return come;
 }
 
 bool replace_by_channel(int fd, const Opened& opened, Conn* conn) {

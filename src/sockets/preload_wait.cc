@@ -8,7 +8,7 @@
 #include <ctime>
 
 #include "sockets/preload.h"
-#include "sockets/preload_direct.h"
+#include "sockets/preload_epoll.h"
 
 namespace weft::sockets {
 namespace {
@@ -66,11 +66,7 @@ std::int64_t now_ns() {
 
 // poll(2) with a limit in nanoseconds, -1: none.
 int wait_for(pollfd* fds, nfds_t count, std::int64_t limit_ns, const sigset_t* mask) {
-  // Asks here in turn for the others; its precision is a millisecond, and a mask has no effect.
-  if (any_direct(fds, count)) {
-    const std::int64_t ms = limit_ns < 0 ? -1 : (limit_ns + 999999) / 1000000;
-    return direct::poll(fds, count, static_cast<int>(std::min<std::int64_t>(ms, INT_MAX)));
-  }
+  const bool not_kernels = epolls::any() || any_direct(fds, count);
   bool ours = false;
   bool ready = false;
   for (nfds_t i = 0; i < count; ++i) {
@@ -82,7 +78,8 @@ int wait_for(pollfd* fds, nfds_t count, std::int64_t limit_ns, const sigset_t* m
   for (;;) {
     const std::int64_t left = ready ? 0 : end < 0 ? -1 : std::max<std::int64_t>(end - now_ns(), 0);
     const timespec limit{left / 1000000000, left % 1000000000};
-    int found = real().ppoll(fds, count, left < 0 ? nullptr : &limit, mask);
+    int found = not_kernels ? epolls::poll(fds, count, left, mask)
+                            : real().ppoll(fds, count, left < 0 ? nullptr : &limit, mask);
     if (found < 0 || !ours) return found;
     bool spurious = false;
     for (nfds_t i = 0; i < count; ++i) {
@@ -117,6 +114,7 @@ struct Sets {
 };
 
 bool any_interesting(int count, const Sets& sets) {
+  if (epolls::any()) return true;
   for (int fd = 0; fd < count && fd < FD_SETSIZE; ++fd) {
     const bool asked = (sets.read != nullptr && FD_ISSET(fd, sets.read)) ||
                        (sets.write != nullptr && FD_ISSET(fd, sets.write));
@@ -161,6 +159,21 @@ int select_by_poll(int count, Sets sets, std::int64_t limit_ns, const sigset_t* 
   return bits;
 }
 
+// `kernels`: the call as the program made it.
+template <class Kernels>
+int wait_for_events(int epoll, epoll_event* events, int most, std::int64_t limit_ns,
+                    const sigset_t* mask, Kernels kernels) {
+  if (!epolls::any()) {
+    const std::int64_t begin = limit_ns > 0 ? now_ns() : 0;
+    const int found = kernels();
+    if (found <= 0 || !epolls::to_clean()) return found;
+    const int count = epolls::clean(epoll, events, found);
+    if (count > 0) return count;
+    if (limit_ns > 0) limit_ns = std::max<std::int64_t>(limit_ns - (now_ns() - begin), 0);
+  }
+  return epolls::wait(epoll, events, most, limit_ns, mask);
+}
+
 // Keeps account of who watches a socket that may be replaced.
 void note_watcher(int epoll, int operation, int fd, const epoll_event* event) {
   const std::lock_guard lock(table::mutex());
@@ -172,6 +185,7 @@ void note_watcher(int epoll, int operation, int fd, const epoll_event* event) {
     if (at < conn->watcher_count) conn->watchers[at] = conn->watchers[--conn->watcher_count];
     return;
   }
+  if (conn->direct && table::kind_of(fd) == Kind::kUndecided) epolls::g_early = true;
   if (at == Conn::kWatchers) {
     conn->watchers_lost = true;
     return;
@@ -188,14 +202,14 @@ using namespace weft::sockets;
 #define WEFT_EXPORT extern "C" __attribute__((visibility("default")))
 
 WEFT_EXPORT int poll(pollfd* fds, nfds_t count, int timeout) {
-  bool ours = false;
+  bool ours = epolls::any();
   for (nfds_t i = 0; i < count && !ours; ++i) ours = fds[i].fd >= 0 && interesting(fds[i].fd);
   if (!ours) return real().poll(fds, count, timeout);
   return wait_for(fds, count, timeout < 0 ? -1 : timeout * 1000000LL, nullptr);
 }
 
 WEFT_EXPORT int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
-  bool ours = false;
+  bool ours = epolls::any();
   for (nfds_t i = 0; i < count && !ours; ++i) ours = fds[i].fd >= 0 && interesting(fds[i].fd);
   if (!ours) return real().ppoll(fds, count, timeout, mask);
   return wait_for(fds, count,
@@ -244,8 +258,7 @@ WEFT_EXPORT int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) 
   Kind kind = table::kind_of(fd);
   if (kind == Kind::kUnknown) kind = classify(fd);
   if (kind == Kind::kConnecting || kind == Kind::kUndecided) kind = resolve(fd, false);
-  // Its readiness is not the kernel's.
-  if (kind == Kind::kDirect) return fail_with(EPERM);
+  if (kind == Kind::kDirect) return epolls::control(epoll, operation, fd, event);
   const int result = real().epoll_ctl(epoll, operation, fd, event);
   if (result != 0 || kind < Kind::kFresh || kind == Kind::kInternal) return result;
   if (kind == Kind::kChannel) {
@@ -255,4 +268,23 @@ WEFT_EXPORT int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) 
     note_watcher(epoll, operation, fd, event);
   }
   return result;
+}
+
+WEFT_EXPORT int epoll_pwait(int epoll, epoll_event* events, int most, int timeout,
+                            const sigset_t* mask) {
+  const std::int64_t limit = timeout < 0 ? -1 : timeout * 1000000LL;
+  return wait_for_events(epoll, events, most, limit, mask,
+                         [&] { return real().epoll_pwait(epoll, events, most, timeout, mask); });
+}
+
+WEFT_EXPORT int epoll_wait(int epoll, epoll_event* events, int most, int timeout) {
+  return epoll_pwait(epoll, events, most, timeout, nullptr);
+}
+
+WEFT_EXPORT int epoll_pwait2(int epoll, epoll_event* events, int most, const timespec* timeout,
+                             const sigset_t* mask) {
+  const std::int64_t limit =
+      timeout == nullptr ? -1 : timeout->tv_sec * 1000000000LL + timeout->tv_nsec;
+  return wait_for_events(epoll, events, most, limit, mask,
+                         [&] { return real().epoll_pwait2(epoll, events, most, timeout, mask); });
 }

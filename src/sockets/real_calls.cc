@@ -49,6 +49,8 @@ RealCalls find_all() {
   WEFT_FIND(select);
   WEFT_FIND(pselect);
   WEFT_FIND(epoll_ctl);
+  WEFT_FIND(epoll_pwait);
+  WEFT_FIND(epoll_pwait2);
   WEFT_FIND(dup);
   WEFT_FIND(dup2);
   WEFT_FIND(dup3);

@@ -46,6 +46,8 @@ struct RealCalls {
   int (*select)(int, fd_set*, fd_set*, fd_set*, timeval*);
   int (*pselect)(int, fd_set*, fd_set*, fd_set*, const timespec*, const sigset_t*);
   int (*epoll_ctl)(int, int, int, epoll_event*);
+  int (*epoll_pwait)(int, epoll_event*, int, int, const sigset_t*);
+  int (*epoll_pwait2)(int, epoll_event*, int, const timespec*, const sigset_t*);
   int (*fcntl)(int, int, ...);
   int (*ioctl)(int, unsigned long, ...);
   int (*dup)(int);

@@ -225,6 +225,7 @@ void RsStream::on_data(std::uint32_t length) {
   messages_[(message_first_ + message_count_) % messages_.size()] = length;
   ++message_count_;
   unread_ += length;
+  arrived_ += length;
 }
 
 // The target that may have come with it is taken only now, when it is whole (H3).

@@ -62,6 +62,7 @@ class RsStream {
   [[nodiscard]] std::size_t send(std::span<const std::uint8_t> data);
   [[nodiscard]] std::size_t receive(std::span<std::uint8_t> out, bool peek);
   [[nodiscard]] std::size_t unread() const { return unread_; }
+  [[nodiscard]] std::uint64_t arrived() const { return arrived_; }  // octets, ever
   [[nodiscard]] bool can_send() const;
   // Every request posted has completed: TCP has all that was sent.
   [[nodiscard]] bool flushed() const { return data_outstanding_ == 0 && control_outstanding_ == 0; }
@@ -164,6 +165,7 @@ class RsStream {
   std::vector<std::uint32_t> messages_;  // ring of lengths, unread ones
   std::size_t message_first_ = 0, message_count_ = 0;
   std::size_t unread_ = 0;
+  std::uint64_t arrived_ = 0;
   std::size_t read_at_ = 0;
   std::size_t recv_free_ = 0;  // read, and not yet offered again
   std::size_t offer_at_ = 0;   // where the next half begins

@@ -1,11 +1,15 @@
 #include "sockets/table.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <new>
 
 #include "sockets/real_calls.h"
@@ -19,6 +23,8 @@ struct Slot {
 };
 
 thread_local int t_inside = 0;
+thread_local int t_locked = 0;
+std::atomic<std::uint32_t> g_turned{0};  // a futex: counts
 
 constexpr int kChunk = 4096;
 constexpr int kChunks = 256;  // a million descriptors
@@ -50,6 +56,7 @@ void clean(Conn* conn) {
   conn->watcher_count = 0;
   conn->watchers_lost = false;
   conn->connect_reported = conn->direct = conn->mark_read = conn->marked = false;
+  conn->deciding = conn->live = false;
   conn->way = Way::kTcp;
   conn->tos_before = -1;
   if (tcp >= 0) table::close_internal(tcp);
@@ -81,6 +88,7 @@ void drop(Conn* conn) {
 
 Inside::Inside() { ++t_inside; }
 Inside::~Inside() { --t_inside; }
+bool Inside::here() { return t_inside > 0; }
 
 Use::Use(int fd) {
   Slot* slot = slot_of(fd, false);
@@ -102,22 +110,44 @@ Use::Use(int fd) {
 Use::~Use() {
   if (conn_ == nullptr) return;
   if (conn_->users.fetch_sub(1) != 1) return;
-  if (conn_->refs > 0 || conn_->channel == nullptr) return;
+  if (conn_->refs > 0 || !conn_->live) return;
   const std::lock_guard lock(table::mutex());
-  if (conn_->refs == 0 && conn_->users.load() == 0 && conn_->channel != nullptr) clean(conn_);
+  if (conn_->refs == 0 && conn_->users.load() == 0 && conn_->live) clean(conn_);
 }
 
 namespace table {
 
-std::recursive_mutex& mutex() {
-  static std::recursive_mutex the;
+void Mutex::lock() {
+  mutex_.lock();
+  ++t_locked;
+}
+
+void Mutex::unlock() {
+  --t_locked;
+  mutex_.unlock();
+}
+
+Mutex& mutex() {
+  static Mutex the;
   return the;
 }
 
 Kind kind_of(int fd) {
   Slot* slot = slot_of(fd, false);
-  const Kind kind = slot == nullptr ? Kind::kUnknown : slot->kind.load(std::memory_order_acquire);
-  return kind == Kind::kDirect && t_inside > 0 ? Kind::kPlain : kind;
+  if (slot == nullptr) return Kind::kUnknown;
+  for (;;) {
+    const std::uint32_t count = g_turned.load();
+    const Kind kind = slot->kind.load(std::memory_order_acquire);
+    if (kind < Kind::kDirect || kind == Kind::kInternal) return kind;
+    if (t_inside > 0) return Kind::kPlain;
+    if (kind == Kind::kDirect || t_locked > 0) return kind;
+    syscall(SYS_futex, &g_turned, FUTEX_WAIT_PRIVATE, count, nullptr, nullptr, 0);
+  }
+}
+
+void turned() {
+  ++g_turned;
+  syscall(SYS_futex, &g_turned, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
 void put(int fd, Kind kind, Conn* conn) {
@@ -136,7 +166,10 @@ void copy(int from, int to) {
     forget(to);
     return;
   }
-  put(to, slot->kind.load(), slot->conn.load());
+  const Kind kind = slot->kind.load();
+  // The library's own copies of its sockets are the kernel's.
+  const bool served = kind == Kind::kDirect || kind == Kind::kTurning;
+  put(to, served && t_inside > 0 ? Kind::kPlain : kind, slot->conn.load());
 }
 
 void forget(int fd) {
@@ -157,9 +190,12 @@ Conn* make_conn() {
   if (g_free != nullptr) {
     Conn* out = g_free;
     g_free = out->next_free;
+    out->live = true;
     return out;
   }
-  return new (std::nothrow) Conn();
+  Conn* out = new (std::nothrow) Conn();
+  if (out != nullptr) out->live = true;
+  return out;
 }
 
 Conn* conn_of(int fd) {
@@ -230,7 +266,16 @@ void after_fork() { mutex().unlock(); }
 
 // The lock belongs to a thread of the parent's, which has another number: only a new one can be
 // taken here.
-void in_child() { new (&mutex()) std::recursive_mutex(); }
+void in_child() {
+  new (&mutex()) Mutex();
+  t_locked = 0;
+  // The threads that were at it are the parent's.
+  for (int i = 0; i < highest(); ++i) {
+    if (Slot* slot = slot_of(i, false); slot != nullptr && slot->kind == Kind::kTurning) {
+      slot->kind = Kind::kPlain;
+    }
+  }
+}
 
 }  // namespace table
 }  // namespace weft::sockets

@@ -24,6 +24,7 @@ enum class Kind : std::uint8_t {
   kUndecided,   // an accepted TCP socket: its first octets will tell
   kChannel,     // an end of a Channel
   kDirect,      // an rsocket of this program's (preload_direct.h)
+  kTurning,     // about to become one: other threads wait until it is
   kInternal,    // a descriptor of Weft's
 };
 
@@ -39,7 +40,12 @@ struct Conn {
   static constexpr int kWatchers = 4;
 
   std::atomic<int> users{0};
-  int refs = 0;  // numbers of this process
+  // Of an undecided one: threads that sleep until its first octets come, and whether a thread is
+  // about to take those away.
+  std::atomic<int> awaiting{0};
+  std::atomic<bool> deciding{false};
+  bool live = false;  // not in the list of free ones
+  int refs = 0;       // numbers of this process
   Channel* channel = nullptr;
   int tcp = -1;          // of a channel: the TCP socket under it; options and names are its
   int listen_mark = -1;  // of a listener: holds the name that tells of it
@@ -83,15 +89,27 @@ class Inside {
   ~Inside();
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
+  [[nodiscard]] static bool here();
 };
 
 namespace table {
 
 // Guards changes. Recursive: helpers call each other.
-[[nodiscard]] std::recursive_mutex& mutex();
+class Mutex {
+ public:
+  void lock();
+  void unlock();
 
-// kPlain instead of kDirect to the library that serves such sockets: see Inside.
+ private:
+  std::recursive_mutex mutex_;
+};
+[[nodiscard]] Mutex& mutex();
+
+// kPlain instead of kDirect to the library that serves such sockets: see Inside. Waits while it is
+// kTurning, unless this thread has the mutex.
 [[nodiscard]] Kind kind_of(int fd);
+// What another thread is turning has been turned.
+void turned();
 // With the mutex. `conn` may be null; what was there before loses a reference.
 void put(int fd, Kind kind, Conn* conn);
 // With the mutex: the number now means what `from` means.

@@ -601,5 +601,29 @@ TEST(Calls, ClosingTakesBackWhatWaits) {
   }
 }
 
+TEST(Calls, AcceptIsPostedOnAPlainListenerThatBlocks) {
+  ASSERT_EQ(exs_init(EXS_VERSION), 0);
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  Endpoint at = loopback(AF_INET);
+  ASSERT_EQ(::bind(listener, at.get(), at.length), 0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  ASSERT_EQ(::getsockname(listener, at.get(), &at.length), 0);
+  const exs_qhandle_t q = exs_qcreate(4);
+  ASSERT_EQ(exs_accept(listener, nullptr, 0, 0, q, tag(1)), 0);  // returns before anybody connects
+  const int client = ::socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(::connect(client, at.get(), at.length), 0);
+  const exs_event_t event = next_event(q);
+  ASSERT_EQ(event.type, EXS_EVT_ACCEPT);
+  EXPECT_EQ(event.error, 0);
+  ASSERT_EQ(::send(client, "x", 1, 0), 1);
+  char got = 0;
+  EXPECT_EQ(exs_recv(event.u.accept.fd, &got, 1, 0, kBlock, 0, kPlain), 1);
+  EXPECT_EQ(got, 'x');
+  close_now(event.u.accept.fd);
+  ::close(client);
+  close_now(listener);
+  EXPECT_EQ(exs_qdelete(q), 0);
+}
+
 }  // namespace
 }  // namespace weft::exs_test

@@ -7,6 +7,7 @@ import filecmp
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -173,8 +174,8 @@ Subsystem sftp internal-sftp
 """
 
 
-def ssh(s, megabytes=32, ways=("there", "back", "there by scp's own protocol", "back by it")):
-    """sshd forks, execs itself with the socket as standard input, and has sandboxed children."""
+def start_sshd(s):
+    """A server; and what comes before every client's arguments, and its port."""
     need("ssh")
     if not os.path.exists("/usr/sbin/sshd") or os.geteuid() != 0:
         raise Skip("sshd needs root here, and openssh-server")
@@ -186,6 +187,12 @@ def ssh(s, megabytes=32, ways=("there", "back", "there by scp's own protocol", "
     server = s.serve(["/usr/sbin/sshd", "-D", "-e", "-f", config]).listening(port)
     common = ["-F", "/dev/null", "-i", s.path("user"), "-o", "StrictHostKeyChecking=no", "-o",
               f"UserKnownHostsFile={s.path('known')}", "-o", "BatchMode=yes"]
+    return server, common, port
+
+
+def ssh(s, megabytes=32, ways=("there", "back", "there by scp's own protocol", "back by it")):
+    """sshd forks, execs itself with the socket as standard input, and has sandboxed children."""
+    server, common, port = start_sshd(s)
     out = s.must(["ssh", *common, "-p", port, f"root@{s.host}", "echo hello; seq 20000 | md5sum"])
     s.check_path(out)
     check("hello" in out and SEQ_20000 in out, out)
@@ -202,6 +209,34 @@ def ssh(s, megabytes=32, ways=("there", "back", "there by scp's own protocol", "
         s.must(["scp", *own, *common, "-P", port, *pair], seconds=LIMIT_S + megabytes / 4)
         check(filecmp.cmp(source, target, shallow=False), f"the copy {way} differs")
         os.unlink(target)
+    server.end()
+
+
+def ssh_master(s):
+    """Four sessions at once over one connection, whose client has passed their standard input and
+    output on to it; and forwarding of a port through it, to a server under Weft and by it."""
+    server, common, port = start_sshd(s)
+    common += ["-p", port, "-o", f"ControlPath={s.path('control')}", f"root@{s.host}"]
+    master = s.call(["ssh", "-o", "ControlMaster=yes", "-N", *common])
+    until(lambda: os.path.exists(s.path("control")), "no control socket")
+    sessions = []
+    for i in range(4):
+        words = shlex.join(str(a) for a in ["ssh", *common, f"seq {i} {20000 + i} | md5sum; cat | md5sum"])
+        source = s.write(f"in{i}", os.urandom(200_000))
+        sessions.append(s.call(["/bin/sh", "-c", f"exec {words} <{source}"]))
+    for i, one in enumerate(sessions):
+        out = one.expect(0, LIMIT_S)
+        wanted = hashlib.md5("".join(f"{k}\n" for k in range(i, 20001 + i)).encode()).hexdigest()
+        with open(s.path(f"in{i}"), "rb") as file:
+            check(wanted in out and hashlib.md5(file.read()).hexdigest() in out, out[-500:])
+    s.check_path(master.output())
+    echo, local = free_port(), free_port()
+    s.serve(["/usr/bin/python3", "-c", ASYNC_SERVER, s.host, echo]).listening(echo)
+    s.must(["ssh", "-O", "forward", "-L", f"127.0.0.1:{local}:{s.host}:{echo}", *common])
+    out = s.must(["/usr/bin/python3", "-c", ASYNC_CLIENT, "127.0.0.1", local, 10])
+    check("all equal" in out, out)
+    s.must(["ssh", "-O", "exit", *common])
+    master.expect(0, LIMIT_S)
     server.end()
 
 
@@ -327,6 +362,31 @@ def git(s):
     server.end()
 
 
+def git_ssh(s):
+    """git clones and pushes through ssh, which it starts with pipes."""
+    need("git")
+    server, common, port = start_sshd(s)
+    tree, bare = s.path("tree"), s.path("bare.git")
+    quiet(["git", "init", "-q", "--bare", bare])
+    os.mkdir(tree)
+    make_tree(tree, 100)
+    who = ["-c", "user.name=x", "-c", "user.email=x@x", "-c", "init.defaultBranch=main"]
+    quiet(["git", "-C", tree, *who, "init", "-q"])
+    quiet(["git", "-C", tree, "add", "-A"])
+    quiet(["git", "-C", tree, *who, "commit", "-qm", "x"])
+    quiet(["git", "-C", tree, "branch", "-M", "main"])
+    env = {"GIT_SSH_COMMAND": " ".join(["ssh", *common, "-p", str(port)]), "GIT_CONFIG_COUNT": "1",
+           "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+    url = f"ssh://root@{s.host}:{port}{bare}"
+    out = s.must(["git", "-C", tree, "push", "-q", url, "main"], env=env)
+    s.check_path(out)
+    s.must(["git", "clone", "-q", "-b", "main", url, s.path("clone")], env=env)
+    shutil.rmtree(os.path.join(tree, ".git"))
+    shutil.rmtree(os.path.join(s.path("clone"), ".git"))
+    check(same_tree(tree, s.path("clone")), "the clone differs")
+    server.end()
+
+
 # --- Python: each construction that hands sockets on ---
 
 FORK_SERVER = """
@@ -434,6 +494,7 @@ CASES = {name: everywhere(case) for name, case in {
     "netcat": netcat, "netcat_exec": netcat_exec, "curl_nginx": curl_nginx, "ab_nginx": ab_nginx,
     "redis": redis, "memcached": memcached, "iperf3": iperf3, "ssh": ssh, "rsync": rsync,
     "postgres": postgres, "haproxy": haproxy, "tls": tls, "git": git,
+    "git_ssh": git_ssh, "ssh_master": ssh_master,
     "threads": threads,
     "python_asyncio": python_case(ASYNC_SERVER, 50),
     "python_fork": python_case(FORK_SERVER, 20),

@@ -1,0 +1,370 @@
+#include "sockets/preload_epoll.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "sockets/preload.h"
+#include "sockets/preload_direct.h"
+
+namespace weft::sockets::epolls {
+namespace {
+
+struct Member {
+  int fd;
+  epoll_event event;
+  RsSeen seen;
+  bool off = false;           // EPOLLONESHOT, and it has been told
+  std::uint64_t version = 0;  // of all this: what was found out about an older one does not count
+};
+std::uint64_t g_versions = 0;
+
+// A change of the list has to wake those who sleep with the old one: the kernel's instance watches
+// a bell, an eventfd, which is lowered when all of them have come back.
+struct Instance {
+  std::vector<Member> members;
+  int bell = -1;
+  bool raised = false;
+  int sleeping = 0;
+  int behind = 0;  // sleepers with an older list
+  std::uint64_t changes = 0;
+  bool kernel_first = false;  // who comes first where few events are asked for
+
+  ~Instance() {
+    if (bell >= 0) table::close_internal(bell);
+  }
+  Member* find(int fd) {
+    for (Member& one : members) {
+      if (one.fd == fd) return &one;
+    }
+    return nullptr;
+  }
+  void change() {
+    ++changes;
+    behind = sleeping;
+    if (raised) return;
+    const std::uint64_t one = 1;
+    raised = real().write(bell, &one, sizeof one) > 0;
+  }
+  // A sleeper has come back, with the list of `then`.
+  void came_back(std::uint64_t then) {
+    --sleeping;
+    if (then != changes) --behind;
+    lower();
+  }
+  void lower() {
+    std::uint64_t ignored = 0;
+    if (!raised || behind > 0) return;
+    raised = false;
+    static_cast<void>(!real().read(bell, &ignored, sizeof ignored));
+  }
+};
+using InstancePtr = std::shared_ptr<Instance>;
+
+// What the kernel's instance says of the bell: no program uses this number.
+constexpr std::uint64_t kBellData = 0x6d1f93c5a8e2470b;
+
+std::map<int, InstancePtr>* g_instances = new std::map<int, InstancePtr>;
+
+// With the mutex.
+InstancePtr find(int epoll) {
+  const auto at = g_instances->find(epoll);
+  return at == g_instances->end() ? nullptr : at->second;
+}
+
+// With the mutex. Null with errno.
+InstancePtr make(int epoll) {
+  auto made = std::make_shared<Instance>();
+  const int bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  made->bell = bell < 0 ? -1 : table::move_high(bell);
+  if (made->bell < 0) return nullptr;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kBellData;
+  if (real().epoll_ctl(epoll, EPOLL_CTL_ADD, made->bell, &event) != 0) return nullptr;
+  (*g_instances)[epoll] = made;
+  g_any = true;
+  return made;
+}
+
+std::int64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+// What is polled at once. Entries beyond those of the caller are members.
+struct Polled {
+  std::vector<pollfd> fds;
+  std::vector<RsSeen> seen;
+  std::vector<std::uint64_t> versions;
+
+  // Those that may be told. With the mutex.
+  void add(const Instance& instance) {
+    for (const Member& one : instance.members) {
+      if (one.off) continue;
+      fds.push_back({one.fd, static_cast<short>(one.event.events & 0x7fff), 0});
+      seen.push_back(one.seen);
+      versions.push_back(one.version);
+    }
+  }
+  int run(const timespec* limit, const sigset_t* mask) {
+    return direct::poll(fds.data(), seen.data(), fds.size(), limit, mask);
+  }
+};
+
+// Accepted connections that this instance watches and nobody has touched, of listeners in IWARP
+// mode: their number, and what the program has it say.
+std::vector<std::pair<int, std::uint64_t>> undecided_at(int epoll) {
+  std::vector<std::pair<int, std::uint64_t>> out;
+  const std::lock_guard lock(table::mutex());
+  for (int fd = 0; fd < table::highest(); ++fd) {
+    if (table::kind_of(fd) != Kind::kUndecided) continue;
+    const Conn* conn = table::conn_of(fd);
+    if (conn == nullptr || !conn->direct) continue;
+    for (int i = 0; i < conn->watcher_count; ++i) {
+      if (conn->watchers[i].epoll == epoll) {
+        out.emplace_back(fd, conn->watchers[i].event.data.u64);
+      }
+    }
+  }
+  return out;
+}
+
+// How many events of members were put into `events`. A member that another thread has told of
+// meanwhile is left out. With the mutex.
+int tell(Instance& instance, const Polled& polled, epoll_event* events, int most) {
+  int told = 0;
+  for (std::size_t i = 0; i < polled.fds.size() && told < most; ++i) {
+    Member* one = instance.find(polled.fds[i].fd);
+    if (one == nullptr || one->off || one->version != polled.versions[i]) continue;
+    const auto ready = static_cast<std::uint16_t>(polled.fds[i].revents & ~POLLNVAL);
+    if (one->seen.edges || (ready != 0 && (one->event.events & EPOLLONESHOT) != 0)) {
+      one->seen = polled.seen[i];
+      one->version = ++g_versions;
+    }
+    if (ready == 0) continue;
+    one->off = (one->event.events & EPOLLONESHOT) != 0;
+    events[told].events = ready;
+    events[told++].data = one->event.data;
+  }
+  // Those behind the last one come first the next time.
+  if (told == most && instance.members.size() > 1) {
+    std::rotate(instance.members.begin(), instance.members.begin() + 1, instance.members.end());
+  }
+  return told;
+}
+
+// What is ready now. Result as epoll_wait(2).
+int take_members(Instance& instance, epoll_event* events, int most) {
+  Polled polled;
+  {
+    const std::lock_guard lock(table::mutex());
+    polled.add(instance);
+  }
+  if (polled.fds.empty() || most <= 0) return 0;
+  const timespec none{};
+  if (polled.run(&none, nullptr) <= 0) return 0;
+  const std::lock_guard lock(table::mutex());
+  return tell(instance, polled, events, most);
+}
+
+int take_kernels(int epoll, Instance& instance, epoll_event* events, int most) {
+  if (most <= 0) return 0;
+  const int found = real().epoll_pwait(epoll, events, most, 0, nullptr);
+  const int count = clean(epoll, events, found);
+  if (count < found) {
+    const std::lock_guard lock(table::mutex());
+    instance.lower();
+  }
+  return count;
+}
+
+int take(int epoll, Instance& instance, epoll_event* events, int most) {
+  bool kernel_first = false;
+  {
+    const std::lock_guard lock(table::mutex());
+    kernel_first = instance.kernel_first = !instance.kernel_first;
+  }
+  const int count = kernel_first ? take_kernels(epoll, instance, events, most)
+                                 : take_members(instance, events, most);
+  if (count < 0) return count;
+  const int more = kernel_first ? take_members(instance, events + count, most - count)
+                                : take_kernels(epoll, instance, events + count, most - count);
+  return count > 0 && more < 0 ? count : count + more;
+}
+
+// One poll(2) of the instances among `fds`, with their members.
+class Turn {
+ public:
+  Turn(pollfd* fds, nfds_t count) : asked_(fds), count_(count) {
+    all_.fds.assign(fds, fds + count);
+    all_.seen.resize(count);
+    all_.versions.resize(count);
+    const std::lock_guard lock(table::mutex());
+    for (nfds_t i = 0; i < count; ++i) {
+      const InstancePtr instance = fds[i].fd < 0 ? nullptr : find(fds[i].fd);
+      if (instance == nullptr) continue;
+      ++instance->sleeping;
+      const std::size_t first = all_.fds.size();
+      all_.add(*instance);
+      parts_.push_back({instance, i, first, all_.fds.size(), instance->changes});
+    }
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  // False: only a bell was heard, and there are new lists to wait with.
+  bool run(const timespec* limit, const sigset_t* mask, int& found) {
+    found = all_.run(limit, mask);
+    const int error = errno;
+    bool bell = false;
+    int ready = 0;
+    {
+      const std::lock_guard lock(table::mutex());
+      for (const Part& one : parts_) {
+        bell = bell || one.instance->raised;
+        one.instance->came_back(one.changes);
+      }
+    }
+    for (nfds_t i = 0; i < count_; ++i) asked_[i].revents = all_.fds[i].revents;
+    for (const Part& one : parts_) {
+      for (std::size_t i = one.first; i < one.last; ++i) {
+        if ((all_.fds[i].revents & ~POLLNVAL) == 0) continue;
+        asked_[one.at].revents |= asked_[one.at].events & (POLLIN | POLLRDNORM);
+      }
+    }
+    for (nfds_t i = 0; i < count_; ++i) ready += asked_[i].revents != 0 ? 1 : 0;
+    errno = error;
+    if (found < 0 || bell) return found < 0;
+    found = ready;
+    return true;
+  }
+
+ private:
+  struct Part {
+    InstancePtr instance;
+    nfds_t at;
+    std::size_t first, last;
+    std::uint64_t changes;
+  };
+  pollfd* const asked_;
+  const nfds_t count_;
+  Polled all_;
+  std::vector<Part> parts_;
+};
+
+}  // namespace
+
+int clean(int epoll, epoll_event* events, int count) {
+  if (count <= 0) return count;
+  const auto drop = [&](std::uint64_t data) {
+    const auto is_it = [data](const epoll_event& one) { return one.data.u64 == data; };
+    count = static_cast<int>(std::remove_if(events, events + count, is_it) - events);
+  };
+  drop(kBellData);
+  if (!g_early.load(std::memory_order_relaxed)) return count;
+  for (const auto& [fd, data] : undecided_at(epoll)) {
+    static_cast<void>(decide(fd, false));
+    if (table::kind_of(fd) == Kind::kDirect) drop(data);
+  }
+  return count;
+}
+
+int control(int epoll, int operation, int fd, epoll_event* event) {
+  if (event == nullptr && operation != EPOLL_CTL_DEL) return fail_with(EFAULT);
+  // The kernel says what is wrong with the instance, if anything is.
+  if (real().epoll_ctl(epoll, EPOLL_CTL_DEL, fd, nullptr) != 0 && errno != ENOENT) return -1;
+  // A child of fork() has its parent's number, but no socket.
+  if (direct::fcntl(fd, F_GETFL, 0) < 0) return -1;
+  const std::lock_guard lock(table::mutex());
+  InstancePtr instance = find(epoll);
+  Member* member = instance != nullptr ? instance->find(fd) : nullptr;
+  switch (operation) {
+    case EPOLL_CTL_ADD:
+      if (member != nullptr) return fail_with(EEXIST);
+      if (instance == nullptr) instance = make(epoll);
+      if (instance == nullptr) return -1;
+      instance->members.push_back({fd, *event, {}, false, ++g_versions});
+      member = &instance->members.back();
+      break;
+    case EPOLL_CTL_MOD:
+      if (member == nullptr) return fail_with(ENOENT);
+      *member = {fd, *event, {}, false, ++g_versions};
+      break;
+    case EPOLL_CTL_DEL:
+      if (member == nullptr) return fail_with(ENOENT);
+      instance->members.erase(instance->members.begin() + (member - instance->members.data()));
+      return 0;
+    default: return fail_with(EINVAL);
+  }
+  member->seen.edges = (event->events & EPOLLET) != 0;
+  instance->change();
+  return 0;
+}
+
+int wait(int epoll, epoll_event* events, int most, std::int64_t limit_ns, const sigset_t* mask) {
+  const std::int64_t end = limit_ns < 0 ? -1 : now_ns() + limit_ns;
+  for (;;) {
+    InstancePtr instance;
+    {
+      const std::lock_guard lock(table::mutex());
+      instance = find(epoll);
+    }
+    const std::int64_t left = end < 0 ? -1 : std::max<std::int64_t>(end - now_ns(), 0);
+    const timespec limit{left / 1000000000, left % 1000000000};
+    if (instance == nullptr || most <= 0 || events == nullptr) {
+      const int found = real().epoll_pwait2(epoll, events, most, left < 0 ? nullptr : &limit, mask);
+      // It may have become one meanwhile, and what woke us may be its bell.
+      const int count = clean(epoll, events, found);
+      if (count == found || count > 0) return count;
+      continue;
+    }
+    if (const int count = take(epoll, *instance, events, most); count != 0) return count;
+    if (left == 0) return 0;
+    pollfd one{epoll, POLLIN, 0};
+    if (poll(&one, 1, left, mask) < 0) return -1;
+  }
+}
+
+int poll(pollfd* fds, nfds_t count, std::int64_t limit_ns, const sigset_t* mask) {
+  const std::int64_t end = limit_ns < 0 ? -1 : now_ns() + limit_ns;
+  for (;;) {
+    const std::int64_t left = end < 0 ? -1 : std::max<std::int64_t>(end - now_ns(), 0);
+    const timespec limit{left / 1000000000, left % 1000000000};
+    int found = 0;
+    if (Turn(fds, count).run(left < 0 ? nullptr : &limit, mask, found)) return found;
+  }
+}
+
+void forget(int fd) {
+  const std::lock_guard lock(table::mutex());
+  g_instances->erase(fd);
+  for (const auto& [number, instance] : *g_instances) {
+    std::erase_if(instance->members, [fd](const Member& one) { return one.fd == fd; });
+  }
+}
+
+void copy(int from, int to) {
+  const std::lock_guard lock(table::mutex());
+  if (const InstancePtr instance = find(from); instance != nullptr) {
+    (*g_instances)[to] = instance;
+  }
+}
+
+void moved(int from, int to) {
+  for (const auto& [number, instance] : *g_instances) {
+    if (instance->bell == from) instance->bell = to;
+  }
+}
+
+void in_child() { g_instances = new std::map<int, InstancePtr>; }
+
+}  // namespace weft::sockets::epolls
