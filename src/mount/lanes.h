@@ -7,6 +7,7 @@
 // Any thread. Each call is that of Remote, with its errors.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,7 +28,19 @@ class Lanes {
   [[nodiscard]] int stat(const std::string& path, store::Attributes& out);
   [[nodiscard]] int read_link(const std::string& path, std::string& target);
   [[nodiscard]] int list(const std::string& path, const Remote::EntryFunction& entry);
+  [[nodiscard]] int rename(const std::string& from, const std::string& to, bool keep);
+  [[nodiscard]] int remove(const std::string& path, bool folder);
+  [[nodiscard]] int make_directory(const std::string& path, std::uint32_t mode);
+  [[nodiscard]] int symlink(const std::string& target, const std::string& path);
+  // `file`: an open one, or null.
+  [[nodiscard]] int set(const std::string& path, const std::uint64_t* file, std::uint32_t what,
+                        const store::Attributes& to);
   [[nodiscard]] int open(const std::string& path, std::uint64_t& file);
+  [[nodiscard]] int edit(const std::string& path, std::uint32_t mode, std::uint32_t flags,
+                         std::uint64_t& file);
+  [[nodiscard]] std::int64_t write(std::uint64_t file, const std::uint8_t* from,
+                                   std::uint32_t bytes, std::uint64_t offset);
+  [[nodiscard]] int sync(std::uint64_t file);
   [[nodiscard]] std::int64_t read(std::uint64_t file, std::uint8_t* to, std::uint32_t bytes,
                                   std::uint64_t offset);
   void close(std::uint64_t file);
@@ -35,8 +48,8 @@ class Lanes {
  private:
   struct Lane {
     Lane(std::size_t number, const store::ServerAddress& server, const std::string& prefix,
-         std::uint32_t blocks)
-        : index(number), remote(server, prefix, blocks) {}
+         std::uint32_t blocks, Changes& changes)
+        : index(number), remote(server, prefix, blocks, changes) {}
     const std::size_t index;
     std::mutex busy;
     Remote remote;          // with `busy`
@@ -51,11 +64,14 @@ class Lanes {
   [[nodiscard]] Held any();
   [[nodiscard]] Held of(std::uint64_t file);
   [[nodiscard]] Lane& for_new_file();
+  using Opening = std::function<int(Remote& remote, std::uint64_t& id)>;
+  [[nodiscard]] int open_by(const Opening& opening, std::uint64_t& file);
   [[nodiscard]] Lane* add();
 
   const store::ServerAddress server_;
   const std::string prefix_;
   const std::uint32_t blocks_;
+  Changes changes_;
   std::mutex mutex_;  // of the list; never held while waiting for `busy`
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::size_t turn_ = 0;  // where the next one waits when all are busy

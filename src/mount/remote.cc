@@ -17,6 +17,9 @@ using store::Request;
 namespace {
 
 constexpr std::uint32_t kListBytes = 128U << 10U;
+constexpr std::uint32_t kWriteBytes = 1U << 20U;
+// In front of the blocks.
+constexpr std::uint32_t kCallBytes = kListBytes + kWriteBytes;
 // A server short of memory for a list is asked again so often, with a pause.
 constexpr int kListTries = 50;
 constexpr std::chrono::milliseconds kListPause{20};
@@ -37,6 +40,20 @@ int local_error(const store::Failed& why) {
 
 }  // namespace
 
+void Changes::note(std::uint64_t file_id) {
+  const std::lock_guard lock(mutex_);
+  last_[file_id] = ++clock_;
+  if (last_.size() < kMost) return;
+  last_.clear();
+  forgotten_ = clock_;
+}
+
+std::uint64_t Changes::of(std::uint64_t file_id) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = last_.find(file_id);
+  return at != last_.end() ? at->second : forgotten_;
+}
+
 std::string Remote::name_of(const std::string& path) const {
   const std::size_t start = std::min(path.find_first_not_of('/'), path.size());
   std::string name = prefix_;
@@ -49,9 +66,9 @@ Outcome<void> Remote::connect() {
   if (!client) return tl::unexpected(client.error());
   memory_ = store::Registered();  // before the domain that it belongs to
   client_ = std::move(*client);
-  auto memory = store::Registered::create(client_->pd(),
-                                          kListBytes + blocks_.size() * std::size_t{kBlockBytes},
-                                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  auto memory = store::Registered::create(
+      client_->pd(), kCallBytes + blocks_.size() * std::size_t{kBlockBytes},
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
   if (!memory) {
     client_.reset();
     return tl::unexpected(memory.error());
@@ -107,7 +124,7 @@ Outcome<Reply> Remote::call(Request& request) {
   }
 }
 
-int Remote::call_again(Request& request, Reply& reply) {
+int Remote::call_again(Request& request, Reply& reply, int done) {
   for (int tries = 0;; ++tries) {
     if (auto ok = ready(); !ok) return local_error(ok.error());
     // Memory is registered anew with each connection.
@@ -117,7 +134,8 @@ int Remote::call_again(Request& request, Reply& reply) {
     const auto got = call(request);
     if (got) {
       reply = *got;
-      return server_error(reply.error);
+      const int error = server_error(reply.error);
+      return tries != 0 && error == done ? 0 : error;
     }
     // A connection that stood idle may have been gone for long: one attempt with a new one.
     const bool lost = client_ != nullptr && !client_->alive();
@@ -180,19 +198,177 @@ int Remote::list(const std::string& path, const EntryFunction& entry) {
   }
 }
 
+int Remote::change(Request& request, int done) {
+  Reply reply;
+  return call_again(request, reply, done);
+}
+
+int Remote::rename(const std::string& from, const std::string& to, bool keep) {
+  const std::string old_name = name_of(from);
+  const std::string new_name = name_of(to);
+  Request request;
+  request.op = Op::kRename;
+  request.target = old_name;
+  request.path = new_name;
+  if (keep) request.flags = store::kRenameKeep;
+  return change(request, ENOENT);
+}
+
+int Remote::remove(const std::string& path, bool folder) {
+  const std::string name = name_of(path);
+  Request request;
+  request.op = Op::kRemove;
+  request.path = name;
+  if (folder) request.flags = store::kRemoveDirectory;
+  return change(request, ENOENT);
+}
+
+int Remote::make_directory(const std::string& path, std::uint32_t mode) {
+  const std::string name = name_of(path);
+  Request request;
+  request.op = Op::kMakeDirectory;
+  request.path = name;
+  request.mode = mode;
+  return change(request, EEXIST);
+}
+
+int Remote::symlink(const std::string& target, const std::string& path) {
+  const std::string name = name_of(path);
+  Request request;
+  request.op = Op::kSymlink;
+  request.path = name;
+  request.target = target;
+  return change(request, EEXIST);
+}
+
+int Remote::set(const std::string& path, std::uint64_t id, std::uint32_t what,
+                const Attributes& to) {
+  const auto at = files_.find(id);
+  File* const file = at != files_.end() && at->second.edited ? &at->second : nullptr;
+  const std::string name = name_of(path);
+  Request request;
+  request.op = Op::kSet;
+  request.path = name;
+  request.flags = what;
+  request.mode = to.mode;
+  request.offset = to.size;
+  request.mtime_ns = to.mtime_ns;
+  Reply reply;
+  int error = 0;
+  if (file != nullptr) {
+    error = call_for(*file, request, reply);
+  } else {
+    error = call_again(request, reply);
+  }
+  if (error == 0) changes_.note(reply.attributes.file_id);
+  return error;
+}
+
+int Remote::call_for(File& file, Request& request, Reply& reply) {
+  for (int tries = 0;; ++tries) {
+    if (const int error = ready_with(file)) return error;
+    request.handle = file.handle;
+    const auto got = call(request);
+    if (got) {
+      reply = *got;
+      return server_error(reply.error);
+    }
+    if (client_ == nullptr || client_->alive() || tries != 0) return local_error(got.error());
+  }
+}
+
+int Remote::edit(const std::string& path, std::uint32_t mode, std::uint32_t flags,
+                 std::uint64_t& id) {
+  const std::string name = name_of(path);
+  Request request;
+  request.op = Op::kEdit;
+  request.path = name;
+  request.mode = mode;
+  request.flags = flags;
+  Reply reply;
+  int error = call_again(request, reply, EEXIST);
+  if (error == 0 && reply.error != 0) {  // made by the attempt whose reply was lost
+    request.flags &= ~std::uint32_t{store::kEditExclusive};
+    error = call_again(request, reply);
+  }
+  if (error != 0) return error;
+  File file;
+  file.path = path;
+  file.edited = true;
+  file.size_known = false;
+  file.attributes = reply.attributes;
+  file.handle = reply.handle;
+  file.connection = connection_;
+  if ((flags & store::kEditTruncate) != 0) changes_.note(file.attributes.file_id);
+  file.changes = changes_.of(file.attributes.file_id);
+  id = next_file_++;
+  files_.emplace(id, std::move(file));
+  return 0;
+}
+
+std::int64_t Remote::write(std::uint64_t id, const std::uint8_t* from, std::uint32_t bytes,
+                           std::uint64_t offset) {
+  const auto at = files_.find(id);
+  if (at == files_.end() || !at->second.edited) return -EBADF;
+  File& file = at->second;
+  std::uint32_t done = 0;
+  for (int tries = 0; done < bytes;) {
+    if (const int error = ready_with(file)) return -error;
+    Request request;
+    request.op = Op::kWrite;
+    request.handle = file.handle;
+    request.offset = offset + done;
+    std::uint8_t* const room = memory_.data() + kListBytes;
+    request.memory = {store::address_of(room), memory_.rkey(),
+                      std::min({bytes - done, kWriteBytes, client_->max_io()})};
+    std::memcpy(room, from + done, request.memory.bytes);
+    const auto got = call(request);
+    // Part of it may be in the file, whatever became of the reply.
+    changes_.note(file.attributes.file_id);
+    if (got && got->error != 0) return -server_error(got->error);
+    if (got && got->bytes == 0) return -EIO;
+    if (got) {
+      done += std::min(got->bytes, request.memory.bytes);
+    } else if (client_ == nullptr || client_->alive() || tries++ != 0) {
+      return -local_error(got.error());
+    }
+  }
+  return done;
+}
+
+int Remote::sync(std::uint64_t id) {
+  const auto at = files_.find(id);
+  if (at == files_.end() || !at->second.edited) return 0;
+  // What was written on a connection that is gone may be lost with the server: no second attempt.
+  if (at->second.connection != connection_ || client_ == nullptr) return EIO;
+  Request request;
+  request.op = Op::kSync;
+  request.handle = at->second.handle;
+  const auto got = call(request);
+  return got ? server_error(got->error) : local_error(got.error());
+}
+
+int Remote::ready_with(File& file) {
+  if (auto ok = ready(); !ok) return local_error(ok.error());
+  return file.connection == connection_ ? 0 : reopen(file);
+}
+
 int Remote::reopen(File& file) {
   const std::string name = name_of(file.path);
   Request request;
-  request.op = Op::kOpen;
+  request.op = file.edited ? Op::kEdit : Op::kOpen;
   request.path = name;
   Reply reply;
   if (const int error = call_again(request, reply)) return error;
   const bool first = file.connection == 0;
-  if (!first && reply.attributes != file.attributes) {
+  const bool same = file.size_known ? reply.attributes == file.attributes
+                                    : reply.attributes.file_id == file.attributes.file_id;
+  if (!first && !same) {
     close_handle(reply.handle);
     return ESTALE;
   }
   file.attributes = reply.attributes;
+  if (first) file.changes = changes_.of(file.attributes.file_id);
   file.handle = reply.handle;
   file.connection = connection_;
   return 0;
@@ -210,14 +386,18 @@ int Remote::open(const std::string& path, std::uint64_t& id) {
 void Remote::close(std::uint64_t id) {
   const auto at = files_.find(id);
   if (at == files_.end()) return;
+  forget_blocks(id);
+  const File& file = at->second;
+  if (file.connection == connection_) close_handle(file.handle);
+  files_.erase(at);
+}
+
+void Remote::forget_blocks(std::uint64_t id) {
   for (Block& block : blocks_) {
     if (block.file != id) continue;
     block.dropped = true;
     if (block.state == Block::State::kHere) block = Block();
   }
-  const File& file = at->second;
-  if (file.connection == connection_) close_handle(file.handle);
-  files_.erase(at);
 }
 
 // Nobody waits for the reply; a connection that fails here is made again by the next call.
@@ -231,7 +411,7 @@ void Remote::close_handle(std::uint64_t handle) {
 }
 
 std::uint8_t* Remote::data_of(const Block& block) const {
-  return memory_.data() + kListBytes +
+  return memory_.data() + kCallBytes +
          static_cast<std::size_t>(&block - blocks_.data()) * kBlockBytes;
 }
 
@@ -278,6 +458,7 @@ Remote::Block* Remote::ask(std::uint64_t id, const File& file, std::uint64_t off
 
 // A reader who goes straight on gets more and more blocks in advance.
 void Remote::read_ahead(std::uint64_t id, File& file, std::uint64_t offset, std::uint32_t bytes) {
+  if (!file.size_known) return;  // what was read ahead would soon be old
   if (offset != file.next) file.depth = 0;
   file.next = offset + bytes;
   if (file.depth == 0) file.ahead = file.next;
@@ -340,13 +521,18 @@ std::int64_t Remote::read(std::uint64_t id, std::uint8_t* to, std::uint32_t byte
   const auto at = files_.find(id);
   if (at == files_.end()) return -EBADF;
   File& file = at->second;
-  if (offset >= file.attributes.size) return 0;
-  bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, file.attributes.size - offset));
+  if (const std::uint64_t now = changes_.of(file.attributes.file_id); now != file.changes) {
+    file.changes = now;
+    file.size_known = false;
+    forget_blocks(id);
+  }
+  if (file.size_known) {
+    if (offset >= file.attributes.size) return 0;
+    bytes =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, file.attributes.size - offset));
+  }
   for (int tries = 0;; ++tries) {
-    if (auto ok = ready(); !ok) return -local_error(ok.error());
-    if (file.connection != connection_) {
-      if (const int error = reopen(file)) return -error;
-    }
+    if (const int error = ready_with(file)) return -error;
     const std::int64_t got = try_read(id, file, to, bytes, offset);
     if (got >= 0 || (client_ != nullptr && client_->alive()) || tries != 0) return got;
   }

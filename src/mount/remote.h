@@ -10,12 +10,30 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "store/client.h"
 
 namespace weft::mount {
+
+// Which files were written to through this file system, for those who have read ahead in them. Any
+// thread.
+class Changes {
+ public:
+  void note(std::uint64_t file_id);
+  // Differs from an earlier answer if the file was written to since.
+  [[nodiscard]] std::uint64_t of(std::uint64_t file_id) const;
+
+ private:
+  static constexpr std::size_t kMost = 65536;
+  mutable std::mutex mutex_;
+  std::unordered_map<std::uint64_t, std::uint64_t> last_;
+  std::uint64_t clock_ = 0;
+  std::uint64_t forgotten_ = 0;  // up to here
+};
 
 class Remote {
  public:
@@ -24,20 +42,41 @@ class Remote {
       16;  // of memory for read-ahead, for all its files
 
   // `prefix`: the folder of the server that is the root.
-  Remote(store::ServerAddress server, std::string prefix, std::uint32_t blocks)
+  Remote(store::ServerAddress server, std::string prefix, std::uint32_t blocks, Changes& changes)
       : server_(std::move(server)),
         prefix_(std::move(prefix)),
+        changes_(changes),
         blocks_(blocks),
         next_call_(blocks) {}
 
   // With a text for the user. The other calls connect by themselves.
   [[nodiscard]] store::Outcome<void> connect();
+  // Whether the server may be written to.  REQUIRES: connect() succeeded.
+  [[nodiscard]] bool writable() const { return client_->writable(); }
 
   // `path` begins with a slash and has no other meaning than below the root.
   [[nodiscard]] int stat(const std::string& path, store::Attributes& out);
   [[nodiscard]] int read_link(const std::string& path, std::string& target);
   using EntryFunction = std::function<void(const std::string& name, const store::Attributes&)>;
   [[nodiscard]] int list(const std::string& path, const EntryFunction& entry);
+
+  // Changes of names. What the server did before a connection broke counts as done.
+  [[nodiscard]] int rename(const std::string& from, const std::string& to, bool keep);
+  [[nodiscard]] int remove(const std::string& path, bool folder);
+  [[nodiscard]] int make_directory(const std::string& path, std::uint32_t mode);
+  [[nodiscard]] int symlink(const std::string& target, const std::string& path);
+  // `what` and `to` as store::Tree::set() has them. `file`: an open one, or 0.
+  [[nodiscard]] int set(const std::string& path, std::uint64_t file, std::uint32_t what,
+                        const store::Attributes& to);
+
+  // For reading and writing. `flags`: store::kEditCreate and so on.
+  [[nodiscard]] int edit(const std::string& path, std::uint32_t mode, std::uint32_t flags,
+                         std::uint64_t& file);
+  // All of it, into the server's file, or a negative errno.
+  [[nodiscard]] std::int64_t write(std::uint64_t file, const std::uint8_t* from,
+                                   std::uint32_t bytes, std::uint64_t offset);
+  // Returns when it is on the server's disk.
+  [[nodiscard]] int sync(std::uint64_t file);
 
   // A regular file, for reading.
   [[nodiscard]] int open(const std::string& path, std::uint64_t& file);
@@ -52,9 +91,12 @@ class Remote {
     store::Attributes attributes;
     std::uint64_t handle = 0;  // at the server, while `connection` is the present one
     std::uint64_t connection = 0;
-    std::uint64_t next = 0;   // where a reader who goes straight on reads next
-    std::uint64_t ahead = 0;  // read-ahead has been asked for up to here
-    std::uint32_t depth = 0;  // blocks of read-ahead; doubles as long as the reader goes on
+    std::uint64_t next = 0;     // where a reader who goes straight on reads next
+    std::uint64_t ahead = 0;    // read-ahead has been asked for up to here
+    std::uint32_t depth = 0;    // blocks of read-ahead; doubles as long as the reader goes on
+    bool edited = false;        // may be written to
+    bool size_known = true;     // and the time: nobody has written to it here
+    std::uint64_t changes = 0;  // Changes::of() when it was looked at last
   };
   // A part of a file in memory.
   struct Block {
@@ -74,8 +116,15 @@ class Remote {
   // One request and its reply; replies of read-ahead are taken on the way.
   [[nodiscard]] store::Outcome<store::Reply> call(store::Request& request);
   // As call(), on a new connection if the old one turns out to be gone.
-  [[nodiscard]] int call_again(store::Request& request, store::Reply& reply);
+  // `done`: what says, behind the break of a connection, that the request was carried out before.
+  [[nodiscard]] int call_again(store::Request& request, store::Reply& reply, int done = 0);
+  [[nodiscard]] int change(store::Request& request, int done);
+  // Until there is a connection on which the file is open.
+  [[nodiscard]] int ready_with(File& file);
   [[nodiscard]] int reopen(File& file);
+  // As call_again(), of an open file: on a new connection it has another handle.
+  [[nodiscard]] int call_for(File& file, store::Request& request, store::Reply& reply);
+  void forget_blocks(std::uint64_t id);
   void close_handle(std::uint64_t handle);
   [[nodiscard]] std::int64_t try_read(std::uint64_t id, File& file, std::uint8_t* to,
                                       std::uint32_t bytes, std::uint64_t offset);
@@ -89,9 +138,10 @@ class Remote {
 
   store::ServerAddress server_;
   std::string prefix_;
+  Changes& changes_;
   std::unique_ptr<store::Client> client_;
   std::uint64_t connection_ = 0;  // counts
-  store::Registered memory_;      // a folder's entries, then the blocks
+  store::Registered memory_;      // a folder's entries, or what is written; then the blocks
   std::vector<Block> blocks_;
   std::map<std::uint64_t, File> files_;
   std::uint64_t next_file_ = 1;

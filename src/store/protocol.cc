@@ -65,6 +65,11 @@ std::size_t request_bytes(Op op) {
     case Op::kSymlink: return 2;
     case Op::kPlay: return 8 + 8 + 16 + 4 * 5 + 8;
     case Op::kGrant: return 8 + 8 + 4 + 4;
+    case Op::kDraft: return 8 + 8;
+    case Op::kEdit: return 4 + 4;
+    case Op::kSet: return 8 + 4 + 4 + 8 + 8;
+    case Op::kRename: return 4 + 2;
+    case Op::kSync: return 8;
   }
   return ~std::size_t{0};
 }
@@ -77,7 +82,11 @@ bool has_path(Op op) {
     case Op::kCreate:
     case Op::kMakeDirectory:
     case Op::kRemove:
-    case Op::kSymlink: return true;
+    case Op::kSymlink:
+    case Op::kDraft:
+    case Op::kEdit:
+    case Op::kSet:
+    case Op::kRename: return true;
     default: return false;
   }
 }
@@ -93,13 +102,16 @@ std::size_t reply_bytes(Op op) {
     case Op::kSum: return 4;
     case Op::kCreate:
     case Op::kGrant: return 8;
-    case Op::kPlay: return 8 + 8;
+    case Op::kPlay:
+    case Op::kDraft: return 8 + 8;
+    case Op::kEdit: return 8 + Attributes::kSize;
+    case Op::kSet: return Attributes::kSize;
     default: return 0;
   }
 }
 bool is_op(std::uint8_t value) {
   return value >= static_cast<std::uint8_t>(Op::kHello) &&
-         value <= static_cast<std::uint8_t>(Op::kGrant);
+         value <= static_cast<std::uint8_t>(Op::kSync);
 }
 
 void put_head(ByteWriter& out, std::uint8_t op, std::uint32_t error, std::uint64_t tag) {
@@ -166,10 +178,6 @@ void put_fields(ByteWriter& out, const Request& r) {
       break;
     case Op::kMakeDirectory: out.be32(r.mode); break;
     case Op::kRemove: out.be32(r.flags); break;
-    case Op::kSymlink:
-      out.be16(static_cast<std::uint16_t>(r.target.size()));
-      out.bytes(octets(r.target));
-      break;
     case Op::kPlay: put_play(out, r); break;
     case Op::kGrant:
       out.be64(r.handle);
@@ -177,6 +185,27 @@ void put_fields(ByteWriter& out, const Request& r) {
       out.be32(r.record);
       out.be32(r.flags);
       break;
+    case Op::kDraft:
+      out.be64(r.identity);
+      out.be64(r.offset);
+      break;
+    case Op::kEdit:
+      out.be32(r.mode);
+      out.be32(r.flags);
+      break;
+    case Op::kSet:
+      out.be64(r.handle);
+      out.be32(r.flags);
+      out.be32(r.mode);
+      out.be64(r.offset);
+      out.be64(static_cast<std::uint64_t>(r.mtime_ns));
+      break;
+    case Op::kRename: out.be32(r.flags); [[fallthrough]];
+    case Op::kSymlink:
+      out.be16(static_cast<std::uint16_t>(r.target.size()));
+      out.bytes(octets(r.target));
+      break;
+    case Op::kSync: out.be64(r.handle); break;
     case Op::kStat:
     case Op::kReadLink: break;
   }
@@ -216,12 +245,6 @@ bool get_fields(ByteReader& in, Request& r) {
       break;
     case Op::kMakeDirectory: r.mode = in.be32(); break;
     case Op::kRemove: r.flags = in.be32(); break;
-    case Op::kSymlink: {
-      const std::size_t length = in.be16();
-      if (length > in.remaining() || length > kPathBytes) return false;
-      r.target = text(in.bytes(length));
-      break;
-    }
     case Op::kPlay: get_play(in, r); break;
     case Op::kGrant:
       r.handle = in.be64();
@@ -229,6 +252,29 @@ bool get_fields(ByteReader& in, Request& r) {
       r.record = in.be32();
       r.flags = in.be32();
       break;
+    case Op::kDraft:
+      r.identity = in.be64();
+      r.offset = in.be64();
+      break;
+    case Op::kEdit:
+      r.mode = in.be32();
+      r.flags = in.be32();
+      break;
+    case Op::kSet:
+      r.handle = in.be64();
+      r.flags = in.be32();
+      r.mode = in.be32();
+      r.offset = in.be64();
+      r.mtime_ns = static_cast<std::int64_t>(in.be64());
+      break;
+    case Op::kRename: r.flags = in.be32(); [[fallthrough]];
+    case Op::kSymlink: {
+      const std::size_t length = in.be16();
+      if (length > in.remaining() || length > kPathBytes) return false;
+      r.target = text(in.bytes(length));
+      break;
+    }
+    case Op::kSync: r.handle = in.be64(); break;
     case Op::kStat:
     case Op::kReadLink: break;
   }
@@ -310,6 +356,12 @@ std::size_t encode(const Reply& r, std::span<std::uint8_t> out) {
       writer.be64(r.cpu_us);
       break;
     case Op::kGrant: writer.be64(r.records); break;
+    case Op::kDraft:
+      writer.be64(r.handle);
+      writer.be64(r.there);
+      break;
+    case Op::kEdit: writer.be64(r.handle); [[fallthrough]];
+    case Op::kSet: put(writer, r.attributes); break;
     default: break;
   }
   return writer.written().size();
@@ -355,6 +407,12 @@ std::optional<Reply> decode_reply(std::span<const std::uint8_t> message) {
       r.cpu_us = in.be64();
       break;
     case Op::kGrant: r.records = in.be64(); break;
+    case Op::kDraft:
+      r.handle = in.be64();
+      r.there = in.be64();
+      break;
+    case Op::kEdit: r.handle = in.be64(); [[fallthrough]];
+    case Op::kSet: r.attributes = get_attributes(in); break;
     default: break;
   }
   return r;

@@ -41,6 +41,11 @@ enum class Op : std::uint8_t {
   kSymlink = 15,
   kPlay = 16,
   kGrant = 17,
+  kDraft = 18,
+  kEdit = 19,
+  kSet = 20,
+  kRename = 21,
+  kSync = 22,
 };
 inline constexpr std::uint8_t kReplyBit = 0x80;
 
@@ -51,8 +56,15 @@ enum : std::uint32_t {  // of a HELLO reply
 enum : std::uint32_t {
   kCommitDurable = 1U << 0U,  // reply once the file and its name are on the disk
   kRemoveDirectory = 1U << 0U,
-  kPlayLoop = 1U << 0U,   // behind the last record comes the first
-  kGrantSeek = 1U << 0U,  // `record` is the next to be sent
+  kPlayLoop = 1U << 0U,       // behind the last record comes the first
+  kGrantSeek = 1U << 0U,      // `record` is the next to be sent
+  kEditCreate = 1U << 0U,     // make the file if there is none
+  kEditExclusive = 1U << 1U,  // ... and only then
+  kEditTruncate = 1U << 2U,
+  kSetMode = 1U << 0U,
+  kSetSize = 1U << 1U,
+  kSetTime = 1U << 2U,
+  kRenameKeep = 1U << 0U,  // replace nothing
 };
 
 // Request::links: symbolic links are followed wherever they are in the path.
@@ -84,21 +96,22 @@ struct Request {
   std::uint32_t version = 0;               // Hello
   std::span<const std::uint8_t> secret{};  // Hello: nonce; Prove: proof
   std::string_view path{};                 // Stat List Open ReadLink Create MakeDirectory Remove
-                                           // Symlink
+                                           // Symlink Draft Edit Set; Rename: the new one
   std::uint16_t links = kLinksAnywhere;    // ... whose first so many octets may hold links
-  std::string_view target{};               // Symlink
+  std::string_view target{};               // Symlink; Rename: the old path
   RemoteMemory memory{};                   // List Open Read Write; Play: the first slot
-  std::uint64_t handle = 0;                // Read Close Sum Write Commit Play Grant
-  std::uint64_t offset = 0;   // Read Sum Write Play: octets; List: cursor; Create: size
-  std::uint32_t length = 0;   // Sum
-  std::uint32_t mode = 0;     // Create Commit MakeDirectory
-  std::uint32_t flags = 0;    // Commit Remove Play Grant
-  std::int64_t mtime_ns = 0;  // Commit
-  std::uint32_t pitch = 0;    // Play: octets from one slot to the next
-  std::uint32_t slots = 0;    // Play
-  std::uint32_t records = 0;  // Play: how many the file has
-  std::uint32_t record = 0;   // Play, Grant: where to go on
-  std::uint64_t limit = 0;    // Play, Grant: records that there is room for, in all
+  std::uint64_t handle = 0;    // Read Close Sum Write Commit Play Grant Sync; Set: 0 or one of Edit
+  std::uint64_t offset = 0;    // Read Sum Write Play: octets; List: cursor; Create Draft Set: size
+  std::uint64_t identity = 0;  // Draft: what else tells one version of the file from another
+  std::uint32_t length = 0;    // Sum
+  std::uint32_t mode = 0;      // Create Commit MakeDirectory Edit Set
+  std::uint32_t flags = 0;     // Commit Remove Play Grant Edit Set Rename
+  std::int64_t mtime_ns = 0;   // Commit Set
+  std::uint32_t pitch = 0;     // Play: octets from one slot to the next
+  std::uint32_t slots = 0;     // Play
+  std::uint32_t records = 0;   // Play: how many the file has
+  std::uint32_t record = 0;    // Play, Grant: where to go on
+  std::uint64_t limit = 0;     // Play, Grant: records that there is room for, in all
 };
 
 struct Reply {
@@ -108,8 +121,9 @@ struct Reply {
 
   std::uint32_t version = 0, flags = 0, credits = 0, max_io = 0;  // Hello
   std::span<const std::uint8_t> secret{};                         // Hello: nonce; Prove: proof
-  Attributes attributes{};                                        // Stat Open
-  std::uint64_t handle = 0;   // Open (0: the file is complete in the memory), Create
+  Attributes attributes{};                                        // Stat Open Edit Set
+  std::uint64_t handle = 0;   // Open (0: the file is complete in the memory), Create Draft Edit
+  std::uint64_t there = 0;    // Draft: octets that an earlier attempt has left
   std::uint64_t cursor = 0;   // List: where to go on, 0 at the end
   std::uint32_t bytes = 0;    // List Open Read Write: octets moved
   std::uint32_t sum = 0;      // Sum: CRC32C

@@ -6,6 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <span>
+#include <thread>
+
+#include "base/crc32c.h"
 
 namespace weft::store {
 namespace {
@@ -13,6 +18,10 @@ namespace {
 constexpr std::uint32_t kBlockBytes = 1U << 20U;
 constexpr std::uint32_t kBlocks = 8;  // in flight
 constexpr unsigned kStarts = 10;      // of one file, on so many connections
+// What costs less to send again than to keep and compare.
+constexpr std::uint64_t kResumeMin = std::uint64_t{4} << 20U;
+constexpr int kBusyTries = 30;
+constexpr std::chrono::milliseconds kBusyPause{100};
 
 std::int64_t mtime_of(const struct stat& s) {
   return std::int64_t{s.st_mtim.tv_sec} * 1000000000 + s.st_mtim.tv_nsec;
@@ -231,8 +240,8 @@ Outcome<bool> Push::is_there(const std::string& to, std::uint64_t size, std::int
          reply->attributes.mtime_ns == mtime_ns;
 }
 
-// A connection that breaks is made anew, and the file is sent from its beginning: what the server
-// had of it went with the connection.
+// A connection that breaks is made anew. A small file is sent from its beginning then: what the
+// server had of it went with the connection.
 Outcome<void> Push::put_file(int fd, const std::string& to) {
   for (unsigned starts = 1;; ++starts) {
     const std::uint64_t expected = totals_.expected;
@@ -255,19 +264,25 @@ Outcome<void> Push::try_file(int fd, const std::string& to) {
       return {};
     }
   }
-  totals_.expected += size;
-  Request create;
-  create.op = Op::kCreate;
-  create.path = to;
-  create.links = links_;
-  create.offset = size;
-  const auto made = client_->call(create);
+  auto made = begin(to, size, mtime_of(s));
   if (!made) return tl::unexpected(made.error());
   const std::uint64_t handle = made->handle;
+  std::uint64_t from = 0;
+  Outcome<void> sent;
+  if (made->there != 0) sent = compare(fd, handle, made->there, to, from);
+  totals_.expected += size - from;
   Request end;
   end.path = to;
   end.handle = handle;
-  if (auto ok = send_blocks(fd, handle, size, to); !ok) {
+  if (sent) sent = send_blocks(fd, handle, from, size, to);
+  if (sent && options_.verify) {
+    from = 0;
+    sent = compare(fd, handle, size, to, from);
+    if (sent && from != size) {
+      sent = failed(EIO, to, "what the server has differs from the file; it was not kept");
+    }
+  }
+  if (auto& ok = sent; !ok) {
     end.op = Op::kClose;  // the server forgets what it has of the file
     if (client_->alive()) static_cast<void>(client_->call(end));
     return ok;
@@ -282,10 +297,53 @@ Outcome<void> Push::try_file(int fd, const std::string& to) {
   return {};
 }
 
-Outcome<void> Push::send_blocks(int fd, std::uint64_t handle, std::uint64_t size,
-                                const std::string& to) {
+// A large file is begun so that another attempt, of this run or a later one, can go on with it.
+Outcome<Reply> Push::begin(const std::string& to, std::uint64_t size, std::int64_t mtime_ns) {
+  Request create;
+  create.op = options_.resume && size >= kResumeMin ? Op::kDraft : Op::kCreate;
+  create.path = to;
+  create.links = links_;
+  create.offset = size;
+  create.identity = static_cast<std::uint64_t>(mtime_ns);
+  // The server may not have seen yet that our connection before this one is gone. If it is somebody
+  // else who sends the same file, it is not resumed.
+  for (int tries = 0;; ++tries) {
+    auto made = client_->call(create);
+    if (made || made.error().error != EBUSY || create.op != Op::kDraft) return made;
+    if (tries == kBusyTries) create.op = Op::kCreate;
+    std::this_thread::sleep_for(kBusyPause);
+  }
+}
+
+// How far the octets that the server has are those of the file. Blocks arrive there in any order,
+// so its length alone says nothing.
+Outcome<void> Push::compare(int fd, std::uint64_t handle, std::uint64_t there,
+                            const std::string& to, std::uint64_t& from) {
+  const std::span<std::uint8_t> room(memory_.data(), std::size_t{kBlocks} * kBlockBytes);
+  while (from < there) {
+    Request request;
+    request.op = Op::kSum;
+    request.path = to;
+    request.handle = handle;
+    request.offset = from;
+    request.length = static_cast<std::uint32_t>(std::min<std::uint64_t>(room.size(), there - from));
+    const auto sum = client_->call(request);
+    if (!sum) return tl::unexpected(sum.error());
+    const ssize_t got = pread(fd, room.data(), request.length, static_cast<off_t>(from));
+    if (got < 0) return failed(errno, to);
+    if (static_cast<std::size_t>(got) != request.length ||
+        crc32c(room.first(request.length)) != sum->sum) {
+      return {};
+    }
+    from += request.length;
+  }
+  return {};
+}
+
+Outcome<void> Push::send_blocks(int fd, std::uint64_t handle, std::uint64_t from,
+                                std::uint64_t size, const std::string& to) {
   std::uint32_t busy = 0;  // bit: slot
-  std::uint64_t issued = 0;
+  std::uint64_t issued = from;
   Outcome<void> result;
   while (client_->alive() && ((issued < size && result) || busy != 0)) {
     std::uint32_t slot = 0;

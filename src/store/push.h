@@ -36,8 +36,12 @@ class Push {
   [[nodiscard]] Outcome<void> try_file(int fd, const std::string& to);
   [[nodiscard]] Outcome<void> reconnect(const Failed& why);
   [[nodiscard]] Outcome<Reply> ask(const Request& request);
-  [[nodiscard]] Outcome<void> send_blocks(int fd, std::uint64_t handle, std::uint64_t size,
-                                          const std::string& to);
+  [[nodiscard]] Outcome<Reply> begin(const std::string& to, std::uint64_t size,
+                                     std::int64_t mtime_ns);
+  [[nodiscard]] Outcome<void> compare(int fd, std::uint64_t handle, std::uint64_t there,
+                                      const std::string& to, std::uint64_t& from);
+  [[nodiscard]] Outcome<void> send_blocks(int fd, std::uint64_t handle, std::uint64_t from,
+                                          std::uint64_t size, const std::string& to);
   [[nodiscard]] Outcome<void> make_folder(const std::string& to, std::uint32_t mode);
   [[nodiscard]] Outcome<bool> is_there(const std::string& to, std::uint64_t size,
                                        std::int64_t mtime_ns);

@@ -253,7 +253,14 @@ int Session::answer(const Request& request, Reply& reply, std::string& text) {
     case Op::kClose: return close_file(request.handle);
     case Op::kGrant: return grant(request, reply);
     case Op::kSum: return sum(request, reply);
-    case Op::kCreate: return create(request, reply);
+    case Op::kCreate:
+    case Op::kDraft: return create(request, reply);
+    case Op::kEdit: return edit(request, reply);
+    case Op::kSet: return set(request, reply);
+    case Op::kSync: return sync(request);
+    case Op::kRename:
+      return shared_.tree.rename({request.target, request.links}, {request.path, request.links},
+                                 (request.flags & kRenameKeep) != 0);
     case Op::kCommit: return commit(request);
     case Op::kMakeDirectory:
       return shared_.tree.make_directory({request.path, request.links}, request.mode);
@@ -273,12 +280,48 @@ std::shared_ptr<Session::OpenFile> Session::find(std::uint64_t handle) const {
 int Session::create(const Request& request, Reply& reply) {
   if (files_.size() >= shared_.options.max_open_files) return EMFILE;
   auto file = std::make_shared<OpenFile>();
-  if (const int error =
-          shared_.tree.create({request.path, request.links}, request.offset, file->draft))
-    return error;
+  const TreePath path{request.path, request.links};
+  const int error =
+      request.op == Op::kDraft
+          ? shared_.tree.draft(path, request.offset, request.identity, file->draft, reply.there)
+          : shared_.tree.create(path, request.offset, file->draft);
+  if (error != 0) return error;
   reply.handle = next_handle_++;
   files_.emplace(reply.handle, std::move(file));
   return 0;
+}
+
+int Session::edit(const Request& request, Reply& reply) {
+  if (files_.size() >= shared_.options.max_open_files) return EMFILE;
+  auto file = std::make_shared<OpenFile>();
+  file->edited = true;
+  const int error = shared_.tree.edit({request.path, request.links}, request.mode, request.flags,
+                                      file->fd, reply.attributes);
+  if (error != 0) return error;
+  reply.handle = next_handle_++;
+  files_.emplace(reply.handle, std::move(file));
+  return 0;
+}
+
+int Session::set(const Request& request, Reply& reply) {
+  Attributes to;
+  to.mode = request.mode;
+  to.size = request.offset;
+  to.mtime_ns = request.mtime_ns;
+  if (request.handle == 0) {
+    return shared_.tree.set({request.path, request.links}, request.flags, to, reply.attributes);
+  }
+  const auto file = find(request.handle);
+  if (file == nullptr || !file->edited) return EBADF;
+  int error = set_attributes(file->get(), request.flags, to);
+  if (error == 0) reply.attributes = attributes_of(file->get(), &error);
+  return error;
+}
+
+int Session::sync(const Request& request) {
+  const auto file = find(request.handle);
+  if (file == nullptr || !file->edited) return EBADF;
+  return fsync(file->get()) == 0 ? 0 : errno;
 }
 
 int Session::commit(const Request& request) {

@@ -96,6 +96,8 @@ class Session {
   struct OpenFile {
     Fd fd;
     std::unique_ptr<Draft> draft;
+    bool edited = false;  // written in its place
+    [[nodiscard]] bool writable() const { return edited || draft != nullptr; }
     [[nodiscard]] int get() const { return draft != nullptr ? draft->fd() : fd.get(); }
   };
   struct Transfer {
@@ -160,6 +162,9 @@ class Session {
   [[nodiscard]] int grant(const Request& request, Reply& reply);
   [[nodiscard]] int close_file(std::uint64_t handle);
   [[nodiscard]] int create(const Request& request, Reply& reply);
+  [[nodiscard]] int edit(const Request& request, Reply& reply);
+  [[nodiscard]] int set(const Request& request, Reply& reply);
+  [[nodiscard]] int sync(const Request& request);
   [[nodiscard]] int commit(const Request& request);
   [[nodiscard]] int sum(const Request& request, Reply& reply);
   [[nodiscard]] std::shared_ptr<OpenFile> find(std::uint64_t handle) const;

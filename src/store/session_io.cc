@@ -55,7 +55,7 @@ int Session::start_read(const Request& request, const Reply& reply) {
 
 int Session::start_write(const Request& request, const Reply& reply) {
   auto file = find(request.handle);
-  if (file == nullptr || file->draft == nullptr) return EBADF;
+  if (file == nullptr || !file->writable()) return EBADF;
   Transfer transfer;
   transfer.file = std::move(file);
   transfer.reply = reply;

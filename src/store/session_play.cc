@@ -58,7 +58,10 @@ int Session::grant(const Request& request, Reply& reply) {
 }
 
 int Session::close_file(std::uint64_t handle) {
-  if (files_.erase(handle) != 1) return EBADF;
+  const auto found = files_.find(handle);
+  if (found == files_.end()) return EBADF;
+  if (found->second->draft != nullptr) found->second->draft->discard();
+  files_.erase(found);
   const auto at = plays_.find(handle);
   if (at != plays_.end()) {
     at->second.ending = true;

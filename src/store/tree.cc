@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -128,14 +129,27 @@ Attributes attributes_of(int fd, int* error) {
   return attributes_from(s);
 }
 
+int set_attributes(int fd, std::uint32_t what, const Attributes& to) {
+  const timespec times[2] = {{0, UTIME_OMIT}, time_of(to.mtime_ns)};
+  if ((what & kSetSize) != 0 && ftruncate(fd, static_cast<off_t>(to.size)) != 0) return errno;
+  if ((what & kSetMode) != 0 && fchmod(fd, to.mode & 0777U) != 0) return errno;
+  if ((what & kSetTime) != 0 && futimens(fd, times) != 0) return errno;
+  return 0;
+}
+
+void Draft::discard() {
+  if (!hidden_.empty()) unlinkat(folder_.get(), hidden_.c_str(), 0);
+  hidden_.clear();
+}
+
 int Draft::commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable) {
   const timespec times[2] = {{0, UTIME_OMIT}, time_of(mtime_ns)};
   if (fchmod(file_.get(), mode & 0777U) != 0 || futimens(file_.get(), times) != 0) return errno;
   if (durable && fsync(file_.get()) != 0) return errno;
   // A link to a file replaces nothing, a rename does: so by way of a second name.
-  const std::string between = random_name();
-  if (linkat(AT_FDCWD, proc_name(file_.get()).c_str(), folder_.get(), between.c_str(),
-             AT_SYMLINK_FOLLOW) != 0) {
+  const std::string between = hidden_.empty() ? random_name() : hidden_;
+  if (hidden_.empty() && linkat(AT_FDCWD, proc_name(file_.get()).c_str(), folder_.get(),
+                                between.c_str(), AT_SYMLINK_FOLLOW) != 0) {
     return errno;
   }
   if (renameat(folder_.get(), between.c_str(), folder_.get(), name_.c_str()) != 0) {
@@ -345,6 +359,134 @@ int Tree::create(const TreePath& path, std::uint64_t size, std::unique_ptr<Draft
   }
   out = std::make_unique<Draft>(std::move(folder), std::move(name), std::move(file));
   return 0;
+}
+
+namespace {
+
+// FNV-1a: names that tell what belongs together, no secrets.
+std::uint64_t hash(std::string_view text) {
+  std::uint64_t h = 0xcbf29ce484222325U;
+  for (const char c : text) h = (h ^ static_cast<std::uint8_t>(c)) * 0x100000001b3U;
+  return h;
+}
+
+// Whether `name` is this very file: it may have got its final name before it was locked.
+bool is_named(int folder, const std::string& name, int fd) {
+  struct stat by_name {};
+  struct stat open_file {};
+  return fstatat(folder, name.c_str(), &by_name, AT_SYMLINK_NOFOLLOW) == 0 &&
+         fstat(fd, &open_file) == 0 && by_name.st_ino == open_file.st_ino &&
+         by_name.st_dev == open_file.st_dev && S_ISREG(open_file.st_mode) &&
+         open_file.st_nlink == 1;
+}
+
+}  // namespace
+
+int Tree::draft(const TreePath& path, std::uint64_t size, std::uint64_t identity,
+                std::unique_ptr<Draft>& out, std::uint64_t& there) const {
+  Fd folder;
+  std::string name;
+  if (const int error = parent_of(path, folder, name); error != 0) return error;
+  struct stat s {};
+  if (fstatat(folder.get(), name.c_str(), &s, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(s.st_mode)) {
+    return EISDIR;
+  }
+  char hidden[80];
+  std::snprintf(hidden, sizeof hidden, "%.*s%016llx-%016llx", static_cast<int>(kDraftPrefix.size()),
+                kDraftPrefix.data(), static_cast<unsigned long long>(hash(name)),
+                static_cast<unsigned long long>(identity ^ (size * 0x9e3779b97f4a7c15U)));
+  Fd file;
+  for (int tries = 0;; ++tries) {
+    file = Fd(
+        openat(folder.get(), hidden, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+    if (!file) return errno;
+    if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) return errno == EWOULDBLOCK ? EBUSY : errno;
+    if (is_named(folder.get(), hidden, file.get())) break;
+    if (tries == 8) return EBUSY;
+  }
+  out = std::make_unique<Draft>(std::move(folder), std::move(name), std::move(file), hidden);
+  if (fstat(out->fd(), &s) != 0) return errno;
+  there = static_cast<std::uint64_t>(s.st_size);
+  int error = there > size && ftruncate(out->fd(), static_cast<off_t>(size)) != 0 ? errno : 0;
+  there = std::min(there, size);
+  if (error == 0 && size != 0 &&
+      fallocate(out->fd(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size)) != 0 &&
+      errno != EOPNOTSUPP) {
+    error = errno;
+  }
+  if (error != 0) out->discard();
+  return error;
+}
+
+int Tree::edit(const TreePath& path, std::uint32_t mode, std::uint32_t flags, Fd& file,
+               Attributes& out) const {
+  Fd folder;
+  std::string name;
+  if (const int error = parent_of(path, folder, name); error != 0) return error;
+  // Opening a device or a pipe would already do something.
+  struct stat s {};
+  const bool is_there = fstatat(folder.get(), name.c_str(), &s, AT_SYMLINK_NOFOLLOW) == 0;
+  if (is_there && S_ISDIR(s.st_mode)) return EISDIR;
+  if (is_there && S_ISLNK(s.st_mode)) return ELOOP;
+  if (is_there && !S_ISREG(s.st_mode)) return EINVAL;
+  int how = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  if ((flags & kEditCreate) != 0) how |= O_CREAT;
+  if ((flags & kEditExclusive) != 0) how |= O_EXCL;
+  file = Fd(openat(folder.get(), name.c_str(), how, mode & 0777U));
+  if (!file) return errno;
+  int error = 0;
+  out = attributes_of(file.get(), &error);
+  if (error == 0 && !S_ISREG(out.mode)) error = EINVAL;
+  if (error == 0 && (flags & kEditTruncate) != 0 && out.size != 0) {
+    if (ftruncate(file.get(), 0) != 0) return errno;
+    out = attributes_of(file.get(), &error);
+  }
+  return error;
+}
+
+int Tree::set(const TreePath& path, std::uint32_t what, const Attributes& to,
+              Attributes& out) const {
+  if (!writable_) return EROFS;
+  const Place place = locate(path);
+  if (place.fd < 0) return place.root ? EROFS : ENOENT;
+  const Fd found(open_bounded(place.fd, place.rest, place.links, O_PATH | O_NOFOLLOW));
+  if (!found) return errno;
+  int error = 0;
+  out = attributes_of(found.get(), &error);
+  if (error != 0) return error;
+  const timespec times[2] = {{0, UTIME_OMIT}, time_of(to.mtime_ns)};
+  if (S_ISLNK(out.mode)) {
+    if ((what & kSetSize) != 0) return EINVAL;
+    if ((what & kSetMode) != 0) return EOPNOTSUPP;
+    if ((what & kSetTime) != 0 && utimensat(found.get(), "", times, AT_EMPTY_PATH) != 0) {
+      return errno;
+    }
+  } else {
+    // A path descriptor stands for a name only.
+    const std::string name = proc_name(found.get());
+    if ((what & kSetSize) != 0) {
+      if (S_ISDIR(out.mode)) return EISDIR;
+      if (!S_ISREG(out.mode)) return EINVAL;
+      if (truncate(name.c_str(), static_cast<off_t>(to.size)) != 0) return errno;
+    }
+    if ((what & kSetMode) != 0 && chmod(name.c_str(), to.mode & 0777U) != 0) return errno;
+    if ((what & kSetTime) != 0 && utimensat(AT_FDCWD, name.c_str(), times, 0) != 0) return errno;
+  }
+  out = attributes_of(found.get(), &error);
+  return error;
+}
+
+int Tree::rename(const TreePath& from, const TreePath& to, bool keep) const {
+  Fd old_folder;
+  Fd new_folder;
+  std::string old_name;
+  std::string new_name;
+  if (const int error = parent_of(from, old_folder, old_name); error != 0) return error;
+  if (const int error = parent_of(to, new_folder, new_name); error != 0) return error;
+  return renameat2(old_folder.get(), old_name.c_str(), new_folder.get(), new_name.c_str(),
+                   keep ? RENAME_NOREPLACE : 0) == 0
+             ? 0
+             : errno;
 }
 
 int Tree::make_directory(const TreePath& path, std::uint32_t mode) const {

@@ -33,20 +33,27 @@ class Fd {
 };
 
 [[nodiscard]] Attributes attributes_of(int fd, int* error);
+// Changes of an open file what `what` (kSetMode...) names. Returns 0 or an errno.
+[[nodiscard]] int set_attributes(int fd, std::uint32_t what, const Attributes& to);
 
-// A new file that has no name yet. It goes if it is not committed.
+// A new file that does not have its name yet. It goes if it is not committed; with a name for the
+// time until then, only by discard(): a later attempt may go on with it.
 class Draft {
  public:
-  Draft(Fd folder, std::string name, Fd file) noexcept
-      : folder_(std::move(folder)), name_(std::move(name)), file_(std::move(file)) {}
+  Draft(Fd folder, std::string name, Fd file, std::string hidden = {}) noexcept
+      : folder_(std::move(folder)),
+        name_(std::move(name)),
+        hidden_(std::move(hidden)),
+        file_(std::move(file)) {}
   [[nodiscard]] int fd() const { return file_.get(); }
+  void discard();
   // Gives the file its attributes and, in one step, its name: a reader finds the old file or
   // the whole new one. Returns 0 or an errno.
   [[nodiscard]] int commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable);
 
  private:
   Fd folder_;
-  std::string name_;
+  std::string name_, hidden_;
   Fd file_;
 };
 
@@ -87,6 +94,17 @@ class Tree {
 
   // EROFS without `writable`.
   [[nodiscard]] int create(const TreePath& path, std::uint64_t size, std::unique_ptr<Draft>& out);
+  // A draft that outlives the connection: the one that was left for this name, size and identity,
+  // or a new one.   EBUSY: somebody writes it
+  [[nodiscard]] int draft(const TreePath& path, std::uint64_t size, std::uint64_t identity,
+                          std::unique_ptr<Draft>& out, std::uint64_t& there) const;
+  // A regular file for reading and writing in its place. `flags`: kEditCreate and so on.
+  [[nodiscard]] int edit(const TreePath& path, std::uint32_t mode, std::uint32_t flags, Fd& file,
+                         Attributes& out) const;
+  // `what`: kSetMode and so on. A symbolic link has a time only.
+  [[nodiscard]] int set(const TreePath& path, std::uint32_t what, const Attributes& to,
+                        Attributes& out) const;
+  [[nodiscard]] int rename(const TreePath& from, const TreePath& to, bool keep) const;
   [[nodiscard]] int make_directory(const TreePath& path, std::uint32_t mode) const;
   [[nodiscard]] int remove(const TreePath& path, bool directory) const;
   [[nodiscard]] int symlink(const TreePath& path, std::string_view target) const;

@@ -167,7 +167,7 @@ class Cutter:
     """In front of a server: forwards what comes, and cuts each connection behind so many octets, but the last."""
 
     def __init__(self, port, limits):
-        self.target, self.limits, self.cuts = port, list(limits), 0
+        self.target, self.limits, self.cuts, self.octets = port, list(limits), 0, 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
@@ -189,6 +189,7 @@ class Cutter:
             while data := a.recv(1 << 16):
                 b.sendall(data)
                 done += len(data)
+                self.octets += len(data)
                 if limit is not None and done > limit:
                     self.cuts += 1
                     break
@@ -220,6 +221,60 @@ def case_connections_that_break(tmp):
         way = Cutter(server.port, [1 << 20] * 100)
         run("put", source / "big", f"weft://127.0.0.1:{way.port}/never", code=1, text="gone")
         assert not (served / "never").exists()
+
+
+def drafts_in(folder):
+    return [folder / name for name in os.listdir(folder) if name.startswith(".weft-")]
+
+
+def case_put_goes_on_where_it_was(tmp):
+    """Within a run, in a later run, past a restart of the server; and only with what is right."""
+    served, big = tmp / "served", tmp / "big"
+    served.mkdir()
+    big_file(big, 64)
+    size = big.stat().st_size
+
+    def through(way, name, *options, code=0):
+        run("put", *options, big, f"weft://127.0.0.1:{way.port}/{name}", code=code)
+        return way.octets
+
+    with Server(served, "--writable") as server:
+        moved = through(Cutter(server.port, [40 << 20]), "one")
+        assert digest(served / "one") == digest(big)
+        assert moved < size + (20 << 20), moved
+        assert not drafts_in(served)
+        through(Cutter(server.port, [40 << 20] * 9), "two", "--retry", 0, code=1)
+        assert not (served / "two").exists()
+        assert len(drafts_in(served)) == 1
+        assert run("ls", server.url()).decode().split() == ["one"]
+    with Server(served, "--writable") as server:
+        moved = through(Cutter(server.port, []), "two", "--verify")
+        assert digest(served / "two") == digest(big) and moved < 40 << 20, moved
+        assert (served / "two").stat().st_mtime_ns == big.stat().st_mtime_ns
+        assert not drafts_in(served)
+        # What is not the file's is sent again.
+        through(Cutter(server.port, [40 << 20] * 9), "three", "--retry", 0, code=1)
+        draft, = drafts_in(served)
+        with open(draft, "r+b") as file:
+            file.seek(9 << 20)
+            file.write(bytes([file.read(1)[0] ^ 1]))
+        through(Cutter(server.port, []), "three")
+        assert digest(served / "three") == digest(big)
+        # Another version of the file begins anew; so does a run that wants to.
+        through(Cutter(server.port, [40 << 20] * 9), "four", "--retry", 0, code=1)
+        moved = through(Cutter(server.port, []), "four", "--no-resume")
+        assert moved > size and digest(served / "four") == digest(big)
+        for draft in drafts_in(served):
+            draft.unlink()
+        through(Cutter(server.port, [40 << 20] * 9), "five", "--retry", 0, code=1)
+        with open(big, "r+b") as file:
+            file.write(b"another version")
+        assert through(Cutter(server.port, []), "five") > size
+        assert digest(served / "five") == digest(big)
+        # Two that send the same file to the same place.
+        both = [subprocess.Popen([PROGRAM, "put", str(big), server.url("six")]) for _ in range(2)]
+        assert [one.wait(LIMIT_S) for one in both] == [0, 0]
+        assert digest(served / "six") == digest(big)
 
 
 def case_names_cannot_leave_the_folder(tmp):

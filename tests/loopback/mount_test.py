@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 from serving import run_cases
@@ -28,14 +29,16 @@ class Served:
         self.source, self.at = tmp / "source", tmp / "at"
         self.source.mkdir(exist_ok=True)
         self.at.mkdir()
-        self.options = options
+        self.writable = "writable" in options
+        self.options = [option for option in options if option != "writable"]
         self.server = self.mounted = None
         self.port = 0
 
     def serve(self):
         read, write = os.pipe()
         self.server = subprocess.Popen(
-            [DATA, "serve", str(self.source), "--listen", "127.0.0.1", "--port", str(self.port), "--announce-fd", str(write)],
+            [DATA, "serve", str(self.source), "--listen", "127.0.0.1", "--port", str(self.port), "--announce-fd", str(write),
+             *(["--writable"] if self.writable else [])],
             pass_fds=[write], stderr=subprocess.DEVNULL)
         os.close(write)
         with os.fdopen(read) as announced:
@@ -191,6 +194,144 @@ def case_a_file_that_shrinks(tmp):
             assert set(os.pread(file.fileno(), 4096, 15 << 20)) <= {0}
             (served.source / "small").write_text("still served")
         assert (served.at / "small").read_text() == "still served"
+
+
+def case_ordinary_programs_write(tmp):
+    """cp, rsync, dd, tar, a compiler: what they leave at the server is what they leave on a disk."""
+    with Served(tmp, "writable") as served:
+        local = tmp / "local"
+        rng = random.Random(9)
+        for i in range(60):
+            folder = local / f"d{i % 5}"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"file {i}").write_bytes(rng.randbytes(rng.choice([0, 1, 4097, 300000])))
+            (folder / f"file {i}").chmod(rng.choice([0o600, 0o644, 0o755]))
+        (local / "link").symlink_to("d0/file 0")
+        (local / "big").write_bytes(rng.randbytes(9 << 20))
+        subprocess.run(["cp", "-a", str(local), str(served.at / "copied")], check=True, timeout=LIMIT_S)
+        assert tree_of(served.source / "copied") == tree_of(local)
+        assert tree_of(served.at / "copied") == tree_of(local)
+        if shutil.which("rsync"):
+            (local / "d1" / "more").write_text("more")
+            shutil.rmtree(local / "d2")
+            subprocess.run(["rsync", "-a", "--delete", f"{local}/", str(served.at / "copied")], check=True, timeout=LIMIT_S)
+            assert tree_of(served.source / "copied") == tree_of(local)
+        # In the middle of a file that is there, and behind its end.
+        for options in (["seek=3"], ["seek=12"], ["seek=1", "oflag=append"]):
+            for where in (local, served.at / "copied"):
+                subprocess.run(["dd", f"if={local / 'd1' / 'more'}", f"of={where / 'big'}", "bs=1M", "conv=notrunc",
+                                "status=none", *options], check=True, timeout=LIMIT_S)
+            assert (served.source / "copied" / "big").read_bytes() == (local / "big").read_bytes(), options
+        subprocess.run(["tar", "-C", str(served.at / "copied"), "-cf", str(served.at / "all.tar"), "."], check=True, timeout=LIMIT_S)
+        (served.at / "unpacked").mkdir()
+        subprocess.run(["tar", "-C", str(served.at / "unpacked"), "-xf", str(served.source / "all.tar")], check=True, timeout=LIMIT_S)
+        assert {name: entry[1] for name, entry in tree_of(served.source / "unpacked").items()} == {
+            name: entry[1] for name, entry in tree_of(served.source / "copied").items()}
+        compiler = shutil.which("cc") or shutil.which("gcc")
+        if compiler:
+            (served.at / "hello.c").write_text("#include <stdio.h>\nint main(void) { puts(\"hello\"); return 0; }\n")
+            subprocess.run([compiler, "-o", "hello", "hello.c"], cwd=served.at, check=True, timeout=LIMIT_S)
+            assert subprocess.run([served.source / "hello"], capture_output=True, check=True).stdout == b"hello\n"
+        shutil.rmtree(served.at / "copied")
+        assert not (served.source / "copied").exists()
+
+
+def case_calls_that_write(tmp):
+    with Served(tmp, "writable") as served:
+        (served.source / "old").write_bytes(b"0123456789")
+        with open(served.at / "old", "r+b", buffering=0) as file:
+            # What another open file has read, or read ahead, is not old.
+            with open(served.at / "old", "rb", buffering=0) as reader:
+                assert reader.read(4) == b"0123"
+                file.write(b"ABC")
+                file.seek(20)
+                file.write(b"end")
+                assert os.pread(reader.fileno(), 100, 0) == b"ABC3456789" + bytes(10) + b"end"
+            os.fsync(file.fileno())
+            assert (served.source / "old").read_bytes() == b"ABC3456789" + bytes(10) + b"end"
+            os.ftruncate(file.fileno(), 2)
+            assert (served.source / "old").read_bytes() == b"AB"
+        os.truncate(served.at / "old", 4)
+        assert (served.source / "old").read_bytes() == b"AB\0\0"
+        with open(served.at / "old", "ab") as file:
+            file.write(b"behind")
+        assert (served.at / "old").read_bytes() == b"AB\0\0behind"
+        (served.at / "old").write_text("anew")
+        assert (served.source / "old").read_text() == "anew"
+        os.chmod(served.at / "old", 0o600)
+        os.utime(served.at / "old", ns=(0, 1_500_000_000_123_456_789))
+        info = (served.source / "old").stat()
+        assert info.st_mode & 0o777 == 0o600 and info.st_mtime_ns == 1_500_000_000_123_456_789
+        (served.at / "folder").mkdir()
+        os.rename(served.at / "old", served.at / "folder" / "new")
+        assert os.listdir(served.source / "folder") == ["new"]
+        (served.at / "other").write_text("other")
+        os.rename(served.at / "other", served.at / "folder" / "new")
+        assert (served.source / "folder" / "new").read_text() == "other"
+        assert error_of(os.rmdir, served.at / "folder") == errno.ENOTEMPTY
+        assert error_of(os.mkdir, served.at / "folder") == errno.EEXIST
+        assert error_of(os.open, served.at / "folder" / "new", os.O_CREAT | os.O_EXCL | os.O_WRONLY) == errno.EEXIST
+        assert error_of(os.rename, served.at / "nothing", served.at / "x") == errno.ENOENT
+        os.symlink("folder/new", served.at / "link")
+        assert (served.at / "link").read_text() == "other" and os.readlink(served.source / "link") == "folder/new"
+        # An open file that is removed is still there for who has it open.
+        with open(served.at / "folder" / "new", "r+b", buffering=0) as file:
+            os.unlink(served.at / "folder" / "new")
+            file.write(b"still")
+            assert os.pread(file.fileno(), 10, 0) == b"still"
+        os.rmdir(served.at / "folder")
+        os.unlink(served.at / "link")
+        assert os.listdir(served.source) == []
+
+
+def case_read_only_on_demand(tmp):
+    with Served(tmp, "writable", "--read-only") as served:
+        (served.source / "file").write_text("content")
+        assert (served.at / "file").read_text() == "content"
+        assert error_of(os.unlink, served.at / "file") == errno.EROFS
+        assert error_of(os.open, served.at / "file", os.O_WRONLY) == errno.EROFS
+
+
+def case_a_full_disk_under_writes(tmp):
+    (tmp / "source").mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(tmp / "source")], capture_output=True, check=False)
+    if mount.returncode != 0:
+        print("a_full_disk_under_writes: no right to mount a file system; left out")
+        return
+    try:
+        with Served(tmp, "writable") as served:
+            with open(served.at / "big", "wb", buffering=0) as file:
+                assert error_of(lambda: [file.write(b"x" * (1 << 20)) for _ in range(8)]) == errno.ENOSPC
+            os.unlink(served.at / "big")
+            (served.at / "small").write_text("small")
+            assert (served.source / "small").read_text() == "small"
+    finally:
+        subprocess.run(["umount", "-l", str(tmp / "source")], check=True)
+
+
+def case_the_server_dies_while_it_is_written_to(tmp):
+    """EIO and no hang; with the server back, an open file is written on."""
+    with Served(tmp, "writable") as served:
+        content = random.Random(11).randbytes(8 << 20)
+        with open(served.at / "file", "w+b", buffering=0) as file:
+            file.write(content)
+            killer = threading.Timer(0.05, served.server.kill)
+            killer.start()
+            deadline = time.monotonic() + LIMIT_S
+            got = 0
+            while got == 0 and time.monotonic() < deadline:
+                got = error_of(os.pwrite, file.fileno(), content, 0)
+            killer.join()
+            served.server.wait()
+            assert got == errno.EIO, got
+            assert error_of(os.pwrite, file.fileno(), b"x", 0) == errno.EIO
+            assert error_of(os.mkdir, served.at / "folder") == errno.EIO
+            assert error_of(os.unlink, served.at / "file") == errno.EIO
+            served.serve()
+            os.pwrite(file.fileno(), content[::-1], 0)
+            (served.at / "folder").mkdir()
+        assert (served.source / "file").read_bytes() == content[::-1]
+        assert (served.source / "folder").is_dir()
 
 
 def case_in_the_background(tmp):

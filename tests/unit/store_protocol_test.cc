@@ -11,7 +11,7 @@ namespace {
 
 std::vector<Request> one_of_each(std::span<const std::uint8_t> secret) {
   std::vector<Request> out;
-  for (int op = 1; op <= static_cast<int>(Op::kGrant); ++op) {
+  for (int op = 1; op <= static_cast<int>(Op::kSync); ++op) {
     Request r;
     r.op = static_cast<Op>(op);
     r.tag = 0x0102030405060708U;
@@ -24,6 +24,7 @@ std::vector<Request> one_of_each(std::span<const std::uint8_t> secret) {
     r.offset = 1U << 30U;
     r.length = 99;
     r.mode = 0640;
+    r.identity = 0x1122334455667788U;
     r.flags = 1;
     r.mtime_ns = -5;
     r.pitch = 8192;

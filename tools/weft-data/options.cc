@@ -96,6 +96,9 @@ void add_put(CLI::App& app, Command& c) {
                            "Sources and HOST:PATH");
   sub->add_flag("-r,--recursive", c.copy.options.recursive,
                 "Copy folders with all that is in them");
+  sub->add_flag("--verify", c.copy.options.verify, "Compare checksums with the server's files");
+  sub->add_flag("!--no-resume", c.copy.options.resume,
+                "Start anew where an earlier copy was interrupted");
   sub->add_flag("--durable", c.copy.options.durable,
                 "Wait until each file is on the server's disk");
 }

@@ -1,6 +1,7 @@
 // weft-mount: a served folder as a file system, by FUSE. `weft mount` starts this program.
 // docs/data-server.md
 #define FUSE_USE_VERSION 31
+#include <fcntl.h>
 #include <fuse.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
@@ -12,6 +13,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <memory>
 
 #include "mount/lanes.h"
@@ -28,6 +30,7 @@ struct Command {
   std::uint32_t read_ahead = mount::Remote::kDefaultBlocks;  // MiB
   bool foreground = false;
   bool allow_other = false;
+  bool read_only = false;
 };
 
 // A server that says nothing for so long counts as lost. Calls try twice.
@@ -92,8 +95,71 @@ int on_readdir(const char* path, void* buffer, fuse_fill_dir_t fill, off_t, fuse
 }
 
 int on_open(const char* path, fuse_file_info* info) {
-  if ((info->flags & O_ACCMODE) != O_RDONLY) return -EROFS;
-  return -here().remote->open(path, info->fh);
+  const std::uint32_t truncate = (info->flags & O_TRUNC) != 0 ? store::kEditTruncate : 0U;
+  if ((info->flags & O_ACCMODE) == O_RDONLY && truncate == 0) {
+    return -here().remote->open(path, info->fh);
+  }
+  return -here().remote->edit(path, 0, truncate, info->fh);
+}
+
+int on_create(const char* path, mode_t mode, fuse_file_info* info) {
+  std::uint32_t flags = store::kEditCreate;
+  if ((info->flags & O_EXCL) != 0) flags |= store::kEditExclusive;
+  if ((info->flags & O_TRUNC) != 0) flags |= store::kEditTruncate;
+  return -here().remote->edit(path, mode, flags, info->fh);
+}
+
+int on_write(const char*, const char* from, std::size_t size, off_t offset, fuse_file_info* info) {
+  return static_cast<int>(
+      here().remote->write(info->fh, reinterpret_cast<const std::uint8_t*>(from),
+                           static_cast<std::uint32_t>(size), static_cast<std::uint64_t>(offset)));
+}
+
+int on_fsync(const char*, int, fuse_file_info* info) { return -here().remote->sync(info->fh); }
+
+int set(const char* path, fuse_file_info* info, std::uint32_t what, const store::Attributes& to) {
+  return -here().remote->set(path, info != nullptr ? &info->fh : nullptr, what, to);
+}
+
+int on_truncate(const char* path, off_t size, fuse_file_info* info) {
+  store::Attributes to;
+  to.size = static_cast<std::uint64_t>(size);
+  return set(path, info, store::kSetSize, to);
+}
+
+int on_chmod(const char* path, mode_t mode, fuse_file_info* info) {
+  store::Attributes to;
+  to.mode = mode;
+  return set(path, info, store::kSetMode, to);
+}
+
+// All files belong to who mounted them; nothing else can be said of them.
+int on_chown(const char*, uid_t uid, gid_t gid, fuse_file_info*) {
+  const bool same_user = uid == static_cast<uid_t>(-1) || uid == here().uid;
+  const bool same_group = gid == static_cast<gid_t>(-1) || gid == here().gid;
+  return same_user && same_group ? 0 : -EPERM;
+}
+
+// The time of the last change; that of the last access is the server's matter.
+int on_utimens(const char* path, const timespec times[2], fuse_file_info* info) {
+  timespec time = times[1];
+  if (time.tv_nsec == UTIME_OMIT) return 0;
+  if (time.tv_nsec == UTIME_NOW) clock_gettime(CLOCK_REALTIME, &time);
+  store::Attributes to;
+  to.mtime_ns = std::int64_t{time.tv_sec} * 1000000000 + time.tv_nsec;
+  return set(path, info, store::kSetTime, to);
+}
+
+int on_rename(const char* from, const char* to, unsigned flags) {
+  if ((flags & ~static_cast<unsigned>(RENAME_NOREPLACE)) != 0) return -EINVAL;
+  return -here().remote->rename(from, to, flags != 0);
+}
+
+int on_unlink(const char* path) { return -here().remote->remove(path, false); }
+int on_rmdir(const char* path) { return -here().remote->remove(path, true); }
+int on_mkdir(const char* path, mode_t mode) { return -here().remote->make_directory(path, mode); }
+int on_symlink(const char* target, const char* path) {
+  return -here().remote->symlink(target, path);
 }
 
 int on_read(const char*, char* to, std::size_t size, off_t offset, fuse_file_info* info) {
@@ -116,6 +182,18 @@ fuse_operations operations() {
   ops.open = on_open;
   ops.read = on_read;
   ops.release = on_release;
+  ops.create = on_create;
+  ops.write = on_write;
+  ops.fsync = on_fsync;
+  ops.truncate = on_truncate;
+  ops.chmod = on_chmod;
+  ops.chown = on_chown;
+  ops.utimens = on_utimens;
+  ops.rename = on_rename;
+  ops.unlink = on_unlink;
+  ops.rmdir = on_rmdir;
+  ops.mkdir = on_mkdir;
+  ops.symlink = on_symlink;
   return ops;
 }
 
@@ -123,15 +201,17 @@ int fail(const store::Failed& why) { return cli::report_failure({why.text(), cli
 
 // A wrong address, token or folder is a message at the terminal rather than an errno later. The
 // connection is made anew in the background process: none survives a fork.
-store::Outcome<void> try_out(const store::ServerAddress& server, const std::string& prefix) {
-  mount::Remote remote(server, prefix, 1);
-  if (auto ok = remote.connect(); !ok) return ok;
+// Returns whether the server may be written to.
+store::Outcome<bool> try_out(const store::ServerAddress& server, const std::string& prefix) {
+  mount::Changes changes;
+  mount::Remote remote(server, prefix, 1, changes);
+  if (auto ok = remote.connect(); !ok) return tl::unexpected(ok.error());
   store::Attributes root;
   if (const int error = remote.stat("/", root)) {
     return tl::unexpected(store::explain(static_cast<std::uint32_t>(error), prefix));
   }
   if (!S_ISDIR(root.mode)) return store::failed(ENOTDIR, prefix);
-  return {};
+  return remote.writable();
 }
 
 // Signals end the loop, and every wait for the server. They reach the main thread only: Weft's own
@@ -193,12 +273,14 @@ int run(const Command& c) {
     if (!token) return fail(token.error());
     server.token = *token;
   }
-  if (auto ok = try_out(server, at.path); !ok) return fail(ok.error());
+  const auto writable = try_out(server, at.path);
+  if (!writable) return fail(writable.error());
   Mounted mounted;
   server.stop_fd = g_stop = eventfd(0, EFD_CLOEXEC);
   if (g_stop < 0) return fail({errno, "eventfd"});
   mounted.remote = std::make_unique<mount::Lanes>(server, at.path, c.read_ahead);
-  std::string options = "ro,nodev,nosuid,default_permissions,subtype=weft,fsname=";
+  std::string options = *writable && !c.read_only ? "rw" : "ro";
+  options += ",nodev,nosuid,default_permissions,subtype=weft,fsname=";
   // A comma would end the name.
   for (const char letter : c.source) options += letter == ',' ? '?' : letter;
   if (c.allow_other) options += ",allow_other";
@@ -210,7 +292,7 @@ int run(const Command& c) {
 
 int main(int argc, char** argv) {
   weft::fs::Command c;
-  CLI::App app{"Mount a folder of a data server, read-only.", "weft mount"};
+  CLI::App app{"Mount a folder of a data server.", "weft mount"};
   app.formatter(weft::cli::help_formatter());
   app.add_option("SOURCE", c.source, "HOST:PATH or weft://HOST:PORT/PATH; HOST: is all it serves")
       ->type_name("HOST:PATH")
@@ -230,6 +312,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--allow-other", c.allow_other,
                "Let other users see it too (user_allow_other in /etc/fuse.conf)");
+  app.add_flag("--read-only", c.read_only, "Write nothing, even where the server is --writable");
   app.add_flag("--foreground", c.foreground, "Stay in the foreground");
   app.footer("End it by fusermount3 -u FOLDER, or as root by umount.");
   try {
