@@ -26,7 +26,6 @@ constexpr std::size_t kGidTextMax = 63;
 // A number of 24 bits has room for so many ports (roce/qp_number.h).
 constexpr std::uint64_t kRocePortMin = 32768;
 constexpr std::uint64_t kRocePortMax = 65535;
-constexpr std::size_t kSecretMin = 16;
 constexpr std::size_t kSecretMax = 256;
 
 // Variables that begin with WEFT_ but are no configuration of the library. A '*' at the end stands
@@ -173,7 +172,7 @@ bool set_roce_ports(Config& config, std::string_view text) {
   return true;
 }
 bool set_roce_secret(Config& config, std::string_view text) {
-  const bool fits = text.size() >= kSecretMin && text.size() <= kSecretMax;
+  const bool fits = text.size() >= limits::kSecretBytesMin && text.size() <= kSecretMax;
   if (!text.empty() && !fits) return false;
   config.roce_secret = text;
   return true;

@@ -33,9 +33,6 @@ constexpr std::uint32_t kNumberMask = (1U << 24U) - 1;
 constexpr std::uint32_t kRefusedLinesMax = 10;
 constexpr Duration kRefusedWindow{1'000'000'000};
 
-// Shorter ones are guessed from what an exchange of hellos shows.
-constexpr std::size_t kSecretMin = 16;
-
 bool acceptable(const Config& c) {
   const auto positive = [](std::chrono::nanoseconds d) { return d.count() > 0; };
   const auto not_negative = [](std::chrono::nanoseconds d) { return d.count() >= 0; };
@@ -46,7 +43,7 @@ bool acceptable(const Config& c) {
          not_negative(c.first_fpdu_wait) && not_negative(c.nudge_wait) &&
          not_negative(c.keepalive) && not_negative(c.user_timeout) && not_negative(c.spin) &&
          c.roce_port_min >= roce::kPortMin && c.roce_port_min <= c.roce_port_max &&
-         (c.roce_secret.empty() || c.roce_secret.size() >= kSecretMin);
+         (c.roce_secret.empty() || c.roce_secret.size() >= limits::kSecretBytesMin);
 }
 
 std::size_t limit_of(ObjectKind kind) {

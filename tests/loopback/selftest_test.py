@@ -67,6 +67,20 @@ class Weft(unittest.TestCase):
                     self.assertEqual(checks["fpdu.peer-markers"]["result"], "right")
 
 
+    def test_is_right_by_the_ring_too(self):
+        status, checks = outcomes("--self", "--path", "ring", *PATIENT)
+        skipped = {name for name, check in checks.items() if check["result"] == "skip"}
+        # There are neither CRCs nor markers on a ring.
+        self.assertEqual(skipped, {"fpdu.peer-markers", "fpdu.crc", "fpdu.crc-payload"})
+        other = {n: c for n, c in checks.items() if c["result"] != "right" and n not in skipped}
+        self.assertEqual((status, other), (0, {}))
+
+    def test_peer_without_a_ring_is_named(self):
+        done = run("--self", "--path", "ring", "--config", "path=tcp", *PATIENT)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("the peer refuses a ring", done.stderr)
+
+
 class Verbs(unittest.TestCase):
     """weft-selftest-verbs, which serves over libibverbs and librdmacm: here those of Weft."""
 

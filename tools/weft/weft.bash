@@ -15,7 +15,7 @@ _weft_values() { # _weft_values OPTION
     --transport) echo rdma tcp ;;
     --crc | --markers) echo on off ;;
     --fpdu) echo auto mss 16k 64k ;;
-    --path) echo auto tcp ring ;;
+    --path) [[ " ${COMP_WORDS[*]} " == *" selftest "* ]] && echo tcp ring || echo auto tcp ring ;;
     --mode) echo poll sleep ;;
     --tcp-mode) echo raw copy ;;
     --log) echo off error warning info debug trace ;;

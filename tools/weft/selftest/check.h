@@ -96,6 +96,7 @@ class Context {
   // No connection is opened for a check after this: none takes forever.
   std::chrono::steady_clock::time_point give_up = std::chrono::steady_clock::time_point::max();
   Profile profile;
+  bool by_ring = false;        // every connection moves to a ring of shared memory
   bool served = false;         // the other side is `weft selftest --serve`
   bool agrees_to_rtr = false;  // to peer-to-peer
   bool many = false;           // it takes a second connection while the first lasts

@@ -92,6 +92,7 @@ Session Context::begin(raw::Peer link, const raw::MpaFrame& sent, raw::MpaFrame 
     // A responder may not send before it has received an FPDU.
     s.link.send_fpdu(raw::write(1, 0, {}));
   }
+  if (by_ring) s.link.move_to_ring();
   return s;
 }
 

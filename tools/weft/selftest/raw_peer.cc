@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -84,6 +85,7 @@ Peer& Peer::operator=(Peer&& other) noexcept {
   patience = other.patience;
   names_lines = other.names_lines;
   fd_ = std::exchange(other.fd_, -1);
+  ring_ = std::move(other.ring_);
   inbox_ = std::move(other.inbox_);
   taken_ = other.taken_;
   end_ = other.end_;
@@ -121,12 +123,60 @@ std::string Peer::where(int line) const {
 
 void Peer::fail(int line, const std::string& what) const { throw Failure(where(line) + what); }
 
-void Peer::send(View bytes) {
-  while (!bytes.empty()) {
-    if (!ready(fd_, POLLOUT, patience)) throw Failure("the peer does not read");
+void Peer::move_to_ring(int line) {
+  auto ring = std::make_unique<RingEnd>();
+  const auto is = [&ring](const Segment& s, PathWord word) {
+    return s.whole == ring->message(word);
+  };
+  send_fpdu(ring->message(PathWord::kName));
+  send_fpdu(ring->message(PathWord::kProof));
+  Segment answer;
+  try {
+    answer = recv_segment(line);
+  } catch (const Cut&) {
+    fail(line, "the peer does not answer the offer of a ring");
+  }
+  if (is(answer, PathWord::kRefused)) fail(line, "the peer refuses a ring");
+  if (!is(answer, PathWord::kAnswered)) {
+    fail(line, "no answer to the offer of a ring: " + to_hex(answer.whole));
+  }
+  ring->take();
+  send_fpdu(ring->message(PathWord::kByRing));
+  const Segment last = recv_segment(line);
+  if (!is(last, PathWord::kByRing)) fail(line, "the peer stays on TCP: " + to_hex(last.whole));
+  if (has_unread()) fail(line, "octets by TCP behind the last ones");
+  ring_ = std::move(ring);
+  framing.crc = framing.markers_in = framing.markers_out = false;
+  framing.unused_crc = 0;
+  framing.any_unused_crc = false;
+}
+
+// 0: no room, or nothing taken for as long as is waited.
+std::size_t Peer::send_some(View bytes) {
+  if (ring_ == nullptr) {
+    if (!ready(fd_, POLLOUT, patience)) return 0;
     const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno != EAGAIN) fail_errno("send");
-    if (n > 0) bytes = bytes.subspan(static_cast<std::size_t>(n));
+    return static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+  }
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (true) {
+    const std::size_t n = ring_->send(bytes);
+    if (n != 0 || std::chrono::steady_clock::now() > deadline) return n;
+    // Only a reset ends a stream that may still be written.
+    pollfd p{.fd = fd_, .events = 0, .revents = 0};
+    if (::poll(&p, 1, 1) > 0) throw Failure("send: the connection has ended");
+  }
+}
+
+void Peer::send(View bytes) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (!bytes.empty()) {
+    const std::size_t n = send_some(bytes);
+    bytes = bytes.subspan(n);
+    if (n == 0 && std::chrono::steady_clock::now() > deadline) {
+      throw Failure("the peer does not read");
+    }
   }
 }
 
@@ -140,11 +190,16 @@ void Peer::send_in_pieces(View bytes, std::size_t piece) {
 }
 
 bool Peer::fill(milliseconds limit) {
-  if (end_ != End::kOpen || !ready(fd_, POLLIN, limit)) return false;
+  if (end_ != End::kOpen) return false;
   if (taken_ == inbox_.size()) {
     inbox_.clear();
     taken_ = 0;
   }
+  if (ring_ != nullptr) return fill_from_ring(limit);
+  return ready(fd_, POLLIN, limit) && fill_from_tcp();
+}
+
+bool Peer::fill_from_tcp() {
   constexpr std::size_t kChunk = 65536;
   const std::size_t had = inbox_.size();
   inbox_.resize(had + kChunk);
@@ -153,6 +208,28 @@ bool Peer::fill(milliseconds limit) {
   if (n == 0) end_ = End::kFin;
   if (n < 0) end_ = End::kReset;
   return n > 0;
+}
+
+bool Peer::fill_from_ring(milliseconds limit) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (true) {
+    // The end, as TCP tells it, stands behind all that is in the ring by then.
+    const bool ended = ready(fd_, POLLIN, milliseconds(0));
+    const Bytes came = ring_->receive();
+    inbox_ += came;
+    if (!came.empty()) return true;
+    if (ended) {
+      if (fill_from_tcp()) throw Failure("octets by TCP, though the stream is on the ring");
+      return false;
+    }
+    const auto left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return false;
+    if (ring_->prepare_sleep()) {
+      std::array<pollfd, 2> sources{{{fd_, POLLIN, 0}, {ring_->bell(), POLLIN, 0}}};
+      ::poll(sources.data(), sources.size(), static_cast<int>(left.count()));
+    }
+    ring_->awake();
+  }
 }
 
 Bytes Peer::take(std::size_t count, int line, const char* what) {
@@ -207,7 +284,10 @@ void Peer::expect_reset(int line) {
     fail(line, "expected a reset, but it is " + std::string(to_string(end_)));
 }
 
-void Peer::shutdown_write() { ::shutdown(fd_, SHUT_WR); }
+void Peer::shutdown_write() {
+  if (ring_ != nullptr) ring_->close_sending();
+  ::shutdown(fd_, SHUT_WR);
+}
 
 void Peer::reset() {
   const linger hard{.l_onoff = 1, .l_linger = 0};
@@ -218,6 +298,7 @@ void Peer::reset() {
 void Peer::close() {
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
+  ring_.reset();
 }
 
 int Peer::effective_mss() const {

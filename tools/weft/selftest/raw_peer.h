@@ -9,9 +9,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "raw_bytes.h"
+#include "raw_ring.h"
 
 namespace raw {
 
@@ -69,7 +71,13 @@ class Peer {
   milliseconds patience = kPatience;
   bool names_lines = true;  // in what is thrown
 
-  // Octets. send() blocks until TCP has all of them.
+  // To a ring of shared memory (docs/path.md), from which all octets below come and into which they
+  // go; the end of the stream stays TCP's. For the initiator of a connection in full operation
+  // whose other end is Weft, on this machine, with `path` not tcp. Clears CRC and markers.
+  void move_to_ring(int line = __builtin_LINE());
+  [[nodiscard]] bool by_ring() const { return ring_ != nullptr; }
+
+  // Octets. send() blocks until TCP, or the ring, has all of them.
   void send(View bytes);
   void send_in_pieces(View bytes, std::size_t piece);
   [[nodiscard]] Bytes recv(std::size_t count, int line = __builtin_LINE());
@@ -117,6 +125,9 @@ class Peer {
 
  private:
   bool fill(milliseconds limit);  // false: nothing came; at the end sets end_
+  bool fill_from_tcp();
+  bool fill_from_ring(milliseconds limit);
+  std::size_t send_some(View bytes);
   Bytes take(std::size_t count, int line, const char* what);
   void take_marker_if_due(Bytes& covered, std::uint64_t start, bool inside, int line);
   void put_marker_if_due(Bytes& out, std::uint64_t start, bool inside, const Spoil& spoil);
@@ -124,6 +135,7 @@ class Peer {
   [[noreturn]] void fail(int line, const std::string& what) const;
 
   int fd_ = -1;
+  std::unique_ptr<RingEnd> ring_;  // null: all goes by TCP
   Bytes inbox_;
   std::size_t taken_ = 0;
   End end_ = End::kOpen;

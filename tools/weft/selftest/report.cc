@@ -37,7 +37,8 @@ std::string start_up(const Context& context) {
 }  // namespace
 
 std::string headline(const Context& context) {
-  return fmt::format("weft selftest {}: {}; {}; {}", context.address.text(), start_up(context),
+  return fmt::format("weft selftest {}: {}{}; {}; {}", context.address.text(), start_up(context),
+                     context.by_ring ? ", then a ring" : "",
                      context.served ? "weft selftest --serve" : "another application",
                      context.many ? "several connections at once" : "one connection at a time");
 }
@@ -75,6 +76,7 @@ std::string json(const Context& context, const std::vector<Outcome>& outcomes) {
       {"enhanced", p.enhanced},
       {"peer_to_peer", context.agrees_to_rtr},
       {"several_connections", context.many},
+      {"path", context.by_ring ? "ring" : "tcp"},
       {"checks", checks},
       {"summary", {{"right", n[0]}, {"noted", n[1]}, {"wrong", n[2]}, {"skipped", n[3]}}}};
   return all.dump(2);

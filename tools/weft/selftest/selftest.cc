@@ -23,6 +23,7 @@ struct SelftestOptions {
   std::string port;
   std::string only;
   std::string timeout = "5";
+  std::string path = "tcp";
   bool gentle = false;
   bool list = false;
   bool json = false;
@@ -45,6 +46,13 @@ void add_options(CLI::App& command, SelftestOptions& o) {
   command.add_option("--timeout", o.timeout, "How long to wait for each answer of the peer")
       ->type_name("TIME")
       ->default_str("5 s");
+  command
+      .add_option("--path", o.path,
+                  "How the octets of the checks go: ring moves each connection to shared memory; "
+                  "the peer is then Weft, on this machine, with path=auto")
+      ->type_name("tcp|ring")
+      ->check(CLI::IsMember({"tcp", "ring"}))
+      ->capture_default_str();
   command.add_flag("--list", o.list, "List the names of the checks, and end");
   command.add_flag("--json", o.json, "The outcome as JSON on stdout");
   command.add_flag("-q,--quiet", o.quiet,
@@ -86,6 +94,7 @@ Outcome<int> check_peer(const SelftestOptions& o, const SocketAddress& peer,
   }
   selftest::Context context;
   context.address = peer;
+  context.by_ring = o.path == "ring";
   context.patience = raw::milliseconds(static_cast<std::int64_t>(*timeout * 1000));
   if (const auto why = meet(context)) {
     return failure(fmt::format("{}: no iWARP connection comes about: {}", peer.text(), *why));
@@ -120,6 +129,7 @@ Outcome<int> check_self(const SelftestOptions& o, const selftest::Checks& checks
   // Its warnings would be about each broken rule.
   std::vector<std::string> arguments{"selftest",    "--serve", "--quiet", "--port",
                                      "127.0.0.1:0", "--log",   "off"};
+  if (o.path == "ring") arguments.insert(arguments.end(), {"--config", "path=auto"});
   for (const std::string& pair : o.common.config) {
     arguments.emplace_back("--config");
     arguments.push_back(pair);
