@@ -1,7 +1,5 @@
 #include "io/path_transport.h"
 
-#include <sys/epoll.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -23,27 +21,11 @@ constexpr std::size_t kReadAhead = 8U << 10U;
 // What somebody who polls waits for: this part of the buffer.
 constexpr std::uint32_t kRoomPart = 4;
 
-bool watch(int epoll, int fd, std::uint32_t events) {
-  epoll_event event{};
-  event.events = events;
-  return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
-}
-
 }  // namespace
 
 // --- the ring comes and goes ---
 
-Status PathTransport::add_ring(Ring ring) {
-  Fd both = Fd::connection(epoll_create1(EPOLL_CLOEXEC));
-  // Edge-triggered within, so that nobody has to empty this one: each event inside is one outside.
-  if (!both || !watch(both.get(), tcp_.fd(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) ||
-      !watch(both.get(), ring.bell(), EPOLLIN | EPOLLET)) {
-    return fail(Error::kSystem);
-  }
-  both_ = std::move(both);
-  ring_.emplace(std::move(ring));
-  return {};
-}
+void PathTransport::add_ring(Ring ring) { ring_.emplace(std::move(ring)); }
 
 bool PathTransport::secure_ring() noexcept {
   if (ring_->secure()) return true;
@@ -54,7 +36,6 @@ bool PathTransport::secure_ring() noexcept {
 
 void PathTransport::drop_ring() noexcept {
   tx_ = rx_ = Way::kTcp;
-  both_.reset();
   ring_.reset();
 }
 
@@ -110,40 +91,51 @@ std::ptrdiff_t PathTransport::receive(std::span<const Slice> slices) {
     const auto got = ring_->receive(slices);
     if (!got) return -EPROTO;
     if (*got != 0) return static_cast<std::ptrdiff_t>(*got);
-    if (attended_ && !tcp_look_due()) return -EAGAIN;
     if (!attended_ && !announce()) {
       // Room is no reason to look again here: the sender sees it behind this call.
       if (ring_->maybe_readable() || !ring_->prepare_sleep(false)) continue;
     }
+    if (!tcp_look_due()) return -EAGAIN;
     const std::ptrdiff_t end = look_at_tcp();
     // What the peer sent before it went is in the ring by the time TCP says that it is gone.
     if (end == -EAGAIN || !ring_->maybe_readable()) return end;
+    tcp_reported_ = true;
   }
 }
 
+// Counts as a look, so that TCP has its turn.
+bool PathTransport::is_quiet() noexcept {
+  if (!attended_ || rx_ != Way::kRing || ring_->maybe_readable()) return false;
+  if (tcp_reported_ || empty_ + 1 >= kLooksPerTcpLook || ring_->peer_closed_hint()) return false;
+  ++empty_;
+  ring_->expect();
+  return true;
+}
+
+// Epoll has reported something on it, or there was an end already. Somebody who polls may not hear
+// of it.
 bool PathTransport::tcp_look_due() noexcept {
-  if (++empty_ < kLooksPerTcpLook && !ring_->peer_closed_hint()) return false;
+  if (std::exchange(tcp_reported_, false) || tcp_end_) return true;
+  if (!attended_ || (++empty_ < kLooksPerTcpLook && !ring_->peer_closed_hint())) return false;
   empty_ = 0;
   return true;
 }
 
-// -EAGAIN: the connection lives. Anything else is its end, and stays it: the kernel reports an
-// error once.
+// -EAGAIN: the connection lives. Anything else is its end: the kernel reports an error once. Octets
+// stay where they are: the peer may just have gone back to TCP, and has said so in the ring.
 std::ptrdiff_t PathTransport::look_at_tcp() noexcept {
   if (tcp_end_) return *tcp_end_;
-  std::uint8_t octet = 0;
-  const Slice slice{&octet, 1};
-  const std::ptrdiff_t n = tcp_.receive({&slice, 1});
+  const std::ptrdiff_t n = tcp_.peek();
   if (n == -EAGAIN || n == -ENOBUFS || n == -ENOMEM) return -EAGAIN;
+  if (n > 0 && ring_->maybe_readable()) return -EPROTO;  // see what that says first
   tcp_end_ = n > 0 ? -EPROTO : n;
   return *tcp_end_;
 }
 
 // --- readiness ---
 
-// The inner epoll asks for all there is; of itself it can only be readable.
 std::uint32_t PathTransport::events(bool blocked) const noexcept {
-  return both_ ? EPOLLIN | EPOLLET : tcp_.events(blocked);
+  return tcp_.events(blocked && tx_ == Way::kTcp);
 }
 
 // Says that we sleep, for what. False: there is something already.
@@ -164,8 +156,9 @@ bool PathTransport::settle() noexcept {
   attended_ = false;
   if (!ring_) return false;
   if (!announce()) return true;
-  // An event of TCP that came meanwhile has been taken by somebody who polled the ring.
-  return rx_ == Way::kRing && look_at_tcp() != -EAGAIN;
+  // An event of TCP that came meanwhile may have been taken by somebody who polled the ring.
+  tcp_reported_ = rx_ == Way::kRing && look_at_tcp() != -EAGAIN;
+  return tcp_reported_;
 }
 
 bool PathTransport::may_have_room() const noexcept {

@@ -22,29 +22,32 @@ class PathTransport final : public Transport {
 
   explicit PathTransport(Fd socket) noexcept : tcp_(std::move(socket)) {}
 
-  // Takes the ring; nothing goes through it yet. fd() changes: the transport is in no epoll now,
-  // and enters one afterwards.
-  //   kSystem   no descriptors; the ring is gone
-  [[nodiscard]] Status add_ring(Ring ring);
+  // Takes the ring; nothing goes through it yet. From now on there is a bell(), which has to be
+  // registered.
+  void add_ring(Ring ring);
   // The peer has the memory, too: see Ring::secure(). False: the connection can't go on, and send()
-  // and receive() say so. fd() changes, likewise.
+  // and receive() say so. The bell is gone then.
   [[nodiscard]] bool secure_ring() noexcept;
-  // Both directions are back on TCP: gives the ring up. fd() changes, likewise.
+  // Both directions are back on TCP: gives the ring up, and the bell with it.
   void drop_ring() noexcept;
   // The connection is over in good order: gives the ring up, as drop_ring(), and returns what may
   // serve another connection. None if not both directions go by it.
   [[nodiscard]] std::optional<SpareRing> take_spare() noexcept;
-  [[nodiscard]] int socket_fd() const noexcept { return tcp_.fd(); }
   [[nodiscard]] bool has_ring() const noexcept { return ring_.has_value(); }
   // Octets from here on.  REQUIRES: has_ring() where `way` is the ring.
   void send_by(Way way) noexcept { tx_ = way; }
-  void receive_by(Way way) noexcept { rx_ = way; }
+  void receive_by(Way way) noexcept {
+    rx_ = way;
+    tcp_reported_ = true;  // perhaps before it mattered
+  }
   [[nodiscard]] Way sends_by() const noexcept { return tx_; }
   [[nodiscard]] Way receives_by() const noexcept { return rx_; }
 
   [[nodiscard]] std::ptrdiff_t send(std::span<const Slice> slices) override;
   [[nodiscard]] std::ptrdiff_t receive(std::span<const Slice> slices) override;
-  [[nodiscard]] int fd() const noexcept override { return both_ ? both_.get() : tcp_.fd(); }
+  [[nodiscard]] int fd() const noexcept override { return tcp_.fd(); }
+  [[nodiscard]] int bell() const noexcept override { return ring_ ? ring_->bell() : -1; }
+  void reported() noexcept override { tcp_reported_ = true; }
   [[nodiscard]] std::uint32_t events(bool blocked) const noexcept override;
   void attend() noexcept override;
   [[nodiscard]] bool settle() noexcept override;
@@ -56,11 +59,11 @@ class PathTransport final : public Transport {
   [[nodiscard]] bool may_have_room() const noexcept override;
   [[nodiscard]] bool short_read_is_all() const noexcept override {
     // Whoever attends to the ring asks again anyway; a sleeper has to say that it sleeps, in
-    // receive(). On TCP beside a ring, fd() tells octets and an end behind them as one event that
-    // names neither.
-    return rx_ == Way::kTcp ? !both_ : attended_;
+    // receive(). On TCP beside a ring, what fd() reports is not told apart: octets, or an end.
+    return rx_ == Way::kTcp ? !ring_ : attended_;
   }
   [[nodiscard]] bool cheap_to_look_at() const noexcept override { return rx_ == Way::kRing; }
+  [[nodiscard]] bool is_quiet() noexcept override;
   [[nodiscard]] std::size_t read_ahead() const noexcept override;
 
  private:
@@ -70,11 +73,11 @@ class PathTransport final : public Transport {
 
   TcpTransport tcp_;
   std::optional<Ring> ring_;
-  Fd both_;  // an epoll of the socket and the bell
   Way tx_ = Way::kTcp;
   Way rx_ = Way::kTcp;
   bool unsafe_ = false;  // secure_ring() has failed
   bool attended_ = false;
+  bool tcp_reported_ = true;               // there may be something on TCP, beside the ring
   bool blocked_ = false;                   // the last send() found no room for all
   std::uint32_t empty_ = 0;                // looks at the ring since the last one at TCP
   std::optional<std::ptrdiff_t> tcp_end_;  // what TCP has said last: 0, or an error

@@ -153,6 +153,12 @@ void Ring::fetch_ahead() const noexcept {
   }
 }
 
+void Ring::expect() const noexcept {
+  for (std::size_t i = 0; i < kFetchAhead; i += kCacheLine) {
+    __builtin_prefetch(in_ + ((tail_ + i) & (bytes_ - 1)));
+  }
+}
+
 // `left`: octets that were there and have not been read, which is what the peer finds used.
 void Ring::publish_tail(std::uint32_t left) noexcept {
   ours_->tail.store(tail_, std::memory_order_seq_cst);

@@ -61,6 +61,9 @@ class Ring {
   [[nodiscard]] bool maybe_readable() const noexcept {
     return theirs_->head.load(std::memory_order_acquire) != tail_;
   }
+  // For who looks again and again: asks for the place of the next octets. The writer's cache gives
+  // them up together with its position then, and not one behind the other.
+  void expect() const noexcept;
   // Octets sent that the peer has not taken yet. At most buffer_bytes().
   [[nodiscard]] std::uint32_t unread_by_peer() const noexcept;
   // Octets sent since it was made, modulo 2^32.

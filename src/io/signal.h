@@ -63,7 +63,20 @@ class Signal {
     if (fork_.forked()) return;
     const std::lock_guard lock(mutex_);
     items_.push_back(std::move(item));
-    if (items_.size() == 1) fd_.set();
+    show_locked();
+  }
+  // As push(), without a word on the descriptor. For a thread that takes an item itself next, and
+  // then calls show(): that saves it two system calls.
+  void push_unshown(T item) {
+    if (fork_.forked()) return;
+    const std::lock_guard lock(mutex_);
+    items_.push_back(std::move(item));
+  }
+  // The descriptor says what is in it, as always.
+  void show() {
+    if (fork_.forked()) return;
+    const std::lock_guard lock(mutex_);
+    if (!items_.empty()) show_locked();
   }
   // False, and nothing changed, if `limit` are waiting.
   [[nodiscard]] bool push_below(T item, std::size_t limit) {
@@ -71,7 +84,7 @@ class Signal {
     const std::lock_guard lock(mutex_);
     if (items_.size() >= limit) return false;
     items_.push_back(std::move(item));
-    if (items_.size() == 1) fd_.set();
+    show_locked();
     return true;
   }
 
@@ -81,7 +94,7 @@ class Signal {
     if (items_.empty()) return std::nullopt;
     std::optional<T> out(std::move(items_.front()));
     items_.pop_front();
-    if (items_.empty()) fd_.clear();
+    if (items_.empty()) unshow_locked();
     return out;
   }
 
@@ -104,7 +117,7 @@ class Signal {
     const std::lock_guard lock(mutex_);
     std::deque<T> kept;
     for (T& item : items_) (pred(item) ? out : kept).push_back(std::move(item));
-    if (!items_.empty() && kept.empty()) fd_.clear();
+    if (kept.empty()) unshow_locked();
     items_.swap(kept);
     return out;
   }
@@ -117,10 +130,17 @@ class Signal {
 
  private:
   explicit Signal(SignalFd fd) : fd_(std::move(fd)) {}
+  void show_locked() {
+    if (!std::exchange(shown_, true)) fd_.set();
+  }
+  void unshow_locked() {
+    if (std::exchange(shown_, false)) fd_.clear();
+  }
 
   const ForkGuard fork_;
   mutable std::mutex mutex_;
   std::deque<T> items_;
+  bool shown_ = false;  // on the descriptor
   SignalFd fd_;
 };
 

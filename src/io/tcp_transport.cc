@@ -80,6 +80,15 @@ std::ptrdiff_t TcpTransport::receive(std::span<const Slice> slices) {
   }
 }
 
+std::ptrdiff_t TcpTransport::peek() const noexcept {
+  std::uint8_t octet = 0;
+  while (true) {
+    const ssize_t n = recv(socket_.get(), &octet, sizeof octet, MSG_PEEK | MSG_DONTWAIT);
+    if (n >= 0) return n;
+    if (errno != EINTR) return error_of(errno);
+  }
+}
+
 std::uint32_t TcpTransport::events(bool blocked) const noexcept {
   return EPOLLIN | EPOLLRDHUP | EPOLLET | (blocked ? EPOLLOUT : 0U);
 }

@@ -16,6 +16,8 @@ class TcpTransport final : public Transport {
   // Room to send is reported only on request. There nearly always is some, and each report would
   // cost a pass that finds nothing else.
   [[nodiscard]] std::uint32_t events(bool blocked) const noexcept override;
+  // As receive() of one octet, which stays.
+  [[nodiscard]] std::ptrdiff_t peek() const noexcept;
   void shutdown_send() noexcept override;
   void close(bool reset) noexcept override;
   [[nodiscard]] PeerLiveness liveness() const override;

@@ -7,7 +7,8 @@
 //
 //   - while attended, somebody calls receive() again and again, and the transport may save its peer
 //     the trouble of waking us;
-//   - after settle(), `fd()` reports it, edge-triggered, for the events that events() names.
+//   - after settle(), `fd()` reports it, edge-triggered, for the events that events() names, or the
+//     bell does.
 #pragma once
 
 #include <weft/address.h>
@@ -58,6 +59,10 @@ class Transport {
   // no room. Register with EPOLLET.
   [[nodiscard]] virtual int fd() const noexcept = 0;
   [[nodiscard]] virtual std::uint32_t events(bool blocked) const noexcept = 0;
+  // A second one, to be registered beside it for EPOLLIN; -1: there is none.
+  [[nodiscard]] virtual int bell() const noexcept { return -1; }
+  // fd() has reported something, and there is a bell.
+  virtual void reported() noexcept {}
   // From now on a caller polls: fd() need not report.
   virtual void attend() noexcept {}
   // From now on no caller polls before fd() reports. True: something is there already; poll again.
@@ -68,6 +73,8 @@ class Transport {
   [[nodiscard]] virtual bool short_read_is_all() const noexcept { return true; }
   // A receive() that finds nothing costs no system call, nor does the peer pay for being looked at.
   [[nodiscard]] virtual bool cheap_to_look_at() const noexcept { return false; }
+  // For such a one, while attended: a receive() now would find nothing. False: ask receive().
+  [[nodiscard]] virtual bool is_quiet() noexcept { return false; }
   // Octets to read at once while it is not known where they belong.
   [[nodiscard]] virtual std::size_t read_ahead() const noexcept { return SIZE_MAX; }
   // After a send() without room: try again, whatever fd() has reported. Costs no system call.

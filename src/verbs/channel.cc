@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "io/clock.h"
 #include "io/epoll.h"
@@ -15,6 +16,28 @@
 #include "verbs/poller.h"
 
 namespace weft::verbs {
+
+namespace {
+// The channel in whose wait() this thread is.
+thread_local CompletionChannelImpl* t_waits_on = nullptr;
+}  // namespace
+
+// While a thread runs the pollers in wait(), an event that it queues itself is for itself: it takes
+// one before it sleeps or returns. What is left then is shown to others.
+class CompletionChannelImpl::TakingTurn {
+ public:
+  explicit TakingTurn(CompletionChannelImpl& channel) noexcept
+      : before_(std::exchange(t_waits_on, &channel)) {}
+  ~TakingTurn() {
+    t_waits_on->events_->show();
+    t_waits_on = before_;
+  }
+  TakingTurn(const TakingTurn&) = delete;
+  TakingTurn& operator=(const TakingTurn&) = delete;
+
+ private:
+  CompletionChannelImpl* const before_;
+};
 
 Result<std::shared_ptr<CompletionChannelImpl>> CompletionChannelImpl::create(
     std::shared_ptr<DeviceImpl> device) {
@@ -92,7 +115,13 @@ std::shared_ptr<const CompletionChannelImpl::Pollers> CompletionChannelImpl::pol
   return pollers_;
 }
 
-void CompletionChannelImpl::notify(CompletionQueueImpl& cq) { events_->push(&cq); }
+void CompletionChannelImpl::notify(CompletionQueueImpl& cq) {
+  if (t_waits_on == this) {
+    events_->push_unshown(&cq);
+  } else {
+    events_->push(&cq);
+  }
+}
 
 CompletionQueueImpl* CompletionChannelImpl::take() {
   const auto cq = events_->try_pop();
@@ -125,6 +154,7 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
   if (device_->config().progress == ProgressMode::kThread) return wait_for_others(until);
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   waits_.store(true, std::memory_order_relaxed);
+  const TakingTurn turn(*this);
   CompletionQueueImpl* cq = spin(until);
   Result<CompletionQueue*> out = cq != nullptr ? cq : drive_and_sleep(until);
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);

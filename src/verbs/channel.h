@@ -51,6 +51,7 @@ class CompletionChannelImpl final : public CompletionChannel {
  private:
   CompletionChannelImpl(std::shared_ptr<DeviceImpl> device,
                         std::unique_ptr<io::Signal<CompletionQueueImpl*>> events, io::Fd sleep_fd);
+  class TakingTurn;
   [[nodiscard]] CompletionQueueImpl* take();
   // Each once. Their CQs keep them.
   using Pollers = std::vector<std::shared_ptr<Poller>>;

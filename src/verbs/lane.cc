@@ -57,6 +57,7 @@ Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<trac
   note_stalled(false);
   no_memory_ = false;
   rx_ended_ = end_reported_ = false;
+  socket_reported_.store(false, std::memory_order_relaxed);
   busy_since_ = Instant::never();
   // A doorbell of the connection before went with it.
   deferred_.store(false, std::memory_order_seq_cst);
@@ -114,10 +115,35 @@ Turn Lane::run(std::uint32_t events) {
   // Before the lock: an edge is reported once, and the holder may be about to find no room.
   if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0)
     room_.store(true, std::memory_order_seq_cst);
+  if (cheap_to_look_at() && events != 0) {
+    socket_reported_.store(true, std::memory_order_release);
+    events = 0;
+  }
   if (!lock_.try_enter()) return {.busy = true};
   const Turn done = turn(events);
   leave();
   return done;
+}
+
+Turn Lane::glance() {
+  if (!lock_.try_enter()) return {.busy = true};
+  if (is_at_rest() && transport_->is_quiet() && leave_as_it_was()) return {};
+  const Turn done = turn(0);
+  leave();
+  return done;
+}
+
+// Nothing waits to be sent, to be acknowledged, or for a receive.
+bool Lane::is_at_rest() const {
+  return live() && cheap_to_look_at() && !blocked() && !rx_ended_ && !awaits_receive() &&
+         !waits_for_acks();
+}
+
+// False: kicked, and still held.
+bool Lane::leave_as_it_was() {
+  if (!lock_.leave()) return false;
+  lock_.left();
+  return true;
 }
 
 void Lane::look() {
@@ -202,6 +228,10 @@ Turn Lane::turn(std::uint32_t events) {
   Turn out;
   if (!live()) return out;
   constexpr std::uint32_t kEnd = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+  if (socket_reported_.load(std::memory_order_relaxed) &&
+      socket_reported_.exchange(false, std::memory_order_acquire)) {
+    transport_->reported();
+  }
   if (events == 0 || (events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) {
     out = receive((events & kEnd) != 0);
   }
@@ -416,8 +446,12 @@ void Lane::update_events() {
   poller->update(*this, transport_->fd(), events);
 }
 
-// With the events that are registered: where room was asked for once, it stays asked for.
-void Lane::report_anew() { poller_kept_->update(*this, transport_->fd(), events_); }
+// With the events that are registered: where room was asked for once, it stays asked for. Beside a
+// ring the socket has room, and nothing else to say.
+void Lane::report_anew() {
+  const std::uint32_t also = cheap_to_look_at() ? EPOLLOUT : 0U;
+  poller_kept_->update(*this, transport_->fd(), events_ | also);
+}
 
 // A change of the path comes to its next step behind the turn that brought it there.
 void Lane::step_path() {
@@ -433,15 +467,11 @@ void Lane::step_path() {
   if (path_->take_moved()) follow_transport();
 }
 
-// The descriptor has changed. The one before is closed, and so in no epoll any more, or it is the
-// socket, which the new one watches.
+// A bell that is gone is closed, and so in no epoll any more.
 void Lane::follow_transport() {
   Poller* const poller = this->poller();
-  if (poller == nullptr) return;  // not attached yet: that finds the new one
-  const auto& both = static_cast<const io::PathTransport&>(*transport_);
-  events_ = transport_->events(blocked());
-  const int former = both.has_ring() ? both.socket_fd() : -1;
-  if (!poller->replace(*this, former, transport_->fd(), events_)) stream_->transport_lost(false);
+  if (poller == nullptr) return;  // not attached yet: that finds the bell
+  if (transport_->bell() >= 0 && !poller->add_bell(*this)) stream_->transport_lost(false);
 }
 
 void Lane::trace_path() {

@@ -73,6 +73,9 @@ class Lane final : public io::Handler {
 
   // Receives what is there and sends what can be sent. `events`: what epoll reported; 0: unknown.
   Turn run(std::uint32_t events);
+  // As run(0), at a fraction of the cost where the transport is cheap to look at and nothing has
+  // come. For who looks again and again; what only turn_done() sees waits for the next run().
+  Turn glance();
   // The same for who does not poll: what one turn leaves unread is reported to the poller.
   void look();
   // Sends what has been posted, now, or leaves it to the holder.
@@ -159,6 +162,8 @@ class Lane final : public io::Handler {
 
  private:
   Turn turn(std::uint32_t events);
+  [[nodiscard]] bool is_at_rest() const;
+  [[nodiscard]] bool leave_as_it_was() WEFT_NOT_ANALYZED;
   void leave() WEFT_RELEASE(lock_) WEFT_NOT_ANALYZED;  // takes it up again for a kick
   void send_posted();
   Turn receive(bool until_end);
@@ -216,6 +221,8 @@ class Lane final : public io::Handler {
   std::atomic<bool> tx_blocked_{false};  // written by the holder
   // Room was reported and not used yet, perhaps since somebody else was at it.
   std::atomic<bool> room_{false};
+  // Epoll has reported the socket beside a ring; perhaps while somebody else was at it.
+  std::atomic<bool> socket_reported_{false};
   std::atomic<bool> awaits_receive_{false};  // written by the holder
   bool rx_ended_ = false;
   bool end_reported_ = false;  // by epoll

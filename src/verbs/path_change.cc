@@ -73,7 +73,7 @@ void PathChange::begin() {
   if (!offer) return refuse(offer.error(), false);
   ticket_ = offer->ticket();
   offer_.emplace(std::move(*offer));
-  peer_ = io::peer_address(transport_.socket_fd());
+  peer_ = io::peer_address(transport_.fd());
   if (auto kept = rings_.take_kept_of(peer_)) {
     say(PathWord::kAgain, kept->key);
     spare_.emplace(std::move(kept->ring));
@@ -90,9 +90,7 @@ void PathChange::answer() {
   auto ring = io::answer_ring_offer(ticket_, io::kRingBytesDefault,
                                     rings_.take_kept(std::exchange(again_, 0)));
   if (!ring) return refuse(ring.error(), true);
-  if (auto added = transport_.add_ring(std::move(*ring)); !added) {
-    return refuse(added.error(), true);
-  }
+  transport_.add_ring(std::move(*ring));
   moved_ = true;
   step_ = Step::kAnswered;
   say(PathWord::kAnswered, ticket_.proof);
@@ -104,9 +102,7 @@ void PathChange::take_ring() {
   spare_.reset();
   auto ring = std::exchange(offer_, std::nullopt)->take(std::move(spare));
   if (!ring) return refuse(ring.error(), true);
-  if (auto added = transport_.add_ring(std::move(*ring)); !added) {
-    return refuse(added.error(), true);
-  }
+  transport_.add_ring(std::move(*ring));
   moved_ = true;
   step_ = Step::kRing;
   say(PathWord::kByRing, ticket_.proof);

@@ -66,7 +66,7 @@ class PathChange {
 
   // A path=ring that has become impossible: the stream has to end.
   [[nodiscard]] bool failed() const noexcept { return failed_; }
-  // The descriptor of the transport has changed since this was asked last.
+  // The transport has got a bell, or lost it, since this was asked last.
   [[nodiscard]] bool take_moved() noexcept { return std::exchange(moved_, false); }
 
  private:

@@ -24,6 +24,8 @@ constexpr std::uint32_t kHotRuns = 200;
 // that is cold learns sooner that its peer was killed.
 constexpr std::uint32_t kHotRunsCheap = 50'000;
 constexpr std::uint64_t kSeldomUs = 50;
+// One look in so many at a hot lane that gave nothing is a whole run; the others are glances.
+constexpr std::uint32_t kGlancesPerRun = 64;
 // With hot lanes, one pass in so many asks epoll about the others.
 constexpr std::uint32_t kPassesPerLook = 4;
 // Polls without success in a row before callers take over: kPollsToTake, and up to this where they
@@ -60,6 +62,9 @@ constexpr Duration kSpinPauseMin{1'000'000};
 constexpr Duration kSpinPauseMax{1'000'000'000};
 constexpr Duration kSpinAtMost{2'000'000};
 constexpr Duration kCoresAskedEach{1'000'000};
+
+// In the place of a slot's highest bit: the bell beside the socket.
+constexpr std::uint64_t kBellBit = 1ULL << 31U;
 
 std::uint64_t make_token(std::uint32_t slot, std::uint32_t generation) {
   return std::uint64_t{generation} << 32U | slot;
@@ -129,7 +134,8 @@ Status Poller::attach(Lane& lane, std::shared_ptr<LaneOwner> owner) {
   epoll_event event{};
   event.events = lane.transport()->events(lane.blocked());
   event.data.u64 = lane.token.load(std::memory_order_relaxed);
-  const bool added = epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, lane.transport()->fd(), &event) == 0;
+  const bool added = epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, lane.transport()->fd(), &event) == 0 &&
+                     (lane.transport()->bell() < 0 || add_bell(lane));
   if (added && !registered_.exchange(true, std::memory_order_acq_rel)) {
     const io::SpinGuard lock(keeper_lock_);
     const bool background = keeper_.load(std::memory_order_relaxed) == Keeper::kBackground;
@@ -146,6 +152,8 @@ Status Poller::attach(Lane& lane, std::shared_ptr<LaneOwner> owner) {
 std::shared_ptr<LaneOwner> Poller::detach(Lane& lane) {
   epoll_event unused{};
   (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, lane.transport()->fd(), &unused);
+  const int bell = lane.transport()->bell();
+  if (bell >= 0) (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, bell, &unused);
   const auto slot = static_cast<std::uint32_t>(lane.token.load(std::memory_order_relaxed));
   const io::SpinGuard lock(table_lock_);
   ++slots_[slot].generation;
@@ -162,12 +170,11 @@ void Poller::update(const Lane& lane, int fd, std::uint32_t events) {
   (void)epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
 }
 
-bool Poller::replace(const Lane& lane, int former, int fd, std::uint32_t events) {
+bool Poller::add_bell(Lane& lane) {
   epoll_event event{};
-  if (former >= 0) (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, former, &event);
-  event.events = events;
-  event.data.u64 = lane.token.load(std::memory_order_relaxed);
-  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+  event.events = EPOLLIN | EPOLLET;
+  event.data.u64 = lane.token.load(std::memory_order_relaxed) | kBellBit;
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, lane.transport()->bell(), &event) == 0;
 }
 
 Poller::Found Poller::find(std::uint64_t token) {
@@ -197,7 +204,7 @@ bool Poller::pass(bool look, bool warm, bool ring) {
   const bool ours = kept_by_callers();
   if (ring && doorbell_due_.load(std::memory_order_acquire)) moved = ring_doorbells(warm && ours);
   const bool hurry = seldom_ || hot_count_.load(std::memory_order_relaxed) == kHotMax;
-  moved |= run_hot([ours, hurry](const Hot& hot) {
+  moved |= run_hot(true, [ours, hurry](const Hot& hot) {
     const bool patient = !hurry && hot.lane->cheap_to_look_at();
     return ours && hot.idle < (patient ? kHotRunsCheap : kHotRuns);
   });
@@ -231,8 +238,9 @@ bool Poller::ring_doorbells(bool warm) {
 }
 
 // Runs each hot lane once; those stay hot for which `stays` holds, as far as they are still ours.
+// `again`: so does the next pass.
 template <class Stays>
-bool Poller::run_hot(Stays stays) {
+bool Poller::run_hot(bool again, Stays stays) {
   const std::uint32_t count = hot_count_.load(std::memory_order_relaxed);
   bool moved = false;
   std::uint32_t kept = 0;
@@ -240,7 +248,8 @@ bool Poller::run_hot(Stays stays) {
   for (std::uint32_t i = 0; i < count; ++i) {
     Hot& hot = hot_[i];
     if (!hot.attended) hot.attended = hot.lane->attend();
-    const Turn turn = hot.lane->run(0);
+    const bool glance = again && hot.attended && hot.idle % kGlancesPerRun != 0;
+    const Turn turn = glance ? hot.lane->glance() : hot.lane->run(0);
     moved |= turn.anything();
     hot.idle = turn.received || turn.more ? 0 : hot.idle + 1;
     const bool here = hot.lane->poller() == this;
@@ -266,9 +275,11 @@ bool Poller::harvest(bool warm) {
   bool moved = false;
   warm = warm && kept_by_callers();
   for (int i = 0; i < count; ++i) {
-    Found found = find(events[i].data.u64);
+    const std::uint64_t token = events[i].data.u64;
+    Found found = find(token & ~kBellBit);
     if (found.lane == nullptr) continue;  // gone meanwhile
-    const Turn turn = found.lane->run(events[i].events);
+    const bool rung = (token & kBellBit) != 0;
+    const Turn turn = found.lane->run(rung ? 0 : events[i].events);
     moved |= turn.anything();
     // What was left unread is not reported again, nor is what somebody else was busy with.
     if (turn.more || turn.busy || (warm && turn.received)) make_hot(std::move(found));
@@ -295,7 +306,7 @@ void Poller::make_hot(Found found) {
 }
 
 bool Poller::cool_down() {
-  const bool moved = run_hot([](const Hot&) { return false; });
+  const bool moved = run_hot(false, [](const Hot&) { return false; });
   return moved || hot_count_.load(std::memory_order_relaxed) != 0;
 }
 

@@ -55,9 +55,8 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   // Returns what kept the owner alive: let it go without the lane.
   [[nodiscard]] std::shared_ptr<LaneOwner> detach(Lane& lane);
   void update(const Lane& lane, int fd, std::uint32_t events);
-  // The lane's descriptor is another one now. `former`: the one before, if it is still open, or -1.
-  // False: no room in the epoll.
-  [[nodiscard]] bool replace(const Lane& lane, int former, int fd, std::uint32_t events);
+  // The lane's transport has got a bell.  False: no room in the epoll.
+  [[nodiscard]] bool add_bell(Lane& lane);
 
   // --- callers ---
 
@@ -163,7 +162,7 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   bool pass(bool look, bool warm = true, bool ring = true) WEFT_REQUIRES(lock_);
   bool ring_doorbells(bool warm = false) WEFT_REQUIRES(lock_);
   template <class Stays>
-  bool run_hot(Stays stays) WEFT_REQUIRES(lock_);
+  bool run_hot(bool again, Stays stays) WEFT_REQUIRES(lock_);
   bool harvest(bool warm) WEFT_REQUIRES(lock_);
   void make_hot(Found found) WEFT_REQUIRES(lock_);
   bool cool_down() WEFT_REQUIRES(lock_);  // True: something moved, or is hot still

@@ -28,8 +28,8 @@ struct Path {
       return nullptr;
     }
     std::unique_ptr<Path> path(new Path{PathTransport(Fd(ends[0])), PathTransport(Fd(ends[1]))});
-    if (!path->a.add_ring(std::move(*pair.initiator))) return nullptr;
-    if (!path->b.add_ring(std::move(*pair.responder))) return nullptr;
+    path->a.add_ring(std::move(*pair.initiator));
+    path->b.add_ring(std::move(*pair.responder));
     for (PathTransport* t : {&path->a, &path->b}) {
       t->send_by(Way::kRing);
       t->receive_by(Way::kRing);
@@ -53,18 +53,29 @@ std::ptrdiff_t receive(PathTransport& t, Bytes& out, std::size_t most = 1000) {
 // As a lane has it: edge-triggered, in somebody's epoll.
 class Watch {
  public:
-  explicit Watch(const Transport& t) : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
-    epoll_event event{};
-    event.events = t.events(false);
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, t.fd(), &event) != 0) abort();
+  explicit Watch(Transport& t) : transport_(t), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    add(t.fd(), t.events(false));
+    if (t.bell() >= 0) add(t.bell(), EPOLLIN | EPOLLET);
     (void)reports();  // what is there at first
   }
   [[nodiscard]] bool reports(int timeout_ms = 0) const {
-    epoll_event event{};
-    return epoll_wait(epoll_.get(), &event, 1, timeout_ms) == 1;
+    std::array<epoll_event, 2> events{};
+    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+    for (int i = 0; i < count; ++i) {
+      if (events[i].data.fd == transport_.fd()) transport_.reported();
+    }
+    return count > 0;
   }
 
  private:
+  void add(int fd, std::uint32_t events) const {
+    epoll_event event{};
+    event.events = events;
+    event.data.fd = fd;
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) abort();
+  }
+
+  Transport& transport_;
   Fd epoll_;
 };
 
@@ -212,7 +223,6 @@ TEST(PathTransport, PollerSeesTheEndAtOnceAndASilentOneInTheEnd) {
   auto q = Path::make();
   ASSERT_NE(q, nullptr);
   q->b.attend();
-  shutdown(q->a.fd(), SHUT_RDWR);  // of the epoll: does nothing
   const int looks = [&] {
     for (int turn = 0; turn < 100'000; ++turn) {
       if (turn == 10) q->a.close(false);
@@ -259,6 +269,29 @@ TEST(PathTransport, OctetsOnTcpBesideTheRingAreAViolation) {
   Bytes got;
   EXPECT_EQ(receive(p->b, got), -EPROTO);
   EXPECT_EQ(receive(p->b, got), -EPROTO);
+}
+
+// The peer has gone back to TCP, and its word of that is in the ring.
+TEST(PathTransport, OctetsOnTcpStayThereUntilTheRingSaysThatTheyMay) {
+  auto p = Path::make();
+  ASSERT_NE(p, nullptr);
+  Bytes got;
+  for (const bool attended : {false, true}) {
+    if (attended) p->b.attend();
+    p->a.send_by(Way::kRing);
+    p->b.receive_by(Way::kRing);
+    EXPECT_EQ(send(p->a, Bytes{1}), 1);
+    p->a.send_by(Way::kTcp);
+    EXPECT_EQ(send(p->a, Bytes{2, 3}), 2);
+    p->b.reported();
+    if (!attended) {
+      EXPECT_TRUE(p->b.settle());
+    }
+    EXPECT_EQ(receive(p->b, got), 1);
+    p->b.receive_by(Way::kTcp);
+    EXPECT_EQ(receive(p->b, got), 2);
+    EXPECT_EQ(got, (Bytes{2, 3}));
+  }
 }
 
 TEST(PathTransport, GoesBackToTcpAndLeavesNothing) {

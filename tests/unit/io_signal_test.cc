@@ -42,6 +42,27 @@ TEST(Signal, IsReadableExactlyWhileSomethingIsInIt) {
   EXPECT_TRUE(readable(s->fd()));
 }
 
+TEST(Signal, ShowsOnRequestWhatWasPushedUnshown) {
+  const auto s = numbers();
+  s->push_unshown(1);
+  EXPECT_FALSE(readable(s->fd()));
+  EXPECT_EQ(s->try_pop(), 1);
+  s->show();
+  EXPECT_FALSE(readable(s->fd())) << "nothing is in it";
+  s->push_unshown(2);
+  s->push_unshown(3);
+  EXPECT_EQ(s->try_pop(), 2);
+  s->show();
+  EXPECT_TRUE(readable(s->fd()));
+  EXPECT_EQ(s->try_pop(), 3);
+  EXPECT_FALSE(readable(s->fd()));
+  s->push_unshown(4);
+  s->push(5);
+  EXPECT_TRUE(readable(s->fd()));
+  EXPECT_EQ(s->take_if([](int) { return true; }).size(), 2U);
+  EXPECT_FALSE(readable(s->fd()));
+}
+
 TEST(Signal, NonBlockingFlagOfTheDescriptorDecidesHowToWaitWithoutLimit) {
   const auto s = numbers();
   set_non_blocking(s->fd());
