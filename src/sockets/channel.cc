@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -124,6 +125,13 @@ ssize_t peek_octet(int fd, bool wait) {
   if (found > 0) return 1;
   errno = EAGAIN;
   return -1;
+}
+
+// How many octets there are, without taking them: at least one of them counts where system calls
+// are restricted.
+ssize_t peek_octets(int fd, std::uint8_t* octets, std::size_t most) {
+  if (g_restricted.load(std::memory_order_relaxed)) return peek_octet(fd, false);
+  return real().recv(fd, octets, most, MSG_PEEK | MSG_DONTWAIT);
 }
 
 void relax() {
@@ -322,7 +330,13 @@ void Channel::drain(std::uint64_t up_to) {
 void Channel::arm() {
   if (in_->reader_waits.load() != 0) return;
   const bool stuck = in_->writer_waits.load() != 0;
-  const std::uint64_t stale = in_->signals.load();
+  std::uint64_t stale = in_->signals.load();
+  // The writer, which woke us by sending it, may not have counted it yet.
+  const std::uint64_t least = 1 + end_->more_signals;
+  if (static_cast<std::int64_t>(stale - end_->drained) < static_cast<std::int64_t>(least)) {
+    stale = end_->drained + late_octets(least);
+  }
+  end_->more_signals = 0;
   in_->reader_waits.store(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   drain(stale - 1);
@@ -332,7 +346,26 @@ void Channel::arm() {
     return;
   }
   // Octets have come meanwhile. Taken back in time, the old signal stands for them.
-  in_->reader_waits.exchange(0);
+  if (in_->reader_waits.exchange(0) == 0) end_->more_signals = 1;
+}
+
+// While reader_waits is 0: how many octets are in the pair. If fewer than `least`, the others are
+// under way, and their writer runs or has lost its core in this moment. That is worth a wait: the
+// program would find its socket readable for nothing, which TCP's never are.
+std::size_t Channel::late_octets(std::size_t least) const {
+  constexpr int kLooks = 30;
+  constexpr int kLooksBeforeYield = 8;
+  std::uint8_t trash[4096];
+  std::size_t found = 0;
+  for (int look = 0; look < kLooks; ++look) {
+    const ssize_t there = peek_octets(socket_, trash, sizeof trash);
+    found = static_cast<std::size_t>(std::max<ssize_t>(there, 0));
+    if (there == 0 || found >= least) break;
+    if (look < kLooksBeforeYield) continue;
+    if (g_restricted.load(std::memory_order_relaxed)) break;
+    sched_yield();
+  }
+  return found;
 }
 
 ssize_t Channel::reset_result() {
@@ -420,10 +453,7 @@ int Channel::await_signal(bool wait) {
 // Those that are there while reader_waits is still set were sent before it was.
 void Channel::take_stale() {
   std::uint8_t trash[4096];
-  ssize_t there = peek_octet(socket_, false);
-  if (there > 0 && !g_restricted.load(std::memory_order_relaxed)) {
-    there = real().recv(socket_, trash, sizeof trash, MSG_PEEK | MSG_DONTWAIT);
-  }
+  const ssize_t there = peek_octets(socket_, trash, sizeof trash);
   if (there <= 0 || in_->reader_waits.load() == 0) return;
   const ssize_t n = take_octets(socket_, trash, static_cast<std::size_t>(there));
   if (n > 0) end_->drained += static_cast<std::uint64_t>(n);

@@ -61,8 +61,9 @@ struct EndState {
   pthread_mutex_t writing;
   std::uint64_t read_cursor;
   std::uint64_t write_cursor;
-  std::uint64_t drained;    // octets taken out of the pair
-  std::uint64_t seen_read;  // the reader's cursor at our last write
+  std::uint64_t drained;       // octets taken out of the pair
+  std::uint32_t more_signals;  // 1: there is one besides that which stands for unread octets
+  std::uint64_t seen_read;     // the reader's cursor at our last write
   std::uint32_t stalled_writes;
   std::atomic<std::int32_t> holders;  // processes that have this end
   std::atomic<std::uint32_t> nonblocking;
@@ -148,6 +149,7 @@ class Channel {
                                      std::uint64_t most, bool discard) const;
   void give_room();
   void arm();
+  [[nodiscard]] std::size_t late_octets(std::size_t least) const;
   void drain(std::uint64_t up_to);
   void take_stale();
   bool send_octets(std::size_t count, bool wait);

@@ -57,6 +57,7 @@ enum class R : std::uint8_t {
   kArmed,      // do we wait already?
   kStuck,      // arm(): has the writer filled the pair?
   kStale,      // ... how many signals have been sent?
+  kPeekOld,    // ... none that is counted: how many are in the pair?
   kSayWait,    // ... write that we wait
   kDrainMost,  // ... take the old signals out, but for one
   kUnfill,     // ... and the filling with them
@@ -86,6 +87,7 @@ struct State {
   // The reader's own.
   std::int8_t seen_written = 0;
   std::int8_t up_to = 0;  // signals to take, less those taken
+  std::int8_t more = 0;   // signals besides the one that stands for unread octets
   bool stuck = false;
   bool had_some = false;  // this call has read octets already
   auto operator<=>(const State&) const = default;
@@ -100,6 +102,7 @@ struct Variant {
   bool looks_again = true;        // arm() reads the writer's position once more
   bool leaves_one = true;         // arm() takes the last old signal only with an empty ring
   bool gives_back = true;         // a signal that did not fit leaves the reader waiting
+  bool peeks_old = true;          // arm() takes old signals that are not counted yet
   bool late_ones_checked = true;  // take_stale() looks whether we wait still
 };
 
@@ -208,9 +211,15 @@ void step_reader_arms(const State& s, const Variant& v, State n, States& out) {
       n.r = R::kStuck;
       break;
     case R::kStuck: n.stuck = s.writer_waits, n.r = R::kStale; break;
-    case R::kStale: n.up_to = static_cast<std::int8_t>(counted(s)), n.r = R::kSayWait; break;
+    case R::kStale:
+      n.up_to = static_cast<std::int8_t>(counted(s));
+      n.r = v.peeks_old && counted(s) < 1 + s.more ? R::kPeekOld : R::kSayWait;
+      n.more = 0;
+      break;
+    case R::kPeekOld: n.up_to = s.pair, n.r = R::kSayWait; break;
     case R::kSayWait: n.reader_waits = true, n.r = R::kDrainMost; break;
     case R::kUnsay:
+      n.more = s.reader_waits ? 0 : 1;
       n.reader_waits = false;
       n.up_to = 0;
       n.r = R::kLook;
