@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """TCP with copy beside placing by RDMA over lwIP, in instructions: what does not depend on the host.
 
-    bench/embedded/evaluate.py [--out DIR] [--build BUILD] [--board BOARD]... [--no-host]
+    bench/embedded/evaluate.py [--out DIR] [--build BUILD] [--board BOARD]... [--no-host] [--no-boards]
 
 Moves N messages of 50, 500 and 1400 KB from one lwIP host to another in the same program
 (bench/embedded/moves.h): on boards under QEMU, whose clock counts instructions (-icount), and on
 this machine, where callgrind counts them. Both ends and the link between them are counted. The
-link's part is the same for every way. Writes table.md, samples.json and, with matplotlib, plots
-as SVG to DIR (build/embedded unless given).
+link's part is the same for every way. Writes table.md and samples.json to DIR (build/embedded
+unless given); `bench/compare --only embedded` draws the plots.
+
+tcp-copy-plain is TCP over lwIP as it comes; the other ways have Weft's port of it, with a faster
+checksum.
 
 The time is that of a straight line through the runs: so many instructions to begin with, so many
 for each octet. Exit status 77: nothing of what is needed could be had, and a line says what.
@@ -28,7 +31,7 @@ QEMU = {
     "mps2-an385": ["qemu-system-arm", "-M", "mps2-an385"],
     "mipssim": ["qemu-system-mips", "-M", "mipssim", "-m", "32M"],
 }
-WAYS = ("tcp-copy", "rdma", "rdma-crc", "rdma-crc-markers")
+WAYS = ("tcp-copy-plain", "tcp-copy", "rdma", "rdma-crc", "rdma-crc-markers")
 SIZES = (50_000, 500_000, 1_400_000)
 OCTETS = (1_400_000, 2_800_000, 5_600_000)
 REORDERED = 10
@@ -76,10 +79,11 @@ def host_sample(program, way, size, count, reordered=0):
     return Sample(way, size, count, reordered, int(placed[1]), int(placed[2]), int(collected[1]))
 
 
-def host_samples(program):
-    samples = [host_sample(program, way, size, octets // size)
+def host_samples(plain, program):
+    programs = {way: plain if way == WAYS[0] else program for way in WAYS}
+    samples = [host_sample(programs[way], way, size, octets // size)
                for octets in OCTETS for size in SIZES for way in WAYS]
-    return samples + [host_sample(program, way, SIZES[-1], 2, REORDERED) for way in WAYS]
+    return samples + [host_sample(programs[way], way, SIZES[-1], 2, REORDERED) for way in WAYS]
 
 
 def line_through(points):
@@ -99,63 +103,57 @@ def series(samples, way, size):
                   if s.way == way and s.size == size and s.reordered == 0)
 
 
+def lines_of(samples):
+    """way -> size -> what line_through() gives."""
+    return {way: {size: line_through(series(samples, way, size)) for size in SIZES}
+            for way in WAYS}
+
+
 def table(where, samples):
-    lines = [f"### {where}", "",
-             "Instructions per octet of N messages, both ends and the link; in brackets beside TCP "
-             "with copy.", "",
-             "| message | " + " | ".join(WAYS) + " |", "|---|" + "---|" * len(WAYS)]
-    worst = 0.0
+    out = [f"### {where}", "",
+           "Instructions per octet of N messages, both ends and the link; in brackets beside TCP "
+           f"with copy: {WAYS[0]}, {WAYS[1]}.", "",
+           "| message | " + " | ".join(WAYS) + " |", "|---|" + "---|" * len(WAYS)]
+    lines = lines_of(samples)
     for size in SIZES:
-        cells, base = [], None
-        for way in WAYS:
-            slope, _, error = line_through(series(samples, way, size))
-            worst = max(worst, error)
-            per_octet = slope / size
-            base = base or per_octet
-            cells.append(f"{per_octet:.2f} ({per_octet / base:.2f})")
-        lines.append(f"| {size // 1000} KB | " + " | ".join(cells) + " |")
-    lines += ["", f"A straight line through the runs (N to {OCTETS[-1] // SIZES[0]}) is off by "
-              f"{worst:.1f} % at most, so N = 5000 costs 5000 messages' share.", "",
-              f"With {REORDERED} % of the frames behind the next one, 2 messages of 1400 KB:", "",
-              "| | instructions per octet | segments ahead | of them placed |", "|---|---|---|---|"]
+        costs = [lines[way][size][0] / size for way in WAYS]
+        cells = [f"{cost:.2f} ({cost / costs[0]:.2f}, {cost / costs[1]:.2f})" for cost in costs]
+        out.append(f"| {size // 1000} KB | " + " | ".join(cells) + " |")
+    worst = max(line[2] for sizes in lines.values() for line in sizes.values())
+    out += ["", f"A straight line through the runs (N to {OCTETS[-1] // SIZES[0]}) is off by "
+            f"{worst:.1f} % at most, so N = 5000 costs 5000 messages' share.", "",
+            f"With {REORDERED} % of the frames behind the next one, 2 messages of 1400 KB:", "",
+            "| | instructions per octet | segments ahead | of them placed |", "|---|---|---|---|"]
     for s in samples:
         if s.reordered:
             per_octet = s.instructions / (s.size * s.count)
-            ahead = "not counted" if s.way == "tcp-copy" else s.ahead
-            lines.append(f"| {s.way} | {per_octet:.2f} | {ahead} | {s.placed} |")
-    return "\n".join(lines) + "\n"
-
-
-def plot(where, samples, out):
-    try:
-        import matplotlib
-        matplotlib.use("svg")
-        import matplotlib.pyplot as pyplot
-    except ImportError:
-        print("evaluate.py: no plots, python3-matplotlib is not installed")
-        return
-    for size in SIZES:
-        figure, axes = pyplot.subplots(figsize=(4.3, 2.7))
-        for way in WAYS:
-            points = series(samples, way, size)
-            axes.plot([n for n, _ in points], [y / 1e6 for _, y in points], marker="o", label=way)
-        axes.set(title=f"{where}: messages of {size // 1000} KB", xlabel="messages N",
-                 ylabel="million instructions", xlim=0, ylim=0)
-        axes.legend(frameon=False, fontsize=7)
-        figure.savefig(out / f"{where}-{size // 1000}.svg", bbox_inches="tight")
-        pyplot.close(figure)
+            ahead = "not counted" if s.way.startswith("tcp") else s.ahead
+            out.append(f"| {s.way} | {per_octet:.2f} | {ahead} | {s.placed} |")
+    return "\n".join(out) + "\n"
 
 
 def build_board(board, build):
-    """The image of the evaluation, or None with a line that says what is missing."""
+    """The images of the evaluation; none, and a line that says what is missing."""
     if shutil.which(QEMU[board][0]) is None:
         print(f"evaluate.py: {QEMU[board][0]} is not installed (scripts/install-deps.sh boards)")
-        return None
-    if subprocess.run([ROOT / "scripts/build-board.sh", board, build,
-                       "weft_board_bench"]).returncode != 0:
-        print(f"evaluate.py: no image for {board}")
-        return None
-    return build / "bin/weft-board-bench.elf"
+        return []
+    for target in ("weft_board_bench_plain", "weft_board_bench"):
+        if subprocess.run([ROOT / "scripts/build-board.sh", board, build, target]).returncode != 0:
+            print(f"evaluate.py: no image for {board}")
+            return []
+    return [build / f"bin/weft-board-bench{kind}.elf" for kind in ("-plain", "")]
+
+
+def find_programs(build):
+    """Those of this machine; none, and a line that says what is missing."""
+    found = [next(build.glob(f"**/weft_embedded_bench{kind}"), None) for kind in ("_plain", "")]
+    if shutil.which("valgrind") is None:
+        print("evaluate.py: valgrind is not installed")
+    elif None in found:
+        print("evaluate.py: build weft_embedded_bench and weft_embedded_bench_plain first")
+    else:
+        return found
+    return []
 
 
 def main():
@@ -166,28 +164,24 @@ def main():
     parser.add_argument("--board", action="append", choices=sorted(QEMU),
                         help="only this board; again for several (default: all)")
     parser.add_argument("--no-host", action="store_true", help="boards only")
+    parser.add_argument("--no-boards", action="store_true", help="this machine only")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     results = {}
-    for board in args.board or sorted(QEMU):
-        image = build_board(board, ROOT / f"build/board-{board}")
-        if image is not None:
-            results[board] = board_samples(board, image)
-    program = next(args.build.glob("**/weft_embedded_bench"), None)
-    if not args.no_host and program is None:
-        print("evaluate.py: build the target weft_embedded_bench first")
-    elif not args.no_host and shutil.which("valgrind") is None:
-        print("evaluate.py: valgrind is not installed")
-    elif not args.no_host:
-        results["host"] = host_samples(program)
+    for board in [] if args.no_boards else args.board or sorted(QEMU):
+        images = build_board(board, ROOT / f"build/board-{board}")
+        if images:
+            results[board] = [s for image in images for s in board_samples(board, image)]
+    programs = [] if args.no_host else find_programs(args.build)
+    if programs:
+        results["host"] = host_samples(*programs)
     if not results:
         return 77
     text = "\n".join(table(where, samples) for where, samples in results.items())
     (args.out / "table.md").write_text(text)
-    (args.out / "samples.json").write_text(
-        json.dumps({w: [s._asdict() for s in samples] for w, samples in results.items()}, indent=1))
-    for where, samples in results.items():
-        plot(where, samples, args.out)
+    (args.out / "samples.json").write_text(json.dumps(
+        {where: {"samples": [s._asdict() for s in samples], "lines": lines_of(samples)}
+         for where, samples in results.items()}, indent=1))
     print(text)
     return 0
 

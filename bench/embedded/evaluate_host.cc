@@ -2,8 +2,9 @@
 //
 //   weft_embedded_bench WAY SIZE COUNT [REORDERED_PERCENT]
 //
-// WAY: tcp-copy, rdma, rdma-crc, rdma-crc-markers. Prints what was placed ahead; the instructions
-// are counted by callgrind. Exit status 1: octets did not arrive as they should.
+// WAY: tcp-copy, rdma, rdma-crc, rdma-crc-markers; of weft_embedded_bench_plain tcp-copy-plain.
+// Prints what was placed ahead; the instructions are counted by callgrind. Exit status 1: octets
+// did not arrive as they should.
 #include <lwip/arch.h>
 #include <lwip_hooks.h>
 
@@ -49,9 +50,11 @@ int main(int argc, char** argv) {
   Job job;
   if (!parse(argc, argv, job)) {
     std::fprintf(stderr,
-                 "usage: weft_embedded_bench tcp-copy|rdma|rdma-crc|rdma-crc-markers"
-                 " SIZE (1 to %u) COUNT (from 1) [REORDERED_PERCENT]\n",
+                 "usage: weft_embedded_bench WAY SIZE (1 to %u) COUNT (from 1) [REORDERED_PERCENT]\n"
+                 "ways:",
                  kMessageMax);
+    for (const Way way : kWays) std::fprintf(stderr, " %s", name_of(way));
+    std::fprintf(stderr, "\n");
     return 2;
   }
   start();

@@ -16,7 +16,12 @@ enum class Way : std::uint8_t {
   kRdmaCrc,      // ... CRC on
   kRdmaMarkers,  // ... CRC on and markers: segments ahead of their turn are placed
 };
+#ifdef WEFT_LWIP_OWN_CHECKSUM
+// lwIP as it comes, for comparison.
+inline constexpr Way kWays[] = {Way::kTcpCopy};
+#else
 inline constexpr Way kWays[] = {Way::kTcpCopy, Way::kRdma, Way::kRdmaCrc, Way::kRdmaMarkers};
+#endif
 const char* name_of(Way way);
 
 struct Job {

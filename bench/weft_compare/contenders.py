@@ -60,6 +60,11 @@ _ALL = {
     "files-tcp": Contender("Weft over TCP", "weft"),
     "files-ring": Contender("Weft, by a ring", "read", False, "square"),
     "files-nginx": Contender("nginx sendfile and curl", "tcp"),
+    "lwip-plain": Contender("TCP with copy, lwIP as it comes", "tcp", True),
+    "lwip-tcp": Contender("TCP with copy, Weft's checksum", "tcp"),
+    "weft-lwip": Contender("RDMA Write, CRC off", "weft", True),
+    "weft-lwip-crc": Contender("RDMA Write, CRC on", "weft"),
+    "weft-lwip-markers": Contender("RDMA Write, CRC and markers", "read", False, "square"),
     "files-rsync": Contender("rsync daemon", "other", True, "diamond"),
 }
 

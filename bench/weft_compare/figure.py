@@ -32,6 +32,7 @@ class Figure:
     drawn: typing.Optional[tuple] = None   # contenders in the plot; the table has all
     command: str = ""
     note: str = ""
+    conditions: str = ""     # instead of those of the report
 
     def empty(self):
         return not any(s.points or s.errors for column in self.columns.values() for s in column)

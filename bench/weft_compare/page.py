@@ -91,6 +91,7 @@ def figure_view(figure, names):
     return {"title": figure.title, "unit": figure.unit, "better": better(figure), "plots": plots,
             "legend": legend, "xs": [label for _, label in figure.xs], "groups": groups,
             "x_title": figure.x_title, "note": figure.note, "command": figure.command,
+            "conditions": figure.conditions,
             "errors": [f"[{i}] {text}" for i, text in enumerate(notes.texts, 1)]}
 
 

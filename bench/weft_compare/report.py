@@ -89,6 +89,10 @@ PICTURES = {
                     ("tcp", "weft-send-crc", "weft-write-crc", "ucx-tag", "libfabric")),
     "bandwidth.svg": ("bandwidth", "Bandwidth",
                       ("tcp", "weft-write", "weft-write-crc", "ucx-put", "libfabric")),
+    **{f"embedded-{size}.svg": ("embedded", f"Cortex-M3 (mps2-an385): messages of {size} KB",
+                                ("lwip-plain", "lwip-tcp", "weft-lwip", "weft-lwip-crc",
+                                 "weft-lwip-markers"))
+       for size in (50, 500, 1400)},
 }
 
 

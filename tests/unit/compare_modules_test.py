@@ -28,7 +28,7 @@ from weft_compare.process import Failed  # noqa: E402
 from weft_compare.rivals import (  # noqa: E402
     exs_perf,
     iperf3, libfabric, perftest, qperf, sockperf, ucx, weft)
-from weft_compare.workloads import costs, exs  # noqa: E402
+from weft_compare.workloads import costs, embedded, exs  # noqa: E402
 
 PARSERS = (exs_perf.parse, iperf3.parse, libfabric.parse, perftest.parse_bandwidth, perftest.parse_latency,
            qperf.parse, sockperf.parse, ucx.parse, weft.parse, costs.parse)
@@ -283,7 +283,23 @@ class Workloads(unittest.TestCase):
             self.assertIs(workloads.by_name(str(workload.NUMBER)), workload)
         self.assertEqual(workloads.by_name("10").NAME, "extended")
         self.assertEqual(workloads.by_name("12").NAME, "video")
-        self.assertIsNone(workloads.by_name("13"))
+        self.assertEqual(workloads.by_name("13").NAME, "embedded")
+        self.assertIsNone(workloads.by_name("14"))
+
+    def test_instructions_of_many_messages_are_those_of_the_line(self):
+        line = {str(size): [size * 8.0, 1000.0, 0.1] for size in embedded.SIZES}
+        result = {"lines": {"rdma": line}, "samples": [
+            {"way": "rdma", "size": 50000, "count": 28, "reordered": 0, "ahead": 0, "placed": 0,
+             "instructions": 11_200_000},
+            {"way": "rdma", "size": 1_400_000, "count": 2, "reordered": 10, "ahead": 20,
+             "placed": 15, "instructions": 28_000_000}]}
+        samples = embedded.samples_of("host", result)
+        many = embedded.cell("rdma", place="host", size=50000, n=5000)
+        self.assertEqual(samples[many]["instructions"], 1000 + 5000 * 50000 * 8)
+        self.assertEqual(samples[embedded.cell("rdma", place="host", size=50000)]["per_octet"], 8)
+        reordered = samples[embedded.cell("rdma", place="host", reordered=10)]
+        self.assertEqual(reordered, {"per_octet": 10, "placed": 0.75})
+        self.assertLessEqual(set(samples), set(embedded.cells_of("host")))
 
     def test_each_round_has_each_job_once_but_slow_ones_have_fewer(self):
         jobs = [plan.Job("a", (), 1, None), plan.Job("b", (), 1, None, max_rounds=1)]

@@ -6,11 +6,11 @@
     section(store)     what to show
 """
 
-from . import (bandwidth, costs, extended, exs, files, host, latency, osu, rate, segments, thesis,
-               video)
+from . import (bandwidth, costs, embedded, extended, exs, files, host, latency, osu, rate, segments,
+               thesis, video)
 
 ALL = (bandwidth, latency, rate, thesis, exs, osu, costs, segments, host, extended,
-       files, video)
+       files, video, embedded)
 
 
 def by_name(text):

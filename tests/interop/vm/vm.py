@@ -200,11 +200,13 @@ class Vm:
     # Start and end.
 
     @classmethod
-    def boot(cls, state_dir, net="auto", accel="auto", lifetime_s=900, detach=False):
+    def boot(cls, state_dir, net="auto", accel="auto", lifetime_s=900, detach=False, cable=None):
         """Boots a guest and returns when its agent answers.
 
         Raises Skip where a guest cannot be had and VmError where it should have come up.
         detach: the guest stays when this process ends, for attach(); else it dies with it.
+        cable: descriptor of a datagram socket. The guest gets a second adapter, eth1, whose frames
+        go there and come from there.
         """
         state_dir.mkdir(parents=True, exist_ok=True)
         files = image()
@@ -216,7 +218,7 @@ class Vm:
         for one_net in nets:
             for one_accel in accels:
                 try:
-                    vm = cls._start(state_dir, files, one_net, one_accel, lifetime_s, detach)
+                    vm = cls._start(state_dir, files, one_net, one_accel, lifetime_s, detach, cable)
                 except VmError as error:
                     trouble.append(f"{one_net}, {one_accel}: {error}")
                     if accel == "auto" and one_accel == "kvm":
@@ -229,12 +231,13 @@ class Vm:
         raise VmError("; ".join(trouble))
 
     @classmethod
-    def _start(cls, state_dir, files, net, accel, lifetime_s, detach):
+    def _start(cls, state_dir, files, net, accel, lifetime_s, detach, cable):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="weft-interop-"))
         (folder / "share/jobs").mkdir(parents=True)
         ports = {p: free_port() for p in GUEST_PORTS} if net == "user" else {}
         process = subprocess.Popen(
-            qemu_argv(files, folder, net, accel, lifetime_s, ports),
+            qemu_argv(files, folder, net, accel, lifetime_s, ports, cable),
+            pass_fds=[] if cable is None else [cable],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=open(folder / "qemu.log", "wb"),
@@ -434,7 +437,7 @@ def kvm_possible():
     return os.access("/dev/kvm", os.R_OK | os.W_OK)
 
 
-def qemu_argv(files, folder, net, accel, lifetime_s, ports):
+def qemu_argv(files, folder, net, accel, lifetime_s, ports, cable):
     addresses = NETS[net]
     kernel_args = (
         "console=ttyS0 panic=-1 quiet random.trust_cpu=on "
@@ -452,6 +455,9 @@ def qemu_argv(files, folder, net, accel, lifetime_s, ports):
         forwards = [f"hostfwd=tcp:127.0.0.1:{h}-:{g}" for g, h in ports.items()]
         netdev = ",".join(["user", "id=net0", *forwards])
         prefix = []
+    second = []
+    if cable is not None:
+        second = ["-netdev", f"socket,id=net1,fd={cable}", "-device", "virtio-net-pci,netdev=net1"]
     # One processor: on two, siw's reader of a start-up frame can race with itself and panic.
     return [
         *prefix,
@@ -462,6 +468,7 @@ def qemu_argv(files, folder, net, accel, lifetime_s, ports):
         *("-kernel", str(files / "kernel"), "-initrd", str(files / "initrd")),
         *("-append", kernel_args, "-serial", f"file:{folder / 'console'}"),
         *("-netdev", netdev, "-device", "virtio-net-pci,netdev=net0"),
+        *second,
         *("-virtfs", f"local,path={folder / 'share'},mount_tag=host,security_model=none"),
         *("-device", "virtio-serial-pci"),
         *("-chardev", f"socket,id=agent,path={folder / 'agent'},server=on,wait=off"),
