@@ -26,7 +26,7 @@ test_packages=(
   openssh-server openssl postgresql redis-server redis-tools rsync
   python3-jinja2 python3-matplotlib python3-yaml python3-pyverbs iperf3 sockperf qperf ucx-utils
   openmpi-bin python3-mpi4py netpipe-openmpi
-  libfabric-bin fuse3 wrk xvfb
+  libfabric-bin bindfs fuse3 wrk xvfb
 )
 ci_packages=(
   clang clang-format clang-tidy libclang-rt-14-dev ccache

@@ -65,6 +65,8 @@ _ALL = {
     "weft-lwip": Contender("RDMA Write, CRC off", "weft", True),
     "weft-lwip-crc": Contender("RDMA Write, CRC on", "weft"),
     "weft-lwip-markers": Contender("RDMA Write, CRC and markers", "read", False, "square"),
+    "files-cp": Contender("cp", "tcp"),
+    "files-bindfs": Contender("bindfs, of the same folder", "tcp"),
     "files-rsync": Contender("rsync daemon", "other", True, "diamond"),
 }
 

@@ -1,11 +1,15 @@
-"""Servers of files and their clients: `weft serve`, nginx with sendfile, the daemon of rsync."""
+"""Servers of files and their clients: `weft serve`, nginx with sendfile, the daemon of rsync; and
+what does the same without a server: cp, and bindfs, which passes each call on to a folder."""
 
+import contextlib
 import os
 import shutil
+import sys
 import tempfile
 import time
 
 from ..bench import free_port
+from ..places import Place
 from ..process import Failed
 
 NGINX = """daemon off; master_process off; worker_processes 1; pid {folder}/nginx.pid;
@@ -21,6 +25,15 @@ use chroot = false
 [served]
 path = {served}
 read only = true
+"""
+
+PACE = 100_000_000  # octets a second
+# Takes its input at the pace.
+PACED = f"""import sys, time
+start, octets = time.monotonic(), 0
+while part := sys.stdin.buffer.read1(1 << 18):
+    octets += len(part)
+    time.sleep(max(0, start + octets / {PACE} - time.monotonic()))
 """
 
 
@@ -43,8 +56,18 @@ class Weft:
     def get(self, name):
         return [self.weft, "get", "-q", f"weft://127.0.0.1:{self.port}/{name}", "/dev/null"]
 
+    def get_into(self, name, to):
+        return [self.weft, "get", "-q", f"weft://127.0.0.1:{self.port}/{name}", to]
+
+    def get_paced(self, name):
+        return ["sh", "-c", '"$0" cat "$1" | "$2" -c "$3"', self.weft,
+                f"weft://127.0.0.1:{self.port}/{name}", sys.executable, PACED]
+
     def get_tree(self, to):
         return [self.weft, "get", "-q", "-r", f"weft://127.0.0.1:{self.port}/", to]
+
+    def mount(self, at):
+        return [self.weft, "mount", "--foreground", f"weft://127.0.0.1:{self.port}/", at]
 
 
 class Nginx:
@@ -61,6 +84,24 @@ class Nginx:
     def get(self, name):
         return [_need("curl"), "-s", "-f", "-o", "/dev/null",
                 f"http://127.0.0.1:{self.port}/{name}"]
+
+    def get_paced(self, name):
+        return [*self.get(name), "--limit-rate", str(PACE)]
+
+
+class Local:
+    """No server: the folder itself."""
+    env = server = None
+
+    def __init__(self, bench, served, folder):
+        del bench, folder
+        self.served = served
+
+    def get_into(self, name, to):
+        return ["cp", "--reflink=never", os.path.join(self.served, name), to]
+
+    def mount(self, at):
+        return [_need("bindfs"), "-f", self.served, at]
 
 
 class Rsync:
@@ -98,17 +139,54 @@ def measure(bench, what, make, clients, octets):
     folder = tempfile.mkdtemp(prefix="weft-compare-")
     try:
         kind = make(folder)
-        with bench.server(bench.anywhere(), kind.server, kind.env) as server:
-            server.wait_until_listening(kind.port)
+        with _serving(bench, bench.anywhere(), kind) as server:
             start = time.monotonic()
             commands = [what(kind, os.path.join(folder, str(n))) for n in range(clients)]
             running = [bench.start(bench.anywhere(), one, kind.env) for one in commands]
             ended = [one.wait(120).require(os.path.basename(commands[0][0])) for one in running]
             seconds = time.monotonic() - start
-            server_cpu_s = server.stop().cpu_s
+            server_cpu_s = server.stop().cpu_s if server else 0.0
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     gb = octets * clients / 1e9
     return {"bytes_per_s": octets * clients / seconds, "seconds": seconds,
             "client_cpu_s_per_gb": sum(e.cpu_s for e in ended) / gb,
-            "server_cpu_s_per_gb": server_cpu_s / gb}
+            "server_cpu_s_per_gb": server_cpu_s / gb,
+            "server_cpu_percent": 100 * server_cpu_s / seconds}
+
+
+@contextlib.contextmanager
+def _serving(bench, place, kind):
+    if kind.server is None:
+        yield None
+        return
+    with bench.server(place, kind.server, kind.env) as server:
+        server.wait_until_listening(kind.port)
+        yield server
+
+
+def measure_mount(bench, make, name, octets):
+    """One reads a file through a file system of `make`, straight on. A sample. Outside
+    of all namespaces: what is mounted in one is not seen here."""
+    place = Place("loopback", "127.0.0.1")
+    folder = tempfile.mkdtemp(prefix="weft-compare-")
+    at = os.path.join(folder, "at")
+    os.mkdir(at)
+    try:
+        kind = make(folder)
+        with _serving(bench, place, kind), bench.start(place, kind.mount(at), kind.env) as mounted:
+            end = time.monotonic() + 10
+            while not os.path.ismount(at):
+                ended = mounted.poll()
+                if ended is not None:
+                    ended.require("the file system")
+                if ended is not None or time.monotonic() > end:
+                    raise Failed("not mounted: no right to use /dev/fuse?")
+                time.sleep(0.01)
+            start = time.monotonic()
+            read = ["dd", f"if={at}/{name}", "of=/dev/null", "bs=1M"]
+            bench.start(place, read).wait(120).require("dd")
+            seconds = time.monotonic() - start
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return {"bytes_per_s": octets / seconds, "seconds": seconds}
