@@ -179,8 +179,8 @@ class TcpCopy {
   tcp_pcb* listener_ = nullptr;
   tcp_pcb* sender_ = nullptr;
   tcp_pcb* receiver_ = nullptr;
-  std::uint64_t sent_ = 0, received_ = 0;           // of all messages
-  std::uint32_t send_at_ = 0, receive_at_ = 0;      // within the one under way
+  std::uint64_t sent_ = 0, received_ = 0;       // of all messages
+  std::uint32_t send_at_ = 0, receive_at_ = 0;  // within the one under way
 };
 
 // --- RDMA ---
