@@ -49,10 +49,11 @@ bool parse(int argc, char** argv, Job& job) {
 int main(int argc, char** argv) {
   Job job;
   if (!parse(argc, argv, job)) {
-    std::fprintf(stderr,
-                 "usage: weft_embedded_bench WAY SIZE (1 to %u) COUNT (from 1) [REORDERED_PERCENT]\n"
-                 "ways:",
-                 kMessageMax);
+    std::fprintf(
+        stderr,
+        "usage: weft_embedded_bench WAY SIZE (1 to %u) COUNT (from 1) [REORDERED_PERCENT]\n"
+        "ways:",
+        kMessageMax);
     for (const Way way : kWays) std::fprintf(stderr, " %s", name_of(way));
     std::fprintf(stderr, "\n");
     return 2;
