@@ -98,6 +98,18 @@ bool served_here(int fd) {
   return kind == Kind::kChannel || kind == Kind::kDirect;
 }
 
+// Numbers that came with a message mean something new.
+void forget_received(const msghdr& message) {
+  if (message.msg_controllen == 0) return;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr;
+       c = CMSG_NXTHDR(const_cast<msghdr*>(&message), c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const auto* fds = reinterpret_cast<const int*>(CMSG_DATA(c));
+    const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) table::forget(fds[i]);
+  }
+}
+
 bool valid(const msghdr* message) { return message != nullptr && message->msg_iovlen <= IOV_MAX; }
 
 }  // namespace
@@ -147,22 +159,16 @@ WEFT_EXPORT ssize_t recvmsg(int fd, msghdr* message, int flags) {
         }
         return got;
       });
-  // Numbers that came with it mean something new.
-  if (n >= 0 && message != nullptr && message->msg_controllen > 0) {
-    for (cmsghdr* c = CMSG_FIRSTHDR(message); c != nullptr; c = CMSG_NXTHDR(message, c)) {
-      if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-      const auto* fds = reinterpret_cast<const int*>(CMSG_DATA(c));
-      const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-      for (std::size_t i = 0; i < count; ++i) table::forget(fds[i]);
-    }
-  }
+  if (n >= 0 && message != nullptr) forget_received(*message);
   return n;
 }
 
 WEFT_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
   if (!served_here(fd)) {
     static const auto next = reinterpret_cast<decltype(&recvmmsg)>(real_symbol("recvmmsg"));
-    return next(fd, messages, count, flags, timeout);
+    const int got = next(fd, messages, count, flags, timeout);
+    for (int i = 0; i < got; ++i) forget_received(messages[i].msg_hdr);
+    return got;
   }
   const std::int64_t end = timeout == nullptr ? 0 : now_ns() + ns_of(*timeout);
   const bool one_is_enough = (flags & MSG_WAITFORONE) != 0;
@@ -253,7 +259,10 @@ WEFT_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) {
 }
 
 WEFT_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
-  if (!served_here(fd)) {
+  const bool passes_on =
+      std::any_of(messages, messages + (messages == nullptr ? 0 : count),
+                  [](const mmsghdr& one) { return one.msg_hdr.msg_controllen != 0; });
+  if (!served_here(fd) && !passes_on) {
     static const auto next = reinterpret_cast<decltype(&sendmmsg)>(real_symbol("sendmmsg"));
     return next(fd, messages, count, flags);
   }

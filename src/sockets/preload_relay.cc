@@ -287,6 +287,7 @@ PassedOn::PassedOn(const msghdr* message) : given_(message) {
     auto* fds = reinterpret_cast<int*>(CMSG_DATA(c));
     const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (std::size_t i = 0; i < count && made_count_ < kMost; ++i) {
+      static_cast<void>(resolve(fds[i], true));
       const Use use(fds[i]);
       if (use.channel() == nullptr) continue;
       const int made = relayed_copy(use.channel(), use.channel()->socket(), RelayStart::kNow);

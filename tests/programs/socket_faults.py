@@ -359,6 +359,84 @@ def few_descriptors(network):
         check("stopped by 24" in out and "again" in out, out)
 
 
+# Every number that a program may think is its own.
+OVER_ALL_NUMBERS = """
+import os, resource, socket
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+listener = socket.create_server(('127.0.0.1', 0)); pairs = []
+for _ in range(6):
+    c = socket.create_connection(listener.getsockname()); a, _ = listener.accept()
+    c.sendall(b'x'); a.recv(1); pairs.append((c, a))
+r, w = os.pipe()
+for number in reversed(range(60, 200)): os.dup2(r, number)
+for c, a in pairs:
+    c.sendall(b'abc'); a.sendall(b'def')
+    assert (a.recv(3), c.recv(3)) == (b'abc', b'def')
+    for one in c, a:
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        assert one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1 and one.getpeername()[0] == '127.0.0.1'
+os.write(w, b'p'); print('still there', os.read(199, 1))
+"""
+
+
+def over_all_numbers(network):
+    """A program that puts a descriptor of its own over every number."""
+    for options in {"raw": True}, {"options": ("--sockets",)}:
+        out = network.start(["/usr/bin/python3", "-c", OVER_ALL_NUMBERS], **options).expect(0, LIMIT_S)
+        check("still there b'p'" in out, out)
+
+
+# Each connection goes to a process that does not run under Weft: by one of the calls that pass
+# descriptors on, before anything has been read, or after.
+PASSING_OUT = """
+import ctypes, os, socket, struct, subprocess, sys
+libc = ctypes.CDLL(None, use_errno=True)
+class Iovec(ctypes.Structure): _fields_ = [('base', ctypes.c_char_p), ('length', ctypes.c_size_t)]
+class Msghdr(ctypes.Structure): _fields_ = [('name', ctypes.c_void_p), ('namelen', ctypes.c_uint32), ('iov', ctypes.POINTER(Iovec)),
+    ('iovlen', ctypes.c_size_t), ('control', ctypes.c_char_p), ('controllen', ctypes.c_size_t), ('flags', ctypes.c_int)]
+class Mmsghdr(ctypes.Structure): _fields_ = [('message', Msghdr), ('length', ctypes.c_uint32)]
+def send_many(s, fd):
+    control = struct.pack('@nii', 20, socket.SOL_SOCKET, socket.SCM_RIGHTS) + struct.pack('@ii', fd, 0)
+    one = Mmsghdr(Msghdr(None, 0, ctypes.pointer(Iovec(b'x', 1)), 1, control, len(control), 0), 0)
+    assert libc.sendmmsg(s.fileno(), ctypes.byref(one), 1, 0) == 1, ctypes.get_errno()
+def send_one(s, fd): socket.send_fds(s, [b'x'], [fd])
+mine, other = socket.socketpair()
+env = {k: v for k, v in os.environ.items() if k != 'LD_PRELOAD'}
+subprocess.Popen([sys.executable, '-c', '''
+import os, socket, sys
+s = socket.socket(fileno=int(sys.argv[1]))
+while True:
+    data, fds, _, _ = socket.recv_fds(s, 10, 1)
+    if not fds: break
+    c = socket.socket(fileno=fds[0])
+    while data := c.recv(65536): c.sendall(data)
+    c.close()
+''', str(other.fileno())], env=env, pass_fds=[other.fileno()]); other.close()
+listener = socket.create_server(('127.0.0.1', 0))
+for way in send_one, send_many:
+    for early in False, True:
+        client = subprocess.Popen([sys.executable, '-c', '''
+import socket, sys
+s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); s.settimeout(20)
+for word in b'first', b'second':
+    s.sendall(word); got = b''
+    while len(got) < len(word):
+        part = s.recv(100); assert part, got; got += part
+    assert got == word, got
+print('echo is right', flush=True)
+''', str(listener.getsockname()[1])])
+        c, _ = listener.accept()
+        if not early: c.sendall(c.recv(5, socket.MSG_WAITALL))
+        way(mine, c.fileno()); c.close(); client.wait()
+"""
+
+
+def passing_out(network):
+    """A connection that is passed on to a process without Weft is an ordinary one there."""
+    out = network.start(["/usr/bin/python3", "-c", PASSING_OUT], options=("--sockets", "--why")).expect(0, LIMIT_S)
+    check(out.count("echo is right") == 4, out[-2500:])
+
+
 # What the kernel tells and Weft does not, each for a reason in docs/sockets.md.
 KNOWN = {
     ("epoll_edge: more: [1]", "epoll_edge: more: []"),
@@ -432,7 +510,7 @@ def dying_clients(s):
 
 CASES = {case.__name__: case for case in (
     scenarios, rules, iwarp_mode, iwarp_mode_slow_client, declined, rdma_or_nothing, silent_clients, few_descriptors,
-    two_readers, stat_of_a_fifo)} | {
+    two_readers, over_all_numbers, passing_out, stat_of_a_fifo)} | {
         case.__name__: everywhere(case) for case in (stat, dying_clients)}
 
 if __name__ == "__main__":
