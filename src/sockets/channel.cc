@@ -55,22 +55,31 @@ std::size_t total_of(const iovec* parts, std::size_t count) {
 
 constexpr int kPairEnded = -1;
 
-// A lock that another process may die with: what it guards is one cursor, always whole.
-void lock_robust(pthread_mutex_t& mutex) {
-  if (pthread_mutex_lock(&mutex) == EOWNERDEAD) pthread_mutex_consistent(&mutex);
+// A lock that another process may die with: what it guards is one cursor, always whole. False: this
+// thread has it, and is in a signal handler now.
+bool lock_robust(pthread_mutex_t& mutex) {
+  const int result = pthread_mutex_lock(&mutex);
+  if (result == EOWNERDEAD) pthread_mutex_consistent(&mutex);
+  return result != EDEADLK;
 }
 
 class Hold {
  public:
-  explicit Hold(pthread_mutex_t& mutex) : mutex_(mutex) { take(); }
-  ~Hold() { pthread_mutex_unlock(&mutex_); }
+  explicit Hold(pthread_mutex_t& mutex) : mutex_(mutex), held_(lock_robust(mutex)) {}
+  ~Hold() { drop(); }
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
-  void drop() { pthread_mutex_unlock(&mutex_); }
-  void take() { lock_robust(mutex_); }
+  // A signal handler must not wait for what it has interrupted.
+  [[nodiscard]] bool held() const { return held_; }
+  void drop() {
+    if (held_) pthread_mutex_unlock(&mutex_);
+    held_ = false;
+  }
+  void take() { held_ = lock_robust(mutex_); }
 
  private:
   pthread_mutex_t& mutex_;
+  bool held_;
 };
 
 bool init_lock(pthread_mutex_t& mutex) {
@@ -78,6 +87,7 @@ bool init_lock(pthread_mutex_t& mutex) {
   pthread_mutexattr_init(&attr);
   pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
   pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+  pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
   const bool done = pthread_mutex_init(&mutex, &attr) == 0;
   pthread_mutexattr_destroy(&attr);
   return done;
@@ -384,7 +394,8 @@ ssize_t Channel::receive(const iovec* parts, std::size_t count, int flags, bool 
     errno = error == 0 || done > 0 ? saved_errno : error;
     return error == 0 || done > 0 ? static_cast<ssize_t>(done) : -1;
   };
-  Hold hold(end_->reading);
+  const Hold hold(end_->reading);
+  if (!hold.held()) return finish(EAGAIN);
   for (;;) {
     const std::size_t n = copy_out(parts, count, peek ? 0 : done, peek ? ring_bytes_ : kPiece,
                                    (flags & MSG_TRUNC) != 0);
@@ -431,7 +442,7 @@ int Channel::await_signal(bool wait) {
   if (wait) pthread_mutex_unlock(&end_->reading);
   const ssize_t got = peek_octet(socket_, wait);
   const int error = errno;
-  if (wait) lock_robust(end_->reading);
+  if (wait) static_cast<void>(lock_robust(end_->reading));
   // The kernel says reset when signals were left unread, too. As with TCP, it is one if octets
   // were.
   if (got < 0) return error == ECONNRESET && unsent() == 0 ? kPairEnded : error;
@@ -508,6 +519,7 @@ ssize_t Channel::transmit(const iovec* parts, std::size_t count, bool wait) {
     return -1;
   };
   Hold hold(end_->writing);
+  if (!hold.held()) return broken(EAGAIN);
   for (;;) {
     if (end_->write_shut.load() != 0) return broken(EPIPE);
     if (in_->ended.load(std::memory_order_acquire) == kReset) {
@@ -629,7 +641,7 @@ std::size_t Channel::unsent() const {
 
 void Channel::await_room() {
   const Hold hold(end_->writing);
-  if (room() == 0) fill_up();
+  if (hold.held() && room() == 0) fill_up();
 }
 
 std::size_t Channel::room() const { return ring_bytes_ - unsent(); }
@@ -640,6 +652,7 @@ void Channel::mirror() {
 
 void Channel::settle() {
   const Hold hold(end_->reading);
+  if (!hold.held()) return;
   if (in_->written.load(std::memory_order_acquire) == end_->read_cursor) arm();
 }
 
@@ -647,6 +660,7 @@ bool Channel::really_readable() {
   if (unread() > 0 || in_->ended.load() != 0 || end_->read_shut.load() != 0) return true;
   const int error = errno;
   const Hold hold(end_->reading);
+  if (!hold.held()) return false;
   arm();
   const int found = await_signal(false);
   errno = error;
