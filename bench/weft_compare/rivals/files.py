@@ -134,11 +134,23 @@ def served(files, size):
     return folder
 
 
-def measure(bench, what, make, clients, octets):
+def _touch(folder, octets):
+    """Leaves as much free memory as a file takes that the machine has used before: in a virtual one
+    the first use of memory costs several times the writing."""
+    name = os.path.join(folder, "touched")
+    with open(name, "wb") as out:
+        for _ in range(octets >> 20):
+            out.write(bytes(1 << 20))
+    os.unlink(name)
+
+
+def measure(bench, what, make, clients, octets, writes=False):
     """Runs `clients` of `make` at once, `what(server, number)` each. A sample."""
     folder = tempfile.mkdtemp(prefix="weft-compare-")
     try:
         kind = make(folder)
+        if writes:
+            _touch(folder, octets)
         with _serving(bench, bench.anywhere(), kind) as server:
             start = time.monotonic()
             commands = [what(kind, os.path.join(folder, str(n))) for n in range(clients)]

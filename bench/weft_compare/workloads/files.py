@@ -63,7 +63,7 @@ def _measure(bench, kinds, what, clients, count, size):
                                                                    "file0", size)
                     for kind, make in kinds.items()}
         return {cell(kind, what, clients): files.measure(bench, command, make(bench, folder),
-                                                         clients, count * size)
+                                                         clients, count * size, what == "into")
                 for kind, make in kinds.items()}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
