@@ -32,7 +32,8 @@ function(weft_add_lwip name)
   list(TRANSFORM sources PREPEND "${WEFT_LWIP_DIR}/src/")
   list(TRANSFORM sources APPEND ".c")
   add_library(${name} STATIC EXCLUDE_FROM_ALL ${sources}
-                             "${PROJECT_SOURCE_DIR}/src/lwip/port/checksum.c")
+                             "${PROJECT_SOURCE_DIR}/src/lwip/port/checksum.c"
+                             "${PROJECT_SOURCE_DIR}/src/lwip/port/lwip_hosts.c")
   # Code of others: our warnings are not theirs, and its headers are not ours to check.
   target_compile_options(${name} PRIVATE -w)
   target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/src/lwip/port")

@@ -4,14 +4,13 @@
 #include <cstring>
 #include <optional>
 
+#include <lwip_hosts.h>
 #include <lwip/init.h>
-#include <lwip/ip4.h>
 #include <lwip/netif.h>
 #include <lwip/pbuf.h>
 #include <lwip/sys.h>
 #include <lwip/tcp.h>
 #include <lwip/timeouts.h>
-#include <lwip_hooks.h>
 
 #include "lwip/connection.h"
 #include "rddp/endpoint.h"
@@ -61,15 +60,6 @@ err_t output(netif* interface, pbuf* p, const ip4_addr_t* /*to*/) {
   if (copy == nullptr) return ERR_MEM;
   pbuf_copy(copy, p);
   enqueue(copy, interface == &hosts[0] ? 1 : 0);
-  return ERR_OK;
-}
-
-err_t initialize(netif* interface) {
-  interface->name[0] = 'b';
-  interface->name[1] = 'e';
-  interface->output = output;
-  interface->mtu = TCP_MSS + 40;
-  interface->flags = NETIF_FLAG_UP | NETIF_FLAG_LINK_UP;
   return ERR_OK;
 }
 
@@ -342,13 +332,9 @@ const char* name_of(Way way) {
 
 void start() {
   lwip_init();
-  ip4_addr_t mask;
-  IP4_ADDR(&mask, 255, 255, 255, 0);
   for (int host = 0; host < 2; ++host) {
-    ip4_addr_t address;
-    IP4_ADDR(&address, 10, 0, 0, static_cast<u8_t>(host + 1));
-    ip_addr_copy_from_ip4(addresses[host], address);
-    netif_add(&hosts[host], &address, &mask, nullptr, nullptr, initialize, ip4_input);
+    weft_lwip_host_address(host, &addresses[host]);
+    weft_lwip_add_host(&hosts[host], host, output, TCP_MSS + 40);
   }
 }
 
@@ -380,11 +366,3 @@ Outcome move_messages(const Job& job, std::uint64_t (*clock)()) {
 // What lwIP asks of its machine.
 
 u32_t sys_now() { return weft::bench::clock_ms; }
-
-netif* weft_lwip_route(const ip4_addr_t* src, const ip4_addr_t* /*dest*/) {
-  netif* interface = nullptr;
-  NETIF_FOREACH(interface) {
-    if (src != nullptr && ip4_addr_cmp(src, netif_ip4_addr(interface))) return interface;
-  }
-  return nullptr;
-}

@@ -4,12 +4,11 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include <lwip_hosts.h>
 #include <lwip/init.h>
-#include <lwip/ip4.h>
 #include <lwip/pbuf.h>
 #include <lwip/sys.h>
 #include <lwip/timeouts.h>
-#include <lwip_hooks.h>
 
 namespace weft::testing {
 
@@ -26,14 +25,6 @@ err_t output(netif* interface, pbuf* p, const ip4_addr_t* /*to*/) {
   return ERR_OK;
 }
 
-err_t initialize(netif* interface) {
-  interface->name[0] = 'w';
-  interface->name[1] = 'f';
-  interface->output = output;
-  interface->flags = NETIF_FLAG_UP | NETIF_FLAG_LINK_UP;
-  return ERR_OK;
-}
-
 }  // namespace
 
 World::World(const WorldConfig& config) : config_(config), rng_(config.seed) {
@@ -44,15 +35,10 @@ World::World(const WorldConfig& config) : config_(config), rng_(config.seed) {
   static_cast<void>(once);
   the_world = this;
   the_random.seed(config.seed + 1);
-  ip4_addr_t mask;
-  IP4_ADDR(&mask, 255, 255, 255, 0);
   for (int host = 0; host < 2; ++host) {
-    ip4_addr_t address;
-    IP4_ADDR(&address, 10, 0, 0, static_cast<u8_t>(host + 1));
-    ip_addr_copy_from_ip4(addresses_[host], address);
-    netif_add(&netifs_[host], &address, &mask, nullptr,
-              reinterpret_cast<void*>(static_cast<std::intptr_t>(host)), initialize, ip4_input);
-    netifs_[host].mtu = config.mtu;
+    weft_lwip_host_address(host, &addresses_[host]);
+    weft_lwip_add_host(&netifs_[host], host, output, config.mtu);
+    netifs_[host].state = reinterpret_cast<void*>(static_cast<std::intptr_t>(host));
   }
 }
 
@@ -141,12 +127,4 @@ unsigned weft_lwip_random() { return weft::testing::World::random(); }
 void weft_lwip_fault(const char* what) {
   std::fprintf(stderr, "lwIP: %s\n", what);
   std::abort();
-}
-
-netif* weft_lwip_route(const ip4_addr_t* src, const ip4_addr_t* /*dest*/) {
-  netif* interface = nullptr;
-  NETIF_FOREACH(interface) {
-    if (src != nullptr && ip4_addr_cmp(src, netif_ip4_addr(interface))) return interface;
-  }
-  return nullptr;
 }
