@@ -2,12 +2,14 @@
 """Runs the image of a board under QEMU, on a tap device in a network namespace of its own, against
 Weft programs there.
 
-    board_test.py BOARD --image ELF --program board_test [--soak ROUNDS [--soak-minutes M]]
+    board_test.py BOARD --image ELF --program board_test
+                  [--soak ROUNDS [--soak-minutes M] [--case REGEX]]
 
 Frames between tap and board pass a relay in this process, which can lose, double and reorder them by
 a seed. A soak runs every case ROUNDS times, each round on a freshly started board and with a seed of
-its own, and prints for each case how many runs there were and how many failed. Exit status 77:
-something that is needed is not there, and a line says what.
+its own, and prints for each case how many runs there were and how many failed. The last frames
+before a failure are left as a capture, soak-SEED-CASE.pcap. Exit status 77: something that is
+needed is not there, and a line says what.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import functools
 import os
 import pathlib
 import random
+import re
 import selectors
 import shutil
 import signal
@@ -33,6 +36,7 @@ QEMU = {
 }
 READY_LIMIT_S = 60
 PROGRAM_LIMIT_S = 240
+FRAMES_KEPT = 5000  # for a capture of what came before a failure
 STANDSTILL_S = 5  # a pause of the machine that may make a case fail
 # The board's segments must fit what its adapter takes.
 MTU = {"mps2-an385": 1500, "mipssim": 1496}
@@ -84,6 +88,7 @@ class Relay(threading.Thread):
         self.held = {}
         self.stopping = False
         self.longest_pause = 0.0  # of this thread, which never waits long
+        self.passed = collections.deque(maxlen=FRAMES_KEPT)  # (time, frame)
 
     def run(self):
         selector = selectors.DefaultSelector()
@@ -105,6 +110,7 @@ class Relay(threading.Thread):
         self.pass_on("qemu", self.qemu.recv(65536), lambda frame: os.write(self.tap, frame))
 
     def pass_on(self, side, frame, send):
+        self.passed.append((time.time(), frame))
         if self.random.random() < self.loss:
             return
         if side not in self.held and self.random.random() < self.reorder:
@@ -128,6 +134,15 @@ class Relay(threading.Thread):
             send(frame)
         except (BlockingIOError, ConnectionError, OSError):
             pass  # as a wire whose end is full: TCP sends it again
+
+
+def write_capture(path, frames):
+    """A pcap file of Ethernet frames, those that the relay then lost among them."""
+    with open(path, "wb") as file:
+        file.write(struct.pack("=IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
+        for at, frame in frames:
+            file.write(struct.pack("=IIII", int(at), int(at % 1 * 1e6), len(frame), len(frame)))
+            file.write(frame)
 
 
 class Board:
@@ -290,12 +305,16 @@ class Test:
             print(f"seed {self.seed}: {name}: {failure}\nconsole: {self.board.lines}\n"
                   f"longest pause of the machine: {pause:.1f} s", flush=True)
             self.board.stop()
+            write_capture(f"soak-{self.seed}-{name.replace('/', '-')}.pcap",
+                          list(self.board.relay.passed))
             self.start_board()
             return "failed" if pause < STANDSTILL_S else "stood still"
 
     def soak(self, runs, seconds):
         """Every case, again and again, on a board that is started afresh for each round."""
-        cases = self.cases()
+        cases = [(name, case) for name, case in self.cases() if re.search(self.args.case, name)]
+        if not cases:
+            raise Failed(f"no case is called '{self.args.case}'")
         ended = collections.Counter()
         end = time.monotonic() + seconds
         for number in range(runs):
@@ -351,6 +370,7 @@ def main():
                         help="run every case so many times")
     parser.add_argument("--soak-minutes", type=float, default=60, metavar="M",
                         help="end the soak after this time (default 60)")
+    parser.add_argument("--case", default="", metavar="REGEX", help="soak these cases only")
     args = parser.parse_args()
     try:
         run(args)
