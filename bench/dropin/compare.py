@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the drop-in libraries cost over the C++ API: the same workload both ways, in turns.
 
-    bench/dropin/compare.py [--rounds N] [--seconds S] [--crc on|off]
+    bench/dropin/compare.py [--rounds N] [--seconds S] [--crc on|off] [--path tcp|ring]
     bench/dropin/compare.py --raw [--rounds N]
     bench/dropin/compare.py --count
 
@@ -43,7 +43,7 @@ def run(argv):
 
 def by_api(size, args, latency):
     argv = [WEFT, "perf", "--self", "--op", "write", "--size", str(size), "--crc", args.crc,
-            "--rounds", "1", "--warmup", "0.05s", "--json",
+            "--path", args.path, "--rounds", "1", "--warmup", "0.05s", "--json",
             "--latency" if latency else "--bandwidth",
             "--latency-duration" if latency else "--duration", f"{args.seconds}s"]
     result = run(argv)["results"][0]
@@ -52,7 +52,8 @@ def by_api(size, args, latency):
 
 def by_verbs(size, args, latency):
     seconds = ("0.01", args.seconds) if latency else (args.seconds, "0.01")
-    shown = run([WEFT, "run", f"--crc={args.crc}", "--", DROPIN, str(size), *map(str, seconds)])
+    shown = run([WEFT, "run", f"--crc={args.crc}", f"--path={args.path}", "--", DROPIN, str(size),
+                 *map(str, seconds)])
     return shown["latency_us"] if latency else shown["gbytes_per_s"]
 
 
@@ -164,6 +165,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--crc", choices=("on", "off"), default="off")
+    parser.add_argument("--path", choices=("tcp", "ring"), default="tcp")
     parser.add_argument("--raw", action="store_true")
     parser.add_argument("--count", action="store_true")
     args = parser.parse_args()
