@@ -4,13 +4,13 @@
 #include <cstring>
 #include <optional>
 
-#include <lwip_hosts.h>
 #include <lwip/init.h>
 #include <lwip/netif.h>
 #include <lwip/pbuf.h>
 #include <lwip/sys.h>
 #include <lwip/tcp.h>
 #include <lwip/timeouts.h>
+#include <lwip_hosts.h>
 
 #include "lwip/connection.h"
 #include "rddp/endpoint.h"

@@ -4,11 +4,11 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include <lwip_hosts.h>
 #include <lwip/init.h>
 #include <lwip/pbuf.h>
 #include <lwip/sys.h>
 #include <lwip/timeouts.h>
+#include <lwip_hosts.h>
 
 namespace weft::testing {
 
