@@ -1,4 +1,4 @@
-#include "lwip_hosts.h"
+#include <lwip_hosts.h>
 
 #include <lwip/ip4.h>
 #include <lwip_hooks.h>
