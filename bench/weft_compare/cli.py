@@ -24,7 +24,7 @@ def parse_arguments(arguments):
         description="Measures Weft beside raw TCP, iperf3, sockperf, qperf, UCX, libfabric and "
                     "perftest,\nin interleaved rounds, and writes index.html, report.md and "
                     "report.json.",
-        epilog="About 35 minutes; --quick a few. Network namespaces, and with them the column "
+        epilog="About 30 minutes; --quick a few. Network namespaces, and with them the column "
                "in which\nall have one congestion control, need root.")
     parser.add_argument("--quick", action="store_true", help="one short round of everything")
     parser.add_argument("--only", metavar="LIST", help="workloads, by name or number: 1,latency")
