@@ -93,8 +93,8 @@ Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<trac
 void Lane::move_to(std::shared_ptr<Poller> poller) {
   if (!live() || poller_kept_ == nullptr || poller_kept_ == poller) return;
   std::shared_ptr<LaneOwner> owner = poller_kept_->detach(*this);
-  // Cold in the new one, whose epoll reports what there is.
-  (void)transport_->settle();
+  // Cold in the new one, whose epoll reports what there is; of a ring, what comes.
+  const bool more = transport_->settle();
   events_ = transport_->events(blocked());
   poller_.store(nullptr, std::memory_order_release);
   if (!poller->attach(*this, owner)) {
@@ -105,6 +105,7 @@ void Lane::move_to(std::shared_ptr<Poller> poller) {
   }
   poller_.store(poller.get(), std::memory_order_release);
   poller_kept_ = std::move(poller);
+  if (more) report_anew();
   // The poller before has a note of it, and does not find the lane any more.
   if (doorbell_waits()) send_posted();
 }

@@ -335,7 +335,14 @@ bool Poller::drive(bool ring) {
   bool moved = pass(false, true, ring);
   if (!moved && !helped_.empty()) moved = help_others();
   leave();
+  leave_hot_to_background();
   return moved;
+}
+
+// A caller that looks now and then, while the background runs the lanes, may have met one with more
+// than fits in a turn. Its events are used up, and the caller may sleep in poll(2) next.
+void Poller::leave_hot_to_background() {
+  if (hot_count_.load(std::memory_order_relaxed) != 0 && !kept_by_callers()) serve_soon();
 }
 
 void Poller::begin_sleep() {
@@ -631,6 +638,7 @@ std::optional<bool> Poller::run_once(bool look) {
   if (!lock_.try_enter()) return std::nullopt;
   const bool moved = pass(look);
   leave();
+  leave_hot_to_background();
   return moved;
 }
 

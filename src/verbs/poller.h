@@ -166,6 +166,7 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   bool harvest(bool warm) WEFT_REQUIRES(lock_);
   void make_hot(Found found) WEFT_REQUIRES(lock_);
   bool cool_down() WEFT_REQUIRES(lock_);  // True: something moved, or is hot still
+  void leave_hot_to_background();
   [[nodiscard]] bool help_others() WEFT_REQUIRES(lock_);
   bool leave() WEFT_RELEASE(lock_) WEFT_NOT_ANALYZED;
 

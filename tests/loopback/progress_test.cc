@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <weft/placement.h>
 
 #include <array>
 #include <atomic>
@@ -217,6 +218,65 @@ TEST(Progress, ANonBlockingChannelIsEmptiedAndThenSleptOnInPoll) {
 }
 
 // Connections come and go, so descriptor numbers are used again, while others carry messages.
+// Holds the thread that places octets.
+class Gate final : public PlacementTarget {
+ public:
+  [[nodiscard]] Placed place(std::uint64_t, std::span<const std::uint8_t>) noexcept override {
+    entered.store(true);
+    (void)eventually([this] { return open.load(); });
+    return Placed::kTaken;
+  }
+  std::atomic<bool> entered{false};
+  std::atomic<bool> open{false};
+};
+
+// The pattern of verbs programs: arm, poll once more, sleep in poll(2). A poll that is quicker than
+// the background takes its event, and may meet more than fits in one turn.
+TEST(Progress, ACallerThatLooksBesideTheBackgroundLeavesNothingBehind) {
+  constexpr int kWrites = 6000;  // more than a ring holds, and than a turn reads
+  constexpr std::size_t kBytes = 64;
+  Host writing;
+  Host reading;
+  EndpointOptions many;
+  many.max_send_wr = kWrites + 1;
+  EndpointOptions with_channel;
+  with_channel.with_channel = true;
+  Endpoint a(writing, many);
+  Endpoint b(reading, with_channel);
+  connect(writing, a, reading, b);
+  Endpoint blocks(writing);
+  Endpoint blocked(reading);
+  connect(writing, blocks, reading, blocked);
+  Memory from(writing, kBytes);
+  Memory into(reading, kBytes);
+  const auto gate = std::make_shared<Gate>();
+  const auto held = must(register_target(*reading.pd, gate, kBytes), "register");
+  // The path has changed by then, if it does.
+  for (int i = 0; i < 20; ++i) {
+    post_empty_recvs(*b.qp, 0, 1);
+    post(*a.qp, wr_send(0));
+    (void)take(*b.recv_cq);
+    (void)take(*a.send_cq);
+  }
+  post_empty_recvs(*b.qp, 0, 1);
+
+  post(*blocks.qp, wr_write(0, held->rkey(), held->iova()), {from.sge()});
+  ASSERT_TRUE(eventually([&] { return gate->entered.load(); })) << "the background places";
+  must(b.recv_cq->arm(CompletionQueue::Arm::kNext), "arm");
+  const std::uint64_t before = writing.device->counters().tx_fpdus;
+  for (int i = 0; i < kWrites; ++i) {
+    post(*a.qp, wr_write(0, into.rkey(), into.to(), SendFlags::kNone), {from.sge()});
+  }
+  post(*a.qp, wr_send(1));
+  ASSERT_TRUE(eventually([&] { return writing.device->counters().tx_fpdus - before > 2000; }));
+  std::array<WorkCompletion, 1> done;
+  const bool came = b.recv_cq->poll(done) != 0;
+  gate->open.store(true);
+  pollfd p{b.channel->fd(), POLLIN, 0};
+  EXPECT_TRUE(came || poll(&p, 1, static_cast<int>(kPatience.count())) == 1);
+  take_success(*blocks.send_cq, 0);
+}
+
 TEST(Progress, ReusedDescriptorsDeafenNobody) {
   Host host;
   std::atomic<bool> stop{false};
