@@ -128,7 +128,10 @@ Turn Lane::run(std::uint32_t events) {
 
 Turn Lane::glance() {
   if (!lock_.try_enter()) return {.busy = true};
-  if (is_at_rest() && transport_->is_quiet() && leave_as_it_was()) return {};
+  if (is_at_rest() && transport_->is_quiet()) {
+    leave_unchanged();
+    return {};
+  }
   const Turn done = turn(0);
   leave();
   return done;
@@ -140,11 +143,14 @@ bool Lane::is_at_rest() const {
          !waits_for_acks();
 }
 
-// False: kicked, and still held.
-bool Lane::leave_as_it_was() {
-  if (!lock_.leave()) return false;
-  lock_.left();
-  return true;
+// As leave(), where nothing has been done that anything follows from.
+void Lane::leave_unchanged() {
+  if (lock_.leave()) {
+    lock_.left();
+    return;
+  }
+  send_posted();
+  leave();
 }
 
 void Lane::look() {

@@ -163,7 +163,7 @@ class Lane final : public io::Handler {
  private:
   Turn turn(std::uint32_t events);
   [[nodiscard]] bool is_at_rest() const;
-  [[nodiscard]] bool leave_as_it_was() WEFT_NOT_ANALYZED;
+  void leave_unchanged() WEFT_RELEASE(lock_) WEFT_NOT_ANALYZED;
   void leave() WEFT_RELEASE(lock_) WEFT_NOT_ANALYZED;  // takes it up again for a kick
   void send_posted();
   Turn receive(bool until_end);
