@@ -6,8 +6,10 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include <weft/limits.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -55,7 +57,9 @@ constexpr auto kKept = std::chrono::milliseconds(20);
 
 }  // namespace
 
-// Octets that were not in the page cache, for the connection that asked first. It asks again.
+// Octets that were not in the page cache, for the connection that asked. It asks again, for all
+// ranges of an FPDU at once; so there are as many of these as an FPDU may have ranges. Most have no
+// memory.
 struct ReadAhead {
   enum class State : std::uint8_t { kEmpty, kWanted, kThere };
   State state = State::kEmpty;
@@ -64,6 +68,17 @@ struct ReadAhead {
   ssize_t got = 0;  // or a negative errno
   std::chrono::steady_clock::time_point since;
   std::unique_ptr<std::uint8_t[]> data;  // the thread's while kWanted
+
+  [[nodiscard]] bool covers(std::uint64_t from, std::size_t bytes) const {
+    return state == State::kThere && got >= 0 && from >= offset &&
+           from - offset <= static_cast<std::uint64_t>(got) &&
+           bytes <= static_cast<std::uint64_t>(got) - (from - offset);
+  }
+  // Whoever goes on where it ends is the one it was read for.
+  [[nodiscard]] bool ends_at(std::uint64_t from) const {
+    return state == State::kThere && got > 0 && from > offset &&
+           from - offset <= static_cast<std::uint64_t>(got);
+  }
 };
 
 // The buffers are a ring: the thread writes the oldest, the peer fills the youngest. Each holds
@@ -93,7 +108,9 @@ struct FileTarget::Writer {
     return last.offset + last.bytes == offset && last.bytes < kBufferBytes;
   }
   void run();
-  void read_ahead(std::unique_lock<std::mutex>& lock);
+  void read_ahead(ReadAhead& ahead, std::unique_lock<std::mutex>& lock);
+  [[nodiscard]] ReadAhead* wanted();
+  [[nodiscard]] ReadAhead* place_for(std::uint64_t offset);
   [[nodiscard]] Placed from_buffer(std::uint64_t offset, std::span<std::uint8_t> octets);
 
   const int fd;
@@ -105,7 +122,7 @@ struct FileTarget::Writer {
   bool writing = false;              // the thread is at `head`
   bool ends = false;
   int error = 0;
-  ReadAhead ahead;
+  std::array<ReadAhead, limits::kSgesPerRequest> aheads;
   int read_error = 0;
   std::thread thread;
 };
@@ -113,10 +130,9 @@ struct FileTarget::Writer {
 void FileTarget::Writer::run() {
   std::unique_lock lock(mutex);
   for (;;) {
-    const auto wanted = [&] { return ahead.state == ReadAhead::State::kWanted; };
-    work.wait(lock, [&] { return head != tail || ends || wanted(); });
+    work.wait(lock, [&] { return head != tail || ends || wanted() != nullptr; });
     if (head == tail && ends) return;
-    if (wanted()) read_ahead(lock);
+    if (ReadAhead* const ahead = wanted()) read_ahead(*ahead, lock);
     if (head == tail) continue;
     const Buffer& oldest = at(head);
     writing = true;
@@ -131,8 +147,30 @@ void FileTarget::Writer::run() {
   }
 }
 
+// REQUIRES: the lock.
+ReadAhead* FileTarget::Writer::wanted() {
+  for (ReadAhead& one : aheads) {
+    if (one.state == ReadAhead::State::kWanted) return &one;
+  }
+  return nullptr;
+}
+
+// Where the octets at `offset` are to be read; null: each place is somebody's.   REQUIRES: the
+// lock.
+ReadAhead* FileTarget::Writer::place_for(std::uint64_t offset) {
+  using State = ReadAhead::State;
+  for (ReadAhead& one : aheads) {
+    if (one.ends_at(offset)) return &one;
+  }
+  const auto old = std::chrono::steady_clock::now() - kKept;
+  for (ReadAhead& one : aheads) {
+    if (one.state == State::kEmpty || (one.state == State::kThere && one.since < old)) return &one;
+  }
+  return nullptr;
+}
+
 // Takes the lock back before it returns.
-void FileTarget::Writer::read_ahead(std::unique_lock<std::mutex>& lock) {
+void FileTarget::Writer::read_ahead(ReadAhead& ahead, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   static_cast<void>(
       posix_fadvise(fd, static_cast<off_t>(ahead.offset), kReadAhead, POSIX_FADV_WILLNEED));
@@ -149,29 +187,23 @@ void FileTarget::Writer::read_ahead(std::unique_lock<std::mutex>& lock) {
 // What the thread has read, or a request to read it.   REQUIRES: the lock.
 Placed FileTarget::Writer::from_buffer(std::uint64_t offset, std::span<std::uint8_t> octets) {
   using State = ReadAhead::State;
-  if (ahead.state == State::kThere && ahead.offset == offset && ahead.got < 0) {
-    read_error = static_cast<int>(-ahead.got);
-    ahead.state = State::kEmpty;
-    return Placed::kRefused;
-  }
-  if (ahead.state == State::kThere && ahead.got >= 0 && offset >= ahead.offset) {
-    const std::uint64_t skip = offset - ahead.offset;
-    const auto there = static_cast<std::uint64_t>(ahead.got);
-    if (skip <= there && octets.size() <= there - skip) {
-      std::memcpy(octets.data(), ahead.data.get() + skip, octets.size());
-      if (octets.size() == there - skip) ahead.state = State::kEmpty;
-      return Placed::kTaken;
+  for (ReadAhead& one : aheads) {
+    if (one.state == State::kWanted && one.offset == offset) return Placed::kLater;
+    if (one.state == State::kThere && one.offset == offset && one.got < 0) {
+      read_error = static_cast<int>(-one.got);
+      one.state = State::kEmpty;
+      return Placed::kRefused;
     }
+    if (!one.covers(offset, octets.size())) continue;
+    const std::uint64_t skip = offset - one.offset;
+    std::memcpy(octets.data(), one.data.get() + skip, octets.size());
+    if (octets.size() == static_cast<std::uint64_t>(one.got) - skip) one.state = State::kEmpty;
+    return Placed::kTaken;
   }
-  // Whoever goes on where the buffer ends is the one it was read for.
-  const bool goes_on = ahead.state == State::kThere && ahead.got > 0 && offset > ahead.offset &&
-                       offset - ahead.offset <= static_cast<std::uint64_t>(ahead.got);
-  const bool old =
-      ahead.state == State::kThere && std::chrono::steady_clock::now() - ahead.since > kKept;
-  if (ahead.state == State::kEmpty || goes_on || old) {
-    ahead.state = State::kWanted;
-    ahead.offset = offset;
-    ahead.wanted = octets.size();
+  if (ReadAhead* const place = place_for(offset)) {
+    place->state = State::kWanted;
+    place->offset = offset;
+    place->wanted = octets.size();
     work.notify_one();
   }
   return Placed::kLater;
@@ -234,8 +266,10 @@ Placed FileTarget::fetch(std::uint64_t offset, std::span<std::uint8_t> octets) n
   const std::lock_guard lock(w.mutex);
   if (got != static_cast<ssize_t>(octets.size())) return w.from_buffer(at, octets);
   // What was read ahead for this came by the page cache.
-  const bool ours = w.ahead.state == ReadAhead::State::kThere && w.ahead.offset == at;
-  if (ours && w.ahead.got >= 0) w.ahead.state = ReadAhead::State::kEmpty;
+  for (ReadAhead& one : w.aheads) {
+    const bool ours = one.state == ReadAhead::State::kThere && one.offset == at;
+    if (ours && one.got >= 0) one.state = ReadAhead::State::kEmpty;
+  }
   return Placed::kTaken;
 }
 

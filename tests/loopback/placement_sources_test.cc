@@ -338,6 +338,31 @@ TEST(PlacementSources, AFileIsSentFromTheDiskAndFromThePageCache) {
   }
 }
 
+// Where the system cannot say what is in memory (here /proc), all goes by what is read ahead, and
+// an FPDU asks for all its ranges again until they are there together.
+TEST(PlacementSources, AFileThatIsNeverInThePageCacheGivesSeveralRangesToOneFpdu) {
+  World w;
+  const auto all = octets_from(0, 2U << 20U);
+  const int fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  {
+    const auto target =
+        must(FileTarget::create(fd, reinterpret_cast<std::uint64_t>(all.data())), "target");
+    const auto region = w.give(target, all.size());
+    const std::size_t distance = 700'001;  // more than is read at once
+    ASSERT_EQ(w.write({sge_of(*region, 0, 100), sge_of(*region, distance, 200),
+                       sge_of(*region, 2 * distance, 50)},
+                      3),
+              WcStatus::kSuccess);
+    ASSERT_TRUE(w.settle());
+    EXPECT_EQ(w.to.copy(3, 100), octets_from(0, 100));
+    EXPECT_EQ(w.to.copy(103, 200), octets_from(distance, 200));
+    EXPECT_EQ(w.to.copy(303, 50), octets_from(2 * distance, 50));
+    EXPECT_EQ(target->read_error(), 0);
+  }
+  close(fd);
+}
+
 TEST(PlacementSources, AFileThatBecameShorterFailsTheRequestAndSaysWhy) {
   for (const bool local : {true, false}) {
     const DiskFile file(kBytes);
