@@ -92,10 +92,24 @@ std::string shown(const std::string& host, const std::string& port) {
   return (colons ? "[" + host + "]:" : host + ":") + port;
 }
 
-int port_of(int fd) {
+sockaddr_storage name_of_socket(int fd) {
   sockaddr_storage name{};
   socklen_t length = sizeof name;
   check(exs_getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length) == 0, "exs_getsockname");
+  return name;
+}
+
+// The family that the client of an accepted connection uses. Not every RDMA device lets clients of
+// IPv4 come to a listener of IPv6.
+int family_of(int fd) {
+  const sockaddr_storage name = name_of_socket(fd);
+  const auto& six = reinterpret_cast<const sockaddr_in6&>(name);
+  const bool is_six = name.ss_family == AF_INET6 && !IN6_IS_ADDR_V4MAPPED(&six.sin6_addr);
+  return is_six ? AF_INET6 : AF_INET;
+}
+
+int port_of(int fd) {
+  sockaddr_storage name = name_of_socket(fd);
   return ntohs(name.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&name)->sin6_port
                                           : reinterpret_cast<sockaddr_in*>(&name)->sin_port);
 }
@@ -489,8 +503,7 @@ void serve(const std::string& host, const std::string& port, bool once,
   for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
     if (host.empty() && one->ai_family == AF_INET6) at = one;
   }
-  const int domain = at->ai_family;
-  const int listener = make_socket(domain, Mode::kTcp, 0);
+  const int listener = make_socket(at->ai_family, Mode::kTcp, 0);
   if (exs_bind(listener, at->ai_addr, at->ai_addrlen) != 0) {
     fail_with("port " + port + ": " + std::strerror(errno) + "; choose another with --listen");
   }
@@ -507,7 +520,7 @@ void serve(const std::string& host, const std::string& port, bool once,
                         plan.size <= 1U << 30U && plan.depth >= 1 && plan.depth <= kDepthMax &&
                         plan.buffers >= 1 && plan.buffers <= kDepthMax;
       if (!good) break;
-      serve_plan(control, plan, domain);
+      serve_plan(control, plan, family_of(control));
     }
     exs_close(control, kBlock, 0);
   } while (!once);
