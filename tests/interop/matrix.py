@@ -252,6 +252,9 @@ def rsockets():
         ("4096 octets, verified", "-T v -S 4096 -C 50"),
         ("blocking calls", "-T b -S 3000 -C 50"),
         ("nonblocking calls", "-T n -S 70000 -C 20"),
+        ("65536 octets, verified", "-T v -S 65536 -C 50"),
+        ("1 MB", "-S 1000000 -C 20"),
+        ("1 MB, verified", "-T v -S 1000000 -C 10"),
     ):
         yield row("rstream", name, options)
     # With siw as client these may end early, see docs/sockets.md.
@@ -263,6 +266,7 @@ def rsockets():
     for name, options in (
         ("4096 octets", "-S 4096 -C 20"),
         ("100000 octets, verified", "-T v -S 100000 -C 20"),
+        ("1 MB, verified", "-T v -S 1000000 -C 10"),
     ):
         yield row("riostream", name, options)
     # The file is the probe, which both sides have; the server compares. rcopy serves for ever.
