@@ -13,6 +13,7 @@
 #include <shared_mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "ibverbs/errors.h"
 #include "rdmacm/forward.h"
@@ -226,16 +227,21 @@ int rlisten(int fd, int backlog) {
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
   if (socket->type != SOCK_STREAM) return fail_minus(EOPNOTSUPP);
-  const std::lock_guard lock(socket->mutex);
-  if (socket->state != RsState::kOpen && socket->state != RsState::kListening) {
-    return fail_minus(EINVAL);
+  {
+    const std::lock_guard lock(socket->mutex);
+    if (socket->state != RsState::kOpen && socket->state != RsState::kListening) {
+      return fail_minus(EINVAL);
+    }
+    if (listen(fd, backlog) != 0) return -1;
+    socket->backlog = static_cast<std::size_t>(backlog <= 0 ? 1 : backlog);
+    if (std::exchange(socket->state, RsState::kListening) == RsState::kListening) return 0;
   }
-  if (listen(fd, backlog) != 0) return -1;
-  socket->backlog = static_cast<std::size_t>(backlog <= 0 ? 1 : backlog);
-  if (socket->state == RsState::kListening) return 0;
-  if (!start_listening(socket)) return -1;
-  socket->state = RsState::kListening;
-  return 0;
+  // Without the lock, which the service takes with its own held.
+  if (start_listening(socket)) return 0;
+  const int error = errno;
+  const std::lock_guard lock(socket->mutex);
+  if (socket->state == RsState::kListening) socket->state = RsState::kOpen;
+  return fail_minus(error);
 }
 
 int rshutdown(int fd, int how) {
