@@ -342,21 +342,33 @@ int Tree::parent_of(const TreePath& path, Fd& folder, std::string& name) const {
   return folder ? 0 : errno;
 }
 
+int Tree::place_for_file(const TreePath& path, Fd& folder, std::string& name) const {
+  if (const int error = parent_of(path, folder, name); error != 0) return error;
+  struct stat s {};
+  const bool is_folder =
+      fstatat(folder.get(), name.c_str(), &s, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(s.st_mode);
+  return is_folder ? EISDIR : 0;
+}
+
+namespace {
+
+// A full disk is reported now rather than after an hour. Not every file system can tell.
+int reserve(int fd, std::uint64_t size) {
+  const bool full = size != 0 &&
+                    fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size)) != 0 &&
+                    errno != EOPNOTSUPP;
+  return full ? errno : 0;
+}
+
+}  // namespace
+
 int Tree::create(const TreePath& path, std::uint64_t size, std::unique_ptr<Draft>& out) {
   Fd folder;
   std::string name;
-  if (const int error = parent_of(path, folder, name); error != 0) return error;
-  struct stat s {};
-  if (fstatat(folder.get(), name.c_str(), &s, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(s.st_mode)) {
-    return EISDIR;
-  }
+  if (const int error = place_for_file(path, folder, name); error != 0) return error;
   Fd file(openat(folder.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (!file) return errno;
-  // A full disk is reported now rather than after an hour. Not every file system can tell.
-  if (size != 0 && fallocate(file.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size)) != 0 &&
-      errno != EOPNOTSUPP) {
-    return errno;
-  }
+  if (const int error = reserve(file.get(), size); error != 0) return error;
   out = std::make_unique<Draft>(std::move(folder), std::move(name), std::move(file));
   return 0;
 }
@@ -386,11 +398,7 @@ int Tree::draft(const TreePath& path, std::uint64_t size, std::uint64_t identity
                 std::unique_ptr<Draft>& out, std::uint64_t& there) const {
   Fd folder;
   std::string name;
-  if (const int error = parent_of(path, folder, name); error != 0) return error;
-  struct stat s {};
-  if (fstatat(folder.get(), name.c_str(), &s, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(s.st_mode)) {
-    return EISDIR;
-  }
+  if (const int error = place_for_file(path, folder, name); error != 0) return error;
   char hidden[80];
   std::snprintf(hidden, sizeof hidden, "%.*s%016llx-%016llx", static_cast<int>(kDraftPrefix.size()),
                 kDraftPrefix.data(), static_cast<unsigned long long>(hash(name)),
@@ -405,15 +413,12 @@ int Tree::draft(const TreePath& path, std::uint64_t size, std::uint64_t identity
     if (tries == 8) return EBUSY;
   }
   out = std::make_unique<Draft>(std::move(folder), std::move(name), std::move(file), hidden);
+  struct stat s {};
   if (fstat(out->fd(), &s) != 0) return errno;
   there = static_cast<std::uint64_t>(s.st_size);
   int error = there > size && ftruncate(out->fd(), static_cast<off_t>(size)) != 0 ? errno : 0;
   there = std::min(there, size);
-  if (error == 0 && size != 0 &&
-      fallocate(out->fd(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size)) != 0 &&
-      errno != EOPNOTSUPP) {
-    error = errno;
-  }
+  if (error == 0) error = reserve(out->fd(), size);
   if (error != 0) out->discard();
   return error;
 }

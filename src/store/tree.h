@@ -125,6 +125,8 @@ class Tree {
   [[nodiscard]] Place locate(const TreePath& path) const;
   // The folder that holds the last component of `path`, and that component.
   [[nodiscard]] int parent_of(const TreePath& path, Fd& folder, std::string& name) const;
+  // The same for a file that is to get this name: EISDIR where a folder has it.
+  [[nodiscard]] int place_for_file(const TreePath& path, Fd& folder, std::string& name) const;
   [[nodiscard]] int list_exports(std::uint64_t cursor, std::span<std::uint8_t> room,
                                  std::uint64_t& next, std::uint32_t& bytes) const;
 

@@ -75,7 +75,6 @@ class Peer {
   // go; the end of the stream stays TCP's. For the initiator of a connection in full operation
   // whose other end is Weft, on this machine, with `path` not tcp. Clears CRC and markers.
   void move_to_ring(int line = __builtin_LINE());
-  [[nodiscard]] bool by_ring() const { return ring_ != nullptr; }
 
   // Octets. send() blocks until TCP, or the ring, has all of them.
   void send(View bytes);

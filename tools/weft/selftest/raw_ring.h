@@ -1,12 +1,11 @@
 // The ring of shared memory, written down a second time from docs/path.md: no code of the library
 // on this side. raw_peer.h speaks through it when it has moved there.
 //
-// One end, that of the initiator. It never trusts what it reads less or more than a test needs: it
-// is there to be right, so that what is wrong is the other side. One thread.
+// One end, that of the initiator. One thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <optional>
 
 #include "raw_bytes.h"
 
@@ -29,8 +28,6 @@ class RingEnd {
   RingEnd(const RingEnd&) = delete;
   RingEnd& operator=(const RingEnd&) = delete;
 
-  [[nodiscard]] std::uint64_t name() const { return name_; }
-  [[nodiscard]] std::uint64_t proof() const { return proof_; }
   // The ULPDU of a message about this ring.
   [[nodiscard]] Bytes message(PathWord word) const;
   // The responder has said that it has answered. Throws Failure if what is there is not a ring.
