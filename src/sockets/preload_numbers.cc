@@ -39,8 +39,9 @@ __attribute__((destructor)) void end() { table::at_exit(); }
 int close_each(unsigned first, unsigned last, int flags) {
   // Before exec: Weft's own are close-on-exec anyhow.
   if (borrowing()) return real().close_range(first, last, flags);
+  const bool marks_only = (static_cast<unsigned>(flags) & CLOSE_RANGE_CLOEXEC) != 0;
   const auto end = static_cast<unsigned>(std::max(table::highest(), 0));
-  for (unsigned fd = first; (flags & CLOSE_RANGE_CLOEXEC) == 0 && fd <= last && fd < end; ++fd) {
+  for (unsigned fd = first; !marks_only && fd <= last && fd < end; ++fd) {
     if (table::kind_of(static_cast<int>(fd)) == Kind::kDirect) direct::close(static_cast<int>(fd));
     if (epolls::any()) epolls::forget(static_cast<int>(fd));
   }
@@ -51,7 +52,7 @@ int close_each(unsigned first, unsigned last, int flags) {
     if (table::kind_of(static_cast<int>(fd)) == Kind::kInternal) {
       if (fd > from) real().close_range(from, fd - 1, flags);
       from = fd + 1;
-    } else if ((flags & CLOSE_RANGE_CLOEXEC) == 0) {
+    } else if (!marks_only) {
       table::forget(static_cast<int>(fd));
     }
   }
@@ -166,7 +167,7 @@ WEFT_EXPORT int close(int fd) {
 }
 
 WEFT_EXPORT int close_range(unsigned first, unsigned last, int flags) {
-  if (first > last || (flags & CLOSE_RANGE_UNSHARE) != 0) {
+  if (first > last || (static_cast<unsigned>(flags) & CLOSE_RANGE_UNSHARE) != 0) {
     return real().close_range(first, last, flags);
   }
   return close_each(first, last, flags);

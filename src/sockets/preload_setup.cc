@@ -189,8 +189,8 @@ bool was_marked(int fd) {
   if (real().getsockopt(fd, IPPROTO_TCP, TCP_SAVED_SYN, syn, &length) != 0 || length < 2) {
     return false;
   }
-  const int tos = syn[0] >> 4U == 4 ? syn[1] : ((syn[0] & 0xfU) << 4U | syn[1] >> 4U);
-  return (tos & 0xfc) == (kSynMark & 0xfc);
+  const unsigned tos = syn[0] >> 4U == 4 ? syn[1] : ((syn[0] & 0xfU) << 4U | syn[1] >> 4U);
+  return (tos & 0xfcU) == (kSynMark & 0xfcU);
 }
 
 bool connected(int fd) {

@@ -9,7 +9,6 @@ namespace weft::sockets {
 
 // What a completion was; the low 32 bits of a data request hold the octets of the send ring.
 namespace kind {
-constexpr std::uint64_t kData = 1ULL << 56U;
 constexpr std::uint64_t kControl = 2ULL << 56U;
 constexpr std::uint64_t kReceive = 3ULL << 56U;
 constexpr std::uint64_t kMask = 0xffULL << 56U;
