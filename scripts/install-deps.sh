@@ -27,6 +27,7 @@ test_packages=(
   python3-jinja2 python3-matplotlib python3-yaml python3-pyverbs iperf3 sockperf qperf ucx-utils
   openmpi-bin python3-mpi4py netpipe-openmpi
   libfabric-bin bindfs fuse3 wrk xvfb
+  dapl2-utils libdapl2 libiscsi-bin tgt
 )
 ci_packages=(
   clang clang-format clang-tidy libclang-rt-14-dev ccache

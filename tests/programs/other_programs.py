@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Programs of other projects that know verbs, unmodified: fio, qperf, pyverbs."""
+"""Programs of other projects that know verbs, unmodified: fio, qperf, pyverbs, libfabric."""
 
 import os
 import tempfile
 
 from harness import (CRASH_IN_LIBFABRIC, Failure, Skip, again_if, check, free_port, main,
                      need)
+from ucx_programs import MPI_PROGRAM
 
 LIMIT_S = 100
 SYSTEM_PYTHON = "/usr/bin/python3"  # python3-pyverbs is made for this one
@@ -149,6 +150,31 @@ def fi_pingpong_once(network, provider, endpoint, client):
     check("4k" in out, out)
 
 
+def open_mpi(network):
+    """Open MPI over libfabric's verbs provider, iWARP: two ranks, both on one host."""
+    need("mpirun")
+    if network.name != "namespaces":
+        raise Skip("libfabric uses no loopback interface: it is run between namespaces")
+    if network.start([SYSTEM_PYTHON, "-c", "import mpi4py"], raw=True).wait(LIMIT_S) != 0:
+        raise Skip("python3-mpi4py is not installed (scripts/install-deps.sh test)")
+    again_if(CRASH_IN_LIBFABRIC, "libfabric crashed in its own code",
+             lambda: open_mpi_once(network))
+
+
+def open_mpi_once(network):
+    provider = "verbs;ofi_rxm"
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
+        program.write(MPI_PROGRAM)
+        program.flush()
+        argv = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", 2, "--mca", "pml", "cm",
+                "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", provider, "--mca",
+                "opal_common_ofi_provider_include", provider, "--mca", "osc", "^ucx,rdma",
+                "--mca", "mpi_yield_when_idle", 1, SYSTEM_PYTHON, program.name]
+        out = network.start(argv).expect(0, LIMIT_S)
+    for rank in range(2):
+        check(f"rank {rank} done" in out, out)
+
+
 def need_pyverbs(network):
     if not os.path.exists(SYSTEM_PYTHON):
         raise Skip(f"no {SYSTEM_PYTHON}")
@@ -173,6 +199,7 @@ def pyverbs(network):
 if __name__ == "__main__":
     main({
         "fio": fio,
+        "open_mpi": open_mpi,
         "qperf": qperf,
         "pyverbs": pyverbs,
         "fi_pingpong": fi_pingpong,
