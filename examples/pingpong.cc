@@ -160,7 +160,8 @@ void run_client(const char* host, const char* port, int rounds) {
   complete(side, 1);
   must(connection->disconnect(), "disconnect");
   std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
-  const std::chrono::duration<double, std::micro> median = times[rounds / 2];
+  const std::chrono::duration<double, std::micro> median =
+      times[static_cast<std::size_t>(rounds) / 2];
   std::printf("%d round trips of %zu bytes, median %.1f us\n", rounds, kMessageBytes,
               median.count());
 }
