@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <new>
 
 #include "sockets/real_calls.h"
@@ -33,14 +32,6 @@ constexpr std::size_t kFiller = 3000;
 constexpr int kDrainTurns = 16;
 // Writes into a ring whose reader does not move, before we look whether it still lives.
 constexpr std::uint32_t kStalledWrites = 16;
-// A blocking caller looks for so long before it sleeps.
-constexpr std::int64_t kSpinMaxNs = 50'000;
-constexpr std::int64_t kSpinMinNs = 1'000;
-// Where looking was never worth it, one in so many sleeps tries a long one.
-constexpr std::uint32_t kSleepsPerTrial = 64;
-// Who did not run for so long shares its core: perhaps with the other end, which can't run while we
-// look.
-constexpr std::int64_t kNotRunningNs = 20'000;
 // Copied and published at once: meanwhile the other end copies what came before, from its cache.
 constexpr std::uint64_t kPiece = 65536;
 
@@ -142,52 +133,6 @@ ssize_t peek_octet(int fd, bool wait) {
 ssize_t peek_octets(int fd, std::uint8_t* octets, std::size_t most) {
   if (g_restricted.load(std::memory_order_relaxed)) return peek_octet(fd, false);
   return real().recv(fd, octets, most, MSG_PEEK | MSG_DONTWAIT);
-}
-
-void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#else
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-#endif
-}
-
-std::int64_t now_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
-}
-
-// Looks a little before the caller sleeps; longer where that was worth it before.
-template <class Holds>
-bool spin(SpinBudget& budget, Holds holds) {
-  const std::int64_t usual = budget.ns.load(std::memory_order_relaxed);
-  const bool trial = budget.sleeps.load(std::memory_order_relaxed) % kSleepsPerTrial == 0;
-  const std::int64_t limit = trial ? kSpinMaxNs : usual;
-  const std::int64_t begin = now_ns();
-  std::int64_t last = begin;
-  for (;;) {
-    bool found = false;
-    for (int turn = 0; turn < 16 && !found; ++turn) {
-      found = holds();
-      if (!found) relax();
-    }
-    const std::int64_t now = now_ns();
-    const bool ran = now - last < kNotRunningNs;
-    if (found && ran) {
-      const std::int64_t more = 2 * std::max(usual, now - begin);
-      budget.ns.store(static_cast<std::int32_t>(std::min(more, kSpinMaxNs)),
-                      std::memory_order_relaxed);
-      return true;
-    }
-    if (found || !ran || now - begin >= limit) {
-      const std::int64_t less = ran ? std::max(usual / 2, kSpinMinNs) : kSpinMinNs;
-      budget.ns.store(static_cast<std::int32_t>(less), std::memory_order_relaxed);
-      budget.sleeps.fetch_add(1, std::memory_order_relaxed);
-      return found;
-    }
-    last = now;
-  }
 }
 
 }  // namespace
@@ -384,7 +329,8 @@ ssize_t Channel::reset_result() {
   return -1;
 }
 
-ssize_t Channel::receive(const iovec* parts, std::size_t count, int flags, bool wait) {
+ssize_t Channel::receive(const iovec* parts, std::size_t count, int flags, bool wait,
+                         bool looked_after) {
   const bool peek = (flags & MSG_PEEK) != 0;
   const std::size_t wanted = total_of(parts, count);
   if (wanted == 0) return 0;
@@ -410,7 +356,8 @@ ssize_t Channel::receive(const iovec* parts, std::size_t count, int flags, bool 
     }
     if (peek && done > 0) return finish(0);
     const bool enough = done == wanted || (done > 0 && (flags & MSG_WAITALL) == 0);
-    if (enough && end_->mirrored.load(std::memory_order_relaxed) == 0) return finish(0);
+    const bool told_later = looked_after || end_->mirrored.load(std::memory_order_relaxed) == 0;
+    if (enough && told_later) return finish(0);
     const std::uint32_t ended = in_->ended.load(std::memory_order_acquire);
     const std::uint64_t left = in_->written.load(std::memory_order_acquire) - end_->read_cursor;
     if (corrupt(left)) return finish(ECONNRESET);
@@ -423,6 +370,7 @@ ssize_t Channel::receive(const iovec* parts, std::size_t count, int flags, bool 
       return in_->written.load(std::memory_order_acquire) != end_->read_cursor;
     };
     if (!enough && wait && spin(end_->read_spin, came)) continue;
+    if (!wait && looked_after) return finish(EAGAIN);
     arm();
     if (done == wanted) return finish(0);
     if (in_->written.load(std::memory_order_acquire) != end_->read_cursor) continue;
@@ -625,6 +573,10 @@ bool Channel::has_error() const {
 int Channel::take_error() {
   if (in_->ended.load() != kReset) return 0;
   return end_->reset_told.exchange(1) == 0 ? ECONNRESET : 0;
+}
+
+bool Channel::reading_ended() const {
+  return in_->ended.load(std::memory_order_acquire) != 0 || end_->read_shut.load() != 0;
 }
 
 std::size_t Channel::unread() const {

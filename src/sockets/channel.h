@@ -26,6 +26,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "sockets/spin.h"
+
 namespace weft::sockets {
 
 // Everything below is plain memory in a file shared by two processes.
@@ -47,12 +49,6 @@ struct RingPage {
   std::uint32_t ring_bytes;         // per direction, a power of two
   std::atomic<std::uint32_t> path;  // a BridgePath, by the relay
   RingHalf half[2];                 // [0]: from end 0 to end 1
-};
-
-// How long a blocking caller looks before it sleeps.
-struct SpinBudget {
-  std::atomic<std::int32_t> ns;
-  std::atomic<std::uint32_t> sleeps;
 };
 
 // What the processes of one end share with each other, and with nobody else.
@@ -110,7 +106,10 @@ class Channel {
 
   // As recvmsg(2) and sendmsg(2) on a TCP socket, with errno. `wait`: the socket is in blocking
   // mode and MSG_DONTWAIT is not set. transmit() raises no SIGPIPE.
-  [[nodiscard]] ssize_t receive(const iovec* parts, std::size_t count, int flags, bool wait);
+  // `looked_after`: the caller calls settle() before anybody sleeps for this end. Until then the
+  // pair may go on saying that there is something to read.
+  [[nodiscard]] ssize_t receive(const iovec* parts, std::size_t count, int flags, bool wait,
+                                bool looked_after = false);
   [[nodiscard]] ssize_t transmit(const iovec* parts, std::size_t count, bool wait);
 
   // Half close. SHUT_RD is local, as TCP's.
@@ -141,6 +140,18 @@ class Channel {
   [[nodiscard]] std::size_t unsent() const;  // octets the other end has not read yet
   // Not readable for nothing: data, the end, or a reset.
   [[nodiscard]] bool really_readable();
+  // No more will come, or none will be read.
+  [[nodiscard]] bool reading_ended() const;
+
+  // Of preload_hot.h, which says what it means.
+  struct Watched {
+    std::atomic<int> epoll{-1};
+    std::atomic<std::uint32_t> events{0};
+    std::atomic<std::uint64_t> data{0};
+    bool hot = false;  // in the list of the thread that waits for `epoll`
+    int in_vain = 0;   // reads of nothing since the last octet
+  };
+  Watched watched;
 
  private:
   Channel() = default;

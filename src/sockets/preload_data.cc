@@ -11,6 +11,7 @@
 
 #include "sockets/preload.h"
 #include "sockets/preload_direct.h"
+#include "sockets/preload_hot.h"
 
 namespace weft::sockets {
 namespace {
@@ -38,7 +39,11 @@ ssize_t serve(int fd, bool to_write, int flags, Plain plain, Ours ours) {
 ssize_t receive(Channel& channel, const iovec* parts, std::size_t count, int flags) {
   if ((flags & MSG_OOB) != 0) return fail_with(EINVAL);
   if ((flags & MSG_ERRQUEUE) != 0) return fail_with(EAGAIN);
-  return channel.receive(parts, count, flags, blocks(channel, flags));
+  const bool wait = blocks(channel, flags);
+  if (!hot::looks_after(channel)) return channel.receive(parts, count, flags, wait);
+  const ssize_t got = channel.receive(parts, count, flags, wait, true);
+  hot::note_read(channel, got);
+  return got;
 }
 
 // As recv(2): of no octets it waits for some all the same, where read(2) comes back.
@@ -86,12 +91,6 @@ ssize_t send_file(int in, off64_t* offset, size_t count, Send send) {
 }
 
 std::int64_t ns_of(const timespec& t) { return t.tv_sec * 1000000000LL + t.tv_nsec; }
-
-std::int64_t now_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return ns_of(now);
-}
 
 bool served_here(int fd) {
   const Kind kind = table::kind_of(fd);

@@ -94,12 +94,6 @@ InstancePtr make(int epoll) {
   return made;
 }
 
-std::int64_t now_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
-
 // What is polled at once. Entries beyond those of the caller are members.
 struct Polled {
   std::vector<pollfd> fds;

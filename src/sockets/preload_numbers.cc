@@ -12,6 +12,7 @@
 #include "sockets/preload.h"
 #include "sockets/preload_direct.h"
 #include "sockets/preload_epoll.h"
+#include "sockets/preload_hot.h"
 #include "sockets/socket_list.h"
 
 namespace weft::sockets {
@@ -29,11 +30,18 @@ __attribute__((constructor)) void begin() {
     table::in_child();
     list::in_child();
     epolls::in_child();
+    hot::in_child();
     own_memory();
   });
 }
 
 __attribute__((destructor)) void end() { table::at_exit(); }
+
+// The number, perhaps an epoll instance's, is about to be closed.
+void forget_instance(int fd) {
+  if (epolls::any()) epolls::forget(fd);
+  hot::forget(fd);
+}
 
 // Everything in [first, last] but Weft's own.
 int close_each(unsigned first, unsigned last, int flags) {
@@ -43,7 +51,7 @@ int close_each(unsigned first, unsigned last, int flags) {
   const auto end = static_cast<unsigned>(std::max(table::highest(), 0));
   for (unsigned fd = first; !marks_only && fd <= last && fd < end; ++fd) {
     if (table::kind_of(static_cast<int>(fd)) == Kind::kDirect) direct::close(static_cast<int>(fd));
-    if (epolls::any()) epolls::forget(static_cast<int>(fd));
+    forget_instance(static_cast<int>(fd));
   }
   const std::lock_guard lock(table::mutex());
   unsigned from = first;
@@ -64,7 +72,7 @@ int close_each(unsigned first, unsigned last, int flags) {
 bool vacate(int to) {
   const Kind kind = table::kind_of(to);
   if (kind == Kind::kDirect) direct::close(to);
-  if (epolls::any()) epolls::forget(to);
+  forget_instance(to);
   if (kind != Kind::kInternal) return true;
   const std::lock_guard lock(table::mutex());
   int spare = real().fcntl(to, F_DUPFD_CLOEXEC, to + 1);
@@ -124,6 +132,9 @@ int set_flags(int fd, long value) {
   if (use.channel() != nullptr) {
     use.channel()->end().nonblocking = (value & O_NONBLOCK) != 0 ? 1 : 0;
     if ((value & (O_NONBLOCK | O_ASYNC)) != 0) use.channel()->mirror();
+    const std::lock_guard lock(table::mutex());
+    use.conn()->asynchronous = (value & O_ASYNC) != 0;
+    hot::note_watchers(*use.conn());
   }
   return result;
 }
@@ -157,12 +168,12 @@ WEFT_EXPORT int close(int fd) {
   const Kind kind = table::kind_of(fd);
   if (kind == Kind::kInternal) return fail_with(EBADF);
   if (kind == Kind::kDirect && !borrowing()) return direct::close(fd);
-  if (kind > Kind::kPlain && borrowing()) {
-    note_borrowed(fd, nullptr);
+  if (borrowing()) {
+    if (kind > Kind::kPlain) note_borrowed(fd, nullptr);
     return real().close(fd);
   }
   if (kind != Kind::kUnknown) table::forget(fd);
-  if (epolls::any()) epolls::forget(fd);
+  forget_instance(fd);
   return real().close(fd);
 }
 

@@ -16,6 +16,7 @@
 
 #include "sockets/preload.h"
 #include "sockets/preload_direct.h"
+#include "sockets/preload_hot.h"
 #include "sockets/relay_client.h"
 #include "sockets/rules.h"
 #include "sockets/socket_list.h"
@@ -623,6 +624,7 @@ bool replace_by_channel(int fd, const Opened& opened, Conn* conn) {
   channel->end().nonblocking = (flags & O_NONBLOCK) != 0 ? 1 : 0;
   channel->set_socket(fd);
   conn->channel = channel;
+  conn->asynchronous = (flags & O_ASYNC) != 0;
   conn->tcp = tcp;
   // Other numbers of the same socket, made by dup().
   for (int i = 0; conn->refs > 1 && i < table::highest(); ++i) {
@@ -639,6 +641,7 @@ bool replace_by_channel(int fd, const Opened& opened, Conn* conn) {
   for (int i = 0; i < conn->watcher_count; ++i) {
     real().epoll_ctl(conn->watchers[i].epoll, EPOLL_CTL_ADD, fd, &conn->watchers[i].event);
   }
+  hot::note_watchers(*conn);
   return true;
 }
 

@@ -9,6 +9,7 @@
 
 #include "sockets/preload.h"
 #include "sockets/preload_epoll.h"
+#include "sockets/preload_hot.h"
 
 namespace weft::sockets {
 namespace {
@@ -57,12 +58,6 @@ bool any_direct(const pollfd* fds, nfds_t count) {
 }
 
 constexpr short kIn = POLLIN | POLLRDNORM;
-
-std::int64_t now_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
 
 // poll(2) with a limit in nanoseconds, -1: none.
 int wait_for(pollfd* fds, nfds_t count, std::int64_t limit_ns, const sigset_t* mask) {
@@ -114,6 +109,7 @@ struct Sets {
 };
 
 bool any_interesting(int count, const Sets& sets) {
+  hot::settle_all();
   if (epolls::any()) return true;
   for (int fd = 0; fd < count && fd < FD_SETSIZE; ++fd) {
     const bool asked = (sets.read != nullptr && FD_ISSET(fd, sets.read)) ||
@@ -159,10 +155,19 @@ int select_by_poll(int count, Sets sets, std::int64_t limit_ns, const sigset_t* 
   return bits;
 }
 
+// A shorter limit leaves no time to look before the kernel is asked.
+constexpr std::int64_t kWorthALook = 100'000;
+
 // `kernels`: the call as the program made it.
 template <class Kernels>
 int wait_for_events(int epoll, epoll_event* events, int most, std::int64_t limit_ns,
                     const sigset_t* mask, Kernels kernels) {
+  if (mask != nullptr || events == nullptr || most <= 0 || epolls::any() || epolls::to_clean()) {
+    hot::settle_all();
+  } else if (hot::begin_wait(epoll)) {
+    const bool may_look = limit_ns < 0 || limit_ns >= kWorthALook;
+    if (const int found = hot::take(events, most, may_look); found > 0) return found;
+  }
   if (!epolls::any()) {
     const std::int64_t begin = limit_ns > 0 ? now_ns() : 0;
     const int found = kernels();
@@ -174,24 +179,23 @@ int wait_for_events(int epoll, epoll_event* events, int most, std::int64_t limit
   return epolls::wait(epoll, events, most, limit_ns, mask);
 }
 
-// Keeps account of who watches a socket that may be replaced.
+// Keeps account of who watches a socket: it may be replaced, or become hot (preload_hot.h).
 void note_watcher(int epoll, int operation, int fd, const epoll_event* event) {
   const std::lock_guard lock(table::mutex());
   Conn* conn = table::conn_of(fd);
   if (conn == nullptr) return;
   int at = 0;
   while (at < conn->watcher_count && conn->watchers[at].epoll != epoll) ++at;
+  if (conn->direct && table::kind_of(fd) == Kind::kUndecided) epolls::g_early = true;
   if (operation == EPOLL_CTL_DEL) {
     if (at < conn->watcher_count) conn->watchers[at] = conn->watchers[--conn->watcher_count];
-    return;
-  }
-  if (conn->direct && table::kind_of(fd) == Kind::kUndecided) epolls::g_early = true;
-  if (at == Conn::kWatchers) {
+  } else if (at == Conn::kWatchers) {
     conn->watchers_lost = true;
-    return;
+  } else {
+    if (at == conn->watcher_count) ++conn->watcher_count;
+    conn->watchers[at] = {epoll, *event};
   }
-  if (at == conn->watcher_count) ++conn->watcher_count;
-  conn->watchers[at] = {epoll, *event};
+  if (conn->channel != nullptr) hot::note_watchers(*conn);
 }
 
 }  // namespace
@@ -202,6 +206,7 @@ using namespace weft::sockets;
 #define WEFT_EXPORT extern "C" __attribute__((visibility("default")))
 
 WEFT_EXPORT int poll(pollfd* fds, nfds_t count, int timeout) {
+  hot::settle_all();
   bool ours = epolls::any();
   for (nfds_t i = 0; i < count && !ours; ++i) ours = fds[i].fd >= 0 && interesting(fds[i].fd);
   if (!ours) return real().poll(fds, count, timeout);
@@ -209,6 +214,7 @@ WEFT_EXPORT int poll(pollfd* fds, nfds_t count, int timeout) {
 }
 
 WEFT_EXPORT int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+  hot::settle_all();
   bool ours = epolls::any();
   for (nfds_t i = 0; i < count && !ours; ++i) ours = fds[i].fd >= 0 && interesting(fds[i].fd);
   if (!ours) return real().ppoll(fds, count, timeout, mask);
@@ -261,11 +267,12 @@ WEFT_EXPORT int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) 
   if (kind == Kind::kDirect) return epolls::control(epoll, operation, fd, event);
   const int result = real().epoll_ctl(epoll, operation, fd, event);
   if (result != 0 || kind < Kind::kFresh || kind == Kind::kInternal) return result;
-  if (kind == Kind::kChannel) {
+  if (kind != Kind::kListener) note_watcher(epoll, operation, fd, event);
+  if (kind == Kind::kChannel && operation != EPOLL_CTL_DEL) {
     const Use use(fd);
-    if (use.channel() != nullptr && operation != EPOLL_CTL_DEL) use.channel()->mirror();
-  } else if (kind != Kind::kListener) {
-    note_watcher(epoll, operation, fd, event);
+    if (use.channel() == nullptr) return result;
+    use.channel()->mirror();
+    if (!hot::may_be_hot(*use.channel())) use.channel()->settle();
   }
   return result;
 }

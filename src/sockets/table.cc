@@ -54,7 +54,7 @@ void clean(Conn* conn) {
   conn->channel = nullptr;
   conn->tcp = conn->listen_mark = -1;
   conn->watcher_count = 0;
-  conn->watchers_lost = false;
+  conn->watchers_lost = conn->asynchronous = false;
   conn->connect_reported = conn->direct = conn->mark_read = conn->marked = false;
   conn->deciding = conn->live = false;
   conn->way = Way::kTcp;
@@ -153,7 +153,9 @@ void turned() {
 void put(int fd, Kind kind, Conn* conn) {
   Slot* slot = slot_of(fd, true);
   if (slot == nullptr) return;
-  if (conn != nullptr) ++conn->refs;
+  if (conn != nullptr && ++conn->refs > 1 && conn->channel != nullptr) {
+    conn->channel->watched.epoll = -1;
+  }
   Conn* before = slot->conn.exchange(conn);
   slot->kind.store(kind, std::memory_order_release);
   if (g_highest.load() <= fd) g_highest = fd + 1;

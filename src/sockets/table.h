@@ -60,6 +60,7 @@ struct Conn {
   Watcher watchers[kWatchers]{};
   int watcher_count = 0;
   bool watchers_lost = false;  // there were more than fit: the socket stays as it is
+  bool asynchronous = false;   // O_ASYNC: a signal for each message
   Conn* next_free = nullptr;
 };
 

@@ -1,0 +1,71 @@
+// Looking a little before sleeping.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+
+namespace weft::sockets {
+
+// How long a caller that is about to sleep looks before it does: longer where that was worth it.
+struct SpinBudget {
+  std::atomic<std::int32_t> ns;
+  std::atomic<std::uint32_t> sleeps;
+};
+
+inline constexpr std::int64_t kSpinMaxNs = 50'000;
+inline constexpr std::int64_t kSpinMinNs = 1'000;
+// Where looking was never worth it, one in so many sleeps tries a long one.
+inline constexpr std::uint32_t kSleepsPerTrial = 64;
+// Who did not run for so long shares its core: perhaps with the other end, which can't run while we
+// look.
+inline constexpr std::int64_t kNotRunningNs = 20'000;
+
+inline void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#else
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+#endif
+}
+
+inline std::int64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
+// Whether `holds` came true within the budget.
+template <class Holds>
+bool spin(SpinBudget& budget, Holds holds) {
+  const std::int64_t usual = budget.ns.load(std::memory_order_relaxed);
+  const bool trial = budget.sleeps.load(std::memory_order_relaxed) % kSleepsPerTrial == 0;
+  const std::int64_t limit = trial ? kSpinMaxNs : usual;
+  const std::int64_t begin = now_ns();
+  std::int64_t last = begin;
+  for (;;) {
+    bool found = false;
+    for (int turn = 0; turn < 16 && !found; ++turn) {
+      found = holds();
+      if (!found) relax();
+    }
+    const std::int64_t now = now_ns();
+    const bool ran = now - last < kNotRunningNs;
+    if (found && ran) {
+      const std::int64_t more = 2 * std::max(usual, now - begin);
+      budget.ns.store(static_cast<std::int32_t>(std::min(more, kSpinMaxNs)),
+                      std::memory_order_relaxed);
+      return true;
+    }
+    if (found || !ran || now - begin >= limit) {
+      const std::int64_t less = ran ? std::max(usual / 2, kSpinMinNs) : kSpinMinNs;
+      budget.ns.store(static_cast<std::int32_t>(less), std::memory_order_relaxed);
+      budget.sleeps.fetch_add(1, std::memory_order_relaxed);
+      return found;
+    }
+    last = now;
+  }
+}
+
+}  // namespace weft::sockets
