@@ -30,6 +30,7 @@ std::atomic<pid_t> g_waiters[kInstances];
 constexpr std::uint32_t kReading = EPOLLIN | EPOLLRDNORM;
 constexpr std::uint32_t kWriting = EPOLLOUT | EPOLLWRNORM;
 constexpr std::uint32_t kLookedAt = kReading | kWriting;
+constexpr std::uint32_t kEnds = EPOLLHUP | EPOLLRDHUP | EPOLLERR;
 
 struct Entry {
   int fd;
@@ -140,8 +141,8 @@ bool is_of_list(epoll_event& event) {
         found = true;
         one.idle = channel->unread() == 0 ? one.idle + 1 : 0;
         stays = !more && one.idle < kIdleTurns;
-        // Only the signal that was left in the pair.
-        if (more && channel->unread() == 0) event.events &= ~kReading;
+        // Readable by the signal that was left in the pair only.
+        if ((event.events & kEnds) == 0 && channel->unread() == 0) event.events &= ~kReading;
       }
     }
     if (stays) {

@@ -173,8 +173,10 @@ def iperf3(s):
     if s.network.name == "namespaces" and s.client_weft and not s.server_weft:
         return  # it takes the question as a client of its own that talks nonsense, and says so
     port = free_port()
-    server = s.serve(["iperf3", "-s", "-B", s.host, "-p", port]).listening(port)
-    for options in ["-n", "50M"], ["-n", "50M", "-R"], ["-t", "1", "--bidir"], ["-n", "2M", "-l", "100"]:
+    server = s.serve(["iperf3", "-s", "--forceflush", "-B", s.host, "-p", port]).listening(port)
+    tests = (["-n", "50M"], ["-n", "50M", "-R"], ["-t", "1", "--bidir"], ["-n", "2M", "-l", "100"])
+    for number, options in enumerate(tests, 1):
+        server.wait_for(f"(test #{number})")  # it turns clients away until then
         out = s.must(["iperf3", "-J", "-c", s.host, "-p", port, *options])
         s.check_path(out)
         result = json.loads(out[out.index("{"):out.rindex("}") + 1])

@@ -798,6 +798,7 @@ def main():
 if __name__ == "__main__":
     # As a module of this name for the other files, which enter their scenarios here.
     sys.modules["socket_scenarios"] = sys.modules["__main__"]
+    import socket_scenarios_busy  # noqa: F401
     import socket_scenarios_calls  # noqa: F401
     import socket_scenarios_more  # noqa: F401
 
