@@ -16,7 +16,7 @@ constexpr std::size_t kMost = 128;
 // Instances are known by number up to here.
 constexpr int kInstances = 4096;
 // The kernel is asked too, for other descriptors of the instance and for hang-ups, after so long.
-constexpr std::int64_t kKernelEveryNs = 100'000;
+constexpr std::int64_t kKernelEveryNs = 200'000;
 // So often it may name a socket of the list that has nothing before that one leaves the list.
 constexpr int kIdleTurns = 4;
 // Reads of nothing, since the last octet, after which the kernel is asked whether the other process
@@ -34,8 +34,9 @@ constexpr std::uint32_t kEnds = EPOLLHUP | EPOLLRDHUP | EPOLLERR;
 
 struct Entry {
   int fd;
-  Channel* channel;  // of that number, if Use says so
-  int idle;          // turns of the kernel since its last octet
+  Channel* channel;    // of that number, if Use says so
+  int idle;            // turns of the kernel since its last octet
+  std::uint64_t data;  // of its events, when the kernel was last asked
 };
 
 struct List {
@@ -125,37 +126,44 @@ bool any_ready() {
   return false;
 }
 
-// Whether the kernel's event is of a socket of the list, which is looked at anyway. One that has
-// had nothing for long, or of which the kernel has more to say, leaves the list.
-bool is_of_list(epoll_event& event) {
+// Whether the kernel's event is of entry `i`, which is looked at anyway. One that has had nothing
+// for long, or of which the kernel has more to say, leaves the list: `stays` is false.
+bool is_of(Entry& one, epoll_event& event, bool& stays) {
+  const Use use(one.fd);
+  const Channel* channel = use.channel();
+  if (channel == nullptr || channel != one.channel) return false;
   const bool more = (event.events & ~kLookedAt) != 0;
+  one.idle = channel->unread() == 0 ? one.idle + 1 : 0;
+  stays = !more && one.idle < kIdleTurns;
+  // Readable by the signal that was left in the pair only.
+  if ((event.events & kEnds) == 0 && channel->unread() == 0) event.events &= ~kReading;
+  return !more || event.events == 0;
+}
+
+bool is_of_list(epoll_event& event) {
   bool found = false;
   for (std::size_t i = 0; i < t_list.count;) {
-    Entry& one = t_list.entries[i];
     bool stays = true;
-    {
-      const Use use(one.fd);
-      const Channel* channel = use.channel();
-      if (channel != nullptr && channel == one.channel &&
-          channel->watched.data.load(std::memory_order_relaxed) == event.data.u64) {
-        found = true;
-        one.idle = channel->unread() == 0 ? one.idle + 1 : 0;
-        stays = !more && one.idle < kIdleTurns;
-        // Readable by the signal that was left in the pair only.
-        if ((event.events & kEnds) == 0 && channel->unread() == 0) event.events &= ~kReading;
-      }
-    }
+    Entry& one = t_list.entries[i];
+    if (one.data == event.data.u64) found = is_of(one, event, stays) || found;
     if (stays) {
       ++i;
     } else {
       drop(i);
     }
   }
-  return found && (!more || event.events == 0);
+  return found;
 }
 
+// What the kernel has to say of descriptors that are not in the list.
 int ask_kernel(epoll_event* events, int most) {
   const int count = real().epoll_pwait(t_list.epoll, events, most, 0, nullptr);
+  for (std::size_t i = 0; count > 0 && i < t_list.count; ++i) {
+    Entry& one = t_list.entries[i];
+    const Use use(one.fd);
+    if (use.channel() != one.channel || one.channel == nullptr) continue;
+    one.data = one.channel->watched.data.load(std::memory_order_relaxed);
+  }
   return static_cast<int>(std::remove_if(events, events + std::max(count, 0), is_of_list) - events);
 }
 
@@ -176,10 +184,11 @@ void note_read(Channel& channel, ssize_t got) {
   const int fd = channel.socket();
   for (std::size_t i = 0; i < t_list.count; ++i) {
     if (t_list.entries[i].fd != fd) continue;
-    t_list.entries[i] = {fd, &channel, 0};  // not that of the socket which had this number before
+    t_list.entries[i] = {fd, &channel, 0,
+                         0};  // not that of the socket which had this number before
     return;
   }
-  t_list.entries[t_list.count++] = {fd, &channel, 0};
+  t_list.entries[t_list.count++] = {fd, &channel, 0, 0};
 }
 
 void note_watchers(const Conn& conn) {
