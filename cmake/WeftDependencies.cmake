@@ -42,6 +42,20 @@ if(NOT TARGET Weft::isal)
   add_library(Weft::isal INTERFACE IMPORTED GLOBAL)
 endif()
 
+# io_uring, for what reads files without waiting for the disk. Without it those parts are left out.
+if(NOT WEFT_CORE_ONLY)
+  find_path(WEFT_URING_INCLUDE_DIR liburing.h)
+  find_library(WEFT_URING_LIBRARY uring)
+  if(WEFT_URING_INCLUDE_DIR AND WEFT_URING_LIBRARY)
+    add_library(Weft::uring UNKNOWN IMPORTED GLOBAL)
+    set_target_properties(
+      Weft::uring PROPERTIES IMPORTED_LOCATION "${WEFT_URING_LIBRARY}"
+                             INTERFACE_INCLUDE_DIRECTORIES "${WEFT_URING_INCLUDE_DIR}")
+  else()
+    message(STATUS "liburing-dev not found: ReadSend, and weft serve and get, are left out")
+  endif()
+endif()
+
 # Debian packages GoogleTest as binaries for the machine's own architecture and as source. A cross
 # build compiles the source, without our warnings.
 function(weft_build_googletest)

@@ -25,17 +25,19 @@ ALLOWED = {
     # Endpoints without an operating system, and a transport below them.
     "rddp": {"rddp", "proto", "wire", "base"},
     "lwip": {"lwip", "rddp", "proto", "wire", "base"},
+    # Ranges of files on their way to peers, whatever the verbs below are called.
+    "readsend": {"readsend", "base"},
     "io": {"io", "base"},
     # Captures: where FPDUs end, and a file.
     "trace": {"trace", "io", "wire", "base"},
-    "verbs": {"verbs", "trace", "io", "roce", "proto", "wire", "base"},
+    "verbs": {"verbs", "readsend", "trace", "io", "roce", "proto", "wire", "base"},
     # The drop-in libraries are adapters over the public API, with what they share.
     "ibverbs": {"ibverbs", "base"},
     "rdmacm": {"rdmacm", "ibverbs", "sockets", "base"},
     # Over verbs as rdma-core defines them, not over anything of Weft above base.
     "exs": {"exs", "base"},
     # Programs above the verbs: what they use of RDMA is the C interface of verbs and rdma_cm.
-    "store": {"store", "base"},
+    "store": {"store", "readsend", "base"},
     "video": {"video", "store", "base"},
     "mount": {"mount", "store", "base"},
     # Sockets over the public API: the rsocket stream, the preload library and its relay.

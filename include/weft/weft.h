@@ -7,11 +7,13 @@
 #include <weft/connection.h>
 #include <weft/counters.h>
 #include <weft/device.h>
+#include <weft/device_memory.h>
 #include <weft/limits.h>
 #include <weft/memory.h>
 #include <weft/monitor.h>
 #include <weft/placement.h>
 #include <weft/queue_pair.h>
+#include <weft/read_send.h>
 #include <weft/result.h>
 #include <weft/system_error.h>
 #include <weft/types.h>

@@ -14,6 +14,7 @@ namespace weft::store {
 namespace {
 
 constexpr unsigned kDiskDepth = 512;
+constexpr std::uint32_t kPieceBytes = 256U << 10U;
 constexpr int kBacklog = 256;
 constexpr auto kSpin = std::chrono::microseconds(30);  // before sleeping
 constexpr unsigned kStepsPerLook = 32;                 // between looks at new connections
@@ -47,9 +48,13 @@ Outcome<std::unique_ptr<Server>> Server::create(ServeOptions options) {
                   : Tree::open_files(shared.options.files);
   if (!tree) return tl::unexpected(tree.error());
   shared.tree = std::move(*tree);
-  auto disk = Disk::create(kDiskDepth);
-  if (!disk) return tl::unexpected(disk.error());
+  auto disk = readsend::Disk::create(kDiskDepth);
+  if (!disk) {
+    return failed(disk.error(),
+                  "io_uring is not to be had (kernel.io_uring_disabled, seccomp or limits)");
+  }
   shared.disk = std::move(*disk);
+  shared.pipeline = std::make_unique<readsend::Pipeline>(*shared.disk, kPieceBytes);
   if (auto ready = server->listen(); !ready) return tl::unexpected(ready.error());
   return server;
 }
@@ -146,6 +151,7 @@ std::size_t Server::step() {
     if (!session.hot) continue;
     done += session.poll() + session.pump();
   }
+  done += shared_.pipeline->pump();
   done += shared_.disk->progress();
   bury();
   return done;
@@ -168,6 +174,7 @@ void Server::sleep() {
     found += session->poll() + session->pump();
     session->hot = session->wants_pump();
   }
+  found += shared_.pipeline->pump();
   found += shared_.disk->progress();
   // An armed queue reports only what comes after the arming, and the work just done may have
   // produced more. So every session is served once more.

@@ -12,24 +12,29 @@ namespace weft::store {
 namespace {
 
 constexpr std::uint32_t kReplySlots = 2 * kCredits;
-// Whatever a client asks for, the send queue has room: a reply, a chunk and an immediate are each
-// posted within their own limit.
-constexpr unsigned kSendDepth =
-    kReplySlots + Session::kMaxChunks + Session::kMaxLists + Session::kMaxRecords;
+// Whatever a client asks for, the send queue has room: a reply, a piece, an immediate and a chunk
+// are each posted within their own limit.
+constexpr unsigned kSendDepth = kReplySlots + Session::kMaxPieces + Session::kMaxRecords +
+                                Session::kMaxChunks + Session::kMaxLists;
 constexpr auto kSetUpTime = std::chrono::seconds(10);
 constexpr auto kRefusalDelay = std::chrono::seconds(1);
 // What one session may hold of the staging memory.
-constexpr std::uint64_t kStagingPerSession = std::uint64_t{12} << 20U;
+constexpr std::uint64_t kStagingPerSession = std::uint64_t{16} << 20U;
 
-// wr_id: a chunk's address, or one of these. Chunks are aligned, so the low bit tells.
+// wr_id: a piece's address, a chunk's with 2 added, or one of these. Both are aligned, so the low
+// bits tell.
 constexpr std::uint64_t receive_id(std::size_t slot) { return slot << 2U | 1U; }
 constexpr std::uint64_t reply_id(std::size_t slot) { return slot << 2U | 3U; }
-constexpr std::uint64_t kImmediateBits = 2;
+constexpr std::uint64_t kChunkBits = 2;
 
 }  // namespace
 
 Session::Session(Shared& shared, Port& port, rdma_cm_id* id)
-    : shared_(shared), port_(port), id_(id), owner_(port.heap().add_owner(kStagingPerSession)) {}
+    : Link(kMaxPieces),
+      shared_(shared),
+      port_(port),
+      id_(id),
+      owner_(port.heap().add_owner(kStagingPerSession)) {}
 
 Outcome<std::unique_ptr<Session>> Session::create(Shared& shared, Port& port, rdma_cm_id* id) {
   std::unique_ptr<Session> session(new Session(shared, port, id));
@@ -80,9 +85,10 @@ void Session::fail() {
   if (dead_) return;
   dead_ = true;
   // No Write leaves staging memory any more, nor does a Read enter it: from here on only the disk
-  // can touch the chunks.
+  // can touch it.
   rdma_disconnect(id_);
   if (id_->qp != nullptr) rdma_destroy_qp(id_);
+  shared_.pipeline->close(*this);
   files_.clear();
 }
 
@@ -111,9 +117,9 @@ void Session::completion(const ibv_wc& wc) {
   if ((wc.wr_id & 3U) != 1) moved_at_ = Clock::now();
   switch (wc.wr_id & 3U) {
     case 1: return request(slot, wc.byte_len);
-    case kImmediateBits: --records_; return;
+    case kChunkBits: return network_done(*reinterpret_cast<Chunk*>(wc.wr_id - kChunkBits));
     case 3: free_replies_.push_back(slot); return;
-    default: network_done(*reinterpret_cast<Chunk*>(wc.wr_id));
+    default: shared_.pipeline->network_done(*reinterpret_cast<readsend::Piece*>(wc.wr_id), true);
   }
 }
 
@@ -328,8 +334,8 @@ int Session::commit(const Request& request) {
   const auto file = find(request.handle);
   if (file == nullptr || file->draft == nullptr) return EBADF;
   // Writes that are under way would change a file that others see already.
-  for (const Transfer& t : transfers_) {
-    if (t.file == file) return EBUSY;
+  for (const Incoming& i : incoming_) {
+    if (i.file == file) return EBUSY;
   }
   files_.erase(request.handle);
   return file->draft->commit(request.mode, request.mtime_ns, (request.flags & kCommitDurable) != 0);

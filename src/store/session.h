@@ -1,12 +1,13 @@
 // One client of the data server.
 //
-// Requests come as messages into posted receives and each gets one reply. Data goes between files
-// and the client's memory in chunks of staging memory, several at a time: disk to staging to an
-// RDMA Write, or an RDMA Read to staging to disk. The reply is posted behind the last Write of its
-// request, so that the client sees the data when it sees the reply.
+// Requests come as messages into posted receives and each gets one reply. What the client reads is
+// a ReadSend (readsend/pipeline.h): disk to staging memory to RDMA Writes, several pieces at a
+// time. The reply is posted behind the last Write of its request, so that the client sees the data
+// when it sees the reply. What the client writes goes the other way in chunks: an RDMA Read to
+// staging memory, and from there to the disk.
 //
 // One thread, the server's. A session that failed is `dead`: nothing more is posted, and it is
-// deleted once the disk has let go of its chunks.
+// deleted once the disk has let go of its memory.
 #pragma once
 
 #include <array>
@@ -18,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "store/disk.h"
+#include "readsend/pipeline.h"
 #include "store/port.h"
 #include "store/protocol.h"
 #include "store/secret.h"
@@ -55,20 +56,22 @@ struct Shared {
   explicit Shared(ServeOptions what) : options(std::move(what)) {}
   ServeOptions options;
   Tree tree;
-  std::unique_ptr<Disk> disk;
+  std::unique_ptr<readsend::Disk> disk;
+  std::unique_ptr<readsend::Pipeline> pipeline;  // what goes to clients
   ServeCounters counters;
 };
 
-class Session {
+class Session final : private readsend::Link {
  public:
   static constexpr unsigned kMaxRecords = 16;      // of all PLAYs of a client, at a time
   static constexpr unsigned kMaxPlays = 8;         // of a client
-  static constexpr unsigned kMaxChunks = 16;       // of a client's files, at a time
+  static constexpr unsigned kMaxPieces = 16;       // of what a client reads, at a time
+  static constexpr unsigned kMaxChunks = 16;       // of what it writes
   static constexpr unsigned kMaxLists = kCredits;  // chunks with names beside them
 
   [[nodiscard]] static Outcome<std::unique_ptr<Session>> create(Shared& shared, Port& port,
                                                                 rdma_cm_id* id);
-  ~Session();
+  ~Session() override;
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -76,7 +79,7 @@ class Session {
   // Handles completions; returns how many there were.
   std::size_t poll();
   void arm();
-  // Starts as many chunks as there is room for; returns how many.
+  // Starts as many records and chunks as there is room for; returns how many.
   std::size_t pump();
   // Looks at what has a time limit: set-up, the answer to a wrong token, and a client that holds
   // staging memory and takes nothing.
@@ -87,7 +90,7 @@ class Session {
   [[nodiscard]] bool dead() const { return dead_; }
   // Has requests that wait for staging memory or the disk's queue.
   [[nodiscard]] bool wants_pump() const;
-  [[nodiscard]] bool deletable() const { return dead_ && on_disk_ == 0; }
+  [[nodiscard]] bool deletable() const { return dead_ && !on_disk() && chunks_on_disk_ == 0; }
   // Polled without waiting for an event.
   bool hot = true;
 
@@ -100,18 +103,23 @@ class Session {
     [[nodiscard]] bool writable() const { return edited || draft != nullptr; }
     [[nodiscard]] int get() const { return draft != nullptr ? draft->fd() : fd.get(); }
   };
-  struct Transfer {
+  // What the client reads, or a record of a PLAY.
+  struct Outgoing final : readsend::Request {
+    std::shared_ptr<OpenFile> file;
+    Reply reply;
+    RemoteMemory memory;
+    std::uint64_t play = 0;  // the handle of the PLAY that this is a record of, or 0
+    std::uint32_t record = 0;
+    std::list<Outgoing>::iterator self;
+  };
+  // What the client writes.
+  struct Incoming {
     std::shared_ptr<OpenFile> file;
     Reply reply;
     std::uint64_t offset = 0;  // in the file
     RemoteMemory memory;
     std::uint32_t started = 0;  // octets that chunks were made for
-    std::uint32_t end = 0;      // octets that there turned out to be
     unsigned chunks = 0;        // made and not finished
-    bool inbound = false;       // from the client's memory into the file
-    std::uint64_t play = 0;     // the handle of the PLAY that this is a record of, or 0
-    std::uint32_t record = 0;
-    bool complete = false;  // a record that waits for those in front of it
   };
   // A file whose records are pushed into the slots of a client's memory, one after the other, as
   // far as the client grants. The reply comes when it ends: nothing is written behind it.
@@ -129,20 +137,19 @@ class Session {
     bool ending = false;
     std::int64_t cpu_ns = 0;  // of the process when it began
   };
-  struct Chunk final : Disk::Waiter {
+  // Staging memory with octets that came from the client, or with names on their way to it.
+  struct Chunk final : readsend::Disk::Waiter {
     Session* session = nullptr;
-    std::list<Transfer>::iterator transfer;
+    bool names = false;
+    std::list<Incoming>::iterator incoming;  // unless `names`
     BlockHeap::Handle memory = 0;
     std::uint8_t* data = nullptr;
-    std::uint32_t at = 0;    // where in the transfer
+    std::uint32_t at = 0;    // where in the request
     std::uint32_t want = 0;  // octets
     std::uint32_t got = 0;
-    std::uint32_t skew = 0;  // O_DIRECT: octets in front that were not asked for
-    bool inbound = false;
     std::list<Chunk>::iterator self;
     void disk_done(std::int64_t result) override { session->disk_done(*this, result); }
   };
-  using TransferAt = std::list<Transfer>::iterator;
 
   Session(Shared& shared, Port& port, rdma_cm_id* id);
   [[nodiscard]] Outcome<void> set_up();
@@ -169,23 +176,32 @@ class Session {
   [[nodiscard]] int sum(const Request& request, Reply& reply);
   [[nodiscard]] std::shared_ptr<OpenFile> find(std::uint64_t handle) const;
   void send(const Reply& reply);
-  void begin(Transfer transfer);
+  [[nodiscard]] Outgoing make_outgoing(std::shared_ptr<OpenFile> file, const Reply& reply,
+                                       std::uint64_t offset, const RemoteMemory& memory) const;
+  void begin(Outgoing outgoing);
+  [[nodiscard]] bool begin_one();
+  void noting_network_use();
+
+  [[nodiscard]] std::optional<readsend::Segment> take_segment(std::uint32_t bytes) override;
+  void give_back(const readsend::Segment& segment) override;
+  [[nodiscard]] int post(readsend::Request& request, readsend::Piece& piece) override;
+  void sent(readsend::Request& request) override;
+  void finished(readsend::Request& request) override;
 
   [[nodiscard]] Chunk* new_chunk(std::uint32_t bytes, std::size_t limit);
   void release(Chunk& chunk);
   [[nodiscard]] bool start_chunk();
-  [[nodiscard]] static bool has_more(const Transfer& t);
-  void read_disk(Chunk& chunk);
+  [[nodiscard]] static bool has_more(const Incoming& i);
   void write_disk(Chunk& chunk);
   void disk_done(Chunk& chunk, std::int64_t result);
   void network_done(Chunk& chunk);
-  void push_to_client(Chunk& chunk);
-  void chunk_finished(TransferAt transfer);
-  [[nodiscard]] bool waits_for_network() const { return !dead_ && chunks_.size() > on_disk_; }
+  [[nodiscard]] bool waits_for_network() const {
+    return !dead_ && (on_network() || chunks_.size() > chunks_on_disk_);
+  }
 
   [[nodiscard]] bool can_start_record(const Play& play) const;
   std::size_t start_records();
-  void record_finished(TransferAt transfer);
+  void record_sent(const Outgoing& record);
   void end_play(std::uint64_t handle);
 
   Shared& shared_;
@@ -204,11 +220,13 @@ class Session {
   Reply refusal_;
   std::map<std::uint64_t, std::shared_ptr<OpenFile>> files_;
   std::uint64_t next_handle_ = 1;
-  std::list<Transfer> transfers_;  // in the order of their requests
+  std::list<Outgoing> outgoing_;
+  std::list<Incoming> incoming_;  // in the order of their requests
+  std::size_t unanswered_ = 0;    // of both
   std::map<std::uint64_t, Play> plays_;
   unsigned records_ = 0;  // begun, and their immediates not yet taken by the network
   std::list<Chunk> chunks_;
-  unsigned on_disk_ = 0;  // ... that the kernel works on
+  unsigned chunks_on_disk_ = 0;  // ... that the kernel works on
 };
 
 }  // namespace weft::store

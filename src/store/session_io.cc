@@ -1,4 +1,4 @@
-// The data of a session: chunks of staging memory between files and the client's memory.
+// The data of a session: what the client reads, by ReadSend, and what it writes, in chunks.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -10,7 +10,7 @@ namespace weft::store {
 namespace {
 
 constexpr std::uint32_t kChunkBytes = 256U << 10U;
-constexpr std::uint32_t kPage = 4096;  // what O_DIRECT wants, on every disk there is
+constexpr std::uint64_t kChunkBit = 2;  // as session.cc tells completions apart
 
 }  // namespace
 
@@ -31,12 +31,9 @@ int Session::open(const Request& request, Reply& reply, bool& later) {
   }
   const auto first = static_cast<std::uint32_t>(std::min<std::uint64_t>(size, room));
   if (first == 0) return 0;
-  Transfer transfer;
-  transfer.file = std::move(file);
-  transfer.reply = reply;
-  transfer.memory = request.memory;
-  transfer.memory.bytes = first;
-  begin(std::move(transfer));
+  RemoteMemory memory = request.memory;
+  memory.bytes = first;
+  begin(make_outgoing(std::move(file), reply, 0, memory));
   later = true;
   return 0;
 }
@@ -44,74 +41,142 @@ int Session::open(const Request& request, Reply& reply, bool& later) {
 int Session::start_read(const Request& request, const Reply& reply) {
   auto file = find(request.handle);
   if (file == nullptr || file->draft != nullptr) return EBADF;
-  Transfer transfer;
-  transfer.file = std::move(file);
-  transfer.reply = reply;
-  transfer.offset = request.offset;
-  transfer.memory = request.memory;
-  begin(std::move(transfer));
+  begin(make_outgoing(std::move(file), reply, request.offset, request.memory));
   return 0;
 }
 
 int Session::start_write(const Request& request, const Reply& reply) {
   auto file = find(request.handle);
   if (file == nullptr || !file->writable()) return EBADF;
-  Transfer transfer;
-  transfer.file = std::move(file);
-  transfer.reply = reply;
-  transfer.offset = request.offset;
-  transfer.memory = request.memory;
-  transfer.inbound = true;
-  begin(std::move(transfer));
+  if (!begin_one()) return 0;
+  Incoming incoming;
+  incoming.file = std::move(file);
+  incoming.reply = reply;
+  incoming.reply.bytes = request.memory.bytes;
+  incoming.offset = request.offset;
+  incoming.memory = request.memory;
+  incoming_.push_back(std::move(incoming));
   return 0;
 }
 
 int Session::list(const Request& request, Reply& reply) {
+  noting_network_use();
   Chunk* chunk = new_chunk(std::min(request.memory.bytes, kChunkBytes), kMaxChunks + kMaxLists);
   if (chunk == nullptr) return request.memory.bytes == 0 ? EINVAL : EAGAIN;
-  const int error = shared_.tree.list({request.path, request.links}, request.offset,
-                                      {chunk->data, std::min(request.memory.bytes, kChunkBytes)},
-                                      reply.cursor, reply.bytes);
-  if (error != 0 || reply.bytes == 0) {
+  chunk->names = true;
+  int error = shared_.tree.list({request.path, request.links}, request.offset,
+                                {chunk->data, std::min(request.memory.bytes, kChunkBytes)},
+                                reply.cursor, reply.bytes);
+  if (error == 0 && reply.bytes != 0) {
+    shared_.counters.bytes_out += reply.bytes;
+    error = post_rdma(id_->qp, IBV_WR_RDMA_WRITE, address_of(chunk) | kChunkBit, chunk->data,
+                      reply.bytes, port_.lkey(), request.memory.address, request.memory.rkey);
+    if (error != 0) {
+      fail();
+      return 0;
+    }
+  } else {
     release(*chunk);
-    if (error == 0) send(reply);
-    return error;
   }
-  Transfer transfer;
-  transfer.reply = reply;
-  transfer.memory = request.memory;
-  transfer.started = transfer.memory.bytes = transfer.end = reply.bytes;
-  transfer.chunks = 1;
-  transfers_.push_back(std::move(transfer));
-  chunk->transfer = std::prev(transfers_.end());
-  chunk->got = reply.bytes;
-  push_to_client(*chunk);
-  return 0;
+  // The reply may follow at once: it cannot overtake the Write.
+  if (error == 0) send(reply);
+  return error;
 }
 
-void Session::begin(Transfer transfer) {
-  // More than its credits allow.
-  if (transfers_.size() >= kCredits + kMaxRecords) return fail();
-  transfer.end = transfer.memory.bytes;
-  transfers_.push_back(std::move(transfer));
+// A request whose answer comes later.   false: more than the credits allow, the session is dead
+bool Session::begin_one() {
+  if (unanswered_ >= kCredits + kMaxRecords) fail();
+  if (!dead_) ++unanswered_;
+  return !dead_;
 }
 
-// ---- Chunks
+// ---- What the client reads
+
+Session::Outgoing Session::make_outgoing(std::shared_ptr<OpenFile> file, const Reply& reply,
+                                         std::uint64_t offset, const RemoteMemory& memory) const {
+  Outgoing out;
+  out.fd = file->get();
+  out.direct = shared_.options.direct;
+  out.offset = offset;
+  out.bytes = memory.bytes;
+  out.file = std::move(file);
+  out.reply = reply;
+  out.memory = memory;
+  return out;
+}
+
+void Session::begin(Outgoing outgoing) {
+  if (!begin_one()) return;
+  outgoing_.push_back(std::move(outgoing));
+  outgoing_.back().self = std::prev(outgoing_.end());
+  shared_.pipeline->submit(*this, outgoing_.back());
+}
+
+std::optional<readsend::Segment> Session::take_segment(std::uint32_t bytes) {
+  const auto memory = port_.heap().allocate(owner_, bytes, 12);
+  if (!memory) return std::nullopt;
+  return readsend::Segment{port_.at(*port_.heap().extent(owner_, *memory)), *memory};
+}
+
+void Session::give_back(const readsend::Segment& segment) {
+  static_cast<void>(port_.heap().free(owner_, segment.handle));
+}
+
+// The others that wait for the network, if any, have waited for longer than what comes now.
+void Session::noting_network_use() {
+  if (!waits_for_network()) moved_at_ = Clock::now();
+}
+
+int Session::post(readsend::Request& request, readsend::Piece& piece) {
+  const auto& out = static_cast<Outgoing&>(request);
+  int error = 0;
+  if (piece.is_tail()) {
+    if (plays_.at(out.play).reply.error != 0) return ECANCELED;
+    error = post_immediate(id_->qp, address_of(&piece), out.record, out.memory.address,
+                           out.memory.rkey);
+  } else {
+    shared_.counters.bytes_out += piece.got;
+    noting_network_use();
+    error = post_rdma(id_->qp, IBV_WR_RDMA_WRITE, address_of(&piece), piece.octets(), piece.got,
+                      port_.lkey(), out.memory.address + piece.at, out.memory.rkey);
+  }
+  if (error != 0) fail();
+  return error;
+}
+
+void Session::sent(readsend::Request& request) {
+  auto& out = static_cast<Outgoing&>(request);
+  --unanswered_;
+  if (out.play != 0) return record_sent(out);
+  // Fewer octets than asked for: the file ends here, or has become shorter.
+  Reply reply = out.reply;
+  reply.error = static_cast<std::uint32_t>(out.error);
+  reply.bytes = static_cast<std::uint32_t>(out.end);
+  send(reply);
+}
+
+void Session::finished(readsend::Request& request) {
+  const auto self = static_cast<Outgoing&>(request).self;
+  if (self->play != 0) --records_;
+  outgoing_.erase(self);
+}
+
+// ---- What the client writes
 
 Session::Chunk* Session::new_chunk(std::uint32_t bytes, std::size_t limit) {
   if (bytes == 0 || chunks_.size() >= limit) return nullptr;
-  const auto memory = port_.heap().allocate(owner_, bytes, 12);
-  if (!memory) return nullptr;
+  const auto segment = take_segment(bytes);
+  if (!segment) return nullptr;
   Chunk* chunk = &chunks_.emplace_back();
   chunk->self = std::prev(chunks_.end());
   chunk->session = this;
-  chunk->memory = *memory;
-  chunk->data = port_.at(*port_.heap().extent(owner_, *memory));
+  chunk->memory = segment->handle;
+  chunk->data = segment->data;
   return chunk;
 }
 
 void Session::release(Chunk& chunk) {
-  static_cast<void>(port_.heap().free(owner_, chunk.memory));
+  give_back({chunk.data, chunk.memory});
   chunks_.erase(chunk.self);
 }
 
@@ -123,119 +188,64 @@ std::size_t Session::pump() {
 
 bool Session::wants_pump() const {
   if (dead_) return false;
-  return std::any_of(transfers_.begin(), transfers_.end(), has_more) ||
+  return std::any_of(incoming_.begin(), incoming_.end(), has_more) ||
          std::any_of(plays_.begin(), plays_.end(),
                      [this](const auto& play) { return can_start_record(play.second); });
 }
 
-bool Session::has_more(const Transfer& t) {
-  return t.reply.error == 0 && t.started < t.memory.bytes;
+bool Session::has_more(const Incoming& i) {
+  return i.reply.error == 0 && i.started < i.memory.bytes;
 }
 
 // One chunk of the oldest request that has any left to start.
 bool Session::start_chunk() {
-  const auto transfer = std::find_if(transfers_.begin(), transfers_.end(), has_more);
-  if (transfer == transfers_.end() || !shared_.disk->has_room()) return false;
-  const std::uint64_t offset = transfer->offset + transfer->started;
-  const bool direct = shared_.options.direct && !transfer->inbound;
-  const auto skew = direct ? static_cast<std::uint32_t>(offset % kPage) : 0U;
-  const std::uint32_t bytes =
-      std::min(kChunkBytes - skew, transfer->memory.bytes - transfer->started);
-  const std::uint32_t room = skew + bytes;
-  Chunk* chunk = new_chunk(direct ? (room + kPage - 1) / kPage * kPage : room, kMaxChunks);
+  const auto incoming = std::find_if(incoming_.begin(), incoming_.end(), has_more);
+  if (incoming == incoming_.end() || !shared_.disk->has_room()) return false;
+  const std::uint32_t bytes = std::min(kChunkBytes, incoming->memory.bytes - incoming->started);
+  noting_network_use();
+  Chunk* chunk = new_chunk(bytes, kMaxChunks);
   if (chunk == nullptr) return false;
-  chunk->transfer = transfer;
-  chunk->at = transfer->started;
+  chunk->incoming = incoming;
+  chunk->at = incoming->started;
   chunk->want = bytes;
-  chunk->skew = skew;
-  transfer->started += bytes;
-  ++transfer->chunks;
-  if (!transfer->inbound) {
-    read_disk(*chunk);
-    return true;
-  }
-  chunk->inbound = true;
-  if (chunks_.size() == on_disk_ + 1) moved_at_ = Clock::now();
+  incoming->started += bytes;
+  ++incoming->chunks;
   const int error =
-      post_rdma(id_->qp, IBV_WR_RDMA_READ, reinterpret_cast<std::uintptr_t>(chunk), chunk->data,
-                bytes, port_.lkey(), transfer->memory.address + chunk->at, transfer->memory.rkey);
+      post_rdma(id_->qp, IBV_WR_RDMA_READ, address_of(chunk) | kChunkBit, chunk->data, bytes,
+                port_.lkey(), incoming->memory.address + chunk->at, incoming->memory.rkey);
   if (error != 0) fail();
   return error == 0;
 }
 
-void Session::read_disk(Chunk& chunk) {
-  ++on_disk_;
-  const Transfer& t = *chunk.transfer;
-  const std::uint64_t offset = t.offset + chunk.at + chunk.got - chunk.skew;
-  std::uint32_t bytes = chunk.want - chunk.got + chunk.skew;
-  if (shared_.options.direct) bytes = (bytes + kPage - 1) / kPage * kPage;
-  shared_.disk->read(t.file->get(), chunk.data + chunk.got, bytes, offset, chunk);
-}
-
 void Session::write_disk(Chunk& chunk) {
-  ++on_disk_;
-  const Transfer& t = *chunk.transfer;
-  shared_.disk->write(t.file->get(), chunk.data + chunk.got, chunk.want - chunk.got,
-                      t.offset + chunk.at + chunk.got, chunk);
+  ++chunks_on_disk_;
+  const Incoming& i = *chunk.incoming;
+  shared_.disk->write(i.file->get(), chunk.data + chunk.got, chunk.want - chunk.got,
+                      i.offset + chunk.at + chunk.got, chunk);
 }
 
 void Session::disk_done(Chunk& chunk, std::int64_t result) {
-  --on_disk_;
+  --chunks_on_disk_;
   if (dead_) return release(chunk);
-  Transfer& t = *chunk.transfer;
-  if (result < 0) t.reply.error = static_cast<std::uint32_t>(-result);
-  auto moved = static_cast<std::uint32_t>(std::max<std::int64_t>(result, 0));
-  if (shared_.options.direct && !t.inbound) {
-    // One attempt brings all there is; what was read around it does not count.
-    moved = std::min(moved > chunk.skew ? moved - chunk.skew : 0, chunk.want);
-    result = 0;
-  }
-  chunk.got += moved;
-  if (result > 0 && chunk.got < chunk.want) {
-    // Short, but not at an end. There is room: this request has just left.
-    return t.inbound ? write_disk(chunk) : read_disk(chunk);
-  }
-  if (t.inbound) {
-    if (t.reply.error == 0 && chunk.got < chunk.want) t.reply.error = EIO;
-    shared_.counters.bytes_in += chunk.got;
-  } else {
-    // The file ends here, or has become shorter: the client sees it by the number of octets.
-    if (chunk.got < chunk.want) t.end = std::min(t.end, chunk.at + chunk.got);
-    if (t.reply.error == 0 && chunk.got != 0) return push_to_client(chunk);
-  }
-  const TransferAt transfer = chunk.transfer;
+  const auto incoming = chunk.incoming;
+  Reply& reply = incoming->reply;
+  if (result < 0) reply.error = static_cast<std::uint32_t>(-result);
+  chunk.got += static_cast<std::uint32_t>(std::max<std::int64_t>(result, 0));
+  // Short, but not at an end. There is room: this request has just left.
+  if (result > 0 && chunk.got < chunk.want) return write_disk(chunk);
+  if (reply.error == 0 && chunk.got < chunk.want) reply.error = EIO;
+  shared_.counters.bytes_in += chunk.got;
   release(chunk);
-  chunk_finished(transfer);
-}
-
-void Session::push_to_client(Chunk& chunk) {
-  const TransferAt transfer = chunk.transfer;
-  shared_.counters.bytes_out += chunk.got;
-  // The others that wait, if any, have waited for longer than this one.
-  if (chunks_.size() == on_disk_ + 1) moved_at_ = Clock::now();
-  const int error = post_rdma(id_->qp, IBV_WR_RDMA_WRITE, reinterpret_cast<std::uintptr_t>(&chunk),
-                              chunk.data + chunk.skew, chunk.got, port_.lkey(),
-                              transfer->memory.address + chunk.at, transfer->memory.rkey);
-  if (error != 0) return fail();
-  // The reply may follow at once: it cannot overtake the Write.
-  chunk_finished(transfer);
+  if (--incoming->chunks != 0 || has_more(*incoming)) return;
+  const Reply answer = reply;
+  incoming_.erase(incoming);
+  --unanswered_;
+  send(answer);
 }
 
 void Session::network_done(Chunk& chunk) {
-  // Of a chunk on its way out the request may be answered and gone.
-  if (chunk.inbound) return write_disk(chunk);
-  release(chunk);
-}
-
-void Session::chunk_finished(TransferAt transfer) {
-  --transfer->chunks;
-  const bool all = transfer->reply.error != 0 || transfer->started >= transfer->memory.bytes;
-  if (!all || transfer->chunks != 0) return;
-  if (transfer->play != 0) return record_finished(transfer);
-  Reply reply = transfer->reply;
-  reply.bytes = transfer->end;
-  transfers_.erase(transfer);
-  send(reply);
+  if (chunk.names) return release(chunk);
+  write_disk(chunk);
 }
 
 }  // namespace weft::store

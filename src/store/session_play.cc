@@ -1,6 +1,6 @@
 // PLAY: the records of a file, pushed into a ring of slots in the client's memory.
 //
-// A record is a transfer like any other. What differs is its end: in place of a reply there is an
+// A record is a ReadSend like any other. What differs is its end: in place of a reply there is an
 // immediate with the record's number, and immediates keep the order of the records, so that the
 // client knows the slot by counting.
 #include <algorithm>
@@ -13,7 +13,6 @@ namespace {
 
 // Of one PLAY: one on its way to the network while the next comes from the disk.
 constexpr unsigned kRecordsAhead = 2;
-constexpr std::uint64_t kImmediateId = 2;  // as session.cc tells completions apart
 
 std::int64_t process_cpu_ns() {
   timespec now{};
@@ -80,49 +79,35 @@ std::size_t Session::start_records() {
   if (dead_) return count;
   for (auto& [handle, play] : plays_) {
     for (; can_start_record(play); ++count) {
-      Transfer transfer;
-      transfer.file = play.file;
-      transfer.reply.op = Op::kPlay;
-      transfer.offset = play.offset + std::uint64_t{play.next} * play.memory.bytes;
-      transfer.memory = play.memory;
-      transfer.memory.address += play.started % play.slots * play.pitch;
-      transfer.play = handle;
-      transfer.record = play.next;
+      RemoteMemory slot = play.memory;
+      slot.address += play.started % play.slots * play.pitch;
+      Outgoing record =
+          make_outgoing(play.file, {}, play.offset + std::uint64_t{play.next} * slot.bytes, slot);
+      record.play = record.order = handle;
+      record.has_tail = true;
+      record.record = play.next;
       ++play.started;
       ++play.under_way;
       ++records_;
       if (++play.next == play.records && play.loop) play.next = 0;
-      begin(std::move(transfer));
+      begin(std::move(record));
     }
   }
   return count;
 }
 
-// Tells the client of this record, and of those that it held up.
-void Session::record_finished(TransferAt transfer) {
-  const std::uint64_t handle = transfer->play;
+// The client has been told of it. Or it has failed, and the PLAY ends with it: post() keeps the
+// immediates of later records back.
+void Session::record_sent(const Outgoing& record) {
+  const std::uint64_t handle = record.play;
   Play& play = plays_.at(handle);
-  transfer->complete = true;
-  if (transfer->reply.error == 0 && transfer->end < transfer->memory.bytes) {
-    transfer->reply.error = ENODATA;  // the file has become shorter
-  }
-  for (;;) {
-    const auto front = std::find_if(transfers_.begin(), transfers_.end(),
-                                    [&](const Transfer& t) { return t.play == handle; });
-    if (front == transfers_.end() || !front->complete) break;
-    if (front->reply.error != 0 && play.reply.error == 0) play.reply.error = front->reply.error;
-    play.ending = play.ending || play.reply.error != 0;
-    if (play.reply.error != 0) {
-      --records_;
-    } else {
-      ++play.reply.records;
-      if (post_immediate(id_->qp, kImmediateId, front->record, front->memory.address,
-                         front->memory.rkey) != 0) {
-        return fail();
-      }
-    }
-    --play.under_way;
-    transfers_.erase(front);
+  --play.under_way;
+  if (record.complete()) {
+    ++play.reply.records;
+  } else if (play.reply.error == 0) {
+    play.ending = true;
+    // No error: the file has become shorter.
+    play.reply.error = static_cast<std::uint32_t>(record.error != 0 ? record.error : ENODATA);
   }
   end_play(handle);
 }

@@ -1,21 +1,22 @@
-#include "store/disk.h"
+#include "readsend/disk.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-namespace weft::store {
+#include <cerrno>
 
-Outcome<std::unique_ptr<Disk>> Disk::create(unsigned depth) {
+namespace weft::readsend {
+
+tl::expected<std::unique_ptr<Disk>, int> Disk::create(unsigned depth) {
   std::unique_ptr<Disk> disk(new Disk(depth));
   if (const int error = io_uring_queue_init(depth, &disk->ring_, 0); error < 0) {
     disk->ring_.ring_fd = -1;
-    return failed(-error,
-                  "io_uring is not to be had (kernel.io_uring_disabled, seccomp or limits)");
+    return tl::unexpected(-error);
   }
   disk->event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (disk->event_ < 0) return failed(errno, "eventfd");
+  if (disk->event_ < 0) return tl::unexpected(errno);
   if (const int error = io_uring_register_eventfd(&disk->ring_, disk->event_); error < 0) {
-    return failed(-error, "io_uring_register_eventfd");
+    return tl::unexpected(-error);
   }
   return disk;
 }
@@ -74,4 +75,4 @@ void Disk::clear_event() const {
   static_cast<void>(::read(event_, &count, sizeof count));
 }
 
-}  // namespace weft::store
+}  // namespace weft::readsend

@@ -7,10 +7,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <tl/expected.hpp>
 
-#include "store/outcome.h"
-
-namespace weft::store {
+namespace weft::readsend {
 
 class Disk {
  public:
@@ -23,8 +22,8 @@ class Disk {
     ~Waiter() = default;
   };
 
-  // ENOSYS, EPERM: this kernel has no io_uring, or forbids it; then nothing else works either
-  [[nodiscard]] static Outcome<std::unique_ptr<Disk>> create(unsigned depth);
+  // Fails with an errno.   ENOSYS, EPERM: this kernel has no io_uring, or forbids it
+  [[nodiscard]] static tl::expected<std::unique_ptr<Disk>, int> create(unsigned depth);
   ~Disk();
   Disk(const Disk&) = delete;
   Disk& operator=(const Disk&) = delete;
@@ -55,4 +54,4 @@ class Disk {
   bool queued_ = false;
 };
 
-}  // namespace weft::store
+}  // namespace weft::readsend
