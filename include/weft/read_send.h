@@ -107,11 +107,11 @@ class ReadSender {
   // Waits for one ReadSend, and keeps the completions of others for poll(). With a timeout of 0 it
   // asks.
   //   kNotFound   no such request, or its completion has been handed out
-  //   kTimedOut, kAborted (a signal)   not yet
+  //   kTimedOut   not yet; a signal does not end the wait
   [[nodiscard]] virtual Result<ReadSendCompletion> wait(
       ReadSendHandle handle, std::optional<std::chrono::nanoseconds> timeout = std::nullopt) = 0;
 
-  // To sleep: arm(), poll() once more, then wait until this descriptor is readable.
+  // To sleep: arm(), poll() once more, then wait until this is readable, or for EINTR.
   [[nodiscard]] virtual int fd() const = 0;
   virtual void arm() = 0;
 };

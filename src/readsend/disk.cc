@@ -51,6 +51,12 @@ void Disk::write(int fd, const void* from, std::uint32_t bytes, std::uint64_t of
   io_uring_sqe_set_data(sqe, &waiter);
 }
 
+void Disk::sync(int fd, Waiter& waiter) {
+  io_uring_sqe* sqe = next(waiter);
+  io_uring_prep_fsync(sqe, fd, 0);
+  io_uring_sqe_set_data(sqe, &waiter);
+}
+
 std::size_t Disk::progress() {
   if (queued_) {
     queued_ = false;

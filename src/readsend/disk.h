@@ -1,4 +1,4 @@
-// Reading and writing of files without waiting for the disk: io_uring.
+// Reading, writing and flushing of files without waiting for the disk: io_uring.
 //
 // One thread. Requests are handed to the kernel by submit(), many with one system call.
 #pragma once
@@ -36,6 +36,7 @@ class Disk {
   [[nodiscard]] bool has_room() const { return pending_ < depth_; }
   void read(int fd, void* to, std::uint32_t bytes, std::uint64_t offset, Waiter& waiter);
   void write(int fd, const void* from, std::uint32_t bytes, std::uint64_t offset, Waiter& waiter);
+  void sync(int fd, Waiter& waiter);  // fsync
 
   // Hands over what was queued, then tells the waiters of what is done; returns how many those
   // were.

@@ -82,8 +82,7 @@ struct Piece final : Disk::Waiter {
   void disk_done(std::int64_t result) override;
 };
 
-// 0: posted. EAGAIN: no room, it is tried again when something completes. Other errors fail the
-// request.
+// A connection. The pipeline calls what is private here.
 class Link {
  public:
   explicit Link(unsigned max_pieces) : max_pieces_(max_pieces) {}
@@ -104,6 +103,8 @@ class Link {
   // Memory for `bytes`, at a border of 4096; none: later, when a piece has been given back.
   [[nodiscard]] virtual std::optional<Segment> take_segment(std::uint32_t bytes) = 0;
   virtual void give_back(const Segment& segment) = 0;
+  // 0: posted. EAGAIN: no room; it is tried again by pump(), and when something completes. Another
+  // errno fails the request.
   [[nodiscard]] virtual int post(Request& request, Piece& piece) = 0;
   // Nothing more will be posted for it: what follows cannot overtake it.
   virtual void sent(Request& request) = 0;

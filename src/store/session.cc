@@ -169,6 +169,10 @@ void Session::dispatch(const Request& request) {
         error = start_play(request, reply);
         later = error == 0;
         break;
+      case Op::kSync:
+        error = start_sync(request, reply);
+        later = error == 0;
+        break;
       case Op::kList:
         error = list(request, reply);
         later = error == 0;
@@ -263,7 +267,6 @@ int Session::answer(const Request& request, Reply& reply, std::string& text) {
     case Op::kDraft: return create(request, reply);
     case Op::kEdit: return edit(request, reply);
     case Op::kSet: return set(request, reply);
-    case Op::kSync: return sync(request);
     case Op::kRename:
       return shared_.tree.rename({request.target, request.links}, {request.path, request.links},
                                  (request.flags & kRenameKeep) != 0);
@@ -322,12 +325,6 @@ int Session::set(const Request& request, Reply& reply) {
   int error = set_attributes(file->get(), request.flags, to);
   if (error == 0) reply.attributes = attributes_of(file->get(), &error);
   return error;
-}
-
-int Session::sync(const Request& request) {
-  const auto file = find(request.handle);
-  if (file == nullptr || !file->edited) return EBADF;
-  return fsync(file->get()) == 0 ? 0 : errno;
 }
 
 int Session::commit(const Request& request) {

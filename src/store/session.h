@@ -90,7 +90,9 @@ class Session final : private readsend::Link {
   [[nodiscard]] bool dead() const { return dead_; }
   // Has requests that wait for staging memory or the disk's queue.
   [[nodiscard]] bool wants_pump() const;
-  [[nodiscard]] bool deletable() const { return dead_ && !on_disk() && chunks_on_disk_ == 0; }
+  [[nodiscard]] bool deletable() const {
+    return dead_ && !on_disk() && chunks_on_disk_ == 0 && syncs_.empty();
+  }
   // Polled without waiting for an event.
   bool hot = true;
 
@@ -151,6 +153,15 @@ class Session final : private readsend::Link {
     void disk_done(std::int64_t result) override { session->disk_done(*this, result); }
   };
 
+  // A file on its way to the disk.
+  struct Sync final : readsend::Disk::Waiter {
+    Session* session = nullptr;
+    std::shared_ptr<OpenFile> file;
+    Reply reply;
+    std::list<Sync>::iterator self;
+    void disk_done(std::int64_t result) override { session->synced(*this, result); }
+  };
+
   Session(Shared& shared, Port& port, rdma_cm_id* id);
   [[nodiscard]] Outcome<void> set_up();
   void completion(const ibv_wc& wc);
@@ -163,6 +174,7 @@ class Session final : private readsend::Link {
   // Those that move data answer later, when 0 is returned.
   [[nodiscard]] int start_read(const Request& request, const Reply& reply);
   [[nodiscard]] int start_write(const Request& request, const Reply& reply);
+  [[nodiscard]] int start_sync(const Request& request, const Reply& reply);
   [[nodiscard]] int open(const Request& request, Reply& reply, bool& later);
   [[nodiscard]] int list(const Request& request, Reply& reply);
   [[nodiscard]] int start_play(const Request& request, const Reply& reply);
@@ -171,7 +183,6 @@ class Session final : private readsend::Link {
   [[nodiscard]] int create(const Request& request, Reply& reply);
   [[nodiscard]] int edit(const Request& request, Reply& reply);
   [[nodiscard]] int set(const Request& request, Reply& reply);
-  [[nodiscard]] int sync(const Request& request);
   [[nodiscard]] int commit(const Request& request);
   [[nodiscard]] int sum(const Request& request, Reply& reply);
   [[nodiscard]] std::shared_ptr<OpenFile> find(std::uint64_t handle) const;
@@ -195,6 +206,7 @@ class Session final : private readsend::Link {
   void write_disk(Chunk& chunk);
   void disk_done(Chunk& chunk, std::int64_t result);
   void network_done(Chunk& chunk);
+  void synced(Sync& sync, std::int64_t result);
   [[nodiscard]] bool waits_for_network() const {
     return !dead_ && (on_network() || chunks_.size() > chunks_on_disk_);
   }
@@ -222,7 +234,8 @@ class Session final : private readsend::Link {
   std::uint64_t next_handle_ = 1;
   std::list<Outgoing> outgoing_;
   std::list<Incoming> incoming_;  // in the order of their requests
-  std::size_t unanswered_ = 0;    // of both
+  std::list<Sync> syncs_;
+  std::size_t unanswered_ = 0;  // of these three
   std::map<std::uint64_t, Play> plays_;
   unsigned records_ = 0;  // begun, and their immediates not yet taken by the network
   std::list<Chunk> chunks_;

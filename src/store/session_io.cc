@@ -59,6 +59,28 @@ int Session::start_write(const Request& request, const Reply& reply) {
   return 0;
 }
 
+int Session::start_sync(const Request& request, const Reply& reply) {
+  auto file = find(request.handle);
+  if (file == nullptr || !file->edited) return EBADF;
+  if (!begin_one()) return 0;
+  Sync& sync = syncs_.emplace_back();
+  sync.self = std::prev(syncs_.end());
+  sync.session = this;
+  sync.file = std::move(file);
+  sync.reply = reply;
+  shared_.disk->sync(sync.file->get(), sync);
+  return 0;
+}
+
+void Session::synced(Sync& sync, std::int64_t result) {
+  Reply reply = sync.reply;
+  syncs_.erase(sync.self);
+  if (dead_) return;
+  --unanswered_;
+  reply.error = static_cast<std::uint32_t>(result < 0 ? -result : 0);
+  send(reply);
+}
+
 int Session::list(const Request& request, Reply& reply) {
   noting_network_use();
   Chunk* chunk = new_chunk(std::min(request.memory.bytes, kChunkBytes), kMaxChunks + kMaxLists);

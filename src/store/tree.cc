@@ -19,6 +19,8 @@ namespace {
 
 // Files that clients and this server make while a transfer runs. Not listed, not served.
 constexpr std::string_view kDraftPrefix = ".weft-draft-";
+// What nobody has gone on with for so long is removed.
+constexpr time_t kDraftKeptS = 7 * 24 * 3600;
 
 int open_beneath(int folder, const std::string& path, int flags, std::uint64_t resolve = 0) {
   open_how how{};
@@ -276,6 +278,34 @@ int Tree::read_link(const TreePath& path, std::string& target) const {
   return 0;
 }
 
+namespace {
+
+// Whether `name` is this very file: it may have got its final name before it was locked.
+bool is_named(int folder, const std::string& name, int fd) {
+  struct stat by_name {};
+  struct stat open_file {};
+  return fstatat(folder, name.c_str(), &by_name, AT_SYMLINK_NOFOLLOW) == 0 &&
+         fstat(fd, &open_file) == 0 && by_name.st_ino == open_file.st_ino &&
+         by_name.st_dev == open_file.st_dev && S_ISREG(open_file.st_mode) &&
+         open_file.st_nlink == 1;
+}
+
+// A draft that a server or client which has ended left behind, long ago. Whoever has it in use
+// holds its lock.
+void remove_if_old(int folder, const char* name) {
+  const auto is_old = [](const struct stat& s) {
+    return S_ISREG(s.st_mode) && s.st_mtime < time(nullptr) - kDraftKeptS;
+  };
+  struct stat s {};
+  if (fstatat(folder, name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !is_old(s)) return;
+  const Fd file(openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file || flock(file.get(), LOCK_EX | LOCK_NB) != 0) return;
+  if (fstat(file.get(), &s) != 0 || !is_old(s) || !is_named(folder, name, file.get())) return;
+  unlinkat(folder, name, 0);
+}
+
+}  // namespace
+
 int Tree::list_exports(std::uint64_t cursor, std::span<std::uint8_t> room, std::uint64_t& next,
                        std::uint32_t& bytes) const {
   for (std::size_t i = cursor; i < exports_.size(); ++i) {
@@ -313,7 +343,11 @@ int Tree::list(const TreePath& path, std::uint64_t cursor, std::span<std::uint8_
     const dirent* found = readdir(folder.get());
     if (found == nullptr) return errno;
     const std::string_view name = found->d_name;
-    if (name == "." || name == ".." || name.starts_with(kDraftPrefix)) continue;
+    if (name == "." || name == "..") continue;
+    if (name.starts_with(kDraftPrefix)) {
+      if (writable_) remove_if_old(fd, found->d_name);
+      continue;
+    }
     struct stat s {};
     if (fstatat(fd, found->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0) continue;  // gone meanwhile
     const std::size_t took = encode(Entry{name, attributes_from(s)}, room.subspan(bytes));
@@ -380,16 +414,6 @@ std::uint64_t hash(std::string_view text) {
   std::uint64_t h = 0xcbf29ce484222325U;
   for (const char c : text) h = (h ^ static_cast<std::uint8_t>(c)) * 0x100000001b3U;
   return h;
-}
-
-// Whether `name` is this very file: it may have got its final name before it was locked.
-bool is_named(int folder, const std::string& name, int fd) {
-  struct stat by_name {};
-  struct stat open_file {};
-  return fstatat(folder, name.c_str(), &by_name, AT_SYMLINK_NOFOLLOW) == 0 &&
-         fstat(fd, &open_file) == 0 && by_name.st_ino == open_file.st_ino &&
-         by_name.st_dev == open_file.st_dev && S_ISREG(open_file.st_mode) &&
-         open_file.st_nlink == 1;
 }
 
 }  // namespace

@@ -350,8 +350,9 @@ Result<ReadSendCompletion> Sender::wait(ReadSendHandle handle,
     }
     armed = false;
     epoll_event event{};
-    if (epoll_wait(epoll_.get(), &event, 1, left_ms) < 0) {
-      return fail(errno == EINTR ? Error::kAborted : system_error(errno));
+    // EINTR: a signal, or io_uring has to run something on this thread.
+    if (epoll_wait(epoll_.get(), &event, 1, left_ms) < 0 && errno != EINTR) {
+      return fail(system_error(errno));
     }
   }
 }

@@ -7,7 +7,9 @@ Of the environment: WEFT_TEST_DATA_CLIENT, WEFT_TEST_FAULTY_FS (programs beside 
 (Weft's libibverbs). Cases that need one of them are left out without it.
 """
 
+import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -16,11 +18,15 @@ import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+
+from raw_data import EDIT, STAT, SYNC, RawClient
 from serving import Serving, run_cases
 
 PROGRAM = sys.argv[1]
@@ -518,26 +524,90 @@ def case_clients_that_connect_and_stop(tmp):
         assert run("cat", server.url("file")) == b"content"
 
 
-def case_a_disk_that_fails(tmp):
-    """The errno of the failing read reaches the client; what came before it is no file."""
+@contextlib.contextmanager
+def faulty_disk(folder, *arguments):
+    """faulty_fs on `folder`; gives False where that can't be."""
     if "WEFT_TEST_FAULTY_FS" not in os.environ or not os.access("/dev/fuse", os.R_OK | os.W_OK) or os.geteuid() != 0:
-        return print("a_disk_that_fails: needs WEFT_TEST_FAULTY_FS and the right to mount; left out")
-    served = tmp / "served"
-    served.mkdir()
-    with subprocess.Popen([os.environ["WEFT_TEST_FAULTY_FS"], str(served)]) as disk:
+        print("needs WEFT_TEST_FAULTY_FS and the right to mount; left out")
+        yield False
+        return
+    folder.mkdir()
+    with subprocess.Popen([os.environ["WEFT_TEST_FAULTY_FS"], str(folder), *map(str, arguments)]) as disk:
         try:
             deadline = time.monotonic() + LIMIT_S
-            while not os.path.ismount(served):
+            while not os.path.ismount(folder):
                 assert disk.poll() is None and time.monotonic() < deadline
                 time.sleep(0.005)
-            with Server(served) as server:
-                run("get", server.url("file"), tmp / "copy", code=1, text="Input/output error")
-                assert not (tmp / "copy").exists()
-                run("cat", server.url("file"), code=1, text="Input/output error")
-                assert run("ls", server.url()) == b"file\n"
-            assert "errors" in server.log, server.log
+            yield True
         finally:
-            subprocess.run(["umount", "-l", str(served)], check=False)
+            subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+def case_a_disk_that_fails(tmp):
+    """The errno of the failing read reaches the client; what came before it is no file."""
+    served = tmp / "served"
+    with faulty_disk(served) as there:
+        if not there:
+            return
+        with Server(served) as server:
+            run("get", server.url("file"), tmp / "copy", code=1, text="Input/output error")
+            assert not (tmp / "copy").exists()
+            run("cat", server.url("file"), code=1, text="Input/output error")
+            assert run("ls", server.url()) == b"file\n"
+        assert "errors" in server.log, server.log
+
+
+def case_a_slow_fsync_delays_nobody_else(tmp):
+    """SYNC waits for the disk, the server does not; its error comes with the reply."""
+    go = tmp / "go"
+    other = tmp / "other"
+    other.mkdir()
+    (other / "file").write_bytes(b"octets")
+    with faulty_disk(tmp / "slow", go) as there:
+        if not there:
+            return
+        with Server("--writable", tmp / "slow", other) as server, RawClient(server.port) as client:
+            try:
+                client.hello()
+                error, rest = client.ask(EDIT, struct.pack(">II", 0o644, 0) + b"slow/file")
+                assert error == 0, error
+                tag = client.request(SYNC, rest[:8])
+                # A reply behind the request shows that the server has begun with it.
+                assert client.ask(STAT, b"other/file")[0] == 0
+                assert run("cat", server.url("other/file")) == b"octets"
+            finally:
+                go.touch()
+            operation, error, answered, _ = client.recv_message()
+            assert (operation, error, answered) == (SYNC, errno.EDQUOT, tag)
+
+
+def case_old_drafts_go(tmp):
+    """What ended servers left goes after a week, unless somebody has it in use."""
+    old = time.time() - 8 * 24 * 3600
+
+    def draft(name, when):
+        path = tmp / "served" / f".weft-draft-{name}"
+        path.write_bytes(b"octets")
+        os.utime(path, (when, when))
+        return path
+
+    (tmp / "served").mkdir()
+    kept = [draft("young", time.time() - 6 * 24 * 3600), draft("used", old)]
+    gone = draft("old", old)
+    (tmp / "served" / ".weft-draft-folder").mkdir()
+    os.utime(tmp / "served" / ".weft-draft-folder", (old, old))
+    with Server(tmp / "served") as server:
+        run("ls", server.url())
+    assert gone.exists()  # read-only
+    with open(kept[1], "rb") as used, Server("--writable", tmp / "served") as server:
+        fcntl.flock(used, fcntl.LOCK_EX)
+        assert run("ls", server.url()) == b""
+        assert not gone.exists()
+        assert all(path.exists() for path in kept)
+        fcntl.flock(used, fcntl.LOCK_UN)
+        run("ls", server.url())
+    assert [path.exists() for path in kept] == [True, False]
+    assert (tmp / "served" / ".weft-draft-folder").is_dir()
 
 
 def case_a_client_that_stands_still(tmp):

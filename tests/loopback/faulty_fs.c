@@ -1,12 +1,16 @@
 /* A file system with a disk that fails: one file, "file", of 8 MiB. Octets from 4 MiB on give EIO.
+ * fsync of it returns EDQUOT, once the file GO exists.
  *
- *   faulty_fs FOLDER      in the foreground, until it is unmounted
+ *   faulty_fs FOLDER [GO]     in the foreground, until it is unmounted
  */
 #define FUSE_USE_VERSION 31
 #include <errno.h>
 #include <fuse.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+static const char* go = "/";
 
 enum { SIZE = 8 << 20, GOOD = 4 << 20 };
 
@@ -43,6 +47,12 @@ static int on_read(const char* path, char* to, size_t size, off_t offset,
   return (int)size;
 }
 
+static int on_fsync(const char* path, int data_only, struct fuse_file_info* info) {
+  (void)path, (void)data_only, (void)info;
+  while (access(go, F_OK) != 0) usleep(1000);
+  return -EDQUOT;
+}
+
 int main(int argc, char** argv) {
   struct fuse_operations operations = {0};
   char* words[] = {argv[0], "-f", "-s", argc > 1 ? argv[1] : "", NULL};
@@ -50,5 +60,7 @@ int main(int argc, char** argv) {
   operations.readdir = on_readdir;
   operations.open = on_open;
   operations.read = on_read;
+  operations.fsync = on_fsync;
+  if (argc > 2) go = argv[2];
   return fuse_main(4, words, &operations, NULL);
 }

@@ -11,7 +11,7 @@ from fake_peer import FakePeer, fpdu
 
 SEND, WRITE, IMMEDIATE = 3, 0, 8
 (HELLO, PROVE, STAT, LIST, OPEN, READ, CLOSE, SUM, READLINK, CREATE, WRITE_FILE, COMMIT, MKDIR, REMOVE, SYMLINK, PLAY,
- GRANT) = range(1, 18)
+ GRANT, DRAFT, EDIT, SET, RENAME, SYNC) = range(1, 23)
 CREDITS = 32
 SENDABLE = 1400  # octets of payload in one segment
 
