@@ -3,19 +3,22 @@
 Weft programs there.
 
     board_test.py BOARD --image ELF --program board_test
-                  [--soak ROUNDS [--soak-minutes M] [--case REGEX]]
+                  [--soak ROUNDS [--soak-minutes M] [--case REGEX] [--boards N]]
 
 Frames between tap and board pass a relay in this process, which can lose, double and reorder them by
 a seed. A soak runs every case ROUNDS times, each round on a freshly started board and with a seed of
-its own, and prints for each case how many runs there were and how many failed. The last frames
-before a failure are left as a capture, soak-SEED-CASE.pcap. Exit status 77: something that is
-needed is not there, and a line says what.
+its own, and prints for each case how many runs there were and how many failed. A case that failed
+while the whole machine stood still is run again. With --boards several boards share the rounds, each
+in a namespace of its own. The last frames before a failure are left as a capture,
+soak-BOARD-SEED-CASE.pcap. Exit status 77: something that is needed is not there, and a line says
+what.
 """
 
 import argparse
 import collections
 import fcntl
 import functools
+import itertools
 import os
 import pathlib
 import random
@@ -36,10 +39,22 @@ QEMU = {
 }
 READY_LIMIT_S = 60
 PROGRAM_LIMIT_S = 240
+# A board of several at once that has moved no frame runs for RUN_S, then rests for REST_S.
+RUN_S = 0.003
+REST_S = 0.020
 FRAMES_KEPT = 5000  # for a capture of what came before a failure
+ANSWER_LIMIT_S = 20
+BURSTS, FRAMES_PER_BURST = 20, 4  # four frames are what the windows of two connections hold
 STANDSTILL_S = 5  # a pause of the machine that may make a case fail
 # The board's segments must fit what its adapter takes.
 MTU = {"mps2-an385": 1500, "mipssim": 1496}
+
+
+def checksum(octets):
+    """That of RFC 1071, of an even number of octets."""
+    total = sum(struct.unpack(f"!{len(octets) // 2}H", octets))
+    total = (total >> 16) + (total & 0xFFFF)
+    return struct.pack("!H", ~((total >> 16) + total) & 0xFFFF)
 
 
 class Skip(Exception):
@@ -87,6 +102,8 @@ class Relay(threading.Thread):
         self.random = random.Random(seed)
         self.held = {}
         self.stopping = False
+        self.resting = None  # a process that is stopped while there is nothing to do
+        self.asleep = False
         self.longest_pause = 0.0  # of this thread, which never waits long
         self.passed = collections.deque(maxlen=FRAMES_KEPT)  # (time, frame)
 
@@ -96,12 +113,21 @@ class Relay(threading.Thread):
         selector.register(self.qemu, selectors.EVENT_READ, self.from_qemu)
         before = time.monotonic()
         while not self.stopping:
-            for key, _ in selector.select(0.02):
+            events = selector.select(RUN_S if self.resting and not self.asleep else REST_S)
+            for key, _ in events:
                 key.data()
             self.let_go()
+            self.rest(not events)
             now = time.monotonic()
             self.longest_pause = max(self.longest_pause, now - before)
             before = now
+
+    def rest(self, idle):
+        """A board polls and so uses a whole CPU. Where several share a few, each one rests while no
+        frame moves, but for short times, which are for its timers."""
+        if self.resting and (self.asleep or idle):
+            self.asleep = not self.asleep
+            self.resting.send_signal(signal.SIGSTOP if self.asleep else signal.SIGCONT)
 
     def from_tap(self):
         self.pass_on("tap", os.read(self.tap, 65536), self.qemu.send)
@@ -148,7 +174,8 @@ def write_capture(path, frames):
 class Board:
     """QEMU with the image, and what the board says on its console."""
 
-    def __init__(self, name, image, tap, seed):
+    def __init__(self, name, image, tap, seed, may_rest):
+        self.may_rest = may_rest
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
@@ -178,8 +205,14 @@ class Board:
         self.ready.set()
 
     def wait_ready(self):
-        if not self.ready.wait(READY_LIMIT_S) or self.process.poll() is not None:
+        # In short waits: a time in which the whole machine stands still counts as one of them.
+        for _ in range(READY_LIMIT_S * 10):
+            if self.ready.wait(0.1):
+                break
+        if not self.ready.is_set() or self.process.poll() is not None:
             raise Failed(f"the board did not start: {self.lines}")
+        if self.may_rest:
+            self.relay.resting = self.process
 
     def check(self):
         wrong = [line for line in self.lines if "weft-board:" in line and "ready" not in line]
@@ -204,7 +237,8 @@ class Test:
         self.seed = 1
 
     def start_board(self):
-        self.board = Board(self.args.board, self.args.image, self.tap, self.seed)
+        self.board = Board(self.args.board, self.args.image, self.tap, self.seed,
+                           self.args.boards > 1)
         self.board.wait_ready()
 
     def program(self, cases, **environment):
@@ -261,7 +295,7 @@ class Test:
         try:
             if "listening" not in server.stdout.readline():
                 raise Failed("the sensor's server does not listen")
-            self.board = Board(self.args.board, self.args.sensor, self.tap, self.seed)
+            self.board = Board(self.args.board, self.args.sensor, self.tap, self.seed, False)
             output, _ = server.communicate(timeout=PROGRAM_LIMIT_S)
         except subprocess.TimeoutExpired as error:
             raise Failed(f"the sensor is silent; its console: {self.board.lines}") from error
@@ -274,10 +308,48 @@ class Test:
         self.board.stop()
         self.start_board()
 
+    def sums(self):
+        """Code that only boards have, compared by an image of its own. It needs no network."""
+        with subprocess.Popen(
+                [*QEMU[self.args.board], "-kernel", self.args.sums, "-display", "none", "-monitor",
+                 "none", "-serial", "stdio", "-net", "none"],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as board:
+            limit = threading.Timer(PROGRAM_LIMIT_S, board.kill)
+            limit.start()
+            lines = []
+            for line in board.stdout:
+                lines.append(line.rstrip())
+                if "weft-board:" in line:
+                    break
+            limit.cancel()
+            board.kill()
+        if lines != ["sums: right", "largest sums: right", "copies: right", "weft-board: done"]:
+            raise Failed(f"the image says {lines}")
+
+    def bursts(self):
+        """Frames that come together are all answered: the driver loses none while it sends."""
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as pings:
+            pings.settimeout(ANSWER_LIMIT_S)
+            for burst in range(BURSTS):
+                asked = {struct.pack("!HH", burst, number) for number in range(FRAMES_PER_BURST)}
+                for which in asked:  # an Echo Request without data
+                    pings.sendto(b"\x08\x00" + checksum(b"\x08\x00" + which) + which,
+                                 ("10.77.0.2", 0))
+                while asked:
+                    try:
+                        answer = pings.recv(1500)[20:]
+                    except TimeoutError as error:
+                        raise Failed(f"burst {burst}: no answer to {len(asked)} of "
+                                     f"{FRAMES_PER_BURST} pings") from error
+                    if answer[0] == 0:
+                        asked.discard(answer[4:8])
+        self.board.check()
+
     def own_cases(self):
         """Those that are not in the program."""
-        cases = [self.loss_and_reordering, self.server_killed, self.board_reset]
-        return cases + ([self.sensor] if self.args.sensor else [])
+        cases = [self.bursts, self.loss_and_reordering, self.server_killed, self.board_reset]
+        cases += [self.sensor] if self.args.sensor else []
+        return cases + ([self.sums] if self.args.sums else [])
 
     def cases(self):
         """What the soak runs: each case of the program by itself, then those of this file."""
@@ -305,38 +377,76 @@ class Test:
             print(f"seed {self.seed}: {name}: {failure}\nconsole: {self.board.lines}\n"
                   f"longest pause of the machine: {pause:.1f} s", flush=True)
             self.board.stop()
-            write_capture(f"soak-{self.seed}-{name.replace('/', '-')}.pcap",
+            write_capture(f"soak-{self.args.board}-{self.seed}-{name.replace('/', '-')}.pcap",
                           list(self.board.relay.passed))
             self.start_board()
             return "failed" if pause < STANDSTILL_S else "stood still"
 
-    def soak(self, runs, seconds):
-        """Every case, again and again, on a board that is started afresh for each round."""
+    def soak(self, seeds, seconds):
+        """Every case, again and again, on a board that is started afresh for each seed."""
         cases = [(name, case) for name, case in self.cases() if re.search(self.args.case, name)]
         if not cases:
             raise Failed(f"no case is called '{self.args.case}'")
-        ended = collections.Counter()
+        ended = collections.Counter({(name, "passed"): 0 for name, _ in cases})
         end = time.monotonic() + seconds
-        for number in range(runs):
+        for self.seed in seeds:
             self.board.stop()
-            self.seed = number + 1
             self.start_board()
             for name, case in cases:
-                if time.monotonic() >= end:
-                    break
-                ended[name, self.attempt(name, case)] += 1
-            if time.monotonic() >= end:
-                print(f"the time is over in round {number + 1} of {runs}")
-                break
-            if (number + 1) % 10 == 0:
-                print(f"{number + 1} rounds", flush=True)
-        for name, _ in cases:
-            print(f"soak: {name}: " + ", ".join(
-                f"{ended[name, how]} {how}" for how in ("passed", "failed", "stood still")))
-        failed = sum(n for (_, how), n in ended.items() if how == "failed")
-        print(f"soak: {failed} of {ended.total()} runs failed")
-        if failed:
-            raise Failed(f"{failed} runs of the soak")
+                how = "stood still"
+                while how == "stood still" and time.monotonic() < end:
+                    how = self.attempt(name, case)
+                    ended[name, how] += 1
+            print("part: round", flush=True)
+        return ended
+
+
+def soak_here(args):
+    """The part of a soak that one board does."""
+    enter_namespace()
+    test = Test(args)
+    test.start_board()
+    try:
+        seeds = range(args.first_seed, args.soak + 1, args.boards)
+        for (name, how), runs in test.soak(seeds, 60 * args.soak_minutes).items():
+            print(f"part: {name}: {runs} {how}", flush=True)
+    finally:
+        test.board.stop()
+
+
+def soak(args):
+    """Shares the rounds of a soak among boards, and prints the sums."""
+    parts = [subprocess.Popen([sys.executable, *sys.argv, "--first-seed", str(number + 1)],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+             for number in range(args.boards)]
+    ended = collections.Counter()
+    rounds = itertools.count(1)
+
+    def collect(part):
+        for line in part.stdout:
+            if line == "part: round\n":
+                if (number := next(rounds)) % 10 == 0:
+                    print(f"{number} rounds", flush=True)
+            elif counted := re.fullmatch(r"part: (.*): (\d+) ([a-z ]+)\n", line):
+                ended[counted[1], counted[3]] += int(counted[2])
+            else:
+                print(line, end="", flush=True)
+
+    readers = [threading.Thread(target=collect, args=[part]) for part in parts]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    statuses = [part.wait() for part in parts]
+    for name in dict.fromkeys(name for name, _ in ended):
+        print(f"soak: {name}: " + ", ".join(
+            f"{ended[name, how]} {how}" for how in ("passed", "failed", "stood still")))
+    failed = sum(runs for (_, how), runs in ended.items() if how == "failed")
+    print(f"soak: {failed} of {ended.total()} runs failed")
+    if 77 in statuses:
+        raise Skip("a board could not be run")
+    if failed or any(statuses):
+        raise Failed(f"{failed} runs of the soak failed; the boards ended with {statuses}")
 
 
 def run(args):
@@ -344,13 +454,16 @@ def run(args):
         raise Skip(f"{QEMU[args.board][0]} is not installed (scripts/install-deps.sh boards)")
     if not pathlib.Path(args.image).exists():
         raise Skip(f"no image {args.image} (scripts/build-board.sh {args.board})")
+    if args.soak:
+        if args.first_seed:
+            soak_here(args)
+        else:
+            soak(args)
+        return
     enter_namespace()
     test = Test(args)
     test.start_board()
     try:
-        if args.soak:
-            test.soak(args.soak, 60 * args.soak_minutes)
-            return
         for case in [test.every_case, *test.own_cases()]:
             start = time.monotonic()
             case()
@@ -366,11 +479,15 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--sensor", metavar="ELF", help="image of examples/embedded, to be tried too")
     parser.add_argument("--sensor-server", metavar="PROGRAM", help="rddp_sensor, its server")
+    parser.add_argument("--sums", metavar="ELF", help="weft_sums_image, to be tried too")
     parser.add_argument("--soak", type=int, default=0, metavar="ROUNDS",
                         help="run every case so many times")
     parser.add_argument("--soak-minutes", type=float, default=60, metavar="M",
                         help="end the soak after this time (default 60)")
     parser.add_argument("--case", default="", metavar="REGEX", help="soak these cases only")
+    parser.add_argument("--boards", type=int, default=1, metavar="N",
+                        help="soak so many boards at once (default 1)")
+    parser.add_argument("--first-seed", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args()
     try:
         run(args)

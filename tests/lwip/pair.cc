@@ -21,21 +21,31 @@ Pair::Pair(const PairConfig& config) : world(config.world), config_(config) {
 }
 
 Pair::~Pair() {
-  world.forget(*client.connection);
-  world.forget(*server.connection);
+  for (Side* side : {&client, &server, &newcomer}) drop(*side);
+}
+
+void Pair::drop(Side& side) {
+  if (side.connection == nullptr) return;
+  world.forget(*side.connection);
+  side.connection.reset();
+  side.endpoint.reset();
 }
 
 void Pair::make(Side& side) {
   side.memory.resize(config_.memory_bytes);
   side.domain = std::make_unique<rddp::Domain>(random_bits, kRegions,
                                                std::span<std::byte>(side.domain_memory));
-  side.endpoint = Endpoint::create(config_.endpoint, *side.domain, World::now);
-  side.connection = std::make_unique<lwip::Connection>(*side.endpoint, config_.connection);
-  world.watch(*side.connection);
+  make_connection(side);
   side.stag = side.domain
                   ->add(side.memory.data(), side.memory.size(), 0,
                         Access::kRemoteRead | Access::kRemoteWrite | Access::kRemoteAtomic)
                   .value_or(Stag{});
+}
+
+void Pair::make_connection(Side& side) {
+  side.endpoint = Endpoint::create(config_.endpoint, *side.domain, World::now);
+  side.connection = std::make_unique<lwip::Connection>(*side.endpoint, config_.connection);
+  world.watch(*side.connection);
 }
 
 proto::StartupOffer Pair::offer(const std::string& data) const {
@@ -50,7 +60,13 @@ proto::StartupOffer Pair::offer(const std::string& data) const {
 }
 
 lwip::Connection* Pair::accept(void* self) {
-  return static_cast<Pair*>(self)->server.connection.get();
+  auto& pair = *static_cast<Pair*>(self);
+  if (pair.replacing_) {
+    pair.replacing_ = false;
+    pair.drop(pair.server);
+    pair.make_connection(pair.server);
+  }
+  return pair.server.connection.get();
 }
 
 void Pair::step() {
@@ -63,8 +79,7 @@ void Pair::step() {
     EXPECT_TRUE(answered.has_value());
     server.connection->progress();
   }
-  client.collect();
-  server.collect();
+  for (Side* side : {&client, &server, &newcomer}) side->collect();
 }
 
 bool Pair::run_until(const std::function<bool()>& done, Duration limit) {
@@ -78,16 +93,28 @@ bool Pair::run_until(const std::function<bool()>& done, Duration limit) {
 
 bool Pair::establish() {
   if (!listener_.listen(&world.address(1), kPort, accept, this)) return false;
-  if (!client.connection->connect(&world.address(0), world.address(1), kPort,
-                                  offer(config_.client_data))) {
+  return join(client);
+}
+
+bool Pair::replace_client() {
+  make(newcomer);
+  replacing_ = true;
+  return join(newcomer);
+}
+
+bool Pair::join(Side& from) {
+  if (!from.connection->connect(&world.address(0), world.address(1), kPort,
+                                offer(config_.client_data))) {
     return false;
   }
   const auto settled = [](const Side& s) {
     const Phase p = s.endpoint->phase();
     return p != Phase::kIdle && p != Phase::kStarting && p != Phase::kRequest;
   };
-  return run_until([&] { return settled(client) && settled(server); }) &&
-         client.endpoint->phase() == Phase::kUp && server.endpoint->phase() == Phase::kUp;
+  return run_until([&] {
+           return settled(from) && !replacing_ && settled(server);
+         }) &&
+         from.endpoint->phase() == Phase::kUp && server.endpoint->phase() == Phase::kUp;
 }
 
 bool Pair::wait(Side& side, std::size_t completions, Duration limit) {

@@ -51,7 +51,7 @@ class Pair {
     Status post_recv(std::size_t at, std::uint32_t size, std::uint64_t wr_id = 1);
     std::vector<rddp::EndpointCompletion> done;
     void collect() {
-      while (auto c = endpoint->poll()) done.push_back(*c);
+      while (auto c = endpoint ? endpoint->poll() : std::nullopt) done.push_back(*c);
     }
 
    private:
@@ -64,17 +64,26 @@ class Pair {
   bool wait(Side& side, std::size_t completions, Duration limit = std::chrono::minutes(2));
   bool run_until(const std::function<bool()>& done, Duration limit = std::chrono::minutes(2));
 
+  // Another client connects; the server drops the connection that it has, within lwIP's callback,
+  // and takes the new one. False: the two did not get up.
+  bool replace_client();
+
   World world;
   Side client, server;
+  Side newcomer;  // of replace_client()
 
  private:
   static lwip::Connection* accept(void* self);
   [[nodiscard]] proto::StartupOffer offer(const std::string& data) const;
   void make(Side& side);
+  void make_connection(Side& side);
+  void drop(Side& side);
+  bool join(Side& from);
   void step();
 
   PairConfig config_;
   lwip::Listener listener_;
+  bool replacing_ = false;  // until the newcomer is there
 };
 
 }  // namespace weft::testing

@@ -1,7 +1,25 @@
 // RDMAP over lwIP, two hosts in one program.
 #include <numeric>
 
+#include <lwip/tcp.h>
 #include "pair.h"
+
+namespace {
+unsigned refuse_percent = 0;
+unsigned writes_refused = 0;
+}  // namespace
+
+// The linker puts this before lwIP's (--wrap): as if lwIP had no memory now and then.
+// NOLINTBEGIN(bugprone-reserved-identifier)
+extern "C" err_t __real_tcp_write(tcp_pcb* pcb, const void* octets, u16_t size, u8_t flags);
+extern "C" err_t __wrap_tcp_write(tcp_pcb* pcb, const void* octets, u16_t size, u8_t flags) {
+  if (weft::testing::World::random() % 100 < refuse_percent) {
+    ++writes_refused;
+    return ERR_MEM;
+  }
+  return __real_tcp_write(pcb, octets, size, flags);
+}
+// NOLINTEND(bugprone-reserved-identifier)
 
 namespace weft::testing {
 namespace {
@@ -220,6 +238,118 @@ TEST(LwipTransport, ClosingInTheMiddleOfAWriteEndsOnAnFpduBorder) {
     EXPECT_NE(pair.server.memory[1000], 0);
     EXPECT_EQ(pair.server.memory[59999], 0);
   }
+}
+
+// As much as MPA allows, in both frames.
+TEST(LwipTransport, CarriesAsMuchPrivateDataAsThereMayBe) {
+  PairConfig config;
+  config.endpoint.private_data_kept = 512;
+  config.client_data = std::string(512 - 4, 'c');  // the first four octets are those of RFC 6581
+  config.server_data = std::string(512 - 4, 's');
+  Pair pair(config);
+  ASSERT_TRUE(pair.establish());
+  EXPECT_EQ(text(pair.client.endpoint->private_data()), config.server_data);
+  EXPECT_EQ(text(pair.server.endpoint->private_data()), config.client_data);
+}
+
+// Sends of every length up to one marker's distance and more, so that markers stand everywhere.
+TEST(LwipTransport, MessagesOfEveryLengthArriveWhereverMarkersStand) {
+  for (const bool aligned : {true, false}) {
+    SCOPED_TRACE(aligned);
+    PairConfig config;
+    config.markers = true;
+    config.connection.aligned = aligned;
+    Pair pair(config);
+    ASSERT_TRUE(pair.establish());
+    fill(pair.client.memory, 9);
+    for (std::uint32_t size = 0; size < 600; ++size) {
+      ASSERT_TRUE(pair.server.post_recv(1, size));
+      ASSERT_TRUE(pair.client.post(SendOp::kSend, size, size));
+      ASSERT_TRUE(pair.wait(pair.server, size + 1));
+      ASSERT_EQ(pair.server.done[size].status, WcStatus::kSuccess) << size;
+      ASSERT_EQ(pair.server.done[size].byte_len, size);
+      ASSERT_TRUE(std::equal(pair.client.memory.begin() + size,
+                             pair.client.memory.begin() + 2 * size,
+                             pair.server.memory.begin() + 1))
+          << size;
+      EXPECT_EQ(pair.server.memory[size + 1], 0) << size;
+      ASSERT_TRUE(pair.wait(pair.client, size + 1));
+    }
+  }
+}
+
+TEST(LwipTransport, MessagesWithoutOctetsComplete) {
+  for (const bool markers : {false, true}) {
+    SCOPED_TRACE(markers);
+    PairConfig config;
+    config.markers = markers;
+    Pair pair(config);
+    ASSERT_TRUE(pair.establish());
+    ASSERT_TRUE(pair.server.post_recv(0, 0));
+    // A Write and a Read of nothing name no memory, RFC 5040 section 5.2.
+    ASSERT_TRUE(pair.client.post(SendOp::kWrite, 0, 0, Stag{0x12345678}, 77));
+    ASSERT_TRUE(pair.client.post(SendOp::kRead, 0, 0, Stag{0x12345678}, 77));
+    ASSERT_TRUE(pair.client.post(SendOp::kSend, 0, 0));
+    ASSERT_TRUE(pair.wait(pair.client, 3));
+    ASSERT_TRUE(pair.wait(pair.server, 1));
+    for (const auto& done : pair.client.done) EXPECT_EQ(done.status, WcStatus::kSuccess);
+    EXPECT_EQ(pair.server.done[0].byte_len, 0U);
+  }
+}
+
+// lwIP may have no memory for a piece in the middle of an FPDU: its rest follows later.
+TEST(LwipTransport, WritesThatLwipHasNoMemoryForAreMadeLater) {
+  for (const bool aligned : {true, false}) {
+    SCOPED_TRACE(aligned);
+    PairConfig config;
+    config.markers = true;
+    config.connection.aligned = aligned;
+    Pair pair(config);
+    ASSERT_TRUE(pair.establish());
+    fill(pair.client.memory, 6);
+    refuse_percent = 30;
+    writes_refused = 0;
+    ASSERT_TRUE(pair.client.post(SendOp::kWrite, 0, 60000, pair.server.stag, 0));
+    const bool came = pair.wait(pair.client, 1, std::chrono::hours(1));
+    refuse_percent = 0;
+    ASSERT_TRUE(came);
+    EXPECT_GE(writes_refused, 10U);
+    EXPECT_EQ(pair.client.done[0].status, WcStatus::kSuccess);
+    EXPECT_TRUE(std::equal(pair.client.memory.begin(), pair.client.memory.begin() + 60000,
+                           pair.server.memory.begin()));
+  }
+}
+
+// The connection is reset from within lwIP's callbacks: lwIP must not go on with what is freed. A
+// sanitizer sees it.
+TEST(LwipTransport, AResetWhileItReceivesFreesTheConnectionOnce) {
+  for (const std::uint32_t size : {10U, 20000U}) {
+    SCOPED_TRACE(size);
+    Pair pair;
+    ASSERT_TRUE(pair.establish());
+    ASSERT_TRUE(pair.client.post(SendOp::kWrite, 0, size, pair.server.stag, 0));
+    ASSERT_TRUE(pair.client.post(SendOp::kWrite, 0, size, pair.server.stag, 0));
+    pair.server.endpoint->abort();  // and no progress(): the next segment finds it so
+    ASSERT_TRUE(pair.run_until(
+        [&] { return pair.client.connection->closed() && pair.server.connection->closed(); }));
+    EXPECT_EQ(pair.client.endpoint->phase(), Phase::kDown);
+    EXPECT_EQ(pair.server.endpoint->phase(), Phase::kDown);
+  }
+}
+
+// As a board's agent does: a fresh caller takes the place of one that was there, in the middle of
+// what that one sent.
+TEST(LwipTransport, ACallerMayTakeThePlaceOfAnother) {
+  Pair pair;
+  ASSERT_TRUE(pair.establish());
+  ASSERT_TRUE(pair.client.post(SendOp::kWrite, 0, 60000, pair.server.stag, 0));
+  ASSERT_TRUE(pair.server.post(SendOp::kWrite, 0, 60000, pair.client.stag, 0));
+  ASSERT_TRUE(pair.replace_client());
+  ASSERT_TRUE(pair.run_until([&] { return pair.client.connection->closed(); }));
+  EXPECT_EQ(pair.client.endpoint->phase(), Phase::kDown);
+  ASSERT_TRUE(pair.newcomer.post(SendOp::kWrite, 0, 20000, pair.server.stag, 0));
+  ASSERT_TRUE(pair.wait(pair.newcomer, 1));
+  EXPECT_EQ(pair.newcomer.done[0].status, WcStatus::kSuccess);
 }
 
 struct Setting {
