@@ -89,9 +89,12 @@ void Connection::detach() {
 Status Connection::connect(const ip_addr_t* local, const ip_addr_t& peer, std::uint16_t port,
                            const proto::StartupOffer& offer) {
   if (pcb_ != nullptr) return fail(Error::kBadState);
-  if (const Status begun = channel_.initiate(offer); !begun) return begun;
   tcp_pcb* pcb = tcp_new();
-  if (pcb == nullptr) return fail(Error::kNoMemory);
+  if (pcb == nullptr) return fail(Error::kNoMemory);  // nothing has begun: it may be tried again
+  if (const Status begun = channel_.initiate(offer); !begun) {
+    tcp_abort(pcb);
+    return begun;
+  }
   attach(pcb);
   err_t error = ERR_OK;
   if (local != nullptr) error = tcp_bind(pcb, local, 0);

@@ -9,15 +9,13 @@ using Phase = Endpoint::Phase;
 
 namespace {
 
-constexpr std::uint16_t kPort = 4791;
-
 std::uint32_t random_bits() { return World::random(); }
 
 }  // namespace
 
 Pair::Pair(const PairConfig& config) : world(config.world), config_(config) {
-  make(client);
-  make(server);
+  renew(client);
+  renew(server);
 }
 
 Pair::~Pair() {
@@ -31,7 +29,10 @@ void Pair::drop(Side& side) {
   side.endpoint.reset();
 }
 
-void Pair::make(Side& side) {
+void Pair::renew(Side& side) {
+  drop(side);
+  side.done.clear();
+  side.memory.clear();
   side.memory.resize(config_.memory_bytes);
   side.domain = std::make_unique<rddp::Domain>(random_bits, kRegions,
                                                std::span<std::byte>(side.domain_memory));
@@ -91,13 +92,14 @@ bool Pair::run_until(const std::function<bool()>& done, Duration limit) {
       limit);
 }
 
-bool Pair::establish() {
-  if (!listener_.listen(&world.address(1), kPort, accept, this)) return false;
-  return join(client);
+bool Pair::listen() {
+  return listener_.listen(&world.address(1), kPort, accept, this).has_value();
 }
 
+bool Pair::establish() { return listen() && join(client); }
+
 bool Pair::replace_client() {
-  make(newcomer);
+  renew(newcomer);
   replacing_ = true;
   return join(newcomer);
 }

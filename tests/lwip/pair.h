@@ -30,6 +30,7 @@ struct PairConfig {
 class Pair {
  public:
   static constexpr std::uint32_t kRegions = 64;
+  static constexpr std::uint16_t kPort = 4791;
 
   explicit Pair(const PairConfig& config = {});
   ~Pair();
@@ -58,6 +59,7 @@ class Pair {
     Status post(SendWr& wr);
   };
 
+  bool listen();  // as establish() does
   // Both sides are up. False: they did not get there.
   bool establish();
   // Runs until `side` has so many completions in all.
@@ -68,6 +70,9 @@ class Pair {
   // and takes the new one. False: the two did not get up.
   bool replace_client();
 
+  // Ends what it has, and makes all of it anew.
+  void renew(Side& side);
+
   World world;
   Side client, server;
   Side newcomer;  // of replace_client()
@@ -75,7 +80,6 @@ class Pair {
  private:
   static lwip::Connection* accept(void* self);
   [[nodiscard]] proto::StartupOffer offer(const std::string& data) const;
-  void make(Side& side);
   void make_connection(Side& side);
   void drop(Side& side);
   bool join(Side& from);

@@ -5,12 +5,15 @@
 #include "pair.h"
 
 namespace {
+bool refuse_connections = false;
 unsigned refuse_percent = 0;
 unsigned writes_refused = 0;
 }  // namespace
 
-// The linker puts this before lwIP's (--wrap): as if lwIP had no memory now and then.
+// The linker puts these before lwIP's (--wrap): as if lwIP had no memory now and then.
 // NOLINTBEGIN(bugprone-reserved-identifier)
+extern "C" tcp_pcb* __real_tcp_new();
+extern "C" tcp_pcb* __wrap_tcp_new() { return refuse_connections ? nullptr : __real_tcp_new(); }
 extern "C" err_t __real_tcp_write(tcp_pcb* pcb, const void* octets, u16_t size, u8_t flags);
 extern "C" err_t __wrap_tcp_write(tcp_pcb* pcb, const void* octets, u16_t size, u8_t flags) {
   if (weft::testing::World::random() % 100 < refuse_percent) {
@@ -318,6 +321,17 @@ TEST(LwipTransport, WritesThatLwipHasNoMemoryForAreMadeLater) {
     EXPECT_TRUE(std::equal(pair.client.memory.begin(), pair.client.memory.begin() + 60000,
                            pair.server.memory.begin()));
   }
+}
+
+TEST(LwipTransport, AConnectThatLwipHasNoMemoryForMayBeTriedAgain) {
+  Pair pair;
+  refuse_connections = true;
+  const Status begun =
+      pair.client.connection->connect(nullptr, pair.world.address(1), Pair::kPort, {});
+  refuse_connections = false;
+  ASSERT_FALSE(begun.has_value());
+  EXPECT_EQ(begun.error(), Error::kNoMemory);
+  EXPECT_TRUE(pair.establish());
 }
 
 // The connection is reset from within lwIP's callbacks: lwIP must not go on with what is freed. A
