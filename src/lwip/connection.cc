@@ -29,7 +29,7 @@ err_t acknowledged(void* arg, tcp_pcb* /*pcb*/, u16_t n) {
   return static_cast<Connection*>(arg)->on_acknowledged(n);
 }
 err_t polled(void* arg, tcp_pcb* /*pcb*/) {
-  return static_cast<Connection*>(arg)->on_acknowledged(0);
+  return static_cast<Connection*>(arg)->on_poll();
 }
 void failed(void* arg, err_t error) { static_cast<Connection*>(arg)->on_error(error); }
 err_t accepted(void* arg, tcp_pcb* pcb, err_t error) {
@@ -139,11 +139,17 @@ void Connection::receive(pbuf* p) {
   }
 }
 
+// The connection is not ended here: the segment that acknowledges may bring octets as well, and
+// lwIP (2.1.3) would lose their buffer, one of the few of a board, for good. time() ends it.
 err_t Connection::on_acknowledged(std::uint16_t n) {
   unacknowledged_ -= n;
   channel_.released(n);
-  return settle();
+  send();
+  ending_ = channel_.finished();
+  return ERR_OK;
 }
+
+err_t Connection::on_poll() { return settle(); }
 
 void Connection::on_error(err_t error) {
   pcb_ = nullptr;  // lwIP has freed it
@@ -191,12 +197,16 @@ bool Connection::send_some() {
   return true;
 }
 
+void Connection::send() {
+  while (!channel_.wants_reset() && send_some()) {
+  }
+  tcp_output(pcb_);
+}
+
 // Sends and closes. ERR_ABRT: the connection has been reset, and lwIP must be told so.
 err_t Connection::settle() {
-  while (pcb_ != nullptr && !channel_.wants_reset() && send_some()) {
-  }
   if (pcb_ == nullptr) return ERR_OK;
-  tcp_output(pcb_);
+  send();
   if (channel_.take_fin()) tcp_shutdown(pcb_, 0, 1);
   if (!channel_.finished()) return ERR_OK;
   // lwIP reads what is not acknowledged where it lies, so it must not outlive the channel's hold
@@ -218,7 +228,7 @@ void Connection::progress() {
 
 void Connection::time(Instant now) {
   // In a callback of lwIP's, what an acknowledgment makes room for is sent only afterwards.
-  if (held_back_ && pcb_ != nullptr && may_hand_over()) progress();
+  if (pcb_ != nullptr && (ending_ || (held_back_ && may_hand_over()))) progress();
   if (now < channel_.deadline()) return;
   channel_.expired(now);
   progress();

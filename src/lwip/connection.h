@@ -73,6 +73,7 @@ class Connection {
   err_t on_connected();
   err_t on_received(pbuf* p);
   err_t on_acknowledged(std::uint16_t n);
+  err_t on_poll();
   void on_error(err_t error);
   void on_segment(tcp_hdr* hdr, std::uint16_t optlen, pbuf* p);
 
@@ -82,6 +83,7 @@ class Connection {
   [[nodiscard]] bool send_some();
   [[nodiscard]] bool may_hand_over() const noexcept;
   void receive(pbuf* p);
+  void send();
   err_t settle();
 
   rddp::Channel& channel_;
@@ -90,6 +92,7 @@ class Connection {
   bool connecting_ = false;
   Error connect_error_{};
   bool held_back_ = false;            // an FPDU waits until lwIP has sent what it had
+  bool ending_ = false;               // it has ended, but for the TCP connection
   bool at_border_ = true;             // what was handed over last ended an FPDU
   std::uint32_t unacknowledged_ = 0;  // octets that lwIP may still read
   AheadCounters ahead_;
