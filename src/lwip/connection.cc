@@ -28,9 +28,7 @@ err_t received(void* arg, tcp_pcb* /*pcb*/, pbuf* p, err_t /*error*/) {
 err_t acknowledged(void* arg, tcp_pcb* /*pcb*/, u16_t n) {
   return static_cast<Connection*>(arg)->on_acknowledged(n);
 }
-err_t polled(void* arg, tcp_pcb* /*pcb*/) {
-  return static_cast<Connection*>(arg)->on_poll();
-}
+err_t polled(void* arg, tcp_pcb* /*pcb*/) { return static_cast<Connection*>(arg)->on_poll(); }
 void failed(void* arg, err_t error) { static_cast<Connection*>(arg)->on_error(error); }
 err_t accepted(void* arg, tcp_pcb* pcb, err_t error) {
   return static_cast<Listener*>(arg)->on_accept(pcb, error);

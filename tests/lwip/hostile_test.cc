@@ -52,8 +52,8 @@ class Peer {
   // As much of it as there is room for, in a segment of its own; returns how much that was.
   std::size_t send(std::span<const std::uint8_t> octets) {
     const std::size_t size = std::min<std::size_t>(octets.size(), tcp_sndbuf(pcb_));
-    if (size == 0 || tcp_write(pcb_, octets.data(), static_cast<u16_t>(size),
-                               TCP_WRITE_FLAG_COPY) != ERR_OK) {
+    if (size == 0 ||
+        tcp_write(pcb_, octets.data(), static_cast<u16_t>(size), TCP_WRITE_FLAG_COPY) != ERR_OK) {
       return 0;
     }
     tcp_output(pcb_);

@@ -92,9 +92,7 @@ bool Pair::run_until(const std::function<bool()>& done, Duration limit) {
       limit);
 }
 
-bool Pair::listen() {
-  return listener_.listen(&world.address(1), kPort, accept, this).has_value();
-}
+bool Pair::listen() { return listener_.listen(&world.address(1), kPort, accept, this).has_value(); }
 
 bool Pair::establish() { return listen() && join(client); }
 
@@ -113,9 +111,7 @@ bool Pair::join(Side& from) {
     const Phase p = s.endpoint->phase();
     return p != Phase::kIdle && p != Phase::kStarting && p != Phase::kRequest;
   };
-  return run_until([&] {
-           return settled(from) && !replacing_ && settled(server);
-         }) &&
+  return run_until([&] { return settled(from) && !replacing_ && settled(server); }) &&
          from.endpoint->phase() == Phase::kUp && server.endpoint->phase() == Phase::kUp;
 }
 

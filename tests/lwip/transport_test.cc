@@ -272,8 +272,7 @@ TEST(LwipTransport, MessagesOfEveryLengthArriveWhereverMarkersStand) {
       ASSERT_EQ(pair.server.done[size].status, WcStatus::kSuccess) << size;
       ASSERT_EQ(pair.server.done[size].byte_len, size);
       ASSERT_TRUE(std::equal(pair.client.memory.begin() + size,
-                             pair.client.memory.begin() + 2 * size,
-                             pair.server.memory.begin() + 1))
+                             pair.client.memory.begin() + 2 * size, pair.server.memory.begin() + 1))
           << size;
       EXPECT_EQ(pair.server.memory[size + 1], 0) << size;
       ASSERT_TRUE(pair.wait(pair.client, size + 1));
