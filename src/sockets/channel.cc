@@ -580,8 +580,8 @@ bool Channel::reading_ended() const {
 }
 
 std::size_t Channel::unread() const {
-  const std::uint64_t used =
-      in_->written.load(std::memory_order_acquire) - in_->read.load(std::memory_order_acquire);
+  const std::uint64_t used = in_->written.load(std::memory_order_acquire) -
+                             end_->read_cursor.load(std::memory_order_relaxed);
   return corrupt(used) ? 0 : used;
 }
 
@@ -597,6 +597,8 @@ void Channel::await_room() {
 }
 
 std::size_t Channel::room() const { return ring_bytes_ - unsent(); }
+
+bool Channel::has_room() const { return room() >= ring_bytes_ / 4; }
 
 void Channel::mirror() {
   if (end_->mirrored.exchange(1) == 0) settle();

@@ -55,7 +55,7 @@ struct RingPage {
 struct EndState {
   pthread_mutex_t reading;
   pthread_mutex_t writing;
-  std::uint64_t read_cursor;
+  std::atomic<std::uint64_t> read_cursor;  // changed with `reading` held
   std::uint64_t write_cursor;
   std::uint64_t drained;       // octets taken out of the pair
   std::uint32_t more_signals;  // 1: there is one besides that which stands for unread octets
@@ -137,6 +137,7 @@ class Channel {
   // With no room: has the pair become writable when there is some.
   void await_room();
   [[nodiscard]] std::size_t room() const;    // octets that can be written now
+  [[nodiscard]] bool has_room() const;       // as the pair says it to who waits for room
   [[nodiscard]] std::size_t unsent() const;  // octets the other end has not read yet
   // Not readable for nothing: data, the end, or a reset.
   [[nodiscard]] bool really_readable();
@@ -146,10 +147,11 @@ class Channel {
   // Of preload_hot.h, which says what it means.
   struct Watched {
     std::atomic<int> epoll{-1};
+    std::atomic<std::uint32_t> version{0};  // odd: the next two are being changed
     std::atomic<std::uint32_t> events{0};
     std::atomic<std::uint64_t> data{0};
-    bool hot = false;  // in the list of the thread that waits for `epoll`
-    int in_vain = 0;   // reads of nothing since the last octet
+    std::atomic<std::uint32_t> at{0};  // where it may be in the list of its thread
+    int in_vain = 0;                   // reads of nothing since the last octet
   };
   Watched watched;
 

@@ -40,7 +40,7 @@ ssize_t receive(Channel& channel, const iovec* parts, std::size_t count, int fla
   if ((flags & MSG_OOB) != 0) return fail_with(EINVAL);
   if ((flags & MSG_ERRQUEUE) != 0) return fail_with(EAGAIN);
   const bool wait = blocks(channel, flags);
-  if (!hot::looks_after(channel)) return channel.receive(parts, count, flags, wait);
+  if (!hot::looks_after(channel, wait)) return channel.receive(parts, count, flags, wait);
   const ssize_t got = channel.receive(parts, count, flags, wait, true);
   hot::note_read(channel, got);
   return got;

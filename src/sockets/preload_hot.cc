@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
+#include <utility>
 
 #include "sockets/preload.h"
 #include "sockets/spin.h"
@@ -13,8 +15,8 @@ namespace {
 
 // Sockets of a list. Those that don't fit are told by the kernel.
 constexpr std::size_t kMost = 128;
-// Instances are known by number up to here.
-constexpr int kInstances = 4096;
+// Of a list, before the clock is looked at again.
+constexpr std::size_t kLookedAtOnce = 8;
 // The kernel is asked too, for other descriptors of the instance and for hang-ups, after so long.
 constexpr std::int64_t kKernelEveryNs = 200'000;
 // So often it may name a socket of the list that has nothing before that one leaves the list.
@@ -23,9 +25,19 @@ constexpr int kIdleTurns = 4;
 // lives.
 constexpr int kInVain = 3;
 
-// Who waits for an instance: the number of the only thread that ever did, 0: nobody yet.
+// What is known of an epoll instance, by its number up to here.
+constexpr int kInstances = 4096;
 constexpr pid_t kSeveral = -1;
-std::atomic<pid_t> g_waiters[kInstances];
+struct Instance {
+  std::atomic<pid_t> waiter{0};         // the only thread that ever waited for it; 0: none yet
+  std::atomic<bool> watched{false};     // by another instance, perhaps for edges
+  std::atomic<bool> has_socket{false};  // watches one of ours, or did
+};
+Instance g_instances[kInstances];
+
+Instance* instance_of(int epoll) {
+  return epoll < 0 || epoll >= kInstances ? nullptr : &g_instances[epoll];
+}
 
 constexpr std::uint32_t kReading = EPOLLIN | EPOLLRDNORM;
 constexpr std::uint32_t kWriting = EPOLLOUT | EPOLLWRNORM;
@@ -33,10 +45,11 @@ constexpr std::uint32_t kLookedAt = kReading | kWriting;
 constexpr std::uint32_t kEnds = EPOLLHUP | EPOLLRDHUP | EPOLLERR;
 
 struct Entry {
-  int fd;
-  Channel* channel;    // of that number, if Use says so
-  int idle;            // turns of the kernel since its last octet
-  std::uint64_t data;  // of its events, when the kernel was last asked
+  int fd = -1;
+  Channel* channel = nullptr;  // of that number, if Use says so
+  int idle = 0;                // turns of the kernel since its last octet
+  bool claimed = false;        // the kernel's event was taken for it, and it has not been told yet
+  std::uint64_t data = 0;      // of its events, when the kernel was last asked
 };
 
 struct List {
@@ -51,144 +64,188 @@ struct List {
 };
 thread_local List t_list;
 
-bool is_mine(const Channel& channel) {
-  return channel.watched.epoll.load(std::memory_order_relaxed) == t_list.epoll;
-}
-
 class Busy {
  public:
-  Busy() { t_list.busy = true; }
-  ~Busy() { t_list.busy = false; }
+  Busy() : before_(std::exchange(t_list.busy, true)) {}
+  ~Busy() { t_list.busy = before_; }
   Busy(const Busy&) = delete;
   Busy& operator=(const Busy&) = delete;
+
+ private:
+  const bool before_;
 };
+
+bool is_mine(const Channel& channel) {
+  return t_list.epoll >= 0 &&
+         channel.watched.epoll.load(std::memory_order_relaxed) == t_list.epoll;
+}
+
+bool is_hot(const Channel& channel) {
+  const std::uint32_t at = channel.watched.at.load(std::memory_order_relaxed);
+  return at < t_list.count && t_list.entries[at].channel == &channel &&
+         t_list.entries[at].fd == channel.socket();
+}
+
+void put(std::size_t i, const Entry& entry) {
+  t_list.entries[i] = entry;
+  const Use use(entry.fd);
+  if (use.channel() != entry.channel || entry.channel == nullptr) return;
+  entry.channel->watched.at.store(static_cast<std::uint32_t>(i), std::memory_order_relaxed);
+}
 
 // Takes entry `i` out. The last one takes its place.
 void drop(std::size_t i) {
   const Entry one = t_list.entries[i];
-  t_list.entries[i] = t_list.entries[--t_list.count];
+  if (i != --t_list.count) put(i, t_list.entries[t_list.count]);
   const Use use(one.fd);
-  if (use.channel() != one.channel || one.channel == nullptr) return;
-  one.channel->watched.hot = false;
-  one.channel->settle();
+  if (use.channel() == one.channel && one.channel != nullptr) one.channel->settle();
 }
 
 void empty() {
   while (t_list.count > 0) drop(t_list.count - 1);
 }
 
-// What the program asked for and can have.
-std::uint32_t ready(const Channel& channel) {
-  const std::uint32_t asked = channel.watched.events.load(std::memory_order_relaxed);
-  std::uint32_t out = 0;
-  if ((asked & kReading) != 0 && channel.unread() > 0) out |= asked & kReading;
-  if ((asked & kWriting) != 0 && channel.room() > 0) out |= asked & kWriting;
+// What the program asks for, all of one moment.
+epoll_event asked_of(const Channel& channel) {
+  const Channel::Watched& watched = channel.watched;
+  for (;;) {
+    const std::uint32_t version = watched.version.load(std::memory_order_acquire);
+    epoll_event out{};
+    out.events = watched.events.load(std::memory_order_relaxed);
+    out.data.u64 = watched.data.load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (version % 2 == 0 && watched.version.load(std::memory_order_relaxed) == version) return out;
+  }
+}
+
+// What the program asks for and can have. As the pair, it has room when a quarter is free.
+epoll_event ready(const Channel& channel) {
+  epoll_event out = asked_of(channel);
+  if ((out.events & kReading) != 0 && channel.unread() == 0) out.events &= ~kReading;
+  if ((out.events & kWriting) != 0 && !channel.has_room()) out.events &= ~kWriting;
   return out;
 }
 
-// Whether entry `i` has something; if it is not to be looked after any more, it is gone.
-enum class Look { kNothing, kReady, kGone };
-Look look(std::size_t i, epoll_event& event) {
-  const Entry& one = t_list.entries[i];
+// Whether an entry has something, and whether it is to leave the list.
+enum class Look { kNothing, kReady, kLast, kGone };
+Look look(Entry& one, epoll_event& event) {
   const Use use(one.fd);
-  Channel* channel = use.channel();
-  if (channel == nullptr || channel != one.channel || !is_mine(*channel) ||
-      channel->reading_ended()) {
-    drop(i);
-    return Look::kGone;
+  const Channel* channel = use.channel();
+  if (channel == nullptr || channel != one.channel) return Look::kGone;
+  const bool claimed = std::exchange(one.claimed, false);
+  event = ready(*channel);
+  if (is_mine(*channel) && !channel->reading_ended() && channel->watched.in_vain < kInVain) {
+    return event.events != 0 ? Look::kReady : Look::kNothing;
   }
-  event.events = ready(*channel);
-  event.data.u64 = channel->watched.data.load(std::memory_order_relaxed);
-  return event.events != 0 ? Look::kReady : Look::kNothing;
+  // Another thread has made it one for edges, and that of these octets has been taken.
+  return claimed && event.events != 0 ? Look::kLast : Look::kGone;
 }
 
 int take_ready(epoll_event* events, int most) {
+  const std::size_t count = t_list.count;
+  std::bitset<kMost> leaving;
   int found = 0;
-  for (std::size_t looked = 0; looked < t_list.count && found < most;) {
-    const std::size_t i = (t_list.first + looked) % t_list.count;
-    const Look seen = look(i, events[found]);
-    if (seen == Look::kReady) ++found;
-    if (seen != Look::kGone) ++looked;
+  std::size_t looked = 0;
+  for (; looked < count && found < most; ++looked) {
+    const std::size_t i = (t_list.first + looked) % count;
+    const Look seen = look(t_list.entries[i], events[found]);
+    if (seen == Look::kReady || seen == Look::kLast) ++found;
+    leaving[i] = seen == Look::kLast || seen == Look::kGone;
   }
-  if (t_list.count > 0)
-    t_list.first = (t_list.first + static_cast<std::size_t>(found)) % t_list.count;
+  if (count > 0) t_list.first = (t_list.first + looked) % count;
+  for (std::size_t i = count; i-- > 0;) {
+    if (leaving[i]) drop(i);
+  }
   return found;
 }
 
+// Of some of the list, the next ones at each call.
 bool any_ready() {
-  for (std::size_t i = 0; i < t_list.count; ++i) {
-    const Use use(t_list.entries[i].fd);
-    const Channel* channel = use.channel();
-    if (channel == t_list.entries[i].channel && channel != nullptr && ready(*channel) != 0) {
+  const std::size_t count = t_list.count;
+  for (std::size_t k = 0; k < std::min(count, kLookedAtOnce); ++k) {
+    const Entry& one = t_list.entries[t_list.first++ % count];
+    const Use use(one.fd);
+    if (use.channel() == one.channel && one.channel != nullptr &&
+        ready(*one.channel).events != 0) {
       return true;
     }
   }
   return false;
 }
 
-// Whether the kernel's event is of entry `i`, which is looked at anyway. One that has had nothing
-// for long, or of which the kernel has more to say, leaves the list: `stays` is false.
-bool is_of(Entry& one, epoll_event& event, bool& stays) {
+// The kernel's event may be of entry `one`, which is looked at anyway: takes away what is told of
+// that one, or is not so. An entry of which the kernel has more to say, or nothing for long, leaves
+// the list: false.
+bool compare(Entry& one, epoll_event& event) {
   const Use use(one.fd);
   const Channel* channel = use.channel();
-  if (channel == nullptr || channel != one.channel) return false;
-  const bool more = (event.events & ~kLookedAt) != 0;
-  one.idle = channel->unread() == 0 ? one.idle + 1 : 0;
-  stays = !more && one.idle < kIdleTurns;
-  // Readable by the signal that was left in the pair only.
-  if ((event.events & kEnds) == 0 && channel->unread() == 0) event.events &= ~kReading;
-  return !more || event.events == 0;
+  if (channel == nullptr || channel != one.channel) return true;
+  const std::uint32_t told = ready(*channel).events;
+  // Readable by the signal that was left in the pair only: that is no news, unless it is an end.
+  const bool ends = (event.events & kEnds) != 0;
+  const std::uint32_t known = told | (ends ? 0 : kReading);
+  const std::uint32_t news = event.events & ~known;
+  one.idle = (told & kReading) == 0 ? one.idle + 1 : 0;
+  if (news == 0) {
+    one.claimed = (event.events & told) != 0;
+    event.events = 0;
+    return one.idle < kIdleTurns || one.claimed;
+  }
+  event.events = news | told;
+  return false;
 }
 
 bool is_of_list(epoll_event& event) {
-  bool found = false;
-  for (std::size_t i = 0; i < t_list.count;) {
-    bool stays = true;
-    Entry& one = t_list.entries[i];
-    if (one.data == event.data.u64) found = is_of(one, event, stays) || found;
-    if (stays) {
-      ++i;
-    } else {
-      drop(i);
-    }
+  for (std::size_t i = t_list.count; i-- > 0 && event.events != 0;) {
+    if (t_list.entries[i].data == event.data.u64 && !compare(t_list.entries[i], event)) drop(i);
   }
-  return found;
+  return event.events == 0;
 }
 
-// What the kernel has to say of descriptors that are not in the list.
+// What the kernel has to say of descriptors that are not in the list. Those that are stand before
+// others in its answer, and `most` may be few.
 int ask_kernel(epoll_event* events, int most) {
-  const int count = real().epoll_pwait(t_list.epoll, events, most, 0, nullptr);
-  for (std::size_t i = 0; count > 0 && i < t_list.count; ++i) {
+  for (std::size_t i = 0; i < t_list.count; ++i) {
     Entry& one = t_list.entries[i];
     const Use use(one.fd);
     if (use.channel() != one.channel || one.channel == nullptr) continue;
-    one.data = one.channel->watched.data.load(std::memory_order_relaxed);
+    one.data = asked_of(*one.channel).data.u64;
   }
-  return static_cast<int>(std::remove_if(events, events + std::max(count, 0), is_of_list) - events);
+  for (std::size_t turns = t_list.count / static_cast<std::size_t>(most) + 1; turns > 0; --turns) {
+    const int count = real().epoll_pwait(t_list.epoll, events, most, 0, nullptr);
+    if (count <= 0) return 0;
+    const auto left = std::remove_if(events, events + count, is_of_list) - events;
+    if (left > 0 || count < most) return static_cast<int>(left);
+  }
+  return 0;
 }
 
 }  // namespace
 
-bool looks_after(const Channel& channel) {
-  if (t_list.epoll < 0 || t_list.busy || !is_mine(channel)) return false;
+bool looks_after(const Channel& channel, bool wait) {
+  // A call that waits for octets would do so where another thread is told of the old signal.
+  if (wait || t_list.busy || !is_mine(channel)) return false;
+  const Instance* instance = instance_of(t_list.epoll);
+  if (instance == nullptr || instance->watched.load(std::memory_order_relaxed)) return false;
   if (channel.end().holders.load(std::memory_order_relaxed) != 1) return false;
-  if (channel.unread() > 0) return channel.watched.hot || t_list.count < kMost;
-  return channel.watched.hot && channel.watched.in_vain < kInVain;
+  if (channel.unread() > 0) return is_hot(channel) || t_list.count < kMost;
+  return is_hot(channel) && channel.watched.in_vain < kInVain;
 }
 
 void note_read(Channel& channel, ssize_t got) {
   channel.watched.in_vain = got > 0 ? 0 : channel.watched.in_vain + 1;
-  if (got <= 0 || channel.watched.hot) return;
+  if (got <= 0 || is_hot(channel)) return;
   const Busy busy;
-  channel.watched.hot = true;
   const int fd = channel.socket();
-  for (std::size_t i = 0; i < t_list.count; ++i) {
-    if (t_list.entries[i].fd != fd) continue;
-    t_list.entries[i] = {fd, &channel, 0,
-                         0};  // not that of the socket which had this number before
+  // There may be one of the socket which had this number before.
+  std::size_t i = 0;
+  while (i < t_list.count && t_list.entries[i].fd != fd) ++i;
+  if (i == kMost) {
+    channel.settle();  // a signal handler has filled the list meanwhile
     return;
   }
-  t_list.entries[t_list.count++] = {fd, &channel, 0, 0};
+  if (i == t_list.count) ++t_list.count;
+  put(i, {fd, &channel});
 }
 
 void note_watchers(const Conn& conn) {
@@ -197,25 +254,41 @@ void note_watchers(const Conn& conn) {
   const epoll_event& event = conn.watchers[0].event;
   const bool fits = conn.watcher_count == 1 && !conn.watchers_lost && !conn.asynchronous &&
                     conn.refs == 1 && (event.events & ~kMay) == 0;
-  watched.events = event.events & kLookedAt;
-  watched.data = event.data.u64;
-  watched.epoll = fits ? conn.watchers[0].epoll : -1;
+  watched.version.fetch_add(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  watched.events.store(event.events & kLookedAt, std::memory_order_relaxed);
+  watched.data.store(event.data.u64, std::memory_order_relaxed);
+  watched.epoll.store(fits ? conn.watchers[0].epoll : -1, std::memory_order_relaxed);
+  watched.version.fetch_add(1, std::memory_order_release);
+  if (!fits) conn.channel->settle();
 }
 
-bool may_be_hot(const Channel& channel) {
-  return channel.watched.epoll.load(std::memory_order_relaxed) >= 0;
+void note_instance(int epoll) {
+  if (Instance* instance = instance_of(epoll)) instance->has_socket = true;
 }
 
-bool begin_wait(int epoll) {
-  if (t_list.epoll != epoll) {
+void note_watched(int fd) {
+  Instance* instance = instance_of(fd);
+  if (instance == nullptr || instance->watched.exchange(true)) return;
+  if (t_list.epoll == fd) settle_all();
+}
+
+bool begin_wait(int epoll, bool as_the_kernel) {
+  if (t_list.busy) return false;
+  if (t_list.epoll != epoll || as_the_kernel) {
     settle_all();
     t_list.epoll = -1;
   }
-  if (epoll < 0 || epoll >= kInstances) return false;
+  Instance* instance = instance_of(epoll);
+  if (instance == nullptr) return false;
   if (t_list.thread == 0) t_list.thread = gettid();
-  pid_t nobody = 0;
-  if (!g_waiters[epoll].compare_exchange_strong(nobody, t_list.thread) && nobody != t_list.thread) {
-    g_waiters[epoll] = kSeveral;
+  pid_t waiter = instance->waiter.load(std::memory_order_relaxed);
+  if (waiter == 0 && instance->waiter.compare_exchange_strong(waiter, t_list.thread)) {
+    waiter = t_list.thread;
+  }
+  if (waiter != t_list.thread) instance->waiter = kSeveral;
+  if (as_the_kernel) return false;
+  if (waiter != t_list.thread || instance->watched.load(std::memory_order_relaxed)) {
     settle_all();
     t_list.epoll = -1;
     return false;
@@ -244,12 +317,16 @@ void settle_all() {
 }
 
 void forget(int fd) {
-  if (fd < 0 || fd >= kInstances || g_waiters[fd].load(std::memory_order_relaxed) == 0) return;
-  g_waiters[fd] = 0;
-  if (t_list.epoll == fd) {
+  Instance* instance = instance_of(fd);
+  if (instance == nullptr) return;
+  instance->watched.store(false, std::memory_order_relaxed);
+  if (instance->waiter.load(std::memory_order_relaxed) == 0 && !instance->has_socket) return;
+  instance->waiter = 0;
+  if (t_list.epoll == fd && !t_list.busy) {
     settle_all();
     t_list.epoll = -1;
   }
+  if (!instance->has_socket.exchange(false)) return;
   const std::lock_guard lock(table::mutex());
   for (int i = 0; i < table::highest(); ++i) {
     Conn* conn = table::conn_of(i);

@@ -125,6 +125,13 @@ int replace(int from, int to, Call call) {
   return result;
 }
 
+// Of a connection with a channel: each message is to raise a signal, or is not.
+void note_asynchronous(Conn& conn, bool on) {
+  const std::lock_guard lock(table::mutex());
+  conn.asynchronous = on;
+  hot::note_watchers(conn);
+}
+
 int set_flags(int fd, long value) {
   const int result = real().fcntl(fd, F_SETFL, value);
   if (result != 0) return result;
@@ -132,9 +139,7 @@ int set_flags(int fd, long value) {
   if (use.channel() != nullptr) {
     use.channel()->end().nonblocking = (value & O_NONBLOCK) != 0 ? 1 : 0;
     if ((value & (O_NONBLOCK | O_ASYNC)) != 0) use.channel()->mirror();
-    const std::lock_guard lock(table::mutex());
-    use.conn()->asynchronous = (value & O_ASYNC) != 0;
-    hot::note_watchers(*use.conn());
+    note_asynchronous(*use.conn(), (value & O_ASYNC) != 0);
   }
   return result;
 }
@@ -246,7 +251,10 @@ WEFT_EXPORT int ioctl(int fd, unsigned long request, ...) {
     channel.end().nonblocking = *static_cast<int*>(argument) != 0 ? 1 : 0;
     if (*static_cast<int*>(argument) != 0) channel.mirror();
   }
-  if (result == 0 && request == FIOASYNC) channel.mirror();
+  if (result == 0 && request == FIOASYNC) {
+    channel.mirror();
+    note_asynchronous(*use.conn(), *static_cast<int*>(argument) != 0);
+  }
   return result;
 }
 

@@ -162,9 +162,9 @@ constexpr std::int64_t kWorthALook = 100'000;
 template <class Kernels>
 int wait_for_events(int epoll, epoll_event* events, int most, std::int64_t limit_ns,
                     const sigset_t* mask, Kernels kernels) {
-  if (mask != nullptr || events == nullptr || most <= 0 || epolls::any() || epolls::to_clean()) {
-    hot::settle_all();
-  } else if (hot::begin_wait(epoll)) {
+  const bool as_the_kernel =
+      mask != nullptr || events == nullptr || most <= 0 || epolls::any() || epolls::to_clean();
+  if (hot::begin_wait(epoll, as_the_kernel)) {
     const bool may_look = limit_ns < 0 || limit_ns >= kWorthALook;
     if (const int found = hot::take(events, most, may_look); found > 0) return found;
   }
@@ -184,6 +184,7 @@ void note_watcher(int epoll, int operation, int fd, const epoll_event* event) {
   const std::lock_guard lock(table::mutex());
   Conn* conn = table::conn_of(fd);
   if (conn == nullptr) return;
+  hot::note_instance(epoll);
   int at = 0;
   while (at < conn->watcher_count && conn->watchers[at].epoll != epoll) ++at;
   if (conn->direct && table::kind_of(fd) == Kind::kUndecided) epolls::g_early = true;
@@ -265,6 +266,8 @@ WEFT_EXPORT int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) 
   if (kind == Kind::kUnknown) kind = classify(fd);
   if (kind == Kind::kConnecting || kind == Kind::kUndecided) kind = resolve(fd, false);
   if (kind == Kind::kDirect) return epolls::control(epoll, operation, fd, event);
+  // Before: the outer instance may be asked at once.
+  if (kind == Kind::kPlain && operation != EPOLL_CTL_DEL) hot::note_watched(fd);
   const int result = real().epoll_ctl(epoll, operation, fd, event);
   if (result != 0 || kind < Kind::kFresh || kind == Kind::kInternal) return result;
   if (kind != Kind::kListener) note_watcher(epoll, operation, fd, event);
@@ -272,7 +275,6 @@ WEFT_EXPORT int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) 
     const Use use(fd);
     if (use.channel() == nullptr) return result;
     use.channel()->mirror();
-    if (!hot::may_be_hot(*use.channel())) use.channel()->settle();
   }
   return result;
 }

@@ -2,6 +2,7 @@
 sockets of such a loop are looked at in memory; nothing may be missed, and nothing told that is not
 so."""
 
+import fcntl
 import os
 import select
 import signal
@@ -210,6 +211,46 @@ def busy_loop_inside_another(a, b):
 
 
 @both_ends
+def busy_loop_inside_edges(a, b):
+    """An outer instance is told of edges of the inner one, whose socket is read until EAGAIN."""
+    a.setblocking(False)
+    inner, outer = select.epoll(), select.epoll()
+    inner.register(a, select.EPOLLIN)
+    outer.register(inner, select.EPOLLIN | select.EPOLLET)
+    seen = set()
+    for _ in range(20):
+        b.send(b"x")
+        found = (tuple(bits(outer)), tuple(bits(inner)))
+        got = a.recv(10)
+        try:
+            a.recv(10)
+        except BlockingIOError:
+            seen.add((found, got))
+    note("turns", seen)
+    outer.poll(0)  # what is left of the last edge
+    thread = threading.Thread(target=lambda: (time.sleep(SHORT_S), b.send(b"y")))
+    thread.start()
+    note("edge", bits(outer))
+    thread.join()
+
+
+@both_ends
+def busy_loop_then_signals(a, b):
+    poller = busy(a, b)
+    heard = []
+    signal.signal(signal.SIGIO, lambda *_: heard.append(1))
+    fcntl.fcntl(a, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(a, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    heard.clear()
+    b.send(b"x")
+    end = time.monotonic() + WAIT_S
+    while not heard and time.monotonic() < end:
+        time.sleep(0.01)
+    note("heard", bool(heard))
+    note("data", bits(poller))
+
+
+@both_ends
 def busy_loop_of_two_instances(a, b):
     one = busy(a, b)
     two = select.epoll()
@@ -330,6 +371,39 @@ def busy_loop_of_many():
                 got += len(by_number[number].recv(10))
         note(f"turn {turn}", got)
     note("nothing", bits(poller, 0))
+
+
+@scenario
+def busy_loop_as_many_leave():
+    """Some sockets of the loop are closed by this end, some by the other, in each turn: the others
+    are told once each."""
+    pairs = [pair() for _ in range(60)]
+    poller = select.epoll()
+    for a, _ in pairs:
+        a.setblocking(False)
+        poller.register(a, select.EPOLLIN)
+    turn = doubled = missed = 0
+    while len(pairs) > 10:
+        for _, b in pairs:
+            b.send(b"x")
+        waiting = {a.fileno(): a for a, _ in pairs}
+        while waiting:
+            found = [number for number, _ in poller.poll(WAIT_S)]
+            doubled += len(found) - len(set(found))
+            if not set(found) & set(waiting):
+                missed += len(waiting)
+                break
+            for number in found:
+                if number in waiting:
+                    waiting.pop(number).recv(10)
+        turn += 1
+        for mine, other in pairs[turn % 3::9]:
+            poller.unregister(mine)
+            mine.close()
+            other.close()
+        pairs = [one for one in pairs if one[0].fileno() >= 0]
+    note("told twice", doubled)
+    note("not told", missed)
 
 
 @both_ends

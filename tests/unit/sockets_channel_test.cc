@@ -93,6 +93,17 @@ class Edges {
   int epoll_;
 };
 
+// What this end has read is its own business: the copy in the shared memory is for the writer.
+TEST_F(Ends, WhatThePeerWritesOverOurCursorIsNoOctet) {
+  map_by_hand();
+  put_by_hand(3, true);
+  EXPECT_EQ(read_from(*a_, 10), 3);
+  page_->half[1].read = page_->half[1].written - 1;
+  EXPECT_EQ(a_->unread(), 0U);
+  EXPECT_EQ(read_from(*a_, 10), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
 TEST_F(Ends, SignalThatIsCountedLateCostsNoEdge) {
   map_by_hand();
   const Edges edges(parts_.pair[0]);
