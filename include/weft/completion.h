@@ -31,6 +31,15 @@ class CompletionChannel {
   [[nodiscard]] virtual Result<CompletionQueue*> wait(
       std::optional<std::chrono::nanoseconds> timeout) = 0;
 
+  // The same for a caller with an event loop of its own, one thread at a time. `true` from
+  // begin_sleep(): nothing is left to do; its loop sleeps until sleep_fd() is readable (POLLIN,
+  // level), then it calls end_sleep() and polls its CQs. `false`: poll them again first. A CQ that
+  // other threads may complete into must be armed. With `progress = thread` the background does all
+  // work, and sleep_fd() is fd().
+  [[nodiscard]] virtual int sleep_fd() const = 0;
+  [[nodiscard]] virtual bool begin_sleep() = 0;
+  virtual void end_sleep() = 0;  // without a sleep: does nothing
+
   [[nodiscard]] virtual std::size_t users() const = 0;  // CQs attached
 };
 

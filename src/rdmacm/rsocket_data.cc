@@ -16,12 +16,26 @@ namespace {
 using ibverbs::fail_minus;
 using sockets::RsPhase;
 
-timeval socket_timeout(int fd, int name) {
-  timeval limit{};
-  socklen_t length = sizeof limit;
-  if (getsockopt(fd, SOL_SOCKET, name, &limit, &length) != 0) limit = {};
-  return limit;
-}
+// SO_RCVTIMEO or SO_SNDTIMEO of a call. Asked for before its first sleep: most calls do not.
+class TimeLimit {
+ public:
+  TimeLimit(const Rsocket& socket, int name) : socket_(socket), name_(name) {}
+  [[nodiscard]] Deadline deadline() {
+    if (!std::exchange(known_, true)) {
+      timeval limit{};
+      socklen_t length = sizeof limit;
+      if (getsockopt(socket_.fd, SOL_SOCKET, name_, &limit, &length) != 0) limit = {};
+      deadline_ = deadline_after(limit);
+    }
+    return deadline_;
+  }
+
+ private:
+  const Rsocket& socket_;
+  const int name_;
+  bool known_ = false;
+  Deadline deadline_;
+};
 
 // The octets of an iovec, piece by piece.
 class Pieces {
@@ -51,10 +65,10 @@ class Pieces {
 
 // 0: connected. Else an errno. `wait`: for a connect that is under way.
 int check_connected(Rsocket& socket, std::unique_lock<std::mutex>& lock, bool wait,
-                    Deadline deadline) {
+                    TimeLimit& limit) {
   advance_connect(socket);
   if (wait && socket.state == RsState::kConnecting) {
-    if (const int error = await_connect(socket, lock, deadline); error != 0) return error;
+    if (const int error = await_connect(socket, lock, limit.deadline()); error != 0) return error;
   }
   switch (socket.state) {
     case RsState::kConnected: return 0;
@@ -79,8 +93,8 @@ ssize_t receive(Rsocket& socket, const iovec* parts, std::size_t count, int flag
   if ((flags & MSG_OOB) != 0) return fail_minus(EINVAL);
   std::unique_lock lock(socket.mutex);
   const bool wait = !socket.nonblocking && (flags & MSG_DONTWAIT) == 0;
-  const Deadline deadline = deadline_after(socket_timeout(socket.fd, SO_RCVTIMEO));
-  if (const int error = check_connected(socket, lock, wait, deadline); error != 0) {
+  TimeLimit limit(socket, SO_RCVTIMEO);
+  if (const int error = check_connected(socket, lock, wait, limit); error != 0) {
     return fail_minus(error);
   }
   Pieces pieces(parts, count);
@@ -100,7 +114,7 @@ ssize_t receive(Rsocket& socket, const iovec* parts, std::size_t count, int flag
     if (socket.read_shut || socket.link->stream().peer_finished()) return result(0);
     if (input_over(socket)) return result(done > 0 ? 0 : take_reset(socket));
     if (!wait) return result(EAGAIN);
-    if (const int error = sleep_for_change(socket, lock, deadline); error != 0) {
+    if (const int error = sleep_for_change(socket, lock, limit.deadline()); error != 0) {
       return result(error);
     }
   }
@@ -137,8 +151,8 @@ ssize_t transmit(Rsocket& socket, const iovec* parts, std::size_t count, int fla
   if ((flags & MSG_OOB) != 0) return fail_minus(EOPNOTSUPP);
   std::unique_lock lock(socket.mutex);
   const bool wait = !socket.nonblocking && (flags & MSG_DONTWAIT) == 0;
-  const Deadline deadline = deadline_after(socket_timeout(socket.fd, SO_SNDTIMEO));
-  if (const int error = check_connected(socket, lock, wait, deadline); error != 0) {
+  TimeLimit limit(socket, SO_SNDTIMEO);
+  if (const int error = check_connected(socket, lock, wait, limit); error != 0) {
     if (error != ENOTCONN || socket.state != RsState::kOpen) return fail_minus(error);
     lock.unlock();
     return broken_pipe(flags);  // as Linux: sending on a socket that was never connected
@@ -170,7 +184,7 @@ ssize_t transmit(Rsocket& socket, const iovec* parts, std::size_t count, int fla
     ++socket.refused;
     if (!wait) return done > 0 ? static_cast<ssize_t>(done) : fail_minus(EAGAIN);
     if (done > 0) turn.keep();
-    if (const int error = sleep_for_change(socket, lock, deadline); error != 0) {
+    if (const int error = sleep_for_change(socket, lock, limit.deadline()); error != 0) {
       return done > 0 ? static_cast<ssize_t>(done) : fail_minus(error);
     }
   }

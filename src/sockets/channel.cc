@@ -14,6 +14,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/patience.h"
 #include "sockets/real_calls.h"
 
 namespace weft::sockets {
@@ -32,6 +33,9 @@ constexpr std::size_t kFiller = 3000;
 constexpr int kDrainTurns = 16;
 // Writes into a ring whose reader does not move, before we look whether it still lives.
 constexpr std::uint32_t kStalledWrites = 16;
+// A yield that takes this long has run somebody else; after the second, one who does not sleep.
+constexpr std::int64_t kLongYieldNs = 3'000;
+constexpr std::int64_t kStrangersYieldNs = 500'000;
 // Copied and published at once: meanwhile the other end copies what came before, from its cache.
 constexpr std::uint64_t kPiece = 65536;
 
@@ -133,6 +137,25 @@ ssize_t peek_octet(int fd, bool wait) {
 ssize_t peek_octets(int fd, std::uint8_t* octets, std::size_t most) {
   if (g_restricted.load(std::memory_order_relaxed)) return peek_octet(fd, false);
   return real().recv(fd, octets, most, MSG_PEEK | MSG_DONTWAIT);
+}
+
+// A caller that was told EAGAIN may try again at once, on the core that the other end needs. Lets
+// others have it now and then. True: `holds` now.
+template <class Holds>
+bool gave_way(Holds holds) {
+  thread_local Patience patience;
+  if (g_restricted.load(std::memory_order_relaxed) || !patience.is_over()) return false;
+  const std::int64_t before = now_ns();
+  sched_yield();
+  const std::int64_t took = now_ns() - before;
+  const bool found = holds();
+  if (took < kLongYieldNs) {
+    patience.note(Yielded::kToNobody);
+  } else {
+    // A relay that only passes on what was written gives nothing to read yet.
+    patience.note(took < kStrangersYieldNs ? Yielded::kToAPeer : Yielded::kToAStranger);
+  }
+  return found;
 }
 
 }  // namespace
@@ -331,6 +354,14 @@ ssize_t Channel::reset_result() {
 
 ssize_t Channel::receive(const iovec* parts, std::size_t count, int flags, bool wait,
                          bool looked_after) {
+  const ssize_t n = try_receive(parts, count, flags, wait, looked_after);
+  const bool again = n < 0 && errno == EAGAIN && !wait && (flags & MSG_PEEK) == 0;
+  if (!again || !gave_way([this] { return unread() > 0; })) return n;
+  return try_receive(parts, count, flags, wait, looked_after);
+}
+
+ssize_t Channel::try_receive(const iovec* parts, std::size_t count, int flags, bool wait,
+                             bool looked_after) {
   const bool peek = (flags & MSG_PEEK) != 0;
   const std::size_t wanted = total_of(parts, count);
   if (wanted == 0) return 0;
@@ -456,6 +487,12 @@ bool Channel::other_end_gone() const {
 }
 
 ssize_t Channel::transmit(const iovec* parts, std::size_t count, bool wait) {
+  const ssize_t n = try_transmit(parts, count, wait);
+  if (n >= 0 || wait || errno != EAGAIN || !gave_way([this] { return room() > 0; })) return n;
+  return try_transmit(parts, count, wait);
+}
+
+ssize_t Channel::try_transmit(const iovec* parts, std::size_t count, bool wait) {
   const std::size_t wanted = total_of(parts, count);
   const int saved_errno = errno;
   std::size_t done = 0;
@@ -583,6 +620,10 @@ std::size_t Channel::unread() const {
   const std::uint64_t used = in_->written.load(std::memory_order_acquire) -
                              end_->read_cursor.load(std::memory_order_relaxed);
   return corrupt(used) ? 0 : used;
+}
+
+bool Channel::awaits_signal() const {
+  return in_->reader_waits.load() != 0 && unread() == 0 && in_->ended.load() == 0;
 }
 
 std::size_t Channel::unsent() const {

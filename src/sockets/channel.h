@@ -134,6 +134,10 @@ class Channel {
   // Makes the pair's readiness right for one poll of the caller's.
   void settle();
   [[nodiscard]] std::size_t unread() const;
+  // The other end has been closed: what is written goes nowhere.
+  [[nodiscard]] bool reader_gone() const { return out_->reader_gone.load() != 0; }
+  // Nothing to read, and the other end has been told to signal when there is.
+  [[nodiscard]] bool awaits_signal() const;
   // With no room: has the pair become writable when there is some.
   void await_room();
   [[nodiscard]] std::size_t room() const;    // octets that can be written now
@@ -157,6 +161,9 @@ class Channel {
 
  private:
   Channel() = default;
+  [[nodiscard]] ssize_t try_receive(const iovec* parts, std::size_t count, int flags, bool wait,
+                                    bool looked_after);
+  [[nodiscard]] ssize_t try_transmit(const iovec* parts, std::size_t count, bool wait);
   [[nodiscard]] bool corrupt(std::uint64_t used) const { return used > ring_bytes_; }
   [[nodiscard]] std::size_t copy_out(const iovec* parts, std::size_t count, std::size_t skip,
                                      std::uint64_t most, bool discard) const;

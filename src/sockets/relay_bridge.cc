@@ -14,6 +14,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kPiece = 65536;
+// Rounds in a row, then other connections have their turn.
+constexpr int kTurns = 16;
+constexpr std::uint32_t kEdges = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
 constexpr auto kCloseLimit = std::chrono::seconds(5);
 // How long a peer that was offered RDMA may take to answer, before it gets a plain connection.
 constexpr auto kReplyLimit = std::chrono::seconds(3);
@@ -35,7 +38,7 @@ std::shared_ptr<Device> relay_device() {
     auto config = Config::load();
     if (!config) return std::shared_ptr<Device>();
     config->reply_timeout = kReplyLimit;
-    config->progress = ProgressMode::kThread;
+    config->progress = ProgressMode::kAuto;  // the relay's thread does the work itself
     auto made = Device::open(*config);
     return made ? std::move(*made) : std::shared_ptr<Device>();
   }();
@@ -46,6 +49,8 @@ Bridge::Bridge(RelayRequest request, int tcp, int memory, int pair, int epoll, i
     : request_(request), tcp_(tcp), memory_(memory), pair_(pair), epoll_(epoll), wake_(wake) {}
 
 Bridge::~Bridge() {
+  // What is left to do for the connection is the engine's own thread's.
+  if (rdma_ != nullptr) rdma_->stream().channel().end_sleep();
   rdma_.reset();
   incoming_.reset();
   if (channel_ != nullptr) {
@@ -66,9 +71,9 @@ void Bridge::let_go(int& fd) {
   fd = -1;
 }
 
-void Bridge::watch(int fd) {
+void Bridge::watch(int fd, std::uint32_t events) {
   epoll_event event{};
-  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.events = events;
   event.data.ptr = this;
   epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
 }
@@ -79,7 +84,7 @@ bool Bridge::attach() {
   if (channel_ == nullptr) return false;
   channel_->end().nonblocking = 1;
   channel_->mirror();
-  watch(pair_);
+  watch(pair_, kEdges);
   return true;
 }
 
@@ -90,7 +95,7 @@ void Bridge::begin() {
   };
   if (request_.op == RelayOp::kDeposit) {
     state_ = State::kDeposited;
-    watch(tcp_);
+    watch(tcp_, kEdges);
     return;
   }
   const auto device = relay_device();
@@ -145,7 +150,7 @@ void Bridge::dial() {
     state_ = State::kDone;
     return;
   }
-  watch(tcp_);
+  watch(tcp_, kEdges);
 }
 
 void Bridge::enter_rdma() {
@@ -155,8 +160,7 @@ void Bridge::enter_rdma() {
   }
   state_ = State::kRdma;
   channel_->set_path(BridgePath::kRdma);
-  watch(rdma_->stream().channel().fd());
-  rdma_->stream().arm();
+  watch(rdma_->stream().channel().sleep_fd(), EPOLLIN);
   pump_rdma();
 }
 
@@ -272,50 +276,47 @@ void Bridge::pump_plain() {
 
 // --- RDMA ---
 
-bool Bridge::rdma_out() {
+void Bridge::rdma_out() {
   RsStream& stream = rdma_->stream();
-  bool moved = false;
   std::array<std::uint8_t, kPiece> buffer;
   while (!out_ended_ && !stream.down() && stream.can_send()) {
+    if (looked_ && channel_->awaits_signal()) break;
     const iovec part{buffer.data(), buffer.size()};
     const ssize_t n = channel_->receive(&part, 1, MSG_PEEK, false);
     if (n > 0) {
       const std::size_t sent = stream.send(std::span(buffer.data(), static_cast<std::size_t>(n)));
       const iovec taken{buffer.data(), sent};
       if (sent > 0) static_cast<void>(!channel_->receive(&taken, 1, MSG_TRUNC, false));
-      moved = moved || sent > 0;
     } else if (n == 0 || errno != EAGAIN) {
       out_ended_ = true;
     } else {
+      looked_ = true;
       break;
     }
   }
   if (out_ended_ && !out_told_) {
     out_told_ = in_ended_ ? stream.say_disconnect() : stream.say_shutdown();
-    moved = moved || out_told_;
   }
-  return moved;
 }
 
-bool Bridge::rdma_in() {
+void Bridge::rdma_in() {
   RsStream& stream = rdma_->stream();
-  bool moved = false;
   std::array<std::uint8_t, kPiece> buffer;
   while (stream.unread() > 0) {
     const std::size_t room = channel_->room();
-    if (room == 0) {
+    const bool gone = channel_->reader_gone();
+    if (room == 0 && !gone) {
       channel_->await_room();
-      if (channel_->room() == 0) return moved;
+      if (channel_->room() == 0) return;
       continue;
     }
-    const std::size_t n =
-        stream.receive(std::span(buffer.data(), std::min(buffer.size(), room)), false);
+    const std::size_t most = gone ? buffer.size() : std::min(buffer.size(), room);
+    const std::size_t n = stream.receive(std::span(buffer.data(), most), false);
     const iovec part{buffer.data(), n};
     if (channel_->transmit(&part, 1, false) < 0) {
       state_ = State::kClosing;  // the program has closed
-      return false;
+      return;
     }
-    moved = true;
   }
   const bool over = stream.down() && rdma_->phase() == RsPhase::kDown;
   if (!in_ended_ && (stream.peer_finished() || over)) {
@@ -323,31 +324,29 @@ bool Bridge::rdma_in() {
     if (!stream.peer_finished() && (stream.violated() || rdma_->error())) {
       channel_->reset();
       state_ = State::kDone;
-      return false;
+      return;
     }
     channel_->shut(SHUT_WR);
-    moved = true;
   }
-  return moved;
 }
 
 void Bridge::pump_rdma() {
   RsStream& stream = rdma_->stream();
-  for (bool again = true; again && state_ == State::kRdma;) {
+  stream.channel().end_sleep();
+  busy_ = false;
+  looked_ = false;
+  for (int turns = 0; state_ == State::kRdma && !busy_; ++turns) {
     stream.process();
-    again = rdma_out();
-    again = rdma_in() || again;
-    if (again || state_ != State::kRdma) continue;
-    stream.arm();
-    const std::size_t unread = stream.unread();
-    const bool could = stream.can_send();
-    stream.process();
-    again = stream.unread() != unread || stream.can_send() != could;
+    rdma_out();
+    rdma_in();
+    if (state_ != State::kRdma || stream.rest()) break;
+    busy_ = turns == kTurns;
   }
   if (state_ == State::kRdma && ((out_ended_ && in_ended_) || stream.peer_left())) {
     if (stream.unread() == 0) state_ = State::kClosing;
   }
   if (state_ == State::kClosing) {
+    busy_ = false;
     limit_ = Clock::now() + kCloseLimit;
     finish();
   }
@@ -356,13 +355,15 @@ void Bridge::pump_rdma() {
 // Says goodbye, waits until TCP has all, then until the peer has closed.
 void Bridge::finish() {
   RsStream& stream = rdma_->stream();
-  stream.arm();
-  stream.process();
-  const bool said = stream.say_disconnect();
-  if (Clock::now() > limit_ || stream.down() || (said && stream.flushed())) {
-    static_cast<void>(rdma_->disconnect());
-    if (rdma_->phase() != RsPhase::kUp || Clock::now() > limit_) state_ = State::kDone;
-  }
+  stream.channel().end_sleep();
+  do {
+    stream.process();
+    const bool said = stream.say_disconnect();
+    if (Clock::now() > limit_ || stream.down() || (said && stream.flushed())) {
+      static_cast<void>(rdma_->disconnect());
+      if (rdma_->phase() != RsPhase::kUp || Clock::now() > limit_) state_ = State::kDone;
+    }
+  } while (state_ != State::kDone && !stream.rest());
 }
 
 }  // namespace weft::sockets

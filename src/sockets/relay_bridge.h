@@ -1,7 +1,8 @@
 // One connection in the relay: a channel to a program of this machine on one side, RDMA or a plain
 // TCP connection on the other.
 //
-// Threads: the relay's one thread. Weft's engine only writes to `wake`.
+// Threads: the relay's one thread. It also runs the RDMA side, see begin_sleep() of
+// CompletionChannel. Weft's engine only writes to `wake`.
 #pragma once
 
 #include <memory>
@@ -46,18 +47,19 @@ class Bridge {
   // Once: the peer was asked for RDMA, and took a plain connection instead.
   [[nodiscard]] bool take_declined() { return std::exchange(declined_, false); }
   [[nodiscard]] const RelayRequest& request() const { return request_; }
-  // When advance() has to be called without an event.
+  // When advance() has to be called without an event: now and then, or at once.
   [[nodiscard]] bool needs_tick() const;
+  [[nodiscard]] bool busy() const { return busy_; }
 
  private:
   bool attach();
   void dial();
-  void watch(int fd);
+  void watch(int fd, std::uint32_t events);
   void let_go(int& fd);
   void pump_plain();
   void pump_rdma();
-  [[nodiscard]] bool rdma_out();
-  [[nodiscard]] bool rdma_in();
+  void rdma_out();
+  void rdma_in();
   void enter_rdma();
   void finish();
 
@@ -77,6 +79,8 @@ class Bridge {
   bool out_told_ = false;
   bool in_ended_ = false;  // the far side sends no more
   bool declined_ = false;
+  bool busy_ = false;
+  bool looked_ = false;  // since advance() began: the channel is empty, and its program there
 };
 
 // The relay's device, opened on first use; null: it can't be.

@@ -40,12 +40,12 @@ class Relay {
     for (;;) {
       epoll_event events[64];
       const bool idle = bridges_.empty() && clients_.empty();
-      const int count = epoll_wait(epoll_, events, 64, idle ? kIdleMs : ticking() ? kTickMs : -1);
+      const int count = epoll_wait(epoll_, events, 64, idle ? kIdleMs : patience());
       if (count == 0 && idle && declined_.empty(std::chrono::steady_clock::now())) return;
       bool all = count == 0;
       for (int i = 0; i < count; ++i) all = handle(events[i]) || all;
-      if (all) {
-        for (auto& bridge : bridges_) advance(bridge);
+      for (auto& bridge : bridges_) {
+        if (all || bridge.busy()) advance(bridge);
       }
       // Only now: an event of this round may still have pointed to one.
       bridges_.remove_if([](const Bridge& b) { return b.done(); });
@@ -172,11 +172,14 @@ class Relay {
     return ENOENT;
   }
 
-  bool ticking() const {
+  // How long to sleep, in milliseconds.
+  int patience() const {
+    int limit = -1;
     for (const Bridge& bridge : bridges_) {
-      if (bridge.needs_tick()) return true;
+      if (bridge.busy()) return 0;
+      if (bridge.needs_tick()) limit = kTickMs;
     }
-    return false;
+    return limit;
   }
 
   int epoll_ = -1;

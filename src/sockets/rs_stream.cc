@@ -153,7 +153,20 @@ Status RsStream::start(std::span<const std::uint8_t> private_data) {
 
 void RsStream::arm() {
   while (channel_->wait(std::chrono::nanoseconds(0))) cq_->ack_events(1);
-  static_cast<void>(cq_->arm(CompletionQueue::Arm::kNext));
+  armed_ = static_cast<bool>(cq_->arm(CompletionQueue::Arm::kNext));
+}
+
+bool RsStream::rest() {
+  const auto arrived = arrived_;
+  const bool could = can_send();
+  const bool over = peer_finished_ || down_;
+  // One event at most: there is one completion queue.
+  const bool taken = armed_ && channel_->wait(std::chrono::nanoseconds(0));
+  if (taken) cq_->ack_events(1);
+  if (taken || !armed_) armed_ = static_cast<bool>(cq_->arm(CompletionQueue::Arm::kNext));
+  process();
+  const bool news = arrived_ != arrived || can_send() != could || (peer_finished_ || down_) != over;
+  return !news && channel_->begin_sleep();
 }
 
 bool RsStream::process() {

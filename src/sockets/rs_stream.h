@@ -56,6 +56,9 @@ class RsStream {
   // Takes events off the channel and has it raise one for the next completion. Call process()
   // again before sleeping.
   void arm();
+  // For an owner with an event loop of its own. True: it sleeps until channel().sleep_fd() is
+  // readable, then calls channel().end_sleep() and process(). False: there is news.
+  [[nodiscard]] bool rest();
 
   // Copies into the send ring and posts; returns the octets taken: 0 means no room now.
   // REQUIRES: writable().
@@ -138,6 +141,7 @@ class RsStream {
   std::vector<std::uint8_t> recv_ring_, send_ring_, strip_, tables_;
   std::shared_ptr<MemoryRegion> recv_region_, send_region_, strip_region_, tables_region_;
 
+  bool armed_ = false;  // for all that is known: an event may have been raised
   bool started_ = false;
   bool peer_finished_ = false;
   bool peer_left_ = false;

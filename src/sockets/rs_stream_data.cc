@@ -8,8 +8,9 @@ namespace weft::sockets {
 namespace {
 
 constexpr std::uint64_t kDataRequest = 1ULL << 56U;  // as in rs_stream.cc
-constexpr std::size_t kFirstPiece = 2048;
-constexpr std::size_t kLargestPiece = 1U << 16U;
+// One Write and its message. rdma-core begins with smaller ones, so that an adapter begins early;
+// here each costs a system call.
+constexpr std::size_t kPiece = 1U << 16U;
 // Below this much free memory, a sender waits: tiny pieces cost as much as large ones.
 constexpr std::size_t kLowWater = 2048;
 
@@ -29,9 +30,8 @@ bool RsStream::can_send() const { return room() > 0; }
 
 std::size_t RsStream::send(std::span<const std::uint8_t> data) {
   std::size_t done = 0;
-  std::size_t piece = kFirstPiece;
   while (done < data.size()) {
-    const std::size_t n = std::min({data.size() - done, room(), piece});
+    const std::size_t n = std::min({data.size() - done, room(), kPiece});
     if (n == 0) break;
     RsSge& target = targets_.front();
     if (!post_piece(data.subspan(done, n), target.addr, target.key, true)) break;
@@ -40,7 +40,6 @@ std::size_t RsStream::send(std::span<const std::uint8_t> data) {
     if (target.length == 0) targets_.pop_front();
     ++sent_seq_;
     done += n;
-    piece = std::min(piece * 2, kLargestPiece);
   }
   return done;
 }
@@ -204,7 +203,6 @@ bool RsStream::mapped(std::uint64_t offset) const {
 
 std::size_t RsStream::write_mapped(std::span<const std::uint8_t> data, std::uint64_t offset) {
   std::size_t done = 0;
-  std::size_t piece = kFirstPiece;
   while (done < data.size() && started_ && !down_ && requests_free_ >= 1 && send_free_ > 0) {
     const std::uint64_t at = offset + done;
     RsIomap entry;
@@ -216,10 +214,9 @@ std::size_t RsStream::write_mapped(std::span<const std::uint8_t> data, std::uint
     if (!found) break;
     const std::uint64_t inside = at - entry.offset;
     const std::size_t n =
-        std::min<std::size_t>({data.size() - done, send_free_, piece, entry.sge.length - inside});
+        std::min<std::size_t>({data.size() - done, send_free_, kPiece, entry.sge.length - inside});
     if (!post_piece(data.subspan(done, n), entry.sge.addr + inside, entry.sge.key, false)) break;
     done += n;
-    piece = std::min(piece * 2, kLargestPiece);
   }
   return done;
 }

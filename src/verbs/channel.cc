@@ -20,6 +20,11 @@ namespace weft::verbs {
 namespace {
 // The channel in whose wait() this thread is.
 thread_local CompletionChannelImpl* t_waits_on = nullptr;
+// The number of the channel whose end_sleep() this thread called last: until its begin_sleep() the
+// thread looks by itself.
+thread_local std::uint64_t t_drives = 0;
+
+std::atomic<std::uint64_t> g_channels{0};
 }  // namespace
 
 // While a thread runs the pollers in wait(), an event that it queues itself is for itself: it takes
@@ -59,7 +64,10 @@ Result<std::shared_ptr<CompletionChannelImpl>> CompletionChannelImpl::create(
 CompletionChannelImpl::CompletionChannelImpl(
     std::shared_ptr<DeviceImpl> device, std::unique_ptr<io::Signal<CompletionQueueImpl*>> events,
     io::Fd sleep_fd)
-    : device_(std::move(device)), events_(std::move(events)), sleep_fd_(std::move(sleep_fd)) {}
+    : device_(std::move(device)),
+      events_(std::move(events)),
+      sleep_fd_(std::move(sleep_fd)),
+      number_(++g_channels) {}
 
 CompletionChannelImpl::~CompletionChannelImpl() { device_->release(ObjectKind::kChannel); }
 
@@ -116,7 +124,7 @@ std::shared_ptr<const CompletionChannelImpl::Pollers> CompletionChannelImpl::pol
 }
 
 void CompletionChannelImpl::notify(CompletionQueueImpl& cq) {
-  if (t_waits_on == this) {
+  if (t_waits_on == this || t_drives == number_) {
     events_->push_unshown(&cq);
   } else {
     events_->push(&cq);
@@ -151,7 +159,7 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
     if (CompletionQueueImpl* cq = take()) return cq;
     return fail(Error::kTimedOut);
   }
-  if (device_->config().progress == ProgressMode::kThread) return wait_for_others(until);
+  if (!callers_drive()) return wait_for_others(until);
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   waits_.store(true, std::memory_order_relaxed);
   const TakingTurn turn(*this);
@@ -159,6 +167,10 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
   Result<CompletionQueue*> out = cq != nullptr ? cq : drive_and_sleep(until);
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   return out;
+}
+
+bool CompletionChannelImpl::callers_drive() const {
+  return device_->config().progress != ProgressMode::kThread;
 }
 
 // Another thread may have been quicker to take the event.
@@ -207,6 +219,39 @@ Result<CompletionQueue*> CompletionChannelImpl::drive_and_sleep(Instant until) {
     if (why) return fail(*why);
     if (more && !until.is_never() && io::now() >= until) return fail(Error::kTimedOut);
   }
+}
+
+int CompletionChannelImpl::sleep_fd() const { return callers_drive() ? sleep_fd_.get() : fd(); }
+
+bool CompletionChannelImpl::begin_sleep() {
+  if (!device_->usable()) return true;
+  if (!callers_drive()) return events_->size() == 0;
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  waits_.store(true, std::memory_order_relaxed);
+  t_drives = number_;
+  slept_on_ = pollers();
+  bool more = false;
+  for (const auto& poller : *slept_on_) poller->begin_sleep();
+  for (const auto& poller : *slept_on_) more |= poller->settle();
+  if (!more && events_->size() == 0) {
+    t_drives = 0;
+    return true;
+  }
+  leave_sleep();
+  return false;
+}
+
+void CompletionChannelImpl::end_sleep() {
+  if (slept_on_ == nullptr || !device_->usable()) return;
+  t_drives = number_;
+  for (const auto& poller : *slept_on_) poller->look();
+  leave_sleep();
+}
+
+void CompletionChannelImpl::leave_sleep() {
+  for (const auto& poller : *slept_on_) poller->end_sleep();
+  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+  slept_on_.reset();
 }
 
 Status CompletionChannelImpl::sleep(Instant until) {

@@ -22,7 +22,8 @@ class Poller;
 //
 // Two ways to sleep lead to the same events. poll(fd()) wakes when the background, or another
 // caller, has queued one. wait() sleeps in an epoll over fd() and the epolls of the pollers, and
-// runs these on the caller's own thread: one wake-up instead of two.
+// runs these on the caller's own thread: one wake-up instead of two. begin_sleep() and end_sleep()
+// are wait() in two halves, with the sleep left to the caller.
 class CompletionChannelImpl final : public CompletionChannel {
  public:
   [[nodiscard]] static Result<std::shared_ptr<CompletionChannelImpl>> create(
@@ -32,6 +33,9 @@ class CompletionChannelImpl final : public CompletionChannel {
   [[nodiscard]] int fd() const override { return events_->fd(); }
   [[nodiscard]] Result<CompletionQueue*> wait(
       std::optional<std::chrono::nanoseconds> timeout) override;
+  [[nodiscard]] int sleep_fd() const override;
+  [[nodiscard]] bool begin_sleep() override;
+  void end_sleep() override;
   [[nodiscard]] std::size_t users() const override;
 
   //   kSystem   no room in the epoll to sleep in
@@ -61,12 +65,17 @@ class CompletionChannelImpl final : public CompletionChannel {
   [[nodiscard]] CompletionQueueImpl* spin(Instant until);
   [[nodiscard]] Result<CompletionQueue*> drive_and_sleep(Instant until);
   [[nodiscard]] Status sleep(Instant until);
+  [[nodiscard]] bool callers_drive() const;
+  void leave_sleep();
 
   const std::shared_ptr<DeviceImpl> device_;
   const std::unique_ptr<io::Signal<CompletionQueueImpl*>> events_;
   const io::Fd sleep_fd_;  // epoll: events_->fd() and the pollers' epolls
   std::atomic<std::uint32_t> sleepers_{0};
   std::atomic<bool> waits_{false};
+  // Between begin_sleep() and end_sleep(): the pollers that know of the sleeper. His.
+  std::shared_ptr<const Pollers> slept_on_;
+  const std::uint64_t number_;  // of all channels of the process; from 1
 
   mutable io::Mutex mutex_;
   std::vector<CompletionQueueImpl*> members_ WEFT_GUARDED_BY(mutex_);

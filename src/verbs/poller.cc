@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/patience.h"
 #include "io/clock.h"
 #include "io/ticks.h"
-#include "verbs/patience.h"
 
 namespace weft::verbs {
 

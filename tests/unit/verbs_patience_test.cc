@@ -1,4 +1,4 @@
-#include "verbs/patience.h"
+#include "base/patience.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace weft::verbs {
+namespace weft {
 
 enum class Yielded : std::uint8_t {
   kToNobody,     // it took no time
@@ -43,4 +43,4 @@ class Patience {
   std::uint32_t interval_ = kPollsMin * 4;
 };
 
-}  // namespace weft::verbs
+}  // namespace weft
