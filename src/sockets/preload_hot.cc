@@ -260,7 +260,8 @@ void note_watchers(const Conn& conn) {
   watched.data.store(event.data.u64, std::memory_order_relaxed);
   watched.epoll.store(fits ? conn.watchers[0].epoll : -1, std::memory_order_relaxed);
   watched.version.fetch_add(1, std::memory_order_release);
-  if (!fits) conn.channel->settle();
+  // Programs take a socket out and put it back at each message: that changes nothing in between.
+  if (!fits && (conn.watcher_count > 0 || conn.asynchronous)) conn.channel->settle();
 }
 
 void note_instance(int epoll) {
