@@ -76,8 +76,7 @@ class Busy {
 };
 
 bool is_mine(const Channel& channel) {
-  return t_list.epoll >= 0 &&
-         channel.watched.epoll.load(std::memory_order_relaxed) == t_list.epoll;
+  return t_list.epoll >= 0 && channel.watched.epoll.load(std::memory_order_relaxed) == t_list.epoll;
 }
 
 bool is_hot(const Channel& channel) {
@@ -165,8 +164,7 @@ bool any_ready() {
   for (std::size_t k = 0; k < std::min(count, kLookedAtOnce); ++k) {
     const Entry& one = t_list.entries[t_list.first++ % count];
     const Use use(one.fd);
-    if (use.channel() == one.channel && one.channel != nullptr &&
-        ready(*one.channel).events != 0) {
+    if (use.channel() == one.channel && one.channel != nullptr && ready(*one.channel).events != 0) {
       return true;
     }
   }

@@ -6,8 +6,8 @@
 // may not be: the signal of the last octets is left in it. So nobody who waits in the kernel for a
 // level sleeps over octets that come; at worst he looks for nothing, once. Who waits for an edge
 // would, so a socket that anybody watches so is not hot, nor one whose instance is watched by
-// another. (io_uring's polls of many shots are edges that we can't see: docs/sockets.md.) Before the
-// thread itself waits in the kernel, all sockets of the list tell the truth again
+// another. (io_uring's polls of many shots are edges that we can't see: docs/sockets.md.) Before
+// the thread itself waits in the kernel, all sockets of the list tell the truth again
 // (Channel::settle) and leave it.
 //
 // That is for what busy servers do: one thread waits for the instance, which watches the socket
@@ -27,8 +27,8 @@
 namespace weft::sockets::hot {
 
 // Before a read from `channel`, which may `wait` for octets: whether this thread looks after it, so
-// that its pair need not tell the truth afterwards. Then, and if the read returned `got` octets, 0 or
-// -1, note_read().
+// that its pair need not tell the truth afterwards. Then, and if the read returned `got` octets, 0
+// or -1, note_read().
 [[nodiscard]] bool looks_after(const Channel& channel, bool wait);
 void note_read(Channel& channel, ssize_t got);
 
