@@ -217,6 +217,49 @@ TEST(Progress, ANonBlockingChannelIsEmptiedAndThenSleptOnInPoll) {
   }
 }
 
+// A caller with an event loop of its own: one completion of `cq`, slept for in poll(2).
+void sleep_for_one(CompletionChannel& channel, CompletionQueue& cq, std::uint64_t id) {
+  std::array<WorkCompletion, 1> done;
+  for (;;) {
+    while (const auto told = channel.wait(std::chrono::nanoseconds(0))) (*told)->ack_events(1);
+    must(cq.arm(CompletionQueue::Arm::kNext), "arm");
+    if (cq.poll(done) == 1) break;
+    if (!channel.begin_sleep()) continue;
+    pollfd wanted{channel.sleep_fd(), POLLIN, 0};
+    ASSERT_EQ(poll(&wanted, 1, static_cast<int>(kPatience.count())), 1) << "slept for " << id;
+    channel.end_sleep();
+  }
+  EXPECT_EQ(done[0].status, WcStatus::kSuccess);
+  EXPECT_EQ(done[0].wr_id, id);
+}
+
+TEST(Progress, ALoopOfTheCallersSleepsAsWaitDoes) {
+  for (const ProgressMode mode : {ProgressMode::kAuto, ProgressMode::kThread}) {
+    Config config = plain_config();
+    config.progress = mode;
+    EndpointOptions options;
+    options.with_channel = true;
+    Pair pair(config, options, options);
+    constexpr std::uint64_t kRounds = 2000;
+    post_recv(*pair.a.qp, 0);
+    post_recv(*pair.b.qp, 0);
+    std::thread other([&] {
+      for (std::uint64_t round = 0; round < kRounds; ++round) {
+        sleep_for_one(*pair.b.channel, *pair.b.recv_cq, round);
+        post_recv(*pair.b.qp, round + 1);
+        post(*pair.b.qp, wr_send(round, SendFlags::kNone));
+      }
+    });
+    for (std::uint64_t round = 0; round < kRounds; ++round) {
+      post(*pair.a.qp, wr_send(round, SendFlags::kNone));
+      sleep_for_one(*pair.a.channel, *pair.a.recv_cq, round);
+      post_recv(*pair.a.qp, round + 1);
+    }
+    other.join();
+    pair.a.channel->end_sleep();  // without a sleep: does nothing
+  }
+}
+
 // Connections come and go, so descriptor numbers are used again, while others carry messages.
 // Holds the thread that places octets.
 class Gate final : public PlacementTarget {
