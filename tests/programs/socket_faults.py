@@ -508,10 +508,48 @@ def dying_clients(s):
     check(s.network.name == "namespaces" or "last words" in told[1], out)
 
 
+CLOSING_READER = """
+import socket, sys, time
+s = socket.create_server((sys.argv[1], int(sys.argv[2])))
+a, _ = s.accept()
+assert a.recv(1) == b'x'
+a.sendall(b'y')
+time.sleep(1)  # the other side fills what there is on the way
+a.close()
+print('closed', flush=True)
+"""
+
+WRITER_TO_A_CLOSED_ONE = """
+import socket, sys
+c = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+c.sendall(b'x')
+assert c.recv(1) == b'y'
+c.settimeout(60)
+sent = 0
+try:
+    while sent < 1 << 32:
+        sent += c.send(b'z' * 65536)
+    print('all was taken')
+except (BrokenPipeError, ConnectionResetError):
+    print('told', sent > 1 << 17)
+"""
+
+
+def closed_while_full(s):
+    """A reader that closes while all on the way is full: its writer is told, as over TCP."""
+    if s.network.name == "namespaces" and s.client_weft and not s.server_weft:
+        return  # it takes the question for data
+    port = free_port()
+    server = s.serve(["/usr/bin/python3", "-c", CLOSING_READER, s.host, port]).listening(port)
+    out = s.must(["/usr/bin/python3", "-c", WRITER_TO_A_CLOSED_ONE, s.host, port])
+    check("told True" in out, out)
+    server.expect(0, LIMIT_S)
+
+
 CASES = {case.__name__: case for case in (
     scenarios, rules, iwarp_mode, iwarp_mode_slow_client, declined, rdma_or_nothing, silent_clients, few_descriptors,
     two_readers, over_all_numbers, passing_out, stat_of_a_fifo)} | {
-        case.__name__: everywhere(case) for case in (stat, dying_clients)}
+        case.__name__: everywhere(case) for case in (stat, dying_clients, closed_while_full)}
 
 if __name__ == "__main__":
     sys.exit(main(CASES))
