@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import select
 import socket
 import subprocess
 import tempfile
@@ -108,6 +107,7 @@ class Machine:
                               f"unix:{self.path},server,nowait", *options])
         end = time.monotonic() + LIMIT_S
         self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(LIMIT_S)
         while True:
             try:
                 self.socket.connect(self.path)
@@ -124,9 +124,11 @@ class Machine:
         text = json.dumps({"execute": command, "arguments": arguments})
         self.socket.sendall(text.encode())
         while True:
-            readable, _, _ = select.select([self.socket], [], [], LIMIT_S)
-            check(readable, f"no answer to {text}\n{self.process.tail()}")
-            answer = json.loads(self.lines.readline() or '{"error": "the monitor is gone"}')
+            try:
+                line = self.lines.readline()
+            except TimeoutError:
+                raise Failure(f"no answer to {text}\n{self.process.tail()}") from None
+            answer = json.loads(line or '{"error": "the monitor is gone"}')
             if "event" in answer:
                 continue
             check("return" in answer, f"{text}: {answer}\n{self.process.tail()}")
