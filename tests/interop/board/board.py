@@ -91,7 +91,7 @@ def run(args):
         peer = vm.put(args.peer)
         for name, image in images.items():
             print(name, flush=True)
-            board = board_test.Board(name, image, cable.ours.fileno(), 1)
+            board = board_test.Board(name, image, cable.ours.fileno(), 1, may_rest=False)
             try:
                 board.wait_ready()
                 cases(vm, board, peer)
