@@ -45,8 +45,9 @@ std::shared_ptr<Socket> take_in(int fd) {
   } else if (tcp->peer(peer) == 0) {
     socket->state = State::kConnected;
   }
-  if (socket->state != State::kNew && tcp->adopt() != 0) return nullptr;
-  socket->provider = std::move(tcp);
+  TcpSocket& watched = *tcp;
+  socket->provider = std::move(tcp);  // first: an event may come at once
+  if (socket->state != State::kNew && watched.adopt() != 0) return nullptr;
   Engine::instance().add(socket);
   return socket;
 }

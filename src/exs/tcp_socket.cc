@@ -129,9 +129,9 @@ void TcpSocket::accepts_posted() {
     socket->settings = s_.settings;
     socket->state = State::kConnected;
     auto tcp = std::make_unique<TcpSocket>(*socket);
-    const int error = tcp->watch();
-    socket->provider = std::move(tcp);
-    if (error != 0) {
+    TcpSocket& watched = *tcp;
+    socket->provider = std::move(tcp);  // first: an event may come at once
+    if (const int error = watched.watch(); error != 0) {
       ::close(fd);
       s_.finish_front(s_.accepts, error, 0);
       continue;

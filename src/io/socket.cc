@@ -102,6 +102,9 @@ Status bind_socket(int fd, const SocketAddress& local, bool reuse_address, bool 
 }
 
 Status listen_socket(int fd, int backlog) {
+  // Its connections inherit this: those that linger in TIME_WAIT do not keep the port from the next
+  // server.
+  set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1);
   if (::listen(fd, backlog) != 0) return fail(error_from_errno(errno));
   return {};
 }

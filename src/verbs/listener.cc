@@ -65,9 +65,11 @@ Status ListenerImpl::bind(const SocketAddress& local, bool reuse_address, bool v
   if (socket_) return fail(Error::kBadState);
   auto socket = io::open_socket(local.family());
   if (!socket) return fail(socket.error());
-  if (auto bound = io::bind_socket(socket->get(), local, reuse_address, v6_only); !bound) {
-    return bound;
-  }
+  // A port that is named is not held by the connections of an earlier server that linger in
+  // TIME_WAIT; another listener holds it all the same, since this one listens at once. Linux siw
+  // does so too.
+  const bool reuse = reuse_address || local.port() != 0;
+  if (auto bound = io::bind_socket(socket->get(), local, reuse, v6_only); !bound) return bound;
   // From here on the kernel holds connections for listen() to take. Programs tell their clients the
   // port once it is bound (qperf does), and a quick client would be refused before they listen.
   // Accepted sockets inherit the buffer sizes, and the window scale is settled by then.

@@ -33,6 +33,21 @@ TEST_F(ListenerTest, PortInUseIsTold) {
   EXPECT_EQ(second->bind(first.address()).error(), Error::kAddressInUse);
 }
 
+// A server that has closed its connections first, and is started again.
+TEST_F(ListenerTest, LingeringConnectionsDoNotHoldThePort) {
+  auto first = std::make_unique<Passive>(host);
+  const SocketAddress address = first->address();
+  const RawSocket client = RawSocket::connect(address);
+  client.send(request());
+  ConnectionEvent event = expect_event(*first->channel, EventType::kConnectRequest);
+  ASSERT_NE(event.connection, nullptr);
+  ASSERT_TRUE(event.connection->reject({}));  // closes, so TIME_WAIT is on this side
+  event = {};
+  first.reset();
+  const auto second = *host.device->create_listener(new_channel());
+  EXPECT_TRUE(second->bind(address));
+}
+
 TEST_F(ListenerTest, WildcardListenerTakesBothFamilies) {
   const auto channel = new_channel();
   const auto listener = *host.device->create_listener(channel);
