@@ -40,11 +40,12 @@ class Trace : public ::testing::Test {
   void TearDown() override {
     if (!path_.empty()) std::filesystem::remove(path_);
   }
-  // The payload is ours: guessing an upper protocol in it would only mislead.
+  // The payload is ours: guessing an upper protocol in it would only mislead. Nor does the port say
+  // what it is: the kernel chooses it, and may take one that another protocol is known by.
   std::string tshark(const std::string& options) const {
     return output_of("tshark -r " + path_.string() +
-                     " --disable-protocol rpcordma --disable-protocol smb_direct " + options +
-                     " 2>/dev/null");
+                     " -o tcp.try_heuristic_first:TRUE --disable-protocol rpcordma" +
+                     " --disable-protocol smb_direct " + options + " 2>/dev/null");
   }
   Config config(bool crc) const {
     Config c = plain_config();
