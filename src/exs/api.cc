@@ -45,9 +45,8 @@ std::shared_ptr<Socket> take_in(int fd) {
   } else if (tcp->peer(peer) == 0) {
     socket->state = State::kConnected;
   }
-  TcpSocket& watched = *tcp;
-  socket->provider = std::move(tcp);  // first: an event may come at once
-  if (socket->state != State::kNew && watched.adopt() != 0) return nullptr;
+  if (socket->state != State::kNew && tcp->adopt() != 0) return nullptr;
+  socket->provider = std::move(tcp);
   Engine::instance().add(socket);
   return socket;
 }
