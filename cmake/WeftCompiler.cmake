@@ -61,6 +61,14 @@ elseif(NOT WEFT_SANITIZE STREQUAL "")
                       "or fuzzer")
 endif()
 
+# Most of the time to compile a source goes into the headers that it includes, so sources of one
+# target are compiled several at a time. Boards compile each source by itself: their images are
+# made of what is called.
+if(WEFT_UNITY AND NOT WEFT_BOARD)
+  set(CMAKE_UNITY_BUILD ON)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 10)
+endif()
+
 find_program(WEFT_CCACHE ccache)
 if(WEFT_CCACHE)
   foreach(lang C CXX)

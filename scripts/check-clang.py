@@ -6,7 +6,8 @@ locks (-Wthread-safety), which knows the annotations of src/io/annotations.h.
   scripts/check-clang.py --all         src/ and tools/
   scripts/check-clang.py FILE...
 
-Reads the compile commands of build/release. CLANG names the compiler (clang++).
+Reads the compile commands of build/sources, which knows each source by itself and is configured
+here, never built. CLANG names the compiler (clang++).
 """
 
 import concurrent.futures
@@ -18,7 +19,7 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-BUILD = os.path.join(ROOT, "build", "release")
+BUILD = os.path.join(ROOT, "build", "sources")
 COMPILER = re.compile(r"/(c\+\+|g\+\+|cc|gcc)(-\d+)?$")
 FLAGS = ["-fsyntax-only", "-Werror", "-Wthread-safety"]
 
@@ -62,8 +63,7 @@ def look(job):
 
 def main():
     """0 if clang finds nothing."""
-    if not os.path.exists(os.path.join(BUILD, "compile_commands.json")):
-        sys.exit("check-clang.py: build/release has no compile commands; run scripts/build.sh release")
+    subprocess.run([os.path.join(ROOT, "scripts", "configure-sources.sh")], check=True)
     names = set(sys.argv[1:])
     folders = r"(src|tools)/" if names == {"--all"} else r"src/(io|verbs)/"
     if names in (set(), {"--all"}):

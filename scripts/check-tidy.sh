@@ -3,15 +3,13 @@
 #
 #   scripts/check-tidy.sh [FILE]...     default: every file of the layers below the adapters
 #
-# Reads the compile commands of build/release. WEFT_TIDY_TIMEOUT_S bounds the run (1500).
+# Reads the compile commands of build/sources, which knows each source by itself and is configured
+# here, never built. WEFT_TIDY_TIMEOUT_S bounds the run (1500).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-build="${WEFT_TIDY_BUILD:-build/release}"
-if [[ ! -f "$build/compile_commands.json" ]]; then
-  echo "check-tidy.sh: $build/compile_commands.json is missing; run scripts/build.sh release" >&2
-  exit 1
-fi
+scripts/configure-sources.sh
+build=build/sources
 
 if [[ $# -gt 0 ]]; then
   files=("$@")

@@ -21,7 +21,7 @@ struct HeapState {
   std::shared_ptr<DeviceMemoryHeap> heap;
 };
 HeapState* heap_state = new HeapState;
-std::atomic<std::uint32_t> next_handle{1};
+std::atomic<std::uint32_t> next_dm_handle{1};
 
 // The child's heap is its own; the parent's is not mapped there.
 void forget_heap() { heap_state = new HeapState; }
@@ -108,7 +108,7 @@ ibv_dm* alloc_dm(ibv_context* handle, ibv_alloc_dm_attr* attr) {
   dm->pub.memcpy_to_dm = copy_to;
   dm->pub.memcpy_from_dm = copy_from;
   dm->pub.comp_mask = IBV_DM_MASK_HANDLE;
-  dm->pub.handle = next_handle.fetch_add(1);
+  dm->pub.handle = next_dm_handle.fetch_add(1);
   return registry::adopt(std::move(dm));
 }
 
@@ -138,7 +138,7 @@ ibv_mr* reg_dm_mr(ibv_pd* pd_handle, ibv_dm* dm_handle, std::uint64_t offset, st
   mr->of_device_memory = true;
   mr->pub.context = pd->pub.context;
   mr->pub.pd = &pd->pub;
-  mr->pub.handle = next_handle.fetch_add(1);
+  mr->pub.handle = next_dm_handle.fetch_add(1);
   mr->pub.length = length;
   mr->pub.lkey = mr->engine->lkey();
   mr->pub.rkey = mr->engine->rkey();

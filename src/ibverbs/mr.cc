@@ -11,7 +11,7 @@
 namespace weft::ibverbs {
 namespace {
 
-std::atomic<std::uint32_t> next_handle{1};
+std::atomic<std::uint32_t> next_mr_handle{1};
 
 void refresh(Mr& mr) {
   mr.pub.addr = mr.engine->addr();
@@ -35,7 +35,7 @@ ibv_mr* register_memory(const Pin<Pd>& pd, void* addr, std::size_t length, std::
   if (!mr->pd.take(pd.object())) return fail_null(EINVAL);
   mr->pub.context = pd->pub.context;
   mr->pub.pd = &pd->pub;
-  mr->pub.handle = next_handle.fetch_add(1);
+  mr->pub.handle = next_mr_handle.fetch_add(1);
   refresh(*mr);
   return registry::adopt(std::move(mr));
 }

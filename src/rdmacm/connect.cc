@@ -78,7 +78,8 @@ std::shared_ptr<QueuePair> choose_qp(Id& id, const rdma_conn_param* params) {
 }
 
 // What rdma_connect and rdma_accept do before they call the engine.   0 or an errno
-int prepare(const Call& call, const rdma_conn_param* params, std::shared_ptr<QueuePair>& qp) {
+int prepare_connection(const Call& call, const rdma_conn_param* params,
+                       std::shared_ptr<QueuePair>& qp) {
   if (call.refused() != 0) return call.refused();
   const auto engine = device();
   if (engine == nullptr) return errno;
@@ -118,7 +119,7 @@ int rdma_connect(rdma_cm_id* handle, rdma_conn_param* params) {
   WEFT_CM_FORWARD(rdma_connect, handle, params)
   Call call(op::kConnect, handle);
   std::shared_ptr<weft::QueuePair> qp;
-  if (const int error = weft::rdmacm::prepare(call, params, qp); error != 0) {
+  if (const int error = weft::rdmacm::prepare_connection(call, params, qp); error != 0) {
     return fail_minus(error);
   }
   Id& id = call.id();
@@ -133,7 +134,7 @@ int rdma_accept(rdma_cm_id* handle, rdma_conn_param* params) {
   WEFT_CM_FORWARD(rdma_accept, handle, params)
   Call call(op::kAccept, handle);
   std::shared_ptr<weft::QueuePair> qp;
-  if (const int error = weft::rdmacm::prepare(call, params, qp); error != 0) {
+  if (const int error = weft::rdmacm::prepare_connection(call, params, qp); error != 0) {
     return fail_minus(error);
   }
   const weft::Status accepted =

@@ -9,8 +9,8 @@ namespace weft::roce {
 
 namespace {
 
-constexpr std::array<std::uint8_t, 4> kMagic = {'W', 'F', 'U', 'D'};
-constexpr std::uint8_t kVersion = 1;
+constexpr std::array<std::uint8_t, 4> kDatagramMagic = {'W', 'F', 'U', 'D'};
+constexpr std::uint8_t kDatagramVersion = 1;
 constexpr std::uint8_t kImmediateFlag = 0x01;
 constexpr std::uint8_t kSolicitedFlag = 0x02;
 
@@ -50,8 +50,9 @@ Gid gid_of_v4(const std::uint8_t* octets) {
 Result<Datagram> decode_datagram(ByteReader& in) noexcept {
   if (in.remaining() < Datagram::kSize) return fail(Error::kTruncated);
   ByteReader r = in;  // commit only on success
-  if (!std::ranges::equal(r.bytes(kMagic.size()), kMagic)) return fail(Error::kBadKey);
-  if (r.u8() != kVersion) return fail(Error::kBadRevision);
+  if (!std::ranges::equal(r.bytes(kDatagramMagic.size()), kDatagramMagic))
+    return fail(Error::kBadKey);
+  if (r.u8() != kDatagramVersion) return fail(Error::kBadRevision);
   const std::uint8_t flags = r.u8();
   const std::uint16_t reserved = r.be16();
   if ((flags & ~(kImmediateFlag | kSolicitedFlag)) != 0 || reserved != 0) {
@@ -72,8 +73,8 @@ Result<Datagram> decode_datagram(ByteReader& in) noexcept {
 
 void encode(const Datagram& h, ByteWriter& out) noexcept {
   assert(is_number(h.from) && is_number(h.to));
-  out.bytes(kMagic);
-  out.u8(kVersion);
+  out.bytes(kDatagramMagic);
+  out.u8(kDatagramVersion);
   out.u8(static_cast<std::uint8_t>((h.with_immediate ? kImmediateFlag : 0) |
                                    (h.solicited ? kSolicitedFlag : 0)));
   out.be16(0);

@@ -9,8 +9,8 @@ namespace weft::roce {
 
 namespace {
 
-constexpr std::array<std::uint8_t, 8> kMagic = {'W', 'E', 'F', 'T', 'R', 'O', 'C', 'E'};
-constexpr std::uint8_t kVersion = 1;
+constexpr std::array<std::uint8_t, 8> kHelloMagic = {'W', 'E', 'F', 'T', 'R', 'O', 'C', 'E'};
+constexpr std::uint8_t kHelloVersion = 1;
 constexpr std::uint8_t kCrcFlag = 0x01;
 constexpr std::uint8_t kSealedFlag = 0x02;
 constexpr std::uint8_t kRnrTimerMax = 31;
@@ -46,8 +46,8 @@ std::string_view describe(Verdict verdict) noexcept {
 Result<Hello> decode_hello(ByteReader& in) noexcept {
   if (in.remaining() < Hello::kSize) return fail(Error::kTruncated);
   ByteReader r = in;  // commit only on success
-  if (!std::ranges::equal(r.bytes(kMagic.size()), kMagic)) return fail(Error::kBadKey);
-  if (r.u8() != kVersion) return fail(Error::kBadRevision);
+  if (!std::ranges::equal(r.bytes(kHelloMagic.size()), kHelloMagic)) return fail(Error::kBadKey);
+  if (r.u8() != kHelloVersion) return fail(Error::kBadRevision);
   Hello h;
   const std::uint8_t kind = r.u8();
   if (kind > static_cast<std::uint8_t>(HelloKind::kProof)) return fail(Error::kProtocol);
@@ -74,8 +74,8 @@ Result<Hello> decode_hello(ByteReader& in) noexcept {
 
 void encode(const Hello& h, ByteWriter& out) noexcept {
   assert(in_range(h));
-  out.bytes(kMagic);
-  out.u8(kVersion);
+  out.bytes(kHelloMagic);
+  out.u8(kHelloVersion);
   out.u8(static_cast<std::uint8_t>(h.kind));
   out.u8(static_cast<std::uint8_t>(h.verdict));
   out.u8(static_cast<std::uint8_t>((h.crc ? kCrcFlag : 0) | (h.sealed ? kSealedFlag : 0)));

@@ -9,21 +9,9 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "store/path_name.h"
+
 namespace weft::store {
-namespace {
-
-std::string last_name(std::string_view path) {
-  while (path.ends_with('/')) path.remove_suffix(1);
-  const std::size_t slash = path.rfind('/');
-  return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
-}
-
-std::string join(const std::string& a, const std::string& b) {
-  if (a.empty()) return b;
-  return a.ends_with('/') ? a + b : a + "/" + b;
-}
-
-}  // namespace
 
 Fetch::Fetch(ServerAddress server, CopyOptions options, CopyWatcher watcher)
     : server_(std::move(server)), options_(options), watcher_(std::move(watcher)) {}

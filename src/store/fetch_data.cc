@@ -4,13 +4,12 @@
 #include <algorithm>
 
 #include "base/crc32c.h"
+#include "store/blocks.h"
 #include "store/fetch.h"
 
 namespace weft::store {
 namespace {
 
-constexpr std::uint32_t kBlockBytes = 1U << 20U;
-constexpr std::uint32_t kBlocks = 8;  // in flight
 constexpr std::uint32_t kSmallBytes = 64U << 10U;
 
 static_assert(std::size_t{kBlocks} * kBlockBytes <= Fetch::kMemoryBytes);

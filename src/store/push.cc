@@ -11,13 +11,13 @@
 #include <thread>
 
 #include "base/crc32c.h"
+#include "store/blocks.h"
+#include "store/path_name.h"
 
 namespace weft::store {
 namespace {
 
-constexpr std::uint32_t kBlockBytes = 1U << 20U;
-constexpr std::uint32_t kBlocks = 8;  // in flight
-constexpr unsigned kStarts = 10;      // of one file, on so many connections
+constexpr unsigned kStarts = 10;  // of one file, on so many connections
 // What costs less to send again than to keep and compare.
 constexpr std::uint64_t kResumeMin = std::uint64_t{4} << 20U;
 constexpr int kBusyTries = 30;
@@ -25,17 +25,6 @@ constexpr std::chrono::milliseconds kBusyPause{100};
 
 std::int64_t mtime_of(const struct stat& s) {
   return std::int64_t{s.st_mtim.tv_sec} * 1000000000 + s.st_mtim.tv_nsec;
-}
-
-std::string last_name(std::string_view path) {
-  while (path.ends_with('/')) path.remove_suffix(1);
-  const std::size_t slash = path.rfind('/');
-  return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
-}
-
-std::string join(const std::string& a, const std::string& b) {
-  if (a.empty() || b.empty()) return a + b;
-  return a.ends_with('/') ? a + b : a + "/" + b;
 }
 
 }  // namespace

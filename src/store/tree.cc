@@ -88,7 +88,7 @@ std::string real_path(const std::string& path) {
 }
 
 // What a path calls its file; of "." and the like the file's own name.
-std::string last_name(std::string_view path) {
+std::string shared_name(std::string_view path) {
   while (path.ends_with('/')) path.remove_suffix(1);
   const std::string name(path.substr(path.rfind('/') + 1));
   if (!name.empty() && name != "." && name != "..") return name;
@@ -170,7 +170,7 @@ Outcome<Tree> Tree::open(const std::vector<std::string>& folders, bool writable)
     one.fd = Fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!one.fd) return failed(errno, "cannot serve " + folder);
     if (folders.size() > 1) {
-      one.name = last_name(folder);
+      one.name = shared_name(folder);
       const bool taken = std::any_of(tree.exports_.begin(), tree.exports_.end(),
                                      [&](const Export& e) { return e.name == one.name; });
       if (taken || one.name.empty()) {
@@ -191,9 +191,9 @@ Outcome<Tree> Tree::open_files(const std::vector<std::string>& files) {
     const std::string real = real_path(path);
     if (real.empty()) return failed(errno, "cannot serve " + path);
     const std::string folder = real.substr(0, real.rfind('/') + 1);
-    const std::string name = last_name(path);
+    const std::string name = shared_name(path);
     Export one{name, Fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
-               last_name(real)};
+               shared_name(real)};
     struct stat s {};
     if (!one.fd || fstatat(one.fd.get(), one.file.c_str(), &s, AT_SYMLINK_NOFOLLOW) != 0) {
       return failed(errno, "cannot serve " + path);

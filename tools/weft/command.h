@@ -20,6 +20,7 @@ namespace weft::cli {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailure = 1;  // something went wrong at run time
 inline constexpr int kExitUsage = 2;    // a bad option, value or configuration: nothing was done
+inline constexpr int kExitCannotExecute = 126;  // of `run` and `report`: the program does not start
 
 // Why something could not be done, for the user: "WHAT: WHY; WHAT TO DO".
 struct Failure {
@@ -47,6 +48,7 @@ int report_failure(const Failure& why);
 
 // Names the work of the subcommand that was chosen.
 void set_command(std::function<int()> work);
+[[nodiscard]] const std::function<int()>& chosen_command();  // empty: none was
 
 // Has `work` done when `command` is chosen. Its value is the exit code; a failure is reported.
 void when_chosen(CLI::App& command, std::function<Outcome<int>()> work);

@@ -12,11 +12,6 @@
 namespace weft::cli {
 namespace {
 
-std::function<int()>& command() {
-  static std::function<int()> work;
-  return work;
-}
-
 void add_commands(CLI::App& app) {
   add_info(app);
   add_doctor(app);
@@ -48,14 +43,12 @@ int run(int argc, char** argv) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     return report_failure(explain(error, app));
   }
-  if (command()) return command()();
+  if (chosen_command()) return chosen_command()();
   fmt::print(stderr, "{}", app.help());
   return kExitUsage;
 }
 
 }  // namespace
-
-void set_command(std::function<int()> work) { command() = std::move(work); }
 
 }  // namespace weft::cli
 

@@ -10,6 +10,11 @@
 namespace weft::cli {
 namespace {
 
+std::function<int()>& command_work() {
+  static std::function<int()> work;
+  return work;
+}
+
 Outcome<void> set_value(Config& config, const std::string& key, const std::string& value,
                         std::string_view option) {
   std::string why;
@@ -24,6 +29,10 @@ Outcome<void> set_value(Config& config, const std::string& key, const std::strin
 }
 
 }  // namespace
+
+void set_command(std::function<int()> work) { command_work() = std::move(work); }
+
+const std::function<int()>& chosen_command() { return command_work(); }
 
 void when_chosen(CLI::App& command, std::function<Outcome<int>()> work) {
   command.callback([work = std::move(work)] {

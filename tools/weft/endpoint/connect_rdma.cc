@@ -16,7 +16,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr auto kNap = std::chrono::milliseconds(100);
+constexpr auto kConnectNap = std::chrono::milliseconds(100);
 constexpr auto kRingNap = std::chrono::microseconds(20);
 constexpr std::int64_t kRingLimitNs = 5'000'000'000;
 
@@ -105,7 +105,7 @@ Outcome<void> RdmaConnector::start(ConnectKind kind) {
 }
 
 Outcome<void> RdmaConnector::wait_some(Watch& watch, PhaseResult& result) {
-  const auto event = shared_.events->next(kNap);
+  const auto event = shared_.events->next(kConnectNap);
   if (!event) return watch.check();
   const auto at = under_way_.find(event->connection.get());
   if (at == under_way_.end()) return {};
@@ -165,7 +165,7 @@ Outcome<ServerReport> RdmaAcceptor::serve(Phase, Watch& watch) {
   report_ = {};
   cpu_begin_s_ = process_cpu_s();
   while (!ended_ || !under_way_.empty()) {
-    const auto event = shared_.events->next(kNap);
+    const auto event = shared_.events->next(kConnectNap);
     const auto ok = event ? on_event(*event) : watch.check();
     if (!ok) return tl::unexpected(ok.error());
   }

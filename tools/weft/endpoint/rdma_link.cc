@@ -12,7 +12,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr auto kNap = std::chrono::milliseconds(100);
+constexpr auto kLinkNap = std::chrono::milliseconds(100);
 constexpr std::size_t kConnectingAtOnce = 64;
 
 }  // namespace
@@ -78,7 +78,7 @@ Outcome<void> RdmaTest::start_connecting(std::uint32_t index, const SocketAddres
 // the requests.
 Outcome<void> RdmaTest::wait_established(std::size_t wanted, Watch& watch) {
   while (established_ < wanted) {
-    const auto event = events_->next(kNap);
+    const auto event = events_->next(kLinkNap);
     if (!event) {
       if (auto ok = watch.check(); !ok) return ok;
       continue;
@@ -163,7 +163,7 @@ void RdmaTest::close_links() {
   for (IdleLink& link : idle_) hang_up(link.connection);
   const std::int64_t deadline = now_ns() + kPatienceNs;
   while (disconnected_ < established_ && now_ns() < deadline) {
-    const auto event = events_->next(kNap);
+    const auto event = events_->next(kLinkNap);
     if (event && event->type == ConnectionEvent::Type::kDisconnected) ++disconnected_;
   }
 }

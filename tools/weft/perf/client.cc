@@ -13,7 +13,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr int kConnectTimeoutMs = 10'000;
+constexpr int kServerTimeoutMs = 10'000;
 constexpr int kWelcomeTimeoutMs = 60'000;  // the server may be busy with another client
 constexpr int kAnswerTimeoutMs = 60'000;   // preparing 1000s of connections takes a while
 constexpr double kSlackSeconds = 60;
@@ -164,7 +164,7 @@ Failure with_contender(Failure why, const TestSpec& spec, bool verify) {
 }  // namespace
 
 Outcome<ControlConnection> reach_server(const SocketAddress& server) {
-  auto fd = tcp_connect(server, kConnectTimeoutMs);
+  auto fd = tcp_connect(server, kServerTimeoutMs);
   if (fd) return ControlConnection(std::move(*fd));
   return failure(fmt::format("{}; start `weft perf --listen {}` there first", fd.error().message,
                              server.port()));

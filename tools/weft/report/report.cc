@@ -18,8 +18,6 @@
 namespace weft::cli {
 namespace {
 
-constexpr int kExitCannotExecute = 126;
-
 struct ReportOptions {
   std::vector<std::string> arguments;
 };

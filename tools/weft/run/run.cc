@@ -17,8 +17,6 @@
 namespace weft::cli {
 namespace {
 
-constexpr int kExitCannotExecute = 126;
-
 struct RunOptions {
   CommonOptions common;
   std::string crc;

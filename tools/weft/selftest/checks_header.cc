@@ -14,15 +14,15 @@ using raw::Untagged;
 
 Untagged a_send() { return {.payload = raw::text("selftest")}; }
 
-// With MSN 1, which is not right where the RTR was a Read; Adder::fault() knows.
+// With MSN 1, which is not right where the RTR was a Read; HeaderChecks::fault() knows.
 Untagged a_read(std::uint32_t size, std::uint32_t stag) {
   const Bytes whole = raw::read_request(1, {.size = size, .src_stag = stag, .src_to = 0x1000});
   return {.opcode = raw::kReadRequest, .qn = 1, .payload = Bytes(whole.begin() + 18, whole.end())};
 }
 
-class Adder {
+class HeaderChecks {
  public:
-  explicit Adder(Checks& checks) : checks_(checks) {}
+  explicit HeaderChecks(Checks& checks) : checks_(checks) {}
   void fault(std::string id, const char* rfc, std::string title, Bytes bad, Fault fault) {
     checks_.push_back({std::move(id), rfc, std::move(title), Needs::kNothing, false, false,
                        [bad = std::move(bad), fault = std::move(fault)](Context& c) {
@@ -52,7 +52,7 @@ class Adder {
   Checks& checks_;
 };
 
-void add_versions(Adder& add) {
+void add_versions(HeaderChecks& add) {
   Tagged tagged{.stag = 1};
   tagged.ddp_bits = 0x02;
   add.fault("header.ddp-version-tagged", "5041 7.2", "another DDP version, tagged: 1/1/04",
@@ -74,7 +74,7 @@ void add_versions(Adder& add) {
   }
 }
 
-void add_shapes(Adder& add) {
+void add_shapes(HeaderChecks& add) {
   Untagged untagged = a_send();
   untagged.opcode = raw::kWrite;
   add.fault("header.write-untagged", "5040 4.1", "an RDMA Write without T: 0/2/06",
@@ -92,7 +92,7 @@ void add_shapes(Adder& add) {
             surplus, {{{0, 2, 0xff}, {0, 2, 6}, {1, 2, 5}}, {{0, 2, 7}}});
 }
 
-void add_queues(Adder& add) {
+void add_queues(HeaderChecks& add) {
   for (const std::uint32_t queue : {4U, 0xffffffffU}) {
     Untagged s = a_send();
     s.qn = queue;
@@ -130,7 +130,7 @@ void add_queues(Adder& add) {
             {{{1, 2, 4}}});
 }
 
-void add_stags(Adder& add) {
+void add_stags(HeaderChecks& add) {
   add.fault("stag.write-unknown", "5041 7.2", "a Write to an unknown STag: 1/1/00",
             raw::write(0x00666600, 0x1000, raw::zeros(16)), {{{1, 1, 0}}});
   add.fault("stag.write-zero", "5041 7.2", "a Write to STag 0: 1/1/00",
@@ -147,7 +147,7 @@ void add_stags(Adder& add) {
             raw::write(0x00666600, 0xffffffffffffffffU, {}));
 }
 
-void add_tolerance(Adder& add) {
+void add_tolerance(HeaderChecks& add) {
   Tagged tagged{.stag = 1};
   tagged.ddp_bits = 0x3d;
   tagged.rdmap_bits = 0x70;
@@ -164,7 +164,7 @@ Verdict reads_of_nothing(Context& context) {
 }  // namespace
 
 void add_header_checks(Checks& checks) {
-  Adder add(checks);
+  HeaderChecks add(checks);
   add_versions(add);
   add_shapes(add);
   add_queues(add);

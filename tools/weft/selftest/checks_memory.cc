@@ -31,9 +31,9 @@ Where other_key(Buffer Offer::*which) {
   };
 }
 
-class Adder {
+class MemoryChecks {
  public:
-  explicit Adder(Checks& checks) : checks_(checks) {}
+  explicit MemoryChecks(Checks& checks) : checks_(checks) {}
   void write(const char* id, std::string title, Where where, std::size_t size, Fault fault) {
     add(id, "5041 7.2", std::move(title), [where, size, fault](Context& c) {
       Session s = c.open();
@@ -72,7 +72,7 @@ const Fault kNoWriteRight{{{1, 1, 0}, {0, 1, 2}}, {{1, 1, 1}}};
 const Fault kWriteBounds{{{1, 1, 1}}};
 const Fault kReadBounds{{{0, 1, 1}}};
 
-void add_writes(Adder& add) {
+void add_writes(MemoryChecks& add) {
   const auto region = &Offer::region;
   add.write("write.one-too-far", "a Write that ends one octet behind the region: 1/1/01",
             buffer(region, kRegionBytes - 15), 16, kWriteBounds);
@@ -92,7 +92,7 @@ void add_writes(Adder& add) {
             {{{1, 1, 0}}});
 }
 
-void add_reads(Adder& add) {
+void add_reads(MemoryChecks& add) {
   const auto region = &Offer::region;
   add.read("read.one-too-far", "a Read that ends one octet behind the region: 0/1/01",
            buffer(region, kRegionBytes - 15), 16, kReadBounds);
@@ -111,7 +111,7 @@ void add_reads(Adder& add) {
            {{{0, 1, 0}}});
 }
 
-void add_invalidations(Adder& add) {
+void add_invalidations(MemoryChecks& add) {
   add.invalidate("invalidate.unknown", "invalidating an unknown STag: 0/1/09 or 0/2/09",
                  [](const Offer&) {
                    return Buffer{0x00666600, 0};
@@ -152,7 +152,7 @@ Verdict write_only_is_written(Context& context) {
 }  // namespace
 
 void add_memory_checks(Checks& checks) {
-  Adder add(checks);
+  MemoryChecks add(checks);
   add.add("memory.rights", "5042 6.3.5", "rights to read and to write are separate",
           write_only_is_written);
   add_writes(add);

@@ -28,13 +28,13 @@ constexpr std::uint32_t kWaitsForData = 1, kWaitsForRoom = 2;
 constexpr std::size_t kHelloBytes = 20;
 constexpr std::uint32_t kMagic = 0x57465247, kVersion = 1;
 
-[[noreturn]] void fail_errno(const char* what) {
+[[noreturn]] void fail_ring(const char* what) {
   throw Failure(std::string(what) + ": " + std::strerror(errno));
 }
 
 std::uint64_t random64() {
   std::uint64_t out = 0;
-  if (::getrandom(&out, sizeof out, 0) != sizeof out) fail_errno("getrandom");
+  if (::getrandom(&out, sizeof out, 0) != sizeof out) fail_ring("getrandom");
   return out;
 }
 
@@ -49,7 +49,7 @@ struct RingEnd::Side {
 
 RingEnd::RingEnd() : name_(random64()), proof_(random64()) {
   listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (listener_ < 0) fail_errno("socket");
+  if (listener_ < 0) fail_ring("socket");
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   // The octet before the name is 0.
@@ -59,7 +59,7 @@ RingEnd::RingEnd() : name_(random64()), proof_(random64()) {
   if (::bind(listener_, reinterpret_cast<const sockaddr*>(&address),
              static_cast<socklen_t>(size)) != 0 ||
       ::listen(listener_, 1) != 0) {
-    fail_errno("listen on a Unix socket");
+    fail_ring("listen on a Unix socket");
   }
 }
 
@@ -77,7 +77,7 @@ Bytes RingEnd::message(PathWord word) const {
 
 void RingEnd::take() {
   bell_ = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (bell_ < 0) fail_errno("the peer says that it has answered, but nobody came to the socket");
+  if (bell_ < 0) fail_ring("the peer says that it has answered, but nobody came to the socket");
   std::array<std::uint8_t, kHelloBytes + 1> hello{};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   iovec data{hello.data(), hello.size()};
@@ -87,7 +87,7 @@ void RingEnd::take() {
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   const ssize_t n = ::recvmsg(bell_, &message, MSG_CMSG_CLOEXEC);
-  if (n < 0) fail_errno("the peer left nothing at the socket");
+  if (n < 0) fail_ring("the peer left nothing at the socket");
   const cmsghdr* c = CMSG_FIRSTHDR(&message);
   if (c == nullptr || c->cmsg_type != SCM_RIGHTS) throw Failure("no memory came with the ring");
   int memory = -1;
@@ -112,7 +112,7 @@ void RingEnd::adopt(View hello, int memory) {
   if (bytes_ < 1024 || (bytes_ & (bytes_ - 1)) != 0) throw Failure("the ring has an odd size");
   mapped_ = kControlBytes + 2 * std::size_t{bytes_};
   struct stat file {};
-  if (::fstat(memory, &file) != 0) fail_errno("fstat of the ring");
+  if (::fstat(memory, &file) != 0) fail_ring("fstat of the ring");
   if (static_cast<std::size_t>(file.st_size) != mapped_) {
     throw Failure("the ring's file has another size than the ring");
   }
@@ -120,7 +120,7 @@ void RingEnd::adopt(View hello, int memory) {
     throw Failure("the ring's file may shrink");
   }
   void* base = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
-  if (base == MAP_FAILED) fail_errno("mmap of the ring");
+  if (base == MAP_FAILED) fail_ring("mmap of the ring");
   base_ = static_cast<std::uint8_t*>(base);
 }
 

@@ -13,18 +13,18 @@ namespace weft::selftest {
 namespace {
 
 using cli::failure;
-using cli::Outcome;
+
 using Type = ConnectionEvent::Type;
 
 class Server {
  public:
   Server(const ServerSetup& setup, Device& device)
       : setup_(setup), device_(device), foreign_(kSmallBytes, kRegionSeed) {}
-  [[nodiscard]] Outcome<void> open();
-  [[nodiscard]] Outcome<void> serve();
+  [[nodiscard]] cli::Outcome<void> open();
+  [[nodiscard]] cli::Outcome<void> serve();
 
  private:
-  [[nodiscard]] Outcome<void> listen();
+  [[nodiscard]] cli::Outcome<void> listen();
   void announce() const;
   void on_request(const ConnectionEvent& event);
   void on_end(const ConnectionEvent& event);
@@ -51,7 +51,7 @@ void Server::say(const std::string& text) const {
   std::fflush(stdout);
 }
 
-Outcome<void> Server::listen() {
+cli::Outcome<void> Server::listen() {
   auto listener = device_.create_listener(events_);
   if (!listener) {
     return failure(fmt::format("cannot create a listener: {}", describe(listener.error())));
@@ -64,7 +64,7 @@ Outcome<void> Server::listen() {
                              setup_.where.text(), describe(ok.error())));
 }
 
-Outcome<void> Server::open() {
+cli::Outcome<void> Server::open() {
   auto channel = device_.create_channel();
   auto events = EventChannel::create();
   auto pd = device_.create_pd();
@@ -79,8 +79,8 @@ Outcome<void> Server::open() {
   if (!cq)
     return failure(fmt::format("cannot create a completion queue: {}", describe(cq.error())));
   cq_ = *cq;
-  constexpr auto kEverything = Access::kLocalWrite | Access::kRemoteWrite | Access::kRemoteRead;
-  if (auto ok = foreign_.open(*foreign_pd_, kEverything); !ok) return ok;
+  constexpr auto kForeignAccess = Access::kLocalWrite | Access::kRemoteWrite | Access::kRemoteRead;
+  if (auto ok = foreign_.open(*foreign_pd_, kForeignAccess); !ok) return ok;
   if (auto ok = listen(); !ok) return ok;
   announce();
   return {};
@@ -96,7 +96,7 @@ void Server::announce() const {
   close(setup_.announce_fd);
 }
 
-Outcome<void> Server::serve() {
+cli::Outcome<void> Server::serve() {
   constexpr auto kIdleNap = std::chrono::milliseconds(500);
   constexpr auto kBusyNap = std::chrono::milliseconds(5);
   while (true) {
@@ -183,7 +183,7 @@ void Server::take(Guest& guest, const WorkCompletion& completion) {
 
 }  // namespace
 
-Outcome<void> serve(const ServerSetup& setup, Device& device) {
+cli::Outcome<void> serve(const ServerSetup& setup, Device& device) {
   Server server(setup, device);
   if (auto ok = server.open(); !ok) return ok;
   return server.serve();
