@@ -1,8 +1,9 @@
 // One transmit batch: FPDUs laid out as a gather list, ready for one system call.
 //
 // Headers, trailers and small payloads are copied into the arena; larger payloads are named where
-// they lie. A stream borrows a batch from its host while it has bytes under way and gives it back
-// when the transport has released all of them, so idle connections hold none.
+// they lie, or copied too where their CRC is sent (FpduWriter::copies_payload). A stream borrows a
+// batch from its host while it has bytes under way and gives it back when the transport has
+// released all of them, so idle connections hold none.
 #pragma once
 
 #include <weft/limits.h>
@@ -31,8 +32,8 @@ inline constexpr Duration kBatchPause{60'000};
 inline constexpr std::size_t kBatchSources = 2 * std::size_t{limits::kSgesPerRequest};
 inline constexpr std::size_t kBatchFpdus = profile::kBatchFpdus;
 inline constexpr std::size_t kBatchSpillBytes = profile::kBatchSpillBytes;
-// Whether payload is copied to lay markers into it, and the rest of an FPDU when the batch is cut.
-// If not, both stay where they are, and a cut batch keeps its pins.
+// Whether payload is copied to lay markers into it or to compute its CRC, and the rest of an FPDU
+// when the batch is cut. If not, both stay where they are, and a cut batch keeps its pins.
 inline constexpr bool kBatchCopies = profile::kBatchCopies;
 
 struct TxBatch {

@@ -36,12 +36,12 @@ bool FpduWriter::room(std::size_t header_len, std::size_t payload_len,
   const std::size_t frame = kFpduLengthSize + header_len + kMaxPad + kCrcSize;
   const std::size_t markers = markers_ ? marker_room(frame + payload_len) : 0;
   // A piece is a slice, with header or trailer another; each marker among them makes two more.
-  std::size_t slices = 2 * pieces + 2;
+  std::size_t slices = copies_payload() ? 2 : 2 * pieces + 2;
   if (markers_ && !kBatchCopies) slices = pieces + 2 + 2 * (markers / kMarkerSize);
   if (b.fpdu_count == kBatchFpdus || b.slice_count + slices > kBatchSlices) return false;
   if (b.bytes >= limit_) return false;
   std::size_t arena = frame + markers;
-  if (markers_ && kBatchCopies) {
+  if (copies_payload()) {
     arena += payload_len;
   } else {
     // Pieces below kCopyBelow are copied, however the payload falls into pieces.
@@ -110,6 +110,19 @@ void FpduWriter::put_summed(const std::uint8_t* data, std::size_t size) noexcept
   if (crc_on_) crc_.update({from, batch_->arena + batch_->arena_used});
 }
 
+// Piece by piece, so that the CRC reads from the nearest cache what was just copied.
+void FpduWriter::put_checked(const std::uint8_t* data, std::size_t size) noexcept {
+  constexpr std::size_t kPiece = 8192;
+  while (size != 0) {
+    const std::size_t piece = size < kPiece ? size : kPiece;
+    const std::uint8_t* const copy = batch_->arena + batch_->arena_used;
+    put(data, piece);
+    if (crc_on_) crc_.update(copy, piece);
+    data += piece;
+    size -= piece;
+  }
+}
+
 void FpduWriter::name(const std::uint8_t* data, std::size_t size) noexcept {
   TxBatch& b = *batch_;
   // The transport only reads; a gather list has no const form.
@@ -163,13 +176,14 @@ void FpduWriter::begin(const std::uint8_t* header, std::size_t header_len,
 
 void FpduWriter::payload(const std::uint8_t* data, std::size_t size, bool stable) noexcept {
   if (size == 0) return;
-  const bool copy = !stable || size < kCopyBelow;
+  const bool copy = copies_payload() || !stable || size < kCopyBelow;
   if (markers_) {
     if constexpr (kBatchCopies) return put_marked(data, size);
     return copy ? put_summed(data, size) : name_marked(data, size);
   }
+  if (copy) return put_checked(data, size);
   if (crc_on_) crc_.update(data, size);
-  copy ? put(data, size) : name(data, size);
+  name(data, size);
 }
 
 // Without markers the octets lie where they are sent from, behind the header to come; otherwise at

@@ -38,9 +38,15 @@ class FpduWriter {
   [[nodiscard]] bool room(std::size_t header_len, std::size_t payload_len,
                           std::size_t pieces) const noexcept;
 
+  // Whether payload is copied into the batch whatever its size. With CRC on it is: the program may
+  // change a buffer while it is sent, and the CRC has to be that of the octets that leave.
+  [[nodiscard]] bool copies_payload() const noexcept {
+    return kBatchCopies && (crc_on_ || markers_);
+  }
+
   // begin(), payload() any number of times, end(). REQUIRES: room() said yes, and the pieces add up
   // to `payload_len`. `header` is copied. `stable` pieces stay in place until the batch is sent or
-  // cut; others are copied now.
+  // cut, unless copies_payload(); others are copied now.
   void begin(const std::uint8_t* header, std::size_t header_len, std::size_t payload_len) noexcept;
   void payload(const std::uint8_t* data, std::size_t size, bool stable) noexcept;
   void end() noexcept;
@@ -85,10 +91,11 @@ class FpduWriter {
   }
   void cut_marked(std::size_t keep, std::size_t fpdus, std::size_t left) noexcept;
   void cut_in_place(std::size_t left) noexcept;
-  void put(const std::uint8_t* data, std::size_t size) noexcept;         // into the arena
-  void put_marked(const std::uint8_t* data, std::size_t size) noexcept;  // likewise, with markers
-  void put_summed(const std::uint8_t* data, std::size_t size) noexcept;  // and into the CRC
-  void name(const std::uint8_t* data, std::size_t size) noexcept;        // where it lies
+  void put(const std::uint8_t* data, std::size_t size) noexcept;          // into the arena
+  void put_marked(const std::uint8_t* data, std::size_t size) noexcept;   // likewise, with markers
+  void put_summed(const std::uint8_t* data, std::size_t size) noexcept;   // and into the CRC
+  void put_checked(const std::uint8_t* data, std::size_t size) noexcept;  // likewise, no markers
+  void name(const std::uint8_t* data, std::size_t size) noexcept;         // where it lies
   void name_marked(const std::uint8_t* data, std::size_t size) noexcept;
   void put_marker_if_due() noexcept;
   [[nodiscard]] std::uint8_t* lay_marker_if_due(std::uint8_t* at) noexcept;
