@@ -246,7 +246,8 @@ const auto kKeys = std::to_array<Key>({
     {"congestion", kCongestion, "congestion control of all other connections",
      &set_congestion<&Config::congestion>, &get_congestion<&Config::congestion>},
     {"socket_buffer", "0 (the kernel decides), or bytes up to 1g: 4194304, 4096k, 4m",
-     "size of both socket buffers; setting it turns the kernel's own tuning off",
+     "size of both socket buffers; setting it turns the kernel's own tuning off, and the bound of "
+     "192 KiB for what is sent inside a machine",
      [](Config& c, std::string_view text) {
        const auto value = io::parse_bytes(text);
        if (!value || *value > 1U << 30U) return false;

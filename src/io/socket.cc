@@ -2,13 +2,13 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <weft/system_error.h>
 
 #include <linux/sockios.h>
+#include <linux/tcp.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -22,6 +22,11 @@ namespace {
 
 constexpr std::uint32_t kEthernetMss = 1448;  // where the kernel does not say
 constexpr int kKeepaliveProbes = 127;
+// Inside a machine the sender hands over no more than this beyond what the peer has read. It stays
+// in the caches that way. Left to the kernel it grows to megabytes, and copying into cold pages
+// takes two thirds of a sender's time: messages of 500 kB ran at two thirds of this speed, of
+// 1400 kB at half of it. The kernel doubles the number for its own bookkeeping.
+constexpr int kLoopbackSendBuffer = 192 << 10;
 
 bool set_int(int fd, int level, int option, int value) {
   return setsockopt(fd, level, option, &value, sizeof value) == 0;
@@ -196,6 +201,10 @@ void set_traffic_class(int fd, std::uint8_t value) {
 void tune_connected(int fd, const Config& config, bool loopback) {
   set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_congestion(fd, loopback ? config.loopback_congestion : config.congestion);
+  // Elsewhere the kernel finds what a longer round trip needs.
+  if (loopback && config.socket_buffer_bytes == 0) {
+    set_int(fd, SOL_SOCKET, SO_SNDBUF, kLoopbackSendBuffer);
+  }
   set_keepalive(fd, config.keepalive);
 }
 

@@ -18,7 +18,8 @@ bool wait_for(int fd, short events) {
 }
 
 struct Connected {
-  explicit Connected(const char* where = "127.0.0.1:0", const Config& config = {}) {
+  explicit Connected(const char* where = "127.0.0.1:0", const Config& config = {},
+                     bool loopback = true) {
     const SocketAddress local = *SocketAddress::parse(where);
     Fd listener = *open_socket(local.family());
     EXPECT_TRUE(bind_socket(listener.get(), local, false, false));
@@ -30,8 +31,8 @@ struct Connected {
     EXPECT_TRUE(take_error(active.get()));
     EXPECT_TRUE(wait_for(listener.get(), POLLIN));
     passive = *accept_socket(listener.get(), peer);
-    tune_connected(active.get(), config, true);
-    tune_connected(passive.get(), config, true);
+    tune_connected(active.get(), config, loopback);
+    tune_connected(passive.get(), config, loopback);
   }
   Fd active, passive;
   SocketAddress peer;
@@ -90,6 +91,18 @@ TEST(Socket, BuffersAreLeftToTheKernelUnlessConfigured) {
   // The kernel doubles what it is told.
   EXPECT_EQ(option(c.active.get(), SOL_SOCKET, SO_RCVBUF), 200 << 10);
   EXPECT_NE(untouched, 200 << 10);
+}
+
+TEST(Socket, SendBuffersFitTheCachesInsideAMachineAndAreTheKernelsElsewhere) {
+  const Connected c;
+  const int bounded = option(c.active.get(), SOL_SOCKET, SO_SNDBUF);
+  EXPECT_EQ(bounded, 2 * (192 << 10));
+  Connected far("127.0.0.1:0", {}, false);
+  EXPECT_NE(option(far.active.get(), SOL_SOCKET, SO_SNDBUF), bounded);
+  Config config;
+  config.socket_buffer_bytes = 100U << 10U;
+  const Connected chosen("127.0.0.1:0", config);
+  EXPECT_EQ(option(chosen.active.get(), SOL_SOCKET, SO_SNDBUF), 200 << 10);
 }
 
 TEST(Socket, KeepaliveProbesBeginBeforeTheLimitAndNeverEndTheConnectionThemselves) {
