@@ -345,6 +345,10 @@ class Perf(Test):
         self.assertEqual({row["size"] for row in rows}, {64, 4096, 50000, 500000, 1400000})
         self.assertEqual({row["op"] for row in rows if row["transport"] == "rdma"},
                          {"write", "read", "send"})
+        for size in (64, 1400000):
+            self.assertEqual({(row["path"]["asked"], row["depth"]) for row in rows
+                              if row["size"] == size and row["transport"] == "rdma"},
+                             {("tcp", 128), ("tcp", 1), ("ring", 128)})
         for row in rows:
             self.assertGreater(row["verified_bytes"], 0, row)
 

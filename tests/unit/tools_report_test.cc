@@ -116,10 +116,16 @@ TEST(ReportTable, TellsBothSidesApartWhereTheyDiffer) {
 
 TEST(ReportTable, NamesWhatDiffersBetweenContendersOnly) {
   RunResults results = example();
-  EXPECT_EQ(report_table(results).find("depth"), std::string::npos);
+  EXPECT_EQ(report_table(results).find("batch"), std::string::npos);
   results.contenders.push_back(results.contenders[0]);
-  results.contenders.back().spec.depth = 1;
-  EXPECT_NE(report_table(results).find("depth"), std::string::npos);
+  results.contenders.back().spec.batch = 8;
+  EXPECT_NE(report_table(results).find("batch"), std::string::npos);
+}
+
+TEST(ReportTable, SaysHowManyMessagesEachRowHadUnderWay) {
+  const std::string table = report_table(example());
+  EXPECT_NE(table.find("contender   depth"), std::string::npos) << table;
+  EXPECT_NE(table.find("Depth: messages under way"), std::string::npos) << table;
 }
 
 TEST(ReportCsv, HasAsManyFieldsInEachLineAsInItsHeading) {

@@ -170,9 +170,11 @@ void add_amount_options(CLI::App& command, PerfOptions& o) {
       ->group(group);
   command.add_flag("--verify-only", o.verify_only, "Run only that pass")->group(group);
   command
-      .add_option("--preset", o.preset,
-                  "main: RDMA Write, Read and Send beside TCP, 64 B to 1400 kB, verified first. "
-                  "Other options override it")
+      .add_option(
+          "--preset", o.preset,
+          "main: RDMA Write, Read and Send beside TCP, 64 B to 1400 kB, 128 messages under way "
+          "and one, with --self by shared memory too, verified first. "
+          "Other options override it")
       ->type_name("NAME")
       ->group(group);
 }
@@ -227,13 +229,16 @@ Outcome<void> apply_preset(PerfOptions& o) {
     return usage_error(
         fmt::format("--preset: '{}' is not a preset; the only one is main", o.preset));
   }
-  fill(o.transports, "rdma,tcp");
+  fill(o.transports, "tcp,rdma");
   fill(o.ops, "write,read,send");
   if (o.sweep.empty()) fill(o.sizes, "64,4096,50000,500000,1400000");
   fill(o.tcp_mode, "raw,copy");
-  fill(o.rounds, "5");
-  if (o.iterations.empty() && o.bytes.empty()) fill(o.duration, "0.18");
-  fill(o.latency_duration, "0.05");
+  // Plain TCP has one message under way; RDMA is shown with many and with one.
+  fill(o.depths, "128,1");
+  if (o.self) fill(o.path, "tcp,ring");
+  fill(o.rounds, "3");
+  if (o.iterations.empty() && o.bytes.empty()) fill(o.duration, "0.12");
+  fill(o.latency_duration, "0.04");
   o.verify = true;
   return {};
 }
@@ -262,6 +267,7 @@ Outcome<PlanRequest> make_request(const PerfOptions& o, const Config& config) {
   if (auto ok = read_amounts(o, request); !ok) return tl::unexpected(ok.error());
   if (auto ok = read_what(o, request); !ok) return tl::unexpected(ok.error());
   if (o.json && o.csv) return usage_error("--json and --csv exclude each other");
+  request.ring_at_first_depth = !o.preset.empty();
   return request;
 }
 

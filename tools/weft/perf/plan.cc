@@ -99,6 +99,11 @@ std::vector<TestSpec> combinations(const PlanRequest& request, TestSpec base) {
   if (request.depths.size() > 1 || request.batches.size() > 1) {
     std::erase_if(specs, [](const TestSpec& s) { return s.batch > s.depth; });
   }
+  if (request.ring_at_first_depth) {
+    std::erase_if(specs, [&request](const TestSpec& s) {
+      return s.path == PathMode::kRing && s.depth != request.depths.front();
+    });
+  }
   return specs;
 }
 

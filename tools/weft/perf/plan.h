@@ -122,6 +122,7 @@ struct PlanRequest {
   std::vector<FpduPolicy> fpdu{FpduPolicy::kAuto};
   std::vector<PathMode> path{PathMode::kTcp};
   std::vector<TcpMode> tcp_modes{TcpMode::kRaw};
+  bool ring_at_first_depth = false;  // of several depths, a ring is measured at the first only
   std::uint32_t inline_bytes = 0;
   bool sleep = false;
   std::string tcp_congestion = "same";

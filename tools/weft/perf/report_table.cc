@@ -63,12 +63,17 @@ void add_if_varied(std::vector<Column>& columns, const std::vector<Row>& rows, s
                      }});
 }
 
+// Always shown: plain TCP has one message under way, RDMA as many as asked for.
+void add_depth_column(std::vector<Column>& columns) {
+  columns.push_back(
+      {"depth", false, [](const Row& row) { return std::to_string(row.result->spec.depth); }});
+}
+
 void add_variation_columns(std::vector<Column>& columns, const std::vector<Row>& rows) {
   using S = const TestSpec&;
   const auto add = [&](const char* title, bool tcp_too, auto get) {
     add_if_varied(columns, rows, title, tcp_too, get);
   };
-  add("depth", false, [](S s) { return std::to_string(s.depth); });
   add("batch", false, [](S s) { return std::to_string(s.batch); });
   add("conns", true, [](S s) { return std::to_string(s.connections); });
   add("idle", true, [](S s) { return std::to_string(s.idle); });
@@ -161,6 +166,7 @@ std::vector<Column> choose_columns(const RunResults& results, const std::vector<
                      }});
   columns.push_back(
       {"contender", true, [](const Row& row) { return contender_name(row.result->spec); }});
+  if (results.conditions.bandwidth) add_depth_column(columns);
   add_variation_columns(columns, rows);
   const bool set_ups = std::ranges::all_of(
       rows, [](const Row& r) { return r.result->spec.op == Operation::kConnect; });
@@ -297,11 +303,16 @@ std::string idle_text(const std::vector<Row>& rows) {
   return out.empty() ? out : "\n" + out;
 }
 
-std::string footnotes(const std::vector<Row>& rows, bool latency) {
-  if (!latency) return "";
+std::string footnotes(const std::vector<Row>& rows, const RunConditions& conditions) {
+  std::string out = "\n";
+  if (conditions.bandwidth) {
+    out += "Depth: messages under way while bandwidth is measured; plain TCP has one.\n";
+  }
+  if (!conditions.latency) return out;
   std::set<std::string_view> kinds;
   for (const Row& row : rows) kinds.insert(latency_kind(row.result->spec.op));
-  return fmt::format("\nLatency: {}.\n",
+  return out +
+         fmt::format("Latency: one message at a time, {}.\n",
                      kinds.size() == 1
                          ? std::string(*kinds.begin())
                          : "half the round trip; of Reads and atomics, request to completion");
@@ -324,7 +335,7 @@ std::string report_table(const RunResults& results) {
   out += c.rounds == 1 ? "One round\n\n"
                        : fmt::format("Medians of {} interleaved rounds\n\n", c.rounds);
   out += render(choose_columns(results, rows), rows);
-  out += footnotes(rows, c.latency) + idle_text(rows);
+  out += footnotes(rows, c) + idle_text(rows);
   return out;
 }
 
