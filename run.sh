@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
 # The main job: installs what is missing, builds, and shows RDMA beside plain TCP on this machine.
 #
-#   ./run.sh                measure RDMA Write, Read and Send against TCP, bytes verified first;
-#                           then run Debian's own rping and ib_write_bw over Weft
-#   ./run.sh --build-only   stop after the build: build/release/bin/weft
+#   ./run.sh                measure RDMA Write, Read and Send against TCP, over TCP and through
+#                           shared memory, bytes verified first; then run Debian's own rping and
+#                           ib_write_bw over Weft
+#   ./run.sh --build-only   build all that is installed, and stop: build/release/bin/weft
 #   ./run.sh --help
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
 
-build_only=false
+targets=(weft_programs)
 for arg in "$@"; do
   case "$arg" in
-    --build-only) build_only=true ;;
+    --build-only) targets=(all) ;;
     -h | --help)
       usage
       exit 0
@@ -26,8 +27,8 @@ for arg in "$@"; do
 done
 
 scripts/install-deps.sh build
-scripts/build.sh release
-if $build_only; then
+scripts/build.sh release "${targets[@]}"
+if [[ "${targets[0]}" == all ]]; then
   exit 0
 fi
 
@@ -35,7 +36,7 @@ fi
 # beside plain TCP, in interleaved rounds of one run.
 build/release/bin/weft perf --self --preset main
 
-# Programs that know nothing of Weft.
+# Programs that know nothing of Weft, and what `weft report` draws with.
 if scripts/install-deps.sh programs; then
   scripts/show-programs.sh
 else

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# All tests: installs what is missing, builds, and runs every suite in one ctest run, whose summary
-# closes the output.
+# The tests: installs what is missing, builds, and runs them in one ctest run, whose summary closes
+# the output.
 #
-#   ./test.sh                    everything: AddressSanitizer and ThreadSanitizer runs, and Linux
-#                                siw in a virtual machine, skipped where there can be none
-#   ./test.sh --no-interop       without the virtual machine
-#   ./test.sh --quick            without that and without the sanitizer runs
-#   ./test.sh [...] -- ARGS      pass ARGS to ctest, for example: -- -R sim
+#   ./test.sh               unit, model, simulation, conformance and loopback tests, and unmodified
+#                           programs
+#   ./test.sh --all         also with AddressSanitizer and with ThreadSanitizer, beside Linux siw in
+#                           a virtual machine, on boards under QEMU, and what copies gigabytes: two
+#                           hours
+#   ./test.sh [...] -- ARGS pass ARGS to ctest, for example: -- -R sim
 #   ./test.sh --help
 #
 # The tests run on the tree that run.sh builds, build/release: what is tested is what is shipped.
@@ -15,16 +16,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
 
-sanitizers=(asan tsan)
-interop=ON
+all=false
 ctest_args=()
 while [[ $# -gt 0 ]]; do
   case "$1" in
-    --quick)
-      sanitizers=()
-      interop=OFF
-      ;;
-    --no-interop) interop=OFF ;;
+    --all) all=true ;;
+    --quick) ;; # what it does by itself
     --)
       shift
       ctest_args=("$@")
@@ -35,34 +32,45 @@ while [[ $# -gt 0 ]]; do
       exit 0
       ;;
     *)
-      echo "test.sh: unknown option '$1'; it can be --quick, --no-interop, --help, or -- before ctest's own" >&2
+      echo "test.sh: unknown option '$1'; it can be --all, --help, or -- before ctest's own" >&2
       exit 2
       ;;
   esac
   shift
 done
 
-scripts/install-deps.sh test
-scripts/build.sh release --define WEFT_TESTS=ON --define WEFT_TEST_SUITES= \
-  --define "WEFT_INTEROP_TESTS=$interop" all weft_tests
-for preset in "${sanitizers[@]}"; do
-  scripts/build.sh "$preset" weft_tests
-done
+presets=(release)
+if $all; then
+  scripts/install-deps.sh all
+  scripts/build.sh release --define WEFT_TESTS=ON --define WEFT_TEST_SUITES= \
+    --define WEFT_INTEROP_TESTS=ON all weft_tests
+  for preset in asan tsan; do
+    scripts/build.sh "$preset" weft_tests
+    presets+=("$preset")
+  done
+else
+  scripts/install-deps.sh test
+  scripts/build.sh release --define WEFT_TESTS=ON --define WEFT_TEST_SUITES= \
+    --define WEFT_INTEROP_TESTS=OFF all weft_tests
+  ctest_args=(--label-exclude '^long$' "${ctest_args[@]}")
+  # Behind ctest's summary, whatever it says.
+  trap 'echo "Left to ./test.sh --all: sanitizers, Linux siw, boards, QEMU, long copies"' EXIT
+fi
 
 # One ctest run over all trees gives one summary.
-all=build/all-tests
-mkdir -p "$all"
-for preset in release "${sanitizers[@]}"; do
+tree=build/all-tests
+mkdir -p "$tree"
+for preset in "${presets[@]}"; do
   printf 'subdirs("%s")\n' "$PWD/build/$preset"
-done >"$all/CTestTestfile.cmake"
+done >"$tree/CTestTestfile.cmake"
 
 # ThreadSanitizer of g++ 12 can't map its shadow memory when the kernel randomizes more than 28
 # bits of an address; without randomization it always can.
 runner=()
 randomized_bits="$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0)"
-if [[ "$randomized_bits" -gt 28 ]] && setarch -R true 2>/dev/null; then
+if $all && [[ "$randomized_bits" -gt 28 ]] && setarch -R true 2>/dev/null; then
   runner=(setarch -R)
 fi
 
-exec "${runner[@]}" ctest --test-dir "$all" --output-on-failure --no-tests=error \
+"${runner[@]}" ctest --test-dir "$tree" --output-on-failure --no-tests=error \
   --parallel "${WEFT_JOBS:-$(nproc)}" "${ctest_args[@]}"

@@ -26,7 +26,7 @@ prefix="${compiler%-g++}"
 build="${2:-build/board-$board}"
 target="${3:-weft_board_image}"
 if ! command -v "$compiler" >/dev/null; then
-  echo "build-board.sh: $compiler is not installed (scripts/install-deps.sh boards)" >&2
+  echo "build-board.sh: $compiler is not installed (scripts/install-deps.sh all)" >&2
   exit 77
 fi
 lwip="$(scripts/get-lwip.sh)"

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that Weft needs, those that are missing only.
 #
-#   scripts/install-deps.sh [build|programs|test|boards|ci|debs]
+#   scripts/install-deps.sh [build|programs|test|all|ci|debs]
 #
 #   build      compile the libraries and programs (what run.sh needs)
-#   programs   the RDMA programs that run.sh shows running over Weft
+#   programs   the RDMA programs that run.sh shows running over Weft, and what `weft report` needs
 #   test       build, and all that the tests use (what test.sh needs); the default
-#   boards     test, and the cross compilers and QEMU for tests/boards
-#   ci         boards, and the linters and cross compilers (what .ci/run needs)
+#   all        test, and the cross compilers and QEMU for boards and virtual machines (what
+#              test.sh --all needs)
+#   ci         the same without virtual machines, and linters (what .ci/run needs)
 #   debs       build, and what makes and checks Debian packages (scripts/build-debs.sh)
 #
 # Uses sudo when not root. docs/dependencies.md says what each package is for.
@@ -18,13 +19,13 @@ build_packages=(
   libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libexpected-dev libboost-dev
   libibverbs-dev librdmacm-dev liburing-dev libssl-dev libfuse3-dev libsdl2-dev iproute2 procps
 )
-program_packages=(rdmacm-utils perftest)
+program_packages=(rdmacm-utils perftest python3 python3-jinja2 python3-matplotlib)
 test_packages=(
-  libgtest-dev libgmock-dev libbenchmark-dev python3 tshark
+  libgtest-dev libgmock-dev libbenchmark-dev tshark systemd
   ibverbs-utils "${program_packages[@]}" dpkg-dev
   apache2-utils curl git haproxy memcached netcat-openbsd netcat-traditional nginx-light openssh-client
   openssh-server openssl postgresql redis-server redis-tools rsync
-  python3-jinja2 python3-matplotlib python3-yaml python3-pyverbs iperf3 sockperf qperf ucx-utils
+  python3-yaml python3-pyverbs iperf3 sockperf qperf ucx-utils
   openmpi-bin python3-mpi4py netpipe-openmpi
   libfabric-bin bindfs fuse3 wrk xvfb
   dapl2-utils libdapl2 libiscsi-bin tgt
@@ -35,6 +36,8 @@ ci_packages=(
 )
 
 debs_packages=(debhelper dpkg-dev fakeroot lintian mmdebstrap pkgconf python3)
+# For Linux siw in a virtual machine, and programs that draw in a lot.
+vm_packages=(qemu-system-x86 cpio kmod xz-utils qemu-utils qemu-block-extra fio)
 board_packages=(
   qemu-system-arm qemu-system-mips gcc-arm-none-eabi libnewlib-arm-none-eabi
   libstdc++-arm-none-eabi-newlib g++-mips-linux-gnu
@@ -45,14 +48,17 @@ case "$set" in
   build) packages=("${build_packages[@]}") ;;
   programs) packages=("${program_packages[@]}") ;;
   test) packages=("${build_packages[@]}" "${test_packages[@]}") ;;
-  boards) packages=("${build_packages[@]}" "${test_packages[@]}" "${board_packages[@]}") ;;
+  all)
+    packages=("${build_packages[@]}" "${test_packages[@]}" "${board_packages[@]}"
+      "${vm_packages[@]}")
+    ;;
   ci)
     packages=("${build_packages[@]}" "${test_packages[@]}" "${board_packages[@]}"
       "${ci_packages[@]}")
     ;;
   debs) packages=("${build_packages[@]}" "${debs_packages[@]}") ;;
   *)
-    echo "install-deps.sh: unknown set '$1'; it can be build, programs, test, boards, ci or debs" >&2
+    echo "install-deps.sh: unknown set '$1'; it can be build, programs, test, all, ci or debs" >&2
     exit 2
     ;;
 esac
@@ -80,7 +86,7 @@ done
 # Its tests are skipped without it, so a machine without the network is no failure.
 get_lwip() {
   case "${set}" in
-    test | boards | ci) "$(dirname "${BASH_SOURCE[0]}")/get-lwip.sh" >/dev/null || true ;;
+    test | all | ci) "$(dirname "${BASH_SOURCE[0]}")/get-lwip.sh" >/dev/null || true ;;
   esac
 }
 if [[ ${#missing[@]} -eq 0 ]]; then

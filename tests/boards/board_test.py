@@ -455,7 +455,7 @@ def soak(args):
 
 def run(args):
     if shutil.which(QEMU[args.board][0]) is None:
-        raise Skip(f"{QEMU[args.board][0]} is not installed (scripts/install-deps.sh boards)")
+        raise Skip(f"{QEMU[args.board][0]} is not installed (scripts/install-deps.sh all)")
     if not pathlib.Path(args.image).exists():
         raise Skip(f"no image {args.image} (scripts/build-board.sh {args.board})")
     if args.soak:

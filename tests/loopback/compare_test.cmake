@@ -6,7 +6,7 @@ if(TARGET weft_command AND TARGET weft_costs AND Python3_FOUND AND NOT WEFT_SANI
     loopback_compare
     COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/compare_test.py"
             "$<TARGET_FILE:weft_command>"
-    LABELS loopback
+    LABELS loopback long
     TIMEOUT 600
     SERIAL)
   foreach(program weft_data weft_video_program)

@@ -24,13 +24,13 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
     LABELS loopback
     TIMEOUT 300
     ENV ${helper_env})
-  # `.ci/run --full` runs it.
+  # `./test.sh --all` runs it.
   if(NOT WEFT_SANITIZE)
     weft_add_script_test(
       loopback_data_long
       COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_test.py"
               "$<TARGET_FILE:weft_data>" ten_thousand_files two_gigabytes
-      LABELS loopback
+      LABELS loopback long
       TIMEOUT 1500
       SERIAL)
   endif()

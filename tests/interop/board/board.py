@@ -31,7 +31,7 @@ def board_image(board, build):
     """Path of the image; None and a line that says why."""
     qemu = board_test.QEMU[board][0]
     if shutil.which(qemu) is None:
-        print(f"{board} is left out: {qemu} is not installed (scripts/install-deps.sh boards)")
+        print(f"{board} is left out: {qemu} is not installed (scripts/install-deps.sh all)")
         return None
     done = subprocess.run([ROOT / "scripts/build-board.sh", board, build / board], check=False)
     if done.returncode == 77:
