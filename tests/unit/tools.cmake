@@ -13,6 +13,7 @@ if(TARGET weft_static AND NOT WEFT_SANITIZE)
     "${CMAKE_CURRENT_LIST_DIR}/tools_report_test.cc"
     "${CMAKE_CURRENT_LIST_DIR}/tools_stat_test.cc"
     "${CMAKE_CURRENT_LIST_DIR}/tools_stats_test.cc"
+    "${CMAKE_CURRENT_LIST_DIR}/tools_where_test.cc"
     DEPS
     weft_cli
     LABELS

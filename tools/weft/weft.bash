@@ -22,6 +22,8 @@ _weft_values() { # _weft_values OPTION
     --progress) echo auto thread ;;
     --real-cm) echo auto on off ;;
     --preset) echo main ;;
+    --listen | --port) echo ;; # no names of files
+    --peer) compgen -A hostname ;;
     --congestion | --tcp-congestion)
       echo keep same
       cat /proc/sys/net/ipv4/tcp_available_congestion_control 2>/dev/null

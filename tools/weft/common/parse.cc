@@ -8,6 +8,9 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "weft/common/message.h"
+#include "weft/common/where.h"
+
 namespace weft::cli {
 namespace {
 
@@ -55,6 +58,18 @@ constexpr Suffix kTimeSuffixes[] = {
 bool all_digits(std::string_view text) {
   return !text.empty() &&
          std::ranges::all_of(text, [](unsigned char c) { return c >= '0' && c <= '9'; });
+}
+
+// `text` is what the user wrote for `where`.
+Outcome<SocketAddress> resolve(const HostPort& where, std::string_view text,
+                               std::uint16_t default_port) {
+  if (!where.hint.empty()) say(where.hint);
+  const std::uint16_t port = where.port.value_or(default_port);
+  if (where.host.empty()) return SocketAddress::any(AF_INET6, port);
+  const bool ipv6 = where.host.find(':') != std::string::npos;
+  const auto address = SocketAddress::parse(ipv6 ? "[" + where.host + "]" : where.host, port);
+  if (address) return *address;
+  return failure(fmt::format("the name in '{}' has no address; check its spelling", text));
 }
 
 }  // namespace
@@ -149,31 +164,15 @@ Outcome<std::pair<std::string, std::string>> parse_assignment(std::string_view t
 }
 
 Outcome<SocketAddress> parse_peer(std::string_view text, std::uint16_t default_port) {
-  const auto address = SocketAddress::parse(text, default_port);
-  if (address && address->port() != 0) return *address;
-  if (!address && address.error() == Error::kNotFound) {
-    return failure(fmt::format("the name in '{}' has no address; check its spelling", text));
-  }
-  return usage_error(
-      fmt::format("'{}' is not an address; write HOST, HOST:PORT or [IPV6]:PORT", text));
+  const auto where = parse_host_port(text);
+  if (!where) return tl::unexpected(where.error());
+  return resolve(*where, text, default_port);
 }
 
 Outcome<SocketAddress> parse_listen(std::string_view text, std::uint16_t default_port) {
-  text = trim(text);
-  if (text.starts_with(':') && all_digits(text.substr(1))) text.remove_prefix(1);
-  if (text.empty()) return SocketAddress::any(AF_INET6, default_port);
-  if (all_digits(text)) {
-    const auto port = parse_count(text, 0, 65535);
-    if (!port) return tl::unexpected(port.error());
-    return SocketAddress::any(AF_INET6, static_cast<std::uint16_t>(*port));
-  }
-  const auto address = SocketAddress::parse(text, default_port);
-  if (address) return *address;
-  if (address.error() == Error::kNotFound) {
-    return failure(fmt::format("the name in '{}' has no address; check its spelling", text));
-  }
-  return usage_error(fmt::format(
-      "'{}' is not an address to listen on; write PORT, ADDRESS or ADDRESS:PORT", text));
+  const auto where = parse_listen_place(text);
+  if (!where) return tl::unexpected(where.error());
+  return resolve(*where, text, default_port);
 }
 
 std::string format_size(std::uint64_t bytes) {

@@ -1,5 +1,6 @@
-// Reading what users type: sizes, times, lists, addresses. Pure functions; every failure says what
-// was wrong and what would have been right. Any thread.
+// Reading what users type: sizes, times, lists, addresses. Every failure says what was wrong and
+// what would have been right. Any thread. Pure functions, but for those of addresses: these resolve
+// names, and print a hint on stderr where the text can mean something else.
 #pragma once
 
 #include <weft/address.h>
@@ -36,9 +37,9 @@ namespace weft::cli {
 // "KEY=VALUE".
 [[nodiscard]] Outcome<std::pair<std::string, std::string>> parse_assignment(std::string_view text);
 
-// A peer: "HOST", "HOST:PORT", "[V6]:PORT"; names are resolved.
+// A peer: "HOST", "HOST:PORT", "[V6]:PORT" (common/where.h).
 [[nodiscard]] Outcome<SocketAddress> parse_peer(std::string_view text, std::uint16_t default_port);
-// Where to listen: as a peer, or "PORT" or ":PORT" for every address of the machine.
+// Where to listen: "PORT" for every address of the machine, "ADDRESS:PORT", or "ADDRESS".
 [[nodiscard]] Outcome<SocketAddress> parse_listen(std::string_view text,
                                                   std::uint16_t default_port);
 

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "weft/common/common.h"
+#include "weft/common/message.h"
 #include "weft/common/parse.h"
 #include "weft/common/self.h"
 #include "weft/selftest/run.h"
@@ -20,7 +21,8 @@ struct SelftestOptions {
   std::string peer;
   bool serve = false;
   bool self = false;
-  std::string port;
+  std::string listen;
+  std::string port;  // the older name of listen
   std::string only;
   std::string timeout = "5";
   std::string path = "tcp";
@@ -36,9 +38,12 @@ void add_options(CLI::App& command, SelftestOptions& o) {
       .add_option("--peer", o.peer, "Check the iWARP peer that listens there (default port 7473)")
       ->type_name("HOST[:PORT]");
   command.add_flag("--self", o.self, "Check Weft: the peer is a second process on this machine");
-  command.add_flag("--serve", o.serve, "Run the application that all checks work with");
-  command.add_option("--port", o.port, "With --serve: where to listen")
+  command.add_flag("--serve", o.serve,
+                   "Run the application that all checks work with, on port 7473");
+  command.add_option("--listen", o.listen, "The same, on [ADDRESS:]PORT")
       ->type_name("[ADDRESS:]PORT");
+  command.add_option("--port", o.port, "With --serve: port to listen on; --listen says it too")
+      ->type_name("PORT");
   command.add_option("--only", o.only, "Checks to run: a list of names, or of beginnings of names")
       ->type_name("LIST");
   command.add_flag("--gentle", o.gentle,
@@ -112,9 +117,26 @@ Outcome<int> check_peer(const SelftestOptions& o, const SocketAddress& peer,
   return all_well(outcomes) ? kExitOk : kExitFailure;
 }
 
-Outcome<int> run_server(const SelftestOptions& o) {
+// By --listen, or by --port, which takes an address too in older scripts.
+Outcome<SocketAddress> read_place(const SelftestOptions& o) {
+  if (!o.listen.empty()) {
+    if (!o.port.empty()) return usage_error("--listen names the port; leave --port out");
+    const auto where = parse_listen(o.listen, selftest::kPort);
+    if (!where) return named("--listen", where.error());
+    return *where;
+  }
   const auto where = parse_listen(o.port, selftest::kPort);
   if (!where) return named("--port", where.error());
+  if (!where->is_any()) {
+    say(fmt::format("--port: '{}' is read as an address; write --listen {}", o.port,
+                    where->text()));
+  }
+  return *where;
+}
+
+Outcome<int> run_server(const SelftestOptions& o) {
+  const auto where = read_place(o);
+  if (!where) return tl::unexpected(where.error());
   const auto config = load_config(o.common);
   if (!config) return tl::unexpected(config.error());
   auto device = open_device(*config);
@@ -127,7 +149,7 @@ Outcome<int> run_server(const SelftestOptions& o) {
 Outcome<int> check_self(const SelftestOptions& o, const selftest::Checks& checks,
                         const selftest::Selection& selection) {
   // Its warnings would be about each broken rule.
-  std::vector<std::string> arguments{"selftest",    "--serve", "--quiet", "--port",
+  std::vector<std::string> arguments{"selftest",    "--quiet", "--listen",
                                      "127.0.0.1:0", "--log",   "off"};
   if (o.path == "ring") arguments.insert(arguments.end(), {"--config", "path=auto"});
   for (const std::string& pair : o.common.config) {
@@ -146,10 +168,12 @@ Outcome<int> run_selftest(const SelftestOptions& o) {
   const auto selection = read_selection(o, checks);
   if (!selection) return tl::unexpected(selection.error());
   if (o.list) return list(checks, *selection);
-  if (!o.peer.empty() + o.self + o.serve != 1) {
-    return usage_error("say what to do: one of --peer HOST[:PORT], --self, --serve, --list");
+  const bool serve = o.serve || !o.listen.empty();
+  if (!o.peer.empty() + o.self + serve != 1) {
+    return usage_error(
+        "say what to do: one of --peer HOST[:PORT], --self, --serve or --listen, --list");
   }
-  if (o.serve) return run_server(o);
+  if (serve) return run_server(o);
   if (!o.port.empty()) return usage_error("--port goes with --serve; a peer is HOST:PORT");
   if (o.self) return check_self(o, checks, *selection);
   const auto peer = parse_peer(o.peer, selftest::kPort);
