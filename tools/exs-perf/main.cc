@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
   if (!o) return exit_code;
   if (o->self) return run_self(*o);
   if (o->listen) {
-    serve("", o->port, o->once, [](int port) {
+    serve(o->host, o->port, o->once, [](int port) {
       std::printf("listening on port %d\n", port);
       std::fflush(stdout);
     });

@@ -8,10 +8,12 @@
 
 #include "exs-perf/uring.h"
 #include "weft/common/message.h"
+#include "weft/common/where.h"
 
 namespace exs_perf {
 namespace {
 
+using weft::cli::named;
 using weft::cli::Outcome;
 using weft::cli::usage_error;
 
@@ -39,8 +41,8 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
       ->type_name("HOST[:PORT]");
   app.add_flag("--self", o.self, "Both ends: the server is a second process on this machine");
   app.add_option("--listen", texts.listen,
-                 "Server: serve clients one after another; 0: a free port, which is printed")
-      ->type_name("PORT");
+                 "Server: serve clients one after another; port 0: a free one, which is printed")
+      ->type_name("[ADDRESS:]PORT");
   app.add_flag("--once", o.once, "Server: end after one client");
   app.add_option(
          "--mode", texts.modes,
@@ -127,36 +129,18 @@ Outcome<int> wait_of(const std::string& how) {
   return tl::unexpected(unknown("--wait", how, "busy, adaptive or notify"));
 }
 
-// HOST, HOST:PORT, or an IPv6 address, which stands in brackets where a port follows.
-void split_peer(const std::string& text, Options& o) {
-  const auto colon = text.rfind(':');
-  const bool in_brackets = text.starts_with('[');
-  const auto end = in_brackets ? text.find(']') : colon;
-  const bool one_colon = colon != std::string::npos && text.find(':') == colon;
-  if (in_brackets && end != std::string::npos) {
-    o.host = text.substr(1, end - 1);
-    if (end + 1 < text.size() && text[end + 1] == ':') o.port = text.substr(end + 2);
-  } else if (one_colon) {
-    o.host = text.substr(0, colon);
-    o.port = text.substr(colon + 1);
-  } else {
-    o.host = text;
-  }
-}
-
 Outcome<void> take_role(Options& o, const Texts& texts) {
   o.listen = !texts.listen.empty();
   if (int{o.self} + int{o.listen} + int{!texts.peer.empty()} != 1) {
     return usage_error("say what to do: --self, HOST[:PORT], or --listen PORT for the other side");
   }
-  o.port = o.listen ? texts.listen : kDefaultPort;
-  split_peer(texts.peer, o);
-  std::uint16_t port = 0;
-  const auto [end, error] = std::from_chars(o.port.data(), o.port.data() + o.port.size(), port);
-  if (error != std::errc{} || end != o.port.data() + o.port.size()) {
-    return usage_error(fmt::format("{}: '{}' is not a port; write a number up to 65535",
-                                   o.listen ? "--listen" : texts.peer, o.port));
-  }
+  if (o.self) return {};
+  const auto where = o.listen ? weft::cli::parse_listen_place(texts.listen)
+                              : weft::cli::parse_host_port(texts.peer);
+  if (!where) return o.listen ? named("--listen", where.error()) : tl::unexpected(where.error());
+  if (!where->hint.empty()) weft::cli::say(where->hint);
+  o.host = where->host;
+  o.port = where->port ? std::to_string(*where->port) : kDefaultPort;
   return {};
 }
 

@@ -15,7 +15,7 @@ struct Options {
   bool once = false;
   bool json = false;
   bool pin = true;
-  std::string host;
+  std::string host;  // of the server, or to listen on; empty: every address
   std::string port;
   std::vector<Mode> modes;
   std::vector<std::uint32_t> sizes;

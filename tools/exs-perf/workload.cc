@@ -505,7 +505,8 @@ void serve(const std::string& host, const std::string& port, bool once,
   }
   const int listener = make_socket(at->ai_family, Mode::kTcp, 0);
   if (exs_bind(listener, at->ai_addr, at->ai_addrlen) != 0) {
-    fail_with("port " + port + ": " + std::strerror(errno) + "; choose another with --listen");
+    fail_with((host.empty() ? "port " + port : shown(host, port)) + ": " + std::strerror(errno) +
+              "; choose another with --listen");
   }
   freeaddrinfo(found);
   check(exs_listen(listener, 16) == 0, "exs_listen");
