@@ -102,7 +102,7 @@ Outcome<void> Client::open(const ServerAddress& server) {
       reason = "the server refused: " +
                std::string(text, strnlen(text, event->param.conn.private_data_len));
     } else if (refused == ECONNREFUSED) {
-      reason = "no server listens there; start `weft serve`, or name its port by --port";
+      reason = "no server listens there; start `weft serve`, or name its port: HOST:PORT:PATH";
     }
     return failed(refused, where, reason);
   }

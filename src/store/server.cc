@@ -96,7 +96,7 @@ Outcome<void> Server::listen() {
   freeaddrinfo(found);
   if (!bound) {
     std::string reason;
-    if (why == EADDRINUSE) reason = "the port is in use; choose another by --port";
+    if (why == EADDRINUSE) reason = "the port is in use; choose another by --listen";
     return failed(
         why,
         "cannot listen on " + (o.address.empty() ? "any address" : o.address) + ", port " + port,

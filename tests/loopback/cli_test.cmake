@@ -19,3 +19,18 @@ if(TARGET weft_command AND Python3_FOUND AND NOT WEFT_SANITIZE)
     LABELS loopback
     TIMEOUT 300)
 endif()
+
+# [ADDRESS:]PORT and HOST[:PORT], and the older forms, in every command.
+if(TARGET weft_command AND Python3_FOUND AND NOT WEFT_SANITIZE)
+  weft_add_script_test(
+    loopback_where
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/where_test.py"
+            "$<TARGET_FILE:weft_command>"
+    LABELS loopback
+    TIMEOUT 300)
+  foreach(program weft_data weft_mount_program weft_video_program exs_perf)
+    if(TARGET ${program})
+      add_dependencies(weft_tests ${program})
+    endif()
+  endforeach()
+endif()

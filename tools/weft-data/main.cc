@@ -79,7 +79,7 @@ int finish(const CopyCommand& c, const Progress& progress, const CopyTotals& t,
   return done && t.failures == 0 ? 0 : 1;
 }
 
-store::ServerAddress address_of(const RemotePath& remote, const Command& c) {
+store::ServerAddress address_of(const cli::RemotePath& remote, const Command& c) {
   return {remote.host, remote.port, c.serve.token};
 }
 
@@ -93,13 +93,12 @@ int get(const Command& c) {
     return usage(to + ": is no folder; several sources need a folder to go to");
   }
   for (std::size_t i = 0; i + 1 < c.copy.paths.size() && done; ++i) {
-    RemotePath remote;
-    if (!parse_remote(c.copy.paths[i], c.port, remote)) {
-      return usage(c.copy.paths[i] + ": is no path of a server; a source of get is HOST:PATH");
-    }
-    store::Fetch fetch(address_of(remote, c), c.copy.options, watcher_for(progress));
+    const auto remote = remote_path(c.copy.paths[i], c.port,
+                                    "is no path of a server; a source of get is HOST:PATH");
+    if (!remote) return cli::report_failure(remote.error());
+    store::Fetch fetch(address_of(*remote, c), c.copy.options, watcher_for(progress));
     done = fetch.connect();
-    if (done) done = fetch.get(remote.path, to);
+    if (done) done = fetch.get(remote->path, to);
     const CopyTotals& t = fetch.totals();
     totals.files += t.files;
     totals.skipped += t.skipped;
@@ -110,27 +109,25 @@ int get(const Command& c) {
 }
 
 int put(const Command& c) {
-  RemotePath remote;
-  if (!parse_remote(c.copy.paths.back(), c.port, remote)) {
-    return usage(c.copy.paths.back() +
-                 ": is no path of a server; the destination of put is HOST:PATH");
-  }
+  const auto remote = remote_path(c.copy.paths.back(), c.port,
+                                  "is no path of a server; the destination of put is HOST:PATH");
+  if (!remote) return cli::report_failure(remote.error());
   Progress progress(c.copy);
-  store::Push push(address_of(remote, c), c.copy.options, watcher_for(progress));
+  store::Push push(address_of(*remote, c), c.copy.options, watcher_for(progress));
   auto done = push.connect();
   for (std::size_t i = 0; i + 1 < c.copy.paths.size() && done; ++i) {
-    done = push.put(c.copy.paths[i], remote.path);
+    done = push.put(c.copy.paths[i], remote->path);
   }
   return finish(c.copy, progress, push.totals(), done);
 }
 
 int sync(Command& c) {
-  RemotePath unused;
   if (c.copy.paths.size() != 2) return usage("sync: takes one source and one destination");
   c.copy.options.recursive = true;
   c.copy.options.only_newer = true;
-  if (parse_remote(c.copy.paths.front(), c.port, unused)) return get(c);
-  return put(c);
+  const auto source = cli::parse_remote_path(c.copy.paths.front(), c.port, store::kDefaultPort);
+  if (!source) return cli::report_failure(source.error());
+  return *source ? get(c) : put(c);
 }
 
 // As ls has it: on a terminal, what could steer it is a question mark; elsewhere names are as they
@@ -157,7 +154,7 @@ void print_long(const store::Named& n) {
               when, shown(n.name).c_str());
 }
 
-int list_one(const Command& c, const RemotePath& remote) {
+int list_one(const Command& c, const cli::RemotePath& remote) {
   store::Fetch fetch(address_of(remote, c), {}, {});
   if (auto ok = fetch.connect(); !ok) return fail(ok.error());
   const auto found = fetch.stat(remote.path);
@@ -180,21 +177,24 @@ int list_one(const Command& c, const RemotePath& remote) {
   return 0;
 }
 
-int cat_one(const Command& c, const RemotePath& remote) {
+int cat_one(const Command& c, const cli::RemotePath& remote) {
   store::Fetch fetch(address_of(remote, c), {}, {});
   auto ok = fetch.connect();
   if (ok) ok = fetch.stream(remote.path, STDOUT_FILENO);
   return ok ? 0 : fail(ok.error());
 }
 
-int each_path(const Command& c, int (*work)(const Command&, const RemotePath&)) {
+int serve_folders(Command& c) {
+  if (auto ok = apply(c.listen, c.serve); !ok) return cli::report_failure(ok.error());
+  return serve(c.serve, c.announce_fd);
+}
+
+int each_path(const Command& c, int (*work)(const Command&, const cli::RemotePath&)) {
   int worst = 0;
   for (const std::string& path : c.copy.paths) {
-    RemotePath remote;
-    if (!parse_remote(path, c.port, remote)) {
-      return usage(path + ": is no path of a server; write HOST:PATH");
-    }
-    worst = std::max(worst, work(c, remote));
+    const auto remote = remote_path(path, c.port, "is no path of a server; write HOST:PATH");
+    if (!remote) return cli::report_failure(remote.error());
+    worst = std::max(worst, work(c, *remote));
   }
   return worst;
 }
@@ -208,7 +208,7 @@ int run(Command& c) {
     c.serve.token = *token;
   }
   switch (c.kind) {
-    case Command::Kind::kServe: return serve(c.serve, c.announce_fd);
+    case Command::Kind::kServe: return serve_folders(c);
     case Command::Kind::kGet: return get(c);
     case Command::Kind::kPut: return put(c);
     case Command::Kind::kSync: return sync(c);

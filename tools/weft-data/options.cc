@@ -12,11 +12,6 @@ void add_token(CLI::App& app, Command& c) {
                  "Secret that server and clients share, in a file that only you can read")
       ->type_name("FILE");
 }
-void add_port(CLI::App& app, Command& c) {
-  app.add_option("--port", c.port, "Port of the server, where the path does not name it")
-      ->type_name("PORT")
-      ->capture_default_str();
-}
 
 CLI::App* add(CLI::App& app, Command& c, Command::Kind kind, const char* name, const char* what) {
   CLI::App* sub = app.add_subcommand(name, what);
@@ -30,11 +25,7 @@ void add_serve(CLI::App& app, Command& c) {
   sub->add_option("FOLDER", c.serve.folders, "What to serve. Several appear by their last names")
       ->type_name("FOLDER")
       ->required();
-  sub->add_option("--listen", c.serve.address, "Address to listen on. Default: all")
-      ->type_name("ADDRESS");
-  sub->add_option("--port", c.serve.port, "Port to listen on; 0 chooses one")
-      ->type_name("PORT")
-      ->capture_default_str();
+  add_listen_options(*sub, c.listen);
   sub->add_flag("--writable", c.serve.writable, "Let clients create, replace and remove files");
   add_token(*sub, c);
   sub->add_flag("--open", c.serve.open_access,
@@ -73,17 +64,17 @@ CLI::App* add_copy(CLI::App& app, Command& c, Command::Kind kind, const char* na
       ->type_name("SECONDS")
       ->capture_default_str();
   add_token(*sub, c);
-  add_port(*sub, c);
+  add_port_option(*sub, c.port);
   sub->footer(
-      "A remote path is HOST:PATH or weft://HOST:PORT/PATH. A slash at the end of a source "
-      "means what is in the folder. Exit codes: 0 all done, 1 something failed, 2 wrong "
-      "usage.");
+      "A remote path is HOST:PATH, HOST:PORT:PATH or weft://HOST:PORT/PATH; HOST:./PATH where PATH "
+      "begins with a number. A slash at the end of a source means what is in the folder. Exit "
+      "codes: 0 all done, 1 something failed, 2 wrong usage.");
   return sub;
 }
 
 void add_get(CLI::App& app, Command& c) {
   CLI::App* sub = add_copy(app, c, Command::Kind::kGet, "get", "Copy files from a server",
-                           "HOST:PATH... and the destination");
+                           "HOST[:PORT]:PATH... and the destination");
   sub->add_flag("-r,--recursive", c.copy.options.recursive,
                 "Copy folders with all that is in them");
   sub->add_flag("--verify", c.copy.options.verify, "Compare checksums with the server's files");
@@ -93,7 +84,7 @@ void add_get(CLI::App& app, Command& c) {
 
 void add_put(CLI::App& app, Command& c) {
   CLI::App* sub = add_copy(app, c, Command::Kind::kPut, "put", "Copy files to a server",
-                           "Sources and HOST:PATH");
+                           "Sources and HOST[:PORT]:PATH");
   sub->add_flag("-r,--recursive", c.copy.options.recursive,
                 "Copy folders with all that is in them");
   sub->add_flag("--verify", c.copy.options.verify, "Compare checksums with the server's files");
@@ -125,14 +116,16 @@ bool parse(int argc, char** argv, Command& c, int& exit_code) {
   add_sync(app, c);
   CLI::App* ls = add(app, c, Command::Kind::kList, "ls", "List a folder of a server");
   ls->add_option("PATH", c.copy.paths, "Folders or files of a server")
-      ->type_name("HOST:PATH")
+      ->type_name("HOST[:PORT]:PATH")
       ->required();
   ls->add_flag("-l,--long", c.long_list, "Type, permissions, size and time too");
   CLI::App* cat = add(app, c, Command::Kind::kCat, "cat", "Write a server's files to the output");
-  cat->add_option("PATH", c.copy.paths, "Files of a server")->type_name("HOST:PATH")->required();
+  cat->add_option("PATH", c.copy.paths, "Files of a server")
+      ->type_name("HOST[:PORT]:PATH")
+      ->required();
   for (CLI::App* sub : {ls, cat}) {
     add_token(*sub, c);
-    add_port(*sub, c);
+    add_port_option(*sub, c.port);
   }
   try {
     app.parse(argc, argv);

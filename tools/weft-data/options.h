@@ -7,7 +7,7 @@
 
 #include "store/fetch.h"
 #include "store/session.h"
-#include "weft-data/remote.h"
+#include "weft-data/places.h"
 
 namespace weft::data {
 
@@ -22,9 +22,10 @@ struct Command {
   enum class Kind : std::uint8_t { kNone, kServe, kGet, kPut, kList, kCat, kSync };
   Kind kind = Kind::kNone;
   store::ServeOptions serve;
+  ListenOptions listen;
   int announce_fd = -1;  // serve: the port is written here
   std::string token_file;
-  std::uint16_t port = store::kDefaultPort;
+  PortOption port;
   CopyCommand copy;
   bool long_list = false;
 };

@@ -18,7 +18,7 @@
 
 #include "mount/lanes.h"
 #include "store/secret.h"
-#include "weft-data/remote.h"
+#include "weft-data/places.h"
 #include "weft/common/message.h"
 
 namespace weft::fs {
@@ -26,7 +26,7 @@ namespace {
 
 struct Command {
   std::string source, folder, token_file;
-  std::uint16_t port = store::kDefaultPort;
+  data::PortOption port;
   std::uint32_t read_ahead = mount::Remote::kDefaultBlocks;  // MiB
   bool foreground = false;
   bool allow_other = false;
@@ -262,23 +262,21 @@ int serve_kernel(const Command& c, const std::string& options, Mounted& mounted)
 }
 
 int run(const Command& c) {
-  data::RemotePath at;
-  if (!data::parse_remote(c.source, c.port, at)) {
-    return cli::report_failure(
-        {c.source + ": is no folder of a server; write HOST: or HOST:PATH", cli::kExitUsage});
-  }
-  store::ServerAddress server{at.host, at.port, {}, kPatienceMs};
+  const auto at =
+      data::remote_path(c.source, c.port, "is no folder of a server; write HOST: or HOST:PATH");
+  if (!at) return cli::report_failure(at.error());
+  store::ServerAddress server{at->host, at->port, {}, kPatienceMs};
   if (!c.token_file.empty()) {
     auto token = store::read_token(c.token_file);
     if (!token) return fail(token.error());
     server.token = *token;
   }
-  const auto writable = try_out(server, at.path);
+  const auto writable = try_out(server, at->path);
   if (!writable) return fail(writable.error());
   Mounted mounted;
   server.stop_fd = g_stop = eventfd(0, EFD_CLOEXEC);
   if (g_stop < 0) return fail({errno, "eventfd"});
-  mounted.remote = std::make_unique<mount::Lanes>(server, at.path, c.read_ahead);
+  mounted.remote = std::make_unique<mount::Lanes>(server, at->path, c.read_ahead);
   std::string options = *writable && !c.read_only ? "rw" : "ro";
   options += ",nodev,nosuid,default_permissions,subtype=weft,fsname=";
   // A comma would end the name.
@@ -294,16 +292,15 @@ int main(int argc, char** argv) {
   weft::fs::Command c;
   CLI::App app{"Mount a folder of a data server.", "weft mount"};
   app.formatter(weft::cli::help_formatter());
-  app.add_option("SOURCE", c.source, "HOST:PATH or weft://HOST:PORT/PATH; HOST: is all it serves")
-      ->type_name("HOST:PATH")
+  app.add_option("SOURCE", c.source,
+                 "HOST:PATH, HOST:PORT:PATH or weft://HOST:PORT/PATH; HOST: is all it serves")
+      ->type_name("HOST[:PORT]:PATH")
       ->required();
   app.add_option("FOLDER", c.folder, "Where it appears")->type_name("FOLDER")->required();
   app.add_option("--token-file", c.token_file,
                  "Secret that server and clients share, in a file that only you can read")
       ->type_name("FILE");
-  app.add_option("--port", c.port, "Port of the server, where the path does not name it")
-      ->type_name("PORT")
-      ->capture_default_str();
+  weft::data::add_port_option(app, c.port);
   app.add_option("--read-ahead", c.read_ahead,
                  "Memory for what will be read next, in MiB, on each of up to 4 "
                  "connections")

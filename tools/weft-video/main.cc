@@ -12,7 +12,7 @@
 #include "store/tree.h"
 #include "video/pattern.h"
 #include "video/show.h"
-#include "weft-data/remote.h"
+#include "weft-data/places.h"
 #include "weft-data/serving.h"
 #include "weft-video/convert.h"
 #include "weft-video/options.h"
@@ -84,6 +84,7 @@ int make(const MakeCommand& c) {
 // ---- serve
 
 int serve(Command& c) {
+  if (auto ok = data::apply(c.listen, c.serve); !ok) return cli::report_failure(ok.error());
   Converted converted;
   if (auto ok = converted.convert(c.serve.files); !ok) return fail(ok.error());
   return data::serve(c.serve, c.announce_fd);
@@ -172,12 +173,10 @@ int show(Command& c) {
   s.play.paced = !s.fast;
   video::Show all;
   for (const std::string& name : s.films) {
-    data::RemotePath remote;
-    if (!data::parse_remote(name, c.port, remote)) {
-      return usage(name + ": is no film of a server; write HOST:FILE");
-    }
+    const auto remote = data::remote_path(name, c.port, "is no film of a server; write HOST:FILE");
+    if (!remote) return cli::report_failure(remote.error());
     auto player =
-        video::Player::open({remote.host, remote.port, c.serve.token}, remote.path, s.play);
+        video::Player::open({remote->host, remote->port, c.serve.token}, remote->path, s.play);
     if (!player) return fail(player.error());
     all.players.push_back(std::move(*player));
   }

@@ -27,11 +27,7 @@ void add_serve(CLI::App& app, Command& c) {
          "are converted by ffmpeg first, to NAME.y4m in a temporary folder")
       ->type_name("FILE")
       ->required();
-  sub->add_option("--listen", c.serve.address, "Address to listen on. Default: all")
-      ->type_name("ADDRESS");
-  sub->add_option("--port", c.serve.port, "Port to listen on; 0 chooses one")
-      ->type_name("PORT")
-      ->capture_default_str();
+  data::add_listen_options(*sub, c.listen);
   add_token(*sub, c);
   sub->add_flag("--open", c.serve.open_access,
                 "Serve viewers on other machines without a token. Everybody who reaches the port "
@@ -48,8 +44,9 @@ void add_serve(CLI::App& app, Command& c) {
 void add_show(CLI::App& app, Command& c) {
   CLI::App* sub = add(app, c, Command::Kind::kShow, "show", "Show films of one or more servers");
   ShowCommand& s = c.show;
-  sub->add_option("FILM", s.films, "HOST:FILE or weft://HOST:PORT/FILE; several are shown at once")
-      ->type_name("HOST:FILE")
+  sub->add_option("FILM", s.films,
+                  "HOST:FILE, HOST:PORT:FILE or weft://HOST:PORT/FILE; several are shown at once")
+      ->type_name("HOST[:PORT]:FILE")
       ->required();
   sub->add_flag("--loop", s.play.loop, "Begin again at the end");
   sub->add_option("--start", s.play.first, "Frame to begin with")
@@ -78,9 +75,7 @@ void add_show(CLI::App& app, Command& c) {
       ->type_name("PREFIX");
   sub->add_flag("--json", s.json, "Print the statistics as JSON");
   add_token(*sub, c);
-  sub->add_option("--port", c.port, "Port of a server, where the path does not name it")
-      ->type_name("PORT")
-      ->capture_default_str();
+  data::add_port_option(*sub, c.port);
   sub->footer(
       "Keys: space pauses, left and right go 5 s back and forth, f is full screen, q ends. The "
       "mouse moves a film. Exit codes: 0 all films were shown, 1 something failed, 2 wrong usage.");

@@ -8,6 +8,7 @@
 #include "store/session.h"
 #include "video/player.h"
 #include "video/screen.h"
+#include "weft-data/places.h"
 
 namespace weft::tv {
 
@@ -33,9 +34,10 @@ struct Command {
   enum class Kind : std::uint8_t { kNone, kServe, kShow, kMake };
   Kind kind = Kind::kNone;
   store::ServeOptions serve;
+  data::ListenOptions listen;
   int announce_fd = -1;
   std::string token_file;
-  std::uint16_t port = store::kDefaultPort;
+  data::PortOption port;
   ShowCommand show;
   MakeCommand make;
 };
