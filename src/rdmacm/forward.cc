@@ -7,10 +7,14 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "ibverbs/kernel_devices.h"
+
 namespace weft::rdmacm {
 namespace {
 
+// Without a device the machine's own librdmacm fails: "No RDMA devices were detected".
 bool kernel_has_rdma_cm() {
+  if (!ibverbs::kernel_has_rdma_device()) return false;
   const int fd = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
   if (fd < 0) return false;
   close(fd);

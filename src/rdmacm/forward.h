@@ -2,7 +2,8 @@
 //
 // An rdma_cm channel has one descriptor and programs read the fields of ids, so the two cannot be
 // mixed; the choice is made once. WEFT_REAL_CM=off and WEFT_REAL_CM=on force it; else the machine's
-// own librdmacm is taken where it works, that is, where /dev/infiniband/rdma_cm can be opened.
+// own librdmacm is taken where it works: where the kernel has an RDMA device and
+// /dev/infiniband/rdma_cm can be opened.
 #pragma once
 
 #include <cerrno>

@@ -5,10 +5,12 @@ by LD_PRELOAD.
     loader.py CASE...      WEFT_TEST_BIN_DIR: folder of loader_probe and loader_module.so
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 
 from harness import WEFT, Skip, check, main
 
@@ -94,6 +96,64 @@ def beside_real_devices(network):
     program = os.path.join(folder, "two_vendors")
     network.start(["unshare", "-m", "sh", "-c", f'{pretend} && exec "$0" run -- "$1"', WEFT, program],
                   env={"WEFT_REAL_DIR": os.path.join(folder, "vendor")}, raw=True).expect(0, LIMIT_S)
+
+
+@contextlib.contextmanager
+def pretended_kernel(network, devices):
+    """A kernel that has rdma_ucm, and `devices`: a function that runs a command there. Only names
+    are there, in a mount namespace for each command."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        raise Skip("a mount namespace needs root and unshare")
+    script = """set -e
+mount -t tmpfs none /sys/class
+mkdir /sys/class/infiniband
+for device in $DEVICES; do mkdir "/sys/class/infiniband/$device"; done
+mount -t tmpfs none "$0"
+mkdir "$0/infiniband" "$0/shm"
+touch "$0/infiniband/rdma_cm"
+for node in null zero urandom; do touch "$0/$node"; mount --bind "/dev/$node" "$0/$node"; done
+mount --rbind "$0" /dev
+exec "$@"
+"""
+    with tempfile.TemporaryDirectory(prefix="weft-dev-") as folder:
+        def start(argv, **more):
+            env = {"DEVICES": " ".join(devices), **more.pop("env", {})}
+            return network.start(["unshare", "-m", "sh", "-c", script, folder, *argv], env=env,
+                                 raw=True, **more)
+
+        if start(["true"]).wait(LIMIT_S) != 0:
+            raise Skip("no mount namespaces here")
+        yield start
+
+
+def rdma_cm_without_device(network):
+    """The kernel's rdma_ucm is loaded and has no device: rdma_cm is Weft's, unless the user wants
+    the machine's own. `weft doctor` says so."""
+    code = """
+import ctypes
+cm = ctypes.CDLL("librdmacm.so.1")
+verbs = ctypes.CDLL("libibverbs.so.1")
+verbs.ibv_get_device_name.restype = ctypes.c_char_p
+cm.rdma_get_devices.restype = ctypes.POINTER(ctypes.c_void_p)
+contexts = cm.rdma_get_devices(None)
+assert contexts and contexts[0], "no device"
+device = ctypes.cast(contexts[0], ctypes.POINTER(ctypes.c_void_p))[0]
+assert verbs.ibv_get_device_name(ctypes.c_void_p(device)) == b"weft0"
+cm.rdma_create_event_channel.restype = ctypes.c_void_p
+assert cm.rdma_create_event_channel(), "no event channel"
+"""
+    program = [sys.executable, "-c", code]
+    with pretended_kernel(network, []) as start:
+        said = start([WEFT, "run", "--", *program]).expect(0, LIMIT_S)
+        check("this machine has" not in said, said)
+        start([WEFT, "run", "--real-cm=auto", "--", *program]).expect(0, LIMIT_S)
+        listed = start([WEFT, "devices"]).expect(0, LIMIT_S)
+        check("rdma_cm    weft" in listed, listed)
+        doctor = start([WEFT, "doctor"])
+        doctor.wait(LIMIT_S)
+        check("rdma_ucm is loaded" in doctor.output(), doctor.tail())
+        wished = start([WEFT, "doctor"], env={"WEFT_REAL_CM": "on"}).expect(1, LIMIT_S)
+        check("unset WEFT_REAL_CM" in wished, wished)
 
 
 def private_functions(network):
@@ -188,6 +248,7 @@ if __name__ == "__main__":
         "same_symbols": same_symbols,
         "later_releases": later_releases,
         "beside_real_devices": beside_real_devices,
+        "rdma_cm_without_device": rdma_cm_without_device,
         "private_functions": private_functions,
         "sysfs": sysfs,
     })

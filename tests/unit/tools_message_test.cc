@@ -162,10 +162,35 @@ TEST(Doctor, CongestionThatMayNotBeChosenIsNamedWithTheCommand) {
 
 TEST(Doctor, RealDevicesTakeRdmaCmWhereTheyCan) {
   Machine m = good_machine();
-  m.real_devices = {"mlx5_0"};
+  m.kernel_rdma.devices = {"mlx5_0"};
   for (const Finding& f : judge(m)) EXPECT_EQ(f.level, Finding::Level::kOk) << f.topic;
-  m.real_cm = true;
+  m.kernel_rdma.cm = true;
   EXPECT_THAT(only_finding(m).change, HasSubstr("--real-cm=off"));
+  m.cm_wish = "off";
+  for (const Finding& f : judge(m)) EXPECT_EQ(f.level, Finding::Level::kOk) << f.topic;
+}
+
+TEST(Doctor, KnowsAKernelWithRdmaCmAndWithoutADevice) {
+  Machine m = good_machine();
+  m.kernel_rdma.cm = true;
+  bool seen = false;
+  for (const Finding& f : judge(m)) {
+    EXPECT_EQ(f.level, Finding::Level::kOk) << f.topic;
+    seen = seen || f.found.find("rdma_ucm") != std::string::npos;
+  }
+  EXPECT_TRUE(seen);
+  m.cm_wish = "on";
+  EXPECT_EQ(only_finding(m).level, Finding::Level::kProblem);
+  EXPECT_THAT(only_finding(m).change, HasSubstr("WEFT_REAL_CM"));
+}
+
+TEST(ChoiceOfTheDevice, IsWeftsWhereTheKernelHasNone) {
+  EXPECT_FALSE(is_real_cm({{}, false}, "auto"));
+  EXPECT_FALSE(is_real_cm({{}, true}, "auto"));
+  EXPECT_FALSE(is_real_cm({{"siw0"}, false}, "auto"));
+  EXPECT_TRUE(is_real_cm({{"siw0"}, true}, "auto"));
+  EXPECT_FALSE(is_real_cm({{"siw0"}, true}, "off"));
+  EXPECT_TRUE(is_real_cm({{}, false}, "on"));
 }
 
 TEST(Doctor, NamesPortsInUseAndNewerReleases) {

@@ -126,11 +126,30 @@ Finding judge_rdma_core(const Machine& m) {
                       kBuiltForRelease, kNewestKnownRelease)};
 }
 
+// rdma_ucm is loaded, and no device is there.
+Finding judge_cm_without_device(const Machine& m) {
+  const std::string found = "none besides weft0, though rdma_ucm is loaded";
+  if (m.cm_wish != "on") {
+    return ok("RDMA devices", found + "; under `weft run` rdma_cm connects over weft0");
+  }
+  return {Level::kProblem, "RDMA devices", found + ", and WEFT_REAL_CM is on",
+          "unset WEFT_REAL_CM, or set it to auto",
+          "programs that use rdma_cm fail under `weft run` with \"No RDMA devices were detected\""};
+}
+
 Finding judge_devices(const Machine& m) {
-  if (m.real_devices.empty()) return ok("RDMA devices", "none besides weft0");
+  const KernelRdma& kernel = m.kernel_rdma;
+  if (kernel.devices.empty()) {
+    return kernel.cm ? judge_cm_without_device(m) : ok("RDMA devices", "none besides weft0");
+  }
   std::string names;
-  for (const std::string& name : m.real_devices) names += (names.empty() ? "" : ", ") + name;
-  if (!m.real_cm) return ok("RDMA devices", names + ", listed before weft0");
+  for (const std::string& name : kernel.devices) names += (names.empty() ? "" : ", ") + name;
+  if (!kernel.cm) return ok("RDMA devices", names + ", listed before weft0");
+  if (!is_real_cm(kernel, m.cm_wish)) {
+    return ok("RDMA devices", names +
+                                  ", listed before weft0; WEFT_REAL_CM is off, so rdma_cm "
+                                  "connects over weft0");
+  }
   return {Level::kAdvice, "RDMA devices",
           names + "; /dev/infiniband/rdma_cm can be opened, so rdma_cm connects over them",
           "`weft run --real-cm=off -- PROGRAM` to connect over Weft",

@@ -93,11 +93,8 @@ void look_at_verbs(Machine& m) {
     m.rdma_core = release_of(m.system_verbs);
     dlclose(library);
   }
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/sys/class/infiniband", error)) {
-    m.real_devices.push_back(entry.path().filename().string());
-  }
-  m.real_cm = access("/dev/infiniband/rdma_cm", R_OK | W_OK) == 0;
+  m.kernel_rdma = look_at_kernel_rdma();
+  if (const char* wish = std::getenv("WEFT_REAL_CM"); wish != nullptr) m.cm_wish = wish;
 }
 
 bool is_taken(std::uint16_t port) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "weft/run/kernel.h"
+
 namespace weft::cli {
 
 struct PortUse {
@@ -32,15 +34,15 @@ struct Machine {
   std::optional<std::uint64_t> somaxconn;
   std::optional<std::uint64_t> slow_start_after_idle;
   // Verbs
-  std::string dropin_folder;              // with Weft's libibverbs.so.1; empty: not found
-  std::string dropin_error;               // why not
-  std::string system_verbs;               // path of the system's libibverbs.so.1; empty: none
-  std::optional<unsigned> rdma_core;      // its release, from the file name
-  std::vector<std::string> real_devices;  // names in /sys/class/infiniband
-  bool real_cm = false;                   // /dev/infiniband/rdma_cm can be opened
-  std::vector<PortUse> ports;             // the default ports
-  bool root = false;                      // effective user id 0
-  bool network_namespaces = false;        // this user can make one
+  std::string dropin_folder;          // with Weft's libibverbs.so.1; empty: not found
+  std::string dropin_error;           // why not
+  std::string system_verbs;           // path of the system's libibverbs.so.1; empty: none
+  std::optional<unsigned> rdma_core;  // its release, from the file name
+  KernelRdma kernel_rdma;             // devices beside Weft's
+  std::string cm_wish = "auto";       // WEFT_REAL_CM
+  std::vector<PortUse> ports;         // the default ports
+  bool root = false;                  // effective user id 0
+  bool network_namespaces = false;    // this user can make one
 };
 
 // Looks at this machine. Changes nothing. Takes a few milliseconds.

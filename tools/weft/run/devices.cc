@@ -1,7 +1,6 @@
 // `weft devices`: what RDMA programs see under `weft run`, asked through the same libraries.
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
@@ -10,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/common/common.h"
+#include "weft/run/kernel.h"
 #include "weft/run/program.h"
 
 #if __has_include(<infiniband/verbs.h>)
@@ -124,12 +124,10 @@ Outcome<std::vector<DeviceRow>> list_devices(const std::string&) {
 
 #endif
 
-// As src/rdmacm decides it.
 std::string cm_text() {
   const char* wish = std::getenv("WEFT_REAL_CM");
-  const std::string text = wish != nullptr ? wish : "auto";
-  const bool usable = access("/dev/infiniband/rdma_cm", R_OK | W_OK) == 0;
-  return text == "on" || (text == "auto" && usable) ? "the machine's own" : "weft";
+  const bool real = is_real_cm(look_at_kernel_rdma(), wish != nullptr ? wish : "auto");
+  return real ? "the machine's own" : "weft";
 }
 
 void print_table(const std::vector<DeviceRow>& rows, const std::string& folder) {
