@@ -156,6 +156,33 @@ assert cm.rdma_create_event_channel(), "no event channel"
         check("unset WEFT_REAL_CM" in wished, wished)
 
 
+def kernel_device_is_named(network):
+    """Where the kernel has a device, `weft run` says in one line which one programs get, and how to
+    get the other."""
+    with pretended_kernel(network, ["siw0"]) as start:
+        def said(*options, env=None):
+            lines = start([WEFT, "run", *options, "--", "true"], env=env or {}).expect(0, LIMIT_S)
+            return lines.splitlines()
+
+        real = ["weft: this machine has siw0: programs that use rdma_cm get siw0 (--real-cm=off for "
+                "weft0); others are shown siw0 before weft0, and choose by name"]
+        mine = ["weft: this machine has siw0: programs that use rdma_cm get weft0 (--real-cm=on for "
+                "siw0); others are shown siw0 before weft0, and choose by name"]
+        for got, expected in ((said(), real), (said("--real-cm=on"), real),
+                              (said("--real-cm=off"), mine),
+                              (said(env={"WEFT_REAL_CM": "off"}), mine),
+                              (said("--real-cm=auto", env={"WEFT_REAL_CM": "off"}), real),
+                              (said("--log=error"), []), (said(env={"WEFT_REAL_DIR": ""}), [])):
+            check(got == expected, f"{got}\nexpected {expected}")
+        listed = start([WEFT, "devices"]).expect(0, LIMIT_S)
+        check("rdma_cm    the machine's own" in listed, listed)
+        doctor = start([WEFT, "doctor"])
+        doctor.wait(LIMIT_S)
+        check("--real-cm=off" in doctor.output(), doctor.tail())
+    wrong = network.start([WEFT, "run", "--", "true"], env={"WEFT_REAL_CM": "maybe"}, raw=True)
+    check("WEFT_REAL_CM: 'maybe'" in wrong.expect(2, LIMIT_S), wrong.tail())
+
+
 def private_functions(network):
     """Those of driver libraries lead on to the real library; without one they say what to do."""
     code = """
@@ -249,6 +276,7 @@ if __name__ == "__main__":
         "later_releases": later_releases,
         "beside_real_devices": beside_real_devices,
         "rdma_cm_without_device": rdma_cm_without_device,
+        "kernel_device_is_named": kernel_device_is_named,
         "private_functions": private_functions,
         "sysfs": sysfs,
     })

@@ -193,6 +193,16 @@ TEST(ChoiceOfTheDevice, IsWeftsWhereTheKernelHasNone) {
   EXPECT_TRUE(is_real_cm({{}, false}, "on"));
 }
 
+TEST(ChoiceOfTheDevice, IsSaidInOneLineWithTheWayToTheOther) {
+  EXPECT_EQ(describe_choice({{}, true}, "auto"), "");
+  const std::string real = describe_choice({{"siw0"}, true}, "auto");
+  EXPECT_THAT(real, HasSubstr("get siw0 (--real-cm=off for weft0)"));
+  EXPECT_EQ(real.find('\n'), std::string::npos);
+  EXPECT_THAT(describe_choice({{"siw0"}, true}, "off"),
+              HasSubstr("get weft0 (--real-cm=on for siw0)"));
+  EXPECT_THAT(describe_choice({{"siw0"}, false}, "auto"), HasSubstr("get weft0 (/dev"));
+}
+
 TEST(Doctor, NamesPortsInUseAndNewerReleases) {
   Machine m = good_machine();
   m.ports[0].taken = true;

@@ -1,5 +1,7 @@
 #include "weft/run/kernel.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,6 +30,19 @@ KernelRdma look_at_kernel_rdma() {
 bool is_real_cm(const KernelRdma& kernel, std::string_view wish) {
   if (wish == "on") return true;
   return wish != "off" && kernel.cm && !kernel.devices.empty();
+}
+
+std::string describe_choice(const KernelRdma& kernel, std::string_view wish) {
+  if (kernel.devices.empty()) return {};
+  const std::string names = fmt::format("{}", fmt::join(kernel.devices, ", "));
+  const bool real = is_real_cm(kernel, wish);
+  const std::string other = real        ? "--real-cm=off for weft0"
+                            : kernel.cm ? fmt::format("--real-cm=on for {}", names)
+                                        : "/dev/infiniband/rdma_cm cannot be opened";
+  return fmt::format(
+      "this machine has {0}: programs that use rdma_cm get {1} ({2}); others are shown {0} before "
+      "weft0, and choose by name",
+      names, real ? names : "weft0", other);
 }
 
 }  // namespace weft::cli

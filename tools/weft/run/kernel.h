@@ -18,4 +18,8 @@ struct KernelRdma {
 // count as auto). As src/rdmacm/forward.cc decides it.
 [[nodiscard]] bool is_real_cm(const KernelRdma& kernel, std::string_view wish);
 
+// One line that says which device programs get and how to choose the other one. Empty: the kernel
+// has none.
+[[nodiscard]] std::string describe_choice(const KernelRdma& kernel, std::string_view wish);
+
 }  // namespace weft::cli

@@ -12,6 +12,8 @@
 #include <memory>
 
 #include "weft/common/common.h"
+#include "weft/common/message.h"
+#include "weft/run/kernel.h"
 #include "weft/run/program.h"
 
 namespace weft::cli {
@@ -26,7 +28,7 @@ struct RunOptions {
   std::string pcap;
   std::string personality;
   std::string progress;
-  std::string real_cm = "auto";
+  std::string real_cm;
   std::string sysfs = "on";
   bool preload = false;
   bool sockets = false;
@@ -72,9 +74,9 @@ void add_options(CLI::App& command, RunOptions& o) {
       ->type_name("MODE");
   command
       .add_option("--real-cm", o.real_cm,
-                  "Leave rdma_cm to the machine's own librdmacm: auto (where it works), on or off")
-      ->type_name("MODE")
-      ->capture_default_str();
+                  "Leave rdma_cm to the machine's own librdmacm: auto (where the kernel has a "
+                  "device), on or off. Default: WEFT_REAL_CM, else auto")
+      ->type_name("MODE");
   command
       .add_option("--sysfs", o.sysfs,
                   "Show weft0 to the program below /sys/class/infiniband: on or off")
@@ -165,6 +167,21 @@ Outcome<void> set_up_sockets(const RunOptions& o, const std::string& folder) {
   return {};
 }
 
+// Sets WEFT_REAL_CM, and says which device the program gets where there is another beside Weft's.
+Outcome<void> choose_cm(const RunOptions& o, const Config& config) {
+  const char* before = std::getenv("WEFT_REAL_CM");
+  const std::string variable = before != nullptr && before[0] != '\0' ? before : "auto";
+  const std::string mode = o.real_cm.empty() ? variable : o.real_cm;
+  if (mode != "auto" && mode != "on" && mode != "off") {
+    return usage_error(fmt::format("{}: '{}' is not a mode; it can be auto, on or off",
+                                   o.real_cm.empty() ? "WEFT_REAL_CM" : "--real-cm", mode));
+  }
+  setenv("WEFT_REAL_CM", mode.c_str(), 1);
+  const std::string choice = describe_choice(look_at_kernel_rdma(), mode);
+  if (!choice.empty() && config.log >= LogLevel::kWarning) say(choice);
+  return {};
+}
+
 // The program would report a bad value too, but only once it opens the device.
 Outcome<void> set_environment(const RunOptions& o, const std::string& folder) {
   Outcome<Config> config = load_config(o.common);
@@ -174,7 +191,7 @@ Outcome<void> set_environment(const RunOptions& o, const std::string& folder) {
     if (!config->set(key, value, &why, "weft run")) return usage_error(why);
     setenv(variable_of(key).c_str(), value.c_str(), 1);
   }
-  setenv("WEFT_REAL_CM", o.real_cm.c_str(), 1);
+  if (auto chosen = choose_cm(o, *config); !chosen) return chosen;
   if (o.preload) {
     prepend("LD_PRELOAD", fmt::format("{0}/libibverbs.so.1:{0}/librdmacm.so.1", folder));
   } else {
@@ -189,10 +206,6 @@ Outcome<void> set_environment(const RunOptions& o, const std::string& folder) {
 Outcome<int> run(const RunOptions& o) {
   if (o.program.empty()) {
     return usage_error("the program is missing; write weft run [OPTIONS] -- PROGRAM [ARGS...]");
-  }
-  if (o.real_cm != "auto" && o.real_cm != "on" && o.real_cm != "off") {
-    return usage_error(
-        fmt::format("--real-cm: '{}' is not a mode; it can be auto, on or off", o.real_cm));
   }
   if (o.sysfs != "on" && o.sysfs != "off") {
     return usage_error(fmt::format("--sysfs: '{}' is not a switch; write on or off", o.sysfs));
