@@ -129,6 +129,8 @@ bool copy_whole(CountersPage& page, CountersPage& out) {
   return out.sequence % 2 == 0 && out.sequence == after;
 }
 
+bool is_full(int error) { return error == ENOSPC || error == EDQUOT || error == ENOMEM; }
+
 class Mapping {
  public:
   Mapping(int fd, int protection)
@@ -174,7 +176,10 @@ Result<std::unique_ptr<CountersPublisher>> CountersPublisher::create(Engine& eng
   return out;
 }
 
+// Storage is reserved. In a full folder a file can be lengthened all the same, and the first write
+// to its mapping would end the program by SIGBUS.
 Status CountersPublisher::open_file() {
+  Error error = Error::kSystem;
   for (const char* folder : page_folders()) {
     if (folder == nullptr || *folder != '/') continue;
     sweep(folder);
@@ -182,9 +187,14 @@ Status CountersPublisher::open_file() {
     // What is there is of a dead process that had our number.
     static_cast<void>(unlink(path.c_str()));
     Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!fd) continue;
+    if (!fd) {
+      if (is_full(errno)) error = Error::kNoSpace;
+      continue;
+    }
     void* at = MAP_FAILED;
-    if (ftruncate(fd.get(), sizeof(CountersPage)) == 0) {
+    const int reserved = posix_fallocate(fd.get(), 0, sizeof(CountersPage));
+    if (is_full(reserved)) error = Error::kNoSpace;
+    if (reserved == 0) {
       at = mmap(nullptr, sizeof(CountersPage), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
     }
     if (at == MAP_FAILED) {
@@ -199,7 +209,7 @@ Status CountersPublisher::open_file() {
     unlink_later(path_);
     return {};
   }
-  return fail(Error::kSystem);
+  return fail(error);
 }
 
 Status CountersPublisher::watch() {

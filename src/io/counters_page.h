@@ -42,8 +42,10 @@ static_assert(offsetof(CountersPage, counters) == 56, "other versions read the p
 class CountersPublisher final : public Handler {
  public:
   using Fill = std::function<void(CountersPage&)>;  // called on the engine's thread
+  // On failure the process runs without a page.
   //   kBusy     another device of this process has the page already
-  //   kSystem   no such folder, or no inotify: the process runs without a page
+  //   kNoSpace  no folder has room for it
+  //   kSystem   no such folder, or no inotify
   [[nodiscard]] static Result<std::unique_ptr<CountersPublisher>> create(Engine& engine, Fill fill);
   ~CountersPublisher() override;
   void on_io(std::uint32_t events) override;

@@ -268,6 +268,9 @@ void DeviceImpl::ensure_page() {
       io::CountersPublisher::create(engine(), [this](io::CountersPage& out) { fill_page(out); });
   if (page) {
     page_ = std::move(*page);
+  } else if (page.error() == Error::kNoSpace) {
+    io::log(LogLevel::kWarning,
+            "no room in XDG_RUNTIME_DIR or /dev/shm: `weft stat` cannot show this process");
   } else {
     io::log(LogLevel::kInfo, "no page of counters: {}", describe(page.error()));
   }

@@ -154,7 +154,7 @@ class Stat(Test):
                 end = time.monotonic() + DEADLINE_S
                 while received == 0 and time.monotonic() < end:
                     result = run("stat", str(process.pid), "--json", "-i", "100ms", "--once")
-                    if "does not use Weft" in result.stderr:
+                    if "does not use Weft" in result.stderr or "has no page" in result.stderr:
                         continue  # a server of perf opens its device for each client
                     self.assert_done(result)
                     sample = json.loads(result.stdout)
@@ -195,6 +195,29 @@ class Stat(Test):
         self.assert_usage(run("stat"), "pid")
         self.assert_usage(run("stat", "1", "-i", "0"), "--interval")
         self.assert_usage(run("stat", "1", "--once", "--total"), "exclude")
+
+    def test_a_process_that_finds_no_room_for_its_page_runs_on(self):
+        # A mount namespace with a /dev/shm that is full.
+        script = ("mount --make-rprivate / && mount -t tmpfs -o size=64k none /dev/shm || exit 77; "
+                  "! cat /dev/zero 2>/dev/null >/dev/shm/filler; unset XDG_RUNTIME_DIR; "
+                  'exec "$@"')
+        inside = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-Urm"]
+        inside += ["sh", "-c", script, "sh", WEFT]
+        if shutil.which("unshare") is None or subprocess.run(
+                [*inside[:-1], "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no right to make a mount namespace")
+        listening = subprocess.Popen([*inside, "ping", "--listen", "127.0.0.1:0"],
+                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                     stderr=subprocess.PIPE)
+        try:
+            port = re.search(r":(\d+)$", read_line(listening.stdout).strip()).group(1)
+            self.assert_done(run("ping", f"127.0.0.1:{port}", "-c", "3"))
+            self.assert_failed(run("stat", str(listening.pid)), "has no page of counters",
+                               "no room", "/dev/shm")
+        finally:
+            listening.kill()
+            _, err = listening.communicate()
+        self.assertIn(b"no room in XDG_RUNTIME_DIR or /dev/shm", err)
 
     def test_a_stopped_process_does_not_answer(self):
         with server("ping") as (process, _):

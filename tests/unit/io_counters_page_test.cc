@@ -1,4 +1,6 @@
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <fstream>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -162,6 +166,64 @@ TEST(CountersPage, APageOlderThanItsProcessIsNotItsOwn) {
   unlink(left.c_str());
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
+}
+
+// --- namespaces ---
+
+constexpr int kNotAllowed = 77;
+
+void write_text(const char* path, const std::string& text) { std::ofstream(path) << text; }
+
+// Moves this process to new namespaces. False: it may not.
+bool enter_namespaces(int which) {
+  if (unshare(which) == 0) return true;
+  const uid_t user = getuid();
+  const gid_t group = getgid();
+  if (unshare(which | CLONE_NEWUSER) != 0) return false;
+  write_text("/proc/self/setgroups", "deny");
+  write_text("/proc/self/uid_map", std::to_string(user) + " " + std::to_string(user) + " 1");
+  write_text("/proc/self/gid_map", std::to_string(group) + " " + std::to_string(group) + " 1");
+  return true;
+}
+
+// Runs `body` in a child of this process, in new namespaces, and returns its exit status.
+int in_namespaces(int which, const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (!enter_namespaces(which)) _exit(kNotAllowed);
+    _exit(body());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+bool mount_on(const char* path, const char* type, const char* options) {
+  return mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         mount("none", path, type, 0, options) == 0;
+}
+
+// The storage that Docker gives to all processes of a container together is 64 MiB.
+TEST(CountersPage, FullFolderMeansNoPageAndNoSignal) {
+  const int status = in_namespaces(CLONE_NEWNS, [] {
+    unsetenv("XDG_RUNTIME_DIR");
+    if (!mount_on("/dev/shm", "tmpfs", "size=64k")) return kNotAllowed;
+    const std::string block(4096, 'x');
+    std::ofstream filler("/dev/shm/filler");
+    while (filler << block && filler.flush()) {
+    }
+    filler.close();
+    auto engine = std::move(*Engine::create());
+    const auto page = CountersPublisher::create(*engine, [](CountersPage&) {});
+    if (page || page.error() != Error::kNoSpace) return 1;
+    CountersPage out;
+    const auto seen = read_counters_page(getpid(), out);
+    if (seen || seen.error() != Error::kNotFound) return 2;
+    unlink("/dev/shm/filler");
+    return CountersPublisher::create(*engine, [](CountersPage&) {}) ? 0 : 3;
+  });
+  if (status == kNotAllowed) GTEST_SKIP() << "no right to make a mount namespace";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(CountersPage, LookingWakesTheEngineAndNothingElseDoes) {

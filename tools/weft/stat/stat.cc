@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 
 #include "weft/command.h"
 #include "weft/common/message.h"
@@ -71,20 +73,41 @@ bool exists(int pid) {
 
 std::string program_name(int pid) { return first_line(proc_path(pid) + "/comm"); }
 
+// Whether it has the background thread of a Weft device.
+bool runs_weft(int pid) {
+  std::error_code failed;
+  std::filesystem::directory_iterator at(proc_path(pid) + "/task", failed);
+  for (; !failed && at != std::filesystem::directory_iterator(); at.increment(failed)) {
+    const bool first = at->path().filename() == std::to_string(pid);
+    if (!first && first_line((at->path() / "comm").string()) == "weft") return true;
+  }
+  return false;
+}
+
+// Why there are no counters to be found.
+std::string explain_absence(int pid, const std::string& who) {
+  struct stat st {};
+  if (::stat(proc_path(pid).c_str(), &st) != 0) return fmt::format("there is no process {}", pid);
+  if (st.st_uid != getuid()) {
+    return fmt::format(
+        "{} belongs to user {}, and its counters are for that user only: run `weft stat` as that "
+        "user",
+        who, st.st_uid);
+  }
+  if (runs_weft(pid)) {
+    return fmt::format(
+        "{} uses Weft and has no page of counters: it has no connection or listener yet, or there "
+        "was no room for a page in XDG_RUNTIME_DIR and /dev/shm when it had",
+        who);
+  }
+  return fmt::format("{} does not use Weft: it has no Weft device open", who);
+}
+
 // Why `pid` has no counters for us, in the user's terms.
 Failure explain(int pid, Error error) {
-  struct stat st {};
-  if (::stat(proc_path(pid).c_str(), &st) != 0) return {fmt::format("there is no process {}", pid)};
   const std::string who = fmt::format("process {} ({})", pid, program_name(pid));
-  if (error == Error::kNotFound && st.st_uid != getuid()) {
-    return {
-        fmt::format("{} belongs to user {}, and its counters are for that user only: run "
-                    "`weft stat` as that user",
-                    who, st.st_uid)};
-  }
   switch (error) {
-    case Error::kNotFound:
-      return {fmt::format("{} does not use Weft: it has no Weft device open", who)};
+    case Error::kNotFound: return {explain_absence(pid, who)};
     case Error::kBadVersion:
       return {fmt::format("{} uses another version of Weft; use the `weft` of that version", who)};
     case Error::kTimedOut:
