@@ -19,8 +19,11 @@ struct ProcessCounters {
 
 // Asks the process `pid`, which must run as the same user, and waits up to 200 ms for its answer.
 // A process that nobody asks pays nothing for this. Any thread.
+// `pid` is its number here; if no process here has it, the number that a process of another PID
+// namespace (a container) has there, whose /dev/shm is this one.
 //   kNotFound     no such process of this user, or it publishes no counters: it has no Weft device
 //                 open, no connection yet, or found no room for them in /dev/shm
+//   kInvalidArgument   several processes of other PID namespaces have this number
 //   kBadVersion   it uses a version of Weft whose counters this one cannot read
 //   kTimedOut     it does not answer: stopped, or kept from running
 //   kBusy         its values change faster than they can be read: ask again

@@ -1,8 +1,8 @@
 // A page of counters that other processes of the same user can read while this one runs.
 //
-// A file weft.<uid>.<pid> in $XDG_RUNTIME_DIR or /dev/shm, mode 0600, removed at exit. It is
-// written on request only: opening the file wakes the engine, which then writes fresh values and
-// raises `sequence`. A process that gets no request pays nothing.
+// A file, see io/page_file.h, removed at exit. It is written on request only: opening the file
+// wakes the engine, which then writes fresh values and raises `sequence`. A process that gets no
+// request pays nothing.
 #pragma once
 
 #include <weft/counters.h>
@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "io/engine.h"
 #include "io/fd.h"
+#include "io/page_file.h"
 
 namespace weft::io {
 
@@ -49,25 +50,25 @@ class CountersPublisher final : public Handler {
   [[nodiscard]] static Result<std::unique_ptr<CountersPublisher>> create(Engine& engine, Fill fill);
   ~CountersPublisher() override;
   void on_io(std::uint32_t events) override;
-  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const std::string& path() const { return file_.path; }
   void refresh();
 
  private:
   CountersPublisher(Engine& engine, Fill fill) : engine_(engine), fill_(std::move(fill)) {}
-  [[nodiscard]] Status open_file();
+  [[nodiscard]] Status make_page();
   [[nodiscard]] Status watch();
 
   Engine& engine_;
   const Fill fill_;
   const ForkGuard fork_;
-  std::string path_;
+  PageFile file_;
   Fd inotify_;
   CountersPage* page_ = nullptr;
 };
 
 // For readers: opens the page of `pid` (of this user), waits up to 200 ms for fresh values, copies.
-//   kNotFound     no such process, or it has no connections to count; also where a killed process
-//                 with the same number has left a page
+//   kNotFound     no such process, or it has no connections to count
+//   kInvalidArgument   several processes of other PID namespaces have this number, and none here
 //   kBadVersion   written by an incompatible version
 //   kTimedOut     the process does not answer; `out` holds its last values
 [[nodiscard]] Status read_counters_page(int pid, CountersPage& out);

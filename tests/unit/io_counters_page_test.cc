@@ -1,5 +1,7 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -136,8 +138,17 @@ TEST(CountersPage, OfAKilledProcessGoesWhenTheNextOneIsMade) {
   EXPECT_NE(stat(path.c_str(), &st), 0) << path;
 }
 
+// Makes a page file like the one of this process at `path`, without counters in it.
+Fd leave_page(const std::string& path) {
+  CountersPage page;
+  page.size = sizeof page;
+  Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  EXPECT_EQ(write(fd.get(), &page, sizeof page), static_cast<ssize_t>(sizeof page)) << path;
+  return fd;
+}
+
 // A process that was killed could not remove its page, and its number may be given again.
-TEST(CountersPage, APageOlderThanItsProcessIsNotItsOwn) {
+TEST(CountersPage, APageThatNobodyHoldsIsNotOfTheProcessWithThatNumber) {
   auto engine = std::move(*Engine::create());
   auto page = CountersPublisher::create(*engine, [](CountersPage&) {});
   ASSERT_TRUE(page);
@@ -148,24 +159,52 @@ TEST(CountersPage, APageOlderThanItsProcessIsNotItsOwn) {
     _exit(0);
   }
   const std::string left = mine.substr(0, mine.rfind('.') + 1) + std::to_string(child);
-  const auto leave_page = [&](std::int64_t seconds_ago) {
-    CountersPage old;
-    old.size = sizeof old;
-    timespec t{};
-    clock_gettime(CLOCK_REALTIME, &t);
-    old.started_ns = (t.tv_sec - seconds_ago) * std::int64_t{1'000'000'000};
-    FILE* file = std::fopen(left.c_str(), "w");
-    ASSERT_NE(file, nullptr);
-    EXPECT_EQ(std::fwrite(&old, sizeof old, 1, file), 1U);
-    std::fclose(file);
-  };
-  leave_page(3600);
+  const Fd fd = leave_page(left);
   EXPECT_EQ(seen_by_another(child).first, Error::kNotFound);
-  leave_page(0);  // could be its own: it just does not answer
+  ASSERT_EQ(flock(fd.get(), LOCK_SH), 0);  // as if it were of the child, which does not answer
   EXPECT_EQ(seen_by_another(child).first, Error::kTimedOut);
   unlink(left.c_str());
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
+}
+
+TEST(CountersPage, TakesTheNameOfADeadProcessWithTheSameNumber) {
+  const FolderOfOurOwn folder;
+  auto engine = std::move(*Engine::create());
+  auto page = CountersPublisher::create(*engine, [](CountersPage&) {});
+  ASSERT_TRUE(page);
+  const std::string path = (*page)->path();
+  page->reset();
+  static_cast<void>(leave_page(path));
+  page = CountersPublisher::create(*engine, [](CountersPage& p) { p.counters.tx_bytes = 7; });
+  ASSERT_TRUE(page);
+  EXPECT_EQ((*page)->path(), path);
+  EXPECT_EQ(seen_by_another(getpid()), (std::pair<Error, std::uint64_t>{Error{}, 7}));
+}
+
+TEST(CountersPage, ChildOfForkDoesNotKeepItsParentsPage) {
+  const FolderOfOurOwn folder;
+  int pid_pipe[2];
+  ASSERT_EQ(pipe(pid_pipe), 0);
+  const std::string path = page_of_child([&] {
+    const pid_t grandchild = fork();
+    if (grandchild == 0) {
+      pause();
+      _exit(0);
+    }
+    static_cast<void>(!write(pid_pipe[1], &grandchild, sizeof grandchild));
+    std::raise(SIGKILL);
+  });
+  pid_t grandchild = 0;
+  ASSERT_EQ(read(pid_pipe[0], &grandchild, sizeof grandchild),
+            static_cast<ssize_t>(sizeof grandchild));
+  close(pid_pipe[0]);
+  close(pid_pipe[1]);
+  auto engine = std::move(*Engine::create());
+  auto page = CountersPublisher::create(*engine, [](CountersPage&) {});
+  struct stat st {};
+  EXPECT_NE(stat(path.c_str(), &st), 0) << path;
+  kill(grandchild, SIGKILL);
 }
 
 // --- namespaces ---
@@ -186,12 +225,18 @@ bool enter_namespaces(int which) {
   return true;
 }
 
-// Runs `body` in a child of this process, in new namespaces, and returns its exit status.
+// Runs `body` in a child of this process, in new namespaces, and returns its exit status. In a new
+// PID namespace it is process 1.
 int in_namespaces(int which, const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) {
     if (!enter_namespaces(which)) _exit(kNotAllowed);
-    _exit(body());
+    if ((which & CLONE_NEWPID) == 0) _exit(body());
+    const pid_t first = fork();
+    if (first == 0) _exit(body());
+    int status = 0;
+    waitpid(first, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
   }
   int status = 0;
   waitpid(child, &status, 0);
@@ -223,6 +268,107 @@ TEST(CountersPage, FullFolderMeansNoPageAndNoSignal) {
     return CountersPublisher::create(*engine, [](CountersPage&) {}) ? 0 : 3;
   });
   if (status == kNotAllowed) GTEST_SKIP() << "no right to make a mount namespace";
+  EXPECT_EQ(status, 0);
+}
+
+TEST(CountersPage, ProcessOfAnotherPidNamespaceLeavesThePagesOfOthersAlone) {
+  const FolderOfOurOwn folder;
+  auto engine = std::move(*Engine::create());
+  auto page = CountersPublisher::create(*engine, [](CountersPage& p) { p.counters.tx_bytes = 5; });
+  ASSERT_TRUE(page);
+  const std::string path = (*page)->path();
+  const int status = in_namespaces(CLONE_NEWPID, [] {
+    auto other = std::move(*Engine::create());
+    return CountersPublisher::create(*other, [](CountersPage&) {}) ? 0 : 1;
+  });
+  if (status == kNotAllowed) GTEST_SKIP() << "no right to make a PID namespace";
+  EXPECT_EQ(status, 0);
+  struct stat st {};
+  EXPECT_EQ(stat(path.c_str(), &st), 0) << path;
+  EXPECT_EQ(seen_by_another(getpid()), (std::pair<Error, std::uint64_t>{Error{}, 5}));
+}
+
+// A process with a page, in a PID namespace of its own, where it is process 1.
+class Container {
+ public:
+  explicit Container(std::uint64_t bytes) {
+    int ready[2];
+    int stop[2];
+    EXPECT_EQ(pipe2(ready, O_CLOEXEC), 0);
+    EXPECT_EQ(pipe2(stop, O_CLOEXEC), 0);
+    outer_ = fork();
+    if (outer_ == 0) {
+      close(stop[1]);
+      static_cast<void>(in_namespaces(CLONE_NEWPID, [&] { return run(bytes, ready[1], stop[0]); }));
+      _exit(0);
+    }
+    close(ready[1]);
+    close(stop[0]);
+    stop_ = Fd(stop[1]);
+    char made = 'n';
+    allowed_ = read(ready[0], &made, 1) == 1;
+    made_ = made == 'y';
+    close(ready[0]);
+  }
+  ~Container() {
+    stop_.reset();
+    waitpid(outer_, nullptr, 0);
+  }
+  Container(const Container&) = delete;
+  Container& operator=(const Container&) = delete;
+
+  [[nodiscard]] bool allowed() const { return allowed_; }
+  [[nodiscard]] bool made() const { return made_; }
+  // Its number here: it is the child of a child of the process that we know.
+  [[nodiscard]] pid_t number() const { return child_of(child_of(outer_)); }
+
+ private:
+  static int run(std::uint64_t bytes, int ready, int stop) {
+    auto engine = std::move(*Engine::create());
+    const auto page =
+        CountersPublisher::create(*engine, [&](CountersPage& p) { p.counters.tx_bytes = bytes; });
+    char octet = page && getpid() == 1 ? 'y' : 'n';
+    static_cast<void>(!write(ready, &octet, 1));
+    static_cast<void>(!read(stop, &octet, 1));
+    return 0;
+  }
+  static pid_t child_of(pid_t parent) {
+    const std::string id = std::to_string(parent);
+    pid_t child = 0;
+    std::ifstream("/proc/" + id + "/task/" + id + "/children") >> child;
+    return child;
+  }
+  pid_t outer_ = 0;
+  Fd stop_;
+  bool allowed_ = false;
+  bool made_ = false;
+};
+
+TEST(CountersPage, EqualNumbersOfTwoPidNamespacesDoNotCollide) {
+  const FolderOfOurOwn folder;
+  const Container first(11);
+  const Container second(22);
+  if (!first.allowed() || !second.allowed()) GTEST_SKIP() << "no right to make a PID namespace";
+  ASSERT_TRUE(first.made());
+  ASSERT_TRUE(second.made());
+  EXPECT_EQ(seen_by_another(first.number()), (std::pair<Error, std::uint64_t>{Error{}, 11}));
+  EXPECT_EQ(seen_by_another(second.number()), (std::pair<Error, std::uint64_t>{Error{}, 22}));
+}
+
+// Seen from a container that shares the folder, and whose /proc does not show the process.
+TEST(CountersPage, ProcessThatIsNotVisibleIsFoundByTheNumberOnItsPage) {
+  const FolderOfOurOwn folder;
+  auto engine = std::move(*Engine::create());
+  auto page = CountersPublisher::create(*engine, [](CountersPage& p) { p.counters.tx_bytes = 9; });
+  ASSERT_TRUE(page);
+  const pid_t pid = getpid();
+  const int status = in_namespaces(CLONE_NEWPID | CLONE_NEWNS, [pid] {
+    if (!mount_on("/proc", "proc", nullptr)) return kNotAllowed;
+    CountersPage out;
+    const auto seen = read_counters_page(pid, out);
+    return seen && out.counters.tx_bytes == 9 && static_cast<pid_t>(out.pid) == pid ? 0 : 1;
+  });
+  if (status == kNotAllowed) GTEST_SKIP() << "no right to make the namespaces";
   EXPECT_EQ(status, 0);
 }
 

@@ -71,7 +71,10 @@ bool exists(int pid) {
   return ::stat(proc_path(pid).c_str(), &st) == 0;
 }
 
-std::string program_name(int pid) { return first_line(proc_path(pid) + "/comm"); }
+// A process of another PID namespace may have published its counters in a folder of this one.
+std::string program_name(int pid) {
+  return exists(pid) ? first_line(proc_path(pid) + "/comm") : "in another PID namespace";
+}
 
 // Whether it has the background thread of a Weft device.
 bool runs_weft(int pid) {
@@ -108,6 +111,11 @@ Failure explain(int pid, Error error) {
   const std::string who = fmt::format("process {} ({})", pid, program_name(pid));
   switch (error) {
     case Error::kNotFound: return {explain_absence(pid, who)};
+    case Error::kInvalidArgument:
+      return {fmt::format(
+          "there is no process {} here, and several in other PID namespaces: run `weft stat` in "
+          "the one that is meant",
+          pid)};
     case Error::kBadVersion:
       return {fmt::format("{} uses another version of Weft; use the `weft` of that version", who)};
     case Error::kTimedOut:

@@ -1,0 +1,183 @@
+#include "io/page_file.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace weft::io {
+
+namespace {
+
+// A process as its file names it.
+struct PageOwner {
+  std::uint64_t pid_namespace = 0;  // its inode; 0: it cannot be found out
+  int pid = 0;                      // as the process calls itself
+};
+
+// XDG_RUNTIME_DIR is the user's own. /dev/shm is everybody's: a file there is trusted only if it
+// belongs to this user.
+std::array<const char*, 2> page_folders() { return {secure_getenv("XDG_RUNTIME_DIR"), "/dev/shm"}; }
+
+std::string page_prefix() { return "weft." + std::to_string(getuid()) + "."; }
+
+std::string page_name(const PageOwner& owner) {
+  return page_prefix() + std::to_string(owner.pid_namespace) + "." + std::to_string(owner.pid);
+}
+
+std::optional<PageOwner> owner_named_by(std::string_view name) {
+  const std::string prefix = page_prefix();
+  if (!name.starts_with(prefix)) return std::nullopt;
+  const char* const end = name.data() + name.size();
+  PageOwner owner;
+  const auto number = std::from_chars(name.data() + prefix.size(), end, owner.pid_namespace);
+  if (number.ec != std::errc{} || number.ptr == end || *number.ptr != '.') return std::nullopt;
+  const auto pid = std::from_chars(number.ptr + 1, end, owner.pid);
+  if (pid.ec != std::errc{} || pid.ptr != end || owner.pid <= 0) return std::nullopt;
+  return owner;
+}
+
+// The inode of the namespace, which no other has while this one exists. 0: there is no /proc, or
+// the process may not be looked into.
+std::uint64_t pid_namespace_of(const std::string& process) {
+  struct stat st {};
+  return stat(("/proc/" + process + "/ns/pid").c_str(), &st) == 0 ? st.st_ino : 0;
+}
+
+PageOwner this_process() { return {pid_namespace_of("self"), getpid()}; }
+
+// How the process that is `pid` here calls itself. Nothing: there is no such process here.
+std::optional<PageOwner> process_here(int pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  if (!status) return std::nullopt;
+  PageOwner owner{pid_namespace_of(std::to_string(pid)), pid};
+  // "NSpid: 4711 7": one number for each namespace, the innermost last.
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with("NSpid:")) continue;
+    const char* const end = line.data() + line.size();
+    std::from_chars(line.data() + line.find_last_of(" \t") + 1, end, owner.pid);
+  }
+  return owner;
+}
+
+// The process that made the file holds a lock for as long as it lives.
+bool is_unlocked(int fd) { return flock(fd, LOCK_EX | LOCK_NB) == 0; }
+
+// Whether the process that made the file has ended. A file without contents is being made, and not
+// locked yet.
+bool is_abandoned(int fd) {
+  struct stat st {};
+  return fstat(fd, &st) == 0 && st.st_size != 0 && is_unlocked(fd);
+}
+
+// A page of this user, for reading; else nothing. O_NONBLOCK: it may turn out to be a pipe.
+Fd open_page(const std::string& path) {
+  Fd fd = Fd::connection(
+      open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat st {};
+  if (!fd || fstat(fd.get(), &st) != 0 || st.st_uid != getuid() || !S_ISREG(st.st_mode)) return {};
+  return fd;
+}
+
+// The files of this user in `folder` for which `wanted` holds.
+template <class Wanted>
+std::vector<std::string> pages_in(const char* folder, Wanted wanted) {
+  std::vector<std::string> out;
+  std::error_code failed;
+  std::filesystem::directory_iterator at(folder, failed);
+  for (; !failed && at != std::filesystem::directory_iterator(); at.increment(failed)) {
+    const auto owner = owner_named_by(at->path().filename().string());
+    if (owner && wanted(*owner)) out.push_back(at->path().string());
+  }
+  return out;
+}
+
+// Removes what killed processes have left in `folder`; `mine` is the path of this process, which
+// another one may have used before. Opening the file of a living process asks it for its counters,
+// so that is not done where its number tells that it lives.
+void sweep(const char* folder, const PageOwner& self, const std::string& mine) {
+  const auto may_be_dead = [&](const PageOwner& owner) {
+    const bool neighbor = owner.pid_namespace == self.pid_namespace && owner.pid_namespace != 0;
+    return !neighbor || owner.pid == self.pid || (kill(owner.pid, 0) != 0 && errno == ESRCH);
+  };
+  for (const std::string& path : pages_in(folder, may_be_dead)) {
+    const Fd fd = open_page(path);
+    if (!fd || !(path == mine ? is_unlocked(fd.get()) : is_abandoned(fd.get()))) continue;
+    // Another process may have removed the file before it was locked here. Then the name may be of
+    // a new file by now.
+    struct stat st {};
+    if (fstat(fd.get(), &st) == 0 && st.st_nlink != 0) static_cast<void>(unlink(path.c_str()));
+  }
+}
+
+Error make_error(int error) {
+  if (error == EEXIST) return Error::kBusy;
+  const bool full = error == ENOSPC || error == EDQUOT || error == ENOMEM;
+  return full ? Error::kNoSpace : Error::kSystem;
+}
+
+// Storage is reserved. In a full folder a file can be lengthened all the same, and the first write
+// to its mapping would end the program by SIGBUS.
+Result<PageFile> make_in(const char* folder, const PageOwner& self, std::size_t bytes) {
+  PageFile out;
+  out.path = (std::filesystem::path(folder) / page_name(self)).string();
+  sweep(folder, self, out.path);
+  out.fd = Fd::connection(
+      open(out.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!out.fd) return fail(make_error(errno));
+  int error = flock(out.fd.get(), LOCK_SH | LOCK_NB) == 0 ? 0 : errno;
+  if (error == 0) error = posix_fallocate(out.fd.get(), 0, static_cast<off_t>(bytes));
+  if (error == 0) return out;
+  static_cast<void>(unlink(out.path.c_str()));
+  return fail(make_error(error));
+}
+
+}  // namespace
+
+Result<PageFile> make_page_file(std::size_t bytes) {
+  const PageOwner self = this_process();
+  Error error = Error::kSystem;
+  for (const char* folder : page_folders()) {
+    if (folder == nullptr || *folder != '/') continue;
+    auto made = make_in(folder, self, bytes);
+    if (made || made.error() == Error::kBusy) return made;
+    if (made.error() == Error::kNoSpace) error = Error::kNoSpace;
+  }
+  return fail(error);
+}
+
+Result<Fd> open_page_file(int pid) {
+  const auto here = process_here(pid);
+  const PageOwner wanted = here.value_or(PageOwner{0, pid});
+  Fd found;
+  for (const char* folder : page_folders()) {
+    if (folder == nullptr || *folder != '/') continue;
+    const auto fits = [&](const PageOwner& owner) {
+      return owner.pid == wanted.pid &&
+             (wanted.pid_namespace == 0 || owner.pid_namespace == wanted.pid_namespace);
+    };
+    for (const std::string& path : pages_in(folder, fits)) {
+      Fd fd = open_page(path);  // this is what the other process notices
+      if (!fd || is_abandoned(fd.get())) continue;
+      if (found) return fail(Error::kInvalidArgument);
+      found = std::move(fd);
+    }
+  }
+  if (!found) return fail(Error::kNotFound);
+  return found;
+}
+
+}  // namespace weft::io
