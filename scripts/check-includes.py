@@ -27,15 +27,17 @@ ALLOWED = {
     "lwip": {"lwip", "rddp", "proto", "wire", "base"},
     # Ranges of files on their way to peers, whatever the verbs below are called.
     "readsend": {"readsend", "base"},
-    "io": {"io", "base"},
+    # What every library needs where it starts threads; headers alone.
+    "os": {"os"},
+    "io": {"io", "os", "base"},
     # Captures: where FPDUs end, and a file.
     "trace": {"trace", "io", "wire", "base"},
-    "verbs": {"verbs", "readsend", "trace", "io", "roce", "proto", "wire", "base"},
+    "verbs": {"verbs", "readsend", "trace", "io", "os", "roce", "proto", "wire", "base"},
     # The drop-in libraries are adapters over the public API, with what they share.
     "ibverbs": {"ibverbs", "base"},
-    "rdmacm": {"rdmacm", "ibverbs", "sockets", "base"},
+    "rdmacm": {"rdmacm", "ibverbs", "sockets", "os", "base"},
     # Over verbs as rdma-core defines them, not over anything of Weft above base.
-    "exs": {"exs", "base"},
+    "exs": {"exs", "os", "base"},
     # Programs above the verbs: what they use of RDMA is the C interface of verbs and rdma_cm.
     "store": {"store", "readsend", "base"},
     "video": {"video", "store", "base"},

@@ -6,9 +6,10 @@
 
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <ctime>
 #include <thread>
+
+#include "os/signals_blocked.h"
 
 namespace weft::exs {
 namespace {
@@ -77,12 +78,8 @@ int Engine::start() {
   if (const rdma_event_channel* channel = cm_channel(); channel != nullptr) {
     ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
   }
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const os::SignalsBlocked blocked;
   std::thread thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_setname_np(thread.native_handle(), "exs");
   thread.detach();
   started_.store(true, std::memory_order_release);

@@ -1,7 +1,7 @@
 // The engine: one background thread that sleeps in epoll and serves descriptors, timers and tasks.
 //
-// The thread starts when it is first needed, blocks all signals, is named "weft", and costs no CPU
-// while nothing happens. It does not survive fork(): in the child every call fails with kBadState
+// The thread starts when it is first needed, blocks the application's signals, is named "weft", and
+// costs no CPU while nothing happens. It does not survive fork(): in the child every call fails with kBadState
 // or does nothing.
 //
 // Threads: every member may be called from any thread, callbacks run on the engine's thread only,

@@ -1,7 +1,6 @@
 #include "io/engine_core.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <weft/system_error.h>
 
@@ -12,6 +11,7 @@
 #include <system_error>
 
 #include "io/epoll.h"
+#include "os/signals_blocked.h"
 
 namespace weft::io {
 
@@ -25,22 +25,6 @@ constexpr std::size_t kStaleTimersMin = 256;
 std::uint64_t token(int fd, std::uint32_t generation) {
   return std::uint64_t{generation} << 32U | static_cast<std::uint32_t>(fd);
 }
-
-// Threads inherit the mask: the application's signals never interrupt ours.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 }  // namespace
 
@@ -60,7 +44,7 @@ Status EngineCore::init() {
 Status EngineCore::start_locked() {
   if (stopping_) return fail(Error::kBadState);
   if (started_.load(std::memory_order_relaxed)) return {};
-  const SignalsBlocked blocked;
+  const os::SignalsBlocked blocked;
   try {
     thread_ = std::thread([core = shared_from_this()] { core->loop(); });
   } catch (const std::system_error&) {

@@ -8,12 +8,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <list>
 #include <thread>
 #include <unordered_map>
 
 #include "ibverbs/errors.h"
+#include "os/signals_blocked.h"
 #include "rdmacm/forward.h"
 #include "rdmacm/rsocket.h"
 #include "rdmacm/rsocket_fork.h"
@@ -106,12 +106,8 @@ class Service {
     event.data.fd = wake_;
     epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event);
     started_ = true;
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const os::SignalsBlocked blocked;
     std::thread([this] { run(); }).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return true;
   }
 

@@ -2,7 +2,6 @@
 #include <weft/placement.h>
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -13,12 +12,13 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <csignal>
 #include <cstring>
 #include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
+
+#include "os/signals_blocked.h"
 
 namespace weft {
 
@@ -214,18 +214,10 @@ Result<std::shared_ptr<FileTarget>> FileTarget::create(int fd, std::uint64_t fil
   if (fd < 0 || buffers < 2) return fail(Error::kInvalidArgument);
   try {
     auto writer = std::make_unique<Writer>(fd, file_offset, buffers);
-    // The application's signals are not for this thread.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
+    {
+      const os::SignalsBlocked blocked;
       writer->thread = std::thread([w = writer.get()] { w->run(); });
-    } catch (...) {
-      pthread_sigmask(SIG_SETMASK, &before, nullptr);
-      throw;
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return std::shared_ptr<FileTarget>(new FileTarget(std::move(writer)));
   } catch (const std::bad_alloc&) {
     return fail(Error::kNoMemory);

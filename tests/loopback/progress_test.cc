@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,6 +44,69 @@ TEST(Progress, DoorbellsLeftToAPollRingWhenNoPollComes) {
     ASSERT_TRUE(eventually([&] { return into.load64(0) == from.load64(0); })) << round;
     while (pair.a.send_cq->poll(done) == 0) {
     }
+  }
+}
+
+// A page that its program has write-protected, to learn of the next write to it: a collector of
+// garbage, a checkpoint, an emulator that tracks what has changed.
+class ProtectedPage {
+ public:
+  ProtectedPage() : size_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
+    void* at = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(at, MAP_FAILED);
+    page_ = static_cast<std::uint8_t*>(at);
+    size_of_page = size_;
+    the_page = page_;
+    struct sigaction on_fault {};
+    on_fault.sa_sigaction = &ProtectedPage::unprotect;
+    on_fault.sa_flags = SA_SIGINFO;
+    sigaction(SIGSEGV, &on_fault, &before_);
+  }
+  ~ProtectedPage() {
+    sigaction(SIGSEGV, &before_, nullptr);
+    munmap(page_, size_);
+  }
+  ProtectedPage(const ProtectedPage&) = delete;
+  ProtectedPage& operator=(const ProtectedPage&) = delete;
+
+  void protect() { ASSERT_EQ(mprotect(page_, size_, PROT_READ), 0); }
+  [[nodiscard]] std::uint8_t* data() { return page_; }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] std::uint64_t load64() {
+    return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(page_)).load();
+  }
+
+  static inline std::atomic<int> faults{0};
+
+ private:
+  static void unprotect(int, siginfo_t* info, void*) {
+    const auto* at = static_cast<std::uint8_t*>(info->si_addr);
+    if (at < the_page || at >= the_page + size_of_page) _exit(99);
+    ++faults;
+    mprotect(the_page, size_of_page, PROT_READ | PROT_WRITE);
+  }
+  static inline std::uint8_t* the_page = nullptr;
+  static inline std::size_t size_of_page = 0;
+
+  std::size_t size_;
+  std::uint8_t* page_ = nullptr;
+  struct sigaction before_ {};
+};
+
+TEST(Progress, BackgroundPlacesWritesIntoMemoryThatItsProgramWatchesByFaults) {
+  Pair pair;
+  Memory from(pair.host, 8);
+  ProtectedPage page;
+  const auto into =
+      must(pair.host.pd->register_memory(page.data(), page.size(), kAllAccess), "register");
+  for (std::uint64_t round = 1; round <= 5; ++round) {
+    page.protect();
+    from.store64(0, round);
+    post(*pair.a.qp, wr_write(round, into->rkey(), into->iova()), {from.sge(0, 8)});
+    // Nobody polls the other end.
+    ASSERT_TRUE(eventually([&] { return page.load64() == from.load64(0); })) << round;
+    take_success(*pair.a.send_cq, round);
+    EXPECT_EQ(ProtectedPage::faults, static_cast<int>(round));
   }
 }
 

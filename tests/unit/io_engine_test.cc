@@ -47,7 +47,7 @@ TEST_F(EngineTest, ThreadStartsWithTheFirstUseOnly) {
   EXPECT_TRUE(engine->running());
 }
 
-TEST_F(EngineTest, ThreadBlocksSignalsAndHasAName) {
+TEST_F(EngineTest, ThreadBlocksTheApplicationsSignalsAndHasAName) {
   std::promise<std::pair<std::string, bool>> seen;
   ASSERT_TRUE(engine->post([&] {
     char name[32] = {};
@@ -55,6 +55,9 @@ TEST_F(EngineTest, ThreadBlocksSignalsAndHasAName) {
     sigset_t mask;
     pthread_sigmask(SIG_SETMASK, nullptr, &mask);
     seen.set_value({name, sigismember(&mask, SIGUSR1) == 1 && sigismember(&mask, SIGTERM) == 1});
+    for (const int raised : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) {
+      EXPECT_EQ(sigismember(&mask, raised), 0) << raised;
+    }
   }));
   const auto [name, blocked] = seen.get_future().get();
   EXPECT_TRUE(blocked);
