@@ -100,6 +100,21 @@ class Mapping {
 
 }  // namespace
 
+// Called when the page was opened. The destructor of the publisher waits until no call runs.
+class CountersPublisher::Watcher final : public Handler {
+ public:
+  explicit Watcher(CountersPublisher& publisher) : publisher_(publisher) {}
+  void on_io(std::uint32_t /*events*/) override {
+    alignas(inotify_event) char buffer[4096];
+    while (read(publisher_.inotify_.get(), buffer, sizeof buffer) > 0) {
+    }
+    publisher_.refresh();
+  }
+
+ private:
+  CountersPublisher& publisher_;
+};
+
 Result<std::unique_ptr<CountersPublisher>> CountersPublisher::create(Engine& engine, Fill fill) {
   std::uint32_t nobody = 0;
   const std::uint32_t here = fork_generation();
@@ -137,7 +152,8 @@ Status CountersPublisher::watch() {
   if (!inotify_ || inotify_add_watch(inotify_.get(), file_.path.c_str(), IN_OPEN) < 0) {
     return fail(Error::kSystem);
   }
-  return engine_.add(inotify_.get(), EPOLLIN, this);
+  watcher_ = std::make_shared<Watcher>(*this);
+  return engine_.add(inotify_.get(), EPOLLIN, watcher_);
 }
 
 CountersPublisher::~CountersPublisher() {
@@ -148,13 +164,6 @@ CountersPublisher::~CountersPublisher() {
     munmap(page_, sizeof(CountersPage));
   }
   g_owner.store(0);
-}
-
-void CountersPublisher::on_io(std::uint32_t /*events*/) {
-  alignas(inotify_event) char buffer[4096];
-  while (read(inotify_.get(), buffer, sizeof buffer) > 0) {
-  }
-  refresh();
 }
 
 void CountersPublisher::refresh() {

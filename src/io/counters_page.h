@@ -40,7 +40,7 @@ struct CountersPage {
 static_assert(offsetof(CountersPage, counters) == 56, "other versions read the page");
 
 // Owned by the device. Its destructor removes the file.
-class CountersPublisher final : public Handler {
+class CountersPublisher {
  public:
   using Fill = std::function<void(CountersPage&)>;  // called on the engine's thread
   // On failure the process runs without a page.
@@ -48,12 +48,14 @@ class CountersPublisher final : public Handler {
   //   kNoSpace  no folder has room for it
   //   kSystem   no such folder, or no inotify
   [[nodiscard]] static Result<std::unique_ptr<CountersPublisher>> create(Engine& engine, Fill fill);
-  ~CountersPublisher() override;
-  void on_io(std::uint32_t events) override;
+  ~CountersPublisher();
+  CountersPublisher(const CountersPublisher&) = delete;
+  CountersPublisher& operator=(const CountersPublisher&) = delete;
   [[nodiscard]] const std::string& path() const { return file_.path; }
   void refresh();
 
  private:
+  class Watcher;
   CountersPublisher(Engine& engine, Fill fill) : engine_(engine), fill_(std::move(fill)) {}
   [[nodiscard]] Status make_page();
   [[nodiscard]] Status watch();
@@ -63,6 +65,7 @@ class CountersPublisher final : public Handler {
   const ForkGuard fork_;
   PageFile file_;
   Fd inotify_;
+  std::shared_ptr<Watcher> watcher_;
   CountersPage* page_ = nullptr;
 };
 

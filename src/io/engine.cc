@@ -2,6 +2,7 @@
 
 #include <cassert>
 #include <new>
+#include <utility>
 
 #include "io/engine_core.h"
 
@@ -24,9 +25,9 @@ Engine::~Engine() {
   }
 }
 
-Status Engine::add(int fd, std::uint32_t events, Handler* handler) {
+Status Engine::add(int fd, std::uint32_t events, std::weak_ptr<Handler> handler) {
   if (core_->forked()) return fail(Error::kBadState);
-  return core_->add(fd, events, handler);
+  return core_->add(fd, events, std::move(handler));
 }
 
 Status Engine::modify(int fd, std::uint32_t events) {
@@ -42,9 +43,9 @@ void Engine::forget(int fd) {
   if (!core_->forked()) core_->forget(fd, false);
 }
 
-TimerId Engine::schedule(Instant when, Handler* handler) {
+TimerId Engine::schedule(Instant when, std::weak_ptr<Handler> handler) {
   if (core_->forked() || when.is_never()) return 0;
-  return core_->schedule(when, handler);
+  return core_->schedule(when, std::move(handler));
 }
 
 void Engine::cancel(TimerId id) {

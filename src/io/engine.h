@@ -1,8 +1,8 @@
 // The engine: one background thread that sleeps in epoll and serves descriptors, timers and tasks.
 //
 // The thread starts when it is first needed, blocks the application's signals, is named "weft", and
-// costs no CPU while nothing happens. It does not survive fork(): in the child every call fails with kBadState
-// or does nothing.
+// costs no CPU while nothing happens. It does not survive fork(): in the child every call fails
+// with kBadState or does nothing.
 //
 // Threads: every member may be called from any thread, callbacks run on the engine's thread only,
 // one at a time. Callbacks may call every member. No lock of the engine is held during a callback.
@@ -25,14 +25,22 @@ namespace weft::io {
 // Names one scheduled call of on_timer(). 0 is never given.
 using TimerId = std::uint64_t;
 
-// What the engine calls. The code that registers a handler owns it, and removes it before
-// destroying it.
+// What the engine calls. The engine holds a weak reference, and a share while a callback runs: a
+// handler that has gone is not called, whatever is still registered. The last share may end on the
+// engine's thread.
 class Handler {
  public:
   virtual ~Handler() = default;
   virtual void on_io(std::uint32_t events) { static_cast<void>(events); }  // EPOLLIN...
   virtual void on_timer(TimerId id) { static_cast<void>(id); }
 };
+
+// A reference to `part`, which `owner` keeps alive.
+template <class Owner>
+[[nodiscard]] std::weak_ptr<Handler> handler_within(const std::weak_ptr<Owner>& owner,
+                                                    Handler* part) {
+  return std::shared_ptr<Handler>(owner.lock(), part);
+}
 
 class EngineCore;
 
@@ -41,7 +49,7 @@ class Engine {
   //   kSystem   no descriptors
   [[nodiscard]] static Result<std::unique_ptr<Engine>> create();
   // Stops and joins the thread (on the engine's own thread: lets it end by itself). Callbacks that
-  // are due no longer run. REQUIRES: handlers outlive this or have been removed.
+  // are due no longer run.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -53,7 +61,7 @@ class Engine {
   // earlier registration of the same fd whose descriptor was removed.
   //   kBadState   registered already, or after fork()
   //   kSystem     the kernel refused
-  [[nodiscard]] Status add(int fd, std::uint32_t events, Handler* handler);
+  [[nodiscard]] Status add(int fd, std::uint32_t events, std::weak_ptr<Handler> handler);
   // Changes the events; with EPOLLET this also re-arms them.   kNotFound, kBadState, kSystem
   Status modify(int fd, std::uint32_t events);
   // No callback for `fd` starts any more, and none is running when this returns, unless it is
@@ -68,7 +76,7 @@ class Engine {
 
   // Calls handler->on_timer(id) once at or soon after `when`. 0: never() was given, or after
   // fork().
-  [[nodiscard]] TimerId schedule(Instant when, Handler* handler);
+  [[nodiscard]] TimerId schedule(Instant when, std::weak_ptr<Handler> handler);
   // The call does not start any more, and is not running when this returns (unless on the engine's
   // thread). Ids of the past, and 0, are ignored. REQUIRES: as remove().
   void cancel(TimerId id);

@@ -9,6 +9,7 @@
 #include <cassert>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "io/epoll.h"
 #include "os/signals_blocked.h"
@@ -85,11 +86,13 @@ void EngineCore::wake_locked() {
 
 // --- descriptors ---
 
-Status EngineCore::add(int fd, std::uint32_t events, Handler* handler) {
-  assert(fd >= 0 && handler != nullptr);
+Status EngineCore::add(int fd, std::uint32_t events, std::weak_ptr<Handler> handler) {
+  assert(fd >= 0);
+  const void* const whom = handler.lock().get();
+  if (whom == nullptr) return fail(Error::kBadState);
   const std::lock_guard lock(mutex_);
   const auto index = static_cast<std::size_t>(fd);
-  if (index < fds_.size() && fds_[index].handler != nullptr) return fail(Error::kBadState);
+  if (index < fds_.size() && fds_[index].whom != nullptr) return fail(Error::kBadState);
   if (auto started = start_locked(); !started) return started;
   if (index >= fds_.size()) fds_.resize(std::max(index + 1, fds_.size() * 2));
   const std::uint32_t generation = next_generation_++;
@@ -97,7 +100,7 @@ Status EngineCore::add(int fd, std::uint32_t events, Handler* handler) {
   event.events = events;
   event.data.u64 = token(fd, generation);
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail(system_error(errno));
-  fds_[index] = {handler, generation};
+  fds_[index] = {std::move(handler), whom, generation};
   return {};
 }
 
@@ -106,7 +109,7 @@ Status EngineCore::modify(int fd, std::uint32_t events) {
   // descriptor's.
   const std::lock_guard lock(mutex_);
   const auto index = static_cast<std::size_t>(fd);
-  if (fd < 0 || index >= fds_.size() || fds_[index].handler == nullptr) {
+  if (fd < 0 || index >= fds_.size() || fds_[index].whom == nullptr) {
     return fail(Error::kNotFound);
   }
   epoll_event event{};
@@ -119,12 +122,16 @@ Status EngineCore::modify(int fd, std::uint32_t events) {
 void EngineCore::forget(int fd, bool wait) {
   Lock lock(mutex_);
   const auto index = static_cast<std::size_t>(fd);
-  if (fd < 0 || index >= fds_.size() || fds_[index].handler == nullptr) return;
-  const Handler* handler = fds_[index].handler;
-  fds_[index] = {};
+  if (fd < 0 || index >= fds_.size() || fds_[index].whom == nullptr) return;
+  const void* const whom = fds_[index].whom;
+  forget_locked(fd);
+  if (wait) settle_locked(lock, whom);
+}
+
+void EngineCore::forget_locked(int fd) {
+  fds_[static_cast<std::size_t>(fd)] = {};
   epoll_event unused{};
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, &unused);
-  if (wait) settle_locked(lock, handler);
 }
 
 void EngineCore::wait_for(const void* whom) {
@@ -141,12 +148,14 @@ void EngineCore::settle_locked(Lock& lock, const void* whom) {
   --waiters_;
 }
 
+// The share that the callback had may be the last: it is let go without the lock.
 template <class Call>
-void EngineCore::run_callback(Lock& lock, const void* whom, Call&& call) {
-  running_ = whom;
+void EngineCore::run_callback(Lock& lock, std::shared_ptr<Handler> handler, Call&& call) {
+  running_ = handler.get();
   ++callbacks_;
   lock.unlock();
-  call();
+  call(*handler);
+  handler.reset();
   lock.lock();
   running_ = nullptr;
   if (waiters_ != 0) settled_.notify_all();
@@ -154,11 +163,11 @@ void EngineCore::run_callback(Lock& lock, const void* whom, Call&& call) {
 
 // --- timers, tasks ---
 
-TimerId EngineCore::schedule(Instant when, Handler* handler) {
+TimerId EngineCore::schedule(Instant when, std::weak_ptr<Handler> handler) {
   const std::lock_guard lock(mutex_);
   if (!start_locked()) return 0;
   const TimerId id = next_timer_++;
-  timers_.emplace(id, handler);
+  timers_.emplace(id, std::move(handler));
   const bool earliest = heap_.empty() || when < heap_.front().when;
   heap_.push_back({when, id});
   std::push_heap(heap_.begin(), heap_.end());
@@ -234,9 +243,11 @@ void EngineCore::dispatch(Lock& lock, const epoll_event& event) {
   const auto fd = static_cast<std::size_t>(event.data.u64 & 0xffffffffU);
   const auto generation = static_cast<std::uint32_t>(event.data.u64 >> 32U);
   // Removed meanwhile, perhaps by a callback of this very round.
-  if (fd >= fds_.size() || fds_[fd].handler == nullptr || fds_[fd].generation != generation) return;
-  Handler* handler = fds_[fd].handler;
-  run_callback(lock, handler, [&] { handler->on_io(event.events); });
+  if (fd >= fds_.size() || fds_[fd].whom == nullptr || fds_[fd].generation != generation) return;
+  std::shared_ptr<Handler> handler = fds_[fd].handler.lock();
+  // Its destructor is about to remove it, if it does; until then nobody serves the descriptor.
+  if (handler == nullptr) return forget_locked(static_cast<int>(fd));
+  run_callback(lock, std::move(handler), [&](Handler& h) { h.on_io(event.events); });
 }
 
 void EngineCore::run_timers(Lock& lock) {
@@ -248,10 +259,11 @@ void EngineCore::run_timers(Lock& lock) {
     heap_.pop_back();
     const auto found = timers_.find(id);
     if (found == timers_.end()) continue;
-    Handler* handler = found->second;
+    std::shared_ptr<Handler> handler = found->second.lock();
     timers_.erase(found);
+    if (handler == nullptr) continue;
     running_timer_ = id;
-    run_callback(lock, handler, [&] { handler->on_timer(id); });
+    run_callback(lock, std::move(handler), [&](Handler& h) { h.on_timer(id); });
     running_timer_ = 0;
   }
 }

@@ -20,10 +20,10 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   [[nodiscard]] Status init();
   void stop();
 
-  [[nodiscard]] Status add(int fd, std::uint32_t events, Handler* handler);
+  [[nodiscard]] Status add(int fd, std::uint32_t events, std::weak_ptr<Handler> handler);
   [[nodiscard]] Status modify(int fd, std::uint32_t events);
   void forget(int fd, bool wait);
-  [[nodiscard]] TimerId schedule(Instant when, Handler* handler);
+  [[nodiscard]] TimerId schedule(Instant when, std::weak_ptr<Handler> handler);
   void cancel(TimerId id, bool wait);
   void wait_for(const void* whom);
   [[nodiscard]] Status post(std::function<void()> task);
@@ -41,7 +41,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   using Lock = std::unique_lock<std::mutex>;
 
   struct Registration {
-    Handler* handler = nullptr;
+    std::weak_ptr<Handler> handler;
+    const void* whom = nullptr;  // the same, as running_ names it; null: no registration
     std::uint32_t generation = 0;
   };
   struct Due {
@@ -53,9 +54,10 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
 
   [[nodiscard]] Status start_locked();
   void wake_locked();
+  void forget_locked(int fd);
   void settle_locked(Lock& lock, const void* whom);
   template <class Call>
-  void run_callback(Lock& lock, const void* whom, Call&& call);
+  void run_callback(Lock& lock, std::shared_ptr<Handler> handler, Call&& call);
 
   // The thread.
   void loop();
@@ -87,7 +89,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   std::uint32_t next_generation_ = 1;
 
   std::vector<Due> heap_;
-  std::unordered_map<TimerId, Handler*> timers_;  // ids not in here are stale in heap_
+  std::unordered_map<TimerId, std::weak_ptr<Handler>>
+      timers_;  // ids not in here are stale in heap_
   TimerId next_timer_ = 1;
 
   std::deque<std::function<void()>> tasks_;

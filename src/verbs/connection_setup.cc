@@ -69,7 +69,7 @@ void ConnectionImpl::watch(std::uint32_t events) {
   if (watching_) {
     if (watched_ != events) static_cast<void>(device_->engine().modify(socket_.get(), events));
   } else {
-    watching_ = device_->engine().add(socket_.get(), events, this).has_value();
+    watching_ = device_->engine().add(socket_.get(), events, weak_from_this()).has_value();
   }
   watched_ = events;
 }
@@ -83,7 +83,7 @@ void ConnectionImpl::set_timer(Instant at) {
   if (at == timer_at_) return;
   clear_timer();
   timer_at_ = at;
-  if (!at.is_never()) timer_ = device_->engine().schedule(at, this);
+  if (!at.is_never()) timer_ = device_->engine().schedule(at, weak_from_this());
 }
 
 void ConnectionImpl::clear_timer() {

@@ -55,7 +55,7 @@ Result<std::shared_ptr<QueuePair>> DatagramQp::create(std::shared_ptr<Protection
   std::shared_ptr<DatagramQp> qp(
       new DatagramQp(std::move(pd), options, number->number, std::move(number->socket)));
   Status made = qp->allocate(options);
-  if (made) made = device.engine().add(qp->socket_.get(), EPOLLIN, qp.get());
+  if (made) made = device.engine().add(qp->socket_.get(), EPOLLIN, qp);
   if (!made) {
     qp->retire();
     return fail(made.error());
@@ -421,7 +421,7 @@ void DatagramQp::look() {
     const std::lock_guard watching(watch_mutex_);
     callers_read_ = true;
     watch();
-    timer_ = device_.engine().schedule(io::now() + kCallersGone, this);
+    timer_ = device_.engine().schedule(io::now() + kCallersGone, weak_from_this());
   }
   static_cast<void>(receive());
 }
@@ -437,15 +437,13 @@ void DatagramQp::hand_over() {
 }
 
 void DatagramQp::on_timer(io::TimerId id) {
-  const auto self = weak_from_this().lock();
-  if (self == nullptr) return;
   const std::lock_guard lock(rx_mutex_);
   const std::lock_guard watching(watch_mutex_);
   if (id != timer_ || recv_cq_ == nullptr) return;
   timer_ = 0;
   const std::uint32_t looks = looks_.load(std::memory_order_relaxed);
   if (std::exchange(looks_seen_, looks) != looks) {
-    timer_ = device_.engine().schedule(io::now() + kCallersGone, this);
+    timer_ = device_.engine().schedule(io::now() + kCallersGone, weak_from_this());
     return;
   }
   callers_read_ = false;
@@ -454,8 +452,6 @@ void DatagramQp::on_timer(io::TimerId id) {
 }
 
 void DatagramQp::on_io(std::uint32_t events) {
-  const auto self = weak_from_this().lock();
-  if (self == nullptr) return;
   if ((events & EPOLLOUT) != 0) {
     const std::lock_guard lock(tx_mutex_);
     {

@@ -85,7 +85,7 @@ Status DeviceImpl::init() {
   if (!events) return fail(events.error());
   async_events_ = std::move(*events);
   if (auto engines = create_engines(); !engines) return engines;
-  rings_.start(engine());
+  rings_.start(engine(), io::handler_within(weak_from_this(), &rings_));
   peer_watch_ = std::make_unique<PeerWatch>(*this);
   if (!config_.pcap.empty()) {
     auto tracer = trace::Tracer::open(config_.pcap);
@@ -112,7 +112,6 @@ DeviceImpl::~DeviceImpl() {
   }
   rendezvous_.reset();
   page_.reset();
-  peer_watch_->stop();
 }
 
 std::shared_ptr<DeviceImpl> DeviceImpl::self() {

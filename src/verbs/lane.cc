@@ -207,8 +207,6 @@ void Lane::leave() {
 }
 
 void Lane::on_timer(io::TimerId id) {
-  const std::shared_ptr<LaneOwner> owner = owner_.hold();
-  if (owner == nullptr) return;
   exclusively([&] {
     if (id == retry_timer_) retry_timer_ = 0;
     if (id == timer_) {
@@ -439,7 +437,7 @@ void Lane::settle_up() {
   if (blocked()) update_events();
   if (next_deadline() != timer_at_) update_deadline();
   if (retry_timer_ == 0 && (waits_for_acks() || no_memory_)) {
-    retry_timer_ = home_->schedule(io::now() + kRetryPause, this);
+    retry_timer_ = home_->schedule(io::now() + kRetryPause, as_handler());
   }
 }
 
@@ -495,7 +493,11 @@ Instant Lane::next_deadline() const {
 void Lane::update_deadline() {
   home_->forget_timer(timer_);
   timer_at_ = next_deadline();
-  timer_ = timer_at_.is_never() ? 0 : home_->schedule(timer_at_, this);
+  timer_ = timer_at_.is_never() ? 0 : home_->schedule(timer_at_, as_handler());
+}
+
+std::weak_ptr<io::Handler> Lane::as_handler() {
+  return std::shared_ptr<io::Handler>(owner_.hold(), this);
 }
 
 void Lane::close_transport() {

@@ -187,6 +187,7 @@ class Lane final : public io::Handler {
   void trace_path();
   [[nodiscard]] Instant next_deadline() const;
   void close_transport();
+  [[nodiscard]] std::weak_ptr<io::Handler> as_handler();  // of which the owner is kept
 
   LaneOwner& owner_;
   DeviceImpl& device_;

@@ -121,7 +121,8 @@ Status ListenerImpl::listen(int backlog) {
       !listens) {
     return listens;
   }
-  if (auto added = device_->engine().add(socket_.get(), EPOLLIN, this); !added) return added;
+  if (auto added = device_->engine().add(socket_.get(), EPOLLIN, weak_from_this()); !added)
+    return added;
   spare_ = open_spare();
   backlog_ = static_cast<std::size_t>(wanted);
   listening_ = watching_ = true;
@@ -226,7 +227,7 @@ bool ListenerImpl::out_of_descriptors() {
   io::log(LogLevel::kError, "the kernel cannot accept: connections to {} have to wait",
           local_.text());
   paused_ = true;
-  timer_ = device_->engine().schedule(io::now() + kDescriptorPause, this);
+  timer_ = device_->engine().schedule(io::now() + kDescriptorPause, weak_from_this());
   update_watch();
   return false;
 }

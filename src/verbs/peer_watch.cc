@@ -12,6 +12,9 @@ constexpr int kLooksPerLimit = 8;
 constexpr Duration kPeriodMin{50'000'000};
 }  // namespace
 
+PeerWatch::PeerWatch(DeviceImpl& device)
+    : device_(device), self_(io::handler_within(device.weak_from_this(), this)) {}
+
 Duration PeerWatch::period() const {
   const Config& config = device_.config();
   Duration limit{0};
@@ -25,12 +28,7 @@ Duration PeerWatch::period() const {
 void PeerWatch::start() {
   if (running_.load(std::memory_order_relaxed) || period().count() == 0) return;
   if (running_.exchange(true, std::memory_order_acq_rel)) return;
-  timer_.store(device_.engine().schedule(io::now() + period(), this));
-}
-
-void PeerWatch::stop() {
-  running_.store(true, std::memory_order_release);
-  device_.engine().cancel(timer_.load());
+  static_cast<void>(device_.engine().schedule(io::now() + period(), self_));
 }
 
 void PeerWatch::on_timer(io::TimerId /*id*/) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 
 #include "io/engine.h"
 
@@ -17,12 +18,12 @@ class DeviceImpl;
 //
 // The timer runs while there are connections, eight times within the shorter limit.
 //
-// Threads: start() any, the rest the device's background thread.
+// Owned by the device. Threads: start() any, the rest the device's background thread.
 class PeerWatch final : public io::Handler {
  public:
-  explicit PeerWatch(DeviceImpl& device) : device_(device) {}
+  // REQUIRES: the device is in a shared_ptr.
+  explicit PeerWatch(DeviceImpl& device);
   void start();  // a connection is up. Cheap when the timer runs
-  void stop();   // before the device is taken apart
 
   void on_timer(io::TimerId id) override;
 
@@ -30,8 +31,8 @@ class PeerWatch final : public io::Handler {
   [[nodiscard]] Duration period() const;
 
   DeviceImpl& device_;
+  const std::weak_ptr<io::Handler> self_;  // keeps the device
   std::atomic<bool> running_{false};
-  std::atomic<io::TimerId> timer_{0};
 };
 
 }  // namespace weft::verbs

@@ -85,12 +85,11 @@ Result<std::shared_ptr<Poller>> Poller::create(std::shared_ptr<DeviceImpl> devic
 Poller::~Poller() {
   if (!device_->usable()) return;
   home_.forget(epoll_.get());
-  home_.forget_timer(caller_timer_id_.load());
-  home_.forget_timer(bell_timer_id_.load());
-  // A callback that runs now finds nobody, since it asks for a share in us first.
-  home_.wait_for(this);
-  home_.wait_for(&caller_timer_);
-  home_.wait_for(&bell_timer_);
+}
+
+// Timers that are still set when this has gone find nobody.
+void Poller::start_timer(Duration wait, Timer& timer) {
+  static_cast<void>(home_.schedule(io::now() + wait, io::handler_within(weak_from_this(), &timer)));
 }
 
 Poller& Poller::root() noexcept {
@@ -139,7 +138,8 @@ Status Poller::attach(Lane& lane, std::shared_ptr<LaneOwner> owner) {
   if (added && !registered_.exchange(true, std::memory_order_acq_rel)) {
     const io::SpinGuard lock(keeper_lock_);
     const bool background = keeper_.load(std::memory_order_relaxed) == Keeper::kBackground;
-    const auto known = home_.add(epoll_.get(), background ? EPOLLIN | EPOLLET : EPOLLET, this);
+    const auto known =
+        home_.add(epoll_.get(), background ? EPOLLIN | EPOLLET : EPOLLET, weak_from_this());
     if (known) return {};
     registered_.store(false, std::memory_order_release);
   } else if (added) {
@@ -414,7 +414,7 @@ void Poller::hand_over() {
 // The home thread looks, in a while, whether callers still do.
 void Poller::watch_callers() {
   if (watching_callers_.exchange(true, std::memory_order_seq_cst)) return;
-  caller_timer_id_.store(home_.schedule(io::now() + kCallersGone, &caller_timer_));
+  start_timer(kCallersGone, caller_timer_);
 }
 
 void Poller::look_after_callers() {
@@ -449,15 +449,7 @@ void Poller::look_after_callers() {
 
 // --- the home thread ---
 
-void Poller::on_io(std::uint32_t) {
-  const std::shared_ptr<Poller> self = weak_from_this().lock();
-  if (self != nullptr) serve();
-}
-
-void Poller::Timer::on_timer(io::TimerId) {
-  const std::shared_ptr<Poller> self = poller_.weak_from_this().lock();
-  if (self != nullptr) (poller_.*due_)();
-}
+void Poller::on_io(std::uint32_t) { serve(); }
 
 void Poller::serve() {
   if (serve_now() && passive_spin_allowed()) spin();
@@ -588,8 +580,7 @@ void Poller::start_bell() {
       late_bell_.exchange(true, std::memory_order_seq_cst)) {
     return;
   }
-  const Duration wait = kept_by_callers() ? kLateBell : kLateBellAlone;
-  bell_timer_id_.store(home_.schedule(io::now() + wait, &bell_timer_));
+  start_timer(kept_by_callers() ? kLateBell : kLateBellAlone, bell_timer_);
 }
 
 // --- giving way, and helping ---

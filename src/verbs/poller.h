@@ -170,11 +170,11 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   [[nodiscard]] bool help_others() WEFT_REQUIRES(lock_);
   bool leave() WEFT_RELEASE(lock_) WEFT_NOT_ANALYZED;
 
-  // A timer of the home thread.
+  // A timer of the home thread, which keeps the poller while it runs.
   class Timer final : public io::Handler {
    public:
     Timer(Poller& poller, void (Poller::*due)()) : poller_(poller), due_(due) {}
-    void on_timer(io::TimerId id) override;
+    void on_timer(io::TimerId /*id*/) override { (poller_.*due_)(); }
 
    private:
     Poller& poller_;
@@ -187,6 +187,7 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   void spin();
   [[nodiscard]] bool passive_spin_allowed();
   [[nodiscard]] bool cores_are_enough();
+  void start_timer(Duration wait, Timer& timer);
   void watch_callers();
   void look_after_callers();
   void ring_late();
@@ -233,7 +234,6 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   std::atomic<std::uint32_t> drives_then_{0};
   std::atomic<std::uint32_t> vain_{0};
   std::atomic<std::uint32_t> vain_to_take_{kDrivesOfPollers};
-  std::atomic<io::TimerId> caller_timer_id_{0};
   Timer caller_timer_{*this, &Poller::look_after_callers};
   // Spinning: the home thread's.
   Instant cores_asked_at_;
@@ -248,7 +248,6 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   std::vector<std::uint64_t> doorbells_ WEFT_GUARDED_BY(doorbell_lock_);  // tokens
   std::atomic<bool> doorbell_due_{false};
   std::atomic<bool> late_bell_{false};  // a timer will ring what is left
-  std::atomic<io::TimerId> bell_timer_id_{0};
   Timer bell_timer_{*this, &Poller::ring_late};
   std::uint32_t bell_delays_ = 0;  // the home thread's
   std::atomic<std::uint64_t> polls_{0};

@@ -30,7 +30,7 @@ constexpr Duration kAcceptPause{100'000'000};
 
 }  // namespace
 
-struct Rendezvous::Port final : io::Handler {
+struct Rendezvous::Port final : io::Handler, std::enable_shared_from_this<Port> {
   Port(Rendezvous& o, std::uint16_t n, io::Fd fd) : owner(o), number(n), socket(std::move(fd)) {
     for (std::uint16_t i = roce::kIndexMin; i <= roce::kIndexMax; ++i) free.push_back(i);
   }
@@ -54,18 +54,16 @@ struct Rendezvous::Port final : io::Handler {
 };
 
 // One who has connected and not said yet whom it wants. Served on the engine's thread only.
-struct Rendezvous::Arrival final : io::Handler, std::enable_shared_from_this<Arrival> {
+struct Rendezvous::Arrival final : io::Handler {
   Arrival(Rendezvous& o, io::Fd fd, const SocketAddress& from)
       : owner(o),
         socket(std::move(fd)),
         source(from),
         greeting(roce::Greeting::listener(o.sealer())) {}
   void on_io(std::uint32_t /*events*/) override {
-    const auto self = shared_from_this();
     if (owner.is_wanted(*this)) owner.settle(*this);
   }
   void on_timer(io::TimerId /*id*/) override {
-    const auto self = shared_from_this();
     if (!owner.is_wanted(*this)) return;
     owner.device_.note_refused(LogLevel::kInfo, source.text(), "no hello in time");
     owner.forget(*this);
@@ -155,9 +153,9 @@ Status Rendezvous::open_port() {
     auto socket = open_listener(number);
     if (!socket && socket.error() == Error::kAddressInUse) continue;
     if (!socket) return fail(socket.error());
-    ports_.push_back(std::make_unique<Port>(*this, number, std::move(*socket)));
+    ports_.push_back(std::make_shared<Port>(*this, number, std::move(*socket)));
     Port& port = *ports_.back();
-    if (auto added = device_.engine().add(port.socket.get(), EPOLLIN, &port); !added) {
+    if (auto added = device_.engine().add(port.socket.get(), EPOLLIN, ports_.back()); !added) {
       ports_.pop_back();
       return added;
     }
@@ -245,7 +243,7 @@ bool Rendezvous::accept_one(Port& port) {
     if (socket.error() != Error::kNoSpace) return socket.error() == Error::kConnectionLost;
     io::log(LogLevel::kError, "out of file descriptors: peers of wired queue pairs have to wait");
     static_cast<void>(device_.engine().modify(port.socket.get(), 0));
-    port.timer = device_.engine().schedule(io::now() + kAcceptPause, &port);
+    port.timer = device_.engine().schedule(io::now() + kAcceptPause, port.weak_from_this());
     return false;
   }
   const auto arrival = std::make_shared<Arrival>(*this, std::move(*socket), source);
@@ -255,8 +253,8 @@ bool Rendezvous::accept_one(Port& port) {
     if (arrivals_.size() >= limits::kHalfOpenConnections) return true;
     arrivals_.emplace(arrival.get(), arrival);
   }
-  arrival->timer = device_.engine().schedule(io::now() + kHelloLimit, arrival.get());
-  if (!device_.engine().add(arrival->socket.get(), EPOLLIN, arrival.get())) forget(*arrival);
+  arrival->timer = device_.engine().schedule(io::now() + kHelloLimit, arrival);
+  if (!device_.engine().add(arrival->socket.get(), EPOLLIN, arrival)) forget(*arrival);
   return true;
 }
 

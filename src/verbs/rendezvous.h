@@ -82,7 +82,7 @@ class Rendezvous {
   const std::unique_ptr<HelloSecret> secret_;
 
   io::Mutex mutex_;
-  std::vector<std::unique_ptr<Port>> ports_ WEFT_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Port>> ports_ WEFT_GUARDED_BY(mutex_);
   std::unordered_map<std::uint32_t, std::weak_ptr<Wiring>> wirings_ WEFT_GUARDED_BY(mutex_);
   std::unordered_map<const Arrival*, std::shared_ptr<Arrival>> arrivals_ WEFT_GUARDED_BY(mutex_);
 };

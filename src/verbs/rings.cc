@@ -28,7 +28,7 @@ void Rings::keep(Kept kept) {
   if (kept_.size() >= limits::kKeptRings) return;
   kept_.splice(kept_.begin(), one);
   if (!std::exchange(timer_set_, true)) {
-    static_cast<void>(engine_->schedule(kept_.front().until, this));
+    static_cast<void>(engine_->schedule(kept_.front().until, self_));
   }
 }
 
@@ -62,7 +62,7 @@ void Rings::on_timer(io::TimerId) {
     over.splice(over.begin(), kept_, std::prev(kept_.end()));
   }
   timer_set_ = !kept_.empty();
-  if (timer_set_) static_cast<void>(engine_->schedule(kept_.back().until, this));
+  if (timer_set_) static_cast<void>(engine_->schedule(kept_.back().until, self_));
 }
 
 }  // namespace weft::verbs

@@ -14,7 +14,9 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/time.h"
 #include "io/engine.h"
@@ -35,8 +37,12 @@ class Rings final : public io::Handler {
     Instant until;
   };
 
-  // On whose thread kept memory is given back.  REQUIRES: before all below; it ends before this.
-  void start(io::Engine& engine) noexcept { engine_ = &engine; }
+  // Kept memory is given back on the thread of `engine`. `self` keeps the device.
+  // REQUIRES: before all below.
+  void start(io::Engine& engine, std::weak_ptr<io::Handler> self) noexcept {
+    engine_ = &engine;
+    self_ = std::move(self);
+  }
 
   // Room for one more ring in use, which give() returns. False: stay on TCP.
   [[nodiscard]] bool take() noexcept {
@@ -62,6 +68,7 @@ class Rings final : public io::Handler {
   [[nodiscard]] std::list<Kept> take_first(const std::function<bool(const Kept&)>& fits);
 
   io::Engine* engine_ = nullptr;
+  std::weak_ptr<io::Handler> self_;
   std::atomic<std::uint32_t> count_{0};
   io::Mutex mutex_;
   std::list<Kept> kept_ WEFT_GUARDED_BY(mutex_);  // the latest first

@@ -133,7 +133,7 @@ void Wiring::start_clock() {
   work_waits_ = true;
   const Duration limit = budget();
   if (limit != Duration::max()) {
-    budget_timer_ = device_->engine().schedule(io::now() + limit, this);
+    budget_timer_ = device_->engine().schedule(io::now() + limit, weak_from_this());
   }
 }
 
@@ -185,7 +185,7 @@ void Wiring::seek(Duration first_pause) {
 
 void Wiring::try_again(Duration pause) {
   device_->engine().forget_timer(attempt_timer_);
-  attempt_timer_ = device_->engine().schedule(io::now() + pause, this);
+  attempt_timer_ = device_->engine().schedule(io::now() + pause, weak_from_this());
 }
 
 void Wiring::drop_attempt() {
@@ -229,9 +229,9 @@ void Wiring::attempt(Lock& lock) {
   socket_ = std::move(*socket);
   greeting_ = roce::Greeting::connector(hello(), device_->rendezvous()->sealer());
   connecting_ = true;
-  watching_ = device_->engine().add(socket_.get(), EPOLLOUT, this).has_value();
+  watching_ = device_->engine().add(socket_.get(), EPOLLOUT, weak_from_this()).has_value();
   if (!watching_) return attempt_failed("epoll takes no more descriptors");
-  attempt_timer_ = device_->engine().schedule(io::now() + kAttemptLimit, this);
+  attempt_timer_ = device_->engine().schedule(io::now() + kAttemptLimit, weak_from_this());
 }
 
 // A socket that connects to its own port is its own peer: what it sends comes back.
@@ -253,8 +253,6 @@ void Wiring::meet_itself(Lock& lock) {
 }
 
 void Wiring::on_io(std::uint32_t /*events*/) {
-  const auto self = weak_from_this().lock();
-  if (self == nullptr) return;
   Lock lock(mutex_);
   if (!watching_ || phase_ != Phase::kSeeking) return;  // late
   if (std::exchange(connecting_, false)) {
@@ -307,8 +305,6 @@ bool Wiring::move_octets() {
 }
 
 void Wiring::on_timer(io::TimerId id) {
-  const auto self = weak_from_this().lock();
-  if (self == nullptr) return;
   Lock lock(mutex_);
   if (id == attempt_timer_) {
     attempt_timer_ = 0;

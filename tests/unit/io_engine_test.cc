@@ -67,14 +67,14 @@ TEST_F(EngineTest, ThreadBlocksTheApplicationsSignalsAndHasAName) {
 
 TEST_F(EngineTest, ReadableDescriptorIsReportedOnTheEnginesThread) {
   const Fd fd = readable_fd();
-  Probe probe;
+  const auto probe = std::make_shared<Probe>();
   std::promise<bool> on_thread;
   std::atomic<int> calls{0};
-  probe.io = [&](std::uint32_t events) {
+  probe->io = [&](std::uint32_t events) {
     EXPECT_NE(events & EPOLLIN, 0U);
     if (calls++ == 0) on_thread.set_value(engine->on_thread());
   };
-  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN | EPOLLET, &probe));
+  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN | EPOLLET, probe));
   EXPECT_TRUE(on_thread.get_future().get());
   EXPECT_FALSE(engine->on_thread());
   engine->remove(fd.get());
@@ -83,16 +83,16 @@ TEST_F(EngineTest, ReadableDescriptorIsReportedOnTheEnginesThread) {
 
 TEST_F(EngineTest, EdgeIsReportedOnceAndAgainAfterModify) {
   const Fd fd = readable_fd();
-  Probe probe;
+  const auto probe = std::make_shared<Probe>();
   std::atomic<int> calls{0};
   std::promise<void> first;
   std::promise<void> second;
-  probe.io = [&](std::uint32_t) {
+  probe->io = [&](std::uint32_t) {
     const int n = ++calls;
     if (n == 1) first.set_value();
     if (n == 2) second.set_value();
   };
-  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN | EPOLLET, &probe));
+  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN | EPOLLET, probe));
   first.get_future().get();
   settle();
   EXPECT_EQ(calls, 1);
@@ -103,30 +103,30 @@ TEST_F(EngineTest, EdgeIsReportedOnceAndAgainAfterModify) {
 
 TEST_F(EngineTest, SecondRegistrationOfADescriptorIsRefused) {
   const Fd fd = quiet_fd();
-  Probe probe;
-  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, &probe));
-  const auto again = engine->add(fd.get(), EPOLLIN, &probe);
+  const auto probe = std::make_shared<Probe>();
+  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, probe));
+  const auto again = engine->add(fd.get(), EPOLLIN, probe);
   ASSERT_FALSE(again);
   EXPECT_EQ(again.error(), Error::kBadState);
   engine->remove(fd.get());
   EXPECT_FALSE(engine->modify(fd.get(), EPOLLIN));
-  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, &probe));
+  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, probe));
   engine->remove(fd.get());
 }
 
 TEST_F(EngineTest, RemoveWaitsForTheCallbackThatRuns) {
   const Fd fd = readable_fd();
-  Probe probe;
+  const auto probe = std::make_shared<Probe>();
   std::promise<void> inside;
   std::promise<void> go_on;
   std::atomic<bool> finished{false};
-  probe.io = [&](std::uint32_t) {
+  probe->io = [&](std::uint32_t) {
     if (finished) return;
     inside.set_value();
     go_on.get_future().get();
     finished = true;
   };
-  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN | EPOLLET, &probe));
+  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN | EPOLLET, probe));
   inside.get_future().get();
   std::thread releaser([&] {
     std::this_thread::sleep_for(20ms);
@@ -139,42 +139,42 @@ TEST_F(EngineTest, RemoveWaitsForTheCallbackThatRuns) {
 
 TEST_F(EngineTest, ForgetDoesNotWait) {
   const Fd fd = readable_fd();
-  Probe probe;
+  const auto probe = std::make_shared<Probe>();
   std::promise<void> inside;
   std::promise<void> go_on;
   std::atomic<bool> finished{false};
-  probe.io = [&](std::uint32_t) {
+  probe->io = [&](std::uint32_t) {
     inside.set_value();
     go_on.get_future().get();
     finished = true;
   };
-  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN | EPOLLET, &probe));
+  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN | EPOLLET, probe));
   inside.get_future().get();
   engine->forget(fd.get());
   EXPECT_FALSE(finished);
   go_on.set_value();
-  engine->wait_for(&probe);
+  engine->wait_for(probe.get());
   EXPECT_TRUE(finished);
 }
 
 TEST_F(EngineTest, CallbackMayRemoveItselfAndOthers) {
   const Fd a = readable_fd();
   const Fd b = readable_fd();
-  Probe first;
-  Probe second;
+  const auto first = std::make_shared<Probe>();
+  const auto second = std::make_shared<Probe>();
   std::atomic<int> calls{0};
   const auto remove_both = [&](std::uint32_t) {
     ++calls;
     engine->remove(a.get());
     engine->remove(b.get());
   };
-  first.io = remove_both;
-  second.io = remove_both;
+  first->io = remove_both;
+  second->io = remove_both;
   // Both are found ready in one round.
   std::promise<void> added;
   ASSERT_TRUE(engine->post([&] {
-    EXPECT_TRUE(engine->add(a.get(), EPOLLIN, &first));
-    EXPECT_TRUE(engine->add(b.get(), EPOLLIN, &second));
+    EXPECT_TRUE(engine->add(a.get(), EPOLLIN, first));
+    EXPECT_TRUE(engine->add(b.get(), EPOLLIN, second));
     added.set_value();
   }));
   added.get_future().get();
@@ -186,10 +186,10 @@ TEST_F(EngineTest, CallbackMayRemoveItselfAndOthers) {
 TEST_F(EngineTest, NoCallbackRunsAfterRemoveReturned) {
   for (int round = 0; round < 200; ++round) {
     const Fd fd = readable_fd();
-    auto probe = std::make_unique<Probe>();
+    auto probe = std::make_shared<Probe>();
     std::atomic<bool> removed{false};
     probe->io = [&](std::uint32_t) { EXPECT_FALSE(removed); };
-    ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, probe.get()));
+    ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, probe));
     if (round % 3 == 0) std::this_thread::yield();
     engine->remove(fd.get());
     removed = true;
@@ -199,16 +199,16 @@ TEST_F(EngineTest, NoCallbackRunsAfterRemoveReturned) {
 
 TEST_F(EngineTest, ReusedDescriptorNumberGetsNoEventsOfItsPredecessor) {
   for (int round = 0; round < 200; ++round) {
-    Probe old_probe;
-    Probe new_probe;
+    const auto old_probe = std::make_shared<Probe>();
+    const auto new_probe = std::make_shared<Probe>();
     std::atomic<int> wrong{0};
-    new_probe.io = [&](std::uint32_t) { ++wrong; };
+    new_probe->io = [&](std::uint32_t) { ++wrong; };
     Fd fd = readable_fd();
-    ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, &old_probe));
+    ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, old_probe));
     engine->remove(fd.get());
     fd.reset();
     const Fd reused = quiet_fd();
-    ASSERT_TRUE(engine->add(reused.get(), EPOLLIN, &new_probe));
+    ASSERT_TRUE(engine->add(reused.get(), EPOLLIN, new_probe));
     if (round % 10 == 0) settle();
     engine->remove(reused.get());
     EXPECT_EQ(wrong, 0);
@@ -216,61 +216,61 @@ TEST_F(EngineTest, ReusedDescriptorNumberGetsNoEventsOfItsPredecessor) {
 }
 
 TEST_F(EngineTest, TimersRunInTheOrderOfTheirDeadlines) {
-  Probe probe;
+  const auto probe = std::make_shared<Probe>();
   std::vector<TimerId> order;
   std::promise<void> done;
-  probe.timer = [&](TimerId id) {
+  probe->timer = [&](TimerId id) {
     order.push_back(id);
     if (order.size() == 3) done.set_value();
   };
   std::vector<TimerId> ids(3);
   ASSERT_TRUE(engine->post([&] {
     const Instant start = now();
-    ids[2] = engine->schedule(start + Duration(3ms), &probe);
-    ids[0] = engine->schedule(start + Duration(1ms), &probe);
-    ids[1] = engine->schedule(start + Duration(2ms), &probe);
+    ids[2] = engine->schedule(start + Duration(3ms), probe);
+    ids[0] = engine->schedule(start + Duration(1ms), probe);
+    ids[1] = engine->schedule(start + Duration(2ms), probe);
   }));
   done.get_future().get();
   EXPECT_EQ(order, ids);
 }
 
 TEST_F(EngineTest, TimerNeverRunsBeforeItsDeadline) {
-  Probe probe;
+  const auto probe = std::make_shared<Probe>();
   const Instant due = now() + Duration(15ms);
   std::promise<Instant> ran;
-  probe.timer = [&](TimerId) { ran.set_value(now()); };
-  EXPECT_NE(engine->schedule(due, &probe), 0U);
+  probe->timer = [&](TimerId) { ran.set_value(now()); };
+  EXPECT_NE(engine->schedule(due, probe), 0U);
   EXPECT_GE(ran.get_future().get(), due);
 }
 
 TEST_F(EngineTest, CancelledTimerDoesNotRun) {
-  Probe probe;
+  const auto probe = std::make_shared<Probe>();
   std::atomic<int> calls{0};
-  probe.timer = [&](TimerId) { ++calls; };
-  const TimerId id = engine->schedule(now() + Duration(5ms), &probe);
+  probe->timer = [&](TimerId) { ++calls; };
+  const TimerId id = engine->schedule(now() + Duration(5ms), probe);
   engine->cancel(id);
   engine->cancel(id);
   engine->cancel(0);
-  Probe later;
+  const auto later = std::make_shared<Probe>();
   std::promise<void> done;
-  later.timer = [&](TimerId) { done.set_value(); };
-  EXPECT_NE(engine->schedule(now() + Duration(20ms), &later), 0U);
+  later->timer = [&](TimerId) { done.set_value(); };
+  EXPECT_NE(engine->schedule(now() + Duration(20ms), later), 0U);
   done.get_future().get();
   EXPECT_EQ(calls, 0);
 }
 
 TEST_F(EngineTest, ThousandsOfCancelledTimersLeaveTheOthersAlone) {
-  Probe probe;
+  const auto probe = std::make_shared<Probe>();
   std::atomic<int> calls{0};
   std::promise<void> done;
-  probe.timer = [&](TimerId) {
+  probe->timer = [&](TimerId) {
     if (++calls == 10) done.set_value();
   };
   std::vector<TimerId> doomed;
   for (int i = 0; i < 5000; ++i) {
-    doomed.push_back(engine->schedule(now() + Duration(1h), &probe));
+    doomed.push_back(engine->schedule(now() + Duration(1h), probe));
     if (i % 500 != 0) continue;
-    EXPECT_NE(engine->schedule(now() + Duration(2ms), &probe), 0U);
+    EXPECT_NE(engine->schedule(now() + Duration(2ms), probe), 0U);
   }
   for (const TimerId id : doomed) engine->cancel(id);
   done.get_future().get();
@@ -279,14 +279,92 @@ TEST_F(EngineTest, ThousandsOfCancelledTimersLeaveTheOthersAlone) {
 }
 
 TEST_F(EngineTest, DeadlineThatNeverComesIsNotScheduled) {
-  Probe probe;
-  EXPECT_EQ(engine->schedule(Instant::never(), &probe), 0U);
+  const auto probe = std::make_shared<Probe>();
+  EXPECT_EQ(engine->schedule(Instant::never(), probe), 0U);
+}
+
+// An owner that has forgotten a timer, or noted the number of another one.
+TEST_F(EngineTest, TimerThatOutlivesItsOwnerDoesNotRun) {
+  std::atomic<int> calls{0};
+  auto probe = std::make_shared<Probe>();
+  probe->timer = [&](TimerId) { ++calls; };
+  // The owner goes on the engine's thread, between the timer's deadline and its turn.
+  ASSERT_TRUE(engine->post([&] {
+    EXPECT_NE(engine->schedule(now(), probe), 0U);
+    probe.reset();
+  }));
+  settle();
+  settle();
+  EXPECT_EQ(calls, 0);
+}
+
+TEST_F(EngineTest, DescriptorThatOutlivesItsHandlerIsServedNoMore) {
+  const Fd fd = readable_fd();
+  std::atomic<int> calls{0};
+  auto probe = std::make_shared<Probe>();
+  std::promise<void> inside;
+  probe->io = [&](std::uint32_t) {
+    if (calls++ == 0) inside.set_value();
+  };
+  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, probe));
+  inside.get_future().get();
+  engine->wait_for(probe.get());
+  const std::weak_ptr<Probe> weak = probe;
+  probe.reset();
+  while (!weak.expired()) std::this_thread::yield();
+  settle();
+  const int before = calls;
+  const std::uint64_t wakeups = engine->wakeups();
+  settle();
+  EXPECT_EQ(calls, before);
+  EXPECT_LE(engine->wakeups(), wakeups + 2) << "its readiness keeps the engine awake";
+}
+
+TEST_F(EngineTest, HandlerLivesUntilItsCallbackHasReturned) {
+  std::promise<void> inside;
+  std::promise<void> go_on;
+  std::promise<std::uint64_t> seen;
+  auto probe = std::make_shared<Probe>();
+  const auto value = std::make_shared<std::uint64_t>(42);
+  probe->timer = [&inside, &go_on, &seen, value](TimerId) {
+    inside.set_value();
+    go_on.get_future().get();
+    seen.set_value(*value);
+  };
+  EXPECT_NE(engine->schedule(now(), probe), 0U);
+  inside.get_future().get();
+  probe.reset();
+  go_on.set_value();
+  EXPECT_EQ(seen.get_future().get(), 42U);
+  settle();
+  EXPECT_EQ(value.use_count(), 1);
+}
+
+TEST_F(EngineTest, OwnersComeAndGoUnderTheirTimers) {
+  std::atomic<std::uint64_t> calls{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 2000; ++i) {
+        auto probe = std::make_shared<Probe>();
+        const auto mine = std::make_shared<std::atomic<std::uint64_t>>(1);
+        probe->timer = [&calls, mine](TimerId) { calls += mine->load(); };
+        for (int n = 0; n < 3; ++n) {
+          EXPECT_NE(engine->schedule(now() + Duration(20'000 * n), probe), 0U);
+        }
+        if (i % 7 != 0) continue;
+        ASSERT_TRUE(engine->post([last = std::move(probe)]() mutable { last.reset(); }));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  settle();
 }
 
 TEST_F(EngineTest, IdleEngineSleepsWithoutWakingUp) {
   const Fd fd = quiet_fd();
-  Probe probe;
-  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, &probe));
+  const auto probe = std::make_shared<Probe>();
+  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, probe));
   settle();
   std::this_thread::sleep_for(5ms);
   const std::uint64_t before = engine->wakeups();

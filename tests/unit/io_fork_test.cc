@@ -69,20 +69,20 @@ TEST(Fork, EngineRefusesInTheChildAndGoesOnInTheParent) {
 #endif
   auto engine = std::move(*Engine::create());
   const Fd fd(eventfd(1, EFD_NONBLOCK));
-  NoHandler handler;
-  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN | EPOLLET, &handler));
+  const auto handler = std::make_shared<NoHandler>();
+  ASSERT_TRUE(engine->add(fd.get(), EPOLLIN | EPOLLET, handler));
   EXPECT_TRUE(in_child([&] {
-    const auto added = engine->add(fd.get(), EPOLLIN, &handler);
+    const auto added = engine->add(fd.get(), EPOLLIN, handler);
     const auto posted = engine->post([] {});
     engine->remove(fd.get());
     const bool refused = !added && added.error() == Error::kBadState && !posted &&
-                         engine->schedule(now(), &handler) == 0;
+                         engine->schedule(now(), handler) == 0;
     engine.reset();
     auto mine = Engine::create();
     return refused && mine && (*mine)->post([] {}).has_value();
   }));
   // Still registered: the child has taken nothing away.
-  EXPECT_FALSE(engine->add(fd.get(), EPOLLIN, &handler));
+  EXPECT_FALSE(engine->add(fd.get(), EPOLLIN, handler));
   EXPECT_TRUE(engine->modify(fd.get(), EPOLLIN | EPOLLET));
   engine->remove(fd.get());
 }
