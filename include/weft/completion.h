@@ -62,7 +62,8 @@ class CompletionQueue {
 
   // Acknowledges `count` events taken from the channel.
   virtual void ack_events(std::uint32_t count) = 0;
-  // Blocks until every event taken has been acknowledged (verbs destroy semantics).
+  // Before the CQ is destroyed, while other threads may wait on the channel: drops its events that
+  // nobody has taken, lets no more come, and blocks until every event taken has been acknowledged.
   virtual void wait_for_acks() = 0;
 
   [[nodiscard]] virtual std::uint32_t depth() const = 0;

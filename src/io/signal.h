@@ -65,12 +65,16 @@ class Signal {
     items_.push_back(std::move(item));
     show_locked();
   }
-  // As push(), without a word on the descriptor. For a thread that takes an item itself next, and
-  // then calls show(): that saves it two system calls.
-  void push_unshown(T item) {
+  // As push(), if `wanted()` holds: it is asked with the queue locked. Not `shown`: without a word
+  // on the descriptor. For a thread that takes an item itself next, and then calls show(): that
+  // saves it two system calls.
+  template <class Wanted>
+  void push_if(T item, bool shown, Wanted wanted) {
     if (fork_.forked()) return;
     const std::lock_guard lock(mutex_);
+    if (!wanted()) return;
     items_.push_back(std::move(item));
+    if (shown) show_locked();
   }
   // The descriptor says what is in it, as always.
   void show() {
@@ -89,12 +93,19 @@ class Signal {
   }
 
   [[nodiscard]] std::optional<T> try_pop() {
+    return try_pop([](const T&) {});
+  }
+  // `taken(item)` is called with the queue locked: for take_if(), the item is in the queue or it
+  // has been called.
+  template <class Taken>
+  [[nodiscard]] std::optional<T> try_pop(Taken taken) {
     if (fork_.forked()) return std::nullopt;
     const std::lock_guard lock(mutex_);
     if (items_.empty()) return std::nullopt;
     std::optional<T> out(std::move(items_.front()));
     items_.pop_front();
     if (items_.empty()) unshow_locked();
+    taken(*out);
     return out;
   }
 

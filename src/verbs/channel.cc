@@ -90,6 +90,11 @@ void CompletionChannelImpl::remove(CompletionQueueImpl& cq) {
     std::erase(members_, &cq);
     static_cast<void>(refresh_locked());
   }
+  retire(cq);
+}
+
+void CompletionChannelImpl::retire(CompletionQueueImpl& cq) {
+  cq.mark_retired();  // before the queue is locked: what is queued later has seen it
   (void)events_->take_if([&](CompletionQueueImpl* queued) { return queued == &cq; });
 }
 
@@ -124,18 +129,14 @@ std::shared_ptr<const CompletionChannelImpl::Pollers> CompletionChannelImpl::pol
 }
 
 void CompletionChannelImpl::notify(CompletionQueueImpl& cq) {
-  if (t_waits_on == this || t_drives == number_) {
-    events_->push_unshown(&cq);
-  } else {
-    events_->push(&cq);
-  }
+  const bool shown = t_waits_on != this && t_drives != number_;
+  events_->push_if(&cq, shown, [&] { return !cq.is_retired(); });
 }
 
 CompletionQueueImpl* CompletionChannelImpl::take() {
-  const auto cq = events_->try_pop();
-  if (!cq) return nullptr;
-  (*cq)->event_taken();
-  return *cq;
+  // Counted before anybody else can ask: whoever destroys the CQ waits for this event.
+  const auto cq = events_->try_pop([](CompletionQueueImpl* taken) { taken->event_taken(); });
+  return cq ? *cq : nullptr;
 }
 
 // --- waiting ---
@@ -153,7 +154,8 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
   }
   // So does one that waits for no time. Lanes that callers keep get a look.
   if (timeout && timeout->count() <= 0) {
-    for (const auto& poller : *this->pollers()) {
+    const auto pollers = this->pollers();  // a CQ may come or go meanwhile
+    for (const auto& poller : *pollers) {
       if (poller->kept_by_callers()) poller->drive();
     }
     if (CompletionQueueImpl* cq = take()) return cq;

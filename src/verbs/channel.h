@@ -40,7 +40,8 @@ class CompletionChannelImpl final : public CompletionChannel {
 
   //   kSystem   no room in the epoll to sleep in
   [[nodiscard]] Status add(CompletionQueueImpl& cq);
-  void remove(CompletionQueueImpl& cq);  // drops its events not yet taken
+  void remove(CompletionQueueImpl& cq);
+  void retire(CompletionQueueImpl& cq);  // drops its events not yet taken; it gets no more
   void notify(CompletionQueueImpl& cq);  // queues one event
   // The pollers of its CQs may be others now: a sleeper has to watch these.
   [[nodiscard]] Status refresh();

@@ -222,6 +222,8 @@ void CompletionQueueImpl::ack_events(std::uint32_t count) {
 }
 
 void CompletionQueueImpl::wait_for_acks() {
+  // Else another thread could take one behind the wait, of a CQ that is about to go.
+  if (channel_ != nullptr) channel_->retire(*this);
   std::unique_lock lock(ack_mutex_);
   acked_.wait(lock, [&] { return unacked_.load(std::memory_order_acquire) == 0; });
 }

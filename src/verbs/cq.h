@@ -76,6 +76,11 @@ class CompletionQueueImpl final : public CompletionQueue,
   void wake_idle();
   [[nodiscard]] bool armed() const { return armed_.load(std::memory_order_relaxed) != kNotArmed; }
 
+  // By the channel. Retired: its events are of no interest any more.
+  void mark_retired() noexcept { retired_.store(true, std::memory_order_relaxed); }
+  [[nodiscard]] bool is_retired() const noexcept {
+    return retired_.load(std::memory_order_relaxed);
+  }
   void event_taken() { unacked_.fetch_add(1, std::memory_order_acq_rel); }
 
   // Of polls that are answered from the ring, one in so many runs the poller all the same.
@@ -118,6 +123,7 @@ class CompletionQueueImpl final : public CompletionQueue,
   std::vector<std::weak_ptr<DatagramReader>> readers_ WEFT_GUARDED_BY(users_mutex_);
   std::atomic<bool> has_readers_{false};
 
+  std::atomic<bool> retired_{false};
   std::atomic<std::uint32_t> unacked_{0};
   std::mutex ack_mutex_;
   std::condition_variable acked_;

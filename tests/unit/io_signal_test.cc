@@ -42,21 +42,32 @@ TEST(Signal, IsReadableExactlyWhileSomethingIsInIt) {
   EXPECT_TRUE(readable(s->fd()));
 }
 
+TEST(Signal, TakesOnlyWhatIsWanted) {
+  auto s = std::move(*Signal<int>::create());
+  s->push_if(1, true, [] { return false; });
+  EXPECT_EQ(s->size(), 0U);
+  EXPECT_FALSE(s->try_pop());
+  s->push_if(2, true, [] { return true; });
+  int counted = 0;
+  EXPECT_EQ(s->try_pop([&](int item) { counted += item; }), 2);
+  EXPECT_EQ(counted, 2);
+}
+
 TEST(Signal, ShowsOnRequestWhatWasPushedUnshown) {
   const auto s = numbers();
-  s->push_unshown(1);
+  s->push_if(1, false, [] { return true; });
   EXPECT_FALSE(readable(s->fd()));
   EXPECT_EQ(s->try_pop(), 1);
   s->show();
   EXPECT_FALSE(readable(s->fd())) << "nothing is in it";
-  s->push_unshown(2);
-  s->push_unshown(3);
+  s->push_if(2, false, [] { return true; });
+  s->push_if(3, false, [] { return true; });
   EXPECT_EQ(s->try_pop(), 2);
   s->show();
   EXPECT_TRUE(readable(s->fd()));
   EXPECT_EQ(s->try_pop(), 3);
   EXPECT_FALSE(readable(s->fd()));
-  s->push_unshown(4);
+  s->push_if(4, false, [] { return true; });
   s->push(5);
   EXPECT_TRUE(readable(s->fd()));
   EXPECT_EQ(s->take_if([](int) { return true; }).size(), 2U);

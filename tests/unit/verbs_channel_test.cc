@@ -1,5 +1,8 @@
 // Who keeps the lanes of a completion queue between two looks at its channel.
 #include <array>
+#include <atomic>
+#include <thread>
+#include <vector>
 
 #include "verbs/cq.h"
 #include "verbs/poller.h"
@@ -35,6 +38,55 @@ TEST_F(ChannelTest, WaitOfNoTimeIsNoSignThatTheCallerSleepsThere) {
   EXPECT_EQ(channel->wait(0ns).error(), Error::kTimedOut);
   ASSERT_TRUE(cq->arm(CompletionQueue::Arm::kNext));
   EXPECT_FALSE(cq->poller().kept_by_callers()) << "nobody runs the lanes while the caller sleeps";
+}
+
+// ibv_destroy_cq() waits so. A thread in ibv_get_cq_event() got a CQ that was gone.
+TEST_F(ChannelTest, EventThatNobodyHasTakenIsDroppedBeforeTheCqGoes) {
+  auto& events = dynamic_cast<CompletionChannelImpl&>(*channel);
+  events.notify(*cq);
+  cq->wait_for_acks();
+  EXPECT_EQ(channel->wait(0ns).error(), Error::kTimedOut);
+  events.notify(*cq);  // by a thread that was about to
+  EXPECT_EQ(channel->wait(0ns).error(), Error::kTimedOut);
+}
+
+// Threads that take events meet one that destroys CQs, as ibv_destroy_cq() does: who has got an
+// event has a CQ that lives until he acknowledges it.
+TEST_F(ChannelTest, CqLivesUntilEveryEventTakenIsAcknowledged) {
+  auto& events = dynamic_cast<CompletionChannelImpl&>(*channel);
+  std::atomic<bool> over{false};
+  std::atomic<std::uint64_t> gone{0};  // CQs destroyed so far; a CQ's context is its number
+  std::atomic<int> early{0};
+  std::vector<std::thread> takers;
+  for (int i = 0; i < 2; ++i) {
+    takers.emplace_back([&] {
+      while (!over) {
+        const auto event = channel->wait(0ns);
+        if (!event) continue;
+        const auto number = reinterpret_cast<std::uintptr_t>((*event)->context());
+        std::this_thread::yield();
+        if (gone >= number) ++early;
+        (*event)->ack_events(1);
+      }
+    });
+  }
+  CqOptions options;
+  options.depth = 8;
+  options.channel = channel;
+  for (std::uintptr_t number = 1; number <= 3000; ++number) {
+    options.context = reinterpret_cast<void*>(number);
+    auto made = host.device->create_cq(options);
+    if (!made) break;
+    events.notify(dynamic_cast<CompletionQueueImpl&>(**made));
+    if (number % 3 != 0) std::this_thread::yield();
+    (*made)->wait_for_acks();
+    gone = number;
+    made->reset();
+  }
+  over = true;
+  for (std::thread& taker : takers) taker.join();
+  EXPECT_EQ(gone, 3000U);
+  EXPECT_EQ(early, 0);
 }
 
 }  // namespace
