@@ -61,8 +61,13 @@ class ProtectionDomain {
   [[nodiscard]] virtual std::size_t users() const = 0;
 
   // `addr` stays the caller's and must outlive the region. Length 0 is legal.
-  //   kInvalidArgument   null addr with a length, wrap-around, or remote write or atomic rights
-  //                      without local write
+  //
+  // A peer ends a region by Send with Invalidate only if the region has kRemoteInvalidate, no
+  // window is bound to it, and its domain has no second QP (RFC 5040 5.3, 8.1.1). A window of type 2
+  // may be invalidated by the peer of the QP that bound it. Any other STag in a Send with Invalidate
+  // ends the connection by a Terminate, and the memory stays valid.
+  //   kInvalidArgument   null addr with a length, wrap-around, remote write or atomic rights
+  //                      without local write, or kRemoteInvalidate without a remote right
   //   kLimitExceeded     limits::kMemoryRegions are registered
   [[nodiscard]] virtual Result<std::shared_ptr<MemoryRegion>> register_memory(void* addr,
                                                                               std::size_t length,

@@ -21,6 +21,9 @@ enum class Access : std::uint32_t {
   kRemoteAtomic = 1U << 3U,  // the peer may FetchAdd and CmpSwap; needs kLocalWrite
   kBindWindow = 1U << 4U,    // memory windows may be bound to this region
   kZeroBased = 1U << 5U,     // windows only: the TO of the first byte is 0
+  // Regions only: the peer may invalidate the STag by Send with Invalidate (RFC 5040 5.3). Needs a
+  // remote right. Windows of type 2 need no such right, see memory.h.
+  kRemoteInvalidate = 1U << 6U,
 };
 constexpr Access operator|(Access a, Access b) {
   return static_cast<Access>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));

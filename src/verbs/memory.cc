@@ -11,7 +11,7 @@ namespace {
 // As ProtectionDomain::register_memory() says.
 bool legal(const void* addr, std::size_t length, std::uint64_t iova, Access access) {
   constexpr auto kKnown = Access::kLocalWrite | Access::kRemoteWrite | Access::kRemoteRead |
-                          Access::kRemoteAtomic | Access::kBindWindow;
+                          Access::kRemoteAtomic | Access::kBindWindow | Access::kRemoteInvalidate;
   if ((static_cast<std::uint32_t>(access) & ~static_cast<std::uint32_t>(kKnown)) != 0) return false;
   if (addr == nullptr && length != 0) return false;
   const auto start = reinterpret_cast<std::uintptr_t>(addr);
@@ -20,6 +20,10 @@ bool legal(const void* addr, std::size_t length, std::uint64_t iova, Access acce
     return false;
   }
   const bool writable = has(access, Access::kRemoteWrite) || has(access, Access::kRemoteAtomic);
+  // A peer must not end what it may not use: memory of ours that it only sees the STag of.
+  if (has(access, Access::kRemoteInvalidate) && !writable && !has(access, Access::kRemoteRead)) {
+    return false;
+  }
   return !writable || has(access, Access::kLocalWrite);
 }
 

@@ -165,6 +165,9 @@ proto::Violation execute_remote_invalidate(ProtectionDomainImpl& pd, proto::Stre
   if (entry->spec.pd != id.pd || entry->keys[0] != stag.key()) {
     return Violation::kInvalidateProtection;
   }
+  if (!entry->is_window && !has(entry->spec.access, Access::kRemoteInvalidate)) {
+    return Violation::kInvalidateOperation;
+  }
   if (!is_valid(*entry)) return Violation::kNone;
   if (entry->is_window) {
     if (entry->spec.stream != id.stream) return Violation::kInvalidateProtection;

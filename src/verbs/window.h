@@ -60,9 +60,9 @@ void unbind_windows(DeviceImpl& device, Stag region);
 // window bound to this stream. kSuccess or kWindowBind.
 [[nodiscard]] WcStatus execute_local_invalidate(ProtectionDomainImpl& pd, proto::StreamId id,
                                                 const proto::SendWqe& wqe);
-// A Send with Invalidate arrived (RFC 5040 5.3). A region may be invalidated
-// if its domain has no other QP and no window is bound to it, a window by the stream it is bound
-// to. kNone (also if it was invalid already), kInvalidateProtection or kInvalidateOperation.
+// A Send with Invalidate arrived (RFC 5040 5.3). A window may be invalidated by the stream it is
+// bound to; a region if it has kRemoteInvalidate, its domain has no other QP and no window is bound
+// to it. kNone (also if it was invalid already), kInvalidateProtection or kInvalidateOperation.
 [[nodiscard]] proto::Violation execute_remote_invalidate(ProtectionDomainImpl& pd,
                                                          proto::StreamId id, Stag stag);
 

@@ -11,6 +11,8 @@ using raw::Attach;
 using raw::Bytes;
 using raw::Code;
 
+constexpr auto kInvalidatable = kAllAccess | Access::kRemoteInvalidate;
+
 Bytes send_invalidate(std::uint32_t msn, std::uint32_t stag, const Bytes& payload = {},
                       bool solicited = false) {
   return raw::ulpdu(raw::Untagged{.opcode = solicited ? raw::kSendSeInv : raw::kSendInv,
@@ -35,7 +37,7 @@ TEST(Rfc5040_5_3, StagIsInvalidWhenTheSendIsDelivered) {
   for (const bool solicited : {false, true}) {
     SCOPED_TRACE(solicited);
     Session s;
-    Memory region(s.host, 64);
+    Memory region(s.host, 64, kInvalidatable);
     Memory in(s.host, 16);
     post_recv(*s.weft.qp, 1, {in.sge()});
     s.peer.send_fpdu(raw::write(region.rkey(), region.to(), raw::text("before")));
@@ -54,7 +56,7 @@ TEST(Rfc5040_5_3, StagIsInvalidWhenTheSendIsDelivered) {
 
 TEST(Rfc5040_5_3, OnlyTheLastSegmentOfTheSendInvalidates) {
   Session s;
-  Memory region(s.host, 64);
+  Memory region(s.host, 64, kInvalidatable);
   Memory in(s.host, 16);
   post_recv(*s.weft.qp, 1, {in.sge()});
   s.peer.send_fpdu(raw::ulpdu(raw::Untagged{.opcode = raw::kSendInv,
@@ -70,7 +72,7 @@ TEST(Rfc5040_5_3, OnlyTheLastSegmentOfTheSendInvalidates) {
 
 TEST(Rfc5040_5_3, AnStagThatIsInvalidAlreadyIsNoError) {
   Session s;
-  Memory region(s.host, 64);
+  Memory region(s.host, 64, kInvalidatable);
   post_empty_recvs(*s.weft.qp, 1, 2);
   s.peer.send_fpdus({send_invalidate(1, region.rkey()), send_invalidate(2, region.rkey())});
   take_success(*s.weft.recv_cq, 1);
@@ -84,14 +86,14 @@ TEST(Rfc5040_7_2, InvalidatingAnStagOfAnotherDomainTerminates) {
   for (const Role role : kBothRoles) {
     Session s({.role = role});
     const auto pd = must(s.host.device->create_pd(), "create a protection domain");
-    Memory foreign(*pd, 64, kAllAccess);
+    Memory foreign(*pd, 64, kInvalidatable);
     expect_cannot_invalidate(s, foreign.rkey(), {0, 1, 9});
   }
 }
 
 TEST(Rfc5040_7_2, InvalidatingWithTheWrongKeyOctetTerminates) {
   Session s;
-  Memory region(s.host, 64);
+  Memory region(s.host, 64, kInvalidatable);
   expect_cannot_invalidate(s, region.rkey() ^ 0x01U, {0, 1, 9});
 }
 
@@ -105,7 +107,7 @@ TEST(Rfc5040_7_2, InvalidatingAnUnknownStagTerminates) {
 
 TEST(Rfc5040_7_2, InvalidatingARegionUnderAWindowTerminates) {
   Session s;
-  Memory region(s.host, 64, kAllAccess | Access::kBindWindow);
+  Memory region(s.host, 64, kInvalidatable | Access::kBindWindow);
   const auto window = must(s.host.pd->create_window(MemoryWindow::Type::kType2), "create a window");
   post(*s.weft.qp, wr_bind(1, *window, *region.region, region.to(), 64, Access::kRemoteWrite,
                            next_rkey(*window)));
@@ -118,9 +120,22 @@ TEST(Rfc5040_7_2, InvalidatingARegionUnderAWindowTerminates) {
 //# access, if the STag is shared on multiple streams.
 TEST(Rfc5040_8_1_1, InvalidatingARegionSharedWithAnotherStreamTerminates) {
   Session s;
-  Memory region(s.host, 64);
+  Memory region(s.host, 64, kInvalidatable);
   Endpoint other(s.host);  // a second queue pair of the domain
   expect_cannot_invalidate(s, region.rkey(), {0, 2, 9});
+}
+
+// Not even a region that the peer may use. Staging memory and the sinks of Reads have no remote
+// right at all.
+TEST(Rfc5040_7_2, InvalidatingARegionThatDidNotOptInTerminates) {
+  for (const Access access :
+       {kAllAccess, Access::kRemoteRead, Access::kLocalWrite, Access::kNone}) {
+    SCOPED_TRACE(static_cast<unsigned>(access));
+    Session s;
+    Memory region(s.host, 64, access);
+    expect_cannot_invalidate(s, region.rkey(), {0, 2, 9});
+    EXPECT_EQ(s.weft.qp->state(), QpState::kError);
+  }
 }
 
 TEST(Rfc5040_5_3, APeerMayInvalidateTheWindowBoundForItsStream) {

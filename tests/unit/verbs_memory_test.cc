@@ -65,6 +65,7 @@ TEST_F(MemoryTest, WhatCanNeverWorkIsRefused) {
   EXPECT_TRUE(refused(memory.data(), 1, Access::kRemoteWrite));
   EXPECT_TRUE(refused(memory.data(), 1, Access::kRemoteAtomic));
   EXPECT_TRUE(refused(memory.data(), 1, Access::kZeroBased));
+  EXPECT_TRUE(refused(memory.data(), 1, Access::kLocalWrite | Access::kRemoteInvalidate));
   EXPECT_TRUE(refused(memory.data(), 1, static_cast<Access>(1U << 20U)));
   const auto wrap = host.pd->register_memory_iova(memory.data(), 2, ~std::uint64_t{0}, kAll);
   EXPECT_FALSE(wrap);

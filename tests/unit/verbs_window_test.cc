@@ -9,7 +9,8 @@ namespace {
 
 using Type = MemoryWindow::Type;
 
-constexpr auto kBindable = Access::kLocalWrite | Access::kRemoteRead | Access::kBindWindow;
+constexpr auto kBindable =
+    Access::kLocalWrite | Access::kRemoteRead | Access::kBindWindow | Access::kRemoteInvalidate;
 constexpr auto kReadWrite = Access::kRemoteRead | Access::kRemoteWrite;
 
 class WindowTest : public ::testing::Test {
@@ -199,6 +200,27 @@ TEST_F(WindowTest, InvalidatingWhatIsInvalidAlreadyIsNoError) {
   ASSERT_EQ(bind(bind_wr(*type2, 0, 10)), WcStatus::kSuccess);
   EXPECT_EQ(remote_invalidate(type2->rkey()), proto::Violation::kNone);
   EXPECT_EQ(remote_invalidate(type2->rkey()), proto::Violation::kNone);
+}
+
+TEST_F(WindowTest, PeerInvalidatesARegionOnlyIfItOptedIn) {
+  QpSet only(host);
+  constexpr auto kAll =
+      Access::kLocalWrite | Access::kRemoteRead | Access::kRemoteWrite | Access::kRemoteAtomic;
+  for (const Access access : {Access::kNone, Access::kLocalWrite, Access::kRemoteRead, kAll}) {
+    const auto plain = *host.pd->register_memory(memory.data(), memory.size(), access);
+    EXPECT_EQ(remote_invalidate(plain->rkey()), proto::Violation::kInvalidateOperation);
+    EXPECT_EQ(reach(plain->rkey(), plain->iova(), 1, 1, Access::kNone), proto::MemoryFault::kNone);
+  }
+  const auto one_shot =
+      *host.pd->register_memory(memory.data(), memory.size(), kAll | Access::kRemoteInvalidate);
+  EXPECT_EQ(remote_invalidate(one_shot->rkey()), proto::Violation::kNone);
+  EXPECT_EQ(reach(one_shot->rkey(), one_shot->iova(), 1), proto::MemoryFault::kInvalidStag);
+}
+
+TEST_F(WindowTest, PeerInvalidatesNoWindowOfType1) {
+  ASSERT_EQ(bind(bind_wr(*type1, 0, 10)), WcStatus::kSuccess);
+  EXPECT_EQ(remote_invalidate(type1->rkey()), proto::Violation::kInvalidateProtection);
+  EXPECT_TRUE(type1->bound());
 }
 
 TEST_F(WindowTest, PeerInvalidatesARegionOnlyIfItsDomainHasNoOtherStream) {

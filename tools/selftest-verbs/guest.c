@@ -45,7 +45,8 @@ static bool post_receive(struct guest* g, uint64_t slot) {
 bool guest_open(struct guest* g, struct rdma_cm_id* id, bool receives) {
   memset(g, 0, sizeof *g);
   g->id = id;
-  // A domain of its own: only then may the peer invalidate what is in it.
+  // A domain of its own. Some devices let the peer invalidate a region that no other connection
+  // has.
   g->pd = ibv_alloc_pd(id->verbs);
   g->cq = ibv_create_cq(id->verbs, kReceives + kWorkRequests, NULL, NULL, 0);
   if (g->pd == NULL || g->cq == NULL) return false;

@@ -74,8 +74,9 @@ struct Session {
   void expect_open();
 
   // With `weft selftest --serve` only.
-  [[nodiscard]] raw::Bytes take_message();  // the next message on queue 0, reassembled
-  [[nodiscard]] Report take_report();
+  // The next message on queue 0, reassembled. `first`: its first segment, where it has been read.
+  [[nodiscard]] raw::Bytes take_message(std::optional<raw::Segment> first = {});
+  [[nodiscard]] Report take_report(std::optional<raw::Segment> first = {});
   [[nodiscard]] Report ask(const Command& command);  // sends it and takes the Report
   void tell(const Command& command);                 // sends it
 

@@ -31,12 +31,29 @@ Verdict send_sizes(Context& context) {
   return right("0 to 16384 octets");
 }
 
+// The STag of an ordinary region may be beyond the reach of Send with Invalidate: verbs know the
+// right to invalidate only for windows and fast registration.
+Verdict not_to_be_invalidated(Session& s, raw::Segment terminate, const Bytes& sent) {
+  const Reaction reaction{.terminate = std::move(terminate), .others = {}, .end = s.link.drain()};
+  Verdict v = judge(reaction, sent, {{{0, 2, 9}, {0, 1, 9}}});
+  if (v.grade != Grade::kWrong) v = noted("the peer's region cannot be invalidated: " + v.detail);
+  return v;
+}
+
 Verdict send_kind(Context& context, raw::Opcode opcode, bool invalidates) {
   Session s = context.open();
   const Buffer spare = s.offer->spare;
   const Bytes payload = raw::pattern(100, 1);
-  s.send(payload, opcode, invalidates ? spare.stag : 0);
-  Report report = s.take_report();
+  const Bytes message = raw::ulpdu(Untagged{.opcode = opcode,
+                                            .msn = s.send_msn++,
+                                            .payload = payload,
+                                            .rsvd = invalidates ? spare.stag : 0});
+  s.link.send_fpdu(message);
+  raw::Segment answer = s.link.recv_segment();
+  if (invalidates && answer.opcode == raw::kTerminate) {
+    return not_to_be_invalidated(s, std::move(answer), message);
+  }
+  Report report = s.take_report(std::move(answer));
   const bool told = (report.flags & Report::kInvalidated) != 0;
   // Whether the event was solicited is for the notification: a completion need not say it.
   report.flags = 0;

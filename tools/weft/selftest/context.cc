@@ -172,10 +172,10 @@ void Session::expect_open() {
   }
 }
 
-Bytes Session::take_message() {
+Bytes Session::take_message(std::optional<raw::Segment> first) {
   Bytes out;
   for (bool last = false; !last;) {
-    const raw::Segment s = link.recv_segment();
+    const raw::Segment s = first ? *std::exchange(first, {}) : link.recv_segment();
     if (s.tagged || s.qn != 0) {
       throw raw::Failure(fmt::format("expected a Send, got opcode {}", s.opcode));
     }
@@ -190,8 +190,8 @@ Bytes Session::take_message() {
   return out;
 }
 
-Report Session::take_report() {
-  const std::optional<Report> report = decode_report(take_message());
+Report Session::take_report(std::optional<raw::Segment> first) {
+  const std::optional<Report> report = decode_report(take_message(std::move(first)));
   if (!report) throw raw::Failure("the peer's application sent no Report");
   return *report;
 }

@@ -65,7 +65,7 @@ cli::Outcome<std::unique_ptr<Guest>> Guest::create(Device& device,
 }
 
 cli::Outcome<void> Guest::open(Device& device, std::shared_ptr<CompletionQueue> cq, bool receives) {
-  // A domain of its own: only then may the peer invalidate what is in it.
+  // A domain of its own: only then may the peer invalidate its spare region.
   auto pd = device.create_pd();
   if (!pd) return failure(fmt::format("cannot create a domain: {}", describe(pd.error())));
   pd_ = *pd;
@@ -74,7 +74,7 @@ cli::Outcome<void> Guest::open(Device& device, std::shared_ptr<CompletionQueue> 
       {&read_only_, Access::kRemoteRead},
       {&write_only_, Access::kLocalWrite | Access::kRemoteWrite},
       {&revoked_, kEverything},
-      {&spare_, kEverything},
+      {&spare_, kEverything | Access::kRemoteInvalidate},
       {&receives_, Access::kLocalWrite},
       {&sent_, Access::kNone},
       {&sink_, Access::kLocalWrite},
