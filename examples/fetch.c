@@ -81,7 +81,9 @@ static void serve(const char* path, const char* port) {
     fprintf(stderr, "fetch: %s: the file is empty\n", path);
     exit(1);
   }
-  void* bytes = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, 0);
+  /* rdma_reg_read() asks for the right to write locally too, so the mapping must allow it. It is
+   * private: nothing is ever written to the file. */
+  void* bytes = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
   if (bytes == MAP_FAILED) give_up(path);
   struct rdma_cm_id* listener = create_endpoint(NULL, port, 1);
   if (rdma_listen(listener, 16)) give_up("rdma_listen");

@@ -37,7 +37,7 @@ class MemoryRegion {
   [[nodiscard]] virtual Status deregister() = 0;
 
   // Changes any of domain (not null), memory (addr not null: then the keys change too) and rights.
-  //   kInvalidArgument, kBusy   nothing changed
+  //   kInvalidArgument, kBusy, system_error(EFAULT)   nothing changed
   [[nodiscard]] virtual Status reregister(class ProtectionDomain* pd, void* addr,
                                           std::size_t length, const Access* access) = 0;
 };
@@ -63,12 +63,17 @@ class ProtectionDomain {
   // `addr` stays the caller's and must outlive the region. Length 0 is legal.
   //
   // A peer ends a region by Send with Invalidate only if the region has kRemoteInvalidate, no
-  // window is bound to it, and its domain has no second QP (RFC 5040 5.3, 8.1.1). A window of type 2
-  // may be invalidated by the peer of the QP that bound it. Any other STag in a Send with Invalidate
-  // ends the connection by a Terminate, and the memory stays valid.
+  // window is bound to it, and its domain has no second QP (RFC 5040 5.3, 8.1.1). A window of type
+  // 2 may be invalidated by the peer of the QP that bound it. Any other STag in a Send with
+  // Invalidate ends the connection by a Terminate, and the memory stays valid.
   //   kInvalidArgument   null addr with a length, wrap-around, remote write or atomic rights
   //                      without local write, or kRemoteInvalidate without a remote right
   //   kLimitExceeded     limits::kMemoryRegions are registered
+  //   system_error(EFAULT)   some of it is not mapped, cannot be read, or cannot be written
+  //   although
+  //                          `access` has kLocalWrite. Of ranges above 64 KiB this is what the
+  //                          mappings allow: their pages are not touched, except for the last one
+  //                          of each file
   [[nodiscard]] virtual Result<std::shared_ptr<MemoryRegion>> register_memory(void* addr,
                                                                               std::size_t length,
                                                                               Access access) = 0;

@@ -20,6 +20,7 @@ std::string_view describe_errno(int number) noexcept {
     case ENOSYS: return "this kernel does not have the call (ENOSYS)";
     case ENODEV: return "no such device (ENODEV)";
     case EINTR: return "interrupted by a signal (EINTR)";
+    case EFAULT: return "memory that is not mapped, or not for this kind of access (EFAULT)";
     default: return "operating system error";
   }
 }

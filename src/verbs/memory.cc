@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "io/log.h"
+#include "verbs/memory_probe.h"
 #include "verbs/window.h"
 
 namespace weft::verbs {
@@ -27,6 +29,15 @@ bool legal(const void* addr, std::size_t length, std::uint64_t iova, Access acce
   return !writable || has(access, Access::kLocalWrite);
 }
 
+// Memory that the peer's octets, or ours, would only find missing when they are copied.
+Status check_memory(const proto::MemorySpec& spec) {
+  const auto unusable = probe_memory(spec.addr, spec.length, has(spec.access, Access::kLocalWrite));
+  if (!unusable) return {};
+  io::log(LogLevel::kWarning, "cannot register {} bytes at {:#x}: {:#x} {}", spec.length,
+          reinterpret_cast<std::uintptr_t>(spec.addr), unusable->at, unusable->why);
+  return fail(unusable->error);
+}
+
 // Gives valid memory another domain or other rights, under the STag that it has. With the table's
 // mutex.   kBusy: windows are bound to it
 Status change_rights(proto::StagTable& stags, Stag stag, const proto::MemorySpec& spec) {
@@ -50,6 +61,7 @@ Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::create(
   spec.length = length;
   spec.base = iova;
   spec.access = access;
+  if (auto usable = check_memory(spec); !usable) return fail(usable.error());
   return enter(std::move(pd), spec);
 }
 
@@ -163,6 +175,9 @@ Status MemoryRegionImpl::reregister(ProtectionDomain* pd, void* addr, std::size_
   if (new_pd != nullptr) spec.pd = new_pd->number();
   if (target_ == nullptr && !legal(spec.addr, spec.length, spec.base, spec.access)) {
     return fail(Error::kInvalidArgument);
+  }
+  if (target_ == nullptr && (addr != nullptr || access != nullptr)) {
+    if (auto usable = check_memory(spec); !usable) return usable;
   }
 
   const std::lock_guard lock(device.stag_mutex());

@@ -1,5 +1,7 @@
 // Devices and objects of the verbs ABI: what they look like, and what happens on bad input.
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -153,6 +155,25 @@ TEST_F(VerbsObjects, RegionsWithRightsThatMakeNoSenseAreRefused) {
   EXPECT_EQ(errno_for(IBV_ACCESS_REMOTE_READ), 0);
   EXPECT_EQ(errno_for(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING), 0);
   EXPECT_EQ(errno_for(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_HUGETLB), 0);
+}
+
+TEST_F(VerbsObjects, RegisteringMemoryThatCannotBeUsedIsEfault) {
+  const std::size_t size = 4 * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  void* at = mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  ibv_mr* mr = ibv_reg_mr(pd_, at, size, IBV_ACCESS_REMOTE_READ);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kLocalWrite),
+            IBV_REREG_MR_ERR_INPUT);
+  EXPECT_EQ(errno, EFAULT);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  errno = 0;
+  EXPECT_EQ(ibv_reg_mr(pd_, at, size, kLocalWrite), nullptr);
+  EXPECT_EQ(errno, EFAULT);
+  ASSERT_EQ(munmap(at, size), 0);
+  errno = 0;
+  EXPECT_EQ(ibv_reg_mr(pd_, at, size, IBV_ACCESS_REMOTE_READ), nullptr);
+  EXPECT_EQ(errno, EFAULT);
 }
 
 TEST_F(VerbsObjects, ReregisteringMovesARegionAndAMistakeLeavesItAlone) {
