@@ -48,8 +48,9 @@ struct ConnectionEvent {
 };
 [[nodiscard]] std::string_view describe(ConnectionEvent::Type type);
 
-// A queue of connection events with a pollable descriptor. Any thread. Not bounded by the peer:
-// a listener stops accepting while its half-open and undelivered requests reach its backlog.
+// A queue of connection events with a pollable descriptor. Any thread. Not bounded by the peer: a
+// listener accepts no more while as many requests as its backlog wait here. A request that the
+// program has not taken counts even if its peer has gone.
 class EventChannel {
  public:
   virtual ~EventChannel() = default;
@@ -59,7 +60,7 @@ class EventChannel {
       std::optional<std::chrono::nanoseconds> timeout) = 0;
   // Appends an event. The engine delivers by this call alone, from any of its threads, so that an
   // adapter can derive its own channel (rdma_cm does). It must not wait nor call back into the
-  // engine.
+  // engine. The adapter says with Connection::request_taken() that the program has a request.
   virtual void post(ConnectionEvent event) = 0;
   [[nodiscard]] static Result<std::shared_ptr<EventChannel>> create();
 };
@@ -104,6 +105,10 @@ class Connection {
   [[nodiscard]] virtual Status accept(std::shared_ptr<QueuePair> qp,
                                       const ConnectionParams& params) = 0;
   [[nodiscard]] virtual Status reject(std::span<const std::uint8_t> private_data) = 0;
+  // For adapters with an EventChannel of their own: the program has taken the kConnectRequest,
+  // which no longer counts against the listener's backlog. accept(), reject() and the end of this
+  // object imply it. Repeating it is harmless.
+  virtual void request_taken() = 0;
 
   // Orderly: what TCP takes at once is sent, the rest is flushed, then FIN; kDisconnected follows
   // on both sides. Repeating it is harmless.   kBadState: never established

@@ -25,32 +25,24 @@ namespace {
 // How long a call for an event of a channel that is gone takes to fail.
 constexpr std::chrono::milliseconds kGraceAfterDestroy{100};
 
-// An event whose owner is gone, or for which there was no room: what it holds is let go here,
-// outside the mutex, which refuses a request that nobody will answer.
-void discard(EventPtr event) {
-  State& all = state();
-  const std::lock_guard lock(all.mutex);
-  if (event->child != nullptr || (event->is_raw && event->raw.listener != nullptr)) {
-    if (event->owner->alive) --event->owner->requests_queued;
-  }
+// False: nobody has the id any more.
+bool finish_if_owned(Event& event) {
+  const std::lock_guard lock(state().mutex);
+  if (!event.owner->alive) return false;
+  finish(event);
+  return true;
 }
 
-// The next event that still has an owner. Null with errno.
+// The next event that still has an owner. Null with errno. One whose owner is gone, or for which
+// there was no room, is freed here without the mutex: a request is refused thereby.
 EventPtr take_event(Channel& channel) {
   for (;;) {
     std::optional<EventPtr> taken = channel.queue.pop();
     if (!taken) return nullptr;
     EventPtr event = std::move(*taken);
-    if (!prepare(*event)) {
-      discard(std::move(event));
-      continue;
-    }
-    State& all = state();
-    const std::unique_lock lock(all.mutex);
-    if (event->owner->alive) {
-      finish(*event);
-      return event;
-    }
+    if (!prepare(*event) || !finish_if_owned(*event)) continue;
+    if (is_request(*event)) event->raw.connection->request_taken();
+    return event;
   }
 }
 

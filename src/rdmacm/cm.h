@@ -79,8 +79,6 @@ struct Id {
   std::optional<std::uint8_t> traffic_class;  // RDMA_OPTION_ID_TOS
   std::uint8_t initiator_depth = 0;           // of the request: what accept takes by default
   std::uint8_t responder_resources = 0;
-  std::uint32_t backlog = 0;
-  std::uint32_t requests_queued = 0;  // of a listener: posted, not yet fetched
   std::uint32_t events_delivered = 0;
   std::uint32_t events_acked = 0;
   // The QP given by number, when id->qp is null.

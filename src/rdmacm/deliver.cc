@@ -58,7 +58,7 @@ void follow_qp_state(const Id& id) {
 }  // namespace
 
 bool prepare(Event& event) {
-  if (!event.is_raw || event.raw.type != ConnectionEvent::Type::kConnectRequest) return true;
+  if (!is_request(event)) return true;
   auto child = std::make_shared<Id>();
   child->state = IdState::kRequested;
   child->connection = event.raw.connection;
@@ -83,7 +83,6 @@ void finish(Event& event) {
   if (event.child == nullptr) return follow_qp_state(owner);
 
   // The new id is on the listener's channel, with its context.
-  --owner.requests_queued;
   const std::shared_ptr<Id> child = std::move(event.child);
   child->pub.channel = owner.pub.channel;
   child->pub.context = owner.pub.context;

@@ -5,6 +5,10 @@
 
 namespace weft::rdmacm {
 
+[[nodiscard]] inline bool is_request(const Event& event) {
+  return event.is_raw && event.raw.type == ConnectionEvent::Type::kConnectRequest;
+}
+
 // First half, without the mutex: asks the engine what it has to be asked. A request gets its new id
 // here. False: no descriptor or memory for that; the event is to be dropped.
 [[nodiscard]] bool prepare(Event& event);

@@ -1,5 +1,3 @@
-#include <weft/limits.h>
-
 #include <cerrno>
 
 #include "rdmacm/forward.h"
@@ -18,12 +16,6 @@ int listen(const Call& call, int backlog) {
   return errno_of(listener->listen(backlog));
 }
 
-std::uint32_t effective(int backlog) {
-  const auto most = limits::kHalfOpenConnections;
-  if (backlog <= 0 || static_cast<std::uint32_t>(backlog) > most) return most;
-  return static_cast<std::uint32_t>(backlog);
-}
-
 }  // namespace
 }  // namespace weft::rdmacm
 
@@ -36,10 +28,6 @@ int rdma_listen(rdma_cm_id* handle, int backlog) {
   Call call(op::kListen, handle);
   if (call.refused() != 0) return fail_minus(call.refused());
   if (handle->ps != RDMA_PS_TCP) return fail_minus(ENODEV);
-  {
-    const std::lock_guard lock(state().mutex);
-    call.id().backlog = effective(backlog);
-  }
   const int error = weft::rdmacm::listen(call, backlog);
   if (error != 0) return fail_minus(error);
   call.done();

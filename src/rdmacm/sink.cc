@@ -59,11 +59,6 @@ void Sink::post(ConnectionEvent event) {
   Id* const found = owner_of(event);
   const std::shared_ptr<Id> id = found != nullptr ? live_id(&found->pub) : nullptr;
   if (id == nullptr) return note_orphan(all, std::move(event));
-  if (event.type == ConnectionEvent::Type::kConnectRequest) {
-    // A full backlog drops the request, as the kernel's rdma_cm does.
-    if (id->requests_queued >= id->backlog) return note_orphan(all, std::move(event));
-    ++id->requests_queued;
-  }
   move_state(*id, event.type);
   auto queued = std::make_unique<Event>();
   queued->raw = std::move(event);

@@ -136,7 +136,7 @@ void ConnectionImpl::end_now(Lock& lock, bool tell) {
       lock.dispose(qp);
       return;
     }
-    case Phase::kDown: return;
+    case Phase::kDown: settle_listener(lock); return;
   }
 }
 

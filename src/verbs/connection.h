@@ -56,6 +56,7 @@ class ConnectionImpl final : public Connection,
   [[nodiscard]] Status accept(std::shared_ptr<QueuePair> qp,
                               const ConnectionParams& params) override;
   [[nodiscard]] Status reject(std::span<const std::uint8_t> private_data) override;
+  void request_taken() override;
   [[nodiscard]] Status disconnect() override;
   void abort() override;
   void set_channel(std::shared_ptr<EventChannel> channel) override;
@@ -80,7 +81,7 @@ class ConnectionImpl final : public Connection,
   // attach().
   void on_stream_down(proto::StreamEnd how, TerminateCode code, bool by_peer);
 
-  // --- for listener and channel ---
+  // --- for the listener ---
   [[nodiscard]] static ConnectionImpl& of(Connection& connection) {
     return static_cast<ConnectionImpl&>(connection);
   }
@@ -88,7 +89,6 @@ class ConnectionImpl final : public Connection,
   // first.
   void start_request(bool at_once);
   void your_turn();                 // it is the first of those that were refused by its peer
-  void delivered();                 // the application has the kConnectRequest
   void drop(std::string_view why);  // ends the wait for a Request
 
  private:

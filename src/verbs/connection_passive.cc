@@ -6,7 +6,6 @@
 
 #include "io/socket.h"
 #include "verbs/connection.h"
-#include "verbs/event_channel.h"
 #include "verbs/listener.h"
 #include "verbs/qp.h"
 
@@ -64,14 +63,14 @@ void ConnectionImpl::on_request(Lock& lock) {
   listener->request_ready(*this);
   post(lock, std::move(event));
   lock.dispose(handle);
-  // In an adapter's own channel a request is in the application's hands at once.
-  if (dynamic_cast<EventChannelImpl*>(channel.get()) == nullptr) settle_listener(lock);
 }
 
-// Without an event: the application does not know of it yet, or learns it when it answers.
+// Without an event: the application does not know of it yet, or learns it when it answers. A
+// request that waits in the application's channel counts until it is taken: else a peer could fill
+// that channel without end.
 void ConnectionImpl::request_failed(Lock& lock, std::string_view why) {
   request_lost_ = asked_;
-  settle_listener(lock);
+  if (counted_ == Counted::kHalfOpen) settle_listener(lock);
   unwatch();
   clear_timer();
   // No reset: an answer to revision 0 may be under way.
@@ -91,10 +90,10 @@ void ConnectionImpl::settle_listener(Lock& lock) {
   lock.dispose(listener);
 }
 
-void ConnectionImpl::delivered() {
+void ConnectionImpl::request_taken() {
   if (!device_->usable()) return;
   Lock lock(*this);
-  settle_listener(lock);
+  if (counted_ == Counted::kUndelivered) settle_listener(lock);
 }
 
 void ConnectionImpl::drop(std::string_view why) {
@@ -110,7 +109,10 @@ Status ConnectionImpl::accept(std::shared_ptr<QueuePair> qp, const ConnectionPar
   if (!device_->usable()) return fail(Error::kBadState);
   if (qp == nullptr) return fail(Error::kInvalidArgument);
   Lock lock(*this);
-  if (request_lost_) return fail(Error::kConnectionLost);
+  if (request_lost_) {
+    settle_listener(lock);
+    return fail(Error::kConnectionLost);
+  }
   if (!awaits_answer()) return fail(Error::kBadState);
   const auto offer = make_offer(params);
   if (!offer) return fail(offer.error());
@@ -133,7 +135,10 @@ Status ConnectionImpl::accept(std::shared_ptr<QueuePair> qp, const ConnectionPar
 Status ConnectionImpl::reject(std::span<const std::uint8_t> private_data) {
   if (!device_->usable()) return fail(Error::kBadState);
   Lock lock(*this);
-  if (request_lost_) return fail(Error::kConnectionLost);
+  if (request_lost_) {
+    settle_listener(lock);
+    return fail(Error::kConnectionLost);
+  }
   if (!awaits_answer()) return fail(Error::kBadState);
   if (auto replied = session_.reject(private_data, io::now()); !replied) {
     return fail(Error::kInvalidArgument);

@@ -42,7 +42,7 @@ Result<ConnectionEvent> EventChannelImpl::next(std::optional<std::chrono::nanose
     event.listener = item->listener.lock();
     if (event.connection == nullptr) continue;
     if (event.type == ConnectionEvent::Type::kConnectRequest) {
-      ConnectionImpl::of(*event.connection).delivered();
+      event.connection->request_taken();
     }
     return event;
   }

@@ -2,6 +2,8 @@
 // rdma-core whose headers this tree is not built with.
 
 #include <dlfcn.h>
+#include <malloc.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -118,6 +120,51 @@ TEST(CmFaults, ADisconnectBeforeTheFirstFpduIsTheEndOfTheConnection) {
   EXPECT_EQ(rdma_disconnect(id), 0) << "it has ended";
   rdma_destroy_qp(id);
   EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+// Connects, asks with the private data "gone", and leaves. False: the listener's queue is full.
+bool ask_and_leave(std::uint16_t port) {
+  const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  auto peer = v4("127.0.0.1", port);
+  static_cast<void>(::connect(client, generic(peer), sizeof peer));
+  pollfd p{client, POLLOUT, 0};
+  const bool connected = ::poll(&p, 1, 10) == 1 && (p.revents & POLLERR) == 0;
+  if (connected) {
+    std::string request = "MPA ID Req Frame";
+    request += {'\x40', '\x01', '\x00', '\x04'};
+    request += "gone";
+    EXPECT_EQ(::send(client, request.data(), request.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(request.size()));
+  }
+  ::close(client);
+  return connected;
+}
+
+// Peers that ask and leave cost a program that does not read its channel no memory without end.
+TEST(CmFaults, RequestsWhosePeersHaveLeftCountUntilTheProgramTakesThem) {
+  constexpr std::size_t kBytesMax = 8U << 20U;
+  const Listening listening(4);
+  ASSERT_TRUE(ask_and_leave(listening.port));
+  const std::size_t before = mallinfo2().uordblks;
+  int in_vain = 0;
+  for (int i = 0; i < 20000 && in_vain < 50; ++i) {
+    in_vain = ask_and_leave(listening.port) ? 0 : in_vain + 1;
+  }
+  EXPECT_LT(mallinfo2().uordblks, before + kBytesMax);
+
+  Calling calling(listening.port);
+  calling.connect();
+  bool gone = true;
+  while (gone) {
+    NextEvent event(listening.channel.get());
+    ASSERT_EQ(event.type(), RDMA_CM_EVENT_CONNECT_REQUEST);
+    gone = event.data() == "gone";
+    static_cast<void>(rdma_reject(event.id(), nullptr, 0));
+    rdma_cm_id* const id = event.id();
+    event.ack();
+    EXPECT_EQ(rdma_destroy_id(id), 0);
+  }
+  EXPECT_EQ(NextEvent(calling.channel.get()).type(), RDMA_CM_EVENT_REJECTED);
 }
 
 // --- functions of later releases, which the headers here do not have ---

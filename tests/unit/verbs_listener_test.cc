@@ -1,14 +1,28 @@
+#include <poll.h>
 #include <sys/resource.h>
-
 #include <sys/socket.h>
 #include <unistd.h>
+#include <weft/limits.h>
 
+#include <future>
 #include <list>
 
 #include "verbs_testing.h"
 
 namespace weft::verbs::test {
 namespace {
+
+// Connects, asks and leaves. False: the listener's queue in the kernel is full.
+bool ask_and_leave(const SocketAddress& peer) {
+  const RawSocket client(
+      io::Fd(socket(peer.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+  static_cast<void>(::connect(client.fd(), peer.get(), peer.size()));
+  constexpr int kPatienceMs = 10;
+  pollfd p{client.fd(), POLLOUT, 0};
+  if (poll(&p, 1, kPatienceMs) != 1 || (p.revents & POLLERR) != 0) return false;
+  client.send(request());
+  return true;
+}
 
 class ListenerTest : public ::testing::Test {
  protected:
@@ -106,6 +120,33 @@ TEST_F(ListenerTest, AcceptsNoMoreThanItsBacklogUntilRequestsAreTaken) {
     taken.push_back(expect_event(*passive.channel, EventType::kConnectRequest).connection);
   }
   EXPECT_EQ(host.device->count(ObjectKind::kConnection), 4U);
+}
+
+// The server does not read its channel meanwhile.
+TEST_F(ListenerTest, RequestsWhosePeersHaveLeftCountUntilTheyAreTaken) {
+  constexpr int kBacklog = 4;
+  const Passive passive(host, kBacklog);
+  int in_vain = 0;
+  for (int i = 0; i < 4000 && in_vain < 50; ++i) {
+    in_vain = ask_and_leave(passive.address()) ? 0 : in_vain + 1;
+  }
+  EXPECT_LE(host.device->count(ObjectKind::kConnection), kBacklog + limits::kHalfOpenConnections);
+
+  const Bytes mark{42};
+  auto honest = std::async(std::launch::async, [&] {
+    RawSocket client = RawSocket::connect(passive.address());
+    client.send(request(1, mark));
+    return client;
+  });
+  QpSet set(host);
+  ConnectionEvent event = expect_event(*passive.channel, EventType::kConnectRequest);
+  while (event.connection != nullptr && event.private_data != mark) {
+    static_cast<void>(event.connection->reject({}));  // nobody hears it
+    event = expect_event(*passive.channel, EventType::kConnectRequest);
+  }
+  ASSERT_NE(event.connection, nullptr);
+  EXPECT_TRUE(event.connection->accept(set.qp, plain_params()));
+  EXPECT_EQ(honest.get().receive(reply().size()).size(), reply().size());
 }
 
 TEST_F(ListenerTest, HalfOpenConnectionsCountToo) {
