@@ -141,7 +141,9 @@ class Listener {
   //   kInvalidArgument   not a TCP socket: `fd` stays the caller's
   //   kBadState, kLimitExceeded   nobody would be told, too many connections: `fd` is closed
   [[nodiscard]] virtual Status hand_in(int fd) = 0;
-  // backlog <= 0 or above limits::kHalfOpenConnections: that limit.   kAddressInUse
+  // backlog: how many requests may wait for the program; <= 0 or above limits::kBacklog: that
+  // limit. Connections without a Request do not count, see limits::kHalfOpenConnections.
+  //   kAddressInUse
   [[nodiscard]] virtual Status listen(int backlog) = 0;
   virtual void close() = 0;
   virtual void set_channel(std::shared_ptr<EventChannel> channel) = 0;

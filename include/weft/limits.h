@@ -24,9 +24,11 @@ inline constexpr std::uint16_t kIrd = 128;  // Reads and atomics served at once,
 inline constexpr std::uint16_t kOrd = 128;  // Reads and atomics outstanding, per QP
 inline constexpr std::uint32_t kMemoryRegions = 1U << 24U;  // regions and windows together
 inline constexpr std::size_t kPrivateDataBytes = 508;  // 512 on the wire less the enhanced words
-inline constexpr std::uint32_t kHalfOpenConnections = 1024;  // per listener, not yet delivered
-inline constexpr std::uint32_t kAsyncEvents = 4096;          // undelivered, per device
-inline constexpr std::uint16_t kBackgroundThreads = 64;      // per device
+inline constexpr std::uint32_t kBacklog = 1024;  // requests per listener that nobody has taken yet
+// Per listener, without a Request so far. One more, and the oldest is reset.
+inline constexpr std::uint32_t kHalfOpenConnections = 1024;
+inline constexpr std::uint32_t kAsyncEvents = 4096;      // undelivered, per device
+inline constexpr std::uint16_t kBackgroundThreads = 64;  // per device
 // Rings of shared memory, 512 KiB each, per device. Further connections stay on TCP.
 inline constexpr std::uint32_t kRings = 512;
 // Memory of rings whose connections are over, kept for a second for the next ones. Per device.

@@ -167,6 +167,11 @@ Result<Fd> accept_socket(int fd, SocketAddress& peer) {
   }
 }
 
+bool connection_waits(int fd) {
+  pollfd p{fd, POLLIN, 0};
+  return ::poll(&p, 1, 0) == 1;
+}
+
 Status prepare_adopted(int fd) {
   int domain = 0;
   int type = 0;

@@ -43,6 +43,8 @@ namespace weft::io {
 //   kNoSpace       no descriptors or memory: try again later
 //   kConnectionLost  it was gone already: go on
 [[nodiscard]] Result<Fd> accept_socket(int fd, SocketAddress& peer);
+// Whether one waits. Needs no descriptor.
+[[nodiscard]] bool connection_waits(int fd);
 
 // Makes a TCP socket that was opened elsewhere fit: non-blocking, close-on-exec, closed in children
 // of fork().

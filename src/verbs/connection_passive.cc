@@ -67,14 +67,13 @@ void ConnectionImpl::on_request(Lock& lock) {
 
 // Without an event: the application does not know of it yet, or learns it when it answers. A
 // request that waits in the application's channel counts until it is taken: else a peer could fill
-// that channel without end.
-void ConnectionImpl::request_failed(Lock& lock, std::string_view why) {
+// that channel without end. `with_reset` would lose an answer to revision 0 that is under way.
+void ConnectionImpl::request_failed(Lock& lock, std::string_view why, bool with_reset) {
   request_lost_ = asked_;
   if (counted_ == Counted::kHalfOpen) settle_listener(lock);
   unwatch();
   clear_timer();
-  // No reset: an answer to revision 0 may be under way.
-  close_socket(false);
+  close_socket(with_reset);
   phase_ = Phase::kDown;
   device_->note_refused(LogLevel::kWarning, who(), why);
 }
@@ -99,6 +98,15 @@ void ConnectionImpl::request_taken() {
 void ConnectionImpl::drop(std::string_view why) {
   Lock lock(*this);
   if (phase_ == Phase::kStarting && !asked_) request_failed(lock, why);
+}
+
+void ConnectionImpl::give_way() {
+  const auto self = shared_from_this();
+  Lock lock(*this);
+  if (phase_ != Phase::kStarting || asked_) return;
+  pump(lock);
+  if (phase_ != Phase::kStarting || asked_) return;
+  request_failed(lock, "it sent no MPA Request, and others wait for its place", true);
 }
 
 bool ConnectionImpl::awaits_answer() const {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "io/socket.h"
 #include "verbs/connection.h"
@@ -18,9 +19,13 @@ namespace {
 
 // So many in one go, then others get their turn.
 constexpr int kAcceptsPerRound = 64;
-// The kernel's queue is never shorter: a SYN it drops costs the peer a second.
-constexpr int kKernelBacklogMin = 64;
+// The kernel's queue is never shorter: a SYN it drops costs the peer a second, and many silent
+// connections may come at once.
+constexpr int kKernelBacklogMin = 512;
 constexpr Duration kDescriptorPause{100'000'000};
+// An honest peer sends its Request at once. Nobody who has waited for less than this has to make
+// room for a newcomer.
+constexpr Duration kTimeForARequest{250'000'000};
 
 io::Fd open_spare() { return io::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
@@ -105,7 +110,7 @@ Status ListenerImpl::hand_in(int fd) {
   if (!made) return fail(made.error());
   {
     const io::MutexLock lock(mutex_);
-    half_open_.emplace(made->get(), *made);
+    half_open_.add(*made, io::now());
   }
   (*made)->start_request(true);
   return {};
@@ -115,7 +120,7 @@ Status ListenerImpl::listen(int backlog) {
   if (!device_->usable()) return fail(Error::kBadState);
   const io::MutexLock lock(mutex_);
   if (!socket_ || listening_) return fail(Error::kBadState);
-  constexpr auto kLimit = static_cast<int>(limits::kHalfOpenConnections);
+  constexpr auto kLimit = static_cast<int>(limits::kBacklog);
   const int wanted = backlog <= 0 || backlog > kLimit ? kLimit : backlog;
   if (auto listens = io::listen_socket(socket_.get(), std::max(wanted, kKernelBacklogMin));
       !listens) {
@@ -131,7 +136,7 @@ Status ListenerImpl::listen(int backlog) {
 
 void ListenerImpl::close() {
   if (!device_->usable()) return;
-  std::unordered_map<ConnectionImpl*, std::shared_ptr<ConnectionImpl>> half_open;
+  std::vector<std::shared_ptr<ConnectionImpl>> half_open;
   std::shared_ptr<EventChannel> channel;
   {
     const io::MutexLock lock(mutex_);
@@ -141,10 +146,10 @@ void ListenerImpl::close() {
     listening_ = watching_ = false;
     socket_.reset();
     spare_.reset();
-    half_open.swap(half_open_);
+    half_open = half_open_.remove_all();
     channel = channel_.lock();
   }
-  for (const auto& [key, connection] : half_open) connection->drop("the listener was closed");
+  for (const auto& connection : half_open) connection->drop("the listener was closed");
   if (auto* ours = dynamic_cast<EventChannelImpl*>(channel.get())) ours->drop_requests(this);
 }
 
@@ -179,39 +184,65 @@ void ListenerImpl::on_io(std::uint32_t /*events*/) {
 
 // False: no more for now.
 bool ListenerImpl::accept_one() {
-  std::shared_ptr<ConnectionImpl> connection;
-  std::shared_ptr<EventChannel> channel;
-  bool alone = false;
+  Look found;
   {
     const io::MutexLock lock(mutex_);
-    if (!listening_ || paused_ || half_open_.size() + undelivered_ >= backlog_) return false;
-    SocketAddress peer;
-    auto socket = io::accept_socket(socket_.get(), peer);
-    if (!socket) {
-      if (socket.error() == Error::kNoSpace) return out_of_descriptors();
-      return socket.error() == Error::kConnectionLost;
-    }
-    refusing_ = false;
-    channel = channel_.lock();
-    if (channel == nullptr) return true;  // nobody to tell: it is closed
-    auto made = ConnectionImpl::create_accepted(device_, channel, shared_from_this(),
-                                                std::move(*socket), peer);
-    if (!made) return true;
-    connection = std::move(*made);
-    half_open_.emplace(connection.get(), connection);
-    alone = half_open_.size() == 1;
-    update_watch();
+    found = look();
   }
+  if (found.gives_way != nullptr) found.gives_way->give_way();
   // Beside others it is epoll that says whose Request came first: the application hears of them in
   // that order.
-  connection->start_request(alone);
-  return true;
+  if (found.connection != nullptr) found.connection->start_request(found.alone);
+  return found.more;
+}
+
+ListenerImpl::Look ListenerImpl::look() {
+  if (!may_accept()) return {};
+  Look out;
+  const bool full = half_open_.size() >= limits::kHalfOpenConnections;
+  if (full && !oldest_has_had_its_time()) {
+    crowded_ = true;
+    look_again_at(half_open_.oldest_since() + kTimeForARequest);
+    update_watch();
+    return out;
+  }
+  SocketAddress peer;
+  auto socket = io::accept_socket(socket_.get(), peer);
+  if (!socket) {
+    if (socket.error() == Error::kNoSpace) return out_of_descriptors();
+    out.more = socket.error() == Error::kConnectionLost;
+    return out;
+  }
+  refusing_ = false;
+  out.more = true;
+  out.channel = channel_.lock();
+  if (out.channel == nullptr) return out;  // nobody to tell: it is closed
+  auto made = ConnectionImpl::create_accepted(device_, out.channel, shared_from_this(),
+                                              std::move(*socket), peer);
+  if (!made) return out;
+  if (full) out.gives_way = half_open_.oldest();
+  out.connection = std::move(*made);
+  half_open_.add(out.connection, io::now());
+  out.alone = half_open_.size() == 1;
+  return out;
+}
+
+bool ListenerImpl::oldest_has_had_its_time() const {
+  return half_open_.size() != 0 && io::now() - half_open_.oldest_since() >= kTimeForARequest;
 }
 
 // A connection that is not taken would leave its client waiting for a Reply, and the descriptor of
-// the listener readable forever. So it is refused, by means of the descriptor that was kept back.
-// True: one was, look for more.
-bool ListenerImpl::out_of_descriptors() {
+// the listener readable forever. So a silent one is closed for its sake. If there is none the
+// newcomer is refused, by means of the descriptor that was kept back.
+ListenerImpl::Look ListenerImpl::out_of_descriptors() {
+  Look out;
+  // Without descriptors the kernel reports the same error when no connection waits.
+  if (!io::connection_waits(socket_.get())) return out;
+  out.more = true;
+  if (oldest_has_had_its_time()) {
+    out.gives_way = half_open_.oldest();
+    return out;
+  }
   spare_.reset();
   const Status refused = refuse_one(socket_.get());
   spare_ = open_spare();
@@ -221,15 +252,20 @@ bool ListenerImpl::out_of_descriptors() {
             "connections to {}",
             descriptor_limit(), local_.text());
   }
-  if (refused) return true;
-  // Without descriptors the kernel says so even when nobody waits.
-  if (refused.error() == Error::kTimedOut) return false;
+  if (refused) return out;
+  out.more = false;
+  if (refused.error() == Error::kTimedOut) return out;  // it has gone by itself
   io::log(LogLevel::kError, "the kernel cannot accept: connections to {} have to wait",
           local_.text());
   paused_ = true;
-  timer_ = device_->engine().schedule(io::now() + kDescriptorPause, weak_from_this());
+  look_again_at(io::now() + kDescriptorPause);
   update_watch();
-  return false;
+  return out;
+}
+
+void ListenerImpl::look_again_at(Instant when) {
+  device_->engine().forget_timer(timer_);
+  timer_ = device_->engine().schedule(when, weak_from_this());
 }
 
 void ListenerImpl::on_timer(io::TimerId id) {
@@ -238,13 +274,17 @@ void ListenerImpl::on_timer(io::TimerId id) {
   const io::MutexLock lock(mutex_);
   if (id != timer_) return;
   timer_ = 0;
-  paused_ = false;
+  paused_ = crowded_ = false;
   update_watch();
+}
+
+bool ListenerImpl::may_accept() const {
+  return listening_ && !paused_ && !crowded_ && undelivered_ < backlog_;
 }
 
 void ListenerImpl::update_watch() {
   if (!listening_) return;
-  const bool wanted = !paused_ && half_open_.size() + undelivered_ < backlog_;
+  const bool wanted = may_accept();
   if (wanted == watching_) return;
   watching_ = wanted;
   static_cast<void>(device_->engine().modify(socket_.get(), wanted ? EPOLLIN : 0U));
@@ -254,8 +294,10 @@ void ListenerImpl::update_watch() {
 
 void ListenerImpl::request_ready(ConnectionImpl& connection) {
   const io::MutexLock lock(mutex_);
-  half_open_.erase(&connection);
+  half_open_.remove(&connection);
   ++undelivered_;
+  crowded_ = false;
+  update_watch();
 }
 
 void ListenerImpl::request_settled() {
@@ -266,12 +308,8 @@ void ListenerImpl::request_settled() {
 
 std::shared_ptr<ConnectionImpl> ListenerImpl::forget_half_open(ConnectionImpl& connection) {
   const io::MutexLock lock(mutex_);
-  std::shared_ptr<ConnectionImpl> out;
-  const auto found = half_open_.find(&connection);
-  if (found != half_open_.end()) {
-    out = std::move(found->second);
-    half_open_.erase(found);
-  }
+  std::shared_ptr<ConnectionImpl> out = half_open_.remove(&connection);
+  crowded_ = false;
   update_watch();
   return out;
 }

@@ -8,12 +8,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
 
 #include "io/engine.h"
 #include "io/fd.h"
 #include "io/lock.h"
 #include "verbs/device.h"
+#include "verbs/half_open.h"
 
 namespace weft::verbs {
 
@@ -50,8 +50,20 @@ class ListenerImpl final : public Listener,
  private:
   ListenerImpl(std::shared_ptr<DeviceImpl> device, std::weak_ptr<EventChannel> channel)
       : device_(std::move(device)), channel_(std::move(channel)) {}
+  // What one look at the kernel's queue gave; all of it is used and let go of without mutex_.
+  struct Look {
+    std::shared_ptr<ConnectionImpl> connection;
+    std::shared_ptr<ConnectionImpl> gives_way;  // to the newcomer
+    std::shared_ptr<EventChannel> channel;
+    bool alone = false;  // no other connection is half-open
+    bool more = false;   // look again
+  };
   [[nodiscard]] bool accept_one();
-  bool out_of_descriptors() WEFT_REQUIRES(mutex_);
+  [[nodiscard]] Look look() WEFT_REQUIRES(mutex_);
+  [[nodiscard]] Look out_of_descriptors() WEFT_REQUIRES(mutex_);
+  [[nodiscard]] bool oldest_has_had_its_time() const WEFT_REQUIRES(mutex_);
+  [[nodiscard]] bool may_accept() const WEFT_REQUIRES(mutex_);
+  void look_again_at(Instant when) WEFT_REQUIRES(mutex_);
   void update_watch() WEFT_REQUIRES(mutex_);
 
   const std::shared_ptr<DeviceImpl> device_;
@@ -64,12 +76,12 @@ class ListenerImpl final : public Listener,
   bool listening_ WEFT_GUARDED_BY(mutex_) = false;
   bool watching_ WEFT_GUARDED_BY(mutex_) = false;
   bool paused_ WEFT_GUARDED_BY(mutex_) = false;    // the kernel cannot accept: a timer looks again
+  bool crowded_ WEFT_GUARDED_BY(mutex_) = false;   // newcomers wait until one of half_open_ is old
   bool refusing_ WEFT_GUARDED_BY(mutex_) = false;  // out of descriptors, and that was said
   io::TimerId timer_ WEFT_GUARDED_BY(mutex_) = 0;
   std::size_t backlog_ WEFT_GUARDED_BY(mutex_) = 0;
   std::size_t undelivered_ WEFT_GUARDED_BY(mutex_) = 0;
-  std::unordered_map<ConnectionImpl*, std::shared_ptr<ConnectionImpl>> half_open_
-      WEFT_GUARDED_BY(mutex_);
+  HalfOpen<ConnectionImpl> half_open_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::verbs

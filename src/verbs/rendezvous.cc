@@ -103,12 +103,12 @@ Rendezvous::~Rendezvous() {
     device_.engine().remove(port->socket.get());
     device_.engine().cancel(port->timer);
   }
-  decltype(arrivals_) arrivals;
+  std::vector<std::shared_ptr<Arrival>> arrivals;
   {
     const io::MutexLock lock(mutex_);
-    arrivals.swap(arrivals_);
+    arrivals = arrivals_.remove_all();
   }
-  for (const auto& [key, arrival] : arrivals) {
+  for (const auto& arrival : arrivals) {
     device_.engine().wait_for(arrival.get());  // later callbacks find that they are not wanted
     device_.engine().remove(arrival->socket.get());
     device_.engine().cancel(arrival->timer);
@@ -241,28 +241,53 @@ bool Rendezvous::accept_one(Port& port) {
   auto socket = io::accept_socket(port.socket.get(), source);
   if (!socket) {
     if (socket.error() != Error::kNoSpace) return socket.error() == Error::kConnectionLost;
+    // Without descriptors the kernel reports the same error when no connection waits.
+    if (!io::connection_waits(port.socket.get())) return false;
+    if (make_room()) return true;
     io::log(LogLevel::kError, "out of file descriptors: peers of wired queue pairs have to wait");
     static_cast<void>(device_.engine().modify(port.socket.get(), 0));
     port.timer = device_.engine().schedule(io::now() + kAcceptPause, port.weak_from_this());
     return false;
   }
   const auto arrival = std::make_shared<Arrival>(*this, std::move(*socket), source);
+  std::shared_ptr<Arrival> oldest;
   {
     const io::MutexLock lock(mutex_);
-    // Who is turned away here tries again.
-    if (arrivals_.size() >= limits::kHalfOpenConnections) return true;
-    arrivals_.emplace(arrival.get(), arrival);
+    if (arrivals_.size() >= limits::kHalfOpenConnections) oldest = arrivals_.oldest();
+    arrivals_.add(arrival, io::now());
   }
+  if (oldest != nullptr) give_way(*oldest);
   arrival->timer = device_.engine().schedule(io::now() + kHelloLimit, arrival);
   if (!device_.engine().add(arrival->socket.get(), EPOLLIN, arrival)) forget(*arrival);
   return true;
+}
+
+bool Rendezvous::make_room() {
+  std::shared_ptr<Arrival> oldest;
+  {
+    const io::MutexLock lock(mutex_);
+    oldest = arrivals_.oldest();
+  }
+  if (oldest == nullptr) return false;
+  give_way(*oldest);
+  return true;
+}
+
+// Its hello may be there and not read yet. A queue pair whose connection is reset here tries again.
+void Rendezvous::give_way(Arrival& arrival) {
+  settle(arrival);
+  if (!is_wanted(arrival)) return;
+  device_.note_refused(LogLevel::kWarning, arrival.source.text(),
+                       "it sent no hello, and others wait for its place");
+  forget(arrival);
+  io::close_with_reset(std::move(arrival.socket));
 }
 
 void Rendezvous::forget(const Arrival& arrival) {
   if (arrival.socket) device_.engine().forget(arrival.socket.get());
   device_.engine().forget_timer(arrival.timer);
   const io::MutexLock lock(mutex_);
-  arrivals_.erase(&arrival);
+  arrivals_.remove(&arrival);
 }
 
 bool Rendezvous::is_wanted(const Arrival& arrival) {

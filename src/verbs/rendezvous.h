@@ -22,6 +22,7 @@
 #include "io/lock.h"
 #include "roce/hello.h"
 #include "verbs/device.h"
+#include "verbs/half_open.h"
 #include "verbs/hello_secret.h"
 
 namespace weft::verbs {
@@ -68,6 +69,9 @@ class Rendezvous {
   [[nodiscard]] Result<io::Fd> open_listener(std::uint16_t port);
   [[nodiscard]] Result<io::Fd> open_datagrams(const Port& port) const;
   [[nodiscard]] bool accept_one(Port& port);
+  // No descriptors: true if a silent one has given its own up, so that the newcomer gets it.
+  [[nodiscard]] bool make_room();
+  void give_way(Arrival& arrival);
   [[nodiscard]] bool is_wanted(const Arrival& arrival);
   void settle(Arrival& arrival);
   [[nodiscard]] bool say(Arrival& arrival);
@@ -84,7 +88,7 @@ class Rendezvous {
   io::Mutex mutex_;
   std::vector<std::shared_ptr<Port>> ports_ WEFT_GUARDED_BY(mutex_);
   std::unordered_map<std::uint32_t, std::weak_ptr<Wiring>> wirings_ WEFT_GUARDED_BY(mutex_);
-  std::unordered_map<const Arrival*, std::shared_ptr<Arrival>> arrivals_ WEFT_GUARDED_BY(mutex_);
+  HalfOpen<Arrival> arrivals_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::verbs

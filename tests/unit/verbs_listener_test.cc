@@ -106,18 +106,22 @@ TEST_F(ListenerTest, SilentClientIsClosedWhenItsTimeIsUp) {
 }
 
 TEST_F(ListenerTest, AcceptsNoMoreThanItsBacklogUntilRequestsAreTaken) {
-  const Passive passive(host, 2);
+  const auto channel = new_channel();
+  const auto listener = *host.device->create_listener(channel);
+  ASSERT_TRUE(listener->bind(*SocketAddress::parse("127.0.0.1:0")));
+  // The kernel holds connections, with their Requests, from here on.
   std::list<RawSocket> clients;
   for (int i = 0; i < 4; ++i) {
-    clients.push_back(RawSocket::connect(passive.address()));
+    clients.push_back(RawSocket::connect(listener->local_address()));
     clients.back().send(request());
   }
+  ASSERT_TRUE(listener->listen(2));
   EXPECT_TRUE(eventually([&] { return host.device->count(ObjectKind::kConnection) == 2; }));
   usleep(20000);
   EXPECT_EQ(host.device->count(ObjectKind::kConnection), 2U);
   std::list<std::shared_ptr<Connection>> taken;
   for (int i = 0; i < 4; ++i) {
-    taken.push_back(expect_event(*passive.channel, EventType::kConnectRequest).connection);
+    taken.push_back(expect_event(*channel, EventType::kConnectRequest).connection);
   }
   EXPECT_EQ(host.device->count(ObjectKind::kConnection), 4U);
 }
@@ -149,15 +153,105 @@ TEST_F(ListenerTest, RequestsWhosePeersHaveLeftCountUntilTheyAreTaken) {
   EXPECT_EQ(honest.get().receive(reply().size()).size(), reply().size());
 }
 
-TEST_F(ListenerTest, HalfOpenConnectionsCountToo) {
-  const Passive passive(host, 1);
-  RawSocket silent = RawSocket::connect(passive.address());
-  EXPECT_TRUE(eventually([&] { return host.device->count(ObjectKind::kConnection) == 1; }));
-  const RawSocket eager = RawSocket::connect(passive.address());
-  eager.send(request());
-  EXPECT_TRUE(no_event(*passive.channel));
-  silent.close();
+// No silent client is closed by a clock.
+Config patient_config() {
+  Config config = quiet_config();
+  config.request_timeout = 10min;
+  return config;
+}
+
+bool is_open(const RawSocket& socket) {
+  std::uint8_t octet = 0;
+  return recv(socket.fd(), &octet, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+TEST_F(ListenerTest, SilentConnectionsAreNoPartOfTheBacklog) {
+  constexpr std::size_t kSilent = 50;
+  Host patient(patient_config());
+  const Passive passive(patient, 1);
+  std::list<RawSocket> silent;
+  while (silent.size() < kSilent) silent.push_back(RawSocket::connect(passive.address()));
+  const RawSocket honest = RawSocket::connect(passive.address());
+  honest.send(request());
   expect_event(*passive.channel, EventType::kConnectRequest);
+  for (const RawSocket& socket : silent) EXPECT_TRUE(is_open(socket));
+}
+
+TEST_F(ListenerTest, TheOldestSilentConnectionMakesRoomForANewcomer) {
+  constexpr std::size_t kSilent = limits::kHalfOpenConnections + 500;
+  if (!raise_descriptor_limit(3 * kSilent)) GTEST_SKIP() << "too few descriptors";
+  Host patient(patient_config());
+  const Passive passive(patient);
+  std::list<RawSocket> silent;
+  while (silent.size() < kSilent) silent.push_back(RawSocket::connect(passive.address()));
+  const RawSocket honest = RawSocket::connect(passive.address());
+  honest.send(request());
+  expect_event(*passive.channel, EventType::kConnectRequest);
+  EXPECT_TRUE(silent.front().closed());
+  EXPECT_TRUE(is_open(silent.back()));
+  EXPECT_LE(patient.device->count(ObjectKind::kConnection), limits::kHalfOpenConnections + 1U);
+}
+
+TEST_F(ListenerTest, NobodyIsResetWhileThereIsRoom) {
+  if (!raise_descriptor_limit(3 * limits::kHalfOpenConnections)) {
+    GTEST_SKIP() << "too few descriptors";
+  }
+  Host patient(patient_config());
+  const Passive passive(patient);
+  std::list<RawSocket> silent;
+  while (silent.size() < limits::kHalfOpenConnections) {
+    silent.push_back(RawSocket::connect(passive.address()));
+  }
+  EXPECT_TRUE(eventually([&] {
+    return patient.device->count(ObjectKind::kConnection) == limits::kHalfOpenConnections;
+  }));
+  for (const RawSocket& socket : silent) EXPECT_TRUE(is_open(socket));
+  // The listener goes while they are silent.
+  passive.listener->close();
+  for (const RawSocket& socket : silent) EXPECT_TRUE(socket.closed());
+}
+
+// As few descriptors as the process has now, and `more`.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(rlim_t more) {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const io::Fd next(dup(STDERR_FILENO));
+    const rlimit few{static_cast<rlim_t>(next.get()) + more, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  }
+  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(ListenerTest, SilentConnectionsDoNotKeepTheLastDescriptors) {
+  constexpr std::size_t kSilent = 40;
+  constexpr std::size_t kHonest = 400;
+  constexpr rlim_t kDescriptors = 20;
+  Host patient(patient_config());
+  const Passive passive(patient);
+  std::vector<RawSocket> clients;
+  while (clients.size() < kSilent + kHonest) {
+    clients.emplace_back(io::Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+  }
+  const FewDescriptors few(kDescriptors);
+  const SocketAddress peer = passive.address();
+  const auto call = [&](const RawSocket& client) {
+    return ::connect(client.fd(), peer.get(), peer.size()) == 0;
+  };
+  for (std::size_t i = 0; i < kSilent; ++i) EXPECT_TRUE(call(clients[i]));
+  // Who comes while all the others have just come is refused, and calls again.
+  bool served = false;
+  for (std::size_t i = kSilent; i < clients.size() && !served; ++i) {
+    const Bytes bytes = request();
+    if (call(clients[i])) ::send(clients[i].fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    served = passive.channel->next(kGlance).has_value();
+  }
+  EXPECT_TRUE(served);
 }
 
 TEST_F(ListenerTest, ClosingItClosesWhatWasNotDelivered) {

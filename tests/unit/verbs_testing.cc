@@ -1,6 +1,7 @@
 #include "verbs_testing.h"
 
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -97,6 +98,14 @@ SocketAddress RawListener::address() const { return io::local_address(fd_.get())
 
 RawSocket RawListener::accept() const {
   return RawSocket(io::Fd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+}
+
+bool raise_descriptor_limit(std::uint64_t wanted) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max < wanted) return false;
+  if (limit.rlim_cur >= wanted) return true;
+  limit.rlim_cur = wanted;
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
 namespace {

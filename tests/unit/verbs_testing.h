@@ -86,6 +86,9 @@ class RawListener {
 // Parameters of a plain revision 1 set-up, so that raw peers need no enhanced words.
 [[nodiscard]] ConnectionParams plain_params();
 
+// False: this process may not open so many descriptors.
+[[nodiscard]] bool raise_descriptor_limit(std::uint64_t wanted);
+
 template <class Predicate>
 bool eventually(Predicate holds) {
   const auto until = std::chrono::steady_clock::now() + kPatience;

@@ -1,6 +1,7 @@
 // Queue pairs wired by hand, in one process: how they find each other, what strangers can do, and
 // what is left when a peer goes.
 #include <sys/socket.h>
+#include <weft/limits.h>
 
 #include "base/bytes.h"
 #include "roce/qp_number.h"
@@ -343,6 +344,17 @@ TEST_F(WiringStranger, SilentAndCutOffOnesHoldNobodyUp) {
   cut.close();
   expect_still_works();
   EXPECT_TRUE(silent.closed());
+}
+
+// As many as a port keeps, and then a caller with a hello.
+TEST_F(WiringStranger, TheOldestSilentOneMakesRoomForACaller) {
+  if (!raise_descriptor_limit(3 * limits::kHalfOpenConnections)) {
+    GTEST_SKIP() << "too few descriptors";
+  }
+  std::vector<RawSocket> silent;
+  while (silent.size() < limits::kHalfOpenConnections) silent.push_back(knock());
+  EXPECT_EQ(told(hello()), roce::Verdict::kNotYet);
+  EXPECT_TRUE(silent.front().closed());
 }
 
 // One that greets as the peer, is let in, and does nothing by itself.

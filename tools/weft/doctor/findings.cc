@@ -13,7 +13,7 @@ using Level = Finding::Level;
 constexpr std::uint64_t kFewOpenFiles = 1024;
 // Bandwidth times delay of 10 Gbit/s over 1 ms is 1.25 MB; the kernel's own default is 4 to 6 MiB.
 constexpr std::uint64_t kSmallBufferBytes = 4U << 20U;
-constexpr std::uint64_t kShortBacklog = 1024;  // limits::kHalfOpenConnections
+constexpr std::uint64_t kShortBacklog = 1024;  // limits::kBacklog
 constexpr unsigned kNewestKnownRelease = 65;   // of rdma-core; see docs/programs.md
 constexpr unsigned kBuiltForRelease = 44;
 

@@ -40,7 +40,8 @@ std::vector<Limit> all_limits() {
           {"memory_regions", kMemoryRegions, "regions and windows, per device"},
           {"private_data", kPrivateDataBytes, "bytes"},
           {"rings", kRings, "of shared memory, 512 KiB each, per device"},
-          {"half_open_connections", kHalfOpenConnections, "per listener"},
+          {"backlog", kBacklog, "requests per listener that nobody has taken yet"},
+          {"half_open_connections", kHalfOpenConnections, "per listener, without a request so far"},
           {"async_events", kAsyncEvents, "undelivered, per device"}};
 }
 
