@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # The main job: installs what is missing, builds, and shows RDMA beside plain TCP on this machine.
 #
-#   ./run.sh                measure RDMA Write, Read and Send against TCP, over TCP and through
-#                           shared memory, bytes verified first; then run Debian's own rping and
-#                           ib_write_bw over Weft
-#   ./run.sh --build-only   build all that is installed, and stop: build/release/bin/weft
+#   ./run.sh                compare every byte, then measure RDMA Write, Read and Send beside plain
+#                           TCP: once with RDMA over TCP, once through shared memory. Then run
+#                           Debian's own rping and ib_write_bw over Weft
+#   ./run.sh --build-only   build every program and library, and stop; the command is
+#                           build/release/bin/weft
 #   ./run.sh --help
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"

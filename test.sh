@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# The tests: installs what is missing, builds, and runs them in one ctest run, whose summary closes
-# the output.
+# The tests: installs what is missing, builds, and runs them in one ctest run. Without --all, one
+# more line behind ctest's summary names what was left out.
 #
 #   ./test.sh               unit, model, simulation, conformance and loopback tests, and unmodified
 #                           programs
-#   ./test.sh --all         also with AddressSanitizer and with ThreadSanitizer, beside Linux siw in
-#                           a virtual machine, on boards under QEMU, and what copies gigabytes: two
-#                           hours
-#   ./test.sh [...] -- ARGS pass ARGS to ctest, for example: -- -R sim
+#   ./test.sh --all         also with AddressSanitizer and ThreadSanitizer, against Linux siw in a
+#                           virtual machine, on boards under QEMU, QEMU's live migration, fio, and
+#                           copies of gigabytes: two hours
+#   ./test.sh [--all] -- ARGS
+#                           pass ARGS to ctest, for example: -- -R sim. Without --all, tests with
+#                           the label "long" do not run
 #   ./test.sh --help
 #
 # The tests run on the tree that run.sh builds, build/release: what is tested is what is shipped.
@@ -21,7 +23,7 @@ ctest_args=()
 while [[ $# -gt 0 ]]; do
   case "$1" in
     --all) all=true ;;
-    --quick) ;; # what it does by itself
+    --quick) ;; # older scripts give it; it is the default now
     --)
       shift
       ctest_args=("$@")

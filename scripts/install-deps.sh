@@ -8,7 +8,8 @@
 #   test       build, and all that the tests use (what test.sh needs); the default
 #   all        test, and the cross compilers and QEMU for boards and virtual machines (what
 #              test.sh --all needs)
-#   ci         the same without virtual machines, and linters (what .ci/run needs)
+#   ci         test, the cross compilers and QEMU for boards, clang and linters (what .ci/run
+#              needs)
 #   debs       build, and what makes and checks Debian packages (scripts/build-debs.sh)
 #
 # Uses sudo when not root. docs/dependencies.md says what each package is for.
@@ -36,7 +37,7 @@ ci_packages=(
 )
 
 debs_packages=(debhelper dpkg-dev fakeroot lintian mmdebstrap pkgconf python3)
-# For Linux siw in a virtual machine, and programs that draw in a lot.
+# For Linux siw in a virtual machine, and programs that need many other packages.
 vm_packages=(qemu-system-x86 cpio kmod xz-utils qemu-utils qemu-block-extra fio)
 board_packages=(
   qemu-system-arm qemu-system-mips gcc-arm-none-eabi libnewlib-arm-none-eabi

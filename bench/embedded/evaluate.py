@@ -135,7 +135,7 @@ def table(where, samples):
 def build_board(board, build):
     """The images of the evaluation; none, and a line that says what is missing."""
     if shutil.which(QEMU[board][0]) is None:
-        print(f"evaluate.py: {QEMU[board][0]} is not installed (scripts/install-deps.sh boards)")
+        print(f"evaluate.py: {QEMU[board][0]} is not installed (scripts/install-deps.sh all)")
         return []
     for target in ("weft_board_bench_plain", "weft_board_bench"):
         if subprocess.run([ROOT / "scripts/build-board.sh", board, build, target]).returncode != 0:

@@ -125,7 +125,7 @@ TEST(ReportTable, NamesWhatDiffersBetweenContendersOnly) {
 TEST(ReportTable, SaysHowManyMessagesEachRowHadUnderWay) {
   const std::string table = report_table(example());
   EXPECT_NE(table.find("contender   depth"), std::string::npos) << table;
-  EXPECT_NE(table.find("Depth: messages under way"), std::string::npos) << table;
+  EXPECT_NE(table.find("Depth: messages outstanding"), std::string::npos) << table;
 }
 
 TEST(ReportCsv, HasAsManyFieldsInEachLineAsInItsHeading) {

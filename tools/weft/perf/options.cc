@@ -172,7 +172,7 @@ void add_amount_options(CLI::App& command, PerfOptions& o) {
   command
       .add_option(
           "--preset", o.preset,
-          "main: RDMA Write, Read and Send beside TCP, 64 B to 1400 kB, 128 messages under way "
+          "main: RDMA Write, Read and Send beside TCP, 64 B to 1400 kB, 128 messages outstanding "
           "and one, with --self by shared memory too, verified first. "
           "Other options override it")
       ->type_name("NAME")

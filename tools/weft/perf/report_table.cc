@@ -306,7 +306,7 @@ std::string idle_text(const std::vector<Row>& rows) {
 std::string footnotes(const std::vector<Row>& rows, const RunConditions& conditions) {
   std::string out = "\n";
   if (conditions.bandwidth) {
-    out += "Depth: messages under way while bandwidth is measured; plain TCP has one.\n";
+    out += "Depth: messages outstanding while bandwidth is measured; plain TCP has one.\n";
   }
   if (!conditions.latency) return out;
   std::set<std::string_view> kinds;
