@@ -218,7 +218,9 @@ Result<Stag> StagTable::allocate_window(std::uint32_t pd) {
 Status StagTable::bind(Stag stag, Stag region_stag, const MemorySpec& spec) {
   MemoryEntry* window = find(stag);
   if (window == nullptr || !window->is_window) return fail(Error::kNotFound);
-  if (window->stag.load(std::memory_order_relaxed) != 0) return fail(Error::kBusy);
+  if (window->stag.load(std::memory_order_relaxed) != 0 || window->region != nullptr) {
+    return fail(Error::kBusy);
+  }
   MemoryEntry* region = current(region_stag);
   if (region == nullptr || region->is_window ||
       region->stag.load(std::memory_order_relaxed) != region_stag.value) {
@@ -246,25 +248,36 @@ Status StagTable::bind(Stag stag, Stag region_stag, const MemorySpec& spec) {
   return {};
 }
 
-void StagTable::end_access(MemoryEntry& entry) {
-  // Sequentially consistent, as Pin::acquire is: either it sees the STag gone, or we see its pin.
-  entry.stag.store(0, std::memory_order_seq_cst);
-  while (entry.pins.load(std::memory_order_seq_cst) != 0) cpu_pause();
-  if (entry.region != nullptr) --entry.region->windows;
-  entry.region = nullptr;
-}
-
-Status StagTable::invalidate(Stag stag) {
+Result<bool> StagTable::revoke(Stag stag) {
   MemoryEntry* entry = current(stag);
   if (entry == nullptr) return fail(Error::kNotFound);
   if (entry->windows != 0) return fail(Error::kBusy);
-  end_access(*entry);
-  return {};
+  // Sequentially consistent, as Pin::acquire is: either it sees the STag gone, or we see its pin.
+  entry->stag.store(0, std::memory_order_seq_cst);
+  if (entry->pins.load(std::memory_order_seq_cst) != 0) return false;
+  // Only now: a region that has no windows any more may go, and its memory with it.
+  if (entry->region != nullptr) --entry->region->windows;
+  entry->region = nullptr;
+  return true;
+}
+
+void StagTable::give_back(Stag stag) {
+  assert(current(stag) != nullptr && find(stag)->stag.load(std::memory_order_relaxed) == 0);
+  give_slot(unpermute(stag.index()));
+}
+
+Status StagTable::invalidate(Stag stag) {
+  for (;;) {
+    const Result<bool> ended = revoke(stag);
+    if (!ended) return fail(ended.error());
+    if (*ended) return {};
+    cpu_pause();
+  }
 }
 
 Status StagTable::remove(Stag stag) {
   if (const Status done = invalidate(stag); !done) return done;
-  give_slot(unpermute(stag.index()));
+  give_back(stag);
   return {};
 }
 

@@ -1,8 +1,9 @@
 // The STag table: which memory a peer, or a local SGE, may reach. RFC 5041 7, RFC 5042 6.
 //
 // Readers (find, resolve, Pin) run on any thread without a lock, while one writer at a time (the
-// owner serializes add, allocate, bind, invalidate, remove) changes the table. Invalidation waits
-// until nobody is touching the memory, so it is final when it returns.
+// owner serializes add, allocate, bind, revoke, ...) changes the table. Invalidation waits until
+// nobody is touching the memory, so it is final when it returns. A writer that must not wait with
+// its lock held calls revoke() until that says so.
 //
 // STags cannot be guessed: the index is a keyed permutation of the slot number, the 8-bit key is
 // random, and a freed slot waits behind all other free slots before it is used again.
@@ -90,7 +91,7 @@ struct alignas(kCacheLineBytes) MemoryEntry {
   bool is_window = false;
   std::array<std::uint8_t, 3> keys{};  // the current one and those before it
   std::uint32_t windows = 0;           // bound to this region. Free slot: the next in the queue
-  MemoryEntry* region = nullptr;       // of a bound window
+  MemoryEntry* region = nullptr;       // of a window, until all access by its last bind has ended
 };
 static_assert(profile::kSmall || sizeof(void*) != 8 || sizeof(MemoryEntry) == kCacheLineBytes);
 
@@ -204,19 +205,29 @@ class StagTable {
   // Makes the window valid as `stag` (same index as allocated, any key).
   // `spec.pd` is ignored: that of the window stays. With kZeroBased `spec.base` is ignored and 0.
   //   kNotFound         no such window, or no such region that is valid
-  //   kBusy             the window is valid now: invalidate it first
+  //   kBusy             the window is valid now, or access by its last bind is under way:
+  //                     invalidate it first
   //   kPermission       the region lacks kBindWindow, or kLocalWrite for a window that can be
   //                     written, or is of another domain
   //   kInvalidArgument  empty or outside the region, or the key did not change
   [[nodiscard]] Status bind(Stag stag, Stag region, const MemorySpec& spec);
 
-  // Ends all access under this STag before it returns; the slot stays allocated. Not an error if it
-  // was invalid already. REQUIRES: the calling thread holds no Pin on it.
+  // Ends access under this STag; the slot stays allocated. Does not wait: false while access that
+  // began before is under way (no new one begins). Then ask again; other changes of the table may
+  // come between. Not an error if the STag was invalid already.
+  // REQUIRES: the calling thread holds no Pin on it.
   //   kNotFound   no such slot, or the key is not the current one
   //   kBusy       windows are bound to it
+  [[nodiscard]] Result<bool> revoke(Stag stag);
+
+  // Frees the slot for (late) reuse. REQUIRES: revoke() said true, and nothing has made the STag
+  // valid since.
+  void give_back(Stag stag);
+
+  // revoke() until it says true: spins while others touch the memory.   kNotFound, kBusy
   [[nodiscard]] Status invalidate(Stag stag);
 
-  // Invalidates and frees the slot for (late) reuse.   kNotFound, kBusy
+  // Invalidates, and gives back the slot.   kNotFound, kBusy
   [[nodiscard]] Status remove(Stag stag);
 
   [[nodiscard]] std::uint32_t used() const noexcept { return used_; }
@@ -241,7 +252,6 @@ class StagTable {
   [[nodiscard]] bool add_chunk();
   void give_slot(std::uint32_t slot);
   std::uint8_t renew_key(std::uint32_t slot);
-  void end_access(MemoryEntry& entry);
 
   const RandomFn random_;
   const std::uint32_t entries_max_;

@@ -4,6 +4,7 @@
 
 #include "io/log.h"
 #include "verbs/memory_probe.h"
+#include "verbs/revocation.h"
 #include "verbs/window.h"
 
 namespace weft::verbs {
@@ -38,11 +39,12 @@ Status check_memory(const proto::MemorySpec& spec) {
   return fail(unusable->error);
 }
 
-// Gives valid memory another domain or other rights, under the STag that it has. With the table's
-// mutex.   kBusy: windows are bound to it
-Status change_rights(proto::StagTable& stags, Stag stag, const proto::MemorySpec& spec) {
-  proto::MemoryEntry* entry = stags.find(stag);
-  if (auto ended = stags.invalidate(stag); !ended) return ended;
+// Gives valid memory another domain or other rights, under the STag that it has. `lock` holds the
+// table's mutex.   kBusy: windows are bound to it
+Status change_rights(DeviceImpl& device, std::unique_lock<std::mutex>& lock, Stag stag,
+                     const proto::MemorySpec& spec) {
+  if (auto ended = end_access(device, lock, stag); !ended) return ended;
+  proto::MemoryEntry* entry = device.stags().find(stag);
   entry->spec.access = spec.access;
   entry->spec.pd = spec.pd;
   entry->stag.store(stag.value, std::memory_order_release);  // as bind() enables an entry
@@ -135,9 +137,10 @@ MemoryRegionImpl::~MemoryRegionImpl() {
   DeviceImpl& device = *pd_->device_impl();
   if (!device.usable()) return;
   if (stag_.value != 0) {
-    const std::lock_guard lock(device.stag_mutex());
-    unbind_windows(device, stag_);
-    static_cast<void>(device.stags().remove(stag_));
+    {
+      std::unique_lock lock(device.stag_mutex());
+      end_region(device, lock, stag_);
+    }
     pd_->drop_user();
   }
   device.release(ObjectKind::kRegion);
@@ -147,8 +150,10 @@ Status MemoryRegionImpl::deregister() {
   DeviceImpl& device = *pd_->device_impl();
   if (!device.usable()) return fail(Error::kBadState);
   if (stag_.value == 0) return {};
-  const std::lock_guard lock(device.stag_mutex());
-  if (auto removed = device.stags().remove(stag_); !removed) return removed;
+  std::unique_lock lock(device.stag_mutex());
+  if (auto ended = end_access(device, lock, stag_); !ended) return ended;
+  device.stags().give_back(stag_);
+  lock.unlock();
   stag_ = Stag{};
   pd_->drop_user();
   return {};
@@ -180,18 +185,19 @@ Status MemoryRegionImpl::reregister(ProtectionDomain* pd, void* addr, std::size_
     if (auto usable = check_memory(spec); !usable) return usable;
   }
 
-  const std::lock_guard lock(device.stag_mutex());
+  std::unique_lock lock(device.stag_mutex());
   if (addr == nullptr) {
     // The same memory keeps its keys, as with adapters: peers that have them need no new ones.
-    if (auto changed = change_rights(device.stags(), stag_, spec); !changed) return changed;
+    if (auto changed = change_rights(device, lock, stag_, spec); !changed) return changed;
   } else {
     // The new slot first: if there is none, nothing has changed.
     const auto stag = device.stags().add(spec);
     if (!stag) return fail(stag.error());
-    if (auto removed = device.stags().remove(stag_); !removed) {
-      static_cast<void>(device.stags().remove(*stag));
-      return removed;
+    if (auto ended = end_access(device, lock, stag_); !ended) {
+      static_cast<void>(device.stags().remove(*stag));  // nobody knows it: there is no pin
+      return ended;
     }
+    device.stags().give_back(stag_);
     stag_ = *stag;
   }
   spec_ = spec;

@@ -2,6 +2,7 @@
 
 #include "verbs/memory.h"
 #include "verbs/random.h"
+#include "verbs/revocation.h"
 
 namespace weft::verbs {
 
@@ -21,16 +22,6 @@ bool is_valid(const proto::MemoryEntry& entry) {
 }
 
 }  // namespace
-
-void unbind_windows(DeviceImpl& device, Stag region) {
-  const proto::MemoryEntry* entry = entry_in_use(device, region);
-  if (entry == nullptr || entry->windows == 0) return;
-  for (const auto& [index, window] : device.windows()) {
-    const proto::MemoryEntry* bound = device.stags().find(Stag::of(index, 0));
-    if (bound == nullptr || bound->region != entry) continue;
-    static_cast<void>(device.stags().invalidate(Stag{bound->stag.load(std::memory_order_relaxed)}));
-  }
-}
 
 Result<std::shared_ptr<MemoryWindowImpl>> MemoryWindowImpl::create(
     std::shared_ptr<ProtectionDomainImpl> pd, Type type) {
@@ -54,12 +45,11 @@ MemoryWindowImpl::~MemoryWindowImpl() {
   DeviceImpl& device = *pd_->device_impl();
   if (!device.usable()) return;
   {
-    const std::lock_guard lock(device.stag_mutex());
+    std::unique_lock lock(device.stag_mutex());
     device.windows().erase(slot_.index());
     // Its key is that of the last bind carried out, which may be older than the last one posted.
-    if (const proto::MemoryEntry* entry = device.stags().find(slot_)) {
-      static_cast<void>(device.stags().remove(Stag::of(slot_.index(), entry->keys[0])));
-    }
+    const Stag stag = Stag::of(slot_.index(), device.stags().find(slot_)->keys[0]);
+    if (end_access(device, lock, stag)) device.stags().give_back(stag);
   }
   pd_->drop_user();
   device.release(ObjectKind::kWindow);
@@ -110,20 +100,22 @@ WcStatus execute_bind(ProtectionDomainImpl& pd, proto::StreamId id, proto::SendW
   DeviceImpl& device = *pd.device_impl();
   const proto::BindArgs args = proto::bind_args(wqe);
   const Stag stag = wqe.remote_stag;
-  const std::lock_guard lock(device.stag_mutex());
-  const auto found = device.windows().find(stag.index());
-  if (found == device.windows().end() || found->second->pd_.get() != &pd) {
-    return WcStatus::kWindowBind;
-  }
-  const bool is_type1 = found->second->type_ == MemoryWindow::Type::kType1;
-  const proto::MemoryEntry* window = device.stags().find(stag);
-  if (is_valid(*window)) {
-    // Type 1 changes hands in one step; type 2 has to be invalidated first, but may be unbound.
-    if (!is_type1 && (args.length != 0 || window->spec.stream != id.stream)) {
+  std::unique_lock lock(device.stag_mutex());
+  bool is_type1 = false;
+  for (;;) {
+    const auto found = device.windows().find(stag.index());
+    if (found == device.windows().end() || found->second->pd_.get() != &pd) {
       return WcStatus::kWindowBind;
     }
-    static_cast<void>(
-        device.stags().invalidate(Stag{window->stag.load(std::memory_order_relaxed)}));
+    is_type1 = found->second->type_ == MemoryWindow::Type::kType1;
+    const proto::MemoryEntry* window = device.stags().find(stag);
+    if (window->region == nullptr) break;
+    // Type 1 changes hands in one step; type 2 has to be invalidated first, but may be unbound.
+    if (is_valid(*window) && !is_type1 && (args.length != 0 || window->spec.stream != id.stream)) {
+      return WcStatus::kWindowBind;
+    }
+    // Others may change the window while this waits, so it is looked up again.
+    static_cast<void>(end_access(device, lock, Stag::of(stag.index(), window->keys[0])));
   }
   if (args.length == 0) return WcStatus::kSuccess;
 
@@ -145,21 +137,21 @@ WcStatus execute_local_invalidate(ProtectionDomainImpl& pd, proto::StreamId id,
                                   const proto::SendWqe& wqe) {
   DeviceImpl& device = *pd.device_impl();
   const Stag stag = wqe.remote_stag;
-  const std::lock_guard lock(device.stag_mutex());
+  std::unique_lock lock(device.stag_mutex());
   const proto::MemoryEntry* entry = entry_in_use(device, stag);
   if (entry == nullptr || entry->spec.pd != id.pd) return WcStatus::kWindowBind;
   // Type 1 windows are unbound by a bind, not invalidated.
   if (entry->is_window && is_valid(*entry) && entry->spec.stream != id.stream) {
     return WcStatus::kWindowBind;
   }
-  return device.stags().invalidate(stag) ? WcStatus::kSuccess : WcStatus::kWindowBind;
+  return end_access(device, lock, stag) ? WcStatus::kSuccess : WcStatus::kWindowBind;
 }
 
 proto::Violation execute_remote_invalidate(ProtectionDomainImpl& pd, proto::StreamId id,
                                            Stag stag) {
   using proto::Violation;
   DeviceImpl& device = *pd.device_impl();
-  const std::lock_guard lock(device.stag_mutex());
+  std::unique_lock lock(device.stag_mutex());
   const proto::MemoryEntry* entry = entry_in_use(device, stag);
   if (entry == nullptr) return Violation::kInvalidateOperation;
   if (entry->spec.pd != id.pd || entry->keys[0] != stag.key()) {
@@ -168,13 +160,17 @@ proto::Violation execute_remote_invalidate(ProtectionDomainImpl& pd, proto::Stre
   if (!entry->is_window && !has(entry->spec.access, Access::kRemoteInvalidate)) {
     return Violation::kInvalidateOperation;
   }
-  if (!is_valid(*entry)) return Violation::kNone;
-  if (entry->is_window) {
-    if (entry->spec.stream != id.stream) return Violation::kInvalidateProtection;
-  } else if (entry->windows != 0 || pd.qps() != 1) {
-    return Violation::kInvalidateOperation;
+  if (is_valid(*entry)) {
+    if (entry->is_window) {
+      if (entry->spec.stream != id.stream) return Violation::kInvalidateProtection;
+    } else if (entry->windows != 0 || pd.qps() != 1) {
+      return Violation::kInvalidateOperation;
+    }
   }
-  return device.stags().invalidate(stag) ? Violation::kNone : Violation::kInvalidateOperation;
+  // kNotFound: meanwhile its owner has removed it, or bound the window anew.
+  const Status ended = end_access(device, lock, stag);
+  return ended || ended.error() == Error::kNotFound ? Violation::kNone
+                                                    : Violation::kInvalidateOperation;
 }
 
 }  // namespace weft::verbs

@@ -44,9 +44,6 @@ class MemoryWindowImpl final : public MemoryWindow {
   std::atomic<std::uint32_t> stag_;  // of the last bind posted; its index never changes
 };
 
-// Ends the access of all windows bound to a region. With stag_mutex() held.
-void unbind_windows(DeviceImpl& device, Stag region);
-
 // Post time of SendOp::kBindWindow: checks the request and fills remote_stag, remote_to, length and
 // bind_args(). The window's rkey() is the new one from now on.
 //   kInvalidArgument   no window, of another domain, wrong index in rkey (type 2), no region for a
