@@ -199,11 +199,11 @@ Unusable probe_memory(const void* addr, std::size_t length, bool writable) {
     error = populate(begin, end, writable ? kPopulateWrite : kPopulateRead);
     if (error == 0) return {};
   }
-  // What the kernel does not populate may be usable all the same: memory of devices. An older kernel
-  // knows no populating.
+  // What the kernel does not populate may be usable all the same: memory of devices. An older
+  // kernel knows no populating.
   const Unusable found = probe_mappings(begin, end, writable, MappingsBy::kQuery);
   if (found || error == 0 || error == EINVAL) return found;
-  if (error == ENOMEM) return UnusableMemory{begin, "needs memory that there is not", Error::kNoMemory};
+  if (error == ENOMEM) return UnusableMemory{begin, "has no memory left", Error::kNoMemory};
   if (error == EFAULT || error == EHWPOISON) return fault_at(begin, "cannot be touched");
   return {};
 }

@@ -1,8 +1,8 @@
 // Whether memory that is to be registered can be used at all. Any thread.
 //
 // Adapters pin the pages of a region, so registering memory that is not there fails with EFAULT.
-// Weft pins nothing: it copies when a peer's Write arrives, and a copy into an unmapped or read-only
-// page kills the process. So the range is checked once, when it is registered.
+// Weft pins nothing: it copies when a peer's Write arrives, and a copy into an unmapped or
+// read-only page kills the process. So the range is checked once, when it is registered.
 #pragma once
 
 #include <weft/result.h>
@@ -14,20 +14,20 @@
 namespace weft::verbs {
 
 struct UnusableMemory {
-  std::uintptr_t at = 0;   // the address that cannot be used
-  const char* why = "";    // "is not mapped", ...
+  std::uintptr_t at = 0;           // the address that cannot be used
+  const char* why = "";            // "is not mapped", ...
   Error error = Error::kNoMemory;  // system_error(EFAULT), or kNoMemory
 };
 
-// Checks [addr, addr + length) for reading, and for writing if `writable`. nullopt: all of it can be
-// used. The content does not change, and a concurrent writer loses nothing.
+// Checks [addr, addr + length) for reading, and for writing if `writable`. nullopt: all of it can
+// be used. The content does not change, and a concurrent writer loses nothing.
 //
-// Up to kTouchedMax bytes, every page is faulted in as the kind of access would do it. That is exact.
-// A larger range is not populated: its mappings and their rights are looked at, and only the last
-// page of each mapped file is read, which finds a mapping that reaches beyond the end of its file.
-// Not found in a larger range: a file whose disk is too full for the pages that are written later,
-// and too few huge pages for all of it. Nothing can find what is unmapped, protected or truncated
-// after the registration.
+// Up to kTouchedMax bytes, every page is faulted in as the kind of access would do it. That is
+// exact. A larger range is not populated: its mappings and their rights are looked at, and only the
+// last page of each mapped file is read, which finds a mapping that reaches beyond the end of its
+// file. Not found in a larger range: a file whose disk is too full for the pages that are written
+// later, and too few huge pages for all of it. Nothing can find what is unmapped, protected or
+// truncated after the registration.
 [[nodiscard]] std::optional<UnusableMemory> probe_memory(const void* addr, std::size_t length,
                                                          bool writable);
 inline constexpr std::size_t kTouchedMax = 64U << 10U;
