@@ -5,6 +5,7 @@
 #include "ibverbs/errors.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
+#include "io/cancel.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -54,6 +55,7 @@ void count_one(AsyncTarget& target, std::uint32_t& counter) {
 
 // Waits for the acknowledgments, as the man page of ibv_ack_async_event promises.
 void wait_for_acks(AsyncTarget& target) {
+  const io::NoCancel guard;
   pthread_mutex_lock(target.mutex);
   // A program that acknowledges too often must not be made to wait forever.
   while (static_cast<std::int32_t>(target.delivered - *target.completed) > 0) {

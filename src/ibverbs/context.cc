@@ -14,6 +14,7 @@
 #include "ibverbs/async.h"
 #include "ibverbs/identity.h"
 #include "ibverbs/registry.h"
+#include "io/cancel.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -56,6 +57,7 @@ void on_fork_child(void (*forget)()) {
 }
 
 Result<std::shared_ptr<Device>> engine() {
+  const io::NoCancel guard;
   watch_forks();
   const std::lock_guard lock(engine_state->mutex);
   if (engine_state->device != nullptr) return engine_state->device;
@@ -73,6 +75,7 @@ Result<std::shared_ptr<Device>> engine() {
 }
 
 Result<Context*> open_context() {
+  const io::NoCancel guard;
   Result<std::shared_ptr<Device>> device = engine();
   if (!device) return fail(device.error());
   auto context = std::make_shared<Context>();

@@ -11,6 +11,7 @@
 #include "ibverbs/identity.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
+#include "io/cancel.h"
 
 using namespace weft::ibverbs;
 
@@ -44,6 +45,7 @@ DeviceList* list_of(ibv_device** entries) {
 extern "C" {
 
 ibv_device** ibv_get_device_list(int* num_devices) {
+  const weft::io::NoCancel guard;
   int real_count = 0;
   ibv_device** real = real_devices(&real_count);
   const bool hidden = HideWeftDevices::active();
@@ -113,7 +115,7 @@ int ibv_close_device(ibv_context* handle) {
     const std::lock_guard lock(context->memory_mutex);
     context->memory.reset();
   }
-  close(command);
+  weft::io::uncancelled([command] { return close(command); });
   return 0;
 }
 

@@ -11,6 +11,7 @@
 #include "ibverbs/context.h"
 #include "ibverbs/errors.h"
 #include "ibverbs/registry.h"
+#include "io/cancel.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -85,6 +86,7 @@ std::uint64_t device_memory_bytes() {
       error == std::errc{} && at == end && bytes <= kMost && (bytes == 0 || bytes >= 512);
   if (legal) return bytes;
   static std::once_flag once;
+  const io::NoCancel guard;
   std::call_once(once, [text] {
     std::fprintf(stderr,
                  "weft: WEFT_DEVICE_MEMORY=%s is no size in bytes: 0, or 512 to 64 GiB. "

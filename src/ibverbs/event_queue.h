@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "ibverbs/errors.h"
+#include "io/calls.h"
 
 namespace weft::ibverbs {
 
@@ -33,7 +34,7 @@ class EventQueue {
  public:
   EventQueue() : fd_(eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC)) {}
   ~EventQueue() {
-    if (fd_ >= 0) close(fd_);
+    if (fd_ >= 0) io::uncancelled([&] { return close(fd_); });
   }
   EventQueue(const EventQueue&) = delete;
   EventQueue& operator=(const EventQueue&) = delete;
@@ -53,11 +54,12 @@ class EventQueue {
     entries_.push_back(std::move(entry));
     const std::uint64_t one = 1;
     // Cannot fail: the counter would have to reach 2^64 - 1.
-    [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof one);
+    [[maybe_unused]] const ssize_t written = io::calls::write(fd_, &one, sizeof one);
   }
 
   // Takes the oldest entry; `on_take` sees it under the mutex. Waits for one unless the descriptor
-  // is non-blocking.   Nothing, with errno: EAGAIN, or EINTR when a signal came
+  // is non-blocking; a thread may be cancelled there, and only there.   Nothing, with errno:
+  // EAGAIN, or EINTR when a signal came
   template <class OnTake>
   std::optional<T> pop(OnTake on_take) {
     for (;;) {
@@ -102,7 +104,7 @@ class EventQueue {
   // REQUIRES: the mutex, and an entry whose token this is. So it does not wait.
   void drop_token() {
     std::uint64_t token = 0;
-    [[maybe_unused]] const ssize_t got = read(fd_, &token, sizeof token);
+    [[maybe_unused]] const ssize_t got = io::calls::read(fd_, &token, sizeof token);
   }
 
   int fd_;

@@ -15,6 +15,8 @@
 #include <functional>
 #include <string_view>
 
+#include "io/cancel.h"
+
 namespace weft::ibverbs {
 namespace {
 
@@ -33,6 +35,7 @@ Identity made_up() {
 }
 
 Identity read_identity() {
+  const io::NoCancel guard;
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return made_up();
   Identity best;
@@ -61,6 +64,7 @@ struct Look {
 
 // What is wrong with a configuration is said when the device is opened.
 Look read_look() {
+  const io::NoCancel guard;
   Look look;
   const Result<Config> config = Config::load();
   look.roce = config && config->personality == Personality::kRoce;
@@ -117,6 +121,7 @@ ibv_gid device_gid() { return look().gid; }
 
 int interface_mtu() {
   constexpr int kUnknown = 65536;
+  const io::NoCancel guard;
   int mtu = kUnknown;
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return mtu;

@@ -16,6 +16,7 @@
 #include <functional>
 
 #include "ibverbs/identity.h"
+#include "io/cancel.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -195,6 +196,7 @@ extern "C" {
 
 const char* weft_ibv_sysfs_tree() {
   static const auto* tree = [] {
+    const weft::io::NoCancel guard;
     auto* path = new std::string(weft::ibverbs::make_tree());
     if (path->empty()) {
       std::fprintf(stderr, "weft: no files for weft0 below /sys: cannot write them: %s\n",

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <span>
 
+#include "io/cancel.h"
 #include "io/config_values.h"
 
 extern char** environ;
@@ -387,6 +388,7 @@ Status set_line(Config& config, std::string_view line, const std::string& where,
 }
 
 Status read_file(Config& config, std::string* why) {
+  const io::NoCancel guard;
   const char* named = environment_is_trusted() ? std::getenv("WEFT_CONFIG") : nullptr;
   const std::string path = named != nullptr ? named : kDefaultFile;
   if (path.empty()) return {};

@@ -7,14 +7,17 @@
 #include <array>
 #include <charconv>
 
+#include "io/cancel.h"
+
 namespace weft::io {
 
 Cores::Cores()
-    : load_(::open("/proc/loadavg", O_RDONLY | O_CLOEXEC)),
+    : load_(uncancelled([] { return ::open("/proc/loadavg", O_RDONLY | O_CLOEXEC); })),
       online_(static_cast<unsigned>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)))) {}
 
 std::optional<bool> Cores::are_enough() const {
   std::array<char, 64> text;
+  const NoCancel guard;
   const ssize_t size = load_ ? ::pread(load_.get(), text.data(), text.size(), 0) : -1;
   if (size <= 0) return std::nullopt;
   const auto running = running_threads({text.data(), static_cast<std::size_t>(size)});

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "io/calls.h"
 #include "io/epoll.h"
 #include "os/signals_blocked.h"
 
@@ -73,6 +74,7 @@ void EngineCore::stop() {
   if (on_thread()) {
     thread.detach();
   } else {
+    const NoCancel guard;
     thread.join();
   }
 }
@@ -81,7 +83,7 @@ void EngineCore::wake_locked() {
   if (!asleep_ || wake_sent_) return;
   wake_sent_ = true;
   const std::uint64_t one = 1;
-  static_cast<void>(!write(wake_.get(), &one, sizeof one));
+  static_cast<void>(!calls::write(wake_.get(), &one, sizeof one));
 }
 
 // --- descriptors ---
@@ -143,6 +145,7 @@ void EngineCore::wait_for(const void* whom) {
 void EngineCore::settle_locked(Lock& lock, const void* whom) {
   if (running_ != whom || on_thread()) return;
   const std::uint64_t mine = callbacks_;
+  const NoCancel guard;
   ++waiters_;
   settled_.wait(lock, [&] { return running_ != whom || callbacks_ != mine; });
   --waiters_;

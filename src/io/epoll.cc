@@ -12,7 +12,7 @@ std::atomic<bool> g_old_kernel{false};
 
 void epoll_pretend_old_kernel(bool old) noexcept { g_old_kernel.store(old); }
 
-int epoll_sleep(int epoll, std::span<epoll_event> events, Duration limit) noexcept {
+int epoll_sleep(int epoll, std::span<epoll_event> events, Duration limit) {
   const int room = static_cast<int>(events.size());
   if (limit.count() <= 0) return epoll_wait(epoll, events.data(), room, limit.count() < 0 ? -1 : 0);
   if (!g_old_kernel.load(std::memory_order_relaxed)) {

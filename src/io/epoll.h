@@ -11,8 +11,9 @@ namespace weft::io {
 
 // epoll_wait() until `limit` has passed; negative: without a limit. Where the kernel lacks
 // epoll_pwait2 (before 5.11, or filtered), milliseconds, rounded up.
+// A cancellation point.
 //   the number of events, or -1 with errno
-[[nodiscard]] int epoll_sleep(int epoll, std::span<epoll_event> events, Duration limit) noexcept;
+[[nodiscard]] int epoll_sleep(int epoll, std::span<epoll_event> events, Duration limit);
 
 // As if the kernel lacked epoll_pwait2. For tests.
 void epoll_pretend_old_kernel(bool old) noexcept;

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "io/cancel.h"
 #include "io/fork.h"
 
 namespace weft::io {
@@ -50,6 +51,8 @@ class Fd {
       if (generation != fork_generation()) return;
       forget_in_child(fd);
     }
+    // Descriptors are closed in destructors, where nobody may be cancelled.
+    const NoCancel guard;
     ::close(fd);
   }
 

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <utility>
 
+#include "io/cancel.h"
 #include "io/fd.h"
 #include "io/fork.h"
 #include "io/path.h"
@@ -101,6 +102,7 @@ Log& current() {
 }  // namespace
 
 void detail::write_log(LogLevel level, std::string_view text) {
+  const NoCancel guard;
   Log& log = current();
   std::shared_ptr<spdlog::logger> logger;
   {
@@ -112,6 +114,7 @@ void detail::write_log(LogLevel level, std::string_view text) {
 }
 
 Status configure_log(LogLevel level, const std::string& file) {
+  const NoCancel guard;
   Log& log = current();
   {
     const std::lock_guard lock(log.mutex);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "io/calls.h"
 #include "io/clock.h"
 
 namespace weft::io {
@@ -21,7 +22,7 @@ Result<SignalFd> SignalFd::create() {
 
 void SignalFd::set() noexcept {
   const std::uint64_t one = 1;
-  static_cast<void>(!write(fd_.get(), &one, sizeof one));
+  static_cast<void>(!calls::write(fd_.get(), &one, sizeof one));
 }
 
 void SignalFd::clear() noexcept {
@@ -29,7 +30,8 @@ void SignalFd::clear() noexcept {
   iovec v{&count, sizeof count};
   // RWF_NOWAIT: an application that reads the descriptor behind our back must not make us sleep
   // here.
-  if (preadv2(fd_.get(), &v, 1, -1, RWF_NOWAIT) >= 0 || errno != EOPNOTSUPP) return;
+  if (calls::preadv2(fd_.get(), &v, 1, -1, RWF_NOWAIT) >= 0 || errno != EOPNOTSUPP) return;
+  const NoCancel guard;
   pollfd p{fd_.get(), POLLIN, 0};
   if (poll(&p, 1, 0) == 1) static_cast<void>(!read(fd_.get(), &count, sizeof count));
 }

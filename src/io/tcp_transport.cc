@@ -4,13 +4,12 @@
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
 
+#include "io/calls.h"
 #include "io/socket.h"
 
 namespace weft::io {
@@ -21,22 +20,6 @@ namespace {
 static_assert(sizeof(Slice) == sizeof(iovec) &&
               offsetof(Slice, data) == offsetof(iovec, iov_base) &&
               offsetof(Slice, size) == offsetof(iovec, iov_len));
-
-// The C library's calls are points where a thread may be cancelled, which costs two atomic
-// operations each; these never block. ThreadSanitizer knows the library's calls only.
-#if defined(__SANITIZE_THREAD__) || !defined(SYS_recvfrom) || !defined(SYS_sendto)
-ssize_t receive_now(int fd, void* to, std::size_t size) { return recv(fd, to, size, MSG_DONTWAIT); }
-ssize_t send_now(int fd, const void* from, std::size_t size) {
-  return ::send(fd, from, size, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-#else
-ssize_t receive_now(int fd, void* to, std::size_t size) {
-  return syscall(SYS_recvfrom, fd, to, size, MSG_DONTWAIT, nullptr, nullptr);
-}
-ssize_t send_now(int fd, const void* from, std::size_t size) {
-  return syscall(SYS_sendto, fd, from, size, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
-}
-#endif
 
 msghdr message_of(std::span<const Slice> slices) {
   msghdr message{};
@@ -56,10 +39,10 @@ std::ptrdiff_t TcpTransport::send(std::span<const Slice> slices) {
   while (true) {
     ssize_t n = 0;
     if (slices.size() == 1) {
-      n = send_now(socket_.get(), slices[0].data, slices[0].size);
+      n = calls::send(socket_.get(), slices[0].data, slices[0].size, MSG_DONTWAIT | MSG_NOSIGNAL);
     } else {
       const msghdr message = message_of(slices);
-      n = sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+      n = calls::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
     if (n >= 0) return n;
     if (errno != EINTR) return error_of(errno);
@@ -70,10 +53,10 @@ std::ptrdiff_t TcpTransport::receive(std::span<const Slice> slices) {
   while (true) {
     ssize_t n = 0;
     if (slices.size() == 1) {
-      n = receive_now(socket_.get(), slices[0].data, slices[0].size);
+      n = calls::recv(socket_.get(), slices[0].data, slices[0].size, MSG_DONTWAIT);
     } else {
       msghdr message = message_of(slices);
-      n = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+      n = calls::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
     }
     if (n >= 0) return n;
     if (errno != EINTR) return error_of(errno);
@@ -83,7 +66,7 @@ std::ptrdiff_t TcpTransport::receive(std::span<const Slice> slices) {
 std::ptrdiff_t TcpTransport::peek() const noexcept {
   std::uint8_t octet = 0;
   while (true) {
-    const ssize_t n = recv(socket_.get(), &octet, sizeof octet, MSG_PEEK | MSG_DONTWAIT);
+    const ssize_t n = calls::recv(socket_.get(), &octet, sizeof octet, MSG_PEEK | MSG_DONTWAIT);
     if (n >= 0) return n;
     if (errno != EINTR) return error_of(errno);
   }

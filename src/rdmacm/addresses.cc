@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "io/cancel.h"
+
 namespace weft::rdmacm {
 
 socklen_t address_length(const sockaddr* address) {
@@ -27,6 +29,7 @@ void store(const SocketAddress& from, sockaddr_storage& to) {
 }
 
 Route find_route(const SocketAddress& peer) {
+  const io::NoCancel guard;
   Route route;
   const int probe = socket(peer.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (probe < 0) return {{}, errno};

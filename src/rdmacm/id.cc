@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "io/cancel.h"
 #include "rdmacm/cm.h"
 #include "rdmacm/forward.h"
 
@@ -115,6 +116,7 @@ int rdma_destroy_id(rdma_cm_id* handle) {
   end(remains);
   const std::shared_ptr<Id>& id = remains.id;
   if (id->sync && id->pub.event != nullptr) rdma_ack_cm_event(id->pub.event);
+  const weft::io::NoCancel guard;
   std::unique_lock lock(all.mutex);
   all.acked.wait(lock, [&] { return id->events_acked == id->events_delivered; });
   forget_channel(all, *id);
@@ -150,6 +152,7 @@ int rdma_migrate_id(rdma_cm_id* handle, rdma_event_channel* channel) {
     lock.lock();
   }
   // Events fetched from the old channel must be done with before the caller may destroy it.
+  const weft::io::NoCancel guard;
   all.acked.wait(lock, [&] { return id->events_acked == id->events_delivered; });
   return 0;
 }

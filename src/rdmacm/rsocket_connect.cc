@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "ibverbs/errors.h"
+#include "io/calls.h"
 #include "os/signals_blocked.h"
 #include "rdmacm/forward.h"
 #include "rdmacm/rsocket.h"
@@ -30,7 +31,7 @@ constexpr int kSliceMs = 100;
 
 void raise(int event_fd) {
   const std::uint64_t one = 1;
-  static_cast<void>(!write(event_fd, &one, sizeof one));
+  static_cast<void>(!io::calls::write(event_fd, &one, sizeof one));
 }
 
 // A connection that no program has accepted.
@@ -282,7 +283,7 @@ void advance_connect(Rsocket& socket) {
   const RsPhase phase = socket.link->phase();
   if (phase == RsPhase::kIdle || phase == RsPhase::kConnecting) return;
   std::uint64_t ignored = 0;
-  static_cast<void>(!read(socket.wake, &ignored, sizeof ignored));
+  static_cast<void>(!io::calls::read(socket.wake, &ignored, sizeof ignored));
   if (phase == RsPhase::kFailed) {
     socket.so_error = errno_of_failure(socket.link->error());
   } else if (!socket.link->begin()) {
@@ -393,7 +394,7 @@ int raccept(int fd, sockaddr* address, socklen_t* length) {
     if (socket->state != RsState::kListening) return fail_minus(EINVAL);
     if (socket->nonblocking) return fail_minus(EAGAIN);
     std::uint64_t ignored = 0;
-    static_cast<void>(!read(socket->wake, &ignored, sizeof ignored));
+    static_cast<void>(!weft::io::calls::read(socket->wake, &ignored, sizeof ignored));
     pollfd one{socket->wake, POLLIN, 0};
     lock.unlock();
     const int polled = poll(&one, 1, -1);
@@ -405,7 +406,7 @@ int raccept(int fd, sockaddr* address, socklen_t* length) {
   socket->ready.pop_front();
   if (socket->ready.empty()) {
     std::uint64_t ignored = 0;
-    static_cast<void>(!read(socket->wake, &ignored, sizeof ignored));
+    static_cast<void>(!weft::io::calls::read(socket->wake, &ignored, sizeof ignored));
   }
   lock.unlock();
 

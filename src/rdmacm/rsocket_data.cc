@@ -7,6 +7,7 @@
 #include <csignal>
 
 #include "ibverbs/errors.h"
+#include "io/calls.h"
 #include "rdmacm/forward.h"
 #include "rdmacm/rsocket.h"
 
@@ -218,7 +219,7 @@ void progress(Rsocket& socket) {
 void tell_others(Rsocket& socket) {
   const std::uint64_t one = 1;
   for (const int bell : socket.bells) {
-    if (bell != own_bell()) static_cast<void>(!write(bell, &one, sizeof one));
+    if (bell != own_bell()) static_cast<void>(!io::calls::write(bell, &one, sizeof one));
   }
   if (!socket.driving) socket.progressed.notify_all();
 }
@@ -238,6 +239,35 @@ int take_reset(Rsocket& socket) {
   socket.reset_told = true;
   return ECONNRESET;
 }
+
+namespace {
+
+// The thread that waits for completions, without the lock. When it has woken, or was cancelled, it
+// says so to the others.
+class Driving {
+ public:
+  Driving(Rsocket& socket, std::unique_lock<std::mutex>& lock)
+      : socket_(socket), lock_(lock), link_(socket.link) {
+    socket_.driving = true;
+    lock_.unlock();
+  }
+  ~Driving() {
+    lock_.lock();
+    socket_.driving = false;
+    // Closed meanwhile: the stream is the closing thread's.
+    if (socket_.link == link_) progress(socket_);
+    tell_others(socket_);
+  }
+  Driving(const Driving&) = delete;
+  Driving& operator=(const Driving&) = delete;
+
+ private:
+  Rsocket& socket_;
+  std::unique_lock<std::mutex>& lock_;
+  const std::shared_ptr<sockets::RsConnection> link_;
+};
+
+}  // namespace
 
 int sleep_for_change(Rsocket& socket, std::unique_lock<std::mutex>& lock, Deadline deadline) {
   if (deadline && Clock::now() >= *deadline) return EAGAIN;
@@ -265,19 +295,13 @@ int sleep_for_change(Rsocket& socket, std::unique_lock<std::mutex>& lock, Deadli
     return 0;
   }
   if (link->stream().down()) return 0;
-  socket.driving = true;
-  lock.unlock();
+  const Driving driving(socket, lock);
   // Without a deadline in slices: another thread may have closed the rsocket meanwhile.
   const auto slice = deadline ? std::min<std::chrono::nanoseconds>(*deadline - Clock::now(),
                                                                    std::chrono::seconds(1))
                               : std::chrono::seconds(1);
   auto event = link->stream().channel().wait(std::max(slice, std::chrono::nanoseconds(0)));
   if (event) (*event)->ack_events(1);
-  lock.lock();
-  socket.driving = false;
-  // Closed meanwhile: the stream is the closing thread's.
-  if (socket.link == link) progress(socket);
-  tell_others(socket);
   return !event && event.error() == Error::kAborted ? EINTR : 0;
 }
 

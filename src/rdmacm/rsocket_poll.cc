@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ibverbs/errors.h"
+#include "io/calls.h"
 #include "rdmacm/forward.h"
 #include "rdmacm/rsocket.h"
 #include "sockets/rs_seen.h"
@@ -69,6 +70,7 @@ class Bell {
   // A child of fork() needs its own.
   void make() {
     if (fd_ >= 0 && pid_ == getpid()) return;
+    const io::NoCancel guard;
     if (fd_ >= 0) close(fd_);
     fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     pid_ = getpid();
@@ -87,7 +89,7 @@ constexpr int kWithoutBellMs = 500;
 // True: it had been raised.
 bool lower(int event_fd) {
   std::uint64_t ignored = 0;
-  return read(event_fd, &ignored, sizeof ignored) > 0;
+  return io::calls::read(event_fd, &ignored, sizeof ignored) > 0;
 }
 
 // One entry of the caller's list. An rsocket is watched by two descriptors.

@@ -44,6 +44,36 @@ class CompletionChannelImpl::TakingTurn {
   CompletionChannelImpl* const before_;
 };
 
+// A thread that sleeps in wait() is counted, also if it is cancelled there.
+class CompletionChannelImpl::Counted {
+ public:
+  explicit Counted(std::atomic<std::uint32_t>& sleepers) noexcept : sleepers_(sleepers) {
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  }
+  ~Counted() { sleepers_.fetch_sub(1, std::memory_order_seq_cst); }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<std::uint32_t>& sleepers_;
+};
+
+// The same for each of the pollers that the thread depends on.
+class CompletionChannelImpl::Asleep {
+ public:
+  explicit Asleep(const Pollers& pollers) : pollers_(pollers) {
+    for (const auto& poller : pollers_) poller->begin_sleep();
+  }
+  ~Asleep() {
+    for (const auto& poller : pollers_) poller->end_sleep();
+  }
+  Asleep(const Asleep&) = delete;
+  Asleep& operator=(const Asleep&) = delete;
+
+ private:
+  const Pollers& pollers_;
+};
+
 Result<std::shared_ptr<CompletionChannelImpl>> CompletionChannelImpl::create(
     std::shared_ptr<DeviceImpl> device) {
   auto events = io::Signal<CompletionQueueImpl*>::create();
@@ -162,13 +192,11 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
     return fail(Error::kTimedOut);
   }
   if (!callers_drive()) return wait_for_others(until);
-  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  const Counted counted(sleepers_);
   waits_.store(true, std::memory_order_relaxed);
   const TakingTurn turn(*this);
-  CompletionQueueImpl* cq = spin(until);
-  Result<CompletionQueue*> out = cq != nullptr ? cq : drive_and_sleep(until);
-  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
-  return out;
+  if (CompletionQueueImpl* cq = spin(until)) return cq;
+  return drive_and_sleep(until);
 }
 
 bool CompletionChannelImpl::callers_drive() const {
@@ -203,7 +231,7 @@ CompletionQueueImpl* CompletionChannelImpl::spin(Instant until) {
 Result<CompletionQueue*> CompletionChannelImpl::drive_and_sleep(Instant until) {
   while (true) {
     const auto pollers = this->pollers();
-    for (const auto& poller : *pollers) poller->begin_sleep();
+    const Asleep asleep(*pollers);
     bool more = false;
     for (const auto& poller : *pollers) more |= poller->settle();
     CompletionQueueImpl* cq = take();
@@ -216,7 +244,6 @@ Result<CompletionQueue*> CompletionChannelImpl::drive_and_sleep(Instant until) {
       }
       cq = take();
     }
-    for (const auto& poller : *pollers) poller->end_sleep();
     if (cq != nullptr) return cq;
     if (why) return fail(*why);
     if (more && !until.is_never() && io::now() >= until) return fail(Error::kTimedOut);

@@ -57,6 +57,8 @@ class CompletionChannelImpl final : public CompletionChannel {
   CompletionChannelImpl(std::shared_ptr<DeviceImpl> device,
                         std::unique_ptr<io::Signal<CompletionQueueImpl*>> events, io::Fd sleep_fd);
   class TakingTurn;
+  class Counted;
+  class Asleep;
   [[nodiscard]] CompletionQueueImpl* take();
   // Each once. Their CQs keep them.
   using Pollers = std::vector<std::shared_ptr<Poller>>;

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 
+#include "io/calls.h"
 #include "io/path_transport.h"
 #include "io/socket.h"
 #include "io/tcp_transport.h"
@@ -180,7 +181,8 @@ void ConnectionImpl::follow(Lock& lock) {
 // True: go on. False: no room in TCP, or the connection is gone.
 bool ConnectionImpl::send_frame() {
   const auto bytes = session_.to_send();
-  const ssize_t n = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const ssize_t n =
+      io::calls::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (n > 0) {
     const auto taken = static_cast<std::size_t>(n);
     if (trace_ != nullptr) trace_->tx(bytes.first(taken));
@@ -200,7 +202,7 @@ bool ConnectionImpl::send_frame() {
 bool ConnectionImpl::receive_frame() {
   std::array<std::uint8_t, kMpaFrameSize + kMaxPrivateData + 1> buffer;
   const std::size_t want = std::min(session_.wanted(), buffer.size());
-  const ssize_t n = ::recv(socket_.get(), buffer.data(), want, MSG_DONTWAIT);
+  const ssize_t n = io::calls::recv(socket_.get(), buffer.data(), want, MSG_DONTWAIT);
   if (n > 0) {
     const std::span<const std::uint8_t> got(buffer.data(), static_cast<std::size_t>(n));
     if (trace_ != nullptr) trace_->rx(got);

@@ -6,6 +6,7 @@
 #include <new>
 #include <vector>
 
+#include "io/cancel.h"
 #include "verbs/channel.h"
 #include "verbs/device.h"
 #include "verbs/poller.h"
@@ -222,6 +223,7 @@ void CompletionQueueImpl::ack_events(std::uint32_t count) {
 }
 
 void CompletionQueueImpl::wait_for_acks() {
+  const io::NoCancel guard;
   // Else another thread could take one behind the wait, of a CQ that is about to go.
   if (channel_ != nullptr) channel_->retire(*this);
   std::unique_lock lock(ack_mutex_);

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "io/calls.h"
 #include "io/clock.h"
 #include "io/log.h"
 #include "roce/qp_number.h"
@@ -360,8 +361,8 @@ std::size_t DatagramQp::send_batch(std::size_t count) {
     m.msg_iov = &pieces[i];
     m.msg_iovlen = 1;
   }
-  const int n = ::sendmmsg(socket_.get(), messages.data(), static_cast<unsigned>(count),
-                           MSG_DONTWAIT | MSG_NOSIGNAL);
+  const int n = io::calls::sendmmsg(socket_.get(), messages.data(), static_cast<unsigned>(count),
+                                    MSG_DONTWAIT | MSG_NOSIGNAL);
   if (n < 0 && errno == EINTR) return 0;
   if (n < 0 && errno == EAGAIN) {
     blocked_ = true;

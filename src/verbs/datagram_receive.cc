@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "io/calls.h"
 #include "roce/qp_number.h"
 #include "verbs/cq.h"
 #include "verbs/datagram_qp.h"
@@ -43,7 +44,7 @@ bool DatagramQp::receive() {
       m.msg_iov = &pieces[i];
       m.msg_iovlen = 1;
     }
-    const int n = ::recvmmsg(socket_.get(), messages.data(), kBatch, MSG_DONTWAIT, nullptr);
+    const int n = io::calls::recvmmsg(socket_.get(), messages.data(), kBatch, MSG_DONTWAIT);
     if (n <= 0) return false;
     rx_calls_.fetch_add(1, std::memory_order_relaxed);
     for (int i = 0; i < n; ++i) {

@@ -4,6 +4,7 @@
 #include <new>
 #include <thread>
 
+#include "io/cancel.h"
 #include "io/ticks.h"
 #include "roce/qp_number.h"
 #include "verbs/channel.h"
@@ -73,6 +74,7 @@ DeviceImpl::DeviceImpl(const Config& config, std::uint64_t secret)
       cores_(std::max(1U, std::thread::hardware_concurrency())) {}
 
 Result<std::shared_ptr<DeviceImpl>> DeviceImpl::create(const Config& config) {
+  const io::NoCancel guard;
   if (!acceptable(config)) return fail(Error::kInvalidArgument);
   auto device = std::shared_ptr<DeviceImpl>(new DeviceImpl(config, random_u64()));
   if (auto ready = device->init(); !ready) return fail(ready.error());
@@ -110,6 +112,7 @@ DeviceImpl::~DeviceImpl() {
     static_cast<void>(rendezvous_.release());
     return;
   }
+  const io::NoCancel guard;
   rendezvous_.reset();
   page_.reset();
 }
@@ -260,6 +263,7 @@ void DeviceImpl::note_refused(LogLevel level, std::string_view who, std::string_
 }
 
 void DeviceImpl::ensure_page() {
+  const io::NoCancel guard;
   const io::MutexLock lock(page_mutex_);
   if (page_tried_) return;
   page_tried_ = true;

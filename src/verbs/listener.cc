@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/cancel.h"
 #include "io/socket.h"
 #include "verbs/connection.h"
 #include "verbs/event_channel.h"
@@ -27,7 +28,9 @@ constexpr Duration kDescriptorPause{100'000'000};
 // room for a newcomer.
 constexpr Duration kTimeForARequest{250'000'000};
 
-io::Fd open_spare() { return io::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+io::Fd open_spare() {
+  return io::Fd(io::uncancelled([] { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }));
+}
 
 // Takes one connection off the kernel's queue and resets it.   kTimedOut: there is none
 Status refuse_one(int listening) {

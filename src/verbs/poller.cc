@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/patience.h"
+#include "io/calls.h"
 #include "io/clock.h"
 #include "io/ticks.h"
 
@@ -271,7 +272,7 @@ bool Poller::run_hot(bool again, Stays stays) {
 
 bool Poller::harvest(bool warm) {
   epoll_event events[kEventsPerLook];
-  const int count = epoll_wait(epoll_.get(), events, kEventsPerLook, 0);
+  const int count = io::calls::epoll_look(epoll_.get(), events, kEventsPerLook);
   bool moved = false;
   warm = warm && kept_by_callers();
   for (int i = 0; i < count; ++i) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdlib>
 
+#include "io/cancel.h"
 #include "io/fork.h"
 
 namespace weft::verbs {
@@ -20,6 +21,7 @@ struct Pool {
 };
 
 void fill(Pool& pool) {
+  const io::NoCancel guard;
   auto* at = reinterpret_cast<std::uint8_t*>(pool.words.data());
   std::size_t missing = sizeof pool.words;
   while (missing != 0) {

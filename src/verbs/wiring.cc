@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 
+#include "io/calls.h"
 #include "io/clock.h"
 #include "io/log.h"
 #include "io/path_transport.h"
@@ -289,7 +290,8 @@ void Wiring::pump(Lock& lock) {
 // False: no more now, or it is over.
 bool Wiring::move_octets() {
   if (const auto out = greeting_.to_send(); greeting_.state() == roce::GreetingState::kSending) {
-    const ssize_t n = ::send(socket_.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n =
+        io::calls::send(socket_.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n > 0) greeting_.sent(static_cast<std::size_t>(n));
     if (n < 0 && errno != EAGAIN && errno != EINTR) greeting_.peer_closed();
     const bool said = greeting_.state() == roce::GreetingState::kReceiving;
@@ -298,7 +300,8 @@ bool Wiring::move_octets() {
   }
   if (greeting_.state() != roce::GreetingState::kReceiving) return false;
   std::array<std::uint8_t, roce::Hello::kSize> buffer;
-  const ssize_t n = ::recv(socket_.get(), buffer.data(), greeting_.missing(), MSG_DONTWAIT);
+  const ssize_t n =
+      io::calls::recv(socket_.get(), buffer.data(), greeting_.missing(), MSG_DONTWAIT);
   if (n > 0) greeting_.received(std::span(buffer).first(static_cast<std::size_t>(n)));
   if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) greeting_.peer_closed();
   return n > 0;
