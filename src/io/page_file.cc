@@ -85,8 +85,7 @@ bool is_abandoned(int fd) {
 
 // A page of this user, for reading; else nothing. O_NONBLOCK: it may turn out to be a pipe.
 Fd open_page(const std::string& path) {
-  Fd fd = Fd::connection(
-      open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  Fd fd = Fd::connection(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat st {};
   if (!fd || fstat(fd.get(), &st) != 0 || st.st_uid != getuid() || !S_ISREG(st.st_mode)) return {};
   return fd;

@@ -1,8 +1,8 @@
 // The end of access to memory, for threads that have to wait for it. Any thread.
 //
 // A thread that is copying into or out of a region holds a pin, and may be preempted there for as
-// long as the scheduler likes. So nobody spins for it, or waits for it with stag_mutex() held: other
-// threads go on registering, binding and deregistering meanwhile.
+// long as the scheduler likes. So nobody spins for it, or waits for it with stag_mutex() held:
+// other threads go on registering, binding and deregistering meanwhile.
 #pragma once
 
 #include <weft/result.h>
@@ -14,8 +14,8 @@
 
 namespace weft::verbs {
 
-// Ends all access under `stag`; its slot stays. `lock` holds stag_mutex(). It is let go of while the
-// thread waits, and held again when this returns: what the caller looked up before may be gone.
+// Ends all access under `stag`; its slot stays. `lock` holds stag_mutex(). It is let go of while
+// the thread waits, and held again when this returns: what the caller looked up before may be gone.
 // A lane may wait in its turn, as long as neither the thread nor the lane's transport has a pin on
 // this memory: nobody else would let go of that.
 //   kNotFound   no such slot, or the key is not the current one; or its owner has removed it

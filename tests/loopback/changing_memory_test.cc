@@ -37,7 +37,8 @@ class Changer {
 };
 
 struct ChangingMemory : ::testing::TestWithParam<Config> {
-  ChangingMemory() : pair(GetParam()), ours(pair.host, kMessageBytes), far(pair.host, kMessageBytes) {}
+  ChangingMemory()
+      : pair(GetParam()), ours(pair.host, kMessageBytes), far(pair.host, kMessageBytes) {}
   Pair pair;
   Memory ours, far;
 };

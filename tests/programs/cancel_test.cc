@@ -133,8 +133,8 @@ TEST(Cancel, AConnectionIsMadeAndEndedByThreadsThatAreCancelled) {
     }));
   };
   EXPECT_TRUE(comes_back([&] { id = make_id(channel.get()); }));
-  EXPECT_TRUE(comes_back(
-      [&] { EXPECT_EQ(rdma_resolve_addr(id, nullptr, generic(peer), 2000), 0); }));
+  EXPECT_TRUE(
+      comes_back([&] { EXPECT_EQ(rdma_resolve_addr(id, nullptr, generic(peer), 2000), 0); }));
   expect(channel.get(), RDMA_CM_EVENT_ADDR_RESOLVED);
   EXPECT_TRUE(comes_back([&] { EXPECT_EQ(rdma_resolve_route(id, 2000), 0); }));
   expect(channel.get(), RDMA_CM_EVENT_ROUTE_RESOLVED);

@@ -43,9 +43,7 @@ TEST_F(CancelTest, AGuardPutsItOff) {
   EXPECT_FALSE(comes_back([&] {
     {
       const NoCancel outer;
-      {
-        const NoCancel inner;
-      }
+      { const NoCancel inner; }
       pthread_testcancel();
       inside = true;
     }

@@ -129,8 +129,7 @@ TEST_F(Revocation, ReregistrationHoldsUpNoOtherThreadWhileItWaits) {
   held = pin(region->rkey());
   const std::uint32_t key = region->rkey();
   const Access reading = Access::kRemoteRead;
-  const Running changing(
-      [&] { EXPECT_TRUE(region->reregister(nullptr, nullptr, 0, &reading)); });
+  const Running changing([&] { EXPECT_TRUE(region->reregister(nullptr, nullptr, 0, &reading)); });
   EXPECT_TRUE(becomes_invalid(key));
   EXPECT_FALSE(changing.done());
   EXPECT_TRUE(has(entry(key)->spec.access, Access::kRemoteWrite)) << "changed under the reader";
