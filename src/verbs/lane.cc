@@ -56,6 +56,7 @@ Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<trac
   room_.store(false, std::memory_order_relaxed);
   note_stalled(false);
   no_memory_ = false;
+  rest_left_ = false;
   rx_ended_ = end_reported_ = false;
   socket_reported_.store(false, std::memory_order_relaxed);
   busy_since_ = Instant::never();
@@ -175,6 +176,12 @@ void Lane::send_posted() {
   if (live() && !blocked()) transmit();
 }
 
+void Lane::send_rest() {
+  if (!lock_.enter_or_kick()) return;
+  if (live() && rest_left_) transmit(kSentAtEnd);
+  leave();
+}
+
 void Lane::ring() {
   Poller* poller = this->poller();
   if (poller != nullptr && look_at_ack_.load(std::memory_order_relaxed) != 0) {
@@ -248,6 +255,7 @@ Turn Lane::turn(std::uint32_t events) {
   if (live() && !transport_->copies()) note_released();
   const bool due = live() && (room || !blocked()) && (stream_->tx_pending() || blocked());
   if (due && !(out.received && leaves_ack())) out.sent = transmit_counted();
+  if (rest_left_) out.more = rest_told_ = true;
   if (waits_for_acks()) note_acknowledged();
   return out;
 }
@@ -306,16 +314,26 @@ Turn Lane::receive(bool until_end) {
   return out;
 }
 
-void Lane::transmit() { (void)transmit_counted(); }
+void Lane::transmit(std::uint64_t most) { (void)transmit_counted(most); }
 
-bool Lane::transmit_counted() {
+bool Lane::transmit_counted(std::uint64_t most) {
   // A full barrier: a request whose doorbell this takes is seen by gather() below.
   (void)deferred_.exchange(false, std::memory_order_seq_cst);
   ack_left_.store(false, std::memory_order_relaxed);
   unflushed_bytes_.store(0, std::memory_order_relaxed);
   tx_blocked_.store(false, std::memory_order_relaxed);
+  rest_left_ = false;
   bool moved = false;
+  const std::uint64_t start = stream_ ? stream_->tx_offset() : 0;
+  if (most == 0) {
+    const bool alone = poller_kept_ == nullptr || poller_kept_->lanes() <= 1;
+    most = alone ? kSentPerTurnAlone : kSentPerTurn;
+  }
   while (live()) {
+    if (stream_->tx_offset() - start >= most && stream_->tx_pending()) {
+      leave_rest();
+      break;
+    }
     proto::TxBatch* batch = stream_->gather();
     if (batch == nullptr) {
       if (stream_->tx_pending()) without_batch();
@@ -325,11 +343,20 @@ bool Lane::transmit_counted() {
     if (!send_batch(*batch)) break;
   }
   note_flush();
-  if (live() && stream_->take_fin()) {
+  if (live() && !rest_left_ && stream_->take_fin()) {
     if (trace_ != nullptr) trace_->tx_fin();
     transport_->shutdown_send();
   }
   return moved;
+}
+
+// As if there were no room, except that there is some: the next turn goes on. Requests that are
+// posted meanwhile wait behind the rest.
+void Lane::leave_rest() {
+  rest_left_ = true;
+  rest_told_ = false;
+  tx_blocked_.store(true, std::memory_order_relaxed);
+  room_.store(true, std::memory_order_seq_cst);
 }
 
 void Lane::note_flush() {
@@ -435,6 +462,10 @@ void Lane::settle_up() {
     awaits_receive_.store(stream_->awaits_receive(), std::memory_order_relaxed);
   }
   if (blocked()) update_events();
+  if (rest_left_ && !rest_told_ && poller_kept_ != nullptr) {
+    rest_told_ = true;
+    report_anew();
+  }
   if (next_deadline() != timer_at_) update_deadline();
   if (retry_timer_ == 0 && (waits_for_acks() || no_memory_)) {
     retry_timer_ = home_->schedule(io::now() + kRetryPause, as_handler());

@@ -82,6 +82,8 @@ class Lane final : public io::Handler {
   void kick();
   // A request has been posted: sends it, or leaves the doorbell to the next look of a poller.
   void ring();
+  // The process exits: sends what a turn has left.
+  void send_rest();
   // Does `work` with the lane held, as if it were a turn. Waits for the holder.
   template <class Work>
   void exclusively(Work&& work) {
@@ -132,7 +134,16 @@ class Lane final : public io::Handler {
   // --- with the lane held ---
 
   [[nodiscard]] proto::Stream* stream() noexcept { return stream_ ? &*stream_ : nullptr; }
-  void transmit();
+  // Sends until the transport has no room or about `most` bytes are sent (0: the share of a turn),
+  // so that other lanes get their turn. The poller is told of a rest, which counts as blocked until
+  // its next turn.
+  void transmit(std::uint64_t most = 0);
+  // Beside other lanes of the poller, and alone: there it only delays the caller and other pollers.
+  // With less than this in the socket, a busy machine that takes our core starves the peer.
+  static constexpr std::uint64_t kSentPerTurn = 512U << 10U;
+  static constexpr std::uint64_t kSentPerTurnAlone = 2U << 20U;
+  // Before what is not sent is given up: more than a socket takes without its peer's help.
+  static constexpr std::uint64_t kSentAtEnd = 8U << 20U;
   // The Ack that waits for an answer (leaves_ack()) goes now, and no work request with it. Before
   // the connection is given up: the peer's completion depends on it.
   void send_left_ack();
@@ -167,7 +178,8 @@ class Lane final : public io::Handler {
   void leave() WEFT_RELEASE(lock_) WEFT_NOT_ANALYZED;  // takes it up again for a kick
   void send_posted();
   Turn receive(bool until_end);
-  bool transmit_counted();
+  bool transmit_counted(std::uint64_t most = 0);
+  void leave_rest();
   bool send_batch(proto::TxBatch& batch);
   void note_stalled(bool stalled);
   void without_batch();
@@ -220,6 +232,8 @@ class Lane final : public io::Handler {
   std::atomic<bool> has_stream_{false};
   std::unique_ptr<trace::Trace> trace_;
   std::atomic<bool> tx_blocked_{false};  // written by the holder
+  bool rest_left_ = false;               // the last transmit() stopped although there was room
+  bool rest_told_ = false;               // ... and somebody comes for the rest
   // Room was reported and not used yet, perhaps since somebody else was at it.
   std::atomic<bool> room_{false};
   // Epoll has reported the socket beside a ring; perhaps while somebody else was at it.

@@ -571,7 +571,9 @@ void Poller::ring_late() {
 void Poller::ring_at_exit() {
   for (const std::uint64_t token : tokens()) {
     const Found found = find(token);
-    if (found.lane != nullptr && found.lane->doorbell_waits()) found.lane->kick();
+    if (found.lane == nullptr) continue;
+    if (found.lane->doorbell_waits()) found.lane->kick();
+    if (found.lane->blocked()) found.lane->send_rest();
   }
 }
 

@@ -128,6 +128,9 @@ class Poller final : public io::Handler, public std::enable_shared_from_this<Pol
   void add_stalled(std::vector<Stalled>& out);
 
   [[nodiscard]] io::Engine& home() noexcept { return home_; }
+  [[nodiscard]] std::uint32_t lanes() const noexcept {
+    return lane_count_.load(std::memory_order_relaxed);
+  }
 
   void on_io(std::uint32_t events) override;
 

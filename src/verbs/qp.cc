@@ -162,7 +162,7 @@ void QueuePairImpl::disconnect() {
   lane_.exclusively([&] {
     proto::Stream* stream = lane_.stream();
     if (stream == nullptr) return;
-    lane_.transmit();
+    lane_.transmit(Lane::kSentAtEnd);  // closing flushes what is not sent
     stream->close();
     lane_.transmit();
   });
