@@ -15,7 +15,9 @@ constexpr std::size_t kExportsMax = 4096;
 int RdmaSocket::export_memory(const std::shared_ptr<Region>& region, void* addr, std::size_t length,
                               int rights, exs_mname_t& name) {
   if (exported_.size() >= kExportsMax) return ENOMEM;
-  int access = IBV_ACCESS_LOCAL_WRITE;
+  // The local right only where a remote one needs it: read-only memory may be exported for reading.
+  constexpr int kChanges = EXS_MEXPORT_WRITE | EXS_MEXPORT_ATOMIC;
+  int access = (rights & kChanges) != 0 ? IBV_ACCESS_LOCAL_WRITE : 0;
   if ((rights & EXS_MEXPORT_READ) != 0) access |= IBV_ACCESS_REMOTE_READ;
   if ((rights & EXS_MEXPORT_WRITE) != 0) access |= IBV_ACCESS_REMOTE_WRITE;
   if ((rights & EXS_MEXPORT_ATOMIC) != 0) access |= IBV_ACCESS_REMOTE_ATOMIC;

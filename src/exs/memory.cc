@@ -42,6 +42,8 @@ bool Region::lkey(const std::shared_ptr<Device>& device, std::uint32_t& out) {
     }
   }
   Mr mr = Mr::create(device, addr_, length_, IBV_ACCESS_LOCAL_WRITE);
+  // Memory that may only be read, as constants are, can still be sent.
+  if (!mr) mr = Mr::create(device, addr_, length_, 0);
   if (!mr) return false;
   out = mr.lkey();
   if (registered_.empty()) {

@@ -34,7 +34,7 @@ bool legal(const void* addr, std::size_t length, std::uint64_t iova, Access acce
 Status check_memory(const proto::MemorySpec& spec) {
   const auto unusable = probe_memory(spec.addr, spec.length, has(spec.access, Access::kLocalWrite));
   if (!unusable) return {};
-  io::log(LogLevel::kWarning, "cannot register {} bytes at {:#x}: {:#x} {}", spec.length,
+  io::log(LogLevel::kInfo, "cannot register {} bytes at {:#x}: {:#x} {}", spec.length,
           reinterpret_cast<std::uintptr_t>(spec.addr), unusable->at, unusable->why);
   return fail(unusable->error);
 }

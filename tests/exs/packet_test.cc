@@ -1,4 +1,6 @@
 // SOCK_SEQPACKET: message borders, persistent sends, cancellation; and one-sided work.
+#include <sys/mman.h>
+
 #include <array>
 
 #include "exs_support.h"
@@ -236,6 +238,29 @@ TEST(PacketRdma, OneSidedWorkReachesNamedMemory) {
   EXPECT_EQ(exs_read(pair.left, here.data(), 8, remote, 0, kBlock, 0, here.mh), -1);
   EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(exs_munexport(pair.right, &name), 0);
+}
+
+TEST(PacketRdma, ReadOnlyMemoryMayBeSentAndExportedForReading) {
+  Pair pair(kRdma);
+  Buffer here(8192, 2);
+  constexpr std::size_t kSize = 256U << 10U;
+  void* constants = mmap(nullptr, kSize, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(constants, MAP_FAILED);
+  const exs_mhandle_t mh = exs_mregister(constants, kSize, 0);
+  ASSERT_EQ(exs_send(pair.right, constants, 8192, 0, pair.right_q, 0, mh), 0);
+  ASSERT_EQ(exs_recv(pair.left, here.data(), 8192, 0, kBlock, 0, here.mh), 8192);
+  EXPECT_EQ(next_event(pair.right_q).error, 0);
+  exs_mname_t name{};
+  EXPECT_EQ(exs_mexport(pair.right, mh, constants, kSize, EXS_MEXPORT_WRITE, &name), -1);
+  EXPECT_EQ(errno, EFAULT);
+  ASSERT_EQ(exs_mexport(pair.right, mh, constants, kSize, EXS_MEXPORT_READ, &name), 0);
+  const exs_rhandle_t remote = exs_mimport(pair.left, &name);
+  here.data()[99] = 1;
+  ASSERT_EQ(exs_read(pair.left, here.data(), 100, remote, 0, kBlock, 0, here.mh), 100);
+  EXPECT_EQ(here.data()[99], 0);
+  EXPECT_EQ(exs_munexport(pair.right, &name), 0);
+  EXPECT_EQ(exs_mderegister(mh), 0);
+  munmap(constants, kSize);
 }
 
 TEST(PacketRdma, NamesThatAreTakenBackAreOfNoUse) {

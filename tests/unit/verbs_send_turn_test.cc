@@ -20,8 +20,8 @@ namespace {
 constexpr std::size_t kMiB = std::size_t{1} << 20U;
 constexpr std::size_t kWrites = 64;
 constexpr std::size_t kAllBytes = kWrites * kMiB;
-// A turn ends behind the batch that uses up its share, and a batch is 1 MiB at most. A poll may make
-// several turns: for a doorbell, for a lane with a rest, for an event.
+// A turn ends behind the batch that uses up its share, and a batch is 1 MiB at most. A poll may
+// make several turns: for a doorbell, for a lane with a rest, for an event.
 constexpr std::uint64_t kOneTurn = Lane::kSentPerTurnAlone + kMiB;
 constexpr std::uint64_t kOneTurnBesideOthers = Lane::kSentPerTurn + kMiB;
 constexpr std::uint64_t kOnePoll = 5 * kOneTurn;
@@ -74,8 +74,8 @@ class SendTurn : public ::testing::Test {
  protected:
   SendTurn()
       : region(*host.pd->register_memory(memory.data(), memory.size(), Access::kNone)),
-        connection(std::dynamic_pointer_cast<ConnectionImpl>(
-            *host.device->create_connection(channel))) {
+        connection(
+            std::dynamic_pointer_cast<ConnectionImpl>(*host.device->create_connection(channel))) {
     connect(*set.qp, connection);
   }
   void connect(QueuePair& which, std::shared_ptr<ConnectionImpl> by) {
