@@ -35,7 +35,7 @@ std::optional<bool> looks_on(Pair& pair, Memory& from, Memory& into, bool expect
     const bool idle_before = cores.are_enough().value_or(true);
     const bool answer = woken_for(pair, from, into) < 50;
     if (answer == expected) return answer;
-    if (idle_before && cores.are_enough().value_or(true) && ++contrary == 30) return answer;
+    if (idle_before && cores.are_enough().value_or(true) && ++contrary == 200) return answer;
   }
   return std::nullopt;
 }
