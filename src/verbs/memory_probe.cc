@@ -60,9 +60,11 @@ int populate(std::uintptr_t begin, std::uintptr_t end, int how) {
 
 class OpenMaps {
  public:
-  OpenMaps()
-      : fd_(static_cast<int>(
-            syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC))) {}
+  // Of this thread, since /proc/self is the main thread: its list is empty once that has ended.
+  // Before Linux 3.17 there is no thread-self.
+  OpenMaps() : fd_(open_path("/proc/thread-self/maps")) {
+    if (fd_ < 0 && errno == ENOENT) fd_ = open_path("/proc/self/maps");
+  }
   ~OpenMaps() {
     if (is_open()) syscall(SYS_close, fd_);
   }
@@ -77,6 +79,9 @@ class OpenMaps {
   }
 
  private:
+  static int open_path(const char* path) {
+    return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC));
+  }
   int fd_;
 };
 
@@ -153,13 +158,14 @@ std::optional<ProbedMapping> parse_mapping(std::string_view line) {
   return m;
 }
 
-void check_by_list(const OpenMaps& maps, RangeCheck& check) {
+// False: there is no list to be read.
+bool check_by_list(const OpenMaps& maps, RangeCheck& check) {
   std::array<char, 32768> buffer;  // a line has at most 4096 bytes of path, each perhaps as "\ooo"
   std::size_t filled = 0;
-  while (!check.done()) {
+  for (bool empty = true; !check.done(); empty = false) {
     const long got = maps.read(buffer.data() + filled, buffer.size() - filled);
-    if (got < 0) return;
-    if (got == 0) return check.fail("is not mapped");
+    if (got < 0 || (got == 0 && empty)) return false;
+    if (got == 0) check.fail("is not mapped");
     filled += static_cast<std::size_t>(got);
     std::string_view lines(buffer.data(), filled);
     for (std::size_t length = 0; (length = lines.find('\n')) != std::string_view::npos;) {
@@ -170,21 +176,25 @@ void check_by_list(const OpenMaps& maps, RangeCheck& check) {
     std::copy(lines.begin(), lines.end(), buffer.begin());
     filled = lines.size();
   }
+  return true;
+}
+
+// Finds what is not mapped, and nothing else. It needs no file.
+Unusable check_for_holes(std::uintptr_t begin, std::uintptr_t end) {
+  constexpr int kAsync = 1;  // MS_ASYNC: nothing is written
+  if (syscall(SYS_msync, begin, end - begin, kAsync) == 0 || errno != ENOMEM) return {};
+  return fault_at(begin, "is not mapped");
 }
 
 }  // namespace
 
 Unusable probe_mappings(std::uintptr_t begin, std::uintptr_t end, bool writable, MappingsBy by) {
   const OpenMaps maps;
-  // Without /proc, or without a descriptor, the rights cannot be known. What is unmapped can.
-  if (!maps.is_open()) {
-    constexpr int kAsync = 1;
-    if (syscall(SYS_msync, begin, end - begin, kAsync) == 0 || errno != ENOMEM) return {};
-    return fault_at(begin, "is not mapped");
-  }
   RangeCheck check(begin, end, writable);
-  if (by == MappingsBy::kList || !check_by_query(maps, check)) check_by_list(maps, check);
-  return check.result();
+  const bool known = maps.is_open() && ((by == MappingsBy::kQuery && check_by_query(maps, check)) ||
+                                        check_by_list(maps, check));
+  // Without /proc, or without a descriptor, the rights cannot be known. What is unmapped can.
+  return known ? check.result() : check_for_holes(begin, end);
 }
 
 Unusable probe_memory(const void* addr, std::size_t length, bool writable) {

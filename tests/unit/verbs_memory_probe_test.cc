@@ -3,12 +3,15 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <weft/system_error.h>
 
 #include <cerrno>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "verbs_testing.h"
 
@@ -247,6 +250,42 @@ TEST(ProbeMemory, ManyMappingsAreAllLookedAt) {
     ASSERT_TRUE(unusable);
     EXPECT_EQ(unusable->at, end - page_bytes);
   }
+}
+
+// How many of the ways to probe 1 MiB refuse good memory.
+int refusals_of_good_memory() {
+  const Area area(kMiB);
+  const auto begin = reinterpret_cast<std::uintptr_t>(area.at());
+  int refused = probe_memory(area.at(), kMiB, true) ? 1 : 0;
+  for (const MappingsBy by : {MappingsBy::kQuery, MappingsBy::kList}) {
+    if (probe_mappings(begin, begin + kMiB, true, by)) ++refused;
+  }
+  return refused;
+}
+
+// The kernel takes the memory away from a thread that has ended, so /proc/self/maps is empty then.
+void wait_for_the_end_of_the_main_thread() {
+  char octet = 0;
+  while (std::ifstream("/proc/self/maps").read(&octet, 1)) std::this_thread::yield();
+}
+
+// A program may end its main thread by pthread_exit() and go on with others. The system call here
+// is what pthread_exit() comes to; it does not unwind the frames of the test.
+TEST(ProbeMemory, GoodMemoryStaysUsableWhenTheMainThreadHasEnded) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(60);
+    std::thread([] {
+      wait_for_the_end_of_the_main_thread();
+      _exit(refusals_of_good_memory());
+    }).detach();
+    syscall(SYS_exit, 99);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(ProbeMemory, TheEndsOfTheAddressSpaceAreNotMapped) {
