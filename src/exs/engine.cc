@@ -78,8 +78,7 @@ int Engine::start() {
   if (const rdma_event_channel* channel = cm_channel(); channel != nullptr) {
     ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
   }
-  const os::SignalsBlocked blocked;
-  std::thread thread([this] { run(); });
+  std::thread thread = os::start_thread([this] { run(); });
   pthread_setname_np(thread.native_handle(), "exs");
   thread.detach();
   started_.store(true, std::memory_order_release);

@@ -46,9 +46,8 @@ Status EngineCore::init() {
 Status EngineCore::start_locked() {
   if (stopping_) return fail(Error::kBadState);
   if (started_.load(std::memory_order_relaxed)) return {};
-  const os::SignalsBlocked blocked;
   try {
-    thread_ = std::thread([core = shared_from_this()] { core->loop(); });
+    thread_ = os::start_thread([core = shared_from_this()] { core->loop(); });
   } catch (const std::system_error&) {
     return fail(Error::kSystem);
   }

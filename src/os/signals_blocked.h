@@ -1,29 +1,30 @@
 // The signal mask of threads that Weft starts in somebody else's program.
 //
-// Header only, over the C library alone: the libraries that start threads share no other layer that
-// knows an operating system.
+// Header only, over the standard libraries alone: the libraries that start threads share no other
+// layer that knows an operating system.
 #pragma once
 
 #include <pthread.h>
 #include <signal.h>
 
+#include <thread>
+#include <utility>
+
 namespace weft::os {
 
-// While it lives, this thread blocks the signals that are the application's business. A thread
-// inherits the mask of the one that starts it: make this object, start the thread, let it go.
-//
-// Signals that an instruction of the thread itself raises stay unblocked. The kernel ends a program
-// that blocks them when they come, even if it has a handler; and programs do handle SIGSEGV: they
-// write-protect memory to learn who writes to it, also memory that is registered for RDMA.
+// The signals that an instruction of a thread itself raises. SIGABRT is none of them: abort() opens
+// it without help, and a program may block it everywhere and take it by sigwait().
+inline constexpr int kRaisedByInstructions[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+
+// While it lives, this thread blocks the signals that are the application's business, beside those
+// that it blocked before.
 class SignalsBlocked {
  public:
   SignalsBlocked() noexcept {
     sigset_t blocked;
     sigfillset(&blocked);
-    for (const int raised : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) {
-      sigdelset(&blocked, raised);
-    }
-    pthread_sigmask(SIG_SETMASK, &blocked, &before_);
+    for (const int number : kRaisedByInstructions) sigdelset(&blocked, number);
+    pthread_sigmask(SIG_BLOCK, &blocked, &before_);
   }
   ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   SignalsBlocked(const SignalsBlocked&) = delete;
@@ -32,5 +33,23 @@ class SignalsBlocked {
  private:
   sigset_t before_{};
 };
+
+// Starts a thread that blocks the application's signals. Throws as std::thread does.
+//
+// Signals that an instruction of the thread raises are open in it. The kernel ends a program that
+// blocks them when they come, even if it has a handler; and programs do handle SIGSEGV: they
+// write-protect memory to learn who writes to it, also memory that is registered for RDMA. The
+// thread opens them itself: in the caller that would deliver a signal that the caller blocks.
+template <class Run>
+[[nodiscard]] std::thread start_thread(Run run) {
+  const SignalsBlocked blocked;
+  return std::thread([run = std::move(run)] {
+    sigset_t raised;
+    sigemptyset(&raised);
+    for (const int number : kRaisedByInstructions) sigaddset(&raised, number);
+    pthread_sigmask(SIG_UNBLOCK, &raised, nullptr);
+    run();
+  });
+}
 
 }  // namespace weft::os

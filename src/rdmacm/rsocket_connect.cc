@@ -107,8 +107,7 @@ class Service {
     event.data.fd = wake_;
     epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event);
     started_ = true;
-    const os::SignalsBlocked blocked;
-    std::thread([this] { run(); }).detach();
+    os::start_thread([this] { run(); }).detach();
     return true;
   }
 

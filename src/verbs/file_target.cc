@@ -215,10 +215,7 @@ Result<std::shared_ptr<FileTarget>> FileTarget::create(int fd, std::uint64_t fil
   if (fd < 0 || buffers < 2) return fail(Error::kInvalidArgument);
   try {
     auto writer = std::make_unique<Writer>(fd, file_offset, buffers);
-    {
-      const os::SignalsBlocked blocked;
-      writer->thread = std::thread([w = writer.get()] { w->run(); });
-    }
+    writer->thread = os::start_thread([w = writer.get()] { w->run(); });
     return std::shared_ptr<FileTarget>(new FileTarget(std::move(writer)));
   } catch (const std::bad_alloc&) {
     return fail(Error::kNoMemory);
