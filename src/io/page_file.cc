@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <array>
@@ -73,14 +74,16 @@ std::optional<PageOwner> process_here(int pid) {
   return owner;
 }
 
-// The process that made the file holds a lock for as long as it lives.
-bool is_unlocked(int fd) { return flock(fd, LOCK_EX | LOCK_NB) == 0; }
+// The process that made the file holds it by LOCK_EX for as long as it lives. A process that asks
+// for a page takes LOCK_SH for a moment, so that several can ask at the same time. One that removes
+// the file of another takes LOCK_EX: an asker may be in its way, then the file stays for the next.
+bool can_lock(int fd, int kind) { return flock(fd, kind | LOCK_NB) == 0; }
 
-// Whether the process that made the file has ended. A file without contents is being made, and not
-// locked yet.
-bool is_abandoned(int fd) {
+// Whether the process that made the file has ended; if so, the file is locked as `kind` until `fd`
+// is closed. A file without contents is being made: its maker must find it unlocked.
+bool is_abandoned(int fd, int kind) {
   struct stat st {};
-  return fstat(fd, &st) == 0 && st.st_size != 0 && is_unlocked(fd);
+  return fstat(fd, &st) == 0 && st.st_size != 0 && can_lock(fd, kind);
 }
 
 // A page of this user, for reading; else nothing. O_NONBLOCK: it may turn out to be a pipe.
@@ -105,8 +108,9 @@ std::vector<std::string> pages_in(const char* folder, Wanted wanted) {
 }
 
 // Removes what killed processes have left in `folder`; `mine` is the path of this process, which
-// another one may have used before. Opening the file of a living process asks it for its counters,
-// so that is not done where its number tells that it lives.
+// another one may have used before. That one goes although an asker looks at it. Opening the file
+// of a living process asks it for its counters, so that is not done where its number tells that it
+// lives.
 void sweep(const char* folder, const PageOwner& self, const std::string& mine) {
   const auto may_be_dead = [&](const PageOwner& owner) {
     const bool neighbor = owner.pid_namespace == self.pid_namespace && owner.pid_namespace != 0;
@@ -114,11 +118,27 @@ void sweep(const char* folder, const PageOwner& self, const std::string& mine) {
   };
   for (const std::string& path : pages_in(folder, may_be_dead)) {
     const Fd fd = open_page(path);
-    if (!fd || !(path == mine ? is_unlocked(fd.get()) : is_abandoned(fd.get()))) continue;
+    if (!fd) continue;
+    const int at = fd.get();
+    if (!(path == mine ? can_lock(at, LOCK_SH) : is_abandoned(at, LOCK_EX))) continue;
     // Another process may have removed the file before it was locked here. Then the name may be of
     // a new file by now.
     struct stat st {};
-    if (fstat(fd.get(), &st) == 0 && st.st_nlink != 0) static_cast<void>(unlink(path.c_str()));
+    if (fstat(at, &st) == 0 && st.st_nlink != 0) static_cast<void>(unlink(path.c_str()));
+  }
+}
+
+// Makes the file of this process. Another one may just hold what was left under this name, to
+// remove it.
+Fd create_page(const char* folder, const PageOwner& self, const std::string& path) {
+  constexpr int kAttempts = 5;
+  for (int attempt = 1;; ++attempt) {
+    sweep(folder, self, path);
+    Fd fd = Fd::connection(
+        open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (fd || errno != EEXIST || attempt == kAttempts) return fd;
+    const timespec pause{0, 1'000'000};
+    nanosleep(&pause, nullptr);
   }
 }
 
@@ -133,11 +153,9 @@ Error make_error(int error) {
 Result<PageFile> make_in(const char* folder, const PageOwner& self, std::size_t bytes) {
   PageFile out;
   out.path = (std::filesystem::path(folder) / page_name(self)).string();
-  sweep(folder, self, out.path);
-  out.fd = Fd::connection(
-      open(out.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  out.fd = create_page(folder, self, out.path);
   if (!out.fd) return fail(make_error(errno));
-  int error = flock(out.fd.get(), LOCK_SH | LOCK_NB) == 0 ? 0 : errno;
+  int error = can_lock(out.fd.get(), LOCK_EX) ? 0 : errno;
   if (error == 0) error = posix_fallocate(out.fd.get(), 0, static_cast<off_t>(bytes));
   if (error == 0) return out;
   static_cast<void>(unlink(out.path.c_str()));
@@ -170,7 +188,7 @@ Result<Fd> open_page_file(int pid) {
     };
     for (const std::string& path : pages_in(folder, fits)) {
       Fd fd = open_page(path);  // this is what the other process notices
-      if (!fd || is_abandoned(fd.get())) continue;
+      if (!fd || is_abandoned(fd.get(), LOCK_SH)) continue;
       if (found) return fail(Error::kInvalidArgument);
       found = std::move(fd);
     }

@@ -161,7 +161,12 @@ TEST(CountersPage, APageThatNobodyHoldsIsNotOfTheProcessWithThatNumber) {
   const std::string left = mine.substr(0, mine.rfind('.') + 1) + std::to_string(child);
   const Fd fd = leave_page(left);
   EXPECT_EQ(seen_by_another(child).first, Error::kNotFound);
-  ASSERT_EQ(flock(fd.get(), LOCK_SH), 0);  // as if it were of the child, which does not answer
+  {
+    const Fd asker(open(left.c_str(), O_RDONLY | O_CLOEXEC));
+    ASSERT_EQ(flock(asker.get(), LOCK_SH), 0);
+    EXPECT_EQ(seen_by_another(child).first, Error::kNotFound);
+  }
+  ASSERT_EQ(flock(fd.get(), LOCK_EX), 0);  // as if it were of the child, which does not answer
   EXPECT_EQ(seen_by_another(child).first, Error::kTimedOut);
   unlink(left.c_str());
   kill(child, SIGKILL);
@@ -180,6 +185,33 @@ TEST(CountersPage, TakesTheNameOfADeadProcessWithTheSameNumber) {
   ASSERT_TRUE(page);
   EXPECT_EQ((*page)->path(), path);
   EXPECT_EQ(seen_by_another(getpid()), (std::pair<Error, std::uint64_t>{Error{}, 7}));
+}
+
+// Who asks for a page locks it for a moment, to learn whether its process has ended.
+TEST(CountersPage, TakesTheNameOfADeadProcessThoughAnAskerLooksAtItsPage) {
+  const FolderOfOurOwn folder;
+  std::string path;
+  {
+    const auto made = make_page_file(64);
+    ASSERT_TRUE(made);
+    path = made->path;
+  }
+  const Fd asker(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(flock(asker.get(), LOCK_SH | LOCK_NB), 0);
+  const auto file = make_page_file(64);
+  ASSERT_TRUE(file);
+  EXPECT_EQ(file->path, path);
+  unlink(path.c_str());
+}
+
+TEST(CountersPage, APageThatIsHeldIsNotTakenFromItsProcess) {
+  const FolderOfOurOwn folder;
+  const auto file = make_page_file(64);
+  ASSERT_TRUE(file);
+  const auto again = make_page_file(64);
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error(), Error::kBusy);
+  unlink(file->path.c_str());
 }
 
 TEST(CountersPage, ChildOfForkDoesNotKeepItsParentsPage) {
