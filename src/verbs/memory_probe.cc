@@ -7,10 +7,7 @@
 #include <weft/system_error.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
-#include <string_view>
 
 namespace weft::verbs {
 
@@ -46,7 +43,7 @@ Unusable fault_at(std::uintptr_t at, const char* why) {
   return UnusableMemory{at, why, system_error(EFAULT)};
 }
 
-// The system calls are made without the C library: there open, read and others are points where a
+// The system calls are made without the C library: there open and others are points where a
 // thread may be cancelled, which registering memory is not.
 
 std::uintptr_t probe_page_size() {
@@ -60,7 +57,7 @@ int populate(std::uintptr_t begin, std::uintptr_t end, int how) {
 
 class OpenMaps {
  public:
-  // Of this thread, since /proc/self is the main thread: its list is empty once that has ended.
+  // Of this thread, since /proc/self is the main thread, which has no mappings once it has ended.
   // Before Linux 3.17 there is no thread-self.
   OpenMaps() : fd_(open_path("/proc/thread-self/maps")) {
     if (fd_ < 0 && errno == ENOENT) fd_ = open_path("/proc/self/maps");
@@ -73,9 +70,6 @@ class OpenMaps {
   [[nodiscard]] bool is_open() const { return fd_ >= 0; }
   [[nodiscard]] int query(MappingQuery& query) const {
     return syscall(SYS_ioctl, fd_, kQueryMapping, &query) == 0 ? 0 : errno;
-  }
-  [[nodiscard]] long read(char* to, std::size_t size) const {
-    return syscall(SYS_read, fd_, to, size);
   }
 
  private:
@@ -96,9 +90,7 @@ class RangeCheck {
   [[nodiscard]] Unusable result() const { return result_; }
 
   void fail(const char* why) { result_ = fault_at(at_, why); }
-  // Mappings before at() are skipped.
-  void take(const ProbedMapping& m) {
-    if (m.end <= at_) return;
+  void take(const ProbedMapping& m) {  // it ends behind at()
     if (m.begin > at_) return fail("is not mapped");
     if (!m.readable && !writable_) return fail("cannot be read");
     if (!m.writable && writable_) return fail("cannot be written");
@@ -117,7 +109,7 @@ class RangeCheck {
   Unusable result_;
 };
 
-// False: this kernel has no such query.
+// False: the kernel does not answer.
 bool check_by_query(const OpenMaps& maps, RangeCheck& check) {
   while (!check.done()) {
     MappingQuery query;
@@ -138,63 +130,55 @@ bool check_by_query(const OpenMaps& maps, RangeCheck& check) {
   return true;
 }
 
-// "7f00-7fff rw-p 00000000 08:01 1234   /path": proc_pid_maps(5).
-std::optional<ProbedMapping> parse_mapping(std::string_view line) {
-  ProbedMapping m;
-  const char* const end = line.data() + line.size();
-  const auto begin_part = std::from_chars(line.data(), end, m.begin, 16);
-  if (begin_part.ec != std::errc{} || begin_part.ptr == end || *begin_part.ptr != '-') return {};
-  const auto end_part = std::from_chars(begin_part.ptr + 1, end, m.end, 16);
-  if (end_part.ec != std::errc{} || end - end_part.ptr < 5) return {};
-  m.readable = end_part.ptr[1] == 'r';
-  m.writable = end_part.ptr[2] == 'w';
-  std::string_view rest = line.substr(static_cast<std::size_t>(end_part.ptr - line.data()));
-  for (int skipped = 0; skipped < 4; ++skipped) {  // the blank, rights, offset, device
-    const std::size_t blank = rest.find(' ');
-    if (blank == std::string_view::npos) return {};
-    rest.remove_prefix(blank + 1);
-  }
-  m.of_file = !rest.starts_with("0 ") && rest != "0";
-  return m;
-}
-
-// False: there is no list to be read.
-bool check_by_list(const OpenMaps& maps, RangeCheck& check) {
-  std::array<char, 32768> buffer;  // a line has at most 4096 bytes of path, each perhaps as "\ooo"
-  std::size_t filled = 0;
-  for (bool empty = true; !check.done(); empty = false) {
-    const long got = maps.read(buffer.data() + filled, buffer.size() - filled);
-    if (got < 0 || (got == 0 && empty)) return false;
-    if (got == 0) check.fail("is not mapped");
-    filled += static_cast<std::size_t>(got);
-    std::string_view lines(buffer.data(), filled);
-    for (std::size_t length = 0; (length = lines.find('\n')) != std::string_view::npos;) {
-      const auto mapping = parse_mapping(lines.substr(0, length));
-      lines.remove_prefix(length + 1);
-      if (mapping && !check.done()) check.take(*mapping);
-    }
-    std::copy(lines.begin(), lines.end(), buffer.begin());
-    filled = lines.size();
-  }
-  return true;
-}
-
-// Finds what is not mapped, and nothing else. It needs no file.
+// Finds the first page that is not mapped. The cost grows with the mappings in the range only.
 Unusable check_for_holes(std::uintptr_t begin, std::uintptr_t end) {
   constexpr int kAsync = 1;  // MS_ASYNC: nothing is written
-  if (syscall(SYS_msync, begin, end - begin, kAsync) == 0 || errno != ENOMEM) return {};
+  const auto has_hole = [](std::uintptr_t from, std::uintptr_t to) {
+    return syscall(SYS_msync, from, to - from, kAsync) != 0 && errno == ENOMEM;
+  };
+  if (!has_hole(begin, end)) return {};
+  const std::uintptr_t page = probe_page_size();
+  while (end - begin > page) {
+    const std::uintptr_t half = begin + (end - begin) / page / 2 * page;
+    (has_hole(begin, half) ? end : begin) = half;
+  }
   return fault_at(begin, "is not mapped");
+}
+
+// EINVAL: the kernel does not populate memory without the right, nor memory of devices, and older
+// kernels populate nothing. A page that can be populated for reading only is read-only.
+Unusable check_rights(std::uintptr_t page, bool writable) {
+  const std::uintptr_t end = page + probe_page_size();
+  const int error = populate(page, end, writable ? kPopulateWrite : kPopulateRead);
+  if (error == EFAULT) return fault_at(page, "is behind the end of its file, or has no huge page");
+  if (error == EINVAL && writable && populate(page, end, kPopulateRead) == 0) {
+    return fault_at(page, "cannot be written");
+  }
+  return {};
+}
+
+// For kernels without queries. The list of all mappings is not read: it would cost every
+// registration more the more mappings the process has.
+Unusable check_without_query(std::uintptr_t begin, std::uintptr_t end, bool writable) {
+  if (const Unusable hole = check_for_holes(begin, end)) return hole;
+  const std::uintptr_t page = probe_page_size();
+  const bool every_page = end - begin <= kTouchedMax + page;
+  const std::uintptr_t step = every_page ? page : end - begin - page;
+  for (std::uintptr_t at = begin; at < end; at += step) {
+    if (const Unusable wrong = check_rights(at, writable)) return wrong;
+  }
+  return {};
 }
 
 }  // namespace
 
 Unusable probe_mappings(std::uintptr_t begin, std::uintptr_t end, bool writable, MappingsBy by) {
-  const OpenMaps maps;
-  RangeCheck check(begin, end, writable);
-  const bool known = maps.is_open() && ((by == MappingsBy::kQuery && check_by_query(maps, check)) ||
-                                        check_by_list(maps, check));
-  // Without /proc, or without a descriptor, the rights cannot be known. What is unmapped can.
-  return known ? check.result() : check_for_holes(begin, end);
+  if (by == MappingsBy::kQuery) {
+    const OpenMaps maps;
+    RangeCheck check(begin, end, writable);
+    if (maps.is_open() && check_by_query(maps, check)) return check.result();
+  }
+  return check_without_query(begin, end, writable);
 }
 
 Unusable probe_memory(const void* addr, std::size_t length, bool writable) {

@@ -23,18 +23,24 @@ struct UnusableMemory {
 // be used. The content does not change, and a concurrent writer loses nothing.
 //
 // Up to kTouchedMax bytes, every page is faulted in as the kind of access would do it. That is
-// exact. A larger range is not populated: its mappings and their rights are looked at, and only the
-// last page of each mapped file is read, which finds a mapping that reaches beyond the end of its
-// file. Not found in a larger range: a file whose disk is too full for the pages that are written
-// later, and too few huge pages for all of it. Nothing can find what is unmapped, protected or
-// truncated after the registration.
+// exact. A larger range is not populated: the kernel is asked for its mappings and their rights
+// (Linux 6.11), and only the last page of each mapped file is read, which finds a mapping that
+// reaches beyond the end of its file. Not found in a larger range: a file whose disk is too full
+// for the pages that are written later, and too few huge pages for all of it. Nothing can find what
+// is unmapped, protected or truncated after the registration.
+//
+// Older kernels than 6.11, and processes that cannot open their /proc: what is not mapped is found
+// anywhere. Of a larger range only the first and the last page are populated. So these are not
+// found: memory between them that is read-only or behind the end of its file. Guard pages are not
+// found in ranges of any size, as these kernels do not tell them from memory of devices. Before
+// Linux 5.14 only what is not mapped is found.
 [[nodiscard]] std::optional<UnusableMemory> probe_memory(const void* addr, std::size_t length,
                                                          bool writable);
 inline constexpr std::size_t kTouchedMax = 64U << 10U;
 
-// The second way of probe_memory(), by either of two interfaces of the kernel: queries for single
-// mappings (Linux 6.11) or the list of all of them. Here so that tests reach both.
-enum class MappingsBy : std::uint8_t { kQuery, kList };
+// What probe_memory() does with larger ranges: by queries for single mappings where the kernel has
+// them, or as older kernels need it. Here so that tests reach both.
+enum class MappingsBy : std::uint8_t { kQuery, kSync };
 [[nodiscard]] std::optional<UnusableMemory> probe_mappings(std::uintptr_t begin, std::uintptr_t end,
                                                            bool writable, MappingsBy by);
 
