@@ -148,6 +148,15 @@ Error make_error(int error) {
   return full ? Error::kNoSpace : Error::kSystem;
 }
 
+// A signal interrupts it at times, and then nothing is reserved.
+int reserve(int fd, std::size_t bytes) {
+  int error = 0;
+  do {
+    error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+  } while (error == EINTR);
+  return error;
+}
+
 // Storage is reserved. In a full folder a file can be lengthened all the same, and the first write
 // to its mapping would end the program by SIGBUS.
 Result<PageFile> make_in(const char* folder, const PageOwner& self, std::size_t bytes) {
@@ -156,7 +165,7 @@ Result<PageFile> make_in(const char* folder, const PageOwner& self, std::size_t 
   out.fd = create_page(folder, self, out.path);
   if (!out.fd) return fail(make_error(errno));
   int error = can_lock(out.fd.get(), LOCK_EX) ? 0 : errno;
-  if (error == 0) error = posix_fallocate(out.fd.get(), 0, static_cast<off_t>(bytes));
+  if (error == 0) error = reserve(out.fd.get(), bytes);
   if (error == 0) return out;
   static_cast<void>(unlink(out.path.c_str()));
   return fail(make_error(error));

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +18,19 @@
 #include <string>
 
 #include "io/counters_page.h"
+
+namespace {
+int g_interruptions = 0;  // of posix_fallocate()
+}
+
+// In place of the C library's, which a signal interrupts at times.
+extern "C" int posix_fallocate(int fd, off_t offset, off_t length) {
+  if (g_interruptions > 0) {
+    --g_interruptions;
+    return EINTR;
+  }
+  return fallocate(fd, 0, offset, length) == 0 ? 0 : errno;
+}
 
 namespace weft::io {
 namespace {
@@ -202,6 +216,16 @@ TEST(CountersPage, TakesTheNameOfADeadProcessThoughAnAskerLooksAtItsPage) {
   ASSERT_TRUE(file);
   EXPECT_EQ(file->path, path);
   unlink(path.c_str());
+}
+
+TEST(CountersPage, IsMadeThoughSignalsInterruptIt) {
+  const FolderOfOurOwn folder;
+  g_interruptions = 3;
+  const auto file = make_page_file(64);
+  EXPECT_EQ(g_interruptions, 0);
+  ASSERT_TRUE(file);
+  EXPECT_EQ(file->path.find("/dev/shm"), std::string::npos) << file->path;
+  unlink(file->path.c_str());
 }
 
 TEST(CountersPage, APageThatIsHeldIsNotTakenFromItsProcess) {
