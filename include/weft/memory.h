@@ -37,7 +37,7 @@ class MemoryRegion {
   [[nodiscard]] virtual Status deregister() = 0;
 
   // Changes any of domain (not null), memory (addr not null: then the keys change too) and rights.
-  //   kInvalidArgument, kBusy, system_error(EFAULT)   nothing changed
+  //   kInvalidArgument, kBusy, kNoMemory, system_error(EFAULT)   nothing changed
   [[nodiscard]] virtual Status reregister(class ProtectionDomain* pd, void* addr,
                                           std::size_t length, const Access* access) = 0;
 };
@@ -69,11 +69,11 @@ class ProtectionDomain {
   //   kInvalidArgument   null addr with a length, wrap-around, remote write or atomic rights
   //                      without local write, or kRemoteInvalidate without a remote right
   //   kLimitExceeded     limits::kMemoryRegions are registered
-  //   system_error(EFAULT)   some of it is not mapped, cannot be read, or cannot be written
-  //   although
-  //                          `access` has kLocalWrite. Of ranges above 64 KiB this is what the
-  //                          mappings allow: their pages are not touched, except for the last one
-  //                          of each file
+  //   system_error(EFAULT)   some of it is not mapped, cannot be read, or cannot be written and
+  //                          `access` has kLocalWrite. Up to 64 KiB every page is touched. Of
+  //                          larger ranges the kernel tells what is mapped; before Linux 6.11 it
+  //                          does not tell all rights
+  //   kNoMemory              the pages of a range up to 64 KiB could not be had
   [[nodiscard]] virtual Result<std::shared_ptr<MemoryRegion>> register_memory(void* addr,
                                                                               std::size_t length,
                                                                               Access access) = 0;
