@@ -35,6 +35,8 @@ struct Rendezvous::Port final : io::Handler, std::enable_shared_from_this<Port> 
     for (std::uint16_t i = roce::kIndexMin; i <= roce::kIndexMax; ++i) free.push_back(i);
   }
   void on_io(std::uint32_t /*events*/) override {
+    const auto keep = owner.device();
+    if (keep == nullptr) return;
     for (int i = 0; i < kAcceptsPerRound; ++i) {
       if (!owner.accept_one(*this)) return;
     }
@@ -61,6 +63,8 @@ struct Rendezvous::Arrival final : io::Handler {
         source(from),
         greeting(roce::Greeting::listener(o.sealer())) {}
   void on_io(std::uint32_t /*events*/) override {
+    const auto keep = owner.device();
+    if (keep == nullptr) return;
     if (owner.is_wanted(*this)) owner.settle(*this);
   }
   void on_timer(io::TimerId /*id*/) override {
@@ -226,6 +230,8 @@ void Rendezvous::publish(std::uint32_t number, std::weak_ptr<Wiring> wiring) {
   const io::MutexLock lock(mutex_);
   wirings_[number] = std::move(wiring);
 }
+
+std::shared_ptr<Device> Rendezvous::device() const { return device_.weak_from_this().lock(); }
 
 std::shared_ptr<Wiring> Rendezvous::find(std::uint32_t number) {
   const io::MutexLock lock(mutex_);

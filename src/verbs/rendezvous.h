@@ -79,6 +79,9 @@ class Rendezvous {
   void answer(Arrival& arrival);
   void forget(const Arrival& arrival);
   [[nodiscard]] std::shared_ptr<Wiring> find(std::uint32_t number);
+  // To be held in a callback: who is answered may be the last that holds the device, and let go of
+  // it then, which destroys this. Null: it is being destroyed.
+  [[nodiscard]] std::shared_ptr<Device> device() const;
 
   DeviceImpl& device_;
   const SocketAddress address_;
