@@ -156,7 +156,7 @@ Result<Fd> accept_socket(int fd, SocketAddress& peer) {
     switch (errno) {
       case EINTR: continue;
       case EAGAIN: return fail(Error::kTimedOut);
-      case EMFILE:
+      case EMFILE: return fail(Error::kLimitExceeded);
       case ENFILE:
       case ENOBUFS:
       case ENOMEM: return fail(Error::kNoSpace);

@@ -39,8 +39,9 @@ namespace weft::io {
 [[nodiscard]] Status take_error(int fd);
 
 // The next connection waiting on a listening socket.
-//   kTimedOut      none waits
-//   kNoSpace       no descriptors or memory: try again later
+//   kTimedOut        none waits
+//   kLimitExceeded   this process may open no more descriptors
+//   kNoSpace         the machine has no descriptors or memory: try again later
 //   kConnectionLost  it was gone already: go on
 [[nodiscard]] Result<Fd> accept_socket(int fd, SocketAddress& peer);
 // Whether one waits. Needs no descriptor.

@@ -25,6 +25,7 @@
 #include "proto/counters.h"
 #include "proto/stag_table.h"
 #include "trace/pcap.h"
+#include "verbs/half_open.h"
 #include "verbs/pools.h"
 #include "verbs/refused_peers.h"
 #include "verbs/rings.h"
@@ -153,6 +154,7 @@ class DeviceImpl final : public Device {
   void note_up(int delta);
   [[nodiscard]] Rings& rings() noexcept { return rings_; }
   [[nodiscard]] RefusedPeers& refused_peers() noexcept { return refused_peers_; }
+  [[nodiscard]] HalfOpenOfDevice& half_open() noexcept { return half_open_; }
   [[nodiscard]] int up() const noexcept { return up_.load(std::memory_order_relaxed); }
   // Makes the counters page when the first connection or listener appears.
   void ensure_page();
@@ -205,6 +207,7 @@ class DeviceImpl final : public Device {
   Duration stalled_min_{0};
   Rings rings_;
   RefusedPeers refused_peers_;
+  HalfOpenOfDevice half_open_;
   io::Mutex refused_mutex_;
   Instant refused_window_ WEFT_GUARDED_BY(refused_mutex_){};
   std::uint32_t refused_lines_ WEFT_GUARDED_BY(refused_mutex_) = 0;

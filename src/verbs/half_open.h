@@ -1,7 +1,7 @@
 // The connections that have not said yet what they want, in the order in which they came. Each has
 // one place here, which the oldest gives up when there are too many.
 //
-// Not thread-safe.
+// HalfOpen is not thread-safe, HalfOpenOfDevice is.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,15 @@
 #include <vector>
 
 #include "base/time.h"
+#include "io/lock.h"
 
 namespace weft::verbs {
+
+class ConnectionImpl;
+
+// How many there may be: limits::kHalfOpenConnections, but no more than a quarter of the
+// descriptors that this process may open now, and at least 16.
+[[nodiscard]] std::size_t half_open_limit();
 
 template <class T>
 class HalfOpen {
@@ -57,6 +64,26 @@ class HalfOpen {
   };
   std::list<Entry> order_;
   std::unordered_map<const T*, typename std::list<Entry>::iterator> places_;
+};
+
+// Those of all listeners of a device, which share the limit. Any thread; no other lock is taken
+// while its own is held. The listeners own them.
+class HalfOpenOfDevice {
+ public:
+  void add(const std::shared_ptr<ConnectionImpl>& who, Instant since);
+  void remove(const ConnectionImpl* who);
+  [[nodiscard]] std::size_t size() const;
+  // Null and never(): there is none.
+  [[nodiscard]] std::shared_ptr<ConnectionImpl> oldest() const;
+  [[nodiscard]] Instant oldest_since() const;
+
+ private:
+  struct Place {
+    std::weak_ptr<ConnectionImpl> who;
+  };
+  mutable io::Mutex mutex_;
+  HalfOpen<Place> places_ WEFT_GUARDED_BY(mutex_);
+  std::unordered_map<const ConnectionImpl*, const Place*> by_connection_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::verbs

@@ -113,7 +113,7 @@ Status ListenerImpl::hand_in(int fd) {
   if (!made) return fail(made.error());
   {
     const io::MutexLock lock(mutex_);
-    half_open_.add(*made, io::now());
+    add_half_open(*made);
   }
   (*made)->start_request(true);
   return {};
@@ -150,6 +150,7 @@ void ListenerImpl::close() {
     socket_.reset();
     spare_.reset();
     half_open = half_open_.remove_all();
+    for (const auto& connection : half_open) device_->half_open().remove(connection.get());
     channel = channel_.lock();
   }
   for (const auto& connection : half_open) connection->drop("the listener was closed");
@@ -202,36 +203,44 @@ bool ListenerImpl::accept_one() {
 ListenerImpl::Look ListenerImpl::look() {
   if (!may_accept()) return {};
   Look out;
-  const bool full = half_open_.size() >= limits::kHalfOpenConnections;
+  const bool full = device_->half_open().size() >= half_open_limit();
   if (full && !oldest_has_had_its_time()) {
     crowded_ = true;
-    look_again_at(half_open_.oldest_since() + kTimeForARequest);
+    look_again_at(device_->half_open().oldest_since() + kTimeForARequest);
     update_watch();
     return out;
   }
   SocketAddress peer;
   auto socket = io::accept_socket(socket_.get(), peer);
-  if (!socket) {
-    if (socket.error() == Error::kNoSpace) return out_of_descriptors();
-    out.more = socket.error() == Error::kConnectionLost;
-    return out;
-  }
+  if (!socket) return no_socket(socket.error());
   refusing_ = false;
-  out.more = true;
+  out.more = !std::exchange(gave_way_, false);  // one gives way, then others get their turn
   out.channel = channel_.lock();
   if (out.channel == nullptr) return out;  // nobody to tell: it is closed
   auto made = ConnectionImpl::create_accepted(device_, out.channel, shared_from_this(),
                                               std::move(*socket), peer);
   if (!made) return out;
-  if (full) out.gives_way = half_open_.oldest();
+  if (full) out.gives_way = device_->half_open().oldest();
   out.connection = std::move(*made);
-  half_open_.add(out.connection, io::now());
-  out.alone = half_open_.size() == 1;
+  add_half_open(out.connection);
+  out.alone = device_->half_open().size() == 1;
   return out;
 }
 
 bool ListenerImpl::oldest_has_had_its_time() const {
-  return half_open_.size() != 0 && io::now() - half_open_.oldest_since() >= kTimeForARequest;
+  const Instant since = device_->half_open().oldest_since();
+  return !since.is_never() && io::now() - since >= kTimeForARequest;
+}
+
+ListenerImpl::Look ListenerImpl::no_socket(Error why) {
+  Look out;
+  out.more = why == Error::kConnectionLost;
+  if (why != Error::kLimitExceeded && why != Error::kNoSpace) return out;
+  // Without descriptors the kernel reports the same error when no connection waits.
+  if (!io::connection_waits(socket_.get())) return out;
+  if (why == Error::kLimitExceeded) return out_of_descriptors();
+  pause();  // it is the machine's lack: a reset here would help nobody
+  return out;
 }
 
 // A connection that is not taken would leave its client waiting for a Reply, and the descriptor of
@@ -239,11 +248,15 @@ bool ListenerImpl::oldest_has_had_its_time() const {
 // newcomer is refused, by means of the descriptor that was kept back.
 ListenerImpl::Look ListenerImpl::out_of_descriptors() {
   Look out;
-  // Without descriptors the kernel reports the same error when no connection waits.
-  if (!io::connection_waits(socket_.get())) return out;
+  // The descriptor that was given up is another's: one more would go the same way.
+  if (std::exchange(gave_way_, false)) {
+    pause();
+    return out;
+  }
   out.more = true;
   if (oldest_has_had_its_time()) {
-    out.gives_way = half_open_.oldest();
+    gave_way_ = true;
+    out.gives_way = device_->half_open().oldest();
     return out;
   }
   spare_.reset();
@@ -257,13 +270,16 @@ ListenerImpl::Look ListenerImpl::out_of_descriptors() {
   }
   if (refused) return out;
   out.more = false;
-  if (refused.error() == Error::kTimedOut) return out;  // it has gone by itself
+  if (refused.error() != Error::kTimedOut) pause();  // else it has gone by itself
+  return out;
+}
+
+void ListenerImpl::pause() {
   io::log(LogLevel::kError, "the kernel cannot accept: connections to {} have to wait",
           local_.text());
   paused_ = true;
   look_again_at(io::now() + kDescriptorPause);
   update_watch();
-  return out;
 }
 
 void ListenerImpl::look_again_at(Instant when) {
@@ -295,9 +311,20 @@ void ListenerImpl::update_watch() {
 
 // --- its connections ---
 
+void ListenerImpl::add_half_open(const std::shared_ptr<ConnectionImpl>& connection) {
+  const Instant now = io::now();
+  half_open_.add(connection, now);
+  device_->half_open().add(connection, now);
+}
+
+std::shared_ptr<ConnectionImpl> ListenerImpl::remove_half_open(const ConnectionImpl* who) {
+  device_->half_open().remove(who);
+  return half_open_.remove(who);
+}
+
 void ListenerImpl::request_ready(ConnectionImpl& connection) {
   const io::MutexLock lock(mutex_);
-  half_open_.remove(&connection);
+  remove_half_open(&connection);
   ++undelivered_;
   crowded_ = false;
   update_watch();
@@ -311,7 +338,7 @@ void ListenerImpl::request_settled() {
 
 std::shared_ptr<ConnectionImpl> ListenerImpl::forget_half_open(ConnectionImpl& connection) {
   const io::MutexLock lock(mutex_);
-  std::shared_ptr<ConnectionImpl> out = half_open_.remove(&connection);
+  std::shared_ptr<ConnectionImpl> out = remove_half_open(&connection);
   crowded_ = false;
   update_watch();
   return out;

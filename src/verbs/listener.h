@@ -55,13 +55,17 @@ class ListenerImpl final : public Listener,
     std::shared_ptr<ConnectionImpl> connection;
     std::shared_ptr<ConnectionImpl> gives_way;  // to the newcomer
     std::shared_ptr<EventChannel> channel;
-    bool alone = false;  // no other connection is half-open
+    bool alone = false;  // no other connection of the device is half-open
     bool more = false;   // look again
   };
   [[nodiscard]] bool accept_one();
   [[nodiscard]] Look look() WEFT_REQUIRES(mutex_);
+  [[nodiscard]] Look no_socket(Error why) WEFT_REQUIRES(mutex_);
   [[nodiscard]] Look out_of_descriptors() WEFT_REQUIRES(mutex_);
-  [[nodiscard]] bool oldest_has_had_its_time() const WEFT_REQUIRES(mutex_);
+  void pause() WEFT_REQUIRES(mutex_);
+  void add_half_open(const std::shared_ptr<ConnectionImpl>& connection) WEFT_REQUIRES(mutex_);
+  std::shared_ptr<ConnectionImpl> remove_half_open(const ConnectionImpl* who) WEFT_REQUIRES(mutex_);
+  [[nodiscard]] bool oldest_has_had_its_time() const;
   [[nodiscard]] bool may_accept() const WEFT_REQUIRES(mutex_);
   void look_again_at(Instant when) WEFT_REQUIRES(mutex_);
   void update_watch() WEFT_REQUIRES(mutex_);
@@ -76,12 +80,14 @@ class ListenerImpl final : public Listener,
   bool listening_ WEFT_GUARDED_BY(mutex_) = false;
   bool watching_ WEFT_GUARDED_BY(mutex_) = false;
   bool paused_ WEFT_GUARDED_BY(mutex_) = false;    // the kernel cannot accept: a timer looks again
-  bool crowded_ WEFT_GUARDED_BY(mutex_) = false;   // newcomers wait until one of half_open_ is old
+  bool crowded_ WEFT_GUARDED_BY(mutex_) = false;   // newcomers wait until the oldest has had its time
   bool refusing_ WEFT_GUARDED_BY(mutex_) = false;  // out of descriptors, and that was said
+  // A silent connection has given its descriptor up, and no newcomer has got it yet.
+  bool gave_way_ WEFT_GUARDED_BY(mutex_) = false;
   io::TimerId timer_ WEFT_GUARDED_BY(mutex_) = 0;
   std::size_t backlog_ WEFT_GUARDED_BY(mutex_) = 0;
   std::size_t undelivered_ WEFT_GUARDED_BY(mutex_) = 0;
-  HalfOpen<ConnectionImpl> half_open_ WEFT_GUARDED_BY(mutex_);
+  HalfOpen<ConnectionImpl> half_open_ WEFT_GUARDED_BY(mutex_);  // the device has them all
 };
 
 }  // namespace weft::verbs

@@ -246,11 +246,14 @@ bool Rendezvous::accept_one(Port& port) {
   SocketAddress source;
   auto socket = io::accept_socket(port.socket.get(), source);
   if (!socket) {
-    if (socket.error() != Error::kNoSpace) return socket.error() == Error::kConnectionLost;
+    const bool no_descriptor = socket.error() == Error::kLimitExceeded;
+    if (!no_descriptor && socket.error() != Error::kNoSpace) {
+      return socket.error() == Error::kConnectionLost;
+    }
     // Without descriptors the kernel reports the same error when no connection waits.
     if (!io::connection_waits(port.socket.get())) return false;
-    if (make_room()) return true;
-    io::log(LogLevel::kError, "out of file descriptors: peers of wired queue pairs have to wait");
+    if (no_descriptor && make_room()) return true;
+    io::log(LogLevel::kError, "the kernel cannot accept: peers of wired queue pairs have to wait");
     static_cast<void>(device_.engine().modify(port.socket.get(), 0));
     port.timer = device_.engine().schedule(io::now() + kAcceptPause, port.weak_from_this());
     return false;
@@ -259,7 +262,7 @@ bool Rendezvous::accept_one(Port& port) {
   std::shared_ptr<Arrival> oldest;
   {
     const io::MutexLock lock(mutex_);
-    if (arrivals_.size() >= limits::kHalfOpenConnections) oldest = arrivals_.oldest();
+    if (arrivals_.size() >= half_open_limit()) oldest = arrivals_.oldest();
     arrivals_.add(arrival, io::now());
   }
   if (oldest != nullptr) give_way(*oldest);

@@ -1,13 +1,49 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <weft/limits.h>
 
+#include <atomic>
+#include <cerrno>
 #include <future>
 #include <list>
 
 #include "verbs_testing.h"
+
+namespace weft::verbs::test {
+namespace {
+
+std::atomic<int> g_accept_error = 0;  // 0: accept4() works
+std::atomic<int> g_failed_accepts = 0;
+
+// While it lives, accept4() fails with this error.
+class AcceptFails {
+ public:
+  explicit AcceptFails(int error) {
+    g_failed_accepts = 0;
+    g_accept_error = error;
+  }
+  ~AcceptFails() { g_accept_error = 0; }
+  AcceptFails(const AcceptFails&) = delete;
+  AcceptFails& operator=(const AcceptFails&) = delete;
+};
+
+}  // namespace
+}  // namespace weft::verbs::test
+
+// In place of the C library's.
+extern "C" int accept4(int fd, sockaddr* peer, socklen_t* size, int flags) {
+  using weft::verbs::test::g_accept_error;
+  using weft::verbs::test::g_failed_accepts;
+  if (const int error = g_accept_error; error != 0) {
+    ++g_failed_accepts;
+    errno = error;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_accept4, fd, peer, size, flags));
+}
 
 namespace weft::verbs::test {
 namespace {
@@ -193,7 +229,7 @@ TEST_F(ListenerTest, TheOldestSilentConnectionMakesRoomForANewcomer) {
 }
 
 TEST_F(ListenerTest, NobodyIsResetWhileThereIsRoom) {
-  if (!raise_descriptor_limit(3 * limits::kHalfOpenConnections)) {
+  if (!raise_descriptor_limit(4 * limits::kHalfOpenConnections)) {
     GTEST_SKIP() << "too few descriptors";
   }
   Host patient(patient_config());
@@ -252,6 +288,80 @@ TEST_F(ListenerTest, SilentConnectionsDoNotKeepTheLastDescriptors) {
     served = passive.channel->next(kGlance).has_value();
   }
   EXPECT_TRUE(served);
+}
+
+TEST_F(ListenerTest, SilentConnectionsLeaveDescriptorsToTheProgramAndToOtherListeners) {
+  constexpr std::size_t kSilent = 400;
+  constexpr rlim_t kDescriptors = 256;
+  Host patient(patient_config());
+  const Passive first(patient, 10);
+  const Passive second(patient, 10);
+  std::vector<RawSocket> clients;
+  while (clients.size() < kSilent + 2) {
+    clients.emplace_back(io::Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+  }
+  const FewDescriptors few(kDescriptors);
+  const auto call = [&](const RawSocket& client, const Passive& server) {
+    const SocketAddress peer = server.address();
+    EXPECT_EQ(::connect(client.fd(), peer.get(), peer.size()), 0);
+  };
+  for (std::size_t i = 0; i < kSilent; ++i) call(clients[i], first);
+  const Passive* servers[] = {&first, &second};
+  for (std::size_t i = 0; i < 2; ++i) {
+    const RawSocket& honest = clients[kSilent + i];
+    call(honest, *servers[i]);
+    honest.send(request());
+    const ConnectionEvent event = expect_event(*servers[i]->channel, EventType::kConnectRequest);
+    ASSERT_NE(event.connection, nullptr);
+    EXPECT_TRUE(io::Fd(dup(STDERR_FILENO)));
+    EXPECT_TRUE(patient.device->create_channel());
+    QpSet set(patient);
+    EXPECT_TRUE(event.connection->accept(set.qp, plain_params()));
+    EXPECT_EQ(honest.receive(reply().size()).size(), reply().size());
+  }
+}
+
+// Some silent connections that have waited for so long that a newcomer may take their place.
+class OldSilentConnections : public ListenerTest {
+ protected:
+  static constexpr std::size_t kSilent = 20;
+  OldSilentConnections() {
+    while (silent.size() < kSilent) silent.push_back(RawSocket::connect(passive.address()));
+    EXPECT_TRUE(eventually([&] { return connections() == kSilent; }));
+    constexpr timespec kTheirTime{0, 300'000'000};
+    nanosleep(&kTheirTime, nullptr);
+  }
+  std::size_t connections() const { return patient.device->count(ObjectKind::kConnection); }
+
+  Host patient{patient_config()};
+  const Passive passive{patient};
+  std::list<RawSocket> silent;
+};
+
+TEST_F(OldSilentConnections, AreNotResetWhenTheMachineLacksSomething) {
+  for (const int error : {ENFILE, ENOBUFS, ENOMEM}) {
+    const std::size_t before = connections();
+    const auto fails = std::make_unique<AcceptFails>(error);
+    silent.push_back(RawSocket::connect(passive.address()));
+    EXPECT_TRUE(eventually([] { return g_failed_accepts >= 2; }));
+    EXPECT_EQ(connections(), before);
+  }
+  EXPECT_TRUE(eventually([&] { return connections() == silent.size(); }));
+  for (const RawSocket& socket : silent) EXPECT_TRUE(is_open(socket));
+}
+
+// Another thread of the program may be quicker to take the descriptor.
+TEST_F(OldSilentConnections, AreResetOneByOneForADescriptor) {
+  std::size_t reset_at_once = 0;
+  {
+    const AcceptFails fails(EMFILE);
+    silent.push_back(RawSocket::connect(passive.address()));
+    EXPECT_TRUE(eventually([] { return g_failed_accepts >= 2; }));
+    reset_at_once = kSilent - connections();
+  }
+  EXPECT_GE(reset_at_once, 1U);
+  EXPECT_LE(reset_at_once, kSilent / 2);
+  EXPECT_TRUE(silent.front().closed());
 }
 
 TEST_F(ListenerTest, ClosingItClosesWhatWasNotDelivered) {
