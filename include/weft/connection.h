@@ -142,7 +142,9 @@ class Listener {
   //   kBadState, kLimitExceeded   nobody would be told, too many connections: `fd` is closed
   [[nodiscard]] virtual Status hand_in(int fd) = 0;
   // backlog: how many requests may wait for the program; <= 0 or above limits::kBacklog: that
-  // limit. Connections without a Request do not count, see limits::kHalfOpenConnections.
+  // limit. Nobody is accepted while so many wait, and Requests of connections that were accepted
+  // before are held back, in order. These, and connections without a Request, do not count: see
+  // limits::kHalfOpenConnections.
   //   kAddressInUse
   [[nodiscard]] virtual Status listen(int backlog) = 0;
   virtual void close() = 0;

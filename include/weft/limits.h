@@ -25,7 +25,8 @@ inline constexpr std::uint16_t kOrd = 128;  // Reads and atomics outstanding, pe
 inline constexpr std::uint32_t kMemoryRegions = 1U << 24U;  // regions and windows together
 inline constexpr std::size_t kPrivateDataBytes = 508;  // 512 on the wire less the enhanced words
 inline constexpr std::uint32_t kBacklog = 1024;  // requests per listener that nobody has taken yet
-// Per device, without a Request so far. No more than a quarter of RLIMIT_NOFILE, at least 16. One more,
+// Per device, of which the program has not been told: without a Request so far, or with one that
+// waits for room in the backlog. No more than a quarter of RLIMIT_NOFILE, at least 16. One more,
 // and the oldest is reset, once it has waited for 250 ms; until then the newcomer waits in the
 // kernel. Listener::hand_in() always takes its connection, and that counts here too.
 inline constexpr std::uint32_t kHalfOpenConnections = 1024;

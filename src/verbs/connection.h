@@ -88,8 +88,11 @@ class ConnectionImpl final : public Connection,
   // Begins to wait for the MPA Request. `at_once`: it may be there already, so that is looked at
   // first.
   void start_request(bool at_once);
-  // A newcomer needs its place: ends the wait with a reset, unless the Request is there by now.
+  // A newcomer needs its place: ends the wait with a reset, unless the application knows of the
+  // Request by now.
   void give_way();
+  // The Request, which had to wait, has got a place in the listener's backlog.
+  void report_request();
   void your_turn();                 // it is the first of those that were refused by its peer
   void drop(std::string_view why);  // ends the wait for a Request
 
@@ -159,6 +162,7 @@ class ConnectionImpl final : public Connection,
 
   // --- connection_passive.cc ---
   void on_request(Lock& lock);
+  void tell_request(Lock& lock, const std::shared_ptr<ListenerImpl>& listener);
   [[nodiscard]] bool awaits_answer() const;
   void request_failed(Lock& lock, std::string_view why, bool with_reset = false);
   void settle_listener(Lock& lock);

@@ -46,6 +46,20 @@ void ConnectionImpl::on_request(Lock& lock) {
     request_failed(lock, "nobody waits for it any more");
     return;
   }
+  if (listener->request_ready(*this)) tell_request(lock, listener);
+}
+
+// The listener counts it as undelivered already; one that has failed meanwhile gives that back.
+void ConnectionImpl::report_request() {
+  Lock lock(*this);
+  const std::shared_ptr<ListenerImpl> listener = listener_.lock();
+  lock.dispose(listener);
+  if (listener == nullptr) return;
+  if (awaits_answer() && counted_ == Counted::kHalfOpen) return tell_request(lock, listener);
+  listener->request_settled();
+}
+
+void ConnectionImpl::tell_request(Lock& lock, const std::shared_ptr<ListenerImpl>& listener) {
   asked_ = true;
   const proto::StartupPeer asked = session_.peer();
   const Config& config = device_->config();
@@ -60,7 +74,6 @@ void ConnectionImpl::on_request(Lock& lock) {
   event.private_data.assign(asked.private_data.begin(), asked.private_data.end());
   counted_ = Counted::kUndelivered;
   const std::shared_ptr<Connection> handle = make_handle();
-  listener->request_ready(*this);
   post(lock, std::move(event));
   lock.dispose(handle);
 }
@@ -106,7 +119,10 @@ void ConnectionImpl::give_way() {
   if (phase_ != Phase::kStarting || asked_) return;
   pump(lock);
   if (phase_ != Phase::kStarting || asked_) return;
-  request_failed(lock, "it sent no MPA Request, and others wait for its place", true);
+  request_failed(lock,
+                 awaits_answer() ? "the backlog is full, and others wait for its place"
+                                 : "it sent no MPA Request, and others wait for its place",
+                 true);
 }
 
 bool ConnectionImpl::awaits_answer() const {

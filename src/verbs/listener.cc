@@ -139,7 +139,7 @@ Status ListenerImpl::listen(int backlog) {
 
 void ListenerImpl::close() {
   if (!device_->usable()) return;
-  std::vector<std::shared_ptr<ConnectionImpl>> half_open;
+  std::vector<std::shared_ptr<ConnectionImpl>> half_open, held;
   std::shared_ptr<EventChannel> channel;
   {
     const io::MutexLock lock(mutex_);
@@ -149,6 +149,7 @@ void ListenerImpl::close() {
     listening_ = watching_ = false;
     socket_.reset();
     spare_.reset();
+    held = held_.remove_all();
     half_open = half_open_.remove_all();
     for (const auto& connection : half_open) device_->half_open().remove(connection.get());
     channel = channel_.lock();
@@ -297,8 +298,11 @@ void ListenerImpl::on_timer(io::TimerId id) {
   update_watch();
 }
 
+// One that does not listen has no backlog: who hands connections in decides how many.
+bool ListenerImpl::backlog_is_full() const { return backlog_ != 0 && undelivered_ >= backlog_; }
+
 bool ListenerImpl::may_accept() const {
-  return listening_ && !paused_ && !crowded_ && undelivered_ < backlog_;
+  return listening_ && !paused_ && !crowded_ && !backlog_is_full();
 }
 
 void ListenerImpl::update_watch() {
@@ -322,22 +326,52 @@ std::shared_ptr<ConnectionImpl> ListenerImpl::remove_half_open(const ConnectionI
   return half_open_.remove(who);
 }
 
-void ListenerImpl::request_ready(ConnectionImpl& connection) {
+bool ListenerImpl::request_ready(ConnectionImpl& connection) {
   const io::MutexLock lock(mutex_);
+  if (backlog_is_full() || held_.size() != 0) {
+    held_.add(connection.shared_from_this(), io::now());
+    return false;
+  }
   remove_half_open(&connection);
   ++undelivered_;
   crowded_ = false;
   update_watch();
+  return true;
 }
 
 void ListenerImpl::request_settled() {
   const io::MutexLock lock(mutex_);
   --undelivered_;
   update_watch();
+  if (held_.size() == 0) return;
+  // The caller holds a connection's mutex_, and others' are needed.
+  static_cast<void>(device_->engine().post([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->report_held();
+  }));
+}
+
+void ListenerImpl::report_held() {
+  while (const auto connection = next_held()) connection->report_request();
+}
+
+// The first of those that wait for a place in the backlog; it has the place now. Null: none waits,
+// or there is no place.
+std::shared_ptr<ConnectionImpl> ListenerImpl::next_held() {
+  const io::MutexLock lock(mutex_);
+  if (backlog_is_full()) return nullptr;
+  const std::shared_ptr<ConnectionImpl> out = held_.oldest();
+  if (out == nullptr) return nullptr;
+  held_.remove(out.get());
+  remove_half_open(out.get());
+  ++undelivered_;
+  crowded_ = false;
+  update_watch();
+  return out;
 }
 
 std::shared_ptr<ConnectionImpl> ListenerImpl::forget_half_open(ConnectionImpl& connection) {
   const io::MutexLock lock(mutex_);
+  held_.remove(&connection);
   std::shared_ptr<ConnectionImpl> out = remove_half_open(&connection);
   crowded_ = false;
   update_watch();

@@ -40,8 +40,9 @@ class ListenerImpl final : public Listener,
 
   // --- for its connections, with their mutex_ held ---
 
-  // The Request is there: the connection is no longer half-open, but undelivered.
-  void request_ready(ConnectionImpl& connection);
+  // The Request is there. True: the connection is no longer half-open, but undelivered. False: the
+  // backlog is full. The connection stays half-open, and gets report_request() when it has a place.
+  [[nodiscard]] bool request_ready(ConnectionImpl& connection);
   // The application has it, or it is gone.
   void request_settled();
   // A half-open connection has failed. The caller lets go of it without locks.
@@ -67,6 +68,9 @@ class ListenerImpl final : public Listener,
   std::shared_ptr<ConnectionImpl> remove_half_open(const ConnectionImpl* who) WEFT_REQUIRES(mutex_);
   [[nodiscard]] bool oldest_has_had_its_time() const;
   [[nodiscard]] bool may_accept() const WEFT_REQUIRES(mutex_);
+  [[nodiscard]] bool backlog_is_full() const WEFT_REQUIRES(mutex_);
+  [[nodiscard]] std::shared_ptr<ConnectionImpl> next_held();
+  void report_held();
   void look_again_at(Instant when) WEFT_REQUIRES(mutex_);
   void update_watch() WEFT_REQUIRES(mutex_);
 
@@ -79,14 +83,16 @@ class ListenerImpl final : public Listener,
   SocketAddress local_ WEFT_GUARDED_BY(mutex_);
   bool listening_ WEFT_GUARDED_BY(mutex_) = false;
   bool watching_ WEFT_GUARDED_BY(mutex_) = false;
-  bool paused_ WEFT_GUARDED_BY(mutex_) = false;    // the kernel cannot accept: a timer looks again
-  bool crowded_ WEFT_GUARDED_BY(mutex_) = false;   // newcomers wait until the oldest has had its time
+  bool paused_ WEFT_GUARDED_BY(mutex_) = false;  // the kernel cannot accept: a timer looks again
+  bool crowded_ WEFT_GUARDED_BY(mutex_) =
+      false;  // newcomers wait until the oldest has had its time
   bool refusing_ WEFT_GUARDED_BY(mutex_) = false;  // out of descriptors, and that was said
   // A silent connection has given its descriptor up, and no newcomer has got it yet.
   bool gave_way_ WEFT_GUARDED_BY(mutex_) = false;
   io::TimerId timer_ WEFT_GUARDED_BY(mutex_) = 0;
   std::size_t backlog_ WEFT_GUARDED_BY(mutex_) = 0;
   std::size_t undelivered_ WEFT_GUARDED_BY(mutex_) = 0;
+  HalfOpen<ConnectionImpl> held_ WEFT_GUARDED_BY(mutex_);       // half-open, with their Requests
   HalfOpen<ConnectionImpl> half_open_ WEFT_GUARDED_BY(mutex_);  // the device has them all
 };
 

@@ -5,11 +5,14 @@
 #include <unistd.h>
 #include <weft/limits.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <deque>
 #include <future>
 #include <list>
 
+#include "io/lock.h"
 #include "verbs_testing.h"
 
 namespace weft::verbs::test {
@@ -362,6 +365,112 @@ TEST_F(OldSilentConnections, AreResetOneByOneForADescriptor) {
   EXPECT_GE(reset_at_once, 1U);
   EXPECT_LE(reset_at_once, kSilent / 2);
   EXPECT_TRUE(silent.front().closed());
+}
+
+// Keeps what it is given, like the channel of rdma_cm.
+class KeptEvents final : public EventChannel {
+ public:
+  int fd() const override { return -1; }
+  Result<ConnectionEvent> next(std::optional<std::chrono::nanoseconds> /*timeout*/) override {
+    return fail(Error::kTimedOut);
+  }
+  void post(ConnectionEvent event) override {
+    const io::MutexLock lock(mutex_);
+    events_.push_back(std::move(event));
+    most_ = std::max(most_, events_.size());
+  }
+  std::size_t size() const {
+    const io::MutexLock lock(mutex_);
+    return events_.size();
+  }
+  std::size_t most() const {
+    const io::MutexLock lock(mutex_);
+    return most_;
+  }
+  ConnectionEvent take() {
+    const io::MutexLock lock(mutex_);
+    ConnectionEvent event = std::move(events_.front());
+    events_.pop_front();
+    return event;
+  }
+
+ private:
+  mutable io::Mutex mutex_;
+  std::deque<ConnectionEvent> events_ WEFT_GUARDED_BY(mutex_);
+  std::size_t most_ WEFT_GUARDED_BY(mutex_) = 0;
+};
+
+// The engine has served every descriptor that was ready, if there are no more of them than this.
+void let_the_engine_serve(DeviceImpl& device, std::size_t descriptors) {
+  for (std::size_t i = 0; i < descriptors; ++i) {
+    std::promise<void> passed;
+    ASSERT_TRUE(device.engine().post([&] { passed.set_value(); }));
+    passed.get_future().wait();
+  }
+}
+
+TEST_F(ListenerTest, RequestsBeyondTheBacklogWaitUntilOthersAreTaken) {
+  constexpr std::size_t kBacklog = 4;
+  constexpr std::size_t kClients = 200;
+  if (!raise_descriptor_limit(5 * kClients)) GTEST_SKIP() << "too few descriptors";
+  Host patient(patient_config());
+  const auto channel = std::make_shared<KeptEvents>();
+  const auto listener = *patient.device->create_listener(channel);
+  ASSERT_TRUE(listener->bind(*SocketAddress::parse("127.0.0.1:0")));
+  ASSERT_TRUE(listener->listen(kBacklog));
+  std::list<RawSocket> clients;
+  while (clients.size() < kClients) {
+    clients.push_back(RawSocket::connect(listener->local_address()));
+  }
+  ASSERT_TRUE(
+      eventually([&] { return patient.device->count(ObjectKind::kConnection) == kClients; }));
+  for (const RawSocket& client : clients) client.send(request());
+  let_the_engine_serve(*patient.device, kClients);
+  EXPECT_EQ(channel->size(), kBacklog);
+
+  QpSet set(patient);
+  for (std::size_t i = 0; i < kClients; ++i) {
+    ASSERT_TRUE(eventually([&] { return channel->size() != 0; }));
+    const ConnectionEvent event = channel->take();
+    ASSERT_NE(event.connection, nullptr);
+    event.connection->request_taken();
+    if (i + 1 < kClients) {
+      EXPECT_TRUE(event.connection->reject({}));
+    } else {
+      EXPECT_TRUE(event.connection->accept(set.qp, plain_params()));
+    }
+  }
+  for (const RawSocket& client : clients) {
+    EXPECT_EQ(client.receive(reply().size()).size(), reply().size());
+  }
+  EXPECT_LE(channel->most(), kBacklog);
+}
+
+TEST_F(ListenerTest, RequestsBeyondTheBacklogMayBeGivenUpAndClosed) {
+  Host patient(patient_config());
+  const auto channel = std::make_shared<KeptEvents>();
+  const auto listener = *patient.device->create_listener(channel);
+  ASSERT_TRUE(listener->bind(*SocketAddress::parse("127.0.0.1:0")));
+  ASSERT_TRUE(listener->listen(1));
+  std::vector<RawSocket> clients;
+  while (clients.size() < 5) clients.push_back(RawSocket::connect(listener->local_address()));
+  const auto connections = [&] { return patient.device->count(ObjectKind::kConnection); };
+  ASSERT_TRUE(eventually([&] { return connections() == clients.size(); }));
+  clients[0].send(request());
+  ASSERT_TRUE(eventually([&] { return channel->size() == 1; }));
+  for (std::size_t i = 1; i < clients.size(); ++i) clients[i].send(request());
+  let_the_engine_serve(*patient.device, clients.size());
+  clients[1].close();
+  EXPECT_TRUE(eventually([&] { return connections() == 4; }));
+  channel->take().connection->request_taken();
+  EXPECT_TRUE(eventually([&] { return channel->size() == 1; }));
+  const ConnectionEvent next = channel->take();
+  EXPECT_TRUE(next.connection->reject({}));
+  EXPECT_EQ(clients[2].receive(reply().size()).size(), reply().size());
+  ASSERT_TRUE(eventually([&] { return channel->size() == 1; }));
+  listener->close();
+  EXPECT_TRUE(clients[4].closed());
+  EXPECT_EQ(channel->size(), 1U);
 }
 
 TEST_F(ListenerTest, ClosingItClosesWhatWasNotDelivered) {
