@@ -80,10 +80,14 @@ std::optional<PageOwner> process_here(int pid) {
 bool can_lock(int fd, int kind) { return flock(fd, kind | LOCK_NB) == 0; }
 
 // Whether the process that made the file has ended; if so, the file is locked as `kind` until `fd`
-// is closed. A file without contents is being made: its maker must find it unlocked.
+// is closed. A file without contents is being made, and its maker must find it unlocked. Its maker
+// may also have been killed there: after a minute nobody is making it any more.
 bool is_abandoned(int fd, int kind) {
+  constexpr time_t kMakingLimitS = 60;
   struct stat st {};
-  return fstat(fd, &st) == 0 && st.st_size != 0 && can_lock(fd, kind);
+  if (fstat(fd, &st) != 0) return false;
+  if (st.st_size == 0 && time(nullptr) - st.st_mtim.tv_sec < kMakingLimitS) return false;
+  return can_lock(fd, kind);
 }
 
 // A page of this user, for reading; else nothing. O_NONBLOCK: it may turn out to be a pipe.
@@ -112,9 +116,19 @@ std::vector<std::string> pages_in(const char* folder, Wanted wanted) {
 // of a living process asks it for its counters, so that is not done where its number tells that it
 // lives.
 void sweep(const char* folder, const PageOwner& self, const std::string& mine) {
+  const auto is_neighbor = [&](const PageOwner& owner) {
+    return owner.pid_namespace == self.pid_namespace && owner.pid_namespace != 0;
+  };
+  const auto is_dead = [&](const PageOwner& owner) {
+    return is_neighbor(owner) && owner.pid != self.pid && kill(owner.pid, 0) != 0 && errno == ESRCH;
+  };
+  for (const std::string& path : pages_in(folder, is_dead)) {
+    // Its maker may have been killed before there were contents.
+    const Fd fd = open_page(path);
+    if (fd && can_lock(fd.get(), LOCK_EX)) static_cast<void>(unlink(path.c_str()));
+  }
   const auto may_be_dead = [&](const PageOwner& owner) {
-    const bool neighbor = owner.pid_namespace == self.pid_namespace && owner.pid_namespace != 0;
-    return !neighbor || owner.pid == self.pid || (kill(owner.pid, 0) != 0 && errno == ESRCH);
+    return !is_neighbor(owner) || owner.pid == self.pid;
   };
   for (const std::string& path : pages_in(folder, may_be_dead)) {
     const Fd fd = open_page(path);

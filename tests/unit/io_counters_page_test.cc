@@ -152,6 +152,17 @@ TEST(CountersPage, OfAKilledProcessGoesWhenTheNextOneIsMade) {
   EXPECT_NE(stat(path.c_str(), &st), 0) << path;
 }
 
+TEST(CountersPage, OfAProcessThatWasKilledWhileItMadeItGoesToo) {
+  const FolderOfOurOwn folder;
+  const std::string path = page_of_child([] { std::raise(SIGKILL); });
+  ASSERT_EQ(truncate(path.c_str(), 0), 0) << path;
+  auto engine = std::move(*Engine::create());
+  auto page = CountersPublisher::create(*engine, [](CountersPage&) {});
+  ASSERT_TRUE(page);
+  struct stat st {};
+  EXPECT_NE(stat(path.c_str(), &st), 0) << path;
+}
+
 // Makes a page file like the one of this process at `path`, without counters in it.
 Fd leave_page(const std::string& path) {
   CountersPage page;
