@@ -18,7 +18,7 @@ std::size_t half_open_limit() {
 
 void HalfOpenOfDevice::add(const std::shared_ptr<ConnectionImpl>& who, Instant since) {
   const io::MutexLock lock(mutex_);
-  auto place = std::make_shared<Place>(who);
+  auto place = std::make_shared<Place>(Place{who});
   by_connection_.emplace(who.get(), place.get());
   places_.add(std::move(place), since);
 }
