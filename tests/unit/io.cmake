@@ -5,4 +5,6 @@ weft_add_test(io_test
   DEPS weft_io Threads::Threads)
 
 weft_add_test(trace_test LABELS unit SOURCES trace_pcap_test.cc DEPS weft_trace Threads::Threads)
-target_include_directories(io_test PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+if(TARGET io_test)
+  target_include_directories(io_test PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+endif()
