@@ -98,15 +98,20 @@ Fd open_page(const std::string& path) {
   return fd;
 }
 
+struct PageName {
+  std::string path;
+  PageOwner owner;
+};
+
 // The files of this user in `folder` for which `wanted` holds.
 template <class Wanted>
-std::vector<std::string> pages_in(const char* folder, Wanted wanted) {
-  std::vector<std::string> out;
+std::vector<PageName> pages_in(const char* folder, Wanted wanted) {
+  std::vector<PageName> out;
   std::error_code failed;
   std::filesystem::directory_iterator at(folder, failed);
   for (; !failed && at != std::filesystem::directory_iterator(); at.increment(failed)) {
     const auto owner = owner_named_by(at->path().filename().string());
-    if (owner && wanted(*owner)) out.push_back(at->path().string());
+    if (owner && wanted(*owner)) out.push_back({at->path().string(), *owner});
   }
   return out;
 }
@@ -119,22 +124,19 @@ void sweep(const char* folder, const PageOwner& self, const std::string& mine) {
   const auto is_neighbor = [&](const PageOwner& owner) {
     return owner.pid_namespace == self.pid_namespace && owner.pid_namespace != 0;
   };
-  const auto is_dead = [&](const PageOwner& owner) {
-    return is_neighbor(owner) && owner.pid != self.pid && kill(owner.pid, 0) != 0 && errno == ESRCH;
-  };
-  for (const std::string& path : pages_in(folder, is_dead)) {
-    // Its maker may have been killed before there were contents.
-    const Fd fd = open_page(path);
-    if (fd && can_lock(fd.get(), LOCK_EX)) static_cast<void>(unlink(path.c_str()));
-  }
   const auto may_be_dead = [&](const PageOwner& owner) {
-    return !is_neighbor(owner) || owner.pid == self.pid;
+    return !is_neighbor(owner) || owner.pid == self.pid ||
+           (kill(owner.pid, 0) != 0 && errno == ESRCH);
   };
-  for (const std::string& path : pages_in(folder, may_be_dead)) {
+  for (const auto& [path, owner] : pages_in(folder, may_be_dead)) {
     const Fd fd = open_page(path);
     if (!fd) continue;
     const int at = fd.get();
-    if (!(path == mine ? can_lock(at, LOCK_SH) : is_abandoned(at, LOCK_EX))) continue;
+    // A dead neighbor is not making its file, so that may be without contents.
+    const bool left = path == mine         ? can_lock(at, LOCK_SH)
+                      : is_neighbor(owner) ? can_lock(at, LOCK_EX)
+                                           : is_abandoned(at, LOCK_EX);
+    if (!left) continue;
     // Another process may have removed the file before it was locked here. Then the name may be of
     // a new file by now.
     struct stat st {};
@@ -209,8 +211,8 @@ Result<Fd> open_page_file(int pid) {
       return owner.pid == wanted.pid &&
              (wanted.pid_namespace == 0 || owner.pid_namespace == wanted.pid_namespace);
     };
-    for (const std::string& path : pages_in(folder, fits)) {
-      Fd fd = open_page(path);  // this is what the other process notices
+    for (const PageName& page : pages_in(folder, fits)) {
+      Fd fd = open_page(page.path);  // this is what the other process notices
       if (!fd || is_abandoned(fd.get(), LOCK_SH)) continue;
       if (found) return fail(Error::kInvalidArgument);
       found = std::move(fd);
