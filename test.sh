@@ -74,5 +74,6 @@ if $all && [[ "$randomized_bits" -gt 28 ]] && setarch -R true 2>/dev/null; then
   runner=(setarch -R)
 fi
 
+# In halves of a core: see _weft_test_properties() in cmake/Weft.cmake.
 "${runner[@]}" ctest --test-dir "$tree" --output-on-failure --no-tests=error \
-  --parallel "${WEFT_JOBS:-$(nproc)}" "${ctest_args[@]}"
+  --parallel "$((2 * ${WEFT_JOBS:-$(nproc)}))" "${ctest_args[@]}"

@@ -161,7 +161,7 @@ endfunction()
 # report can't hide in the output of a passing test. die_after_fork=0: tests fork, and the child
 # starts its own threads.
 function(_weft_test_properties test)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "LABELS;ENV")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;WAITS" "TIMEOUT" "LABELS;ENV")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -186,6 +186,11 @@ suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
   if(arg_SERIAL)
     set_tests_properties("${test}" PROPERTIES RUN_SERIAL ON)
   endif()
+  # In halves of a core (ctest --parallel is twice the number of cores): what waits most of its time
+  # runs beside others, what burns does not.
+  if(NOT arg_WAITS)
+    set_tests_properties("${test}" PROPERTIES PROCESSORS 2)
+  endif()
 endfunction()
 
 # The source of a test is compiled in a hurry: not optimized, and with the headers of GoogleTest
@@ -206,7 +211,7 @@ function(_weft_compile_quickly target)
 endfunction()
 
 function(weft_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;DISCOVER" "TIMEOUT"
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;WAITS;DISCOVER" "TIMEOUT"
                         "SOURCES;DEPS;LABELS;ARGS;ENV")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "weft_add_test(${name}): unknown words: ${arg_UNPARSED_ARGUMENTS}")
@@ -221,10 +226,12 @@ function(weft_add_test name)
   set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON RUNTIME_OUTPUT_DIRECTORY
                                                                "${WEFT_TEST_OUTPUT_DIRECTORY}")
   _weft_in_test_targets(${name} ${arg_LABELS})
-  set(serial "")
-  if(arg_SERIAL)
-    set(serial SERIAL)
-  endif()
+  set(how "")
+  foreach(word SERIAL WAITS)
+    if(arg_${word})
+      list(APPEND how ${word})
+    endif()
+  endforeach()
   if(arg_DISCOVER)
     include(GoogleTest)
     gtest_discover_tests(
@@ -234,21 +241,23 @@ function(weft_add_test name)
     return()
   endif()
   add_test(NAME "${WEFT_TEST_PREFIX}${name}" COMMAND ${name} ${arg_ARGS})
-  _weft_test_properties("${WEFT_TEST_PREFIX}${name}" ${serial} TIMEOUT ${arg_TIMEOUT} LABELS
+  _weft_test_properties("${WEFT_TEST_PREFIX}${name}" ${how} TIMEOUT ${arg_TIMEOUT} LABELS
                         ${arg_LABELS} ENV ${arg_ENV})
 endfunction()
 
 function(weft_add_script_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "COMMAND;LABELS;ENV")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;WAITS" "TIMEOUT" "COMMAND;LABELS;ENV")
   if(WEFT_CORE_ONLY)
     return()
   endif()
-  set(serial "")
-  if(arg_SERIAL)
-    set(serial SERIAL)
-  endif()
+  set(how "")
+  foreach(word SERIAL WAITS)
+    if(arg_${word})
+      list(APPEND how ${word})
+    endif()
+  endforeach()
   add_test(NAME "${WEFT_TEST_PREFIX}${name}" COMMAND ${arg_COMMAND})
-  _weft_test_properties("${WEFT_TEST_PREFIX}${name}" ${serial} TIMEOUT ${arg_TIMEOUT} LABELS
+  _weft_test_properties("${WEFT_TEST_PREFIX}${name}" ${how} TIMEOUT ${arg_TIMEOUT} LABELS
                         ${arg_LABELS} ENV ${arg_ENV})
 endfunction()
 

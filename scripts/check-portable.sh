@@ -40,7 +40,7 @@ check_machine() {
     -DWEFT_TEST_SUITES="unit;model" >/dev/null
   cmake --build "$build" --parallel "${WEFT_JOBS:-$(nproc)}" --target all weft_tests
   ctest --test-dir "$build" --output-on-failure --no-tests=error \
-    --parallel "${WEFT_JOBS:-$(nproc)}"
+    --parallel "$((2 * ${WEFT_JOBS:-$(nproc)}))"
 }
 
 for machine in "${machines[@]}"; do

@@ -6,18 +6,20 @@ if(TARGET weft_command AND Python3_FOUND AND NOT WEFT_SANITIZE)
     COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/cli_test.py"
             "$<TARGET_FILE:weft_command>"
     LABELS loopback
-    TIMEOUT 300
-    SERIAL)
+    TIMEOUT 300)
 endif()
 
 # `weft selftest` against `weft selftest --serve`, and against peers that break rules.
 if(TARGET weft_command AND Python3_FOUND AND NOT WEFT_SANITIZE)
-  weft_add_script_test(
-    loopback_selftest
-    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/selftest_test.py"
-            "$<TARGET_FILE:weft_command>"
-    LABELS loopback
-    TIMEOUT 300)
+  foreach(case IN ITEMS Plain Settings Ring Verbs BrokenPeers Usage)
+    weft_add_script_test(
+      loopback_selftest.${case}
+      COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/selftest_test.py"
+              "$<TARGET_FILE:weft_command>" ${case}
+      LABELS loopback
+      TIMEOUT 300
+      WAITS)
+  endforeach()
 endif()
 
 # [ADDRESS:]PORT and HOST[:PORT], and the older forms, in every command.

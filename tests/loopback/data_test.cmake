@@ -58,6 +58,7 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
             "$<TARGET_FILE:weft_data>"
     LABELS loopback
     TIMEOUT 300
+    WAITS
     ENV ${hostile_env})
   add_dependencies(weft_tests weft_data ${helpers})
 endif()

@@ -43,7 +43,7 @@ def judged(manner, check="stag.write-unknown"):
     return status, checks[check]["result"], checks[check]["detail"]
 
 
-class Weft(unittest.TestCase):
+class Plain(unittest.TestCase):
     maxDiff = None
 
     def test_is_right_in_every_check(self):
@@ -56,6 +56,8 @@ class Weft(unittest.TestCase):
         self.assertEqual(other, {})
         self.assertEqual(status, 0)
 
+
+class Settings(unittest.TestCase):
     def test_is_right_with_markers_and_other_settings(self):
         for setting in ("markers=on", "crc=off", "progress=thread", "path=auto"):
             with self.subTest(setting):
@@ -66,6 +68,8 @@ class Weft(unittest.TestCase):
                 if setting == "markers=on":
                     self.assertEqual(checks["fpdu.peer-markers"]["result"], "right")
 
+class Ring(unittest.TestCase):
+    maxDiff = None
 
     def test_is_right_by_the_ring_too(self):
         status, checks = outcomes("--self", "--path", "ring", *PATIENT)

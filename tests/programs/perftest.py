@@ -93,7 +93,7 @@ if __name__ == "__main__":
         "events": basic("ib_read_bw", "ib_send_bw", "ib_read_lat", "ib_send_lat",
                         options=("-e", "-n", 300)),
         "four_qps": basic(*BANDWIDTH, options=("-q", 4, "-n", 300)),
-        "duration": basic(*BANDWIDTH, "ib_send_lat", options=("-D", 2)),
+        "duration": basic(*BANDWIDTH, "ib_send_lat", options=("-D", 1)),
         "srq": basic("ib_send_bw", "ib_send_lat", options=("--use-srq", "-n", 300)),
         "inline": basic("ib_write_bw", "ib_send_bw", "ib_write_lat", "ib_send_lat",
                         options=("-I", 64, "-s", 64, "-n", 500)),

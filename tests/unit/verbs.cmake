@@ -1,4 +1,5 @@
 weft_add_test(verbs_test
+  WAITS
   LABELS unit
   SOURCES verbs_channel_test.cc verbs_connection_test.cc verbs_datagram_test.cc verbs_device_test.cc verbs_events_test.cc
           verbs_listener_test.cc verbs_memory_probe_test.cc verbs_memory_test.cc verbs_patience_test.cc verbs_rendezvous_test.cc verbs_revocation_test.cc verbs_secret_test.cc verbs_send_turn_test.cc verbs_srq_test.cc verbs_testing.cc
