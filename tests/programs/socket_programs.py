@@ -325,7 +325,8 @@ def postgres(s):
     wanted = hashlib.md5(",".join(str(i) for i in range(1, 50001)).encode()).hexdigest()
     check(wanted in out, out)
     server.kill(2)
-    server.end()
+    # Its children write into the folder until it has ended by itself.
+    server.wait(LIMIT_S)
 
 
 def haproxy(s):
