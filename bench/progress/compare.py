@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Several builds of the drop-in libraries, in turns: weft_progress_bench over each of them.
 
-    bench/progress/compare.py old=/tmp/old/lib/weft new=build/release/lib/weft
+    bench/progress/compare.py old=/srv/old/lib new=build/release/lib
     bench/progress/compare.py A B --rounds 9 --only write_lat,readers --path tcp --one-core
 
 A FOLDER holds libibverbs.so.1 and librdmacm.so.1, or has a folder `weft` that does; NAME= before it
