@@ -74,6 +74,6 @@ if $all && [[ "$randomized_bits" -gt 28 ]] && setarch -R true 2>/dev/null; then
   runner=(setarch -R)
 fi
 
-# In halves of a core: see _weft_test_properties() in cmake/Weft.cmake.
+# A test takes two places, one that waits one: see _weft_test_properties() in cmake/Weft.cmake.
 "${runner[@]}" ctest --test-dir "$tree" --output-on-failure --no-tests=error \
-  --parallel "$((2 * ${WEFT_JOBS:-$(nproc)}))" "${ctest_args[@]}"
+  --parallel "$((3 * ${WEFT_JOBS:-$(nproc)}))" "${ctest_args[@]}"

@@ -15,10 +15,11 @@
 #       in tests-bin/.
 #
 #   weft_add_test(NAME SOURCES ... [DEPS ...] [LABELS l...] [TIMEOUT s] [ARGS ...] [ENV k=v...]
-#                 [SERIAL] [DISCOVER])
+#                 [SERIAL] [DISCOVER] [TOGETHER])
 #       A GoogleTest program and its entry in ctest. It counts as skipped, not as passed, with exit
 #       code 77, and when one of its cases was skipped and none failed. SERIAL: nothing else runs
-#       beside it. DISCOVER: one ctest entry per test case instead of one in all.
+#       beside it. DISCOVER: one ctest entry per test case instead of one in all. TOGETHER: its
+#       sources are compiled at once, where no two give the same name to something of theirs.
 #
 #   weft_add_script_test(NAME COMMAND ... [LABELS l...] [TIMEOUT s] [ENV k=v...] [SERIAL])
 #       Any other command as a test, with the same conventions.
@@ -186,8 +187,8 @@ suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
   if(arg_SERIAL)
     set_tests_properties("${test}" PROPERTIES RUN_SERIAL ON)
   endif()
-  # In halves of a core (ctest --parallel is twice the number of cores): what waits most of its time
-  # runs beside others, what burns does not.
+  # ctest --parallel is three times the number of cores: three tests on two cores, since most are
+  # not busy all the time, or six of those that wait most of it.
   if(NOT arg_WAITS)
     set_tests_properties("${test}" PROPERTIES PROCESSORS 2)
   endif()
@@ -195,23 +196,13 @@ endfunction()
 
 # The source of a test is compiled in a hurry: not optimized, and with the headers of GoogleTest
 # read once for all tests. What it tests is optimized as ever.
-function(_weft_compile_quickly target)
+function(weft_compile_quickly target)
   target_compile_options(${target} PRIVATE -O0)
-  if(NOT TARGET weft_test_headers)
-    # An executable, as those that share its headers are: position independence has to agree.
-    file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/test_headers.cc" CONTENT "int main() {}")
-    add_executable(weft_test_headers EXCLUDE_FROM_ALL "${PROJECT_BINARY_DIR}/test_headers.cc")
-    target_compile_options(weft_test_headers PRIVATE -O0)
-    target_link_libraries(weft_test_headers PRIVATE GTest::gmock)
-    target_precompile_headers(
-      weft_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h> <algorithm> <atomic> <chrono>
-      <functional> <memory> <mutex> <optional> <span> <string> <thread> <vector>)
-  endif()
-  target_precompile_headers(${target} REUSE_FROM weft_test_headers)
+  weft_share_test_headers(${target})
 endfunction()
 
 function(weft_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;WAITS;DISCOVER" "TIMEOUT"
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;WAITS;DISCOVER;TOGETHER" "TIMEOUT"
                         "SOURCES;DEPS;LABELS;ARGS;ENV")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "weft_add_test(${name}): unknown words: ${arg_UNPARSED_ARGUMENTS}")
@@ -222,7 +213,10 @@ function(weft_add_test name)
   endif()
   _weft_executable(${name} SOURCES ${arg_SOURCES} DEPS ${arg_DEPS} GTest::gmock
                    GTest::gtest_main)
-  _weft_compile_quickly(${name})
+  weft_compile_quickly(${name})
+  if(arg_TOGETHER)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ${WEFT_UNITY})
+  endif()
   set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON RUNTIME_OUTPUT_DIRECTORY
                                                                "${WEFT_TEST_OUTPUT_DIRECTORY}")
   _weft_in_test_targets(${name} ${arg_LABELS})
@@ -275,7 +269,7 @@ function(weft_add_fuzzer name)
     cmake_path(ABSOLUTE_PATH arg_CORPUS BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}"
                OUTPUT_VARIABLE corpus)
   endif()
-  set(sources ${arg_SOURCES})
+  set(replay "")
   if(WEFT_SANITIZE STREQUAL "fuzzer")
     # New inputs go to a scratch folder: the corpus in the tree only changes by hand.
     set(scratch "${CMAKE_CURRENT_BINARY_DIR}/${name}-found")
@@ -283,10 +277,14 @@ function(weft_add_fuzzer name)
     set(args -max_total_time=${WEFT_FUZZ_SECONDS} -timeout=10 -rss_limit_mb=2048
              -artifact_prefix=${CMAKE_CURRENT_BINARY_DIR}/${name}- "${scratch}" ${corpus})
   else()
-    list(APPEND sources "${PROJECT_SOURCE_DIR}/cmake/fuzz_replay.cc")
+    if(NOT TARGET weft_fuzz_replay)
+      add_library(weft_fuzz_replay STATIC EXCLUDE_FROM_ALL
+                  "${PROJECT_SOURCE_DIR}/cmake/fuzz_replay.cc")
+    endif()
+    set(replay weft_fuzz_replay)
     set(args ${corpus})
   endif()
-  _weft_executable(${name} SOURCES ${sources} DEPS ${arg_DEPS})
+  _weft_executable(${name} SOURCES ${arg_SOURCES} DEPS ${replay} ${arg_DEPS})
   set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON RUNTIME_OUTPUT_DIRECTORY
                                                                "${WEFT_TEST_OUTPUT_DIRECTORY}")
   if(WEFT_SANITIZE STREQUAL "fuzzer")

@@ -54,13 +54,23 @@ static int listen_at(const char* port) {
   return fd;
 }
 
+static void forget(struct client* client) {
+  exs_mderegister(client->region);
+  free(client);
+}
+
+/* Something is wrong with the connection: it ends at once, and the client sees a reset. */
 static void drop(struct client* client) {
   /* Without a queue of its own the call would wait for the peer; nobody needs this event. */
   const struct linger at_once = {1, 0};
   exs_setsockopt(client->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   exs_close(client->fd, EXS_QHANDLE_INVALID, 0);
-  exs_mderegister(client->region);
-  free(client);
+  forget(client);
+}
+
+/* The client has sent all it had. Its own close waits for this one, so it ends in order. */
+static void finish(struct client* client, exs_qhandle_t queue) {
+  if (exs_close(client->fd, queue, (exs_ahandle_t)client) != 0) drop(client);
 }
 
 static int receive(struct client* client, exs_qhandle_t queue) {
@@ -86,15 +96,18 @@ static void handle(const exs_event_t* event, int listener, exs_qhandle_t queue) 
       if (exs_accept(listener, NULL, 0, 0, queue, 0) != 0) give_up("exs_accept");
       return;
     case EXS_EVT_RECV:
-      if (exs_evt_error(event) != 0 || exs_evt_length(event) == 0 ||
-          exs_send(client->fd, client->buffer, exs_evt_length(event), 0, queue,
-                   (exs_ahandle_t)client, client->region) != 0) {
+      if (exs_evt_error(event) == 0 && exs_evt_length(event) == 0) {
+        finish(client, queue);
+      } else if (exs_evt_error(event) != 0 ||
+                 exs_send(client->fd, client->buffer, exs_evt_length(event), 0, queue,
+                          (exs_ahandle_t)client, client->region) != 0) {
         drop(client);
       }
       return;
     case EXS_EVT_SEND:
       if (exs_evt_error(event) != 0 || !receive(client, queue)) drop(client);
       return;
+    case EXS_EVT_CLOSE: forget(client); return;
     default: return;
   }
 }

@@ -26,28 +26,30 @@ ALLOWED = {
     "rddp": {"rddp", "proto", "wire", "base"},
     "lwip": {"lwip", "rddp", "proto", "wire", "base"},
     # Ranges of files on their way to peers, whatever the verbs below are called.
-    "readsend": {"readsend", "base"},
-    # What every library needs where it starts threads; headers alone.
+    "readsend": {"readsend", "os", "base"},
+    # What every room that knows an operating system may use; headers alone.
     "os": {"os"},
     "io": {"io", "os", "base"},
     # Captures: where FPDUs end, and a file.
-    "trace": {"trace", "io", "wire", "base"},
-    "verbs": {"verbs", "readsend", "trace", "io", "os", "roce", "proto", "wire", "base"},
+    "trace": {"trace", "io", "os", "wire", "base"},
+    # Who makes progress on which connection, below the objects that programs see.
+    "progress": {"progress", "trace", "io", "os", "proto", "wire", "base"},
+    "verbs": {"verbs", "progress", "readsend", "trace", "io", "os", "roce", "proto", "wire", "base"},
     # The drop-in libraries are adapters over the public API, with what they share.
-    "ibverbs": {"ibverbs", "base"},
+    "ibverbs": {"ibverbs", "os", "base"},
     "rdmacm": {"rdmacm", "ibverbs", "sockets", "os", "base"},
     # Over verbs as rdma-core defines them, not over anything of Weft above base.
     "exs": {"exs", "os", "base"},
     # Programs above the verbs: what they use of RDMA is the C interface of verbs and rdma_cm.
-    "store": {"store", "readsend", "base"},
-    "video": {"video", "store", "base"},
-    "mount": {"mount", "store", "base"},
+    "store": {"store", "readsend", "os", "base"},
+    "video": {"video", "store", "os", "base"},
+    "mount": {"mount", "store", "os", "base"},
     # Sockets over the public API: the rsocket stream, the preload library and its relay.
-    "sockets": {"sockets", "base"},
+    "sockets": {"sockets", "os", "base"},
 }
 # Headers without a library of their own: how a system call is made that must not end a thread.
-# The drop-in libraries make system calls besides those of the engine.
-ALSO = {layer: {"io/calls.h", "io/cancel.h"} for layer in ("ibverbs", "rdmacm")}
+# The drop-in libraries make system calls besides those of the engine, and end exceptions as it.
+ALSO = {layer: {"os/calls.h", "os/cancel.h", "io/guarded.h"} for layer in ("ibverbs", "rdmacm")}
 CORE = {"base", "wire", "proto", "roce"}
 VOCABULARY = {"weft/config.h", "weft/limits.h", "weft/result.h", "weft/system_error.h", "weft/types.h"}
 # io deals with addresses and counts besides.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that Weft needs, those that are missing only.
 #
-#   scripts/install-deps.sh [build|programs|test|all|ci|debs]
+#   scripts/install-deps.sh [build|programs|test|all|ci|suites|debs]
 #
 #   build      compile the libraries and programs (what run.sh needs)
 #   programs   the RDMA programs that run.sh shows running over Weft, and what `weft report` needs
@@ -10,6 +10,7 @@
 #              test.sh --all needs)
 #   ci         test, the cross compilers and QEMU for boards, clang and linters (what .ci/run
 #              needs)
+#   suites     test, and what other people's suites are built with (tests/suites)
 #   debs       build, and what makes and checks Debian packages (scripts/build-debs.sh)
 #
 # Uses sudo when not root. docs/dependencies.md says what each package is for.
@@ -26,7 +27,7 @@ test_packages=(
   ibverbs-utils "${program_packages[@]}" dpkg-dev
   apache2-utils curl git haproxy memcached netcat-openbsd netcat-traditional nginx-light openssh-client
   openssh-server openssl postgresql redis-server redis-tools rsync
-  python3-yaml python3-pyverbs iperf3 sockperf qperf ucx-utils
+  python3-yaml python3-pyverbs iperf3 sockperf qperf ucx-utils libucx-dev
   openmpi-bin python3-mpi4py netpipe-openmpi
   libfabric-bin bindfs fuse3 wrk xvfb
   dapl2-utils libdapl2 libiscsi-bin tgt
@@ -35,7 +36,8 @@ ci_packages=(
   clang clang-format clang-tidy libclang-rt-14-dev ccache
   shellcheck googletest g++-powerpc-linux-gnu g++-aarch64-linux-gnu qemu-user-static
 )
-
+# What other people's suites are built with: those of tests/suites.
+suites_packages=(autoconf automake libtool make libgloo-dev)
 debs_packages=(debhelper dpkg-dev fakeroot lintian mmdebstrap pkgconf python3)
 # For Linux siw in a virtual machine, and programs that need many other packages.
 vm_packages=(qemu-system-x86 cpio kmod xz-utils qemu-utils qemu-block-extra fio)
@@ -57,9 +59,10 @@ case "$set" in
     packages=("${build_packages[@]}" "${test_packages[@]}" "${board_packages[@]}"
       "${ci_packages[@]}")
     ;;
+  suites) packages=("${build_packages[@]}" "${test_packages[@]}" "${suites_packages[@]}") ;;
   debs) packages=("${build_packages[@]}" "${debs_packages[@]}") ;;
   *)
-    echo "install-deps.sh: unknown set '$1'; it can be build, programs, test, all, ci or debs" >&2
+    echo "install-deps.sh: unknown set '$1'; it can be build, programs, test, all, ci, suites or debs" >&2
     exit 2
     ;;
 esac

@@ -4,10 +4,12 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+
+#include "weft/common/arguments.h"
+#include "weft/common/message.h"
 
 namespace weft::bench {
 namespace {
@@ -39,15 +41,16 @@ Ordered post_json(std::uint32_t trials) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Costs of registering memory and of posting, as JSON.", "weft-costs"};
+  cli::set_program("weft-costs");
+  cli::Arguments app{"Costs of registering memory and of posting, as JSON.", "weft-costs"};
   std::vector<std::size_t> sizes{4096, 65536, 1U << 20U};
   std::uint32_t trials = 2000;
   app.add_option("--sizes", sizes, "Bytes, with commas between")
-      ->delimiter(',')
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 36U));
+      .comma_separated()
+      .between(1, std::uint64_t{1} << 36U);
   app.add_option("--trials", trials, "Times that a queue is filled with posts")
-      ->check(CLI::Range(1U, 1'000'000U));
-  CLI11_PARSE(app, argc, argv);
+      .between(1, 1'000'000);
+  if (const auto end = app.parse(argc, argv)) return *end;
   try {
     const Ordered document{{"memory", memory_json(sizes)}, {"post", post_json(trials)}};
     fmt::print("{}\n", document.dump(2));

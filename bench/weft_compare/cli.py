@@ -16,11 +16,33 @@ from .store import Store
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 ROUNDS, QUICK_ROUNDS = 5, 1
+NAME = os.environ.get("WEFT_COMPARE_NAME", "bench/compare")  # `weft report` starts it too
+SPEAKER = NAME.split()[0]  # as other commands of weft begin their messages
+
+
+class Parser(argparse.ArgumentParser):
+    """Wrong usage is one line, as for every command of weft."""
+
+    def error(self, message):
+        message = message.removeprefix("argument ")
+        self.exit(EXIT_USAGE, f"{SPEAKER}: {message}; see `{NAME} --help`\n")
+
+
+def number(kind, least, most, what):
+    def convert(text):
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"'{text}' is not {what}")
+        return value
+    return convert
 
 
 def parse_arguments(arguments):
-    parser = argparse.ArgumentParser(
-        prog="bench/compare", formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = Parser(
+        prog=NAME, formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Measures Weft beside raw TCP, iperf3, sockperf, qperf, UCX, libfabric and "
                     "perftest,\nin interleaved rounds, and writes index.html, report.md and "
                     "report.json.",
@@ -28,29 +50,30 @@ def parse_arguments(arguments):
                "in which\nall have one congestion control, need root.")
     parser.add_argument("--quick", action="store_true", help="one short round of everything")
     parser.add_argument("--only", metavar="LIST", help="workloads, by name or number: 1,latency")
-    parser.add_argument("--rounds", type=int, metavar="N", help=f"rounds (default {ROUNDS})")
+    parser.add_argument("--rounds", metavar="N", help=f"rounds. Default: {ROUNDS}",
+                        type=number(int, 1, 1000, "a whole number from 1 to 1000"))
     parser.add_argument("--resume", action="store_true",
-                        help="continue the interrupted run whose samples are in OUT")
-    parser.add_argument("--out", metavar="DIR", default="report", help="where to write (report)")
+                        help="continue the interrupted run whose samples are in DIR")
+    parser.add_argument("--out", metavar="DIR", default="report",
+                        help="folder to write to. Default: report")
     parser.add_argument("--list", action="store_true", help="list workloads and rivals, and end")
     parser.add_argument("--no-install", action="store_true",
                         help="do not install rivals that are missing")
     parser.add_argument("--congestion", metavar="NAME", default="reno",
-                        help="of the column in which all have the same (reno)")
-    parser.add_argument("--patience", type=float, metavar="SECONDS", default=0,
+                        help="congestion control of the column in which all programs use the same. "
+                             "Default: reno")
+    parser.add_argument("--patience", metavar="SECONDS", default=0,
+                        type=number(float, 0, 1e9, "a number of seconds, 0 or more"),
                         help="wait until the machine is idle, and repeat disturbed measurements, for so long "
-                             "in all (0)")
-    parser.add_argument("--weft", metavar="PATH", help="the weft program (default: the one built)")
+                             "in all. Default: 0")
+    parser.add_argument("--weft", metavar="PATH",
+                        help="weft program to measure. Default: the one built, or this one")
     options = parser.parse_args(arguments)
-    if options.rounds is not None and not 1 <= options.rounds <= 1000:
-        parser.error("--rounds: from 1 to 1000")
-    if options.patience < 0:
-        parser.error("--patience: not less than 0")
     options.workloads = choose_workloads(parser, options.only)
     available = machine.read("/proc/sys/net/ipv4/tcp_available_congestion_control").split()
     if available and options.congestion not in available:
-        parser.error(f"--congestion: this kernel has {', '.join(available)}, "
-                     f"not '{options.congestion}'")
+        parser.error(f"--congestion: '{options.congestion}' is no congestion control of this "
+                     f"kernel; it has {', '.join(available)}")
     return options
 
 
@@ -279,10 +302,11 @@ def main(arguments):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read has gone
         return EXIT_FAILED
     except Failed as why:
-        screen.say(f"bench/compare: {why}")
+        screen.say(f"{SPEAKER}: {why}")
         return EXIT_FAILED
     except OSError as error:
-        screen.say(f"bench/compare: {error}")
+        where = f"{error.filename}: " if error.filename else ""
+        screen.say(f"{SPEAKER}: {where}{error.strerror or error}")
         return EXIT_FAILED
     except KeyboardInterrupt:
         screen.say("interrupted; --resume goes on from here")

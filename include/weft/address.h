@@ -19,6 +19,7 @@ class SocketAddress {
 
   // "192.0.2.1:18515", "[::1]:18515", "host:port", ":18515" (any address), "host" with `port`.
   // Names are resolved.  kInvalidArgument: not of this form. kNotFound: the name has no address
+  // kNoMemory, a system_error(): there was not enough memory, or no descriptor, to find out
   [[nodiscard]] static Result<SocketAddress> parse(std::string_view text, std::uint16_t port = 0);
   [[nodiscard]] static SocketAddress any(int family, std::uint16_t port);
 

@@ -87,6 +87,8 @@ struct Config {
   // A TCP handshake that is refused is tried again for so long: servers begin to listen a moment
   // late, or for each client anew. 0: the first refusal counts.
   std::chrono::nanoseconds refused_wait{std::chrono::milliseconds(500)};
+  // rdma_cm's ports beside those of TCP (docs/rdma-cm-ports.md). Off: they are TCP ports.
+  bool port_map = true;
   std::chrono::nanoseconds request_timeout{std::chrono::seconds(5)};  // accept -> MPA Request
   std::chrono::nanoseconds reply_timeout{std::chrono::seconds(30)};   // Request sent -> Reply
   std::chrono::nanoseconds rtr_timeout{std::chrono::seconds(10)};  // Reply sent -> first FPDU (p2p)

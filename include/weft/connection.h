@@ -14,6 +14,7 @@
 #include <weft/config.h>
 #include <weft/queue_pair.h>
 #include <weft/result.h>
+#include <weft/wiring.h>
 
 #include <chrono>
 #include <cstdint>
@@ -27,10 +28,23 @@ namespace weft {
 class Connection;
 class Listener;
 
+// A queue pair that a connection only carries to the peer: rdma_cm of RoCE-like devices, where the
+// program (or librdmacm) connects the queue pairs by what they tell each other (<weft/wiring.h>).
+struct CarriedQp {
+  Gid gid{};
+  std::uint32_t number = 0;      // 24 bits; of a queue pair, or whatever the program says
+  std::uint32_t psn = 0;         // 24 bits: it sends from this one on
+  std::uint8_t retry_count = 7;  // how often the peer shall retry, 0 to 7
+  std::uint8_t rnr_retry = 7;    // ... when this end has no receive
+  bool shared_queue = false;
+};
+
 struct ConnectionEvent {
   enum class Type : std::uint8_t {
     kConnectRequest,  // connection: new, not accepted yet; private_data, ird/ord: what the peer
                       // sent
+    kResponse,        // instead of kEstablished, where the connection carries a queue pair: the
+                      // peer's answer; establish() or abort() is due
     kEstablished,     // private_data: the peer's reply (active side only)
     kRejected,        // error kRefused: by the peer's application, private_data may say why;
                       // kConnectionLost: no listener there, or reset
@@ -42,6 +56,7 @@ struct ConnectionEvent {
   std::shared_ptr<Connection> connection;
   std::shared_ptr<Listener> listener;  // kConnectRequest: whose
   std::optional<Error> error;
+  std::optional<CarriedQp> carried;        // kConnectRequest, kResponse: the peer's
   std::vector<std::uint8_t> private_data;  // exactly what the peer's application gave
   std::uint16_t ird = 0;  // kConnectRequest: peer's ORD wish, what we should serve at most
   std::uint16_t ord = 0;  // kConnectRequest: peer's IRD; kEstablished: negotiated values
@@ -61,7 +76,8 @@ class EventChannel {
   // Appends an event. The engine delivers by this call alone, from any of its threads, so that an
   // adapter can derive its own channel (rdma_cm does). It must not wait nor call back into the
   // engine. The adapter says with Connection::request_taken() that the program has a request.
-  virtual void post(ConnectionEvent event) = 0;
+  // May throw std::bad_alloc, with nothing changed, `event` included.
+  virtual void post(ConnectionEvent&& event) = 0;
   [[nodiscard]] static Result<std::shared_ptr<EventChannel>> create();
 };
 
@@ -70,6 +86,10 @@ struct ConnectionParams {
   std::vector<std::uint8_t> private_data;  // at most limits::kPrivateDataBytes
   std::uint16_t ird = 0xffff;
   std::uint16_t ord = 0xffff;
+  // Set: the connection carries this queue pair, and no stream runs on it. Of both ends or none.
+  std::optional<CarriedQp> carried;
+  // The port to connect to is one of rdma_cm, see Listener::bind_service().
+  bool by_service = false;
   ConnectionPolicy policy;  // what is unset comes from the device's Config
   // IP_TOS or IPV6_TCLASS of the connection's packets; its two ECN bits are left to TCP. Unset:
   // what the system gives. Of the passive side: from its Reply on.
@@ -92,7 +112,8 @@ class Connection {
   //   kInvalidArgument (not a TCP socket; it stays the caller's), kBadState (bound or connected)
   [[nodiscard]] virtual Status adopt(int fd) = 0;
 
-  // Starts TCP and MPA to `peer` for `qp`, which must be in INIT and have no connection.
+  // Starts TCP and MPA to `peer` for `qp`, which must be in INIT and have no connection. With
+  // params.carried there is no `qp`.
   //   kInvalidArgument   private data too long, or ird/ord over the device's limits
   //   kBadState          used before, or the QP is not in INIT
   // What fails later comes as an event.
@@ -105,6 +126,10 @@ class Connection {
   [[nodiscard]] virtual Status accept(std::shared_ptr<QueuePair> qp,
                                       const ConnectionParams& params) = 0;
   [[nodiscard]] virtual Status reject(std::span<const std::uint8_t> private_data) = 0;
+  // Active, after kResponse: tells the peer that the queue pairs are ready, which gets
+  // kEstablished.
+  //   kBadState   no answer has come, or it is established
+  [[nodiscard]] virtual Status establish() = 0;
   // For adapters with an EventChannel of their own: the program has taken the kConnectRequest,
   // which no longer counts against the listener's backlog. accept(), reject() and the end of this
   // object imply it. Repeating it is harmless.
@@ -133,6 +158,14 @@ class Listener {
   virtual ~Listener() = default;  // stops listening; requests not yet delivered are closed
   [[nodiscard]] virtual Status bind(const SocketAddress& local, bool reuse_address = false,
                                     bool v6_only = false) = 0;
+  // As bind(), in the space of rdma_cm's ports: UDP port P keeps the number, and tells peers which
+  // TCP port serves it (docs/rdma-cm-ports.md). Where Config::port_map is off, as bind() with
+  // reuse_address. On a RoCE-like device the connections carry queue pairs
+  // (ConnectionParams::carried).
+  [[nodiscard]] virtual Status bind_service(const SocketAddress& local, bool v6_only) = 0;
+  // A TCP listener of the program wants TCP port `port`. If this listener has it, another port
+  // serves from now on. False: it has not, or no other port is to be had.
+  virtual bool yield_port(std::uint16_t port) = 0;
   // Takes over the caller's bound TCP socket in place of bind(). As Connection::adopt().
   [[nodiscard]] virtual Status adopt(int fd) = 0;
   // Treats the connected TCP socket `fd`, which the caller accepted by other means, as one that

@@ -28,7 +28,7 @@ struct AsyncEvent {
   std::weak_ptr<QueuePair> qp;
   std::weak_ptr<CompletionQueue> cq;
   std::weak_ptr<SharedReceiveQueue> srq;
-  // Stable identities for adapters, valid even when the object is gone: never dereferenced.
+  // Stable identity for adapters, valid even when the object is gone. Alive while a sink is told.
   const void* object = nullptr;
 };
 
@@ -58,8 +58,8 @@ class Device : public std::enable_shared_from_this<Device> {
   [[nodiscard]] virtual Result<AsyncEvent> next_async_event(
       std::optional<std::chrono::nanoseconds> timeout) = 0;
   // For adapters: from now on each event goes to `sink` instead of the queue, those queued first,
-  // on the thread that raises it. The sink must not wait nor call back into the engine. Null: the
-  // queue.
+  // on the thread that raises it. The sink must not wait nor call back into the engine; nor take a
+  // share of the object, since to let go of the last one is a call. Null: the queue.
   virtual void set_async_sink(std::function<void(const AsyncEvent&)> sink) = 0;
 
   [[nodiscard]] virtual Counters counters() const = 0;  // all QPs, present and past

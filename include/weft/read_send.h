@@ -1,8 +1,9 @@
 // ReadSend: a range of a file goes to a peer with one request.
 //
-// A ReadSender reads by io_uring, from the page cache or past it (O_DIRECT), into a few segments of
-// device memory, and sends each segment as soon as it is full, while the next ones are read. Many
-// requests are under way at a time. Connections take turns, a segment each.
+// A ReadSender reads from the page cache or past it (O_DIRECT) into a few segments of device
+// memory, and sends each segment as soon as it is full, while the next ones are read: by io_uring,
+// or by threads where that is forbidden. Many requests are under way at a time. Connections take
+// turns, a segment each.
 //
 //   auto sender = ReadSender::create(pd).value();
 //   QpOptions options;
@@ -86,7 +87,7 @@ class ReadSender {
   //   kInvalidArgument   the options
   //   kNoMemory, kLimitExceeded   segments, completion queue
   //   kUnsupported       Weft was built without liburing
-  //   a system_error()   the kernel has no io_uring or forbids it
+  //   a system_error()   no descriptors are left
   [[nodiscard]] static Result<std::unique_ptr<ReadSender>> create(
       std::shared_ptr<ProtectionDomain> pd, const ReadSenderOptions& options = {});
 

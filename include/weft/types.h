@@ -96,7 +96,8 @@ struct SendWr {
   const DatagramPeer* peer = nullptr;
 
   // BindWindow: the window takes `window_rkey` (its low 8 bits are the caller's choice) and covers
-  // [remote_addr, remote_addr + window_length) of `window_region`. Length 0 unbinds.
+  // [remote_addr, remote_addr + window_length) of `window_region`. Length 0 unbinds
+  // type 1; type 2 ends by invalidation.
   MemoryWindow* window = nullptr;
   MemoryRegion* window_region = nullptr;
   std::uint64_t window_length = 0;

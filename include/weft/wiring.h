@@ -29,6 +29,10 @@ using Gid = std::array<std::uint8_t, 16>;
 //   kNotFound   `gid` is neither an address of this machine nor an interface with one
 [[nodiscard]] Result<SocketAddress> gid_address(const Config& config);
 
+// Which end makes the connection: by their numbers; or, where they know each other by a connection
+// already (rdma_cm), this one at once, or this one only if the other does not.
+enum class WiringTurn : std::uint8_t { kByNumber, kMine, kOther };
+
 // What RTR needs to know (attributes of ibv_modify_qp in brackets).
 struct WiringToReceive {
   Gid peer_gid{};
@@ -36,6 +40,7 @@ struct WiringToReceive {
   std::uint32_t psn = 0;            // [rq_psn] 24 bits
   std::uint8_t reads_served = 1;    // [max_dest_rd_atomic]
   std::uint8_t min_rnr_timer = 12;  // [min_rnr_timer] as verbs encode it
+  WiringTurn turn = WiringTurn::kByNumber;
 };
 
 // What RTS needs to know.
@@ -53,10 +58,13 @@ struct DatagramPeer {
   std::uint32_t number = 0;
   // What the receiver compares with its own. With the highest bit set, the sender's own is sent.
   std::uint32_t key = 0;
+  std::uint8_t traffic_class = 0;  // of its IP header
+  std::uint8_t hop_limit = 0;      // likewise; 0: the system's
 };
-// Who sent a datagram, by the route header that is the first 40 octets of its receive.
+// Who sent a datagram, by the route header that is the first 40 octets of its receive, and how it
+// came: gid, traffic_class, hop_limit.
 //   kInvalidArgument   that is no route header
-[[nodiscard]] Result<Gid> sender_of_datagram(std::span<const std::uint8_t> route_header);
+[[nodiscard]] Result<DatagramPeer> sender_of_datagram(std::span<const std::uint8_t> route_header);
 
 }  // namespace weft
 #pragma GCC visibility pop

@@ -2,14 +2,16 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 
 #include <array>
 #include <cerrno>
 #include <ctime>
 #include <thread>
 
+#include "os/clock.h"
+#include "os/event_fd.h"
 #include "os/signals_blocked.h"
+#include "os/thread_event.h"
 
 namespace weft::exs {
 namespace {
@@ -27,39 +29,17 @@ constexpr std::uint32_t kPollsUntilTcpIsQuiet = 256;
 constexpr std::uint32_t kPollsPerQuietLook = 16;
 
 std::atomic<Engine*> current{nullptr};
-// Grows in every child of fork().
-std::atomic<unsigned> generation{0};
-
-// The descriptor on which this thread sleeps. One that came from a parent process is shared with
-// it, and so of no use.
-int sleeper_fd() {
-  struct Sleeper {
-    Fd fd;
-    unsigned generation = 0;
-  };
-  thread_local Sleeper own;
-  const unsigned now = generation.load(std::memory_order_relaxed);
-  if (!own.fd.valid() || own.generation != now) {
-    own = {Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), now};
-  }
-  return own.fd.get();
-}
-
 timespec time_left(Instant until) {
-  const auto left = std::max(until - Clock::now(), Clock::duration::zero());
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
-  return {static_cast<time_t>(seconds.count()),
-          static_cast<long>(std::chrono::nanoseconds(left - seconds).count())};
+  const std::chrono::nanoseconds left = std::max(until - Clock::now(), Clock::duration::zero());
+  return os::timespec_of(left.count());
 }
 
 }  // namespace
 
 Engine& Engine::instance() {
   if (Engine* engine = current.load(std::memory_order_acquire)) return *engine;
-  static const int once = ::pthread_atfork(nullptr, nullptr, [] {
-    generation.fetch_add(1, std::memory_order_relaxed);
-    current.store(new Engine, std::memory_order_release);
-  });
+  static const int once = ::pthread_atfork(
+      nullptr, nullptr, [] { current.store(new Engine, std::memory_order_release); });
   static_cast<void>(once);
   static auto* first = new Engine;
   Engine* none = nullptr;
@@ -70,9 +50,9 @@ Engine& Engine::instance() {
 int Engine::start() {
   const std::lock_guard lock(start_mutex_);
   if (started()) return 0;
-  wake_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  tcp_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
-  if (!wake_.valid() || !tcp_.valid()) return errno;
+  wake_ = os::make_event();
+  tcp_ = os::Fd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!wake_ || !tcp_) return errno;
   // Without any RDMA device, in the kernel or besides it, there is TCP.
   cm_channel_ = rdma_create_event_channel();
   if (const rdma_event_channel* channel = cm_channel(); channel != nullptr) {
@@ -167,10 +147,7 @@ bool Engine::poll_tcp() {
   return got > 0;
 }
 
-void Engine::wake_up() const {
-  const std::uint64_t one = 1;
-  static_cast<void>(!::write(wake_.get(), &one, sizeof one));
-}
+void Engine::wake_up() const { os::raise_event(wake_.get()); }
 
 void Engine::hand_over() {
   hand_over_.store(true);
@@ -203,7 +180,7 @@ int Engine::wait(EventQueue& queue, std::size_t need, Instant until, int strateg
   if (strategy != EXS_WAIT_NOTIFY && spin(queue, need, until, spin_until) == 0) return 0;
   while (queue.waiting() < need && Clock::now() < until) {
     if (queue.retired()) return EINVAL;
-    EventQueue::Sleeper sleeper{sleeper_fd(), need};
+    EventQueue::Sleeper sleeper{os::ThreadEvent::get(), need};
     if (!queue.enter(sleeper)) continue;
     hand_over();
     pollfd one{sleeper.fd, POLLIN, 0};
@@ -293,8 +270,7 @@ bool Engine::sleep(bool armed) {
   }
   const timespec left = time_left(until);
   ::ppoll(fds.data(), fds.size(), until == Instant::max() ? nullptr : &left, nullptr);
-  std::uint64_t value = 0;
-  if (fds[0].revents != 0) static_cast<void>(!::read(wake_.get(), &value, sizeof value));
+  if (fds[0].revents != 0) (void)os::lower_event(wake_.get());
   return channel != nullptr && fds[1].revents != 0;
 }
 

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "exs/device.h"
-#include "exs/fd.h"
 #include "exs/handles.h"
 #include "exs/socket.h"
+#include "os/fd.h"
 
 namespace weft::exs {
 
@@ -116,8 +116,8 @@ class Engine {
 
   std::mutex start_mutex_;
   std::atomic<bool> started_{false};
-  Fd wake_;
-  Fd tcp_;
+  os::Fd wake_;
+  os::Fd tcp_;
   std::atomic<rdma_event_channel*> cm_channel_{nullptr};
   std::mutex cm_mutex_;  // innermost: an id's QP is there as long as an event is being taken
   bool probed_ = false;

@@ -1,27 +1,13 @@
 #include "exs/event_queue.h"
 
-#include <sys/eventfd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <csignal>
 
+#include "os/event_fd.h"
+
 namespace weft::exs {
-namespace {
-
-void raise_fd(int fd) {
-  const std::uint64_t one = 1;
-  // Fails only when the counter is full, and then the descriptor is readable.
-  static_cast<void>(!::write(fd, &one, sizeof one));
-}
-
-void lower_fd(int fd) {
-  std::uint64_t value = 0;
-  static_cast<void>(!::read(fd, &value, sizeof value));
-}
-
-}  // namespace
 
 EventQueue::EventQueue(std::size_t depth)
     : ring_(std::bit_ceil(std::clamp<std::size_t>(depth, 16, 65536))), depth_(depth) {}
@@ -48,10 +34,10 @@ void EventQueue::append(const exs_event_t& event, bool ends_operation) {
     ring_[(head_ + count) & (ring_.size() - 1)] = event;
     waiting_.store(count + 1, std::memory_order_release);
     for (const Sleeper* sleeper : sleepers_) {
-      if (count + 1 >= sleeper->need) raise_fd(sleeper->fd);
+      if (count + 1 >= sleeper->need) os::raise_event(sleeper->fd);
     }
     if (count == 0) {
-      if (readable_.valid()) raise_fd(readable_.get());
+      if (readable_) os::raise_event(readable_.get());
       signal = signal_;
     }
   }
@@ -66,7 +52,7 @@ std::size_t EventQueue::pop(exs_event_t* out, std::size_t count) {
   for (std::size_t i = 0; i < taken; ++i) out[i] = ring_[(head_ + i) & (ring_.size() - 1)];
   head_ = (head_ + taken) & (ring_.size() - 1);
   waiting_.store(there - taken, std::memory_order_release);
-  if (taken == there && taken != 0 && readable_.valid()) lower_fd(readable_.get());
+  if (taken == there && taken != 0 && readable_) (void)os::lower_event(readable_.get());
   return taken;
 }
 
@@ -78,7 +64,7 @@ bool EventQueue::busy() const {
 void EventQueue::retire() {
   const std::lock_guard lock(mutex_);
   retired_.store(true, std::memory_order_release);
-  for (const Sleeper* sleeper : sleepers_) raise_fd(sleeper->fd);
+  for (const Sleeper* sleeper : sleepers_) os::raise_event(sleeper->fd);
 }
 
 bool EventQueue::enter(Sleeper& sleeper) {
@@ -91,15 +77,15 @@ bool EventQueue::enter(Sleeper& sleeper) {
 void EventQueue::leave(Sleeper& sleeper) {
   const std::lock_guard lock(mutex_);
   std::erase(sleepers_, &sleeper);
-  lower_fd(sleeper.fd);
+  (void)os::lower_event(sleeper.fd);
 }
 
 int EventQueue::readable_fd() {
   const std::lock_guard lock(mutex_);
-  if (!readable_.valid()) {
-    Fd fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    if (!fd.valid()) return -1;
-    if (waiting_.load(std::memory_order_relaxed) != 0) raise_fd(fd.get());
+  if (!readable_) {
+    os::Fd fd = os::make_event();
+    if (!fd) return -1;
+    if (waiting_.load(std::memory_order_relaxed) != 0) os::raise_event(fd.get());
     readable_ = std::move(fd);
     watched_.store(true, std::memory_order_relaxed);
   }

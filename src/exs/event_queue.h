@@ -11,7 +11,7 @@
 #include <mutex>
 #include <vector>
 
-#include "exs/fd.h"
+#include "os/fd.h"
 
 namespace weft::exs {
 
@@ -70,7 +70,7 @@ class EventQueue {
   std::size_t depth_;
   std::atomic<std::size_t> waiting_{0};
   std::vector<Sleeper*> sleepers_;
-  Fd readable_;
+  os::Fd readable_;
   exs_signal_t signal_{};
   std::atomic<std::size_t> users_{0};
   std::atomic<bool> retired_{false};

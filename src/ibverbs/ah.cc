@@ -1,6 +1,9 @@
 // Address handles: where a datagram goes. Of a RoCE-like device only; an iWARP device has none.
 
+#include <weft/limits.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 
 #include "ibverbs/errors.h"
@@ -12,6 +15,26 @@ namespace weft::ibverbs {
 namespace {
 
 constexpr std::uint8_t kHopLimit = 64;
+
+// As many as ibv_query_device says (max_ah).
+std::atomic<std::uint32_t> handles{0};
+
+// One more of them. It counts no more unless it is kept.
+class CountedHandle {
+ public:
+  CountedHandle() : fits_(handles.fetch_add(1) < limits::kQueuePairs) {}
+  ~CountedHandle() {
+    if (!kept_) handles.fetch_sub(1);
+  }
+  CountedHandle(const CountedHandle&) = delete;
+  CountedHandle& operator=(const CountedHandle&) = delete;
+  [[nodiscard]] bool fits() const { return fits_; }
+  void keep() { kept_ = true; }
+
+ private:
+  const bool fits_;
+  bool kept_ = false;
+};
 
 bool is_multicast(const Gid& gid) {
   constexpr std::uint8_t kV6 = 0xff, kV4 = 0xe0, kV4Mask = 0xf0;
@@ -32,16 +55,24 @@ int check(const ibv_ah_attr& attr) {
 }
 
 ibv_ah* create_ah(ibv_pd* handle, const ibv_ah_attr& attr) {
-  if (!is_roce()) return fail_null(EOPNOTSUPP);
-  if (const int error = check(attr); error != 0) return fail_null(error);
-  const auto pd = registry::find<Pd>(handle);
-  if (!pd) return fail_null(EINVAL);
-  auto ah = std::make_unique<Ah>();
-  if (!ah->pd.take(pd.object())) return fail_null(EINVAL);
-  std::copy_n(attr.grh.dgid.raw, ah->gid.size(), ah->gid.begin());
-  ah->pub.context = handle->context;
-  ah->pub.pd = handle;
-  return registry::adopt(std::move(ah));
+  return or_null([&]() -> ibv_ah* {
+    if (!is_roce()) return fail_null(EOPNOTSUPP);
+    if (const int error = check(attr); error != 0) return fail_null(error);
+    const auto pd = registry::find<Pd>(handle);
+    if (!pd) return fail_null(EINVAL);
+    auto ah = std::make_unique<Ah>();
+    if (!ah->pd.take(pd.object())) return fail_null(EINVAL);
+    std::copy_n(attr.grh.dgid.raw, ah->gid.size(), ah->gid.begin());
+    ah->traffic_class = attr.grh.traffic_class;
+    ah->hop_limit = attr.grh.hop_limit;
+    ah->pub.context = handle->context;
+    ah->pub.pd = handle;
+    CountedHandle counted;
+    if (!counted.fits()) return fail_null(ENOMEM);
+    ibv_ah* const out = registry::adopt(std::move(ah));
+    counted.keep();
+    return out;
+  });
 }
 
 // The way back to the sender of a datagram. 0 or an errno.
@@ -54,7 +85,8 @@ int way_back(const ibv_wc& wc, const ibv_grh* grh, std::uint8_t port, ibv_ah_att
   attr.port_num = port;
   attr.sl = wc.sl;
   attr.is_global = 1;
-  std::copy(sender->begin(), sender->end(), attr.grh.dgid.raw);
+  std::copy(sender->gid.begin(), sender->gid.end(), attr.grh.dgid.raw);
+  attr.grh.traffic_class = sender->traffic_class;
   attr.grh.hop_limit = kHopLimit;
   return 0;
 }
@@ -86,15 +118,16 @@ int ibv_init_ah_from_wc(ibv_context* context, uint8_t port_num, ibv_wc* wc, ibv_
   if (!registry::find<Context>(context)) {
     return forward_int(WEFT_REAL(ibv_init_ah_from_wc), context, port_num, wc, grh, attr);
   }
-  if (!is_roce()) return EOPNOTSUPP;
-  if (wc == nullptr || attr == nullptr) return EINVAL;
-  return way_back(*wc, grh, port_num, *attr);
+  if (!is_roce()) return fail_number(EOPNOTSUPP);
+  if (wc == nullptr || attr == nullptr) return fail_number(EINVAL);
+  return fail_number(way_back(*wc, grh, port_num, *attr));
 }
 
 int ibv_destroy_ah(ibv_ah* handle) {
   const auto ah = registry::find<Ah>(handle);
   if (!ah) return forward_int(WEFT_REAL(ibv_destroy_ah), handle);
-  if (!registry::bury(handle, ah)) return EINVAL;
+  if (!registry::bury(handle, ah)) return fail_number(EINVAL);
+  handles.fetch_sub(1);
   ah->pd.reset();
   return 0;
 }

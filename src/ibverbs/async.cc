@@ -5,7 +5,7 @@
 #include "ibverbs/errors.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
-#include "io/cancel.h"
+#include "os/cancel.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -36,16 +36,6 @@ void push(Context& context, const Pin<T>& object, const ibv_async_event& event) 
   queue->push_if({event, std::move(target)}, [&] { return !asked.closed.load(); });
 }
 
-// The adapter object of the engine object that an event is about. Nothing when its handle is
-// destroyed: the engine may keep its object longer, and another may live at that address by now.
-template <class T, class Engine>
-Pin<T> adapter_of(const std::weak_ptr<Engine>& weak) {
-  const std::shared_ptr<Engine> engine = weak.lock();
-  if (engine == nullptr) return {};
-  Pin<T> object = registry::find<T>(engine->context());
-  return object && object->engine == engine ? std::move(object) : Pin<T>{};
-}
-
 void count_one(AsyncTarget& target, std::uint32_t& counter) {
   pthread_mutex_lock(target.mutex);
   ++counter;
@@ -55,7 +45,7 @@ void count_one(AsyncTarget& target, std::uint32_t& counter) {
 
 // Waits for the acknowledgments, as the man page of ibv_ack_async_event promises.
 void wait_for_acks(AsyncTarget& target) {
-  const io::NoCancel guard;
+  const os::NoCancel guard;
   pthread_mutex_lock(target.mutex);
   // A program that acknowledges too often must not be made to wait forever.
   while (static_cast<std::int32_t>(target.delivered - *target.completed) > 0) {
@@ -97,14 +87,14 @@ void deliver_async(const AsyncEvent& event) {
   out.event_type = event_type(event.type);
   switch (event.type) {
     case AsyncEventType::kCqError:
-      if (const auto cq = adapter_of<Cq>(event.cq)) {
+      if (const auto cq = adapter_of<Cq>(event.cq, event.object)) {
         out.element.cq = handle_of(*cq);
         push(*cq->context, cq, out);
       }
       return;
     case AsyncEventType::kSrqLimitReached:
     case AsyncEventType::kSrqError:
-      if (const auto srq = adapter_of<Srq>(event.srq)) {
+      if (const auto srq = adapter_of<Srq>(event.srq, event.object)) {
         out.element.srq = handle_of(*srq);
         push(*srq->context, srq, out);
       }
@@ -115,7 +105,7 @@ void deliver_async(const AsyncEvent& event) {
         if (const auto queue = context.async()) queue->push({out, nullptr});
       });
     default:
-      if (const auto qp = adapter_of<Qp>(event.qp)) {
+      if (const auto qp = adapter_of<Qp>(event.qp, event.object)) {
         out.element.qp = handle_of(*qp);
         push(*qp->context, qp, out);
       }

@@ -3,9 +3,27 @@
 
 #include <weft/device.h>
 
+#include <memory>
+
 #include "ibverbs/objects.h"
+#include "ibverbs/registry.h"
 
 namespace weft::ibverbs {
+
+// The adapter object of the engine object that an event is about, for the sink. Nothing when its
+// handle is destroyed: the engine may keep its object longer, and another may live at that address
+// by now.
+//
+// The engine holds locks, and its object is there. No share of it is taken: a program that lets go
+// of its own meanwhile would leave us the last one, and the end of a queue pair waits for those
+// locks.
+template <class T, class Engine>
+Pin<T> adapter_of(const std::weak_ptr<Engine>& weak, const void* object) {
+  if (weak.expired()) return {};
+  const auto* const engine = static_cast<const Engine*>(object);
+  Pin<T> adapter = registry::find<T>(engine->context());
+  return adapter && adapter->engine.get() == engine ? std::move(adapter) : Pin<T>{};
+}
 
 // The engine's sink. Runs on the engine's threads: routes and returns.
 void deliver_async(const AsyncEvent& event);

@@ -11,24 +11,26 @@ using namespace weft::ibverbs;
 extern "C" {
 
 ibv_comp_channel* ibv_create_comp_channel(ibv_context* handle) {
-  const auto context = registry::find<Context>(handle);
-  if (!context) return forward_null(WEFT_REAL(ibv_create_comp_channel), handle);
-  auto engine = context->engine->create_channel();
-  if (!engine) return fail_null(errno_of(engine.error()));
-  auto channel = std::make_unique<Channel>();
-  channel->engine = std::move(*engine);
-  channel->context = context.object();
-  channel->pub.context = handle;
-  channel->pub.fd = channel->engine->fd();
-  channel->pub.refcnt = 0;
-  return registry::adopt(std::move(channel));
+  return or_null([&]() -> ibv_comp_channel* {
+    const auto context = registry::find<Context>(handle);
+    if (!context) return forward_null(WEFT_REAL(ibv_create_comp_channel), handle);
+    auto engine = context->engine->create_channel();
+    if (!engine) return fail_null(errno_of(engine.error()));
+    auto channel = std::make_unique<Channel>();
+    channel->engine = std::move(*engine);
+    channel->context = context.object();
+    channel->pub.context = handle;
+    channel->pub.fd = channel->engine->fd();
+    channel->pub.refcnt = 0;
+    return registry::adopt(std::move(channel));
+  });
 }
 
 int ibv_destroy_comp_channel(ibv_comp_channel* handle) {
   const auto channel = registry::find<Channel>(handle);
   if (!channel) return forward_int(WEFT_REAL(ibv_destroy_comp_channel), handle);
-  if (const int error = channel->users.close(); error != 0) return error;
-  if (!registry::bury(handle, channel)) return EINVAL;
+  if (const int error = channel->users.close(); error != 0) return fail_number(error);
+  if (!registry::bury(handle, channel)) return fail_number(EINVAL);
   channel->engine.reset();
   return 0;
 }
@@ -57,8 +59,15 @@ int ibv_get_cq_event(ibv_comp_channel* handle, ibv_cq** cq, void** cq_context) {
 }
 
 void ibv_ack_cq_events(ibv_cq* handle, unsigned count) {
-  if (count == 0) return;
-  if (const auto cq = registry::find<Cq>(handle)) return cq->engine->ack_events(count);
+  if (const auto cq = registry::find<Cq>(handle)) {
+    if (count == 0) return;
+    // rdma-core counts in the public struct, and programs such as UCX read it there.
+    pthread_mutex_lock(&handle->mutex);
+    handle->comp_events_completed += count;
+    pthread_cond_signal(&handle->cond);
+    pthread_mutex_unlock(&handle->mutex);
+    return cq->engine->ack_events(count);
+  }
   if (auto* real = unless_buried(handle, WEFT_REAL(ibv_ack_cq_events))) real(handle, count);
 }
 

@@ -102,7 +102,7 @@ int req_notify_cq(ibv_cq* handle, int solicited_only) {
   Cq* cq = cq_of(handle);
   // Without a channel there is nothing to signal. Real devices accept the call all the same.
   if (!cq->channel) return 0;
-  return errno_of(cq->engine->arm(solicited_only != 0 ? Arm::kSolicited : Arm::kNext));
+  return fail_number(errno_of(cq->engine->arm(solicited_only != 0 ? Arm::kSolicited : Arm::kNext)));
 }
 
 }  // namespace weft::ibverbs

@@ -14,7 +14,8 @@
 #include "ibverbs/async.h"
 #include "ibverbs/identity.h"
 #include "ibverbs/registry.h"
-#include "io/cancel.h"
+#include "io/guarded.h"
+#include "os/cancel.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -57,14 +58,14 @@ void on_fork_child(void (*forget)()) {
 }
 
 Result<std::shared_ptr<Device>> engine() {
-  const io::NoCancel guard;
+  const os::NoCancel guard;
   watch_forks();
   const std::lock_guard lock(engine_state->mutex);
   if (engine_state->device != nullptr) return engine_state->device;
   std::string why;
   const Result<Config> config = Config::load(&why);
   if (!config) {
-    print_bad_configuration(why);
+    if (config.error() == Error::kInvalidArgument) print_bad_configuration(why);
     return fail(config.error());
   }
   Result<std::shared_ptr<Device>> device = Device::open(*config);
@@ -74,8 +75,10 @@ Result<std::shared_ptr<Device>> engine() {
   return device;
 }
 
-Result<Context*> open_context() {
-  const io::NoCancel guard;
+namespace {
+
+Result<Context*> open_new_context() {
+  if (auto known = learn_look(); !known) return fail(known.error());
   Result<std::shared_ptr<Device>> device = engine();
   if (!device) return fail(device.error());
   auto context = std::make_shared<Context>();
@@ -83,19 +86,16 @@ Result<Context*> open_context() {
   context->async_queue = std::make_shared<AsyncQueue>();
   // Programs only check that cmd_fd is a descriptor; a real one, so that closing or passing it on
   // cannot hit something else.
-  const int command = open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (!context->async_queue->valid() || command < 0) {
-    const int error = errno;
-    if (command >= 0) close(command);
-    return fail(system_error(error));
-  }
+  if (!context->async_queue->valid()) return fail(system_error(errno));
+  context->command = os::Fd(open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!context->command) return fail(system_error(errno));
   verbs_context& verbs = context->verbs;
   set_operations(verbs);
   verbs.sz = sizeof verbs;
   verbs.priv = reinterpret_cast<verbs_ex_private*>(context.get());
   ibv_context& pub = verbs.context;
   pub.device = weft_device();
-  pub.cmd_fd = command;
+  pub.cmd_fd = context->command.get();
   pub.async_fd = context->async_queue->fd();
   pub.num_comp_vectors = 1;
   pthread_mutex_init(&pub.mutex, nullptr);
@@ -103,6 +103,13 @@ Result<Context*> open_context() {
   Context* raw = context.get();
   registry::add(raw->handle(), Kind::kContext, std::move(context), raw->pins);
   return raw;
+}
+
+}  // namespace
+
+Result<Context*> open_context() {
+  const os::NoCancel guard;
+  return io::guarded(open_new_context);
 }
 
 }  // namespace weft::ibverbs

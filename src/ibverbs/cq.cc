@@ -47,32 +47,41 @@ std::unique_ptr<Cq> make_cq(ibv_context* handle, const CqRequest& request) {
   pub.cq_context = request.cq_context;
   pub.cqe = static_cast<int>(cq->engine->depth());
   init_async(cq->async, pub, pub.async_events_completed);
-  if (channel) __atomic_add_fetch(&channel->pub.refcnt, 1, __ATOMIC_ACQ_REL);
   return cq;
+}
+
+// The handle that the program gets. Then the channel counts it.
+ibv_cq* give_out(std::unique_ptr<Cq> cq) {
+  ibv_comp_channel* const channel = cq->pub.channel;
+  ibv_cq* const handle = registry::adopt(std::move(cq));
+  if (channel != nullptr) __atomic_add_fetch(&channel->refcnt, 1, __ATOMIC_ACQ_REL);
+  return handle;
 }
 
 }  // namespace
 
 ibv_cq_ex* create_cq_ex(ibv_context* handle, ibv_cq_init_attr_ex* attr) {
-  constexpr std::uint32_t kKnownMask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
-  constexpr std::uint32_t kKnownFlags =
-      IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
-  // Timestamps, VLAN tags, flow and matching tags are not kept.
-  constexpr std::uint64_t kKnownWc = IBV_WC_STANDARD_FLAGS;
-  if (attr == nullptr || (attr->comp_mask & ~kKnownMask) != 0) return fail_null(EINVAL);
-  const std::uint32_t flags =
-      (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? attr->flags : 0;
-  if ((flags & ~kKnownFlags) != 0) return fail_null(EINVAL);
-  if ((attr->wc_flags & ~kKnownWc) != 0) return fail_null(EOPNOTSUPP);
-  if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0 &&
-      !registry::find<Pd>(attr->parent_domain)) {
-    return fail_null(EINVAL);
-  }
-  auto cq = make_cq(handle, {attr->cqe, attr->cq_context, attr->channel, attr->comp_vector});
-  if (cq == nullptr) return nullptr;
-  cq->single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
-  set_polling_operations(cq->pub);
-  return &cq_of(registry::adopt(std::move(cq)))->pub;
+  return or_null([&]() -> ibv_cq_ex* {
+    constexpr std::uint32_t kKnownMask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+    constexpr std::uint32_t kKnownFlags =
+        IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+    // Timestamps, VLAN tags, flow and matching tags are not kept.
+    constexpr std::uint64_t kKnownWc = IBV_WC_STANDARD_FLAGS;
+    if (attr == nullptr || (attr->comp_mask & ~kKnownMask) != 0) return fail_null(EINVAL);
+    const std::uint32_t flags =
+        (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? attr->flags : 0;
+    if ((flags & ~kKnownFlags) != 0) return fail_null(EINVAL);
+    if ((attr->wc_flags & ~kKnownWc) != 0) return fail_null(EOPNOTSUPP);
+    if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0 &&
+        !registry::find<Pd>(attr->parent_domain)) {
+      return fail_null(EINVAL);
+    }
+    auto cq = make_cq(handle, {attr->cqe, attr->cq_context, attr->channel, attr->comp_vector});
+    if (cq == nullptr) return nullptr;
+    cq->single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
+    set_polling_operations(cq->pub);
+    return &cq_of(give_out(std::move(cq)))->pub;
+  });
 }
 
 }  // namespace weft::ibverbs
@@ -83,22 +92,24 @@ extern "C" {
 
 ibv_cq* ibv_create_cq(ibv_context* handle, int cqe, void* cq_context, ibv_comp_channel* channel,
                       int comp_vector) {
-  if (!registry::find<Context>(handle)) {
-    return forward_null(WEFT_REAL(ibv_create_cq), handle, cqe, cq_context, channel, comp_vector);
-  }
-  if (cqe < 1 || comp_vector < 0) return fail_null(EINVAL);
-  auto cq = make_cq(handle, {static_cast<std::uint32_t>(cqe), cq_context, channel,
-                             static_cast<std::uint32_t>(comp_vector)});
-  if (cq == nullptr) return nullptr;
-  return registry::adopt(std::move(cq));
+  return or_null([&]() -> ibv_cq* {
+    if (!registry::find<Context>(handle)) {
+      return forward_null(WEFT_REAL(ibv_create_cq), handle, cqe, cq_context, channel, comp_vector);
+    }
+    if (cqe < 1 || comp_vector < 0) return fail_null(EINVAL);
+    auto cq = make_cq(handle, {static_cast<std::uint32_t>(cqe), cq_context, channel,
+                               static_cast<std::uint32_t>(comp_vector)});
+    if (cq == nullptr) return nullptr;
+    return give_out(std::move(cq));
+  });
 }
 
 int ibv_resize_cq(ibv_cq* handle, int cqe) {
   const auto cq = registry::find<Cq>(handle);
   if (!cq) return forward_int(WEFT_REAL(ibv_resize_cq), handle, cqe);
-  if (cqe < 1) return EINVAL;
+  if (cqe < 1) return fail_number(EINVAL);
   const weft::Status done = cq->engine->resize(static_cast<std::uint32_t>(cqe));
-  if (!done) return errno_of(done);
+  if (!done) return fail_number(errno_of(done));
   handle->cqe = static_cast<int>(cq->engine->depth());
   return 0;
 }
@@ -106,10 +117,10 @@ int ibv_resize_cq(ibv_cq* handle, int cqe) {
 int ibv_destroy_cq(ibv_cq* handle) {
   const auto cq = registry::find<Cq>(handle);
   if (!cq) return forward_int(WEFT_REAL(ibv_destroy_cq), handle);
-  if (const int error = cq->users.close(); error != 0) return error;
+  if (const int error = cq->users.close(); error != 0) return fail_number(error);
   cq->engine->wait_for_acks();
   settle_async(*cq->context, cq->async);
-  if (!registry::bury(handle, cq)) return EINVAL;
+  if (!registry::bury(handle, cq)) return fail_number(EINVAL);
   cq->engine.reset();
   if (cq->channel) __atomic_sub_fetch(&cq->channel->pub.refcnt, 1, __ATOMIC_ACQ_REL);
   cq->channel.reset();

@@ -8,22 +8,22 @@ namespace weft::ibverbs {
 namespace {
 
 int dead_poll(ibv_cq*, int, ibv_wc*) { return fail_minus(EINVAL); }
-int dead_notify(ibv_cq*, int) { return EINVAL; }
+int dead_notify(ibv_cq*, int) { return fail_number(EINVAL); }
 int dead_post_send(ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad) {
   if (bad != nullptr) *bad = wr;
-  return EINVAL;
+  return fail_number(EINVAL);
 }
 int dead_post_recv(ibv_qp*, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   if (bad != nullptr) *bad = wr;
-  return EINVAL;
+  return fail_number(EINVAL);
 }
 int dead_post_srq_recv(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   if (bad != nullptr) *bad = wr;
-  return EINVAL;
+  return fail_number(EINVAL);
 }
 ibv_mw* dead_alloc_mw(ibv_pd*, ibv_mw_type) { return fail_null(EINVAL); }
-int dead_bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) { return EINVAL; }
-int dead_dealloc_mw(ibv_mw*) { return EINVAL; }
+int dead_bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) { return fail_number(EINVAL); }
+int dead_dealloc_mw(ibv_mw*) { return fail_number(EINVAL); }
 
 struct DeadContext {
   ibv_device device{};

@@ -11,7 +11,7 @@
 #include "ibverbs/identity.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
-#include "io/cancel.h"
+#include "os/cancel.h"
 
 using namespace weft::ibverbs;
 
@@ -45,7 +45,8 @@ DeviceList* list_of(ibv_device** entries) {
 extern "C" {
 
 ibv_device** ibv_get_device_list(int* num_devices) {
-  const weft::io::NoCancel guard;
+  const weft::os::NoCancel guard;
+  if (const auto known = learn_look(); !known) return fail_null(errno_of(known.error()));
   int real_count = 0;
   ibv_device** real = real_devices(&real_count);
   const bool hidden = HideWeftDevices::active();
@@ -104,7 +105,6 @@ ibv_context* ibv_open_device(ibv_device* device) {
 int ibv_close_device(ibv_context* handle) {
   const auto context = registry::find<Context>(handle);
   if (!context) return forward_minus(WEFT_REAL(ibv_close_device), handle);
-  const int command = context->verbs.context.cmd_fd;
   if (!registry::bury(handle, context)) return fail_minus(EINVAL);
   {
     const std::lock_guard lock(context->async_mutex);
@@ -115,7 +115,7 @@ int ibv_close_device(ibv_context* handle) {
     const std::lock_guard lock(context->memory_mutex);
     context->memory.reset();
   }
-  weft::io::uncancelled([command] { return close(command); });
+  context->command.reset();
   return 0;
 }
 

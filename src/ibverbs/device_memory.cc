@@ -11,7 +11,7 @@
 #include "ibverbs/context.h"
 #include "ibverbs/errors.h"
 #include "ibverbs/registry.h"
-#include "io/cancel.h"
+#include "os/cancel.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -55,21 +55,30 @@ std::shared_ptr<DeviceMemoryOwner> memory_of(const Dm& dm) {
   return dm.context->memory;
 }
 
+// Adapters copy whole words; programs for them fail here too when they ask for less.
+bool whole_words(std::uint64_t offset, std::size_t length) {
+  constexpr std::uint64_t kWordBytes = 4;
+  return offset % kWordBytes == 0 && length % kWordBytes == 0;
+}
+
 int copy_to(ibv_dm* handle, std::uint64_t offset, const void* from, std::size_t length) {
   const auto dm = registry::find<Dm>(handle);
-  if (!dm || (from == nullptr && length != 0)) return EINVAL;
+  if (!dm || (from == nullptr && length != 0) || !whole_words(offset, length))
+    return fail_number(EINVAL);
   const auto memory = memory_of(*dm);
-  if (memory == nullptr) return EINVAL;
-  return errno_of(
-      memory->copy_to(dm->handle, offset, {static_cast<const std::uint8_t*>(from), length}));
+  if (memory == nullptr) return fail_number(EINVAL);
+  return fail_number(errno_of(
+      memory->copy_to(dm->handle, offset, {static_cast<const std::uint8_t*>(from), length})));
 }
 
 int copy_from(void* to, ibv_dm* handle, std::uint64_t offset, std::size_t length) {
   const auto dm = registry::find<Dm>(handle);
-  if (!dm || (to == nullptr && length != 0)) return EINVAL;
+  if (!dm || (to == nullptr && length != 0) || !whole_words(offset, length))
+    return fail_number(EINVAL);
   const auto memory = memory_of(*dm);
-  if (memory == nullptr) return EINVAL;
-  return errno_of(memory->copy_from(dm->handle, offset, {static_cast<std::uint8_t*>(to), length}));
+  if (memory == nullptr) return fail_number(EINVAL);
+  return fail_number(
+      errno_of(memory->copy_from(dm->handle, offset, {static_cast<std::uint8_t*>(to), length})));
 }
 
 }  // namespace
@@ -86,7 +95,7 @@ std::uint64_t device_memory_bytes() {
       error == std::errc{} && at == end && bytes <= kMost && (bytes == 0 || bytes >= 512);
   if (legal) return bytes;
   static std::once_flag once;
-  const io::NoCancel guard;
+  const os::NoCancel guard;
   std::call_once(once, [text] {
     std::fprintf(stderr,
                  "weft: WEFT_DEVICE_MEMORY=%s is no size in bytes: 0, or 512 to 64 GiB. "
@@ -116,11 +125,11 @@ ibv_dm* alloc_dm(ibv_context* handle, ibv_alloc_dm_attr* attr) {
 
 int free_dm(ibv_dm* handle) {
   const auto dm = registry::find<Dm>(handle);
-  if (!dm) return EINVAL;
+  if (!dm) return fail_number(EINVAL);
   const auto memory = memory_of(*dm);
-  if (memory == nullptr) return EINVAL;
-  if (const Status freed = memory->free(dm->handle); !freed) return errno_of(freed);
-  return registry::bury(handle, dm) ? 0 : EINVAL;
+  if (memory == nullptr) return fail_number(EINVAL);
+  if (const Status freed = memory->free(dm->handle); !freed) return fail_number(errno_of(freed));
+  return fail_number(registry::bury(handle, dm) ? 0 : EINVAL);
 }
 
 ibv_mr* reg_dm_mr(ibv_pd* pd_handle, ibv_dm* dm_handle, std::uint64_t offset, std::size_t length,

@@ -3,7 +3,10 @@
 
 #include <weft/result.h>
 
+#include <cerrno>
 #include <cstddef>
+
+#include "io/guarded.h"
 
 namespace weft::ibverbs {
 
@@ -15,10 +18,29 @@ namespace weft::ibverbs {
   return status ? 0 : errno_of(status.error());
 }
 
+// Returns `error`, and leaves it in errno too unless it is 0: the return style of ibv_modify_qp and
+// its like. rdma-core's calls do so by way of the kernel, and programs print errno (UCX: %m).
+inline int fail_number(int error) noexcept {
+  if (error != 0) errno = error;
+  return error;
+}
+
 // Sets errno and returns null: the return style of ibv_create_qp and its like.
 std::nullptr_t fail_null(int error) noexcept;
 // Sets errno and returns -1: the return style of ibv_get_cq_event and of all rdma_ functions.
 int fail_minus(int error) noexcept;
+
+// Where exceptions end: what `call` gives, or null or -1 with errno.
+template <class Call>
+auto or_null(Call call) -> decltype(call()) {
+  const auto out = io::guarded([&]() -> Result<decltype(call())> { return call(); });
+  return out ? *out : fail_null(errno_of(out.error()));
+}
+template <class Call>
+int or_minus(Call call) {
+  const auto out = io::guarded([&]() -> Result<int> { return call(); });
+  return out ? *out : fail_minus(errno_of(out.error()));
+}
 
 // After a wait that a signal interrupted: whether to give up with EINTR. True when some signal has
 // a handler that was installed without SA_RESTART; otherwise a read() of a real device would have

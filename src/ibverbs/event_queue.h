@@ -11,36 +11,29 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <deque>
-#include <iterator>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <utility>
-#include <vector>
 
+#include "base/splice_if.h"
 #include "ibverbs/errors.h"
-#include "io/calls.h"
+#include "os/event_fd.h"
 
 namespace weft::ibverbs {
 
 template <class T>
 class EventQueue {
  public:
-  EventQueue() : fd_(eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC)) {}
-  ~EventQueue() {
-    if (fd_ >= 0) io::uncancelled([&] { return close(fd_); });
-  }
+  EventQueue() : fd_(os::make_event(0, EFD_SEMAPHORE)) {}
   EventQueue(const EventQueue&) = delete;
   EventQueue& operator=(const EventQueue&) = delete;
 
-  [[nodiscard]] bool valid() const { return fd_ >= 0; }
-  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] bool valid() const { return static_cast<bool>(fd_); }
+  [[nodiscard]] int fd() const { return fd_.get(); }
 
   void push(T entry) {
     push_if(std::move(entry), [] { return true; });
@@ -52,9 +45,7 @@ class EventQueue {
     const std::lock_guard lock(mutex_);
     if (!wanted()) return;
     entries_.push_back(std::move(entry));
-    const std::uint64_t one = 1;
-    // Cannot fail: the counter would have to reach 2^64 - 1.
-    [[maybe_unused]] const ssize_t written = io::calls::write(fd_, &one, sizeof one);
+    os::raise_event(fd());
   }
 
   // Takes the oldest entry; `on_take` sees it under the mutex. Waits for one unless the descriptor
@@ -64,8 +55,8 @@ class EventQueue {
   std::optional<T> pop(OnTake on_take) {
     for (;;) {
       if (std::optional<T> entry = take_first(on_take)) return entry;
-      if ((fcntl(fd_, F_GETFL) & O_NONBLOCK) != 0) return errno = EAGAIN, std::nullopt;
-      pollfd one{fd_, POLLIN, 0};
+      if ((fcntl(fd(), F_GETFL) & O_NONBLOCK) != 0) return errno = EAGAIN, std::nullopt;
+      pollfd one{fd(), POLLIN, 0};
       if (poll(&one, 1, -1) >= 0) continue;
       // A read() of a real device goes on after a handler with SA_RESTART; poll() never does.
       const int error = errno;
@@ -76,16 +67,21 @@ class EventQueue {
     return pop([](const T&) {});
   }
 
+  // Entries in nodes of their own. Like take_if(), it needs no memory.
+  void push_all(std::list<T> entries) {
+    if (entries.empty()) return;
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t count = entries.size();
+    entries_.splice(entries_.end(), entries);
+    os::raise_event(fd(), count);
+  }
+
   // Takes out the entries for which `wanted` is true, in order.
   template <class Predicate>
-  std::vector<T> take_if(Predicate wanted) {
-    std::vector<T> taken;
+  std::list<T> take_if(Predicate wanted) {
     const std::lock_guard lock(mutex_);
-    const auto rest = std::stable_partition(entries_.begin(), entries_.end(),
-                                            [&](const T& entry) { return !wanted(entry); });
-    std::move(rest, entries_.end(), std::back_inserter(taken));
-    entries_.erase(rest, entries_.end());
-    for (std::size_t i = 0; i < taken.size(); ++i) drop_token();
+    std::list<T> taken = splice_if(entries_, wanted);
+    for (std::size_t tokens = taken.size(); tokens != 0; --tokens) drop_token();
     return taken;
   }
 
@@ -102,14 +98,11 @@ class EventQueue {
   }
 
   // REQUIRES: the mutex, and an entry whose token this is. So it does not wait.
-  void drop_token() {
-    std::uint64_t token = 0;
-    [[maybe_unused]] const ssize_t got = io::calls::read(fd_, &token, sizeof token);
-  }
+  void drop_token() { (void)os::lower_event(fd()); }
 
-  int fd_;
+  const os::Fd fd_;
   std::mutex mutex_;
-  std::deque<T> entries_;
+  std::list<T> entries_;
 };
 
 }  // namespace weft::ibverbs

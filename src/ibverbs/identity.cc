@@ -11,11 +11,16 @@
 #include <weft/weft.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <functional>
+#include <mutex>
 #include <string_view>
 
-#include "io/cancel.h"
+#include "io/guarded.h"
+#include "os/cancel.h"
+#include "os/lack.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -34,10 +39,12 @@ Identity made_up() {
   return result;
 }
 
-Identity read_identity() {
-  const io::NoCancel guard;
+Result<Identity> read_identity() {
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return made_up();
+  if (getifaddrs(&list) != 0) {
+    if (os::is_lack(errno)) return fail(system_error(errno));
+    return made_up();
+  }
   Identity best;
   bool best_is_up = false;
   for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
@@ -60,51 +67,74 @@ Identity read_identity() {
 struct Look {
   bool roce = false;
   ibv_gid gid{};
+  Identity identity;
 };
 
 // What is wrong with a configuration is said when the device is opened.
-Look read_look() {
-  const io::NoCancel guard;
+//   kNoMemory, a system_error()   the same may be read later
+Result<Look> read_look() {
+  const os::NoCancel guard;
+  const Result<Identity> found = read_identity();
+  if (!found) return fail(found.error());
   Look look;
+  look.identity = *found;
+  std::copy(found->mac.begin(), found->mac.end(), look.gid.raw);
   const Result<Config> config = Config::load();
+  if (!config && config.error() != Error::kInvalidArgument) return fail(config.error());
   look.roce = config && config->personality == Personality::kRoce;
-  if (look.roce) {
-    if (const auto address = gid_address(*config)) {
-      const Gid gid = gid_of(*address);
-      std::copy(gid.begin(), gid.end(), look.gid.raw);
-    }
-    return look;
+  if (!look.roce) return look;
+  look.gid = {};
+  if (const auto address = gid_address(*config)) {
+    const Gid gid = gid_of(*address);
+    std::copy(gid.begin(), gid.end(), look.gid.raw);
+  } else if (address.error() != Error::kNotFound) {
+    return fail(address.error());
   }
-  const auto& mac = identity().mac;
-  std::copy(mac.begin(), mac.end(), look.gid.raw);
   return look;
-}
-
-const Look& look() {
-  static const Look once = read_look();
-  return once;
 }
 
 struct PaddedDevice {
   ibv_device device{};
   char zeros[1024] = {};
-
-  PaddedDevice() {
-    device.node_type = is_roce() ? IBV_NODE_CA : IBV_NODE_RNIC;
-    device.transport_type = is_roce() ? IBV_TRANSPORT_IB : IBV_TRANSPORT_IWARP;
-    std::copy(std::begin(kDeviceName), std::end(kDeviceName), device.name);
-    std::copy(std::begin(kUverbsName), std::end(kUverbsName), device.dev_name);
-    std::copy(std::begin(kSysfsUverbs), std::end(kSysfsUverbs), device.dev_path);
-    std::copy(std::begin(kSysfsDevice), std::end(kSysfsDevice), device.ibdev_path);
-  }
 };
+
+// Written once, with the mutex, before it is known.
+constinit std::mutex g_mutex;
+constinit PaddedDevice g_device;
+constinit Look g_look;
+constinit std::atomic<bool> g_is_known{false};
+
+void show(const Look& look) {
+  g_look = look;
+  ibv_device& device = g_device.device;
+  device.node_type = look.roce ? IBV_NODE_CA : IBV_NODE_RNIC;
+  device.transport_type = look.roce ? IBV_TRANSPORT_IB : IBV_TRANSPORT_IWARP;
+  std::copy(std::begin(kDeviceName), std::end(kDeviceName), device.name);
+  std::copy(std::begin(kUverbsName), std::end(kUverbsName), device.dev_name);
+  std::copy(std::begin(kSysfsUverbs), std::end(kSysfsUverbs), device.dev_path);
+  std::copy(std::begin(kSysfsDevice), std::end(kSysfsDevice), device.ibdev_path);
+  g_is_known.store(true, std::memory_order_release);
+}
+
+// Nothing that is asked without learn_look() comes before a device is listed or opened.
+const Look& look() {
+  static const Look none;
+  return learn_look() ? g_look : none;
+}
 
 }  // namespace
 
-const Identity& identity() {
-  static const Identity once = read_identity();
-  return once;
+Status learn_look() {
+  if (g_is_known.load(std::memory_order_acquire)) return {};
+  const std::lock_guard lock(g_mutex);
+  if (g_is_known.load(std::memory_order_relaxed)) return {};
+  const Result<Look> look = io::guarded(read_look);
+  if (!look) return fail(look.error());
+  show(*look);
+  return {};
 }
+
+const Identity& identity() { return look().identity; }
 
 __be64 node_guid() {
   const auto& mac = identity().mac;
@@ -121,7 +151,7 @@ ibv_gid device_gid() { return look().gid; }
 
 int interface_mtu() {
   constexpr int kUnknown = 65536;
-  const io::NoCancel guard;
+  const os::NoCancel guard;
   int mtu = kUnknown;
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return mtu;
@@ -144,9 +174,6 @@ int interface_mtu() {
   return mtu;
 }
 
-ibv_device* weft_device() {
-  static auto* padded = new PaddedDevice;
-  return &padded->device;
-}
+ibv_device* weft_device() { return &g_device.device; }
 
 }  // namespace weft::ibverbs

@@ -7,6 +7,8 @@
 #include <array>
 #include <cstdint>
 
+#include "base/result.h"
+
 namespace weft::ibverbs {
 
 inline constexpr char kDeviceName[] = "weft0";
@@ -24,7 +26,13 @@ struct Identity {
   std::uint32_t interface_index = 0;  // 0: no Ethernet interface, the address is made up
 };
 
-// Read once per process. A machine with no Ethernet interface gets a locally administered address.
+// What the calls below say, read once per process: the configuration and the machine's interfaces.
+// Before a device is listed or opened, so that a lack of memory or descriptors, which ends, does
+// not decide how the device looks for the life of the process.
+//   kNoMemory, a system_error()   it was not read; the next call tries again
+[[nodiscard]] Status learn_look();
+
+// A machine with no Ethernet interface gets a locally administered address.
 [[nodiscard]] const Identity& identity();
 
 // Config::personality as it is when this is first asked, for the life of the process: programs see
@@ -46,8 +54,9 @@ inline constexpr std::uint32_t kGidAliases = 16;
 // MTU in octets of the interface that has the GID's address; 65536 where it is not known.
 [[nodiscard]] int interface_mtu();
 
-// The one ibv_device. Pointer and contents never change; zeros follow it, since provider libraries
-// look for their own data behind any device they are shown.
+// The one ibv_device. Its pointer never changes, nor do its contents once learn_look() has filled
+// them in; zeros follow it, since provider libraries look for their own data behind any device they
+// are shown.
 [[nodiscard]] ibv_device* weft_device();
 
 }  // namespace weft::ibverbs

@@ -22,22 +22,24 @@ void refresh(Mr& mr) {
 
 ibv_mr* register_memory(const Pin<Pd>& pd, void* addr, std::size_t length, std::uint64_t iova,
                         unsigned flags) {
-  const std::optional<Access> access = region_access(flags);
-  if (!access) return fail_null((flags & IBV_ACCESS_ON_DEMAND) != 0 ? EOPNOTSUPP : EINVAL);
-  if (length == 0) return fail_null(EINVAL);  // as siw; the engine would take it
-  if ((flags & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
-  const bool shifted = iova != reinterpret_cast<std::uintptr_t>(addr);
-  auto engine = shifted ? pd->engine->register_memory_iova(addr, length, iova, *access)
-                        : pd->engine->register_memory(addr, length, *access);
-  if (!engine) return fail_null(errno_of(engine.error()));
-  auto mr = std::make_unique<Mr>();
-  mr->engine = std::move(*engine);
-  if (!mr->pd.take(pd.object())) return fail_null(EINVAL);
-  mr->pub.context = pd->pub.context;
-  mr->pub.pd = &pd->pub;
-  mr->pub.handle = next_mr_handle.fetch_add(1);
-  refresh(*mr);
-  return registry::adopt(std::move(mr));
+  return or_null([&]() -> ibv_mr* {
+    const std::optional<Access> access = region_access(flags);
+    if (!access) return fail_null((flags & IBV_ACCESS_ON_DEMAND) != 0 ? EOPNOTSUPP : EINVAL);
+    if (length == 0) return fail_null(EINVAL);  // as siw; the engine would take it
+    if ((flags & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
+    const bool shifted = iova != reinterpret_cast<std::uintptr_t>(addr);
+    auto engine = shifted ? pd->engine->register_memory_iova(addr, length, iova, *access)
+                          : pd->engine->register_memory(addr, length, *access);
+    if (!engine) return fail_null(errno_of(engine.error()));
+    auto mr = std::make_unique<Mr>();
+    mr->engine = std::move(*engine);
+    if (!mr->pd.take(pd.object())) return fail_null(EINVAL);
+    mr->pub.context = pd->pub.context;
+    mr->pub.pd = &pd->pub;
+    mr->pub.handle = next_mr_handle.fetch_add(1);
+    refresh(*mr);
+    return registry::adopt(std::move(mr));
+  });
 }
 
 int reregister(Mr& mr, int flags, ibv_pd* new_pd, void* addr, std::size_t length, int access) {
@@ -130,9 +132,10 @@ int ibv_dereg_mr(ibv_mr* handle) {
   if (!mr) return forward_int(WEFT_REAL(ibv_dereg_mr), handle);
   {
     const std::lock_guard lock(mr->changing);
-    if (const weft::Status done = mr->engine->deregister(); !done) return errno_of(done);
+    if (const weft::Status done = mr->engine->deregister(); !done)
+      return fail_number(errno_of(done));
   }
-  if (!registry::bury(handle, mr)) return EINVAL;
+  if (!registry::bury(handle, mr)) return fail_number(EINVAL);
   mr->engine.reset();
   mr->pd.reset();
   return 0;

@@ -9,25 +9,27 @@
 namespace weft::ibverbs {
 
 ibv_mw* alloc_mw(ibv_pd* handle, ibv_mw_type type) {
-  const auto pd = registry::find<Pd>(handle);
-  if (!pd) return fail_null(EINVAL);
-  if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail_null(EINVAL);
-  auto engine = pd->engine->create_window(type == IBV_MW_TYPE_1 ? MemoryWindow::Type::kType1
-                                                                : MemoryWindow::Type::kType2);
-  if (!engine) return fail_null(errno_of(engine.error()));
-  auto mw = std::make_unique<Mw>();
-  mw->engine = std::move(*engine);
-  if (!mw->pd.take(pd.object())) return fail_null(EINVAL);
-  mw->pub.context = pd->pub.context;
-  mw->pub.pd = handle;
-  mw->pub.rkey = mw->engine->rkey();
-  mw->pub.type = type;
-  return registry::adopt(std::move(mw));
+  return or_null([&]() -> ibv_mw* {
+    const auto pd = registry::find<Pd>(handle);
+    if (!pd) return fail_null(EINVAL);
+    if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail_null(EINVAL);
+    auto engine = pd->engine->create_window(type == IBV_MW_TYPE_1 ? MemoryWindow::Type::kType1
+                                                                  : MemoryWindow::Type::kType2);
+    if (!engine) return fail_null(errno_of(engine.error()));
+    auto mw = std::make_unique<Mw>();
+    mw->engine = std::move(*engine);
+    if (!mw->pd.take(pd.object())) return fail_null(EINVAL);
+    mw->pub.context = pd->pub.context;
+    mw->pub.pd = handle;
+    mw->pub.rkey = mw->engine->rkey();
+    mw->pub.type = type;
+    return registry::adopt(std::move(mw));
+  });
 }
 
 int dealloc_mw(ibv_mw* handle) {
   const auto mw = registry::find<Mw>(handle);
-  if (!mw || !registry::bury(handle, mw)) return EINVAL;
+  if (!mw || !registry::bury(handle, mw)) return fail_number(EINVAL);
   mw->engine.reset();
   mw->pd.reset();
   return 0;
@@ -58,21 +60,21 @@ int fill_bind(SendWr& out, BindParts& parts, ibv_mw* window, std::uint32_t rkey,
 }
 
 int bind_mw(ibv_qp* qp, ibv_mw* handle, ibv_mw_bind* bind) {
-  if (bind == nullptr) return EINVAL;
+  if (bind == nullptr) return fail_number(EINVAL);
   const auto object = registry::find<Qp>(qp);
-  if (!object) return EINVAL;
+  if (!object) return fail_number(EINVAL);
   const auto window = registry::find<Mw>(handle);
-  if (!window) return EINVAL;
+  if (!window) return fail_number(EINVAL);
   SendWr wr;
   BindParts parts;
   wr.wr_id = bind->wr_id;
   wr.flags = send_flags(bind->send_flags);
   const std::uint32_t rkey = ibv_inc_rkey(handle->rkey);
   if (const int error = fill_bind(wr, parts, handle, rkey, bind->bind_info); error != 0) {
-    return error;
+    return fail_number(error);
   }
   if (const Status posted = object->engine->queue_send(wr); !posted) {
-    return errno_of(posted.error());
+    return fail_number(errno_of(posted.error()));
   }
   object->engine->ring();
   handle->rkey = wr.window->rkey();  // the engine chooses the key of type 1

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <unistd.h>
 #include <weft/device_memory.h>
 #include <weft/weft.h>
 #include <weft/wiring.h>
@@ -15,11 +16,13 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "ibverbs/event_queue.h"
 #include "ibverbs/users.h"
 #include "ibverbs/windows.h"
+#include "os/fd.h"
 
 // The header renames these for callers; here they are defined.
 #undef ibv_query_port
@@ -75,6 +78,7 @@ struct Context {
   }
   std::mutex async_mutex;
   std::shared_ptr<AsyncQueue> async_queue;
+  os::Fd command;  // what cmd_fd names
 
   // The owner of what this context allocates with ibv_alloc_dm; made at first use.
   std::mutex memory_mutex;
@@ -202,6 +206,12 @@ struct Ah {
   std::atomic<std::uint32_t> pins{0};
   Using<Pd> pd;
   Gid gid{};
+  std::uint8_t traffic_class = 0;
+  std::uint8_t hop_limit = 0;
+
+  [[nodiscard]] DatagramPeer to(std::uint32_t number, std::uint32_t key) const {
+    return {gid, number, key, traffic_class, hop_limit};
+  }
 };
 
 struct Qp {
@@ -229,6 +239,8 @@ struct Qp {
   // Wired by hand (qp_wired.cc): what ibv_modify_qp was told, for ibv_query_qp.
   std::mutex wiring;
   ibv_qp_attr wired{};  // guarded by `wiring`
+  // rdma_cm connects it, and knows which end is to begin. Written by librdmacm.
+  std::atomic<WiringTurn> turn{WiringTurn::kByNumber};
   WrBuilder builder;
 };
 

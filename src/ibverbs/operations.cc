@@ -23,7 +23,7 @@ int compat_query_port(ibv_context* handle, std::uint8_t port, _compat_ibv_port_a
 }
 
 // ibv_close_xrcd is the one inline function that does not check for null.
-int close_xrcd(ibv_xrcd*) { return EOPNOTSUPP; }
+int close_xrcd(ibv_xrcd*) { return fail_number(EOPNOTSUPP); }
 
 }  // namespace
 

@@ -93,7 +93,7 @@ int queue_bind(QueuePair& engine, const ibv_send_wr& wr, SendWr& out) {
 int queue_datagram(QueuePair& engine, const ibv_send_wr& wr, SendWr& out) {
   if (wr.opcode != IBV_WR_SEND && wr.opcode != IBV_WR_SEND_WITH_IMM) return EINVAL;
   if (wr.wr.ud.ah == nullptr) return EINVAL;
-  const DatagramPeer peer{ah_of(wr.wr.ud.ah)->gid, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey};
+  const DatagramPeer peer = ah_of(wr.wr.ud.ah)->to(wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey);
   if (const int error = fill_operation(wr, out); error != 0) return error;
   out.peer = &peer;
   const Status queued = engine.queue_send(out);
@@ -154,20 +154,20 @@ int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
     queued = true;
   }
   if (queued) engine.ring();
-  return error;
+  return fail_number(error);
 }
 
 int post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   Qp* qp = qp_of(handle);
   if (qp->srq) {
     if (bad != nullptr) *bad = wr;
-    return EINVAL;  // receives come from the SRQ
+    return fail_number(EINVAL);  // receives come from the SRQ
   }
-  return post_receives(*qp->engine, wr, bad);
+  return fail_number(post_receives(*qp->engine, wr, bad));
 }
 
 int post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  return post_receives(*srq_of(handle)->engine, wr, bad);
+  return fail_number(post_receives(*srq_of(handle)->engine, wr, bad));
 }
 
 }  // namespace weft::ibverbs

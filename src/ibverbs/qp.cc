@@ -116,26 +116,28 @@ void fill_public(Qp& qp, ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
 }
 
 ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
-  Parts parts;
-  int error = check(attr);
-  if (error == 0) error = find_parts(pd, attr, parts);
-  if (error != 0) return fail_null(error);
-  auto qp = std::make_unique<Qp>();
-  QpOptions options = options_of(attr, parts);
-  options.context = qp.get();
-  auto engine = parts.pd->engine->create_qp(options);
-  if (!engine) return fail_null(errno_of(engine.error()));
-  qp->engine = std::move(*engine);
-  qp->context = parts.pd->context;
-  if (!take(parts, *qp)) return fail_null(EINVAL);
-  qp->signal_all = attr.sq_sig_all != 0;
-  if ((attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) {
-    qp->send_ops = attr.send_ops_flags;
-    set_builder_operations(*qp);
-  }
-  fill_public(*qp, pd, attr);
-  attr.cap = qp_caps(qp->engine->caps());
-  return registry::adopt(std::move(qp));
+  return or_null([&]() -> ibv_qp* {
+    Parts parts;
+    int error = check(attr);
+    if (error == 0) error = find_parts(pd, attr, parts);
+    if (error != 0) return fail_null(error);
+    auto qp = std::make_unique<Qp>();
+    QpOptions options = options_of(attr, parts);
+    options.context = qp.get();
+    auto engine = parts.pd->engine->create_qp(options);
+    if (!engine) return fail_null(errno_of(engine.error()));
+    qp->engine = std::move(*engine);
+    qp->context = parts.pd->context;
+    if (!take(parts, *qp)) return fail_null(EINVAL);
+    qp->signal_all = attr.sq_sig_all != 0;
+    if ((attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) {
+      qp->send_ops = attr.send_ops_flags;
+      set_builder_operations(*qp);
+    }
+    fill_public(*qp, pd, attr);
+    attr.cap = qp_caps(qp->engine->caps());
+    return registry::adopt(std::move(qp));
+  });
 }
 
 // The fields that both init structs share come first in both.
@@ -197,7 +199,7 @@ int ibv_destroy_qp(ibv_qp* handle) {
   const auto qp = registry::find<Qp>(handle);
   if (!qp) return forward_int(WEFT_REAL(ibv_destroy_qp), handle);
   settle_async(*qp->context, qp->async);
-  if (!registry::bury(handle, qp)) return EINVAL;
+  if (!registry::bury(handle, qp)) return fail_number(EINVAL);
   end_connection(*qp);
   qp->engine.reset();
   qp->pd.reset();

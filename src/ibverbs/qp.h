@@ -25,9 +25,8 @@ ibv_qp* create_qp_ex(ibv_context* handle, ibv_qp_init_attr_ex* attr);
 
 [[nodiscard]] ibv_qp_cap qp_caps(const QpCaps& caps);
 
-// Whether ibv_modify_qp with these arguments is a program's that wires its QPs itself: personality
-// roce, and no connection has the QP.
-[[nodiscard]] bool is_wired_by_hand(const Qp& qp, const ibv_qp_attr& attr, int mask);
+// Personality roce: programs and rdma_cm connect the QP by ibv_modify_qp, not by a connection.
+[[nodiscard]] bool is_wired_by_hand(const Qp& qp);
 // ibv_modify_qp of such a QP. 0 or an errno.
 [[nodiscard]] int modify_wired(Qp& qp, const ibv_qp_attr& attr, int mask);
 // What it was told, over what `out` says of connections. Nothing for other QPs.

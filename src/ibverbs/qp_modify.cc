@@ -3,7 +3,7 @@
 // The connection moves a QP to RTR and RTS. Programs that bring their own QP to rdma_cm ask for
 // these moves with the attributes that rdma_init_qp_attr names, which is accepted and changes
 // nothing; the attributes of InfiniBand addressing are refused, as an RNIC does. With personality
-// roce, a QP that no connection has follows qp_wired.cc instead.
+// roce, QPs follow qp_wired.cc instead.
 
 #include <weft/limits.h>
 
@@ -48,7 +48,6 @@ int move(Qp& qp, ibv_qp_state to) {
   const QpState now = qp.engine->state();
   const bool towards_rts = to == IBV_QPS_INIT || to == IBV_QPS_RTR;
   if (towards_rts && now == QpState::kRts) return 0;
-  // rdma_cm's own, before its connection: with personality roce the engine would want a peer.
   if (to == IBV_QPS_RTR && now == QpState::kInit) return 0;
   // There is no connection that could bring it there.
   const bool before_rts = now == QpState::kInit || now == QpState::kRtr;
@@ -113,28 +112,30 @@ extern "C" {
 int ibv_modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
   const auto qp = registry::find<Qp>(handle);
   if (!qp) return forward_int(WEFT_REAL(ibv_modify_qp), handle, attr, mask);
-  if (attr == nullptr) return EINVAL;
-  if (is_wired_by_hand(*qp, *attr, mask)) return modify_wired(*qp, *attr, mask);
+  if (attr == nullptr) return fail_number(EINVAL);
+  if (is_wired_by_hand(*qp)) return fail_number(modify_wired(*qp, *attr, mask));
   int error = check(*qp, *attr, mask);
   if (error == 0 && (mask & IBV_QP_STATE) != 0) error = move(*qp, attr->qp_state);
-  if (error != 0) return error;
+  if (error != 0) return fail_number(error);
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
     qp->remote_access = attr->qp_access_flags;
     qp->engine->set_remote_access(qp_access(attr->qp_access_flags));
   }
-  handle->state = qp_state(qp->engine->state());
+  if ((mask & IBV_QP_STATE) != 0) handle->state = qp_state(qp->engine->state());
   return 0;
 }
 
+// As with rdma-core, the struct shows the state that the program set or asked for last. UCX reads
+// it before each post, and stops at an error that it has not been told of.
 int ibv_query_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
   const auto qp = registry::find<Qp>(handle);
   if (!qp) return forward_int(WEFT_REAL(ibv_query_qp), handle, attr, mask, init);
-  if (attr == nullptr || init == nullptr) return EINVAL;
+  if (attr == nullptr || init == nullptr) return fail_number(EINVAL);
   const weft::QpAttributes now = qp->engine->query();
   fill_attributes(*qp, now, *attr);
   fill_wired(*qp, *attr);
   fill_init(*qp, now, *init);
-  handle->state = attr->qp_state;
+  if ((mask & IBV_QP_STATE) != 0) handle->state = attr->qp_state;
   return 0;
 }
 

@@ -16,48 +16,62 @@ struct QpRule {
 };
 
 inline constexpr int kStateBits = IBV_QP_STATE;
-inline constexpr int kOptionalOfRts =
-    IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE;
 
-// RESET and ERR are reached from every state, with nothing but the state.
+inline constexpr int kInitRc = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+inline constexpr int kRtrOptional = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX;
+inline constexpr int kRtsOptionalUc =
+    IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE;
+inline constexpr int kRtsOptionalRc = kRtsOptionalUc | IBV_QP_MIN_RNR_TIMER;
+
+// RESET and ERR are reached from every state, with nothing but the state; from RESET and ERR
+// nothing else leads.
 inline constexpr QpRule kQpRules[] = {
-    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
-    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+    {IBV_QPS_RESET, IBV_QPS_INIT, kInitRc, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, kInitRc},
     {IBV_QPS_INIT, IBV_QPS_RTR,
      IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
          IBV_QP_MIN_RNR_TIMER,
-     IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+     kRtrOptional},
     {IBV_QPS_RTR, IBV_QPS_RTS,
      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
-     kOptionalOfRts},
-    {IBV_QPS_RTS, IBV_QPS_RTS, 0, kOptionalOfRts},
+     kRtsOptionalRc},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, kRtsOptionalRc},
     {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
-    {IBV_QPS_SQD, IBV_QPS_RTS, 0, kOptionalOfRts},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, kRtsOptionalRc},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0,
+     IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+         IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ALT_PATH |
+         IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE},
 };
 
 // Of unreliable connected ones: nothing that is about Reads or retries.
 inline constexpr QpRule kUcRules[] = {
-    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
-    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+    {IBV_QPS_RESET, IBV_QPS_INIT, kInitRc, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, kInitRc},
     {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
-     IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
-    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN,
-     IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE},
-    {IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE},
+     kRtrOptional},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, kRtsOptionalUc},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, kRtsOptionalUc},
     {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
-    {IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, kRtsOptionalUc},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0,
+     IBV_QP_AV | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS},
 };
 
 // Of datagrams: no peer, but a key.
+inline constexpr int kInitUd = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+inline constexpr int kRtsOptionalUd = IBV_QP_CUR_STATE | IBV_QP_QKEY;
 inline constexpr QpRule kUdRules[] = {
-    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0},
-    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY},
+    {IBV_QPS_RESET, IBV_QPS_INIT, kInitUd, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, kInitUd},
     {IBV_QPS_INIT, IBV_QPS_RTR, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
-    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, IBV_QP_CUR_STATE | IBV_QP_QKEY},
-    {IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, kRtsOptionalUd},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, kRtsOptionalUd},
     {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
-    {IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
-    {IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, kRtsOptionalUd},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+    {IBV_QPS_SQE, IBV_QPS_RTS, 0, kRtsOptionalUd},
 };
 
 [[nodiscard]] constexpr std::span<const QpRule> rules_of(ibv_qp_type type) {

@@ -1,7 +1,6 @@
 // ibv_modify_qp and ibv_query_qp of queue pairs that programs wire by hand, as on a RoCE device.
 //
-// The rules are the kernel's (qp_rules.h), except that rdma_cm's own moves are let through: those
-// to RTR that bring none of the attributes of InfiniBand addressing (see rdma_init_qp_attr).
+// The rules are the kernel's (qp_rules.h).
 
 #include <weft/limits.h>
 
@@ -17,9 +16,6 @@
 namespace weft::ibverbs {
 namespace {
 
-constexpr int kByHandOnly = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                            IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                            IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC;
 constexpr std::uint8_t kFiveBits = 31;
 constexpr std::uint8_t kThreeBits = 7;
 constexpr std::uint32_t kPsnMask = 0xff'ffff;
@@ -43,12 +39,16 @@ bool values_are_good(const ibv_qp_attr& a, int mask) {
   if (named(IBV_QP_MIN_RNR_TIMER) && a.min_rnr_timer > kFiveBits) return false;
   if (named(IBV_QP_TIMEOUT) && a.timeout > kFiveBits) return false;
   if (named(IBV_QP_RETRY_CNT) && a.retry_cnt > kThreeBits) return false;
+  if (named(IBV_QP_ALT_PATH) && (a.alt_port_num != kPort || a.alt_timeout > kFiveBits)) {
+    return false;
+  }
   return !named(IBV_QP_RNR_RETRY) || a.rnr_retry <= kThreeBits;
 }
 
 // Of an unreliable queue pair some attributes are not told, and what stands there means nothing.
-WiringToReceive receiver_of(const ibv_qp_attr& attr, int mask) {
+WiringToReceive receiver_of(const ibv_qp_attr& attr, int mask, WiringTurn turn) {
   WiringToReceive out;
+  out.turn = turn;
   std::copy_n(attr.ah_attr.grh.dgid.raw, out.peer_gid.size(), out.peer_gid.begin());
   out.peer_number = attr.dest_qp_num;
   out.psn = attr.rq_psn & kPsnMask;
@@ -67,14 +67,15 @@ WiringToSend sender_of(const ibv_qp_attr& attr, int mask) {
   return out;
 }
 
-Status move(QueuePair& engine, ibv_qp_state to, const ibv_qp_attr& attr, int mask) {
+Status move(Qp& qp, ibv_qp_state to, const ibv_qp_attr& attr, int mask) {
+  QueuePair& engine = *qp.engine;
   const bool datagrams = engine.type() == QpType::kUd;
   switch (to) {
     case IBV_QPS_RESET: return engine.modify(QpState::kReset);
     case IBV_QPS_INIT: return engine.modify(QpState::kInit);
     case IBV_QPS_RTR:
       if (datagrams) return engine.modify(QpState::kRtr);
-      return engine.wire(receiver_of(attr, mask));
+      return engine.wire(receiver_of(attr, mask, qp.turn.load()));
     case IBV_QPS_RTS:
       if (engine.state() == QpState::kRtr && !datagrams)
         return engine.start_sending(sender_of(attr, mask));
@@ -106,14 +107,7 @@ void remember(Qp& qp, const ibv_qp_attr& a, int mask) {
 
 }  // namespace
 
-bool is_wired_by_hand(const Qp& qp, const ibv_qp_attr& attr, int mask) {
-  if (!is_roce() || qp.engine->connection() != nullptr) return false;
-  if (qp.engine->type() != QpType::kRc) return true;
-  const bool to_rtr = (mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_RTR;
-  const bool to_init = (mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_INIT;
-  if (to_init && (mask & IBV_QP_PKEY_INDEX) == 0) return false;
-  return !to_rtr || (mask & kByHandOnly) != 0;
-}
+bool is_wired_by_hand(const Qp& qp) { return is_roce() && qp.engine->connection() == nullptr; }
 
 int modify_wired(Qp& qp, const ibv_qp_attr& attr, int mask) {
   const std::lock_guard lock(qp.wiring);
@@ -123,7 +117,7 @@ int modify_wired(Qp& qp, const ibv_qp_attr& attr, int mask) {
     return EINVAL;
   if ((mask & IBV_QP_CUR_STATE) != 0 && attr.cur_qp_state != now) return EINVAL;
   if ((mask & IBV_QP_STATE) != 0 && to != now) {
-    if (const Status done = move(*qp.engine, to, attr, mask); !done) return errno_of(done.error());
+    if (const Status done = move(qp, to, attr, mask); !done) return errno_of(done.error());
     if (to == IBV_QPS_RESET) qp.wired = {};
   }
   if ((mask & IBV_QP_QKEY) != 0) {
@@ -136,7 +130,7 @@ int modify_wired(Qp& qp, const ibv_qp_attr& attr, int mask) {
     qp.remote_access = attr.qp_access_flags;
     qp.engine->set_remote_access(qp_access(attr.qp_access_flags));
   }
-  qp.pub.qp_base.state = qp_state(qp.engine->state());
+  if ((mask & IBV_QP_STATE) != 0) qp.pub.qp_base.state = qp_state(qp.engine->state());
   return 0;
 }
 

@@ -1,6 +1,7 @@
 #include "ibverbs/query.h"
 
 #include <endian.h>
+#include <sys/resource.h>
 #include <weft/limits.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 #include "ibverbs/context.h"
 #include "ibverbs/device_memory.h"
+#include "ibverbs/errors.h"
 #include "ibverbs/identity.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
@@ -39,6 +41,19 @@ void fill_identity(ibv_device_attr& attr) {
   attr.max_pkeys = 1;
 }
 
+// Queue pairs that this process has descriptors for: a connected one takes a socket, one of
+// datagrams two. Some are left to the program and to what else the device needs.
+int queue_pairs_max() {
+  constexpr rlim_t kOthers = 64;
+  constexpr rlim_t kPerQueuePair = 2;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return static_cast<int>(limits::kQueuePairs);
+  }
+  const rlim_t left = limit.rlim_cur > 2 * kOthers ? limit.rlim_cur - kOthers : kOthers;
+  return static_cast<int>(std::min<rlim_t>(left / kPerQueuePair, limits::kQueuePairs));
+}
+
 ibv_device_attr device_attributes(const Config& config) {
   ibv_device_attr attr{};
   fill_identity(attr);
@@ -46,7 +61,7 @@ ibv_device_attr device_attributes(const Config& config) {
   attr.page_size_cap = 4096;
   attr.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW |
                           IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_SRQ_RESIZE;
-  attr.max_qp = static_cast<int>(limits::kQueuePairs);
+  attr.max_qp = queue_pairs_max();
   attr.max_qp_wr = static_cast<int>(limits::kWorkRequestsPerQueue);
   attr.max_sge = static_cast<int>(limits::kSgesPerRequest);
   attr.max_sge_rd = static_cast<int>(limits::kSgesPerRequest);
@@ -123,7 +138,7 @@ void fill_gid_entry(ibv_gid_entry* out, std::uint32_t index, std::size_t entry_s
 
 int query_port(ibv_context* /*handle*/, std::uint8_t port, ibv_port_attr* out,
                std::size_t size_bytes) {
-  if (port != kPort || out == nullptr) return EINVAL;
+  if (port != kPort || out == nullptr) return fail_number(EINVAL);
   const ibv_port_attr attr = port_attributes();
   std::memset(static_cast<void*>(out), 0, size_bytes);
   std::memcpy(static_cast<void*>(out), &attr, std::min(size_bytes, sizeof attr));
@@ -137,15 +152,15 @@ int query_port_speed(std::uint32_t port, std::uint64_t& speed) {
 }
 
 int query_device(ibv_context* handle, ibv_device_attr* out) {
-  if (out == nullptr) return EINVAL;
+  if (out == nullptr) return fail_number(EINVAL);
   *out = device_attributes(context_of(handle)->engine->config());
   return 0;
 }
 
 int query_device_ex(ibv_context* handle, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* out, std::size_t size_bytes) {
-  if (input != nullptr && input->comp_mask != 0) return EINVAL;
-  if (out == nullptr || size_bytes < sizeof(ibv_device_attr)) return EINVAL;
+  if (input != nullptr && input->comp_mask != 0) return fail_number(EINVAL);
+  if (out == nullptr || size_bytes < sizeof(ibv_device_attr)) return fail_number(EINVAL);
   ibv_device_attr_ex attr{};
   attr.orig_attr = device_attributes(context_of(handle)->engine->config());
   attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags;
@@ -194,7 +209,7 @@ int _ibv_query_gid_ex(ibv_context* handle, std::uint32_t port, std::uint32_t ind
   if (!registry::find<Context>(handle)) {
     return forward_int(WEFT_REAL(_ibv_query_gid_ex), handle, port, index, entry, flags, entry_size);
   }
-  if (bad_gid_query(port, index, flags) || entry == nullptr) return EINVAL;
+  if (bad_gid_query(port, index, flags) || entry == nullptr) return fail_number(EINVAL);
   fill_gid_entry(entry, index, entry_size);
   return 0;
 }

@@ -32,7 +32,7 @@ Function* unless_buried(const void* handle, Function* real) {
 template <class Function, class Handle, class... Arguments>
 int forward_int(Function* real, Handle* handle, Arguments... arguments) {
   real = unless_buried(handle, real);
-  return real != nullptr ? real(handle, arguments...) : EINVAL;
+  return real != nullptr ? real(handle, arguments...) : fail_number(EINVAL);
 }
 template <class Function, class Handle, class... Arguments>
 int forward_minus(Function* real, Handle* handle, Arguments... arguments) {

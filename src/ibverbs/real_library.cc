@@ -9,7 +9,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "io/cancel.h"
+#include "os/cancel.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -48,7 +48,7 @@ bool is_weft(const char* path) {
 }
 
 void* open_at(const char* path) {
-  const io::NoCancel guard;
+  const os::NoCancel guard;
   if (path[0] != '/' || is_weft(path)) return nullptr;
   struct stat found {};
   if (stat(path, &found) != 0) return nullptr;

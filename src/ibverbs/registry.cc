@@ -1,8 +1,9 @@
 #include "ibverbs/registry.h"
 
-#include <deque>
+#include <algorithm>
+#include <array>
 #include <unordered_map>
-#include <unordered_set>
+#include <utility>
 
 #include "ibverbs/dead_context.h"
 
@@ -16,14 +17,16 @@ struct Entry {
   Kind kind{};
   std::shared_ptr<void> object;
   std::atomic<std::uint32_t>* pins = nullptr;
+  bool dying = false;  // it is being buried
 };
 
 struct State {
   std::mutex mutex;
   std::unordered_map<const void*, Entry> live;
   std::unordered_map<std::uint32_t, const void*> qps;
-  std::deque<std::pair<const void*, std::shared_ptr<void>>> graves;
-  std::unordered_set<const void*> buried;  // the handles in `graves`, and those on their way there
+  // A ring, its oldest at `next_grave`. So to bury needs no memory.
+  std::array<std::pair<const void*, std::shared_ptr<void>>, kGraves> graves;
+  std::size_t next_grave = 0;
 };
 
 // Never destroyed: programs call from atexit handlers and from destructors of their own.
@@ -54,17 +57,21 @@ void lead_to_dead_context(const Entry& entry) {
   }
 }
 
-// Out of the live ones; nothing when somebody else was first.
-Entry take_out(const void* handle, const std::atomic<std::uint32_t>& pins) {
+// Out of reach; false when somebody else was first.
+bool take_out(const void* handle, const std::atomic<std::uint32_t>& pins) {
   const std::lock_guard lock(state->mutex);
   const auto at = state->live.find(handle);
   // Another object may live at this address already.
-  if (at == state->live.end() || at->second.pins != &pins) return {};
-  Entry entry = std::move(at->second);
-  if (entry.kind == Kind::kQp) state->qps.erase(number_of(entry));
-  state->buried.insert(handle);
-  state->live.erase(at);
-  return entry;
+  if (at == state->live.end() || at->second.pins != &pins || at->second.dying) return false;
+  at->second.dying = true;
+  if (at->second.kind == Kind::kQp) state->qps.erase(number_of(at->second));
+  return true;
+}
+
+// With the mutex. End: it is not alive.
+auto find_live(const void* handle) {
+  const auto at = state->live.find(handle);
+  return at == state->live.end() || at->second.dying ? state->live.end() : at;
 }
 
 std::shared_ptr<void> pinned(const Entry& entry) {
@@ -76,15 +83,22 @@ std::shared_ptr<void> pinned(const Entry& entry) {
 
 void add(const void* handle, Kind kind, std::shared_ptr<void> object,
          std::atomic<std::uint32_t>& pins) {
+  static_cast<void>(dead_context());  // what its end needs is there from the beginning
   const std::lock_guard lock(state->mutex);
-  const Entry entry{kind, std::move(object), &pins};
-  if (kind == Kind::kQp) state->qps[number_of(entry)] = handle;
-  state->live.insert_or_assign(handle, entry);
+  Entry entry{kind, std::move(object), &pins};
+  std::unordered_map<std::uint32_t, const void*> qp;
+  if (kind == Kind::kQp) {
+    qp.emplace(number_of(entry), handle);
+    state->qps.reserve(state->qps.size() + 1);
+  }
+  state->live.insert_or_assign(handle, std::move(entry));
+  // Needs no memory: it has its room, and its node.
+  state->qps.merge(qp);
 }
 
 std::shared_ptr<void> pin(const void* handle, Kind kind) {
   const std::lock_guard lock(state->mutex);
-  const auto at = state->live.find(handle);
+  const auto at = find_live(handle);
   if (at == state->live.end() || at->second.kind != kind) return nullptr;
   return pinned(at->second);
 }
@@ -98,37 +112,40 @@ std::shared_ptr<void> pin_qp_by_number(std::uint32_t number) {
 
 bool is_live(const void* handle) {
   const std::lock_guard lock(state->mutex);
-  return state->live.contains(handle);
+  return find_live(handle) != state->live.end();
 }
 
 bool bury(const void* handle, const std::atomic<std::uint32_t>& pins) {
-  Entry entry = take_out(handle, pins);
-  if (entry.object == nullptr) return false;
+  if (!take_out(handle, pins)) return false;
   for (std::uint32_t now = pins.load(std::memory_order_acquire); now != 1;
        now = pins.load(std::memory_order_acquire)) {
     pins.wait(now, std::memory_order_acquire);
   }
-  lead_to_dead_context(entry);
   std::shared_ptr<void> oldest;  // freed outside the lock
   const std::lock_guard lock(state->mutex);
-  state->graves.emplace_back(handle, std::move(entry.object));
-  if (state->graves.size() > kGraves) {
-    state->buried.erase(state->graves.front().first);
-    oldest = std::move(state->graves.front().second);
-    state->graves.pop_front();
-  }
+  const auto at = state->live.find(handle);
+  lead_to_dead_context(at->second);
+  auto& grave = state->graves[std::exchange(state->next_grave, (state->next_grave + 1) % kGraves)];
+  oldest = std::exchange(grave.second, std::move(at->second.object));
+  grave.first = handle;
+  state->live.erase(at);
   return true;
 }
 
 bool is_buried(const void* handle) {
   const std::lock_guard lock(state->mutex);
-  return state->buried.contains(handle);
+  const auto at = state->live.find(handle);
+  if (at != state->live.end()) return at->second.dying;
+  return handle != nullptr && std::ranges::any_of(state->graves, [handle](const auto& grave) {
+           return grave.first == handle;
+         });
 }
 
 void each_context(const std::function<void(Context&)>& visit) {
   const std::lock_guard lock(state->mutex);
   for (const auto& [handle, entry] : state->live) {
-    if (entry.kind == Kind::kContext) visit(*static_cast<Context*>(entry.object.get()));
+    if (entry.kind == Kind::kContext && !entry.dying)
+      visit(*static_cast<Context*>(entry.object.get()));
   }
 }
 

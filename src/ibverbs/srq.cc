@@ -12,26 +12,28 @@ namespace weft::ibverbs {
 namespace {
 
 ibv_srq* create(ibv_pd* pd_handle, void* srq_context, ibv_srq_attr& attr) {
-  const auto pd = registry::find<Pd>(pd_handle);
-  if (!pd || attr.max_wr < 1) return fail_null(EINVAL);
-  auto srq = std::make_unique<Srq>();
-  SrqOptions options;
-  options.max_wr = attr.max_wr;
-  options.max_sge = std::max(attr.max_sge, 1U);
-  options.context = srq.get();
-  auto engine = pd->engine->create_srq(options);
-  if (!engine) return fail_null(errno_of(engine.error()));
-  srq->engine = std::move(*engine);
-  srq->context = pd->context;
-  if (!srq->pd.take(pd.object())) return fail_null(EINVAL);
-  srq->pub.context = pd_handle->context;
-  srq->pub.srq_context = srq_context;
-  srq->pub.pd = pd_handle;
-  srq->pub.handle = srq->engine->number();
-  init_async(srq->async, srq->pub, srq->pub.events_completed);
-  attr.max_wr = srq->engine->max_wr();
-  attr.max_sge = srq->engine->max_sge();
-  return registry::adopt(std::move(srq));
+  return or_null([&]() -> ibv_srq* {
+    const auto pd = registry::find<Pd>(pd_handle);
+    if (!pd || attr.max_wr < 1) return fail_null(EINVAL);
+    auto srq = std::make_unique<Srq>();
+    SrqOptions options;
+    options.max_wr = attr.max_wr;
+    options.max_sge = std::max(attr.max_sge, 1U);
+    options.context = srq.get();
+    auto engine = pd->engine->create_srq(options);
+    if (!engine) return fail_null(errno_of(engine.error()));
+    srq->engine = std::move(*engine);
+    srq->context = pd->context;
+    if (!srq->pd.take(pd.object())) return fail_null(EINVAL);
+    srq->pub.context = pd_handle->context;
+    srq->pub.srq_context = srq_context;
+    srq->pub.pd = pd_handle;
+    srq->pub.handle = srq->engine->number();
+    init_async(srq->async, srq->pub, srq->pub.events_completed);
+    attr.max_wr = srq->engine->max_wr();
+    attr.max_sge = srq->engine->max_sge();
+    return registry::adopt(std::move(srq));
+  });
 }
 
 }  // namespace
@@ -64,21 +66,24 @@ ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
 int ibv_modify_srq(ibv_srq* handle, ibv_srq_attr* attr, int mask) {
   const auto srq = registry::find<Srq>(handle);
   if (!srq) return forward_int(WEFT_REAL(ibv_modify_srq), handle, attr, mask);
-  if (attr == nullptr || (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
+  if (attr == nullptr || (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0)
+    return fail_number(EINVAL);
   const bool resizes = (mask & IBV_SRQ_MAX_WR) != 0;
   const std::uint32_t max_wr = resizes ? attr->max_wr : srq->engine->max_wr();
-  if ((mask & IBV_SRQ_LIMIT) != 0 && attr->srq_limit > max_wr) return EINVAL;
+  if ((mask & IBV_SRQ_LIMIT) != 0 && attr->srq_limit > max_wr) return fail_number(EINVAL);
   if (resizes) {
-    if (const weft::Status done = srq->engine->resize(max_wr); !done) return errno_of(done);
+    if (const weft::Status done = srq->engine->resize(max_wr); !done)
+      return fail_number(errno_of(done));
   }
-  if ((mask & IBV_SRQ_LIMIT) != 0) return errno_of(srq->engine->set_limit(attr->srq_limit));
+  if ((mask & IBV_SRQ_LIMIT) != 0)
+    return fail_number(errno_of(srq->engine->set_limit(attr->srq_limit)));
   return 0;
 }
 
 int ibv_query_srq(ibv_srq* handle, ibv_srq_attr* attr) {
   const auto srq = registry::find<Srq>(handle);
   if (!srq) return forward_int(WEFT_REAL(ibv_query_srq), handle, attr);
-  if (attr == nullptr) return EINVAL;
+  if (attr == nullptr) return fail_number(EINVAL);
   attr->max_wr = srq->engine->max_wr();
   attr->max_sge = srq->engine->max_sge();
   attr->srq_limit = srq->engine->limit();
@@ -88,9 +93,9 @@ int ibv_query_srq(ibv_srq* handle, ibv_srq_attr* attr) {
 int ibv_destroy_srq(ibv_srq* handle) {
   const auto srq = registry::find<Srq>(handle);
   if (!srq) return forward_int(WEFT_REAL(ibv_destroy_srq), handle);
-  if (const int error = srq->users.close(); error != 0) return error;
+  if (const int error = srq->users.close(); error != 0) return fail_number(error);
   settle_async(*srq->context, srq->async);
-  if (!registry::bury(handle, srq)) return EINVAL;
+  if (!registry::bury(handle, srq)) return fail_number(EINVAL);
   srq->engine.reset();
   srq->pd.reset();
   return 0;

@@ -16,7 +16,7 @@
 #include "ibverbs/errors.h"
 #include "ibverbs/identity.h"
 #include "ibverbs/sysfs_tree.h"
-#include "io/cancel.h"
+#include "os/cancel.h"
 
 using namespace weft::ibverbs;
 
@@ -57,7 +57,7 @@ int ibv_read_sysfs_file(const char* dir, const char* file, char* buf, size_t siz
     return text != nullptr ? copy_out(*text, buf, size) : fail_minus(ENOENT);
   }
   const std::string path = std::string(dir) + "/" + file;
-  const weft::io::NoCancel guard;
+  const weft::os::NoCancel guard;
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return -1;
   const ssize_t got = read(fd, buf, size);

@@ -15,8 +15,9 @@
 #include <filesystem>
 #include <functional>
 
+#include "ibverbs/errors.h"
 #include "ibverbs/identity.h"
-#include "io/cancel.h"
+#include "os/cancel.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -156,6 +157,10 @@ std::string name_of(const std::vector<SysfsFile>& files) {
 
 // The tree's path; empty with errno.
 std::string make_tree() {
+  if (const auto known = learn_look(); !known) {
+    errno = errno_of(known.error());
+    return {};
+  }
   std::vector<SysfsFile> files = sysfs_files();
   const std::vector<SysfsFile> real = real_devices();
   files.insert(files.end(), real.begin(), real.end());
@@ -184,6 +189,7 @@ const std::vector<SysfsFile>& sysfs_files() {
 }
 
 const std::string* sysfs_text(std::string_view path) {
+  if (!learn_look()) return nullptr;
   for (const SysfsFile& file : sysfs_files()) {
     if (file.path == path && !file.is_link) return &file.text;
   }
@@ -196,7 +202,7 @@ extern "C" {
 
 const char* weft_ibv_sysfs_tree() {
   static const auto* tree = [] {
-    const weft::io::NoCancel guard;
+    const weft::os::NoCancel guard;
     auto* path = new std::string(weft::ibverbs::make_tree());
     if (path->empty()) {
       std::fprintf(stderr, "weft: no files for weft0 below /sys: cannot write them: %s\n",

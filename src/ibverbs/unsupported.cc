@@ -24,18 +24,18 @@ bool is_weft_qp(ibv_qp* handle) { return static_cast<bool>(registry::find<Qp>(ha
 extern "C" {
 
 int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  if (is_weft_qp(qp)) return EOPNOTSUPP;
+  if (is_weft_qp(qp)) return fail_number(EOPNOTSUPP);
   return forward_int(WEFT_REAL(ibv_attach_mcast), qp, gid, lid);
 }
 
 int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  if (is_weft_qp(qp)) return EOPNOTSUPP;
+  if (is_weft_qp(qp)) return fail_number(EOPNOTSUPP);
   return forward_int(WEFT_REAL(ibv_detach_mcast), qp, gid, lid);
 }
 
 int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr, uint8_t eth_mac[6],
                                 uint16_t* vid) {
-  if (is_weft_context(context)) return EOPNOTSUPP;
+  if (is_weft_context(context)) return fail_number(EOPNOTSUPP);
   return forward_int(WEFT_REAL(ibv_resolve_eth_l2_from_gid), context, attr, eth_mac, vid);
 }
 
@@ -82,12 +82,12 @@ void ibv_unimport_dm(ibv_dm* dm) {
 }
 
 int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
-  if (is_weft_qp(qp)) return EOPNOTSUPP;
+  if (is_weft_qp(qp)) return fail_number(EOPNOTSUPP);
   return forward_int(WEFT_REAL(ibv_set_ece), qp, ece);
 }
 
 int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
-  if (is_weft_qp(qp)) return EOPNOTSUPP;
+  if (is_weft_qp(qp)) return fail_number(EOPNOTSUPP);
   return forward_int(WEFT_REAL(ibv_query_ece), qp, ece);
 }
 

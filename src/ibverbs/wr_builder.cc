@@ -116,7 +116,7 @@ void wr_set_ud_addr(ibv_qp_ex* handle, ibv_ah* ah, std::uint32_t number, std::ui
   BuiltRequest* request = last(qp);
   if (request == nullptr) return;
   if (ah == nullptr) return note(qp, EINVAL);
-  request->peer = {ah_of(ah)->gid, number, key};
+  request->peer = ah_of(ah)->to(number, key);
   request->has_peer = true;
 }
 
@@ -153,20 +153,19 @@ void wr_set_inline_data(ibv_qp_ex* handle, void* addr, std::size_t length) {
   wr_set_inline_data_list(handle, 1, &data);
 }
 
-void clear(WrBuilder& builder) {
+void wr_start(ibv_qp_ex* handle) { qp_of(handle)->builder.open.lock(); }
+
+// Ends the batch. Its requests go at once: a bind holds its window and its region, and the program
+// may destroy both next.
+void finish(WrBuilder& builder) {
   builder.requests.clear();
   builder.sges.clear();
   builder.bytes.clear();
   builder.error = 0;
+  builder.open.unlock();
 }
 
-void wr_start(ibv_qp_ex* handle) {
-  WrBuilder& builder = qp_of(handle)->builder;
-  builder.open.lock();
-  clear(builder);
-}
-
-void wr_abort(ibv_qp_ex* handle) { qp_of(handle)->builder.open.unlock(); }
+void wr_abort(ibv_qp_ex* handle) { finish(qp_of(handle)->builder); }
 
 // What the engine would refuse, found before anything is posted. 0 or an errno.
 int check(const Qp& qp) {
@@ -210,8 +209,8 @@ int wr_complete(ibv_qp_ex* handle) {
   Qp& qp = *qp_of(handle);
   int error = check(qp);
   if (error == 0) error = post(qp);
-  qp.builder.open.unlock();
-  return error;
+  finish(qp.builder);
+  return fail_number(error);
 }
 
 }  // namespace

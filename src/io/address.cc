@@ -2,11 +2,16 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <weft/address.h>
+#include <weft/system_error.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <memory>
+
+#include "io/guarded.h"
+#include "os/lack.h"
 
 namespace weft {
 
@@ -50,22 +55,31 @@ SocketAddress::SocketAddress(const sockaddr* address, socklen_t length) {
   std::memcpy(&storage_, address, std::min<std::size_t>(length, sizeof storage_));
 }
 
-Result<SocketAddress> SocketAddress::parse(std::string_view text, std::uint16_t port) {
+namespace {
+
+Result<SocketAddress> resolve(std::string_view text, std::uint16_t port) {
   Pieces pieces;
   pieces.port = port;
-  if (!split(text, pieces)) return tl::unexpected(Error::kInvalidArgument);
-  if (pieces.host.empty()) return any(AF_INET, pieces.port);
+  if (!split(text, pieces)) return fail(Error::kInvalidArgument);
+  if (pieces.host.empty()) return SocketAddress::any(AF_INET, pieces.port);
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (getaddrinfo(pieces.host.c_str(), nullptr, &hints, &found) != 0 || found == nullptr) {
-    return tl::unexpected(Error::kNotFound);
-  }
+  const int refused = getaddrinfo(pieces.host.c_str(), nullptr, &hints, &found);
+  if (refused == EAI_MEMORY) return fail(Error::kNoMemory);
+  if (refused == EAI_SYSTEM && os::is_lack(errno)) return fail(system_error(errno));
+  if (refused != 0 || found == nullptr) return fail(Error::kNotFound);
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
   SocketAddress out(found->ai_addr, found->ai_addrlen);
   out.set_port(pieces.port);
   return out;
+}
+
+}  // namespace
+
+Result<SocketAddress> SocketAddress::parse(std::string_view text, std::uint16_t port) {
+  return io::guarded([&] { return resolve(text, port); });
 }
 
 SocketAddress SocketAddress::any(int family, std::uint16_t port) {

@@ -1,6 +1,7 @@
 #include <sys/auxv.h>
 #include <weft/config.h>
 #include <weft/limits.h>
+#include <weft/system_error.h>
 
 #include <algorithm>
 #include <array>
@@ -10,8 +11,8 @@
 #include <fstream>
 #include <span>
 
-#include "io/cancel.h"
 #include "io/config_values.h"
+#include "os/cancel.h"
 
 extern char** environ;
 
@@ -270,6 +271,11 @@ const auto kKeys = std::to_array<Key>({
     {"refused_wait", kTimeOrOff,
      "how long a connection that is refused is tried again; 0: the first refusal counts",
      &set_duration<&Config::refused_wait, true>, &get_duration<&Config::refused_wait>},
+    {"port_map", kSwitch,
+     "give rdma_cm ports of its own, so that a TCP listener may have the same number; off: they "
+     "are "
+     "TCP ports, and peers are not asked by UDP",
+     &set_switch<&Config::port_map>, &get_switch<&Config::port_map>},
     {"request_timeout", kTime, "limit from an accepted connection to its MPA Request",
      &set_duration<&Config::request_timeout, false>, &get_duration<&Config::request_timeout>},
     {"reply_timeout", kTime, "limit from our MPA Request to the Reply",
@@ -388,15 +394,19 @@ Status set_line(Config& config, std::string_view line, const std::string& where,
 }
 
 Status read_file(Config& config, std::string* why) {
-  const io::NoCancel guard;
+  const os::NoCancel guard;
   const char* named = environment_is_trusted() ? std::getenv("WEFT_CONFIG") : nullptr;
   const std::string path = named != nullptr ? named : kDefaultFile;
   if (path.empty()) return {};
   std::ifstream file(path);
   if (!file) {
-    if (named == nullptr && errno == ENOENT) return {};
+    const int refused = errno;
+    if (named == nullptr && refused == ENOENT) return {};
+    // That is no fault of the configuration.
+    if (refused == ENOMEM) return tl::unexpected(Error::kNoMemory);
+    if (refused == EMFILE || refused == ENFILE) return tl::unexpected(system_error(refused));
     say(why,
-        path + ": " + std::strerror(errno) + (named != nullptr ? " (named by WEFT_CONFIG)" : ""));
+        path + ": " + std::strerror(refused) + (named != nullptr ? " (named by WEFT_CONFIG)" : ""));
     return tl::unexpected(Error::kInvalidArgument);
   }
   std::string line;

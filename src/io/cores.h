@@ -1,7 +1,9 @@
-// Whether the machine has a core left for a thread that only looks whether something has come.
+// How many cores there are for this process, and whether one is left for a thread that only looks
+// whether something has come.
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "io/fd.h"
@@ -21,6 +23,12 @@ class Cores {
   Fd load_;
   unsigned online_;
 };
+
+// How many cores there are for threads of this process: the machine's; 1 if a CPU quota of its
+// control groups allows less than one core (cpu.max, or cpu.cfs_quota_us of version 1). A quota
+// that can't be read is none. Affinity is not asked: a program bound to one core may have it to
+// itself. `root` stands before /proc and /sys. Any thread; reads files, so it is for set-up.
+[[nodiscard]] unsigned usable_cores(const std::string& root = "");
 
 // Threads that run or wait, by the text of /proc/loadavg. Nullopt: it has no such column, or says
 // that not even the reader runs.

@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "os/clock.h"
+
 namespace weft::io {
 
 namespace {
@@ -21,12 +23,6 @@ constexpr Duration kAnswerLimit{200'000'000};
 // One device of a process has the page: the fork generation of the process that owns it, or 0.
 std::atomic<std::uint32_t> g_owner{0};
 
-std::int64_t wall_clock_ns() {
-  timespec t{};
-  clock_gettime(CLOCK_REALTIME, &t);
-  return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
-}
-
 // Programs that end without destroying the device, as most users of the drop-in libraries do. A
 // child of fork() leaves the page alone; one in another PID namespace may have our number.
 std::array<char, 256> g_page_at_exit{};
@@ -34,7 +30,7 @@ pid_t g_process_at_exit = 0;
 std::uint32_t g_generation_at_exit = 0;
 
 void unlink_at_exit() {
-  if (g_process_at_exit != getpid() || g_generation_at_exit != fork_generation()) return;
+  if (g_process_at_exit != getpid() || g_generation_at_exit != os::fork_generation()) return;
   unlink(g_page_at_exit.data());
 }
 
@@ -43,7 +39,7 @@ void unlink_later(const std::string& path) {
   if (!registered || path.size() >= g_page_at_exit.size()) return;
   std::memcpy(g_page_at_exit.data(), path.c_str(), path.size() + 1);
   g_process_at_exit = getpid();
-  g_generation_at_exit = fork_generation();
+  g_generation_at_exit = os::fork_generation();
 }
 
 void pause_a_little() {
@@ -116,15 +112,21 @@ class CountersPublisher::Watcher final : public Handler {
 };
 
 Result<std::unique_ptr<CountersPublisher>> CountersPublisher::create(Engine& engine, Fill fill) {
-  std::uint32_t nobody = 0;
-  const std::uint32_t here = fork_generation();
-  if (!g_owner.compare_exchange_strong(nobody, here) && nobody == here) return fail(Error::kBusy);
-  g_owner.store(here);
   std::unique_ptr<CountersPublisher> out(new CountersPublisher(engine, std::move(fill)));
+  if (!out->become_owner()) return fail(Error::kBusy);
   if (auto file = out->make_page(); !file) return fail(file.error());
   out->refresh();
   if (auto watched = out->watch(); !watched) return fail(watched.error());
   return out;
+}
+
+bool CountersPublisher::become_owner() {
+  std::uint32_t nobody = 0;
+  const std::uint32_t here = os::fork_generation();
+  if (!g_owner.compare_exchange_strong(nobody, here) && nobody == here) return false;
+  g_owner.store(here);
+  owner_ = true;
+  return true;
 }
 
 Status CountersPublisher::make_page() {
@@ -142,7 +144,7 @@ Status CountersPublisher::make_page() {
   page_ = new (at) CountersPage;
   page_->size = sizeof(CountersPage);
   page_->pid = static_cast<std::uint32_t>(getpid());
-  page_->started_ns = wall_clock_ns();
+  page_->started_ns = os::clock_ns(CLOCK_REALTIME);
   unlink_later(file_.path);
   return {};
 }
@@ -157,7 +159,7 @@ Status CountersPublisher::watch() {
 }
 
 CountersPublisher::~CountersPublisher() {
-  if (fork_.forked()) return;
+  if (fork_.forked() || !owner_) return;
   if (inotify_) engine_.remove(inotify_.get());
   if (page_ != nullptr) {
     unlink(file_.path.c_str());
@@ -169,7 +171,7 @@ CountersPublisher::~CountersPublisher() {
 void CountersPublisher::refresh() {
   CountersPage fresh = *page_;
   fill_(fresh);
-  fresh.updated_ns = wall_clock_ns();
+  fresh.updated_ns = os::clock_ns(CLOCK_REALTIME);
   const auto sequence = word_of(*page_, kSequenceWord);
   const std::uint64_t before = sequence.load(std::memory_order_relaxed);
   sequence.store(before + 1, std::memory_order_relaxed);
@@ -178,7 +180,7 @@ void CountersPublisher::refresh() {
 }
 
 Status read_counters_page(int pid, CountersPage& out) {
-  const std::int64_t asked_ns = wall_clock_ns();
+  const std::int64_t asked_ns = os::clock_ns(CLOCK_REALTIME);
   const auto fd = open_page_file(pid);  // this is what the other process notices
   if (!fd) return fail(fd.error());
   struct stat st {};

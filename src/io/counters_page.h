@@ -57,16 +57,18 @@ class CountersPublisher {
  private:
   class Watcher;
   CountersPublisher(Engine& engine, Fill fill) : engine_(engine), fill_(std::move(fill)) {}
+  [[nodiscard]] bool become_owner();
   [[nodiscard]] Status make_page();
   [[nodiscard]] Status watch();
 
   Engine& engine_;
   const Fill fill_;
-  const ForkGuard fork_;
+  const os::ForkGuard fork_;
   PageFile file_;
   Fd inotify_;
   std::shared_ptr<Watcher> watcher_;
   CountersPage* page_ = nullptr;
+  bool owner_ = false;  // of the process's one page
 };
 
 // For readers: opens the page of `pid` (of this user), waits up to 200 ms for fresh values, copies.

@@ -27,7 +27,7 @@ Engine::~Engine() {
 
 Status Engine::add(int fd, std::uint32_t events, std::weak_ptr<Handler> handler) {
   if (core_->forked()) return fail(Error::kBadState);
-  return core_->add(fd, events, std::move(handler));
+  return guarded([&] { return core_->add(fd, events, std::move(handler)); });
 }
 
 Status Engine::modify(int fd, std::uint32_t events) {
@@ -45,7 +45,9 @@ void Engine::forget(int fd) {
 
 TimerId Engine::schedule(Instant when, std::weak_ptr<Handler> handler) {
   if (core_->forked() || when.is_never()) return 0;
-  return core_->schedule(when, std::move(handler));
+  const auto id =
+      guarded([&]() -> Result<TimerId> { return core_->schedule(when, std::move(handler)); });
+  return id.value_or(0);
 }
 
 void Engine::cancel(TimerId id) {
@@ -60,7 +62,7 @@ void Engine::wait_for(const Handler* handler) {
   if (!core_->forked()) core_->wait_for(handler);
 }
 
-Status Engine::post(std::function<void()> task) {
+Status Engine::post_function(std::function<void()> task) {
   if (core_->forked()) return fail(Error::kBadState);
   return core_->post(std::move(task));
 }

@@ -6,6 +6,9 @@
 //
 // Threads: every member may be called from any thread, callbacks run on the engine's thread only,
 // one at a time. Callbacks may call every member. No lock of the engine is held during a callback.
+//
+// A callback that ends by std::bad_alloc is called again a little later: while its descriptor is
+// ready, with the same TimerId, or the same task. It has to leave things so that this is right.
 #pragma once
 
 #include <sys/epoll.h>
@@ -19,6 +22,7 @@
 #include "base/time.h"
 #include "io/clock.h"
 #include "io/fork.h"
+#include "io/guarded.h"
 
 namespace weft::io {
 
@@ -60,7 +64,7 @@ class Engine {
   // EPOLLET edge-, else level-triggered; 0: errors and hang-ups only). Takes the place of an
   // earlier registration of the same fd whose descriptor was removed.
   //   kBadState   registered already, or after fork()
-  //   kSystem     the kernel refused
+  //   kNoMemory, a system_error()
   [[nodiscard]] Status add(int fd, std::uint32_t events, std::weak_ptr<Handler> handler);
   // Changes the events; with EPOLLET this also re-arms them.   kNotFound, kBadState, kSystem
   Status modify(int fd, std::uint32_t events);
@@ -74,8 +78,8 @@ class Engine {
 
   // --- timers ---
 
-  // Calls handler->on_timer(id) once at or soon after `when`. 0: never() was given, or after
-  // fork().
+  // Calls handler->on_timer(id) once at or soon after `when`. 0: never() was given, no memory or no
+  // thread is to be had, or after fork().
   [[nodiscard]] TimerId schedule(Instant when, std::weak_ptr<Handler> handler);
   // The call does not start any more, and is not running when this returns (unless on the engine's
   // thread). Ids of the past, and 0, are ignored. REQUIRES: as remove().
@@ -84,8 +88,12 @@ class Engine {
   // Waits until no callback of `handler` is running (unless on the engine's thread).
   void wait_for(const Handler* handler);
 
-  // Runs `task` soon, in order with others. Dropped if the engine stops before.   kBadState: forked
-  Status post(std::function<void()> task);
+  // Runs `task` soon, in order with others. Dropped if the engine stops before.
+  //   kBadState (forked), kNoMemory, a system_error()
+  template <class Task>
+  Status post(Task task) {
+    return guarded([&] { return post_function(std::move(task)); });
+  }
 
   // --- sight ---
 
@@ -95,6 +103,7 @@ class Engine {
 
  private:
   explicit Engine(std::shared_ptr<EngineCore> core) : core_(std::move(core)) {}
+  [[nodiscard]] Status post_function(std::function<void()> task);
   std::shared_ptr<EngineCore> core_;
 };
 

@@ -1,18 +1,18 @@
 #include "io/engine_core.h"
 
 #include <pthread.h>
-#include <sys/eventfd.h>
 #include <weft/system_error.h>
 
 #include <algorithm>
 #include <array>
 #include <cassert>
 #include <cerrno>
+#include <new>
 #include <system_error>
 #include <utility>
 
-#include "io/calls.h"
 #include "io/epoll.h"
+#include "os/event_fd.h"
 #include "os/signals_blocked.h"
 
 namespace weft::io {
@@ -23,6 +23,8 @@ constexpr int kEventsPerRound = 64;
 constexpr std::uint64_t kWakeToken = ~std::uint64_t{0};
 // Cancelled timers stay in the heap until they are this many and outnumber the live ones.
 constexpr std::size_t kStaleTimersMin = 256;
+// Before a callback that had no memory is called again.
+constexpr std::chrono::milliseconds kPauseWithoutMemory{1};
 
 std::uint64_t token(int fd, std::uint32_t generation) {
   return std::uint64_t{generation} << 32U | static_cast<std::uint32_t>(fd);
@@ -32,7 +34,7 @@ std::uint64_t token(int fd, std::uint32_t generation) {
 
 Status EngineCore::init() {
   epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
-  wake_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  wake_ = os::make_event();
   if (!epoll_ || !wake_) return fail(system_error(errno));
   epoll_event event{};
   event.events = EPOLLIN;
@@ -48,8 +50,8 @@ Status EngineCore::start_locked() {
   if (started_.load(std::memory_order_relaxed)) return {};
   try {
     thread_ = os::start_thread([core = shared_from_this()] { core->loop(); });
-  } catch (const std::system_error&) {
-    return fail(Error::kSystem);
+  } catch (const std::system_error& refused) {
+    return fail(system_error(refused.code().value()));
   }
   pthread_setname_np(thread_.native_handle(), "weft");
   started_.store(true, std::memory_order_relaxed);
@@ -73,7 +75,7 @@ void EngineCore::stop() {
   if (on_thread()) {
     thread.detach();
   } else {
-    const NoCancel guard;
+    const os::NoCancel guard;
     thread.join();
   }
 }
@@ -81,8 +83,7 @@ void EngineCore::stop() {
 void EngineCore::wake_locked() {
   if (!asleep_ || wake_sent_) return;
   wake_sent_ = true;
-  const std::uint64_t one = 1;
-  static_cast<void>(!calls::write(wake_.get(), &one, sizeof one));
+  os::raise_event(wake_.get());
 }
 
 // --- descriptors ---
@@ -101,7 +102,7 @@ Status EngineCore::add(int fd, std::uint32_t events, std::weak_ptr<Handler> hand
   event.events = events;
   event.data.u64 = token(fd, generation);
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail(system_error(errno));
-  fds_[index] = {std::move(handler), whom, generation};
+  fds_[index] = {std::move(handler), whom, generation, events};
   return {};
 }
 
@@ -117,6 +118,7 @@ Status EngineCore::modify(int fd, std::uint32_t events) {
   event.events = events;
   event.data.u64 = token(fd, fds_[index].generation);
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) return fail(system_error(errno));
+  fds_[index].events = events;
   return {};
 }
 
@@ -144,23 +146,36 @@ void EngineCore::wait_for(const void* whom) {
 void EngineCore::settle_locked(Lock& lock, const void* whom) {
   if (running_ != whom || on_thread()) return;
   const std::uint64_t mine = callbacks_;
-  const NoCancel guard;
+  const os::NoCancel guard;
   ++waiters_;
   settled_.wait(lock, [&] { return running_ != whom || callbacks_ != mine; });
   --waiters_;
 }
 
-// The share that the callback had may be the last: it is let go without the lock.
+// False: it had no memory. The share that the callback had may be the last: it is let go without
+// the lock.
 template <class Call>
-void EngineCore::run_callback(Lock& lock, std::shared_ptr<Handler> handler, Call&& call) {
+bool EngineCore::run_callback(Lock& lock, std::shared_ptr<Handler> handler, Call&& call) {
+  bool done = true;
   running_ = handler.get();
   ++callbacks_;
   lock.unlock();
-  call(*handler);
+  try {
+    call(*handler);
+  } catch (const std::bad_alloc&) {
+    done = false;
+  }
   handler.reset();
   lock.lock();
   running_ = nullptr;
   if (waiters_ != 0) settled_.notify_all();
+  return done;
+}
+
+void EngineCore::wait_for_memory(Lock& lock) {
+  lock.unlock();
+  std::this_thread::sleep_for(kPauseWithoutMemory);
+  lock.lock();
 }
 
 // --- timers, tasks ---
@@ -168,6 +183,8 @@ void EngineCore::run_callback(Lock& lock, std::shared_ptr<Handler> handler, Call
 TimerId EngineCore::schedule(Instant when, std::weak_ptr<Handler> handler) {
   const std::lock_guard lock(mutex_);
   if (!start_locked()) return 0;
+  // Both have room before one of them has it.
+  if (heap_.size() == heap_.capacity()) heap_.reserve(2 * heap_.size() + 1);
   const TimerId id = next_timer_++;
   timers_.emplace(id, std::move(handler));
   const bool earliest = heap_.empty() || when < heap_.front().when;
@@ -181,7 +198,9 @@ void EngineCore::cancel(TimerId id, bool wait) {
   Lock lock(mutex_);
   const auto found = timers_.find(id);
   if (found == timers_.end()) {
-    if (wait && running_timer_ == id) settle_locked(lock, running_);
+    if (running_timer_ != id) return;
+    running_timer_canceled_ = true;
+    if (wait) settle_locked(lock, running_);
     return;
   }
   timers_.erase(found);
@@ -237,8 +256,7 @@ Duration EngineCore::sleep_time_locked() const {
 
 void EngineCore::dispatch(Lock& lock, const epoll_event& event) {
   if (event.data.u64 == kWakeToken) {
-    std::uint64_t count = 0;
-    static_cast<void>(!read(wake_.get(), &count, sizeof count));
+    (void)os::lower_event(wake_.get());
     wake_sent_ = false;
     return;
   }
@@ -249,7 +267,13 @@ void EngineCore::dispatch(Lock& lock, const epoll_event& event) {
   std::shared_ptr<Handler> handler = fds_[fd].handler.lock();
   // Its destructor is about to remove it, if it does; until then nobody serves the descriptor.
   if (handler == nullptr) return forget_locked(static_cast<int>(fd));
-  run_callback(lock, std::move(handler), [&](Handler& h) { h.on_io(event.events); });
+  if (run_callback(lock, std::move(handler), [&](Handler& h) { h.on_io(event.events); })) return;
+  wait_for_memory(lock);
+  if (fds_[fd].whom == nullptr || fds_[fd].generation != generation) return;
+  epoll_event again{};  // for one that is edge-triggered
+  again.events = fds_[fd].events;
+  again.data.u64 = event.data.u64;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, static_cast<int>(fd), &again);
 }
 
 void EngineCore::run_timers(Lock& lock) {
@@ -259,26 +283,49 @@ void EngineCore::run_timers(Lock& lock) {
     std::pop_heap(heap_.begin(), heap_.end());
     const TimerId id = heap_.back().id;
     heap_.pop_back();
-    const auto found = timers_.find(id);
-    if (found == timers_.end()) continue;
-    std::shared_ptr<Handler> handler = found->second.lock();
-    timers_.erase(found);
+    Timers::node_type timer = timers_.extract(id);
+    if (timer.empty()) continue;
+    std::shared_ptr<Handler> handler = timer.mapped().lock();
     if (handler == nullptr) continue;
     running_timer_ = id;
-    run_callback(lock, std::move(handler), [&](Handler& h) { h.on_timer(id); });
+    running_timer_canceled_ = false;
+    const bool done = run_callback(lock, std::move(handler), [&](Handler& h) { h.on_timer(id); });
     running_timer_ = 0;
+    if (!done && !running_timer_canceled_) run_again_locked(std::move(timer));
   }
+}
+
+// Its node and its place in the heap were there before, so this needs memory only where others have
+// been quick to take them.
+void EngineCore::run_again_locked(Timers::node_type timer) {
+  const TimerId id = timer.key();
+  static_cast<void>(guarded([&]() -> Status {
+    heap_.push_back({now() + kPauseWithoutMemory, id});
+    std::push_heap(heap_.begin(), heap_.end());
+    timers_.insert(std::move(timer));  // without it the entry of the heap is a stale one
+    return {};
+  }));
 }
 
 void EngineCore::run_tasks(Lock& lock) {
   // Those posted by tasks come in the next round, so that descriptors get their turn.
   for (std::size_t left = tasks_.size(); left != 0 && !stopping_ && !tasks_.empty(); --left) {
+    // Its place stays, for a task that has no memory.
     std::function<void()> task = std::move(tasks_.front());
-    tasks_.pop_front();
+    bool done = true;
     lock.unlock();
-    task();
-    task = nullptr;
+    try {
+      task();
+      task = nullptr;
+    } catch (const std::bad_alloc&) {
+      done = false;
+    }
     lock.lock();
+    if (!done) {
+      tasks_.front() = std::move(task);
+      return wait_for_memory(lock);
+    }
+    tasks_.pop_front();
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "io/engine.h"
 #include "io/fd.h"
+#include "os/fd.h"
 
 namespace weft::io {
 
@@ -44,6 +45,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
     std::weak_ptr<Handler> handler;
     const void* whom = nullptr;  // the same, as running_ names it; null: no registration
     std::uint32_t generation = 0;
+    std::uint32_t events = 0;
   };
   struct Due {
     Instant when;
@@ -57,7 +59,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   void forget_locked(int fd);
   void settle_locked(Lock& lock, const void* whom);
   template <class Call>
-  void run_callback(Lock& lock, std::shared_ptr<Handler> handler, Call&& call);
+  [[nodiscard]] bool run_callback(Lock& lock, std::shared_ptr<Handler> handler, Call&& call);
 
   // The thread.
   void loop();
@@ -65,11 +67,14 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   void dispatch(Lock& lock, const epoll_event& event);
   void run_timers(Lock& lock);
   void run_tasks(Lock& lock);
+  using Timers = std::unordered_map<TimerId, std::weak_ptr<Handler>>;
+  void run_again_locked(Timers::node_type timer);
+  static void wait_for_memory(Lock& lock);
   void drop_stale_timers_locked();
 
-  const ForkGuard fork_;
+  const os::ForkGuard fork_;
   Fd epoll_;
-  Fd wake_;
+  os::Fd wake_;
   std::atomic<bool> started_{false};
   std::atomic<std::thread::id> thread_id_{};
   std::atomic<std::uint64_t> wakeups_{0};
@@ -81,6 +86,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   bool wake_sent_ = false;
   const void* running_ = nullptr;  // handler whose callback runs
   TimerId running_timer_ = 0;
+  bool running_timer_canceled_ = false;
   std::uint64_t callbacks_ = 0;  // begun so far
   std::condition_variable settled_;
   std::size_t waiters_ = 0;
@@ -89,8 +95,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   std::uint32_t next_generation_ = 1;
 
   std::vector<Due> heap_;
-  std::unordered_map<TimerId, std::weak_ptr<Handler>>
-      timers_;  // ids not in here are stale in heap_
+  Timers timers_;  // ids not in here are stale in heap_
   TimerId next_timer_ = 1;
 
   std::deque<std::function<void()>> tasks_;

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cerrno>
 
+#include "os/clock.h"
+
 namespace weft::io {
 
 namespace {
@@ -16,8 +18,7 @@ int epoll_sleep(int epoll, std::span<epoll_event> events, Duration limit) {
   const int room = static_cast<int>(events.size());
   if (limit.count() <= 0) return epoll_wait(epoll, events.data(), room, limit.count() < 0 ? -1 : 0);
   if (!g_old_kernel.load(std::memory_order_relaxed)) {
-    constexpr std::int64_t kNsPerSecond = 1'000'000'000;
-    const timespec t{limit.count() / kNsPerSecond, limit.count() % kNsPerSecond};
+    const timespec t = os::timespec_of(limit.count());
     const int count = epoll_pwait2(epoll, events.data(), room, &t, nullptr);
     // EPERM: a sandbox that does not know the call.
     if (count >= 0 || (errno != ENOSYS && errno != EPERM)) return count;
@@ -27,6 +28,11 @@ int epoll_sleep(int epoll, std::span<epoll_event> events, Duration limit) {
   constexpr std::int64_t kHourMs = 3'600'000;
   const std::int64_t ms = std::min((limit.count() + kNsPerMs - 1) / kNsPerMs, kHourMs);
   return epoll_wait(epoll, events.data(), room, static_cast<int>(ms));
+}
+
+int poll_sleep(std::span<pollfd> descriptors, Duration limit) {
+  const timespec t = os::timespec_of(limit.count());
+  return ppoll(descriptors.data(), descriptors.size(), limit.count() < 0 ? nullptr : &t, nullptr);
 }
 
 }  // namespace weft::io

@@ -1,12 +1,10 @@
-// A file descriptor that is closed with its owner.
+// A file descriptor that is closed with its owner, and may be a connection's.
 #pragma once
-
-#include <unistd.h>
 
 #include <utility>
 
-#include "io/cancel.h"
 #include "io/fork.h"
+#include "os/fd.h"
 
 namespace weft::io {
 
@@ -20,7 +18,7 @@ class Fd {
   [[nodiscard]] static Fd connection(int fd) noexcept {
     Fd out(fd);
     if (fd >= 0) {
-      out.generation_ = fork_generation();
+      out.generation_ = os::fork_generation();
       close_in_child(fd);
     }
     return out;
@@ -28,36 +26,31 @@ class Fd {
 
   Fd(const Fd&) = delete;
   Fd& operator=(const Fd&) = delete;
-  Fd(Fd&& o) noexcept
-      : fd_(std::exchange(o.fd_, -1)), generation_(std::exchange(o.generation_, 0)) {}
+  Fd(Fd&& o) noexcept : fd_(std::move(o.fd_)), generation_(std::exchange(o.generation_, 0)) {}
   Fd& operator=(Fd&& o) noexcept {
     if (this != &o) {
       reset();
-      fd_ = std::exchange(o.fd_, -1);
+      fd_ = std::move(o.fd_);
       generation_ = std::exchange(o.generation_, 0);
     }
     return *this;
   }
   ~Fd() { reset(); }
 
-  [[nodiscard]] int get() const noexcept { return fd_; }
-  explicit operator bool() const noexcept { return fd_ >= 0; }
+  [[nodiscard]] int get() const noexcept { return fd_.get(); }
+  explicit operator bool() const noexcept { return static_cast<bool>(fd_); }
 
   void reset() noexcept {
-    const int fd = std::exchange(fd_, -1);
     const std::uint32_t generation = std::exchange(generation_, 0);
-    if (fd < 0) return;
-    if (generation != 0) {
-      if (generation != fork_generation()) return;
-      forget_in_child(fd);
+    if (generation != 0 && fd_) {
+      if (generation != os::fork_generation()) return static_cast<void>(fd_.release());
+      forget_in_child(fd_.get());
     }
-    // Descriptors are closed in destructors, where nobody may be cancelled.
-    const NoCancel guard;
-    ::close(fd);
+    fd_.reset();
   }
 
  private:
-  int fd_ = -1;
+  os::Fd fd_;
   std::uint32_t generation_ = 0;  // 0: not a connection
 };
 

@@ -34,6 +34,10 @@ struct KickStep {
   if (w == KickWord::kFree) return {KickWord::kHeld, true};
   return {KickWord::kKicked, false};
 }
+[[nodiscard]] constexpr KickStep kick_if_held(KickWord w) noexcept {
+  if (w == KickWord::kFree) return {w, false};
+  return {KickWord::kKicked, true};
+}
 [[nodiscard]] constexpr KickStep kick_leave(KickWord w) noexcept {
   if (w == KickWord::kKicked) return {KickWord::kHeld, false};
   return {KickWord::kFree, true};
@@ -48,6 +52,12 @@ class WEFT_CAPABILITY("kick lock") KickLock {
   // False: the holder will do one more pass, which sees all that the caller has written.
   [[nodiscard]] bool enter_or_kick() noexcept WEFT_TRY_ACQUIRE(true) {
     return apply(kick_enter_or_kick);
+  }
+  // True: there is a holder, who will do one more pass. Never enters.
+  [[nodiscard]] bool kick_if_held() noexcept { return apply(weft::io::kick_if_held); }
+  // Leaves whatever comes. True: there was a kick, and the pass it asks for is still to be done.
+  [[nodiscard]] bool leave_at_once() noexcept WEFT_RELEASE() WEFT_NOT_ANALYZED {
+    return word_.exchange(KickWord::kFree, std::memory_order_seq_cst) == KickWord::kKicked;
   }
   // Waits: for what a caller must see done, and for what is rare. Never with a lock that a holder
   // may want.

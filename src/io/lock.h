@@ -7,17 +7,10 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "base/cpu_pause.h"
 #include "io/annotations.h"
 
 namespace weft::io {
-
-inline void cpu_pause() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield" ::: "memory");
-#endif
-}
 
 class WEFT_CAPABILITY("mutex") Mutex {
  public:

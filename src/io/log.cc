@@ -10,10 +10,10 @@
 #include <mutex>
 #include <utility>
 
-#include "io/cancel.h"
 #include "io/fd.h"
-#include "io/fork.h"
 #include "io/path.h"
+#include "os/cancel.h"
+#include "os/fork.h"
 
 namespace weft::io {
 
@@ -27,7 +27,7 @@ struct Log {
   std::mutex mutex;
   std::string file;  // "": stderr
   std::shared_ptr<spdlog::logger> logger;
-  ForkGuard fork;
+  os::ForkGuard fork;
 };
 
 // Never destroyed: threads may log until the very end of the process. In a child of fork() the
@@ -102,7 +102,7 @@ Log& current() {
 }  // namespace
 
 void detail::write_log(LogLevel level, std::string_view text) {
-  const NoCancel guard;
+  const os::NoCancel guard;
   Log& log = current();
   std::shared_ptr<spdlog::logger> logger;
   {
@@ -114,7 +114,7 @@ void detail::write_log(LogLevel level, std::string_view text) {
 }
 
 Status configure_log(LogLevel level, const std::string& file) {
-  const NoCancel guard;
+  const os::NoCancel guard;
   Log& log = current();
   {
     const std::lock_guard lock(log.mutex);

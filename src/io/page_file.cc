@@ -1,5 +1,6 @@
 #include "io/page_file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -14,9 +15,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 namespace weft::io {
@@ -103,15 +104,22 @@ struct PageName {
   PageOwner owner;
 };
 
+// Not std::filesystem::directory_iterator, which ends the program where there is no memory for it.
+struct CloseFolder {
+  void operator()(DIR* folder) const { closedir(folder); }
+};
+using Folder = std::unique_ptr<DIR, CloseFolder>;
+
 // The files of this user in `folder` for which `wanted` holds.
 template <class Wanted>
 std::vector<PageName> pages_in(const char* folder, Wanted wanted) {
   std::vector<PageName> out;
-  std::error_code failed;
-  std::filesystem::directory_iterator at(folder, failed);
-  for (; !failed && at != std::filesystem::directory_iterator(); at.increment(failed)) {
-    const auto owner = owner_named_by(at->path().filename().string());
-    if (owner && wanted(*owner)) out.push_back({at->path().string(), *owner});
+  const Folder at(opendir(folder));
+  while (const dirent* entry = at != nullptr ? readdir(at.get()) : nullptr) {
+    const auto owner = owner_named_by(entry->d_name);
+    if (owner && wanted(*owner)) {
+      out.push_back({(std::filesystem::path(folder) / entry->d_name).string(), *owner});
+    }
   }
   return out;
 }

@@ -86,7 +86,11 @@ std::ptrdiff_t PathTransport::send(std::span<const Slice> slices) {
 
 std::ptrdiff_t PathTransport::receive(std::span<const Slice> slices) {
   if (unsafe_) return -EPROTO;
-  if (rx_ == Way::kTcp) return tcp_.receive(slices);
+  if (rx_ == Way::kTcp) {
+    // What came before the ring was given up has been reported, and is not again.
+    if (!ring_) tcp_reported_ = false;
+    return tcp_.receive(slices);
+  }
   while (true) {
     const auto got = ring_->receive(slices);
     if (!got) return -EPROTO;
@@ -154,7 +158,7 @@ void PathTransport::attend() noexcept {
 
 bool PathTransport::settle() noexcept {
   attended_ = false;
-  if (!ring_) return false;
+  if (!ring_) return std::exchange(tcp_reported_, false);
   if (!announce()) return true;
   // An event of TCP that came meanwhile may have been taken by somebody who polled the ring.
   tcp_reported_ = rx_ == Way::kRing && look_at_tcp() != -EAGAIN;

@@ -60,7 +60,7 @@ class PathTransport final : public Transport {
   [[nodiscard]] bool short_read_is_all() const noexcept override {
     // Whoever attends to the ring asks again anyway; a sleeper has to say that it sleeps, in
     // receive(). On TCP beside a ring, what fd() reports is not told apart: octets, or an end.
-    return rx_ == Way::kTcp ? !ring_ : attended_;
+    return rx_ == Way::kTcp ? !ring_ && !tcp_reported_ : attended_;
   }
   [[nodiscard]] bool cheap_to_look_at() const noexcept override { return rx_ == Way::kRing; }
   [[nodiscard]] bool is_quiet() noexcept override;

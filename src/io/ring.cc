@@ -7,8 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include "io/calls.h"
 #include "io/ring_wait.h"
+#include "os/calls.h"
 
 namespace weft::io {
 
@@ -171,9 +171,9 @@ void Ring::wake() noexcept {
   // Cleared, so that one sleep costs one system call, however much we write until the peer runs.
   if (theirs_->waiting.exchange(ring_wait::kNothing, std::memory_order_seq_cst) == 0) return;
   const char octet = 0;
-  ssize_t sent = calls::send(bell_.get(), &octet, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  ssize_t sent = os::calls::send(bell_.get(), &octet, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
   while (sent < 0 && errno == EINTR) {
-    sent = calls::send(bell_.get(), &octet, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    sent = os::calls::send(bell_.get(), &octet, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
   }
   // A bell that is full rings already. One that is broken: the peer is gone, and our side of the
   // connection learns it from TCP.
@@ -207,7 +207,7 @@ bool Ring::cancel_sleep() noexcept {
   ssize_t n = sizeof octets;
   // Bounded: a peer that rings all the time must not keep us here.
   for (int turn = 0; turn < 4 && (n == sizeof octets || (n < 0 && errno == EINTR)); ++turn) {
-    n = calls::recv(bell_.get(), octets, sizeof octets, MSG_DONTWAIT);
+    n = os::calls::recv(bell_.get(), octets, sizeof octets, MSG_DONTWAIT);
   }
   return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }

@@ -17,7 +17,7 @@
 #include <fmt/format.h>
 
 #include "base/bytes.h"
-#include "io/calls.h"
+#include "os/calls.h"
 
 namespace weft::io {
 
@@ -35,7 +35,7 @@ constexpr std::size_t kHelloBytes = 20;
 using Hello = std::array<std::uint8_t, kHelloBytes>;
 
 std::uint64_t unguessable() {
-  const NoCancel guard;
+  const os::NoCancel guard;
   std::uint64_t out = 0;
   ssize_t n = 0;
   do {
@@ -115,7 +115,7 @@ bool send_hello(int socket, const Hello& hello, int memory) {
   }
   ssize_t n = 0;
   do {
-    n = calls::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    n = os::calls::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   } while (n < 0 && errno == EINTR);
   return n == static_cast<ssize_t>(hello.size());
 }
@@ -132,7 +132,7 @@ bool receive_hello(int socket, Hello& hello, Fd& memory) {
   message.msg_controllen = CMSG_LEN(sizeof(int));
   ssize_t n = 0;
   do {
-    n = calls::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    n = os::calls::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (n < 0 && errno == EINTR);
   if (n < 0) return false;
   if (const cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr) {
@@ -172,7 +172,7 @@ Result<Ring> RingOffer::take(std::optional<SpareRing> spare) {
   const Fd listener = std::move(listener_);
   Error why = Error::kNotFound;
   for (int turn = 0; turn <= kBacklog; ++turn) {
-    const int fd = uncancelled(
+    const int fd = os::uncancelled(
         [&] { return accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
     if (fd < 0) {
       if (errno == EINTR) continue;
@@ -215,7 +215,7 @@ Result<Ring> answer_ring_offer(const RingTicket& ticket, std::uint32_t bytes,
   const UnixAddress at = address_of(ticket.name);
   // Never waits: the name is there with room in its queue, or it fails.
   const auto* const name = reinterpret_cast<const sockaddr*>(&at.address);
-  if (uncancelled([&] { return ::connect(socket->get(), name, at.size); }) != 0) {
+  if (os::uncancelled([&] { return ::connect(socket->get(), name, at.size); }) != 0) {
     return fail(errno == ECONNREFUSED ? Error::kNotFound : Error::kSystem);
   }
   const auto parties = parties_of(socket->get());

@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "io/cancel.h"
+#include "os/cancel.h"
 
 #ifndef MFD_NOEXEC_SEAL  // Linux 6.3
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -47,7 +47,7 @@ int open_memory() {
 // Gives every octet of the file a page, so that no access needs one later.
 Status fill_with_pages(int fd, std::uint32_t bytes) {
   const auto size = static_cast<off_t>(file_bytes(bytes));
-  const NoCancel guard;
+  const os::NoCancel guard;
   int done = fallocate(fd, 0, 0, size);
   while (done != 0 && errno == EINTR) done = fallocate(fd, 0, 0, size);
   if (done != 0) return fail(memory_error(errno));

@@ -16,7 +16,7 @@
 
 #include "base/result.h"
 #include "io/fd.h"
-#include "io/fork.h"
+#include "os/fork.h"
 
 namespace weft::io {
 
@@ -89,7 +89,7 @@ class RingMemory {
   RingMemory(Fd file, void* base, std::uint32_t bytes) noexcept;
   [[nodiscard]] static Result<RingMemory> map(Fd file, std::uint32_t bytes);
 
-  ForkGuard fork_;
+  os::ForkGuard fork_;
   Fd file_;
   std::uint8_t* base_ = nullptr;
   std::uint32_t bytes_ = 0;

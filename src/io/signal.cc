@@ -2,36 +2,33 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <weft/system_error.h>
 
 #include <algorithm>
 #include <cerrno>
 
-#include "io/calls.h"
 #include "io/clock.h"
+#include "os/clock.h"
+#include "os/event_fd.h"
 
 namespace weft::io {
 
 Result<SignalFd> SignalFd::create() {
-  Fd fd(eventfd(0, EFD_CLOEXEC));
+  os::Fd fd = os::make_event(0, 0);
   if (!fd) return fail(system_error(errno));
   return SignalFd(std::move(fd));
 }
 
-void SignalFd::set() noexcept {
-  const std::uint64_t one = 1;
-  static_cast<void>(!calls::write(fd_.get(), &one, sizeof one));
-}
+void SignalFd::set() noexcept { os::raise_event(fd_.get()); }
 
 void SignalFd::clear() noexcept {
   std::uint64_t count = 0;
   iovec v{&count, sizeof count};
   // RWF_NOWAIT: an application that reads the descriptor behind our back must not make us sleep
   // here.
-  if (calls::preadv2(fd_.get(), &v, 1, -1, RWF_NOWAIT) >= 0 || errno != EOPNOTSUPP) return;
-  const NoCancel guard;
+  if (os::calls::preadv2(fd_.get(), &v, 1, -1, RWF_NOWAIT) >= 0 || errno != EOPNOTSUPP) return;
+  const os::NoCancel guard;
   pollfd p{fd_.get(), POLLIN, 0};
   if (poll(&p, 1, 0) == 1) static_cast<void>(!read(fd_.get(), &count, sizeof count));
 }
@@ -49,9 +46,7 @@ Status Waiter::wait() {
   timespec limit{};
   timespec* limit_at = nullptr;
   if (!until_.is_never()) {
-    constexpr std::int64_t kNsPerSecond = 1'000'000'000;
-    const std::int64_t left = std::max<std::int64_t>((until_ - now()).count(), 0);
-    limit = {left / kNsPerSecond, left % kNsPerSecond};
+    limit = os::timespec_of(std::max<std::int64_t>((until_ - now()).count(), 0));
     limit_at = &limit;
   } else {
     const int flags = fcntl(fd_, F_GETFL);

@@ -4,17 +4,20 @@
 // without a time limit means.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
-#include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <utility>
 
 #include "base/result.h"
+#include "base/splice_if.h"
 #include "base/time.h"
-#include "io/fd.h"
-#include "io/fork.h"
+#include "os/fd.h"
+#include "os/fork.h"
 
 namespace weft::io {
 
@@ -28,8 +31,8 @@ class SignalFd {
   [[nodiscard]] bool non_blocking() const noexcept;
 
  private:
-  explicit SignalFd(Fd fd) : fd_(std::move(fd)) {}
-  Fd fd_;
+  explicit SignalFd(os::Fd fd) : fd_(std::move(fd)) {}
+  os::Fd fd_;
 };
 
 using Timeout = std::optional<std::chrono::nanoseconds>;
@@ -62,7 +65,14 @@ class Signal {
   void push(T item) {
     if (fork_.forked()) return;
     const std::lock_guard lock(mutex_);
-    items_.push_back(std::move(item));
+    append_locked(std::move(item));
+    show_locked();
+  }
+  // What another one has given by take_if(). Needs no memory.
+  void push_all(std::list<T> items) {
+    if (items.empty() || fork_.forked()) return;
+    const std::lock_guard lock(mutex_);
+    items_.splice(items_.end(), items);
     show_locked();
   }
   // As push(), if `wanted()` holds: it is asked with the queue locked. Not `shown`: without a word
@@ -73,8 +83,34 @@ class Signal {
     if (fork_.forked()) return;
     const std::lock_guard lock(mutex_);
     if (!wanted()) return;
-    items_.push_back(std::move(item));
+    append_locked(std::move(item));
     if (shown) show_locked();
+  }
+  // Keeps room for one more item of push_distinct(), or gives that back.   std::bad_alloc
+  void reserve() {
+    if (fork_.forked()) return;
+    const std::lock_guard lock(mutex_);
+    spare_.emplace_back();
+    ++reserved_;
+  }
+  void unreserve() {
+    if (fork_.forked()) return;
+    const std::lock_guard lock(mutex_);
+    --reserved_;
+  }
+  // As push_if(), and needs no memory where there is none: then an item takes the place of one that
+  // is in the queue twice, and one that is in it already stays where it is. REQUIRES: reserve() was
+  // called for each different item.
+  template <class Wanted>
+  void push_distinct(T item, bool shown, Wanted wanted) {
+    try {
+      return push_if(item, shown, wanted);
+    } catch (const std::bad_alloc&) {
+      const std::lock_guard lock(mutex_);
+      if (!wanted()) return;
+      squeeze_locked(item);
+      if (shown) show_locked();
+    }
   }
   // The descriptor says what is in it, as always.
   void show() {
@@ -87,7 +123,7 @@ class Signal {
     if (fork_.forked()) return false;
     const std::lock_guard lock(mutex_);
     if (items_.size() >= limit) return false;
-    items_.push_back(std::move(item));
+    append_locked(std::move(item));
     show_locked();
     return true;
   }
@@ -103,7 +139,7 @@ class Signal {
     const std::lock_guard lock(mutex_);
     if (items_.empty()) return std::nullopt;
     std::optional<T> out(std::move(items_.front()));
-    items_.pop_front();
+    keep_first_locked();
     if (items_.empty()) unshow_locked();
     taken(*out);
     return out;
@@ -120,16 +156,14 @@ class Signal {
     }
   }
 
-  // Takes out what `pred` holds for, in order. The caller destroys it, without our lock.
+  // Takes out what `pred` holds for, in order. The caller destroys it, without our lock. Needs no
+  // memory.
   template <class Predicate>
-  [[nodiscard]] std::deque<T> take_if(Predicate pred) {
-    std::deque<T> out;
-    if (fork_.forked()) return out;
+  [[nodiscard]] std::list<T> take_if(Predicate pred) {
+    if (fork_.forked()) return {};
     const std::lock_guard lock(mutex_);
-    std::deque<T> kept;
-    for (T& item : items_) (pred(item) ? out : kept).push_back(std::move(item));
-    if (kept.empty()) unshow_locked();
-    items_.swap(kept);
+    std::list<T> out = splice_if(items_, pred);
+    if (items_.empty()) unshow_locked();
     return out;
   }
 
@@ -140,7 +174,27 @@ class Signal {
   }
 
  private:
+  static constexpr std::size_t kSpareMax = 64;
+
   explicit Signal(SignalFd fd) : fd_(std::move(fd)) {}
+  void append_locked(T item) {
+    if (spare_.empty()) return items_.push_back(std::move(item));
+    spare_.front() = std::move(item);
+    items_.splice(items_.end(), spare_, spare_.begin());
+  }
+  void keep_first_locked() {
+    if (spare_.size() >= std::max(kSpareMax, reserved_)) return items_.pop_front();
+    items_.front() = T{};
+    spare_.splice(spare_.begin(), items_, items_.begin());
+  }
+  void squeeze_locked(T item) {
+    if (std::find(items_.begin(), items_.end(), item) != items_.end()) return;
+    for (auto at = items_.begin(); at != items_.end(); ++at) {
+      if (std::find(items_.begin(), at, *at) == at) continue;
+      *at = item;
+      return items_.splice(items_.end(), items_, at);
+    }
+  }
   void show_locked() {
     if (!std::exchange(shown_, true)) fd_.set();
   }
@@ -148,9 +202,11 @@ class Signal {
     if (std::exchange(shown_, false)) fd_.clear();
   }
 
-  const ForkGuard fork_;
+  const os::ForkGuard fork_;
   mutable std::mutex mutex_;
-  std::deque<T> items_;
+  std::list<T> items_;
+  std::list<T> spare_;  // nodes of items that were taken: the next ones need no memory
+  std::size_t reserved_ = 0;
   bool shown_ = false;  // on the descriptor
   SignalFd fd_;
 };

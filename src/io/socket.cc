@@ -15,7 +15,7 @@
 #include <cstring>
 
 #include "base/time.h"
-#include "io/cancel.h"
+#include "os/cancel.h"
 
 namespace weft::io {
 
@@ -116,7 +116,7 @@ Status listen_socket(int fd, int backlog) {
 }
 
 Status begin_connect(int fd, const SocketAddress& peer) {
-  if (uncancelled([&] { return ::connect(fd, peer.get(), peer.size()); }) == 0) return {};
+  if (os::uncancelled([&] { return ::connect(fd, peer.get(), peer.size()); }) == 0) return {};
   // EINTR: the handshake goes on in the background, as with EINPROGRESS.
   if (errno == EINPROGRESS || errno == EINTR) return {};
   return fail(error_from_errno(errno));
@@ -124,12 +124,12 @@ Status begin_connect(int fd, const SocketAddress& peer) {
 
 bool is_connect_over(int fd) {
   pollfd one{.fd = fd, .events = POLLOUT, .revents = 0};
-  return uncancelled([&] { return ::poll(&one, 1, 0); }) == 1;
+  return os::uncancelled([&] { return ::poll(&one, 1, 0); }) == 1;
 }
 
 Status undo_connect(int fd, const SocketAddress& bound) {
   const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
-  const int undone = uncancelled([&] { return ::connect(fd, &nowhere, sizeof nowhere); });
+  const int undone = os::uncancelled([&] { return ::connect(fd, &nowhere, sizeof nowhere); });
   if (undone != 0) return fail(error_from_errno(errno));
   if (bound.family() == AF_UNSPEC) return {};
   // The kernel has given back a port that it had chosen itself. EINVAL: it has not.
@@ -148,7 +148,7 @@ Status take_error(int fd) {
 }
 
 Result<Fd> accept_socket(int fd, SocketAddress& peer) {
-  const NoCancel guard;
+  const os::NoCancel guard;
   while (true) {
     socklen_t size = SocketAddress::capacity();
     const int got = accept4(fd, peer.get(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -172,7 +172,7 @@ Result<Fd> accept_socket(int fd, SocketAddress& peer) {
 
 bool connection_waits(int fd) {
   pollfd p{fd, POLLIN, 0};
-  return uncancelled([&] { return ::poll(&p, 1, 0); }) == 1;
+  return os::uncancelled([&] { return ::poll(&p, 1, 0); }) == 1;
 }
 
 Status prepare_adopted(int fd) {
@@ -282,7 +282,7 @@ void close_with_reset(Fd fd) {
   // share of a socket that a child may hold too.
   sockaddr nobody{};
   nobody.sa_family = AF_UNSPEC;
-  static_cast<void>(uncancelled([&] { return ::connect(fd.get(), &nobody, sizeof nobody); }));
+  static_cast<void>(os::uncancelled([&] { return ::connect(fd.get(), &nobody, sizeof nobody); }));
 }
 
 }  // namespace weft::io

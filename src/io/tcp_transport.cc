@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <cstddef>
 
-#include "io/calls.h"
 #include "io/socket.h"
+#include "os/calls.h"
 
 namespace weft::io {
 
@@ -39,10 +39,11 @@ std::ptrdiff_t TcpTransport::send(std::span<const Slice> slices) {
   while (true) {
     ssize_t n = 0;
     if (slices.size() == 1) {
-      n = calls::send(socket_.get(), slices[0].data, slices[0].size, MSG_DONTWAIT | MSG_NOSIGNAL);
+      n = os::calls::send(socket_.get(), slices[0].data, slices[0].size,
+                          MSG_DONTWAIT | MSG_NOSIGNAL);
     } else {
       const msghdr message = message_of(slices);
-      n = calls::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+      n = os::calls::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
     if (n >= 0) return n;
     if (errno != EINTR) return error_of(errno);
@@ -53,10 +54,10 @@ std::ptrdiff_t TcpTransport::receive(std::span<const Slice> slices) {
   while (true) {
     ssize_t n = 0;
     if (slices.size() == 1) {
-      n = calls::recv(socket_.get(), slices[0].data, slices[0].size, MSG_DONTWAIT);
+      n = os::calls::recv(socket_.get(), slices[0].data, slices[0].size, MSG_DONTWAIT);
     } else {
       msghdr message = message_of(slices);
-      n = calls::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+      n = os::calls::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
     }
     if (n >= 0) return n;
     if (errno != EINTR) return error_of(errno);
@@ -66,7 +67,7 @@ std::ptrdiff_t TcpTransport::receive(std::span<const Slice> slices) {
 std::ptrdiff_t TcpTransport::peek() const noexcept {
   std::uint8_t octet = 0;
   while (true) {
-    const ssize_t n = calls::recv(socket_.get(), &octet, sizeof octet, MSG_PEEK | MSG_DONTWAIT);
+    const ssize_t n = os::calls::recv(socket_.get(), &octet, sizeof octet, MSG_PEEK | MSG_DONTWAIT);
     if (n >= 0) return n;
     if (errno != EINTR) return error_of(errno);
   }

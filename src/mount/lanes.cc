@@ -49,6 +49,8 @@ Lanes::Lane& Lanes::for_new_file() {
 
 int Lanes::stat(const std::string& path, store::Attributes& out) { return any()->stat(path, out); }
 
+int Lanes::usage(const std::string& path, store::Usage& out) { return any()->usage(path, out); }
+
 int Lanes::read_link(const std::string& path, std::string& target) {
   return any()->read_link(path, target);
 }

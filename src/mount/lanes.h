@@ -26,6 +26,7 @@ class Lanes {
       : server_(std::move(server)), prefix_(std::move(prefix)), blocks_(blocks) {}
 
   [[nodiscard]] int stat(const std::string& path, store::Attributes& out);
+  [[nodiscard]] int usage(const std::string& path, store::Usage& out);
   [[nodiscard]] int read_link(const std::string& path, std::string& target);
   [[nodiscard]] int list(const std::string& path, const Remote::EntryFunction& entry);
   [[nodiscard]] int rename(const std::string& from, const std::string& to, bool keep);

@@ -54,6 +54,55 @@ std::uint64_t Changes::of(std::uint64_t file_id) const {
   return at != last_.end() ? at->second : forgotten_;
 }
 
+void Changes::note_written(std::uint64_t file_id, std::uint64_t life) {
+  const std::lock_guard lock(mutex_);
+  const auto [at, is_new] = written_.try_emplace(file_id, life);
+  if (!is_new && at->second != life) at->second = kMixed;
+  if (written_.size() < kMost) return;
+  for (const auto& [id, when] : written_) {
+    const bool same = forgotten_life_ == 0 || forgotten_life_ == when;
+    forgotten_life_ = same ? when : kMixed;
+  }
+  written_.clear();
+}
+
+std::uint64_t Changes::take_written(std::uint64_t file_id) {
+  const std::lock_guard lock(mutex_);
+  const auto at = written_.find(file_id);
+  if (at == written_.end()) return forgotten_life_;
+  const std::uint64_t life = at->second;
+  written_.erase(at);
+  return life;
+}
+
+void Changes::note_renamed(const std::string& from, const std::string& to) {
+  const std::lock_guard lock(mutex_);
+  renames_.emplace_back(from, to);
+  if (renames_.size() <= kMostRenames) return;
+  renames_.pop_front();
+  ++first_rename_;
+}
+
+std::uint64_t Changes::renames() const {
+  const std::lock_guard lock(mutex_);
+  return first_rename_ + renames_.size();
+}
+
+std::string Changes::name_now(std::string name, std::uint64_t since) const {
+  const std::lock_guard lock(mutex_);
+  for (std::uint64_t i = std::max(since, first_rename_); i < first_rename_ + renames_.size(); ++i) {
+    const auto& [from, to] = renames_[i - first_rename_];
+    const bool is_it = name == from || (name.starts_with(from) && name[from.size()] == '/');
+    if (is_it) name = to + name.substr(from.size());
+  }
+  return name;
+}
+
+std::uint64_t Remote::life() const {
+  const std::uint64_t life = client_->server_life();
+  return life != 0 ? life : connection_ << 32U;
+}
+
 std::string Remote::name_of(const std::string& path) const {
   const std::size_t start = std::min(path.find_first_not_of('/'), path.size());
   std::string name = prefix_;
@@ -154,6 +203,19 @@ int Remote::stat(const std::string& path, Attributes& out) {
   return 0;
 }
 
+int Remote::usage(const std::string& path, store::Usage& out) {
+  if (auto ok = ready(); !ok) return local_error(ok.error());
+  if (!client_->has_statfs()) return ENOSYS;
+  const std::string name = name_of(path);
+  Request request;
+  request.op = Op::kStatFs;
+  request.path = name;
+  Reply reply;
+  if (const int error = call_again(request, reply)) return error;
+  out = reply.usage;
+  return 0;
+}
+
 int Remote::read_link(const std::string& path, std::string& target) {
   const std::string name = name_of(path);
   Request request;
@@ -211,7 +273,9 @@ int Remote::rename(const std::string& from, const std::string& to, bool keep) {
   request.target = old_name;
   request.path = new_name;
   if (keep) request.flags = store::kRenameKeep;
-  return change(request, ENOENT);
+  const int error = change(request, ENOENT);
+  if (error == 0) changes_.note_renamed(from, to);
+  return error;
 }
 
 int Remote::remove(const std::string& path, bool folder) {
@@ -294,6 +358,7 @@ int Remote::edit(const std::string& path, std::uint32_t mode, std::uint32_t flag
   if (error != 0) return error;
   File file;
   file.path = path;
+  file.renames = changes_.renames();
   file.edited = true;
   file.size_known = false;
   file.attributes = reply.attributes;
@@ -322,9 +387,11 @@ std::int64_t Remote::write(std::uint64_t id, const std::uint8_t* from, std::uint
     request.memory = {store::address_of(room), memory_.rkey(),
                       std::min({bytes - done, kWriteBytes, client_->max_io()})};
     std::memcpy(room, from + done, request.memory.bytes);
+    const std::uint64_t sent_in = life();
     const auto got = call(request);
     // Part of it may be in the file, whatever became of the reply.
     changes_.note(file.attributes.file_id);
+    changes_.note_written(file.attributes.file_id, sent_in);
     if (got && got->error != 0) return -server_error(got->error);
     if (got && got->bytes == 0) return -EIO;
     if (got) {
@@ -339,13 +406,14 @@ std::int64_t Remote::write(std::uint64_t id, const std::uint8_t* from, std::uint
 int Remote::sync(std::uint64_t id) {
   const auto at = files_.find(id);
   if (at == files_.end() || !at->second.edited) return 0;
-  // What was written on a connection that is gone may be lost with the server: no second attempt.
-  if (at->second.connection != connection_ || client_ == nullptr) return EIO;
+  File& file = at->second;
   Request request;
   request.op = Op::kSync;
-  request.handle = at->second.handle;
-  const auto got = call(request);
-  return got ? server_error(got->error) : local_error(got.error());
+  Reply reply;
+  const std::uint64_t written_in = changes_.take_written(file.attributes.file_id);
+  if (const int error = call_for(file, request, reply)) return error == ESTALE ? EIO : error;
+  // What was sent to another life of the server may be lost with it, whatever this one says.
+  return written_in == 0 || written_in == life() ? 0 : EIO;
 }
 
 int Remote::ready_with(File& file) {
@@ -354,14 +422,19 @@ int Remote::ready_with(File& file) {
 }
 
 int Remote::reopen(File& file) {
+  const bool first = file.connection == 0;
+  const std::uint64_t renames = changes_.renames();
+  file.path = changes_.name_now(file.path, file.renames);
+  file.renames = renames;
   const std::string name = name_of(file.path);
   Request request;
   request.op = file.edited ? Op::kEdit : Op::kOpen;
   request.path = name;
   Reply reply;
-  if (const int error = call_again(request, reply)) return error;
-  const bool first = file.connection == 0;
-  const bool same = file.size_known ? reply.attributes == file.attributes
+  if (const int error = call_again(request, reply)) {
+    return !first && error == ENOENT ? ESTALE : error;
+  }
+  const bool same = file.size_known ? store::same_version(file.attributes, reply.attributes)
                                     : reply.attributes.file_id == file.attributes.file_id;
   if (!first && !same) {
     close_handle(reply.handle);
@@ -377,6 +450,7 @@ int Remote::reopen(File& file) {
 int Remote::open(const std::string& path, std::uint64_t& id) {
   File file;
   file.path = path;
+  file.renames = changes_.renames();
   if (const int error = reopen(file)) return error;
   id = next_file_++;
   files_.emplace(id, std::move(file));

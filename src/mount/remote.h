@@ -7,23 +7,34 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "store/client.h"
 
 namespace weft::mount {
 
-// Which files were written to through this file system, for those who have read ahead in them. Any
-// thread.
+// Which files were written to through this file system: for those who have read ahead in them, and
+// for fsync(), which has to know whether the server still has what it was sent. Any thread.
 class Changes {
  public:
   void note(std::uint64_t file_id);
+  // Something was written in this life of the server (Client::server_life()).
+  void note_written(std::uint64_t file_id, std::uint64_t life);
+  // In which life all was written since the last call. 0: nothing was written; kMixed: in several.
+  [[nodiscard]] std::uint64_t take_written(std::uint64_t file_id);
+  // Names that were changed through this file system, so that open files are found again.
+  void note_renamed(const std::string& from, const std::string& to);
+  [[nodiscard]] std::uint64_t renames() const;  // so far
+  // What a file is called now that had this name when there were `since` renames.
+  [[nodiscard]] std::string name_now(std::string name, std::uint64_t since) const;
   // Differs from an earlier answer if the file was written to since.
   [[nodiscard]] std::uint64_t of(std::uint64_t file_id) const;
 
@@ -33,6 +44,12 @@ class Changes {
   std::unordered_map<std::uint64_t, std::uint64_t> last_;
   std::uint64_t clock_ = 0;
   std::uint64_t forgotten_ = 0;  // up to here
+  static constexpr std::uint64_t kMixed = ~std::uint64_t{0};
+  std::unordered_map<std::uint64_t, std::uint64_t> written_;  // and not flushed: in which life
+  std::uint64_t forgotten_life_ = 0;                          // of what had no room there
+  static constexpr std::size_t kMostRenames = 4096;
+  std::deque<std::pair<std::string, std::string>> renames_;
+  std::uint64_t first_rename_ = 0;  // the number of the first one there
 };
 
 class Remote {
@@ -56,6 +73,8 @@ class Remote {
 
   // `path` begins with a slash and has no other meaning than below the root.
   [[nodiscard]] int stat(const std::string& path, store::Attributes& out);
+  //   ENOSYS   the server is of an earlier release and does not tell
+  [[nodiscard]] int usage(const std::string& path, store::Usage& out);
   [[nodiscard]] int read_link(const std::string& path, std::string& target);
   using EntryFunction = std::function<void(const std::string& name, const store::Attributes&)>;
   [[nodiscard]] int list(const std::string& path, const EntryFunction& entry);
@@ -88,6 +107,7 @@ class Remote {
  private:
   struct File {
     std::string path;
+    std::uint64_t renames = 0;  // Changes::renames() when it had this path
     store::Attributes attributes;
     std::uint64_t handle = 0;  // at the server, while `connection` is the present one
     std::uint64_t connection = 0;
@@ -112,6 +132,8 @@ class Remote {
   };
 
   [[nodiscard]] std::string name_of(const std::string& path) const;
+  // Differs between connections where the server does not tell.
+  [[nodiscard]] std::uint64_t life() const;
   [[nodiscard]] store::Outcome<void> ready();
   // One request and its reply; replies of read-ahead are taken on the way.
   [[nodiscard]] store::Outcome<store::Reply> call(store::Request& request);

@@ -51,6 +51,9 @@ struct TxBatch {
   // Memory named by slices, pinned while the transport may read it. The first source_count of them
   // have an STag, pinned or not.
   Pin pins[kBatchSources];
+  // The last FPDU with payload from each. Once that has been taken, its requests may have
+  // completed, and the memory may be gone.
+  std::uint32_t source_fpdus[kBatchSources];
 
   // Where FPDUs end, in bytes from the start of the batch: the borders at which it may be cut.
   std::uint32_t fpdu_ends[kBatchFpdus];
@@ -66,6 +69,10 @@ struct TxBatch {
   }
   [[nodiscard]] std::size_t unsent_of_fpdu() const noexcept {
     return *std::upper_bound(fpdu_ends, fpdu_ends + fpdu_count, sent) - sent;
+  }
+  // Whether the transport has still to take payload from source `i`.
+  [[nodiscard]] bool needs_source(std::size_t i) const noexcept {
+    return source_fpdus[i] >= fpdu_count || fpdu_ends[source_fpdus[i]] > sent;
   }
   void clear() noexcept {
     slice_count = slice_next = arena_used = bytes = sent = released = fpdu_count = 0;

@@ -6,6 +6,8 @@
 #include <limits>
 #include <new>
 
+#include "base/cpu_pause.h"
+
 namespace weft::proto {
 
 namespace {
@@ -27,16 +29,6 @@ std::uint64_t next_word(std::uint64_t& state) {
 inline std::uint32_t round_bits(std::uint32_t half, std::uint64_t key) {
   const std::uint64_t x = (half + (key >> 32U)) * (key | 1U);
   return static_cast<std::uint32_t>((x >> 52U) ^ (x >> 36U)) & kHalfMask;
-}
-
-inline void cpu_pause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield" ::: "memory");
-#else
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-#endif
 }
 
 }  // namespace

@@ -182,6 +182,9 @@ class StagTable {
 
   // --- any thread ---
 
+  // False: there was no memory for the index.
+  [[nodiscard]] bool has_index() const noexcept { return chunks_ != nullptr; }
+
   // The slot of this STag, valid or not; null if there never was one.
   [[nodiscard]] MemoryEntry* find(Stag stag) const noexcept;
 

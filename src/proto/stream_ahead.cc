@@ -95,12 +95,13 @@ StreamOffset first_start(StreamOffset offset, std::span<const std::uint8_t> byte
 
 }  // namespace
 
-Ahead Stream::place_ahead(StreamOffset offset, std::span<const std::uint8_t> bytes) const {
+Ahead StreamRx::place_ahead(StreamOffset offset, std::span<const std::uint8_t> bytes) const {
+  const Stream& s = stream();
   Ahead ahead;
   // Without a CRC nothing proves that these octets are what they look like, and without markers
   // nothing proves where an FPDU begins.
-  if (!params_.crc || !params_.rx_markers || discarding_) return ahead;
-  if (machine_.state() != StreamState::kRts || offset < rx_offset()) return ahead;
+  if (!s.params_.crc || !s.params_.rx_markers || discarding_) return ahead;
+  if (s.machine_.state() != StreamState::kRts || offset < s.rx_offset()) return ahead;
   StreamOffset pos = first_start(offset, bytes);
   while (pos - offset < bytes.size()) {
     const MarkedFpdu fpdu(pos, bytes.subspan(static_cast<std::size_t>(pos - offset)));
@@ -126,34 +127,23 @@ Ahead Stream::place_ahead(StreamOffset offset, std::span<const std::uint8_t> byt
 
 // The memory that a tagged segment may be placed in now; null: none. The same checks as in order,
 // less those that depend on what came before.
-std::uint8_t* Stream::target_ahead(const std::uint8_t* header, std::uint32_t payload,
-                                   Pin& pin) const {
+std::uint8_t* StreamRx::target_ahead(const std::uint8_t* header, std::uint32_t payload,
+                                     Pin& pin) const {
+  const Stream& s = stream();
   const Result<Opcode> op = check_segment_control(header[0], header[1]);
   if (!op || !peek_tagged(header[0])) return nullptr;
   const DdpTagged h = load_ddp_tagged(header);
   std::uint8_t* at = nullptr;
   MemoryFault fault = MemoryFault::kInvalidStag;
   if (*op == Opcode::kWrite) {
-    if (!has(remote_access_.load(std::memory_order_relaxed), Access::kRemoteWrite)) return nullptr;
-    fault = table_.resolve(h.stag, h.to, payload, Access::kRemoteWrite, params_.id, pin, at);
-  } else if (*op == Opcode::kReadResponse && awaits(h, payload)) {
-    fault = table_.resolve(h.stag, h.to, payload, Access::kLocalWrite, params_.id, pin, at);
+    if (!has(s.remote_access_.load(std::memory_order_relaxed), Access::kRemoteWrite))
+      return nullptr;
+    fault = s.table_.resolve(h.stag, h.to, payload, Access::kRemoteWrite, s.params_.id, pin, at);
+  } else if (*op == Opcode::kReadResponse && s.reads_.awaits(h, payload)) {
+    fault = s.table_.resolve(h.stag, h.to, payload, Access::kLocalWrite, s.params_.id, pin, at);
   }
   if (fault != MemoryFault::kNone || has(pin.entry()->spec.access, kByMethod)) return nullptr;
   return at;
-}
-
-// Whether a Read of ours is outstanding into whose sink, all in one piece, this segment falls. A
-// sink of several pieces goes by a name that the table does not know.
-bool Stream::awaits(const DdpTagged& h, std::uint32_t payload) const noexcept {
-  for (std::uint32_t i = 0; i < orq_count_; ++i) {
-    const Outstanding& o = orq_[(orq_head_ + i) & orq_mask_];
-    if (o.is_rtr || o.is_atomic || o.cursor.left != 1) continue;
-    if (h.stag != o.sink_stag || h.stag != Stag{o.cursor.sge->lkey}) continue;
-    const std::uint64_t into = h.to - o.sink_to;
-    if (into >= o.received && into <= o.length && payload <= o.length - into) return true;
-  }
-  return false;
 }
 
 }  // namespace weft::proto

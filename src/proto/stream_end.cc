@@ -10,55 +10,70 @@ namespace weft::proto {
 
 // --- the one way down after a broken rule ---
 
-void Stream::violate(Violation v, const Terminate* prepared) {
-  if (machine_.state() == StreamState::kClosing) {
+void StreamShutdown::violate(Violation v, const Terminate* prepared) {
+  Stream& s = stream();
+  if (s.machine_.state() == StreamState::kClosing) {
     // Our FIN is out, so no Terminate can follow. What comes is not wanted any more, good or bad:
     // it is no violation to report, and the only answer is a reset.
     const bool ours = v == Violation::kLocalFault;
-    (void)machine_.on(ours ? StreamEvent::kLost : StreamEvent::kUnexpectedData);
-    wants_reset_ = true;
-    lose(end_, WcStatus::kFlushed);
+    (void)s.machine_.on(ours ? StreamEvent::kLost : StreamEvent::kUnexpectedData);
+    s.ending_.demand_reset();
+    lose(s.ending_.how(), WcStatus::kFlushed);
     return;
   }
-  if (v == Violation::kCrc) counters_.crc_errors.add(1);
+  if (v == Violation::kCrc) s.counters_.crc_errors.add(1);
   const Terminate report = prepared != nullptr ? *prepared : make_report(v);
   end_with_report(v, report, offending_work(v));
 }
 
 // A send-side request that cannot be carried out.
-void Stream::fail_work(SendWqe& wqe, WcStatus status, Violation v) {
-  if (params_.unreliable) {  // no concern of the peer's
-    host_.log_violation(v, info(v).code, false);
-    (void)machine_.on(StreamEvent::kLost);
-    wants_reset_ = true;
+void StreamShutdown::fail_work(SendWqe& wqe, WcStatus status, Violation v) {
+  Stream& s = stream();
+  if (s.params_.acks) return end_alone(v, {&wqe, status});
+  if (s.params_.unreliable) {  // no concern of the peer's
+    s.host_.log_violation(v, info(v).code, false);
+    (void)s.machine_.on(StreamEvent::kLost);
+    s.ending_.demand_reset();
     return lose(StreamEnd::kLost, Offender{&wqe, status});
   }
   end_with_report(v, make_terminate(info(v).code), {&wqe, status});
 }
 
-void Stream::end_with_report(Violation v, const Terminate& report, Offender offender) {
-  if (!machine_.on(StreamEvent::kViolation)) return;
-  ByteWriter body(body_);  // what it held is built, or never will be
-  encode(report, body);
-  terminate_size_ = static_cast<std::uint32_t>(body.written().size());
-  terminate_pending_ = true;
-  host_.log_violation(v, report.reason(), false);
-  stop_sending();
+// A fault of this side, between queue pairs connected out of band. It ends the own queue pair; the
+// peer is told nothing, and finds out by its retries, as between adapters.
+void StreamShutdown::end_alone(Violation v, Offender offender) {
+  Stream& s = stream();
+  s.host_.log_violation(v, info(v).code, false);
+  if (!s.machine_.on(StreamEvent::kLocalClose)) return;
+  s.stop_sending();
   arm_deadline();
-  host_.raise(info(v).event);
+  go_down(StreamEnd::kOrderly, {}, false, offender);
+}
+
+void StreamShutdown::end_with_report(Violation v, const Terminate& report, Offender offender) {
+  Stream& s = stream();
+  if (!s.machine_.on(StreamEvent::kViolation)) return;
+  ByteWriter body(s.body_);  // what it held is built, or never will be
+  encode(report, body);
+  s.ending_.owe_terminate(static_cast<std::uint32_t>(body.written().size()));
+  s.host_.log_violation(v, report.reason(), false);
+  s.stop_sending();
+  arm_deadline();
+  s.host_.raise(info(v).event);
   go_down(StreamEnd::kTerminated, report.reason(), false, offender);
 }
 
-Terminate Stream::make_report(Violation v) const {
+Terminate StreamShutdown::make_report(Violation v) const {
+  const Stream& s = stream();
   Terminate t = make_terminate(info(v).code);
-  if (info(v).attach != Attach::kNothing && seg_.header_len != 0) {
-    attach_ddp(t, {seg_.header, seg_.header_len}, static_cast<std::uint16_t>(seg_.ulpdu_len));
+  if (info(v).attach != Attach::kNothing && s.seg_.header_len != 0) {
+    attach_ddp(t, {s.seg_.header, s.seg_.header_len}, static_cast<std::uint16_t>(s.seg_.ulpdu_len));
   }
   return t;
 }
 
 // The report about a Read Request: what of it is still to do, under the header it came with.
-Terminate Stream::report_read(Violation v, const InboundRequest& request) const {
+Terminate StreamShutdown::report_read(Violation v, const InboundRequest& request) const {
   Terminate t = make_terminate(info(v).code);
   std::uint8_t header[DdpUntagged::kSize];
   store_ddp(
@@ -74,9 +89,10 @@ Terminate Stream::report_read(Violation v, const InboundRequest& request) const 
 }
 
 // Our work request that caused a violation found on this side.
-Stream::Offender Stream::offending_work(Violation v) {
-  if (orq_count_ == 0 || oldest_read().is_rtr) return {};
-  SendWqe* const read = &sq_.at(oldest_read().wqe);
+Offender StreamShutdown::offending_work(Violation v) {
+  Stream& s = stream();
+  if (s.reads_.empty() || s.reads_.oldest().is_rtr) return {};
+  SendWqe* const read = &s.sq_.at(s.reads_.oldest().wqe);
   switch (v) {
     case Violation::kReadResponseStag:
     case Violation::kReadResponseTo: return {read, WcStatus::kBadResponse};
@@ -87,26 +103,28 @@ Stream::Offender Stream::offending_work(Violation v) {
     case Violation::kWriteWrap:
     case Violation::kWriteBounds:
       // As a tagged buffer, but of a Read Response.
-      if (seg_.op != Opcode::kReadResponse) return {};
+      if (s.seg_.op != Opcode::kReadResponse) return {};
       return {read, WcStatus::kBadResponse};
     default: return {};
   }
 }
 
 // Memory that a message under construction, or a waiting batch, names is gone.
-void Stream::source_failed() {
+void StreamTx::source_failed() {
+  Stream& s = stream();
   switch (out_.from) {
     case Outbound::From::kSendQueue:
-      fail_work(sq_.at(sq_next_), WcStatus::kLocalProtection, Violation::kSendProtection);
+      if (profile::kWired && put_off_failure()) return;
+      s.fail_work(s.sq_.at(work_.next), WcStatus::kLocalProtection, Violation::kSendProtection);
       return;
     case Outbound::From::kRequest: {
-      InboundRequest& request = irq_[irq_build_ & irq_mask_];
+      InboundRequest& request = s.requests_.next();
       request.sent = out_.built;
-      const Terminate report = report_read(Violation::kReadStag, request);
-      violate(Violation::kReadStag, &report);
+      const Terminate report = s.report_read(Violation::kReadStag, request);
+      s.violate(Violation::kReadStag, &report);
       return;
     }
-    default: violate(Violation::kLocalFault);
+    default: s.violate(Violation::kLocalFault);
   }
 }
 
@@ -123,49 +141,59 @@ bool at_border(const TxBatch& b) {
 
 // A batch that waited names memory that is gone. An FPDU of which a part is out cannot be finished,
 // so no Terminate can follow it: the connection is reset.
-void Stream::batch_failed() {
-  if (!at_border(*tx_.under_way())) {
-    memory_fault();
+void StreamTx::batch_failed() {
+  Stream& s = stream();
+  if (!at_border(*queue_.under_way())) {
+    s.memory_fault();
     return;
   }
   drop_untaken();
-  settle_hold();
-  violate(Violation::kLocalFault);
+  s.path_.settle(writer_.offset());
+  if (s.params_.acks) {
+    return s.end_alone(Violation::kLocalFault, s.oldest_ends(WcStatus::kLocalProtection));
+  }
+  s.violate(Violation::kLocalFault);
 }
 
-void Stream::memory_fault() {
-  host_.log_violation(Violation::kLocalFault, info(Violation::kLocalFault).code, false);
-  if (!machine_.on(StreamEvent::kLost)) return;
-  wants_reset_ = true;
-  host_.raise(AsyncEventType::kQpFatal);
+void StreamShutdown::memory_fault() {
+  Stream& s = stream();
+  s.host_.log_violation(Violation::kLocalFault, info(Violation::kLocalFault).code, false);
+  if (!s.machine_.on(StreamEvent::kLost)) return;
+  s.ending_.demand_reset();
+  if (!s.params_.acks) s.host_.raise(AsyncEventType::kQpFatal);
   lose(StreamEnd::kLost, WcStatus::kLocalProtection);
 }
 
-void Stream::fail(Violation violation) { violate(violation); }
+void StreamShutdown::fail(Violation violation) {
+  if (stream().params_.acks && violation == Violation::kLocalFault) return end_alone(violation, {});
+  violate(violation);
+}
 
 // --- the peer's Terminate ---
 
-void Stream::terminated_by_peer(const Terminate& report) {
-  if (!machine_.on(StreamEvent::kTerminateReceived)) return;
+void StreamShutdown::terminated_by_peer(const Terminate& report) {
+  Stream& s = stream();
+  if (!s.machine_.on(StreamEvent::kTerminateReceived)) return;
   const TerminateCode code = report.reason();
-  host_.log_violation(Violation::kNone, code, true);
+  s.host_.log_violation(Violation::kNone, code, true);
   const Offender offender = blamed_by(report);
-  stop_sending();
+  s.stop_sending();
   arm_deadline();
   if (offender.wqe == nullptr) {
     // The request that the peer means has completed already, so an event reports the error.
     const bool access = offender.status == WcStatus::kRemoteAccess;
-    host_.raise(access ? AsyncEventType::kQpAccessError : AsyncEventType::kQpFatal);
+    s.host_.raise(access ? AsyncEventType::kQpAccessError : AsyncEventType::kQpFatal);
   }
   go_down(StreamEnd::kTerminated, code, true, offender);
 }
 
 // Which unfinished request the peer's report is about, and with which status it ends.
-Stream::Offender Stream::blamed_by(const Terminate& report) {
+Offender StreamShutdown::blamed_by(const Terminate& report) {
+  Stream& s = stream();
   std::uint32_t queue = kQueueCount;
   Offender offender;
   if (!report.has_ddp) {
-    if (sq_.head() != sq_.tail()) offender.wqe = &sq_.at(sq_.head());
+    if (s.sq_.head() != s.sq_.tail()) offender.wqe = &s.sq_.at(s.sq_.head());
   } else if (peek_tagged(report.ddp_header[0])) {
     offender.wqe = blamed_write(load_ddp_tagged(report.ddp_header.data()));
   } else {
@@ -178,30 +206,33 @@ Stream::Offender Stream::blamed_by(const Terminate& report) {
   return offender;
 }
 
-SendWqe* Stream::blamed_write(const DdpTagged& h) {
+SendWqe* StreamShutdown::blamed_write(const DdpTagged& h) {
+  Stream& s = stream();
   if ((h.ulp_ctrl & kRdmapOpcodeMask) != static_cast<std::uint8_t>(Opcode::kWrite)) return nullptr;
-  for (std::uint32_t i = sq_.head(); i != work_begun_end(); ++i) {
-    SendWqe& wqe = sq_.at(i);
+  for (std::uint32_t i = s.sq_.head(); i != s.work_begun_end(); ++i) {
+    SendWqe& wqe = s.sq_.at(i);
     const bool write = wqe.op == SendOp::kWrite || wqe.op == SendOp::kWriteImm;
     if (write && wqe.remote_stag == h.stag && h.to - wqe.remote_to <= wqe.length) return &wqe;
   }
   return nullptr;
 }
 
-SendWqe* Stream::blamed_send(Msn msn) {
+SendWqe* StreamShutdown::blamed_send(Msn msn) {
   const std::optional<std::uint32_t> index = find_send(msn);
-  return index ? &sq_.at(*index) : nullptr;
+  return index ? &stream().sq_.at(*index) : nullptr;
 }
 
 // Of those that are begun and not complete.
-std::optional<std::uint32_t> Stream::find_send(Msn msn) {
-  Msn next = tx_msn_[kQueueSend];
-  for (std::uint32_t i = work_begun_end(); i != sq_.head();) {
-    const SendWqe& wqe = sq_.at(--i);
+std::optional<std::uint32_t> StreamShutdown::find_send(Msn msn) {
+  Stream& s = stream();
+  Msn next = s.tx_msn_[kQueueSend];
+  for (std::uint32_t i = s.work_begun_end(); i != s.sq_.head();) {
+    const SendWqe& wqe = s.sq_.at(--i);
     const bool takes_msn = wqe.op == SendOp::kSend || wqe.op == SendOp::kSendInvalidate ||
                            wqe.op == SendOp::kImmediate || wqe.op == SendOp::kWriteImm;
     // A Write with immediate that has not come to its second half has taken none yet.
-    if (!takes_msn || (i == sq_next_ && wqe.op == SendOp::kWriteImm && !second_half_)) continue;
+    if (!takes_msn || (i == s.work_.next && wqe.op == SendOp::kWriteImm && !s.work_.second_half))
+      continue;
     next = Msn{next.value - 1};
     if (next == msn) return i;
   }
@@ -209,63 +240,67 @@ std::optional<std::uint32_t> Stream::find_send(Msn msn) {
 }
 
 // Linux siw puts the size where the MSN belongs: an unknown MSN means the oldest.
-SendWqe* Stream::blamed_read(Msn msn) {
+SendWqe* StreamShutdown::blamed_read(Msn msn) {
+  Stream& s = stream();
   SendWqe* oldest = nullptr;
-  for (std::uint32_t i = 0; i < orq_count_; ++i) {
-    const Outstanding& o = orq_[(orq_head_ + i) & orq_mask_];
+  for (std::uint32_t i = 0; i < s.reads_.count(); ++i) {
+    const Outstanding& o = s.reads_.at(i);
     if (o.is_rtr) continue;
-    if (o.msn == msn) return &sq_.at(o.wqe);
-    if (oldest == nullptr) oldest = &sq_.at(o.wqe);
+    if (o.msn == msn) return &s.sq_.at(o.wqe);
+    if (oldest == nullptr) oldest = &s.sq_.at(o.wqe);
   }
   return oldest;
 }
 
-std::uint32_t Stream::work_begun_end() const noexcept {
-  return sq_next_ + (out_.from == Outbound::From::kSendQueue ? 1 : 0);
+std::uint32_t StreamTx::work_begun_end() const noexcept {
+  return work_.next + (out_.from == Outbound::From::kSendQueue ? 1 : 0);
 }
 
 // --- closing and loss ---
 
-void Stream::close() {
-  if (!machine_.on(StreamEvent::kLocalClose)) return;
-  stop_sending();
+void StreamShutdown::close() {
+  Stream& s = stream();
+  if (!s.machine_.on(StreamEvent::kLocalClose)) return;
+  s.stop_sending();
   arm_deadline();
   go_down(StreamEnd::kOrderly, {}, false, {});
 }
 
-void Stream::peer_closed() {
-  if (peer_fin_) return;
-  peer_fin_ = true;
-  if (machine_.state() != StreamState::kRts) {
-    (void)machine_.on(StreamEvent::kPeerClosed);
+void StreamShutdown::peer_closed() {
+  Stream& s = stream();
+  if (!s.ending_.peer_closes()) return;
+  if (s.machine_.state() != StreamState::kRts) {
+    (void)s.machine_.on(StreamEvent::kPeerClosed);
     return;
   }
   const bool clean =
-      reader_.at_border() && !mid_message() && orq_count_ == 0 && irq_head_ == irq_tail_;
+      s.reader_.at_border() && !s.mid_message() && s.reads_.empty() && s.requests_.empty();
   if (clean) {
-    (void)machine_.on(StreamEvent::kPeerClosed);
-    stop_sending();
+    (void)s.machine_.on(StreamEvent::kPeerClosed);
+    s.stop_sending();
     arm_deadline();
     leave_work();
     go_down(StreamEnd::kOrderly, {}, true, {});
     return;
   }
-  (void)machine_.on(StreamEvent::kPeerClosedEarly);
+  (void)s.machine_.on(StreamEvent::kPeerClosedEarly);
   leave_work();
   lose(StreamEnd::kLost, WcStatus::kFlushed);
 }
 
-void Stream::transport_lost(bool timed_out) {
-  if (lost_) return;
-  (void)machine_.on(StreamEvent::kLost);
+void StreamShutdown::transport_lost(bool timed_out) {
+  Stream& s = stream();
+  if (s.ending_.is_lost()) return;
+  (void)s.machine_.on(StreamEvent::kLost);
   leave_work();
   lose(StreamEnd::kLost, timed_out ? WcStatus::kRetryExceeded : WcStatus::kFlushed);
 }
 
-void Stream::abort() {
-  if (lost_) return;
-  (void)machine_.on(StreamEvent::kAbort);
-  wants_reset_ = true;
+void StreamShutdown::abort() {
+  Stream& s = stream();
+  if (s.ending_.is_lost()) return;
+  (void)s.machine_.on(StreamEvent::kAbort);
+  s.ending_.demand_reset();
   lose(StreamEnd::kLost, WcStatus::kFlushed);
 }
 
@@ -276,69 +311,69 @@ void Stream::abort() {
 //
 // Linux siw does not look at what arrives between its Reply and its being ready, until something
 // else arrives.
-void Stream::break_silence() {
-  if (counters_.rx_bytes.get() != 0) return;
-  may_send_ = true;
-  if (!params_.initiator || rtr_pending_) return;
-  rtr_ = RtrKind::kWrite;
-  rtr_pending_ = true;
+void StreamShutdown::break_silence() {
+  Stream& s = stream();
+  if (s.counters_.rx_bytes.get() != 0) return;
+  s.greeting_.may_send = true;
+  if (!s.params_.initiator || s.greeting_.rtr_due()) return;
+  s.greeting_.rtr = RtrKind::kWrite;
 }
 
-void Stream::expired(Instant now) {
-  if (held_ != nullptr && now >= retry_at_) retry_due(now);
-  if (now >= resume_at_) {
-    resume_at_ = Instant::never();
-    resume_pending_ = true;
-  }
-  if (now >= fetch_at_) fetch_at_ = Instant::never();
+void StreamShutdown::expired(Instant now) {
+  Stream& s = stream();
   if (now < deadline_) return;
   deadline_ = Instant::never();
-  if (machine_.state() == StreamState::kRts) {
+  if (s.machine_.state() == StreamState::kRts) {
     break_silence();
     return;
   }
-  (void)machine_.on(StreamEvent::kTimer);
-  wants_reset_ = true;
-  lose(end_ == StreamEnd::kOpen ? StreamEnd::kLost : end_, WcStatus::kFlushed);
+  (void)s.machine_.on(StreamEvent::kTimer);
+  s.ending_.demand_reset();
+  lose(s.ending_.is_told_or_due() ? s.ending_.how() : StreamEnd::kLost, WcStatus::kFlushed);
 }
 
 // Nothing more can be sent or received. `oldest` is the status of the oldest unfinished request.
-void Stream::lose(StreamEnd how, WcStatus oldest) { lose(how, oldest_ends(oldest)); }
+void StreamShutdown::lose(StreamEnd how, WcStatus oldest) { lose(how, oldest_ends(oldest)); }
 
-void Stream::lose(StreamEnd how, Offender offender) {
-  lost_ = true;
-  terminate_pending_ = false;
-  drop_untaken();
-  discard();
+void StreamShutdown::lose(StreamEnd how, Offender offender) {
+  Stream& s = stream();
+  s.ending_.lose();
+  s.ending_.no_terminate();
+  s.drop_untaken();
+  s.discard();
   go_down(how, {}, false, offender);
 }
 
-Stream::Offender Stream::oldest_ends(WcStatus status) {
-  if (status == WcStatus::kFlushed || sq_.head() == sq_.tail()) return {};
-  return {&sq_.at(sq_.head()), status};
+Offender StreamShutdown::oldest_ends(WcStatus status) {
+  Stream& s = stream();
+  if (status == WcStatus::kFlushed || s.sq_.head() == s.sq_.tail()) return {};
+  return {&s.sq_.at(s.sq_.head()), status};
 }
 
 // The peer is gone. What was begun may have reached it or not.
-void Stream::leave_work() {
-  if (!params_.keeps_work || end_ != StreamEnd::kOpen) return;
-  ending_.keeps_work = true;
-  ending_.in_the_middle = receive_open_ || work_begun_end() != sq_.head();
+void StreamShutdown::leave_work() {
+  Stream& s = stream();
+  if (!s.params_.keeps_work || s.ending_.is_told_or_due()) return;
+  s.ending_.keep_work(s.receive_.open || s.work_begun_end() != s.sq_.head());
 }
 
-void Stream::discard() {
+void StreamRx::discard() {
+  Stream& s = stream();
   discarding_ = true;
-  held_.reset();
-  retry_at_ = resume_at_ = fetch_at_ = Instant::never();
-  rx_pin_.release();
+  hold_.held.reset();
+  hold_.retry_at = s.fetch_at_ = Instant::never();
+  s.refusal_.forget();
+  pin_.release();
   reader_.drop_all();
 }
 
 // What is begun on the wire is finished up to the FPDU border; then comes at most a Terminate, then
 // FIN. Nothing that is received from now on counts, except while closing in good order; and then
 // too the rest of a payload placed directly is dropped: its receive or Read is about to be flushed.
-void Stream::stop_sending() {
-  writer_.take_back(tx_.drop_prepared());
-  if (TxBatch* const batch = tx_.under_way(); batch != nullptr) {
+void StreamTx::stop_sending() {
+  Stream& s = stream();
+  writer_.take_back(queue_.drop_prepared());
+  if (TxBatch* const batch = queue_.under_way(); batch != nullptr) {
     if (at_border(*batch)) {
       drop_untaken();
     } else if (repin(*batch)) {
@@ -346,83 +381,84 @@ void Stream::stop_sending() {
       writer_.cut();
     } else {
       // The rest of the FPDU that is out in part cannot be read any more: a reset must do.
-      (void)machine_.on(StreamEvent::kLost);
-      terminate_pending_ = false;
-      lost_ = wants_reset_ = true;
+      (void)s.machine_.on(StreamEvent::kLost);
+      s.ending_.no_terminate();
+      s.ending_.lose();
+      s.ending_.demand_reset();
       drop_untaken();
-      discard();
+      s.discard();
     }
   }
-  settle_hold();
-  fin_wanted_ = true;
-  rtr_pending_ = false;
-  if (machine_.state() != StreamState::kClosing || segment_open_) discard();
+  s.path_.settle(writer_.offset());
+  s.ending_.stop();
+  greeting_.rtr = RtrKind::kNone;
+  if (s.machine_.state() != StreamState::kClosing || s.seg_.open) s.discard();
 }
 
-bool Stream::take_fin() {
-  if (!fin_wanted_ || fin_taken_ || terminate_pending_ || lost_) return false;
-  if (tx_.under_way() != nullptr) return false;
-  fin_taken_ = true;
-  return true;
+bool StreamShutdown::take_fin() {
+  Stream& s = stream();
+  if (s.ending_.terminate_due() || s.queue_.under_way() != nullptr) return false;
+  return s.ending_.take_fin();
 }
 
-bool Stream::finished() const noexcept {
-  return lost_ || (end_ != StreamEnd::kOpen && peer_fin_ && fin_taken_ && tx_.empty());
+bool StreamShutdown::finished() const noexcept {
+  const Stream& s = stream();
+  return s.ending_.is_lost() || (s.ending_.closed() && s.queue_.empty());
 }
 
-void Stream::go_down(StreamEnd how, TerminateCode code, bool by_peer, Offender offender) {
-  if (end_ != StreamEnd::kOpen) return;
-  end_ = how;
-  out_ = {};
-  irq_head_ = irq_build_ = irq_tail_;
-  ending_.due = true;
-  ending_.code = code;
-  ending_.by_peer = by_peer;
-  ending_.offender = offender;
+void StreamShutdown::go_down(StreamEnd how, TerminateCode code, bool by_peer, Offender offender) {
+  Stream& s = stream();
+  if (!s.ending_.begin(how, code, by_peer, offender)) return;
+  s.out_ = {};
+  s.requests_.forget();
   settle_down();
 }
 
 // A request that is completed gives its memory back to the application, so none is before the
 // transport has released all that it took.
-void Stream::settle_down() {
-  if (tx_.in_flight()) return;
+void StreamShutdown::settle_down() {
+  Stream& s = stream();
+  if (s.queue_.in_flight()) return;
   // Nor before the rest of an FPDU has gone that names it.
-  if (!kBatchCopies && tx_.under_way() != nullptr) return;
-  ending_.due = false;
-  const std::uint32_t vendor = end_ == StreamEnd::kTerminated ? vendor_error(ending_.code) : 0;
-  if (!ending_.keeps_work) {
-    flush_work(ending_.offender, vendor);
-    complete_receive(WcStatus::kFlushed, vendor);
-  } else if (std::exchange(receive_open_, false)) {
-    host_.receive_cut_off(receive_.wqe);
+  if (!kBatchCopies && s.queue_.under_way() != nullptr) return;
+  s.ending_.tell();
+  const std::uint32_t vendor =
+      s.ending_.how() == StreamEnd::kTerminated ? vendor_error(s.ending_.code()) : 0;
+  if (!s.ending_.keeps_work()) {
+    flush_work(s.ending_.offender(), vendor);
+    s.complete_receive(WcStatus::kFlushed, vendor);
+  } else if (std::exchange(s.receive_.open, false)) {
+    s.host_.receive_cut_off(s.receive_.wqe);
   }
-  host_.stream_down(end_, ending_.code, ending_.by_peer);
+  s.host_.stream_down(s.ending_.how(), s.ending_.code(), s.ending_.by_peer());
   // The host may have completed what is kept; the rest of an FPDU that still leaves completes none.
-  if (static_cast<std::int32_t>(sq_.head() - sq_next_) > 0) sq_next_ = sq_.head();
+  if (static_cast<std::int32_t>(s.sq_.head() - s.work_.next) > 0) s.work_.next = s.sq_.head();
 }
 
 // With acks, a peer that names a request has placed all before it, though its Terminate may have
 // come before its Ack.
-void Stream::flush_work(Offender offender, std::uint32_t vendor) {
-  bool placed = params_.acks && ending_.by_peer && offender.wqe != nullptr;
-  while (sq_.head() != sq_.tail()) {
-    SendWqe& wqe = sq_.at(sq_.head());
+void StreamShutdown::flush_work(Offender offender, std::uint32_t vendor) {
+  Stream& s = stream();
+  bool placed = s.params_.acks && s.ending_.by_peer() && offender.wqe != nullptr;
+  while (s.sq_.head() != s.sq_.tail()) {
+    SendWqe& wqe = s.sq_.at(s.sq_.head());
     placed = placed && &wqe != offender.wqe && (wqe.answered || !wqe.awaits_response());
     if (placed) {
-      complete_send(wqe, WcStatus::kSuccess, 0);
+      s.complete_send(wqe, WcStatus::kSuccess, 0);
     } else {
-      complete_send(wqe, &wqe == offender.wqe ? offender.status : WcStatus::kFlushed, vendor);
+      s.complete_send(wqe, &wqe == offender.wqe ? offender.status : WcStatus::kFlushed, vendor);
     }
   }
-  sq_next_ = sq_.head();
-  orq_count_ = 0;
+  s.work_.next = s.sq_.head();
+  s.reads_.forget();
 }
 
-void Stream::flush_posted() {
-  if (end_ != StreamEnd::kOpen && !ending_.due) flush_work({}, 0);
+void StreamShutdown::flush_posted() {
+  if (stream().ending_.is_told()) flush_work({}, 0);
 }
 
-void Stream::complete_send(SendWqe& wqe, WcStatus status, std::uint32_t vendor) {
+void StreamTx::complete_send(SendWqe& wqe, WcStatus status, std::uint32_t vendor) {
+  Stream& s = stream();
   SendDone done;
   done.wr_id = wqe.wr_id;
   done.status = status;
@@ -430,12 +466,14 @@ void Stream::complete_send(SendWqe& wqe, WcStatus status, std::uint32_t vendor) 
   done.signaled = status != WcStatus::kSuccess || wqe.has_flag(SendFlags::kSignaled);
   done.byte_len = wqe.length;
   done.vendor_error = vendor;
-  sq_.retire();
-  host_.send_done(done);
+  s.sq_.retire();
+  s.host_.send_done(done);
 }
 
-void Stream::arm_deadline() { deadline_ = host_.now() + params_.close_timeout; }
+void StreamShutdown::arm_deadline() {
+  deadline_ = stream().host_.now() + stream().params_.close_timeout;
+}
 
-bool Stream::mid_message() const noexcept { return write_open_ || receive_open_ || segment_open_; }
+bool StreamRx::mid_message() const noexcept { return write_.open || receive_.open || seg_.open; }
 
 }  // namespace weft::proto

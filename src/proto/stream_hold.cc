@@ -19,53 +19,55 @@ constexpr Duration kRetryPause{1'000'000};
 }  // namespace
 
 // Keeps what the last read has brought, from this segment on: one read at most.
-void Stream::hold(MarkedOctets ulpdu) {
-  early_send_ = false;
-  const bool for_target = std::exchange(target_waits_, false);
-  rx_pin_.release();
-  const Instant now = host_.now();
+void StreamRx::hold(MarkedOctets ulpdu) {
+  Stream& s = stream();
+  const bool for_target = std::exchange(hold_.why, Waits::kForNothing) == Waits::kForTarget;
+  pin_.release();
+  const Instant now = s.host_.now();
   const std::span<const std::uint8_t> rest = reader_.rest();
-  if constexpr (!profile::kHeap) return fail(Violation::kLocalFault);  // nowhere to keep it
-  held_.reset(new (std::nothrow)
-                  Held{.for_target = for_target,
-                       .ulpdu = std::vector<std::uint8_t>(ulpdu.size()),
-                       .rest = {rest.begin(), rest.end()},
-                       .until = for_target ? Instant::never() : now + params_.recv_wait});
-  if (held_ != nullptr) ulpdu.take(held_->ulpdu.data(), ulpdu.size());
+  if constexpr (!profile::kHeap) return s.fail(Violation::kLocalFault);  // nowhere to keep it
+  hold_.held.reset(new (std::nothrow)
+                       Held{.for_target = for_target,
+                            .ulpdu = std::vector<std::uint8_t>(ulpdu.size()),
+                            .rest = {rest.begin(), rest.end()},
+                            .until = for_target ? Instant::never() : now + s.params_.recv_wait});
+  if (hold_.held != nullptr) ulpdu.take(hold_.held->ulpdu.data(), ulpdu.size());
   reader_.drop_rest();
-  if (held_ == nullptr) return fail(Violation::kLocalFault);
-  retry_at_ = std::min(now + kRetryPause, held_->until);
+  if (hold_.held == nullptr) return s.fail(Violation::kLocalFault);
+  hold_.retry_at = std::min(now + kRetryPause, hold_.held->until);
 }
 
-bool Stream::retry_receive() {
-  if (!profile::kHeap || held_ == nullptr) return true;
-  if (machine_.state() == StreamState::kRts) {
-    if (held_->for_target) return retry_target();
+bool StreamRx::retry_receive() {
+  if (!profile::kHeap || hold_.held == nullptr) return true;
+  if (stream().machine_.state() == StreamState::kRts) {
+    if (hold_.held->for_target) return retry_target();
     if (!open_receive()) return false;
   }
-  go_on_with(std::move(held_));
-  return held_ == nullptr;
+  go_on_with(std::move(hold_.held));
+  return hold_.held == nullptr;
 }
 
 // The open segment is still that of the payload, and what its target took is counted there. The
 // memory may have been revoked meanwhile.
-bool Stream::retry_target() {
-  std::unique_ptr<Held> held = std::move(held_);  // a failure discards what is held
+bool StreamRx::retry_target() {
+  Stream& s = stream();
+  std::unique_ptr<Held> held = std::move(hold_.held);  // a failure discards what is held
   MarkedOctets payload{std::span<const std::uint8_t>(held->ulpdu)};
   payload.drop(seg_.header_len + seg_.placed);
   MemoryFault fault = MemoryFault::kNone;
   if (seg_.op == Opcode::kWrite) {
-    fault = resolve_remote(seg_.stag, seg_.to + seg_.placed, payload.size(), Access::kRemoteWrite,
-                           rx_pin_, write_at_);
+    fault = s.resolve_remote(seg_.stag, seg_.to + seg_.placed, payload.size(), Access::kRemoteWrite,
+                             pin_, write_at_);
   }
   const bool good = fault == MemoryFault::kNone ? place(payload) : target_failed();
-  rx_pin_.release();
-  if (std::exchange(target_waits_, false)) {
-    held_ = std::move(held);
-    retry_at_ = host_.now() + kRetryPause;
+  pin_.release();
+  if (hold_.why == Waits::kForTarget) {
+    hold_.why = Waits::kForNothing;
+    hold_.held = std::move(held);
+    hold_.retry_at = s.host_.now() + kRetryPause;
     return false;
   }
-  retry_at_ = Instant::never();
+  hold_.retry_at = Instant::never();
   reader_.resume(held->rest);
   if (good && close_segment()) {
     drain_reader();
@@ -75,32 +77,35 @@ bool Stream::retry_target() {
   return true;
 }
 
-void Stream::go_on_with(std::unique_ptr<Held> held) {
-  retry_at_ = Instant::never();
-  seen_before_ = true;
+void StreamRx::go_on_with(std::unique_ptr<Held> held) {
+  hold_.retry_at = Instant::never();
+  hold_.seen_before = true;
   reader_.resume(held->rest);
   const MarkedOctets ulpdu{std::span<const std::uint8_t>(held->ulpdu)};
   if (ulpdu.empty() || on_ulpdu(ulpdu)) {
     drain_reader();
-  } else if (target_waits_) {
+  } else if (hold_.why == Waits::kForTarget) {
     hold(ulpdu);
   } else {
-    rx_pin_.release();
+    pin_.release();
     reader_.drop_all();
   }
 }
 
 // The open segment is still that of the Send: nothing has been looked at since.
-void Stream::retry_due(Instant now) {
+void StreamRx::retry_due(Instant now) {
+  Stream& s = stream();
   if (retry_receive()) return;
-  if (now < held_->until) {
-    retry_at_ = std::min(now + kRetryPause, held_->until);
-  } else if (params_.acks) {
-    refuse_send();
-  } else if (params_.unreliable) {
-    lose_send();
+  if (now < hold_.held->until) {
+    hold_.retry_at = std::min(now + kRetryPause, hold_.held->until);
+  } else if (s.params_.acks) {
+    s.refusal_.refuse();
+    go_on_with(std::move(hold_.held));
+  } else if (s.params_.unreliable) {
+    loss_.starve();
+    go_on_with(std::move(hold_.held));
   } else {
-    violate(Violation::kNoReceive);
+    s.violate(Violation::kNoReceive);
   }
 }
 

@@ -15,71 +15,67 @@
 
 namespace weft::proto {
 
-// The Send that is held has waited for its receive without success.
-void Stream::lose_send() {
-  starved_ = true;
-  go_on_with(std::move(held_));
-}
-
 // Whether this ULPDU, a whole one, is part of a message that is lost.
-bool Stream::loses(std::span<const std::uint8_t> ulpdu) {
-  if (!is_lost(ulpdu)) return false;
-  if (!std::exchange(seen_before_, false)) counters_.rx_fpdus.add(1);
+bool StreamLoss::loses(Stream& s, std::span<const std::uint8_t> ulpdu) {
+  if (!is_lost(s, ulpdu)) return false;
+  if (!std::exchange(s.hold_.seen_before, false)) s.counters_.rx_fpdus.add(1);
   return true;
 }
 
 // What breaks a rule is not lost, but refused by open_segment().
-bool Stream::is_lost(std::span<const std::uint8_t> ulpdu) {
-  if (machine_.state() != StreamState::kRts || ulpdu.size() < 2) return false;
+bool StreamLoss::is_lost(Stream& s, std::span<const std::uint8_t> ulpdu) {
+  if (s.machine_.state() != StreamState::kRts || ulpdu.size() < 2) return false;
   const Result<Opcode> op = check_segment_control(ulpdu[0], ulpdu[1]);
   if (!op || ulpdu.size() < weft::info(*op).ulpdu_min) return false;
   const auto payload = static_cast<std::uint32_t>(ulpdu.size() - ddp_header_size(ulpdu[0]));
-  if (*op == Opcode::kWrite) return loses_write(load_ddp_tagged(ulpdu.data()), payload);
+  if (*op == Opcode::kWrite) return loses_write(s, load_ddp_tagged(ulpdu.data()), payload);
   if (!weft::info(*op).consumes_receive) return false;
-  return loses_send(*op, load_ddp_untagged(ulpdu.data()), payload, peek_last(ulpdu[0]));
+  return loses_send(s, *op, load_ddp_untagged(ulpdu.data()), payload, peek_last(ulpdu[0]));
 }
 
-bool Stream::loses_write(const DdpTagged& h, std::uint32_t payload) {
-  if (!write_open_ && !losing_write_) lost_write_ = false;  // a new message
+bool StreamLoss::loses_write(Stream& s, const DdpTagged& h, std::uint32_t payload) {
+  if (!s.write_.open && !losing_write_) lost_write_ = false;  // a new message
   Pin pin;
   std::uint8_t* at = nullptr;
   if (!losing_write_ && payload != 0 &&
-      resolve_remote(h.stag, h.to, payload, Access::kRemoteWrite, pin, at) != MemoryFault::kNone) {
+      s.resolve_remote(h.stag, h.to, payload, Access::kRemoteWrite, pin, at) !=
+          MemoryFault::kNone) {
     losing_write_ = lost_write_ = true;
-    write_open_ = false;
-    write_bytes_ = 0;
-    counters_.messages_dropped.add(1);
+    s.write_.open = false;
+    s.write_.bytes = 0;
+    s.counters_.messages_dropped.add(1);
   }
   if (!losing_write_) return false;
   losing_write_ = !h.last;
   return true;
 }
 
-bool Stream::loses_send(Opcode op, const DdpUntagged& h, std::uint32_t payload, bool last) {
-  if (h.queue != kQueueSend || h.msn != rx_msn_[kQueueSend]) return false;
+bool StreamLoss::loses_send(Stream& s, Opcode op, const DdpUntagged& h, std::uint32_t payload,
+                            bool last) {
+  if (h.queue != kQueueSend || h.msn != s.rx_msn_[kQueueSend]) return false;
   if (!losing_send_) {
-    if (!cannot_take(op, h, payload)) return false;
+    if (!cannot_take(s, op, h, payload)) return false;
     losing_send_ = true;
-    counters_.messages_dropped.add(1);
+    s.counters_.messages_dropped.add(1);
   }
   if (last) {
     losing_send_ = lost_write_ = false;
-    last_write_bytes_ = 0;
-    rx_msn_[kQueueSend] = h.msn.next();
+    s.write_.last_bytes = 0;
+    s.rx_msn_[kQueueSend] = h.msn.next();
   }
   return true;
 }
 
-bool Stream::cannot_take(Opcode op, const DdpUntagged& h, std::uint32_t payload) {
+bool StreamLoss::cannot_take(Stream& s, Opcode op, const DdpUntagged& h, std::uint32_t payload) {
   const bool whole = weft::info(op).must_be_last;
   if (whole && lost_write_) return true;
-  if (!receive_open_) {
-    const bool open = open_receive();
+  if (!s.receive_.open) {
+    const bool open = s.open_receive();
     if (!open) return starved_;  // the first one waits
     starved_ = false;
   }
-  if (whole || std::uint64_t{h.mo} + payload <= receive_.wqe.length) return false;
-  begin_receive();  // for the next message
+  if (whole || std::uint64_t{h.mo} + payload <= s.receive_.wqe.length) return false;
+  s.begin_receive();  // for the next message
   return true;
 }
 

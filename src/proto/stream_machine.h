@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "proto/machine.h"
 
 namespace weft::proto {
 
@@ -32,11 +33,7 @@ enum class StreamEvent : std::uint8_t {
   kAbort,
 };
 
-struct StreamArrow {
-  StreamState from;
-  StreamEvent on;
-  StreamState to;
-};
+using StreamArrow = Arrow<StreamState, StreamEvent>;
 [[nodiscard]] std::span<const StreamArrow> stream_arrows() noexcept;
 [[nodiscard]] std::string_view describe(StreamState s) noexcept;
 [[nodiscard]] std::string_view describe(StreamEvent e) noexcept;

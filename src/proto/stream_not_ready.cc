@@ -14,8 +14,6 @@ namespace weft::proto {
 
 namespace {
 
-constexpr std::uint8_t kForEver = 7;
-
 bool is_request(Opcode op) {
   switch (op) {
     case Opcode::kReadResponse:
@@ -29,75 +27,60 @@ bool is_request(Opcode op) {
 
 // --- the end that has no receive ---
 
-// The Send that is held has waited for its receive in vain.
-void Stream::refuse_send() {
-  refusing_ = refusal_pending_ = true;
-  go_on_with(std::move(held_));
-}
-
 // Whether this ULPDU is of a request that will come again.
-bool Stream::drops(std::span<const std::uint8_t> ulpdu) {
+bool StreamRx::drops(std::span<const std::uint8_t> ulpdu) {
   if (ulpdu.size() < 2) return false;
   const Result<Opcode> op = check_segment_control(ulpdu[0], ulpdu[1]);
   if (!op || !is_request(*op)) return false;
-  if (!std::exchange(seen_before_, false)) counters_.rx_fpdus.add(1);
-  return true;
-}
-
-bool Stream::take_resume(Msn msn) {
-  if (!refusing_ || refusal_pending_ || msn != rx_msn_[kQueueSend]) return refuse_ack();
-  refusing_ = false;
+  if (!std::exchange(hold_.seen_before, false)) stream().counters_.rx_fpdus.add(1);
   return true;
 }
 
 // --- the end whose Send is refused ---
 
 // All before it has been placed.
-bool Stream::take_not_ready(Msn msn) {
-  const std::optional<std::uint32_t> index = find_send(msn);
-  if (backed_off_ || !index) return refuse_ack();
-  const std::uint32_t asked = *index == sq_next_ ? asks_sent_ : sq_.at(*index).ask - 1;
-  if (static_cast<std::int32_t>(asked - asks_acked_) < 0) return refuse_ack();  // it has been taken
-  acks_reach(asked);
-  asks_sent_ = asked;
-  rewind(*index, msn);
-  retire_work();
-  return count_refusal(*index, msn);
+bool StreamRx::take_not_ready(Msn msn) {
+  Stream& s = stream();
+  const std::optional<std::uint32_t> index = s.find_send(msn);
+  if (s.refusal_.backed_off() || !index) return refuse_ack();
+  const std::uint32_t asked =
+      *index == s.work_.next ? s.acks_.asks_sent() : s.sq_.at(*index).ask - 1;
+  if (!s.acks_.go_back(asked)) return refuse_ack();  // it has been taken
+  s.rewind(*index, msn);
+  s.retire_work();
+  return s.count_refusal(*index, msn);
 }
 
 // The next request to start is this one again.
-void Stream::rewind(std::uint32_t index, Msn msn) {
+void StreamTx::rewind(std::uint32_t index, Msn msn) {
+  Stream& s = stream();
   // A question that has not gone out is asked again below, where it is still due.
   const bool asks = out_.from == Outbound::From::kControl && out_.bits == kAskBit;
   if (out_.from == Outbound::From::kSendQueue || asks) out_ = {};
-  second_half_ = false;
+  work_.second_half = false;
   tx_msn_[kQueueSend] = msn;
-  while (orq_count_ != 0) {
-    const Outstanding& newest = orq_[(orq_head_ + orq_count_ - 1) & orq_mask_];
+  while (!s.reads_.empty()) {
+    const Outstanding& newest = s.reads_.at(s.reads_.count() - 1);
     if (newest.is_rtr || static_cast<std::int32_t>(newest.wqe - index) < 0) break;
     tx_msn_[kQueueReadRequest] = newest.msn;
-    --orq_count_;
+    s.reads_.drop_newest();
   }
-  unasked_ = 0;
-  for (std::uint32_t i = sq_.head(); i != index; ++i) unasked_ += sq_.at(i).ask == asks_sent_ + 1;
-  ask_pending_ = unasked_ != 0;
-  for (std::uint32_t i = index; i != sq_next_; ++i) sq_.at(i).answered = false;
-  sq_next_ = index;
+  s.acks_.count_unasked(s.sq_, s.sq_.head(), index);
+  for (std::uint32_t i = index; i != work_.next; ++i) s.sq_.at(i).answered = false;
+  work_.next = index;
 }
 
 // False: that was once too often, and the stream has ended. The peer is not to blame for it, so no
 // Terminate tells it.
-bool Stream::count_refusal(std::uint32_t index, Msn msn) {
-  if (msn != refused_msn_) refusals_ = 0;
-  refused_msn_ = msn;
-  if (refusals_allowed_ != kForEver && ++refusals_ > refusals_allowed_) {
-    (void)machine_.on(StreamEvent::kLost);
-    wants_reset_ = true;
-    lose(StreamEnd::kLost, Offender{&sq_.at(index), WcStatus::kRnrRetryExceeded});
+bool StreamShutdown::count_refusal(std::uint32_t index, Msn msn) {
+  Stream& s = stream();
+  if (!s.refusal_.count(msn)) {
+    (void)s.machine_.on(StreamEvent::kLost);
+    s.ending_.demand_reset();
+    lose(StreamEnd::kLost, Offender{&s.sq_.at(index), WcStatus::kRnrRetryExceeded});
     return false;
   }
-  backed_off_ = true;
-  resume_at_ = host_.now() + params_.not_ready_pause;
+  s.refusal_.back_off(s.host_.now() + s.params_.not_ready_pause);
   return true;
 }
 

@@ -19,64 +19,78 @@ Violation write_violation(MemoryFault fault) {
 
 }  // namespace
 
-bool Stream::check_write() {
+bool StreamRx::check_write() {
+  Stream& s = stream();
   // RFC 5041 5.2: the STag and TO of a segment without payload are not checked.
   if (seg_.payload_len == 0) return true;
-  const MemoryFault fault = resolve_remote(seg_.stag, seg_.to, seg_.payload_len,
-                                           Access::kRemoteWrite, rx_pin_, write_at_);
-  if (fault != MemoryFault::kNone) return fail_segment(write_violation(fault));
-  if (write_open_) {
-    if (seg_.stag != write_stag_) return fail_segment(Violation::kWriteOtherStag);
-    if (seg_.to != write_next_to_) return fail_segment(Violation::kWriteOtherTo);
+  if (!s.serves(Access::kRemoteWrite)) return fail_write(Violation::kNotServed);
+  const MemoryFault fault =
+      s.resolve_remote(seg_.stag, seg_.to, seg_.payload_len, Access::kRemoteWrite, pin_, write_at_);
+  if (fault != MemoryFault::kNone) return fail_write(write_violation(fault));
+  if (write_.open) {
+    if (seg_.stag != write_.stag) return fail_segment(Violation::kWriteOtherStag);
+    if (seg_.to != write_.next_to) return fail_segment(Violation::kWriteOtherTo);
   }
   return true;
+}
+
+// As InfiniBand has it, the receive of a Write with immediate ends with "local access error" where
+// the Write may not go. The segments of such a Write say what follows them (kImmediateBit).
+bool StreamRx::fail_write(Violation v) {
+  if (stream().params_.acks && (seg_.bits & kImmediateBit) != 0 && !receive_.open &&
+      open_receive()) {
+    complete_receive(WcStatus::kLocalAccess, vendor_error(info(v).code));
+  }
+  return fail_segment(v);
 }
 
 // Weft peers recognize each other by a mark in a field that the RFCs leave open: the sink TO of the
 // zero-length Read that is the RTR, answered by a zero-length Write to the same TO (RFC 5041 5.2
 // and RFC 5040 5.2: receivers check neither STag nor TO of these). A recognized peer gets FPDUs of
 // any size; every other peer gets one for each TCP segment.
-bool Stream::is_mark() const noexcept {
-  return params_.initiator && seg_.op == Opcode::kWrite && seg_.to == kPeerMark && seg_.last &&
-         seg_.payload_len == 0 && !write_open_;
+bool StreamRx::is_mark() const noexcept {
+  return stream().params_.initiator && seg_.op == Opcode::kWrite && seg_.to == kPeerMark &&
+         seg_.last && seg_.payload_len == 0 && !write_.open;
 }
 
-void Stream::know_peer() {
-  if (params_.max_ulpdu_known == 0) return;
-  max_ulpdu_.store(params_.max_ulpdu_known, std::memory_order_relaxed);
-  mark_pending_ = !params_.initiator;
+void StreamRx::know_peer() {
+  Stream& s = stream();
+  if (s.params_.max_ulpdu_known == 0) return;
+  s.max_ulpdu_.store(s.params_.max_ulpdu_known, std::memory_order_relaxed);
+  s.greeting_.mark_due = !s.params_.initiator;
 }
 
-bool Stream::finish_write() {
+bool StreamRx::finish_write() {
   if (seg_.payload_len != 0) {
-    write_stag_ = seg_.stag;
-    write_next_to_ = seg_.to + seg_.payload_len;
-    write_bytes_ += seg_.payload_len;
-  } else if (!write_open_ && !seg_.last) {
+    write_.stag = seg_.stag;
+    write_.next_to = seg_.to + seg_.payload_len;
+    write_.bytes += seg_.payload_len;
+  } else if (!write_.open && !seg_.last) {
     // An empty first segment: what follows must continue from where it says.
-    write_stag_ = seg_.stag;
-    write_next_to_ = seg_.to;
+    write_.stag = seg_.stag;
+    write_.next_to = seg_.to;
   }
-  write_open_ = !seg_.last;
+  write_.open = !seg_.last;
   if (seg_.last) {
-    last_write_bytes_ = write_bytes_;
-    write_bytes_ = 0;
+    write_.last_bytes = write_.bytes;
+    write_.bytes = 0;
   }
   return true;
 }
 
-bool Stream::check_read_response() {
-  const bool outstanding = orq_count_ != 0 && !oldest_read().is_atomic;
-  if (seg_.payload_len != 0 && !(outstanding && seg_.stag == oldest_read().sink_stag)) {
+bool StreamRx::check_read_response() {
+  Stream& s = stream();
+  const bool outstanding = !s.reads_.empty() && !s.reads_.oldest().is_atomic;
+  if (seg_.payload_len != 0 && !(outstanding && seg_.stag == s.reads_.oldest().sink_stag)) {
     // Not the sink we named: what is wrong with it as a tagged buffer comes first.
     Pin pin;
     std::uint8_t* at = nullptr;
-    const MemoryFault fault =
-        table_.resolve(seg_.stag, seg_.to, seg_.payload_len, Access::kNone, params_.id, pin, at);
+    const MemoryFault fault = s.table_.resolve(seg_.stag, seg_.to, seg_.payload_len, Access::kNone,
+                                               s.params_.id, pin, at);
     if (fault != MemoryFault::kNone) return fail_segment(write_violation(fault));
   }
   if (!outstanding) return fail_segment(Violation::kUnaskedReadResponse);
-  const Outstanding& o = oldest_read();
+  const Outstanding& o = s.reads_.oldest();
   if (seg_.payload_len != 0) {
     if (seg_.stag != o.sink_stag) return fail_segment(Violation::kReadResponseStag);
     if (seg_.to != o.sink_to + o.received) return fail_segment(Violation::kReadResponseTo);
@@ -88,22 +102,22 @@ bool Stream::check_read_response() {
   return true;
 }
 
-bool Stream::finish_read_response() {
-  Outstanding& o = oldest_read();
+bool StreamRx::finish_read_response() {
+  Outstanding& o = stream().reads_.oldest();
   o.received += seg_.payload_len;
   if (seg_.last) answered(o);
   return true;
 }
 
 // The response to the oldest Read or atomic is complete.
-void Stream::answered(Outstanding& o) {
+void StreamRx::answered(Outstanding& o) {
+  Stream& s = stream();
   if (!o.is_rtr) {
-    sq_.at(o.wqe).answered = true;
-    acks_reach(sq_.at(o.wqe).ask);
+    s.sq_.at(o.wqe).answered = true;
+    s.acks_.reach(s.sq_.at(o.wqe).ask);
   }
-  ++orq_head_;
-  --orq_count_;
-  retire_work();
+  s.reads_.drop_oldest();
+  s.retire_work();
 }
 
 }  // namespace weft::proto

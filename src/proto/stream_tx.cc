@@ -18,7 +18,8 @@ constexpr Duration kFetchPause{1'000'000};
 }  // namespace
 
 // Builds one FPDU of the open message into the batch. False: no room, or the stream failed.
-bool Stream::emit_segment() {
+bool StreamTx::emit_segment() {
+  Stream& s = stream();
   const std::uint32_t header_len =
       static_cast<std::uint32_t>(out_.tagged ? DdpTagged::kSize : DdpUntagged::kSize);
   std::uint32_t payload = std::min(out_.remaining, max_ulpdu() - header_len);
@@ -27,13 +28,13 @@ bool Stream::emit_segment() {
       (!widen_batch() || !writer_.room(header_len, payload, pieces))) {
     return false;
   }
-  if (!params_.tx_markers && payload < FpduWriter::kCopyBelow && out_.in_one_piece(payload)) {
+  if (!s.params_.tx_markers && payload < FpduWriter::kCopyBelow && out_.in_one_piece(payload)) {
     if (!emit_small(header_len, payload)) return false;
   } else if (!emit_large(header_len, payload)) {
     return false;
   }
   const bool last = payload == out_.remaining;
-  counters_.tx_fpdus.add(1);
+  s.counters_.tx_fpdus.add(1);
   out_.remaining -= payload;
   out_.built += payload;
   out_.to += payload;
@@ -43,7 +44,7 @@ bool Stream::emit_segment() {
 }
 
 // `payload` becomes less where a small batch has no room for so many octets of a method.
-bool Stream::emit_large(std::uint32_t header_len, std::uint32_t& payload) {
+bool StreamTx::emit_large(std::uint32_t header_len, std::uint32_t& payload) {
   bool fetch = false;
   if (out_.flat == nullptr && payload != 0 && !pin_sources(payload, fetch)) return false;
   if (fetch && !fetch_payload(header_len, payload)) return false;
@@ -61,7 +62,7 @@ bool Stream::emit_large(std::uint32_t header_len, std::uint32_t& payload) {
 
 // Octets that a method gives, and those of memory between them. False: none was taken, as there is
 // no room, they are not there yet, or never will be.
-bool Stream::fetch_payload(std::uint32_t header_len, std::uint32_t& payload) {
+bool StreamTx::fetch_payload(std::uint32_t header_len, std::uint32_t& payload) {
   std::uint8_t* to = writer_.fetch_room(header_len, payload);
   if (to == nullptr && writer_.batch()->bytes == 0) {
     payload = static_cast<std::uint32_t>(writer_.fetch_max(header_len));
@@ -86,18 +87,18 @@ bool Stream::fetch_payload(std::uint32_t header_len, std::uint32_t& payload) {
       }
     }
     if (got == Stored::kRefused) source_failed();
-    if (got == Stored::kLater) fetch_at_ = host_.now() + kFetchPause;
+    if (got == Stored::kLater) fetch_at_ = stream().host_.now() + kFetchPause;
     if (got != Stored::kAll) return false;
     to += piece;
     bytes -= piece;
-    advance(cursor, piece);
+    cursor.advance(piece);
   }
   out_.cursor = cursor;
   return true;
 }
 
 // A small segment whose payload lies in one piece, without the detour over slices.
-bool Stream::emit_small(std::uint32_t header_len, std::uint32_t& payload) {
+bool StreamTx::emit_small(std::uint32_t header_len, std::uint32_t& payload) {
   const std::uint8_t* from = out_.flat + out_.built;
   if (out_.flat == nullptr && payload != 0) {
     const Cursor& c = out_.cursor;
@@ -108,7 +109,7 @@ bool Stream::emit_small(std::uint32_t header_len, std::uint32_t& payload) {
       return false;
     }
     if (has(source_entry_->spec.access, kByMethod)) return emit_large(header_len, payload);
-    advance(out_.cursor, payload);
+    out_.cursor.advance(payload);
   }
   std::uint8_t* ulpdu = writer_.begin_small(header_len + payload);
   store_header(ulpdu, payload == out_.remaining);
@@ -117,7 +118,7 @@ bool Stream::emit_small(std::uint32_t header_len, std::uint32_t& payload) {
   return true;
 }
 
-void Stream::store_header(std::uint8_t* at, bool last) const {
+void StreamTx::store_header(std::uint8_t* at, bool last) const {
   const std::uint8_t bits = last ? out_.bits : out_.bits & ~kAskBit;
   const auto control = static_cast<std::uint8_t>(rdmap_control(out_.op) | bits);
   if (out_.tagged) {
@@ -128,13 +129,13 @@ void Stream::store_header(std::uint8_t* at, bool last) const {
 }
 
 // A response needs the right the peer was given; our own sends may read any region of the domain.
-Access Stream::source_right() const {
+Access StreamTx::source_right() const {
   return out_.from == Outbound::From::kRequest ? Access::kRemoteRead : Access::kNone;
 }
 
 // Checks and pins the memory of the next `bytes` of the open message, so that building cannot fail
 // half-way. False: not valid, and the stream has been failed. `fetch`: some of it is by method.
-bool Stream::pin_sources(std::uint32_t bytes, bool& fetch) {
+bool StreamTx::pin_sources(std::uint32_t bytes, bool& fetch) {
   const Access need = source_right();
   Cursor cursor = out_.cursor;
   while (bytes != 0) {
@@ -151,22 +152,23 @@ bool Stream::pin_sources(std::uint32_t bytes, bool& fetch) {
       if (has(source_entry_->spec.access, kByMethod)) fetch = true;
     }
     bytes -= piece;
-    advance(cursor, piece);
+    cursor.advance(piece);
   }
   return true;
 }
 
 // Most work requests: a Send or an RDMA Write of little payload in one piece, which fits one FPDU
 // and goes from its WQE into the batch without being opened as a message.
-bool Stream::is_simple(const SendWqe& wqe) const {
+bool StreamTx::is_simple(const SendWqe& wqe) const {
   if (wqe.op != SendOp::kWrite && wqe.op != SendOp::kSend) return false;
-  if (wqe.length >= FpduWriter::kCopyBelow || params_.tx_markers) return false;
+  if (wqe.length >= FpduWriter::kCopyBelow || stream().params_.tx_markers) return false;
   if (wqe.length + kMaxDdpHeaderSize > max_ulpdu()) return false;
   return wqe.is_inline() || wqe.length == 0 || wqe.sge_count == 1;
 }
 
 // False: no room, the memory is not valid, or it is by method; the long way then says so.
-bool Stream::emit_simple(SendWqe& wqe) {
+bool StreamTx::emit_simple(SendWqe& wqe) {
+  Stream& s = stream();
   const bool tagged = wqe.op == SendOp::kWrite;
   const std::size_t header_len = tagged ? DdpTagged::kSize : DdpUntagged::kSize;
   const std::uint32_t size = wqe.length;
@@ -181,7 +183,7 @@ bool Stream::emit_simple(SendWqe& wqe) {
   }
   std::uint8_t* ulpdu = writer_.begin_small(static_cast<std::uint32_t>(header_len + size));
   Opcode op = Opcode::kWrite;
-  const std::uint8_t bits = ask_bit(wqe);
+  const std::uint8_t bits = s.acks_.ask_bit(wqe, s.sq_.capacity());
   const auto control = [bits](Opcode o) {
     return static_cast<std::uint8_t>(rdmap_control(o) | bits);
   };
@@ -193,32 +195,37 @@ bool Stream::emit_simple(SendWqe& wqe) {
   }
   if (size != 0) std::memcpy(ulpdu + header_len, from, size);
   writer_.end_small();
-  counters_.tx_fpdus.add(1);
-  counters_.tx_messages[static_cast<std::size_t>(op)].add(1);
+  s.counters_.tx_fpdus.add(1);
+  s.counters_.tx_messages[static_cast<std::size_t>(op)].add(1);
   wqe.end_offset = writer_.offset();
-  number_work(wqe, bits);
-  ++sq_next_;
+  s.acks_.number(wqe, bits);
+  ++work_.next;
   return true;
 }
 
 // The address of local memory, pinned by the batch.
-MemoryFault Stream::source(Stag stag, std::uint64_t addr, std::uint32_t size, Access need,
-                           const std::uint8_t*& at) {
+MemoryFault StreamTx::source(Stag stag, std::uint64_t addr, std::uint32_t size, Access need,
+                             const std::uint8_t*& at) {
+  Stream& s = stream();
   TxBatch& b = *writer_.batch();
   std::size_t i = 0;
   while (i < b.source_count && b.pins[i].stag() != stag) ++i;
   if (i == kBatchSources) return MemoryFault::kInvalidStag;  // kept free by next_message()
   std::uint8_t* found = nullptr;
   const MemoryFault fault =
-      table_.resolve(stag, addr, size, need, params_.id, b.pins[i], found, &tx_hint_);
+      s.table_.resolve(stag, addr, size, need, s.params_.id, b.pins[i], found, &tx_hint_);
   at = found;
   source_entry_ = b.pins[i].entry();
-  if (fault == MemoryFault::kNone && i == b.source_count) ++b.source_count;
+  if (fault == MemoryFault::kNone) {
+    // That which is being built. A small batch asks for all of its memory until it is gone.
+    if constexpr (kBatchCopies) b.source_fpdus[i] = static_cast<std::uint32_t>(b.fpdu_count);
+    if (i == b.source_count) ++b.source_count;
+  }
   if (fault != MemoryFault::kNone && i == b.source_count) b.pins[i].release();
   return fault;
 }
 
-void Stream::emit_payload(std::uint32_t bytes) {
+void StreamTx::emit_payload(std::uint32_t bytes) {
   if (out_.flat != nullptr) {
     // Inline data and bodies are the stream's own memory, but the slot may be reused before a slow
     // transport takes the bytes: copy.
@@ -236,43 +243,42 @@ void Stream::emit_payload(std::uint32_t bytes) {
       if (fault == MemoryFault::kNone) writer_.payload(at, piece, true);
     }
     bytes -= piece;
-    advance(out_.cursor, piece);
+    out_.cursor.advance(piece);
   }
 }
 
-void Stream::message_built() {
-  if (!is_path_message_ && out_.bits != kAckBits)
-    counters_.tx_messages[static_cast<std::size_t>(out_.op)].add(1);
+void StreamTx::message_built() {
+  Stream& s = stream();
+  if (!s.path_.building() && out_.bits != kAckBits)
+    s.counters_.tx_messages[static_cast<std::size_t>(out_.op)].add(1);
   const Outbound::From from = out_.from;
   out_.from = Outbound::From::kNobody;
   switch (from) {
     case Outbound::From::kSendQueue: {
-      SendWqe& wqe = sq_.at(sq_next_);
-      if (wqe.op == SendOp::kWriteImm && !second_half_) {
-        second_half_ = true;
+      SendWqe& wqe = s.sq_.at(work_.next);
+      if (wqe.op == SendOp::kWriteImm && !work_.second_half) {
+        work_.second_half = true;
         start_immediate(wqe);
         return;
       }
-      second_half_ = false;
+      work_.second_half = false;
       wqe.end_offset = writer_.offset();
-      number_work(wqe, out_.bits);
-      ++sq_next_;
+      s.acks_.number(wqe, out_.bits);
+      ++work_.next;
       break;
     }
-    case Outbound::From::kRequest:
-      irq_[irq_build_ & irq_mask_].end_offset = writer_.offset();
-      ++irq_build_;
-      break;
+    case Outbound::From::kRequest: s.requests_.built(writer_.offset()); break;
     case Outbound::From::kControl:
       if (out_.op == Opcode::kTerminate) {
-        terminate_pending_ = false;
-        counters_.terminates_sent.add(1);
-      } else if (is_path_message_) {
-        path_message_built();
+        s.ending_.no_terminate();
+        s.counters_.terminates_sent.add(1);
+      } else if (s.path_.building()) {
+        s.path_.built(writer_.offset());
       } else if (out_.bits == kAskBit) {
-        asked_alone();
+        s.acks_.asked_alone();
       } else if (out_.bits != kAckBits) {
-        rtr_pending_ = mark_pending_ = false;  // one of them, by the role
+        greeting_.rtr = RtrKind::kNone;  // one of them, by the role
+        greeting_.mark_due = false;
       }
       break;
     case Outbound::From::kNobody: break;
@@ -280,71 +286,74 @@ void Stream::message_built() {
 }
 
 // Opens the next message: the Terminate, the RTR, then responses and work requests in turn.
-bool Stream::next_message() {
+bool StreamTx::next_message() {
+  Stream& s = stream();
   // A message may name as many regions as it has SGEs.
   if (writer_.batch()->source_count + limits::kSgesPerRequest > kBatchSources) return false;
-  if (hold_at_ != 0) return false;
-  if (terminate_pending_) {
+  if (s.path_.holds()) return false;
+  if (s.ending_.terminate_due()) {
     start_terminate();
     return true;
   }
-  if (machine_.state() != StreamState::kRts || !may_send_) return false;
-  if (rtr_pending_) {
-    if (rtr_ == RtrKind::kRead && !has_outstanding_list()) {
-      violate(Violation::kLocalFault);
+  if (s.machine_.state() != StreamState::kRts || !greeting_.may_send) return false;
+  if (greeting_.rtr_due()) {
+    if (greeting_.rtr == RtrKind::kRead && !s.reads_.allocate()) {
+      s.violate(Violation::kLocalFault);
       return false;
     }
     start_rtr();
     return true;
   }
-  if (mark_pending_) {
+  if (greeting_.mark_due) {
     start_empty_write(kPeerMark);
     return true;
   }
-  if (path_count_ != 0) {
+  if (s.path_.has_messages()) {
     start_path_message();
     return true;
   }
-  if (ack_pending_ || refusal_pending_ || resume_pending_ || may_ask()) {
+  if (s.acks_.ack_due() || s.refusal_.has_news() || s.may_ask()) {
     start_ack();
     return true;
   }
-  response_turn_ = !response_turn_;
+  work_.response_turn = !work_.response_turn;
   const bool started =
-      response_turn_ ? start_response() || start_work() : start_work() || start_response();
-  if (started || !may_ask() || machine_.state() != StreamState::kRts) return started;
+      work_.response_turn ? start_response() || start_work() : start_work() || start_response();
+  if (started || !s.may_ask() || s.machine_.state() != StreamState::kRts) return started;
   start_ack();  // what is next in the send queue waits for it
   return true;
 }
 
-void Stream::start_terminate() {
+void StreamTx::start_terminate() {
+  Stream& s = stream();
   out_ = {};
   out_.from = Outbound::From::kControl;
-  is_path_message_ = false;  // one may have been begun
+  s.path_.give_up();  // one may have been begun
   out_.op = Opcode::kTerminate;
   out_.queue = kQueueTerminate;
   out_.msn = Msn::first();
   out_.flat = body_;
-  out_.remaining = terminate_size_;
+  out_.remaining = s.ending_.terminate_size();
 }
 
 // RFC 6581 9.2: a zero-length Write or Read as the initiator's first FPDU. A Read carries our mark,
 // see is_mark().
-void Stream::start_rtr() {
-  if (rtr_ == RtrKind::kWrite) return start_empty_write(0);
+void StreamTx::start_rtr() {
+  Stream& s = stream();
+  if (greeting_.rtr == RtrKind::kWrite) return start_empty_write(0);
   out_ = {};
   out_.from = Outbound::From::kControl;
-  Outstanding& o = add_outstanding();
+  Outstanding& o = s.reads_.add();
   o = {};
   o.is_rtr = true;
   o.sink_stag = kRtrStag;
   o.msn = tx_msn_[kQueueReadRequest];
-  const std::uint64_t sink_to = params_.max_ulpdu_known != 0 ? kPeerMark : 0;
+  const std::uint64_t sink_to = s.params_.max_ulpdu_known != 0 ? kPeerMark : 0;
   start_read_request(
       {.sink_stag = kRtrStag, .sink_to = sink_to, .size = 0, .src_stag = kRtrStag, .src_to = 0});
 }
 
-void Stream::start_empty_write(std::uint64_t to) {
+void StreamTx::start_empty_write(std::uint64_t to) {
   out_ = {};
   out_.from = Outbound::From::kControl;
   out_.op = Opcode::kWrite;
@@ -354,7 +363,7 @@ void Stream::start_empty_write(std::uint64_t to) {
   out_.flat = body_;
 }
 
-void Stream::start_read_request(const ReadRequest& request) {
+void StreamTx::start_read_request(const ReadRequest& request) {
   store_read_request(request, body_);
   out_.op = Opcode::kReadRequest;
   out_.queue = kQueueReadRequest;
@@ -363,9 +372,10 @@ void Stream::start_read_request(const ReadRequest& request) {
   out_.remaining = ReadRequest::kSize;
 }
 
-bool Stream::start_response() {
-  if (irq_build_ == irq_tail_) return false;
-  InboundRequest& request = irq_[irq_build_ & irq_mask_];
+bool StreamTx::start_response() {
+  Stream& s = stream();
+  if (!s.requests_.wait()) return false;
+  InboundRequest& request = s.requests_.next();
   out_ = {};
   out_.from = Outbound::From::kRequest;
   if (request.is_atomic) {

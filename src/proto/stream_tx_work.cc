@@ -14,32 +14,48 @@ bool is_local(const SendWqe& wqe) {
 
 }  // namespace
 
-bool Stream::work_stalled(const SendWqe& wqe) const {
-  if (is_local(wqe) && tx_.in_flight()) return true;  // see run_local()
+bool StreamTx::work_stalled(const SendWqe& wqe) const {
+  const Stream& s = stream();
+  if (is_local(wqe) && queue_.in_flight()) return true;  // see run_local()
   if (waits_for_acks(wqe)) return true;
-  if (wqe.awaits_response() && orq_count_ >= ord_) return true;
-  return wqe.has_flag(SendFlags::kFence) && orq_count_ != 0;
+  if (wqe.awaits_response() && s.reads_.full()) return true;
+  return wqe.has_flag(SendFlags::kFence) && !s.reads_.empty();
 }
 
-// What was sent before may have to be sent again, from memory that this one takes away.
-bool Stream::waits_for_acks(const SendWqe& wqe) const {
-  return params_.acks && is_local(wqe) && sq_next_ != sq_.head();
+// What was sent before may have to be sent again, from memory that this one takes away; or this one
+// ends the queue pair.
+bool StreamTx::waits_for_acks(const SendWqe& wqe) const {
+  const Stream& s = stream();
+  return s.params_.acks && (is_local(wqe) || work_.doomed) && work_.next != s.sq_.head();
 }
 
-void Stream::limit_outstanding(std::uint16_t most) noexcept {
-  ord_ = std::min<std::uint32_t>(params_.ord, std::max<std::uint32_t>(most, 1));
+// The request at work_.next, of which nothing is built, cannot be carried out. True: those before
+// it are not acknowledged yet, so it waits, and is tried again then.
+bool StreamTx::put_off_failure() {
+  Stream& s = stream();
+  if (!s.params_.acks || work_.next == s.sq_.head() || out_.built != 0 || work_.second_half)
+    return false;
+  if (out_.from == Outbound::From::kSendQueue && !out_.tagged && out_.queue == kQueueSend) {
+    tx_msn_[kQueueSend] = Msn{tx_msn_[kQueueSend].value - 1};
+  }
+  out_ = {};
+  work_.doomed = true;
+  s.acks_.ask_for_rest();
+  return true;
 }
 
 // Carries out work requests until one is opened as a message (true), or none can be now. What is
 // simple is built here, as long as the peer's requests do not wait for their turn.
-bool Stream::start_work() {
-  carries_messages_ = carries_messages_ || sq_next_ != sq_.tail();
-  while (!paused_ && !backed_off_ && sq_next_ != sq_.tail()) {
-    SendWqe& wqe = sq_.at(sq_next_);
-    if (waits_for_acks(wqe)) ask_pending_ = ask_pending_ || unasked_ != 0;
+bool StreamTx::start_work() {
+  Stream& s = stream();
+  s.path_.note_messages(work_.next != s.sq_.tail());
+  while (!work_.paused && !s.refusal_.backed_off() && work_.next != s.sq_.tail()) {
+    SendWqe& wqe = s.sq_.at(work_.next);
+    if (waits_for_acks(wqe)) s.acks_.ask_for_rest();
     if (work_stalled(wqe)) return false;
+    if constexpr (profile::kWired) work_.doomed = false;
     if (is_simple(wqe) && emit_simple(wqe)) {
-      if (irq_build_ != irq_tail_) return true;
+      if (s.requests_.wait()) return true;
       if (writer_.batch()->source_count + limits::kSgesPerRequest > kBatchSources) return false;
       continue;
     }
@@ -51,30 +67,32 @@ bool Stream::start_work() {
 
 // Binds and local invalidations act in their turn and put nothing on the wire. What was built
 // before one must be gone, and released, first: it may name the memory.
-bool Stream::run_local(SendWqe& wqe) {
-  if (writer_.batch()->bytes != 0 || writer_.batch() != tx_.under_way() || tx_.in_flight()) {
+bool StreamTx::run_local(SendWqe& wqe) {
+  Stream& s = stream();
+  if (writer_.batch()->bytes != 0 || writer_.batch() != queue_.under_way() || queue_.in_flight()) {
     return false;
   }
-  const WcStatus status = host_.local_operation(wqe);
+  const WcStatus status = s.host_.local_operation(wqe);
   if (status != WcStatus::kSuccess) {
-    fail_work(wqe, status, Violation::kLocalFault);
+    s.fail_work(wqe, status, Violation::kLocalFault);
     return false;
   }
   wqe.end_offset = writer_.offset();
-  number_local(wqe);
-  ++sq_next_;
+  s.acks_.number_local(wqe);
+  ++work_.next;
   return true;
 }
 
 // Whether a response may be placed where the request says.
-bool Stream::sink_valid(const SendWqe& wqe) const {
+bool StreamTx::sink_valid(const SendWqe& wqe) const {
+  const Stream& s = stream();
   Pin pin;
   for (std::uint32_t i = 0; i < wqe.sge_count; ++i) {
     const Sge& sge = wqe.sges()[i];
     std::uint8_t* at = nullptr;
     if (sge.length == 0) continue;
-    if (table_.resolve(Stag{sge.lkey}, sge.addr, sge.length, Access::kLocalWrite, params_.id, pin,
-                       at) != MemoryFault::kNone) {
+    if (s.table_.resolve(Stag{sge.lkey}, sge.addr, sge.length, Access::kLocalWrite, s.params_.id,
+                         pin, at) != MemoryFault::kNone) {
       return false;
     }
     // The old value of an atomic can't wait for a target.
@@ -83,13 +101,18 @@ bool Stream::sink_valid(const SendWqe& wqe) const {
   return true;
 }
 
-bool Stream::start_wqe(SendWqe& wqe) {
+bool StreamTx::start_wqe(SendWqe& wqe) {
+  Stream& s = stream();
   if (wqe.awaits_response() && !sink_valid(wqe)) {
-    fail_work(wqe, WcStatus::kLocalProtection, Violation::kSendProtection);
+    if (profile::kWired) {
+      out_ = {};
+      if (put_off_failure()) return false;
+    }
+    s.fail_work(wqe, WcStatus::kLocalProtection, Violation::kSendProtection);
     return false;
   }
-  if (wqe.awaits_response() && !has_outstanding_list()) {
-    fail_work(wqe, WcStatus::kLocalQpOperation, Violation::kLocalFault);
+  if (wqe.awaits_response() && !s.reads_.allocate()) {
+    s.fail_work(wqe, WcStatus::kLocalQpOperation, Violation::kLocalFault);
     return false;
   }
   out_ = {};
@@ -99,10 +122,14 @@ bool Stream::start_wqe(SendWqe& wqe) {
     out_.flat = wqe.inline_data();
   } else {
     out_.cursor = {wqe.sges(), wqe.sge_count, 0};
-    advance(out_.cursor, 0);  // over empty SGEs
+    out_.cursor.advance(0);  // over empty SGEs
   }
   const bool solicited = wqe.has_flag(SendFlags::kSolicited);
-  out_.bits = wqe.op == SendOp::kWriteImm ? std::uint8_t{0} : ask_bit(wqe);
+  if (wqe.op == SendOp::kWriteImm) {
+    out_.bits = s.is_wired() ? kImmediateBit : std::uint8_t{0};
+  } else {
+    out_.bits = s.acks_.ask_bit(wqe, s.sq_.capacity());
+  }
   switch (wqe.op) {
     case SendOp::kSend:
       out_.op = solicited ? Opcode::kSendSolicited : Opcode::kSend;
@@ -124,7 +151,7 @@ bool Stream::start_wqe(SendWqe& wqe) {
     case SendOp::kFetchAdd:
     case SendOp::kCmpSwap: start_atomic(wqe); break;
     case SendOp::kImmediate:
-      if (!is_wired()) {
+      if (!s.is_wired()) {
         start_immediate(wqe);
         break;
       }
@@ -139,21 +166,15 @@ bool Stream::start_wqe(SendWqe& wqe) {
   return true;
 }
 
-Stream::Outstanding& Stream::add_outstanding() {
-  Outstanding& o = orq_[(orq_head_ + orq_count_) & orq_mask_];
-  ++orq_count_;
-  return o;
-}
-
 // One Read Request whatever the number of SGEs. The sink STag is ours to interpret (RFC 5040 5.2:
 // the responder copies it), so a sink of several pieces goes by a name that no table knows, and the
 // response is matched against the outstanding Read alone.
-void Stream::start_read(SendWqe& wqe) {
+void StreamTx::start_read(SendWqe& wqe) {
   static constexpr Stag kScatteredSink{0x52656164};
   const bool single = out_.cursor.left == 1 && !wqe.is_inline();
-  Outstanding& o = add_outstanding();
+  Outstanding& o = stream().reads_.add();
   o = {};
-  o.wqe = sq_next_;
+  o.wqe = work_.next;
   o.msn = tx_msn_[kQueueReadRequest];
   o.length = wqe.length;
   o.cursor = out_.cursor;
@@ -171,15 +192,16 @@ void Stream::start_read(SendWqe& wqe) {
                       .src_to = wqe.remote_to});
 }
 
-void Stream::start_atomic(SendWqe& wqe) {
-  Outstanding& o = add_outstanding();
+void StreamTx::start_atomic(SendWqe& wqe) {
+  Stream& s = stream();
+  Outstanding& o = s.reads_.add();
   o = {};
-  o.wqe = sq_next_;
+  o.wqe = work_.next;
   o.is_atomic = true;
   o.msn = tx_msn_[kQueueReadRequest];
   o.length = wqe.length;
   o.cursor = out_.cursor;
-  o.id = next_request_id_++;
+  o.id = s.reads_.next_id();
   out_.cursor = {};
 
   const AtomicArgs& args = atomic_args(wqe);
@@ -207,14 +229,15 @@ void Stream::start_atomic(SendWqe& wqe) {
 }
 
 // Alone, or as the second half of a Write with immediate.
-void Stream::start_immediate(const SendWqe& wqe) {
+void StreamTx::start_immediate(const SendWqe& wqe) {
+  Stream& s = stream();
   out_ = {};
   out_.from = Outbound::From::kSendQueue;
   out_.op = wqe.has_flag(SendFlags::kSolicited) ? Opcode::kImmediateSolicited : Opcode::kImmediate;
   out_.msn = take_msn(kQueueSend);
   out_.flat = body_;
   out_.remaining = ImmediateData::kSize;
-  out_.bits = ask_bit(wqe);
+  out_.bits = s.acks_.ask_bit(wqe, s.sq_.capacity());
   store_be64(body_, wqe.imm_data);
 }
 

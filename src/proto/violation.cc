@@ -64,6 +64,8 @@ constexpr Row kRows[] = {
     {V::kReadBounds,            {"read: outside the region", term::kRdmapBounds, kRead, kAccess}},
     {V::kAtomicMisaligned,      {"atomic: target not 8-aligned", term::kRdmapStreamCatastrophic, kDdp, kFatal}},
     {V::kAtomicUnknown,         {"atomic: unknown operation", term::kRdmapUnexpectedOpcode, kDdp, kRequest}},
+    {V::kAtomicMisalignedRoce,  {"atomic: target not 8-aligned (RoCE-like)", term::kRdmapUnexpectedOpcode, kDdp, kRequest}},
+    {V::kNotServed,             {"the queue pair serves no such requests", term::kRdmapUnexpectedOpcode, kDdp, kRequest}},
     {V::kInvalidateProtection,  {"invalidate: STag not of this stream", term::kRdmapCannotInvalidateProtection, kDdp, kRequest}},
     {V::kInvalidateOperation,   {"invalidate: STag cannot be invalidated", term::kRdmapCannotInvalidateOperation, kDdp, kRequest}},
     {V::kReceiveProtection,     {"receive: local memory not valid", term::kDdpLocalCatastrophic, kDdp, kFatal}},

@@ -56,6 +56,9 @@ enum class Violation : std::uint8_t {
   kReadBounds,
   kAtomicMisaligned,
   kAtomicUnknown,
+  // Between queue pairs connected out of band, with the statuses of InfiniBand
+  kAtomicMisalignedRoce,
+  kNotServed,  // the queue pair itself gives the peer no such right
   // invalidation
   kInvalidateProtection,
   kInvalidateOperation,

@@ -197,8 +197,10 @@ WcStatus Endpoint::local_operation(proto::SendWqe& wqe) {
 }
 
 proto::Violation Endpoint::remote_invalidate(Stag stag) {
+  constexpr Access kRemote = Access::kRemoteWrite | Access::kRemoteRead | Access::kRemoteAtomic;
   const proto::MemoryEntry* entry = domain_.table().find(stag);
   const bool own = entry != nullptr && stag != domain_.local() &&
+                   (entry->spec.access & kRemote) != Access::kNone &&
                    (entry->spec.stream == 0 || entry->spec.stream == id_.stream);
   if (!own || !domain_.invalidate(stag)) return proto::Violation::kInvalidateProtection;
   return proto::Violation::kNone;

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "io/cancel.h"
+#include "os/cancel.h"
 
 namespace weft::rdmacm {
 
@@ -29,7 +29,7 @@ void store(const SocketAddress& from, sockaddr_storage& to) {
 }
 
 Route find_route(const SocketAddress& peer) {
-  const io::NoCancel guard;
+  const os::NoCancel guard;
   Route route;
   const int probe = socket(peer.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (probe < 0) return {{}, errno};

@@ -55,8 +55,10 @@ extern "C" {
 
 rdma_event_channel* rdma_create_event_channel(void) {
   WEFT_CM_FORWARD(rdma_create_event_channel)
-  const auto channel = make_channel();
-  return channel != nullptr ? &channel->pub : nullptr;
+  return or_null([&]() -> rdma_event_channel* {
+    const auto channel = make_channel();
+    return channel != nullptr ? &channel->pub : nullptr;
+  });
 }
 
 void rdma_destroy_event_channel(rdma_event_channel* handle) {
@@ -72,34 +74,37 @@ void rdma_destroy_event_channel(rdma_event_channel* handle) {
 
 int rdma_get_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
   WEFT_CM_FORWARD(rdma_get_cm_event, handle, event)
-  release_dropped();
-  if (handle == nullptr || event == nullptr) return fail_minus(EINVAL);
-  std::shared_ptr<Channel> channel;
-  {
-    const std::lock_guard lock(state().mutex);
-    channel = live_channel(handle);
-  }
-  if (channel == nullptr) {
-    // Programs with a thread for events end like this: the main thread acknowledges nothing more,
-    // destroys the channel and returns from main(), while that thread comes back for another event
-    // and would end the program with an error first. It sleeps as it would have in the kernel.
-    std::this_thread::sleep_for(kGraceAfterDestroy);
-    return fail_minus(EINVAL);
-  }
-  EventPtr taken = take_event(*channel);
-  if (taken == nullptr) return -1;
-  rdma_cm_id* listener = taken->pub.listen_id;
-  // The child of a synchronous listener is synchronous too.
-  if (listener != nullptr && reinterpret_cast<Id*>(listener)->sync) {
-    if (rdma_migrate_id(taken->pub.id, nullptr) != 0) {
-      const int error = errno;
-      rdma_destroy_id(taken->pub.id);
-      rdma_ack_cm_event(&taken.release()->pub);
-      return fail_minus(error);
+  return or_minus([&]() -> int {
+    release_dropped();
+    if (handle == nullptr || event == nullptr) return fail_minus(EINVAL);
+    std::shared_ptr<Channel> channel;
+    {
+      const std::lock_guard lock(state().mutex);
+      channel = live_channel(handle);
     }
-  }
-  *event = &taken.release()->pub;
-  return 0;
+    if (channel == nullptr) {
+      // Programs with a thread for events end like this: the main thread acknowledges nothing more,
+      // destroys the channel and returns from main(), while that thread comes back for another
+      // event and would end the program with an error first. It sleeps as it would have in the
+      // kernel.
+      std::this_thread::sleep_for(kGraceAfterDestroy);
+      return fail_minus(EINVAL);
+    }
+    EventPtr taken = take_event(*channel);
+    if (taken == nullptr) return -1;
+    rdma_cm_id* listener = taken->pub.listen_id;
+    // The child of a synchronous listener is synchronous too.
+    if (listener != nullptr && reinterpret_cast<Id*>(listener)->sync) {
+      if (rdma_migrate_id(taken->pub.id, nullptr) != 0) {
+        const int error = errno;
+        rdma_destroy_id(taken->pub.id);
+        rdma_ack_cm_event(&taken.release()->pub);
+        return fail_minus(error);
+      }
+    }
+    *event = &taken.release()->pub;
+    return 0;
+  });
 }
 
 int rdma_ack_cm_event(rdma_cm_event* handle) {

@@ -31,7 +31,7 @@ Channel::~Channel() = default;
 
 void release_dropped() {
   std::vector<ConnectionEvent> events;
-  std::vector<std::shared_ptr<Connection>> connections;
+  std::list<std::shared_ptr<Connection>> connections;
   {
     State& all = state();
     const std::lock_guard lock(all.mutex);
@@ -76,14 +76,6 @@ std::shared_ptr<Device> device() {
     weft_ibv_engine(context, engine);
   }
   return engine;
-}
-
-void post_local(const std::shared_ptr<Id>& id, rdma_cm_event_type type, int status) {
-  auto event = std::make_unique<Event>();
-  event->pub.id = &id->pub;
-  event->pub.event = type;
-  event->pub.status = status;
-  queue_event(id, std::move(event));
 }
 
 void queue_event(const std::shared_ptr<Id>& owner, EventPtr event) {

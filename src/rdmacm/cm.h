@@ -16,11 +16,12 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "ibverbs/bridge.h"
@@ -31,6 +32,8 @@ namespace weft::rdmacm {
 
 using ibverbs::errno_of;
 using ibverbs::fail_minus;
+using ibverbs::or_minus;
+using ibverbs::or_null;
 
 enum class IdState : std::uint8_t {
   kIdle,
@@ -79,11 +82,21 @@ struct Id {
   std::optional<std::uint8_t> traffic_class;  // RDMA_OPTION_ID_TOS
   std::uint8_t initiator_depth = 0;           // of the request: what accept takes by default
   std::uint8_t responder_resources = 0;
+  // Of a RoCE-like device, whose connections carry queue pairs (carried.h).
+  bool asks = false;  // it called rdma_connect
+  std::optional<CarriedQp> mine, peer;
+  std::uint8_t reads_served = 0, reads_asked = 0;  // as both ends have agreed
+  // The queue pair that make_ready() has moved, and how far: a call that failed may be made again.
+  const ibv_qp* moved = nullptr;
+  std::size_t moves = 0;
+  std::optional<std::uint8_t> ack_timeout;  // RDMA_OPTION_ID_ACK_TIMEOUT
   std::uint32_t events_delivered = 0;
   std::uint32_t events_acked = 0;
   // The QP given by number, when id->qp is null.
   std::uint32_t external_qp = 0;
   EndpointDefaults endpoint;
+  // A node for State::lingering, so that to destroy the id needs no memory.
+  std::list<std::shared_ptr<Connection>> lingers{1};
 };
 
 struct Event {
@@ -93,6 +106,13 @@ struct Event {
   ConnectionEvent raw;
   bool is_raw = false;
   std::shared_ptr<Id> child;  // of a request, until it is fetched
+  // What it is shown as, where that is not what the engine said; and then the status, if not 0.
+  std::optional<rdma_cm_event_type> shown_as;
+  int failed = 0;
+
+  // A node for State::events: to fetch it needs no memory.
+  Event() { listed.insert(&pub); }
+  std::set<const void*> listed;
 };
 
 struct State {
@@ -100,12 +120,12 @@ struct State {
   std::condition_variable acked;
   std::unordered_map<const void*, std::shared_ptr<Id>> ids;
   std::unordered_map<const void*, std::shared_ptr<Channel>> channels;
-  std::unordered_set<const void*> events;  // fetched, not yet acknowledged
+  std::set<const void*> events;  // fetched, not yet acknowledged
   // Connections that are closing in good order after their id was destroyed.
-  std::vector<std::shared_ptr<Connection>> lingering;
+  std::list<std::shared_ptr<Connection>> lingering;
   // What the engine's threads may not release themselves; emptied by release_dropped().
   std::vector<ConnectionEvent> dropped;
-  std::vector<std::shared_ptr<Connection>> done;
+  std::list<std::shared_ptr<Connection>> done;
 };
 
 [[nodiscard]] State& state();
@@ -130,14 +150,20 @@ void enter(std::shared_ptr<Id> id);
 // Where the engine delivers: one for the process, since ids move between channels.
 [[nodiscard]] std::shared_ptr<EventChannel> sink();
 
-// Queues an event made here, status 0 or a negative errno. With the mutex.
-void post_local(const std::shared_ptr<Id>& id, rdma_cm_event_type type, int status);
-
 // Queues an event of the owner on its channel. With the mutex.
 void queue_event(const std::shared_ptr<Id>& owner, EventPtr event);
 
 // A channel that is known by its handle. Null with errno.
 [[nodiscard]] std::shared_ptr<Channel> make_channel();
+
+// Makes the handle of a channel unknown again, unless it is released.
+struct ForgetChannel {
+  void operator()(Channel* channel) const {
+    const std::lock_guard lock(state().mutex);
+    state().channels.erase(&channel->pub);
+  }
+};
+using UnkeptChannel = std::unique_ptr<Channel, ForgetChannel>;
 
 // For a synchronous id: waits for the event of the operation that was just begun, keeps it in
 // id->event, and turns a bad status into errno. For others: 0 at once.
@@ -152,6 +178,8 @@ int make_listener(const Id& id, const SocketAddress& local, std::shared_ptr<List
 int make_listener_anywhere(const Id& id, std::shared_ptr<Listener>& out);
 // Gives `listener` to the id, unless that was destroyed meanwhile.
 void adopt(Id& id, std::shared_ptr<Listener> listener);
+// Gives the port of a bound id back, so that its connection can have it.
+void release_port(Id& id);
 
 // Names the device: verbs, pd, port_num and GIDs of the id.   0, or an errno
 int attach_device(Id& id);

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "rdmacm/addresses.h"
+#include "rdmacm/carried.h"
 #include "rdmacm/cm.h"
 #include "rdmacm/forward.h"
 #include "rdmacm/operations.h"
@@ -86,6 +87,9 @@ int prepare_connection(const Call& call, const rdma_conn_param* params,
   if (const int error = check_parameters(call.id(), engine->config(), params); error != 0) {
     return error;
   }
+  if (is_roce_like(*engine)) {  // the connection carries a number alone
+    return call.id().pub.qp != nullptr || params != nullptr ? 0 : EINVAL;
+  }
   qp = choose_qp(call.id(), params);
   return qp != nullptr ? 0 : EINVAL;
 }
@@ -117,34 +121,49 @@ extern "C" {
 
 int rdma_connect(rdma_cm_id* handle, rdma_conn_param* params) {
   WEFT_CM_FORWARD(rdma_connect, handle, params)
-  Call call(op::kConnect, handle);
-  std::shared_ptr<weft::QueuePair> qp;
-  if (const int error = weft::rdmacm::prepare_connection(call, params, qp); error != 0) {
-    return fail_minus(error);
-  }
-  Id& id = call.id();
-  const weft::Status connecting = call.connection()->connect(
-      qp, to_weft(&id.pub.route.addr.dst_addr), active_parameters(id, params));
-  if (!connecting) return fail_minus(errno_of(connecting.error()));
-  call.done();
-  return complete(id);
+  return or_minus([&]() -> int {
+    Call call(op::kConnect, handle);
+    std::shared_ptr<weft::QueuePair> qp;
+    if (const int error = weft::rdmacm::prepare_connection(call, params, qp); error != 0) {
+      return fail_minus(error);
+    }
+    Id& id = call.id();
+    weft::ConnectionParams wanted = active_parameters(id, params);
+    wanted.by_service = true;
+    if (qp == nullptr) wanted.carried = offer_of(id, params);
+    const weft::Status connecting =
+        call.connection()->connect(qp, to_weft(&id.pub.route.addr.dst_addr), wanted);
+    if (!connecting) return fail_minus(errno_of(connecting.error()));
+    call.done();
+    return complete(id);
+  });
 }
 
 int rdma_accept(rdma_cm_id* handle, rdma_conn_param* params) {
   WEFT_CM_FORWARD(rdma_accept, handle, params)
-  Call call(op::kAccept, handle);
-  std::shared_ptr<weft::QueuePair> qp;
-  if (const int error = weft::rdmacm::prepare_connection(call, params, qp); error != 0) {
-    return fail_minus(error);
-  }
-  const weft::Status accepted =
-      call.connection()->accept(qp, passive_parameters(call.id(), params));
-  if (!accepted) {
-    if (accepted.error() == weft::Error::kConnectionLost) call.finish(IdState::kDown);
-    return fail_minus(errno_of(accepted.error()));
-  }
-  call.done();
-  return complete(call.id());
+  return or_minus([&]() -> int {
+    Call call(op::kAccept, handle);
+    std::shared_ptr<weft::QueuePair> qp;
+    if (const int error = weft::rdmacm::prepare_connection(call, params, qp); error != 0) {
+      return fail_minus(error);
+    }
+    Id& id = call.id();
+    weft::ConnectionParams answer = passive_parameters(id, params);
+    if (qp == nullptr) {
+      answer.carried = offer_of(id, params);
+      agree(id, answer.ird, answer.ord);
+      if (const int error = make_ready(id, weft::WiringTurn::kOther); error != 0) {
+        return fail_minus(error);
+      }
+    }
+    const weft::Status accepted = call.connection()->accept(qp, answer);
+    if (!accepted) {
+      if (accepted.error() == weft::Error::kConnectionLost) call.finish(IdState::kDown);
+      return fail_minus(errno_of(accepted.error()));
+    }
+    call.done();
+    return complete(call.id());
+  });
 }
 
 int rdma_reject(rdma_cm_id* handle, const void* private_data, uint8_t private_data_len) {
@@ -166,6 +185,7 @@ int rdma_reject_ece(rdma_cm_id* handle, const void* private_data, uint8_t privat
 
 int rdma_disconnect(rdma_cm_id* handle) {
   WEFT_CM_FORWARD(rdma_disconnect, handle)
+  end_carried_qp(handle);
   if (const auto result = disconnected_already(handle)) return *result;
   Call call(op::kDisconnect, handle);
   if (call.refused() != 0) return fail_minus(call.refused());
@@ -179,12 +199,14 @@ int rdma_disconnect(rdma_cm_id* handle) {
   return complete(call.id());
 }
 
-// The answer to CONNECT_RESPONSE, which iWARP does not have: the connection is up already.
+// The answer to CONNECT_RESPONSE. iWARP does not have that: the connection is up already.
 int rdma_establish(rdma_cm_id* handle) {
   WEFT_CM_FORWARD(rdma_establish, handle)
   const Call call(op::kEstablish, handle);
   if (call.refused() != 0 || handle->qp != nullptr) return fail_minus(EINVAL);
-  return 0;
+  if (!call.id().mine) return 0;
+  const weft::Status told = call.connection()->establish();
+  return told ? 0 : fail_minus(errno_of(told.error()));
 }
 
 int rdma_init_qp_attr(rdma_cm_id* handle, ibv_qp_attr* attr, int* mask) {
@@ -193,6 +215,11 @@ int rdma_init_qp_attr(rdma_cm_id* handle, ibv_qp_attr* attr, int* mask) {
   const std::shared_ptr<Id> id = live_id(handle);
   if (id == nullptr || attr == nullptr || mask == nullptr) return fail_minus(EINVAL);
   if (id->pub.verbs == nullptr) return fail_minus(EINVAL);
+  const auto engine = weft_ibv_engine_of(id->pub.verbs);
+  if (engine != nullptr && is_roce_like(*engine)) {
+    const int error = fill_attributes(*id, *attr, *mask);
+    return error == 0 ? 0 : fail_minus(error);
+  }
   switch (attr->qp_state) {
     case IBV_QPS_INIT:
     case IBV_QPS_RTR:

@@ -6,6 +6,7 @@
 
 #include "ibverbs/qp.h"
 #include "rdmacm/addresses.h"
+#include "rdmacm/carried.h"
 
 namespace weft::rdmacm {
 namespace {
@@ -19,6 +20,7 @@ rdma_cm_event_type type_of(ConnectionEvent::Type type) {
   using Type = ConnectionEvent::Type;
   switch (type) {
     case Type::kConnectRequest: return RDMA_CM_EVENT_CONNECT_REQUEST;
+    case Type::kResponse: return RDMA_CM_EVENT_CONNECT_RESPONSE;
     case Type::kEstablished: return RDMA_CM_EVENT_ESTABLISHED;
     case Type::kRejected: return RDMA_CM_EVENT_REJECTED;
     case Type::kUnreachable: return RDMA_CM_EVENT_UNREACHABLE;
@@ -28,15 +30,25 @@ rdma_cm_event_type type_of(ConnectionEvent::Type type) {
   return RDMA_CM_EVENT_DISCONNECTED;
 }
 
-// On iWARP the status is a negative errno; DISCONNECTED always has 0.
-int status_of(const ConnectionEvent& event) {
+// Reasons of InfiniBand's REJ.
+constexpr int kNoSuchService = 8;
+constexpr int kRejectedByConsumer = 28;
+
+// The status is a negative errno; of a rejection on a RoCE-like device InfiniBand's reason.
+// DISCONNECTED always has 0.
+int status_of(const ConnectionEvent& event, bool roce_like) {
   using Type = ConnectionEvent::Type;
   switch (event.type) {
     case Type::kConnectRequest:
+    case Type::kResponse:
     case Type::kEstablished:
     case Type::kDisconnected: return 0;
-    default: return -errno_of(event.error.value_or(Error::kRefused));
+    case Type::kRejected:
+      if (roce_like) return event.error == Error::kRefused ? kRejectedByConsumer : kNoSuchService;
+      break;
+    default: break;
   }
+  return -errno_of(event.error.value_or(Error::kRefused));
 }
 
 void fill_parameters(Event& event) {
@@ -47,6 +59,11 @@ void fill_parameters(Event& event) {
   params.private_data = data.empty() ? nullptr : data.data();
   params.responder_resources = octet(event.raw.ird);
   params.initiator_depth = octet(event.raw.ord);
+  if (!event.raw.carried) return;
+  params.qp_num = event.raw.carried->number;
+  params.srq = event.raw.carried->shared_queue ? 1 : 0;
+  params.retry_count = event.raw.carried->retry_count;
+  params.rnr_retry_count = event.raw.carried->rnr_retry;
 }
 
 void follow_qp_state(const Id& id) {
@@ -58,6 +75,7 @@ void follow_qp_state(const Id& id) {
 }  // namespace
 
 bool prepare(Event& event) {
+  if (event.is_raw && event.raw.type == ConnectionEvent::Type::kResponse) take_response(event);
   if (!is_request(event)) return true;
   auto child = std::make_shared<Id>();
   child->state = IdState::kRequested;
@@ -67,17 +85,20 @@ bool prepare(Event& event) {
   if (attach_device(*child) != 0) return false;
   store(child->connection->local_address(), child->pub.route.addr.src_storage);
   store(child->connection->peer_address(), child->pub.route.addr.dst_storage);
+  if (event.raw.carried) know_peer(*child, *event.raw.carried);
   event.child = std::move(child);
   return true;
 }
 
 void finish(Event& event) {
   Id& owner = *event.owner;
+  if (event.child != nullptr) enter(event.child);
   ++owner.events_delivered;
-  state().events.insert(&event.pub);
+  state().events.merge(event.listed);
   if (!event.is_raw) return;
-  event.pub.event = type_of(event.raw.type);
-  event.pub.status = status_of(event.raw);
+  event.pub.event = event.shown_as.value_or(type_of(event.raw.type));
+  event.pub.status =
+      event.failed != 0 ? event.failed : status_of(event.raw, owner.mine.has_value());
   event.pub.id = &owner.pub;
   fill_parameters(event);
   if (event.child == nullptr) return follow_qp_state(owner);
@@ -89,9 +110,13 @@ void finish(Event& event) {
   child->pub.ps = owner.pub.ps;
   child->pub.qp_type = owner.pub.qp_type;
   child->traffic_class = owner.traffic_class;
+  child->ack_timeout = owner.ack_timeout;
+  // Its port is rdma_cm's, whichever TCP port serves that.
+  SocketAddress local = to_weft(&child->pub.route.addr.src_addr);
+  local.set_port(to_weft(&owner.pub.route.addr.src_addr).port());
+  store(local, child->pub.route.addr.src_storage);
   child->channel = owner.channel;
   child->connection->context = child.get();
-  enter(child);
   event.pub.id = &child->pub;
   event.pub.listen_id = &owner.pub;
 }

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "ibverbs/kernel_devices.h"
-#include "io/cancel.h"
+#include "os/cancel.h"
 
 namespace weft::rdmacm {
 namespace {
@@ -23,7 +23,7 @@ bool kernel_has_rdma_cm() {
 }
 
 ibverbs::RealLibrary* choose() {
-  const io::NoCancel guard;
+  const os::NoCancel guard;
   static constinit ibverbs::RealLibrary library("librdmacm.so.1", WEFT_SYSTEM_RDMACM, nullptr);
   const char* wish = secure_getenv("WEFT_REAL_CM");
   const std::string_view text = wish != nullptr ? wish : "auto";

@@ -2,7 +2,7 @@
 
 #include <cerrno>
 
-#include "io/cancel.h"
+#include "os/cancel.h"
 #include "rdmacm/cm.h"
 #include "rdmacm/forward.h"
 
@@ -23,7 +23,7 @@ struct Remains {
   IdState state{};
   std::shared_ptr<Connection> connection;
   std::shared_ptr<Listener> listener;
-  std::vector<EventPtr> events;
+  std::list<EventPtr> events;
 };
 
 // From here on the engine's events find no id. With the mutex.
@@ -42,7 +42,8 @@ Remains detach(State& all, const std::shared_ptr<Id>& owned) {
       id.channel->queue.take_if([&id](const EventPtr& event) { return event->owner.get() == &id; });
   if (remains.state == IdState::kDisconnecting) {
     // Its data may still be on the way: a reset would lose what was sent.
-    all.lingering.push_back(remains.connection);
+    id.lingers.front() = remains.connection;
+    all.lingering.splice(all.lingering.end(), id.lingers);
   }
   return remains;
 }
@@ -79,27 +80,32 @@ extern "C" {
 int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
                    rdma_port_space ps) {
   WEFT_CM_FORWARD(rdma_create_id, channel, out, context, ps)
-  release_dropped();
-  if (out == nullptr || !known_port_space(ps)) return fail_minus(EINVAL);
-  // A bad configuration or no descriptors: better now than at the first event.
-  if (weft_ibv_cm_context() == nullptr) return -1;
-  auto id = std::make_shared<Id>();
-  id->sync = channel == nullptr;
-  if (id->sync) {
-    id->channel = make_channel();
-    if (id->channel == nullptr) return -1;
-  }
-  State& all = state();
-  const std::lock_guard lock(all.mutex);
-  if (!id->sync) id->channel = live_channel(channel);
-  if (id->channel == nullptr) return fail_minus(EINVAL);
-  id->pub.channel = &id->channel->pub;
-  id->pub.context = context;
-  id->pub.ps = ps;
-  id->pub.qp_type = default_qp_type(ps);
-  *out = &id->pub;
-  enter(std::move(id));
-  return 0;
+  return or_minus([&]() -> int {
+    release_dropped();
+    if (out == nullptr || !known_port_space(ps)) return fail_minus(EINVAL);
+    // A bad configuration or no descriptors: better now than at the first event.
+    if (weft_ibv_cm_context() == nullptr) return -1;
+    auto id = std::make_shared<Id>();
+    id->sync = channel == nullptr;
+    if (id->sync) {
+      id->channel = make_channel();
+      if (id->channel == nullptr) return -1;
+    }
+    UnkeptChannel unkept(id->channel.get());
+    State& all = state();
+    const std::lock_guard lock(all.mutex);
+    if (!id->sync) id->channel = live_channel(channel);
+    if (id->channel == nullptr) return fail_minus(EINVAL);
+    id->pub.channel = &id->channel->pub;
+    id->pub.context = context;
+    id->pub.ps = ps;
+    id->pub.qp_type = default_qp_type(ps);
+    rdma_cm_id* const handle = &id->pub;
+    enter(std::move(id));
+    static_cast<void>(unkept.release());
+    *out = handle;
+    return 0;
+  });
 }
 
 int rdma_destroy_id(rdma_cm_id* handle) {
@@ -116,7 +122,7 @@ int rdma_destroy_id(rdma_cm_id* handle) {
   end(remains);
   const std::shared_ptr<Id>& id = remains.id;
   if (id->sync && id->pub.event != nullptr) rdma_ack_cm_event(id->pub.event);
-  const weft::io::NoCancel guard;
+  const weft::os::NoCancel guard;
   std::unique_lock lock(all.mutex);
   all.acked.wait(lock, [&] { return id->events_acked == id->events_delivered; });
   forget_channel(all, *id);
@@ -126,35 +132,39 @@ int rdma_destroy_id(rdma_cm_id* handle) {
 
 int rdma_migrate_id(rdma_cm_id* handle, rdma_event_channel* channel) {
   WEFT_CM_FORWARD(rdma_migrate_id, handle, channel)
-  const bool sync = channel == nullptr;
-  State& all = state();
-  std::shared_ptr<Channel> own = sync ? make_channel() : nullptr;
-  if (sync && own == nullptr) return -1;
-  std::unique_lock lock(all.mutex);
-  const std::shared_ptr<Id> id = live_id(handle);
-  const std::shared_ptr<Channel> target = sync ? own : live_channel(channel);
-  if (id == nullptr || target == nullptr || (sync && id->sync)) {
-    if (own != nullptr) all.channels.erase(&own->pub);
-    return fail_minus(EINVAL);
-  }
-  rdma_cm_event* kept = id->sync ? id->pub.event : nullptr;
-  const std::shared_ptr<Channel> before = id->channel;
-  auto events = before->queue.take_if([&id](const EventPtr& event) { return event->owner == id; });
-  for (EventPtr& event : events) target->queue.push(std::move(event));
-  forget_channel(all, *id);
-  id->channel = target;
-  id->pub.channel = &target->pub;
-  id->sync = sync;
-  if (kept != nullptr) {
-    id->pub.event = nullptr;
-    lock.unlock();
-    rdma_ack_cm_event(kept);
-    lock.lock();
-  }
-  // Events fetched from the old channel must be done with before the caller may destroy it.
-  const weft::io::NoCancel guard;
-  all.acked.wait(lock, [&] { return id->events_acked == id->events_delivered; });
-  return 0;
+  return or_minus([&]() -> int {
+    const bool sync = channel == nullptr;
+    State& all = state();
+    std::shared_ptr<Channel> own = sync ? make_channel() : nullptr;
+    if (sync && own == nullptr) return -1;
+    UnkeptChannel unkept(own.get());
+    std::unique_lock lock(all.mutex);
+    const std::shared_ptr<Id> id = live_id(handle);
+    const std::shared_ptr<Channel> target = sync ? own : live_channel(channel);
+    if (id == nullptr || target == nullptr || (sync && id->sync)) {
+      return fail_minus(EINVAL);
+    }
+    rdma_cm_event* kept = id->sync ? id->pub.event : nullptr;
+    const std::shared_ptr<Channel> before = id->channel;
+    auto events =
+        before->queue.take_if([&id](const EventPtr& event) { return event->owner == id; });
+    target->queue.push_all(std::move(events));
+    forget_channel(all, *id);
+    static_cast<void>(unkept.release());
+    id->channel = target;
+    id->pub.channel = &target->pub;
+    id->sync = sync;
+    if (kept != nullptr) {
+      id->pub.event = nullptr;
+      lock.unlock();
+      rdma_ack_cm_event(kept);
+      lock.lock();
+    }
+    // Events fetched from the old channel must be done with before the caller may destroy it.
+    const weft::os::NoCancel guard;
+    all.acked.wait(lock, [&] { return id->events_acked == id->events_delivered; });
+    return 0;
+  });
 }
 
 }  // extern "C"

@@ -13,7 +13,9 @@ int listen(const Call& call, int backlog) {
     if (const int error = make_listener_anywhere(call.id(), listener); error != 0) return error;
     adopt(call.id(), listener);
   }
-  return errno_of(listener->listen(backlog));
+  const int error = errno_of(listener->listen(backlog));
+  if (error != 0 && call.listener() == nullptr) release_port(call.id());
+  return error;
 }
 
 }  // namespace
@@ -25,13 +27,15 @@ extern "C" {
 
 int rdma_listen(rdma_cm_id* handle, int backlog) {
   WEFT_CM_FORWARD(rdma_listen, handle, backlog)
-  Call call(op::kListen, handle);
-  if (call.refused() != 0) return fail_minus(call.refused());
-  if (handle->ps != RDMA_PS_TCP) return fail_minus(ENODEV);
-  const int error = weft::rdmacm::listen(call, backlog);
-  if (error != 0) return fail_minus(error);
-  call.done();
-  return 0;
+  return or_minus([&]() -> int {
+    Call call(op::kListen, handle);
+    if (call.refused() != 0) return fail_minus(call.refused());
+    if (handle->ps != RDMA_PS_TCP) return fail_minus(ENODEV);
+    const int error = weft::rdmacm::listen(call, backlog);
+    if (error != 0) return fail_minus(error);
+    call.done();
+    return 0;
+  });
 }
 
 }  // extern "C"

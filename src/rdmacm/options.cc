@@ -24,8 +24,10 @@ int set_id_option(Id& id, int name, const void* value, std::size_t length) {
       id.traffic_class = *static_cast<const std::uint8_t*>(value);
       return 0;
     case RDMA_OPTION_ID_ACK_TIMEOUT:
-      // Taken and not used: TCP has its own time limits.
-      return length == sizeof(std::uint8_t) ? 0 : EINVAL;
+      // Of a RoCE-like device's queue pair. An iWARP one has none: TCP has its own time limits.
+      if (length != sizeof(std::uint8_t)) return EINVAL;
+      id.ack_timeout = *static_cast<const std::uint8_t*>(value);
+      return 0;
     case RDMA_OPTION_ID_REUSEADDR:
     case RDMA_OPTION_ID_AFONLY:
       if (length != sizeof number) return EINVAL;

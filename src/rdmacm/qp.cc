@@ -59,13 +59,17 @@ int check(const rdma_cm_id& id, const ibv_qp_init_attr_ex& attr) {
   return two_recv || two_send ? EINVAL : 0;
 }
 
-// What librdmacm does after creating: to INIT, with the rights that init_qp_attr names.
-void initialize(ibv_qp* qp) {
+// What librdmacm does after creating: to INIT, with the attributes that rdma_init_qp_attr names.
+void initialize(rdma_cm_id& id, ibv_qp* qp) {
   ibv_qp_attr attr{};
+  int mask = 0;
   attr.qp_state = IBV_QPS_INIT;
-  attr.qp_access_flags =
-      IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-  ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS);
+  if (rdma_init_qp_attr(&id, &attr, &mask) != 0) return;
+  if (qp->qp_type == IBV_QPT_UD) {
+    mask = (mask & ~IBV_QP_ACCESS_FLAGS) | IBV_QP_QKEY;
+    attr.qkey = RDMA_UDP_QKEY;
+  }
+  ibv_modify_qp(qp, &attr, mask);
 }
 
 // 0 or an errno.
@@ -84,7 +88,7 @@ int create_qp(rdma_cm_id& id, ibv_qp_init_attr_ex& attr) {
     destroy_cqs(id);
     return error;
   }
-  initialize(qp);
+  initialize(id, qp);
   id.pd = qp->pd;
   id.qp = qp;
   return 0;

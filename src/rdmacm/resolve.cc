@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "rdmacm/addresses.h"
+#include "rdmacm/carried.h"
 #include "rdmacm/cm.h"
 #include "rdmacm/forward.h"
 #include "rdmacm/operations.h"
@@ -31,7 +32,13 @@ int bind_connection(Id& id, const SocketAddress& local) {
   if (engine == nullptr) return errno;
   auto connection = engine->create_connection(sink());
   if (!connection) return errno_of(connection.error());
-  const Status bound = (*connection)->bind(local, true);
+  Status bound = (*connection)->bind(local, true);
+  if (!bound && bound.error() == Error::kAddressInUse && is_roce_like(*engine)) {
+    // The number is rdma_cm's own; its TCP port may be anybody's.
+    SocketAddress anywhere = local;
+    anywhere.set_port(0);
+    bound = (*connection)->bind(anywhere, true);
+  }
   if (!bound) return bind_error(bound.error(), local);
   store((*connection)->local_address(), id.pub.route.addr.src_storage);
   const std::lock_guard lock(state().mutex);
@@ -70,14 +77,6 @@ SocketAddress choose_source(const Id& id, bool bound, const sockaddr* wanted,
   return route.source;
 }
 
-// Gives the port of a bound id back, so that its connection can have it.
-void release_port(Id& id) {
-  std::shared_ptr<Listener> listener;  // goes outside the mutex
-  const std::lock_guard lock(state().mutex);
-  if (id.listener != nullptr) id.listener->context = nullptr;
-  listener.swap(id.listener);
-}
-
 // 0, or the errno for ADDR_ERROR.
 int resolve(Call& call, const sockaddr* source, const SocketAddress& peer) {
   Id& id = call.id();
@@ -94,13 +93,38 @@ int resolve(Call& call, const sockaddr* source, const SocketAddress& peer) {
   return 0;
 }
 
-// Queues the event that the call ends with. False: the id was destroyed meanwhile.
-bool tell(const Call& call, rdma_cm_event_type type, int status) {
-  const std::lock_guard lock(state().mutex);
-  if (!call.id().alive) return false;
-  post_local(call.shared_id(), type, status);
-  return true;
-}
+// The event that a call ends with, in its node: made before the call changes anything.
+class Announcement {
+ public:
+  Announcement() { node_.push_back(std::make_unique<Event>()); }
+  // Queues it, status 0 or a negative errno. False: the id was destroyed meanwhile.
+  bool tell(const Call& call, rdma_cm_event_type type, int status) {
+    const std::lock_guard lock(state().mutex);
+    const std::shared_ptr<Id>& id = call.shared_id();
+    if (!id->alive) return false;
+    Event& event = *node_.front();
+    event.pub.id = &id->pub;
+    event.pub.event = type;
+    event.pub.status = status;
+    event.owner = id;
+    id->channel->queue.push_all(std::move(node_));
+    return true;
+  }
+
+ private:
+  std::list<EventPtr> node_;
+};
+
+// A call of this thread binds for rdma_cm itself.
+class Binding {
+ public:
+  Binding() { under_way = true; }
+  ~Binding() { under_way = false; }
+  Binding(const Binding&) = delete;
+  Binding& operator=(const Binding&) = delete;
+  static thread_local bool under_way;
+};
+thread_local bool Binding::under_way = false;
 
 }  // namespace
 
@@ -112,7 +136,8 @@ int make_listener(const Id& id, const SocketAddress& local, std::shared_ptr<List
   if (!listener) return errno_of(listener.error());
   // Ports of rdma_cm have no TIME_WAIT, so a server may be started again at once; two listeners on
   // one port are refused all the same.
-  const Status bound = (*listener)->bind(local, true, id.v6_only);
+  const Binding ours;
+  const Status bound = (*listener)->bind_service(local, id.v6_only);
   if (!bound) return bind_error(bound.error(), local);
   out = std::move(*listener);
   return 0;
@@ -132,57 +157,92 @@ void adopt(Id& id, std::shared_ptr<Listener> listener) {
   id.listener = std::move(listener);
 }
 
+void release_port(Id& id) {
+  std::shared_ptr<Listener> listener;  // goes outside the mutex
+  const std::lock_guard lock(state().mutex);
+  if (id.listener != nullptr) id.listener->context = nullptr;
+  listener.swap(id.listener);
+}
+
 }  // namespace weft::rdmacm
 
 using namespace weft::rdmacm;
 
 extern "C" {
 
+// For libweft-paths.so: a socket of the program wants this TCP port. 1: a listener of rdma_cm had
+// it, and has moved to another.
+int weft_cm_yield_port(unsigned short port);
+int weft_cm_yield_port(unsigned short port) {
+  if (Binding::under_way) return 0;
+  std::vector<std::shared_ptr<weft::Listener>> listeners;
+  {
+    const std::lock_guard lock(state().mutex);
+    for (const auto& [handle, id] : state().ids) {
+      if (id->listener != nullptr) listeners.push_back(id->listener);
+    }
+  }
+  int yielded = 0;
+  for (const auto& listener : listeners) {
+    if (listener->yield_port(port)) yielded = 1;
+  }
+  return yielded;
+}
+
 int rdma_bind_addr(rdma_cm_id* handle, sockaddr* address) {
   WEFT_CM_FORWARD(rdma_bind_addr, handle, address)
-  Call call(op::kBindAddr, handle);
-  if (call.refused() != 0) return fail_minus(call.refused());
-  Id& id = call.id();
-  if (const int error = check_family(id, address); error != 0) return fail_minus(error);
-  const weft::SocketAddress local = to_weft(address);
-  std::shared_ptr<weft::Listener> listener;
-  int error = make_listener(id, local, listener);
-  // As in the kernel, a loopback address names no device, no more than "any" does. Programs rely on
-  // it: libfabric binds "localhost" to learn that it should listen everywhere.
-  if (error == 0 && !local.is_any() && !local.is_loopback()) error = attach_device(id);
-  if (error != 0) return fail_minus(error);
-  adopt(id, std::move(listener));
-  call.done();
-  return 0;
+  return or_minus([&]() -> int {
+    Call call(op::kBindAddr, handle);
+    if (call.refused() != 0) return fail_minus(call.refused());
+    Id& id = call.id();
+    if (const int error = check_family(id, address); error != 0) return fail_minus(error);
+    const weft::SocketAddress local = to_weft(address);
+    std::shared_ptr<weft::Listener> listener;
+    int error = make_listener(id, local, listener);
+    // As in the kernel, a loopback address names no device, no more than "any" does. Programs rely
+    // on it: libfabric binds "localhost" to learn that it should listen everywhere.
+    if (error == 0 && !local.is_any() && !local.is_loopback()) error = attach_device(id);
+    if (error != 0) return fail_minus(error);
+    adopt(id, std::move(listener));
+    call.done();
+    return 0;
+  });
 }
 
 int rdma_resolve_addr(rdma_cm_id* handle, sockaddr* source, sockaddr* destination, int timeout_ms) {
   WEFT_CM_FORWARD(rdma_resolve_addr, handle, source, destination, timeout_ms)
-  Call call(op::kResolveAddr, handle);
-  if (call.refused() != 0) return fail_minus(call.refused());
-  Id& id = call.id();
-  if (const int error = check_family(id, destination); error != 0) return fail_minus(error);
-  if (source != nullptr && address_length(source) != 0 &&
-      source->sa_family != destination->sa_family) {
-    return fail_minus(EINVAL);
-  }
-  const int error = resolve(call, source, reachable(to_weft(destination)));
-  // What could not be resolved keeps its port, unless the attempt has cost it that.
-  const IdState unresolved = call.listener() != nullptr ? call.before() : IdState::kIdle;
-  call.finish(error == 0 ? IdState::kAddrResolved : unresolved);
-  if (!tell(call, error == 0 ? RDMA_CM_EVENT_ADDR_RESOLVED : RDMA_CM_EVENT_ADDR_ERROR, -error)) {
-    return fail_minus(EINVAL);
-  }
-  return complete(id);
+  return or_minus([&]() -> int {
+    Call call(op::kResolveAddr, handle);
+    if (call.refused() != 0) return fail_minus(call.refused());
+    Id& id = call.id();
+    Announcement announcement;
+    if (const int error = check_family(id, destination); error != 0) return fail_minus(error);
+    if (source != nullptr && address_length(source) != 0 &&
+        source->sa_family != destination->sa_family) {
+      return fail_minus(EINVAL);
+    }
+    const int error = resolve(call, source, reachable(to_weft(destination)));
+    // What could not be resolved keeps its port, unless the attempt has cost it that.
+    const IdState unresolved = call.listener() != nullptr ? call.before() : IdState::kIdle;
+    call.finish(error == 0 ? IdState::kAddrResolved : unresolved);
+    if (!announcement.tell(
+            call, error == 0 ? RDMA_CM_EVENT_ADDR_RESOLVED : RDMA_CM_EVENT_ADDR_ERROR, -error)) {
+      return fail_minus(EINVAL);
+    }
+    return complete(id);
+  });
 }
 
 int rdma_resolve_route(rdma_cm_id* handle, int timeout_ms) {
   WEFT_CM_FORWARD(rdma_resolve_route, handle, timeout_ms)
-  Call call(op::kResolveRoute, handle);
-  if (call.refused() != 0) return fail_minus(call.refused());
-  call.done();
-  if (!tell(call, RDMA_CM_EVENT_ROUTE_RESOLVED, 0)) return fail_minus(EINVAL);
-  return complete(call.id());
+  return or_minus([&]() -> int {
+    Call call(op::kResolveRoute, handle);
+    if (call.refused() != 0) return fail_minus(call.refused());
+    Announcement announcement;
+    call.done();
+    if (!announcement.tell(call, RDMA_CM_EVENT_ROUTE_RESOLVED, 0)) return fail_minus(EINVAL);
+    return complete(call.id());
+  });
 }
 
 }  // extern "C"

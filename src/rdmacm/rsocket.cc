@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <linux/sockios.h>
-#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -16,7 +15,8 @@
 #include <utility>
 
 #include "ibverbs/errors.h"
-#include "io/cancel.h"
+#include "os/cancel.h"
+#include "os/event_fd.h"
 #include "rdmacm/forward.h"
 #include "rdmacm/rsocket_fork.h"
 
@@ -45,7 +45,7 @@ const int kRegisterError = watch_forks([] {
 
 // One integer in a file of rdma-core's configuration; `otherwise` when it is not there.
 std::uint32_t configured(const char* name, std::uint32_t otherwise) {
-  const io::NoCancel guard;
+  const os::NoCancel guard;
   std::ifstream file(std::string("/etc/rdma/rsocket/") + name);
   std::uint32_t value = 0;
   return file >> value ? value : otherwise;
@@ -91,7 +91,7 @@ constexpr std::uint32_t kGoodbyeBytes = 128;            // more than the FPDU of
 Rsocket::~Rsocket() {
   if (wake < 0) return;
   keep_in_child(wake);
-  io::uncancelled([this] { return close(wake); });
+  os::uncancelled([this] { return close(wake); });
 }
 
 RsocketPtr find_rsocket(int fd) {
@@ -108,7 +108,7 @@ RsocketPtr enter_rsocket(int fd, int domain, int type) {
   made->fd = fd;
   made->domain = domain;
   made->type = type;
-  made->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  made->wake = os::make_event().release();
   if (made->wake < 0) return nullptr;
   if (kRegisterError != 0) {
     errno = kRegisterError;
@@ -166,7 +166,7 @@ std::shared_ptr<Device> rsocket_device() {
 // what has not left yet. So the FIN waits until the peer's TCP has all but the goodbye.
 void close_connection(std::shared_ptr<sockets::RsConnection> link, int fd, bool with_reset) {
   using sockets::RsPhase;
-  const io::NoCancel guard;
+  const os::NoCancel guard;
   link->on_report({});  // the descriptor that it signals goes with the rsocket
   if (with_reset || link->phase() != RsPhase::kUp || !link->begin()) {
     link->abort();
@@ -268,7 +268,7 @@ int rshutdown(int fd, int how) {
 
 int rclose(int fd) {
   WEFT_CM_FORWARD(rclose, fd)
-  const weft::io::NoCancel guard;
+  const weft::os::NoCancel guard;
   RsocketPtr socket;
   {
     Process& all = *g_process;

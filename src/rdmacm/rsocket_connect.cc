@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,8 +11,9 @@
 #include <thread>
 #include <unordered_map>
 
+#include "base/splice_if.h"
 #include "ibverbs/errors.h"
-#include "io/calls.h"
+#include "os/event_fd.h"
 #include "os/signals_blocked.h"
 #include "rdmacm/forward.h"
 #include "rdmacm/rsocket.h"
@@ -28,11 +28,6 @@ using sockets::RsIncoming;
 using sockets::RsPhase;
 
 constexpr int kSliceMs = 100;
-
-void raise(int event_fd) {
-  const std::uint64_t one = 1;
-  static_cast<void>(!io::calls::write(event_fd, &one, sizeof one));
-}
 
 // A connection that no program has accepted.
 void close_number(int fd) {
@@ -66,7 +61,7 @@ class Service {
     auto begun = begin(socket->fd, socket->options);
     if (begun == nullptr) return false;
     pending_.push_back({socket, -1, std::move(begun)});
-    raise(wake_);
+    os::raise_event(wake_);
     return true;
   }
 
@@ -77,11 +72,7 @@ class Service {
     if (found == listeners_.end() || found->second != socket) return;
     epoll_ctl(epoll_, EPOLL_CTL_DEL, socket->fd, nullptr);
     listeners_.erase(found);
-    for (auto at = pending_.begin(); at != pending_.end();) {
-      const auto next = std::next(at);
-      if (at->owner == socket) gone.splice(gone.end(), pending_, at);
-      at = next;
-    }
+    gone = splice_if(pending_, [&](const Pending& one) { return one.owner == socket; });
     for (const Pending& one : gone) close_number(one.fd);
   }
 
@@ -98,7 +89,7 @@ class Service {
   bool start() {
     if (started_) return true;
     if (epoll_ < 0) epoll_ = epoll_create1(EPOLL_CLOEXEC);
-    if (wake_ < 0) wake_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (wake_ < 0) wake_ = os::make_event().release();
     if (epoll_ < 0 || wake_ < 0) return false;
     close_in_child(epoll_);
     close_in_child(wake_);
@@ -118,8 +109,7 @@ class Service {
       const std::lock_guard lock(mutex_);
       for (int i = 0; i < count; ++i) {
         if (events[i].data.fd == wake_) {
-          std::uint64_t ignored = 0;
-          static_cast<void>(!read(wake_, &ignored, sizeof ignored));
+          (void)os::lower_event(wake_);
         } else if (const auto at = listeners_.find(events[i].data.fd); at != listeners_.end()) {
           accept_from(at->second);
         }
@@ -158,8 +148,8 @@ class Service {
     if (device == nullptr) return nullptr;
     const int engines = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (engines < 0) return nullptr;
-    auto begun =
-        RsIncoming::start(std::move(device), engines, options, [wake = wake_] { raise(wake); });
+    auto begun = RsIncoming::start(std::move(device), engines, options,
+                                   [wake = wake_] { os::raise_event(wake); });
     if (begun) return std::move(*begun);
     errno = errno_of(begun.error());
     return nullptr;
@@ -204,7 +194,7 @@ class Service {
     socket.so_error = ECONNRESET;
     // Not by shutdown(): under `weft run --sockets` that comes back here, as rshutdown().
     syscall(SYS_shutdown, socket.fd, SHUT_RDWR);
-    raise(socket.wake);
+    os::raise_event(socket.wake);
   }
 
   void complete(Pending& one) {
@@ -213,10 +203,10 @@ class Service {
     link->on_report({});
     const std::lock_guard lock(socket.mutex);
     if (socket.state != RsState::kConnecting) return;
-    link->on_report([wake = socket.wake] { raise(wake); });
+    link->on_report([wake = socket.wake] { os::raise_event(wake); });
     socket.link = std::move(link);
     socket.state = RsState::kConnected;
-    raise(socket.wake);
+    os::raise_event(socket.wake);
   }
 
   void deliver(Pending& one) {
@@ -229,7 +219,7 @@ class Service {
       return;
     }
     listener.ready.push_back({one.fd, std::move(link)});
-    raise(listener.wake);
+    os::raise_event(listener.wake);
   }
 
   std::mutex mutex_;
@@ -263,7 +253,7 @@ int begin_connect(Rsocket& socket, const SocketAddress& peer) {
   if (!link) return errno_of(link.error());
   const int engines = fcntl(socket.fd, F_DUPFD_CLOEXEC, 0);
   if (engines < 0) return errno;
-  (*link)->on_report([wake = socket.wake] { raise(wake); });
+  (*link)->on_report([wake = socket.wake] { os::raise_event(wake); });
   socket.link = std::move(*link);
   socket.state = RsState::kConnecting;
   if (auto begun = socket.link->connect(engines, peer); !begun) {
@@ -281,8 +271,7 @@ void advance_connect(Rsocket& socket) {
   if (socket.state != RsState::kConnecting || socket.link == nullptr) return;
   const RsPhase phase = socket.link->phase();
   if (phase == RsPhase::kIdle || phase == RsPhase::kConnecting) return;
-  std::uint64_t ignored = 0;
-  static_cast<void>(!io::calls::read(socket.wake, &ignored, sizeof ignored));
+  (void)os::lower_event(socket.wake);
   if (phase == RsPhase::kFailed) {
     socket.so_error = errno_of_failure(socket.link->error());
   } else if (!socket.link->begin()) {
@@ -336,7 +325,7 @@ void stop_listening(const RsocketPtr& socket) {
   }
   g_service->remove(socket);
   const std::lock_guard lock(socket->mutex);
-  raise(socket->wake);  // threads in raccept() learn of it
+  os::raise_event(socket->wake);  // threads in raccept() learn of it
   for (const auto& one : socket->ready) close_number(one.fd);
   socket->ready.clear();
 }
@@ -392,8 +381,7 @@ int raccept(int fd, sockaddr* address, socklen_t* length) {
   while (socket->ready.empty()) {
     if (socket->state != RsState::kListening) return fail_minus(EINVAL);
     if (socket->nonblocking) return fail_minus(EAGAIN);
-    std::uint64_t ignored = 0;
-    static_cast<void>(!weft::io::calls::read(socket->wake, &ignored, sizeof ignored));
+    (void)weft::os::lower_event(socket->wake);
     pollfd one{socket->wake, POLLIN, 0};
     lock.unlock();
     const int polled = poll(&one, 1, -1);
@@ -403,10 +391,7 @@ int raccept(int fd, sockaddr* address, socklen_t* length) {
   }
   Rsocket::Ready first = std::move(socket->ready.front());
   socket->ready.pop_front();
-  if (socket->ready.empty()) {
-    std::uint64_t ignored = 0;
-    static_cast<void>(!weft::io::calls::read(socket->wake, &ignored, sizeof ignored));
-  }
+  if (socket->ready.empty()) (void)weft::os::lower_event(socket->wake);
   lock.unlock();
 
   keep_in_child(first.fd);
@@ -418,7 +403,7 @@ int raccept(int fd, sockaddr* address, socklen_t* length) {
     return fail_minus(error);
   }
   child->link = std::move(first.link);
-  child->link->on_report([wake = child->wake] { weft::rdmacm::raise(wake); });
+  child->link->on_report([wake = child->wake] { weft::os::raise_event(wake); });
   child->options = child->link->stream().options();
   child->state = RsState::kConnected;
   if (address != nullptr && getpeername(first.fd, address, length) != 0 && length != nullptr) {

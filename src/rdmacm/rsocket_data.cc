@@ -7,7 +7,7 @@
 #include <csignal>
 
 #include "ibverbs/errors.h"
-#include "io/calls.h"
+#include "os/event_fd.h"
 #include "rdmacm/forward.h"
 #include "rdmacm/rsocket.h"
 
@@ -217,9 +217,8 @@ void progress(Rsocket& socket) {
 // A driver needs no word: each completion raises an event of the channel, and nobody else takes
 // events while it sleeps there.
 void tell_others(Rsocket& socket) {
-  const std::uint64_t one = 1;
   for (const int bell : socket.bells) {
-    if (bell != own_bell()) static_cast<void>(!io::calls::write(bell, &one, sizeof one));
+    if (bell != own_bell()) os::raise_event(bell);
   }
   if (!socket.driving) socket.progressed.notify_all();
 }

@@ -1,5 +1,4 @@
 // rpoll and rselect: rsockets and other descriptors, waited for together.
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,7 +6,8 @@
 #include <vector>
 
 #include "ibverbs/errors.h"
-#include "io/calls.h"
+#include "os/clock.h"
+#include "os/thread_event.h"
 #include "rdmacm/forward.h"
 #include "rdmacm/rsocket.h"
 #include "sockets/rs_seen.h"
@@ -56,41 +56,8 @@ void arm(Rsocket& socket) {
 
 namespace {
 
-// What wakes this thread out of rpoll() when another took the event that it waited for.
-class Bell {
- public:
-  Bell() = default;
-  ~Bell() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Bell(const Bell&) = delete;
-  Bell& operator=(const Bell&) = delete;
-
-  [[nodiscard]] int get() const { return fd_; }
-  // A child of fork() needs its own.
-  void make() {
-    if (fd_ >= 0 && pid_ == getpid()) return;
-    const io::NoCancel guard;
-    if (fd_ >= 0) close(fd_);
-    fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    pid_ = getpid();
-  }
-
- private:
-  int fd_ = -1;
-  pid_t pid_ = 0;
-};
-
-thread_local Bell t_bell;
-
 // Where no descriptor is left for a bell: how often a sleeper looks by itself.
 constexpr int kWithoutBellMs = 500;
-
-// True: it had been raised.
-bool lower(int event_fd) {
-  std::uint64_t ignored = 0;
-  return io::calls::read(event_fd, &ignored, sizeof ignored) > 0;
-}
 
 // One entry of the caller's list. An rsocket is watched by two descriptors.
 struct Watched {
@@ -164,7 +131,7 @@ void lower(std::vector<Watched>& all) {
   for (Watched& one : all) {
     if (one.socket == nullptr) continue;
     const std::lock_guard lock(one.socket->mutex);
-    if (lower(one.socket->wake)) tell_others(*one.socket);
+    if (os::lower_event(one.socket->wake)) tell_others(*one.socket);
   }
 }
 
@@ -195,32 +162,30 @@ class Enrolled {
 };
 
 // How long to sleep; nothing: without a limit.
-std::optional<timespec> time_left(Deadline deadline) {
-  if (t_bell.get() < 0) {
+std::optional<timespec> time_left(Deadline deadline, int bell) {
+  if (bell < 0) {
     const Deadline slice = Clock::now() + std::chrono::milliseconds(kWithoutBellMs);
     deadline = deadline ? std::min(deadline, slice) : slice;
   }
   if (!deadline) return std::nullopt;
-  const auto left = std::max<std::chrono::nanoseconds>(*deadline - Clock::now(), {});
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
-  return timespec{seconds.count(), (left - seconds).count()};
+  return os::timespec_of(std::max<std::chrono::nanoseconds>(*deadline - Clock::now(), {}).count());
 }
 
 // `mask` as of ppoll(2).
 int poll_all(std::vector<Watched>& all, Deadline deadline, const sigset_t* mask) {
-  t_bell.make();
+  const int bell = os::ThreadEvent::get();
   std::vector<pollfd> polled;
-  const Enrolled enrolled(all, t_bell.get());
+  const Enrolled enrolled(all, bell);
   for (;;) {
-    lower(t_bell.get());
+    os::lower_event(bell);
     int ready = check(all, false);
     if (ready == 0) {
       lower(all);
       ready = check(all, true);
     }
     watch(all, polled);
-    polled.push_back({t_bell.get(), POLLIN, 0});
-    const std::optional<timespec> limit = ready > 0 ? timespec{} : time_left(deadline);
+    polled.push_back({bell, POLLIN, 0});
+    const std::optional<timespec> limit = ready > 0 ? timespec{} : time_left(deadline, bell);
     const int done = ppoll(polled.data(), polled.size(), limit ? &*limit : nullptr, mask);
     if (done < 0) return -1;
     ready = check(all, false) + collect(all, polled);
@@ -230,7 +195,7 @@ int poll_all(std::vector<Watched>& all, Deadline deadline, const sigset_t* mask)
 
 }  // namespace
 
-int own_bell() { return t_bell.get(); }
+int own_bell() { return os::ThreadEvent::known(); }
 
 }  // namespace weft::rdmacm
 

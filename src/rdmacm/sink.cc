@@ -1,5 +1,7 @@
 #include "rdmacm/sink.h"
 
+#include <algorithm>
+
 namespace weft::rdmacm {
 namespace {
 
@@ -16,6 +18,7 @@ Id* owner_of(const ConnectionEvent& event) {
 void move_state(Id& id, ConnectionEvent::Type type) {
   using Type = ConnectionEvent::Type;
   switch (type) {
+    case Type::kResponse:
     case Type::kEstablished:
       // rdma_disconnect may have been called already.
       if (id.state == IdState::kConnecting || id.state == IdState::kAccepting) {
@@ -31,13 +34,10 @@ void move_state(Id& id, ConnectionEvent::Type type) {
 }
 
 // A connection whose id is gone. With the mutex.
-void note_orphan(State& all, ConnectionEvent event) {
+void note_orphan(State& all, ConnectionEvent&& event) {
   if (event.type == ConnectionEvent::Type::kDisconnected) {
-    std::erase_if(all.lingering, [&](const std::shared_ptr<Connection>& connection) {
-      if (connection != event.connection) return false;
-      all.done.push_back(connection);
-      return true;
-    });
+    const auto at = std::ranges::find(all.lingering, event.connection);
+    if (at != all.lingering.end()) all.done.splice(all.done.end(), all.lingering, at);
   }
   // Nothing may be released here: the engine holds its locks.
   all.dropped.push_back(std::move(event));
@@ -53,17 +53,20 @@ Result<ConnectionEvent> Sink::next(std::optional<std::chrono::nanoseconds>) {
   return fail(Error::kUnsupported);
 }
 
-void Sink::post(ConnectionEvent event) {
+void Sink::post(ConnectionEvent&& event) {
   State& all = state();
   const std::lock_guard lock(all.mutex);
   Id* const found = owner_of(event);
   const std::shared_ptr<Id> id = found != nullptr ? live_id(&found->pub) : nullptr;
   if (id == nullptr) return note_orphan(all, std::move(event));
+  std::list<EventPtr> node;  // what needs memory comes first
+  node.push_back(std::make_unique<Event>());
   move_state(*id, event.type);
-  auto queued = std::make_unique<Event>();
-  queued->raw = std::move(event);
-  queued->is_raw = true;
-  queue_event(id, std::move(queued));
+  Event& queued = *node.front();
+  queued.owner = id;
+  queued.raw = std::move(event);
+  queued.is_raw = true;
+  id->channel->queue.push_all(std::move(node));
 }
 
 }  // namespace weft::rdmacm

@@ -11,7 +11,7 @@ class Sink final : public EventChannel {
   [[nodiscard]] int fd() const override { return -1; }
   [[nodiscard]] Result<ConnectionEvent> next(
       std::optional<std::chrono::nanoseconds> timeout) override;
-  void post(ConnectionEvent event) override;
+  void post(ConnectionEvent&& event) override;
 };
 
 // In a child after fork.

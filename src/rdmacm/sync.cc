@@ -71,24 +71,26 @@ extern "C" {
 
 int rdma_create_ep(rdma_cm_id** out, rdma_addrinfo* res, ibv_pd* pd, ibv_qp_init_attr* attr) {
   WEFT_CM_FORWARD(rdma_create_ep, out, res, pd, attr)
-  if (out == nullptr || res == nullptr) return fail_minus(EINVAL);
-  rdma_cm_id* handle = nullptr;
-  if (rdma_create_id(nullptr, &handle, nullptr, static_cast<rdma_port_space>(res->ai_port_space)) !=
-      0) {
-    return -1;
-  }
-  const std::shared_ptr<Id> id = find_id(handle);
-  if (id == nullptr) return fail_minus(EINVAL);
-  handle->qp_type = static_cast<ibv_qp_type>(res->ai_qp_type);
-  const bool passive = (res->ai_flags & RAI_PASSIVE) != 0;
-  const int made = passive ? make_passive(*id, *res, pd, attr) : make_active(*id, *res, pd, attr);
-  if (made != 0) {
-    const int error = errno;
-    rdma_destroy_ep(handle);
-    return fail_minus(error);
-  }
-  *out = handle;
-  return 0;
+  return or_minus([&]() -> int {
+    if (out == nullptr || res == nullptr) return fail_minus(EINVAL);
+    rdma_cm_id* handle = nullptr;
+    if (rdma_create_id(nullptr, &handle, nullptr,
+                       static_cast<rdma_port_space>(res->ai_port_space)) != 0) {
+      return -1;
+    }
+    const std::shared_ptr<Id> id = find_id(handle);
+    if (id == nullptr) return fail_minus(EINVAL);
+    handle->qp_type = static_cast<ibv_qp_type>(res->ai_qp_type);
+    const bool passive = (res->ai_flags & RAI_PASSIVE) != 0;
+    const int made = passive ? make_passive(*id, *res, pd, attr) : make_active(*id, *res, pd, attr);
+    if (made != 0) {
+      const int error = errno;
+      rdma_destroy_ep(handle);
+      return fail_minus(error);
+    }
+    *out = handle;
+    return 0;
+  });
 }
 
 void rdma_destroy_ep(rdma_cm_id* id) {
@@ -101,24 +103,26 @@ void rdma_destroy_ep(rdma_cm_id* id) {
 
 int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** out) {
   WEFT_CM_FORWARD(rdma_get_request, listen, out)
-  const std::shared_ptr<Id> id = find_id(listen);
-  if (id == nullptr || !id->sync || out == nullptr) return fail_minus(EINVAL);
-  if (wait_for_event(*id) != 0) return -1;
-  rdma_cm_event* event = listen->event;
-  if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST) return fail_minus(EINVAL);
-  if (id->endpoint.qp_attr) {
-    ibv_qp_init_attr attr = *id->endpoint.qp_attr;
-    if (rdma_create_qp(event->id, id->endpoint.pd, &attr) != 0) {
-      const int error = errno;
-      rdma_destroy_id(event->id);
-      return fail_minus(error);
+  return or_minus([&]() -> int {
+    const std::shared_ptr<Id> id = find_id(listen);
+    if (id == nullptr || !id->sync || out == nullptr) return fail_minus(EINVAL);
+    if (wait_for_event(*id) != 0) return -1;
+    rdma_cm_event* event = listen->event;
+    if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST) return fail_minus(EINVAL);
+    if (id->endpoint.qp_attr) {
+      ibv_qp_init_attr attr = *id->endpoint.qp_attr;
+      if (rdma_create_qp(event->id, id->endpoint.pd, &attr) != 0) {
+        const int error = errno;
+        rdma_destroy_id(event->id);
+        return fail_minus(error);
+      }
     }
-  }
-  // The request, with its private data, is the first event of the new id.
-  listen->event = nullptr;
-  event->id->event = event;
-  *out = event->id;
-  return 0;
+    // The request, with its private data, is the first event of the new id.
+    listen->event = nullptr;
+    event->id->event = event;
+    *out = event->id;
+    return 0;
+  });
 }
 
 }  // extern "C"

@@ -20,6 +20,7 @@ constexpr std::uint8_t kV6Version = 0x60;
 constexpr std::uint8_t kV6VersionMask = 0xf0;
 constexpr std::uint8_t kUdp = 17;
 
+constexpr std::size_t kV4TosAt = 1;
 constexpr std::size_t kV4LengthAt = 2, kV4TtlAt = 8, kV4ProtocolAt = 9, kV4ChecksumAt = 10;
 constexpr std::size_t kV4FromAt = 12, kV4ToAt = 16;
 constexpr std::size_t kV6LengthAt = 4, kV6NextAt = 6, kV6HopsAt = 7, kV6FromAt = 8, kV6ToAt = 24;
@@ -92,7 +93,7 @@ bool is_ipv4(const Gid& gid) noexcept {
 std::array<std::uint8_t, kGrhSize> encode_grh(const Grh& grh) noexcept {
   std::array<std::uint8_t, kGrhSize> out{};
   if (!is_ipv4(grh.from) || !is_ipv4(grh.to)) {
-    out[0] = kV6Version;
+    store_be16(out.data(), static_cast<std::uint16_t>(kV6Version << 8U | grh.traffic_class << 4U));
     store_be16(&out[kV6LengthAt], grh.payload);
     out[kV6NextAt] = kUdp;
     out[kV6HopsAt] = grh.hop_limit;
@@ -102,6 +103,7 @@ std::array<std::uint8_t, kGrhSize> encode_grh(const Grh& grh) noexcept {
   }
   std::uint8_t* const header = out.data() + kGrhSize - kGrhSizeIpv4;
   header[0] = kV4Version;
+  header[kV4TosAt] = grh.traffic_class;
   constexpr std::uint16_t kPayloadMax = 0xffff - kGrhSizeIpv4;
   store_be16(header + kV4LengthAt,
              static_cast<std::uint16_t>(std::min(grh.payload, kPayloadMax) + kGrhSizeIpv4));
@@ -122,6 +124,7 @@ Result<Grh> decode_grh(std::span<const std::uint8_t> octets) noexcept {
     const std::uint16_t length = load_be16(&v4[kV4LengthAt]);
     if (length < kGrhSizeIpv4) return fail(Error::kBadVersion);
     grh.payload = static_cast<std::uint16_t>(length - kGrhSizeIpv4);
+    grh.traffic_class = v4[kV4TosAt];
     grh.hop_limit = v4[kV4TtlAt];
     grh.from = gid_of_v4(&v4[kV4FromAt]);
     grh.to = gid_of_v4(&v4[kV4ToAt]);
@@ -129,6 +132,7 @@ Result<Grh> decode_grh(std::span<const std::uint8_t> octets) noexcept {
   }
   if ((octets[0] & kV6VersionMask) != kV6Version) return fail(Error::kBadVersion);
   grh.payload = load_be16(&octets[kV6LengthAt]);
+  grh.traffic_class = static_cast<std::uint8_t>(load_be16(octets.data()) >> 4U);
   grh.hop_limit = octets[kV6HopsAt];
   grh.from = gid_at(&octets[kV6FromAt]);
   grh.to = gid_at(&octets[kV6ToAt]);

@@ -58,6 +58,7 @@ struct Grh {
   Gid to{};
   std::uint16_t payload = 0;  // octets behind the IP header
   std::uint8_t hop_limit = 64;
+  std::uint8_t traffic_class = 0;
 
   bool operator==(const Grh&) const = default;
 };

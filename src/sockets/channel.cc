@@ -15,6 +15,7 @@
 #include <new>
 
 #include "base/patience.h"
+#include "os/clock.h"
 #include "sockets/real_calls.h"
 
 namespace weft::sockets {
@@ -145,9 +146,9 @@ template <class Holds>
 bool gave_way(Holds holds) {
   thread_local Patience patience;
   if (g_restricted.load(std::memory_order_relaxed) || !patience.is_over()) return false;
-  const std::int64_t before = now_ns();
+  const std::int64_t before = os::monotonic_ns();
   sched_yield();
-  const std::int64_t took = now_ns() - before;
+  const std::int64_t took = os::monotonic_ns() - before;
   const bool found = holds();
   if (took < kLongYieldNs) {
     patience.note(Yielded::kToNobody);

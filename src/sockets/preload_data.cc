@@ -9,6 +9,7 @@
 #include <csignal>
 #include <ctime>
 
+#include "os/clock.h"
 #include "sockets/preload.h"
 #include "sockets/preload_direct.h"
 #include "sockets/preload_hot.h"
@@ -90,8 +91,6 @@ ssize_t send_file(int in, off64_t* offset, size_t count, Send send) {
   return static_cast<ssize_t>(done);
 }
 
-std::int64_t ns_of(const timespec& t) { return t.tv_sec * 1000000000LL + t.tv_nsec; }
-
 bool served_here(int fd) {
   const Kind kind = table::kind_of(fd);
   return kind == Kind::kChannel || kind == Kind::kDirect;
@@ -169,7 +168,8 @@ WEFT_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, t
     for (int i = 0; i < got; ++i) forget_received(messages[i].msg_hdr);
     return got;
   }
-  const std::int64_t end = timeout == nullptr ? 0 : now_ns() + ns_of(*timeout);
+  const std::int64_t end =
+      timeout == nullptr ? 0 : weft::os::monotonic_ns() + weft::os::ns_of(*timeout);
   const bool one_is_enough = (flags & MSG_WAITFORONE) != 0;
   flags &= ~MSG_WAITFORONE;
   unsigned done = 0;
@@ -179,7 +179,7 @@ WEFT_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, t
     messages[done++].msg_len = static_cast<unsigned>(n);
     if (one_is_enough) flags |= MSG_DONTWAIT;
     // As the kernel: looked at between messages only.
-    if (timeout != nullptr && now_ns() >= end) break;
+    if (timeout != nullptr && weft::os::monotonic_ns() >= end) break;
   }
   return static_cast<int>(done);
 }

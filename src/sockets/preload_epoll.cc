@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "os/clock.h"
 #include "sockets/preload.h"
 #include "sockets/preload_direct.h"
 
@@ -305,15 +306,15 @@ int control(int epoll, int operation, int fd, epoll_event* event) {
 }
 
 int wait(int epoll, epoll_event* events, int most, std::int64_t limit_ns, const sigset_t* mask) {
-  const std::int64_t end = limit_ns < 0 ? -1 : now_ns() + limit_ns;
+  const std::int64_t end = limit_ns < 0 ? -1 : os::monotonic_ns() + limit_ns;
   for (;;) {
     InstancePtr instance;
     {
       const std::lock_guard lock(table::mutex());
       instance = find(epoll);
     }
-    const std::int64_t left = end < 0 ? -1 : std::max<std::int64_t>(end - now_ns(), 0);
-    const timespec limit{left / 1000000000, left % 1000000000};
+    const std::int64_t left = end < 0 ? -1 : std::max<std::int64_t>(end - os::monotonic_ns(), 0);
+    const timespec limit = os::timespec_of(left);
     if (instance == nullptr || most <= 0 || events == nullptr) {
       const int found = real().epoll_pwait2(epoll, events, most, left < 0 ? nullptr : &limit, mask);
       // It may have become one meanwhile, and what woke us may be its bell.
@@ -329,10 +330,10 @@ int wait(int epoll, epoll_event* events, int most, std::int64_t limit_ns, const 
 }
 
 int poll(pollfd* fds, nfds_t count, std::int64_t limit_ns, const sigset_t* mask) {
-  const std::int64_t end = limit_ns < 0 ? -1 : now_ns() + limit_ns;
+  const std::int64_t end = limit_ns < 0 ? -1 : os::monotonic_ns() + limit_ns;
   for (;;) {
-    const std::int64_t left = end < 0 ? -1 : std::max<std::int64_t>(end - now_ns(), 0);
-    const timespec limit{left / 1000000000, left % 1000000000};
+    const std::int64_t left = end < 0 ? -1 : std::max<std::int64_t>(end - os::monotonic_ns(), 0);
+    const timespec limit = os::timespec_of(left);
     int found = 0;
     if (Turn(fds, count).run(left < 0 ? nullptr : &limit, mask, found)) return found;
   }

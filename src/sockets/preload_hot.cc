@@ -7,6 +7,7 @@
 #include <bitset>
 #include <utility>
 
+#include "os/clock.h"
 #include "sockets/preload.h"
 #include "sockets/spin.h"
 
@@ -299,7 +300,7 @@ bool begin_wait(int epoll, bool as_the_kernel) {
 int take(epoll_event* events, int most, bool may_look) {
   const Busy busy;
   int found = 0;
-  if (const std::int64_t now = now_ns(); now - t_list.kernel_asked_ns >= kKernelEveryNs) {
+  if (const std::int64_t now = os::monotonic_ns(); now - t_list.kernel_asked_ns >= kKernelEveryNs) {
     t_list.kernel_asked_ns = now;
     found = ask_kernel(events, most);
   }

@@ -350,6 +350,12 @@ void await_question(int fd) {
   static_cast<void>(real().poll(&one, 1, kGreetingWaitMs));
 }
 
+// It is readable, and a read comes back, when there is so much.
+void ask_for_at_least(int fd, std::size_t octets) {
+  const int low = static_cast<int>(octets);
+  real().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
+}
+
 void look_at_beginning(int fd, Beginning& out) {
   const ssize_t n = real().recv(fd, out.octets, sizeof out.octets, MSG_PEEK | MSG_DONTWAIT);
   out.silent = n < 0 && errno == EAGAIN;
@@ -361,8 +367,14 @@ void look_at_beginning(int fd, Beginning& out) {
   pollfd one{fd, POLLRDHUP, 0};
   if (real().poll(&one, 1, 0) <= 0) return;
   out.opening = Opening::kOther;
-  const int low = 1;
-  real().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
+}
+
+bool has_time_limit(int fd) {
+  timeval limit{};
+  socklen_t length = sizeof limit;
+  return (real().fcntl(fd, F_GETFL) & O_NONBLOCK) != 0 ||
+         (real().getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, &length) == 0 &&
+          (limit.tv_sec != 0 || limit.tv_usec != 0));
 }
 
 using Tell = void (*)(int fd, const char* role, const sockaddr* address, const char* path,
@@ -371,10 +383,6 @@ using Tell = void (*)(int fd, const char* role, const sockaddr* address, const c
 // Does what the client asked for, and tells why. No channel: it did not ask, and the connection
 // goes on as TCP; or its request failed, and the connection has been ended.
 Opened answer(int fd, const Beginning& begin, Tell tell) {
-  const int low = 1;
-  if (begin.opening != Opening::kOther) {
-    real().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
-  }
   sockaddr_storage peer{};
   socklen_t length = sizeof peer;
   real().getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length);
@@ -547,16 +555,15 @@ Verdict decide(int fd, bool to_write) {
   if (!to_write && (begin.silent || begin.opening == Opening::kShort)) {
     if (begin.opening == Opening::kShort) {
       // Not readable before it is whole: a peer that stops in the middle is a silent one.
-      const int low = static_cast<int>(begin.needed);
-      real().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
+      ask_for_at_least(fd, begin.needed);
+      conn->partly = true;
     }
     errno = error;
     return Verdict::kNotYet;
   }
   if (begin.opening != Opening::kOther) await_sleepers(*conn);
+  if (conn->partly) ask_for_at_least(fd, 1);
   if (begin.opening == Opening::kMpa && conn->direct) {
-    const int low = 1;
-    real().setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
     direct::accept(fd, lock);
   } else if (!install(fd, conn, answer(fd, begin, note_path))) {
     table::settle_plain(fd);
@@ -571,6 +578,7 @@ Opened open_undecided(int fd) {
   if (is_to_ask(fd, asked)) await_question(fd);
   Beginning begin;
   look_at_beginning(fd, begin);
+  ask_for_at_least(fd, 1);  // the process that accepted it may have asked for more
   // The list is the parent's, if this is a child of vfork().
   const Opened made = answer(fd, begin,
                              [](int, const char* role, const sockaddr* address, const char* path,
@@ -593,9 +601,20 @@ bool await_opening(int fd, bool wait) {
   ++conn.awaiting;
   bool come = true;
   if (!conn.deciding) {
-    // The kernel's own waiting: time limits, signals and O_NONBLOCK are as they should be.
-    std::uint8_t octet = 0;
-    come = real().recv(fd, &octet, 1, MSG_PEEK | (wait ? 0 : MSG_DONTWAIT)) >= 0;
+    // The kernel's own waiting: time limits, signals and O_NONBLOCK are as they should be. It waits
+    // for as many octets as decide() has set, if they were asked for.
+    const bool partly = conn.partly;
+    Beginning begin;
+    const ssize_t n =
+        real().recv(fd, begin.octets, sizeof begin.octets, MSG_PEEK | (wait ? 0 : MSG_DONTWAIT));
+    come = n >= 0;
+    // The first of them may have come only now: then decide() sets how many it takes.
+    if (partly && n > 0) look_at_beginning(fd, begin);
+    if (partly && n > 0 && begin.opening == Opening::kShort) {
+      // A time limit is over, or a signal came: the kernel tells of what there is instead.
+      errno = wait && !has_time_limit(fd) ? EINTR : EAGAIN;
+      come = false;
+    }
   }
   --conn.awaiting;
   return come;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "os/clock.h"
 #include "sockets/preload.h"
 #include "sockets/preload_epoll.h"
 #include "sockets/preload_hot.h"
@@ -69,10 +70,12 @@ int wait_for(pollfd* fds, nfds_t count, std::int64_t limit_ns, const sigset_t* m
     ours = true;
     if (prepare(fds[i].fd) && (fds[i].events & kIn) != 0) ready = true;
   }
-  const std::int64_t end = limit_ns < 0 ? -1 : now_ns() + limit_ns;
+  const std::int64_t end = limit_ns < 0 ? -1 : weft::os::monotonic_ns() + limit_ns;
   for (;;) {
-    const std::int64_t left = ready ? 0 : end < 0 ? -1 : std::max<std::int64_t>(end - now_ns(), 0);
-    const timespec limit{left / 1000000000, left % 1000000000};
+    const std::int64_t left = ready     ? 0
+                              : end < 0 ? -1
+                                        : std::max<std::int64_t>(end - weft::os::monotonic_ns(), 0);
+    const timespec limit = os::timespec_of(left);
     int found = not_kernels ? epolls::poll(fds, count, left, mask)
                             : real().ppoll(fds, count, left < 0 ? nullptr : &limit, mask);
     if (found < 0 || !ours) return found;
@@ -97,7 +100,7 @@ int wait_for(pollfd* fds, nfds_t count, std::int64_t limit_ns, const sigset_t* m
       found += (fds[i].revents != 0 ? 1 : 0) - (before != 0 ? 1 : 0);
     }
     if (found > 0 || !spurious) return found;
-    if (end >= 0 && now_ns() >= end) return 0;
+    if (end >= 0 && weft::os::monotonic_ns() >= end) return 0;
     ready = false;
   }
 }
@@ -169,12 +172,13 @@ int wait_for_events(int epoll, epoll_event* events, int most, std::int64_t limit
     if (const int found = hot::take(events, most, may_look); found > 0) return found;
   }
   if (!epolls::any()) {
-    const std::int64_t begin = limit_ns > 0 ? now_ns() : 0;
+    const std::int64_t begin = limit_ns > 0 ? weft::os::monotonic_ns() : 0;
     const int found = kernels();
     if (found <= 0 || !epolls::to_clean()) return found;
     const int count = epolls::clean(epoll, events, found);
     if (count > 0) return count;
-    if (limit_ns > 0) limit_ns = std::max<std::int64_t>(limit_ns - (now_ns() - begin), 0);
+    if (limit_ns > 0)
+      limit_ns = std::max<std::int64_t>(limit_ns - (weft::os::monotonic_ns() - begin), 0);
   }
   return epolls::wait(epoll, events, most, limit_ns, mask);
 }
@@ -219,9 +223,7 @@ WEFT_EXPORT int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const 
   bool ours = epolls::any();
   for (nfds_t i = 0; i < count && !ours; ++i) ours = fds[i].fd >= 0 && interesting(fds[i].fd);
   if (!ours) return real().ppoll(fds, count, timeout, mask);
-  return wait_for(fds, count,
-                  timeout == nullptr ? -1 : timeout->tv_sec * 1000000000LL + timeout->tv_nsec,
-                  mask);
+  return wait_for(fds, count, timeout == nullptr ? -1 : weft::os::ns_of(*timeout), mask);
 }
 
 WEFT_EXPORT int __poll_chk(pollfd* fds, nfds_t count, int timeout, size_t room) {
@@ -240,10 +242,10 @@ WEFT_EXPORT int select(int count, fd_set* read, fd_set* write, fd_set* except, t
   if (!any_interesting(count, sets)) return real().select(count, read, write, except, timeout);
   if (timeout == nullptr) return select_by_poll(count, sets, -1, nullptr);
   const std::int64_t limit = timeout->tv_sec * 1000000000LL + timeout->tv_usec * 1000LL;
-  const std::int64_t begin = now_ns();
+  const std::int64_t begin = weft::os::monotonic_ns();
   const int found = select_by_poll(count, sets, limit, nullptr);
   const int error = errno;
-  const std::int64_t left = std::max<std::int64_t>(limit - (now_ns() - begin), 0);
+  const std::int64_t left = std::max<std::int64_t>(limit - (weft::os::monotonic_ns() - begin), 0);
   timeout->tv_sec = left / 1000000000;
   timeout->tv_usec = left % 1000000000 / 1000;
   errno = error;
@@ -256,9 +258,7 @@ WEFT_EXPORT int pselect(int count, fd_set* read, fd_set* write, fd_set* except,
   if (!any_interesting(count, sets)) {
     return real().pselect(count, read, write, except, timeout, mask);
   }
-  return select_by_poll(count, sets,
-                        timeout == nullptr ? -1 : timeout->tv_sec * 1000000000LL + timeout->tv_nsec,
-                        mask);
+  return select_by_poll(count, sets, timeout == nullptr ? -1 : weft::os::ns_of(*timeout), mask);
 }
 
 WEFT_EXPORT int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
@@ -292,8 +292,7 @@ WEFT_EXPORT int epoll_wait(int epoll, epoll_event* events, int most, int timeout
 
 WEFT_EXPORT int epoll_pwait2(int epoll, epoll_event* events, int most, const timespec* timeout,
                              const sigset_t* mask) {
-  const std::int64_t limit =
-      timeout == nullptr ? -1 : timeout->tv_sec * 1000000000LL + timeout->tv_nsec;
+  const std::int64_t limit = timeout == nullptr ? -1 : weft::os::ns_of(*timeout);
   return wait_for_events(epoll, events, most, limit, mask,
                          [&] { return real().epoll_pwait2(epoll, events, most, timeout, mask); });
 }

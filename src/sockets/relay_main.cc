@@ -3,7 +3,6 @@
 // Ends by itself when there has been nothing to do for a while.
 #include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include <list>
 #include <unordered_map>
 
+#include "os/event_fd.h"
 #include "sockets/relay_bridge.h"
 #include "sockets/relay_client.h"
 #include "sockets/relay_declined.h"
@@ -31,16 +31,16 @@ constexpr std::size_t kBridgesMost = 16384;
 class Relay {
  public:
   bool start() {
-    epoll_ = epoll_create1(EPOLL_CLOEXEC);
-    wake_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    return epoll_ >= 0 && wake_ >= 0 && add(kListener, &listener_tag_) && add(wake_, &wake_tag_);
+    epoll_ = os::Fd(epoll_create1(EPOLL_CLOEXEC));
+    wake_ = os::make_event();
+    return epoll_ && wake_ && add(kListener, &listener_tag_) && add(wake_.get(), &wake_tag_);
   }
 
   void run() {
     for (;;) {
       epoll_event events[64];
       const bool idle = bridges_.empty() && clients_.empty();
-      const int count = epoll_wait(epoll_, events, 64, idle ? kIdleMs : patience());
+      const int count = epoll_wait(epoll_.get(), events, 64, idle ? kIdleMs : patience());
       if (count == 0 && idle && declined_.empty(std::chrono::steady_clock::now())) return;
       bool all = count == 0;
       for (int i = 0; i < count; ++i) all = handle(events[i]) || all;
@@ -66,7 +66,7 @@ class Relay {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.ptr = tag;
-    return epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0;
+    return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
   }
 
   // True: every bridge has to be looked at.
@@ -75,8 +75,7 @@ class Relay {
     if (tag == &listener_tag_) {
       accept_client();
     } else if (tag == &wake_tag_) {
-      std::uint64_t ignored = 0;
-      static_cast<void>(!read(wake_, &ignored, sizeof ignored));
+      (void)os::lower_event(wake_.get());
       return true;
     } else if (is_client(tag)) {
       serve(*static_cast<Client*>(tag));
@@ -112,7 +111,7 @@ class Relay {
   }
 
   void drop(Client& client) {
-    epoll_ctl(epoll_, EPOLL_CTL_DEL, client.fd, nullptr);
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client.fd, nullptr);
     // Closed at the end of the round: its number must not come back while its entry is there. The
     // program waits for the end of the connection, or has its answer.
     closed_.push_back(client.fd);
@@ -158,7 +157,7 @@ class Relay {
         declined_.lately(request.peer, request.peer_length, std::chrono::steady_clock::now())) {
       return kDeclinedLately;
     }
-    bridges_.emplace_back(request, fds[0], fds[1], fds[2], epoll_, wake_);
+    bridges_.emplace_back(request, fds[0], fds[1], fds[2], epoll_.get(), wake_.get());
     bridges_.back().begin();
     return 0;
   }
@@ -182,8 +181,8 @@ class Relay {
     return limit;
   }
 
-  int epoll_ = -1;
-  int wake_ = -1;
+  os::Fd epoll_;
+  os::Fd wake_;
   char listener_tag_ = 0;
   char wake_tag_ = 0;
   std::list<Bridge> bridges_;

@@ -14,7 +14,7 @@ class RsConnection::Reports final : public EventChannel {
     return fail(Error::kUnsupported);
   }
 
-  void post(ConnectionEvent event) override {
+  void post(ConnectionEvent&& event) override {
     using Type = ConnectionEvent::Type;
     const std::lock_guard lock(mutex_);
     switch (event.type) {
@@ -26,7 +26,8 @@ class RsConnection::Reports final : public EventChannel {
         phase_ = RsPhase::kDown;
         error_ = event.error;
         break;
-      case Type::kConnectRequest: return;
+      case Type::kConnectRequest:
+      case Type::kResponse: return;
       default:
         phase_ = RsPhase::kFailed;
         refused_by_peer_ = event.type == Type::kRejected;

@@ -12,7 +12,7 @@ class RsIncoming::Requests final : public EventChannel {
       std::optional<std::chrono::nanoseconds> /*timeout*/) override {
     return fail(Error::kUnsupported);
   }
-  void post(ConnectionEvent event) override {
+  void post(ConnectionEvent&& event) override {
     const std::lock_guard lock(mutex_);
     if (event.type != ConnectionEvent::Type::kConnectRequest) return;
     request_ = std::move(event);

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <ctime>
+
+#include "base/cpu_pause.h"
+#include "os/clock.h"
 
 namespace weft::sockets {
 
@@ -22,35 +24,21 @@ inline constexpr std::uint32_t kSleepsPerTrial = 64;
 // look.
 inline constexpr std::int64_t kNotRunningNs = 20'000;
 
-inline void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#else
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-#endif
-}
-
-inline std::int64_t now_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
-}
-
 // Whether `holds` came true within the budget.
 template <class Holds>
 bool spin(SpinBudget& budget, Holds holds) {
   const std::int64_t usual = budget.ns.load(std::memory_order_relaxed);
   const bool trial = budget.sleeps.load(std::memory_order_relaxed) % kSleepsPerTrial == 0;
   const std::int64_t limit = trial ? kSpinMaxNs : usual;
-  const std::int64_t begin = now_ns();
+  const std::int64_t begin = os::monotonic_ns();
   std::int64_t last = begin;
   for (;;) {
     bool found = false;
     for (int turn = 0; turn < 16 && !found; ++turn) {
       found = holds();
-      if (!found) relax();
+      if (!found) cpu_pause();
     }
-    const std::int64_t now = now_ns();
+    const std::int64_t now = os::monotonic_ns();
     const bool ran = now - last < kNotRunningNs;
     if (found && ran) {
       const std::int64_t more = 2 * std::max(usual, now - begin);

@@ -55,7 +55,7 @@ void clean(Conn* conn) {
   conn->tcp = conn->listen_mark = -1;
   conn->watcher_count = 0;
   conn->watchers_lost = conn->asynchronous = false;
-  conn->connect_reported = conn->direct = conn->mark_read = conn->marked = false;
+  conn->connect_reported = conn->direct = conn->mark_read = conn->partly = conn->marked = false;
   conn->deciding = conn->live = false;
   conn->way = Way::kTcp;
   conn->tos_before = -1;

@@ -44,8 +44,9 @@ struct Conn {
   // about to take those away.
   std::atomic<int> awaiting{0};
   std::atomic<bool> deciding{false};
-  bool live = false;  // not in the list of free ones
-  int refs = 0;       // numbers of this process
+  std::atomic<bool> partly{false};  // what has come may become a question
+  bool live = false;                // not in the list of free ones
+  int refs = 0;                     // numbers of this process
   Channel* channel = nullptr;
   int tcp = -1;          // of a channel: the TCP socket under it; options and names are its
   int listen_mark = -1;  // of a listener: holds the name that tells of it

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "store/secret.h"
@@ -23,6 +24,7 @@ Failed explain(std::uint32_t error, std::string_view path) {
   std::string what(path);
   if (error == EXDEV)
     what += ": leads out of the folder that is served, as absolute symbolic links always do";
+  if (error == EUSERS) return {EUSERS, std::move(what), "too many clients"};
   if (error == EROFS) what += ": the server was started without --writable";
   return {static_cast<int>(error), std::move(what)};
 }
@@ -57,7 +59,6 @@ Outcome<std::unique_ptr<Client>> Client::connect(const ServerAddress& server,
 
 Client::~Client() {
   if (id_ != nullptr) {
-    // It waits for the end of a connection; of one that never was there is none.
     if (connected_) rdma_disconnect(id_);
     if (id_->qp != nullptr) rdma_destroy_qp(id_);
   }
@@ -66,6 +67,7 @@ Client::~Client() {
   if (channel_ != nullptr) ibv_destroy_comp_channel(channel_);
   if (pd_ != nullptr) ibv_dealloc_pd(pd_);
   if (id_ != nullptr) rdma_destroy_id(id_);
+  if (events_ != nullptr) rdma_destroy_event_channel(events_);
 }
 
 Outcome<void> Client::open(const ServerAddress& server) {
@@ -73,42 +75,62 @@ Outcome<void> Client::open(const ServerAddress& server) {
   patience_ms_ = server.patience_ms;
   stop_fd_ = server.stop_fd;
   const std::string where = server.host + " port " + std::to_string(server.port);
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error =
-      getaddrinfo(server.host.c_str(), std::to_string(server.port).c_str(), &hints, &found);
-  if (error != 0) return failed(EHOSTUNREACH, server.host, gai_strerror(error));
-  // Without an event channel rdma_cm's calls wait for their outcome.
-  const bool resolved = rdma_create_id(nullptr, &id_, nullptr, RDMA_PS_TCP) == 0 &&
-                        rdma_resolve_addr(id_, nullptr, found->ai_addr, kResolveMs) == 0 &&
-                        rdma_resolve_route(id_, kResolveMs) == 0;
-  const int why = errno;
-  freeaddrinfo(found);
-  if (!resolved) return failed(why, where);
+  events_ = rdma_create_event_channel();
+  if (events_ == nullptr || rdma_create_id(events_, &id_, nullptr, RDMA_PS_TCP) != 0) {
+    return failed(errno, where);
+  }
+  if (auto ok = reach(server, where); !ok) return ok;
   if (auto ok = set_up_queues(); !ok) return ok;
   rdma_conn_param parameters{};
   parameters.responder_resources = 16;
   parameters.initiator_depth = 16;
   parameters.retry_count = 7;
   parameters.rnr_retry_count = 7;
-  if (rdma_connect(id_, &parameters) != 0) {
-    const int refused = errno;
-    std::string reason;
-    const rdma_cm_event* event = id_->event;
-    if (event != nullptr && event->event == RDMA_CM_EVENT_REJECTED &&
-        event->param.conn.private_data_len != 0) {
-      const auto* text = static_cast<const char*>(event->param.conn.private_data);
-      reason = "the server refused: " +
-               std::string(text, strnlen(text, event->param.conn.private_data_len));
-    } else if (refused == ECONNREFUSED) {
-      reason = "no server listens there; start `weft serve`, or name its port: HOST:PORT:PATH";
-    }
-    return failed(refused, where, reason);
-  }
+  if (rdma_connect(id_, &parameters) != 0) return failed(errno, where);
+  if (auto ok = await(RDMA_CM_EVENT_ESTABLISHED, where); !ok) return ok;
   connected_ = true;
   alive_ = true;
   return {};
+}
+
+Outcome<void> Client::reach(const ServerAddress& server, const std::string& where) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error =
+      getaddrinfo(server.host.c_str(), std::to_string(server.port).c_str(), &hints, &found);
+  if (error != 0) return failed(EHOSTUNREACH, server.host, gai_strerror(error));
+  const bool asked = rdma_resolve_addr(id_, nullptr, found->ai_addr, kResolveMs) == 0;
+  const int why = errno;
+  freeaddrinfo(found);
+  if (!asked) return failed(why, where);
+  if (auto ok = await(RDMA_CM_EVENT_ADDR_RESOLVED, where); !ok) return ok;
+  if (rdma_resolve_route(id_, kResolveMs) != 0) return failed(errno, where);
+  return await(RDMA_CM_EVENT_ROUTE_RESOLVED, where);
+}
+
+// The next event of the connection that is being made, which has to be this one.
+Outcome<void> Client::await(rdma_cm_event_type wanted, const std::string& where) {
+  pollfd watched[] = {{events_->fd, POLLIN, 0}, {stop_fd_, POLLIN, 0}};
+  const int ready = ::poll(watched, 2, patience_ms_);
+  if (ready == 0) return failed(ETIMEDOUT, where, "the server does not answer");
+  if (ready < 0 || watched[1].revents != 0) return failed(EINTR, where, "interrupted");
+  rdma_cm_event* event = nullptr;
+  if (rdma_get_cm_event(events_, &event) != 0) return failed(errno, where);
+  const bool rejected = event->event == RDMA_CM_EVENT_REJECTED;
+  const int status = std::abs(event->status);
+  const int error = rejected || status == 0 ? ECONNREFUSED : status;
+  const bool good = event->event == wanted;
+  std::string reason;
+  if (rejected && event->param.conn.private_data_len != 0) {
+    const auto* text = static_cast<const char*>(event->param.conn.private_data);
+    reason = "the server refused: " +
+             std::string(text, strnlen(text, event->param.conn.private_data_len));
+  } else if (error == ECONNREFUSED) {
+    reason = "no server listens there; start `weft serve`, or name its port: HOST:PORT:PATH";
+  }
+  rdma_ack_cm_event(event);
+  return good ? Outcome<void>() : failed(error, where, reason);
 }
 
 Outcome<void> Client::set_up_queues() {
@@ -149,7 +171,17 @@ Outcome<void> Client::greet(const std::string& token) {
   credits_ = std::clamp<std::uint32_t>(reply->credits, 1, kCredits);
   max_io_ = std::clamp<std::uint32_t>(reply->max_io, 1, kMaxIoBytes);
   writable_ = (reply->flags & kHelloWritable) != 0;
-  if ((reply->flags & kHelloNeedsProof) == 0) return {};
+  stamps_ = (reply->flags & kHelloStamps) != 0;
+  statfs_ = (reply->flags & kHelloStatFs) != 0;
+  life_ = reply->flags >> kHelloLifeShift;
+  if ((reply->flags & kHelloNeedsProof) == 0) {
+    if (token.empty()) return {};
+    // Whoever listens there may take what is meant for a server that knows the token.
+    alive_ = false;
+    return failed(EACCES, host_,
+                  "the server asks for no token, so it cannot prove that it is the one you mean; "
+                  "start it with --token-file, or leave --token-file out");
+  }
   if (token.empty())
     return failed(EACCES, host_, "the server wants a token; give --token-file FILE");
   Nonce server{};
@@ -324,6 +356,9 @@ Outcome<Reply> Client::call(const Request& request) {
   if (reply && reply->op != request.op) {
     alive_ = false;
     return failed(EPROTO, host_, "the server answered something else");
+  }
+  if (reply && reply->error == EROFS && writable_) {
+    return failed(EROFS, std::string(request.path), "this file system of the server is read-only");
   }
   if (reply && reply->error != 0) return tl::unexpected(explain(reply->error, request.path));
   return reply;

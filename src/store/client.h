@@ -19,8 +19,8 @@ struct ServerAddress {
   std::string host;
   std::uint16_t port = kDefaultPort;
   std::string token;  // empty: none
-  // How long the server may be silent while a reply is awaited: then the connection is given up.
-  // Negative: for ever.
+  // How long the server may be silent while a connection or a reply is awaited: then the connection
+  // is given up. Negative: for ever.
   int patience_ms = -1;
   // Ends every wait while it is readable. The caller's; negative: none.
   int stop_fd = -1;
@@ -29,6 +29,7 @@ struct ServerAddress {
 class Client {
  public:
   //   ECONNREFUSED   nobody listens, or the server refuses; the text says why
+  //   ETIMEDOUT      the server did not answer for ServerAddress::patience_ms
   //   EACCES         the server wants a token, or another one; or did not prove that it has it
   // `immediates`: how many records of PLAY may be on their way.
   [[nodiscard]] static Outcome<std::unique_ptr<Client>> connect(const ServerAddress& server,
@@ -39,6 +40,11 @@ class Client {
 
   [[nodiscard]] ibv_pd* pd() const { return pd_; }
   [[nodiscard]] bool writable() const { return writable_; }
+  // The number that the server changes when it may have lost what it was sent; 0: it has none.
+  [[nodiscard]] std::uint32_t server_life() const { return life_; }
+  // Attributes::stamp is there, and SET of nothing gives the attributes of every open file.
+  [[nodiscard]] bool has_stamps() const { return stamps_; }
+  [[nodiscard]] bool has_statfs() const { return statfs_; }
   [[nodiscard]] std::uint32_t credits() const { return credits_; }
   [[nodiscard]] std::uint32_t max_io() const { return max_io_; }
   [[nodiscard]] std::uint32_t outstanding() const { return outstanding_; }
@@ -73,6 +79,8 @@ class Client {
   explicit Client(std::uint32_t immediates) : immediates_(immediates) {}
   [[nodiscard]] std::size_t receives() const { return kCredits + 1 + immediates_; }
   [[nodiscard]] Outcome<void> open(const ServerAddress& server);
+  [[nodiscard]] Outcome<void> reach(const ServerAddress& server, const std::string& where);
+  [[nodiscard]] Outcome<void> await(rdma_cm_event_type wanted, const std::string& where);
   [[nodiscard]] Outcome<void> set_up_queues();
   [[nodiscard]] Outcome<void> greet(const std::string& token);
   [[nodiscard]] Outcome<bool> poll(Reply& reply);
@@ -82,6 +90,7 @@ class Client {
   [[nodiscard]] Outcome<void> repost();
   [[nodiscard]] tl::unexpected<Failed> lost();
 
+  rdma_event_channel* events_ = nullptr;
   rdma_cm_id* id_ = nullptr;
   ibv_pd* pd_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;
@@ -96,6 +105,9 @@ class Client {
   std::uint32_t credits_ = 1;
   std::uint32_t max_io_ = 0;
   bool writable_ = false;
+  bool stamps_ = false;
+  bool statfs_ = false;
+  std::uint32_t life_ = 0;
   bool connected_ = false;
   bool alive_ = false;
   std::string host_;  // for messages

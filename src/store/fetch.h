@@ -5,10 +5,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "store/client.h"
+#include "store/extras.h"
 #include "store/listing.h"
 #include "store/local.h"
 
@@ -16,11 +18,13 @@ namespace weft::store {
 
 struct CopyOptions {
   bool recursive = false;
-  bool verify = false;      // compare checksums afterwards
-  bool resume = true;       // go on with what an earlier run left
-  bool only_newer = false;  // sync: leave files alone that have the same size and time
-  bool remove = false;      // sync: remove what the source does not have
-  bool durable = false;     // put: wait for the server's disk
+  bool verify = false;        // compare checksums afterwards
+  bool resume = true;         // go on with what an earlier run left
+  bool only_newer = false;    // sync: leave files alone that have the same size and time
+  bool remove = false;        // sync: remove what the source does not have
+  bool force_delete = false;  // ... although the source is empty
+  std::uint64_t max_delete = ~std::uint64_t{0};  // ... unless that are more names
+  bool durable = false;                          // wait for the disk that is copied to
   unsigned retry_seconds = 30;
 };
 
@@ -56,35 +60,49 @@ class Fetch {
 
  private:
   struct File {
-    std::string path;  // at the server
-    std::string name;  // here
-    std::shared_ptr<Fd> folder;
-    Attributes attributes;
+    std::string path;                          // at the server
+    std::string name;                          // here
+    std::shared_ptr<const std::string> below;  // ... in this folder of the destination
+    Attributes attributes{};
+  };
+  // A file of the server that is being read.
+  struct Opened {
+    std::uint64_t handle = 0;  // 0: it is empty
+    Attributes attributes{};
   };
   using Sink = std::function<Outcome<void>(const std::uint8_t*, std::size_t, std::uint64_t)>;
 
   [[nodiscard]] Outcome<void> reconnect(const Failed& why);
-  [[nodiscard]] Outcome<void> walk(const std::string& path, const std::string& below,
-                                   const Destination& to);
+  [[nodiscard]] Outcome<void> get_tree(const std::string& path);
+  [[nodiscard]] Outcome<void> walk(const std::string& path, const std::string& below);
   [[nodiscard]] Outcome<void> take_entry(const std::string& path, const Named& entry,
-                                         const std::string& below,
-                                         const std::shared_ptr<Fd>& folder);
+                                         const std::shared_ptr<const std::string>& below,
+                                         int folder);
   [[nodiscard]] Outcome<void> take_link(const std::string& path, const std::string& name,
                                         int folder);
-  void remove_others(int folder, const std::vector<Named>& keep);
+  [[nodiscard]] Outcome<void> note_extras(const std::string& below, int folder,
+                                          const std::vector<Named>& keep);
+  [[nodiscard]] Outcome<void> remove_extras(const std::string& path);
+  [[nodiscard]] Outcome<void> remove_extra(const std::string& path, const Extra& extra);
   [[nodiscard]] bool is_here(int folder, const std::string& name, const Attributes& a) const;
   [[nodiscard]] Outcome<void> get_file_to(const std::string& path, const Attributes& attributes,
                                           const std::string& to, const std::string& name);
   [[nodiscard]] Outcome<void> get_queued();
   [[nodiscard]] Outcome<void> get_small(std::size_t count);
   [[nodiscard]] Outcome<void> small_arrived(const Reply& reply, const std::uint8_t* data);
+  [[nodiscard]] Outcome<void> get_again();
   [[nodiscard]] Outcome<void> get_large(const File& file);
-  [[nodiscard]] Outcome<void> try_large(const File& file, Part& part, std::uint64_t at);
-  [[nodiscard]] Outcome<std::uint64_t> open_remote(const std::string& path, Attributes& found);
+  [[nodiscard]] Outcome<void> try_large(const File& file);
+  [[nodiscard]] Outcome<void> fill(const Opened& opened, Part& part, std::uint64_t there,
+                                   const std::string& path);
+  [[nodiscard]] Outcome<Opened> open_remote(const std::string& path);
+  [[nodiscard]] Outcome<void> close_remote(const Opened& opened);
+  [[nodiscard]] Outcome<void> check_version(const Opened& opened, const std::string& path);
   [[nodiscard]] Outcome<void> read_range(std::uint64_t handle, std::uint64_t from,
                                          std::uint64_t size, const std::string& path,
                                          const Sink& sink);
-  [[nodiscard]] Outcome<void> verify(std::uint64_t handle, int fd, const File& file);
+  [[nodiscard]] Outcome<std::uint64_t> equal_octets(std::uint64_t handle, int fd,
+                                                    std::uint64_t bytes, const std::string& path);
   [[nodiscard]] tl::unexpected<Failed> drain(const Failed& why);
   void report(const Failed& why);
 
@@ -93,8 +111,11 @@ class Fetch {
   CopyWatcher watcher_;
   std::unique_ptr<Client> client_;
   Registered memory_;
+  std::optional<Destination> destination_;
   std::vector<std::string> folders_;  // still to walk, below the source
   std::vector<File> files_;
+  std::vector<std::size_t> again_;  // of files_: changed while they were read among the small ones
+  Extras extras_;
   std::uint16_t links_ = kLinksAnywhere;  // Request::links of this copy
   CopyTotals totals_;
 };

@@ -2,10 +2,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "base/crc32c.h"
 #include "store/blocks.h"
 #include "store/fetch.h"
+#include "store/path_name.h"
 
 namespace weft::store {
 namespace {
@@ -28,6 +31,7 @@ Outcome<void> Fetch::get_queued() {
   const auto small_count = static_cast<std::size_t>(large - files_.begin());
   if (!options_.verify) {
     auto ok = get_small(small_count);
+    if (ok) ok = get_again();
     if (!ok) return ok;
   }
   for (std::size_t i = options_.verify ? 0 : small_count; i < files_.size(); ++i) {
@@ -58,7 +62,11 @@ Outcome<void> Fetch::get_small(std::size_t count) {
     done[reply->tag] = true;
     ++finished;
     auto ok = small_arrived(*reply, memory_.data() + slot * kSmallBytes);
-    if (!ok) report(ok.error());
+    if (!ok && ok.error().error == ESTALE) {
+      again_.push_back(reply->tag);
+    } else if (!ok) {
+      report(ok.error());
+    }
     if (watcher_.progress) watcher_.progress(totals_);
     return {};
   };
@@ -97,6 +105,17 @@ Outcome<void> Fetch::get_small(std::size_t count) {
   return {};
 }
 
+// What changed while it was read among the small files.
+Outcome<void> Fetch::get_again() {
+  for (const std::size_t i : std::exchange(again_, {})) {
+    auto ok = get_large(files_[i]);
+    if (ok) continue;
+    if (!client_->alive()) return ok;
+    report(ok.error());
+  }
+  return {};
+}
+
 Outcome<void> Fetch::small_arrived(const Reply& reply, const std::uint8_t* data) {
   const File& file = files_[reply.tag];
   if (reply.error != 0) return tl::unexpected(explain(reply.error, file.path));
@@ -106,16 +125,17 @@ Outcome<void> Fetch::small_arrived(const Reply& reply, const std::uint8_t* data)
     close.op = Op::kClose;
     close.handle = reply.handle;
     static_cast<void>(client_->post(close));
-    return failed(ESTALE, file.path, "the file grew while the tree was read; run this again");
+    return failed(ESTALE, file.path, "the file grew while the tree was read");
   }
   if (reply.bytes != reply.attributes.size || reply.bytes > kSmallBytes) {
     return tl::unexpected(changed(file.path));
   }
+  if (reply.attributes.stamp == kFreshStamp) return failed(ESTALE, file.path);
   std::uint64_t at = 0;
-  auto part = Part::open(file.folder->get(), file.name, reply.attributes, false, at);
+  auto part = Part::open(*destination_, join(*file.below, file.name), reply.attributes, false, at);
   if (!part) return tl::unexpected(part.error());
   auto ok = part->write(data, reply.bytes, 0);
-  if (ok) ok = part->finish(reply.attributes);
+  if (ok) ok = part->finish(reply.attributes, options_.durable);
   if (!ok) {
     part->discard();
     return ok;
@@ -125,15 +145,47 @@ Outcome<void> Fetch::small_arrived(const Reply& reply, const std::uint8_t* data)
   return {};
 }
 
-Outcome<std::uint64_t> Fetch::open_remote(const std::string& path, Attributes& found) {
+// Once its stamp can tell versions apart. Nobody waits for a file that is written to all the time.
+Outcome<Fetch::Opened> Fetch::open_remote(const std::string& path) {
+  Attributes before;
+  for (int tries = 0, changes = 0;; ++tries) {
+    Request request;
+    request.op = Op::kOpen;
+    request.path = path;
+    request.links = links_;
+    const auto reply = client_->call(request);
+    if (!reply) return tl::unexpected(reply.error());
+    const Opened opened{reply->handle, reply->attributes};
+    if (opened.attributes != std::exchange(before, opened.attributes)) ++changes;
+    const bool waits = tries < kSettleTries && changes < kSettleChanges;
+    if (opened.attributes.stamp != kFreshStamp || !waits) return opened;
+    if (auto ok = close_remote(opened); !ok) return tl::unexpected(ok.error());
+    std::this_thread::sleep_for(kSettlePause);
+  }
+}
+
+Outcome<void> Fetch::close_remote(const Opened& opened) {
+  if (opened.handle == 0 || !client_->alive() || client_->outstanding() != 0) return {};
+  Request close;
+  close.op = Op::kClose;
+  close.handle = opened.handle;
+  const auto reply = client_->call(close);
+  return reply ? Outcome<void>() : tl::unexpected(reply.error());
+}
+
+// Whether the file is still the one that was opened, behind all that was read of it.
+//   ESTALE   it changed
+Outcome<void> Fetch::check_version(const Opened& opened, const std::string& path) {
+  if (opened.handle == 0) return {};  // nothing was read
   Request request;
-  request.op = Op::kOpen;
   request.path = path;
   request.links = links_;
+  request.op = client_->has_stamps() ? Op::kSet : Op::kStat;
+  if (client_->has_stamps()) request.handle = opened.handle;
   const auto reply = client_->call(request);
   if (!reply) return tl::unexpected(reply.error());
-  found = reply->attributes;
-  return reply->handle;
+  if (reply->attributes == opened.attributes && opened.attributes.stamp != kFreshStamp) return {};
+  return failed(ESTALE, path, "the file changed while it was read; run this again");
 }
 
 // Before memory is used for something else, what was asked for has to arrive.
@@ -192,82 +244,99 @@ Outcome<void> Fetch::read_range(std::uint64_t handle, std::uint64_t from, std::u
 }
 
 Outcome<void> Fetch::stream(const std::string& path, int fd) {
-  Attributes found;
-  const auto handle = open_remote(path, found);
-  if (!handle) return tl::unexpected(handle.error());
-  totals_.expected += found.size;
-  const auto ok = read_range(*handle, 0, found.size, path,
-                             [fd](const std::uint8_t* data, std::size_t bytes, std::uint64_t) {
-                               const int error = write_fully(fd, data, bytes);
-                               return error == 0 ? Outcome<void>() : failed(error, "output");
-                             });
+  if (path.empty()) return failed(EISDIR, "the served folder");
+  const auto opened = open_remote(path);
+  if (!opened) return tl::unexpected(opened.error());
+  const std::uint64_t size = opened->attributes.size;
+  totals_.expected += size;
+  auto ok = read_range(opened->handle, 0, size, path,
+                       [fd](const std::uint8_t* data, std::size_t bytes, std::uint64_t) {
+                         const int error = write_fully(fd, data, bytes);
+                         return error == 0 ? Outcome<void>() : failed(error, "output");
+                       });
+  if (ok) ok = check_version(*opened, path);
   if (ok) ++totals_.files;
   return ok;
 }
 
+// A file that changes meanwhile is begun anew, once.
 Outcome<void> Fetch::get_large(const File& file) {
-  for (;;) {
-    std::uint64_t at = 0;
-    auto part = Part::open(file.folder->get(), file.name, file.attributes, options_.resume, at);
-    if (!part) return tl::unexpected(part.error());
-    auto ok = try_large(file, *part, at);
+  for (bool changed_before = false;;) {
+    auto ok = try_large(file);
     if (ok) {
       ++totals_.files;
       return {};
     }
-    if (client_->alive()) return ok;
+    if (client_->alive()) {
+      if (ok.error().error != ESTALE || std::exchange(changed_before, true)) return ok;
+      continue;
+    }
     // The part stays, for this loop or for a later run.
     if (auto again = reconnect(ok.error()); !again) return again;
   }
 }
 
-Outcome<void> Fetch::try_large(const File& file, Part& part, std::uint64_t at) {
-  Attributes found;
-  const auto handle = open_remote(file.path, found);
-  if (!handle) return tl::unexpected(handle.error());
-  if (found.size != file.attributes.size || found.mtime_ns != file.attributes.mtime_ns) {
-    part.discard();
-    return failed(ESTALE, file.path, "the file changed at the server; run this again");
+Outcome<void> Fetch::try_large(const File& file) {
+  const auto opened = open_remote(file.path);
+  if (!opened) return tl::unexpected(opened.error());
+  std::uint64_t there = 0;
+  auto part = Part::open(*destination_, join(*file.below, file.name), opened->attributes,
+                         options_.resume, there);
+  if (!part) {
+    static_cast<void>(close_remote(*opened));  // what went wrong here is what counts
+    return tl::unexpected(part.error());
   }
-  auto ok = read_range(*handle, at, found.size, file.path,
+  auto ok = fill(*opened, *part, there, file.path);
+  if (!ok && ok.error().error == ESTALE) part->discard();
+  if (auto closed = close_remote(*opened); ok && !closed) ok = closed;
+  return ok ? part->finish(opened->attributes, options_.durable) : ok;
+}
+
+Outcome<void> Fetch::fill(const Opened& opened, Part& part, std::uint64_t there,
+                          const std::string& path) {
+  const std::uint64_t size = opened.attributes.size;
+  std::uint64_t from = 0;
+  if (there != 0) {
+    const auto equal = equal_octets(opened.handle, part.fd(), there, path);
+    if (!equal) return tl::unexpected(equal.error());
+    from = *equal;
+    if (auto ok = part.keep(from); !ok) return ok;
+  }
+  auto ok = read_range(opened.handle, from, size, path,
                        [&part](const std::uint8_t* data, std::size_t bytes, std::uint64_t offset) {
                          return part.write(data, bytes, offset);
                        });
   if (ok && options_.verify) {
-    ok = verify(*handle, part.fd(), file);
-    if (!ok && client_->alive()) part.discard();
+    if (ok = part.complete(size); !ok) return ok;
+    const auto equal = equal_octets(opened.handle, part.fd(), size, path);
+    if (!equal) return tl::unexpected(equal.error());
+    if (*equal != size) {
+      part.discard();
+      return failed(EBADMSG, path, "the copy differs from the server's file; run this again");
+    }
   }
-  if (*handle != 0 && client_->alive() && client_->outstanding() == 0) {
-    Request close;
-    close.op = Op::kClose;
-    close.handle = *handle;
-    static_cast<void>(client_->call(close));
-  }
-  return ok ? part.finish(file.attributes) : ok;
+  return ok ? check_version(opened, path) : ok;
 }
 
-// What lies on this disk, against what lies on the server's.
-Outcome<void> Fetch::verify(std::uint64_t handle, int fd, const File& file) {
+// How many of the first `bytes` octets on this disk are those of the server's file, in blocks.
+Outcome<std::uint64_t> Fetch::equal_octets(std::uint64_t handle, int fd, std::uint64_t bytes,
+                                           const std::string& path) {
   std::uint8_t* data = memory_.data();
-  for (std::uint64_t at = 0; at < file.attributes.size; at += kMemoryBytes) {
-    const auto bytes = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(kMemoryBytes, file.attributes.size - at));
+  for (std::uint64_t at = 0; at < bytes; at += kMemoryBytes) {
+    const auto part = static_cast<std::uint32_t>(std::min<std::uint64_t>(kMemoryBytes, bytes - at));
     Request request;
     request.op = Op::kSum;
     request.handle = handle;
     request.offset = at;
-    request.length = bytes;
-    request.path = file.path;
+    request.length = part;
+    request.path = path;
     const auto reply = client_->call(request);
     if (!reply) return tl::unexpected(reply.error());
-    if (pread(fd, data, bytes, static_cast<off_t>(at)) != static_cast<ssize_t>(bytes)) {
-      return failed(EIO, file.name);
-    }
-    if (crc32c({data, bytes}) != reply->sum) {
-      return failed(EBADMSG, file.path, "the copy differs from the server's file; run this again");
-    }
+    const ssize_t got = pread(fd, data, part, static_cast<off_t>(at));
+    if (got < 0) return failed(errno, path);
+    if (static_cast<std::size_t>(got) != part || crc32c({data, part}) != reply->sum) return at;
   }
-  return {};
+  return bytes;
 }
 
 }  // namespace weft::store

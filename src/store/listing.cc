@@ -11,6 +11,8 @@ namespace {
 // A server short of memory for a list is asked again so often, with a pause.
 constexpr int kListTries = 50;
 constexpr std::chrono::milliseconds kListPause{20};
+// How often a list that the server has let go of is begun anew.
+constexpr int kListRestarts = 3;
 // More than any file system has in one folder, and less than what fills memory.
 constexpr std::size_t kEntriesMax = std::size_t{16} << 20U;
 
@@ -25,8 +27,16 @@ Outcome<std::vector<Named>> list_folder(Client& client, const Registered& memory
   request.path = path;
   request.links = links;
   request.memory = {address_of(memory.data()), memory.rkey(), kListBytes};
+  int restarts = 0;
   for (int tries = 0;;) {
     const auto reply = client.call(request);
+    // The server lists too many folders at a time for us, and has let go of this one.
+    if (!reply && reply.error().error == ESTALE && request.offset != 0 &&
+        ++restarts <= kListRestarts) {
+      out.clear();
+      request.offset = 0;
+      continue;
+    }
     if (!reply && reply.error().error == EAGAIN && ++tries < kListTries) {
       std::this_thread::sleep_for(kListPause);
       continue;  // the server is short of memory just now

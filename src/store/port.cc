@@ -3,6 +3,11 @@
 #include <fcntl.h>
 
 namespace weft::store {
+namespace {
+
+constexpr std::uint64_t kListAreaBytes = std::uint64_t{4} << 20U;
+
+}  // namespace
 
 Outcome<std::unique_ptr<Port>> Port::create(ibv_context* verbs, std::uint64_t staging_bytes) {
   std::unique_ptr<Port> port(new Port(verbs));
@@ -14,15 +19,19 @@ Outcome<std::unique_ptr<Port>> Port::create(ibv_context* verbs, std::uint64_t st
   }
   const int fd = port->channel_->fd;
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-  auto staging = Registered::create(port->pd_, staging_bytes, IBV_ACCESS_LOCAL_WRITE);
-  if (!staging) return tl::unexpected(staging.error());
-  port->staging_ = std::move(*staging);
-  port->heap_ = std::make_unique<BlockHeap>(staging_bytes);
+  for (const auto& [area, bytes] :
+       {std::pair{&port->staging_, staging_bytes}, std::pair{&port->lists_, kListAreaBytes}}) {
+    auto memory = Registered::create(port->pd_, bytes, IBV_ACCESS_LOCAL_WRITE);
+    if (!memory) return tl::unexpected(memory.error());
+    area->memory = std::move(*memory);
+    area->heap = std::make_unique<BlockHeap>(bytes);
+  }
   return port;
 }
 
 Port::~Port() {
-  staging_ = Registered();
+  staging_.memory = Registered();
+  lists_.memory = Registered();
   if (channel_ != nullptr) ibv_destroy_comp_channel(channel_);
   if (pd_ != nullptr) ibv_dealloc_pd(pd_);
 }

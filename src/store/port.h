@@ -1,6 +1,8 @@
-// One RDMA device as the server uses it: its domain, its completion channel, and the staging memory
-// through which files go. A part of the staging memory belongs to a session at a time; the heap of
-// device memory (base/block_heap.h) keeps the sessions apart and takes all back when one ends.
+// One RDMA device as the server uses it: its domain, its completion channel, and the memory through
+// which files go (staging) and names go (lists). A part of it belongs to a session at a time; the
+// heap of device memory (base/block_heap.h) keeps the sessions apart and takes all back when one
+// ends. Lists have memory of their own, so that no client that takes its data slowly keeps others
+// from looking at a folder.
 //
 // One thread.
 #pragma once
@@ -23,11 +25,17 @@ class Port {
   [[nodiscard]] ibv_context* verbs() const { return verbs_; }
   [[nodiscard]] ibv_pd* pd() const { return pd_; }
   [[nodiscard]] ibv_comp_channel* channel() const { return channel_; }
-  [[nodiscard]] BlockHeap& heap() { return *heap_; }
-  [[nodiscard]] std::uint8_t* at(const BlockHeap::Extent& extent) const {
-    return staging_.data() + extent.offset;
-  }
-  [[nodiscard]] std::uint32_t lkey() const { return staging_.lkey(); }
+  // An area and who has which part of it.
+  struct Area {
+    Registered memory;
+    std::unique_ptr<BlockHeap> heap;
+    std::uint64_t held_bytes = 0;
+  };
+  [[nodiscard]] Area& staging() { return staging_; }
+  [[nodiscard]] Area& lists() { return lists_; }
+
+  // Somebody who holds nothing got nothing: who holds memory and does not drain it has to go.
+  bool starved = false;
 
  private:
   explicit Port(ibv_context* verbs) : verbs_(verbs) {}
@@ -35,8 +43,7 @@ class Port {
   ibv_context* verbs_;
   ibv_pd* pd_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;
-  Registered staging_;
-  std::unique_ptr<BlockHeap> heap_;
+  Area staging_, lists_;
 };
 
 }  // namespace weft::store

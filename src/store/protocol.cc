@@ -17,7 +17,7 @@ std::string_view text(std::span<const std::uint8_t> bytes) {
 
 void put(ByteWriter& out, const Attributes& a) {
   out.be32(a.mode);
-  out.be32(0);
+  out.be32(a.stamp);
   out.be64(a.size);
   out.be64(static_cast<std::uint64_t>(a.mtime_ns));
   out.be64(a.file_id);
@@ -25,11 +25,24 @@ void put(ByteWriter& out, const Attributes& a) {
 Attributes get_attributes(ByteReader& in) {
   Attributes a;
   a.mode = in.be32();
-  in.skip(4);
+  a.stamp = in.be32();
   a.size = in.be64();
   a.mtime_ns = static_cast<std::int64_t>(in.be64());
   a.file_id = in.be64();
   return a;
+}
+
+void put(ByteWriter& out, const Usage& u) {
+  for (const std::uint64_t v : {u.bytes, u.free_bytes, u.available_bytes, u.files, u.free_files}) {
+    out.be64(v);
+  }
+}
+Usage get_usage(ByteReader& in) {
+  Usage u;
+  for (std::uint64_t* v : {&u.bytes, &u.free_bytes, &u.available_bytes, &u.files, &u.free_files}) {
+    *v = in.be64();
+  }
+  return u;
 }
 
 void put(ByteWriter& out, const RemoteMemory& m) {
@@ -51,6 +64,7 @@ std::size_t request_bytes(Op op) {
     case Op::kHello: return 4 + kNonceBytes;
     case Op::kProve: return kProofBytes;
     case Op::kStat:
+    case Op::kStatFs:
     case Op::kReadLink: return 0;
     case Op::kList: return 8 + 16;
     case Op::kOpen: return 16;
@@ -76,6 +90,7 @@ std::size_t request_bytes(Op op) {
 bool has_path(Op op) {
   switch (op) {
     case Op::kStat:
+    case Op::kStatFs:
     case Op::kReadLink:
     case Op::kList:
     case Op::kOpen:
@@ -95,6 +110,7 @@ std::size_t reply_bytes(Op op) {
     case Op::kHello: return 16 + kNonceBytes;
     case Op::kProve: return kProofBytes;
     case Op::kStat: return Attributes::kSize;
+    case Op::kStatFs: return Usage::kSize;
     case Op::kList: return 8 + 4;
     case Op::kOpen: return 8 + 4 + Attributes::kSize;
     case Op::kRead:
@@ -111,7 +127,7 @@ std::size_t reply_bytes(Op op) {
 }
 bool is_op(std::uint8_t value) {
   return value >= static_cast<std::uint8_t>(Op::kHello) &&
-         value <= static_cast<std::uint8_t>(Op::kSync);
+         value <= static_cast<std::uint8_t>(Op::kStatFs);
 }
 
 void put_head(ByteWriter& out, std::uint8_t op, std::uint32_t error, std::uint64_t tag) {
@@ -207,6 +223,7 @@ void put_fields(ByteWriter& out, const Request& r) {
       break;
     case Op::kSync: out.be64(r.handle); break;
     case Op::kStat:
+    case Op::kStatFs:
     case Op::kReadLink: break;
   }
 }
@@ -276,6 +293,7 @@ bool get_fields(ByteReader& in, Request& r) {
     }
     case Op::kSync: r.handle = in.be64(); break;
     case Op::kStat:
+    case Op::kStatFs:
     case Op::kReadLink: break;
   }
   return true;
@@ -337,6 +355,7 @@ std::size_t encode(const Reply& r, std::span<std::uint8_t> out) {
       [[fallthrough]];
     case Op::kProve: writer.bytes(r.secret); break;
     case Op::kStat: put(writer, r.attributes); break;
+    case Op::kStatFs: put(writer, r.usage); break;
     case Op::kList:
       writer.be64(r.cursor);
       writer.be32(r.bytes);
@@ -388,6 +407,7 @@ std::optional<Reply> decode_reply(std::span<const std::uint8_t> message) {
       [[fallthrough]];
     case Op::kProve: r.secret = in.bytes(kProofBytes); break;
     case Op::kStat: r.attributes = get_attributes(in); break;
+    case Op::kStatFs: r.usage = get_usage(in); break;
     case Op::kList:
       r.cursor = in.be64();
       r.bytes = in.be32();

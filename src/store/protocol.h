@@ -46,13 +46,19 @@ enum class Op : std::uint8_t {
   kSet = 20,
   kRename = 21,
   kSync = 22,
+  kStatFs = 23,
 };
 inline constexpr std::uint8_t kReplyBit = 0x80;
 
 enum : std::uint32_t {  // of a HELLO reply
   kHelloWritable = 1U << 0U,
   kHelloNeedsProof = 1U << 1U,
+  kHelloStamps = 1U << 2U,  // attributes have stamps, and SET of nothing takes every handle
+  kHelloStatFs = 1U << 3U,  // there is STATFS
 };
+// The rest of these flags is a number that the server changes when it starts, and when it may have
+// lost what it was sent; 0 from servers that do not have it.
+inline constexpr unsigned kHelloLifeShift = 8;
 enum : std::uint32_t {
   kCommitDurable = 1U << 0U,  // reply once the file and its name are on the disk
   kRemoveDirectory = 1U << 0U,
@@ -70,6 +76,10 @@ enum : std::uint32_t {
 // Request::links: symbolic links are followed wherever they are in the path.
 inline constexpr std::uint16_t kLinksAnywhere = 0xffff;
 
+// Attributes::stamp of a file that was changed a moment ago: another change may leave the time of
+// the last one as it is, so two such stamps say nothing.
+inline constexpr std::uint32_t kFreshStamp = 1;
+
 // What is known about a file. Times in nanoseconds since 1970.
 struct Attributes {
   static constexpr std::size_t kSize = 32;
@@ -77,8 +87,29 @@ struct Attributes {
   std::uint64_t size = 0;
   std::int64_t mtime_ns = 0;
   std::uint64_t file_id = 0;  // the same for two names of one file
+  // Of an open file: differs after every change by write(2) and the like, also where somebody set
+  // the time back. 0: not known.
+  std::uint32_t stamp = 0;
 
   bool operator==(const Attributes&) const = default;
+};
+
+// Whether `now` can be the same version of the file as `before`, as far as stamps can tell.
+[[nodiscard]] constexpr bool same_version(const Attributes& before, Attributes now) {
+  if (now.stamp <= kFreshStamp || before.stamp <= kFreshStamp) now.stamp = before.stamp;
+  return now == before;
+}
+
+// How full a file system is.
+struct Usage {
+  static constexpr std::size_t kSize = 40;
+  std::uint64_t bytes = 0;
+  std::uint64_t free_bytes = 0;
+  std::uint64_t available_bytes = 0;  // to others than root
+  std::uint64_t files = 0;
+  std::uint64_t free_files = 0;
+
+  bool operator==(const Usage&) const = default;
 };
 
 // A place in the client's registered memory.
@@ -122,6 +153,7 @@ struct Reply {
   std::uint32_t version = 0, flags = 0, credits = 0, max_io = 0;  // Hello
   std::span<const std::uint8_t> secret{};                         // Hello: nonce; Prove: proof
   Attributes attributes{};                                        // Stat Open Edit Set
+  Usage usage{};                                                  // StatFs
   std::uint64_t handle = 0;   // Open (0: the file is complete in the memory), Create Draft Edit
   std::uint64_t there = 0;    // Draft: octets that an earlier attempt has left
   std::uint64_t cursor = 0;   // List: where to go on, 0 at the end

@@ -3,12 +3,15 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
+
+#include "store/peer_user.h"
 
 namespace weft::store {
 namespace {
@@ -16,6 +19,8 @@ namespace {
 constexpr unsigned kDiskDepth = 512;
 constexpr std::uint32_t kPieceBytes = 256U << 10U;
 constexpr int kBacklog = 256;
+constexpr unsigned kLeastNewcomers = 8;
+constexpr const char* kSocketDevice = "weft0";
 constexpr auto kSpin = std::chrono::microseconds(30);  // before sleeping
 constexpr unsigned kStepsPerLook = 32;                 // between looks at new connections
 
@@ -49,11 +54,11 @@ Outcome<std::unique_ptr<Server>> Server::create(ServeOptions options) {
   if (!tree) return tl::unexpected(tree.error());
   shared.tree = std::move(*tree);
   auto disk = readsend::Disk::create(kDiskDepth);
-  if (!disk) {
-    return failed(disk.error(),
-                  "io_uring is not to be had (kernel.io_uring_disabled, seccomp or limits)");
-  }
+  if (!disk) return failed(disk.error(), "cannot start");
   shared.disk = std::move(*disk);
+  if (shared.options.log && shared.disk->engine() == readsend::Disk::Engine::kThreads) {
+    std::fprintf(stderr, "weft serve: no io_uring here; threads read and write the files\n");
+  }
   shared.pipeline = std::make_unique<readsend::Pipeline>(*shared.disk, kPieceBytes);
   if (auto ready = server->listen(); !ready) return tl::unexpected(ready.error());
   return server;
@@ -63,15 +68,15 @@ Outcome<void> Server::watch(int fd) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.fd = fd;
-  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) return failed(errno, "epoll");
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return failed(errno, "epoll");
   return {};
 }
 
 Outcome<void> Server::listen() {
-  epoll_ = epoll_create1(EPOLL_CLOEXEC);
-  stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  epoll_ = os::Fd(epoll_create1(EPOLL_CLOEXEC));
+  stop_ = os::make_event();
   events_ = rdma_create_event_channel();
-  if (epoll_ < 0 || stop_ < 0 || events_ == nullptr) return failed(errno, "cannot start");
+  if (!epoll_ || !stop_ || events_ == nullptr) return failed(errno, "cannot start");
   fcntl(events_->fd, F_SETFL, fcntl(events_->fd, F_GETFL) | O_NONBLOCK);
   if (rdma_create_id(events_, &listener_, nullptr, RDMA_PS_TCP) != 0) {
     return failed(errno, "rdma_create_id");
@@ -84,7 +89,9 @@ Outcome<void> Server::listen() {
   const std::string port = std::to_string(o.port);
   const int error =
       getaddrinfo(o.address.empty() ? nullptr : o.address.c_str(), port.c_str(), &hints, &found);
-  if (error != 0) return failed(EADDRNOTAVAIL, o.address, gai_strerror(error));
+  if (error != 0) {
+    return failed(EADDRNOTAVAIL, "cannot listen on " + o.address, gai_strerror(error));
+  }
   // Of the wildcards the one of IPv6 takes both families.
   const addrinfo* use = found;
   for (const addrinfo* a = found; o.address.empty() && a != nullptr; a = a->ai_next) {
@@ -97,12 +104,18 @@ Outcome<void> Server::listen() {
   if (!bound) {
     std::string reason;
     if (why == EADDRINUSE) reason = "the port is in use; choose another by --listen";
+    if (why == ENODEV || why == EADDRNOTAVAIL) {
+      reason = "no device of this machine has that address; choose another by --listen";
+    }
+    if (why == EACCES && o.port < IPPORT_RESERVED) {
+      reason = "ports below 1024 are for root; choose another by --listen";
+    }
     return failed(
         why,
         "cannot listen on " + (o.address.empty() ? "any address" : o.address) + ", port " + port,
         reason);
   }
-  for (const int fd : {events_->fd, stop_, shared_.disk->fd()}) {
+  for (const int fd : {events_->fd, stop_.get(), shared_.disk->fd()}) {
     if (auto ok = watch(fd); !ok) return ok;
   }
   return {};
@@ -115,17 +128,11 @@ Server::~Server() {
   if (listener_ != nullptr) rdma_destroy_id(listener_);
   if (events_ != nullptr) rdma_destroy_event_channel(events_);
   ports_.clear();
-  for (const int fd : {epoll_, stop_}) {
-    if (fd >= 0) close(fd);
-  }
 }
 
 std::uint16_t Server::port() const { return ntohs(rdma_get_src_port(listener_)); }
 
-void Server::stop() const {
-  const std::uint64_t one = 1;
-  static_cast<void>(!write(stop_, &one, sizeof one));
-}
+void Server::stop() const { os::raise_event(stop_.get()); }
 
 Outcome<void> Server::run() {
   Clock::time_point busy = Clock::now();
@@ -191,10 +198,10 @@ int Server::time_left_ms() const {
 
 void Server::look_at(int timeout_ms) {
   epoll_event ready[16];
-  const int count = epoll_wait(epoll_, ready, 16, timeout_ms);
+  const int count = epoll_wait(epoll_.get(), ready, 16, timeout_ms);
   for (int i = 0; i < count; ++i) {
     const int fd = ready[i].data.fd;
-    if (fd == stop_) {
+    if (fd == stop_.get()) {
       stopping_ = true;
     } else if (fd == events_->fd) {
       connection_events();
@@ -240,15 +247,37 @@ void Server::connection_events() {
 
 // Why a client is not served, or null.
 const char* Server::refusal(rdma_cm_id* id) const {
-  if (sessions_.size() >= shared_.options.max_clients) return "too many clients";
-  const bool open = shared_.options.open_access || !shared_.options.token.empty();
-  if (!open && !is_loopback(rdma_get_peer_addr(id))) {
+  if (shared_.ready >= shared_.options.max_clients) return "too many clients";
+  if (shared_.options.open_access || !shared_.options.token.empty()) return nullptr;
+  if (!is_loopback(rdma_get_peer_addr(id))) {
     return "only this machine is served without --token-file or --open";
   }
-  return nullptr;
+  // Whoever is served acts as the server's user.
+  // A connection of Weft's device is a socket of the process that made it. The sockets of other
+  // devices belong to the kernel, if there are any.
+  const bool is_socket = std::strcmp(ibv_get_device_name(id->verbs->device), kSocketDevice) == 0;
+  const auto user =
+      is_socket ? user_of_client(rdma_get_peer_addr(id), rdma_get_local_addr(id)) : std::nullopt;
+  if (!user) return "it cannot be told whose connection this is; use --token-file, or --open";
+  if (*user == geteuid() || *user == 0) return nullptr;
+  return "only the server's own user is served without --token-file or --open";
+}
+
+// Connections that have shown nothing yet have a limit of their own: the oldest makes room, so
+// that nobody who stands still there keeps clients out.
+void Server::make_room_for_newcomer() {
+  const std::size_t most = std::max(kLeastNewcomers, shared_.options.max_clients / 4);
+  std::size_t count = 0;
+  Session* oldest = nullptr;
+  for (auto& session : sessions_) {
+    if (session->ready() || session->dead()) continue;
+    if (count++ == 0) oldest = session.get();
+  }
+  if (count >= most) oldest->fail();
 }
 
 void Server::connect_request(rdma_cm_id* id) {
+  make_room_for_newcomer();
   const char* why = refusal(id);
   Port* port = why == nullptr ? port_for(id->verbs) : nullptr;
   Outcome<std::unique_ptr<Session>> session = failed(ENOMEM, "no device");

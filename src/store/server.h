@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "os/event_fd.h"
 #include "store/session.h"
 
 namespace weft::store {
@@ -38,6 +39,7 @@ class Server {
   void connection_events();
   void connect_request(rdma_cm_id* id);
   [[nodiscard]] const char* refusal(rdma_cm_id* id) const;
+  void make_room_for_newcomer();
   [[nodiscard]] Port* port_for(ibv_context* verbs);
   void completion_events(Port& port);
   void bury();
@@ -46,8 +48,8 @@ class Server {
   Shared shared_;
   rdma_event_channel* events_ = nullptr;
   rdma_cm_id* listener_ = nullptr;
-  int epoll_ = -1;
-  int stop_ = -1;
+  os::Fd epoll_;
+  os::Fd stop_;
   bool stopping_ = false;
   std::vector<std::unique_ptr<Port>> ports_;
   std::vector<std::unique_ptr<Session>> sessions_;

@@ -1,6 +1,7 @@
 // Set-up, messages and requests that are answered at once; session_io.cc moves the data.
 #include "store/session.h"
 
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,8 +19,11 @@ constexpr unsigned kSendDepth = kReplySlots + Session::kMaxPieces + Session::kMa
                                 Session::kMaxChunks + Session::kMaxLists;
 constexpr auto kSetUpTime = std::chrono::seconds(10);
 constexpr auto kRefusalDelay = std::chrono::seconds(1);
-// What one session may hold of the staging memory.
+// What one session may hold of the staging memory, at most and to begin with.
 constexpr std::uint64_t kStagingPerSession = std::uint64_t{16} << 20U;
+constexpr std::uint64_t kFirstWindow = std::uint64_t{1} << 20U;
+// Where others wait for memory in vain, this long without a byte taken is too long.
+constexpr auto kStarvedStall = std::chrono::seconds(1);
 
 // wr_id: a piece's address, a chunk's with 2 added, or one of these. Both are aligned, so the low
 // bits tell.
@@ -34,7 +38,9 @@ Session::Session(Shared& shared, Port& port, rdma_cm_id* id)
       shared_(shared),
       port_(port),
       id_(id),
-      owner_(port.heap().add_owner(kStagingPerSession)) {}
+      owner_(port.staging().heap->add_owner(kStagingPerSession)),
+      list_owner_(port.lists().heap->add_owner()),
+      window_bytes_(kFirstWindow) {}
 
 Outcome<std::unique_ptr<Session>> Session::create(Shared& shared, Port& port, rdma_cm_id* id) {
   std::unique_ptr<Session> session(new Session(shared, port, id));
@@ -78,18 +84,22 @@ Session::~Session() {
   if (id_ != nullptr && id_->qp != nullptr) rdma_destroy_qp(id_);
   if (cq_ != nullptr) ibv_destroy_cq(cq_);
   if (id_ != nullptr) rdma_destroy_id(id_);
-  port_.heap().remove_owner(owner_);
+  port_.staging().heap->remove_owner(owner_);
+  port_.staging().held_bytes -= held_bytes_;
+  port_.lists().heap->remove_owner(list_owner_);
 }
 
 void Session::fail() {
   if (dead_) return;
   dead_ = true;
+  if (ready()) --shared_.ready;
   // No Write leaves staging memory any more, nor does a Read enter it: from here on only the disk
   // can touch it.
   rdma_disconnect(id_);
   if (id_->qp != nullptr) rdma_destroy_qp(id_);
   shared_.pipeline->close(*this);
   files_.clear();
+  listings_.clear();
 }
 
 void Session::arm() {
@@ -119,7 +129,11 @@ void Session::completion(const ibv_wc& wc) {
     case 1: return request(slot, wc.byte_len);
     case kChunkBits: return network_done(*reinterpret_cast<Chunk*>(wc.wr_id - kChunkBits));
     case 3: free_replies_.push_back(slot); return;
-    default: shared_.pipeline->network_done(*reinterpret_cast<readsend::Piece*>(wc.wr_id), true);
+    default: {
+      auto& piece = *reinterpret_cast<readsend::Piece*>(wc.wr_id);
+      drained(piece.got);
+      shared_.pipeline->network_done(piece, true);
+    }
   }
 }
 
@@ -201,15 +215,32 @@ void Session::send(const Reply& reply) {
   }
 }
 
+std::uint32_t Shared::new_life() {
+  std::uint32_t number = 0;
+  static_cast<void>(getrandom(&number, sizeof number, 0));
+  return std::max(number >> kHelloLifeShift, 1U);
+}
+
+int Session::admit() {
+  if (shared_.ready >= shared_.options.max_clients) return EUSERS;
+  ++shared_.ready;
+  state_ = State::kReady;
+  return 0;
+}
+
 int Session::hello(const Request& request, Reply& reply) {
   if (state_ != State::kNew) return EPROTO;
   reply.version = kVersion;
   if (request.version != kVersion) return EPROTONOSUPPORT;
   std::copy(request.secret.begin(), request.secret.end(), client_nonce_.begin());
   const bool needs_proof = !shared_.options.token.empty();
-  state_ = needs_proof ? State::kProving : State::kReady;
-  reply.flags =
-      (shared_.tree.writable() ? kHelloWritable : 0U) | (needs_proof ? kHelloNeedsProof : 0U);
+  if (needs_proof) {
+    state_ = State::kProving;
+  } else if (const int error = admit(); error != 0) {
+    return error;
+  }
+  reply.flags = kHelloStamps | kHelloStatFs | (shared_.tree.writable() ? kHelloWritable : 0U) |
+                (needs_proof ? kHelloNeedsProof : 0U) | shared_.life << kHelloLifeShift;
   reply.credits = kCredits;
   reply.max_io = kMaxIoBytes;
   reply.secret = server_nonce_;
@@ -231,8 +262,7 @@ int Session::proof(const Request& request, Reply& reply) {
   static thread_local Proof own;
   own = prove(token, Side::kServer, client_nonce_, server_nonce_);
   reply.secret = own;
-  state_ = State::kReady;
-  return 0;
+  return admit();
 }
 
 void Session::tick(Clock::time_point now) {
@@ -245,8 +275,11 @@ void Session::tick(Clock::time_point now) {
   }
   if (state_ != State::kReady && now - created_ > kSetUpTime) fail();
   // It would keep others from the staging memory.
-  const auto stall = std::chrono::seconds(shared_.options.stall_seconds);
-  if (waits_for_network() && now - moved_at_ > stall) {
+  const auto silent = now - moved_at_;
+  const bool in_the_way = port_.starved && silent > kStarvedStall;
+  const bool stalls = silent > std::chrono::seconds(shared_.options.stall_seconds);
+  if (waits_for_network() && (in_the_way || stalls)) {
+    port_.starved = false;  // one goes at a time
     ++shared_.counters.stalled;
     fail();
   }
@@ -255,6 +288,7 @@ void Session::tick(Clock::time_point now) {
 int Session::answer(const Request& request, Reply& reply, std::string& text) {
   switch (request.op) {
     case Op::kStat: return shared_.tree.stat({request.path, request.links}, reply.attributes);
+    case Op::kStatFs: return shared_.tree.usage({request.path, request.links}, reply.usage);
     case Op::kReadLink: {
       const int error = shared_.tree.read_link({request.path, request.links}, text);
       reply.target = text;
@@ -321,7 +355,8 @@ int Session::set(const Request& request, Reply& reply) {
     return shared_.tree.set({request.path, request.links}, request.flags, to, reply.attributes);
   }
   const auto file = find(request.handle);
-  if (file == nullptr || !file->edited) return EBADF;
+  // Nothing to change: the attributes of any open file.
+  if (file == nullptr || (!file->edited && request.flags != 0)) return EBADF;
   int error = set_attributes(file->get(), request.flags, to);
   if (error == 0) reply.attributes = attributes_of(file->get(), &error);
   return error;

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "os/fd.h"
 #include "readsend/pipeline.h"
 #include "store/port.h"
 #include "store/protocol.h"
@@ -55,6 +56,11 @@ struct ServeCounters {
 struct Shared {
   explicit Shared(ServeOptions what) : options(std::move(what)) {}
   ServeOptions options;
+  unsigned ready = 0;  // sessions that are ready() and not dead
+  // Of this run of the server, and of the time since a file could last not be written or flushed:
+  // what was written before is not sure to be on the disk. Not 0.
+  std::uint32_t life = new_life();
+  [[nodiscard]] static std::uint32_t new_life();
   Tree tree;
   std::unique_ptr<readsend::Disk> disk;
   std::unique_ptr<readsend::Pipeline> pipeline;  // what goes to clients
@@ -67,7 +73,8 @@ class Session final : private readsend::Link {
   static constexpr unsigned kMaxPlays = 8;         // of a client
   static constexpr unsigned kMaxPieces = 16;       // of what a client reads, at a time
   static constexpr unsigned kMaxChunks = 16;       // of what it writes
-  static constexpr unsigned kMaxLists = kCredits;  // chunks with names beside them
+  static constexpr unsigned kMaxLists = 2;         // lists on their way to it
+  static constexpr std::size_t kMaxListings = 16;  // folders that are listed at a time
 
   [[nodiscard]] static Outcome<std::unique_ptr<Session>> create(Shared& shared, Port& port,
                                                                 rdma_cm_id* id);
@@ -85,6 +92,8 @@ class Session final : private readsend::Link {
   // staging memory and takes nothing.
   void tick(Clock::time_point now);
   [[nodiscard]] bool has_deadline() const { return state_ != State::kReady || waits_for_network(); }
+  // Has shown all that the server wants to see of a client.
+  [[nodiscard]] bool ready() const { return state_ == State::kReady; }
 
   void fail();  // makes it dead
   [[nodiscard]] bool dead() const { return dead_; }
@@ -99,7 +108,7 @@ class Session final : private readsend::Link {
  private:
   enum class State : std::uint8_t { kNew, kProving, kReady };
   struct OpenFile {
-    Fd fd;
+    os::Fd fd;
     std::unique_ptr<Draft> draft;
     bool edited = false;  // written in its place
     [[nodiscard]] bool writable() const { return edited || draft != nullptr; }
@@ -153,6 +162,14 @@ class Session final : private readsend::Link {
     void disk_done(std::int64_t result) override { session->disk_done(*this, result); }
   };
 
+  // A folder of which a client has taken some pages, and may take the next.
+  struct KeptListing {
+    std::string path;
+    std::uint16_t links = 0;
+    std::uint64_t cursor = 0;
+    std::unique_ptr<Listing> listing;
+  };
+
   // A file on its way to the disk.
   struct Sync final : readsend::Disk::Waiter {
     Session* session = nullptr;
@@ -169,6 +186,8 @@ class Session final : private readsend::Link {
   void dispatch(const Request& request);
   [[nodiscard]] int hello(const Request& request, Reply& reply);
   [[nodiscard]] int proof(const Request& request, Reply& reply);
+  // From now on it is a client.   EUSERS: there are too many
+  [[nodiscard]] int admit();
   // Requests that are answered at once. Returns an errno.
   [[nodiscard]] int answer(const Request& request, Reply& reply, std::string& text);
   // Those that move data answer later, when 0 is returned.
@@ -177,6 +196,8 @@ class Session final : private readsend::Link {
   [[nodiscard]] int start_sync(const Request& request, const Reply& reply);
   [[nodiscard]] int open(const Request& request, Reply& reply, bool& later);
   [[nodiscard]] int list(const Request& request, Reply& reply);
+  [[nodiscard]] int fill_page(const Request& request, Reply& reply, std::span<std::uint8_t> room);
+  [[nodiscard]] static int check_version(const OpenFile& file, const Attributes& before);
   [[nodiscard]] int start_play(const Request& request, const Reply& reply);
   [[nodiscard]] int grant(const Request& request, Reply& reply);
   [[nodiscard]] int close_file(std::uint64_t handle);
@@ -199,7 +220,10 @@ class Session final : private readsend::Link {
   void sent(readsend::Request& request) override;
   void finished(readsend::Request& request) override;
 
-  [[nodiscard]] Chunk* new_chunk(std::uint32_t bytes, std::size_t limit);
+  [[nodiscard]] bool may_take(std::uint32_t bytes) const;
+  void drained(std::uint32_t bytes);
+  [[nodiscard]] Chunk* new_chunk(std::uint32_t bytes);
+  [[nodiscard]] Chunk* new_list();
   void release(Chunk& chunk);
   [[nodiscard]] bool start_chunk();
   [[nodiscard]] static bool has_more(const Incoming& i);
@@ -220,7 +244,12 @@ class Session final : private readsend::Link {
   Port& port_;
   rdma_cm_id* id_;
   ibv_cq* cq_ = nullptr;
-  BlockHeap::Owner owner_;
+  BlockHeap::Owner owner_, list_owner_;  // in the port's areas
+  std::uint64_t held_bytes_ = 0;         // of staging memory
+  // How much staging memory it may hold: what it drains in a while, see may_take().
+  std::uint64_t window_bytes_;
+  std::uint64_t drained_bytes_ = 0;  // since window_from_
+  Clock::time_point window_from_ = Clock::now();
   Registered messages_;  // requests, then replies
   std::vector<std::size_t> free_replies_;
   State state_ = State::kNew;
@@ -232,6 +261,7 @@ class Session final : private readsend::Link {
   Reply refusal_;
   std::map<std::uint64_t, std::shared_ptr<OpenFile>> files_;
   std::uint64_t next_handle_ = 1;
+  std::list<KeptListing> listings_;  // the newest first
   std::list<Outgoing> outgoing_;
   std::list<Incoming> incoming_;  // in the order of their requests
   std::list<Sync> syncs_;
@@ -239,6 +269,7 @@ class Session final : private readsend::Link {
   std::map<std::uint64_t, Play> plays_;
   unsigned records_ = 0;  // begun, and their immediates not yet taken by the network
   std::list<Chunk> chunks_;
+  std::size_t lists_ = 0;        // ... that hold names
   unsigned chunks_on_disk_ = 0;  // ... that the kernel works on
 };
 

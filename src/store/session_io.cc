@@ -11,6 +11,14 @@ namespace {
 
 constexpr std::uint32_t kChunkBytes = 256U << 10U;
 constexpr std::uint64_t kChunkBit = 2;  // as session.cc tells completions apart
+constexpr std::uint32_t kListPageBytes = 64U << 10U;
+
+// Where memory gets short, a session may hold what it drains in so much time, within these limits;
+// and the last part of the memory is for sessions that hold nothing.
+constexpr std::chrono::milliseconds kDrainTime{20};
+constexpr std::uint64_t kLeastWindow = kChunkBytes;
+constexpr std::uint64_t kMostWindow = std::uint64_t{4} << 20U;
+constexpr std::uint64_t kReservedPart = 8;
 
 }  // namespace
 
@@ -78,21 +86,23 @@ void Session::synced(Sync& sync, std::int64_t result) {
   if (dead_) return;
   --unanswered_;
   reply.error = static_cast<std::uint32_t>(result < 0 ? -result : 0);
+  // Whoever opens the file from now on may not see this error.
+  if (result < 0) shared_.life = Shared::new_life();
   send(reply);
 }
 
 int Session::list(const Request& request, Reply& reply) {
+  if (request.memory.bytes == 0) return EINVAL;
   noting_network_use();
-  Chunk* chunk = new_chunk(std::min(request.memory.bytes, kChunkBytes), kMaxChunks + kMaxLists);
-  if (chunk == nullptr) return request.memory.bytes == 0 ? EINVAL : EAGAIN;
-  chunk->names = true;
-  int error = shared_.tree.list({request.path, request.links}, request.offset,
-                                {chunk->data, std::min(request.memory.bytes, kChunkBytes)},
-                                reply.cursor, reply.bytes);
+  Chunk* chunk = new_list();
+  if (chunk == nullptr) return EAGAIN;
+  int error =
+      fill_page(request, reply, {chunk->data, std::min(request.memory.bytes, kListPageBytes)});
   if (error == 0 && reply.bytes != 0) {
     shared_.counters.bytes_out += reply.bytes;
     error = post_rdma(id_->qp, IBV_WR_RDMA_WRITE, address_of(chunk) | kChunkBit, chunk->data,
-                      reply.bytes, port_.lkey(), request.memory.address, request.memory.rkey);
+                      reply.bytes, port_.lists().memory.lkey(), request.memory.address,
+                      request.memory.rkey);
     if (error != 0) {
       fail();
       return 0;
@@ -102,6 +112,27 @@ int Session::list(const Request& request, Reply& reply) {
   }
   // The reply may follow at once: it cannot overtake the Write.
   if (error == 0) send(reply);
+  return error;
+}
+
+// One page of a list. What a client has begun stays open; the oldest makes room for more than
+// kMaxListings, and its client begins anew.
+int Session::fill_page(const Request& request, Reply& reply, std::span<std::uint8_t> room) {
+  KeptListing one{std::string(request.path), request.links, request.offset, nullptr};
+  const auto at = std::find_if(listings_.begin(), listings_.end(), [&](const KeptListing& k) {
+    return request.offset != 0 && k.cursor == one.cursor && k.path == one.path &&
+           k.links == one.links;
+  });
+  if (at != listings_.end()) {
+    one.listing = std::move(at->listing);
+    listings_.erase(at);
+  }
+  const int error = shared_.tree.list({request.path, request.links}, request.offset, room,
+                                      reply.cursor, reply.bytes, one.listing);
+  if (one.listing == nullptr) return error;
+  one.cursor = reply.cursor;
+  listings_.push_front(std::move(one));
+  if (listings_.size() > kMaxListings) listings_.pop_back();
   return error;
 }
 
@@ -135,13 +166,56 @@ void Session::begin(Outgoing outgoing) {
 }
 
 std::optional<readsend::Segment> Session::take_segment(std::uint32_t bytes) {
-  const auto memory = port_.heap().allocate(owner_, bytes, 12);
-  if (!memory) return std::nullopt;
-  return readsend::Segment{port_.at(*port_.heap().extent(owner_, *memory)), *memory};
+  if (!may_take(bytes)) return std::nullopt;
+  Port::Area& staging = port_.staging();
+  const auto memory = staging.heap->allocate(owner_, bytes, 12);
+  if (!memory) {
+    port_.starved = port_.starved || held_bytes_ == 0;
+    return std::nullopt;
+  }
+  if (held_bytes_ == 0) {
+    port_.starved = false;
+    window_from_ = Clock::now();
+    drained_bytes_ = 0;
+  }
+  const auto extent = staging.heap->extent(owner_, *memory);
+  held_bytes_ += extent->bytes;
+  staging.held_bytes += extent->bytes;
+  return readsend::Segment{staging.memory.data() + extent->offset, *memory};
 }
 
 void Session::give_back(const readsend::Segment& segment) {
-  static_cast<void>(port_.heap().free(owner_, segment.handle));
+  Port::Area& staging = port_.staging();
+  const auto extent = staging.heap->extent(owner_, segment.handle);
+  held_bytes_ -= extent->bytes;
+  staging.held_bytes -= extent->bytes;
+  static_cast<void>(staging.heap->free(owner_, segment.handle));
+}
+
+// A client that takes its data slowly needs little memory to be kept busy; what it held beyond that
+// would be missing for those who take theirs quickly. One segment is everybody's.
+bool Session::may_take(std::uint32_t bytes) const {
+  if (held_bytes_ == 0) return true;
+  const Port::Area& staging = port_.staging();
+  const std::uint64_t size = staging.memory.size();
+  const std::uint64_t used = staging.held_bytes + bytes;
+  // While half of it is free, nobody is in anybody's way.
+  const std::uint64_t window = used <= size / 2 ? kMostWindow : window_bytes_;
+  return held_bytes_ + bytes <= window && used + size / kReservedPart <= size;
+}
+
+// The network has taken so many bytes of the client's data, or brought them.
+void Session::drained(std::uint32_t bytes) {
+  drained_bytes_ += bytes;
+  const auto now = Clock::now();
+  const auto span = now - window_from_;
+  if (span < kDrainTime) return;
+  const double part =
+      std::chrono::duration<double>(kDrainTime) / std::chrono::duration<double>(span);
+  window_bytes_ = std::clamp(static_cast<std::uint64_t>(static_cast<double>(drained_bytes_) * part),
+                             kLeastWindow, kMostWindow);
+  window_from_ = now;
+  drained_bytes_ = 0;
 }
 
 // The others that wait for the network, if any, have waited for longer than what comes now.
@@ -159,8 +233,9 @@ int Session::post(readsend::Request& request, readsend::Piece& piece) {
   } else {
     shared_.counters.bytes_out += piece.got;
     noting_network_use();
-    error = post_rdma(id_->qp, IBV_WR_RDMA_WRITE, address_of(&piece), piece.octets(), piece.got,
-                      port_.lkey(), out.memory.address + piece.at, out.memory.rkey);
+    error =
+        post_rdma(id_->qp, IBV_WR_RDMA_WRITE, address_of(&piece), piece.octets(), piece.got,
+                  port_.staging().memory.lkey(), out.memory.address + piece.at, out.memory.rkey);
   }
   if (error != 0) fail();
   return error;
@@ -174,7 +249,20 @@ void Session::sent(readsend::Request& request) {
   Reply reply = out.reply;
   reply.error = static_cast<std::uint32_t>(out.error);
   reply.bytes = static_cast<std::uint32_t>(out.end);
+  if (reply.error == 0 && reply.op == Op::kOpen && reply.handle == 0) {
+    reply.error = static_cast<std::uint32_t>(check_version(*out.file, reply.attributes));
+  }
   send(reply);
+}
+
+// Whether a file that was read whole is still that of its attributes. A file that somebody changes
+// meanwhile is no version of it: the client opens it again.
+int Session::check_version(const OpenFile& file, const Attributes& before) {
+  int error = 0;
+  Attributes now = attributes_of(file.get(), &error);
+  // Fresh before: the reply says so, and the client that knows stamps asks again.
+  if (before.stamp == kFreshStamp) now.stamp = kFreshStamp;
+  return error == 0 && now != before ? ESTALE : error;
 }
 
 void Session::finished(readsend::Request& request) {
@@ -185,8 +273,26 @@ void Session::finished(readsend::Request& request) {
 
 // ---- What the client writes
 
-Session::Chunk* Session::new_chunk(std::uint32_t bytes, std::size_t limit) {
-  if (bytes == 0 || chunks_.size() >= limit) return nullptr;
+Session::Chunk* Session::new_list() {
+  Port::Area& lists = port_.lists();
+  if (lists_ >= kMaxLists) return nullptr;
+  const auto memory = lists.heap->allocate(list_owner_, kListPageBytes);
+  if (!memory) {
+    port_.starved = port_.starved || lists_ == 0;
+    return nullptr;
+  }
+  ++lists_;
+  Chunk* chunk = &chunks_.emplace_back();
+  chunk->self = std::prev(chunks_.end());
+  chunk->session = this;
+  chunk->names = true;
+  chunk->memory = *memory;
+  chunk->data = lists.memory.data() + lists.heap->extent(list_owner_, *memory)->offset;
+  return chunk;
+}
+
+Session::Chunk* Session::new_chunk(std::uint32_t bytes) {
+  if (chunks_.size() - lists_ >= kMaxChunks) return nullptr;
   const auto segment = take_segment(bytes);
   if (!segment) return nullptr;
   Chunk* chunk = &chunks_.emplace_back();
@@ -198,7 +304,12 @@ Session::Chunk* Session::new_chunk(std::uint32_t bytes, std::size_t limit) {
 }
 
 void Session::release(Chunk& chunk) {
-  give_back({chunk.data, chunk.memory});
+  if (chunk.names) {
+    static_cast<void>(port_.lists().heap->free(list_owner_, chunk.memory));
+    --lists_;
+  } else {
+    give_back({chunk.data, chunk.memory});
+  }
   chunks_.erase(chunk.self);
 }
 
@@ -225,16 +336,16 @@ bool Session::start_chunk() {
   if (incoming == incoming_.end() || !shared_.disk->has_room()) return false;
   const std::uint32_t bytes = std::min(kChunkBytes, incoming->memory.bytes - incoming->started);
   noting_network_use();
-  Chunk* chunk = new_chunk(bytes, kMaxChunks);
+  Chunk* chunk = new_chunk(bytes);
   if (chunk == nullptr) return false;
   chunk->incoming = incoming;
   chunk->at = incoming->started;
   chunk->want = bytes;
   incoming->started += bytes;
   ++incoming->chunks;
-  const int error =
-      post_rdma(id_->qp, IBV_WR_RDMA_READ, address_of(chunk) | kChunkBit, chunk->data, bytes,
-                port_.lkey(), incoming->memory.address + chunk->at, incoming->memory.rkey);
+  const int error = post_rdma(id_->qp, IBV_WR_RDMA_READ, address_of(chunk) | kChunkBit, chunk->data,
+                              bytes, port_.staging().memory.lkey(),
+                              incoming->memory.address + chunk->at, incoming->memory.rkey);
   if (error != 0) fail();
   return error == 0;
 }
@@ -267,6 +378,7 @@ void Session::disk_done(Chunk& chunk, std::int64_t result) {
 
 void Session::network_done(Chunk& chunk) {
   if (chunk.names) return release(chunk);
+  drained(chunk.want);
   write_disk(chunk);
 }
 

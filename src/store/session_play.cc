@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "os/clock.h"
 #include "store/session.h"
 
 namespace weft::store {
@@ -14,11 +15,7 @@ namespace {
 // Of one PLAY: one on its way to the network while the next comes from the disk.
 constexpr unsigned kRecordsAhead = 2;
 
-std::int64_t process_cpu_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return std::int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
-}
+std::int64_t process_cpu_ns() { return os::clock_ns(CLOCK_PROCESS_CPUTIME_ID); }
 
 }  // namespace
 

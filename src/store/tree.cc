@@ -6,19 +6,22 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
+
+#include "os/clock.h"
 
 namespace weft::store {
 namespace {
 
-// Files that clients and this server make while a transfer runs. Not listed, not served.
-constexpr std::string_view kDraftPrefix = ".weft-draft-";
 // What nobody has gone on with for so long is removed.
 constexpr time_t kDraftKeptS = 7 * 24 * 3600;
 
@@ -43,18 +46,39 @@ int open_bounded(int folder, const std::string& path, std::size_t links, int fla
     errno = EINVAL;
     return -1;
   }
-  const Fd from(open_beneath(folder, path.substr(0, links), O_PATH | O_DIRECTORY));
+  const os::Fd from(open_beneath(folder, path.substr(0, links), O_PATH | O_DIRECTORY));
   if (!from) return -1;
   return open_beneath(from.get(), rest == std::string::npos ? "" : path.substr(rest), flags,
                       RESOLVE_NO_SYMLINKS);
 }
 
-Attributes attributes_from(const struct stat& s) {
+// Of `name` in a folder, not followed where it is a link; "": what `at` is open for.   An errno
+int look_at(int at, const char* name, struct statx& out) {
+  constexpr int kFlags = AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_STATX_SYNC_AS_STAT;
+  return statx(at, name, kFlags, STATX_BASIC_STATS | STATX_BTIME, &out) == 0 ? 0 : errno;
+}
+
+std::int64_t ns_of(const statx_timestamp& t) {
+  return std::int64_t{t.tv_sec} * os::kNsPerSecond + std::int64_t{t.tv_nsec};
+}
+
+// File systems give the number of a removed file to the next one. The time of birth tells them
+// apart, where there is one.
+std::uint64_t file_id_of(const struct statx& s) {
+  const std::uint64_t device = std::uint64_t{s.stx_dev_major} << 20U | s.stx_dev_minor;
+  std::uint64_t id = s.stx_ino ^ device << 40U;
+  if ((s.stx_mask & STATX_BTIME) != 0) {
+    id ^= static_cast<std::uint64_t>(ns_of(s.stx_btime)) * 0x9e3779b97f4a7c15U;
+  }
+  return std::max<std::uint64_t>(id, 1);
+}
+
+Attributes attributes_from(const struct statx& s) {
   Attributes out;
-  out.mode = s.st_mode;
-  out.size = static_cast<std::uint64_t>(s.st_size);
-  out.mtime_ns = std::int64_t{s.st_mtim.tv_sec} * 1000000000 + s.st_mtim.tv_nsec;
-  out.file_id = s.st_ino ^ (static_cast<std::uint64_t>(s.st_dev) << 40U);
+  out.mode = s.stx_mode;
+  out.size = s.stx_size;
+  out.mtime_ns = ns_of(s.stx_mtime);
+  out.file_id = file_id_of(s);
   return out;
 }
 
@@ -71,12 +95,6 @@ std::string random_name() {
   std::snprintf(name, sizeof name, "%.*s%016llx", static_cast<int>(kDraftPrefix.size()),
                 kDraftPrefix.data(), static_cast<unsigned long long>(number));
   return name;
-}
-
-timespec time_of(std::int64_t ns) {
-  constexpr std::int64_t kSecond = 1000000000;
-  const std::int64_t part = ((ns % kSecond) + kSecond) % kSecond;
-  return {static_cast<time_t>((ns - part) / kSecond), static_cast<long>(part)};
 }
 
 // `path` with every symbolic link followed; empty with errno if there is no such file.
@@ -96,43 +114,63 @@ std::string shared_name(std::string_view path) {
   return real.substr(real.rfind('/') + 1);
 }
 
-class Folder {
- public:
-  explicit Folder(int fd) : dir_(fdopendir(fd)) {
-    if (dir_ == nullptr) close(fd);
-  }
-  ~Folder() {
-    if (dir_ != nullptr) closedir(dir_);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  [[nodiscard]] DIR* get() const { return dir_; }
+}  // namespace
 
- private:
-  DIR* dir_;
-};
+bool is_named(int folder, const std::string& name, int fd) {
+  struct stat by_name {};
+  struct stat open_file {};
+  return fstatat(folder, name.c_str(), &by_name, AT_SYMLINK_NOFOLLOW) == 0 &&
+         fstat(fd, &open_file) == 0 && by_name.st_ino == open_file.st_ino &&
+         by_name.st_dev == open_file.st_dev && S_ISREG(open_file.st_mode) &&
+         open_file.st_nlink == 1;
+}
+
+Listing::Listing(int fd) : stream_(fd >= 0 ? fdopendir(fd) : nullptr) {
+  if (fd >= 0 && stream_ == nullptr) close(fd);
+}
+Listing::~Listing() {
+  if (stream_ != nullptr) closedir(stream_);
+}
+
+namespace {
+
+// How coarse the times of changes are: a clock tick, or what a server or program of another machine
+// makes of it. File systems of the second kind: NFS, FUSE, SMB.
+std::int64_t tick_ns(int fd) {
+  struct statfs where {};
+  if (fstatfs(fd, &where) != 0) return 2 * os::kNsPerSecond;
+  switch (static_cast<std::uint32_t>(where.f_type)) {
+    case 0x6969U:
+    case 0x65735546U:
+    case 0xff534d42U:
+    case 0xfe534d42U: return 2 * os::kNsPerSecond;
+    default: return 20000000;
+  }
+}
+
+bool is_fresh(int fd, std::int64_t changed_ns) {
+  const std::int64_t age = os::clock_ns(CLOCK_REALTIME) - changed_ns;
+  return std::abs(age) < 2 * os::kNsPerSecond && std::abs(age) < tick_ns(fd);
+}
 
 }  // namespace
 
-Fd& Fd::operator=(Fd&& other) noexcept {
-  if (this != &other) {
-    if (fd_ >= 0) close(fd_);
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
-}
-Fd::~Fd() {
-  if (fd_ >= 0) close(fd_);
+std::uint32_t stamp_of(int fd, std::int64_t changed_ns) {
+  if (is_fresh(fd, changed_ns)) return kFreshStamp;
+  const std::uint64_t mixed = static_cast<std::uint64_t>(changed_ns) * 0x9e3779b97f4a7c15U;
+  return std::max(static_cast<std::uint32_t>(mixed >> 32U), kFreshStamp + 1);
 }
 
 Attributes attributes_of(int fd, int* error) {
-  struct stat s {};
-  *error = fstat(fd, &s) == 0 ? 0 : errno;
-  return attributes_from(s);
+  struct statx s {};
+  *error = look_at(fd, "", s);
+  Attributes out = attributes_from(s);
+  if (*error == 0 && S_ISREG(out.mode)) out.stamp = stamp_of(fd, ns_of(s.stx_ctime));
+  return out;
 }
 
 int set_attributes(int fd, std::uint32_t what, const Attributes& to) {
-  const timespec times[2] = {{0, UTIME_OMIT}, time_of(to.mtime_ns)};
+  const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(to.mtime_ns)};
   if ((what & kSetSize) != 0 && ftruncate(fd, static_cast<off_t>(to.size)) != 0) return errno;
   if ((what & kSetMode) != 0 && fchmod(fd, to.mode & 0777U) != 0) return errno;
   if ((what & kSetTime) != 0 && futimens(fd, times) != 0) return errno;
@@ -145,7 +183,7 @@ void Draft::discard() {
 }
 
 int Draft::commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable) {
-  const timespec times[2] = {{0, UTIME_OMIT}, time_of(mtime_ns)};
+  const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(mtime_ns)};
   if (fchmod(file_.get(), mode & 0777U) != 0 || futimens(file_.get(), times) != 0) return errno;
   if (durable && fsync(file_.get()) != 0) return errno;
   // A link to a file replaces nothing, a rename does: so by way of a second name.
@@ -167,7 +205,7 @@ Outcome<Tree> Tree::open(const std::vector<std::string>& folders, bool writable)
   tree.writable_ = writable;
   for (const std::string& folder : folders) {
     Export one;
-    one.fd = Fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    one.fd = os::Fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!one.fd) return failed(errno, "cannot serve " + folder);
     if (folders.size() > 1) {
       one.name = shared_name(folder);
@@ -192,7 +230,7 @@ Outcome<Tree> Tree::open_files(const std::vector<std::string>& files) {
     if (real.empty()) return failed(errno, "cannot serve " + path);
     const std::string folder = real.substr(0, real.rfind('/') + 1);
     const std::string name = shared_name(path);
-    Export one{name, Fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+    Export one{name, os::Fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
                shared_name(real)};
     struct stat s {};
     if (!one.fd || fstatat(one.fd.get(), one.file.c_str(), &s, AT_SYMLINK_NOFOLLOW) != 0) {
@@ -241,19 +279,37 @@ int Tree::stat(const TreePath& path, Attributes& out) const {
     return 0;
   }
   if (place.fd < 0) return ENOENT;
-  const Fd fd(open_bounded(place.fd, place.rest, place.links, O_PATH | O_NOFOLLOW));
+  const os::Fd fd(open_bounded(place.fd, place.rest, place.links, O_PATH | O_NOFOLLOW));
   if (!fd) return errno;
   int error = 0;
   out = attributes_of(fd.get(), &error);
   return error;
 }
 
-int Tree::open_file(const TreePath& path, bool direct, Fd& file, Attributes& out) const {
+int Tree::usage(const TreePath& path, Usage& out) const {
+  const Place place = locate(path);
+  if (place.fd < 0 && !place.root) return ENOENT;
+  os::Fd found;
+  if (!place.root) {
+    found = os::Fd(open_bounded(place.fd, place.rest, place.links, O_PATH | O_NOFOLLOW));
+    if (!found) return errno;
+  }
+  struct statvfs s {};
+  if (fstatvfs(place.root ? exports_.front().fd.get() : found.get(), &s) != 0) return errno;
+  out.bytes = std::uint64_t{s.f_blocks} * s.f_frsize;
+  out.free_bytes = std::uint64_t{s.f_bfree} * s.f_frsize;
+  out.available_bytes = std::uint64_t{s.f_bavail} * s.f_frsize;
+  out.files = s.f_files;
+  out.free_files = s.f_ffree;
+  return 0;
+}
+
+int Tree::open_file(const TreePath& path, bool direct, os::Fd& file, Attributes& out) const {
   const Place place = locate(path);
   if (place.root) return EISDIR;
   if (place.fd < 0) return ENOENT;
   // By way of a path descriptor: opening a device or a pipe would already do something.
-  const Fd found(open_bounded(place.fd, place.rest, place.links, O_PATH));
+  const os::Fd found(open_bounded(place.fd, place.rest, place.links, O_PATH));
   if (!found) return errno;
   int error = 0;
   out = attributes_of(found.get(), &error);
@@ -261,15 +317,15 @@ int Tree::open_file(const TreePath& path, bool direct, Fd& file, Attributes& out
   if (S_ISDIR(out.mode)) return EISDIR;
   if (!S_ISREG(out.mode)) return EINVAL;
   const std::string name = proc_name(found.get());
-  file = Fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0)));
-  if (!file && direct && errno == EINVAL) file = Fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC));
+  file = os::Fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0)));
+  if (!file && direct && errno == EINVAL) file = os::Fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC));
   return file ? 0 : errno;
 }
 
 int Tree::read_link(const TreePath& path, std::string& target) const {
   const Place place = locate(path);
   if (place.fd < 0) return place.root ? EINVAL : ENOENT;
-  const Fd found(open_bounded(place.fd, place.rest, place.links, O_PATH | O_NOFOLLOW));
+  const os::Fd found(open_bounded(place.fd, place.rest, place.links, O_PATH | O_NOFOLLOW));
   if (!found) return errno;
   char text[PATH_MAX];
   const ssize_t length = readlinkat(found.get(), "", text, sizeof text);
@@ -280,16 +336,6 @@ int Tree::read_link(const TreePath& path, std::string& target) const {
 
 namespace {
 
-// Whether `name` is this very file: it may have got its final name before it was locked.
-bool is_named(int folder, const std::string& name, int fd) {
-  struct stat by_name {};
-  struct stat open_file {};
-  return fstatat(folder, name.c_str(), &by_name, AT_SYMLINK_NOFOLLOW) == 0 &&
-         fstat(fd, &open_file) == 0 && by_name.st_ino == open_file.st_ino &&
-         by_name.st_dev == open_file.st_dev && S_ISREG(open_file.st_mode) &&
-         open_file.st_nlink == 1;
-}
-
 // A draft that a server or client which has ended left behind, long ago. Whoever has it in use
 // holds its lock.
 void remove_if_old(int folder, const char* name) {
@@ -298,7 +344,7 @@ void remove_if_old(int folder, const char* name) {
   };
   struct stat s {};
   if (fstatat(folder, name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !is_old(s)) return;
-  const Fd file(openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  const os::Fd file(openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file || flock(file.get(), LOCK_EX | LOCK_NB) != 0) return;
   if (fstat(file.get(), &s) != 0 || !is_old(s) || !is_named(folder, name, file.get())) return;
   unlinkat(folder, name, 0);
@@ -311,7 +357,7 @@ int Tree::list_exports(std::uint64_t cursor, std::span<std::uint8_t> room, std::
   for (std::size_t i = cursor; i < exports_.size(); ++i) {
     int error = 0;
     const Export& one = exports_[i];
-    const Fd file(one.file.empty() ? -1 : open_beneath(one.fd.get(), one.file, O_PATH));
+    const os::Fd file(one.file.empty() ? -1 : open_beneath(one.fd.get(), one.file, O_PATH));
     const Entry entry{one.name, attributes_of(file ? file.get() : one.fd.get(), &error)};
     const std::size_t took = encode(entry, room.subspan(bytes));
     if (took == 0) {
@@ -325,22 +371,32 @@ int Tree::list_exports(std::uint64_t cursor, std::span<std::uint8_t> room, std::
 }
 
 int Tree::list(const TreePath& path, std::uint64_t cursor, std::span<std::uint8_t> room,
-               std::uint64_t& next, std::uint32_t& bytes) const {
+               std::uint64_t& next, std::uint32_t& bytes, std::unique_ptr<Listing>& listing) const {
   bytes = 0;
   next = 0;
   const Place place = locate(path);
   if (place.root) return list_exports(cursor, room, next, bytes);
   if (place.fd < 0) return ENOENT;
-  const int fd = open_bounded(place.fd, place.rest, place.links, O_RDONLY | O_DIRECTORY);
-  if (fd < 0) return errno;
-  const Folder folder(fd);
-  if (folder.get() == nullptr) return ENOMEM;
-  // The cursor is the file system's own, which stays valid while the folder changes.
-  if (cursor != 0) seekdir(folder.get(), static_cast<long>(cursor));
+  if (listing == nullptr) {
+    if (cursor != 0) return ESTALE;
+    const int fd = open_bounded(place.fd, place.rest, place.links, O_RDONLY | O_DIRECTORY);
+    if (fd < 0) return errno;
+    listing = std::make_unique<Listing>(fd);
+    if (!listing->good()) return ENOMEM;
+  }
+  const int error = fill(*listing, room, next, bytes);
+  if (error != 0 || next == 0) listing.reset();
+  return error;
+}
+
+// As many entries as there is room for.
+int Tree::fill(Listing& listing, std::span<std::uint8_t> room, std::uint64_t& next,
+               std::uint32_t& bytes) const {
+  const int fd = dirfd(listing.stream());
   for (;;) {
-    const long here = telldir(folder.get());
+    const long here = telldir(listing.stream());
     errno = 0;
-    const dirent* found = readdir(folder.get());
+    const dirent* found = readdir(listing.stream());
     if (found == nullptr) return errno;
     const std::string_view name = found->d_name;
     if (name == "." || name == "..") continue;
@@ -348,10 +404,13 @@ int Tree::list(const TreePath& path, std::uint64_t cursor, std::span<std::uint8_
       if (writable_) remove_if_old(fd, found->d_name);
       continue;
     }
-    struct stat s {};
-    if (fstatat(fd, found->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0) continue;  // gone meanwhile
+    struct statx s {};
+    const int error = look_at(fd, found->d_name, s);
+    if (error == ENOENT) continue;  // gone meanwhile
+    if (error != 0) return error;
     const std::size_t took = encode(Entry{name, attributes_from(s)}, room.subspan(bytes));
     if (took == 0) {
+      seekdir(listing.stream(), here);
       next = static_cast<std::uint64_t>(here);
       return bytes == 0 ? EINVAL : 0;
     }
@@ -359,7 +418,7 @@ int Tree::list(const TreePath& path, std::uint64_t cursor, std::span<std::uint8_
   }
 }
 
-int Tree::parent_of(const TreePath& path, Fd& folder, std::string& name) const {
+int Tree::parent_of(const TreePath& path, os::Fd& folder, std::string& name) const {
   if (!writable_) return EROFS;
   TreePath plain = path;
   while (plain.text.ends_with('/')) plain.text.remove_suffix(1);
@@ -371,12 +430,12 @@ int Tree::parent_of(const TreePath& path, Fd& folder, std::string& name) const {
   name = has_parent ? place.rest.substr(slash + 1) : place.rest;
   if (name.empty() || name == "." || name == ".." || name.starts_with(kDraftPrefix)) return EINVAL;
   if (name.size() > NAME_MAX) return ENAMETOOLONG;
-  folder = Fd(open_bounded(place.fd, has_parent ? place.rest.substr(0, slash) : std::string(),
-                           place.links, O_RDONLY | O_DIRECTORY));
+  folder = os::Fd(open_bounded(place.fd, has_parent ? place.rest.substr(0, slash) : std::string(),
+                               place.links, O_RDONLY | O_DIRECTORY));
   return folder ? 0 : errno;
 }
 
-int Tree::place_for_file(const TreePath& path, Fd& folder, std::string& name) const {
+int Tree::place_for_file(const TreePath& path, os::Fd& folder, std::string& name) const {
   if (const int error = parent_of(path, folder, name); error != 0) return error;
   struct stat s {};
   const bool is_folder =
@@ -397,10 +456,10 @@ int reserve(int fd, std::uint64_t size) {
 }  // namespace
 
 int Tree::create(const TreePath& path, std::uint64_t size, std::unique_ptr<Draft>& out) {
-  Fd folder;
+  os::Fd folder;
   std::string name;
   if (const int error = place_for_file(path, folder, name); error != 0) return error;
-  Fd file(openat(folder.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  os::Fd file(openat(folder.get(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (!file) return errno;
   if (const int error = reserve(file.get(), size); error != 0) return error;
   out = std::make_unique<Draft>(std::move(folder), std::move(name), std::move(file));
@@ -420,16 +479,16 @@ std::uint64_t hash(std::string_view text) {
 
 int Tree::draft(const TreePath& path, std::uint64_t size, std::uint64_t identity,
                 std::unique_ptr<Draft>& out, std::uint64_t& there) const {
-  Fd folder;
+  os::Fd folder;
   std::string name;
   if (const int error = place_for_file(path, folder, name); error != 0) return error;
   char hidden[80];
   std::snprintf(hidden, sizeof hidden, "%.*s%016llx-%016llx", static_cast<int>(kDraftPrefix.size()),
                 kDraftPrefix.data(), static_cast<unsigned long long>(hash(name)),
                 static_cast<unsigned long long>(identity ^ (size * 0x9e3779b97f4a7c15U)));
-  Fd file;
+  os::Fd file;
   for (int tries = 0;; ++tries) {
-    file = Fd(
+    file = os::Fd(
         openat(folder.get(), hidden, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
     if (!file) return errno;
     if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) return errno == EWOULDBLOCK ? EBUSY : errno;
@@ -447,9 +506,9 @@ int Tree::draft(const TreePath& path, std::uint64_t size, std::uint64_t identity
   return error;
 }
 
-int Tree::edit(const TreePath& path, std::uint32_t mode, std::uint32_t flags, Fd& file,
+int Tree::edit(const TreePath& path, std::uint32_t mode, std::uint32_t flags, os::Fd& file,
                Attributes& out) const {
-  Fd folder;
+  os::Fd folder;
   std::string name;
   if (const int error = parent_of(path, folder, name); error != 0) return error;
   // Opening a device or a pipe would already do something.
@@ -461,7 +520,7 @@ int Tree::edit(const TreePath& path, std::uint32_t mode, std::uint32_t flags, Fd
   int how = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   if ((flags & kEditCreate) != 0) how |= O_CREAT;
   if ((flags & kEditExclusive) != 0) how |= O_EXCL;
-  file = Fd(openat(folder.get(), name.c_str(), how, mode & 0777U));
+  file = os::Fd(openat(folder.get(), name.c_str(), how, mode & 0777U));
   if (!file) return errno;
   int error = 0;
   out = attributes_of(file.get(), &error);
@@ -478,12 +537,12 @@ int Tree::set(const TreePath& path, std::uint32_t what, const Attributes& to,
   if (!writable_) return EROFS;
   const Place place = locate(path);
   if (place.fd < 0) return place.root ? EROFS : ENOENT;
-  const Fd found(open_bounded(place.fd, place.rest, place.links, O_PATH | O_NOFOLLOW));
+  const os::Fd found(open_bounded(place.fd, place.rest, place.links, O_PATH | O_NOFOLLOW));
   if (!found) return errno;
   int error = 0;
   out = attributes_of(found.get(), &error);
   if (error != 0) return error;
-  const timespec times[2] = {{0, UTIME_OMIT}, time_of(to.mtime_ns)};
+  const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(to.mtime_ns)};
   if (S_ISLNK(out.mode)) {
     if ((what & kSetSize) != 0) return EINVAL;
     if ((what & kSetMode) != 0) return EOPNOTSUPP;
@@ -506,8 +565,8 @@ int Tree::set(const TreePath& path, std::uint32_t what, const Attributes& to,
 }
 
 int Tree::rename(const TreePath& from, const TreePath& to, bool keep) const {
-  Fd old_folder;
-  Fd new_folder;
+  os::Fd old_folder;
+  os::Fd new_folder;
   std::string old_name;
   std::string new_name;
   if (const int error = parent_of(from, old_folder, old_name); error != 0) return error;
@@ -519,21 +578,53 @@ int Tree::rename(const TreePath& from, const TreePath& to, bool keep) const {
 }
 
 int Tree::make_directory(const TreePath& path, std::uint32_t mode) const {
-  Fd folder;
+  os::Fd folder;
   std::string name;
   if (const int error = parent_of(path, folder, name); error != 0) return error;
   return mkdirat(folder.get(), name.c_str(), mode & 0777U) == 0 ? 0 : errno;
 }
 
+namespace {
+
+// A folder in which nothing is listed is empty for its clients: what it hides goes with it, unless
+// somebody writes it. Returns whether there was nothing else; errno is ENOTEMPTY otherwise.
+bool remove_drafts(int parent, const std::string& name) {
+  const int fd = openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  const Listing folder(fd);
+  if (!folder.good()) return false;
+  std::vector<std::string> drafts;
+  while (const dirent* entry = readdir(folder.stream())) {
+    const std::string_view one = entry->d_name;
+    if (one == "." || one == "..") continue;
+    if (one.starts_with(kDraftPrefix)) drafts.emplace_back(one);
+    errno = ENOTEMPTY;
+    if (!one.starts_with(kDraftPrefix)) return false;
+  }
+  for (const std::string& draft : drafts) {
+    const os::Fd file(openat(fd, draft.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (!file || flock(file.get(), LOCK_EX | LOCK_NB) != 0 || !is_named(fd, draft, file.get())) {
+      errno = ENOTEMPTY;
+      return false;
+    }
+    unlinkat(fd, draft.c_str(), 0);
+  }
+  return true;
+}
+
+}  // namespace
+
 int Tree::remove(const TreePath& path, bool directory) const {
-  Fd folder;
+  os::Fd folder;
   std::string name;
   if (const int error = parent_of(path, folder, name); error != 0) return error;
-  return unlinkat(folder.get(), name.c_str(), directory ? AT_REMOVEDIR : 0) == 0 ? 0 : errno;
+  const int how = directory ? AT_REMOVEDIR : 0;
+  if (unlinkat(folder.get(), name.c_str(), how) == 0) return 0;
+  if (!directory || errno != ENOTEMPTY || !remove_drafts(folder.get(), name)) return errno;
+  return unlinkat(folder.get(), name.c_str(), how) == 0 ? 0 : errno;
 }
 
 int Tree::symlink(const TreePath& path, std::string_view target) const {
-  Fd folder;
+  os::Fd folder;
   std::string name;
   if (const int error = parent_of(path, folder, name); error != 0) return error;
   return symlinkat(std::string(target).c_str(), folder.get(), name.c_str()) == 0 ? 0 : errno;

@@ -15,9 +15,9 @@
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
-#include "io/calls.h"
 #include "io/fd.h"
 #include "io/path.h"
+#include "os/calls.h"
 #include "wire/fpdu.h"
 
 namespace weft::trace {
@@ -68,7 +68,7 @@ class PcapFile {
   [[nodiscard]] static std::shared_ptr<PcapFile> open(const std::string& path) {
     static std::mutex mutex;
     static std::map<std::string, std::weak_ptr<PcapFile>> files;
-    const io::NoCancel guard;
+    const os::NoCancel guard;
     const std::lock_guard lock(mutex);
     if (auto open_already = files[path].lock()) return open_already;
     constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
@@ -115,7 +115,7 @@ class PcapFile {
     std::memcpy(record_.data(), header, sizeof header);
     record_.insert(record_.end(), packet.begin(), packet.end());
     // Whole records only: what was written stays readable if the process is killed.
-    static_cast<void>(!io::calls::write(fd_.get(), record_.data(), record_.size()));
+    static_cast<void>(!os::calls::write(fd_.get(), record_.data(), record_.size()));
   }
 
  private:
@@ -129,7 +129,7 @@ class PcapFile {
     return ::write(fd_.get(), header, sizeof header) == static_cast<ssize_t>(sizeof header);
   }
 
-  const io::ForkGuard fork_;
+  const os::ForkGuard fork_;
   io::Fd fd_;
   std::mutex mutex_;
   std::multiset<std::pair<std::string, std::string>> claimed_;

@@ -1,19 +1,23 @@
 #include "verbs/channel.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <weft/system_error.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <new>
+#include <span>
 #include <utility>
 
 #include "io/clock.h"
 #include "io/epoll.h"
+#include "io/log.h"
+#include "progress/give_way.h"
 #include "verbs/cq.h"
 #include "verbs/device.h"
-#include "verbs/poller.h"
 
 namespace weft::verbs {
 
@@ -27,7 +31,7 @@ thread_local std::uint64_t t_drives = 0;
 std::atomic<std::uint64_t> g_channels{0};
 }  // namespace
 
-// While a thread runs the pollers in wait(), an event that it queues itself is for itself: it takes
+// While a thread runs the shards in wait(), an event that it queues itself is for itself: it takes
 // one before it sleeps or returns. What is left then is shown to others.
 class CompletionChannelImpl::TakingTurn {
  public:
@@ -58,67 +62,58 @@ class CompletionChannelImpl::Counted {
   std::atomic<std::uint32_t>& sleepers_;
 };
 
-// The same for each of the pollers that the thread depends on.
+// The same for each of the shards that the thread depends on.
 class CompletionChannelImpl::Asleep {
  public:
-  explicit Asleep(const Pollers& pollers) : pollers_(pollers) {
-    for (const auto& poller : pollers_) poller->begin_sleep();
+  explicit Asleep(const Shards& shards) : shards_(shards) {
+    for (const auto& shard : shards_) shard->keeper().begin_sleep();
   }
   ~Asleep() {
-    for (const auto& poller : pollers_) poller->end_sleep();
+    for (const auto& shard : shards_) shard->keeper().end_sleep();
   }
   Asleep(const Asleep&) = delete;
   Asleep& operator=(const Asleep&) = delete;
 
  private:
-  const Pollers& pollers_;
+  const Shards& shards_;
 };
 
 Result<std::shared_ptr<CompletionChannelImpl>> CompletionChannelImpl::create(
     std::shared_ptr<DeviceImpl> device) {
   auto events = io::Signal<CompletionQueueImpl*>::create();
   if (!events) return fail(events.error());
-  io::Fd sleep_fd(epoll_create1(EPOLL_CLOEXEC));
-  if (!sleep_fd) return fail(system_error(errno));
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = (*events)->fd();
-  if (epoll_ctl(sleep_fd.get(), EPOLL_CTL_ADD, event.data.fd, &event) != 0) {
-    return fail(system_error(errno));
-  }
-  if (auto taken = device->acquire(ObjectKind::kChannel); !taken) return fail(taken.error());
+  auto counted = ObjectCount::take(*device, ObjectKind::kChannel);
+  if (!counted) return fail(counted.error());
   return std::shared_ptr<CompletionChannelImpl>(
-      new CompletionChannelImpl(std::move(device), std::move(*events), std::move(sleep_fd)));
+      new CompletionChannelImpl(std::move(device), std::move(*counted), std::move(*events)));
 }
 
 CompletionChannelImpl::CompletionChannelImpl(
-    std::shared_ptr<DeviceImpl> device, std::unique_ptr<io::Signal<CompletionQueueImpl*>> events,
-    io::Fd sleep_fd)
+    std::shared_ptr<DeviceImpl> device, ObjectCount counted,
+    std::unique_ptr<io::Signal<CompletionQueueImpl*>> events)
     : device_(std::move(device)),
+      counted_(std::move(counted)),
       events_(std::move(events)),
-      sleep_fd_(std::move(sleep_fd)),
       number_(++g_channels) {}
-
-CompletionChannelImpl::~CompletionChannelImpl() { device_->release(ObjectKind::kChannel); }
 
 std::size_t CompletionChannelImpl::users() const {
   const io::MutexLock lock(mutex_);
   return members_.size();
 }
 
-Status CompletionChannelImpl::add(CompletionQueueImpl& cq) {
+void CompletionChannelImpl::add(CompletionQueueImpl& cq) {
   const io::MutexLock lock(mutex_);
+  if (members_.size() == members_.capacity()) members_.reserve(2 * members_.size() + 1);
+  events_->reserve();
   members_.push_back(&cq);
-  const Status watched = refresh_locked();
-  if (!watched) members_.pop_back();
-  return watched;
+  refresh_locked();
 }
 
 void CompletionChannelImpl::remove(CompletionQueueImpl& cq) {
   {
     const io::MutexLock lock(mutex_);
-    std::erase(members_, &cq);
-    static_cast<void>(refresh_locked());
+    if (std::erase(members_, &cq) != 0) events_->unreserve();
+    refresh_if_there_is_memory();
   }
   retire(cq);
 }
@@ -128,39 +123,52 @@ void CompletionChannelImpl::retire(CompletionQueueImpl& cq) {
   (void)events_->take_if([&](CompletionQueueImpl* queued) { return queued == &cq; });
 }
 
-Status CompletionChannelImpl::refresh() {
+void CompletionChannelImpl::refresh() {
   const io::MutexLock lock(mutex_);
-  return refresh_locked();
+  refresh_locked();
 }
 
-// Pollers that are no longer wanted leave the epoll by themselves, when their descriptor is closed;
+// Shards that are no longer wanted leave sleep_fd_ by themselves, when their descriptor is closed;
 // until then they wake a sleeper for nothing at worst.
-Status CompletionChannelImpl::refresh_locked() {
-  auto pollers = std::make_shared<Pollers>();
+void CompletionChannelImpl::refresh_locked() {
+  auto shards = std::make_shared<Shards>();
   for (CompletionQueueImpl* cq : members_) {
-    std::shared_ptr<Poller> poller = cq->poller().shared_from_this();
-    if (std::ranges::find(*pollers, poller) != pollers->end()) continue;
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = poller->epoll();
-    if (epoll_ctl(sleep_fd_.get(), EPOLL_CTL_ADD, poller->epoll(), &event) != 0 &&
-        errno != EEXIST) {
-      return fail(system_error(errno));
+    for (auto& shard : cq->shards().kept()) {
+      if (std::ranges::find(*shards, shard) != shards->end()) continue;
+      watch_locked(shard->epoll());
+      shards->push_back(std::move(shard));
     }
-    pollers->push_back(std::move(poller));
   }
-  pollers_ = std::move(pollers);
-  return {};
+  shards_ = std::move(shards);
 }
 
-std::shared_ptr<const CompletionChannelImpl::Pollers> CompletionChannelImpl::pollers() const {
+// Where something ends. The list of before has some that are no longer wanted, no more than that.
+void CompletionChannelImpl::refresh_if_there_is_memory() noexcept {
+  try {
+    refresh_locked();
+  } catch (const std::bad_alloc&) {
+    io::log(LogLevel::kDebug, "a completion channel keeps a shard for want of memory");
+  }
+}
+
+// Where there is no room for it, the background looks after it, and tells by fd().
+void CompletionChannelImpl::watch_locked(int fd) const {
+  if (!sleep_fd_) return;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  (void)epoll_ctl(sleep_fd_.get(), EPOLL_CTL_ADD, fd, &event);
+}
+
+std::shared_ptr<const CompletionChannelImpl::Shards> CompletionChannelImpl::shards() const {
   const io::MutexLock lock(mutex_);
-  return pollers_;
+  return shards_;
 }
 
 void CompletionChannelImpl::notify(CompletionQueueImpl& cq) {
   const bool shown = t_waits_on != this && t_drives != number_;
-  events_->push_if(&cq, shown, [&] { return !cq.is_retired(); });
+  // A program that has not taken an event of this CQ yet finds all completions behind it.
+  events_->push_distinct(&cq, shown, [&] { return !cq.is_retired(); });
 }
 
 CompletionQueueImpl* CompletionChannelImpl::take() {
@@ -184,9 +192,9 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
   }
   // So does one that waits for no time. Lanes that callers keep get a look.
   if (timeout && timeout->count() <= 0) {
-    const auto pollers = this->pollers();  // a CQ may come or go meanwhile
-    for (const auto& poller : *pollers) {
-      if (poller->kept_by_callers()) poller->drive();
+    const auto shards = this->shards();  // a CQ may come or go meanwhile
+    for (const auto& shard : *shards) {
+      if (shard->keeper().is_callers()) (void)shard->poll();
     }
     if (CompletionQueueImpl* cq = take()) return cq;
     return fail(Error::kTimedOut);
@@ -206,51 +214,67 @@ bool CompletionChannelImpl::callers_drive() const {
 // Another thread may have been quicker to take the event.
 Result<CompletionQueue*> CompletionChannelImpl::wait_for_others(Instant until) {
   while (true) {
-    if (const Status woken = sleep(until); !woken) return fail(woken.error());
+    if (const Status woken = sleep(until, {}); !woken) return fail(woken.error());
     if (CompletionQueueImpl* cq = take()) return cq;
     if (!until.is_never() && io::now() >= until) return fail(Error::kTimedOut);
   }
 }
 
-// A peer that answers at once is not worth a sleep.
+// A peer that answers at once is not worth a sleep, where it has a core of its own.
 CompletionQueueImpl* CompletionChannelImpl::spin(Instant until) {
-  if (device_->config().spin.count() == 0) return nullptr;
+  if (device_->config().spin.count() == 0 || device_->cores() == 1) return nullptr;
   const Instant end = std::min(until, io::now() + device_->config().spin);
-  const auto pollers = this->pollers();
+  const auto shards = this->shards();
   do {
     bool moved = false;
-    for (const auto& poller : *pollers) moved |= poller->drive();
+    for (const auto& shard : *shards) moved |= shard->poll();
     if (CompletionQueueImpl* cq = take()) return cq;
-    if (!moved && !pollers->empty()) pollers->front()->nothing_found();
+    if (!moved) {
+      for (const auto& shard : *shards) shard->keeper().note_vain_poll();
+      progress::give_way(*device_, *shards);
+    }
   } while (io::now() < end);
   return nullptr;
 }
 
-// Before each sleep every poller is asked to settle: what it knows of is done, so that all that
-// comes later is reported by its epoll.
+void CompletionChannelImpl::wake(const Shards& shards) {
+  for (const auto& shard : shards) shard->wake();
+}
+
+// Before each sleep every shard is asked to settle: what it knows of is done, so that all that
+// comes later is reported by its epoll. One that another thread runs just now has been told of the
+// sleeper, and is settled, or reports that it is not, when that thread leaves it.
 Result<CompletionQueue*> CompletionChannelImpl::drive_and_sleep(Instant until) {
   while (true) {
-    const auto pollers = this->pollers();
-    const Asleep asleep(*pollers);
+    const auto shards = this->shards();
+    const Asleep asleep(*shards);
     bool more = false;
-    for (const auto& poller : *pollers) more |= poller->settle();
+    for (const auto& shard : *shards) more |= shard->run(progress::Look::kSettle).left;
     CompletionQueueImpl* cq = take();
     std::optional<Error> why;
     if (cq == nullptr && !more) {
-      if (const Status woken = sleep(until); !woken) {
-        why = woken.error();
-      } else {
-        for (const auto& poller : *pollers) poller->look();
-      }
+      if (const Status woken = sleep(until, *shards); !woken) why = woken.error();
       cq = take();
     }
+    // Another thread may sleep on over what this one leaves.
+    if (more && cq != nullptr) wake(*shards);
     if (cq != nullptr) return cq;
     if (why) return fail(*why);
     if (more && !until.is_never() && io::now() >= until) return fail(Error::kTimedOut);
   }
 }
 
-int CompletionChannelImpl::sleep_fd() const { return callers_drive() ? sleep_fd_.get() : fd(); }
+int CompletionChannelImpl::sleep_fd() const {
+  if (!callers_drive()) return fd();
+  const io::MutexLock lock(mutex_);
+  if (!sleep_fd_) {
+    sleep_fd_ = io::Fd(epoll_create1(EPOLL_CLOEXEC));
+    if (!sleep_fd_) return fd();
+    watch_locked(fd());
+    for (const auto& shard : *shards_) watch_locked(shard->epoll());
+  }
+  return sleep_fd_.get();
+}
 
 bool CompletionChannelImpl::begin_sleep() {
   if (!device_->usable()) return true;
@@ -258,14 +282,15 @@ bool CompletionChannelImpl::begin_sleep() {
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   waits_.store(true, std::memory_order_relaxed);
   t_drives = number_;
-  slept_on_ = pollers();
+  slept_on_ = shards();
   bool more = false;
-  for (const auto& poller : *slept_on_) poller->begin_sleep();
-  for (const auto& poller : *slept_on_) more |= poller->settle();
+  for (const auto& shard : *slept_on_) shard->keeper().begin_sleep();
+  for (const auto& shard : *slept_on_) more |= shard->run(progress::Look::kSettle).left;
   if (!more && events_->size() == 0) {
     t_drives = 0;
     return true;
   }
+  if (more) wake(*slept_on_);
   leave_sleep();
   return false;
 }
@@ -273,24 +298,34 @@ bool CompletionChannelImpl::begin_sleep() {
 void CompletionChannelImpl::end_sleep() {
   if (slept_on_ == nullptr || !device_->usable()) return;
   t_drives = number_;
-  for (const auto& poller : *slept_on_) poller->look();
+  for (const auto& shard : *slept_on_) shard->run_for_others();
   leave_sleep();
 }
 
 void CompletionChannelImpl::leave_sleep() {
-  for (const auto& poller : *slept_on_) poller->end_sleep();
+  for (const auto& shard : *slept_on_) shard->keeper().end_sleep();
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   slept_on_.reset();
 }
 
-Status CompletionChannelImpl::sleep(Instant until) {
+// Consumes nothing; then runs the shards that report something.
+Status CompletionChannelImpl::sleep(Instant until, const Shards& shards) {
   Duration limit{-1};
   if (!until.is_never()) limit = std::max(until - io::now(), Duration{0});
-  std::array<epoll_event, 16> events;
-  const int n = io::epoll_sleep(sleep_fd_.get(), events, limit);
-  if (n > 0) return {};
+  std::array<pollfd, 8> few;
+  std::vector<pollfd> many;
+  if (shards.size() >= few.size()) many.resize(shards.size() + 1);
+  const std::span<pollfd> all =
+      many.empty() ? std::span(few).first(shards.size() + 1) : std::span<pollfd>(many);
+  all.front() = {events_->fd(), POLLIN, 0};
+  for (std::size_t i = 0; i < shards.size(); ++i) all[i + 1] = {shards[i]->epoll(), POLLIN, 0};
+  const int n = io::poll_sleep(all, limit);
   if (n == 0) return fail(Error::kTimedOut);
-  return fail(errno == EINTR ? Error::kAborted : system_error(errno));
+  if (n < 0) return fail(errno == EINTR ? Error::kAborted : system_error(errno));
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    if (all[i + 1].revents != 0) shards[i]->run_for_others();
+  }
+  return {};
 }
 
 }  // namespace weft::verbs

@@ -11,24 +11,23 @@
 #include "io/fd.h"
 #include "io/lock.h"
 #include "io/signal.h"
+#include "progress/shard.h"
+#include "verbs/held.h"
 
 namespace weft::verbs {
 
-class DeviceImpl;
 class CompletionQueueImpl;
-class Poller;
 
-// Threads: any. The mutex guards the list of CQs; pollers are run without it.
+// Threads: any. The mutex guards the list of CQs; shards are run without it.
 //
 // Two ways to sleep lead to the same events. poll(fd()) wakes when the background, or another
-// caller, has queued one. wait() sleeps in an epoll over fd() and the epolls of the pollers, and
-// runs these on the caller's own thread: one wake-up instead of two. begin_sleep() and end_sleep()
-// are wait() in two halves, with the sleep left to the caller.
+// caller, has queued one. wait() sleeps on fd() and on the epolls of the shards, and runs these on
+// the caller's own thread: one wake-up instead of two. begin_sleep() and end_sleep() are wait() in
+// two halves, with the sleep left to the caller.
 class CompletionChannelImpl final : public CompletionChannel {
  public:
   [[nodiscard]] static Result<std::shared_ptr<CompletionChannelImpl>> create(
       std::shared_ptr<DeviceImpl> device);
-  ~CompletionChannelImpl() override;
 
   [[nodiscard]] int fd() const override { return events_->fd(); }
   [[nodiscard]] Result<CompletionQueue*> wait(
@@ -38,51 +37,55 @@ class CompletionChannelImpl final : public CompletionChannel {
   void end_sleep() override;
   [[nodiscard]] std::size_t users() const override;
 
-  //   kSystem   no room in the epoll to sleep in
-  [[nodiscard]] Status add(CompletionQueueImpl& cq);
+  void add(CompletionQueueImpl& cq);
   void remove(CompletionQueueImpl& cq);
   void retire(CompletionQueueImpl& cq);  // drops its events not yet taken; it gets no more
   void notify(CompletionQueueImpl& cq);  // queues one event
-  // The pollers of its CQs may be others now: a sleeper has to watch these.
-  [[nodiscard]] Status refresh();
+  // A shard more feeds one of its CQs. A sleeper need not hear of it: others look after the shard.
+  void refresh();
 
   // A thread sleeps in wait(), or is expected to do so next because that is how this program
   // sleeps: lanes stay with it between two waits. Should it sleep in poll(2) after all, the
-  // background finds out in a while, see Poller::look_after_callers().
+  // background finds out in a while, see Keeper.
   [[nodiscard]] bool is_slept_on() const {
     return sleepers_.load(std::memory_order_acquire) != 0 || waits_.load(std::memory_order_relaxed);
   }
 
  private:
-  CompletionChannelImpl(std::shared_ptr<DeviceImpl> device,
-                        std::unique_ptr<io::Signal<CompletionQueueImpl*>> events, io::Fd sleep_fd);
+  CompletionChannelImpl(std::shared_ptr<DeviceImpl> device, ObjectCount counted,
+                        std::unique_ptr<io::Signal<CompletionQueueImpl*>> events);
   class TakingTurn;
   class Counted;
   class Asleep;
   [[nodiscard]] CompletionQueueImpl* take();
   // Each once. Their CQs keep them.
-  using Pollers = std::vector<std::shared_ptr<Poller>>;
-  [[nodiscard]] std::shared_ptr<const Pollers> pollers() const;
-  [[nodiscard]] Status refresh_locked() WEFT_REQUIRES(mutex_);
+  using Shards = std::vector<std::shared_ptr<progress::Shard>>;
+  [[nodiscard]] std::shared_ptr<const Shards> shards() const;
+  void refresh_locked() WEFT_REQUIRES(mutex_);
+  void refresh_if_there_is_memory() noexcept WEFT_REQUIRES(mutex_);
+  void watch_locked(int fd) const WEFT_REQUIRES(mutex_);
   [[nodiscard]] Result<CompletionQueue*> wait_for_others(Instant until);
   [[nodiscard]] CompletionQueueImpl* spin(Instant until);
   [[nodiscard]] Result<CompletionQueue*> drive_and_sleep(Instant until);
-  [[nodiscard]] Status sleep(Instant until);
+  [[nodiscard]] Status sleep(Instant until, const Shards& shards);
+  static void wake(const Shards& shards);
   [[nodiscard]] bool callers_drive() const;
   void leave_sleep();
 
   const std::shared_ptr<DeviceImpl> device_;
+  const ObjectCount counted_;
   const std::unique_ptr<io::Signal<CompletionQueueImpl*>> events_;
-  const io::Fd sleep_fd_;  // epoll: events_->fd() and the pollers' epolls
   std::atomic<std::uint32_t> sleepers_{0};
   std::atomic<bool> waits_{false};
-  // Between begin_sleep() and end_sleep(): the pollers that know of the sleeper. His.
-  std::shared_ptr<const Pollers> slept_on_;
+  // Between begin_sleep() and end_sleep(): the shards that know of the sleeper. His.
+  std::shared_ptr<const Shards> slept_on_;
   const std::uint64_t number_;  // of all channels of the process; from 1
 
   mutable io::Mutex mutex_;
   std::vector<CompletionQueueImpl*> members_ WEFT_GUARDED_BY(mutex_);
-  std::shared_ptr<const Pollers> pollers_ WEFT_GUARDED_BY(mutex_);
+  std::shared_ptr<const Shards> shards_ WEFT_GUARDED_BY(mutex_) = std::make_shared<Shards>();
+  // An epoll over events_->fd() and the epolls of the shards, from the first sleep_fd() on.
+  mutable io::Fd sleep_fd_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::verbs

@@ -1,5 +1,10 @@
 #include "verbs/connection.h"
 
+#include <sys/socket.h>
+
+#include <new>
+#include <utility>
+
 #include "io/socket.h"
 #include "verbs/event_channel.h"
 #include "verbs/listener.h"
@@ -10,6 +15,9 @@ namespace weft::verbs {
 using Type = ConnectionEvent::Type;
 
 namespace {
+
+// Until the last event, for which there was no memory, is told after all.
+constexpr Duration kUnsentPause{1'000'000};
 
 proto::SessionLimits limits_of(const Config& config) {
   return {.request_timeout = config.request_timeout,
@@ -56,17 +64,20 @@ Type failed_as(const proto::SessionFailure& failure, bool initiator) {
 
 }  // namespace
 
-ConnectionImpl::ConnectionImpl(std::shared_ptr<DeviceImpl> device,
+ConnectionImpl::ConnectionImpl(std::shared_ptr<DeviceImpl> device, ObjectCount counted,
                                std::weak_ptr<EventChannel> channel)
     : device_(std::move(device)),
+      object_(std::move(counted)),
       channel_(std::move(channel)),
       session_(limits_of(device_->config())) {}
 
 Result<std::shared_ptr<Connection>> ConnectionImpl::create(
     std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel) {
-  if (auto taken = device->acquire(ObjectKind::kConnection); !taken) return fail(taken.error());
+  auto counted = ObjectCount::take(*device, ObjectKind::kConnection);
+  if (!counted) return fail(counted.error());
   device->ensure_page();
-  std::shared_ptr<ConnectionImpl> made(new ConnectionImpl(std::move(device), channel));
+  std::shared_ptr<ConnectionImpl> made(
+      new ConnectionImpl(std::move(device), std::move(*counted), channel));
   return made->make_handle();
 }
 
@@ -74,16 +85,17 @@ ConnectionImpl::~ConnectionImpl() {
   if (!device_->usable()) return;
   // A callback may be waiting for mutex_; it finds nothing to do, but it has to find it.
   device_->engine().wait_for(this);
-  device_->release(ObjectKind::kConnection);
 }
 
 // The handle keeps the object alive, and lets go of it even while weak references to it remain.
 std::shared_ptr<Connection> ConnectionImpl::make_handle() {
   std::shared_ptr<Connection> handle(this,
                                      [self = shared_from_this()](Connection* /*same*/) mutable {
-                                       self->retire();
+                                       // Not if there was no memory for the handle.
+                                       if (self->has_handle_) self->retire();
                                        self.reset();
                                      });
+  has_handle_ = true;
   handle_ = handle;
   return handle;
 }
@@ -107,21 +119,24 @@ void ConnectionImpl::end_now(Lock& lock, bool tell) {
       close_socket(false);
       phase_ = Phase::kDown;
       return;
+    case Phase::kAsking:
     case Phase::kConnecting:
     case Phase::kRefused:
     case Phase::kStarting:
-      if (tell && qp_ != nullptr) {
+      if (tell && is_ours()) {
         set_up_failed(lock, Type::kConnectError, Error::kAborted, "aborted by the application");
         return;
       }
       settle_listener(lock);
       wait_no_more(lock);
+      stop_asking(lock, std::nullopt);
       unwatch();
       clear_timer();
       close_socket(true);
       release_qp(lock);
       phase_ = Phase::kDown;
       return;
+    case Phase::kCarrying: end_carrier(lock, tell); return;
     case Phase::kAttaching: session_.abort(); return;
     case Phase::kUp: {
       if (tell) {
@@ -143,7 +158,14 @@ void ConnectionImpl::end_now(Lock& lock, bool tell) {
 Status ConnectionImpl::disconnect() {
   if (!device_->usable()) return fail(Error::kBadState);
   Lock lock(*this);
-  if (phase_ == Phase::kDown && session_.is_established()) return {};
+  if (phase_ == Phase::kDown && (session_.is_established() || carried_up_)) return {};
+  if (phase_ == Phase::kCarrying) {
+    if (!std::exchange(carried_ends_, true)) {
+      ::shutdown(socket_.get(), SHUT_WR);
+      set_timer(io::now() + device_->config().close_timeout);
+    }
+    return {};
+  }
   if (phase_ != Phase::kUp) return fail(Error::kBadState);
   const std::shared_ptr<QueuePairImpl> qp = qp_;
   lock.unlock();
@@ -165,8 +187,10 @@ Status ConnectionImpl::bind(const SocketAddress& local, bool reuse_address) {
   if (auto bound = io::bind_socket(socket->get(), local, reuse_address, false); !bound) {
     return bound;
   }
+  const SocketAddress known = io::local_address(socket->get());
+  if (known.family() == AF_UNSPEC) return fail(Error::kNoMemory);
   socket_ = std::move(*socket);
-  local_ = io::local_address(socket_.get());
+  local_ = known;
   return {};
 }
 
@@ -237,14 +261,26 @@ void ConnectionImpl::post(Lock& lock, ConnectionEvent event) {
   const std::shared_ptr<EventChannel> channel = channel_.lock();
   event.connection = handle_.lock();
   const std::shared_ptr<Connection> handle = event.connection;
-  if (channel != nullptr && handle != nullptr) channel->post(std::move(event));
+  // Before anything throws: our share may be the last one.
   lock.dispose(channel);
   lock.dispose(handle);
+  if (channel != nullptr && handle != nullptr) {
+    try {
+      channel->post(std::move(event));
+    } catch (const std::bad_alloc&) {
+      // A step that fails ends the connection, and tells that. Behind the end nothing else does.
+      if (phase_ != Phase::kDown) throw;
+      event.connection.reset();
+      unsent_ = std::move(event);
+      set_timer(io::now() + kUnsentPause);
+    }
+  }
 }
 
 void ConnectionImpl::set_up_failed(Lock& lock, Type type, Error error, std::string_view why,
                                    std::span<const std::uint8_t> private_data) {
   wait_no_more(lock);
+  stop_asking(lock, std::nullopt);
   unwatch();
   clear_timer();
   close_socket(error == Error::kAborted || error == Error::kTimedOut);
@@ -278,21 +314,25 @@ void ConnectionImpl::report_established(Lock& lock) {
 
 void ConnectionImpl::on_first_fpdu() {
   Lock lock(*this);
-  session_.first_fpdu();
-  follow(lock);
+  step(lock, [&] {
+    session_.first_fpdu();
+    follow(lock);
+  });
 }
 
 void ConnectionImpl::on_stream_down(proto::StreamEnd how, TerminateCode /*code*/,
                                     bool /*by_peer*/) {
   Lock lock(*this);
-  session_.stream_down(how);
-  follow(lock);
+  step(lock, [&] {
+    session_.stream_down(how);
+    follow(lock);
+  });
 }
 
 void ConnectionImpl::on_failed(Lock& lock) {
   const proto::SessionFailure& failure = session_.failure();
   if (phase_ == Phase::kUp) return report_down(lock);
-  if (qp_ == nullptr) return request_failed(lock, failure.text());
+  if (!is_ours()) return request_failed(lock, failure.text());
   set_up_failed(lock, failed_as(failure, session_.is_initiator()),
                 error_of(failure).value_or(Error::kConnectionLost), failure.text());
 }

@@ -10,6 +10,8 @@
 //   active    connection_active.cc    connect() .. Reply
 //   passive   connection_passive.cc   accepted socket .. kConnectRequest .. accept(), reject()
 //   set-up    connection_setup.cc     the session's frames and time limits, hand-over to the QP
+//   carried   connection_carried.cc   one that only carries the numbers of queue pairs (RoCE-like)
+//   service   connection_service.cc   asks the peer which TCP port serves a port of rdma_cm
 //   both      connection.cc           handles, events, the end
 //
 // What the application holds is a handle: when it lets go, retire() ends what is open, with a
@@ -18,18 +20,25 @@
 
 #include <weft/connection.h>
 
+#include <array>
+#include <cassert>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "io/engine.h"
 #include "io/fd.h"
+#include "io/guarded.h"
 #include "proto/session.h"
 #include "proto/stream.h"
 #include "trace/pcap.h"
 #include "verbs/device.h"
+#include "verbs/held.h"
+#include "verbs/port_map.h"
 
 namespace weft::verbs {
 
@@ -57,6 +66,7 @@ class ConnectionImpl final : public Connection,
                               const ConnectionParams& params) override;
   [[nodiscard]] Status reject(std::span<const std::uint8_t> private_data) override;
   void request_taken() override;
+  [[nodiscard]] Status establish() override;
   [[nodiscard]] Status disconnect() override;
   void abort() override;
   void set_channel(std::shared_ptr<EventChannel> channel) override;
@@ -93,21 +103,31 @@ class ConnectionImpl final : public Connection,
   void give_way();
   // The Request, which had to wait, has got a place in the listener's backlog.
   void report_request();
-  void your_turn();                 // it is the first of those that were refused by its peer
+  void your_turn();  // it is the first of those that were refused by its peer
+  // It is the first of those that ask its peer. What the one before has learned; 0: nobody answers.
+  void turn_to_ask(std::optional<std::uint16_t> tcp_port);
   void drop(std::string_view why);  // ends the wait for a Request
 
  private:
   enum class Phase : std::uint8_t {
     kIdle,        // may be bound
+    kAsking,      // for the TCP port of a port of rdma_cm
     kConnecting,  // TCP handshake
     kRefused,     // waits to try the TCP handshake again
     kStarting,    // MPA start-up, see proto::Session
     kAttaching,   // the QP is being given the socket
     kUp,          // the QP has it
+    kCarrying,    // start-up is over, and the connection is rdma_cm's
     kDown,        // over
   };
   // How this connection counts at its listener.
-  enum class Counted : std::uint8_t { kNot, kHalfOpen, kUndelivered };
+  enum class AtListener : std::uint8_t { kNot, kHalfOpen, kUndelivered };
+  // Of a passive one: what became of its peer's Request.
+  struct Request {
+    AtListener counted = AtListener::kNot;
+    bool told = false;  // the application knows of it
+    bool lost = false;  // the peer left before it was answered
+  };
 
   // Holds mutex_. What may run other people's destructors is given to dispose() and goes after the
   // mutex has been released.
@@ -115,26 +135,53 @@ class ConnectionImpl final : public Connection,
    public:
     explicit Lock(const ConnectionImpl& c) : lock_(c.mutex_) {}
     void unlock() { lock_.unlock(); }
-    void relock() { lock_.lock(); }
+    void relock() {
+      if (!lock_.owns_lock()) lock_.lock();
+    }
+    // Needs no memory. Each object is kept once, and a call meets few.
     template <class T>
     void dispose(std::shared_ptr<T> object) {
-      if (object != nullptr) trash_.push_back(std::move(object));
+      for (auto& place : trash_) {
+        if (object == nullptr || place == object) return;
+        if (place == nullptr) place = std::move(object);
+      }
+      assert(object == nullptr);
     }
 
    private:
-    std::vector<std::shared_ptr<const void>> trash_;
+    std::array<std::shared_ptr<const void>, 8> trash_;
     std::unique_lock<std::mutex> lock_;
   };
 
-  ConnectionImpl(std::shared_ptr<DeviceImpl> device, std::weak_ptr<EventChannel> channel);
+  // A queue pair that this set-up has taken. It is free again unless the set-up keeps it.
+  class Reservation {
+   public:
+    Reservation() = default;
+    explicit Reservation(std::shared_ptr<QueuePairImpl> qp) noexcept : qp_(std::move(qp)) {}
+    Reservation(Reservation&&) = default;
+    Reservation& operator=(Reservation&&) = delete;
+    ~Reservation();
+    explicit operator bool() const noexcept { return qp_ != nullptr; }
+    [[nodiscard]] std::shared_ptr<QueuePairImpl> keep() { return std::move(qp_); }
+
+   private:
+    std::shared_ptr<QueuePairImpl> qp_;
+  };
+
+  ConnectionImpl(std::shared_ptr<DeviceImpl> device, ObjectCount counted,
+                 std::weak_ptr<EventChannel> channel);
   [[nodiscard]] std::shared_ptr<Connection> make_handle();
   void retire();  // the application has let go
 
   // All below: with mutex_ held.
 
   // --- connection_setup.cc ---
-  [[nodiscard]] Result<proto::StartupOffer> make_offer(const ConnectionParams& params) const;
-  [[nodiscard]] std::shared_ptr<QueuePairImpl> reserve(const std::shared_ptr<QueuePair>& qp);
+  [[nodiscard]] Result<proto::StartupOffer> make_offer(const ConnectionParams& params);
+  [[nodiscard]] Reservation reserve(const std::shared_ptr<QueuePair>& qp);
+  // Does a part of the set-up, and ends that where there is no memory, no descriptor or no timer.
+  template <class Work>
+  void step(Lock& lock, Work work);
+  void end_for_want(Lock& lock, Error of_what);
   void pump(Lock& lock);    // moves start-up frames as far as they go
   void follow(Lock& lock);  // does what the session asks for, and tells what it has to tell
   [[nodiscard]] bool send_frame();
@@ -145,14 +192,40 @@ class ConnectionImpl final : public Connection,
   [[nodiscard]] proto::StreamParams stream_params();
   [[nodiscard]] std::uint32_t choose_max_ulpdu(bool crc, bool markers) const;
   void start_trace();
+  // If these can't be done, the step ends the set-up.
   void watch(std::uint32_t events);
-  void unwatch();
   void set_timer(Instant at);
+  void unwatch();
   void clear_timer();
   void close_socket(bool with_reset);
   void release_qp(Lock& lock);
 
+  // The program knows of it: it called connect() or accept().
+  [[nodiscard]] bool is_ours() const noexcept { return qp_ != nullptr || carries_; }
+
+  // --- connection_carried.cc ---
+  [[nodiscard]] Status fill_carried(const ConnectionParams& params, proto::StartupOffer& offer);
+  [[nodiscard]] std::span<const std::uint8_t> take_carried(ConnectionEvent& event) const;
+  [[nodiscard]] bool speaks_as(bool carrying) const;
+  void carry(Lock& lock);
+  void read_carrier(Lock& lock);
+  void carrier_ends(Lock& lock, std::optional<Error> error);
+  void end_carrier(Lock& lock, bool tell);
+  [[nodiscard]] bool say(std::uint8_t what);
+
+  // --- connection_service.cc ---
+  void ask_port(Lock& lock);
+  void ask_first(Lock& lock);
+  void read_port(Lock& lock);
+  void port_is(Lock& lock, std::uint16_t tcp_port);
+  void nobody_answers(Lock& lock);
+  void ask_again(Lock& lock);
+  void stop_asking(Lock& lock, std::optional<std::uint16_t> learned);
+
   // --- connection_active.cc ---
+  [[nodiscard]] Status begin(const std::shared_ptr<QueuePair>& qp, const SocketAddress& peer,
+                             const ConnectionParams& params);
+  void start(Lock& lock, const ConnectionParams& params);
   void start_handshake(Lock& lock);
   void on_connected(Lock& lock);
   [[nodiscard]] bool try_again_later();
@@ -161,6 +234,7 @@ class ConnectionImpl final : public Connection,
   void on_rejected(Lock& lock);
 
   // --- connection_passive.cc ---
+  [[nodiscard]] Status answer(const std::shared_ptr<QueuePair>& qp, const ConnectionParams& params);
   void on_request(Lock& lock);
   void tell_request(Lock& lock, const std::shared_ptr<ListenerImpl>& listener);
   [[nodiscard]] bool awaits_answer() const;
@@ -178,9 +252,11 @@ class ConnectionImpl final : public Connection,
   [[nodiscard]] std::string who() const;
 
   const std::shared_ptr<DeviceImpl> device_;
+  const ObjectCount object_;
   mutable std::mutex mutex_;
   std::weak_ptr<EventChannel> channel_;
   std::weak_ptr<Connection> handle_;
+  bool has_handle_ = false;
   Phase phase_ = Phase::kIdle;
   proto::Session session_;
   io::Fd socket_;
@@ -194,8 +270,21 @@ class ConnectionImpl final : public Connection,
   std::unique_ptr<trace::Trace> trace_;
   std::shared_ptr<QueuePairImpl> qp_;  // from connect() or accept() until the stream is down
   ConnectionInfo info_;
+  std::optional<Error> wants_;             // what a step could not have
+  std::optional<ConnectionEvent> unsent_;  // the last one, for which there was no memory
+
+  // Of a connection that carries queue pairs.
+  bool carries_ = false;
+  bool carried_up_ = false;               // both ends know that the queue pairs are ready
+  bool carried_ends_ = false;             // disconnect() was called
+  std::vector<std::uint8_t> frame_data_;  // header and private data of our frame
 
   // active
+  bool by_service_ = false;
+  std::uint16_t tcp_port_ = 0;  // that serves peer_; 0: not known yet
+  bool asks_ = false;           // among asking_peers(); the first of them has a question
+  PortQuestion question_;
+  std::uint32_t asked_times_ = 0;
   Instant connect_until_;  // end of the TCP handshake
   Instant refused_until_;  // a refusal later than this counts
   Duration refused_pause_{0};
@@ -203,9 +292,23 @@ class ConnectionImpl final : public Connection,
 
   // passive
   std::weak_ptr<ListenerImpl> listener_;
-  Counted counted_ = Counted::kNot;
-  bool asked_ = false;         // the application has been
-  bool request_lost_ = false;  // the peer left before it answered
+  Request request_;
 };
+
+template <class Work>
+void ConnectionImpl::step(Lock& lock, Work work) {
+  const Status done = io::guarded([&]() -> Status {
+    work();
+    return {};
+  });
+  lock.relock();
+  if (!done) wants_ = done.error();
+  if (!wants_) return;
+  const Error of_what = *std::exchange(wants_, std::nullopt);
+  static_cast<void>(io::guarded([&]() -> Status {
+    end_for_want(lock, of_what);
+    return {};
+  }));
+}
 
 }  // namespace weft::verbs

@@ -20,11 +20,20 @@ constexpr Duration kLongestPause{100'000'000};
 Status ConnectionImpl::connect(std::shared_ptr<QueuePair> qp, const SocketAddress& peer,
                                const ConnectionParams& params) {
   if (!device_->usable()) return fail(Error::kBadState);
-  if (qp == nullptr || (peer.family() != AF_INET && peer.family() != AF_INET6)) {
+  const bool known_family = peer.family() == AF_INET || peer.family() == AF_INET6;
+  if (!known_family || (qp == nullptr) != params.carried.has_value()) {
     return fail(Error::kInvalidArgument);
   }
   Lock lock(*this);
   if (phase_ != Phase::kIdle) return fail(Error::kBadState);
+  if (auto begun = io::guarded([&] { return begin(qp, peer, params); }); !begun) return begun;
+  step(lock, [&] { start(lock, params); });
+  return {};
+}
+
+// Nothing has changed if it fails.
+Status ConnectionImpl::begin(const std::shared_ptr<QueuePair>& qp, const SocketAddress& peer,
+                             const ConnectionParams& params) {
   const auto offer = make_offer(params);
   if (!offer) return fail(offer.error());
   io::Fd fresh;
@@ -33,23 +42,23 @@ Status ConnectionImpl::connect(std::shared_ptr<QueuePair> qp, const SocketAddres
     if (!socket) return fail(socket.error());
     fresh = std::move(*socket);
   }
-  auto reserved = reserve(qp);
-  if (reserved == nullptr) return fail(Error::kBadState);
-  if (!session_.request(*offer)) {
-    reserved->unreserve();
-    return fail(Error::kInvalidArgument);
-  }
-  qp_ = std::move(reserved);
+  auto reserved = params.carried ? Reservation() : reserve(qp);
+  if (!reserved && !params.carried) return fail(Error::kBadState);
+  if (!session_.request(*offer)) return fail(Error::kInvalidArgument);
+  qp_ = reserved.keep();
+  carries_ = params.carried.has_value();
+  by_service_ = params.by_service && device_->config().port_map;
   if (fresh) socket_ = std::move(fresh);
   fpdu_ = params.policy.fpdu.value_or(device_->config().fpdu);
   path_ = params.policy.path.value_or(device_->config().path);
   peer_ = peer;
   phase_ = Phase::kConnecting;
-  if (io::peer_address(socket_.get()).family() != AF_UNSPEC) {
-    // Adopted, and connected by its former owner.
-    on_connected(lock);
-    return {};
-  }
+  return {};
+}
+
+void ConnectionImpl::start(Lock& lock, const ConnectionParams& params) {
+  // Adopted, and connected by its former owner.
+  if (io::peer_address(socket_.get()).family() != AF_UNSPEC) return on_connected(lock);
   io::tune_before_connect(socket_.get(), device_->config());
   if (params.traffic_class) io::set_traffic_class(socket_.get(), *params.traffic_class);
   connect_until_ = io::now() + device_->config().connect_timeout;
@@ -62,12 +71,14 @@ Status ConnectionImpl::connect(std::shared_ptr<QueuePair> qp, const SocketAddres
   } else {
     start_handshake(lock);
   }
-  return {};
 }
 
 void ConnectionImpl::start_handshake(Lock& lock) {
+  if (by_service_ && tcp_port_ == 0) return ask_port(lock);
   phase_ = Phase::kConnecting;
-  if (auto begun = io::begin_connect(socket_.get(), peer_); !begun) {
+  SocketAddress target = peer_;
+  if (tcp_port_ != 0) target.set_port(tcp_port_);
+  if (auto begun = io::begin_connect(socket_.get(), target); !begun) {
     tcp_failed(lock, begun.error());
     return;
   }
@@ -87,7 +98,8 @@ bool ConnectionImpl::try_again_later() {
   const Instant now = io::now();
   if (now >= refused_until_ || now >= connect_until_) return false;
   if (!io::undo_connect(socket_.get(), local_)) return false;
-  unwatch();  // a socket without a handshake is always ready
+  unwatch();      // a socket without a handshake is always ready
+  tcp_port_ = 0;  // the service may be served by another by then
   phase_ = Phase::kRefused;
   refused_ = true;
   const bool first = device_->refused_peers().enter(peer_, weak_from_this());
@@ -110,7 +122,7 @@ void ConnectionImpl::wait_no_more(Lock& lock) {
 void ConnectionImpl::your_turn() {
   if (!device_->usable()) return;
   Lock lock(*this);
-  if (phase_ == Phase::kRefused) start_handshake(lock);
+  if (phase_ == Phase::kRefused) step(lock, [&] { start_handshake(lock); });
 }
 
 void ConnectionImpl::on_connected(Lock& lock) {
@@ -119,7 +131,7 @@ void ConnectionImpl::on_connected(Lock& lock) {
     return;
   }
   const SocketAddress local = io::local_address(socket_.get());
-  if (local.text() == peer_.text()) {
+  if (local.text() == io::peer_address(socket_.get()).text()) {
     // Two SYNs of one socket have met: nobody listens at a port that the kernel then chose for us.
     tcp_failed(lock, Error::kRefused);
     return;
@@ -154,7 +166,9 @@ void ConnectionImpl::tcp_failed(Lock& lock, Error error) {
 // R = 1 in the Reply: the peer's application said no.
 void ConnectionImpl::on_rejected(Lock& lock) {
   const auto data = session_.peer().private_data;
-  set_up_failed(lock, Type::kRejected, Error::kRefused, "rejected by the peer's application", data);
+  ConnectionEvent peer;
+  const auto own = carries_ ? take_carried(peer) : data;
+  set_up_failed(lock, Type::kRejected, Error::kRefused, "rejected by the peer's application", own);
 }
 
 }  // namespace weft::verbs

@@ -6,6 +6,7 @@
 
 #include "io/socket.h"
 #include "verbs/connection.h"
+#include "verbs/event_channel.h"
 #include "verbs/listener.h"
 #include "verbs/qp.h"
 
@@ -14,10 +15,12 @@ namespace weft::verbs {
 Result<std::shared_ptr<ConnectionImpl>> ConnectionImpl::create_accepted(
     std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel,
     const std::shared_ptr<ListenerImpl>& listener, io::Fd socket, const SocketAddress& peer) {
-  if (auto taken = device->acquire(ObjectKind::kConnection); !taken) return fail(taken.error());
-  std::shared_ptr<ConnectionImpl> made(new ConnectionImpl(std::move(device), channel));
+  auto counted = ObjectCount::take(*device, ObjectKind::kConnection);
+  if (!counted) return fail(counted.error());
+  std::shared_ptr<ConnectionImpl> made(
+      new ConnectionImpl(std::move(device), std::move(*counted), channel));
   made->listener_ = listener;
-  made->counted_ = Counted::kHalfOpen;
+  made->request_.counted = AtListener::kHalfOpen;
   made->socket_ = std::move(socket);
   made->peer_ = peer;
   made->phase_ = Phase::kStarting;
@@ -27,13 +30,15 @@ Result<std::shared_ptr<ConnectionImpl>> ConnectionImpl::create_accepted(
 void ConnectionImpl::start_request(bool at_once) {
   Lock lock(*this);
   if (phase_ != Phase::kStarting) return;
-  local_ = io::local_address(socket_.get());
-  io::tune_connected(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
-  start_trace();
-  session_.begin(io::now());
-  if (at_once) return pump(lock);
-  watch(EPOLLIN);
-  follow(lock);
+  step(lock, [&] {
+    local_ = io::local_address(socket_.get());
+    io::tune_connected(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
+    start_trace();
+    session_.begin(io::now());
+    if (at_once) return pump(lock);
+    watch(EPOLLIN);
+    follow(lock);
+  });
 }
 
 // The Request is whole.
@@ -46,6 +51,11 @@ void ConnectionImpl::on_request(Lock& lock) {
     request_failed(lock, "nobody waits for it any more");
     return;
   }
+  if (!speaks_as(listener->carries())) {
+    request_failed(lock, listener->carries() ? "it is no RoCE-like device, and this one is"
+                                             : "it is a RoCE-like device, and this one is not");
+    return;
+  }
   if (listener->request_ready(*this)) tell_request(lock, listener);
 }
 
@@ -55,12 +65,14 @@ void ConnectionImpl::report_request() {
   const std::shared_ptr<ListenerImpl> listener = listener_.lock();
   lock.dispose(listener);
   if (listener == nullptr) return;
-  if (awaits_answer() && counted_ == Counted::kHalfOpen) return tell_request(lock, listener);
+  if (awaits_answer() && request_.counted == AtListener::kHalfOpen) {
+    return step(lock, [&] { tell_request(lock, listener); });
+  }
   listener->request_settled();
 }
 
 void ConnectionImpl::tell_request(Lock& lock, const std::shared_ptr<ListenerImpl>& listener) {
-  asked_ = true;
+  request_.counted = AtListener::kUndelivered;  // whatever comes of it
   const proto::StartupPeer asked = session_.peer();
   const Config& config = device_->config();
   const auto known = [&](std::uint16_t words, std::uint16_t otherwise) {
@@ -71,19 +83,26 @@ void ConnectionImpl::tell_request(Lock& lock, const std::shared_ptr<ListenerImpl
   event.listener = listener;
   event.ird = known(asked.ord, config.ird);
   event.ord = known(asked.ird, config.ord);
-  event.private_data.assign(asked.private_data.begin(), asked.private_data.end());
-  counted_ = Counted::kUndelivered;
+  const auto own = take_carried(event);
+  event.private_data.assign(own.begin(), own.end());
   const std::shared_ptr<Connection> handle = make_handle();
-  post(lock, std::move(event));
   lock.dispose(handle);
+  post(lock, std::move(event));
+  request_.told = true;  // whoever has taken it waits for mutex_
+  // Who closed it meanwhile may have emptied the channel before this came.
+  if (!listener->is_closed()) return;
+  const std::shared_ptr<EventChannel> channel = channel_.lock();
+  lock.dispose(channel);
+  if (auto* ours = dynamic_cast<EventChannelImpl*>(channel.get())) ours->drop_request(this);
 }
 
 // Without an event: the application does not know of it yet, or learns it when it answers. A
 // request that waits in the application's channel counts until it is taken: else a peer could fill
 // that channel without end. `with_reset` would lose an answer to revision 0 that is under way.
 void ConnectionImpl::request_failed(Lock& lock, std::string_view why, bool with_reset) {
-  request_lost_ = asked_;
-  if (counted_ == Counted::kHalfOpen) settle_listener(lock);
+  request_.lost = request_.told;
+  // One that no event tells of counts no more.
+  if (request_.counted == AtListener::kHalfOpen || !request_.told) settle_listener(lock);
   unwatch();
   clear_timer();
   close_socket(with_reset);
@@ -92,9 +111,9 @@ void ConnectionImpl::request_failed(Lock& lock, std::string_view why, bool with_
 }
 
 void ConnectionImpl::settle_listener(Lock& lock) {
-  if (counted_ == Counted::kNot) return;
-  const bool half_open = counted_ == Counted::kHalfOpen;
-  counted_ = Counted::kNot;
+  if (request_.counted == AtListener::kNot) return;
+  const bool half_open = request_.counted == AtListener::kHalfOpen;
+  request_.counted = AtListener::kNot;
   const std::shared_ptr<ListenerImpl> listener = listener_.lock();
   if (listener == nullptr) return;
   lock.dispose(half_open ? listener->forget_half_open(*this) : nullptr);
@@ -105,20 +124,21 @@ void ConnectionImpl::settle_listener(Lock& lock) {
 void ConnectionImpl::request_taken() {
   if (!device_->usable()) return;
   Lock lock(*this);
-  if (counted_ == Counted::kUndelivered) settle_listener(lock);
+  if (request_.counted == AtListener::kUndelivered) settle_listener(lock);
 }
 
 void ConnectionImpl::drop(std::string_view why) {
   Lock lock(*this);
-  if (phase_ == Phase::kStarting && !asked_) request_failed(lock, why);
+  // A step: the log may need memory, and the listener may be in its destructor.
+  if (phase_ == Phase::kStarting && !request_.told) step(lock, [&] { request_failed(lock, why); });
 }
 
 void ConnectionImpl::give_way() {
   const auto self = shared_from_this();
   Lock lock(*this);
-  if (phase_ != Phase::kStarting || asked_) return;
-  pump(lock);
-  if (phase_ != Phase::kStarting || asked_) return;
+  if (phase_ != Phase::kStarting || request_.told) return;
+  step(lock, [&] { pump(lock); });
+  if (phase_ != Phase::kStarting || request_.told) return;
   request_failed(lock,
                  awaits_answer() ? "the backlog is full, and others wait for its place"
                                  : "it sent no MPA Request, and others wait for its place",
@@ -131,35 +151,42 @@ bool ConnectionImpl::awaits_answer() const {
 
 Status ConnectionImpl::accept(std::shared_ptr<QueuePair> qp, const ConnectionParams& params) {
   if (!device_->usable()) return fail(Error::kBadState);
-  if (qp == nullptr) return fail(Error::kInvalidArgument);
+  if ((qp == nullptr) != params.carried.has_value()) return fail(Error::kInvalidArgument);
   Lock lock(*this);
-  if (request_lost_) {
+  if (request_.lost) {
     settle_listener(lock);
     return fail(Error::kConnectionLost);
   }
-  if (!awaits_answer()) return fail(Error::kBadState);
+  if (!awaits_answer() || !speaks_as(params.carried.has_value())) return fail(Error::kBadState);
+  if (auto begun = io::guarded([&] { return answer(qp, params); }); !begun) return begun;
+  step(lock, [&] {
+    settle_listener(lock);
+    // On this thread: the Reply fits into an empty socket buffer, and the QP is ready on return.
+    pump(lock);
+  });
+  return {};
+}
+
+// Nothing has changed if it fails.
+Status ConnectionImpl::answer(const std::shared_ptr<QueuePair>& qp,
+                              const ConnectionParams& params) {
   const auto offer = make_offer(params);
   if (!offer) return fail(offer.error());
-  auto reserved = reserve(qp);
-  if (reserved == nullptr) return fail(Error::kBadState);
-  if (auto replied = session_.accept(*offer, io::now()); !replied) {
-    reserved->unreserve();
-    return fail(Error::kInvalidArgument);
-  }
-  settle_listener(lock);
-  qp_ = std::move(reserved);
+  auto reserved = params.carried ? Reservation() : reserve(qp);
+  if (!reserved && !params.carried) return fail(Error::kBadState);
+  if (!session_.accept(*offer, io::now())) return fail(Error::kInvalidArgument);
+  qp_ = reserved.keep();
+  carries_ = params.carried.has_value();
   fpdu_ = params.policy.fpdu.value_or(device_->config().fpdu);
   path_ = params.policy.path.value_or(device_->config().path);
   if (params.traffic_class) io::set_traffic_class(socket_.get(), *params.traffic_class);
-  // On this thread: the Reply fits into an empty socket buffer, and the QP is ready on return.
-  pump(lock);
   return {};
 }
 
 Status ConnectionImpl::reject(std::span<const std::uint8_t> private_data) {
   if (!device_->usable()) return fail(Error::kBadState);
   Lock lock(*this);
-  if (request_lost_) {
+  if (request_.lost) {
     settle_listener(lock);
     return fail(Error::kConnectionLost);
   }

@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
-#include "io/calls.h"
 #include "io/path_transport.h"
 #include "io/socket.h"
 #include "io/tcp_transport.h"
+#include "os/calls.h"
 #include "verbs/connection.h"
 #include "verbs/qp.h"
 #include "verbs/ulpdu_size.h"
@@ -28,7 +29,7 @@ std::uint16_t or_maximum(std::uint16_t asked, std::uint16_t maximum) {
 }  // namespace
 
 //   kInvalidArgument   see Connection::connect()
-Result<proto::StartupOffer> ConnectionImpl::make_offer(const ConnectionParams& params) const {
+Result<proto::StartupOffer> ConnectionImpl::make_offer(const ConnectionParams& params) {
   const Config& config = device_->config();
   const ConnectionPolicy& policy = params.policy;
   proto::StartupOffer offer;
@@ -47,14 +48,38 @@ Result<proto::StartupOffer> ConnectionImpl::make_offer(const ConnectionParams& p
   if (params.private_data.size() > limits::kPrivateDataBytes) {
     return fail(Error::kInvalidArgument);
   }
+  if (params.carried) {
+    if (const Status filled = fill_carried(params, offer); !filled) return fail(filled.error());
+  }
   return offer;
 }
 
-// Null: the QP is not free to be connected.
-std::shared_ptr<QueuePairImpl> ConnectionImpl::reserve(const std::shared_ptr<QueuePair>& qp) {
+ConnectionImpl::Reservation::~Reservation() {
+  if (qp_ != nullptr) qp_->unreserve();
+}
+
+// Empty: the QP is not free to be connected.
+ConnectionImpl::Reservation ConnectionImpl::reserve(const std::shared_ptr<QueuePair>& qp) {
   auto* impl = dynamic_cast<QueuePairImpl*>(qp.get());
-  if (impl == nullptr || !impl->reserve_for(*this)) return nullptr;
-  return impl->shared_from_this();
+  if (impl == nullptr || !impl->reserve_for(*this)) return {};
+  return Reservation(impl->shared_from_this());
+}
+
+// Whoever waits for this connection is told, if there is memory for that; the peer is in any case.
+void ConnectionImpl::end_for_want(Lock& lock, Error of_what) {
+  switch (phase_) {
+    case Phase::kIdle:
+    case Phase::kAttaching:
+    case Phase::kDown: return;
+    case Phase::kCarrying: return carrier_ends(lock, of_what);
+    case Phase::kUp: return end_now(lock, true);
+    case Phase::kAsking:
+    case Phase::kConnecting:
+    case Phase::kRefused:
+    case Phase::kStarting: break;
+  }
+  if (!is_ours()) return request_failed(lock, describe(of_what), true);
+  set_up_failed(lock, ConnectionEvent::Type::kConnectError, of_what, describe(of_what));
 }
 
 void ConnectionImpl::release_qp(Lock& lock) {
@@ -67,11 +92,12 @@ void ConnectionImpl::release_qp(Lock& lock) {
 // --- descriptor and time ---
 
 void ConnectionImpl::watch(std::uint32_t events) {
-  if (watching_) {
-    if (watched_ != events) static_cast<void>(device_->engine().modify(socket_.get(), events));
-  } else {
-    watching_ = device_->engine().add(socket_.get(), events, weak_from_this()).has_value();
-  }
+  if (watching_ && watched_ == events) return;
+  io::Engine& engine = device_->engine();
+  const Status done = watching_ ? engine.modify(socket_.get(), events)
+                                : engine.add(socket_.get(), events, weak_from_this());
+  if (!done) wants_ = done.error();
+  watching_ = watching_ || done;
   watched_ = events;
 }
 
@@ -83,8 +109,10 @@ void ConnectionImpl::unwatch() {
 void ConnectionImpl::set_timer(Instant at) {
   if (at == timer_at_) return;
   clear_timer();
+  if (at.is_never()) return;
   timer_at_ = at;
-  if (!at.is_never()) timer_ = device_->engine().schedule(at, weak_from_this());
+  timer_ = device_->engine().schedule(at, weak_from_this());
+  if (timer_ == 0) wants_ = Error::kNoMemory;
 }
 
 void ConnectionImpl::clear_timer() {
@@ -117,11 +145,15 @@ void ConnectionImpl::on_io(std::uint32_t /*events*/) {
   const auto self = weak_from_this().lock();
   if (self == nullptr) return;
   Lock lock(*this);
-  switch (phase_) {
-    case Phase::kConnecting: on_connected(lock); return;
-    case Phase::kStarting: pump(lock); return;
-    default: return;  // late
-  }
+  step(lock, [&] {
+    switch (phase_) {
+      case Phase::kConnecting: on_connected(lock); return;
+      case Phase::kStarting: pump(lock); return;
+      case Phase::kAsking: read_port(lock); return;
+      case Phase::kCarrying: read_carrier(lock); return;
+      default: return;  // late
+    }
+  });
 }
 
 void ConnectionImpl::on_timer(io::TimerId id) {
@@ -131,16 +163,23 @@ void ConnectionImpl::on_timer(io::TimerId id) {
   if (id != timer_) return;  // late
   timer_ = 0;
   timer_at_ = Instant::never();
-  switch (phase_) {
-    case Phase::kConnecting: tcp_failed(lock, Error::kTimedOut); return;
-    case Phase::kRefused: start_handshake(lock); return;
-    case Phase::kStarting:
-    case Phase::kUp:
-      session_.expired(io::now());
-      follow(lock);
-      return;
-    default: return;
-  }
+  step(lock, [&] {
+    switch (phase_) {
+      case Phase::kConnecting: tcp_failed(lock, Error::kTimedOut); return;
+      case Phase::kRefused: start_handshake(lock); return;
+      case Phase::kAsking: ask_again(lock); return;
+      case Phase::kCarrying: carrier_ends(lock, Error::kTimedOut); return;
+      case Phase::kStarting:
+      case Phase::kUp:
+        session_.expired(io::now());
+        follow(lock);
+        return;
+      case Phase::kDown:
+        if (unsent_) post(lock, *std::exchange(unsent_, std::nullopt));
+        return;
+      default: return;
+    }
+  });
 }
 
 // --- the session ---
@@ -163,7 +202,7 @@ void ConnectionImpl::follow(Lock& lock) {
     switch (n) {
       case Notice::kNone: break;
       case Notice::kRequest: on_request(lock); break;
-      case Notice::kAgreed: hand_over(lock); break;
+      case Notice::kAgreed: carries_ ? carry(lock) : hand_over(lock); break;
       case Notice::kEstablished: report_established(lock); break;
       case Notice::kAbortStream: abort_stream(lock); break;
       case Notice::kRejected: on_rejected(lock); break;
@@ -173,7 +212,7 @@ void ConnectionImpl::follow(Lock& lock) {
   }
   if (phase_ == Phase::kStarting || phase_ == Phase::kUp) {
     set_timer(session_.deadline());
-  } else {
+  } else if (phase_ != Phase::kCarrying && !unsent_) {
     clear_timer();
   }
 }
@@ -182,7 +221,7 @@ void ConnectionImpl::follow(Lock& lock) {
 bool ConnectionImpl::send_frame() {
   const auto bytes = session_.to_send();
   const ssize_t n =
-      io::calls::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      os::calls::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (n > 0) {
     const auto taken = static_cast<std::size_t>(n);
     if (trace_ != nullptr) trace_->tx(bytes.first(taken));
@@ -202,7 +241,7 @@ bool ConnectionImpl::send_frame() {
 bool ConnectionImpl::receive_frame() {
   std::array<std::uint8_t, kMpaFrameSize + kMaxPrivateData + 1> buffer;
   const std::size_t want = std::min(session_.wanted(), buffer.size());
-  const ssize_t n = io::calls::recv(socket_.get(), buffer.data(), want, MSG_DONTWAIT);
+  const ssize_t n = os::calls::recv(socket_.get(), buffer.data(), want, MSG_DONTWAIT);
   if (n > 0) {
     const std::span<const std::uint8_t> got(buffer.data(), static_cast<std::size_t>(n));
     if (trace_ != nullptr) trace_->rx(got);
@@ -274,13 +313,13 @@ void ConnectionImpl::hand_over(Lock& lock) {
   }
   unwatch();
   clear_timer();
-  phase_ = Phase::kAttaching;
   std::unique_ptr<io::Transport> transport;
   if (params.path) {
     transport = std::make_unique<io::PathTransport>(std::move(socket_));
   } else {
     transport = std::make_unique<io::TcpTransport>(std::move(socket_));
   }
+  phase_ = Phase::kAttaching;
   const std::shared_ptr<QueuePairImpl> qp = qp_;
   lock.unlock();
   const Status taken = qp->attach(std::move(transport), params, shared_from_this());

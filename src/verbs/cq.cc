@@ -6,10 +6,10 @@
 #include <new>
 #include <vector>
 
-#include "io/cancel.h"
+#include "os/cancel.h"
+#include "progress/give_way.h"
 #include "verbs/channel.h"
 #include "verbs/device.h"
-#include "verbs/poller.h"
 #include "verbs/qp.h"
 
 namespace weft::verbs {
@@ -18,37 +18,41 @@ Result<std::shared_ptr<CompletionQueueImpl>> CompletionQueueImpl::create(
     std::shared_ptr<DeviceImpl> device, const CqOptions& options) {
   if (options.depth == 0) return fail(Error::kInvalidArgument);
   if (options.depth > limits::kCompletionsPerQueue) return fail(Error::kLimitExceeded);
-  if (auto taken = device->acquire(ObjectKind::kCq); !taken) return fail(taken.error());
-  auto poller = device->create_poller();
-  if (!poller) {
-    device->release(ObjectKind::kCq);
-    return fail(poller.error());
-  }
+  auto counted = ObjectCount::take(*device, ObjectKind::kCq);
+  if (!counted) return fail(counted.error());
   std::shared_ptr<CompletionQueueImpl> cq(
-      new CompletionQueueImpl(std::move(device), std::move(*poller), options));
+      new CompletionQueueImpl(std::move(device), std::move(*counted), options));
   {
     const io::SpinGuard lock(cq->lock_);
     if (!cq->allocate(options.depth)) return fail(Error::kNoMemory);
   }
-  if (cq->channel_ != nullptr) {
-    if (auto added = cq->channel_->add(*cq); !added) return fail(added.error());
-  }
-  cq->poller_->cqs().push_back(cq);  // nobody else knows it yet
+  if (cq->channel_ != nullptr) cq->channel_->add(*cq);
   cq->device_->add_source(cq.get());
   return cq;
 }
 
-CompletionQueueImpl::CompletionQueueImpl(std::shared_ptr<DeviceImpl> device,
-                                         std::shared_ptr<Poller> poller, const CqOptions& options)
+CompletionQueueImpl::CompletionQueueImpl(std::shared_ptr<DeviceImpl> device, ObjectCount counted,
+                                         const CqOptions& options)
     : device_(std::move(device)),
+      counted_(std::move(counted)),
       channel_(std::static_pointer_cast<CompletionChannelImpl>(options.channel)),
-      poller_(std::move(poller)),
       context_(options.context) {}
 
 CompletionQueueImpl::~CompletionQueueImpl() {
   device_->remove_source(this);
   if (channel_ != nullptr) channel_->remove(*this);
-  device_->release(ObjectKind::kCq);
+  // Nobody polls for what is still there: queue pairs that close in order.
+  if (!device_->usable()) return;
+  for (progress::Shard* shard : shards_.all()) {
+    const bool empty = shard->lanes() == 0 && !shard->has_retired();
+    if (empty || shard->keeper().sleepers() != 0) continue;
+    shard->keeper().give();
+    shard->run_for_others();
+  }
+}
+
+void CompletionQueueImpl::add_shard(const std::shared_ptr<progress::Shard>& shard) {
+  if (shards_.add(shard) && channel_ != nullptr) channel_->refresh();
 }
 
 bool CompletionQueueImpl::allocate(std::uint32_t depth) {
@@ -66,31 +70,38 @@ std::shared_ptr<CompletionChannel> CompletionQueueImpl::channel() const { return
 
 std::size_t CompletionQueueImpl::poll(std::span<WorkCompletion> out) {
   if (!device_->usable()) return 0;  // a child of fork(): the descriptors are the parent's
-  Poller& poller = this->poller();
-  poller.note_poll();
+  const std::span<progress::Shard* const> shards = shards_.all();
+  for (progress::Shard* shard : shards) shard->keeper().pace().note_poll();
   const std::uint64_t polls = polls_.load(std::memory_order_relaxed) + 1;
   polls_.store(polls, std::memory_order_relaxed);
   std::size_t taken = take(out);
-  if (taken == 0 && has_readers_.load(std::memory_order_relaxed) &&
-      device_->config().progress != ProgressMode::kThread) {
+  const bool callers_look = device_->settings().progress != ProgressMode::kThread;
+  if (taken == 0 && callers_look && has_readers_.load(std::memory_order_relaxed)) {
     each_reader(&DatagramReader::look);
     taken = take(out);
   }
-  if (taken != 0) poller.something_found();
-  // A caller that got completions usually polls again. Doorbells wait until it has taken all there
-  // are: by then each connection has as many requests as it will get, and they leave together.
+  if (taken != 0) {
+    for (progress::Shard* shard : shards) shard->keeper().something_found();
+  }
+  // A caller that got completions usually polls again. Posts that wait are sent when it has taken
+  // all there are: by then each connection has as many requests as it will get, and they leave
+  // together.
   const bool dry = taken < out.size();
-  const bool may_return = !dry || !poller.doorbells_wait();
-  if (taken != 0 && may_return && polls % kFullPollsToDrive != 0) return taken;
-  if (device_->config().progress != ProgressMode::kThread) {
-    poller.drive(dry);
+  if (taken != 0 && !(dry && posts_wait()) && polls % kFullPollsToDrive != 0) return taken;
+  if (callers_look) {
+    for (progress::Shard* shard : shards) (void)shard->poll();
     taken += take(out.subspan(taken));
   }
   if (taken == 0) {
     empty_polls_.store(empty_polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    poller.nothing_found();
+    for (progress::Shard* shard : shards) shard->keeper().note_vain_poll();
+    progress::give_way(*device_, shards);
   }
   return taken;
+}
+
+bool CompletionQueueImpl::posts_wait() const {
+  return std::ranges::any_of(shards_.all(), [](const auto* shard) { return shard->posts_wait(); });
 }
 
 void CompletionQueueImpl::add_counters(Counters& sum) const {
@@ -150,14 +161,18 @@ void CompletionQueueImpl::forget(std::uint32_t qp_num) {
 // Hurts this CQ's QPs only. They are failed from the background thread: this one is inside a
 // stream.
 void CompletionQueueImpl::overflow() {
+  const Status told = device_->engine().post([weak = weak_from_this()] {
+    if (const auto cq = weak.lock()) cq->fail_users();
+  });
+  if (!told) {  // the next completion for which there is no room tries again
+    overflowed_.store(false, std::memory_order_release);
+    return;
+  }
   AsyncEvent event;
   event.type = AsyncEventType::kCqError;
   event.cq = weak_from_this();
-  event.object = this;
+  event.object = static_cast<const CompletionQueue*>(this);
   device_->raise(std::move(event));
-  (void)device_->engine().post([weak = weak_from_this()] {
-    if (const auto cq = weak.lock()) cq->fail_users();
-  });
 }
 
 void CompletionQueueImpl::fail_users() {
@@ -187,11 +202,14 @@ Status CompletionQueueImpl::arm(Arm what) {
   }
   // The caller may be about to sleep in poll(2), where it runs nothing. A caller that sleeps in
   // wait() takes the lanes over there.
-  Poller& poller = this->poller();
-  if (!channel_->is_slept_on() || poller.was_abandoned()) {
-    poller.hand_over();
-  } else if (poller.doorbells_wait()) {
-    (void)poller.settle();
+  for (progress::Shard* shard : shards_.all()) {
+    progress::Keeper& keeper = shard->keeper();
+    if (!channel_->is_slept_on() || keeper.was_abandoned()) {
+      keeper.give();
+      shard->settle();
+    } else if (shard->posts_wait()) {
+      shard->settle();
+    }
   }
   return {};
 }
@@ -223,7 +241,7 @@ void CompletionQueueImpl::ack_events(std::uint32_t count) {
 }
 
 void CompletionQueueImpl::wait_for_acks() {
-  const io::NoCancel guard;
+  const os::NoCancel guard;
   // Else another thread could take one behind the wait, of a CQ that is about to go.
   if (channel_ != nullptr) channel_->retire(*this);
   std::unique_lock lock(ack_mutex_);

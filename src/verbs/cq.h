@@ -1,4 +1,4 @@
-// A completion queue: completions, the armed state, and the poller of the lanes that deliver here.
+// A completion queue: completions, the armed state, and the shards of the lanes that deliver here.
 #pragma once
 
 #include <weft/completion.h>
@@ -13,17 +13,18 @@
 #include <vector>
 
 #include "io/lock.h"
+#include "progress/shard_set.h"
 #include "verbs/channel.h"
 #include "verbs/cq_user.h"
 #include "verbs/device.h"
-#include "verbs/poller.h"
+#include "verbs/held.h"
 
 namespace weft::verbs {
 
 class CompletionChannelImpl;
 class QueuePairImpl;
 
-// Threads: any. The ring has its own lock, held for nanoseconds; who polls runs the poller.
+// Threads: any. The ring has its own lock, held for nanoseconds; who polls runs the shards.
 class CompletionQueueImpl final : public CompletionQueue,
                                   public CounterSource,
                                   public std::enable_shared_from_this<CompletionQueueImpl> {
@@ -64,13 +65,9 @@ class CompletionQueueImpl final : public CompletionQueue,
   // From now on, until it is gone, who polls this CQ reads its socket too.
   void add_reader(std::weak_ptr<DatagramReader> reader);
 
-  // Who runs the lanes of this CQ, and of those that queue pairs tie to it.
-  [[nodiscard]] Poller& poller() noexcept { return poller_->root(); }
-  [[nodiscard]] const std::shared_ptr<Poller>& own_poller() const noexcept { return poller_; }
-  // A queue pair has tied this CQ to others.   kSystem
-  [[nodiscard]] Status poller_changed() {
-    return channel_ == nullptr ? Status{} : channel_->refresh();
-  }
+  // Where the lanes are that deliver here.
+  [[nodiscard]] const progress::ShardSet& shards() const noexcept { return shards_; }
+  void add_shard(const std::shared_ptr<progress::Shard>& shard);
   // The peer wrote into memory of a QP that has no send outstanding: an event without a completion
   // if the CQ is armed.
   void wake_idle();
@@ -83,7 +80,7 @@ class CompletionQueueImpl final : public CompletionQueue,
   }
   void event_taken() { unacked_.fetch_add(1, std::memory_order_acq_rel); }
 
-  // Of polls that are answered from the ring, one in so many runs the poller all the same.
+  // Of polls that are answered from the ring, one in so many runs the shards all the same.
   static constexpr std::uint64_t kFullPollsToDrive = 8;
 
  private:
@@ -92,17 +89,19 @@ class CompletionQueueImpl final : public CompletionQueue,
     void operator()(WorkCompletion* p) const { std::free(p); }
   };
 
-  CompletionQueueImpl(std::shared_ptr<DeviceImpl> device, std::shared_ptr<Poller> poller,
+  CompletionQueueImpl(std::shared_ptr<DeviceImpl> device, ObjectCount counted,
                       const CqOptions& options);
   std::size_t take(std::span<WorkCompletion> out);
   [[nodiscard]] bool allocate(std::uint32_t depth) WEFT_REQUIRES(lock_);
+  [[nodiscard]] bool posts_wait() const;
   void overflow();
   void fail_users();
   void each_reader(void (DatagramReader::*call)());
 
   const std::shared_ptr<DeviceImpl> device_;
+  const ObjectCount counted_;
   const std::shared_ptr<CompletionChannelImpl> channel_;
-  const std::shared_ptr<Poller> poller_;  // its own; poller() is the one that does the work
+  progress::ShardSet shards_;
   void* const context_;
 
   mutable io::SpinLock lock_;

@@ -10,7 +10,7 @@ class CqUser {
   virtual void cq_overflowed() = 0;
 };
 
-// One that reads a socket no poller knows: of datagrams. Any thread.
+// One that reads a socket no shard knows: of datagrams. Any thread.
 class DatagramReader {
  public:
   virtual ~DatagramReader() = default;

@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "io/calls.h"
 #include "io/clock.h"
 #include "io/log.h"
+#include "os/calls.h"
 #include "roce/qp_number.h"
 #include "verbs/cq.h"
 #include "verbs/pd.h"
@@ -46,21 +46,17 @@ Result<std::shared_ptr<QueuePair>> DatagramQp::create(std::shared_ptr<Protection
   if (!caps_legal(options)) return fail(Error::kLimitExceeded);
   DeviceImpl& device = *pd->device_impl();
   if (device.rendezvous() == nullptr) return fail(Error::kUnsupported);
-  if (auto taken = device.acquire(ObjectKind::kQp); !taken) return fail(taken.error());
+  auto counted = ObjectCount::take(device, ObjectKind::kQp);
+  if (!counted) return fail(counted.error());
   device.ensure_page();
-  auto number = device.rendezvous()->take_datagram_number();
-  if (!number) {
-    device.release(ObjectKind::kQp);
-    return fail(number.error());
-  }
-  std::shared_ptr<DatagramQp> qp(
-      new DatagramQp(std::move(pd), options, number->number, std::move(number->socket)));
+  auto taken = device.rendezvous()->take_datagram_number();
+  if (!taken) return fail(taken.error());
+  Number number = Number::of_qp(device, taken->number);
+  std::shared_ptr<DatagramQp> qp(new DatagramQp(std::move(pd), options, std::move(*counted),
+                                                std::move(number), std::move(taken->socket)));
   Status made = qp->allocate(options);
   if (made) made = device.engine().add(qp->socket_.get(), EPOLLIN, qp);
-  if (!made) {
-    qp->retire();
-    return fail(made.error());
-  }
+  if (!made) return fail(made.error());
   std::shared_ptr<QueuePair> handle(qp.get(), [qp](QueuePair*) mutable {
     qp->retire();
     qp.reset();
@@ -73,32 +69,28 @@ Result<std::shared_ptr<QueuePair>> DatagramQp::create(std::shared_ptr<Protection
 }
 
 DatagramQp::DatagramQp(std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& options,
-                       std::uint32_t number, io::Fd socket)
+                       ObjectCount counted, Number number, io::Fd socket)
     : pd_(std::move(pd)),
       device_(*pd_->device_impl()),
-      number_(number),
+      counted_(std::move(counted)),
+      number_(std::move(number)),
       socket_(std::move(socket)),
       context_(options.context),
       signal_all_(options.signal_all),
       send_cq_(std::static_pointer_cast<CompletionQueueImpl>(options.send_cq)),
       recv_cq_(std::static_pointer_cast<CompletionQueueImpl>(options.recv_cq)),
       srq_(std::static_pointer_cast<SharedReceiveQueueImpl>(options.srq)) {
-  pd_->add_user();
-  pd_->add_qp();
-  if (srq_ != nullptr) srq_->add_user();
   device_.add_source(this);
+  of_domain_.emplace(*pd_, srq_.get());
 }
 
 DatagramQp::~DatagramQp() {
   if (device_.usable()) {
     device_.engine().remove(socket_.get());
-    device_.engine().forget_timer(timer_);
+    device_.engine().forget_timer(watch_.timer);
     device_.engine().wait_for(this);
-    socket_.reset();  // before somebody else gets the port
-    device_.rendezvous()->free_number(number_);
   }
   device_.remove_source(this);
-  device_.release(ObjectKind::kQp);
 }
 
 Status DatagramQp::allocate(const QpOptions& o) {
@@ -110,16 +102,10 @@ Status DatagramQp::allocate(const QpOptions& o) {
   caps_.max_send_sge = std::max(o.max_send_sge, 1U);
   caps_.max_inline_bytes = static_cast<std::uint32_t>(
       std::min<std::size_t>(sq_.tail_bytes() - kTargetRoom, limits::kInlineBytes));
-  out_ = std::make_unique<Slots>();
-  in_ = std::make_unique<Slots>();
+  out_.slots = std::make_unique<Slots>();
+  in_.slots = std::make_unique<Slots>();
   if (srq_ != nullptr) return {};
-  const std::uint32_t recv_sge = std::max(o.max_recv_sge, 1U);
-  if (!rq_.allocate(std::max(o.max_recv_wr, 1U), recv_sge * sizeof(Sge))) {
-    return fail(Error::kNoMemory);
-  }
-  caps_.max_recv_wr = o.max_recv_wr == 0 ? 0 : rq_.capacity();
-  caps_.max_recv_sge = recv_sge;
-  return {};
+  return allocate_receives(o, caps_, rq_);
 }
 
 void DatagramQp::retire() {
@@ -135,12 +121,10 @@ void DatagramQp::retire() {
   }
   send_cq->remove_user(this);
   recv_cq->remove_user(this);
-  if (srq_ != nullptr) srq_->drop_user();
-  pd_->drop_qp();
-  pd_->drop_user();
+  of_domain_.reset();
 }
 
-proto::StreamId DatagramQp::memory_user() const { return {pd_->number(), number_}; }
+proto::StreamId DatagramQp::memory_user() const { return {pd_->number(), number()}; }
 
 QpAttributes DatagramQp::query() const {
   QpAttributes a{};
@@ -160,14 +144,14 @@ void DatagramQp::add_counters(Counters& sum) const {
   const auto value = [](const std::atomic<std::uint64_t>& counter) {
     return counter.load(std::memory_order_relaxed);
   };
-  sum.messages_dropped += value(dropped_);
-  sum.tx_bytes += value(tx_bytes_);
-  sum.rx_bytes += value(rx_bytes_);
-  sum.tx_calls += value(tx_calls_);
-  sum.rx_calls += value(rx_calls_);
+  sum.messages_dropped += value(counts_.dropped);
+  sum.tx_bytes += value(counts_.tx_bytes);
+  sum.rx_bytes += value(counts_.rx_bytes);
+  sum.tx_calls += value(counts_.tx_calls);
+  sum.rx_calls += value(counts_.rx_calls);
   constexpr std::size_t kSends = 3;  // Opcode::kSend
-  sum.tx_messages[kSends] += value(tx_datagrams_);
-  sum.rx_messages[kSends] += value(rx_datagrams_);
+  sum.tx_messages[kSends] += value(counts_.tx_datagrams);
+  sum.rx_messages[kSends] += value(counts_.rx_datagrams);
 }
 
 // --- states ---
@@ -192,8 +176,8 @@ Status DatagramQp::modify(QpState to) {
   if (!legal()) return fail(Error::kBadState);
   state_.store(to, std::memory_order_release);
   if (to == QpState::kReset) {
-    if (send_cq_ != nullptr) send_cq_->forget(number_);
-    if (recv_cq_ != nullptr) recv_cq_->forget(number_);
+    if (send_cq_ != nullptr) send_cq_->forget(number());
+    if (recv_cq_ != nullptr) recv_cq_->forget(number());
     while (sq_.head() != sq_.tail()) sq_.retire();
     if (srq_ == nullptr) {
       const io::SpinGuard producers(rq_lock_);
@@ -273,7 +257,8 @@ Error DatagramQp::enqueue(const SendWr& wr) {
     return error;
   const bool own_key = (wr.peer->key & kOwnKeyBit) != 0;
   *target_of(*wqe) = {wr.peer->gid, wr.peer->number,
-                      own_key ? key_.load(std::memory_order_relaxed) : wr.peer->key};
+                      own_key ? key_.load(std::memory_order_relaxed) : wr.peer->key,
+                      wr.peer->traffic_class, wr.peer->hop_limit};
   sq_.commit();
   return kTaken;
 }
@@ -287,7 +272,7 @@ DatagramQp::Target* DatagramQp::target_of(proto::SendWqe& wqe) const {
 
 // Sends what is queued, as far as the socket takes it.
 void DatagramQp::flush() {
-  while (sends(state()) && !blocked_ && sq_.head() != sq_.tail()) {
+  while (sends(state()) && !out_.blocked && sq_.head() != sq_.tail()) {
     std::uint32_t count = 0;  // as wide as the queue's indices, which wrap
     Prepared last = Prepared::kReady;
     while (count < kBatch && sq_.head() + count != sq_.tail()) {
@@ -310,19 +295,20 @@ DatagramQp::Prepared DatagramQp::prepare(proto::SendWqe& wqe, std::size_t slot) 
   roce::Datagram header;
   header.with_immediate = wqe.op == SendOp::kImmediate;
   header.solicited = wqe.has_flag(SendFlags::kSolicited);
-  header.from = number_;
+  header.from = number();
   header.to = target.number;
   header.key = target.key;
   header.immediate = static_cast<std::uint32_t>(wqe.imm_data >> 32U);
-  auto& octets = (*out_)[slot];
+  auto& octets = (*out_.slots)[slot];
   if (!gather(wqe, octets.data() + roce::Datagram::kSize)) return Prepared::kBad;
   if (!roce::is_number(target.number)) return Prepared::kLost;
   const auto address = address_of(target.gid, roce::split_number(target.number).port);
   if (!address) return Prepared::kLost;
   ByteWriter out{std::span(octets)};
   encode(header, out);
-  out_to_[slot] = *address;
-  out_size_[slot] = roce::Datagram::kSize + wqe.length;
+  out_.to[slot] = *address;
+  out_.size[slot] = roce::Datagram::kSize + wqe.length;
+  out_.marks[slot] = {target.traffic_class, target.hop_limit};
   return Prepared::kReady;
 }
 
@@ -348,35 +334,37 @@ bool DatagramQp::gather(proto::SendWqe& wqe, std::uint8_t* to) const {
   return true;
 }
 
-// How many are gone. Fewer than `count`: call again, or blocked_ is set.
+// How many are gone. Fewer than `count`: call again, or out_.blocked is set.
 std::size_t DatagramQp::send_batch(std::size_t count) {
   if (count == 0) return 0;
   std::array<mmsghdr, kBatch> messages{};
   std::array<iovec, kBatch> pieces{};
+  std::array<MarksBuffer, kBatch> controls;
   for (std::size_t i = 0; i < count; ++i) {
-    pieces[i] = {(*out_)[i].data(), out_size_[i]};
+    pieces[i] = {(*out_.slots)[i].data(), out_.size[i]};
     msghdr& m = messages[i].msg_hdr;
-    m.msg_name = out_to_[i].get();
-    m.msg_namelen = out_to_[i].size();
+    m.msg_name = out_.to[i].get();
+    m.msg_namelen = out_.to[i].size();
     m.msg_iov = &pieces[i];
     m.msg_iovlen = 1;
+    put_marks(m, controls[i], out_.to[i].family(), out_.marks[i]);
   }
-  const int n = io::calls::sendmmsg(socket_.get(), messages.data(), static_cast<unsigned>(count),
+  const int n = os::calls::sendmmsg(socket_.get(), messages.data(), static_cast<unsigned>(count),
                                     MSG_DONTWAIT | MSG_NOSIGNAL);
   if (n < 0 && errno == EINTR) return 0;
   if (n < 0 && errno == EAGAIN) {
-    blocked_ = true;
+    out_.blocked = true;
     const std::lock_guard lock(watch_mutex_);
-    wants_room_ = true;
+    watch_.wants_room = true;
     watch();
     return 0;
   }
   // No way there: as lost as on a wire that is cut.
   const std::size_t gone = n < 0 ? 1 : static_cast<std::size_t>(n);
-  tx_calls_.fetch_add(1, std::memory_order_relaxed);
-  tx_datagrams_.fetch_add(gone, std::memory_order_relaxed);
+  counts_.tx_calls.fetch_add(1, std::memory_order_relaxed);
+  counts_.tx_datagrams.fetch_add(gone, std::memory_order_relaxed);
   for (std::size_t i = 0; i < gone; ++i) {
-    tx_bytes_.fetch_add(out_size_[i], std::memory_order_relaxed);
+    counts_.tx_bytes.fetch_add(out_.size[i], std::memory_order_relaxed);
   }
   return gone;
 }
@@ -394,7 +382,7 @@ void DatagramQp::complete_send(WcStatus status) {
   wc.status = status;
   wc.op = WcOp::kSend;
   wc.byte_len = wqe.length;
-  wc.qp_num = number_;
+  wc.qp_num = number();
   const bool failed = status != WcStatus::kSuccess;
   const bool told = failed || wqe.has_flag(SendFlags::kSignaled);
   sq_.retire();
@@ -410,19 +398,27 @@ void DatagramQp::flush_sends() {
 // With watch_mutex_ held.
 void DatagramQp::watch() {
   static_cast<void>(device_.engine().modify(
-      socket_.get(), (callers_read_ ? 0U : EPOLLIN) | (wants_room_ ? EPOLLOUT : 0U)));
+      socket_.get(), (watch_.callers_read ? 0U : EPOLLIN) | (watch_.wants_room ? EPOLLOUT : 0U)));
+}
+
+// For a while. Without a timer nobody would find out that they are gone: then the engine's thread
+// reads on. With watch_mutex_ held, and rx_mutex_.
+void DatagramQp::leave_to_callers() {
+  watch_.timer = device_.engine().schedule(io::now() + kCallersGone, weak_from_this());
+  watch_.callers_read = watch_.timer != 0;
+  if (!watch_.callers_read) watch_.looks_in_a_row = 0;
+  watch();
 }
 
 void DatagramQp::look() {
   const std::unique_lock lock(rx_mutex_, std::try_to_lock);
   if (!lock.owns_lock() || recv_cq_ == nullptr || !device_.usable()) return;
-  looks_.fetch_add(1, std::memory_order_relaxed);
+  watch_.looks.fetch_add(1, std::memory_order_relaxed);
   // Of an armed CQ nobody may look before it says something.
-  if (!recv_cq_->armed() && looks_in_a_row_ < kLooksToTake && ++looks_in_a_row_ == kLooksToTake) {
+  if (!recv_cq_->armed() && watch_.looks_in_a_row < kLooksToTake &&
+      ++watch_.looks_in_a_row == kLooksToTake) {
     const std::lock_guard watching(watch_mutex_);
-    callers_read_ = true;
-    watch();
-    timer_ = device_.engine().schedule(io::now() + kCallersGone, weak_from_this());
+    leave_to_callers();
   }
   static_cast<void>(receive());
 }
@@ -430,25 +426,22 @@ void DatagramQp::look() {
 void DatagramQp::hand_over() {
   const std::lock_guard lock(rx_mutex_);
   if (recv_cq_ == nullptr || !device_.usable()) return;
-  looks_in_a_row_ = 0;
+  watch_.looks_in_a_row = 0;
   const std::lock_guard watching(watch_mutex_);
-  if (!std::exchange(callers_read_, false)) return;
-  device_.engine().forget_timer(std::exchange(timer_, 0));
+  if (!std::exchange(watch_.callers_read, false)) return;
+  device_.engine().forget_timer(std::exchange(watch_.timer, 0));
   watch();
 }
 
 void DatagramQp::on_timer(io::TimerId id) {
   const std::lock_guard lock(rx_mutex_);
   const std::lock_guard watching(watch_mutex_);
-  if (id != timer_ || recv_cq_ == nullptr) return;
-  timer_ = 0;
-  const std::uint32_t looks = looks_.load(std::memory_order_relaxed);
-  if (std::exchange(looks_seen_, looks) != looks) {
-    timer_ = device_.engine().schedule(io::now() + kCallersGone, weak_from_this());
-    return;
-  }
-  callers_read_ = false;
-  looks_in_a_row_ = 0;
+  if (id != watch_.timer || recv_cq_ == nullptr) return;
+  watch_.timer = 0;
+  const std::uint32_t looks = watch_.looks.load(std::memory_order_relaxed);
+  if (std::exchange(watch_.looks_seen, looks) != looks) return leave_to_callers();
+  watch_.callers_read = false;
+  watch_.looks_in_a_row = 0;
   watch();
 }
 
@@ -457,10 +450,10 @@ void DatagramQp::on_io(std::uint32_t events) {
     const std::lock_guard lock(tx_mutex_);
     {
       const std::lock_guard watching(watch_mutex_);
-      wants_room_ = false;
+      watch_.wants_room = false;
       watch();
     }
-    blocked_ = false;
+    out_.blocked = false;
     flush();
   }
   if ((events & EPOLLIN) == 0) return;

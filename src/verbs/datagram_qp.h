@@ -15,6 +15,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "io/engine.h"
 #include "io/fd.h"
@@ -24,11 +25,13 @@
 #include "roce/datagram.h"
 #include "verbs/cq_user.h"
 #include "verbs/device.h"
+#include "verbs/held.h"
+#include "verbs/ip_marks.h"
+#include "verbs/pd.h"
 
 namespace weft::verbs {
 
 class CompletionQueueImpl;
-class ProtectionDomainImpl;
 class SharedReceiveQueueImpl;
 
 class DatagramQp final : public QueuePair,
@@ -46,7 +49,7 @@ class DatagramQp final : public QueuePair,
 
   // --- QueuePair ---
   [[nodiscard]] QpType type() const override { return QpType::kUd; }
-  [[nodiscard]] std::uint32_t number() const override { return number_; }
+  [[nodiscard]] std::uint32_t number() const override { return number_.value(); }
   [[nodiscard]] QpState state() const override { return state_.load(std::memory_order_acquire); }
   [[nodiscard]] QpCaps caps() const override { return caps_; }
   [[nodiscard]] QpAttributes query() const override;
@@ -84,15 +87,19 @@ class DatagramQp final : public QueuePair,
     Gid gid;
     std::uint32_t number;
     std::uint32_t key;
+    std::uint8_t traffic_class;
+    std::uint8_t hop_limit;
   };
   enum class Prepared : std::uint8_t { kReady, kLost, kBad };
 
   DatagramQp(std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& options,
-             std::uint32_t number, io::Fd socket);
+             ObjectCount counted, Number number, io::Fd socket);
   [[nodiscard]] Status allocate(const QpOptions& options);
   void retire();
   [[nodiscard]] proto::StreamId memory_user() const;
+  [[nodiscard]] proto::StreamId receive_user() const;
   void watch();
+  void leave_to_callers();
 
   // --- sending, with tx_mutex_ held: datagram_qp.cc. Error{}: none ---
   [[nodiscard]] Error may_post() const;
@@ -108,19 +115,22 @@ class DatagramQp final : public QueuePair,
 
   // --- receiving, with rx_mutex_ held: datagram_receive.cc ---
   bool receive();
-  void take(std::span<const std::uint8_t> octets, const SocketAddress& source);
+  void take(std::span<const std::uint8_t> octets, const SocketAddress& source,
+            const IpMarks& marks);
   [[nodiscard]] bool is_wanted(const roce::Datagram& header, const SocketAddress& source) const;
   [[nodiscard]] bool take_receive();
-  [[nodiscard]] WcStatus place(std::span<const std::uint8_t> payload, const SocketAddress& source);
+  [[nodiscard]] WcStatus place(std::span<const std::uint8_t> payload, const SocketAddress& source,
+                               const IpMarks& marks);
   [[nodiscard]] bool scatter(std::size_t at, std::span<const std::uint8_t> octets);
-  void drop() noexcept { dropped_.fetch_add(1, std::memory_order_relaxed); }
+  void drop() noexcept { counts_.dropped.fetch_add(1, std::memory_order_relaxed); }
   void flush_receives();
   void complete_receive(WcStatus status, const WorkCompletion& about);
 
   const std::shared_ptr<ProtectionDomainImpl> pd_;
   DeviceImpl& device_;  // kept by pd_
-  const std::uint32_t number_;
-  io::Fd socket_;
+  const ObjectCount counted_;
+  const Number number_;
+  io::Fd socket_;  // goes before the number does: somebody else may get the port next
   void* const context_;
   const bool signal_all_;
   QpCaps caps_{};
@@ -129,37 +139,52 @@ class DatagramQp final : public QueuePair,
   std::shared_ptr<CompletionQueueImpl> send_cq_;
   std::shared_ptr<CompletionQueueImpl> recv_cq_;
   const std::shared_ptr<SharedReceiveQueueImpl> srq_;
+  std::optional<QpOfDomain> of_domain_;  // until retire()
 
   std::atomic<QpState> state_{QpState::kReset};  // written with both mutexes
   std::atomic<std::uint32_t> key_{0};
 
   std::mutex tx_mutex_;
   proto::SendQueue sq_;
-  std::unique_ptr<Slots> out_;
-  std::array<SocketAddress, kBatch> out_to_;
-  std::array<std::size_t, kBatch> out_size_{};
-  bool blocked_ = false;  // the socket has no room: the engine's thread goes on
+  struct Out {
+    std::unique_ptr<Slots> slots;
+    std::array<SocketAddress, kBatch> to;
+    std::array<std::size_t, kBatch> size{};
+    std::array<IpMarks, kBatch> marks{};
+    bool blocked = false;  // the socket has no room: the engine's thread goes on
+  };
+  Out out_;
 
   std::mutex rx_mutex_;
   io::SpinLock rq_lock_;  // producers of rq_
   proto::RecvQueue rq_;
-  std::unique_ptr<Slots> in_;
   struct Receive {
     proto::RecvWqe wqe;
     Sge sges[limits::kSgesPerRequest];
-  } receive_;
+  };
+  struct In {
+    std::unique_ptr<Slots> slots;
+    Receive receive;
+  };
+  In in_;
 
   // Who reads. Under watch_mutex_, the innermost.
   std::mutex watch_mutex_;
-  bool callers_read_ = false;
-  bool wants_room_ = false;
-  io::TimerId timer_ = 0;
-  std::uint32_t looks_in_a_row_ = 0;
-  std::atomic<std::uint32_t> looks_{0};
-  std::uint32_t looks_seen_ = 0;
+  struct Watch {
+    bool callers_read = false;
+    bool wants_room = false;
+    io::TimerId timer = 0;
+    std::uint32_t looks_in_a_row = 0;
+    std::atomic<std::uint32_t> looks{0};  // without the mutex
+    std::uint32_t looks_seen = 0;
+  };
+  Watch watch_;
 
-  std::atomic<std::uint64_t> dropped_{0}, tx_bytes_{0}, rx_bytes_{0}, tx_calls_{0}, rx_calls_{0};
-  std::atomic<std::uint64_t> tx_datagrams_{0}, rx_datagrams_{0};
+  struct Counts {
+    std::atomic<std::uint64_t> dropped{0}, tx_bytes{0}, rx_bytes{0}, tx_calls{0}, rx_calls{0};
+    std::atomic<std::uint64_t> tx_datagrams{0}, rx_datagrams{0};
+  };
+  Counts counts_;
 };
 
 }  // namespace weft::verbs

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "io/calls.h"
+#include "os/calls.h"
 #include "roce/qp_number.h"
 #include "verbs/cq.h"
 #include "verbs/datagram_qp.h"
@@ -34,27 +34,31 @@ bool DatagramQp::receive() {
   std::array<mmsghdr, kBatch> messages;
   std::array<iovec, kBatch> pieces;
   std::array<SocketAddress, kBatch> sources;
+  std::array<MarksBuffer, kBatch> controls;
   for (int round = 0; round < kRoundsPerTurn; ++round) {
     for (std::size_t i = 0; i < kBatch; ++i) {
-      pieces[i] = {(*in_)[i].data(), kSlot};
+      pieces[i] = {(*in_.slots)[i].data(), kSlot};
       messages[i] = {};
       msghdr& m = messages[i].msg_hdr;
       m.msg_name = sources[i].get();
       m.msg_namelen = SocketAddress::capacity();
       m.msg_iov = &pieces[i];
       m.msg_iovlen = 1;
+      m.msg_control = controls[i].octets.data();
+      m.msg_controllen = controls[i].octets.size();
     }
-    const int n = io::calls::recvmmsg(socket_.get(), messages.data(), kBatch, MSG_DONTWAIT);
+    const int n = os::calls::recvmmsg(socket_.get(), messages.data(), kBatch, MSG_DONTWAIT);
     if (n <= 0) return false;
-    rx_calls_.fetch_add(1, std::memory_order_relaxed);
+    counts_.rx_calls.fetch_add(1, std::memory_order_relaxed);
     for (int i = 0; i < n; ++i) {
       const auto at = static_cast<std::size_t>(i);
-      rx_bytes_.fetch_add(messages[at].msg_len, std::memory_order_relaxed);
+      counts_.rx_bytes.fetch_add(messages[at].msg_len, std::memory_order_relaxed);
       const bool cut = (messages[at].msg_hdr.msg_flags & MSG_TRUNC) != 0;
       if (cut) {
         drop();
       } else {
-        take(std::span(std::as_const((*in_)[at])).first(messages[at].msg_len), sources[at]);
+        take(std::span(std::as_const((*in_.slots)[at])).first(messages[at].msg_len), sources[at],
+             marks_of(messages[at].msg_hdr));
       }
     }
     if (static_cast<std::size_t>(n) < kBatch) return false;
@@ -64,12 +68,13 @@ bool DatagramQp::receive() {
 
 // It has to be meant for this queue pair, and to come from where its sender's number says.
 bool DatagramQp::is_wanted(const roce::Datagram& header, const SocketAddress& source) const {
-  return receives(state()) && header.to == number_ &&
+  return receives(state()) && header.to == number() &&
          header.key == key_.load(std::memory_order_relaxed) &&
          source.port() == roce::split_number(header.from).port;
 }
 
-void DatagramQp::take(std::span<const std::uint8_t> octets, const SocketAddress& source) {
+void DatagramQp::take(std::span<const std::uint8_t> octets, const SocketAddress& source,
+                      const IpMarks& marks) {
   ByteReader in(octets);
   const auto header = roce::decode_datagram(in);
   if (!header || !is_wanted(*header, source) || !take_receive()) return drop();
@@ -83,23 +88,26 @@ void DatagramQp::take(std::span<const std::uint8_t> octets, const SocketAddress&
   wc.source_qp = header->from;
   wc.service_level = source.family() == AF_INET ? kLevelIpv4 : kLevelIpv6;
   wc.byte_len = static_cast<std::uint32_t>(roce::kGrhSize + payload.size());
-  rx_datagrams_.fetch_add(1, std::memory_order_relaxed);
-  complete_receive(place(payload, source), wc);
+  counts_.rx_datagrams.fetch_add(1, std::memory_order_relaxed);
+  complete_receive(place(payload, source, marks), wc);
 }
 
 bool DatagramQp::take_receive() {
-  if (srq_ != nullptr) return srq_->take(receive_.wqe);
+  if (srq_ != nullptr) return srq_->take(in_.receive.wqe);
   if (caps_.max_recv_wr == 0 || rq_.head() == rq_.tail()) return false;
-  copy_recv(rq_.at(rq_.head()), receive_.wqe);
+  copy_recv(rq_.at(rq_.head()), in_.receive.wqe);
   rq_.retire();
   return true;
 }
 
-WcStatus DatagramQp::place(std::span<const std::uint8_t> payload, const SocketAddress& source) {
-  if (roce::kGrhSize + payload.size() > receive_.wqe.length) return WcStatus::kLocalLength;
+WcStatus DatagramQp::place(std::span<const std::uint8_t> payload, const SocketAddress& source,
+                           const IpMarks& marks) {
+  if (roce::kGrhSize + payload.size() > in_.receive.wqe.length) return WcStatus::kLocalLength;
   roce::Grh grh;
   grh.from = gid_of(source);
   grh.to = device_.rendezvous()->gid();
+  grh.traffic_class = marks.traffic_class;
+  if (marks.hop_limit != 0) grh.hop_limit = marks.hop_limit;
   grh.payload = static_cast<std::uint16_t>(roce::Datagram::kSize + payload.size());
   const auto octets = encode_grh(grh);
   const std::size_t unwritten =
@@ -109,11 +117,16 @@ WcStatus DatagramQp::place(std::span<const std::uint8_t> payload, const SocketAd
   return placed ? WcStatus::kSuccess : WcStatus::kLocalProtection;
 }
 
+// A shared queue's receives name memory of its own domain.
+proto::StreamId DatagramQp::receive_user() const {
+  return srq_ != nullptr ? proto::StreamId{srq_->pd()->number(), number()} : memory_user();
+}
+
 // Stores octets from `at` of the receive on.
 bool DatagramQp::scatter(std::size_t at, std::span<const std::uint8_t> octets) {
   proto::Pin pin;
-  for (std::uint32_t i = 0; i < receive_.wqe.sge_count && !octets.empty(); ++i) {
-    const Sge& sge = receive_.wqe.sges()[i];
+  for (std::uint32_t i = 0; i < in_.receive.wqe.sge_count && !octets.empty(); ++i) {
+    const Sge& sge = in_.receive.wqe.sges()[i];
     if (at >= sge.length) {
       at -= sge.length;
       continue;
@@ -121,7 +134,7 @@ bool DatagramQp::scatter(std::size_t at, std::span<const std::uint8_t> octets) {
     const std::size_t size = std::min<std::size_t>(sge.length - at, octets.size());
     std::uint8_t* to = nullptr;
     if (device_.stags().resolve(Stag{sge.lkey}, sge.addr + at, size, Access::kLocalWrite,
-                                memory_user(), pin, to) != proto::MemoryFault::kNone ||
+                                receive_user(), pin, to) != proto::MemoryFault::kNone ||
         has(pin.entry()->spec.access, proto::kByMethod)) {
       return false;
     }
@@ -134,9 +147,9 @@ bool DatagramQp::scatter(std::size_t at, std::span<const std::uint8_t> octets) {
 
 void DatagramQp::complete_receive(WcStatus status, const WorkCompletion& about) {
   WorkCompletion wc = about;
-  wc.wr_id = receive_.wqe.wr_id;
+  wc.wr_id = in_.receive.wqe.wr_id;
   wc.status = status;
-  wc.qp_num = number_;
+  wc.qp_num = number();
   recv_cq_->push(wc, status != WcStatus::kSuccess || has(wc.flags, WcFlags::kSolicited));
 }
 
@@ -166,7 +179,7 @@ void DatagramQp::flush_receives() {
   if (srq_ != nullptr) return;
   { const io::SpinGuard lock(rq_lock_); }
   while (rq_.head() != rq_.tail()) {
-    receive_.wqe.wr_id = rq_.at(rq_.head()).wr_id;
+    in_.receive.wqe.wr_id = rq_.at(rq_.head()).wr_id;
     rq_.retire();
     if (recv_cq_ != nullptr) complete_receive(WcStatus::kFlushed, {});
   }

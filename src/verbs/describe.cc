@@ -76,6 +76,7 @@ std::string_view describe(ConnectionEvent::Type type) {
   using Type = ConnectionEvent::Type;
   switch (type) {
     case Type::kConnectRequest: return "connect request";
+    case Type::kResponse: return "response";
     case Type::kEstablished: return "established";
     case Type::kRejected: return "rejected";
     case Type::kUnreachable: return "unreachable";

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <new>
-#include <thread>
 
-#include "io/cancel.h"
+#include "io/guarded.h"
 #include "io/ticks.h"
+#include "os/cancel.h"
 #include "roce/qp_number.h"
 #include "verbs/channel.h"
 #include "verbs/connection.h"
@@ -13,14 +13,13 @@
 #include "verbs/listener.h"
 #include "verbs/pd.h"
 #include "verbs/peer_watch.h"
-#include "verbs/poller.h"
 #include "verbs/random.h"
 #include "verbs/rendezvous.h"
 
 namespace weft {
 
 Result<std::shared_ptr<Device>> Device::open(const Config& config) {
-  auto device = verbs::DeviceImpl::create(config);
+  auto device = io::guarded([&] { return verbs::DeviceImpl::create(config); });
   if (!device) return fail(device.error());
   return std::shared_ptr<Device>(std::move(*device));
 }
@@ -71,10 +70,10 @@ DeviceImpl::DeviceImpl(const Config& config, std::uint64_t secret)
       stags_(secret, &random_u32, limits::kMemoryRegions),
       batches_(config.send_memory_bytes),
       ticks_per_us_(io::ticks_per_us()),
-      cores_(std::max(1U, std::thread::hardware_concurrency())) {}
+      cores_(io::usable_cores()) {}
 
 Result<std::shared_ptr<DeviceImpl>> DeviceImpl::create(const Config& config) {
-  const io::NoCancel guard;
+  const os::NoCancel guard;
   if (!acceptable(config)) return fail(Error::kInvalidArgument);
   auto device = std::shared_ptr<DeviceImpl>(new DeviceImpl(config, random_u64()));
   if (auto ready = device->init(); !ready) return fail(ready.error());
@@ -82,6 +81,7 @@ Result<std::shared_ptr<DeviceImpl>> DeviceImpl::create(const Config& config) {
 }
 
 Status DeviceImpl::init() {
+  if (!stags_.has_index()) return fail(Error::kNoMemory);
   if (auto log = io::configure_log(config_.log, config_.log_file); !log) return log;
   auto events = io::Signal<AsyncEvent>::create();
   if (!events) return fail(events.error());
@@ -101,7 +101,7 @@ Status DeviceImpl::init() {
     auto rendezvous = Rendezvous::create(*this);
     if (!rendezvous) return fail(rendezvous.error());
     rendezvous_ = std::move(*rendezvous);
-    ring_when_the_process_exits();
+    send_when_the_process_exits();
   }
   return {};
 }
@@ -112,7 +112,7 @@ DeviceImpl::~DeviceImpl() {
     static_cast<void>(rendezvous_.release());
     return;
   }
-  const io::NoCancel guard;
+  const os::NoCancel guard;
   rendezvous_.reset();
   page_.reset();
 }
@@ -124,27 +124,27 @@ std::shared_ptr<DeviceImpl> DeviceImpl::self() {
 // --- objects ---
 
 Result<std::shared_ptr<ProtectionDomain>> DeviceImpl::create_pd() {
-  return ProtectionDomainImpl::create(self());
+  return io::guarded([this] { return ProtectionDomainImpl::create(self()); });
 }
 
 Result<std::shared_ptr<CompletionChannel>> DeviceImpl::create_channel() {
-  return CompletionChannelImpl::create(self());
+  return io::guarded([this] { return CompletionChannelImpl::create(self()); });
 }
 
 Result<std::shared_ptr<CompletionQueue>> DeviceImpl::create_cq(const CqOptions& options) {
-  return CompletionQueueImpl::create(self(), options);
+  return io::guarded([&] { return CompletionQueueImpl::create(self(), options); });
 }
 
 Result<std::shared_ptr<Connection>> DeviceImpl::create_connection(
     std::shared_ptr<EventChannel> channel) {
   if (channel == nullptr) return fail(Error::kInvalidArgument);
-  return ConnectionImpl::create(self(), channel);
+  return io::guarded([&] { return ConnectionImpl::create(self(), channel); });
 }
 
 Result<std::shared_ptr<Listener>> DeviceImpl::create_listener(
     std::shared_ptr<EventChannel> channel) {
   if (channel == nullptr) return fail(Error::kInvalidArgument);
-  return ListenerImpl::create(self(), channel);
+  return io::guarded([&] { return ListenerImpl::create(self(), channel); });
 }
 
 Status DeviceImpl::acquire(ObjectKind kind) {
@@ -213,15 +213,25 @@ void DeviceImpl::raise(AsyncEvent event) {
   if (!usable()) return;
   io::log(LogLevel::kDebug, "asynchronous event: {}", describe(event.type));
   const io::MutexLock lock(async_mutex_);
-  if (async_sink_) {
-    async_sink_(event);
-    return;
-  }
   const AsyncEventType type = event.type;
-  if (!async_events_->push_below(std::move(event), limits::kAsyncEvents)) {
-    io::log(LogLevel::kError, "{} asynchronous events wait unread; lost: {}", limits::kAsyncEvents,
-            describe(type));
-  }
+  const auto* const sink = &async_sink_;
+  // Whoever raises it is in the middle of something, and can't do it again.
+  const auto queued = io::guarded([&]() -> Status {
+    if (*sink) {
+      (*sink)(event);
+    } else if (!async_events_->push_below(std::move(event), limits::kAsyncEvents)) {
+      return fail(Error::kLimitExceeded);
+    }
+    return {};
+  });
+  if (queued) return;
+  static_cast<void>(io::guarded([&]() -> Status {
+    io::log(
+        LogLevel::kError, "an asynchronous event is lost ({}): {}",
+        queued.error() == Error::kLimitExceeded ? "too many wait unread" : describe(queued.error()),
+        describe(type));
+    return {};
+  }));
 }
 
 Result<AsyncEvent> DeviceImpl::next_async_event(std::optional<std::chrono::nanoseconds> timeout) {
@@ -263,12 +273,14 @@ void DeviceImpl::note_refused(LogLevel level, std::string_view who, std::string_
 }
 
 void DeviceImpl::ensure_page() {
-  const io::NoCancel guard;
+  const os::NoCancel guard;
   const io::MutexLock lock(page_mutex_);
   if (page_tried_) return;
   page_tried_ = true;
-  auto page =
-      io::CountersPublisher::create(engine(), [this](io::CountersPage& out) { fill_page(out); });
+  auto page = io::guarded([this] {
+    return io::CountersPublisher::create(engine(),
+                                         [this](io::CountersPage& out) { fill_page(out); });
+  });
   if (page) {
     page_ = std::move(*page);
   } else if (page.error() == Error::kNoSpace) {

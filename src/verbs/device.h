@@ -18,24 +18,25 @@
 #include "io/cores.h"
 #include "io/counters_page.h"
 #include "io/engine.h"
-#include "io/fork.h"
 #include "io/lock.h"
 #include "io/log.h"
 #include "io/signal.h"
+#include "os/fork.h"
+#include "progress/host.h"
+#include "progress/rings.h"
+#include "progress/shard.h"
 #include "proto/counters.h"
 #include "proto/stag_table.h"
 #include "trace/pcap.h"
 #include "verbs/half_open.h"
 #include "verbs/pools.h"
 #include "verbs/refused_peers.h"
-#include "verbs/rings.h"
 
 namespace weft::verbs {
 
 class CompletionQueueImpl;
 class MemoryWindowImpl;
 class PeerWatch;
-class Poller;
 class Rendezvous;
 
 // Adds its counters to a sum: a QP, a CQ. Any thread, at any time between add and remove.
@@ -44,9 +45,6 @@ class CounterSource {
   virtual ~CounterSource() = default;
   virtual void add_counters(Counters& sum) const = 0;
 };
-// sum += more, field by field.
-void add(Counters& sum, const Counters& more);
-void add(Counters& sum, const proto::StreamCounters& more);
 
 enum class ObjectKind : std::uint8_t {
   kPd,
@@ -61,7 +59,7 @@ enum class ObjectKind : std::uint8_t {
 };
 inline constexpr std::size_t kObjectKinds = 9;
 
-class DeviceImpl final : public Device {
+class DeviceImpl final : public Device, public progress::ProgressHost {
  public:
   [[nodiscard]] static Result<std::shared_ptr<DeviceImpl>> create(const Config& config);
   ~DeviceImpl() override;
@@ -86,7 +84,7 @@ class DeviceImpl final : public Device {
   // --- for its objects ---
 
   // False in a child of fork(): every call of every object answers kBadState.
-  [[nodiscard]] bool usable() const noexcept { return !fork_.forked(); }
+  [[nodiscard]] bool usable() const noexcept override { return !fork_.forked(); }
   [[nodiscard]] std::shared_ptr<DeviceImpl> self();
 
   // The background thread of set-up, listeners and the device's own timers.
@@ -96,7 +94,7 @@ class DeviceImpl final : public Device {
   [[nodiscard]] CarryBuffers& carries() noexcept { return carries_; }
 
   // Lookups from any thread; changes with stag_mutex() held.
-  [[nodiscard]] proto::StagTable& stags() noexcept { return stags_; }
+  [[nodiscard]] proto::StagTable& stags() noexcept override { return stags_; }
   [[nodiscard]] std::mutex& stag_mutex() noexcept { return stag_mutex_; }
   // Windows by STag index, so that a bind in a send queue finds its object. With stag_mutex() held.
   [[nodiscard]] std::unordered_map<std::uint32_t, MemoryWindowImpl*>& windows() noexcept {
@@ -131,29 +129,27 @@ class DeviceImpl final : public Device {
   // (rate-limited).
   void note_opened() noexcept { opened_.fetch_add(1, std::memory_order_relaxed); }
   void note_refused(LogLevel level, std::string_view who, std::string_view why);
-  // --- pollers ---
 
-  // Of a new CQ, at home on one of the background threads in turn.   kSystem
-  [[nodiscard]] Result<std::shared_ptr<Poller>> create_poller();
-  // For lanes whose queue pair is gone: no caller runs it.   kSystem
-  [[nodiscard]] Result<std::shared_ptr<Poller>> background_poller();
-  // A queue pair ties these: from now on they share one poller, so that a program that polls its
-  // CQs in turn finds its lanes where they were.   kSystem
-  [[nodiscard]] Status tie(CompletionQueueImpl& a, CompletionQueueImpl& b);
-  // One that the background runs, and that had something to do lately. Null: none.
-  [[nodiscard]] std::shared_ptr<Poller> poller_to_help(const Poller& helper);
+  // --- shards ---
+
+  // For a queue pair that delivers to these: the receive CQ's shard, or the send CQ's if that has
+  // none yet, or a new one, at home on one of the background threads in turn. From now on it feeds
+  // both.   kSystem
+  [[nodiscard]] Result<std::shared_ptr<progress::Shard>> shard_for(CompletionQueueImpl& recv_cq,
+                                                                   CompletionQueueImpl& send_cq);
   void check_peers(Instant now);
-  // A lane got no batch. If that goes on while peers do not take the data that fills the batches,
-  // some of these peers lose their connections. Any lock may be held.
-  void note_without_batch();
-  [[nodiscard]] std::uint64_t ticks_per_us() const noexcept { return ticks_per_us_; }
-  [[nodiscard]] unsigned cores() const noexcept { return cores_; }  // of this process
-  [[nodiscard]] const io::Cores& machine_cores() const noexcept { return machine_cores_; }
 
-  // Lanes in full operation.
-  void note_up(int delta);
-  [[nodiscard]] Rings& rings() noexcept { return rings_; }
+  // --- ProgressHost ---
+  [[nodiscard]] const Config& settings() const noexcept override { return config_; }
+  void note_without_batch() override;
+  [[nodiscard]] std::uint64_t ticks_per_us() const noexcept override { return ticks_per_us_; }
+  [[nodiscard]] unsigned cores() const noexcept override { return cores_; }
+  [[nodiscard]] const io::Cores& machine_cores() const noexcept override { return machine_cores_; }
+  void note_up(int delta) override;
+  [[nodiscard]] progress::Rings& rings() noexcept override { return rings_; }
   [[nodiscard]] RefusedPeers& refused_peers() noexcept { return refused_peers_; }
+  // Connections that want to know the TCP port of the same port of rdma_cm: one of them asks.
+  [[nodiscard]] RefusedPeers& asking_peers() noexcept { return asking_peers_; }
   [[nodiscard]] HalfOpenOfDevice& half_open() noexcept { return half_open_; }
   [[nodiscard]] int up() const noexcept { return up_.load(std::memory_order_relaxed); }
   // Makes the counters page when the first connection or listener appears.
@@ -163,14 +159,14 @@ class DeviceImpl final : public Device {
   DeviceImpl(const Config& config, std::uint64_t secret);
   [[nodiscard]] Status init();
   [[nodiscard]] Status create_engines();
-  [[nodiscard]] Result<std::shared_ptr<Poller>> new_poller() WEFT_REQUIRES(pollers_mutex_);
-  [[nodiscard]] std::vector<std::shared_ptr<Poller>> live_pollers();
-  void ring_when_the_process_exits();
+  [[nodiscard]] Result<std::shared_ptr<progress::Shard>> new_shard() WEFT_REQUIRES(shards_mutex_);
+  [[nodiscard]] std::vector<std::shared_ptr<progress::Shard>> live_shards();
+  void send_when_the_process_exits();
   void end_stalled_lanes();
   void fill_page(io::CountersPage& page) const;
 
   const Config config_;
-  const io::ForkGuard fork_;
+  const os::ForkGuard fork_;
 
   std::mutex stag_mutex_;
   proto::StagTable stags_;
@@ -194,19 +190,17 @@ class DeviceImpl final : public Device {
   const std::uint64_t ticks_per_us_;
   const unsigned cores_;
   const io::Cores machine_cores_;
-  io::Mutex topology_mutex_;  // who shares a poller; before a channel's
-  io::Mutex pollers_mutex_;
-  std::vector<std::weak_ptr<Poller>> pollers_ WEFT_GUARDED_BY(pollers_mutex_);
-  std::weak_ptr<Poller> background_poller_ WEFT_GUARDED_BY(pollers_mutex_);
-  std::size_t next_home_ WEFT_GUARDED_BY(pollers_mutex_) = 0;
+  io::Mutex shards_mutex_;  // before a channel's
+  std::vector<std::weak_ptr<progress::Shard>> shards_ WEFT_GUARDED_BY(shards_mutex_);
+  std::size_t next_home_ WEFT_GUARDED_BY(shards_mutex_) = 0;
 
   std::atomic<std::uint64_t> opened_{0}, refused_{0};
   std::atomic<int> up_{0};
   std::atomic<std::int64_t> last_shortage_{0};  // of batches, as Instant
   Instant last_relief_;                         // the background thread's, with the next
   Duration stalled_min_{0};
-  Rings rings_;
-  RefusedPeers refused_peers_;
+  progress::Rings rings_;
+  RefusedPeers refused_peers_, asking_peers_;
   HalfOpenOfDevice half_open_;
   io::Mutex refused_mutex_;
   Instant refused_window_ WEFT_GUARDED_BY(refused_mutex_){};

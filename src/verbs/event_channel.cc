@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "io/clock.h"
+#include "io/guarded.h"
 #include "verbs/connection.h"
 
 namespace weft {
 
 Result<std::shared_ptr<EventChannel>> EventChannel::create() {
-  return verbs::EventChannelImpl::create();
+  return io::guarded([] { return verbs::EventChannelImpl::create(); });
 }
 
 namespace verbs {
@@ -19,8 +20,9 @@ Result<std::shared_ptr<EventChannelImpl>> EventChannelImpl::create() {
   return std::shared_ptr<EventChannelImpl>(new EventChannelImpl(std::move(*queue)));
 }
 
-void EventChannelImpl::post(ConnectionEvent event) {
-  Item item;
+void EventChannelImpl::post(ConnectionEvent&& event) {
+  std::list<Item> node(1);  // what needs memory comes first
+  Item& item = node.front();
   item.connection = event.connection;
   item.listener = event.listener;
   item.connection_id = event.connection.get();
@@ -28,7 +30,7 @@ void EventChannelImpl::post(ConnectionEvent event) {
   event.listener.reset();
   if (event.type != ConnectionEvent::Type::kConnectRequest) event.connection.reset();
   item.event = std::move(event);
-  queue_->push(std::move(item));
+  queue_->push_all(std::move(node));
 }
 
 Result<ConnectionEvent> EventChannelImpl::next(std::optional<std::chrono::nanoseconds> timeout) {
@@ -50,8 +52,7 @@ Result<ConnectionEvent> EventChannelImpl::next(std::optional<std::chrono::nanose
 
 template <class Predicate>
 void EventChannelImpl::move_if(EventChannelImpl& to, Predicate pred) {
-  if (&to == this) return;
-  for (Item& item : queue_->take_if(pred)) to.queue_->push(std::move(item));
+  if (&to != this) to.queue_->push_all(queue_->take_if(pred));
 }
 
 void EventChannelImpl::move_events(const Connection* connection, EventChannelImpl& to) {
@@ -65,6 +66,13 @@ void EventChannelImpl::move_requests(const Listener* listener, EventChannelImpl&
 void EventChannelImpl::drop_requests(const Listener* listener) {
   const auto dropped =
       queue_->take_if([=](const Item& item) { return item.listener_id == listener; });
+  static_cast<void>(dropped);
+}
+
+void EventChannelImpl::drop_request(const Connection* connection) {
+  const auto dropped = queue_->take_if([=](const Item& item) {
+    return item.connection_id == connection && item.listener_id != nullptr;
+  });
   static_cast<void>(dropped);
 }
 

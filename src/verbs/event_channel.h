@@ -20,7 +20,7 @@ class EventChannelImpl final : public EventChannel {
   [[nodiscard]] int fd() const override { return queue_->fd(); }
   [[nodiscard]] Result<ConnectionEvent> next(
       std::optional<std::chrono::nanoseconds> timeout) override;
-  void post(ConnectionEvent event) override;
+  void post(ConnectionEvent&& event) override;
 
   // Moves the events about `connection`, or the requests of `listener`, to another channel, in
   // order. REQUIRES: nothing about the object is posted meanwhile.
@@ -28,6 +28,8 @@ class EventChannelImpl final : public EventChannel {
   void move_requests(const Listener* listener, EventChannelImpl& to);
   // Drops the requests of a listener that nobody has taken, which closes them.
   void drop_requests(const Listener* listener);
+  // The same for one, by its connection. REQUIRES: the caller has another share of its handle.
+  void drop_request(const Connection* connection);
 
  private:
   struct Item {

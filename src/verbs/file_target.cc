@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "io/calls.h"
+#include "os/calls.h"
 #include "os/signals_blocked.h"
 
 namespace weft {
@@ -232,12 +232,12 @@ FileTarget::~FileTarget() {
     writer_->ends = true;
     writer_->work.notify_one();
   }
-  const io::NoCancel guard;
+  const os::NoCancel guard;
   writer_->thread.join();
 }
 
 int FileTarget::flush() {
-  const io::NoCancel guard;
+  const os::NoCancel guard;
   std::unique_lock lock(writer_->mutex);
   const std::uint64_t placed = writer_->tail;  // peers may place more meanwhile
   writer_->idle.wait(lock, [&] { return writer_->head >= placed; });
@@ -254,7 +254,7 @@ Placed FileTarget::fetch(std::uint64_t offset, std::span<std::uint8_t> octets) n
   if (octets.size() > kBufferBytes) return Placed::kRefused;
   const std::uint64_t at = w.file_offset + offset;
   const iovec all{octets.data(), octets.size()};
-  const ssize_t got = io::calls::preadv2(w.fd, &all, 1, static_cast<off_t>(at), RWF_NOWAIT);
+  const ssize_t got = os::calls::preadv2(w.fd, &all, 1, static_cast<off_t>(at), RWF_NOWAIT);
   const std::lock_guard lock(w.mutex);
   if (got != static_cast<ssize_t>(octets.size())) return w.from_buffer(at, octets);
   // What was read ahead for this came by the page cache.

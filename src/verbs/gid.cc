@@ -5,15 +5,18 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <weft/system_error.h>
 #include <weft/wiring.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <optional>
 
 #include "io/fd.h"
 #include "io/socket.h"
+#include "os/lack.h"
 #include "roce/datagram.h"
 
 namespace weft {
@@ -24,10 +27,14 @@ constexpr std::size_t kV4At = 12;  // in ::ffff:a.b.c.d
 
 using Interfaces = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
 
-Interfaces interfaces() {
+// None where a sandbox forbids to ask.   What the system has too little of
+Result<Interfaces> interfaces() {
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) list = nullptr;
-  return {list, &freeifaddrs};
+  if (getifaddrs(&list) != 0) {
+    if (os::is_lack(errno)) return fail(system_error(errno));
+    list = nullptr;
+  }
+  return Interfaces(list, &freeifaddrs);
 }
 
 std::optional<SocketAddress> address_at(const ifaddrs& entry) {
@@ -45,12 +52,15 @@ std::optional<SocketAddress> address_at(const ifaddrs& entry) {
   return address;
 }
 
+using Found = Result<std::optional<SocketAddress>>;
+
 // The best one that `wanted` lets pass: IPv4 before IPv6.
 template <class Wanted>
-std::optional<SocketAddress> best_address(Wanted wanted) {
+Found best_address(Wanted wanted) {
   std::optional<SocketAddress> best;
-  const Interfaces list = interfaces();
-  for (const ifaddrs* at = list.get(); at != nullptr; at = at->ifa_next) {
+  const Result<Interfaces> list = interfaces();
+  if (!list) return fail(list.error());
+  for (const ifaddrs* at = list->get(); at != nullptr; at = at->ifa_next) {
     const auto address = address_at(*at);
     if (!address || !wanted(*at, *address)) continue;
     if (address->family() == AF_INET) return address;
@@ -60,18 +70,20 @@ std::optional<SocketAddress> best_address(Wanted wanted) {
 }
 
 // Nothing is sent: connecting a UDP socket only looks the route up.
-std::optional<SocketAddress> source_of_default_route() {
+Found source_of_default_route() {
+  const Found none;
   const io::Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!socket) return {};
+  if (!socket && os::is_lack(errno)) return fail(system_error(errno));
+  if (!socket) return none;
   sockaddr_in far{};
   far.sin_family = AF_INET;
   far.sin_port = htons(9);
   far.sin_addr.s_addr = htonl(0xc0000201);  // 192.0.2.1, of a documentation network
   const auto* address = reinterpret_cast<const sockaddr*>(&far);
-  if (::connect(socket.get(), address, sizeof far) != 0) return {};
+  if (::connect(socket.get(), address, sizeof far) != 0) return none;
   SocketAddress source = io::local_address(socket.get());
   source.set_port(0);
-  if (source.family() != AF_INET || source.is_any() || source.is_loopback()) return {};
+  if (source.family() != AF_INET || source.is_any() || source.is_loopback()) return none;
   return source;
 }
 
@@ -114,31 +126,39 @@ Result<SocketAddress> address_of(const Gid& gid, std::uint16_t port) {
   return SocketAddress(reinterpret_cast<const sockaddr*>(&address), sizeof address);
 }
 
-Result<Gid> sender_of_datagram(std::span<const std::uint8_t> route_header) {
+Result<DatagramPeer> sender_of_datagram(std::span<const std::uint8_t> route_header) {
   const auto grh = roce::decode_grh(route_header);
   if (!grh) return fail(Error::kInvalidArgument);
-  return grh->from;
+  DatagramPeer peer;
+  peer.gid = grh->from;
+  peer.traffic_class = grh->traffic_class;
+  peer.hop_limit = grh->hop_limit;
+  return peer;
 }
 
 Result<SocketAddress> gid_address(const Config& config) {
   if (!config.gid.empty()) {
     std::optional<SocketAddress> wanted;
-    if (auto parsed = SocketAddress::parse(config.gid); parsed && !parsed->is_any()) {
-      wanted = *parsed;
-    }
+    const auto parsed = SocketAddress::parse(config.gid);
+    if (parsed && !parsed->is_any()) wanted = *parsed;
+    if (!parsed && parsed.error() == Error::kNoMemory) return parsed;
     const auto found = best_address([&](const ifaddrs& entry, const SocketAddress& address) {
       return config.gid == entry.ifa_name || (wanted && gid_of(*wanted) == gid_of(address));
     });
+    if (!found) return fail(found.error());
     // Every address of 127.0.0.0/8 is this machine's, though the interface shows only one.
-    if (!found && wanted && wanted->is_loopback()) return *wanted;
-    if (!found) return fail(Error::kNotFound);
-    return *found;
+    if (!*found && wanted && wanted->is_loopback()) return *wanted;
+    if (!*found) return fail(Error::kNotFound);
+    return **found;
   }
-  if (const auto source = source_of_default_route()) return *source;
+  const auto source = source_of_default_route();
+  if (!source) return fail(source.error());
+  if (*source) return **source;
   const auto found = best_address([](const ifaddrs& entry, const SocketAddress& address) {
     return (entry.ifa_flags & IFF_UP) != 0 && !address.is_loopback();
   });
-  if (found) return *found;
+  if (!found) return fail(found.error());
+  if (*found) return **found;
   return SocketAddress::parse("127.0.0.1");
 }
 

@@ -19,8 +19,14 @@ std::size_t half_open_limit() {
 void HalfOpenOfDevice::add(const std::shared_ptr<ConnectionImpl>& who, Instant since) {
   const io::MutexLock lock(mutex_);
   auto place = std::make_shared<Place>(Place{who});
-  by_connection_.emplace(who.get(), place.get());
+  const Place* const key = place.get();
   places_.add(std::move(place), since);
+  try {
+    by_connection_.emplace(who.get(), key);
+  } catch (...) {
+    places_.remove(key);
+    throw;
+  }
 }
 
 void HalfOpenOfDevice::remove(const ConnectionImpl* who) {

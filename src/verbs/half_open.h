@@ -9,7 +9,6 @@
 #include <memory>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "base/time.h"
 #include "io/lock.h"
@@ -30,7 +29,10 @@ class HalfOpen {
 
   void add(std::shared_ptr<T> who, Instant since) {
     const T* key = who.get();
-    places_.emplace(key, order_.insert(order_.end(), Entry{std::move(who), since}));
+    Entries one;
+    one.push_back({std::move(who), since});
+    places_.emplace(key, one.begin());
+    order_.splice(order_.end(), one);
   }
   // Null: it has no place here.
   std::shared_ptr<T> remove(const T* who) {
@@ -41,12 +43,15 @@ class HalfOpen {
     places_.erase(place);
     return out;
   }
-  std::vector<std::shared_ptr<T>> remove_all() {
-    std::vector<std::shared_ptr<T>> out;
-    for (Entry& entry : order_) out.push_back(std::move(entry.who));
-    order_.clear();
+  struct Entry {
+    std::shared_ptr<T> who;
+    Instant since;
+  };
+  using Entries = std::list<Entry>;
+  // Needs no memory.
+  Entries remove_all() {
     places_.clear();
-    return out;
+    return std::exchange(order_, {});
   }
 
   // Null and never(): there is none.
@@ -58,12 +63,8 @@ class HalfOpen {
   }
 
  private:
-  struct Entry {
-    std::shared_ptr<T> who;
-    Instant since;
-  };
-  std::list<Entry> order_;
-  std::unordered_map<const T*, typename std::list<Entry>::iterator> places_;
+  Entries order_;
+  std::unordered_map<const T*, typename Entries::iterator> places_;
 };
 
 // Those of all listeners of a device, which share the limit. Any thread; no other lock is taken

@@ -6,11 +6,12 @@
 #include <weft/limits.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
-#include <vector>
 
-#include "io/cancel.h"
+#include "io/guarded.h"
 #include "io/socket.h"
+#include "os/cancel.h"
 #include "verbs/connection.h"
 #include "verbs/event_channel.h"
 
@@ -24,12 +25,14 @@ constexpr int kAcceptsPerRound = 64;
 // connections may come at once.
 constexpr int kKernelBacklogMin = 512;
 constexpr Duration kDescriptorPause{100'000'000};
+// How often a number is sought that is free for TCP and UDP.
+constexpr int kPortAttempts = 16;
 // An honest peer sends its Request at once. Nobody who has waited for less than this has to make
 // room for a newcomer.
 constexpr Duration kTimeForARequest{250'000'000};
 
 io::Fd open_spare() {
-  return io::Fd(io::uncancelled([] { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }));
+  return io::Fd(os::uncancelled([] { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }));
 }
 
 // Takes one connection off the kernel's queue and resets it.   kTimedOut: there is none
@@ -52,40 +55,149 @@ rlim_t descriptor_limit() {
 
 Result<std::shared_ptr<ListenerImpl>> ListenerImpl::create(
     std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel) {
-  if (auto taken = device->acquire(ObjectKind::kListener); !taken) return fail(taken.error());
+  auto counted = ObjectCount::take(*device, ObjectKind::kListener);
+  if (!counted) return fail(counted.error());
   device->ensure_page();
-  return std::shared_ptr<ListenerImpl>(new ListenerImpl(std::move(device), channel));
+  return std::shared_ptr<ListenerImpl>(
+      new ListenerImpl(std::move(device), std::move(*counted), channel));
 }
 
 ListenerImpl::~ListenerImpl() {
   if (!device_->usable()) return;
   close();
   device_->engine().wait_for(this);
-  device_->release(ObjectKind::kListener);
 }
 
 Status ListenerImpl::bind(const SocketAddress& local, bool reuse_address, bool v6_only) {
+  return io::guarded([&] { return take_port(local, reuse_address, v6_only); });
+}
+
+Status ListenerImpl::bind_service(const SocketAddress& local, bool v6_only) {
+  return io::guarded([&] { return take_service(local, v6_only); });
+}
+
+Status ListenerImpl::hand_in(int fd) {
+  return io::guarded([&] { return take_in(fd); });
+}
+
+Status ListenerImpl::take_port(const SocketAddress& local, bool reuse_address, bool v6_only) {
   if (!device_->usable()) return fail(Error::kBadState);
   if (local.family() != AF_INET && local.family() != AF_INET6) {
     return fail(Error::kInvalidArgument);
   }
   const io::MutexLock lock(mutex_);
   if (socket_) return fail(Error::kBadState);
+  auto socket = open_listening(local, reuse_address, v6_only);
+  if (!socket) return fail(socket.error());
+  const SocketAddress known = io::local_address(socket->get());
+  if (known.family() == AF_UNSPEC) return fail(Error::kNoMemory);
+  local_ = known;
+  socket_ = std::move(*socket);
+  return {};
+}
+
+Result<io::Fd> ListenerImpl::open_listening(const SocketAddress& local, bool reuse_address,
+                                            bool v6_only) const {
   auto socket = io::open_socket(local.family());
   if (!socket) return fail(socket.error());
   // A port that is named is not held by the connections of an earlier server that linger in
   // TIME_WAIT; another listener holds it all the same, since this one listens at once. Linux siw
   // does so too.
   const bool reuse = reuse_address || local.port() != 0;
-  if (auto bound = io::bind_socket(socket->get(), local, reuse, v6_only); !bound) return bound;
+  if (auto bound = io::bind_socket(socket->get(), local, reuse, v6_only); !bound) {
+    return fail(bound.error());
+  }
   // From here on the kernel holds connections for listen() to take. Programs tell their clients the
   // port once it is bound (qperf does), and a quick client would be refused before they listen.
   // Accepted sockets inherit the buffer sizes, and the window scale is settled by then.
   io::tune_before_connect(socket->get(), device_->config());
-  if (auto holds = io::listen_socket(socket->get(), kKernelBacklogMin); !holds) return holds;
+  if (auto holds = io::listen_socket(socket->get(), kKernelBacklogMin); !holds) {
+    return fail(holds.error());
+  }
+  return socket;
+}
+
+Status ListenerImpl::take_service(const SocketAddress& local, bool v6_only) {
+  if (!device_->usable()) return fail(Error::kBadState);
+  if (local.family() != AF_INET && local.family() != AF_INET6) {
+    return fail(Error::kInvalidArgument);
+  }
+  const io::MutexLock lock(mutex_);
+  if (socket_) return fail(Error::kBadState);
+  auto socket = choose_service(local, v6_only);
+  if (!socket) {
+    service_.reset();
+    return fail(socket.error());
+  }
+  const SocketAddress known = io::local_address(socket->get());
+  Status served;
+  if (known.family() == AF_UNSPEC) served = fail(Error::kNoMemory);
+  if (served && service_) served = service_->serve(device_->engine(), known.port());
+  if (!served) {
+    service_.reset();
+    return served;
+  }
+  v6_only_ = v6_only;
+  carries_ = device_->rendezvous() != nullptr;
   socket_ = std::move(*socket);
-  local_ = io::local_address(socket_.get());
+  local_ = known;
+  if (service_ != nullptr) local_.set_port(service_->address().port());
   return {};
+}
+
+// A RoCE-like device leaves the TCP port of the number alone. An iWARP device takes it where it is
+// free, since peers that are not Weft know no other.
+Result<io::Fd> ListenerImpl::choose_service(const SocketAddress& local, bool v6_only) {
+  const bool roce_like = device_->rendezvous() != nullptr;
+  SocketAddress anywhere = local;
+  anywhere.set_port(0);
+  if (!device_->config().port_map) return open_listening(local, true, v6_only);
+  if (roce_like) {
+    auto service = ServicePort::take(local, v6_only, roce_like);
+    if (!service) return fail(service.error());
+    service_ = std::move(*service);
+    return open_listening(anywhere, false, v6_only);
+  }
+  for (int attempt = 0;; ++attempt) {
+    auto socket = open_listening(local, true, v6_only);
+    if (!socket && socket.error() != Error::kAddressInUse) return socket;
+    SocketAddress wanted = local;
+    if (socket) wanted.set_port(io::local_address(socket->get()).port());
+    auto service = ServicePort::take(wanted, v6_only, roce_like);
+    if (service) {
+      service_ = std::move(*service);
+      return socket ? std::move(socket) : open_listening(anywhere, false, v6_only);
+    }
+    if (service.error() != Error::kAddressInUse && service.error() != Error::kPermission) {
+      return fail(service.error());
+    }
+    // Another program has the UDP port: a plain TCP port then, where that was to be had.
+    const bool again = local.port() == 0 && attempt < kPortAttempts;
+    if (!again) return socket;
+  }
+}
+
+bool ListenerImpl::yield_port(std::uint16_t port) {
+  if (!device_->usable()) return false;
+  io::Fd old;  // goes outside the mutex, once the new one is at work
+  const io::MutexLock lock(mutex_);
+  if (service_ == nullptr || io::local_address(socket_.get()).port() != port) return false;
+  SocketAddress anywhere = local_;
+  anywhere.set_port(0);
+  auto socket = open_listening(anywhere, false, v6_only_);
+  if (!socket) return false;
+  if (listening_) {
+    if (!device_->engine().add(socket->get(), watching_ ? EPOLLIN : 0U, weak_from_this())) {
+      return false;
+    }
+    device_->engine().forget(socket_.get());
+  }
+  service_->move_to(io::local_address(socket->get()).port());
+  old = std::move(socket_);
+  socket_ = std::move(*socket);
+  // Nobody else may get the port but the program, which asks for it next.
+  old.reset();
+  return true;
 }
 
 Status ListenerImpl::adopt(int fd) {
@@ -98,7 +210,7 @@ Status ListenerImpl::adopt(int fd) {
   return {};
 }
 
-Status ListenerImpl::hand_in(int fd) {
+Status ListenerImpl::take_in(int fd) {
   if (!device_->usable()) return fail(Error::kBadState);
   if (auto fit = io::prepare_adopted(fd); !fit) return fit;
   io::Fd socket = io::Fd::connection(fd);
@@ -139,22 +251,27 @@ Status ListenerImpl::listen(int backlog) {
 
 void ListenerImpl::close() {
   if (!device_->usable()) return;
-  std::vector<std::shared_ptr<ConnectionImpl>> half_open, held;
+  HalfOpen<ConnectionImpl>::Entries half_open, held;
   std::shared_ptr<EventChannel> channel;
+  std::shared_ptr<ServicePort> service;
   {
     const io::MutexLock lock(mutex_);
+    closed_ = true;
     if (listening_) device_->engine().forget(socket_.get());
     device_->engine().forget_timer(timer_);
     timer_ = 0;
     listening_ = watching_ = false;
     socket_.reset();
+    service = std::move(service_);
+    service_ = nullptr;
     spare_.reset();
     held = held_.remove_all();
     half_open = half_open_.remove_all();
-    for (const auto& connection : half_open) device_->half_open().remove(connection.get());
+    for (const auto& one : half_open) device_->half_open().remove(one.who.get());
     channel = channel_.lock();
   }
-  for (const auto& connection : half_open) connection->drop("the listener was closed");
+  if (service != nullptr) service->close(device_->engine());
+  for (const auto& one : half_open) one.who->drop("the listener was closed");
   if (auto* ours = dynamic_cast<EventChannelImpl*>(channel.get())) ours->drop_requests(this);
 }
 
@@ -218,14 +335,26 @@ ListenerImpl::Look ListenerImpl::look() {
   out.more = !std::exchange(gave_way_, false);  // one gives way, then others get their turn
   out.channel = channel_.lock();
   if (out.channel == nullptr) return out;  // nobody to tell: it is closed
-  auto made = ConnectionImpl::create_accepted(device_, out.channel, shared_from_this(),
-                                              std::move(*socket), peer);
-  if (!made) return out;
-  if (full) out.gives_way = device_->half_open().oldest();
-  out.connection = std::move(*made);
-  add_half_open(out.connection);
+  std::shared_ptr<ConnectionImpl> oldest = full ? device_->half_open().oldest() : nullptr;
+  out.connection = take_half_open(out.channel, std::move(*socket), peer);
+  if (out.connection == nullptr) return out;
+  out.gives_way = std::move(oldest);
   out.alone = device_->half_open().size() == 1;
   return out;
+}
+
+// Null: there is no memory for it, and it is closed.
+std::shared_ptr<ConnectionImpl> ListenerImpl::take_half_open(
+    const std::shared_ptr<EventChannel>& channel, io::Fd socket, const SocketAddress& peer) {
+  try {
+    auto made = ConnectionImpl::create_accepted(device_, channel, shared_from_this(),
+                                                std::move(socket), peer);
+    if (!made) return nullptr;
+    add_half_open(*made);
+    return std::move(*made);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 
 bool ListenerImpl::oldest_has_had_its_time() const {
@@ -286,6 +415,7 @@ void ListenerImpl::pause() {
 void ListenerImpl::look_again_at(Instant when) {
   device_->engine().forget_timer(timer_);
   timer_ = device_->engine().schedule(when, weak_from_this());
+  if (timer_ == 0) paused_ = crowded_ = false;  // nobody would look: epoll says it again at once
 }
 
 void ListenerImpl::on_timer(io::TimerId id) {
@@ -318,7 +448,12 @@ void ListenerImpl::update_watch() {
 void ListenerImpl::add_half_open(const std::shared_ptr<ConnectionImpl>& connection) {
   const Instant now = io::now();
   half_open_.add(connection, now);
-  device_->half_open().add(connection, now);
+  try {
+    device_->half_open().add(connection, now);
+  } catch (const std::bad_alloc&) {
+    half_open_.remove(connection.get());
+    throw;
+  }
 }
 
 std::shared_ptr<ConnectionImpl> ListenerImpl::remove_half_open(const ConnectionImpl* who) {
@@ -328,8 +463,10 @@ std::shared_ptr<ConnectionImpl> ListenerImpl::remove_half_open(const ConnectionI
 
 bool ListenerImpl::request_ready(ConnectionImpl& connection) {
   const io::MutexLock lock(mutex_);
+  if (closed_) return false;  // who closes it drops the connection next
   if (backlog_is_full() || held_.size() != 0) {
     held_.add(connection.shared_from_this(), io::now());
+    if (!backlog_is_full()) report_held_soon();
     return false;
   }
   remove_half_open(&connection);
@@ -343,8 +480,12 @@ void ListenerImpl::request_settled() {
   const io::MutexLock lock(mutex_);
   --undelivered_;
   update_watch();
-  if (held_.size() == 0) return;
-  // The caller holds a connection's mutex_, and others' are needed.
+  if (held_.size() != 0) report_held_soon();
+}
+
+// The caller holds a connection's mutex_, and others' are needed. Where there is no memory, the
+// next request asks again.
+void ListenerImpl::report_held_soon() {
   static_cast<void>(device_->engine().post([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->report_held();
   }));

@@ -6,6 +6,7 @@
 
 #include <weft/connection.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -14,6 +15,8 @@
 #include "io/lock.h"
 #include "verbs/device.h"
 #include "verbs/half_open.h"
+#include "verbs/held.h"
+#include "verbs/port_map.h"
 
 namespace weft::verbs {
 
@@ -28,6 +31,8 @@ class ListenerImpl final : public Listener,
   ~ListenerImpl() override;
 
   [[nodiscard]] Status bind(const SocketAddress& local, bool reuse_address, bool v6_only) override;
+  [[nodiscard]] Status bind_service(const SocketAddress& local, bool v6_only) override;
+  [[nodiscard]] bool yield_port(std::uint16_t port) override;
   [[nodiscard]] Status adopt(int fd) override;
   [[nodiscard]] Status hand_in(int fd) override;
   [[nodiscard]] Status listen(int backlog) override;
@@ -40,6 +45,10 @@ class ListenerImpl final : public Listener,
 
   // --- for its connections, with their mutex_ held ---
 
+  // Its connections carry queue pairs.
+  [[nodiscard]] bool carries() const noexcept { return carries_; }
+  [[nodiscard]] bool is_closed() const noexcept { return closed_; }
+
   // The Request is there. True: the connection is no longer half-open, but undelivered. False: the
   // backlog is full. The connection stays half-open, and gets report_request() when it has a place.
   [[nodiscard]] bool request_ready(ConnectionImpl& connection);
@@ -49,8 +58,9 @@ class ListenerImpl final : public Listener,
   [[nodiscard]] std::shared_ptr<ConnectionImpl> forget_half_open(ConnectionImpl& connection);
 
  private:
-  ListenerImpl(std::shared_ptr<DeviceImpl> device, std::weak_ptr<EventChannel> channel)
-      : device_(std::move(device)), channel_(std::move(channel)) {}
+  ListenerImpl(std::shared_ptr<DeviceImpl> device, ObjectCount counted,
+               std::weak_ptr<EventChannel> channel)
+      : device_(std::move(device)), object_(std::move(counted)), channel_(std::move(channel)) {}
   // What one look at the kernel's queue gave; all of it is used and let go of without mutex_.
   struct Look {
     std::shared_ptr<ConnectionImpl> connection;
@@ -59,6 +69,13 @@ class ListenerImpl final : public Listener,
     bool alone = false;  // no other connection of the device is half-open
     bool more = false;   // look again
   };
+  [[nodiscard]] Status take_port(const SocketAddress& local, bool reuse_address, bool v6_only);
+  [[nodiscard]] Status take_service(const SocketAddress& local, bool v6_only);
+  [[nodiscard]] Status take_in(int fd);
+  [[nodiscard]] Result<io::Fd> open_listening(const SocketAddress& local, bool reuse,
+                                              bool v6_only) const;
+  [[nodiscard]] Result<io::Fd> choose_service(const SocketAddress& local, bool v6_only)
+      WEFT_REQUIRES(mutex_);
   [[nodiscard]] bool accept_one();
   [[nodiscard]] Look look() WEFT_REQUIRES(mutex_);
   [[nodiscard]] Look no_socket(Error why) WEFT_REQUIRES(mutex_);
@@ -66,21 +83,30 @@ class ListenerImpl final : public Listener,
   void pause() WEFT_REQUIRES(mutex_);
   void add_half_open(const std::shared_ptr<ConnectionImpl>& connection) WEFT_REQUIRES(mutex_);
   std::shared_ptr<ConnectionImpl> remove_half_open(const ConnectionImpl* who) WEFT_REQUIRES(mutex_);
+  [[nodiscard]] std::shared_ptr<ConnectionImpl> take_half_open(
+      const std::shared_ptr<EventChannel>& channel, io::Fd socket, const SocketAddress& peer)
+      WEFT_REQUIRES(mutex_);
   [[nodiscard]] bool oldest_has_had_its_time() const;
   [[nodiscard]] bool may_accept() const WEFT_REQUIRES(mutex_);
   [[nodiscard]] bool backlog_is_full() const WEFT_REQUIRES(mutex_);
   [[nodiscard]] std::shared_ptr<ConnectionImpl> next_held();
+  void report_held_soon();
   void report_held();
   void look_again_at(Instant when) WEFT_REQUIRES(mutex_);
   void update_watch() WEFT_REQUIRES(mutex_);
 
   const std::shared_ptr<DeviceImpl> device_;
+  const ObjectCount object_;
   mutable io::Mutex mutex_;
   std::weak_ptr<EventChannel> channel_ WEFT_GUARDED_BY(mutex_);
   io::Fd socket_ WEFT_GUARDED_BY(mutex_);
   io::Fd spare_ WEFT_GUARDED_BY(
       mutex_);  // given up for a moment to refuse a connection when there are no others
   SocketAddress local_ WEFT_GUARDED_BY(mutex_);
+  std::shared_ptr<ServicePort> service_ WEFT_GUARDED_BY(mutex_);  // null: a plain TCP port
+  bool v6_only_ WEFT_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> carries_{false};
+  std::atomic<bool> closed_{false};
   bool listening_ WEFT_GUARDED_BY(mutex_) = false;
   bool watching_ WEFT_GUARDED_BY(mutex_) = false;
   bool paused_ WEFT_GUARDED_BY(mutex_) = false;  // the kernel cannot accept: a timer looks again

@@ -116,34 +116,29 @@ Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::enter(
     std::shared_ptr<ProtectionDomainImpl> pd, const proto::MemorySpec& what) {
   DeviceImpl& device = *pd->device_impl();
   if (!device.usable()) return fail(Error::kBadState);
-  if (auto taken = device.acquire(ObjectKind::kRegion); !taken) return fail(taken.error());
+  auto counted = ObjectCount::take(device, ObjectKind::kRegion);
+  if (!counted) return fail(counted.error());
   proto::MemorySpec spec = what;
   spec.pd = pd->number();
-  const auto stag = [&] {
-    const std::lock_guard lock(device.stag_mutex());
-    return device.stags().add(spec);
-  }();
-  if (!stag) {
-    device.release(ObjectKind::kRegion);
-    return fail(stag.error());
-  }
-  pd->add_user();
-  return std::shared_ptr<MemoryRegionImpl>(new MemoryRegionImpl(std::move(pd), spec, *stag));
+  std::shared_ptr<MemoryRegionImpl> region(
+      new MemoryRegionImpl(std::move(pd), spec, std::move(*counted)));
+  const std::lock_guard lock(device.stag_mutex());
+  const auto stag = device.stags().add(spec);
+  if (!stag) return fail(stag.error());
+  region->stag_ = *stag;
+  region->pd_->add_user();
+  return region;
 }
 
 // When a region goes, the windows that are bound to it lose their access: nothing may reach the
 // memory any more.
 MemoryRegionImpl::~MemoryRegionImpl() {
-  DeviceImpl& device = *pd_->device_impl();
-  if (!device.usable()) return;
-  if (stag_.value != 0) {
-    {
-      std::unique_lock lock(device.stag_mutex());
-      end_region(device, lock, stag_);
-    }
-    pd_->drop_user();
+  if (!device_->usable() || stag_.value == 0) return;
+  {
+    std::unique_lock lock(device_->stag_mutex());
+    end_region(*device_, lock, stag_);
   }
-  device.release(ObjectKind::kRegion);
+  pd_->drop_user();
 }
 
 Status MemoryRegionImpl::deregister() {

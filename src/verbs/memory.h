@@ -49,14 +49,17 @@ class MemoryRegionImpl final : public MemoryRegion {
   [[nodiscard]] static Result<std::shared_ptr<MemoryRegionImpl>> enter(
       std::shared_ptr<ProtectionDomainImpl> pd, const proto::MemorySpec& spec);
   MemoryRegionImpl(std::shared_ptr<ProtectionDomainImpl> pd, const proto::MemorySpec& spec,
-                   Stag stag)
-      : pd_(std::move(pd)), spec_(spec), stag_(stag) {}
+                   ObjectCount counted)
+      : device_(pd->device_impl()), counted_(std::move(counted)), pd_(std::move(pd)), spec_(spec) {}
+
+  const std::shared_ptr<DeviceImpl> device_;
+  const ObjectCount counted_;
 
   // Changed by deregister and reregister only, which the caller does not do concurrently with use.
   std::shared_ptr<ProtectionDomainImpl> pd_;
   proto::MemorySpec spec_;
   std::unique_ptr<Target> target_;  // null: memory
-  Stag stag_;                       // 0: deregistered
+  Stag stag_;                       // 0: deregistered, or not registered yet
 };
 
 }  // namespace weft::verbs

@@ -1,5 +1,6 @@
 #include "verbs/pd.h"
 
+#include "io/guarded.h"
 #include "verbs/datagram_qp.h"
 #include "verbs/memory.h"
 #include "verbs/qp.h"
@@ -10,13 +11,10 @@ namespace weft::verbs {
 
 Result<std::shared_ptr<ProtectionDomainImpl>> ProtectionDomainImpl::create(
     std::shared_ptr<DeviceImpl> device) {
-  if (auto taken = device->acquire(ObjectKind::kPd); !taken) return fail(taken.error());
-  return std::shared_ptr<ProtectionDomainImpl>(new ProtectionDomainImpl(std::move(device)));
-}
-
-ProtectionDomainImpl::~ProtectionDomainImpl() {
-  device_->free_number(number_);
-  device_->release(ObjectKind::kPd);
+  auto counted = ObjectCount::take(*device, ObjectKind::kPd);
+  if (!counted) return fail(counted.error());
+  return std::shared_ptr<ProtectionDomainImpl>(
+      new ProtectionDomainImpl(std::move(device), std::move(*counted)));
 }
 
 std::size_t ProtectionDomainImpl::users() const { return users_.load(std::memory_order_relaxed); }
@@ -31,21 +29,37 @@ Result<std::shared_ptr<MemoryRegion>> ProtectionDomainImpl::register_memory_iova
                                                                                  std::size_t length,
                                                                                  std::uint64_t iova,
                                                                                  Access access) {
-  return MemoryRegionImpl::create(shared_from_this(), addr, length, iova, access);
+  return io::guarded(
+      [&] { return MemoryRegionImpl::create(shared_from_this(), addr, length, iova, access); });
 }
 
 Result<std::shared_ptr<MemoryWindow>> ProtectionDomainImpl::create_window(MemoryWindow::Type type) {
-  return MemoryWindowImpl::create(shared_from_this(), type);
+  return io::guarded([&] { return MemoryWindowImpl::create(shared_from_this(), type); });
 }
 
 Result<std::shared_ptr<QueuePair>> ProtectionDomainImpl::create_qp(const QpOptions& options) {
-  if (options.type == QpType::kUd) return DatagramQp::create(shared_from_this(), options);
-  return QueuePairImpl::create(shared_from_this(), options);
+  return io::guarded([&] {
+    if (options.type == QpType::kUd) return DatagramQp::create(shared_from_this(), options);
+    return QueuePairImpl::create(shared_from_this(), options);
+  });
 }
 
 Result<std::shared_ptr<SharedReceiveQueue>> ProtectionDomainImpl::create_srq(
     const SrqOptions& options) {
-  return SharedReceiveQueueImpl::create(shared_from_this(), options);
+  return io::guarded([&] { return SharedReceiveQueueImpl::create(shared_from_this(), options); });
+}
+
+QpOfDomain::QpOfDomain(ProtectionDomainImpl& pd, SharedReceiveQueueImpl* srq) noexcept
+    : pd_(pd), srq_(srq) {
+  pd_.add_user();
+  pd_.add_qp();
+  if (srq_ != nullptr) srq_->add_user();
+}
+
+QpOfDomain::~QpOfDomain() {
+  if (srq_ != nullptr) srq_->drop_user();
+  pd_.drop_qp();
+  pd_.drop_user();
 }
 
 }  // namespace weft::verbs

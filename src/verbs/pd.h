@@ -8,16 +8,17 @@
 #include <memory>
 
 #include "verbs/device.h"
+#include "verbs/held.h"
 
 namespace weft::verbs {
+
+class SharedReceiveQueueImpl;
 
 class ProtectionDomainImpl final : public ProtectionDomain,
                                    public std::enable_shared_from_this<ProtectionDomainImpl> {
  public:
   [[nodiscard]] static Result<std::shared_ptr<ProtectionDomainImpl>> create(
       std::shared_ptr<DeviceImpl> device);
-  ~ProtectionDomainImpl() override;
-
   [[nodiscard]] Device& device() const override { return *device_; }
   [[nodiscard]] std::size_t users() const override;
   [[nodiscard]] Result<std::shared_ptr<MemoryRegion>> register_memory(void* addr,
@@ -35,7 +36,7 @@ class ProtectionDomainImpl final : public ProtectionDomain,
 
   // --- for objects of the layer ---
   [[nodiscard]] const std::shared_ptr<DeviceImpl>& device_impl() const { return device_; }
-  [[nodiscard]] std::uint32_t number() const noexcept { return number_; }  // StreamId::pd
+  [[nodiscard]] std::uint32_t number() const noexcept { return number_.value(); }  // StreamId::pd
 
   // Objects of every kind that use this domain; QPs are counted apart too, because a region may be
   // invalidated by a peer only where no other stream shares it. QPs call both pairs.
@@ -46,13 +47,27 @@ class ProtectionDomainImpl final : public ProtectionDomain,
   [[nodiscard]] std::uint32_t qps() const noexcept { return qps_.load(std::memory_order_relaxed); }
 
  private:
-  explicit ProtectionDomainImpl(std::shared_ptr<DeviceImpl> device)
-      : device_(std::move(device)), number_(device_->take_number()) {}
+  ProtectionDomainImpl(std::shared_ptr<DeviceImpl> device, ObjectCount counted)
+      : device_(std::move(device)), counted_(std::move(counted)), number_(Number::take(*device_)) {}
 
   const std::shared_ptr<DeviceImpl> device_;
-  const std::uint32_t number_;
+  const ObjectCount counted_;
+  const Number number_;
   std::atomic<std::size_t> users_{0};
   std::atomic<std::uint32_t> qps_{0};
+};
+
+// A queue pair as its domain, and its SRQ if it has one, count it.
+class QpOfDomain {
+ public:
+  QpOfDomain(ProtectionDomainImpl& pd, SharedReceiveQueueImpl* srq) noexcept;
+  ~QpOfDomain();
+  QpOfDomain(const QpOfDomain&) = delete;
+  QpOfDomain& operator=(const QpOfDomain&) = delete;
+
+ private:
+  ProtectionDomainImpl& pd_;
+  SharedReceiveQueueImpl* const srq_;
 };
 
 }  // namespace weft::verbs

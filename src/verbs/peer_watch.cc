@@ -28,7 +28,8 @@ Duration PeerWatch::period() const {
 void PeerWatch::start() {
   if (running_.load(std::memory_order_relaxed) || period().count() == 0) return;
   if (running_.exchange(true, std::memory_order_acq_rel)) return;
-  static_cast<void>(device_.engine().schedule(io::now() + period(), self_));
+  const bool set = device_.engine().schedule(io::now() + period(), self_) != 0;
+  if (!set) running_.store(false, std::memory_order_release);  // the next connection tries again
 }
 
 void PeerWatch::on_timer(io::TimerId /*id*/) {

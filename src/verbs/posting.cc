@@ -29,6 +29,16 @@ bool caps_legal(const QpOptions& o) {
          o.max_inline_bytes <= limits::kInlineBytes;
 }
 
+Status allocate_receives(const QpOptions& options, QpCaps& caps, proto::RecvQueue& queue) {
+  const std::uint32_t sges = std::max(options.max_recv_sge, 1U);
+  if (!queue.allocate(std::max(options.max_recv_wr, 1U), sges * sizeof(Sge))) {
+    return fail(Error::kNoMemory);
+  }
+  caps.max_recv_wr = options.max_recv_wr == 0 ? 0 : queue.capacity();
+  caps.max_recv_sge = sges;
+  return {};
+}
+
 Posted queue_receives(std::span<const RecvWr> wrs, std::uint32_t max_sge, proto::RecvQueue& queue) {
   Posted posted;
   for (const RecvWr& wr : wrs) {

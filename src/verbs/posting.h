@@ -42,6 +42,10 @@ namespace weft::verbs {
   return Error{};
 }
 
+// Room for what `options` ask for; `caps` says how much. Once, before use.   kNoMemory
+[[nodiscard]] Status allocate_receives(const QpOptions& options, QpCaps& caps,
+                                       proto::RecvQueue& queue);
+
 // Queues receives until one is refused. REQUIRES: the queue has room for max_sge SGEs behind each
 // WQE, and the caller holds the lock of its producers.
 //   kNoSpace           the queue is full

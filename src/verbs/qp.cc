@@ -3,14 +3,15 @@
 
 #include <weft/limits.h>
 
-#include <algorithm>
+#include <tuple>
+#include <utility>
 
+#include "io/guarded.h"
 #include "io/log.h"
 #include "verbs/channel.h"
 #include "verbs/connection.h"
 #include "verbs/cq.h"
 #include "verbs/pd.h"
-#include "verbs/poller.h"
 #include "verbs/posting.h"
 #include "verbs/srq.h"
 #include "verbs/wiring.h"
@@ -27,82 +28,54 @@ Result<std::shared_ptr<QueuePair>> QueuePairImpl::create(std::shared_ptr<Protect
   if (options.type != QpType::kRc && device.rendezvous() == nullptr) {
     return fail(Error::kUnsupported);
   }
-  if (auto taken = device.acquire(ObjectKind::kQp); !taken) return fail(taken.error());
-  auto number = device.take_qp_number();
-  if (!number) {
-    device.release(ObjectKind::kQp);
-    return fail(number.error());
-  }
-  std::shared_ptr<QueuePairImpl> qp(new QueuePairImpl(std::move(pd), options, *number));
-  if (auto done = qp->allocate(options); !done) return fail(done.error());
+  auto counted = ObjectCount::take(device, ObjectKind::kQp);
+  if (!counted) return fail(counted.error());
+  auto number = Number::take_for_qp(device);
+  if (!number) return fail(number.error());
+  std::shared_ptr<QueuePairImpl> qp(
+      new QueuePairImpl(std::move(pd), options, std::move(*counted), std::move(*number)));
+  if (auto done = qp->queues_.allocate(options); !done) return fail(done.error());
+  auto shard = device.shard_for(*qp->queues_.recv_cq(), *qp->queues_.send_cq());
+  if (!shard) return fail(shard.error());
+  qp->lane_.belong_to(std::move(*shard));
+  // From here on what fails retires it.
   std::shared_ptr<QueuePair> handle(qp.get(), [qp](QueuePair*) mutable {
     qp->retire();
     qp.reset();
   });
   qp->handle_ = handle;
   if (device.rendezvous() != nullptr) qp->prepare_wiring();
-  qp->send_cq_->add_user(qp);
-  qp->recv_cq_->add_user(qp);
-  if (auto tied = device.tie(*qp->send_cq_, *qp->recv_cq_); !tied) return fail(tied.error());
+  qp->queues_.send_cq()->add_user(qp);
+  qp->queues_.recv_cq()->add_user(qp);
   return handle;
 }
 
 QueuePairImpl::QueuePairImpl(std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& options,
-                             std::uint32_t number)
-    : pd_(std::move(pd)),
-      device_(*pd_->device_impl()),
-      number_(number),
+                             ObjectCount counted, Number number)
+    : QpHost(std::move(pd), options, std::move(number)),
+      counted_(std::move(counted)),
       context_(options.context),
       type_(options.type),
-      signal_all_(options.signal_all),
-      send_cq_(std::static_pointer_cast<CompletionQueueImpl>(options.send_cq)),
-      recv_cq_(std::static_pointer_cast<CompletionQueueImpl>(options.recv_cq)),
-      srq_(std::static_pointer_cast<SharedReceiveQueueImpl>(options.srq)),
       remote_access_(Access::kRemoteWrite | Access::kRemoteRead | Access::kRemoteAtomic),
-      lane_(*this, device_, sq_) {
-  pd_->add_user();
-  pd_->add_qp();
-  if (srq_ != nullptr) srq_->add_user();
+      lane_(*this, device_, queues_.sends()) {
   device_.add_source(this);
+  of_domain_.emplace(*pd_, queues_.srq());
 }
 
 QueuePairImpl::~QueuePairImpl() {
   if (device_.usable()) lane_.stop();
   device_.remove_source(this);
-  device_.free_qp_number(number_);
-  device_.release(ObjectKind::kQp);
 }
-
-Status QueuePairImpl::allocate(const QpOptions& o) {
-  const std::size_t sge_bytes = o.max_send_sge * sizeof(Sge);
-  const std::size_t tail =
-      std::max({proto::kSendTailMin, sge_bytes, static_cast<std::size_t>(o.max_inline_bytes)});
-  if (!sq_.allocate(std::max(o.max_send_wr, 1U), tail)) return fail(Error::kNoMemory);
-  caps_.max_send_wr = o.max_send_wr == 0 ? 0 : sq_.capacity();
-  caps_.max_send_sge = std::max(o.max_send_sge, 1U);
-  caps_.max_inline_bytes =
-      static_cast<std::uint32_t>(std::min<std::size_t>(sq_.tail_bytes(), limits::kInlineBytes));
-  if (srq_ != nullptr) return {};
-  const std::uint32_t recv_sge = std::max(o.max_recv_sge, 1U);
-  if (!rq_.allocate(std::max(o.max_recv_wr, 1U), recv_sge * sizeof(Sge))) {
-    return fail(Error::kNoMemory);
-  }
-  caps_.max_recv_wr = o.max_recv_wr == 0 ? 0 : rq_.capacity();
-  caps_.max_recv_sge = recv_sge;
-  return {};
-}
-
-proto::StreamId QueuePairImpl::stream_id() const { return {pd_->number(), number_}; }
 
 QpAttributes QueuePairImpl::query() const {
   QpAttributes a{};
   a.state = state();
-  a.caps = caps_;
+  a.caps = caps();
   a.ird = ird_.load(std::memory_order_relaxed);
   a.ord = ord_.load(std::memory_order_relaxed);
   a.remote_access = remote_access_.load(std::memory_order_relaxed);
-  a.sq_outstanding = sq_.size();
-  a.rq_outstanding = caps_.max_recv_sge == 0 ? 0 : rq_.size();
+  a.sq_outstanding = queues_.sends().size();
+  a.rq_outstanding = queues_.receives_posted();
   return a;
 }
 
@@ -147,13 +120,20 @@ Status QueuePairImpl::attach(std::unique_ptr<io::Transport> transport,
     ord_.store(params.ord, std::memory_order_relaxed);
     proto::StreamParams mine = params;
     mine.id = stream_id();
+    if (const auto* srq = queues_.srq()) mine.receive_pd = srq->pd()->number();
     mine.hold_completions = device_.config().completions == CompletionMode::kAcked;
     writes_seen_ = 0;
     overflow_.store(false, std::memory_order_relaxed);
     state_.store(QpState::kRts, std::memory_order_release);
-    result = lane_.open(std::move(transport), std::move(trace), mine,
-                        remote_access_.load(std::memory_order_relaxed), poller());
-    if (result) lane_.look_alone();
+    result = io::guarded([&]() -> Status {
+      const auto rights = remote_access_.load(std::memory_order_relaxed);
+      if (auto opened = lane_.open(std::move(transport), std::move(trace), mine, rights); !opened) {
+        return opened;
+      }
+      lane_.look();
+      return {};
+    });
+    if (!result && lane_.live()) lane_.stream()->abort();
   });
   return result;
 }
@@ -162,7 +142,7 @@ void QueuePairImpl::disconnect() {
   lane_.exclusively([&] {
     proto::Stream* stream = lane_.stream();
     if (stream == nullptr) return;
-    lane_.transmit(Lane::kSentAtEnd);  // closing flushes what is not sent
+    lane_.transmit(progress::Lane::kSentAtEnd);  // closing flushes what is not sent
     stream->close();
     lane_.transmit();
   });
@@ -194,10 +174,11 @@ Status QueuePairImpl::modify_connected(QpState to) {
       case QpState::kError:
         if (lane_.live()) {
           lane_.stream()->abort();
-        } else {
-          state_.store(QpState::kError, std::memory_order_release);
-          flush_receives();
+          return;
         }
+        state_.store(QpState::kError, std::memory_order_release);
+        queues_.flush_receives();
+        if (from != QpState::kError) tell_last_receive();
         return;
       case QpState::kReset:
         if (lane_.live()) break;
@@ -216,7 +197,7 @@ Status QueuePairImpl::modify_connected(QpState to) {
         if (from == QpState::kSqd && to == QpState::kRts) {
           if (proto::Stream* stream = lane_.stream()) stream->pause(false);
           state_.store(QpState::kRts, std::memory_order_release);
-          lane_.look_alone();
+          lane_.look();
           return;
         }
         // The connection makes these moves; asking for them is part of every verbs program.
@@ -237,13 +218,6 @@ Status QueuePairImpl::modify_connected(QpState to) {
   return result;
 }
 
-// --- pollers ---
-
-// The one that send CQ and receive CQ share.
-std::shared_ptr<Poller> QueuePairImpl::poller() const {
-  return recv_cq_->poller().shared_from_this();
-}
-
 // --- retirement ---
 
 // Nothing completes to the application any more, and the peer reaches no memory. What has been
@@ -256,33 +230,22 @@ void QueuePairImpl::unlink() {
     stream->close();
   }
   state_.store(QpState::kError, std::memory_order_release);
-  if (!lane_.live()) return;
-  if (auto background = device_.background_poller()) {
-    lane_.move_to(std::move(*background));
-  } else {
-    stream->abort();
-  }
 }
 
 void QueuePairImpl::retire() {
   if (!device_.usable()) return;  // a child of fork(): the parent's connection is not ours to end
-  if (wiring_ != nullptr) wiring_->stop();
+  if (wired_.wiring != nullptr) wired_.wiring->stop();
   lane_.exclusively([&] { unlink(); });
+  lane_.close_in_background();
   std::shared_ptr<CompletionQueueImpl> send_cq;
   std::shared_ptr<CompletionQueueImpl> recv_cq;
   lane_.exclusively([&] {
-    send_cq = std::move(send_cq_);
-    recv_cq = std::move(recv_cq_);
+    std::tie(send_cq, recv_cq) = queues_.retire();
     flush_to_nowhere();
   });
   send_cq->remove_user(this);
   recv_cq->remove_user(this);
-  if (srq_ != nullptr) {
-    if (reserved_.load(std::memory_order_acquire)) raise(AsyncEventType::kQpLastWqeReached);
-    srq_->drop_user();
-  }
-  pd_->drop_qp();
-  pd_->drop_user();
+  of_domain_.reset();
 }
 
 }  // namespace weft::verbs

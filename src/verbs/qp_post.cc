@@ -26,7 +26,7 @@ Posted QueuePairImpl::post_send(std::span<const SendWr> wrs) {
   posted.error = may_post();
   if (posted.error != kTaken) return posted;
   {
-    const io::SpinGuard lock(sq_lock_);
+    const io::SpinGuard lock(queues_.send_lock());
     for (const SendWr& wr : wrs) {
       posted.error = enqueue(wr);
       if (posted.error != kTaken) break;
@@ -39,7 +39,7 @@ Posted QueuePairImpl::post_send(std::span<const SendWr> wrs) {
 
 Status QueuePairImpl::queue_send(const SendWr& wr) {
   if (const Error error = may_post(); error != kTaken) return fail(error);
-  const io::SpinGuard lock(sq_lock_);
+  const io::SpinGuard lock(queues_.send_lock());
   if (const Error error = enqueue(wr); error != kTaken) return fail(error);
   return {};
 }
@@ -53,13 +53,14 @@ Error QueuePairImpl::may_post() const {
   return kTaken;
 }
 
-// Under sq_lock_.
+// Under the lock of the send queue.
 Error QueuePairImpl::enqueue(const SendWr& wr) {
-  proto::SendWqe* wqe = sq_.reserve();
-  if (wqe == nullptr || caps_.max_send_wr == 0) return Error::kNoSpace;
+  proto::SendQueue& sends = queues_.sends();
+  proto::SendWqe* wqe = sends.reserve();
+  if (wqe == nullptr || queues_.caps().max_send_wr == 0) return Error::kNoSpace;
   if (const Error error = fill(wr, *wqe); error != kTaken) return error;
   const std::uint64_t bytes = wqe->length + kHeaderBytes;
-  sq_.commit();
+  sends.commit();
   lane_.note_posted(bytes);
   return kTaken;
 }
@@ -77,20 +78,20 @@ void QueuePairImpl::ring() {
 
 Posted QueuePairImpl::post_recv(std::span<const RecvWr> wrs) {
   Posted posted;
-  if (!device_.usable() || state() == QpState::kReset || srq_ != nullptr) {
-    posted.error = srq_ != nullptr ? Error::kInvalidArgument : Error::kBadState;
+  const bool shared = queues_.srq() != nullptr;
+  if (!device_.usable() || state() == QpState::kReset || shared) {
+    posted.error = shared ? Error::kInvalidArgument : Error::kBadState;
     return posted;
   }
-  if (caps_.max_recv_wr == 0) {
+  if (queues_.caps().max_recv_wr == 0) {
     if (!wrs.empty()) posted.error = Error::kNoSpace;
     return posted;
   }
-  {
-    const io::SpinGuard lock(rq_lock_);
-    posted = queue_receives(wrs, caps_.max_recv_sge, rq_);
+  posted = queues_.post_receives(wrs);
+  if (state() == QpState::kError && posted.count != 0) {
+    lane_.exclusively([&] { queues_.flush_receives(); });
   }
-  if (state() == QpState::kError && posted.count != 0) lane_.exclusively([&] { flush_receives(); });
-  if (lane_.awaits_receive()) lane_.look();
+  if (lane_.awaits_receive()) lane_.receive_posted();
   return posted;
 }
 
@@ -99,26 +100,26 @@ Posted QueuePairImpl::post_recv(std::span<const RecvWr> wrs) {
 Error QueuePairImpl::fill(const SendWr& wr, proto::SendWqe& wqe) {
   wqe.wr_id = wr.wr_id;
   wqe.op = wr.op;
-  wqe.flags = signal_all_ ? wr.flags | SendFlags::kSignaled : wr.flags;
+  wqe.flags = queues_.signals_all() ? wr.flags | SendFlags::kSignaled : wr.flags;
   wqe.remote_to = wr.remote_addr;
   wqe.remote_stag = Stag{wr.rkey};
   wqe.imm_data = wr.imm_data;
   switch (wr.op) {
     case SendOp::kSendInvalidate:
       wqe.remote_stag = Stag{wr.invalidate_rkey};
-      return fill_payload(wr, caps_, limits::kMessageBytes, wqe);
+      return fill_payload(wr, queues_.caps(), limits::kMessageBytes, wqe);
     case SendOp::kSend:
     case SendOp::kWrite:
-    case SendOp::kWriteImm: return fill_payload(wr, caps_, limits::kMessageBytes, wqe);
+    case SendOp::kWriteImm: return fill_payload(wr, queues_.caps(), limits::kMessageBytes, wqe);
     case SendOp::kRead:
       if (has(wr.flags, SendFlags::kInline) || ord_.load(std::memory_order_relaxed) == 0) {
         return Error::kInvalidArgument;
       }
-      return fill_payload(wr, caps_, limits::kMessageBytes, wqe);
+      return fill_payload(wr, queues_.caps(), limits::kMessageBytes, wqe);
     case SendOp::kFetchAdd:
     case SendOp::kCmpSwap: return fill_atomic(wr, wqe);
     case SendOp::kImmediate:
-      if (is_wired()) return fill_payload(wr, caps_, limits::kMessageBytes, wqe);
+      if (is_wired()) return fill_payload(wr, queues_.caps(), limits::kMessageBytes, wqe);
       return wr.sges.empty() ? kTaken : Error::kInvalidArgument;
     case SendOp::kLocalInvalidate: wqe.remote_stag = Stag{wr.invalidate_rkey}; return kTaken;
     case SendOp::kBindWindow: {

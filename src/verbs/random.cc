@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdlib>
 
-#include "io/cancel.h"
-#include "io/fork.h"
+#include "os/cancel.h"
+#include "os/fork.h"
 
 namespace weft::verbs {
 
@@ -21,7 +21,7 @@ struct Pool {
 };
 
 void fill(Pool& pool) {
-  const io::NoCancel guard;
+  const os::NoCancel guard;
   auto* at = reinterpret_cast<std::uint8_t*>(pool.words.data());
   std::size_t missing = sizeof pool.words;
   while (missing != 0) {
@@ -33,14 +33,14 @@ void fill(Pool& pool) {
     missing -= static_cast<std::size_t>(n);
   }
   pool.left = pool.words.size();
-  pool.generation = io::fork_generation();
+  pool.generation = os::fork_generation();
 }
 
 }  // namespace
 
 std::uint32_t random_u32() {
   thread_local Pool pool;
-  if (pool.left == 0 || pool.generation != io::fork_generation()) fill(pool);
+  if (pool.left == 0 || pool.generation != os::fork_generation()) fill(pool);
   std::uint32_t& word = pool.words[--pool.left];
   const std::uint32_t out = word;
   word = 0;

@@ -16,8 +16,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "io/cancel.h"
 #include "io/fd.h"
+#include "os/cancel.h"
 #include "readsend/pipeline.h"
 
 namespace weft {
@@ -178,7 +178,7 @@ Status Sender::set_up() {
 }
 
 Sender::~Sender() {
-  const io::NoCancel guard;
+  const os::NoCancel guard;
   for (auto& [qp, link] : links_) pipeline_.close(*link);
   while (disk_->pending() != 0) {
     if (disk_->progress() != 0) continue;

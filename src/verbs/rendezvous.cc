@@ -13,6 +13,7 @@
 #include "io/socket.h"
 #include "roce/greeting.h"
 #include "roce/qp_number.h"
+#include "verbs/ip_marks.h"
 #include "verbs/random.h"
 #include "verbs/wiring.h"
 
@@ -34,6 +35,12 @@ struct Rendezvous::Port final : io::Handler, std::enable_shared_from_this<Port> 
   Port(Rendezvous& o, std::uint16_t n, io::Fd fd) : owner(o), number(n), socket(std::move(fd)) {
     for (std::uint16_t i = roce::kIndexMin; i <= roce::kIndexMax; ++i) free.push_back(i);
   }
+  // Oldest first.
+  [[nodiscard]] std::uint16_t take_index() {
+    const std::uint16_t index = free.front();
+    free.erase(free.begin());
+    return index;
+  }
   void on_io(std::uint32_t /*events*/) override {
     const auto keep = owner.device();
     if (keep == nullptr) return;
@@ -50,9 +57,9 @@ struct Rendezvous::Port final : io::Handler, std::enable_shared_from_this<Port> 
   io::Fd socket;
   io::TimerId timer = 0;  // the engine thread's
   // Guarded by the owner's mutex_.
-  std::deque<std::uint16_t> free;  // oldest first
-  std::uint32_t datagrams = 0;     // the number that has the UDP socket of this port, or 0
-  bool without_datagrams = false;  // another program has that
+  std::vector<std::uint16_t> free;  // with room for all: to give one back needs no memory
+  std::uint32_t datagrams = 0;      // the number that has the UDP socket of this port, or 0
+  bool without_datagrams = false;   // another program has that
 };
 
 // One who has connected and not said yet whom it wants. Served on the engine's thread only.
@@ -69,8 +76,8 @@ struct Rendezvous::Arrival final : io::Handler {
   }
   void on_timer(io::TimerId /*id*/) override {
     if (!owner.is_wanted(*this)) return;
-    owner.device_.note_refused(LogLevel::kInfo, source.text(), "no hello in time");
     owner.forget(*this);
+    owner.device_.note_refused(LogLevel::kInfo, source.text(), "no hello in time");
   }
 
   Rendezvous& owner;
@@ -107,12 +114,12 @@ Rendezvous::~Rendezvous() {
     device_.engine().remove(port->socket.get());
     device_.engine().cancel(port->timer);
   }
-  std::vector<std::shared_ptr<Arrival>> arrivals;
+  HalfOpen<Arrival>::Entries arrivals;
   {
     const io::MutexLock lock(mutex_);
     arrivals = arrivals_.remove_all();
   }
-  for (const auto& arrival : arrivals) {
+  for (const auto& [arrival, since] : arrivals) {
     device_.engine().wait_for(arrival.get());  // later callbacks find that they are not wanted
     device_.engine().remove(arrival->socket.get());
     device_.engine().cancel(arrival->timer);
@@ -176,9 +183,7 @@ Result<std::uint32_t> Rendezvous::take_number() {
     with_room = ports_.end() - 1;
   }
   Port& port = **with_room;
-  const std::uint16_t index = port.free.front();
-  port.free.pop_front();
-  return roce::to_number({port.number, index});
+  return roce::to_number({port.number, port.take_index()});
 }
 
 //   kAddressInUse   the port is another's
@@ -188,7 +193,10 @@ Result<io::Fd> Rendezvous::open_datagrams(const Port& port) const {
   if (!socket) return fail(system_error(errno));
   SocketAddress local = address_;
   local.set_port(port.number);
-  if (::bind(socket.get(), local.get(), local.size()) != 0) return fail(system_error(errno));
+  if (auto bound = io::bind_socket(socket.get(), local, false, true); !bound) {
+    return fail(bound.error());
+  }
+  want_marks(socket.get(), address_.family());
   // What comes while the receiver waits for the CPU has to lie somewhere. Only root gets it all.
   const int bytes = kDatagramBuffer;
   if (::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes) != 0) {
@@ -209,8 +217,7 @@ Result<Rendezvous::DatagramNumber> Rendezvous::take_datagram_number() {
     if (!socket && socket.error() != Error::kAddressInUse) return fail(socket.error());
     port.without_datagrams = !socket.has_value();
     if (!socket) continue;
-    port.datagrams = roce::to_number({port.number, port.free.front()});
-    port.free.pop_front();
+    port.datagrams = roce::to_number({port.number, port.take_index()});
     return DatagramNumber{port.datagrams, std::move(*socket)};
   }
 }
@@ -258,6 +265,7 @@ bool Rendezvous::accept_one(Port& port) {
     port.timer = device_.engine().schedule(io::now() + kAcceptPause, port.weak_from_this());
     return false;
   }
+  // Where there is no memory for it, it is closed, and tries again.
   const auto arrival = std::make_shared<Arrival>(*this, std::move(*socket), source);
   std::shared_ptr<Arrival> oldest;
   {
@@ -265,9 +273,11 @@ bool Rendezvous::accept_one(Port& port) {
     if (arrivals_.size() >= half_open_limit()) oldest = arrivals_.oldest();
     arrivals_.add(arrival, io::now());
   }
-  if (oldest != nullptr) give_way(*oldest);
   arrival->timer = device_.engine().schedule(io::now() + kHelloLimit, arrival);
-  if (!device_.engine().add(arrival->socket.get(), EPOLLIN, arrival)) forget(*arrival);
+  if (arrival->timer == 0 || !device_.engine().add(arrival->socket.get(), EPOLLIN, arrival)) {
+    forget(*arrival);
+  }
+  if (oldest != nullptr) give_way(*oldest);
   return true;
 }
 
@@ -286,10 +296,10 @@ bool Rendezvous::make_room() {
 void Rendezvous::give_way(Arrival& arrival) {
   settle(arrival);
   if (!is_wanted(arrival)) return;
-  device_.note_refused(LogLevel::kWarning, arrival.source.text(),
-                       "it sent no hello, and others wait for its place");
   forget(arrival);
   io::close_with_reset(std::move(arrival.socket));
+  device_.note_refused(LogLevel::kWarning, arrival.source.text(),
+                       "it sent no hello, and others wait for its place");
 }
 
 void Rendezvous::forget(const Arrival& arrival) {
@@ -334,8 +344,8 @@ bool Rendezvous::say(Arrival& arrival) {
 }
 
 void Rendezvous::refuse(Arrival& arrival, std::string_view why) {
-  device_.note_refused(LogLevel::kWarning, arrival.source.text(), why);
   forget(arrival);
+  device_.note_refused(LogLevel::kWarning, arrival.source.text(), why);
 }
 
 void Rendezvous::answer(Arrival& arrival) {
@@ -346,15 +356,15 @@ void Rendezvous::answer(Arrival& arrival) {
   const roce::Verdict verdict = wiring == nullptr
                                     ? roce::Verdict::kNoSuchQp
                                     : wiring->consider(hello, gid_of(arrival.source), mine);
-  if (verdict == roce::Verdict::kNotYet && hello.from.gid != gid_of(arrival.source)) {
-    device_.note_refused(LogLevel::kWarning, arrival.source.text(),
-                         "its GID is another address than the one it calls from (a NAT between?)");
-  }
   arrival.greeting.answer(verdict, mine);
   const bool told = say(arrival);
   device_.engine().forget(arrival.socket.get());
   io::Fd socket = std::move(arrival.socket);
   forget(arrival);
+  if (verdict == roce::Verdict::kNotYet && hello.from.gid != gid_of(arrival.source)) {
+    device_.note_refused(LogLevel::kWarning, arrival.source.text(),
+                         "its GID is another address than the one it calls from (a NAT between?)");
+  }
   if (verdict != roce::Verdict::kAccept) return;
   if (!told) return wiring->not_adopted();
   io::tune_connected(socket.get(), device_.config(),

@@ -12,7 +12,6 @@
 #include <weft/wiring.h>
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <unordered_map>
 #include <vector>

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "base/cpu_pause.h"
 #include "io/lock.h"
 #include "proto/stag_table.h"
 
@@ -22,7 +23,7 @@ class PinWait {
     lock.unlock();
     if (spins_ < kSpins) {
       ++spins_;
-      for (int i = 0; i < kPausesPerSpin; ++i) io::cpu_pause();
+      for (int i = 0; i < kPausesPerSpin; ++i) cpu_pause();
     } else {
       // Not nanosleep() of the C library, where the thread might be cancelled.
       const timespec pause{0, sleep_ns_};

@@ -2,6 +2,8 @@
 
 #include <weft/limits.h>
 
+#include <new>
+
 #include "verbs/posting.h"
 
 namespace weft::verbs {
@@ -12,10 +14,10 @@ Result<std::shared_ptr<SharedReceiveQueueImpl>> SharedReceiveQueueImpl::create(
   if (options.max_wr > limits::kWorkRequestsPerQueue || options.max_sge > limits::kSgesPerRequest) {
     return fail(Error::kLimitExceeded);
   }
-  if (auto taken = pd->device_impl()->acquire(ObjectKind::kSrq); !taken) {
-    return fail(taken.error());
-  }
-  std::shared_ptr<SharedReceiveQueueImpl> srq(new SharedReceiveQueueImpl(std::move(pd), options));
+  auto counted = ObjectCount::take(*pd->device_impl(), ObjectKind::kSrq);
+  if (!counted) return fail(counted.error());
+  std::shared_ptr<SharedReceiveQueueImpl> srq(
+      new SharedReceiveQueueImpl(std::move(pd), options, std::move(*counted)));
   const io::MutexLock lock(srq->mutex_);
   if (!srq->ring_->allocate(options.max_wr, srq->max_sge_ * sizeof(Sge))) {
     return fail(Error::kNoMemory);
@@ -24,9 +26,10 @@ Result<std::shared_ptr<SharedReceiveQueueImpl>> SharedReceiveQueueImpl::create(
 }
 
 SharedReceiveQueueImpl::SharedReceiveQueueImpl(std::shared_ptr<ProtectionDomainImpl> pd,
-                                               const SrqOptions& options)
+                                               const SrqOptions& options, ObjectCount counted)
     : pd_(std::move(pd)),
-      number_(pd_->device_impl()->take_number()),
+      counted_(std::move(counted)),
+      number_(Number::take(*pd_->device_impl())),
       max_sge_(std::max(options.max_sge, 1U)),
       context_(options.context),
       ring_(std::make_unique<proto::RecvQueue>()),
@@ -34,11 +37,7 @@ SharedReceiveQueueImpl::SharedReceiveQueueImpl(std::shared_ptr<ProtectionDomainI
   pd_->add_user();
 }
 
-SharedReceiveQueueImpl::~SharedReceiveQueueImpl() {
-  pd_->drop_user();
-  pd_->device_impl()->free_number(number_);
-  pd_->device_impl()->release(ObjectKind::kSrq);
-}
+SharedReceiveQueueImpl::~SharedReceiveQueueImpl() { pd_->drop_user(); }
 
 Posted SharedReceiveQueueImpl::post_recv(std::span<const RecvWr> wrs) {
   Posted posted;
@@ -97,8 +96,9 @@ Status SharedReceiveQueueImpl::resize(std::uint32_t max_wr) {
   }
   const io::MutexLock lock(mutex_);
   if (max_wr < ring_->size() || max_wr < limit_) return fail(Error::kInvalidArgument);
-  auto larger = std::make_unique<proto::RecvQueue>();
-  if (!larger->allocate(max_wr, max_sge_ * sizeof(Sge))) return fail(Error::kNoMemory);
+  std::unique_ptr<proto::RecvQueue> larger(new (std::nothrow) proto::RecvQueue);
+  if (larger == nullptr || !larger->allocate(max_wr, max_sge_ * sizeof(Sge)))
+    return fail(Error::kNoMemory);
   while (ring_->head() != ring_->tail()) {
     copy_recv(ring_->at(ring_->head()), *larger->reserve());
     larger->commit();

@@ -26,7 +26,7 @@ class SharedReceiveQueueImpl final : public SharedReceiveQueue,
   [[nodiscard]] std::uint32_t max_wr() const override;
   [[nodiscard]] std::uint32_t max_sge() const override { return max_sge_; }
   [[nodiscard]] std::uint32_t limit() const override;
-  [[nodiscard]] std::uint32_t number() const override { return number_; }
+  [[nodiscard]] std::uint32_t number() const override { return number_.value(); }
   [[nodiscard]] void* context() const override { return context_; }
   [[nodiscard]] std::size_t users() const override {
     return users_.load(std::memory_order_relaxed);
@@ -42,11 +42,13 @@ class SharedReceiveQueueImpl final : public SharedReceiveQueue,
   void drop_user() noexcept { users_.fetch_sub(1, std::memory_order_relaxed); }
 
  private:
-  SharedReceiveQueueImpl(std::shared_ptr<ProtectionDomainImpl> pd, const SrqOptions& options);
+  SharedReceiveQueueImpl(std::shared_ptr<ProtectionDomainImpl> pd, const SrqOptions& options,
+                         ObjectCount counted);
   void raise_limit();
 
   const std::shared_ptr<ProtectionDomainImpl> pd_;
-  const std::uint32_t number_;
+  const ObjectCount counted_;
+  const Number number_;
   const std::uint32_t max_sge_;
   void* const context_;
   std::atomic<std::size_t> users_{0};

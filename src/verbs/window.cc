@@ -28,22 +28,30 @@ Result<std::shared_ptr<MemoryWindowImpl>> MemoryWindowImpl::create(
   DeviceImpl& device = *pd->device_impl();
   if (!device.usable()) return fail(Error::kBadState);
   if (type != Type::kType1 && type != Type::kType2) return fail(Error::kInvalidArgument);
-  if (auto taken = device.acquire(ObjectKind::kWindow); !taken) return fail(taken.error());
-  const std::lock_guard lock(device.stag_mutex());
-  const auto stag = device.stags().allocate_window(pd->number());
-  if (!stag) {
-    device.release(ObjectKind::kWindow);
-    return fail(stag.error());
-  }
-  pd->add_user();
-  std::shared_ptr<MemoryWindowImpl> window(new MemoryWindowImpl(std::move(pd), type, *stag));
-  device.windows().emplace(stag->index(), window.get());
+  auto counted = ObjectCount::take(device, ObjectKind::kWindow);
+  if (!counted) return fail(counted.error());
+  std::shared_ptr<MemoryWindowImpl> window(
+      new MemoryWindowImpl(std::move(pd), type, std::move(*counted)));
+  if (auto done = window->allocate(); !done) return fail(done.error());
   return window;
+}
+
+// What its destructor gives back is noted at once.
+Status MemoryWindowImpl::allocate() {
+  DeviceImpl& device = *pd_->device_impl();
+  const std::lock_guard lock(device.stag_mutex());
+  const auto stag = device.stags().allocate_window(pd_->number());
+  if (!stag) return fail(stag.error());
+  slot_ = *stag;
+  stag_.store(stag->value, std::memory_order_relaxed);
+  pd_->add_user();
+  device.windows().emplace(stag->index(), this);
+  return {};
 }
 
 MemoryWindowImpl::~MemoryWindowImpl() {
   DeviceImpl& device = *pd_->device_impl();
-  if (!device.usable()) return;
+  if (!device.usable() || slot_.value == 0) return;
   {
     std::unique_lock lock(device.stag_mutex());
     device.windows().erase(slot_.index());
@@ -52,7 +60,6 @@ MemoryWindowImpl::~MemoryWindowImpl() {
     if (end_access(device, lock, stag)) device.stags().give_back(stag);
   }
   pd_->drop_user();
-  device.release(ObjectKind::kWindow);
 }
 
 bool MemoryWindowImpl::bound() const {
@@ -74,16 +81,20 @@ Status prepare_bind(const SendWr& wr, ProtectionDomainImpl& pd, proto::SendWqe& 
   const auto unknown =
       static_cast<std::uint32_t>(wr.window_access) & ~static_cast<std::uint32_t>(kWindowRights);
   if (unknown != 0) return fail(Error::kInvalidArgument);
+  const bool is_type1 = window->type_ == MemoryWindow::Type::kType1;
+  // InfiniBand's o10-36.2.2.
+  if (is_type1 && has(wr.window_access, Access::kZeroBased)) return fail(Error::kInvalidArgument);
 
   Stag stag{wr.rkey};
-  if (window->type_ == MemoryWindow::Type::kType1) {
+  if (is_type1) {
     // Any key but the present one; the table refuses that.
     const auto old = static_cast<std::uint8_t>(window->rkey());
     stag =
         Stag::of(window->slot_.index(), static_cast<std::uint8_t>(old + 1U + random_u32() % 255U));
     if (stag.value == 0) stag = Stag::of(0, static_cast<std::uint8_t>(old == 1 ? 2 : 1));
-  } else if (stag.index() != window->slot_.index()) {
-    return fail(Error::kInvalidArgument);
+  } else {
+    // The consumer owns the key alone; what it says of the index does not count, as on adapters.
+    stag = Stag::of(window->slot_.index(), stag.key());
   }
   wqe.remote_stag = stag;
   wqe.remote_to = wr.remote_addr;
@@ -108,12 +119,12 @@ WcStatus execute_bind(ProtectionDomainImpl& pd, proto::StreamId id, proto::SendW
       return WcStatus::kWindowBind;
     }
     is_type1 = found->second->type_ == MemoryWindow::Type::kType1;
+    // Type 2 ends by invalidation, never by a bind to nothing (InfiniBand's o10-37.2.40).
+    if (!is_type1 && args.length == 0) return WcStatus::kWindowBind;
     const proto::MemoryEntry* window = device.stags().find(stag);
     if (window->region == nullptr) break;
-    // Type 1 changes hands in one step; type 2 has to be invalidated first, but may be unbound.
-    if (is_valid(*window) && !is_type1 && (args.length != 0 || window->spec.stream != id.stream)) {
-      return WcStatus::kWindowBind;
-    }
+    // Type 1 changes hands in one step; type 2 has to be invalidated first.
+    if (is_valid(*window) && !is_type1) return WcStatus::kWindowBind;
     // Others may change the window while this waits, so it is looked up again.
     static_cast<void>(end_access(device, lock, Stag::of(stag.index(), window->keys[0])));
   }

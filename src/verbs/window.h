@@ -35,13 +35,16 @@ class MemoryWindowImpl final : public MemoryWindow {
   friend Status prepare_bind(const SendWr& wr, ProtectionDomainImpl& pd, proto::SendWqe& wqe);
   friend WcStatus execute_bind(ProtectionDomainImpl& pd, proto::StreamId id, proto::SendWqe& wqe);
 
-  MemoryWindowImpl(std::shared_ptr<ProtectionDomainImpl> pd, Type type, Stag stag)
-      : pd_(std::move(pd)), type_(type), slot_(stag), stag_(stag.value) {}
+  MemoryWindowImpl(std::shared_ptr<ProtectionDomainImpl> pd, Type type, ObjectCount counted)
+      : pd_(std::move(pd)), counted_(std::move(counted)), type_(type) {}
+  [[nodiscard]] Status allocate();
 
   const std::shared_ptr<ProtectionDomainImpl> pd_;
+  const ObjectCount counted_;
   const Type type_;
-  const Stag slot_;                  // as allocated: only its index is meaningful
-  std::atomic<std::uint32_t> stag_;  // of the last bind posted; its index never changes
+  // As allocated, which changes no more: only its index is meaningful. 0: it is not.
+  Stag slot_;
+  std::atomic<std::uint32_t> stag_{0};  // of the last bind posted; its index never changes
 };
 
 // Post time of SendOp::kBindWindow: checks the request and fills remote_stag, remote_to, length and

@@ -6,13 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <new>
 
-#include "io/calls.h"
 #include "io/clock.h"
 #include "io/log.h"
 #include "io/path_transport.h"
 #include "io/socket.h"
 #include "io/tcp_transport.h"
+#include "os/calls.h"
 #include "roce/qp_number.h"
 #include "verbs/qp.h"
 #include "verbs/rendezvous.h"
@@ -74,8 +75,11 @@ Status Wiring::begin(const WiringToReceive& attributes, std::uint32_t generation
   peer_address_ = *address;
   sending_ = psn_logged_ = secret_logged_ = false;
   lost_early_ = stranded_ = given_up_ = false;
-  seek(roce::goes_first(mine_, peer_) || is_itself() ? Duration{0} : roce::kTurnOfOther);
-  return {};
+  bool at_once = roce::goes_first(mine_, peer_) || is_itself();
+  if (attributes.turn != WiringTurn::kByNumber) at_once = attributes.turn == WiringTurn::kMine;
+  if (seek(at_once ? Duration{0} : roce::kTurnOfOther)) return {};
+  unwire();
+  return fail(Error::kNoMemory);
 }
 
 void Wiring::begin_sending(const WiringToSend& attributes) {
@@ -126,7 +130,7 @@ bool Wiring::work_waits() {
   const Lock lock(mutex_);
   if (phase_ != Phase::kSeeking) return false;
   if (!work_waits_ && !given_up_) start_clock();
-  if (dormant_ && !stranded_) seek(Duration{0});
+  if (dormant_ && !stranded_) static_cast<void>(seek(Duration{0}));
   return given_up_;
 }
 
@@ -176,36 +180,53 @@ bool Wiring::psn_agrees(std::uint32_t expected_by_peer) {
 
 // --- attempts ---
 
-void Wiring::seek(Duration first_pause) {
+// Does a part of them. Where there is no memory for it, the peer is sought again later.
+template <class Work>
+void Wiring::step(Lock& lock, Work work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    if (!lock.owns_lock()) lock.lock();
+  }
+  if (phase_ != Phase::kSeeking && phase_ != Phase::kLinking) return;
   phase_ = Phase::kSeeking;
   dormant_ = false;
-  attempts_ = 0;
-  drop_attempt();
-  try_again(first_pause);
+  attempt_failed(describe(Error::kNoMemory));
 }
 
-void Wiring::try_again(Duration pause) {
-  device_->engine().forget_timer(attempt_timer_);
-  attempt_timer_ = device_->engine().schedule(io::now() + pause, weak_from_this());
+// False: it rests, since no timer is to be had. The next request that is posted tries again.
+bool Wiring::seek(Duration first_pause) {
+  phase_ = Phase::kSeeking;
+  dormant_ = false;
+  attempt_.count = 0;
+  drop_attempt();
+  return try_again(first_pause);
+}
+
+bool Wiring::try_again(Duration pause) {
+  device_->engine().forget_timer(attempt_.timer);
+  attempt_.timer = device_->engine().schedule(io::now() + pause, weak_from_this());
+  if (attempt_.timer == 0) rest();
+  return attempt_.timer != 0;
 }
 
 void Wiring::drop_attempt() {
-  device_->engine().forget_timer(attempt_timer_);
-  attempt_timer_ = 0;
-  if (std::exchange(watching_, false)) device_->engine().forget(socket_.get());
-  socket_.reset();
-  connecting_ = said_hello_ = false;
+  device_->engine().forget_timer(attempt_.timer);
+  attempt_.timer = 0;
+  if (std::exchange(attempt_.watching, false)) device_->engine().forget(attempt_.socket.get());
+  attempt_.socket.reset();
+  attempt_.connecting = attempt_.said_hello = false;
 }
 
 void Wiring::attempt_failed(std::string_view why) {
   io::log(LogLevel::kDebug, "qp {:#x}: no connection to qp {:#x} at {} yet: {}", mine_.number,
           peer_.number, peer_address_.text(), why);
   drop_attempt();
-  try_again(roce::pause_before(attempts_++));
+  static_cast<void>(try_again(roce::pause_before(attempt_.count++)));
 }
 
 void Wiring::declined() {
-  const roce::Verdict verdict = greeting_.verdict();
+  const roce::Verdict verdict = attempt_.greeting.verdict();
   if (verdict == roce::Verdict::kOtherSecret && !std::exchange(secret_logged_, true)) {
     io::log(LogLevel::kWarning, "qp {:#x}: no connection to qp {:#x} at {}: {}", mine_.number,
             peer_.number, peer_address_.text(), describe(verdict));
@@ -227,12 +248,14 @@ void Wiring::attempt(Lock& lock) {
   if (auto begun = io::begin_connect(socket->get(), peer_address_); !begun) {
     return attempt_failed(describe(begun.error()));
   }
-  socket_ = std::move(*socket);
-  greeting_ = roce::Greeting::connector(hello(), device_->rendezvous()->sealer());
-  connecting_ = true;
-  watching_ = device_->engine().add(socket_.get(), EPOLLOUT, weak_from_this()).has_value();
-  if (!watching_) return attempt_failed("epoll takes no more descriptors");
-  attempt_timer_ = device_->engine().schedule(io::now() + kAttemptLimit, weak_from_this());
+  attempt_.socket = std::move(*socket);
+  attempt_.greeting = roce::Greeting::connector(hello(), device_->rendezvous()->sealer());
+  attempt_.connecting = true;
+  attempt_.watching =
+      device_->engine().add(attempt_.socket.get(), EPOLLOUT, weak_from_this()).has_value();
+  if (!attempt_.watching) return attempt_failed("epoll takes no more descriptors");
+  attempt_.timer = device_->engine().schedule(io::now() + kAttemptLimit, weak_from_this());
+  if (attempt_.timer == 0) attempt_failed(describe(Error::kNoMemory));
 }
 
 // A socket that connects to its own port is its own peer: what it sends comes back.
@@ -245,6 +268,9 @@ void Wiring::meet_itself(Lock& lock) {
     return attempt_failed(describe(bound.error()));
   }
   own = io::local_address(socket->get());
+  // No answer carries TCP's acknowledgement, so with Nagle's algorithm each message waits for it.
+  io::tune_before_connect(socket->get(), device_->config());
+  io::tune_connected(socket->get(), device_->config(), true);
   if (auto begun = io::begin_connect(socket->get(), own); !begun) {
     return attempt_failed(describe(begun.error()));
   }
@@ -255,32 +281,33 @@ void Wiring::meet_itself(Lock& lock) {
 
 void Wiring::on_io(std::uint32_t /*events*/) {
   Lock lock(mutex_);
-  if (!watching_ || phase_ != Phase::kSeeking) return;  // late
-  if (std::exchange(connecting_, false)) {
-    if (auto connected = io::take_error(socket_.get()); !connected) {
+  if (!attempt_.watching || phase_ != Phase::kSeeking) return;  // late
+  if (std::exchange(attempt_.connecting, false)) {
+    if (auto connected = io::take_error(attempt_.socket.get()); !connected) {
       return attempt_failed(describe(connected.error()));
     }
-    io::tune_connected(socket_.get(), device_->config(),
-                       io::is_loopback_path(io::local_address(socket_.get()), peer_address_));
-    said_hello_ = true;
+    io::tune_connected(
+        attempt_.socket.get(), device_->config(),
+        io::is_loopback_path(io::local_address(attempt_.socket.get()), peer_address_));
+    attempt_.said_hello = true;
   }
-  pump(lock);
+  step(lock, [&] { pump(lock); });
 }
 
 void Wiring::pump(Lock& lock) {
   while (move_octets()) {
   }
-  switch (greeting_.state()) {
+  switch (attempt_.greeting.state()) {
     case roce::GreetingState::kAccepted: {
-      const roce::Hello peer = greeting_.peer();
-      device_->engine().forget(socket_.get());
-      watching_ = false;
-      io::Fd socket = std::move(socket_);
+      const roce::Hello peer = attempt_.greeting.peer();
+      device_->engine().forget(attempt_.socket.get());
+      attempt_.watching = false;
+      io::Fd socket = std::move(attempt_.socket);
       drop_attempt();
       return hand_over(lock, std::move(socket), peer, true);
     }
     case roce::GreetingState::kDeclined: return declined();
-    case roce::GreetingState::kFailed: return attempt_failed(describe(greeting_.error()));
+    case roce::GreetingState::kFailed: return attempt_failed(describe(attempt_.greeting.error()));
     case roce::GreetingState::kSending:
     case roce::GreetingState::kReceiving:
     case roce::GreetingState::kAsked: return;
@@ -289,31 +316,32 @@ void Wiring::pump(Lock& lock) {
 
 // False: no more now, or it is over.
 bool Wiring::move_octets() {
-  if (const auto out = greeting_.to_send(); greeting_.state() == roce::GreetingState::kSending) {
+  if (const auto out = attempt_.greeting.to_send();
+      attempt_.greeting.state() == roce::GreetingState::kSending) {
     const ssize_t n =
-        io::calls::send(socket_.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n > 0) greeting_.sent(static_cast<std::size_t>(n));
-    if (n < 0 && errno != EAGAIN && errno != EINTR) greeting_.peer_closed();
-    const bool said = greeting_.state() == roce::GreetingState::kReceiving;
-    static_cast<void>(device_->engine().modify(socket_.get(), said ? EPOLLIN : EPOLLOUT));
+        os::calls::send(attempt_.socket.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n > 0) attempt_.greeting.sent(static_cast<std::size_t>(n));
+    if (n < 0 && errno != EAGAIN && errno != EINTR) attempt_.greeting.peer_closed();
+    const bool said = attempt_.greeting.state() == roce::GreetingState::kReceiving;
+    static_cast<void>(device_->engine().modify(attempt_.socket.get(), said ? EPOLLIN : EPOLLOUT));
     return n > 0;
   }
-  if (greeting_.state() != roce::GreetingState::kReceiving) return false;
+  if (attempt_.greeting.state() != roce::GreetingState::kReceiving) return false;
   std::array<std::uint8_t, roce::Hello::kSize> buffer;
-  const ssize_t n =
-      io::calls::recv(socket_.get(), buffer.data(), greeting_.missing(), MSG_DONTWAIT);
-  if (n > 0) greeting_.received(std::span(buffer).first(static_cast<std::size_t>(n)));
-  if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) greeting_.peer_closed();
+  const ssize_t n = os::calls::recv(attempt_.socket.get(), buffer.data(),
+                                    attempt_.greeting.missing(), MSG_DONTWAIT);
+  if (n > 0) attempt_.greeting.received(std::span(buffer).first(static_cast<std::size_t>(n)));
+  if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) attempt_.greeting.peer_closed();
   return n > 0;
 }
 
 void Wiring::on_timer(io::TimerId id) {
   Lock lock(mutex_);
-  if (id == attempt_timer_) {
-    attempt_timer_ = 0;
+  if (id == attempt_.timer) {
+    attempt_.timer = 0;
     if (phase_ != Phase::kSeeking || dormant_) return;
-    if (socket_) return attempt_failed("no answer in time");
-    return attempt(lock);
+    if (attempt_.socket) return attempt_failed("no answer in time");
+    return step(lock, [&] { attempt(lock); });
   }
   if (id != budget_timer_) return;  // late
   budget_timer_ = 0;
@@ -336,7 +364,7 @@ roce::Verdict Wiring::consider(const roce::Hello& hello, const roce::Gid& source
   const bool first = roce::goes_first(mine_, peer_);
   const roce::Standing standing{.wired = phase_ != Phase::kUnwired && !stranded_,
                                 .linked = phase_ == Phase::kLinking || phase_ == Phase::kLinked,
-                                .committed = first && said_hello_,
+                                .committed = first && attempt_.said_hello,
                                 .mine = mine_,
                                 .peer = peer_,
                                 .type = type_};
@@ -351,13 +379,13 @@ roce::Verdict Wiring::consider(const roce::Hello& hello, const roce::Gid& source
 
 void Wiring::not_adopted() {
   const Lock lock(mutex_);
-  if (phase_ == Phase::kLinking) seek(roce::pause_before(0));
+  if (phase_ == Phase::kLinking) static_cast<void>(seek(roce::pause_before(0)));
 }
 
 void Wiring::adopt(io::Fd socket, const roce::Hello& peer) {
   Lock lock(mutex_);
   if (phase_ != Phase::kLinking) return;
-  hand_over(lock, std::move(socket), peer, false);
+  step(lock, [&] { hand_over(lock, std::move(socket), peer, false); });
 }
 
 // --- hand-over ---
@@ -434,7 +462,7 @@ void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool 
   rest();
   if (!stranded_) {
     dormant_ = false;
-    try_again(roce::pause_before(attempts_++));
+    static_cast<void>(try_again(roce::pause_before(attempt_.count++)));
   }
   // What was posted meanwhile was not told to a wiring that had a connection.
   lock.unlock();

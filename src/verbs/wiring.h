@@ -90,7 +90,9 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   // All below with mutex_ held.
   [[nodiscard]] roce::Hello hello() const;
   [[nodiscard]] bool psn_agrees(std::uint32_t expected_by_peer);
-  void seek(Duration first_pause);
+  [[nodiscard]] bool seek(Duration first_pause);
+  template <class Work>
+  void step(Lock& lock, Work work);
   void attempt(Lock& lock);
   void meet_itself(Lock& lock);
   void pump(Lock& lock);
@@ -99,7 +101,7 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   void declined();
   void drop_attempt();
   void unwire();
-  void try_again(Duration pause);
+  [[nodiscard]] bool try_again(Duration pause);
   [[nodiscard]] std::unique_ptr<trace::Trace> start_trace(const io::Fd& socket,
                                                           const roce::Hello& peer, bool connector,
                                                           bool crc) const;
@@ -129,14 +131,17 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   bool given_up_ = false;       // unreliable: nobody came in time, though the peer is still sought
   bool stranded_ = false;       // seeking in name only: the retries run, and nobody is let in
 
-  // The attempt to connect.
-  io::Fd socket_;
-  roce::Greeting greeting_ = roce::Greeting::listener();
-  bool connecting_ = false;  // TCP's handshake is under way
-  bool said_hello_ = false;
-  bool watching_ = false;
-  std::uint32_t attempts_ = 0;
-  io::TimerId attempt_timer_ = 0;  // the next attempt, or the end of this one
+  // To connect.
+  struct Attempt {
+    io::Fd socket;
+    roce::Greeting greeting = roce::Greeting::listener();
+    bool connecting = false;  // TCP's handshake is under way
+    bool said_hello = false;
+    bool watching = false;
+    std::uint32_t count = 0;
+    io::TimerId timer = 0;  // the next attempt, or the end of this one
+  };
+  Attempt attempt_;
 
   bool work_waits_ = false;
   io::TimerId budget_timer_ = 0;

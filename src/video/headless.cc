@@ -45,7 +45,7 @@ class Headless final : public Screen {
 
  private:
   std::vector<TestPattern> patterns_;
-  std::vector<store::Fd> files_;
+  std::vector<os::Fd> files_;
 };
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "os/clock.h"
+
 namespace weft::video {
 namespace {
 
@@ -115,7 +117,7 @@ void Loop::sleep() {
   if (interval >= 0) wake = std::min(wake, now + std::chrono::milliseconds(interval));
   const auto left = std::max(wake - now, Clock::duration::zero());
   const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
-  const timespec timeout{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
+  const timespec timeout = os::timespec_of(ns);
   ppoll(fds.data(), fds.size(), &timeout, nullptr);
 }
 

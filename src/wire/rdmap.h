@@ -116,7 +116,8 @@ inline constexpr std::uint8_t kRdmapOpcodeMask = 0x0f;
 // On streams of wired queue pairs (docs/personality.md), and never on those of iWARP: the two
 // reserved bits of the control octet, and an operation of its own.
 inline constexpr std::uint8_t kAskBit = 0x20;        // an Ack is wanted once this message is placed
-inline constexpr std::uint8_t kImmediateBit = 0x10;  // of a Send: octets 2-5 are immediate data
+inline constexpr std::uint8_t kImmediateBit = 0x10;  // of a Send: octets 2-5 are immediate data;
+                                                     // of a Write: Immediate Data follows it
 inline constexpr std::uint8_t kAckBits = 0x0c;       // the opcode of an Ack
 inline constexpr std::uint8_t kAckControl = kRdmapVersion | kAckBits;
 

@@ -15,12 +15,6 @@ namespace {
 
 using Type = ConnectionEvent::Type;
 
-EndpointOptions with_channel() {
-  EndpointOptions options;
-  options.with_channel = true;
-  return options;
-}
-
 struct CancelPair : Pair {
   CancelPair() : Pair(plain_config(), with_channel(), with_channel()) {}
 };

@@ -1,12 +1,18 @@
 # The real `weft` program, as users run it: both sides are processes of their own.
 find_package(Python3 COMPONENTS Interpreter)
 if(TARGET weft_command AND Python3_FOUND AND NOT WEFT_SANITIZE)
-  weft_add_script_test(
-    loopback_cli
-    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/cli_test.py"
-            "$<TARGET_FILE:weft_command>"
-    LABELS loopback
-    TIMEOUT 300)
+  foreach(case IN ITEMS Basics Stat Report Perf TwoProcesses Strangers Ping)
+    set(how WAITS)
+    if(case MATCHES "^(Report|Perf)$")
+      set(how "")
+    endif()
+    weft_add_script_test(
+      loopback_cli.${case} ${how}
+      COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/cli_test.py"
+              "$<TARGET_FILE:weft_command>" ${case}
+      LABELS loopback
+      TIMEOUT 300)
+  endforeach()
 endif()
 
 # `weft selftest` against `weft selftest --serve`, and against peers that break rules.

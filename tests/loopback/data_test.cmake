@@ -34,6 +34,30 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
       TIMEOUT 1500
       SERIAL)
   endif()
+  # Exit 0 means that what is there is exactly what was there.
+  set(trust_env "")
+  if(NOT WEFT_SANITIZE) # whose runtime has to be loaded first
+    add_library(loopback_failing_fsync MODULE EXCLUDE_FROM_ALL
+                "${CMAKE_CURRENT_LIST_DIR}/failing_fsync.c")
+    set_target_properties(loopback_failing_fsync PROPERTIES LIBRARY_OUTPUT_DIRECTORY
+                                                            "${WEFT_TEST_OUTPUT_DIRECTORY}")
+    list(APPEND helpers loopback_failing_fsync)
+    set(trust_env "WEFT_TEST_FAILING_FSYNC=$<TARGET_FILE:loopback_failing_fsync>")
+  endif()
+  weft_add_script_test(
+    loopback_data_trust
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_trust_test.py"
+            "$<TARGET_FILE:weft_data>"
+    LABELS loopback
+    TIMEOUT 300
+    ENV ${trust_env})
+  # ... beside random changes of the source and of the server.
+  weft_add_script_test(
+    loopback_data_model
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_model_test.py"
+            "$<TARGET_FILE:weft_data>"
+    LABELS loopback
+    TIMEOUT 180)
   # Peers that break the rules, by hand over plain sockets.
   set(hostile_env "")
   if(NOT WEFT_SANITIZE) # whose runtime has to be loaded first

@@ -5,6 +5,7 @@
 """
 
 import errno
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -284,6 +285,13 @@ def case_calls_that_write(tmp):
         assert os.listdir(served.source) == []
 
 
+def case_how_full_the_disk_is(tmp):
+    with Served(tmp) as served:
+        here, there = os.statvfs(served.at), os.statvfs(served.source)
+        assert here.f_blocks * here.f_frsize == there.f_blocks * there.f_frsize != 0
+        assert here.f_files == there.f_files and here.f_bavail != 0
+
+
 def case_read_only_on_demand(tmp):
     with Served(tmp, "writable", "--read-only") as served:
         (served.source / "file").write_text("content")
@@ -332,6 +340,78 @@ def case_the_server_dies_while_it_is_written_to(tmp):
             (served.at / "folder").mkdir()
         assert (served.source / "file").read_bytes() == content[::-1]
         assert (served.source / "folder").is_dir()
+
+
+def case_fsync_after_the_server_was_killed(tmp):
+    """What the server was sent in its life before may be lost: fsync says so, once, on every descriptor's way to it."""
+    with Served(tmp, "writable") as served:
+        def restart():
+            served.server.kill()
+            served.server.wait()
+            served.serve()
+        with open(served.at / "file", "w+b", buffering=0) as file, open(served.at / "file", "r+b", buffering=0) as other:
+            file.write(b"before")
+            restart()
+            file.write(b"behind")  # opens it again
+            assert error_of(os.fsync, file.fileno()) == errno.EIO
+            assert error_of(os.fsync, file.fileno()) == 0
+            file.write(b"before")
+            restart()
+            assert error_of(os.fsync, other.fileno()) == errno.EIO
+            restart()  # nothing has been written since
+            assert error_of(os.fsync, file.fileno()) == 0
+            file.write(b"end")
+            assert error_of(os.fsync, other.fileno()) == 0
+
+
+def case_another_file_behind_the_same_name_and_number(tmp):
+    """A mount goes on with the file that it has open, or not at all."""
+    with Served(tmp, "writable") as served:
+        with open(served.at / "file", "w+b", buffering=0) as file:
+            file.write(b"ours")
+            served.server.kill()
+            served.server.wait()
+            (served.source / "file").unlink()
+            # File systems that give a number again give it to one of the next.
+            (served.source / "file").write_bytes(b"somebody else's")
+            served.serve()
+            assert error_of(os.pwrite, file.fileno(), b"ours", 0) == errno.ESTALE
+        assert (served.source / "file").read_bytes() == b"somebody else's"
+
+
+def case_an_open_file_that_was_renamed(tmp):
+    """Here, before the server is started anew: it is found under its new name. Elsewhere: it is stale."""
+    with Served(tmp, "writable") as served:
+        (served.source / "folder").mkdir()
+        with open(served.at / "folder" / "file", "w+b", buffering=0) as file:
+            file.write(b"before")
+            os.rename(served.at / "folder" / "file", served.at / "folder" / "other")
+            os.rename(served.at / "folder", served.at / "moved")
+            served.server.kill()
+            served.server.wait()
+            served.serve()
+            os.pwrite(file.fileno(), b"behind", 6)
+            assert (served.source / "moved" / "other").read_bytes() == b"beforebehind"
+            served.server.kill()
+            served.server.wait()
+            os.rename(served.source / "moved" / "other", served.source / "gone")
+            served.serve()
+            assert error_of(os.pwrite, file.fileno(), b"x", 0) == errno.ESTALE
+
+
+def case_folders_with_hidden_drafts(tmp):
+    """rm -rf removes a folder with a draft that nobody writes any more."""
+    with Served(tmp, "writable") as served:
+        (served.source / "folder").mkdir()
+        draft = served.source / "folder" / ".weft-draft-0123"
+        draft.write_text("half")
+        with open(draft, "rb") as used:
+            fcntl.flock(used, fcntl.LOCK_EX)
+            assert error_of(os.rmdir, served.at / "folder") == errno.ENOTEMPTY and draft.exists()
+        (served.source / "folder" / "file").write_text("file")
+        assert error_of(os.rmdir, served.at / "folder") == errno.ENOTEMPTY and draft.exists()
+        subprocess.run(["rm", "-rf", str(served.at / "folder")], check=True, timeout=LIMIT_S)
+        assert not (served.source / "folder").exists()
 
 
 def case_in_the_background(tmp):

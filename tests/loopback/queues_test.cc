@@ -15,12 +15,6 @@
 namespace weft::test {
 namespace {
 
-EndpointOptions with_channel() {
-  EndpointOptions o;
-  o.with_channel = true;
-  return o;
-}
-
 bool readable(int fd, milliseconds patience) {
   pollfd p{.fd = fd, .events = POLLIN, .revents = 0};
   return ::poll(&p, 1, static_cast<int>(patience.count())) == 1;

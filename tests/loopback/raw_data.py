@@ -10,6 +10,7 @@ import threading
 from fake_peer import FakePeer, fpdu
 
 SEND, WRITE, IMMEDIATE = 3, 0, 8
+READ_REQUEST, SEND_INVALIDATE = 1, 4
 (HELLO, PROVE, STAT, LIST, OPEN, READ, CLOSE, SUM, READLINK, CREATE, WRITE_FILE, COMMIT, MKDIR, REMOVE, SYMLINK, PLAY,
  GRANT, DRAFT, EDIT, SET, RENAME, SYNC) = range(1, 23)
 CREDITS = 32
@@ -23,12 +24,13 @@ class Rdma:
         self.link = link
         self.msn = 0
 
-    def send(self, message, opcode=SEND):
+    def send(self, message, opcode=SEND, invalidate=0):
         self.msn += 1
         for at in range(0, len(message), SENDABLE):
             piece = message[at:at + SENDABLE]
             last = 0x40 if at + len(piece) == len(message) else 0
-            self.link.sendall(fpdu(struct.pack(">BBIIII", last | 1, 0x40 | opcode, 0, 0, self.msn, at) + piece))
+            self.link.sendall(fpdu(struct.pack(">BBIIII", last | 1, 0x40 | opcode, invalidate, 0, self.msn, at)
+                                   + piece))
 
     def write(self, stag, address, data):
         for at in range(0, len(data), SENDABLE):
@@ -78,6 +80,14 @@ class RawClient(Rdma):
             if ulpdu[0] & 0x40:
                 operation, error, tag = struct.unpack(">B3xIQ", message[:16])
                 return operation & 0x7F, error, tag, message[16:]
+
+    def recv_read_request(self):
+        """The next RDMA Read Request of the server, its DDP header included."""
+        while True:
+            length = struct.unpack(">H", FakePeer.take(self.link, 2))[0]
+            ulpdu = FakePeer.take(self.link, length + -(length + 2) % 4 + 4)[:length]
+            if ulpdu[1] & 15 == READ_REQUEST:
+                return ulpdu
 
     def ask(self, operation, body):
         tag = self.request(operation, body)

@@ -21,6 +21,8 @@ WEFT = "weft"
 DEADLINE_S = 240
 # A machine under load may leave a right peer without a processor for seconds.
 PATIENT = ("--timeout", "30")
+# Two checks wait until Weft gives up a peer that says nothing.
+SHORT = ("--config", "request_timeout=2s")
 
 
 def run(*args):
@@ -47,7 +49,7 @@ class Plain(unittest.TestCase):
     maxDiff = None
 
     def test_is_right_in_every_check(self):
-        status, checks = outcomes("--self", *PATIENT)
+        status, checks = outcomes("--self", *PATIENT, *SHORT)
         self.assertGreater(len(checks), 150)
         # That Weft asks for markers is for the next test.
         skipped = [name for name, check in checks.items() if check["result"] == "skip"]
@@ -72,7 +74,7 @@ class Ring(unittest.TestCase):
     maxDiff = None
 
     def test_is_right_by_the_ring_too(self):
-        status, checks = outcomes("--self", "--path", "ring", *PATIENT)
+        status, checks = outcomes("--self", "--path", "ring", *PATIENT, *SHORT)
         skipped = {name for name, check in checks.items() if check["result"] == "skip"}
         # There are neither CRCs nor markers on a ring.
         self.assertEqual(skipped, {"fpdu.peer-markers", "fpdu.crc", "fpdu.crc-payload"})
@@ -96,7 +98,7 @@ class Verbs(unittest.TestCase):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
         process = subprocess.Popen(
-            [WEFT, "run", "--log", "off", "--", str(program), "127.0.0.1", str(port)],
+            [WEFT, "run", "--log", "off", *SHORT, "--", str(program), "127.0.0.1", str(port)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             ready, _, _ = select.select([process.stdout], [], [], 20)
@@ -209,12 +211,13 @@ class Usage(unittest.TestCase):
         self.fails(2, "outside 0.1 to 600", "--self", "--timeout", "0")
         self.fails(2, "--port goes with --serve", "--self", "--port", "7")
         self.fails(2, "--peer", "--peer", "127.0.0.1:99999")
+        self.fails(2, "--path: 'air' is not one of tcp,ring", "--self", "--path", "air")
 
     def test_nobody_there_is_a_failure(self):
         with socket.socket() as bound:  # held, so that nobody else listens there meanwhile
             bound.bind(("127.0.0.1", 0))
-            self.fails(1, "no iWARP connection comes about", "--peer",
-                       f"127.0.0.1:{bound.getsockname()[1]}")
+            for text in ("no iWARP connection comes about", "start `weft selftest --serve` there"):
+                self.fails(1, text, "--peer", f"127.0.0.1:{bound.getsockname()[1]}")
 
     def test_peer_that_is_no_iwarp_is_a_failure(self):
         with socket.create_server(("127.0.0.1", 0)) as mute:

@@ -10,6 +10,7 @@ if(TARGET weft_video_program AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "t
     COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/video_test.py"
             "$<TARGET_FILE:weft_video_program>" ${has_window}
     LABELS loopback
-    TIMEOUT 300)
+    TIMEOUT 300
+    WAITS)
   add_dependencies(weft_tests weft_video_program weft_data)
 endif()

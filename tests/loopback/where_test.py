@@ -306,6 +306,42 @@ class Servers(Test):
                 argv = [path if word == "PATH" else word for word in command]
                 self.assert_refused(run(WEFT, *argv), f"in '{path}' is not a port", "65535")
 
+    def test_what_is_missing_or_on_the_wrong_side_is_named(self):
+        self.assert_refused(run(WEFT, "ls", "http://host/file"), "'http://host/file'", "weft://HOST")
+        self.assert_refused(run(WEFT, "ls", "host"), "host: ", "HOST:PATH", "HOST: for its root")
+        self.assert_refused(run(WEFT, "get"), "PATH is missing", "weft get --help")
+        self.assert_refused(run(WEFT, "get", "host:file"), "the destination is missing")
+        self.assert_refused(run(WEFT, "put", "file"), "destination is missing", "HOST:PATH")
+        self.assert_refused(run(WEFT, "sync", "one", "two"), "one and two: ", "HOST:PATH")
+        self.assert_refused(run(WEFT, "sync", "one"), "one source and one destination")
+        # From one server to another: not as a file here with that name.
+        for command in ("get", "sync"):
+            refused = subprocess.run([WEFT, command, "host:file", "other:file"], cwd=self.folder,
+                                     capture_output=True, text=True, timeout=DEADLINE_S)
+            self.assert_refused(refused, "other:file: ", "./other:file")
+        self.assertFalse((self.folder / "other:file").exists())
+        if built("weft-mount"):
+            self.assert_refused(run(WEFT, "mount"), "HOST[:PORT]:PATH is missing")
+        if built("weft-video"):
+            self.assert_refused(run(WEFT, "video", "sow"), "sow: there is no such command", "'show'")
+            self.assert_refused(run(WEFT, "video"), "a command is missing", "weft video --help")
+
+    def test_failures_name_the_place(self):
+        def assert_failed(result, *words):
+            self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+            self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+            for word in words:
+                self.assertIn(word, result.stderr)
+        with serving("serve", self.folder, "--listen", "127.0.0.1:0") as (_, port, _):
+            at = f"127.0.0.1:{port}:"
+            long = self.folder / ("n" * 300)
+            assert_failed(run(WEFT, "get", at + "file", long), f"{long}: File name too long")
+            assert_failed(run(WEFT, "get", at, self.folder), "the served folder: is a folder", "-r")
+            assert_failed(run(WEFT, "cat", at), "the served folder: Is a directory")
+        # 192.0.2.0/24 is nobody's.
+        assert_failed(run(WEFT, "serve", self.folder, "--listen", "192.0.2.1:0"), "192.0.2.1",
+                      "no device of this machine has that address", "--listen")
+
     def test_mount(self):
         if not built("weft-mount"):
             self.skipTest("weft-mount is not built")

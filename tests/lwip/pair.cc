@@ -126,7 +126,7 @@ Status Pair::Side::post(SendOp op, std::size_t from, std::uint32_t size, Stag re
   wr.wr_id = wr_id;
   wr.op = op;
   if (op != SendOp::kImmediate) wr.sges = {&sge, 1};
-  wr.rkey = remote.value;
+  wr.rkey = wr.invalidate_rkey = remote.value;
   wr.remote_addr = to;
   wr.imm_data = imm;
   return post(wr);

@@ -95,6 +95,29 @@ TEST(LwipTransport, WrongStagEndsTheConnectionWithTheTerminateOfTheRfc) {
   EXPECT_EQ(pair.client.endpoint->terminate_code(), term::kDdpInvalidStag);
 }
 
+// The STag of memory that no peer may reach is known to it all the same: of a Read's sink, say.
+TEST(LwipTransport, APeerInvalidatesOnlyWhatItMayReach) {
+  for (const Access access : {Access::kNone, Access::kRemoteRead, Access::kRemoteWrite}) {
+    SCOPED_TRACE(static_cast<std::uint32_t>(access));
+    Pair pair;
+    ASSERT_TRUE(pair.establish());
+    std::vector<std::uint8_t> octets(64);
+    auto region = pair.server.domain->add(octets.data(), octets.size(), 0, access);
+    ASSERT_TRUE(region);
+    ASSERT_TRUE(pair.server.post_recv(0, 64));
+    ASSERT_TRUE(pair.client.post(SendOp::kSendInvalidate, 0, 1, *region));
+    ASSERT_TRUE(pair.wait(pair.server, 1));
+    const bool reachable = access != Access::kNone;
+    EXPECT_EQ(pair.server.done[0].status == WcStatus::kSuccess, reachable);
+    const proto::MemoryEntry* entry = pair.server.domain->table().find(*region);
+    ASSERT_NE(entry, nullptr);
+    EXPECT_EQ(entry->stag.load() == 0, reachable) << "0: it is no longer valid";
+    if (reachable) continue;
+    ASSERT_TRUE(pair.run_until([&] { return pair.client.endpoint->phase() == Phase::kDown; }));
+    EXPECT_EQ(pair.client.endpoint->terminate_code(), term::kRdmapCannotInvalidateProtection);
+  }
+}
+
 // The peer goes, and its reset is lost.
 TEST(LwipTransport, APeerThatIsGoneIsNoticedByAskingIt) {
   for (const bool asks : {true, false}) {

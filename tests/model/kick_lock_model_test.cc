@@ -1,5 +1,5 @@
-// Every interleaving of a few threads over the kick lock and over the doorbells of a poller, by
-// explicit search. The steps of the lock word are the real ones (io/kick_lock.h).
+// Every interleaving of a few threads over the kick lock, by explicit search. The steps of the lock
+// word are the real ones (io/kick_lock.h).
 #include <gtest/gtest.h>
 
 #include <array>
@@ -93,104 +93,6 @@ TEST(KickLockModel, NoInterleavingLosesAKickOrLetsTwoIn) {
     SCOPED_TRACE(mask);
     expect_sound(roles);
   }
-}
-
-// Doorbells: a poster leaves one for a caller's next look, while the caller goes to sleep. The
-// steps are those of Lane::ring(), Poller::collect(), begin_sleep() and settle().
-struct Bells {
-  std::array<std::uint8_t, 3> pc{};  // two posters, one sleeper
-  std::uint8_t posted = 0, sent = 0;
-  bool deferred = false;  // Lane::deferred_
-  std::uint8_t listed = 0;
-  bool due = false;
-  bool sleeping = false;
-  bool saw_due = false;
-  bool asleep = false;
-
-  auto operator<=>(const Bells&) const = default;
-};
-
-void send_all(Bells& b) {
-  b.deferred = false;
-  b.sent = b.posted;
-}
-
-Bells poster_step(Bells b, std::size_t t) {
-  switch (b.pc[t]) {
-    case 0:
-      ++b.posted;
-      b.pc[t] = 1;
-      break;
-    case 1:  // collects()
-      b.pc[t] = b.sleeping ? 6 : 2;
-      break;
-    case 2:
-      b.pc[t] = b.deferred ? 9 : 3;
-      b.deferred = true;
-      break;  // one exchange
-    case 3:
-      ++b.listed;
-      b.pc[t] = 4;
-      break;
-    case 4:
-      b.due = true;
-      b.pc[t] = 5;
-      break;
-    case 5: b.pc[t] = b.sleeping ? 6 : 9; break;  // looked at again behind the note
-    case 6:
-      send_all(b);
-      b.pc[t] = 9;
-      break;  // kick
-    default: break;
-  }
-  return b;
-}
-
-Bells sleeper_step(Bells b) {
-  auto& pc = b.pc[2];
-  switch (pc) {
-    case 0:
-      b.sleeping = true;
-      pc = 1;
-      break;
-    case 1:
-      b.saw_due = b.due;
-      pc = b.due ? 2 : 5;
-      break;
-    case 2:
-      b.due = false;
-      pc = 3;
-      break;
-    case 3:
-      pc = b.listed != 0 ? 4 : 0;
-      b.listed = 0;
-      break;
-    case 4:
-      if (b.deferred) send_all(b);
-      pc = 0;  // something moved: settle again
-      break;
-    case 5:
-      b.asleep = true;
-      pc = 9;
-      break;
-    default: break;
-  }
-  return b;
-}
-
-TEST(DoorbellModel, NothingPostedIsLeftUnsentBesideASleeper) {
-  const auto next = [](const Bells& b, std::vector<Bells>& out) {
-    for (std::size_t t = 0; t < 3; ++t) {
-      if (b.pc[t] != 9) out.push_back(t == 2 ? sleeper_step(b) : poster_step(b, t));
-    }
-  };
-  std::size_t ends = 0;
-  test::explore(Bells{}, next, [&](const Bells& b, bool end) {
-    if (!end) return;
-    ++ends;
-    ASSERT_EQ(b.sent, 2) << "the sleeper sleeps, and a request lies in the queue";
-  });
-  EXPECT_GT(ends, 0U);
 }
 
 // The lock itself, for ThreadSanitizer and for what a model can't show.

@@ -65,14 +65,21 @@ inline ibv_sge sge_of(const void* data, std::size_t length, const ibv_mr* mr) {
           mr != nullptr ? mr->lkey : 0};
 }
 
+// Asks until `condition()` holds; false after kWaitMs.
+template <typename Condition>
+bool eventually(const Condition& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kWaitMs);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
 // Polls until there is a completion; false after kWaitMs.
 inline bool next_completion(ibv_cq* cq, ibv_wc& wc) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kWaitMs);
-  while (std::chrono::steady_clock::now() < end) {
-    const int got = ibv_poll_cq(cq, 1, &wc);
-    if (got != 0) return got > 0;
-  }
-  return false;
+  int got = 0;
+  return eventually([&] { return (got = ibv_poll_cq(cq, 1, &wc)) != 0; }) && got > 0;
 }
 
 inline bool readable(int fd, int timeout_ms = kWaitMs) {
@@ -145,14 +152,14 @@ inline rdma_cm_id* make_id(rdma_event_channel* channel) {
   return id;
 }
 
-// A listener on 127.0.0.1, its port chosen by the system.
+// A listener on 127.0.0.1, its port chosen by the system unless one is given.
 struct Listening {
   ChannelPtr channel = make_channel();
   rdma_cm_id* id = nullptr;
   std::uint16_t port = 0;
 
-  explicit Listening(int backlog = 16) {
-    auto any = v4("127.0.0.1", 0);
+  explicit Listening(int backlog = 16, std::uint16_t wanted = 0) {
+    auto any = v4("127.0.0.1", wanted);
     EXPECT_EQ(rdma_create_id(channel.get(), &id, this, RDMA_PS_TCP), 0);
     EXPECT_EQ(rdma_bind_addr(id, generic(any)), 0);
     EXPECT_EQ(rdma_listen(id, backlog), 0);

@@ -300,8 +300,12 @@ def run_passes_status_and_signals(network):
     sleeper.expect(-15, LIMIT_S)
     out = network.start(["no-such-program"]).expect(127, LIMIT_S)
     check("no-such-program" in out, out)
+    # As a shell has it: 127 where there is no such file, 126 where it is no program.
+    network.start(["/no/such/program"]).expect(127, LIMIT_S)
+    out = network.start(["/etc/passwd"]).expect(126, LIMIT_S)
+    check("/etc/passwd: this file cannot be executed" in out, out)
     out = network.start(["true"], options=["--markers", "--fpdu=huge"]).expect(2, LIMIT_S)
-    check("fpdu" in out and "16k" in out, out)
+    check("weft: --fpdu: 'huge' " in out and "16k" in out, out)
     out = network.start(
         ["sh", "-c", "echo $WEFT_CRC $WEFT_MARKERS $WEFT_LOG"],
         options=["--crc=off", "--markers", "--log=info"]).expect(0, LIMIT_S)

@@ -39,14 +39,14 @@ def need(program):
 class Process:
     """A program under `weft run`, its output kept in memory by a file of its own."""
 
-    def __init__(self, place, argv, options=(), env=None, raw=False):
+    def __init__(self, place, argv, options=(), env=None, raw=False, command=WEFT):
         self.argv = [str(a) for a in argv]
-        command = self.argv if raw else [WEFT, "run", *options, "--", *self.argv]
+        argv = self.argv if raw else [command, "run", *options, "--", *self.argv]
         self.log = open(os.memfd_create("output"), "w+b", buffering=0)
         merged = {**os.environ, **(env or {})}
         # A session of its own: whatever the program starts can be ended with it.
         self.popen = subprocess.Popen(
-            [*place.prefix, *command], stdin=subprocess.DEVNULL, stdout=self.log,
+            [*place.prefix, *argv], stdin=subprocess.DEVNULL, stdout=self.log,
             stderr=subprocess.STDOUT, env=merged, start_new_session=True)
         _running.append(self)
         _all.append(self)
@@ -100,7 +100,7 @@ class Process:
                              f"own\n{self.tail()}")
         return self.output()
 
-    def listening(self, port, seconds=20, kind="tcp"):
+    def listening(self, port, seconds=20, kind="rdma_cm"):
         """Waits until somebody listens on `port` in the network namespace of this program."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -145,6 +145,10 @@ def stacks(pid):
 
 
 def is_listening(pid, port, kind="tcp"):
+    """kind "rdma_cm": a listener of rdma_cm on a RoCE-like device has the UDP port (docs/
+    rdma-cm-ports.md), a program that asks over a socket first the TCP port."""
+    if kind == "rdma_cm":
+        return is_listening(pid, port, "udp") or is_listening(pid, port, "tcp")
     wanted = f":{port:04X}"
     state = "0A" if kind == "tcp" else "07"  # as the kernel numbers them: LISTEN, and bound
     for name in (kind, f"{kind}6"):
@@ -220,8 +224,25 @@ def again_if(sign, why, attempt, times=2):
     raise AssertionError("unreachable")
 
 
+_held_ports = []  # as long as this process lives
+
+
+def held(port):
+    """Whether `port` is now this test's: another that has it, in whichever network namespace its
+    programs listen, holds the name."""
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        name.bind(f"\0weft-test-port/{port}")
+    except OSError:
+        name.close()
+        return False
+    _held_ports.append(name)
+    return True
+
+
 def free_port():
-    """A port that is free now on loopback, below the ephemeral range of most systems."""
+    """A port that is free now on loopback, below the ephemeral range of most systems. No test gets
+    it again."""
     for _ in range(200):
         port = 20000 + int.from_bytes(os.urandom(2), "big") % 10000
         with socket.socket(socket.AF_INET6) as probe:
@@ -230,7 +251,8 @@ def free_port():
                 probe.bind(("::", port))
             except OSError:
                 continue
-            return port
+            if held(port):
+                return port
     raise Failure("no free port")
 
 
@@ -242,6 +264,17 @@ def loopback():
 
 def ip(*argv):
     subprocess.run(["ip", *argv], check=True, capture_output=True, timeout=20)
+
+
+def wait_until_up(namespace, link, seconds=20):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        shown = subprocess.run(["ip", "-n", namespace, "link", "show", link], check=True,
+                               capture_output=True, text=True, timeout=20).stdout
+        if " state UP " in shown:
+            return
+        time.sleep(0.02)
+    raise Skip(f"the link {link} does not come up")
 
 
 @contextlib.contextmanager
@@ -270,6 +303,9 @@ def namespaces():
             ip("-n", name, "link", "set", link, "up")
             places.append(Place(["ip", "netns", "exec", name], f"10.77.0.{index + 1}",
                                 f"fd77::{index + 1}"))
+        # The link of a veth is up a moment later, and UCX passes over interfaces that are not.
+        for name, link in zip(names, links):
+            wait_until_up(name, link)
         # A cable that is pulled would show at both ends; this drops without a word.
         def cut():
             for name, link in zip(names, links):

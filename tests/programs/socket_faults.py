@@ -77,6 +77,69 @@ def silent_clients(network):
     server.end()
 
 
+HALF_GREETED_SERVER = """
+import array, fcntl, socket, struct, sys, termios, time
+with socket.create_server((sys.argv[1], int(sys.argv[2]))) as listener:
+    link, _ = listener.accept()
+print('accepted', flush=True)
+count = array.array('i', [0])
+while not count[0]:
+    time.sleep(0.01); fcntl.ioctl(link, termios.FIONREAD, count)
+def nothing():
+    try: print('read', link.recv(100), flush=True)
+    except BlockingIOError: print('nothing yet', flush=True)
+link.setblocking(False); nothing()
+link.setblocking(True)
+link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack('ll', 0, 100000)); nothing()
+link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack('ll', 0, 0))
+print('waiting', flush=True)
+got = b''
+while part := link.recv(100):
+    got += part; print('so far', got, flush=True)
+"""
+
+
+# By the C library's call: Python's own begins again after EINTR.
+SLEEPING_SERVER = """
+import ctypes, socket, sys
+with socket.create_server((sys.argv[1], int(sys.argv[2]))) as listener:
+    link, _ = listener.accept()
+library = ctypes.CDLL(None, use_errno=True)
+print('reading', flush=True)
+got = library.recv(link.fileno(), ctypes.create_string_buffer(100), 100, 0)
+print('got', got, ctypes.get_errno() if got < 0 else 0, flush=True)
+"""
+
+
+def half_greeted(network):
+    """A client whose first octet may become an MPA Request: reads wait as their caller wants it,
+    and never run in circles."""
+    port = free_port()
+    server = network.start(["/usr/bin/python3", "-c", HALF_GREETED_SERVER, network.server.v4, port],
+                           options=("--sockets",)).listening(port)
+    with socket.create_connection((network.server.v4, port), timeout=20) as link:
+        server.wait_for("accepted")
+        link.sendall(b"M")
+        server.wait_for("waiting")
+        link.sendall(b"y first octet was like a greeting's")
+        server.wait_for("greeting's")
+        link.sendall(b"!")
+        server.wait_for("!")
+        link.shutdown(socket.SHUT_WR)
+        out = server.expect(0, LIMIT_S)
+    check(out.count("nothing yet") == 2 and "My first octet was like a greeting's" in out, out)
+    asleep = network.start(["/usr/bin/python3", "-c", SLEEPING_SERVER, network.server.v4, port],
+                           options=("--sockets",)).listening(port)
+    with socket.create_connection((network.server.v4, port), timeout=20) as link:
+        asleep.wait_for("reading")
+        time.sleep(0.2)  # it sleeps now; if it does not yet, this shows less
+        link.sendall(b"M")
+        time.sleep(0.2)
+        link.sendall(b"y first octet came to a sleeping reader")
+        out = asleep.expect(0, LIMIT_S)
+    check("got 40 0" in out, out)
+
+
 def stat_of(network, pid):
     """What `weft stat --sockets` says of a process, once it has got as far as `asking`."""
     end = time.monotonic() + 20
@@ -547,8 +610,8 @@ def closed_while_full(s):
 
 
 CASES = {case.__name__: case for case in (
-    scenarios, rules, iwarp_mode, iwarp_mode_slow_client, declined, rdma_or_nothing, silent_clients, few_descriptors,
-    two_readers, over_all_numbers, passing_out, stat_of_a_fifo)} | {
+    scenarios, rules, iwarp_mode, iwarp_mode_slow_client, declined, rdma_or_nothing, silent_clients,
+    half_greeted, few_descriptors, two_readers, over_all_numbers, passing_out, stat_of_a_fifo)} | {
         case.__name__: everywhere(case) for case in (stat, dying_clients, closed_while_full)}
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Socket programs under `weft run --sockets`: on which sides Weft is, and what most tests need."""
 
 import os
+import shutil
 import subprocess
 import tempfile
 import time
 
-from harness import check
+from harness import WEFT, check
 
 LIMIT_S = 60
 RULES = "use both connect * *:*\n"
@@ -40,6 +41,14 @@ class Setting:
             file.write(text)
         return self.path(name)
 
+    def weft_for_everybody(self):
+        """A copy of Weft that every user may read: the tree may lie in a home folder, and the
+        loader says nothing to a program that has changed its user. What starts a program with it."""
+        built, copy = os.path.dirname(os.path.dirname(os.path.abspath(WEFT))), self.path("weft")
+        shutil.copytree(f"{built}/lib/weft", f"{copy}/lib/weft", symlinks=True)
+        os.mkdir(f"{copy}/bin")
+        return {"command": shutil.copy(WEFT, f"{copy}/bin"), "env": {"WEFT_LIB_DIR": f"{copy}/lib"}}
+
     def _run(self, place, weft, argv, **more):
         if weft:
             options = ["--sockets", "--why"]
@@ -60,6 +69,10 @@ class Setting:
     def must(self, argv, status=0, seconds=LIMIT_S, **more):
         """Runs a client to its end; its output."""
         return self.call(argv, **more).expect(status, seconds)
+
+    def plain_must(self, argv, seconds=LIMIT_S):
+        """The same without Weft, whichever sides have it."""
+        return self._run(self.network.connect, False, argv).expect(0, seconds)
 
     def check_path(self, output):
         """What a client under Weft said of its connections."""

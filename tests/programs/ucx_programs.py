@@ -53,6 +53,27 @@ def ucp(*tests):
     return case
 
 
+def listener(options, lane):
+    """ucp_listener on an address, and all of UCX's interfaces, without any setting of UCX: rdma_cm
+    and TCP listen at one number, as UCX has them by default."""
+    def case(network):
+        program = os.path.join(os.environ["WEFT_TEST_BIN_DIR"], "ucx_listener")
+        if not os.path.exists(program):
+            raise Skip("libucx-dev is not installed (scripts/install-deps.sh test)")
+        for fixed in (0, free_port()):
+            # No name of UCX's is set: not in this process either.
+            check(not [name for name in os.environ if name.startswith("UCX_")], "UCX_* is set")
+            server = network.start([program, "server", network.server.v4, fixed], options=options)
+            server.wait_for("port ")
+            port = int(server.output().split("port ", 1)[1].split()[0])
+            check(fixed in (0, port), f"the server listens at {port}, not at {fixed}")
+            client = network.connect([program, "client", network.server.v4, port], options=options)
+            out = client.expect(0, LIMIT_S)
+            check("all well" in server.expect(0, LIMIT_S), server.tail())
+            check("all well" in out and lane in out, out)
+    return case
+
+
 MPI_PROGRAM = """
 import array, sys
 from mpi4py import MPI
@@ -132,6 +153,8 @@ if __name__ == "__main__":
                        ("ucp_cswap", "-s", 8)),
         "am_stream": ucp(("ucp_am_lat", "-s", 8), ("ucp_am_bw", "-s", 65536),
                          ("stream_lat", "-s", 8), ("stream_bw", "-s", 65536)),
+        "listener": listener(ROCE, "rc_verbs/weft0:1"),
+        "listener_iwarp": listener((), "tcp/"),
         "open_mpi": open_mpi(2),
         "open_mpi_four": open_mpi(4),
         "netpipe": netpipe,

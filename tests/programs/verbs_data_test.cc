@@ -335,6 +335,29 @@ TEST(VerbsData, TheBuilderPostsAllOfABatchOrNothing) {
   EXPECT_EQ(ibv_poll_cq(pair.active.id->send_cq, 1, &wc), 0);
 }
 
+TEST(VerbsData, TheBuilderHoldsNothingOfABindThatItHasPosted) {
+  Connected pair([](ibv_qp_init_attr_ex& attr) {
+    attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    attr.send_ops_flags = IBV_QP_EX_WITH_BIND_MW;
+  });
+  ibv_qp_ex* qp = ibv_qp_to_qp_ex(pair.passive.id->qp);
+  ASSERT_NE(qp, nullptr);
+  ibv_mw* mw = ibv_alloc_mw(pair.passive.id->pd, IBV_MW_TYPE_2);
+  ASSERT_NE(mw, nullptr);
+  const ibv_mw_bind_info info = {pair.passive.mr, address_of(pair.passive, 0), 256,
+                                 IBV_ACCESS_REMOTE_WRITE};
+  ibv_wr_start(qp);
+  qp->wr_id = 1;
+  qp->wr_flags = IBV_SEND_SIGNALED;
+  ibv_wr_bind_mw(qp, mw, ibv_inc_rkey(mw->rkey), &info);
+  ASSERT_EQ(ibv_wr_complete(qp), 0);
+  ASSERT_EQ(completion(pair.passive.id->send_cq).status, IBV_WC_SUCCESS);
+  EXPECT_EQ(ibv_dealloc_mw(mw), 0);
+  EXPECT_EQ(ibv_dereg_mr(pair.passive.mr), 0) << "the window is gone";
+  pair.passive.mr = ibv_reg_mr(pair.passive.id->pd, pair.passive.memory.data(),
+                               pair.passive.memory.size(), IBV_ACCESS_LOCAL_WRITE);
+}
+
 TEST(VerbsData, TheExtendedCqShowsOneCompletionAtATime) {
   Opened device;
   ibv_cq_ex* cq = nullptr;

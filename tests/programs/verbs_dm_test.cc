@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "abi_support.h"
@@ -69,10 +70,23 @@ TEST_F(DeviceMemory, KeepsWhatIsCopiedInAndChecksItsBorders) {
   ASSERT_EQ(ibv_memcpy_from_dm(out.data(), dm, 0, 1000), 0);
   EXPECT_EQ(out, in);
   EXPECT_EQ(ibv_memcpy_to_dm(dm, 1000, in.data(), 0), 0);
-  EXPECT_EQ(ibv_memcpy_to_dm(dm, 1, in.data(), 1000), EINVAL);
+  EXPECT_EQ(ibv_memcpy_to_dm(dm, 4, in.data(), 1000), EINVAL);
   EXPECT_EQ(ibv_memcpy_from_dm(out.data(), dm, ~std::uint64_t{0}, 2), EINVAL);
   EXPECT_EQ(ibv_free_dm(dm), 0);
   EXPECT_NE(ibv_free_dm(dm), 0);
+}
+
+TEST_F(DeviceMemory, IsCopiedInWholeWordsAsByAdapters) {
+  ibv_dm* dm = allocate(64);
+  ASSERT_NE(dm, nullptr);
+  std::vector<std::uint8_t> octets(64);
+  for (const auto& [offset, length] : {std::pair{1, 4}, {4, 1}, {2, 2}, {0, 63}}) {
+    EXPECT_EQ(ibv_memcpy_to_dm(dm, offset, octets.data(), length), EINVAL) << offset << length;
+    EXPECT_EQ(ibv_memcpy_from_dm(octets.data(), dm, offset, length), EINVAL) << offset << length;
+  }
+  EXPECT_EQ(ibv_memcpy_to_dm(dm, 60, octets.data(), 4), 0);
+  EXPECT_EQ(ibv_memcpy_from_dm(octets.data(), dm, 60, 4), 0);
+  EXPECT_EQ(ibv_free_dm(dm), 0);
 }
 
 TEST_F(DeviceMemory, ASegmentWithARegionIsBusy) {

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 
+#include <array>
 #include <atomic>
 
 #include "abi_support.h"
@@ -44,6 +45,30 @@ TEST(VerbsEvents, AViolationNamesTheQpOfTheVictim) {
   const ibv_qp* qp = v.event.element.qp;
   EXPECT_TRUE(qp == v.pair.passive.id->qp || qp == v.pair.active.id->qp);
   ibv_ack_async_event(&v.event);
+}
+
+// UCX reads the count in the public struct, where rdma-core keeps it.
+TEST(VerbsEvents, AcknowledgedCompletionEventsAreCountedInTheQueue) {
+  Connected pair;
+  rdma_cm_id* const id = pair.active.id;
+  ibv_cq* const cq = id->send_cq;
+  ASSERT_EQ(ibv_req_notify_cq(cq, 0), 0);
+  std::array<char, 8> data{};
+  ibv_mr* const mr = ibv_reg_mr(id->pd, data.data(), data.size(), kLocalWrite);
+  ibv_sge sge = sge_of(data.data(), 0, mr);
+  ibv_send_wr wr = send_request(sge, 1);
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.num_sge = 0;
+  ibv_send_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_send(id->qp, &wr, &bad), 0);
+  ibv_cq* of = nullptr;
+  void* context = nullptr;
+  ASSERT_TRUE(readable(id->send_cq_channel->fd));
+  ASSERT_EQ(ibv_get_cq_event(id->send_cq_channel, &of, &context), 0);
+  EXPECT_EQ(cq->comp_events_completed, 0U);
+  ibv_ack_cq_events(cq, 1);
+  EXPECT_EQ(cq->comp_events_completed, 1U);
+  ibv_dereg_mr(mr);
 }
 
 TEST(VerbsEvents, DestroyingAQpWaitsForTheAcknowledgementOfItsEvents) {

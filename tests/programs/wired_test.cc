@@ -1,155 +1,19 @@
 // Queue pairs wired by hand through the C interface, with personality roce: what is told is what is
 // shown, errors at the right request, datagrams with their route header, and a process that exits.
 #include <netinet/ip.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdlib>
+#include <cstring>
+#include <vector>
 
-#include "abi_support.h"
+#include "wired_end.h"
 
 namespace weft::abi {
 namespace {
-
-constexpr std::size_t kGrh = 40;
-constexpr std::uint32_t kKey = 0x1234;
-constexpr int kRights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                        IBV_ACCESS_REMOTE_ATOMIC;
-
-// How an end is found: what programs tell each other.
-struct Address {
-  ibv_gid gid{};
-  std::uint32_t qpn = 0;
-};
-
-// A queue pair of its own device, in INIT, with one completion queue and a region.
-class End {
- public:
-  explicit End(ibv_qp_type type = IBV_QPT_RC, bool shared = false) {
-    pd_ = ibv_alloc_pd(device_.get());
-    cq_ = ibv_create_cq(device_.get(), 256, nullptr, nullptr, 0);
-    ibv_qp_init_attr attr = rc_attributes(cq_, 128);
-    attr.qp_type = type;
-    attr.cap.max_inline_data = 64;
-    ibv_srq_init_attr srq_attr{};
-    srq_attr.attr.max_wr = 16;
-    srq_attr.attr.max_sge = 1;
-    if (shared) attr.srq = srq_ = ibv_create_srq(pd_, &srq_attr);
-    qp_ = ibv_create_qp(pd_, &attr);
-    mr_ = ibv_reg_mr(pd_, memory_.data(), memory_.size(), kRights);
-    ibv_qp_attr init{};
-    init.qp_state = IBV_QPS_INIT;
-    init.port_num = 1;
-    init.qkey = kKey;
-    init.qp_access_flags = kRights;
-    const int last = type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
-    EXPECT_EQ(modify(init, IBV_QP_PKEY_INDEX | IBV_QP_PORT | last), 0);
-  }
-  ~End() {
-    ibv_destroy_qp(qp_);
-    if (srq_ != nullptr) ibv_destroy_srq(srq_);
-    ibv_dereg_mr(mr_);
-    ibv_destroy_cq(cq_);
-    ibv_dealloc_pd(pd_);
-  }
-  End(const End&) = delete;
-  End& operator=(const End&) = delete;
-
-  [[nodiscard]] Address address() const {
-    Address out;
-    EXPECT_EQ(ibv_query_gid(device_.get(), 1, 0, &out.gid), 0);
-    out.qpn = qp_->qp_num;
-    return out;
-  }
-  [[nodiscard]] int modify(ibv_qp_attr& attr, int mask) const {
-    return ibv_modify_qp(qp_, &attr, mask | IBV_QP_STATE);
-  }
-  [[nodiscard]] static ibv_qp_attr rtr(const Address& peer) {
-    ibv_qp_attr a{};
-    a.qp_state = IBV_QPS_RTR;
-    a.path_mtu = IBV_MTU_1024;
-    a.dest_qp_num = peer.qpn;
-    a.rq_psn = 17;
-    a.max_dest_rd_atomic = 4;
-    a.min_rnr_timer = 12;
-    a.ah_attr.is_global = 1;
-    a.ah_attr.port_num = 1;
-    a.ah_attr.grh.dgid = peer.gid;
-    a.ah_attr.grh.hop_limit = 9;
-    return a;
-  }
-  static constexpr int kRtr = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-  [[nodiscard]] static ibv_qp_attr rts() {
-    ibv_qp_attr a{};
-    a.qp_state = IBV_QPS_RTS;
-    a.timeout = 14;
-    a.retry_cnt = 6;
-    a.rnr_retry = 5;
-    a.sq_psn = 17;
-    a.max_rd_atomic = 3;
-    return a;
-  }
-  static constexpr int kRts = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                              IBV_QP_MAX_QP_RD_ATOMIC;
-  void wire(const Address& peer) const {
-    ibv_qp_attr a = rtr(peer);
-    ASSERT_EQ(modify(a, kRtr), 0);
-    a = rts();
-    ASSERT_EQ(modify(a, kRts), 0);
-  }
-  void start_datagrams() const {
-    ibv_qp_attr a{};
-    a.qp_state = IBV_QPS_RTR;
-    ASSERT_EQ(modify(a, 0), 0);
-    a.qp_state = IBV_QPS_RTS;
-    a.sq_psn = 5;
-    ASSERT_EQ(modify(a, IBV_QP_SQ_PSN), 0);
-  }
-  void receive(std::uint64_t id, std::size_t size) {
-    ibv_sge sge = sge_of(memory_.data(), size, mr_);
-    ibv_recv_wr wr{id, nullptr, &sge, 1};
-    ibv_recv_wr* bad = nullptr;
-    ASSERT_EQ(srq_ != nullptr ? ibv_post_srq_recv(srq_, &wr, &bad) : ibv_post_recv(qp_, &wr, &bad),
-              0);
-  }
-  [[nodiscard]] ibv_sge source(std::size_t size) const {
-    return sge_of(memory_.data() + kSource, size, mr_);
-  }
-  [[nodiscard]] int post(ibv_send_wr wr) const {
-    ibv_send_wr* bad = nullptr;
-    return ibv_post_send(qp_, &wr, &bad);
-  }
-  [[nodiscard]] ibv_wc next() const {
-    ibv_wc wc{};
-    EXPECT_TRUE(next_completion(cq_, wc));
-    return wc;
-  }
-  [[nodiscard]] ibv_wc polled() const {  // at once, or all zero
-    ibv_wc wc{};
-    static_cast<void>(ibv_poll_cq(cq_, 1, &wc));
-    return wc;
-  }
-
-  static constexpr std::size_t kSource = 4096;
-  std::array<char, 8192> memory_{};
-  ibv_pd* pd_ = nullptr;
-  ibv_qp* qp_ = nullptr;
-  ibv_mr* mr_ = nullptr;
-
- private:
-  const Opened device_;
-  ibv_cq* cq_ = nullptr;
-  ibv_srq* srq_ = nullptr;
-};
-
-ibv_qp_attr queried(const End& end) {
-  ibv_qp_attr attr{};
-  ibv_qp_init_attr init{};
-  EXPECT_EQ(ibv_query_qp(end.qp_, &attr, 0x1ffffff, &init), 0);
-  return attr;
-}
 
 TEST(WiredAbi, WhatWasToldIsWhatIsShown) {
   const End a, b;
@@ -213,6 +77,57 @@ TEST(WiredAbi, ASendWithAnImmediateBringsBoth) {
   EXPECT_EQ(wc.byte_len, 7U);
   EXPECT_STREQ(b.memory_.data(), "octets");
   EXPECT_EQ(a.next().status, IBV_WC_SUCCESS);
+}
+
+TEST(WiredAbi, TheStructShowsTheStateThatWasSetOrAskedForLast) {
+  const End a, b;
+  a.wire(b.address());
+  b.wire(a.address());
+  ibv_sge sge = a.source(8);
+  ibv_send_wr wr = send_request(sge, 1);
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.wr.rdma.remote_addr = reinterpret_cast<std::uintptr_t>(b.memory_.data());
+  wr.wr.rdma.rkey = b.mr_->rkey ^ 0x100U;
+  ASSERT_EQ(a.post(wr), 0);
+  EXPECT_EQ(a.next().status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(a.qp_->state, IBV_QPS_RTS);
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  ASSERT_EQ(ibv_query_qp(a.qp_, &attr, IBV_QP_AV | IBV_QP_DEST_QPN, &init), 0);
+  EXPECT_EQ(a.qp_->state, IBV_QPS_RTS);
+  ASSERT_EQ(ibv_query_qp(a.qp_, &attr, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(a.qp_->state, IBV_QPS_ERR);
+}
+
+// The TCP sockets of this process that are connected to themselves.
+std::vector<int> sockets_of_own_peers() {
+  std::vector<int> out;
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_storage own{};
+    sockaddr_storage peer{};
+    socklen_t own_size = sizeof own;
+    socklen_t peer_size = sizeof peer;
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_size) != 0) continue;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0) continue;
+    if (own.ss_family != AF_INET && own.ss_family != AF_INET6) continue;
+    if (own_size == peer_size && std::memcmp(&own, &peer, own_size) == 0) out.push_back(fd);
+  }
+  return out;
+}
+
+TEST(WiredAbi, AQueuePairThatIsItsOwnPeerWaitsForNoDelayedAcknowledgement) {
+  End end;
+  end.wire(end.address());
+  end.receive(1, 64);
+  ibv_sge sge = end.source(7);
+  ASSERT_EQ(end.post(send_request(sge, 2)), 0);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(end.next().status, IBV_WC_SUCCESS);
+  const std::vector<int> sockets = sockets_of_own_peers();
+  ASSERT_EQ(sockets.size(), 1U);
+  int no_delay = 0;
+  socklen_t size = sizeof no_delay;
+  ASSERT_EQ(getsockopt(sockets.front(), IPPROTO_TCP, TCP_NODELAY, &no_delay, &size), 0);
+  EXPECT_EQ(no_delay, 1);
 }
 
 // Only the last of the good ones wants a completion, and only the bad one behind it fails.
@@ -292,6 +207,31 @@ TEST_F(WiredDatagrams, AnswerByWhatTheirReceiveSays) {
     EXPECT_EQ(ibv_destroy_ah(there), 0);
     EXPECT_EQ(ibv_destroy_ah(back), 0);
   }
+}
+
+TEST_F(WiredDatagrams, CarryTheTrafficClassAndTheHopLimitOfTheirAddressHandle) {
+  End a(IBV_QPT_UD), b(IBV_QPT_UD);
+  a.start_datagrams();
+  b.start_datagrams();
+  ibv_ah_attr way{};
+  way.is_global = 1;
+  way.port_num = 1;
+  way.grh.dgid = b.address().gid;
+  way.grh.traffic_class = 0x68;
+  way.grh.hop_limit = 33;
+  ibv_ah* const there = ibv_create_ah(a.pd_, &way);
+  ASSERT_NE(there, nullptr);
+  ibv_wc wc = deliver(a, there, b, "marked", 7);
+  iphdr ip{};
+  std::memcpy(&ip, b.memory_.data() + kGrh - sizeof ip, sizeof ip);
+  EXPECT_EQ(ip.tos, 0x68);
+  EXPECT_EQ(ip.ttl, 33);
+  ibv_ah_attr back{};
+  ASSERT_EQ(ibv_init_ah_from_wc(b.device_.get(), 1, &wc,
+                                reinterpret_cast<ibv_grh*>(b.memory_.data()), &back),
+            0);
+  EXPECT_EQ(back.grh.traffic_class, 0x68);
+  EXPECT_EQ(ibv_destroy_ah(there), 0);
 }
 
 TEST_F(WiredDatagrams, NeedAnAddressHandleAndFitTheMtu) {

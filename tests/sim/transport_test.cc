@@ -150,6 +150,22 @@ TEST_F(TransportTest, MemoryRevokedUnderAPreparedBatchIsNeverSent) {
   EXPECT_EQ(me_.sends[0].status, WcStatus::kLocalProtection);
 }
 
+// The first of two Writes in one batch is complete, and its program deregisters the memory.
+TEST_F(TransportTest, MemoryOfARequestThatIsCompleteMayGoWhileItsBatchIsUnderWay) {
+  const Stag first = me_.add_region(me_.arena().data(), 5000);
+  proto::SendWqe* wqe = me_.new_send(SendOp::kWrite, SendFlags::kSignaled, 1);
+  me_.add_sge(*wqe, first, me_.arena().data(), 5000);
+  me_.commit_send();
+  post_write(2, 5000);
+  me_.stream().released(take(6000).size());
+  ASSERT_EQ(me_.sends.size(), 1U) << "the second is out in part";
+  ASSERT_TRUE(me_.table().remove(first).has_value());
+  me_.stream().released(take(kBig).size());
+  EXPECT_EQ(me_.stream().state(), StreamState::kRts);
+  ASSERT_EQ(me_.sends.size(), 2U);
+  EXPECT_EQ(me_.sends[1].status, WcStatus::kSuccess);
+}
+
 // The application deregisters a region, and takes its pages away, of which an FPDU is out in part;
 // then the peer breaks a rule. The rest of that FPDU cannot be read to finish it.
 TEST_F(TransportTest, PagesThatAreGoneAreNotReadToFinishAnFpduBeforeATerminate) {

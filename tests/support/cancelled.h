@@ -25,10 +25,10 @@ class Cancellable {
   Cancellable(const Cancellable&) = delete;
   Cancellable& operator=(const Cancellable&) = delete;
 
-  // Waits until it sleeps, for a while: a test shows less if it does not.
+  // Waits until it sleeps or has ended, for a while: a test shows less if it does not.
   void wait_until_asleep() const {
     constexpr int kLooks = 2000;
-    for (int i = 0; i < kLooks; ++i) {
+    for (int i = 0; i < kLooks && !ended_.load(); ++i) {
       if (state() == 'S') return;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -43,21 +43,29 @@ class Cancellable {
   }
 
  private:
+  // Also where the thread is cancelled.
+  struct Ending {
+    std::atomic<bool>& ended;
+    ~Ending() { ended.store(true); }
+  };
   static void* run(void* self) {
     auto& me = *static_cast<Cancellable*>(self);
+    const Ending ending{me.ended_};
     me.tid_.store(gettid());
     me.body_();
     return nullptr;
   }
   [[nodiscard]] char state() const {
     std::ifstream file("/proc/self/task/" + std::to_string(tid_.load()) + "/stat");
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    std::string text;
+    std::getline(file, text);  // nothing, if the thread has just ended
     const auto name_end = text.rfind(") ");
     return name_end == std::string::npos ? ' ' : text[name_end + 2];
   }
 
   std::function<void()> body_;
   std::atomic<pid_t> tid_{0};
+  std::atomic<bool> ended_{false};
   pthread_t thread_{};
   bool joined_ = false;
 };

@@ -4,3 +4,9 @@ add_library(weft_test_support STATIC EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}
                                                       "${CMAKE_CURRENT_LIST_DIR}/weft_side.h")
 target_include_directories(weft_test_support PUBLIC "${PROJECT_SOURCE_DIR}/tests")
 target_link_libraries(weft_test_support PUBLIC weft)
+
+# weft_nth_fails(TARGET): its functions in place of the C library's are seen by all libraries.
+function(weft_nth_fails target)
+  set_target_properties(${target} PROPERTIES ENABLE_EXPORTS ON)
+  target_compile_options(${target} PRIVATE -fno-builtin -fvisibility=default)
+endfunction()

@@ -138,6 +138,12 @@ struct EndpointOptions {
   std::shared_ptr<SharedReceiveQueue> srq = nullptr;
 };
 
+inline EndpointOptions with_channel() {
+  EndpointOptions options;
+  options.with_channel = true;
+  return options;
+}
+
 // A QP with its CQs and its own channel for connection events.
 struct Endpoint {
   explicit Endpoint(Host& host, const EndpointOptions& options = {});

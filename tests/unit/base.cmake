@@ -1,4 +1,4 @@
-weft_add_test(base_test
+weft_add_test(base_test TOGETHER
   LABELS unit
   SOURCES base_bytes_test.cc base_crc32c_test.cc base_result_test.cc
           base_seq_time_test.cc

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <list>
 #include <thread>
 
 namespace weft::ibverbs {
@@ -45,7 +46,7 @@ TEST(EventQueue, TakingOutLeavesTheTokensOfTheOthers) {
   EventQueue<int> queue;
   for (int i = 0; i < 6; ++i) queue.push(i);
   const auto odd = queue.take_if([](int entry) { return entry % 2 == 1; });
-  EXPECT_EQ(odd, (std::vector{1, 3, 5}));
+  EXPECT_EQ(odd, (std::list{1, 3, 5}));
   for (const int expected : {0, 2, 4}) EXPECT_EQ(queue.pop(), expected);
   EXPECT_FALSE(readable(queue.fd()));
 }

@@ -3,6 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+
 namespace weft::ibverbs {
 namespace {
 
@@ -79,6 +85,117 @@ TEST(QpRules, NoStateIsSkipped) {
   EXPECT_FALSE(move_is_legal(IBV_QPT_RC, IBV_QPS_RTS, IBV_QPS_INIT, kInit));
   EXPECT_FALSE(move_is_legal(IBV_QPT_RC, IBV_QPS_ERR, IBV_QPS_INIT, kInit));
   EXPECT_FALSE(move_is_legal(IBV_QPT_RC, IBV_QPS_RTR, IBV_QPS_RTR, IBV_QP_STATE));
+}
+
+// --- the whole table ---
+
+// One line per move: type, from, to, what is required, what is optional. As InfiniBand's table of
+// transitions and the kernel's qp_state_table have it, in words of its own.
+constexpr std::string_view kTable =
+    "RC RESET INIT : pkey port access :\n"
+    "RC INIT INIT : : pkey port access\n"
+    "RC INIT RTR : av mtu dqpn rqpsn served rnrtimer : alt access pkey\n"
+    "RC RTR RTS : timeout retry rnr sqpsn asked : cur alt access rnrtimer mig\n"
+    "RC RTS RTS : : cur alt access rnrtimer mig\n"
+    "RC RTS SQD : : notify\n"
+    "RC SQD RTS : : cur alt access rnrtimer mig\n"
+    "RC SQD SQD : : port av timeout retry rnr asked served alt access pkey rnrtimer mig\n"
+    "UC RESET INIT : pkey port access :\n"
+    "UC INIT INIT : : pkey port access\n"
+    "UC INIT RTR : av mtu dqpn rqpsn : alt access pkey\n"
+    "UC RTR RTS : sqpsn : cur alt access mig\n"
+    "UC RTS RTS : : cur alt access mig\n"
+    "UC RTS SQD : : notify\n"
+    "UC SQD RTS : : cur alt access mig\n"
+    "UC SQD SQD : : av alt access pkey mig\n"
+    "UC SQE RTS : : cur access\n"
+    "UD RESET INIT : pkey port qkey :\n"
+    "UD INIT INIT : : pkey port qkey\n"
+    "UD INIT RTR : : pkey qkey\n"
+    "UD RTR RTS : sqpsn : cur qkey\n"
+    "UD RTS RTS : : cur qkey\n"
+    "UD RTS SQD : : notify\n"
+    "UD SQD RTS : : cur qkey\n"
+    "UD SQD SQD : : pkey qkey\n"
+    "UD SQE RTS : : cur qkey\n";
+
+const std::map<std::string, int> kBits = {{"cur", IBV_QP_CUR_STATE},
+                                          {"notify", IBV_QP_EN_SQD_ASYNC_NOTIFY},
+                                          {"access", IBV_QP_ACCESS_FLAGS},
+                                          {"pkey", IBV_QP_PKEY_INDEX},
+                                          {"port", IBV_QP_PORT},
+                                          {"qkey", IBV_QP_QKEY},
+                                          {"av", IBV_QP_AV},
+                                          {"mtu", IBV_QP_PATH_MTU},
+                                          {"timeout", IBV_QP_TIMEOUT},
+                                          {"retry", IBV_QP_RETRY_CNT},
+                                          {"rnr", IBV_QP_RNR_RETRY},
+                                          {"rqpsn", IBV_QP_RQ_PSN},
+                                          {"asked", IBV_QP_MAX_QP_RD_ATOMIC},
+                                          {"alt", IBV_QP_ALT_PATH},
+                                          {"rnrtimer", IBV_QP_MIN_RNR_TIMER},
+                                          {"sqpsn", IBV_QP_SQ_PSN},
+                                          {"served", IBV_QP_MAX_DEST_RD_ATOMIC},
+                                          {"mig", IBV_QP_PATH_MIG_STATE},
+                                          {"cap", IBV_QP_CAP},
+                                          {"dqpn", IBV_QP_DEST_QPN},
+                                          {"rate", IBV_QP_RATE_LIMIT}};
+const std::map<std::string, ibv_qp_state> kStates = {
+    {"RESET", IBV_QPS_RESET}, {"INIT", IBV_QPS_INIT}, {"RTR", IBV_QPS_RTR}, {"RTS", IBV_QPS_RTS},
+    {"SQD", IBV_QPS_SQD},     {"SQE", IBV_QPS_SQE},   {"ERR", IBV_QPS_ERR}};
+const std::map<std::string, ibv_qp_type> kTypes = {
+    {"RC", IBV_QPT_RC}, {"UC", IBV_QPT_UC}, {"UD", IBV_QPT_UD}};
+
+struct Masks {
+  int required = 0;
+  int optional = 0;
+};
+
+// Nothing: there is no such move.
+std::optional<Masks> expected_of(const std::string& type, const std::string& from,
+                                 const std::string& to) {
+  if (to == "RESET" || to == "ERR") return Masks{};
+  const std::string wanted = type + " " + from + " " + to + " :";
+  std::istringstream lines{std::string(kTable)};
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(wanted)) continue;
+    Masks masks;
+    int* part = &masks.required;
+    std::istringstream words(line.substr(wanted.size()));
+    for (std::string word; words >> word;) {
+      if (word == ":") {
+        part = &masks.optional;
+      } else {
+        *part |= kBits.at(word);
+      }
+    }
+    return masks;
+  }
+  return std::nullopt;
+}
+
+TEST(QpRules, EveryMoveOfEveryTypeTakesExactlyItsAttributes) {
+  for (const auto& [type_name, type] : kTypes) {
+    for (const auto& [from_name, from] : kStates) {
+      for (const auto& [to_name, to] : kStates) {
+        SCOPED_TRACE(type_name + " " + from_name + " -> " + to_name);
+        const auto masks = expected_of(type_name, from_name, to_name);
+        const int required = masks ? masks->required : 0;
+        EXPECT_EQ(move_is_legal(type, from, to, required | IBV_QP_STATE), masks.has_value());
+        if (!masks) continue;
+        EXPECT_TRUE(move_is_legal(type, from, to, required | masks->optional | IBV_QP_STATE));
+        for (const auto& [bit_name, bit] : kBits) {
+          SCOPED_TRACE(bit_name);
+          if ((required & bit) != 0) {
+            EXPECT_FALSE(move_is_legal(type, from, to, (required & ~bit) | IBV_QP_STATE));
+          } else {
+            EXPECT_EQ(move_is_legal(type, from, to, required | bit | IBV_QP_STATE),
+                      (masks->optional & bit) != 0);
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

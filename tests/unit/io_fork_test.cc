@@ -28,8 +28,8 @@ bool is_open(int fd) { return fcntl(fd, F_GETFD) >= 0; }
 class NoHandler final : public Handler {};
 
 TEST(Fork, GuardTellsTheChildFromItsParent) {
-  const ForkGuard guard;
-  EXPECT_TRUE(in_child([&] { return guard.forked() && !ForkGuard().forked(); }));
+  const os::ForkGuard guard;
+  EXPECT_TRUE(in_child([&] { return guard.forked() && !os::ForkGuard().forked(); }));
   EXPECT_FALSE(guard.forked());
 }
 

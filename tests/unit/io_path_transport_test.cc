@@ -294,6 +294,39 @@ TEST(PathTransport, OctetsOnTcpStayThereUntilTheRingSaysThatTheyMay) {
   }
 }
 
+// The event for them has come before, and none comes again.
+TEST(PathTransport, OctetsReportedBesideTheRingAreLookedForWhenItHasGone) {
+  auto p = Path::make();
+  ASSERT_NE(p, nullptr);
+  const Watch watch(p->b);
+  ASSERT_FALSE(p->b.settle());
+  p->a.send_by(Way::kTcp);
+  EXPECT_EQ(send(p->a, Bytes{2, 3}), 2);
+  ASSERT_TRUE(watch.reports());
+  p->b.receive_by(Way::kTcp);
+  p->b.drop_ring();
+  EXPECT_FALSE(p->b.short_read_is_all()) << "of the ring it was";
+  ASSERT_FALSE(watch.reports());
+  EXPECT_TRUE(p->b.settle()) << "nobody sleeps over them";
+  Bytes got;
+  EXPECT_EQ(receive(p->b, got), 2);
+  EXPECT_TRUE(p->b.short_read_is_all());
+  EXPECT_FALSE(p->b.settle());
+}
+
+TEST(PathTransport, OctetsReadBehindTheRingAreNotLookedForAgain) {
+  auto p = Path::make();
+  ASSERT_NE(p, nullptr);
+  p->a.send_by(Way::kTcp);
+  EXPECT_EQ(send(p->a, Bytes{2, 3}), 2);
+  p->b.receive_by(Way::kTcp);
+  p->b.drop_ring();
+  Bytes got;
+  EXPECT_EQ(receive(p->b, got), 2);
+  EXPECT_TRUE(p->b.short_read_is_all());
+  EXPECT_FALSE(p->b.settle());
+}
+
 TEST(PathTransport, GoesBackToTcpAndLeavesNothing) {
   auto p = Path::make();
   ASSERT_NE(p, nullptr);

@@ -161,10 +161,10 @@ TEST(Signal, TakeIfKeepsOrderOfBothParts) {
   const auto s = numbers();
   for (int i = 0; i < 6; ++i) s->push(i);
   const auto even = s->take_if([](int i) { return i % 2 == 0; });
-  EXPECT_EQ(even, (std::deque<int>{0, 2, 4}));
+  EXPECT_EQ(even, (std::list<int>{0, 2, 4}));
   EXPECT_TRUE(readable(s->fd()));
   const auto rest = s->take_if([](int) { return true; });
-  EXPECT_EQ(rest, (std::deque<int>{1, 3, 5}));
+  EXPECT_EQ(rest, (std::list<int>{1, 3, 5}));
   EXPECT_FALSE(readable(s->fd()));
 }
 

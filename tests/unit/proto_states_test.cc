@@ -3,9 +3,13 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <ostream>
+#include <span>
 #include <sstream>
 #include <string>
 
+#include "proto/ending.h"
+#include "proto/refusal.h"
 #include "proto/stream_machine.h"
 
 namespace weft::proto {
@@ -66,13 +70,32 @@ Terminate + abort = Error
 )");
 }
 
-// The page as the table says it. The words of the first column of the second table are the enum's.
+// The arrows as a table and as a picture.
+template <class A>
+void draw(std::ostream& out, std::span<const A> arrows) {
+  out << "\n| state | event | next |\n|---|---|---|\n";
+  for (const A& a : arrows) {
+    out << "| " << describe(a.from) << " | " << describe(a.on) << " | " << describe(a.to) << " |\n";
+  }
+  out << "\n```mermaid\nstateDiagram-v2\n  [*] --> " << describe(arrows.front().from) << "\n";
+  for (const A& a : arrows) {
+    out << "  " << describe(a.from) << " --> " << describe(a.to) << ": " << describe(a.on) << "\n";
+  }
+  out << "```\n";
+}
+
+// The page as the tables say it. The words of the lists of states are the enums'.
 std::string page() {
   std::ostringstream out;
   out << R"(# States of a stream
 
-Generated from the table in `src/proto/stream_machine.cc` by `proto_test`; run that with
-`WEFT_UPDATE=1` to write this page anew. A pair that is not listed is illegal and changes nothing.
+Generated from the tables in `src/proto` by `proto_test`; run that with `WEFT_UPDATE=1` to write
+this page anew. A pair that is not listed is illegal and changes nothing. The first state of each
+table is where it begins.
+
+## The stream
+
+`src/proto/stream_machine.cc`
 
 | state | meaning |
 |---|---|
@@ -81,18 +104,44 @@ Generated from the table in `src/proto/stream_machine.cc` by `proto_test`; run t
 | Closing | we closed in good order: our FIN is on its way, the peer's is awaited |
 | Terminate | our Terminate is on its way: what arrives is read and dropped until the peer closes |
 | Error | over |
-
-| state | event | next |
-|---|---|---|
 )";
-  for (const StreamArrow& a : stream_arrows()) {
-    out << "| " << describe(a.from) << " | " << describe(a.on) << " | " << describe(a.to) << " |\n";
-  }
-  out << "\n```mermaid\nstateDiagram-v2\n  [*] --> Idle\n";
-  for (const StreamArrow& a : stream_arrows()) {
-    out << "  " << describe(a.from) << " --> " << describe(a.to) << ": " << describe(a.on) << "\n";
-  }
-  out << "```\n";
+  draw(out, stream_arrows());
+  out << R"(
+## Our half of the connection
+
+`src/proto/ending.cc`. The stream is over for its transport when this half is closed, the peer's
+FIN has come and nothing is in flight; or when it is lost.
+
+| state | meaning |
+|---|---|
+| Open | work is sent |
+| Finishing | what is begun goes out, then at most a Terminate, then FIN |
+| Closed | FIN is the transport's business |
+| Lost | nothing more can be sent or received |
+)";
+  draw(out, half_arrows());
+  out << R"(
+## A Send without a receive, where it arrives
+
+`src/proto/refusal.cc`; between wired queue pairs, see `src/proto/stream_not_ready.cc`.
+
+| state | meaning |
+|---|---|
+| Taking | requests are carried out |
+| Telling | requests are dropped, and the peer has still to be told |
+| Dropping | requests are dropped until the peer resumes |
+)";
+  draw(out, refusing_arrows());
+  out << R"(
+## A Send without a receive, where it came from
+
+| state | meaning |
+|---|---|
+| Sending | work is sent |
+| BackedOff | answers and Acks are sent, for as long as the peer has asked |
+| Resuming | the peer has still to be told that all comes again |
+)";
+  draw(out, refused_arrows());
   return out.str();
 }
 

@@ -71,6 +71,8 @@ TEST(Violation, EachHasTheTerminateAttachmentAndEventOfTheRegistry) {
 0/1/01 DDP+Read access read: outside the region
 0/2/07 DDP fatal atomic: target not 8-aligned
 0/2/06 DDP request atomic: unknown operation
+0/2/06 DDP request atomic: target not 8-aligned (RoCE-like)
+0/2/06 DDP request the queue pair serves no such requests
 0/1/09 DDP request invalidate: STag not of this stream
 0/2/09 DDP request invalidate: STag cannot be invalidated
 1/0/00 DDP fatal receive: local memory not valid

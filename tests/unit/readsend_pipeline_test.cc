@@ -116,12 +116,13 @@ class TestLink final : public Link {
   Pipeline& pipeline_;
 };
 
-class ReadSendPipeline : public testing::Test {
+class ReadSendPipeline : public testing::TestWithParam<Disk::Engine> {
  protected:
   void SetUp() override { use_depth(64); }
   void use_depth(unsigned depth) {
-    auto made = Disk::create(depth);
+    auto made = Disk::create(depth, GetParam());
     if (!made) GTEST_SKIP() << "no io_uring here: errno " << made.error();
+    ASSERT_EQ((*made)->engine(), GetParam());
     pipeline.reset();
     disk = std::move(*made);
     pipeline = std::make_unique<Pipeline>(*disk, kPieceBytes);
@@ -153,7 +154,7 @@ class ReadSendPipeline : public testing::Test {
   std::unique_ptr<Pipeline> pipeline;
 };
 
-TEST_F(ReadSendPipeline, EachOctetOfARangeIsPostedOnce) {
+TEST_P(ReadSendPipeline, EachOctetOfARangeIsPostedOnce) {
   const File file(100'000);
   TestLink link(*pipeline, 4);
   Request request = range(file.fd, 77, 90'001);
@@ -176,7 +177,7 @@ TEST_F(ReadSendPipeline, EachOctetOfARangeIsPostedOnce) {
   EXPECT_EQ(link.segments, 0U);
 }
 
-TEST_F(ReadSendPipeline, NoMoreSegmentsAreTakenThanTheLinkMayHave) {
+TEST_P(ReadSendPipeline, NoMoreSegmentsAreTakenThanTheLinkMayHave) {
   const File file(40 * kPieceBytes);
   TestLink link(*pipeline, 3);
   Request request = range(file.fd, 0, 40 * kPieceBytes);
@@ -190,7 +191,7 @@ TEST_F(ReadSendPipeline, NoMoreSegmentsAreTakenThanTheLinkMayHave) {
   EXPECT_EQ(most, 3U);
 }
 
-TEST_F(ReadSendPipeline, LinksTakeTurnsAtTheDisk) {
+TEST_P(ReadSendPipeline, LinksTakeTurnsAtTheDisk) {
   use_depth(4);
   const SlowFile slow;
   const File file(kPieceBytes);
@@ -209,7 +210,7 @@ TEST_F(ReadSendPipeline, LinksTakeTurnsAtTheDisk) {
   EXPECT_TRUE(run_until([&] { return disk->pending() == 0; }));
 }
 
-TEST_F(ReadSendPipeline, AFileThatEndsEarlierSaysWhere) {
+TEST_P(ReadSendPipeline, AFileThatEndsEarlierSaysWhere) {
   const File file(3 * kPieceBytes);
   TestLink link(*pipeline, 1);
   Request request = with_tail(range(file.fd, 0, 3 * kPieceBytes));
@@ -226,7 +227,7 @@ TEST_F(ReadSendPipeline, AFileThatEndsEarlierSaysWhere) {
   EXPECT_FALSE(link.posted.back().tail);  // nobody is told that it has come
 }
 
-TEST_F(ReadSendPipeline, ADiskErrorIsThatOfItsRequest) {
+TEST_P(ReadSendPipeline, ADiskErrorIsThatOfItsRequest) {
   const File file(kPieceBytes);
   const int write_only = open("/dev/null", O_WRONLY | O_CLOEXEC);
   TestLink link(*pipeline);
@@ -245,7 +246,7 @@ TEST_F(ReadSendPipeline, ADiskErrorIsThatOfItsRequest) {
   close(write_only);
 }
 
-TEST_F(ReadSendPipeline, TailsAndMessagesLeaveInTheOrderOfTheirRequests) {
+TEST_P(ReadSendPipeline, TailsAndMessagesLeaveInTheOrderOfTheirRequests) {
   const SlowFile slow;
   const File file(kPieceBytes);
   TestLink link(*pipeline);
@@ -271,7 +272,7 @@ TEST_F(ReadSendPipeline, TailsAndMessagesLeaveInTheOrderOfTheirRequests) {
   EXPECT_EQ(link.all_finished.size(), 4U);
 }
 
-TEST_F(ReadSendPipeline, WhatTheNetworkHasNoRoomForIsPostedLater) {
+TEST_P(ReadSendPipeline, WhatTheNetworkHasNoRoomForIsPostedLater) {
   const File file(4 * kPieceBytes);
   TestLink link(*pipeline);
   link.no_room = 7;
@@ -286,7 +287,7 @@ TEST_F(ReadSendPipeline, WhatTheNetworkHasNoRoomForIsPostedLater) {
   EXPECT_EQ(link.posted.size(), 5U);
 }
 
-TEST_F(ReadSendPipeline, WhatTheNetworkRefusesFailsOnce) {
+TEST_P(ReadSendPipeline, WhatTheNetworkRefusesFailsOnce) {
   const File file(4 * kPieceBytes);
   TestLink link(*pipeline);
   link.refusal = ENOTCONN;
@@ -298,7 +299,7 @@ TEST_F(ReadSendPipeline, WhatTheNetworkRefusesFailsOnce) {
   EXPECT_EQ(link.segments, 0U);
 }
 
-TEST_F(ReadSendPipeline, AMessageThatDoesNotCompleteEndsItsRequest) {
+TEST_P(ReadSendPipeline, AMessageThatDoesNotCompleteEndsItsRequest) {
   const File file(40 * kPieceBytes);
   TestLink link(*pipeline, 2);
   Request request = with_tail(range(file.fd, 0, 40 * kPieceBytes));
@@ -315,7 +316,7 @@ TEST_F(ReadSendPipeline, AMessageThatDoesNotCompleteEndsItsRequest) {
   EXPECT_EQ(link.segments, 0U);
 }
 
-TEST_F(ReadSendPipeline, AClosedLinkKeepsOnlyWhatTheDiskHas) {
+TEST_P(ReadSendPipeline, AClosedLinkKeepsOnlyWhatTheDiskHas) {
   const SlowFile slow;
   const File file(kPieceBytes);
   TestLink link(*pipeline);
@@ -332,6 +333,12 @@ TEST_F(ReadSendPipeline, AClosedLinkKeepsOnlyWhatTheDiskHas) {
   EXPECT_EQ(link.segments, 0U);
   EXPECT_TRUE(link.all_finished.empty());
 }
+
+INSTANTIATE_TEST_SUITE_P(Engines, ReadSendPipeline,
+                         testing::Values(Disk::Engine::kUring, Disk::Engine::kThreads),
+                         [](const auto& one) {
+                           return one.param == Disk::Engine::kUring ? "Uring" : "Threads";
+                         });
 
 }  // namespace
 }  // namespace weft::readsend

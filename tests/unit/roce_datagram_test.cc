@@ -64,9 +64,10 @@ TEST(RoceDatagram, WhatIsWrongIsNamed) {
 Gid v4(std::uint8_t last) { return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last}; }
 
 TEST(RoceGrh, OfIpv4StandsInTheLastTwentyOctetsWithAGoodChecksum) {
-  const Grh grh{v4(1), v4(2), 100, 63};
+  const Grh grh{v4(1), v4(2), 100, 63, 0x68};
   auto octets = encode_grh(grh);
   EXPECT_EQ(octets[20], 0x45);
+  EXPECT_EQ(octets[21], 0x68);
   EXPECT_EQ(load_be16(&octets[22]), 120U);
   EXPECT_EQ(octets[39], 2);
   octets[0] = 0x60;  // what stands before it belongs to nobody
@@ -78,9 +79,10 @@ TEST(RoceGrh, OfIpv4StandsInTheLastTwentyOctetsWithAGoodChecksum) {
 }
 
 TEST(RoceGrh, OfIpv6IsThatHeader) {
-  const Grh grh{{0xfd, 1}, {0xfd, 2}, 8, 64};
+  const Grh grh{{0xfd, 1}, {0xfd, 2}, 8, 64, 0xa5};
   const auto octets = encode_grh(grh);
-  EXPECT_EQ(octets[0], 0x60);
+  EXPECT_EQ(octets[0], 0x6a);
+  EXPECT_EQ(octets[1], 0x50);
   EXPECT_EQ(decode_grh(octets).value(), grh);
   EXPECT_EQ(decode_grh(std::span(octets).first(39)).error(), Error::kTruncated);
 }

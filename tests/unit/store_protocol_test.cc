@@ -11,7 +11,7 @@ namespace {
 
 std::vector<Request> one_of_each(std::span<const std::uint8_t> secret) {
   std::vector<Request> out;
-  for (int op = 1; op <= static_cast<int>(Op::kSync); ++op) {
+  for (int op = 1; op <= static_cast<int>(Op::kStatFs); ++op) {
     Request r;
     r.op = static_cast<Op>(op);
     r.tag = 0x0102030405060708U;
@@ -141,6 +141,19 @@ TEST(DataProtocol, RefusesWhatNoClientMayAsk) {
   EXPECT_EQ(encode(stat, bytes), 0U);
 }
 
+TEST(DataProtocol, UsageComesBackAsItWas) {
+  Reply in;
+  in.op = Op::kStatFs;
+  in.usage = {1, std::uint64_t{1} << 63U, 3, 4, 5};
+  std::uint8_t bytes[kMessageBytes];
+  const std::size_t size = encode(in, bytes);
+  ASSERT_EQ(size, 16 + Usage::kSize);
+  const auto out = decode_reply({bytes, size});
+  ASSERT_TRUE(out);
+  EXPECT_EQ(out->usage, in.usage);
+  for (std::size_t cut = 0; cut < size; ++cut) EXPECT_FALSE(decode_reply({bytes, cut}));
+}
+
 TEST(DataProtocol, AReplyWithAnErrorHasNothingElse) {
   Reply in;
   in.op = Op::kOpen;
@@ -158,7 +171,7 @@ TEST(DataProtocol, AReplyWithAnErrorHasNothingElse) {
 
 TEST(DataProtocol, EntriesOfAListFollowEachOther) {
   std::uint8_t bytes[200];
-  const Attributes attributes{0100644, 12, -7, 3};
+  const Attributes attributes{0100644, 12, -7, 3, 4};
   std::size_t size = encode(Entry{"first", attributes}, bytes);
   size += encode(Entry{"second", attributes}, std::span(bytes).subspan(size));
   EXPECT_EQ(encode(Entry{std::string(200, 'x'), attributes}, bytes), 0U) << "no room";

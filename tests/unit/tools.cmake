@@ -3,7 +3,7 @@
 # build.
 if(TARGET weft_static AND NOT WEFT_SANITIZE)
   weft_add_test(
-    tools_test
+    tools_test TOGETHER
     SOURCES
     "${CMAKE_CURRENT_LIST_DIR}/tools_control_test.cc"
     "${CMAKE_CURRENT_LIST_DIR}/tools_message_test.cc"

@@ -15,7 +15,7 @@ constexpr std::uint32_t kKey = 0x1234;
 constexpr std::uint32_t kOwnKey = 1U << 31U;
 constexpr std::size_t kRoom = 4096 + roce::kGrhSize;
 
-Config roce_config(const char* gid = "127.0.0.1") {
+Config datagram_config(const char* gid = "127.0.0.1") {
   Config config = quiet_config();
   config.personality = Personality::kRoce;
   config.gid = gid;
@@ -23,7 +23,7 @@ Config roce_config(const char* gid = "127.0.0.1") {
 }
 
 struct Side {
-  explicit Side(const Config& config = roce_config()) : host(config), set(host, QpType::kUd) {
+  explicit Side(const Config& config = datagram_config()) : host(config), set(host, QpType::kUd) {
     memory.resize(2 * kRoom);
     region =
         std::move(*host.pd->register_memory(memory.data(), memory.size(), Access::kLocalWrite));
@@ -92,16 +92,16 @@ void expect_message(const Side& from, const Side& to, std::string_view text) {
 
 TEST(Datagrams, GoBothWaysWithTheRouteHeader) {
   const Side a;
-  const Side b(roce_config("127.0.0.2"));
+  const Side b(datagram_config("127.0.0.2"));
   expect_message(a, b, "there");
-  EXPECT_EQ(*sender_of_datagram(std::span(b.memory).first(roce::kGrhSize)),
+  EXPECT_EQ(sender_of_datagram(std::span(b.memory).first(roce::kGrhSize))->gid,
             a.host.device->rendezvous()->gid());
   expect_message(b, a, "and back");
   expect_message(a, a, "to itself");
 }
 
 TEST(Datagrams, OfIpv6HaveThatRouteHeader) {
-  const Side a(roce_config("::1"));
+  const Side a(datagram_config("::1"));
   a.receive(1);
   ASSERT_TRUE(a.send(a.peer(), "six"));
   WorkCompletion wc = a.next();
@@ -196,7 +196,7 @@ TEST(Datagrams, ErrorFlushesAndResetForgets) {
 
 TEST(Datagrams, ManyQueuePairsHaveNumbersOfTheirOwn) {
   const Side a;
-  Host host(roce_config());
+  Host host(datagram_config());
   std::vector<std::unique_ptr<QpSet>> sets;
   for (int i = 0; i < 5; ++i) sets.push_back(std::make_unique<QpSet>(host, QpType::kUd));
   for (const auto& one : sets) {
@@ -221,7 +221,7 @@ TEST(Datagrams, TakeTheReceivesOfASharedQueue) {
     const RecvWr receive{id, {&at, 1}};
     ASSERT_EQ(options.srq->post_recv({&receive, 1}).count, 1U);
     EXPECT_EQ(qp->post_recv(receive).error(), Error::kInvalidArgument);
-    const DatagramPeer to{b.host.device->rendezvous()->gid(), qp->number(), 0};
+    const DatagramPeer to{b.host.device->rendezvous()->gid(), qp->number(), 0, 0, 0};
     ASSERT_TRUE(a.send(to, "shared"));
     const WorkCompletion wc = b.next();
     EXPECT_EQ(wc.wr_id, id);
@@ -232,7 +232,7 @@ TEST(Datagrams, TakeTheReceivesOfASharedQueue) {
 
 TEST(Datagrams, ASleeperIsWoken) {
   const Side a;
-  Host host(roce_config());
+  Host host(datagram_config());
   auto channel = std::move(*host.device->create_channel());
   QpOptions options;
   options.type = QpType::kUd;
@@ -248,7 +248,7 @@ TEST(Datagrams, ASleeperIsWoken) {
     ASSERT_TRUE(qp->post_recv({id, {&at, 1}}));
     for (int polls = 0; polls < 20; ++polls) EXPECT_EQ(options.recv_cq->poll({&wc, 1}), 0U);
     ASSERT_TRUE(options.recv_cq->arm(CompletionQueue::Arm::kNext));
-    const DatagramPeer to{host.device->rendezvous()->gid(), qp->number(), 0};
+    const DatagramPeer to{host.device->rendezvous()->gid(), qp->number(), 0, 0, 0};
     ASSERT_TRUE(a.send(to, "wake"));
     ASSERT_TRUE(channel->wait(kPatience));
     options.recv_cq->ack_events(1);

@@ -28,7 +28,7 @@ TEST_F(EventsTest, ComeInOrderWithWhatTheyCarry) {
   ConnectionEvent e = event(EventType::kRejected, a);
   e.error = Error::kRefused;
   e.private_data = {1, 2, 3};
-  channel->post(e);
+  channel->post(std::move(e));
   channel->post(event(EventType::kDisconnected, b));
   EXPECT_TRUE(readable(*channel));
   const ConnectionEvent first = next_event(*channel);

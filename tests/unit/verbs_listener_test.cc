@@ -86,19 +86,24 @@ TEST_F(ListenerTest, PortInUseIsTold) {
   EXPECT_EQ(second->bind(first.address()).error(), Error::kAddressInUse);
 }
 
-// A server that has closed its connections first, and is started again.
+// A server that has closed its connections first, and is started again. Another program may have
+// got its port meanwhile, but not each time.
 TEST_F(ListenerTest, LingeringConnectionsDoNotHoldThePort) {
-  auto first = std::make_unique<Passive>(host);
-  const SocketAddress address = first->address();
-  const RawSocket client = RawSocket::connect(address);
-  client.send(request());
-  ConnectionEvent event = expect_event(*first->channel, EventType::kConnectRequest);
-  ASSERT_NE(event.connection, nullptr);
-  ASSERT_TRUE(event.connection->reject({}));  // closes, so TIME_WAIT is on this side
-  event = {};
-  first.reset();
-  const auto second = *host.device->create_listener(new_channel());
-  EXPECT_TRUE(second->bind(address));
+  Status again = fail(Error::kAddressInUse);
+  for (int attempt = 0; attempt < 5 && !again; ++attempt) {
+    auto first = std::make_unique<Passive>(host);
+    const SocketAddress address = first->address();
+    const RawSocket client = RawSocket::connect(address);
+    client.send(request());
+    ConnectionEvent event = expect_event(*first->channel, EventType::kConnectRequest);
+    ASSERT_NE(event.connection, nullptr);
+    ASSERT_TRUE(event.connection->reject({}));  // closes, so TIME_WAIT is on this side
+    event = {};
+    first.reset();
+    const auto second = *host.device->create_listener(new_channel());
+    again = second->bind(address);
+  }
+  EXPECT_TRUE(again);
 }
 
 TEST_F(ListenerTest, WildcardListenerTakesBothFamilies) {
@@ -374,7 +379,7 @@ class KeptEvents final : public EventChannel {
   Result<ConnectionEvent> next(std::optional<std::chrono::nanoseconds> /*timeout*/) override {
     return fail(Error::kTimedOut);
   }
-  void post(ConnectionEvent event) override {
+  void post(ConnectionEvent&& event) override {
     const io::MutexLock lock(mutex_);
     events_.push_back(std::move(event));
     most_ = std::max(most_, events_.size());

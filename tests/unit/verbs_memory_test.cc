@@ -4,7 +4,7 @@
 namespace weft::verbs::test {
 namespace {
 
-constexpr auto kAll =
+constexpr auto kReadWriteAtomic =
     Access::kLocalWrite | Access::kRemoteWrite | Access::kRemoteRead | Access::kRemoteAtomic;
 
 class MemoryTest : public ::testing::Test {
@@ -25,7 +25,7 @@ class MemoryTest : public ::testing::Test {
 };
 
 TEST_F(MemoryTest, RegionIsReachableToItsLastOctetAndNotBeyond) {
-  const auto mr = *host.pd->register_memory(memory.data(), memory.size(), kAll);
+  const auto mr = *host.pd->register_memory(memory.data(), memory.size(), kReadWriteAtomic);
   EXPECT_EQ(mr->addr(), memory.data());
   EXPECT_EQ(mr->iova(), to(memory.data()));
   EXPECT_EQ(mr->lkey(), mr->rkey());
@@ -42,14 +42,14 @@ TEST_F(MemoryTest, RightsAreThoseAskedForAndNoMore) {
 }
 
 TEST_F(MemoryTest, OtherDomainDoesNotReachIt) {
-  const auto mr = *host.pd->register_memory(memory.data(), 100, kAll);
+  const auto mr = *host.pd->register_memory(memory.data(), 100, kReadWriteAtomic);
   const auto other = *ProtectionDomainImpl::create(host.device);
   EXPECT_EQ(reach(mr->rkey(), mr->iova(), 1, Access::kRemoteRead, other.get()),
             proto::MemoryFault::kNotOfStream);
 }
 
 TEST_F(MemoryTest, IovaMovesTheFirstOctet) {
-  const auto mr = *host.pd->register_memory_iova(memory.data(), 100, 0x1000, kAll);
+  const auto mr = *host.pd->register_memory_iova(memory.data(), 100, 0x1000, kReadWriteAtomic);
   EXPECT_EQ(mr->iova(), 0x1000U);
   EXPECT_EQ(reach(mr->rkey(), 0x1000, 100), proto::MemoryFault::kNone);
   EXPECT_EQ(reach(mr->rkey(), to(memory.data()), 1), proto::MemoryFault::kBounds);
@@ -60,26 +60,27 @@ TEST_F(MemoryTest, WhatCanNeverWorkIsRefused) {
     const auto mr = host.pd->register_memory(addr, length, access);
     return !mr && mr.error() == Error::kInvalidArgument;
   };
-  EXPECT_TRUE(refused(nullptr, 1, kAll));
-  EXPECT_TRUE(refused(memory.data(), ~std::size_t{0}, kAll));
+  EXPECT_TRUE(refused(nullptr, 1, kReadWriteAtomic));
+  EXPECT_TRUE(refused(memory.data(), ~std::size_t{0}, kReadWriteAtomic));
   EXPECT_TRUE(refused(memory.data(), 1, Access::kRemoteWrite));
   EXPECT_TRUE(refused(memory.data(), 1, Access::kRemoteAtomic));
   EXPECT_TRUE(refused(memory.data(), 1, Access::kZeroBased));
   EXPECT_TRUE(refused(memory.data(), 1, Access::kLocalWrite | Access::kRemoteInvalidate));
   EXPECT_TRUE(refused(memory.data(), 1, static_cast<Access>(1U << 20U)));
-  const auto wrap = host.pd->register_memory_iova(memory.data(), 2, ~std::uint64_t{0}, kAll);
+  const auto wrap =
+      host.pd->register_memory_iova(memory.data(), 2, ~std::uint64_t{0}, kReadWriteAtomic);
   EXPECT_FALSE(wrap);
-  EXPECT_TRUE(host.pd->register_memory_iova(memory.data(), 1, ~std::uint64_t{0}, kAll));
+  EXPECT_TRUE(host.pd->register_memory_iova(memory.data(), 1, ~std::uint64_t{0}, kReadWriteAtomic));
   EXPECT_EQ(host.pd->users(), 0U);
 }
 
 TEST_F(MemoryTest, LengthZeroIsLegal) {
-  EXPECT_TRUE(host.pd->register_memory(memory.data(), 0, kAll));
-  EXPECT_TRUE(host.pd->register_memory(nullptr, 0, kAll));
+  EXPECT_TRUE(host.pd->register_memory(memory.data(), 0, kReadWriteAtomic));
+  EXPECT_TRUE(host.pd->register_memory(nullptr, 0, kReadWriteAtomic));
 }
 
 TEST_F(MemoryTest, DeregistrationIsFinalAndMayBeRepeated) {
-  const auto mr = *host.pd->register_memory(memory.data(), 100, kAll);
+  const auto mr = *host.pd->register_memory(memory.data(), 100, kReadWriteAtomic);
   const std::uint32_t key = mr->rkey();
   const std::uint64_t base = mr->iova();
   EXPECT_EQ(host.pd->users(), 1U);
@@ -93,7 +94,7 @@ TEST_F(MemoryTest, DeregistrationIsFinalAndMayBeRepeated) {
 }
 
 TEST_F(MemoryTest, DroppingTheRegionDeregistersIt) {
-  auto mr = *host.pd->register_memory(memory.data(), 100, kAll);
+  auto mr = *host.pd->register_memory(memory.data(), 100, kReadWriteAtomic);
   const std::uint32_t key = mr->rkey();
   mr.reset();
   EXPECT_EQ(reach(key, to(memory.data()), 1), proto::MemoryFault::kInvalidStag);
@@ -101,7 +102,7 @@ TEST_F(MemoryTest, DroppingTheRegionDeregistersIt) {
 }
 
 TEST_F(MemoryTest, ReregistrationChangesWhatIsAskedAndTheKeys) {
-  const auto mr = *host.pd->register_memory(memory.data(), 100, kAll);
+  const auto mr = *host.pd->register_memory(memory.data(), 100, kReadWriteAtomic);
   const std::uint32_t old_key = mr->rkey();
   const auto other = *ProtectionDomainImpl::create(host.device);
   const Access read_only = Access::kRemoteRead;
@@ -129,7 +130,7 @@ TEST_F(MemoryTest, RefusedReregistrationChangesNothing) {
 }
 
 TEST_F(MemoryTest, DomainOutlivesItsOwnersReferenceWhileInUse) {
-  auto mr = *host.pd->register_memory(memory.data(), 100, kAll);
+  auto mr = *host.pd->register_memory(memory.data(), 100, kReadWriteAtomic);
   const std::weak_ptr<ProtectionDomainImpl> pd = host.pd;
   host.pd.reset();
   EXPECT_FALSE(pd.expired());

@@ -15,8 +15,8 @@ namespace {
 
 using Type = MemoryWindow::Type;
 
-constexpr auto kAll = Access::kLocalWrite | Access::kRemoteWrite | Access::kRemoteRead |
-                      Access::kBindWindow | Access::kRemoteInvalidate;
+constexpr auto kAllRights = Access::kLocalWrite | Access::kRemoteWrite | Access::kRemoteRead |
+                            Access::kBindWindow | Access::kRemoteInvalidate;
 
 // Runs something in a thread. The destructor joins: let go of every pin before.
 class Running {
@@ -52,7 +52,7 @@ class Revocation : public ::testing::Test {
     return eventually([&] { return entry(key)->stag.load() == 0; });
   }
   std::shared_ptr<MemoryRegion> add_region() {
-    return *host.pd->register_memory(memory.data(), memory.size(), kAll);
+    return *host.pd->register_memory(memory.data(), memory.size(), kAllRights);
   }
   // False: some thread holds what registration needs.
   void expect_others_go_on() {

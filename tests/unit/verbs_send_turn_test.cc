@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "io/transport.h"
+#include "progress/lane.h"
 #include "verbs/connection.h"
-#include "verbs/lane.h"
 #include "verbs/qp.h"
 #include "verbs_testing.h"
 
@@ -22,8 +22,8 @@ constexpr std::size_t kWrites = 64;
 constexpr std::size_t kAllBytes = kWrites * kMiB;
 // A turn ends behind the batch that uses up its share, and a batch is 1 MiB at most. A poll may
 // make several turns: for a doorbell, for a lane with a rest, for an event.
-constexpr std::uint64_t kOneTurn = Lane::kSentPerTurnAlone + kMiB;
-constexpr std::uint64_t kOneTurnBesideOthers = Lane::kSentPerTurn + kMiB;
+constexpr std::uint64_t kOneTurn = progress::Lane::kSentPerTurnAlone + kMiB;
+constexpr std::uint64_t kOneTurnBesideOthers = progress::Lane::kSentPerTurn + kMiB;
 constexpr std::uint64_t kOnePoll = 5 * kOneTurn;
 
 struct Taken {
@@ -164,7 +164,7 @@ TEST_F(SendTurn, ADisconnectSendsMoreButNotWithoutEnd) {
   post_all();
   (void)sent_here();
   static_cast<QueuePairImpl&>(*set.qp).disconnect();
-  EXPECT_LE(sent_here(), Lane::kSentAtEnd + 2 * kOneTurn);
+  EXPECT_LE(sent_here(), progress::Lane::kSentAtEnd + 2 * kOneTurn);
 }
 
 }  // namespace

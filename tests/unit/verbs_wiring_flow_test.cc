@@ -375,9 +375,9 @@ TEST_F(WiringPingPong, ResetAndErrorTakeNoAckWithThem) {
 
 // --- doorbells ---
 
-// The poller that was to ring it does not find the lane any more.
-TEST(WiringDoorbell, OneThatIsLeftToAPollerIsRungWhenItsLaneMoves) {
-  const auto moved_with_a_doorbell = [] {
+// Nobody polls any more: a timer looks.
+TEST(WiringDoorbell, OneThatIsLeftToTheNextPollIsRungThoughNoneComes) {
+  const auto left_alone = [] {
     const Wired a, b;
     a.to_rtr(b);
     b.to_rtr(a);
@@ -385,22 +385,18 @@ TEST(WiringDoorbell, OneThatIsLeftToAPollerIsRungWhenItsLaneMoves) {
     expect_message(a, b, 0);
     constexpr std::uint64_t kSends = 64;
     for (std::uint64_t id = 1; id <= kSends; ++id) b.receive(id);
-    Lane& lane = QueuePairImpl::of(a.qp()).lane();
+    progress::Lane& lane = QueuePairImpl::of(a.qp()).lane();
     std::uint64_t sent = 0;
     // Of posts right behind a poll, one that follows another waits.
-    while (sent < kSends && !lane.doorbell_waits()) {
+    while (sent < kSends && !lane.post_waits()) {
       if (sent % 4 == 0) static_cast<void>(a.completions());
       a.send(++sent);
     }
-    bool waited = false;
-    lane.exclusively([&] {
-      waited = lane.doorbell_waits();
-      lane.move_to(std::move(*a.host.device->background_poller()));
-    });
+    const bool waited = lane.post_waits();
     for (std::uint64_t id = 1; id <= sent; ++id) EXPECT_EQ(b.next().wr_id, id);
     return waited;
   };
-  EXPECT_TRUE(eventually([&] { return ::testing::Test::HasFailure() || moved_with_a_doorbell(); }));
+  EXPECT_TRUE(eventually([&] { return ::testing::Test::HasFailure() || left_alone(); }));
 }
 
 // Two ends that write into each other's memory by turns, and look nowhere else. No post is one of a
@@ -422,7 +418,7 @@ TEST(WiringDoorbell, ThatOfAProgramThatWatchesMemoryDoesNotWait) {
     wr.remote_addr = to.address() + 64;
     wr.rkey = to.region->rkey();
     EXPECT_TRUE(from.qp().post_send(wr));
-    if (QueuePairImpl::of(from.qp()).lane().doorbell_waits()) ++waited;
+    if (QueuePairImpl::of(from.qp()).lane().shard().posts_wait()) ++waited;
     const std::atomic_ref there(*reinterpret_cast<std::uint64_t*>(to.memory.data() + 64));
     const auto until = std::chrono::steady_clock::now() + kPatience;
     while (there.load(std::memory_order_acquire) != ball) {

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <sstream>
 
 #include "exs-perf/uring.h"
+#include "weft/common/arguments.h"
 #include "weft/common/message.h"
 #include "weft/common/where.h"
 
@@ -36,39 +36,39 @@ std::vector<std::string> split(const std::string& text) {
   return items;
 }
 
-void add_options(CLI::App& app, Options& o, Texts& texts) {
+void add_options(weft::cli::Arguments& app, Options& o, Texts& texts) {
   app.add_option("PEER", texts.peer, "Client: the server (default port 7475)")
-      ->type_name("HOST[:PORT]");
+      .type_name("HOST[:PORT]");
   app.add_flag("--self", o.self, "Both ends: the server is a second process on this machine");
   app.add_option("--listen", texts.listen,
                  "Server: serve clients one after another; port 0: a free one, which is printed")
-      ->type_name("[ADDRESS:]PORT");
+      .type_name("[ADDRESS:]PORT");
   app.add_flag("--once", o.once, "Server: end after one client");
   app.add_option(
          "--mode", texts.modes,
          "A list: normal, immediate, persistent, stream, tcp, packet-tcp; and uring, plain TCP by "
          "io_uring. Default: all")
-      ->type_name("LIST");
+      .type_name("LIST");
   app.add_option("--size", texts.sizes, "Bytes per message, a list. Default: 64,4096,65536,1048576")
-      ->type_name("LIST");
+      .type_name("LIST");
   app.add_option("--depth", o.depth, "Operations outstanding")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024).description(""))
-      ->capture_default_str();
+      .type_name("N")
+      .between(1, 1024)
+      .show_default();
   app.add_option("--buffers", o.buffers,
                  "Messages share this many buffers. Default: as many as 64 KiB hold, at least 1")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024).description(""));
+      .type_name("N")
+      .between(1, 1024);
   app.add_option("--seconds", o.seconds, "Length of each measurement, in seconds")
-      ->type_name("N")
-      ->capture_default_str();
+      .type_name("N")
+      .show_default();
   app.add_option("--rounds", o.rounds, "Rounds, of which the median counts")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1000).description(""))
-      ->capture_default_str();
+      .type_name("N")
+      .between(1, 1000)
+      .show_default();
   app.add_option("--wait", texts.wait, "How to wait for events: busy, adaptive or notify")
-      ->type_name("HOW")
-      ->capture_default_str();
+      .type_name("HOW")
+      .show_default();
   app.add_flag("!--no-pin", o.pin, "With --self: do not give each end a CPU of its own");
   app.add_flag("--json", o.json, "Results as JSON on stdout");
   app.footer(
@@ -78,7 +78,7 @@ void add_options(CLI::App& app, Options& o, Texts& texts) {
       "without a copy; more is better.");
 }
 
-void add_phases(CLI::App& app, bool& latency, bool& bandwidth) {
+void add_phases(weft::cli::Arguments& app, bool& latency, bool& bandwidth) {
   app.add_flag("--latency", latency, "Latency only");
   app.add_flag("--bandwidth", bandwidth, "Bandwidth only");
 }
@@ -163,21 +163,15 @@ Outcome<void> take_values(Options& o, const Texts& texts) {
 }  // namespace
 
 std::optional<Options> parse(int argc, char** argv, int& exit_code) {
-  CLI::App app{"Measure extended sockets: bandwidth, latency and CPU time", "exs-perf"};
-  app.formatter(weft::cli::help_formatter());
+  weft::cli::Arguments app{"Measure extended sockets: bandwidth, latency and CPU time", "exs-perf"};
   Options o;
   Texts texts;
   bool latency = false;
   bool bandwidth = false;
   add_options(app, o, texts);
   add_phases(app, latency, bandwidth);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    // --help is no error.
-    exit_code = error.get_exit_code() == 0
-                    ? app.exit(error)
-                    : weft::cli::report_failure(weft::cli::explain(error, app));
+  if (const auto end = app.parse(argc, argv)) {
+    exit_code = *end;
     return std::nullopt;
   }
   if (latency != bandwidth) {

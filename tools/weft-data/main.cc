@@ -80,12 +80,27 @@ int finish(const CopyCommand& c, const Progress& progress, const CopyTotals& t,
 }
 
 store::ServerAddress address_of(const cli::RemotePath& remote, const Command& c) {
-  return {remote.host, remote.port, c.serve.token};
+  const int patience_ms = c.timeout_seconds == 0 ? -1 : static_cast<int>(c.timeout_seconds * 1000);
+  return {remote.host, remote.port, c.serve.token, patience_ms};
+}
+
+// Nothing is copied from one server to another, and a file of that name here is hardly meant.
+bool is_of_server(const std::string& destination, const Command& c) {
+  const auto remote = cli::parse_remote_path(destination, c.port, store::kDefaultPort);
+  return !remote || *remote;
 }
 
 int get(const Command& c) {
-  Progress progress(c.copy);
   const std::string& to = c.copy.paths.back();
+  if (c.copy.paths.size() < 2) {
+    return usage(to +
+                 ": the destination is missing; write it behind the source, . for this folder");
+  }
+  if (is_of_server(to, c)) {
+    return usage(to + ": is a path of a server, and the destination has to be on this machine; " +
+                 "write ./" + to + " for a file of that name");
+  }
+  Progress progress(c.copy);
   CopyTotals totals;
   Outcome<void> done;
   struct stat here {};
@@ -109,6 +124,9 @@ int get(const Command& c) {
 }
 
 int put(const Command& c) {
+  if (c.copy.paths.size() < 2) {
+    return usage(c.copy.paths.back() + ": source or destination is missing; write PATH HOST:PATH");
+  }
   const auto remote = remote_path(c.copy.paths.back(), c.port,
                                   "is no path of a server; the destination of put is HOST:PATH");
   if (!remote) return cli::report_failure(remote.error());
@@ -122,12 +140,20 @@ int put(const Command& c) {
 }
 
 int sync(Command& c) {
-  if (c.copy.paths.size() != 2) return usage("sync: takes one source and one destination");
+  if (c.copy.paths.size() != 2) {
+    return usage("sync: takes one source and one destination; write HOST:PATH for one of them");
+  }
   c.copy.options.recursive = true;
   c.copy.options.only_newer = true;
   const auto source = cli::parse_remote_path(c.copy.paths.front(), c.port, store::kDefaultPort);
   if (!source) return cli::report_failure(source.error());
-  return *source ? get(c) : put(c);
+  if (*source) return get(c);
+  const auto to = cli::parse_remote_path(c.copy.paths.back(), c.port, store::kDefaultPort);
+  if (to && !*to) {
+    return usage(c.copy.paths.front() + " and " + c.copy.paths.back() +
+                 ": neither is a path of a server; write HOST:PATH for one of them");
+  }
+  return put(c);
 }
 
 // As ls has it: on a terminal, what could steer it is a question mark; elsewhere names are as they
@@ -192,7 +218,8 @@ int serve_folders(Command& c) {
 int each_path(const Command& c, int (*work)(const Command&, const cli::RemotePath&)) {
   int worst = 0;
   for (const std::string& path : c.copy.paths) {
-    const auto remote = remote_path(path, c.port, "is no path of a server; write HOST:PATH");
+    const auto remote =
+        remote_path(path, c.port, "is no path of a server; write HOST:PATH, or HOST: for its root");
     if (!remote) return cli::report_failure(remote.error());
     worst = std::max(worst, work(c, *remote));
   }

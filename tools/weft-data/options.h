@@ -28,6 +28,7 @@ struct Command {
   PortOption port;
   CopyCommand copy;
   bool long_list = false;
+  unsigned timeout_seconds = 30;  // of silence; 0: for ever
 };
 
 // Reads the command line; on wrong usage or --help prints what is to be said and sets `exit_code`.

@@ -2,22 +2,21 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
+#include "weft/common/arguments.h"
 #include "weft/common/message.h"
 
 namespace weft::data {
 
-void add_listen_options(CLI::App& command, ListenOptions& options) {
+void add_listen_options(cli::Arguments& command, ListenOptions& options) {
   command
       .add_option("--listen", options.listen,
                   "Where to listen; port 0 chooses one. Default: port 7180 of every address")
-      ->type_name("[ADDRESS:]PORT");
+      .type_name("[ADDRESS:]PORT");
   command
       .add_option("--port", options.port,
                   "Port to listen on, where --listen does not name it; 0 chooses one")
-      ->type_name("PORT")
-      ->default_str(std::to_string(store::kDefaultPort));
+      .type_name("PORT")
+      .default_text(std::to_string(store::kDefaultPort));
 }
 
 cli::Outcome<void> apply(const ListenOptions& options, store::ServeOptions& serve) {
@@ -34,10 +33,10 @@ cli::Outcome<void> apply(const ListenOptions& options, store::ServeOptions& serv
   return {};
 }
 
-void add_port_option(CLI::App& command, PortOption& port) {
+void add_port_option(cli::Arguments& command, PortOption& port) {
   command.add_option("--port", port, "Port of the server, where the path does not name it")
-      ->type_name("PORT")
-      ->default_str(std::to_string(store::kDefaultPort));
+      .type_name("PORT")
+      .default_text(std::to_string(store::kDefaultPort));
 }
 
 cli::Outcome<cli::RemotePath> remote_path(const std::string& text, PortOption port,

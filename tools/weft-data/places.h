@@ -16,13 +16,13 @@ struct ListenOptions {
   std::string listen;
   std::optional<std::uint16_t> port;
 };
-void add_listen_options(CLI::App& command, ListenOptions& options);
+void add_listen_options(cli::Arguments& command, ListenOptions& options);
 // Sets address and port of `serve`. Fails if the two name different ports.
 [[nodiscard]] cli::Outcome<void> apply(const ListenOptions& options, store::ServeOptions& serve);
 
 // --port of a client; without it the port is store::kDefaultPort.
 using PortOption = std::optional<std::uint16_t>;
-void add_port_option(CLI::App& command, PortOption& port);
+void add_port_option(cli::Arguments& command, PortOption& port);
 
 // Reads a path of a server, and prints a hint where it can mean something else. A path of this
 // machine is a failure, "TEXT: `why`".

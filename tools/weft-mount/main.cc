@@ -5,9 +5,9 @@
 #include <fuse.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -19,6 +19,7 @@
 #include "mount/lanes.h"
 #include "store/secret.h"
 #include "weft-data/places.h"
+#include "weft/common/arguments.h"
 #include "weft/common/message.h"
 
 namespace weft::fs {
@@ -28,13 +29,11 @@ struct Command {
   std::string source, folder, token_file;
   data::PortOption port;
   std::uint32_t read_ahead = mount::Remote::kDefaultBlocks;  // MiB
+  unsigned timeout_seconds = 30;  // of silence of the server; calls try twice
   bool foreground = false;
   bool allow_other = false;
   bool read_only = false;
 };
-
-// A server that says nothing for so long counts as lost. Calls try twice.
-constexpr int kPatienceMs = 30000;
 
 // What the calls of the kernel work on. FUSE calls them on several threads.
 struct Mounted {
@@ -76,6 +75,21 @@ int on_getattr(const char* path, struct stat* out, fuse_file_info*) {
   const int error = here().remote->stat(path, found);
   if (error == 0) *out = stat_of(found);
   return -error;
+}
+
+int on_statfs(const char* path, struct statvfs* out) {
+  store::Usage usage;
+  if (const int error = here().remote->usage(path, usage)) return -error;
+  constexpr unsigned long kUnit = 4096;
+  *out = {};
+  out->f_bsize = out->f_frsize = kUnit;
+  out->f_blocks = usage.bytes / kUnit;
+  out->f_bfree = usage.free_bytes / kUnit;
+  out->f_bavail = usage.available_bytes / kUnit;
+  out->f_files = usage.files;
+  out->f_ffree = out->f_favail = usage.free_files;
+  out->f_namemax = 255;
+  return 0;
 }
 
 int on_readlink(const char* path, char* to, std::size_t size) {
@@ -177,6 +191,7 @@ fuse_operations operations() {
   fuse_operations ops{};
   ops.init = on_init;
   ops.getattr = on_getattr;
+  ops.statfs = on_statfs;
   ops.readlink = on_readlink;
   ops.readdir = on_readdir;
   ops.open = on_open;
@@ -265,7 +280,7 @@ int run(const Command& c) {
   const auto at =
       data::remote_path(c.source, c.port, "is no folder of a server; write HOST: or HOST:PATH");
   if (!at) return cli::report_failure(at.error());
-  store::ServerAddress server{at->host, at->port, {}, kPatienceMs};
+  store::ServerAddress server{at->host, at->port, {}, static_cast<int>(c.timeout_seconds * 1000)};
   if (!c.token_file.empty()) {
     auto token = store::read_token(c.token_file);
     if (!token) return fail(token.error());
@@ -290,33 +305,33 @@ int run(const Command& c) {
 
 int main(int argc, char** argv) {
   weft::fs::Command c;
-  CLI::App app{"Mount a folder of a data server.", "weft mount"};
-  app.formatter(weft::cli::help_formatter());
+  weft::cli::Arguments app{"Mount a folder of a data server.", "weft mount"};
   app.add_option("SOURCE", c.source,
                  "HOST:PATH, HOST:PORT:PATH or weft://HOST:PORT/PATH; HOST: is all it serves")
-      ->type_name("HOST[:PORT]:PATH")
-      ->required();
-  app.add_option("FOLDER", c.folder, "Where it appears")->type_name("FOLDER")->required();
+      .type_name("HOST[:PORT]:PATH")
+      .required();
+  app.add_option("FOLDER", c.folder, "Where it appears").type_name("FOLDER").required();
   app.add_option("--token-file", c.token_file,
                  "Secret that server and clients share, in a file that only you can read")
-      ->type_name("FILE");
+      .type_name("FILE");
   weft::data::add_port_option(app, c.port);
   app.add_option("--read-ahead", c.read_ahead,
                  "Memory for what will be read next, in MiB, on each of up to 4 "
                  "connections")
-      ->type_name("N")
-      ->check(CLI::Range(2U, 1024U).description(""))
-      ->capture_default_str();
+      .type_name("N")
+      .between(2U, 1024U)
+      .show_default();
+  app.add_option("--timeout", c.timeout_seconds,
+                 "Take a server that says nothing for so long for lost: calls try once more, then "
+                 "they fail with EIO")
+      .type_name("SECONDS")
+      .between(1U, 86400U)
+      .show_default();
   app.add_flag("--allow-other", c.allow_other,
                "Let other users see it too (user_allow_other in /etc/fuse.conf)");
   app.add_flag("--read-only", c.read_only, "Write nothing, even where the server is --writable");
   app.add_flag("--foreground", c.foreground, "Stay in the foreground");
   app.footer("End it by fusermount3 -u FOLDER, or as root by umount.");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return error.get_exit_code() == 0 ? app.exit(error)
-                                      : weft::cli::report_failure(weft::cli::explain(error, app));
-  }
+  if (const auto end = app.parse(argc, argv)) return *end;
   return weft::fs::run(c);
 }

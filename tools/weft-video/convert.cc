@@ -126,7 +126,7 @@ store::Outcome<std::string> Converted::decode(const std::string& file) {
 
 store::Outcome<void> Converted::convert(std::vector<std::string>& files) {
   for (std::string& file : files) {
-    const store::Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    const os::Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
     std::vector<std::uint8_t> head(video::kHeaderBytes);
     const ssize_t got = fd ? pread(fd.get(), head.data(), head.size(), 0) : -1;
     if (got < 0) return store::failed(errno, file);

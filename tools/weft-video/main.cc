@@ -23,6 +23,9 @@
 namespace weft::tv {
 namespace {
 
+// A server that says nothing for so long, when a film begins, is given up.
+constexpr int kPatienceMs = 30000;
+
 using store::Failed;
 using video::PlayStats;
 
@@ -42,7 +45,7 @@ std::string name_of(const MakeCommand& c) {
 
 store::Outcome<void> write_film(const std::string& name, const video::Film& film,
                                 std::uint64_t frames) {
-  const store::Fd file(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  const os::Fd file(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!file) return store::failed(errno, name);
   const auto put = [&](std::string_view text) {
     return store::write_fully(file.get(), reinterpret_cast<const std::uint8_t*>(text.data()),
@@ -175,8 +178,8 @@ int show(Command& c) {
   for (const std::string& name : s.films) {
     const auto remote = data::remote_path(name, c.port, "is no film of a server; write HOST:FILE");
     if (!remote) return cli::report_failure(remote.error());
-    auto player =
-        video::Player::open({remote->host, remote->port, c.serve.token}, remote->path, s.play);
+    auto player = video::Player::open({remote->host, remote->port, c.serve.token, kPatienceMs},
+                                      remote->path, s.play);
     if (!player) return fail(player.error());
     all.players.push_back(std::move(*player));
   }

@@ -1,6 +1,6 @@
 // What the subcommands of `weft` share: how they register, their exit codes, how they fail.
 //
-// Each subcommand lives in files of its own and offers one function add_<name>(CLI::App&), called
+// Each subcommand lives in files of its own and offers one function add_<name>(Arguments&), called
 // by main.cc. It adds its options, and a callback that calls set_command() with the work to do; the
 // work runs after parsing is complete, on the main thread, and its result is the exit code.
 #pragma once
@@ -11,11 +11,9 @@
 #include <tl/expected.hpp>
 #include <utility>
 
-namespace CLI {
-class App;
-}
-
 namespace weft::cli {
+
+class Arguments;  // common/arguments.h
 
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailure = 1;  // something went wrong at run time
@@ -51,21 +49,21 @@ void set_command(std::function<int()> work);
 [[nodiscard]] const std::function<int()>& chosen_command();  // empty: none was
 
 // Has `work` done when `command` is chosen. Its value is the exit code; a failure is reported.
-void when_chosen(CLI::App& command, std::function<Outcome<int>()> work);
+void when_chosen(Arguments& command, std::function<Outcome<int>()> work);
 // For work whose success is always exit code 0.
 [[nodiscard]] inline Outcome<int> exit_code_of(const Outcome<void>& done) {
   return done ? Outcome<int>(kExitOk) : tl::unexpected(done.error());
 }
 
-void add_info(CLI::App& app);
-void add_doctor(CLI::App& app);
-void add_perf(CLI::App& app);
-void add_ping(CLI::App& app);
-void add_run(CLI::App& app);
-void add_devices(CLI::App& app);
-void add_selftest(CLI::App& app);
-void add_stat(CLI::App& app);
-void add_report(CLI::App& app);
-void add_data(CLI::App& app);  // serve, get, put, sync, ls, cat, video
+void add_info(Arguments& app);
+void add_doctor(Arguments& app);
+void add_perf(Arguments& app);
+void add_ping(Arguments& app);
+void add_run(Arguments& app);
+void add_devices(Arguments& app);
+void add_selftest(Arguments& app);
+void add_stat(Arguments& app);
+void add_report(Arguments& app);
+void add_data(Arguments& app);  // serve, get, put, sync, ls, cat, video
 
 }  // namespace weft::cli

@@ -2,17 +2,17 @@
 #include <fmt/format.h>
 #include <weft/device.h>
 
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 
 #include "weft/command.h"
+#include "weft/common/arguments.h"
 #include "weft/common/message.h"
 
 namespace weft::cli {
 namespace {
 
-void add_commands(CLI::App& app) {
+void add_commands(Arguments& app) {
   add_info(app);
   add_doctor(app);
   add_perf(app);
@@ -26,23 +26,15 @@ void add_commands(CLI::App& app) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"RDMA (iWARP) in user space over ordinary TCP sockets.", "weft"};
-  app.formatter(help_formatter());  // the commands inherit it
-  app.set_version_flag("--version", fmt::format("weft {}", version()));
+  Arguments app{"RDMA (iWARP) in user space over ordinary TCP sockets.", "weft"};
+  app.version(fmt::format("weft {}", version()));
   app.footer(
       "`weft COMMAND --help` describes a command, `man weft-COMMAND` explains it.\n"
       "Exit codes: 0 done, 1 failed, 2 wrong usage.");
   app.require_subcommand(0, 1);  // without one, the help text below lists them
   add_commands(app);
-  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
-    command->group("Commands");
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return report_failure(explain(error, app));
-  }
+  for (Arguments* command : app.subcommands()) command->group("Commands");
+  if (const auto end = app.parse(argc, argv)) return *end;
   if (chosen_command()) return chosen_command()();
   fmt::print(stderr, "{}", app.help());
   return kExitUsage;

@@ -1,6 +1,6 @@
 /* Names of Weft's devices below /sys and /dev, for programs that look for such files themselves: a
  * library for LD_PRELOAD (`weft run` sets it) that redirects calls with these paths to a private
- * tree of files.
+ * tree of files. And bind(2), for TCP ports that rdma_cm has (the end of this file).
  *
  * Which paths: rules[] below, and nothing else; every other call goes straight on. The tree is made
  * by Weft's libibverbs.so.1, the first time that a program looks (sysfs_tree.cc). WEFT_SYSFS=off
@@ -14,12 +14,15 @@
 #endif
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 /* A path is redirected when it is `path` itself (`whole`), or when it is `path` and a name after it
@@ -39,18 +42,20 @@ static _Thread_local int making;
 static pthread_once_t made = PTHREAD_ONCE_INIT;
 static const char* tree;
 
+/* The path of a library in the folder of this one. 0: there is none. */
+static int beside_this(const char* name, char* path, size_t size) {
+  Dl_info self;
+  if (!dladdr(&tree, &self) || !self.dli_fname) return 0;
+  const char* slash = strrchr(self.dli_fname, '/');
+  int folder = slash ? (int)(slash - self.dli_fname) : 0;
+  return slash && snprintf(path, size, "%.*s/%s", folder, self.dli_fname, name) < (int)size;
+}
+
 static void make_tree(void) {
   const char* wish = secure_getenv("WEFT_SYSFS");
   if (wish && strcmp(wish, "off") == 0) return;
-  Dl_info self;
   char path[4096];
-  if (!dladdr(&tree, &self) || !self.dli_fname) return;
-  const char* slash = strrchr(self.dli_fname, '/');
-  int folder = slash ? (int)(slash - self.dli_fname) : 0;
-  if (!slash || snprintf(path, sizeof path, "%.*s/libibverbs.so.1", folder, self.dli_fname) >=
-                    (int)sizeof path) {
-    return;
-  }
+  if (!beside_this("libibverbs.so.1", path, sizeof path)) return;
   making = 1;
   void* verbs = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
   const char* (*make)(void) = NULL;
@@ -239,3 +244,46 @@ TAKES(DIR*, weft_opendir, "opendir", const char* path) {
   }
 SCANDIR(weft_scandir, "scandir")
 SCANDIR(weft_scandir64, "scandir64")
+
+/* --- ports --- */
+
+/* The port of a TCP address; 0: of something else. */
+static unsigned short tcp_port(int fd, const struct sockaddr* address, socklen_t size) {
+  int type = 0;
+  socklen_t length = sizeof type;
+  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_STREAM) return 0;
+  if (address->sa_family == AF_INET && size >= sizeof(struct sockaddr_in)) {
+    return ntohs(((const struct sockaddr_in*)(const void*)address)->sin_port);
+  }
+  if (address->sa_family == AF_INET6 && size >= sizeof(struct sockaddr_in6)) {
+    return ntohs(((const struct sockaddr_in6*)(const void*)address)->sin6_port);
+  }
+  return 0;
+}
+
+/* Whether a listener of rdma_cm in this process had that TCP port, and has moved to another. */
+static int port_was_yielded(unsigned short port) {
+  char path[4096];
+  if (port == 0 || !beside_this("librdmacm.so.1", path, sizeof path)) return 0;
+  void* cm = dlopen(path, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+  if (!cm) return 0;
+  int (*yield)(unsigned short) = NULL;
+  *(void**)&yield = dlsym(cm, "weft_cm_yield_port");
+  int yielded = yield && yield(port);
+  dlclose(cm);
+  return yielded;
+}
+
+/* rdma_cm's ports are a space of their own. On an iWARP device a listener of rdma_cm has the TCP
+ * port of its number all the same, for peers that are not Weft, and leaves it to a listener of the
+ * program. */
+TAKES(int, weft_bind, "bind", int fd, const struct sockaddr* address, socklen_t size) {
+  NEXT(int (*)(int, const struct sockaddr*, socklen_t), "bind");
+  if (next(fd, address, size) == 0) return 0;
+  int error = errno;
+  if (error == EADDRINUSE && address && port_was_yielded(tcp_port(fd, address, size))) {
+    return next(fd, address, size);
+  }
+  errno = error;
+  return -1;
+}

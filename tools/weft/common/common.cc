@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
+#include "weft/common/arguments.h"
 #include "weft/common/message.h"
 #include "weft/common/parse.h"
 
@@ -34,7 +33,7 @@ void set_command(std::function<int()> work) { command_work() = std::move(work); 
 
 const std::function<int()>& chosen_command() { return command_work(); }
 
-void when_chosen(CLI::App& command, std::function<Outcome<int>()> work) {
+void when_chosen(Arguments& command, std::function<Outcome<int>()> work) {
   command.callback([work = std::move(work)] {
     set_command([work] {
       const Outcome<int> done = work();
@@ -43,18 +42,18 @@ void when_chosen(CLI::App& command, std::function<Outcome<int>()> work) {
   });
 }
 
-void add_common_options(CLI::App& command, CommonOptions& options) {
+void add_common_options(Arguments& command, CommonOptions& options) {
   command
       .add_option(
           "--config", options.config,
           "Set a configuration value for this run. `weft info --all` lists the keys. May be "
           "given several times")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
+      .type_name("KEY=VALUE")
+      .once_each();
   command
       .add_option("--log", options.log,
                   "What to log: off, error, warning, info, debug or trace. Default: warning")
-      ->type_name("LEVEL");
+      .type_name("LEVEL");
 }
 
 Outcome<Config> load_config(const CommonOptions& options) {

@@ -15,7 +15,7 @@ struct CommonOptions {
   std::vector<std::string> config;  // KEY=VALUE
   std::string log;                  // a level, or empty
 };
-void add_common_options(CLI::App& command, CommonOptions& options);
+void add_common_options(Arguments& command, CommonOptions& options);
 
 // Defaults, configuration file, environment, then `options`. A failure names the key, the value and
 // the legal values.

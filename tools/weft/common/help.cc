@@ -1,11 +1,18 @@
 // Help texts and the errors of the command line's parser, in the words of this program.
+#include "weft/common/help.h"
+
 #include <fmt/format.h>
+#include <regex.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <regex>
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "weft/common/message.h"
 
@@ -137,24 +144,52 @@ std::string advice(const std::string& suggestion, const std::string& see) {
                             : fmt::format("; {} See {}", suggestion, see);
 }
 
+// `words`, with $1 to $9 replaced by what the parentheses of a pattern have found in `text`.
+std::string filled_in(std::string_view words, const std::string& text,
+                      std::span<const regmatch_t> found) {
+  std::string out;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] != '$') {
+      out += words[i];
+      continue;
+    }
+    const regmatch_t& part = found[static_cast<std::size_t>(words[++i] - '0')];
+    out.append(text, static_cast<std::size_t>(part.rm_so),
+               static_cast<std::size_t>(part.rm_eo - part.rm_so));
+  }
+  return out;
+}
+
 // A message of CLI11 in the words of this program.
 std::string reworded(const std::string& text) {
-  static const std::pair<std::regex, const char*> kRules[] = {
-      {std::regex("^A subcommand is required$"), "a command is missing"},
-      {std::regex("^(.+) was given a disallowed flag override$"), "$1: takes no value"},
-      {std::regex("^(.+): Value (.*) not in range (\\S+) to (\\S+)$"),
+  static constexpr std::pair<const char*, const char*> kRules[] = {
+      {"^A subcommand is required$", "a command is missing"},
+      {"^(.+) was given a disallowed flag override$", "$1: takes no value"},
+      {"^(.+): Value (.*) not in range ([^ ]+) to ([^ ]+)$",
        "$1: '$2' is not a number from $3 to $4"},
-      {std::regex("^Could not convert: (\\S+) = (.*)$"), "$1: '$2' is not a number"},
-      {std::regex("^(.+): At least (\\d+) required but received (\\d+)$"),
-       "$1: takes at least $2 values, not $3"},
-      {std::regex("^([^:]+): .* missing$"), "$1: its value is missing"},
-      {std::regex("^(.+) is required$"), "$1 is missing"},
+      {"^Could not convert: ([^ ]+) = (.*)$", "$1: '$2' is not a number"},
+      {"^([^:]+): (.*) not in [{](.*)[}]$", "$1: '$2' is not one of $3"},
+      {"^([^:]+): .* missing$", "$1: its value is missing"},
   };
-  std::smatch found;
+  std::array<regmatch_t, 5> found{};
   for (const auto& [pattern, words] : kRules) {
-    if (std::regex_match(text, found, pattern)) return found.format(words);
+    regex_t compiled;  // by <regex.h>: <regex> alone would take seconds to compile
+    if (regcomp(&compiled, pattern, REG_EXTENDED) != 0) continue;
+    const int status = regexec(&compiled, text.c_str(), found.size(), found.data(), 0);
+    regfree(&compiled);
+    if (status == 0) return filled_in(words, text, found);
   }
   return text;
+}
+
+// A positional argument as the help text shows it: HOST[:PORT]:PATH rather than SOURCE.
+std::string shown_name(const CLI::App& app, const std::string& name) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_positional() && option->get_single_name() == name) {
+      return option->get_type_name().empty() ? name : option->get_type_name();
+    }
+  }
+  return name;
 }
 
 // The first word that nothing on the command line takes.
@@ -174,6 +209,14 @@ Failure explain_extra(const CLI::App& app, const CLI::App* command, const std::s
   return wrong_usage(fmt::format("{}: one argument too many; see {}", word, see));
 }
 
+std::string missing(const CLI::ParseError& error, const CLI::App& app) {
+  constexpr std::string_view kEnd = " is required";
+  std::string text = error.what();
+  if (!text.ends_with(kEnd) || text.starts_with("A ")) return reworded(text);
+  text.resize(text.size() - kEnd.size());
+  return shown_name(app, text) + " is missing";
+}
+
 }  // namespace
 
 std::shared_ptr<CLI::FormatterBase> help_formatter() { return std::make_shared<HelpFormatter>(); }
@@ -187,7 +230,12 @@ Failure explain(const CLI::ParseError& error, const CLI::App& app) {
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     return explain_extra(app, command, see);
   }
-  return wrong_usage(fmt::format("{}; see {}", reworded(error.what()), see));
+  if (dynamic_cast<const CLI::RequiredError*>(&error) == nullptr) {
+    return wrong_usage(fmt::format("{}; see {}", reworded(error.what()), see));
+  }
+  // A word that is no command: that one is missing would not help.
+  if (command == nullptr && app.remaining_size() != 0) return explain_extra(app, command, see);
+  return wrong_usage(fmt::format("{}; see {}", missing(error, command ? *command : app), see));
 }
 
 }  // namespace weft::cli

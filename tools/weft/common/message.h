@@ -14,11 +14,6 @@
 
 #include "weft/command.h"
 
-namespace CLI {
-class FormatterBase;
-class ParseError;
-}  // namespace CLI
-
 namespace weft::cli {
 
 // The name in front of every message: "weft" unless a program sets its own, first of all. The view
@@ -33,10 +28,6 @@ void say(std::string_view text);
 // question marks. Line ends and tabs stay.
 void hide_controls(std::string& text);
 
-// What the parser of the command line found wrong, as a message with a suggestion. Options of `app`
-// and of the subcommand that was chosen are suggested.
-[[nodiscard]] Failure explain(const CLI::ParseError& error, const CLI::App& app);
-
 // "did you mean 'write'?" when `text` looks like a misspelling of one of `words`, else "".
 [[nodiscard]] std::string did_you_mean(std::string_view text, std::span<const std::string> words);
 // The same for legal values written as a sentence: "write, read or send".
@@ -50,8 +41,5 @@ void hide_controls(std::string& text);
 
 // Splits `text` at spaces into lines of at most `width` columns. A longer word stays whole.
 [[nodiscard]] std::vector<std::string> wrap(std::string_view text, std::size_t width);
-
-// Lays out the help texts: options in a column of their own, descriptions wrapped beside them.
-[[nodiscard]] std::shared_ptr<CLI::FormatterBase> help_formatter();
 
 }  // namespace weft::cli

@@ -72,6 +72,8 @@ Outcome<ServerProcess> ServerProcess::start(std::vector<std::string> arguments) 
 ServerProcess::ServerProcess(ServerProcess&& other) noexcept
     : pid_(std::exchange(other.pid_, -1)), port_(other.port_) {}
 
+void ServerProcess::tell_to_end() const { kill(pid_, SIGTERM); }
+
 ServerProcess::~ServerProcess() {
   if (pid_ < 0) return;
   const std::int64_t deadline = now_ns() + kEndPatienceNs;

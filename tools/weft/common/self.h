@@ -23,6 +23,9 @@ class ServerProcess {
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
 
+  // For a server that serves until it is told otherwise: its owner need not wait for it.
+  void tell_to_end() const;
+
  private:
   ServerProcess(pid_t pid, std::uint16_t port) : pid_(pid), port_(port) {}
 

@@ -205,6 +205,10 @@ Outcome<std::optional<RemotePath>> parse_remote_path(std::string_view text,
   }
   std::string_view rest = text;
   if (!take_host(rest, out.host) || !rest.starts_with(':')) return std::nullopt;
+  if (rest.starts_with("://")) {
+    return usage_error(fmt::format(
+        "'{}' is not a path of a server; write weft://HOST[:PORT]/PATH or HOST:PATH", text));
+  }
   return read_behind_host(rest.substr(1), text, port_option.has_value(), std::move(out));
 }
 

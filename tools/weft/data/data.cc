@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -12,6 +11,7 @@
 #include <filesystem>
 
 #include "weft/command.h"
+#include "weft/common/arguments.h"
 
 namespace weft::cli {
 namespace {
@@ -52,7 +52,7 @@ int start(const Program& what, std::vector<std::string> arguments) {
 
 }  // namespace
 
-void add_data(CLI::App& app) {
+void add_data(Arguments& app) {
   struct Entry {
     const char* name;
     const char* what;
@@ -69,10 +69,9 @@ void add_data(CLI::App& app) {
       {"video", "Serve and show films", kVideo},
   }};
   for (const auto& [name, what, program] : kCommands) {
-    CLI::App* command = app.add_subcommand(name, what);
+    Arguments* command = app.add_subcommand(name, what);
     // Everything behind the name is the program's, --help too.
-    command->set_help_flag();
-    command->prefix_command();
+    command->take_all();
     command->callback([command, what = &program, name = std::string(name)] {
       set_command([command, what, name] {
         std::vector<std::string> arguments = command->remaining();

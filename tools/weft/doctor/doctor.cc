@@ -3,11 +3,11 @@
 #include <unistd.h>
 #include <weft/device.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "weft/common/arguments.h"
 #include "weft/common/message.h"
 #include "weft/doctor/findings.h"
 
@@ -97,9 +97,9 @@ int run_doctor(bool json) {
 
 }  // namespace
 
-void add_doctor(CLI::App& app) {
+void add_doctor(Arguments& app) {
   auto json = std::make_shared<bool>(false);
-  CLI::App* command = app.add_subcommand(
+  Arguments* command = app.add_subcommand(
       "doctor", "Check this machine: what to change for Weft, and what it would gain");
   command->add_flag("--json", *json, "The findings as JSON on stdout");
   command->footer("It changes nothing. Exit codes: 0 no problem found, 1 something does not work.");

@@ -46,6 +46,9 @@ Failure describe_event(const ConnectionEvent& event) {
   using Type = ConnectionEvent::Type;
   switch (event.type) {
     case Type::kRejected:
+      if (event.error == Error::kConnectionLost) {
+        return {"connection refused: nobody listens there, or the listener is no RDMA program"};
+      }
       return {fmt::format("the other side refused the RDMA connection: {}", why)};
     case Type::kUnreachable:
       return {fmt::format("cannot reach the other side: {}; check the address and firewalls", why)};
@@ -55,6 +58,7 @@ Failure describe_event(const ConnectionEvent& event) {
       return {fmt::format("the RDMA connection has ended: {}",
                           event.error ? why : "closed by the other side")};
     case Type::kConnectRequest:
+    case Type::kResponse:
     case Type::kEstablished: break;
   }
   return {fmt::format("unexpected event '{}' on a connection", describe(event.type))};

@@ -5,10 +5,10 @@
 #include <weft/limits.h>
 #include <weft/wiring.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "weft/common/arguments.h"
 #include "weft/common/common.h"
 #include "weft/common/message.h"
 #include "weft/common/sysinfo.h"
@@ -191,9 +191,9 @@ Outcome<void> run_info(const Options& o) {
 
 }  // namespace
 
-void add_info(CLI::App& app) {
+void add_info(Arguments& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
+  Arguments* command =
       app.add_subcommand("info", "Show the version, the device and the configuration");
   command->add_flag("--all", options->all, "Also the limits, and every setting with its values");
   command->add_flag("--file", options->file,

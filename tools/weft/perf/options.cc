@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "weft/common/arguments.h"
 #include "weft/common/net.h"
 #include "weft/common/parse.h"
 
@@ -121,10 +121,10 @@ void fill(std::string& text, std::string_view value) {
   if (text.empty()) text = value;
 }
 
-void add_contender_options(CLI::App& command, PerfOptions& o) {
+void add_contender_options(Arguments& command, PerfOptions& o) {
   const std::string group = "What to compare (lists with commas: every combination is measured)";
   const auto add = [&](const char* name, std::string& text, const char* type, const char* help) {
-    command.add_option(name, text, help)->type_name(type)->group(group);
+    command.add_option(name, text, help).type_name(type).group(group);
   };
   add("--op", o.ops, "OP",
       "write, read, send, write-imm, fetch-add, cmp-swap, connect. Default: write");
@@ -149,10 +149,10 @@ void add_contender_options(CLI::App& command, PerfOptions& o) {
       "raw");
 }
 
-void add_amount_options(CLI::App& command, PerfOptions& o) {
+void add_amount_options(Arguments& command, PerfOptions& o) {
   const std::string group = "How long";
   const auto add = [&](const char* name, std::string& text, const char* type, const char* help) {
-    command.add_option(name, text, help)->type_name(type)->group(group);
+    command.add_option(name, text, help).type_name(type).group(group);
   };
   add("--duration", o.duration, "TIME", "Length of each bandwidth phase. Default: 0.5 s");
   add("--latency-duration", o.latency_duration, "TIME",
@@ -163,26 +163,26 @@ void add_amount_options(CLI::App& command, PerfOptions& o) {
   add("--bytes", o.bytes, "SIZE", "Bytes per bandwidth phase, instead of a time");
   add("--rounds", o.rounds, "N",
       "Rounds; every contender of one size has a turn in each. Default: 3");
-  command.add_flag("--latency", o.latency_only, "Measure latency only")->group(group);
-  command.add_flag("--bandwidth", o.bandwidth_only, "Measure bandwidth only")->group(group);
+  command.add_flag("--latency", o.latency_only, "Measure latency only").group(group);
+  command.add_flag("--bandwidth", o.bandwidth_only, "Measure bandwidth only").group(group);
   command
       .add_flag("--verify", o.verify, "First run a pass that compares every byte where it arrived")
-      ->group(group);
-  command.add_flag("--verify-only", o.verify_only, "Run only that pass")->group(group);
+      .group(group);
+  command.add_flag("--verify-only", o.verify_only, "Run only that pass").group(group);
   command
       .add_option(
           "--preset", o.preset,
           "main: RDMA Write, Read and Send beside TCP, 64 B to 1400 kB, 128 messages outstanding "
           "and one, with --self by shared memory too, verified first. "
           "Other options override it")
-      ->type_name("NAME")
-      ->group(group);
+      .type_name("NAME")
+      .group(group);
 }
 
-void add_how_options(CLI::App& command, PerfOptions& o) {
+void add_how_options(Arguments& command, PerfOptions& o) {
   const std::string group = "How";
   const auto add = [&](const char* name, std::string& text, const char* type, const char* help) {
-    command.add_option(name, text, help)->type_name(type)->group(group);
+    command.add_option(name, text, help).type_name(type).group(group);
   };
   add("--mode", o.mode, "poll|sleep", "How both sides wait. Default: poll (sleep on one core)");
   add("--congestion", o.congestion, "NAME",
@@ -192,34 +192,34 @@ void add_how_options(CLI::App& command, PerfOptions& o) {
       "same");
   add("--pin", o.pin, "CPU", "Run on this CPU only");
   command.add_flag("--no-pin", o.no_pin, "With --self: do not give each side a CPU of its own")
-      ->group(group);
+      .group(group);
 }
 
 }  // namespace
 
-void add_perf_options(CLI::App& command, PerfOptions& o) {
+void add_perf_options(Arguments& command, PerfOptions& o) {
   const std::string roles = "Role (one of them)";
   command.add_option("peer", o.peer, "Client: the server, HOST or HOST:PORT (default port 7471)")
-      ->type_name("HOST[:PORT]")
-      ->group(roles);
+      .type_name("HOST[:PORT]")
+      .group(roles);
   command
       .add_option("--listen", o.listen,
                   "Server: wait for clients on [ADDRESS:]PORT, one after another")
-      ->type_name("[ADDRESS:]PORT")
-      ->group(roles);
-  command.add_flag("--server", o.server, "Server on the default port, 7471")->group(roles);
+      .type_name("[ADDRESS:]PORT")
+      .group(roles);
+  command.add_flag("--server", o.server, "Server on the default port, 7471").group(roles);
   command.add_flag("--self", o.self, "Both: the server is a second process on this machine")
-      ->group(roles);
-  command.add_flag("--once", o.once, "Server: end after one client")->group(roles);
-  command.add_flag("-6,--ipv6", o.ipv6, "With --self: over ::1 instead of 127.0.0.1")->group(roles);
-  command.add_option("--announce-fd", o.announce_fd)->group("");
+      .group(roles);
+  command.add_flag("--once", o.once, "Server: end after one client").group(roles);
+  command.add_flag("-6,--ipv6", o.ipv6, "With --self: over ::1 instead of 127.0.0.1").group(roles);
+  command.add_option("--announce-fd", o.announce_fd).group("");
   add_contender_options(command, o);
   add_amount_options(command, o);
   add_how_options(command, o);
   const std::string output = "Output";
-  command.add_flag("--json", o.json, "Results as JSON on stdout")->group(output);
-  command.add_flag("--csv", o.csv, "Results as CSV on stdout")->group(output);
-  command.add_flag("-q,--quiet", o.quiet, "No progress line; a server says nothing")->group(output);
+  command.add_flag("--json", o.json, "Results as JSON on stdout").group(output);
+  command.add_flag("--csv", o.csv, "Results as CSV on stdout").group(output);
+  command.add_flag("-q,--quiet", o.quiet, "No progress line; a server says nothing").group(output);
   add_common_options(command, o.common);
 }
 
@@ -237,8 +237,8 @@ Outcome<void> apply_preset(PerfOptions& o) {
   fill(o.depths, "128,1");
   if (o.self) fill(o.path, "tcp,ring");
   fill(o.rounds, "3");
-  if (o.iterations.empty() && o.bytes.empty()) fill(o.duration, "0.12");
-  fill(o.latency_duration, "0.04");
+  if (o.iterations.empty() && o.bytes.empty()) fill(o.duration, "0.08");
+  fill(o.latency_duration, "0.03");
   o.verify = true;
   return {};
 }

@@ -39,7 +39,7 @@ struct PerfOptions {
   int announce_fd = -1;
 };
 
-void add_perf_options(CLI::App& command, PerfOptions& options);
+void add_perf_options(Arguments& command, PerfOptions& options);
 
 // Fills what was not given from the preset. Fails on an unknown one.
 [[nodiscard]] Outcome<void> apply_preset(PerfOptions& options);

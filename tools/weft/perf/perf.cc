@@ -1,10 +1,10 @@
 // `weft perf`: chooses the role and hands over to it.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
+#include "weft/common/arguments.h"
 #include "weft/common/parse.h"
 #include "weft/common/self.h"
 #include "weft/common/sysinfo.h"
@@ -130,9 +130,9 @@ Outcome<void> run_perf(PerfOptions o) {
 
 }  // namespace
 
-void add_perf(CLI::App& app) {
+void add_perf(Arguments& app) {
   auto options = std::make_shared<PerfOptions>();
-  CLI::App* command = app.add_subcommand(
+  Arguments* command = app.add_subcommand(
       "perf",
       "Measure RDMA operations beside plain TCP: bandwidth, message rate, latency, CPU use");
   add_perf_options(*command, *options);

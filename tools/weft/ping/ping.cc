@@ -3,8 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
+#include "weft/common/arguments.h"
 #include "weft/common/common.h"
 #include "weft/common/parse.h"
 #include "weft/common/self.h"
@@ -29,27 +28,25 @@ struct PingOptions {
   int announce_fd = -1;
 };
 
-void add_options(CLI::App& command, PingOptions& o) {
+void add_options(Arguments& command, PingOptions& o) {
   command.add_option("peer", o.peer, "Client: the server, HOST or HOST:PORT (default port 7472)")
-      ->type_name("HOST[:PORT]");
+      .type_name("HOST[:PORT]");
   command.add_option("--listen", o.listen, "Server: wait for clients on [ADDRESS:]PORT")
-      ->type_name("[ADDRESS:]PORT");
+      .type_name("[ADDRESS:]PORT");
   command.add_flag("--server", o.server, "Server on the default port, 7472");
   command.add_flag("--self", o.self, "Both: the server is a second process on this machine");
   command.add_flag("-6,--ipv6", o.ipv6, "With --self: over ::1 instead of 127.0.0.1");
   command.add_flag("--once", o.once, "Server: end when there are no more clients");
   command.add_option("-s,--size", o.sizes, "Bytes per message, a list; as for `weft perf`")
-      ->type_name("SIZE")
-      ->capture_default_str();
-  command.add_option("-c,--count", o.count, "Rounds for each size")
-      ->type_name("N")
-      ->capture_default_str();
+      .type_name("SIZE")
+      .show_default();
+  command.add_option("-c,--count", o.count, "Rounds for each size").type_name("N").show_default();
   command.add_option("-i,--interval", o.interval, "Time between rounds")
-      ->type_name("TIME")
-      ->default_str("0.2 s");
+      .type_name("TIME")
+      .default_text("0.2 s");
   command.add_flag("-q,--quiet", o.quiet, "Statistics only; a server says nothing");
   command.add_flag("--json", o.json, "Statistics as JSON on stdout");
-  command.add_option("--announce-fd", o.announce_fd)->group("");
+  command.add_option("--announce-fd", o.announce_fd).group("");
   add_common_options(command, o.common);
 }
 
@@ -126,9 +123,9 @@ Outcome<void> run_ping(const PingOptions& o) {
 
 }  // namespace
 
-void add_ping(CLI::App& app) {
+void add_ping(Arguments& app) {
   auto options = std::make_shared<PingOptions>();
-  CLI::App* command =
+  Arguments* command =
       app.add_subcommand("ping", "Write, Send and Read between two processes, every byte verified");
   add_options(*command, *options);
   command->footer(

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <cerrno>
 #include <climits>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "weft/command.h"
+#include "weft/common/arguments.h"
 
 namespace weft::cli {
 namespace {
@@ -54,6 +54,7 @@ Outcome<int> run_report(const ReportOptions& o) {
   for (std::string& text : texts) arguments.push_back(text.data());
   arguments.push_back(nullptr);
   std::signal(SIGPIPE, SIG_DFL);
+  setenv("WEFT_COMPARE_NAME", "weft report", 1);  // in its help and messages
   execv(compare->c_str(), arguments.data());
   return failure(
       fmt::format("{}: {} (it needs python3 and python3-jinja2)", *compare, std::strerror(errno)),
@@ -62,13 +63,12 @@ Outcome<int> run_report(const ReportOptions& o) {
 
 }  // namespace
 
-void add_report(CLI::App& app) {
+void add_report(Arguments& app) {
   auto options = std::make_shared<ReportOptions>();
-  CLI::App* command = app.add_subcommand(
+  Arguments* command = app.add_subcommand(
       "report", "Measure Weft beside other programs and write a page with plots");
   // Everything is the other program's, its --help too.
-  command->set_help_flag();
-  command->prefix_command();
+  command->take_all();
   when_chosen(*command, [options, command] {
     options->arguments = command->remaining();
     return run_report(*options);

@@ -2,12 +2,12 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "weft/common/arguments.h"
 #include "weft/common/common.h"
 #include "weft/run/kernel.h"
 #include "weft/run/program.h"
@@ -168,9 +168,9 @@ Outcome<int> show(bool json) {
 
 }  // namespace
 
-void add_devices(CLI::App& app) {
+void add_devices(Arguments& app) {
   auto json = std::make_shared<bool>(false);
-  CLI::App* command = app.add_subcommand("devices", "List the devices that programs will see");
+  Arguments* command = app.add_subcommand("devices", "List the devices that programs will see");
   command->add_flag("--json", *json, "As JSON on stdout");
   when_chosen(*command, [json] { return show(*json); });
 }

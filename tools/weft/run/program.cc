@@ -139,10 +139,10 @@ Outcome<std::string> find_dropin_folder() {
 Outcome<std::string> find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     if (may_execute(name)) return name;
-    return failure(fmt::format("{}: {}", name,
-                               access(name.c_str(), F_OK) == 0 ? "this file cannot be executed"
-                                                               : std::strerror(errno)),
-                   127);
+    if (access(name.c_str(), F_OK) != 0) {
+      return failure(fmt::format("{}: {}", name, std::strerror(errno)), 127);
+    }
+    return failure(fmt::format("{}: this file cannot be executed", name), kExitCannotExecute);
   }
   const char* variable = std::getenv("PATH");
   std::string path = variable != nullptr ? variable : "/usr/local/bin:/usr/bin:/bin";

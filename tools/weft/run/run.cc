@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -11,6 +10,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "weft/common/arguments.h"
 #include "weft/common/common.h"
 #include "weft/common/message.h"
 #include "weft/run/kernel.h"
@@ -37,51 +37,51 @@ struct RunOptions {
   std::vector<std::string> program;
 };
 
-void add_options(CLI::App& command, RunOptions& o) {
+void add_options(Arguments& command, RunOptions& o) {
   command
       .add_option("--crc", o.crc,
                   "Ask for a CRC32C checksum on every FPDU; it is on if either side asks. Default: "
                   "as configured")
-      ->type_name("on|off");
+      .type_name("on|off");
   command.add_flag("--markers{on}", o.markers,
                    "Ask the peer for MPA markers. Without a value: on. Default: as configured");
   command
       .add_option("--fpdu", o.fpdu,
                   "Size of the FPDUs to send: auto, mss, 16k or 64k. Default: as configured")
-      ->type_name("SIZE");
+      .type_name("SIZE");
   command
       .add_option(
           "--path", o.path,
           "What carries connections inside this machine: tcp, ring (shared memory), or auto "
           "(the ring where both ends can). Default: as configured")
-      ->type_name("PATH");
+      .type_name("PATH");
   command
       .add_option("--personality", o.personality,
                   "What the device looks like: iwarp, or (experimental) roce, for programs that "
                   "exchange queue pair numbers themselves instead of using rdma_cm. Default: as "
                   "configured")
-      ->type_name("iwarp|roce");
+      .type_name("iwarp|roce");
   command
       .add_option("--pcap", o.pcap,
                   "Write the bytes of all connections to FILE, for Wireshark. %p in its name "
                   "becomes the process id")
-      ->type_name("FILE");
+      .type_name("FILE");
   command
       .add_option("--progress", o.progress,
                   "Threads that move the bytes: auto (the program's while they poll, and a "
                   "background thread), or thread (the background thread alone). Default: as "
                   "configured")
-      ->type_name("MODE");
+      .type_name("MODE");
   command
       .add_option("--real-cm", o.real_cm,
                   "Leave rdma_cm to the machine's own librdmacm: auto (where the kernel has a "
                   "device), on or off. Default: WEFT_REAL_CM, else auto")
-      ->type_name("MODE");
+      .type_name("MODE");
   command
       .add_option("--sysfs", o.sysfs,
                   "Show weft0 to the program below /sys/class/infiniband: on or off")
-      ->type_name("on|off")
-      ->capture_default_str();
+      .type_name("on|off")
+      .show_default();
   command.add_flag("--preload", o.preload,
                    "Use LD_PRELOAD instead of LD_LIBRARY_PATH. For programs that set their own "
                    "library path (RPATH)");
@@ -92,13 +92,13 @@ void add_options(CLI::App& command, RunOptions& o) {
   command
       .add_option("--rules", o.rules,
                   "With --sockets: file that says which connections use RDMA (docs/sockets.md)")
-      ->type_name("FILE");
+      .type_name("FILE");
   command.add_flag("--why", o.why,
                    "With --sockets: print to stderr which path each connection takes, and why");
   add_common_options(command, o.common);
   // Behind "--" everything is the program's, options too.
   command.add_option("program", o.program, "The program and its arguments")
-      ->type_name("-- PROGRAM ARGS");
+      .type_name("-- PROGRAM ARGS");
 }
 
 // The configuration keys that the options stand for.
@@ -188,7 +188,7 @@ Outcome<void> set_environment(const RunOptions& o, const std::string& folder) {
   if (!config) return tl::unexpected(config.error());
   for (const auto& [key, value] : settings(o)) {
     std::string why;
-    if (!config->set(key, value, &why, "weft run")) return usage_error(why);
+    if (!config->set(key, value, &why, "--" + key)) return usage_error(why);
     setenv(variable_of(key).c_str(), value.c_str(), 1);
   }
   if (auto chosen = choose_cm(o, *config); !chosen) return chosen;
@@ -230,12 +230,13 @@ Outcome<int> run(const RunOptions& o) {
 
 }  // namespace
 
-void add_run(CLI::App& app) {
+void add_run(Arguments& app) {
   auto options = std::make_shared<RunOptions>();
-  CLI::App* command = app.add_subcommand("run", "Run an unmodified RDMA program over Weft");
+  Arguments* command = app.add_subcommand("run", "Run an unmodified RDMA program over Weft");
   command->footer(
       "The program replaces this one: it receives the signals, and its exit status is returned.\n"
-      "Exit codes of weft itself: 2 wrong usage, 126 and 127 the program cannot be started.");
+      "Exit codes of weft itself: 2 wrong usage, 126 the file is no program, 127 there is no such\n"
+      "file, 1 anything else.");
   add_options(*command, *options);
   when_chosen(*command, [options] { return run(*options); });
 }

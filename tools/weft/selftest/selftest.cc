@@ -1,11 +1,11 @@
 // `weft selftest`: options and roles.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 
+#include "weft/common/arguments.h"
 #include "weft/common/common.h"
 #include "weft/common/message.h"
 #include "weft/common/parse.h"
@@ -33,36 +33,36 @@ struct SelftestOptions {
   int announce_fd = -1;
 };
 
-void add_options(CLI::App& command, SelftestOptions& o) {
+void add_options(Arguments& command, SelftestOptions& o) {
   command
       .add_option("--peer", o.peer, "Check the iWARP peer that listens there (default port 7473)")
-      ->type_name("HOST[:PORT]");
+      .type_name("HOST[:PORT]");
   command.add_flag("--self", o.self, "Check Weft: the peer is a second process on this machine");
   command.add_flag("--serve", o.serve,
                    "Run the application that all checks work with, on port 7473");
   command.add_option("--listen", o.listen, "The same, on [ADDRESS:]PORT")
-      ->type_name("[ADDRESS:]PORT");
+      .type_name("[ADDRESS:]PORT");
   command.add_option("--port", o.port, "With --serve: port to listen on; --listen says it too")
-      ->type_name("PORT");
+      .type_name("PORT");
   command.add_option("--only", o.only, "Checks to run: a list of names, or of beginnings of names")
-      ->type_name("LIST");
+      .type_name("LIST");
   command.add_flag("--gentle", o.gentle,
                    "Leave out the checks that have crashed hosts (man weft-selftest)");
   command.add_option("--timeout", o.timeout, "How long to wait for each answer of the peer")
-      ->type_name("TIME")
-      ->default_str("5 s");
+      .type_name("TIME")
+      .default_text("5 s");
   command
       .add_option("--path", o.path,
                   "How the octets of the checks go: ring moves each connection to shared memory; "
                   "the peer is then Weft, on this machine, with path=auto")
-      ->type_name("tcp|ring")
-      ->check(CLI::IsMember({"tcp", "ring"}))
-      ->capture_default_str();
+      .type_name("tcp|ring")
+      .one_of({"tcp", "ring"})
+      .show_default();
   command.add_flag("--list", o.list, "List the names of the checks, and end");
   command.add_flag("--json", o.json, "The outcome as JSON on stdout");
   command.add_flag("-q,--quiet", o.quiet,
                    "Print only the checks with remarks or faults, and the summary");
-  command.add_option("--announce-fd", o.announce_fd)->group("");
+  command.add_option("--announce-fd", o.announce_fd).group("");
   add_common_options(command, o.common);
 }
 
@@ -102,7 +102,10 @@ Outcome<int> check_peer(const SelftestOptions& o, const SocketAddress& peer,
   context.by_ring = o.path == "ring";
   context.patience = raw::milliseconds(static_cast<std::int64_t>(*timeout * 1000));
   if (const auto why = meet(context)) {
-    return failure(fmt::format("{}: no iWARP connection comes about: {}", peer.text(), *why));
+    return failure(fmt::format(
+        "{}: no iWARP connection comes about: {}; start `weft selftest --serve` there, or another "
+        "application that listens for iWARP",
+        peer.text(), *why));
   }
   if (!o.json) fmt::print("{}\n", headline(context));
   const auto outcomes =
@@ -160,7 +163,9 @@ Outcome<int> check_self(const SelftestOptions& o, const selftest::Checks& checks
   if (!server) return tl::unexpected(server.error());
   const auto address = parse_peer(fmt::format("127.0.0.1:{}", server->port()), selftest::kPort);
   if (!address) return tl::unexpected(address.error());
-  return check_peer(o, *address, checks, selection);
+  auto outcome = check_peer(o, *address, checks, selection);
+  server->tell_to_end();
+  return outcome;
 }
 
 Outcome<int> run_selftest(const SelftestOptions& o) {
@@ -183,9 +188,9 @@ Outcome<int> run_selftest(const SelftestOptions& o) {
 
 }  // namespace
 
-void add_selftest(CLI::App& app) {
+void add_selftest(Arguments& app) {
   auto options = std::make_shared<SelftestOptions>();
-  CLI::App* command =
+  Arguments* command =
       app.add_subcommand("selftest", "Check an iWARP peer of any make against the RFCs");
   add_options(*command, *options);
   command->footer(

@@ -4,7 +4,6 @@
 #include <unistd.h>
 #include <weft/monitor.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
@@ -13,6 +12,7 @@
 #include <system_error>
 
 #include "weft/command.h"
+#include "weft/common/arguments.h"
 #include "weft/common/message.h"
 #include "weft/common/parse.h"
 #include "weft/common/sysinfo.h"
@@ -185,17 +185,17 @@ Outcome<void> run_stat(const StatOptions& o) {
 
 }  // namespace
 
-void add_stat(CLI::App& app) {
+void add_stat(Arguments& app) {
   auto options = std::make_shared<StatOptions>();
   StatOptions& o = *options;
-  CLI::App* command = app.add_subcommand(
+  Arguments* command = app.add_subcommand(
       "stat", "Show what a live process does: operations, calls, polls, wake-ups");
-  command->add_option("pid", o.pid, "The process")->type_name("PID")->required();
+  command->add_option("pid", o.pid, "The process").type_name("PID").required();
   command->add_option("-i,--interval", o.interval, "Time between two samples. Default: 1 s")
-      ->type_name("TIME");
+      .type_name("TIME");
   command
       ->add_option("-n,--count", o.count, "End after N intervals. Default: when the process does")
-      ->type_name("N");
+      .type_name("N");
   command->add_flag("--once", o.once, "One interval, like --count 1");
   command->add_flag("--total", o.totals,
                     "No interval: averages since the process opened its device; with --json the "

@@ -1,0 +1,438 @@
+// Life of a lane, and who has it.
+#include "progress/lane.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "io/clock.h"
+#include "io/guarded.h"
+#include "io/log.h"
+#include "io/path_transport.h"
+#include "io/socket.h"
+#include "progress/counters_sum.h"
+
+namespace weft::progress {
+
+namespace {
+
+// An attended lane that has received nothing for so many looks goes back to epoll.
+constexpr std::uint32_t kIdleLooks = 200;
+// The same for one that is cheap to look at, as long as looks follow one another: some
+// milliseconds. A lane that nobody attends learns sooner that its peer was killed.
+constexpr std::uint32_t kIdleLooksCheap = 50'000;
+// With so many attended lanes each look at one more makes the others wait, and beyond kAttendedMany
+// their peers' wake-ups cost less.
+constexpr std::uint32_t kAttendedFew = 8;
+constexpr std::uint32_t kAttendedMany = 32;
+constexpr std::uint32_t kIdleLooksOfMany = 16;
+// One look in so many at an attended lane that gave nothing is a whole turn.
+constexpr std::uint32_t kLooksPerTurn = 64;
+// How often TCP is asked what has been acknowledged (completions=acked), and whether it has memory
+// again.
+constexpr Duration kRetryPause{1'000'000};
+
+}  // namespace
+
+// --- life ---
+
+Lane::~Lane() {
+  assert((word_.load(std::memory_order_relaxed) & (kStateMask | kInList)) == kClosed);
+}
+
+Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<trace::Trace> trace,
+                  const proto::StreamParams& params, Access remote_access) {
+  transport_ = std::move(transport);
+  trace_ = std::move(trace);
+  tx_.blocked.store(false, std::memory_order_relaxed);
+  tx_.rest = tx_.no_memory = false;
+  rx_ = {};
+  looks_.told = false;
+  note_stalled(false);
+  peer_.busy_since = Instant::never();
+  ack_.left.store(false, std::memory_order_relaxed);
+  {
+    // Counters of the stream before this one stay in the sum.
+    const io::SpinGuard lock(sight_lock_);
+    if (stream_) add(past_, stream_->counters());
+    has_stream_.store(false, std::memory_order_release);
+    stream_.emplace(params, owner_, host_.stags(), sq_);
+    has_stream_.store(true, std::memory_order_release);
+  }
+  path_.reset();
+  path_name_.store("tcp", std::memory_order_relaxed);
+  cheap_.store(false, std::memory_order_relaxed);
+  if (auto* both = dynamic_cast<io::PathTransport*>(transport_.get()); both != nullptr) {
+    path_.emplace(*both, *stream_, params, host_.rings(), settings_.ring_idle);
+  }
+  stream_->allow_remote(remote_access);
+  live_.store(true, std::memory_order_release);
+  host_.note_up(1);
+  stream_->start();
+  tx_.events = transport_->events(false);
+  const Status attached = io::guarded([&] { return shard_->attach(*this, owner_.hold()); });
+  if (!attached) {
+    live_.store(false, std::memory_order_release);
+    host_.note_up(-1);
+    stream_->abort();
+    transport_->close(true);
+    if (!transport_->copies()) stream_->transport_closed();
+    transport_.reset();
+    trace_.reset();
+    path_.reset();
+    return attached;
+  }
+  return {};
+}
+
+void Lane::close_transport() {
+  if (!live()) return;
+  live_.store(false, std::memory_order_release);
+  set_attended(false);
+  shard_->detach(*this);
+  shard_->home().forget_timer(timers_.deadline);
+  shard_->home().forget_timer(timers_.retry);
+  timers_ = {};
+  host_.note_up(-1);
+  const bool reset = stream_->wants_reset();
+  if (trace_ != nullptr && reset) trace_->reset(true);
+  trace_.reset();
+  if (path_ && stream_->state() == proto::StreamState::kIdle) path_->keep_ring();
+  path_.reset();
+  note_stalled(false);
+  transport_->close(reset);
+  if (!transport_->copies()) stream_->transport_closed();
+  transport_.reset();
+}
+
+void Lane::close_in_background() {
+  Keeper& keeper = shard_->keeper();
+  if (!live() || keeper.sleepers() != 0 || !keeper.is_callers()) return;
+  keeper.give();
+  shard_->run_for_others();
+}
+
+void Lane::stop() {
+  if (shard_ == nullptr) return;
+  shard_->home().forget_timer(timers_.deadline);
+  shard_->home().forget_timer(timers_.retry);
+  shard_->home().wait_for(this);
+}
+
+std::weak_ptr<io::Handler> Lane::as_handler() {
+  return std::shared_ptr<io::Handler>(owner_.hold(), this);
+}
+
+// --- who has it ---
+
+void Lane::take() {
+  Word before = 0;
+  while (apply(control_step, &before) == Next::kWait) {
+    word_.wait(before | kWanted, std::memory_order_relaxed);
+  }
+}
+
+bool Lane::try_take() noexcept { return apply(try_step) == Next::kEnter; }
+
+// What was posted meanwhile is something new to send. `to`: where the word goes if nothing came.
+// REQUIRES: settle_up() has been called.
+void Lane::leave(bool by_holder, Word to) {
+  while (true) {
+    if (!live()) {
+      to = kClosed;
+    } else if (tx_.rest || rx_.more) {
+      to = kReady;
+    }
+    if (end(to, by_holder)) break;
+    send_posted();
+    settle_up();
+  }
+  owner_.lane_left();
+}
+
+// False: something was posted meanwhile, and the lane is still held.
+bool Lane::end(Word to, bool by_holder) {
+  Shard& shard = *shard_;
+  Word before = 0;
+  const Next next = apply([to](Word w) { return end_step(w, to); }, &before);
+  if (next == Next::kAgain) return false;
+  if ((before & kWanted) != 0) word_.notify_all();
+  if (next == Next::kPush) {
+    shard.push(*this, by_holder);
+    if (!by_holder) shard.tell();
+  }
+  return true;
+}
+
+// A connection that control has ended: its owner is let go now, not when somebody looks next.
+void Lane::behind_control() {
+  if (!shard_->has_retired()) return;
+  const std::shared_ptr<Shard> shard = shard_;
+  shard->run_for_others();
+}
+
+void Lane::signal(Word news, bool by_holder) {
+  if (apply([news](Word w) { return signal_step(w, news); }) != Next::kPush) return;
+  shard_->push(*this, by_holder);
+  if (!by_holder) shard_->tell();
+}
+
+void Lane::kick() {
+  if (apply([](Word w) { return post_step(w, kPosted); }) != Next::kEnter) return;
+  send_posted();
+  settle_up();
+  leave();
+}
+
+void Lane::receive_posted() {
+  if (apply([](Word w) { return post_step(w, kIn); }) != Next::kEnter) return;
+  look();
+  settle_up();
+  leave();
+}
+
+// What it leaves, and what it has found while others hold the shard, is left to the shard.
+void Lane::look() { (void)turn(0); }
+
+// --- in a pass ---
+
+void Lane::reported(std::uint32_t events) {
+  constexpr std::uint32_t kEnds = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+  Word news = 0;
+  if (events == 0 || (events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) news |= kIn;
+  if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) news |= kRoom;
+  if (cheap_to_look_at()) {
+    if (events != 0) news |= kReported | kIn;
+  } else if ((events & kEnds) != 0) {
+    news |= kEnd;
+  }
+  signal(news, true);
+}
+
+Turn Lane::run(bool patient) {
+  Word before = 0;
+  const Next next = apply(pop_step, &before);
+  if (next == Next::kLeft) return {.busy = true};
+  if (next != Next::kEnter) return {};
+  const Word news = before & kNews;
+  const bool nothing_new = (before & (kNews | kSignaled)) == 0;
+  if (patient && nothing_new && is_quiet() && end(kReady, true)) return {};
+  const Turn done = turn(news);
+  settle_up();
+  looks_.idle = done.received || done.more ? 0 : looks_.idle + 1;
+  leave(true, where_it_goes(done, patient));
+  return done;
+}
+
+// An attended lane with nothing to do, which stays so. Counts as a look.
+bool Lane::is_quiet() {
+  if (!looks_.attended || looks_.idle % kLooksPerTurn == 0) return false;
+  if (!is_at_rest() || !transport_->is_quiet()) return false;
+  return ++looks_.idle < idle_looks();
+}
+
+// So many looks that find nothing until it is left to epoll.
+std::uint32_t Lane::idle_looks() const noexcept {
+  if (!cheap_to_look_at() || shard_->is_looked_at_seldom()) return kIdleLooks;
+  const std::uint32_t attended = shard_->attended().all.load(std::memory_order_relaxed);
+  if (attended <= kAttendedFew) return kIdleLooksCheap;
+  return attended <= kAttendedMany ? kIdleLooks : kIdleLooksOfMany;
+}
+
+// With the lane held. Asleep: epoll, or the peer by its bell, will tell.
+Word Lane::where_it_goes(const Turn& turn, bool patient) {
+  if (!live()) return kClosed;
+  const bool cheap = cheap_to_look_at();
+  bool stays = turn.more || rx_.more || tx_.rest || ack_.left.load(std::memory_order_relaxed);
+  // A lane that has only sent sleeps on, unless its peer's answer can be looked for cheaply.
+  const bool only_sent = looks_.told && !turn.received;
+  const bool few = shard_->attended().all.load(std::memory_order_relaxed) < kAttendedFew;
+  if (!stays && patient && !(only_sent && !(cheap && few))) {
+    const bool place =
+        cheap || looks_.costly ||
+        shard_->attended().costly.load(std::memory_order_relaxed) < Shard::kCostlyMax;
+    stays = place && (turn.anything() || looks_.idle < idle_looks());
+    if (stays) {
+      if (!looks_.attended) transport_->attend();
+      set_attended(true);
+      return kReady;
+    }
+  }
+  if (stays) {
+    set_attended(looks_.attended);
+    return kReady;
+  }
+  if (only_sent) return kAsleep;
+  set_attended(false);
+  // Something may have come meanwhile: nobody sleeps over that. What is unread behind a held
+  // segment keeps nobody awake: the stream's timer asks again.
+  if (!transport_->settle() || stream_->awaits_receive()) {
+    looks_.told = true;
+    return kAsleep;
+  }
+  // Whoever looks once more does so without being told. Else the peer would wake, at each message,
+  // somebody who is awake.
+  transport_->attend();
+  set_attended(true);
+  return kReady;
+}
+
+void Lane::set_attended(bool attended) {
+  const auto count = [](std::atomic<std::uint32_t>& all, bool& was, bool is) {
+    if (was == is) return;
+    was = is;
+    all.fetch_add(is ? 1U : ~0U, std::memory_order_relaxed);
+  };
+  if (attended) looks_.told = false;
+  Shard::Attended& counts = shard_->attended();
+  const bool costly = attended && !cheap_to_look_at();
+  count(counts.all, looks_.attended, attended);
+  count(counts.costly, looks_.costly, costly);
+  count(counts.blocked, looks_.blocked, costly && blocked());
+}
+
+// --- others ---
+
+void Lane::on_timer(io::TimerId id) {
+  exclusively([&] {
+    if (id == timers_.retry) timers_.retry = 0;
+    if (id == timers_.deadline) {
+      timers_.deadline = 0;
+      timers_.at = Instant::never();
+    }
+    if (!live()) return;
+    if (std::exchange(tx_.no_memory, false)) tx_.blocked.store(false, std::memory_order_relaxed);
+    look();  // what has come by now came in time
+    if (live() && path_) path_->on_time(io::now());
+    if (!stream_->finished() && stream_->deadline() <= io::now()) {
+      stream_->expired(io::now());
+      // A Send that was held may have moved the connection on, to the ring even, where a sleeper
+      // has to say that it sleeps.
+      look();
+    }
+    if (live() && stream_->tx_pending()) transmit();
+  });
+}
+
+void Lane::check_peer(Instant now) {
+  take();  // whoever holds the lane may be a caller that only looks, again and again
+  if (live() && stream_->state() == proto::StreamState::kRts) {
+    const io::PeerLiveness peer = transport_->liveness();
+    const char* why = nullptr;
+    if (peer.unacknowledged == 0 || peer.acknowledged != peer_.acknowledged) {
+      peer_.acknowledged = peer.acknowledged;
+      peer_.busy_since = peer.unacknowledged == 0 ? Instant::never() : now;
+    }
+    if (peer.unacknowledged == 0) {
+      if (settings_.keepalive.count() > 0 &&
+          peer.silent >= io::keepalive_limit(settings_.keepalive)) {
+        why = "keepalive";
+      }
+    } else if (settings_.user_timeout.count() > 0 && !peer_.busy_since.is_never() &&
+               now - peer_.busy_since >= settings_.user_timeout) {
+      why = "user_timeout";
+    }
+    if (why != nullptr) {
+      io::log(LogLevel::kInfo, "a peer's host is silent for longer than {}", why);
+      stream_->transport_lost(true);
+    }
+  }
+  settle_up();
+  leave();
+  behind_control();
+}
+
+void Lane::end_stalled() {
+  if (!try_take()) return;
+  if (live() && !stalled_since().is_never()) stream_->transport_lost(true);
+  settle_up();
+  leave();
+  behind_control();
+}
+
+void Lane::send_at_exit() {
+  if (!post_waits() && !blocked() && !ack_.left.load(std::memory_order_relaxed)) return;
+  if (!try_take()) return;
+  if (live() && (!blocked() || tx_.rest)) transmit(kSentAtEnd);
+  settle_up();
+  leave();
+}
+
+// --- behind each turn ---
+
+void Lane::settle_up() {
+  owner_.turn_done();
+  if (!stream_) return;
+  if (live() && path_) step_path();
+  if (live() && stream_->state() != proto::StreamState::kRts) {
+    if (stream_->tx_pending() || !stream_->finished()) transmit();  // a Terminate, the FIN
+    if (live() && path_) step_path();
+    if (stream_->finished()) close_transport();
+    if (!live()) owner_.turn_done();  // what was posted meanwhile waits for a connection now
+  }
+  if (!live()) return;
+  if (stream_->awaits_receive() != awaits_receive()) {
+    awaits_receive_.store(stream_->awaits_receive(), std::memory_order_relaxed);
+  }
+  if (blocked()) update_events();
+  if (next_deadline() != timers_.at) update_deadline();
+  if (timers_.retry == 0 && (waits_for_acks() || tx_.no_memory)) {
+    timers_.retry = shard_->home().schedule(io::now() + kRetryPause, as_handler());
+  }
+}
+
+// Room is asked for when a send has met none, and from then on: who blocks once blocks again.
+void Lane::update_events() {
+  const std::uint32_t events = transport_->events(true);
+  if (events == tx_.events) return;
+  tx_.events = events;
+  shard_->update(*this, transport_->fd(), events);
+}
+
+// A change of the path comes to its next step behind the turn that brought it there.
+void Lane::step_path() {
+  while (path_->turn_done()) {
+    if (!blocked()) transmit();
+    if (!live()) return;
+  }
+  if (path_->failed() && stream_->state() == proto::StreamState::kRts) {
+    stream_->fail(proto::Violation::kLocalFault);
+  }
+  path_name_.store(transport_->path(), std::memory_order_relaxed);
+  cheap_.store(transport_->cheap_to_look_at(), std::memory_order_relaxed);
+  // A bell that is gone is closed, and so in no epoll any more.
+  if (path_->take_moved() && transport_->bell() >= 0 && !shard_->add_bell(*this)) {
+    stream_->transport_lost(false);
+  }
+}
+
+Instant Lane::next_deadline() const {
+  return path_ ? std::min(stream_->deadline(), path_->deadline()) : stream_->deadline();
+}
+
+void Lane::update_deadline() {
+  shard_->home().forget_timer(timers_.deadline);
+  timers_.at = next_deadline();
+  timers_.deadline = timers_.at.is_never() ? 0 : shard_->home().schedule(timers_.at, as_handler());
+}
+
+// --- sight ---
+
+std::uint32_t Lane::max_ulpdu() const {
+  const io::SpinGuard lock(sight_lock_);
+  return has_stream_.load(std::memory_order_acquire) ? stream_->max_ulpdu() : 0;
+}
+
+void Lane::add_counters(Counters& sum) const {
+  sum.tx_calls += calls_.tx.get();
+  sum.rx_calls += calls_.rx.get();
+  sum.rx_empty += calls_.rx_empty.get();
+  sum.tx_blocked += calls_.tx_blocked.get();
+  const io::SpinGuard lock(sight_lock_);
+  add(sum, past_);
+  if (has_stream_.load(std::memory_order_acquire)) add(sum, stream_->counters());
+}
+
+}  // namespace weft::progress

@@ -1,0 +1,314 @@
+// A lane: one connection in full operation, {transport, stream, word, deadline}. The only place
+// that touches the transport.
+//
+// No thread waits for a lane on the data path. A thread with something to do there takes the lane,
+// or leaves the work in its word (word.h), which the holder can't miss. Control (modify,
+// disconnect, a time limit) waits, by a futex. A lane belongs to one shard, which finds out when
+// there is something to do; its descriptor is registered there, changed and removed with the lane
+// held.
+//
+// Lock order: a shard's, a lane's, then the queue locks, rings, pools and tables.
+#pragma once
+
+#include <weft/counters.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "io/engine.h"
+#include "io/lock.h"
+#include "io/transport.h"
+#include "progress/host.h"
+#include "progress/path_change.h"
+#include "progress/shard.h"
+#include "progress/word.h"
+#include "proto/stream.h"
+#include "proto/work.h"
+#include "trace/pcap.h"
+
+namespace weft::progress {
+
+// The owner of a lane: a queue pair.
+class LaneOwner : public proto::StreamHost {
+ public:
+  // Behind every turn, with the lane held: what else follows from what has happened.
+  virtual void turn_done() = 0;
+  // The lane has just been left: what may not be done while it is held.
+  virtual void lane_left() = 0;
+  // A share in its life; null when it is being destroyed.
+  [[nodiscard]] virtual std::shared_ptr<LaneOwner> hold() = 0;
+};
+
+// What a turn came to, as a set.
+struct Turn {
+  bool received = false;
+  bool sent = false;
+  bool more = false;  // it stopped to let other lanes run: there is more to do
+  bool busy = false;  // another thread holds the lane
+  [[nodiscard]] bool anything() const noexcept { return received || sent || more || busy; }
+};
+
+class Lane final : public io::Handler {
+ public:
+  Lane(LaneOwner& owner, ProgressHost& host, proto::SendQueue& sq) noexcept
+      : owner_(owner), host_(host), settings_(host.settings()), sq_(sq) {}
+  ~Lane() override;
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  // --- life ---
+
+  // Its shard, for life. Once, before all below.
+  void belong_to(std::shared_ptr<Shard> shard) noexcept { shard_ = std::move(shard); }
+  [[nodiscard]] Shard& shard() const noexcept { return *shard_; }
+  // Full operation begins. With the lane held. On failure the stream has been aborted.
+  //   kSystem   no room in the shard's epoll
+  [[nodiscard]] Status open(std::unique_ptr<io::Transport> transport,
+                            std::unique_ptr<trace::Trace> trace, const proto::StreamParams& params,
+                            Access remote_access);
+  // Its queue pair is gone, and nobody polls for it: an orderly end under way is the background's.
+  void close_in_background();
+  // No timer of this lane runs any more. Before the owner is taken apart; without the lane.
+  void stop();
+
+  // --- any thread ---
+
+  // A request has been posted: sends it, or leaves it to the shard's next pass.
+  void ring();
+  // Sends what has been posted, now, or leaves it to the holder.
+  void kick();
+  // A receive has been posted: a Send waited for it.
+  void receive_posted();
+  // The process exits: sends what waits.
+  void send_at_exit();
+  // Does `work` with the lane held, as if it were a turn. Waits for the holder. Never in a turn.
+  template <class Work>
+  void exclusively(Work&& work) {
+    take();
+    work();
+    settle_up();
+    leave();
+    behind_control();
+  }
+  // Ends the connection if its peer's host has been silent for too long.
+  void check_peer(Instant now);
+  // Since when its peer has not taken what was given to the transport, while a batch is held for
+  // it; never: it has.
+  [[nodiscard]] Instant stalled_since() const noexcept {
+    return Instant{stalled_since_.load(std::memory_order_relaxed)};
+  }
+  // Ends the connection for the sake of those that wait for a batch.
+  void end_stalled();
+
+  // The transport is open.
+  [[nodiscard]] bool live() const noexcept { return live_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool blocked() const noexcept {
+    return tx_.blocked.load(std::memory_order_relaxed);
+  }
+  // A Send waits for a receive to be posted. A look that comes too early costs a millisecond.
+  [[nodiscard]] bool awaits_receive() const noexcept {
+    return awaits_receive_.load(std::memory_order_relaxed);
+  }
+  // See Transport. A look at such a lane is cheaper than asking epoll.
+  [[nodiscard]] bool cheap_to_look_at() const noexcept {
+    return cheap_.load(std::memory_order_relaxed);
+  }
+  // A post waits for the shard's next pass.
+  [[nodiscard]] bool post_waits() const noexcept {
+    return (word_.load(std::memory_order_acquire) & kPosted) != 0;
+  }
+  [[nodiscard]] std::uint32_t max_ulpdu() const;  // 0 before there is a stream
+  // Octets in the send queue that no doorbell has covered yet. The poster's, under its lock.
+  void note_posted(std::uint64_t bytes) noexcept {
+    posts_.unsent_bytes.store(posts_.unsent_bytes.load(std::memory_order_relaxed) + bytes,
+                              std::memory_order_relaxed);
+  }
+  void add_counters(Counters& sum) const;
+  // "tcp" or "ring": what carries both directions now.
+  [[nodiscard]] const char* path() const noexcept {
+    return path_name_.load(std::memory_order_relaxed);
+  }
+
+  // --- with the lane held ---
+
+  [[nodiscard]] proto::Stream* stream() noexcept { return stream_ ? &*stream_ : nullptr; }
+  [[nodiscard]] io::Transport* transport() noexcept { return transport_.get(); }
+  // Sends until the transport has no room or about `most` bytes are sent (0: the share of a turn),
+  // so that other lanes get their turn. A rest is left to the shard, and counts as blocked until
+  // its next turn. True: something was sent.
+  bool transmit(std::uint64_t most = 0);
+  // Beside other lanes of the shard, and alone: there it only delays the caller and other shards.
+  // With less than this in the socket, a busy machine that takes our core starves the peer.
+  static constexpr std::uint64_t kSentPerTurn = 512U << 10U;
+  static constexpr std::uint64_t kSentPerTurnAlone = 2U << 20U;
+  // Before what is not sent is given up: more than a socket takes without its peer's help.
+  static constexpr std::uint64_t kSentAtEnd = 8U << 20U;
+  // The Ack that waits for an answer (leaves_ack()) goes now, and no work request with it. Before
+  // the connection is given up: the peer's completion depends on it.
+  void send_left_ack();
+  // Receives what is there and sends what can be sent. What it leaves is left to the shard.
+  void look();
+
+  // See StreamHost::path_message().
+  [[nodiscard]] bool on_path_message(const proto::PathMessage& message) {
+    return path_ && path_->on_message(message);
+  }
+
+  // --- for the shard ---
+
+  // In a pass, with the shard held: the lane has just been unlinked, and gets its turn.
+  // `patient`: the caller looks again soon, so an active lane stays in the list.
+  Turn run(bool patient);
+  // Epoll has reported this of its socket; 0: of its bell. With the shard held.
+  void reported(std::uint32_t events);
+  // Linked, or held by somebody.
+  [[nodiscard]] bool is_referred_to() const noexcept {
+    const Word w = word_.load(std::memory_order_acquire);
+    return (w & kInList) != 0 || state_of(w) == kRunning;
+  }
+  Lane* next_in_list = nullptr;  // the shard's
+  Shard::Place place_in_table;   // likewise
+
+  void on_timer(io::TimerId id) override;
+
+ private:
+  // lane.cc: who has the lane
+  template <class StepOf>
+  Next apply(StepOf step, Word* before = nullptr) noexcept;
+  void take();
+  void leave(bool by_holder = false, Word to = kAsleep);
+  [[nodiscard]] bool end(Word to, bool by_holder);
+  [[nodiscard]] bool is_quiet();
+  [[nodiscard]] std::uint32_t idle_looks() const noexcept;
+  void behind_control();
+  void signal(Word news, bool by_holder);
+  [[nodiscard]] bool try_take() noexcept;
+  [[nodiscard]] Word where_it_goes(const Turn& turn, bool patient);
+  void set_attended(bool attended);
+  void settle_up();
+
+  // lane_turn.cc
+  Turn turn(Word news);
+  [[nodiscard]] bool is_at_rest() const;
+  Turn receive(bool until_end);
+  void leave_rest();
+  void send_posted();
+  bool send_batch(proto::TxBatch& batch);
+  void note_stalled(bool stalled);
+  void without_batch();
+  void note_flush();
+  void note_released();
+  void note_acknowledged();
+  [[nodiscard]] bool waits_for_acks() const;
+  void transport_error(int error);
+  void update_events();
+  void update_deadline();
+  void step_path();
+  void trace_path();
+  [[nodiscard]] Instant next_deadline() const;
+  void close_transport();
+
+  // lane_post.cc
+  [[nodiscard]] bool may_leave_post();
+  [[nodiscard]] bool leaves_ack();
+  void note_answer();
+  [[nodiscard]] bool room_to_collect() const noexcept;
+
+  [[nodiscard]] std::weak_ptr<io::Handler> as_handler();  // of which the owner is kept
+
+  LaneOwner& owner_;
+  ProgressHost& host_;
+  const Config& settings_;
+  proto::SendQueue& sq_;
+  std::shared_ptr<Shard> shard_;
+
+  std::atomic<Word> word_{kClosed};
+  std::atomic<bool> live_{false};
+
+  // Posts that are left to the next pass. A race costs one batch, no more.
+  struct Posts {
+    std::atomic<bool> streaming{false};  // the last flush carried many requests
+    std::atomic<std::uint64_t> unsent_bytes{0};
+    std::atomic<std::uint64_t> polls_at_flush{0};    // of the shard
+    std::atomic<std::uint64_t> received_at_post{0};  // counters_.rx_calls
+    std::uint32_t tail_at_flush = 0;                 // of sq_
+  };
+  Posts posts_;
+  // Acks that leave with the answer, see leaves_ack(). A race costs a system call, no more.
+  struct LeftAck {
+    std::atomic<bool> left{false};
+    std::atomic<std::uint64_t> look{0};     // Keeper::last_look() when one was due; 0: answered
+    std::atomic<std::uint32_t> answers{0};  // posted at once, up to kAnswersMax
+  };
+  LeftAck ack_;
+
+  // With the lane held, as far as it is not atomic. What is, the holder writes.
+  std::unique_ptr<io::Transport> transport_;
+  std::optional<proto::Stream> stream_;
+  std::optional<PathChange> path_;  // of a connection inside this machine
+  std::atomic<const char*> path_name_{"tcp"};
+  std::atomic<bool> cheap_{false};
+  std::unique_ptr<trace::Trace> trace_;
+  std::atomic<bool> awaits_receive_{false};
+  std::atomic<std::int64_t> stalled_since_{Instant::never().ns};
+  struct Tx {
+    std::atomic<bool> blocked{false};
+    bool rest = false;         // the last transmit() stopped although there was room
+    bool no_memory = false;    // there is none for sending: in the kernel, or no batch
+    std::uint32_t events = 0;  // registered
+  };
+  Tx tx_;
+  struct Rx {
+    bool ended = false;
+    bool end_reported = false;  // by epoll
+    bool more = false;          // the last receive() stopped although there was more
+  };
+  Rx rx_;
+  // Somebody looks at each pass; how the shard counts that.
+  struct Looks {
+    bool attended = false, costly = false, blocked = false;
+    bool told = false;       // the peer, that nobody looks; and nothing was received since
+    std::uint32_t idle = 0;  // in a row, that received nothing
+  };
+  Looks looks_;
+  struct Timers {
+    io::TimerId deadline = 0;
+    Instant at = Instant::never();
+    io::TimerId retry = 0;
+  };
+  Timers timers_;
+  // Liveness of the peer's host, by the sweep.
+  struct PeerSeen {
+    std::uint64_t acknowledged = 0;
+    Instant busy_since = Instant::never();
+  };
+  PeerSeen peer_;
+
+  struct Calls {
+    proto::Counter tx, rx, rx_empty, tx_blocked;
+  };
+  Calls calls_;
+  mutable io::SpinLock sight_lock_;
+  std::atomic<bool> has_stream_{false};
+  Counters past_ WEFT_GUARDED_BY(sight_lock_);  // of streams before this one
+};
+
+template <class StepOf>
+Next Lane::apply(StepOf step, Word* before) noexcept {
+  Word word = word_.load(std::memory_order_relaxed);
+  while (true) {
+    const Step to = step(word);
+    // Also where the word stays as it is: the read-modify-write puts this step and those of others
+    // in one order.
+    if (word_.compare_exchange_weak(word, to.word, std::memory_order_seq_cst,
+                                    std::memory_order_relaxed)) {
+      if (before != nullptr) *before = word;
+      return to.next;
+    }
+  }
+}
+
+}  // namespace weft::progress

@@ -1,0 +1,246 @@
+// A turn of a lane: what it receives and sends.
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "io/clock.h"
+#include "io/path_transport.h"
+#include "progress/lane.h"
+#include "progress/scratch.h"
+
+namespace weft::progress {
+
+namespace {
+
+// Reads of one turn: a fast peer must not keep the thread from others for long.
+constexpr int kReadsPerTurn = 16;
+// So many requests in one flush are a stream, see may_leave_post().
+constexpr std::uint32_t kStreamOfPosts = 4;
+
+}  // namespace
+
+// `news`: what came, of kNews; 0: unknown.
+Turn Lane::turn(Word news) {
+  Turn out;
+  if (!live()) return out;
+  if ((news & kReported) != 0) transport_->reported();
+  const bool sends_only = news != 0 && (news & ~(kRoom | kPosted)) == 0 && !rx_.more &&
+                          (!looks_.attended || (is_at_rest() && transport_->is_quiet()));
+  // What was posted goes first: the peer works on it while we receive.
+  const bool posted = (news & kPosted) != 0 && !blocked() && transmit();
+  if (!sends_only && live()) {
+    out = receive((news & kEnd) != 0);
+    rx_.more = out.more;  // which nothing reports again
+  }
+  if (!sends_only) looks_.told = false;
+  out.sent = posted;
+  bool room = false;
+  if (blocked() && live()) {
+    room = tx_.rest || (news & kRoom) != 0 || transport_->may_have_room();
+  }
+  if (live() && !transport_->copies()) note_released();
+  const bool due = live() && (room || !blocked()) && (stream_->tx_pending() || blocked());
+  if (due && !(out.received && leaves_ack())) out.sent |= transmit();
+  if (live() && tx_.rest) out.more = true;
+  if (waits_for_acks()) note_acknowledged();
+  return out;
+}
+
+// Nothing waits to be sent, to be acknowledged, or for a receive.
+bool Lane::is_at_rest() const {
+  return live() && cheap_to_look_at() && !blocked() && !rx_.ended && !rx_.more &&
+         !awaits_receive() && !waits_for_acks() && !ack_.left.load(std::memory_order_relaxed);
+}
+
+// Where there was no room, the transport reports when there is.
+void Lane::send_posted() {
+  if (live() && !blocked()) transmit();
+}
+
+Turn Lane::receive(bool until_end) {
+  Turn out;
+  if (rx_.ended) return out;
+  // Epoll says so once, perhaps while a held segment keeps us from reading on.
+  rx_.end_reported |= until_end;
+  until_end = rx_.end_reported;
+  if (stream_->awaits_receive()) {
+    if (!stream_->retry_receive()) return out;
+    out.received = true;
+    if (stream_->finished()) return out;
+  }
+  const Scratch scratch;
+  for (int reads = 0; reads < kReadsPerTurn; ++reads) {
+    proto::RxPlan plan;
+    stream_->want(plan, scratch.get());
+    if (plan.count == 0) return out;  // a Send waits for its receive
+    if (!plan.placed) {
+      plan.slices[0].size = std::min(plan.slices[0].size, transport_->read_ahead());
+      plan.bytes = plan.slices[0].size;
+    }
+    const std::ptrdiff_t n = transport_->receive({plan.slices, plan.count});
+    if (n > 0) {
+      calls_.rx.add(1);
+      const auto bytes = static_cast<std::size_t>(n);
+      if (trace_ != nullptr) {
+        trace_path();
+        trace_->rx({plan.slices, plan.count}, bytes);
+      }
+      stream_->arrived(bytes);
+      out.received = true;
+      if (stream_->finished()) return out;
+      // A short read has emptied the transport; if more has come since, it will be reported.
+      if (bytes < plan.bytes && !until_end && transport_->short_read_is_all()) return out;
+      continue;
+    }
+    stream_->arrived(0);
+    if (n == 0) {
+      if (trace_ != nullptr) trace_->rx_fin();
+      rx_.ended = true;
+      stream_->peer_closed();
+      out.received = true;
+      return out;
+    }
+    if (n == -EAGAIN || n == -ENOBUFS || n == -ENOMEM) {
+      calls_.rx_empty.add(1);
+      return out;
+    }
+    transport_error(static_cast<int>(-n));
+    out.received = true;
+    return out;
+  }
+  out.more = true;
+  return out;
+}
+
+bool Lane::transmit(std::uint64_t most) {
+  // Requests whose news came with the lane, by a read-modify-write, are seen by gather() below.
+  ack_.left.store(false, std::memory_order_relaxed);
+  posts_.unsent_bytes.store(0, std::memory_order_relaxed);
+  tx_.blocked.store(false, std::memory_order_relaxed);
+  tx_.rest = false;
+  bool moved = false;
+  const std::uint64_t start = stream_ ? stream_->tx_offset() : 0;
+  if (most == 0) {
+    most = shard_->lanes() <= 1 ? kSentPerTurnAlone : kSentPerTurn;
+  }
+  while (live()) {
+    if (stream_->tx_offset() - start >= most && stream_->tx_pending()) {
+      leave_rest();
+      break;
+    }
+    proto::TxBatch* batch = stream_->gather();
+    if (batch == nullptr) {
+      if (stream_->tx_pending()) without_batch();
+      break;
+    }
+    moved = true;
+    if (!send_batch(*batch)) break;
+  }
+  note_flush();
+  if (live() && !tx_.rest && stream_->take_fin()) {
+    if (trace_ != nullptr) trace_->tx_fin();
+    transport_->shutdown_send();
+  }
+  return moved;
+}
+
+// As if there were no room, except that there is some: the lane is left ready, and its next turn
+// goes on. Requests that are posted meanwhile wait behind the rest.
+void Lane::leave_rest() {
+  tx_.rest = true;
+  tx_.blocked.store(true, std::memory_order_relaxed);
+}
+
+void Lane::note_flush() {
+  const std::uint32_t tail = sq_.tail();
+  posts_.streaming.store(tail - posts_.tail_at_flush >= kStreamOfPosts, std::memory_order_relaxed);
+  posts_.tail_at_flush = tail;
+  posts_.polls_at_flush.store(shard_->keeper().pace().polls(), std::memory_order_relaxed);
+}
+
+// False: the transport takes no more now.
+bool Lane::send_batch(proto::TxBatch& batch) {
+  const std::span<const Slice> slices{batch.slices + batch.slice_next,
+                                      batch.slice_count - batch.slice_next};
+  const std::size_t left = batch.bytes - batch.sent;
+  const std::ptrdiff_t n = transport_->send(slices);
+  if (n >= 0) {
+    calls_.tx.add(1);
+    const auto bytes = static_cast<std::size_t>(n);
+    if (trace_ != nullptr) {
+      trace_path();
+      trace_->tx(slices, bytes);
+    }
+    stream_->sent(bytes);
+    if (transport_->copies()) stream_->released(bytes);
+    if (bytes == left) {
+      note_stalled(false);
+      return true;
+    }
+    note_stalled(true);
+    tx_.blocked.store(true, std::memory_order_relaxed);
+    // The time until there is room is good for the next one's checksums.
+    stream_->prepare();
+    return false;
+  }
+  stream_->sent(0);
+  if (n == -EAGAIN || n == -ENOBUFS || n == -ENOMEM) {
+    note_stalled(true);
+    tx_.blocked.store(true, std::memory_order_relaxed);
+    calls_.tx_blocked.add(1);
+    tx_.no_memory = n != -EAGAIN;  // which nothing reports
+    return false;
+  }
+  // After a reset there may still be a Terminate to read, which says more.
+  if (n == -EPIPE || n == -ECONNRESET) (void)receive(true);
+  if (live() && !stream_->finished()) transport_error(static_cast<int>(-n));
+  return false;
+}
+
+void Lane::note_stalled(bool stalled) {
+  const bool was = !stalled_since().is_never();
+  if (was == stalled) return;
+  stalled_since_.store(stalled ? io::now().ns : Instant::never().ns, std::memory_order_relaxed);
+}
+
+// All batches are in use, most of them perhaps by peers that take nothing. Tried again soon.
+void Lane::without_batch() {
+  tx_.no_memory = true;
+  tx_.blocked.store(true, std::memory_order_relaxed);
+  host_.note_without_batch();
+}
+
+void Lane::transport_error(int error) {
+  if (error == EFAULT) {
+    stream_->memory_fault();
+  } else {
+    stream_->transport_lost(error == ETIMEDOUT);
+  }
+}
+
+bool Lane::waits_for_acks() const {
+  return settings_.completions == CompletionMode::kAcked && live() && sq_.size() != 0;
+}
+
+// For a transport that reads late.
+void Lane::note_released() {
+  const std::uint64_t done = transport_->released();
+  if (done > stream_->released_offset()) {
+    stream_->released(static_cast<std::size_t>(done - stream_->released_offset()));
+  }
+}
+
+void Lane::note_acknowledged() {
+  const std::uint64_t sent = stream_->tx_offset();
+  stream_->acked(sent - std::min(sent, transport_->unacknowledged()));
+}
+
+void Lane::trace_path() {
+  if (!path_) return;
+  const auto& both = static_cast<const io::PathTransport&>(*transport_);
+  constexpr auto kRing = io::PathTransport::Way::kRing;
+  trace_->by_ring(both.sends_by() == kRing, both.receives_by() == kRing);
+}
+
+}  // namespace weft::progress

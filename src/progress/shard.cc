@@ -1,0 +1,319 @@
+#include "progress/shard.h"
+
+#include <sys/epoll.h>
+#include <weft/system_error.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <utility>
+
+#include "base/splice_if.h"
+#include "io/ticks.h"
+#include "os/calls.h"
+#include "os/event_fd.h"
+#include "progress/lane.h"
+
+namespace weft::progress {
+
+namespace {
+
+constexpr int kEventsPerLook = 32;
+// More than one look can report: those that are left from before have their turn, too.
+constexpr std::uint32_t kLanesPerPass = 2 * kEventsPerLook;
+// While lanes are attended, one pass in so many asks epoll about the others; each one where that
+// costs little beside the pass.
+constexpr std::uint32_t kPassesPerLook = 4;
+constexpr std::uint32_t kCostlyForEachPass = 4;
+constexpr std::uint32_t kAttendedForEachPass = 16;
+// A holder who is kicked again and again lets others have the shard.
+constexpr int kPassesPerRun = 4;
+// Polls further apart than this do not count as consecutive.
+constexpr std::uint64_t kSeldomUs = 50;
+
+// In the place of a lane's lowest bit: the bell beside the socket.
+constexpr std::uintptr_t kBellBit = 1;
+
+// Always readable. Registered one-shot in the epoll of each shard: to arm it again wakes whoever
+// sleeps there.
+// Of the process, for good. -1 with errno where there is none yet, and none to be had.
+int wake_descriptor() {
+  static std::atomic<int> the_one{-1};
+  int known = the_one.load(std::memory_order_acquire);
+  if (known >= 0) return known;
+  os::Fd made = os::make_event(1);
+  if (!made) return -1;
+  if (!the_one.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) return known;
+  return made.release();
+}
+
+epoll_event event_for(std::uint32_t events, std::uintptr_t data) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = data;
+  return event;
+}
+
+}  // namespace
+
+// --- life ---
+
+Result<std::shared_ptr<Shard>> Shard::create(std::shared_ptr<ProgressHost> host, io::Engine& home) {
+  std::shared_ptr<Shard> shard(new Shard(std::move(host), home));
+  shard->epoll_ = io::Fd(epoll_create1(EPOLL_CLOEXEC));
+  if (!shard->epoll_ || wake_descriptor() < 0) return fail(system_error(errno));
+  // Armed by wake().
+  epoll_event none = event_for(EPOLLONESHOT, 0);
+  if (epoll_ctl(shard->epoll_.get(), EPOLL_CTL_ADD, wake_descriptor(), &none) != 0) {
+    return fail(system_error(errno));
+  }
+  return shard;
+}
+
+Shard::Shard(std::shared_ptr<ProgressHost> host, io::Engine& home)
+    : host_(std::move(host)), home_(home) {}
+
+Shard::~Shard() {
+  if (host_->usable()) home_.forget(epoll_.get());
+}
+
+void Shard::wake() {
+  epoll_event once = event_for(EPOLLIN | EPOLLONESHOT, 0);
+  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, wake_descriptor(), &once);
+}
+
+// --- lanes ---
+
+Status Shard::attach(Lane& lane, std::shared_ptr<LaneOwner> owner) {
+  if (auto known = keeper_.begin(); !known) return known;
+  std::list<Kept> one;
+  one.push_back({&lane, std::move(owner)});
+  epoll_event event =
+      event_for(lane.transport()->events(lane.blocked()), reinterpret_cast<std::uintptr_t>(&lane));
+  const int fd = lane.transport()->fd();
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail(system_error(errno));
+  if (lane.transport()->bell() >= 0 && !add_bell(lane)) {
+    (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, &event);
+    return fail(Error::kSystem);
+  }
+  const io::SpinGuard lock(table_lock_);
+  lane.place_in_table = one.begin();
+  table_.splice(table_.end(), one);
+  lane_count_.store(static_cast<std::uint32_t>(table_.size()), std::memory_order_relaxed);
+  return {};
+}
+
+void Shard::detach(Lane& lane) {
+  epoll_event unused{};
+  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, lane.transport()->fd(), &unused);
+  const int bell = lane.transport()->bell();
+  if (bell >= 0) (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, bell, &unused);
+  const io::SpinGuard lock(table_lock_);
+  assert(lane.place_in_table->lane == &lane);
+  retired_.splice(retired_.end(), table_, lane.place_in_table);
+  lane_count_.store(static_cast<std::uint32_t>(table_.size()), std::memory_order_relaxed);
+  any_retired_.store(true, std::memory_order_release);
+}
+
+void Shard::update(const Lane& lane, int fd, std::uint32_t events) {
+  epoll_event event = event_for(events, reinterpret_cast<std::uintptr_t>(&lane));
+  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+bool Shard::add_bell(Lane& lane) {
+  epoll_event event =
+      event_for(EPOLLIN | EPOLLET, reinterpret_cast<std::uintptr_t>(&lane) | kBellBit);
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, lane.transport()->bell(), &event) == 0;
+}
+
+std::vector<Shard::Kept> Shard::kept_lanes() {
+  const io::SpinGuard lock(table_lock_);
+  return {table_.begin(), table_.end()};
+}
+
+// A lane that is linked, or that somebody has just now, is still referred to. One that has been
+// opened again has another entry in the table.
+void Shard::free_retired(std::list<Kept>& out) {
+  const io::SpinGuard lock(table_lock_);
+  out.splice(out.end(), splice_if(retired_, [](const Kept& kept) {
+               return !kept.lane->is_referred_to() || kept.lane->live();
+             }));
+  // Not false before: who has a lane now, which stays for that, looks at it behind its end.
+  any_retired_.store(!retired_.empty(), std::memory_order_release);
+}
+
+// --- the list ---
+
+void Shard::link(Lane& lane) noexcept {
+  lane.next_in_list = nullptr;
+  (tail_ == nullptr ? head_ : tail_->next_in_list) = &lane;
+  tail_ = &lane;
+  ++length_;
+}
+
+Lane* Shard::unlink() noexcept {
+  Lane* const lane = head_;
+  head_ = lane->next_in_list;
+  if (head_ == nullptr) tail_ = nullptr;
+  --length_;
+  return lane;
+}
+
+void Shard::push(Lane& lane, bool by_holder) WEFT_NOT_ANALYZED {
+  if (by_holder) return link(lane);
+  Lane* first = inbox_.load(std::memory_order_relaxed);
+  do {
+    lane.next_in_list = first;
+  } while (!inbox_.compare_exchange_weak(first, &lane, std::memory_order_seq_cst,
+                                         std::memory_order_relaxed));
+}
+
+// In the order in which they came.
+void Shard::take_inbox() {
+  if (inbox_.load(std::memory_order_relaxed) == nullptr) return;
+  Lane* last = inbox_.exchange(nullptr, std::memory_order_seq_cst);
+  Lane* first = nullptr;
+  while (last != nullptr) {
+    Lane* const next = last->next_in_list;
+    last->next_in_list = first;
+    first = last;
+    last = next;
+  }
+  while (first != nullptr) {
+    Lane* const next = first->next_in_list;
+    link(*first);
+    first = next;
+  }
+}
+
+void Shard::tell() {
+  if (lock_.kick_if_held()) return;
+  if (!keeper_.is_callers() || keeper_.sleepers() != 0) wake();
+}
+
+// --- a run ---
+
+Ran Shard::run(Look look) WEFT_NOT_ANALYZED {
+  const bool entered = look == Look::kPoll ? lock_.try_enter() : lock_.enter_or_kick();
+  if (!entered) return {.busy = true};
+  Ran ran;
+  std::list<Kept> over;  // let go without the lock
+  ran.moved = pass(look, false);
+  for (int passes = 1;; ++passes) {
+    if (any_retired_.load(std::memory_order_acquire)) free_retired(over);
+    ran.left = length_ != 0 || more_events_ || inbox_.load(std::memory_order_relaxed) != nullptr;
+    if (lock_.leave()) {
+      lock_.left();
+      break;
+    }
+    if (passes == kPassesPerRun) {
+      (void)lock_.leave_at_once();
+      ran.left = true;
+      break;
+    }
+    ran.moved |= pass(look, true);
+  }
+  return ran;
+}
+
+bool Shard::poll() {
+  const std::uint64_t now = io::cpu_ticks();
+  seldom_.store(now - keeper_.last_look() > kSeldomUs * host_->ticks_per_us(),
+                std::memory_order_relaxed);
+  keeper_.note_look(now);
+  const Ran ran = run(Look::kPoll);
+  if (ran.left && !keeper_.is_patient()) wake();
+  return ran.moved || ran.busy;
+}
+
+void Shard::settle() {
+  const Ran ran = run(Look::kSettle);
+  if (ran.left) wake();
+}
+
+void Shard::run_for_others() {
+  const Ran ran = run(Look::kAll);
+  if (ran.left && !keeper_.is_patient()) wake();
+}
+
+bool Shard::pass(Look look, bool kicked) {
+  const bool patient = look != Look::kSettle && keeper_.is_patient();
+  // A lane whose note is taken here is in the inbox below.
+  if (posts_wait_.load(std::memory_order_acquire)) {
+    (void)posts_wait_.exchange(false, std::memory_order_seq_cst);
+  }
+  take_inbox();
+  more_events_ = false;
+  if (look_is_due(look, kicked, patient)) harvest();
+  const bool moved = run_ready(patient);
+  return moved || more_events_;
+}
+
+bool Shard::look_is_due(Look look, bool kicked, bool patient) {
+  if (kicked || look == Look::kAll) return true;
+  if (look == Look::kSettle) return false;
+  if (!patient || attended_.blocked.load(std::memory_order_relaxed) != 0) return true;
+  const std::uint32_t attended = attended_.all.load(std::memory_order_relaxed);
+  if (lanes() <= attended) return false;
+  const bool each = attended == 0 || attended >= kAttendedForEachPass ||
+                    attended_.costly.load(std::memory_order_relaxed) >= kCostlyForEachPass;
+  if (!each && ++since_look_ < kPassesPerLook) return false;
+  since_look_ = 0;
+  return true;
+}
+
+// Lanes with news go before those that are left from the last pass: these had a turn just now.
+void Shard::harvest() {
+  Lane* const before = std::exchange(head_, nullptr);
+  Lane* const before_tail = std::exchange(tail_, nullptr);
+  epoll_event events[kEventsPerLook];
+  const int count = os::calls::epoll_look(epoll_.get(), events, kEventsPerLook);
+  for (int i = 0; i < count; ++i) {
+    const auto data = static_cast<std::uintptr_t>(events[i].data.u64);
+    auto* const lane = reinterpret_cast<Lane*>(data & ~kBellBit);
+    if (lane == nullptr) continue;  // wake()
+    lane->reported((data & kBellBit) != 0 ? 0 : events[i].events);
+  }
+  more_events_ = count == kEventsPerLook;
+  if (before == nullptr) return;
+  (tail_ == nullptr ? head_ : tail_->next_in_list) = before;
+  tail_ = before_tail;
+}
+
+// Each once: what is linked meanwhile waits for the next pass.
+bool Shard::run_ready(bool patient) {
+  bool moved = false;
+  for (std::uint32_t n = std::min(length_, kLanesPerPass); n != 0; --n) {
+    moved |= unlink()->run(patient).anything();
+  }
+  return moved;
+}
+
+// --- posts ---
+
+bool Shard::note_left_post() {
+  posts_wait_.store(true, std::memory_order_seq_cst);
+  keeper_.start_late_pass();
+  // Behind the note: a caller who has gone to sleep since has not seen it.
+  return keeper_.sleepers() == 0;
+}
+
+// Not as a pass does, which may receive, too.
+void Shard::send_at_exit() {
+  for (const Kept& kept : kept_lanes()) kept.lane->send_at_exit();
+}
+
+// --- the device ---
+
+void Shard::add_stalled(std::vector<Stalled>& out) {
+  for (Kept& kept : kept_lanes()) {
+    const Instant since = kept.lane->stalled_since();
+    if (!since.is_never()) out.push_back({since, std::move(kept.owner), kept.lane});
+  }
+}
+
+void Shard::check_peers(Instant now) {
+  for (const Kept& kept : kept_lanes()) kept.lane->check_peer(now);
+}
+
+}  // namespace weft::progress

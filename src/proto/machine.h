@@ -1,0 +1,31 @@
+// A state machine that is a table: one row is one arrow of a picture in docs/states.md, which is
+// generated from it.
+//
+// Values; one thread at a time.
+#pragma once
+
+#include <algorithm>
+#include <iterator>
+#include <span>
+
+namespace weft::proto {
+
+template <class State, class Event>
+struct Arrow {
+  State from;
+  Event on;
+  State to;
+};
+
+// Follows the arrow, if there is one. False: there is none, and nothing changes.
+template <class State, class Event>
+[[nodiscard]] bool follow(std::span<const Arrow<State, Event>> arrows, State& state,
+                          Event event) noexcept {
+  const auto arrow = std::ranges::find_if(
+      arrows, [&](const Arrow<State, Event>& a) { return a.from == state && a.on == event; });
+  if (arrow == arrows.end()) return false;
+  state = arrow->to;
+  return true;
+}
+
+}  // namespace weft::proto

@@ -1,0 +1,116 @@
+// Before a connection to a port of rdma_cm: which TCP port serves it (verbs/port_map.h).
+#include <algorithm>
+#include <utility>
+
+#include "io/clock.h"
+#include "verbs/connection.h"
+#include "verbs/rendezvous.h"
+
+namespace weft::verbs {
+
+namespace {
+
+// A question may be lost. Where none comes through, an iWARP device takes the number for a TCP port
+// after the last of these, as for a peer that is not Weft.
+constexpr Duration kFirstQuestion{30'000'000};
+constexpr Duration kLongestQuestion{500'000'000};
+constexpr std::uint32_t kQuestionsOfIwarp = 4;  // 0, 30, 90, 210 ms; then up to 450 ms
+
+Duration pause_behind(std::uint32_t times) {
+  Duration pause = kFirstQuestion;
+  for (std::uint32_t i = 1; i < times && pause < kLongestQuestion; ++i) pause = 2 * pause;
+  return std::min(pause, kLongestQuestion);
+}
+
+}  // namespace
+
+// One connection asks for all that are made to the same port, so that they go on in the order in
+// which the program made them: perftest with several QPs counts on that.
+void ConnectionImpl::ask_port(Lock& lock) {
+  phase_ = Phase::kAsking;
+  asks_ = true;
+  asked_times_ = 0;
+  if (device_->asking_peers().enter(peer_, weak_from_this())) return ask_first(lock);
+  set_timer(connect_until_);
+}
+
+void ConnectionImpl::ask_first(Lock& lock) {
+  auto question = PortQuestion::open(local_, peer_);
+  if (!question) return nobody_answers(lock);
+  if (!device_->engine().add(question->fd(), EPOLLIN, weak_from_this())) {
+    return nobody_answers(lock);
+  }
+  question_ = std::move(*question);
+  ask_again(lock);
+}
+
+void ConnectionImpl::turn_to_ask(std::optional<std::uint16_t> tcp_port) {
+  if (!device_->usable()) return;
+  Lock lock(*this);
+  if (phase_ != Phase::kAsking || question_) return;
+  step(lock, [&] {
+    if (!tcp_port) return ask_first(lock);
+    *tcp_port == 0 ? nobody_answers(lock) : port_is(lock, *tcp_port);
+  });
+}
+
+// The first time, and when no answer came.
+void ConnectionImpl::ask_again(Lock& lock) {
+  const bool roce_like = device_->rendezvous() != nullptr;
+  if (io::now() >= connect_until_) {
+    stop_asking(lock, std::nullopt);
+    return tcp_failed(lock, Error::kTimedOut);
+  }
+  if (!question_) return;
+  if (!roce_like && asked_times_ == kQuestionsOfIwarp) return nobody_answers(lock);
+  ++asked_times_;
+  question_.ask();
+  set_timer(std::min(io::now() + pause_behind(asked_times_), connect_until_));
+  // Inside a machine a refusal is there at once.
+  read_port(lock);
+}
+
+void ConnectionImpl::read_port(Lock& lock) {
+  if (!question_) return;
+  const auto answer = question_.take();
+  if (!answer && answer.error() == Error::kTimedOut) return;
+  if (!answer) return nobody_answers(lock);
+  const bool roce_like = device_->rendezvous() != nullptr;
+  if (answer->roce_like != roce_like) {
+    set_up_failed(lock, ConnectionEvent::Type::kRejected, Error::kRefused,
+                  roce_like ? "the peer is no RoCE-like device" : "the peer is a RoCE-like device");
+    return;
+  }
+  port_is(lock, answer->tcp_port);
+}
+
+// A peer of an iWARP device may be siw or an adapter, whose ports are TCP's.
+void ConnectionImpl::nobody_answers(Lock& lock) {
+  if (device_->rendezvous() == nullptr) return port_is(lock, peer_.port());
+  tcp_failed(lock, Error::kRefused);
+  stop_asking(lock, std::uint16_t{0});
+}
+
+void ConnectionImpl::port_is(Lock& lock, std::uint16_t tcp_port) {
+  clear_timer();
+  tcp_port_ = tcp_port;
+  start_handshake(lock);
+  stop_asking(lock, tcp_port);
+}
+
+// The next one, if there is one, goes on with what this one has learned, or asks itself.
+void ConnectionImpl::stop_asking(Lock& lock, std::optional<std::uint16_t> learned) {
+  if (question_) {
+    device_->engine().forget(question_.fd());
+    question_ = {};
+  }
+  if (!std::exchange(asks_, false)) return;
+  std::shared_ptr<ConnectionImpl> next = device_->asking_peers().leave(peer_, *this);
+  if (next == nullptr) return;
+  (void)device_->engine().post([weak = std::weak_ptr(next), learned] {
+    if (const auto one = weak.lock()) one->turn_to_ask(learned);
+  });
+  lock.dispose(std::move(next));
+}
+
+}  // namespace weft::verbs

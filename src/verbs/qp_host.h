@@ -1,0 +1,48 @@
+// What a stream asks of its queue pair that does not depend on the queue pair's state: memory of
+// the device's pools, the work queues, windows, atomics, the time. QueuePairImpl answers the rest.
+//
+// Called with the lane held.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "progress/lane.h"
+#include "verbs/device.h"
+#include "verbs/held.h"
+#include "verbs/pd.h"
+#include "verbs/work_queues.h"
+
+namespace weft::verbs {
+
+class QpHost : public progress::LaneOwner {
+ public:
+  [[nodiscard]] proto::StreamId stream_id() const { return {pd_->number(), number_.value()}; }
+
+  // --- StreamHost ---
+  bool take_receive(proto::RecvWqe& out) final { return queues_.take_receive(out); }
+  void send_done(const proto::SendDone& done) final { queues_.complete(done); }
+  void recv_done(const proto::RecvDone& done) final { queues_.complete(done); }
+  void receive_cut_off(const proto::RecvWqe& wqe) final { queues_.cut_off(wqe); }
+  WcStatus local_operation(proto::SendWqe& wqe) final;
+  proto::Violation remote_invalidate(Stag stag) final;
+  std::uint64_t execute_atomic(std::uint8_t* target, const AtomicRequest& request) final;
+  proto::TxBatch* acquire_batch() final;
+  void release_batch(proto::TxBatch* batch) final;
+  std::uint8_t* acquire_carry(std::size_t size) final;
+  void release_carry(std::uint8_t* carry, std::size_t size) final;
+  [[nodiscard]] Instant now() final;
+
+ protected:
+  QpHost(std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& options, Number number);
+
+  // Of an unreliable queue pair: what is queued has been sent, as far as anybody can tell.
+  void lose_work();
+
+  const std::shared_ptr<ProtectionDomainImpl> pd_;
+  DeviceImpl& device_;  // kept by pd_
+  const Number number_;
+  WorkQueues queues_;
+};
+
+}  // namespace weft::verbs

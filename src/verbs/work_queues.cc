@@ -1,0 +1,147 @@
+#include "verbs/work_queues.h"
+
+#include <algorithm>
+
+#include "verbs/cq.h"
+#include "verbs/posting.h"
+#include "verbs/srq.h"
+
+namespace weft::verbs {
+
+namespace {
+
+WcOp completed_op(SendOp op) {
+  switch (op) {
+    case SendOp::kSend:
+    case SendOp::kSendInvalidate:
+    case SendOp::kImmediate: return WcOp::kSend;
+    case SendOp::kWrite:
+    case SendOp::kWriteImm: return WcOp::kWrite;
+    case SendOp::kRead: return WcOp::kRead;
+    case SendOp::kFetchAdd: return WcOp::kFetchAdd;
+    case SendOp::kCmpSwap: return WcOp::kCmpSwap;
+    case SendOp::kLocalInvalidate: return WcOp::kLocalInvalidate;
+    case SendOp::kBindWindow: return WcOp::kBindWindow;
+  }
+  return WcOp::kSend;
+}
+
+}  // namespace
+
+WorkQueues::WorkQueues(const QpOptions& options, std::uint32_t qp_num)
+    : qp_num_(qp_num),
+      signal_all_(options.signal_all),
+      reuses_cut_off_(options.type == QpType::kUc),
+      send_cq_(std::static_pointer_cast<CompletionQueueImpl>(options.send_cq)),
+      recv_cq_(std::static_pointer_cast<CompletionQueueImpl>(options.recv_cq)),
+      srq_(std::static_pointer_cast<SharedReceiveQueueImpl>(options.srq)) {}
+
+WorkQueues::~WorkQueues() = default;
+
+Status WorkQueues::allocate(const QpOptions& o) {
+  const std::size_t sge_bytes = o.max_send_sge * sizeof(Sge);
+  const std::size_t tail =
+      std::max({proto::kSendTailMin, sge_bytes, static_cast<std::size_t>(o.max_inline_bytes)});
+  if (!sq_.allocate(std::max(o.max_send_wr, 1U), tail)) return fail(Error::kNoMemory);
+  caps_.max_send_wr = o.max_send_wr == 0 ? 0 : sq_.capacity();
+  caps_.max_send_sge = std::max(o.max_send_sge, 1U);
+  caps_.max_inline_bytes =
+      static_cast<std::uint32_t>(std::min<std::size_t>(sq_.tail_bytes(), limits::kInlineBytes));
+  if (srq_ != nullptr) return {};
+  return allocate_receives(o, caps_, rq_);
+}
+
+Posted WorkQueues::post_receives(std::span<const RecvWr> wrs) {
+  const io::SpinGuard lock(rq_lock_);
+  return queue_receives(wrs, caps_.max_recv_sge, rq_);
+}
+
+bool WorkQueues::take_receive(proto::RecvWqe& out) {
+  if (cut_off_ != nullptr && reuses_cut_off_) {
+    copy_recv(cut_off_->wqe, out);
+    cut_off_.reset();
+    return true;
+  }
+  if (srq_ != nullptr) return srq_->take(out);
+  if (caps_.max_recv_wr == 0 || rq_.head() == rq_.tail()) return false;
+  copy_recv(rq_.at(rq_.head()), out);
+  rq_.retire();
+  return true;
+}
+
+void WorkQueues::cut_off(const proto::RecvWqe& wqe) {
+  cut_off_ = std::make_unique<CutOff>();
+  copy_recv(wqe, cut_off_->wqe);
+}
+
+void WorkQueues::complete(const proto::SendDone& done) {
+  if (done.status != WcStatus::kSuccess) failed_ = true;
+  if (!done.signaled || send_cq_ == nullptr || muted_) return;
+  WorkCompletion wc;
+  wc.wr_id = done.wr_id;
+  wc.status = done.status;
+  wc.op = completed_op(done.op);
+  wc.byte_len = done.byte_len;
+  wc.qp_num = qp_num_;
+  wc.vendor_error = done.vendor_error;
+  send_cq_->push(wc, done.status != WcStatus::kSuccess);
+}
+
+void WorkQueues::complete(const proto::RecvDone& done) {
+  if (done.status != WcStatus::kSuccess) failed_ = true;
+  if (recv_cq_ == nullptr || muted_) return;
+  WorkCompletion wc;
+  wc.wr_id = done.wr_id;
+  wc.status = done.status;
+  wc.op = done.immediate ? WcOp::kRecvWithImm : WcOp::kRecv;
+  wc.flags = done.flags;
+  wc.byte_len = done.byte_len;
+  wc.qp_num = qp_num_;
+  wc.vendor_error = done.vendor_error;
+  wc.invalidated_rkey = done.invalidated.value;
+  wc.imm_data = done.imm_data;
+  recv_cq_->push(wc, done.status != WcStatus::kSuccess || has(done.flags, WcFlags::kSolicited));
+}
+
+void WorkQueues::flush_receives() {
+  if (const std::unique_ptr<CutOff> first = std::move(cut_off_)) {
+    proto::RecvDone done;
+    done.wr_id = first->wqe.wr_id;
+    done.status = WcStatus::kFlushed;
+    complete(done);
+  }
+  if (!has_own_receives()) return;
+  { const io::SpinGuard lock(rq_lock_); }
+  while (rq_.head() != rq_.tail()) {
+    proto::RecvDone done;
+    done.wr_id = rq_.at(rq_.head()).wr_id;
+    done.status = WcStatus::kFlushed;
+    rq_.retire();
+    complete(done);
+  }
+}
+
+void WorkQueues::flush_sends(WcStatus oldest) {
+  while (sq_.head() != sq_.tail()) {
+    const proto::SendWqe& wqe = sq_.at(sq_.head());
+    proto::SendDone done;
+    done.wr_id = wqe.wr_id;
+    done.status = std::exchange(oldest, WcStatus::kFlushed);
+    done.op = wqe.op;
+    done.signaled = true;
+    sq_.retire();
+    complete(done);
+  }
+}
+
+void WorkQueues::forget_sends() noexcept {
+  while (sq_.head() != sq_.tail()) sq_.retire();
+}
+
+void WorkQueues::forget_receives() noexcept {
+  cut_off_.reset();
+  if (!has_own_receives()) return;
+  while (rq_.head() != rq_.tail()) rq_.retire();
+}
+
+}  // namespace weft::verbs

@@ -1,0 +1,568 @@
+#!/usr/bin/env python3
+"""What a copying program owes: exit 0 means that what is there is exactly what was there.
+
+    data_trust_test.py WEFT_DATA CASE...     without cases: all
+
+Servers that cannot look at their files, files that change while they are copied, copies beside each other, impostors,
+silent servers.
+"""
+
+import contextlib
+import ctypes
+import errno
+import multiprocessing
+import os
+import pathlib
+import resource
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+
+import raw_data  # noqa: E402
+from data_test import Cutter, Server, big_file, digest, run, tree_of  # noqa: E402
+from raw_data import RawClient, RawServer, attributes, entry, memory  # noqa: E402
+from serving import run_cases  # noqa: E402
+
+PROGRAM = sys.argv[1]
+LIMIT_S = 60
+FOLDER, FILE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o644
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
+PR_CAPBSET_DROP, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 24, 22, 38
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def as_an_owner():
+    """For a child: permissions hold for it, although it may be root."""
+    if os.geteuid() == 0:
+        for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
+            assert LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0
+
+
+def client(*arguments, **more):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=LIMIT_S,
+                          check=False, **more)
+
+
+def fails(text, *arguments, **more):
+    done = client(*arguments, **more)
+    assert done.returncode == 1 and text in done.stderr, done
+
+
+def wait_for(condition, what):
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.002)
+
+
+def filled(folder, *names):
+    """A folder with files that hold their names."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return folder
+
+
+# ---- sync --delete
+
+
+def case_a_folder_that_cannot_be_searched(tmp):
+    """Names that the server cannot look at are not gone: the copy stays."""
+    served = filled(tmp / "served", "a/one", "a/two", "b/three")
+    with Server(served, preexec_fn=as_an_owner) as server:
+        run("sync", server.url(), tmp / "copy")
+        (served / "a").chmod(0o444)
+        want = tree_of(tmp / "copy")
+        fails("Permission denied", "sync", "--delete", server.url(), tmp / "copy")
+        assert tree_of(tmp / "copy") == want
+        fails("Permission denied", "ls", server.url("a"))
+        (served / "a").chmod(0o755)
+        run("sync", "--delete", server.url(), tmp / "copy")
+
+
+def case_nothing_is_removed_after_an_error(tmp):
+    """Either way: a file that cannot be read keeps everything else from being removed."""
+    served, source = filled(tmp / "served", "a", "b"), filled(tmp / "source", "a", "b")
+    filled(tmp / "copy", "extra", "folder/extra")
+    filled(served, "in/extra")
+    with Server(served, "--writable", preexec_fn=as_an_owner) as server:
+        (served / "b").chmod(0)
+        fails("nothing was removed, because something failed", "sync", "--delete", server.url(), tmp / "copy")
+        assert (tmp / "copy" / "extra").exists() and (tmp / "copy" / "folder" / "extra").exists()
+        (source / "b").chmod(0)
+        fails("nothing was removed, because something failed", "sync", "--delete", f"{source}/", server.url("in"),
+              preexec_fn=as_an_owner)
+        assert (served / "in" / "extra").exists()
+        (source / "b").chmod(0o644)
+        run("sync", "--delete", f"{source}/", server.url("in"))
+        assert tree_of(source) == tree_of(served / "in")
+
+
+def case_an_empty_source_removes_nothing(tmp):
+    served, source = tmp / "served", tmp / "source"
+    (served / "empty").mkdir(parents=True)
+    source.mkdir()
+    copy = filled(tmp / "copy", "one", "two")
+    filled(served / "in", "one", "two")
+    with Server(served, "--writable") as server:
+        fails("--force-delete", "sync", "--delete", server.url("empty/"), copy)
+        fails("--force-delete", "sync", "--delete", f"{source}/", server.url("in"))
+        assert os.listdir(copy) and os.listdir(served / "in")
+        run("sync", "--delete", "--force-delete", server.url("empty/"), copy)
+        run("sync", "--delete", "--force-delete", f"{source}/", server.url("in"))
+        assert not os.listdir(copy) and not os.listdir(served / "in")
+
+
+def case_more_removals_than_allowed(tmp):
+    served = filled(tmp / "served", "kept")
+    copy = filled(tmp / "copy", "one", "two")
+    with Server(served) as server:
+        fails("that would be 2 names", "sync", "--delete", "--max-delete", 1, server.url(), copy)
+        assert {"one", "two", "kept"} == set(os.listdir(copy))
+        run("sync", "--delete", "--max-delete", 2, server.url(), copy)
+        assert ["kept"] == os.listdir(copy)
+
+
+def case_a_list_that_hides_names(tmp):
+    """A name goes only if the server, asked for it, says that there is no such file."""
+    answers = {b"hidden": (0, attributes(FILE, 1)), b"broken": (errno.EIO, b""), b"gone": (errno.ENOENT, b"")}
+
+    def answer(rdma, operation, tag, body):
+        if operation == raw_data.LIST:
+            _, address, stag, _ = struct.unpack(">QQII", body[:24])
+            one = entry(b"folder", attributes(FOLDER, 0)) if not body[24:].strip(b"/") else b""
+            rdma.write(stag, address, one)
+            return 0, struct.pack(">QI", 0, len(one))
+        name = body.rsplit(b"/", 1)[-1]
+        return answers.get(name, (0, attributes(FOLDER, 0)))
+    with RawServer(answer) as server:
+        for name, text in (("hidden", "appeared at the source"), ("broken", "Input/output error")):
+            copy = filled(tmp / name, name)
+            (copy / "folder").mkdir()
+            fails(text, "sync", "--delete", server.url(), copy)
+            assert (copy / name).exists()
+        copy = filled(tmp / "gone", "gone", "folder/gone")
+        run("sync", "--delete", server.url(), copy)
+        assert os.listdir(copy) == ["folder"] and not os.listdir(copy / "folder")
+
+
+# ---- Parts
+
+
+def part_in(folder):
+    """The lengths of the parts there."""
+    found = []
+    for name in os.listdir(folder):
+        if name.startswith(".weft-part-"):
+            try:
+                found.append((folder / name).stat().st_size)
+            except FileNotFoundError:
+                pass
+    return found
+
+
+def case_a_part_with_wrong_octets(tmp):
+    """A power cut leaves holes in a part: what is there is compared before a copy goes on with it."""
+    served = tmp / "served"
+    served.mkdir()
+    big_file(served / "big", 24)
+    with Server(served) as server:
+        for spoil in (0, 9 << 20, None):
+            way = Cutter(server.port, [20 << 20] + [1000] * 9)
+            client("get", "--retry", "0", f"weft://127.0.0.1:{way.port}/big", tmp / "copy")
+            part, = tmp.glob(".weft-part-*")
+            if spoil is None:
+                os.truncate(part, 24 << 20)  # as long as the file, and a hole
+            else:
+                with open(part, "r+b") as out:
+                    out.seek(spoil)
+                    out.write(bytes(4096))
+            run("get", server.url("big"), tmp / "copy")
+            assert digest(served / "big") == digest(tmp / "copy"), spoil
+            (tmp / "copy").unlink()
+        assert not list(tmp.glob(".weft-part-*"))
+
+
+class Stopped:
+    """A client that was stopped in the middle of `big`; go_on() lets it end."""
+
+    def __init__(self, *arguments, begun):
+        self.process = subprocess.Popen([PROGRAM, *map(str, arguments)], stderr=subprocess.PIPE, text=True,
+                                        env={**os.environ, "WEFT_SOCKET_BUFFER": "65536"})
+        while not begun():
+            assert self.process.poll() is None, self.process.communicate()
+            time.sleep(0.0002)
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+        error = self.process.communicate(timeout=LIMIT_S)[1]
+        return self.process.returncode, error
+
+    def kill(self):
+        self.process.kill()
+        self.process.communicate()
+
+
+def case_copies_beside_each_other_onto_one_destination(tmp):
+    """One that begins while another is under way, and dies, leaves no hole in the other's file."""
+    served = tmp / "served"
+    served.mkdir()
+    big_file(served / "big", 96)
+    with Server(served, env={**os.environ, "WEFT_SOCKET_BUFFER": "65536"}) as server:
+        get = ("get", "--no-resume", server.url("big"), tmp / "copy")
+        first = Stopped(*get, begun=lambda: max(part_in(tmp), default=0) > 8 << 20)
+        before = part_in(tmp)
+        second = Stopped(*get, begun=lambda: part_in(tmp) != before and part_in(tmp) != [])
+        second.kill()
+        assert first.go_on() == (0, "")
+        assert digest(served / "big") == digest(tmp / "copy")
+        both = [subprocess.Popen([PROGRAM, *map(str, get)]) for _ in range(2)]
+        assert [one.wait(LIMIT_S) for one in both] == [0, 0]
+        assert digest(served / "big") == digest(tmp / "copy")
+
+
+def case_unfinished_files_are_not_copied(tmp):
+    source, served = filled(tmp / "source", "file", ".weft-part-0123", ".weft-draft-0123"), tmp / "served"
+    served.mkdir()
+    with Server(served, "--writable") as server:
+        run("put", "-r", f"{source}/", server.url("in"))
+        assert os.listdir(served / "in") == ["file"]
+        filled(served, ".weft-part-0123", "other")
+        run("get", "-r", server.url(), tmp / "copy")
+        assert {"in", "other"} == set(os.listdir(tmp / "copy"))
+
+
+def case_a_disk_that_fails_to_flush(tmp):
+    """With --durable no file has its name before its contents are on the disk."""
+    library = os.environ.get("WEFT_TEST_FAILING_FSYNC")
+    if library is None:
+        return print("a_disk_that_fails_to_flush: WEFT_TEST_FAILING_FSYNC is not set; left out")
+    served = filled(tmp / "served", "small")
+    big_file(served / "big", 1)
+    env = {**os.environ, "LD_PRELOAD": library}
+    with Server(served) as server:
+        for name in ("small", "big"):
+            fails("Input/output error", "get", "--durable", server.url(name), tmp / name, env=env)
+            assert not (tmp / name).exists()
+        fails("Input/output error", "sync", "--durable", server.url(), tmp / "copy", env=env)
+        assert not [name for name in os.listdir(tmp / "copy") if not name.startswith(".weft-")]
+        assert client("get", server.url("big"), tmp / "big", env=env).returncode == 0
+        run("sync", "--durable", server.url(), tmp / "copy")
+        assert tree_of(served) == tree_of(tmp / "copy")
+    return None
+
+
+# ---- Versions
+
+
+def rewrite(path, letter):
+    """All of it in place, and the time set back."""
+    info = path.stat()
+    with open(path, "r+b") as out:
+        for _ in range(0, info.st_size, 1 << 20):
+            out.write(letter * (1 << 20))
+    os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
+
+
+def case_a_file_that_is_rewritten_during_get(tmp):
+    """The copy is the new version, as a whole."""
+    served = tmp / "served"
+    served.mkdir()
+    big_file(served / "big", 64)
+    with Server(served, env={**os.environ, "WEFT_SOCKET_BUFFER": "65536"}) as server:
+        one = Stopped("get", server.url("big"), tmp / "copy", begun=lambda: max(part_in(tmp), default=0) > 4 << 20)
+        rewrite(served / "big", b"n")
+        assert one.go_on() == (0, "")
+        assert digest(served / "big") == digest(tmp / "copy")
+        # The output of cat cannot be taken back.
+        cat = subprocess.Popen([PROGRAM, "cat", server.url("big")], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        cat.stdout.read(1 << 20)
+        rewrite(served / "big", b"m")
+        assert b"changed while it was read" in cat.communicate(timeout=LIMIT_S)[1] and cat.returncode == 1
+
+
+def case_a_file_that_is_rewritten_during_put(tmp):
+    served, big = tmp / "served", tmp / "big"
+    served.mkdir()
+    big_file(big, 64)
+    with Server(served, "--writable", env={**os.environ, "WEFT_SOCKET_BUFFER": "65536"}) as server:
+        def begun():
+            return any((served / name).stat().st_size > 4 << 20 for name in os.listdir(served) if "draft" in name)
+        one = Stopped("put", big, server.url("big"), begun=begun)
+        rewrite(big, b"n")
+        assert one.go_on() == (0, "")
+        assert digest(served / "big") == digest(big)
+
+
+class Restless:
+    """Writes to a file all the time, until the block ends."""
+
+    def __init__(self, path):
+        self.path, self.ends = path, threading.Event()
+        self.thread = threading.Thread(target=self.write, daemon=True)
+
+    def write(self):
+        with open(self.path, "r+b", buffering=0) as out:
+            while not self.ends.is_set():
+                out.seek(0)
+                out.write(b"x")
+                time.sleep(0.001)
+
+    def __enter__(self):
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.ends.set()
+        self.thread.join(LIMIT_S)
+
+
+def case_a_file_that_always_changes(tmp):
+    """It is begun anew once, and then that is an error; nothing gets the name."""
+    served, source = tmp / "served", tmp / "source"
+    for folder in (served, source):
+        folder.mkdir()
+        (folder / "big").write_bytes(bytes(1 << 20))
+        (folder / "small").write_bytes(bytes(100))
+    with Server(served, "--writable") as server:
+        with Restless(served / "big"):
+            fails("changed while it was read", "get", server.url("big"), tmp / "copy")
+        assert not (tmp / "copy").exists()
+        with Restless(source / "big"):
+            fails("changed while it was sent", "put", source / "big", server.url("new"))
+        assert not (served / "new").exists()
+        with Restless(served / "small"):
+            fails("changed while it was read", "get", "-r", server.url(), tmp / "copy")
+        assert os.listdir(tmp / "copy") == ["big"]
+
+
+# ---- Who serves
+
+
+def token_in(tmp):
+    token = tmp / "token"
+    token.write_text("0123456789abcdef0123")
+    token.chmod(0o600)
+    return token
+
+
+def case_an_impostor_gets_nothing(tmp):
+    """A client with a token takes no server that does not prove that it knows it too."""
+    token, secret, served = token_in(tmp), filled(tmp / "secret", "file"), tmp / "served"
+    served.mkdir()
+    with Server(served, "--writable", "--open") as server:
+        for command in (("put", secret / "file", server.url("file")), ("ls", server.url()),
+                        ("sync", f"{secret}/", server.url())):
+            fails("cannot prove that it is the one", command[0], "--token-file", token, *command[1:])
+        assert not os.listdir(served)
+    with RawServer(lambda *_: (0, b"")) as server:
+        fails("cannot prove", "put", "--token-file", token, secret / "file", server.url("file"))
+        assert server.seen == [raw_data.HELLO], server.seen
+
+
+def served_by(uid, port, out):
+    """In a child: what the server says to another user."""
+    os.setuid(uid)
+    try:
+        with RawClient(port) as raw:
+            out.send(raw.hello()[0])
+    except AssertionError as refused:
+        out.send(f"refused {refused}")
+
+
+def case_other_users_of_this_machine(tmp):
+    """Without a token nobody acts as the server's user but that user, and root."""
+    if os.geteuid() != 0:
+        return print("other_users_of_this_machine: needs root; left out")
+    served = filled(tmp / "served", "file")
+    for options, wanted in (([], str), (["--open"], int)):
+        with Server(served, *options) as server:
+            ours, its = multiprocessing.Pipe()
+            child = multiprocessing.Process(target=served_by, args=(65534, server.port, its))
+            child.start()
+            said = ours.recv()
+            child.join(LIMIT_S)
+            assert isinstance(said, wanted), said
+            assert run("cat", server.url("file")) == b"file"
+        assert ("only the server's own user" in server.log) == (wanted is str), server.log
+
+
+def case_connections_that_prove_nothing(tmp):
+    """They have a limit of their own, and the oldest makes room: who has the token is served."""
+    token, served = token_in(tmp), filled(tmp / "served", "file")
+    with Server(served, "--token-file", token, "--max-clients", 8) as server:
+        with contextlib.ExitStack() as idle:
+            for i in range(24):
+                raw = idle.enter_context(RawClient(server.port))
+                if i % 2:
+                    raw.hello()
+            assert run("cat", "--token-file", token, server.url("file")) == b"file"
+
+
+# ---- Patience
+
+
+def case_a_silent_server(tmp):
+    """It takes connections and requests, and answers nothing: each command gives up."""
+    source = filled(tmp / "source", "file")
+    listener = socket.create_server(("127.0.0.1", 0))
+    with RawServer(lambda *_: None) as silent:
+        url, mute = silent.url("file"), f"weft://127.0.0.1:{listener.getsockname()[1]}/file"
+        for command in (("ls", url), ("cat", mute), ("get", "--retry", 0, url, tmp / "copy"),
+                        ("put", "--retry", 0, source / "file", mute), ("sync", "--retry", 0, mute, tmp / "tree")):
+            fails("the server does not answer", command[0], "--timeout", 1, *command[1:])
+
+
+# ---- Slow clients, many folders
+
+
+def case_twenty_slow_clients_beside_a_fast_one(tmp):
+    """Those who take nothing hold a segment each; who takes its data goes on, and sees folders."""
+    served = tmp / "served"
+    served.mkdir()
+    big_file(served / "big", 64)
+    with Server(served, "--writable", "--stall", 3600, env={**os.environ, "WEFT_SOCKET_BUFFER": "65536"}) as server:
+        with contextlib.ExitStack() as slow:
+            clients = [slow.enter_context(RawClient(server.port, 16384)) for _ in range(20)]
+            for raw in clients:
+                raw.hello()
+                handle = struct.pack(">Q", raw.open("big"))
+                for i in range(8):
+                    raw.request(raw_data.READ, handle + struct.pack(">Q", i << 23) + memory(8 << 20))
+            run("get", server.url("big"), tmp / "copy")
+            assert digest(tmp / "copy") == digest(served / "big")
+            run("put", tmp / "copy", server.url("back"))
+            assert run("ls", server.url()).split() == [b"back", b"big"]
+    assert " 0 stalled" in server.log, server.log
+
+
+def few_descriptors():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (120, 120))
+
+
+def case_many_and_deep_folders(tmp):
+    """Few descriptors are enough for them, either way."""
+    source, served = tmp / "source", tmp / "served"
+    for i in range(300):
+        filled(source, f"wide/{i}/file")
+    deep = source.joinpath(*["d"] * 250)
+    deep.mkdir(parents=True)
+    (deep / "file").write_text("deep")
+    served.mkdir()
+    with Server(served, "--writable") as server:
+        for command in (("put", "-r", f"{source}/", server.url("in")), ("get", "-r", server.url("in"), tmp / "copy")):
+            done = client(*command, preexec_fn=few_descriptors)
+            assert done.returncode == 0, done
+        assert tree_of(source) == tree_of(served / "in") == tree_of(tmp / "copy")
+
+
+def case_folders_without_write_permission(tmp):
+    source, served = filled(tmp / "source", "shut/file", "shut/in/file"), tmp / "served"
+    served.mkdir()
+    (source / "shut" / "in").chmod(0o555)
+    (source / "shut").chmod(0o555)
+    with Server(served, "--writable", preexec_fn=as_an_owner) as server:
+        run("put", "-r", f"{source}/", server.url("in"))
+    assert tree_of(source) == tree_of(served / "in")
+    for path in ("shut", "shut/in"):
+        assert stat.S_IMODE((served / "in" / path).stat().st_mode) == 0o555
+        for root in (source, served / "in"):
+            (root / path).chmod(0o755)
+
+
+def case_holes_stay_holes(tmp):
+    """A sparse file takes as little room where it is copied to, either way."""
+    served = tmp / "served"
+    served.mkdir()
+    with open(served / "sparse", "wb") as out:
+        out.seek(20 << 20)
+        out.write(b"x" * 5000)
+        out.truncate(50 << 20)
+    (served / "hole").touch()
+    os.truncate(served / "hole", 3 << 20)
+    with Server(served, "--writable") as server:
+        for name in ("sparse", "hole"):
+            run("get", server.url(name), tmp / name)
+            run("put", "--verify", tmp / name, server.url("back"))
+            for copy in (tmp / name, served / "back"):
+                assert digest(served / name) == digest(copy)
+                assert copy.stat().st_blocks * 512 < 1 << 20
+
+
+def case_a_read_only_disk_of_a_writable_server(tmp):
+    served, source = tmp / "served", filled(tmp / "source", "file")
+    served.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", str(served)], capture_output=True, check=False)
+    if mounted.returncode != 0:
+        return print("a_read_only_disk_of_a_writable_server: no right to mount; left out")
+    try:
+        with Server(served, "--writable") as server:
+            fails("this file system of the server is read-only", "put", source / "file", server.url("file"))
+    finally:
+        subprocess.run(["umount", "-l", str(served)], check=True)
+    return None
+
+
+# ---- Where the server runs
+
+
+def without_io_uring():
+    """For a child: io_uring_setup() is EPERM, as under Docker's default profile."""
+    load, jump, give = 0x20, 0x15, 0x06
+    filtered = [(load, 0, 0, 0), (jump, 0, 1, 425), (give, 0, 0, 0x00050000 | errno.EPERM), (give, 0, 0, 0x7FFF0000)]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *one) for one in filtered))
+    program = struct.pack("=HxxxxxxQ", len(filtered), ctypes.addressof(code))
+    assert LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+    assert LIBC.prctl(PR_SET_SECCOMP, 2, program, 0, 0) == 0
+
+
+def case_a_server_that_may_not_use_io_uring(tmp):
+    served = tmp / "served"
+    served.mkdir()
+    big_file(served / "big", 24)
+    for direct in ([], ["--direct"]):
+        with Server(served, "--writable", *direct, preexec_fn=without_io_uring) as server:
+            run("get", server.url("big"), tmp / "copy")
+            run("put", "--durable", tmp / "copy", server.url("back"))
+            assert digest(tmp / "copy") == digest(served / "big") == digest(served / "back")
+        assert "threads read and write" in server.log, server.log
+
+
+def case_a_client_that_invalidates_staging_memory(tmp):
+    """The server's Read Requests name its memory: a Send with Invalidate of that ends one connection and no other."""
+    served = tmp / "served"
+    served.mkdir()
+    big_file(served / "big", 2)
+    with Server(served, "--writable") as server:
+        with RawClient(server.port) as raw:
+            raw.hello()
+            error, rest = raw.ask(raw_data.CREATE, struct.pack(">IQ", 0o644, 4096) + b"new")
+            assert error == 0
+            raw.request(raw_data.WRITE_FILE, rest[:8] + struct.pack(">Q", 0) + memory(4096))
+            stag = struct.unpack(">I", raw.recv_read_request()[18:22])[0]
+            assert stag != 0
+            raw.send(struct.pack(">B7xQ", raw_data.STAT, 99) + b"big", raw_data.SEND_INVALIDATE, stag)
+            assert raw.ended()
+        run("get", server.url("big"), tmp / "copy")
+        run("put", served / "big", server.url("again"))
+        assert digest(tmp / "copy") == digest(served / "big") == digest(served / "again")
+
+
+CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
+
+
+def main():
+    run_cases(CASES, sys.argv[2:] or list(CASES), "weft-trust-")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+// Every allocation of the background thread fails once, while it serves connections and
+// datagrams. Nobody waits in vain, the process lives on, and nothing is left.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <weft/wiring.h>
+
+#include <optional>
+#include <string>
+
+#include "support/nth_fails.h"
+#include "support/weft_side.h"
+
+namespace weft::test {
+namespace {
+
+using Type = ConnectionEvent::Type;
+
+struct Standing {
+  std::size_t users = 0;
+  std::size_t descriptors = 0;
+  bool operator==(const Standing&) const = default;
+};
+Standing standing(const Host& host) { return {host.device->users(), open_descriptors()}; }
+
+// Calls `attempt` with each allocation of the background failing in turn, and once more with none.
+template <class Attempt>
+void background_fails(Host& host, Attempt attempt) {
+  NthFails none(Fails::kAllocationElsewhere, 0);
+  attempt(none);  // what is made once
+  Standing before = standing(host);
+  EXPECT_TRUE(eventually([&] {
+    const Standing now = standing(host);
+    return std::exchange(before, now) == now;
+  }));
+  int n = 0;
+  each_fails(Fails::kAllocationElsewhere, [&](NthFails& fails) {
+    SCOPED_TRACE("call " + std::to_string(++n));
+    attempt(fails);
+    EXPECT_TRUE(eventually([&] {
+      const Standing now = standing(host);
+      return now.users <= before.users && now.descriptors <= before.descriptors;
+    })) << fails.name()
+        << ": " << standing(host).users << " users, " << before.users << " before; "
+        << standing(host).descriptors << " descriptors, " << before.descriptors << " before";
+    ASSERT_FALSE(::testing::Test::HasFailure()) << fails.name();
+  });
+}
+
+// The program sleeps on its own descriptor, so the background has to tell it.
+void expect_told(CompletionChannel& channel, CompletionQueue& cq) {
+  pollfd one{channel.fd(), POLLIN, 0};
+  ASSERT_EQ(::poll(&one, 1, static_cast<int>(kPatience.count())), 1) << "no event";
+  const auto told = channel.wait(milliseconds(0));
+  ASSERT_TRUE(told.has_value());
+  EXPECT_EQ(*told, &cq);
+  cq.ack_events(1);
+}
+
+// --- connections ---
+
+// One connection of two ends, from the listener to the end.
+class Story {
+ public:
+  explicit Story(Host& host) : host_(host), a_(host, with_channel()), b_(host, with_channel()) {
+    listener_ = listen(host, b_.events);
+    a_.connection = must(host.device->create_connection(a_.events), "create a connection");
+  }
+
+  // False: it has ended before the ends were connected, and they heard of that.
+  [[nodiscard]] bool connect() {
+    must(a_.connection->connect(a_.qp, listener_->local_address(), {}), "connect");
+    bool first = false;
+    bool second = false;
+    for (int i = 0; i < 5 && !(first && second); ++i) {
+      const std::optional<ConnectionEvent> event = either();
+      if (!event || event->type == Type::kConnectError || event->type == Type::kRejected ||
+          event->type == Type::kDisconnected) {
+        EXPECT_TRUE(event) << "nobody hears anything";
+        return false;
+      }
+      if (event->type == Type::kConnectRequest) {
+        b_.connection = event->connection;
+        if (!b_.connection->accept(b_.qp, {})) return false;
+      } else {
+        (event->connection == a_.connection ? first : second) = true;
+      }
+    }
+    EXPECT_TRUE(first && second);
+    return first && second;
+  }
+  // The message, or the end of the connection, is told.
+  void send() {
+    must(b_.recv_cq->arm(CompletionQueue::Arm::kNext), "arm");
+    post_empty_recvs(*b_.qp, 1, 1);
+    SendWr wr = wr_send(1);
+    if (a_.qp->post_send({&wr, 1}).count == 0) return;
+    expect_told(*b_.channel, *b_.recv_cq);
+    static_cast<void>(take(*b_.recv_cq));
+  }
+  void end() {
+    static_cast<void>(a_.connection->disconnect());
+    for (EventChannel* events : {a_.events.get(), b_.events.get()}) {
+      const auto event = next_event(*events);
+      ASSERT_TRUE(event.has_value()) << "an end does not hear of the end";
+      EXPECT_EQ(event->type, Type::kDisconnected);
+    }
+  }
+
+ private:
+  std::optional<ConnectionEvent> either() {
+    std::optional<ConnectionEvent> event;
+    static_cast<void>(eventually([&] {
+      event = next_event(*a_.events, milliseconds(0));
+      if (!event) event = next_event(*b_.events, milliseconds(0));
+      return event.has_value();
+    }));
+    return event;
+  }
+
+  Host& host_;
+  Endpoint a_;
+  Endpoint b_;
+  std::shared_ptr<Listener> listener_;
+};
+
+void check_connections(const Config& config) {
+  Host host(config);
+  background_fails(host, [&](NthFails& fails) {
+    Story story(host);
+    fails.during([&] {
+      if (story.connect()) {
+        story.send();
+        story.end();
+      }
+      return 0;
+    });
+  });
+}
+
+TEST(NthFailsInTheBackground, ConnectionsAreMadeAndEndOrFail) { check_connections(plain_config()); }
+
+TEST(NthFailsInTheBackground, ThoseThatMoveToARingToo) {
+  Config config = plain_config();
+  config.path = PathMode::kAuto;
+  check_connections(config);
+}
+
+// Another peer may have less luck: it is closed, and the listener goes on.
+TEST(NthFailsInTheBackground, AListenerGoesOn) {
+  Host host;
+  background_fails(host, [&](NthFails& fails) {
+    const auto events = must(EventChannel::create(), "create an event channel");
+    const auto listener = listen(host, events);
+    fails.during([&] {
+      Endpoint unlucky(host);
+      unlucky.connection = must(host.device->create_connection(unlucky.events), "create");
+      must(unlucky.connection->connect(unlucky.qp, listener->local_address(), {}), "connect");
+      EXPECT_TRUE(eventually([&] {
+        if (next_event(*unlucky.events, milliseconds(0))) return true;
+        const auto request = next_event(*events, milliseconds(0));
+        return request && request->connection->reject({}).has_value();
+      }));
+      return 0;
+    });
+    Endpoint a(host);
+    a.connection = must(host.device->create_connection(a.events), "create a connection");
+    must(a.connection->connect(a.qp, listener->local_address(), {}), "connect");
+    bool asked = false;
+    EXPECT_TRUE(eventually([&] {
+      const auto request = next_event(*events, milliseconds(1));
+      if (request) asked = request->connection->reject({}).has_value();
+      return asked;
+    })) << "the listener is deaf behind "
+        << fails.name();
+    take_event(*a.events, Type::kRejected);
+  });
+}
+
+// --- RoCE-like devices ---
+
+Config roce_config() {
+  Config config = plain_config();
+  must(config.set("personality", "roce"), "the personality");
+  must(config.set("gid", "127.0.0.1"), "the GID");
+  return config;
+}
+
+Gid loopback_gid() { return gid_of(must(SocketAddress::parse("127.0.0.1:0"), "parse")); }
+
+// A queue pair of datagrams with a channel, ready.
+struct DatagramEnd {
+  explicit DatagramEnd(Host& host) {
+    channel = must(host.device->create_channel(), "create a channel");
+    CqOptions with;
+    with.channel = channel;
+    cq = must(host.device->create_cq(with), "create a CQ");
+    sent = must(host.device->create_cq({}), "create a CQ");
+    QpOptions options;
+    options.type = QpType::kUd;
+    options.send_cq = sent;
+    options.recv_cq = cq;
+    qp = must(host.pd->create_qp(options), "create a QP");
+    for (const QpState to : {QpState::kInit, QpState::kRtr, QpState::kRts}) {
+      must(qp->modify(to), "modify");
+    }
+  }
+  std::shared_ptr<CompletionChannel> channel;
+  std::shared_ptr<CompletionQueue> cq, sent;
+  std::shared_ptr<QueuePair> qp;
+};
+
+TEST(NthFailsInTheBackground, DatagramsAreToldOf) {
+  Host host(roce_config());
+  background_fails(host, [&](NthFails& fails) {
+    const DatagramEnd a(host);
+    const DatagramEnd b(host);
+    Memory into(host, 256);
+    DatagramPeer to;
+    to.gid = loopback_gid();
+    to.number = b.qp->number();
+    constexpr std::uint64_t kMessages = 3;
+    for (std::uint64_t id = 1; id <= kMessages; ++id) post_recv(*b.qp, id, {into.sge()});
+    fails.during([&] {
+      for (std::uint64_t id = 1; id <= kMessages; ++id) {
+        must(b.cq->arm(CompletionQueue::Arm::kNext), "arm");
+        SendWr wr = wr_send(id);
+        wr.peer = &to;
+        post(*a.qp, wr);
+        expect_told(*b.channel, *b.cq);
+        take_success(*b.cq, id);
+        take_success(*a.sent, id);
+      }
+      return 0;
+    });
+  });
+}
+
+}  // namespace
+}  // namespace weft::test
