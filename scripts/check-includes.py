@@ -1,56 +1,83 @@
 #!/usr/bin/env python3
-"""Checks that includes follow the layers: arrows go down only.
+"""Checks that includes follow the rooms of src/: arrows go down only, and files form no circles.
 
-    tools, examples --> include/weft <-- verbs --> proto --> wire --> base
-                                           +-----> io ------------>--+
+  scripts/check-includes.py            each line that breaks a rule; exit status 1 if there is one
+  scripts/check-includes.py --write    also writes the table of rooms into ARCHITECTURE.md
 
-The lower layers (base, wire, proto) may use the vocabulary headers of include/weft, which define
-Error, Result, limits and plain value types, and no header of an operating system. Prints each
-line that breaks a rule; exit status 1 if there is one.
+ROOMS says what each room is and which rooms it may include from. A room is a folder of src/, or a
+folder in it; a folder without a row belongs to the room around it. The lower rooms may use the
+vocabulary headers of include/weft, which define Error, Result, limits and plain value types, and
+no header of an operating system.
 """
 
 import pathlib
 import re
 import sys
+from collections import namedtuple
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# Which folders of src/ each folder of src/ may include from.
-ALLOWED = {
-    "base": {"base"},
-    "wire": {"wire", "base"},
-    "proto": {"proto", "wire", "base"},
-    # Queue pairs wired by hand: who finds whom.
-    "roce": {"roce", "base"},
-    # Endpoints without an operating system, and a transport below them.
-    "rddp": {"rddp", "proto", "wire", "base"},
-    "lwip": {"lwip", "rddp", "proto", "wire", "base"},
-    # Ranges of files on their way to peers, whatever the verbs below are called.
-    "readsend": {"readsend", "os", "base"},
-    # What every room that knows an operating system may use; headers alone.
-    "os": {"os"},
-    "io": {"io", "os", "base"},
-    # Captures: where FPDUs end, and a file.
-    "trace": {"trace", "io", "os", "wire", "base"},
-    # Who makes progress on which connection, below the objects that programs see.
-    "progress": {"progress", "trace", "io", "os", "proto", "wire", "base"},
-    "verbs": {"verbs", "progress", "readsend", "trace", "io", "os", "roce", "proto", "wire", "base"},
-    # The drop-in libraries are adapters over the public API, with what they share.
-    "ibverbs": {"ibverbs", "os", "base"},
-    "rdmacm": {"rdmacm", "ibverbs", "sockets", "os", "base"},
-    # Over verbs as rdma-core defines them, not over anything of Weft above base.
-    "exs": {"exs", "os", "base"},
-    # Programs above the verbs: what they use of RDMA is the C interface of verbs and rdma_cm.
-    "store": {"store", "readsend", "os", "base"},
-    "video": {"video", "store", "os", "base"},
-    "mount": {"mount", "store", "os", "base"},
-    # Sockets over the public API: the rsocket stream, the preload library and its relay.
-    "sockets": {"sockets", "os", "base"},
-}
-# Headers without a library of their own: how a system call is made that must not end a thread.
-# The drop-in libraries make system calls besides those of the engine, and end exceptions as it.
-ALSO = {layer: {"os/calls.h", "os/cancel.h", "io/guarded.h"} for layer in ("ibverbs", "rdmacm")}
+Room = namedtuple("Room", "name what uses")
+# From the lowest to the highest: a room uses only rooms above it in this list, and itself.
+ROOMS = [
+    Room("base", "bytes, `Result`, CRC32C, time and sequence types", ""),
+    Room("wire", "one codec per header: values and bytes", "base"),
+    Room("proto", "start-up, framing, placement, operations, the STag table: no operating system",
+         "base wire"),
+    Room("roce", "how queue pairs that programs connect out of band find each other "
+         "(`docs/personality.md`): numbers, handshake, rules, datagrams. No operating system",
+         "base"),
+    Room("rddp", "endpoints without an operating system, for microcontrollers. Not part of the "
+         "libraries for Linux", "base wire proto"),
+    Room("lwip", "the transport of `rddp` over lwIP", "base wire proto rddp"),
+    Room("os", "descriptors, clock, cancellation, threads that the libraries start: headers alone, "
+         "one of each. Every room that knows an operating system uses them", ""),
+    Room("readsend", "ranges of files on their way to peers, piece by piece: io_uring or threads, "
+         "memory, turns, order. Its users bring what it sends with (`<weft/read_send.h>`, the data "
+         "server)", "base os"),
+    Room("io", "transports (kernel TCP; inside a machine a ring of shared memory, `docs/path.md`), "
+         "background threads, locks, configuration, log, counters page", "base os"),
+    Room("trace", "captures of connections as pcap files", "base wire os io"),
+    Room("progress", "which thread makes progress on which connection: lanes, shards, the threads "
+         "that look after them", "base wire proto os io trace"),
+    Room("verbs", "the objects that programs hold: device, protection domains, regions, windows, "
+         "CQs, QPs, connections", "base wire proto roce os readsend io trace progress"),
+    Room("sockets", "rsockets, and the library that `weft run --sockets` preloads", "base os"),
+    Room("ibverbs", "`libibverbs.so.1`: a thin adapter over the public API", "base os"),
+    Room("rdmacm", "`librdmacm.so.1`: a thin adapter over the public API",
+         "base os ibverbs sockets"),
+    Room("exs", "extended sockets (`libexs`) over rdma-core's C interface of verbs", "base os"),
+    Room("store", "the data server and its client, over rdma-core's C interface of verbs",
+         "base os readsend"),
+    Room("video", "video over the data protocol: the format, the player, the screen",
+         "base os store"),
+    Room("mount", "a served tree, one call at a time, with read-ahead", "base os store"),
+]
+# Headers without a library of their own: where exceptions end.
+ALSO = {"ibverbs": {"io/guarded.h"}, "rdmacm": {"io/guarded.h"}}
+NAMES = {room.name for room in ROOMS}
 CORE = {"base", "wire", "proto", "roce"}
+# The rooms that programs in tools/ and examples/ may include from, beside include/weft.
+FOR_PROGRAMS = {"store", "video", "mount"}
+
+# Files that need each other, a header and its source counting as one. Only what is smaller now is
+# to be changed here: a circle that is new or larger is refused.
+CIRCLES = [
+    {"exs/engine", "exs/socket"},
+    {"ibverbs/drivers", "ibverbs/real"},
+    {"io/engine", "io/engine_core"},
+    {"progress/keeper", "progress/lane", "progress/shard"},
+    {"proto/stream", "proto/stream_loss", "proto/stream_rx", "proto/stream_tx"},
+    {"rdmacm/cm", "rdmacm/sink"},
+    {"readsend/disk", "readsend/disk_threads", "readsend/disk_uring"},
+    {"sockets/preload_direct", "sockets/preload_epoll"},
+    {"store/extras", "store/fetch"},
+    # Objects that hold each other: a device knows what is on it, and each object its device.
+    {"verbs/channel", "verbs/connection", "verbs/cq", "verbs/datagram_qp", "verbs/device",
+     "verbs/event_channel", "verbs/held", "verbs/listener", "verbs/memory", "verbs/pd",
+     "verbs/peer_watch", "verbs/qp", "verbs/qp_host", "verbs/refused_peers", "verbs/rendezvous",
+     "verbs/revocation", "verbs/srq", "verbs/window", "verbs/wiring", "verbs/work_queues"},
+]
 VOCABULARY = {"weft/config.h", "weft/limits.h", "weft/result.h", "weft/system_error.h", "weft/types.h"}
 # io deals with addresses and counts besides.
 PUBLIC_FOR_IO = VOCABULARY | {"weft/address.h", "weft/counters.h"}
@@ -70,6 +97,25 @@ CORE_SYSTEM = {
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
+# Where the generated table stands.
+PAGE = "ARCHITECTURE.md"
+BEGIN = "<!-- Written by scripts/check-includes.py --write -->\n"
+END = "<!-- End of what scripts/check-includes.py writes -->\n"
+
+
+def may_include(name):
+    """The rooms from which a room may include, itself among them."""
+    return next(set(room.uses.split()) | {name} for room in ROOMS if room.name == name)
+
+
+def room_of(name):
+    """The room of a path below src/: the longest folder that has a row. None if there is none."""
+    folders = name.split("/")[:-1]
+    while folders:
+        if "/".join(folders) in NAMES:
+            return "/".join(folders)
+        folders.pop()
+    return None
 
 
 def sources(folder):
@@ -85,31 +131,31 @@ def includes(path):
             yield number, match.group(1) == "<", match.group(2)
 
 
-def refusal_in_layer(layer, angled, name):
-    """Why `layer` may not include `name`, or None."""
+def refusal_in_room(room, angled, name):
+    """Why `room` may not include `name`, or None."""
     if name.startswith("weft/"):
         if not angled:
             return "public headers are included as <weft/...>"
-        if layer in CORE and name not in VOCABULARY:
-            return f"{layer} may use only {', '.join(sorted(VOCABULARY))} of include/weft"
-        if layer == "io" and name not in PUBLIC_FOR_IO:
+        if room in CORE and name not in VOCABULARY:
+            return f"{room} may use only {', '.join(sorted(VOCABULARY))} of include/weft"
+        if room == "io" and name not in PUBLIC_FOR_IO:
             return f"io may use only {', '.join(sorted(PUBLIC_FOR_IO))} of include/weft"
         return None
     if angled:
-        if layer in CORE and name not in CORE_SYSTEM:
-            return f"{layer} knows no operating system: <{name}> is not on its list"
+        if room in CORE and name not in CORE_SYSTEM:
+            return f"{room} knows no operating system: <{name}> is not on its list"
         return None
     if name.startswith("."):
         return "includes are relative to src/"
     if name.endswith(".inc"):
         return None  # generated into the build tree
-    folder = name.split("/", 1)[0]
-    if "/" not in name or folder not in ALLOWED:
+    room = room_of(name)
+    if room is None:
         if (ROOT / "src" / name).exists():
             return None
         return f'"{name}" is not below src/'
-    if folder not in ALLOWED[layer] and name not in ALSO.get(layer, ()):
-        return f"{layer} may not include from {folder}"
+    if room not in may_include(room) and name not in ALSO.get(room, ()):
+        return f"{room} may not include from {room}"
     if not (ROOT / "src" / name).exists():
         return f"src/{name} does not exist"
     return None
@@ -124,9 +170,88 @@ def refusal_in_public(angled, name):
 
 
 def refusal_in_program(angled, name):
-    if not angled and name.split("/", 1)[0] in ALLOWED.keys() - {"store", "video", "mount"}:
+    if not angled and room_of(name) not in FOR_PROGRAMS | {None}:
         return "programs are written against include/weft only"
     return None
+
+
+def circles(uses):
+    """The sets of units that reach each other by `uses`, a dict from unit to units (Tarjan)."""
+    order, low, path, found = {}, {}, [], []
+
+    def visit(unit):
+        order[unit] = low[unit] = len(order)
+        path.append(unit)
+        for used in sorted(uses.get(unit, ())):
+            if used not in order:
+                visit(used)
+                low[unit] = min(low[unit], low[used])
+            elif used in path:
+                low[unit] = min(low[unit], order[used])
+        if low[unit] == order[unit]:
+            at = path.index(unit)
+            if len(path) - at > 1:
+                found.append(set(path[at:]))
+            del path[at:]
+
+    for unit in sorted(uses):
+        if unit not in order:
+            visit(unit)
+    return found
+
+
+def check_circles():
+    """A line for each circle of files that CIRCLES does not have as it is."""
+    uses = {}
+    for path in sources("src"):
+        unit = str(path.relative_to(ROOT / "src").with_suffix(""))
+        named = {name[:-2] for _, angled, name in includes(path)
+                 if not angled and name.endswith(".h") and (ROOT / "src" / name).exists()}
+        uses.setdefault(unit, set()).update(named - {unit})
+    found = circles(uses)
+    for circle in found:
+        if not any(circle <= known for known in CIRCLES):
+            yield f"files that need each other: {', '.join(sorted(circle))}"
+    for known in CIRCLES:
+        if known not in found:
+            yield (f"no longer a circle of files, or a smaller one; change CIRCLES in "
+                   f"scripts/check-includes.py: {', '.join(sorted(known))}")
+
+
+def check_order():
+    """A line for each room that uses one below it in ROOMS."""
+    seen = set()
+    for room in ROOMS:
+        seen.add(room.name)
+        for used in sorted(may_include(room.name) - seen):
+            yield f"ROOMS: {room.name} uses {used}, which is no lower room"
+
+
+def table():
+    """The rooms as ARCHITECTURE.md shows them, highest first."""
+    yield "| room | what it is | may include from |\n"
+    yield "|---|---|---|\n"
+    for room in reversed(ROOMS):
+        uses = ", ".join(other.name for other in reversed(ROOMS) if other.name in room.uses.split())
+        yield f"| `src/{room.name}` | {room.what} | {uses or 'nothing'} |\n"
+
+
+def check_page(write):
+    """A line if the table in ARCHITECTURE.md is not the one of ROOMS; `write`: then it is."""
+    page = ROOT / PAGE
+    text = page.read_text(encoding="utf-8")
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        yield f"{PAGE}: the lines around the table of rooms are missing"
+        return
+    wanted = before + BEGIN + "\n" + "".join(table()) + "\n" + END + after
+    if text == wanted:
+        return
+    if write:
+        page.write_text(wanted, encoding="utf-8")
+    else:
+        yield f"{PAGE}: the table of rooms is out of date; run scripts/check-includes.py --write"
 
 
 def check():
@@ -140,22 +265,24 @@ def check():
 
     for path in sources("include"):
         judge(path, refusal_in_public)
-    for layer in ALLOWED:
-        for path in sources(f"src/{layer}"):
-            judge(path, lambda angled, name, layer=layer: refusal_in_layer(layer, angled, name))
+    for path in sources("src"):
+        room = room_of(str(path.relative_to(ROOT / "src")))
+        if room is None:
+            problems.append(f"{path.relative_to(ROOT)}: in no room; add a row to ROOMS")
+        else:
+            judge(path, lambda angled, name, room=room: refusal_in_room(room, angled, name))
     for folder in ("tools", "examples"):
         for path in sources(folder):
             # A board's program is compiled with Weft's source, as nothing is installed there.
             if not path.name.endswith("_board.cc"):
                 judge(path, refusal_in_program)
-    for entry in (ROOT / "src").iterdir():
-        if entry.is_dir() and entry.name not in ALLOWED:
-            problems.append(f"src/{entry.name}: not a known layer; add it to {__file__}")
-    return problems
+    return [*problems, *check_order(), *check_circles()]
 
 
 def main():
-    problems = check()
+    if sys.argv[1:] not in ([], ["--write"]):
+        sys.exit("usage: scripts/check-includes.py [--write]")
+    problems = [*check(), *check_page(write=sys.argv[1:] == ["--write"])]
     for problem in problems:
         print(problem)
     print(f"include direction: {len(problems)} problems")
