@@ -1,7 +1,7 @@
 // Messages, Hellos and Rejects of the EXS protocol: whatever is accepted is within the limits, and
 // says the same when it is encoded again.
 
-#include "exs/wire.h"
+#include "exs/core/exs_messages.h"
 #include "wire_fuzzing.h"
 
 namespace {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "exs/stream_rules.h"
-#include "exs/wire.h"
+#include "exs/core/exs_messages.h"
+#include "exs/rdma/stream_rules.h"
 #include "wire_fuzzing.h"
 
 namespace {

@@ -1,6 +1,6 @@
-// Peers that break the protocol: programs of verbs that speak EXS by src/exs/wire.h, and lie. The
-// socket has to end the connection with ECONNRESET, each operation once, and nothing else may
-// happen.
+// Peers that break the protocol: programs of verbs that speak EXS by src/exs/core/exs_messages.h,
+// and lie. The socket has to end the connection with ECONNRESET, each operation once, and nothing
+// else may happen.
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
@@ -10,7 +10,7 @@
 #include <random>
 #include <span>
 
-#include "exs/wire.h"
+#include "exs/core/exs_messages.h"
 #include "exs_support.h"
 
 namespace weft::exs_test {

@@ -15,7 +15,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "exs/stream_rules.h"
+#include "exs/rdma/stream_rules.h"
 
 namespace weft::exs {
 namespace {

@@ -1,0 +1,170 @@
+#include "exs/api/exs_api.h"
+
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <cstring>
+
+namespace weft::exs {
+namespace {
+
+bool same_file(const Socket& socket) {
+  struct stat now {};
+  return ::fstat(socket.fd, &now) == 0 && now.st_ino == socket.inode;
+}
+
+int int_option(int fd, int level, int name, int otherwise) {
+  int value = otherwise;
+  socklen_t length = sizeof value;
+  return ::getsockopt(fd, level, name, &value, &length) == 0 ? value : otherwise;
+}
+
+// A plain socket becomes one of ours; it stays the application's too.
+std::shared_ptr<Socket> take_in(int fd) {
+  struct stat file {};
+  if (::fstat(fd, &file) != 0) return nullptr;
+  if (!S_ISSOCK(file.st_mode)) {
+    errno = ENOTSOCK;
+    return nullptr;
+  }
+  const int domain = int_option(fd, SOL_SOCKET, SO_DOMAIN, -1);
+  if ((domain != AF_INET && domain != AF_INET6) ||
+      int_option(fd, SOL_SOCKET, SO_TYPE, -1) != SOCK_STREAM) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  auto socket = std::make_shared<Socket>(fd, domain, Kind::kStream);
+  const std::lock_guard lock(socket->mutex);
+  socket->foreign = true;
+  socket->inode = file.st_ino;
+  socket->nonblocking = (::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0;
+  auto tcp = std::make_unique<TcpSocket>(*socket);
+  Address peer;
+  if (int_option(fd, SOL_SOCKET, SO_ACCEPTCONN, 0) != 0) {
+    socket->state = State::kListening;
+  } else if (tcp->peer(peer) == 0) {
+    socket->state = State::kConnected;
+  }
+  if (socket->state != State::kNew && tcp->adopt() != 0) return nullptr;
+  socket->provider = std::move(tcp);
+  Engine::instance().add(socket);
+  return socket;
+}
+
+bool provider_from_environment(int& out) {
+  const char* wanted = std::getenv("EXS_PROVIDER");
+  if (wanted == nullptr || *wanted == '\0' || std::strcmp(wanted, "auto") == 0) return true;
+  if (std::strcmp(wanted, "rdma") == 0) {
+    out = EXS_PROVIDER_RDMA;
+  } else if (std::strcmp(wanted, "tcp") == 0) {
+    out = EXS_PROVIDER_TCP;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::shared_ptr<Socket> socket_of(int fd) {
+  if (!initialized()) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  Engine& engine = Engine::instance();
+  auto socket = engine.find(fd);
+  if (socket != nullptr && socket->foreign && !same_file(*socket)) {
+    // The application has closed it, and the number names something else now.
+    {
+      const std::lock_guard lock(socket->mutex);
+      socket->provider = nullptr;
+      socket->failed(EBADF);
+    }
+    engine.remove(fd, socket.get());
+    socket = nullptr;
+  }
+  if (socket != nullptr) return socket;
+  return take_in(fd);
+}
+
+Outlet::Outlet(exs_qhandle_t q) : blocking(q == EXS_QHANDLE_INVALID) {
+  thread_local const auto own = std::make_shared<EventQueue>(16);
+  if (blocking) {
+    queue = own;
+    queue->attach();
+  } else {
+    queue = Engine::instance().queues.find(q, [](EventQueue& found) { found.attach(); });
+  }
+  attached_ = queue != nullptr;
+}
+
+exs_event_t wait_for_event(const std::shared_ptr<Socket>& socket, const Outlet& outlet,
+                           Clock::duration limit) {
+  Engine& engine = Engine::instance();
+  exs_event_t event{};
+  const bool limited = limit != Clock::duration::zero();
+  const Instant until = limited ? Clock::now() + limit : Instant::max();
+  bool cancelled = false;
+  for (;;) {
+    // A signal does not end a call whose data is under way.
+    engine.wait(*outlet.queue, 1, cancelled ? Instant::max() : until, EXS_WAIT_ADAPTIVE);
+    if (outlet.queue->pop(&event, 1) == 1) break;
+    if (cancelled || Clock::now() < until) continue;
+    cancelled = true;
+    const std::lock_guard lock(socket->mutex);
+    for (auto* list : {&socket->sends, &socket->receives}) {
+      for (Operation& op : *list) op.cancelled = op.cancelled || op.queue == outlet.queue;
+    }
+    if (socket->provider != nullptr) socket->provider->cancel();
+  }
+  if (cancelled && event.error == ECANCELED) event.error = ETIMEDOUT;
+  return event;
+}
+
+int add_piece(Operation& op, void* base, std::size_t length, exs_mhandle_t mh) {
+  Piece piece;
+  piece.base = static_cast<std::uint8_t*>(base);
+  piece.length = length;
+  if (mh != EXS_MHANDLE_UNREGISTERED) {
+    piece.region = Engine::instance().regions.find(mh, [](Region& region) { region.attach(); });
+    if (piece.region == nullptr) return EINVAL;
+    if (!piece.region->covers(base, length)) {
+      piece.region->detach();
+      return EFAULT;
+    }
+  } else if (base == nullptr && length != 0) {
+    return EFAULT;
+  }
+  op.total += length;
+  op.pieces.push_back(std::move(piece));
+  return 0;
+}
+
+int choose_provider(Socket& socket) {
+  if (socket.provider != nullptr) return 0;
+  Engine& engine = Engine::instance();
+  int wanted = socket.settings.provider;
+  if (wanted == EXS_PROVIDER_AUTO && !provider_from_environment(wanted)) return EINVAL;
+  socket.settings.provider = wanted;
+  if (wanted == EXS_PROVIDER_RDMA && !engine.has_rdma()) return ENODEV;
+  if (wanted != EXS_PROVIDER_TCP && engine.has_rdma()) {
+    socket.provider = std::make_unique<RdmaSocket>(socket);
+  } else {
+    socket.provider = std::make_unique<TcpSocket>(socket);
+  }
+  return 0;
+}
+
+RdmaSocket* rdma_of(Socket& socket) {
+  if (socket.state != State::kConnected || socket.peer_gone) {
+    errno = ENOTCONN;
+    return nullptr;
+  }
+  if (!socket.provider->is_rdma()) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  return static_cast<RdmaSocket*>(socket.provider.get());
+}
+
+}  // namespace weft::exs

@@ -1,0 +1,70 @@
+// What the calls of the C API share.
+#pragma once
+
+#include <cerrno>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "exs/core/exs_engine.h"
+#include "exs/rdma/rdma_socket.h"
+#include "exs/tcp/tcp_socket.h"
+
+namespace weft::exs {
+
+inline int fail(int error) {
+  errno = error;
+  return -1;
+}
+
+// The socket with this descriptor. A plain TCP socket of the application's is taken in. Null, with
+// errno: EBADF, ENOTSOCK, EOPNOTSUPP.
+std::shared_ptr<Socket> socket_of(int fd);
+
+// Where the outcome of a call goes: the queue it names, or one of this thread's own for a call that
+// blocks. Null: no such queue.
+//
+// Counts as an operation that names the queue, until it is given to one.
+class Outlet {
+ public:
+  explicit Outlet(exs_qhandle_t q);
+  ~Outlet() {
+    if (attached_) queue->detach();
+  }
+  Outlet(const Outlet&) = delete;
+  Outlet& operator=(const Outlet&) = delete;
+
+  // For the operation, which names the queue from now on. Once.
+  std::shared_ptr<EventQueue> give() {
+    attached_ = false;
+    return queue;
+  }
+
+  std::shared_ptr<EventQueue> queue;
+  bool blocking = false;
+
+ private:
+  bool attached_ = false;
+};
+
+// Waits for the event of the operation that has just been posted to the thread's own queue. With a
+// time limit the operation is cancelled when it has passed, and the error is ETIMEDOUT.
+exs_event_t wait_for_event(const std::shared_ptr<Socket>& socket, const Outlet& outlet,
+                           Clock::duration limit);
+
+// The memory of a piece; `op` holds it until it ends. 0 or an errno.
+int add_piece(Operation& op, void* base, std::size_t length, exs_mhandle_t mh);
+
+// The provider, chosen now if it is not yet. 0 or an errno.
+int choose_provider(Socket& socket);
+
+// After posting: those who wait in exs_poll.
+inline void posted() { Engine::instance().run_polls(); }
+
+// exs_init has been called, in this very process: not before a fork().
+inline bool initialized() { return Engine::instance().started(); }
+
+// The socket over RDMA, connected. Null, with errno. With the socket's mutex.
+RdmaSocket* rdma_of(Socket& socket);
+
+}  // namespace weft::exs

@@ -1,0 +1,215 @@
+// One-sided work: memory that a peer reaches by name.
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "exs/api/exs_api.h"
+
+namespace weft::exs {
+namespace {
+
+constexpr std::uint32_t kNameMagic = 0x4558534d;  // "EXSM"
+constexpr std::size_t kExportsMax = 4096;
+
+}  // namespace
+
+int RdmaSocket::export_memory(const std::shared_ptr<Region>& region, void* addr, std::size_t length,
+                              int rights, exs_mname_t& name) {
+  if (exported_.size() >= kExportsMax) return ENOMEM;
+  // The local right only where a remote one needs it: read-only memory may be exported for reading.
+  constexpr int kChanges = EXS_MEXPORT_WRITE | EXS_MEXPORT_ATOMIC;
+  int access = (rights & kChanges) != 0 ? IBV_ACCESS_LOCAL_WRITE : 0;
+  if ((rights & EXS_MEXPORT_READ) != 0) access |= IBV_ACCESS_REMOTE_READ;
+  if ((rights & EXS_MEXPORT_WRITE) != 0) access |= IBV_ACCESS_REMOTE_WRITE;
+  if ((rights & EXS_MEXPORT_ATOMIC) != 0) access |= IBV_ACCESS_REMOTE_ATOMIC;
+  Mr mr = Mr::create(device_, addr, length, access);
+  if (!mr) return errno;
+  name = {};
+  ByteWriter out(name.bytes);
+  out.be32(kNameMagic);
+  out.be32(mr.rkey());
+  out.be64(reinterpret_cast<std::uintptr_t>(addr));
+  out.be64(length);
+  exported_.push_back({name, std::move(mr), region});
+  return 0;
+}
+
+int RdmaSocket::unexport(const exs_mname_t& name) {
+  const auto it = std::ranges::find_if(exported_, [&](const Exported& one) {
+    return std::ranges::equal(one.name.bytes, name.bytes);
+  });
+  if (it == exported_.end()) return EINVAL;
+  it->region->detach();
+  exported_.erase(it);
+  return 0;
+}
+
+int RdmaSocket::import_name(const exs_mname_t& name) {
+  ByteReader in(name.bytes);
+  if (in.be32() != kNameMagic) return fail(EINVAL);
+  Remote out;
+  out.rkey = in.be32();
+  out.addr = in.be64();
+  out.length = in.be64();
+  if (out.length > ~out.addr) return fail(EINVAL);
+  for (std::size_t i = 0; i < remotes_.size(); ++i) {
+    if (!remotes_[i]) {
+      remotes_[i] = out;
+      return static_cast<int>(i);
+    }
+  }
+  if (remotes_.size() == kExportsMax) return fail(ENOMEM);
+  remotes_.emplace_back(out);
+  return static_cast<int>(remotes_.size()) - 1;
+}
+
+int RdmaSocket::unimport(int handle) {
+  if (remote(handle) == nullptr) return EINVAL;
+  remotes_[static_cast<std::size_t>(handle)].reset();
+  return 0;
+}
+
+const RdmaSocket::Remote* RdmaSocket::remote(int handle) const {
+  if (handle < 0 || static_cast<std::size_t>(handle) >= remotes_.size()) return nullptr;
+  const auto& slot = remotes_[static_cast<std::size_t>(handle)];
+  return slot ? &*slot : nullptr;
+}
+
+namespace {
+
+struct RemoteCall {
+  int fd = -1;
+  int type = 0;
+  exs_rhandle_t remote = -1;
+  std::uint64_t offset = 0;
+  std::size_t length = 0;
+  exs_qhandle_t queue = EXS_QHANDLE_INVALID;
+  exs_ahandle_t ahandle = 0;
+};
+
+template <class Fill>
+ssize_t post(const RemoteCall& call, Fill fill) {
+  const auto socket = socket_of(call.fd);
+  if (socket == nullptr) return -1;
+  Outlet outlet(call.queue);
+  if (outlet.queue == nullptr) return fail(EINVAL);
+  {
+    const Engine::Inside inside(Engine::instance());
+    std::unique_lock lock(socket->mutex);
+    if (socket->closing || socket->shutting) return fail(EPIPE);
+    if (!socket->wait_for_room(lock, socket->one_sided, !socket->nonblocking)) return fail(EAGAIN);
+    RdmaSocket* rdma = rdma_of(*socket);
+    if (rdma == nullptr) return -1;
+    const RdmaSocket::Remote* to = rdma->remote(call.remote);
+    if (to == nullptr || call.length == 0 || call.length > kTransferMax) return fail(EINVAL);
+    if (call.offset > to->length || call.length > to->length - call.offset) return fail(EFAULT);
+    const bool atomic = call.type == EXS_EVT_FETCHADD || call.type == EXS_EVT_CMPSWAP;
+    if (atomic && (to->addr + call.offset) % sizeof(std::uint64_t) != 0) return fail(EINVAL);
+    Operation& op = socket->add(socket->one_sided);
+    op.type = call.type;
+    op.ahandle = call.ahandle;
+    op.queue = outlet.give();
+    op.seq = static_cast<std::uint64_t>(call.remote) << 48U | call.offset;
+    if (const int error = fill(op); error != 0) {
+      socket->unadd(socket->one_sided);
+      return fail(error);
+    }
+    rdma->one_sided_posted();
+  }
+  posted();
+  if (!outlet.blocking) return 0;
+  const exs_event_t event = wait_for_event(socket, outlet, {});
+  if (event.error != 0) return fail(event.error);
+  return static_cast<ssize_t>(call.length);
+}
+
+int fill_atomic(Operation& op, std::uint64_t operand, std::uint64_t swap, std::uint64_t* before) {
+  op.operand = operand;
+  op.swap = swap;
+  op.before = before;
+  return add_piece(op, &op.value, sizeof op.value, EXS_MHANDLE_UNREGISTERED);
+}
+
+}  // namespace
+}  // namespace weft::exs
+
+using namespace weft::exs;
+
+extern "C" {
+
+int exs_mexport(int fd, exs_mhandle_t mh, void* addr, size_t len, int rights, exs_mname_t* name) {
+  constexpr int kRights = EXS_MEXPORT_READ | EXS_MEXPORT_WRITE | EXS_MEXPORT_ATOMIC;
+  const auto socket = socket_of(fd);
+  if (socket == nullptr) return -1;
+  if (name == nullptr) return fail(EFAULT);
+  if (rights == 0 || (rights & ~kRights) != 0 || len == 0) return fail(EINVAL);
+  const auto region = Engine::instance().regions.find(mh, [](Region& found) { found.attach(); });
+  if (region == nullptr) return fail(EINVAL);
+  const std::lock_guard lock(socket->mutex);
+  RdmaSocket* rdma = rdma_of(*socket);
+  int error = rdma != nullptr ? 0 : errno;
+  if (error == 0 && !region->covers(addr, len)) error = EFAULT;
+  if (error == 0) error = rdma->export_memory(region, addr, len, rights, *name);
+  if (error == 0) return 0;
+  region->detach();
+  return fail(error);
+}
+
+int exs_munexport(int fd, const exs_mname_t* name) {
+  const auto socket = socket_of(fd);
+  if (socket == nullptr) return -1;
+  if (name == nullptr) return fail(EFAULT);
+  const std::lock_guard lock(socket->mutex);
+  RdmaSocket* rdma = rdma_of(*socket);
+  if (rdma == nullptr) return -1;
+  const int error = rdma->unexport(*name);
+  return error == 0 ? 0 : fail(error);
+}
+
+exs_rhandle_t exs_mimport(int fd, const exs_mname_t* name) {
+  const auto socket = socket_of(fd);
+  if (socket == nullptr) return -1;
+  if (name == nullptr) return fail(EFAULT);
+  const std::lock_guard lock(socket->mutex);
+  RdmaSocket* rdma = rdma_of(*socket);
+  return rdma != nullptr ? rdma->import_name(*name) : -1;
+}
+
+int exs_munimport(int fd, exs_rhandle_t remote) {
+  const auto socket = socket_of(fd);
+  if (socket == nullptr) return -1;
+  const std::lock_guard lock(socket->mutex);
+  // Work that has not begun names it.
+  if (!socket->one_sided.empty()) return fail(EBUSY);
+  RdmaSocket* rdma = rdma_of(*socket);
+  if (rdma == nullptr) return -1;
+  const int error = rdma->unimport(remote);
+  return error == 0 ? 0 : fail(error);
+}
+
+ssize_t exs_write(int fd, const void* buf, size_t len, exs_rhandle_t remote, uint64_t offset,
+                  exs_qhandle_t q, exs_ahandle_t ah, exs_mhandle_t mh) {
+  return post({fd, EXS_EVT_WRITE, remote, offset, len, q, ah},
+              [&](Operation& op) { return add_piece(op, const_cast<void*>(buf), len, mh); });
+}
+
+ssize_t exs_read(int fd, void* buf, size_t len, exs_rhandle_t remote, uint64_t offset,
+                 exs_qhandle_t q, exs_ahandle_t ah, exs_mhandle_t mh) {
+  return post({fd, EXS_EVT_READ, remote, offset, len, q, ah},
+              [&](Operation& op) { return add_piece(op, buf, len, mh); });
+}
+
+int exs_fetch_add(int fd, exs_rhandle_t remote, uint64_t offset, uint64_t add, uint64_t* before,
+                  exs_qhandle_t q, exs_ahandle_t ah) {
+  const auto got = post({fd, EXS_EVT_FETCHADD, remote, offset, sizeof add, q, ah},
+                        [&](Operation& op) { return fill_atomic(op, add, 0, before); });
+  return got < 0 ? -1 : 0;
+}
+
+int exs_cmp_swap(int fd, exs_rhandle_t remote, uint64_t offset, uint64_t compare, uint64_t swap,
+                 uint64_t* before, exs_qhandle_t q, exs_ahandle_t ah) {
+  const auto got = post({fd, EXS_EVT_CMPSWAP, remote, offset, sizeof swap, q, ah},
+                        [&](Operation& op) { return fill_atomic(op, compare, swap, before); });
+  return got < 0 ? -1 : 0;
+}
+
+}  // extern "C"

@@ -1,0 +1,292 @@
+// exs_init, and the calls that make, connect and end sockets.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "exs/api/exs_api.h"
+
+using namespace weft::exs;
+
+namespace {
+
+constexpr int kBacklogMax = 4096;
+
+// 0 or an errno.
+int check_address(const Socket& socket, const sockaddr* addr, socklen_t length) {
+  if (addr == nullptr) return EFAULT;
+  const socklen_t least = socket.domain == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  if (length < least || length > sizeof(sockaddr_storage)) return EINVAL;
+  return addr->sa_family == socket.domain ? 0 : EAFNOSUPPORT;
+}
+
+// Binds; where the choice is free, to TCP if RDMA does not reach the address.
+int bind_socket(Socket& socket, const Address& address) {
+  if (const int error = choose_provider(socket); error != 0) return error;
+  int error = socket.provider->bind(address);
+  if (error != 0 && error != EADDRINUSE && socket.settings.provider == EXS_PROVIDER_AUTO &&
+      socket.provider->is_rdma()) {
+    socket.provider = std::make_unique<TcpSocket>(socket);
+    error = socket.provider->bind(address);
+  }
+  if (error == 0) error = socket.provider->local(socket.bound);
+  if (error == 0) {
+    socket.state = State::kBound;
+  } else if (!socket.foreign) {
+    socket.provider.reset();
+  }
+  return error;
+}
+
+int bind_any(Socket& socket) {
+  Address any;
+  any.storage.ss_family = static_cast<sa_family_t>(socket.domain);
+  any.length = socket.domain == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  return bind_socket(socket, any);
+}
+
+int start_connect(Socket& socket, const Address& address) {
+  if (const int error = choose_provider(socket); error != 0) return error;
+  int error = socket.provider->connect(address);
+  if (error != 0 && socket.settings.provider == EXS_PROVIDER_AUTO && socket.provider->is_rdma()) {
+    auto tcp = std::make_unique<TcpSocket>(socket);
+    error = socket.bound.set() ? tcp->bind(socket.bound) : 0;
+    if (error == 0) error = tcp->connect(address);
+    socket.provider = std::move(tcp);
+  }
+  return error;
+}
+
+// The sockets that nobody will accept.
+void close_arrivals(std::deque<Socket::Arrival> arrivals) {
+  for (const auto& arrival : arrivals) {
+    Socket& socket = *arrival.socket;
+    const std::lock_guard lock(socket.mutex);
+    socket.closing = socket.abortive = true;
+    socket.provider->close();
+  }
+}
+
+int result_of(const exs_event_t& event) {
+  if (event.error != 0) return fail(event.error);
+  return event.type == EXS_EVT_ACCEPT ? event.u.accept.fd : 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+int exs_init(int version) {
+  if (version != EXS_VERSION1) return fail(EINVAL);
+  if (const int error = Engine::instance().start(); error != 0) return fail(error);
+  return 0;
+}
+
+int exs_socket(int domain, int type, int protocol) {
+  if (!initialized()) return fail(EINVAL);
+  if (domain != AF_INET && domain != AF_INET6) return fail(EAFNOSUPPORT);
+  const int flags = type & (SOCK_NONBLOCK | SOCK_CLOEXEC);
+  const int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (kind != SOCK_STREAM && kind != SOCK_SEQPACKET) return fail(ESOCKTNOSUPPORT);
+  if (protocol != 0 && protocol != IPPROTO_TCP) return fail(EPROTONOSUPPORT);
+  // Holds the number; over TCP it is the connection as well.
+  const int fd = ::socket(domain, SOCK_STREAM | (flags & SOCK_CLOEXEC), 0);
+  if (fd < 0) return -1;
+  auto socket =
+      std::make_shared<Socket>(fd, domain, kind == SOCK_STREAM ? Kind::kStream : Kind::kPacket);
+  socket->nonblocking = (flags & SOCK_NONBLOCK) != 0;
+  Engine::instance().add(socket);
+  return fd;
+}
+
+int exs_bind(int fd, const sockaddr* addr, socklen_t addrlen) {
+  const auto socket = socket_of(fd);
+  if (socket == nullptr) return -1;
+  const std::lock_guard lock(socket->mutex);
+  if (socket->state != State::kNew) return fail(EINVAL);
+  if (const int error = check_address(*socket, addr, addrlen); error != 0) return fail(error);
+  const int error = bind_socket(*socket, Address(addr, addrlen));
+  return error == 0 ? 0 : fail(error);
+}
+
+int exs_listen(int fd, int backlog) {
+  const auto socket = socket_of(fd);
+  if (socket == nullptr) return -1;
+  const std::lock_guard lock(socket->mutex);
+  if (socket->state != State::kNew && socket->state != State::kBound) return fail(EINVAL);
+  int error = socket->state == State::kNew ? bind_any(*socket) : 0;
+  if (error != 0) return fail(error);
+  socket->backlog = backlog <= 0 ? 1 : std::min(backlog, kBacklogMax);
+  socket->state = State::kListening;
+  error = socket->provider->listen(socket->backlog);
+  if (error == 0) return 0;
+  socket->state = State::kBound;
+  return fail(error);
+}
+
+int exs_accept(int fd, exs_acceptaddr_t* vec, int count, int flags, exs_qhandle_t q,
+               exs_ahandle_t ah) {
+  const auto socket = socket_of(fd);
+  if (socket == nullptr) return -1;
+  if (flags != 0 || count < 0 || count > 2) return fail(EINVAL);
+  if (count > 0 && vec == nullptr) return fail(EFAULT);
+  Outlet outlet(q);
+  if (outlet.queue == nullptr) return fail(EINVAL);
+  {
+    std::unique_lock lock(socket->mutex);
+    if (socket->state != State::kListening || socket->closing) return fail(EINVAL);
+    const bool now = !socket->arrivals.empty() || socket->provider->readable();
+    if (outlet.blocking && socket->nonblocking && !now) return fail(EAGAIN);
+    if (socket->accepts.size() >= Socket::kPendingMax) return fail(EAGAIN);
+    Operation& op = socket->add(socket->accepts);
+    op.type = EXS_EVT_ACCEPT;
+    op.ahandle = ah;
+    op.queue = outlet.give();
+    op.addresses = vec;
+    op.address_count = count;
+    socket->match_accepts();
+    socket->provider->accepts_posted();
+  }
+  posted();
+  return outlet.blocking ? result_of(wait_for_event(socket, outlet, {})) : 0;
+}
+
+int exs_connect(int fd, const sockaddr* addr, socklen_t addrlen, int flags, exs_qhandle_t q,
+                exs_ahandle_t ah) {
+  const auto socket = socket_of(fd);
+  if (socket == nullptr) return -1;
+  if (flags != 0) return fail(EINVAL);
+  Outlet outlet(q);
+  if (outlet.queue == nullptr) return fail(EINVAL);
+  bool quiet = false;
+  {
+    const std::lock_guard lock(socket->mutex);
+    if (const int error = check_address(*socket, addr, addrlen); error != 0) return fail(error);
+    if (socket->state == State::kConnected) return fail(EISCONN);
+    if (socket->state == State::kConnecting) return fail(EALREADY);
+    if (socket->state != State::kNew && socket->state != State::kBound) return fail(EINVAL);
+    const State before = socket->state;
+    Operation& op = socket->add(socket->connect_op);
+    op.type = EXS_EVT_CONNECT;
+    op.ahandle = ah;
+    // Without a queue, a socket that does not block connects behind the caller's back.
+    quiet = outlet.blocking && socket->nonblocking;
+    if (!quiet) {
+      op.queue = outlet.give();
+    }
+    socket->state = State::kConnecting;
+    if (const int error = start_connect(*socket, Address(addr, addrlen)); error != 0) {
+      socket->unadd(socket->connect_op);
+      socket->state = before;
+      return fail(error);
+    }
+  }
+  posted();
+  if (quiet) return fail(EINPROGRESS);
+  return outlet.blocking ? result_of(wait_for_event(socket, outlet, {})) : 0;
+}
+
+int exs_shutdown(int fd, int how, exs_qhandle_t q, exs_ahandle_t ah) {
+  const auto socket = socket_of(fd);
+  if (socket == nullptr) return -1;
+  if (how != EXS_SHUT_WR) return fail(EOPNOTSUPP);
+  Outlet outlet(q);
+  if (outlet.queue == nullptr) return fail(EINVAL);
+  {
+    const std::lock_guard lock(socket->mutex);
+    if (socket->state != State::kConnected) return fail(ENOTCONN);
+    if (socket->shutting) return fail(EALREADY);
+    Operation& op = socket->add(socket->shutdown_op);
+    op.type = EXS_EVT_SHUTDOWN;
+    op.ahandle = ah;
+    op.queue = outlet.give();
+    socket->shutting = true;
+    if (socket->peer_gone) {
+      socket->shut_down(EPIPE);
+    } else {
+      socket->provider->shut_down();
+    }
+  }
+  posted();
+  return outlet.blocking ? result_of(wait_for_event(socket, outlet, {})) : 0;
+}
+
+int exs_close(int fd, exs_qhandle_t q, exs_ahandle_t ah) {
+  const auto socket = socket_of(fd);
+  if (socket == nullptr) return -1;
+  Outlet outlet(q);
+  if (outlet.queue == nullptr) return fail(EINVAL);
+  std::deque<Socket::Arrival> arrivals;
+  {
+    const std::lock_guard lock(socket->mutex);
+    if (socket->closing) return fail(EBADF);
+    Operation& op = socket->add(socket->close_op);
+    op.type = EXS_EVT_CLOSE;
+    op.ahandle = ah;
+    op.queue = outlet.give();
+    socket->shutting = socket->closing = true;
+    arrivals.swap(socket->arrivals);
+    if (socket->provider != nullptr) {
+      socket->provider->close();
+    } else {
+      socket->closed(0);
+    }
+    socket->limit_close();
+  }
+  close_arrivals(std::move(arrivals));
+  posted();
+  return outlet.blocking ? result_of(wait_for_event(socket, outlet, {})) : 0;
+}
+
+int exs_cancel(int fd, int flags, exs_ahandle_t ah) {
+  const auto socket = socket_of(fd);
+  if (socket == nullptr) return -1;
+  if (flags != EXS_CAF_FILDES && flags != EXS_CAF_AHANDLE) return fail(EINVAL);
+  {
+    const std::lock_guard lock(socket->mutex);
+    const auto named = [&](const Operation& op) {
+      return flags == EXS_CAF_FILDES || op.ahandle == ah;
+    };
+    for (auto it = socket->accepts.begin(); it != socket->accepts.end();) {
+      const auto next = std::next(it);
+      if (named(*it)) socket->finish(socket->accepts, it, ECANCELED, 0);
+      it = next;
+    }
+    for (auto* list : {&socket->sends, &socket->receives}) {
+      for (Operation& op : *list) op.cancelled = op.cancelled || named(op);
+    }
+    if (socket->provider != nullptr) socket->provider->cancel();
+  }
+  posted();
+  return 0;
+}
+
+int exs_poll(exs_pollfd_t* vec, int count, int flags, exs_qhandle_t q, exs_ahandle_t ah) {
+  if (!initialized() || flags != 0 || count < 1 || count > 65536) return fail(EINVAL);
+  if (vec == nullptr) return fail(EFAULT);
+  Outlet outlet(q);
+  if (outlet.queue == nullptr) return fail(EINVAL);
+  auto wait = std::make_shared<PollWait>();
+  for (int i = 0; i < count; ++i) {
+    auto socket = socket_of(vec[i].fd);
+    if (socket == nullptr) return -1;
+    wait->sockets.push_back(std::move(socket));
+  }
+  wait->vec = vec;
+  wait->count = count;
+  wait->ahandle = ah;
+  wait->queue = outlet.give();
+  for (const auto& socket : wait->sockets) {
+    const std::lock_guard lock(socket->mutex);
+    socket->watchers.push_back(wait);
+  }
+  Engine::instance().kick(wait);
+  Engine::instance().run_polls();
+  if (!outlet.blocking) return 0;
+  exs_event_t event{};
+  do {
+    Engine::instance().wait(*outlet.queue, 1, Instant::max(), EXS_WAIT_ADAPTIVE);
+  } while (outlet.queue->pop(&event, 1) == 0);
+  return event.u.poll.ready;
+}
+
+}  // extern "C"

@@ -1,0 +1,337 @@
+#include "exs/core/exs_engine.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <thread>
+
+#include "os/clock.h"
+#include "os/event_fd.h"
+#include "os/signals_blocked.h"
+#include "os/thread_event.h"
+
+namespace weft::exs {
+namespace {
+
+constexpr int kReadyAtOnce = 64;
+constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr int kTickMs = 1;
+constexpr int kTickOfCallersMs = 2;
+// So many ticks without a caller, and the progress thread takes over. A caller that has lost its
+// CPU for a moment does not get it back sooner from a thread that does its work.
+constexpr int kTicksUntilQuiet = 3;
+// A look at TCP is a system call. With RDMA beside it, and nothing seen for so many polls, one poll
+// in so many looks.
+constexpr std::uint32_t kPollsUntilTcpIsQuiet = 256;
+constexpr std::uint32_t kPollsPerQuietLook = 16;
+
+std::atomic<Engine*> current{nullptr};
+timespec time_left(Instant until) {
+  const std::chrono::nanoseconds left = std::max(until - Clock::now(), Clock::duration::zero());
+  return os::timespec_of(left.count());
+}
+
+}  // namespace
+
+Engine& Engine::instance() {
+  if (Engine* engine = current.load(std::memory_order_acquire)) return *engine;
+  static const int once = ::pthread_atfork(
+      nullptr, nullptr, [] { current.store(new Engine, std::memory_order_release); });
+  static_cast<void>(once);
+  static auto* first = new Engine;
+  Engine* none = nullptr;
+  current.compare_exchange_strong(none, first);
+  return *current.load(std::memory_order_acquire);
+}
+
+int Engine::start() {
+  const std::lock_guard lock(start_mutex_);
+  if (started()) return 0;
+  wake_ = os::make_event();
+  tcp_ = os::Fd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!wake_ || !tcp_) return errno;
+  // Without any RDMA device, in the kernel or besides it, there is TCP.
+  cm_channel_ = rdma_create_event_channel();
+  if (const rdma_event_channel* channel = cm_channel(); channel != nullptr) {
+    ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
+  }
+  std::thread thread = os::start_thread([this] { run(); });
+  pthread_setname_np(thread.native_handle(), "exs");
+  thread.detach();
+  started_.store(true, std::memory_order_release);
+  return 0;
+}
+
+bool Engine::has_rdma() {
+  const std::lock_guard lock(start_mutex_);
+  if (!probed_) {
+    probed_ = true;
+    int count = 0;
+    ibv_device** list = cm_channel() != nullptr ? ibv_get_device_list(&count) : nullptr;
+    if (list != nullptr) ibv_free_device_list(list);
+    if (count == 0) cm_channel_ = nullptr;  // leaked: the thread may be looking at it
+  }
+  return cm_channel() != nullptr;
+}
+
+// ---- progress
+
+bool Engine::drive() {
+  drives_.fetch_add(1, std::memory_order_relaxed);
+  std::unique_lock lock(drive_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  bool busy = poll_devices();
+  if (tcp_is_due()) busy = poll_tcp() || busy;
+  lock.unlock();
+  run_polls();
+  return busy;
+}
+
+std::vector<std::shared_ptr<Device>> Engine::devices() const {
+  const std::shared_lock lock(devices_mutex_);
+  return devices_;
+}
+
+bool Engine::poll_devices() {
+  if (device_count_.load(std::memory_order_acquire) == 0) return false;
+  bool busy = false;
+  const std::size_t count = device_count_.load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < count; ++i) {
+    active_devices_[i]->each_shard([&](CqShard& shard) { busy = poll_shard(shard) || busy; });
+  }
+  return busy;
+}
+
+bool Engine::poll_shard(CqShard& shard) {
+  std::array<ibv_wc, kCompletionsAtOnce> completions;
+  const int got = ibv_poll_cq(shard.cq, kCompletionsAtOnce, completions.data());
+  if (got <= 0) return false;
+  const auto all = std::span(completions).first(static_cast<std::size_t>(got));
+  // Those of one socket that follow each other are handed over together.
+  for (std::size_t first = 0; first < all.size();) {
+    const auto number = static_cast<std::uint32_t>(all[first].wr_id >> 32U);
+    std::size_t end = first + 1;
+    while (end < all.size() && all[end].wr_id >> 32U == number) ++end;
+    if (const auto socket = enrolled(number); socket != nullptr) {
+      const std::lock_guard lock(socket->mutex);
+      if (socket->provider != nullptr) {
+        socket->provider->on_completions(all.subspan(first, end - first));
+      }
+    }
+    first = end;
+  }
+  return true;
+}
+
+bool Engine::tcp_is_due() {
+  if (tcp_sockets_.load(std::memory_order_relaxed) == 0) return false;
+  if (device_count_.load(std::memory_order_relaxed) == 0) return true;
+  return ++polls_without_tcp_ < kPollsUntilTcpIsQuiet ||
+         polls_without_tcp_ % kPollsPerQuietLook == 0;
+}
+
+bool Engine::poll_tcp() {
+  std::array<epoll_event, kReadyAtOnce> ready;
+  const int got = ::epoll_wait(tcp_.get(), ready.data(), kReadyAtOnce, 0);
+  for (int i = 0; i < got; ++i) {
+    const epoll_event& one = ready[static_cast<std::size_t>(i)];
+    const auto socket = enrolled(static_cast<std::uint32_t>(one.data.u64));
+    if (socket == nullptr) continue;
+    const std::lock_guard lock(socket->mutex);
+    if (socket->provider != nullptr) socket->provider->on_ready(one.events);
+  }
+  if (got > 0) polls_without_tcp_ = 0;
+  return got > 0;
+}
+
+void Engine::wake_up() const { os::raise_event(wake_.get()); }
+
+void Engine::hand_over() {
+  hand_over_.store(true);
+  if (!asleep_.load()) wake_up();
+}
+
+int Engine::spin(EventQueue& queue, std::size_t need, Instant until, Instant spin_until) {
+  bool busy = false;
+  bool enough = false;
+  const Inside inside(*this);
+  for (unsigned round = 1; !enough && queue.waiting() < need; ++round) {
+    busy = drive() || busy;
+    // Reading the clock costs more than an idle poll.
+    if (round % 16 != 0) continue;
+    const Instant now = Clock::now();
+    // While anything moves, its own events may be next.
+    if (std::exchange(busy, false)) spin_until = std::max(spin_until, now + kSpin);
+    enough = now >= std::min(until, spin_until) || queue.retired();
+  }
+  return enough ? ETIMEDOUT : 0;
+}
+
+int Engine::wait(EventQueue& queue, std::size_t need, Instant until, int strategy) {
+  if (queue.waiting() >= need) return 0;
+  drive();
+  if (queue.waiting() >= need || until == Instant::min()) return 0;
+  const Instant spin_until = strategy == EXS_WAIT_BUSY_POLL ? Instant::max()
+                             : strategy == EXS_WAIT_NOTIFY  ? Instant::min()
+                                                            : Clock::now() + kSpin;
+  if (strategy != EXS_WAIT_NOTIFY && spin(queue, need, until, spin_until) == 0) return 0;
+  while (queue.waiting() < need && Clock::now() < until) {
+    if (queue.retired()) return EINVAL;
+    EventQueue::Sleeper sleeper{os::ThreadEvent::get(), need};
+    if (!queue.enter(sleeper)) continue;
+    hand_over();
+    pollfd one{sleeper.fd, POLLIN, 0};
+    const timespec left = time_left(until);
+    const int got = ::ppoll(&one, 1, until == Instant::max() ? nullptr : &left, nullptr);
+    const int failure = got < 0 ? errno : 0;
+    queue.leave(sleeper);
+    if (failure != 0) return failure;
+  }
+  return 0;
+}
+
+// ---- the progress thread
+
+void Engine::run() {
+  std::uint64_t seen = 0;
+  int quiet_ticks = 0;
+  bool cm = true;
+  for (;;) {
+    if (cm) run_cm();
+    run_timers(Clock::now());
+    reap();
+    run_polls();
+    const std::uint64_t now = drives_.load(std::memory_order_relaxed);
+    const bool asked = hand_over_.exchange(false);
+    const bool driven = now != seen || callers_inside_.load(std::memory_order_relaxed) != 0;
+    quiet_ticks = driven ? 0 : quiet_ticks + 1;
+    if (quiet_ticks < kTicksUntilQuiet && !asked) {
+      seen = now;
+      cm = sleep(false);
+      continue;
+    }
+    quiet_ticks = kTicksUntilQuiet;  // it goes on until a caller is seen
+    asleep_.store(true);
+    arm();
+    bool busy = false;
+    {
+      // Not tried: a caller may have polled a queue just before it was armed.
+      const std::lock_guard lock(drive_mutex_);
+      busy = poll_devices();
+      if (tcp_sockets_.load() != 0) busy = poll_tcp() || busy;
+    }
+    run_polls();
+    cm = busy || sleep(true);
+    asleep_.store(false);
+    seen = drives_.load(std::memory_order_relaxed);
+    drain_channels();
+  }
+}
+
+void Engine::arm() {
+  for (const auto& device : devices()) {
+    device->each_shard([](CqShard& shard) {
+      if (!shard.armed.exchange(true)) ibv_req_notify_cq(shard.cq, 0);
+    });
+  }
+}
+
+void Engine::drain_channels() {
+  for (const auto& device : devices()) {
+    ibv_cq* cq = nullptr;
+    void* context = nullptr;
+    while (ibv_get_cq_event(device->channel(), &cq, &context) == 0) {
+      auto* shard = static_cast<CqShard*>(context);
+      shard->armed.store(false);
+      ibv_ack_cq_events(cq, 1);
+    }
+  }
+}
+
+bool Engine::sleep(bool armed) {
+  std::vector<pollfd> fds;
+  fds.push_back({wake_.get(), POLLIN, 0});
+  const rdma_event_channel* channel = cm_channel();
+  if (channel != nullptr) fds.push_back({channel->fd, POLLIN, 0});
+  if (armed) {
+    fds.push_back({tcp_.get(), POLLIN, 0});
+    for (const auto& device : devices()) fds.push_back({device->channel()->fd, POLLIN, 0});
+  }
+  const bool callers = callers_inside_.load(std::memory_order_relaxed) != 0;
+  const int tick = callers ? kTickOfCallersMs : kTickMs;
+  Instant until = armed ? Instant::max() : Clock::now() + std::chrono::milliseconds(tick);
+  {
+    const std::lock_guard lock(later_mutex_);
+    if (!timers_.empty()) until = std::min(until, timers_.begin()->first);
+    if (!dead_ids_.empty() || !kicked_.empty() || !abandoned_.empty()) return true;
+  }
+  const timespec left = time_left(until);
+  ::ppoll(fds.data(), fds.size(), until == Instant::max() ? nullptr : &left, nullptr);
+  if (fds[0].revents != 0) (void)os::lower_event(wake_.get());
+  return channel != nullptr && fds[1].revents != 0;
+}
+
+void Engine::run_timers(Instant now) {
+  std::vector<std::shared_ptr<Socket>> due;
+  {
+    const std::lock_guard lock(later_mutex_);
+    while (!timers_.empty() && timers_.begin()->first <= now) {
+      if (auto socket = timers_.begin()->second.lock()) due.push_back(std::move(socket));
+      timers_.erase(timers_.begin());
+    }
+  }
+  for (const auto& socket : due) {
+    const std::lock_guard lock(socket->mutex);
+    socket->check_limits();
+    if (socket->provider != nullptr) socket->provider->on_time();
+  }
+}
+
+void Engine::reap() {
+  std::vector<rdma_cm_id*> dead;
+  std::vector<std::shared_ptr<Socket>> abandoned;
+  {
+    const std::lock_guard lock(later_mutex_);
+    dead.swap(dead_ids_);
+    abandoned.swap(abandoned_);
+  }
+  for (const auto& socket : abandoned) {
+    const std::lock_guard lock(socket->mutex);
+    socket->descriptor_lost = socket->shutting = socket->closing = socket->abortive = true;
+    if (socket->provider != nullptr) socket->provider->close();
+    socket->closed(0);
+  }
+  for (rdma_cm_id* id : dead) rdma_destroy_id(id);
+}
+
+void Engine::schedule(const std::shared_ptr<Socket>& socket, Instant when) {
+  bool first = false;
+  {
+    const std::lock_guard lock(later_mutex_);
+    // Two statements: begin() has to be evaluated after the insertion.
+    const auto added = timers_.emplace(when, socket);
+    first = added == timers_.begin();
+  }
+  if (first) wake_up();
+}
+
+void Engine::destroy_later(rdma_cm_id* id) {
+  {
+    const std::lock_guard lock(later_mutex_);
+    dead_ids_.push_back(id);
+  }
+  wake_up();
+}
+
+void Engine::abandon_later(const std::shared_ptr<Socket>& socket) {
+  {
+    const std::lock_guard lock(later_mutex_);
+    abandoned_.push_back(socket);
+  }
+  wake_up();
+}
+
+}  // namespace weft::exs

@@ -1,0 +1,159 @@
+// The engine: one for the process. It polls completion queues and sockets, runs connection set-up
+// and time limits.
+//
+// Who makes progress: a caller that waits for events, on its own thread. When no caller has done so
+// for a few milliseconds, the progress thread arms everything and sleeps until there is work.
+#pragma once
+
+#include <rdma/rdma_cma.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "exs/core/exs_device.h"
+#include "exs/core/exs_socket.h"
+#include "exs/core/handles.h"
+#include "os/fd.h"
+
+namespace weft::exs {
+
+class Engine {
+ public:
+  // Made at the first call, never destroyed: its thread may outlive static objects. A child of
+  // fork() has a new one: the former's thread, and what that was doing, stayed with the parent.
+  static Engine& instance();
+
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Starts the progress thread when it does not run. 0 or an errno.
+  int start();
+  [[nodiscard]] bool started() const { return started_.load(std::memory_order_acquire); }
+
+  // A caller is inside a call that makes progress, however long that takes.
+  class Inside {
+   public:
+    explicit Inside(Engine& engine) : engine_(engine) {
+      engine_.callers_inside_.fetch_add(1, std::memory_order_relaxed);
+    }
+    ~Inside() { engine_.callers_inside_.fetch_sub(1, std::memory_order_relaxed); }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+   private:
+    Engine& engine_;
+  };
+
+  // Polls everything once, if nobody else does. True: something happened.
+  bool drive();
+  // Returns once `queue` has `need` events or `until` has come: 0, or EINTR after a signal.
+  int wait(EventQueue& queue, std::size_t need, Instant until, int strategy);
+  // Has the progress thread take over at once, because the caller is about to sleep.
+  void hand_over();
+
+  // The sockets of this process, by descriptor.
+  void add(const std::shared_ptr<Socket>& socket);
+  [[nodiscard]] std::shared_ptr<Socket> find(int fd) const;
+  void remove(int fd, const Socket* socket);
+  // The application has closed the descriptor of `socket` by itself: ends the connection, later and
+  // on the progress thread.
+  void abandon_later(const std::shared_ptr<Socket>& socket);
+
+  // RDMA.
+  [[nodiscard]] bool has_rdma();
+  [[nodiscard]] rdma_event_channel* cm_channel() const { return cm_channel_.load(); }
+  std::shared_ptr<Device> device_of(ibv_context* context);
+  // A number for a connection, found in wr_id and in rdma_cm_id.context.
+  std::uint32_t enroll(const std::shared_ptr<Socket>& socket);
+  void dismiss(std::uint32_t number);
+  [[nodiscard]] std::shared_ptr<Socket> enrolled(std::uint32_t number) const;
+  // Says what answers a peer that asks for a connection; `listener` may be null. It is called by
+  // the thread that makes progress, without any lock. REQUIRES: before the first rdma_listen().
+  using OnRequest = void (*)(const std::shared_ptr<Socket>& listener, const CmEvent& event);
+  void answer_requests(OnRequest answer) { on_request_.store(answer); }
+  // Destroys the QP of an id: not while rdma_get_cm_event looks at it.
+  void destroy_qp(rdma_cm_id* id);
+  // Destroys an id whose QP is gone, later and on the progress thread.
+  void destroy_later(rdma_cm_id* id);
+
+  // TCP: edge-triggered reports for Socket::provider.
+  int watch(int fd, const std::shared_ptr<Socket>& socket);
+  void unwatch(int fd, std::uint32_t number);
+
+  // Calls on_time() and check_limits() of `socket` at `when`.
+  void schedule(const std::shared_ptr<Socket>& socket, Instant when);
+  // Has `wait` evaluated soon.
+  void kick(const std::shared_ptr<PollWait>& wait);
+  // Evaluates what has been kicked. Never with a lock of a socket held.
+  void run_polls();
+  static bool evaluate(PollWait& wait);
+
+  Handles<EventQueue> queues;
+  Handles<Region> regions;
+
+ private:
+  Engine() = default;
+
+  void run();  // the progress thread
+  void wake_up() const;
+  void arm();
+  bool poll_devices();
+  bool poll_shard(CqShard& shard);
+  bool poll_tcp();
+  bool tcp_is_due();
+  bool next_cm_event(CmEvent& out);
+  void run_cm();
+  void drain_before_end();
+  void run_timers(Instant now);
+  void reap();
+  void drain_channels();
+  bool sleep(bool armed);  // true: rdma_cm may have something to tell
+  int spin(EventQueue& queue, std::size_t need, Instant until, Instant spin_until);
+  std::vector<std::shared_ptr<Device>> devices() const;
+
+  std::mutex start_mutex_;
+  std::atomic<bool> started_{false};
+  os::Fd wake_;
+  os::Fd tcp_;
+  std::atomic<rdma_event_channel*> cm_channel_{nullptr};
+  std::mutex cm_mutex_;  // innermost: an id's QP is there as long as an event is being taken
+  std::atomic<OnRequest> on_request_{nullptr};
+  bool probed_ = false;
+  std::atomic<int> tcp_sockets_{0};
+
+  std::mutex drive_mutex_;
+  std::atomic<std::uint64_t> drives_{0};  // by callers
+  std::atomic<int> callers_inside_{0};    // who post, or drive until they have their events
+  std::uint32_t polls_without_tcp_ = 0;   // with drive_mutex_: since a look at TCP found something
+  std::atomic<bool> hand_over_{false};
+  std::atomic<bool> asleep_{false};  // armed, or about to be
+
+  mutable std::shared_mutex table_mutex_;
+  std::vector<std::shared_ptr<Socket>> table_;
+  mutable std::shared_mutex numbers_mutex_;
+  std::unordered_map<std::uint32_t, std::shared_ptr<Socket>> numbers_;
+  std::uint32_t next_number_ = 0;
+
+  mutable std::shared_mutex devices_mutex_;
+  std::vector<std::shared_ptr<Device>> devices_;
+  // The same, for polling without the lock: they are only ever added.
+  static constexpr std::size_t kDevicesMax = 64;
+  std::array<Device*, kDevicesMax> active_devices_{};
+  std::atomic<std::size_t> device_count_{0};
+
+  std::mutex later_mutex_;
+  std::vector<rdma_cm_id*> dead_ids_;
+  std::vector<std::shared_ptr<Socket>> abandoned_;
+  std::multimap<Instant, std::weak_ptr<Socket>> timers_;
+  std::vector<std::shared_ptr<PollWait>> kicked_;
+  std::atomic<bool> any_kicked_{false};
+};
+
+}  // namespace weft::exs

@@ -1,0 +1,68 @@
+#include "exs/core/exs_memory.h"
+
+#include <sys/mman.h>
+
+#include <new>
+
+namespace weft::exs {
+
+Mr Mr::create(std::shared_ptr<Device> device, void* addr, std::size_t length, int access) {
+  Mr out;
+  // By the exported name: the macro of the same name picks another entry for access flags that are
+  // not constants.
+  out.mr_ = (ibv_reg_mr)(device->pd(), addr, length, access);
+  if (out.mr_ != nullptr) out.device_ = std::move(device);
+  return out;
+}
+
+Mr& Mr::operator=(Mr&& other) noexcept {
+  if (this != &other) {
+    reset();
+    device_ = std::move(other.device_);
+    mr_ = std::exchange(other.mr_, nullptr);
+  }
+  return *this;
+}
+
+void Mr::reset() {
+  if (mr_ != nullptr) ibv_dereg_mr(std::exchange(mr_, nullptr));
+  device_.reset();
+}
+
+bool Region::lkey(const std::shared_ptr<Device>& device, std::uint32_t& out) {
+  if (first_.load(std::memory_order_acquire) == device.get()) {
+    out = first_lkey_;
+    return true;
+  }
+  const std::lock_guard lock(mutex_);
+  for (const auto& [known, mr] : registered_) {
+    if (known == device.get()) {
+      out = mr.lkey();
+      return true;
+    }
+  }
+  Mr mr = Mr::create(device, addr_, length_, IBV_ACCESS_LOCAL_WRITE);
+  // Memory that may only be read, as constants are, can still be sent.
+  if (!mr) mr = Mr::create(device, addr_, length_, 0);
+  if (!mr) return false;
+  out = mr.lkey();
+  if (registered_.empty()) {
+    first_lkey_ = out;
+    first_.store(device.get(), std::memory_order_release);
+  }
+  registered_.emplace_back(device.get(), std::move(mr));
+  return true;
+}
+
+Pages::Pages(std::size_t length) : length_(length) {
+  if (length == 0) return;
+  void* at = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) throw std::bad_alloc();
+  data_ = static_cast<std::uint8_t*>(at);
+}
+
+Pages::~Pages() {
+  if (data_ != nullptr) ::munmap(data_, length_);
+}
+
+}  // namespace weft::exs

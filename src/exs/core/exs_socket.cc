@@ -1,0 +1,259 @@
+#include "exs/core/exs_socket.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "exs/core/exs_engine.h"
+
+namespace weft::exs {
+namespace {
+
+void let_go(const Operation& op) {
+  for (const auto* pieces : {&op.pieces, &op.files}) {
+    for (const Piece& piece : *pieces) {
+      if (piece.region != nullptr) piece.region->detach();
+    }
+  }
+}
+
+}  // namespace
+
+Socket::Socket(int descriptor, int family, Kind type) : fd(descriptor), domain(family), kind(type) {
+  stats.size = sizeof stats;
+}
+
+Socket::~Socket() = default;
+
+Operation& Socket::add(OperationList& list) {
+  const bool first = list.empty();
+  if (spare.empty()) {
+    list.emplace_back();
+  } else {
+    list.splice(list.end(), spare, spare.begin());
+  }
+  if (first) moved(list);
+  return list.back();
+}
+
+void Socket::unadd(OperationList& list) {
+  Operation& op = list.back();
+  let_go(op);
+  if (op.queue != nullptr) op.queue->detach();
+  op.reset();
+  spare.splice(spare.begin(), list, std::prev(list.end()));
+}
+
+void Socket::moved(const OperationList& list) {
+  TimeLimit* limit = nullptr;
+  if (&list == &sends) limit = &send_limit;
+  if (&list == &receives) limit = &receive_limit;
+  if (limit == nullptr || limit->after == Clock::duration::zero()) return;
+  limit->since = Clock::now();
+  look_at(limit->since + limit->after);
+}
+
+// A look that comes earlier will see to this limit too.
+void Socket::look_at(Instant when) {
+  if (next_look_ <= when) return;
+  next_look_ = when;
+  Engine::instance().schedule(shared_from_this(), when);
+}
+
+void Socket::limit_close() {
+  if (state == State::kClosed || linger == linger.zero()) return;
+  close_by_ = Clock::now() + linger;
+  look_at(close_by_);
+}
+
+void Socket::end_late_close() {
+  close_by_ = Instant::max();
+  if (state == State::kClosed) return;
+  abortive = true;
+  for (Operation& op : close_op) op.error = ETIMEDOUT;
+  if (provider != nullptr) provider->close();
+}
+
+void Socket::finish(OperationList& list, OperationList::iterator it, int failure,
+                    std::size_t length) {
+  Operation& op = *it;
+  // Before anybody hears of the end: nobody may reach the memory any more, and the queue and the
+  // regions may be given back.
+  op.grants.clear();
+  op.locals.clear();
+  const exs_event_t event = event_of(op, fd, failure, length);
+  const std::shared_ptr<EventQueue> queue = std::move(op.queue);
+  let_go(op);
+  op.reset();
+  spare.splice(spare.begin(), list, it);
+  moved(list);
+  if (queue == nullptr) return;
+  queue->complete(event);
+}
+
+void Socket::finish_all(OperationList& list, int failure) {
+  while (!list.empty()) finish_front(list, failure, list.front().done);
+}
+
+void Socket::connected(int failure) {
+  if (state != State::kConnecting) return;
+  state = failure == 0 ? State::kConnected : State::kFailed;
+  error = failure;
+  if (failure != 0) {
+    finish_all(sends, failure);
+    finish_all(receives, failure);
+  }
+  finish_all(connect_op, failure);
+  if (failure != 0 && closing) closed(0);
+  changed();
+}
+
+void Socket::failed(int failure) {
+  if (state == State::kClosed || state == State::kFailed) return;
+  if (state == State::kConnecting) return connected(failure);
+  state = State::kFailed;
+  error = failure;
+  finish_all(sends, failure);
+  finish_all(one_sided, failure);
+  finish_all(receives, failure);
+  finish_all(accepts, failure);
+  finish_all(shutdown_op, failure);
+  if (closing) closed(failure);
+  changed();
+}
+
+void Socket::shut_down(int failure) {
+  finish_all(shutdown_op, failure);
+  changed();
+}
+
+void Socket::closed(int failure) {
+  if (state == State::kClosed) return;
+  state = State::kClosed;
+  finish_all(sends, ECANCELED);
+  finish_all(one_sided, ECANCELED);
+  finish_all(receives, ECANCELED);
+  finish_all(accepts, ECANCELED);
+  finish_all(connect_op, ECANCELED);
+  finish_all(shutdown_op, failure);
+  for (TimeLimit* limit : {&send_limit, &receive_limit}) {
+    if (limit->queue != nullptr) limit->queue->detach();
+    *limit = TimeLimit{};
+  }
+  Engine::instance().remove(fd, this);
+  if (!descriptor_lost) ::close(fd);
+  const bool late = !close_op.empty() && close_op.front().error != 0;
+  finish_all(close_op, late ? ETIMEDOUT : failure);
+  changed();
+}
+
+bool Socket::arrived(Arrival arrival) {
+  if (state != State::kListening || closing) return false;
+  arrivals.push_back(std::move(arrival));
+  match_accepts();
+  changed();
+  return true;
+}
+
+void Socket::match_accepts() {
+  while (!arrivals.empty() && !accepts.empty()) {
+    Arrival arrival = std::move(arrivals.front());
+    arrivals.pop_front();
+    Operation& op = accepts.front();
+    exs_event_t event = event_of(op, fd, 0, 0);
+    event.u.accept = {};
+    event.u.accept.fd = arrival.socket->fd;
+    const Address* addresses[] = {&arrival.peer, &arrival.local};
+    for (int i = 0; i < std::min(op.address_count, 2); ++i) {
+      socklen_t length = op.addresses[i].addrlen;
+      addresses[i]->copy_to(op.addresses[i].addr, &length);
+      event.u.accept.addrlen[i] = length;
+    }
+    const std::shared_ptr<EventQueue> queue = op.queue;
+    op.reset();
+    spare.splice(spare.begin(), accepts, accepts.begin());
+    queue->complete(event);
+  }
+}
+
+void Socket::changed() {
+  if (room_waiters_ != 0) room_.notify_all();
+  for (const auto& wait : watchers) Engine::instance().kick(wait);
+}
+
+bool Socket::wait_for_room(std::unique_lock<std::mutex>& lock, OperationList& list,
+                           bool may_block) {
+  if (list.size() < kPendingMax) return true;
+  if (!may_block) return false;
+  ++room_waiters_;
+  while (list.size() >= kPendingMax && state != State::kFailed && state != State::kClosed) {
+    lock.unlock();
+    const bool moved_something = Engine::instance().drive();
+    lock.lock();
+    // The time limit is for room that our own driving made a moment ago.
+    if (!moved_something) room_.wait_for(lock, std::chrono::milliseconds(1));
+  }
+  --room_waiters_;
+  return true;
+}
+
+void Socket::check_limit(TimeLimit& limit, const OperationList& list, int type, Instant now,
+                         Instant& next) {
+  // Without a queue it is a limit for calls that block, which look at it themselves.
+  if (limit.after == Clock::duration::zero() || limit.queue == nullptr || list.empty()) return;
+  if (now >= limit.since + limit.after) {
+    exs_event_t event{};
+    event.type = type;
+    event.error = ETIMEDOUT;
+    event.ahandle = limit.ahandle;
+    event.fd = fd;
+    if (limit.once) {
+      limit.queue->complete(event);
+      limit = TimeLimit{};
+      return;
+    }
+    limit.queue->push(event);
+    limit.since = now;
+  }
+  next = std::min(next, limit.since + limit.after);
+}
+
+void Socket::check_limits() {
+  const Instant now = Clock::now();
+  if (now >= close_by_) end_late_close();
+  Instant next = close_by_;
+  check_limit(send_limit, sends, EXS_EVT_SENDTIMEOUT, now, next);
+  check_limit(receive_limit, receives, EXS_EVT_RECVTIMEOUT, now, next);
+  next_look_ = next;
+  if (next != Instant::max()) Engine::instance().schedule(shared_from_this(), next);
+}
+
+short readiness(Socket& socket, short events) {
+  int ready = 0;
+  if (socket.state == State::kFailed || socket.state == State::kClosed) {
+    ready = EXS_POLLERR | EXS_POLLHUP | EXS_POLLIN | EXS_POLLOUT;
+  } else if (socket.state == State::kListening) {
+    if (!socket.arrivals.empty() || socket.provider->readable()) ready = EXS_POLLIN;
+  } else if (socket.state == State::kConnected) {
+    if (socket.provider->readable()) ready |= EXS_POLLIN;
+    if (!socket.shutting && socket.sends.size() < Socket::kPendingMax &&
+        socket.provider->writable()) {
+      ready |= EXS_POLLOUT;
+    }
+  }
+  return static_cast<short>(ready & (events | EXS_POLLERR | EXS_POLLHUP));
+}
+
+void log_line(const Socket& socket, const char* what, const char* why) {
+  static const bool quiet = [] {
+    const char* wanted = std::getenv("EXS_LOG");
+    return wanted != nullptr && std::strcmp(wanted, "off") == 0;
+  }();
+  if (!quiet) std::fprintf(stderr, "exs: socket %d: %s: %s\n", socket.fd, what, why);
+}
+
+}  // namespace weft::exs

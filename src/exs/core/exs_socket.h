@@ -1,0 +1,226 @@
+// A socket: what the calls of the API see. What moves its bytes is a Provider: RDMA or TCP.
+//
+// Everything here needs the socket's mutex, but for what is constant or atomic. Order of locks: the
+// engine's drive lock, then a socket's mutex, then a queue's. No thread holds two sockets' mutexes.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+#include <sys/exs.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "exs/core/exs_address.h"
+#include "exs/core/exs_messages.h"
+#include "exs/core/operation.h"
+
+namespace weft::exs {
+
+class Socket;
+struct PollWait;
+
+// An event of rdma_cm, copied, so that it can be acknowledged before it is dealt with.
+struct CmEvent {
+  rdma_cm_event_type type{};
+  int status = 0;
+  rdma_cm_id* id = nullptr;
+  std::vector<std::uint8_t> private_data;
+  int responder_resources = 0;
+  int initiator_depth = 0;
+};
+
+// What moves the bytes of one socket. All calls with the socket's mutex.
+class Provider {
+ public:
+  virtual ~Provider() = default;
+
+  // 0 or an errno. The outcome of connect() is reported by Socket::connected().
+  virtual int bind(const Address& address) = 0;
+  virtual int listen(int backlog) = 0;
+  virtual int connect(const Address& address) = 0;
+  virtual int local(Address& out) const = 0;
+  virtual int peer(Address& out) const = 0;
+
+  // Operations have been appended to the socket's lists.
+  virtual void sends_posted() = 0;
+  virtual void receives_posted() = 0;
+  virtual void accepts_posted() {}
+  // No more sends will come: finishes those there are, tells the peer, then Socket::shut_down().
+  virtual void shut_down() = 0;
+  // The application has closed the socket; sends are finished as by shut_down(). Ends with
+  // Socket::closed().
+  virtual void close() = 0;
+  // Ends what it can of the operations marked `cancelled`.
+  virtual void cancel() = 0;
+
+  // Reports of the engine.
+  virtual void on_completions(std::span<const ibv_wc> /*completions*/) {}
+  virtual void on_cm(const CmEvent& /*event*/) {}
+  virtual void on_ready(std::uint32_t /*epoll_events*/) {}
+  // Its time has come, see Engine::schedule().
+  virtual void on_time() {}
+  // The socket from whose listener this one came, once, when it is ready to be accepted.
+  virtual std::shared_ptr<Socket> take_parent() { return nullptr; }
+
+  // Something to receive, an end or an error; room to send.
+  [[nodiscard]] virtual bool readable() const = 0;
+  [[nodiscard]] virtual bool writable() const = 0;
+  [[nodiscard]] virtual bool is_rdma() const = 0;
+};
+
+enum class State : std::uint8_t {
+  kNew,
+  kBound,
+  kListening,
+  kConnecting,
+  kConnected,
+  kFailed,  // broken: see error
+  kClosed,
+};
+
+// What can be set before a socket connects or listens.
+struct Settings {
+  std::uint32_t immediate_bytes = 4096;
+  std::uint16_t slots = 64;
+  std::uint32_t ring_bytes = 1U << 20U;
+  int provider = EXS_PROVIDER_AUTO;
+  int tcp_port = 0;  // listeners over RDMA: for peers with only TCP. 0: none
+};
+
+struct TimeLimit {
+  Clock::duration after{};  // zero: none
+  bool once = false;
+  std::shared_ptr<EventQueue> queue;
+  exs_ahandle_t ahandle = 0;
+  exs_timeout_t given{};
+  Instant since{};  // when something last moved
+};
+
+class Socket : public std::enable_shared_from_this<Socket> {
+ public:
+  // Operations in one direction that may be outstanding; more is EAGAIN.
+  static constexpr std::size_t kPendingMax = 4096;
+
+  Socket(int fd, int domain, Kind kind);
+  ~Socket();
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+
+  const int fd;
+  const int domain;
+  const Kind kind;
+  std::mutex mutex;
+
+  State state = State::kNew;
+  int error = 0;  // why it failed
+  bool nonblocking = false;
+  bool foreign = false;     // a plain socket of the application's
+  std::uint64_t inode = 0;  // foreign: to tell when the number has been given to another file
+  bool peer_gone = false;  // the peer has closed: there is an end to receive, and nobody to send to
+  bool shutting = false;   // exs_shutdown or exs_close has been called
+  bool closing = false;    // exs_close has been called
+  Settings settings;
+  Address bound;
+  std::unique_ptr<Provider> provider;
+  exs_stats_t stats{};
+  TimeLimit send_limit;
+  TimeLimit receive_limit;
+
+  OperationList sends;     // waiting or under way, in order
+  OperationList receives;  //
+  OperationList accepts;
+  OperationList one_sided;
+  OperationList connect_op;   // none or one
+  OperationList shutdown_op;  //
+  OperationList close_op;     //
+  OperationList spare;
+
+  // Established sockets that nobody has accepted.
+  struct Arrival {
+    std::shared_ptr<Socket> socket;
+    Address peer;
+    Address local;
+  };
+  std::deque<Arrival> arrivals;
+  int backlog = 0;
+
+  // A fresh operation at the end of `list`.
+  Operation& add(OperationList& list);
+  // Its event, and the operation is gone. `it` is in `list`.
+  void finish(OperationList& list, OperationList::iterator it, int failure, std::size_t length);
+  void finish_front(OperationList& list, int failure, std::size_t length) {
+    finish(list, list.begin(), failure, length);
+  }
+  void finish_all(OperationList& list, int failure);
+  // Takes back the last of `list`, of which nobody has heard.
+  void unadd(OperationList& list);
+
+  // Reports of providers.
+  void connected(int failure);
+  void failed(int failure);  // every operation ends; exs_close still has to be called
+  void shut_down(int failure);
+  void closed(int failure);
+  // A connection for exs_accept. False: the backlog is full.
+  bool arrived(Arrival arrival);
+  void match_accepts();
+  // Readiness may have changed: exs_poll, and callers that wait for room, look again.
+  void changed();
+
+  // Waits, driving, until `list` has room. False: EAGAIN. Lets go of `lock` meanwhile.
+  bool wait_for_room(std::unique_lock<std::mutex>& lock, OperationList& list, bool may_block);
+
+  // Fires the time limits that have passed, and schedules the next look.
+  void check_limits();
+
+  std::vector<std::shared_ptr<PollWait>> watchers;
+  // Connections of this listener that are being set up.
+  std::atomic<int> half_open{0};
+  // Close without waiting for anything: SO_LINGER with a time of zero.
+  bool abortive = false;
+  // SO_LINGER with another time: how long exs_close may take. Zero: as long as it needs.
+  std::chrono::seconds linger{0};
+  // The application has closed the descriptor by itself, and its number is another socket's now.
+  bool descriptor_lost = false;
+  // After exs_close: has the linger time seen to.
+  void limit_close();
+
+ private:
+  void check_limit(TimeLimit& limit, const OperationList& list, int type, Instant now,
+                   Instant& next);
+  void moved(const OperationList& list);
+
+  void look_at(Instant when);
+  void end_late_close();
+
+  Instant close_by_ = Instant::max();
+  Instant next_look_ = Instant::max();  // when the engine will call check_limits()
+  std::condition_variable room_;
+  int room_waiters_ = 0;
+};
+
+// One exs_poll that waits. Evaluated by the engine, without any lock of a socket held.
+struct PollWait {
+  exs_pollfd_t* vec = nullptr;
+  int count = 0;
+  exs_ahandle_t ahandle = 0;
+  std::shared_ptr<EventQueue> queue;
+  std::vector<std::shared_ptr<Socket>> sockets;  // one for each entry, null: bad
+  std::mutex mutex;                              // guards done and revents
+  bool done = false;
+  std::atomic<bool> kicked{false};
+};
+
+// What exs_poll says of a socket.
+short readiness(Socket& socket, short events);
+
+// A line on stderr about a connection that ended badly, unless EXS_LOG=off.
+void log_line(const Socket& socket, const char* what, const char* why);
+
+}  // namespace weft::exs

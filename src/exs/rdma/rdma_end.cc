@@ -1,0 +1,147 @@
+// Posting by the application, the orderly end, and every other end.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "exs/rdma/rdma_socket.h"
+
+namespace weft::exs {
+namespace {
+
+// How long a peer may take to end the connection after both have finished.
+constexpr auto kDisconnectLimit = std::chrono::seconds(5);
+
+}  // namespace
+
+void RdmaSocket::sends_posted() { flush(); }
+
+void RdmaSocket::receives_posted() {
+  if (in_) deliver_ring();
+  if (s_.kind == Kind::kPacket && peer_finished_) finish_packet_receives();
+  flush();
+}
+
+bool RdmaSocket::readable() const {
+  if (tcp_listener_ != nullptr) return tcp_listener_->readable();
+  if (peer_finished_) return true;
+  return in_ ? in_->ring_used() != 0 : !incoming_.empty();
+}
+
+bool RdmaSocket::writable() const { return up_ && !gone_; }
+
+void RdmaSocket::cancel() {
+  if (s_.kind == Kind::kStream && in_) {
+    cancel_stream();
+  } else if (s_.kind == Kind::kPacket) {
+    cancel_packets();
+  }
+  flush();
+}
+
+// ---- the orderly end
+
+void RdmaSocket::shut_down() {
+  finish_wanted_ = true;
+  withdraw_persistent();
+  flush();
+}
+
+void RdmaSocket::close() {
+  if (!up_ || gone_ || s_.abortive || s_.state != State::kConnected) {
+    release();
+    return s_.closed(0);
+  }
+  for (Operation& op : s_.receives) op.cancelled = true;
+  cancel();
+  shut_down();
+}
+
+// After all sends: kFinish. After its answer: the application's events, and with exs_close the end
+// of the connection, once the last message is on its way.
+void RdmaSocket::advance_end() {
+  if (!finish_wanted_ || gone_) return;
+  if (!finish_sent_) {
+    if (!s_.sends.empty() || !s_.one_sided.empty()) return;
+    finish_sent_ = true;
+    queue_control(Type::kFinish, 0, 0, 0);
+  }
+  if (!finish_acked_) return;
+  if (!s_.shutdown_op.empty()) s_.shut_down(0);
+  if (!s_.closing || disconnecting_ || !s_.receives.empty()) return;
+  if (!control_.empty() || last_serial_ > retired_) return;
+  disconnect();
+}
+
+void RdmaSocket::disconnect() {
+  disconnecting_ = true;
+  rdma_disconnect(id_);
+  engine_.schedule(s_.shared_from_this(), Clock::now() + kDisconnectLimit);
+}
+
+void RdmaSocket::on_time() {
+  if (disconnecting_ && !gone_) ended();
+}
+
+// The connection is over: by our own end, the peer's, or an accident.
+void RdmaSocket::ended() {
+  if (gone_) return;
+  const bool ours = s_.closing && finish_acked_;
+  const bool theirs = peer_finished_;
+  release();
+  if (ours) return s_.closed(0);
+  if (!theirs) return broke(ECONNRESET, nullptr);
+  // The peer has said all it had to say and has closed: receives find the end, sends nobody.
+  s_.peer_gone = true;
+  s_.finish_all(s_.sends, EPIPE);
+  s_.finish_all(s_.one_sided, EPIPE);
+  s_.finish_all(s_.shutdown_op, EPIPE);
+  if (s_.closing) return s_.closed(finish_sent_ || s_.sends.empty() ? 0 : EPIPE);
+  s_.changed();
+}
+
+// Ends the connection at once. `why`: the peer's mistake, for the log.
+void RdmaSocket::broke(int error, const char* why) {
+  if (why != nullptr) log_line(s_, "connection reset", why);
+  release();
+  if (const auto parent = parent_.lock()) {
+    // Nobody has accepted it, and nobody will.
+    parent->half_open.fetch_sub(1);
+    parent_.reset();
+    s_.closing = true;
+  }
+  s_.failed(error);
+}
+
+// After this the device reaches no memory of this socket, and no report comes any more.
+void RdmaSocket::release() {
+  gone_ = true;
+  tcp_listener_.reset();
+  if (has_qp_) {
+    engine_.destroy_qp(id_);
+    has_qp_ = false;
+  }
+  if (id_ != nullptr && number_ != 0) {
+    engine_.destroy_later(id_);
+    id_ = nullptr;
+  }
+  if (shard_ != nullptr) {
+    device_->give_back(shard_, shard_entries_);
+    shard_ = nullptr;
+  }
+  for (auto* list : {&s_.sends, &s_.receives}) {
+    for (Operation& op : *list) {
+      op.grants.clear();
+      op.locals.clear();
+    }
+  }
+  for (Exported& one : exported_) {
+    if (one.region != nullptr) one.region->detach();
+  }
+  exported_.clear();
+  ring_mr_.reset();
+  slots_mr_.reset();
+  if (number_ != 0) engine_.dismiss(number_);
+  number_ = 0;
+}
+
+}  // namespace weft::exs

@@ -1,0 +1,151 @@
+// What the peer sends: completions, counters, and where each message goes.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "exs/rdma/rdma_socket.h"
+
+namespace weft::exs {
+
+void RdmaSocket::slot_read(std::uint32_t slot) {
+  read_slots_.push_back(slot);
+  if (read_slots_.size() >= repost_every_ && !repost()) {
+    broke(ECONNRESET, "a receive cannot be posted");
+  }
+}
+
+bool RdmaSocket::repost() {
+  std::array<ibv_recv_wr, kRepostMax> wrs{};
+  std::array<ibv_sge, kRepostMax> sges;
+  while (!read_slots_.empty()) {
+    const std::size_t count = std::min(read_slots_.size(), wrs.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint32_t slot = read_slots_[read_slots_.size() - count + i];
+      sges[i] = {reinterpret_cast<std::uintptr_t>(slots_.data() + slot * slot_bytes_),
+                 static_cast<std::uint32_t>(slot_bytes_), slots_mr_.lkey()};
+      wrs[i].wr_id = static_cast<std::uint64_t>(number_) << 32U | kReceiveBit | slot;
+      wrs[i].sg_list = &sges[i];
+      wrs[i].num_sge = 1;
+      wrs[i].next = i + 1 < count ? &wrs[i + 1] : nullptr;
+    }
+    ibv_recv_wr* bad = nullptr;
+    if (ibv_post_recv(id_->qp, wrs.data(), &bad) != 0) return false;
+    read_slots_.resize(read_slots_.size() - count);
+    returned_ += static_cast<std::uint32_t>(count);
+  }
+  return true;
+}
+
+void RdmaSocket::on_completions(std::span<const ibv_wc> completions) {
+  for (const ibv_wc& wc : completions) {
+    if (gone_) return;
+    const auto low = static_cast<std::uint32_t>(wc.wr_id);
+    if (wc.status != IBV_WC_SUCCESS) {
+      // A flush follows from something else, which is told by its own completion or event.
+      if (wc.status != IBV_WC_WR_FLUSH_ERR) {
+        log_line(s_, "connection reset", ibv_wc_status_str(wc.status));
+      }
+      ended();
+      continue;
+    }
+    if ((low & kReceiveBit) != 0) {
+      on_message(low & (kReceiveBit - 1), wc.byte_len);
+    } else {
+      retire(low);
+    }
+  }
+  if (gone_) return;
+  if (s_.kind == Kind::kStream) {
+    finish_stream_sends();
+  } else {
+    finish_fetches();
+  }
+  finish_one_sided();
+  flush();
+}
+
+void RdmaSocket::on_message(std::uint32_t slot, std::uint32_t length) {
+  heard_ = true;
+  up_ = true;  // the first message may come before rdma_cm says so
+  ++s_.stats.messages_received;
+  Message message;
+  const auto bytes = std::span<const std::uint8_t>(slots_.data() + slot * slot_bytes_, length);
+  const char* why = decode(bytes, message);
+  if (why == nullptr) why = take_counters(message.header);
+  if (why == nullptr) why = dispatch(message);
+  if (why != nullptr) return broke(ECONNRESET, why);
+  if (!gone_) slot_read(slot);  // the payload has been copied
+}
+
+const char* RdmaSocket::take_counters(const Header& header) {
+  if (header.slots_returned - peer_returned_ > messages_sent_ - peer_returned_) {
+    return "more slots returned than messages sent";
+  }
+  peer_returned_ = header.slots_returned;
+  if (s_.kind == Kind::kStream) {
+    if (!out_->on_ring_consumed(header.ring_consumed)) return "bytes of the ring returned twice";
+    return nullptr;
+  }
+  const auto sent = static_cast<std::uint32_t>(next_send_seq_);
+  if (header.messages_consumed - peer_messages_consumed_ > sent - peer_messages_consumed_) {
+    return "more messages consumed than sent";
+  }
+  peer_messages_consumed_ = header.messages_consumed;
+  if (header.ring_consumed < packet_ring_peer_consumed_ ||
+      header.ring_consumed > packet_ring_sent_) {
+    return "bytes of the ring returned twice";
+  }
+  packet_ring_peer_consumed_ = header.ring_consumed;
+  return nullptr;
+}
+
+const char* RdmaSocket::dispatch(const Message& message) {
+  const Header& header = message.header;
+  const bool stream = s_.kind == Kind::kStream;
+  const bool data = header.type == Type::kData || header.type == Type::kRing ||
+                    header.type == Type::kDirect || header.type == Type::kSource;
+  if (data && peer_finished_) return "data after the end";
+  switch (header.type) {
+    case Type::kStart:
+    case Type::kCredit: return nullptr;
+    case Type::kFinish:
+      if (peer_finished_) return "a second end";
+      // A sender waits for the answer to what it offers: nobody could fetch it any more.
+      if (std::ranges::any_of(incoming_, [](const Incoming& one) { return one.source; })) {
+        return "the end before all messages are fetched";
+      }
+      peer_finished_ = true;
+      queue_control(Type::kFinished, 0, 0, 0);
+      if (stream) {
+        void_adverts();
+        deliver_ring();
+      }
+      s_.changed();
+      return nullptr;
+    case Type::kFinished:
+      if (!finish_sent_ || finish_acked_) return "an answer to an end that was not sent";
+      finish_acked_ = true;
+      return nullptr;
+    case Type::kData: return stream ? on_stream_data(message) : on_packet_data(message);
+    default: break;
+  }
+  if (stream) {
+    switch (header.type) {
+      case Type::kRing: return on_ring(header);
+      case Type::kDirect: return on_direct(header, {});
+      case Type::kAdvert: return on_advert(message);
+      case Type::kCloseChain: return on_close_chain(header);
+      case Type::kChainClosed: return on_chain_closed(header);
+      default: return "a message for another type of socket";
+    }
+  }
+  switch (header.type) {
+    case Type::kSource: return on_source(message);
+    case Type::kDone: return on_done(header);
+    case Type::kWithdraw: return on_withdraw(header);
+    default: return "a message for another type of socket";
+  }
+}
+
+}  // namespace weft::exs

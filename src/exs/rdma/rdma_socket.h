@@ -1,0 +1,279 @@
+// A socket over RDMA: docs/exs-protocol.md, over a reliable connected queue pair.
+//
+// All calls with the mutex of its Socket. Source files by event: rdma_setup.cc (connections),
+// rdma_send.cc (posting, credits), rdma_receive.cc (messages of the peer), rdma_stream.cc and
+// rdma_packet.cc (data), rdma_end.cc (finish, close, failure).
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "exs/core/exs_engine.h"
+#include "exs/core/exs_messages.h"
+#include "exs/core/exs_socket.h"
+#include "exs/rdma/stream_rules.h"
+#include "exs/tcp/tcp_socket.h"
+
+namespace weft::exs {
+
+class RdmaSocket final : public Provider {
+ public:
+  explicit RdmaSocket(Socket& socket);
+  ~RdmaSocket() override;
+
+  int bind(const Address& address) override;
+  int listen(int backlog) override;
+  int connect(const Address& address) override;
+  int local(Address& out) const override;
+  int peer(Address& out) const override;
+  void sends_posted() override;
+  void receives_posted() override;
+  void shut_down() override;
+  void close() override;
+  void cancel() override;
+  [[nodiscard]] bool readable() const override;
+  [[nodiscard]] bool writable() const override;
+  [[nodiscard]] bool is_rdma() const override { return true; }
+  void on_completions(std::span<const ibv_wc> completions) override;
+  void on_cm(const CmEvent& event) override;
+  void on_time() override;
+  void on_ready(std::uint32_t epoll_events) override;
+  void accepts_posted() override;
+  std::shared_ptr<Socket> take_parent() override;
+
+  // A peer asks for a connection; `listener` may be null. Without any lock.
+  static void on_request(const std::shared_ptr<Socket>& listener, const CmEvent& event);
+
+  // One-sided work has been posted.
+  void one_sided_posted();
+  [[nodiscard]] const std::shared_ptr<Device>& device() const { return device_; }
+  // Memory that the peer may reach by name until it is taken back. `region` is attached; it is
+  // detached then.
+  int export_memory(const std::shared_ptr<Region>& region, void* addr, std::size_t length,
+                    int rights, exs_mname_t& name);
+  int unexport(const exs_mname_t& name);
+  int import_name(const exs_mname_t& name);  // a handle, or -1
+  int unimport(int handle);
+  struct Remote {
+    std::uint64_t addr = 0;
+    std::uint64_t length = 0;
+    std::uint32_t rkey = 0;
+  };
+  [[nodiscard]] const Remote* remote(int handle) const;
+
+ private:
+  // ---- set-up (rdma_setup.cc)
+  int make_id();
+  int make_qp();
+  int make_buffers();
+  int post_slots();
+  Hello my_hello() const;
+  bool accept_hello(const Hello& hello);
+  void resolved();
+  void established();
+  void refused(const CmEvent& event);
+  int fall_back();
+  int listen_for_tcp(int backlog);
+  rdma_conn_param parameters(const std::uint8_t* data, std::size_t length) const;
+
+  // ---- posting (rdma_send.cc)
+  struct RemotePiece {
+    std::uint64_t addr = 0;
+    std::uint32_t rkey = 0;
+    std::uint64_t length = 0;
+  };
+  // Room for `requests` work requests and, unless none is wanted, a message.
+  [[nodiscard]] bool can_post(std::size_t requests) const;
+  [[nodiscard]] bool can_send(std::size_t requests);
+  // Posts one message. `payload` of the operation from `from` on is copied into it.
+  bool send_message(Header header, std::span<const Segment> segments, const Operation* payload,
+                    std::size_t from, bool signaled);
+  // Writes bytes of `op` to remote memory, unsignaled: a message follows.
+  bool post_writes(Operation& op, std::size_t from, std::span<const RemotePiece> to);
+  bool post_requests(ibv_send_wr* first, std::size_t count, int slot, bool signaled);
+  bool local_key(Operation& op, const Piece& piece, std::uint32_t& out);
+  void retire(std::uint32_t low_bits);
+  void flush();  // sends all that can be sent now
+  void flush_control();
+  void flush_credits();
+  void queue_control(Type type, std::uint8_t flags, std::uint64_t seq, std::uint32_t aux);
+  void pump_one_sided();
+  bool post_one_sided(Operation& op);
+  void finish_one_sided();
+  bool load_file(Operation& op);
+
+  // ---- messages of the peer (rdma_receive.cc)
+  void on_message(std::uint32_t slot, std::uint32_t length);
+  const char* take_counters(const Header& header);
+  const char* dispatch(const Message& message);
+  const char* on_close_chain(const Header& header);
+  const char* on_chain_closed(const Header& header);
+  // Posts the slots that have been read, several together since a post costs more than a slot.
+  void slot_read(std::uint32_t slot);
+  bool repost();
+
+  // ---- stream (rdma_stream.cc)
+  void pump_stream();
+  bool send_step(Operation& op, const StreamSender::Step& step);
+  bool send_direct(Operation& op, const StreamSender::Step& step);
+  bool send_ring(Operation& op, const StreamSender::Step& step);
+  void finish_stream_sends();
+  const char* on_advert(const Message& message);
+  const char* on_stream_data(const Message& message);
+  const char* on_ring(const Header& header);
+  const char* on_direct(const Header& header, std::span<const std::uint8_t> payload);
+  const char* into_ring(std::uint64_t seq, std::uint64_t length,
+                        std::span<const std::uint8_t> payload);
+  void void_adverts();
+  void deliver_ring();
+  void advertise();
+  bool advertise_one(Operation& op);
+  void cancel_stream();
+  void finish_receive(OperationList::iterator it, int error);
+
+  // ---- packets (rdma_packet.cc)
+  struct Incoming {
+    std::uint64_t seq = 0;
+    bool source = false;  // to be fetched; else in the ring
+    bool persistent = false;
+    bool matched = false;    // a receive fetches it, and no other may
+    bool withdrawn = false;  // no further receive may begin with it
+    bool was_received = false;
+    int fetching = 0;  // receives that read it now
+    std::uint32_t length = 0;
+    std::vector<Segment> segments;
+  };
+  void pump_packets();
+  bool send_packet(Operation& op);
+  bool send_source(Operation& op);
+  const char* on_packet_data(const Message& message);
+  const char* on_source(const Message& message);
+  const char* on_done(const Header& header);
+  const char* on_withdraw(const Header& header);
+  void match_packets();
+  OperationList::iterator next_free_receive();
+  void receive_from_ring(Operation& op, std::deque<Incoming>::iterator it);
+  bool start_fetch(Operation& op, Incoming& incoming);
+  bool sink_key(Operation& op, const Piece& piece, std::size_t at, std::size_t length,
+                std::uint32_t& out);
+  void finish_fetches();
+  void finish_packet_receives();
+  std::deque<Incoming>::iterator drop_incoming(std::deque<Incoming>::iterator it);
+  void prune_incoming();
+  void cancel_packets();
+  void cancel_packet_sends();
+  void withdraw_persistent();
+
+  // ---- the end (rdma_end.cc)
+  void advance_end();
+  void disconnect();
+  void broke(int error, const char* why);
+  void release();
+  void ended();
+
+  static constexpr int kNoSlot = -1;
+  static constexpr std::size_t kRepostMax = 8;
+  static constexpr std::uint32_t kReceiveBit = 1U << 31U;
+
+  Socket& s_;
+  Engine& engine_;
+  std::shared_ptr<Device> device_;
+  std::uint32_t number_ = 0;
+  rdma_cm_id* id_ = nullptr;
+  bool has_qp_ = false;
+  CqShard* shard_ = nullptr;
+  int shard_entries_ = 0;
+  Address target_;
+  Address local_;  // of a connection
+  Address peer_;
+  std::weak_ptr<Socket> parent_;
+  std::unique_ptr<TcpSocket> tcp_listener_;  // EXS_F_SETTCPPORT
+  bool passive_ = false;
+  bool announce_ = false;
+  bool up_ = false;     // connected
+  bool heard_ = false;  // passive: the peer has sent something, so that we may
+
+  Hello mine_;
+  Hello theirs_;
+  Pages slots_;  // mine_.slots of slot_bytes_ to receive into, then send_slots_ to send from
+  Mr slots_mr_;
+  std::vector<std::uint32_t> read_slots_;  // to be posted again
+  std::size_t repost_every_ = 1;
+  std::size_t slot_bytes_ = 0;
+  std::size_t send_slot_bytes_ = 0;
+  std::size_t inline_bytes_ = 0;
+  Pages ring_;
+  Mr ring_mr_;
+
+  // Credits, totals modulo 2^32.
+  std::uint32_t messages_sent_ = 0;
+  std::uint32_t peer_returned_ = 0;
+  std::uint32_t returned_ = 0;
+  std::uint32_t returned_told_ = 0;
+  bool stalled_ = false;  // for a credit; counted once
+  bool ring_stalled_ = false;
+
+  struct Posted {
+    std::uint64_t serial = 0;
+    std::uint32_t requests = 0;
+    int slot = kNoSlot;
+  };
+  std::deque<Posted> posted_;
+  std::size_t sq_depth_ = 0;
+  std::size_t sq_used_ = 0;
+  std::uint64_t serial_ = 0;
+  std::uint64_t retired_ = 0;
+  // So many requests may pass without a completion. Fewer than there are buffers to send from:
+  // those come back with completions.
+  unsigned signal_every_ = 16;
+  unsigned unsignaled_ = 0;
+  std::vector<int> free_slots_;
+
+  struct Control {
+    Type type;
+    std::uint8_t flags;
+    std::uint64_t seq;
+    std::uint32_t aux;
+  };
+  std::deque<Control> control_;
+
+  std::optional<StreamSender> out_;
+  std::optional<StreamReceiver> in_;
+  // Memory of the peer's adverts, in the order of StreamSender.
+  std::deque<std::vector<Segment>> their_adverts_;
+  std::uint64_t first_their_advert_ = 0;
+  std::uint64_t ring_told_ = 0;
+
+  // Packets.
+  std::uint64_t next_send_seq_ = 0;
+  std::uint64_t next_incoming_seq_ = 0;
+  std::uint32_t messages_consumed_ = 0;
+  std::uint32_t messages_told_ = 0;
+  std::uint32_t peer_messages_consumed_ = 0;
+  std::uint64_t packet_ring_sent_ = 0;
+  std::uint64_t packet_ring_peer_consumed_ = 0;
+  std::uint64_t packet_ring_received_ = 0;
+  std::uint64_t packet_ring_consumed_ = 0;
+  std::deque<Incoming> incoming_;
+
+  // The end.
+  bool finish_wanted_ = false;
+  bool finish_sent_ = false;
+  bool finish_acked_ = false;
+  bool peer_finished_ = false;
+  bool disconnecting_ = false;
+  std::uint64_t last_serial_ = 0;  // of the last message, to be away before we disconnect
+  bool gone_ = false;
+
+  struct Exported {
+    exs_mname_t name;
+    Mr mr;
+    std::shared_ptr<Region> region;
+  };
+  std::vector<Exported> exported_;
+  std::vector<std::optional<Remote>> remotes_;
+};
+
+}  // namespace weft::exs

@@ -1,0 +1,315 @@
+// SOCK_STREAM over RDMA. StreamSender and StreamReceiver decide, this file moves the bytes.
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+
+#include "exs/rdma/rdma_socket.h"
+
+namespace weft::exs {
+namespace {
+
+// Receives of less than this are not advertised: a copy costs less than a message and a
+// registration.
+constexpr std::size_t kAdvertMin = 8192;
+
+}  // namespace
+
+// ---- sending
+
+void RdmaSocket::pump_stream() {
+  for (auto it = s_.sends.begin(); it != s_.sends.end(); ++it) {
+    Operation& op = *it;
+    while (op.handed < op.total && op.error == 0 && !op.cancelled) {
+      if (op.has_files) {
+        const std::size_t loaded = op.bounce_at + op.bounce.size();
+        // The buffer is used again once the adapter is done with it.
+        if (op.handed == loaded && op.serial > retired_) return;
+        if (op.handed == loaded && !load_file(op)) break;
+      }
+      const std::size_t end = !op.has_files ? op.total : op.bounce_at + op.bounce.size();
+      const auto step = out_->next(std::min<std::uint64_t>(end - op.handed, kTransferMax));
+      if (step.way == StreamSender::Way::kWait) {
+        if (!ring_stalled_) ++s_.stats.ring_stalls;
+        ring_stalled_ = true;
+        return;
+      }
+      ring_stalled_ = false;
+      if (!can_send(2 * kSegmentsMax)) return;
+      if (!send_step(op, step)) return broke(ECONNRESET, "a send cannot be posted");
+    }
+  }
+  finish_stream_sends();
+}
+
+bool RdmaSocket::send_step(Operation& op, const StreamSender::Step& step) {
+  const bool direct = step.way == StreamSender::Way::kDirect;
+  const std::uint64_t seq = out_->seq();
+  Header header;
+  header.seq = seq;
+  const std::size_t fits = std::min(mine_.immediate_bytes, theirs_.immediate_bytes);
+  const bool inside = step.length <= fits;
+  header.length = static_cast<std::uint32_t>(step.length);
+  bool ok = true;
+  if (inside) {
+    header.type = Type::kData;
+    header.flags = direct ? kInChain : 0;
+    ok = send_message(header, {}, &op, op.handed, false);
+    s_.stats.immediate_sent += step.length;
+  } else {
+    ok = direct ? send_direct(op, step) : send_ring(op, step);
+    header.type = direct ? Type::kDirect : Type::kRing;
+    ok = ok && send_message(header, {}, nullptr, 0, true);
+    op.serial = serial_;
+    (direct ? s_.stats.direct_sent : s_.stats.indirect_sent) += step.length;
+  }
+  out_->took(step);
+  s_.stats.switches = out_->switches();
+  while (first_their_advert_ < out_->first_advert()) {
+    their_adverts_.pop_front();
+    ++first_their_advert_;
+  }
+  op.handed += step.length;
+  s_.stats.bytes_sent += step.length;
+  return ok;
+}
+
+// The part [step.at, step.at + step.length) of the advert at the head.
+bool RdmaSocket::send_direct(Operation& op, const StreamSender::Step& step) {
+  std::array<RemotePiece, kSegmentsMax> to;
+  std::size_t count = 0;
+  std::uint64_t skip = step.at;
+  std::uint64_t left = step.length;
+  for (const Segment& segment : their_adverts_.front()) {
+    if (skip >= segment.length) {
+      skip -= segment.length;
+      continue;
+    }
+    if (left == 0) break;
+    const std::uint64_t here = std::min<std::uint64_t>(segment.length - skip, left);
+    to[count++] = {segment.addr + skip, segment.rkey, here};
+    left -= here;
+    skip = 0;
+  }
+  assert(left == 0);
+  return post_writes(op, op.handed, std::span(to).first(count));
+}
+
+bool RdmaSocket::send_ring(Operation& op, const StreamSender::Step& step) {
+  const RemotePiece to{theirs_.ring_addr + step.at, theirs_.ring_rkey, step.length};
+  return post_writes(op, op.handed, std::span(&to, 1));
+}
+
+// Sends end in order, each when nothing of it is needed any more.
+void RdmaSocket::finish_stream_sends() {
+  bool any = false;
+  while (!s_.sends.empty()) {
+    Operation& op = s_.sends.front();
+    if (op.serial > retired_) break;
+    if (op.error == 0 && !op.cancelled && op.handed < op.total) break;
+    const int error = op.handed == op.total ? 0 : op.error != 0 ? op.error : ECANCELED;
+    s_.finish_front(s_.sends, error, op.handed);
+    any = true;
+  }
+  if (any) s_.changed();
+}
+
+const char* RdmaSocket::on_advert(const Message& message) {
+  const Header& h = message.header;
+  switch (out_->on_advert(h.aux, h.seq, h.length, (h.flags & kWaitAll) != 0)) {
+    case StreamSender::Verdict::kViolation: return "an advert out of order";
+    case StreamSender::Verdict::kStale: return nullptr;
+    case StreamSender::Verdict::kAccepted: break;
+  }
+  their_adverts_.emplace_back(message.segments.begin(), message.segments.begin() + h.segments);
+  return nullptr;
+}
+
+const char* RdmaSocket::on_close_chain(const Header& header) {
+  if (!out_->on_close_chain(header.aux)) return "a chain that is not there";
+  their_adverts_.clear();
+  first_their_advert_ = out_->first_advert();
+  queue_control(Type::kChainClosed, 0, 0, header.aux);
+  return nullptr;
+}
+
+// ---- receiving
+
+const char* RdmaSocket::on_stream_data(const Message& message) {
+  const Header& h = message.header;
+  if ((h.flags & kInChain) != 0) return on_direct(h, message.payload);
+  return into_ring(h.seq, h.length, message.payload);
+}
+
+const char* RdmaSocket::on_ring(const Header& header) {
+  return into_ring(header.seq, header.length, {});
+}
+
+// Bytes that are for the memory of the first receive: there already, or `payload`.
+const char* RdmaSocket::on_direct(const Header& header, std::span<const std::uint8_t> payload) {
+  const auto placed = in_->on_direct(header.seq, header.length);
+  if (!placed.ok) return "bytes for memory that was not offered";
+  Operation& op = s_.receives.front();
+  assert(op.advertised && header.length <= op.total - op.done);
+  if (!payload.empty()) {
+    copy_in(op, op.done, payload.data(), payload.size());
+    ++s_.stats.copies;
+    s_.stats.copied_bytes += payload.size();
+    s_.stats.indirect_received += payload.size();
+  } else {
+    s_.stats.direct_received += header.length;
+  }
+  op.done += header.length;
+  s_.stats.bytes_received += header.length;
+  if (placed.ends) finish_receive(s_.receives.begin(), 0);
+  return nullptr;
+}
+
+const char* RdmaSocket::into_ring(std::uint64_t seq, std::uint64_t length,
+                                  std::span<const std::uint8_t> payload) {
+  const std::uint64_t at = in_->ring_tail();
+  const bool empty = in_->ring_used() == 0;
+  if (!in_->on_ring(seq, length)) return "more bytes than the ring holds, or out of order";
+  void_adverts();
+  s_.stats.bytes_received += length;
+  // A payload goes straight to a receive that waits for it.
+  while (empty && !payload.empty() && !s_.receives.empty()) {
+    Operation& op = s_.receives.front();
+    const std::size_t take = std::min(payload.size(), op.total - op.done);
+    copy_in(op, op.done, payload.data(), take);
+    op.done += take;
+    ++s_.stats.copies;
+    s_.stats.copied_bytes += take;
+    s_.stats.indirect_received += take;
+    in_->consumed(take);
+    payload = payload.subspan(take);
+    if (op.done == op.total || (op.flags & MSG_WAITALL) == 0) {
+      finish_receive(s_.receives.begin(), 0);
+    }
+  }
+  if (!payload.empty()) {
+    const std::uint64_t skipped = length - payload.size();
+    std::memcpy(ring_.data() + at + skipped, payload.data(), payload.size());
+    ++s_.stats.copies;
+    s_.stats.copied_bytes += payload.size();
+  }
+  deliver_ring();
+  if (in_->ring_used() != 0) s_.changed();
+  return nullptr;
+}
+
+// The peer's rights end here, before anything is shown to the application.
+void RdmaSocket::void_adverts() {
+  for (Operation& op : s_.receives) {
+    if (!op.advertised) break;
+    op.advertised = false;
+    op.grants.clear();
+    ++s_.stats.adverts_void;
+  }
+}
+
+void RdmaSocket::deliver_ring() {
+  while (!s_.receives.empty()) {
+    auto it = s_.receives.begin();
+    Operation& op = *it;
+    if (op.advertised) return;
+    while (in_->ring_used() != 0 && op.done < op.total) {
+      const std::uint64_t head = in_->ring_head();
+      const std::size_t take = static_cast<std::size_t>(std::min(
+          {static_cast<std::uint64_t>(op.total - op.done), in_->ring_used(), ring_.size() - head}));
+      copy_in(op, op.done, ring_.data() + head, take);
+      op.done += take;
+      in_->consumed(take);
+      ++s_.stats.copies;
+      s_.stats.copied_bytes += take;
+      s_.stats.indirect_received += take;
+    }
+    const bool full = op.done == op.total;
+    const bool some = op.done != 0 && (op.flags & MSG_WAITALL) == 0;
+    if (!full && !some && !peer_finished_) return;
+    finish_receive(it, 0);
+  }
+}
+
+void RdmaSocket::finish_receive(OperationList::iterator it, int error) {
+  s_.finish(s_.receives, it, error, it->done);
+}
+
+void RdmaSocket::advertise() {
+  if (!in_ || peer_finished_) return;
+  for (Operation& op : s_.receives) {
+    if (op.advertised) continue;
+    if (!in_->may_advertise() || in_->open() >= kAdvertsMax || op.cancelled) return;
+    const std::size_t left = op.total - op.done;
+    if (left < kAdvertMin || left > kTransferMax || !can_send(0)) return;
+    if (!advertise_one(op)) return;
+  }
+}
+
+bool RdmaSocket::advertise_one(Operation& op) {
+  std::array<Segment, kSegmentsMax> segments;
+  std::size_t count = 0;
+  bool ok = true;
+  each_piece(op, op.done, op.total - op.done,
+             [&](const Piece& piece, std::size_t at, std::size_t length) {
+               if (!ok) return;
+               Mr mr = Mr::create(device_, piece.base + at, length,
+                                  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+               ok = static_cast<bool>(mr);
+               if (!ok) return;
+               segments[count++] = {reinterpret_cast<std::uintptr_t>(piece.base + at), mr.rkey(),
+                                    static_cast<std::uint32_t>(length)};
+               op.grants.push_back(std::move(mr));
+             });
+  if (!ok) {
+    // No registration to be had: it will be served from the ring.
+    op.grants.clear();
+    return false;
+  }
+  const bool wait_all = (op.flags & MSG_WAITALL) != 0;
+  const auto advert = in_->advertise(op.total - op.done, wait_all);
+  op.advertised = true;
+  Header header;
+  header.type = Type::kAdvert;
+  header.flags = wait_all ? kWaitAll : 0;
+  header.length = static_cast<std::uint32_t>(op.total - op.done);
+  header.seq = advert.seq;
+  header.aux = advert.chain;
+  ++s_.stats.adverts_sent;
+  send_message(header, std::span(segments).first(count), nullptr, 0, false);
+  return true;
+}
+
+// ---- cancellation
+
+void RdmaSocket::cancel_stream() {
+  // A send of which bytes have gone cannot be taken back in the middle of the stream: it ends where
+  // it is.
+  finish_stream_sends();
+  for (auto it = s_.sends.begin(); it != s_.sends.end();) {
+    const auto next = std::next(it);
+    if (it->cancelled && it->handed == 0) s_.finish(s_.sends, it, ECANCELED, 0);
+    it = next;
+  }
+  bool offered = false;
+  for (auto it = s_.receives.begin(); it != s_.receives.end();) {
+    const auto next = std::next(it);
+    if (it->cancelled && !it->advertised) {
+      s_.finish(s_.receives, it, ECANCELED, it->done);
+    } else {
+      offered = offered || it->cancelled;
+    }
+    it = next;
+  }
+  if (!offered || in_->closing()) return;
+  queue_control(Type::kCloseChain, 0, 0, in_->close_chain());
+}
+
+const char* RdmaSocket::on_chain_closed(const Header& header) {
+  if (!in_->on_chain_closed(header.aux)) return "an answer to a chain that was not closed";
+  void_adverts();
+  cancel_stream();
+  return nullptr;
+}
+
+}  // namespace weft::exs

@@ -1,0 +1,217 @@
+// TCP: set-up, readiness and the end. tcp_transfer.cc moves the bytes.
+#include "exs/tcp/tcp_socket.h"
+
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace weft::exs {
+namespace {
+
+constexpr auto kLookAgain = std::chrono::milliseconds(1);
+
+bool ready_for(int fd, short events) {
+  pollfd one{fd, events, 0};
+  return ::poll(&one, 1, 0) == 1;
+}
+
+}  // namespace
+
+TcpSocket::TcpSocket(Socket& socket) : s_(socket), engine_(Engine::instance()) {
+  const int flags = ::fcntl(s_.fd, F_GETFL);
+  nonblocking_ = (flags & O_NONBLOCK) != 0;
+  if (!s_.foreign) {
+    ::fcntl(s_.fd, F_SETFL, flags | O_NONBLOCK);
+    nonblocking_ = true;
+    const int one = 1;
+    ::setsockopt(s_.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  }
+}
+
+TcpSocket::~TcpSocket() { unwatch(); }
+
+int TcpSocket::watch() {
+  if (number_ > 0) return 0;
+  number_ = engine_.watch(s_.fd, s_.shared_from_this());
+  return number_ < 0 ? errno : 0;
+}
+
+void TcpSocket::unwatch() {
+  if (number_ > 0) engine_.unwatch(s_.fd, static_cast<std::uint32_t>(number_));
+  number_ = 0;
+}
+
+int TcpSocket::adopt() { return watch(); }
+
+int TcpSocket::bind(const Address& address) {
+  const int one = 1;
+  ::setsockopt(s_.fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  return ::bind(s_.fd, address.get(), address.length) == 0 ? 0 : errno;
+}
+
+int TcpSocket::listen(int backlog) {
+  // Over TCP a listener has the one port that it is bound to.
+  Address name;
+  const int wanted = s_.settings.tcp_port;
+  if (wanted > 0 && local(name) == 0 && name.port() != wanted) return EOPNOTSUPP;
+  if (::listen(s_.fd, backlog) != 0) return errno;
+  return watch();
+}
+
+int TcpSocket::connect(const Address& address) {
+  // A socket of the application's that blocks is made to block only for what it calls itself.
+  if (!nonblocking_) ::fcntl(s_.fd, F_SETFL, ::fcntl(s_.fd, F_GETFL) | O_NONBLOCK);
+  const int got = ::connect(s_.fd, address.get(), address.length);
+  const int error = got == 0 ? 0 : errno;
+  if (!nonblocking_) ::fcntl(s_.fd, F_SETFL, ::fcntl(s_.fd, F_GETFL) & ~O_NONBLOCK);
+  if (error != 0 && error != EINPROGRESS) return error;
+  // Its report comes even if the connection stands already.
+  return watch();
+}
+
+void TcpSocket::finish_connect() {
+  int error = 0;
+  socklen_t length = sizeof error;
+  ::getsockopt(s_.fd, SOL_SOCKET, SO_ERROR, &error, &length);
+  if (error == 0 && !ready_for(s_.fd, POLLOUT)) return;
+  if (error != 0) unwatch();
+  s_.connected(error);
+}
+
+int TcpSocket::local(Address& out) const {
+  out.length = sizeof out.storage;
+  return ::getsockname(s_.fd, out.get(), &out.length) == 0 ? 0 : errno;
+}
+
+int TcpSocket::peer(Address& out) const {
+  out.length = sizeof out.storage;
+  return ::getpeername(s_.fd, out.get(), &out.length) == 0 ? 0 : errno;
+}
+
+bool TcpSocket::readable() const { return ready_for(s_.fd, POLLIN); }
+
+bool TcpSocket::writable() const { return ready_for(s_.fd, POLLOUT); }
+
+void TcpSocket::on_ready(std::uint32_t epoll_events) {
+  if (s_.state == State::kConnecting) finish_connect();
+  if (s_.state == State::kListening) accepts_posted();
+  if (s_.state == State::kConnected) {
+    if ((epoll_events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) pump_receives();
+    if (s_.state == State::kConnected) pump_sends();
+    if (s_.state == State::kConnected) advance_end();
+  }
+  s_.changed();
+}
+
+void TcpSocket::accepts_posted() {
+  while (!s_.accepts.empty()) {
+    // A listener of the application's may block.
+    if (!nonblocking_ && !readable()) return;
+    Socket::Arrival arrival;
+    arrival.peer.length = sizeof arrival.peer.storage;
+    const int fd =
+        ::accept4(s_.fd, arrival.peer.get(), &arrival.peer.length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+    if (fd < 0 && errno == EAGAIN) return;
+    if (fd < 0) {
+      s_.finish_front(s_.accepts, errno, 0);
+      continue;
+    }
+    arrival.local.length = sizeof arrival.local.storage;
+    ::getsockname(fd, arrival.local.get(), &arrival.local.length);
+    auto socket = std::make_shared<Socket>(fd, s_.domain, s_.kind);
+    socket->settings = s_.settings;
+    socket->state = State::kConnected;
+    auto tcp = std::make_unique<TcpSocket>(*socket);
+    TcpSocket& watched = *tcp;
+    socket->provider = std::move(tcp);  // first: an event may come at once
+    if (const int error = watched.watch(); error != 0) {
+      ::close(fd);
+      s_.finish_front(s_.accepts, error, 0);
+      continue;
+    }
+    engine_.add(socket);
+    arrival.socket = std::move(socket);
+    s_.arrived(std::move(arrival));
+  }
+}
+
+// ---- the end
+
+void TcpSocket::cancel() {
+  for (auto* list : {&s_.sends, &s_.receives}) {
+    for (auto it = list->begin(); it != list->end();) {
+      const auto next = std::next(it);
+      // A message that has begun has to go on: what follows would not be understood.
+      const bool begun = framed() && it == list->begin() &&
+                         (list == &s_.sends ? frame_sent_ != 0 || it->done != 0 : it->done != 0);
+      if (it->cancelled && !begun) s_.finish(*list, it, ECANCELED, it->done);
+      it = next;
+    }
+  }
+}
+
+void TcpSocket::shut_down() {
+  finish_wanted_ = true;
+  advance_end();
+}
+
+void TcpSocket::close() {
+  if (s_.state != State::kConnected || s_.abortive) {
+    if (s_.abortive) {
+      const linger now{1, 0};
+      ::setsockopt(s_.fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    }
+    unwatch();
+    return s_.closed(0);
+  }
+  s_.finish_all(s_.receives, ECANCELED);
+  shut_down();
+}
+
+// A descriptor that is closed with unread data makes TCP forget what it has not delivered. So the
+// end waits until the peer's TCP has everything.
+void TcpSocket::advance_end() {
+  if (!finish_wanted_ || !s_.sends.empty()) return;
+  if (!finish_sent_) {
+    finish_sent_ = true;
+    ::shutdown(s_.fd, SHUT_WR);
+  }
+  int unsent = 0;
+  const bool some = ::ioctl(s_.fd, SIOCOUTQ, &unsent) == 0 && unsent > 0;
+  const bool reset = some && is_reset();
+  if (some && !reset) {
+    return engine_.schedule(s_.shared_from_this(), Clock::now() + kLookAgain);
+  }
+  // The FIN counts as one: alone, it is no loss.
+  const int failure = reset && unsent > 1 ? ECONNRESET : 0;
+  s_.shut_down(failure);
+  if (!s_.closing) return;
+  unwatch();
+  s_.closed(failure);
+}
+
+// After a reset, what was not sent stays counted as such.
+bool TcpSocket::is_reset() const {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  return ::getsockopt(s_.fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+         info.tcpi_state == TCP_CLOSE;
+}
+
+void TcpSocket::on_time() {
+  if (s_.state == State::kConnected) advance_end();
+}
+
+void TcpSocket::failed(int error) {
+  unwatch();
+  s_.failed(error);
+}
+
+}  // namespace weft::exs
