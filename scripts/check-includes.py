@@ -42,10 +42,12 @@ ROOMS = [
          "that look after them", "base wire proto os io trace"),
     Room("verbs", "the objects that programs hold: device, protection domains, regions, windows, "
          "CQs, QPs, connections", "base wire proto roce os readsend io trace progress"),
-    Room("sockets", "rsockets, and the library that `weft run --sockets` preloads", "base os"),
     Room("ibverbs", "`libibverbs.so.1`: a thin adapter over the public API", "base os"),
-    Room("rdmacm", "`librdmacm.so.1`: a thin adapter over the public API",
-         "base os ibverbs sockets"),
+    Room("rdmacm", "`librdmacm.so.1`: a thin adapter over the public API", "base os ibverbs"),
+    Room("rsockets", "the r* functions of `librdmacm.so.1`, and their protocol, which the relay of "
+         "`sockets` speaks, too", "base os ibverbs rdmacm"),
+    Room("sockets", "the library that `weft run --sockets` preloads, and its relay",
+         "base os rsockets"),
     Room("exs/core", "extended sockets (`libexs`), over rdma-core's C interface of verbs: sockets, "
          "operations, events, messages, the engine that moves them", "base os"),
     Room("exs/tcp", "extended sockets over TCP", "base os exs/core"),

@@ -26,7 +26,7 @@ struct Library {
   int (*alias)(int, int);
   int (*answer)(int);
   int (*close)(int);
-  int (*poll)(pollfd*, RsSeen*, nfds_t, const timespec*, const sigset_t*);
+  int (*poll)(pollfd*, rsockets::RsSeen*, nfds_t, const timespec*, const sigset_t*);
   int (*fcntl)(int, int, ...);
   bool whole = true;
 };
@@ -265,7 +265,8 @@ int close(int fd) {
   return library().close(fd);
 }
 
-int poll(pollfd* fds, RsSeen* seen, nfds_t count, const timespec* limit, const sigset_t* mask) {
+int poll(pollfd* fds, rsockets::RsSeen* seen, nfds_t count, const timespec* limit,
+         const sigset_t* mask) {
   const Inside inside;
   return library().poll(fds, seen, count, limit, mask);
 }

@@ -8,8 +8,8 @@
 
 #include <mutex>
 
+#include "rsockets/rs_seen.h"
 #include "sockets/real_calls.h"
-#include "sockets/rs_seen.h"
 #include "sockets/table.h"
 
 namespace weft::sockets::direct {
@@ -33,7 +33,7 @@ int close(int fd);
 // `to`, which the kernel made a copy of `from`, is the same socket. False with errno.
 [[nodiscard]] bool copy(int from, int to);
 // ppoll(2) with such sockets among others; `seen` as of weft_rsocket_poll().
-[[nodiscard]] int poll(pollfd* fds, RsSeen* seen, nfds_t count, const timespec* limit,
+[[nodiscard]] int poll(pollfd* fds, rsockets::RsSeen* seen, nfds_t count, const timespec* limit,
                        const sigset_t* mask);
 
 }  // namespace weft::sockets::direct

@@ -21,7 +21,7 @@ namespace {
 struct Member {
   int fd;
   epoll_event event;
-  RsSeen seen;
+  rsockets::RsSeen seen;
   bool off = false;           // EPOLLONESHOT, and it has been told
   std::uint64_t version = 0;  // of all this: what was found out about an older one does not count
 };
@@ -98,7 +98,7 @@ InstancePtr make(int epoll) {
 // What is polled at once. Entries beyond those of the caller are members.
 struct Polled {
   std::vector<pollfd> fds;
-  std::vector<RsSeen> seen;
+  std::vector<rsockets::RsSeen> seen;
   std::vector<std::uint64_t> versions;
 
   // Those that may be told. With the mutex.

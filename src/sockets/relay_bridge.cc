@@ -25,8 +25,8 @@ constexpr auto kReplyLimit = std::chrono::seconds(3);
 // each.
 constexpr std::uint32_t kRingBytes = 1U << 19U;
 
-RsOptions bridge_options() {
-  RsOptions options;
+rsockets::RsOptions bridge_options() {
+  rsockets::RsOptions options;
   options.send_bytes = options.recv_bytes = kRingBytes;
   return options;
 }
@@ -103,13 +103,13 @@ void Bridge::begin() {
   const int engines = fcntl(tcp_, F_DUPFD_CLOEXEC, 0);
   if (engines < 0) return;
   if (request_.op == RelayOp::kServe) {
-    auto begun = RsIncoming::start(device, engines, bridge_options(), wake);
+    auto begun = rsockets::RsIncoming::start(device, engines, bridge_options(), wake);
     if (!begun) return;
     incoming_ = std::move(*begun);
     state_ = State::kServing;
     return;
   }
-  auto made = RsConnection::create(device, bridge_options());
+  auto made = rsockets::RsConnection::create(device, bridge_options());
   if (!made) {
     close(engines);
     return;
@@ -175,8 +175,8 @@ void Bridge::advance() {
       return;
     }
     case State::kConnecting:
-      if (rdma_->phase() == RsPhase::kConnecting) return;
-      if (rdma_->phase() == RsPhase::kFailed) {
+      if (rdma_->phase() == rsockets::RsPhase::kConnecting) return;
+      if (rdma_->phase() == rsockets::RsPhase::kFailed) {
         dial();
       } else {
         enter_rdma();
@@ -184,12 +184,12 @@ void Bridge::advance() {
       return;
     case State::kServing:
       switch (incoming_->advance()) {
-        case RsIncoming::Step::kWaiting: return;
-        case RsIncoming::Step::kFailed:
+        case rsockets::RsIncoming::Step::kWaiting: return;
+        case rsockets::RsIncoming::Step::kFailed:
           channel_->reset();
           state_ = State::kDone;
           return;
-        case RsIncoming::Step::kReady:
+        case rsockets::RsIncoming::Step::kReady:
           rdma_ = incoming_->connection();
           enter_rdma();
           return;
@@ -277,7 +277,7 @@ void Bridge::pump_plain() {
 // --- RDMA ---
 
 void Bridge::rdma_out() {
-  RsStream& stream = rdma_->stream();
+  rsockets::RsStream& stream = rdma_->stream();
   std::array<std::uint8_t, kPiece> buffer;
   while (!out_ended_ && !stream.down() && stream.can_send()) {
     if (looked_ && channel_->awaits_signal()) break;
@@ -300,7 +300,7 @@ void Bridge::rdma_out() {
 }
 
 void Bridge::rdma_in() {
-  RsStream& stream = rdma_->stream();
+  rsockets::RsStream& stream = rdma_->stream();
   std::array<std::uint8_t, kPiece> buffer;
   while (stream.unread() > 0) {
     const std::size_t room = channel_->room();
@@ -318,7 +318,7 @@ void Bridge::rdma_in() {
       return;
     }
   }
-  const bool over = stream.down() && rdma_->phase() == RsPhase::kDown;
+  const bool over = stream.down() && rdma_->phase() == rsockets::RsPhase::kDown;
   if (!in_ended_ && (stream.peer_finished() || over)) {
     in_ended_ = true;
     if (!stream.peer_finished() && (stream.violated() || rdma_->error())) {
@@ -331,7 +331,7 @@ void Bridge::rdma_in() {
 }
 
 void Bridge::pump_rdma() {
-  RsStream& stream = rdma_->stream();
+  rsockets::RsStream& stream = rdma_->stream();
   stream.channel().end_sleep();
   busy_ = false;
   looked_ = false;
@@ -354,14 +354,14 @@ void Bridge::pump_rdma() {
 
 // Says goodbye, waits until TCP has all, then until the peer has closed.
 void Bridge::finish() {
-  RsStream& stream = rdma_->stream();
+  rsockets::RsStream& stream = rdma_->stream();
   stream.channel().end_sleep();
   do {
     stream.process();
     const bool said = stream.say_disconnect();
     if (Clock::now() > limit_ || stream.down() || (said && stream.flushed())) {
       static_cast<void>(rdma_->disconnect());
-      if (rdma_->phase() != RsPhase::kUp || Clock::now() > limit_) state_ = State::kDone;
+      if (rdma_->phase() != rsockets::RsPhase::kUp || Clock::now() > limit_) state_ = State::kDone;
     }
   } while (state_ != State::kDone && !stream.rest());
 }

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "rsockets/rs_connection.h"
+#include "rsockets/rs_incoming.h"
 #include "sockets/channel.h"
 #include "sockets/relay_protocol.h"
-#include "sockets/rs_connection.h"
-#include "sockets/rs_incoming.h"
 
 namespace weft::sockets {
 
@@ -71,8 +71,8 @@ class Bridge {
   const int epoll_;
   const int wake_;
   Channel* channel_ = nullptr;
-  std::shared_ptr<RsConnection> rdma_;
-  std::unique_ptr<RsIncoming> incoming_;
+  std::shared_ptr<rsockets::RsConnection> rdma_;
+  std::unique_ptr<rsockets::RsIncoming> incoming_;
   std::chrono::steady_clock::time_point limit_{};
   std::vector<std::uint8_t> pending_;  // from the plain connection, not yet in the channel
   bool out_ended_ = false;             // the program sends no more

@@ -8,9 +8,9 @@
 
 #include "ibverbs/errors.h"
 #include "rdmacm/forward.h"
-#include "rdmacm/rsocket.h"
+#include "rsockets/rsocket.h"
 
-namespace weft::rdmacm {
+namespace weft::rsockets {
 namespace {
 
 constexpr std::uint32_t kIomaps = 128;  // ranges that the peer may offer
@@ -27,16 +27,16 @@ RsocketPtr enter(int fd) {
   const RsocketPtr made = enter_rsocket(fd, domain, SOCK_STREAM);
   if (made == nullptr) return nullptr;
   made->nonblocking = (flags & O_NONBLOCK) != 0;
-  made->options.iomap_count = sockets::round_iomap_count(kIomaps);
+  made->options.iomap_count = round_iomap_count(kIomaps);
   made->options.send_bytes = std::max(made->options.send_bytes, kRingBytes);
   made->options.recv_bytes = std::max(made->options.recv_bytes, kRingBytes);
   return made;
 }
 
 }  // namespace
-}  // namespace weft::rdmacm
+}  // namespace weft::rsockets
 
-using namespace weft::rdmacm;
+using namespace weft::rsockets;
 using weft::ibverbs::fail_minus;
 
 extern "C" {
@@ -44,7 +44,7 @@ extern "C" {
 // A socket that is not connected: from now on the r* calls serve it.
 //   EOPNOTSUPP: another librdmacm serves this process
 int weft_rsocket_adopt(int fd) {
-  if (real_cm() != nullptr) return fail_minus(EOPNOTSUPP);
+  if (weft::rdmacm::real_cm() != nullptr) return fail_minus(EOPNOTSUPP);
   return enter(fd) == nullptr ? -1 : 0;
 }
 
@@ -52,7 +52,7 @@ int weft_rsocket_adopt(int fd) {
 // goes on, so that a client which is slow about it delays no other. -1 with errno: the connection
 // has ended.
 int weft_rsocket_answer(int fd) {
-  if (real_cm() != nullptr) return fail_minus(EOPNOTSUPP);
+  if (weft::rdmacm::real_cm() != nullptr) return fail_minus(EOPNOTSUPP);
   const RsocketPtr made = enter(fd);
   if (made == nullptr) return -1;
   if (start_answering(made)) return 0;

@@ -11,9 +11,9 @@
 
 #include "ibverbs/errors.h"
 #include "rdmacm/forward.h"
-#include "rdmacm/rsocket.h"
+#include "rsockets/rsocket.h"
 
-namespace weft::rdmacm {
+namespace weft::rsockets {
 namespace {
 
 using ibverbs::errno_of;
@@ -26,13 +26,13 @@ int set_rdma_option(Rsocket& socket, int name, int value) {
   const auto requests = [](int count) {
     return static_cast<std::uint16_t>(std::min(count, 65534));
   };
-  sockets::RsOptions& o = socket.options;
+  RsOptions& o = socket.options;
   switch (name) {
     case RDMA_SQSIZE: o.send_requests = requests(value); break;
     case RDMA_RQSIZE: o.recv_requests = requests(value); break;
     case RDMA_INLINE: o.inline_bytes = static_cast<std::uint32_t>(value); break;
     case RDMA_IOMAPSIZE:
-      o.iomap_count = sockets::round_iomap_count(static_cast<std::uint32_t>(value));
+      o.iomap_count = round_iomap_count(static_cast<std::uint32_t>(value));
       break;
     case RDMA_ROUTE: return EOPNOTSUPP;  // of InfiniBand: iWARP's routes are the kernel's
     default: return ENOPROTOOPT;
@@ -79,9 +79,9 @@ int give(int number, void* value, socklen_t* length) {
 }
 
 }  // namespace
-}  // namespace weft::rdmacm
+}  // namespace weft::rsockets
 
-using namespace weft::rdmacm;
+using namespace weft::rsockets;
 using weft::ibverbs::errno_of;
 using weft::ibverbs::fail_minus;
 

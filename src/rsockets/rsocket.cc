@@ -1,5 +1,5 @@
 // rsocket, rbind, rlisten, rclose, rshutdown, names; the table of rsockets.
-#include "rdmacm/rsocket.h"
+#include "rsockets/rsocket.h"
 
 #include <fcntl.h>
 #include <linux/sockios.h>
@@ -18,9 +18,9 @@
 #include "os/cancel.h"
 #include "os/event_fd.h"
 #include "rdmacm/forward.h"
-#include "rdmacm/rsocket_fork.h"
+#include "rsockets/rsocket_fork.h"
 
-namespace weft::rdmacm {
+namespace weft::rsockets {
 namespace {
 
 using ibverbs::errno_of;
@@ -31,7 +31,7 @@ using ibverbs::fail_minus;
 struct Process {
   std::shared_mutex mutex;
   std::unordered_map<int, RsocketPtr> sockets;
-  std::optional<sockets::RsOptions> defaults;
+  std::optional<RsOptions> defaults;
 
   std::mutex device_mutex;
   std::shared_ptr<Device> device;
@@ -52,14 +52,14 @@ std::uint32_t configured(const char* name, std::uint32_t otherwise) {
 }
 
 // Values of /etc/rdma/rsocket, as rdma-core reads them.
-sockets::RsOptions default_options() {
-  sockets::RsOptions o;
+RsOptions default_options() {
+  RsOptions o;
   o.send_bytes = configured("wmem_default", o.send_bytes);
   o.recv_bytes = configured("mem_default", o.recv_bytes);
   o.send_requests = static_cast<std::uint16_t>(configured("sqsize_default", o.send_requests));
   o.recv_requests = static_cast<std::uint16_t>(configured("rqsize_default", o.recv_requests));
   o.inline_bytes = configured("inline_default", o.inline_bytes);
-  o.iomap_count = sockets::round_iomap_count(configured("iomap_size", o.iomap_count));
+  o.iomap_count = round_iomap_count(configured("iomap_size", o.iomap_count));
   o.clamp();
   return o;
 }
@@ -164,15 +164,14 @@ std::shared_ptr<Device> rsocket_device() {
 
 // A credit of the peer's that meets our FIN is answered with a reset, which takes from the peer
 // what has not left yet. So the FIN waits until the peer's TCP has all but the goodbye.
-void close_connection(std::shared_ptr<sockets::RsConnection> link, int fd, bool with_reset) {
-  using sockets::RsPhase;
+void close_connection(std::shared_ptr<RsConnection> link, int fd, bool with_reset) {
   const os::NoCancel guard;
   link->on_report({});  // the descriptor that it signals goes with the rsocket
   if (with_reset || link->phase() != RsPhase::kUp || !link->begin()) {
     link->abort();
     return;
   }
-  sockets::RsStream& stream = link->stream();
+  RsStream& stream = link->stream();
   const auto last = Clock::now() + kDrainLimit;
   auto end = Clock::now() + kCloseLimit;
   std::uint32_t left = UINT32_MAX;
@@ -196,9 +195,9 @@ void close_connection(std::shared_ptr<sockets::RsConnection> link, int fd, bool 
   static_cast<void>(link->wait_while(RsPhase::kUp, end));
 }
 
-}  // namespace weft::rdmacm
+}  // namespace weft::rsockets
 
-using namespace weft::rdmacm;
+using namespace weft::rsockets;
 using weft::ibverbs::fail_minus;
 
 extern "C" {
@@ -284,7 +283,7 @@ int rclose(int fd) {
     }
   }
   stop_listening(socket);
-  std::shared_ptr<weft::sockets::RsConnection> link;
+  std::shared_ptr<weft::rsockets::RsConnection> link;
   {
     const std::lock_guard lock(socket->mutex);
     link = std::move(socket->link);

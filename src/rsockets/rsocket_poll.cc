@@ -9,10 +9,10 @@
 #include "os/clock.h"
 #include "os/thread_event.h"
 #include "rdmacm/forward.h"
-#include "rdmacm/rsocket.h"
-#include "sockets/rs_seen.h"
+#include "rsockets/rs_seen.h"
+#include "rsockets/rsocket.h"
 
-namespace weft::rdmacm {
+namespace weft::rsockets {
 
 using ibverbs::fail_minus;
 
@@ -29,7 +29,7 @@ short ready_events(Rsocket& socket, short wanted) {
       break;
     case RsState::kConnected: {
       progress(socket);
-      const sockets::RsStream& stream = socket.link->stream();
+      const RsStream& stream = socket.link->stream();
       const bool over = input_over(socket);
       const bool finished = stream.peer_finished() || socket.read_shut || over;
       if (stream.unread() > 0 || finished) events |= POLLIN;
@@ -63,13 +63,13 @@ constexpr int kWithoutBellMs = 500;
 struct Watched {
   pollfd* asked;
   RsocketPtr socket;  // null: an ordinary descriptor
-  sockets::RsSeen* seen = nullptr;
-  sockets::RsSeen now = {};  // with `seen`: what it will be when this has been told
+  RsSeen* seen = nullptr;
+  RsSeen now = {};  // with `seen`: what it will be when this has been told
 };
 
 // For a watcher of edges: nothing of what is ready, if it has been told all of that.
 void drop_told(Watched& one) {
-  sockets::RsSeen& seen = *one.seen;
+  RsSeen& seen = *one.seen;
   one.now = seen;
   one.now.bits = static_cast<std::uint16_t>(one.asked->revents);
   one.now.refused = one.socket->refused;
@@ -197,15 +197,15 @@ int poll_all(std::vector<Watched>& all, Deadline deadline, const sigset_t* mask)
 
 int own_bell() { return os::ThreadEvent::known(); }
 
-}  // namespace weft::rdmacm
+}  // namespace weft::rsockets
 
-using namespace weft::rdmacm;
+using namespace weft::rsockets;
 
 extern "C" {
 
 // What libweft-sockets.so asks for, as ppoll(2). `seen` is null, or has an entry for each of `fds`.
 // Not part of rdma-core's interface.
-int weft_rsocket_poll(pollfd* fds, weft::sockets::RsSeen* seen, nfds_t count,
+int weft_rsocket_poll(pollfd* fds, weft::rsockets::RsSeen* seen, nfds_t count,
                       const timespec* timeout, const sigset_t* mask) {
   std::vector<Watched> all;
   bool any = false;

@@ -1,9 +1,9 @@
-#include "sockets/rs_connection.h"
+#include "rsockets/rs_connection.h"
 
 #include <algorithm>
 #include <vector>
 
-namespace weft::sockets {
+namespace weft::rsockets {
 
 // Where the engine delivers. It outlives the connection in the engine's hands.
 class RsConnection::Reports final : public EventChannel {
@@ -142,4 +142,4 @@ void RsConnection::abort() {
   if (connection_ != nullptr) connection_->abort();
 }
 
-}  // namespace weft::sockets
+}  // namespace weft::rsockets

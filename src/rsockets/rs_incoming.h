@@ -8,9 +8,9 @@
 #include <mutex>
 #include <optional>
 
-#include "sockets/rs_connection.h"
+#include "rsockets/rs_connection.h"
 
-namespace weft::sockets {
+namespace weft::rsockets {
 
 class RsIncoming {
  public:
@@ -47,4 +47,4 @@ class RsIncoming {
   std::shared_ptr<RsConnection> connection_;
 };
 
-}  // namespace weft::sockets
+}  // namespace weft::rsockets

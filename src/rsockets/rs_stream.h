@@ -18,9 +18,9 @@
 #include <span>
 #include <vector>
 
-#include "sockets/rs_wire.h"
+#include "rsockets/rs_wire.h"
 
-namespace weft::sockets {
+namespace weft::rsockets {
 
 struct RsOptions {
   std::uint32_t send_bytes = 1U << 17U;
@@ -184,4 +184,4 @@ class RsStream {
   std::deque<std::pair<std::uint16_t, RsIomap>> pending_maps_;
 };
 
-}  // namespace weft::sockets
+}  // namespace weft::rsockets

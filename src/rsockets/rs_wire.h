@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 
-namespace weft::sockets {
+namespace weft::rsockets {
 
 // One target buffer: where its owner lets the peer write. In memory, written by RDMA Write, its
 // fields are in host order (peers of the other byte order are refused).
@@ -69,4 +69,4 @@ struct RsMessage {
 // Nothing: an operation or a control code that is not assigned.
 [[nodiscard]] std::optional<RsMessage> decode_message(std::span<const std::uint8_t, 4> in);
 
-}  // namespace weft::sockets
+}  // namespace weft::rsockets

@@ -1,4 +1,4 @@
-#include "sockets/rs_wire.h"
+#include "rsockets/rs_wire.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 
-namespace weft::sockets {
+namespace weft::rsockets {
 namespace {
 
 constexpr std::uint8_t kBigEndian = 1U << 0U;
@@ -147,4 +147,4 @@ std::optional<RsMessage> decode_message(std::span<const std::uint8_t, 4> in) {
   }
 }
 
-}  // namespace weft::sockets
+}  // namespace weft::rsockets

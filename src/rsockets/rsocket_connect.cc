@@ -16,16 +16,14 @@
 #include "os/event_fd.h"
 #include "os/signals_blocked.h"
 #include "rdmacm/forward.h"
-#include "rdmacm/rsocket.h"
-#include "rdmacm/rsocket_fork.h"
+#include "rsockets/rsocket.h"
+#include "rsockets/rsocket_fork.h"
 
-namespace weft::rdmacm {
+namespace weft::rsockets {
 namespace {
 
 using ibverbs::errno_of;
 using ibverbs::fail_minus;
-using sockets::RsIncoming;
-using sockets::RsPhase;
 
 constexpr int kSliceMs = 100;
 
@@ -143,7 +141,7 @@ class Service {
   }
 
   // Null with errno.
-  std::unique_ptr<RsIncoming> begin(int fd, const sockets::RsOptions& options) {
+  std::unique_ptr<RsIncoming> begin(int fd, const RsOptions& options) {
     auto device = rsocket_device();
     if (device == nullptr) return nullptr;
     const int engines = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -249,7 +247,7 @@ int errno_of_failure(std::optional<Error> error) {
 int begin_connect(Rsocket& socket, const SocketAddress& peer) {
   const auto device = rsocket_device();
   if (device == nullptr) return errno;
-  auto link = sockets::RsConnection::create(device, socket.options);
+  auto link = RsConnection::create(device, socket.options);
   if (!link) return errno_of(link.error());
   const int engines = fcntl(socket.fd, F_DUPFD_CLOEXEC, 0);
   if (engines < 0) return errno;
@@ -330,9 +328,9 @@ void stop_listening(const RsocketPtr& socket) {
   socket->ready.clear();
 }
 
-}  // namespace weft::rdmacm
+}  // namespace weft::rsockets
 
-using namespace weft::rdmacm;
+using namespace weft::rsockets;
 using weft::ibverbs::fail_minus;
 
 extern "C" {

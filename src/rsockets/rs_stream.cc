@@ -1,11 +1,11 @@
-#include "sockets/rs_stream.h"
+#include "rsockets/rs_stream.h"
 
 #include <weft/limits.h>
 
 #include <algorithm>
 #include <cstring>
 
-namespace weft::sockets {
+namespace weft::rsockets {
 
 // What a completion was; the low 32 bits of a data request hold the octets of the send ring.
 namespace kind {
@@ -339,4 +339,4 @@ bool RsStream::say_disconnect() {
   return true;
 }
 
-}  // namespace weft::sockets
+}  // namespace weft::rsockets

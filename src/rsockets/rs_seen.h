@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace weft::sockets {
+namespace weft::rsockets {
 
 struct RsSeen {
   std::uint64_t arrived = 0;  // octets that had ever arrived
@@ -13,4 +13,4 @@ struct RsSeen {
   bool edges = false;         // only what is new counts as ready
 };
 
-}  // namespace weft::sockets
+}  // namespace weft::rsockets

@@ -4,7 +4,7 @@
 // Threads: any. Numbers from kNumbersMax on are left alone.
 #pragma once
 
-namespace weft::rdmacm {
+namespace weft::rsockets {
 
 inline constexpr int kNumbersMax = 1 << 20;
 
@@ -22,4 +22,4 @@ void keep_in_child(int fd);
 // thread. 0, or an errno.
 [[nodiscard]] int watch_forks(void (*renew)());
 
-}  // namespace weft::rdmacm
+}  // namespace weft::rsockets

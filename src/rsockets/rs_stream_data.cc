@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "sockets/rs_stream.h"
+#include "rsockets/rs_stream.h"
 
-namespace weft::sockets {
+namespace weft::rsockets {
 namespace {
 
 constexpr std::uint64_t kDataRequest = 1ULL << 56U;  // as in rs_stream.cc
@@ -221,4 +221,4 @@ std::size_t RsStream::write_mapped(std::span<const std::uint8_t> data, std::uint
   return done;
 }
 
-}  // namespace weft::sockets
+}  // namespace weft::rsockets

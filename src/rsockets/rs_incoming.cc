@@ -1,8 +1,8 @@
-#include "sockets/rs_incoming.h"
+#include "rsockets/rs_incoming.h"
 
 #include <unistd.h>
 
-namespace weft::sockets {
+namespace weft::rsockets {
 
 class RsIncoming::Requests final : public EventChannel {
  public:
@@ -80,4 +80,4 @@ RsIncoming::Step RsIncoming::advance() {
   return Step::kFailed;
 }
 
-}  // namespace weft::sockets
+}  // namespace weft::rsockets

@@ -14,9 +14,9 @@
 #include <mutex>
 #include <optional>
 
-#include "sockets/rs_stream.h"
+#include "rsockets/rs_stream.h"
 
-namespace weft::sockets {
+namespace weft::rsockets {
 
 enum class RsPhase : std::uint8_t { kIdle, kConnecting, kUp, kFailed, kDown };
 
@@ -70,4 +70,4 @@ class RsConnection {
   bool begun_ = false;
 };
 
-}  // namespace weft::sockets
+}  // namespace weft::rsockets

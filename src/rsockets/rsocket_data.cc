@@ -9,13 +9,12 @@
 #include "ibverbs/errors.h"
 #include "os/event_fd.h"
 #include "rdmacm/forward.h"
-#include "rdmacm/rsocket.h"
+#include "rsockets/rsocket.h"
 
-namespace weft::rdmacm {
+namespace weft::rsockets {
 namespace {
 
 using ibverbs::fail_minus;
-using sockets::RsPhase;
 
 // SO_RCVTIMEO or SO_SNDTIMEO of a call. Asked for before its first sleep: most calls do not.
 class TimeLimit {
@@ -164,7 +163,7 @@ ssize_t transmit(Rsocket& socket, const iovec* parts, std::size_t count, int fla
   for (;;) {
     progress(socket);
     if (socket.link == nullptr) return fail_minus(EBADF);
-    sockets::RsStream& stream = socket.link->stream();
+    RsStream& stream = socket.link->stream();
     if (socket.write_shut || stream.peer_left() || stream.down()) {
       if (done > 0) return static_cast<ssize_t>(done);
       if (!socket.write_shut && input_over(socket)) {
@@ -263,7 +262,7 @@ class Driving {
  private:
   Rsocket& socket_;
   std::unique_lock<std::mutex>& lock_;
-  const std::shared_ptr<sockets::RsConnection> link_;
+  const std::shared_ptr<RsConnection> link_;
 };
 
 }  // namespace
@@ -304,9 +303,9 @@ int sleep_for_change(Rsocket& socket, std::unique_lock<std::mutex>& lock, Deadli
   return !event && event.error() == Error::kAborted ? EINTR : 0;
 }
 
-}  // namespace weft::rdmacm
+}  // namespace weft::rsockets
 
-using namespace weft::rdmacm;
+using namespace weft::rsockets;
 using weft::ibverbs::fail_minus;
 
 extern "C" {

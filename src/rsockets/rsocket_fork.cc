@@ -1,4 +1,4 @@
-#include "rdmacm/rsocket_fork.h"
+#include "rsockets/rsocket_fork.h"
 
 #include <pthread.h>
 
@@ -6,7 +6,7 @@
 
 #include "os/descriptor_set.h"
 
-namespace weft::rdmacm {
+namespace weft::rsockets {
 namespace {
 
 os::DescriptorSet<kNumbersMax> g_programs;
@@ -28,4 +28,4 @@ int watch_forks(void (*renew)()) {
   });
 }
 
-}  // namespace weft::rdmacm
+}  // namespace weft::rsockets

@@ -20,10 +20,10 @@
 #include <optional>
 #include <vector>
 
-#include "sockets/rs_connection.h"
-#include "sockets/rs_incoming.h"
+#include "rsockets/rs_connection.h"
+#include "rsockets/rs_incoming.h"
 
-namespace weft::rdmacm {
+namespace weft::rsockets {
 
 using Clock = std::chrono::steady_clock;
 using Deadline = std::optional<Clock::time_point>;  // nothing: no limit
@@ -50,8 +50,8 @@ struct Rsocket {
   bool reset_told = false;  // ECONNRESET has been returned
   int so_error = 0;
   std::uint64_t refused = 0;  // sends that found no room for all
-  sockets::RsOptions options;
-  std::shared_ptr<sockets::RsConnection> link;
+  RsOptions options;
+  std::shared_ptr<RsConnection> link;
 
   // One thread at a time sleeps on the completion channel in a blocking call, and so runs the
   // connection: the driver. Events of the channel are its own; the other blocking calls wait for
@@ -65,7 +65,7 @@ struct Rsocket {
   // Of a listener: accepted and ready, oldest first. Filled by the service thread.
   struct Ready {
     int fd;
-    std::shared_ptr<sockets::RsConnection> link;
+    std::shared_ptr<RsConnection> link;
   };
   std::deque<Ready> ready;
   std::size_t backlog = 0;
@@ -109,7 +109,7 @@ void arm(Rsocket& socket);
 
 // Ends the connection: says goodbye, and waits until the peer's TCP has all, for a bounded time.
 // `fd`: the program's, still open. Without the mutex.
-void close_connection(std::shared_ptr<sockets::RsConnection> link, int fd, bool with_reset);
+void close_connection(std::shared_ptr<RsConnection> link, int fd, bool with_reset);
 
 // --- listening ---
 
@@ -127,4 +127,4 @@ void renew_service();
 
 [[nodiscard]] Deadline deadline_after(const timeval& limit);
 
-}  // namespace weft::rdmacm
+}  // namespace weft::rsockets
