@@ -46,8 +46,12 @@ ROOMS = [
     Room("rdmacm", "`librdmacm.so.1`: a thin adapter over the public API", "base os ibverbs"),
     Room("rsockets", "the r* functions of `librdmacm.so.1`, and their protocol, which the relay of "
          "`sockets` speaks, too", "base os ibverbs rdmacm"),
-    Room("sockets", "the library that `weft run --sockets` preloads, and its relay",
-         "base os rsockets"),
+    Room("sockets", "what the preload library and its relay share: their channel, the C library's "
+         "own calls", "base os"),
+    Room("sockets/relay", "the process that speaks RDMA for socket programs", "base os rsockets "
+         "sockets"),
+    Room("sockets/preload", "the library that `weft run --sockets` preloads: connect, poll, fork "
+         "and their sisters", "base os rsockets sockets sockets/relay"),
     Room("exs/core", "extended sockets (`libexs`), over rdma-core's C interface of verbs: sockets, "
          "operations, events, messages, the engine that moves them", "base os"),
     Room("exs/tcp", "extended sockets over TCP", "base os exs/core"),
@@ -77,7 +81,7 @@ CIRCLES = [
     {"proto/stream", "proto/stream_loss", "proto/stream_rx", "proto/stream_tx"},
     {"rdmacm/cm", "rdmacm/sink"},
     {"readsend/disk", "readsend/disk_threads", "readsend/disk_uring"},
-    {"sockets/preload_direct", "sockets/preload_epoll"},
+    {"sockets/preload/preload_direct", "sockets/preload/preload_epoll"},
     {"store/extras", "store/fetch"},
     # Objects that hold each other: a device knows what is on it, and each object its device.
     {"verbs/channel", "verbs/connection", "verbs/cq", "verbs/datagram_qp", "verbs/device",

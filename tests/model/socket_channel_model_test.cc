@@ -1,12 +1,13 @@
 // Every order in which the writer and the reader of a socket channel can take their steps, each of
-// which is one load, store, exchange or system call of src/sockets/channel.cc. Searched completely,
-// with both sides asleep in an epoll that tells of edges only, which is the sleep that needs most:
+// which is one load, store, exchange or system call of src/sockets/socket_channel.cc. Searched
+// completely, with both sides asleep in an epoll that tells of edges only, which is the sleep that
+// needs most:
 //
 //   - no state is left in which both sleep and octets are under way, or room is not told of;
 //   - under an epoll that tells of levels, no side wakes without end while the other stands still.
 //
-// The memory is sequentially consistent here. In channel.cc fences make those steps so that need
-// it.
+// The memory is sequentially consistent here. In socket_channel.cc fences make those steps so that
+// need it.
 #include <gtest/gtest.h>
 
 #include <algorithm>

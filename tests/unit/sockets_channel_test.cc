@@ -1,6 +1,6 @@
 // The channel under the socket that a program sees: readiness by edges, late and forged signals,
 // ends that die, and a peer that writes nonsense into the shared memory.
-#include "sockets/channel.h"
+#include "sockets/socket_channel.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -47,8 +47,8 @@ class Ends : public ::testing::Test {
     ASSERT_NE(at, MAP_FAILED);
     page_ = static_cast<RingPage*>(at);
   }
-  // Octets from end 1, whatever they are, by the rules of channel.h; `counted` as by a writer that
-  // has had the time to.
+  // Octets from end 1, whatever they are, by the rules of socket_channel.h; `counted` as by a
+  // writer that has had the time to.
   void put_by_hand(std::uint64_t count, bool counted) {
     RingHalf& half = page_->half[1];
     half.written += count;

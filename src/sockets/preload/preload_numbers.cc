@@ -9,11 +9,11 @@
 #include <algorithm>
 #include <cstdarg>
 
-#include "sockets/preload.h"
-#include "sockets/preload_direct.h"
-#include "sockets/preload_epoll.h"
-#include "sockets/preload_hot.h"
-#include "sockets/socket_list.h"
+#include "sockets/preload/preload.h"
+#include "sockets/preload/preload_direct.h"
+#include "sockets/preload/preload_epoll.h"
+#include "sockets/preload/preload_hot.h"
+#include "sockets/preload/socket_list.h"
 
 namespace weft::sockets {
 

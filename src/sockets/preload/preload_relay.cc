@@ -13,9 +13,9 @@
 #include <cstddef>
 #include <cstring>
 
-#include "sockets/preload.h"
-#include "sockets/relay_protocol.h"
-#include "sockets/socket_list.h"
+#include "sockets/preload/preload.h"
+#include "sockets/preload/socket_list.h"
+#include "sockets/relay/relay_protocol.h"
 
 namespace weft::sockets {
 namespace {

@@ -9,8 +9,8 @@
 #include <mutex>
 
 #include "rsockets/rs_seen.h"
+#include "sockets/preload/socket_table.h"
 #include "sockets/real_calls.h"
-#include "sockets/table.h"
 
 namespace weft::sockets::direct {
 

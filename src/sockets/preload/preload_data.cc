@@ -10,9 +10,9 @@
 #include <ctime>
 
 #include "os/clock.h"
-#include "sockets/preload.h"
-#include "sockets/preload_direct.h"
-#include "sockets/preload_hot.h"
+#include "sockets/preload/preload.h"
+#include "sockets/preload/preload_direct.h"
+#include "sockets/preload/preload_hot.h"
 
 namespace weft::sockets {
 namespace {

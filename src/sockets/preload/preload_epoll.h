@@ -11,7 +11,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "sockets/table.h"
+#include "sockets/preload/socket_table.h"
 
 namespace weft::sockets::epolls {
 

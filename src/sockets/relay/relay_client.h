@@ -1,7 +1,7 @@
 // Asking a relay process. It is started when it is first needed, by the user who needs it.
 #pragma once
 
-#include "sockets/relay_protocol.h"
+#include "sockets/relay/relay_protocol.h"
 
 namespace weft::sockets {
 

@@ -1,4 +1,4 @@
-#include "sockets/preload_hot.h"
+#include "sockets/preload/preload_hot.h"
 
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "os/clock.h"
-#include "sockets/preload.h"
+#include "sockets/preload/preload.h"
 #include "sockets/spin.h"
 
 namespace weft::sockets::hot {

@@ -13,7 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "sockets/preload.h"
+#include "sockets/preload/preload.h"
 
 namespace weft::sockets {
 namespace {

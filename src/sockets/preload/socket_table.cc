@@ -1,4 +1,4 @@
-#include "sockets/table.h"
+#include "sockets/preload/socket_table.h"
 
 #include <fcntl.h>
 #include <linux/futex.h>

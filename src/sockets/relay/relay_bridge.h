@@ -12,8 +12,8 @@
 
 #include "rsockets/rs_connection.h"
 #include "rsockets/rs_incoming.h"
-#include "sockets/channel.h"
-#include "sockets/relay_protocol.h"
+#include "sockets/relay/relay_protocol.h"
+#include "sockets/socket_channel.h"
 
 namespace weft::sockets {
 

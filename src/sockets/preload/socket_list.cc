@@ -1,4 +1,4 @@
-#include "sockets/socket_list.h"
+#include "sockets/preload/socket_list.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -11,8 +11,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "sockets/preload/socket_table.h"
 #include "sockets/real_calls.h"
-#include "sockets/table.h"
 
 namespace weft::sockets {
 namespace {

@@ -1,7 +1,7 @@
 // IWARP mode (<weft/sockets.h>): sockets that Weft's librdmacm.so.1 serves inside the program, as
 // rsockets under their own numbers. The program's calls go to the r* functions, and those call the
 // C library through this one.
-#include "sockets/preload_direct.h"
+#include "sockets/preload/preload_direct.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -12,9 +12,9 @@
 #include <cstring>
 #include <vector>
 
-#include "sockets/preload.h"
-#include "sockets/preload_epoll.h"
-#include "sockets/socket_list.h"
+#include "sockets/preload/preload.h"
+#include "sockets/preload/preload_epoll.h"
+#include "sockets/preload/socket_list.h"
 
 namespace weft::sockets::direct {
 namespace {

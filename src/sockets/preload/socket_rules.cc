@@ -1,4 +1,4 @@
-#include "sockets/rules.h"
+#include "sockets/preload/socket_rules.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -16,9 +16,9 @@
 #include <unordered_map>
 
 #include "os/event_fd.h"
-#include "sockets/relay_bridge.h"
-#include "sockets/relay_client.h"
-#include "sockets/relay_declined.h"
+#include "sockets/relay/relay_bridge.h"
+#include "sockets/relay/relay_client.h"
+#include "sockets/relay/relay_declined.h"
 
 namespace weft::sockets {
 namespace {

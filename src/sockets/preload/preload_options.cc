@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "sockets/preload.h"
-#include "sockets/preload_direct.h"
+#include "sockets/preload/preload.h"
+#include "sockets/preload/preload_direct.h"
 
 namespace weft::sockets {
 namespace {

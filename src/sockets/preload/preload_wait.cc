@@ -8,9 +8,9 @@
 #include <ctime>
 
 #include "os/clock.h"
-#include "sockets/preload.h"
-#include "sockets/preload_epoll.h"
-#include "sockets/preload_hot.h"
+#include "sockets/preload/preload.h"
+#include "sockets/preload/preload_epoll.h"
+#include "sockets/preload/preload_hot.h"
 
 namespace weft::sockets {
 namespace {

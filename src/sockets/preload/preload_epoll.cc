@@ -1,4 +1,4 @@
-#include "sockets/preload_epoll.h"
+#include "sockets/preload/preload_epoll.h"
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "os/clock.h"
-#include "sockets/preload.h"
-#include "sockets/preload_direct.h"
+#include "sockets/preload/preload.h"
+#include "sockets/preload/preload_direct.h"
 
 namespace weft::sockets::epolls {
 namespace {

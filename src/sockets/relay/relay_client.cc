@@ -1,4 +1,4 @@
-#include "sockets/relay_client.h"
+#include "sockets/relay/relay_client.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>

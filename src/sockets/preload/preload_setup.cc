@@ -14,12 +14,12 @@
 #include <cstring>
 #include <utility>
 
-#include "sockets/preload.h"
-#include "sockets/preload_direct.h"
-#include "sockets/preload_hot.h"
-#include "sockets/relay_client.h"
-#include "sockets/rules.h"
-#include "sockets/socket_list.h"
+#include "sockets/preload/preload.h"
+#include "sockets/preload/preload_direct.h"
+#include "sockets/preload/preload_hot.h"
+#include "sockets/preload/socket_list.h"
+#include "sockets/preload/socket_rules.h"
+#include "sockets/relay/relay_client.h"
 
 namespace weft::sockets {
 namespace {

@@ -14,8 +14,8 @@
 
 #include <cerrno>
 
+#include "sockets/preload/socket_table.h"
 #include "sockets/real_calls.h"
-#include "sockets/table.h"
 
 namespace weft::sockets {
 

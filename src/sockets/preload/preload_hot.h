@@ -22,7 +22,7 @@
 
 #include <cstdint>
 
-#include "sockets/table.h"
+#include "sockets/preload/socket_table.h"
 
 namespace weft::sockets::hot {
 

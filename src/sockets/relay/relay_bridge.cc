@@ -1,4 +1,4 @@
-#include "sockets/relay_bridge.h"
+#include "sockets/relay/relay_bridge.h"
 
 #include <fcntl.h>
 #include <sys/epoll.h>

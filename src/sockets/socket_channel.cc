@@ -1,4 +1,4 @@
-#include "sockets/channel.h"
+#include "sockets/socket_channel.h"
 
 #include <fcntl.h>
 #include <poll.h>

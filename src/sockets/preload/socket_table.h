@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <mutex>
 
-#include "sockets/channel.h"
+#include "sockets/socket_channel.h"
 
 namespace weft::sockets {
 

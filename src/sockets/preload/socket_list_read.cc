@@ -13,8 +13,8 @@
 #include <cstring>
 #include <string>
 
-#include "sockets/channel.h"
-#include "sockets/socket_list.h"
+#include "sockets/preload/socket_list.h"
+#include "sockets/socket_channel.h"
 
 namespace weft::sockets {
 namespace {
