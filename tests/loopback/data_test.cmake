@@ -3,7 +3,7 @@ find_package(Python3 COMPONENTS Interpreter)
 if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
   # A client by docs/data-protocol.md alone: linked with rdma-core's libraries, run on Weft's.
   add_executable(loopback_data_client EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/data_client.c")
-  target_link_libraries(loopback_data_client PRIVATE "${WEFT_STORE_RDMACM}" "${WEFT_STORE_IBVERBS}")
+  target_link_libraries(loopback_data_client PRIVATE "${WEFT_FILES_RDMACM}" "${WEFT_FILES_IBVERBS}")
   set(helpers loopback_data_client)
   set(helper_env "WEFT_TEST_DATA_CLIENT=$<TARGET_FILE:loopback_data_client>"
                  "WEFT_TEST_VERBS_DIR=$<TARGET_FILE_DIR:weft_rdmacm>")

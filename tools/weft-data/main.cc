@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <ctime>
 
-#include "store/push.h"
+#include "files/client/push.h"
 #include "weft-data/options.h"
 #include "weft-data/serving.h"
 #include "weft/common/message.h"
@@ -16,9 +16,9 @@
 namespace weft::data {
 namespace {
 
-using store::CopyTotals;
-using store::Failed;
-using store::Outcome;
+using files::CopyTotals;
+using files::Failed;
+using files::Outcome;
 
 int fail(const Failed& why) { return cli::report_failure({why.text(), cli::kExitFailure}); }
 int usage(std::string text) { return cli::report_failure({std::move(text), cli::kExitUsage}); }
@@ -54,7 +54,7 @@ class Progress {
   std::chrono::steady_clock::time_point last_{};
 };
 
-store::CopyWatcher watcher_for(Progress& progress) {
+files::CopyWatcher watcher_for(Progress& progress) {
   return {[&progress](const CopyTotals& t) { progress.show(t); },
           [&progress](const Failed& why) {
             progress.end();
@@ -79,14 +79,14 @@ int finish(const CopyCommand& c, const Progress& progress, const CopyTotals& t,
   return done && t.failures == 0 ? 0 : 1;
 }
 
-store::ServerAddress address_of(const cli::RemotePath& remote, const Command& c) {
+files::ServerAddress address_of(const cli::RemotePath& remote, const Command& c) {
   const int patience_ms = c.timeout_seconds == 0 ? -1 : static_cast<int>(c.timeout_seconds * 1000);
   return {remote.host, remote.port, c.serve.token, patience_ms};
 }
 
 // Nothing is copied from one server to another, and a file of that name here is hardly meant.
 bool is_of_server(const std::string& destination, const Command& c) {
-  const auto remote = cli::parse_remote_path(destination, c.port, store::kDefaultPort);
+  const auto remote = cli::parse_remote_path(destination, c.port, files::kDefaultPort);
   return !remote || *remote;
 }
 
@@ -111,7 +111,7 @@ int get(const Command& c) {
     const auto remote = remote_path(c.copy.paths[i], c.port,
                                     "is no path of a server; a source of get is HOST:PATH");
     if (!remote) return cli::report_failure(remote.error());
-    store::Fetch fetch(address_of(*remote, c), c.copy.options, watcher_for(progress));
+    files::Fetch fetch(address_of(*remote, c), c.copy.options, watcher_for(progress));
     done = fetch.connect();
     if (done) done = fetch.get(remote->path, to);
     const CopyTotals& t = fetch.totals();
@@ -131,7 +131,7 @@ int put(const Command& c) {
                                   "is no path of a server; the destination of put is HOST:PATH");
   if (!remote) return cli::report_failure(remote.error());
   Progress progress(c.copy);
-  store::Push push(address_of(*remote, c), c.copy.options, watcher_for(progress));
+  files::Push push(address_of(*remote, c), c.copy.options, watcher_for(progress));
   auto done = push.connect();
   for (std::size_t i = 0; i + 1 < c.copy.paths.size() && done; ++i) {
     done = push.put(c.copy.paths[i], remote->path);
@@ -145,10 +145,10 @@ int sync(Command& c) {
   }
   c.copy.options.recursive = true;
   c.copy.options.only_newer = true;
-  const auto source = cli::parse_remote_path(c.copy.paths.front(), c.port, store::kDefaultPort);
+  const auto source = cli::parse_remote_path(c.copy.paths.front(), c.port, files::kDefaultPort);
   if (!source) return cli::report_failure(source.error());
   if (*source) return get(c);
-  const auto to = cli::parse_remote_path(c.copy.paths.back(), c.port, store::kDefaultPort);
+  const auto to = cli::parse_remote_path(c.copy.paths.back(), c.port, files::kDefaultPort);
   if (to && !*to) {
     return usage(c.copy.paths.front() + " and " + c.copy.paths.back() +
                  ": neither is a path of a server; write HOST:PATH for one of them");
@@ -168,7 +168,7 @@ std::string shown(std::string name) {
 }
 
 // "drwxr-xr-x        4096 2026-01-31 12:00:00 name"
-void print_long(const store::Named& n) {
+void print_long(const files::Named& n) {
   const std::uint32_t mode = n.attributes.mode;
   std::string text = S_ISDIR(mode) ? "d" : S_ISLNK(mode) ? "l" : S_ISREG(mode) ? "-" : "?";
   for (int bit = 8; bit >= 0; --bit) text += (mode >> bit & 1U) != 0 ? "xwr"[bit % 3] : '-';
@@ -181,11 +181,11 @@ void print_long(const store::Named& n) {
 }
 
 int list_one(const Command& c, const cli::RemotePath& remote) {
-  store::Fetch fetch(address_of(remote, c), {}, {});
+  files::Fetch fetch(address_of(remote, c), {}, {});
   if (auto ok = fetch.connect(); !ok) return fail(ok.error());
   const auto found = fetch.stat(remote.path);
   if (!found) return fail(found.error());
-  std::vector<store::Named> names = {{remote.path, *found}};
+  std::vector<files::Named> names = {{remote.path, *found}};
   if (S_ISDIR(found->mode)) {
     auto listed = fetch.list(remote.path);
     if (!listed) return fail(listed.error());
@@ -204,7 +204,7 @@ int list_one(const Command& c, const cli::RemotePath& remote) {
 }
 
 int cat_one(const Command& c, const cli::RemotePath& remote) {
-  store::Fetch fetch(address_of(remote, c), {}, {});
+  files::Fetch fetch(address_of(remote, c), {}, {});
   auto ok = fetch.connect();
   if (ok) ok = fetch.stream(remote.path, STDOUT_FILENO);
   return ok ? 0 : fail(ok.error());
@@ -230,7 +230,7 @@ int run(Command& c) {
   // A reader that went away ends the copy with an error rather than the program with a signal.
   std::signal(SIGPIPE, SIG_IGN);
   if (!c.token_file.empty()) {
-    auto token = store::read_token(c.token_file);
+    auto token = files::read_token(c.token_file);
     if (!token) return fail(token.error());
     c.serve.token = *token;
   }

@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "store/fetch.h"
-#include "store/session.h"
+#include "files/client/fetch.h"
+#include "files/server/data_session.h"
 #include "weft-data/places.h"
 
 namespace weft::data {
 
 struct CopyCommand {
-  store::CopyOptions options;
+  files::CopyOptions options;
   std::vector<std::string> paths;  // sources, and the destination last
   bool quiet = false;
   bool stats = false;
@@ -21,7 +21,7 @@ struct CopyCommand {
 struct Command {
   enum class Kind : std::uint8_t { kNone, kServe, kGet, kPut, kList, kCat, kSync };
   Kind kind = Kind::kNone;
-  store::ServeOptions serve;
+  files::ServeOptions serve;
   ListenOptions listen;
   int announce_fd = -1;  // serve: the port is written here
   std::string token_file;

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "store/session.h"
+#include "files/server/data_session.h"
 #include "weft/common/where.h"
 
 namespace weft::data {
@@ -18,9 +18,9 @@ struct ListenOptions {
 };
 void add_listen_options(cli::Arguments& command, ListenOptions& options);
 // Sets address and port of `serve`. Fails if the two name different ports.
-[[nodiscard]] cli::Outcome<void> apply(const ListenOptions& options, store::ServeOptions& serve);
+[[nodiscard]] cli::Outcome<void> apply(const ListenOptions& options, files::ServeOptions& serve);
 
-// --port of a client; without it the port is store::kDefaultPort.
+// --port of a client; without it the port is files::kDefaultPort.
 using PortOption = std::optional<std::uint16_t>;
 void add_port_option(cli::Arguments& command, PortOption& port);
 

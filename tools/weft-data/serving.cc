@@ -6,13 +6,13 @@
 #include <csignal>
 #include <cstdio>
 
-#include "store/server.h"
+#include "files/server/data_server.h"
 #include "weft/common/message.h"
 
 namespace weft::data {
 namespace {
 
-const store::Server* g_server = nullptr;
+const files::Server* g_server = nullptr;
 
 void on_signal(int) {
   if (g_server != nullptr) g_server->stop();
@@ -45,9 +45,9 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-int fail(const store::Failed& why) { return cli::report_failure({why.text(), cli::kExitFailure}); }
+int fail(const files::Failed& why) { return cli::report_failure({why.text(), cli::kExitFailure}); }
 
-void report(const store::ServeCounters& n) {
+void report(const files::ServeCounters& n) {
   const double gb = static_cast<double>(n.bytes_out + n.bytes_in) / 1e9;
   std::fprintf(
       stderr,
@@ -69,9 +69,9 @@ double cpu_seconds() {
   return seconds(use.ru_utime) + seconds(use.ru_stime);
 }
 
-int serve(const store::ServeOptions& options, int announce_fd) {
+int serve(const files::ServeOptions& options, int announce_fd) {
   raise_descriptor_limit();
-  auto server = store::Server::create(options);
+  auto server = files::Server::create(options);
   if (!server) return fail(server.error());
   g_server = server->get();
   handle_signals();

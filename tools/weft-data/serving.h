@@ -1,7 +1,7 @@
 // Running a data server as a program: signals, and what is said at the start and the end.
 #pragma once
 
-#include "store/session.h"
+#include "files/server/data_session.h"
 
 namespace weft::data {
 
@@ -10,6 +10,6 @@ namespace weft::data {
 
 // Serves until SIGINT or SIGTERM; returns the exit code. The port is written to `announce_fd`, a
 // decimal number and a newline, unless that is -1.
-[[nodiscard]] int serve(const store::ServeOptions& options, int announce_fd);
+[[nodiscard]] int serve(const files::ServeOptions& options, int announce_fd);
 
 }  // namespace weft::data

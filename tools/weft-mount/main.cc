@@ -16,8 +16,8 @@
 #include <ctime>
 #include <memory>
 
-#include "mount/lanes.h"
-#include "store/secret.h"
+#include "files/mount/mount_connections.h"
+#include "files/protocol/token_proof.h"
 #include "weft-data/places.h"
 #include "weft/common/arguments.h"
 #include "weft/common/message.h"
@@ -37,14 +37,14 @@ struct Command {
 
 // What the calls of the kernel work on. FUSE calls them on several threads.
 struct Mounted {
-  std::unique_ptr<mount::Lanes> remote;
+  std::unique_ptr<mount::Connections> remote;
   uid_t uid = getuid();
   gid_t gid = getgid();
 };
 
 Mounted& here() { return *static_cast<Mounted*>(fuse_get_context()->private_data); }
 
-struct stat stat_of(const store::Attributes& a) {
+struct stat stat_of(const files::Attributes& a) {
   struct stat s {};
   s.st_mode = a.mode;
   s.st_nlink = 1;
@@ -71,14 +71,14 @@ void* on_init(fuse_conn_info* connection, fuse_config* config) {
 }
 
 int on_getattr(const char* path, struct stat* out, fuse_file_info*) {
-  store::Attributes found;
+  files::Attributes found;
   const int error = here().remote->stat(path, found);
   if (error == 0) *out = stat_of(found);
   return -error;
 }
 
 int on_statfs(const char* path, struct statvfs* out) {
-  store::Usage usage;
+  files::Usage usage;
   if (const int error = here().remote->usage(path, usage)) return -error;
   constexpr unsigned long kUnit = 4096;
   *out = {};
@@ -102,14 +102,14 @@ int on_readlink(const char* path, char* to, std::size_t size) {
 int on_readdir(const char* path, void* buffer, fuse_fill_dir_t fill, off_t, fuse_file_info*,
                fuse_readdir_flags) {
   for (const char* own : {".", ".."}) fill(buffer, own, nullptr, 0, fuse_fill_dir_flags{});
-  return -here().remote->list(path, [&](const std::string& name, const store::Attributes& a) {
+  return -here().remote->list(path, [&](const std::string& name, const files::Attributes& a) {
     const struct stat s = stat_of(a);
     fill(buffer, name.c_str(), &s, 0, FUSE_FILL_DIR_PLUS);
   });
 }
 
 int on_open(const char* path, fuse_file_info* info) {
-  const std::uint32_t truncate = (info->flags & O_TRUNC) != 0 ? store::kEditTruncate : 0U;
+  const std::uint32_t truncate = (info->flags & O_TRUNC) != 0 ? files::kEditTruncate : 0U;
   if ((info->flags & O_ACCMODE) == O_RDONLY && truncate == 0) {
     return -here().remote->open(path, info->fh);
   }
@@ -117,9 +117,9 @@ int on_open(const char* path, fuse_file_info* info) {
 }
 
 int on_create(const char* path, mode_t mode, fuse_file_info* info) {
-  std::uint32_t flags = store::kEditCreate;
-  if ((info->flags & O_EXCL) != 0) flags |= store::kEditExclusive;
-  if ((info->flags & O_TRUNC) != 0) flags |= store::kEditTruncate;
+  std::uint32_t flags = files::kEditCreate;
+  if ((info->flags & O_EXCL) != 0) flags |= files::kEditExclusive;
+  if ((info->flags & O_TRUNC) != 0) flags |= files::kEditTruncate;
   return -here().remote->edit(path, mode, flags, info->fh);
 }
 
@@ -131,20 +131,20 @@ int on_write(const char*, const char* from, std::size_t size, off_t offset, fuse
 
 int on_fsync(const char*, int, fuse_file_info* info) { return -here().remote->sync(info->fh); }
 
-int set(const char* path, fuse_file_info* info, std::uint32_t what, const store::Attributes& to) {
+int set(const char* path, fuse_file_info* info, std::uint32_t what, const files::Attributes& to) {
   return -here().remote->set(path, info != nullptr ? &info->fh : nullptr, what, to);
 }
 
 int on_truncate(const char* path, off_t size, fuse_file_info* info) {
-  store::Attributes to;
+  files::Attributes to;
   to.size = static_cast<std::uint64_t>(size);
-  return set(path, info, store::kSetSize, to);
+  return set(path, info, files::kSetSize, to);
 }
 
 int on_chmod(const char* path, mode_t mode, fuse_file_info* info) {
-  store::Attributes to;
+  files::Attributes to;
   to.mode = mode;
-  return set(path, info, store::kSetMode, to);
+  return set(path, info, files::kSetMode, to);
 }
 
 // All files belong to who mounted them; nothing else can be said of them.
@@ -159,9 +159,9 @@ int on_utimens(const char* path, const timespec times[2], fuse_file_info* info) 
   timespec time = times[1];
   if (time.tv_nsec == UTIME_OMIT) return 0;
   if (time.tv_nsec == UTIME_NOW) clock_gettime(CLOCK_REALTIME, &time);
-  store::Attributes to;
+  files::Attributes to;
   to.mtime_ns = std::int64_t{time.tv_sec} * 1000000000 + time.tv_nsec;
-  return set(path, info, store::kSetTime, to);
+  return set(path, info, files::kSetTime, to);
 }
 
 int on_rename(const char* from, const char* to, unsigned flags) {
@@ -212,20 +212,20 @@ fuse_operations operations() {
   return ops;
 }
 
-int fail(const store::Failed& why) { return cli::report_failure({why.text(), cli::kExitFailure}); }
+int fail(const files::Failed& why) { return cli::report_failure({why.text(), cli::kExitFailure}); }
 
 // A wrong address, token or folder is a message at the terminal rather than an errno later. The
 // connection is made anew in the background process: none survives a fork.
 // Returns whether the server may be written to.
-store::Outcome<bool> try_out(const store::ServerAddress& server, const std::string& prefix) {
+files::Outcome<bool> try_out(const files::ServerAddress& server, const std::string& prefix) {
   mount::Changes changes;
   mount::Remote remote(server, prefix, 1, changes);
   if (auto ok = remote.connect(); !ok) return tl::unexpected(ok.error());
-  store::Attributes root;
+  files::Attributes root;
   if (const int error = remote.stat("/", root)) {
-    return tl::unexpected(store::explain(static_cast<std::uint32_t>(error), prefix));
+    return tl::unexpected(files::explain(static_cast<std::uint32_t>(error), prefix));
   }
-  if (!S_ISDIR(root.mode)) return store::failed(ENOTDIR, prefix);
+  if (!S_ISDIR(root.mode)) return files::failed(ENOTDIR, prefix);
   return remote.writable();
 }
 
@@ -280,9 +280,9 @@ int run(const Command& c) {
   const auto at =
       data::remote_path(c.source, c.port, "is no folder of a server; write HOST: or HOST:PATH");
   if (!at) return cli::report_failure(at.error());
-  store::ServerAddress server{at->host, at->port, {}, static_cast<int>(c.timeout_seconds * 1000)};
+  files::ServerAddress server{at->host, at->port, {}, static_cast<int>(c.timeout_seconds * 1000)};
   if (!c.token_file.empty()) {
-    auto token = store::read_token(c.token_file);
+    auto token = files::read_token(c.token_file);
     if (!token) return fail(token.error());
     server.token = *token;
   }
@@ -291,7 +291,7 @@ int run(const Command& c) {
   Mounted mounted;
   server.stop_fd = g_stop = eventfd(0, EFD_CLOEXEC);
   if (g_stop < 0) return fail({errno, "eventfd"});
-  mounted.remote = std::make_unique<mount::Lanes>(server, at->path, c.read_ahead);
+  mounted.remote = std::make_unique<mount::Connections>(server, at->path, c.read_ahead);
   std::string options = *writable && !c.read_only ? "rw" : "ro";
   options += ",nodev,nosuid,default_permissions,subtype=weft,fsname=";
   // A comma would end the name.

@@ -10,8 +10,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "store/tree.h"
-#include "video/film.h"
+#include "files/protocol/tree.h"
+#include "files/video/film.h"
 
 extern char** environ;
 
@@ -97,12 +97,12 @@ Converted::~Converted() {
   sigprocmask(SIG_SETMASK, &before_, nullptr);
 }
 
-store::Outcome<std::string> Converted::decode(const std::string& file) {
+files::Outcome<std::string> Converted::decode(const std::string& file) {
   if (folder_.empty()) {
     std::error_code error;
     std::string name = (fs::temp_directory_path(error) / "weft-video-XXXXXX").string();
     if (error || mkdtemp(name.data()) == nullptr) {
-      return store::failed(errno, "no temporary folder for converted films");
+      return files::failed(errno, "no temporary folder for converted films");
     }
     folder_ = name;
   }
@@ -112,24 +112,24 @@ store::Outcome<std::string> Converted::decode(const std::string& file) {
                           "-pix_fmt", "yuv420p", "-f", "yuv4mpegpipe", "-y", "file:" + to},
                          before_);
   if (status < 0 && errno == EINTR) {
-    return store::failed(EINTR, file, "the conversion was interrupted");
+    return files::failed(EINTR, file, "the conversion was interrupted");
   }
   if (status < 0 && errno == ENOENT) {
-    return store::failed(ENOENT, file,
+    return files::failed(ENOENT, file,
                          "it is no YUV4MPEG2 file, nor raw frames by its name "
                          "(NAME.WIDTHxHEIGHT@RATE.bgra), and ffmpeg, which could convert it, is "
                          "not installed");
   }
-  if (status != 0) return store::failed(EINVAL, file, "ffmpeg could not convert it");
+  if (status != 0) return files::failed(EINVAL, file, "ffmpeg could not convert it");
   return to;
 }
 
-store::Outcome<void> Converted::convert(std::vector<std::string>& files) {
+files::Outcome<void> Converted::convert(std::vector<std::string>& files) {
   for (std::string& file : files) {
     const os::Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
     std::vector<std::uint8_t> head(video::kHeaderBytes);
     const ssize_t got = fd ? pread(fd.get(), head.data(), head.size(), 0) : -1;
-    if (got < 0) return store::failed(errno, file);
+    if (got < 0) return files::failed(errno, file);
     head.resize(static_cast<std::size_t>(got));
     if (video::identify(file, head)) continue;
     auto made = decode(file);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "store/outcome.h"
+#include "files/protocol/outcome.h"
 
 namespace weft::tv {
 
@@ -22,10 +22,10 @@ class Converted {
   //   ENOENT   no ffmpeg
   //   EINVAL   ffmpeg cannot read the file; its own message is on stderr
   //   EINTR    a signal has ended the conversion
-  [[nodiscard]] store::Outcome<void> convert(std::vector<std::string>& files);
+  [[nodiscard]] files::Outcome<void> convert(std::vector<std::string>& files);
 
  private:
-  [[nodiscard]] store::Outcome<std::string> decode(const std::string& file);
+  [[nodiscard]] files::Outcome<std::string> decode(const std::string& file);
   std::string folder_;
   sigset_t before_{};  // signals that were blocked
 };

@@ -7,11 +7,11 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "store/local.h"
-#include "store/secret.h"
-#include "store/tree.h"
-#include "video/pattern.h"
-#include "video/show.h"
+#include "files/client/local.h"
+#include "files/protocol/token_proof.h"
+#include "files/protocol/tree.h"
+#include "files/video/pattern.h"
+#include "files/video/show.h"
 #include "weft-data/places.h"
 #include "weft-data/serving.h"
 #include "weft-video/convert.h"
@@ -26,7 +26,7 @@ namespace {
 // A server that says nothing for so long, when a film begins, is given up.
 constexpr int kPatienceMs = 30000;
 
-using store::Failed;
+using files::Failed;
 using video::PlayStats;
 
 volatile std::sig_atomic_t g_interrupted = 0;
@@ -43,12 +43,12 @@ std::string name_of(const MakeCommand& c) {
   return c.file.substr(0, c.file.size() - kRaw.size()) + "." + c.size + "@" + c.rate + ".bgra";
 }
 
-store::Outcome<void> write_film(const std::string& name, const video::Film& film,
+files::Outcome<void> write_film(const std::string& name, const video::Film& film,
                                 std::uint64_t frames) {
   const os::Fd file(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file) return store::failed(errno, name);
+  if (!file) return files::failed(errno, name);
   const auto put = [&](std::string_view text) {
-    return store::write_fully(file.get(), reinterpret_cast<const std::uint8_t*>(text.data()),
+    return files::write_fully(file.get(), reinterpret_cast<const std::uint8_t*>(text.data()),
                               text.size());
   };
   const bool y4m = film.format == video::PixelFormat::kI420;
@@ -57,9 +57,9 @@ store::Outcome<void> write_film(const std::string& name, const video::Film& film
   for (std::uint64_t n = 0; n < frames && error == 0; ++n) {
     if (y4m) error = put(video::kFrameMark);
     const auto frame = pattern.frame(n);
-    if (error == 0) error = store::write_fully(file.get(), frame.data(), frame.size());
+    if (error == 0) error = files::write_fully(file.get(), frame.data(), frame.size());
   }
-  if (error != 0) return store::failed(error, name);
+  if (error != 0) return files::failed(error, name);
   return {};
 }
 
@@ -143,7 +143,7 @@ void report(const video::Show& show, bool as_json) {
   }
 }
 
-store::Outcome<std::unique_ptr<video::Screen>> open_screen(const ShowCommand& c,
+files::Outcome<std::unique_ptr<video::Screen>> open_screen(const ShowCommand& c,
                                                            const std::vector<video::Film>& films) {
   return c.is_headless ? video::open_headless(films, c.headless)
                        : video::open_window(films, c.window);
@@ -189,7 +189,7 @@ int show(Command& c) {
 int run(Command& c) {
   std::signal(SIGPIPE, SIG_IGN);
   if (!c.token_file.empty()) {
-    auto token = store::read_token(c.token_file);
+    auto token = files::read_token(c.token_file);
     if (!token) return fail(token.error());
     c.serve.token = *token;
   }

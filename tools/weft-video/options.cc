@@ -58,7 +58,7 @@ void add_show(cli::Arguments& app, Command& c) {
       .show_default();
   sub->add_option("--buffers", s.play.slots, "Frames of memory for each film")
       .type_name("N")
-      .between(2U, store::kMaxSlots)
+      .between(2U, files::kMaxSlots)
       .show_default();
   sub->add_flag("--fast", s.fast, "As fast as the frames come, and drop none");
   sub->add_flag("--full-screen", s.window.full_screen, "Without a border, over the whole screen");

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "store/session.h"
-#include "video/player.h"
-#include "video/screen.h"
+#include "files/server/data_session.h"
+#include "files/video/player.h"
+#include "files/video/screen.h"
 #include "weft-data/places.h"
 
 namespace weft::tv {
@@ -33,7 +33,7 @@ struct MakeCommand {
 struct Command {
   enum class Kind : std::uint8_t { kNone, kServe, kShow, kMake };
   Kind kind = Kind::kNone;
-  store::ServeOptions serve;
+  files::ServeOptions serve;
   data::ListenOptions listen;
   int announce_fd = -1;
   std::string token_file;

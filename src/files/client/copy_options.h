@@ -1,0 +1,35 @@
+// What a copy is to do, and what it tells while it goes on. Values only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "files/protocol/outcome.h"
+
+namespace weft::files {
+
+struct CopyOptions {
+  bool recursive = false;
+  bool verify = false;        // compare checksums afterwards
+  bool resume = true;         // go on with what an earlier run left
+  bool only_newer = false;    // sync: leave files alone that have the same size and time
+  bool remove = false;        // sync: remove what the source does not have
+  bool force_delete = false;  // ... although the source is empty
+  std::uint64_t max_delete = ~std::uint64_t{0};  // ... unless that are more names
+  bool durable = false;                          // wait for the disk that is copied to
+  unsigned retry_seconds = 30;
+};
+
+struct CopyTotals {
+  std::uint64_t files = 0, folders = 0, links = 0, skipped = 0, removed = 0, failures = 0;
+  std::uint64_t bytes = 0;  // moved by this run
+  std::uint64_t expected = 0;
+};
+
+// What happens on the way. Called often; cheap things only.
+struct CopyWatcher {
+  std::function<void(const CopyTotals&)> progress;
+  std::function<void(const Failed&)> failed;  // of one file; the rest goes on
+};
+
+}  // namespace weft::files

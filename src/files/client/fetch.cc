@@ -1,0 +1,246 @@
+// Walking the source, and deciding what to fetch; fetch_data.cc moves the octets.
+#include "files/client/fetch.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "files/protocol/path_name.h"
+#include "os/clock.h"
+#include "os/fd.h"
+
+namespace weft::files {
+namespace {
+
+// Files that are noted before the first of them is fetched: what they need of memory is bounded.
+constexpr std::size_t kQueuedFiles = 10000;
+
+}  // namespace
+
+Fetch::Fetch(ServerAddress server, CopyOptions options, CopyWatcher watcher)
+    : server_(std::move(server)), options_(options), watcher_(std::move(watcher)) {}
+
+Outcome<void> Fetch::connect() {
+  // The one before stays until this one is whole: callers ask it whether it lives.
+  auto client = Client::connect(server_);
+  if (!client) return tl::unexpected(client.error());
+  auto memory = Registered::create((*client)->pd(), kMemoryBytes,
+                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  if (!memory) return tl::unexpected(memory.error());
+  memory_ = Registered();  // before the domain that it belongs to
+  client_ = std::move(*client);
+  memory_ = std::move(*memory);
+  return {};
+}
+
+Outcome<void> Fetch::reconnect(const Failed& why) {
+  if (client_ != nullptr && client_->alive()) return tl::unexpected(why);
+  return connect_again(why, options_.retry_seconds, [this] { return connect(); });
+}
+
+void Fetch::report(const Failed& why) {
+  ++totals_.failures;
+  if (watcher_.failed) watcher_.failed(why);
+}
+
+Outcome<Attributes> Fetch::stat(const std::string& path) {
+  Request request;
+  request.op = Op::kStat;
+  request.path = path;
+  request.links = links_;
+  const auto reply = client_->call(request);
+  if (!reply) return tl::unexpected(reply.error());
+  return reply->attributes;
+}
+
+Outcome<std::vector<Named>> Fetch::list(const std::string& path) {
+  return list_folder(*client_, memory_, path, links_);
+}
+
+Outcome<void> Fetch::get(const std::string& path, const std::string& to) {
+  links_ = kLinksAnywhere;
+  const auto found = stat(path);
+  if (!found) return tl::unexpected(found.error());
+  struct stat here {};
+  const bool to_folder = ::stat(to.c_str(), &here) == 0 && S_ISDIR(here.st_mode);
+  if (!S_ISDIR(found->mode)) {
+    if (S_ISLNK(found->mode)) {
+      const auto target = open_remote(path);
+      if (!target) return tl::unexpected(target.error());
+      if (auto ok = close_remote(*target); !ok) return ok;
+      return get_file_to(path, target->attributes, to_folder ? to : std::string(),
+                         to_folder ? last_name(path) : to);
+    }
+    return get_file_to(path, *found, to_folder || to.ends_with('/') ? to : std::string(),
+                       to_folder || to.ends_with('/') ? last_name(path) : to);
+  }
+  if (!options_.recursive) {
+    return failed(EISDIR, path.empty() ? "the served folder" : path,
+                  "is a folder; use -r to copy folders");
+  }
+  const bool contents_only = path.empty() || path.ends_with('/') || last_name(path) == ".";
+  const std::string root = contents_only || !to_folder ? to : join(to, last_name(path));
+  auto destination = Destination::open(root, true);
+  if (!destination) return tl::unexpected(destination.error());
+  destination_ = std::move(*destination);
+  // What is below the folder that the user names is in it, not behind a link of the server.
+  links_ = static_cast<std::uint16_t>(std::min(path.size(), kPathBytes));
+  return get_tree(path);
+}
+
+Outcome<void> Fetch::get_tree(const std::string& path) {
+  extras_.clear();
+  folders_.assign(1, std::string());
+  while (!folders_.empty()) {
+    const std::string below = folders_.back();
+    folders_.pop_back();
+    auto ok = walk(path, below);
+    if (!ok && !client_->alive()) return ok;
+    if (!ok) report(ok.error());
+    if (files_.size() < kQueuedFiles) continue;
+    if (ok = get_queued(); !ok) return ok;
+  }
+  if (auto ok = get_queued(); !ok) return ok;
+  return options_.remove ? remove_extras(path) : Outcome<void>();
+}
+
+Outcome<void> Fetch::get_file_to(const std::string& path, const Attributes& attributes,
+                                 const std::string& to, const std::string& name) {
+  // A device or a pipe gets the octets and nothing else.
+  struct stat here {};
+  const std::string full = to.empty() ? name : join(to, name);
+  if (::stat(full.c_str(), &here) == 0 && !S_ISREG(here.st_mode) && !S_ISDIR(here.st_mode)) {
+    const os::Fd fd(open(full.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!fd) return failed(errno, full);
+    return stream(path, fd.get());
+  }
+  const std::size_t slash = full.rfind('/');
+  auto destination =
+      Destination::open(slash == std::string::npos ? "." : full.substr(0, slash + 1), false);
+  if (!destination) return tl::unexpected(destination.error());
+  destination_ = std::move(*destination);
+  const auto folder = destination_->folder("");
+  if (!folder) return tl::unexpected(folder.error());
+  const std::string last = slash == std::string::npos ? full : full.substr(slash + 1);
+  if (is_here((*folder)->get(), last, attributes)) {
+    ++totals_.skipped;
+    return {};
+  }
+  files_.push_back({path, last, std::make_shared<std::string>(), attributes});
+  totals_.expected += attributes.size;
+  return get_queued();
+}
+
+bool Fetch::is_here(int folder, const std::string& name, const Attributes& a) const {
+  if (!options_.only_newer) return false;
+  struct stat s {};
+  if (fstatat(folder, name.c_str(), &s, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(s.st_mode))
+    return false;
+  const std::int64_t mtime = os::ns_of(s.st_mtim);
+  return static_cast<std::uint64_t>(s.st_size) == a.size && mtime == a.mtime_ns;
+}
+
+Outcome<void> Fetch::walk(const std::string& path, const std::string& below) {
+  const auto folder = destination_->folder(below);
+  if (!folder) return tl::unexpected(folder.error());
+  ++totals_.folders;
+  const auto entries = list(join(path, below));
+  if (!entries) return tl::unexpected(entries.error());
+  const auto name = std::make_shared<const std::string>(below);
+  for (const Named& entry : *entries) {
+    auto ok = take_entry(join(join(path, below), entry.name), entry, name, (*folder)->get());
+    if (!ok && !client_->alive()) return ok;
+    if (!ok) report(ok.error());
+  }
+  if (below.empty() && entries->empty()) extras_.note_empty_source();
+  return options_.remove ? note_extras(below, (*folder)->get(), *entries) : Outcome<void>();
+}
+
+Outcome<void> Fetch::take_entry(const std::string& path, const Named& entry,
+                                const std::shared_ptr<const std::string>& below, int folder) {
+  if (S_ISDIR(entry.attributes.mode)) {
+    folders_.push_back(join(*below, entry.name));
+    return {};
+  }
+  if (S_ISLNK(entry.attributes.mode)) return take_link(path, entry.name, folder);
+  const bool skip = !S_ISREG(entry.attributes.mode) || is_unfinished(entry.name) ||
+                    is_here(folder, entry.name, entry.attributes);
+  if (skip) {
+    ++totals_.skipped;
+    return {};
+  }
+  files_.push_back({path, entry.name, below, entry.attributes});
+  totals_.expected += entry.attributes.size;
+  return {};
+}
+
+Outcome<void> Fetch::take_link(const std::string& path, const std::string& name, int folder) {
+  Request request;
+  request.op = Op::kReadLink;
+  request.path = path;
+  request.links = links_;
+  const auto reply = client_->call(request);
+  if (!reply) return tl::unexpected(reply.error());
+  const std::string target(reply->target);
+  char now[4096];
+  const ssize_t length = readlinkat(folder, name.c_str(), now, sizeof now);
+  if (length >= 0 && std::string_view(now, static_cast<std::size_t>(length)) == target) return {};
+  if (length >= 0) unlinkat(folder, name.c_str(), 0);
+  if (symlinkat(target.c_str(), folder, name.c_str()) != 0) return failed(errno, path);
+  ++totals_.links;
+  return {};
+}
+
+Outcome<void> Fetch::note_extras(const std::string& below, int folder,
+                                 const std::vector<Named>& keep) {
+  std::unordered_set<std::string_view> names;
+  for (const Named& n : keep) names.insert(n.name);
+  const Listing here(openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!here.good()) return failed(errno, join(destination_->name(), below));
+  errno = 0;
+  while (const dirent* entry = readdir(here.stream())) {
+    const std::string_view name = entry->d_name;
+    if (name == "." || name == ".." || names.contains(name) || is_unfinished(name)) continue;
+    struct stat s {};
+    const bool is_there = fstatat(folder, entry->d_name, &s, AT_SYMLINK_NOFOLLOW) == 0;
+    if (is_there) extras_.note({below, std::string(name), S_ISDIR(s.st_mode)});
+    errno = 0;
+  }
+  return errno == 0 ? Outcome<void>() : failed(errno, join(destination_->name(), below));
+}
+
+// Everything has been copied. The first failure but that of a folder that is not empty ends it.
+Outcome<void> Fetch::remove_extras(const std::string& path) {
+  if (auto ok = extras_.may_go(options_, totals_); !ok) return ok;
+  for (const Extra& extra : std::move(extras_).in_order()) {
+    const auto ok = remove_extra(path, extra);
+    if (ok) continue;
+    if (ok.error().error != ENOTEMPTY) return ok;
+    report(ok.error());
+  }
+  return {};
+}
+
+Outcome<void> Fetch::remove_extra(const std::string& path, const Extra& extra) {
+  const std::string remote = join(join(path, extra.below), extra.name);
+  if (const auto found = stat(remote)) {
+    return failed(EEXIST, remote, "appeared at the source meanwhile; run this again");
+  } else if (found.error().error != ENOENT) {
+    return tl::unexpected(found.error());
+  }
+  const auto folder = destination_->folder(extra.below);
+  if (!folder) return tl::unexpected(folder.error());
+  // Folders only when they are empty: what a sync removes by mistake should be little.
+  if (unlinkat((*folder)->get(), extra.name.c_str(), extra.is_folder ? AT_REMOVEDIR : 0) != 0) {
+    return failed(
+        errno, "cannot remove " + join(extra.below, extra.name) + ", which is not at the source");
+  }
+  ++totals_.removed;
+  return {};
+}
+
+}  // namespace weft::files

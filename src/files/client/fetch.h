@@ -1,0 +1,100 @@
+// `weft get`, `cat` and `sync` from a server: files and trees, pipelined, resumed after a break.
+//
+// One thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "files/client/copy_options.h"
+#include "files/client/data_client.h"
+#include "files/client/extras.h"
+#include "files/client/listing.h"
+#include "files/client/local.h"
+
+namespace weft::files {
+
+class Fetch {
+ public:
+  static constexpr std::size_t kMemoryBytes = std::size_t{8} << 20U;  // that the server writes to
+
+  Fetch(ServerAddress server, CopyOptions options, CopyWatcher watcher);
+  [[nodiscard]] Outcome<void> connect();
+  [[nodiscard]] Client& client() { return *client_; }
+
+  // A file or a tree. Where `to` is a folder, or `path` names several, below it under its own name;
+  // a slash at the end of `path`: what is in the folder rather than the folder, as rsync has it.
+  [[nodiscard]] Outcome<void> get(const std::string& path, const std::string& to);
+  // A file's octets, in order, to a descriptor.
+  [[nodiscard]] Outcome<void> stream(const std::string& path, int fd);
+  [[nodiscard]] Outcome<std::vector<Named>> list(const std::string& path);
+  [[nodiscard]] Outcome<Attributes> stat(const std::string& path);
+
+  [[nodiscard]] const CopyTotals& totals() const { return totals_; }
+
+ private:
+  struct File {
+    std::string path;                          // at the server
+    std::string name;                          // here
+    std::shared_ptr<const std::string> below;  // ... in this folder of the destination
+    Attributes attributes{};
+  };
+  // A file of the server that is being read.
+  struct Opened {
+    std::uint64_t handle = 0;  // 0: it is empty
+    Attributes attributes{};
+  };
+  using Sink = std::function<Outcome<void>(const std::uint8_t*, std::size_t, std::uint64_t)>;
+
+  [[nodiscard]] Outcome<void> reconnect(const Failed& why);
+  [[nodiscard]] Outcome<void> get_tree(const std::string& path);
+  [[nodiscard]] Outcome<void> walk(const std::string& path, const std::string& below);
+  [[nodiscard]] Outcome<void> take_entry(const std::string& path, const Named& entry,
+                                         const std::shared_ptr<const std::string>& below,
+                                         int folder);
+  [[nodiscard]] Outcome<void> take_link(const std::string& path, const std::string& name,
+                                        int folder);
+  [[nodiscard]] Outcome<void> note_extras(const std::string& below, int folder,
+                                          const std::vector<Named>& keep);
+  [[nodiscard]] Outcome<void> remove_extras(const std::string& path);
+  [[nodiscard]] Outcome<void> remove_extra(const std::string& path, const Extra& extra);
+  [[nodiscard]] bool is_here(int folder, const std::string& name, const Attributes& a) const;
+  [[nodiscard]] Outcome<void> get_file_to(const std::string& path, const Attributes& attributes,
+                                          const std::string& to, const std::string& name);
+  [[nodiscard]] Outcome<void> get_queued();
+  [[nodiscard]] Outcome<void> get_small(std::size_t count);
+  [[nodiscard]] Outcome<void> small_arrived(const Reply& reply, const std::uint8_t* data);
+  [[nodiscard]] Outcome<void> get_again();
+  [[nodiscard]] Outcome<void> get_large(const File& file);
+  [[nodiscard]] Outcome<void> try_large(const File& file);
+  [[nodiscard]] Outcome<void> fill(const Opened& opened, Part& part, std::uint64_t there,
+                                   const std::string& path);
+  [[nodiscard]] Outcome<Opened> open_remote(const std::string& path);
+  [[nodiscard]] Outcome<void> close_remote(const Opened& opened);
+  [[nodiscard]] Outcome<void> check_version(const Opened& opened, const std::string& path);
+  [[nodiscard]] Outcome<void> read_range(std::uint64_t handle, std::uint64_t from,
+                                         std::uint64_t size, const std::string& path,
+                                         const Sink& sink);
+  [[nodiscard]] Outcome<std::uint64_t> equal_octets(std::uint64_t handle, int fd,
+                                                    std::uint64_t bytes, const std::string& path);
+  [[nodiscard]] tl::unexpected<Failed> drain(const Failed& why);
+  void report(const Failed& why);
+
+  ServerAddress server_;
+  CopyOptions options_;
+  CopyWatcher watcher_;
+  std::unique_ptr<Client> client_;
+  Registered memory_;
+  std::optional<Destination> destination_;
+  std::vector<std::string> folders_;  // still to walk, below the source
+  std::vector<File> files_;
+  std::vector<std::size_t> again_;  // of files_: changed while they were read among the small ones
+  Extras extras_;
+  std::uint16_t links_ = kLinksAnywhere;  // Request::links of this copy
+  CopyTotals totals_;
+};
+
+}  // namespace weft::files

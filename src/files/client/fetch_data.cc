@@ -1,0 +1,342 @@
+// The octets of a fetch: small files many at a time, large ones in blocks.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "base/crc32c.h"
+#include "files/client/blocks.h"
+#include "files/client/fetch.h"
+#include "files/protocol/path_name.h"
+
+namespace weft::files {
+namespace {
+
+constexpr std::uint32_t kSmallBytes = 64U << 10U;
+
+static_assert(std::size_t{kBlocks} * kBlockBytes <= Fetch::kMemoryBytes);
+static_assert(std::size_t{kCredits} * kSmallBytes <= Fetch::kMemoryBytes);
+
+Failed changed(const std::string& path) {
+  return {ESTALE, path, "the file became shorter while it was read; run this again"};
+}
+
+}  // namespace
+
+// Everything in files_: the small ones first, since they share the connection's latency.
+Outcome<void> Fetch::get_queued() {
+  const auto large = std::stable_partition(
+      files_.begin(), files_.end(), [](const File& f) { return f.attributes.size <= kSmallBytes; });
+  const auto small_count = static_cast<std::size_t>(large - files_.begin());
+  if (!options_.verify) {
+    auto ok = get_small(small_count);
+    if (ok) ok = get_again();
+    if (!ok) return ok;
+  }
+  for (std::size_t i = options_.verify ? 0 : small_count; i < files_.size(); ++i) {
+    auto ok = get_large(files_[i]);
+    if (ok) continue;
+    if (!client_->alive()) return ok;
+    report(ok.error());
+  }
+  files_.clear();
+  return {};
+}
+
+// One request a file: open, contents and attributes in one reply.
+Outcome<void> Fetch::get_small(std::size_t count) {
+  std::vector<std::size_t> slot_of(count);
+  std::vector<std::size_t> free_slots;
+  for (std::size_t i = client_->credits(); i-- > 0;) free_slots.push_back(i);
+  std::vector<bool> done(count, false);
+  std::size_t next = 0;
+  std::size_t finished = 0;
+  const auto collect = [&]() -> Outcome<void> {
+    const auto reply = client_->wait();
+    if (!reply) return tl::unexpected(reply.error());
+    if (reply->op == Op::kClose) return {};
+    if (reply->op != Op::kOpen || reply->tag >= next || done[reply->tag]) return failed(EPROTO);
+    const std::size_t slot = slot_of[reply->tag];
+    free_slots.push_back(slot);
+    done[reply->tag] = true;
+    ++finished;
+    auto ok = small_arrived(*reply, memory_.data() + slot * kSmallBytes);
+    if (!ok && ok.error().error == ESTALE) {
+      again_.push_back(reply->tag);
+    } else if (!ok) {
+      report(ok.error());
+    }
+    if (watcher_.progress) watcher_.progress(totals_);
+    return {};
+  };
+  while (finished < count) {
+    Outcome<void> ok;
+    if (next < count && !free_slots.empty() && client_->outstanding() < client_->credits()) {
+      slot_of[next] = free_slots.back();
+      free_slots.pop_back();
+      Request request;
+      request.op = Op::kOpen;
+      request.tag = next;
+      request.path = files_[next].path;
+      request.links = links_;
+      request.memory = {address_of(memory_.data() + slot_of[next] * kSmallBytes), memory_.rkey(),
+                        kSmallBytes};
+      ++next;
+      ok = client_->post(request);
+    } else {
+      ok = collect();
+    }
+    if (ok) continue;
+    if (auto again = reconnect(ok.error()); !again) return again;
+    // Those whose replies are lost are fetched like large ones.
+    for (std::size_t i = 0; i < count; ++i) {
+      if (done[i]) continue;
+      if (auto one = get_large(files_[i]); !one) {
+        if (!client_->alive()) return one;
+        report(one.error());
+      }
+    }
+    return {};
+  }
+  while (client_->outstanding() != 0) {
+    if (auto ok = collect(); !ok) return ok;
+  }
+  return {};
+}
+
+// What changed while it was read among the small files.
+Outcome<void> Fetch::get_again() {
+  for (const std::size_t i : std::exchange(again_, {})) {
+    auto ok = get_large(files_[i]);
+    if (ok) continue;
+    if (!client_->alive()) return ok;
+    report(ok.error());
+  }
+  return {};
+}
+
+Outcome<void> Fetch::small_arrived(const Reply& reply, const std::uint8_t* data) {
+  const File& file = files_[reply.tag];
+  if (reply.error != 0) return tl::unexpected(explain(reply.error, file.path));
+  if (reply.handle != 0) {
+    // It has grown since the folder was read. The server's handle goes with the connection.
+    Request close;
+    close.op = Op::kClose;
+    close.handle = reply.handle;
+    static_cast<void>(client_->post(close));
+    return failed(ESTALE, file.path, "the file grew while the tree was read");
+  }
+  if (reply.bytes != reply.attributes.size || reply.bytes > kSmallBytes) {
+    return tl::unexpected(changed(file.path));
+  }
+  if (reply.attributes.stamp == kFreshStamp) return failed(ESTALE, file.path);
+  std::uint64_t at = 0;
+  auto part = Part::open(*destination_, join(*file.below, file.name), reply.attributes, false, at);
+  if (!part) return tl::unexpected(part.error());
+  auto ok = part->write(data, reply.bytes, 0);
+  if (ok) ok = part->finish(reply.attributes, options_.durable);
+  if (!ok) {
+    part->discard();
+    return ok;
+  }
+  totals_.bytes += reply.bytes;
+  ++totals_.files;
+  return {};
+}
+
+// Once its stamp can tell versions apart. Nobody waits for a file that is written to all the time.
+Outcome<Fetch::Opened> Fetch::open_remote(const std::string& path) {
+  Attributes before;
+  for (int tries = 0, changes = 0;; ++tries) {
+    Request request;
+    request.op = Op::kOpen;
+    request.path = path;
+    request.links = links_;
+    const auto reply = client_->call(request);
+    if (!reply) return tl::unexpected(reply.error());
+    const Opened opened{reply->handle, reply->attributes};
+    if (opened.attributes != std::exchange(before, opened.attributes)) ++changes;
+    const bool waits = tries < kSettleTries && changes < kSettleChanges;
+    if (opened.attributes.stamp != kFreshStamp || !waits) return opened;
+    if (auto ok = close_remote(opened); !ok) return tl::unexpected(ok.error());
+    std::this_thread::sleep_for(kSettlePause);
+  }
+}
+
+Outcome<void> Fetch::close_remote(const Opened& opened) {
+  if (opened.handle == 0 || !client_->alive() || client_->outstanding() != 0) return {};
+  Request close;
+  close.op = Op::kClose;
+  close.handle = opened.handle;
+  const auto reply = client_->call(close);
+  return reply ? Outcome<void>() : tl::unexpected(reply.error());
+}
+
+// Whether the file is still the one that was opened, behind all that was read of it.
+//   ESTALE   it changed
+Outcome<void> Fetch::check_version(const Opened& opened, const std::string& path) {
+  if (opened.handle == 0) return {};  // nothing was read
+  Request request;
+  request.path = path;
+  request.links = links_;
+  request.op = client_->has_stamps() ? Op::kSet : Op::kStat;
+  if (client_->has_stamps()) request.handle = opened.handle;
+  const auto reply = client_->call(request);
+  if (!reply) return tl::unexpected(reply.error());
+  if (reply->attributes == opened.attributes && opened.attributes.stamp != kFreshStamp) return {};
+  return failed(ESTALE, path, "the file changed while it was read; run this again");
+}
+
+// Before memory is used for something else, what was asked for has to arrive.
+tl::unexpected<Failed> Fetch::drain(const Failed& why) {
+  while (client_->outstanding() != 0) {
+    if (const auto rest = client_->wait(); !rest) break;
+  }
+  return tl::unexpected(why);
+}
+
+// Blocks of one file, kBlocks in flight, to `sink` in the order of the file.
+Outcome<void> Fetch::read_range(std::uint64_t handle, std::uint64_t from, std::uint64_t size,
+                                const std::string& path, const Sink& sink) {
+  const std::uint32_t depth = std::min(kBlocks, client_->credits());
+  const std::uint32_t block = std::min(kBlockBytes, client_->max_io());
+  std::vector<std::uint32_t> arrived(depth, 0);
+  std::uint64_t issued = from;
+  std::uint64_t taken = from;
+  const auto slot_of = [&](std::uint64_t at) { return ((at - from) / block) % depth; };
+  while (taken < size) {
+    while (issued < size && issued - taken < std::uint64_t{depth} * block) {
+      Request request;
+      request.op = Op::kRead;
+      request.tag = issued;
+      request.handle = handle;
+      request.offset = issued;
+      const std::size_t slot = slot_of(issued);
+      const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(block, size - issued));
+      request.memory = {address_of(memory_.data() + slot * block), memory_.rkey(), bytes};
+      arrived[slot] = 0;
+      if (auto ok = client_->post(request); !ok) return ok;
+      issued += bytes;
+    }
+    const auto reply = client_->wait();
+    if (!reply) return tl::unexpected(reply.error());
+    const bool ours = reply->op == Op::kRead && reply->tag >= taken && reply->tag < issued &&
+                      (reply->tag - from) % block == 0;
+    if (!ours) return failed(EPROTO, path);
+    const auto want = std::min<std::uint64_t>(block, size - reply->tag);
+    if (reply->error != 0 || reply->bytes != want) {
+      const Failed why = reply->error != 0 ? explain(reply->error, path) : changed(path);
+      return drain(why);
+    }
+    arrived[slot_of(reply->tag)] = static_cast<std::uint32_t>(want);
+    while (taken < issued && arrived[slot_of(taken)] != 0) {
+      const std::size_t slot = slot_of(taken);
+      const std::uint32_t bytes = std::exchange(arrived[slot], 0);
+      if (auto ok = sink(memory_.data() + slot * block, bytes, taken); !ok)
+        return drain(ok.error());
+      taken += bytes;
+      totals_.bytes += bytes;
+      if (watcher_.progress) watcher_.progress(totals_);
+    }
+  }
+  return {};
+}
+
+Outcome<void> Fetch::stream(const std::string& path, int fd) {
+  if (path.empty()) return failed(EISDIR, "the served folder");
+  const auto opened = open_remote(path);
+  if (!opened) return tl::unexpected(opened.error());
+  const std::uint64_t size = opened->attributes.size;
+  totals_.expected += size;
+  auto ok = read_range(opened->handle, 0, size, path,
+                       [fd](const std::uint8_t* data, std::size_t bytes, std::uint64_t) {
+                         const int error = write_fully(fd, data, bytes);
+                         return error == 0 ? Outcome<void>() : failed(error, "output");
+                       });
+  if (ok) ok = check_version(*opened, path);
+  if (ok) ++totals_.files;
+  return ok;
+}
+
+// A file that changes meanwhile is begun anew, once.
+Outcome<void> Fetch::get_large(const File& file) {
+  for (bool changed_before = false;;) {
+    auto ok = try_large(file);
+    if (ok) {
+      ++totals_.files;
+      return {};
+    }
+    if (client_->alive()) {
+      if (ok.error().error != ESTALE || std::exchange(changed_before, true)) return ok;
+      continue;
+    }
+    // The part stays, for this loop or for a later run.
+    if (auto again = reconnect(ok.error()); !again) return again;
+  }
+}
+
+Outcome<void> Fetch::try_large(const File& file) {
+  const auto opened = open_remote(file.path);
+  if (!opened) return tl::unexpected(opened.error());
+  std::uint64_t there = 0;
+  auto part = Part::open(*destination_, join(*file.below, file.name), opened->attributes,
+                         options_.resume, there);
+  if (!part) {
+    static_cast<void>(close_remote(*opened));  // what went wrong here is what counts
+    return tl::unexpected(part.error());
+  }
+  auto ok = fill(*opened, *part, there, file.path);
+  if (!ok && ok.error().error == ESTALE) part->discard();
+  if (auto closed = close_remote(*opened); ok && !closed) ok = closed;
+  return ok ? part->finish(opened->attributes, options_.durable) : ok;
+}
+
+Outcome<void> Fetch::fill(const Opened& opened, Part& part, std::uint64_t there,
+                          const std::string& path) {
+  const std::uint64_t size = opened.attributes.size;
+  std::uint64_t from = 0;
+  if (there != 0) {
+    const auto equal = equal_octets(opened.handle, part.fd(), there, path);
+    if (!equal) return tl::unexpected(equal.error());
+    from = *equal;
+    if (auto ok = part.keep(from); !ok) return ok;
+  }
+  auto ok = read_range(opened.handle, from, size, path,
+                       [&part](const std::uint8_t* data, std::size_t bytes, std::uint64_t offset) {
+                         return part.write(data, bytes, offset);
+                       });
+  if (ok && options_.verify) {
+    if (ok = part.complete(size); !ok) return ok;
+    const auto equal = equal_octets(opened.handle, part.fd(), size, path);
+    if (!equal) return tl::unexpected(equal.error());
+    if (*equal != size) {
+      part.discard();
+      return failed(EBADMSG, path, "the copy differs from the server's file; run this again");
+    }
+  }
+  return ok ? check_version(opened, path) : ok;
+}
+
+// How many of the first `bytes` octets on this disk are those of the server's file, in blocks.
+Outcome<std::uint64_t> Fetch::equal_octets(std::uint64_t handle, int fd, std::uint64_t bytes,
+                                           const std::string& path) {
+  std::uint8_t* data = memory_.data();
+  for (std::uint64_t at = 0; at < bytes; at += kMemoryBytes) {
+    const auto part = static_cast<std::uint32_t>(std::min<std::uint64_t>(kMemoryBytes, bytes - at));
+    Request request;
+    request.op = Op::kSum;
+    request.handle = handle;
+    request.offset = at;
+    request.length = part;
+    request.path = path;
+    const auto reply = client_->call(request);
+    if (!reply) return tl::unexpected(reply.error());
+    const ssize_t got = pread(fd, data, part, static_cast<off_t>(at));
+    if (got < 0) return failed(errno, path);
+    if (static_cast<std::size_t>(got) != part || crc32c({data, part}) != reply->sum) return at;
+  }
+  return bytes;
+}
+
+}  // namespace weft::files

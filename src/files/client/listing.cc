@@ -1,0 +1,67 @@
+#include "files/client/listing.h"
+
+#include <chrono>
+#include <thread>
+
+#include "files/client/local.h"
+
+namespace weft::files {
+namespace {
+
+// A server short of memory for a list is asked again so often, with a pause.
+constexpr int kListTries = 50;
+constexpr std::chrono::milliseconds kListPause{20};
+// How often a list that the server has let go of is begun anew.
+constexpr int kListRestarts = 3;
+// More than any file system has in one folder, and less than what fills memory.
+constexpr std::size_t kEntriesMax = std::size_t{16} << 20U;
+
+}  // namespace
+
+Outcome<std::vector<Named>> list_folder(Client& client, const Registered& memory,
+                                        const std::string& path, std::uint16_t links) {
+  std::vector<Named> out;
+  std::vector<std::uint8_t> page;
+  Request request;
+  request.op = Op::kList;
+  request.path = path;
+  request.links = links;
+  request.memory = {address_of(memory.data()), memory.rkey(), kListBytes};
+  int restarts = 0;
+  for (int tries = 0;;) {
+    const auto reply = client.call(request);
+    // The server lists too many folders at a time for us, and has let go of this one.
+    if (!reply && reply.error().error == ESTALE && request.offset != 0 &&
+        ++restarts <= kListRestarts) {
+      out.clear();
+      request.offset = 0;
+      continue;
+    }
+    if (!reply && reply.error().error == EAGAIN && ++tries < kListTries) {
+      std::this_thread::sleep_for(kListPause);
+      continue;  // the server is short of memory just now
+    }
+    if (!reply) return tl::unexpected(reply.error());
+    tries = 0;
+    if (reply->bytes > kListBytes) return failed(EPROTO, path);
+    const bool ends = reply->cursor == 0;
+    if (!ends && (reply->bytes == 0 || reply->cursor == request.offset)) {
+      return failed(EPROTO, path, "the server's list does not end");
+    }
+    // The server can write into this memory at any time: what is checked must be what is used.
+    page.assign(memory.data(), memory.data() + reply->bytes);
+    std::span<const std::uint8_t> entries(page);
+    while (const auto entry = decode_entry(entries)) {
+      // A server that gives such names means harm.
+      if (!is_safe_name(entry->name))
+        return failed(EPROTO, path, "an illegal name in the server's list");
+      out.push_back({std::string(entry->name), entry->attributes});
+      if (out.size() > kEntriesMax) return failed(EPROTO, path, "the server's list does not end");
+    }
+    if (!entries.empty()) return failed(EPROTO, path, "the server's list is broken");
+    if (ends) return out;
+    request.offset = reply->cursor;
+  }
+}
+
+}  // namespace weft::files

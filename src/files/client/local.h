@@ -1,0 +1,99 @@
+// The client's side of a copy: files and folders of this machine.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "files/protocol/data_protocol.h"
+#include "files/protocol/tree.h"
+#include "os/fd.h"
+
+namespace weft::files {
+
+// A folder that a copy goes to. Names come from a server and are not trusted: none leads out of the
+// folder, and no symbolic link below it is followed.
+class Destination {
+ public:
+  // Makes the folder if `create`.
+  [[nodiscard]] static Outcome<Destination> open(const std::string& folder, bool create);
+
+  // A folder below; "" is the destination itself. Made if it is not there. The last few stay open,
+  // so that a copy of many folders needs few descriptors.
+  [[nodiscard]] Outcome<std::shared_ptr<os::Fd>> folder(const std::string& path);
+  [[nodiscard]] const std::string& name() const { return name_; }
+  // How a failure names what lies below.
+  [[nodiscard]] std::string shown(const std::string& path) const;
+
+ private:
+  static constexpr std::size_t kKeptOpen = 32;
+  struct Kept {
+    std::string path;
+    std::shared_ptr<os::Fd> folder;
+  };
+  [[nodiscard]] Outcome<os::Fd> open_or_make(const std::string& path) const;
+
+  std::string name_;
+  os::Fd root_;
+  std::vector<Kept> kept_;
+  std::size_t oldest_ = 0;  // of kept_, once it is full
+};
+
+// A folder below `root`, through which no symbolic link leads; -1 with errno. "" is `root`.
+[[nodiscard]] int open_folder_below(int root, const std::string& path);
+
+// Names that copies and servers use for files that are not whole. No copy takes them along.
+inline constexpr std::string_view kPartPrefix = ".weft-part-";
+[[nodiscard]] inline bool is_unfinished(std::string_view name) {
+  return name.starts_with(kPartPrefix) || name.starts_with(kDraftPrefix);
+}
+
+// Whether a server may call an entry of a folder so.
+[[nodiscard]] bool is_safe_name(std::string_view name);
+
+// A file on its way. It is written under a name of its own, made from the file's name, size and
+// time: an interrupted copy of the same file goes on where it stopped, one of a changed file starts
+// anew. Whoever writes it holds its lock; a second copy of the same file at the same time gets a
+// name that nobody else uses.
+class Part {
+ public:
+  // `path`: of the file, below the destination; its folder is made if it is not there. `there`: how
+  // many octets an earlier attempt has left. They may be anything: a power cut leaves holes.
+  // Without `resume` that is 0.
+  [[nodiscard]] static Outcome<Part> open(Destination& destination, const std::string& path,
+                                          const Attributes& attributes, bool resume,
+                                          std::uint64_t& there);
+  Part(Part&& other) noexcept = default;
+  Part& operator=(Part&& other) noexcept = default;
+
+  [[nodiscard]] int fd() const { return file_.get(); }
+  // Makes it so long: what lies behind is forgotten, what is missing reads as zeros.
+  [[nodiscard]] Outcome<void> keep(std::uint64_t bytes);
+  // Octets behind all that is there already. Cells of zeros become holes, but for the last one.
+  [[nodiscard]] Outcome<void> write(const std::uint8_t* data, std::size_t bytes, std::uint64_t at);
+  // Gives it its full length, where zeros at its end were left out.
+  [[nodiscard]] Outcome<void> complete(std::uint64_t size);
+  // Sets the attributes and takes the final name in one step. `durable`: contents before the name,
+  // and then the name, are on the disk when this returns.
+  //   ESTALE   somebody has removed or replaced the part
+  [[nodiscard]] Outcome<void> finish(const Attributes& attributes, bool durable);
+  void discard();
+
+ private:
+  Part() = default;
+  [[nodiscard]] int open_unique();
+  [[nodiscard]] Outcome<void> write_fully_at(const std::uint8_t* data, std::size_t bytes,
+                                             std::uint64_t at);
+  std::shared_ptr<os::Fd> folder_;
+  std::string name_, part_name_;
+  std::string shown_;  // in failures
+  os::Fd file_;
+  std::uint64_t end_ = 0;  // the length of the part
+};
+
+// All of `bytes`, whatever a single write() takes. 0 or an errno.
+[[nodiscard]] int write_fully(int fd, const std::uint8_t* data, std::size_t bytes);
+
+}  // namespace weft::files

@@ -1,0 +1,517 @@
+#include "files/client/push.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <span>
+#include <thread>
+
+#include "base/crc32c.h"
+#include "files/client/blocks.h"
+#include "files/protocol/path_name.h"
+#include "os/clock.h"
+#include "os/fd.h"
+
+namespace weft::files {
+namespace {
+
+constexpr unsigned kStarts = 10;  // of one file, on so many connections
+// What costs less to send again than to keep and compare.
+constexpr std::uint64_t kResumeMin = std::uint64_t{4} << 20U;
+// A file that takes up less room than its length and this has holes.
+constexpr std::uint64_t kHoleMin = std::uint64_t{64} << 10U;
+constexpr int kBusyTries = 30;
+constexpr std::chrono::milliseconds kBusyPause{100};
+
+std::int64_t mtime_of(const struct stat& s) { return os::ns_of(s.st_mtim); }
+
+}  // namespace
+
+Outcome<void> Push::connect() {
+  // The one before stays until this one is whole: callers ask it whether it lives.
+  auto client = Client::connect(server_);
+  if (!client) return tl::unexpected(client.error());
+  if (!(*client)->writable()) return tl::unexpected(explain(EROFS, server_.host));
+  auto memory =
+      Registered::create((*client)->pd(), std::size_t{kBlocks} * kBlockBytes,
+                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+  if (!memory) return tl::unexpected(memory.error());
+  memory_ = Registered();  // before the domain that it belongs to
+  client_ = std::move(*client);
+  memory_ = std::move(*memory);
+  return {};
+}
+
+Outcome<void> Push::reconnect(const Failed& why) {
+  return connect_again(why, options_.retry_seconds, [this] { return connect(); });
+}
+
+// For requests that may be sent twice.
+Outcome<Reply> Push::ask(const Request& request) {
+  for (unsigned starts = 1;; ++starts) {
+    auto reply = client_->call(request);
+    if (reply || client_->alive() || starts == kStarts) return reply;
+    if (auto again = reconnect(reply.error()); !again) return tl::unexpected(again.error());
+  }
+}
+
+void Push::report(const Failed& why) {
+  ++totals_.failures;
+  if (watcher_.failed) watcher_.failed(why);
+}
+
+// A link to a folder counts as one where links are followed.
+bool Push::is_remote_folder(const std::string& path) {
+  Request request;
+  request.op = Op::kStat;
+  const std::string folder = path + "/";
+  request.path = folder;
+  request.links = links_;
+  const auto reply = ask(request);
+  return reply && S_ISDIR(reply->attributes.mode);
+}
+
+std::string Push::here(const std::string& below) const { return join(source_name_, below); }
+
+Outcome<void> Push::put(const std::string& from, const std::string& to) {
+  const bool contents_only = from.ends_with('/');
+  links_ = kLinksAnywhere;
+  source_ = os::Fd(open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  source_name_ = from;
+  struct stat s {};
+  if (!source_ || fstat(source_.get(), &s) != 0) return failed(errno, from);
+  const bool into = to.empty() || to.ends_with('/') || is_remote_folder(to);
+  if (!client_->alive()) return failed(ECONNRESET, server_.host);
+  if (S_ISREG(s.st_mode)) return put_file(source_.get(), into ? join(to, last_name(from)) : to);
+  if (!S_ISDIR(s.st_mode)) return failed(EINVAL, from, "is neither a file nor a folder");
+  if (!options_.recursive) return failed(EISDIR, from, "is a folder; use -r to copy folders");
+  std::string target = to;
+  if (into && !contents_only) target = join(to, last_name(from));
+  while (target.ends_with('/')) target.pop_back();
+  if (target.size() > kPathBytes) return failed(ENAMETOOLONG, target);
+  // The user says where the tree goes, and may do so by a link. Below it nobody else may.
+  links_ = static_cast<std::uint16_t>(target.size());
+  modes_.clear();
+  if (auto ok = make_folder(target, s.st_mode); !ok) return ok;
+  return put_tree(target);
+}
+
+// Folder by folder, each opened by its name below the source: a deep tree needs few descriptors.
+Outcome<void> Push::put_tree(const std::string& to) {
+  extras_.clear();
+  folders_.assign(1, std::string());
+  while (!folders_.empty()) {
+    const std::string below = folders_.back();
+    folders_.pop_back();
+    auto ok = put_folder(below, join(to, below));
+    if (!ok && !client_->alive()) return ok;
+    if (!ok) report(ok.error());
+  }
+  if (options_.remove) {
+    if (auto ok = remove_extras(to); !ok) return ok;
+  }
+  return set_modes();
+}
+
+Outcome<void> Push::make_folder(const std::string& to, std::uint32_t mode) {
+  ++totals_.folders;
+  if (to.empty() || to == "/" || to == ".") return {};
+  Request request;
+  request.op = Op::kMakeDirectory;
+  request.path = to;
+  request.links = links_;
+  // The owner may write to it until all is in it.
+  request.mode = (mode & 0777U) | 0700U;
+  const auto reply = ask(request);
+  if (reply && request.mode != (mode & 0777U)) modes_.emplace_back(to, mode & 0777U);
+  if (reply || (reply.error().error == EEXIST && is_remote_folder(to))) return {};
+  return tl::unexpected(reply.error());
+}
+
+// The inner folders first: an outer one may be closed to its owner afterwards.
+Outcome<void> Push::set_modes() {
+  for (auto at = modes_.rbegin(); at != modes_.rend(); ++at) {
+    Request request;
+    request.op = Op::kSet;
+    request.path = at->first;
+    request.links = links_;
+    request.flags = kSetMode;
+    request.mode = at->second;
+    const auto reply = ask(request);
+    if (!reply && !client_->alive()) return tl::unexpected(reply.error());
+    if (!reply) report(reply.error());
+  }
+  modes_.clear();
+  return {};
+}
+
+Outcome<void> Push::put_folder(const std::string& below, const std::string& to) {
+  const Listing folder(open_folder_below(source_.get(), below));
+  if (!folder.good()) return failed(errno, here(below));
+  std::unordered_set<std::string> names;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = readdir(folder.stream());
+    if (entry == nullptr && errno != 0) return failed(errno, here(below));
+    if (entry == nullptr) break;
+    const std::string name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    names.insert(name);
+    const auto ok = put_entry(dirfd(folder.stream()), name, below, join(to, name));
+    if (!ok && !client_->alive()) return ok;
+    if (!ok) report(ok.error());
+  }
+  if (below.empty() && names.empty()) extras_.note_empty_source();
+  return options_.remove ? note_extras(below, to, names) : Outcome<void>();
+}
+
+Outcome<void> Push::note_extras(const std::string& below, const std::string& to,
+                                const std::unordered_set<std::string>& keep) {
+  auto there = list_folder(*client_, memory_, to, links_);
+  for (unsigned starts = 1; !there && !client_->alive() && starts < kStarts; ++starts) {
+    if (auto again = reconnect(there.error()); !again) return again;
+    there = list_folder(*client_, memory_, to, links_);
+  }
+  if (!there) return tl::unexpected(there.error());
+  for (const Named& one : *there) {
+    if (keep.contains(one.name) || is_unfinished(one.name)) continue;
+    extras_.note({below, one.name, S_ISDIR(one.attributes.mode)});
+  }
+  return {};
+}
+
+// As Fetch::remove_extras().
+Outcome<void> Push::remove_extras(const std::string& to) {
+  if (auto ok = extras_.may_go(options_, totals_); !ok) return ok;
+  for (const Extra& extra : std::move(extras_).in_order()) {
+    const auto ok = remove_extra(to, extra);
+    if (ok) continue;
+    if (ok.error().error != ENOTEMPTY) return ok;
+    report(ok.error());
+  }
+  return {};
+}
+
+Outcome<void> Push::remove_extra(const std::string& to, const Extra& extra) {
+  // Its folder has to be there still: without it every name is one that is not found.
+  const std::string local = here(join(extra.below, extra.name));
+  const os::Fd folder(open_folder_below(source_.get(), extra.below));
+  if (!folder) return failed(errno, here(extra.below));
+  struct stat s {};
+  if (fstatat(folder.get(), extra.name.c_str(), &s, AT_SYMLINK_NOFOLLOW) == 0) {
+    return failed(EEXIST, local, "appeared at the source meanwhile; run this again");
+  }
+  if (errno != ENOENT) return failed(errno, local);
+  Request request;
+  request.op = Op::kRemove;
+  const std::string path = join(join(to, extra.below), extra.name);
+  request.path = path;
+  request.links = links_;
+  if (extra.is_folder) request.flags = kRemoveDirectory;
+  const auto reply = ask(request);
+  // ENOENT: asked twice, or somebody was faster.
+  if (!reply && reply.error().error != ENOENT) return tl::unexpected(reply.error());
+  ++totals_.removed;
+  return {};
+}
+
+// Another link, or a file, of that name gives way; a folder does not.
+Outcome<void> Push::put_link(const Request& request) {
+  auto reply = ask(request);
+  if (reply) return {};
+  if (reply.error().error != EEXIST) return tl::unexpected(reply.error());
+  Request look;
+  look.op = Op::kReadLink;
+  look.path = request.path;
+  look.links = links_;
+  const auto now = ask(look);
+  if (now && now->target == request.target) return {};
+  if (!client_->alive()) return tl::unexpected(now.error());
+  Request old;
+  old.op = Op::kRemove;
+  old.path = request.path;
+  old.links = links_;
+  const auto gone = ask(old);
+  if (!gone && gone.error().error != ENOENT) return tl::unexpected(gone.error());
+  reply = ask(request);
+  if (!reply) return tl::unexpected(reply.error());
+  return {};
+}
+
+Outcome<void> Push::put_link_of(int folder, const char* name, const std::string& to) {
+  char target[kPathBytes + 1];
+  const ssize_t length = readlinkat(folder, name, target, sizeof target);
+  if (length < 0) return failed(errno, to);
+  Request request;
+  request.op = Op::kSymlink;
+  request.path = to;
+  request.links = links_;
+  request.target = {target, static_cast<std::size_t>(length)};
+  if (auto ok = put_link(request); !ok) return ok;
+  ++totals_.links;
+  return {};
+}
+
+Outcome<void> Push::put_entry(int folder, const std::string& name, const std::string& below,
+                              const std::string& to) {
+  const std::string local = join(below, name);
+  struct stat s {};
+  if (fstatat(folder, name.c_str(), &s, AT_SYMLINK_NOFOLLOW) != 0) {
+    return failed(errno, here(local));
+  }
+  if (S_ISLNK(s.st_mode)) return put_link_of(folder, name.c_str(), to);
+  if (S_ISDIR(s.st_mode)) {
+    if (auto ok = make_folder(to, s.st_mode); !ok) return ok;
+    folders_.push_back(local);
+    return {};
+  }
+  if (!S_ISREG(s.st_mode) || is_unfinished(name)) {
+    ++totals_.skipped;
+    return {};
+  }
+  // Something else may have taken the name meanwhile. Opening a pipe must not wait for a writer,
+  // and what was opened decides.
+  const os::Fd fd(openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd || fstat(fd.get(), &s) != 0) return failed(errno, here(local));
+  if (S_ISREG(s.st_mode)) return put_file(fd.get(), to);
+  ++totals_.skipped;
+  return {};
+}
+
+Outcome<bool> Push::is_there(const std::string& to, std::uint64_t size, std::int64_t mtime_ns) {
+  Request request;
+  request.op = Op::kStat;
+  request.path = to;
+  request.links = links_;
+  const auto reply = ask(request);
+  if (!reply && !client_->alive()) return tl::unexpected(reply.error());
+  return reply && S_ISREG(reply->attributes.mode) && reply->attributes.size == size &&
+         reply->attributes.mtime_ns == mtime_ns;
+}
+
+namespace {
+
+// A file that takes up little room may be compressed instead.
+bool has_hole(int fd, off_t size) {
+  const off_t hole = lseek(fd, 0, SEEK_HOLE);
+  return hole >= 0 && hole < size;
+}
+
+// Once it can tell versions apart. Nobody waits for a file that is written to all the time.
+// Returns an errno.
+int version_of(int fd, Version& out) {
+  for (int tries = 0, changes = 0;; ++tries) {
+    const Version before = out;
+    struct stat s {};
+    if (fstat(fd, &s) != 0) return errno;
+    const std::int64_t changed = os::ns_of(s.st_ctim);
+    out.size = static_cast<std::uint64_t>(s.st_size);
+    out.inode = s.st_ino;
+    out.mtime_ns = mtime_of(s);
+    out.ctime_ns = changed;
+    out.mode = s.st_mode & 0777U;
+    out.sparse = static_cast<std::uint64_t>(s.st_blocks) * 512 + kHoleMin < out.size &&
+                 has_hole(fd, s.st_size);
+    out.fresh = stamp_of(fd, changed) == kFreshStamp;
+    if (out != before) ++changes;
+    if (!out.fresh || tries == kSettleTries || changes == kSettleChanges) return 0;
+    std::this_thread::sleep_for(kSettlePause);
+  }
+}
+
+// Whether the file is still the one that was sent.
+Outcome<void> check_version(int fd, const Version& before, const std::string& name) {
+  Version now;
+  if (const int error = version_of(fd, now); error != 0) return failed(error, name);
+  now.sparse = before.sparse;  // a file system may find or lose holes by itself
+  if (now == before && !before.fresh) return {};
+  return failed(ESTALE, name, "the file changed while it was sent; run this again");
+}
+
+}  // namespace
+
+// A connection that breaks is made anew. A small file is sent from its beginning then: what the
+// server had of it went with the connection. A file that changes meanwhile is begun anew, once.
+Outcome<void> Push::put_file(int fd, const std::string& to) {
+  bool changed_before = false;
+  for (unsigned starts = 1;;) {
+    const std::uint64_t expected = totals_.expected;
+    auto ok = try_file(fd, to);
+    if (ok) return ok;
+    totals_.expected = expected;
+    if (client_->alive()) {
+      if (ok.error().error != ESTALE || std::exchange(changed_before, true)) return ok;
+      continue;
+    }
+    if (starts++ == kStarts) return ok;
+    if (auto again = reconnect(ok.error()); !again) return again;
+  }
+}
+
+Outcome<void> Push::try_file(int fd, const std::string& to) {
+  Version version;
+  if (const int error = version_of(fd, version); error != 0) return failed(error, to);
+  if (options_.only_newer) {
+    const auto there = is_there(to, version.size, version.mtime_ns);
+    if (!there) return tl::unexpected(there.error());
+    if (*there) {
+      ++totals_.skipped;
+      return {};
+    }
+  }
+  const auto made = begin(to, version);
+  if (!made) return tl::unexpected(made.error());
+  Request end;
+  end.path = to;
+  end.handle = made->handle;
+  if (auto sent = send_file(fd, version, *made, to); !sent) {
+    end.op = Op::kClose;  // the server forgets what it has of the file
+    if (client_->alive()) static_cast<void>(client_->call(end));
+    return sent;
+  }
+  end.op = Op::kCommit;
+  end.mode = version.mode;
+  end.mtime_ns = version.mtime_ns;
+  if (options_.durable) end.flags = kCommitDurable;
+  const auto done = client_->call(end);
+  if (!done) return tl::unexpected(done.error());
+  ++totals_.files;
+  return {};
+}
+
+// All of it, so that the server has this version and no other.
+Outcome<void> Push::send_file(int fd, const Version& version, const Reply& made,
+                              const std::string& to) {
+  const std::uint64_t handle = made.handle;
+  std::uint64_t from = 0;
+  if (const std::uint64_t there = made.there; there != 0) {
+    if (auto ok = compare(fd, handle, there, to, from); !ok) return ok;
+  }
+  totals_.expected += version.size - from;
+  if (auto ok = send_blocks(fd, handle, from, version, to); !ok) return ok;
+  if (options_.verify) {
+    from = 0;
+    if (auto ok = compare(fd, handle, version.size, to, from); !ok) return ok;
+    if (from != version.size) {
+      return failed(EIO, to, "what the server has differs from the file; it was not kept");
+    }
+  }
+  return check_version(fd, version, to);
+}
+
+// A large file is begun so that another attempt, of this run or a later one, can go on with it.
+// One with holes is not: room for all of it would be reserved.
+Outcome<Reply> Push::begin(const std::string& to, const Version& version) {
+  Request create;
+  const bool resumes = options_.resume && version.size >= kResumeMin && !version.sparse;
+  create.op = resumes ? Op::kDraft : Op::kCreate;
+  create.path = to;
+  create.links = links_;
+  create.offset = version.sparse ? 0 : version.size;
+  create.identity = static_cast<std::uint64_t>(version.mtime_ns);
+  // The server may not have seen yet that our connection before this one is gone. If it is somebody
+  // else who sends the same file, it is not resumed.
+  for (int tries = 0;; ++tries) {
+    auto made = client_->call(create);
+    if (made || made.error().error != EBUSY || create.op != Op::kDraft) return made;
+    if (tries == kBusyTries) create.op = Op::kCreate;
+    std::this_thread::sleep_for(kBusyPause);
+  }
+}
+
+// How far the octets that the server has are those of the file. Blocks arrive there in any order,
+// so its length alone says nothing.
+Outcome<void> Push::compare(int fd, std::uint64_t handle, std::uint64_t there,
+                            const std::string& to, std::uint64_t& from) {
+  const std::span<std::uint8_t> room(memory_.data(), std::size_t{kBlocks} * kBlockBytes);
+  while (from < there) {
+    Request request;
+    request.op = Op::kSum;
+    request.path = to;
+    request.handle = handle;
+    request.offset = from;
+    request.length = static_cast<std::uint32_t>(std::min<std::uint64_t>(room.size(), there - from));
+    const auto sum = client_->call(request);
+    if (!sum) return tl::unexpected(sum.error());
+    const ssize_t got = pread(fd, room.data(), request.length, static_cast<off_t>(from));
+    if (got < 0) return failed(errno, to);
+    if (static_cast<std::size_t>(got) != request.length ||
+        crc32c(room.first(request.length)) != sum->sum) {
+      return {};
+    }
+    from += request.length;
+  }
+  return {};
+}
+
+namespace {
+
+struct Extent {
+  std::uint64_t from = 0, to = 0;
+};
+
+// The next octets to be sent, from `at` on: holes are left out, but for the last octet, which gives
+// the file its length.
+Extent next_data(int fd, std::uint64_t at, std::uint64_t size) {
+  const off_t data = lseek(fd, static_cast<off_t>(at), SEEK_DATA);
+  if (data < 0 && errno != ENXIO) return {at, size};  // this file system cannot tell
+  if (data < 0 || static_cast<std::uint64_t>(data) >= size) return {size - 1, size};
+  const off_t hole = lseek(fd, data, SEEK_HOLE);
+  const auto from = static_cast<std::uint64_t>(data);
+  return {from, hole > data ? std::min(static_cast<std::uint64_t>(hole), size) : size};
+}
+
+}  // namespace
+
+Outcome<void> Push::send_blocks(int fd, std::uint64_t handle, std::uint64_t from,
+                                const Version& version, const std::string& to) {
+  const std::uint64_t size = version.size;
+  std::uint32_t busy = 0;  // bit: slot
+  std::uint64_t issued = from;
+  Outcome<void> result;
+  while (client_->alive() && ((issued < size && result) || busy != 0)) {
+    std::uint32_t slot = 0;
+    while (slot < kBlocks && (busy >> slot & 1U) != 0) ++slot;
+    if (result && issued < size && slot < kBlocks) {
+      // Only into a file that is new: there is nothing else where a hole is to be.
+      const Extent data = version.sparse ? next_data(fd, issued, size) : Extent{issued, size};
+      issued = data.from;
+      std::uint8_t* at = memory_.data() + std::size_t{slot} * kBlockBytes;
+      const auto want =
+          static_cast<std::uint32_t>(std::min<std::uint64_t>(kBlockBytes, data.to - issued));
+      const ssize_t got = pread(fd, at, want, static_cast<off_t>(issued));
+      if (got != static_cast<ssize_t>(want)) {
+        result = got < 0 ? failed(errno, to)
+                         : failed(ESTALE, to,
+                                  "the file became shorter while it was sent; run this again");
+        continue;
+      }
+      Request request;
+      request.op = Op::kWrite;
+      request.tag = slot;
+      request.handle = handle;
+      request.offset = issued;
+      request.memory = {address_of(at), memory_.rkey(), want};
+      if (auto ok = client_->post(request); !ok) return ok;
+      busy |= 1U << slot;
+      issued += want;
+      continue;
+    }
+    const auto reply = client_->wait();
+    if (!reply) return tl::unexpected(reply.error());
+    if (reply->op != Op::kWrite || reply->tag >= kBlocks || (busy >> reply->tag & 1U) == 0) {
+      return failed(EPROTO, to);
+    }
+    busy &= ~(1U << reply->tag);
+    if (reply->error != 0 && result) result = tl::unexpected(explain(reply->error, to));
+    totals_.bytes += reply->bytes;
+    if (watcher_.progress) watcher_.progress(totals_);
+  }
+  return result;
+}
+
+}  // namespace weft::files

@@ -1,0 +1,82 @@
+// `weft put`, and `sync` to a server. Each file gets its name at the server only when it is whole.
+//
+// One thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "files/client/fetch.h"
+#include "os/fd.h"
+
+namespace weft::files {
+
+// What tells one version of a local file from another.
+struct Version {
+  std::uint64_t size = 0, inode = 0;
+  std::int64_t mtime_ns = 0, ctime_ns = 0;
+  std::uint32_t mode = 0;
+  bool sparse = false;  // has holes
+  bool fresh = false;   // changed a moment ago: a further change may leave the times as they are
+  bool operator==(const Version&) const = default;
+};
+
+class Push {
+ public:
+  Push(ServerAddress server, CopyOptions options, CopyWatcher watcher)
+      : server_(std::move(server)), options_(options), watcher_(std::move(watcher)) {}
+  //   EROFS   the server was started without --writable
+  [[nodiscard]] Outcome<void> connect();
+
+  // A file or a tree, with the conventions of Fetch::get.
+  [[nodiscard]] Outcome<void> put(const std::string& from, const std::string& to);
+  [[nodiscard]] const CopyTotals& totals() const { return totals_; }
+
+ private:
+  [[nodiscard]] Outcome<void> put_tree(const std::string& to);
+  [[nodiscard]] Outcome<void> put_folder(const std::string& below, const std::string& to);
+  [[nodiscard]] Outcome<void> note_extras(const std::string& below, const std::string& to,
+                                          const std::unordered_set<std::string>& keep);
+  [[nodiscard]] Outcome<void> remove_extras(const std::string& to);
+  [[nodiscard]] Outcome<void> remove_extra(const std::string& to, const Extra& extra);
+  [[nodiscard]] Outcome<void> put_link(const Request& request);
+  [[nodiscard]] Outcome<void> put_link_of(int folder, const char* name, const std::string& to);
+  [[nodiscard]] Outcome<void> put_entry(int folder, const std::string& name,
+                                        const std::string& below, const std::string& to);
+  [[nodiscard]] Outcome<void> put_file(int fd, const std::string& to);
+  [[nodiscard]] Outcome<void> try_file(int fd, const std::string& to);
+  [[nodiscard]] Outcome<void> send_file(int fd, const Version& version, const Reply& made,
+                                        const std::string& to);
+  [[nodiscard]] Outcome<void> reconnect(const Failed& why);
+  [[nodiscard]] Outcome<Reply> ask(const Request& request);
+  [[nodiscard]] Outcome<Reply> begin(const std::string& to, const Version& version);
+  [[nodiscard]] Outcome<void> compare(int fd, std::uint64_t handle, std::uint64_t there,
+                                      const std::string& to, std::uint64_t& from);
+  [[nodiscard]] Outcome<void> send_blocks(int fd, std::uint64_t handle, std::uint64_t from,
+                                          const Version& version, const std::string& to);
+  [[nodiscard]] Outcome<void> make_folder(const std::string& to, std::uint32_t mode);
+  [[nodiscard]] Outcome<void> set_modes();
+  [[nodiscard]] Outcome<bool> is_there(const std::string& to, std::uint64_t size,
+                                       std::int64_t mtime_ns);
+  [[nodiscard]] bool is_remote_folder(const std::string& path);
+  [[nodiscard]] std::string here(const std::string& below) const;
+  void report(const Failed& why);
+
+  ServerAddress server_;
+  CopyOptions options_;
+  CopyWatcher watcher_;
+  std::unique_ptr<Client> client_;
+  Registered memory_;
+  os::Fd source_;                                             // the root of a tree
+  std::string source_name_;                                   // ... as the user calls it
+  std::vector<std::string> folders_;                          // still to walk, below it
+  std::vector<std::pair<std::string, std::uint32_t>> modes_;  // to be set at the end
+  Extras extras_;
+  std::uint16_t links_ = kLinksAnywhere;  // Request::links of this copy
+  CopyTotals totals_;
+};
+
+}  // namespace weft::files

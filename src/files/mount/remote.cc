@@ -1,0 +1,615 @@
+#include "files/mount/remote.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+namespace weft::mount {
+
+using files::Attributes;
+using files::failed;
+using files::Op;
+using files::Outcome;
+using files::Reply;
+using files::Request;
+
+namespace {
+
+constexpr std::uint32_t kListBytes = 128U << 10U;
+constexpr std::uint32_t kWriteBytes = 1U << 20U;
+// In front of the blocks.
+constexpr std::uint32_t kCallBytes = kListBytes + kWriteBytes;
+// A server short of memory for a list is asked again so often, with a pause.
+constexpr int kListTries = 50;
+constexpr std::chrono::milliseconds kListPause{20};
+// More than any file system has in one folder, and less than what fills memory.
+constexpr std::uint64_t kEntriesMax = 16U << 20U;
+// Errors of Linux are below this; the kernel takes no others from a file system.
+constexpr std::uint32_t kErrnoEnd = 512;
+// Blocks that one reader may have asked for; the rest is for others.
+constexpr std::uint32_t kMaxDepth = 8;
+
+int server_error(std::uint32_t error) { return error < kErrnoEnd ? static_cast<int>(error) : EIO; }
+
+// What a program may see of an error between this machine and the server.
+int local_error(const files::Failed& why) {
+  const bool name = why.error == ENAMETOOLONG;
+  return name ? ENAMETOOLONG : EIO;
+}
+
+}  // namespace
+
+void Changes::note(std::uint64_t file_id) {
+  const std::lock_guard lock(mutex_);
+  last_[file_id] = ++clock_;
+  if (last_.size() < kMost) return;
+  last_.clear();
+  forgotten_ = clock_;
+}
+
+std::uint64_t Changes::of(std::uint64_t file_id) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = last_.find(file_id);
+  return at != last_.end() ? at->second : forgotten_;
+}
+
+void Changes::note_written(std::uint64_t file_id, std::uint64_t life) {
+  const std::lock_guard lock(mutex_);
+  const auto [at, is_new] = written_.try_emplace(file_id, life);
+  if (!is_new && at->second != life) at->second = kMixed;
+  if (written_.size() < kMost) return;
+  for (const auto& [id, when] : written_) {
+    const bool same = forgotten_life_ == 0 || forgotten_life_ == when;
+    forgotten_life_ = same ? when : kMixed;
+  }
+  written_.clear();
+}
+
+std::uint64_t Changes::take_written(std::uint64_t file_id) {
+  const std::lock_guard lock(mutex_);
+  const auto at = written_.find(file_id);
+  if (at == written_.end()) return forgotten_life_;
+  const std::uint64_t life = at->second;
+  written_.erase(at);
+  return life;
+}
+
+void Changes::note_renamed(const std::string& from, const std::string& to) {
+  const std::lock_guard lock(mutex_);
+  renames_.emplace_back(from, to);
+  if (renames_.size() <= kMostRenames) return;
+  renames_.pop_front();
+  ++first_rename_;
+}
+
+std::uint64_t Changes::renames() const {
+  const std::lock_guard lock(mutex_);
+  return first_rename_ + renames_.size();
+}
+
+std::string Changes::name_now(std::string name, std::uint64_t since) const {
+  const std::lock_guard lock(mutex_);
+  for (std::uint64_t i = std::max(since, first_rename_); i < first_rename_ + renames_.size(); ++i) {
+    const auto& [from, to] = renames_[i - first_rename_];
+    const bool is_it = name == from || (name.starts_with(from) && name[from.size()] == '/');
+    if (is_it) name = to + name.substr(from.size());
+  }
+  return name;
+}
+
+std::uint64_t Remote::life() const {
+  const std::uint64_t life = client_->server_life();
+  return life != 0 ? life : connection_ << 32U;
+}
+
+std::string Remote::name_of(const std::string& path) const {
+  const std::size_t start = std::min(path.find_first_not_of('/'), path.size());
+  std::string name = prefix_;
+  if (!name.empty() && name.back() != '/' && start < path.size()) name += '/';
+  return name + path.substr(start);
+}
+
+Outcome<void> Remote::connect() {
+  auto client = files::Client::connect(server_);
+  if (!client) return tl::unexpected(client.error());
+  memory_ = files::Registered();  // before the domain that it belongs to
+  client_ = std::move(*client);
+  auto memory = files::Registered::create(
+      client_->pd(), kCallBytes + blocks_.size() * std::size_t{kBlockBytes},
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+  if (!memory) {
+    client_.reset();
+    return tl::unexpected(memory.error());
+  }
+  memory_ = std::move(*memory);
+  ++connection_;
+  for (Block& block : blocks_) block = Block();
+  for (auto& [id, file] : files_) file.ahead = 0;
+  return {};
+}
+
+Outcome<void> Remote::ready() {
+  if (client_ != nullptr && client_->alive()) return {};
+  return connect();
+}
+
+// A reply to a block's request, or one that nobody waits for any more.
+Outcome<void> Remote::take(const Reply& reply) {
+  if (reply.tag >= blocks_.size() && reply.tag < next_call_) return {};
+  const bool ours = reply.op == Op::kRead && reply.tag < blocks_.size() &&
+                    blocks_[reply.tag].state == Block::State::kAsked;
+  if (!ours) {
+    client_.reset();  // what it says makes no sense: the next call begins anew
+    return failed(EPROTO, server_.host);
+  }
+  Block& block = blocks_[reply.tag];
+  block.state = block.dropped ? Block::State::kFree : Block::State::kHere;
+  block.error = server_error(reply.error);
+  block.got = std::min(reply.bytes, block.want);
+  return {};
+}
+
+// Until a request more may be sent.
+int Remote::make_room() {
+  while (client_->outstanding() >= client_->credits()) {
+    const auto reply = client_->wait();
+    if (!reply) return local_error(reply.error());
+    if (auto ok = take(*reply); !ok) return EIO;
+  }
+  return 0;
+}
+
+// A wait that a signal has ended leaves a reply that is still to come: each call has its own tag.
+Outcome<Reply> Remote::call(Request& request) {
+  if (make_room() != 0) return failed(EIO, server_.host);
+  request.tag = next_call_++;
+  if (auto ok = client_->post(request); !ok) return tl::unexpected(ok.error());
+  for (;;) {
+    auto reply = client_->wait();
+    if (!reply) return reply;
+    if (reply->tag == request.tag && reply->op == request.op) return reply;
+    if (auto ok = take(*reply); !ok) return tl::unexpected(ok.error());
+  }
+}
+
+int Remote::call_again(Request& request, Reply& reply, int done) {
+  for (int tries = 0;; ++tries) {
+    if (auto ok = ready(); !ok) return local_error(ok.error());
+    // Memory is registered anew with each connection.
+    if (request.op == Op::kList) {
+      request.memory = {files::address_of(memory_.data()), memory_.rkey(), kListBytes};
+    }
+    const auto got = call(request);
+    if (got) {
+      reply = *got;
+      const int error = server_error(reply.error);
+      return tries != 0 && error == done ? 0 : error;
+    }
+    // A connection that stood idle may have been gone for long: one attempt with a new one.
+    const bool lost = client_ != nullptr && !client_->alive();
+    if (!lost || tries != 0) return local_error(got.error());
+  }
+}
+
+int Remote::stat(const std::string& path, Attributes& out) {
+  const std::string name = name_of(path);
+  Request request;
+  request.op = Op::kStat;
+  request.path = name;
+  Reply reply;
+  if (const int error = call_again(request, reply)) return error;
+  out = reply.attributes;
+  return 0;
+}
+
+int Remote::usage(const std::string& path, files::Usage& out) {
+  if (auto ok = ready(); !ok) return local_error(ok.error());
+  if (!client_->has_statfs()) return ENOSYS;
+  const std::string name = name_of(path);
+  Request request;
+  request.op = Op::kStatFs;
+  request.path = name;
+  Reply reply;
+  if (const int error = call_again(request, reply)) return error;
+  out = reply.usage;
+  return 0;
+}
+
+int Remote::read_link(const std::string& path, std::string& target) {
+  const std::string name = name_of(path);
+  Request request;
+  request.op = Op::kReadLink;
+  request.path = name;
+  Reply reply;
+  if (const int error = call_again(request, reply)) return error;
+  target.assign(reply.target);
+  return 0;
+}
+
+int Remote::list(const std::string& path, const EntryFunction& entry) {
+  const std::string name = name_of(path);
+  Request request;
+  request.op = Op::kList;
+  request.path = name;
+  std::vector<std::uint8_t> page;
+  std::uint64_t entries = 0;
+  for (int tries = 0;;) {
+    Reply reply;
+    const int error = call_again(request, reply);
+    if (error == EAGAIN && ++tries < kListTries) {
+      std::this_thread::sleep_for(kListPause);
+      continue;
+    }
+    if (error != 0) return error;
+    tries = 0;
+    // The server can write into its part of our memory at any time.
+    page.assign(memory_.data(), memory_.data() + std::min(reply.bytes, kListBytes));
+    std::span<const std::uint8_t> rest(page);
+    while (const auto found = files::decode_entry(rest)) {
+      const bool safe = found->name.find('/') == std::string_view::npos &&
+                        found->name.find('\0') == std::string_view::npos && found->name != "." &&
+                        found->name != "..";
+      if (++entries > kEntriesMax) return EOVERFLOW;
+      if (safe) entry(std::string(found->name), found->attributes);
+    }
+    if (!rest.empty()) return EIO;  // broken, and perhaps without end
+    if (reply.cursor == 0) return 0;
+    if (page.empty() || reply.cursor == request.offset) return EIO;  // it would never end
+    request.offset = reply.cursor;
+  }
+}
+
+int Remote::change(Request& request, int done) {
+  Reply reply;
+  return call_again(request, reply, done);
+}
+
+int Remote::rename(const std::string& from, const std::string& to, bool keep) {
+  const std::string old_name = name_of(from);
+  const std::string new_name = name_of(to);
+  Request request;
+  request.op = Op::kRename;
+  request.target = old_name;
+  request.path = new_name;
+  if (keep) request.flags = files::kRenameKeep;
+  const int error = change(request, ENOENT);
+  if (error == 0) changes_.note_renamed(from, to);
+  return error;
+}
+
+int Remote::remove(const std::string& path, bool folder) {
+  const std::string name = name_of(path);
+  Request request;
+  request.op = Op::kRemove;
+  request.path = name;
+  if (folder) request.flags = files::kRemoveDirectory;
+  return change(request, ENOENT);
+}
+
+int Remote::make_directory(const std::string& path, std::uint32_t mode) {
+  const std::string name = name_of(path);
+  Request request;
+  request.op = Op::kMakeDirectory;
+  request.path = name;
+  request.mode = mode;
+  return change(request, EEXIST);
+}
+
+int Remote::symlink(const std::string& target, const std::string& path) {
+  const std::string name = name_of(path);
+  Request request;
+  request.op = Op::kSymlink;
+  request.path = name;
+  request.target = target;
+  return change(request, EEXIST);
+}
+
+int Remote::set(const std::string& path, std::uint64_t id, std::uint32_t what,
+                const Attributes& to) {
+  const auto at = files_.find(id);
+  File* const file = at != files_.end() && at->second.edited ? &at->second : nullptr;
+  const std::string name = name_of(path);
+  Request request;
+  request.op = Op::kSet;
+  request.path = name;
+  request.flags = what;
+  request.mode = to.mode;
+  request.offset = to.size;
+  request.mtime_ns = to.mtime_ns;
+  Reply reply;
+  int error = 0;
+  if (file != nullptr) {
+    error = call_for(*file, request, reply);
+  } else {
+    error = call_again(request, reply);
+  }
+  if (error == 0) changes_.note(reply.attributes.file_id);
+  return error;
+}
+
+int Remote::call_for(File& file, Request& request, Reply& reply) {
+  for (int tries = 0;; ++tries) {
+    if (const int error = ready_with(file)) return error;
+    request.handle = file.handle;
+    const auto got = call(request);
+    if (got) {
+      reply = *got;
+      return server_error(reply.error);
+    }
+    if (client_ == nullptr || client_->alive() || tries != 0) return local_error(got.error());
+  }
+}
+
+int Remote::edit(const std::string& path, std::uint32_t mode, std::uint32_t flags,
+                 std::uint64_t& id) {
+  const std::string name = name_of(path);
+  Request request;
+  request.op = Op::kEdit;
+  request.path = name;
+  request.mode = mode;
+  request.flags = flags;
+  Reply reply;
+  int error = call_again(request, reply, EEXIST);
+  if (error == 0 && reply.error != 0) {  // made by the attempt whose reply was lost
+    request.flags &= ~std::uint32_t{files::kEditExclusive};
+    error = call_again(request, reply);
+  }
+  if (error != 0) return error;
+  File file;
+  file.path = path;
+  file.renames = changes_.renames();
+  file.edited = true;
+  file.size_known = false;
+  file.attributes = reply.attributes;
+  file.handle = reply.handle;
+  file.connection = connection_;
+  if ((flags & files::kEditTruncate) != 0) changes_.note(file.attributes.file_id);
+  file.changes = changes_.of(file.attributes.file_id);
+  id = next_file_++;
+  files_.emplace(id, std::move(file));
+  return 0;
+}
+
+std::int64_t Remote::write(std::uint64_t id, const std::uint8_t* from, std::uint32_t bytes,
+                           std::uint64_t offset) {
+  const auto at = files_.find(id);
+  if (at == files_.end() || !at->second.edited) return -EBADF;
+  File& file = at->second;
+  std::uint32_t done = 0;
+  for (int tries = 0; done < bytes;) {
+    if (const int error = ready_with(file)) return -error;
+    Request request;
+    request.op = Op::kWrite;
+    request.handle = file.handle;
+    request.offset = offset + done;
+    std::uint8_t* const room = memory_.data() + kListBytes;
+    request.memory = {files::address_of(room), memory_.rkey(),
+                      std::min({bytes - done, kWriteBytes, client_->max_io()})};
+    std::memcpy(room, from + done, request.memory.bytes);
+    const std::uint64_t sent_in = life();
+    const auto got = call(request);
+    // Part of it may be in the file, whatever became of the reply.
+    changes_.note(file.attributes.file_id);
+    changes_.note_written(file.attributes.file_id, sent_in);
+    if (got && got->error != 0) return -server_error(got->error);
+    if (got && got->bytes == 0) return -EIO;
+    if (got) {
+      done += std::min(got->bytes, request.memory.bytes);
+    } else if (client_ == nullptr || client_->alive() || tries++ != 0) {
+      return -local_error(got.error());
+    }
+  }
+  return done;
+}
+
+int Remote::sync(std::uint64_t id) {
+  const auto at = files_.find(id);
+  if (at == files_.end() || !at->second.edited) return 0;
+  File& file = at->second;
+  Request request;
+  request.op = Op::kSync;
+  Reply reply;
+  const std::uint64_t written_in = changes_.take_written(file.attributes.file_id);
+  if (const int error = call_for(file, request, reply)) return error == ESTALE ? EIO : error;
+  // What was sent to another life of the server may be lost with it, whatever this one says.
+  return written_in == 0 || written_in == life() ? 0 : EIO;
+}
+
+int Remote::ready_with(File& file) {
+  if (auto ok = ready(); !ok) return local_error(ok.error());
+  return file.connection == connection_ ? 0 : reopen(file);
+}
+
+int Remote::reopen(File& file) {
+  const bool first = file.connection == 0;
+  const std::uint64_t renames = changes_.renames();
+  file.path = changes_.name_now(file.path, file.renames);
+  file.renames = renames;
+  const std::string name = name_of(file.path);
+  Request request;
+  request.op = file.edited ? Op::kEdit : Op::kOpen;
+  request.path = name;
+  Reply reply;
+  if (const int error = call_again(request, reply)) {
+    return !first && error == ENOENT ? ESTALE : error;
+  }
+  const bool same = file.size_known ? files::same_version(file.attributes, reply.attributes)
+                                    : reply.attributes.file_id == file.attributes.file_id;
+  if (!first && !same) {
+    close_handle(reply.handle);
+    return ESTALE;
+  }
+  file.attributes = reply.attributes;
+  if (first) file.changes = changes_.of(file.attributes.file_id);
+  file.handle = reply.handle;
+  file.connection = connection_;
+  return 0;
+}
+
+int Remote::open(const std::string& path, std::uint64_t& id) {
+  File file;
+  file.path = path;
+  file.renames = changes_.renames();
+  if (const int error = reopen(file)) return error;
+  id = next_file_++;
+  files_.emplace(id, std::move(file));
+  return 0;
+}
+
+void Remote::close(std::uint64_t id) {
+  const auto at = files_.find(id);
+  if (at == files_.end()) return;
+  forget_blocks(id);
+  const File& file = at->second;
+  if (file.connection == connection_) close_handle(file.handle);
+  files_.erase(at);
+}
+
+void Remote::forget_blocks(std::uint64_t id) {
+  for (Block& block : blocks_) {
+    if (block.file != id) continue;
+    block.dropped = true;
+    if (block.state == Block::State::kHere) block = Block();
+  }
+}
+
+// Nobody waits for the reply; a connection that fails here is made again by the next call.
+void Remote::close_handle(std::uint64_t handle) {
+  if (handle == 0 || client_ == nullptr || !client_->alive() || make_room() != 0) return;
+  Request request;
+  request.op = Op::kClose;
+  request.tag = next_call_++;
+  request.handle = handle;
+  static_cast<void>(client_->post(request));
+}
+
+std::uint8_t* Remote::data_of(const Block& block) const {
+  return memory_.data() + kCallBytes +
+         static_cast<std::size_t>(&block - blocks_.data()) * kBlockBytes;
+}
+
+Remote::Block* Remote::find(std::uint64_t file, std::uint64_t offset) {
+  for (Block& block : blocks_) {
+    const bool has = block.state != Block::State::kFree && block.file == file && !block.dropped &&
+                     offset >= block.offset && offset - block.offset < block.want;
+    if (has) return &block;
+  }
+  return nullptr;
+}
+
+// Null: every block is on its way, or the connection is gone.
+Remote::Block* Remote::ask(std::uint64_t id, const File& file, std::uint64_t offset,
+                           std::uint32_t bytes) {
+  Block* block = nullptr;
+  for (Block& one : blocks_) {
+    if (one.state == Block::State::kAsked || &one == pinned_) continue;
+    if (one.state == Block::State::kFree) {
+      block = &one;
+      break;
+    }
+    if (block == nullptr || one.used < block->used) block = &one;
+  }
+  if (block == nullptr || client_->outstanding() >= client_->credits()) return nullptr;
+  *block = {Block::State::kAsked,
+            id,
+            offset,
+            std::min({bytes, kBlockBytes, client_->max_io()}),
+            0,
+            0,
+            ++clock_,
+            false};
+  Request request;
+  request.op = Op::kRead;
+  request.tag = static_cast<std::uint64_t>(block - blocks_.data());
+  request.handle = file.handle;
+  request.offset = offset;
+  request.memory = {files::address_of(data_of(*block)), memory_.rkey(), block->want};
+  if (client_->post(request)) return block;
+  *block = Block();
+  return nullptr;
+}
+
+// A reader who goes straight on gets more and more blocks in advance.
+void Remote::read_ahead(std::uint64_t id, File& file, std::uint64_t offset, std::uint32_t bytes) {
+  if (!file.size_known) return;  // what was read ahead would soon be old
+  if (offset != file.next) file.depth = 0;
+  file.next = offset + bytes;
+  if (file.depth == 0) file.ahead = file.next;
+  const std::uint32_t most =
+      std::min(kMaxDepth, std::max(1U, static_cast<std::uint32_t>(blocks_.size() / 2)));
+  if (file.ahead <= file.next) file.depth = std::min(most, std::max(1U, file.depth * 2));
+  const std::uint64_t size = file.attributes.size;
+  const std::uint64_t until = std::min(size, file.next + std::uint64_t{file.depth} * kBlockBytes);
+  file.ahead = std::max(file.ahead, file.next);
+  while (file.ahead < until) {
+    if (find(id, file.ahead) == nullptr) {
+      const auto want =
+          static_cast<std::uint32_t>(std::min<std::uint64_t>(kBlockBytes, size - file.ahead));
+      if (ask(id, file, file.ahead, want) == nullptr) return;
+    }
+    const Block* block = find(id, file.ahead);
+    file.ahead = block->offset + block->want;
+  }
+}
+
+std::int64_t Remote::try_read(std::uint64_t id, File& file, std::uint8_t* to, std::uint32_t bytes,
+                              std::uint64_t offset) {
+  if (make_room() != 0) return -EIO;
+  pinned_ = find(id, offset);
+  if (pinned_ == nullptr) pinned_ = ask(id, file, offset, bytes);
+  read_ahead(id, file, offset, bytes);
+  pinned_ = nullptr;
+  std::uint32_t done = 0;
+  while (done < bytes) {
+    Block* block = find(id, offset + done);
+    if (block == nullptr) {
+      if (make_room() != 0) return -EIO;
+      block = ask(id, file, offset + done, bytes - done);
+    }
+    if (block == nullptr || block->state == Block::State::kAsked) {
+      const auto reply = client_->wait();
+      if (!reply || !take(*reply)) return -EIO;
+      continue;
+    }
+    block->used = ++clock_;
+    if (block->error != 0) {
+      const int error = block->error;
+      *block = Block();
+      return -error;
+    }
+    const auto skip = static_cast<std::uint32_t>(offset + done - block->offset);
+    const std::uint32_t here = block->got > skip ? block->got - skip : 0;
+    const std::uint32_t take_now = std::min(here, bytes - done);
+    std::memcpy(to + done, data_of(*block) + skip, take_now);
+    done += take_now;
+    const bool end = block->got < block->want && take_now == here;
+    if (skip + take_now == block->got) *block = Block();  // read to its end: others need the room
+    if (end) break;
+  }
+  return done;
+}
+
+std::int64_t Remote::read(std::uint64_t id, std::uint8_t* to, std::uint32_t bytes,
+                          std::uint64_t offset) {
+  const auto at = files_.find(id);
+  if (at == files_.end()) return -EBADF;
+  File& file = at->second;
+  if (const std::uint64_t now = changes_.of(file.attributes.file_id); now != file.changes) {
+    file.changes = now;
+    file.size_known = false;
+    forget_blocks(id);
+  }
+  if (file.size_known) {
+    if (offset >= file.attributes.size) return 0;
+    bytes =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, file.attributes.size - offset));
+  }
+  for (int tries = 0;; ++tries) {
+    if (const int error = ready_with(file)) return -error;
+    const std::int64_t got = try_read(id, file, to, bytes, offset);
+    if (got >= 0 || (client_ != nullptr && client_->alive()) || tries != 0) return got;
+  }
+}
+
+}  // namespace weft::mount

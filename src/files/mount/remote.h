@@ -1,0 +1,175 @@
+// A data server's tree as a file system needs it: one call at a time, with read-ahead behind it.
+//
+// A connection that is lost is made again by the next call; open files are opened again, and are
+// ESTALE where the server has another file by then.
+//
+// One thread. Errors are errno values, 0 is success. EIO: the server cannot be reached.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "files/client/data_client.h"
+
+namespace weft::mount {
+
+// Which files were written to through this file system: for those who have read ahead in them, and
+// for fsync(), which has to know whether the server still has what it was sent. Any thread.
+class Changes {
+ public:
+  void note(std::uint64_t file_id);
+  // Something was written in this life of the server (Client::server_life()).
+  void note_written(std::uint64_t file_id, std::uint64_t life);
+  // In which life all was written since the last call. 0: nothing was written; kMixed: in several.
+  [[nodiscard]] std::uint64_t take_written(std::uint64_t file_id);
+  // Names that were changed through this file system, so that open files are found again.
+  void note_renamed(const std::string& from, const std::string& to);
+  [[nodiscard]] std::uint64_t renames() const;  // so far
+  // What a file is called now that had this name when there were `since` renames.
+  [[nodiscard]] std::string name_now(std::string name, std::uint64_t since) const;
+  // Differs from an earlier answer if the file was written to since.
+  [[nodiscard]] std::uint64_t of(std::uint64_t file_id) const;
+
+ private:
+  static constexpr std::size_t kMost = 65536;
+  mutable std::mutex mutex_;
+  std::unordered_map<std::uint64_t, std::uint64_t> last_;
+  std::uint64_t clock_ = 0;
+  std::uint64_t forgotten_ = 0;  // up to here
+  static constexpr std::uint64_t kMixed = ~std::uint64_t{0};
+  std::unordered_map<std::uint64_t, std::uint64_t> written_;  // and not flushed: in which life
+  std::uint64_t forgotten_life_ = 0;                          // of what had no room there
+  static constexpr std::size_t kMostRenames = 4096;
+  std::deque<std::pair<std::string, std::string>> renames_;
+  std::uint64_t first_rename_ = 0;  // the number of the first one there
+};
+
+class Remote {
+ public:
+  static constexpr std::uint32_t kBlockBytes = 1U << 20U;
+  static constexpr std::uint32_t kDefaultBlocks =
+      16;  // of memory for read-ahead, for all its files
+
+  // `prefix`: the folder of the server that is the root.
+  Remote(files::ServerAddress server, std::string prefix, std::uint32_t blocks, Changes& changes)
+      : server_(std::move(server)),
+        prefix_(std::move(prefix)),
+        changes_(changes),
+        blocks_(blocks),
+        next_call_(blocks) {}
+
+  // With a text for the user. The other calls connect by themselves.
+  [[nodiscard]] files::Outcome<void> connect();
+  // Whether the server may be written to.  REQUIRES: connect() succeeded.
+  [[nodiscard]] bool writable() const { return client_->writable(); }
+
+  // `path` begins with a slash and has no other meaning than below the root.
+  [[nodiscard]] int stat(const std::string& path, files::Attributes& out);
+  //   ENOSYS   the server is of an earlier release and does not tell
+  [[nodiscard]] int usage(const std::string& path, files::Usage& out);
+  [[nodiscard]] int read_link(const std::string& path, std::string& target);
+  using EntryFunction = std::function<void(const std::string& name, const files::Attributes&)>;
+  [[nodiscard]] int list(const std::string& path, const EntryFunction& entry);
+
+  // Changes of names. What the server did before a connection broke counts as done.
+  [[nodiscard]] int rename(const std::string& from, const std::string& to, bool keep);
+  [[nodiscard]] int remove(const std::string& path, bool folder);
+  [[nodiscard]] int make_directory(const std::string& path, std::uint32_t mode);
+  [[nodiscard]] int symlink(const std::string& target, const std::string& path);
+  // `what` and `to` as files::Tree::set() has them. `file`: an open one, or 0.
+  [[nodiscard]] int set(const std::string& path, std::uint64_t file, std::uint32_t what,
+                        const files::Attributes& to);
+
+  // For reading and writing. `flags`: files::kEditCreate and so on.
+  [[nodiscard]] int edit(const std::string& path, std::uint32_t mode, std::uint32_t flags,
+                         std::uint64_t& file);
+  // All of it, into the server's file, or a negative errno.
+  [[nodiscard]] std::int64_t write(std::uint64_t file, const std::uint8_t* from,
+                                   std::uint32_t bytes, std::uint64_t offset);
+  // Returns when it is on the server's disk.
+  [[nodiscard]] int sync(std::uint64_t file);
+
+  // A regular file, for reading.
+  [[nodiscard]] int open(const std::string& path, std::uint64_t& file);
+  // Octets read, fewer at the end of the file only; or a negative errno.
+  [[nodiscard]] std::int64_t read(std::uint64_t file, std::uint8_t* to, std::uint32_t bytes,
+                                  std::uint64_t offset);
+  void close(std::uint64_t file);
+
+ private:
+  struct File {
+    std::string path;
+    std::uint64_t renames = 0;  // Changes::renames() when it had this path
+    files::Attributes attributes;
+    std::uint64_t handle = 0;  // at the server, while `connection` is the present one
+    std::uint64_t connection = 0;
+    std::uint64_t next = 0;     // where a reader who goes straight on reads next
+    std::uint64_t ahead = 0;    // read-ahead has been asked for up to here
+    std::uint32_t depth = 0;    // blocks of read-ahead; doubles as long as the reader goes on
+    bool edited = false;        // may be written to
+    bool size_known = true;     // and the time: nobody has written to it here
+    std::uint64_t changes = 0;  // Changes::of() when it was looked at last
+  };
+  // A part of a file in memory.
+  struct Block {
+    enum class State : std::uint8_t { kFree, kAsked, kHere };
+    State state = State::kFree;
+    std::uint64_t file = 0;
+    std::uint64_t offset = 0;
+    std::uint32_t want = 0;
+    std::uint32_t got = 0;
+    int error = 0;
+    std::uint64_t used = 0;  // when; the one that was not used for longest is taken
+    bool dropped = false;    // nobody wants what it asked for any more
+  };
+
+  [[nodiscard]] std::string name_of(const std::string& path) const;
+  // Differs between connections where the server does not tell.
+  [[nodiscard]] std::uint64_t life() const;
+  [[nodiscard]] files::Outcome<void> ready();
+  // One request and its reply; replies of read-ahead are taken on the way.
+  [[nodiscard]] files::Outcome<files::Reply> call(files::Request& request);
+  // As call(), on a new connection if the old one turns out to be gone.
+  // `done`: what says, behind the break of a connection, that the request was carried out before.
+  [[nodiscard]] int call_again(files::Request& request, files::Reply& reply, int done = 0);
+  [[nodiscard]] int change(files::Request& request, int done);
+  // Until there is a connection on which the file is open.
+  [[nodiscard]] int ready_with(File& file);
+  [[nodiscard]] int reopen(File& file);
+  // As call_again(), of an open file: on a new connection it has another handle.
+  [[nodiscard]] int call_for(File& file, files::Request& request, files::Reply& reply);
+  void forget_blocks(std::uint64_t id);
+  void close_handle(std::uint64_t handle);
+  [[nodiscard]] std::int64_t try_read(std::uint64_t id, File& file, std::uint8_t* to,
+                                      std::uint32_t bytes, std::uint64_t offset);
+  [[nodiscard]] Block* find(std::uint64_t file, std::uint64_t offset);
+  [[nodiscard]] Block* ask(std::uint64_t id, const File& file, std::uint64_t offset,
+                           std::uint32_t bytes);
+  void read_ahead(std::uint64_t id, File& file, std::uint64_t offset, std::uint32_t bytes);
+  [[nodiscard]] files::Outcome<void> take(const files::Reply& reply);
+  [[nodiscard]] std::uint8_t* data_of(const Block& block) const;
+  [[nodiscard]] int make_room();
+
+  files::ServerAddress server_;
+  std::string prefix_;
+  Changes& changes_;
+  std::unique_ptr<files::Client> client_;
+  std::uint64_t connection_ = 0;  // counts
+  files::Registered memory_;      // a folder's entries, or what is written; then the blocks
+  std::vector<Block> blocks_;
+  std::map<std::uint64_t, File> files_;
+  std::uint64_t next_file_ = 1;
+  std::uint64_t next_call_;  // tags of requests that somebody waits for, above those of blocks
+  std::uint64_t clock_ = 0;
+  const Block* pinned_ = nullptr;  // not to be taken for something else
+};
+
+}  // namespace weft::mount

@@ -1,0 +1,65 @@
+#include "files/protocol/token_proof.h"
+
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <vector>
+
+namespace weft::files {
+
+Outcome<std::string> read_token(const std::string& path) {
+  constexpr std::size_t kLeast = 16;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return failed(errno, path);
+  struct stat found {};
+  std::string token(4096, '\0');
+  const bool known = fstat(fd, &found) == 0;
+  const ssize_t got = read(fd, token.data(), token.size());
+  const int error = errno;
+  close(fd);
+  if (!known || got < 0) return failed(error, path);
+  if ((found.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    return failed(EACCES, path, "other users can read this token; run chmod 600 on it");
+  }
+  token.resize(static_cast<std::size_t>(got));
+  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
+  if (token.size() < kLeast) {
+    return failed(EINVAL, path, "a token has at least 16 characters");
+  }
+  return token;
+}
+
+Nonce random_nonce() {
+  Nonce nonce;
+  // Up to 256 octets come whole or not at all; without random numbers there is no safe way on.
+  if (getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size())) std::abort();
+  return nonce;
+}
+
+Proof prove(std::string_view token, Side side, std::span<const std::uint8_t> client,
+            std::span<const std::uint8_t> server) {
+  const std::string_view label = side == Side::kClient ? "weft-data client" : "weft-data server";
+  std::vector<std::uint8_t> message(label.begin(), label.end());
+  message.insert(message.end(), client.begin(), client.end());
+  message.insert(message.end(), server.begin(), server.end());
+  Proof out{};
+  unsigned length = 0;
+  if (HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()), message.data(),
+           message.size(), out.data(), &length) == nullptr ||
+      length != out.size()) {
+    std::abort();
+  }
+  return out;
+}
+
+bool same(std::span<const std::uint8_t> a, std::span<const std::uint8_t> b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+}  // namespace weft::files

@@ -1,0 +1,397 @@
+// Set-up, messages and requests that are answered at once; session_io.cc moves the data.
+#include "files/server/data_session.h"
+
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/crc32c.h"
+
+namespace weft::files {
+namespace {
+
+constexpr std::uint32_t kReplySlots = 2 * kCredits;
+// Whatever a client asks for, the send queue has room: a reply, a piece, an immediate and a chunk
+// are each posted within their own limit.
+constexpr unsigned kSendDepth = kReplySlots + Session::kMaxPieces + Session::kMaxRecords +
+                                Session::kMaxChunks + Session::kMaxLists;
+constexpr auto kSetUpTime = std::chrono::seconds(10);
+constexpr auto kRefusalDelay = std::chrono::seconds(1);
+// What one session may hold of the staging memory, at most and to begin with.
+constexpr std::uint64_t kStagingPerSession = std::uint64_t{16} << 20U;
+constexpr std::uint64_t kFirstWindow = std::uint64_t{1} << 20U;
+// Where others wait for memory in vain, this long without a byte taken is too long.
+constexpr auto kStarvedStall = std::chrono::seconds(1);
+
+// wr_id: a piece's address, a chunk's with 2 added, or one of these. Both are aligned, so the low
+// bits tell.
+constexpr std::uint64_t receive_id(std::size_t slot) { return slot << 2U | 1U; }
+constexpr std::uint64_t reply_id(std::size_t slot) { return slot << 2U | 3U; }
+constexpr std::uint64_t kChunkBits = 2;
+
+}  // namespace
+
+Session::Session(Shared& shared, Port& port, rdma_cm_id* id)
+    : Link(kMaxPieces),
+      shared_(shared),
+      port_(port),
+      id_(id),
+      owner_(port.staging().heap->add_owner(kStagingPerSession)),
+      list_owner_(port.lists().heap->add_owner()),
+      window_bytes_(kFirstWindow) {}
+
+Outcome<std::unique_ptr<Session>> Session::create(Shared& shared, Port& port, rdma_cm_id* id) {
+  std::unique_ptr<Session> session(new Session(shared, port, id));
+  if (auto ready = session->set_up(); !ready) {
+    if (id->qp != nullptr) rdma_destroy_qp(id);
+    session->id_ = nullptr;  // stays the caller's
+    return tl::unexpected(ready.error());
+  }
+  return session;
+}
+
+Outcome<void> Session::set_up() {
+  auto messages = Registered::create(port_.pd(), (kCredits + kReplySlots) * kMessageBytes,
+                                     IBV_ACCESS_LOCAL_WRITE);
+  if (!messages) return tl::unexpected(messages.error());
+  messages_ = std::move(*messages);
+  cq_ = ibv_create_cq(port_.verbs(), static_cast<int>(kCredits + kSendDepth), this, port_.channel(),
+                      0);
+  if (cq_ == nullptr) return failed(errno, "no completion queue");
+  ibv_qp_init_attr attr{};
+  attr.send_cq = cq_;
+  attr.recv_cq = cq_;
+  attr.qp_type = IBV_QPT_RC;
+  attr.cap.max_send_wr = kSendDepth;
+  attr.cap.max_recv_wr = kCredits;
+  attr.cap.max_send_sge = 1;
+  attr.cap.max_recv_sge = 1;
+  if (rdma_create_qp(id_, port_.pd(), &attr) != 0) return failed(errno, "no queue pair");
+  for (std::size_t slot = 0; slot < kCredits; ++slot) {
+    const int error =
+        post_receive(id_->qp, receive_id(slot), messages_.data() + slot * kMessageBytes,
+                     kMessageBytes, messages_.lkey());
+    if (error != 0) return failed(error, "no receive");
+  }
+  for (std::size_t slot = 0; slot < kReplySlots; ++slot) free_replies_.push_back(slot);
+  server_nonce_ = random_nonce();
+  return {};
+}
+
+Session::~Session() {
+  if (id_ != nullptr && id_->qp != nullptr) rdma_destroy_qp(id_);
+  if (cq_ != nullptr) ibv_destroy_cq(cq_);
+  if (id_ != nullptr) rdma_destroy_id(id_);
+  port_.staging().heap->remove_owner(owner_);
+  port_.staging().held_bytes -= held_bytes_;
+  port_.lists().heap->remove_owner(list_owner_);
+}
+
+void Session::fail() {
+  if (dead_) return;
+  dead_ = true;
+  if (ready()) --shared_.ready;
+  // No Write leaves staging memory any more, nor does a Read enter it: from here on only the disk
+  // can touch it.
+  rdma_disconnect(id_);
+  if (id_->qp != nullptr) rdma_destroy_qp(id_);
+  shared_.pipeline->close(*this);
+  files_.clear();
+  listings_.clear();
+}
+
+void Session::arm() {
+  if (!dead_) ibv_req_notify_cq(cq_, 0);
+}
+
+std::size_t Session::poll() {
+  if (dead_) return 0;
+  ibv_wc wcs[32];
+  std::size_t total = 0;
+  for (;;) {
+    const int count = ibv_poll_cq(cq_, 32, wcs);
+    if (count < 0) fail();
+    if (count <= 0) return total;
+    total += static_cast<std::size_t>(count);
+    for (int i = 0; i < count && !dead_; ++i) completion(wcs[i]);
+    if (dead_ || count < 32) return total;
+  }
+}
+
+void Session::completion(const ibv_wc& wc) {
+  if (wc.status != IBV_WC_SUCCESS) return fail();
+  const std::size_t slot = wc.wr_id >> 2U;
+  // Requests are no sign that the client takes anything.
+  if ((wc.wr_id & 3U) != 1) moved_at_ = Clock::now();
+  switch (wc.wr_id & 3U) {
+    case 1: return request(slot, wc.byte_len);
+    case kChunkBits: return network_done(*reinterpret_cast<Chunk*>(wc.wr_id - kChunkBits));
+    case 3: free_replies_.push_back(slot); return;
+    default: {
+      auto& piece = *reinterpret_cast<readsend::Piece*>(wc.wr_id);
+      drained(piece.got);
+      shared_.pipeline->network_done(piece, true);
+    }
+  }
+}
+
+void Session::request(std::size_t slot, std::uint32_t bytes) {
+  std::uint8_t* at = messages_.data() + slot * kMessageBytes;
+  ++shared_.counters.requests;
+  // A copy: the receive is posted again before the reply that lets the client use it.
+  std::uint8_t copy[kMessageBytes];
+  std::copy_n(at, bytes, copy);
+  if (post_receive(id_->qp, receive_id(slot), at, kMessageBytes, messages_.lkey()) != 0) {
+    return fail();
+  }
+  if (refuse_at_) return;
+  const auto decoded = decode_request({copy, bytes});
+  if (decoded) return dispatch(*decoded);
+  const auto answer = answer_to({copy, bytes}, EPROTO);
+  if (!answer) return fail();
+  send(*answer);
+}
+
+void Session::dispatch(const Request& request) {
+  Reply reply;
+  reply.op = request.op;
+  reply.tag = request.tag;
+  bool later = false;
+  std::string text;
+  int error = 0;
+  if (request.op == Op::kHello) {
+    error = hello(request, reply);
+  } else if (request.op == Op::kProve) {
+    error = proof(request, reply);
+    if (refuse_at_) return;
+  } else if (state_ != State::kReady) {
+    error = EACCES;
+  } else {
+    switch (request.op) {
+      case Op::kRead:
+        error = start_read(request, reply);
+        later = error == 0;
+        break;
+      case Op::kWrite:
+        error = start_write(request, reply);
+        later = error == 0;
+        break;
+      case Op::kOpen: error = open(request, reply, later); break;
+      case Op::kPlay:
+        error = start_play(request, reply);
+        later = error == 0;
+        break;
+      case Op::kSync:
+        error = start_sync(request, reply);
+        later = error == 0;
+        break;
+      case Op::kList:
+        error = list(request, reply);
+        later = error == 0;
+        break;
+      default: error = answer(request, reply, text);
+    }
+  }
+  if (later || dead_) return;
+  reply.error = static_cast<std::uint32_t>(error);
+  send(reply);
+}
+
+void Session::send(const Reply& reply) {
+  if (dead_) return;
+  if (reply.error != 0) ++shared_.counters.errors;
+  // Replies that were not even taken by the network while twice as many requests came: this client
+  // does not keep to its credits.
+  if (free_replies_.empty()) return fail();
+  const std::size_t slot = free_replies_.back();
+  free_replies_.pop_back();
+  std::uint8_t* at = messages_.data() + (kCredits + slot) * kMessageBytes;
+  const std::size_t bytes = encode(reply, {at, kMessageBytes});
+  if (post_send(id_->qp, reply_id(slot), at, static_cast<std::uint32_t>(bytes), messages_.lkey()) !=
+      0) {
+    fail();
+  }
+}
+
+std::uint32_t Shared::new_life() {
+  std::uint32_t number = 0;
+  static_cast<void>(getrandom(&number, sizeof number, 0));
+  return std::max(number >> kHelloLifeShift, 1U);
+}
+
+int Session::admit() {
+  if (shared_.ready >= shared_.options.max_clients) return EUSERS;
+  ++shared_.ready;
+  state_ = State::kReady;
+  return 0;
+}
+
+int Session::hello(const Request& request, Reply& reply) {
+  if (state_ != State::kNew) return EPROTO;
+  reply.version = kVersion;
+  if (request.version != kVersion) return EPROTONOSUPPORT;
+  std::copy(request.secret.begin(), request.secret.end(), client_nonce_.begin());
+  const bool needs_proof = !shared_.options.token.empty();
+  if (needs_proof) {
+    state_ = State::kProving;
+  } else if (const int error = admit(); error != 0) {
+    return error;
+  }
+  reply.flags = kHelloStamps | kHelloStatFs | (shared_.tree.writable() ? kHelloWritable : 0U) |
+                (needs_proof ? kHelloNeedsProof : 0U) | shared_.life << kHelloLifeShift;
+  reply.credits = kCredits;
+  reply.max_io = kMaxIoBytes;
+  reply.secret = server_nonce_;
+  return 0;
+}
+
+int Session::proof(const Request& request, Reply& reply) {
+  if (state_ != State::kProving) return EPROTO;
+  const std::string& token = shared_.options.token;
+  const Proof expected = prove(token, Side::kClient, client_nonce_, server_nonce_);
+  if (!same(expected, request.secret)) {
+    // Guessing costs a second a time, and a new connection.
+    ++shared_.counters.refused_tokens;
+    reply.error = EACCES;
+    refusal_ = reply;
+    refuse_at_ = Clock::now() + kRefusalDelay;
+    return EACCES;
+  }
+  static thread_local Proof own;
+  own = prove(token, Side::kServer, client_nonce_, server_nonce_);
+  reply.secret = own;
+  return admit();
+}
+
+void Session::tick(Clock::time_point now) {
+  if (dead_) return;
+  if (refuse_at_ && now >= *refuse_at_) {
+    if (refusal_.error == 0) return fail();  // it had its answer a moment ago
+    send(refusal_);
+    refusal_.error = 0;
+    refuse_at_ = now + kRefusalDelay;
+  }
+  if (state_ != State::kReady && now - created_ > kSetUpTime) fail();
+  // It would keep others from the staging memory.
+  const auto silent = now - moved_at_;
+  const bool in_the_way = port_.starved && silent > kStarvedStall;
+  const bool stalls = silent > std::chrono::seconds(shared_.options.stall_seconds);
+  if (waits_for_network() && (in_the_way || stalls)) {
+    port_.starved = false;  // one goes at a time
+    ++shared_.counters.stalled;
+    fail();
+  }
+}
+
+int Session::answer(const Request& request, Reply& reply, std::string& text) {
+  switch (request.op) {
+    case Op::kStat: return shared_.tree.stat({request.path, request.links}, reply.attributes);
+    case Op::kStatFs: return shared_.tree.usage({request.path, request.links}, reply.usage);
+    case Op::kReadLink: {
+      const int error = shared_.tree.read_link({request.path, request.links}, text);
+      reply.target = text;
+      return error;
+    }
+    case Op::kClose: return close_file(request.handle);
+    case Op::kGrant: return grant(request, reply);
+    case Op::kSum: return sum(request, reply);
+    case Op::kCreate:
+    case Op::kDraft: return create(request, reply);
+    case Op::kEdit: return edit(request, reply);
+    case Op::kSet: return set(request, reply);
+    case Op::kRename:
+      return shared_.tree.rename({request.target, request.links}, {request.path, request.links},
+                                 (request.flags & kRenameKeep) != 0);
+    case Op::kCommit: return commit(request);
+    case Op::kMakeDirectory:
+      return shared_.tree.make_directory({request.path, request.links}, request.mode);
+    case Op::kRemove:
+      return shared_.tree.remove({request.path, request.links},
+                                 (request.flags & kRemoveDirectory) != 0);
+    case Op::kSymlink: return shared_.tree.symlink({request.path, request.links}, request.target);
+    default: return EOPNOTSUPP;
+  }
+}
+
+std::shared_ptr<Session::OpenFile> Session::find(std::uint64_t handle) const {
+  const auto at = files_.find(handle);
+  return at == files_.end() ? nullptr : at->second;
+}
+
+int Session::create(const Request& request, Reply& reply) {
+  if (files_.size() >= shared_.options.max_open_files) return EMFILE;
+  auto file = std::make_shared<OpenFile>();
+  const TreePath path{request.path, request.links};
+  const int error =
+      request.op == Op::kDraft
+          ? shared_.tree.draft(path, request.offset, request.identity, file->draft, reply.there)
+          : shared_.tree.create(path, request.offset, file->draft);
+  if (error != 0) return error;
+  reply.handle = next_handle_++;
+  files_.emplace(reply.handle, std::move(file));
+  return 0;
+}
+
+int Session::edit(const Request& request, Reply& reply) {
+  if (files_.size() >= shared_.options.max_open_files) return EMFILE;
+  auto file = std::make_shared<OpenFile>();
+  file->edited = true;
+  const int error = shared_.tree.edit({request.path, request.links}, request.mode, request.flags,
+                                      file->fd, reply.attributes);
+  if (error != 0) return error;
+  reply.handle = next_handle_++;
+  files_.emplace(reply.handle, std::move(file));
+  return 0;
+}
+
+int Session::set(const Request& request, Reply& reply) {
+  Attributes to;
+  to.mode = request.mode;
+  to.size = request.offset;
+  to.mtime_ns = request.mtime_ns;
+  if (request.handle == 0) {
+    return shared_.tree.set({request.path, request.links}, request.flags, to, reply.attributes);
+  }
+  const auto file = find(request.handle);
+  // Nothing to change: the attributes of any open file.
+  if (file == nullptr || (!file->edited && request.flags != 0)) return EBADF;
+  int error = set_attributes(file->get(), request.flags, to);
+  if (error == 0) reply.attributes = attributes_of(file->get(), &error);
+  return error;
+}
+
+int Session::commit(const Request& request) {
+  const auto file = find(request.handle);
+  if (file == nullptr || file->draft == nullptr) return EBADF;
+  // Writes that are under way would change a file that others see already.
+  for (const Incoming& i : incoming_) {
+    if (i.file == file) return EBUSY;
+  }
+  files_.erase(request.handle);
+  return file->draft->commit(request.mode, request.mtime_ns, (request.flags & kCommitDurable) != 0);
+}
+
+int Session::sum(const Request& request, Reply& reply) {
+  const auto file = find(request.handle);
+  if (file == nullptr) return EBADF;
+  alignas(4096) static thread_local std::array<std::uint8_t, 256U << 10U> buffer;  // for O_DIRECT
+  Crc32c crc;
+  std::uint64_t at = request.offset;
+  std::uint64_t left = request.length;
+  while (left != 0) {
+    // Whole buffers, since O_DIRECT reads no part of a block; what is too much is left out.
+    const ssize_t got = pread(file->get(), buffer.data(), buffer.size(), static_cast<off_t>(at));
+    if (got < 0) return errno;
+    const auto used = std::min(left, static_cast<std::uint64_t>(got));
+    if (used == 0) break;
+    crc.update({buffer.data(), used});
+    at += used;
+    left -= used;
+  }
+  reply.sum = crc.value();
+  return 0;
+}
+
+}  // namespace weft::files

@@ -1,0 +1,276 @@
+// One client of the data server.
+//
+// Requests come as messages into posted receives and each gets one reply. What the client reads is
+// a ReadSend (readsend/pipeline.h): disk to staging memory to RDMA Writes, several pieces at a
+// time. The reply is posted behind the last Write of its request, so that the client sees the data
+// when it sees the reply. What the client writes goes the other way in chunks: an RDMA Read to
+// staging memory, and from there to the disk.
+//
+// One thread, the server's. A session that failed is `dead`: nothing more is posted, and it is
+// deleted once the disk has let go of its memory.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "files/protocol/data_protocol.h"
+#include "files/protocol/token_proof.h"
+#include "files/protocol/tree.h"
+#include "files/server/server_device.h"
+#include "os/fd.h"
+#include "readsend/pipeline.h"
+
+namespace weft::files {
+
+using Clock = std::chrono::steady_clock;
+
+struct ServeOptions {
+  std::vector<std::string> folders;
+  std::vector<std::string> files;  // instead of folders
+  std::string address;             // empty: every address of the machine
+  std::uint16_t port = kDefaultPort;
+  bool writable = false;
+  bool open_access = false;  // serve clients of other machines without a token
+  bool direct = false;       // O_DIRECT
+  bool log = true;
+  std::string token;  // empty: none
+  unsigned max_clients = 1024;
+  unsigned max_open_files = 1024;  // per client
+  std::uint64_t staging_bytes = std::uint64_t{64} << 20U;
+  unsigned stall_seconds = 30;  // a client that takes nothing for so long is dropped
+};
+
+struct ServeCounters {
+  std::uint64_t clients = 0, refused_tokens = 0, refused_clients = 0, requests = 0, errors = 0,
+                stalled = 0;
+  std::uint64_t bytes_out = 0, bytes_in = 0;
+};
+
+// What all sessions share.
+struct Shared {
+  explicit Shared(ServeOptions what) : options(std::move(what)) {}
+  ServeOptions options;
+  unsigned ready = 0;  // sessions that are ready() and not dead
+  // Of this run of the server, and of the time since a file could last not be written or flushed:
+  // what was written before is not sure to be on the disk. Not 0.
+  std::uint32_t life = new_life();
+  [[nodiscard]] static std::uint32_t new_life();
+  Tree tree;
+  std::unique_ptr<readsend::Disk> disk;
+  std::unique_ptr<readsend::Pipeline> pipeline;  // what goes to clients
+  ServeCounters counters;
+};
+
+class Session final : private readsend::Link {
+ public:
+  static constexpr unsigned kMaxRecords = 16;      // of all PLAYs of a client, at a time
+  static constexpr unsigned kMaxPlays = 8;         // of a client
+  static constexpr unsigned kMaxPieces = 16;       // of what a client reads, at a time
+  static constexpr unsigned kMaxChunks = 16;       // of what it writes
+  static constexpr unsigned kMaxLists = 2;         // lists on their way to it
+  static constexpr std::size_t kMaxListings = 16;  // folders that are listed at a time
+
+  [[nodiscard]] static Outcome<std::unique_ptr<Session>> create(Shared& shared, Port& port,
+                                                                rdma_cm_id* id);
+  ~Session() override;
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  [[nodiscard]] rdma_cm_id* id() const { return id_; }
+  // Handles completions; returns how many there were.
+  std::size_t poll();
+  void arm();
+  // Starts as many records and chunks as there is room for; returns how many.
+  std::size_t pump();
+  // Looks at what has a time limit: set-up, the answer to a wrong token, and a client that holds
+  // staging memory and takes nothing.
+  void tick(Clock::time_point now);
+  [[nodiscard]] bool has_deadline() const { return state_ != State::kReady || waits_for_network(); }
+  // Has shown all that the server wants to see of a client.
+  [[nodiscard]] bool ready() const { return state_ == State::kReady; }
+
+  void fail();  // makes it dead
+  [[nodiscard]] bool dead() const { return dead_; }
+  // Has requests that wait for staging memory or the disk's queue.
+  [[nodiscard]] bool wants_pump() const;
+  [[nodiscard]] bool deletable() const {
+    return dead_ && !on_disk() && chunks_on_disk_ == 0 && syncs_.empty();
+  }
+  // Polled without waiting for an event.
+  bool hot = true;
+
+ private:
+  enum class State : std::uint8_t { kNew, kProving, kReady };
+  struct OpenFile {
+    os::Fd fd;
+    std::unique_ptr<Draft> draft;
+    bool edited = false;  // written in its place
+    [[nodiscard]] bool writable() const { return edited || draft != nullptr; }
+    [[nodiscard]] int get() const { return draft != nullptr ? draft->fd() : fd.get(); }
+  };
+  // What the client reads, or a record of a PLAY.
+  struct Outgoing final : readsend::Request {
+    std::shared_ptr<OpenFile> file;
+    Reply reply;
+    RemoteMemory memory;
+    std::uint64_t play = 0;  // the handle of the PLAY that this is a record of, or 0
+    std::uint32_t record = 0;
+    std::list<Outgoing>::iterator self;
+  };
+  // What the client writes.
+  struct Incoming {
+    std::shared_ptr<OpenFile> file;
+    Reply reply;
+    std::uint64_t offset = 0;  // in the file
+    RemoteMemory memory;
+    std::uint32_t started = 0;  // octets that chunks were made for
+    unsigned chunks = 0;        // made and not finished
+  };
+  // A file whose records are pushed into the slots of a client's memory, one after the other, as
+  // far as the client grants. The reply comes when it ends: nothing is written behind it.
+  struct Play {
+    std::shared_ptr<OpenFile> file;
+    Reply reply;
+    std::uint64_t offset = 0;  // of record 0
+    RemoteMemory memory;       // slot 0
+    std::uint32_t pitch = 0, slots = 0, records = 0;
+    std::uint32_t next = 0;     // the record to be read next; `records`: the end
+    std::uint64_t started = 0;  // records, in all
+    std::uint64_t limit = 0;
+    unsigned under_way = 0;
+    bool loop = false;
+    bool ending = false;
+    std::int64_t cpu_ns = 0;  // of the process when it began
+  };
+  // Staging memory with octets that came from the client, or with names on their way to it.
+  struct Chunk final : readsend::Disk::Waiter {
+    Session* session = nullptr;
+    bool names = false;
+    std::list<Incoming>::iterator incoming;  // unless `names`
+    BlockHeap::Handle memory = 0;
+    std::uint8_t* data = nullptr;
+    std::uint32_t at = 0;    // where in the request
+    std::uint32_t want = 0;  // octets
+    std::uint32_t got = 0;
+    std::list<Chunk>::iterator self;
+    void disk_done(std::int64_t result) override { session->disk_done(*this, result); }
+  };
+
+  // A folder of which a client has taken some pages, and may take the next.
+  struct KeptListing {
+    std::string path;
+    std::uint16_t links = 0;
+    std::uint64_t cursor = 0;
+    std::unique_ptr<Listing> listing;
+  };
+
+  // A file on its way to the disk.
+  struct Sync final : readsend::Disk::Waiter {
+    Session* session = nullptr;
+    std::shared_ptr<OpenFile> file;
+    Reply reply;
+    std::list<Sync>::iterator self;
+    void disk_done(std::int64_t result) override { session->synced(*this, result); }
+  };
+
+  Session(Shared& shared, Port& port, rdma_cm_id* id);
+  [[nodiscard]] Outcome<void> set_up();
+  void completion(const ibv_wc& wc);
+  void request(std::size_t slot, std::uint32_t bytes);
+  void dispatch(const Request& request);
+  [[nodiscard]] int hello(const Request& request, Reply& reply);
+  [[nodiscard]] int proof(const Request& request, Reply& reply);
+  // From now on it is a client.   EUSERS: there are too many
+  [[nodiscard]] int admit();
+  // Requests that are answered at once. Returns an errno.
+  [[nodiscard]] int answer(const Request& request, Reply& reply, std::string& text);
+  // Those that move data answer later, when 0 is returned.
+  [[nodiscard]] int start_read(const Request& request, const Reply& reply);
+  [[nodiscard]] int start_write(const Request& request, const Reply& reply);
+  [[nodiscard]] int start_sync(const Request& request, const Reply& reply);
+  [[nodiscard]] int open(const Request& request, Reply& reply, bool& later);
+  [[nodiscard]] int list(const Request& request, Reply& reply);
+  [[nodiscard]] int fill_page(const Request& request, Reply& reply, std::span<std::uint8_t> room);
+  [[nodiscard]] static int check_version(const OpenFile& file, const Attributes& before);
+  [[nodiscard]] int start_play(const Request& request, const Reply& reply);
+  [[nodiscard]] int grant(const Request& request, Reply& reply);
+  [[nodiscard]] int close_file(std::uint64_t handle);
+  [[nodiscard]] int create(const Request& request, Reply& reply);
+  [[nodiscard]] int edit(const Request& request, Reply& reply);
+  [[nodiscard]] int set(const Request& request, Reply& reply);
+  [[nodiscard]] int commit(const Request& request);
+  [[nodiscard]] int sum(const Request& request, Reply& reply);
+  [[nodiscard]] std::shared_ptr<OpenFile> find(std::uint64_t handle) const;
+  void send(const Reply& reply);
+  [[nodiscard]] Outgoing make_outgoing(std::shared_ptr<OpenFile> file, const Reply& reply,
+                                       std::uint64_t offset, const RemoteMemory& memory) const;
+  void begin(Outgoing outgoing);
+  [[nodiscard]] bool begin_one();
+  void noting_network_use();
+
+  [[nodiscard]] std::optional<readsend::Segment> take_segment(std::uint32_t bytes) override;
+  void give_back(const readsend::Segment& segment) override;
+  [[nodiscard]] int post(readsend::Request& request, readsend::Piece& piece) override;
+  void sent(readsend::Request& request) override;
+  void finished(readsend::Request& request) override;
+
+  [[nodiscard]] bool may_take(std::uint32_t bytes) const;
+  void drained(std::uint32_t bytes);
+  [[nodiscard]] Chunk* new_chunk(std::uint32_t bytes);
+  [[nodiscard]] Chunk* new_list();
+  void release(Chunk& chunk);
+  [[nodiscard]] bool start_chunk();
+  [[nodiscard]] static bool has_more(const Incoming& i);
+  void write_disk(Chunk& chunk);
+  void disk_done(Chunk& chunk, std::int64_t result);
+  void network_done(Chunk& chunk);
+  void synced(Sync& sync, std::int64_t result);
+  [[nodiscard]] bool waits_for_network() const {
+    return !dead_ && (on_network() || chunks_.size() > chunks_on_disk_);
+  }
+
+  [[nodiscard]] bool can_start_record(const Play& play) const;
+  std::size_t start_records();
+  void record_sent(const Outgoing& record);
+  void end_play(std::uint64_t handle);
+
+  Shared& shared_;
+  Port& port_;
+  rdma_cm_id* id_;
+  ibv_cq* cq_ = nullptr;
+  BlockHeap::Owner owner_, list_owner_;  // in the port's areas
+  std::uint64_t held_bytes_ = 0;         // of staging memory
+  // How much staging memory it may hold: what it drains in a while, see may_take().
+  std::uint64_t window_bytes_;
+  std::uint64_t drained_bytes_ = 0;  // since window_from_
+  Clock::time_point window_from_ = Clock::now();
+  Registered messages_;  // requests, then replies
+  std::vector<std::size_t> free_replies_;
+  State state_ = State::kNew;
+  bool dead_ = false;
+  Nonce client_nonce_{}, server_nonce_{};
+  Clock::time_point created_ = Clock::now();
+  Clock::time_point moved_at_ = created_;  // when the network last took or brought something
+  std::optional<Clock::time_point> refuse_at_;
+  Reply refusal_;
+  std::map<std::uint64_t, std::shared_ptr<OpenFile>> files_;
+  std::uint64_t next_handle_ = 1;
+  std::list<KeptListing> listings_;  // the newest first
+  std::list<Outgoing> outgoing_;
+  std::list<Incoming> incoming_;  // in the order of their requests
+  std::list<Sync> syncs_;
+  std::size_t unanswered_ = 0;  // of these three
+  std::map<std::uint64_t, Play> plays_;
+  unsigned records_ = 0;  // begun, and their immediates not yet taken by the network
+  std::list<Chunk> chunks_;
+  std::size_t lists_ = 0;        // ... that hold names
+  unsigned chunks_on_disk_ = 0;  // ... that the kernel works on
+};
+
+}  // namespace weft::files

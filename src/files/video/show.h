@@ -1,0 +1,25 @@
+// Shows films until they end, or the user has seen enough.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "files/video/player.h"
+#include "files/video/screen.h"
+
+namespace weft::video {
+
+struct Show {
+  std::vector<std::unique_ptr<Player>> players;
+  std::unique_ptr<Screen> screen;
+  bool hold = false;                                 // keep the last frames on the screen
+  std::function<bool()> interrupted;                 // by a signal, for example
+  std::function<void(const files::Failed&)> failed;  // of one film; the others go on
+};
+
+// Returns how many films failed.
+//   what Screen::show() reports
+[[nodiscard]] files::Outcome<unsigned> run(Show& show);
+
+}  // namespace weft::video

@@ -1,0 +1,13 @@
+# The data server's protocol, without a server.
+if(TARGET weft_files)
+  weft_add_test(
+    files_test
+    LABELS unit
+    SOURCES "${CMAKE_CURRENT_LIST_DIR}/files_peer_user_test.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/files_protocol_test.cc"
+    DEPS weft_files)
+endif()
+if(TARGET weft_video)
+  weft_add_test(files_video_test LABELS unit SOURCES "${CMAKE_CURRENT_LIST_DIR}/files_film_test.cc" DEPS
+                weft_video)
+endif()
