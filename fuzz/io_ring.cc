@@ -34,11 +34,11 @@ struct Both {
 };
 
 std::unique_ptr<Ring> victim_of(const Both& both) {
-  auto memory = RingMemory::adopt(Fd(dup(both.memory.fd())), kRingBytesMin);
+  auto memory = RingMemory::adopt(os::Fd(dup(both.memory.fd())), kRingBytesMin);
   std::array<int, 2> bell;
   if (!memory || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, bell.data()) != 0) abort();
   close(bell[1]);
-  return std::make_unique<Ring>(std::move(*memory), Fd(bell[0]), 1);
+  return std::make_unique<Ring>(std::move(*memory), os::Fd(bell[0]), 1);
 }
 
 void write_word(const Both& both, std::uint8_t which, std::uint32_t value) {

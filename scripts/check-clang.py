@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Has clang look at source files, without making code: its warnings as errors, and its analysis of
-locks (-Wthread-safety), which knows the annotations of src/io/annotations.h.
+locks (-Wthread-safety), which knows the annotations of src/os/annotations.h.
 
-  scripts/check-clang.py               the layers with locks: src/io, src/verbs
+  scripts/check-clang.py               the rooms of libweft with locks
   scripts/check-clang.py --all         src/ and tools/
   scripts/check-clang.py FILE...
 
@@ -65,7 +65,7 @@ def main():
     """0 if clang finds nothing."""
     subprocess.run([os.path.join(ROOT, "scripts", "configure-sources.sh")], check=True)
     names = set(sys.argv[1:])
-    folders = r"(src|tools)/" if names == {"--all"} else r"src/(io|verbs)/"
+    folders = r"(src|tools)/" if names == {"--all"} else r"src/(os|shm|io|progress|verbs)/"
     if names in (set(), {"--all"}):
         jobs = list(commands(lambda name: re.match(folders + r".*\.(cc|c)$", name)))
     else:

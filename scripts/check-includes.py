@@ -30,13 +30,14 @@ ROOMS = [
     Room("rddp", "endpoints without an operating system, for microcontrollers. Not part of the "
          "libraries for Linux", "base wire proto"),
     Room("lwip", "the transport of `rddp` over lwIP", "base wire proto rddp"),
-    Room("os", "descriptors, clock, cancellation, threads that the libraries start: headers alone, "
-         "one of each. Every room that knows an operating system uses them", ""),
+    Room("os", "the operating system, one of each: descriptors, clock, locks, log, cancellation, "
+         "fork, sleeping. Every room that knows an operating system uses it; those outside libweft "
+         "use its headers alone", "base"),
     Room("readsend", "ranges of files on their way to peers, piece by piece: io_uring or threads, "
          "memory, turns, order. Its users bring what it sends with (`<weft/read_send.h>`, the data "
          "server)", "base os"),
     Room("io", "transports (kernel TCP; inside a machine a ring of shared memory, `docs/path.md`), "
-         "background threads, locks, configuration, log, counters page", "base os"),
+         "the event loop, configuration, counters page", "base os"),
     Room("trace", "captures of connections as pcap files", "base wire os io"),
     Room("progress", "which thread makes progress on which connection: lanes, shards, the threads "
          "that look after them", "base wire proto os io trace"),
@@ -68,8 +69,6 @@ ROOMS = [
     Room("files/video", "video over the data protocol: the format, the player, the screen",
          "base os files/protocol files/client"),
 ]
-# Headers without a library of their own: where exceptions end.
-ALSO = {"ibverbs": {"io/guarded.h"}, "rdmacm": {"io/guarded.h"}}
 NAMES = {room.name for room in ROOMS}
 CORE = {"base", "wire", "proto", "roce"}
 # The rooms that programs in tools/ and examples/ may include from, beside include/weft.
@@ -93,8 +92,8 @@ CIRCLES = [
      "verbs/revocation", "verbs/srq", "verbs/window", "verbs/wiring", "verbs/work_queues"},
 ]
 VOCABULARY = {"weft/config.h", "weft/limits.h", "weft/result.h", "weft/system_error.h", "weft/types.h"}
-# io deals with addresses and counts besides.
-PUBLIC_FOR_IO = VOCABULARY | {"weft/address.h", "weft/counters.h"}
+# What rooms of the operating system may use of include/weft; io deals with addresses and counts.
+PUBLIC_FOR = {"os": VOCABULARY, "io": VOCABULARY | {"weft/address.h", "weft/counters.h"}}
 
 # What the core may take from <...>: the C++ library without clocks, threads, files and random
 # numbers, tl::expected, and instruction intrinsics.
@@ -152,8 +151,8 @@ def refusal_in_room(room, angled, name):
             return "public headers are included as <weft/...>"
         if room in CORE and name not in VOCABULARY:
             return f"{room} may use only {', '.join(sorted(VOCABULARY))} of include/weft"
-        if room == "io" and name not in PUBLIC_FOR_IO:
-            return f"io may use only {', '.join(sorted(PUBLIC_FOR_IO))} of include/weft"
+        if name not in PUBLIC_FOR.get(room, {name}):
+            return f"{room} may use only {', '.join(sorted(PUBLIC_FOR[room]))} of include/weft"
         return None
     if angled:
         if room in CORE and name not in CORE_SYSTEM:
@@ -168,7 +167,7 @@ def refusal_in_room(room, angled, name):
         if (ROOT / "src" / name).exists():
             return None
         return f'"{name}" is not below src/'
-    if room not in may_include(room) and name not in ALSO.get(room, ()):
+    if room not in may_include(room):
         return f"{room} may not include from {room}"
     if not (ROOT / "src" / name).exists():
         return f"src/{name} does not exist"

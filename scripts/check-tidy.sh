@@ -14,7 +14,7 @@ build=build/sources
 if [[ $# -gt 0 ]]; then
   files=("$@")
 else
-  mapfile -d '' files < <(git ls-files -z -- 'src/base/*.cc' 'src/wire/*.cc' 'src/proto/*.cc' 'src/io/*.cc' 'src/verbs/*.cc')
+  mapfile -d '' files < <(git ls-files -z -- 'src/base/*.cc' 'src/wire/*.cc' 'src/proto/*.cc' 'src/os/*.cc' 'src/shm/*.cc' 'src/io/*.cc' 'src/progress/*.cc' 'src/verbs/*.cc')
 fi
 
 log="$(mktemp)"

@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-files=(src/progress src/io/kick_lock.h ':(glob)src/verbs/'{poller,lane,path_change,rings}.{h,cc}
+files=(src/progress src/{io,os}/kick_lock.h ':(glob)src/verbs/'{poller,lane,path_change,rings}.{h,cc}
        ':(glob)src/verbs/device_'{pollers,shards}.cc)
 atomic='std::atomic<.*> *[a-z_]+(\{|;|,)'
 constant='^ *(static |inline )*constexpr [A-Za-z_:0-9<> ]+ k[A-Z][A-Za-z0-9]* *(=|\{)'

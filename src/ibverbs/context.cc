@@ -14,8 +14,8 @@
 #include "ibverbs/async.h"
 #include "ibverbs/identity.h"
 #include "ibverbs/registry.h"
-#include "io/guarded.h"
 #include "os/cancel.h"
+#include "os/guarded.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -109,7 +109,7 @@ Result<Context*> open_new_context() {
 
 Result<Context*> open_context() {
   const os::NoCancel guard;
-  return io::guarded(open_new_context);
+  return os::guarded(open_new_context);
 }
 
 }  // namespace weft::ibverbs

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstddef>
 
-#include "io/guarded.h"
+#include "os/guarded.h"
 
 namespace weft::ibverbs {
 
@@ -33,12 +33,12 @@ int fail_minus(int error) noexcept;
 // Where exceptions end: what `call` gives, or null or -1 with errno.
 template <class Call>
 auto or_null(Call call) -> decltype(call()) {
-  const auto out = io::guarded([&]() -> Result<decltype(call())> { return call(); });
+  const auto out = os::guarded([&]() -> Result<decltype(call())> { return call(); });
   return out ? *out : fail_null(errno_of(out.error()));
 }
 template <class Call>
 int or_minus(Call call) {
-  const auto out = io::guarded([&]() -> Result<int> { return call(); });
+  const auto out = os::guarded([&]() -> Result<int> { return call(); });
   return out ? *out : fail_minus(errno_of(out.error()));
 }
 

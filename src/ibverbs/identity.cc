@@ -18,8 +18,8 @@
 #include <mutex>
 #include <string_view>
 
-#include "io/guarded.h"
 #include "os/cancel.h"
+#include "os/guarded.h"
 #include "os/lack.h"
 
 namespace weft::ibverbs {
@@ -128,7 +128,7 @@ Status learn_look() {
   if (g_is_known.load(std::memory_order_acquire)) return {};
   const std::lock_guard lock(g_mutex);
   if (g_is_known.load(std::memory_order_relaxed)) return {};
-  const Result<Look> look = io::guarded(read_look);
+  const Result<Look> look = os::guarded(read_look);
   if (!look) return fail(look.error());
   show(*look);
   return {};

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <memory>
 
-#include "io/guarded.h"
+#include "os/guarded.h"
 #include "os/lack.h"
 
 namespace weft {
@@ -79,7 +79,7 @@ Result<SocketAddress> resolve(std::string_view text, std::uint16_t port) {
 }  // namespace
 
 Result<SocketAddress> SocketAddress::parse(std::string_view text, std::uint16_t port) {
-  return io::guarded([&] { return resolve(text, port); });
+  return os::guarded([&] { return resolve(text, port); });
 }
 
 SocketAddress SocketAddress::any(int family, std::uint16_t port) {

@@ -150,7 +150,7 @@ Status CountersPublisher::make_page() {
 }
 
 Status CountersPublisher::watch() {
-  inotify_ = Fd(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  inotify_ = os::Fd(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   if (!inotify_ || inotify_add_watch(inotify_.get(), file_.path.c_str(), IN_OPEN) < 0) {
     return fail(Error::kSystem);
   }
@@ -193,8 +193,8 @@ Status read_counters_page(int pid, CountersPage& out) {
   if (page->magic != CountersPage::kMagic || page->version != CountersPage::kVersion) {
     return fail(Error::kBadVersion);
   }
-  const Instant until = now() + kAnswerLimit;
-  while (now() < until) {
+  const Instant until = os::now() + kAnswerLimit;
+  while (os::now() < until) {
     if (copy_whole(*page, out) && out.updated_ns >= asked_ns) return {};
     pause_a_little();
   }

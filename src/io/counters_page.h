@@ -15,8 +15,8 @@
 
 #include "base/result.h"
 #include "io/engine.h"
-#include "io/fd.h"
 #include "io/page_file.h"
+#include "os/fd.h"
 
 namespace weft::io {
 
@@ -65,7 +65,7 @@ class CountersPublisher {
   const Fill fill_;
   const os::ForkGuard fork_;
   PageFile file_;
-  Fd inotify_;
+  os::Fd inotify_;
   std::shared_ptr<Watcher> watcher_;
   CountersPage* page_ = nullptr;
   bool owner_ = false;  // of the process's one page

@@ -27,7 +27,7 @@ Engine::~Engine() {
 
 Status Engine::add(int fd, std::uint32_t events, std::weak_ptr<Handler> handler) {
   if (core_->forked()) return fail(Error::kBadState);
-  return guarded([&] { return core_->add(fd, events, std::move(handler)); });
+  return os::guarded([&] { return core_->add(fd, events, std::move(handler)); });
 }
 
 Status Engine::modify(int fd, std::uint32_t events) {
@@ -46,7 +46,7 @@ void Engine::forget(int fd) {
 TimerId Engine::schedule(Instant when, std::weak_ptr<Handler> handler) {
   if (core_->forked() || when.is_never()) return 0;
   const auto id =
-      guarded([&]() -> Result<TimerId> { return core_->schedule(when, std::move(handler)); });
+      os::guarded([&]() -> Result<TimerId> { return core_->schedule(when, std::move(handler)); });
   return id.value_or(0);
 }
 

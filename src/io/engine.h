@@ -20,9 +20,9 @@
 
 #include "base/result.h"
 #include "base/time.h"
-#include "io/clock.h"
-#include "io/fork.h"
-#include "io/guarded.h"
+#include "os/clock.h"
+#include "os/close_in_child.h"
+#include "os/guarded.h"
 
 namespace weft::io {
 
@@ -92,7 +92,7 @@ class Engine {
   //   kBadState (forked), kNoMemory, a system_error()
   template <class Task>
   Status post(Task task) {
-    return guarded([&] { return post_function(std::move(task)); });
+    return os::guarded([&] { return post_function(std::move(task)); });
   }
 
   // --- sight ---

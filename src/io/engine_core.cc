@@ -11,7 +11,7 @@
 #include <system_error>
 #include <utility>
 
-#include "io/epoll.h"
+#include "os/epoll.h"
 #include "os/event_fd.h"
 #include "os/signals_blocked.h"
 
@@ -33,7 +33,7 @@ std::uint64_t token(int fd, std::uint32_t generation) {
 }  // namespace
 
 Status EngineCore::init() {
-  epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
+  epoll_ = os::Fd(epoll_create1(EPOLL_CLOEXEC));
   wake_ = os::make_event();
   if (!epoll_ || !wake_) return fail(system_error(errno));
   epoll_event event{};
@@ -231,7 +231,7 @@ void EngineCore::loop() {
     const Duration limit = sleep_time_locked();
     asleep_ = limit.count() != 0;
     lock.unlock();
-    const int count = epoll_sleep(epoll_.get(), events, limit);
+    const int count = os::epoll_sleep(epoll_.get(), events, limit);
     lock.lock();
     asleep_ = false;
     if (limit.count() != 0) wakeups_.fetch_add(1, std::memory_order_relaxed);
@@ -251,7 +251,7 @@ void EngineCore::loop() {
 Duration EngineCore::sleep_time_locked() const {
   if (!tasks_.empty()) return Duration{0};
   if (heap_.empty()) return Duration{-1};
-  return std::max(heap_.front().when - now(), Duration{0});
+  return std::max(heap_.front().when - os::now(), Duration{0});
 }
 
 void EngineCore::dispatch(Lock& lock, const epoll_event& event) {
@@ -278,7 +278,7 @@ void EngineCore::dispatch(Lock& lock, const epoll_event& event) {
 
 void EngineCore::run_timers(Lock& lock) {
   if (heap_.empty()) return;
-  const Instant time = now();
+  const Instant time = os::now();
   while (!stopping_ && !heap_.empty() && heap_.front().when <= time) {
     std::pop_heap(heap_.begin(), heap_.end());
     const TimerId id = heap_.back().id;
@@ -299,8 +299,8 @@ void EngineCore::run_timers(Lock& lock) {
 // been quick to take them.
 void EngineCore::run_again_locked(Timers::node_type timer) {
   const TimerId id = timer.key();
-  static_cast<void>(guarded([&]() -> Status {
-    heap_.push_back({now() + kPauseWithoutMemory, id});
+  static_cast<void>(os::guarded([&]() -> Status {
+    heap_.push_back({os::now() + kPauseWithoutMemory, id});
     std::push_heap(heap_.begin(), heap_.end());
     timers_.insert(std::move(timer));  // without it the entry of the heap is a stale one
     return {};

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "io/engine.h"
-#include "io/fd.h"
 #include "os/fd.h"
 
 namespace weft::io {
@@ -73,7 +72,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   void drop_stale_timers_locked();
 
   const os::ForkGuard fork_;
-  Fd epoll_;
+  os::Fd epoll_;
   os::Fd wake_;
   std::atomic<bool> started_{false};
   std::atomic<std::thread::id> thread_id_{};

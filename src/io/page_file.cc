@@ -92,8 +92,9 @@ bool is_abandoned(int fd, int kind) {
 }
 
 // A page of this user, for reading; else nothing. O_NONBLOCK: it may turn out to be a pipe.
-Fd open_page(const std::string& path) {
-  Fd fd = Fd::connection(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+os::Fd open_page(const std::string& path) {
+  os::Fd fd =
+      os::Fd::connection(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat st {};
   if (!fd || fstat(fd.get(), &st) != 0 || st.st_uid != getuid() || !S_ISREG(st.st_mode)) return {};
   return fd;
@@ -137,7 +138,7 @@ void sweep(const char* folder, const PageOwner& self, const std::string& mine) {
            (kill(owner.pid, 0) != 0 && errno == ESRCH);
   };
   for (const auto& [path, owner] : pages_in(folder, may_be_dead)) {
-    const Fd fd = open_page(path);
+    const os::Fd fd = open_page(path);
     if (!fd) continue;
     const int at = fd.get();
     // A dead neighbor is not making its file, so that may be without contents.
@@ -154,11 +155,11 @@ void sweep(const char* folder, const PageOwner& self, const std::string& mine) {
 
 // Makes the file of this process. Another one may just hold what was left under this name, to
 // remove it.
-Fd create_page(const char* folder, const PageOwner& self, const std::string& path) {
+os::Fd create_page(const char* folder, const PageOwner& self, const std::string& path) {
   constexpr int kAttempts = 5;
   for (int attempt = 1;; ++attempt) {
     sweep(folder, self, path);
-    Fd fd = Fd::connection(
+    os::Fd fd = os::Fd::connection(
         open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (fd || errno != EEXIST || attempt == kAttempts) return fd;
     const timespec pause{0, 1'000'000};
@@ -209,10 +210,10 @@ Result<PageFile> make_page_file(std::size_t bytes) {
   return fail(error);
 }
 
-Result<Fd> open_page_file(int pid) {
+Result<os::Fd> open_page_file(int pid) {
   const auto here = process_here(pid);
   const PageOwner wanted = here.value_or(PageOwner{0, pid});
-  Fd found;
+  os::Fd found;
   for (const char* folder : page_folders()) {
     if (folder == nullptr || *folder != '/') continue;
     const auto fits = [&](const PageOwner& owner) {
@@ -220,7 +221,7 @@ Result<Fd> open_page_file(int pid) {
              (wanted.pid_namespace == 0 || owner.pid_namespace == wanted.pid_namespace);
     };
     for (const PageName& page : pages_in(folder, fits)) {
-      Fd fd = open_page(page.path);  // this is what the other process notices
+      os::Fd fd = open_page(page.path);  // this is what the other process notices
       if (!fd || is_abandoned(fd.get(), LOCK_SH)) continue;
       if (found) return fail(Error::kInvalidArgument);
       found = std::move(fd);

@@ -11,12 +11,12 @@
 #include <string>
 
 #include "base/result.h"
-#include "io/fd.h"
+#include "os/fd.h"
 
 namespace weft::io {
 
 struct PageFile {
-  Fd fd;  // holds the lock: keep it open. A child of fork() has no copy
+  os::Fd fd;  // holds the lock: keep it open. A child of fork() has no copy
   std::string path;
 };
 
@@ -31,6 +31,6 @@ struct PageFile {
 // number: of the one process in another PID namespace that calls itself so.
 //   kNotFound         there is no such file, or its process has ended
 //   kInvalidArgument  several processes of other namespaces have that number
-[[nodiscard]] Result<Fd> open_page_file(int pid);
+[[nodiscard]] Result<os::Fd> open_page_file(int pid);
 
 }  // namespace weft::io

@@ -10,9 +10,9 @@
 #include <optional>
 
 #include "base/result.h"
-#include "io/fd.h"
 #include "io/ring.h"
 #include "io/tcp_transport.h"
+#include "os/fd.h"
 
 namespace weft::io {
 
@@ -20,7 +20,7 @@ class PathTransport final : public Transport {
  public:
   enum class Way : std::uint8_t { kTcp, kRing };
 
-  explicit PathTransport(Fd socket) noexcept : tcp_(std::move(socket)) {}
+  explicit PathTransport(os::Fd socket) noexcept : tcp_(std::move(socket)) {}
 
   // Takes the ring; nothing goes through it yet. From now on there is a bell(), which has to be
   // registered.

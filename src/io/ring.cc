@@ -25,7 +25,7 @@ constexpr std::size_t other(std::size_t side) { return 1 - side; }
 
 }  // namespace
 
-Ring::Ring(RingMemory memory, Fd bell, std::size_t side, const RingParties& parties) noexcept
+Ring::Ring(RingMemory memory, os::Fd bell, std::size_t side, const RingParties& parties) noexcept
     : memory_(std::move(memory)),
       parties_(parties),
       bell_(std::move(bell)),

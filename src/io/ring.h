@@ -17,8 +17,8 @@
 
 #include "base/result.h"
 #include "base/slice.h"
-#include "io/fd.h"
 #include "io/ring_memory.h"
+#include "os/fd.h"
 
 namespace weft::io {
 
@@ -35,10 +35,10 @@ class Ring {
   // socket whose other end the peer holds; an octet in it means "wake up". It is a socket and not
   // an eventfd because the flags of an eventfd belong to both processes: the peer could take
   // O_NONBLOCK away and let our next wake-up block.
-  Ring(RingMemory memory, Fd bell, std::size_t side, const RingParties& parties = {}) noexcept;
+  Ring(RingMemory memory, os::Fd bell, std::size_t side, const RingParties& parties = {}) noexcept;
   // Our positions begin anew.  REQUIRES: the peer has let go of this memory, too, and does not use
   // it before it knows of this call.
-  Ring(SpareRing spare, Fd bell) noexcept
+  Ring(SpareRing spare, os::Fd bell) noexcept
       : Ring(std::move(spare.memory), std::move(bell), spare.side, spare.parties) {}
   Ring(Ring&&) noexcept = default;
   Ring& operator=(Ring&&) = delete;
@@ -106,7 +106,7 @@ class Ring {
 
   RingMemory memory_;
   RingParties parties_;
-  Fd bell_;
+  os::Fd bell_;
   std::size_t side_;
   RingSide* ours_;
   RingSide* theirs_;

@@ -61,8 +61,9 @@ UnixAddress address_of(std::uint64_t name) {
   return out;
 }
 
-Result<Fd> open_unix_socket() {
-  Fd socket = Fd::connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+Result<os::Fd> open_unix_socket() {
+  os::Fd socket =
+      os::Fd::connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return fail(Error::kSystem);
   return socket;
 }
@@ -121,7 +122,7 @@ bool send_hello(int socket, const Hello& hello, int memory) {
 }
 
 // False: not a hello with one descriptor or none.
-bool receive_hello(int socket, Hello& hello, Fd& memory) {
+bool receive_hello(int socket, Hello& hello, os::Fd& memory) {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   iovec data{hello.data(), hello.size()};
   msghdr message{};
@@ -142,7 +143,7 @@ bool receive_hello(int socket, Hello& hello, Fd& memory) {
     }
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(c), sizeof fd);
-    memory = Fd::connection(fd);
+    memory = os::Fd::connection(fd);
   }
   // The kernel closes the descriptors that there is no room for, and says so.
   return n == static_cast<ssize_t>(hello.size()) && (message.msg_flags & MSG_CTRUNC) == 0;
@@ -169,7 +170,7 @@ Result<RingOffer> RingOffer::open() {
 }
 
 Result<Ring> RingOffer::take(std::optional<SpareRing> spare) {
-  const Fd listener = std::move(listener_);
+  const os::Fd listener = std::move(listener_);
   Error why = Error::kNotFound;
   for (int turn = 0; turn <= kBacklog; ++turn) {
     const int fd = os::uncancelled(
@@ -178,7 +179,7 @@ Result<Ring> RingOffer::take(std::optional<SpareRing> spare) {
       if (errno == EINTR) continue;
       break;
     }
-    auto ring = take_from(Fd::connection(fd), spare);
+    auto ring = take_from(os::Fd::connection(fd), spare);
     if (ring) return ring;
     // A stranger says nothing of the peer, so the clearest reason stays.
     if (ring.error() != Error::kNotFound) why = ring.error();
@@ -186,9 +187,9 @@ Result<Ring> RingOffer::take(std::optional<SpareRing> spare) {
   return fail(why);
 }
 
-Result<Ring> RingOffer::take_from(Fd socket, std::optional<SpareRing>& spare) const {
+Result<Ring> RingOffer::take_from(os::Fd socket, std::optional<SpareRing>& spare) const {
   Hello hello;
-  Fd memory;
+  os::Fd memory;
   if (!receive_hello(socket.get(), hello, memory)) return fail(Error::kNotFound);
   ByteReader in(hello);
   const std::uint32_t magic = in.be32();

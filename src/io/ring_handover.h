@@ -18,8 +18,8 @@
 #include <string>
 
 #include "base/result.h"
-#include "io/fd.h"
 #include "io/ring.h"
+#include "os/fd.h"
 
 namespace weft::io {
 
@@ -47,11 +47,11 @@ class RingOffer {
   [[nodiscard]] Result<Ring> take(std::optional<SpareRing> spare = {});
 
  private:
-  RingOffer(Fd listener, const RingTicket& ticket) noexcept
+  RingOffer(os::Fd listener, const RingTicket& ticket) noexcept
       : listener_(std::move(listener)), ticket_(ticket) {}
-  [[nodiscard]] Result<Ring> take_from(Fd socket, std::optional<SpareRing>& spare) const;
+  [[nodiscard]] Result<Ring> take_from(os::Fd socket, std::optional<SpareRing>& spare) const;
 
-  Fd listener_;
+  os::Fd listener_;
   RingTicket ticket_;
 };
 

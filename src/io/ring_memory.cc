@@ -76,7 +76,7 @@ bool is_ring_file(int fd, std::uint32_t bytes) {
 
 }  // namespace
 
-RingMemory::RingMemory(Fd file, void* base, std::uint32_t bytes) noexcept
+RingMemory::RingMemory(os::Fd file, void* base, std::uint32_t bytes) noexcept
     : file_(std::move(file)), base_(static_cast<std::uint8_t*>(base)), bytes_(bytes) {}
 
 RingMemory::RingMemory(RingMemory&& o) noexcept
@@ -90,7 +90,7 @@ RingMemory::~RingMemory() {
   if (base_ != nullptr && !fork_.forked()) munmap(base_, file_bytes(bytes_));
 }
 
-Result<RingMemory> RingMemory::map(Fd file, std::uint32_t bytes) {
+Result<RingMemory> RingMemory::map(os::Fd file, std::uint32_t bytes) {
   void* base = mmap(nullptr, file_bytes(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
                     file.get(), 0);
   if (base == MAP_FAILED) return fail(memory_error(errno));
@@ -101,7 +101,7 @@ Result<RingMemory> RingMemory::map(Fd file, std::uint32_t bytes) {
 
 Result<RingMemory> RingMemory::create(std::uint32_t bytes) {
   assert(is_ring_size(bytes));
-  Fd file = Fd::connection(open_memory());
+  os::Fd file = os::Fd::connection(open_memory());
   if (!file) return fail(Error::kSystem);
   if (ftruncate(file.get(), static_cast<off_t>(file_bytes(bytes))) != 0) {
     return fail(memory_error(errno));
@@ -111,7 +111,7 @@ Result<RingMemory> RingMemory::create(std::uint32_t bytes) {
   return map(std::move(file), bytes);
 }
 
-Result<RingMemory> RingMemory::adopt(Fd file, std::uint32_t bytes) {
+Result<RingMemory> RingMemory::adopt(os::Fd file, std::uint32_t bytes) {
   if (!is_ring_size(bytes) || !is_ring_file(file.get(), bytes)) return fail(Error::kProtocol);
   return map(std::move(file), bytes);
 }

@@ -15,7 +15,7 @@
 #include <span>
 
 #include "base/result.h"
-#include "io/fd.h"
+#include "os/fd.h"
 #include "os/fork.h"
 
 namespace weft::io {
@@ -63,7 +63,7 @@ class RingMemory {
   // Memory that the peer has made. Takes the descriptor, whatever it is of.
   //   kProtocol   not what create() makes, or not of `bytes` for each direction
   //   kNoMemory, kSystem   stay on TCP
-  [[nodiscard]] static Result<RingMemory> adopt(Fd file, std::uint32_t bytes);
+  [[nodiscard]] static Result<RingMemory> adopt(os::Fd file, std::uint32_t bytes);
 
   RingMemory(RingMemory&& o) noexcept;
   RingMemory& operator=(RingMemory&&) = delete;
@@ -86,11 +86,11 @@ class RingMemory {
   [[nodiscard]] std::uint32_t buffer_bytes() const noexcept { return bytes_; }
 
  private:
-  RingMemory(Fd file, void* base, std::uint32_t bytes) noexcept;
-  [[nodiscard]] static Result<RingMemory> map(Fd file, std::uint32_t bytes);
+  RingMemory(os::Fd file, void* base, std::uint32_t bytes) noexcept;
+  [[nodiscard]] static Result<RingMemory> map(os::Fd file, std::uint32_t bytes);
 
   os::ForkGuard fork_;
-  Fd file_;
+  os::Fd file_;
   std::uint8_t* base_ = nullptr;
   std::uint32_t bytes_ = 0;
 };

@@ -94,10 +94,10 @@ Error error_from_errno(int error) noexcept {
   }
 }
 
-Result<Fd> open_socket(int family) {
+Result<os::Fd> open_socket(int family) {
   const int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
   if (fd < 0) return fail(error_from_errno(errno));
-  return Fd::connection(fd);
+  return os::Fd::connection(fd);
 }
 
 Status bind_socket(int fd, const SocketAddress& local, bool reuse_address, bool v6_only) {
@@ -147,12 +147,12 @@ Status take_error(int fd) {
   return {};
 }
 
-Result<Fd> accept_socket(int fd, SocketAddress& peer) {
+Result<os::Fd> accept_socket(int fd, SocketAddress& peer) {
   const os::NoCancel guard;
   while (true) {
     socklen_t size = SocketAddress::capacity();
     const int got = accept4(fd, peer.get(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (got >= 0) return Fd::connection(got);
+    if (got >= 0) return os::Fd::connection(got);
     switch (errno) {
       case EINTR: continue;
       case EAGAIN: return fail(Error::kTimedOut);
@@ -274,7 +274,7 @@ std::uint32_t unacknowledged(int fd) {
   return static_cast<std::uint32_t>(bytes);
 }
 
-void close_with_reset(Fd fd) {
+void close_with_reset(os::Fd fd) {
   if (!fd) return;
   const linger at_once{1, 0};
   setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);

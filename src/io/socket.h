@@ -12,7 +12,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
-#include "io/fd.h"
+#include "os/fd.h"
 
 namespace weft::io {
 
@@ -20,7 +20,7 @@ namespace weft::io {
 [[nodiscard]] Error error_from_errno(int error) noexcept;
 
 //   kSystem   no descriptors;  kUnsupported   the machine lacks this address family
-[[nodiscard]] Result<Fd> open_socket(int family);
+[[nodiscard]] Result<os::Fd> open_socket(int family);
 
 //   kAddressInUse, kPermission, kInvalidArgument (not an address of this machine), kSystem
 [[nodiscard]] Status bind_socket(int fd, const SocketAddress& local, bool reuse_address,
@@ -43,7 +43,7 @@ namespace weft::io {
 //   kLimitExceeded   this process may open no more descriptors
 //   kNoSpace         the machine has no descriptors or memory: try again later
 //   kConnectionLost  it was gone already: go on
-[[nodiscard]] Result<Fd> accept_socket(int fd, SocketAddress& peer);
+[[nodiscard]] Result<os::Fd> accept_socket(int fd, SocketAddress& peer);
 // Whether one waits. Needs no descriptor.
 [[nodiscard]] bool connection_waits(int fd);
 
@@ -74,6 +74,6 @@ void tune_connected(int fd, const Config& config, bool loopback);
 [[nodiscard]] std::uint32_t unacknowledged(int fd);
 
 // Closes with a reset, at once and for good, even if a child of fork() still holds the socket.
-void close_with_reset(Fd fd);
+void close_with_reset(os::Fd fd);
 
 }  // namespace weft::io

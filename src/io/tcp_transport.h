@@ -1,14 +1,14 @@
 // Kernel TCP as a transport.
 #pragma once
 
-#include "io/fd.h"
 #include "io/transport.h"
+#include "os/fd.h"
 
 namespace weft::io {
 
 class TcpTransport final : public Transport {
  public:
-  explicit TcpTransport(Fd socket) noexcept : socket_(std::move(socket)) {}
+  explicit TcpTransport(os::Fd socket) noexcept : socket_(std::move(socket)) {}
 
   [[nodiscard]] std::ptrdiff_t send(std::span<const Slice> slices) override;
   [[nodiscard]] std::ptrdiff_t receive(std::span<const Slice> slices) override;
@@ -25,7 +25,7 @@ class TcpTransport final : public Transport {
   [[nodiscard]] const char* path() const noexcept override { return "tcp"; }
 
  private:
-  Fd socket_;
+  os::Fd socket_;
 };
 
 }  // namespace weft::io

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "base/time.h"
+
 namespace weft::os {
 
 inline constexpr std::int64_t kNsPerSecond = 1'000'000'000;
@@ -25,5 +27,7 @@ inline constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 }
 // About 20 ns, no system call. Any thread.
 [[nodiscard]] inline std::int64_t monotonic_ns() noexcept { return clock_ns(CLOCK_MONOTONIC); }
+// The same as an Instant. The protocol core reads no clock: it is handed Instants made here.
+[[nodiscard]] inline Instant now() noexcept { return Instant{monotonic_ns()}; }
 
 }  // namespace weft::os

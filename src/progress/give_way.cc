@@ -3,7 +3,7 @@
 #include <sched.h>
 
 #include "base/patience.h"
-#include "io/ticks.h"
+#include "os/ticks.h"
 
 namespace weft::progress {
 
@@ -18,9 +18,9 @@ thread_local Patience t_patience;
 
 bool yield_if_due(const ProgressHost& host) {
   if (!t_patience.is_over()) return false;
-  const std::uint64_t before = io::cpu_ticks();
+  const std::uint64_t before = os::cpu_ticks();
   sched_yield();
-  const std::uint64_t took_us = (io::cpu_ticks() - before) / host.ticks_per_us();
+  const std::uint64_t took_us = (os::cpu_ticks() - before) / host.ticks_per_us();
   if (took_us < kLongYieldUs) {
     t_patience.note(Yielded::kToNobody);
     return false;

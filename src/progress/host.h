@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "io/cores.h"
+#include "os/cores.h"
 #include "progress/rings.h"
 #include "proto/stag_table.h"
 
@@ -20,9 +20,9 @@ class ProgressHost {
   [[nodiscard]] virtual bool usable() const noexcept = 0;
   [[nodiscard]] virtual proto::StagTable& stags() noexcept = 0;
   [[nodiscard]] virtual Rings& rings() noexcept = 0;
-  [[nodiscard]] virtual std::uint64_t ticks_per_us() const noexcept = 0;  // of io::cpu_ticks()
+  [[nodiscard]] virtual std::uint64_t ticks_per_us() const noexcept = 0;  // of os::cpu_ticks()
   [[nodiscard]] virtual unsigned cores() const noexcept = 0;              // of this process
-  [[nodiscard]] virtual const io::Cores& machine_cores() const noexcept = 0;
+  [[nodiscard]] virtual const os::Cores& machine_cores() const noexcept = 0;
   // A lane has come into full operation (1), or is over (-1).
   virtual void note_up(int delta) = 0;
   // A lane got no batch. If that goes on while peers do not take the data that fills the batches,

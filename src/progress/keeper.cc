@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "io/clock.h"
-#include "io/ticks.h"
+#include "os/clock.h"
+#include "os/ticks.h"
 #include "progress/shard.h"
 
 namespace weft::progress {
@@ -34,7 +34,7 @@ constexpr Duration kSpinAtMost{2'000'000};
 
 Status Keeper::begin() {
   if (registered_.load(std::memory_order_acquire)) return {};
-  const io::SpinGuard lock(lock_);
+  const os::SpinGuard lock(lock_);
   if (registered_.load(std::memory_order_relaxed)) return {};
   const std::uint32_t events = is_callers() ? EPOLLET : EPOLLIN | EPOLLET;
   const Status known =
@@ -45,7 +45,7 @@ Status Keeper::begin() {
 
 // Timers that are still set when the shard has gone find nobody. False: there is no memory for one.
 bool Keeper::start_timer(Duration wait, Timer& timer) {
-  return shard_.home().schedule(io::now() + wait,
+  return shard_.home().schedule(os::now() + wait,
                                 io::handler_within(shard_.weak_from_this(), &timer)) != 0;
 }
 
@@ -55,7 +55,7 @@ void Keeper::take() {
   untaken_.store(0, std::memory_order_relaxed);
   if (is_callers() || shard_.host().settings().progress == ProgressMode::kThread) return;
   {
-    const io::SpinGuard lock(lock_);
+    const os::SpinGuard lock(lock_);
     if (who_.exchange(Who::kCallers, std::memory_order_seq_cst) == Who::kCallers) return;
     if (registered_.load(std::memory_order_acquire)) {
       (void)shard_.home().modify(shard_.epoll(), EPOLLET);
@@ -68,7 +68,7 @@ void Keeper::take() {
 void Keeper::give() {
   untaken_.store(0, std::memory_order_relaxed);
   if (!is_callers()) return;
-  const io::SpinGuard lock(lock_);
+  const os::SpinGuard lock(lock_);
   who_.store(Who::kBackground, std::memory_order_seq_cst);
   if (registered_.load(std::memory_order_acquire)) {
     (void)shard_.home().modify(shard_.epoll(), EPOLLIN | EPOLLET);
@@ -196,11 +196,11 @@ bool Keeper::serve_now() {
 
 void Keeper::spin() {
   const auto limit = shard_.host().settings().passive_spin;
-  const Instant start = io::now();
+  const Instant start = os::now();
   Instant end = start + limit;
-  for (Instant now = start; now < end && !is_callers(); now = io::now()) {
+  for (Instant now = start; now < end && !is_callers(); now = os::now()) {
     if (!passive_spin_.yield(shard_.host())) return;
-    if (serve_now()) end = io::now() + limit;
+    if (serve_now()) end = os::now() + limit;
     if (now - start > kSpinAtMost) return serve_soon();  // others of this thread have their turn
   }
   if (end != start + limit) passive_spin_.note_success();
@@ -221,7 +221,7 @@ void Keeper::start_late_pass() {
 void Keeper::pass_late() {
   late_set_.store(false, std::memory_order_seq_cst);
   if (!shard_.posts_wait()) return;
-  const std::uint64_t since = io::cpu_ticks() - pace_.last_post();
+  const std::uint64_t since = os::cpu_ticks() - pace_.last_post();
   const bool going_on = since < kStillPostingUs * shard_.host().ticks_per_us();
   if (going_on && ++late_delays_ < kLateDelaysMax && is_callers()) return start_late_pass();
   late_delays_ = 0;

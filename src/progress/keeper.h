@@ -16,7 +16,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "io/engine.h"
-#include "io/lock.h"
+#include "os/lock.h"
 #include "progress/pace.h"
 #include "progress/passive_spin.h"
 
@@ -94,7 +94,7 @@ class Keeper final : public io::Handler {
   void spin();
 
   Shard& shard_;
-  io::SpinLock lock_;  // changes of who_, with the registration that goes with it
+  os::SpinLock lock_;  // changes of who_, with the registration that goes with it
   std::atomic<Who> who_{Who::kBackground};
   std::atomic<bool> registered_{false};  // in the home thread's epoll
   std::atomic<std::uint32_t> sleepers_{0};

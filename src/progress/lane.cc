@@ -7,11 +7,11 @@
 #include <cassert>
 #include <utility>
 
-#include "io/clock.h"
-#include "io/guarded.h"
-#include "io/log.h"
 #include "io/path_transport.h"
 #include "io/socket.h"
+#include "os/clock.h"
+#include "os/guarded.h"
+#include "os/log.h"
 #include "progress/counters_sum.h"
 
 namespace weft::progress {
@@ -55,7 +55,7 @@ Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<trac
   ack_.left.store(false, std::memory_order_relaxed);
   {
     // Counters of the stream before this one stay in the sum.
-    const io::SpinGuard lock(sight_lock_);
+    const os::SpinGuard lock(sight_lock_);
     if (stream_) add(past_, stream_->counters());
     has_stream_.store(false, std::memory_order_release);
     stream_.emplace(params, owner_, host_.stags(), sq_);
@@ -72,7 +72,7 @@ Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<trac
   host_.note_up(1);
   stream_->start();
   tx_.events = transport_->events(false);
-  const Status attached = io::guarded([&] { return shard_->attach(*this, owner_.hold()); });
+  const Status attached = os::guarded([&] { return shard_->attach(*this, owner_.hold()); });
   if (!attached) {
     live_.store(false, std::memory_order_release);
     host_.note_up(-1);
@@ -305,9 +305,9 @@ void Lane::on_timer(io::TimerId id) {
     if (!live()) return;
     if (std::exchange(tx_.no_memory, false)) tx_.blocked.store(false, std::memory_order_relaxed);
     look();  // what has come by now came in time
-    if (live() && path_) path_->on_time(io::now());
-    if (!stream_->finished() && stream_->deadline() <= io::now()) {
-      stream_->expired(io::now());
+    if (live() && path_) path_->on_time(os::now());
+    if (!stream_->finished() && stream_->deadline() <= os::now()) {
+      stream_->expired(os::now());
       // A Send that was held may have moved the connection on, to the ring even, where a sleeper
       // has to say that it sleeps.
       look();
@@ -335,7 +335,7 @@ void Lane::check_peer(Instant now) {
       why = "user_timeout";
     }
     if (why != nullptr) {
-      io::log(LogLevel::kInfo, "a peer's host is silent for longer than {}", why);
+      os::log(LogLevel::kInfo, "a peer's host is silent for longer than {}", why);
       stream_->transport_lost(true);
     }
   }
@@ -379,7 +379,7 @@ void Lane::settle_up() {
   if (blocked()) update_events();
   if (next_deadline() != timers_.at) update_deadline();
   if (timers_.retry == 0 && (waits_for_acks() || tx_.no_memory)) {
-    timers_.retry = shard_->home().schedule(io::now() + kRetryPause, as_handler());
+    timers_.retry = shard_->home().schedule(os::now() + kRetryPause, as_handler());
   }
 }
 
@@ -421,7 +421,7 @@ void Lane::update_deadline() {
 // --- sight ---
 
 std::uint32_t Lane::max_ulpdu() const {
-  const io::SpinGuard lock(sight_lock_);
+  const os::SpinGuard lock(sight_lock_);
   return has_stream_.load(std::memory_order_acquire) ? stream_->max_ulpdu() : 0;
 }
 
@@ -430,7 +430,7 @@ void Lane::add_counters(Counters& sum) const {
   sum.rx_calls += calls_.rx.get();
   sum.rx_empty += calls_.rx_empty.get();
   sum.tx_blocked += calls_.tx_blocked.get();
-  const io::SpinGuard lock(sight_lock_);
+  const os::SpinGuard lock(sight_lock_);
   add(sum, past_);
   if (has_stream_.load(std::memory_order_acquire)) add(sum, stream_->counters());
 }

@@ -19,8 +19,8 @@
 #include <span>
 
 #include "io/engine.h"
-#include "io/lock.h"
 #include "io/transport.h"
+#include "os/lock.h"
 #include "progress/host.h"
 #include "progress/path_change.h"
 #include "progress/shard.h"
@@ -291,7 +291,7 @@ class Lane final : public io::Handler {
     proto::Counter tx, rx, rx_empty, tx_blocked;
   };
   Calls calls_;
-  mutable io::SpinLock sight_lock_;
+  mutable os::SpinLock sight_lock_;
   std::atomic<bool> has_stream_{false};
   Counters past_ WEFT_GUARDED_BY(sight_lock_);  // of streams before this one
 };

@@ -1,7 +1,7 @@
 // Posts that a lane sends at once, or leaves to the next pass.
 #include <algorithm>
 
-#include "io/ticks.h"
+#include "os/ticks.h"
 #include "progress/lane.h"
 
 namespace weft::progress {
@@ -27,7 +27,7 @@ void Lane::ring() {
   if (!may_leave_post()) {
     kick();
     Keeper& keeper = shard_->keeper();
-    if (!keeper.is_callers()) keeper.pace().note_sent(io::cpu_ticks());
+    if (!keeper.is_callers()) keeper.pace().note_sent(os::cpu_ticks());
     return;
   }
   // A full barrier: whoever takes the note sees what was posted before.
@@ -48,7 +48,7 @@ bool Lane::may_leave_post() {
   // With an Ack that waits for this post there is nothing collected yet.
   const bool collecting = post_waits() && !ack_.left.load(std::memory_order_relaxed);
   if (collecting && sq_.tail() % kPostsPerLook != 0) return true;
-  const std::uint64_t now = io::cpu_ticks();
+  const std::uint64_t now = os::cpu_ticks();
   const std::uint64_t received = calls_.rx.get();
   const bool answers =
       received != posts_.received_at_post.exchange(received, std::memory_order_relaxed);

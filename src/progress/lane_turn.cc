@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "io/clock.h"
 #include "io/path_transport.h"
+#include "os/clock.h"
 #include "progress/lane.h"
 #include "progress/scratch.h"
 
@@ -201,7 +201,7 @@ bool Lane::send_batch(proto::TxBatch& batch) {
 void Lane::note_stalled(bool stalled) {
   const bool was = !stalled_since().is_never();
   if (was == stalled) return;
-  stalled_since_.store(stalled ? io::now().ns : Instant::never().ns, std::memory_order_relaxed);
+  stalled_since_.store(stalled ? os::now().ns : Instant::never().ns, std::memory_order_relaxed);
 }
 
 // All batches are in use, most of them perhaps by peers that take nothing. Tried again soon.

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "io/clock.h"
-#include "io/ticks.h"
+#include "os/clock.h"
+#include "os/ticks.h"
 
 namespace weft::progress {
 
@@ -18,23 +18,23 @@ constexpr Duration kCoresAskedEach{1'000'000};
 }  // namespace
 
 bool PassiveSpin::may_begin(const ProgressHost& host) {
-  return host.settings().passive_spin.count() > 0 && host.cores() > 1 && io::now() >= not_before_ &&
+  return host.settings().passive_spin.count() > 0 && host.cores() > 1 && os::now() >= not_before_ &&
          cores_are_enough(host);
 }
 
 bool PassiveSpin::yield(const ProgressHost& host) {
-  const std::uint64_t before = io::cpu_ticks();
+  const std::uint64_t before = os::cpu_ticks();
   sched_yield();
-  if (io::cpu_ticks() - before <= kCoreWantedUs * host.ticks_per_us()) return true;
+  if (os::cpu_ticks() - before <= kCoreWantedUs * host.ticks_per_us()) return true;
   // Where another core is idle, the system will soon move one of the two.
   if (host.machine_cores().are_enough().value_or(false)) return true;
   pause_ = std::min(pause_ * 2, kPauseMax);
-  not_before_ = io::now() + pause_;
+  not_before_ = os::now() + pause_;
   return false;
 }
 
 bool PassiveSpin::cores_are_enough(const ProgressHost& host) {
-  const Instant now = io::now();
+  const Instant now = os::now();
   if (now - cores_asked_at_ >= kCoresAskedEach) {
     cores_asked_at_ = now;
     cores_enough_ = host.machine_cores().are_enough().value_or(true);

@@ -1,7 +1,7 @@
 // Whether the background's thread looks on for a moment after a message, before it sleeps.
 //
 // Programs that watch memory instead of a CQ wait for this thread each time. It looks on as long as
-// nobody else wants the CPU (io/cores.h). Where the system does not say, yields do: one that takes
+// nobody else wants the CPU (os/cores.h). Where the system does not say, yields do: one that takes
 // long has run somebody. Then it pauses, longer each time.
 //
 // One thread's.

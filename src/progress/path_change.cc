@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "io/clock.h"
-#include "io/guarded.h"
-#include "io/log.h"
 #include "io/socket.h"
+#include "os/clock.h"
+#include "os/guarded.h"
+#include "os/log.h"
 
 namespace weft::progress {
 
@@ -70,7 +70,7 @@ void PathChange::give_ring() noexcept {
 
 void PathChange::begin() {
   if (!may_have_ring()) return refuse(Error::kLimitExceeded, false);
-  auto offer = io::guarded([] { return io::RingOffer::open(); });
+  auto offer = os::guarded([] { return io::RingOffer::open(); });
   if (!offer) return refuse(offer.error(), false);
   ticket_ = offer->ticket();
   offer_.emplace(std::move(*offer));
@@ -82,13 +82,13 @@ void PathChange::begin() {
   say(PathWord::kName, ticket_.name);
   say(PathWord::kProof, ticket_.proof);
   step_ = Step::kOffered;
-  deadline_ = io::now() + kAnswerWait;
+  deadline_ = os::now() + kAnswerWait;
 }
 
 void PathChange::answer() {
   if (mode_ == PathMode::kTcp) return refuse(Error::kUnsupported, true);
   if (!may_have_ring()) return refuse(Error::kLimitExceeded, true);
-  auto ring = io::guarded([&] {
+  auto ring = os::guarded([&] {
     return io::answer_ring_offer(ticket_, io::kRingBytesDefault,
                                  rings_.take_kept(std::exchange(again_, 0)));
   });
@@ -103,7 +103,7 @@ void PathChange::take_ring() {
   deadline_ = Instant::never();
   std::optional<io::SpareRing> spare = std::move(spare_);
   spare_.reset();
-  auto ring = io::guarded([&] {  // where there is no memory, the stream stays on TCP
+  auto ring = os::guarded([&] {  // where there is no memory, the stream stays on TCP
     return std::exchange(offer_, std::nullopt)->take(std::move(spare));
   });
   if (!ring) return refuse(ring.error(), true);
@@ -146,14 +146,14 @@ void PathChange::log_refusal(Error error) const {
   const std::string why =
       error == Error::kRefused ? "the peer refused a ring" : io::describe_ring_error(error);
   if (mode_ == PathMode::kRing) {
-    io::log(LogLevel::kWarning, "path=ring, but {}: the connection is ended", why);
+    os::log(LogLevel::kWarning, "path=ring, but {}: the connection is ended", why);
   } else {
-    io::log(LogLevel::kInfo, "connection stays on TCP: {}", why);
+    os::log(LogLevel::kInfo, "connection stays on TCP: {}", why);
   }
 }
 
 void PathChange::refuse(Error error, bool tell) {
-  static_cast<void>(io::guarded([&]() -> Status {
+  static_cast<void>(os::guarded([&]() -> Status {
     log_refusal(error);
     return {};
   }));
@@ -173,7 +173,7 @@ void PathChange::refuse(Error error, bool tell) {
 
 bool PathChange::must_begin() {
   if (!std::exchange(begun_, true) && mode_ == PathMode::kRing && !initiator_) {
-    deadline_ = io::now() + kAnswerWait;
+    deadline_ = os::now() + kAnswerWait;
   }
   if (step_ != Step::kTcp || !initiator_ || mode_ == PathMode::kTcp) return false;
   if (stream_.state() != proto::StreamState::kRts) return false;
@@ -192,8 +192,8 @@ bool PathChange::turn_done() {
   stream_.change_sending(by_ring);
   if (by_ring) {
     const bool may_leave = initiator_ && !markers_ && mode_ != PathMode::kRing;
-    deadline_ = may_leave && idle_.count() != 0 ? io::now() + idle_ : Instant::never();
-    io::log(LogLevel::kInfo, "connection sends through a ring of shared memory from here on");
+    deadline_ = may_leave && idle_.count() != 0 ? os::now() + idle_ : Instant::never();
+    os::log(LogLevel::kInfo, "connection sends through a ring of shared memory from here on");
   } else if (transport_.receives_by() == Way::kTcp) {
     leave_ring();
   }
@@ -204,7 +204,7 @@ void PathChange::keep_ring() {
   if (step_ != Step::kRing) return;
   auto spare = transport_.take_spare();
   if (!spare) return;
-  static_cast<void>(io::guarded([&]() -> Status {
+  static_cast<void>(os::guarded([&]() -> Status {
     rings_.keep({std::move(*spare), ticket_.proof, initiator_, peer_, {}});
     return {};
   }));

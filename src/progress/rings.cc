@@ -5,7 +5,7 @@
 #include <iterator>
 #include <utility>
 
-#include "io/clock.h"
+#include "os/clock.h"
 
 namespace weft::progress {
 
@@ -23,8 +23,8 @@ bool is_same(const SocketAddress& a, const SocketAddress& b) {
 void Rings::keep(Kept kept) {
   std::list<Kept> one;
   one.push_back(std::move(kept));
-  one.back().until = io::now() + kKept;
-  const io::MutexLock lock(mutex_);
+  one.back().until = os::now() + kKept;
+  const os::MutexLock lock(mutex_);
   if (kept_.size() >= limits::kKeptRings) return;
   kept_.splice(kept_.begin(), one);
   if (!timer_set_) timer_set_ = engine_->schedule(kept_.front().until, self_) != 0;
@@ -46,16 +46,16 @@ std::optional<io::SpareRing> Rings::take_kept(std::uint64_t key) {
 
 std::list<Rings::Kept> Rings::take_first(const std::function<bool(const Kept&)>& fits) {
   std::list<Kept> out;
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   const auto found = std::find_if(kept_.begin(), kept_.end(), fits);
   if (found != kept_.end()) out.splice(out.begin(), kept_, found);
   return out;
 }
 
 void Rings::on_timer(io::TimerId) {
-  const Instant now = io::now();
+  const Instant now = os::now();
   std::list<Kept> over;
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   while (!kept_.empty() && kept_.back().until <= now) {
     over.splice(over.begin(), kept_, std::prev(kept_.end()));
   }

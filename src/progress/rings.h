@@ -20,8 +20,8 @@
 
 #include "base/time.h"
 #include "io/engine.h"
-#include "io/lock.h"
 #include "io/ring.h"
+#include "os/lock.h"
 
 namespace weft::progress {
 
@@ -70,7 +70,7 @@ class Rings final : public io::Handler {
   io::Engine* engine_ = nullptr;
   std::weak_ptr<io::Handler> self_;
   std::atomic<std::uint32_t> count_{0};
-  io::Mutex mutex_;
+  os::Mutex mutex_;
   std::list<Kept> kept_ WEFT_GUARDED_BY(mutex_);  // the latest first
   bool timer_set_ WEFT_GUARDED_BY(mutex_) = false;
 };

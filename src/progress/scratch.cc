@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
-#include "io/lock.h"
+#include "os/lock.h"
 #include "proto/fpdu_reader.h"
 
 namespace weft::progress {
@@ -38,7 +38,7 @@ class ScratchKey {
 namespace {
 
 const ScratchKey g_key;
-constinit io::SpinLock g_shared_lock;
+constinit os::SpinLock g_shared_lock;
 constinit thread_local bool t_shares = false;  // this thread holds the shared one
 
 // Pages of its own, as the allocator would take for so much: in a child of fork() nobody knows the

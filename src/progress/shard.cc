@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/splice_if.h"
-#include "io/ticks.h"
 #include "os/calls.h"
 #include "os/event_fd.h"
+#include "os/ticks.h"
 #include "progress/lane.h"
 
 namespace weft::progress {
@@ -60,7 +60,7 @@ epoll_event event_for(std::uint32_t events, std::uintptr_t data) {
 
 Result<std::shared_ptr<Shard>> Shard::create(std::shared_ptr<ProgressHost> host, io::Engine& home) {
   std::shared_ptr<Shard> shard(new Shard(std::move(host), home));
-  shard->epoll_ = io::Fd(epoll_create1(EPOLL_CLOEXEC));
+  shard->epoll_ = os::Fd(epoll_create1(EPOLL_CLOEXEC));
   if (!shard->epoll_ || wake_descriptor() < 0) return fail(system_error(errno));
   // Armed by wake().
   epoll_event none = event_for(EPOLLONESHOT, 0);
@@ -96,7 +96,7 @@ Status Shard::attach(Lane& lane, std::shared_ptr<LaneOwner> owner) {
     (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, &event);
     return fail(Error::kSystem);
   }
-  const io::SpinGuard lock(table_lock_);
+  const os::SpinGuard lock(table_lock_);
   lane.place_in_table = one.begin();
   table_.splice(table_.end(), one);
   lane_count_.store(static_cast<std::uint32_t>(table_.size()), std::memory_order_relaxed);
@@ -108,7 +108,7 @@ void Shard::detach(Lane& lane) {
   (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, lane.transport()->fd(), &unused);
   const int bell = lane.transport()->bell();
   if (bell >= 0) (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, bell, &unused);
-  const io::SpinGuard lock(table_lock_);
+  const os::SpinGuard lock(table_lock_);
   assert(lane.place_in_table->lane == &lane);
   retired_.splice(retired_.end(), table_, lane.place_in_table);
   lane_count_.store(static_cast<std::uint32_t>(table_.size()), std::memory_order_relaxed);
@@ -127,14 +127,14 @@ bool Shard::add_bell(Lane& lane) {
 }
 
 std::vector<Shard::Kept> Shard::kept_lanes() {
-  const io::SpinGuard lock(table_lock_);
+  const os::SpinGuard lock(table_lock_);
   return {table_.begin(), table_.end()};
 }
 
 // A lane that is linked, or that somebody has just now, is still referred to. One that has been
 // opened again has another entry in the table.
 void Shard::free_retired(std::list<Kept>& out) {
-  const io::SpinGuard lock(table_lock_);
+  const os::SpinGuard lock(table_lock_);
   out.splice(out.end(), splice_if(retired_, [](const Kept& kept) {
                return !kept.lane->is_referred_to() || kept.lane->live();
              }));
@@ -217,7 +217,7 @@ Ran Shard::run(Look look) WEFT_NOT_ANALYZED {
 }
 
 bool Shard::poll() {
-  const std::uint64_t now = io::cpu_ticks();
+  const std::uint64_t now = os::cpu_ticks();
   seldom_.store(now - keeper_.last_look() > kSeldomUs * host_->ticks_per_us(),
                 std::memory_order_relaxed);
   keeper_.note_look(now);

@@ -21,9 +21,9 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "io/engine.h"
-#include "io/fd.h"
-#include "io/kick_lock.h"
-#include "io/lock.h"
+#include "os/fd.h"
+#include "os/kick_lock.h"
+#include "os/lock.h"
 #include "progress/host.h"
 #include "progress/keeper.h"
 
@@ -149,10 +149,10 @@ class Shard final : public std::enable_shared_from_this<Shard> {
 
   const std::shared_ptr<ProgressHost> host_;  // and with it the home thread
   io::Engine& home_;
-  io::Fd epoll_;
+  os::Fd epoll_;
   Keeper keeper_{*this};
 
-  io::KickLock lock_;
+  os::KickLock lock_;
   // Lanes that are ready, the holder's, first in first out; and those that others have added.
   Lane* head_ WEFT_GUARDED_BY(lock_) = nullptr;
   Lane* tail_ WEFT_GUARDED_BY(lock_) = nullptr;
@@ -165,7 +165,7 @@ class Shard final : public std::enable_shared_from_this<Shard> {
   std::atomic<bool> posts_wait_{false};
 
   // Lanes in full operation; those that are over.
-  io::SpinLock table_lock_;
+  os::SpinLock table_lock_;
   std::list<Kept> table_ WEFT_GUARDED_BY(table_lock_);
   std::list<Kept> retired_ WEFT_GUARDED_BY(table_lock_);
   std::atomic<bool> any_retired_{false};

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "io/lock.h"
+#include "os/lock.h"
 #include "progress/shard.h"
 
 namespace weft::progress {
@@ -19,7 +19,7 @@ class ShardSet {
  public:
   // True: it was not in.
   bool add(const std::shared_ptr<Shard>& shard) {
-    const io::MutexLock lock(mutex_);
+    const os::MutexLock lock(mutex_);
     for (const auto& one : kept_) {
       if (one == shard) return false;
     }
@@ -38,18 +38,18 @@ class ShardSet {
   }
   // Its own; null: there is none yet.
   [[nodiscard]] std::shared_ptr<Shard> first() const {
-    const io::MutexLock lock(mutex_);
+    const os::MutexLock lock(mutex_);
     return kept_.empty() ? nullptr : kept_.front();
   }
   [[nodiscard]] std::vector<std::shared_ptr<Shard>> kept() const {
-    const io::MutexLock lock(mutex_);
+    const os::MutexLock lock(mutex_);
     return kept_;
   }
 
  private:
   using List = std::vector<Shard*>;
   std::atomic<const List*> seen_{nullptr};
-  mutable io::Mutex mutex_;
+  mutable os::Mutex mutex_;
   std::vector<std::shared_ptr<Shard>> kept_ WEFT_GUARDED_BY(mutex_);
   // Somebody may still read one of before.
   std::vector<std::unique_ptr<List>> lists_ WEFT_GUARDED_BY(mutex_);

@@ -15,9 +15,9 @@
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
-#include "io/fd.h"
-#include "io/path.h"
 #include "os/calls.h"
+#include "os/fd.h"
+#include "os/with_pid.h"
 #include "wire/fpdu.h"
 
 namespace weft::trace {
@@ -72,14 +72,14 @@ class PcapFile {
     const std::lock_guard lock(mutex);
     if (auto open_already = files[path].lock()) return open_already;
     constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
-    io::Fd fd(::open(path.c_str(), kFlags, 0600));
+    os::Fd fd(::open(path.c_str(), kFlags, 0600));
     if (!fd) return nullptr;
     auto file = std::make_shared<PcapFile>(std::move(fd));
     if (!file->write_header()) return nullptr;
     files[path] = file;
     return file;
   }
-  explicit PcapFile(io::Fd fd) : fd_(std::move(fd)) {}
+  explicit PcapFile(os::Fd fd) : fd_(std::move(fd)) {}
 
   // False: the other end of this connection is traced by this process already.
   [[nodiscard]] bool claim(const std::string& local, const std::string& peer) {
@@ -130,7 +130,7 @@ class PcapFile {
   }
 
   const os::ForkGuard fork_;
-  io::Fd fd_;
+  os::Fd fd_;
   std::mutex mutex_;
   std::multiset<std::pair<std::string, std::string>> claimed_;
   std::uint32_t isn_ = 0;
@@ -362,7 +362,7 @@ void Trace::reset(bool by_us) {
 // --- Tracer ---
 
 Result<std::unique_ptr<Tracer>> Tracer::open(const std::string& path) {
-  auto file = PcapFile::open(io::with_pid(path));
+  auto file = PcapFile::open(os::with_pid(path));
   if (file == nullptr) return fail(Error::kSystem);
   return std::unique_ptr<Tracer>(new Tracer(std::move(file)));
 }

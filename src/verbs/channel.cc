@@ -12,9 +12,9 @@
 #include <span>
 #include <utility>
 
-#include "io/clock.h"
-#include "io/epoll.h"
-#include "io/log.h"
+#include "os/clock.h"
+#include "os/epoll.h"
+#include "os/log.h"
 #include "progress/give_way.h"
 #include "verbs/cq.h"
 #include "verbs/device.h"
@@ -80,7 +80,7 @@ class CompletionChannelImpl::Asleep {
 
 Result<std::shared_ptr<CompletionChannelImpl>> CompletionChannelImpl::create(
     std::shared_ptr<DeviceImpl> device) {
-  auto events = io::Signal<CompletionQueueImpl*>::create();
+  auto events = os::SignalQueue<CompletionQueueImpl*>::create();
   if (!events) return fail(events.error());
   auto counted = ObjectCount::take(*device, ObjectKind::kChannel);
   if (!counted) return fail(counted.error());
@@ -90,19 +90,19 @@ Result<std::shared_ptr<CompletionChannelImpl>> CompletionChannelImpl::create(
 
 CompletionChannelImpl::CompletionChannelImpl(
     std::shared_ptr<DeviceImpl> device, ObjectCount counted,
-    std::unique_ptr<io::Signal<CompletionQueueImpl*>> events)
+    std::unique_ptr<os::SignalQueue<CompletionQueueImpl*>> events)
     : device_(std::move(device)),
       counted_(std::move(counted)),
       events_(std::move(events)),
       number_(++g_channels) {}
 
 std::size_t CompletionChannelImpl::users() const {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   return members_.size();
 }
 
 void CompletionChannelImpl::add(CompletionQueueImpl& cq) {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (members_.size() == members_.capacity()) members_.reserve(2 * members_.size() + 1);
   events_->reserve();
   members_.push_back(&cq);
@@ -111,7 +111,7 @@ void CompletionChannelImpl::add(CompletionQueueImpl& cq) {
 
 void CompletionChannelImpl::remove(CompletionQueueImpl& cq) {
   {
-    const io::MutexLock lock(mutex_);
+    const os::MutexLock lock(mutex_);
     if (std::erase(members_, &cq) != 0) events_->unreserve();
     refresh_if_there_is_memory();
   }
@@ -124,7 +124,7 @@ void CompletionChannelImpl::retire(CompletionQueueImpl& cq) {
 }
 
 void CompletionChannelImpl::refresh() {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   refresh_locked();
 }
 
@@ -147,7 +147,7 @@ void CompletionChannelImpl::refresh_if_there_is_memory() noexcept {
   try {
     refresh_locked();
   } catch (const std::bad_alloc&) {
-    io::log(LogLevel::kDebug, "a completion channel keeps a shard for want of memory");
+    os::log(LogLevel::kDebug, "a completion channel keeps a shard for want of memory");
   }
 }
 
@@ -161,7 +161,7 @@ void CompletionChannelImpl::watch_locked(int fd) const {
 }
 
 std::shared_ptr<const CompletionChannelImpl::Shards> CompletionChannelImpl::shards() const {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   return shards_;
 }
 
@@ -185,7 +185,7 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
   if (CompletionQueueImpl* cq = take()) return cq;
   Instant until = Instant::never();
   if (timeout) {
-    until = io::now() + *timeout;
+    until = os::now() + *timeout;
   } else if ((fcntl(fd(), F_GETFL) & O_NONBLOCK) != 0) {
     // The caller empties the channel before it sleeps in poll(2): the lanes stay where they are.
     return fail(Error::kTimedOut);
@@ -216,14 +216,14 @@ Result<CompletionQueue*> CompletionChannelImpl::wait_for_others(Instant until) {
   while (true) {
     if (const Status woken = sleep(until, {}); !woken) return fail(woken.error());
     if (CompletionQueueImpl* cq = take()) return cq;
-    if (!until.is_never() && io::now() >= until) return fail(Error::kTimedOut);
+    if (!until.is_never() && os::now() >= until) return fail(Error::kTimedOut);
   }
 }
 
 // A peer that answers at once is not worth a sleep, where it has a core of its own.
 CompletionQueueImpl* CompletionChannelImpl::spin(Instant until) {
   if (device_->config().spin.count() == 0 || device_->cores() == 1) return nullptr;
-  const Instant end = std::min(until, io::now() + device_->config().spin);
+  const Instant end = std::min(until, os::now() + device_->config().spin);
   const auto shards = this->shards();
   do {
     bool moved = false;
@@ -233,7 +233,7 @@ CompletionQueueImpl* CompletionChannelImpl::spin(Instant until) {
       for (const auto& shard : *shards) shard->keeper().note_vain_poll();
       progress::give_way(*device_, *shards);
     }
-  } while (io::now() < end);
+  } while (os::now() < end);
   return nullptr;
 }
 
@@ -260,15 +260,15 @@ Result<CompletionQueue*> CompletionChannelImpl::drive_and_sleep(Instant until) {
     if (more && cq != nullptr) wake(*shards);
     if (cq != nullptr) return cq;
     if (why) return fail(*why);
-    if (more && !until.is_never() && io::now() >= until) return fail(Error::kTimedOut);
+    if (more && !until.is_never() && os::now() >= until) return fail(Error::kTimedOut);
   }
 }
 
 int CompletionChannelImpl::sleep_fd() const {
   if (!callers_drive()) return fd();
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (!sleep_fd_) {
-    sleep_fd_ = io::Fd(epoll_create1(EPOLL_CLOEXEC));
+    sleep_fd_ = os::Fd(epoll_create1(EPOLL_CLOEXEC));
     if (!sleep_fd_) return fd();
     watch_locked(fd());
     for (const auto& shard : *shards_) watch_locked(shard->epoll());
@@ -311,7 +311,7 @@ void CompletionChannelImpl::leave_sleep() {
 // Consumes nothing; then runs the shards that report something.
 Status CompletionChannelImpl::sleep(Instant until, const Shards& shards) {
   Duration limit{-1};
-  if (!until.is_never()) limit = std::max(until - io::now(), Duration{0});
+  if (!until.is_never()) limit = std::max(until - os::now(), Duration{0});
   std::array<pollfd, 8> few;
   std::vector<pollfd> many;
   if (shards.size() >= few.size()) many.resize(shards.size() + 1);
@@ -319,7 +319,7 @@ Status CompletionChannelImpl::sleep(Instant until, const Shards& shards) {
       many.empty() ? std::span(few).first(shards.size() + 1) : std::span<pollfd>(many);
   all.front() = {events_->fd(), POLLIN, 0};
   for (std::size_t i = 0; i < shards.size(); ++i) all[i + 1] = {shards[i]->epoll(), POLLIN, 0};
-  const int n = io::poll_sleep(all, limit);
+  const int n = os::poll_sleep(all, limit);
   if (n == 0) return fail(Error::kTimedOut);
   if (n < 0) return fail(errno == EINTR ? Error::kAborted : system_error(errno));
   for (std::size_t i = 0; i < shards.size(); ++i) {

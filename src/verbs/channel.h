@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/time.h"
-#include "io/fd.h"
-#include "io/lock.h"
-#include "io/signal.h"
+#include "os/fd.h"
+#include "os/lock.h"
+#include "os/signal_queue.h"
 #include "progress/shard.h"
 #include "verbs/held.h"
 
@@ -53,7 +53,7 @@ class CompletionChannelImpl final : public CompletionChannel {
 
  private:
   CompletionChannelImpl(std::shared_ptr<DeviceImpl> device, ObjectCount counted,
-                        std::unique_ptr<io::Signal<CompletionQueueImpl*>> events);
+                        std::unique_ptr<os::SignalQueue<CompletionQueueImpl*>> events);
   class TakingTurn;
   class Counted;
   class Asleep;
@@ -74,18 +74,18 @@ class CompletionChannelImpl final : public CompletionChannel {
 
   const std::shared_ptr<DeviceImpl> device_;
   const ObjectCount counted_;
-  const std::unique_ptr<io::Signal<CompletionQueueImpl*>> events_;
+  const std::unique_ptr<os::SignalQueue<CompletionQueueImpl*>> events_;
   std::atomic<std::uint32_t> sleepers_{0};
   std::atomic<bool> waits_{false};
   // Between begin_sleep() and end_sleep(): the shards that know of the sleeper. His.
   std::shared_ptr<const Shards> slept_on_;
   const std::uint64_t number_;  // of all channels of the process; from 1
 
-  mutable io::Mutex mutex_;
+  mutable os::Mutex mutex_;
   std::vector<CompletionQueueImpl*> members_ WEFT_GUARDED_BY(mutex_);
   std::shared_ptr<const Shards> shards_ WEFT_GUARDED_BY(mutex_) = std::make_shared<Shards>();
   // An epoll over events_->fd() and the epolls of the shards, from the first sleep_fd() on.
-  mutable io::Fd sleep_fd_ WEFT_GUARDED_BY(mutex_);
+  mutable os::Fd sleep_fd_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::verbs

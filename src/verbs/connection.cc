@@ -162,7 +162,7 @@ Status ConnectionImpl::disconnect() {
   if (phase_ == Phase::kCarrying) {
     if (!std::exchange(carried_ends_, true)) {
       ::shutdown(socket_.get(), SHUT_WR);
-      set_timer(io::now() + device_->config().close_timeout);
+      set_timer(os::now() + device_->config().close_timeout);
     }
     return {};
   }
@@ -199,7 +199,7 @@ Status ConnectionImpl::adopt(int fd) {
   Lock lock(*this);
   if (phase_ != Phase::kIdle || socket_) return fail(Error::kBadState);
   if (auto fit = io::prepare_adopted(fd); !fit) return fit;
-  socket_ = io::Fd::connection(fd);
+  socket_ = os::Fd::connection(fd);
   local_ = io::local_address(fd);
   return {};
 }
@@ -272,7 +272,7 @@ void ConnectionImpl::post(Lock& lock, ConnectionEvent event) {
       if (phase_ != Phase::kDown) throw;
       event.connection.reset();
       unsent_ = std::move(event);
-      set_timer(io::now() + kUnsentPause);
+      set_timer(os::now() + kUnsentPause);
     }
   }
 }
@@ -297,7 +297,7 @@ void ConnectionImpl::set_up_failed(Lock& lock, Type type, Error error, std::stri
 
 void ConnectionImpl::report_established(Lock& lock) {
   device_->note_opened();
-  io::log(LogLevel::kInfo, "connection {} - {} established: MPA revision {}, CRC {}, {}, ULPDU {}",
+  os::log(LogLevel::kInfo, "connection {} - {} established: MPA revision {}, CRC {}, {}, ULPDU {}",
           local_.text(), peer_.text(), info_.mpa_revision, info_.crc ? "on" : "off",
           info_.congestion, info_.max_ulpdu);
   ConnectionEvent event;
@@ -347,7 +347,7 @@ void ConnectionImpl::report_down(Lock& lock) {
   event.error = error_of(failure);
   if (session_.is_established()) {
     event.type = Type::kDisconnected;
-    io::log(LogLevel::kInfo, "connection {} - {} down: {}", local_.text(), peer_.text(),
+    os::log(LogLevel::kInfo, "connection {} - {} down: {}", local_.text(), peer_.text(),
             failure.text());
   } else {
     event.type = Type::kConnectError;

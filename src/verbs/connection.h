@@ -31,8 +31,8 @@
 #include <vector>
 
 #include "io/engine.h"
-#include "io/fd.h"
-#include "io/guarded.h"
+#include "os/fd.h"
+#include "os/guarded.h"
 #include "proto/session.h"
 #include "proto/stream.h"
 #include "trace/pcap.h"
@@ -54,7 +54,7 @@ class ConnectionImpl final : public Connection,
   // Of a listener: takes the accepted socket. The listener holds it until the Request is there.
   [[nodiscard]] static Result<std::shared_ptr<ConnectionImpl>> create_accepted(
       std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel,
-      const std::shared_ptr<ListenerImpl>& listener, io::Fd socket, const SocketAddress& peer);
+      const std::shared_ptr<ListenerImpl>& listener, os::Fd socket, const SocketAddress& peer);
   ~ConnectionImpl() override;
 
   // --- Connection ---
@@ -259,7 +259,7 @@ class ConnectionImpl final : public Connection,
   bool has_handle_ = false;
   Phase phase_ = Phase::kIdle;
   proto::Session session_;
-  io::Fd socket_;
+  os::Fd socket_;
   bool watching_ = false;
   std::uint32_t watched_ = 0;
   io::TimerId timer_ = 0;
@@ -297,7 +297,7 @@ class ConnectionImpl final : public Connection,
 
 template <class Work>
 void ConnectionImpl::step(Lock& lock, Work work) {
-  const Status done = io::guarded([&]() -> Status {
+  const Status done = os::guarded([&]() -> Status {
     work();
     return {};
   });
@@ -305,7 +305,7 @@ void ConnectionImpl::step(Lock& lock, Work work) {
   if (!done) wants_ = done.error();
   if (!wants_) return;
   const Error of_what = *std::exchange(wants_, std::nullopt);
-  static_cast<void>(io::guarded([&]() -> Status {
+  static_cast<void>(os::guarded([&]() -> Status {
     end_for_want(lock, of_what);
     return {};
   }));

@@ -26,7 +26,7 @@ Status ConnectionImpl::connect(std::shared_ptr<QueuePair> qp, const SocketAddres
   }
   Lock lock(*this);
   if (phase_ != Phase::kIdle) return fail(Error::kBadState);
-  if (auto begun = io::guarded([&] { return begin(qp, peer, params); }); !begun) return begun;
+  if (auto begun = os::guarded([&] { return begin(qp, peer, params); }); !begun) return begun;
   step(lock, [&] { start(lock, params); });
   return {};
 }
@@ -36,7 +36,7 @@ Status ConnectionImpl::begin(const std::shared_ptr<QueuePair>& qp, const SocketA
                              const ConnectionParams& params) {
   const auto offer = make_offer(params);
   if (!offer) return fail(offer.error());
-  io::Fd fresh;
+  os::Fd fresh;
   if (!socket_) {
     auto socket = io::open_socket(peer.family());
     if (!socket) return fail(socket.error());
@@ -61,8 +61,8 @@ void ConnectionImpl::start(Lock& lock, const ConnectionParams& params) {
   if (io::peer_address(socket_.get()).family() != AF_UNSPEC) return on_connected(lock);
   io::tune_before_connect(socket_.get(), device_->config());
   if (params.traffic_class) io::set_traffic_class(socket_.get(), *params.traffic_class);
-  connect_until_ = io::now() + device_->config().connect_timeout;
-  refused_until_ = io::now() + params.policy.refused_wait.value_or(device_->config().refused_wait);
+  connect_until_ = os::now() + device_->config().connect_timeout;
+  refused_until_ = os::now() + params.policy.refused_wait.value_or(device_->config().refused_wait);
   refused_pause_ = kFirstPause;
   if (device_->refused_peers().join(peer_, weak_from_this())) {
     refused_ = true;
@@ -95,7 +95,7 @@ void ConnectionImpl::start_handshake(Lock& lock) {
 // After a refusal. False: that was the last one. Who is not the first that waits tries by itself
 // only when its time is over.
 bool ConnectionImpl::try_again_later() {
-  const Instant now = io::now();
+  const Instant now = os::now();
   if (now >= refused_until_ || now >= connect_until_) return false;
   if (!io::undo_connect(socket_.get(), local_)) return false;
   unwatch();      // a socket without a handshake is always ready
@@ -140,7 +140,7 @@ void ConnectionImpl::on_connected(Lock& lock) {
   io::tune_connected(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
   start_trace();
   phase_ = Phase::kStarting;
-  session_.begin(io::now());
+  session_.begin(os::now());
   pump(lock);
   wait_no_more(lock);
 }

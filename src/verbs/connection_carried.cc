@@ -6,8 +6,8 @@
 #include <array>
 #include <cerrno>
 
-#include "io/clock.h"
 #include "os/calls.h"
+#include "os/clock.h"
 #include "roce/cm_header.h"
 #include "verbs/connection.h"
 
@@ -93,7 +93,7 @@ void ConnectionImpl::carry(Lock& lock) {
   watch(EPOLLIN);
   if (!agreed.initiator) {
     // The peer's program makes its queue pair ready, and takes its time.
-    set_timer(io::now() + device_->config().reply_timeout);
+    set_timer(os::now() + device_->config().reply_timeout);
     session_.drop_frames();
     return;
   }

@@ -14,7 +14,7 @@ namespace weft::verbs {
 
 Result<std::shared_ptr<ConnectionImpl>> ConnectionImpl::create_accepted(
     std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel,
-    const std::shared_ptr<ListenerImpl>& listener, io::Fd socket, const SocketAddress& peer) {
+    const std::shared_ptr<ListenerImpl>& listener, os::Fd socket, const SocketAddress& peer) {
   auto counted = ObjectCount::take(*device, ObjectKind::kConnection);
   if (!counted) return fail(counted.error());
   std::shared_ptr<ConnectionImpl> made(
@@ -34,7 +34,7 @@ void ConnectionImpl::start_request(bool at_once) {
     local_ = io::local_address(socket_.get());
     io::tune_connected(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
     start_trace();
-    session_.begin(io::now());
+    session_.begin(os::now());
     if (at_once) return pump(lock);
     watch(EPOLLIN);
     follow(lock);
@@ -158,7 +158,7 @@ Status ConnectionImpl::accept(std::shared_ptr<QueuePair> qp, const ConnectionPar
     return fail(Error::kConnectionLost);
   }
   if (!awaits_answer() || !speaks_as(params.carried.has_value())) return fail(Error::kBadState);
-  if (auto begun = io::guarded([&] { return answer(qp, params); }); !begun) return begun;
+  if (auto begun = os::guarded([&] { return answer(qp, params); }); !begun) return begun;
   step(lock, [&] {
     settle_listener(lock);
     // On this thread: the Reply fits into an empty socket buffer, and the QP is ready on return.
@@ -174,7 +174,7 @@ Status ConnectionImpl::answer(const std::shared_ptr<QueuePair>& qp,
   if (!offer) return fail(offer.error());
   auto reserved = params.carried ? Reservation() : reserve(qp);
   if (!reserved && !params.carried) return fail(Error::kBadState);
-  if (!session_.accept(*offer, io::now())) return fail(Error::kInvalidArgument);
+  if (!session_.accept(*offer, os::now())) return fail(Error::kInvalidArgument);
   qp_ = reserved.keep();
   carries_ = params.carried.has_value();
   fpdu_ = params.policy.fpdu.value_or(device_->config().fpdu);
@@ -191,7 +191,7 @@ Status ConnectionImpl::reject(std::span<const std::uint8_t> private_data) {
     return fail(Error::kConnectionLost);
   }
   if (!awaits_answer()) return fail(Error::kBadState);
-  if (auto replied = session_.reject(private_data, io::now()); !replied) {
+  if (auto replied = session_.reject(private_data, os::now()); !replied) {
     return fail(Error::kInvalidArgument);
   }
   settle_listener(lock);

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "io/clock.h"
+#include "os/clock.h"
 #include "verbs/connection.h"
 #include "verbs/rendezvous.h"
 
@@ -57,7 +57,7 @@ void ConnectionImpl::turn_to_ask(std::optional<std::uint16_t> tcp_port) {
 // The first time, and when no answer came.
 void ConnectionImpl::ask_again(Lock& lock) {
   const bool roce_like = device_->rendezvous() != nullptr;
-  if (io::now() >= connect_until_) {
+  if (os::now() >= connect_until_) {
     stop_asking(lock, std::nullopt);
     return tcp_failed(lock, Error::kTimedOut);
   }
@@ -65,7 +65,7 @@ void ConnectionImpl::ask_again(Lock& lock) {
   if (!roce_like && asked_times_ == kQuestionsOfIwarp) return nobody_answers(lock);
   ++asked_times_;
   question_.ask();
-  set_timer(std::min(io::now() + pause_behind(asked_times_), connect_until_));
+  set_timer(std::min(os::now() + pause_behind(asked_times_), connect_until_));
   // Inside a machine a refusal is there at once.
   read_port(lock);
 }

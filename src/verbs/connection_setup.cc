@@ -127,7 +127,7 @@ void ConnectionImpl::close_socket(bool with_reset) {
     with_reset ? trace_->reset(true) : trace_->tx_fin();
     trace_.reset();
   }
-  io::Fd socket = std::move(socket_);
+  os::Fd socket = std::move(socket_);
   if (with_reset) {
     io::close_with_reset(std::move(socket));
   } else {
@@ -171,7 +171,7 @@ void ConnectionImpl::on_timer(io::TimerId id) {
       case Phase::kCarrying: carrier_ends(lock, Error::kTimedOut); return;
       case Phase::kStarting:
       case Phase::kUp:
-        session_.expired(io::now());
+        session_.expired(os::now());
         follow(lock);
         return;
       case Phase::kDown:
@@ -332,7 +332,7 @@ void ConnectionImpl::hand_over(Lock& lock) {
   }
   phase_ = Phase::kUp;
   // The QP may have called back already: what it said comes after what is said now.
-  session_.stream_running(io::now());
+  session_.stream_running(os::now());
 }
 
 void ConnectionImpl::abort_stream(Lock& lock) {

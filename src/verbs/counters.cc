@@ -16,7 +16,7 @@ Counters DeviceImpl::counters() const {
   if (!usable()) return {};
   Counters sum;
   {
-    const io::MutexLock lock(registry_mutex_);
+    const os::MutexLock lock(registry_mutex_);
     sum = retired_;
     for (const CounterSource* source : sources_) source->add_counters(sum);
   }

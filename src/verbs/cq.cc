@@ -23,7 +23,7 @@ Result<std::shared_ptr<CompletionQueueImpl>> CompletionQueueImpl::create(
   std::shared_ptr<CompletionQueueImpl> cq(
       new CompletionQueueImpl(std::move(device), std::move(*counted), options));
   {
-    const io::SpinGuard lock(cq->lock_);
+    const os::SpinGuard lock(cq->lock_);
     if (!cq->allocate(options.depth)) return fail(Error::kNoMemory);
   }
   if (cq->channel_ != nullptr) cq->channel_->add(*cq);
@@ -111,7 +111,7 @@ void CompletionQueueImpl::add_counters(Counters& sum) const {
 
 std::size_t CompletionQueueImpl::take(std::span<WorkCompletion> out) {
   if (count_.load(std::memory_order_acquire) == 0) return 0;
-  const io::SpinGuard lock(lock_);
+  const os::SpinGuard lock(lock_);
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
   const auto n = static_cast<std::uint32_t>(std::min<std::size_t>(out.size(), count));
   for (std::uint32_t i = 0; i < n; ++i) {
@@ -126,7 +126,7 @@ void CompletionQueueImpl::push(const WorkCompletion& wc, bool solicited) {
   bool fire = false;
   bool overflowed = false;
   {
-    const io::SpinGuard lock(lock_);
+    const os::SpinGuard lock(lock_);
     const std::uint32_t count = count_.load(std::memory_order_relaxed);
     if (count == depth_) {
       overflowed = !overflowed_.exchange(true, std::memory_order_acq_rel);
@@ -147,7 +147,7 @@ void CompletionQueueImpl::push(const WorkCompletion& wc, bool solicited) {
 }
 
 void CompletionQueueImpl::forget(std::uint32_t qp_num) {
-  const io::SpinGuard lock(lock_);
+  const os::SpinGuard lock(lock_);
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
   std::uint32_t kept = 0;
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -178,7 +178,7 @@ void CompletionQueueImpl::overflow() {
 void CompletionQueueImpl::fail_users() {
   std::vector<std::shared_ptr<CqUser>> users;
   {
-    const io::MutexLock lock(users_mutex_);
+    const os::MutexLock lock(users_mutex_);
     for (const auto& [key, user] : users_) {
       if (auto held = user.first.lock()) users.push_back(std::move(held));
     }
@@ -190,7 +190,7 @@ Status CompletionQueueImpl::arm(Arm what) {
   if (channel_ == nullptr) return fail(Error::kBadState);
   if (!device_->usable()) return fail(Error::kBadState);
   {
-    const io::SpinGuard lock(lock_);
+    const os::SpinGuard lock(lock_);
     const std::uint8_t armed = armed_.load(std::memory_order_relaxed);
     // Armed for any completion is more than armed for solicited ones.
     if (armed != kArmedNext) {
@@ -217,7 +217,7 @@ Status CompletionQueueImpl::arm(Arm what) {
 Status CompletionQueueImpl::resize(std::uint32_t depth) {
   if (!device_->usable()) return fail(Error::kBadState);
   if (depth == 0 || depth > limits::kCompletionsPerQueue) return fail(Error::kInvalidArgument);
-  const io::SpinGuard lock(lock_);
+  const os::SpinGuard lock(lock_);
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
   if (depth < count) return fail(Error::kInvalidArgument);
   const std::unique_ptr<WorkCompletion[], FreeDeleter> old = std::move(ring_);
@@ -251,7 +251,7 @@ void CompletionQueueImpl::wait_for_acks() {
 // --- queue pairs ---
 
 void CompletionQueueImpl::add_user(const std::shared_ptr<CqUser>& qp) {
-  const io::MutexLock lock(users_mutex_);
+  const os::MutexLock lock(users_mutex_);
   auto& user = users_[qp.get()];
   user.first = qp;
   ++user.second;
@@ -259,7 +259,7 @@ void CompletionQueueImpl::add_user(const std::shared_ptr<CqUser>& qp) {
 }
 
 void CompletionQueueImpl::remove_user(const CqUser* qp) {
-  const io::MutexLock lock(users_mutex_);
+  const os::MutexLock lock(users_mutex_);
   const auto user = users_.find(qp);
   if (user == users_.end()) return;
   if (--user->second.second == 0) users_.erase(user);
@@ -267,7 +267,7 @@ void CompletionQueueImpl::remove_user(const CqUser* qp) {
 }
 
 void CompletionQueueImpl::add_reader(std::weak_ptr<DatagramReader> reader) {
-  const io::MutexLock lock(users_mutex_);
+  const os::MutexLock lock(users_mutex_);
   readers_.push_back(std::move(reader));
   has_readers_.store(true, std::memory_order_relaxed);
 }
@@ -277,7 +277,7 @@ void CompletionQueueImpl::each_reader(void (DatagramReader::*call)()) {
   for (std::size_t i = 0;;) {
     std::shared_ptr<DatagramReader> reader;
     {
-      const io::MutexLock lock(users_mutex_);
+      const os::MutexLock lock(users_mutex_);
       if (i >= readers_.size()) break;
       reader = readers_[i].lock();
       if (reader == nullptr) {
@@ -296,7 +296,7 @@ void CompletionQueueImpl::each_reader(void (DatagramReader::*call)()) {
 void CompletionQueueImpl::wake_idle() {
   if (!armed()) return;
   {
-    const io::SpinGuard lock(lock_);
+    const os::SpinGuard lock(lock_);
     if (count_.load(std::memory_order_relaxed) != 0) return;
     if (armed_.load(std::memory_order_relaxed) == kNotArmed) return;
     armed_.store(kNotArmed, std::memory_order_relaxed);

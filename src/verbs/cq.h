@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "io/lock.h"
+#include "os/lock.h"
 #include "progress/shard_set.h"
 #include "verbs/channel.h"
 #include "verbs/cq_user.h"
@@ -104,7 +104,7 @@ class CompletionQueueImpl final : public CompletionQueue,
   progress::ShardSet shards_;
   void* const context_;
 
-  mutable io::SpinLock lock_;
+  mutable os::SpinLock lock_;
   // Not touched before it is used.
   std::unique_ptr<WorkCompletion[], FreeDeleter> ring_ WEFT_GUARDED_BY(lock_);
   std::atomic<std::uint32_t> depth_{0};  // changed with lock_ held
@@ -115,7 +115,7 @@ class CompletionQueueImpl final : public CompletionQueue,
   std::atomic<std::uint64_t> polls_{0};
   std::atomic<std::uint64_t> empty_polls_{0};
 
-  mutable io::Mutex users_mutex_;
+  mutable os::Mutex users_mutex_;
   std::unordered_map<const CqUser*, std::pair<std::weak_ptr<CqUser>, std::uint32_t>> users_
       WEFT_GUARDED_BY(users_mutex_);  // how often each delivers here
   std::atomic<std::size_t> user_count_{0};

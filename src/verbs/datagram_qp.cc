@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "io/clock.h"
-#include "io/log.h"
 #include "os/calls.h"
+#include "os/clock.h"
+#include "os/log.h"
 #include "roce/qp_number.h"
 #include "verbs/cq.h"
 #include "verbs/pd.h"
@@ -69,7 +69,7 @@ Result<std::shared_ptr<QueuePair>> DatagramQp::create(std::shared_ptr<Protection
 }
 
 DatagramQp::DatagramQp(std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& options,
-                       ObjectCount counted, Number number, io::Fd socket)
+                       ObjectCount counted, Number number, os::Fd socket)
     : pd_(std::move(pd)),
       device_(*pd_->device_impl()),
       counted_(std::move(counted)),
@@ -180,7 +180,7 @@ Status DatagramQp::modify(QpState to) {
     if (recv_cq_ != nullptr) recv_cq_->forget(number());
     while (sq_.head() != sq_.tail()) sq_.retire();
     if (srq_ == nullptr) {
-      const io::SpinGuard producers(rq_lock_);
+      const os::SpinGuard producers(rq_lock_);
       while (rq_.head() != rq_.tail()) rq_.retire();
     }
   } else if (to == QpState::kError) {
@@ -404,7 +404,7 @@ void DatagramQp::watch() {
 // For a while. Without a timer nobody would find out that they are gone: then the engine's thread
 // reads on. With watch_mutex_ held, and rx_mutex_.
 void DatagramQp::leave_to_callers() {
-  watch_.timer = device_.engine().schedule(io::now() + kCallersGone, weak_from_this());
+  watch_.timer = device_.engine().schedule(os::now() + kCallersGone, weak_from_this());
   watch_.callers_read = watch_.timer != 0;
   if (!watch_.callers_read) watch_.looks_in_a_row = 0;
   watch();

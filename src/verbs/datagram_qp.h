@@ -18,8 +18,8 @@
 #include <optional>
 
 #include "io/engine.h"
-#include "io/fd.h"
-#include "io/lock.h"
+#include "os/fd.h"
+#include "os/lock.h"
 #include "proto/stag_table.h"
 #include "proto/work.h"
 #include "roce/datagram.h"
@@ -93,7 +93,7 @@ class DatagramQp final : public QueuePair,
   enum class Prepared : std::uint8_t { kReady, kLost, kBad };
 
   DatagramQp(std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& options,
-             ObjectCount counted, Number number, io::Fd socket);
+             ObjectCount counted, Number number, os::Fd socket);
   [[nodiscard]] Status allocate(const QpOptions& options);
   void retire();
   [[nodiscard]] proto::StreamId memory_user() const;
@@ -130,7 +130,7 @@ class DatagramQp final : public QueuePair,
   DeviceImpl& device_;  // kept by pd_
   const ObjectCount counted_;
   const Number number_;
-  io::Fd socket_;  // goes before the number does: somebody else may get the port next
+  os::Fd socket_;  // goes before the number does: somebody else may get the port next
   void* const context_;
   const bool signal_all_;
   QpCaps caps_{};
@@ -156,7 +156,7 @@ class DatagramQp final : public QueuePair,
   Out out_;
 
   std::mutex rx_mutex_;
-  io::SpinLock rq_lock_;  // producers of rq_
+  os::SpinLock rq_lock_;  // producers of rq_
   proto::RecvQueue rq_;
   struct Receive {
     proto::RecvWqe wqe;

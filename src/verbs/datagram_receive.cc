@@ -166,7 +166,7 @@ Posted DatagramQp::post_recv(std::span<const RecvWr> wrs) {
     return posted;
   }
   {
-    const io::SpinGuard lock(rq_lock_);
+    const os::SpinGuard lock(rq_lock_);
     posted = queue_receives(wrs, caps_.max_recv_sge, rq_);
   }
   if (state() != QpState::kError || posted.count == 0) return posted;
@@ -177,7 +177,7 @@ Posted DatagramQp::post_recv(std::span<const RecvWr> wrs) {
 
 void DatagramQp::flush_receives() {
   if (srq_ != nullptr) return;
-  { const io::SpinGuard lock(rq_lock_); }
+  { const os::SpinGuard lock(rq_lock_); }
   while (rq_.head() != rq_.tail()) {
     in_.receive.wqe.wr_id = rq_.at(rq_.head()).wr_id;
     rq_.retire();

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <new>
 
-#include "io/guarded.h"
-#include "io/ticks.h"
 #include "os/cancel.h"
+#include "os/guarded.h"
+#include "os/ticks.h"
 #include "roce/qp_number.h"
 #include "verbs/channel.h"
 #include "verbs/connection.h"
@@ -19,7 +19,7 @@
 namespace weft {
 
 Result<std::shared_ptr<Device>> Device::open(const Config& config) {
-  auto device = io::guarded([&] { return verbs::DeviceImpl::create(config); });
+  auto device = os::guarded([&] { return verbs::DeviceImpl::create(config); });
   if (!device) return fail(device.error());
   return std::shared_ptr<Device>(std::move(*device));
 }
@@ -69,8 +69,8 @@ DeviceImpl::DeviceImpl(const Config& config, std::uint64_t secret)
     : config_(config),
       stags_(secret, &random_u32, limits::kMemoryRegions),
       batches_(config.send_memory_bytes),
-      ticks_per_us_(io::ticks_per_us()),
-      cores_(io::usable_cores()) {}
+      ticks_per_us_(os::ticks_per_us()),
+      cores_(os::usable_cores()) {}
 
 Result<std::shared_ptr<DeviceImpl>> DeviceImpl::create(const Config& config) {
   const os::NoCancel guard;
@@ -82,8 +82,8 @@ Result<std::shared_ptr<DeviceImpl>> DeviceImpl::create(const Config& config) {
 
 Status DeviceImpl::init() {
   if (!stags_.has_index()) return fail(Error::kNoMemory);
-  if (auto log = io::configure_log(config_.log, config_.log_file); !log) return log;
-  auto events = io::Signal<AsyncEvent>::create();
+  if (auto log = os::configure_log(config_.log, config_.log_file); !log) return log;
+  auto events = os::SignalQueue<AsyncEvent>::create();
   if (!events) return fail(events.error());
   async_events_ = std::move(*events);
   if (auto engines = create_engines(); !engines) return engines;
@@ -92,7 +92,7 @@ Status DeviceImpl::init() {
   if (!config_.pcap.empty()) {
     auto tracer = trace::Tracer::open(config_.pcap);
     if (!tracer) {
-      io::log(LogLevel::kError, "cannot write the trace {}", config_.pcap);
+      os::log(LogLevel::kError, "cannot write the trace {}", config_.pcap);
       return fail(tracer.error());
     }
     tracer_ = std::move(*tracer);
@@ -124,27 +124,27 @@ std::shared_ptr<DeviceImpl> DeviceImpl::self() {
 // --- objects ---
 
 Result<std::shared_ptr<ProtectionDomain>> DeviceImpl::create_pd() {
-  return io::guarded([this] { return ProtectionDomainImpl::create(self()); });
+  return os::guarded([this] { return ProtectionDomainImpl::create(self()); });
 }
 
 Result<std::shared_ptr<CompletionChannel>> DeviceImpl::create_channel() {
-  return io::guarded([this] { return CompletionChannelImpl::create(self()); });
+  return os::guarded([this] { return CompletionChannelImpl::create(self()); });
 }
 
 Result<std::shared_ptr<CompletionQueue>> DeviceImpl::create_cq(const CqOptions& options) {
-  return io::guarded([&] { return CompletionQueueImpl::create(self(), options); });
+  return os::guarded([&] { return CompletionQueueImpl::create(self(), options); });
 }
 
 Result<std::shared_ptr<Connection>> DeviceImpl::create_connection(
     std::shared_ptr<EventChannel> channel) {
   if (channel == nullptr) return fail(Error::kInvalidArgument);
-  return io::guarded([&] { return ConnectionImpl::create(self(), channel); });
+  return os::guarded([&] { return ConnectionImpl::create(self(), channel); });
 }
 
 Result<std::shared_ptr<Listener>> DeviceImpl::create_listener(
     std::shared_ptr<EventChannel> channel) {
   if (channel == nullptr) return fail(Error::kInvalidArgument);
-  return io::guarded([&] { return ListenerImpl::create(self(), channel); });
+  return os::guarded([&] { return ListenerImpl::create(self(), channel); });
 }
 
 Status DeviceImpl::acquire(ObjectKind kind) {
@@ -172,7 +172,7 @@ std::size_t DeviceImpl::users() const {
 }
 
 std::uint32_t DeviceImpl::take_number() {
-  const io::MutexLock lock(registry_mutex_);
+  const os::MutexLock lock(registry_mutex_);
   do {
     next_number_ = (next_number_ + 1) & kNumberMask;
   } while (next_number_ == 0 || !numbers_.insert(next_number_).second);
@@ -181,7 +181,7 @@ std::uint32_t DeviceImpl::take_number() {
 
 void DeviceImpl::free_number(std::uint32_t number) {
   if (!usable()) return;
-  const io::MutexLock lock(registry_mutex_);
+  const os::MutexLock lock(registry_mutex_);
   numbers_.erase(number);
 }
 
@@ -197,13 +197,13 @@ void DeviceImpl::free_qp_number(std::uint32_t number) {
 }
 
 void DeviceImpl::add_source(const CounterSource* source) {
-  const io::MutexLock lock(registry_mutex_);
+  const os::MutexLock lock(registry_mutex_);
   sources_.insert(source);
 }
 
 void DeviceImpl::remove_source(const CounterSource* source) {
   if (!usable()) return;
-  const io::MutexLock lock(registry_mutex_);
+  const os::MutexLock lock(registry_mutex_);
   if (sources_.erase(source) != 0) source->add_counters(retired_);
 }
 
@@ -211,12 +211,12 @@ void DeviceImpl::remove_source(const CounterSource* source) {
 
 void DeviceImpl::raise(AsyncEvent event) {
   if (!usable()) return;
-  io::log(LogLevel::kDebug, "asynchronous event: {}", describe(event.type));
-  const io::MutexLock lock(async_mutex_);
+  os::log(LogLevel::kDebug, "asynchronous event: {}", describe(event.type));
+  const os::MutexLock lock(async_mutex_);
   const AsyncEventType type = event.type;
   const auto* const sink = &async_sink_;
   // Whoever raises it is in the middle of something, and can't do it again.
-  const auto queued = io::guarded([&]() -> Status {
+  const auto queued = os::guarded([&]() -> Status {
     if (*sink) {
       (*sink)(event);
     } else if (!async_events_->push_below(std::move(event), limits::kAsyncEvents)) {
@@ -225,8 +225,8 @@ void DeviceImpl::raise(AsyncEvent event) {
     return {};
   });
   if (queued) return;
-  static_cast<void>(io::guarded([&]() -> Status {
-    io::log(
+  static_cast<void>(os::guarded([&]() -> Status {
+    os::log(
         LogLevel::kError, "an asynchronous event is lost ({}): {}",
         queued.error() == Error::kLimitExceeded ? "too many wait unread" : describe(queued.error()),
         describe(type));
@@ -240,7 +240,7 @@ Result<AsyncEvent> DeviceImpl::next_async_event(std::optional<std::chrono::nanos
 
 void DeviceImpl::set_async_sink(std::function<void(const AsyncEvent&)> sink) {
   if (!usable()) return;
-  const io::MutexLock lock(async_mutex_);
+  const os::MutexLock lock(async_mutex_);
   async_sink_ = std::move(sink);
   if (!async_sink_) return;
   while (auto event = async_events_->try_pop()) async_sink_(*event);
@@ -250,16 +250,16 @@ void DeviceImpl::set_async_sink(std::function<void(const AsyncEvent&)> sink) {
 
 void DeviceImpl::note_refused(LogLevel level, std::string_view who, std::string_view why) {
   refused_.fetch_add(1, std::memory_order_relaxed);
-  if (!io::log_enabled(level)) return;
+  if (!os::log_enabled(level)) return;
   if (level != LogLevel::kWarning) {
-    io::log(level, "set-up with {} ended: {}", who, why);
+    os::log(level, "set-up with {} ended: {}", who, why);
     return;
   }
-  const io::MutexLock lock(refused_mutex_);
-  const Instant time = io::now();
+  const os::MutexLock lock(refused_mutex_);
+  const Instant time = os::now();
   if (time - refused_window_ >= kRefusedWindow) {
     if (refused_silent_ != 0) {
-      io::log(LogLevel::kWarning, "{} more set-ups refused", refused_silent_);
+      os::log(LogLevel::kWarning, "{} more set-ups refused", refused_silent_);
     }
     refused_window_ = time;
     refused_lines_ = refused_silent_ = 0;
@@ -269,25 +269,25 @@ void DeviceImpl::note_refused(LogLevel level, std::string_view who, std::string_
     return;
   }
   ++refused_lines_;
-  io::log(LogLevel::kWarning, "set-up with {} refused: {}", who, why);
+  os::log(LogLevel::kWarning, "set-up with {} refused: {}", who, why);
 }
 
 void DeviceImpl::ensure_page() {
   const os::NoCancel guard;
-  const io::MutexLock lock(page_mutex_);
+  const os::MutexLock lock(page_mutex_);
   if (page_tried_) return;
   page_tried_ = true;
-  auto page = io::guarded([this] {
+  auto page = os::guarded([this] {
     return io::CountersPublisher::create(engine(),
                                          [this](io::CountersPage& out) { fill_page(out); });
   });
   if (page) {
     page_ = std::move(*page);
   } else if (page.error() == Error::kNoSpace) {
-    io::log(LogLevel::kWarning,
+    os::log(LogLevel::kWarning,
             "no room in XDG_RUNTIME_DIR or /dev/shm: `weft stat` cannot show this process");
   } else {
-    io::log(LogLevel::kInfo, "no page of counters: {}", describe(page.error()));
+    os::log(LogLevel::kInfo, "no page of counters: {}", describe(page.error()));
   }
 }
 

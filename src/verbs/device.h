@@ -15,13 +15,13 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "io/cores.h"
 #include "io/counters_page.h"
 #include "io/engine.h"
-#include "io/lock.h"
-#include "io/log.h"
-#include "io/signal.h"
+#include "os/cores.h"
 #include "os/fork.h"
+#include "os/lock.h"
+#include "os/log.h"
+#include "os/signal_queue.h"
 #include "progress/host.h"
 #include "progress/rings.h"
 #include "progress/shard.h"
@@ -144,7 +144,7 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
   void note_without_batch() override;
   [[nodiscard]] std::uint64_t ticks_per_us() const noexcept override { return ticks_per_us_; }
   [[nodiscard]] unsigned cores() const noexcept override { return cores_; }
-  [[nodiscard]] const io::Cores& machine_cores() const noexcept override { return machine_cores_; }
+  [[nodiscard]] const os::Cores& machine_cores() const noexcept override { return machine_cores_; }
   void note_up(int delta) override;
   [[nodiscard]] progress::Rings& rings() noexcept override { return rings_; }
   [[nodiscard]] RefusedPeers& refused_peers() noexcept { return refused_peers_; }
@@ -177,20 +177,20 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
 
   std::array<std::atomic<std::uint32_t>, kObjectKinds> counts_{};
 
-  mutable io::Mutex registry_mutex_;
+  mutable os::Mutex registry_mutex_;
   std::uint32_t next_number_ WEFT_GUARDED_BY(registry_mutex_) = 0;
   std::unordered_set<std::uint32_t> numbers_ WEFT_GUARDED_BY(registry_mutex_);
   std::unordered_set<const CounterSource*> sources_ WEFT_GUARDED_BY(registry_mutex_);
   Counters retired_ WEFT_GUARDED_BY(registry_mutex_);
 
-  io::Mutex async_mutex_;
-  std::unique_ptr<io::Signal<AsyncEvent>> async_events_;
+  os::Mutex async_mutex_;
+  std::unique_ptr<os::SignalQueue<AsyncEvent>> async_events_;
   std::function<void(const AsyncEvent&)> async_sink_ WEFT_GUARDED_BY(async_mutex_);
 
   const std::uint64_t ticks_per_us_;
   const unsigned cores_;
-  const io::Cores machine_cores_;
-  io::Mutex shards_mutex_;  // before a channel's
+  const os::Cores machine_cores_;
+  os::Mutex shards_mutex_;  // before a channel's
   std::vector<std::weak_ptr<progress::Shard>> shards_ WEFT_GUARDED_BY(shards_mutex_);
   std::size_t next_home_ WEFT_GUARDED_BY(shards_mutex_) = 0;
 
@@ -202,12 +202,12 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
   progress::Rings rings_;
   RefusedPeers refused_peers_, asking_peers_;
   HalfOpenOfDevice half_open_;
-  io::Mutex refused_mutex_;
+  os::Mutex refused_mutex_;
   Instant refused_window_ WEFT_GUARDED_BY(refused_mutex_){};
   std::uint32_t refused_lines_ WEFT_GUARDED_BY(refused_mutex_) = 0;
   std::uint32_t refused_silent_ WEFT_GUARDED_BY(refused_mutex_) = 0;
 
-  io::Mutex page_mutex_;
+  os::Mutex page_mutex_;
   bool page_tried_ WEFT_GUARDED_BY(page_mutex_) = false;
   std::unique_ptr<trace::Tracer> tracer_;
   std::unique_ptr<PeerWatch> peer_watch_;

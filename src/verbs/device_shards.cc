@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "io/clock.h"
-#include "io/log.h"
+#include "os/clock.h"
+#include "os/log.h"
 #include "progress/lane.h"
 #include "verbs/channel.h"
 #include "verbs/cq.h"
@@ -46,7 +46,7 @@ Result<std::shared_ptr<Shard>> DeviceImpl::new_shard() {
 }
 
 std::vector<std::shared_ptr<Shard>> DeviceImpl::live_shards() {
-  const io::MutexLock lock(shards_mutex_);
+  const os::MutexLock lock(shards_mutex_);
   std::vector<std::shared_ptr<Shard>> out;
   for (const auto& weak : shards_) {
     if (auto shard = weak.lock()) out.push_back(std::move(shard));
@@ -56,7 +56,7 @@ std::vector<std::shared_ptr<Shard>> DeviceImpl::live_shards() {
 
 Result<std::shared_ptr<Shard>> DeviceImpl::shard_for(CompletionQueueImpl& recv_cq,
                                                      CompletionQueueImpl& send_cq) {
-  const io::MutexLock lock(shards_mutex_);
+  const os::MutexLock lock(shards_mutex_);
   std::shared_ptr<Shard> shard = recv_cq.shards().first();
   if (shard == nullptr) shard = send_cq.shards().first();
   if (shard == nullptr) {
@@ -95,7 +95,7 @@ void DeviceImpl::check_peers(Instant now) {
 }
 
 void DeviceImpl::note_without_batch() {
-  const Instant now = io::now();
+  const Instant now = os::now();
   std::int64_t last = last_shortage_.load(std::memory_order_relaxed);
   if (now - Instant{last} < kShortagePause) return;
   if (!last_shortage_.compare_exchange_strong(last, now.ns, std::memory_order_relaxed)) return;
@@ -107,7 +107,7 @@ void DeviceImpl::note_without_batch() {
 
 // Many peers may take nothing, one after another: then each one gets less time than the last.
 void DeviceImpl::end_stalled_lanes() {
-  const Instant now = io::now();
+  const Instant now = os::now();
   if (now - last_relief_ > kShortageOver) stalled_min_ = kStalledAtFirst;
   last_relief_ = now;
   std::vector<Shard::Stalled> stalled;
@@ -115,7 +115,7 @@ void DeviceImpl::end_stalled_lanes() {
   std::erase_if(stalled, [&](const Shard::Stalled& s) { return now - s.since < stalled_min_; });
   if (stalled.empty()) return;
   stalled_min_ = std::max(stalled_min_ / 2, kStalledMin);
-  io::log(LogLevel::kWarning,
+  os::log(LogLevel::kWarning,
           "sending needs more memory than send_memory allows: {} connections whose peers take "
           "nothing are ended",
           stalled.size());

@@ -2,20 +2,20 @@
 
 #include <algorithm>
 
-#include "io/clock.h"
-#include "io/guarded.h"
+#include "os/clock.h"
+#include "os/guarded.h"
 #include "verbs/connection.h"
 
 namespace weft {
 
 Result<std::shared_ptr<EventChannel>> EventChannel::create() {
-  return io::guarded([] { return verbs::EventChannelImpl::create(); });
+  return os::guarded([] { return verbs::EventChannelImpl::create(); });
 }
 
 namespace verbs {
 
 Result<std::shared_ptr<EventChannelImpl>> EventChannelImpl::create() {
-  auto queue = io::Signal<Item>::create();
+  auto queue = os::SignalQueue<Item>::create();
   if (!queue) return fail(queue.error());
   return std::shared_ptr<EventChannelImpl>(new EventChannelImpl(std::move(*queue)));
 }
@@ -34,11 +34,11 @@ void EventChannelImpl::post(ConnectionEvent&& event) {
 }
 
 Result<ConnectionEvent> EventChannelImpl::next(std::optional<std::chrono::nanoseconds> timeout) {
-  const Instant until = timeout ? io::now() + *timeout : Instant::never();
+  const Instant until = timeout ? os::now() + *timeout : Instant::never();
   while (true) {
     auto item = queue_->next(timeout);
     if (!item) return fail(item.error());
-    if (timeout) timeout = std::max(until - io::now(), Duration{0});
+    if (timeout) timeout = std::max(until - os::now(), Duration{0});
     ConnectionEvent event = std::move(item->event);
     event.connection = item->connection.lock();
     event.listener = item->listener.lock();

@@ -9,7 +9,7 @@
 
 #include <memory>
 
-#include "io/signal.h"
+#include "os/signal_queue.h"
 
 namespace weft::verbs {
 
@@ -40,11 +40,12 @@ class EventChannelImpl final : public EventChannel {
     const Listener* listener_id = nullptr;
   };
 
-  explicit EventChannelImpl(std::unique_ptr<io::Signal<Item>> queue) : queue_(std::move(queue)) {}
+  explicit EventChannelImpl(std::unique_ptr<os::SignalQueue<Item>> queue)
+      : queue_(std::move(queue)) {}
   template <class Predicate>
   void move_if(EventChannelImpl& to, Predicate pred);
 
-  std::unique_ptr<io::Signal<Item>> queue_;
+  std::unique_ptr<os::SignalQueue<Item>> queue_;
 };
 
 }  // namespace weft::verbs

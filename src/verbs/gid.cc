@@ -14,8 +14,8 @@
 #include <memory>
 #include <optional>
 
-#include "io/fd.h"
 #include "io/socket.h"
+#include "os/fd.h"
 #include "os/lack.h"
 #include "roce/datagram.h"
 
@@ -72,7 +72,7 @@ Found best_address(Wanted wanted) {
 // Nothing is sent: connecting a UDP socket only looks the route up.
 Found source_of_default_route() {
   const Found none;
-  const io::Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const os::Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket && os::is_lack(errno)) return fail(system_error(errno));
   if (!socket) return none;
   sockaddr_in far{};

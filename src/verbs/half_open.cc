@@ -17,7 +17,7 @@ std::size_t half_open_limit() {
 }
 
 void HalfOpenOfDevice::add(const std::shared_ptr<ConnectionImpl>& who, Instant since) {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   auto place = std::make_shared<Place>(Place{who});
   const Place* const key = place.get();
   places_.add(std::move(place), since);
@@ -30,7 +30,7 @@ void HalfOpenOfDevice::add(const std::shared_ptr<ConnectionImpl>& who, Instant s
 }
 
 void HalfOpenOfDevice::remove(const ConnectionImpl* who) {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   const auto found = by_connection_.find(who);
   if (found == by_connection_.end()) return;
   places_.remove(found->second);
@@ -38,18 +38,18 @@ void HalfOpenOfDevice::remove(const ConnectionImpl* who) {
 }
 
 std::size_t HalfOpenOfDevice::size() const {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   return places_.size();
 }
 
 std::shared_ptr<ConnectionImpl> HalfOpenOfDevice::oldest() const {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   const auto place = places_.oldest();
   return place == nullptr ? nullptr : place->who.lock();
 }
 
 Instant HalfOpenOfDevice::oldest_since() const {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   return places_.oldest_since();
 }
 

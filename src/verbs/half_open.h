@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/time.h"
-#include "io/lock.h"
+#include "os/lock.h"
 
 namespace weft::verbs {
 
@@ -82,7 +82,7 @@ class HalfOpenOfDevice {
   struct Place {
     std::weak_ptr<ConnectionImpl> who;
   };
-  mutable io::Mutex mutex_;
+  mutable os::Mutex mutex_;
   HalfOpen<Place> places_ WEFT_GUARDED_BY(mutex_);
   std::unordered_map<const ConnectionImpl*, const Place*> by_connection_ WEFT_GUARDED_BY(mutex_);
 };

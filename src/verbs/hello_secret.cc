@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 
 #include "base/bytes.h"
-#include "io/log.h"
+#include "os/log.h"
 #include "verbs/random.h"
 
 namespace weft::verbs {
@@ -25,7 +25,7 @@ Result<std::unique_ptr<HelloSecret>> HelloSecret::create(std::string secret) {
   const auto sha256 = reinterpret_cast<Sha256>(find("EVP_sha256"));
   if (hmac == nullptr || sha256 == nullptr) {
     const char* const why = ::dlerror();
-    io::log(LogLevel::kError, "roce_secret needs {} (package libssl3), which cannot be loaded: {}",
+    os::log(LogLevel::kError, "roce_secret needs {} (package libssl3), which cannot be loaded: {}",
             kLibrary, why != nullptr ? why : "it is another library of this name");
     return fail(Error::kNotFound);
   }

@@ -9,9 +9,9 @@
 #include <new>
 #include <utility>
 
-#include "io/guarded.h"
 #include "io/socket.h"
 #include "os/cancel.h"
+#include "os/guarded.h"
 #include "verbs/connection.h"
 #include "verbs/event_channel.h"
 
@@ -31,8 +31,8 @@ constexpr int kPortAttempts = 16;
 // room for a newcomer.
 constexpr Duration kTimeForARequest{250'000'000};
 
-io::Fd open_spare() {
-  return io::Fd(os::uncancelled([] { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }));
+os::Fd open_spare() {
+  return os::Fd(os::uncancelled([] { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }));
 }
 
 // Takes one connection off the kernel's queue and resets it.   kTimedOut: there is none
@@ -69,15 +69,15 @@ ListenerImpl::~ListenerImpl() {
 }
 
 Status ListenerImpl::bind(const SocketAddress& local, bool reuse_address, bool v6_only) {
-  return io::guarded([&] { return take_port(local, reuse_address, v6_only); });
+  return os::guarded([&] { return take_port(local, reuse_address, v6_only); });
 }
 
 Status ListenerImpl::bind_service(const SocketAddress& local, bool v6_only) {
-  return io::guarded([&] { return take_service(local, v6_only); });
+  return os::guarded([&] { return take_service(local, v6_only); });
 }
 
 Status ListenerImpl::hand_in(int fd) {
-  return io::guarded([&] { return take_in(fd); });
+  return os::guarded([&] { return take_in(fd); });
 }
 
 Status ListenerImpl::take_port(const SocketAddress& local, bool reuse_address, bool v6_only) {
@@ -85,7 +85,7 @@ Status ListenerImpl::take_port(const SocketAddress& local, bool reuse_address, b
   if (local.family() != AF_INET && local.family() != AF_INET6) {
     return fail(Error::kInvalidArgument);
   }
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (socket_) return fail(Error::kBadState);
   auto socket = open_listening(local, reuse_address, v6_only);
   if (!socket) return fail(socket.error());
@@ -96,7 +96,7 @@ Status ListenerImpl::take_port(const SocketAddress& local, bool reuse_address, b
   return {};
 }
 
-Result<io::Fd> ListenerImpl::open_listening(const SocketAddress& local, bool reuse_address,
+Result<os::Fd> ListenerImpl::open_listening(const SocketAddress& local, bool reuse_address,
                                             bool v6_only) const {
   auto socket = io::open_socket(local.family());
   if (!socket) return fail(socket.error());
@@ -122,7 +122,7 @@ Status ListenerImpl::take_service(const SocketAddress& local, bool v6_only) {
   if (local.family() != AF_INET && local.family() != AF_INET6) {
     return fail(Error::kInvalidArgument);
   }
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (socket_) return fail(Error::kBadState);
   auto socket = choose_service(local, v6_only);
   if (!socket) {
@@ -147,7 +147,7 @@ Status ListenerImpl::take_service(const SocketAddress& local, bool v6_only) {
 
 // A RoCE-like device leaves the TCP port of the number alone. An iWARP device takes it where it is
 // free, since peers that are not Weft know no other.
-Result<io::Fd> ListenerImpl::choose_service(const SocketAddress& local, bool v6_only) {
+Result<os::Fd> ListenerImpl::choose_service(const SocketAddress& local, bool v6_only) {
   const bool roce_like = device_->rendezvous() != nullptr;
   SocketAddress anywhere = local;
   anywhere.set_port(0);
@@ -179,8 +179,8 @@ Result<io::Fd> ListenerImpl::choose_service(const SocketAddress& local, bool v6_
 
 bool ListenerImpl::yield_port(std::uint16_t port) {
   if (!device_->usable()) return false;
-  io::Fd old;  // goes outside the mutex, once the new one is at work
-  const io::MutexLock lock(mutex_);
+  os::Fd old;  // goes outside the mutex, once the new one is at work
+  const os::MutexLock lock(mutex_);
   if (service_ == nullptr || io::local_address(socket_.get()).port() != port) return false;
   SocketAddress anywhere = local_;
   anywhere.set_port(0);
@@ -202,10 +202,10 @@ bool ListenerImpl::yield_port(std::uint16_t port) {
 
 Status ListenerImpl::adopt(int fd) {
   if (!device_->usable()) return fail(Error::kBadState);
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (socket_) return fail(Error::kBadState);
   if (auto fit = io::prepare_adopted(fd); !fit) return fit;
-  socket_ = io::Fd(fd);
+  socket_ = os::Fd(fd);
   local_ = io::local_address(fd);
   return {};
 }
@@ -213,10 +213,10 @@ Status ListenerImpl::adopt(int fd) {
 Status ListenerImpl::take_in(int fd) {
   if (!device_->usable()) return fail(Error::kBadState);
   if (auto fit = io::prepare_adopted(fd); !fit) return fit;
-  io::Fd socket = io::Fd::connection(fd);
+  os::Fd socket = os::Fd::connection(fd);
   std::shared_ptr<EventChannel> channel;
   {
-    const io::MutexLock lock(mutex_);
+    const os::MutexLock lock(mutex_);
     channel = channel_.lock();
   }
   if (channel == nullptr) return fail(Error::kBadState);
@@ -224,7 +224,7 @@ Status ListenerImpl::take_in(int fd) {
                                               std::move(socket), io::peer_address(fd));
   if (!made) return fail(made.error());
   {
-    const io::MutexLock lock(mutex_);
+    const os::MutexLock lock(mutex_);
     add_half_open(*made);
   }
   (*made)->start_request(true);
@@ -233,7 +233,7 @@ Status ListenerImpl::take_in(int fd) {
 
 Status ListenerImpl::listen(int backlog) {
   if (!device_->usable()) return fail(Error::kBadState);
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (!socket_ || listening_) return fail(Error::kBadState);
   constexpr auto kLimit = static_cast<int>(limits::kBacklog);
   const int wanted = backlog <= 0 || backlog > kLimit ? kLimit : backlog;
@@ -255,7 +255,7 @@ void ListenerImpl::close() {
   std::shared_ptr<EventChannel> channel;
   std::shared_ptr<ServicePort> service;
   {
-    const io::MutexLock lock(mutex_);
+    const os::MutexLock lock(mutex_);
     closed_ = true;
     if (listening_) device_->engine().forget(socket_.get());
     device_->engine().forget_timer(timer_);
@@ -279,7 +279,7 @@ void ListenerImpl::set_channel(std::shared_ptr<EventChannel> channel) {
   if (!device_->usable() || channel == nullptr) return;
   std::shared_ptr<EventChannel> old;
   {
-    const io::MutexLock lock(mutex_);
+    const os::MutexLock lock(mutex_);
     old = channel_.lock();
     channel_ = channel;
   }
@@ -290,7 +290,7 @@ void ListenerImpl::set_channel(std::shared_ptr<EventChannel> channel) {
 
 SocketAddress ListenerImpl::local_address() const {
   if (!device_->usable()) return {};
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   return local_;
 }
 
@@ -308,7 +308,7 @@ void ListenerImpl::on_io(std::uint32_t /*events*/) {
 bool ListenerImpl::accept_one() {
   Look found;
   {
-    const io::MutexLock lock(mutex_);
+    const os::MutexLock lock(mutex_);
     found = look();
   }
   if (found.gives_way != nullptr) found.gives_way->give_way();
@@ -345,7 +345,7 @@ ListenerImpl::Look ListenerImpl::look() {
 
 // Null: there is no memory for it, and it is closed.
 std::shared_ptr<ConnectionImpl> ListenerImpl::take_half_open(
-    const std::shared_ptr<EventChannel>& channel, io::Fd socket, const SocketAddress& peer) {
+    const std::shared_ptr<EventChannel>& channel, os::Fd socket, const SocketAddress& peer) {
   try {
     auto made = ConnectionImpl::create_accepted(device_, channel, shared_from_this(),
                                                 std::move(socket), peer);
@@ -359,7 +359,7 @@ std::shared_ptr<ConnectionImpl> ListenerImpl::take_half_open(
 
 bool ListenerImpl::oldest_has_had_its_time() const {
   const Instant since = device_->half_open().oldest_since();
-  return !since.is_never() && io::now() - since >= kTimeForARequest;
+  return !since.is_never() && os::now() - since >= kTimeForARequest;
 }
 
 ListenerImpl::Look ListenerImpl::no_socket(Error why) {
@@ -393,7 +393,7 @@ ListenerImpl::Look ListenerImpl::out_of_descriptors() {
   const Status refused = refuse_one(socket_.get());
   spare_ = open_spare();
   if (refused && !std::exchange(refusing_, true)) {
-    io::log(LogLevel::kError,
+    os::log(LogLevel::kError,
             "out of file descriptors (EMFILE; this process may open {}, see ulimit -n): refusing "
             "connections to {}",
             descriptor_limit(), local_.text());
@@ -405,10 +405,10 @@ ListenerImpl::Look ListenerImpl::out_of_descriptors() {
 }
 
 void ListenerImpl::pause() {
-  io::log(LogLevel::kError, "the kernel cannot accept: connections to {} have to wait",
+  os::log(LogLevel::kError, "the kernel cannot accept: connections to {} have to wait",
           local_.text());
   paused_ = true;
-  look_again_at(io::now() + kDescriptorPause);
+  look_again_at(os::now() + kDescriptorPause);
   update_watch();
 }
 
@@ -421,7 +421,7 @@ void ListenerImpl::look_again_at(Instant when) {
 void ListenerImpl::on_timer(io::TimerId id) {
   const auto self = weak_from_this().lock();
   if (self == nullptr) return;
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (id != timer_) return;
   timer_ = 0;
   paused_ = crowded_ = false;
@@ -446,7 +446,7 @@ void ListenerImpl::update_watch() {
 // --- its connections ---
 
 void ListenerImpl::add_half_open(const std::shared_ptr<ConnectionImpl>& connection) {
-  const Instant now = io::now();
+  const Instant now = os::now();
   half_open_.add(connection, now);
   try {
     device_->half_open().add(connection, now);
@@ -462,10 +462,10 @@ std::shared_ptr<ConnectionImpl> ListenerImpl::remove_half_open(const ConnectionI
 }
 
 bool ListenerImpl::request_ready(ConnectionImpl& connection) {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (closed_) return false;  // who closes it drops the connection next
   if (backlog_is_full() || held_.size() != 0) {
-    held_.add(connection.shared_from_this(), io::now());
+    held_.add(connection.shared_from_this(), os::now());
     if (!backlog_is_full()) report_held_soon();
     return false;
   }
@@ -477,7 +477,7 @@ bool ListenerImpl::request_ready(ConnectionImpl& connection) {
 }
 
 void ListenerImpl::request_settled() {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   --undelivered_;
   update_watch();
   if (held_.size() != 0) report_held_soon();
@@ -498,7 +498,7 @@ void ListenerImpl::report_held() {
 // The first of those that wait for a place in the backlog; it has the place now. Null: none waits,
 // or there is no place.
 std::shared_ptr<ConnectionImpl> ListenerImpl::next_held() {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (backlog_is_full()) return nullptr;
   const std::shared_ptr<ConnectionImpl> out = held_.oldest();
   if (out == nullptr) return nullptr;
@@ -511,7 +511,7 @@ std::shared_ptr<ConnectionImpl> ListenerImpl::next_held() {
 }
 
 std::shared_ptr<ConnectionImpl> ListenerImpl::forget_half_open(ConnectionImpl& connection) {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   held_.remove(&connection);
   std::shared_ptr<ConnectionImpl> out = remove_half_open(&connection);
   crowded_ = false;

@@ -11,8 +11,8 @@
 #include <memory>
 
 #include "io/engine.h"
-#include "io/fd.h"
-#include "io/lock.h"
+#include "os/fd.h"
+#include "os/lock.h"
 #include "verbs/device.h"
 #include "verbs/half_open.h"
 #include "verbs/held.h"
@@ -72,9 +72,9 @@ class ListenerImpl final : public Listener,
   [[nodiscard]] Status take_port(const SocketAddress& local, bool reuse_address, bool v6_only);
   [[nodiscard]] Status take_service(const SocketAddress& local, bool v6_only);
   [[nodiscard]] Status take_in(int fd);
-  [[nodiscard]] Result<io::Fd> open_listening(const SocketAddress& local, bool reuse,
+  [[nodiscard]] Result<os::Fd> open_listening(const SocketAddress& local, bool reuse,
                                               bool v6_only) const;
-  [[nodiscard]] Result<io::Fd> choose_service(const SocketAddress& local, bool v6_only)
+  [[nodiscard]] Result<os::Fd> choose_service(const SocketAddress& local, bool v6_only)
       WEFT_REQUIRES(mutex_);
   [[nodiscard]] bool accept_one();
   [[nodiscard]] Look look() WEFT_REQUIRES(mutex_);
@@ -84,7 +84,7 @@ class ListenerImpl final : public Listener,
   void add_half_open(const std::shared_ptr<ConnectionImpl>& connection) WEFT_REQUIRES(mutex_);
   std::shared_ptr<ConnectionImpl> remove_half_open(const ConnectionImpl* who) WEFT_REQUIRES(mutex_);
   [[nodiscard]] std::shared_ptr<ConnectionImpl> take_half_open(
-      const std::shared_ptr<EventChannel>& channel, io::Fd socket, const SocketAddress& peer)
+      const std::shared_ptr<EventChannel>& channel, os::Fd socket, const SocketAddress& peer)
       WEFT_REQUIRES(mutex_);
   [[nodiscard]] bool oldest_has_had_its_time() const;
   [[nodiscard]] bool may_accept() const WEFT_REQUIRES(mutex_);
@@ -97,10 +97,10 @@ class ListenerImpl final : public Listener,
 
   const std::shared_ptr<DeviceImpl> device_;
   const ObjectCount object_;
-  mutable io::Mutex mutex_;
+  mutable os::Mutex mutex_;
   std::weak_ptr<EventChannel> channel_ WEFT_GUARDED_BY(mutex_);
-  io::Fd socket_ WEFT_GUARDED_BY(mutex_);
-  io::Fd spare_ WEFT_GUARDED_BY(
+  os::Fd socket_ WEFT_GUARDED_BY(mutex_);
+  os::Fd spare_ WEFT_GUARDED_BY(
       mutex_);  // given up for a moment to refuse a connection when there are no others
   SocketAddress local_ WEFT_GUARDED_BY(mutex_);
   std::shared_ptr<ServicePort> service_ WEFT_GUARDED_BY(mutex_);  // null: a plain TCP port

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "io/log.h"
+#include "os/log.h"
 #include "verbs/memory_probe.h"
 #include "verbs/revocation.h"
 #include "verbs/window.h"
@@ -34,7 +34,7 @@ bool legal(const void* addr, std::size_t length, std::uint64_t iova, Access acce
 Status check_memory(const proto::MemorySpec& spec) {
   const auto unusable = probe_memory(spec.addr, spec.length, has(spec.access, Access::kLocalWrite));
   if (!unusable) return {};
-  io::log(LogLevel::kInfo, "cannot register {} bytes at {:#x}: {:#x} {}", spec.length,
+  os::log(LogLevel::kInfo, "cannot register {} bytes at {:#x}: {:#x} {}", spec.length,
           reinterpret_cast<std::uintptr_t>(spec.addr), unusable->at, unusable->why);
   return fail(unusable->error);
 }

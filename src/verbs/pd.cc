@@ -1,6 +1,6 @@
 #include "verbs/pd.h"
 
-#include "io/guarded.h"
+#include "os/guarded.h"
 #include "verbs/datagram_qp.h"
 #include "verbs/memory.h"
 #include "verbs/qp.h"
@@ -29,16 +29,16 @@ Result<std::shared_ptr<MemoryRegion>> ProtectionDomainImpl::register_memory_iova
                                                                                  std::size_t length,
                                                                                  std::uint64_t iova,
                                                                                  Access access) {
-  return io::guarded(
+  return os::guarded(
       [&] { return MemoryRegionImpl::create(shared_from_this(), addr, length, iova, access); });
 }
 
 Result<std::shared_ptr<MemoryWindow>> ProtectionDomainImpl::create_window(MemoryWindow::Type type) {
-  return io::guarded([&] { return MemoryWindowImpl::create(shared_from_this(), type); });
+  return os::guarded([&] { return MemoryWindowImpl::create(shared_from_this(), type); });
 }
 
 Result<std::shared_ptr<QueuePair>> ProtectionDomainImpl::create_qp(const QpOptions& options) {
-  return io::guarded([&] {
+  return os::guarded([&] {
     if (options.type == QpType::kUd) return DatagramQp::create(shared_from_this(), options);
     return QueuePairImpl::create(shared_from_this(), options);
   });
@@ -46,7 +46,7 @@ Result<std::shared_ptr<QueuePair>> ProtectionDomainImpl::create_qp(const QpOptio
 
 Result<std::shared_ptr<SharedReceiveQueue>> ProtectionDomainImpl::create_srq(
     const SrqOptions& options) {
-  return io::guarded([&] { return SharedReceiveQueueImpl::create(shared_from_this(), options); });
+  return os::guarded([&] { return SharedReceiveQueueImpl::create(shared_from_this(), options); });
 }
 
 QpOfDomain::QpOfDomain(ProtectionDomainImpl& pd, SharedReceiveQueueImpl* srq) noexcept

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "io/clock.h"
+#include "os/clock.h"
 #include "verbs/device.h"
 
 namespace weft::verbs {
@@ -28,13 +28,13 @@ Duration PeerWatch::period() const {
 void PeerWatch::start() {
   if (running_.load(std::memory_order_relaxed) || period().count() == 0) return;
   if (running_.exchange(true, std::memory_order_acq_rel)) return;
-  const bool set = device_.engine().schedule(io::now() + period(), self_) != 0;
+  const bool set = device_.engine().schedule(os::now() + period(), self_) != 0;
   if (!set) running_.store(false, std::memory_order_release);  // the next connection tries again
 }
 
 void PeerWatch::on_timer(io::TimerId /*id*/) {
   running_.store(false, std::memory_order_release);
-  device_.check_peers(io::now());
+  device_.check_peers(os::now());
   if (device_.up() > 0) start();
 }
 

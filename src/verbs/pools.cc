@@ -14,7 +14,7 @@ BatchPool::BatchPool(std::uint64_t bytes_max)
 
 proto::TxBatch* BatchPool::acquire() {
   {
-    const io::SpinGuard lock(lock_);
+    const os::SpinGuard lock(lock_);
     if (!free_.empty()) {
       proto::TxBatch* batch = free_.back().release();
       free_.pop_back();
@@ -26,7 +26,7 @@ proto::TxBatch* BatchPool::acquire() {
   // Not value-initialized: the arena is large and written before it is read.
   auto* batch = new (std::nothrow) proto::TxBatch;
   if (batch == nullptr) {
-    const io::SpinGuard lock(lock_);
+    const os::SpinGuard lock(lock_);
     --count_;
   }
   return batch;
@@ -35,7 +35,7 @@ proto::TxBatch* BatchPool::acquire() {
 void BatchPool::release(proto::TxBatch* batch) {
   std::unique_ptr<proto::TxBatch> owned(batch);
   owned->clear();
-  const io::SpinGuard lock(lock_);
+  const os::SpinGuard lock(lock_);
   if (free_.size() < kBatchesKept) {
     free_.push_back(std::move(owned));
   } else {
@@ -64,7 +64,7 @@ CarryBuffers::Class& CarryBuffers::class_of(std::size_t size) {
 std::uint8_t* CarryBuffers::acquire(std::size_t size) {
   Class& c = class_of(size);
   {
-    const io::SpinGuard lock(lock_);
+    const os::SpinGuard lock(lock_);
     if (!c.free.empty()) {
       std::uint8_t* carry = c.free.back();
       c.free.pop_back();
@@ -77,7 +77,7 @@ std::uint8_t* CarryBuffers::acquire(std::size_t size) {
 void CarryBuffers::release(std::uint8_t* carry, std::size_t size) {
   Class& c = class_of(size);
   {
-    const io::SpinGuard lock(lock_);
+    const os::SpinGuard lock(lock_);
     if (c.free.size() < kCarriesKept) {
       c.free.push_back(carry);
       return;

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "io/lock.h"
+#include "os/lock.h"
 #include "proto/batch.h"
 #include "proto/fpdu_reader.h"
 
@@ -29,7 +29,7 @@ class BatchPool {
 
  private:
   const std::size_t limit_;
-  io::SpinLock lock_;
+  os::SpinLock lock_;
   std::size_t count_ WEFT_GUARDED_BY(lock_) = 0;  // in use or free
   std::vector<std::unique_ptr<proto::TxBatch>> free_ WEFT_GUARDED_BY(lock_);
 };
@@ -51,7 +51,7 @@ class CarryBuffers {
   };
   [[nodiscard]] Class& class_of(std::size_t size);
 
-  io::SpinLock lock_;
+  os::SpinLock lock_;
   std::array<Class, 3> classes_;
 };
 

@@ -20,10 +20,10 @@ namespace {
 // So many in one go, then others get their turn.
 constexpr int kAnswersPerRound = 256;
 
-Result<io::Fd> open_datagram_socket(int family) {
+Result<os::Fd> open_datagram_socket(int family) {
   const int fd = ::socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return fail(io::error_from_errno(errno));
-  return io::Fd::connection(fd);
+  return os::Fd::connection(fd);
 }
 
 // The address that was asked answers, also on a machine with several.

@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 #include "io/engine.h"
-#include "io/fd.h"
+#include "os/fd.h"
 
 namespace weft::verbs {
 
@@ -33,11 +33,11 @@ class ServicePort final : public io::Handler, public std::enable_shared_from_thi
   void on_io(std::uint32_t events) override;
 
  private:
-  ServicePort(io::Fd socket, const SocketAddress& address, bool roce_like)
+  ServicePort(os::Fd socket, const SocketAddress& address, bool roce_like)
       : socket_(std::move(socket)), address_(address), roce_like_(roce_like) {}
   [[nodiscard]] bool answer_one();
 
-  io::Fd socket_;
+  os::Fd socket_;
   const SocketAddress address_;
   const bool roce_like_;
   std::atomic<std::uint16_t> tcp_port_{0};
@@ -66,7 +66,7 @@ class PortQuestion {
   [[nodiscard]] Result<Answer> take();
 
  private:
-  io::Fd socket_;
+  os::Fd socket_;
   std::uint16_t port_ = 0;
   std::uint64_t nonce_ = 0;
 };

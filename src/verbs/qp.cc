@@ -6,8 +6,8 @@
 #include <tuple>
 #include <utility>
 
-#include "io/guarded.h"
-#include "io/log.h"
+#include "os/guarded.h"
+#include "os/log.h"
 #include "verbs/channel.h"
 #include "verbs/connection.h"
 #include "verbs/cq.h"
@@ -80,7 +80,7 @@ QpAttributes QueuePairImpl::query() const {
 }
 
 std::shared_ptr<Connection> QueuePairImpl::connection() const {
-  const io::SpinGuard lock(connection_lock_);
+  const os::SpinGuard lock(connection_lock_);
   return last_connection_.lock();
 }
 
@@ -97,7 +97,7 @@ Status QueuePairImpl::reserve_for(ConnectionImpl& connection) {
   if (!device_.usable() || state() != QpState::kInit) return fail(Error::kBadState);
   if (type_ != QpType::kRc) return fail(Error::kUnsupported);
   if (reserved_.exchange(true, std::memory_order_acq_rel)) return fail(Error::kBadState);
-  const io::SpinGuard lock(connection_lock_);
+  const os::SpinGuard lock(connection_lock_);
   last_connection_ = connection.weak_from_this();
   return {};
 }
@@ -125,7 +125,7 @@ Status QueuePairImpl::attach(std::unique_ptr<io::Transport> transport,
     writes_seen_ = 0;
     overflow_.store(false, std::memory_order_relaxed);
     state_.store(QpState::kRts, std::memory_order_release);
-    result = io::guarded([&]() -> Status {
+    result = os::guarded([&]() -> Status {
       const auto rights = remote_access_.load(std::memory_order_relaxed);
       if (auto opened = lane_.open(std::move(transport), std::move(trace), mine, rights); !opened) {
         return opened;

@@ -13,8 +13,8 @@
 #include <memory>
 #include <optional>
 
-#include "io/lock.h"
 #include "io/transport.h"
+#include "os/lock.h"
 #include "progress/lane.h"
 #include "proto/stream.h"
 #include "proto/work.h"
@@ -184,7 +184,7 @@ class QueuePairImpl final : public QueuePair,
 
   QpNotices notices_;
 
-  mutable io::SpinLock connection_lock_;
+  mutable os::SpinLock connection_lock_;
   std::weak_ptr<ConnectionImpl> last_connection_ WEFT_GUARDED_BY(connection_lock_);
   std::atomic<std::uint16_t> ird_{0}, ord_{0};
 };

@@ -1,7 +1,7 @@
 // What the stream reports to its queue pair, and what follows from it.
 #include <utility>
 
-#include "io/log.h"
+#include "os/log.h"
 #include "verbs/connection.h"
 #include "verbs/cq.h"
 #include "verbs/qp.h"
@@ -19,14 +19,14 @@ void QueuePairImpl::raise(AsyncEventType type) {
 }
 
 void QueuePairImpl::log_violation(proto::Violation violation, TerminateCode code, bool by_peer) {
-  if (!io::log_enabled(LogLevel::kInfo)) return;
+  if (!os::log_enabled(LogLevel::kInfo)) return;
   const std::string peer =
       connection_ == nullptr ? std::string("?") : connection_->peer_address().text();
   if (by_peer) {
-    io::log(LogLevel::kInfo, "qp {}: {} sent Terminate {}/{}/{:02x}: {}", number(), peer,
+    os::log(LogLevel::kInfo, "qp {}: {} sent Terminate {}/{}/{:02x}: {}", number(), peer,
             code.layer, code.etype, code.code, weft::describe(code));
   } else {
-    io::log(LogLevel::kInfo, "qp {}: {}: {}; Terminate {}/{}/{:02x}", number(), peer,
+    os::log(LogLevel::kInfo, "qp {}: {}: {}; Terminate {}/{}/{:02x}", number(), peer,
             proto::info(violation).name, code.layer, code.etype, code.code);
   }
 }

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <utility>
 
-#include "io/clock.h"
+#include "os/clock.h"
 #include "verbs/window.h"
 
 namespace weft::verbs {
@@ -39,7 +39,7 @@ void QpHost::release_carry(std::uint8_t* carry, std::size_t size) {
   device_.carries().release(carry, size);
 }
 
-Instant QpHost::now() { return io::now(); }
+Instant QpHost::now() { return os::now(); }
 
 void QpHost::lose_work() {
   queues_.await_posts();

@@ -12,7 +12,7 @@
 #include <memory>
 #include <utility>
 
-#include "io/lock.h"
+#include "os/lock.h"
 #include "proto/ending.h"
 #include "wire/terminate.h"
 
@@ -37,7 +37,7 @@ class QpNotices {
   // `note` writes down what is to be reported beside what is due already.
   template <class F>
   void add(F&& note) {
-    const io::SpinGuard lock(lock_);
+    const os::SpinGuard lock(lock_);
     note(notices_);
     due_.store(true, std::memory_order_release);
   }
@@ -48,7 +48,7 @@ class QpNotices {
     while (true) {
       Notices notices;
       {
-        const io::SpinGuard lock(lock_);
+        const os::SpinGuard lock(lock_);
         if (telling_) return;  // the thread that tells will find the rest
         if (!due_.exchange(false, std::memory_order_acq_rel)) return;
         notices = std::exchange(notices_, {});
@@ -56,13 +56,13 @@ class QpNotices {
       }
       tell(notices);
       notices = {};  // perhaps the last one to hold the connection
-      const io::SpinGuard lock(lock_);
+      const os::SpinGuard lock(lock_);
       telling_ = false;
     }
   }
 
  private:
-  io::SpinLock lock_;
+  os::SpinLock lock_;
   Notices notices_ WEFT_GUARDED_BY(lock_);
   bool telling_ WEFT_GUARDED_BY(lock_) = false;
   std::atomic<bool> due_{false};

@@ -26,7 +26,7 @@ Posted QueuePairImpl::post_send(std::span<const SendWr> wrs) {
   posted.error = may_post();
   if (posted.error != kTaken) return posted;
   {
-    const io::SpinGuard lock(queues_.send_lock());
+    const os::SpinGuard lock(queues_.send_lock());
     for (const SendWr& wr : wrs) {
       posted.error = enqueue(wr);
       if (posted.error != kTaken) break;
@@ -39,7 +39,7 @@ Posted QueuePairImpl::post_send(std::span<const SendWr> wrs) {
 
 Status QueuePairImpl::queue_send(const SendWr& wr) {
   if (const Error error = may_post(); error != kTaken) return fail(error);
-  const io::SpinGuard lock(queues_.send_lock());
+  const os::SpinGuard lock(queues_.send_lock());
   if (const Error error = enqueue(wr); error != kTaken) return fail(error);
   return {};
 }

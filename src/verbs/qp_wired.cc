@@ -2,7 +2,7 @@
 // that its wiring finds, and what the end of one means (docs/personality.md).
 #include <utility>
 
-#include "io/log.h"
+#include "os/log.h"
 #include "verbs/cq.h"
 #include "verbs/qp.h"
 #include "verbs/rendezvous.h"

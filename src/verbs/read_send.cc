@@ -16,8 +16,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "io/fd.h"
 #include "os/cancel.h"
+#include "os/fd.h"
 #include "readsend/pipeline.h"
 
 namespace weft {
@@ -75,7 +75,7 @@ class Sender final : public ReadSender {
 
   std::shared_ptr<ProtectionDomain> pd_;
   const ReadSenderOptions options_;
-  io::Fd epoll_;
+  os::Fd epoll_;
   std::shared_ptr<CompletionChannel> channel_;
   std::shared_ptr<CompletionQueue> cq_;
   std::shared_ptr<DeviceMemoryOwner> memory_;
@@ -166,7 +166,7 @@ Status Sender::set_up() {
   auto cq = pd_->device().create_cq({.depth = options_.cq_depth, .channel = channel_});
   if (!cq) return fail(cq.error());
   cq_ = std::move(*cq);
-  epoll_ = io::Fd(epoll_create1(EPOLL_CLOEXEC));
+  epoll_ = os::Fd(epoll_create1(EPOLL_CLOEXEC));
   epoll_event event{};
   event.events = EPOLLIN;
   for (const int fd : {channel_->fd(), disk_->fd()}) {

@@ -8,7 +8,7 @@ namespace weft::verbs {
 
 bool RefusedPeers::enter(const SocketAddress& peer, std::weak_ptr<ConnectionImpl> connection) {
   const ConnectionImpl* const key = connection.lock().get();
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   std::deque<Waiting>& waiting = peers_[peer.text()];
   const bool there = std::any_of(waiting.begin(), waiting.end(),
                                  [key](const Waiting& other) { return other.key == key; });
@@ -18,7 +18,7 @@ bool RefusedPeers::enter(const SocketAddress& peer, std::weak_ptr<ConnectionImpl
 
 bool RefusedPeers::join(const SocketAddress& peer, std::weak_ptr<ConnectionImpl> connection) {
   const ConnectionImpl* const key = connection.lock().get();
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (peers_.empty()) return false;
   const auto found = peers_.find(peer.text());
   if (found == peers_.end()) return false;
@@ -28,7 +28,7 @@ bool RefusedPeers::join(const SocketAddress& peer, std::weak_ptr<ConnectionImpl>
 
 std::shared_ptr<ConnectionImpl> RefusedPeers::leave(const SocketAddress& peer,
                                                     const ConnectionImpl& connection) {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   const auto found = peers_.find(peer.text());
   if (found == peers_.end()) return nullptr;
   std::deque<Waiting>& waiting = found->second;

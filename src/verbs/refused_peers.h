@@ -12,7 +12,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "io/lock.h"
+#include "os/lock.h"
 
 namespace weft::verbs {
 
@@ -33,7 +33,7 @@ class RefusedPeers {
     const ConnectionImpl* key;
     std::weak_ptr<ConnectionImpl> connection;
   };
-  io::Mutex mutex_;
+  os::Mutex mutex_;
   std::unordered_map<std::string, std::deque<Waiting>> peers_ WEFT_GUARDED_BY(mutex_);
 };
 

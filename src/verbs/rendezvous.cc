@@ -8,9 +8,9 @@
 #include <array>
 #include <cerrno>
 
-#include "io/clock.h"
-#include "io/log.h"
 #include "io/socket.h"
+#include "os/clock.h"
+#include "os/log.h"
 #include "roce/greeting.h"
 #include "roce/qp_number.h"
 #include "verbs/ip_marks.h"
@@ -32,7 +32,7 @@ constexpr Duration kAcceptPause{100'000'000};
 }  // namespace
 
 struct Rendezvous::Port final : io::Handler, std::enable_shared_from_this<Port> {
-  Port(Rendezvous& o, std::uint16_t n, io::Fd fd) : owner(o), number(n), socket(std::move(fd)) {
+  Port(Rendezvous& o, std::uint16_t n, os::Fd fd) : owner(o), number(n), socket(std::move(fd)) {
     for (std::uint16_t i = roce::kIndexMin; i <= roce::kIndexMax; ++i) free.push_back(i);
   }
   // Oldest first.
@@ -54,7 +54,7 @@ struct Rendezvous::Port final : io::Handler, std::enable_shared_from_this<Port> 
 
   Rendezvous& owner;
   const std::uint16_t number;
-  io::Fd socket;
+  os::Fd socket;
   io::TimerId timer = 0;  // the engine thread's
   // Guarded by the owner's mutex_.
   std::vector<std::uint16_t> free;  // with room for all: to give one back needs no memory
@@ -64,7 +64,7 @@ struct Rendezvous::Port final : io::Handler, std::enable_shared_from_this<Port> 
 
 // One who has connected and not said yet whom it wants. Served on the engine's thread only.
 struct Rendezvous::Arrival final : io::Handler {
-  Arrival(Rendezvous& o, io::Fd fd, const SocketAddress& from)
+  Arrival(Rendezvous& o, os::Fd fd, const SocketAddress& from)
       : owner(o),
         socket(std::move(fd)),
         source(from),
@@ -81,7 +81,7 @@ struct Rendezvous::Arrival final : io::Handler {
   }
 
   Rendezvous& owner;
-  io::Fd socket;
+  os::Fd socket;
   const SocketAddress source;
   roce::Greeting greeting;
   io::TimerId timer = 0;
@@ -90,7 +90,7 @@ struct Rendezvous::Arrival final : io::Handler {
 Result<std::unique_ptr<Rendezvous>> Rendezvous::create(DeviceImpl& device) {
   const auto address = gid_address(device.config());
   if (!address) {
-    io::log(LogLevel::kError,
+    os::log(LogLevel::kError,
             "gid = '{}' is neither an address of this machine nor an interface that has one",
             device.config().gid);
     return fail(address.error());
@@ -116,7 +116,7 @@ Rendezvous::~Rendezvous() {
   }
   HalfOpen<Arrival>::Entries arrivals;
   {
-    const io::MutexLock lock(mutex_);
+    const os::MutexLock lock(mutex_);
     arrivals = arrivals_.remove_all();
   }
   for (const auto& [arrival, since] : arrivals) {
@@ -128,7 +128,7 @@ Rendezvous::~Rendezvous() {
 
 // --- numbers ---
 
-Result<io::Fd> Rendezvous::open_listener(std::uint16_t port) {
+Result<os::Fd> Rendezvous::open_listener(std::uint16_t port) {
   auto socket = io::open_socket(address_.family());
   if (!socket) return fail(socket.error());
   SocketAddress local = address_;
@@ -150,7 +150,7 @@ Status Rendezvous::open_port() {
   const std::uint32_t count = device_.config().roce_port_max - first + 1U;
   const std::uint32_t start = random_u32() % count;
   const auto refuse = [&](Error error, std::string_view why) {
-    io::log(LogLevel::kError,
+    os::log(LogLevel::kError,
             "no number for another queue pair: roce_ports {}-{} at {}: {}; name a longer range",
             first, first + count - 1, address_.text(), why);
     return fail(error);
@@ -176,7 +176,7 @@ Status Rendezvous::open_port() {
 }
 
 Result<std::uint32_t> Rendezvous::take_number() {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   auto with_room = std::ranges::find_if(ports_, [](const auto& p) { return !p->free.empty(); });
   if (with_room == ports_.end()) {
     if (auto opened = open_port(); !opened) return fail(opened.error());
@@ -187,9 +187,9 @@ Result<std::uint32_t> Rendezvous::take_number() {
 }
 
 //   kAddressInUse   the port is another's
-Result<io::Fd> Rendezvous::open_datagrams(const Port& port) const {
-  io::Fd socket =
-      io::Fd::connection(::socket(address_.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Result<os::Fd> Rendezvous::open_datagrams(const Port& port) const {
+  os::Fd socket =
+      os::Fd::connection(::socket(address_.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return fail(system_error(errno));
   SocketAddress local = address_;
   local.set_port(port.number);
@@ -206,7 +206,7 @@ Result<io::Fd> Rendezvous::open_datagrams(const Port& port) const {
 }
 
 Result<Rendezvous::DatagramNumber> Rendezvous::take_datagram_number() {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   for (std::size_t i = 0;; ++i) {
     if (i == ports_.size()) {
       if (auto opened = open_port(); !opened) return fail(opened.error());
@@ -224,7 +224,7 @@ Result<Rendezvous::DatagramNumber> Rendezvous::take_datagram_number() {
 
 void Rendezvous::free_number(std::uint32_t number) {
   const roce::QpNumber parts = roce::split_number(number);
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   wirings_.erase(number);
   const auto port =
       std::ranges::find_if(ports_, [&](const auto& p) { return p->number == parts.port; });
@@ -234,14 +234,14 @@ void Rendezvous::free_number(std::uint32_t number) {
 }
 
 void Rendezvous::publish(std::uint32_t number, std::weak_ptr<Wiring> wiring) {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   wirings_[number] = std::move(wiring);
 }
 
 std::shared_ptr<Device> Rendezvous::device() const { return device_.weak_from_this().lock(); }
 
 std::shared_ptr<Wiring> Rendezvous::find(std::uint32_t number) {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   const auto found = wirings_.find(number);
   return found == wirings_.end() ? nullptr : found->second.lock();
 }
@@ -260,20 +260,20 @@ bool Rendezvous::accept_one(Port& port) {
     // Without descriptors the kernel reports the same error when no connection waits.
     if (!io::connection_waits(port.socket.get())) return false;
     if (no_descriptor && make_room()) return true;
-    io::log(LogLevel::kError, "the kernel cannot accept: peers of wired queue pairs have to wait");
+    os::log(LogLevel::kError, "the kernel cannot accept: peers of wired queue pairs have to wait");
     static_cast<void>(device_.engine().modify(port.socket.get(), 0));
-    port.timer = device_.engine().schedule(io::now() + kAcceptPause, port.weak_from_this());
+    port.timer = device_.engine().schedule(os::now() + kAcceptPause, port.weak_from_this());
     return false;
   }
   // Where there is no memory for it, it is closed, and tries again.
   const auto arrival = std::make_shared<Arrival>(*this, std::move(*socket), source);
   std::shared_ptr<Arrival> oldest;
   {
-    const io::MutexLock lock(mutex_);
+    const os::MutexLock lock(mutex_);
     if (arrivals_.size() >= half_open_limit()) oldest = arrivals_.oldest();
-    arrivals_.add(arrival, io::now());
+    arrivals_.add(arrival, os::now());
   }
-  arrival->timer = device_.engine().schedule(io::now() + kHelloLimit, arrival);
+  arrival->timer = device_.engine().schedule(os::now() + kHelloLimit, arrival);
   if (arrival->timer == 0 || !device_.engine().add(arrival->socket.get(), EPOLLIN, arrival)) {
     forget(*arrival);
   }
@@ -284,7 +284,7 @@ bool Rendezvous::accept_one(Port& port) {
 bool Rendezvous::make_room() {
   std::shared_ptr<Arrival> oldest;
   {
-    const io::MutexLock lock(mutex_);
+    const os::MutexLock lock(mutex_);
     oldest = arrivals_.oldest();
   }
   if (oldest == nullptr) return false;
@@ -305,12 +305,12 @@ void Rendezvous::give_way(Arrival& arrival) {
 void Rendezvous::forget(const Arrival& arrival) {
   if (arrival.socket) device_.engine().forget(arrival.socket.get());
   device_.engine().forget_timer(arrival.timer);
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   arrivals_.remove(&arrival);
 }
 
 bool Rendezvous::is_wanted(const Arrival& arrival) {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   return arrivals_.contains(&arrival);
 }
 
@@ -359,7 +359,7 @@ void Rendezvous::answer(Arrival& arrival) {
   arrival.greeting.answer(verdict, mine);
   const bool told = say(arrival);
   device_.engine().forget(arrival.socket.get());
-  io::Fd socket = std::move(arrival.socket);
+  os::Fd socket = std::move(arrival.socket);
   forget(arrival);
   if (verdict == roce::Verdict::kNotYet && hello.from.gid != gid_of(arrival.source)) {
     device_.note_refused(LogLevel::kWarning, arrival.source.text(),

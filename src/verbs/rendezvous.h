@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "io/engine.h"
-#include "io/fd.h"
-#include "io/lock.h"
+#include "os/fd.h"
+#include "os/lock.h"
 #include "roce/hello.h"
 #include "verbs/device.h"
 #include "verbs/half_open.h"
@@ -52,7 +52,7 @@ class Rendezvous {
   // itself. Non-blocking, bound to the GID's address.
   struct DatagramNumber {
     std::uint32_t number = 0;
-    io::Fd socket;
+    os::Fd socket;
   };
   [[nodiscard]] Result<DatagramNumber> take_datagram_number();
   void free_number(std::uint32_t number);
@@ -65,8 +65,8 @@ class Rendezvous {
 
   Rendezvous(DeviceImpl& device, const SocketAddress& address, std::unique_ptr<HelloSecret> secret);
   [[nodiscard]] Status open_port() WEFT_REQUIRES(mutex_);
-  [[nodiscard]] Result<io::Fd> open_listener(std::uint16_t port);
-  [[nodiscard]] Result<io::Fd> open_datagrams(const Port& port) const;
+  [[nodiscard]] Result<os::Fd> open_listener(std::uint16_t port);
+  [[nodiscard]] Result<os::Fd> open_datagrams(const Port& port) const;
   [[nodiscard]] bool accept_one(Port& port);
   // No descriptors: true if a silent one has given its own up, so that the newcomer gets it.
   [[nodiscard]] bool make_room();
@@ -87,7 +87,7 @@ class Rendezvous {
   const roce::Gid gid_;
   const std::unique_ptr<HelloSecret> secret_;
 
-  io::Mutex mutex_;
+  os::Mutex mutex_;
   std::vector<std::shared_ptr<Port>> ports_ WEFT_GUARDED_BY(mutex_);
   std::unordered_map<std::uint32_t, std::weak_ptr<Wiring>> wirings_ WEFT_GUARDED_BY(mutex_);
   HalfOpen<Arrival> arrivals_ WEFT_GUARDED_BY(mutex_);

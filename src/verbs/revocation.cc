@@ -7,7 +7,7 @@
 #include <ctime>
 
 #include "base/cpu_pause.h"
-#include "io/lock.h"
+#include "os/lock.h"
 #include "proto/stag_table.h"
 
 namespace weft::verbs {

@@ -18,7 +18,7 @@ Result<std::shared_ptr<SharedReceiveQueueImpl>> SharedReceiveQueueImpl::create(
   if (!counted) return fail(counted.error());
   std::shared_ptr<SharedReceiveQueueImpl> srq(
       new SharedReceiveQueueImpl(std::move(pd), options, std::move(*counted)));
-  const io::MutexLock lock(srq->mutex_);
+  const os::MutexLock lock(srq->mutex_);
   if (!srq->ring_->allocate(options.max_wr, srq->max_sge_ * sizeof(Sge))) {
     return fail(Error::kNoMemory);
   }
@@ -45,14 +45,14 @@ Posted SharedReceiveQueueImpl::post_recv(std::span<const RecvWr> wrs) {
     posted.error = Error::kBadState;
     return posted;
   }
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   return queue_receives(wrs, max_sge_, *ring_);
 }
 
 bool SharedReceiveQueueImpl::take(proto::RecvWqe& out) {
   bool limit_reached = false;
   {
-    const io::MutexLock lock(mutex_);
+    const os::MutexLock lock(mutex_);
     if (ring_->head() == ring_->tail()) return false;
     copy_recv(ring_->at(ring_->head()), out);
     ring_->retire();
@@ -77,7 +77,7 @@ Status SharedReceiveQueueImpl::set_limit(std::uint32_t limit) {
   if (!pd_->device_impl()->usable()) return fail(Error::kBadState);
   bool reached = false;
   {
-    const io::MutexLock lock(mutex_);
+    const os::MutexLock lock(mutex_);
     if (limit > ring_->capacity()) return fail(Error::kInvalidArgument);
     limit_ = limit;
     if (limit_ != 0 && ring_->size() < limit_) {
@@ -94,7 +94,7 @@ Status SharedReceiveQueueImpl::resize(std::uint32_t max_wr) {
   if (max_wr == 0 || max_wr > limits::kWorkRequestsPerQueue) {
     return fail(Error::kInvalidArgument);
   }
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (max_wr < ring_->size() || max_wr < limit_) return fail(Error::kInvalidArgument);
   std::unique_ptr<proto::RecvQueue> larger(new (std::nothrow) proto::RecvQueue);
   if (larger == nullptr || !larger->allocate(max_wr, max_sge_ * sizeof(Sge)))
@@ -109,17 +109,17 @@ Status SharedReceiveQueueImpl::resize(std::uint32_t max_wr) {
 }
 
 std::uint32_t SharedReceiveQueueImpl::max_wr() const {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   return ring_->capacity();
 }
 
 std::uint32_t SharedReceiveQueueImpl::limit() const {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   return limit_;
 }
 
 std::uint32_t SharedReceiveQueueImpl::posted() const {
-  const io::MutexLock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   return ring_->size();
 }
 

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <memory>
 
-#include "io/lock.h"
+#include "os/lock.h"
 #include "proto/work.h"
 #include "verbs/pd.h"
 
@@ -53,7 +53,7 @@ class SharedReceiveQueueImpl final : public SharedReceiveQueue,
   void* const context_;
   std::atomic<std::size_t> users_{0};
 
-  mutable io::Mutex mutex_;
+  mutable os::Mutex mutex_;
   std::unique_ptr<proto::RecvQueue> ring_ WEFT_GUARDED_BY(mutex_);
   std::uint32_t limit_ WEFT_GUARDED_BY(mutex_) = 0;  // 0: off, or the event has been raised
 };

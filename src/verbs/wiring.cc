@@ -8,12 +8,12 @@
 #include <cerrno>
 #include <new>
 
-#include "io/clock.h"
-#include "io/log.h"
 #include "io/path_transport.h"
 #include "io/socket.h"
 #include "io/tcp_transport.h"
 #include "os/calls.h"
+#include "os/clock.h"
+#include "os/log.h"
 #include "roce/qp_number.h"
 #include "verbs/qp.h"
 #include "verbs/rendezvous.h"
@@ -111,7 +111,7 @@ void Wiring::link_lost(std::uint32_t generation, LinkEnd how) {
   if (how == LinkEnd::kError) return unwire();
   stranded_ = how == LinkEnd::kStranded;
   if (stranded_) {
-    io::log(LogLevel::kInfo,
+    os::log(LogLevel::kInfo,
             "qp {:#x}: qp {:#x} at {} has gone while requests were outstanding: they end when the "
             "retries are used up",
             mine_.number, peer_.number, peer_address_.text());
@@ -138,7 +138,7 @@ void Wiring::start_clock() {
   work_waits_ = true;
   const Duration limit = budget();
   if (limit != Duration::max()) {
-    budget_timer_ = device_->engine().schedule(io::now() + limit, weak_from_this());
+    budget_timer_ = device_->engine().schedule(os::now() + limit, weak_from_this());
   }
 }
 
@@ -171,7 +171,7 @@ bool Wiring::psn_agrees(std::uint32_t expected_by_peer) {
   if (!sending_ || device_->config().psn == PsnMode::kLenient) return true;
   if (sender_.psn == expected_by_peer) return true;
   if (std::exchange(psn_logged_, true)) return false;
-  io::log(LogLevel::kWarning,
+  os::log(LogLevel::kWarning,
           "qp {:#x}: it sends from PSN {} on, and {} expects {}: nothing will get through (psn = "
           "lenient would let it)",
           mine_.number, sender_.psn, peer_address_.text(), expected_by_peer);
@@ -205,7 +205,7 @@ bool Wiring::seek(Duration first_pause) {
 
 bool Wiring::try_again(Duration pause) {
   device_->engine().forget_timer(attempt_.timer);
-  attempt_.timer = device_->engine().schedule(io::now() + pause, weak_from_this());
+  attempt_.timer = device_->engine().schedule(os::now() + pause, weak_from_this());
   if (attempt_.timer == 0) rest();
   return attempt_.timer != 0;
 }
@@ -219,7 +219,7 @@ void Wiring::drop_attempt() {
 }
 
 void Wiring::attempt_failed(std::string_view why) {
-  io::log(LogLevel::kDebug, "qp {:#x}: no connection to qp {:#x} at {} yet: {}", mine_.number,
+  os::log(LogLevel::kDebug, "qp {:#x}: no connection to qp {:#x} at {} yet: {}", mine_.number,
           peer_.number, peer_address_.text(), why);
   drop_attempt();
   static_cast<void>(try_again(roce::pause_before(attempt_.count++)));
@@ -228,7 +228,7 @@ void Wiring::attempt_failed(std::string_view why) {
 void Wiring::declined() {
   const roce::Verdict verdict = attempt_.greeting.verdict();
   if (verdict == roce::Verdict::kOtherSecret && !std::exchange(secret_logged_, true)) {
-    io::log(LogLevel::kWarning, "qp {:#x}: no connection to qp {:#x} at {}: {}", mine_.number,
+    os::log(LogLevel::kWarning, "qp {:#x}: no connection to qp {:#x} at {}: {}", mine_.number,
             peer_.number, peer_address_.text(), describe(verdict));
   }
   attempt_failed(describe(verdict));
@@ -254,7 +254,7 @@ void Wiring::attempt(Lock& lock) {
   attempt_.watching =
       device_->engine().add(attempt_.socket.get(), EPOLLOUT, weak_from_this()).has_value();
   if (!attempt_.watching) return attempt_failed("epoll takes no more descriptors");
-  attempt_.timer = device_->engine().schedule(io::now() + kAttemptLimit, weak_from_this());
+  attempt_.timer = device_->engine().schedule(os::now() + kAttemptLimit, weak_from_this());
   if (attempt_.timer == 0) attempt_failed(describe(Error::kNoMemory));
 }
 
@@ -302,7 +302,7 @@ void Wiring::pump(Lock& lock) {
       const roce::Hello peer = attempt_.greeting.peer();
       device_->engine().forget(attempt_.socket.get());
       attempt_.watching = false;
-      io::Fd socket = std::move(attempt_.socket);
+      os::Fd socket = std::move(attempt_.socket);
       drop_attempt();
       return hand_over(lock, std::move(socket), peer, true);
     }
@@ -382,7 +382,7 @@ void Wiring::not_adopted() {
   if (phase_ == Phase::kLinking) static_cast<void>(seek(roce::pause_before(0)));
 }
 
-void Wiring::adopt(io::Fd socket, const roce::Hello& peer) {
+void Wiring::adopt(os::Fd socket, const roce::Hello& peer) {
   Lock lock(mutex_);
   if (phase_ != Phase::kLinking) return;
   step(lock, [&] { hand_over(lock, std::move(socket), peer, false); });
@@ -393,7 +393,7 @@ void Wiring::adopt(io::Fd socket, const roce::Hello& peer) {
 // Wireshark knows a connection of iWARP by its MPA frames. Here there were none: in the capture the
 // hellos stand as the private data of a Request and a Reply, so that it reads what follows. Null:
 // nothing is captured, or the other end is of this process and captured already.
-std::unique_ptr<trace::Trace> Wiring::start_trace(const io::Fd& socket, const roce::Hello& peer,
+std::unique_ptr<trace::Trace> Wiring::start_trace(const os::Fd& socket, const roce::Hello& peer,
                                                   bool connector, bool crc) const {
   trace::Tracer* const tracer = device_->tracer();
   if (tracer == nullptr || is_itself()) return nullptr;
@@ -415,7 +415,7 @@ std::unique_ptr<trace::Trace> Wiring::start_trace(const io::Fd& socket, const ro
   return trace;
 }
 
-void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool connector) {
+void Wiring::hand_over(Lock& lock, os::Fd socket, const roce::Hello& peer, bool connector) {
   if (connector && !psn_agrees(peer.psn)) return attempt_failed("its PSN is another");
   if (peer.type != type_) return attempt_failed(describe(roce::Verdict::kOtherType));
   phase_ = Phase::kLinking;
@@ -455,7 +455,7 @@ void Wiring::hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool 
     phase_ = Phase::kLinked;
     given_up_ = false;
     stop_clock();
-    io::log(LogLevel::kInfo, "qp {:#x} - qp {:#x} at {}: connected, CRC {}, ULPDU {}", mine_.number,
+    os::log(LogLevel::kInfo, "qp {:#x} - qp {:#x} at {}: connected, CRC {}, ULPDU {}", mine_.number,
             peer_.number, peer_address_.text(), params.crc ? "on" : "off", params.max_ulpdu);
     return;
   }

@@ -27,7 +27,7 @@
 #include <mutex>
 
 #include "io/engine.h"
-#include "io/fd.h"
+#include "os/fd.h"
 #include "roce/greeting.h"
 #include "roce/rules.h"
 #include "verbs/device.h"
@@ -76,7 +76,7 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   // not_adopted() has to follow.
   [[nodiscard]] roce::Verdict consider(const roce::Hello& hello, const roce::Gid& source,
                                        roce::Hello& mine);
-  void adopt(io::Fd socket, const roce::Hello& peer);
+  void adopt(os::Fd socket, const roce::Hello& peer);
   void not_adopted();
 
   // --- engine ---
@@ -102,10 +102,10 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   void drop_attempt();
   void unwire();
   [[nodiscard]] bool try_again(Duration pause);
-  [[nodiscard]] std::unique_ptr<trace::Trace> start_trace(const io::Fd& socket,
+  [[nodiscard]] std::unique_ptr<trace::Trace> start_trace(const os::Fd& socket,
                                                           const roce::Hello& peer, bool connector,
                                                           bool crc) const;
-  void hand_over(Lock& lock, io::Fd socket, const roce::Hello& peer, bool connector);
+  void hand_over(Lock& lock, os::Fd socket, const roce::Hello& peer, bool connector);
   void rest();
   void start_clock();
   void stop_clock();
@@ -133,7 +133,7 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
 
   // To connect.
   struct Attempt {
-    io::Fd socket;
+    os::Fd socket;
     roce::Greeting greeting = roce::Greeting::listener();
     bool connecting = false;  // TCP's handshake is under way
     bool said_hello = false;

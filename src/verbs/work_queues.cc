@@ -52,7 +52,7 @@ Status WorkQueues::allocate(const QpOptions& o) {
 }
 
 Posted WorkQueues::post_receives(std::span<const RecvWr> wrs) {
-  const io::SpinGuard lock(rq_lock_);
+  const os::SpinGuard lock(rq_lock_);
   return queue_receives(wrs, caps_.max_recv_sge, rq_);
 }
 
@@ -111,7 +111,7 @@ void WorkQueues::flush_receives() {
     complete(done);
   }
   if (!has_own_receives()) return;
-  { const io::SpinGuard lock(rq_lock_); }
+  { const os::SpinGuard lock(rq_lock_); }
   while (rq_.head() != rq_.tail()) {
     proto::RecvDone done;
     done.wr_id = rq_.at(rq_.head()).wr_id;

@@ -13,7 +13,7 @@
 #include <span>
 #include <utility>
 
-#include "io/lock.h"
+#include "os/lock.h"
 #include "proto/work.h"
 
 namespace weft::verbs {
@@ -45,9 +45,9 @@ class WorkQueues {
   // --- posts ---
   [[nodiscard]] proto::SendQueue& sends() noexcept { return sq_; }
   [[nodiscard]] const proto::SendQueue& sends() const noexcept { return sq_; }
-  [[nodiscard]] io::SpinLock& send_lock() noexcept { return sq_lock_; }
+  [[nodiscard]] os::SpinLock& send_lock() noexcept { return sq_lock_; }
   // Posts that were under way are in the send queue when it returns.
-  void await_posts() noexcept { const io::SpinGuard lock(sq_lock_); }
+  void await_posts() noexcept { const os::SpinGuard lock(sq_lock_); }
   // REQUIRES: there is no shared receive queue, and caps() has receives.
   [[nodiscard]] Posted post_receives(std::span<const RecvWr> wrs);
   [[nodiscard]] std::uint32_t receives_posted() const noexcept {
@@ -103,9 +103,9 @@ class WorkQueues {
   std::shared_ptr<CompletionQueueImpl> recv_cq_;
   const std::shared_ptr<SharedReceiveQueueImpl> srq_;
   std::unique_ptr<CutOff> cut_off_;
-  io::SpinLock sq_lock_;  // producers of sq_
+  os::SpinLock sq_lock_;  // producers of sq_
   proto::SendQueue sq_;
-  io::SpinLock rq_lock_;  // producers of rq_
+  os::SpinLock rq_lock_;  // producers of rq_
   proto::RecvQueue rq_;
 };
 

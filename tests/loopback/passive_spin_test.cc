@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "io/cores.h"
+#include "os/cores.h"
 #include "support/weft_side.h"
 
 namespace weft::test {
@@ -33,7 +33,7 @@ bool a_core_is_idle() {
   std::ifstream file("/proc/loadavg");
   std::string text;
   std::getline(file, text);
-  return io::running_threads(text).value_or(1) < std::thread::hardware_concurrency();
+  return os::running_threads(text).value_or(1) < std::thread::hardware_concurrency();
 }
 
 // Whether the background looks on, as configured. Nullopt: the machine has no idle core.

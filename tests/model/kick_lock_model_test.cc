@@ -1,5 +1,5 @@
 // Every interleaving of a few threads over the kick lock, by explicit search. The steps of the lock
-// word are the real ones (io/kick_lock.h).
+// word are the real ones (os/kick_lock.h).
 #include <gtest/gtest.h>
 
 #include <array>
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "explore.h"
-#include "io/kick_lock.h"
+#include "os/kick_lock.h"
 
-namespace weft::io {
+namespace weft::os {
 namespace {
 
 constexpr int kThreads = 3;
@@ -125,4 +125,4 @@ TEST(KickLock, WhatIsKickedIsDoneByTheHolder) {
 }
 
 }  // namespace
-}  // namespace weft::io
+}  // namespace weft::os

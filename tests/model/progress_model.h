@@ -1,5 +1,5 @@
 // A lane and its shard as a few threads see them, one access of shared memory a step. The steps of
-// the lane's word and of the run lock are the real ones (progress/word.h, io/kick_lock.h); what
+// the lane's word and of the run lock are the real ones (progress/word.h, os/kick_lock.h); what
 // Shard::run(), Shard::tell(), Lane::leave(), Keeper::serve_now() and CompletionChannel::wait() do
 // around them is repeated here.
 #pragma once
@@ -9,13 +9,13 @@
 #include <type_traits>
 #include <vector>
 
-#include "io/kick_lock.h"
+#include "os/kick_lock.h"
 #include "progress/word.h"
 
 namespace weft::progress::model {
 
-using io::KickStep;
-using io::KickWord;
+using os::KickStep;
+using os::KickWord;
 
 enum class Mutant : std::uint8_t {
   kNone,
@@ -306,7 +306,7 @@ class Model {
     switch (me.pc) {
       case kEnter: {
         const KickStep s =
-            me.want == Want::kPoll ? io::kick_try_enter(w.lock) : io::kick_enter_or_kick(w.lock);
+            me.want == Want::kPoll ? os::kick_try_enter(w.lock) : os::kick_enter_or_kick(w.lock);
         w.lock = s.next;
         me.pc = s.done ? kNote : me.back;
         return true;
@@ -382,7 +382,7 @@ class Model {
         me.pc = kLeave;
         return true;
       case kLeave: {
-        const KickStep s = io::kick_leave(w.lock);
+        const KickStep s = os::kick_leave(w.lock);
         if (s.done || is(Mutant::kLeaveLosesKick) || me.passes == 2) {
           me.left |= !s.done && !is(Mutant::kLeaveLosesKick);
           w.lock = KickWord::kFree;
@@ -464,7 +464,7 @@ class Model {
         tell(me, me.back);
         return true;
       case kTell: {
-        const KickStep s = io::kick_if_held(w.lock);
+        const KickStep s = os::kick_if_held(w.lock);
         w.lock = s.next;
         me.pc = s.done ? me.back : kLookForSleepers;
         return true;

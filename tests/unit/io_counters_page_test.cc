@@ -164,10 +164,10 @@ TEST(CountersPage, OfAProcessThatWasKilledWhileItMadeItGoesToo) {
 }
 
 // Makes a page file like the one of this process at `path`, without counters in it.
-Fd leave_page(const std::string& path) {
+os::Fd leave_page(const std::string& path) {
   CountersPage page;
   page.size = sizeof page;
-  Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  os::Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   EXPECT_EQ(write(fd.get(), &page, sizeof page), static_cast<ssize_t>(sizeof page)) << path;
   return fd;
 }
@@ -184,10 +184,10 @@ TEST(CountersPage, APageThatNobodyHoldsIsNotOfTheProcessWithThatNumber) {
     _exit(0);
   }
   const std::string left = mine.substr(0, mine.rfind('.') + 1) + std::to_string(child);
-  const Fd fd = leave_page(left);
+  const os::Fd fd = leave_page(left);
   EXPECT_EQ(seen_by_another(child).first, Error::kNotFound);
   {
-    const Fd asker(open(left.c_str(), O_RDONLY | O_CLOEXEC));
+    const os::Fd asker(open(left.c_str(), O_RDONLY | O_CLOEXEC));
     ASSERT_EQ(flock(asker.get(), LOCK_SH), 0);
     EXPECT_EQ(seen_by_another(child).first, Error::kNotFound);
   }
@@ -221,7 +221,7 @@ TEST(CountersPage, TakesTheNameOfADeadProcessThoughAnAskerLooksAtItsPage) {
     ASSERT_TRUE(made);
     path = made->path;
   }
-  const Fd asker(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const os::Fd asker(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   ASSERT_EQ(flock(asker.get(), LOCK_SH | LOCK_NB), 0);
   const auto file = make_page_file(64);
   ASSERT_TRUE(file);
@@ -370,7 +370,7 @@ class Container {
     }
     close(ready[1]);
     close(stop[0]);
-    stop_ = Fd(stop[1]);
+    stop_ = os::Fd(stop[1]);
     char made = 'n';
     allowed_ = read(ready[0], &made, 1) == 1;
     made_ = made == 'y';
@@ -405,7 +405,7 @@ class Container {
     return child;
   }
   pid_t outer_ = 0;
-  Fd stop_;
+  os::Fd stop_;
   bool allowed_ = false;
   bool made_ = false;
 };

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "io/engine.h"
-#include "io/fd.h"
+#include "os/fd.h"
 
 namespace weft::io {
 namespace {
@@ -29,8 +29,8 @@ class Probe final : public Handler {
   void on_timer(TimerId id) override { timer(id); }
 };
 
-Fd readable_fd() { return Fd(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)); }
-Fd quiet_fd() { return Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
+os::Fd readable_fd() { return os::Fd(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)); }
+os::Fd quiet_fd() { return os::Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
 
 class EngineTest : public ::testing::Test {
  protected:
@@ -114,7 +114,7 @@ TEST(EngineSignals, StartOfTheThreadDeliversNoSignalThatItsCallerBlocks) {
 }
 
 TEST_F(EngineTest, ReadableDescriptorIsReportedOnTheEnginesThread) {
-  const Fd fd = readable_fd();
+  const os::Fd fd = readable_fd();
   const auto probe = std::make_shared<Probe>();
   std::promise<bool> on_thread;
   std::atomic<int> calls{0};
@@ -130,7 +130,7 @@ TEST_F(EngineTest, ReadableDescriptorIsReportedOnTheEnginesThread) {
 }
 
 TEST_F(EngineTest, EdgeIsReportedOnceAndAgainAfterModify) {
-  const Fd fd = readable_fd();
+  const os::Fd fd = readable_fd();
   const auto probe = std::make_shared<Probe>();
   std::atomic<int> calls{0};
   std::promise<void> first;
@@ -150,7 +150,7 @@ TEST_F(EngineTest, EdgeIsReportedOnceAndAgainAfterModify) {
 }
 
 TEST_F(EngineTest, SecondRegistrationOfADescriptorIsRefused) {
-  const Fd fd = quiet_fd();
+  const os::Fd fd = quiet_fd();
   const auto probe = std::make_shared<Probe>();
   ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, probe));
   const auto again = engine->add(fd.get(), EPOLLIN, probe);
@@ -163,7 +163,7 @@ TEST_F(EngineTest, SecondRegistrationOfADescriptorIsRefused) {
 }
 
 TEST_F(EngineTest, RemoveWaitsForTheCallbackThatRuns) {
-  const Fd fd = readable_fd();
+  const os::Fd fd = readable_fd();
   const auto probe = std::make_shared<Probe>();
   std::promise<void> inside;
   std::promise<void> go_on;
@@ -186,7 +186,7 @@ TEST_F(EngineTest, RemoveWaitsForTheCallbackThatRuns) {
 }
 
 TEST_F(EngineTest, ForgetDoesNotWait) {
-  const Fd fd = readable_fd();
+  const os::Fd fd = readable_fd();
   const auto probe = std::make_shared<Probe>();
   std::promise<void> inside;
   std::promise<void> go_on;
@@ -206,8 +206,8 @@ TEST_F(EngineTest, ForgetDoesNotWait) {
 }
 
 TEST_F(EngineTest, CallbackMayRemoveItselfAndOthers) {
-  const Fd a = readable_fd();
-  const Fd b = readable_fd();
+  const os::Fd a = readable_fd();
+  const os::Fd b = readable_fd();
   const auto first = std::make_shared<Probe>();
   const auto second = std::make_shared<Probe>();
   std::atomic<int> calls{0};
@@ -233,7 +233,7 @@ TEST_F(EngineTest, CallbackMayRemoveItselfAndOthers) {
 
 TEST_F(EngineTest, NoCallbackRunsAfterRemoveReturned) {
   for (int round = 0; round < 200; ++round) {
-    const Fd fd = readable_fd();
+    const os::Fd fd = readable_fd();
     auto probe = std::make_shared<Probe>();
     std::atomic<bool> removed{false};
     probe->io = [&](std::uint32_t) { EXPECT_FALSE(removed); };
@@ -251,11 +251,11 @@ TEST_F(EngineTest, ReusedDescriptorNumberGetsNoEventsOfItsPredecessor) {
     const auto new_probe = std::make_shared<Probe>();
     std::atomic<int> wrong{0};
     new_probe->io = [&](std::uint32_t) { ++wrong; };
-    Fd fd = readable_fd();
+    os::Fd fd = readable_fd();
     ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, old_probe));
     engine->remove(fd.get());
     fd.reset();
-    const Fd reused = quiet_fd();
+    const os::Fd reused = quiet_fd();
     ASSERT_TRUE(engine->add(reused.get(), EPOLLIN, new_probe));
     if (round % 10 == 0) settle();
     engine->remove(reused.get());
@@ -273,7 +273,7 @@ TEST_F(EngineTest, TimersRunInTheOrderOfTheirDeadlines) {
   };
   std::vector<TimerId> ids(3);
   ASSERT_TRUE(engine->post([&] {
-    const Instant start = now();
+    const Instant start = os::now();
     ids[2] = engine->schedule(start + Duration(3ms), probe);
     ids[0] = engine->schedule(start + Duration(1ms), probe);
     ids[1] = engine->schedule(start + Duration(2ms), probe);
@@ -284,9 +284,9 @@ TEST_F(EngineTest, TimersRunInTheOrderOfTheirDeadlines) {
 
 TEST_F(EngineTest, TimerNeverRunsBeforeItsDeadline) {
   const auto probe = std::make_shared<Probe>();
-  const Instant due = now() + Duration(15ms);
+  const Instant due = os::now() + Duration(15ms);
   std::promise<Instant> ran;
-  probe->timer = [&](TimerId) { ran.set_value(now()); };
+  probe->timer = [&](TimerId) { ran.set_value(os::now()); };
   EXPECT_NE(engine->schedule(due, probe), 0U);
   EXPECT_GE(ran.get_future().get(), due);
 }
@@ -295,14 +295,14 @@ TEST_F(EngineTest, CancelledTimerDoesNotRun) {
   const auto probe = std::make_shared<Probe>();
   std::atomic<int> calls{0};
   probe->timer = [&](TimerId) { ++calls; };
-  const TimerId id = engine->schedule(now() + Duration(5ms), probe);
+  const TimerId id = engine->schedule(os::now() + Duration(5ms), probe);
   engine->cancel(id);
   engine->cancel(id);
   engine->cancel(0);
   const auto later = std::make_shared<Probe>();
   std::promise<void> done;
   later->timer = [&](TimerId) { done.set_value(); };
-  EXPECT_NE(engine->schedule(now() + Duration(20ms), later), 0U);
+  EXPECT_NE(engine->schedule(os::now() + Duration(20ms), later), 0U);
   done.get_future().get();
   EXPECT_EQ(calls, 0);
 }
@@ -316,9 +316,9 @@ TEST_F(EngineTest, ThousandsOfCancelledTimersLeaveTheOthersAlone) {
   };
   std::vector<TimerId> doomed;
   for (int i = 0; i < 5000; ++i) {
-    doomed.push_back(engine->schedule(now() + Duration(1h), probe));
+    doomed.push_back(engine->schedule(os::now() + Duration(1h), probe));
     if (i % 500 != 0) continue;
-    EXPECT_NE(engine->schedule(now() + Duration(2ms), probe), 0U);
+    EXPECT_NE(engine->schedule(os::now() + Duration(2ms), probe), 0U);
   }
   for (const TimerId id : doomed) engine->cancel(id);
   done.get_future().get();
@@ -338,7 +338,7 @@ TEST_F(EngineTest, TimerThatOutlivesItsOwnerDoesNotRun) {
   probe->timer = [&](TimerId) { ++calls; };
   // The owner goes on the engine's thread, between the timer's deadline and its turn.
   ASSERT_TRUE(engine->post([&] {
-    EXPECT_NE(engine->schedule(now(), probe), 0U);
+    EXPECT_NE(engine->schedule(os::now(), probe), 0U);
     probe.reset();
   }));
   settle();
@@ -347,7 +347,7 @@ TEST_F(EngineTest, TimerThatOutlivesItsOwnerDoesNotRun) {
 }
 
 TEST_F(EngineTest, DescriptorThatOutlivesItsHandlerIsServedNoMore) {
-  const Fd fd = readable_fd();
+  const os::Fd fd = readable_fd();
   std::atomic<int> calls{0};
   auto probe = std::make_shared<Probe>();
   std::promise<void> inside;
@@ -379,7 +379,7 @@ TEST_F(EngineTest, HandlerLivesUntilItsCallbackHasReturned) {
     go_on.get_future().get();
     seen.set_value(*value);
   };
-  EXPECT_NE(engine->schedule(now(), probe), 0U);
+  EXPECT_NE(engine->schedule(os::now(), probe), 0U);
   inside.get_future().get();
   probe.reset();
   go_on.set_value();
@@ -398,7 +398,7 @@ TEST_F(EngineTest, OwnersComeAndGoUnderTheirTimers) {
         const auto mine = std::make_shared<std::atomic<std::uint64_t>>(1);
         probe->timer = [&calls, mine](TimerId) { calls += mine->load(); };
         for (int n = 0; n < 3; ++n) {
-          EXPECT_NE(engine->schedule(now() + Duration(20'000 * n), probe), 0U);
+          EXPECT_NE(engine->schedule(os::now() + Duration(20'000 * n), probe), 0U);
         }
         if (i % 7 != 0) continue;
         ASSERT_TRUE(engine->post([last = std::move(probe)]() mutable { last.reset(); }));
@@ -410,7 +410,7 @@ TEST_F(EngineTest, OwnersComeAndGoUnderTheirTimers) {
 }
 
 TEST_F(EngineTest, IdleEngineSleepsWithoutWakingUp) {
-  const Fd fd = quiet_fd();
+  const os::Fd fd = quiet_fd();
   const auto probe = std::make_shared<Probe>();
   ASSERT_TRUE(engine->add(fd.get(), EPOLLIN, probe));
   settle();

@@ -8,9 +8,9 @@
 #include <functional>
 
 #include "io/engine.h"
-#include "io/fd.h"
-#include "io/signal.h"
 #include "io/socket.h"
+#include "os/fd.h"
+#include "os/signal_queue.h"
 
 namespace weft::io {
 namespace {
@@ -36,14 +36,14 @@ TEST(Fork, GuardTellsTheChildFromItsParent) {
 TEST(Fork, ConnectionsAreClosedInTheChildAndOthersAreNot) {
   int pair[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-  const Fd connection = Fd::connection(pair[0]);
-  const Fd other(pair[1]);
+  const os::Fd connection = os::Fd::connection(pair[0]);
+  const os::Fd other(pair[1]);
   EXPECT_TRUE(in_child([&] { return !is_open(pair[0]) && is_open(pair[1]); }));
   EXPECT_TRUE(is_open(pair[0]));
 }
 
 TEST(Fork, ChildsCopyOfAConnectionDoesNotCloseANumberThatIsReused) {
-  Fd connection = Fd::connection(eventfd(0, 0));
+  os::Fd connection = os::Fd::connection(eventfd(0, 0));
   EXPECT_TRUE(in_child([&] {
     const int reused = eventfd(0, 0);
     if (reused != connection.get()) return false;
@@ -55,10 +55,10 @@ TEST(Fork, ChildsCopyOfAConnectionDoesNotCloseANumberThatIsReused) {
 TEST(Fork, ClosedConnectionsAreForgotten) {
   int number = -1;
   {
-    const Fd connection = Fd::connection(eventfd(0, 0));
+    const os::Fd connection = os::Fd::connection(eventfd(0, 0));
     number = connection.get();
   }
-  const Fd reused(eventfd(0, 0));
+  const os::Fd reused(eventfd(0, 0));
   ASSERT_EQ(reused.get(), number);
   EXPECT_TRUE(in_child([&] { return is_open(number); }));
 }
@@ -68,7 +68,7 @@ TEST(Fork, EngineRefusesInTheChildAndGoesOnInTheParent) {
   GTEST_SKIP() << "the thread sanitizer allows no threads in a child";
 #endif
   auto engine = std::move(*Engine::create());
-  const Fd fd(eventfd(1, EFD_NONBLOCK));
+  const os::Fd fd(eventfd(1, EFD_NONBLOCK));
   const auto handler = std::make_shared<NoHandler>();
   ASSERT_TRUE(engine->add(fd.get(), EPOLLIN | EPOLLET, handler));
   EXPECT_TRUE(in_child([&] {
@@ -76,7 +76,7 @@ TEST(Fork, EngineRefusesInTheChildAndGoesOnInTheParent) {
     const auto posted = engine->post([] {});
     engine->remove(fd.get());
     const bool refused = !added && added.error() == Error::kBadState && !posted &&
-                         engine->schedule(now(), handler) == 0;
+                         engine->schedule(os::now(), handler) == 0;
     engine.reset();
     auto mine = Engine::create();
     return refused && mine && (*mine)->post([] {}).has_value();
@@ -88,7 +88,7 @@ TEST(Fork, EngineRefusesInTheChildAndGoesOnInTheParent) {
 }
 
 TEST(Fork, SignalOfTheParentIsNotReadByTheChild) {
-  auto signal = std::move(*Signal<int>::create());
+  auto signal = std::move(*os::SignalQueue<int>::create());
   signal->push(1);
   EXPECT_TRUE(in_child([&] {
     const auto taken = signal->next(std::chrono::nanoseconds(0));

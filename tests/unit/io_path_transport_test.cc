@@ -27,7 +27,8 @@ struct Path {
     if (!pair.whole() || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()) != 0) {
       return nullptr;
     }
-    std::unique_ptr<Path> path(new Path{PathTransport(Fd(ends[0])), PathTransport(Fd(ends[1]))});
+    std::unique_ptr<Path> path(
+        new Path{PathTransport(os::Fd(ends[0])), PathTransport(os::Fd(ends[1]))});
     path->a.add_ring(std::move(*pair.initiator));
     path->b.add_ring(std::move(*pair.responder));
     for (PathTransport* t : {&path->a, &path->b}) {
@@ -76,7 +77,7 @@ class Watch {
   }
 
   Transport& transport_;
-  Fd epoll_;
+  os::Fd epoll_;
 };
 
 TEST(PathTransport, ChangesOverInEachDirectionByItself) {

@@ -26,8 +26,8 @@ namespace {
 constexpr std::uint32_t kBytes = kRingBytesMin;
 constexpr std::size_t kFileBytes = 4096 + 2 * std::size_t{kBytes};
 
-Fd connect_to(const RingTicket& ticket) {
-  Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+os::Fd connect_to(const RingTicket& ticket) {
+  os::Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   sockaddr_un at{};
   at.sun_family = AF_UNIX;
   const std::string name = fmt::format("weft-ring-{:016x}", ticket.name);
@@ -65,18 +65,18 @@ void send_with(int socket, std::span<const std::uint8_t> data, std::span<const i
   ASSERT_EQ(sendmsg(socket, &message, 0), static_cast<ssize_t>(data.size()));
 }
 
-Fd sealed_memory(int seals, std::size_t size = kFileBytes) {
-  Fd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+os::Fd sealed_memory(int seals, std::size_t size = kFileBytes) {
+  os::Fd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) return {};
   if (seals != 0 && fcntl(fd.get(), F_ADD_SEALS, seals) != 0) return {};
   return fd;
 }
 
 // The offer's answer to a peer that brings `memory` and says that it is of `bytes`.
-Error answer_to(const Fd& memory, std::uint32_t bytes = kBytes) {
+Error answer_to(const os::Fd& memory, std::uint32_t bytes = kBytes) {
   auto offer = RingOffer::open();
   if (!offer) return Error::kSystem;
-  const Fd socket = connect_to(offer->ticket());
+  const os::Fd socket = connect_to(offer->ticket());
   const int fd = memory.get();
   send_with(socket.get(), hello_of(offer->ticket(), bytes), {&fd, 1});
   const auto taken = offer->take();
@@ -89,8 +89,8 @@ class Answerer {
   Answerer(const RingTicket& ticket, const std::function<int(Result<Ring>&)>& body) {
     int ends[2];
     if (pipe(ends) != 0) std::abort();
-    said_ = Fd(ends[0]);
-    Fd say(ends[1]);
+    said_ = os::Fd(ends[0]);
+    os::Fd say(ends[1]);
     child_ = fork();
     if (child_ != 0) return;
     auto ring = answer_ring_offer(ticket, kBytes);
@@ -114,7 +114,7 @@ class Answerer {
   }
 
  private:
-  Fd said_;
+  os::Fd said_;
   pid_t child_ = -1;
 };
 
@@ -227,9 +227,9 @@ TEST(RingHandover, AnotherUserIsRefusedOnBothSides) {
   // As one who does not care: the initiator refuses what it brings.
   auto second = RingOffer::open();
   ASSERT_TRUE(second);
-  const Fd memory = sealed_memory(F_SEAL_SHRINK | F_SEAL_GROW);
+  const os::Fd memory = sealed_memory(F_SEAL_SHRINK | F_SEAL_GROW);
   EXPECT_EQ(as_somebody([&] {
-              const Fd socket = connect_to(second->ticket());
+              const os::Fd socket = connect_to(second->ticket());
               const int fd = memory.get();
               send_with(socket.get(), hello_of(second->ticket(), kBytes), {&fd, 1});
               return 0;
@@ -243,8 +243,8 @@ TEST(RingHandover, AnotherUserIsRefusedOnBothSides) {
 TEST(RingHandover, StrangersBeforeThePeerAreTurnedAway) {
   auto offer = RingOffer::open();
   ASSERT_TRUE(offer);
-  const Fd silent = connect_to(offer->ticket());
-  const Fd junk = connect_to(offer->ticket());
+  const os::Fd silent = connect_to(offer->ticket());
+  const os::Fd junk = connect_to(offer->ticket());
   ASSERT_EQ(write(junk.get(), "hello hello hello hello hello", 29), 29);
   RingTicket wrong = offer->ticket();
   ++wrong.proof;
@@ -276,9 +276,9 @@ TEST(RingHandover, OnlyMemoryOfTheSizeSaidIsTaken) {
 }
 
 TEST(RingHandover, DescriptorsThatAreNotMemoryAreRefused) {
-  EXPECT_EQ(answer_to(Fd(::socket(AF_UNIX, SOCK_STREAM, 0))), Error::kProtocol);
-  EXPECT_EQ(answer_to(Fd(open("/dev/zero", O_RDWR | O_CLOEXEC))), Error::kProtocol);
-  const Fd read_only_seal = sealed_memory(F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
+  EXPECT_EQ(answer_to(os::Fd(::socket(AF_UNIX, SOCK_STREAM, 0))), Error::kProtocol);
+  EXPECT_EQ(answer_to(os::Fd(open("/dev/zero", O_RDWR | O_CLOEXEC))), Error::kProtocol);
+  const os::Fd read_only_seal = sealed_memory(F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
   const Error refused = answer_to(read_only_seal);
   EXPECT_TRUE(refused == Error::kSystem || refused == Error::kProtocol);
 }
@@ -291,12 +291,12 @@ TEST(RingHandover, SealsThatKeepUsFromOursAreRefused) {
 TEST(RingHandover, SurplusDescriptorsAreClosed) {
   auto offer = RingOffer::open();
   ASSERT_TRUE(offer);
-  const Fd socket = connect_to(offer->ticket());
-  const Fd memory = sealed_memory(F_SEAL_SHRINK | F_SEAL_GROW);
+  const os::Fd socket = connect_to(offer->ticket());
+  const os::Fd memory = sealed_memory(F_SEAL_SHRINK | F_SEAL_GROW);
   std::array<int, 2> ends;
   ASSERT_EQ(pipe(ends.data()), 0);
-  const Fd reader(ends[0]);
-  Fd writer(ends[1]);
+  const os::Fd reader(ends[0]);
+  os::Fd writer(ends[1]);
   const std::array<int, 2> both{memory.get(), writer.get()};
   send_with(socket.get(), hello_of(offer->ticket(), kBytes), both);
   EXPECT_FALSE(offer->take());
@@ -308,8 +308,8 @@ TEST(RingHandover, SurplusDescriptorsAreClosed) {
 TEST(RingHandover, NobodyCanPunchHolesOnceBothHaveTheMemory) {
   auto offer = RingOffer::open();
   ASSERT_TRUE(offer);
-  const Fd socket = connect_to(offer->ticket());
-  const Fd memory = sealed_memory(F_SEAL_SHRINK | F_SEAL_GROW);
+  const os::Fd socket = connect_to(offer->ticket());
+  const os::Fd memory = sealed_memory(F_SEAL_SHRINK | F_SEAL_GROW);
   void* peers = mmap(nullptr, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
   ASSERT_NE(peers, MAP_FAILED);
   const int fd = memory.get();

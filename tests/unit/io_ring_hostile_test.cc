@@ -47,19 +47,20 @@ std::uint64_t seed() {
 struct Hostile {
   RingMemory memory;
   Ring victim;
-  Fd bell;
+  os::Fd bell;
 
   static std::unique_ptr<Hostile> make() {
     auto made = RingMemory::create(kRingBytesMin);
     if (!made) return nullptr;
-    auto taken = RingMemory::adopt(Fd(dup(made->fd())), kRingBytesMin);
+    auto taken = RingMemory::adopt(os::Fd(dup(made->fd())), kRingBytesMin);
     std::array<int, 2> ends;
     if (!taken || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()) != 0) {
       return nullptr;
     }
-    Ring victim(std::move(*taken), Fd(ends[0]), 1);
+    Ring victim(std::move(*taken), os::Fd(ends[0]), 1);
     if (!victim.secure()) return nullptr;
-    return std::unique_ptr<Hostile>(new Hostile{std::move(*made), std::move(victim), Fd(ends[1])});
+    return std::unique_ptr<Hostile>(
+        new Hostile{std::move(*made), std::move(victim), os::Fd(ends[1])});
   }
   [[nodiscard]] RingSide& mine() const { return memory.side(0); }
   [[nodiscard]] RingSide& its() const { return memory.side(1); }

@@ -129,7 +129,7 @@ TEST(SpareRing, BrokenOneIsGivenBack) {
 TEST(SpareRing, PeerThatCannotBeToldFromOthersIsNotServedAgain) {
   auto memory = RingMemory::create(kBytes);
   ASSERT_TRUE(memory);
-  Ring ring(std::move(*memory), Fd(), 0, {.peer_pid = 0, .peer_user = geteuid()});
+  Ring ring(std::move(*memory), os::Fd(), 0, {.peer_pid = 0, .peer_user = geteuid()});
   EXPECT_FALSE(std::move(ring).spare());
 }
 

@@ -21,7 +21,7 @@ struct Connected {
   explicit Connected(const char* where = "127.0.0.1:0", const Config& config = {},
                      bool loopback = true) {
     const SocketAddress local = *SocketAddress::parse(where);
-    Fd listener = *open_socket(local.family());
+    os::Fd listener = *open_socket(local.family());
     EXPECT_TRUE(bind_socket(listener.get(), local, false, false));
     EXPECT_TRUE(listen_socket(listener.get(), 4));
     active = *open_socket(local.family());
@@ -34,7 +34,7 @@ struct Connected {
     tune_connected(active.get(), config, loopback);
     tune_connected(passive.get(), config, loopback);
   }
-  Fd active, passive;
+  os::Fd active, passive;
   SocketAddress peer;
 };
 
@@ -136,7 +136,7 @@ TEST(Socket, EffectiveMssIsThatOfTheLoopbackDevice) {
 
 TEST(Socket, ResetReachesThePeerEvenThroughASecondDescriptor) {
   Connected c;
-  const Fd duplicate(dup(c.active.get()));
+  const os::Fd duplicate(dup(c.active.get()));
   close_with_reset(std::move(c.active));
   ASSERT_TRUE(wait_for(c.passive.get(), POLLIN));
   char octet = 0;
@@ -147,11 +147,11 @@ TEST(Socket, ResetReachesThePeerEvenThroughASecondDescriptor) {
 TEST(Socket, RefusedConnectionIsTold) {
   SocketAddress nobody;
   {
-    const Fd fd = *open_socket(AF_INET);
+    const os::Fd fd = *open_socket(AF_INET);
     ASSERT_TRUE(bind_socket(fd.get(), *SocketAddress::parse("127.0.0.1:0"), false, false));
     nobody = local_address(fd.get());
   }
-  const Fd fd = *open_socket(AF_INET);
+  const os::Fd fd = *open_socket(AF_INET);
   auto outcome = begin_connect(fd.get(), nobody);
   if (outcome) {
     ASSERT_TRUE(wait_for(fd.get(), POLLOUT));
@@ -162,9 +162,9 @@ TEST(Socket, RefusedConnectionIsTold) {
 }
 
 TEST(Socket, TakenPortAndForeignAddressAreTold) {
-  const Fd first = *open_socket(AF_INET);
+  const os::Fd first = *open_socket(AF_INET);
   ASSERT_TRUE(bind_socket(first.get(), *SocketAddress::parse("127.0.0.1:0"), false, false));
-  const Fd second = *open_socket(AF_INET);
+  const os::Fd second = *open_socket(AF_INET);
   const auto taken = bind_socket(second.get(), local_address(first.get()), false, false);
   ASSERT_FALSE(taken);
   EXPECT_EQ(taken.error(), Error::kAddressInUse);
@@ -175,7 +175,7 @@ TEST(Socket, TakenPortAndForeignAddressAreTold) {
 }
 
 TEST(Socket, NobodyWaitingToBeAcceptedIsATimeout) {
-  const Fd fd = *open_socket(AF_INET);
+  const os::Fd fd = *open_socket(AF_INET);
   ASSERT_TRUE(bind_socket(fd.get(), *SocketAddress::parse("127.0.0.1:0"), false, false));
   ASSERT_TRUE(listen_socket(fd.get(), 1));
   SocketAddress peer;

@@ -16,8 +16,8 @@
 #include <functional>
 #include <memory>
 
-#include "io/clock.h"
-#include "io/fd.h"
+#include "os/clock.h"
+#include "os/fd.h"
 #include "progress/lane.h"
 
 namespace weft::progress::test {
@@ -80,7 +80,7 @@ class FakeHost final : public ProgressHost {
   [[nodiscard]] Rings& rings() noexcept override { return rings_; }
   [[nodiscard]] std::uint64_t ticks_per_us() const noexcept override { return 1000; }
   [[nodiscard]] unsigned cores() const noexcept override { return 2; }
-  [[nodiscard]] const io::Cores& machine_cores() const noexcept override { return cores_; }
+  [[nodiscard]] const os::Cores& machine_cores() const noexcept override { return cores_; }
   void note_up(int) override {}
   void note_without_batch() override {}
 
@@ -90,7 +90,7 @@ class FakeHost final : public ProgressHost {
  private:
   proto::StagTable stags_{1, [] { return 4U; }, 16};
   Rings rings_;
-  io::Cores cores_;
+  os::Cores cores_;
 };
 
 class FakeTransport final : public io::Transport {
@@ -139,7 +139,7 @@ class FakeTransport final : public io::Transport {
   [[nodiscard]] const char* path() const noexcept override { return "tcp"; }
 
  private:
-  const io::Fd fd_;
+  const os::Fd fd_;
 };
 
 class FakeOwner final : public LaneOwner, public std::enable_shared_from_this<FakeOwner> {
@@ -200,7 +200,7 @@ class FakeOwner final : public LaneOwner, public std::enable_shared_from_this<Fa
   }
   void first_fpdu() override {}
   void stream_down(proto::StreamEnd, TerminateCode, bool) override {}
-  Instant now() override { return io::now(); }
+  Instant now() override { return os::now(); }
 };
 
 // A thread is said to sleep on it: so nobody else runs it.

@@ -284,7 +284,7 @@ class DatagramStranger : public ::testing::Test {
 
   const Side a;
   const Side friendly;
-  io::Fd fd_;
+  os::Fd fd_;
 };
 
 TEST_F(DatagramStranger, NonsenseIsDroppedAndCounted) {

@@ -12,7 +12,7 @@
 #include <future>
 #include <list>
 
-#include "io/lock.h"
+#include "os/lock.h"
 #include "verbs_testing.h"
 
 namespace weft::verbs::test {
@@ -54,7 +54,7 @@ namespace {
 // Connects, asks and leaves. False: the listener's queue in the kernel is full.
 bool ask_and_leave(const SocketAddress& peer) {
   const RawSocket client(
-      io::Fd(socket(peer.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+      os::Fd(socket(peer.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   static_cast<void>(::connect(client.fd(), peer.get(), peer.size()));
   constexpr int kPatienceMs = 10;
   pollfd p{client.fd(), POLLOUT, 0};
@@ -260,7 +260,7 @@ class FewDescriptors {
  public:
   explicit FewDescriptors(rlim_t more) {
     EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
-    const io::Fd next(dup(STDERR_FILENO));
+    const os::Fd next(dup(STDERR_FILENO));
     const rlimit few{static_cast<rlim_t>(next.get()) + more, before_.rlim_max};
     EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
   }
@@ -280,7 +280,7 @@ TEST_F(ListenerTest, SilentConnectionsDoNotKeepTheLastDescriptors) {
   const Passive passive(patient);
   std::vector<RawSocket> clients;
   while (clients.size() < kSilent + kHonest) {
-    clients.emplace_back(io::Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+    clients.emplace_back(os::Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
   }
   const FewDescriptors few(kDescriptors);
   const SocketAddress peer = passive.address();
@@ -306,7 +306,7 @@ TEST_F(ListenerTest, SilentConnectionsLeaveDescriptorsToTheProgramAndToOtherList
   const Passive second(patient, 10);
   std::vector<RawSocket> clients;
   while (clients.size() < kSilent + 2) {
-    clients.emplace_back(io::Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+    clients.emplace_back(os::Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
   }
   const FewDescriptors few(kDescriptors);
   const auto call = [&](const RawSocket& client, const Passive& server) {
@@ -321,7 +321,7 @@ TEST_F(ListenerTest, SilentConnectionsLeaveDescriptorsToTheProgramAndToOtherList
     honest.send(request());
     const ConnectionEvent event = expect_event(*servers[i]->channel, EventType::kConnectRequest);
     ASSERT_NE(event.connection, nullptr);
-    EXPECT_TRUE(io::Fd(dup(STDERR_FILENO)));
+    EXPECT_TRUE(os::Fd(dup(STDERR_FILENO)));
     EXPECT_TRUE(patient.device->create_channel());
     QpSet set(patient);
     EXPECT_TRUE(event.connection->accept(set.qp, plain_params()));
@@ -380,27 +380,27 @@ class KeptEvents final : public EventChannel {
     return fail(Error::kTimedOut);
   }
   void post(ConnectionEvent&& event) override {
-    const io::MutexLock lock(mutex_);
+    const os::MutexLock lock(mutex_);
     events_.push_back(std::move(event));
     most_ = std::max(most_, events_.size());
   }
   std::size_t size() const {
-    const io::MutexLock lock(mutex_);
+    const os::MutexLock lock(mutex_);
     return events_.size();
   }
   std::size_t most() const {
-    const io::MutexLock lock(mutex_);
+    const os::MutexLock lock(mutex_);
     return most_;
   }
   ConnectionEvent take() {
-    const io::MutexLock lock(mutex_);
+    const os::MutexLock lock(mutex_);
     ConnectionEvent event = std::move(events_.front());
     events_.pop_front();
     return event;
   }
 
  private:
-  mutable io::Mutex mutex_;
+  mutable os::Mutex mutex_;
   std::deque<ConnectionEvent> events_ WEFT_GUARDED_BY(mutex_);
   std::size_t most_ WEFT_GUARDED_BY(mutex_) = 0;
 };
@@ -495,7 +495,7 @@ TEST_F(ListenerTest, ClosingItClosesWhatWasNotDelivered) {
   // The one the application has is still its own.
   QpSet set(host);
   EXPECT_TRUE(mine[0]->accept(set.qp, plain_params()));
-  const io::Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const os::Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   EXPECT_NE(connect(fd.get(), address.get(), address.size()), 0);
 }
 

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "io/log.h"
+#include "os/log.h"
 #include "roce/qp_number.h"
 #include "verbs_wired.h"
 
@@ -52,9 +52,9 @@ class WiringPorts : public ::testing::Test {
 // What is logged until the end of its life.
 class Logged {
  public:
-  Logged() { EXPECT_TRUE(io::configure_log(LogLevel::kError, path_)); }
+  Logged() { EXPECT_TRUE(os::configure_log(LogLevel::kError, path_)); }
   ~Logged() {
-    EXPECT_TRUE(io::configure_log(LogLevel::kWarning, ""));
+    EXPECT_TRUE(os::configure_log(LogLevel::kWarning, ""));
     unlink(path_.c_str());
   }
   [[nodiscard]] std::string text() const {

@@ -54,13 +54,13 @@ Passive::Passive(Host& host, int backlog) : channel(new_channel()) {
   EXPECT_TRUE(listener->listen(backlog));
 }
 
-RawSocket::RawSocket(io::Fd fd) : fd_(std::move(fd)) {
+RawSocket::RawSocket(os::Fd fd) : fd_(std::move(fd)) {
   const timeval limit{10, 0};
   setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
 }
 
 RawSocket RawSocket::connect(const SocketAddress& peer) {
-  RawSocket out(io::Fd(socket(peer.family(), SOCK_STREAM | SOCK_CLOEXEC, 0)));
+  RawSocket out(os::Fd(socket(peer.family(), SOCK_STREAM | SOCK_CLOEXEC, 0)));
   EXPECT_EQ(::connect(out.fd(), peer.get(), peer.size()), 0);
   return out;
 }
@@ -97,7 +97,7 @@ RawListener::RawListener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))
 SocketAddress RawListener::address() const { return io::local_address(fd_.get()); }
 
 RawSocket RawListener::accept() const {
-  return RawSocket(io::Fd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+  return RawSocket(os::Fd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
 }
 
 bool raise_descriptor_limit(std::uint64_t wanted) {

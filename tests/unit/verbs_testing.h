@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "io/fd.h"
+#include "os/fd.h"
 #include "verbs/device.h"
 #include "verbs/pd.h"
 #include "wire/mpa_startup.h"
@@ -58,7 +58,7 @@ struct Passive {
 class RawSocket {
  public:
   [[nodiscard]] static RawSocket connect(const SocketAddress& peer);
-  explicit RawSocket(io::Fd fd);
+  explicit RawSocket(os::Fd fd);
   void send(const Bytes& bytes) const;
   [[nodiscard]] Bytes receive(std::size_t count) const;  // fewer: the peer has closed
   [[nodiscard]] bool closed() const;  // FIN or reset comes, and nothing before it
@@ -66,7 +66,7 @@ class RawSocket {
   void close() { fd_.reset(); }
 
  private:
-  io::Fd fd_;
+  os::Fd fd_;
 };
 
 // A socket that waits for one connection.
@@ -77,7 +77,7 @@ class RawListener {
   [[nodiscard]] RawSocket accept() const;
 
  private:
-  io::Fd fd_;
+  os::Fd fd_;
 };
 
 [[nodiscard]] Bytes request(std::uint8_t revision = 1, const Bytes& private_data = {});

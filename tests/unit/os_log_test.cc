@@ -7,9 +7,9 @@
 #include <iterator>
 #include <string>
 
-#include "io/log.h"
+#include "os/log.h"
 
-namespace weft::io {
+namespace weft::os {
 namespace {
 
 class LogTest : public ::testing::Test {
@@ -82,4 +82,4 @@ TEST_F(LogTest, ChildOfForkLogsToTheSameFile) {
 }
 
 }  // namespace
-}  // namespace weft::io
+}  // namespace weft::os

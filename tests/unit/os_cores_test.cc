@@ -1,4 +1,4 @@
-#include "io/cores.h"
+#include "os/cores.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace weft::io {
+namespace weft::os {
 namespace {
 
 TEST(Cores, TheFourthColumnCountsThreadsThatRunOrWait) {
@@ -95,4 +95,4 @@ TEST_F(Groups, WhatIsNotThatTextSetsNoLimit) {
 TEST(Cores, TheSystemSays) { EXPECT_TRUE(Cores().are_enough().has_value()); }
 
 }  // namespace
-}  // namespace weft::io
+}  // namespace weft::os

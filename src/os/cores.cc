@@ -1,4 +1,4 @@
-#include "io/cores.h"
+#include "os/cores.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,13 +9,13 @@
 
 #include "os/cancel.h"
 
-namespace weft::io {
+namespace weft::os {
 namespace {
 
 // The first octets of a file of the kernel's; empty: it is not there.
 std::string text_of(const std::string& path) {
   std::array<char, 4096> text;
-  const os::NoCancel guard;
+  const NoCancel guard;
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   const ssize_t size = file ? ::read(file.get(), text.data(), text.size()) : -1;
   return size <= 0 ? std::string() : std::string(text.data(), static_cast<std::size_t>(size));
@@ -100,12 +100,12 @@ unsigned usable_cores(const std::string& root) {
 }
 
 Cores::Cores()
-    : load_(os::uncancelled([] { return ::open("/proc/loadavg", O_RDONLY | O_CLOEXEC); })),
+    : load_(uncancelled([] { return ::open("/proc/loadavg", O_RDONLY | O_CLOEXEC); })),
       online_(static_cast<unsigned>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)))) {}
 
 std::optional<bool> Cores::are_enough() const {
   std::array<char, 64> text;
-  const os::NoCancel guard;
+  const NoCancel guard;
   const ssize_t size = load_ ? ::pread(load_.get(), text.data(), text.size(), 0) : -1;
   if (size <= 0) return std::nullopt;
   const auto running = running_threads({text.data(), static_cast<std::size_t>(size)});
@@ -126,4 +126,4 @@ std::optional<unsigned> running_threads(std::string_view loadavg) {
   return running;
 }
 
-}  // namespace weft::io
+}  // namespace weft::os

@@ -8,13 +8,13 @@
 
 #include <array>
 
-#include "io/fd.h"
-#include "io/log.h"
-#include "io/signal.h"
 #include "os/calls.h"
+#include "os/fd.h"
+#include "os/log.h"
+#include "os/signal_queue.h"
 #include "support/cancelled.h"
 
-namespace weft::io {
+namespace weft::os {
 namespace {
 
 using weft::test::comes_back;
@@ -42,8 +42,8 @@ TEST_F(CancelTest, AGuardPutsItOff) {
   bool inside = false;
   EXPECT_FALSE(comes_back([&] {
     {
-      const os::NoCancel outer;
-      { const os::NoCancel inner; }
+      const NoCancel outer;
+      { const NoCancel inner; }
       pthread_testcancel();
       inside = true;
     }
@@ -55,7 +55,7 @@ TEST_F(CancelTest, AGuardPutsItOff) {
 TEST_F(CancelTest, AGuardLeavesErrnoAndAThreadThatMayNotBeCancelled) {
   errno = EDOM;
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
-  { const os::NoCancel guard; }
+  { const NoCancel guard; }
   int before = PTHREAD_CANCEL_ENABLE;
   pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &before);
   EXPECT_EQ(before, PTHREAD_CANCEL_DISABLE);
@@ -65,13 +65,13 @@ TEST_F(CancelTest, AGuardLeavesErrnoAndAThreadThatMayNotBeCancelled) {
 TEST_F(CancelTest, CallsDoWhatTheLibrarysDoAndAreNoPoints) {
   EXPECT_TRUE(comes_back([&] {
     std::array<char, 4> in{};
-    EXPECT_EQ(os::calls::send(pair[0], "abc", 3, MSG_NOSIGNAL), 3);
-    EXPECT_EQ(os::calls::recv(pair[1], in.data(), in.size(), 0), 3);
+    EXPECT_EQ(calls::send(pair[0], "abc", 3, MSG_NOSIGNAL), 3);
+    EXPECT_EQ(calls::recv(pair[1], in.data(), in.size(), 0), 3);
     EXPECT_EQ(in[2], 'c');
-    EXPECT_EQ(os::calls::recv(pair[1], in.data(), in.size(), 0), -1);
+    EXPECT_EQ(calls::recv(pair[1], in.data(), in.size(), 0), -1);
     EXPECT_EQ(errno, EAGAIN);
-    EXPECT_EQ(os::calls::write(pair[0], "de", 2), 2);
-    EXPECT_EQ(os::calls::read(pair[1], in.data(), in.size()), 2);
+    EXPECT_EQ(calls::write(pair[0], "de", 2), 2);
+    EXPECT_EQ(calls::read(pair[1], in.data(), in.size()), 2);
     EXPECT_EQ(in[1], 'e');
   }));
 }
@@ -85,14 +85,14 @@ TEST_F(CancelTest, CallsWithListsDoWhatTheLibrarysDoAndAreNoPoints) {
     mmsghdr message{};
     message.msg_hdr.msg_iov = &out;
     message.msg_hdr.msg_iovlen = 1;
-    EXPECT_EQ(os::calls::sendmsg(pair[0], &message.msg_hdr, MSG_NOSIGNAL), 3);
-    EXPECT_EQ(os::calls::sendmmsg(pair[0], &message, 1, MSG_NOSIGNAL), 1);
+    EXPECT_EQ(calls::sendmsg(pair[0], &message.msg_hdr, MSG_NOSIGNAL), 3);
+    EXPECT_EQ(calls::sendmmsg(pair[0], &message, 1, MSG_NOSIGNAL), 1);
     message.msg_hdr.msg_iov = &into;
-    EXPECT_EQ(os::calls::recvmsg(pair[1], &message.msg_hdr, 0), 3);
-    EXPECT_EQ(os::calls::recvmmsg(pair[1], &message, 1, MSG_DONTWAIT), 1);
+    EXPECT_EQ(calls::recvmsg(pair[1], &message.msg_hdr, 0), 3);
+    EXPECT_EQ(calls::recvmmsg(pair[1], &message, 1, MSG_DONTWAIT), 1);
     EXPECT_EQ(message.msg_len, 3U);
     EXPECT_EQ(in[0], 'f');
-    EXPECT_EQ(os::calls::preadv2(file.get(), &into, 1, 1, 0), 4);
+    EXPECT_EQ(calls::preadv2(file.get(), &into, 1, 1, 0), 4);
     EXPECT_EQ(in[0], 'E');  // 0x7f ELF
   }));
 }
@@ -105,7 +105,7 @@ TEST_F(CancelTest, ALookAtAnEpollIsNoPoint) {
     event.data.u32 = 7;
     EXPECT_EQ(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, pair[0], &event), 0);
     event = {};
-    EXPECT_EQ(os::calls::epoll_look(epoll.get(), &event, 1), 1);
+    EXPECT_EQ(calls::epoll_look(epoll.get(), &event, 1), 1);
     EXPECT_EQ(event.data.u32, 7U);
   }));
 }
@@ -121,7 +121,7 @@ TEST_F(CancelTest, ClosingAndLoggingAreNoPoints) {
 }
 
 TEST_F(CancelTest, AnItemOfASignalIsNotLostWithAThread) {
-  const auto signal = std::move(*Signal<int>::create());
+  const auto signal = std::move(*SignalQueue<int>::create());
   EXPECT_TRUE(comes_back([&] {
     signal->push(1);
     EXPECT_EQ(signal->try_pop(), 1);
@@ -134,4 +134,4 @@ TEST_F(CancelTest, AnItemOfASignalIsNotLostWithAThread) {
 }
 
 }  // namespace
-}  // namespace weft::io
+}  // namespace weft::os

@@ -3,9 +3,9 @@
 
 #include <string>
 
-namespace weft::io {
+namespace weft::os {
 
 // Each "%p" becomes the process id.
 [[nodiscard]] std::string with_pid(std::string path);
 
-}  // namespace weft::io
+}  // namespace weft::os

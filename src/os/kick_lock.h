@@ -10,10 +10,10 @@
 #include <atomic>
 #include <cstdint>
 
-#include "io/annotations.h"
-#include "io/lock.h"
+#include "os/annotations.h"
+#include "os/lock.h"
 
-namespace weft::io {
+namespace weft::os {
 
 enum class KickWord : std::uint8_t {
   kFree,
@@ -54,7 +54,7 @@ class WEFT_CAPABILITY("kick lock") KickLock {
     return apply(kick_enter_or_kick);
   }
   // True: there is a holder, who will do one more pass. Never enters.
-  [[nodiscard]] bool kick_if_held() noexcept { return apply(weft::io::kick_if_held); }
+  [[nodiscard]] bool kick_if_held() noexcept { return apply(weft::os::kick_if_held); }
   // Leaves whatever comes. True: there was a kick, and the pass it asks for is still to be done.
   [[nodiscard]] bool leave_at_once() noexcept WEFT_RELEASE() WEFT_NOT_ANALYZED {
     return word_.exchange(KickWord::kFree, std::memory_order_seq_cst) == KickWord::kKicked;
@@ -98,4 +98,4 @@ class WEFT_CAPABILITY("kick lock") KickLock {
   std::atomic<KickWord> word_{KickWord::kFree};
 };
 
-}  // namespace weft::io
+}  // namespace weft::os

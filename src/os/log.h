@@ -14,7 +14,7 @@
 
 #include "base/result.h"
 
-namespace weft::io {
+namespace weft::os {
 
 namespace detail {
 extern std::atomic<LogLevel> g_log_level;
@@ -35,4 +35,4 @@ void log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
   detail::write_log(level, fmt::format(format, std::forward<Args>(args)...));
 }
 
-}  // namespace weft::io
+}  // namespace weft::os

@@ -1,4 +1,4 @@
-#include "io/signal.h"
+#include "os/signal_queue.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -8,27 +8,26 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "io/clock.h"
 #include "os/clock.h"
 #include "os/event_fd.h"
 
-namespace weft::io {
+namespace weft::os {
 
 Result<SignalFd> SignalFd::create() {
-  os::Fd fd = os::make_event(0, 0);
+  Fd fd = make_event(0, 0);
   if (!fd) return fail(system_error(errno));
   return SignalFd(std::move(fd));
 }
 
-void SignalFd::set() noexcept { os::raise_event(fd_.get()); }
+void SignalFd::set() noexcept { raise_event(fd_.get()); }
 
 void SignalFd::clear() noexcept {
   std::uint64_t count = 0;
   iovec v{&count, sizeof count};
   // RWF_NOWAIT: an application that reads the descriptor behind our back must not make us sleep
   // here.
-  if (os::calls::preadv2(fd_.get(), &v, 1, -1, RWF_NOWAIT) >= 0 || errno != EOPNOTSUPP) return;
-  const os::NoCancel guard;
+  if (calls::preadv2(fd_.get(), &v, 1, -1, RWF_NOWAIT) >= 0 || errno != EOPNOTSUPP) return;
+  const NoCancel guard;
   pollfd p{fd_.get(), POLLIN, 0};
   if (poll(&p, 1, 0) == 1) static_cast<void>(!read(fd_.get(), &count, sizeof count));
 }
@@ -46,7 +45,7 @@ Status Waiter::wait() {
   timespec limit{};
   timespec* limit_at = nullptr;
   if (!until_.is_never()) {
-    limit = os::timespec_of(std::max<std::int64_t>((until_ - now()).count(), 0));
+    limit = timespec_of(std::max<std::int64_t>((until_ - now()).count(), 0));
     limit_at = &limit;
   } else {
     const int flags = fcntl(fd_, F_GETFL);
@@ -59,4 +58,4 @@ Status Waiter::wait() {
   return fail(errno == EINTR ? Error::kAborted : system_error(errno));
 }
 
-}  // namespace weft::io
+}  // namespace weft::os

@@ -1,13 +1,13 @@
-#include "io/ticks.h"
+#include "os/ticks.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "io/clock.h"
+#include "os/clock.h"
 
-namespace weft::io {
+namespace weft::os {
 namespace {
 
 // How far a measure of 10 ms by ticks is from the clock, as a part of it.
@@ -29,4 +29,4 @@ TEST(Ticks, AreThoseOfTheClock) {
 }
 
 }  // namespace
-}  // namespace weft::io
+}  // namespace weft::os

@@ -19,7 +19,7 @@
 #include "os/fd.h"
 #include "os/fork.h"
 
-namespace weft::io {
+namespace weft::os {
 
 // The descriptor: readable or not. REQUIRES: set() and clear() alternate, under one lock.
 class SignalFd {
@@ -31,8 +31,8 @@ class SignalFd {
   [[nodiscard]] bool non_blocking() const noexcept;
 
  private:
-  explicit SignalFd(os::Fd fd) : fd_(std::move(fd)) {}
-  os::Fd fd_;
+  explicit SignalFd(Fd fd) : fd_(std::move(fd)) {}
+  Fd fd_;
 };
 
 using Timeout = std::optional<std::chrono::nanoseconds>;
@@ -51,13 +51,13 @@ class Waiter {
 };
 
 template <class T>
-class Signal {
+class SignalQueue {
  public:
   //   kSystem   no descriptors
-  [[nodiscard]] static Result<std::unique_ptr<Signal>> create() {
+  [[nodiscard]] static Result<std::unique_ptr<SignalQueue>> create() {
     auto fd = SignalFd::create();
     if (!fd) return fail(fd.error());
-    return std::unique_ptr<Signal>(new Signal(std::move(*fd)));
+    return std::unique_ptr<SignalQueue>(new SignalQueue(std::move(*fd)));
   }
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
@@ -176,7 +176,7 @@ class Signal {
  private:
   static constexpr std::size_t kSpareMax = 64;
 
-  explicit Signal(SignalFd fd) : fd_(std::move(fd)) {}
+  explicit SignalQueue(SignalFd fd) : fd_(std::move(fd)) {}
   void append_locked(T item) {
     if (spare_.empty()) return items_.push_back(std::move(item));
     spare_.front() = std::move(item);
@@ -202,7 +202,7 @@ class Signal {
     if (std::exchange(shown_, false)) fd_.clear();
   }
 
-  const os::ForkGuard fork_;
+  const ForkGuard fork_;
   mutable std::mutex mutex_;
   std::list<T> items_;
   std::list<T> spare_;  // nodes of items that were taken: the next ones need no memory
@@ -211,4 +211,4 @@ class Signal {
   SignalFd fd_;
 };
 
-}  // namespace weft::io
+}  // namespace weft::os

@@ -1,8 +1,8 @@
-#include "io/path.h"
+#include "os/with_pid.h"
 
 #include <unistd.h>
 
-namespace weft::io {
+namespace weft::os {
 
 std::string with_pid(std::string path) {
   const std::string pid = std::to_string(getpid());
@@ -13,4 +13,4 @@ std::string with_pid(std::string path) {
   return path;
 }
 
-}  // namespace weft::io
+}  // namespace weft::os

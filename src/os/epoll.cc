@@ -1,4 +1,4 @@
-#include "io/epoll.h"
+#include "os/epoll.h"
 
 #include <algorithm>
 #include <atomic>
@@ -6,7 +6,7 @@
 
 #include "os/clock.h"
 
-namespace weft::io {
+namespace weft::os {
 
 namespace {
 std::atomic<bool> g_old_kernel{false};
@@ -18,7 +18,7 @@ int epoll_sleep(int epoll, std::span<epoll_event> events, Duration limit) {
   const int room = static_cast<int>(events.size());
   if (limit.count() <= 0) return epoll_wait(epoll, events.data(), room, limit.count() < 0 ? -1 : 0);
   if (!g_old_kernel.load(std::memory_order_relaxed)) {
-    const timespec t = os::timespec_of(limit.count());
+    const timespec t = timespec_of(limit.count());
     const int count = epoll_pwait2(epoll, events.data(), room, &t, nullptr);
     // EPERM: a sandbox that does not know the call.
     if (count >= 0 || (errno != ENOSYS && errno != EPERM)) return count;
@@ -31,8 +31,8 @@ int epoll_sleep(int epoll, std::span<epoll_event> events, Duration limit) {
 }
 
 int poll_sleep(std::span<pollfd> descriptors, Duration limit) {
-  const timespec t = os::timespec_of(limit.count());
+  const timespec t = timespec_of(limit.count());
   return ppoll(descriptors.data(), descriptors.size(), limit.count() < 0 ? nullptr : &t, nullptr);
 }
 
-}  // namespace weft::io
+}  // namespace weft::os

@@ -1,4 +1,4 @@
-#include "io/log.h"
+#include "os/log.h"
 
 #include <fcntl.h>
 #include <spdlog/sinks/base_sink.h>
@@ -10,12 +10,12 @@
 #include <mutex>
 #include <utility>
 
-#include "io/fd.h"
-#include "io/path.h"
 #include "os/cancel.h"
+#include "os/fd.h"
 #include "os/fork.h"
+#include "os/with_pid.h"
 
-namespace weft::io {
+namespace weft::os {
 
 namespace detail {
 std::atomic<LogLevel> g_log_level{LogLevel::kWarning};
@@ -27,7 +27,7 @@ struct Log {
   std::mutex mutex;
   std::string file;  // "": stderr
   std::shared_ptr<spdlog::logger> logger;
-  os::ForkGuard fork;
+  ForkGuard fork;
 };
 
 // Never destroyed: threads may log until the very end of the process. In a child of fork() the
@@ -102,7 +102,7 @@ Log& current() {
 }  // namespace
 
 void detail::write_log(LogLevel level, std::string_view text) {
-  const os::NoCancel guard;
+  const NoCancel guard;
   Log& log = current();
   std::shared_ptr<spdlog::logger> logger;
   {
@@ -114,7 +114,7 @@ void detail::write_log(LogLevel level, std::string_view text) {
 }
 
 Status configure_log(LogLevel level, const std::string& file) {
-  const os::NoCancel guard;
+  const NoCancel guard;
   Log& log = current();
   {
     const std::lock_guard lock(log.mutex);
@@ -129,4 +129,4 @@ Status configure_log(LogLevel level, const std::string& file) {
   return {};
 }
 
-}  // namespace weft::io
+}  // namespace weft::os

@@ -5,10 +5,10 @@
 
 #include <array>
 
-#include "io/epoll.h"
-#include "io/fd.h"
+#include "os/epoll.h"
+#include "os/fd.h"
 
-namespace weft::io {
+namespace weft::os {
 namespace {
 
 class EpollSleep : public ::testing::TestWithParam<bool> {
@@ -39,4 +39,4 @@ INSTANTIATE_TEST_SUITE_P(Kernels, EpollSleep, ::testing::Values(false, true),
                          [](const auto& old) { return old.param ? "Old" : "New"; });
 
 }  // namespace
-}  // namespace weft::io
+}  // namespace weft::os

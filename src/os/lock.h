@@ -8,9 +8,9 @@
 #include <mutex>
 
 #include "base/cpu_pause.h"
-#include "io/annotations.h"
+#include "os/annotations.h"
 
-namespace weft::io {
+namespace weft::os {
 
 class WEFT_CAPABILITY("mutex") Mutex {
  public:
@@ -82,4 +82,4 @@ class WEFT_SCOPED_CAPABILITY SpinGuard {
   SpinLock& lock_;
 };
 
-}  // namespace weft::io
+}  // namespace weft::os

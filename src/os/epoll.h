@@ -8,7 +8,7 @@
 
 #include "base/time.h"
 
-namespace weft::io {
+namespace weft::os {
 
 // epoll_wait() until `limit` has passed; negative: without a limit. Where the kernel lacks
 // epoll_pwait2 (before 5.11, or filtered), milliseconds, rounded up.
@@ -23,4 +23,4 @@ namespace weft::io {
 // As if the kernel lacked epoll_pwait2. For tests.
 void epoll_pretend_old_kernel(bool old) noexcept;
 
-}  // namespace weft::io
+}  // namespace weft::os

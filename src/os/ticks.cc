@@ -1,10 +1,10 @@
-#include "io/ticks.h"
+#include "os/ticks.h"
 
 #include <algorithm>
 
-#include "io/clock.h"
+#include "os/clock.h"
 
-namespace weft::io {
+namespace weft::os {
 
 namespace {
 
@@ -27,4 +27,4 @@ std::uint64_t ticks_per_us() noexcept {
   return measured;
 }
 
-}  // namespace weft::io
+}  // namespace weft::os

@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include "io/fd.h"
+#include "os/fd.h"
 
-namespace weft::io {
+namespace weft::os {
 
 // Any thread. Holds a descriptor of /proc/loadavg, whose fourth column counts the threads
 // that run or wait for a core at this moment (proc(5)).
@@ -34,4 +34,4 @@ class Cores {
 // that not even the reader runs.
 [[nodiscard]] std::optional<unsigned> running_threads(std::string_view loadavg);
 
-}  // namespace weft::io
+}  // namespace weft::os

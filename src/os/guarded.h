@@ -12,7 +12,7 @@
 
 #include "base/result.h"
 
-namespace weft::io {
+namespace weft::os {
 
 // What `call` gives, a Result.   kNoMemory; what the operating system said
 template <class Call>
@@ -26,4 +26,4 @@ template <class Call>
   }
 }
 
-}  // namespace weft::io
+}  // namespace weft::os

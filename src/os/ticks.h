@@ -6,7 +6,7 @@
 #include <chrono>
 #endif
 
-namespace weft::io {
+namespace weft::os {
 
 [[nodiscard]] inline std::uint64_t cpu_ticks() noexcept {
 #if defined(__x86_64__)
@@ -23,4 +23,4 @@ namespace weft::io {
 // Measured once against the clock, in some 50 us. Any thread.
 [[nodiscard]] std::uint64_t ticks_per_us() noexcept;
 
-}  // namespace weft::io
+}  // namespace weft::os

@@ -9,9 +9,9 @@
 #include <memory>
 #include <thread>
 
-#include "io/signal.h"
+#include "os/signal_queue.h"
 
-namespace weft::io {
+namespace weft::os {
 namespace {
 
 using namespace std::chrono_literals;
@@ -23,11 +23,11 @@ bool readable(int fd) {
 
 void set_non_blocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-using Numbers = Signal<int>;
+using Numbers = SignalQueue<int>;
 
 std::unique_ptr<Numbers> numbers() { return std::move(*Numbers::create()); }
 
-TEST(Signal, IsReadableExactlyWhileSomethingIsInIt) {
+TEST(SignalQueue, IsReadableExactlyWhileSomethingIsInIt) {
   const auto s = numbers();
   EXPECT_FALSE(readable(s->fd()));
   s->push(1);
@@ -42,8 +42,8 @@ TEST(Signal, IsReadableExactlyWhileSomethingIsInIt) {
   EXPECT_TRUE(readable(s->fd()));
 }
 
-TEST(Signal, TakesOnlyWhatIsWanted) {
-  auto s = std::move(*Signal<int>::create());
+TEST(SignalQueue, TakesOnlyWhatIsWanted) {
+  auto s = std::move(*SignalQueue<int>::create());
   s->push_if(1, true, [] { return false; });
   EXPECT_EQ(s->size(), 0U);
   EXPECT_FALSE(s->try_pop());
@@ -53,7 +53,7 @@ TEST(Signal, TakesOnlyWhatIsWanted) {
   EXPECT_EQ(counted, 2);
 }
 
-TEST(Signal, ShowsOnRequestWhatWasPushedUnshown) {
+TEST(SignalQueue, ShowsOnRequestWhatWasPushedUnshown) {
   const auto s = numbers();
   s->push_if(1, false, [] { return true; });
   EXPECT_FALSE(readable(s->fd()));
@@ -74,7 +74,7 @@ TEST(Signal, ShowsOnRequestWhatWasPushedUnshown) {
   EXPECT_FALSE(readable(s->fd()));
 }
 
-TEST(Signal, NonBlockingFlagOfTheDescriptorDecidesHowToWaitWithoutLimit) {
+TEST(SignalQueue, NonBlockingFlagOfTheDescriptorDecidesHowToWaitWithoutLimit) {
   const auto s = numbers();
   set_non_blocking(s->fd());
   const auto nothing = s->next(std::nullopt);
@@ -84,7 +84,7 @@ TEST(Signal, NonBlockingFlagOfTheDescriptorDecidesHowToWaitWithoutLimit) {
   EXPECT_EQ(s->next(std::nullopt).value_or(0), 7);
 }
 
-TEST(Signal, BlockingWaitEndsWithTheFirstItem) {
+TEST(SignalQueue, BlockingWaitEndsWithTheFirstItem) {
   const auto s = numbers();
   std::thread pusher([&] {
     std::this_thread::sleep_for(10ms);
@@ -94,7 +94,7 @@ TEST(Signal, BlockingWaitEndsWithTheFirstItem) {
   pusher.join();
 }
 
-TEST(Signal, TimeLimitHoldsOnABlockingDescriptorToo) {
+TEST(SignalQueue, TimeLimitHoldsOnABlockingDescriptorToo) {
   const auto s = numbers();
   for (const auto limit : {std::chrono::nanoseconds(0), std::chrono::nanoseconds(5ms)}) {
     const auto nothing = s->next(limit);
@@ -103,7 +103,7 @@ TEST(Signal, TimeLimitHoldsOnABlockingDescriptorToo) {
   }
 }
 
-TEST(Signal, InterruptedWaitSaysSo) {
+TEST(SignalQueue, InterruptedWaitSaysSo) {
   struct sigaction action {};
   action.sa_handler = [](int) {};
   struct sigaction before {};
@@ -125,7 +125,7 @@ TEST(Signal, InterruptedWaitSaysSo) {
   EXPECT_EQ(aborted.error(), Error::kAborted);
 }
 
-TEST(Signal, ItemsAreTakenOnceByManyTakers) {
+TEST(SignalQueue, ItemsAreTakenOnceByManyTakers) {
   const auto s = numbers();
   constexpr int kItems = 2000;
   std::atomic<int> sum{0};
@@ -147,7 +147,7 @@ TEST(Signal, ItemsAreTakenOnceByManyTakers) {
   EXPECT_EQ(sum, kItems * (kItems - 1) / 2);
 }
 
-TEST(Signal, ReaderBehindOurBackDoesNotMakeUsSleep) {
+TEST(SignalQueue, ReaderBehindOurBackDoesNotMakeUsSleep) {
   const auto s = numbers();
   s->push(1);
   std::uint64_t count = 0;
@@ -157,7 +157,7 @@ TEST(Signal, ReaderBehindOurBackDoesNotMakeUsSleep) {
   EXPECT_TRUE(readable(s->fd()));
 }
 
-TEST(Signal, TakeIfKeepsOrderOfBothParts) {
+TEST(SignalQueue, TakeIfKeepsOrderOfBothParts) {
   const auto s = numbers();
   for (int i = 0; i < 6; ++i) s->push(i);
   const auto even = s->take_if([](int i) { return i % 2 == 0; });
@@ -168,7 +168,7 @@ TEST(Signal, TakeIfKeepsOrderOfBothParts) {
   EXPECT_FALSE(readable(s->fd()));
 }
 
-TEST(Signal, PushBelowKeepsTheLimit) {
+TEST(SignalQueue, PushBelowKeepsTheLimit) {
   const auto s = numbers();
   EXPECT_TRUE(s->push_below(1, 2));
   EXPECT_TRUE(s->push_below(2, 2));
@@ -177,4 +177,4 @@ TEST(Signal, PushBelowKeepsTheLimit) {
 }
 
 }  // namespace
-}  // namespace weft::io
+}  // namespace weft::os
