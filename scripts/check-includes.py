@@ -36,13 +36,15 @@ ROOMS = [
     Room("readsend", "ranges of files on their way to peers, piece by piece: io_uring or threads, "
          "memory, turns, order. Its users bring what it sends with (`<weft/read_send.h>`, the data "
          "server)", "base os"),
-    Room("io", "transports (kernel TCP; inside a machine a ring of shared memory, `docs/path.md`), "
-         "the event loop, configuration, counters page", "base os"),
+    Room("shm", "memory that two processes share and do not trust: a ring of bytes, how its sides "
+         "sleep and wake each other, how both come to have it (`docs/path.md`)", "base os"),
+    Room("io", "transports (kernel TCP; inside a machine TCP and a ring), the event loop, "
+         "configuration, counters page", "base os shm"),
     Room("trace", "captures of connections as pcap files", "base wire os io"),
     Room("progress", "which thread makes progress on which connection: lanes, shards, the threads "
-         "that look after them", "base wire proto os io trace"),
+         "that look after them", "base wire proto os shm io trace"),
     Room("verbs", "the objects that programs hold: device, protection domains, regions, windows, "
-         "CQs, QPs, connections", "base wire proto roce os readsend io trace progress"),
+         "CQs, QPs, connections", "base wire proto roce os readsend shm io trace progress"),
     Room("ibverbs", "`libibverbs.so.1`: a thin adapter over the public API", "base os"),
     Room("rdmacm", "`librdmacm.so.1`: a thin adapter over the public API", "base os ibverbs"),
     Room("rsockets", "the r* functions of `librdmacm.so.1`, and their protocol, which the relay of "
@@ -93,7 +95,7 @@ CIRCLES = [
 ]
 VOCABULARY = {"weft/config.h", "weft/limits.h", "weft/result.h", "weft/system_error.h", "weft/types.h"}
 # What rooms of the operating system may use of include/weft; io deals with addresses and counts.
-PUBLIC_FOR = {"os": VOCABULARY, "io": VOCABULARY | {"weft/address.h", "weft/counters.h"}}
+PUBLIC_FOR = {"os": VOCABULARY, "shm": VOCABULARY, "io": VOCABULARY | {"weft/address.h", "weft/counters.h"}}
 
 # What the core may take from <...>: the C++ library without clocks, threads, files and random
 # numbers, tl::expected, and instruction intrinsics.

@@ -63,7 +63,7 @@ def findings(name, path):
             yield f"{name}: no #pragma once"
 
 
-LOCKED = ("src/os/", "src/io/", "src/progress/", "src/verbs/")
+LOCKED = ("src/os/", "src/shm/", "src/io/", "src/progress/", "src/verbs/")
 CLASS = re.compile(r"^(?:class|struct) (?:WEFT_\w+(?:\(.*?\))? )?(\w+)")
 LOCK = re.compile(r"(?:Mutex|SpinLock|KickLock|std::(?:shared_)?mutex) (\w+_);")
 

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "io/ring_wait.h"
+#include "shm/ring_wait.h"
 
 namespace weft::io {
 
@@ -25,7 +25,7 @@ constexpr std::uint32_t kRoomPart = 4;
 
 // --- the ring comes and goes ---
 
-void PathTransport::add_ring(Ring ring) { ring_.emplace(std::move(ring)); }
+void PathTransport::add_ring(shm::Ring ring) { ring_.emplace(std::move(ring)); }
 
 bool PathTransport::secure_ring() noexcept {
   if (ring_->secure()) return true;
@@ -39,7 +39,7 @@ void PathTransport::drop_ring() noexcept {
   ring_.reset();
 }
 
-std::optional<SpareRing> PathTransport::take_spare() noexcept {
+std::optional<shm::SpareRing> PathTransport::take_spare() noexcept {
   if (tx_ != Way::kRing || rx_ != Way::kRing) return {};
   ring_->close_sending();
   auto spare = std::move(*ring_).spare();

@@ -10,9 +10,9 @@
 #include <optional>
 
 #include "base/result.h"
-#include "io/ring.h"
 #include "io/tcp_transport.h"
 #include "os/fd.h"
+#include "shm/ring.h"
 
 namespace weft::io {
 
@@ -24,7 +24,7 @@ class PathTransport final : public Transport {
 
   // Takes the ring; nothing goes through it yet. From now on there is a bell(), which has to be
   // registered.
-  void add_ring(Ring ring);
+  void add_ring(shm::Ring ring);
   // The peer has the memory, too: see Ring::secure(). False: the connection can't go on, and send()
   // and receive() say so. The bell is gone then.
   [[nodiscard]] bool secure_ring() noexcept;
@@ -32,7 +32,7 @@ class PathTransport final : public Transport {
   void drop_ring() noexcept;
   // The connection is over in good order: gives the ring up, as drop_ring(), and returns what may
   // serve another connection. None if not both directions go by it.
-  [[nodiscard]] std::optional<SpareRing> take_spare() noexcept;
+  [[nodiscard]] std::optional<shm::SpareRing> take_spare() noexcept;
   [[nodiscard]] bool has_ring() const noexcept { return ring_.has_value(); }
   // Octets from here on.  REQUIRES: has_ring() where `way` is the ring.
   void send_by(Way way) noexcept { tx_ = way; }
@@ -72,7 +72,7 @@ class PathTransport final : public Transport {
   [[nodiscard]] bool announce() noexcept;
 
   TcpTransport tcp_;
-  std::optional<Ring> ring_;
+  std::optional<shm::Ring> ring_;
   Way tx_ = Way::kTcp;
   Way rx_ = Way::kTcp;
   bool unsafe_ = false;  // secure_ring() has failed

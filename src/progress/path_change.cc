@@ -70,7 +70,7 @@ void PathChange::give_ring() noexcept {
 
 void PathChange::begin() {
   if (!may_have_ring()) return refuse(Error::kLimitExceeded, false);
-  auto offer = os::guarded([] { return io::RingOffer::open(); });
+  auto offer = os::guarded([] { return shm::RingOffer::open(); });
   if (!offer) return refuse(offer.error(), false);
   ticket_ = offer->ticket();
   offer_.emplace(std::move(*offer));
@@ -89,8 +89,8 @@ void PathChange::answer() {
   if (mode_ == PathMode::kTcp) return refuse(Error::kUnsupported, true);
   if (!may_have_ring()) return refuse(Error::kLimitExceeded, true);
   auto ring = os::guarded([&] {
-    return io::answer_ring_offer(ticket_, io::kRingBytesDefault,
-                                 rings_.take_kept(std::exchange(again_, 0)));
+    return shm::answer_ring_offer(ticket_, shm::kRingBytesDefault,
+                                  rings_.take_kept(std::exchange(again_, 0)));
   });
   if (!ring) return refuse(ring.error(), true);
   transport_.add_ring(std::move(*ring));
@@ -101,7 +101,7 @@ void PathChange::answer() {
 
 void PathChange::take_ring() {
   deadline_ = Instant::never();
-  std::optional<io::SpareRing> spare = std::move(spare_);
+  std::optional<shm::SpareRing> spare = std::move(spare_);
   spare_.reset();
   auto ring = os::guarded([&] {  // where there is no memory, the stream stays on TCP
     return std::exchange(offer_, std::nullopt)->take(std::move(spare));
@@ -144,7 +144,7 @@ void PathChange::log_refusal(Error error) const {
   const bool ours = error != Error::kRefused && error != Error::kUnsupported;
   if (!ours && mode_ != PathMode::kRing) return;
   const std::string why =
-      error == Error::kRefused ? "the peer refused a ring" : io::describe_ring_error(error);
+      error == Error::kRefused ? "the peer refused a ring" : shm::describe_ring_error(error);
   if (mode_ == PathMode::kRing) {
     os::log(LogLevel::kWarning, "path=ring, but {}: the connection is ended", why);
   } else {

@@ -31,10 +31,10 @@
 
 #include "base/time.h"
 #include "io/path_transport.h"
-#include "io/ring_handover.h"
 #include "progress/rings.h"
 #include "proto/path_message.h"
 #include "proto/stream.h"
+#include "shm/ring_handover.h"
 
 namespace weft::progress {
 
@@ -99,12 +99,12 @@ class PathChange {
   const bool initiator_;
   const bool markers_;
   Step step_ = Step::kTcp;
-  io::RingTicket ticket_;
-  std::optional<io::RingOffer> offer_;
-  SocketAddress peer_;                  // an initiator's
-  std::optional<io::SpareRing> spare_;  // an initiator's: what kAgain has named
-  std::uint64_t again_ = 0;             // a responder's: what the peer's kAgain has named
-  std::uint64_t moved_octets_ = 0;      // at the last look at idleness
+  shm::RingTicket ticket_;
+  std::optional<shm::RingOffer> offer_;
+  SocketAddress peer_;                   // an initiator's
+  std::optional<shm::SpareRing> spare_;  // an initiator's: what kAgain has named
+  std::uint64_t again_ = 0;              // a responder's: what the peer's kAgain has named
+  std::uint64_t moved_octets_ = 0;       // at the last look at idleness
   Instant deadline_ = Instant::never();
   bool counted_ = false;  // one of rings_ is ours
   bool begun_ = false;    // turn_done() has been called

@@ -37,7 +37,7 @@ std::optional<Rings::Kept> Rings::take_kept_of(const SocketAddress& peer) {
   return std::move(found.front());
 }
 
-std::optional<io::SpareRing> Rings::take_kept(std::uint64_t key) {
+std::optional<shm::SpareRing> Rings::take_kept(std::uint64_t key) {
   std::list<Kept> found =
       take_first([&](const Kept& kept) { return !kept.initiator && kept.key == key; });
   if (found.empty()) return {};

@@ -20,8 +20,8 @@
 
 #include "base/time.h"
 #include "io/engine.h"
-#include "io/ring.h"
 #include "os/lock.h"
+#include "shm/ring.h"
 
 namespace weft::progress {
 
@@ -30,7 +30,7 @@ class Rings final : public io::Handler {
   static constexpr Duration kKept{1'000'000'000};
 
   struct Kept {
-    io::SpareRing ring;
+    shm::SpareRing ring;
     std::uint64_t key = 0;   // the proof
     bool initiator = false;  // of the connection it was of; so it is of the next
     SocketAddress peer;      // where an initiator was connected to
@@ -60,7 +60,7 @@ class Rings final : public io::Handler {
   // For an initiator: what was kept last of a connection to `peer`.
   [[nodiscard]] std::optional<Kept> take_kept_of(const SocketAddress& peer);
   // For a responder: what the initiator names.
-  [[nodiscard]] std::optional<io::SpareRing> take_kept(std::uint64_t key);
+  [[nodiscard]] std::optional<shm::SpareRing> take_kept(std::uint64_t key);
 
   void on_timer(io::TimerId id) override;  // gives back what has been kept for long enough
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "explore.h"
-#include "io/ring_wait.h"
+#include "shm/ring_wait.h"
 
-namespace weft::io {
+namespace weft::shm {
 namespace {
 
 constexpr std::uint32_t kBytes = 4;    // of the buffer
@@ -203,4 +203,4 @@ TEST(RingWaitModel, AReaderThatDoesNotLookLaterLeavesTheWriterAsleep) {
 }
 
 }  // namespace
-}  // namespace weft::io
+}  // namespace weft::shm

@@ -8,7 +8,7 @@
 #include <array>
 #include <thread>
 
-#include "io_ring_testing.h"
+#include "shm_ring_testing.h"
 
 namespace weft::io {
 namespace {
@@ -23,7 +23,7 @@ struct Path {
 
   static std::unique_ptr<Path> make() {
     std::array<int, 2> ends;
-    RingPair pair = RingPair::make();
+    shm::RingPair pair = shm::RingPair::make();
     if (!pair.whole() || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()) != 0) {
       return nullptr;
     }
@@ -136,13 +136,13 @@ TEST(PathTransport, BlockedSenderIsToldOfRoom) {
   ASSERT_NE(p, nullptr);
   const Watch watch(p->a);
   ASSERT_FALSE(p->a.settle());
-  const Bytes much(2 * kRingBytesMin);
-  EXPECT_EQ(send(p->a, much), kRingBytesMin);
+  const Bytes much(2 * shm::kRingBytesMin);
+  EXPECT_EQ(send(p->a, much), shm::kRingBytesMin);
   EXPECT_EQ(send(p->a, much), -EAGAIN);
   EXPECT_FALSE(p->a.may_have_room());
   Bytes got;
   p->b.attend();
-  EXPECT_EQ(receive(p->b, got, kRingBytesMin), kRingBytesMin);
+  EXPECT_EQ(receive(p->b, got, shm::kRingBytesMin), shm::kRingBytesMin);
   EXPECT_TRUE(watch.reports());
   EXPECT_TRUE(p->a.may_have_room());
   EXPECT_EQ(send(p->a, Bytes(100)), 100);
@@ -153,11 +153,11 @@ TEST(PathTransport, AttendedBlockedSenderSeesRoomAndIsToldAfterItSettles) {
   ASSERT_NE(p, nullptr);
   const Watch watch(p->a);
   p->a.attend();
-  EXPECT_EQ(send(p->a, Bytes(2 * kRingBytesMin)), kRingBytesMin);
+  EXPECT_EQ(send(p->a, Bytes(2 * shm::kRingBytesMin)), shm::kRingBytesMin);
   ASSERT_FALSE(p->a.settle());
   Bytes got;
   p->b.attend();
-  EXPECT_EQ(receive(p->b, got, kRingBytesMin), kRingBytesMin);
+  EXPECT_EQ(receive(p->b, got, shm::kRingBytesMin), shm::kRingBytesMin);
   EXPECT_TRUE(watch.reports());
 }
 
@@ -168,13 +168,13 @@ TEST(PathTransport, BlockedSenderWithSomethingToReadReturns) {
   const Watch watch(p->a);
   ASSERT_FALSE(p->a.settle());
   EXPECT_EQ(send(p->b, Bytes{1, 2}), 2);
-  EXPECT_EQ(send(p->a, Bytes(2 * kRingBytesMin)), kRingBytesMin);
+  EXPECT_EQ(send(p->a, Bytes(2 * shm::kRingBytesMin)), shm::kRingBytesMin);
   EXPECT_EQ(send(p->a, Bytes(1)), -EAGAIN);
   EXPECT_TRUE(watch.reports()) << "the octets to read";
   Bytes got;
   EXPECT_EQ(receive(p->a, got), 2);
   EXPECT_EQ(receive(p->a, got), -EAGAIN);
-  EXPECT_EQ(receive(p->b, got, kRingBytesMin), kRingBytesMin);
+  EXPECT_EQ(receive(p->b, got, shm::kRingBytesMin), shm::kRingBytesMin);
   EXPECT_TRUE(watch.reports()) << "room";
 }
 
@@ -183,10 +183,10 @@ TEST(PathTransport, ReaderWithRoomToWriteAndNothingToReadReturns) {
   ASSERT_NE(p, nullptr);
   const Watch watch(p->a);
   ASSERT_FALSE(p->a.settle());
-  EXPECT_EQ(send(p->a, Bytes(2 * kRingBytesMin)), kRingBytesMin);
+  EXPECT_EQ(send(p->a, Bytes(2 * shm::kRingBytesMin)), shm::kRingBytesMin);
   Bytes got;
   p->b.attend();
-  EXPECT_EQ(receive(p->b, got, kRingBytesMin), kRingBytesMin);
+  EXPECT_EQ(receive(p->b, got, shm::kRingBytesMin), shm::kRingBytesMin);
   EXPECT_TRUE(watch.reports());
   EXPECT_EQ(receive(p->a, got), -EAGAIN);
   EXPECT_TRUE(p->a.may_have_room());
@@ -352,7 +352,7 @@ TEST(PathTransport, LosesNothingBetweenThreadsThatSleepInEpoll) {
     Bytes block;
     while (sent < kTotal) {
       block.resize(std::min<std::uint64_t>(1 + (sent * 31) % 300'000, kTotal - sent));
-      for (std::size_t i = 0; i < block.size(); ++i) block[i] = pattern(sent + i);
+      for (std::size_t i = 0; i < block.size(); ++i) block[i] = shm::pattern(sent + i);
       // Many slices, and a send that stops inside one.
       std::vector<Slice> slices;
       for (std::size_t at = 0; at < block.size(); at += 5000) {
@@ -370,7 +370,7 @@ TEST(PathTransport, LosesNothingBetweenThreadsThatSleepInEpoll) {
   bool good = !p->b.settle() || true;
   while (good && read < kTotal) {
     const std::ptrdiff_t n = receive(p->b, got, 1 + (read * 17) % 70'000);
-    for (std::size_t i = 0; i < got.size(); ++i) good = good && got[i] == pattern(read + i);
+    for (std::size_t i = 0; i < got.size(); ++i) good = good && got[i] == shm::pattern(read + i);
     read += got.size();
     if (n == -EAGAIN) good = good && watch.reports(kMinuteMs);
     if (n == 0) break;

@@ -18,7 +18,7 @@
 #include "os/fd.h"
 #include "os/fork.h"
 
-namespace weft::io {
+namespace weft::shm {
 
 // A direction of fewer bytes does not hold the largest FPDU; a larger one leaves the cache.
 inline constexpr std::uint32_t kRingBytesMin = 128U << 10U;
@@ -95,4 +95,4 @@ class RingMemory {
   std::uint32_t bytes_ = 0;
 };
 
-}  // namespace weft::io
+}  // namespace weft::shm

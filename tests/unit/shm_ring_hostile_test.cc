@@ -12,10 +12,10 @@
 #include <random>
 #include <thread>
 
-#include "io/ring.h"
-#include "io_ring_testing.h"
+#include "shm/ring.h"
+#include "shm_ring_testing.h"
 
-namespace weft::io {
+namespace weft::shm {
 namespace {
 
 // A buffer whose neighbors are pages without rights: an access outside ends the test.
@@ -199,4 +199,4 @@ TEST(HostileRing, ScribblesOverEverythingWhileWeSendAndReceive) {
 #endif
 
 }  // namespace
-}  // namespace weft::io
+}  // namespace weft::shm

@@ -1,4 +1,4 @@
-#include "io/ring_handover.h"
+#include "shm/ring_handover.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -18,9 +18,9 @@
 
 #include <fmt/format.h>
 
-#include "io_ring_testing.h"
+#include "shm_ring_testing.h"
 
-namespace weft::io {
+namespace weft::shm {
 namespace {
 
 constexpr std::uint32_t kBytes = kRingBytesMin;
@@ -323,4 +323,4 @@ TEST(RingHandover, NobodyCanPunchHolesOnceBothHaveTheMemory) {
 }
 
 }  // namespace
-}  // namespace weft::io
+}  // namespace weft::shm

@@ -15,10 +15,10 @@
 #include <iterator>
 
 #include "../support/ring_mappings.h"
-#include "io/ring_handover.h"
-#include "io_ring_testing.h"
+#include "shm/ring_handover.h"
+#include "shm_ring_testing.h"
 
-namespace weft::io {
+namespace weft::shm {
 namespace {
 
 constexpr std::uint32_t kBytes = kRingBytesMin;
@@ -123,4 +123,4 @@ TEST(RingPrivileges, NoDescriptorsIsNoRingAndLeavesNothing) {
 }
 
 }  // namespace
-}  // namespace weft::io
+}  // namespace weft::shm

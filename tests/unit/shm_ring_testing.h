@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "io/ring_handover.h"
+#include "shm/ring_handover.h"
 
-namespace weft::io {
+namespace weft::shm {
 
 struct RingPair {
   std::optional<Ring> responder;  // made the memory
@@ -49,4 +49,4 @@ inline std::uint8_t pattern(std::uint64_t i) {
   return static_cast<std::uint8_t>((i * 2654435761U) >> 13U);
 }
 
-}  // namespace weft::io
+}  // namespace weft::shm

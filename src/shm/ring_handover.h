@@ -18,10 +18,10 @@
 #include <string>
 
 #include "base/result.h"
-#include "io/ring.h"
 #include "os/fd.h"
+#include "shm/ring.h"
 
-namespace weft::io {
+namespace weft::shm {
 
 // What the peer of a TCP connection has to know to get the ring. `name` can be read by anybody on
 // the machine (/proc/net/unix); `proof` is known to the two ends of the connection only.
@@ -68,4 +68,4 @@ class RingOffer {
 // For logs: "the peer runs as another user".
 [[nodiscard]] std::string describe_ring_error(Error error);
 
-}  // namespace weft::io
+}  // namespace weft::shm

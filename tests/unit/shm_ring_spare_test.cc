@@ -8,10 +8,10 @@
 #include <optional>
 #include <utility>
 
-#include "io/ring_handover.h"
-#include "io_ring_testing.h"
+#include "shm/ring_handover.h"
+#include "shm_ring_testing.h"
 
-namespace weft::io {
+namespace weft::shm {
 namespace {
 
 constexpr std::uint32_t kBytes = kRingBytesMin;
@@ -157,4 +157,4 @@ TEST(SpareRing, IsNotUsedByAProcessThatHasChangedItsUser) {
 }
 
 }  // namespace
-}  // namespace weft::io
+}  // namespace weft::shm

@@ -1,4 +1,4 @@
-#include "io/ring.h"
+#include "shm/ring.h"
 
 #include <sys/socket.h>
 
@@ -7,10 +7,10 @@
 #include <cstring>
 #include <utility>
 
-#include "io/ring_wait.h"
 #include "os/calls.h"
+#include "shm/ring_wait.h"
 
-namespace weft::io {
+namespace weft::shm {
 
 namespace {
 
@@ -212,4 +212,4 @@ bool Ring::cancel_sleep() noexcept {
   return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
-}  // namespace weft::io
+}  // namespace weft::shm

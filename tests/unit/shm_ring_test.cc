@@ -1,4 +1,4 @@
-#include "io/ring.h"
+#include "shm/ring.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -14,9 +14,9 @@
 #include <thread>
 
 #include "../support/ring_mappings.h"
-#include "io_ring_testing.h"
+#include "shm_ring_testing.h"
 
-namespace weft::io {
+namespace weft::shm {
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
@@ -265,4 +265,4 @@ TEST(Ring, LosesNoWakeUpInAPingPongOfSleepers) {
 }
 
 }  // namespace
-}  // namespace weft::io
+}  // namespace weft::shm

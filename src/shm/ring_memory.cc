@@ -1,4 +1,4 @@
-#include "io/ring_memory.h"
+#include "shm/ring_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -21,7 +21,7 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-namespace weft::io {
+namespace weft::shm {
 
 namespace {
 
@@ -147,4 +147,4 @@ std::uint8_t* RingMemory::buffer(std::size_t which) const noexcept {
   return base_ + kControlBytes + which * bytes_;
 }
 
-}  // namespace weft::io
+}  // namespace weft::shm

@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "io/ring.h"
+#include "shm/ring.h"
 
-namespace weft::io {
+namespace weft::shm {
 namespace {
 
 // Made once: the input finds the ring as the input before it left it, broken or not, so it begins
@@ -84,9 +84,9 @@ void run(ByteReader in) {
 }
 
 }  // namespace
-}  // namespace weft::io
+}  // namespace weft::shm
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  weft::io::run(weft::ByteReader({data, size}));
+  weft::shm::run(weft::ByteReader({data, size}));
   return 0;
 }

@@ -17,10 +17,10 @@
 
 #include "base/result.h"
 #include "base/slice.h"
-#include "io/ring_memory.h"
 #include "os/fd.h"
+#include "shm/ring_memory.h"
 
-namespace weft::io {
+namespace weft::shm {
 
 // The memory of a ring whose connection is over, for another one between the same two processes.
 struct SpareRing {
@@ -120,4 +120,4 @@ class Ring {
   bool broken_ = false;
 };
 
-}  // namespace weft::io
+}  // namespace weft::shm

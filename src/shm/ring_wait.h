@@ -14,7 +14,7 @@
 
 #include <cstdint>
 
-namespace weft::io {
+namespace weft::shm {
 
 namespace ring_wait {
 inline constexpr std::uint32_t kNothing = 0;
@@ -53,4 +53,4 @@ inline constexpr std::uint32_t kRoom = 2;  // room to write
   return (waiting & ring_wait::kRoom) != 0 && room_is_worth_waking(used, bytes);
 }
 
-}  // namespace weft::io
+}  // namespace weft::shm

@@ -1,4 +1,4 @@
-#include "io/ring_handover.h"
+#include "shm/ring_handover.h"
 
 #include <fcntl.h>
 #include <sys/random.h>
@@ -19,7 +19,7 @@
 #include "base/bytes.h"
 #include "os/calls.h"
 
-namespace weft::io {
+namespace weft::shm {
 
 namespace {
 
@@ -247,4 +247,4 @@ std::string describe_ring_error(Error error) {
   }
 }
 
-}  // namespace weft::io
+}  // namespace weft::shm

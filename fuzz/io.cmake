@@ -1,4 +1,0 @@
-weft_add_fuzzer(fuzz_io_ring
-  SOURCES io_ring.cc
-  DEPS weft_io
-  CORPUS corpus/io_ring)
