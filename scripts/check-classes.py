@@ -33,7 +33,7 @@ Size = namedtuple("Size", "members functions")
 
 def engine():
     """What clang has to say of the headers: one tree after the other."""
-    headers = [h for folder in FOLDERS for h in sorted((ROOT / "src" / folder).glob("*.h"))]
+    headers = [h for folder in FOLDERS for h in sorted((ROOT / "src" / folder).rglob("*.h"))]
     source = "".join(f'#include "{h.relative_to(ROOT / "src")}"\n' for h in headers)
     command = [os.environ.get("CLANG", "clang++"), "-std=c++20", "-Iinclude", "-Isrc",
                "-fsyntax-only", "-Xclang", "-ast-dump=json", "-Xclang", "-ast-dump-filter=weft::",

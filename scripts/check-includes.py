@@ -44,7 +44,8 @@ ROOMS = [
     Room("progress", "which thread makes progress on which connection: lanes, shards, the threads "
          "that look after them", "base wire proto os shm io trace"),
     Room("verbs", "the objects that programs hold: device, protection domains, regions, windows, "
-         "CQs, QPs, connections", "base wire proto roce os readsend shm io trace progress"),
+         "CQs, QPs, connections. `oob`, a part of the room: queue pairs that programs connect out "
+         "of band, datagrams", "base wire proto roce os readsend shm io trace progress"),
     Room("ibverbs", "`libibverbs.so.1`: a thin adapter over the public API", "base os"),
     Room("rdmacm", "`librdmacm.so.1`: a thin adapter over the public API", "base os ibverbs"),
     Room("rsockets", "the r* functions of `librdmacm.so.1`, and their protocol, which the relay of "
@@ -88,10 +89,10 @@ CIRCLES = [
     {"readsend/disk", "readsend/disk_threads", "readsend/disk_uring"},
     {"sockets/preload/preload_direct", "sockets/preload/preload_epoll"},
     # Objects that hold each other: a device knows what is on it, and each object its device.
-    {"verbs/channel", "verbs/connection", "verbs/cq", "verbs/datagram_qp", "verbs/device",
+    {"verbs/channel", "verbs/connection", "verbs/cq", "verbs/oob/datagram_qp", "verbs/device",
      "verbs/event_channel", "verbs/held", "verbs/listener", "verbs/memory", "verbs/pd",
-     "verbs/peer_watch", "verbs/qp", "verbs/qp_host", "verbs/refused_peers", "verbs/rendezvous",
-     "verbs/revocation", "verbs/srq", "verbs/window", "verbs/wiring", "verbs/work_queues"},
+     "verbs/peer_watch", "verbs/qp", "verbs/qp_host", "verbs/refused_peers", "verbs/oob/peer_directory",
+     "verbs/revocation", "verbs/srq", "verbs/window", "verbs/oob/wiring", "verbs/work_queues"},
 ]
 VOCABULARY = {"weft/config.h", "weft/limits.h", "weft/result.h", "weft/system_error.h", "weft/types.h"}
 # What rooms of the operating system may use of include/weft; io deals with addresses and counts.

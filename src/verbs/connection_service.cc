@@ -4,7 +4,7 @@
 
 #include "os/clock.h"
 #include "verbs/connection.h"
-#include "verbs/rendezvous.h"
+#include "verbs/oob/peer_directory.h"
 
 namespace weft::verbs {
 
@@ -56,7 +56,7 @@ void ConnectionImpl::turn_to_ask(std::optional<std::uint16_t> tcp_port) {
 
 // The first time, and when no answer came.
 void ConnectionImpl::ask_again(Lock& lock) {
-  const bool roce_like = device_->rendezvous() != nullptr;
+  const bool roce_like = device_->peer_directory() != nullptr;
   if (os::now() >= connect_until_) {
     stop_asking(lock, std::nullopt);
     return tcp_failed(lock, Error::kTimedOut);
@@ -75,7 +75,7 @@ void ConnectionImpl::read_port(Lock& lock) {
   const auto answer = question_.take();
   if (!answer && answer.error() == Error::kTimedOut) return;
   if (!answer) return nobody_answers(lock);
-  const bool roce_like = device_->rendezvous() != nullptr;
+  const bool roce_like = device_->peer_directory() != nullptr;
   if (answer->roce_like != roce_like) {
     set_up_failed(lock, ConnectionEvent::Type::kRejected, Error::kRefused,
                   roce_like ? "the peer is no RoCE-like device" : "the peer is a RoCE-like device");
@@ -86,7 +86,7 @@ void ConnectionImpl::read_port(Lock& lock) {
 
 // A peer of an iWARP device may be siw or an adapter, whose ports are TCP's.
 void ConnectionImpl::nobody_answers(Lock& lock) {
-  if (device_->rendezvous() == nullptr) return port_is(lock, peer_.port());
+  if (device_->peer_directory() == nullptr) return port_is(lock, peer_.port());
   tcp_failed(lock, Error::kRefused);
   stop_asking(lock, std::uint16_t{0});
 }

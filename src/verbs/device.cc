@@ -11,10 +11,10 @@
 #include "verbs/connection.h"
 #include "verbs/cq.h"
 #include "verbs/listener.h"
+#include "verbs/oob/peer_directory.h"
 #include "verbs/pd.h"
 #include "verbs/peer_watch.h"
 #include "verbs/random.h"
-#include "verbs/rendezvous.h"
 
 namespace weft {
 
@@ -98,9 +98,9 @@ Status DeviceImpl::init() {
     tracer_ = std::move(*tracer);
   }
   if (config_.personality == Personality::kRoce) {
-    auto rendezvous = Rendezvous::create(*this);
-    if (!rendezvous) return fail(rendezvous.error());
-    rendezvous_ = std::move(*rendezvous);
+    auto peer_directory = PeerDirectory::create(*this);
+    if (!peer_directory) return fail(peer_directory.error());
+    peer_directory_ = std::move(*peer_directory);
     send_when_the_process_exits();
   }
   return {};
@@ -109,11 +109,11 @@ Status DeviceImpl::init() {
 DeviceImpl::~DeviceImpl() {
   // What the parent's threads may hold or wait for cannot be taken apart in a child.
   if (!usable()) {
-    static_cast<void>(rendezvous_.release());
+    static_cast<void>(peer_directory_.release());
     return;
   }
   const os::NoCancel guard;
-  rendezvous_.reset();
+  peer_directory_.reset();
   page_.reset();
 }
 
@@ -186,14 +186,14 @@ void DeviceImpl::free_number(std::uint32_t number) {
 }
 
 Result<std::uint32_t> DeviceImpl::take_qp_number() {
-  if (rendezvous_ == nullptr) return take_number();
+  if (peer_directory_ == nullptr) return take_number();
   ensure_page();
-  return rendezvous_->take_number();
+  return peer_directory_->take_number();
 }
 
 void DeviceImpl::free_qp_number(std::uint32_t number) {
-  if (rendezvous_ == nullptr) return free_number(number);
-  if (usable()) rendezvous_->free_number(number);
+  if (peer_directory_ == nullptr) return free_number(number);
+  if (usable()) peer_directory_->free_number(number);
 }
 
 void DeviceImpl::add_source(const CounterSource* source) {

@@ -37,7 +37,7 @@ namespace weft::verbs {
 class CompletionQueueImpl;
 class MemoryWindowImpl;
 class PeerWatch;
-class Rendezvous;
+class PeerDirectory;
 
 // Adds its counters to a sum: a QP, a CQ. Any thread, at any time between add and remove.
 class CounterSource {
@@ -110,11 +110,11 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
   [[nodiscard]] std::uint32_t take_number();
   void free_number(std::uint32_t number);
   // Likewise of QPs; with personality roce they say where the QP is found.
-  //   as Rendezvous::take_number()
+  //   as PeerDirectory::take_number()
   [[nodiscard]] Result<std::uint32_t> take_qp_number();
   void free_qp_number(std::uint32_t number);
   // Where wired QPs find each other. Null: personality iwarp.
-  [[nodiscard]] Rendezvous* rendezvous() noexcept { return rendezvous_.get(); }
+  [[nodiscard]] PeerDirectory* peer_directory() noexcept { return peer_directory_.get(); }
 
   // `source` counts in counters() until it is removed, when its last values are kept.
   void add_source(const CounterSource* source);
@@ -214,7 +214,7 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
   // Their threads end before what is above them goes.
   std::vector<std::unique_ptr<io::Engine>> engines_;
   std::unique_ptr<io::CountersPublisher> page_;
-  std::unique_ptr<Rendezvous> rendezvous_;
+  std::unique_ptr<PeerDirectory> peer_directory_;
 };
 
 }  // namespace weft::verbs

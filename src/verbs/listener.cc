@@ -138,7 +138,7 @@ Status ListenerImpl::take_service(const SocketAddress& local, bool v6_only) {
     return served;
   }
   v6_only_ = v6_only;
-  carries_ = device_->rendezvous() != nullptr;
+  carries_ = device_->peer_directory() != nullptr;
   socket_ = std::move(*socket);
   local_ = known;
   if (service_ != nullptr) local_.set_port(service_->address().port());
@@ -148,7 +148,7 @@ Status ListenerImpl::take_service(const SocketAddress& local, bool v6_only) {
 // A RoCE-like device leaves the TCP port of the number alone. An iWARP device takes it where it is
 // free, since peers that are not Weft know no other.
 Result<os::Fd> ListenerImpl::choose_service(const SocketAddress& local, bool v6_only) {
-  const bool roce_like = device_->rendezvous() != nullptr;
+  const bool roce_like = device_->peer_directory() != nullptr;
   SocketAddress anywhere = local;
   anywhere.set_port(0);
   if (!device_->config().port_map) return open_listening(local, true, v6_only);

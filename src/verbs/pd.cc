@@ -1,8 +1,8 @@
 #include "verbs/pd.h"
 
 #include "os/guarded.h"
-#include "verbs/datagram_qp.h"
 #include "verbs/memory.h"
+#include "verbs/oob/datagram_qp.h"
 #include "verbs/qp.h"
 #include "verbs/srq.h"
 #include "verbs/window.h"

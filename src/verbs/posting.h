@@ -12,6 +12,10 @@
 
 namespace weft::verbs {
 
+// The request is in the queue. Posts return an Error in a register, not a Status: that is stored in
+// pieces and read back whole, which the CPU cannot forward.
+inline constexpr Error kTaken{};
+
 // Whether queues of these sizes may be asked for at all.
 [[nodiscard]] bool caps_legal(const QpOptions& options);
 

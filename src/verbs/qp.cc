@@ -11,10 +11,10 @@
 #include "verbs/channel.h"
 #include "verbs/connection.h"
 #include "verbs/cq.h"
+#include "verbs/oob/wiring.h"
 #include "verbs/pd.h"
 #include "verbs/posting.h"
 #include "verbs/srq.h"
-#include "verbs/wiring.h"
 
 namespace weft::verbs {
 
@@ -25,7 +25,7 @@ Result<std::shared_ptr<QueuePair>> QueuePairImpl::create(std::shared_ptr<Protect
   }
   if (!caps_legal(options)) return fail(Error::kLimitExceeded);
   DeviceImpl& device = *pd->device_impl();
-  if (options.type != QpType::kRc && device.rendezvous() == nullptr) {
+  if (options.type != QpType::kRc && device.peer_directory() == nullptr) {
     return fail(Error::kUnsupported);
   }
   auto counted = ObjectCount::take(device, ObjectKind::kQp);
@@ -44,7 +44,7 @@ Result<std::shared_ptr<QueuePair>> QueuePairImpl::create(std::shared_ptr<Protect
     qp.reset();
   });
   qp->handle_ = handle;
-  if (device.rendezvous() != nullptr) qp->prepare_wiring();
+  if (device.peer_directory() != nullptr) qp->prepare_wiring();
   qp->queues_.send_cq()->add_user(qp);
   qp->queues_.recv_cq()->add_user(qp);
   return handle;

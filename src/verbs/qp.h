@@ -64,7 +64,7 @@ class QueuePairImpl final : public QueuePair,
   [[nodiscard]] Status wire(const WiringToReceive& attributes) override;
   [[nodiscard]] Status start_sending(const WiringToSend& attributes) override;
 
-  // --- for the wiring: qp_wired.cc ---
+  // --- for the wiring: oob/wired_qp.cc ---
   // Takes over a transport whose peer has been greeted.
   //   kBadState   not in RTR or RTS of this generation (a count of wire() calls), linked already,
   //   or
@@ -127,7 +127,7 @@ class QueuePairImpl final : public QueuePair,
 
   [[nodiscard]] Status modify_connected(QpState to);
 
-  // qp_wired.cc
+  // oob/wired_qp.cc
   void prepare_wiring();
   void tell_limits(proto::Stream& stream) const;
   [[nodiscard]] bool is_wired() const noexcept;

@@ -4,8 +4,8 @@
 #include "os/log.h"
 #include "verbs/connection.h"
 #include "verbs/cq.h"
+#include "verbs/oob/wiring.h"
 #include "verbs/qp.h"
-#include "verbs/wiring.h"
 
 namespace weft::verbs {
 

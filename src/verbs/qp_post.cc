@@ -15,10 +15,6 @@ namespace {
 // What a request weighs beside its payload when doorbells are collected.
 constexpr std::uint64_t kHeaderBytes = 24;
 
-// On the way of every post an Error in a register, not a Status: that is stored in pieces and read
-// back whole, which the CPU cannot forward.
-constexpr Error kTaken{};
-
 }  // namespace
 
 Posted QueuePairImpl::post_send(std::span<const SendWr> wrs) {

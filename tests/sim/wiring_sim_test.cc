@@ -2,8 +2,8 @@
 // strangers between: whatever happens, in the end both are on one connection, the same one.
 //
 // The decisions are those of roce/rules.h, the octets those of roce/greeting.h. What stands between
-// them here, an end, does with sockets of a simulated network what verbs/wiring.cc does with those
-// of the kernel.
+// them here, an end, does with sockets of a simulated network what verbs/oob/wiring.cc does with
+// those of the kernel.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 
 #include "roce/datagram.h"
 #include "roce/qp_number.h"
-#include "verbs/rendezvous.h"
+#include "verbs/oob/peer_directory.h"
 #include "verbs_testing.h"
 
 namespace weft::verbs::test {
@@ -34,7 +34,7 @@ struct Side {
   }
   [[nodiscard]] QueuePair& qp() const { return *set.qp; }
   [[nodiscard]] DatagramPeer peer(std::uint32_t key = kKey) const {
-    return {host.device->rendezvous()->gid(), qp().number(), key};
+    return {host.device->peer_directory()->gid(), qp().number(), key};
   }
   void receive(std::uint64_t id, std::uint32_t size = kRoom) const {
     const Sge at{reinterpret_cast<std::uintptr_t>(memory.data()), size, region->lkey()};
@@ -95,7 +95,7 @@ TEST(Datagrams, GoBothWaysWithTheRouteHeader) {
   const Side b(datagram_config("127.0.0.2"));
   expect_message(a, b, "there");
   EXPECT_EQ(sender_of_datagram(std::span(b.memory).first(roce::kGrhSize))->gid,
-            a.host.device->rendezvous()->gid());
+            a.host.device->peer_directory()->gid());
   expect_message(b, a, "and back");
   expect_message(a, a, "to itself");
 }
@@ -221,7 +221,7 @@ TEST(Datagrams, TakeTheReceivesOfASharedQueue) {
     const RecvWr receive{id, {&at, 1}};
     ASSERT_EQ(options.srq->post_recv({&receive, 1}).count, 1U);
     EXPECT_EQ(qp->post_recv(receive).error(), Error::kInvalidArgument);
-    const DatagramPeer to{b.host.device->rendezvous()->gid(), qp->number(), 0, 0, 0};
+    const DatagramPeer to{b.host.device->peer_directory()->gid(), qp->number(), 0, 0, 0};
     ASSERT_TRUE(a.send(to, "shared"));
     const WorkCompletion wc = b.next();
     EXPECT_EQ(wc.wr_id, id);
@@ -248,7 +248,7 @@ TEST(Datagrams, ASleeperIsWoken) {
     ASSERT_TRUE(qp->post_recv({id, {&at, 1}}));
     for (int polls = 0; polls < 20; ++polls) EXPECT_EQ(options.recv_cq->poll({&wc, 1}), 0U);
     ASSERT_TRUE(options.recv_cq->arm(CompletionQueue::Arm::kNext));
-    const DatagramPeer to{host.device->rendezvous()->gid(), qp->number(), 0, 0, 0};
+    const DatagramPeer to{host.device->peer_directory()->gid(), qp->number(), 0, 0, 0};
     ASSERT_TRUE(a.send(to, "wake"));
     ASSERT_TRUE(channel->wait(kPatience));
     options.recv_cq->ack_events(1);
@@ -263,8 +263,8 @@ class DatagramStranger : public ::testing::Test {
  protected:
   DatagramStranger() : fd_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {}
   void throw_at(const Bytes& octets) const {
-    const SocketAddress to =
-        *address_of(a.host.device->rendezvous()->gid(), roce::split_number(a.qp().number()).port);
+    const SocketAddress to = *address_of(a.host.device->peer_directory()->gid(),
+                                         roce::split_number(a.qp().number()).port);
     ASSERT_EQ(::sendto(fd_.get(), octets.data(), octets.size(), 0, to.get(), to.size()),
               static_cast<ssize_t>(octets.size()));
   }

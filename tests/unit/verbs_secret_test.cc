@@ -1,6 +1,6 @@
 // Queue pairs wired by hand whose ends have to know a secret (Config::roce_secret).
 #include "roce/qp_number.h"
-#include "verbs/hello_secret.h"
+#include "verbs/oob/hello_secret.h"
 #include "verbs_wired.h"
 
 namespace weft::verbs::test {
@@ -70,7 +70,7 @@ TEST(WiringSecret, AStrangerWhoClaimsToBeThePeerDoesNotEvenKeepItBusy) {
   const Wired b(QpType::kRc, with_secret(kSecret));
   a.to_rtr(b);
   roce::Hello h;
-  h.from = {b.host.device->rendezvous()->gid(), b.qp().number()};
+  h.from = {b.host.device->peer_directory()->gid(), b.qp().number()};
   h.to = {h.from.gid, a.qp().number()};
   const auto knock = [&](bool sealed, std::size_t size) {
     h.sealed = sealed;

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "roce/hello.h"
+#include "verbs/oob/peer_directory.h"
 #include "verbs/qp.h"
-#include "verbs/rendezvous.h"
 #include "verbs_testing.h"
 
 namespace weft::verbs::test {
@@ -26,7 +26,7 @@ struct Wired {
   [[nodiscard]] QueuePair& qp() const { return *set.qp; }
   [[nodiscard]] WiringToReceive towards(const Wired& peer) const {
     WiringToReceive out;
-    out.peer_gid = peer.host.device->rendezvous()->gid();
+    out.peer_gid = peer.host.device->peer_directory()->gid();
     out.peer_number = peer.qp().number();
     out.psn = 100;
     return out;

@@ -26,8 +26,8 @@ TEST(Wiring, ANewQueuePairIsInResetAndItsNumberNamesItsPort) {
   const Wired one;
   EXPECT_EQ(one.qp().state(), QpState::kReset);
   ASSERT_TRUE(roce::is_number(one.qp().number()));
-  const auto address =
-      address_of(one.host.device->rendezvous()->gid(), roce::split_number(one.qp().number()).port);
+  const auto address = address_of(one.host.device->peer_directory()->gid(),
+                                  roce::split_number(one.qp().number()).port);
   const RawSocket knock = RawSocket::connect(*address);  // somebody listens there
 }
 
@@ -274,12 +274,12 @@ TEST(Wiring, MovesOutOfTurnChangeNothing) {
 class WiringStranger : public ::testing::Test {
  protected:
   [[nodiscard]] RawSocket knock() const {
-    return RawSocket::connect(
-        *address_of(a.host.device->rendezvous()->gid(), roce::split_number(a.qp().number()).port));
+    return RawSocket::connect(*address_of(a.host.device->peer_directory()->gid(),
+                                          roce::split_number(a.qp().number()).port));
   }
   [[nodiscard]] roce::Hello hello() const {
     roce::Hello h;
-    h.from = {a.host.device->rendezvous()->gid(), peer.qp().number()};
+    h.from = {a.host.device->peer_directory()->gid(), peer.qp().number()};
     h.to = {h.from.gid, a.qp().number()};
     return h;
   }

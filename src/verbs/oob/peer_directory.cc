@@ -1,4 +1,4 @@
-#include "verbs/rendezvous.h"
+#include "verbs/oob/peer_directory.h"
 
 #include <sys/socket.h>
 #include <weft/limits.h>
@@ -13,9 +13,9 @@
 #include "os/log.h"
 #include "roce/greeting.h"
 #include "roce/qp_number.h"
-#include "verbs/ip_marks.h"
+#include "verbs/oob/ip_marks.h"
+#include "verbs/oob/wiring.h"
 #include "verbs/random.h"
-#include "verbs/wiring.h"
 
 namespace weft::verbs {
 
@@ -31,8 +31,8 @@ constexpr Duration kAcceptPause{100'000'000};
 
 }  // namespace
 
-struct Rendezvous::Port final : io::Handler, std::enable_shared_from_this<Port> {
-  Port(Rendezvous& o, std::uint16_t n, os::Fd fd) : owner(o), number(n), socket(std::move(fd)) {
+struct PeerDirectory::Port final : io::Handler, std::enable_shared_from_this<Port> {
+  Port(PeerDirectory& o, std::uint16_t n, os::Fd fd) : owner(o), number(n), socket(std::move(fd)) {
     for (std::uint16_t i = roce::kIndexMin; i <= roce::kIndexMax; ++i) free.push_back(i);
   }
   // Oldest first.
@@ -52,7 +52,7 @@ struct Rendezvous::Port final : io::Handler, std::enable_shared_from_this<Port> 
     static_cast<void>(owner.device_.engine().modify(socket.get(), EPOLLIN));
   }
 
-  Rendezvous& owner;
+  PeerDirectory& owner;
   const std::uint16_t number;
   os::Fd socket;
   io::TimerId timer = 0;  // the engine thread's
@@ -63,8 +63,8 @@ struct Rendezvous::Port final : io::Handler, std::enable_shared_from_this<Port> 
 };
 
 // One who has connected and not said yet whom it wants. Served on the engine's thread only.
-struct Rendezvous::Arrival final : io::Handler {
-  Arrival(Rendezvous& o, os::Fd fd, const SocketAddress& from)
+struct PeerDirectory::Arrival final : io::Handler {
+  Arrival(PeerDirectory& o, os::Fd fd, const SocketAddress& from)
       : owner(o),
         socket(std::move(fd)),
         source(from),
@@ -80,14 +80,14 @@ struct Rendezvous::Arrival final : io::Handler {
     owner.device_.note_refused(LogLevel::kInfo, source.text(), "no hello in time");
   }
 
-  Rendezvous& owner;
+  PeerDirectory& owner;
   os::Fd socket;
   const SocketAddress source;
   roce::Greeting greeting;
   io::TimerId timer = 0;
 };
 
-Result<std::unique_ptr<Rendezvous>> Rendezvous::create(DeviceImpl& device) {
+Result<std::unique_ptr<PeerDirectory>> PeerDirectory::create(DeviceImpl& device) {
   const auto address = gid_address(device.config());
   if (!address) {
     os::log(LogLevel::kError,
@@ -101,15 +101,15 @@ Result<std::unique_ptr<Rendezvous>> Rendezvous::create(DeviceImpl& device) {
     if (!made) return fail(made.error());
     secret = std::move(*made);
   }
-  return std::unique_ptr<Rendezvous>(new Rendezvous(device, *address, std::move(secret)));
+  return std::unique_ptr<PeerDirectory>(new PeerDirectory(device, *address, std::move(secret)));
 }
 
-Rendezvous::Rendezvous(DeviceImpl& device, const SocketAddress& address,
-                       std::unique_ptr<HelloSecret> secret)
+PeerDirectory::PeerDirectory(DeviceImpl& device, const SocketAddress& address,
+                             std::unique_ptr<HelloSecret> secret)
     : device_(device), address_(address), gid_(gid_of(address)), secret_(std::move(secret)) {}
 
 // Callbacks take mutex_, so their ends are awaited without it.
-Rendezvous::~Rendezvous() {
+PeerDirectory::~PeerDirectory() {
   for (const auto& port : ports_) {
     device_.engine().remove(port->socket.get());
     device_.engine().cancel(port->timer);
@@ -128,7 +128,7 @@ Rendezvous::~Rendezvous() {
 
 // --- numbers ---
 
-Result<os::Fd> Rendezvous::open_listener(std::uint16_t port) {
+Result<os::Fd> PeerDirectory::open_listener(std::uint16_t port) {
   auto socket = io::open_socket(address_.family());
   if (!socket) return fail(socket.error());
   SocketAddress local = address_;
@@ -145,7 +145,7 @@ Result<os::Fd> Rendezvous::open_listener(std::uint16_t port) {
 }
 
 // From a random place in the range on, so that processes do not queue for the same ports.
-Status Rendezvous::open_port() {
+Status PeerDirectory::open_port() {
   const std::uint32_t first = device_.config().roce_port_min;
   const std::uint32_t count = device_.config().roce_port_max - first + 1U;
   const std::uint32_t start = random_u32() % count;
@@ -175,7 +175,7 @@ Status Rendezvous::open_port() {
   return refuse(Error::kAddressInUse, "other programs have all that this process has not");
 }
 
-Result<std::uint32_t> Rendezvous::take_number() {
+Result<std::uint32_t> PeerDirectory::take_number() {
   const os::MutexLock lock(mutex_);
   auto with_room = std::ranges::find_if(ports_, [](const auto& p) { return !p->free.empty(); });
   if (with_room == ports_.end()) {
@@ -187,7 +187,7 @@ Result<std::uint32_t> Rendezvous::take_number() {
 }
 
 //   kAddressInUse   the port is another's
-Result<os::Fd> Rendezvous::open_datagrams(const Port& port) const {
+Result<os::Fd> PeerDirectory::open_datagrams(const Port& port) const {
   os::Fd socket =
       os::Fd::connection(::socket(address_.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return fail(system_error(errno));
@@ -205,7 +205,7 @@ Result<os::Fd> Rendezvous::open_datagrams(const Port& port) const {
   return socket;
 }
 
-Result<Rendezvous::DatagramNumber> Rendezvous::take_datagram_number() {
+Result<PeerDirectory::DatagramNumber> PeerDirectory::take_datagram_number() {
   const os::MutexLock lock(mutex_);
   for (std::size_t i = 0;; ++i) {
     if (i == ports_.size()) {
@@ -222,7 +222,7 @@ Result<Rendezvous::DatagramNumber> Rendezvous::take_datagram_number() {
   }
 }
 
-void Rendezvous::free_number(std::uint32_t number) {
+void PeerDirectory::free_number(std::uint32_t number) {
   const roce::QpNumber parts = roce::split_number(number);
   const os::MutexLock lock(mutex_);
   wirings_.erase(number);
@@ -233,14 +233,14 @@ void Rendezvous::free_number(std::uint32_t number) {
   if ((*port)->datagrams == number) (*port)->datagrams = 0;
 }
 
-void Rendezvous::publish(std::uint32_t number, std::weak_ptr<Wiring> wiring) {
+void PeerDirectory::publish(std::uint32_t number, std::weak_ptr<Wiring> wiring) {
   const os::MutexLock lock(mutex_);
   wirings_[number] = std::move(wiring);
 }
 
-std::shared_ptr<Device> Rendezvous::device() const { return device_.weak_from_this().lock(); }
+std::shared_ptr<Device> PeerDirectory::device() const { return device_.weak_from_this().lock(); }
 
-std::shared_ptr<Wiring> Rendezvous::find(std::uint32_t number) {
+std::shared_ptr<Wiring> PeerDirectory::find(std::uint32_t number) {
   const os::MutexLock lock(mutex_);
   const auto found = wirings_.find(number);
   return found == wirings_.end() ? nullptr : found->second.lock();
@@ -249,7 +249,7 @@ std::shared_ptr<Wiring> Rendezvous::find(std::uint32_t number) {
 // --- arrivals, on the engine's thread ---
 
 // False: no more for now.
-bool Rendezvous::accept_one(Port& port) {
+bool PeerDirectory::accept_one(Port& port) {
   SocketAddress source;
   auto socket = io::accept_socket(port.socket.get(), source);
   if (!socket) {
@@ -281,7 +281,7 @@ bool Rendezvous::accept_one(Port& port) {
   return true;
 }
 
-bool Rendezvous::make_room() {
+bool PeerDirectory::make_room() {
   std::shared_ptr<Arrival> oldest;
   {
     const os::MutexLock lock(mutex_);
@@ -293,7 +293,7 @@ bool Rendezvous::make_room() {
 }
 
 // Its hello may be there and not read yet. A queue pair whose connection is reset here tries again.
-void Rendezvous::give_way(Arrival& arrival) {
+void PeerDirectory::give_way(Arrival& arrival) {
   settle(arrival);
   if (!is_wanted(arrival)) return;
   forget(arrival);
@@ -302,19 +302,19 @@ void Rendezvous::give_way(Arrival& arrival) {
                        "it sent no hello, and others wait for its place");
 }
 
-void Rendezvous::forget(const Arrival& arrival) {
+void PeerDirectory::forget(const Arrival& arrival) {
   if (arrival.socket) device_.engine().forget(arrival.socket.get());
   device_.engine().forget_timer(arrival.timer);
   const os::MutexLock lock(mutex_);
   arrivals_.remove(&arrival);
 }
 
-bool Rendezvous::is_wanted(const Arrival& arrival) {
+bool PeerDirectory::is_wanted(const Arrival& arrival) {
   const os::MutexLock lock(mutex_);
   return arrivals_.contains(&arrival);
 }
 
-void Rendezvous::settle(Arrival& arrival) {
+void PeerDirectory::settle(Arrival& arrival) {
   std::array<std::uint8_t, roce::Hello::kSize> buffer;
   const ssize_t n =
       ::recv(arrival.socket.get(), buffer.data(), arrival.greeting.missing(), MSG_DONTWAIT);
@@ -334,7 +334,7 @@ void Rendezvous::settle(Arrival& arrival) {
 }
 
 // False: the peer has gone. An empty socket has room for every hello.
-bool Rendezvous::say(Arrival& arrival) {
+bool PeerDirectory::say(Arrival& arrival) {
   const auto out = arrival.greeting.to_send();
   const ssize_t n =
       ::send(arrival.socket.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -343,12 +343,12 @@ bool Rendezvous::say(Arrival& arrival) {
   return true;
 }
 
-void Rendezvous::refuse(Arrival& arrival, std::string_view why) {
+void PeerDirectory::refuse(Arrival& arrival, std::string_view why) {
   forget(arrival);
   device_.note_refused(LogLevel::kWarning, arrival.source.text(), why);
 }
 
-void Rendezvous::answer(Arrival& arrival) {
+void PeerDirectory::answer(Arrival& arrival) {
   const roce::Hello& hello = arrival.greeting.peer();
   roce::Hello mine;
   mine.crc = hello.crc;

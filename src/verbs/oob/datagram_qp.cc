@@ -1,5 +1,5 @@
 // Life and sending of queue pairs of datagrams.
-#include "verbs/datagram_qp.h"
+#include "verbs/oob/datagram_qp.h"
 
 #include <sys/socket.h>
 #include <weft/limits.h>
@@ -14,16 +14,15 @@
 #include "os/log.h"
 #include "roce/qp_number.h"
 #include "verbs/cq.h"
+#include "verbs/oob/peer_directory.h"
 #include "verbs/pd.h"
 #include "verbs/posting.h"
-#include "verbs/rendezvous.h"
 #include "verbs/srq.h"
 
 namespace weft::verbs {
 
 namespace {
 
-constexpr Error kTaken{};
 // Room for a Target behind the rest of a WQE, on a border of 16.
 constexpr std::size_t kTargetRoom = 32;
 // So many polls in a row, and the callers read instead of the engine's thread; until none of them
@@ -45,11 +44,11 @@ Result<std::shared_ptr<QueuePair>> DatagramQp::create(std::shared_ptr<Protection
   }
   if (!caps_legal(options)) return fail(Error::kLimitExceeded);
   DeviceImpl& device = *pd->device_impl();
-  if (device.rendezvous() == nullptr) return fail(Error::kUnsupported);
+  if (device.peer_directory() == nullptr) return fail(Error::kUnsupported);
   auto counted = ObjectCount::take(device, ObjectKind::kQp);
   if (!counted) return fail(counted.error());
   device.ensure_page();
-  auto taken = device.rendezvous()->take_datagram_number();
+  auto taken = device.peer_directory()->take_datagram_number();
   if (!taken) return fail(taken.error());
   Number number = Number::of_qp(device, taken->number);
   std::shared_ptr<DatagramQp> qp(new DatagramQp(std::move(pd), options, std::move(*counted),

@@ -1,4 +1,4 @@
-#include "verbs/wiring.h"
+#include "verbs/oob/wiring.h"
 
 #include <sys/socket.h>
 #include <weft/limits.h>
@@ -15,8 +15,8 @@
 #include "os/clock.h"
 #include "os/log.h"
 #include "roce/qp_number.h"
+#include "verbs/oob/peer_directory.h"
 #include "verbs/qp.h"
-#include "verbs/rendezvous.h"
 #include "verbs/ulpdu_size.h"
 #include "wire/mpa_startup.h"
 
@@ -49,7 +49,7 @@ std::uint32_t choose_ulpdu(FpduPolicy policy, bool crc, int fd) {
 
 Wiring::Wiring(std::shared_ptr<DeviceImpl> device, std::uint32_t number, roce::QpType type)
     : device_(std::move(device)), type_(type) {
-  mine_ = {device_->rendezvous()->gid(), number};
+  mine_ = {device_->peer_directory()->gid(), number};
 }
 
 Wiring::~Wiring() {
@@ -236,7 +236,7 @@ void Wiring::declined() {
 
 void Wiring::attempt(Lock& lock) {
   if (is_itself()) return meet_itself(lock);
-  SocketAddress from = device_->rendezvous()->address();
+  SocketAddress from = device_->peer_directory()->address();
   from.set_port(0);
   auto socket = io::open_socket(from.family());
   if (!socket) return attempt_failed(describe(socket.error()));
@@ -249,7 +249,7 @@ void Wiring::attempt(Lock& lock) {
     return attempt_failed(describe(begun.error()));
   }
   attempt_.socket = std::move(*socket);
-  attempt_.greeting = roce::Greeting::connector(hello(), device_->rendezvous()->sealer());
+  attempt_.greeting = roce::Greeting::connector(hello(), device_->peer_directory()->sealer());
   attempt_.connecting = true;
   attempt_.watching =
       device_->engine().add(attempt_.socket.get(), EPOLLOUT, weak_from_this()).has_value();
@@ -260,7 +260,7 @@ void Wiring::attempt(Lock& lock) {
 
 // A socket that connects to its own port is its own peer: what it sends comes back.
 void Wiring::meet_itself(Lock& lock) {
-  SocketAddress own = device_->rendezvous()->address();
+  SocketAddress own = device_->peer_directory()->address();
   own.set_port(0);
   auto socket = io::open_socket(own.family());
   if (!socket) return attempt_failed(describe(socket.error()));

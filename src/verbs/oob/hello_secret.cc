@@ -1,4 +1,4 @@
-#include "verbs/hello_secret.h"
+#include "verbs/oob/hello_secret.h"
 
 #include <dlfcn.h>
 

@@ -4,19 +4,19 @@
 
 #include "os/log.h"
 #include "verbs/cq.h"
+#include "verbs/oob/peer_directory.h"
+#include "verbs/oob/wiring.h"
 #include "verbs/qp.h"
-#include "verbs/rendezvous.h"
 #include "verbs/srq.h"
-#include "verbs/wiring.h"
 
 namespace weft::verbs {
 
-// REQUIRES: the device has a rendezvous. Once, before others see the queue pair.
+// REQUIRES: the device has a peer directory. Once, before others see the queue pair.
 void QueuePairImpl::prepare_wiring() {
   const auto type = type_ == QpType::kRc ? roce::QpType::kRc : roce::QpType::kUc;
   wired_.wiring = std::make_shared<Wiring>(device_.self(), number(), type);
   wired_.wiring->belongs_to(weak_from_this());
-  device_.rendezvous()->publish(number(), wired_.wiring);
+  device_.peer_directory()->publish(number(), wired_.wiring);
   state_.store(QpState::kReset, std::memory_order_release);
 }
 

@@ -7,10 +7,10 @@
 #include "os/calls.h"
 #include "roce/qp_number.h"
 #include "verbs/cq.h"
-#include "verbs/datagram_qp.h"
+#include "verbs/oob/datagram_qp.h"
+#include "verbs/oob/peer_directory.h"
 #include "verbs/pd.h"
 #include "verbs/posting.h"
-#include "verbs/rendezvous.h"
 #include "verbs/srq.h"
 
 namespace weft::verbs {
@@ -105,7 +105,7 @@ WcStatus DatagramQp::place(std::span<const std::uint8_t> payload, const SocketAd
   if (roce::kGrhSize + payload.size() > in_.receive.wqe.length) return WcStatus::kLocalLength;
   roce::Grh grh;
   grh.from = gid_of(source);
-  grh.to = device_.rendezvous()->gid();
+  grh.to = device_.peer_directory()->gid();
   grh.traffic_class = marks.traffic_class;
   if (marks.hop_limit != 0) grh.hop_limit = marks.hop_limit;
   grh.payload = static_cast<std::uint16_t>(roce::Datagram::kSize + payload.size());

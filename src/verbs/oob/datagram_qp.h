@@ -26,7 +26,7 @@
 #include "verbs/cq_user.h"
 #include "verbs/device.h"
 #include "verbs/held.h"
-#include "verbs/ip_marks.h"
+#include "verbs/oob/ip_marks.h"
 #include "verbs/pd.h"
 
 namespace weft::verbs {

@@ -22,21 +22,21 @@
 #include "roce/hello.h"
 #include "verbs/device.h"
 #include "verbs/half_open.h"
-#include "verbs/hello_secret.h"
+#include "verbs/oob/hello_secret.h"
 
 namespace weft::verbs {
 
 class Wiring;
 
-class Rendezvous {
+class PeerDirectory {
  public:
   //   kNotFound   Config::gid names no address of this machine; or a secret is set, and what it
   //               takes to prove it is not there (HelloSecret)
-  [[nodiscard]] static Result<std::unique_ptr<Rendezvous>> create(DeviceImpl& device);
+  [[nodiscard]] static Result<std::unique_ptr<PeerDirectory>> create(DeviceImpl& device);
   // REQUIRES: no queue pair is left.
-  ~Rendezvous();
-  Rendezvous(const Rendezvous&) = delete;
-  Rendezvous& operator=(const Rendezvous&) = delete;
+  ~PeerDirectory();
+  PeerDirectory(const PeerDirectory&) = delete;
+  PeerDirectory& operator=(const PeerDirectory&) = delete;
 
   [[nodiscard]] const SocketAddress& address() const noexcept { return address_; }
   [[nodiscard]] const roce::Gid& gid() const noexcept { return gid_; }
@@ -63,7 +63,8 @@ class Rendezvous {
   struct Port;
   struct Arrival;
 
-  Rendezvous(DeviceImpl& device, const SocketAddress& address, std::unique_ptr<HelloSecret> secret);
+  PeerDirectory(DeviceImpl& device, const SocketAddress& address,
+                std::unique_ptr<HelloSecret> secret);
   [[nodiscard]] Status open_port() WEFT_REQUIRES(mutex_);
   [[nodiscard]] Result<os::Fd> open_listener(std::uint16_t port);
   [[nodiscard]] Result<os::Fd> open_datagrams(const Port& port) const;

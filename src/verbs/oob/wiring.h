@@ -70,7 +70,7 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   // the queue pair is an unreliable one whose peer has been sought in vain; its work is lost.
   [[nodiscard]] bool work_waits();
 
-  // --- for the rendezvous, on the engine's thread ---
+  // --- for the peer directory, on the engine's thread ---
 
   // What to answer to `hello` from `source`. kAccept: `mine` is what to say, and adopt() or
   // not_adopted() has to follow.
