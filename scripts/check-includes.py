@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that includes follow the rooms of src/: arrows go down only, and files form no circles.
+"""Checks that includes follow the rooms of src/: arrows go down only, files form no circles, and no
+two have the same name.
 
   scripts/check-includes.py            each line that breaks a rule; exit status 1 if there is one
   scripts/check-includes.py --write    also writes the table of rooms into ARCHITECTURE.md
@@ -83,13 +84,13 @@ CIRCLES = [
     {"exs/core/exs_engine", "exs/core/exs_socket"},
     {"ibverbs/drivers", "ibverbs/real"},
     {"io/engine", "io/engine_core"},
-    {"progress/keeper", "progress/lane", "progress/shard"},
+    {"progress/shard_owner", "progress/lane", "progress/shard"},
     {"proto/stream", "proto/stream_loss", "proto/stream_rx", "proto/stream_tx"},
     {"rdmacm/cm", "rdmacm/sink"},
     {"readsend/disk", "readsend/disk_threads", "readsend/disk_uring"},
     {"sockets/preload/preload_direct", "sockets/preload/preload_epoll"},
     # Objects that hold each other: a device knows what is on it, and each object its device.
-    {"verbs/channel", "verbs/connection", "verbs/cq", "verbs/oob/datagram_qp", "verbs/device",
+    {"verbs/completion_channel", "verbs/connection", "verbs/cq", "verbs/oob/datagram_qp", "verbs/device",
      "verbs/event_channel", "verbs/held", "verbs/listener", "verbs/memory", "verbs/pd",
      "verbs/peer_watch", "verbs/qp", "verbs/qp_host", "verbs/refused_peers", "verbs/oob/peer_directory",
      "verbs/revocation", "verbs/srq", "verbs/window", "verbs/oob/wiring", "verbs/work_queues"},
@@ -234,6 +235,18 @@ def check_circles():
                    f"scripts/check-includes.py: {', '.join(sorted(known))}")
 
 
+def check_names():
+    """A line for each name that files of several rooms have: a name says which room it is of."""
+    places = {}
+    for path in sources("src"):
+        unit = str(path.relative_to(ROOT / "src").with_suffix(""))
+        if not unit.startswith("lwip/board/"):  # each board has a board.c, for one header
+            places.setdefault(path.stem, set()).add(unit)
+    for same in places.values():
+        if len(same) > 1:
+            yield f"files of one name: {', '.join(sorted(same))}"
+
+
 def check_order():
     """A line for each room that uses one below it in ROOMS."""
     seen = set()
@@ -292,7 +305,7 @@ def check():
             # A board's program is compiled with Weft's source, as nothing is installed there.
             if not path.name.endswith("_board.cc"):
                 judge(path, refusal_in_program)
-    return [*problems, *check_order(), *check_circles()]
+    return [*problems, *check_order(), *check_names(), *check_circles()]
 
 
 def main():

@@ -27,7 +27,7 @@ void MemoryHost::pump_to(MemoryHost& peer) {
         std::size_t room = plan.slices[i].size;
         std::uint8_t* to = plan.slices[i].data;
         while (room != 0 && slice < batch->slice_count) {
-          const proto::Slice& from = batch->slices[slice];
+          const Slice& from = batch->slices[slice];
           const std::size_t n = std::min(room, from.size - offset);
           std::memcpy(to, from.data + offset, n);
           to += n;

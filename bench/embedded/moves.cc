@@ -12,7 +12,7 @@
 #include <lwip/timeouts.h>
 #include <lwip_hosts.h>
 
-#include "lwip/connection.h"
+#include "lwip/lwip_connection.h"
 #include "rddp/endpoint.h"
 
 namespace weft::bench {

@@ -10,7 +10,7 @@
 #include "base/bytes.h"
 #include "lwip/board/board.h"
 #include "lwip/board/netif.h"
-#include "lwip/connection.h"
+#include "lwip/lwip_connection.h"
 #include "rddp/endpoint.h"
 
 extern "C" unsigned weft_lwip_random(void);

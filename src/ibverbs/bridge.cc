@@ -1,8 +1,8 @@
 #include "ibverbs/bridge.h"
 
 #include "ibverbs/errors.h"
+#include "ibverbs/ibv_qp.h"
 #include "ibverbs/identity.h"
-#include "ibverbs/qp.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 

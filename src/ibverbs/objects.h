@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "ibverbs/event_queue.h"
+#include "ibverbs/ibv_event_queue.h"
 #include "ibverbs/users.h"
 #include "ibverbs/windows.h"
 #include "os/fd.h"
@@ -236,7 +236,7 @@ struct Qp {
   // rdma_disconnect was called: the connection is draining and must not be cut short when this QP
   // is destroyed. Written by librdmacm.
   std::atomic<bool> closing{false};
-  // Wired by hand (qp_wired.cc): what ibv_modify_qp was told, for ibv_query_qp.
+  // Wired by hand (ibv_qp_wired.cc): what ibv_modify_qp was told, for ibv_query_qp.
   std::mutex wiring;
   ibv_qp_attr wired{};  // guarded by `wiring`
   // rdma_cm connects it, and knows which end is to begin. Written by librdmacm.

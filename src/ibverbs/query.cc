@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "ibverbs/context.h"
-#include "ibverbs/device_memory.h"
 #include "ibverbs/errors.h"
+#include "ibverbs/ibv_device_memory.h"
 #include "ibverbs/identity.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"

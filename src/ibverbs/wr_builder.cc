@@ -9,9 +9,9 @@
 #include <cstring>
 
 #include "ibverbs/errors.h"
+#include "ibverbs/ibv_qp.h"
 #include "ibverbs/identity.h"
 #include "ibverbs/post.h"
-#include "ibverbs/qp.h"
 #include "ibverbs/windows.h"
 
 namespace weft::ibverbs {

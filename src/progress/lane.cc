@@ -108,9 +108,9 @@ void Lane::close_transport() {
 }
 
 void Lane::close_in_background() {
-  Keeper& keeper = shard_->keeper();
-  if (!live() || keeper.sleepers() != 0 || !keeper.is_callers()) return;
-  keeper.give();
+  ShardOwner& owner = shard_->owner();
+  if (!live() || owner.sleepers() != 0 || !owner.is_callers()) return;
+  owner.give();
   shard_->run_for_others();
 }
 

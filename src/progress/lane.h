@@ -240,7 +240,7 @@ class Lane final : public io::Handler {
   // Acks that leave with the answer, see leaves_ack(). A race costs a system call, no more.
   struct LeftAck {
     std::atomic<bool> left{false};
-    std::atomic<std::uint64_t> look{0};     // Keeper::last_look() when one was due; 0: answered
+    std::atomic<std::uint64_t> look{0};     // ShardOwner::last_look() when one was due; 0: answered
     std::atomic<std::uint32_t> answers{0};  // posted at once, up to kAnswersMax
   };
   LeftAck ack_;

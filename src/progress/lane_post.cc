@@ -26,8 +26,8 @@ void Lane::ring() {
   if (ack_.look.load(std::memory_order_relaxed) != 0) note_answer();
   if (!may_leave_post()) {
     kick();
-    Keeper& keeper = shard_->keeper();
-    if (!keeper.is_callers()) keeper.pace().note_sent(os::cpu_ticks());
+    ShardOwner& owner = shard_->owner();
+    if (!owner.is_callers()) owner.pace().note_sent(os::cpu_ticks());
     return;
   }
   // A full barrier: whoever takes the note sees what was posted before.
@@ -43,8 +43,8 @@ void Lane::ring() {
 // after a pause or a poll is sent at once, unless there is a stream of them, on this connection or
 // on the CQ: a caller that keeps posting polls again when the queues are full.
 bool Lane::may_leave_post() {
-  Keeper& keeper = shard_->keeper();
-  if (!live() || !room_to_collect() || keeper.sleepers() != 0) return false;
+  ShardOwner& owner = shard_->owner();
+  if (!live() || !room_to_collect() || owner.sleepers() != 0) return false;
   // With an Ack that waits for this post there is nothing collected yet.
   const bool collecting = post_waits() && !ack_.left.load(std::memory_order_relaxed);
   if (collecting && sq_.tail() % kPostsPerLook != 0) return true;
@@ -52,13 +52,13 @@ bool Lane::may_leave_post() {
   const std::uint64_t received = calls_.rx.get();
   const bool answers =
       received != posts_.received_at_post.exchange(received, std::memory_order_relaxed);
-  const bool callers = keeper.is_callers();
-  PostPace& pace = keeper.pace();
+  const bool callers = owner.is_callers();
+  PostPace& pace = owner.pace();
   if (pace.note_post(now, answers, !callers, kStreamGapUs * host_.ticks_per_us())) return true;
   if (!callers) return false;
   if (posts_.streaming.load(std::memory_order_relaxed)) return true;
   return pace.polls() == posts_.polls_at_flush.load(std::memory_order_relaxed) &&
-         now - keeper.last_look() < kPostWaitsUs * host_.ticks_per_us();
+         now - owner.last_look() < kPostWaitsUs * host_.ticks_per_us();
 }
 
 // Between wired queue pairs. A program that polls and has just been given a message often posts its
@@ -67,9 +67,9 @@ bool Lane::may_leave_post() {
 // by the timer. It is left only where the last messages were answered so.
 bool Lane::leaves_ack() {
   if (blocked() || !stream_->only_ack_due()) return false;
-  Keeper& keeper = shard_->keeper();
-  if (!keeper.is_patient()) return false;
-  const std::uint64_t before = ack_.look.exchange(keeper.last_look(), std::memory_order_relaxed);
+  ShardOwner& owner = shard_->owner();
+  if (!owner.is_patient()) return false;
+  const std::uint64_t before = ack_.look.exchange(owner.last_look(), std::memory_order_relaxed);
   std::uint32_t answers = ack_.answers.load(std::memory_order_relaxed);
   if (before != 0 && answers != 0) ack_.answers.store(--answers, std::memory_order_relaxed);
   if (answers < kAnswersToWait) return false;
@@ -80,7 +80,7 @@ bool Lane::leaves_ack() {
 // Called for the first post since an Ack was due.
 void Lane::note_answer() {
   const bool at_once =
-      shard_->keeper().last_look() == ack_.look.exchange(0, std::memory_order_relaxed);
+      shard_->owner().last_look() == ack_.look.exchange(0, std::memory_order_relaxed);
   const std::uint32_t answers = ack_.answers.load(std::memory_order_relaxed);
   if (at_once) {
     ack_.answers.store(std::min(answers + 1, kAnswersMax), std::memory_order_relaxed);

@@ -156,7 +156,7 @@ void Lane::note_flush() {
   const std::uint32_t tail = sq_.tail();
   posts_.streaming.store(tail - posts_.tail_at_flush >= kStreamOfPosts, std::memory_order_relaxed);
   posts_.tail_at_flush = tail;
-  posts_.polls_at_flush.store(shard_->keeper().pace().polls(), std::memory_order_relaxed);
+  posts_.polls_at_flush.store(shard_->owner().pace().polls(), std::memory_order_relaxed);
 }
 
 // False: the transport takes no more now.

@@ -85,7 +85,7 @@ void Shard::wake() {
 // --- lanes ---
 
 Status Shard::attach(Lane& lane, std::shared_ptr<LaneOwner> owner) {
-  if (auto known = keeper_.begin(); !known) return known;
+  if (auto known = owner_.begin(); !known) return known;
   std::list<Kept> one;
   one.push_back({&lane, std::move(owner)});
   epoll_event event =
@@ -188,7 +188,7 @@ void Shard::take_inbox() {
 
 void Shard::tell() {
   if (lock_.kick_if_held()) return;
-  if (!keeper_.is_callers() || keeper_.sleepers() != 0) wake();
+  if (!owner_.is_callers() || owner_.sleepers() != 0) wake();
 }
 
 // --- a run ---
@@ -218,11 +218,11 @@ Ran Shard::run(Look look) WEFT_NOT_ANALYZED {
 
 bool Shard::poll() {
   const std::uint64_t now = os::cpu_ticks();
-  seldom_.store(now - keeper_.last_look() > kSeldomUs * host_->ticks_per_us(),
+  seldom_.store(now - owner_.last_look() > kSeldomUs * host_->ticks_per_us(),
                 std::memory_order_relaxed);
-  keeper_.note_look(now);
+  owner_.note_look(now);
   const Ran ran = run(Look::kPoll);
-  if (ran.left && !keeper_.is_patient()) wake();
+  if (ran.left && !owner_.is_patient()) wake();
   return ran.moved || ran.busy;
 }
 
@@ -233,11 +233,11 @@ void Shard::settle() {
 
 void Shard::run_for_others() {
   const Ran ran = run(Look::kAll);
-  if (ran.left && !keeper_.is_patient()) wake();
+  if (ran.left && !owner_.is_patient()) wake();
 }
 
 bool Shard::pass(Look look, bool kicked) {
-  const bool patient = look != Look::kSettle && keeper_.is_patient();
+  const bool patient = look != Look::kSettle && owner_.is_patient();
   // A lane whose note is taken here is in the inbox below.
   if (posts_wait_.load(std::memory_order_acquire)) {
     (void)posts_wait_.exchange(false, std::memory_order_seq_cst);
@@ -293,9 +293,9 @@ bool Shard::run_ready(bool patient) {
 
 bool Shard::note_left_post() {
   posts_wait_.store(true, std::memory_order_seq_cst);
-  keeper_.start_late_pass();
+  owner_.start_late_pass();
   // Behind the note: a caller who has gone to sleep since has not seen it.
-  return keeper_.sleepers() == 0;
+  return owner_.sleepers() == 0;
 }
 
 // Not as a pass does, which may receive, too.

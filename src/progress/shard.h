@@ -9,7 +9,7 @@
 // A pass asks epoll, if it is due; takes the lanes that are ready out of the list; and gives each a
 // turn. A lane that was active a moment ago stays in the list, and is looked at without epoll.
 //
-// Who looks after a shard, callers or the background, is the Keeper's business.
+// Who looks after a shard, callers or the background, is the ShardOwner's business.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@
 #include "os/kick_lock.h"
 #include "os/lock.h"
 #include "progress/host.h"
-#include "progress/keeper.h"
+#include "progress/shard_owner.h"
 
 namespace weft::progress {
 
@@ -63,7 +63,7 @@ class Shard final : public std::enable_shared_from_this<Shard> {
   void settle();
   // Once, by a thread that does not come back; whoever looks after the shard does what is left.
   void run_for_others();
-  [[nodiscard]] Keeper& keeper() noexcept { return keeper_; }
+  [[nodiscard]] ShardOwner& owner() noexcept { return owner_; }
   [[nodiscard]] int epoll() const noexcept { return epoll_.get(); }
   [[nodiscard]] io::Engine& home() noexcept { return home_; }
   [[nodiscard]] ProgressHost& host() noexcept { return *host_; }
@@ -150,7 +150,7 @@ class Shard final : public std::enable_shared_from_this<Shard> {
   const std::shared_ptr<ProgressHost> host_;  // and with it the home thread
   io::Engine& home_;
   os::Fd epoll_;
-  Keeper keeper_{*this};
+  ShardOwner owner_{*this};
 
   os::KickLock lock_;
   // Lanes that are ready, the holder's, first in first out; and those that others have added.

@@ -14,8 +14,8 @@
 #include <span>
 
 #include "base/profile.h"
+#include "base/slice.h"
 #include "base/time.h"
-#include "proto/slice.h"
 #include "proto/stag_table.h"
 
 namespace weft::proto {

@@ -11,8 +11,8 @@
 
 #include "base/profile.h"
 #include "base/seq.h"
+#include "base/slice.h"
 #include "proto/marked.h"
-#include "proto/slice.h"
 #include "proto/violation.h"
 #include "wire/fpdu.h"
 

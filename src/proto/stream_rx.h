@@ -15,10 +15,10 @@
 
 #include "base/profile.h"
 #include "base/seq.h"
+#include "base/slice.h"
 #include "base/time.h"
 #include "proto/cursor.h"
 #include "proto/fpdu_reader.h"
-#include "proto/slice.h"
 #include "proto/stag_table.h"
 #include "proto/stream_host.h"
 #include "proto/stream_loss.h"

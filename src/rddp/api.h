@@ -10,8 +10,8 @@
 
 #include "rddp/ddp_endpoint.h"
 #include "rddp/endpoint.h"
+#include "rddp/fixed_queue.h"
 #include "rddp/network.h"
-#include "rddp/ring.h"
 
 namespace weft::rddp {
 
@@ -124,16 +124,16 @@ struct rddp_socket {
                              weft::proto::MemorySpec& spec);
 
   bool held_ = false;
-  weft::rddp::Ring<ddp_ind_t> inbox_;
+  weft::rddp::FixedQueue<ddp_ind_t> inbox_;
   std::size_t inbox_buffers_ = 0;  // indications that hold a buffer
   std::size_t inbox_reads_ = 0;
-  weft::rddp::Ring<Reading> reading_;  // in the order of posting
+  weft::rddp::FixedQueue<Reading> reading_;  // in the order of posting
   std::uint32_t rdma_pending_ = 0;
   bool lost_some_ = false;  // a request ended otherwise than well
   std::unique_ptr<weft::rddp::Registration> regions_;
   // What the endpoint has of the program's buffers. One that another socket took is no longer here,
   // though the endpoint may still give it back: then it is not looked at.
-  weft::rddp::Ring<ddp_posted_t*> posted_here_;
+  weft::rddp::FixedQueue<ddp_posted_t*> posted_here_;
 };
 
 struct rddp_listener final : weft::rddp::Acceptor {
@@ -149,7 +149,7 @@ struct rddp_listener final : weft::rddp::Acceptor {
   rddp_device& device;
   const rddp_kind kind;
   std::unique_ptr<weft::rddp::Port> port;
-  weft::rddp::Ring<rddp_socket*> waiting;  // owned
+  weft::rddp::FixedQueue<rddp_socket*> waiting;  // owned
 
  private:
   [[nodiscard]] bool drop_silent();

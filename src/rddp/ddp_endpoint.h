@@ -12,10 +12,10 @@
 
 #include "proto/ddp_stream.h"
 #include "rddp/buffers.h"
-#include "rddp/channel.h"
 #include "rddp/domain.h"
+#include "rddp/fixed_queue.h"
 #include "rddp/posted.h"
-#include "rddp/ring.h"
+#include "rddp/rddp_channel.h"
 
 namespace weft::rddp {
 
@@ -108,7 +108,7 @@ class DdpEndpoint final : public Channel, private proto::DdpHost {
   const proto::StreamId id_;
   PostedBuffers posted_;
   std::uint64_t open_buffer_ = 0;  // wr_id of the one being filled
-  Ring<DdpEvent> events_;
+  FixedQueue<DdpEvent> events_;
   std::size_t notifications_ = 0;  // among the events
   std::uint32_t pending_ = 0;
   bool lost_some_ = false;

@@ -23,10 +23,10 @@
 #include "proto/stream.h"
 #include "proto/work.h"
 #include "rddp/buffers.h"
-#include "rddp/channel.h"
 #include "rddp/domain.h"
+#include "rddp/fixed_queue.h"
 #include "rddp/posted.h"
-#include "rddp/ring.h"
+#include "rddp/rddp_channel.h"
 
 namespace weft::rddp {
 
@@ -70,8 +70,8 @@ class Endpoint final : public Channel, private proto::StreamHost {
            arena_bytes<std::uint8_t>(
                proto::SendQueue::memory_needed(config.send_depth, send_tail(config))) +
            PostedBuffers::memory_needed(config.recv_depth) +
-           Ring<EndpointCompletion>::memory_needed(std::size_t{config.send_depth} +
-                                                   config.recv_depth) +
+           FixedQueue<EndpointCompletion>::memory_needed(std::size_t{config.send_depth} +
+                                                         config.recv_depth) +
            StreamBuffers::memory_needed(config.batches) + stream_memory(config);
   }
   // It has all its memory, and may connect.
@@ -171,7 +171,7 @@ class Endpoint final : public Channel, private proto::StreamHost {
 
   proto::SendQueue send_queue_;
   PostedBuffers posted_;
-  Ring<EndpointCompletion> done_;
+  FixedQueue<EndpointCompletion> done_;
   std::uint32_t unpolled_sends_ = 0, unpolled_recvs_ = 0;  // room in done_ is kept for them
 
   StreamBuffers buffers_;

@@ -1,5 +1,6 @@
 // What the API of RFC 4296 (rddp.h) needs of a machine: TCP connections for channels, a clock, and
-// a way to wait. One implementation per TCP: the kernel's (tcp_network.cc), lwIP (lwip/network.cc).
+// a way to wait. One implementation per TCP: the kernel's (tcp_network.cc), lwIP
+// (lwip/lwip_network.cc).
 //
 // Threads: one at a time.
 #pragma once
@@ -13,7 +14,7 @@
 
 #include "base/time.h"
 #include "proto/startup.h"
-#include "rddp/channel.h"
+#include "rddp/rddp_channel.h"
 
 namespace weft::rddp {
 

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "rddp/ring.h"
+#include "rddp/fixed_queue.h"
 
 namespace weft::rddp {
 
@@ -26,7 +26,7 @@ class PostedBuffers {
     return ring_.allocate(depth, arena);
   }
   static constexpr std::size_t memory_needed(std::uint32_t depth) noexcept {
-    return Ring<Buffer>::memory_needed(depth);
+    return FixedQueue<Buffer>::memory_needed(depth);
   }
   void on_taken(TakenFn fn, void* context) noexcept {
     taken_ = fn;
@@ -60,7 +60,7 @@ class PostedBuffers {
   }
 
  private:
-  Ring<Buffer> ring_;
+  FixedQueue<Buffer> ring_;
   TakenFn taken_ = nullptr;
   void* context_ = nullptr;
 };

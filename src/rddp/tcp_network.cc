@@ -280,7 +280,7 @@ class TcpLink final : public Link, public Watched {
   // False: nothing more to send, or no room.
   bool send_some() {
     iovec pieces[kIovecs];
-    const std::span<const proto::Slice> slices = channel_.next_slices();
+    const std::span<const Slice> slices = channel_.next_slices();
     const std::size_t count = std::min(slices.size(), kIovecs);
     for (std::size_t i = 0; i < count; ++i) {
       pieces[i] = {const_cast<std::uint8_t*>(slices[i].data), slices[i].size};

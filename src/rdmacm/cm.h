@@ -8,7 +8,7 @@
 // rdma_get_cm_event to rdma_ack_cm_event. Each is looked up in the maps of live ones before it is
 // touched, since programs do pass stale pointers; what is found there is owned, so that an id which
 // another thread destroys meanwhile stays readable until the call is over. Calls that depend on an
-// id's state go through operations.h.
+// id's state go through cm_operations.h.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -26,7 +26,7 @@
 
 #include "ibverbs/bridge.h"
 #include "ibverbs/errors.h"
-#include "ibverbs/event_queue.h"
+#include "ibverbs/ibv_event_queue.h"
 
 namespace weft::rdmacm {
 

@@ -7,8 +7,8 @@
 #include "rdmacm/addresses.h"
 #include "rdmacm/carried.h"
 #include "rdmacm/cm.h"
+#include "rdmacm/cm_operations.h"
 #include "rdmacm/forward.h"
-#include "rdmacm/operations.h"
 
 namespace weft::rdmacm {
 namespace {

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <limits>
 
-#include "ibverbs/qp.h"
+#include "ibverbs/ibv_qp.h"
 #include "rdmacm/addresses.h"
 #include "rdmacm/carried.h"
 

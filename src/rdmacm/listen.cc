@@ -1,7 +1,7 @@
 #include <cerrno>
 
+#include "rdmacm/cm_operations.h"
 #include "rdmacm/forward.h"
-#include "rdmacm/operations.h"
 
 namespace weft::rdmacm {
 namespace {

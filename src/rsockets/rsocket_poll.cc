@@ -7,7 +7,7 @@
 
 #include "ibverbs/errors.h"
 #include "os/clock.h"
-#include "os/thread_event.h"
+#include "os/thread_wakeup.h"
 #include "rdmacm/forward.h"
 #include "rsockets/rs_seen.h"
 #include "rsockets/rsocket.h"
@@ -173,7 +173,7 @@ std::optional<timespec> time_left(Deadline deadline, int bell) {
 
 // `mask` as of ppoll(2).
 int poll_all(std::vector<Watched>& all, Deadline deadline, const sigset_t* mask) {
-  const int bell = os::ThreadEvent::get();
+  const int bell = os::ThreadWakeup::get();
   std::vector<pollfd> polled;
   const Enrolled enrolled(all, bell);
   for (;;) {
@@ -195,7 +195,7 @@ int poll_all(std::vector<Watched>& all, Deadline deadline, const sigset_t* mask)
 
 }  // namespace
 
-int own_bell() { return os::ThreadEvent::known(); }
+int own_bell() { return os::ThreadWakeup::known(); }
 
 }  // namespace weft::rsockets
 

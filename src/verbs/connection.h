@@ -38,7 +38,7 @@
 #include "trace/pcap.h"
 #include "verbs/device.h"
 #include "verbs/held.h"
-#include "verbs/port_map.h"
+#include "verbs/port_map_service.h"
 
 namespace weft::verbs {
 

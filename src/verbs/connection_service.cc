@@ -1,4 +1,4 @@
-// Before a connection to a port of rdma_cm: which TCP port serves it (verbs/port_map.h).
+// Before a connection to a port of rdma_cm: which TCP port serves it (verbs/port_map_service.h).
 #include <algorithm>
 #include <utility>
 

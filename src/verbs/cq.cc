@@ -8,7 +8,7 @@
 
 #include "os/cancel.h"
 #include "progress/give_way.h"
-#include "verbs/channel.h"
+#include "verbs/completion_channel.h"
 #include "verbs/device.h"
 #include "verbs/qp.h"
 
@@ -45,8 +45,8 @@ CompletionQueueImpl::~CompletionQueueImpl() {
   if (!device_->usable()) return;
   for (progress::Shard* shard : shards_.all()) {
     const bool empty = shard->lanes() == 0 && !shard->has_retired();
-    if (empty || shard->keeper().sleepers() != 0) continue;
-    shard->keeper().give();
+    if (empty || shard->owner().sleepers() != 0) continue;
+    shard->owner().give();
     shard->run_for_others();
   }
 }
@@ -71,7 +71,7 @@ std::shared_ptr<CompletionChannel> CompletionQueueImpl::channel() const { return
 std::size_t CompletionQueueImpl::poll(std::span<WorkCompletion> out) {
   if (!device_->usable()) return 0;  // a child of fork(): the descriptors are the parent's
   const std::span<progress::Shard* const> shards = shards_.all();
-  for (progress::Shard* shard : shards) shard->keeper().pace().note_poll();
+  for (progress::Shard* shard : shards) shard->owner().pace().note_poll();
   const std::uint64_t polls = polls_.load(std::memory_order_relaxed) + 1;
   polls_.store(polls, std::memory_order_relaxed);
   std::size_t taken = take(out);
@@ -81,7 +81,7 @@ std::size_t CompletionQueueImpl::poll(std::span<WorkCompletion> out) {
     taken = take(out);
   }
   if (taken != 0) {
-    for (progress::Shard* shard : shards) shard->keeper().something_found();
+    for (progress::Shard* shard : shards) shard->owner().something_found();
   }
   // A caller that got completions usually polls again. Posts that wait are sent when it has taken
   // all there are: by then each connection has as many requests as it will get, and they leave
@@ -94,7 +94,7 @@ std::size_t CompletionQueueImpl::poll(std::span<WorkCompletion> out) {
   }
   if (taken == 0) {
     empty_polls_.store(empty_polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    for (progress::Shard* shard : shards) shard->keeper().note_vain_poll();
+    for (progress::Shard* shard : shards) shard->owner().note_vain_poll();
     progress::give_way(*device_, shards);
   }
   return taken;
@@ -203,9 +203,9 @@ Status CompletionQueueImpl::arm(Arm what) {
   // The caller may be about to sleep in poll(2), where it runs nothing. A caller that sleeps in
   // wait() takes the lanes over there.
   for (progress::Shard* shard : shards_.all()) {
-    progress::Keeper& keeper = shard->keeper();
-    if (!channel_->is_slept_on() || keeper.was_abandoned()) {
-      keeper.give();
+    progress::ShardOwner& owner = shard->owner();
+    if (!channel_->is_slept_on() || owner.was_abandoned()) {
+      owner.give();
       shard->settle();
     } else if (shard->posts_wait()) {
       shard->settle();

@@ -14,7 +14,7 @@
 
 #include "os/lock.h"
 #include "progress/shard_set.h"
-#include "verbs/channel.h"
+#include "verbs/completion_channel.h"
 #include "verbs/cq_user.h"
 #include "verbs/device.h"
 #include "verbs/held.h"

@@ -7,7 +7,7 @@
 #include "os/guarded.h"
 #include "os/ticks.h"
 #include "roce/qp_number.h"
-#include "verbs/channel.h"
+#include "verbs/completion_channel.h"
 #include "verbs/connection.h"
 #include "verbs/cq.h"
 #include "verbs/listener.h"

@@ -6,7 +6,7 @@
 #include "os/clock.h"
 #include "os/log.h"
 #include "progress/lane.h"
-#include "verbs/channel.h"
+#include "verbs/completion_channel.h"
 #include "verbs/cq.h"
 #include "verbs/device.h"
 #include "verbs/peer_watch.h"

@@ -16,7 +16,7 @@
 #include "verbs/device.h"
 #include "verbs/half_open.h"
 #include "verbs/held.h"
-#include "verbs/port_map.h"
+#include "verbs/port_map_service.h"
 
 namespace weft::verbs {
 

@@ -8,7 +8,7 @@
 
 #include "os/guarded.h"
 #include "os/log.h"
-#include "verbs/channel.h"
+#include "verbs/completion_channel.h"
 #include "verbs/connection.h"
 #include "verbs/cq.h"
 #include "verbs/oob/wiring.h"

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "agent_protocol.h"
-#include "lwip/connection.h"
+#include "lwip/lwip_connection.h"
 #include "rddp/endpoint.h"
 
 namespace weft::boards {

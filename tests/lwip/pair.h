@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "lwip/connection.h"
+#include "lwip/lwip_connection.h"
 #include "rddp/endpoint.h"
 #include "world.h"
 

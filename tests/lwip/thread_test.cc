@@ -14,7 +14,7 @@
 #include <lwip/tcpip.h>
 #include <lwip_hooks.h>
 
-#include "lwip/connection.h"
+#include "lwip/lwip_connection.h"
 #include "rddp/endpoint.h"
 
 namespace weft::testing {

@@ -15,7 +15,7 @@
 
 #include <lwip/netif.h>
 #include "base/time.h"
-#include "lwip/connection.h"
+#include "lwip/lwip_connection.h"
 
 namespace weft::testing {
 

@@ -46,7 +46,7 @@ struct Side {
     std::vector<std::uint8_t> out;
     while (true) {
       const std::size_t before = out.size();
-      for (const proto::Slice& slice : endpoint->next_slices()) {
+      for (const Slice& slice : endpoint->next_slices()) {
         out.insert(out.end(), slice.data, slice.data + slice.size);
       }
       const std::size_t size = out.size() - before;

@@ -1,7 +1,7 @@
 // A lane and its shard as a few threads see them, one access of shared memory a step. The steps of
 // the lane's word and of the run lock are the real ones (progress/word.h, os/kick_lock.h); what
-// Shard::run(), Shard::tell(), Lane::leave(), Keeper::serve_now() and CompletionChannel::wait() do
-// around them is repeated here.
+// Shard::run(), Shard::tell(), Lane::leave(), ShardOwner::serve_now() and CompletionChannel::wait()
+// do around them is repeated here.
 #pragma once
 
 #include <array>
@@ -143,7 +143,7 @@ struct World {
   bool home = false;                    // what the background's epoll has to report
   bool announced = true;                // a ring: the peer knows that nobody looks
   bool attended = false;
-  bool callers = false;  // the keeper
+  bool callers = false;  // the owner
   std::uint8_t sleepers = 0;
   bool live = true, retired = false, freed = false;
   bool any_retired = false;  // the shard's note of that

@@ -17,7 +17,7 @@
 #include <lwip/sys.h>
 #include <lwip/timeouts.h>
 #include "hosts.h"
-#include "lwip/network.h"
+#include "lwip/lwip_network.h"
 
 namespace weft::testing {
 

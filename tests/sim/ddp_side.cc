@@ -69,7 +69,7 @@ void DdpSide::post_buffer(std::uint32_t size, std::uint32_t queue) {
 std::span<const std::uint8_t> DdpSide::offered(std::size_t max) {
   const proto::TxBatch* batch = stream_->gather();
   if (batch == nullptr) return {};
-  const proto::Slice& slice = batch->slices[batch->slice_next];
+  const Slice& slice = batch->slices[batch->slice_next];
   return {slice.data, std::min(slice.size, max)};
 }
 

@@ -8,7 +8,6 @@
 namespace weft::testing {
 
 using namespace std::chrono_literals;
-using proto::Slice;
 using proto::Startup;
 using proto::StartupState;
 using proto::Stream;

@@ -85,9 +85,9 @@ class SimPair {
     bool reads_ring = false;
     int changes = 0;
     std::uint64_t written = 0;
-    std::uint64_t startup = 0;       // octets of `written` that were start-up
-    std::deque<proto::Slice> taken;  // with late_reads: not read yet
-    bool fin_taken = false;          // ... and behind them the FIN
+    std::uint64_t startup = 0;  // octets of `written` that were start-up
+    std::deque<Slice> taken;    // with late_reads: not read yet
+    bool fin_taken = false;     // ... and behind them the FIN
     bool fin = false;
     bool fin_seen = false;
     Instant stalled_until{0};

@@ -43,7 +43,7 @@ class TransportTest : public ::testing::Test {
     if (batch == nullptr) return out;
     n = std::min(n, batch->bytes - batch->sent);
     for (std::size_t s = batch->slice_next; out.size() != n; ++s) {
-      const proto::Slice& slice = batch->slices[s];
+      const Slice& slice = batch->slices[s];
       const std::size_t piece = std::min(n - out.size(), slice.size);
       out.insert(out.end(), slice.data, slice.data + piece);
     }

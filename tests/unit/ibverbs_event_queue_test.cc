@@ -1,6 +1,6 @@
 // The queue behind async_fd and rdma_cm channels: an entry and the token that makes the descriptor
 // readable come and go together.
-#include "ibverbs/event_queue.h"
+#include "ibverbs/ibv_event_queue.h"
 
 #include <gtest/gtest.h>
 

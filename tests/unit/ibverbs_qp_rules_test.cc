@@ -1,5 +1,5 @@
 // Which attributes each move of a wired queue pair takes.
-#include "ibverbs/qp_rules.h"
+#include "ibverbs/ibv_qp_rules.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@ TEST(ProgressLane, SleeperIsToldOfWhatTheBackgroundLeaves) {
   rig.owner->transport->on_receive.set([&] { meeting.hold(); });
   rig.owner->transport->bring(20 * kReadsPerTurn);
   ASSERT_TRUE(meeting.somebody_is_held()) << "the background receives";
-  rig.shard->keeper().begin_sleep();
+  rig.shard->owner().begin_sleep();
   EXPECT_TRUE(rig.shard->run(Look::kSettle).busy);
   meeting.release();
   while (rig.owner->transport->unread != 0) {
@@ -27,7 +27,7 @@ TEST(ProgressLane, SleeperIsToldOfWhatTheBackgroundLeaves) {
 TEST(ProgressLane, TurnThatBeginsWithAPostReadsWhatTheLastOneLeft) {
   constexpr int kStreamOfPosts = 8;  // the last of which waits for the next pass
   Rig rig;
-  rig.shard->keeper().end_sleep();  // a post is not left beside a sleeper
+  rig.shard->owner().end_sleep();  // a post is not left beside a sleeper
   rig.owner->transport->bring(kReadsPerTurn + 4);
   (void)rig.shard->run(Look::kAll);
   for (int i = 0; i < kStreamOfPosts; ++i) {

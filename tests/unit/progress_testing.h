@@ -206,7 +206,7 @@ class FakeOwner final : public LaneOwner, public std::enable_shared_from_this<Fa
 // A thread is said to sleep on it: so nobody else runs it.
 struct Rig {
   Rig() : shard(*Shard::create(host, *host->engine)) {
-    shard->keeper().begin_sleep();
+    shard->owner().begin_sleep();
     owner->open();
     EXPECT_FALSE(shard->run(Look::kAll).left);
   }
@@ -217,8 +217,8 @@ struct Rig {
   Rig& operator=(const Rig&) = delete;
 
   void leave_to_background() const {
-    shard->keeper().end_sleep();
-    shard->keeper().give();
+    shard->owner().end_sleep();
+    shard->owner().give();
   }
   // Somebody who sleeps on the epoll now is woken.
   [[nodiscard]] bool reports() const {

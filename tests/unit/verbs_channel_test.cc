@@ -34,7 +34,7 @@ class ChannelTest : public ::testing::Test {
     }));
   }
   [[nodiscard]] bool kept_by_callers() const {
-    return cq->shards().all().front()->keeper().is_callers();
+    return cq->shards().all().front()->owner().is_callers();
   }
   Host host;
   std::shared_ptr<CompletionChannel> channel = *host.device->create_channel();

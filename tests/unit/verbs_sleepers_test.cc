@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "progress_testing.h"
-#include "verbs/channel.h"
+#include "verbs/completion_channel.h"
 #include "verbs/cq.h"
 #include "verbs_testing.h"
 
@@ -68,7 +68,7 @@ TEST_F(Sleepers, WaitThatTakesItsEventBeforeItSleepsTellsTheOthers) {
 TEST_F(Sleepers, WaitThatIsWokenAndTakesItsEventTellsTheOthers) {
   sleep_beside([&] { EXPECT_EQ(*channel->wait(kPatience), cq.get()); },
                [&] {
-                 EXPECT_TRUE(eventually([&] { return rig.shard->keeper().sleepers() == 2; }))
+                 EXPECT_TRUE(eventually([&] { return rig.shard->owner().sleepers() == 2; }))
                      << "the other thread sleeps, or is about to";
                  bring_many();
                });

@@ -43,7 +43,7 @@ void cut(std::span<const std::uint8_t> bytes, bool crc, std::size_t chunk, Direc
   std::size_t taken = 0;
   std::size_t wire_at = 0;
   while (taken < bytes.size()) {
-    const proto::Slice slice = reader.want(scratch);
+    const Slice slice = reader.want(scratch);
     const std::size_t n = std::min({slice.size, chunk, bytes.size() - taken});
     std::memcpy(slice.data, bytes.data() + taken, n);
     taken += n;

@@ -221,7 +221,7 @@ void Replay::drain() {
   while (proto::TxBatch* batch = stream.gather()) {
     const std::size_t left = batch->bytes - batch->sent;
     for (std::size_t i = batch->slice_next; i < batch->slice_count; ++i) {
-      const proto::Slice& s = batch->slices[i];
+      const Slice& s = batch->slices[i];
       out_.insert(out_.end(), s.data, s.data + s.size);
     }
     stream.sent(left);

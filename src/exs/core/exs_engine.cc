@@ -11,7 +11,7 @@
 #include "os/clock.h"
 #include "os/event_fd.h"
 #include "os/signals_blocked.h"
-#include "os/thread_event.h"
+#include "os/thread_wakeup.h"
 
 namespace weft::exs {
 namespace {
@@ -180,7 +180,7 @@ int Engine::wait(EventQueue& queue, std::size_t need, Instant until, int strateg
   if (strategy != EXS_WAIT_NOTIFY && spin(queue, need, until, spin_until) == 0) return 0;
   while (queue.waiting() < need && Clock::now() < until) {
     if (queue.retired()) return EINVAL;
-    EventQueue::Sleeper sleeper{os::ThreadEvent::get(), need};
+    EventQueue::Sleeper sleeper{os::ThreadWakeup::get(), need};
     if (!queue.enter(sleeper)) continue;
     hand_over();
     pollfd one{sleeper.fd, POLLIN, 0};

@@ -1,4 +1,5 @@
-/* What Weft hooks into lwIP; see lwip/connection.cc and lwip/link.cc. C, because lwIP is. */
+/* What Weft hooks into lwIP; see lwip/lwip_connection.cc and lwip/lwip_network.cc. C, because lwIP
+ * is. */
 #pragma once
 
 #include <lwip/arch.h>

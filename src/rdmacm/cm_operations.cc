@@ -1,4 +1,4 @@
-#include "rdmacm/operations.h"
+#include "rdmacm/cm_operations.h"
 
 #include <cerrno>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "ibverbs/srq.h"
+#include "ibverbs/ibv_srq.h"
 
 #include <algorithm>
 #include <cerrno>

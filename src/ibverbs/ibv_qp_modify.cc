@@ -3,7 +3,7 @@
 // The connection moves a QP to RTR and RTS. Programs that bring their own QP to rdma_cm ask for
 // these moves with the attributes that rdma_init_qp_attr names, which is accepted and changes
 // nothing; the attributes of InfiniBand addressing are refused, as an RNIC does. With personality
-// roce, QPs follow qp_wired.cc instead.
+// roce, QPs follow ibv_qp_wired.cc instead.
 
 #include <weft/limits.h>
 
@@ -11,7 +11,7 @@
 
 #include "ibverbs/access.h"
 #include "ibverbs/errors.h"
-#include "ibverbs/qp.h"
+#include "ibverbs/ibv_qp.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 

@@ -46,7 +46,7 @@ class CompletionChannelImpl final : public CompletionChannel {
 
   // A thread sleeps in wait(), or is expected to do so next because that is how this program
   // sleeps: lanes stay with it between two waits. Should it sleep in poll(2) after all, the
-  // background finds out in a while, see Keeper.
+  // background finds out in a while, see ShardOwner.
   [[nodiscard]] bool is_slept_on() const {
     return sleepers_.load(std::memory_order_acquire) != 0 || waits_.load(std::memory_order_relaxed);
   }

@@ -1,4 +1,4 @@
-// ibv_alloc_dm and its family: the context's operations, see operations.cc.
+// ibv_alloc_dm and its family: the context's operations, see ibv_operations.cc.
 #pragma once
 
 #include "ibverbs/objects.h"

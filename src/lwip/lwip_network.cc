@@ -1,9 +1,9 @@
-#include "lwip/network.h"
+#include "lwip/lwip_network.h"
 
 #include <memory>
 #include <new>
 
-#include "lwip/connection.h"
+#include "lwip/lwip_connection.h"
 #include "rddp/api.h"
 
 namespace weft::lwip {

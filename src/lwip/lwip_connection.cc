@@ -1,4 +1,4 @@
-#include "lwip/connection.h"
+#include "lwip/lwip_connection.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "progress/keeper.h"
+#include "progress/shard_owner.h"
 
 #include <sys/epoll.h>
 
@@ -32,7 +32,7 @@ constexpr Duration kSpinAtMost{2'000'000};
 
 }  // namespace
 
-Status Keeper::begin() {
+Status ShardOwner::begin() {
   if (registered_.load(std::memory_order_acquire)) return {};
   const os::SpinGuard lock(lock_);
   if (registered_.load(std::memory_order_relaxed)) return {};
@@ -44,14 +44,14 @@ Status Keeper::begin() {
 }
 
 // Timers that are still set when the shard has gone find nobody. False: there is no memory for one.
-bool Keeper::start_timer(Duration wait, Timer& timer) {
+bool ShardOwner::start_timer(Duration wait, Timer& timer) {
   return shard_.home().schedule(os::now() + wait,
                                 io::handler_within(shard_.weak_from_this(), &timer)) != 0;
 }
 
 // --- who it is ---
 
-void Keeper::take() {
+void ShardOwner::take() {
   untaken_.store(0, std::memory_order_relaxed);
   if (is_callers() || shard_.host().settings().progress == ProgressMode::kThread) return;
   {
@@ -65,7 +65,7 @@ void Keeper::take() {
 }
 
 // Edge-triggered, and asked anew: what is there already is reported.
-void Keeper::give() {
+void ShardOwner::give() {
   untaken_.store(0, std::memory_order_relaxed);
   if (!is_callers()) return;
   const os::SpinGuard lock(lock_);
@@ -75,25 +75,25 @@ void Keeper::give() {
   }
 }
 
-void Keeper::begin_sleep() {
+void ShardOwner::begin_sleep() {
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   abandoned_.store(false, std::memory_order_relaxed);
   take();
 }
 
 // A sleeper needs no watch over it; from here on it depends on what the caller does next.
-void Keeper::end_sleep() {
+void ShardOwner::end_sleep() {
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   if (is_callers()) watch_callers();
 }
 
-void Keeper::note_look(std::uint64_t now) noexcept {
+void ShardOwner::note_look(std::uint64_t now) noexcept {
   last_look_.store(now, std::memory_order_relaxed);
   looks_.store(looks_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
 // The home thread looks, in a while, whether callers still do.
-void Keeper::watch_callers() {
+void ShardOwner::watch_callers() {
   if (watching_.load(std::memory_order_seq_cst) ||
       watching_.exchange(true, std::memory_order_seq_cst)) {
     return;
@@ -102,7 +102,7 @@ void Keeper::watch_callers() {
   if (!start_timer(kCallersGone, watch_timer_)) watching_.store(false, std::memory_order_seq_cst);
 }
 
-void Keeper::look_after_callers() {
+void ShardOwner::look_after_callers() {
   watching_.store(false, std::memory_order_seq_cst);
   if (!is_callers() || sleepers() != 0) return;
   const std::uint32_t looks = looks_.load(std::memory_order_relaxed);
@@ -135,7 +135,7 @@ void Keeper::look_after_callers() {
 
 // --- callers ---
 
-void Keeper::note_vain_poll() {
+void ShardOwner::note_vain_poll() {
   if (is_callers()) return;
   const std::uint32_t polls = untaken_.load(std::memory_order_relaxed) + 1;
   untaken_.store(polls, std::memory_order_relaxed);
@@ -144,7 +144,7 @@ void Keeper::note_vain_poll() {
 
 // A caller who does little else than poll an empty CQ keeps the shard, even if each row of empty
 // polls is short, and even after a pause.
-bool Keeper::polled_densely() {
+bool ShardOwner::polled_densely() {
   const std::uint64_t now = last_look();
   const std::uint64_t since = now - dense_.since.load(std::memory_order_relaxed);
   const std::uint32_t looks = looks_.load(std::memory_order_relaxed);
@@ -162,20 +162,20 @@ bool Keeper::polled_densely() {
 
 // --- the home thread ---
 
-void Keeper::on_io(std::uint32_t) { serve(); }
+void ShardOwner::on_io(std::uint32_t) { serve(); }
 
-void Keeper::serve() {
+void ShardOwner::serve() {
   if (serve_now() && !is_callers() && passive_spin_.may_begin(shard_.host())) spin();
 }
 
-void Keeper::serve_soon() {
+void ShardOwner::serve_soon() {
   (void)shard_.home().post([weak = shard_.weak_from_this()] {
-    if (const auto shard = weak.lock()) shard->keeper().serve();
+    if (const auto shard = weak.lock()) shard->owner().serve();
   });
 }
 
 // True: it found something to do.
-bool Keeper::serve_now() {
+bool ShardOwner::serve_now() {
   bool any = false;
   for (int i = 0; i < kRunsInARow; ++i) {
     const Ran ran = shard_.run(Look::kAll);
@@ -194,7 +194,7 @@ bool Keeper::serve_now() {
   return any;
 }
 
-void Keeper::spin() {
+void ShardOwner::spin() {
   const auto limit = shard_.host().settings().passive_spin;
   const Instant start = os::now();
   Instant end = start + limit;
@@ -209,7 +209,7 @@ void Keeper::spin() {
 // --- posts ---
 
 // Behind the note that a request waits: a timer that is set still sees it, or is set anew.
-void Keeper::start_late_pass() {
+void ShardOwner::start_late_pass() {
   if (late_set_.load(std::memory_order_seq_cst) ||
       late_set_.exchange(true, std::memory_order_seq_cst)) {
     return;
@@ -218,7 +218,7 @@ void Keeper::start_late_pass() {
   if (!started) late_set_.store(false, std::memory_order_seq_cst);
 }
 
-void Keeper::pass_late() {
+void ShardOwner::pass_late() {
   late_set_.store(false, std::memory_order_seq_cst);
   if (!shard_.posts_wait()) return;
   const std::uint64_t since = os::cpu_ticks() - pace_.last_post();

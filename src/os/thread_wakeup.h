@@ -6,7 +6,7 @@
 
 namespace weft::os {
 
-class ThreadEvent {
+class ThreadWakeup {
  public:
   // Made when it is first asked for, and anew in a child of fork(), which shares that of its
   // parent. -1 with errno where there are no descriptors; the next call tries again.

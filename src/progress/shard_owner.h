@@ -6,7 +6,7 @@
 // looked for 10 to 20 ms. Both may run the shard at the same moment: its lock keeps one out, and
 // nothing is lost.
 //
-// The shard's epoll is nested in that of the background's thread; a change of keeper is one
+// The shard's epoll is nested in that of the background's thread; a change of owner is one
 // epoll_ctl(), whatever the number of lanes.
 #pragma once
 
@@ -24,11 +24,11 @@ namespace weft::progress {
 
 class Shard;
 
-class Keeper final : public io::Handler {
+class ShardOwner final : public io::Handler {
  public:
-  explicit Keeper(Shard& shard) noexcept : shard_(shard) {}
-  Keeper(const Keeper&) = delete;
-  Keeper& operator=(const Keeper&) = delete;
+  explicit ShardOwner(Shard& shard) noexcept : shard_(shard) {}
+  ShardOwner(const ShardOwner&) = delete;
+  ShardOwner& operator=(const ShardOwner&) = delete;
 
   [[nodiscard]] bool is_callers() const noexcept {
     return who_.load(std::memory_order_seq_cst) == Who::kCallers;
@@ -75,12 +75,12 @@ class Keeper final : public io::Handler {
   // A timer of the home thread, which keeps the shard while it runs.
   class Timer final : public io::Handler {
    public:
-    Timer(Keeper& keeper, void (Keeper::*due)()) : keeper_(keeper), due_(due) {}
-    void on_timer(io::TimerId /*id*/) override { (keeper_.*due_)(); }
+    Timer(ShardOwner& owner, void (ShardOwner::*due)()) : owner_(owner), due_(due) {}
+    void on_timer(io::TimerId /*id*/) override { (owner_.*due_)(); }
 
    private:
-    Keeper& keeper_;
-    void (Keeper::*due_)();
+    ShardOwner& owner_;
+    void (ShardOwner::*due_)();
   };
 
   [[nodiscard]] bool start_timer(Duration wait, Timer& timer);
@@ -106,7 +106,7 @@ class Keeper final : public io::Handler {
   std::atomic<std::uint32_t> looks_{0};  // by callers
   std::uint32_t looks_seen_ = 0;         // the home thread's
   bool looked_before_ = false;           // likewise
-  Timer watch_timer_{*this, &Keeper::look_after_callers};
+  Timer watch_timer_{*this, &ShardOwner::look_after_callers};
 
   // Whether they take over. A race costs one decision, no more.
   std::atomic<std::uint32_t> untaken_{0};  // polls without success, while the background has it
@@ -121,7 +121,7 @@ class Keeper final : public io::Handler {
 
   PostPace pace_;
   std::atomic<bool> late_set_{false};
-  Timer late_timer_{*this, &Keeper::pass_late};
+  Timer late_timer_{*this, &ShardOwner::pass_late};
   std::uint32_t late_delays_ = 0;  // the home thread's
   PassiveSpin passive_spin_;       // likewise
 

@@ -22,7 +22,7 @@ namespace weft::rddp {
 
 // What the transport is to send next: an FPDU or a frame of start-up, or the rest of one.
 struct TxFpdu {
-  std::span<const proto::Slice> slices;  // where it lies; what follows it may be there too
+  std::span<const Slice> slices;  // where it lies; what follows it may be there too
   std::size_t size = 0;
   bool stays = false;  // in place until released(); otherwise to be copied now
 };
@@ -83,7 +83,7 @@ class Channel {
   [[nodiscard]] TxFpdu next_fpdu();
   // For a transport that takes many FPDUs at once: all that next_fpdu() would give one after the
   // other.
-  [[nodiscard]] std::span<const proto::Slice> next_slices();
+  [[nodiscard]] std::span<const Slice> next_slices();
   void taken(std::size_t n);
   // The transport no longer reads the oldest `n` of the octets it took (it copied them, or they are
   // acknowledged): requests complete, and their memory may change.
@@ -142,7 +142,7 @@ class Channel {
   proto::Startup* startup_ = nullptr;  // there, while it is needed
   std::span<const std::uint8_t> kept_data_;
   std::uint16_t reads_max_ = 0xffff;
-  proto::Slice startup_slice_;  // what next_slices() gave
+  Slice startup_slice_;  // what next_slices() gave
   proto::Negotiated negotiated_;
   std::uint32_t emss_ = 1460;
   std::size_t startup_octets_ = 0;  // of the start-up frame, taken and not yet released

@@ -1,6 +1,6 @@
 // Creating and destroying queue pairs.
 
-#include "ibverbs/qp.h"
+#include "ibverbs/ibv_qp.h"
 
 #include <weft/limits.h>
 

@@ -1,4 +1,4 @@
-#include "rddp/channel.h"
+#include "rddp/rddp_channel.h"
 
 #include <algorithm>
 #include <cstring>
@@ -143,12 +143,12 @@ TxFpdu Channel::next_fpdu() {
     if (batch == nullptr) return {};
     return {batch->unsent(), batch->unsent_of_fpdu(), true};
   }
-  const std::span<const proto::Slice> frame = next_slices();
+  const std::span<const Slice> frame = next_slices();
   if (frame.empty()) return {};
   return {frame, frame.front().size, false};
 }
 
-std::span<const proto::Slice> Channel::next_slices() {
+std::span<const Slice> Channel::next_slices() {
   if (stream_runs()) {
     const proto::TxBatch* batch = stream_gather();
     if (batch == nullptr) return {};

@@ -1,4 +1,4 @@
-#include "verbs/port_map.h"
+#include "verbs/port_map_service.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -10,7 +10,7 @@
 #include <cerrno>
 
 #include "ibverbs/errors.h"
-#include "ibverbs/later.h"
+#include "ibverbs/ibv_newer_releases.h"
 #include "ibverbs/query.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"

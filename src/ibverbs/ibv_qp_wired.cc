@@ -1,6 +1,6 @@
 // ibv_modify_qp and ibv_query_qp of queue pairs that programs wire by hand, as on a RoCE device.
 //
-// The rules are the kernel's (qp_rules.h).
+// The rules are the kernel's (ibv_qp_rules.h).
 
 #include <weft/limits.h>
 
@@ -9,9 +9,9 @@
 
 #include "ibverbs/access.h"
 #include "ibverbs/errors.h"
+#include "ibverbs/ibv_qp.h"
+#include "ibverbs/ibv_qp_rules.h"
 #include "ibverbs/identity.h"
-#include "ibverbs/qp.h"
-#include "ibverbs/qp_rules.h"
 
 namespace weft::ibverbs {
 namespace {

@@ -1,4 +1,4 @@
-#include "verbs/channel.h"
+#include "verbs/completion_channel.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -66,10 +66,10 @@ class CompletionChannelImpl::Counted {
 class CompletionChannelImpl::Asleep {
  public:
   explicit Asleep(const Shards& shards) : shards_(shards) {
-    for (const auto& shard : shards_) shard->keeper().begin_sleep();
+    for (const auto& shard : shards_) shard->owner().begin_sleep();
   }
   ~Asleep() {
-    for (const auto& shard : shards_) shard->keeper().end_sleep();
+    for (const auto& shard : shards_) shard->owner().end_sleep();
   }
   Asleep(const Asleep&) = delete;
   Asleep& operator=(const Asleep&) = delete;
@@ -194,7 +194,7 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
   if (timeout && timeout->count() <= 0) {
     const auto shards = this->shards();  // a CQ may come or go meanwhile
     for (const auto& shard : *shards) {
-      if (shard->keeper().is_callers()) (void)shard->poll();
+      if (shard->owner().is_callers()) (void)shard->poll();
     }
     if (CompletionQueueImpl* cq = take()) return cq;
     return fail(Error::kTimedOut);
@@ -230,7 +230,7 @@ CompletionQueueImpl* CompletionChannelImpl::spin(Instant until) {
     for (const auto& shard : *shards) moved |= shard->poll();
     if (CompletionQueueImpl* cq = take()) return cq;
     if (!moved) {
-      for (const auto& shard : *shards) shard->keeper().note_vain_poll();
+      for (const auto& shard : *shards) shard->owner().note_vain_poll();
       progress::give_way(*device_, *shards);
     }
   } while (os::now() < end);
@@ -284,7 +284,7 @@ bool CompletionChannelImpl::begin_sleep() {
   t_drives = number_;
   slept_on_ = shards();
   bool more = false;
-  for (const auto& shard : *slept_on_) shard->keeper().begin_sleep();
+  for (const auto& shard : *slept_on_) shard->owner().begin_sleep();
   for (const auto& shard : *slept_on_) more |= shard->run(progress::Look::kSettle).left;
   if (!more && events_->size() == 0) {
     t_drives = 0;
@@ -303,7 +303,7 @@ void CompletionChannelImpl::end_sleep() {
 }
 
 void CompletionChannelImpl::leave_sleep() {
-  for (const auto& shard : *slept_on_) shard->keeper().end_sleep();
+  for (const auto& shard : *slept_on_) shard->owner().end_sleep();
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   slept_on_.reset();
 }

@@ -16,7 +16,7 @@
 #include <lwip/err.h>
 #include <lwip/ip_addr.h>
 #include "base/time.h"
-#include "rddp/channel.h"
+#include "rddp/rddp_channel.h"
 
 struct pbuf;
 struct tcp_hdr;
@@ -69,7 +69,7 @@ class Connection {
   };
   [[nodiscard]] const AheadCounters& ahead() const noexcept { return ahead_; }
 
-  // lwIP's callbacks and its hook; for connection.cc.
+  // lwIP's callbacks and its hook; for lwip_connection.cc.
   err_t on_connected();
   err_t on_received(pbuf* p);
   err_t on_acknowledged(std::uint16_t n);

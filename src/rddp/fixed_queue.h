@@ -10,7 +10,7 @@
 namespace weft::rddp {
 
 template <class T>
-class Ring {
+class FixedQueue {
  public:
   // Once, before anything else. False: no memory.
   [[nodiscard]] bool allocate(std::size_t capacity, Arena* arena = nullptr) {

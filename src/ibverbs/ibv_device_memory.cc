@@ -1,4 +1,4 @@
-#include "ibverbs/device_memory.h"
+#include "ibverbs/ibv_device_memory.h"
 
 #include <atomic>
 #include <cerrno>

@@ -4,13 +4,13 @@
 
 #include "ibverbs/completion.h"
 #include "ibverbs/context.h"
-#include "ibverbs/device_memory.h"
 #include "ibverbs/domains.h"
 #include "ibverbs/errors.h"
+#include "ibverbs/ibv_device_memory.h"
+#include "ibverbs/ibv_qp.h"
+#include "ibverbs/ibv_srq.h"
 #include "ibverbs/post.h"
-#include "ibverbs/qp.h"
 #include "ibverbs/query.h"
-#include "ibverbs/srq.h"
 #include "ibverbs/windows.h"
 
 namespace weft::ibverbs {
