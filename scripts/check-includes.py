@@ -88,7 +88,9 @@ CIRCLES = [
     {"proto/stream", "proto/stream_loss", "proto/stream_rx", "proto/stream_tx"},
     {"rdmacm/cm", "rdmacm/sink"},
     {"readsend/disk", "readsend/disk_threads", "readsend/disk_uring"},
-    {"sockets/preload/preload_direct", "sockets/preload/preload_epoll"},
+    # A socket's kind is decided when it is touched, and what it is then has to be told to others.
+    {"sockets/preload/preload_direct", "sockets/preload/preload_epoll",
+     "sockets/preload/preload_relay", "sockets/preload/preload_setup"},
     # Objects that hold each other: a device knows what is on it, and each object its device.
     {"verbs/completion_channel", "verbs/connection", "verbs/cq", "verbs/oob/datagram_qp", "verbs/device",
      "verbs/event_channel", "verbs/held", "verbs/listener", "verbs/memory", "verbs/pd",

@@ -70,6 +70,8 @@ RealCalls find_all() {
 
 }  // namespace
 
+void* real_symbol(const char* name) { return dlsym(RTLD_NEXT, name); }
+
 const RealCalls& real() {
   static const RealCalls calls = find_all();
   return calls;

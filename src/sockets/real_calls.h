@@ -63,5 +63,7 @@ struct RealCalls {
 };
 
 [[nodiscard]] const RealCalls& real();
+// A function of the C library that is not in RealCalls.
+[[nodiscard]] void* real_symbol(const char* name);
 
 }  // namespace weft::sockets

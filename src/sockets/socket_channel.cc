@@ -177,7 +177,7 @@ bool Channel::create(const char* label, Parts& out) {
   // A file that could shrink would kill who touches it.
   if (ftruncate(out.memory, bytes) != 0 ||
       pwrite(out.memory, &page, sizeof page, 0) != static_cast<ssize_t>(sizeof page) ||
-      fcntl(out.memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
+      real().fcntl(out.memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
       real().socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, out.pair) != 0) {
     const int error = errno;
     discard(out);
@@ -200,7 +200,7 @@ void Channel::discard(Parts& parts) {
 
 Channel* Channel::attach(int memory, int end, int socket) {
   struct stat info {};
-  const int seals = fcntl(memory, F_GET_SEALS);
+  const int seals = real().fcntl(memory, F_GET_SEALS);
   constexpr auto kBytes = static_cast<off_t>(kHeaderBytes) + 2 * off_t{kRingBytes};
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(memory, &info) != 0 ||
       info.st_size != kBytes) {

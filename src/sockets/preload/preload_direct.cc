@@ -14,6 +14,8 @@
 
 #include "sockets/preload/preload.h"
 #include "sockets/preload/preload_epoll.h"
+#include "sockets/preload/preload_settings.h"
+#include "sockets/preload/preload_setup.h"
 #include "sockets/preload/socket_list.h"
 
 namespace weft::sockets::direct {

@@ -14,6 +14,7 @@
 #include "os/clock.h"
 #include "sockets/preload/preload.h"
 #include "sockets/preload/preload_direct.h"
+#include "sockets/preload/preload_setup.h"
 
 namespace weft::sockets::epolls {
 namespace {

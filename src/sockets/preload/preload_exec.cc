@@ -13,7 +13,10 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "sockets/preload/preload.h"
+#include "sockets/preload/preload_exec.h"
+#include "sockets/preload/preload_relay.h"
+#include "sockets/preload/preload_setup.h"
+#include "sockets/real_calls.h"
 
 namespace weft::sockets {
 namespace {

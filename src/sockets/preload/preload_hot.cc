@@ -1,4 +1,5 @@
 #include "sockets/preload/preload_hot.h"
+#include "sockets/real_calls.h"
 
 #include <unistd.h>
 
@@ -8,7 +9,6 @@
 #include <utility>
 
 #include "os/clock.h"
-#include "sockets/preload/preload.h"
 #include "sockets/spin.h"
 
 namespace weft::sockets::hot {

@@ -1,5 +1,4 @@
 // Descriptor numbers: close, dup, fcntl, ioctl; and where this library begins and ends.
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -12,12 +11,13 @@
 #include "sockets/preload/preload.h"
 #include "sockets/preload/preload_direct.h"
 #include "sockets/preload/preload_epoll.h"
+#include "sockets/preload/preload_exec.h"
 #include "sockets/preload/preload_hot.h"
+#include "sockets/preload/preload_relay.h"
+#include "sockets/preload/preload_setup.h"
 #include "sockets/preload/socket_list.h"
 
 namespace weft::sockets {
-
-void* real_symbol(const char* name) { return dlsym(RTLD_NEXT, name); }
 
 namespace {
 

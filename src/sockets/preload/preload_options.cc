@@ -8,6 +8,8 @@
 
 #include "sockets/preload/preload.h"
 #include "sockets/preload/preload_direct.h"
+#include "sockets/preload/preload_relay.h"
+#include "sockets/preload/preload_setup.h"
 
 namespace weft::sockets {
 namespace {

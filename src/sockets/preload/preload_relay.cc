@@ -13,8 +13,10 @@
 #include <cstddef>
 #include <cstring>
 
-#include "sockets/preload/preload.h"
+#include "sockets/preload/preload_relay.h"
+#include "sockets/preload/preload_setup.h"
 #include "sockets/preload/socket_list.h"
+#include "sockets/real_calls.h"
 #include "sockets/relay/relay_protocol.h"
 
 namespace weft::sockets {

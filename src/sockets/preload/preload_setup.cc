@@ -17,6 +17,9 @@
 #include "sockets/preload/preload.h"
 #include "sockets/preload/preload_direct.h"
 #include "sockets/preload/preload_hot.h"
+#include "sockets/preload/preload_relay.h"
+#include "sockets/preload/preload_settings.h"
+#include "sockets/preload/preload_setup.h"
 #include "sockets/preload/socket_list.h"
 #include "sockets/preload/socket_rules.h"
 #include "sockets/relay/relay_client.h"
@@ -25,31 +28,6 @@ namespace weft::sockets {
 namespace {
 
 constexpr int kGreetingWaitMs = 1000;
-
-struct Settings {
-  Rules rules;
-  bool active = true;
-  bool why = false;
-  char program[64] = "";
-};
-
-const Settings& settings() {
-  static const Settings the = [] {
-    Settings s;
-    std::snprintf(s.program, sizeof s.program, "%s", program_invocation_short_name);
-    const char* why = secure_getenv("WEFT_SOCKETS_WHY");
-    s.why = why != nullptr && *why != '\0' && *why != '0';
-    if (const char* path = secure_getenv("WEFT_SOCKETS_RULES"); path != nullptr && *path != '\0') {
-      char text[512];
-      if (!s.rules.load(path, text, sizeof text)) {
-        std::fprintf(stderr, "weft: %s. All connections of this program are plain TCP.\n", text);
-        s.active = false;
-      }
-    }
-    return s;
-  }();
-  return the;
-}
 
 std::atomic<bool> g_classifying{true};
 
@@ -420,27 +398,6 @@ void await_sleepers(Conn& conn) {
 }
 
 }  // namespace
-
-bool preload_active() { return settings().active; }
-
-void tell_why(const char* role, const sockaddr* address, const char* path, const char* reason) {
-  const Settings& s = settings();
-  if (!s.why) return;
-  char text[80];
-  address_text(address, text, sizeof text);
-  char line[400];
-  const int n = std::snprintf(line, sizeof line, "weft: %s[%d] %s %s: %s: %s\n", s.program,
-                              getpid(), role, text, path, reason);
-  const int error = errno;
-  if (n > 0) static_cast<void>(!real().write(2, line, static_cast<size_t>(n)));
-  errno = error;
-}
-
-void note_path(int fd, const char* role, const sockaddr* address, const char* path,
-               const char* reason) {
-  tell_why(role, address, path, reason);
-  list::note(fd, role, address, path, reason);
-}
 
 void note_fresh(int fd) {
   const std::lock_guard lock(table::mutex());

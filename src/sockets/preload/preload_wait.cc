@@ -11,6 +11,7 @@
 #include "sockets/preload/preload.h"
 #include "sockets/preload/preload_epoll.h"
 #include "sockets/preload/preload_hot.h"
+#include "sockets/preload/preload_setup.h"
 
 namespace weft::sockets {
 namespace {
