@@ -16,7 +16,7 @@
 // `ring_idle`, the initiator sends kByTcp through the ring, the responder answers with the same,
 // and both give the ring up until it is needed again.
 //
-// When the connection is over, both keep the ring's memory for a moment (verbs/rings.h). An
+// When the connection is over, both keep the ring's memory for a moment (progress/rings.h). An
 // initiator that has kept some names it by kAgain, before the ticket; the responder uses it again
 // if it has kept it, too, or else makes new memory.
 //

@@ -1,4 +1,4 @@
-// Set-up, messages and requests that are answered at once; session_io.cc moves the data.
+// Set-up, messages and requests that are answered at once; data_session_io.cc moves the data.
 #include "files/server/data_session.h"
 
 #include <sys/random.h>

@@ -35,11 +35,11 @@ class RdmaClient final : public RdmaTest, public ClientEndpoint {
   [[nodiscard]] bool post_messages(RdmaLink& link, std::uint32_t count);
   [[nodiscard]] Outcome<PhaseResult> run_bandwidth(const PhaseLimits& limits, Watch& watch);
 
-  // endpoint_rdma_latency.cc
+  // rdma_latency.cc
   [[nodiscard]] Outcome<PhaseResult> run_latency(const PhaseLimits& limits, Watch& watch);
   [[nodiscard]] Outcome<void> one_round_trip(RdmaLink& link, Watch& watch);
 
-  // endpoint_rdma_verify.cc
+  // rdma_verify.cc
   [[nodiscard]] Outcome<PhaseResult> run_verify(const PhaseLimits& limits, Watch& watch);
   void fill_window(RdmaLink& link);
   [[nodiscard]] Outcome<void> verify_window(Watch& watch, PhaseResult& result);
