@@ -36,6 +36,8 @@ bool PathTransport::secure_ring() noexcept {
 
 void PathTransport::drop_ring() noexcept {
   tx_ = rx_ = Way::kTcp;
+  // Of two rings of one turn the second was never registered.
+  if (ring_ && !left_bell_) left_bell_ = ring_->take_bell();
   ring_.reset();
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "base/result.h"
 #include "io/tcp_transport.h"
@@ -23,7 +24,7 @@ class PathTransport final : public Transport {
   explicit PathTransport(os::Fd socket) noexcept : tcp_(std::move(socket)) {}
 
   // Takes the ring; nothing goes through it yet. From now on there is a bell(), which has to be
-  // registered.
+  // registered. When it is gone, take_left_bell() has it.
   void add_ring(shm::Ring ring);
   // The peer has the memory, too: see Ring::secure(). False: the connection can't go on, and send()
   // and receive() say so. The bell is gone then.
@@ -34,6 +35,9 @@ class PathTransport final : public Transport {
   // serve another connection. None if not both directions go by it.
   [[nodiscard]] std::optional<shm::SpareRing> take_spare() noexcept;
   [[nodiscard]] bool has_ring() const noexcept { return ring_.has_value(); }
+  // The bell of a ring that was given up: to be taken out of epoll before it is closed. A child
+  // that vfork() has made may have it open, too, and then the close alone takes it out of nothing.
+  [[nodiscard]] os::Fd take_left_bell() noexcept { return std::exchange(left_bell_, os::Fd()); }
   // Octets from here on.  REQUIRES: has_ring() where `way` is the ring.
   void send_by(Way way) noexcept { tx_ = way; }
   void receive_by(Way way) noexcept {
@@ -73,6 +77,7 @@ class PathTransport final : public Transport {
 
   TcpTransport tcp_;
   std::optional<shm::Ring> ring_;
+  os::Fd left_bell_;
   Way tx_ = Way::kTcp;
   Way rx_ = Way::kTcp;
   bool unsafe_ = false;  // secure_ring() has failed

@@ -34,6 +34,10 @@ constexpr std::uint32_t kLooksPerTurn = 64;
 // again.
 constexpr Duration kRetryPause{1'000'000};
 
+void drop_left_bell(PathChange& path, Shard& shard) {
+  if (const os::Fd bell = path.take_left_bell()) shard.remove_bell(bell.get());
+}
+
 }  // namespace
 
 // --- life ---
@@ -91,6 +95,7 @@ void Lane::close_transport() {
   if (!live()) return;
   live_.store(false, std::memory_order_release);
   set_attended(false);
+  if (path_) drop_left_bell(*path_, *shard_);
   shard_->detach(*this);
   shard_->home().forget_timer(timers_.deadline);
   shard_->home().forget_timer(timers_.retry);
@@ -402,10 +407,9 @@ void Lane::step_path() {
   }
   path_name_.store(transport_->path(), std::memory_order_relaxed);
   cheap_.store(transport_->cheap_to_look_at(), std::memory_order_relaxed);
-  // A bell that is gone is closed, and so in no epoll any more.
-  if (path_->take_moved() && transport_->bell() >= 0 && !shard_->add_bell(*this)) {
-    stream_->transport_lost(false);
-  }
+  if (!path_->take_moved()) return;
+  drop_left_bell(*path_, *shard_);
+  if (transport_->bell() >= 0 && !shard_->add_bell(*this)) stream_->transport_lost(false);
 }
 
 Instant Lane::next_deadline() const {

@@ -68,6 +68,8 @@ class PathChange {
   [[nodiscard]] bool failed() const noexcept { return failed_; }
   // The transport has got a bell, or lost it, since this was asked last.
   [[nodiscard]] bool take_moved() noexcept { return std::exchange(moved_, false); }
+  // The bell that it had before, still in epoll.
+  [[nodiscard]] os::Fd take_left_bell() noexcept { return transport_.take_left_bell(); }
 
  private:
   enum class Step : std::uint8_t {

@@ -106,8 +106,7 @@ Status Shard::attach(Lane& lane, std::shared_ptr<LaneOwner> owner) {
 void Shard::detach(Lane& lane) {
   epoll_event unused{};
   (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, lane.transport()->fd(), &unused);
-  const int bell = lane.transport()->bell();
-  if (bell >= 0) (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, bell, &unused);
+  if (const int bell = lane.transport()->bell(); bell >= 0) remove_bell(bell);
   const os::SpinGuard lock(table_lock_);
   assert(lane.place_in_table->lane == &lane);
   retired_.splice(retired_.end(), table_, lane.place_in_table);
@@ -124,6 +123,11 @@ bool Shard::add_bell(Lane& lane) {
   epoll_event event =
       event_for(EPOLLIN | EPOLLET, reinterpret_cast<std::uintptr_t>(&lane) | kBellBit);
   return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, lane.transport()->bell(), &event) == 0;
+}
+
+void Shard::remove_bell(int bell) {
+  epoll_event unused{};
+  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, bell, &unused);
 }
 
 std::vector<Shard::Kept> Shard::kept_lanes() {

@@ -91,6 +91,7 @@ class Shard final : public std::enable_shared_from_this<Shard> {
   void detach(Lane& lane);
   void update(const Lane& lane, int fd, std::uint32_t events);
   [[nodiscard]] bool add_bell(Lane& lane);
+  void remove_bell(int bell);
   // Links a lane whose InList this thread has set. `by_holder`: in a pass of this shard.
   void push(Lane& lane, bool by_holder);
   // Behind push() by others: somebody runs the lane soon.

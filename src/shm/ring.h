@@ -82,6 +82,8 @@ class Ring {
 
   // Readable when the peer wakes us, and when it is gone.
   [[nodiscard]] int bell() const noexcept { return bell_.get(); }
+  // The ring is of no use without it.
+  [[nodiscard]] os::Fd take_bell() noexcept { return std::move(bell_); }
   // Says that we are about to sleep until there is room, or data. False: there is now; do not
   // sleep. After true the owner sleeps on bell(), then calls cancel_sleep(), or this again.
   [[nodiscard]] bool prepare_sleep(bool for_room, bool for_data = true) noexcept;

@@ -1,8 +1,15 @@
 // Connections inside one machine that move from TCP to a ring of shared memory, and back.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
+#include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <thread>
@@ -260,6 +267,58 @@ TEST(Path, IdleRingIsGivenBackAndTakenAgain) {
     ASSERT_TRUE(comes_to(pair, "ring"));
     ASSERT_TRUE(eventually([&] { return both_on(pair, "tcp") && ring_mappings() == 0; }));
   }
+}
+
+// Descriptors that an epoll of this process still watches although they are closed here.
+std::size_t watched_after_close() {
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    if (target.find("[eventpoll]") == std::string::npos) continue;
+    std::ifstream lines("/proc/self/fdinfo/" + entry.path().filename().string());
+    for (std::string line; std::getline(lines, line);) {
+      int fd = -1;
+      unsigned long inode = 0;
+      if (std::sscanf(line.c_str(), "tfd: %d events: %*x data: %*x pos:%*i ino:%lx", &fd, &inode) !=
+          2) {
+        continue;
+      }
+      struct stat now {};
+      if (fstat(fd, &now) != 0 || now.st_ino != inode) ++count;
+    }
+  }
+  return count;
+}
+
+// A child with all descriptors of this process that does nothing, as one of vfork() before exec:
+// fork() would close the connections in it.
+class ChildThatHoldsAll {
+ public:
+  ChildThatHoldsAll() : pid_(static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0))) {
+    while (pid_ == 0) syscall(SYS_ppoll, nullptr, 0, nullptr, nullptr, 0);
+    if (pid_ < 0) throw Failure("no child");
+  }
+  ~ChildThatHoldsAll() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  ChildThatHoldsAll(const ChildThatHoldsAll&) = delete;
+  ChildThatHoldsAll& operator=(const ChildThatHoldsAll&) = delete;
+
+ private:
+  const pid_t pid_;
+};
+
+// Whoever has the bell open rings it, and the connection may be gone by then.
+TEST(Path, EpollForgetsABellThatAChildHasOpenToo) {
+  Config config = path_config(PathMode::kAuto);
+  config.ring_idle = milliseconds(20);
+  Pair pair(config);
+  ASSERT_TRUE(comes_to(pair, "ring"));
+  const ChildThatHoldsAll child;
+  ASSERT_TRUE(eventually([&] { return both_on(pair, "tcp") && ring_mappings() == 0; }));
+  EXPECT_EQ(watched_after_close(), 0U);
 }
 
 // One turn takes so many reads and no more; what it leaves has been reported already.
