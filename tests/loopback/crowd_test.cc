@@ -1,20 +1,12 @@
 // What a peer can take before anybody knows it has a limit of its own: 10,000 of each are opened,
 // and an honest client is served beside them.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
 #include <weft/limits.h>
 
-#include <cstring>
-#include <filesystem>
-#include <iterator>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "support/crowd.h"
 #include "support/weft_side.h"
 
 namespace weft::test {
@@ -22,61 +14,14 @@ namespace {
 
 using Type = ConnectionEvent::Type;
 
-constexpr std::size_t kCrowd = 10000;
 // An MPA Request of revision 1, with CRC, without private data.
 constexpr std::string_view kRequest("MPA ID Req Frame\x40\x01\x00\x00", 20);
 
-std::size_t open_descriptors() {
-  return static_cast<std::size_t>(
-      std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
+bool has_room() { return Crowd::has_room(limits::kHalfOpenConnections + 1000); }
+
+bool takes_at_most(const Crowd& crowd, std::size_t limit) {
+  return eventually([&] { return crowd.is_alone_but_for(limit); });
 }
-
-// Sockets that connect to a port, say something or nothing, and stay.
-class Crowd {
- public:
-  // False: this process may not open so many descriptors.
-  [[nodiscard]] static bool has_room() {
-    rlimit limit{};
-    getrlimit(RLIMIT_NOFILE, &limit);
-    const rlim_t wanted = kCrowd + limits::kHalfOpenConnections + 1000;
-    if (limit.rlim_cur < wanted) limit.rlim_cur = std::min(wanted, limit.rlim_max);
-    setrlimit(RLIMIT_NOFILE, &limit);
-    return limit.rlim_cur >= wanted;
-  }
-
-  Crowd(std::uint16_t port, std::string_view says) {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(port);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    for (std::size_t i = 0; i < kCrowd; ++i) {
-      const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-      if (fd < 0) throw Failure("no socket for the crowd");
-      sockets_.push_back(fd);
-      // Inside a machine the handshake is over now, unless the kernel's queue is full: then it goes
-      // on by itself, and what is said is lost.
-      static_cast<void>(::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to));
-      if (!says.empty()) {
-        static_cast<void>(!::send(fd, says.data(), says.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
-      }
-    }
-  }
-  ~Crowd() {
-    for (const int fd : sockets_) ::close(fd);
-  }
-  Crowd(const Crowd&) = delete;
-  Crowd& operator=(const Crowd&) = delete;
-
-  // The other side has no more descriptors of it than `limit`, and some for other things. (Those of
-  // a test before may still be closed.)
-  [[nodiscard]] bool takes_at_most(std::size_t limit) const {
-    constexpr std::size_t kOthers = 100;
-    return eventually([&] { return open_descriptors() <= sockets_.size() + limit + kOthers; });
-  }
-
- private:
-  std::vector<int> sockets_;
-};
 
 // Connects through `listener`, whose other requests are refused, and sends a message.
 void expect_served(Host& host, Endpoint& passive, Listener& listener) {
@@ -104,17 +49,17 @@ void expect_served(Host& host, Endpoint& passive, Listener& listener) {
 }
 
 TEST(Crowd, ThatSaysNothingKeepsNobodyOut) {
-  if (!Crowd::has_room()) GTEST_SKIP() << "too few descriptors";
+  if (!has_room()) GTEST_SKIP() << "too few descriptors";
   Host host;
   Endpoint passive(host);
   const auto listener = listen(host, passive.events);
   const Crowd crowd(listener->local_address().port(), "");
   expect_served(host, passive, *listener);
-  EXPECT_TRUE(crowd.takes_at_most(limits::kHalfOpenConnections)) << open_descriptors();
+  EXPECT_TRUE(takes_at_most(crowd, limits::kHalfOpenConnections));
 }
 
 TEST(Crowd, OfRequestsThatNobodyTakesKeepsNobodyOutOfAnotherListener) {
-  if (!Crowd::has_room()) GTEST_SKIP() << "too few descriptors";
+  if (!has_room()) GTEST_SKIP() << "too few descriptors";
   constexpr int kBacklog = 16;
   Host host;
   const auto unread = must(EventChannel::create(), "a channel");
@@ -125,7 +70,7 @@ TEST(Crowd, OfRequestsThatNobodyTakesKeepsNobodyOutOfAnotherListener) {
   const auto listener = listen(host, passive.events);
   const Crowd crowd(crowded->local_address().port(), kRequest);
   expect_served(host, passive, *listener);
-  EXPECT_TRUE(crowd.takes_at_most(limits::kHalfOpenConnections + kBacklog)) << open_descriptors();
+  EXPECT_TRUE(takes_at_most(crowd, limits::kHalfOpenConnections + kBacklog));
   // Those that have been reported count until they are taken.
   std::size_t reported = 0;
   while (reported < kBacklog && next_event(*unread)) ++reported;
@@ -133,7 +78,7 @@ TEST(Crowd, OfRequestsThatNobodyTakesKeepsNobodyOutOfAnotherListener) {
 }
 
 TEST(Crowd, OfRequestsIsAnsweredAndTheHonestOneAmongThem) {
-  if (!Crowd::has_room()) GTEST_SKIP() << "too few descriptors";
+  if (!has_room()) GTEST_SKIP() << "too few descriptors";
   Host host;
   Endpoint passive(host);
   const auto listener = listen(host, passive.events);

@@ -1,0 +1,83 @@
+// What strangers can take of a RoCE-like device has limits: 10,000 of each, and honest queue pairs
+// are served beside them.
+#include <gtest/gtest.h>
+#include <weft/limits.h>
+#include <weft/wiring.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "support/crowd.h"
+#include "support/weft_side.h"
+#include "wired_end.h"
+
+namespace weft::test {
+namespace {
+
+bool has_room() { return Crowd::has_room(limits::kHalfOpenConnections + 1000); }
+
+bool takes_at_most(const Crowd& crowd, std::size_t limit) {
+  return eventually([&] { return crowd.is_alone_but_for(limit); });
+}
+
+void expect_message(const WiredEnd& from, const WiredEnd& to, std::uint64_t id) {
+  post_recv(*to.qp, id);
+  post(*from.qp, wr_send(id));
+  take_success(*from.cq, id);
+  take_success(*to.cq, id);
+}
+
+// A whole hello, for a queue pair that is not there: docs/personality.md.
+std::string hello_for_nobody() {
+  constexpr std::size_t kSize = 64, kFlags = 11, kType = 56;
+  std::string out = "WEFTROCE\x01";
+  out.resize(kSize, '\0');
+  out[kFlags] = 1;
+  out[kType] = 2;
+  return out;
+}
+
+// Both ends of the honest pair are sought at the same port, which the crowd fills.
+TEST(CrowdOfRoce, ThatSaysNothingKeepsNoQueuePairsApart) {
+  if (!has_room()) GTEST_SKIP() << "too few descriptors";
+  Host host(roce_config());
+  const WiredEnd a(host), b(host);
+  const Crowd crowd(port_of(b.qp->number()), "");
+  wire(a, b);
+  expect_message(a, b, 1);
+  EXPECT_TRUE(takes_at_most(crowd, limits::kHalfOpenConnections));
+}
+
+TEST(CrowdOfRoce, OfHellosForNobodyIsAnsweredAndTheHonestOneAmongThem) {
+  if (!has_room()) GTEST_SKIP() << "too few descriptors";
+  Host host(roce_config());
+  const WiredEnd a(host), b(host);
+  const Crowd crowd(port_of(b.qp->number()), hello_for_nobody());
+  wire(a, b);
+  expect_message(a, b, 1);
+  EXPECT_TRUE(takes_at_most(crowd, limits::kHalfOpenConnections));
+}
+
+// Strangers that come one behind the other without end.
+TEST(CrowdOfRoce, ThatNeverEndsKeepsNoQueuePairsApart) {
+  if (!has_room()) GTEST_SKIP() << "too few descriptors";
+  Host host(roce_config());
+  const WiredEnd a(host), b(host);
+  const std::uint16_t port = port_of(b.qp->number());
+  std::atomic<bool> over{false};
+  std::thread strangers([&] {
+    constexpr std::size_t kAtOnce = 2000;
+    while (!over) const Crowd crowd(port, "", kAtOnce);
+  });
+  for (std::uint64_t id = 1; id <= 20; ++id) {
+    const WiredEnd c(host), d(host);
+    wire(c, d);
+    expect_message(c, d, id);
+  }
+  over = true;
+  strangers.join();
+}
+
+}  // namespace
+}  // namespace weft::test
