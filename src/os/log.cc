@@ -8,6 +8,8 @@
 
 #include <memory>
 #include <mutex>
+#include <new>
+#include <string_view>
 #include <utility>
 
 #include "os/cancel.h"
@@ -99,10 +101,7 @@ Log& current() {
   return *log;
 }
 
-}  // namespace
-
-void detail::write_log(LogLevel level, std::string_view text) {
-  const NoCancel guard;
+void write_line(LogLevel level, std::string_view text) {
   Log& log = current();
   std::shared_ptr<spdlog::logger> logger;
   {
@@ -111,6 +110,16 @@ void detail::write_log(LogLevel level, std::string_view text) {
   }
   if (logger != nullptr)
     logger->log(level_of(level), spdlog::string_view_t(text.data(), text.size()));
+}
+
+}  // namespace
+
+void detail::write_log(LogLevel level, fmt::string_view format, fmt::format_args values) noexcept {
+  const NoCancel guard;
+  try {
+    write_line(level, fmt::vformat(format, values));
+  } catch (const std::bad_alloc&) {  // who has something to say goes on with what it does
+  }
 }
 
 Status configure_log(LogLevel level, const std::string& file) {

@@ -2,15 +2,14 @@
 //
 // Any thread. A line that is not wanted costs one relaxed load. Levels mean frequency: kError and
 // kWarning at most a few in the life of a healthy process, kInfo once per connection, kDebug once
-// per message, kTrace more often.
+// per message, kTrace more often. A line that there is no memory for is lost, and nothing else.
 #pragma once
 
 #include <fmt/format.h>
 #include <weft/config.h>
 
 #include <atomic>
-#include <string_view>
-#include <utility>
+#include <string>
 
 #include "base/result.h"
 
@@ -18,7 +17,7 @@ namespace weft::os {
 
 namespace detail {
 extern std::atomic<LogLevel> g_log_level;
-void write_log(LogLevel level, std::string_view text);
+void write_log(LogLevel level, fmt::string_view format, fmt::format_args values) noexcept;
 }  // namespace detail
 
 // Where the lines go from now on, for the whole process. `file` "": stderr; "%p" is the process id.
@@ -32,7 +31,7 @@ void write_log(LogLevel level, std::string_view text);
 template <class... Args>
 void log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
   if (!log_enabled(level)) return;
-  detail::write_log(level, fmt::format(format, std::forward<Args>(args)...));
+  detail::write_log(level, format, fmt::make_format_args(args...));
 }
 
 }  // namespace weft::os

@@ -80,7 +80,7 @@ Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<trac
   if (!attached) {
     live_.store(false, std::memory_order_release);
     host_.note_up(-1);
-    stream_->abort();
+    stream_->transport_lost(false);  // a wired queue pair keeps its work, and is tried again
     transport_->close(true);
     if (!transport_->copies()) stream_->transport_closed();
     transport_.reset();
@@ -171,8 +171,10 @@ bool Lane::end(Word to, bool by_holder) {
   return true;
 }
 
-// A connection that control has ended: its owner is let go now, not when somebody looks next.
-void Lane::behind_control() {
+// The owner of a connection that control has ended is let go now, not when somebody looks next.
+void Lane::end_control() {
+  settle_up();
+  leave();
   if (!shard_->has_retired()) return;
   const std::shared_ptr<Shard> shard = shard_;
   shard->run_for_others();
@@ -344,17 +346,13 @@ void Lane::check_peer(Instant now) {
       stream_->transport_lost(true);
     }
   }
-  settle_up();
-  leave();
-  behind_control();
+  end_control();
 }
 
 void Lane::end_stalled() {
   if (!try_take()) return;
   if (live() && !stalled_since().is_never()) stream_->transport_lost(true);
-  settle_up();
-  leave();
-  behind_control();
+  end_control();
 }
 
 void Lane::send_at_exit() {

@@ -85,13 +85,17 @@ class Lane final : public io::Handler {
   // The process exits: sends what waits.
   void send_at_exit();
   // Does `work` with the lane held, as if it were a turn. Waits for the holder. Never in a turn.
+  // An exception of `work` goes on to the caller when the lane has been left.
   template <class Work>
   void exclusively(Work&& work) {
     take();
-    work();
-    settle_up();
-    leave();
-    behind_control();
+    try {
+      work();
+    } catch (...) {
+      end_control();
+      throw;
+    }
+    end_control();
   }
   // Ends the connection if its peer's host has been silent for too long.
   void check_peer(Instant now);
@@ -183,7 +187,7 @@ class Lane final : public io::Handler {
   [[nodiscard]] bool end(Word to, bool by_holder);
   [[nodiscard]] bool is_quiet();
   [[nodiscard]] std::uint32_t idle_looks() const noexcept;
-  void behind_control();
+  void end_control();
   void signal(Word news, bool by_holder);
   [[nodiscard]] bool try_take() noexcept;
   [[nodiscard]] Word where_it_goes(const Turn& turn, bool patient);

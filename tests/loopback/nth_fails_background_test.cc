@@ -1,14 +1,20 @@
 // Every allocation of the background thread fails once, while it serves connections and
 // datagrams. Nobody waits in vain, the process lives on, and nothing is left.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <weft/wiring.h>
 
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "support/nth_fails.h"
 #include "support/weft_side.h"
+#include "wired_end.h"
 
 namespace weft::test {
 namespace {
@@ -46,6 +52,13 @@ void background_fails(Host& host, Attempt attempt) {
   });
 }
 
+// Lines of the log need memory, too.
+Config chatty(Config config) {
+  config.log = LogLevel::kTrace;
+  config.log_file = "/dev/null";
+  return config;
+}
+
 // The program sleeps on its own descriptor, so the background has to tell it.
 void expect_told(CompletionChannel& channel, CompletionQueue& cq) {
   pollfd one{channel.fd(), POLLIN, 0};
@@ -61,7 +74,7 @@ void expect_told(CompletionChannel& channel, CompletionQueue& cq) {
 // One connection of two ends, from the listener to the end.
 class Story {
  public:
-  explicit Story(Host& host) : host_(host), a_(host, with_channel()), b_(host, with_channel()) {
+  explicit Story(Host& host) : a_(host, with_channel()), b_(host, with_channel()) {
     listener_ = listen(host, b_.events);
     a_.connection = must(host.device->create_connection(a_.events), "create a connection");
   }
@@ -117,7 +130,6 @@ class Story {
     return event;
   }
 
-  Host& host_;
   Endpoint a_;
   Endpoint b_;
   std::shared_ptr<Listener> listener_;
@@ -137,10 +149,12 @@ void check_connections(const Config& config) {
   });
 }
 
-TEST(NthFailsInTheBackground, ConnectionsAreMadeAndEndOrFail) { check_connections(plain_config()); }
+TEST(NthFailsInTheBackground, ConnectionsAreMadeAndEndOrFail) {
+  check_connections(chatty(plain_config()));
+}
 
 TEST(NthFailsInTheBackground, ThoseThatMoveToARingToo) {
-  Config config = plain_config();
+  Config config = chatty(plain_config());
   config.path = PathMode::kAuto;
   check_connections(config);
 }
@@ -177,15 +191,6 @@ TEST(NthFailsInTheBackground, AListenerGoesOn) {
 }
 
 // --- RoCE-like devices ---
-
-Config roce_config() {
-  Config config = plain_config();
-  must(config.set("personality", "roce"), "the personality");
-  must(config.set("gid", "127.0.0.1"), "the GID");
-  return config;
-}
-
-Gid loopback_gid() { return gid_of(must(SocketAddress::parse("127.0.0.1:0"), "parse")); }
 
 // A queue pair of datagrams with a channel, ready.
 struct DatagramEnd {
@@ -232,6 +237,93 @@ TEST(NthFailsInTheBackground, DatagramsAreToldOf) {
       }
       return 0;
     });
+  });
+}
+
+// The queue pair's work ends well: a peer that has no memory is sought again.
+void expect_wired(Host& host, QpType type, NthFails& fails) {
+  const WiredEnd a(host, type);
+  const WiredEnd b(host, type);
+  Memory into(host, 64);
+  Memory from(host, 64);
+  fails.during([&] {
+    wire(a, b);
+    post_recv(*b.qp, 1, {into.sge()});
+    must(b.cq->arm(CompletionQueue::Arm::kNext), "arm");
+    // One that is not reliable may be told that its peer was not found in time.
+    for (bool there = false; !there;) {
+      post(*a.qp, wr_send(2), {from.sge()});
+      take_success(*a.cq, 2);
+      pollfd one{b.channel->fd(), POLLIN, 0};
+      const milliseconds patience = type == QpType::kUc ? milliseconds(500) : kPatience;
+      there = ::poll(&one, 1, static_cast<int>(patience.count())) == 1;
+      if (!there && type == QpType::kRc) throw Failure("no message");
+    }
+    expect_told(*b.channel, *b.cq);
+    take_success(*b.cq, 1);
+    return 0;
+  });
+}
+
+TEST(NthFailsInTheBackground, ReliableQueuePairsAreWired) {
+  Host host(chatty(roce_config()));
+  background_fails(host, [&](NthFails& fails) { expect_wired(host, QpType::kRc, fails); });
+}
+
+TEST(NthFailsInTheBackground, UnreliableOnesToo) {
+  Host host(roce_config());
+  background_fails(host, [&](NthFails& fails) { expect_wired(host, QpType::kUc, fails); });
+}
+
+TEST(NthFailsInTheBackground, ThoseThatMoveToARingAreWired) {
+  Config config = chatty(roce_config());
+  config.path = PathMode::kAuto;
+  Host host(config);
+  background_fails(host, [&](NthFails& fails) { expect_wired(host, QpType::kRc, fails); });
+}
+
+// While it lives this process gets no descriptor.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const int lowest = ::dup(STDERR_FILENO);
+    ::close(lowest);
+    rlimit none = before_;
+    none.rlim_cur = static_cast<rlim_t>(lowest);
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(NthFailsInTheBackground, APortThatCouldNotAcceptForAMomentIsNotDeaf) {
+  Host host(roce_config());
+  const WiredEnd end(host);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(port_of(end.qp->number()));
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  background_fails(host, [&](NthFails& fails) {
+    const int peer = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    {
+      const NoDescriptors none;
+      fails.during([&] {
+        EXPECT_EQ(::connect(peer, reinterpret_cast<const sockaddr*>(&at), sizeof at), 0);
+        std::this_thread::sleep_for(kGlance);  // the port has tried
+        return 0;
+      });
+    }
+    const std::string no_hello(64, 'x');
+    EXPECT_EQ(::send(peer, no_hello.data(), no_hello.size(), MSG_NOSIGNAL), 64);
+    pollfd ends{peer, POLLIN, 0};
+    EXPECT_EQ(::poll(&ends, 1, static_cast<int>(kPatience.count())), 1)
+        << "the port is deaf behind " << fails.name();
+    ::close(peer);
   });
 }
 

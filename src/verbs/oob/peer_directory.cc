@@ -261,8 +261,9 @@ bool PeerDirectory::accept_one(Port& port) {
     if (!io::connection_waits(port.socket.get())) return false;
     if (no_descriptor && make_room()) return true;
     os::log(LogLevel::kError, "the kernel cannot accept: peers of wired queue pairs have to wait");
-    static_cast<void>(device_.engine().modify(port.socket.get(), 0));
     port.timer = device_.engine().schedule(os::now() + kAcceptPause, port.weak_from_this());
+    // Without a timer nobody would look again: epoll reports it at once.
+    if (port.timer != 0) static_cast<void>(device_.engine().modify(port.socket.get(), 0));
     return false;
   }
   // Where there is no memory for it, it is closed, and tries again.
