@@ -5,6 +5,7 @@
 #include <weft/wiring.h>
 
 #include <atomic>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -77,6 +78,43 @@ TEST(CrowdOfRoce, ThatNeverEndsKeepsNoQueuePairsApart) {
   }
   over = true;
   strangers.join();
+}
+
+// Nothing but what is meant for the queue pair takes a receive, of which there is one. The honest
+// datagram may find the socket full, as any datagram may: then it comes again.
+TEST(CrowdOfRoce, OfDatagramsForOthersTakesNoReceive) {
+  constexpr int kDatagrams = 10'000;
+  constexpr std::uint32_t kOtherKey = 0x1234;
+  Host host(roce_config());
+  const DatagramEnd stranger(host), honest(host), to(host);
+  Memory into(host, 256);
+  post_recv(*to.qp, 1, {into.sge()});
+  DatagramPeer peer;
+  peer.gid = loopback_gid();
+  peer.number = to.qp->number();
+  const auto send = [&](const DatagramEnd& from, std::uint32_t key) {
+    peer.key = key;
+    SendWr wr = wr_send(2);
+    wr.peer = &peer;
+    post(*from.qp, wr);
+    take_success(*from.sent, 2);
+  };
+  std::thread strangers([&] {
+    for (int i = 0; i < kDatagrams; ++i) send(stranger, kOtherKey);
+  });
+  std::optional<WorkCompletion> received;
+  DatagramPeer same = peer;
+  EXPECT_TRUE(eventually([&] {
+    SendWr wr = wr_send(3);
+    wr.peer = &same;
+    post(*honest.qp, wr);
+    take_success(*honest.sent, 3);
+    received = next(*to.cq, milliseconds(1));
+    return received.has_value();
+  }));
+  strangers.join();
+  ASSERT_TRUE(received.has_value());
+  EXPECT_EQ(received->source_qp, honest.qp->number());
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <weft/limits.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "support/crowd.h"
 #include "support/weft_side.h"
@@ -84,6 +86,42 @@ TEST(Crowd, OfRequestsIsAnsweredAndTheHonestOneAmongThem) {
   const auto listener = listen(host, passive.events);
   const Crowd crowd(listener->local_address().port(), kRequest);
   expect_served(host, passive, *listener);
+}
+
+// An FPDU whose CRC is wrong.
+std::string violation() {
+  constexpr std::size_t kUlpdu = 18;
+  return std::string{'\0', static_cast<char>(kUlpdu)} + std::string(kUlpdu + 4, 'x');
+}
+
+// The connections end by a Terminate, and their peers never close. Each takes a queue pair until
+// the program gives it up, so there are fewer.
+TEST(Crowd, OfConnectionsInTerminateKeepsNobodyOutAndIsGivenBack) {
+  if (!has_room()) GTEST_SKIP() << "too few descriptors";
+  constexpr std::size_t kSize = 1000;
+  Host host;
+  Endpoint passive(host);
+  const auto listener = listen(host, passive.events);
+  const Crowd crowd(listener->local_address().port(), kRequest, kSize);
+  std::vector<std::shared_ptr<QueuePair>> qps;
+  while (qps.size() < kSize) {
+    const auto request = next_event(*passive.events);
+    ASSERT_TRUE(request.has_value()) << qps.size();
+    if (request->type != Type::kConnectRequest) continue;
+    QpOptions options;
+    options.send_cq = options.recv_cq = passive.send_cq;
+    qps.push_back(must(host.pd->create_qp(options), "create a QP"));
+    must(request->connection->accept(qps.back(), {}), "accept");
+  }
+  crowd.say(violation());
+  EXPECT_TRUE(eventually([&] {
+    return std::ranges::none_of(qps, [](const auto& qp) { return qp->state() == QpState::kRts; });
+  }));
+  while (next_event(*passive.events, milliseconds(1))) {
+  }
+  expect_served(host, passive, *listener);
+  qps.clear();
+  EXPECT_TRUE(takes_at_most(crowd, 0));
 }
 
 }  // namespace

@@ -49,6 +49,28 @@ struct WiredEnd {
   std::shared_ptr<QueuePair> qp;
 };
 
+// A queue pair of datagrams with a channel, ready.
+struct DatagramEnd {
+  explicit DatagramEnd(Host& host) {
+    channel = must(host.device->create_channel(), "create a channel");
+    CqOptions with;
+    with.channel = channel;
+    cq = must(host.device->create_cq(with), "create a CQ");
+    sent = must(host.device->create_cq({}), "create a CQ");
+    QpOptions options;
+    options.type = QpType::kUd;
+    options.send_cq = sent;
+    options.recv_cq = cq;
+    qp = must(host.pd->create_qp(options), "create a QP");
+    for (const QpState to : {QpState::kInit, QpState::kRtr, QpState::kRts}) {
+      must(qp->modify(to), "modify");
+    }
+  }
+  std::shared_ptr<CompletionChannel> channel;
+  std::shared_ptr<CompletionQueue> cq, sent;
+  std::shared_ptr<QueuePair> qp;
+};
+
 inline void wire(const WiredEnd& a, const WiredEnd& b) {
   must(a.to_rtr(b), "to RTR");
   if (&a != &b) must(b.to_rtr(a), "to RTR");

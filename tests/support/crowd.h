@@ -44,9 +44,7 @@ class Crowd {
       // Inside a machine the handshake is over now, unless the kernel's queue is full: then it goes
       // on by itself, and what is said is lost.
       static_cast<void>(::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to));
-      if (!says.empty()) {
-        static_cast<void>(!::send(fd, says.data(), says.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
-      }
+      if (!says.empty()) say_at(fd, says);
     }
   }
   ~Crowd() {
@@ -55,6 +53,10 @@ class Crowd {
   Crowd(const Crowd&) = delete;
   Crowd& operator=(const Crowd&) = delete;
 
+  // Each of them, what has been closed too.
+  void say(std::string_view octets) const {
+    for (const int fd : sockets_) say_at(fd, octets);
+  }
   // This process has no more descriptors beside the crowd's than `limit`, and some for other
   // things. (Those of a test before may still be closed: ask again.)
   [[nodiscard]] bool is_alone_but_for(std::size_t limit) const {
@@ -64,6 +66,9 @@ class Crowd {
   }
 
  private:
+  static void say_at(int fd, std::string_view octets) {
+    static_cast<void>(!::send(fd, octets.data(), octets.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+  }
   std::vector<int> sockets_;
 };
 
