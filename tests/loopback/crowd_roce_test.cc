@@ -89,26 +89,22 @@ TEST(CrowdOfRoce, OfDatagramsForOthersTakesNoReceive) {
   const DatagramEnd stranger(host), honest(host), to(host);
   Memory into(host, 256);
   post_recv(*to.qp, 1, {into.sge()});
-  DatagramPeer peer;
-  peer.gid = loopback_gid();
-  peer.number = to.qp->number();
-  const auto send = [&](const DatagramEnd& from, std::uint32_t key) {
-    peer.key = key;
-    SendWr wr = wr_send(2);
+  const auto send = [&](const DatagramEnd& from, DatagramPeer peer, std::uint64_t id) {
+    peer.gid = loopback_gid();
+    peer.number = to.qp->number();
+    SendWr wr = wr_send(id);
     wr.peer = &peer;
     post(*from.qp, wr);
-    take_success(*from.sent, 2);
+    take_success(*from.sent, id);
   };
   std::thread strangers([&] {
-    for (int i = 0; i < kDatagrams; ++i) send(stranger, kOtherKey);
+    DatagramPeer peer;
+    peer.key = kOtherKey;
+    for (int i = 0; i < kDatagrams; ++i) send(stranger, peer, 2);
   });
   std::optional<WorkCompletion> received;
-  DatagramPeer same = peer;
   EXPECT_TRUE(eventually([&] {
-    SendWr wr = wr_send(3);
-    wr.peer = &same;
-    post(*honest.qp, wr);
-    take_success(*honest.sent, 3);
+    send(honest, DatagramPeer(), 3);
     received = next(*to.cq, milliseconds(1));
     return received.has_value();
   }));
