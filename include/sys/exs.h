@@ -4,15 +4,21 @@
  *   cc program.c -lexs        man pages: exs(7) and one for each family of calls
  *
  * Conventions
- *  1. A call returns -1 with errno when it failed, and nothing has happened. A call that posts an
- *     operation returns 0; what became of the operation is in its event.
- *  2. A queue handle of EXS_QHANDLE_INVALID makes a call synchronous: it blocks, and returns what
- * the event would have said (a byte count, the accepted descriptor, the number of ready ones).
- *  3. The caller keeps buffers, vectors and addresses that a call names until the operation's
- * event. What a vector itself says (exs_iovec_t and so on) is copied by the call; exs_pollfd_t and
- *     exs_acceptaddr_t are results and have to stay.
- *  4. Every function may be called from every thread. After fork() the child may not use what the
- *     parent had.
+ *
+ *  Errors. A call returns -1 with errno when it failed, and then nothing has happened. A call that
+ *  posts an operation returns 0. The result of the operation is in its event.
+ *
+ *  Blocking. With the queue handle EXS_QHANDLE_INVALID a call blocks, and returns what the event
+ *  would have said: a byte count, the accepted descriptor, the number of ready descriptors.
+ *
+ *  Memory. The caller keeps the buffers, vectors and addresses that a call names until the event of
+ *  the operation. An exception is the content of a vector (exs_iovec_t, exs_fdvec_t,
+ *  exs_xferfile_t), which the call copies. exs_pollfd_t and exs_acceptaddr_t are results: they have
+ *  to stay. Memory that is not mapped, or not writable where it has to be, is EFAULT; a change of
+ *  its rights is seen 10 ms later at the latest.
+ *
+ *  Threads. Every thread may call every function. After fork() the child may not use what the
+ *  parent had.
  */
 #pragma once
 

@@ -72,7 +72,7 @@ class ProtectionDomain {
   //   system_error(EFAULT)   some of it is not mapped, cannot be read, or cannot be written and
   //                          `access` has kLocalWrite. Up to 64 KiB every page is touched. Of
   //                          larger ranges the kernel tells what is mapped; before Linux 6.11 it
-  //                          does not tell all rights
+  //                          does not tell all rights. Not looked at with kUnchecked
   //   kNoMemory              the pages of a range up to 64 KiB could not be had
   [[nodiscard]] virtual Result<std::shared_ptr<MemoryRegion>> register_memory(void* addr,
                                                                               std::size_t length,

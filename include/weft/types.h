@@ -24,7 +24,13 @@ enum class Access : std::uint32_t {
   // Regions only: the peer may invalidate the STag by Send with Invalidate (RFC 5040 5.3). Needs a
   // remote right. Windows of type 2 need no such right, see memory.h.
   kRemoteInvalidate = 1U << 6U,
+  // Regions only, when they are registered or given other rights: the caller has made sure that the
+  // memory is there and may be used so. Memory that is not ends the process when it is used.
+  kUnchecked = 1U << 7U,
 };
+// kUnchecked for ibv_reg_mr_iova2(). It is one of IBV_ACCESS_OPTIONAL_RANGE, which other providers
+// ignore.
+inline constexpr unsigned kIbvAccessUnchecked = 1U << 29U;
 constexpr Access operator|(Access a, Access b) {
   return static_cast<Access>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
 }

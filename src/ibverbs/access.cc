@@ -14,7 +14,9 @@ constexpr Pair kRights[] = {
     {IBV_ACCESS_REMOTE_ATOMIC, Access::kRemoteAtomic},
     {IBV_ACCESS_MW_BIND, Access::kBindWindow},
     {IBV_ACCESS_ZERO_BASED, Access::kZeroBased},
+    {kIbvAccessUnchecked, Access::kUnchecked},
 };
+static_assert((kIbvAccessUnchecked & static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE)) != 0);
 
 Access translate(unsigned flags) {
   Access access = Access::kNone;

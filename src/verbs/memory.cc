@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "os/log.h"
-#include "verbs/memory_probe.h"
+#include "os/memory_probe.h"
 #include "verbs/revocation.h"
 #include "verbs/window.h"
 
@@ -14,7 +14,8 @@ namespace {
 // As ProtectionDomain::register_memory() says.
 bool legal(const void* addr, std::size_t length, std::uint64_t iova, Access access) {
   constexpr auto kKnown = Access::kLocalWrite | Access::kRemoteWrite | Access::kRemoteRead |
-                          Access::kRemoteAtomic | Access::kBindWindow | Access::kRemoteInvalidate;
+                          Access::kRemoteAtomic | Access::kBindWindow | Access::kRemoteInvalidate |
+                          Access::kUnchecked;
   if ((static_cast<std::uint32_t>(access) & ~static_cast<std::uint32_t>(kKnown)) != 0) return false;
   if (addr == nullptr && length != 0) return false;
   const auto start = reinterpret_cast<std::uintptr_t>(addr);
@@ -31,8 +32,15 @@ bool legal(const void* addr, std::size_t length, std::uint64_t iova, Access acce
 }
 
 // Memory that the peer's octets, or ours, would only find missing when they are copied.
-Status check_memory(const proto::MemorySpec& spec) {
-  const auto unusable = probe_memory(spec.addr, spec.length, has(spec.access, Access::kLocalWrite));
+// kUnchecked is a wish of this call alone: it is no right, and the entry does not keep it.
+Status check_memory(proto::MemorySpec& spec) {
+  if (has(spec.access, Access::kUnchecked)) {
+    spec.access = static_cast<Access>(static_cast<std::uint32_t>(spec.access) &
+                                      ~static_cast<std::uint32_t>(Access::kUnchecked));
+    return {};
+  }
+  const auto unusable =
+      os::probe_memory(spec.addr, spec.length, has(spec.access, Access::kLocalWrite));
   if (!unusable) return {};
   os::log(LogLevel::kInfo, "cannot register {} bytes at {:#x}: {:#x} {}", spec.length,
           reinterpret_cast<std::uintptr_t>(spec.addr), unusable->at, unusable->why);

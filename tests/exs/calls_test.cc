@@ -70,6 +70,61 @@ TEST(Calls, TransfersCheckTheirArguments) {
   EXPECT_EQ(exs_recv(pair.right, buffer.data(), 100, MSG_WAITALL, kBlock, 0, mh), 100);
 }
 
+class Mapping {
+ public:
+  explicit Mapping(int rights)
+      : at_(mmap(nullptr, kBytes, rights, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
+  ~Mapping() { munmap(at_, kBytes); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  [[nodiscard]] void* at() const { return at_; }
+  void allow(int rights) const { EXPECT_EQ(mprotect(at_, kBytes, rights), 0); }
+
+  static constexpr std::size_t kBytes = std::size_t{1} << 16U;
+
+ private:
+  void* at_;
+};
+
+// Where a copy, or the peer's Write, would end the process.
+TEST(Calls, MemoryThatCannotBeUsedIsEfault) {
+  for (const Way& way : kWays) {
+    SCOPED_TRACE(name_of(way));
+    Pair pair(way);
+    const Mapping closed(PROT_NONE);
+    const Mapping constant(PROT_READ);
+    constexpr std::size_t kBytes = Mapping::kBytes;
+    EXPECT_ERRNO(exs_send(pair.left, closed.at(), kBytes, 0, kBlock, 0, kPlain), EFAULT);
+    EXPECT_ERRNO(exs_recv(pair.right, closed.at(), kBytes, 0, kBlock, 0, kPlain), EFAULT);
+    EXPECT_ERRNO(exs_recv(pair.right, constant.at(), kBytes, 0, pair.right_q, 0, kPlain), EFAULT);
+    exs_iovec_t pieces[] = {{constant.at(), 10, kPlain}, {closed.at(), 10, kPlain}};
+    const exs_msghdr_t message{pieces, 2, 0};
+    EXPECT_ERRNO(exs_sendmsg(pair.left, &message, 0, kBlock, 0), EFAULT);
+    const exs_mhandle_t mh = exs_mregister(constant.at(), kBytes, 0);
+    ASSERT_GE(mh, 0);
+    EXPECT_ERRNO(exs_recv(pair.right, constant.at(), kBytes, 0, kBlock, 0, mh), EFAULT);
+    EXPECT_EQ(exs_mderegister(mh), 0);
+    // Nothing has happened: the connection works, and constants can be sent.
+    std::vector<std::uint8_t> into(100);
+    EXPECT_EQ(exs_send(pair.left, constant.at(), 100, 0, kBlock, 0, kPlain), 100);
+    EXPECT_EQ(exs_recv(pair.right, into.data(), 100, MSG_WAITALL, kBlock, 0, kPlain), 100);
+  }
+}
+
+// A check is remembered for ten milliseconds, not for ever.
+TEST(Calls, MemoryThatCannotBeUsedAnyMoreIsEfault) {
+  Pair pair(kStream);
+  const Mapping memory(PROT_READ | PROT_WRITE);
+  EXPECT_EQ(exs_send(pair.left, memory.at(), 100, 0, kBlock, 0, kPlain), 100);
+  EXPECT_EQ(exs_recv(pair.right, memory.at(), 100, MSG_WAITALL, kBlock, 0, kPlain), 100);
+  memory.allow(PROT_READ);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_ERRNO(exs_recv(pair.right, memory.at(), 100, 0, kBlock, 0, kPlain), EFAULT);
+  memory.allow(PROT_NONE);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_ERRNO(exs_send(pair.left, memory.at(), 100, 0, kBlock, 0, kPlain), EFAULT);
+}
+
 TEST(Calls, MemoryHandlesAreChecked) {
   ASSERT_EQ(exs_init(EXS_VERSION), 0);
   char bytes[16];

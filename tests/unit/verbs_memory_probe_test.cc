@@ -1,5 +1,5 @@
 // Memory that cannot be used is refused when it is registered, not found out by a fault.
-#include "verbs/memory_probe.h"
+#include "os/memory_probe.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -18,6 +18,12 @@
 
 namespace weft::verbs::test {
 namespace {
+
+using os::kTouchedMax;
+using os::MappingsBy;
+using os::probe_mappings;
+using os::probe_memory;
+using os::UnusableMemory;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20U;
 constexpr int kReadWrite = PROT_READ | PROT_WRITE;

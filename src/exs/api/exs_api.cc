@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "exs/core/checked_memory.h"
+
 namespace weft::exs {
 namespace {
 
@@ -121,6 +123,22 @@ exs_event_t wait_for_event(const std::shared_ptr<Socket>& socket, const Outlet& 
   return event;
 }
 
+namespace {
+
+// Memory of the operation's own needs no check: an atomic's value.
+int check_piece(const Operation& op, const void* base, std::size_t length) {
+  switch (op.type) {
+    case EXS_EVT_FETCHADD:
+    case EXS_EVT_CMPSWAP: return 0;
+    case EXS_EVT_RECV:
+    case EXS_EVT_RECVMSG:
+    case EXS_EVT_READ: return check_memory(base, length, true);
+    default: return check_memory(base, length, false);
+  }
+}
+
+}  // namespace
+
 int add_piece(Operation& op, void* base, std::size_t length, exs_mhandle_t mh) {
   Piece piece;
   piece.base = static_cast<std::uint8_t*>(base);
@@ -134,6 +152,10 @@ int add_piece(Operation& op, void* base, std::size_t length, exs_mhandle_t mh) {
     }
   } else if (base == nullptr && length != 0) {
     return EFAULT;
+  }
+  if (const int error = check_piece(op, base, length); error != 0) {
+    if (piece.region != nullptr) piece.region->detach();
+    return error;
   }
   op.total += length;
   op.pieces.push_back(std::move(piece));

@@ -1,6 +1,7 @@
 #include "exs/core/exs_memory.h"
 
 #include <sys/mman.h>
+#include <weft/types.h>
 
 #include <new>
 
@@ -11,6 +12,15 @@ Mr Mr::create(std::shared_ptr<Device> device, void* addr, std::size_t length, in
   // By the exported name: the macro of the same name picks another entry for access flags that are
   // not constants.
   out.mr_ = (ibv_reg_mr)(device->pd(), addr, length, access);
+  if (out.mr_ != nullptr) out.device_ = std::move(device);
+  return out;
+}
+
+Mr Mr::of_checked(std::shared_ptr<Device> device, void* addr, std::size_t length, int access) {
+  Mr out;
+  // This entry takes the flag away where the kernel does not know it.
+  out.mr_ = ibv_reg_mr_iova2(device->pd(), addr, length, reinterpret_cast<std::uintptr_t>(addr),
+                             static_cast<unsigned>(access) | kIbvAccessUnchecked);
   if (out.mr_ != nullptr) out.device_ = std::move(device);
   return out;
 }

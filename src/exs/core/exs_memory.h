@@ -23,6 +23,9 @@ class Mr {
   Mr() = default;
   // Empty, with errno, when the device refuses.
   static Mr create(std::shared_ptr<Device> device, void* addr, std::size_t length, int access);
+  // Of memory that check_memory() has found usable: an operation registers it without a second
+  // check.
+  static Mr of_checked(std::shared_ptr<Device> device, void* addr, std::size_t length, int access);
   Mr(Mr&& other) noexcept
       : device_(std::move(other.device_)), mr_(std::exchange(other.mr_, nullptr)) {}
   Mr& operator=(Mr&& other) noexcept;

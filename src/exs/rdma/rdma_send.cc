@@ -42,9 +42,9 @@ bool RdmaSocket::local_key(Operation& op, const Piece& piece, std::uint32_t& out
   const auto index = static_cast<std::size_t>(&piece - op.pieces.data());
   if (op.locals.size() <= index) op.locals.resize(op.pieces.size());
   Mr& mr = op.locals[index];
-  if (!mr) mr = Mr::create(device_, piece.base, piece.length, IBV_ACCESS_LOCAL_WRITE);
+  if (!mr) mr = Mr::of_checked(device_, piece.base, piece.length, IBV_ACCESS_LOCAL_WRITE);
   // Memory that may only be read, as constants are, can still be sent.
-  if (!mr) mr = Mr::create(device_, piece.base, piece.length, 0);
+  if (!mr) mr = Mr::of_checked(device_, piece.base, piece.length, 0);
   if (!mr) return false;
   out = mr.lkey();
   return true;

@@ -253,8 +253,8 @@ bool RdmaSocket::advertise_one(Operation& op) {
   each_piece(op, op.done, op.total - op.done,
              [&](const Piece& piece, std::size_t at, std::size_t length) {
                if (!ok) return;
-               Mr mr = Mr::create(device_, piece.base + at, length,
-                                  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+               Mr mr = Mr::of_checked(device_, piece.base + at, length,
+                                      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
                ok = static_cast<bool>(mr);
                if (!ok) return;
                segments[count++] = {reinterpret_cast<std::uintptr_t>(piece.base + at), mr.rkey(),

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace weft::verbs {
+namespace weft::os {
 
 struct UnusableMemory {
   std::uintptr_t at = 0;           // the address that cannot be used
@@ -44,4 +44,4 @@ enum class MappingsBy : std::uint8_t { kQuery, kSync };
 [[nodiscard]] std::optional<UnusableMemory> probe_mappings(std::uintptr_t begin, std::uintptr_t end,
                                                            bool writable, MappingsBy by);
 
-}  // namespace weft::verbs
+}  // namespace weft::os

@@ -1,4 +1,4 @@
-#include "verbs/memory_probe.h"
+#include "os/memory_probe.h"
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 
-namespace weft::verbs {
+namespace weft::os {
 
 namespace {
 
@@ -202,4 +202,4 @@ Unusable probe_memory(const void* addr, std::size_t length, bool writable) {
   return {};
 }
 
-}  // namespace weft::verbs
+}  // namespace weft::os
