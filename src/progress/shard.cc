@@ -34,18 +34,9 @@ constexpr std::uint64_t kSeldomUs = 50;
 // In the place of a lane's lowest bit: the bell beside the socket.
 constexpr std::uintptr_t kBellBit = 1;
 
-// Always readable. Registered one-shot in the epoll of each shard: to arm it again wakes whoever
-// sleeps there.
-// Of the process, for good. -1 with errno where there is none yet, and none to be had.
-int wake_descriptor() {
-  static std::atomic<int> the_one{-1};
-  int known = the_one.load(std::memory_order_acquire);
-  if (known >= 0) return known;
-  os::Fd made = os::make_event(1);
-  if (!made) return -1;
-  if (!the_one.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) return known;
-  return made.release();
-}
+// The kernel lets a descriptor be in 500 epolls that are in an epoll themselves, as ours are in the
+// background's, and in 100 one level further down (path_limits in fs/eventpoll.c).
+constexpr long kShardsPerWakeDescriptor = 32;
 
 epoll_event event_for(std::uint32_t events, std::uintptr_t data) {
   epoll_event event{};
@@ -58,13 +49,19 @@ epoll_event event_for(std::uint32_t events, std::uintptr_t data) {
 
 // --- life ---
 
-Result<std::shared_ptr<Shard>> Shard::create(std::shared_ptr<ProgressHost> host, io::Engine& home) {
+Result<std::shared_ptr<Shard>> Shard::create(std::shared_ptr<ProgressHost> host, io::Engine& home,
+                                             const Shard* neighbour) {
   std::shared_ptr<Shard> shard(new Shard(std::move(host), home));
   shard->epoll_ = os::Fd(epoll_create1(EPOLL_CLOEXEC));
-  if (!shard->epoll_ || wake_descriptor() < 0) return fail(system_error(errno));
+  if (neighbour != nullptr && neighbour->always_readable_.use_count() < kShardsPerWakeDescriptor) {
+    shard->always_readable_ = neighbour->always_readable_;
+  } else {
+    shard->always_readable_ = std::make_shared<const os::Fd>(os::make_event(1));
+  }
+  if (!shard->epoll_ || !*shard->always_readable_) return fail(system_error(errno));
   // Armed by wake().
   epoll_event none = event_for(EPOLLONESHOT, 0);
-  if (epoll_ctl(shard->epoll_.get(), EPOLL_CTL_ADD, wake_descriptor(), &none) != 0) {
+  if (epoll_ctl(shard->epoll_.get(), EPOLL_CTL_ADD, shard->always_readable_->get(), &none) != 0) {
     return fail(system_error(errno));
   }
   return shard;
@@ -79,7 +76,7 @@ Shard::~Shard() {
 
 void Shard::wake() {
   epoll_event once = event_for(EPOLLIN | EPOLLONESHOT, 0);
-  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, wake_descriptor(), &once);
+  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, always_readable_->get(), &once);
 }
 
 // --- lanes ---

@@ -47,9 +47,12 @@ struct Ran {
 
 class Shard final : public std::enable_shared_from_this<Shard> {
  public:
+  // A neighbour shares its always readable descriptor, if it has not enough sharers; null: there is
+  // none.
   //   kSystem   no descriptors
   [[nodiscard]] static Result<std::shared_ptr<Shard>> create(std::shared_ptr<ProgressHost> host,
-                                                             io::Engine& home);
+                                                             io::Engine& home,
+                                                             const Shard* neighbour);
   ~Shard();
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
@@ -151,6 +154,8 @@ class Shard final : public std::enable_shared_from_this<Shard> {
   const std::shared_ptr<ProgressHost> host_;  // and with it the home thread
   io::Engine& home_;
   os::Fd epoll_;
+  // One-shot in epoll_: to arm it wakes whoever sleeps there. Some shards have it in common.
+  std::shared_ptr<const os::Fd> always_readable_;
   ShardOwner owner_{*this};
 
   os::KickLock lock_;

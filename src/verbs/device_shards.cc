@@ -38,9 +38,10 @@ Status DeviceImpl::create_engines() {
 
 Result<std::shared_ptr<Shard>> DeviceImpl::new_shard() {
   io::Engine& home = *engines_[next_home_++ % engines_.size()];
-  auto shard = Shard::create(self(), home);
-  if (!shard) return shard;
   std::erase_if(shards_, [](const std::weak_ptr<Shard>& s) { return s.expired(); });
+  const auto neighbour = shards_.empty() ? nullptr : shards_.back().lock();
+  auto shard = Shard::create(self(), home, neighbour.get());
+  if (!shard) return shard;
   shards_.push_back(*shard);
   return shard;
 }

@@ -1,10 +1,14 @@
 // Connections from set-up to their end, over IPv4 and IPv6, in one and in two devices.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "support/quiet_port.h"
 #include "support/weft_side.h"
@@ -88,6 +92,32 @@ TEST(Lifecycle, AbortFlushesHereAtOnceAndThereWithAnError) {
   EXPECT_TRUE(take_event(*pair.b.events, Type::kDisconnected).error.has_value());
   for (const WorkCompletion& wc : take_n(*pair.b.recv_cq, 2)) {
     EXPECT_EQ(wc.status, WcStatus::kFlushed);
+  }
+}
+
+// Each has completion queues of its own, and so a shard of its own. The kernel refuses an epoll whose
+// descriptors are in 500 others that are in an epoll themselves.
+TEST(Lifecycle, SixHundredQueuePairsWithQueuesOfTheirOwnAreConnected) {
+  constexpr std::size_t kPairs = 300;
+  constexpr rlim_t kDescriptors = 8000;
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kDescriptors));
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur < kDescriptors) GTEST_SKIP() << "too few descriptors";
+  Host host;
+  Memory memory(host, 64);
+  std::vector<std::unique_ptr<Endpoint>> ends;
+  for (std::size_t i = 0; i < kPairs; ++i) {
+    ends.push_back(std::make_unique<Endpoint>(host));
+    ends.push_back(std::make_unique<Endpoint>(host));
+    connect(host, *ends[2 * i], host, *ends[2 * i + 1]);
+  }
+  for (std::size_t i = 0; i < ends.size(); ++i) post_recv(*ends[i]->qp, i, {memory.sge()});
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    post(*ends[i]->qp, wr_send(i), {memory.sge()});
+    take_success(*ends[i]->send_cq, i);
+    take_success(*ends[i ^ 1U]->recv_cq, i ^ 1U);
   }
 }
 

@@ -205,7 +205,7 @@ class FakeOwner final : public LaneOwner, public std::enable_shared_from_this<Fa
 
 // A thread is said to sleep on it: so nobody else runs it.
 struct Rig {
-  Rig() : shard(*Shard::create(host, *host->engine)) {
+  Rig() : shard(*Shard::create(host, *host->engine, nullptr)) {
     shard->owner().begin_sleep();
     owner->open();
     EXPECT_FALSE(shard->run(Look::kAll).left);
