@@ -175,6 +175,14 @@ bool connection_waits(int fd) {
   return os::uncancelled([&] { return ::poll(&p, 1, 0); }) == 1;
 }
 
+bool queue_is_long(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+  // Of a listening socket these are the connections that wait, and how many may.
+  return info.tcpi_unacked >= info.tcpi_sacked / 2;
+}
+
 Status prepare_adopted(int fd) {
   int domain = 0;
   int type = 0;

@@ -46,6 +46,8 @@ namespace weft::io {
 [[nodiscard]] Result<os::Fd> accept_socket(int fd, SocketAddress& peer);
 // Whether one waits. Needs no descriptor.
 [[nodiscard]] bool connection_waits(int fd);
+// The kernel's queue of a listening socket is half full or more: soon it would drop what comes.
+[[nodiscard]] bool queue_is_long(int fd);
 
 // Makes a TCP socket that was opened elsewhere fit: non-blocking, close-on-exec, closed in children
 // of fork().

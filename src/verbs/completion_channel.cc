@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iterator>
 #include <new>
 #include <span>
 #include <utility>
@@ -132,12 +133,13 @@ void CompletionChannelImpl::refresh() {
 // until then they wake a sleeper for nothing at worst.
 void CompletionChannelImpl::refresh_locked() {
   auto shards = std::make_shared<Shards>();
-  for (CompletionQueueImpl* cq : members_) {
-    for (auto& shard : cq->shards().kept()) {
-      if (std::ranges::find(*shards, shard) != shards->end()) continue;
-      watch_locked(shard->epoll());
-      shards->push_back(std::move(shard));
-    }
+  for (CompletionQueueImpl* cq : members_)
+    std::ranges::move(cq->shards().kept(), std::back_inserter(*shards));
+  std::ranges::sort(*shards);
+  const auto doubles = std::ranges::unique(*shards);
+  shards->erase(doubles.begin(), doubles.end());
+  for (const auto& shard : *shards) {
+    if (!std::ranges::binary_search(*shards_, shard)) watch_locked(shard->epoll());
   }
   shards_ = std::move(shards);
 }

@@ -21,15 +21,17 @@ namespace {
 
 // So many in one go, then others get their turn.
 constexpr int kAcceptsPerRound = 64;
-// The kernel's queue is never shorter: a SYN it drops costs the peer a second, and many silent
-// connections may come at once.
-constexpr int kKernelBacklogMin = 512;
+// The kernel's queue, which it shortens to net.core.somaxconn. A SYN that it drops costs the peer a
+// second, and many silent connections may come at once.
+constexpr int kKernelBacklog = 65536;
 constexpr Duration kDescriptorPause{100'000'000};
 // How often a number is sought that is free for TCP and UDP.
 constexpr int kPortAttempts = 16;
-// An honest peer sends its Request at once. Nobody who has waited for less than this has to make
-// room for a newcomer.
-constexpr Duration kTimeForARequest{250'000'000};
+// An honest peer sends its Request at once, behind the segment that ends the handshake. Nobody who
+// has waited for less than this has to make room for a newcomer.
+constexpr Duration kTimeForARequest{50'000'000};
+// How often the kernel's queue is looked at while nobody has to make room.
+constexpr Duration kQueuePause{5'000'000};
 
 os::Fd open_spare() {
   return os::Fd(os::uncancelled([] { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }));
@@ -111,7 +113,7 @@ Result<os::Fd> ListenerImpl::open_listening(const SocketAddress& local, bool reu
   // port once it is bound (qperf does), and a quick client would be refused before they listen.
   // Accepted sockets inherit the buffer sizes, and the window scale is settled by then.
   io::tune_before_connect(socket->get(), device_->config());
-  if (auto holds = io::listen_socket(socket->get(), kKernelBacklogMin); !holds) {
+  if (auto holds = io::listen_socket(socket->get(), kKernelBacklog); !holds) {
     return fail(holds.error());
   }
   return socket;
@@ -237,10 +239,7 @@ Status ListenerImpl::listen(int backlog) {
   if (!socket_ || listening_) return fail(Error::kBadState);
   constexpr auto kLimit = static_cast<int>(limits::kBacklog);
   const int wanted = backlog <= 0 || backlog > kLimit ? kLimit : backlog;
-  if (auto listens = io::listen_socket(socket_.get(), std::max(wanted, kKernelBacklogMin));
-      !listens) {
-    return listens;
-  }
+  if (auto listens = io::listen_socket(socket_.get(), kKernelBacklog); !listens) return listens;
   if (auto added = device_->engine().add(socket_.get(), EPOLLIN, weak_from_this()); !added)
     return added;
   spare_ = open_spare();
@@ -322,9 +321,11 @@ ListenerImpl::Look ListenerImpl::look() {
   if (!may_accept()) return {};
   Look out;
   const bool full = device_->half_open().size() >= half_open_limit();
-  if (full && !oldest_has_had_its_time()) {
+  // Rather a peer that is slow to speak than those that the kernel would drop unseen.
+  if (full && !oldest_has_had_its_time() && !io::queue_is_long(socket_.get())) {
     crowded_ = true;
-    look_again_at(device_->half_open().oldest_since() + kTimeForARequest);
+    look_again_at(
+        std::min(device_->half_open().oldest_since() + kTimeForARequest, os::now() + kQueuePause));
     update_watch();
     return out;
   }

@@ -84,5 +84,13 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
     TIMEOUT 300
     WAITS
     ENV ${hostile_env})
+  if(NOT WEFT_SANITIZE)
+    weft_add_script_test(
+      loopback_data_crowd
+      COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_crowd_test.py"
+              "$<TARGET_FILE:weft_data>"
+      LABELS loopback
+      TIMEOUT 300)
+  endif()
   add_dependencies(weft_tests weft_data ${helpers})
 endif()

@@ -95,8 +95,8 @@ TEST(Lifecycle, AbortFlushesHereAtOnceAndThereWithAnError) {
   }
 }
 
-// Each has completion queues of its own, and so a shard of its own. The kernel refuses an epoll whose
-// descriptors are in 500 others that are in an epoll themselves.
+// Each has completion queues of its own, and so a shard of its own. The kernel refuses an epoll
+// whose descriptors are in 500 others that are in an epoll themselves.
 TEST(Lifecycle, SixHundredQueuePairsWithQueuesOfTheirOwnAreConnected) {
   constexpr std::size_t kPairs = 300;
   constexpr rlim_t kDescriptors = 8000;

@@ -69,7 +69,7 @@ TEST(PeerUser, IsTheOneWhoConnectedWhateverTheFamily) {
     EXPECT_EQ(user_by_proc(pair->client_address(), pair->server_address()), geteuid());
     const auto by_netlink = user_by_netlink(pair->client_address(), pair->server_address());
     EXPECT_EQ(by_netlink.value_or(geteuid()), geteuid());
-    EXPECT_EQ(user_of_client(pair->client_address(), pair->server_address()), geteuid());
+    EXPECT_EQ(PeerUsers().user_of(pair->client_address(), pair->server_address()), geteuid());
   }
 }
 
@@ -78,7 +78,8 @@ TEST(PeerUser, IsFoundWhereTheServerHasAnotherPortThanItsClientsName) {
   ASSERT_TRUE(pair);
   sockaddr_in named = *reinterpret_cast<const sockaddr_in*>(&pair->to);
   named.sin_port = static_cast<std::uint16_t>(~named.sin_port);
-  EXPECT_EQ(user_of_client(pair->client_address(), reinterpret_cast<sockaddr*>(&named)), geteuid());
+  EXPECT_EQ(PeerUsers().user_of(pair->client_address(), reinterpret_cast<sockaddr*>(&named)),
+            geteuid());
 }
 
 TEST(PeerUser, IsNobodyWhereTheConnectionHasEnded) {
@@ -86,7 +87,7 @@ TEST(PeerUser, IsNobodyWhereTheConnectionHasEnded) {
   ASSERT_TRUE(pair);
   pair->client = os::Fd();
   pair->server = os::Fd();
-  EXPECT_FALSE(user_of_client(pair->client_address(), pair->server_address()));
+  EXPECT_FALSE(PeerUsers().user_of(pair->client_address(), pair->server_address()));
 }
 
 TEST(PeerUser, IsNobodyWhereThereIsNoSuchConnection) {
@@ -94,7 +95,22 @@ TEST(PeerUser, IsNobodyWhereThereIsNoSuchConnection) {
   ASSERT_TRUE(pair);
   sockaddr_in other = *reinterpret_cast<const sockaddr_in*>(&pair->from);
   other.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
-  EXPECT_FALSE(user_of_client(reinterpret_cast<sockaddr*>(&other), pair->server_address()));
+  EXPECT_FALSE(PeerUsers().user_of(reinterpret_cast<sockaddr*>(&other), pair->server_address()));
+}
+
+TEST(PeerUser, IsFoundOnAPortThatTheServerListensOnSinceItsLastLook) {
+  PeerUsers users;
+  const auto first = connect_pair(AF_INET, AF_INET);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(users.user_of(first->client_address(), first->server_address()), geteuid());
+  const auto second = connect_pair(AF_INET, AF_INET);
+  ASSERT_TRUE(second);
+  std::optional<uid_t> user;
+  for (int i = 0; i < 100 && !user; ++i) {
+    user = users.user_of(second->client_address(), second->server_address());
+    usleep(10000);
+  }
+  EXPECT_EQ(user, geteuid());
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include "exs/core/operation.h"
 #include "os/memory_probe.h"
 
-
 namespace weft::exs {
 
 namespace {

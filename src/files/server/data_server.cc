@@ -11,8 +11,6 @@
 #include <cstdio>
 #include <cstring>
 
-#include "files/server/peer_user.h"
-
 namespace weft::files {
 namespace {
 
@@ -23,6 +21,9 @@ constexpr unsigned kLeastNewcomers = 8;
 constexpr const char* kSocketDevice = "weft0";
 constexpr auto kSpin = std::chrono::microseconds(30);  // before sleeping
 constexpr unsigned kStepsPerLook = 32;                 // between looks at new connections
+// Then the sessions get their turn: a client that came with a crowd says hello meanwhile.
+constexpr unsigned kEventsPerLook = 16;
+constexpr auto kTimeForHello = std::chrono::milliseconds(20);
 
 bool is_loopback(const sockaddr* address) {
   if (address->sa_family == AF_INET) {
@@ -230,7 +231,8 @@ void Server::completion_events(Port& port) {
 
 void Server::connection_events() {
   rdma_cm_event* event = nullptr;
-  while (rdma_get_cm_event(events_, &event) == 0) {
+  for (unsigned i = 0; i < kEventsPerLook; ++i) {
+    if (newcomers_wait() || rdma_get_cm_event(events_, &event) != 0) return;
     const rdma_cm_event_type type = event->event;
     rdma_cm_id* id = event->id;
     rdma_ack_cm_event(event);
@@ -246,7 +248,7 @@ void Server::connection_events() {
 }
 
 // Why a client is not served, or null.
-const char* Server::refusal(rdma_cm_id* id) const {
+const char* Server::refusal(rdma_cm_id* id) {
   if (shared_.ready >= shared_.options.max_clients) return "too many clients";
   if (shared_.options.open_access || !shared_.options.token.empty()) return nullptr;
   if (!is_loopback(rdma_get_peer_addr(id))) {
@@ -257,15 +259,15 @@ const char* Server::refusal(rdma_cm_id* id) const {
   // devices belong to the kernel, if there are any.
   const bool is_socket = std::strcmp(ibv_get_device_name(id->verbs->device), kSocketDevice) == 0;
   const auto user =
-      is_socket ? user_of_client(rdma_get_peer_addr(id), rdma_get_local_addr(id)) : std::nullopt;
+      is_socket ? users_.user_of(rdma_get_peer_addr(id), rdma_get_local_addr(id)) : std::nullopt;
   if (!user) return "it cannot be told whose connection this is; use --token-file, or --open";
   if (*user == geteuid() || *user == 0) return nullptr;
   return "only the server's own user is served without --token-file or --open";
 }
 
 // Connections that have shown nothing yet have a limit of their own: the oldest makes room, so
-// that nobody who stands still there keeps clients out.
-void Server::make_room_for_newcomer() {
+// that nobody who stands still there keeps clients out. Null: there is room.
+Session* Server::in_the_way() {
   const std::size_t most = std::max(kLeastNewcomers, shared_.options.max_clients / 4);
   std::size_t count = 0;
   Session* oldest = nullptr;
@@ -273,11 +275,17 @@ void Server::make_room_for_newcomer() {
     if (session->ready() || session->dead()) continue;
     if (count++ == 0) oldest = session.get();
   }
-  if (count >= most) oldest->fail();
+  return count >= most ? oldest : nullptr;
+}
+
+// Nobody makes room before he had the time to say something: then the next request waits.
+bool Server::newcomers_wait() {
+  const Session* const oldest = in_the_way();
+  return oldest != nullptr && Clock::now() - oldest->created() < kTimeForHello;
 }
 
 void Server::connect_request(rdma_cm_id* id) {
-  make_room_for_newcomer();
+  if (Session* const oldest = in_the_way(); oldest != nullptr) oldest->fail();
   const char* why = refusal(id);
   Port* port = why == nullptr ? port_for(id->verbs) : nullptr;
   Outcome<std::unique_ptr<Session>> session = failed(ENOMEM, "no device");

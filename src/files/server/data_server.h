@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "files/server/data_session.h"
+#include "files/server/peer_user.h"
 #include "os/event_fd.h"
 
 namespace weft::files {
@@ -38,8 +39,9 @@ class Server {
   void look_at(int timeout_ms);
   void connection_events();
   void connect_request(rdma_cm_id* id);
-  [[nodiscard]] const char* refusal(rdma_cm_id* id) const;
-  void make_room_for_newcomer();
+  [[nodiscard]] const char* refusal(rdma_cm_id* id);
+  [[nodiscard]] Session* in_the_way();
+  [[nodiscard]] bool newcomers_wait();
   [[nodiscard]] Port* port_for(ibv_context* verbs);
   void completion_events(Port& port);
   void bury();
@@ -48,6 +50,7 @@ class Server {
   Shared shared_;
   rdma_event_channel* events_ = nullptr;
   rdma_cm_id* listener_ = nullptr;
+  PeerUsers users_;
   os::Fd epoll_;
   os::Fd stop_;
   bool stopping_ = false;

@@ -92,6 +92,7 @@ class Session final : private readsend::Link {
   // staging memory and takes nothing.
   void tick(Clock::time_point now);
   [[nodiscard]] bool has_deadline() const { return state_ != State::kReady || waits_for_network(); }
+  [[nodiscard]] Clock::time_point created() const { return created_; }
   // Has shown all that the server wants to see of a client.
   [[nodiscard]] bool ready() const { return state_ == State::kReady; }
 

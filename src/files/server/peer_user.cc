@@ -9,7 +9,9 @@
 #include <netinet/tcp.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -107,27 +109,49 @@ std::optional<uid_t> user_in(const char* table, const End& client, const End& se
 
 }  // namespace
 
-std::optional<uid_t> user_by_netlink(const sockaddr* client, const sockaddr* server) {
+namespace {
+
+struct Answer {
+  bool given = false;  // false: the system does not say
+  std::optional<uid_t> user;
+};
+
+Answer ask_netlink(const sockaddr* client, const sockaddr* server) {
   const os::Fd link(socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
-  if (!link) return std::nullopt;
+  if (!link) return {};
   const timeval limit{2, 0};
   setsockopt(link.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   const Question q = question_about(end_of(client), end_of(server));
   sockaddr_nl kernel{};
   kernel.nl_family = AF_NETLINK;
   const auto* to = reinterpret_cast<const sockaddr*>(&kernel);
-  if (sendto(link.get(), &q, sizeof q, 0, to, sizeof kernel) != sizeof q) return std::nullopt;
+  if (sendto(link.get(), &q, sizeof q, 0, to, sizeof kernel) != sizeof q) return {};
   struct {
     nlmsghdr head;
-    inet_diag_msg body;
+    union {
+      inet_diag_msg body;
+      nlmsgerr error;
+    };
     char rest[4096];
   } answer{};
   const ssize_t got = recv(link.get(), &answer, sizeof answer, 0);
-  const bool good = got >= static_cast<ssize_t>(sizeof answer.head + sizeof answer.body) &&
-                    answer.head.nlmsg_type == SOCK_DIAG_BY_FAMILY;
+  if (got >= static_cast<ssize_t>(sizeof answer.head + sizeof answer.error) &&
+      answer.head.nlmsg_type == NLMSG_ERROR) {
+    return {.given = answer.error.error == -ENOENT, .user = std::nullopt};
+  }
+  if (got < static_cast<ssize_t>(sizeof answer.head + sizeof answer.body) ||
+      answer.head.nlmsg_type != SOCK_DIAG_BY_FAMILY) {
+    return {};
+  }
   // A connection that has ended belongs to nobody, and the system says 0.
-  if (!good || answer.body.idiag_state != TCP_ESTABLISHED) return std::nullopt;
-  return answer.body.idiag_uid;
+  if (answer.body.idiag_state != TCP_ESTABLISHED) return {.given = true, .user = std::nullopt};
+  return {.given = true, .user = answer.body.idiag_uid};
+}
+
+}  // namespace
+
+std::optional<uid_t> user_by_netlink(const sockaddr* client, const sockaddr* server) {
+  return ask_netlink(client, server).user;
 }
 
 std::optional<uid_t> user_by_proc(const sockaddr* client, const sockaddr* server) {
@@ -141,38 +165,74 @@ std::optional<uid_t> user_by_proc(const sockaddr* client, const sockaddr* server
 
 namespace {
 
-// Our end of the connection to this client, as our own descriptors have it: the ports of rdma_cm
-// need not be those of TCP. Nothing where there is none, or more than one.
-std::optional<sockaddr_storage> own_end(const sockaddr* client) {
-  const Listing descriptors(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!descriptors.good()) return std::nullopt;
-  const End wanted = end_of(client);
-  std::optional<sockaddr_storage> found;
-  while (const dirent* entry = readdir(descriptors.stream())) {
-    const int fd = std::atoi(entry->d_name);
-    sockaddr_storage peer{};
-    sockaddr_storage own{};
-    socklen_t length = sizeof peer;
-    auto* const peer_address = reinterpret_cast<sockaddr*>(&peer);
-    if (getpeername(fd, peer_address, &length) != 0) continue;
-    const bool is_ip = peer.ss_family == AF_INET || peer.ss_family == AF_INET6;
-    if (!is_ip || end_of(peer_address) != wanted) continue;
-    length = sizeof own;
-    if (found || getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) != 0) {
-      return std::nullopt;
-    }
-    found = own;
+constexpr auto kScanPause = std::chrono::milliseconds(100);
+
+std::optional<in_port_t> listening_port(int fd) {
+  int listens = 0;
+  socklen_t size = sizeof listens;
+  if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) {
+    return std::nullopt;
   }
-  return found;
+  sockaddr_storage own{};
+  size = sizeof own;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) != 0) return std::nullopt;
+  if (own.ss_family != AF_INET && own.ss_family != AF_INET6) return std::nullopt;
+  return end_of(reinterpret_cast<const sockaddr*>(&own)).port;
+}
+
+struct Found {
+  std::size_t connections = 0;
+  uid_t user = 0;
+};
+
+// The connections between this client and one of our ports.
+Found find_connections(const sockaddr* client, const sockaddr* server,
+                       const std::vector<in_port_t>& ports) {
+  Found out;
+  for (const in_port_t port : ports) {
+    sockaddr_storage ours{};
+    if (server->sa_family == AF_INET) {
+      auto& v4 = reinterpret_cast<sockaddr_in&>(ours);
+      v4 = *reinterpret_cast<const sockaddr_in*>(server);
+      v4.sin_port = port;
+    } else {
+      auto& v6 = reinterpret_cast<sockaddr_in6&>(ours);
+      v6 = *reinterpret_cast<const sockaddr_in6*>(server);
+      v6.sin6_port = port;
+    }
+    const auto* const end = reinterpret_cast<const sockaddr*>(&ours);
+    const Answer answer = ask_netlink(client, end);
+    const auto user = answer.given ? answer.user : user_by_proc(client, end);
+    if (!user) continue;
+    ++out.connections;
+    out.user = *user;
+  }
+  return out;
 }
 
 }  // namespace
 
-std::optional<uid_t> user_of_client(const sockaddr* client, const sockaddr* server) {
-  const auto own = own_end(client);
-  const sockaddr* const ours = own ? reinterpret_cast<const sockaddr*>(&*own) : server;
-  const auto user = user_by_netlink(client, ours);
-  return user ? user : user_by_proc(client, ours);
+// False: that was done a moment ago. Clients that go at once must not make the server do nothing
+// else.
+bool PeerUsers::scan() {
+  const auto now = std::chrono::steady_clock::now();
+  if (!ports_.empty() && now - scanned_ < kScanPause) return false;
+  scanned_ = now;
+  ports_.clear();
+  const Listing descriptors(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!descriptors.good()) return false;
+  while (const dirent* entry = readdir(descriptors.stream())) {
+    const auto port = listening_port(std::atoi(entry->d_name));
+    if (port && std::ranges::find(ports_, *port) == ports_.end()) ports_.push_back(*port);
+  }
+  return true;
+}
+
+std::optional<uid_t> PeerUsers::user_of(const sockaddr* client, const sockaddr* server) {
+  Found found = find_connections(client, server, ports_);
+  if (found.connections == 0 && scan()) found = find_connections(client, server, ports_);
+  // Of several it cannot be told which is the client's.
+  return found.connections == 1 ? std::optional(found.user) : std::nullopt;
 }
 
 }  // namespace weft::files
