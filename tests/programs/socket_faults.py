@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import json
 import os
+import resource
 import socket
 import struct
 import sys
@@ -75,6 +76,34 @@ def silent_clients(network):
     for link in links:
         link.close()
     server.end()
+
+
+def crowd_of_clients(network):
+    """Ten thousand that say nothing, or an MPA Request and nothing behind it, keep nobody out."""
+    crowd = 10000
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2 * crowd:
+        raise Skip(f"a process may open {hard} files only")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        for says in b"", b"MPA ID Req Frame\x40\x01\x00\x00":
+            port = free_port()
+            backlog = ASYNC_SERVER.replace("int(sys.argv[2])", "int(sys.argv[2]), backlog=4096")
+            server = network.start(["/usr/bin/python3", "-c", backlog, network.server.v4, port],
+                                   options=("--sockets",)).listening(port)
+            with contextlib.ExitStack() as stack:
+                for _ in range(crowd):
+                    one = stack.enter_context(socket.socket())
+                    one.setblocking(False)
+                    one.connect_ex((network.server.v4, port))
+                    with contextlib.suppress(OSError):
+                        one.send(says)
+                client = ["/usr/bin/python3", "-c", ASYNC_CLIENT, network.server.v4, port, 5]
+                out = network.connect(client, options=("--sockets",)).expect(0, LIMIT_S)
+                check("all equal" in out, out)
+            server.end()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 HALF_GREETED_SERVER = """
@@ -611,7 +640,7 @@ def closed_while_full(s):
 
 CASES = {case.__name__: case for case in (
     scenarios, rules, iwarp_mode, iwarp_mode_slow_client, declined, rdma_or_nothing, silent_clients,
-    half_greeted, few_descriptors, two_readers, over_all_numbers, passing_out, stat_of_a_fifo)} | {
+    crowd_of_clients, half_greeted, few_descriptors, two_readers, over_all_numbers, passing_out, stat_of_a_fifo)} | {
         case.__name__: everywhere(case) for case in (stat, dying_clients, closed_while_full)}
 
 if __name__ == "__main__":
