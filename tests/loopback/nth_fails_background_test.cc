@@ -1,5 +1,5 @@
-// Every allocation of the background thread fails once, while it serves connections and
-// datagrams. Nobody waits in vain, the process lives on, and nothing is left.
+// Every allocation of the background thread fails once, and every system call, while it serves
+// connections and datagrams. Nobody waits without end, the process lives on, and nothing is left.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -21,6 +21,15 @@ namespace {
 
 using Type = ConnectionEvent::Type;
 
+class NthFailsInTheBackground : public ::testing::TestWithParam<Fails> {};
+INSTANTIATE_TEST_SUITE_P(, NthFailsInTheBackground,
+                         ::testing::Values(Fails::kAllocationElsewhere,
+                                           Fails::kSystemCallElsewhere),
+                         [](const auto& of) {
+                           return of.param == Fails::kAllocationElsewhere ? "Allocation"
+                                                                          : "SystemCall";
+                         });
+
 struct Standing {
   std::size_t users = 0;
   std::size_t descriptors = 0;
@@ -28,9 +37,10 @@ struct Standing {
 };
 Standing standing(const Host& host) { return {host.device->users(), open_descriptors()}; }
 
-// Calls `attempt` with each allocation of the background failing in turn, and once more with none.
+// Calls `attempt` with each allocation, or system call, of the background failing in turn, and once
+// more with none.
 template <class Attempt>
-void background_fails(Host& host, Attempt attempt) {
+void background_fails(Fails what, Host& host, Attempt attempt) {
   NthFails none(Fails::kAllocationElsewhere, 0);
   attempt(none);  // what is made once
   Standing before = standing(host);
@@ -39,7 +49,7 @@ void background_fails(Host& host, Attempt attempt) {
     return std::exchange(before, now) == now;
   }));
   int n = 0;
-  each_fails(Fails::kAllocationElsewhere, [&](NthFails& fails) {
+  each_fails(what, [&](NthFails& fails) {
     SCOPED_TRACE("call " + std::to_string(++n));
     attempt(fails);
     EXPECT_TRUE(eventually([&] {
@@ -135,9 +145,9 @@ class Story {
   std::shared_ptr<Listener> listener_;
 };
 
-void check_connections(const Config& config) {
+void check_connections(Fails what, const Config& config) {
   Host host(config);
-  background_fails(host, [&](NthFails& fails) {
+  background_fails(what, host, [&](NthFails& fails) {
     Story story(host);
     fails.during([&] {
       if (story.connect()) {
@@ -149,20 +159,20 @@ void check_connections(const Config& config) {
   });
 }
 
-TEST(NthFailsInTheBackground, ConnectionsAreMadeAndEndOrFail) {
-  check_connections(chatty(plain_config()));
+TEST_P(NthFailsInTheBackground, ConnectionsAreMadeAndEndOrFail) {
+  check_connections(GetParam(), chatty(plain_config()));
 }
 
-TEST(NthFailsInTheBackground, ThoseThatMoveToARingToo) {
+TEST_P(NthFailsInTheBackground, ThoseThatMoveToARingToo) {
   Config config = chatty(plain_config());
   config.path = PathMode::kAuto;
-  check_connections(config);
+  check_connections(GetParam(), config);
 }
 
 // Another peer may have less luck: it is closed, and the listener goes on.
-TEST(NthFailsInTheBackground, AListenerGoesOn) {
+TEST_P(NthFailsInTheBackground, AListenerGoesOn) {
   Host host;
-  background_fails(host, [&](NthFails& fails) {
+  background_fails(GetParam(), host, [&](NthFails& fails) {
     const auto events = must(EventChannel::create(), "create an event channel");
     const auto listener = listen(host, events);
     fails.during([&] {
@@ -192,9 +202,9 @@ TEST(NthFailsInTheBackground, AListenerGoesOn) {
 
 // --- RoCE-like devices ---
 
-TEST(NthFailsInTheBackground, DatagramsAreToldOf) {
+TEST_P(NthFailsInTheBackground, DatagramsAreToldOf) {
   Host host(roce_config());
-  background_fails(host, [&](NthFails& fails) {
+  background_fails(GetParam(), host, [&](NthFails& fails) {
     const DatagramEnd a(host);
     const DatagramEnd b(host);
     Memory into(host, 256);
@@ -243,21 +253,24 @@ void expect_wired(Host& host, QpType type, NthFails& fails) {
   });
 }
 
-TEST(NthFailsInTheBackground, ReliableQueuePairsAreWired) {
+TEST_P(NthFailsInTheBackground, ReliableQueuePairsAreWired) {
   Host host(chatty(roce_config()));
-  background_fails(host, [&](NthFails& fails) { expect_wired(host, QpType::kRc, fails); });
+  background_fails(GetParam(), host,
+                   [&](NthFails& fails) { expect_wired(host, QpType::kRc, fails); });
 }
 
-TEST(NthFailsInTheBackground, UnreliableOnesToo) {
+TEST_P(NthFailsInTheBackground, UnreliableOnesToo) {
   Host host(roce_config());
-  background_fails(host, [&](NthFails& fails) { expect_wired(host, QpType::kUc, fails); });
+  background_fails(GetParam(), host,
+                   [&](NthFails& fails) { expect_wired(host, QpType::kUc, fails); });
 }
 
-TEST(NthFailsInTheBackground, ThoseThatMoveToARingAreWired) {
+TEST_P(NthFailsInTheBackground, ThoseThatMoveToARingAreWired) {
   Config config = chatty(roce_config());
   config.path = PathMode::kAuto;
   Host host(config);
-  background_fails(host, [&](NthFails& fails) { expect_wired(host, QpType::kRc, fails); });
+  background_fails(GetParam(), host,
+                   [&](NthFails& fails) { expect_wired(host, QpType::kRc, fails); });
 }
 
 // While it lives this process gets no descriptor.
@@ -279,14 +292,14 @@ class NoDescriptors {
   rlimit before_{};
 };
 
-TEST(NthFailsInTheBackground, APortThatCouldNotAcceptForAMomentIsNotDeaf) {
+TEST_P(NthFailsInTheBackground, APortThatCouldNotAcceptForAMomentIsNotDeaf) {
   Host host(roce_config());
   const WiredEnd end(host);
   sockaddr_in at{};
   at.sin_family = AF_INET;
   at.sin_port = htons(port_of(end.qp->number()));
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  background_fails(host, [&](NthFails& fails) {
+  background_fails(GetParam(), host, [&](NthFails& fails) {
     const int peer = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     {
       const NoDescriptors none;

@@ -35,16 +35,26 @@ thread_local constinit Plan plan;
 
 // Of all threads but the one that is in during().
 struct Elsewhere {
+  std::atomic<Fails> what{Fails::kAllocation};
   std::atomic<int> left{0};
+  std::atomic<int> error{0};
   std::atomic<const char*> name{nullptr};  // of the call that has failed
 };
 constinit Elsewhere elsewhere;
 
-bool is_the_one_elsewhere(const char* name) {
+bool is_elsewhere(Fails what) {
+  return what == Fails::kAllocationElsewhere || what == Fails::kSystemCallElsewhere;
+}
+
+bool is_the_one_elsewhere(Fails what, const char* name, int error) {
   if (elsewhere.left.load(std::memory_order_relaxed) <= 0) return false;
-  if (plan.what == Fails::kAllocationElsewhere || elsewhere.left.fetch_sub(1) != 1) return false;
+  if (is_elsewhere(plan.what)) return false;  // of the thread that is in during()
+  const Fails wanted =
+      what == Fails::kAllocation ? Fails::kAllocationElsewhere : Fails::kSystemCallElsewhere;
+  if (elsewhere.what.load() != wanted || elsewhere.left.fetch_sub(1) != 1) return false;
+  elsewhere.error.store(error);
   elsewhere.name.store(name);
-  errno = ENOMEM;
+  errno = error;
   return true;
 }
 
@@ -59,7 +69,7 @@ void cancel_here(const char* name) {
 // Whether this call is the one; then errno is set.
 bool is_the_one(Fails what, const char* name, int error) {
   if (what == Fails::kSystemCall) cancel_here(name);
-  if (what == Fails::kAllocation && is_the_one_elsewhere(name)) return true;
+  if (is_the_one_elsewhere(what, name, error)) return true;
   if (plan.left == 0 || plan.what != what) return false;
   if (--plan.left != 0) return false;
   plan.error = error;
@@ -86,18 +96,19 @@ Function* next(const char* name) {
 NthFails::Counting::Counting(NthFails& o) : owner(o) {
   plan = {};
   plan.what = owner.what_;
-  if (owner.what_ == Fails::kAllocationElsewhere) {
+  if (is_elsewhere(owner.what_)) {
     elsewhere.name.store(nullptr);
+    elsewhere.what.store(owner.what_);
     elsewhere.left.store(owner.n_);
   } else {
     plan.left = owner.n_;
   }
 }
 NthFails::Counting::~Counting() {
-  if (owner.what_ == Fails::kAllocationElsewhere) {
+  if (is_elsewhere(owner.what_)) {
     elsewhere.left.store(0);
     if (const char* name = elsewhere.name.load(); name != nullptr) {
-      plan.error = ENOMEM;
+      plan.error = elsewhere.error.load();
       plan.name = name;
     }
   }

@@ -17,10 +17,17 @@
 
 namespace weft::test {
 
-enum class Fails { kAllocation, kAllocationElsewhere, kSystemCall, kNothingButCancelled };
+enum class Fails {
+  kAllocation,
+  kSystemCall,
+  kAllocationElsewhere,
+  kSystemCallElsewhere,
+  kNothingButCancelled
+};
 
 // Lets the n-th (from 1) allocation or system call of this thread within during() fail, and no
-// other; kAllocationElsewhere: of all other threads while this one is in during(). One at a time.
+// other; those that happen elsewhere: of all other threads while this one is in during(). One at a
+// time.
 class NthFails {
  public:
   NthFails(Fails what, int n) : what_(what), n_(n) {}
