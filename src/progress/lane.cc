@@ -12,7 +12,6 @@
 #include "os/clock.h"
 #include "os/guarded.h"
 #include "os/log.h"
-#include "progress/counters_sum.h"
 
 namespace weft::progress {
 
@@ -54,17 +53,10 @@ Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<trac
   tx_.rest = tx_.no_memory = false;
   rx_ = {};
   looks_.told = false;
-  note_stalled(false);
+  stalled_.note(false);
   peer_.busy_since = Instant::never();
-  ack_.left.store(false, std::memory_order_relaxed);
-  {
-    // Counters of the stream before this one stay in the sum.
-    const os::SpinGuard lock(sight_lock_);
-    if (stream_) add(past_, stream_->counters());
-    has_stream_.store(false, std::memory_order_release);
-    stream_.emplace(params, owner_, host_.stags(), sq_);
-    has_stream_.store(true, std::memory_order_release);
-  }
+  ack_.clear();
+  stream_.begin(params, owner_, host_.stags(), sq_);
   path_.reset();
   path_name_.store("tcp", std::memory_order_relaxed);
   cheap_.store(false, std::memory_order_relaxed);
@@ -106,7 +98,7 @@ void Lane::close_transport() {
   trace_.reset();
   if (path_ && stream_->state() == proto::StreamState::kIdle) path_->keep_ring();
   path_.reset();
-  note_stalled(false);
+  stalled_.note(false);
   transport_->close(reset);
   if (!transport_->copies()) stream_->transport_closed();
   transport_.reset();
@@ -252,7 +244,7 @@ std::uint32_t Lane::idle_looks() const noexcept {
 Word Lane::where_it_goes(const Turn& turn, bool patient) {
   if (!live()) return kClosed;
   const bool cheap = cheap_to_look_at();
-  bool stays = turn.more || rx_.more || tx_.rest || ack_.left.load(std::memory_order_relaxed);
+  bool stays = turn.more || rx_.more || tx_.rest || ack_.waits();
   // A lane that has only sent sleeps on, unless its peer's answer can be looked for cheaply.
   const bool only_sent = looks_.told && !turn.received;
   const bool few = shard_->attended().all.load(std::memory_order_relaxed) < kAttendedFew;
@@ -356,7 +348,7 @@ void Lane::end_stalled() {
 }
 
 void Lane::send_at_exit() {
-  if (!post_waits() && !blocked() && !ack_.left.load(std::memory_order_relaxed)) return;
+  if (!post_waits() && !blocked() && !ack_.waits()) return;
   if (!try_take()) return;
   if (live() && (!blocked() || tx_.rest)) transmit(kSentAtEnd);
   settle_up();
@@ -380,7 +372,9 @@ void Lane::settle_up() {
     awaits_receive_.store(stream_->awaits_receive(), std::memory_order_relaxed);
   }
   if (blocked()) update_events();
-  if (next_deadline() != timers_.at) update_deadline();
+  const Instant next =
+      path_ ? std::min(stream_->deadline(), path_->deadline()) : stream_->deadline();
+  if (next != timers_.at) update_deadline(next);
   if (timers_.retry == 0 && (waits_for_acks() || tx_.no_memory)) {
     timers_.retry = shard_->home().schedule(os::now() + kRetryPause, as_handler());
   }
@@ -410,31 +404,20 @@ void Lane::step_path() {
   if (transport_->bell() >= 0 && !shard_->add_bell(*this)) stream_->transport_lost(false);
 }
 
-Instant Lane::next_deadline() const {
-  return path_ ? std::min(stream_->deadline(), path_->deadline()) : stream_->deadline();
-}
-
-void Lane::update_deadline() {
+void Lane::update_deadline(Instant next) {
   shard_->home().forget_timer(timers_.deadline);
-  timers_.at = next_deadline();
-  timers_.deadline = timers_.at.is_never() ? 0 : shard_->home().schedule(timers_.at, as_handler());
+  timers_.at = next;
+  timers_.deadline = next.is_never() ? 0 : shard_->home().schedule(next, as_handler());
 }
 
 // --- sight ---
-
-std::uint32_t Lane::max_ulpdu() const {
-  const os::SpinGuard lock(sight_lock_);
-  return has_stream_.load(std::memory_order_acquire) ? stream_->max_ulpdu() : 0;
-}
 
 void Lane::add_counters(Counters& sum) const {
   sum.tx_calls += calls_.tx.get();
   sum.rx_calls += calls_.rx.get();
   sum.rx_empty += calls_.rx_empty.get();
   sum.tx_blocked += calls_.tx_blocked.get();
-  const os::SpinGuard lock(sight_lock_);
-  add(sum, past_);
-  if (has_stream_.load(std::memory_order_acquire)) add(sum, stream_->counters());
+  stream_.add_counters(sum);
 }
 
 }  // namespace weft::progress

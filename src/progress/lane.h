@@ -16,12 +16,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 
 #include "io/engine.h"
 #include "io/transport.h"
-#include "os/lock.h"
+#include "os/clock.h"
+#include "progress/collected_posts.h"
 #include "progress/host.h"
+#include "progress/lane_stream.h"
+#include "progress/left_ack.h"
 #include "progress/path_change.h"
 #include "progress/shard.h"
 #include "progress/word.h"
@@ -51,10 +53,25 @@ struct Turn {
   [[nodiscard]] bool anything() const noexcept { return received || sent || more || busy; }
 };
 
+// Since when a peer has not taken what was given to its transport. The holder's; any thread asks.
+class Stalled {
+ public:
+  void note(bool stalled) noexcept {
+    if (since().is_never() != stalled) return;
+    since_.store(stalled ? os::now().ns : Instant::never().ns, std::memory_order_relaxed);
+  }
+  [[nodiscard]] Instant since() const noexcept {
+    return Instant{since_.load(std::memory_order_relaxed)};
+  }
+
+ private:
+  std::atomic<std::int64_t> since_{Instant::never().ns};
+};
+
 class Lane final : public io::Handler {
  public:
   Lane(LaneOwner& owner, ProgressHost& host, proto::SendQueue& sq) noexcept
-      : owner_(owner), host_(host), settings_(host.settings()), sq_(sq) {}
+      : owner_(owner), host_(host), settings_(host.settings()), sq_(sq), posts_(sq) {}
   ~Lane() override;
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
@@ -101,9 +118,7 @@ class Lane final : public io::Handler {
   void check_peer(Instant now);
   // Since when its peer has not taken what was given to the transport, while a batch is held for
   // it; never: it has.
-  [[nodiscard]] Instant stalled_since() const noexcept {
-    return Instant{stalled_since_.load(std::memory_order_relaxed)};
-  }
+  [[nodiscard]] Instant stalled_since() const noexcept { return stalled_.since(); }
   // Ends the connection for the sake of those that wait for a batch.
   void end_stalled();
 
@@ -124,12 +139,8 @@ class Lane final : public io::Handler {
   [[nodiscard]] bool post_waits() const noexcept {
     return (word_.load(std::memory_order_acquire) & kPosted) != 0;
   }
-  [[nodiscard]] std::uint32_t max_ulpdu() const;  // 0 before there is a stream
-  // Octets in the send queue that no doorbell has covered yet. The poster's, under its lock.
-  void note_posted(std::uint64_t bytes) noexcept {
-    posts_.unsent_bytes.store(posts_.unsent_bytes.load(std::memory_order_relaxed) + bytes,
-                              std::memory_order_relaxed);
-  }
+  [[nodiscard]] std::uint32_t max_ulpdu() const { return stream_.max_ulpdu(); }
+  [[nodiscard]] CollectedPosts& posts() noexcept { return posts_; }
   void add_counters(Counters& sum) const;
   // "tcp" or "ring": what carries both directions now.
   [[nodiscard]] const char* path() const noexcept {
@@ -198,28 +209,18 @@ class Lane final : public io::Handler {
   Turn turn(Word news);
   [[nodiscard]] bool is_at_rest() const;
   Turn receive(bool until_end);
-  void leave_rest();
   void send_posted();
   bool send_batch(proto::TxBatch& batch);
-  void note_stalled(bool stalled);
   void without_batch();
-  void note_flush();
-  void note_released();
-  void note_acknowledged();
   [[nodiscard]] bool waits_for_acks() const;
-  void transport_error(int error);
   void update_events();
-  void update_deadline();
+  void update_deadline(Instant next);
   void step_path();
-  void trace_path();
-  [[nodiscard]] Instant next_deadline() const;
   void close_transport();
 
   // lane_post.cc
   [[nodiscard]] bool may_leave_post();
   [[nodiscard]] bool leaves_ack();
-  void note_answer();
-  [[nodiscard]] bool room_to_collect() const noexcept;
 
   [[nodiscard]] std::weak_ptr<io::Handler> as_handler();  // of which the owner is kept
 
@@ -232,33 +233,25 @@ class Lane final : public io::Handler {
   std::atomic<Word> word_{kClosed};
   std::atomic<bool> live_{false};
 
-  // Posts that are left to the next pass. A race costs one batch, no more.
-  struct Posts {
-    std::atomic<bool> streaming{false};  // the last flush carried many requests
-    std::atomic<std::uint64_t> unsent_bytes{0};
-    std::atomic<std::uint64_t> polls_at_flush{0};    // of the shard
-    std::atomic<std::uint64_t> received_at_post{0};  // counters_.rx_calls
-    std::uint32_t tail_at_flush = 0;                 // of sq_
-  };
-  Posts posts_;
-  // Acks that leave with the answer, see leaves_ack(). A race costs a system call, no more.
-  struct LeftAck {
-    std::atomic<bool> left{false};
-    std::atomic<std::uint64_t> look{0};     // ShardOwner::last_look() when one was due; 0: answered
-    std::atomic<std::uint32_t> answers{0};  // posted at once, up to kAnswersMax
-  };
+  CollectedPosts posts_;
   LeftAck ack_;
 
   // With the lane held, as far as it is not atomic. What is, the holder writes.
   std::unique_ptr<io::Transport> transport_;
-  std::optional<proto::Stream> stream_;
+  LaneStream stream_;
   std::optional<PathChange> path_;  // of a connection inside this machine
   std::atomic<const char*> path_name_{"tcp"};
   std::atomic<bool> cheap_{false};
   std::unique_ptr<trace::Trace> trace_;
   std::atomic<bool> awaits_receive_{false};
-  std::atomic<std::int64_t> stalled_since_{Instant::never().ns};
+  Stalled stalled_;
   struct Tx {
+    // As if there were no room, except that there is some: the lane is left ready, and its next
+    // turn goes on. Requests that are posted meanwhile wait behind the rest.
+    void leave_rest() noexcept {
+      rest = true;
+      blocked.store(true, std::memory_order_relaxed);
+    }
     std::atomic<bool> blocked{false};
     bool rest = false;         // the last transmit() stopped although there was room
     bool no_memory = false;    // there is none for sending: in the kernel, or no batch
@@ -295,9 +288,6 @@ class Lane final : public io::Handler {
     proto::Counter tx, rx, rx_empty, tx_blocked;
   };
   Calls calls_;
-  mutable os::SpinLock sight_lock_;
-  std::atomic<bool> has_stream_{false};
-  Counters past_ WEFT_GUARDED_BY(sight_lock_);  // of streams before this one
 };
 
 template <class StepOf>

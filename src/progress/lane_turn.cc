@@ -15,8 +15,32 @@ namespace {
 
 // Reads of one turn: a fast peer must not keep the thread from others for long.
 constexpr int kReadsPerTurn = 16;
-// So many requests in one flush are a stream, see may_leave_post().
-constexpr std::uint32_t kStreamOfPosts = 4;
+void fail(proto::Stream& stream, int error) {
+  if (error == EFAULT) {
+    stream.memory_fault();
+  } else {
+    stream.transport_lost(error == ETIMEDOUT);
+  }
+}
+
+// For a transport that reads late.
+void note_released(proto::Stream& stream, const io::Transport& transport) {
+  const std::uint64_t done = transport.released();
+  if (done > stream.released_offset()) {
+    stream.released(static_cast<std::size_t>(done - stream.released_offset()));
+  }
+}
+
+void note_acknowledged(proto::Stream& stream, const io::Transport& transport) {
+  const std::uint64_t sent = stream.tx_offset();
+  stream.acked(sent - std::min(sent, transport.unacknowledged()));
+}
+
+// `both`: of a connection that has another way than TCP.
+void note_way(trace::Trace& trace, const io::PathTransport& both) {
+  constexpr auto kRing = io::PathTransport::Way::kRing;
+  trace.by_ring(both.sends_by() == kRing, both.receives_by() == kRing);
+}
 
 }  // namespace
 
@@ -39,18 +63,18 @@ Turn Lane::turn(Word news) {
   if (blocked() && live()) {
     room = tx_.rest || (news & kRoom) != 0 || transport_->may_have_room();
   }
-  if (live() && !transport_->copies()) note_released();
+  if (live() && !transport_->copies()) note_released(*stream_, *transport_);
   const bool due = live() && (room || !blocked()) && (stream_->tx_pending() || blocked());
   if (due && !(out.received && leaves_ack())) out.sent |= transmit();
   if (live() && tx_.rest) out.more = true;
-  if (waits_for_acks()) note_acknowledged();
+  if (waits_for_acks()) note_acknowledged(*stream_, *transport_);
   return out;
 }
 
 // Nothing waits to be sent, to be acknowledged, or for a receive.
 bool Lane::is_at_rest() const {
   return live() && cheap_to_look_at() && !blocked() && !rx_.ended && !rx_.more &&
-         !awaits_receive() && !waits_for_acks() && !ack_.left.load(std::memory_order_relaxed);
+         !awaits_receive() && !waits_for_acks() && !ack_.waits();
 }
 
 // Where there was no room, the transport reports when there is.
@@ -83,7 +107,7 @@ Turn Lane::receive(bool until_end) {
       calls_.rx.add(1);
       const auto bytes = static_cast<std::size_t>(n);
       if (trace_ != nullptr) {
-        trace_path();
+        if (path_) note_way(*trace_, static_cast<io::PathTransport&>(*transport_));
         trace_->rx({plan.slices, plan.count}, bytes);
       }
       stream_->arrived(bytes);
@@ -105,7 +129,7 @@ Turn Lane::receive(bool until_end) {
       calls_.rx_empty.add(1);
       return out;
     }
-    transport_error(static_cast<int>(-n));
+    fail(*stream_, static_cast<int>(-n));
     out.received = true;
     return out;
   }
@@ -115,8 +139,8 @@ Turn Lane::receive(bool until_end) {
 
 bool Lane::transmit(std::uint64_t most) {
   // Requests whose news came with the lane, by a read-modify-write, are seen by gather() below.
-  ack_.left.store(false, std::memory_order_relaxed);
-  posts_.unsent_bytes.store(0, std::memory_order_relaxed);
+  ack_.clear();
+  posts_.begin_flush();
   tx_.blocked.store(false, std::memory_order_relaxed);
   tx_.rest = false;
   bool moved = false;
@@ -126,7 +150,7 @@ bool Lane::transmit(std::uint64_t most) {
   }
   while (live()) {
     if (stream_->tx_offset() - start >= most && stream_->tx_pending()) {
-      leave_rest();
+      tx_.leave_rest();
       break;
     }
     proto::TxBatch* batch = stream_->gather();
@@ -137,26 +161,12 @@ bool Lane::transmit(std::uint64_t most) {
     moved = true;
     if (!send_batch(*batch)) break;
   }
-  note_flush();
+  posts_.end_flush(shard_->owner().pace());
   if (live() && !tx_.rest && stream_->take_fin()) {
     if (trace_ != nullptr) trace_->tx_fin();
     transport_->shutdown_send();
   }
   return moved;
-}
-
-// As if there were no room, except that there is some: the lane is left ready, and its next turn
-// goes on. Requests that are posted meanwhile wait behind the rest.
-void Lane::leave_rest() {
-  tx_.rest = true;
-  tx_.blocked.store(true, std::memory_order_relaxed);
-}
-
-void Lane::note_flush() {
-  const std::uint32_t tail = sq_.tail();
-  posts_.streaming.store(tail - posts_.tail_at_flush >= kStreamOfPosts, std::memory_order_relaxed);
-  posts_.tail_at_flush = tail;
-  posts_.polls_at_flush.store(shard_->owner().pace().polls(), std::memory_order_relaxed);
 }
 
 // False: the transport takes no more now.
@@ -169,16 +179,16 @@ bool Lane::send_batch(proto::TxBatch& batch) {
     calls_.tx.add(1);
     const auto bytes = static_cast<std::size_t>(n);
     if (trace_ != nullptr) {
-      trace_path();
+      if (path_) note_way(*trace_, static_cast<io::PathTransport&>(*transport_));
       trace_->tx(slices, bytes);
     }
     stream_->sent(bytes);
     if (transport_->copies()) stream_->released(bytes);
     if (bytes == left) {
-      note_stalled(false);
+      stalled_.note(false);
       return true;
     }
-    note_stalled(true);
+    stalled_.note(true);
     tx_.blocked.store(true, std::memory_order_relaxed);
     // The time until there is room is good for the next one's checksums.
     stream_->prepare();
@@ -186,7 +196,7 @@ bool Lane::send_batch(proto::TxBatch& batch) {
   }
   stream_->sent(0);
   if (n == -EAGAIN || n == -ENOBUFS || n == -ENOMEM) {
-    note_stalled(true);
+    stalled_.note(true);
     tx_.blocked.store(true, std::memory_order_relaxed);
     calls_.tx_blocked.add(1);
     tx_.no_memory = n != -EAGAIN;  // which nothing reports
@@ -194,14 +204,8 @@ bool Lane::send_batch(proto::TxBatch& batch) {
   }
   // After a reset there may still be a Terminate to read, which says more.
   if (n == -EPIPE || n == -ECONNRESET) (void)receive(true);
-  if (live() && !stream_->finished()) transport_error(static_cast<int>(-n));
+  if (live() && !stream_->finished()) fail(*stream_, static_cast<int>(-n));
   return false;
-}
-
-void Lane::note_stalled(bool stalled) {
-  const bool was = !stalled_since().is_never();
-  if (was == stalled) return;
-  stalled_since_.store(stalled ? os::now().ns : Instant::never().ns, std::memory_order_relaxed);
 }
 
 // All batches are in use, most of them perhaps by peers that take nothing. Tried again soon.
@@ -211,36 +215,8 @@ void Lane::without_batch() {
   host_.note_without_batch();
 }
 
-void Lane::transport_error(int error) {
-  if (error == EFAULT) {
-    stream_->memory_fault();
-  } else {
-    stream_->transport_lost(error == ETIMEDOUT);
-  }
-}
-
 bool Lane::waits_for_acks() const {
   return settings_.completions == CompletionMode::kAcked && live() && sq_.size() != 0;
-}
-
-// For a transport that reads late.
-void Lane::note_released() {
-  const std::uint64_t done = transport_->released();
-  if (done > stream_->released_offset()) {
-    stream_->released(static_cast<std::size_t>(done - stream_->released_offset()));
-  }
-}
-
-void Lane::note_acknowledged() {
-  const std::uint64_t sent = stream_->tx_offset();
-  stream_->acked(sent - std::min(sent, transport_->unacknowledged()));
-}
-
-void Lane::trace_path() {
-  if (!path_) return;
-  const auto& both = static_cast<const io::PathTransport&>(*transport_);
-  constexpr auto kRing = io::PathTransport::Way::kRing;
-  trace_->by_ring(both.sends_by() == kRing, both.receives_by() == kRing);
 }
 
 }  // namespace weft::progress

@@ -57,7 +57,7 @@ Error QueuePairImpl::enqueue(const SendWr& wr) {
   if (const Error error = fill(wr, *wqe); error != kTaken) return error;
   const std::uint64_t bytes = wqe->length + kHeaderBytes;
   sends.commit();
-  lane_.note_posted(bytes);
+  lane_.posts().note_posted(bytes);
   return kTaken;
 }
 
