@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "os/ticks.h"
-#include "progress/shard_owner.h"
+#include "progress/pace.h"
 #include "proto/work.h"
 
 namespace weft::progress {
@@ -29,21 +29,25 @@ class CollectedPosts {
     return unsent_bytes_.load(std::memory_order_relaxed) < kCollectedBytes &&
            sq_.size() < sq_.capacity();
   }
-  // Whether the post that has just been made may wait for the next pass. `collecting`: others wait
-  // already. `received`: a count that grows with what the connection receives.
-  [[nodiscard]] bool may_wait(ShardOwner& owner, bool collecting, std::uint64_t received,
-                              std::uint64_t ticks_per_us) noexcept {
-    if (collecting && sq_.tail() % kPostsPerLook != 0) return true;
+  // What is known when a request has just been posted.
+  struct Post {
+    bool collecting = false;         // others wait already
+    bool callers = false;            // callers look after the shard
+    std::uint64_t last_look = 0;     // at the shard, in cpu_ticks()
+    std::uint64_t received = 0;      // a count that grows with what the connection receives
+    std::uint64_t ticks_per_us = 0;  // of cpu_ticks()
+  };
+  // Whether it may wait for the next pass. `pace`: the shard's.
+  [[nodiscard]] bool may_wait(PostPace& pace, const Post& post) noexcept {
+    if (post.collecting && sq_.tail() % kPostsPerLook != 0) return true;
     const std::uint64_t now = os::cpu_ticks();
     const bool answers =
-        received != received_at_post_.exchange(received, std::memory_order_relaxed);
-    const bool callers = owner.is_callers();
-    PostPace& pace = owner.pace();
-    if (pace.note_post(now, answers, !callers, kStreamGapUs * ticks_per_us)) return true;
-    if (!callers) return false;
+        post.received != received_at_post_.exchange(post.received, std::memory_order_relaxed);
+    if (pace.note_post(now, answers, !post.callers, kStreamGapUs * post.ticks_per_us)) return true;
+    if (!post.callers) return false;
     if (streaming_.load(std::memory_order_relaxed)) return true;
     return pace.polls() == polls_at_flush_.load(std::memory_order_relaxed) &&
-           now - owner.last_look() < kPostWaitsUs * ticks_per_us;
+           now - post.last_look < kPostWaitsUs * post.ticks_per_us;
   }
 
   // The lane's holder sends all that has been posted.

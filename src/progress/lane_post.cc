@@ -6,7 +6,7 @@
 namespace weft::progress {
 
 void Lane::ring() {
-  ack_.note_post(shard_->owner());
+  ack_.note_post(shard_->owner().last_look());
   if (!may_leave_post()) {
     kick();
     ShardOwner& owner = shard_->owner();
@@ -27,12 +27,16 @@ bool Lane::may_leave_post() {
   if (!live() || !posts_.has_room() || owner.sleepers() != 0) return false;
   // With an Ack that waits for this post there is nothing collected yet.
   const bool collecting = post_waits() && !ack_.waits();
-  return posts_.may_wait(owner, collecting, calls_.rx.get(), host_.ticks_per_us());
+  return posts_.may_wait(owner.pace(), {.collecting = collecting,
+                                        .callers = owner.is_callers(),
+                                        .last_look = owner.last_look(),
+                                        .received = calls_.rx.get(),
+                                        .ticks_per_us = host_.ticks_per_us()});
 }
 
 bool Lane::leaves_ack() {
   if (blocked() || !stream_->only_ack_due() || !shard_->owner().is_patient()) return false;
-  return ack_.leave(shard_->owner()) && shard_->note_left_post();
+  return ack_.leave(shard_->owner().last_look()) && shard_->note_left_post();
 }
 
 void Lane::send_left_ack() {

@@ -12,8 +12,6 @@
 #include <atomic>
 #include <cstdint>
 
-#include "progress/shard_owner.h"
-
 namespace weft::progress {
 
 class LeftAck {
@@ -22,9 +20,10 @@ class LeftAck {
   // It has been sent, or the connection begins.
   void clear() noexcept { left_.store(false, std::memory_order_relaxed); }
 
-  // An Ack is due. True: it waits for the program's answer from now on.
-  bool leave(const ShardOwner& owner) noexcept {
-    const std::uint64_t before = due_at_.exchange(owner.last_look(), std::memory_order_relaxed);
+  // An Ack is due. `look`: when the shard was last looked at, ShardOwner::last_look(). True: it
+  // waits for the program's answer from now on.
+  bool leave(std::uint64_t look) noexcept {
+    const std::uint64_t before = due_at_.exchange(look, std::memory_order_relaxed);
     std::uint32_t answers = answers_.load(std::memory_order_relaxed);
     if (before != 0 && answers != 0) answers_.store(--answers, std::memory_order_relaxed);
     if (answers < kAnswersToWait) return false;
@@ -33,9 +32,9 @@ class LeftAck {
   }
 
   // A request is posted: the answer, if an Ack was due.
-  void note_post(const ShardOwner& owner) noexcept {
+  void note_post(std::uint64_t look) noexcept {
     if (due_at_.load(std::memory_order_relaxed) == 0) return;
-    const bool at_once = owner.last_look() == due_at_.exchange(0, std::memory_order_relaxed);
+    const bool at_once = look == due_at_.exchange(0, std::memory_order_relaxed);
     const std::uint32_t answers = answers_.load(std::memory_order_relaxed);
     if (at_once) {
       answers_.store(std::min(answers + 1, kAnswersMax), std::memory_order_relaxed);
@@ -50,7 +49,7 @@ class LeftAck {
   static constexpr std::uint32_t kAnswersMax = 4;
 
   std::atomic<bool> left_{false};
-  std::atomic<std::uint64_t> due_at_{0};    // ShardOwner::last_look() then; 0: answered
+  std::atomic<std::uint64_t> due_at_{0};   // the look then; 0: answered
   std::atomic<std::uint32_t> answers_{0};  // that came at once, up to kAnswersMax
 };
 
