@@ -23,7 +23,6 @@ FUNCTIONS_MAX = 60
 
 # Those that are larger still. The numbers only go down: what is smaller now is to be lowered here.
 LARGE = {
-    "verbs::ConnectionImpl": (37, 86),
     "verbs::DeviceImpl": (43, 56),
 }
 

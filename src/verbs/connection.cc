@@ -1,7 +1,5 @@
 #include "verbs/connection.h"
 
-#include <sys/socket.h>
-
 #include <new>
 #include <utility>
 
@@ -69,7 +67,8 @@ ConnectionImpl::ConnectionImpl(std::shared_ptr<DeviceImpl> device, ObjectCount c
     : device_(std::move(device)),
       object_(std::move(counted)),
       channel_(std::move(channel)),
-      session_(limits_of(device_->config())) {}
+      session_(limits_of(device_->config())),
+      socket_(device_->engine()) {}
 
 Result<std::shared_ptr<Connection>> ConnectionImpl::create(
     std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel) {
@@ -78,6 +77,7 @@ Result<std::shared_ptr<Connection>> ConnectionImpl::create(
   device->ensure_page();
   std::shared_ptr<ConnectionImpl> made(
       new ConnectionImpl(std::move(device), std::move(*counted), channel));
+  made->socket_.belong_to(made);
   return made->make_handle();
 }
 
@@ -116,7 +116,7 @@ void ConnectionImpl::abort() {
 void ConnectionImpl::end_now(Lock& lock, bool tell) {
   switch (phase_) {
     case Phase::kIdle:
-      close_socket(false);
+      socket_.close(false);
       phase_ = Phase::kDown;
       return;
     case Phase::kAsking:
@@ -128,15 +128,14 @@ void ConnectionImpl::end_now(Lock& lock, bool tell) {
         return;
       }
       settle_listener(lock);
-      wait_no_more(lock);
-      stop_asking(lock, std::nullopt);
-      unwatch();
-      clear_timer();
-      close_socket(true);
+      attempts_.wait_no_more(lock);
+      port_search_.stop(lock, std::nullopt);
+      socket_.stand_down();
+      socket_.close(true);
       release_qp(lock);
       phase_ = Phase::kDown;
       return;
-    case Phase::kCarrying: end_carrier(lock, tell); return;
+    case Phase::kCarrying: carrier_.end(lock, tell); return;
     case Phase::kAttaching: session_.abort(); return;
     case Phase::kUp: {
       if (tell) {
@@ -144,11 +143,7 @@ void ConnectionImpl::end_now(Lock& lock, bool tell) {
         return follow(lock);
       }
       // What has been sent still arrives.
-      const std::shared_ptr<QueuePairImpl> qp = qp_;
-      lock.unlock();
-      qp->disconnect();
-      lock.relock();
-      lock.dispose(qp);
+      with_qp(lock, [](QueuePairImpl& qp) { qp.disconnect(); });
       return;
     }
     case Phase::kDown: settle_listener(lock); return;
@@ -158,20 +153,13 @@ void ConnectionImpl::end_now(Lock& lock, bool tell) {
 Status ConnectionImpl::disconnect() {
   if (!device_->usable()) return fail(Error::kBadState);
   Lock lock(*this);
-  if (phase_ == Phase::kDown && (session_.is_established() || carried_up_)) return {};
+  if (phase_ == Phase::kDown && (session_.is_established() || carrier_.is_up())) return {};
   if (phase_ == Phase::kCarrying) {
-    if (!std::exchange(carried_ends_, true)) {
-      ::shutdown(socket_.get(), SHUT_WR);
-      set_timer(os::now() + device_->config().close_timeout);
-    }
+    carrier_.disconnect();
     return {};
   }
   if (phase_ != Phase::kUp) return fail(Error::kBadState);
-  const std::shared_ptr<QueuePairImpl> qp = qp_;
-  lock.unlock();
-  qp->disconnect();
-  lock.relock();
-  lock.dispose(qp);
+  with_qp(lock, [](QueuePairImpl& qp) { qp.disconnect(); });
   return {};
 }
 
@@ -235,11 +223,9 @@ ConnectionInfo ConnectionImpl::info() const {
   return info;
 }
 
-std::string ConnectionImpl::who() const { return peer_.text(); }
-
 std::unique_ptr<trace::Trace> ConnectionImpl::take_trace() {
   const Lock lock(*this);
-  return std::move(trace_);
+  return socket_.take_trace();
 }
 
 // --- events ---
@@ -272,22 +258,21 @@ void ConnectionImpl::post(Lock& lock, ConnectionEvent event) {
       if (phase_ != Phase::kDown) throw;
       event.connection.reset();
       unsent_ = std::move(event);
-      set_timer(os::now() + kUnsentPause);
+      socket_.set_timer(os::now() + kUnsentPause);
     }
   }
 }
 
 void ConnectionImpl::set_up_failed(Lock& lock, Type type, Error error, std::string_view why,
                                    std::span<const std::uint8_t> private_data) {
-  wait_no_more(lock);
-  stop_asking(lock, std::nullopt);
-  unwatch();
-  clear_timer();
-  close_socket(error == Error::kAborted || error == Error::kTimedOut);
+  attempts_.wait_no_more(lock);
+  port_search_.stop(lock, std::nullopt);
+  socket_.stand_down();
+  socket_.close(error == Error::kAborted || error == Error::kTimedOut);
   release_qp(lock);
   phase_ = Phase::kDown;
   // The application learns it from the event.
-  device_->note_refused(LogLevel::kInfo, who(), why);
+  device_->note_refused(LogLevel::kInfo, peer_.text(), why);
   ConnectionEvent event;
   event.type = type;
   event.error = error;
@@ -351,7 +336,7 @@ void ConnectionImpl::report_down(Lock& lock) {
             failure.text());
   } else {
     event.type = Type::kConnectError;
-    device_->note_refused(LogLevel::kInfo, who(), failure.text());
+    device_->note_refused(LogLevel::kInfo, peer_.text(), failure.text());
   }
   post(lock, std::move(event));
 }

@@ -25,13 +25,11 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "io/engine.h"
-#include "os/fd.h"
 #include "os/guarded.h"
 #include "proto/session.h"
 #include "proto/stream.h"
@@ -39,6 +37,7 @@
 #include "verbs/device.h"
 #include "verbs/held.h"
 #include "verbs/port_map_service.h"
+#include "verbs/setup_socket.h"
 
 namespace weft::verbs {
 
@@ -161,11 +160,91 @@ class ConnectionImpl final : public Connection,
     Reservation(Reservation&&) = default;
     Reservation& operator=(Reservation&&) = delete;
     ~Reservation();
+    // Empty: the QP is not free to be connected.
+    [[nodiscard]] static Reservation of(const std::shared_ptr<QueuePair>& qp, ConnectionImpl& by);
     explicit operator bool() const noexcept { return qp_ != nullptr; }
     [[nodiscard]] std::shared_ptr<QueuePairImpl> keep() { return std::move(qp_); }
 
    private:
     std::shared_ptr<QueuePairImpl> qp_;
+  };
+
+  // Parts of the connection, with mutex_ held.
+
+  // A connection that only carries the numbers of queue pairs. connection_carried.cc
+  class Carrier {
+   public:
+    explicit Carrier(ConnectionImpl& connection) noexcept : c_(connection) {}
+    void choose(bool carries) noexcept { carries_ = carries; }
+    [[nodiscard]] bool carries() const noexcept { return carries_; }
+    // Both ends know that the queue pairs are ready.
+    [[nodiscard]] bool is_up() const noexcept { return up_; }
+    [[nodiscard]] Status fill(const ConnectionParams& params, proto::StartupOffer& offer);
+    [[nodiscard]] std::span<const std::uint8_t> take(ConnectionEvent& event) const;
+    [[nodiscard]] bool speaks_as(bool carrying) const;
+    void begin(Lock& lock);
+    [[nodiscard]] Status establish();
+    void disconnect();
+    void read(Lock& lock);
+    void ended(Lock& lock, std::optional<Error> error);
+    void end(Lock& lock, bool tell);
+
+   private:
+    [[nodiscard]] bool say(std::uint8_t what);
+
+    ConnectionImpl& c_;
+    bool carries_ = false;
+    bool up_ = false;
+    bool ends_ = false;                     // disconnect() was called
+    std::vector<std::uint8_t> frame_data_;  // header and private data of our frame
+  };
+
+  // Which TCP port serves a port of rdma_cm. connection_service.cc
+  class PortSearch {
+   public:
+    explicit PortSearch(ConnectionImpl& connection) noexcept : c_(connection) {}
+    void choose(bool by_service) noexcept { by_service_ = by_service; }
+    // 0: not known, or no other than the port of rdma_cm.
+    [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+    [[nodiscard]] bool is_needed() const noexcept { return by_service_ && port_ == 0; }
+    void forget() noexcept { port_ = 0; }
+    void begin(Lock& lock);
+    void go_on(Lock& lock, std::optional<std::uint16_t> learned);
+    void ask_again(Lock& lock);
+    void read(Lock& lock);
+    void stop(Lock& lock, std::optional<std::uint16_t> learned);
+
+   private:
+    void ask_first(Lock& lock);
+    void port_is(Lock& lock, std::uint16_t port);
+    void nobody_answers(Lock& lock);
+
+    ConnectionImpl& c_;
+    bool by_service_ = false;
+    std::uint16_t port_ = 0;
+    bool asks_ = false;  // among asking_peers(); the first of them has a question
+    PortQuestion question_;
+    std::uint32_t asked_times_ = 0;
+  };
+
+  // How long a TCP handshake may take, and how often it is tried where nobody listens.
+  // connection_active.cc
+  class Attempts {
+   public:
+    explicit Attempts(ConnectionImpl& connection) noexcept : c_(connection) {}
+    void begin(Duration connect_timeout, Duration refused_wait) noexcept;
+    [[nodiscard]] Instant until() const noexcept { return until_; }
+    // True: others wait for the same peer, and this one behind them.
+    [[nodiscard]] bool queue_up();
+    [[nodiscard]] bool try_again_later();
+    void wait_no_more(Lock& lock);
+
+   private:
+    ConnectionImpl& c_;
+    Instant until_;          // end of the TCP handshake
+    Instant refused_until_;  // a refusal later than this counts
+    Duration pause_{0};
+    bool refused_ = false;  // in RefusedPeers
   };
 
   ConnectionImpl(std::shared_ptr<DeviceImpl> device, ObjectCount counted,
@@ -177,7 +256,6 @@ class ConnectionImpl final : public Connection,
 
   // --- connection_setup.cc ---
   [[nodiscard]] Result<proto::StartupOffer> make_offer(const ConnectionParams& params);
-  [[nodiscard]] Reservation reserve(const std::shared_ptr<QueuePair>& qp);
   // Does a part of the set-up, and ends that where there is no memory, no descriptor or no timer.
   template <class Work>
   void step(Lock& lock, Work work);
@@ -188,39 +266,14 @@ class ConnectionImpl final : public Connection,
   [[nodiscard]] bool receive_frame();
   void on_failed(Lock& lock);
   void hand_over(Lock& lock);
-  void abort_stream(Lock& lock);
+  // Calls the queue pair without the mutex.
+  template <class Call>
+  void with_qp(Lock& lock, Call call);
   [[nodiscard]] proto::StreamParams stream_params();
-  [[nodiscard]] std::uint32_t choose_max_ulpdu(bool crc, bool markers) const;
-  void start_trace();
-  // If these can't be done, the step ends the set-up.
-  void watch(std::uint32_t events);
-  void set_timer(Instant at);
-  void unwatch();
-  void clear_timer();
-  void close_socket(bool with_reset);
   void release_qp(Lock& lock);
 
   // The program knows of it: it called connect() or accept().
-  [[nodiscard]] bool is_ours() const noexcept { return qp_ != nullptr || carries_; }
-
-  // --- connection_carried.cc ---
-  [[nodiscard]] Status fill_carried(const ConnectionParams& params, proto::StartupOffer& offer);
-  [[nodiscard]] std::span<const std::uint8_t> take_carried(ConnectionEvent& event) const;
-  [[nodiscard]] bool speaks_as(bool carrying) const;
-  void carry(Lock& lock);
-  void read_carrier(Lock& lock);
-  void carrier_ends(Lock& lock, std::optional<Error> error);
-  void end_carrier(Lock& lock, bool tell);
-  [[nodiscard]] bool say(std::uint8_t what);
-
-  // --- connection_service.cc ---
-  void ask_port(Lock& lock);
-  void ask_first(Lock& lock);
-  void read_port(Lock& lock);
-  void port_is(Lock& lock, std::uint16_t tcp_port);
-  void nobody_answers(Lock& lock);
-  void ask_again(Lock& lock);
-  void stop_asking(Lock& lock, std::optional<std::uint16_t> learned);
+  [[nodiscard]] bool is_ours() const noexcept { return qp_ != nullptr || carrier_.carries(); }
 
   // --- connection_active.cc ---
   [[nodiscard]] Status begin(const std::shared_ptr<QueuePair>& qp, const SocketAddress& peer,
@@ -228,8 +281,6 @@ class ConnectionImpl final : public Connection,
   void start(Lock& lock, const ConnectionParams& params);
   void start_handshake(Lock& lock);
   void on_connected(Lock& lock);
-  [[nodiscard]] bool try_again_later();
-  void wait_no_more(Lock& lock);
   void tcp_failed(Lock& lock, Error error);
   void on_rejected(Lock& lock);
 
@@ -249,7 +300,6 @@ class ConnectionImpl final : public Connection,
   void report_established(Lock& lock);
   void report_down(Lock& lock);
   void end_now(Lock& lock, bool tell);
-  [[nodiscard]] std::string who() const;
 
   const std::shared_ptr<DeviceImpl> device_;
   const ObjectCount object_;
@@ -259,36 +309,17 @@ class ConnectionImpl final : public Connection,
   bool has_handle_ = false;
   Phase phase_ = Phase::kIdle;
   proto::Session session_;
-  os::Fd socket_;
-  bool watching_ = false;
-  std::uint32_t watched_ = 0;
-  io::TimerId timer_ = 0;
-  Instant timer_at_ = Instant::never();
+  SetupSocket socket_;
   SocketAddress local_, peer_;
   FpduPolicy fpdu_ = FpduPolicy::kAuto;
   PathMode path_ = PathMode::kTcp;
-  std::unique_ptr<trace::Trace> trace_;
   std::shared_ptr<QueuePairImpl> qp_;  // from connect() or accept() until the stream is down
   ConnectionInfo info_;
-  std::optional<Error> wants_;             // what a step could not have
   std::optional<ConnectionEvent> unsent_;  // the last one, for which there was no memory
 
-  // Of a connection that carries queue pairs.
-  bool carries_ = false;
-  bool carried_up_ = false;               // both ends know that the queue pairs are ready
-  bool carried_ends_ = false;             // disconnect() was called
-  std::vector<std::uint8_t> frame_data_;  // header and private data of our frame
-
-  // active
-  bool by_service_ = false;
-  std::uint16_t tcp_port_ = 0;  // that serves peer_; 0: not known yet
-  bool asks_ = false;           // among asking_peers(); the first of them has a question
-  PortQuestion question_;
-  std::uint32_t asked_times_ = 0;
-  Instant connect_until_;  // end of the TCP handshake
-  Instant refused_until_;  // a refusal later than this counts
-  Duration refused_pause_{0};
-  bool refused_ = false;  // in RefusedPeers
+  Carrier carrier_{*this};
+  PortSearch port_search_{*this};
+  Attempts attempts_{*this};
 
   // passive
   std::weak_ptr<ListenerImpl> listener_;
@@ -302,13 +333,22 @@ void ConnectionImpl::step(Lock& lock, Work work) {
     return {};
   });
   lock.relock();
-  if (!done) wants_ = done.error();
-  if (!wants_) return;
-  const Error of_what = *std::exchange(wants_, std::nullopt);
+  const std::optional<Error> lack = socket_.lack();
+  if (done && !lack) return;
+  const Error of_what = done ? *lack : done.error();
   static_cast<void>(os::guarded([&]() -> Status {
     end_for_want(lock, of_what);
     return {};
   }));
+}
+
+template <class Call>
+void ConnectionImpl::with_qp(Lock& lock, Call call) {
+  const std::shared_ptr<QueuePairImpl> qp = qp_;
+  lock.unlock();
+  call(*qp);
+  lock.relock();
+  lock.dispose(qp);
 }
 
 }  // namespace weft::verbs

@@ -42,12 +42,12 @@ Status ConnectionImpl::begin(const std::shared_ptr<QueuePair>& qp, const SocketA
     if (!socket) return fail(socket.error());
     fresh = std::move(*socket);
   }
-  auto reserved = params.carried ? Reservation() : reserve(qp);
+  auto reserved = params.carried ? Reservation() : Reservation::of(qp, *this);
   if (!reserved && !params.carried) return fail(Error::kBadState);
   if (!session_.request(*offer)) return fail(Error::kInvalidArgument);
   qp_ = reserved.keep();
-  carries_ = params.carried.has_value();
-  by_service_ = params.by_service && device_->config().port_map;
+  carrier_.choose(params.carried.has_value());
+  port_search_.choose(params.by_service && device_->config().port_map);
   if (fresh) socket_ = std::move(fresh);
   fpdu_ = params.policy.fpdu.value_or(device_->config().fpdu);
   path_ = params.policy.path.value_or(device_->config().path);
@@ -61,23 +61,30 @@ void ConnectionImpl::start(Lock& lock, const ConnectionParams& params) {
   if (io::peer_address(socket_.get()).family() != AF_UNSPEC) return on_connected(lock);
   io::tune_before_connect(socket_.get(), device_->config());
   if (params.traffic_class) io::set_traffic_class(socket_.get(), *params.traffic_class);
-  connect_until_ = os::now() + device_->config().connect_timeout;
-  refused_until_ = os::now() + params.policy.refused_wait.value_or(device_->config().refused_wait);
-  refused_pause_ = kFirstPause;
-  if (device_->refused_peers().join(peer_, weak_from_this())) {
-    refused_ = true;
-    phase_ = Phase::kRefused;
-    set_timer(std::min(refused_until_, connect_until_));
-  } else {
-    start_handshake(lock);
-  }
+  attempts_.begin(device_->config().connect_timeout,
+                  params.policy.refused_wait.value_or(device_->config().refused_wait));
+  if (!attempts_.queue_up()) start_handshake(lock);
+}
+
+void ConnectionImpl::Attempts::begin(Duration connect_timeout, Duration refused_wait) noexcept {
+  until_ = os::now() + connect_timeout;
+  refused_until_ = os::now() + refused_wait;
+  pause_ = kFirstPause;
+}
+
+bool ConnectionImpl::Attempts::queue_up() {
+  if (!c_.device_->refused_peers().join(c_.peer_, c_.weak_from_this())) return false;
+  refused_ = true;
+  c_.phase_ = Phase::kRefused;
+  c_.socket_.set_timer(std::min(refused_until_, until_));
+  return true;
 }
 
 void ConnectionImpl::start_handshake(Lock& lock) {
-  if (by_service_ && tcp_port_ == 0) return ask_port(lock);
+  if (port_search_.is_needed()) return port_search_.begin(lock);
   phase_ = Phase::kConnecting;
   SocketAddress target = peer_;
-  if (tcp_port_ != 0) target.set_port(tcp_port_);
+  if (port_search_.port() != 0) target.set_port(port_search_.port());
   if (auto begun = io::begin_connect(socket_.get(), target); !begun) {
     tcp_failed(lock, begun.error());
     return;
@@ -87,33 +94,33 @@ void ConnectionImpl::start_handshake(Lock& lock) {
   if (io::is_connect_over(socket_.get())) {
     on_connected(lock);
   } else {
-    set_timer(connect_until_);
-    watch(EPOLLOUT);
+    socket_.set_timer(attempts_.until());
+    socket_.watch(EPOLLOUT);
   }
 }
 
 // After a refusal. False: that was the last one. Who is not the first that waits tries by itself
 // only when its time is over.
-bool ConnectionImpl::try_again_later() {
+bool ConnectionImpl::Attempts::try_again_later() {
   const Instant now = os::now();
-  if (now >= refused_until_ || now >= connect_until_) return false;
-  if (!io::undo_connect(socket_.get(), local_)) return false;
-  unwatch();      // a socket without a handshake is always ready
-  tcp_port_ = 0;  // the service may be served by another by then
-  phase_ = Phase::kRefused;
+  if (now >= refused_until_ || now >= until_) return false;
+  if (!io::undo_connect(c_.socket_.get(), c_.local_)) return false;
+  c_.socket_.unwatch();      // a socket without a handshake is always ready
+  c_.port_search_.forget();  // the service may be served by another by then
+  c_.phase_ = Phase::kRefused;
   refused_ = true;
-  const bool first = device_->refused_peers().enter(peer_, weak_from_this());
-  const Instant next = first ? now + refused_pause_ : Instant::never();
-  set_timer(std::min({next, refused_until_, connect_until_}));
-  refused_pause_ = std::min(2 * refused_pause_, kLongestPause);
+  const bool first = c_.device_->refused_peers().enter(c_.peer_, c_.weak_from_this());
+  const Instant next = first ? now + pause_ : Instant::never();
+  c_.socket_.set_timer(std::min({next, refused_until_, until_}));
+  pause_ = std::min(2 * pause_, kLongestPause);
   return true;
 }
 
-void ConnectionImpl::wait_no_more(Lock& lock) {
+void ConnectionImpl::Attempts::wait_no_more(Lock& lock) {
   if (!std::exchange(refused_, false)) return;
-  std::shared_ptr<ConnectionImpl> next = device_->refused_peers().leave(peer_, *this);
+  std::shared_ptr<ConnectionImpl> next = c_.device_->refused_peers().leave(c_.peer_, c_);
   if (next == nullptr) return;
-  (void)device_->engine().post([weak = std::weak_ptr(next)] {
+  (void)c_.device_->engine().post([weak = std::weak_ptr(next)] {
     if (const auto first = weak.lock()) first->your_turn();
   });
   lock.dispose(std::move(next));
@@ -138,17 +145,17 @@ void ConnectionImpl::on_connected(Lock& lock) {
   }
   local_ = local;
   io::tune_connected(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
-  start_trace();
+  socket_.start_trace(device_->tracer(), local_, peer_, session_.is_initiator());
   phase_ = Phase::kStarting;
   session_.begin(os::now());
   pump(lock);
-  wait_no_more(lock);
+  attempts_.wait_no_more(lock);
 }
 
 void ConnectionImpl::tcp_failed(Lock& lock, Error error) {
   switch (error) {
     case Error::kRefused:
-      if (try_again_later()) return;
+      if (attempts_.try_again_later()) return;
       set_up_failed(lock, Type::kRejected, Error::kConnectionLost,
                     "nobody listens there (refused_wait)");
       return;
@@ -167,7 +174,7 @@ void ConnectionImpl::tcp_failed(Lock& lock, Error error) {
 void ConnectionImpl::on_rejected(Lock& lock) {
   const auto data = session_.peer().private_data;
   ConnectionEvent peer;
-  const auto own = carries_ ? take_carried(peer) : data;
+  const auto own = carrier_.carries() ? carrier_.take(peer) : data;
   set_up_failed(lock, Type::kRejected, Error::kRefused, "rejected by the peer's application", own);
 }
 

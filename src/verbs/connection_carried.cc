@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "os/calls.h"
 #include "os/clock.h"
@@ -49,7 +50,7 @@ bool is_legal(const CarriedQp& qp) {
 }  // namespace
 
 // Puts our queue pair in front of the program's data.
-Status ConnectionImpl::fill_carried(const ConnectionParams& params, proto::StartupOffer& offer) {
+Status ConnectionImpl::Carrier::fill(const ConnectionParams& params, proto::StartupOffer& offer) {
   if (!is_legal(*params.carried)) return fail(Error::kInvalidArgument);
   frame_data_.resize(roce::CmHeader::kSize);
   ByteWriter out(frame_data_);
@@ -62,8 +63,8 @@ Status ConnectionImpl::fill_carried(const ConnectionParams& params, proto::Start
 }
 
 // What the peer's frame carries, into `event`. Returns the program's part of its private data.
-std::span<const std::uint8_t> ConnectionImpl::take_carried(ConnectionEvent& event) const {
-  const std::span<const std::uint8_t> all = session_.peer().private_data;
+std::span<const std::uint8_t> ConnectionImpl::Carrier::take(ConnectionEvent& event) const {
+  const std::span<const std::uint8_t> all = c_.session_.peer().private_data;
   ByteReader in(all);
   const auto header = roce::decode_cm_header(in);
   if (!header) return all;
@@ -72,110 +73,120 @@ std::span<const std::uint8_t> ConnectionImpl::take_carried(ConnectionEvent& even
 }
 
 // Whether the peer's frame carries a queue pair, or none, as it should.
-bool ConnectionImpl::speaks_as(bool carrying) const {
-  ByteReader in(session_.peer().private_data);
+bool ConnectionImpl::Carrier::speaks_as(bool carrying) const {
+  ByteReader in(c_.session_.peer().private_data);
   return roce::decode_cm_header(in).has_value() == carrying;
 }
 
 // Both frames are through.
-void ConnectionImpl::carry(Lock& lock) {
-  const proto::Negotiated& agreed = session_.agreed();
-  info_.initiator = agreed.initiator;
-  info_.mpa_revision = agreed.revision;
-  info_.ird = agreed.ird;
-  info_.ord = agreed.ord;
+void ConnectionImpl::Carrier::begin(Lock& lock) {
+  const proto::Negotiated& agreed = c_.session_.agreed();
+  ConnectionInfo& info = c_.info_;
+  info.initiator = agreed.initiator;
+  info.mpa_revision = agreed.revision;
+  info.ird = agreed.ird;
+  info.ord = agreed.ord;
   if (agreed.initiator && !speaks_as(true)) {
-    set_up_failed(lock, Type::kConnectError, Error::kProtocol, "the peer is no RoCE-like device");
+    c_.set_up_failed(lock, Type::kConnectError, Error::kProtocol,
+                     "the peer is no RoCE-like device");
     return;
   }
-  phase_ = Phase::kCarrying;
-  clear_timer();
-  watch(EPOLLIN);
+  c_.phase_ = Phase::kCarrying;
+  c_.socket_.clear_timer();
+  c_.socket_.watch(EPOLLIN);
   if (!agreed.initiator) {
     // The peer's program makes its queue pair ready, and takes its time.
-    set_timer(os::now() + device_->config().reply_timeout);
-    session_.drop_frames();
+    c_.socket_.set_timer(os::now() + c_.device_->config().reply_timeout);
+    c_.session_.drop_frames();
     return;
   }
   ConnectionEvent event;
   event.type = Type::kResponse;
-  event.ird = info_.ird;
-  event.ord = info_.ord;
-  const auto own = take_carried(event);
+  event.ird = info.ird;
+  event.ord = info.ord;
+  const auto own = take(event);
   event.private_data.assign(own.begin(), own.end());
-  session_.drop_frames();
-  post(lock, std::move(event));
+  c_.session_.drop_frames();
+  c_.post(lock, std::move(event));
 }
 
-bool ConnectionImpl::say(std::uint8_t what) {
-  return os::calls::send(socket_.get(), &what, sizeof what, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+bool ConnectionImpl::Carrier::say(std::uint8_t what) {
+  return os::calls::send(c_.socket_.get(), &what, sizeof what, MSG_NOSIGNAL | MSG_DONTWAIT) ==
          sizeof what;
 }
 
 Status ConnectionImpl::establish() {
   if (!device_->usable()) return fail(Error::kBadState);
-  Lock lock(*this);
-  if (phase_ == Phase::kDown && carries_) return fail(Error::kConnectionLost);
-  if (phase_ != Phase::kCarrying || !info_.initiator || carried_up_) return fail(Error::kBadState);
+  const Lock lock(*this);
+  return carrier_.establish();
+}
+
+Status ConnectionImpl::Carrier::establish() {
+  if (c_.phase_ == Phase::kDown && carries_) return fail(Error::kConnectionLost);
+  if (c_.phase_ != Phase::kCarrying || !c_.info_.initiator || up_) return fail(Error::kBadState);
   if (!say(roce::kCmReadyToUse)) return fail(Error::kConnectionLost);
-  carried_up_ = true;
-  device_->note_opened();
+  up_ = true;
+  c_.device_->note_opened();
   return {};
 }
 
-void ConnectionImpl::read_carrier(Lock& lock) {
+void ConnectionImpl::Carrier::disconnect() {
+  if (std::exchange(ends_, true)) return;
+  ::shutdown(c_.socket_.get(), SHUT_WR);
+  c_.socket_.set_timer(os::now() + c_.device_->config().close_timeout);
+}
+
+void ConnectionImpl::Carrier::read(Lock& lock) {
   std::array<std::uint8_t, 2> octets;
-  const ssize_t n = os::calls::recv(socket_.get(), octets.data(), octets.size(), MSG_DONTWAIT);
+  const ssize_t n = os::calls::recv(c_.socket_.get(), octets.data(), octets.size(), MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (n == 0) return carrier_ends(lock, std::nullopt);
-  if (n < 0) return carrier_ends(lock, Error::kConnectionLost);
-  const bool awaited = !info_.initiator && !carried_up_;
+  if (n == 0) return ended(lock, std::nullopt);
+  if (n < 0) return ended(lock, Error::kConnectionLost);
+  const bool awaited = !c_.info_.initiator && !up_;
   if (awaited && octets[0] == roce::kCmRejected) {
-    set_up_failed(lock, Type::kRejected, Error::kRefused, "rejected by the peer's application");
+    c_.set_up_failed(lock, Type::kRejected, Error::kRefused, "rejected by the peer's application");
     return;
   }
   if (n != 1 || !awaited || octets[0] != roce::kCmReadyToUse) {
-    return carrier_ends(lock, Error::kProtocol);
+    return ended(lock, Error::kProtocol);
   }
-  carried_up_ = true;
-  if (!carried_ends_) clear_timer();
-  device_->note_opened();
+  up_ = true;
+  if (!ends_) c_.socket_.clear_timer();
+  c_.device_->note_opened();
   ConnectionEvent event;
   event.type = Type::kEstablished;
-  event.ird = info_.ird;
-  event.ord = info_.ord;
-  post(lock, std::move(event));
+  event.ird = c_.info_.ird;
+  event.ord = c_.info_.ord;
+  c_.post(lock, std::move(event));
 }
 
 // The peer has closed, is gone, or has taken too long.
-void ConnectionImpl::carrier_ends(Lock& lock, std::optional<Error> error) {
+void ConnectionImpl::Carrier::ended(Lock& lock, std::optional<Error> error) {
   // A limit that runs out behind our own disconnect is no error: the peer is gone or stopped.
-  if (carried_ends_) error.reset();
-  if (!carried_up_ && !carried_ends_) {
+  if (ends_) error.reset();
+  if (!up_ && !ends_) {
     const bool silent = error == Error::kTimedOut;
-    set_up_failed(lock, silent ? Type::kUnreachable : Type::kConnectError,
-                  error.value_or(Error::kConnectionLost),
-                  "the peer left before the connection was established");
+    c_.set_up_failed(lock, silent ? Type::kUnreachable : Type::kConnectError,
+                     error.value_or(Error::kConnectionLost),
+                     "the peer left before the connection was established");
     return;
   }
-  unwatch();
-  clear_timer();
-  close_socket(false);
-  phase_ = Phase::kDown;
+  c_.socket_.stand_down();
+  c_.socket_.close(false);
+  c_.phase_ = Phase::kDown;
   ConnectionEvent event;
   event.type = Type::kDisconnected;
   event.error = error;
-  post(lock, std::move(event));
+  c_.post(lock, std::move(event));
 }
 
 // By abort(), or because the program has let go.
-void ConnectionImpl::end_carrier(Lock& lock, bool tell) {
-  if (info_.initiator && !carried_up_) static_cast<void>(say(roce::kCmRejected));
-  if (tell) return carrier_ends(lock, Error::kAborted);
-  unwatch();
-  clear_timer();
-  close_socket(false);
-  phase_ = Phase::kDown;
+void ConnectionImpl::Carrier::end(Lock& lock, bool tell) {
+  if (c_.info_.initiator && !up_) static_cast<void>(say(roce::kCmRejected));
+  if (tell) return ended(lock, Error::kAborted);
+  c_.socket_.stand_down();
+  c_.socket_.close(false);
+  c_.phase_ = Phase::kDown;
 }
 
 }  // namespace weft::verbs

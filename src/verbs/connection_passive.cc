@@ -21,6 +21,7 @@ Result<std::shared_ptr<ConnectionImpl>> ConnectionImpl::create_accepted(
       new ConnectionImpl(std::move(device), std::move(*counted), channel));
   made->listener_ = listener;
   made->request_.counted = AtListener::kHalfOpen;
+  made->socket_.belong_to(made);
   made->socket_ = std::move(socket);
   made->peer_ = peer;
   made->phase_ = Phase::kStarting;
@@ -33,10 +34,10 @@ void ConnectionImpl::start_request(bool at_once) {
   step(lock, [&] {
     local_ = io::local_address(socket_.get());
     io::tune_connected(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
-    start_trace();
+    socket_.start_trace(device_->tracer(), local_, peer_, session_.is_initiator());
     session_.begin(os::now());
     if (at_once) return pump(lock);
-    watch(EPOLLIN);
+    socket_.watch(EPOLLIN);
     follow(lock);
   });
 }
@@ -51,7 +52,7 @@ void ConnectionImpl::on_request(Lock& lock) {
     request_failed(lock, "nobody waits for it any more");
     return;
   }
-  if (!speaks_as(listener->carries())) {
+  if (!carrier_.speaks_as(listener->carries())) {
     request_failed(lock, listener->carries() ? "it is no RoCE-like device, and this one is"
                                              : "it is a RoCE-like device, and this one is not");
     return;
@@ -83,7 +84,7 @@ void ConnectionImpl::tell_request(Lock& lock, const std::shared_ptr<ListenerImpl
   event.listener = listener;
   event.ird = known(asked.ord, config.ird);
   event.ord = known(asked.ird, config.ord);
-  const auto own = take_carried(event);
+  const auto own = carrier_.take(event);
   event.private_data.assign(own.begin(), own.end());
   const std::shared_ptr<Connection> handle = make_handle();
   lock.dispose(handle);
@@ -103,11 +104,10 @@ void ConnectionImpl::request_failed(Lock& lock, std::string_view why, bool with_
   request_.lost = request_.told;
   // One that no event tells of counts no more.
   if (request_.counted == AtListener::kHalfOpen || !request_.told) settle_listener(lock);
-  unwatch();
-  clear_timer();
-  close_socket(with_reset);
+  socket_.stand_down();
+  socket_.close(with_reset);
   phase_ = Phase::kDown;
-  device_->note_refused(LogLevel::kWarning, who(), why);
+  device_->note_refused(LogLevel::kWarning, peer_.text(), why);
 }
 
 void ConnectionImpl::settle_listener(Lock& lock) {
@@ -157,7 +157,8 @@ Status ConnectionImpl::accept(std::shared_ptr<QueuePair> qp, const ConnectionPar
     settle_listener(lock);
     return fail(Error::kConnectionLost);
   }
-  if (!awaits_answer() || !speaks_as(params.carried.has_value())) return fail(Error::kBadState);
+  if (!awaits_answer() || !carrier_.speaks_as(params.carried.has_value()))
+    return fail(Error::kBadState);
   if (auto begun = os::guarded([&] { return answer(qp, params); }); !begun) return begun;
   step(lock, [&] {
     settle_listener(lock);
@@ -172,11 +173,11 @@ Status ConnectionImpl::answer(const std::shared_ptr<QueuePair>& qp,
                               const ConnectionParams& params) {
   const auto offer = make_offer(params);
   if (!offer) return fail(offer.error());
-  auto reserved = params.carried ? Reservation() : reserve(qp);
+  auto reserved = params.carried ? Reservation() : Reservation::of(qp, *this);
   if (!reserved && !params.carried) return fail(Error::kBadState);
   if (!session_.accept(*offer, os::now())) return fail(Error::kInvalidArgument);
   qp_ = reserved.keep();
-  carries_ = params.carried.has_value();
+  carrier_.choose(params.carried.has_value());
   fpdu_ = params.policy.fpdu.value_or(device_->config().fpdu);
   path_ = params.policy.path.value_or(device_->config().path);
   if (params.traffic_class) io::set_traffic_class(socket_.get(), *params.traffic_class);
@@ -198,11 +199,10 @@ Status ConnectionImpl::reject(std::span<const std::uint8_t> private_data) {
   // One write: a Reply and FIN into an empty socket buffer. The peer has nothing under way, so
   // close does not turn into a reset.
   pump(lock);
-  unwatch();
-  clear_timer();
-  close_socket(false);
+  socket_.stand_down();
+  socket_.close(false);
   phase_ = Phase::kDown;
-  device_->note_refused(LogLevel::kInfo, who(), "rejected by our application");
+  device_->note_refused(LogLevel::kInfo, peer_.text(), "rejected by our application");
   return {};
 }
 

@@ -26,18 +26,18 @@ Duration pause_behind(std::uint32_t times) {
 
 // One connection asks for all that are made to the same port, so that they go on in the order in
 // which the program made them: perftest with several QPs counts on that.
-void ConnectionImpl::ask_port(Lock& lock) {
-  phase_ = Phase::kAsking;
+void ConnectionImpl::PortSearch::begin(Lock& lock) {
+  c_.phase_ = Phase::kAsking;
   asks_ = true;
   asked_times_ = 0;
-  if (device_->asking_peers().enter(peer_, weak_from_this())) return ask_first(lock);
-  set_timer(connect_until_);
+  if (c_.device_->asking_peers().enter(c_.peer_, c_.weak_from_this())) return ask_first(lock);
+  c_.socket_.set_timer(c_.attempts_.until());
 }
 
-void ConnectionImpl::ask_first(Lock& lock) {
-  auto question = PortQuestion::open(local_, peer_);
+void ConnectionImpl::PortSearch::ask_first(Lock& lock) {
+  auto question = PortQuestion::open(c_.local_, c_.peer_);
   if (!question) return nobody_answers(lock);
-  if (!device_->engine().add(question->fd(), EPOLLIN, weak_from_this())) {
+  if (!c_.device_->engine().add(question->fd(), EPOLLIN, c_.weak_from_this())) {
     return nobody_answers(lock);
   }
   question_ = std::move(*question);
@@ -47,67 +47,73 @@ void ConnectionImpl::ask_first(Lock& lock) {
 void ConnectionImpl::turn_to_ask(std::optional<std::uint16_t> tcp_port) {
   if (!device_->usable()) return;
   Lock lock(*this);
-  if (phase_ != Phase::kAsking || question_) return;
-  step(lock, [&] {
-    if (!tcp_port) return ask_first(lock);
-    *tcp_port == 0 ? nobody_answers(lock) : port_is(lock, *tcp_port);
+  if (phase_ == Phase::kAsking) port_search_.go_on(lock, tcp_port);
+}
+
+void ConnectionImpl::PortSearch::go_on(Lock& lock, std::optional<std::uint16_t> learned) {
+  if (question_) return;
+  c_.step(lock, [&] {
+    if (!learned) return ask_first(lock);
+    *learned == 0 ? nobody_answers(lock) : port_is(lock, *learned);
   });
 }
 
 // The first time, and when no answer came.
-void ConnectionImpl::ask_again(Lock& lock) {
-  const bool roce_like = device_->peer_directory() != nullptr;
-  if (os::now() >= connect_until_) {
-    stop_asking(lock, std::nullopt);
-    return tcp_failed(lock, Error::kTimedOut);
+void ConnectionImpl::PortSearch::ask_again(Lock& lock) {
+  const bool roce_like = c_.device_->peer_directory() != nullptr;
+  const Instant until = c_.attempts_.until();
+  if (os::now() >= until) {
+    stop(lock, std::nullopt);
+    return c_.tcp_failed(lock, Error::kTimedOut);
   }
   if (!question_) return;
   if (!roce_like && asked_times_ == kQuestionsOfIwarp) return nobody_answers(lock);
   ++asked_times_;
   question_.ask();
-  set_timer(std::min(os::now() + pause_behind(asked_times_), connect_until_));
+  c_.socket_.set_timer(std::min(os::now() + pause_behind(asked_times_), until));
   // Inside a machine a refusal is there at once.
-  read_port(lock);
+  read(lock);
 }
 
-void ConnectionImpl::read_port(Lock& lock) {
+void ConnectionImpl::PortSearch::read(Lock& lock) {
   if (!question_) return;
   const auto answer = question_.take();
   if (!answer && answer.error() == Error::kTimedOut) return;
   if (!answer) return nobody_answers(lock);
-  const bool roce_like = device_->peer_directory() != nullptr;
+  const bool roce_like = c_.device_->peer_directory() != nullptr;
   if (answer->roce_like != roce_like) {
-    set_up_failed(lock, ConnectionEvent::Type::kRejected, Error::kRefused,
-                  roce_like ? "the peer is no RoCE-like device" : "the peer is a RoCE-like device");
+    c_.set_up_failed(
+        lock, ConnectionEvent::Type::kRejected, Error::kRefused,
+        roce_like ? "the peer is no RoCE-like device" : "the peer is a RoCE-like device");
     return;
   }
   port_is(lock, answer->tcp_port);
 }
 
 // A peer of an iWARP device may be siw or an adapter, whose ports are TCP's.
-void ConnectionImpl::nobody_answers(Lock& lock) {
-  if (device_->peer_directory() == nullptr) return port_is(lock, peer_.port());
-  tcp_failed(lock, Error::kRefused);
-  stop_asking(lock, std::uint16_t{0});
+void ConnectionImpl::PortSearch::nobody_answers(Lock& lock) {
+  if (c_.device_->peer_directory() == nullptr) return port_is(lock, c_.peer_.port());
+  c_.tcp_failed(lock, Error::kRefused);
+  stop(lock, std::uint16_t{0});
 }
 
-void ConnectionImpl::port_is(Lock& lock, std::uint16_t tcp_port) {
-  clear_timer();
-  tcp_port_ = tcp_port;
-  start_handshake(lock);
-  stop_asking(lock, tcp_port);
+void ConnectionImpl::PortSearch::port_is(Lock& lock, std::uint16_t port) {
+  c_.socket_.clear_timer();
+  port_ = port;
+  c_.start_handshake(lock);
+  stop(lock, port);
 }
 
 // The next one, if there is one, goes on with what this one has learned, or asks itself.
-void ConnectionImpl::stop_asking(Lock& lock, std::optional<std::uint16_t> learned) {
+void ConnectionImpl::PortSearch::stop(Lock& lock, std::optional<std::uint16_t> learned) {
   if (question_) {
-    device_->engine().forget(question_.fd());
+    c_.device_->engine().forget(question_.fd());
     question_ = {};
   }
   if (!std::exchange(asks_, false)) return;
-  std::shared_ptr<ConnectionImpl> next = device_->asking_peers().leave(peer_, *this);
+  std::shared_ptr<ConnectionImpl> next = c_.device_->asking_peers().leave(c_.peer_, c_);
   if (next == nullptr) return;
-  (void)device_->engine().post([weak = std::weak_ptr(next), learned] {
+  (void)c_.device_->engine().post([weak = std::weak_ptr(next), learned] {
     if (const auto one = weak.lock()) one->turn_to_ask(learned);
   });
   lock.dispose(std::move(next));

@@ -10,7 +10,6 @@
 #include "io/path_transport.h"
 #include "io/socket.h"
 #include "io/tcp_transport.h"
-#include "os/calls.h"
 #include "verbs/connection.h"
 #include "verbs/qp.h"
 #include "verbs/ulpdu_size.h"
@@ -21,6 +20,18 @@ namespace weft::verbs {
 namespace {
 
 constexpr std::uint16_t kDeviceMaximum = 0xffff;
+
+// `one_segment`: what one TCP segment takes. `inside`: the peer is on this machine.
+std::uint32_t choose_max_ulpdu(FpduPolicy policy, bool inside, bool crc,
+                               std::uint32_t one_segment) {
+  switch (policy) {
+    case FpduPolicy::kMss: return one_segment;
+    case FpduPolicy::kCapped: return kCappedUlpdu;
+    case FpduPolicy::kLarge: return kMaxUlpdu;
+    case FpduPolicy::kAuto: break;
+  }
+  return inside ? large_ulpdu(crc) : one_segment;
+}
 
 std::uint16_t or_maximum(std::uint16_t asked, std::uint16_t maximum) {
   return asked == kDeviceMaximum ? maximum : asked;
@@ -49,7 +60,7 @@ Result<proto::StartupOffer> ConnectionImpl::make_offer(const ConnectionParams& p
     return fail(Error::kInvalidArgument);
   }
   if (params.carried) {
-    if (const Status filled = fill_carried(params, offer); !filled) return fail(filled.error());
+    if (const Status filled = carrier_.fill(params, offer); !filled) return fail(filled.error());
   }
   return offer;
 }
@@ -58,10 +69,10 @@ ConnectionImpl::Reservation::~Reservation() {
   if (qp_ != nullptr) qp_->unreserve();
 }
 
-// Empty: the QP is not free to be connected.
-ConnectionImpl::Reservation ConnectionImpl::reserve(const std::shared_ptr<QueuePair>& qp) {
+ConnectionImpl::Reservation ConnectionImpl::Reservation::of(const std::shared_ptr<QueuePair>& qp,
+                                                            ConnectionImpl& by) {
   auto* impl = dynamic_cast<QueuePairImpl*>(qp.get());
-  if (impl == nullptr || !impl->reserve_for(*this)) return {};
+  if (impl == nullptr || !impl->reserve_for(by)) return {};
   return Reservation(impl->shared_from_this());
 }
 
@@ -71,7 +82,7 @@ void ConnectionImpl::end_for_want(Lock& lock, Error of_what) {
     case Phase::kIdle:
     case Phase::kAttaching:
     case Phase::kDown: return;
-    case Phase::kCarrying: return carrier_ends(lock, of_what);
+    case Phase::kCarrying: return carrier_.ended(lock, of_what);
     case Phase::kUp: return end_now(lock, true);
     case Phase::kAsking:
     case Phase::kConnecting:
@@ -91,56 +102,6 @@ void ConnectionImpl::release_qp(Lock& lock) {
 
 // --- descriptor and time ---
 
-void ConnectionImpl::watch(std::uint32_t events) {
-  if (watching_ && watched_ == events) return;
-  io::Engine& engine = device_->engine();
-  const Status done = watching_ ? engine.modify(socket_.get(), events)
-                                : engine.add(socket_.get(), events, weak_from_this());
-  if (!done) wants_ = done.error();
-  watching_ = watching_ || done;
-  watched_ = events;
-}
-
-void ConnectionImpl::unwatch() {
-  if (watching_) device_->engine().forget(socket_.get());
-  watching_ = false;
-}
-
-void ConnectionImpl::set_timer(Instant at) {
-  if (at == timer_at_) return;
-  clear_timer();
-  if (at.is_never()) return;
-  timer_at_ = at;
-  timer_ = device_->engine().schedule(at, weak_from_this());
-  if (timer_ == 0) wants_ = Error::kNoMemory;
-}
-
-void ConnectionImpl::clear_timer() {
-  device_->engine().forget_timer(timer_);
-  timer_ = 0;
-  timer_at_ = Instant::never();
-}
-
-void ConnectionImpl::close_socket(bool with_reset) {
-  if (!socket_) return;
-  if (trace_ != nullptr) {
-    with_reset ? trace_->reset(true) : trace_->tx_fin();
-    trace_.reset();
-  }
-  os::Fd socket = std::move(socket_);
-  if (with_reset) {
-    io::close_with_reset(std::move(socket));
-  } else {
-    // FIN goes out even if a child of fork() holds the socket too.
-    ::shutdown(socket.get(), SHUT_WR);
-  }
-}
-
-void ConnectionImpl::start_trace() {
-  if (trace::Tracer* tracer = device_->tracer())
-    trace_ = tracer->start(local_, peer_, session_.is_initiator());
-}
-
 void ConnectionImpl::on_io(std::uint32_t /*events*/) {
   const auto self = weak_from_this().lock();
   if (self == nullptr) return;
@@ -149,8 +110,8 @@ void ConnectionImpl::on_io(std::uint32_t /*events*/) {
     switch (phase_) {
       case Phase::kConnecting: on_connected(lock); return;
       case Phase::kStarting: pump(lock); return;
-      case Phase::kAsking: read_port(lock); return;
-      case Phase::kCarrying: read_carrier(lock); return;
+      case Phase::kAsking: port_search_.read(lock); return;
+      case Phase::kCarrying: carrier_.read(lock); return;
       default: return;  // late
     }
   });
@@ -160,15 +121,13 @@ void ConnectionImpl::on_timer(io::TimerId id) {
   const auto self = weak_from_this().lock();
   if (self == nullptr) return;
   Lock lock(*this);
-  if (id != timer_) return;  // late
-  timer_ = 0;
-  timer_at_ = Instant::never();
+  if (!socket_.is_time(id)) return;  // late
   step(lock, [&] {
     switch (phase_) {
       case Phase::kConnecting: tcp_failed(lock, Error::kTimedOut); return;
       case Phase::kRefused: start_handshake(lock); return;
-      case Phase::kAsking: ask_again(lock); return;
-      case Phase::kCarrying: carrier_ends(lock, Error::kTimedOut); return;
+      case Phase::kAsking: port_search_.ask_again(lock); return;
+      case Phase::kCarrying: carrier_.ended(lock, Error::kTimedOut); return;
       case Phase::kStarting:
       case Phase::kUp:
         session_.expired(os::now());
@@ -202,35 +161,31 @@ void ConnectionImpl::follow(Lock& lock) {
     switch (n) {
       case Notice::kNone: break;
       case Notice::kRequest: on_request(lock); break;
-      case Notice::kAgreed: carries_ ? carry(lock) : hand_over(lock); break;
+      case Notice::kAgreed: carrier_.carries() ? carrier_.begin(lock) : hand_over(lock); break;
       case Notice::kEstablished: report_established(lock); break;
-      case Notice::kAbortStream: abort_stream(lock); break;
+      case Notice::kAbortStream: with_qp(lock, [](QueuePairImpl& qp) { qp.abort(); }); break;
       case Notice::kRejected: on_rejected(lock); break;
       case Notice::kFailed: on_failed(lock); break;
       case Notice::kEnded: report_down(lock); break;
     }
   }
   if (phase_ == Phase::kStarting || phase_ == Phase::kUp) {
-    set_timer(session_.deadline());
+    socket_.set_timer(session_.deadline());
   } else if (phase_ != Phase::kCarrying && !unsent_) {
-    clear_timer();
+    socket_.clear_timer();
   }
 }
 
 // True: go on. False: no room in TCP, or the connection is gone.
 bool ConnectionImpl::send_frame() {
-  const auto bytes = session_.to_send();
-  const ssize_t n =
-      os::calls::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const ssize_t n = socket_.send(session_.to_send());
   if (n > 0) {
-    const auto taken = static_cast<std::size_t>(n);
-    if (trace_ != nullptr) trace_->tx(bytes.first(taken));
-    session_.sent(taken);
+    session_.sent(static_cast<std::size_t>(n));
     return true;
   }
   if (n < 0 && errno == EINTR) return true;
   if (n == 0 || errno == EAGAIN) {
-    watch(EPOLLOUT);
+    socket_.watch(EPOLLOUT);
   } else {
     session_.transport_lost(io::error_from_errno(errno));
   }
@@ -241,21 +196,18 @@ bool ConnectionImpl::send_frame() {
 bool ConnectionImpl::receive_frame() {
   std::array<std::uint8_t, kMpaFrameSize + kMaxPrivateData + 1> buffer;
   const std::size_t want = std::min(session_.wanted(), buffer.size());
-  const ssize_t n = os::calls::recv(socket_.get(), buffer.data(), want, MSG_DONTWAIT);
+  const ssize_t n = socket_.receive(std::span(buffer).first(want));
   if (n > 0) {
-    const std::span<const std::uint8_t> got(buffer.data(), static_cast<std::size_t>(n));
-    if (trace_ != nullptr) trace_->rx(got);
-    session_.arrived(got);
+    session_.arrived({buffer.data(), static_cast<std::size_t>(n)});
     return true;
   }
   if (n == 0) {
-    if (trace_ != nullptr) trace_->rx_fin();
     session_.peer_closed();
     return true;
   }
   if (errno == EINTR) return true;
   if (errno == EAGAIN) {
-    watch(EPOLLIN);
+    socket_.watch(EPOLLIN);
   } else {
     session_.transport_lost(io::error_from_errno(errno));
   }
@@ -264,17 +216,6 @@ bool ConnectionImpl::receive_frame() {
 
 // --- hand-over ---
 
-std::uint32_t ConnectionImpl::choose_max_ulpdu(bool crc, bool markers) const {
-  const std::uint32_t one_segment = mulpdu(io::effective_mss(socket_.get()), markers);
-  switch (fpdu_) {
-    case FpduPolicy::kMss: return one_segment;
-    case FpduPolicy::kCapped: return kCappedUlpdu;
-    case FpduPolicy::kLarge: return kMaxUlpdu;
-    case FpduPolicy::kAuto: break;
-  }
-  return io::is_loopback_path(local_, peer_) ? large_ulpdu(crc) : one_segment;
-}
-
 proto::StreamParams ConnectionImpl::stream_params() {
   const proto::Negotiated& agreed = session_.agreed();
   const Config& config = device_->config();
@@ -282,13 +223,15 @@ proto::StreamParams ConnectionImpl::stream_params() {
       proto::stream_params(agreed, config.nudge_wait, config.first_fpdu_wait);
   params.id = qp_->stream_id();
   params.hold_completions = config.completions == CompletionMode::kAcked;
-  params.max_ulpdu = choose_max_ulpdu(agreed.crc, agreed.tx_markers);
+  const bool inside = io::is_loopback_path(local_, peer_);
+  params.max_ulpdu = choose_max_ulpdu(fpdu_, inside, agreed.crc,
+                                      mulpdu(io::effective_mss(socket_.get()), agreed.tx_markers));
   if (fpdu_ == FpduPolicy::kAuto && params.max_ulpdu < large_ulpdu(agreed.crc)) {
     params.max_ulpdu_known = large_ulpdu(agreed.crc);
   }
   params.recv_wait = config.recv_wait;
   params.close_timeout = config.close_timeout;
-  if (io::is_loopback_path(local_, peer_)) params.path = path_;
+  if (inside) params.path = path_;
 
   info_.initiator = agreed.initiator;
   info_.mpa_revision = agreed.revision;
@@ -311,13 +254,11 @@ void ConnectionImpl::hand_over(Lock& lock) {
                   "path=ring, and the peer is not on this machine");
     return;
   }
-  unwatch();
-  clear_timer();
   std::unique_ptr<io::Transport> transport;
   if (params.path) {
-    transport = std::make_unique<io::PathTransport>(std::move(socket_));
+    transport = std::make_unique<io::PathTransport>(socket_.hand_over());
   } else {
-    transport = std::make_unique<io::TcpTransport>(std::move(socket_));
+    transport = std::make_unique<io::TcpTransport>(socket_.hand_over());
   }
   phase_ = Phase::kAttaching;
   const std::shared_ptr<QueuePairImpl> qp = qp_;
@@ -333,14 +274,6 @@ void ConnectionImpl::hand_over(Lock& lock) {
   phase_ = Phase::kUp;
   // The QP may have called back already: what it said comes after what is said now.
   session_.stream_running(os::now());
-}
-
-void ConnectionImpl::abort_stream(Lock& lock) {
-  const std::shared_ptr<QueuePairImpl> qp = qp_;
-  lock.unlock();
-  qp->abort();
-  lock.relock();
-  lock.dispose(qp);
 }
 
 }  // namespace weft::verbs
