@@ -1,6 +1,5 @@
 #include "verbs/device.h"
 
-#include <algorithm>
 #include <new>
 
 #include "os/cancel.h"
@@ -27,11 +26,6 @@ Result<std::shared_ptr<Device>> Device::open(const Config& config) {
 namespace verbs {
 
 namespace {
-
-constexpr std::uint32_t kNumberMask = (1U << 24U) - 1;
-// Lines about refused set-ups: this many per second at most, so that no scanner fills the disk.
-constexpr std::uint32_t kRefusedLinesMax = 10;
-constexpr Duration kRefusedWindow{1'000'000'000};
 
 bool acceptable(const Config& c) {
   const auto positive = [](std::chrono::nanoseconds d) { return d.count() > 0; };
@@ -66,11 +60,7 @@ std::size_t limit_of(ObjectKind kind) {
 }  // namespace
 
 DeviceImpl::DeviceImpl(const Config& config, std::uint64_t secret)
-    : config_(config),
-      stags_(secret, &random_u32, limits::kMemoryRegions),
-      batches_(config.send_memory_bytes),
-      ticks_per_us_(os::ticks_per_us()),
-      cores_(os::usable_cores()) {}
+    : config_(config), memory_(secret), batches_(config.send_memory_bytes) {}
 
 Result<std::shared_ptr<DeviceImpl>> DeviceImpl::create(const Config& config) {
   const os::NoCancel guard;
@@ -81,11 +71,9 @@ Result<std::shared_ptr<DeviceImpl>> DeviceImpl::create(const Config& config) {
 }
 
 Status DeviceImpl::init() {
-  if (!stags_.has_index()) return fail(Error::kNoMemory);
+  if (!memory_.stags.has_index()) return fail(Error::kNoMemory);
   if (auto log = os::configure_log(config_.log, config_.log_file); !log) return log;
-  auto events = os::SignalQueue<AsyncEvent>::create();
-  if (!events) return fail(events.error());
-  async_events_ = std::move(*events);
+  if (auto opened = async_events_.open(); !opened) return opened;
   if (auto engines = create_engines(); !engines) return engines;
   rings_.start(engine(), io::handler_within(weak_from_this(), &rings_));
   peer_watch_ = std::make_unique<PeerWatch>(*this);
@@ -114,7 +102,7 @@ DeviceImpl::~DeviceImpl() {
   }
   const os::NoCancel guard;
   peer_directory_.reset();
-  page_.reset();
+  page_.remove();
 }
 
 std::shared_ptr<DeviceImpl> DeviceImpl::self() {
@@ -171,18 +159,8 @@ std::size_t DeviceImpl::users() const {
   return sum;
 }
 
-std::uint32_t DeviceImpl::take_number() {
-  const os::MutexLock lock(registry_mutex_);
-  do {
-    next_number_ = (next_number_ + 1) & kNumberMask;
-  } while (next_number_ == 0 || !numbers_.insert(next_number_).second);
-  return next_number_;
-}
-
 void DeviceImpl::free_number(std::uint32_t number) {
-  if (!usable()) return;
-  const os::MutexLock lock(registry_mutex_);
-  numbers_.erase(number);
+  if (usable()) numbers_.give_back(number);
 }
 
 Result<std::uint32_t> DeviceImpl::take_qp_number() {
@@ -196,99 +174,16 @@ void DeviceImpl::free_qp_number(std::uint32_t number) {
   if (usable()) peer_directory_->free_number(number);
 }
 
-void DeviceImpl::add_source(const CounterSource* source) {
-  const os::MutexLock lock(registry_mutex_);
-  sources_.insert(source);
-}
-
 void DeviceImpl::remove_source(const CounterSource* source) {
-  if (!usable()) return;
-  const os::MutexLock lock(registry_mutex_);
-  if (sources_.erase(source) != 0) source->add_counters(retired_);
+  if (usable()) sources_.remove(source);
 }
-
-// --- asynchronous events ---
 
 void DeviceImpl::raise(AsyncEvent event) {
-  if (!usable()) return;
-  os::log(LogLevel::kDebug, "asynchronous event: {}", describe(event.type));
-  const os::MutexLock lock(async_mutex_);
-  const AsyncEventType type = event.type;
-  const auto* const sink = &async_sink_;
-  // Whoever raises it is in the middle of something, and can't do it again.
-  const auto queued = os::guarded([&]() -> Status {
-    if (*sink) {
-      (*sink)(event);
-    } else if (!async_events_->push_below(std::move(event), limits::kAsyncEvents)) {
-      return fail(Error::kLimitExceeded);
-    }
-    return {};
-  });
-  if (queued) return;
-  static_cast<void>(os::guarded([&]() -> Status {
-    os::log(
-        LogLevel::kError, "an asynchronous event is lost ({}): {}",
-        queued.error() == Error::kLimitExceeded ? "too many wait unread" : describe(queued.error()),
-        describe(type));
-    return {};
-  }));
-}
-
-Result<AsyncEvent> DeviceImpl::next_async_event(std::optional<std::chrono::nanoseconds> timeout) {
-  return async_events_->next(timeout);
+  if (usable()) async_events_.raise(std::move(event));
 }
 
 void DeviceImpl::set_async_sink(std::function<void(const AsyncEvent&)> sink) {
-  if (!usable()) return;
-  const os::MutexLock lock(async_mutex_);
-  async_sink_ = std::move(sink);
-  if (!async_sink_) return;
-  while (auto event = async_events_->try_pop()) async_sink_(*event);
-}
-
-// --- set-ups ---
-
-void DeviceImpl::note_refused(LogLevel level, std::string_view who, std::string_view why) {
-  refused_.fetch_add(1, std::memory_order_relaxed);
-  if (!os::log_enabled(level)) return;
-  if (level != LogLevel::kWarning) {
-    os::log(level, "set-up with {} ended: {}", who, why);
-    return;
-  }
-  const os::MutexLock lock(refused_mutex_);
-  const Instant time = os::now();
-  if (time - refused_window_ >= kRefusedWindow) {
-    if (refused_silent_ != 0) {
-      os::log(LogLevel::kWarning, "{} more set-ups refused", refused_silent_);
-    }
-    refused_window_ = time;
-    refused_lines_ = refused_silent_ = 0;
-  }
-  if (refused_lines_ == kRefusedLinesMax) {
-    ++refused_silent_;
-    return;
-  }
-  ++refused_lines_;
-  os::log(LogLevel::kWarning, "set-up with {} refused: {}", who, why);
-}
-
-void DeviceImpl::ensure_page() {
-  const os::NoCancel guard;
-  const os::MutexLock lock(page_mutex_);
-  if (page_tried_) return;
-  page_tried_ = true;
-  auto page = os::guarded([this] {
-    return io::CountersPublisher::create(engine(),
-                                         [this](io::CountersPage& out) { fill_page(out); });
-  });
-  if (page) {
-    page_ = std::move(*page);
-  } else if (page.error() == Error::kNoSpace) {
-    os::log(LogLevel::kWarning,
-            "no room in XDG_RUNTIME_DIR or /dev/shm: `weft stat` cannot show this process");
-  } else {
-    os::log(LogLevel::kInfo, "no page of counters: {}", describe(page.error()));
-  }
+  if (usable()) async_events_.set_sink(std::move(sink));
 }
 
 }  // namespace verbs

@@ -13,7 +13,6 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "io/counters_page.h"
 #include "io/engine.h"
@@ -21,16 +20,22 @@
 #include "os/fork.h"
 #include "os/lock.h"
 #include "os/log.h"
-#include "os/signal_queue.h"
+#include "os/ticks.h"
 #include "progress/host.h"
 #include "progress/rings.h"
 #include "progress/shard.h"
 #include "proto/counters.h"
 #include "proto/stag_table.h"
 #include "trace/pcap.h"
+#include "verbs/async_events.h"
+#include "verbs/counter_sources.h"
 #include "verbs/half_open.h"
+#include "verbs/number_pool.h"
 #include "verbs/pools.h"
+#include "verbs/random.h"
 #include "verbs/refused_peers.h"
+#include "verbs/setup_record.h"
+#include "verbs/shards_of_device.h"
 
 namespace weft::verbs {
 
@@ -38,13 +43,6 @@ class CompletionQueueImpl;
 class MemoryWindowImpl;
 class PeerWatch;
 class PeerDirectory;
-
-// Adds its counters to a sum: a QP, a CQ. Any thread, at any time between add and remove.
-class CounterSource {
- public:
-  virtual ~CounterSource() = default;
-  virtual void add_counters(Counters& sum) const = 0;
-};
 
 enum class ObjectKind : std::uint8_t {
   kPd,
@@ -58,6 +56,39 @@ enum class ObjectKind : std::uint8_t {
   kListener
 };
 inline constexpr std::size_t kObjectKinds = 9;
+
+// What STags name. Lookups from any thread; changes with the mutex held.
+struct MemoryOfDevice {
+  explicit MemoryOfDevice(std::uint64_t secret)
+      : stags(secret, &random_u32, limits::kMemoryRegions) {}
+  std::mutex mutex;
+  proto::StagTable stags;
+  // Windows by STag index, so that a bind in a send queue finds its object.
+  std::unordered_map<std::uint32_t, MemoryWindowImpl*> windows;
+};
+
+// The page that shows a device's counters to other processes.
+class PageOfDevice {
+ public:
+  // Makes it, the first time. Where it can't be had, the log says so, and there is none.
+  void ensure(io::Engine& engine, std::function<void(io::CountersPage&)> fill);
+  void remove() {
+    const os::MutexLock lock(mutex_);
+    page_.reset();
+  }
+
+ private:
+  os::Mutex mutex_;
+  bool tried_ WEFT_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<io::CountersPublisher> page_ WEFT_GUARDED_BY(mutex_);
+};
+
+// The machine, as far as this process may use it.
+struct MachineOfDevice {
+  std::uint64_t ticks_per_us = os::ticks_per_us();
+  unsigned cores = os::usable_cores();
+  os::Cores all;
+};
 
 class DeviceImpl final : public Device, public progress::ProgressHost {
  public:
@@ -74,9 +105,11 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
       std::shared_ptr<EventChannel> channel) override;
   [[nodiscard]] Result<std::shared_ptr<Listener>> create_listener(
       std::shared_ptr<EventChannel> channel) override;
-  [[nodiscard]] int async_fd() const override { return async_events_->fd(); }
+  [[nodiscard]] int async_fd() const override { return async_events_.fd(); }
   [[nodiscard]] Result<AsyncEvent> next_async_event(
-      std::optional<std::chrono::nanoseconds> timeout) override;
+      std::optional<std::chrono::nanoseconds> timeout) override {
+    return async_events_.next(timeout);
+  }
   void set_async_sink(std::function<void(const AsyncEvent&)> sink) override;
   [[nodiscard]] Counters counters() const override;
   [[nodiscard]] std::size_t users() const override;
@@ -94,11 +127,11 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
   [[nodiscard]] CarryBuffers& carries() noexcept { return carries_; }
 
   // Lookups from any thread; changes with stag_mutex() held.
-  [[nodiscard]] proto::StagTable& stags() noexcept override { return stags_; }
-  [[nodiscard]] std::mutex& stag_mutex() noexcept { return stag_mutex_; }
+  [[nodiscard]] proto::StagTable& stags() noexcept override { return memory_.stags; }
+  [[nodiscard]] std::mutex& stag_mutex() noexcept { return memory_.mutex; }
   // Windows by STag index, so that a bind in a send queue finds its object. With stag_mutex() held.
   [[nodiscard]] std::unordered_map<std::uint32_t, MemoryWindowImpl*>& windows() noexcept {
-    return windows_;
+    return memory_.windows;
   }
 
   // One more object of a kind; release() when it is gone.   kLimitExceeded, kBadState (forked)
@@ -107,7 +140,7 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
   [[nodiscard]] std::size_t count(ObjectKind kind) const noexcept;
 
   // Numbers of PDs and SRQs: 24 bits, never 0, reused late. free_number() when it is gone.
-  [[nodiscard]] std::uint32_t take_number();
+  [[nodiscard]] std::uint32_t take_number() { return numbers_.take(); }
   void free_number(std::uint32_t number);
   // Likewise of QPs; with personality roce they say where the QP is found.
   //   as PeerDirectory::take_number()
@@ -117,18 +150,16 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
   [[nodiscard]] PeerDirectory* peer_directory() noexcept { return peer_directory_.get(); }
 
   // `source` counts in counters() until it is removed, when its last values are kept.
-  void add_source(const CounterSource* source);
+  void add_source(const CounterSource* source) { sources_.add(source); }
   void remove_source(const CounterSource* source);
 
-  // Queues an event, or hands it to the sink. If limits::kAsyncEvents wait, the event is lost and
-  // the log says so. Takes no lock of the caller's: may be called with QP or CQ locks held, since
-  // sinks may not call back into the engine.
-  void raise(AsyncEvent event);
+  void raise(AsyncEvent event);  // as AsyncEvents::raise()
 
-  // A set-up that ended, for the counters; a refused one also gets a line in the log
-  // (rate-limited).
-  void note_opened() noexcept { opened_.fetch_add(1, std::memory_order_relaxed); }
-  void note_refused(LogLevel level, std::string_view who, std::string_view why);
+  // A set-up that ended, for the counters; a refused one also gets a line in the log.
+  void note_opened() noexcept { setups_.note_opened(); }
+  void note_refused(LogLevel level, std::string_view who, std::string_view why) {
+    setups_.note_refused(level, who, why);
+  }
 
   // --- shards ---
 
@@ -142,9 +173,11 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
   // --- ProgressHost ---
   [[nodiscard]] const Config& settings() const noexcept override { return config_; }
   void note_without_batch() override;
-  [[nodiscard]] std::uint64_t ticks_per_us() const noexcept override { return ticks_per_us_; }
-  [[nodiscard]] unsigned cores() const noexcept override { return cores_; }
-  [[nodiscard]] const os::Cores& machine_cores() const noexcept override { return machine_cores_; }
+  [[nodiscard]] std::uint64_t ticks_per_us() const noexcept override {
+    return machine_.ticks_per_us;
+  }
+  [[nodiscard]] unsigned cores() const noexcept override { return machine_.cores; }
+  [[nodiscard]] const os::Cores& machine_cores() const noexcept override { return machine_.all; }
   void note_up(int delta) override;
   [[nodiscard]] progress::Rings& rings() noexcept override { return rings_; }
   [[nodiscard]] RefusedPeers& refused_peers() noexcept { return refused_peers_; }
@@ -159,61 +192,36 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
   DeviceImpl(const Config& config, std::uint64_t secret);
   [[nodiscard]] Status init();
   [[nodiscard]] Status create_engines();
-  [[nodiscard]] Result<std::shared_ptr<progress::Shard>> new_shard() WEFT_REQUIRES(shards_mutex_);
-  [[nodiscard]] std::vector<std::shared_ptr<progress::Shard>> live_shards();
   void send_when_the_process_exits();
   void end_stalled_lanes();
   void fill_page(io::CountersPage& page) const;
 
   const Config config_;
   const os::ForkGuard fork_;
+  const MachineOfDevice machine_;
 
-  std::mutex stag_mutex_;
-  proto::StagTable stags_;
-  std::unordered_map<std::uint32_t, MemoryWindowImpl*> windows_;
-
+  MemoryOfDevice memory_;
   BatchPool batches_;
   CarryBuffers carries_;
 
   std::array<std::atomic<std::uint32_t>, kObjectKinds> counts_{};
+  NumberPool numbers_;
+  CounterSources sources_;
+  AsyncEvents async_events_;
+  SetupRecord setups_;
 
-  mutable os::Mutex registry_mutex_;
-  std::uint32_t next_number_ WEFT_GUARDED_BY(registry_mutex_) = 0;
-  std::unordered_set<std::uint32_t> numbers_ WEFT_GUARDED_BY(registry_mutex_);
-  std::unordered_set<const CounterSource*> sources_ WEFT_GUARDED_BY(registry_mutex_);
-  Counters retired_ WEFT_GUARDED_BY(registry_mutex_);
-
-  os::Mutex async_mutex_;
-  std::unique_ptr<os::SignalQueue<AsyncEvent>> async_events_;
-  std::function<void(const AsyncEvent&)> async_sink_ WEFT_GUARDED_BY(async_mutex_);
-
-  const std::uint64_t ticks_per_us_;
-  const unsigned cores_;
-  const os::Cores machine_cores_;
-  os::Mutex shards_mutex_;  // before a channel's
-  std::vector<std::weak_ptr<progress::Shard>> shards_ WEFT_GUARDED_BY(shards_mutex_);
-  std::size_t next_home_ WEFT_GUARDED_BY(shards_mutex_) = 0;
-
-  std::atomic<std::uint64_t> opened_{0}, refused_{0};
+  ShardsOfDevice shards_;
+  BatchShortage shortage_;
   std::atomic<int> up_{0};
-  std::atomic<std::int64_t> last_shortage_{0};  // of batches, as Instant
-  Instant last_relief_;                         // the background thread's, with the next
-  Duration stalled_min_{0};
   progress::Rings rings_;
   RefusedPeers refused_peers_, asking_peers_;
   HalfOpenOfDevice half_open_;
-  os::Mutex refused_mutex_;
-  Instant refused_window_ WEFT_GUARDED_BY(refused_mutex_){};
-  std::uint32_t refused_lines_ WEFT_GUARDED_BY(refused_mutex_) = 0;
-  std::uint32_t refused_silent_ WEFT_GUARDED_BY(refused_mutex_) = 0;
 
-  os::Mutex page_mutex_;
-  bool page_tried_ WEFT_GUARDED_BY(page_mutex_) = false;
   std::unique_ptr<trace::Tracer> tracer_;
   std::unique_ptr<PeerWatch> peer_watch_;
   // Their threads end before what is above them goes.
   std::vector<std::unique_ptr<io::Engine>> engines_;
-  std::unique_ptr<io::CountersPublisher> page_;
+  PageOfDevice page_;
   std::unique_ptr<PeerDirectory> peer_directory_;
 };
 

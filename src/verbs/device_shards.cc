@@ -27,7 +27,7 @@ constexpr Duration kShortageOver{5'000'000'000};
 
 Status DeviceImpl::create_engines() {
   std::size_t wanted = config_.background_threads;
-  if (wanted == 0) wanted = std::max(1U, cores_ / kCoresPerThread);
+  if (wanted == 0) wanted = std::max(1U, machine_.cores / kCoresPerThread);
   for (std::size_t i = 0; i < wanted; ++i) {
     auto engine = io::Engine::create();
     if (!engine) return fail(engine.error());
@@ -36,38 +36,60 @@ Status DeviceImpl::create_engines() {
   return {};
 }
 
-Result<std::shared_ptr<Shard>> DeviceImpl::new_shard() {
-  io::Engine& home = *engines_[next_home_++ % engines_.size()];
-  std::erase_if(shards_, [](const std::weak_ptr<Shard>& s) { return s.expired(); });
-  const auto neighbour = shards_.empty() ? nullptr : shards_.back().lock();
-  auto shard = Shard::create(self(), home, neighbour.get());
-  if (!shard) return shard;
-  shards_.push_back(*shard);
+Result<std::shared_ptr<Shard>> ShardsOfDevice::create(
+    const std::shared_ptr<progress::ProgressHost>& host, Homes homes) {
+  io::Engine& home = *homes[next_home_++ % homes.size()];
+  std::erase_if(all_, [](const std::weak_ptr<Shard>& s) { return s.expired(); });
+  const auto neighbour = all_.empty() ? nullptr : all_.back().lock();
+  auto shard = Shard::create(host, home, neighbour.get());
+  if (shard) all_.push_back(*shard);
   return shard;
 }
 
-std::vector<std::shared_ptr<Shard>> DeviceImpl::live_shards() {
-  const os::MutexLock lock(shards_mutex_);
+std::vector<std::shared_ptr<Shard>> ShardsOfDevice::live() {
+  const os::MutexLock lock(mutex_);
   std::vector<std::shared_ptr<Shard>> out;
-  for (const auto& weak : shards_) {
+  for (const auto& weak : all_) {
     if (auto shard = weak.lock()) out.push_back(std::move(shard));
   }
   return out;
 }
 
-Result<std::shared_ptr<Shard>> DeviceImpl::shard_for(CompletionQueueImpl& recv_cq,
-                                                     CompletionQueueImpl& send_cq) {
-  const os::MutexLock lock(shards_mutex_);
+Result<std::shared_ptr<Shard>> ShardsOfDevice::take(
+    const std::shared_ptr<progress::ProgressHost>& host, Homes homes, CompletionQueueImpl& recv_cq,
+    CompletionQueueImpl& send_cq) {
+  const os::MutexLock lock(mutex_);
   std::shared_ptr<Shard> shard = recv_cq.shards().first();
   if (shard == nullptr) shard = send_cq.shards().first();
   if (shard == nullptr) {
-    auto made = new_shard();
+    auto made = create(host, homes);
     if (!made) return made;
     shard = std::move(*made);
   }
   recv_cq.add_shard(shard);
   send_cq.add_shard(shard);
   return shard;
+}
+
+Result<std::shared_ptr<Shard>> DeviceImpl::shard_for(CompletionQueueImpl& recv_cq,
+                                                     CompletionQueueImpl& send_cq) {
+  return shards_.take(self(), engines_, recv_cq, send_cq);
+}
+
+bool BatchShortage::note(Instant now) noexcept {
+  std::int64_t last = noted_.load(std::memory_order_relaxed);
+  if (now - Instant{last} < kShortagePause) return false;
+  return noted_.compare_exchange_strong(last, now.ns, std::memory_order_relaxed);
+}
+
+Duration BatchShortage::limit(Instant now) noexcept {
+  if (now - relieved_ > kShortageOver) stalled_min_ = kStalledAtFirst;
+  relieved_ = now;
+  return stalled_min_;
+}
+
+void BatchShortage::lower_limit() noexcept {
+  stalled_min_ = std::max(stalled_min_ / 2, kStalledMin);
 }
 
 // A program may leave with exit() as soon as it has its last message, while the Ack still waits for
@@ -85,21 +107,18 @@ void DeviceImpl::send_when_the_process_exits() {
     for (const auto& weak : devices) {
       const auto device = weak.lock();
       if (device == nullptr || !device->usable()) continue;
-      for (const auto& shard : device->live_shards()) shard->send_at_exit();
+      for (const auto& shard : device->shards_.live()) shard->send_at_exit();
     }
   });
   static_cast<void>(registered);
 }
 
 void DeviceImpl::check_peers(Instant now) {
-  for (const auto& shard : live_shards()) shard->check_peers(now);
+  for (const auto& shard : shards_.live()) shard->check_peers(now);
 }
 
 void DeviceImpl::note_without_batch() {
-  const Instant now = os::now();
-  std::int64_t last = last_shortage_.load(std::memory_order_relaxed);
-  if (now - Instant{last} < kShortagePause) return;
-  if (!last_shortage_.compare_exchange_strong(last, now.ns, std::memory_order_relaxed)) return;
+  if (!shortage_.note(os::now())) return;
   (void)engine().post([weak = weak_from_this()] {
     const auto device = std::static_pointer_cast<DeviceImpl>(weak.lock());
     if (device != nullptr) device->end_stalled_lanes();
@@ -109,13 +128,12 @@ void DeviceImpl::note_without_batch() {
 // Many peers may take nothing, one after another: then each one gets less time than the last.
 void DeviceImpl::end_stalled_lanes() {
   const Instant now = os::now();
-  if (now - last_relief_ > kShortageOver) stalled_min_ = kStalledAtFirst;
-  last_relief_ = now;
+  const Duration limit = shortage_.limit(now);
   std::vector<Shard::Stalled> stalled;
-  for (const auto& shard : live_shards()) shard->add_stalled(stalled);
-  std::erase_if(stalled, [&](const Shard::Stalled& s) { return now - s.since < stalled_min_; });
+  for (const auto& shard : shards_.live()) shard->add_stalled(stalled);
+  std::erase_if(stalled, [&](const Shard::Stalled& s) { return now - s.since < limit; });
   if (stalled.empty()) return;
-  stalled_min_ = std::max(stalled_min_ / 2, kStalledMin);
+  shortage_.lower_limit();
   os::log(LogLevel::kWarning,
           "sending needs more memory than send_memory allows: {} connections whose peers take "
           "nothing are ended",
