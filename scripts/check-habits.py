@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Checks habits that new code does not take up.
+
+  scripts/check-habits.py              where there are more of them than LEFT says, or fewer
+  scripts/check-habits.py --all RULE   each line that a rule finds
+
+Rules, for src and include:
+  opening   a comment that begins with Who, What, Of, So many or Likewise: say who does what
+  words     "in vain", "seldom", "none is" in a comment
+  mutex     std::mutex and its kin outside of os: os::Mutex has annotations that clang checks
+  output    fprintf and std::cerr outside of os/log
+"""
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CODE = (".h", ".c", ".cc")
+RULES = {
+    "opening": re.compile(r"(?<!//)(?<!// )//+ (?:Who|What|Of|So many|Likewise)\b"),
+    "words": re.compile(r"//.*\b(?:in vain|seldom|none is)\b", re.I),
+    "mutex": re.compile(r"\bstd::(?:recursive_|shared_|timed_)?(?:mutex|condition_variable|lock_guard|"
+                        r"unique_lock|scoped_lock|shared_lock)\b"),
+    "output": re.compile(r"\bfprintf\(|std::cerr\b"),
+}
+ALLOWED = {"mutex": ("src/os/",), "output": ("src/os/log",)}
+
+# What is left of them, by room. The numbers only go down: where there are fewer now, lower them here.
+LEFT = {
+    "mutex include/weft": 1,
+    "mutex src/exs": 91,
+    "mutex src/files": 20,
+    "mutex src/ibverbs": 44,
+    "mutex src/io": 8,
+    "mutex src/rdmacm": 34,
+    "mutex src/readsend": 8,
+    "mutex src/rsockets": 64,
+    "mutex src/sockets": 43,
+    "mutex src/trace": 7,
+    "mutex src/verbs": 70,
+    "opening include/weft": 14,
+    "opening src/base": 4,
+    "opening src/exs": 17,
+    "opening src/files": 34,
+    "opening src/ibverbs": 18,
+    "opening src/io": 8,
+    "opening src/lwip": 2,
+    "opening src/os": 12,
+    "opening src/progress": 13,
+    "opening src/proto": 46,
+    "opening src/rddp": 13,
+    "opening src/rdmacm": 15,
+    "opening src/readsend": 1,
+    "opening src/roce": 6,
+    "opening src/rsockets": 9,
+    "opening src/shm": 4,
+    "opening src/sockets": 35,
+    "opening src/trace": 1,
+    "opening src/verbs": 43,
+    "opening src/wire": 7,
+    "output src/exs": 1,
+    "output src/files": 3,
+    "output src/ibverbs": 5,
+    "output src/rdmacm": 2,
+    "output src/sockets": 3,
+    "words include/weft": 1,
+    "words src/exs": 1,
+    "words src/files": 2,
+    "words src/io": 1,
+    "words src/proto": 4,
+    "words src/rddp": 1,
+    "words src/rsockets": 2,
+    "words src/verbs": 4,
+}
+
+
+def lines():
+    out = subprocess.run(["git", "ls-files", "-z", "src", "include"], cwd=ROOT, check=True,
+                         capture_output=True)
+    for name in out.stdout.decode().split("\0"):
+        if name.endswith(CODE) and (ROOT / name).is_file():
+            for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").split("\n"), 1):
+                yield name, number, line
+
+
+def is_continuation(before, line):
+    """A comment's later line may begin with any word."""
+    return before.lstrip().startswith("//") and line.lstrip().startswith("//")
+
+
+def found():
+    before = ""
+    for name, number, line in lines():
+        for rule, pattern in RULES.items():
+            if name.startswith(ALLOWED.get(rule, ())) or not pattern.search(line):
+                continue
+            if rule == "opening" and number > 1 and is_continuation(before, line):
+                continue
+            yield rule, name, number, line
+        before = line
+
+
+def main():
+    if "--all" in sys.argv[1:]:
+        for rule, name, number, line in found():
+            if rule == sys.argv[-1]:
+                print(f"{name}:{number}: {line.strip()}")
+        return 0
+    counts = Counter()
+    for rule, name, _, _ in found():
+        room = "/".join(name.split("/")[:2])
+        counts[f"{rule} {room}"] += 1
+    problems = []
+    for key in sorted(counts.keys() | LEFT.keys()):
+        now, left = counts[key], LEFT.get(key, 0)
+        rule = key.split()[0]
+        if now > left:
+            problems.append(f"{key}: {now}, {left} are allowed; see scripts/check-habits.py --all {rule}")
+        elif now < left:
+            problems.append(f"{key}: {now}; write that into LEFT of check-habits.py, which has {left}")
+    for problem in problems:
+        print(problem)
+    print(f"habits: {sum(counts.values())} left, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

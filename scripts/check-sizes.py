@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Checks that no file has more than 500 lines, and no function more than 60.
+
+  scripts/check-sizes.py          what is beyond, or is in a list below and need not be
+  scripts/check-sizes.py --all    every file and function that is beyond, longest first
+
+C, C++ and Python that git tracks, tests included. A function of C or C++ is found by its form,
+which clang-format gives it: from the line that opens its body to the brace in the column where that
+line begins.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CODE = (".h", ".c", ".cc")
+LINES_MAX = 500
+FUNCTION_MAX = 60
+
+# Those that have not been divided yet. No name is to be added without a reason beside it, and the
+# numbers only go down: what is shorter now is to be lowered here.
+FILES = {
+    "src/files/client/push.cc": 517,
+    "src/files/mount/remote.cc": 615,
+    "src/files/protocol/tree.cc": 633,
+    "src/sockets/preload/preload_setup.cc": 755,
+    "src/sockets/socket_channel.cc": 666,
+    "src/verbs/listener.cc": 523,
+    "tests/boards/board_test.py": 511,
+    "tests/exs/calls_test.cc": 684,
+    "tests/interop/matrix.py": 679,
+    "tests/interop/vm/vm.py": 516,
+    "tests/loopback/cli_test.py": 683,
+    "tests/loopback/data_test.py": 745,
+    "tests/loopback/data_trust_test.py": 568,
+    "tests/loopback/placement_test.cc": 504,
+    "tests/model/progress_model.h": 732,
+    "tests/programs/cancel_steps_test.cc": 518,
+    "tests/programs/cm_test.cc": 509,
+    "tests/programs/socket_faults.py": 647,
+    "tests/programs/socket_programs.py": 540,
+    "tests/programs/socket_scenarios.py": 805,
+    "tests/programs/socket_scenarios_more.py": 503,
+    "tests/programs/verbs_objects_test.cc": 523,
+    "tests/sim/sim_pair_test.cc": 506,
+    "tests/unit/proto_startup_test.cc": 603,
+    "tests/unit/verbs_listener_test.cc": 518,
+    "tests/unit/verbs_wiring_test.cc": 558,
+    "tools/exs-perf/workload.cc": 530,
+}
+FUNCTIONS = {
+    "src/files/protocol/data_protocol.cc get_fields": 69,
+    "src/files/protocol/data_protocol.cc put_fields": 66,
+    "src/proto/stream_tx_work.cc StreamTx::start_wqe": 64,
+    "src/sockets/socket_channel.cc Channel::try_transmit": 77,
+    "tests/exs/c_program.c main": 61,
+    "tests/exs/hostile_test.cc lies": 96,
+    "tests/interop/matrix.py operations": 79,
+    "tests/interop/matrix.py startup": 73,
+    "tests/model/progress_model.h in_run": 96,
+    "tests/rddp/memory_test.cc Memory.AConnectionThatIsUpTakesNone": 63,
+    "tools/weft/run/run.cc add_options": 63,
+}
+
+NOT_A_FUNCTION = re.compile(r"\s*(namespace|class|struct|enum|union|if|for|while|switch|do|else|extern|"
+                            r"return|case)\b")
+ENDS_BEFORE = (";", "{", "}", ":", "\\")
+NAME = re.compile(r"([\w:~]+)\(")
+
+
+def tracked():
+    out = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True)
+    return [n for n in out.stdout.decode().split("\0") if n and (ROOT / n).is_file()]
+
+
+def functions_of_python(text):
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.name, node.end_lineno - node.lineno + 1
+
+
+def first_line(lines, at):
+    """Of the declaration that line `at` ends."""
+    while at > 0:
+        before = lines[at - 1].rstrip()
+        if not before or before.endswith(ENDS_BEFORE) or before.lstrip().startswith(("//", "*", "#")):
+            break
+        at -= 1
+    return at
+
+
+def functions_of_c(lines):
+    inside_until = 0
+    for at, line in enumerate(lines):
+        if at < inside_until or not line.endswith("{") or line.lstrip().startswith("//"):
+            continue
+        first = first_line(lines, at)
+        whole = " ".join(part.strip() for part in lines[first:at + 1])
+        before = whole.split("(")[0]
+        if "(" not in whole or "=" in before or whole.startswith("{") or NOT_A_FUNCTION.match(whole):
+            continue
+        column = len(lines[first]) - len(lines[first].lstrip())
+        end = next((n for n in range(at + 1, len(lines)) if lines[n].startswith(" " * column + "}")), None)
+        if end is None:
+            continue
+        inside_until = end
+        test = re.match(r"TEST\w*\((\w+), (\w+)\)", whole)
+        name = NAME.search(whole)
+        yield f"{test[1]}.{test[2]}" if test else name[1] if name else before.strip(), end - first + 1
+
+
+def sizes():
+    """(what, name, lines) of each file, then of each of its functions."""
+    for name in tracked():
+        if not name.endswith((*CODE, ".py")):
+            continue
+        text = (ROOT / name).read_text(encoding="utf-8")
+        lines = text.split("\n")
+        yield "file", name, len(lines) - 1
+        found = functions_of_python(text) if name.endswith(".py") else functions_of_c(lines)
+        for function, length in found:
+            yield "function", f"{name} {function}", length
+
+
+def beyond():
+    limits = {"file": LINES_MAX, "function": FUNCTION_MAX}
+    return {(what, name): lines for what, name, lines in sizes() if lines > limits[what]}
+
+
+def main():
+    found = beyond()
+    if "--all" in sys.argv[1:]:
+        for (what, name), lines in sorted(found.items(), key=lambda item: -item[1]):
+            print(f"{lines:5} {what} {name}")
+        return 0
+    listed = {**{("file", n): k for n, k in FILES.items()},
+              **{("function", n): k for n, k in FUNCTIONS.items()}}
+    problems = []
+    for key in sorted(found.keys() | listed.keys()):
+        lines, known = found.get(key), listed.get(key)
+        what, name = key
+        if known is None:
+            limit = LINES_MAX if what == "file" else FUNCTION_MAX
+            problems.append(f"{name}: a {what} of {lines} lines, the limit is {limit}")
+        elif lines is None:
+            problems.append(f"{name}: within the limit now, so it leaves the list of check-sizes.py")
+        elif lines > known:
+            problems.append(f"{name}: {lines} lines, and check-sizes.py lets it have {known}")
+        elif lines < known:
+            problems.append(f"{name}: {lines} lines now; write that in check-sizes.py, which has {known}")
+    for problem in problems:
+        print(problem)
+    print(f"sizes: {len(listed)} longer than they should be, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
