@@ -22,13 +22,14 @@ CODE = (".h", ".c", ".cc")
 RULES = {
     "opening": re.compile(r"(?<!//)(?<!// )//+ (?:Who|What|Of|So many|Likewise)\b"),
     "words": re.compile(r"//.*\b(?:in vain|seldom|none is)\b", re.I),
-    "mutex": re.compile(r"\bstd::(?:recursive_|shared_|timed_)?(?:mutex|condition_variable|lock_guard|"
-                        r"unique_lock|scoped_lock|shared_lock)\b"),
+    "mutex": re.compile(r"\bstd::(?:recursive_|shared_|timed_)?(?:mutex|condition_variable|"
+                        r"lock_guard|unique_lock|scoped_lock|shared_lock)\b"),
     "output": re.compile(r"\bfprintf\(|std::cerr\b"),
 }
 ALLOWED = {"mutex": ("src/os/",), "output": ("src/os/log",)}
 
-# What is left of them, by room. The numbers only go down: where there are fewer now, lower them here.
+# What is left of them, by room. The numbers only go down: where there are fewer now, write that
+# here.
 LEFT = {
     "mutex include/weft": 1,
     "mutex src/exs": 91,
@@ -41,26 +42,14 @@ LEFT = {
     "mutex src/sockets": 43,
     "mutex src/trace": 7,
     "mutex src/verbs": 70,
-    "opening include/weft": 14,
-    "opening src/base": 4,
     "opening src/exs": 17,
     "opening src/files": 34,
     "opening src/ibverbs": 18,
-    "opening src/io": 8,
-    "opening src/lwip": 2,
-    "opening src/os": 12,
-    "opening src/progress": 13,
     "opening src/proto": 46,
     "opening src/rddp": 13,
     "opening src/rdmacm": 15,
-    "opening src/readsend": 1,
-    "opening src/roce": 6,
     "opening src/rsockets": 9,
-    "opening src/shm": 4,
     "opening src/sockets": 35,
-    "opening src/trace": 1,
-    "opening src/verbs": 43,
-    "opening src/wire": 7,
     "output src/exs": 1,
     "output src/files": 3,
     "output src/ibverbs": 5,

@@ -36,7 +36,7 @@ enum class PathMode : std::uint8_t {
   kTcp,   // TCP
   kRing,  // the ring; a connection that can't have it is ended
 };
-// What the device looks like to programs, and how queue pairs find each other.
+// The device as programs see it, and how queue pairs find each other.
 enum class Personality : std::uint8_t {
   kIwarp,  // an iWARP adapter: connections by rdma_cm only
   kRoce,   // as a RoCE adapter: also queue pairs that programs wire by hand (docs/personality.md)
@@ -51,7 +51,7 @@ enum class PsnMode : std::uint8_t {
 };
 enum class LogLevel : std::uint8_t { kOff, kError, kWarning, kInfo, kDebug, kTrace };
 
-// What one connection asks for. Unset: as the device's Config says.
+// The wishes of one connection. Unset: as the device's Config says.
 struct ConnectionPolicy {
   std::optional<bool> crc;                   // want CRC32C (on if either side wants it)
   std::optional<bool> markers;               // want markers in what we receive
@@ -142,7 +142,7 @@ struct Config {
   std::vector<std::pair<std::string, std::string>> sources_;  // key -> source, where not default
 };
 
-// What a connection agreed on, for reports.
+// The result of a connection's set-up, for reports.
 struct ConnectionInfo {
   bool initiator = false;
   std::uint8_t mpa_revision = 0;

@@ -81,7 +81,7 @@ class EventChannel {
   [[nodiscard]] static Result<std::shared_ptr<EventChannel>> create();
 };
 
-// What one side offers. 0xffff in ird/ord: the device's maximum.
+// The offer of one side. 0xffff in ird/ord: the device's maximum.
 struct ConnectionParams {
   std::vector<std::uint8_t> private_data;  // at most limits::kPrivateDataBytes
   std::uint16_t ird = 0xffff;
@@ -98,7 +98,7 @@ struct ConnectionParams {
 
 class Connection {
  public:
-  // What is still open is closed in order, in the background; a set-up is given up.
+  // Closes in order, in the background, whatever is still open. Gives up a set-up.
   virtual ~Connection() = default;
 
   // Binds the local end: reserves the port. Port 0 chooses one.

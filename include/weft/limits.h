@@ -36,7 +36,8 @@ inline constexpr std::uint16_t kBackgroundThreads = 64;  // per device
 inline constexpr std::uint32_t kRings = 512;
 // Memory of rings whose connections are over, kept for a second for the next ones. Per device.
 inline constexpr std::uint32_t kKeptRings = 32;
-// Of Config::roce_secret. Shorter ones are guessed from what an exchange of hellos shows.
+// The length of Config::roce_secret. Shorter ones are guessed from what an exchange of hellos
+// shows.
 inline constexpr std::size_t kSecretBytesMin = 16;
 
 }  // namespace weft::limits

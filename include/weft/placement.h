@@ -28,7 +28,7 @@
 #pragma GCC visibility push(default)
 namespace weft {
 
-// What a target says to octets, or when it is asked for them.
+// A target's answer to octets, or to a request for them.
 enum class Placed : std::uint8_t {
   kTaken,  // of fetch(): they are there
   // There is no room just now. The same octets come again, after a millisecond at most and as soon

@@ -42,8 +42,8 @@ namespace weft {
 struct ReadSenderOptions {
   std::uint32_t segment_bytes = 256U << 10U;  // a multiple of 4096
   std::uint32_t segments = 16;                // in all, at least 2
-  // Of one queue pair at a time. A peer that takes nothing keeps as many. The send queue needs room
-  // for so many requests, and one more for each kWriteImm under way.
+  // The limit of one queue pair at a time. A peer that takes nothing keeps as many. The send queue
+  // needs room for so many requests, and one more for each kWriteImm under way.
   std::uint32_t segments_per_qp = 8;
   std::uint32_t max_requests = 1024;  // posted and not complete
   std::uint32_t cq_depth = 1024;
@@ -68,8 +68,9 @@ struct ReadSend {
 using ReadSendHandle = std::uint64_t;  // never 0
 
 struct ReadSendCompletion {
-  // Of a ReadSend: wr_id, status, op (kSend or kWrite), qp_num and vendor_error. kLocalAccess: the
-  // disk failed, see disk_error; the connection goes on. Other failures are those of the messages.
+  // The fields that a ReadSend sets: wr_id, status, op (kSend or kWrite), qp_num and vendor_error.
+  // kLocalAccess: the disk failed, see disk_error; the connection goes on. Other failures are those
+  // of the messages.
   WorkCompletion work;
   ReadSendHandle handle = 0;  // 0: not a ReadSend
   // The errno of the read that failed. ENODATA: the file ends, or has become shorter, within the

@@ -12,7 +12,7 @@
 #pragma GCC visibility push(default)
 namespace weft {
 
-// What a memory region or window may be used for. Local read is always allowed.
+// The rights of a memory region or window. Local read is always allowed.
 enum class Access : std::uint32_t {
   kNone = 0,
   kLocalWrite = 1U << 0U,    // receives and Read Responses may be placed here

@@ -33,7 +33,7 @@ using Gid = std::array<std::uint8_t, 16>;
 // already (rdma_cm), this one at once, or this one only if the other does not.
 enum class WiringTurn : std::uint8_t { kByNumber, kMine, kOther };
 
-// What RTR needs to know (attributes of ibv_modify_qp in brackets).
+// The values that RTR needs (attributes of ibv_modify_qp in brackets).
 struct WiringToReceive {
   Gid peer_gid{};
   std::uint32_t peer_number = 0;    // [dest_qp_num]
@@ -43,7 +43,7 @@ struct WiringToReceive {
   WiringTurn turn = WiringTurn::kByNumber;
 };
 
-// What RTS needs to know.
+// The values that RTS needs.
 struct WiringToSend {
   std::uint32_t psn = 0;         // [sq_psn] 24 bits
   std::uint8_t reads_asked = 1;  // [max_rd_atomic]
@@ -56,13 +56,13 @@ struct WiringToSend {
 struct DatagramPeer {
   Gid gid{};
   std::uint32_t number = 0;
-  // What the receiver compares with its own. With the highest bit set, the sender's own is sent.
+  // The receiver compares it with its own. With the highest bit set, the sender's own is sent.
   std::uint32_t key = 0;
   std::uint8_t traffic_class = 0;  // of its IP header
   std::uint8_t hop_limit = 0;      // likewise; 0: the system's
 };
-// Who sent a datagram, by the route header that is the first 40 octets of its receive, and how it
-// came: gid, traffic_class, hop_limit.
+// The sender of a datagram, by the route header that is the first 40 octets of its receive, and how
+// it came: gid, traffic_class, hop_limit.
 //   kInvalidArgument   that is no route header
 [[nodiscard]] Result<DatagramPeer> sender_of_datagram(std::span<const std::uint8_t> route_header);
 

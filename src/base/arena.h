@@ -17,7 +17,7 @@ namespace weft {
 // Every piece begins at a multiple of this, and so does what a caller hands in.
 inline constexpr std::size_t kArenaAlignment = alignof(std::max_align_t);
 
-// What `count` objects take from an arena at most.
+// `count` objects take at most this from an arena.
 template <class T>
 constexpr std::size_t arena_bytes(std::size_t count = 1) noexcept {
   const std::size_t whole =

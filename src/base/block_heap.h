@@ -30,7 +30,7 @@ class BlockHeap {
   static constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 40U;  // of the area
   static constexpr unsigned kMaxAlignLog2 = 21;                        // a huge page
 
-  // What a search for a gap prefers.
+  // The gap that a search prefers.
   enum class Policy : std::uint8_t {
     kFast,   // any gap that is large enough, found in constant time where one class fits whole
     kTight,  // the smallest gap that is large enough; searches the lists of two classes

@@ -87,7 +87,7 @@ class ByteReader {
   std::span<const std::uint8_t> bytes(std::size_t count) noexcept { return {take(count), count}; }
   void skip(std::size_t count) noexcept { take(count); }
 
-  // What is left, without moving.
+  // The rest, without moving.
   [[nodiscard]] std::span<const std::uint8_t> rest() const noexcept { return {at_, remaining()}; }
 
  private:

@@ -1,4 +1,4 @@
-// What one CPU writes and another reads is kept this far apart from what neither shares.
+// Data that one CPU writes and another reads is kept this far apart from what neither shares.
 #pragma once
 
 #include <cstddef>

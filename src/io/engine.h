@@ -29,9 +29,9 @@ namespace weft::io {
 // Names one scheduled call of on_timer(). 0 is never given.
 using TimerId = std::uint64_t;
 
-// What the engine calls. The engine holds a weak reference, and a share while a callback runs: a
-// handler that has gone is not called, whatever is still registered. The last share may end on the
-// engine's thread.
+// The interface that the engine calls. The engine holds a weak reference, and a share while a
+// callback runs: a handler that has gone is not called, whatever is still registered. The last
+// share may end on the engine's thread.
 class Handler {
  public:
   virtual ~Handler() = default;

@@ -18,7 +18,7 @@ constexpr std::uint32_t kLooksPerTcpLook = 4096;
 // Enough for some hundred small FPDUs, or the header of a large one.
 constexpr std::size_t kReadAhead = 8U << 10U;
 
-// What somebody who polls waits for: this part of the buffer.
+// A poller waits for this part of the buffer.
 constexpr std::uint32_t kRoomPart = 4;
 
 }  // namespace
@@ -36,7 +36,7 @@ bool PathTransport::secure_ring() noexcept {
 
 void PathTransport::drop_ring() noexcept {
   tx_ = rx_ = Way::kTcp;
-  // Of two rings of one turn the second was never registered.
+  // When a turn has two rings, the second was never registered.
   if (ring_ && !left_bell_) left_bell_ = ring_->take_bell();
   ring_.reset();
 }
@@ -89,7 +89,7 @@ std::ptrdiff_t PathTransport::send(std::span<const Slice> slices) {
 std::ptrdiff_t PathTransport::receive(std::span<const Slice> slices) {
   if (unsafe_) return -EPROTO;
   if (rx_ == Way::kTcp) {
-    // What came before the ring was given up has been reported, and is not again.
+    // Data that came before the ring was given up has been reported, and is not again.
     if (!ring_) tcp_reported_ = false;
     return tcp_.receive(slices);
   }
@@ -103,7 +103,7 @@ std::ptrdiff_t PathTransport::receive(std::span<const Slice> slices) {
     }
     if (!tcp_look_due()) return -EAGAIN;
     const std::ptrdiff_t end = look_at_tcp();
-    // What the peer sent before it went is in the ring by the time TCP says that it is gone.
+    // All that the peer sent before it went is in the ring by the time TCP says that it is gone.
     if (end == -EAGAIN || !ring_->maybe_readable()) return end;
     tcp_reported_ = true;
   }

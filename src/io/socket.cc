@@ -179,7 +179,7 @@ bool queue_is_long(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
-  // Of a listening socket these are the connections that wait, and how many may.
+  // For a listening socket these are the connections that wait, and how many may.
   return info.tcpi_unacked >= info.tcpi_sacked / 2;
 }
 

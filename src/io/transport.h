@@ -23,7 +23,7 @@
 
 namespace weft::io {
 
-// What is known of a peer that is silent.
+// The state of a peer that is silent.
 struct PeerLiveness {
   std::uint64_t unacknowledged = 0;  // octets taken that the peer's host has not acknowledged
   std::uint64_t acknowledged = 0;    // octets that it has, so far
@@ -44,7 +44,7 @@ class Transport {
 
   // True: send() copies. What it took is released at once, and released() need not be asked.
   [[nodiscard]] virtual bool copies() const noexcept { return true; }
-  // Of the octets taken so far, those whose memory the transport no longer refers to.
+  // How many of the octets taken so far are those whose memory the transport no longer refers to.
   [[nodiscard]] virtual std::uint64_t released() const noexcept { return 0; }
 
   // Fills the slices, in order.

@@ -220,7 +220,7 @@ err_t Connection::settle() {
 }
 
 void Connection::progress() {
-  // What was given up before it was connected is reset as well.
+  // A connection that was given up before it was connected is reset as well.
   if (pcb_ != nullptr && (pcb_->state >= ESTABLISHED || channel_.wants_reset())) (void)settle();
 }
 

@@ -8,7 +8,7 @@
 
 namespace weft::lwip {
 
-// What the board does for the API.
+// The board's part of the API.
 struct Board {
   rddp::Network::Clock clock = nullptr;
   rddp::Network::Random random = nullptr;

@@ -33,7 +33,7 @@ class NoCancel {
   int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
-// What `call` gives, called under a NoCancel. errno stays as `call` left it.
+// Returns the result of `call`, called under a NoCancel. errno stays as `call` left it.
 template <class Call>
 decltype(auto) uncancelled(Call&& call) {
   const NoCancel guard;

@@ -14,7 +14,7 @@ inline constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 [[nodiscard]] constexpr std::int64_t ns_of(const timespec& t) noexcept {
   return static_cast<std::int64_t>(t.tv_sec) * kNsPerSecond + t.tv_nsec;
 }
-// Of times before 1970 as well.
+// Right for times before 1970 as well.
 [[nodiscard]] constexpr timespec timespec_of(std::int64_t ns) noexcept {
   const std::int64_t part = (ns % kNsPerSecond + kNsPerSecond) % kNsPerSecond;
   return {static_cast<time_t>((ns - part) / kNsPerSecond), static_cast<long>(part)};

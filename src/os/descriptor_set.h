@@ -11,8 +11,8 @@
 
 namespace weft::os {
 
-// Of those below kMost; others are never in it. Any thread. Zero-initialized, and so without cost
-// until a descriptor of that range is used: for static objects.
+// Holds descriptors below kMost; others are never in it. Any thread. Zero-initialized, and so
+// without cost until a descriptor of that range is used: for static objects.
 template <int kMost>
 class DescriptorSet {
  public:

@@ -1,4 +1,4 @@
-// What survives fork(): nothing. The child gets copies of our objects, shares our descriptors with
+// Nothing survives fork(). The child gets copies of our objects, shares our descriptors with
 // the parent, and has none of our threads. Every object that matters asks its ForkGuard.
 #pragma once
 

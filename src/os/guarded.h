@@ -14,7 +14,7 @@
 
 namespace weft::os {
 
-// What `call` gives, a Result.   kNoMemory; what the operating system said
+// The Result of `call`.   kNoMemory; what the operating system said
 template <class Call>
 [[nodiscard]] std::invoke_result_t<Call> guarded(Call&& call) {
   try {

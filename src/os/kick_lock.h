@@ -21,7 +21,7 @@ enum class KickWord : std::uint8_t {
   kKicked,  // held, and the holder has to do one more pass before it leaves
 };
 
-// What each step makes of the word, apart from how it is stored: tests/model explores these.
+// The word that each step makes, apart from how it is stored: tests/model explores these.
 struct KickStep {
   KickWord next;
   bool done;  // entered, or left

@@ -5,7 +5,7 @@
 
 namespace weft::os {
 
-// Of an errno. The same call may succeed later.
+// Judges an errno. The same call may succeed later.
 [[nodiscard]] constexpr bool is_lack(int error) noexcept {
   return error == ENOMEM || error == ENOBUFS || error == EMFILE || error == ENFILE;
 }

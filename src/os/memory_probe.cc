@@ -13,7 +13,7 @@ namespace weft::os {
 
 namespace {
 
-// Of <linux/mman.h>, which may be older than the kernel (Linux 5.14).
+// From <linux/mman.h>, which may be older than the kernel (Linux 5.14).
 constexpr int kPopulateRead = 22;
 constexpr int kPopulateWrite = 23;
 
@@ -57,8 +57,8 @@ int populate(std::uintptr_t begin, std::uintptr_t end, int how) {
 
 class OpenMaps {
  public:
-  // Of this thread, since /proc/self is the main thread, which has no mappings once it has ended.
-  // Before Linux 3.17 there is no thread-self.
+  // The maps of this thread, since /proc/self is the main thread, which has no mappings once it has
+  // ended. Before Linux 3.17 there is no thread-self.
   OpenMaps() : fd_(open_path("/proc/thread-self/maps")) {
     if (fd_ < 0 && errno == ENOENT) fd_ = open_path("/proc/self/maps");
   }
@@ -193,8 +193,8 @@ Unusable probe_memory(const void* addr, std::size_t length, bool writable) {
     error = populate(begin, end, writable ? kPopulateWrite : kPopulateRead);
     if (error == 0) return {};
   }
-  // What the kernel does not populate may be usable all the same: memory of devices. An older
-  // kernel knows no populating.
+  // Memory that the kernel does not populate may be usable all the same: memory of devices. An
+  // older kernel knows no populating.
   const Unusable found = probe_mappings(begin, end, writable, MappingsBy::kQuery);
   if (found || error == 0 || error == EINVAL) return found;
   if (error == ENOMEM) return UnusableMemory{begin, "has no memory left", Error::kNoMemory};

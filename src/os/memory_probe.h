@@ -38,7 +38,7 @@ struct UnusableMemory {
                                                          bool writable);
 inline constexpr std::size_t kTouchedMax = 64U << 10U;
 
-// What probe_memory() does with larger ranges: by queries for single mappings where the kernel has
+// probe_memory() for larger ranges: by queries for single mappings where the kernel has
 // them, or as older kernels need it. Here so that tests reach both.
 enum class MappingsBy : std::uint8_t { kQuery, kSync };
 [[nodiscard]] std::optional<UnusableMemory> probe_mappings(std::uintptr_t begin, std::uintptr_t end,

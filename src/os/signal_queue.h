@@ -68,7 +68,7 @@ class SignalQueue {
     append_locked(std::move(item));
     show_locked();
   }
-  // What another one has given by take_if(). Needs no memory.
+  // An entry that another queue has given by take_if(). Needs no memory.
   void push_all(std::list<T> items) {
     if (items.empty() || fork_.forked()) return;
     const std::lock_guard lock(mutex_);

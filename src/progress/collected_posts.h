@@ -29,7 +29,7 @@ class CollectedPosts {
     return unsent_bytes_.load(std::memory_order_relaxed) < kCollectedBytes &&
            sq_.size() < sq_.capacity();
   }
-  // What is known when a request has just been posted.
+  // The facts when a request has just been posted.
   struct Post {
     bool collecting = false;         // others wait already
     bool callers = false;            // callers look after the shard
@@ -68,7 +68,7 @@ class CollectedPosts {
   static constexpr std::uint32_t kPostsPerLook = 4;
   // Where nobody polls, posts further apart than this are no stream.
   static constexpr std::uint64_t kStreamGapUs = 2;
-  // So many requests in one flush are a stream.
+  // This many requests in one flush are a stream.
   static constexpr std::uint32_t kStreamOfPosts = 4;
 
   const proto::SendQueue& sq_;

@@ -1,4 +1,4 @@
-// What lanes and shards need of the device they belong to.
+// The interface that lanes and shards need of the device they belong to.
 #pragma once
 
 #include <weft/config.h>

@@ -133,8 +133,8 @@ void Lane::take() {
 
 bool Lane::try_take() noexcept { return apply(try_step) == Next::kEnter; }
 
-// What was posted meanwhile is something new to send. `to`: where the word goes if nothing came.
-// REQUIRES: settle_up() has been called.
+// A request that was posted meanwhile is something new to send. `to`: where the word goes if
+// nothing came. REQUIRES: settle_up() has been called.
 void Lane::leave(bool by_holder, Word to) {
   while (true) {
     if (!live()) {
@@ -192,7 +192,7 @@ void Lane::receive_posted() {
   leave();
 }
 
-// What it leaves, and what it has found while others hold the shard, is left to the shard.
+// The shard gets the rest of the work, and what was found while others held the shard.
 void Lane::look() { (void)turn(0); }
 
 // --- in a pass ---
@@ -232,7 +232,7 @@ bool Lane::is_quiet() {
   return ++looks_.idle < idle_looks();
 }
 
-// So many looks that find nothing until it is left to epoll.
+// The number of looks that find nothing until it is left to epoll.
 std::uint32_t Lane::idle_looks() const noexcept {
   if (!cheap_to_look_at() || shard_->is_looked_at_seldom()) return kIdleLooks;
   const std::uint32_t attended = shard_->attended().all.load(std::memory_order_relaxed);

@@ -44,7 +44,7 @@ class LaneOwner : public proto::StreamHost {
   [[nodiscard]] virtual std::shared_ptr<LaneOwner> hold() = 0;
 };
 
-// What a turn came to, as a set.
+// The outcome of a turn, as a set.
 struct Turn {
   bool received = false;
   bool sent = false;

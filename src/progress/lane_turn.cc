@@ -51,7 +51,7 @@ Turn Lane::turn(Word news) {
   if ((news & kReported) != 0) transport_->reported();
   const bool sends_only = news != 0 && (news & ~(kRoom | kPosted)) == 0 && !rx_.more &&
                           (!looks_.attended || (is_at_rest() && transport_->is_quiet()));
-  // What was posted goes first: the peer works on it while we receive.
+  // Posted requests go first: the peer works on them while we receive.
   const bool posted = (news & kPosted) != 0 && !blocked() && transmit();
   if (!sends_only && live()) {
     out = receive((news & kEnd) != 0);

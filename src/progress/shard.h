@@ -62,7 +62,7 @@ class Shard final : public std::enable_shared_from_this<Shard> {
   Ran run(Look look);
   // A caller's poll. True: look again before sleeping.
   bool poll();
-  // What waits is sent, and active lanes are asleep: the caller may sleep somewhere else next.
+  // Sends all that waits and puts active lanes to sleep: the caller may sleep somewhere else next.
   void settle();
   // Once, by a thread that does not come back; whoever looks after the shard does what is left.
   void run_for_others();
@@ -70,7 +70,7 @@ class Shard final : public std::enable_shared_from_this<Shard> {
   [[nodiscard]] int epoll() const noexcept { return epoll_.get(); }
   [[nodiscard]] io::Engine& home() noexcept { return home_; }
   [[nodiscard]] ProgressHost& host() noexcept { return *host_; }
-  // Who sleeps on the epoll, and the background's thread, look once more. Any thread; a system
+  // Sleepers on the epoll, and the background's thread, look once more. Any thread; a system
   // call.
   void wake();
 

@@ -1,4 +1,4 @@
-// Who looks after a shard: callers, who poll or sleep in wait(), or the background's thread.
+// The owner of a shard looks after it: callers, who poll or sleep in wait(), or the background.
 //
 // It changes by what callers do. They take the shard over with a wait(), or with polls that find
 // nothing, a few in a row and none of them armed. It goes back to the background when a CQ is armed
@@ -126,7 +126,7 @@ class ShardOwner final : public io::Handler {
   PassiveSpin passive_spin_;       // likewise
 
   static constexpr std::uint32_t kPollsToTake = 4;
-  // So many looks within 10 ms are those of a caller who does little else.
+  // This many looks within 10 ms are those of a caller who does little else.
   static constexpr std::uint32_t kLooksOfPollers = 5000;
 };
 

@@ -31,7 +31,7 @@ inline constexpr Word kRunning = 3;
 inline constexpr Word kInList = 1U << 2U;    // linked in the shard's list, or about to be
 inline constexpr Word kSignaled = 1U << 3U;  // something came while the lane was not asleep
 inline constexpr Word kWanted = 1U << 4U;    // control waits for it (futex)
-// What came.
+// News for the lane.
 inline constexpr Word kPosted = 1U << 5U;    // requests that nobody has sent yet
 inline constexpr Word kIn = 1U << 6U;        // there may be something to receive
 inline constexpr Word kRoom = 1U << 7U;      // there may be room to send

@@ -14,7 +14,7 @@ namespace weft::readsend {
 
 class Disk {
  public:
-  // Who gets to know that a request is done. `result`: octets, or a negative errno.
+  // Is told that a request is done. `result`: octets, or a negative errno.
   class Waiter {
    public:
     virtual void disk_done(std::int64_t result) = 0;

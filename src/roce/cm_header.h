@@ -1,6 +1,6 @@
-// What rdma_cm of RoCE-like devices says ahead of the program's private data, in both MPA start-up
-// frames of a connection that only carries the numbers of two queue pairs (docs/personality.md).
-// 40 octets:
+// The header that rdma_cm of RoCE-like devices puts ahead of the program's private data, in both
+// MPA start-up frames of a connection that only carries the numbers of two queue pairs
+// (docs/personality.md). 40 octets:
 //
 //    0  8   magic "WEFTRDCM", so that no iWARP program's private data is mistaken for it
 //    8  1   version, 1

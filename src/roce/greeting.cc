@@ -127,7 +127,7 @@ void Greeting::hear_proof(const Hello& said) noexcept {
   state_ = GreetingState::kAsked;
 }
 
-// What is said to one that has shown no secret is not sealed.
+// An answer to a peer that has shown no secret is not sealed.
 void Greeting::decline_secret() noexcept {
   mine_ = towards(peer_.to, peer_.from, HelloKind::kAnswer);
   mine_.verdict = verdict_ = Verdict::kOtherSecret;

@@ -1,5 +1,5 @@
-// Who connects, who may connect, and how long is waited: decisions about wired queue pairs that
-// need no socket. Pure functions, any thread.
+// Which wired queue pair connects, which may, and how long one waits: the decisions that need no
+// socket. Pure functions, any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace weft::roce {
 
-// Of two ends that both know each other, this one connects at once; the other one waits for it, and
+// If both ends know each other, this one connects at once; the other one waits for it, and
 // connects only after kTurnOfOther.
 [[nodiscard]] constexpr bool goes_first(const End& mine, const End& peer) noexcept {
   return mine < peer;
@@ -17,7 +17,7 @@ namespace weft::roce {
 // In case the network lets connections through in one direction only.
 inline constexpr Duration kTurnOfOther{250'000'000};
 
-// What a queue pair knows when somebody says hello to it.
+// The state of a queue pair when somebody says hello to it.
 struct Standing {
   bool wired = false;      // in RTR or RTS
   bool linked = false;     // has a connection
@@ -40,7 +40,7 @@ struct Standing {
 inline constexpr Duration kRetryFloor{200'000'000};
 [[nodiscard]] Duration retry_budget(std::uint8_t timeout, std::uint8_t retry_cnt) noexcept;
 
-// What min_rnr_timer stands for: 10 us to 655 ms.
+// The time that min_rnr_timer stands for: 10 us to 655 ms.
 [[nodiscard]] Duration rnr_pause(std::uint8_t min_rnr_timer) noexcept;
 
 }  // namespace weft::roce

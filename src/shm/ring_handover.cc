@@ -77,8 +77,8 @@ uid_t overflow_uid() {
   return uid;
 }
 
-// Who has opened the other end.   kPermission: not a process of our own user. Users of other user
-// namespaces all look like one and the same, which is then nobody's.
+// The process that has opened the other end.   kPermission: not a process of our own user. Users of
+// other user namespaces all look like one and the same, which is then nobody's.
 Result<RingParties> parties_of(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;

@@ -23,7 +23,7 @@
 
 namespace weft::shm {
 
-// What the peer of a TCP connection has to know to get the ring. `name` can be read by anybody on
+// All that the peer of a TCP connection needs to get the ring. `name` can be read by anybody on
 // the machine (/proc/net/unix); `proof` is known to the two ends of the connection only.
 struct RingTicket {
   std::uint64_t name = 0;

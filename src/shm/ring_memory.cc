@@ -118,8 +118,8 @@ Result<RingMemory> RingMemory::adopt(os::Fd file, std::uint32_t bytes) {
 
 Status RingMemory::secure() {
   if (!file_) return {};
-  // Who maps the file from now on can't write, and nobody can punch a hole, not even through a
-  // mapping. The two mappings there are go on.
+  // A process that maps the file from now on can't write, and nobody can punch a hole, not even
+  // through a mapping. The two mappings there are go on.
   int added = fcntl(file_.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL);
   const bool unknown_here = added != 0 && errno == EINVAL;
   if (unknown_here) added = fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SEAL);

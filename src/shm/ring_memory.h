@@ -29,9 +29,9 @@ inline constexpr std::uint32_t kRingBytesDefault = 256U << 10U;
   return bytes >= kRingBytesMin && bytes <= kRingBytesMax && (bytes & (bytes - 1)) == 0;
 }
 
-// What one side writes and the other reads. Each word has its own cache line, and the line beside
-// it, which CPUs fetch together. Positions count octets and wrap; they are taken modulo the size of
-// the buffer to find the place.
+// The words that one side writes and the other reads. Each word has its own cache line, and the
+// line beside it, which CPUs fetch together. Positions count octets and wrap; they are taken modulo
+// the size of the buffer to find the place.
 struct RingSide {
   static constexpr std::size_t kLine = 128;
   alignas(kLine) std::atomic<std::uint32_t> head;     // behind the last octet this side has written

@@ -33,9 +33,9 @@ class Trace {
   void rx(std::span<const Slice> slices, std::size_t bytes);
   void tx(std::span<const std::uint8_t> bytes);
   void rx(std::span<const std::uint8_t> bytes);
-  // What comes next goes by a ring of shared memory, on which FPDUs have neither CRC nor markers.
-  // Each is written with the CRC that it would have had, so that Wireshark does not complain.
-  // REQUIRES, for a change: the direction is at an FPDU border.
+  // All that comes next goes by a ring of shared memory, on which FPDUs have neither CRC nor
+  // markers. Each is written with the CRC that it would have had, so that Wireshark does not
+  // complain. REQUIRES, for a change: the direction is at an FPDU border.
   void by_ring(bool tx, bool rx) noexcept;
   void tx_fin();
   void rx_fin();

@@ -26,7 +26,7 @@ class AsyncEvents {
   [[nodiscard]] Result<AsyncEvent> next(std::optional<std::chrono::nanoseconds> timeout) {
     return queue_->next(timeout);
   }
-  // What waits goes to the sink at once. Empty: none from now on.
+  // Events that wait go to the sink at once. Empty: none from now on.
   void set_sink(std::function<void(const AsyncEvent&)> sink);
 
  private:

@@ -112,7 +112,7 @@ void ConnectionImpl::abort() {
   end_now(lock, true);
 }
 
-// What is being set up ends with a reset. `tell`: the application is still there to be told.
+// Ends a set-up with a reset. `tell`: the application is still there to be told.
 void ConnectionImpl::end_now(Lock& lock, bool tell) {
   switch (phase_) {
     case Phase::kIdle:
@@ -142,7 +142,7 @@ void ConnectionImpl::end_now(Lock& lock, bool tell) {
         session_.abort();
         return follow(lock);
       }
-      // What has been sent still arrives.
+      // Octets that have been sent still arrive.
       with_qp(lock, [](QueuePairImpl& qp) { qp.disconnect(); });
       return;
     }

@@ -50,7 +50,7 @@ class ConnectionImpl final : public Connection,
  public:
   [[nodiscard]] static Result<std::shared_ptr<Connection>> create(
       std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel);
-  // Of a listener: takes the accepted socket. The listener holds it until the Request is there.
+  // For a listener: takes the accepted socket. The listener holds it until the Request is there.
   [[nodiscard]] static Result<std::shared_ptr<ConnectionImpl>> create_accepted(
       std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel,
       const std::shared_ptr<ListenerImpl>& listener, os::Fd socket, const SocketAddress& peer);
@@ -121,7 +121,7 @@ class ConnectionImpl final : public Connection,
   };
   // How this connection counts at its listener.
   enum class AtListener : std::uint8_t { kNot, kHalfOpen, kUndelivered };
-  // Of a passive one: what became of its peer's Request.
+  // The fate of the peer's Request, on the passive side.
   struct Request {
     AtListener counted = AtListener::kNot;
     bool told = false;  // the application knows of it

@@ -62,7 +62,8 @@ Status ConnectionImpl::Carrier::fill(const ConnectionParams& params, proto::Star
   return {};
 }
 
-// What the peer's frame carries, into `event`. Returns the program's part of its private data.
+// Takes the queue pair of the peer's frame into `event`. Returns the program's part of its private
+// data.
 std::span<const std::uint8_t> ConnectionImpl::Carrier::take(ConnectionEvent& event) const {
   const std::span<const std::uint8_t> all = c_.session_.peer().private_data;
   ByteReader in(all);

@@ -90,7 +90,7 @@ void ConnectionImpl::tell_request(Lock& lock, const std::shared_ptr<ListenerImpl
   lock.dispose(handle);
   post(lock, std::move(event));
   request_.told = true;  // whoever has taken it waits for mutex_
-  // Who closed it meanwhile may have emptied the channel before this came.
+  // A thread that closed it meanwhile may have emptied the channel before this came.
   if (!listener->is_closed()) return;
   const std::shared_ptr<EventChannel> channel = channel_.lock();
   lock.dispose(channel);

@@ -80,7 +80,7 @@ class CompletionQueueImpl final : public CompletionQueue,
   }
   void event_taken() { unacked_.fetch_add(1, std::memory_order_acq_rel); }
 
-  // Of polls that are answered from the ring, one in so many runs the shards all the same.
+  // One poll in this many runs the shards although the ring answers it.
   static constexpr std::uint64_t kFullPollsToDrive = 8;
 
  private:

@@ -1,4 +1,4 @@
-// What a completion queue knows of the queue pairs that deliver to it.
+// The interface by which a completion queue knows the queue pairs that deliver to it.
 #pragma once
 
 namespace weft::verbs {

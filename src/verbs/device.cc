@@ -95,7 +95,7 @@ Status DeviceImpl::init() {
 }
 
 DeviceImpl::~DeviceImpl() {
-  // What the parent's threads may hold or wait for cannot be taken apart in a child.
+  // A child cannot take apart objects that the parent's threads may hold or wait for.
   if (!usable()) {
     static_cast<void>(peer_directory_.release());
     return;

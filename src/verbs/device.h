@@ -57,7 +57,7 @@ enum class ObjectKind : std::uint8_t {
 };
 inline constexpr std::size_t kObjectKinds = 9;
 
-// What STags name. Lookups from any thread; changes with the mutex held.
+// Memory that STags name. Lookups from any thread; changes with the mutex held.
 struct MemoryOfDevice {
   explicit MemoryOfDevice(std::uint64_t secret)
       : stags(secret, &random_u32, limits::kMemoryRegions) {}
@@ -142,7 +142,7 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
   // Numbers of PDs and SRQs: 24 bits, never 0, reused late. free_number() when it is gone.
   [[nodiscard]] std::uint32_t take_number() { return numbers_.take(); }
   void free_number(std::uint32_t number);
-  // Likewise of QPs; with personality roce they say where the QP is found.
+  // The same for QPs; with personality roce they say where the QP is found.
   //   as PeerDirectory::take_number()
   [[nodiscard]] Result<std::uint32_t> take_qp_number();
   void free_qp_number(std::uint32_t number);

@@ -141,7 +141,7 @@ Result<DeviceMemoryHandle> OwnerImpl::allocate(std::uint64_t bytes, unsigned ali
   const auto handle = shared_->heap.allocate(owner_, bytes, align_log2);
   if (!handle) return handle;
   const auto extent = shared_->heap.extent(owner_, *handle);
-  // What an owner left behind is not for the next one to read.
+  // The next owner must not read the bytes of the last one.
   std::memset(shared_->area->at(extent->offset), 0, extent->bytes);
   return handle;
 }

@@ -51,9 +51,9 @@ ssize_t read_all(int fd, std::uint8_t* to, std::size_t bytes, std::uint64_t offs
   return static_cast<ssize_t>(got);
 }
 
-// What the disk is asked for beyond what is wanted at once.
+// The disk is asked for this much beyond the bytes that are wanted at once.
 constexpr off_t kReadAhead = off_t{4} << 20U;
-// What was read for one connection is kept for so long before another one may have the buffer.
+// Bytes read for one connection are kept for this long before another one gets the buffer.
 constexpr auto kKept = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -185,7 +185,7 @@ void FileTarget::Writer::read_ahead(ReadAhead& ahead, std::unique_lock<std::mute
   ahead.state = ReadAhead::State::kThere;
 }
 
-// What the thread has read, or a request to read it.   REQUIRES: the lock.
+// The bytes that the thread has read, or a request to read them.   REQUIRES: the lock.
 Placed FileTarget::Writer::from_buffer(std::uint64_t offset, std::span<std::uint8_t> octets) {
   using State = ReadAhead::State;
   for (ReadAhead& one : aheads) {
@@ -257,7 +257,7 @@ Placed FileTarget::fetch(std::uint64_t offset, std::span<std::uint8_t> octets) n
   const ssize_t got = os::calls::preadv2(w.fd, &all, 1, static_cast<off_t>(at), RWF_NOWAIT);
   const std::lock_guard lock(w.mutex);
   if (got != static_cast<ssize_t>(octets.size())) return w.from_buffer(at, octets);
-  // What was read ahead for this came by the page cache.
+  // Bytes that were read ahead for this came by the page cache.
   for (ReadAhead& one : w.aheads) {
     const bool ours = one.state == ReadAhead::State::kThere && one.offset == at;
     if (ours && one.got >= 0) one.state = ReadAhead::State::kEmpty;

@@ -1,5 +1,5 @@
-// What an object has of its device for as long as it lives. An object gets these before anything
-// else of it is made, so the device has them back whatever fails behind that.
+// The share that an object has of its device for as long as it lives. An object gets these before
+// anything else of it is made, so the device has them back whatever fails behind that.
 #pragma once
 
 #include <cstdint>

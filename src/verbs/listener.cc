@@ -19,7 +19,7 @@ namespace weft::verbs {
 
 namespace {
 
-// So many in one go, then others get their turn.
+// This many in one go, then others get their turn.
 constexpr int kAcceptsPerRound = 64;
 // The kernel's queue, which it shortens to net.core.somaxconn. A SYN that it drops costs the peer a
 // second, and many silent connections may come at once.

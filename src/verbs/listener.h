@@ -61,7 +61,7 @@ class ListenerImpl final : public Listener,
   ListenerImpl(std::shared_ptr<DeviceImpl> device, ObjectCount counted,
                std::weak_ptr<EventChannel> channel)
       : device_(std::move(device)), object_(std::move(counted)), channel_(std::move(channel)) {}
-  // What one look at the kernel's queue gave; all of it is used and let go of without mutex_.
+  // The result of one look at the kernel's queue; all of it is used and let go of without mutex_.
   struct Look {
     std::shared_ptr<ConnectionImpl> connection;
     std::shared_ptr<ConnectionImpl> gives_way;  // to the newcomer

@@ -17,7 +17,7 @@ namespace weft::verbs {
 
 namespace {
 
-// So many in one go, then others get their turn.
+// This many in one go, then others get their turn.
 constexpr int kAnswersPerRound = 256;
 
 Result<os::Fd> open_datagram_socket(int family) {

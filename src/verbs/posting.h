@@ -1,4 +1,4 @@
-// What posting is made of for queue pairs of every type and for shared receive queues.
+// The parts of posting, for queue pairs of every type and for shared receive queues.
 #pragma once
 
 #include <weft/queue_pair.h>

@@ -38,8 +38,8 @@ class QueuePairImpl final : public QueuePair,
                             public CounterSource,
                             public std::enable_shared_from_this<QueuePairImpl> {
  public:
-  // What the application holds: when it lets go, the QP is retired, but an orderly end under way
-  // (FIN, Terminate) is still carried out.
+  // The handle that the application holds: when it lets go, the QP is retired, but an orderly end
+  // under way (FIN, Terminate) is still carried out.
   [[nodiscard]] static Result<std::shared_ptr<QueuePair>> create(
       std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& options);
   ~QueuePairImpl() override;
@@ -150,7 +150,7 @@ class QueuePairImpl final : public QueuePair,
   void flush_posted();
   void flush_to_nowhere();
 
-  // Of a queue pair that the program wires by hand.
+  // For a queue pair that the program wires by hand.
   struct Wired {
     std::shared_ptr<Wiring> wiring;  // personality roce; set once
     // The rest with the lane held.

@@ -1,4 +1,4 @@
-// What the stream reports to its queue pair, and what follows from it.
+// The reports of the stream to its queue pair, and their consequences.
 #include <utility>
 
 #include "os/log.h"

@@ -1,5 +1,6 @@
-// What a stream asks of its queue pair that does not depend on the queue pair's state: memory of
-// the device's pools, the work queues, windows, atomics, the time. QueuePairImpl answers the rest.
+// The requests of a stream to its queue pair whose answer does not depend on the queue pair's
+// state: memory of the device's pools, the work queues, windows, atomics, the time. QueuePairImpl
+// answers the rest.
 //
 // Called with the lane held.
 #pragma once
@@ -36,7 +37,7 @@ class QpHost : public progress::LaneOwner {
  protected:
   QpHost(std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& options, Number number);
 
-  // Of an unreliable queue pair: what is queued has been sent, as far as anybody can tell.
+  // An unreliable queue pair has sent all that is queued, as far as anybody can tell.
   void lose_work();
 
   const std::shared_ptr<ProtectionDomainImpl> pd_;

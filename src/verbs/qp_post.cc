@@ -12,7 +12,7 @@ namespace weft::verbs {
 
 namespace {
 
-// What a request weighs beside its payload when doorbells are collected.
+// The weight of a request beside its payload when doorbells are collected.
 constexpr std::uint64_t kHeaderBytes = 24;
 
 }  // namespace

@@ -62,7 +62,7 @@ class Sender final : public ReadSender {
   [[nodiscard]] int fd() const override { return epoll_.get(); }
   void arm() override;
 
-  // What the links ask for.
+  // The requests of the links.
   [[nodiscard]] std::optional<readsend::Segment> take_segment();
   void give_back(std::uint64_t number) { free_.push_back(number); }
   [[nodiscard]] std::uint32_t lkey(std::uint64_t number) const { return segments_[number]->lkey(); }
@@ -292,7 +292,7 @@ std::size_t Sender::step() {
   const std::size_t polled = cq_->poll(wcs);
   for (std::size_t i = 0; i < polled; ++i) completed(wcs[i]);
   count += polled + pipeline_.pump();
-  // What the pump has queued goes to the kernel now.
+  // Requests that the pump has queued go to the kernel now.
   count += disk_->progress();
   for (const QueuePair* qp : idle_) {
     const auto at = links_.find(qp);
@@ -314,7 +314,7 @@ std::size_t Sender::poll(std::span<ReadSendCompletion> out) {
 }
 
 void Sender::arm() {
-  // What an earlier arming has brought must not wake again.
+  // An event of an earlier arming must not wake again.
   if (armed_) {
     while (channel_->wait(std::chrono::nanoseconds(0))) cq_->ack_events(1);
     disk_->clear_event();

@@ -34,7 +34,7 @@ std::shared_ptr<ConnectionImpl> RefusedPeers::leave(const SocketAddress& peer,
   std::deque<Waiting>& waiting = found->second;
   const bool was_first = waiting.front().key == &connection;
   std::erase_if(waiting, [&](const Waiting& one) { return one.key == &connection; });
-  // Who is being destroyed just now leaves by itself.
+  // A connection that is being destroyed just now leaves by itself.
   std::shared_ptr<ConnectionImpl> next;
   while (was_first && !waiting.empty() && next == nullptr) {
     next = waiting.front().connection.lock();

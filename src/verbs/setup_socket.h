@@ -46,7 +46,7 @@ class SetupSocket {
   }
   // False: the timer was another, since replaced.
   [[nodiscard]] bool is_time(io::TimerId id) noexcept;
-  // What watch() or set_timer() could not have since the last question.
+  // The resource that watch() or set_timer() could not get since the last question.
   [[nodiscard]] std::optional<Error> lack() noexcept { return std::exchange(lack_, std::nullopt); }
 
   // --- traced ---

@@ -36,7 +36,7 @@ Result<std::shared_ptr<MemoryWindowImpl>> MemoryWindowImpl::create(
   return window;
 }
 
-// What its destructor gives back is noted at once.
+// Its destructor's release is noted at once.
 Status MemoryWindowImpl::allocate() {
   DeviceImpl& device = *pd_->device_impl();
   const std::lock_guard lock(device.stag_mutex());

@@ -65,7 +65,8 @@ class WorkQueues {
   void complete(const proto::SendDone& done);
   void complete(const proto::RecvDone& done);
   void flush_receives();
-  // What no stream has begun; the oldest ends with this status. REQUIRES: there is no stream now.
+  // Ends the requests that no stream has begun; the oldest ends with this status. REQUIRES: there
+  // is no stream now.
   void flush_sends(WcStatus oldest);
   // All requests go without a completion.
   void forget_sends() noexcept;

@@ -1,4 +1,5 @@
-// What an Ack between wired queue pairs says (docs/personality.md): its STag. See is_ack().
+// The STag of an Ack between wired queue pairs tells what it acknowledges (docs/personality.md).
+// See is_ack().
 #pragma once
 
 #include <cstdint>

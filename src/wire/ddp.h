@@ -120,7 +120,7 @@ inline void store_ddp(const DdpUntagged& h, std::uint8_t* p) noexcept {
   return load_ddp_tagged(p);
 }
 
-// Likewise for untagged segments.
+// The same for untagged segments.
 //
 //   kTruncated   fewer than kSize octets remain
 //   kTagged      T bit set: this is a tagged segment

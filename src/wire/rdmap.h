@@ -35,7 +35,7 @@ enum class Opcode : std::uint8_t {
 };
 inline constexpr std::size_t kOpcodeCount = 12;
 
-// What the RFCs fix about one operation.
+// The rules of the RFCs for one operation.
 struct OpcodeInfo {
   std::string_view name;
   std::uint16_t ulpdu_min;  // octets of ULPDU with the DDP header
@@ -255,8 +255,9 @@ inline void encode(const AtomicResponse& h, ByteWriter& out) noexcept {
 }
 inline void encode(const ImmediateData& h, ByteWriter& out) noexcept { out.be64(h.value); }
 
-// What an atomic leaves in the target, RFC 7306 section 5, as numbers of the target's own byte
-// order. FetchAdd: each mask bit is the top bit of a field, carries out of a field are dropped.
+// The value that an atomic leaves in the target, RFC 7306 section 5, as numbers of the target's own
+// byte order. FetchAdd: each mask bit is the top bit of a field, carries out of a field are
+// dropped.
 [[nodiscard]] constexpr std::uint64_t fetch_add_result(std::uint64_t old, std::uint64_t add,
                                                        std::uint64_t mask) noexcept {
   return ((old & ~mask) + (add & ~mask)) ^ ((old ^ add) & mask);

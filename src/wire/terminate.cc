@@ -57,8 +57,8 @@ bool take_ddp_header(ByteReader& in, Terminate& t) {
   return true;
 }
 
-// What the flags promise, as far as it is there. Whatever is missing ends the search: nothing
-// behind it can be found reliably.
+// Finds the parts that the flags promise, as far as they are there. Whatever is missing ends the
+// search: nothing behind it can be found reliably.
 void take_attachments(ByteReader& in, std::uint8_t flags, Terminate& t) {
   if ((flags & (kLengthBit | kDdpBit)) == 0 || in.remaining() < kSegmentLengthSize) return;
   const std::uint16_t segment_length = in.be16();

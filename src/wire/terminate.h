@@ -17,7 +17,7 @@
 
 namespace weft {
 
-// Who reports, what kind, which error: "1/2/05". Any value can arrive; the named ones are the
+// Layer, type and code of an error: "1/2/05". Any value can arrive; the named ones are the
 // registry.
 struct TerminateCode {
   std::uint8_t layer = 0;  // 4 bits: 0 RDMAP, 1 DDP, 2 LLP (MPA)
@@ -72,8 +72,8 @@ inline constexpr TerminateCode kMpaNoMatchingRtr{2, 0, 0x07};
 // round, as Linux siw sends them from little-endian hosts.
 enum class TerminateLayout : std::uint8_t { kRfc, kSiw };
 
-// What a Terminate says. After decoding, the has_ flags tell what is really there, whatever the
-// flag bits promised: headers that were missing, cut short or zero-filled are absent.
+// The content of a Terminate. After decoding, the has_ flags tell what is really there, whatever
+// the flag bits promised: headers that were missing, cut short or zero-filled are absent.
 struct Terminate {
   static constexpr std::size_t kMinSize = kMinTerminateSize;
   static constexpr std::size_t kMaxSize = kMaxTerminateSize;

@@ -25,8 +25,8 @@ namespace {
 
 // Room for a Target behind the rest of a WQE, on a border of 16.
 constexpr std::size_t kTargetRoom = 32;
-// So many polls in a row, and the callers read instead of the engine's thread; until none of them
-// has looked for kCallersGone.
+// After this many polls in a row the callers read instead of the engine's thread; until none of
+// them has looked for kCallersGone.
 constexpr std::uint32_t kLooksToTake = 4;
 constexpr Duration kCallersGone{10'000'000};
 constexpr std::uint32_t kOwnKeyBit = 1U << 31U;
@@ -413,7 +413,7 @@ void DatagramQp::look() {
   const std::unique_lock lock(rx_mutex_, std::try_to_lock);
   if (!lock.owns_lock() || recv_cq_ == nullptr || !device_.usable()) return;
   watch_.looks.fetch_add(1, std::memory_order_relaxed);
-  // Of an armed CQ nobody may look before it says something.
+  // Nobody may look at an armed CQ before it reports something.
   if (!recv_cq_->armed() && watch_.looks_in_a_row < kLooksToTake &&
       ++watch_.looks_in_a_row == kLooksToTake) {
     const std::lock_guard watching(watch_mutex_);

@@ -168,7 +168,7 @@ class DatagramQp final : public QueuePair,
   };
   In in_;
 
-  // Who reads. Under watch_mutex_, the innermost.
+  // The reader. Under watch_mutex_, the innermost.
   std::mutex watch_mutex_;
   struct Watch {
     bool callers_read = false;

@@ -1,4 +1,4 @@
-// What queue pairs of datagrams receive.
+// The receive side of queue pairs of datagrams.
 #include <sys/socket.h>
 #include <weft/wiring.h>
 

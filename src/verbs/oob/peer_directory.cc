@@ -197,7 +197,7 @@ Result<os::Fd> PeerDirectory::open_datagrams(const Port& port) const {
     return fail(bound.error());
   }
   want_marks(socket.get(), address_.family());
-  // What comes while the receiver waits for the CPU has to lie somewhere. Only root gets it all.
+  // The buffer holds datagrams while the receiver waits for the CPU. Only root gets all of it.
   const int bytes = kDatagramBuffer;
   if (::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes) != 0) {
     static_cast<void>(::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes));

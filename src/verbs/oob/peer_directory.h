@@ -40,7 +40,7 @@ class PeerDirectory {
 
   [[nodiscard]] const SocketAddress& address() const noexcept { return address_; }
   [[nodiscard]] const roce::Gid& gid() const noexcept { return gid_; }
-  // What hellos are proved by; null: no secret is set.
+  // The secret that proves hellos; null: there is no secret.
   [[nodiscard]] const roce::Sealer* sealer() const noexcept { return secret_.get(); }
 
   // A number for a queue pair; opens a port if need be.

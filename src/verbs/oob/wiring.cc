@@ -464,7 +464,7 @@ void Wiring::hand_over(Lock& lock, os::Fd socket, const roce::Hello& peer, bool 
     dormant_ = false;
     static_cast<void>(try_again(roce::pause_before(attempt_.count++)));
   }
-  // What was posted meanwhile was not told to a wiring that had a connection.
+  // A wiring that had a connection was not told of requests posted meanwhile.
   lock.unlock();
   if (qp != nullptr) qp->look_for_waiting_work();
 }

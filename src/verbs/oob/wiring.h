@@ -72,7 +72,7 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
 
   // --- for the peer directory, on the engine's thread ---
 
-  // What to answer to `hello` from `source`. kAccept: `mine` is what to say, and adopt() or
+  // The answer to `hello` from `source`. kAccept: `mine` is what to say, and adopt() or
   // not_adopted() has to follow.
   [[nodiscard]] roce::Verdict consider(const roce::Hello& hello, const roce::Gid& source,
                                        roce::Hello& mine);
