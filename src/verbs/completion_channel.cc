@@ -136,8 +136,8 @@ void CompletionChannelImpl::refresh_locked() {
   for (CompletionQueueImpl* cq : members_)
     std::ranges::move(cq->shards().kept(), std::back_inserter(*shards));
   std::ranges::sort(*shards);
-  const auto doubles = std::ranges::unique(*shards);
-  shards->erase(doubles.begin(), doubles.end());
+  // Not std::ranges::unique(), whose result clang 14 does not understand.
+  shards->erase(std::unique(shards->begin(), shards->end()), shards->end());
   for (const auto& shard : *shards) {
     if (!std::ranges::binary_search(*shards_, shard)) watch_locked(shard->epoll());
   }
