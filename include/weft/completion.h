@@ -26,7 +26,7 @@ class CompletionChannel {
   // Takes the oldest event; sleeps up to `timeout` for one (nullopt: as the fd's O_NONBLOCK flag
   // says, else forever). Every event taken must be acknowledged on its CQ. A thread that waits
   // here also makes progress on the connections of the channel's CQs.
-  //   kTimedOut   none came (non-blocking: none is there)
+  //   kTimedOut   no event came (non-blocking: there is no event)
   //   kAborted    a signal interrupted the wait
   [[nodiscard]] virtual Result<CompletionQueue*> wait(
       std::optional<std::chrono::nanoseconds> timeout) = 0;

@@ -1,4 +1,4 @@
-// What librdmacm takes from libibverbs: both are Weft's, and share its one device.
+// The part of libibverbs that librdmacm uses: both are Weft's, and share its one device.
 //
 // Exported under a version node of Weft's own, so that librdmacm refuses to load beside another
 // libibverbs. Objects are passed as the structs of objects.h.

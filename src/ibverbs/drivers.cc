@@ -86,7 +86,8 @@ void replay_driver_registrations() {
 
 extern "C" {
 
-// Of rdma-core before 2017. Some programs look for it to see whether verbs are usable.
+// rdma-core had this function before 2017. Some programs look for it to see whether verbs are
+// usable.
 void ibv_register_driver(const char* name, void* init);
 void ibv_register_driver(const char* /*name*/, void* /*init*/) {}
 

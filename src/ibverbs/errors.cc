@@ -28,7 +28,7 @@ int errno_of(Error error) noexcept {
     case Error::kAborted: return ECONNABORTED;
     case Error::kNotConnected: return ENOTCONN;
     default:
-      // What the operating system said, where the error carries it.
+      // The operating system's errno, where the error carries it.
       return system_errno(error) != 0 ? system_errno(error) : EPROTO;
   }
 }

@@ -111,7 +111,7 @@ int ibv_close_device(ibv_context* handle) {
     context->async_queue.reset();
   }
   {
-    // What it has of the device memory is free for others at once.
+    // The context's device memory is free for others at once.
     const std::lock_guard lock(context->memory_mutex);
     context->memory.reset();
   }

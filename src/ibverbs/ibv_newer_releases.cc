@@ -22,7 +22,7 @@ namespace {
 using Word = std::intptr_t;
 using Function = Word(Word, Word, Word, Word, Word, Word);
 
-// What a function of each kind answers when it cannot: null, -1 or the errno itself.
+// The answer of a function that cannot do its work, by kind: null, -1 or the errno itself.
 Word no_pointer(int error) {
   errno = error;
   return 0;

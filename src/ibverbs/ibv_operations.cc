@@ -27,8 +27,8 @@ int close_xrcd(ibv_xrcd*) { return fail_number(EOPNOTSUPP); }
 
 }  // namespace
 
-// What stays null makes the inline functions answer EOPNOTSUPP: XRC, flows, counters,
-// work queues, tag matching, rate limits, on-demand paging, moderation.
+// A member that stays null makes its inline function answer EOPNOTSUPP: XRC, flows, counters, work
+// queues, tag matching, rate limits, on-demand paging, moderation.
 void set_operations(verbs_context& verbs) {
   verbs.query_port = query_port;
   verbs.query_device_ex = query_device_ex;

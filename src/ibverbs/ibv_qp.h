@@ -29,7 +29,8 @@ ibv_qp* create_qp_ex(ibv_context* handle, ibv_qp_init_attr_ex* attr);
 [[nodiscard]] bool is_wired_by_hand(const Qp& qp);
 // ibv_modify_qp of such a QP. 0 or an errno.
 [[nodiscard]] int modify_wired(Qp& qp, const ibv_qp_attr& attr, int mask);
-// What it was told, over what `out` says of connections. Nothing for other QPs.
+// Fills in the attributes that such a QP was given, over what `out` says of connections. Does
+// nothing for other QPs.
 void fill_wired(Qp& qp, ibv_qp_attr& out);
 
 // Sets the builder's operations. REQUIRES: qp.send_ops != 0.

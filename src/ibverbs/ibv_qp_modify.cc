@@ -33,7 +33,7 @@ int check(const Qp& qp, const ibv_qp_attr& attr, int mask) {
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && attr.max_dest_rd_atomic > limits::kIrd) {
     return EINVAL;
   }
-  // What a program takes for the present state: what it reads in the struct will do.
+  // A program may name the present state as the engine knows it, or as it reads it in the struct.
   if ((mask & IBV_QP_CUR_STATE) != 0 && attr.cur_qp_state != qp_state(qp.engine->state()) &&
       attr.cur_qp_state != qp.pub.qp_base.state) {
     return EINVAL;

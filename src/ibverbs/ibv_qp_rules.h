@@ -44,7 +44,7 @@ inline constexpr QpRule kQpRules[] = {
          IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE},
 };
 
-// Of unreliable connected ones: nothing that is about Reads or retries.
+// Unreliable connected queue pairs: no attribute of Reads or retries.
 inline constexpr QpRule kUcRules[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, kInitRc, 0},
     {IBV_QPS_INIT, IBV_QPS_INIT, 0, kInitRc},
@@ -59,7 +59,7 @@ inline constexpr QpRule kUcRules[] = {
     {IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS},
 };
 
-// Of datagrams: no peer, but a key.
+// Queue pairs for datagrams: no peer, but a key.
 inline constexpr int kInitUd = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
 inline constexpr int kRtsOptionalUd = IBV_QP_CUR_STATE | IBV_QP_QKEY;
 inline constexpr QpRule kUdRules[] = {

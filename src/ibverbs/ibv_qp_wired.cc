@@ -45,7 +45,7 @@ bool values_are_good(const ibv_qp_attr& a, int mask) {
   return !named(IBV_QP_RNR_RETRY) || a.rnr_retry <= kThreeBits;
 }
 
-// Of an unreliable queue pair some attributes are not told, and what stands there means nothing.
+// An unreliable queue pair is not given some attributes; their fields in `attr` mean nothing.
 WiringToReceive receiver_of(const ibv_qp_attr& attr, int mask, WiringTurn turn) {
   WiringToReceive out;
   out.turn = turn;

@@ -70,7 +70,7 @@ struct Look {
   Identity identity;
 };
 
-// What is wrong with a configuration is said when the device is opened.
+// A mistake in the configuration is reported later, when the device is opened.
 //   kNoMemory, a system_error()   the same may be read later
 Result<Look> read_look() {
   const os::NoCancel guard;

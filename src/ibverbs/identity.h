@@ -26,9 +26,9 @@ struct Identity {
   std::uint32_t interface_index = 0;  // 0: no Ethernet interface, the address is made up
 };
 
-// What the calls below say, read once per process: the configuration and the machine's interfaces.
-// Before a device is listed or opened, so that a lack of memory or descriptors, which ends, does
-// not decide how the device looks for the life of the process.
+// Reads the configuration and the machine's interfaces, once per process, for the calls below.
+// Called before a device is listed or opened, so that a lack of memory or descriptors, which ends,
+// does not decide how the device looks for the life of the process.
 //   kNoMemory, a system_error()   it was not read; the next call tries again
 [[nodiscard]] Status learn_look();
 

@@ -1,4 +1,4 @@
-// What stands behind the handles that programs hold: each object begins with the public struct of
+// The objects behind the handles that programs hold: each begins with the public struct of
 // <infiniband/verbs.h> and owns its engine object.
 //
 // Ownership: a handle owns its object until its destroy call. `pins` counts the calls that are in

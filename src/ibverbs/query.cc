@@ -85,7 +85,8 @@ ibv_device_attr device_attributes(const Config& config) {
   return attr;
 }
 
-// Of the interface's MTU, as RoCE devices choose it: the largest size that leaves room for headers.
+// Chosen from the interface's MTU as RoCE devices do it: the largest size that leaves room for
+// headers.
 ibv_mtu active_mtu() {
   constexpr std::array<std::pair<int, ibv_mtu>, 4> kSizes = {
       {{4096, IBV_MTU_4096}, {2048, IBV_MTU_2048}, {1024, IBV_MTU_1024}, {512, IBV_MTU_512}}};
@@ -182,7 +183,7 @@ int ibv_query_device(ibv_context* handle, ibv_device_attr* out) {
   return forward_int(WEFT_REAL(ibv_query_device), handle, out);
 }
 
-// What binaries older than ibv_port_attr.link_layer call, and newer ones when a context has no
+// Called by binaries older than ibv_port_attr.link_layer, and by newer ones when a context has no
 // query_port of its own.
 int ibv_query_port(ibv_context* handle, std::uint8_t port, _compat_ibv_port_attr* out) {
   constexpr std::size_t kOldSize = offsetof(ibv_port_attr, link_layer);

@@ -14,7 +14,7 @@ int dealloc_mw(ibv_mw* handle);
 // Type 1: posts the bind on `qp`; the window has its new rkey when this returns.
 int bind_mw(ibv_qp* qp, ibv_mw* handle, ibv_mw_bind* bind);
 
-// What a bind names, kept until it is posted.
+// The parts of a bind, kept until it is posted.
 struct BindParts {
   std::shared_ptr<MemoryWindow> window;
   std::shared_ptr<MemoryRegion> region;

@@ -167,7 +167,7 @@ void finish(WrBuilder& builder) {
 
 void wr_abort(ibv_qp_ex* handle) { finish(qp_of(handle)->builder); }
 
-// What the engine would refuse, found before anything is posted. 0 or an errno.
+// Finds requests that the engine would refuse, before anything is posted. 0 or an errno.
 int check(const Qp& qp) {
   const WrBuilder& builder = qp.builder;
   if (builder.error != 0) return builder.error;

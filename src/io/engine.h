@@ -68,8 +68,8 @@ class Engine {
   [[nodiscard]] Status add(int fd, std::uint32_t events, std::weak_ptr<Handler> handler);
   // Changes the events; with EPOLLET this also re-arms them.   kNotFound, kBadState, kSystem
   Status modify(int fd, std::uint32_t events);
-  // No callback for `fd` starts any more, and none is running when this returns, unless it is
-  // called on the engine's thread. Unknown descriptors are ignored. Comes before close(fd).
+  // No callback for `fd` starts any more, and no callback is running when this returns, unless it
+  // is called on the engine's thread. Unknown descriptors are ignored. Comes before close(fd).
   // REQUIRES: the caller holds no lock that the handler's callbacks take.
   void remove(int fd);
   // As remove(), without waiting for a callback that runs now: for owners whose callbacks check,

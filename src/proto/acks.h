@@ -1,4 +1,4 @@
-// Who has been asked for an Ack and who has given it, between wired queue pairs: the numbers behind
+// Counts the Acks that wired queue pairs have asked for and given: the numbers behind
 // StreamParams::acks, which stream_ack.cc explains. Where there are no Acks, everything counts as
 // placed once it is built, and nothing asks.
 //

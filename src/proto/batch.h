@@ -26,7 +26,8 @@ inline constexpr std::size_t kBatchBytes = profile::kBatchBytes;  // bytes per b
 // With CRCs on, the first batch after a pause is this small: the peer works on it while the CRCs of
 // the next batch are computed. Each further one is twice as large.
 inline constexpr std::size_t kBatchBytesFirst = profile::kBatchBytesFirst;
-// What follows such a batch sooner than this follows without a pause: the peer is still at work.
+// A batch that follows such a batch sooner than this follows without a pause: the peer is still at
+// work.
 inline constexpr Duration kBatchPause{60'000};
 // Distinct STags named by one batch: a message may begin while there is room for all of its SGEs.
 inline constexpr std::size_t kBatchSources = 2 * std::size_t{limits::kSgesPerRequest};
@@ -37,7 +38,7 @@ inline constexpr std::size_t kBatchSpillBytes = profile::kBatchSpillBytes;
 inline constexpr bool kBatchCopies = profile::kBatchCopies;
 
 struct TxBatch {
-  // What every message touches comes first, and lies together.
+  // Members that every message touches come first, and lie together.
   std::size_t bytes = 0;     // of the whole batch
   std::size_t sent = 0;      // of them, taken by the transport
   std::size_t released = 0;  // of those, no longer read by the transport
@@ -63,7 +64,7 @@ struct TxBatch {
   // lies in the arena, and its rest stays where it is; so the arena is all of it.
   std::uint8_t arena[kBatchArenaBytes + kBatchSpillBytes];
 
-  // What the transport has not taken, and how much of it is up to the next border.
+  // The octets that the transport has not taken, and how many of them are up to the next border.
   [[nodiscard]] std::span<const Slice> unsent() const noexcept {
     return {slices + slice_next, slice_count - slice_next};
   }

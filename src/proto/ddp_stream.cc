@@ -127,7 +127,7 @@ void DdpStream::peer_closed() {
   peer_fin_ = true;
   if (end_ != DdpEnd::kOpen) return;
   if (mid_message()) return end_with(DdpEnd::kLost);
-  // What is still to be sent goes out, unless the peer must speak first and never will.
+  // Messages that are queued still go out, unless the peer must speak first and never will.
   close();
   if (head_ == tail_ || !may_send_) end_with(DdpEnd::kOrderly);
 }

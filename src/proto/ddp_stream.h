@@ -73,7 +73,7 @@ struct DdpMessage {
   std::uint32_t length = 0;
 };
 
-// What a DDP stream needs of its owner. Called from inside the stream's members only.
+// A DDP stream's requests to its owner. Called from inside the stream's members only.
 class DdpHost : public CarryPool, public BatchSource {
  public:
   // Places payload of a tagged segment, after all checks of RFC 5041 section 5.2.

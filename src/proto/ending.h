@@ -63,7 +63,8 @@ class Ending {
   void demand_reset() noexcept { wants_reset_ = true; }
   [[nodiscard]] bool wants_reset() const noexcept { return wants_reset_; }
 
-  // Octets of the Terminate, which the stream keeps; 0: none is due, or no longer.
+  // The size of the Terminate, which the stream keeps; 0: there is no Terminate to send, or no
+  // longer.
   void owe_terminate(std::uint32_t size) noexcept { terminate_size_ = size; }
   [[nodiscard]] std::uint32_t terminate_size() const noexcept { return terminate_size_; }
   [[nodiscard]] bool terminate_due() const noexcept { return terminate_size_ != 0; }

@@ -32,7 +32,7 @@ inline constexpr std::size_t kCarryBytesMax = profile::kCarryBytes;
 static_assert(profile::kSmall ||
               kCarryBytesMax >= fpdu_size_marked(0, kMaxUlpduAccepted) + kMarkerSize);
 
-// What a scratch buffer must hold: a carried FPDU and something to read.
+// The least size of a scratch buffer: a carried FPDU and something to read.
 inline constexpr std::size_t kScratchBytesMin = kCarryBytesMax + (4U << 10U);
 
 struct Inbound {

@@ -256,8 +256,8 @@ void FpduWriter::cut() noexcept {
   if (b.sent != 0) {
     while (fpdus < b.fpdu_count && keep < b.sent) keep = b.fpdu_ends[fpdus++];
   }
-  // What remains of the FPDU in progress is copied to where the application cannot change it. A
-  // second cut finds it there already, hence memmove.
+  // The rest of the FPDU in progress is copied to where the application cannot change it. A second
+  // cut finds it there already, hence memmove.
   const std::size_t left = keep - b.sent;
   if constexpr (!kBatchCopies) {
     offset_ -= b.bytes - keep;

@@ -1,4 +1,4 @@
-// What two Weft ends of one machine tell each other about the path that their octets take: RDMA
+// Messages by which two Weft ends of one machine agree on the path that their octets take: RDMA
 // Writes of no payload, of which no receiver checks STag or TO (RFC 5041 5.2, RFC 5040 5.2). To any
 // other peer they are Writes of nothing.
 //

@@ -41,8 +41,8 @@ class PathSwitch {
     return hold_word_;
   }
   void changed() noexcept { hold_at_ = 0; }
-  // What was built behind `end` has been taken back, and the message that ends this path perhaps
-  // with it: then the path stays as it is.
+  // Octets built behind `end` have been taken back, and the message that ends this path perhaps
+  // with them: then the path stays as it is.
   void settle(StreamOffset end) noexcept {
     if (hold_at_ > end) hold_at_ = 0;
   }

@@ -66,7 +66,7 @@ class Refusal {
   [[nodiscard]] bool backed_off() const noexcept {
     return profile::kWired && refused_ != RefusedState::kSending;
   }
-  // Of the Send that the peer refused last.
+  // Names the Send that the peer refused last.
   [[nodiscard]] Msn msn() const noexcept { return msn_; }
 
   // When to call expired().

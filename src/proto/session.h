@@ -149,7 +149,7 @@ class Session {
   [[nodiscard]] bool is_established() const noexcept { return established_; }
   [[nodiscard]] bool is_stream_down() const noexcept { return end_ != StreamEnd::kOpen; }
   [[nodiscard]] const SessionFailure& failure() const noexcept { return failure_; }
-  // What the peer's frame said, as Startup::peer(). REQUIRES: has_frames().
+  // The content of the peer's frame, as Startup::peer(). REQUIRES: has_frames().
   [[nodiscard]] StartupPeer peer() const noexcept { return startup_->peer(); }
   // REQUIRES: has_frames(), and kAgreed has come.
   [[nodiscard]] const Negotiated& agreed() const noexcept { return startup_->result(); }

@@ -27,7 +27,7 @@
 
 namespace weft::proto {
 
-// Who asks: a stream and its protection domain. Numbers are never 0.
+// A stream that asks for memory, and its protection domain. Numbers are never 0.
 struct StreamId {
   std::uint32_t pd = 0;
   std::uint32_t stream = 0;
@@ -70,7 +70,7 @@ inline constexpr int kStoreLater = -1;
 inline constexpr Access kByMethod = static_cast<Access>(1U << 31U);
 inline constexpr Access kGives = static_cast<Access>(1U << 30U);
 
-// What became of octets that were to be stored.
+// The outcome for octets that were to be stored.
 enum class Stored : std::uint8_t {
   kAll,
   kLater,    // not all: the rest is to come again
@@ -133,7 +133,7 @@ class Pin {
   [[nodiscard]] const MemoryEntry* entry() const noexcept { return entry_; }
   [[nodiscard]] bool holds(Stag stag) const noexcept { return entry_ != nullptr && stag_ == stag; }
   [[nodiscard]] bool holds_any() const noexcept { return entry_ != nullptr; }
-  // Of the entry that it holds, or held last.
+  // The STag of the entry that it holds, or held last.
   [[nodiscard]] Stag stag() const noexcept { return stag_; }
 
  private:

@@ -28,7 +28,7 @@
 
 namespace weft::proto {
 
-// What this side wants of the connection.
+// This side's wishes for the connection.
 struct StartupOffer {
   bool crc = true;            // on as soon as either side wants it
   bool markers = false;       // markers in the stream we receive
@@ -44,7 +44,8 @@ struct StartupOffer {
   std::span<const std::uint8_t> private_data;
 };
 
-// What the peer's frame said. Views live as long as the Startup is neither moved nor destroyed.
+// The content of the peer's frame. Views live as long as the Startup is neither moved nor
+// destroyed.
 struct StartupPeer {
   std::uint8_t revision = 0;
   bool crc = false;
@@ -56,7 +57,7 @@ struct StartupPeer {
   std::span<const std::uint8_t> private_data;  // the application's part
 };
 
-// What both sides have agreed on: the input of StreamParams.
+// The values that both sides have agreed on: the input of StreamParams.
 struct Negotiated {
   bool initiator = false;
   std::uint8_t revision = 2;
@@ -203,11 +204,11 @@ class Startup {
   std::size_t in_size_ = 0;
   bool in_whole_ = false;
 
-  // Of the peer's frame, once whole.
+  // The peer's frame, once whole.
   MpaFrame header_;  // its private_data is not used: the octets are in in_
   std::optional<EnhancedWords> words_;
 
-  // Of our own Request.
+  // Our own Request.
   StartupOffer own_;  // its private_data is not used
   Negotiated result_;
 };

@@ -174,7 +174,7 @@ class Stream : private StreamRx, private StreamTx, private StreamShutdown {
   void abort() { StreamShutdown::abort(); }
   // A fault on our own side (CQ overflow): Terminate.
   void fail(Violation violation) { StreamShutdown::fail(violation); }
-  // What the peer may do on this stream at all, beside the rights of regions. Any thread.
+  // Sets the peer's rights on this stream as a whole, beside the rights of regions. Any thread.
   void allow_remote(Access access) { remote_access_.store(access, std::memory_order_relaxed); }
   // While paused, work requests not yet begun stay in the queue (SQD).
   void pause(bool paused) { StreamTx::pause(paused); }
@@ -277,7 +277,7 @@ inline StreamId StreamRx::sink_owner() const noexcept {
 
 inline void StreamTx::pause(bool paused) {
   work_.paused = paused;
-  // What has been sent is to be complete, though nobody wants to hear of it.
+  // Requests that have been sent complete even if no completion of theirs is wanted.
   if (paused) stream().acks_.ask_for_rest();
 }
 

@@ -6,7 +6,7 @@
 // the end of each turn, however many have asked. A Read or atomic asks too, and its response is the
 // answer.
 //
-// What no completion is wanted for asks seldom: when half of the send queue has not.
+// Requests without a completion ask only when half of the send queue has not asked.
 #include <utility>
 
 #include "proto/stream.h"

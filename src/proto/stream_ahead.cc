@@ -105,7 +105,7 @@ Ahead StreamRx::place_ahead(StreamOffset offset, std::span<const std::uint8_t> b
   StreamOffset pos = first_start(offset, bytes);
   while (pos - offset < bytes.size()) {
     const MarkedFpdu fpdu(pos, bytes.subspan(static_cast<std::size_t>(pos - offset)));
-    // What is wrong with it is for the pass in order to say.
+    // A fault of this FPDU is reported by the pass that goes in order.
     if (!fpdu.whole() || !fpdu.crc_good() || !fpdu.markers_good()) break;
     const std::uint32_t len = fpdu.ulpdu_len();
     std::uint8_t header[kDdpTaggedSize];

@@ -222,7 +222,7 @@ SendWqe* StreamShutdown::blamed_send(Msn msn) {
   return index ? &stream().sq_.at(*index) : nullptr;
 }
 
-// Of those that are begun and not complete.
+// Searches the Sends that are begun and not complete.
 std::optional<std::uint32_t> StreamShutdown::find_send(Msn msn) {
   Stream& s = stream();
   Msn next = s.tx_msn_[kQueueSend];
@@ -367,9 +367,9 @@ void StreamRx::discard() {
   reader_.drop_all();
 }
 
-// What is begun on the wire is finished up to the FPDU border; then comes at most a Terminate, then
-// FIN. Nothing that is received from now on counts, except while closing in good order; and then
-// too the rest of a payload placed directly is dropped: its receive or Read is about to be flushed.
+// An FPDU that is begun on the wire is finished; then comes at most a Terminate, then FIN. Nothing
+// that is received from now on counts, except while closing in good order; and then too the rest of
+// a payload placed directly is dropped: its receive or Read is about to be flushed.
 void StreamTx::stop_sending() {
   Stream& s = stream();
   writer_.take_back(queue_.drop_prepared());
@@ -414,8 +414,8 @@ void StreamShutdown::go_down(StreamEnd how, TerminateCode code, bool by_peer, Of
   settle_down();
 }
 
-// A request that is completed gives its memory back to the application, so none is before the
-// transport has released all that it took.
+// A completion gives the application its memory back, so requests complete only after the transport
+// has released all that it took.
 void StreamShutdown::settle_down() {
   Stream& s = stream();
   if (s.queue_.in_flight()) return;

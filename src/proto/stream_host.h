@@ -1,4 +1,4 @@
-// What a stream asks of its owner, and tells it.
+// A stream's requests to its owner, and its reports.
 #pragma once
 
 #include <weft/types.h>
@@ -17,11 +17,12 @@
 
 namespace weft::proto {
 
-// What the stream needs from its owner. Called only from inside the stream's own members.
+// Implemented by the owner of a stream. Called only from inside the stream's own members.
 class StreamHost : public CarryPool, public BatchSource {
  public:
   // Takes the next posted receive into `out`, which has room for profile::kSgesPerReceive SGEs
-  // behind it. False: none is posted.
+  // Takes the next posted receive into `out`, which has room for profile::kSgesPerReceive SGEs
+  // behind it. False: there is no posted receive.
   virtual bool take_receive(RecvWqe& out) = 0;
 
   virtual void send_done(const SendDone& done) = 0;

@@ -22,7 +22,7 @@ bool StreamLoss::loses(Stream& s, std::span<const std::uint8_t> ulpdu) {
   return true;
 }
 
-// What breaks a rule is not lost, but refused by open_segment().
+// A segment that breaks a rule is not lost: open_segment() refuses it.
 bool StreamLoss::is_lost(Stream& s, std::span<const std::uint8_t> ulpdu) {
   if (s.machine_.state() != StreamState::kRts || ulpdu.size() < 2) return false;
   const Result<Opcode> op = check_segment_control(ulpdu[0], ulpdu[1]);

@@ -29,7 +29,7 @@ constexpr StreamArrow kArrows[] = {
     {S::kClosing, E::kTimer, S::kError},
     {S::kClosing, E::kAbort, S::kError},
 
-    // What arrives is dropped unread until the peer closes, so that our Terminate is not lost.
+    // Arriving octets are dropped unread until the peer closes, so that our Terminate is not lost.
     {S::kTerminate, E::kPeerClosed, S::kError},
     {S::kTerminate, E::kLost, S::kError},
     {S::kTerminate, E::kTimer, S::kError},

@@ -1,4 +1,4 @@
-// What a stream is told at its beginning. Values.
+// The values that a stream is given at its beginning.
 #pragma once
 
 #include <weft/config.h>
@@ -15,7 +15,7 @@
 
 namespace weft::proto {
 
-// What start-up agreed on, plus local policy.
+// The outcome of start-up, plus local policy.
 struct StreamParams {
   StreamId id;
   bool initiator = false;
@@ -26,7 +26,7 @@ struct StreamParams {
   bool check_markers = true;      // verify FPDUPTR (a mismatch under a good CRC is 2/0/03)
   bool hold_completions = false;  // complete Sends and Writes only when acked() has passed them too
 #ifdef WEFT_PROFILE_SMALL
-  // What endpoints without an operating system do not use (profile::kWired): its code is left out.
+  // Endpoints without an operating system do not use these (profile::kWired): the code is left out.
   static constexpr bool acks = false, unreliable = false, keeps_work = false;
   static constexpr std::optional<PathMode> path{};
   static constexpr Duration recv_wait{0}, not_ready_pause{0};

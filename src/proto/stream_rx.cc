@@ -208,8 +208,8 @@ bool StreamRx::fail_segment(Violation v) {
   return false;
 }
 
-// What has been stored is no longer in `data`, and the cursor is behind it. kRefused: also when the
-// memory is gone.
+// Octets that have been stored are no longer in `data`, and the cursor is behind them. kRefused:
+// also when the memory is gone.
 Stored StreamRx::scatter(Cursor& cursor, MarkedOctets& data) {
   while (!data.empty()) {
     assert(cursor.left != 0);

@@ -1,4 +1,4 @@
-// What a stream receives: where it belongs, its checks, placement and delivery.
+// The receiving part of a stream: where octets belong, their checks, placement and delivery.
 //
 // A part of Stream (stream.h), which explains its threads. The other parts read what it knows of
 // the segment, the receive and the Write that are open.
@@ -35,7 +35,7 @@ class Stream;
 
 inline constexpr std::size_t kRxSlicesMax = limits::kSgesPerRequest + 2;
 
-// What place_ahead() has placed.
+// The octets that place_ahead() has placed.
 struct Ahead {
   std::uint32_t fpdus = 0;
   std::size_t octets = 0;  // of payload
@@ -109,8 +109,8 @@ class StreamRx {
     std::uint32_t mo = 0;
   };
 
-  // What came with and behind a Send for which no receive is posted yet, or a payload that its
-  // target has not taken all of.
+  // Segments from a Send on for which no receive is posted yet, or a payload that its target has
+  // not taken all of.
   struct Held {
     bool for_target = false;
     std::vector<std::uint8_t> ulpdu;  // for a receive it may be empty: the FPDU is in `rest`

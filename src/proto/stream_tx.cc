@@ -9,7 +9,7 @@ namespace weft::proto {
 
 namespace {
 
-// Of zero-length operations of our own, whose STag nobody checks. Some hardware refuses 0.
+// Names the memory of our own zero-length operations; nobody checks it. Some hardware refuses 0.
 constexpr Stag kRtrStag{1};
 
 // How often a method that has no octets yet is asked again.

@@ -1,4 +1,5 @@
-// What a stream sends: batches of FPDUs, cut from control messages, responses and work requests.
+// The sending part of a stream: batches of FPDUs, cut from control messages, responses and work
+// requests.
 //
 // A part of Stream (stream.h), which explains its threads. The other parts read what it knows of
 // the message under construction and of the send queue.
@@ -70,7 +71,7 @@ class StreamTx {
   // Behind the last request of which something has been built.
   [[nodiscard]] std::uint32_t work_begun_end() const noexcept;
   void stop_sending();
-  // What the transport has not taken will not be sent.
+  // Gives up the octets that the transport has not taken: they will not be sent.
   void drop_untaken();
 
  private:
@@ -112,7 +113,7 @@ class StreamTx {
     bool paused = false;
   };
 
-  // Who speaks first.
+  // Which end speaks first.
   struct Greeting {
     RtrKind rtr = RtrKind::kNone;  // to send
     bool mark_due = false;         // responder: tell the peer that we are Weft too
@@ -121,7 +122,7 @@ class StreamTx {
     [[nodiscard]] bool rtr_due() const noexcept { return rtr != RtrKind::kNone; }
   };
 
-  // Of the transmit stream.
+  // Positions in the transmit stream.
   struct Offsets {
     StreamOffset sent = 0;
     StreamOffset released = 0;

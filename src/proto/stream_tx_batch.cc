@@ -123,7 +123,7 @@ void StreamTx::acked(StreamOffset offset) {
   if (!s.ending_.is_due()) retire_work();
 }
 
-// What the transport has not taken will not be sent.
+// Gives up the octets that the transport has not taken: they will not be sent.
 void StreamTx::drop_untaken() {
   writer_.take_back(queue_.drop_untaken());
   writer_.attach(nullptr);

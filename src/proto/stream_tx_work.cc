@@ -22,7 +22,7 @@ bool StreamTx::work_stalled(const SendWqe& wqe) const {
   return wqe.has_flag(SendFlags::kFence) && !s.reads_.empty();
 }
 
-// What was sent before may have to be sent again, from memory that this one takes away; or this one
+// Earlier requests may have to be sent again, from memory that this one takes away; or this one
 // ends the queue pair.
 bool StreamTx::waits_for_acks(const SendWqe& wqe) const {
   const Stream& s = stream();

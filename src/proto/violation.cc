@@ -95,7 +95,8 @@ constexpr auto kInvalid = WcStatus::kRemoteInvalidRequest;
 constexpr auto kOperation = WcStatus::kRemoteOperation;
 constexpr auto kFlushed = WcStatus::kFlushed;
 
-// What is not listed is a remote operation error: 0/0/any, 1/3/any, all that is unassigned.
+// A Terminate that is not listed is a remote operation error: 0/0/any, 1/3/any, all that is
+// unassigned.
 constexpr StatusRow kStatuses[] = {
     {term::kRdmapInvalidStag, kRemoteAccess},
     {term::kRdmapBounds, kRemoteAccess},

@@ -68,7 +68,7 @@ enum class Violation : std::uint8_t {
   kLocalFault,         // memory went away under us, or the CQ overflowed
 };
 
-// What a Terminate carries of the offending segment (RFC 5040 figure 10).
+// The parts of the offending segment that a Terminate carries (RFC 5040 figure 10).
 enum class Attach : std::uint8_t { kNothing, kDdp, kDdpAndRead };
 
 struct ViolationInfo {

@@ -46,7 +46,7 @@ struct SendWqe {
 };
 static_assert(sizeof(SendWqe) % 16 == 0);
 
-// What atomics and window binds need beside one SGE; lies behind sges()[0] in the slot.
+// Atomics and window binds need these beside one SGE; they lie behind sges()[0] in the slot.
 struct AtomicArgs {
   std::uint64_t swap = 0;
   std::uint64_t compare_mask = 0;

@@ -45,7 +45,7 @@ struct rddp_device {
   std::uint32_t held = 0;          // sockets that the program holds
 
   [[nodiscard]] weft::Instant now() const { return network->clock()(); }
-  // So many milliseconds from now; negative: never.
+  // The instant this many milliseconds from now; negative: never.
   [[nodiscard]] weft::Instant in(int timeout_ms) const;
   // Moves octets, and keeps time limits. Waits for some until `until`.
   void pump(weft::Instant until);
@@ -131,8 +131,8 @@ struct rddp_socket {
   std::uint32_t rdma_pending_ = 0;
   bool lost_some_ = false;  // a request ended otherwise than well
   std::unique_ptr<weft::rddp::Registration> regions_;
-  // What the endpoint has of the program's buffers. One that another socket took is no longer here,
-  // though the endpoint may still give it back: then it is not looked at.
+  // The program's buffers that the endpoint has. A buffer that another socket took is no longer
+  // here, though the endpoint may still give it back: then it is ignored.
   weft::rddp::FixedQueue<ddp_posted_t*> posted_here_;
 };
 

@@ -35,7 +35,7 @@ bool sensible(const rddp_options& o) {
          o.regions < weft::limits::kMemoryRegions;
 }
 
-// What became of rddp_connect().
+// The outcome of rddp_connect().
 int connect_status(const rddp_socket& socket) {
   const Phase phase = socket.phase();
   if (phase == Phase::kRefused) return RDDP_REFUSED;

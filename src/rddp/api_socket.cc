@@ -77,7 +77,7 @@ rddp_socket::~rddp_socket() {
   give_back_buffers();
   rdma.reset();
   ddp.reset();
-  // Nothing reads or writes them any more, so none is busy.
+  // Nothing reads or writes the regions any more: each can be removed.
   while (regions_ != nullptr) (void)remove_region(regions_->stag.value);
 }
 
@@ -357,7 +357,7 @@ void rddp_socket::collect_ddp() {
   }
 }
 
-// What every call of ddp_recv() gives once the connection has ended.
+// Every call of ddp_recv() returns this once the connection has ended.
 ddp_ind_t rddp_socket::last_indication() const {
   ddp_ind_t ind{};
   if (is_up()) return ind;
@@ -387,7 +387,7 @@ ddp_ind_t rddp_socket::receive() {
 
 // --- memory ---
 
-// What the table has to know of the buffer. A part of a file is mapped.
+// Describes the buffer for the table. A part of a file is mapped.
 int rddp_socket::describe(const ddp_buffer_t& b, Registration& made,
                           weft::proto::MemorySpec& spec) {
   const bool writable = weft::has(spec.access, Access::kRemoteWrite);

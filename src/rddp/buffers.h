@@ -1,5 +1,5 @@
-// What a stream borrows from its owner while it runs: transmit batches, and the place where an FPDU
-// that came in parts is put together.
+// Buffers that a stream borrows from its owner while it runs: transmit batches, and the place where
+// an FPDU that came in parts is put together.
 //
 // One thread at a time. REQUIRES: the stream is gone before this.
 #pragma once

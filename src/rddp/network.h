@@ -1,4 +1,4 @@
-// What the API of RFC 4296 (rddp.h) needs of a machine: TCP connections for channels, a clock, and
+// The API of RFC 4296 (rddp.h) needs this of a machine: TCP connections for channels, a clock, and
 // a way to wait. One implementation per TCP: the kernel's (tcp_network.cc), lwIP
 // (lwip/lwip_network.cc).
 //

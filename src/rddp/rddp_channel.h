@@ -20,7 +20,8 @@
 
 namespace weft::rddp {
 
-// What the transport is to send next: an FPDU or a frame of start-up, or the rest of one.
+// The octets that the transport is to send next: an FPDU or a frame of start-up, or the rest of
+// one.
 struct TxFpdu {
   std::span<const Slice> slices;  // where it lies; what follows it may be there too
   std::size_t size = 0;
@@ -55,8 +56,8 @@ class Channel {
   // In kRequest. As initiate(), Startup::accept() and reject().
   [[nodiscard]] Status accept(const proto::StartupOffer& offer);
   [[nodiscard]] Status reject(std::span<const std::uint8_t> private_data);
-  // What the peer's application sent, from kRequest (responder) or kUp (initiator) on. Valid while
-  // in that phase; once up, there is as much of it as the derived class keeps.
+  // Private data of the peer's application, from kRequest (responder) or kUp (initiator) on. Valid
+  // while in that phase; once up, there is as much of it as the derived class keeps.
   [[nodiscard]] std::span<const std::uint8_t> private_data() const noexcept;
   [[nodiscard]] const proto::Negotiated& negotiated() const noexcept { return negotiated_; }
   [[nodiscard]] Phase phase() const noexcept { return phase_; }
@@ -78,8 +79,8 @@ class Channel {
   void lost(bool timed_out);
   // Something to send may be there.
   [[nodiscard]] bool tx_pending() const noexcept;
-  // What to send next; size 0: nothing now. Valid until taken(), which is to be called with as much
-  // of it as the transport took (0 too) before anything else.
+  // Returns the octets to send next; size 0: nothing now. Valid until taken(), which is to be
+  // called with as much of it as the transport took (0 too) before anything else.
   [[nodiscard]] TxFpdu next_fpdu();
   // For a transport that takes many FPDUs at once: all that next_fpdu() would give one after the
   // other.

@@ -44,7 +44,7 @@ std::uint32_t kernel_random() {
   return bits;
 }
 
-// What poll(2) looks at: a connection or a listener.
+// A descriptor for poll(2): a connection or a listener.
 class Watched {
  public:
   virtual ~Watched() = default;
@@ -144,7 +144,7 @@ Result<Addresses> resolve(const char* host, std::uint16_t port, bool passive) {
   return Addresses(found);
 }
 
-// Of the addresses that stand for all: the one of IPv6 takes peers of IPv4 as well.
+// Chooses among the addresses that stand for all: the one of IPv6 takes peers of IPv4 as well.
 const addrinfo& widest(const addrinfo& list) {
   for (const addrinfo* a = &list; a != nullptr; a = a->ai_next) {
     if (a->ai_family != AF_INET6) continue;
@@ -320,7 +320,7 @@ class TcpLink final : public Link, public Watched {
     channel_.transport_closed();
   }
 
-  // Of several addresses the one that was reached says most.
+  // With several addresses, the error of the one that was reached says most.
   void note(int error) {
     if (connect_error_ == 0 || error_of(connect_error_) == Error::kUnreachable) {
       connect_error_ = error;

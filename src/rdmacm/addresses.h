@@ -6,7 +6,7 @@
 
 namespace weft::rdmacm {
 
-// Of AF_INET and AF_INET6; 0 for every other family.
+// The length of an address of AF_INET or AF_INET6; 0 for every other family.
 [[nodiscard]] socklen_t address_length(const sockaddr* address);
 [[nodiscard]] SocketAddress to_weft(const sockaddr* address);
 // `to` is one of the two unions of rdma_addr.

@@ -19,7 +19,7 @@ constexpr std::uint8_t kHopLimit = 64;
 constexpr std::uint8_t kRnrTimer = 12;    // 0.64 ms
 constexpr std::uint8_t kAckTimeout = 18;  // 1.07 s, as the kernel's for RoCE
 constexpr int kRights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-// What only a reliable connected queue pair is told.
+// Attributes that only a reliable connected queue pair is given.
 constexpr int kReliableRtr = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 constexpr int kReliableRts =
     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;

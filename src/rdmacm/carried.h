@@ -16,9 +16,9 @@ namespace weft::rdmacm {
 // The engine behind a context, or null.
 [[nodiscard]] std::shared_ptr<Device> weft_ibv_engine_of(ibv_context* context);
 
-// What this end tells the other about its queue pair; the id remembers it.
+// This end's message to the other about its queue pair; the id remembers it.
 [[nodiscard]] CarriedQp offer_of(Id& id, const rdma_conn_param* params);
-// What the other end has told.
+// Takes the other end's message.
 void know_peer(Id& id, const CarriedQp& peer);
 // How many Reads both ends serve and ask for; 0xffff: the device's maximum.
 void agree(Id& id, std::uint16_t served, std::uint16_t asked);

@@ -82,7 +82,7 @@ struct Id {
   std::optional<std::uint8_t> traffic_class;  // RDMA_OPTION_ID_TOS
   std::uint8_t initiator_depth = 0;           // of the request: what accept takes by default
   std::uint8_t responder_resources = 0;
-  // Of a RoCE-like device, whose connections carry queue pairs (carried.h).
+  // For a RoCE-like device, whose connections carry queue pairs (carried.h).
   bool asks = false;  // it called rdma_connect
   std::optional<CarriedQp> mine, peer;
   std::uint8_t reads_served = 0, reads_asked = 0;  // as both ends have agreed
@@ -106,7 +106,7 @@ struct Event {
   ConnectionEvent raw;
   bool is_raw = false;
   std::shared_ptr<Id> child;  // of a request, until it is fetched
-  // What it is shown as, where that is not what the engine said; and then the status, if not 0.
+  // The type and (if not 0) the status that the program sees, where they differ from the engine's.
   std::optional<rdma_cm_event_type> shown_as;
   int failed = 0;
 
@@ -123,7 +123,7 @@ struct State {
   std::set<const void*> events;  // fetched, not yet acknowledged
   // Connections that are closing in good order after their id was destroyed.
   std::list<std::shared_ptr<Connection>> lingering;
-  // What the engine's threads may not release themselves; emptied by release_dropped().
+  // Events that the engine's threads may not release themselves; emptied by release_dropped().
   std::vector<ConnectionEvent> dropped;
   std::list<std::shared_ptr<Connection>> done;
 };

@@ -59,7 +59,7 @@ int check(const rdma_cm_id& id, const ibv_qp_init_attr_ex& attr) {
   return two_recv || two_send ? EINVAL : 0;
 }
 
-// What librdmacm does after creating: to INIT, with the attributes that rdma_init_qp_attr names.
+// Does as librdmacm after creating: to INIT, with the attributes that rdma_init_qp_attr names.
 void initialize(rdma_cm_id& id, ibv_qp* qp) {
   ibv_qp_attr attr{};
   int mask = 0;

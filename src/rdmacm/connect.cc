@@ -35,7 +35,8 @@ int check_parameters(const Id& id, const Config& config, const rdma_conn_param* 
   return 0;
 }
 
-// What the addrinfo of rdma_create_ep brought comes first (ai_connect), then the program's own.
+// Private data from the addrinfo of rdma_create_ep (ai_connect) comes first, then the program's
+// own.
 void copy_private_data(const Id& id, const rdma_conn_param* params, ConnectionParams& out) {
   out.private_data = id.endpoint.connect_data;
   if (params != nullptr && params->private_data_len > 0) {
@@ -58,7 +59,7 @@ ConnectionParams active_parameters(const Id& id, const rdma_conn_param* params) 
   return out;
 }
 
-// What is left open takes the values of the request.
+// Parameters that the program leaves open take the values of the request.
 ConnectionParams passive_parameters(const Id& id, const rdma_conn_param* params) {
   ConnectionParams out;
   copy_private_data(id, params, out);
@@ -78,7 +79,7 @@ std::shared_ptr<QueuePair> choose_qp(Id& id, const rdma_conn_param* params) {
   return qp ? qp->engine : nullptr;
 }
 
-// What rdma_connect and rdma_accept do before they call the engine.   0 or an errno
+// The part that rdma_connect and rdma_accept share, before they call the engine.   0 or an errno
 int prepare_connection(const Call& call, const rdma_conn_param* params,
                        std::shared_ptr<QueuePair>& qp) {
   if (call.refused() != 0) return call.refused();

@@ -17,7 +17,7 @@ bool known_port_space(rdma_port_space ps) {
   return ps == RDMA_PS_TCP || ps == RDMA_PS_UDP || ps == RDMA_PS_IPOIB || ps == RDMA_PS_IB;
 }
 
-// What destroying an id takes apart, to be dealt with outside the mutex.
+// The parts of a destroyed id, to be released outside the mutex.
 struct Remains {
   std::shared_ptr<Id> id;
   IdState state{};

@@ -1,4 +1,4 @@
-// What is left of rdma_cm: options, names, ports, devices, and calls that mean nothing on iWARP.
+// Options, names, ports, devices, and calls of rdma_cm that mean nothing on iWARP.
 
 #include <arpa/inet.h>
 
@@ -24,7 +24,8 @@ int set_id_option(Id& id, int name, const void* value, std::size_t length) {
       id.traffic_class = *static_cast<const std::uint8_t*>(value);
       return 0;
     case RDMA_OPTION_ID_ACK_TIMEOUT:
-      // Of a RoCE-like device's queue pair. An iWARP one has none: TCP has its own time limits.
+      // An attribute of a RoCE-like device's queue pair. An iWARP one has none: TCP has its own
+      // time limits.
       if (length != sizeof(std::uint8_t)) return EINVAL;
       id.ack_timeout = *static_cast<const std::uint8_t*>(value);
       return 0;

@@ -222,7 +222,7 @@ int rdma_resolve_addr(rdma_cm_id* handle, sockaddr* source, sockaddr* destinatio
       return fail_minus(EINVAL);
     }
     const int error = resolve(call, source, reachable(to_weft(destination)));
-    // What could not be resolved keeps its port, unless the attempt has cost it that.
+    // An id that could not be resolved keeps its port, unless the attempt has cost it that.
     const IdState unresolved = call.listener() != nullptr ? call.before() : IdState::kIdle;
     call.finish(error == 0 ? IdState::kAddrResolved : unresolved);
     if (!announcement.tell(

@@ -77,7 +77,8 @@ Status RsConnection::connect(int fd, const SocketAddress& peer,
     const std::lock_guard lock(reports_->mutex_);
     reports_->phase_ = RsPhase::kConnecting;
   }
-  // One Read may be outstanding, none is served: an RNIC can send its RTR, as rdma-core allows it.
+  // One Read may be outstanding, and the peer's are refused: an RNIC can send its RTR, as rdma-core
+  // allows it.
   ConnectionParams params = this->params(extra);
   params.ord = 1;
   params.ird = 0;

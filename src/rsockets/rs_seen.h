@@ -1,5 +1,5 @@
-// What the watcher of an rsocket has been told, so that an edge is told once (EPOLLET): between
-// librdmacm.so.1 and libweft-sockets.so.
+// Remembers which events the watcher of an rsocket has been told, so that an edge is told once
+// (EPOLLET): between librdmacm.so.1 and libweft-sockets.so.
 #pragma once
 
 #include <cstdint>

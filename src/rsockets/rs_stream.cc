@@ -7,7 +7,7 @@
 
 namespace weft::rsockets {
 
-// What a completion was; the low 32 bits of a data request hold the octets of the send ring.
+// Kinds of completions; the low 32 bits of a data request hold the octets of the send ring.
 namespace kind {
 constexpr std::uint64_t kControl = 2ULL << 56U;
 constexpr std::uint64_t kReceive = 3ULL << 56U;

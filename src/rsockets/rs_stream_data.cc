@@ -20,7 +20,9 @@ std::size_t RsStream::room() const {
   if (!started_ || down_ || targets_.empty() || requests_free_ < 2) return 0;
   const auto credits = static_cast<std::uint16_t>(allowed_seq_ - sent_seq_);
   // The last ones stay for messages that cost no credit at the peer, but a receive (H1). A credit
-  // count above half of the range is a peer that takes credits back: none is left then.
+  // The last ones stay for messages that cost no credit at the peer, but a receive (H1). A credit
+  // count above half of the range is a peer that takes credits back: then there are no credits
+  // left.
   if (credits <= kCreditReserve || credits > 0x8000U + kCreditReserve) return 0;
   if (send_free_ < std::min(kLowWater, send_ring_.size() / 2)) return 0;
   return std::min<std::size_t>(send_free_, targets_.front().length);

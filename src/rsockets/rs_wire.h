@@ -1,4 +1,4 @@
-// What rsockets put on the wire over iWARP: private data, the 4-octet message, the SGE.
+// The wire format of rsockets over iWARP: private data, the 4-octet message, the SGE.
 //
 // Values and bytes only: no allocation, no I/O, any thread. Layout as rdma-core 44 has it; see
 // docs/sockets.md.

@@ -26,8 +26,8 @@ namespace {
 using ibverbs::errno_of;
 using ibverbs::fail_minus;
 
-// What this process has. Never destroyed: threads may run to the very end. A child of fork() gets a
-// new one, because another thread of the parent may have held any lock of the old one.
+// The rsockets of this process. Never destroyed: threads may run to the very end. A child of fork()
+// gets a new one, because another thread of the parent may have held any lock of the old one.
 struct Process {
   std::shared_mutex mutex;
   std::unordered_map<int, RsocketPtr> sockets;

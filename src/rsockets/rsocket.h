@@ -62,7 +62,7 @@ struct Rsocket {
   std::condition_variable progressed;
   std::vector<int> bells;
 
-  // Of a listener: accepted and ready, oldest first. Filled by the service thread.
+  // Connections of a listener: accepted and ready, oldest first. Filled by the service thread.
   struct Ready {
     int fd;
     std::shared_ptr<RsConnection> link;

@@ -1,4 +1,4 @@
-// What libweft-sockets.so asks for in IWARP mode (<weft/sockets.h>): an ordinary TCP socket of the
+// Calls for libweft-sockets.so in IWARP mode (<weft/sockets.h>): an ordinary TCP socket of the
 // program becomes an rsocket under its own number. Not part of rdma-core's interface.
 #include <fcntl.h>
 #include <unistd.h>
@@ -14,8 +14,8 @@ namespace weft::rsockets {
 namespace {
 
 constexpr std::uint32_t kIomaps = 128;  // ranges that the peer may offer
-// Of each ring. rdma-core's 128 KiB, offered in halves, make a sender of large pieces wait for
-// each.
+// The size of each ring. rdma-core's 128 KiB, offered in halves, make a sender of large pieces wait
+// for each.
 constexpr std::uint32_t kRingBytes = 1U << 20U;
 
 // Null with errno.

@@ -1,5 +1,5 @@
-// What a child of fork() does with its parent's rsockets: it closes their numbers, and nothing
-// else. Kept without locks, because another thread of the parent may have held any of them.
+// A child of fork() closes the numbers of its parent's rsockets, and does nothing else to them.
+// Kept without locks, because another thread of the parent may have held any of them.
 //
 // Threads: any. Numbers from kNumbersMax on are left alone.
 #pragma once

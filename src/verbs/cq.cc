@@ -291,8 +291,8 @@ void CompletionQueueImpl::each_reader(void (DatagramReader::*call)()) {
   }
 }
 
-// A program that waits for its sends while none is outstanding would sleep forever. It waits for
-// something that makes no completion: a peer's Write into its memory.
+// A program that waits for its sends while it has no sends outstanding would sleep forever. It
+// waits for something that makes no completion: a peer's Write into its memory.
 void CompletionQueueImpl::wake_idle() {
   if (!armed()) return;
   {

@@ -1,4 +1,4 @@
-// What the calls of the C API share.
+// Helpers that all calls of the C API share.
 #pragma once
 
 #include <cerrno>

@@ -52,7 +52,7 @@ int provider_of(const Socket& socket) {
   return socket.provider->is_rdma() ? EXS_PROVIDER_RDMA : EXS_PROVIDER_TCP;
 }
 
-// Of a listener: the port at which it takes peers that have only TCP.
+// The port at which a listener takes peers that have only TCP.
 int tcp_port_of(const Socket& socket) {
   Address name;
   name.length = sizeof name.storage;

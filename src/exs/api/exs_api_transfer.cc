@@ -21,7 +21,7 @@ struct Call {
   }
 };
 
-// What keeps the socket from this call: 0 or an errno.
+// Returns 0, or the errno of a socket whose state does not allow this call.
 int check_state(const Socket& socket, const Call& call) {
   if (socket.closing) return EBADF;
   switch (socket.state) {

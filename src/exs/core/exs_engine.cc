@@ -20,7 +20,7 @@ constexpr int kReadyAtOnce = 64;
 constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr int kTickMs = 1;
 constexpr int kTickOfCallersMs = 2;
-// So many ticks without a caller, and the progress thread takes over. A caller that has lost its
+// The progress thread takes over after this many ticks without a caller. A caller that has lost its
 // CPU for a moment does not get it back sooner from a thread that does its work.
 constexpr int kTicksUntilQuiet = 3;
 // A look at TCP is a system call. With RDMA beside it, and nothing seen for so many polls, one poll

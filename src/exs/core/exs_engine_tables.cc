@@ -145,7 +145,7 @@ void Engine::run_cm() {
     }
     if (socket == nullptr) continue;
     if (event.type == RDMA_CM_EVENT_DISCONNECTED) {
-      // What came before the end is in the completion queue: it is looked at first.
+      // Messages that came before the end are in the completion queue: they are delivered first.
       drain_before_end();
     }
     std::shared_ptr<Socket> parent;

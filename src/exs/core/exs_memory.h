@@ -23,8 +23,7 @@ class Mr {
   Mr() = default;
   // Empty, with errno, when the device refuses.
   static Mr create(std::shared_ptr<Device> device, void* addr, std::size_t length, int access);
-  // Of memory that check_memory() has found usable: an operation registers it without a second
-  // check.
+  // Registers memory that check_memory() has found usable, without a second check.
   static Mr of_checked(std::shared_ptr<Device> device, void* addr, std::size_t length, int access);
   Mr(Mr&& other) noexcept
       : device_(std::move(other.device_)), mr_(std::exchange(other.mr_, nullptr)) {}
@@ -43,8 +42,8 @@ class Mr {
   ibv_mr* mr_ = nullptr;
 };
 
-// What exs_mregister made. It gives peers no right: those get one-shot registrations of the very
-// bytes that an operation names, see RdmaSocket.
+// Memory that exs_mregister registered. It gives peers no right: those get one-shot registrations
+// of the very bytes that an operation names, see RdmaSocket.
 class Region {
  public:
   Region(void* addr, std::size_t length)

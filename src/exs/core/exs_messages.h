@@ -27,7 +27,7 @@ inline constexpr std::uint32_t kRingMax = 256U * 1024U * 1024U;
 
 enum class Kind : std::uint8_t { kStream = 1, kPacket = 2 };
 
-// What each end offers in the private data of the connection request and of its reply.
+// Each end's offer, in the private data of the connection request and of its reply.
 struct Hello {
   static constexpr std::size_t kSize = 44;  // fits rdma_cm's 56 bytes on every transport
 

@@ -36,7 +36,7 @@ struct CmEvent {
   int initiator_depth = 0;
 };
 
-// What moves the bytes of one socket. All calls with the socket's mutex.
+// Moves the bytes of one socket. All calls with the socket's mutex.
 class Provider {
  public:
   virtual ~Provider() = default;
@@ -85,7 +85,7 @@ enum class State : std::uint8_t {
   kClosed,
 };
 
-// What can be set before a socket connects or listens.
+// Options that can be set before a socket connects or listens.
 struct Settings {
   std::uint32_t immediate_bytes = 4096;
   std::uint16_t slots = 64;
@@ -217,7 +217,7 @@ struct PollWait {
   std::atomic<bool> kicked{false};
 };
 
-// What exs_poll says of a socket.
+// The events that exs_poll reports for a socket.
 short readiness(Socket& socket, short events);
 
 // A line on stderr about a connection that ended badly, unless EXS_LOG=off.

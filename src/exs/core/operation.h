@@ -102,7 +102,7 @@ void each_piece(const Operation& op, std::size_t from, std::size_t length, Visit
 void copy_out(const Operation& op, std::size_t from, std::uint8_t* to, std::size_t length);
 void copy_in(Operation& op, std::size_t at, const std::uint8_t* from, std::size_t length);
 
-// What an event says of an operation that moved `length` bytes.
+// The event for an operation that moved `length` bytes.
 exs_event_t event_of(const Operation& op, int fd, int error, std::size_t length);
 
 }  // namespace weft::exs

@@ -231,7 +231,7 @@ void RdmaSocket::match_packets() {
   if (incoming_.empty() && !peer_finished_) return;
   for (auto it = incoming_.begin(); it != incoming_.end();) {
     const bool last = std::next(it) == incoming_.end();
-    // What follows a persistent message takes its place, once it has been received.
+    // A later message takes the place of a persistent one that has been received.
     if (it->persistent && it->was_received && !last) it->withdrawn = true;
     if (it->matched || it->withdrawn) {
       ++it;

@@ -1,4 +1,4 @@
-// What the peer sends: completions, counters, and where each message goes.
+// The receiving side: completions, counters, and where each message goes.
 #include <algorithm>
 #include <array>
 #include <cerrno>

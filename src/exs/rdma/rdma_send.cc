@@ -171,7 +171,7 @@ void RdmaSocket::flush_control() {
   }
 }
 
-// What the peer waits for, when no other message has told it.
+// Sends the credits that the peer waits for, when no other message has carried them.
 void RdmaSocket::flush_credits() {
   const bool slots = returned_ - returned_told_ >= mine_.slots / 2U;
   const bool messages = messages_consumed_ - messages_told_ >= std::max(1U, mine_.messages / 2U);

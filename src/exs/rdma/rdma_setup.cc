@@ -132,8 +132,8 @@ int RdmaSocket::make_buffers() {
   }
   const std::size_t least = kSegmentsMax * Segment::kSize;
   slot_bytes_ = Header::kSize + std::max<std::size_t>(settings.immediate_bytes, least);
-  // What we send is as large as the peer's limit allows: that is known later, so it is not more
-  // than our own.
+  // A slot to send from may be as large as the peer's limit, which is known later. It is not larger
+  // than our own limit.
   send_slot_bytes_ = slot_bytes_;
   slots_ = Pages(2UL * settings.slots * slot_bytes_);
   slots_mr_ = Mr::create(device_, slots_.data(), slots_.size(), IBV_ACCESS_LOCAL_WRITE);

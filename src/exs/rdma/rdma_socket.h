@@ -84,7 +84,7 @@ class RdmaSocket final : public Provider {
     std::uint32_t rkey = 0;
     std::uint64_t length = 0;
   };
-  // Room for `requests` work requests and, unless none is wanted, a message.
+  // Whether there is room for `requests` work requests and, if a message is wanted, for one.
   [[nodiscard]] bool can_post(std::size_t requests) const;
   [[nodiscard]] bool can_send(std::size_t requests);
   // Posts one message. `payload` of the operation from `from` on is copied into it.
@@ -225,8 +225,8 @@ class RdmaSocket final : public Provider {
   std::size_t sq_used_ = 0;
   std::uint64_t serial_ = 0;
   std::uint64_t retired_ = 0;
-  // So many requests may pass without a completion. Fewer than there are buffers to send from:
-  // those come back with completions.
+  // How many requests may pass without a completion. Fewer than there are buffers to send from:
+  // completions give those back.
   unsigned signal_every_ = 16;
   unsigned unsignaled_ = 0;
   std::vector<int> free_slots_;

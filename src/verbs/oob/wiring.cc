@@ -29,7 +29,7 @@ constexpr std::uint32_t kPsnMask = 0xff'ffff;
 // other accepts would cost that one its connection.
 constexpr Duration kAttemptLimit{10'000'000'000};
 // How long a Send waits for its receive before it is refused. Most receives that are late are not
-// later than this, and meanwhile nothing is sent in vain.
+// later than this, and meanwhile nothing is sent twice.
 constexpr Duration kReceiveWait{std::chrono::milliseconds(1)};
 // The same of unreliable queue pairs, before it is lost. Programs count on an adapter that places
 // faster than they send; here the receiver may have to wait for its turn on the CPU.
@@ -120,7 +120,7 @@ void Wiring::link_lost(std::uint32_t generation, LinkEnd how) {
   if (phase_ == Phase::kLinked) rest();
 }
 
-// No connection, and none is sought for now.
+// There is no connection, and the peer is not sought for now.
 void Wiring::rest() {
   phase_ = Phase::kSeeking;
   dormant_ = true;

@@ -67,7 +67,7 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   // Whether a peer that expects `peer_psn` first will hear what is sent. With its lane held.
   [[nodiscard]] bool agrees(std::uint32_t peer_psn);
   // Work waits, and there is no connection: seeks the peer, and the retries count from now. True:
-  // the queue pair is an unreliable one whose peer has been sought in vain; its work is lost.
+  // the queue pair is an unreliable one whose peer could not be found; its work is lost.
   [[nodiscard]] bool work_waits();
 
   // --- for the peer directory, on the engine's thread ---
