@@ -2,7 +2,7 @@
 """Has clang look at source files, without making code: its warnings as errors, and its analysis of
 locks (-Wthread-safety), which knows the annotations of src/os/annotations.h.
 
-  scripts/check-clang.py               the rooms of libweft with locks
+  scripts/check-clang.py               the rooms with annotated locks
   scripts/check-clang.py --all         src/ and tools/
   scripts/check-clang.py FILE...
 
@@ -21,6 +21,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "sources")
 COMPILER = re.compile(r"/(c\+\+|g\+\+|cc|gcc)(-\d+)?$")
+LOCKING = r"src/(os|shm|io|trace|readsend|progress|verbs|ibverbs|rdmacm|rsockets|exs)/"
 FLAGS = ["-fsyntax-only", "-Werror", "-Wthread-safety"]
 
 
@@ -65,7 +66,7 @@ def main():
     """0 if clang finds nothing."""
     subprocess.run([os.path.join(ROOT, "scripts", "configure-sources.sh")], check=True)
     names = set(sys.argv[1:])
-    folders = r"(src|tools)/" if names == {"--all"} else r"src/(os|shm|io|progress|verbs)/"
+    folders = r"(src|tools)/" if names == {"--all"} else LOCKING
     if names in (set(), {"--all"}):
         jobs = list(commands(lambda name: re.match(folders + r".*\.(cc|c)$", name)))
     else:

@@ -26,22 +26,15 @@ RULES = {
                         r"lock_guard|unique_lock|scoped_lock|shared_lock)\b"),
     "output": re.compile(r"\bfprintf\(|std::cerr\b"),
 }
-ALLOWED = {"mutex": ("src/os/",), "output": ("src/os/log",)}
+# The public header uses the standard library only, and its source locks what it declares.
+ALLOWED = {"mutex": ("src/os/", "include/weft/placement.h", "src/verbs/placement_targets.cc"),
+           "output": ("src/os/log",)}
 
 # What is left of them, by room. The numbers only go down: where there are fewer now, write that
 # here.
 LEFT = {
-    "mutex include/weft": 1,
-    "mutex src/exs": 91,
     "mutex src/files": 20,
-    "mutex src/ibverbs": 44,
-    "mutex src/io": 8,
-    "mutex src/rdmacm": 34,
-    "mutex src/readsend": 8,
-    "mutex src/rsockets": 64,
     "mutex src/sockets": 43,
-    "mutex src/trace": 7,
-    "mutex src/verbs": 70,
     "opening src/files": 34,
     "opening src/sockets": 35,
     "output src/exs": 1,

@@ -72,7 +72,7 @@ def unnamed_locks(name, path, page):
         begins = CLASS.match(line)
         owner = begins.group(1) if begins else owner
         lock = LOCK.search(line)
-        if lock and owner != "Mutex":
+        if lock and owner not in ("Mutex", "SharedMutex"):
             row = re.compile(rf"^\|.*\b{owner}(::|`).*", re.M)
             if not any(lock.group(1) in found.group(0) or f"{owner}`" in found.group(0)
                        for found in row.finditer(page)):

@@ -5,15 +5,16 @@
 #include "ibverbs/identity.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
+#include "os/lock.h"
 
 using namespace weft::ibverbs;
 
 namespace {
 
 struct CmState {
-  std::mutex mutex;
-  ibv_context* context = nullptr;
-  ibv_pd* pd = nullptr;
+  weft::os::Mutex mutex;
+  ibv_context* context WEFT_GUARDED_BY(mutex) = nullptr;
+  ibv_pd* pd WEFT_GUARDED_BY(mutex) = nullptr;
 };
 CmState* cm = new CmState;
 
@@ -25,7 +26,7 @@ extern "C" {
 
 ibv_context* weft_ibv_cm_context() {
   on_fork_child(forget_cm);
-  const std::lock_guard lock(cm->mutex);
+  const weft::os::MutexLock lock(cm->mutex);
   // Programs see the context and its domain in their ids, and some of them close both.
   if (!registry::find<Context>(cm->context)) {
     cm->context = ibv_open_device(weft_device());
@@ -36,7 +37,7 @@ ibv_context* weft_ibv_cm_context() {
 ibv_pd* weft_ibv_cm_pd() {
   ibv_context* context = weft_ibv_cm_context();
   if (context == nullptr) return nullptr;
-  const std::lock_guard lock(cm->mutex);
+  const weft::os::MutexLock lock(cm->mutex);
   const auto pd = registry::find<Pd>(cm->pd);
   if (!pd || pd->pub.context != context) cm->pd = ibv_alloc_pd(context);
   return cm->pd;

@@ -16,13 +16,14 @@
 #include "ibverbs/registry.h"
 #include "os/cancel.h"
 #include "os/guarded.h"
+#include "os/lock.h"
 
 namespace weft::ibverbs {
 namespace {
 
 struct EngineState {
-  std::mutex mutex;
-  std::shared_ptr<Device> device;
+  os::Mutex mutex;
+  std::shared_ptr<Device> device WEFT_GUARDED_BY(mutex);
 };
 EngineState* engine_state = new EngineState;
 
@@ -60,7 +61,7 @@ void on_fork_child(void (*forget)()) {
 Result<std::shared_ptr<Device>> engine() {
   const os::NoCancel guard;
   watch_forks();
-  const std::lock_guard lock(engine_state->mutex);
+  const os::MutexLock lock(engine_state->mutex);
   if (engine_state->device != nullptr) return engine_state->device;
   std::string why;
   const Result<Config> config = Config::load(&why);
@@ -83,10 +84,14 @@ Result<Context*> open_new_context() {
   if (!device) return fail(device.error());
   auto context = std::make_shared<Context>();
   context->engine = std::move(*device);
-  context->async_queue = std::make_shared<AsyncQueue>();
+  const auto events = std::make_shared<AsyncQueue>();
+  {
+    const os::MutexLock lock(context->async_mutex);
+    context->async_queue = events;
+  }
   // Programs only check that cmd_fd is a descriptor; a real one, so that closing or passing it on
   // cannot hit something else.
-  if (!context->async_queue->valid()) return fail(system_error(errno));
+  if (!events->valid()) return fail(system_error(errno));
   context->command = os::Fd(open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!context->command) return fail(system_error(errno));
   verbs_context& verbs = context->verbs;
@@ -96,7 +101,7 @@ Result<Context*> open_new_context() {
   ibv_context& pub = verbs.context;
   pub.device = weft_device();
   pub.cmd_fd = context->command.get();
-  pub.async_fd = context->async_queue->fd();
+  pub.async_fd = events->fd();
   pub.num_comp_vectors = 1;
   pthread_mutex_init(&pub.mutex, nullptr);
   pub.abi_compat = __VERBS_ABI_IS_EXTENDED;

@@ -3,12 +3,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <mutex>
 #include <vector>
 
 #include "ibverbs/identity.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
+#include "os/lock.h"
 
 using namespace weft::ibverbs;
 
@@ -20,9 +20,9 @@ namespace {
 using Register = void (*)(const void* driver_ops);
 
 struct Registrations {
-  std::mutex mutex;
-  std::vector<const void*> waiting;
-  Register real = nullptr;
+  weft::os::Mutex mutex;
+  std::vector<const void*> waiting WEFT_GUARDED_BY(mutex);
+  Register real WEFT_GUARDED_BY(mutex) = nullptr;
 };
 
 Registrations& registrations() {
@@ -34,7 +34,7 @@ void register_driver(const void* driver_ops) {
   Registrations& all = registrations();
   Register real = nullptr;
   {
-    const std::lock_guard lock(all.mutex);
+    const weft::os::MutexLock lock(all.mutex);
     real = all.real;
     if (real == nullptr) all.waiting.push_back(driver_ops);
   }
@@ -70,16 +70,18 @@ void replay_driver_registrations() {
                                            "verbs_register_driver_64", "verbs_register_driver_65"};
   Registrations& all = registrations();
   std::vector<const void*> drivers;
+  Register real = nullptr;
   {
-    const std::lock_guard lock(all.mutex);
+    const os::MutexLock lock(all.mutex);
     for (const char* name : kNames) {
-      all.real = reinterpret_cast<Register>(real_ibverbs().symbol(name));
-      if (all.real != nullptr) break;
+      real = reinterpret_cast<Register>(real_ibverbs().symbol(name));
+      if (real != nullptr) break;
     }
-    if (all.real == nullptr) return;
+    if (real == nullptr) return;
+    all.real = real;
     drivers.swap(all.waiting);
   }
-  for (const void* driver : drivers) all.real(driver);
+  for (const void* driver : drivers) real(driver);
 }
 
 }  // namespace weft::ibverbs

@@ -12,6 +12,7 @@
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 #include "os/cancel.h"
+#include "os/lock.h"
 
 using namespace weft::ibverbs;
 
@@ -107,12 +108,12 @@ int ibv_close_device(ibv_context* handle) {
   if (!context) return forward_minus(WEFT_REAL(ibv_close_device), handle);
   if (!registry::bury(handle, context)) return fail_minus(EINVAL);
   {
-    const std::lock_guard lock(context->async_mutex);
+    const weft::os::MutexLock lock(context->async_mutex);
     context->async_queue.reset();
   }
   {
     // The context's device memory is free for others at once.
-    const std::lock_guard lock(context->memory_mutex);
+    const weft::os::MutexLock lock(context->memory_mutex);
     context->memory.reset();
   }
   context->command.reset();

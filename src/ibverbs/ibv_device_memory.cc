@@ -12,14 +12,15 @@
 #include "ibverbs/errors.h"
 #include "ibverbs/registry.h"
 #include "os/cancel.h"
+#include "os/lock.h"
 
 namespace weft::ibverbs {
 namespace {
 
 // The process's device memory; each context is an owner of parts of it.
 struct HeapState {
-  std::mutex mutex;
-  std::shared_ptr<DeviceMemoryHeap> heap;
+  os::Mutex mutex;
+  std::shared_ptr<DeviceMemoryHeap> heap WEFT_GUARDED_BY(mutex);
 };
 HeapState* heap_state = new HeapState;
 std::atomic<std::uint32_t> next_dm_handle{1};
@@ -30,7 +31,7 @@ void forget_heap() { heap_state = new HeapState; }
 Result<std::shared_ptr<DeviceMemoryHeap>> heap() {
   if (device_memory_bytes() == 0) return fail(Error::kUnsupported);
   on_fork_child(forget_heap);
-  const std::lock_guard lock(heap_state->mutex);
+  const os::MutexLock lock(heap_state->mutex);
   if (heap_state->heap != nullptr) return heap_state->heap;
   DeviceMemoryOptions options;
   options.bytes = device_memory_bytes();
@@ -40,7 +41,7 @@ Result<std::shared_ptr<DeviceMemoryHeap>> heap() {
 }
 
 Result<std::shared_ptr<DeviceMemoryOwner>> owner_of(Context& context) {
-  const std::lock_guard lock(context.memory_mutex);
+  const os::MutexLock lock(context.memory_mutex);
   if (context.memory == nullptr) {
     auto shared = heap();
     if (!shared) return fail(shared.error());
@@ -51,7 +52,7 @@ Result<std::shared_ptr<DeviceMemoryOwner>> owner_of(Context& context) {
 
 // Null once the context is closed.
 std::shared_ptr<DeviceMemoryOwner> memory_of(const Dm& dm) {
-  const std::lock_guard lock(dm.context->memory_mutex);
+  const os::MutexLock lock(dm.context->memory_mutex);
   return dm.context->memory;
 }
 

@@ -15,13 +15,13 @@
 #include <cerrno>
 #include <cstdint>
 #include <list>
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "base/splice_if.h"
 #include "ibverbs/errors.h"
 #include "os/event_fd.h"
+#include "os/lock.h"
 
 namespace weft::ibverbs {
 
@@ -42,7 +42,7 @@ class EventQueue {
   // Nothing happens when `wanted`, asked under the mutex, says no: see take_if().
   template <class Wanted>
   void push_if(T entry, Wanted wanted) {
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     if (!wanted()) return;
     entries_.push_back(std::move(entry));
     os::raise_event(fd());
@@ -70,7 +70,7 @@ class EventQueue {
   // Entries in nodes of their own. Like take_if(), it needs no memory.
   void push_all(std::list<T> entries) {
     if (entries.empty()) return;
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     const std::uint64_t count = entries.size();
     entries_.splice(entries_.end(), entries);
     os::raise_event(fd(), count);
@@ -79,7 +79,7 @@ class EventQueue {
   // Takes out the entries for which `wanted` is true, in order.
   template <class Predicate>
   std::list<T> take_if(Predicate wanted) {
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     std::list<T> taken = splice_if(entries_, wanted);
     for (std::size_t tokens = taken.size(); tokens != 0; --tokens) drop_token();
     return taken;
@@ -88,7 +88,7 @@ class EventQueue {
  private:
   template <class OnTake>
   std::optional<T> take_first(OnTake on_take) {
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     if (entries_.empty()) return std::nullopt;
     drop_token();
     std::optional<T> entry(std::move(entries_.front()));
@@ -97,12 +97,12 @@ class EventQueue {
     return entry;
   }
 
-  // REQUIRES: the mutex, and an entry whose token this is. So it does not wait.
-  void drop_token() { (void)os::lower_event(fd()); }
+  // REQUIRES: an entry whose token this is. So it does not wait.
+  void drop_token() WEFT_REQUIRES(mutex_) { (void)os::lower_event(fd()); }
 
   const os::Fd fd_;
-  std::mutex mutex_;
-  std::list<T> entries_;
+  os::Mutex mutex_;
+  std::list<T> entries_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::ibverbs

@@ -12,6 +12,7 @@
 #include "ibverbs/ibv_qp.h"
 #include "ibverbs/ibv_qp_rules.h"
 #include "ibverbs/identity.h"
+#include "os/lock.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -110,7 +111,7 @@ void remember(Qp& qp, const ibv_qp_attr& a, int mask) {
 bool is_wired_by_hand(const Qp& qp) { return is_roce() && qp.engine->connection() == nullptr; }
 
 int modify_wired(Qp& qp, const ibv_qp_attr& attr, int mask) {
-  const std::lock_guard lock(qp.wiring);
+  const os::MutexLock lock(qp.wiring);
   const ibv_qp_state now = qp_state(qp.engine->state());
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : now;
   if (!move_is_legal(qp.pub.qp_base.qp_type, now, to, mask) || !values_are_good(attr, mask))
@@ -136,7 +137,7 @@ int modify_wired(Qp& qp, const ibv_qp_attr& attr, int mask) {
 
 void fill_wired(Qp& qp, ibv_qp_attr& out) {
   if (!is_roce() || qp.engine->connection() != nullptr) return;
-  const std::lock_guard lock(qp.wiring);
+  const os::MutexLock lock(qp.wiring);
   const ibv_qp_attr& kept = qp.wired;
   out.ah_attr = kept.ah_attr;
   if (kept.path_mtu != 0) out.path_mtu = kept.path_mtu;

@@ -15,12 +15,12 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
-#include <mutex>
 #include <string_view>
 
 #include "os/cancel.h"
 #include "os/guarded.h"
 #include "os/lack.h"
+#include "os/lock.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -99,7 +99,7 @@ struct PaddedDevice {
 };
 
 // Written once, with the mutex, before it is known.
-constinit std::mutex g_mutex;
+constinit os::Mutex g_mutex;
 constinit PaddedDevice g_device;
 constinit Look g_look;
 constinit std::atomic<bool> g_is_known{false};
@@ -126,7 +126,7 @@ const Look& look() {
 
 Status learn_look() {
   if (g_is_known.load(std::memory_order_acquire)) return {};
-  const std::lock_guard lock(g_mutex);
+  const os::MutexLock lock(g_mutex);
   if (g_is_known.load(std::memory_order_relaxed)) return {};
   const Result<Look> look = os::guarded(read_look);
   if (!look) return fail(look.error());

@@ -7,6 +7,7 @@
 #include "ibverbs/errors.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
+#include "os/lock.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -59,7 +60,7 @@ int reregister(Mr& mr, int flags, ibv_pd* new_pd, void* addr, std::size_t length
     rights = region_access(static_cast<unsigned>(access));
     if (!rights) return EINVAL;
   }
-  const std::lock_guard lock(mr.changing);
+  const os::MutexLock lock(mr.changing);
   const Status done = mr.engine->reregister(pd ? pd->engine.get() : nullptr, moves ? addr : nullptr,
                                             moves ? length : 0, rights ? &*rights : nullptr);
   if (!done) return errno_of(done);
@@ -131,7 +132,7 @@ int ibv_dereg_mr(ibv_mr* handle) {
   const auto mr = registry::find<Mr>(handle);
   if (!mr) return forward_int(WEFT_REAL(ibv_dereg_mr), handle);
   {
-    const std::lock_guard lock(mr->changing);
+    const weft::os::MutexLock lock(mr->changing);
     if (const weft::Status done = mr->engine->deregister(); !done)
       return fail_number(errno_of(done));
   }

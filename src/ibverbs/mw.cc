@@ -5,6 +5,7 @@
 #include "ibverbs/post.h"
 #include "ibverbs/registry.h"
 #include "ibverbs/windows.h"
+#include "os/lock.h"
 
 namespace weft::ibverbs {
 
@@ -45,7 +46,7 @@ int fill_bind(SendWr& out, BindParts& parts, ibv_mw* window, std::uint32_t rkey,
   if (!access) return EINVAL;
   parts.window = mw->engine;
   if (mr) {
-    const std::lock_guard lock(mr->changing);
+    const os::MutexLock lock(mr->changing);
     if (mr->pd->engine != mw->pd->engine) return EPERM;
     parts.region = mr->engine;
   }

@@ -15,7 +15,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -23,6 +22,7 @@
 #include "ibverbs/users.h"
 #include "ibverbs/windows.h"
 #include "os/fd.h"
+#include "os/lock.h"
 
 // The header renames these for callers; here they are defined.
 #undef ibv_query_port
@@ -73,16 +73,16 @@ struct Context {
 
   // The queue behind async_fd; null once the context is closed (children may live longer).
   [[nodiscard]] std::shared_ptr<AsyncQueue> async() {
-    const std::lock_guard lock(async_mutex);
+    const os::MutexLock lock(async_mutex);
     return async_queue;
   }
-  std::mutex async_mutex;
-  std::shared_ptr<AsyncQueue> async_queue;
+  os::Mutex async_mutex;
+  std::shared_ptr<AsyncQueue> async_queue WEFT_GUARDED_BY(async_mutex);
   os::Fd command;  // what cmd_fd names
 
   // The owner of what this context allocates with ibv_alloc_dm; made at first use.
-  std::mutex memory_mutex;
-  std::shared_ptr<DeviceMemoryOwner> memory;
+  os::Mutex memory_mutex;
+  std::shared_ptr<DeviceMemoryOwner> memory WEFT_GUARDED_BY(memory_mutex);
 };
 using ContextPtr = std::shared_ptr<Context>;
 
@@ -112,7 +112,7 @@ struct Mr {
 
   ibv_mr pub{};
   std::atomic<std::uint32_t> pins{0};
-  std::mutex changing;  // one ibv_rereg_mr at a time; guards what that changes
+  os::Mutex changing;  // one ibv_rereg_mr at a time; guards what that changes
   Using<Pd> pd;
   std::shared_ptr<MemoryRegion> engine;
   bool of_device_memory = false;  // programs don't get to see its address
@@ -159,7 +159,7 @@ struct Cq {
 
   // Guards against two threads in start_poll..end_poll of one CQ, unless the program promised that
   // there is only one. Not a lock_guard: it is held between calls.
-  std::mutex polling;
+  os::Mutex polling;
   bool single_threaded = false;
   WorkCompletion current;  // what the read_ functions of the extended CQ look at
 };
@@ -179,7 +179,7 @@ struct BuiltRequest {
 };
 
 struct WrBuilder {
-  std::mutex open;  // held from wr_start to wr_complete or wr_abort
+  os::Mutex open;  // held from wr_start to wr_complete or wr_abort
   std::vector<BuiltRequest> requests;
   std::vector<Sge> sges;
   std::vector<std::uint8_t> bytes;
@@ -237,7 +237,7 @@ struct Qp {
   // is destroyed. Written by librdmacm.
   std::atomic<bool> closing{false};
   // Wired by hand (ibv_qp_wired.cc): what ibv_modify_qp was told, for ibv_query_qp.
-  std::mutex wiring;
+  os::Mutex wiring;
   ibv_qp_attr wired{};  // guarded by `wiring`
   // rdma_cm connects it, and knows which end is to begin. Written by librdmacm.
   std::atomic<WiringTurn> turn{WiringTurn::kByNumber};

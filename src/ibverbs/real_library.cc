@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 
 #include "os/cancel.h"
+#include "os/lock.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -81,8 +81,8 @@ void* RealLibrary::open_first() {
 
 bool RealLibrary::load() {
   if (!tried_.load(std::memory_order_acquire)) {
-    static std::mutex mutex;
-    const std::lock_guard lock(mutex);
+    static os::Mutex mutex;
+    const os::MutexLock lock(mutex);
     if (!tried_.load(std::memory_order_relaxed)) {
       handle_.store(open_first(), std::memory_order_release);
       tried_.store(true, std::memory_order_release);

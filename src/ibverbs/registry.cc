@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ibverbs/dead_context.h"
+#include "os/lock.h"
 
 namespace weft::ibverbs::registry {
 namespace {
@@ -21,12 +22,12 @@ struct Entry {
 };
 
 struct State {
-  std::mutex mutex;
-  std::unordered_map<const void*, Entry> live;
-  std::unordered_map<std::uint32_t, const void*> qps;
+  os::Mutex mutex;
+  std::unordered_map<const void*, Entry> live WEFT_GUARDED_BY(mutex);
+  std::unordered_map<std::uint32_t, const void*> qps WEFT_GUARDED_BY(mutex);
   // A ring, its oldest at `next_grave`. So to bury needs no memory.
-  std::array<std::pair<const void*, std::shared_ptr<void>>, kGraves> graves;
-  std::size_t next_grave = 0;
+  std::array<std::pair<const void*, std::shared_ptr<void>>, kGraves> graves WEFT_GUARDED_BY(mutex);
+  std::size_t next_grave WEFT_GUARDED_BY(mutex) = 0;
 };
 
 // Never destroyed: programs call from atexit handlers and from destructors of their own.
@@ -59,7 +60,7 @@ void lead_to_dead_context(const Entry& entry) {
 
 // Out of reach; false when somebody else was first.
 bool take_out(const void* handle, const std::atomic<std::uint32_t>& pins) {
-  const std::lock_guard lock(state->mutex);
+  const os::MutexLock lock(state->mutex);
   const auto at = state->live.find(handle);
   // Another object may live at this address already.
   if (at == state->live.end() || at->second.pins != &pins || at->second.dying) return false;
@@ -68,8 +69,8 @@ bool take_out(const void* handle, const std::atomic<std::uint32_t>& pins) {
   return true;
 }
 
-// With the mutex. End: it is not alive.
-auto find_live(const void* handle) {
+// End: it is not alive.
+auto find_live(const void* handle) WEFT_REQUIRES(state->mutex) {
   const auto at = state->live.find(handle);
   return at == state->live.end() || at->second.dying ? state->live.end() : at;
 }
@@ -84,7 +85,7 @@ std::shared_ptr<void> pinned(const Entry& entry) {
 void add(const void* handle, Kind kind, std::shared_ptr<void> object,
          std::atomic<std::uint32_t>& pins) {
   static_cast<void>(dead_context());  // what its end needs is there from the beginning
-  const std::lock_guard lock(state->mutex);
+  const os::MutexLock lock(state->mutex);
   Entry entry{kind, std::move(object), &pins};
   std::unordered_map<std::uint32_t, const void*> qp;
   if (kind == Kind::kQp) {
@@ -97,21 +98,21 @@ void add(const void* handle, Kind kind, std::shared_ptr<void> object,
 }
 
 std::shared_ptr<void> pin(const void* handle, Kind kind) {
-  const std::lock_guard lock(state->mutex);
+  const os::MutexLock lock(state->mutex);
   const auto at = find_live(handle);
   if (at == state->live.end() || at->second.kind != kind) return nullptr;
   return pinned(at->second);
 }
 
 std::shared_ptr<void> pin_qp_by_number(std::uint32_t number) {
-  const std::lock_guard lock(state->mutex);
+  const os::MutexLock lock(state->mutex);
   const auto at = state->qps.find(number);
   if (at == state->qps.end()) return nullptr;
   return pinned(state->live.at(at->second));
 }
 
 bool is_live(const void* handle) {
-  const std::lock_guard lock(state->mutex);
+  const os::MutexLock lock(state->mutex);
   return find_live(handle) != state->live.end();
 }
 
@@ -122,7 +123,7 @@ bool bury(const void* handle, const std::atomic<std::uint32_t>& pins) {
     pins.wait(now, std::memory_order_acquire);
   }
   std::shared_ptr<void> oldest;  // freed outside the lock
-  const std::lock_guard lock(state->mutex);
+  const os::MutexLock lock(state->mutex);
   const auto at = state->live.find(handle);
   lead_to_dead_context(at->second);
   auto& grave = state->graves[std::exchange(state->next_grave, (state->next_grave + 1) % kGraves)];
@@ -133,7 +134,7 @@ bool bury(const void* handle, const std::atomic<std::uint32_t>& pins) {
 }
 
 bool is_buried(const void* handle) {
-  const std::lock_guard lock(state->mutex);
+  const os::MutexLock lock(state->mutex);
   const auto at = state->live.find(handle);
   if (at != state->live.end()) return at->second.dying;
   return handle != nullptr && std::ranges::any_of(state->graves, [handle](const auto& grave) {
@@ -142,7 +143,7 @@ bool is_buried(const void* handle) {
 }
 
 void each_context(const std::function<void(Context&)>& visit) {
-  const std::lock_guard lock(state->mutex);
+  const os::MutexLock lock(state->mutex);
   for (const auto& [handle, entry] : state->live) {
     if (entry.kind == Kind::kContext && !entry.dying)
       visit(*static_cast<Context*>(entry.object.get()));

@@ -66,7 +66,7 @@ void EngineCore::stop() {
   }
   std::thread thread;
   {
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     stopping_ = true;
     wake_locked();
     thread = std::move(thread_);
@@ -92,7 +92,7 @@ Status EngineCore::add(int fd, std::uint32_t events, std::weak_ptr<Handler> hand
   assert(fd >= 0);
   const void* const whom = handler.lock().get();
   if (whom == nullptr) return fail(Error::kBadState);
-  const std::lock_guard lock(mutex_);
+  const os::MutexLock lock(mutex_);
   const auto index = static_cast<std::size_t>(fd);
   if (index < fds_.size() && fds_[index].whom != nullptr) return fail(Error::kBadState);
   if (auto started = start_locked(); !started) return started;
@@ -109,7 +109,7 @@ Status EngineCore::add(int fd, std::uint32_t events, std::weak_ptr<Handler> hand
 Status EngineCore::modify(int fd, std::uint32_t events) {
   // The kernel is told under the lock: once it is let go of, the number may be another
   // descriptor's.
-  const std::lock_guard lock(mutex_);
+  const os::MutexLock lock(mutex_);
   const auto index = static_cast<std::size_t>(fd);
   if (fd < 0 || index >= fds_.size() || fds_[index].whom == nullptr) {
     return fail(Error::kNotFound);
@@ -123,12 +123,12 @@ Status EngineCore::modify(int fd, std::uint32_t events) {
 }
 
 void EngineCore::forget(int fd, bool wait) {
-  Lock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   const auto index = static_cast<std::size_t>(fd);
   if (fd < 0 || index >= fds_.size() || fds_[index].whom == nullptr) return;
   const void* const whom = fds_[index].whom;
   forget_locked(fd);
-  if (wait) settle_locked(lock, whom);
+  if (wait) settle_locked(whom);
 }
 
 void EngineCore::forget_locked(int fd) {
@@ -138,50 +138,50 @@ void EngineCore::forget_locked(int fd) {
 }
 
 void EngineCore::wait_for(const void* whom) {
-  Lock lock(mutex_);
-  settle_locked(lock, whom);
+  const os::MutexLock lock(mutex_);
+  settle_locked(whom);
 }
 
 // Waits for the callback that runs now, not for later ones of the same object.
-void EngineCore::settle_locked(Lock& lock, const void* whom) {
+void EngineCore::settle_locked(const void* whom) {
   if (running_ != whom || on_thread()) return;
   const std::uint64_t mine = callbacks_;
   const os::NoCancel guard;
   ++waiters_;
-  settled_.wait(lock, [&] { return running_ != whom || callbacks_ != mine; });
+  while (running_ == whom && callbacks_ == mine) settled_.wait(mutex_);
   --waiters_;
 }
 
 // False: it had no memory. The share that the callback had may be the last: it is let go without
 // the lock.
 template <class Call>
-bool EngineCore::run_callback(Lock& lock, std::shared_ptr<Handler> handler, Call&& call) {
+bool EngineCore::run_callback(std::shared_ptr<Handler> handler, Call&& call) {
   bool done = true;
   running_ = handler.get();
   ++callbacks_;
-  lock.unlock();
+  mutex_.unlock();
   try {
     call(*handler);
   } catch (const std::bad_alloc&) {
     done = false;
   }
   handler.reset();
-  lock.lock();
+  mutex_.lock();
   running_ = nullptr;
   if (waiters_ != 0) settled_.notify_all();
   return done;
 }
 
-void EngineCore::wait_for_memory(Lock& lock) {
-  lock.unlock();
+void EngineCore::wait_for_memory() {
+  mutex_.unlock();
   std::this_thread::sleep_for(kPauseWithoutMemory);
-  lock.lock();
+  mutex_.lock();
 }
 
 // --- timers, tasks ---
 
 TimerId EngineCore::schedule(Instant when, std::weak_ptr<Handler> handler) {
-  const std::lock_guard lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (!start_locked()) return 0;
   // Both have room before one of them has it.
   if (heap_.size() == heap_.capacity()) heap_.reserve(2 * heap_.size() + 1);
@@ -195,12 +195,12 @@ TimerId EngineCore::schedule(Instant when, std::weak_ptr<Handler> handler) {
 }
 
 void EngineCore::cancel(TimerId id, bool wait) {
-  Lock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   const auto found = timers_.find(id);
   if (found == timers_.end()) {
     if (running_timer_ != id) return;
     running_timer_canceled_ = true;
-    if (wait) settle_locked(lock, running_);
+    if (wait) settle_locked(running_);
     return;
   }
   timers_.erase(found);
@@ -209,12 +209,13 @@ void EngineCore::cancel(TimerId id, bool wait) {
 
 void EngineCore::drop_stale_timers_locked() {
   if (heap_.size() - timers_.size() < std::max(kStaleTimersMin, timers_.size())) return;
-  std::erase_if(heap_, [this](const Due& d) { return !timers_.contains(d.id); });
+  std::erase_if(heap_,
+                [this](const Due& d) WEFT_REQUIRES(mutex_) { return !timers_.contains(d.id); });
   std::make_heap(heap_.begin(), heap_.end());
 }
 
 Status EngineCore::post(std::function<void()> task) {
-  const std::lock_guard lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (auto started = start_locked(); !started) return started;
   tasks_.push_back(std::move(task));
   wake_locked();
@@ -226,7 +227,8 @@ Status EngineCore::post(std::function<void()> task) {
 void EngineCore::loop() {
   thread_id_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   std::array<epoll_event, kEventsPerRound> events;
-  Lock lock(mutex_);
+  decltype(tasks_) left;  // those that nobody runs any more go without the lock
+  os::MutexLock lock(mutex_);
   while (!stopping_) {
     const Duration limit = sleep_time_locked();
     asleep_ = limit.count() != 0;
@@ -238,13 +240,12 @@ void EngineCore::loop() {
 
     // Order: what the kernel reports, then what is due, then what others asked for.
     for (int i = 0; i < count && !stopping_; ++i) {
-      dispatch(lock, events[static_cast<std::size_t>(i)]);
+      dispatch(events[static_cast<std::size_t>(i)]);
     }
-    run_timers(lock);
-    run_tasks(lock);
+    run_timers();
+    run_tasks();
   }
-  lock.unlock();
-  tasks_.clear();
+  left.swap(tasks_);
 }
 
 // 0: there is work; negative: sleep forever.
@@ -254,7 +255,7 @@ Duration EngineCore::sleep_time_locked() const {
   return std::max(heap_.front().when - os::now(), Duration{0});
 }
 
-void EngineCore::dispatch(Lock& lock, const epoll_event& event) {
+void EngineCore::dispatch(const epoll_event& event) {
   if (event.data.u64 == kWakeToken) {
     (void)os::lower_event(wake_.get());
     wake_sent_ = false;
@@ -267,8 +268,8 @@ void EngineCore::dispatch(Lock& lock, const epoll_event& event) {
   std::shared_ptr<Handler> handler = fds_[fd].handler.lock();
   // Its destructor is about to remove it, if it does; until then nobody serves the descriptor.
   if (handler == nullptr) return forget_locked(static_cast<int>(fd));
-  if (run_callback(lock, std::move(handler), [&](Handler& h) { h.on_io(event.events); })) return;
-  wait_for_memory(lock);
+  if (run_callback(std::move(handler), [&](Handler& h) { h.on_io(event.events); })) return;
+  wait_for_memory();
   if (fds_[fd].whom == nullptr || fds_[fd].generation != generation) return;
   epoll_event again{};  // for one that is edge-triggered
   again.events = fds_[fd].events;
@@ -276,7 +277,7 @@ void EngineCore::dispatch(Lock& lock, const epoll_event& event) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, static_cast<int>(fd), &again);
 }
 
-void EngineCore::run_timers(Lock& lock) {
+void EngineCore::run_timers() {
   if (heap_.empty()) return;
   const Instant time = os::now();
   while (!stopping_ && !heap_.empty() && heap_.front().when <= time) {
@@ -289,7 +290,7 @@ void EngineCore::run_timers(Lock& lock) {
     if (handler == nullptr) continue;
     running_timer_ = id;
     running_timer_canceled_ = false;
-    const bool done = run_callback(lock, std::move(handler), [&](Handler& h) { h.on_timer(id); });
+    const bool done = run_callback(std::move(handler), [&](Handler& h) { h.on_timer(id); });
     running_timer_ = 0;
     if (!done && !running_timer_canceled_) run_again_locked(std::move(timer));
   }
@@ -299,7 +300,7 @@ void EngineCore::run_timers(Lock& lock) {
 // been quick to take them.
 void EngineCore::run_again_locked(Timers::node_type timer) {
   const TimerId id = timer.key();
-  static_cast<void>(os::guarded([&]() -> Status {
+  static_cast<void>(os::guarded([&]() WEFT_NOT_ANALYZED -> Status {  // run at once, with the mutex
     heap_.push_back({os::now() + kPauseWithoutMemory, id});
     std::push_heap(heap_.begin(), heap_.end());
     timers_.insert(std::move(timer));  // without it the entry of the heap is a stale one
@@ -307,23 +308,23 @@ void EngineCore::run_again_locked(Timers::node_type timer) {
   }));
 }
 
-void EngineCore::run_tasks(Lock& lock) {
+void EngineCore::run_tasks() {
   // Those posted by tasks come in the next round, so that descriptors get their turn.
   for (std::size_t left = tasks_.size(); left != 0 && !stopping_ && !tasks_.empty(); --left) {
     // Its place stays, for a task that has no memory.
     std::function<void()> task = std::move(tasks_.front());
     bool done = true;
-    lock.unlock();
+    mutex_.unlock();
     try {
       task();
       task = nullptr;
     } catch (const std::bad_alloc&) {
       done = false;
     }
-    lock.lock();
+    mutex_.lock();
     if (!done) {
       tasks_.front() = std::move(task);
-      return wait_for_memory(lock);
+      return wait_for_memory();
     }
     tasks_.pop_front();
   }

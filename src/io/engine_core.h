@@ -1,16 +1,15 @@
 // The state of an engine and the loop of its thread. Internal to engine.cc and engine_core.cc.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "io/engine.h"
 #include "os/fd.h"
+#include "os/lock.h"
 
 namespace weft::io {
 
@@ -38,8 +37,6 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   [[nodiscard]] bool forked() const noexcept { return fork_.forked(); }
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
-
   struct Registration {
     std::weak_ptr<Handler> handler;
     const void* whom = nullptr;  // the same, as running_ names it; null: no registration
@@ -53,23 +50,24 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
     bool operator<(const Due& o) const { return when != o.when ? when > o.when : id > o.id; }
   };
 
-  [[nodiscard]] Status start_locked();
-  void wake_locked();
-  void forget_locked(int fd);
-  void settle_locked(Lock& lock, const void* whom);
+  [[nodiscard]] Status start_locked() WEFT_REQUIRES(mutex_);
+  void wake_locked() WEFT_REQUIRES(mutex_);
+  void forget_locked(int fd) WEFT_REQUIRES(mutex_);
+  void settle_locked(const void* whom) WEFT_REQUIRES(mutex_);
   template <class Call>
-  [[nodiscard]] bool run_callback(Lock& lock, std::shared_ptr<Handler> handler, Call&& call);
+  [[nodiscard]] bool run_callback(std::shared_ptr<Handler> handler, Call&& call)
+      WEFT_REQUIRES(mutex_);
 
   // The thread.
   void loop();
-  [[nodiscard]] Duration sleep_time_locked() const;
-  void dispatch(Lock& lock, const epoll_event& event);
-  void run_timers(Lock& lock);
-  void run_tasks(Lock& lock);
+  [[nodiscard]] Duration sleep_time_locked() const WEFT_REQUIRES(mutex_);
+  void dispatch(const epoll_event& event) WEFT_REQUIRES(mutex_);
+  void run_timers() WEFT_REQUIRES(mutex_);
+  void run_tasks() WEFT_REQUIRES(mutex_);
   using Timers = std::unordered_map<TimerId, std::weak_ptr<Handler>>;
-  void run_again_locked(Timers::node_type timer);
-  static void wait_for_memory(Lock& lock);
-  void drop_stale_timers_locked();
+  void run_again_locked(Timers::node_type timer) WEFT_REQUIRES(mutex_);
+  void wait_for_memory() WEFT_REQUIRES(mutex_);
+  void drop_stale_timers_locked() WEFT_REQUIRES(mutex_);
 
   const os::ForkGuard fork_;
   os::Fd epoll_;
@@ -78,26 +76,26 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   std::atomic<std::thread::id> thread_id_{};
   std::atomic<std::uint64_t> wakeups_{0};
 
-  std::mutex mutex_;
-  std::thread thread_;
-  bool stopping_ = false;
-  bool asleep_ = false;  // or about to be: a change must wake it
-  bool wake_sent_ = false;
-  const void* running_ = nullptr;  // handler whose callback runs
-  TimerId running_timer_ = 0;
-  bool running_timer_canceled_ = false;
-  std::uint64_t callbacks_ = 0;  // begun so far
-  std::condition_variable settled_;
-  std::size_t waiters_ = 0;
+  os::Mutex mutex_;
+  std::thread thread_ WEFT_GUARDED_BY(mutex_);
+  bool stopping_ WEFT_GUARDED_BY(mutex_) = false;
+  bool asleep_ WEFT_GUARDED_BY(mutex_) = false;  // or about to be: a change must wake it
+  bool wake_sent_ WEFT_GUARDED_BY(mutex_) = false;
+  const void* running_ WEFT_GUARDED_BY(mutex_) = nullptr;  // handler whose callback runs
+  TimerId running_timer_ WEFT_GUARDED_BY(mutex_) = 0;
+  bool running_timer_canceled_ WEFT_GUARDED_BY(mutex_) = false;
+  std::uint64_t callbacks_ WEFT_GUARDED_BY(mutex_) = 0;  // begun so far
+  os::Condition settled_;
+  std::size_t waiters_ WEFT_GUARDED_BY(mutex_) = 0;
 
-  std::vector<Registration> fds_;  // by descriptor
-  std::uint32_t next_generation_ = 1;
+  std::vector<Registration> fds_ WEFT_GUARDED_BY(mutex_);  // by descriptor
+  std::uint32_t next_generation_ WEFT_GUARDED_BY(mutex_) = 1;
 
-  std::vector<Due> heap_;
-  Timers timers_;  // ids not in here are stale in heap_
-  TimerId next_timer_ = 1;
+  std::vector<Due> heap_ WEFT_GUARDED_BY(mutex_);
+  Timers timers_ WEFT_GUARDED_BY(mutex_);  // ids not in here are stale in heap_
+  TimerId next_timer_ WEFT_GUARDED_BY(mutex_) = 1;
 
-  std::deque<std::function<void()>> tasks_;
+  std::deque<std::function<void()>> tasks_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::io

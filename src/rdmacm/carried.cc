@@ -9,6 +9,7 @@
 
 #include "ibverbs/bridge.h"
 #include "os/cancel.h"
+#include "os/lock.h"
 
 namespace weft::rdmacm {
 namespace {
@@ -107,7 +108,7 @@ CarriedQp offer_of(Id& id, const rdma_conn_param* params) {
     out.retry_count = std::min(params->retry_count, kRetriesMax);
     out.rnr_retry = std::min(params->rnr_retry_count, kRetriesMax);
   }
-  const std::lock_guard lock(state().mutex);
+  const os::MutexLock lock(state().mutex);
   // Programs ask for attributes before they accept (rdma_init_qp_attr): the PSN stays.
   if (id.mine) out.psn = id.mine->psn;
   id.mine = out;
@@ -148,7 +149,7 @@ int make_ready(Id& id, WiringTurn turn) {
 void take_response(Event& event) {
   const std::shared_ptr<Id> id = event.owner;
   {
-    const std::lock_guard lock(state().mutex);
+    const os::MutexLock lock(state().mutex);
     if (!id->alive || !event.raw.carried) return;
     know_peer(*id, *event.raw.carried);
   }
@@ -163,7 +164,7 @@ void take_response(Event& event) {
 void end_carried_qp(const rdma_cm_id* handle) {
   ibv_qp* qp = nullptr;
   {
-    const std::lock_guard lock(state().mutex);
+    const os::MutexLock lock(state().mutex);
     const std::shared_ptr<Id> id = live_id(handle);
     if (id == nullptr || !id->mine) return;
     const bool connected = id->state == IdState::kConnected || id->state == IdState::kAccepting ||

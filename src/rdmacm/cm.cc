@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "os/lock.h"
 #include "rdmacm/sink.h"
 
 namespace weft::rdmacm {
@@ -33,28 +34,25 @@ void release_dropped() {
   std::vector<ConnectionEvent> events;
   std::list<std::shared_ptr<Connection>> connections;
   {
-    State& all = state();
-    const std::lock_guard lock(all.mutex);
-    events.swap(all.dropped);
-    connections.swap(all.done);
+    const os::MutexLock lock(state().mutex);
+    events.swap(state().dropped);
+    connections.swap(state().done);
   }
 }
 
 std::shared_ptr<Id> live_id(const rdma_cm_id* handle) {
-  State& all = state();
-  const auto at = all.ids.find(handle);
-  return at == all.ids.end() ? nullptr : at->second;
+  const auto at = state().ids.find(handle);
+  return at == state().ids.end() ? nullptr : at->second;
 }
 
 std::shared_ptr<Id> find_id(const rdma_cm_id* handle) {
-  const std::lock_guard lock(state().mutex);
+  const os::MutexLock lock(state().mutex);
   return live_id(handle);
 }
 
 std::shared_ptr<Channel> live_channel(rdma_event_channel* handle) {
-  State& all = state();
-  const auto at = all.channels.find(handle);
-  return at == all.channels.end() ? nullptr : at->second;
+  const auto at = state().channels.find(handle);
+  return at == state().channels.end() ? nullptr : at->second;
 }
 
 void enter(std::shared_ptr<Id> id) {

@@ -14,11 +14,9 @@
 #include <rdma/rdma_cma.h>
 #include <weft/connection.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -27,6 +25,7 @@
 #include "ibverbs/bridge.h"
 #include "ibverbs/errors.h"
 #include "ibverbs/ibv_event_queue.h"
+#include "os/lock.h"
 
 namespace weft::rdmacm {
 
@@ -116,16 +115,17 @@ struct Event {
 };
 
 struct State {
-  std::mutex mutex;
-  std::condition_variable acked;
-  std::unordered_map<const void*, std::shared_ptr<Id>> ids;
-  std::unordered_map<const void*, std::shared_ptr<Channel>> channels;
-  std::set<const void*> events;  // fetched, not yet acknowledged
+  os::Mutex mutex;
+  os::Condition acked;
+  std::unordered_map<const void*, std::shared_ptr<Id>> ids WEFT_GUARDED_BY(mutex);
+  std::unordered_map<const void*, std::shared_ptr<Channel>> channels WEFT_GUARDED_BY(mutex);
+  std::set<const void*> events WEFT_GUARDED_BY(mutex);  // fetched, not yet acknowledged
   // Connections that are closing in good order after their id was destroyed.
-  std::list<std::shared_ptr<Connection>> lingering;
-  // Events that the engine's threads may not release themselves; emptied by release_dropped().
-  std::vector<ConnectionEvent> dropped;
-  std::list<std::shared_ptr<Connection>> done;
+  std::list<std::shared_ptr<Connection>> lingering WEFT_GUARDED_BY(mutex);
+  // Events that the engine's threads may not release themselves; emptied by
+  // release_dropped().
+  std::vector<ConnectionEvent> dropped WEFT_GUARDED_BY(mutex);
+  std::list<std::shared_ptr<Connection>> done WEFT_GUARDED_BY(mutex);
 };
 
 [[nodiscard]] State& state();
@@ -133,13 +133,14 @@ struct State {
 // Lets go of what Sink::post() could not. Without the mutex.
 void release_dropped();
 
-// The live object behind a pointer from a program, or null. With the mutex.
-[[nodiscard]] std::shared_ptr<Id> live_id(const rdma_cm_id* handle);
+// The live object behind a pointer from a program, or null.
+[[nodiscard]] std::shared_ptr<Id> live_id(const rdma_cm_id* handle) WEFT_REQUIRES(state().mutex);
 // The same, for calls that do not depend on its state. Without the mutex.
 [[nodiscard]] std::shared_ptr<Id> find_id(const rdma_cm_id* handle);
-[[nodiscard]] std::shared_ptr<Channel> live_channel(rdma_event_channel* handle);
-// Makes an id known; its handle may be given out from now on. With the mutex.
-void enter(std::shared_ptr<Id> id);
+[[nodiscard]] std::shared_ptr<Channel> live_channel(rdma_event_channel* handle)
+    WEFT_REQUIRES(state().mutex);
+// Makes an id known; its handle may be given out from now on.
+void enter(std::shared_ptr<Id> id) WEFT_REQUIRES(state().mutex);
 
 // The QP that `id` connects: id->qp or the external one. Empty when it has none.
 [[nodiscard]] ibverbs::Pin<ibverbs::Qp> qp_of(const Id& id);
@@ -150,8 +151,8 @@ void enter(std::shared_ptr<Id> id);
 // Where the engine delivers: one for the process, since ids move between channels.
 [[nodiscard]] std::shared_ptr<EventChannel> sink();
 
-// Queues an event of the owner on its channel. With the mutex.
-void queue_event(const std::shared_ptr<Id>& owner, EventPtr event);
+// Queues an event of the owner on its channel.
+void queue_event(const std::shared_ptr<Id>& owner, EventPtr event) WEFT_REQUIRES(state().mutex);
 
 // A channel that is known by its handle. Null with errno.
 [[nodiscard]] std::shared_ptr<Channel> make_channel();
@@ -159,7 +160,7 @@ void queue_event(const std::shared_ptr<Id>& owner, EventPtr event);
 // Makes the handle of a channel unknown again, unless it is released.
 struct ForgetChannel {
   void operator()(Channel* channel) const {
-    const std::lock_guard lock(state().mutex);
+    const os::MutexLock lock(state().mutex);
     state().channels.erase(&channel->pub);
   }
 };

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "os/lock.h"
 #include "rdmacm/cm.h"
 #include "rdmacm/deliver.h"
 #include "rdmacm/forward.h"
@@ -14,9 +15,8 @@ std::shared_ptr<Channel> make_channel() {
   auto channel = std::make_shared<Channel>();
   if (!channel->queue.valid()) return nullptr;  // errno says why
   channel->pub.fd = channel->queue.fd();
-  State& all = state();
-  const std::lock_guard lock(all.mutex);
-  all.channels.emplace(&channel->pub, channel);
+  const os::MutexLock lock(state().mutex);
+  state().channels.emplace(&channel->pub, channel);
   return channel;
 }
 
@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kGraceAfterDestroy{100};
 
 // False: nobody has the id any more.
 bool finish_if_owned(Event& event) {
-  const std::lock_guard lock(state().mutex);
+  const os::MutexLock lock(state().mutex);
   if (!event.owner->alive) return false;
   finish(event);
   return true;
@@ -64,12 +64,11 @@ rdma_event_channel* rdma_create_event_channel(void) {
 void rdma_destroy_event_channel(rdma_event_channel* handle) {
   WEFT_CM_FORWARD(rdma_destroy_event_channel, handle)
   std::shared_ptr<Channel> last;  // goes outside the mutex; ids still on it keep it alive
-  State& all = state();
-  const std::lock_guard lock(all.mutex);
-  const auto at = all.channels.find(handle);
-  if (at == all.channels.end()) return;
+  const weft::os::MutexLock lock(state().mutex);
+  const auto at = state().channels.find(handle);
+  if (at == state().channels.end()) return;
   last = std::move(at->second);
-  all.channels.erase(at);
+  state().channels.erase(at);
 }
 
 int rdma_get_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
@@ -79,7 +78,7 @@ int rdma_get_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
     if (handle == nullptr || event == nullptr) return fail_minus(EINVAL);
     std::shared_ptr<Channel> channel;
     {
-      const std::lock_guard lock(state().mutex);
+      const weft::os::MutexLock lock(state().mutex);
       channel = live_channel(handle);
     }
     if (channel == nullptr) {
@@ -109,15 +108,14 @@ int rdma_get_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
 
 int rdma_ack_cm_event(rdma_cm_event* handle) {
   WEFT_CM_FORWARD(rdma_ack_cm_event, handle)
-  State& all = state();
   EventPtr event;  // freed outside the mutex
   {
-    const std::lock_guard lock(all.mutex);
-    if (all.events.erase(handle) == 0) return fail_minus(EINVAL);
+    const weft::os::MutexLock lock(state().mutex);
+    if (state().events.erase(handle) == 0) return fail_minus(EINVAL);
     event.reset(reinterpret_cast<Event*>(handle));
     ++event->owner->events_acked;
   }
-  all.acked.notify_all();
+  state().acked.notify_all();
   return 0;
 }
 

@@ -9,6 +9,7 @@
 
 #include <cstring>
 
+#include "os/lock.h"
 #include "rdmacm/cm.h"
 #include "rdmacm/forward.h"
 
@@ -64,7 +65,7 @@ int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, int status, ui
   WEFT_CM_FORWARD(rdma_write_cm_event, id, event, status, argument)
   const auto type = static_cast<int>(event);
   if (type != kEventUser && type != kEventInternal) return fail_minus(EINVAL);
-  const std::lock_guard lock(state().mutex);
+  const weft::os::MutexLock lock(state().mutex);
   const std::shared_ptr<Id> owner = live_id(id);
   if (owner == nullptr) return fail_minus(EINVAL);
   auto written = std::make_unique<Event>();

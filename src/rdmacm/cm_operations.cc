@@ -3,10 +3,12 @@
 #include <cerrno>
 #include <utility>
 
+#include "os/lock.h"
+
 namespace weft::rdmacm {
 
 Call::Call(const Operation& operation, const rdma_cm_id* handle) : operation_(operation) {
-  const std::lock_guard lock(state().mutex);
+  const os::MutexLock lock(state().mutex);
   std::shared_ptr<Id> id = live_id(handle);
   if (id == nullptr || !operation.from.has(id->state)) return;
   before_ = std::exchange(id->state, operation.during);
@@ -21,7 +23,7 @@ Call::~Call() {
 }
 
 void Call::finish(IdState state_now) {
-  const std::lock_guard lock(state().mutex);
+  const os::MutexLock lock(state().mutex);
   // The engine's event, when it was quicker, knows better.
   if (id_->state == operation_.during) id_->state = state_now;
   open_ = false;

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "os/lock.h"
 #include "rdmacm/addresses.h"
 #include "rdmacm/carried.h"
 #include "rdmacm/cm.h"
@@ -73,7 +74,7 @@ ConnectionParams passive_parameters(const Id& id, const rdma_conn_param* params)
 
 // The engine's QP for this id, id->qp or the one named in `params`. Null: there is none.
 std::shared_ptr<QueuePair> choose_qp(Id& id, const rdma_conn_param* params) {
-  const std::lock_guard lock(state().mutex);
+  const os::MutexLock lock(state().mutex);
   if (id.pub.qp == nullptr) id.external_qp = params != nullptr ? params->qp_num : 0;
   const auto qp = qp_of(id);
   return qp ? qp->engine : nullptr;
@@ -98,7 +99,7 @@ int prepare_connection(const Call& call, const rdma_conn_param* params,
 // A disconnect that the peer, or an earlier call, has made already: no mistake, both sides may do
 // so at once. Nothing: it is a mistake, or there is something to do.
 std::optional<int> disconnected_already(const rdma_cm_id* handle) {
-  std::unique_lock lock(state().mutex);
+  os::MutexLock lock(state().mutex);
   const std::shared_ptr<Id> id = live_id(handle);
   if (id == nullptr) return std::nullopt;
   if (id->state == IdState::kDisconnecting) return 0;
@@ -109,7 +110,7 @@ std::optional<int> disconnected_already(const rdma_cm_id* handle) {
 
 // Tells the QP that its connection ends in good order, or that it does not after all.
 void mark_closing(const Id& id, bool closing) {
-  const std::lock_guard lock(state().mutex);
+  const os::MutexLock lock(state().mutex);
   if (const auto qp = qp_of(id)) qp->closing.store(closing);
 }
 
@@ -212,7 +213,7 @@ int rdma_establish(rdma_cm_id* handle) {
 
 int rdma_init_qp_attr(rdma_cm_id* handle, ibv_qp_attr* attr, int* mask) {
   WEFT_CM_FORWARD(rdma_init_qp_attr, handle, attr, mask)
-  const std::lock_guard lock(state().mutex);
+  const weft::os::MutexLock lock(state().mutex);
   const std::shared_ptr<Id> id = live_id(handle);
   if (id == nullptr || attr == nullptr || mask == nullptr) return fail_minus(EINVAL);
   if (id->pub.verbs == nullptr) return fail_minus(EINVAL);

@@ -13,7 +13,7 @@ namespace weft::rdmacm {
 // here. False: no descriptor or memory for that; the event is to be dropped.
 [[nodiscard]] bool prepare(Event& event);
 
-// Second half, with the mutex, for an event whose owner is alive: fills in event.pub.
-void finish(Event& event);
+// Second half, for an event whose owner is alive: fills in event.pub.
+void finish(Event& event) WEFT_REQUIRES(state().mutex);
 
 }  // namespace weft::rdmacm

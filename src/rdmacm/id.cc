@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "os/cancel.h"
+#include "os/lock.h"
 #include "rdmacm/cm.h"
 #include "rdmacm/forward.h"
 
@@ -26,13 +27,13 @@ struct Remains {
   std::list<EventPtr> events;
 };
 
-// From here on the engine's events find no id. With the mutex.
-Remains detach(State& all, const std::shared_ptr<Id>& owned) {
+// From here on the engine's events find no id.
+Remains detach(const std::shared_ptr<Id>& owned) WEFT_REQUIRES(state().mutex) {
   Remains remains;
   remains.id = owned;
   Id& id = *owned;
   id.alive = false;
-  all.ids.erase(&id.pub);
+  state().ids.erase(&id.pub);
   remains.state = id.state;
   remains.connection = std::move(id.connection);
   remains.listener = std::move(id.listener);
@@ -43,7 +44,7 @@ Remains detach(State& all, const std::shared_ptr<Id>& owned) {
   if (remains.state == IdState::kDisconnecting) {
     // Its data may still be on the way: a reset would lose what was sent.
     id.lingers.front() = remains.connection;
-    all.lingering.splice(all.lingering.end(), id.lingers);
+    state().lingering.splice(state().lingering.end(), id.lingers);
   }
   return remains;
 }
@@ -66,8 +67,8 @@ void end(const Remains& remains) {
   }
 }
 
-void forget_channel(State& all, const Id& id) {
-  if (id.sync) all.channels.erase(&id.channel->pub);
+void forget_channel(const Id& id) WEFT_REQUIRES(state().mutex) {
+  if (id.sync) state().channels.erase(&id.channel->pub);
 }
 
 }  // namespace
@@ -92,8 +93,7 @@ int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
       if (id->channel == nullptr) return -1;
     }
     UnkeptChannel unkept(id->channel.get());
-    State& all = state();
-    const std::lock_guard lock(all.mutex);
+    const weft::os::MutexLock lock(state().mutex);
     if (!id->sync) id->channel = live_channel(channel);
     if (id->channel == nullptr) return fail_minus(EINVAL);
     id->pub.channel = &id->channel->pub;
@@ -111,21 +111,20 @@ int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
 int rdma_destroy_id(rdma_cm_id* handle) {
   WEFT_CM_FORWARD(rdma_destroy_id, handle)
   release_dropped();
-  State& all = state();
   Remains remains;
   {
-    const std::lock_guard lock(all.mutex);
+    const weft::os::MutexLock lock(state().mutex);
     const std::shared_ptr<Id> found = live_id(handle);
     if (found == nullptr) return fail_minus(EINVAL);
-    remains = detach(all, found);
+    remains = detach(found);
   }
   end(remains);
   const std::shared_ptr<Id>& id = remains.id;
   if (id->sync && id->pub.event != nullptr) rdma_ack_cm_event(id->pub.event);
   const weft::os::NoCancel guard;
-  std::unique_lock lock(all.mutex);
-  all.acked.wait(lock, [&] { return id->events_acked == id->events_delivered; });
-  forget_channel(all, *id);
+  weft::os::MutexLock lock(state().mutex);
+  while (id->events_acked != id->events_delivered) state().acked.wait(state().mutex);
+  forget_channel(*id);
   lock.unlock();
   return 0;
 }
@@ -134,11 +133,10 @@ int rdma_migrate_id(rdma_cm_id* handle, rdma_event_channel* channel) {
   WEFT_CM_FORWARD(rdma_migrate_id, handle, channel)
   return or_minus([&]() -> int {
     const bool sync = channel == nullptr;
-    State& all = state();
     std::shared_ptr<Channel> own = sync ? make_channel() : nullptr;
     if (sync && own == nullptr) return -1;
     UnkeptChannel unkept(own.get());
-    std::unique_lock lock(all.mutex);
+    weft::os::MutexLock lock(state().mutex);
     const std::shared_ptr<Id> id = live_id(handle);
     const std::shared_ptr<Channel> target = sync ? own : live_channel(channel);
     if (id == nullptr || target == nullptr || (sync && id->sync)) {
@@ -149,7 +147,7 @@ int rdma_migrate_id(rdma_cm_id* handle, rdma_event_channel* channel) {
     auto events =
         before->queue.take_if([&id](const EventPtr& event) { return event->owner == id; });
     target->queue.push_all(std::move(events));
-    forget_channel(all, *id);
+    forget_channel(*id);
     static_cast<void>(unkept.release());
     id->channel = target;
     id->pub.channel = &target->pub;
@@ -162,7 +160,7 @@ int rdma_migrate_id(rdma_cm_id* handle, rdma_event_channel* channel) {
     }
     // Events fetched from the old channel must be done with before the caller may destroy it.
     const weft::os::NoCancel guard;
-    all.acked.wait(lock, [&] { return id->events_acked == id->events_delivered; });
+    while (id->events_acked != id->events_delivered) state().acked.wait(state().mutex);
     return 0;
   });
 }

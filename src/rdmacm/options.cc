@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "os/lock.h"
 #include "rdmacm/cm.h"
 #include "rdmacm/forward.h"
 
@@ -14,8 +15,9 @@ using namespace weft::rdmacm;
 
 namespace {
 
-// 0 or an errno. With the mutex.
-int set_id_option(Id& id, int name, const void* value, std::size_t length) {
+// 0 or an errno.
+int set_id_option(Id& id, int name, const void* value, std::size_t length)
+    WEFT_REQUIRES(state().mutex) {
   int number = 0;
   switch (name) {
     case RDMA_OPTION_ID_TOS:
@@ -56,7 +58,7 @@ extern "C" {
 
 int rdma_set_option(rdma_cm_id* handle, int level, int name, void* value, size_t length) {
   WEFT_CM_FORWARD(rdma_set_option, handle, level, name, value, length)
-  const std::lock_guard lock(state().mutex);
+  const weft::os::MutexLock lock(state().mutex);
   const std::shared_ptr<Id> id = live_id(handle);
   if (id == nullptr || value == nullptr) return fail_minus(EINVAL);
   if (level == RDMA_OPTION_IB) return fail_minus(EINVAL);  // there are no path records
@@ -121,19 +123,19 @@ void rdma_free_devices(ibv_context** list) {
 // Tells rdma_cm of the first message on a connection; the engine saw it itself.
 int rdma_notify(rdma_cm_id* handle, ibv_event_type event) {
   WEFT_CM_FORWARD(rdma_notify, handle, event)
-  const std::lock_guard lock(state().mutex);
+  const weft::os::MutexLock lock(state().mutex);
   return live_id(handle) != nullptr ? 0 : fail_minus(EINVAL);
 }
 
 int rdma_set_local_ece(rdma_cm_id* handle, ibv_ece* ece) {
   WEFT_CM_FORWARD(rdma_set_local_ece, handle, ece)
-  const std::lock_guard lock(state().mutex);
+  const weft::os::MutexLock lock(state().mutex);
   return live_id(handle) != nullptr && ece != nullptr ? 0 : fail_minus(EINVAL);
 }
 
 int rdma_get_remote_ece(rdma_cm_id* handle, ibv_ece* ece) {
   WEFT_CM_FORWARD(rdma_get_remote_ece, handle, ece)
-  const std::lock_guard lock(state().mutex);
+  const weft::os::MutexLock lock(state().mutex);
   if (live_id(handle) == nullptr || ece == nullptr) return fail_minus(EINVAL);
   *ece = {};
   return 0;

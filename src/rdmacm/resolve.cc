@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "os/lock.h"
 #include "rdmacm/addresses.h"
 #include "rdmacm/carried.h"
 #include "rdmacm/cm.h"
@@ -41,7 +42,7 @@ int bind_connection(Id& id, const SocketAddress& local) {
   }
   if (!bound) return bind_error(bound.error(), local);
   store((*connection)->local_address(), id.pub.route.addr.src_storage);
-  const std::lock_guard lock(state().mutex);
+  const os::MutexLock lock(state().mutex);
   if (!id.alive) return EINVAL;
   (*connection)->context = &id;
   id.connection.swap(*connection);  // one of an earlier attempt goes outside the mutex
@@ -99,7 +100,7 @@ class Announcement {
   Announcement() { node_.push_back(std::make_unique<Event>()); }
   // Queues it, status 0 or a negative errno. False: the id was destroyed meanwhile.
   bool tell(const Call& call, rdma_cm_event_type type, int status) {
-    const std::lock_guard lock(state().mutex);
+    const os::MutexLock lock(state().mutex);
     const std::shared_ptr<Id>& id = call.shared_id();
     if (!id->alive) return false;
     Event& event = *node_.front();
@@ -151,7 +152,7 @@ int make_listener_anywhere(const Id& id, std::shared_ptr<Listener>& out) {
 
 void adopt(Id& id, std::shared_ptr<Listener> listener) {
   store(listener->local_address(), id.pub.route.addr.src_storage);
-  const std::lock_guard lock(state().mutex);
+  const os::MutexLock lock(state().mutex);
   if (!id.alive) return;
   listener->context = &id;
   id.listener = std::move(listener);
@@ -159,7 +160,7 @@ void adopt(Id& id, std::shared_ptr<Listener> listener) {
 
 void release_port(Id& id) {
   std::shared_ptr<Listener> listener;  // goes outside the mutex
-  const std::lock_guard lock(state().mutex);
+  const os::MutexLock lock(state().mutex);
   if (id.listener != nullptr) id.listener->context = nullptr;
   listener.swap(id.listener);
 }
@@ -177,7 +178,7 @@ int weft_cm_yield_port(unsigned short port) {
   if (Binding::under_way) return 0;
   std::vector<std::shared_ptr<weft::Listener>> listeners;
   {
-    const std::lock_guard lock(state().mutex);
+    const weft::os::MutexLock lock(state().mutex);
     for (const auto& [handle, id] : state().ids) {
       if (id->listener != nullptr) listeners.push_back(id->listener);
     }

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 
+#include "os/lock.h"
+
 namespace weft::rdmacm {
 namespace {
 
 std::shared_ptr<Sink>* the_sink = new std::shared_ptr<Sink>(std::make_shared<Sink>());
 
-// The id that the event belongs to, or null when it was destroyed. With the mutex.
-Id* owner_of(const ConnectionEvent& event) {
+// The id that the event belongs to, or null when it was destroyed.
+Id* owner_of(const ConnectionEvent& event) WEFT_REQUIRES(state().mutex) {
   if (event.type == ConnectionEvent::Type::kConnectRequest) {
     return event.listener != nullptr ? static_cast<Id*>(event.listener->context) : nullptr;
   }
@@ -33,14 +35,15 @@ void move_state(Id& id, ConnectionEvent::Type type) {
   }
 }
 
-// A connection whose id is gone. With the mutex.
-void note_orphan(State& all, ConnectionEvent&& event) {
+// A connection whose id is gone.
+void note_orphan(ConnectionEvent&& event) WEFT_REQUIRES(state().mutex) {
   if (event.type == ConnectionEvent::Type::kDisconnected) {
-    const auto at = std::ranges::find(all.lingering, event.connection);
-    if (at != all.lingering.end()) all.done.splice(all.done.end(), all.lingering, at);
+    const auto at = std::ranges::find(state().lingering, event.connection);
+    if (at != state().lingering.end())
+      state().done.splice(state().done.end(), state().lingering, at);
   }
   // Nothing may be released here: the engine holds its locks.
-  all.dropped.push_back(std::move(event));
+  state().dropped.push_back(std::move(event));
 }
 
 }  // namespace
@@ -54,11 +57,10 @@ Result<ConnectionEvent> Sink::next(std::optional<std::chrono::nanoseconds>) {
 }
 
 void Sink::post(ConnectionEvent&& event) {
-  State& all = state();
-  const std::lock_guard lock(all.mutex);
+  const os::MutexLock lock(state().mutex);
   Id* const found = owner_of(event);
   const std::shared_ptr<Id> id = found != nullptr ? live_id(&found->pub) : nullptr;
-  if (id == nullptr) return note_orphan(all, std::move(event));
+  if (id == nullptr) return note_orphan(std::move(event));
   std::list<EventPtr> node;  // what needs memory comes first
   node.push_back(std::make_unique<Event>());
   move_state(*id, event.type);

@@ -20,7 +20,7 @@ tl::expected<std::unique_ptr<Disk>, int> ThreadDisk::create(unsigned depth) {
 
 ThreadDisk::~ThreadDisk() {
   {
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     ends_ = true;
     jobs_.clear();
   }
@@ -68,7 +68,7 @@ void ThreadDisk::carry_out(Job& job) {
 void ThreadDisk::hand_over(Job job) {
   bool more = false;
   {
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     jobs_.push_back(job);
     more = jobs_.size() > idle_ && threads_.size() < kMaxThreads;
   }
@@ -80,7 +80,7 @@ void ThreadDisk::hand_over(Job job) {
     // Those that there are do it; without any, the caller.
     if (!threads_.empty()) return;
     {
-      const std::lock_guard lock(mutex_);
+      const os::MutexLock lock(mutex_);
       job = jobs_.back();
       jobs_.pop_back();
     }
@@ -92,7 +92,7 @@ void ThreadDisk::hand_over(Job job) {
 void ThreadDisk::add_done(const Job& job) {
   bool first = false;
   {
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     first = done_.empty();
     done_.push_back(job);
   }
@@ -100,10 +100,10 @@ void ThreadDisk::add_done(const Job& job) {
 }
 
 void ThreadDisk::work() {
-  std::unique_lock lock(mutex_);
+  os::MutexLock lock(mutex_);
   for (;;) {
     ++idle_;
-    has_job_.wait(lock, [this] { return ends_ || !jobs_.empty(); });
+    while (!ends_ && jobs_.empty()) has_job_.wait(mutex_);
     --idle_;
     if (ends_) return;
     Job job = jobs_.front();
@@ -118,7 +118,7 @@ void ThreadDisk::work() {
 std::size_t ThreadDisk::progress() {
   std::vector<Job> done;
   {
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     done.swap(done_);
   }
   for (const Job& job : done) finish(*job.waiter, job.result);

@@ -1,12 +1,11 @@
 // The disk by a pool of threads. What is in the page cache is read by the caller, at once.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "os/lock.h"
 #include "readsend/disk.h"
 
 namespace weft::readsend {
@@ -46,12 +45,12 @@ class ThreadDisk final : public Disk {
   void work();
 
   std::vector<std::thread> threads_;  // started as they are needed
-  std::mutex mutex_;                  // of all that follows
-  std::condition_variable has_job_;
-  std::deque<Job> jobs_;
-  std::vector<Job> done_;
-  std::size_t idle_ = 0;  // threads that wait for a job
-  bool ends_ = false;
+  os::Mutex mutex_;
+  os::Condition has_job_;
+  std::deque<Job> jobs_ WEFT_GUARDED_BY(mutex_);
+  std::vector<Job> done_ WEFT_GUARDED_BY(mutex_);
+  std::size_t idle_ WEFT_GUARDED_BY(mutex_) = 0;  // threads that wait for a job
+  bool ends_ WEFT_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace weft::readsend

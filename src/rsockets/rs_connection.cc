@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "os/lock.h"
+
 namespace weft::rsockets {
 
 // Where the engine delivers. It outlives the connection in the engine's hands.
@@ -16,7 +18,7 @@ class RsConnection::Reports final : public EventChannel {
 
   void post(ConnectionEvent&& event) override {
     using Type = ConnectionEvent::Type;
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     switch (event.type) {
       case Type::kEstablished:
         phase_ = RsPhase::kUp;
@@ -37,13 +39,13 @@ class RsConnection::Reports final : public EventChannel {
     if (wake_) wake_();
   }
 
-  mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
-  std::function<void()> wake_;
-  RsPhase phase_ = RsPhase::kIdle;
-  bool refused_by_peer_ = false;
-  std::optional<Error> error_;
-  std::vector<std::uint8_t> private_data_;
+  mutable os::Mutex mutex_;
+  mutable os::Condition changed_;
+  std::function<void()> wake_ WEFT_GUARDED_BY(mutex_);
+  RsPhase phase_ WEFT_GUARDED_BY(mutex_) = RsPhase::kIdle;
+  bool refused_by_peer_ WEFT_GUARDED_BY(mutex_) = false;
+  std::optional<Error> error_ WEFT_GUARDED_BY(mutex_);
+  std::vector<std::uint8_t> private_data_ WEFT_GUARDED_BY(mutex_);
 };
 
 Result<std::shared_ptr<RsConnection>> RsConnection::create(const std::shared_ptr<Device>& device,
@@ -74,7 +76,7 @@ Status RsConnection::connect(int fd, const SocketAddress& peer,
   if (auto taken = (*connection)->adopt(fd); !taken) return taken;
   connection_ = std::move(*connection);
   {
-    const std::lock_guard lock(reports_->mutex_);
+    const os::MutexLock lock(reports_->mutex_);
     reports_->phase_ = RsPhase::kConnecting;
   }
   // One Read may be outstanding, and the peer's are refused: an RNIC can send its RTR, as rdma-core
@@ -94,7 +96,7 @@ Status RsConnection::accept(const ConnectionEvent& request) {
   begun_ = true;
   connection_ = request.connection;
   {
-    const std::lock_guard lock(reports_->mutex_);
+    const os::MutexLock lock(reports_->mutex_);
     reports_->phase_ = RsPhase::kConnecting;
   }
   connection_->set_channel(reports_);
@@ -105,30 +107,35 @@ Status RsConnection::accept(const ConnectionEvent& request) {
 }
 
 RsPhase RsConnection::phase() const {
-  const std::lock_guard lock(reports_->mutex_);
+  const os::MutexLock lock(reports_->mutex_);
   return reports_->phase_;
 }
 
 std::optional<Error> RsConnection::error() const {
-  const std::lock_guard lock(reports_->mutex_);
+  const os::MutexLock lock(reports_->mutex_);
   return reports_->error_;
 }
 
 void RsConnection::on_report(std::function<void()> wake) {
-  const std::lock_guard lock(reports_->mutex_);
+  const os::MutexLock lock(reports_->mutex_);
   reports_->wake_ = std::move(wake);
 }
 
 bool RsConnection::wait_while(RsPhase from, std::chrono::steady_clock::time_point deadline) const {
-  std::unique_lock lock(reports_->mutex_);
-  return reports_->changed_.wait_until(lock, deadline, [&] { return reports_->phase_ != from; });
+  const os::MutexLock lock(reports_->mutex_);
+  while (reports_->phase_ == from) {
+    if (reports_->changed_.wait_until(reports_->mutex_, deadline) == std::cv_status::timeout) {
+      return reports_->phase_ != from;
+    }
+  }
+  return true;
 }
 
 bool RsConnection::begin() {
   if (begun_) return true;
   std::vector<std::uint8_t> data;
   {
-    const std::lock_guard lock(reports_->mutex_);
+    const os::MutexLock lock(reports_->mutex_);
     data = reports_->private_data_;
   }
   begun_ = static_cast<bool>(stream_->start(data));

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include "os/lock.h"
+
 namespace weft::rsockets {
 
 class RsIncoming::Requests final : public EventChannel {
@@ -13,22 +15,22 @@ class RsIncoming::Requests final : public EventChannel {
     return fail(Error::kUnsupported);
   }
   void post(ConnectionEvent&& event) override {
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     if (event.type != ConnectionEvent::Type::kConnectRequest) return;
     request_ = std::move(event);
     if (wake_) wake_();
   }
   [[nodiscard]] std::optional<ConnectionEvent> take() {
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     auto out = std::move(request_);
     request_.reset();
     return out;
   }
 
  private:
-  std::mutex mutex_;
+  os::Mutex mutex_;
   std::function<void()> wake_;
-  std::optional<ConnectionEvent> request_;
+  std::optional<ConnectionEvent> request_ WEFT_GUARDED_BY(mutex_);
 };
 
 Result<std::unique_ptr<RsIncoming>> RsIncoming::start(std::shared_ptr<Device> device, int fd,

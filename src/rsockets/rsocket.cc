@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <csignal>
 #include <fstream>
-#include <shared_mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "ibverbs/errors.h"
 #include "os/cancel.h"
 #include "os/event_fd.h"
+#include "os/lock.h"
 #include "rdmacm/forward.h"
 #include "rsockets/rsocket_fork.h"
 
@@ -29,12 +29,12 @@ using ibverbs::fail_minus;
 // The rsockets of this process. Never destroyed: threads may run to the very end. A child of fork()
 // gets a new one, because another thread of the parent may have held any lock of the old one.
 struct Process {
-  std::shared_mutex mutex;
-  std::unordered_map<int, RsocketPtr> sockets;
-  std::optional<RsOptions> defaults;
+  os::SharedMutex mutex;
+  std::unordered_map<int, RsocketPtr> sockets WEFT_GUARDED_BY(mutex);
+  std::optional<RsOptions> defaults WEFT_GUARDED_BY(mutex);
 
-  std::mutex device_mutex;
-  std::shared_ptr<Device> device;
+  os::Mutex device_mutex;
+  std::shared_ptr<Device> device WEFT_GUARDED_BY(device_mutex);
 };
 Process* g_process = new Process;
 
@@ -71,11 +71,10 @@ std::uint32_t unacknowledged(int fd) {
   return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<std::uint32_t>(bytes) : 0;
 }
 
-// One of several numbers of an rsocket is about to be closed. With the table's mutex; `fd` is not
-// in it any more.
-void drop_number(const Process& all, Rsocket& socket, int fd) {
+// One of several numbers of an rsocket is about to be closed; `fd` is not in the table any more.
+void drop_number(Process& all, Rsocket& socket, int fd) WEFT_REQUIRES(all.mutex) {
   --socket.numbers;
-  const std::lock_guard lock(socket.mutex);
+  const os::MutexLock lock(socket.mutex);
   if (socket.fd != fd) return;
   for (const auto& [number, other] : all.sockets) {
     if (other.get() == &socket) socket.fd = number;
@@ -96,7 +95,7 @@ Rsocket::~Rsocket() {
 
 RsocketPtr find_rsocket(int fd) {
   Process& all = *g_process;
-  const std::shared_lock lock(all.mutex);
+  const os::ReadLock lock(all.mutex);
   const auto found = all.sockets.find(fd);
   if (found != all.sockets.end()) return found->second;
   errno = EBADF;
@@ -116,7 +115,7 @@ RsocketPtr enter_rsocket(int fd, int domain, int type) {
   }
   close_in_child(made->wake);
   Process& all = *g_process;
-  const std::unique_lock lock(all.mutex);
+  const os::WriteLock lock(all.mutex);
   if (!all.defaults) all.defaults = default_options();
   made->options = *all.defaults;
   all.sockets[fd] = made;
@@ -126,14 +125,14 @@ RsocketPtr enter_rsocket(int fd, int domain, int type) {
 
 void leave_rsocket(int fd) {
   Process& all = *g_process;
-  const std::unique_lock lock(all.mutex);
+  const os::WriteLock lock(all.mutex);
   all.sockets.erase(fd);
   forget_number(fd);
 }
 
 bool alias_rsocket(int from, int to) {
   Process& all = *g_process;
-  const std::unique_lock lock(all.mutex);
+  const os::WriteLock lock(all.mutex);
   const auto found = all.sockets.find(from);
   if (found == all.sockets.end()) {
     errno = EBADF;
@@ -148,7 +147,7 @@ bool alias_rsocket(int from, int to) {
 
 std::shared_ptr<Device> rsocket_device() {
   Process& all = *g_process;
-  const std::lock_guard lock(all.device_mutex);
+  const os::MutexLock lock(all.device_mutex);
   if (all.device != nullptr) return all.device;
   std::string why;
   const auto config = Config::load(&why);
@@ -230,7 +229,7 @@ int rlisten(int fd, int backlog) {
   if (socket == nullptr) return -1;
   if (socket->type != SOCK_STREAM) return fail_minus(EOPNOTSUPP);
   {
-    const std::lock_guard lock(socket->mutex);
+    const weft::os::MutexLock lock(socket->mutex);
     if (socket->state != RsState::kOpen && socket->state != RsState::kListening) {
       return fail_minus(EINVAL);
     }
@@ -241,7 +240,7 @@ int rlisten(int fd, int backlog) {
   // Without the lock, which the service takes with its own held.
   if (start_listening(socket)) return 0;
   const int error = errno;
-  const std::lock_guard lock(socket->mutex);
+  const weft::os::MutexLock lock(socket->mutex);
   if (socket->state == RsState::kListening) socket->state = RsState::kOpen;
   return fail_minus(error);
 }
@@ -252,7 +251,7 @@ int rshutdown(int fd, int how) {
   if (socket == nullptr) return -1;
   if (socket->type == SOCK_DGRAM) return shutdown(fd, how);
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return fail_minus(EINVAL);
-  std::unique_lock lock(socket->mutex);
+  const weft::os::MutexLock lock(socket->mutex);
   if (socket->state != RsState::kConnected) return fail_minus(ENOTCONN);
   if (how != SHUT_WR) socket->read_shut = true;
   if (how != SHUT_RD) socket->write_shut = true;
@@ -271,7 +270,7 @@ int rclose(int fd) {
   RsocketPtr socket;
   {
     Process& all = *g_process;
-    const std::unique_lock lock(all.mutex);
+    const weft::os::WriteLock lock(all.mutex);
     const bool noted = forget_number(fd);
     const auto found = all.sockets.find(fd);
     if (found == all.sockets.end()) return noted ? close(fd) : fail_minus(EBADF);
@@ -285,7 +284,7 @@ int rclose(int fd) {
   stop_listening(socket);
   std::shared_ptr<weft::rsockets::RsConnection> link;
   {
-    const std::lock_guard lock(socket->mutex);
+    const weft::os::MutexLock lock(socket->mutex);
     link = std::move(socket->link);
     socket->link.reset();
     socket->state = RsState::kFailed;

@@ -13,13 +13,12 @@
 #include <sys/socket.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "os/lock.h"
 #include "rsockets/rs_connection.h"
 #include "rsockets/rs_incoming.h"
 
@@ -42,7 +41,7 @@ struct Rsocket {
   int domain = AF_INET;
   int wake = -1;  // eventfd: readable after a report of the engine, or a new connection to accept
 
-  std::mutex mutex;
+  os::Mutex mutex;
   RsState state = RsState::kOpen;
   bool nonblocking = false;
   bool read_shut = false;
@@ -59,7 +58,7 @@ struct Rsocket {
   // what may concern them.
   bool driving = false;
   bool sending = false;  // a blocking send has put a part in, and waits for room for the rest
-  std::condition_variable progressed;
+  os::Condition progressed;
   std::vector<int> bells;
 
   // Connections of a listener: accepted and ready, oldest first. Filled by the service thread.
@@ -89,16 +88,14 @@ void leave_rsocket(int fd);
 void advance_connect(Rsocket& socket);
 // Sleeps until connecting, or answering a connect, has come to an end. 0, EAGAIN (the deadline),
 // EINTR
-[[nodiscard]] int await_connect(Rsocket& socket, std::unique_lock<std::mutex>& lock,
-                                Deadline deadline);
+[[nodiscard]] int await_connect(Rsocket& socket, Deadline deadline) WEFT_REQUIRES(socket.mutex);
 // Takes what has arrived.
 void progress(Rsocket& socket);
 // Something has changed that another thread, asleep on this rsocket, may be waiting for.
 void tell_others(Rsocket& socket);
 // Sleeps until something may have changed. Afterwards `link` may be null: closed meanwhile.
 //   0, or EAGAIN (the deadline), EINTR
-[[nodiscard]] int sleep_for_change(Rsocket& socket, std::unique_lock<std::mutex>& lock,
-                                   Deadline deadline);
+[[nodiscard]] int sleep_for_change(Rsocket& socket, Deadline deadline) WEFT_REQUIRES(socket.mutex);
 // The connection is over: nothing will come any more. Only meaningful once all is read.
 [[nodiscard]] bool input_over(const Rsocket& socket);
 // Why it is over, where it is not good order: an errno, once; later 0.

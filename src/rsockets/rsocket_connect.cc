@@ -14,6 +14,7 @@
 #include "base/splice_if.h"
 #include "ibverbs/errors.h"
 #include "os/event_fd.h"
+#include "os/lock.h"
 #include "os/signals_blocked.h"
 #include "rdmacm/forward.h"
 #include "rsockets/rsocket.h"
@@ -39,7 +40,7 @@ void close_number(int fd) {
 class Service {
  public:
   [[nodiscard]] bool add(const RsocketPtr& socket) {
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     if (!start()) return false;
     epoll_event event{};
     event.events = EPOLLIN;
@@ -53,7 +54,7 @@ class Service {
 
   // Answers what comes over the socket itself, which the program has accepted. False with errno.
   [[nodiscard]] bool answer(const RsocketPtr& socket) {
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     if (!start()) return false;
     if (pending_.size() >= kPendingMax) drop_oldest();
     auto begun = begin(socket->fd, socket->options);
@@ -65,7 +66,7 @@ class Service {
 
   void remove(const RsocketPtr& socket) {
     std::list<Pending> gone;
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     const auto found = listeners_.find(socket->fd);
     if (found == listeners_.end() || found->second != socket) return;
     epoll_ctl(epoll_, EPOLL_CTL_DEL, socket->fd, nullptr);
@@ -84,7 +85,7 @@ class Service {
   static constexpr int kAcceptsPerTurn = 64;
   static constexpr int kTickMs = 1000;  // how often overdue Requests are looked for
 
-  bool start() {
+  bool start() WEFT_REQUIRES(mutex_) {
     if (started_) return true;
     if (epoll_ < 0) epoll_ = epoll_create1(EPOLL_CLOEXEC);
     if (wake_ < 0) wake_ = os::make_event().release();
@@ -104,7 +105,7 @@ class Service {
     for (;;) {
       epoll_event events[16];
       const int count = epoll_wait(epoll_, events, 16, idle() ? -1 : kTickMs);
-      const std::lock_guard lock(mutex_);
+      const os::MutexLock lock(mutex_);
       for (int i = 0; i < count; ++i) {
         if (events[i].data.fd == wake_) {
           (void)os::lower_event(wake_);
@@ -117,12 +118,12 @@ class Service {
   }
 
   bool idle() {
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     return pending_.empty();
   }
 
   // At most kAcceptsPerTurn, so that others get the mutex.
-  void accept_from(const RsocketPtr& listener) {
+  void accept_from(const RsocketPtr& listener) WEFT_REQUIRES(mutex_) {
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
       if (pending_.size() >= kPendingMax) drop_oldest();
       const int fd = accept4(listener->fd, nullptr, nullptr, SOCK_CLOEXEC);
@@ -154,7 +155,7 @@ class Service {
   }
 
   // Silent ones must not keep others out.
-  void drop_oldest() {
+  void drop_oldest() WEFT_REQUIRES(mutex_) {
     auto oldest = std::ranges::find_if(
         pending_, [](const Pending& one) { return one.incoming->connection() == nullptr; });
     if (oldest == pending_.end()) oldest = pending_.begin();
@@ -162,7 +163,7 @@ class Service {
     pending_.erase(oldest);
   }
 
-  void advance() {
+  void advance() WEFT_REQUIRES(mutex_) {
     for (auto at = pending_.begin(); at != pending_.end();) {
       const RsIncoming::Step step = at->incoming->advance();
       if (step == RsIncoming::Step::kWaiting) {
@@ -186,7 +187,7 @@ class Service {
       return;
     }
     Rsocket& socket = *one.owner;
-    const std::lock_guard lock(socket.mutex);
+    const os::MutexLock lock(socket.mutex);
     if (socket.state != RsState::kConnecting) return;  // closed: the number may be another's
     socket.state = RsState::kFailed;
     socket.so_error = ECONNRESET;
@@ -199,7 +200,7 @@ class Service {
     Rsocket& socket = *one.owner;
     auto link = one.incoming->connection();
     link->on_report({});
-    const std::lock_guard lock(socket.mutex);
+    const os::MutexLock lock(socket.mutex);
     if (socket.state != RsState::kConnecting) return;
     link->on_report([wake = socket.wake] { os::raise_event(wake); });
     socket.link = std::move(link);
@@ -211,7 +212,7 @@ class Service {
     Rsocket& listener = *one.owner;
     auto link = one.incoming->connection();
     link->on_report({});
-    const std::lock_guard lock(listener.mutex);
+    const os::MutexLock lock(listener.mutex);
     if (listener.state != RsState::kListening || listener.ready.size() > listener.backlog) {
       close_number(one.fd);
       return;
@@ -220,12 +221,12 @@ class Service {
     os::raise_event(listener.wake);
   }
 
-  std::mutex mutex_;
-  bool started_ = false;
+  os::Mutex mutex_;
+  bool started_ WEFT_GUARDED_BY(mutex_) = false;
   int epoll_ = -1;
   int wake_ = -1;
-  std::unordered_map<int, RsocketPtr> listeners_;
-  std::list<Pending> pending_;
+  std::unordered_map<int, RsocketPtr> listeners_ WEFT_GUARDED_BY(mutex_);
+  std::list<Pending> pending_ WEFT_GUARDED_BY(mutex_);
 };
 
 // Never destroyed: its thread runs to the very end.
@@ -283,7 +284,7 @@ void advance_connect(Rsocket& socket) {
   socket.state = RsState::kFailed;
 }
 
-int await_connect(Rsocket& socket, std::unique_lock<std::mutex>& lock, Deadline deadline) {
+int await_connect(Rsocket& socket, Deadline deadline) {
   while (socket.state == RsState::kConnecting) {
     // Another thread may have taken the signal: in slices.
     auto limit = std::chrono::milliseconds(kSliceMs);
@@ -293,10 +294,10 @@ int await_connect(Rsocket& socket, std::unique_lock<std::mutex>& lock, Deadline 
       limit = std::min(limit, left);
     }
     pollfd one{socket.wake, POLLIN, 0};
-    lock.unlock();
+    socket.mutex.unlock();
     const int polled = poll(&one, 1, static_cast<int>(limit.count()));
     const int error = errno;
-    lock.lock();
+    socket.mutex.lock();
     if (polled < 0 && error == EINTR) return EINTR;
     advance_connect(socket);
   }
@@ -307,7 +308,7 @@ bool start_listening(const RsocketPtr& socket) { return g_service->add(socket); 
 
 bool start_answering(const RsocketPtr& socket) {
   {
-    const std::lock_guard lock(socket->mutex);
+    const os::MutexLock lock(socket->mutex);
     socket->state = RsState::kConnecting;
   }
   return g_service->answer(socket);
@@ -317,12 +318,12 @@ void renew_service() { g_service = new Service; }
 
 void stop_listening(const RsocketPtr& socket) {
   {
-    const std::lock_guard lock(socket->mutex);
+    const os::MutexLock lock(socket->mutex);
     if (socket->state != RsState::kListening) return;
     socket->state = RsState::kFailed;
   }
   g_service->remove(socket);
-  const std::lock_guard lock(socket->mutex);
+  const os::MutexLock lock(socket->mutex);
   os::raise_event(socket->wake);  // threads in raccept() learn of it
   for (const auto& one : socket->ready) close_number(one.fd);
   socket->ready.clear();
@@ -346,7 +347,7 @@ int rconnect(int fd, const sockaddr* address, socklen_t length) {
   if (address->sa_family != socket->domain) return fail_minus(EAFNOSUPPORT);
   if (length < needed) return fail_minus(EINVAL);
 
-  std::unique_lock lock(socket->mutex);
+  const weft::os::MutexLock lock(socket->mutex);
   advance_connect(*socket);
   switch (socket->state) {
     case RsState::kConnected: return fail_minus(EISCONN);
@@ -365,7 +366,7 @@ int rconnect(int fd, const sockaddr* address, socklen_t length) {
       }
       if (socket->nonblocking) return fail_minus(EINPROGRESS);
   }
-  if (await_connect(*socket, lock, std::nullopt) == EINTR) return fail_minus(EINTR);
+  if (await_connect(*socket, std::nullopt) == EINTR) return fail_minus(EINTR);
   if (socket->state == RsState::kConnected) return 0;
   return fail_minus(std::exchange(socket->so_error, 0));
 }
@@ -375,7 +376,7 @@ int raccept(int fd, sockaddr* address, socklen_t* length) {
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
   if (socket->type != SOCK_STREAM) return fail_minus(EOPNOTSUPP);
-  std::unique_lock lock(socket->mutex);
+  weft::os::MutexLock lock(socket->mutex);
   while (socket->ready.empty()) {
     if (socket->state != RsState::kListening) return fail_minus(EINVAL);
     if (socket->nonblocking) return fail_minus(EAGAIN);

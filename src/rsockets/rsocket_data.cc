@@ -8,6 +8,7 @@
 
 #include "ibverbs/errors.h"
 #include "os/event_fd.h"
+#include "os/lock.h"
 #include "rdmacm/forward.h"
 #include "rsockets/rsocket.h"
 
@@ -64,11 +65,10 @@ class Pieces {
 };
 
 // 0: connected. Else an errno. `wait`: for a connect that is under way.
-int check_connected(Rsocket& socket, std::unique_lock<std::mutex>& lock, bool wait,
-                    TimeLimit& limit) {
+int check_connected(Rsocket& socket, bool wait, TimeLimit& limit) WEFT_REQUIRES(socket.mutex) {
   advance_connect(socket);
   if (wait && socket.state == RsState::kConnecting) {
-    if (const int error = await_connect(socket, lock, limit.deadline()); error != 0) return error;
+    if (const int error = await_connect(socket, limit.deadline()); error != 0) return error;
   }
   switch (socket.state) {
     case RsState::kConnected: return 0;
@@ -91,10 +91,10 @@ std::size_t copy_out(Rsocket& socket, Pieces& pieces, bool peek) {
 
 ssize_t receive(Rsocket& socket, const iovec* parts, std::size_t count, int flags) {
   if ((flags & MSG_OOB) != 0) return fail_minus(EINVAL);
-  std::unique_lock lock(socket.mutex);
+  os::MutexLock lock(socket.mutex);
   const bool wait = !socket.nonblocking && (flags & MSG_DONTWAIT) == 0;
   TimeLimit limit(socket, SO_RCVTIMEO);
-  if (const int error = check_connected(socket, lock, wait, limit); error != 0) {
+  if (const int error = check_connected(socket, wait, limit); error != 0) {
     return fail_minus(error);
   }
   Pieces pieces(parts, count);
@@ -114,7 +114,7 @@ ssize_t receive(Rsocket& socket, const iovec* parts, std::size_t count, int flag
     if (socket.read_shut || socket.link->stream().peer_finished()) return result(0);
     if (input_over(socket)) return result(done > 0 ? 0 : take_reset(socket));
     if (!wait) return result(EAGAIN);
-    if (const int error = sleep_for_change(socket, lock, limit.deadline()); error != 0) {
+    if (const int error = sleep_for_change(socket, limit.deadline()); error != 0) {
       return result(error);
     }
   }
@@ -149,10 +149,10 @@ ssize_t broken_pipe(int flags) {
 
 ssize_t transmit(Rsocket& socket, const iovec* parts, std::size_t count, int flags) {
   if ((flags & MSG_OOB) != 0) return fail_minus(EOPNOTSUPP);
-  std::unique_lock lock(socket.mutex);
+  os::MutexLock lock(socket.mutex);
   const bool wait = !socket.nonblocking && (flags & MSG_DONTWAIT) == 0;
   TimeLimit limit(socket, SO_SNDTIMEO);
-  if (const int error = check_connected(socket, lock, wait, limit); error != 0) {
+  if (const int error = check_connected(socket, wait, limit); error != 0) {
     if (error != ENOTCONN || socket.state != RsState::kOpen) return fail_minus(error);
     lock.unlock();
     return broken_pipe(flags);  // as Linux: sending on a socket that was never connected
@@ -184,7 +184,7 @@ ssize_t transmit(Rsocket& socket, const iovec* parts, std::size_t count, int fla
     ++socket.refused;
     if (!wait) return done > 0 ? static_cast<ssize_t>(done) : fail_minus(EAGAIN);
     if (done > 0) turn.keep();
-    if (const int error = sleep_for_change(socket, lock, limit.deadline()); error != 0) {
+    if (const int error = sleep_for_change(socket, limit.deadline()); error != 0) {
       return done > 0 ? static_cast<ssize_t>(done) : fail_minus(error);
     }
   }
@@ -242,15 +242,15 @@ namespace {
 
 // The thread that waits for completions, without the lock. When it has woken, or was cancelled, it
 // says so to the others.
-class Driving {
+class WEFT_SCOPED_CAPABILITY Driving {
  public:
-  Driving(Rsocket& socket, std::unique_lock<std::mutex>& lock)
-      : socket_(socket), lock_(lock), link_(socket.link) {
+  explicit Driving(Rsocket& socket) WEFT_RELEASE(socket.mutex)
+      : socket_(socket), link_(socket.link) {
     socket_.driving = true;
-    lock_.unlock();
+    socket_.mutex.unlock();
   }
-  ~Driving() {
-    lock_.lock();
+  ~Driving() WEFT_RELEASE() {
+    socket_.mutex.lock();
     socket_.driving = false;
     // Closed meanwhile: the stream is the closing thread's.
     if (socket_.link == link_) progress(socket_);
@@ -261,29 +261,28 @@ class Driving {
 
  private:
   Rsocket& socket_;
-  std::unique_lock<std::mutex>& lock_;
   const std::shared_ptr<RsConnection> link_;
 };
 
 }  // namespace
 
-int sleep_for_change(Rsocket& socket, std::unique_lock<std::mutex>& lock, Deadline deadline) {
+int sleep_for_change(Rsocket& socket, Deadline deadline) {
   if (deadline && Clock::now() >= *deadline) return EAGAIN;
   if (socket.driving) {
     if (deadline) {
-      socket.progressed.wait_until(lock, *deadline);
+      socket.progressed.wait_until(socket.mutex, *deadline);
     } else {
-      socket.progressed.wait(lock);
+      socket.progressed.wait(socket.mutex);
     }
     return 0;
   }
   const auto link = socket.link;
   if (link->stream().down()) {
-    lock.unlock();
+    socket.mutex.unlock();
     // The engine is about to say why.
     static_cast<void>(
         link->wait_while(RsPhase::kUp, deadline.value_or(Clock::now() + std::chrono::seconds(1))));
-    lock.lock();
+    socket.mutex.lock();
     return 0;
   }
   // Whatever completes behind this may be what the caller waits for.
@@ -293,7 +292,7 @@ int sleep_for_change(Rsocket& socket, std::unique_lock<std::mutex>& lock, Deadli
     return 0;
   }
   if (link->stream().down()) return 0;
-  const Driving driving(socket, lock);
+  const Driving driving(socket);
   // Without a deadline in slices: another thread may have closed the rsocket meanwhile.
   const auto slice = deadline ? std::min<std::chrono::nanoseconds>(*deadline - Clock::now(),
                                                                    std::chrono::seconds(1))

@@ -7,6 +7,7 @@
 
 #include "ibverbs/errors.h"
 #include "os/clock.h"
+#include "os/lock.h"
 #include "os/thread_wakeup.h"
 #include "rdmacm/forward.h"
 #include "rsockets/rs_seen.h"
@@ -88,7 +89,7 @@ int check(std::vector<Watched>& all, bool arming) {
   int ready = 0;
   for (Watched& one : all) {
     if (one.socket == nullptr) continue;
-    const std::lock_guard lock(one.socket->mutex);
+    const os::MutexLock lock(one.socket->mutex);
     if (arming) arm(*one.socket);
     one.asked->revents = ready_events(*one.socket, one.asked->events);
     if (one.seen != nullptr && one.seen->edges) drop_told(one);
@@ -104,7 +105,7 @@ void watch(std::vector<Watched>& all, std::vector<pollfd>& out) {
       out.push_back({one.asked->fd, one.asked->events, 0});
       continue;
     }
-    const std::lock_guard lock(one.socket->mutex);
+    const os::MutexLock lock(one.socket->mutex);
     out.push_back({one.socket->wake, POLLIN, 0});
     const bool connected = one.socket->state == RsState::kConnected;
     out.push_back({connected ? one.socket->link->stream().channel().fd() : -1, POLLIN, 0});
@@ -130,7 +131,7 @@ int collect(std::vector<Watched>& all, const std::vector<pollfd>& polled) {
 void lower(std::vector<Watched>& all) {
   for (Watched& one : all) {
     if (one.socket == nullptr) continue;
-    const std::lock_guard lock(one.socket->mutex);
+    const os::MutexLock lock(one.socket->mutex);
     if (os::lower_event(one.socket->wake)) tell_others(*one.socket);
   }
 }
@@ -141,14 +142,14 @@ class Enrolled {
   Enrolled(std::vector<Watched>& all, int bell) : all_(all), bell_(bell) {
     for (Watched& one : all_) {
       if (one.socket == nullptr) continue;
-      const std::lock_guard lock(one.socket->mutex);
+      const os::MutexLock lock(one.socket->mutex);
       one.socket->bells.push_back(bell_);
     }
   }
   ~Enrolled() {
     for (Watched& one : all_) {
       if (one.socket == nullptr) continue;
-      const std::lock_guard lock(one.socket->mutex);
+      const os::MutexLock lock(one.socket->mutex);
       auto& bells = one.socket->bells;
       bells.erase(std::find(bells.begin(), bells.end(), bell_));
     }

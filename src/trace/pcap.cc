@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <set>
 #include <utility>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "base/crc32c.h"
 #include "os/calls.h"
 #include "os/fd.h"
+#include "os/lock.h"
 #include "os/with_pid.h"
 #include "wire/fpdu.h"
 
@@ -66,10 +66,10 @@ void put_address(const SocketAddress& address, std::uint8_t* to) {
 class PcapFile {
  public:
   [[nodiscard]] static std::shared_ptr<PcapFile> open(const std::string& path) {
-    static std::mutex mutex;
+    static os::Mutex mutex;
     static std::map<std::string, std::weak_ptr<PcapFile>> files;
     const os::NoCancel guard;
-    const std::lock_guard lock(mutex);
+    const os::MutexLock lock(mutex);
     if (auto open_already = files[path].lock()) return open_already;
     constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
     os::Fd fd(::open(path.c_str(), kFlags, 0600));
@@ -84,20 +84,20 @@ class PcapFile {
   // False: the other end of this connection is traced by this process already.
   [[nodiscard]] bool claim(const std::string& local, const std::string& peer) {
     if (fork_.forked()) return false;
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     if (claimed_.contains({peer, local})) return false;
     claimed_.insert({local, peer});
     return true;
   }
   void release(const std::string& local, const std::string& peer) {
     if (fork_.forked()) return;
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     const auto found = claimed_.find({local, peer});
     if (found != claimed_.end()) claimed_.erase(found);
   }
   std::uint32_t next_isn() {
     if (fork_.forked()) return 0;
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     constexpr std::uint32_t kStep = 0x01020304;
     return isn_ += kStep;
   }
@@ -110,7 +110,7 @@ class PcapFile {
     const std::uint32_t header[4] = {
         static_cast<std::uint32_t>(t.tv_sec), static_cast<std::uint32_t>(t.tv_nsec / kNsPerUs),
         static_cast<std::uint32_t>(packet.size()), static_cast<std::uint32_t>(packet.size())};
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     record_.resize(sizeof header);
     std::memcpy(record_.data(), header, sizeof header);
     record_.insert(record_.end(), packet.begin(), packet.end());
@@ -131,10 +131,10 @@ class PcapFile {
 
   const os::ForkGuard fork_;
   os::Fd fd_;
-  std::mutex mutex_;
-  std::multiset<std::pair<std::string, std::string>> claimed_;
-  std::uint32_t isn_ = 0;
-  Bytes record_;
+  os::Mutex mutex_;
+  std::multiset<std::pair<std::string, std::string>> claimed_ WEFT_GUARDED_BY(mutex_);
+  std::uint32_t isn_ WEFT_GUARDED_BY(mutex_) = 0;
+  Bytes record_ WEFT_GUARDED_BY(mutex_);
 };
 
 // The stream from one side, as far as it has been written.

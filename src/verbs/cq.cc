@@ -235,7 +235,7 @@ Status CompletionQueueImpl::resize(std::uint32_t depth) {
 
 void CompletionQueueImpl::ack_events(std::uint32_t count) {
   if (count == 0) return;
-  const std::lock_guard lock(ack_mutex_);
+  const os::MutexLock lock(ack_mutex_);
   unacked_.fetch_sub(count, std::memory_order_acq_rel);
   acked_.notify_all();
 }
@@ -244,8 +244,8 @@ void CompletionQueueImpl::wait_for_acks() {
   const os::NoCancel guard;
   // Else another thread could take one behind the wait, of a CQ that is about to go.
   if (channel_ != nullptr) channel_->retire(*this);
-  std::unique_lock lock(ack_mutex_);
-  acked_.wait(lock, [&] { return unacked_.load(std::memory_order_acquire) == 0; });
+  const os::MutexLock lock(ack_mutex_);
+  while (unacked_.load(std::memory_order_acquire) != 0) acked_.wait(ack_mutex_);
 }
 
 // --- queue pairs ---

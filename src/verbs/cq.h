@@ -4,10 +4,8 @@
 #include <weft/completion.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -124,8 +122,8 @@ class CompletionQueueImpl final : public CompletionQueue,
 
   std::atomic<bool> retired_{false};
   std::atomic<std::uint32_t> unacked_{0};
-  std::mutex ack_mutex_;
-  std::condition_variable acked_;
+  os::Mutex ack_mutex_;
+  os::Condition acked_;
 };
 
 }  // namespace weft::verbs

@@ -11,7 +11,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 
 #include "io/counters_page.h"
@@ -61,10 +60,10 @@ inline constexpr std::size_t kObjectKinds = 9;
 struct MemoryOfDevice {
   explicit MemoryOfDevice(std::uint64_t secret)
       : stags(secret, &random_u32, limits::kMemoryRegions) {}
-  std::mutex mutex;
+  os::Mutex mutex;
   proto::StagTable stags;
   // Windows by STag index, so that a bind in a send queue finds its object.
-  std::unordered_map<std::uint32_t, MemoryWindowImpl*> windows;
+  std::unordered_map<std::uint32_t, MemoryWindowImpl*> windows WEFT_GUARDED_BY(mutex);
 };
 
 // The page that shows a device's counters to other processes.
@@ -128,9 +127,12 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
 
   // Lookups from any thread; changes with stag_mutex() held.
   [[nodiscard]] proto::StagTable& stags() noexcept override { return memory_.stags; }
-  [[nodiscard]] std::mutex& stag_mutex() noexcept { return memory_.mutex; }
+  [[nodiscard]] os::Mutex& stag_mutex() noexcept WEFT_RETURNS_LOCK(memory_.mutex) {
+    return memory_.mutex;
+  }
   // Windows by STag index, so that a bind in a send queue finds its object. With stag_mutex() held.
-  [[nodiscard]] std::unordered_map<std::uint32_t, MemoryWindowImpl*>& windows() noexcept {
+  [[nodiscard]] std::unordered_map<std::uint32_t, MemoryWindowImpl*>& windows() noexcept
+      WEFT_REQUIRES(memory_.mutex) {
     return memory_.windows;
   }
 

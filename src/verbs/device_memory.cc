@@ -6,12 +6,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
-#include <shared_mutex>
 #include <unordered_map>
 #include <vector>
 
 #include "base/block_heap.h"
+#include "os/lock.h"
 
 namespace weft {
 namespace {
@@ -75,8 +74,8 @@ struct Shared {
              options.save_memory ? BlockHeap::Policy::kTight : BlockHeap::Policy::kFast) {}
   const std::shared_ptr<Area> area;
   // Copies hold it shared, so that no segment is freed under one.
-  mutable std::shared_mutex mutex;
-  BlockHeap heap;
+  mutable os::SharedMutex mutex;
+  BlockHeap heap WEFT_GUARDED_BY(mutex);
 };
 
 class OwnerImpl final : public DeviceMemoryOwner {
@@ -100,9 +99,9 @@ class OwnerImpl final : public DeviceMemoryOwner {
 
  private:
   using Regions = std::vector<std::weak_ptr<MemoryRegion>>;
-  // REQUIRES: the lock is held.
   [[nodiscard]] Result<std::uint8_t*> find(DeviceMemoryHandle handle, std::uint64_t offset,
-                                           std::uint64_t length) const;
+                                           std::uint64_t length) const
+      WEFT_REQUIRES_SHARED(shared_->mutex);
   [[nodiscard]] static bool in_use(Regions& regions);
 
   std::shared_ptr<Shared> shared_;
@@ -120,7 +119,7 @@ bool OwnerImpl::in_use(Regions& regions) {
 }
 
 OwnerImpl::~OwnerImpl() {
-  const std::unique_lock lock(shared_->mutex);
+  const os::WriteLock lock(shared_->mutex);
   bool orphans = false;
   for (auto& [handle, regions] : regions_) {
     for (auto& weak : regions) {
@@ -137,7 +136,7 @@ OwnerImpl::~OwnerImpl() {
 }
 
 Result<DeviceMemoryHandle> OwnerImpl::allocate(std::uint64_t bytes, unsigned align_log2) {
-  const std::unique_lock lock(shared_->mutex);
+  const os::WriteLock lock(shared_->mutex);
   const auto handle = shared_->heap.allocate(owner_, bytes, align_log2);
   if (!handle) return handle;
   const auto extent = shared_->heap.extent(owner_, *handle);
@@ -147,7 +146,7 @@ Result<DeviceMemoryHandle> OwnerImpl::allocate(std::uint64_t bytes, unsigned ali
 }
 
 Status OwnerImpl::free(DeviceMemoryHandle handle) {
-  const std::unique_lock lock(shared_->mutex);
+  const os::WriteLock lock(shared_->mutex);
   const auto at = regions_.find(handle);
   if (at != regions_.end()) {
     if (in_use(at->second)) return fail(Error::kBusy);
@@ -168,7 +167,7 @@ Result<std::uint8_t*> OwnerImpl::find(DeviceMemoryHandle handle, std::uint64_t o
 
 Status OwnerImpl::copy_to(DeviceMemoryHandle handle, std::uint64_t offset,
                           std::span<const std::uint8_t> bytes) {
-  const std::shared_lock lock(shared_->mutex);
+  const os::ReadLock lock(shared_->mutex);
   const auto at = find(handle, offset, bytes.size());
   if (!at) return fail(at.error());
   if (!bytes.empty()) std::memcpy(*at, bytes.data(), bytes.size());
@@ -177,7 +176,7 @@ Status OwnerImpl::copy_to(DeviceMemoryHandle handle, std::uint64_t offset,
 
 Status OwnerImpl::copy_from(DeviceMemoryHandle handle, std::uint64_t offset,
                             std::span<std::uint8_t> bytes) {
-  const std::shared_lock lock(shared_->mutex);
+  const os::ReadLock lock(shared_->mutex);
   const auto at = find(handle, offset, bytes.size());
   if (!at) return fail(at.error());
   if (!bytes.empty()) std::memcpy(bytes.data(), *at, bytes.size());
@@ -189,7 +188,7 @@ Result<std::shared_ptr<MemoryRegion>> OwnerImpl::register_memory(ProtectionDomai
                                                                  std::uint64_t offset,
                                                                  std::size_t length,
                                                                  Access access) {
-  const std::unique_lock lock(shared_->mutex);
+  const os::WriteLock lock(shared_->mutex);
   const auto at = find(handle, offset, length);
   if (!at) return fail(at.error());
   auto region = pd.register_memory_iova(*at, length, 0, access);
@@ -206,11 +205,11 @@ class HeapImpl final : public DeviceMemoryHeap {
  public:
   explicit HeapImpl(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
   [[nodiscard]] std::shared_ptr<DeviceMemoryOwner> add_owner(std::uint64_t limit_bytes) override {
-    const std::unique_lock lock(shared_->mutex);
+    const os::WriteLock lock(shared_->mutex);
     return std::make_shared<OwnerImpl>(shared_, std::min(limit_bytes, BlockHeap::kMaxBytes));
   }
   [[nodiscard]] DeviceMemoryStats stats() const override {
-    const std::shared_lock lock(shared_->mutex);
+    const os::ReadLock lock(shared_->mutex);
     const BlockHeap::Stats from = shared_->heap.stats();
     return {from.area_bytes, from.asked_bytes, from.held_bytes, from.largest_gap_bytes,
             from.segments};

@@ -1,9 +1,9 @@
 // Which shards there are, on which thread each is at home, and which CQs they feed.
 #include <algorithm>
 #include <cstdlib>
-#include <mutex>
 
 #include "os/clock.h"
+#include "os/lock.h"
 #include "os/log.h"
 #include "progress/lane.h"
 #include "verbs/completion_channel.h"
@@ -95,15 +95,15 @@ void BatchShortage::lower_limit() noexcept {
 // A program may leave with exit() as soon as it has its last message, while the Ack still waits for
 // an answer (Lane::leaves_ack()): the peer's request would never complete.
 void DeviceImpl::send_when_the_process_exits() {
-  static auto& mutex = *new std::mutex;  // never destroyed: exit() may run in any order
+  static auto& mutex = *new os::Mutex;  // never destroyed: exit() may run in any order
   static auto& devices = *new std::vector<std::weak_ptr<DeviceImpl>>;
-  const std::lock_guard lock(mutex);
+  const os::MutexLock lock(mutex);
   std::erase_if(devices, [](const auto& device) { return device.expired(); });
   devices.push_back(self());
   static const int registered = std::atexit([] {
     // Not waited for: in a child of fork() its holder may be no more.
-    const std::unique_lock held(mutex, std::try_to_lock);
-    if (!held.owns_lock()) return;
+    if (!mutex.try_lock()) return;
+    const os::MutexLock held(mutex, std::adopt_lock);
     for (const auto& weak : devices) {
       const auto device = weak.lock();
       if (device == nullptr || !device->usable()) continue;

@@ -11,7 +11,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <new>
 #include <system_error>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "os/calls.h"
+#include "os/lock.h"
 #include "os/signals_blocked.h"
 
 namespace weft {
@@ -96,44 +96,48 @@ struct FileTarget::Writer {
     for (Buffer& one : ring) one.data.reset(new std::uint8_t[kBufferBytes]);
   }
 
-  [[nodiscard]] Buffer& at(std::uint64_t number) { return ring[number % ring.size()]; }
-  // Octets that fit behind `offset` now.  REQUIRES: the lock.
-  [[nodiscard]] std::size_t room(std::uint64_t offset) {
+  [[nodiscard]] Buffer& at(std::uint64_t number) WEFT_REQUIRES(mutex) {
+    return ring[number % ring.size()];
+  }
+  // Octets that fit behind `offset` now.
+  [[nodiscard]] std::size_t room(std::uint64_t offset) WEFT_REQUIRES(mutex) {
     const std::size_t unused = ring.size() - static_cast<std::size_t>(tail - head);
     return unused * kBufferBytes + (goes_on(offset) ? kBufferBytes - at(tail - 1).bytes : 0);
   }
   // The youngest buffer ends there, and the thread has not begun with it.
-  [[nodiscard]] bool goes_on(std::uint64_t offset) {
+  [[nodiscard]] bool goes_on(std::uint64_t offset) WEFT_REQUIRES(mutex) {
     if (tail == head || (writing && tail - 1 == head)) return false;
     const Buffer& last = at(tail - 1);
     return last.offset + last.bytes == offset && last.bytes < kBufferBytes;
   }
   void run();
-  void read_ahead(ReadAhead& ahead, std::unique_lock<std::mutex>& lock);
-  [[nodiscard]] ReadAhead* wanted();
-  [[nodiscard]] ReadAhead* place_for(std::uint64_t offset);
-  [[nodiscard]] Placed from_buffer(std::uint64_t offset, std::span<std::uint8_t> octets);
+  void read_ahead(ReadAhead& ahead) WEFT_REQUIRES(mutex);
+  [[nodiscard]] ReadAhead* wanted() WEFT_REQUIRES(mutex);
+  [[nodiscard]] ReadAhead* place_for(std::uint64_t offset) WEFT_REQUIRES(mutex);
+  [[nodiscard]] Placed from_buffer(std::uint64_t offset, std::span<std::uint8_t> octets)
+      WEFT_REQUIRES(mutex);
 
   const int fd;
   const std::uint64_t file_offset;
-  std::mutex mutex;
-  std::condition_variable work, idle;
-  std::vector<Buffer> ring;
-  std::uint64_t head = 0, tail = 0;  // free-running
-  bool writing = false;              // the thread is at `head`
-  bool ends = false;
-  int error = 0;
-  std::array<ReadAhead, limits::kSgesPerRequest> aheads;
-  int read_error = 0;
+  os::Mutex mutex;
+  os::Condition work, idle;
+  std::vector<Buffer> ring WEFT_GUARDED_BY(mutex);
+  // Free-running.
+  std::uint64_t head WEFT_GUARDED_BY(mutex) = 0, tail WEFT_GUARDED_BY(mutex) = 0;
+  bool writing WEFT_GUARDED_BY(mutex) = false;  // the thread is at `head`
+  bool ends WEFT_GUARDED_BY(mutex) = false;
+  int error WEFT_GUARDED_BY(mutex) = 0;
+  std::array<ReadAhead, limits::kSgesPerRequest> aheads WEFT_GUARDED_BY(mutex);
+  int read_error WEFT_GUARDED_BY(mutex) = 0;
   std::thread thread;
 };
 
 void FileTarget::Writer::run() {
-  std::unique_lock lock(mutex);
+  os::MutexLock lock(mutex);
   for (;;) {
-    work.wait(lock, [&] { return head != tail || ends || wanted() != nullptr; });
+    while (head == tail && !ends && wanted() == nullptr) work.wait(mutex);
     if (head == tail && ends) return;
-    if (ReadAhead* const ahead = wanted()) read_ahead(*ahead, lock);
+    if (ReadAhead* const ahead = wanted()) read_ahead(*ahead);
     if (head == tail) continue;
     const Buffer& oldest = at(head);
     writing = true;
@@ -148,7 +152,6 @@ void FileTarget::Writer::run() {
   }
 }
 
-// REQUIRES: the lock.
 ReadAhead* FileTarget::Writer::wanted() {
   for (ReadAhead& one : aheads) {
     if (one.state == ReadAhead::State::kWanted) return &one;
@@ -156,8 +159,7 @@ ReadAhead* FileTarget::Writer::wanted() {
   return nullptr;
 }
 
-// Where the octets at `offset` are to be read; null: each place is somebody's.   REQUIRES: the
-// lock.
+// Where the octets at `offset` are to be read; null: each place is somebody's.
 ReadAhead* FileTarget::Writer::place_for(std::uint64_t offset) {
   using State = ReadAhead::State;
   for (ReadAhead& one : aheads) {
@@ -170,22 +172,22 @@ ReadAhead* FileTarget::Writer::place_for(std::uint64_t offset) {
   return nullptr;
 }
 
-// Takes the lock back before it returns.
-void FileTarget::Writer::read_ahead(ReadAhead& ahead, std::unique_lock<std::mutex>& lock) {
-  lock.unlock();
+// Without the lock while it reads.
+void FileTarget::Writer::read_ahead(ReadAhead& ahead) {
+  mutex.unlock();
   static_cast<void>(
       posix_fadvise(fd, static_cast<off_t>(ahead.offset), kReadAhead, POSIX_FADV_WILLNEED));
   if (ahead.data == nullptr) ahead.data.reset(new (std::nothrow) std::uint8_t[kBufferBytes]);
   ssize_t got = -ENOMEM;
   if (ahead.data != nullptr) got = read_all(fd, ahead.data.get(), kBufferBytes, ahead.offset);
   if (got >= 0 && static_cast<std::size_t>(got) < ahead.wanted) got = -ENODATA;
-  lock.lock();
+  mutex.lock();
   ahead.got = got;
   ahead.since = std::chrono::steady_clock::now();
   ahead.state = ReadAhead::State::kThere;
 }
 
-// The bytes that the thread has read, or a request to read them.   REQUIRES: the lock.
+// The bytes that the thread has read, or a request to read them.
 Placed FileTarget::Writer::from_buffer(std::uint64_t offset, std::span<std::uint8_t> octets) {
   using State = ReadAhead::State;
   for (ReadAhead& one : aheads) {
@@ -228,7 +230,7 @@ FileTarget::FileTarget(std::unique_ptr<Writer> writer) : writer_(std::move(write
 
 FileTarget::~FileTarget() {
   {
-    const std::lock_guard lock(writer_->mutex);
+    const os::MutexLock lock(writer_->mutex);
     writer_->ends = true;
     writer_->work.notify_one();
   }
@@ -238,14 +240,14 @@ FileTarget::~FileTarget() {
 
 int FileTarget::flush() {
   const os::NoCancel guard;
-  std::unique_lock lock(writer_->mutex);
+  const os::MutexLock lock(writer_->mutex);
   const std::uint64_t placed = writer_->tail;  // peers may place more meanwhile
-  writer_->idle.wait(lock, [&] { return writer_->head >= placed; });
+  while (writer_->head < placed) writer_->idle.wait(writer_->mutex);
   return writer_->error;
 }
 
 int FileTarget::read_error() const {
-  const std::lock_guard lock(writer_->mutex);
+  const os::MutexLock lock(writer_->mutex);
   return writer_->read_error;
 }
 
@@ -255,7 +257,7 @@ Placed FileTarget::fetch(std::uint64_t offset, std::span<std::uint8_t> octets) n
   const std::uint64_t at = w.file_offset + offset;
   const iovec all{octets.data(), octets.size()};
   const ssize_t got = os::calls::preadv2(w.fd, &all, 1, static_cast<off_t>(at), RWF_NOWAIT);
-  const std::lock_guard lock(w.mutex);
+  const os::MutexLock lock(w.mutex);
   if (got != static_cast<ssize_t>(octets.size())) return w.from_buffer(at, octets);
   // Bytes that were read ahead for this came by the page cache.
   for (ReadAhead& one : w.aheads) {
@@ -268,7 +270,7 @@ Placed FileTarget::fetch(std::uint64_t offset, std::span<std::uint8_t> octets) n
 Placed FileTarget::place(std::uint64_t offset, std::span<const std::uint8_t> octets) noexcept {
   Writer& w = *writer_;
   std::uint64_t at = w.file_offset + offset;
-  const std::lock_guard lock(w.mutex);
+  const os::MutexLock lock(w.mutex);
   if (w.error != 0 || octets.size() > (w.ring.size() - 1) * kBufferBytes) return Placed::kRefused;
   if (octets.size() > w.room(at)) return Placed::kLater;
   while (!octets.empty()) {

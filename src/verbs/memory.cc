@@ -47,11 +47,11 @@ Status check_memory(proto::MemorySpec& spec) {
   return fail(unusable->error);
 }
 
-// Gives valid memory another domain or other rights, under the STag that it has. `lock` holds the
-// table's mutex.   kBusy: windows are bound to it
-Status change_rights(DeviceImpl& device, std::unique_lock<std::mutex>& lock, Stag stag,
-                     const proto::MemorySpec& spec) {
-  if (auto ended = end_access(device, lock, stag); !ended) return ended;
+// Gives valid memory another domain or other rights, under the STag that it has.
+//   kBusy   windows are bound to it
+Status change_rights(DeviceImpl& device, Stag stag, const proto::MemorySpec& spec)
+    WEFT_REQUIRES(device.stag_mutex()) {
+  if (auto ended = end_access(device, stag); !ended) return ended;
   proto::MemoryEntry* entry = device.stags().find(stag);
   entry->spec.access = spec.access;
   entry->spec.pd = spec.pd;
@@ -130,7 +130,7 @@ Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::enter(
   spec.pd = pd->number();
   std::shared_ptr<MemoryRegionImpl> region(
       new MemoryRegionImpl(std::move(pd), spec, std::move(*counted)));
-  const std::lock_guard lock(device.stag_mutex());
+  const os::MutexLock lock(device.stag_mutex());
   const auto stag = device.stags().add(spec);
   if (!stag) return fail(stag.error());
   region->stag_ = *stag;
@@ -143,8 +143,8 @@ Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::enter(
 MemoryRegionImpl::~MemoryRegionImpl() {
   if (!device_->usable() || stag_.value == 0) return;
   {
-    std::unique_lock lock(device_->stag_mutex());
-    end_region(*device_, lock, stag_);
+    os::MutexLock lock(device_->stag_mutex());
+    end_region(*device_, stag_);
   }
   pd_->drop_user();
 }
@@ -153,8 +153,8 @@ Status MemoryRegionImpl::deregister() {
   DeviceImpl& device = *pd_->device_impl();
   if (!device.usable()) return fail(Error::kBadState);
   if (stag_.value == 0) return {};
-  std::unique_lock lock(device.stag_mutex());
-  if (auto ended = end_access(device, lock, stag_); !ended) return ended;
+  os::MutexLock lock(device.stag_mutex());
+  if (auto ended = end_access(device, stag_); !ended) return ended;
   device.stags().give_back(stag_);
   lock.unlock();
   stag_ = Stag{};
@@ -188,15 +188,15 @@ Status MemoryRegionImpl::reregister(ProtectionDomain* pd, void* addr, std::size_
     if (auto usable = check_memory(spec); !usable) return usable;
   }
 
-  std::unique_lock lock(device.stag_mutex());
+  os::MutexLock lock(device.stag_mutex());
   if (addr == nullptr) {
     // The same memory keeps its keys, as with adapters: peers that have them need no new ones.
-    if (auto changed = change_rights(device, lock, stag_, spec); !changed) return changed;
+    if (auto changed = change_rights(device, stag_, spec); !changed) return changed;
   } else {
     // The new slot first: if there is none, nothing has changed.
     const auto stag = device.stags().add(spec);
     if (!stag) return fail(stag.error());
-    if (auto ended = end_access(device, lock, stag_); !ended) {
+    if (auto ended = end_access(device, stag_); !ended) {
       static_cast<void>(device.stags().remove(*stag));  // nobody knows it: there is no pin
       return ended;
     }

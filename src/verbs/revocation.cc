@@ -18,9 +18,9 @@ namespace {
 // core. To yield would not help then if that thread has a lower priority.
 class PinWait {
  public:
-  // REQUIRES: `lock` is held. It is let go of meanwhile.
-  void once(std::unique_lock<std::mutex>& lock) {
-    lock.unlock();
+  // Lets go of the mutex meanwhile.
+  void once(os::Mutex& mutex) WEFT_REQUIRES(mutex) {
+    mutex.unlock();
     if (spins_ < kSpins) {
       ++spins_;
       for (int i = 0; i < kPausesPerSpin; ++i) cpu_pause();
@@ -30,7 +30,7 @@ class PinWait {
       syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, nullptr);
       sleep_ns_ = std::min(sleep_ns_ * 2, kSleepMaxNs);
     }
-    lock.lock();
+    mutex.lock();
   }
 
  private:
@@ -42,7 +42,7 @@ class PinWait {
 };
 
 // Ends the windows bound to a region, and then the region. False: some access is under way.
-bool try_to_end(DeviceImpl& device, Stag region) {
+bool try_to_end(DeviceImpl& device, Stag region) WEFT_REQUIRES(device.stag_mutex()) {
   proto::StagTable& stags = device.stags();
   const proto::MemoryEntry* entry = stags.find(region);
   if (entry != nullptr && entry->windows != 0) {
@@ -59,16 +59,16 @@ bool try_to_end(DeviceImpl& device, Stag region) {
 
 }  // namespace
 
-Status end_access(DeviceImpl& device, std::unique_lock<std::mutex>& lock, Stag stag) {
-  for (PinWait wait;; wait.once(lock)) {
+Status end_access(DeviceImpl& device, Stag stag) {
+  for (PinWait wait;; wait.once(device.stag_mutex())) {
     const Result<bool> ended = device.stags().revoke(stag);
     if (!ended) return fail(ended.error());
     if (*ended) return {};
   }
 }
 
-void end_region(DeviceImpl& device, std::unique_lock<std::mutex>& lock, Stag region) {
-  for (PinWait wait; !try_to_end(device, region);) wait.once(lock);
+void end_region(DeviceImpl& device, Stag region) {
+  for (PinWait wait; !try_to_end(device, region);) wait.once(device.stag_mutex());
   device.stags().give_back(region);
 }
 

@@ -7,23 +7,22 @@
 
 #include <weft/result.h>
 
-#include <mutex>
-
+#include "os/lock.h"
 #include "verbs/device.h"
 #include "wire/ddp.h"
 
 namespace weft::verbs {
 
-// Ends all access under `stag`; its slot stays. `lock` holds stag_mutex(). It is let go of while
-// the thread waits, and held again when this returns: what the caller looked up before may be gone.
+// Ends all access under `stag`; its slot stays. stag_mutex() is let go of while the thread waits,
+// and held again when this returns: what the caller looked up before may be gone.
 // A lane may wait in its turn, as long as neither the thread nor the lane's transport has a pin on
 // this memory: nobody else would let go of that.
 //   kNotFound   no such slot, or the key is not the current one; or its owner has removed it
 //               meanwhile
 //   kBusy       windows are bound to it: nothing changed
-[[nodiscard]] Status end_access(DeviceImpl& device, std::unique_lock<std::mutex>& lock, Stag stag);
+[[nodiscard]] Status end_access(DeviceImpl& device, Stag stag) WEFT_REQUIRES(device.stag_mutex());
 
 // The same for a region that goes, and for all windows that are bound to it. Gives back its slot.
-void end_region(DeviceImpl& device, std::unique_lock<std::mutex>& lock, Stag region);
+void end_region(DeviceImpl& device, Stag region) WEFT_REQUIRES(device.stag_mutex());
 
 }  // namespace weft::verbs

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "exs/core/checked_memory.h"
+#include "os/lock.h"
 
 namespace weft::exs {
 namespace {
@@ -36,7 +37,7 @@ std::shared_ptr<Socket> take_in(int fd) {
     return nullptr;
   }
   auto socket = std::make_shared<Socket>(fd, domain, Kind::kStream);
-  const std::lock_guard lock(socket->mutex);
+  const os::MutexLock lock(socket->mutex);
   socket->foreign = true;
   socket->inode = file.st_ino;
   socket->nonblocking = (::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0;
@@ -78,7 +79,7 @@ std::shared_ptr<Socket> socket_of(int fd) {
   if (socket != nullptr && socket->foreign && !same_file(*socket)) {
     // The application has closed it, and the number names something else now.
     {
-      const std::lock_guard lock(socket->mutex);
+      const os::MutexLock lock(socket->mutex);
       socket->provider = nullptr;
       socket->failed(EBADF);
     }
@@ -113,7 +114,7 @@ exs_event_t wait_for_event(const std::shared_ptr<Socket>& socket, const Outlet& 
     if (outlet.queue->pop(&event, 1) == 1) break;
     if (cancelled || Clock::now() < until) continue;
     cancelled = true;
-    const std::lock_guard lock(socket->mutex);
+    const os::MutexLock lock(socket->mutex);
     for (auto* list : {&socket->sends, &socket->receives}) {
       for (Operation& op : *list) op.cancelled = op.cancelled || op.queue == outlet.queue;
     }

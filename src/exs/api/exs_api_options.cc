@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "exs/api/exs_api.h"
+#include "os/lock.h"
 
 using namespace weft::exs;
 
@@ -103,7 +104,7 @@ int name_of(int fd, sockaddr* addr, socklen_t* addrlen, bool peer) {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   if (addr == nullptr || addrlen == nullptr) return fail(EFAULT);
-  const std::lock_guard lock(socket->mutex);
+  const weft::os::MutexLock lock(socket->mutex);
   Address found;
   int error = ENOTCONN;
   if (peer) {
@@ -126,7 +127,7 @@ extern "C" {
 int exs_fcntl(int fd, int command, long arg) {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
-  const std::lock_guard lock(socket->mutex);
+  const weft::os::MutexLock lock(socket->mutex);
   const Settings& now = socket->settings;
   switch (command) {
     case F_GETFL: return O_RDWR | (socket->nonblocking ? O_NONBLOCK : 0);
@@ -148,7 +149,7 @@ int exs_setsockopt(int fd, int level, int name, const void* value, socklen_t len
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   if (value == nullptr) return fail(EFAULT);
-  const std::lock_guard lock(socket->mutex);
+  const weft::os::MutexLock lock(socket->mutex);
   int error = 0;
   if (level == SOL_SOCKET && name == SO_ASYNC_SEND_TIMEOUT) {
     error = set_time_limit(*socket, socket->send_limit, value, length);
@@ -174,7 +175,7 @@ int exs_getsockopt(int fd, int level, int name, void* value, socklen_t* length) 
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   if (value == nullptr || length == nullptr) return fail(EFAULT);
-  const std::lock_guard lock(socket->mutex);
+  const weft::os::MutexLock lock(socket->mutex);
   if (level != SOL_SOCKET) return ::getsockopt(fd, level, name, value, length);
   int error = 0;
   switch (name) {
@@ -210,7 +211,7 @@ int exs_stats(int fd, exs_stats_t* stats) {
   if (socket == nullptr) return -1;
   if (stats == nullptr) return fail(EFAULT);
   if (stats->size < sizeof stats->size) return fail(EINVAL);
-  const std::lock_guard lock(socket->mutex);
+  const weft::os::MutexLock lock(socket->mutex);
   const std::size_t room = stats->size;
   std::memset(static_cast<void*>(stats), 0, room);
   std::memcpy(static_cast<void*>(stats), &socket->stats, std::min(room, sizeof socket->stats));

@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "exs/api/exs_api.h"
+#include "os/lock.h"
 
 namespace weft::exs {
 namespace {
@@ -94,9 +95,9 @@ ssize_t post(const RemoteCall& call, Fill fill) {
   if (outlet.queue == nullptr) return fail(EINVAL);
   {
     const Engine::Inside inside(Engine::instance());
-    std::unique_lock lock(socket->mutex);
+    const os::MutexLock lock(socket->mutex);
     if (socket->closing || socket->shutting) return fail(EPIPE);
-    if (!socket->wait_for_room(lock, socket->one_sided, !socket->nonblocking)) return fail(EAGAIN);
+    if (!socket->wait_for_room(socket->one_sided, !socket->nonblocking)) return fail(EAGAIN);
     RdmaSocket* rdma = rdma_of(*socket);
     if (rdma == nullptr) return -1;
     const RdmaSocket::Remote* to = rdma->remote(call.remote);
@@ -144,7 +145,7 @@ int exs_mexport(int fd, exs_mhandle_t mh, void* addr, size_t len, int rights, ex
   if (rights == 0 || (rights & ~kRights) != 0 || len == 0) return fail(EINVAL);
   const auto region = Engine::instance().regions.find(mh, [](Region& found) { found.attach(); });
   if (region == nullptr) return fail(EINVAL);
-  const std::lock_guard lock(socket->mutex);
+  const weft::os::MutexLock lock(socket->mutex);
   RdmaSocket* rdma = rdma_of(*socket);
   int error = rdma != nullptr ? 0 : errno;
   if (error == 0 && !region->covers(addr, len)) error = EFAULT;
@@ -158,7 +159,7 @@ int exs_munexport(int fd, const exs_mname_t* name) {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   if (name == nullptr) return fail(EFAULT);
-  const std::lock_guard lock(socket->mutex);
+  const weft::os::MutexLock lock(socket->mutex);
   RdmaSocket* rdma = rdma_of(*socket);
   if (rdma == nullptr) return -1;
   const int error = rdma->unexport(*name);
@@ -169,7 +170,7 @@ exs_rhandle_t exs_mimport(int fd, const exs_mname_t* name) {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
   if (name == nullptr) return fail(EFAULT);
-  const std::lock_guard lock(socket->mutex);
+  const weft::os::MutexLock lock(socket->mutex);
   RdmaSocket* rdma = rdma_of(*socket);
   return rdma != nullptr ? rdma->import_name(*name) : -1;
 }
@@ -177,7 +178,7 @@ exs_rhandle_t exs_mimport(int fd, const exs_mname_t* name) {
 int exs_munimport(int fd, exs_rhandle_t remote) {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
-  const std::lock_guard lock(socket->mutex);
+  const weft::os::MutexLock lock(socket->mutex);
   // Work that has not begun names it.
   if (!socket->one_sided.empty()) return fail(EBUSY);
   RdmaSocket* rdma = rdma_of(*socket);

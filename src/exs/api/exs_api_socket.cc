@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "exs/api/exs_api.h"
+#include "os/lock.h"
 
 using namespace weft::exs;
 
@@ -60,7 +61,7 @@ int start_connect(Socket& socket, const Address& address) {
 void close_arrivals(std::deque<Socket::Arrival> arrivals) {
   for (const auto& arrival : arrivals) {
     Socket& socket = *arrival.socket;
-    const std::lock_guard lock(socket.mutex);
+    const weft::os::MutexLock lock(socket.mutex);
     socket.closing = socket.abortive = true;
     socket.provider->close();
   }
@@ -101,7 +102,7 @@ int exs_socket(int domain, int type, int protocol) {
 int exs_bind(int fd, const sockaddr* addr, socklen_t addrlen) {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
-  const std::lock_guard lock(socket->mutex);
+  const weft::os::MutexLock lock(socket->mutex);
   if (socket->state != State::kNew) return fail(EINVAL);
   if (const int error = check_address(*socket, addr, addrlen); error != 0) return fail(error);
   const int error = bind_socket(*socket, Address(addr, addrlen));
@@ -111,7 +112,7 @@ int exs_bind(int fd, const sockaddr* addr, socklen_t addrlen) {
 int exs_listen(int fd, int backlog) {
   const auto socket = socket_of(fd);
   if (socket == nullptr) return -1;
-  const std::lock_guard lock(socket->mutex);
+  const weft::os::MutexLock lock(socket->mutex);
   if (socket->state != State::kNew && socket->state != State::kBound) return fail(EINVAL);
   int error = socket->state == State::kNew ? bind_any(*socket) : 0;
   if (error != 0) return fail(error);
@@ -132,7 +133,7 @@ int exs_accept(int fd, exs_acceptaddr_t* vec, int count, int flags, exs_qhandle_
   Outlet outlet(q);
   if (outlet.queue == nullptr) return fail(EINVAL);
   {
-    std::unique_lock lock(socket->mutex);
+    const weft::os::MutexLock lock(socket->mutex);
     if (socket->state != State::kListening || socket->closing) return fail(EINVAL);
     const bool now = !socket->arrivals.empty() || socket->provider->readable();
     if (outlet.blocking && socket->nonblocking && !now) return fail(EAGAIN);
@@ -159,7 +160,7 @@ int exs_connect(int fd, const sockaddr* addr, socklen_t addrlen, int flags, exs_
   if (outlet.queue == nullptr) return fail(EINVAL);
   bool quiet = false;
   {
-    const std::lock_guard lock(socket->mutex);
+    const weft::os::MutexLock lock(socket->mutex);
     if (const int error = check_address(*socket, addr, addrlen); error != 0) return fail(error);
     if (socket->state == State::kConnected) return fail(EISCONN);
     if (socket->state == State::kConnecting) return fail(EALREADY);
@@ -192,7 +193,7 @@ int exs_shutdown(int fd, int how, exs_qhandle_t q, exs_ahandle_t ah) {
   Outlet outlet(q);
   if (outlet.queue == nullptr) return fail(EINVAL);
   {
-    const std::lock_guard lock(socket->mutex);
+    const weft::os::MutexLock lock(socket->mutex);
     if (socket->state != State::kConnected) return fail(ENOTCONN);
     if (socket->shutting) return fail(EALREADY);
     Operation& op = socket->add(socket->shutdown_op);
@@ -217,7 +218,7 @@ int exs_close(int fd, exs_qhandle_t q, exs_ahandle_t ah) {
   if (outlet.queue == nullptr) return fail(EINVAL);
   std::deque<Socket::Arrival> arrivals;
   {
-    const std::lock_guard lock(socket->mutex);
+    const weft::os::MutexLock lock(socket->mutex);
     if (socket->closing) return fail(EBADF);
     Operation& op = socket->add(socket->close_op);
     op.type = EXS_EVT_CLOSE;
@@ -242,7 +243,7 @@ int exs_cancel(int fd, int flags, exs_ahandle_t ah) {
   if (socket == nullptr) return -1;
   if (flags != EXS_CAF_FILDES && flags != EXS_CAF_AHANDLE) return fail(EINVAL);
   {
-    const std::lock_guard lock(socket->mutex);
+    const weft::os::MutexLock lock(socket->mutex);
     const auto named = [&](const Operation& op) {
       return flags == EXS_CAF_FILDES || op.ahandle == ah;
     };
@@ -276,7 +277,7 @@ int exs_poll(exs_pollfd_t* vec, int count, int flags, exs_qhandle_t q, exs_ahand
   wait->ahandle = ah;
   wait->queue = outlet.give();
   for (const auto& socket : wait->sockets) {
-    const std::lock_guard lock(socket->mutex);
+    const weft::os::MutexLock lock(socket->mutex);
     socket->watchers.push_back(wait);
   }
   Engine::instance().kick(wait);

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include "exs/api/exs_api.h"
+#include "os/lock.h"
 
 using namespace weft::exs;
 
@@ -58,7 +59,7 @@ ssize_t transfer(const Call& call, Fill fill) {
   Clock::duration limit{};
   {
     const Engine::Inside inside(Engine::instance());
-    std::unique_lock lock(socket->mutex);
+    const weft::os::MutexLock lock(socket->mutex);
     if (const int error = check_state(*socket, call); error != 0) return fail(error);
     const bool may_block = !socket->nonblocking && (call.flags & MSG_DONTWAIT) == 0;
     OperationList& list = call.sends() ? socket->sends : socket->receives;
@@ -68,7 +69,7 @@ ssize_t transfer(const Call& call, Fill fill) {
                                      : socket->provider->readable());
       if (!now) return fail(EAGAIN);
     }
-    if (!socket->wait_for_room(lock, list, may_block)) return fail(EAGAIN);
+    if (!socket->wait_for_room(list, may_block)) return fail(EAGAIN);
     if (const int error = check_state(*socket, call); error != 0) return fail(error);
     Operation& op = socket->add(list);
     op.type = call.type;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "os/lock.h"
+
 namespace weft::exs {
 namespace {
 
@@ -45,7 +47,7 @@ Device::~Device() {
 }
 
 CqShard* Device::take_shard(int entries) {
-  const std::lock_guard lock(mutex_);
+  const os::MutexLock lock(mutex_);
   for (const auto& shard : shards_) {
     if (shard->free_entries.load() < entries) continue;
     shard->free_entries.fetch_sub(entries);

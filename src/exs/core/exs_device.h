@@ -7,8 +7,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
+
+#include "os/lock.h"
 
 namespace weft::exs {
 
@@ -61,7 +62,7 @@ class Device {
   ibv_comp_channel* channel_ = nullptr;
   ibv_device_attr attributes_{};
   bool read_sink_is_remote_ = false;
-  std::mutex mutex_;
+  os::Mutex mutex_;
   std::vector<std::unique_ptr<CqShard>> shards_;  // never moves: reserved in full
   std::atomic<std::size_t> shard_count_{0};
 };

@@ -10,6 +10,7 @@
 
 #include "os/clock.h"
 #include "os/event_fd.h"
+#include "os/lock.h"
 #include "os/signals_blocked.h"
 #include "os/thread_wakeup.h"
 
@@ -48,7 +49,7 @@ Engine& Engine::instance() {
 }
 
 int Engine::start() {
-  const std::lock_guard lock(start_mutex_);
+  const os::MutexLock lock(start_mutex_);
   if (started()) return 0;
   wake_ = os::make_event();
   tcp_ = os::Fd(::epoll_create1(EPOLL_CLOEXEC));
@@ -66,7 +67,7 @@ int Engine::start() {
 }
 
 bool Engine::has_rdma() {
-  const std::lock_guard lock(start_mutex_);
+  const os::MutexLock lock(start_mutex_);
   if (!probed_) {
     probed_ = true;
     int count = 0;
@@ -81,17 +82,16 @@ bool Engine::has_rdma() {
 
 bool Engine::drive() {
   drives_.fetch_add(1, std::memory_order_relaxed);
-  std::unique_lock lock(drive_mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return false;
+  if (!drive_mutex_.try_lock()) return false;
   bool busy = poll_devices();
   if (tcp_is_due()) busy = poll_tcp() || busy;
-  lock.unlock();
+  drive_mutex_.unlock();
   run_polls();
   return busy;
 }
 
 std::vector<std::shared_ptr<Device>> Engine::devices() const {
-  const std::shared_lock lock(devices_mutex_);
+  const os::ReadLock lock(devices_mutex_);
   return devices_;
 }
 
@@ -116,7 +116,7 @@ bool Engine::poll_shard(CqShard& shard) {
     std::size_t end = first + 1;
     while (end < all.size() && all[end].wr_id >> 32U == number) ++end;
     if (const auto socket = enrolled(number); socket != nullptr) {
-      const std::lock_guard lock(socket->mutex);
+      const os::MutexLock lock(socket->mutex);
       if (socket->provider != nullptr) {
         socket->provider->on_completions(all.subspan(first, end - first));
       }
@@ -140,7 +140,7 @@ bool Engine::poll_tcp() {
     const epoll_event& one = ready[static_cast<std::size_t>(i)];
     const auto socket = enrolled(static_cast<std::uint32_t>(one.data.u64));
     if (socket == nullptr) continue;
-    const std::lock_guard lock(socket->mutex);
+    const os::MutexLock lock(socket->mutex);
     if (socket->provider != nullptr) socket->provider->on_ready(one.events);
   }
   if (got > 0) polls_without_tcp_ = 0;
@@ -219,7 +219,7 @@ void Engine::run() {
     bool busy = false;
     {
       // Not tried: a caller may have polled a queue just before it was armed.
-      const std::lock_guard lock(drive_mutex_);
+      const os::MutexLock lock(drive_mutex_);
       busy = poll_devices();
       if (tcp_sockets_.load() != 0) busy = poll_tcp() || busy;
     }
@@ -264,7 +264,7 @@ bool Engine::sleep(bool armed) {
   const int tick = callers ? kTickOfCallersMs : kTickMs;
   Instant until = armed ? Instant::max() : Clock::now() + std::chrono::milliseconds(tick);
   {
-    const std::lock_guard lock(later_mutex_);
+    const os::MutexLock lock(later_mutex_);
     if (!timers_.empty()) until = std::min(until, timers_.begin()->first);
     if (!dead_ids_.empty() || !kicked_.empty() || !abandoned_.empty()) return true;
   }
@@ -277,14 +277,14 @@ bool Engine::sleep(bool armed) {
 void Engine::run_timers(Instant now) {
   std::vector<std::shared_ptr<Socket>> due;
   {
-    const std::lock_guard lock(later_mutex_);
+    const os::MutexLock lock(later_mutex_);
     while (!timers_.empty() && timers_.begin()->first <= now) {
       if (auto socket = timers_.begin()->second.lock()) due.push_back(std::move(socket));
       timers_.erase(timers_.begin());
     }
   }
   for (const auto& socket : due) {
-    const std::lock_guard lock(socket->mutex);
+    const os::MutexLock lock(socket->mutex);
     socket->check_limits();
     if (socket->provider != nullptr) socket->provider->on_time();
   }
@@ -294,12 +294,12 @@ void Engine::reap() {
   std::vector<rdma_cm_id*> dead;
   std::vector<std::shared_ptr<Socket>> abandoned;
   {
-    const std::lock_guard lock(later_mutex_);
+    const os::MutexLock lock(later_mutex_);
     dead.swap(dead_ids_);
     abandoned.swap(abandoned_);
   }
   for (const auto& socket : abandoned) {
-    const std::lock_guard lock(socket->mutex);
+    const os::MutexLock lock(socket->mutex);
     socket->descriptor_lost = socket->shutting = socket->closing = socket->abortive = true;
     if (socket->provider != nullptr) socket->provider->close();
     socket->closed(0);
@@ -310,7 +310,7 @@ void Engine::reap() {
 void Engine::schedule(const std::shared_ptr<Socket>& socket, Instant when) {
   bool first = false;
   {
-    const std::lock_guard lock(later_mutex_);
+    const os::MutexLock lock(later_mutex_);
     // Two statements: begin() has to be evaluated after the insertion.
     const auto added = timers_.emplace(when, socket);
     first = added == timers_.begin();
@@ -320,7 +320,7 @@ void Engine::schedule(const std::shared_ptr<Socket>& socket, Instant when) {
 
 void Engine::destroy_later(rdma_cm_id* id) {
   {
-    const std::lock_guard lock(later_mutex_);
+    const os::MutexLock lock(later_mutex_);
     dead_ids_.push_back(id);
   }
   wake_up();
@@ -328,7 +328,7 @@ void Engine::destroy_later(rdma_cm_id* id) {
 
 void Engine::abandon_later(const std::shared_ptr<Socket>& socket) {
   {
-    const std::lock_guard lock(later_mutex_);
+    const os::MutexLock lock(later_mutex_);
     abandoned_.push_back(socket);
   }
   wake_up();

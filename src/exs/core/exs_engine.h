@@ -12,8 +12,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -21,6 +19,7 @@
 #include "exs/core/exs_socket.h"
 #include "exs/core/handles.h"
 #include "os/fd.h"
+#include "os/lock.h"
 
 namespace weft::exs {
 
@@ -104,10 +103,10 @@ class Engine {
   void run();  // the progress thread
   void wake_up() const;
   void arm();
-  bool poll_devices();
+  bool poll_devices() WEFT_REQUIRES(drive_mutex_);
   bool poll_shard(CqShard& shard);
-  bool poll_tcp();
-  bool tcp_is_due();
+  bool poll_tcp() WEFT_REQUIRES(drive_mutex_);
+  bool tcp_is_due() WEFT_REQUIRES(drive_mutex_);
   bool next_cm_event(CmEvent& out);
   void run_cm();
   void drain_before_end();
@@ -118,41 +117,43 @@ class Engine {
   int spin(EventQueue& queue, std::size_t need, Instant until, Instant spin_until);
   std::vector<std::shared_ptr<Device>> devices() const;
 
-  std::mutex start_mutex_;
+  os::Mutex start_mutex_;
   std::atomic<bool> started_{false};
   os::Fd wake_;
   os::Fd tcp_;
   std::atomic<rdma_event_channel*> cm_channel_{nullptr};
-  std::mutex cm_mutex_;  // innermost: an id's QP is there as long as an event is being taken
+  os::Mutex cm_mutex_;  // innermost: an id's QP is there as long as an event is being taken
   std::atomic<OnRequest> on_request_{nullptr};
-  bool probed_ = false;
+  bool probed_ WEFT_GUARDED_BY(start_mutex_) = false;
   std::atomic<int> tcp_sockets_{0};
 
-  std::mutex drive_mutex_;
+  os::Mutex drive_mutex_;
   std::atomic<std::uint64_t> drives_{0};  // by callers
   std::atomic<int> callers_inside_{0};    // who post, or drive until they have their events
-  std::uint32_t polls_without_tcp_ = 0;   // with drive_mutex_: since a look at TCP found something
+  // Since a look at TCP found something.
+  std::uint32_t polls_without_tcp_ WEFT_GUARDED_BY(drive_mutex_) = 0;
   std::atomic<bool> hand_over_{false};
   std::atomic<bool> asleep_{false};  // armed, or about to be
 
-  mutable std::shared_mutex table_mutex_;
-  std::vector<std::shared_ptr<Socket>> table_;
-  mutable std::shared_mutex numbers_mutex_;
-  std::unordered_map<std::uint32_t, std::shared_ptr<Socket>> numbers_;
-  std::uint32_t next_number_ = 0;
+  mutable os::SharedMutex table_mutex_;
+  std::vector<std::shared_ptr<Socket>> table_ WEFT_GUARDED_BY(table_mutex_);
+  mutable os::SharedMutex numbers_mutex_;
+  std::unordered_map<std::uint32_t, std::shared_ptr<Socket>> numbers_
+      WEFT_GUARDED_BY(numbers_mutex_);
+  std::uint32_t next_number_ WEFT_GUARDED_BY(numbers_mutex_) = 0;
 
-  mutable std::shared_mutex devices_mutex_;
-  std::vector<std::shared_ptr<Device>> devices_;
+  mutable os::SharedMutex devices_mutex_;
+  std::vector<std::shared_ptr<Device>> devices_ WEFT_GUARDED_BY(devices_mutex_);
   // The same, for polling without the lock: they are only ever added.
   static constexpr std::size_t kDevicesMax = 64;
   std::array<Device*, kDevicesMax> active_devices_{};
   std::atomic<std::size_t> device_count_{0};
 
-  std::mutex later_mutex_;
-  std::vector<rdma_cm_id*> dead_ids_;
-  std::vector<std::shared_ptr<Socket>> abandoned_;
-  std::multimap<Instant, std::weak_ptr<Socket>> timers_;
-  std::vector<std::shared_ptr<PollWait>> kicked_;
+  os::Mutex later_mutex_;
+  std::vector<rdma_cm_id*> dead_ids_ WEFT_GUARDED_BY(later_mutex_);
+  std::vector<std::shared_ptr<Socket>> abandoned_ WEFT_GUARDED_BY(later_mutex_);
+  std::multimap<Instant, std::weak_ptr<Socket>> timers_ WEFT_GUARDED_BY(later_mutex_);
+  std::vector<std::shared_ptr<PollWait>> kicked_ WEFT_GUARDED_BY(later_mutex_);
   std::atomic<bool> any_kicked_{false};
 };
 

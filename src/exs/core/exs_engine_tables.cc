@@ -6,13 +6,14 @@
 #include <utility>
 
 #include "exs/core/exs_engine.h"
+#include "os/lock.h"
 
 namespace weft::exs {
 
 void Engine::add(const std::shared_ptr<Socket>& socket) {
   std::shared_ptr<Socket> former;
   {
-    const std::lock_guard lock(table_mutex_);
+    const os::WriteLock lock(table_mutex_);
     const auto index = static_cast<std::size_t>(socket->fd);
     if (index >= table_.size()) table_.resize(index + 64);
     former = std::exchange(table_[index], socket);
@@ -21,19 +22,19 @@ void Engine::add(const std::shared_ptr<Socket>& socket) {
 }
 
 std::shared_ptr<Socket> Engine::find(int fd) const {
-  const std::shared_lock lock(table_mutex_);
+  const os::ReadLock lock(table_mutex_);
   const auto index = static_cast<std::size_t>(fd);
   return fd >= 0 && index < table_.size() ? table_[index] : nullptr;
 }
 
 void Engine::remove(int fd, const Socket* socket) {
-  const std::lock_guard lock(table_mutex_);
+  const os::WriteLock lock(table_mutex_);
   const auto index = static_cast<std::size_t>(fd);
   if (index < table_.size() && table_[index].get() == socket) table_[index].reset();
 }
 
 std::shared_ptr<Device> Engine::device_of(ibv_context* context) {
-  const std::lock_guard lock(devices_mutex_);
+  const os::WriteLock lock(devices_mutex_);
   for (const auto& device : devices_) {
     if (device->context() == context) return device;
   }
@@ -47,7 +48,7 @@ std::shared_ptr<Device> Engine::device_of(ibv_context* context) {
 }
 
 std::uint32_t Engine::enroll(const std::shared_ptr<Socket>& socket) {
-  const std::lock_guard lock(numbers_mutex_);
+  const os::WriteLock lock(numbers_mutex_);
   do {
     ++next_number_;
   } while (next_number_ == 0 || numbers_.contains(next_number_));
@@ -57,7 +58,7 @@ std::uint32_t Engine::enroll(const std::shared_ptr<Socket>& socket) {
 
 void Engine::dismiss(std::uint32_t number) {
   std::shared_ptr<Socket> last;  // goes after the lock
-  const std::lock_guard lock(numbers_mutex_);
+  const os::WriteLock lock(numbers_mutex_);
   const auto it = numbers_.find(number);
   if (it == numbers_.end()) return;
   last = std::move(it->second);
@@ -65,7 +66,7 @@ void Engine::dismiss(std::uint32_t number) {
 }
 
 std::shared_ptr<Socket> Engine::enrolled(std::uint32_t number) const {
-  const std::shared_lock lock(numbers_mutex_);
+  const os::ReadLock lock(numbers_mutex_);
   const auto it = numbers_.find(number);
   return it != numbers_.end() ? it->second : nullptr;
 }
@@ -113,7 +114,7 @@ CmEvent copy_of(const rdma_cm_event& from) {
 
 // As much as a completion queue holds: what comes meanwhile is of other connections.
 void Engine::drain_before_end() {
-  const std::lock_guard lock(drive_mutex_);
+  const os::MutexLock lock(drive_mutex_);
   for (int round = 0; round < kRoundsOfAFullQueue && poll_devices(); ++round) {
   }
 }
@@ -121,7 +122,7 @@ void Engine::drain_before_end() {
 bool Engine::next_cm_event(CmEvent& out) {
   rdma_event_channel* channel = cm_channel();
   rdma_cm_event* next = nullptr;
-  const std::lock_guard lock(cm_mutex_);
+  const os::MutexLock lock(cm_mutex_);
   if (channel == nullptr || rdma_get_cm_event(channel, &next) != 0) return false;
   out = copy_of(*next);
   rdma_ack_cm_event(next);
@@ -129,7 +130,7 @@ bool Engine::next_cm_event(CmEvent& out) {
 }
 
 void Engine::destroy_qp(rdma_cm_id* id) {
-  const std::lock_guard lock(cm_mutex_);
+  const os::MutexLock lock(cm_mutex_);
   rdma_destroy_qp(id);
 }
 
@@ -151,7 +152,7 @@ void Engine::run_cm() {
     std::shared_ptr<Socket> parent;
     Socket::Arrival arrival;
     {
-      const std::lock_guard lock(socket->mutex);
+      const os::MutexLock lock(socket->mutex);
       if (socket->provider == nullptr) continue;
       socket->provider->on_cm(event);
       parent = socket->provider->take_parent();
@@ -164,12 +165,12 @@ void Engine::run_cm() {
     if (parent == nullptr) continue;
     bool taken = false;
     {
-      const std::lock_guard lock(parent->mutex);
+      const os::MutexLock lock(parent->mutex);
       parent->half_open.fetch_sub(1);
       taken = parent->arrived(std::move(arrival));
     }
     if (taken) continue;
-    const std::lock_guard lock(socket->mutex);
+    const os::MutexLock lock(socket->mutex);
     socket->closing = true;
     socket->abortive = true;
     socket->provider->close();
@@ -180,7 +181,7 @@ void Engine::run_cm() {
 
 void Engine::kick(const std::shared_ptr<PollWait>& wait) {
   if (wait->kicked.exchange(true)) return;
-  const std::lock_guard lock(later_mutex_);
+  const os::MutexLock lock(later_mutex_);
   kicked_.push_back(wait);
   any_kicked_.store(true, std::memory_order_release);
 }
@@ -189,7 +190,7 @@ void Engine::run_polls() {
   if (!any_kicked_.load(std::memory_order_acquire)) return;
   std::vector<std::shared_ptr<PollWait>> kicked;
   {
-    const std::lock_guard lock(later_mutex_);
+    const os::MutexLock lock(later_mutex_);
     kicked.swap(kicked_);
     any_kicked_.store(false, std::memory_order_release);
   }
@@ -198,21 +199,21 @@ void Engine::run_polls() {
     if (!evaluate(*wait)) continue;
     for (const auto& socket : wait->sockets) {
       if (socket == nullptr) continue;
-      const std::lock_guard lock(socket->mutex);
+      const os::MutexLock lock(socket->mutex);
       std::erase(socket->watchers, wait);
     }
   }
 }
 
 bool Engine::evaluate(PollWait& wait) {
-  const std::lock_guard whole(wait.mutex);
+  const os::MutexLock whole(wait.mutex);
   if (wait.done) return true;
   int ready = 0;
   std::vector<short> seen(static_cast<std::size_t>(wait.count));
   for (int i = 0; i < wait.count; ++i) {
     Socket* socket = wait.sockets[static_cast<std::size_t>(i)].get();
     if (socket == nullptr) continue;
-    const std::lock_guard lock(socket->mutex);
+    const os::MutexLock lock(socket->mutex);
     seen[static_cast<std::size_t>(i)] = readiness(*socket, wait.vec[i].events);
     if (seen[static_cast<std::size_t>(i)] != 0) ++ready;
   }

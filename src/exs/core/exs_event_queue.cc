@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "os/event_fd.h"
+#include "os/lock.h"
 
 namespace weft::exs {
 
@@ -27,7 +28,7 @@ void EventQueue::complete(const exs_event_t& event) { append(event, true); }
 void EventQueue::append(const exs_event_t& event, bool ends_operation) {
   exs_signal_t signal{};
   {
-    const std::lock_guard lock(mutex_);
+    const os::MutexLock lock(mutex_);
     if (ends_operation) detach();
     const std::size_t count = waiting_.load(std::memory_order_relaxed);
     if (count == ring_.size()) grow();
@@ -46,7 +47,7 @@ void EventQueue::append(const exs_event_t& event, bool ends_operation) {
 
 std::size_t EventQueue::pop(exs_event_t* out, std::size_t count) {
   if (waiting() == 0) return 0;
-  const std::lock_guard lock(mutex_);
+  const os::MutexLock lock(mutex_);
   const std::size_t there = waiting_.load(std::memory_order_relaxed);
   const std::size_t taken = std::min(there, count);
   for (std::size_t i = 0; i < taken; ++i) out[i] = ring_[(head_ + i) & (ring_.size() - 1)];
@@ -57,31 +58,31 @@ std::size_t EventQueue::pop(exs_event_t* out, std::size_t count) {
 }
 
 bool EventQueue::busy() const {
-  const std::lock_guard lock(mutex_);
+  const os::MutexLock lock(mutex_);
   return users_.load(std::memory_order_acquire) != 0;
 }
 
 void EventQueue::retire() {
-  const std::lock_guard lock(mutex_);
+  const os::MutexLock lock(mutex_);
   retired_.store(true, std::memory_order_release);
   for (const Sleeper* sleeper : sleepers_) os::raise_event(sleeper->fd);
 }
 
 bool EventQueue::enter(Sleeper& sleeper) {
-  const std::lock_guard lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (waiting_.load(std::memory_order_relaxed) >= sleeper.need || retired()) return false;
   sleepers_.push_back(&sleeper);
   return true;
 }
 
 void EventQueue::leave(Sleeper& sleeper) {
-  const std::lock_guard lock(mutex_);
+  const os::MutexLock lock(mutex_);
   std::erase(sleepers_, &sleeper);
   (void)os::lower_event(sleeper.fd);
 }
 
 int EventQueue::readable_fd() {
-  const std::lock_guard lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (!readable_) {
     os::Fd fd = os::make_event();
     if (!fd) return -1;
@@ -93,23 +94,23 @@ int EventQueue::readable_fd() {
 }
 
 void EventQueue::set_signal(const exs_signal_t& signal) {
-  const std::lock_guard lock(mutex_);
+  const os::MutexLock lock(mutex_);
   signal_ = signal;
 }
 
 exs_signal_t EventQueue::signal() const {
-  const std::lock_guard lock(mutex_);
+  const os::MutexLock lock(mutex_);
   return signal_;
 }
 
 void EventQueue::set_depth(std::size_t depth) {
-  const std::lock_guard lock(mutex_);
+  const os::MutexLock lock(mutex_);
   depth_ = depth;
   while (ring_.size() < std::min<std::size_t>(depth, 65536)) grow();
 }
 
 std::size_t EventQueue::depth() const {
-  const std::lock_guard lock(mutex_);
+  const os::MutexLock lock(mutex_);
   return depth_;
 }
 

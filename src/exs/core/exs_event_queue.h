@@ -8,10 +8,10 @@
 
 #include <atomic>
 #include <cstddef>
-#include <mutex>
 #include <vector>
 
 #include "os/fd.h"
+#include "os/lock.h"
 
 namespace weft::exs {
 
@@ -61,17 +61,17 @@ class EventQueue {
   [[nodiscard]] int strategy() const { return strategy_.load(std::memory_order_relaxed); }
 
  private:
-  void grow();
+  void grow() WEFT_REQUIRES(mutex_);
   void append(const exs_event_t& event, bool ends_operation);
 
-  mutable std::mutex mutex_;
-  std::vector<exs_event_t> ring_;  // a power of two of places
-  std::size_t head_ = 0;
-  std::size_t depth_;
+  mutable os::Mutex mutex_;
+  std::vector<exs_event_t> ring_ WEFT_GUARDED_BY(mutex_);  // a power of two of places
+  std::size_t head_ WEFT_GUARDED_BY(mutex_) = 0;
+  std::size_t depth_ WEFT_GUARDED_BY(mutex_);
   std::atomic<std::size_t> waiting_{0};
-  std::vector<Sleeper*> sleepers_;
+  std::vector<Sleeper*> sleepers_ WEFT_GUARDED_BY(mutex_);
   os::Fd readable_;
-  exs_signal_t signal_{};
+  exs_signal_t signal_ WEFT_GUARDED_BY(mutex_){};
   std::atomic<std::size_t> users_{0};
   std::atomic<bool> retired_{false};
   std::atomic<bool> watched_{false};

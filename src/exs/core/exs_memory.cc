@@ -5,6 +5,8 @@
 
 #include <new>
 
+#include "os/lock.h"
+
 namespace weft::exs {
 
 Mr Mr::create(std::shared_ptr<Device> device, void* addr, std::size_t length, int access) {
@@ -44,7 +46,7 @@ bool Region::lkey(const std::shared_ptr<Device>& device, std::uint32_t& out) {
     out = first_lkey_;
     return true;
   }
-  const std::lock_guard lock(mutex_);
+  const os::MutexLock lock(mutex_);
   for (const auto& [known, mr] : registered_) {
     if (known == device.get()) {
       out = mr.lkey();

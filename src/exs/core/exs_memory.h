@@ -8,11 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "exs/core/exs_device.h"
+#include "os/lock.h"
 
 namespace weft::exs {
 
@@ -70,8 +70,8 @@ class Region {
   // The device that is nearly always the only one, read without the lock.
   std::atomic<Device*> first_{nullptr};
   std::uint32_t first_lkey_ = 0;
-  std::mutex mutex_;
-  std::vector<std::pair<Device*, Mr>> registered_;
+  os::Mutex mutex_;
+  std::vector<std::pair<Device*, Mr>> registered_ WEFT_GUARDED_BY(mutex_);
 };
 
 // Anonymous memory, touched only where it is used.

@@ -185,17 +185,16 @@ void Socket::changed() {
   for (const auto& wait : watchers) Engine::instance().kick(wait);
 }
 
-bool Socket::wait_for_room(std::unique_lock<std::mutex>& lock, OperationList& list,
-                           bool may_block) {
+bool Socket::wait_for_room(OperationList& list, bool may_block) {
   if (list.size() < kPendingMax) return true;
   if (!may_block) return false;
   ++room_waiters_;
   while (list.size() >= kPendingMax && state != State::kFailed && state != State::kClosed) {
-    lock.unlock();
+    mutex.unlock();
     const bool moved_something = Engine::instance().drive();
-    lock.lock();
+    mutex.lock();
     // The time limit is for room that our own driving made a moment ago.
-    if (!moved_something) room_.wait_for(lock, std::chrono::milliseconds(1));
+    if (!moved_something) room_.wait_for(mutex, std::chrono::milliseconds(1));
   }
   --room_waiters_;
   return true;

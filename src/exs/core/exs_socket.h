@@ -9,17 +9,16 @@
 #include <sys/exs.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "exs/core/exs_address.h"
 #include "exs/core/exs_messages.h"
 #include "exs/core/operation.h"
+#include "os/lock.h"
 
 namespace weft::exs {
 
@@ -116,7 +115,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
   const int fd;
   const int domain;
   const Kind kind;
-  std::mutex mutex;
+  os::Mutex mutex;
 
   State state = State::kNew;
   int error = 0;  // why it failed
@@ -173,8 +172,8 @@ class Socket : public std::enable_shared_from_this<Socket> {
   // Readiness may have changed: exs_poll, and callers that wait for room, look again.
   void changed();
 
-  // Waits, driving, until `list` has room. False: EAGAIN. Lets go of `lock` meanwhile.
-  bool wait_for_room(std::unique_lock<std::mutex>& lock, OperationList& list, bool may_block);
+  // Waits, driving, until `list` has room. False: EAGAIN. Lets go of the mutex meanwhile.
+  bool wait_for_room(OperationList& list, bool may_block) WEFT_REQUIRES(mutex);
 
   // Fires the time limits that have passed, and schedules the next look.
   void check_limits();
@@ -201,7 +200,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
 
   Instant close_by_ = Instant::max();
   Instant next_look_ = Instant::max();  // when the engine will call check_limits()
-  std::condition_variable room_;
+  os::Condition room_;
   int room_waiters_ = 0;
 };
 
@@ -212,8 +211,8 @@ struct PollWait {
   exs_ahandle_t ahandle = 0;
   std::shared_ptr<EventQueue> queue;
   std::vector<std::shared_ptr<Socket>> sockets;  // one for each entry, null: bad
-  std::mutex mutex;                              // guards done and revents
-  bool done = false;
+  os::Mutex mutex;                               // also guards the revents of `vec`
+  bool done WEFT_GUARDED_BY(mutex) = false;
   std::atomic<bool> kicked{false};
 };
 

@@ -6,8 +6,9 @@
 
 #include <cstddef>
 #include <memory>
-#include <shared_mutex>
 #include <vector>
+
+#include "os/lock.h"
 
 namespace weft::exs {
 
@@ -16,7 +17,7 @@ class Handles {
  public:
   // -1: there are as many objects as there can be.
   int add(std::shared_ptr<T> object) {
-    const std::lock_guard lock(mutex_);
+    const os::WriteLock lock(mutex_);
     std::size_t index = 0;
     if (free_.size() > kReuseAfter || (slots_.size() == kMax && !free_.empty())) {
       index = free_.front();
@@ -31,7 +32,7 @@ class Handles {
   }
 
   [[nodiscard]] std::shared_ptr<T> find(int handle) const {
-    const std::shared_lock lock(mutex_);
+    const os::ReadLock lock(mutex_);
     const Slot* slot = slot_of(handle);
     return slot != nullptr ? slot->object : nullptr;
   }
@@ -39,7 +40,7 @@ class Handles {
   // The same, and `use` gets it before anybody can take it out.
   template <class Use>
   std::shared_ptr<T> find(int handle, Use use) const {
-    const std::shared_lock lock(mutex_);
+    const os::ReadLock lock(mutex_);
     const Slot* slot = slot_of(handle);
     if (slot == nullptr) return nullptr;
     use(*slot->object);
@@ -49,7 +50,7 @@ class Handles {
   // Takes the object out if `ready` says that it may go. Null: no such handle, or not ready.
   template <class Ready>
   std::shared_ptr<T> remove_if(int handle, Ready ready) {
-    const std::lock_guard lock(mutex_);
+    const os::WriteLock lock(mutex_);
     auto* slot = const_cast<Slot*>(slot_of(handle));
     if (slot == nullptr || !ready(*slot->object)) return nullptr;
     auto object = std::move(slot->object);
@@ -68,7 +69,7 @@ class Handles {
     std::size_t generation = 0;
   };
 
-  [[nodiscard]] const Slot* slot_of(int handle) const {
+  [[nodiscard]] const Slot* slot_of(int handle) const WEFT_REQUIRES_SHARED(mutex_) {
     if (handle < 0) return nullptr;
     const std::size_t index = static_cast<std::size_t>(handle) % kMax;
     if (index >= slots_.size() || slots_[index].object == nullptr) return nullptr;
@@ -76,9 +77,9 @@ class Handles {
                                                                                : nullptr;
   }
 
-  mutable std::shared_mutex mutex_;
-  std::vector<Slot> slots_;
-  std::vector<std::size_t> free_;
+  mutable os::SharedMutex mutex_;
+  std::vector<Slot> slots_ WEFT_GUARDED_BY(mutex_);
+  std::vector<std::size_t> free_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::exs

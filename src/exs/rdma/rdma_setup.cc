@@ -7,6 +7,7 @@
 
 #include "exs/rdma/rdma_socket.h"
 #include "exs/tcp/tcp_socket.h"
+#include "os/lock.h"
 
 namespace weft::exs {
 namespace {
@@ -269,7 +270,7 @@ void RdmaSocket::on_request(const std::shared_ptr<Socket>& listener, const CmEve
   if (listener == nullptr) return reject(id, Refusal::kBusy);
   Settings settings;
   {
-    const std::lock_guard lock(listener->mutex);
+    const os::MutexLock lock(listener->mutex);
     const auto waiting = static_cast<int>(listener->arrivals.size()) + listener->half_open.load();
     if (listener->state != State::kListening || listener->closing || waiting >= listener->backlog) {
       return reject(id, Refusal::kBusy);
@@ -284,7 +285,7 @@ void RdmaSocket::on_request(const std::shared_ptr<Socket>& listener, const CmEve
   if (fd < 0) return reject(id, Refusal::kBusy);
 
   auto socket = std::make_shared<Socket>(fd, listener->domain, listener->kind);
-  const std::lock_guard lock(socket->mutex);
+  const os::MutexLock lock(socket->mutex);
   socket->settings = settings;
   socket->state = State::kConnecting;
   auto owned = std::make_unique<RdmaSocket>(*socket);

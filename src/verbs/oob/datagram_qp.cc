@@ -113,7 +113,8 @@ void DatagramQp::retire() {
   std::shared_ptr<CompletionQueueImpl> send_cq;
   std::shared_ptr<CompletionQueueImpl> recv_cq;
   {
-    const std::scoped_lock lock(rx_mutex_, tx_mutex_);
+    const os::MutexLock rx_lock(rx_mutex_);
+    const os::MutexLock tx_lock(tx_mutex_);
     state_.store(QpState::kError, std::memory_order_release);
     send_cq = std::move(send_cq_);
     recv_cq = std::move(recv_cq_);
@@ -157,7 +158,8 @@ void DatagramQp::add_counters(Counters& sum) const {
 
 Status DatagramQp::modify(QpState to) {
   if (!device_.usable()) return fail(Error::kBadState);
-  const std::scoped_lock lock(rx_mutex_, tx_mutex_);
+  const os::MutexLock rx_lock(rx_mutex_);
+  const os::MutexLock tx_lock(tx_mutex_);
   const QpState from = state();
   const auto legal = [&] {
     switch (to) {
@@ -207,7 +209,7 @@ Posted DatagramQp::post_send(std::span<const SendWr> wrs) {
     posted.error = Error::kBadState;
     return posted;
   }
-  const std::lock_guard lock(tx_mutex_);
+  const os::MutexLock lock(tx_mutex_);
   posted.error = may_post();
   if (posted.error != kTaken) return posted;
   for (const SendWr& wr : wrs) {
@@ -221,7 +223,7 @@ Posted DatagramQp::post_send(std::span<const SendWr> wrs) {
 
 Status DatagramQp::queue_send(const SendWr& wr) {
   if (!device_.usable()) return fail(Error::kBadState);
-  const std::lock_guard lock(tx_mutex_);
+  const os::MutexLock lock(tx_mutex_);
   Error error = may_post();
   if (error == kTaken) error = enqueue(wr);
   if (error != kTaken) return fail(error);
@@ -230,7 +232,7 @@ Status DatagramQp::queue_send(const SendWr& wr) {
 
 void DatagramQp::ring() {
   if (!device_.usable()) return;
-  const std::lock_guard lock(tx_mutex_);
+  const os::MutexLock lock(tx_mutex_);
   flush();
 }
 
@@ -353,7 +355,7 @@ std::size_t DatagramQp::send_batch(std::size_t count) {
   if (n < 0 && errno == EINTR) return 0;
   if (n < 0 && errno == EAGAIN) {
     out_.blocked = true;
-    const std::lock_guard lock(watch_mutex_);
+    const os::MutexLock lock(watch_mutex_);
     watch_.wants_room = true;
     watch();
     return 0;
@@ -394,14 +396,13 @@ void DatagramQp::flush_sends() {
 
 // --- who reads the socket ---
 
-// With watch_mutex_ held.
 void DatagramQp::watch() {
   static_cast<void>(device_.engine().modify(
       socket_.get(), (watch_.callers_read ? 0U : EPOLLIN) | (watch_.wants_room ? EPOLLOUT : 0U)));
 }
 
 // For a while. Without a timer nobody would find out that they are gone: then the engine's thread
-// reads on. With watch_mutex_ held, and rx_mutex_.
+// reads on.
 void DatagramQp::leave_to_callers() {
   watch_.timer = device_.engine().schedule(os::now() + kCallersGone, weak_from_this());
   watch_.callers_read = watch_.timer != 0;
@@ -410,31 +411,32 @@ void DatagramQp::leave_to_callers() {
 }
 
 void DatagramQp::look() {
-  const std::unique_lock lock(rx_mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || recv_cq_ == nullptr || !device_.usable()) return;
+  if (!rx_mutex_.try_lock()) return;
+  const os::MutexLock lock(rx_mutex_, std::adopt_lock);
+  if (recv_cq_ == nullptr || !device_.usable()) return;
   watch_.looks.fetch_add(1, std::memory_order_relaxed);
   // Nobody may look at an armed CQ before it reports something.
   if (!recv_cq_->armed() && watch_.looks_in_a_row < kLooksToTake &&
       ++watch_.looks_in_a_row == kLooksToTake) {
-    const std::lock_guard watching(watch_mutex_);
+    const os::MutexLock watching(watch_mutex_);
     leave_to_callers();
   }
   static_cast<void>(receive());
 }
 
 void DatagramQp::hand_over() {
-  const std::lock_guard lock(rx_mutex_);
+  const os::MutexLock lock(rx_mutex_);
   if (recv_cq_ == nullptr || !device_.usable()) return;
   watch_.looks_in_a_row = 0;
-  const std::lock_guard watching(watch_mutex_);
+  const os::MutexLock watching(watch_mutex_);
   if (!std::exchange(watch_.callers_read, false)) return;
   device_.engine().forget_timer(std::exchange(watch_.timer, 0));
   watch();
 }
 
 void DatagramQp::on_timer(io::TimerId id) {
-  const std::lock_guard lock(rx_mutex_);
-  const std::lock_guard watching(watch_mutex_);
+  const os::MutexLock lock(rx_mutex_);
+  const os::MutexLock watching(watch_mutex_);
   if (id != watch_.timer || recv_cq_ == nullptr) return;
   watch_.timer = 0;
   const std::uint32_t looks = watch_.looks.load(std::memory_order_relaxed);
@@ -446,9 +448,9 @@ void DatagramQp::on_timer(io::TimerId id) {
 
 void DatagramQp::on_io(std::uint32_t events) {
   if ((events & EPOLLOUT) != 0) {
-    const std::lock_guard lock(tx_mutex_);
+    const os::MutexLock lock(tx_mutex_);
     {
-      const std::lock_guard watching(watch_mutex_);
+      const os::MutexLock watching(watch_mutex_);
       watch_.wants_room = false;
       watch();
     }
@@ -456,7 +458,7 @@ void DatagramQp::on_io(std::uint32_t events) {
     flush();
   }
   if ((events & EPOLLIN) == 0) return;
-  const std::lock_guard lock(rx_mutex_);
+  const os::MutexLock lock(rx_mutex_);
   if (recv_cq_ != nullptr) static_cast<void>(receive());
 }
 

@@ -14,7 +14,6 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "io/engine.h"
@@ -94,37 +93,40 @@ class DatagramQp final : public QueuePair,
 
   DatagramQp(std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& options,
              ObjectCount counted, Number number, os::Fd socket);
-  [[nodiscard]] Status allocate(const QpOptions& options);
+  // Not analyzed: nobody else knows the queue pair yet.
+  [[nodiscard]] Status allocate(const QpOptions& options) WEFT_NOT_ANALYZED;
   void retire();
   [[nodiscard]] proto::StreamId memory_user() const;
   [[nodiscard]] proto::StreamId receive_user() const;
-  void watch();
-  void leave_to_callers();
+  void watch() WEFT_REQUIRES(watch_mutex_);
+  void leave_to_callers() WEFT_REQUIRES(rx_mutex_, watch_mutex_);
 
-  // --- sending, with tx_mutex_ held: datagram_qp.cc. Error{}: none ---
-  [[nodiscard]] Error may_post() const;
-  [[nodiscard]] Error enqueue(const SendWr& wr);
-  [[nodiscard]] Target* target_of(proto::SendWqe& wqe) const;
-  void flush();
-  [[nodiscard]] Prepared prepare(proto::SendWqe& wqe, std::size_t slot);
-  [[nodiscard]] bool gather(proto::SendWqe& wqe, std::uint8_t* to) const;
-  [[nodiscard]] std::size_t send_batch(std::size_t count);
-  void send_failed();
-  void complete_send(WcStatus status);
-  void flush_sends();
+  // --- sending: datagram_qp.cc. Error{}: none ---
+  [[nodiscard]] Error may_post() const WEFT_REQUIRES(tx_mutex_);
+  [[nodiscard]] Error enqueue(const SendWr& wr) WEFT_REQUIRES(tx_mutex_);
+  [[nodiscard]] Target* target_of(proto::SendWqe& wqe) const WEFT_REQUIRES(tx_mutex_);
+  void flush() WEFT_REQUIRES(tx_mutex_);
+  [[nodiscard]] Prepared prepare(proto::SendWqe& wqe, std::size_t slot) WEFT_REQUIRES(tx_mutex_);
+  [[nodiscard]] bool gather(proto::SendWqe& wqe, std::uint8_t* to) const WEFT_REQUIRES(tx_mutex_);
+  [[nodiscard]] std::size_t send_batch(std::size_t count) WEFT_REQUIRES(tx_mutex_);
+  void send_failed() WEFT_REQUIRES(tx_mutex_);
+  void complete_send(WcStatus status) WEFT_REQUIRES(tx_mutex_);
+  void flush_sends() WEFT_REQUIRES(tx_mutex_);
 
-  // --- receiving, with rx_mutex_ held: datagram_receive.cc ---
-  bool receive();
-  void take(std::span<const std::uint8_t> octets, const SocketAddress& source,
-            const IpMarks& marks);
-  [[nodiscard]] bool is_wanted(const roce::Datagram& header, const SocketAddress& source) const;
-  [[nodiscard]] bool take_receive();
+  // --- receiving: datagram_receive.cc ---
+  bool receive() WEFT_REQUIRES(rx_mutex_);
+  void take(std::span<const std::uint8_t> octets, const SocketAddress& source, const IpMarks& marks)
+      WEFT_REQUIRES(rx_mutex_);
+  [[nodiscard]] bool is_wanted(const roce::Datagram& header, const SocketAddress& source) const
+      WEFT_REQUIRES(rx_mutex_);
+  [[nodiscard]] bool take_receive() WEFT_REQUIRES(rx_mutex_);
   [[nodiscard]] WcStatus place(std::span<const std::uint8_t> payload, const SocketAddress& source,
-                               const IpMarks& marks);
-  [[nodiscard]] bool scatter(std::size_t at, std::span<const std::uint8_t> octets);
+                               const IpMarks& marks) WEFT_REQUIRES(rx_mutex_);
+  [[nodiscard]] bool scatter(std::size_t at, std::span<const std::uint8_t> octets)
+      WEFT_REQUIRES(rx_mutex_);
   void drop() noexcept { counts_.dropped.fetch_add(1, std::memory_order_relaxed); }
-  void flush_receives();
-  void complete_receive(WcStatus status, const WorkCompletion& about);
+  void flush_receives() WEFT_REQUIRES(rx_mutex_);
+  void complete_receive(WcStatus status, const WorkCompletion& about) WEFT_REQUIRES(rx_mutex_);
 
   const std::shared_ptr<ProtectionDomainImpl> pd_;
   DeviceImpl& device_;  // kept by pd_
@@ -144,7 +146,7 @@ class DatagramQp final : public QueuePair,
   std::atomic<QpState> state_{QpState::kReset};  // written with both mutexes
   std::atomic<std::uint32_t> key_{0};
 
-  std::mutex tx_mutex_;
+  os::Mutex tx_mutex_;
   proto::SendQueue sq_;
   struct Out {
     std::unique_ptr<Slots> slots;
@@ -153,9 +155,9 @@ class DatagramQp final : public QueuePair,
     std::array<IpMarks, kBatch> marks{};
     bool blocked = false;  // the socket has no room: the engine's thread goes on
   };
-  Out out_;
+  Out out_ WEFT_GUARDED_BY(tx_mutex_);
 
-  std::mutex rx_mutex_;
+  os::Mutex rx_mutex_;
   os::SpinLock rq_lock_;  // producers of rq_
   proto::RecvQueue rq_;
   struct Receive {
@@ -166,10 +168,10 @@ class DatagramQp final : public QueuePair,
     std::unique_ptr<Slots> slots;
     Receive receive;
   };
-  In in_;
+  In in_ WEFT_GUARDED_BY(rx_mutex_);
 
   // The reader. Under watch_mutex_, the innermost.
-  std::mutex watch_mutex_;
+  os::Mutex watch_mutex_;
   struct Watch {
     bool callers_read = false;
     bool wants_room = false;

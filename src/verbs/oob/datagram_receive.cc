@@ -170,7 +170,7 @@ Posted DatagramQp::post_recv(std::span<const RecvWr> wrs) {
     posted = queue_receives(wrs, caps_.max_recv_sge, rq_);
   }
   if (state() != QpState::kError || posted.count == 0) return posted;
-  const std::lock_guard lock(rx_mutex_);
+  const os::MutexLock lock(rx_mutex_);
   flush_receives();
   return posted;
 }

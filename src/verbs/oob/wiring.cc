@@ -68,7 +68,7 @@ Status Wiring::begin(const WiringToReceive& attributes, std::uint32_t generation
       attributes.reads_served > limits::kIrd) {
     return fail(Error::kInvalidArgument);
   }
-  const Lock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   receiver_ = attributes;
   generation_ = generation;
   peer_ = {attributes.peer_gid, attributes.peer_number};
@@ -83,18 +83,18 @@ Status Wiring::begin(const WiringToReceive& attributes, std::uint32_t generation
 }
 
 void Wiring::begin_sending(const WiringToSend& attributes) {
-  const Lock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   sender_ = attributes;
   sending_ = true;
 }
 
 bool Wiring::agrees(std::uint32_t peer_psn) {
-  const Lock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   return psn_agrees(peer_psn);
 }
 
 void Wiring::stop() {
-  const Lock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   unwire();
 }
 
@@ -106,7 +106,7 @@ void Wiring::unwire() {
 }
 
 void Wiring::link_lost(std::uint32_t generation, LinkEnd how) {
-  const Lock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (generation != generation_) return;
   if (how == LinkEnd::kError) return unwire();
   stranded_ = how == LinkEnd::kStranded;
@@ -127,7 +127,7 @@ void Wiring::rest() {
 }
 
 bool Wiring::work_waits() {
-  const Lock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (phase_ != Phase::kSeeking) return false;
   if (!work_waits_ && !given_up_) start_clock();
   if (dormant_ && !stranded_) static_cast<void>(seek(Duration{0}));
@@ -182,11 +182,10 @@ bool Wiring::psn_agrees(std::uint32_t expected_by_peer) {
 
 // Does a part of them. Where there is no memory for it, the peer is sought again later.
 template <class Work>
-void Wiring::step(Lock& lock, Work work) {
+void Wiring::step(Work work) {
   try {
     return work();
-  } catch (const std::bad_alloc&) {
-    if (!lock.owns_lock()) lock.lock();
+  } catch (const std::bad_alloc&) {  // the mutex is held again
   }
   if (phase_ != Phase::kSeeking && phase_ != Phase::kLinking) return;
   phase_ = Phase::kSeeking;
@@ -234,8 +233,8 @@ void Wiring::declined() {
   attempt_failed(describe(verdict));
 }
 
-void Wiring::attempt(Lock& lock) {
-  if (is_itself()) return meet_itself(lock);
+void Wiring::attempt() {
+  if (is_itself()) return meet_itself();
   SocketAddress from = device_->peer_directory()->address();
   from.set_port(0);
   auto socket = io::open_socket(from.family());
@@ -259,7 +258,7 @@ void Wiring::attempt(Lock& lock) {
 }
 
 // A socket that connects to its own port is its own peer: what it sends comes back.
-void Wiring::meet_itself(Lock& lock) {
+void Wiring::meet_itself() {
   SocketAddress own = device_->peer_directory()->address();
   own.set_port(0);
   auto socket = io::open_socket(own.family());
@@ -276,11 +275,11 @@ void Wiring::meet_itself(Lock& lock) {
   }
   roce::Hello mine = hello();
   mine.kind = roce::HelloKind::kAnswer;
-  hand_over(lock, std::move(*socket), mine, true);
+  hand_over(std::move(*socket), mine, true);
 }
 
 void Wiring::on_io(std::uint32_t /*events*/) {
-  Lock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (!attempt_.watching || phase_ != Phase::kSeeking) return;  // late
   if (std::exchange(attempt_.connecting, false)) {
     if (auto connected = io::take_error(attempt_.socket.get()); !connected) {
@@ -291,10 +290,10 @@ void Wiring::on_io(std::uint32_t /*events*/) {
         io::is_loopback_path(io::local_address(attempt_.socket.get()), peer_address_));
     attempt_.said_hello = true;
   }
-  step(lock, [&] { pump(lock); });
+  step([&]() WEFT_REQUIRES(mutex_) { pump(); });
 }
 
-void Wiring::pump(Lock& lock) {
+void Wiring::pump() {
   while (move_octets()) {
   }
   switch (attempt_.greeting.state()) {
@@ -304,7 +303,7 @@ void Wiring::pump(Lock& lock) {
       attempt_.watching = false;
       os::Fd socket = std::move(attempt_.socket);
       drop_attempt();
-      return hand_over(lock, std::move(socket), peer, true);
+      return hand_over(std::move(socket), peer, true);
     }
     case roce::GreetingState::kDeclined: return declined();
     case roce::GreetingState::kFailed: return attempt_failed(describe(attempt_.greeting.error()));
@@ -336,12 +335,12 @@ bool Wiring::move_octets() {
 }
 
 void Wiring::on_timer(io::TimerId id) {
-  Lock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (id == attempt_.timer) {
     attempt_.timer = 0;
     if (phase_ != Phase::kSeeking || dormant_) return;
     if (attempt_.socket) return attempt_failed("no answer in time");
-    return step(lock, [&] { attempt(lock); });
+    return step([&]() WEFT_REQUIRES(mutex_) { attempt(); });
   }
   if (id != budget_timer_) return;  // late
   budget_timer_ = 0;
@@ -350,9 +349,11 @@ void Wiring::on_timer(io::TimerId id) {
   given_up_ = type_ == roce::QpType::kUc;
   const std::shared_ptr<QueuePairImpl> qp = qp_.lock();
   const std::uint32_t generation = generation_;
-  lock.unlock();
-  const bool failed = qp != nullptr && qp->retries_exhausted(generation);
-  lock.lock();
+  bool failed = false;
+  {
+    const os::MutexUnlock meanwhile(mutex_);
+    failed = qp != nullptr && qp->retries_exhausted(generation);
+  }
   if (failed && generation == generation_) unwire();
 }
 
@@ -360,7 +361,7 @@ void Wiring::on_timer(io::TimerId id) {
 
 roce::Verdict Wiring::consider(const roce::Hello& hello, const roce::Gid& source,
                                roce::Hello& mine) {
-  const Lock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   const bool first = roce::goes_first(mine_, peer_);
   const roce::Standing standing{.wired = phase_ != Phase::kUnwired && !stranded_,
                                 .linked = phase_ == Phase::kLinking || phase_ == Phase::kLinked,
@@ -378,14 +379,14 @@ roce::Verdict Wiring::consider(const roce::Hello& hello, const roce::Gid& source
 }
 
 void Wiring::not_adopted() {
-  const Lock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (phase_ == Phase::kLinking) static_cast<void>(seek(roce::pause_before(0)));
 }
 
 void Wiring::adopt(os::Fd socket, const roce::Hello& peer) {
-  Lock lock(mutex_);
+  const os::MutexLock lock(mutex_);
   if (phase_ != Phase::kLinking) return;
-  step(lock, [&] { hand_over(lock, std::move(socket), peer, false); });
+  step([&]() WEFT_REQUIRES(mutex_) { hand_over(std::move(socket), peer, false); });
 }
 
 // --- hand-over ---
@@ -415,7 +416,7 @@ std::unique_ptr<trace::Trace> Wiring::start_trace(const os::Fd& socket, const ro
   return trace;
 }
 
-void Wiring::hand_over(Lock& lock, os::Fd socket, const roce::Hello& peer, bool connector) {
+void Wiring::hand_over(os::Fd socket, const roce::Hello& peer, bool connector) {
   if (connector && !psn_agrees(peer.psn)) return attempt_failed("its PSN is another");
   if (peer.type != type_) return attempt_failed(describe(roce::Verdict::kOtherType));
   phase_ = Phase::kLinking;
@@ -445,11 +446,13 @@ void Wiring::hand_over(Lock& lock, os::Fd socket, const roce::Hello& peer, bool 
   }
   const std::shared_ptr<QueuePairImpl> qp = qp_.lock();
   const std::uint32_t generation = generation_;
-  lock.unlock();
-  const bool linked =
-      qp != nullptr &&
-      qp->link(std::move(transport), std::move(trace), params, generation, peer.psn).has_value();
-  lock.lock();
+  bool linked = false;
+  {
+    const os::MutexUnlock meanwhile(mutex_);
+    linked =
+        qp != nullptr &&
+        qp->link(std::move(transport), std::move(trace), params, generation, peer.psn).has_value();
+  }
   if (phase_ != Phase::kLinking || generation != generation_) return;  // stopped meanwhile
   if (linked && !lost_early_) {
     phase_ = Phase::kLinked;
@@ -465,7 +468,7 @@ void Wiring::hand_over(Lock& lock, os::Fd socket, const roce::Hello& peer, bool 
     static_cast<void>(try_again(roce::pause_before(attempt_.count++)));
   }
   // A wiring that had a connection was not told of requests posted meanwhile.
-  lock.unlock();
+  const os::MutexUnlock meanwhile(mutex_);
   if (qp != nullptr) qp->look_for_waiting_work();
 }
 

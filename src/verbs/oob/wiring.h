@@ -24,10 +24,10 @@
 #include <weft/wiring.h>
 
 #include <memory>
-#include <mutex>
 
 #include "io/engine.h"
 #include "os/fd.h"
+#include "os/lock.h"
 #include "roce/greeting.h"
 #include "roce/rules.h"
 #include "verbs/device.h"
@@ -85,37 +85,35 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
 
  private:
   enum class Phase : std::uint8_t { kUnwired, kSeeking, kLinking, kLinked };
-  using Lock = std::unique_lock<std::mutex>;
 
-  // All below with mutex_ held.
-  [[nodiscard]] roce::Hello hello() const;
-  [[nodiscard]] bool psn_agrees(std::uint32_t expected_by_peer);
-  [[nodiscard]] bool seek(Duration first_pause);
+  [[nodiscard]] roce::Hello hello() const WEFT_REQUIRES(mutex_);
+  [[nodiscard]] bool psn_agrees(std::uint32_t expected_by_peer) WEFT_REQUIRES(mutex_);
+  [[nodiscard]] bool seek(Duration first_pause) WEFT_REQUIRES(mutex_);
   template <class Work>
-  void step(Lock& lock, Work work);
-  void attempt(Lock& lock);
-  void meet_itself(Lock& lock);
-  void pump(Lock& lock);
-  [[nodiscard]] bool move_octets();
-  void attempt_failed(std::string_view why);
-  void declined();
-  void drop_attempt();
-  void unwire();
-  [[nodiscard]] bool try_again(Duration pause);
+  void step(Work work) WEFT_REQUIRES(mutex_);
+  void attempt() WEFT_REQUIRES(mutex_);
+  void meet_itself() WEFT_REQUIRES(mutex_);
+  void pump() WEFT_REQUIRES(mutex_);
+  [[nodiscard]] bool move_octets() WEFT_REQUIRES(mutex_);
+  void attempt_failed(std::string_view why) WEFT_REQUIRES(mutex_);
+  void declined() WEFT_REQUIRES(mutex_);
+  void drop_attempt() WEFT_REQUIRES(mutex_);
+  void unwire() WEFT_REQUIRES(mutex_);
+  [[nodiscard]] bool try_again(Duration pause) WEFT_REQUIRES(mutex_);
   [[nodiscard]] std::unique_ptr<trace::Trace> start_trace(const os::Fd& socket,
                                                           const roce::Hello& peer, bool connector,
-                                                          bool crc) const;
-  void hand_over(Lock& lock, os::Fd socket, const roce::Hello& peer, bool connector);
-  void rest();
-  void start_clock();
-  void stop_clock();
-  [[nodiscard]] Duration budget() const;
-  [[nodiscard]] bool is_itself() const noexcept { return mine_ == peer_; }
+                                                          bool crc) const WEFT_REQUIRES(mutex_);
+  void hand_over(os::Fd socket, const roce::Hello& peer, bool connector) WEFT_REQUIRES(mutex_);
+  void rest() WEFT_REQUIRES(mutex_);
+  void start_clock() WEFT_REQUIRES(mutex_);
+  void stop_clock() WEFT_REQUIRES(mutex_);
+  [[nodiscard]] Duration budget() const WEFT_REQUIRES(mutex_);
+  [[nodiscard]] bool is_itself() const noexcept WEFT_REQUIRES(mutex_) { return mine_ == peer_; }
 
   const std::shared_ptr<DeviceImpl> device_;
   std::weak_ptr<QueuePairImpl> qp_;
 
-  std::mutex mutex_;
+  mutable os::Mutex mutex_;
   Phase phase_ = Phase::kUnwired;
   std::uint32_t generation_ = 0;
   roce::End mine_, peer_;
