@@ -8,16 +8,16 @@ namespace weft::verbs {
 
 namespace {
 
-Status build_recv(const RecvWr& wr, std::uint32_t max_sge, proto::RecvWqe& wqe) {
-  if (wr.sges.size() > max_sge) return fail(Error::kInvalidArgument);
+Error build_recv(const RecvWr& wr, std::uint32_t max_sge, proto::RecvWqe& wqe) {
+  if (wr.sges.size() > max_sge) return Error::kInvalidArgument;
   std::uint64_t total = 0;
   for (const Sge& sge : wr.sges) total += sge.length;
-  if (total > std::numeric_limits<std::uint32_t>::max()) return fail(Error::kInvalidArgument);
+  if (total > std::numeric_limits<std::uint32_t>::max()) return Error::kInvalidArgument;
   wqe.wr_id = wr.wr_id;
   wqe.length = static_cast<std::uint32_t>(total);
   wqe.sge_count = static_cast<std::uint32_t>(wr.sges.size());
   std::copy(wr.sges.begin(), wr.sges.end(), wqe.sges());
-  return {};
+  return kTaken;
 }
 
 }  // namespace
@@ -40,21 +40,13 @@ Status allocate_receives(const QpOptions& options, QpCaps& caps, proto::RecvQueu
 }
 
 Posted queue_receives(std::span<const RecvWr> wrs, std::uint32_t max_sge, proto::RecvQueue& queue) {
-  Posted posted;
-  for (const RecvWr& wr : wrs) {
+  return post_each(wrs, [&](const RecvWr& wr) {
     proto::RecvWqe* wqe = queue.reserve();
-    if (wqe == nullptr) {
-      posted.error = Error::kNoSpace;
-      break;
-    }
-    if (const Status built = build_recv(wr, max_sge, *wqe); !built) {
-      posted.error = built.error();
-      break;
-    }
-    queue.commit();
-    ++posted.count;
-  }
-  return posted;
+    if (wqe == nullptr) return Error::kNoSpace;
+    const Error error = build_recv(wr, max_sge, *wqe);
+    if (error == kTaken) queue.commit();
+    return error;
+  });
 }
 
 void copy_recv(const proto::RecvWqe& from, proto::RecvWqe& to) {

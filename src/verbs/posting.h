@@ -19,6 +19,35 @@ inline constexpr Error kTaken{};
 // Whether queues of these sizes may be asked for at all.
 [[nodiscard]] bool caps_legal(const QpOptions& options);
 
+// Whether a queue pair in this state takes sends.   kBadState
+[[nodiscard]] inline Error may_send(QpState state) noexcept {
+  const bool early = state == QpState::kReset || state == QpState::kInit || state == QpState::kRtr;
+  return early ? Error::kBadState : kTaken;
+}
+
+// Whether a queue pair in this state takes `count` receives of its own.
+//   kInvalidArgument   it has a shared receive queue
+//   kBadState          the state
+//   kNoSpace           it was made without receives
+[[nodiscard]] inline Error may_receive(QpState state, bool shared, const QpCaps& caps,
+                                       std::size_t count) noexcept {
+  if (shared) return Error::kInvalidArgument;
+  if (state == QpState::kReset) return Error::kBadState;
+  return caps.max_recv_wr == 0 && count != 0 ? Error::kNoSpace : kTaken;
+}
+
+// Gives each request to `queue` until that refuses one, and says how many it took.
+template <class Wr, class Queue>
+[[nodiscard]] inline Posted post_each(std::span<const Wr> wrs, Queue queue) {
+  Posted posted;
+  for (const Wr& wr : wrs) {
+    posted.error = queue(wr);
+    if (posted.error != kTaken) break;
+    ++posted.count;
+  }
+  return posted;
+}
+
 // Payload of a request: inline data is copied, SGEs are noted. Error{}: done. Inline, since every
 // post comes here.
 //   kInvalidArgument   longer than `length_max`, or than the queue pair's capabilities allow

@@ -23,11 +23,7 @@ Posted QueuePairImpl::post_send(std::span<const SendWr> wrs) {
   if (posted.error != kTaken) return posted;
   {
     const os::SpinGuard lock(queues_.send_lock());
-    for (const SendWr& wr : wrs) {
-      posted.error = enqueue(wr);
-      if (posted.error != kTaken) break;
-      ++posted.count;
-    }
+    posted = post_each(wrs, [this](const SendWr& wr) { return enqueue(wr); });
   }
   if (posted.count != 0) ring();
   return posted;
@@ -41,12 +37,7 @@ Status QueuePairImpl::queue_send(const SendWr& wr) {
 }
 
 Error QueuePairImpl::may_post() const {
-  if (!device_.usable()) return Error::kBadState;
-  const QpState now = state();
-  if (now == QpState::kReset || now == QpState::kInit || now == QpState::kRtr) {
-    return Error::kBadState;
-  }
-  return kTaken;
+  return device_.usable() ? may_send(state()) : Error::kBadState;
 }
 
 // Under the lock of the send queue.
@@ -74,15 +65,10 @@ void QueuePairImpl::ring() {
 
 Posted QueuePairImpl::post_recv(std::span<const RecvWr> wrs) {
   Posted posted;
-  const bool shared = queues_.srq() != nullptr;
-  if (!device_.usable() || state() == QpState::kReset || shared) {
-    posted.error = shared ? Error::kInvalidArgument : Error::kBadState;
-    return posted;
-  }
-  if (queues_.caps().max_recv_wr == 0) {
-    if (!wrs.empty()) posted.error = Error::kNoSpace;
-    return posted;
-  }
+  posted.error = !device_.usable()
+                     ? Error::kBadState
+                     : may_receive(state(), queues_.srq() != nullptr, queues_.caps(), wrs.size());
+  if (posted.error != kTaken) return posted;
   posted = queues_.post_receives(wrs);
   if (state() == QpState::kError && posted.count != 0) {
     lane_.exclusively([&] { queues_.flush_receives(); });

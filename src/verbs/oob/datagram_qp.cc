@@ -212,11 +212,7 @@ Posted DatagramQp::post_send(std::span<const SendWr> wrs) {
   const os::MutexLock lock(tx_mutex_);
   posted.error = may_post();
   if (posted.error != kTaken) return posted;
-  for (const SendWr& wr : wrs) {
-    posted.error = enqueue(wr);
-    if (posted.error != kTaken) break;
-    ++posted.count;
-  }
+  posted = post_each(wrs, [this](const SendWr& wr) WEFT_NOT_ANALYZED { return enqueue(wr); });
   flush();
   return posted;
 }
@@ -237,9 +233,7 @@ void DatagramQp::ring() {
 }
 
 Error DatagramQp::may_post() const {
-  const QpState now = state();
-  const bool early = now == QpState::kReset || now == QpState::kInit || now == QpState::kRtr;
-  return early || !device_.usable() ? Error::kBadState : kTaken;
+  return device_.usable() ? may_send(state()) : Error::kBadState;
 }
 
 Error DatagramQp::enqueue(const SendWr& wr) {

@@ -157,14 +157,9 @@ void DatagramQp::complete_receive(WcStatus status, const WorkCompletion& about) 
 
 Posted DatagramQp::post_recv(std::span<const RecvWr> wrs) {
   Posted posted;
-  if (!device_.usable() || state() == QpState::kReset || srq_ != nullptr) {
-    posted.error = srq_ != nullptr ? Error::kInvalidArgument : Error::kBadState;
-    return posted;
-  }
-  if (caps_.max_recv_wr == 0) {
-    if (!wrs.empty()) posted.error = Error::kNoSpace;
-    return posted;
-  }
+  posted.error = !device_.usable() ? Error::kBadState
+                                   : may_receive(state(), srq_ != nullptr, caps_, wrs.size());
+  if (posted.error != kTaken) return posted;
   {
     const os::SpinGuard lock(rq_lock_);
     posted = queue_receives(wrs, caps_.max_recv_sge, rq_);
