@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-#include "proto/machine.h"
+#include "base/machine.h"
 #include "proto/work.h"
 #include "wire/terminate.h"
 

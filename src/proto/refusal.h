@@ -8,10 +8,10 @@
 #include <span>
 #include <string_view>
 
+#include "base/machine.h"
 #include "base/profile.h"
 #include "base/seq.h"
 #include "base/time.h"
-#include "proto/machine.h"
 
 namespace weft::proto {
 

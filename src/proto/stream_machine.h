@@ -7,8 +7,8 @@
 #include <span>
 #include <string_view>
 
+#include "base/machine.h"
 #include "base/result.h"
-#include "proto/machine.h"
 
 namespace weft::proto {
 

@@ -7,6 +7,8 @@
 
 namespace weft::rddp {
 
+bool Channel::on(PhaseEvent event) noexcept { return follow(phase_arrows(), phase_, event); }
+
 // --- start-up ---
 
 Status Channel::initiate(const proto::StartupOffer& offer) {
@@ -16,7 +18,7 @@ Status Channel::initiate(const proto::StartupOffer& offer) {
   auto* made = new (startup_room_) proto::Startup(proto::Startup::responder());
   if (const Status begun = made->request(offer); !begun) return begun;
   startup_ = made;
-  phase_ = Phase::kStarting;
+  (void)on(PhaseEvent::kBegun);
   return {};
 }
 
@@ -28,25 +30,25 @@ Status Channel::check(const proto::StartupOffer& offer) const noexcept {
 void Channel::respond() {
   if (phase_ != Phase::kIdle) return;
   if (startup_room_ == nullptr) {
-    phase_ = Phase::kFailed;
+    (void)on(PhaseEvent::kNoMemory);
     return;
   }
   startup_ = new (startup_room_) proto::Startup(proto::Startup::responder());
-  phase_ = Phase::kStarting;
+  (void)on(PhaseEvent::kBegun);
 }
 
 Status Channel::accept(const proto::StartupOffer& offer) {
   if (phase_ != Phase::kRequest) return fail(Error::kBadState);
   if (const Status good = check(offer); !good) return good;
   const Status taken = startup_->accept(offer);
-  if (taken) phase_ = Phase::kStarting;
+  if (taken) (void)on(PhaseEvent::kAnswered);
   return taken;
 }
 
 Status Channel::reject(std::span<const std::uint8_t> private_data) {
   if (phase_ != Phase::kRequest) return fail(Error::kBadState);
   const Status taken = startup_->reject(private_data);
-  if (taken) phase_ = Phase::kStarting;
+  if (taken) (void)on(PhaseEvent::kAnswered);
   return taken;
 }
 
@@ -82,15 +84,15 @@ std::size_t Channel::startup_received(std::span<const std::uint8_t> bytes) {
 
 void Channel::follow_startup() {
   switch (startup_->state()) {
-    case proto::StartupState::kRequestReady: phase_ = Phase::kRequest; break;
+    case proto::StartupState::kRequestReady: (void)on(PhaseEvent::kRequested); break;
     case proto::StartupState::kDone:
+      if (!on(PhaseEvent::kEstablished)) break;  // lost meanwhile
       negotiated_ = startup_->result();
-      phase_ = Phase::kUp;
       stream_runs_ = begin_stream();
-      if (!stream_runs_) phase_ = Phase::kFailed;
+      if (!stream_runs_) (void)on(PhaseEvent::kNoMemory);
       break;
-    case proto::StartupState::kRejected: phase_ = Phase::kRefused; break;
-    case proto::StartupState::kFailed: phase_ = Phase::kFailed; break;
+    case proto::StartupState::kRejected: (void)on(PhaseEvent::kRefused); break;
+    case proto::StartupState::kFailed: (void)on(PhaseEvent::kFailed); break;
     default: break;
   }
 }
@@ -127,8 +129,8 @@ void Channel::peer_closed() {
 void Channel::lost(bool timed_out) {
   if (stream_runs()) {
     stream_lost(timed_out);
-  } else if (phase_ != Phase::kRefused) {
-    phase_ = Phase::kFailed;
+  } else {
+    (void)on(PhaseEvent::kLost);  // one that was refused stays so
   }
 }
 
@@ -200,7 +202,7 @@ void Channel::abort() {
   if (stream_runs()) {
     stream_abort();
   } else {
-    phase_ = Phase::kFailed;
+    (void)on(PhaseEvent::kAborted);
     aborted_ = true;
   }
 }

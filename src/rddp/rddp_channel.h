@@ -17,6 +17,7 @@
 #include "proto/batch.h"
 #include "proto/startup.h"
 #include "proto/stream.h"
+#include "rddp/rddp_phase.h"
 
 namespace weft::rddp {
 
@@ -30,15 +31,7 @@ struct TxFpdu {
 
 class Channel {
  public:
-  enum class Phase : std::uint8_t {
-    kIdle,      // no transport yet
-    kStarting,  // frames are being exchanged
-    kRequest,   // responder: accept() or reject()
-    kUp,        // full operation
-    kDown,      // was up; all work has completed
-    kRefused,   // the peer's application said no, or ours did
-    kFailed,    // start-up failed
-  };
+  using Phase = rddp::Phase;
 
   virtual ~Channel() = default;
   Channel() = default;
@@ -128,12 +121,15 @@ class Channel {
   virtual void stream_abort() = 0;
 
   [[nodiscard]] bool stream_runs() const noexcept { return stream_runs_; }
-  void set_down() noexcept { phase_ = Phase::kDown; }
+  // The stream is over.
+  void set_down() noexcept { (void)on(PhaseEvent::kEnded); }
   [[nodiscard]] std::uint32_t segment_size() const noexcept { return emss_; }
 
  private:
   std::size_t startup_received(std::span<const std::uint8_t> bytes);
   void follow_startup();
+  // Writes phase_. False: that is not for this phase, and nothing changes.
+  bool on(PhaseEvent event) noexcept;
   [[nodiscard]] Status check(const proto::StartupOffer& offer) const noexcept;
 
   Phase phase_ = Phase::kIdle;

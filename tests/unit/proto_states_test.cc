@@ -1,4 +1,4 @@
-// The states of a stream: every state with every event, and the generated page about them.
+// State machines: every state of a stream with every event, and the generated page about all.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -8,9 +8,11 @@
 #include <sstream>
 #include <string>
 
+#include "exs/core/exs_states.h"
 #include "proto/ending.h"
 #include "proto/refusal.h"
 #include "proto/stream_machine.h"
+#include "rddp/rddp_phase.h"
 
 namespace weft::proto {
 namespace {
@@ -84,15 +86,9 @@ void draw(std::ostream& out, std::span<const A> arrows) {
   out << "```\n";
 }
 
-// The page as the tables say it. The words of the lists of states are the enums'.
-std::string page() {
-  std::ostringstream out;
-  out << R"(# States of a stream
-
-Generated from the tables in `src/proto` by `proto_test`; run that with `WEFT_UPDATE=1` to write
-this page anew. A pair that is not listed is illegal and changes nothing. The first state of each
-table is where it begins.
-
+// The words of the lists of states are the enums'.
+void draw_streams(std::ostream& out) {
+  out << R"(
 ## The stream
 
 `src/proto/stream_machine.cc`
@@ -142,6 +138,54 @@ FIN has come and nothing is in flight; or when it is lost.
 | Resuming | the peer has still to be told that all comes again |
 )";
   draw(out, refused_arrows());
+}
+
+void draw_others(std::ostream& out) {
+  out << R"(
+## A connection without an operating system
+
+`src/rddp/rddp_phase.cc`.
+
+| state | meaning |
+|---|---|
+| Idle | no transport yet |
+| Starting | frames are being exchanged |
+| Request | the responder's program has to accept or reject |
+| Up | full operation |
+| Down | was up; all work has completed |
+| Refused | the peer's program said no, or ours did |
+| Failed | start-up failed |
+)";
+  draw(out, rddp::phase_arrows());
+  out << R"(
+## An extended socket
+
+`src/exs/core/exs_states.cc`.
+
+| state | meaning |
+|---|---|
+| New | has no address |
+| Bound | has an address |
+| Listening | takes connections |
+| Connecting | the connection is being set up |
+| Connected | messages or bytes may be sent |
+| Failed | broken; `exs_close` still has to be called |
+| Closed | its number is another's |
+)";
+  draw(out, exs::state_arrows());
+}
+
+// The page as the tables say it.
+std::string page() {
+  std::ostringstream out;
+  out << R"(# State machines
+
+Generated from the tables of the sources by `proto_test`; run that with `WEFT_UPDATE=1` to write
+this page anew. A pair that is not listed is illegal and changes nothing. The first state of each
+table is where it begins.
+)";
+  draw_streams(out);
+  draw_others(out);
   return out.str();
 }
 

@@ -44,9 +44,9 @@ std::shared_ptr<Socket> take_in(int fd) {
   auto tcp = std::make_unique<TcpSocket>(*socket);
   Address peer;
   if (int_option(fd, SOL_SOCKET, SO_ACCEPTCONN, 0) != 0) {
-    socket->state = State::kListening;
+    socket->on(StateEvent::kTakenListener);
   } else if (tcp->peer(peer) == 0) {
-    socket->state = State::kConnected;
+    socket->on(StateEvent::kTakenOrAccepted);
   }
   if (socket->state != State::kNew && tcp->adopt() != 0) return nullptr;
   socket->provider = std::move(tcp);

@@ -31,7 +31,7 @@ int bind_socket(Socket& socket, const Address& address) {
   }
   if (error == 0) error = socket.provider->local(socket.bound);
   if (error == 0) {
-    socket.state = State::kBound;
+    socket.on(StateEvent::kBound);
   } else if (!socket.foreign) {
     socket.provider.reset();
   }
@@ -117,10 +117,10 @@ int exs_listen(int fd, int backlog) {
   int error = socket->state == State::kNew ? bind_any(*socket) : 0;
   if (error != 0) return fail(error);
   socket->backlog = backlog <= 0 ? 1 : std::min(backlog, kBacklogMax);
-  socket->state = State::kListening;
+  socket->on(StateEvent::kListens);
   error = socket->provider->listen(socket->backlog);
   if (error == 0) return 0;
-  socket->state = State::kBound;
+  socket->on(StateEvent::kListenRefused);
   return fail(error);
 }
 
@@ -165,7 +165,7 @@ int exs_connect(int fd, const sockaddr* addr, socklen_t addrlen, int flags, exs_
     if (socket->state == State::kConnected) return fail(EISCONN);
     if (socket->state == State::kConnecting) return fail(EALREADY);
     if (socket->state != State::kNew && socket->state != State::kBound) return fail(EINVAL);
-    const State before = socket->state;
+    const bool was_new = socket->state == State::kNew;
     Operation& op = socket->add(socket->connect_op);
     op.type = EXS_EVT_CONNECT;
     op.ahandle = ah;
@@ -174,10 +174,10 @@ int exs_connect(int fd, const sockaddr* addr, socklen_t addrlen, int flags, exs_
     if (!quiet) {
       op.queue = outlet.give();
     }
-    socket->state = State::kConnecting;
+    socket->on(StateEvent::kConnects);
     if (const int error = start_connect(*socket, Address(addr, addrlen)); error != 0) {
       socket->unadd(socket->connect_op);
-      socket->state = before;
+      socket->on(was_new ? StateEvent::kNotBegunNew : StateEvent::kNotBegunBound);
       return fail(error);
     }
   }

@@ -101,7 +101,7 @@ void Socket::finish_all(OperationList& list, int failure) {
 
 void Socket::connected(int failure) {
   if (state != State::kConnecting) return;
-  state = failure == 0 ? State::kConnected : State::kFailed;
+  on(failure == 0 ? StateEvent::kConnected : StateEvent::kFailed);
   error = failure;
   if (failure != 0) {
     finish_all(sends, failure);
@@ -113,9 +113,8 @@ void Socket::connected(int failure) {
 }
 
 void Socket::failed(int failure) {
-  if (state == State::kClosed || state == State::kFailed) return;
   if (state == State::kConnecting) return connected(failure);
-  state = State::kFailed;
+  if (!on(StateEvent::kFailed)) return;
   error = failure;
   finish_all(sends, failure);
   finish_all(one_sided, failure);
@@ -132,8 +131,7 @@ void Socket::shut_down(int failure) {
 }
 
 void Socket::closed(int failure) {
-  if (state == State::kClosed) return;
-  state = State::kClosed;
+  if (!on(StateEvent::kClosed)) return;
   finish_all(sends, ECANCELED);
   finish_all(one_sided, ECANCELED);
   finish_all(receives, ECANCELED);

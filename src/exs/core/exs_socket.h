@@ -17,6 +17,7 @@
 
 #include "exs/core/exs_address.h"
 #include "exs/core/exs_messages.h"
+#include "exs/core/exs_states.h"
 #include "exs/core/operation.h"
 #include "os/lock.h"
 
@@ -74,16 +75,6 @@ class Provider {
   [[nodiscard]] virtual bool is_rdma() const = 0;
 };
 
-enum class State : std::uint8_t {
-  kNew,
-  kBound,
-  kListening,
-  kConnecting,
-  kConnected,
-  kFailed,  // broken: see error
-  kClosed,
-};
-
 // Options that can be set before a socket connects or listens.
 struct Settings {
   std::uint32_t immediate_bytes = 4096;
@@ -117,8 +108,8 @@ class Socket : public std::enable_shared_from_this<Socket> {
   const Kind kind;
   os::Mutex mutex;
 
-  State state = State::kNew;
-  int error = 0;  // why it failed
+  State state = State::kNew;  // on() writes it, nobody else
+  int error = 0;              // why it failed
   bool nonblocking = false;
   bool foreign = false;     // a plain socket of the application's
   std::uint64_t inode = 0;  // foreign: to tell when the number has been given to another file
@@ -150,6 +141,8 @@ class Socket : public std::enable_shared_from_this<Socket> {
   std::deque<Arrival> arrivals;
   int backlog = 0;
 
+  // Follows the table of exs_states.h. False: that is not for this state, and nothing changes.
+  bool on(StateEvent event) { return follow(state_arrows(), state, event); }
   // A fresh operation at the end of `list`.
   Operation& add(OperationList& list);
   // Its event, and the operation is gone. `it` is in `list`.

@@ -254,7 +254,7 @@ void RdmaSocket::established() {
   peer_ = Address(&id_->route.addr.dst_addr);
   if (passive_) {
     announce_ = true;
-    s_.state = State::kConnected;
+    s_.on(StateEvent::kConnected);
     return flush();
   }
   heard_ = true;
@@ -287,7 +287,7 @@ void RdmaSocket::on_request(const std::shared_ptr<Socket>& listener, const CmEve
   auto socket = std::make_shared<Socket>(fd, listener->domain, listener->kind);
   const os::MutexLock lock(socket->mutex);
   socket->settings = settings;
-  socket->state = State::kConnecting;
+  socket->on(StateEvent::kRequested);
   auto owned = std::make_unique<RdmaSocket>(*socket);
   RdmaSocket& rdma = *owned;
   socket->provider = std::move(owned);

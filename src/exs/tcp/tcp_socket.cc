@@ -127,7 +127,7 @@ void TcpSocket::accepts_posted() {
     ::getsockname(fd, arrival.local.get(), &arrival.local.length);
     auto socket = std::make_shared<Socket>(fd, s_.domain, s_.kind);
     socket->settings = s_.settings;
-    socket->state = State::kConnected;
+    socket->on(StateEvent::kTakenOrAccepted);
     auto tcp = std::make_unique<TcpSocket>(*socket);
     TcpSocket& watched = *tcp;
     socket->provider = std::move(tcp);  // first: an event may come at once

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <span>
 
-namespace weft::proto {
+namespace weft {
 
 template <class State, class Event>
 struct Arrow {
@@ -28,4 +28,4 @@ template <class State, class Event>
   return true;
 }
 
-}  // namespace weft::proto
+}  // namespace weft
