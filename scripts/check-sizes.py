@@ -54,7 +54,6 @@ FILES = {
 FUNCTIONS = {
     "src/files/protocol/data_protocol.cc get_fields": 69,
     "src/files/protocol/data_protocol.cc put_fields": 66,
-    "src/proto/stream_tx_work.cc StreamTx::start_wqe": 64,
     "src/sockets/socket_channel.cc Channel::try_transmit": 77,
     "tests/exs/c_program.c main": 61,
     "tests/exs/hostile_test.cc lies": 96,

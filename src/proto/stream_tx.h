@@ -169,7 +169,9 @@ class StreamTx {
   [[nodiscard]] bool waits_for_acks(const SendWqe& wqe) const;
   [[nodiscard]] bool start_work();
   [[nodiscard]] bool run_local(SendWqe& wqe);
+  [[nodiscard]] bool has_place_for_response(SendWqe& wqe);
   [[nodiscard]] bool start_wqe(SendWqe& wqe);
+  void start_send(const SendWqe& wqe);
   [[nodiscard]] bool put_off_failure();
   [[nodiscard]] bool sink_valid(const SendWqe& wqe) const;
   void start_read(SendWqe& wqe);

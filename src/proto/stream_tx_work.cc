@@ -101,9 +101,11 @@ bool StreamTx::sink_valid(const SendWqe& wqe) const {
   return true;
 }
 
-bool StreamTx::start_wqe(SendWqe& wqe) {
+// Whether there is a place for the response: in the request's memory, and among the outstanding
+// ones. False: the request has failed, or waits for Acks before it does.
+bool StreamTx::has_place_for_response(SendWqe& wqe) {
   Stream& s = stream();
-  if (wqe.awaits_response() && !sink_valid(wqe)) {
+  if (!sink_valid(wqe)) {
     if (profile::kWired) {
       out_ = {};
       if (put_off_failure()) return false;
@@ -111,10 +113,16 @@ bool StreamTx::start_wqe(SendWqe& wqe) {
     s.fail_work(wqe, WcStatus::kLocalProtection, Violation::kSendProtection);
     return false;
   }
-  if (wqe.awaits_response() && !s.reads_.allocate()) {
+  if (!s.reads_.allocate()) {
     s.fail_work(wqe, WcStatus::kLocalQpOperation, Violation::kLocalFault);
     return false;
   }
+  return true;
+}
+
+bool StreamTx::start_wqe(SendWqe& wqe) {
+  Stream& s = stream();
+  if (wqe.awaits_response() && !has_place_for_response(wqe)) return false;
   out_ = {};
   out_.from = Outbound::From::kSendQueue;
   out_.remaining = wqe.length;
@@ -124,7 +132,6 @@ bool StreamTx::start_wqe(SendWqe& wqe) {
     out_.cursor = {wqe.sges(), wqe.sge_count, 0};
     out_.cursor.advance(0);  // over empty SGEs
   }
-  const bool solicited = wqe.has_flag(SendFlags::kSolicited);
   if (wqe.op == SendOp::kWriteImm) {
     out_.bits = s.is_wired() ? kImmediateBit : std::uint8_t{0};
   } else {
@@ -132,14 +139,7 @@ bool StreamTx::start_wqe(SendWqe& wqe) {
   }
   switch (wqe.op) {
     case SendOp::kSend:
-      out_.op = solicited ? Opcode::kSendSolicited : Opcode::kSend;
-      out_.msn = take_msn(kQueueSend);
-      break;
-    case SendOp::kSendInvalidate:
-      out_.op = solicited ? Opcode::kSendSolicitedInvalidate : Opcode::kSendInvalidate;
-      out_.stag = wqe.remote_stag;
-      out_.msn = take_msn(kQueueSend);
-      break;
+    case SendOp::kSendInvalidate: start_send(wqe); break;
     case SendOp::kWrite:
     case SendOp::kWriteImm:
       out_.op = Opcode::kWrite;
@@ -150,20 +150,25 @@ bool StreamTx::start_wqe(SendWqe& wqe) {
     case SendOp::kRead: start_read(wqe); break;
     case SendOp::kFetchAdd:
     case SendOp::kCmpSwap: start_atomic(wqe); break;
-    case SendOp::kImmediate:
-      if (!s.is_wired()) {
-        start_immediate(wqe);
-        break;
-      }
-      out_.op = solicited ? Opcode::kSendSolicited : Opcode::kSend;
-      out_.stag = Stag{static_cast<std::uint32_t>(wqe.imm_data >> 32U)};
-      out_.bits |= kImmediateBit;
-      out_.msn = take_msn(kQueueSend);
-      break;
+    case SendOp::kImmediate: s.is_wired() ? start_send(wqe) : start_immediate(wqe); break;
     case SendOp::kLocalInvalidate:
     case SendOp::kBindWindow: assert(false); break;
   }
   return true;
+}
+
+// Between wired queue pairs immediate data goes with a Send, in the place of its STag.
+void StreamTx::start_send(const SendWqe& wqe) {
+  const bool solicited = wqe.has_flag(SendFlags::kSolicited);
+  out_.op = solicited ? Opcode::kSendSolicited : Opcode::kSend;
+  if (wqe.op == SendOp::kSendInvalidate) {
+    out_.op = solicited ? Opcode::kSendSolicitedInvalidate : Opcode::kSendInvalidate;
+    out_.stag = wqe.remote_stag;
+  } else if (wqe.op == SendOp::kImmediate) {
+    out_.stag = Stag{static_cast<std::uint32_t>(wqe.imm_data >> 32U)};
+    out_.bits |= kImmediateBit;
+  }
+  out_.msn = take_msn(kQueueSend);
 }
 
 // One Read Request whatever the number of SGEs. The sink STag is ours to interpret (RFC 5040 5.2:
