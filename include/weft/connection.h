@@ -63,6 +63,10 @@ struct ConnectionEvent {
 };
 [[nodiscard]] std::string_view describe(ConnectionEvent::Type type);
 
+namespace verbs {
+class EventChannelImpl;
+}
+
 // A queue of connection events with a pollable descriptor. Any thread. Not bounded by the peer: a
 // listener accepts no more while as many requests as its backlog wait here. A request that the
 // program has not taken counts even if its peer has gone.
@@ -78,6 +82,8 @@ class EventChannel {
   // engine. The adapter says with Connection::request_taken() that the program has a request.
   // May throw std::bad_alloc, with nothing changed, `event` included.
   virtual void post(ConnectionEvent&& event) = 0;
+  // The library's own channel, whose events it moves and drops. Null: an adapter's.
+  [[nodiscard]] virtual verbs::EventChannelImpl* own() noexcept { return nullptr; }
   [[nodiscard]] static Result<std::shared_ptr<EventChannel>> create();
 };
 

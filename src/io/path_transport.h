@@ -47,6 +47,7 @@ class PathTransport final : public Transport {
   [[nodiscard]] Way sends_by() const noexcept { return tx_; }
   [[nodiscard]] Way receives_by() const noexcept { return rx_; }
 
+  [[nodiscard]] PathTransport* movable() noexcept override { return this; }
   [[nodiscard]] std::ptrdiff_t send(std::span<const Slice> slices) override;
   [[nodiscard]] std::ptrdiff_t receive(std::span<const Slice> slices) override;
   [[nodiscard]] int fd() const noexcept override { return tcp_.fd(); }

@@ -30,6 +30,8 @@ struct PeerLiveness {
   Duration silent{0};  // since anything came from the peer's host, an answer to a probe too
 };
 
+class PathTransport;
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -89,6 +91,8 @@ class Transport {
   [[nodiscard]] virtual PeerLiveness liveness() const = 0;
   // Octets taken and not yet acknowledged by the peer's host. Cheaper than liveness().
   [[nodiscard]] virtual std::uint64_t unacknowledged() const = 0;
+  // The transport itself, if it can move from TCP to a ring and back. Null: it stays what it is.
+  [[nodiscard]] virtual PathTransport* movable() noexcept { return nullptr; }
   // "tcp" or "ring".
   [[nodiscard]] virtual const char* path() const noexcept = 0;
 };

@@ -60,8 +60,8 @@ Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<trac
   path_.reset();
   path_name_.store("tcp", std::memory_order_relaxed);
   cheap_.store(false, std::memory_order_relaxed);
-  if (auto* both = dynamic_cast<io::PathTransport*>(transport_.get()); both != nullptr) {
-    path_.emplace(*both, *stream_, params, host_.rings(), settings_.ring_idle);
+  if (io::PathTransport* const movable = transport_->movable(); movable != nullptr) {
+    path_.emplace(*movable, *stream_, params, host_.rings(), settings_.ring_idle);
   }
   stream_->allow_remote(remote_access);
   live_.store(true, std::memory_order_release);

@@ -107,7 +107,7 @@ Turn Lane::receive(bool until_end) {
       calls_.rx.add(1);
       const auto bytes = static_cast<std::size_t>(n);
       if (trace_ != nullptr) {
-        if (path_) note_way(*trace_, static_cast<io::PathTransport&>(*transport_));
+        if (path_) note_way(*trace_, path_->transport());
         trace_->rx({plan.slices, plan.count}, bytes);
       }
       stream_->arrived(bytes);
@@ -179,7 +179,7 @@ bool Lane::send_batch(proto::TxBatch& batch) {
     calls_.tx.add(1);
     const auto bytes = static_cast<std::size_t>(n);
     if (trace_ != nullptr) {
-      if (path_) note_way(*trace_, static_cast<io::PathTransport&>(*transport_));
+      if (path_) note_way(*trace_, path_->transport());
       trace_->tx(slices, bytes);
     }
     stream_->sent(bytes);

@@ -64,6 +64,7 @@ class PathChange {
   [[nodiscard]] Instant deadline() const noexcept { return deadline_; }
   void on_time(Instant now);
 
+  [[nodiscard]] const io::PathTransport& transport() const noexcept { return transport_; }
   // A path=ring that has become impossible: the stream has to end.
   [[nodiscard]] bool failed() const noexcept { return failed_; }
   // The transport has got a bell, or lost it, since this was asked last.

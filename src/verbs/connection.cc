@@ -234,8 +234,8 @@ void ConnectionImpl::set_channel(std::shared_ptr<EventChannel> channel) {
   if (!device_->usable() || channel == nullptr) return;
   Lock lock(*this);
   const std::shared_ptr<EventChannel> old = channel_.lock();
-  auto* from = dynamic_cast<EventChannelImpl*>(old.get());
-  auto* to = dynamic_cast<EventChannelImpl*>(channel.get());
+  EventChannelImpl* const from = EventChannelImpl::of(old);
+  EventChannelImpl* const to = EventChannelImpl::of(channel);
   if (from != nullptr && to != nullptr) from->move_events(this, *to);
   channel_ = channel;
   lock.dispose(old);

@@ -94,7 +94,7 @@ void ConnectionImpl::tell_request(Lock& lock, const std::shared_ptr<ListenerImpl
   if (!listener->is_closed()) return;
   const std::shared_ptr<EventChannel> channel = channel_.lock();
   lock.dispose(channel);
-  if (auto* ours = dynamic_cast<EventChannelImpl*>(channel.get())) ours->drop_request(this);
+  if (EventChannelImpl* const queue = EventChannelImpl::of(channel)) queue->drop_request(this);
 }
 
 // Without an event: the application does not know of it yet, or learns it when it answers. A

@@ -71,9 +71,10 @@ ConnectionImpl::Reservation::~Reservation() {
 
 ConnectionImpl::Reservation ConnectionImpl::Reservation::of(const std::shared_ptr<QueuePair>& qp,
                                                             ConnectionImpl& by) {
-  auto* impl = dynamic_cast<QueuePairImpl*>(qp.get());
-  if (impl == nullptr || !impl->reserve_for(by)) return {};
-  return Reservation(impl->shared_from_this());
+  if (qp == nullptr || qp->type() == QpType::kUd) return {};  // no connection for datagrams
+  QueuePairImpl& impl = QueuePairImpl::of(*qp);
+  if (!impl.reserve_for(by)) return {};
+  return Reservation(impl.shared_from_this());
 }
 
 // Whoever waits for this connection is told, if there is memory for that; the peer is in any case.

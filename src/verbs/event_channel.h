@@ -21,6 +21,11 @@ class EventChannelImpl final : public EventChannel {
   [[nodiscard]] Result<ConnectionEvent> next(
       std::optional<std::chrono::nanoseconds> timeout) override;
   void post(ConnectionEvent&& event) override;
+  [[nodiscard]] EventChannelImpl* own() noexcept override { return this; }
+  // The own() of a channel that may be null.
+  [[nodiscard]] static EventChannelImpl* of(const std::shared_ptr<EventChannel>& channel) noexcept {
+    return channel != nullptr ? channel->own() : nullptr;
+  }
 
   // Moves the events about `connection`, or the requests of `listener`, to another channel, in
   // order. REQUIRES: nothing about the object is posted meanwhile.

@@ -271,7 +271,7 @@ void ListenerImpl::close() {
   }
   if (service != nullptr) service->close(device_->engine());
   for (const auto& one : half_open) one.who->drop("the listener was closed");
-  if (auto* ours = dynamic_cast<EventChannelImpl*>(channel.get())) ours->drop_requests(this);
+  if (EventChannelImpl* const queue = EventChannelImpl::of(channel)) queue->drop_requests(this);
 }
 
 void ListenerImpl::set_channel(std::shared_ptr<EventChannel> channel) {
@@ -282,8 +282,8 @@ void ListenerImpl::set_channel(std::shared_ptr<EventChannel> channel) {
     old = channel_.lock();
     channel_ = channel;
   }
-  auto* from = dynamic_cast<EventChannelImpl*>(old.get());
-  auto* to = dynamic_cast<EventChannelImpl*>(channel.get());
+  EventChannelImpl* const from = EventChannelImpl::of(old);
+  EventChannelImpl* const to = EventChannelImpl::of(channel);
   if (from != nullptr && to != nullptr) from->move_requests(this, *to);
 }
 
