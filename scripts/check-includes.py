@@ -82,12 +82,8 @@ FOR_PROGRAMS = {room.name for room in ROOMS if room.name.startswith("files/")}
 # to be changed here: a circle that is new or larger is refused.
 CIRCLES = [
     {"exs/core/exs_engine", "exs/core/exs_socket"},
-    {"ibverbs/drivers", "ibverbs/real"},
-    {"io/engine", "io/engine_core"},
     {"progress/shard_owner", "progress/lane", "progress/shard"},
     {"proto/stream", "proto/stream_loss", "proto/stream_rx", "proto/stream_tx"},
-    {"rdmacm/cm", "rdmacm/sink"},
-    {"readsend/disk", "readsend/disk_threads", "readsend/disk_uring"},
     # A socket's kind is decided when it is touched, and what it is then has to be told to others.
     {"sockets/preload/preload_direct", "sockets/preload/preload_epoll",
      "sockets/preload/preload_relay", "sockets/preload/preload_setup"},

@@ -8,7 +8,4 @@ namespace weft::ibverbs {
 // The function of that name, or null when it is the real library's.
 [[nodiscard]] void* private_function(std::string_view name);
 
-// Hands the drivers that registered so far to the real library, which was just loaded.
-void replay_driver_registrations();
-
 }  // namespace weft::ibverbs

@@ -4,7 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "ibverbs/drivers.h"
+#include "ibverbs/driver_registrations.h"
 
 namespace weft::ibverbs {
 

@@ -86,7 +86,7 @@ bool RealLibrary::load() {
     if (!tried_.load(std::memory_order_relaxed)) {
       handle_.store(open_first(), std::memory_order_release);
       tried_.store(true, std::memory_order_release);
-      if (on_load_ != nullptr && handle_.load() != nullptr) on_load_();
+      if (on_load_ != nullptr && handle_.load() != nullptr) on_load_(*this);
     }
   }
   return handle_.load(std::memory_order_acquire) != nullptr;

@@ -11,9 +11,10 @@ namespace weft::ibverbs {
 // One library of rdma-core: "libibverbs.so.1" or "librdmacm.so.1". Thread-safe.
 class RealLibrary {
  public:
-  // `built_against`: where to look first, may be empty. `on_load` runs once, after a success. The
-  // strings must outlive the object.
-  constexpr RealLibrary(const char* soname, const char* built_against, void (*on_load)())
+  // `built_against`: where to look first, may be empty. `on_load` runs once, after a success,
+  // with the library. The strings must outlive the object.
+  using OnLoad = void (*)(const RealLibrary& library);
+  constexpr RealLibrary(const char* soname, const char* built_against, OnLoad on_load)
       : soname_(soname), built_against_(built_against), on_load_(on_load) {}
 
   // Loads it if that was not tried yet. False when there is none.
@@ -28,7 +29,7 @@ class RealLibrary {
 
   const char* soname_;
   const char* built_against_;
-  void (*on_load_)();
+  OnLoad on_load_;
   std::atomic<void*> handle_{nullptr};
   std::atomic<bool> tried_{false};
   char path_[512] = "";

@@ -20,31 +20,12 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "io/handler.h"
 #include "os/clock.h"
 #include "os/close_in_child.h"
 #include "os/guarded.h"
 
 namespace weft::io {
-
-// Names one scheduled call of on_timer(). 0 is never given.
-using TimerId = std::uint64_t;
-
-// The interface that the engine calls. The engine holds a weak reference, and a share while a
-// callback runs: a handler that has gone is not called, whatever is still registered. The last
-// share may end on the engine's thread.
-class Handler {
- public:
-  virtual ~Handler() = default;
-  virtual void on_io(std::uint32_t events) { static_cast<void>(events); }  // EPOLLIN...
-  virtual void on_timer(TimerId id) { static_cast<void>(id); }
-};
-
-// A reference to `part`, which `owner` keeps alive.
-template <class Owner>
-[[nodiscard]] std::weak_ptr<Handler> handler_within(const std::weak_ptr<Owner>& owner,
-                                                    Handler* part) {
-  return std::shared_ptr<Handler>(owner.lock(), part);
-}
 
 class EngineCore;
 

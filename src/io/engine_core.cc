@@ -11,8 +11,10 @@
 #include <system_error>
 #include <utility>
 
+#include "os/clock.h"
 #include "os/epoll.h"
 #include "os/event_fd.h"
+#include "os/guarded.h"
 #include "os/signals_blocked.h"
 
 namespace weft::io {

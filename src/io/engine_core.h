@@ -1,14 +1,19 @@
 // The state of an engine and the loop of its thread. Internal to engine.cc and engine_core.cc.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
-#include "io/engine.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "io/handler.h"
 #include "os/fd.h"
+#include "os/fork.h"
 #include "os/lock.h"
 
 namespace weft::io {

@@ -4,7 +4,6 @@
 #include <cerrno>
 
 #include "os/lock.h"
-#include "rdmacm/sink.h"
 
 namespace weft::rdmacm {
 namespace {
@@ -12,10 +11,7 @@ namespace {
 State* current = new State;  // never destroyed: the engine's threads outlive static objects
 
 // The parent's ids and connections are not the child's to touch, and its mutex may be held.
-void forget_parent() {
-  current = new State;
-  forget_sink();
-}
+void forget_parent() { current = new State; }
 
 }  // namespace
 

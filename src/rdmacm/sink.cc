@@ -9,6 +9,9 @@ namespace {
 
 std::shared_ptr<Sink>* the_sink = new std::shared_ptr<Sink>(std::make_shared<Sink>());
 
+// In a child after fork: the parent's engine may be delivering to the old one.
+void forget_sink() { the_sink = new std::shared_ptr<Sink>(std::make_shared<Sink>()); }
+
 // The id that the event belongs to, or null when it was destroyed.
 Id* owner_of(const ConnectionEvent& event) WEFT_REQUIRES(state().mutex) {
   if (event.type == ConnectionEvent::Type::kConnectRequest) {
@@ -48,9 +51,14 @@ void note_orphan(ConnectionEvent&& event) WEFT_REQUIRES(state().mutex) {
 
 }  // namespace
 
-std::shared_ptr<EventChannel> sink() { return *the_sink; }
-
-void forget_sink() { the_sink = new std::shared_ptr<Sink>(std::make_shared<Sink>()); }
+std::shared_ptr<EventChannel> sink() {
+  static const bool watching = [] {
+    weft_ibv_on_fork_child(forget_sink);
+    return true;
+  }();
+  static_cast<void>(watching);
+  return *the_sink;
+}
 
 Result<ConnectionEvent> Sink::next(std::optional<std::chrono::nanoseconds>) {
   return fail(Error::kUnsupported);

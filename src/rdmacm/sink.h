@@ -14,7 +14,4 @@ class Sink final : public EventChannel {
   void post(ConnectionEvent&& event) override;
 };
 
-// In a child after fork.
-void forget_sink();
-
 }  // namespace weft::rdmacm

@@ -3,18 +3,8 @@
 #include <cerrno>
 
 #include "os/event_fd.h"
-#include "readsend/disk_threads.h"
-#include "readsend/disk_uring.h"
 
 namespace weft::readsend {
-
-tl::expected<std::unique_ptr<Disk>, int> Disk::create(unsigned depth, Engine engine) {
-  if (engine != Engine::kThreads) {
-    auto uring = UringDisk::create(depth);
-    if (uring || engine == Engine::kUring) return uring;
-  }
-  return ThreadDisk::create(depth);
-}
 
 Disk::~Disk() = default;
 
