@@ -126,7 +126,7 @@ int ibv_init_ah_from_wc(ibv_context* context, uint8_t port_num, ibv_wc* wc, ibv_
 int ibv_destroy_ah(ibv_ah* handle) {
   const auto ah = registry::find<Ah>(handle);
   if (!ah) return forward_int(WEFT_REAL(ibv_destroy_ah), handle);
-  if (!registry::bury(handle, ah)) return fail_number(EINVAL);
+  if (!registry::quarantine(handle, ah)) return fail_number(EINVAL);
   handles.fetch_sub(1);
   ah->pd.reset();
   return 0;

@@ -149,7 +149,7 @@ void ibv_ack_async_event(ibv_async_event* event) {
   if (event == nullptr) return;
   const void* element = element_of(*event);
   if (acknowledge<Qp>(element) || acknowledge<Cq>(element) || acknowledge<Srq>(element)) return;
-  if (auto* real = unless_buried(element, WEFT_REAL(ibv_ack_async_event))) real(event);
+  if (auto* real = unless_quarantined(element, WEFT_REAL(ibv_ack_async_event))) real(event);
 }
 
 }  // extern "C"

@@ -30,7 +30,7 @@ int ibv_destroy_comp_channel(ibv_comp_channel* handle) {
   const auto channel = registry::find<Channel>(handle);
   if (!channel) return forward_int(WEFT_REAL(ibv_destroy_comp_channel), handle);
   if (const int error = channel->users.close(); error != 0) return fail_number(error);
-  if (!registry::bury(handle, channel)) return fail_number(EINVAL);
+  if (!registry::quarantine(handle, channel)) return fail_number(EINVAL);
   channel->engine.reset();
   return 0;
 }
@@ -68,7 +68,7 @@ void ibv_ack_cq_events(ibv_cq* handle, unsigned count) {
     pthread_mutex_unlock(&handle->mutex);
     return cq->engine->ack_events(count);
   }
-  if (auto* real = unless_buried(handle, WEFT_REAL(ibv_ack_cq_events))) real(handle, count);
+  if (auto* real = unless_quarantined(handle, WEFT_REAL(ibv_ack_cq_events))) real(handle, count);
 }
 
 }  // extern "C"

@@ -106,7 +106,7 @@ Result<Context*> open_new_context() {
   pthread_mutex_init(&pub.mutex, nullptr);
   pub.abi_compat = __VERBS_ABI_IS_EXTENDED;
   Context* raw = context.get();
-  registry::add(raw->handle(), Kind::kContext, std::move(context), raw->pins);
+  registry::add(raw->handle(), std::move(context));
   return raw;
 }
 

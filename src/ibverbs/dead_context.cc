@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "ibverbs/errors.h"
+#include "ibverbs/wr_builder.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -24,6 +25,8 @@ int dead_post_srq_recv(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 ibv_mw* dead_alloc_mw(ibv_pd*, ibv_mw_type) { return fail_null(EINVAL); }
 int dead_bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) { return fail_number(EINVAL); }
 int dead_dealloc_mw(ibv_mw*) { return fail_number(EINVAL); }
+int dead_start_poll(ibv_cq_ex*, ibv_poll_cq_attr*) { return EINVAL; }
+int dead_next_poll(ibv_cq_ex*) { return EINVAL; }
 
 struct DeadContext {
   ibv_device device{};
@@ -54,5 +57,24 @@ ibv_context* dead_context() {
   static auto* dead = new DeadContext;
   return &dead->verbs.context;
 }
+
+void disable(Context& context) { context.verbs.context.ops = dead_context()->ops; }
+void disable(Pd& pd) { pd.pub.context = dead_context(); }
+void disable(ThreadDomain& domain) { domain.pub.context = dead_context(); }
+void disable(Mr& mr) { mr.pub.context = dead_context(); }
+void disable(Mw& mw) { mw.pub.context = dead_context(); }
+void disable(Channel& channel) { channel.pub.context = dead_context(); }
+void disable(Cq& cq) {
+  cq.pub.context = dead_context();
+  cq.pub.start_poll = dead_start_poll;
+  cq.pub.next_poll = dead_next_poll;
+}
+void disable(Qp& qp) {
+  qp.pub.qp_base.context = dead_context();
+  if (qp.send_ops != 0) refuse_batches(qp);
+}
+void disable(Ah& ah) { ah.pub.context = dead_context(); }
+void disable(Dm& dm) { dm.pub.context = dead_context(); }
+void disable(Srq& srq) { srq.pub.context = dead_context(); }
 
 }  // namespace weft::ibverbs

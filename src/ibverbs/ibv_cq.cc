@@ -120,7 +120,7 @@ int ibv_destroy_cq(ibv_cq* handle) {
   if (const int error = cq->users.close(); error != 0) return fail_number(error);
   cq->engine->wait_for_acks();
   settle_async(*cq->context, cq->async);
-  if (!registry::bury(handle, cq)) return fail_number(EINVAL);
+  if (!registry::quarantine(handle, cq)) return fail_number(EINVAL);
   cq->engine.reset();
   if (cq->channel) __atomic_sub_fetch(&cq->channel->pub.refcnt, 1, __ATOMIC_ACQ_REL);
   cq->channel.reset();

@@ -106,7 +106,7 @@ ibv_context* ibv_open_device(ibv_device* device) {
 int ibv_close_device(ibv_context* handle) {
   const auto context = registry::find<Context>(handle);
   if (!context) return forward_minus(WEFT_REAL(ibv_close_device), handle);
-  if (!registry::bury(handle, context)) return fail_minus(EINVAL);
+  if (!registry::quarantine(handle, context)) return fail_minus(EINVAL);
   {
     const weft::os::MutexLock lock(context->async_mutex);
     context->async_queue.reset();

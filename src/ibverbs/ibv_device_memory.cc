@@ -130,7 +130,7 @@ int free_dm(ibv_dm* handle) {
   const auto memory = memory_of(*dm);
   if (memory == nullptr) return fail_number(EINVAL);
   if (const Status freed = memory->free(dm->handle); !freed) return fail_number(errno_of(freed));
-  return fail_number(registry::bury(handle, dm) ? 0 : EINVAL);
+  return fail_number(registry::quarantine(handle, dm) ? 0 : EINVAL);
 }
 
 ibv_mr* reg_dm_mr(ibv_pd* pd_handle, ibv_dm* dm_handle, std::uint64_t offset, std::size_t length,

@@ -32,7 +32,7 @@ Word the_errno(int error) { return error; }
 
 Function* real_for(Word handle, const char* name) {
   const auto* object = reinterpret_cast<const void*>(handle);
-  const bool foreign = !registry::is_live(object) && !registry::is_buried(object);
+  const bool foreign = !registry::is_live(object) && !registry::is_quarantined(object);
   return foreign ? reinterpret_cast<Function*>(real_ibverbs().symbol(name)) : nullptr;
 }
 

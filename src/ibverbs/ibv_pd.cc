@@ -25,7 +25,7 @@ int dealloc_td(ibv_td* handle) {
   const auto domain = registry::find<ThreadDomain>(handle);
   if (!domain) return fail_number(EINVAL);
   if (const int error = domain->users.close(); error != 0) return fail_number(error);
-  return fail_number(registry::bury(handle, domain) ? 0 : EINVAL);
+  return fail_number(registry::quarantine(handle, domain) ? 0 : EINVAL);
 }
 
 ibv_pd* alloc_parent_domain(ibv_context* handle, ibv_parent_domain_init_attr* attr) {
@@ -71,7 +71,7 @@ int ibv_dealloc_pd(ibv_pd* handle) {
   const auto pd = registry::find<Pd>(handle);
   if (!pd) return forward_int(WEFT_REAL(ibv_dealloc_pd), handle);
   if (const int error = pd->users.close(); error != 0) return fail_number(error);
-  if (!registry::bury(handle, pd)) return fail_number(EINVAL);
+  if (!registry::quarantine(handle, pd)) return fail_number(EINVAL);
   pd->parent.reset();
   pd->thread.reset();
   pd->engine.reset();

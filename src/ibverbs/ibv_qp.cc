@@ -13,6 +13,7 @@
 #include "ibverbs/identity.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
+#include "ibverbs/wr_builder.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -191,7 +192,7 @@ ibv_qp* ibv_create_qp(ibv_pd* handle, ibv_qp_init_attr* attr) {
 
 ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* handle) {
   if (const auto qp = registry::find<Qp>(handle)) return qp->send_ops != 0 ? &qp->pub : nullptr;
-  auto* real = unless_buried(handle, WEFT_REAL(ibv_qp_to_qp_ex));
+  auto* real = unless_quarantined(handle, WEFT_REAL(ibv_qp_to_qp_ex));
   return real != nullptr ? real(handle) : nullptr;
 }
 
@@ -199,7 +200,7 @@ int ibv_destroy_qp(ibv_qp* handle) {
   const auto qp = registry::find<Qp>(handle);
   if (!qp) return forward_int(WEFT_REAL(ibv_destroy_qp), handle);
   settle_async(*qp->context, qp->async);
-  if (!registry::bury(handle, qp)) return fail_number(EINVAL);
+  if (!registry::quarantine(handle, qp)) return fail_number(EINVAL);
   end_connection(*qp);
   qp->engine.reset();
   qp->pd.reset();

@@ -33,7 +33,4 @@ ibv_qp* create_qp_ex(ibv_context* handle, ibv_qp_init_attr_ex* attr);
 // nothing for other QPs.
 void fill_wired(Qp& qp, ibv_qp_attr& out);
 
-// Sets the builder's operations. REQUIRES: qp.send_ops != 0.
-void set_builder_operations(Qp& qp);
-
 }  // namespace weft::ibverbs

@@ -143,7 +143,7 @@ int ibv_query_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* 
 // octets last, and the kernel's copies promise as little.
 int ibv_query_qp_data_in_order(ibv_qp* handle, ibv_wr_opcode op, std::uint32_t flags) {
   if (registry::find<Qp>(handle)) return 0;
-  auto* real = unless_buried(handle, WEFT_REAL(ibv_query_qp_data_in_order));
+  auto* real = unless_quarantined(handle, WEFT_REAL(ibv_query_qp_data_in_order));
   return real != nullptr ? real(handle, op, flags) : 0;
 }
 

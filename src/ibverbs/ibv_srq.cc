@@ -95,7 +95,7 @@ int ibv_destroy_srq(ibv_srq* handle) {
   if (!srq) return forward_int(WEFT_REAL(ibv_destroy_srq), handle);
   if (const int error = srq->users.close(); error != 0) return fail_number(error);
   settle_async(*srq->context, srq->async);
-  if (!registry::bury(handle, srq)) return fail_number(EINVAL);
+  if (!registry::quarantine(handle, srq)) return fail_number(EINVAL);
   srq->engine.reset();
   srq->pd.reset();
   return 0;

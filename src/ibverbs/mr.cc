@@ -117,7 +117,7 @@ int ibv_rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd, void* addr, std::size_t 
                  int access) {
   const auto mr = registry::find<Mr>(handle);
   if (!mr) {
-    auto* real = unless_buried(handle, WEFT_REAL(ibv_rereg_mr));
+    auto* real = unless_quarantined(handle, WEFT_REAL(ibv_rereg_mr));
     if (real != nullptr) return real(handle, flags, pd, addr, length, access);
     errno = EINVAL;
     return IBV_REREG_MR_ERR_INPUT;
@@ -136,7 +136,7 @@ int ibv_dereg_mr(ibv_mr* handle) {
     if (const weft::Status done = mr->engine->deregister(); !done)
       return fail_number(errno_of(done));
   }
-  if (!registry::bury(handle, mr)) return fail_number(EINVAL);
+  if (!registry::quarantine(handle, mr)) return fail_number(EINVAL);
   mr->engine.reset();
   mr->pd.reset();
   return 0;

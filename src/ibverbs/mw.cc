@@ -30,7 +30,7 @@ ibv_mw* alloc_mw(ibv_pd* handle, ibv_mw_type type) {
 
 int dealloc_mw(ibv_mw* handle) {
   const auto mw = registry::find<Mw>(handle);
-  if (!mw || !registry::bury(handle, mw)) return fail_number(EINVAL);
+  if (!mw || !registry::quarantine(handle, mw)) return fail_number(EINVAL);
   mw->engine.reset();
   mw->pd.reset();
   return 0;

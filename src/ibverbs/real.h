@@ -23,26 +23,26 @@ Function* real_function(const char* name) {
 
 // `real`, or null when `handle` was ours and is destroyed: the real library would look behind it.
 template <class Function>
-Function* unless_buried(const void* handle, Function* real) {
-  return real != nullptr && !registry::is_buried(handle) ? real : nullptr;
+Function* unless_quarantined(const void* handle, Function* real) {
+  return real != nullptr && !registry::is_quarantined(handle) ? real : nullptr;
 }
 
 // Calls the real function on a foreign object, its first argument. EINVAL where there is no real
 // library, hence no such object, and for what was ours and is destroyed.
 template <class Function, class Handle, class... Arguments>
 int forward_int(Function* real, Handle* handle, Arguments... arguments) {
-  real = unless_buried(handle, real);
+  real = unless_quarantined(handle, real);
   return real != nullptr ? real(handle, arguments...) : fail_number(EINVAL);
 }
 template <class Function, class Handle, class... Arguments>
 int forward_minus(Function* real, Handle* handle, Arguments... arguments) {
-  real = unless_buried(handle, real);
+  real = unless_quarantined(handle, real);
   return real != nullptr ? real(handle, arguments...) : fail_minus(EINVAL);
 }
 template <class Function, class Handle, class... Arguments>
 auto forward_null(Function* real, Handle* handle, Arguments... arguments)
     -> decltype(real(handle, arguments...)) {
-  real = unless_buried(handle, real);
+  real = unless_quarantined(handle, real);
   if (real != nullptr) return real(handle, arguments...);
   return fail_null(EINVAL);
 }

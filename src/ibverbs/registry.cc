@@ -5,29 +5,30 @@
 #include <unordered_map>
 #include <utility>
 
-#include "ibverbs/dead_context.h"
 #include "os/lock.h"
 
 namespace weft::ibverbs::registry {
 namespace {
 
 // How many destroyed objects stay readable, for programs that post to or poll what they destroyed.
-constexpr std::size_t kGraves = 512;
+constexpr std::size_t kQuarantined = 512;
 
 struct Entry {
   Kind kind{};
   std::shared_ptr<void> object;
   std::atomic<std::uint32_t>* pins = nullptr;
-  bool dying = false;  // it is being buried
+  Disable disable = nullptr;
+  bool dying = false;  // quarantine() waits for its pins
 };
 
 struct State {
   os::Mutex mutex;
   std::unordered_map<const void*, Entry> live WEFT_GUARDED_BY(mutex);
   std::unordered_map<std::uint32_t, const void*> qps WEFT_GUARDED_BY(mutex);
-  // A ring, its oldest at `next_grave`. So to bury needs no memory.
-  std::array<std::pair<const void*, std::shared_ptr<void>>, kGraves> graves WEFT_GUARDED_BY(mutex);
-  std::size_t next_grave WEFT_GUARDED_BY(mutex) = 0;
+  // A ring, its oldest at `next_place`. So to put something there needs no memory.
+  std::array<std::pair<const void*, std::shared_ptr<void>>, kQuarantined> quarantined
+      WEFT_GUARDED_BY(mutex);
+  std::size_t next_place WEFT_GUARDED_BY(mutex) = 0;
 };
 
 // Never destroyed: programs call from atexit handlers and from destructors of their own.
@@ -35,27 +36,6 @@ State* state = new State;
 
 std::uint32_t number_of(const Entry& qp) {
   return static_cast<Qp*>(qp.object.get())->pub.qp_base.qp_num;
-}
-
-void lead_to_dead_context(const Entry& entry) {
-  ibv_context* dead = dead_context();
-  switch (entry.kind) {
-    case Kind::kContext:
-      static_cast<Context*>(entry.object.get())->verbs.context.ops = dead->ops;
-      break;
-    case Kind::kPd: static_cast<Pd*>(entry.object.get())->pub.context = dead; break;
-    case Kind::kThreadDomain:
-      static_cast<ThreadDomain*>(entry.object.get())->pub.context = dead;
-      break;
-    case Kind::kMr: static_cast<Mr*>(entry.object.get())->pub.context = dead; break;
-    case Kind::kMw: static_cast<Mw*>(entry.object.get())->pub.context = dead; break;
-    case Kind::kChannel: static_cast<Channel*>(entry.object.get())->pub.context = dead; break;
-    case Kind::kCq: static_cast<Cq*>(entry.object.get())->pub.context = dead; break;
-    case Kind::kQp: static_cast<Qp*>(entry.object.get())->pub.qp_base.context = dead; break;
-    case Kind::kAh: static_cast<Ah*>(entry.object.get())->pub.context = dead; break;
-    case Kind::kDm: static_cast<Dm*>(entry.object.get())->pub.context = dead; break;
-    case Kind::kSrq: static_cast<Srq*>(entry.object.get())->pub.context = dead; break;
-  }
 }
 
 // Out of reach; false when somebody else was first.
@@ -83,10 +63,10 @@ std::shared_ptr<void> pinned(const Entry& entry) {
 }  // namespace
 
 void add(const void* handle, Kind kind, std::shared_ptr<void> object,
-         std::atomic<std::uint32_t>& pins) {
+         std::atomic<std::uint32_t>& pins, Disable disable) {
   static_cast<void>(dead_context());  // what its end needs is there from the beginning
   const os::MutexLock lock(state->mutex);
-  Entry entry{kind, std::move(object), &pins};
+  Entry entry{kind, std::move(object), &pins, disable};
   std::unordered_map<std::uint32_t, const void*> qp;
   if (kind == Kind::kQp) {
     qp.emplace(number_of(entry), handle);
@@ -116,7 +96,7 @@ bool is_live(const void* handle) {
   return find_live(handle) != state->live.end();
 }
 
-bool bury(const void* handle, const std::atomic<std::uint32_t>& pins) {
+bool quarantine(const void* handle, const std::atomic<std::uint32_t>& pins) {
   if (!take_out(handle, pins)) return false;
   for (std::uint32_t now = pins.load(std::memory_order_acquire); now != 1;
        now = pins.load(std::memory_order_acquire)) {
@@ -125,20 +105,21 @@ bool bury(const void* handle, const std::atomic<std::uint32_t>& pins) {
   std::shared_ptr<void> oldest;  // freed outside the lock
   const os::MutexLock lock(state->mutex);
   const auto at = state->live.find(handle);
-  lead_to_dead_context(at->second);
-  auto& grave = state->graves[std::exchange(state->next_grave, (state->next_grave + 1) % kGraves)];
-  oldest = std::exchange(grave.second, std::move(at->second.object));
-  grave.first = handle;
+  at->second.disable(at->second.object.get());
+  auto& place =
+      state->quarantined[std::exchange(state->next_place, (state->next_place + 1) % kQuarantined)];
+  oldest = std::exchange(place.second, std::move(at->second.object));
+  place.first = handle;
   state->live.erase(at);
   return true;
 }
 
-bool is_buried(const void* handle) {
+bool is_quarantined(const void* handle) {
   const os::MutexLock lock(state->mutex);
   const auto at = state->live.find(handle);
   if (at != state->live.end()) return at->second.dying;
-  return handle != nullptr && std::ranges::any_of(state->graves, [handle](const auto& grave) {
-           return grave.first == handle;
+  return handle != nullptr && std::ranges::any_of(state->quarantined, [handle](const auto& place) {
+           return place.first == handle;
          });
 }
 

@@ -1,10 +1,10 @@
 // Which handles are alive. Programs pass stale, foreign and invented pointers, and destroy a handle
 // in one thread while another uses it; so each control call pins its handle here before it touches
-// what is behind. The data path does not look anything up: see "graves" in registry.cc.
+// what is behind. The data path does not look anything up: see quarantine().
 //
-// A pin owns the object and keeps its destroy call from taking it apart: bury() waits until the
-// caller's own pin is the last. So a pin is held for a moment, never across a wait; a call that
-// sleeps copies what it sleeps on and lets the pin go first.
+// A pin owns the object and keeps its destroy call from taking it apart: quarantine() waits
+// until the caller's own pin is the last. So a pin is held for a moment, never across a wait; a
+// call that sleeps copies what it sleeps on and lets the pin go first.
 //
 // Any thread. The registry's mutex is a leaf: nothing else is locked while it is held.
 #pragma once
@@ -13,6 +13,7 @@
 #include <memory>
 #include <utility>
 
+#include "ibverbs/dead_context.h"
 #include "ibverbs/objects.h"
 
 namespace weft::ibverbs {
@@ -38,7 +39,7 @@ class Pin {
 
   void reset() {
     if (object_ == nullptr) return;
-    // The burier waits for 1, its own.
+    // quarantine() waits for 1, its caller's.
     if (object_->pins.fetch_sub(1, std::memory_order_acq_rel) == 2) object_->pins.notify_all();
     object_.reset();
   }
@@ -57,10 +58,19 @@ class Pin {
 
 namespace weft::ibverbs::registry {
 
-// Makes `handle` known. The object is owned by the registry until it is buried. `pins` is part of
+// From now on the object refuses what its program does with it: one of disable().
+using Disable = void (*)(void* object);
+
+// Makes `handle` known. The registry owns the object until it leaves quarantine. `pins` is part of
 // the object.
 void add(const void* handle, Kind kind, std::shared_ptr<void> object,
-         std::atomic<std::uint32_t>& pins);
+         std::atomic<std::uint32_t>& pins, Disable disable);
+template <class T>
+void add(const void* handle, std::shared_ptr<T> object) {
+  auto& pins = object->pins;
+  add(handle, T::kKind, std::move(object), pins,
+      [](void* one) { ibverbs::disable(*static_cast<T*>(one)); });
+}
 
 // The object behind `handle`, its pins one more; null when it is not alive or of another kind.
 [[nodiscard]] std::shared_ptr<void> pin(const void* handle, Kind kind);
@@ -74,12 +84,12 @@ void add(const void* handle, Kind kind, std::shared_ptr<void> object,
 // Takes `handle` out and waits until the caller's pin is the only one: from then on nobody else is
 // in the object, and nobody finds it. False when another thread did so: leave the object alone.
 //
-// The memory stays readable for a while, with its context pointer led to a context whose operations
-// all fail, so that a program that posts to or polls a destroyed object gets an error.
-[[nodiscard]] bool bury(const void* handle, const std::atomic<std::uint32_t>& pins);
+// The object is disabled then, and its memory stays readable for a while, until 512 others have
+// been destroyed: a program that posts to or polls a destroyed object gets EINVAL.
+[[nodiscard]] bool quarantine(const void* handle, const std::atomic<std::uint32_t>& pins);
 
 // Whether `handle` was taken out and its memory is still readable.
-[[nodiscard]] bool is_buried(const void* handle);
+[[nodiscard]] bool is_quarantined(const void* handle);
 
 // Calls `visit` for each live context. It must not call back into the registry.
 void each_context(const std::function<void(Context&)>& visit);
@@ -94,16 +104,15 @@ template <class T>
 }
 
 template <class T>
-[[nodiscard]] bool bury(const void* handle, const Pin<T>& mine) {
-  return bury(handle, mine->pins);
+[[nodiscard]] bool quarantine(const void* handle, const Pin<T>& mine) {
+  return quarantine(handle, mine->pins);
 }
 
 // Registers `object` and gives the handle that programs get.
 template <class T>
 auto adopt(std::unique_ptr<T> object) {
   auto* handle = handle_of(*object);
-  auto& pins = object->pins;
-  add(handle, T::kKind, std::shared_ptr<T>(std::move(object)), pins);
+  add(handle, std::shared_ptr<T>(std::move(object)));
   return handle;
 }
 

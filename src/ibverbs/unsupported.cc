@@ -59,7 +59,7 @@ ibv_pd* ibv_import_pd(ibv_context* context, uint32_t handle) {
 
 void ibv_unimport_pd(ibv_pd* pd) {
   if (is_weft_pd(pd)) return;
-  if (auto* real = unless_buried(pd, WEFT_REAL(ibv_unimport_pd))) real(pd);
+  if (auto* real = unless_quarantined(pd, WEFT_REAL(ibv_unimport_pd))) real(pd);
 }
 
 ibv_mr* ibv_import_mr(ibv_pd* pd, uint32_t handle) {
@@ -69,7 +69,7 @@ ibv_mr* ibv_import_mr(ibv_pd* pd, uint32_t handle) {
 
 void ibv_unimport_mr(ibv_mr* mr) {
   if (registry::find<Mr>(mr)) return;
-  if (auto* real = unless_buried(mr, WEFT_REAL(ibv_unimport_mr))) real(mr);
+  if (auto* real = unless_quarantined(mr, WEFT_REAL(ibv_unimport_mr))) real(mr);
 }
 
 ibv_dm* ibv_import_dm(ibv_context* context, uint32_t handle) {

@@ -1,7 +1,4 @@
-// The ibv_wr_ builder: wr_start, one or more requests, wr_complete.
-//
-// Requests are collected and posted by wr_complete, all or none: every mistake is found before the
-// first of them reaches the engine.
+#include "ibverbs/wr_builder.h"
 
 #include <endian.h>
 
@@ -9,7 +6,6 @@
 #include <cstring>
 
 #include "ibverbs/errors.h"
-#include "ibverbs/ibv_qp.h"
 #include "ibverbs/identity.h"
 #include "ibverbs/post.h"
 #include "ibverbs/windows.h"
@@ -206,6 +202,11 @@ int post(Qp& qp) {
   return 0;
 }
 
+int wr_refuse(ibv_qp_ex* handle) {
+  finish(qp_of(handle)->builder);
+  return fail_number(EINVAL);
+}
+
 int wr_complete(ibv_qp_ex* handle) {
   Qp& qp = *qp_of(handle);
   int error = check(qp);
@@ -215,6 +216,8 @@ int wr_complete(ibv_qp_ex* handle) {
 }
 
 }  // namespace
+
+void refuse_batches(Qp& qp) { qp.pub.wr_complete = wr_refuse; }
 
 void set_builder_operations(Qp& qp) {
   ibv_qp_ex& ops = qp.pub;

@@ -171,6 +171,38 @@ TEST_F(Handles, CallsOnAnIdThatIsGoneAreRefused) {
   EXPECT_EQ(rdma_destroy_id(id), -1);
 }
 
+// Programs reach these by pointers in the object, past its context.
+TEST_F(Handles, AnExtendedCqThatIsDestroyedRefusesToBePolled) {
+  ibv_cq_init_attr_ex init{};
+  init.cqe = 16;
+  ibv_cq_ex* cq = ibv_create_cq_ex(device_.get(), &init);
+  ASSERT_NE(cq, nullptr);
+  ASSERT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
+  ibv_poll_cq_attr none{};
+  EXPECT_EQ(ibv_start_poll(cq, &none), EINVAL);
+  EXPECT_EQ(ibv_next_poll(cq), EINVAL);
+}
+
+TEST_F(Handles, AQueuePairThatIsDestroyedRefusesABatch) {
+  ibv_qp_init_attr_ex attr{};
+  attr.send_cq = attr.recv_cq = cq_;
+  attr.qp_type = IBV_QPT_RC;
+  attr.cap = rc_attributes(cq_).cap;
+  attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  attr.pd = pd_;
+  attr.send_ops_flags = IBV_QP_EX_WITH_SEND;
+  ibv_qp* plain = ibv_create_qp_ex(device_.get(), &attr);
+  ASSERT_NE(plain, nullptr);
+  ibv_qp_ex* qp = ibv_qp_to_qp_ex(plain);
+  ASSERT_NE(qp, nullptr);
+  ASSERT_EQ(ibv_destroy_qp(plain), 0);
+  for (int round = 0; round < 2; ++round) {
+    ibv_wr_start(qp);
+    ibv_wr_send(qp);
+    EXPECT_EQ(ibv_wr_complete(qp), EINVAL);
+  }
+}
+
 TEST_F(Handles, DataOfAMessageIsNotSaidToBePlacedInOrder) {
   ibv_qp_init_attr attr = rc_attributes(cq_);
   ibv_qp* qp = ibv_create_qp(pd_, &attr);
