@@ -49,7 +49,6 @@ FILES = {
     "tests/unit/proto_startup_test.cc": 603,
     "tests/unit/verbs_listener_test.cc": 518,
     "tests/unit/verbs_wiring_test.cc": 558,
-    "tools/exs-perf/workload.cc": 530,
 }
 FUNCTIONS = {
     "src/files/protocol/data_protocol.cc get_fields": 69,

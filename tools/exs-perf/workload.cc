@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "exs-perf/side.h"
 #include "exs-perf/uring.h"
 #include "weft/common/message.h"
 
@@ -19,14 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr exs_qhandle_t kBlock = EXS_QHANDLE_INVALID;
-constexpr exs_mhandle_t kPlain = EXS_MHANDLE_UNREGISTERED;
 constexpr std::size_t kImmediateMost = 65536;
-// Latency: round trips before the clock starts, and between two looks at it.
-constexpr int kWarmUp = 200;
-constexpr int kBetweenLooks = 16;
-constexpr int kCloseSeconds = 5;
-constexpr std::size_t kWholeFrom = 8192;  // streams: receives of more wait for all of it
 constexpr std::uint32_t kDepthMax = 1024;
 constexpr std::size_t kCachedBytes = 65536;
 
@@ -42,10 +36,6 @@ constexpr Name kNames[] = {{Mode::kNormal, "normal"},
                            {Mode::kPacketTcp, "packet-tcp"},
                            {Mode::kUring, "uring"}};
 
-void check(bool good, const char* what) {
-  if (!good) fail_with(std::string(what) + ": " + std::strerror(errno));
-}
-
 double cpu_seconds() {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
@@ -54,12 +44,6 @@ double cpu_seconds() {
   };
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
-
-double since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-bool is_stream(Mode mode) { return mode == Mode::kStream || mode == Mode::kTcp; }
 
 int make_socket(int domain, Mode mode, std::size_t size) {
   const int fd = exs_socket(domain, is_stream(mode) ? SOCK_STREAM : SOCK_SEQPACKET, 0);
@@ -134,182 +118,6 @@ bool read_all(int fd, void* to, std::size_t size) {
 
 void write_all(int fd, const void* from, std::size_t size) {
   check(exs_send(fd, from, size, 0, kBlock, 0, kPlain) == static_cast<ssize_t>(size), "exs_send");
-}
-
-// One end of a data connection: its socket, queue and memory.
-class Side {
- public:
-  Side(int fd, const Plan& plan)
-      : fd_(fd),
-        plan_(plan),
-        queue_(exs_qcreate(static_cast<int>(3 * plan.depth + 16))),
-        memory_(static_cast<std::size_t>(plan.size) * plan.buffers) {
-    check(queue_ >= 0, "exs_qcreate");
-    const int wait = static_cast<int>(plan.wait);
-    check(exs_qmodify(queue_, EXS_QATTR_WAIT, &wait) == 0, "exs_qmodify");
-    region_ = exs_mregister(memory_.data(), memory_.size(), 0);
-    check(region_ >= 0, "exs_mregister");
-    if (is_stream(mode()) && plan.size >= kWholeFrom) flags_ = MSG_WAITALL;
-  }
-  ~Side() {
-    // In order: a reset could overtake the peer's answer. A peer that is gone is not waited for.
-    const linger limit{1, kCloseSeconds};
-    exs_setsockopt(fd_, SOL_SOCKET, SO_LINGER, &limit, sizeof limit);
-    exs_close(fd_, kBlock, 0);
-    exs_mderegister(region_);
-    exs_qdelete(queue_);
-  }
-  Side(const Side&) = delete;
-  Side& operator=(const Side&) = delete;
-
-  [[nodiscard]] Mode mode() const { return static_cast<Mode>(plan_.mode); }
-
-  void send(std::uint32_t slot, int flags = 0) {
-    check(exs_send(fd_, at(slot), plan_.size, flags, queue_, slot, region_) == 0, "exs_send");
-  }
-  void receive(std::uint32_t slot, int flags) {
-    check(exs_recv(fd_, at(slot), plan_.size, flags, queue_, slot, region_) == 0, "exs_recv");
-  }
-  exs_event_t next() {
-    exs_event_t event;
-    check(exs_qdequeue(queue_, &event, 1, nullptr) == 1, "exs_qdequeue");
-    if (event.error != 0) {
-      fail_with(std::string(exs_strevent(event.type)) + ": " + std::strerror(event.error));
-    }
-    return event;
-  }
-  // Waits for a whole message; its own send may end meanwhile. False: the end of the stream.
-  bool receive_one() {
-    receive(0, is_stream(mode()) ? MSG_WAITALL : 0);
-    for (;;) {
-      const exs_event_t event = next();
-      if (event.type == EXS_EVT_RECV) return exs_evt_length(&event) == plan_.size;
-      --sending_;
-    }
-  }
-  void send_one() {
-    send(plan_.depth > 1 ? 1 : 0);
-    ++sending_;
-  }
-  void settle() {
-    while (sending_ > 0) {
-      if (next().type == EXS_EVT_SEND) --sending_;
-    }
-  }
-  void finish() { check(exs_shutdown(fd_, EXS_SHUT_WR, kBlock, 0) == 0, "exs_shutdown"); }
-
-  double latency_us();
-  void answer();
-  std::uint64_t stream_out(double& seconds);
-  void stream_in();
-  double persistent_us();
-  std::uint64_t read_persistent(double& seconds);
-  void offer_persistent();
-
- private:
-  std::uint8_t* at(std::uint32_t slot) {
-    return memory_.data() + static_cast<std::size_t>(slot % plan_.buffers) * plan_.size;
-  }
-  [[nodiscard]] double wanted_seconds() const { return plan_.milliseconds / 1000.0; }
-
-  int fd_;
-  Plan plan_;
-  exs_qhandle_t queue_;
-  std::vector<std::uint8_t> memory_;
-  exs_mhandle_t region_ = EXS_MHANDLE_INVALID;
-  int flags_ = 0;
-  int sending_ = 0;
-};
-
-double Side::latency_us() {
-  const auto round = [this] {
-    send_one();
-    receive_one();
-  };
-  for (int i = 0; i < kWarmUp; ++i) round();
-  const double us = median_us(wanted_seconds(), round) / 2;
-  settle();
-  finish();
-  return us;
-}
-
-void Side::answer() {
-  while (receive_one()) send_one();
-  settle();
-  finish();
-}
-
-// Sends for as long as the plan says; the time ends when the peer has everything.
-std::uint64_t Side::stream_out(double& seconds) {
-  const auto start = Clock::now();
-  std::uint64_t messages = 0;
-  for (std::uint32_t i = 0; i < plan_.depth; ++i) send(i);
-  std::uint32_t outstanding = plan_.depth;
-  while (outstanding != 0) {
-    const exs_event_t event = next();
-    ++messages;
-    --outstanding;
-    if (since(start) >= wanted_seconds()) continue;
-    send(static_cast<std::uint32_t>(event.ahandle));
-    ++outstanding;
-  }
-  finish();
-  seconds = since(start);
-  return messages * plan_.size;
-}
-
-// Twice as many receives as sends: the sender has finished one long before it has arrived.
-void Side::stream_in() {
-  const std::uint32_t receives = 2 * plan_.depth;
-  for (std::uint32_t i = 0; i < receives; ++i) receive(i, flags_);
-  std::uint32_t outstanding = receives;
-  while (outstanding != 0) {
-    const exs_event_t event = next();
-    --outstanding;
-    if (exs_evt_length(&event) == 0) continue;  // the end; the others find it too
-    receive(static_cast<std::uint32_t>(event.ahandle), flags_);
-    ++outstanding;
-  }
-  finish();
-}
-
-double Side::persistent_us() {
-  const auto round = [this] {
-    receive(0, 0);
-    next();
-  };
-  for (int i = 0; i < kWarmUp; ++i) round();
-  const double us = median_us(wanted_seconds(), round);
-  finish();
-  return us;
-}
-
-std::uint64_t Side::read_persistent(double& seconds) {
-  const auto start = Clock::now();
-  std::uint64_t messages = 0;
-  for (std::uint32_t i = 0; i < plan_.depth; ++i) receive(i, 0);
-  std::uint32_t outstanding = plan_.depth;
-  while (outstanding != 0) {
-    const exs_event_t event = next();
-    ++messages;
-    --outstanding;
-    if (messages % kBetweenLooks == 0 && since(start) >= wanted_seconds()) break;
-    receive(static_cast<std::uint32_t>(event.ahandle), 0);
-    ++outstanding;
-  }
-  for (; outstanding != 0; --outstanding, ++messages) next();
-  seconds = since(start);
-  finish();
-  return messages * plan_.size;
-}
-
-// The memory is offered until the client has finished.
-void Side::offer_persistent() {
-  send(0, EXS_PERSISTENT);
-  receive(plan_.depth > 1 ? 1 : 0, 0);
-  while (next().type != EXS_EVT_RECV) {
-  }
-  check(exs_cancel(fd_, EXS_CAF_FILDES, 0) == 0, "exs_cancel");
 }
 
 double direct_percent(int fd) {
