@@ -162,6 +162,26 @@ TEST_P(HandedMemoryStreams, WhatIsNeededIsEnoughAndTheHeapIsNeverAsked) {
   }
 }
 
+// A transport may report what it took after it has said that the connection is lost.
+TEST(HandedMemory, AConnectionThatWasLostBeforeItsReplyLeftStaysLost) {
+  Side a;
+  Side b;
+  a.make();
+  b.make();
+  ASSERT_TRUE(a.endpoint->initiate({}).has_value());
+  b.endpoint->respond();
+  pass_all(a, b);
+  ASSERT_TRUE(b.endpoint->accept({}).has_value());
+  const auto reply = b.endpoint->next_slices();
+  ASSERT_FALSE(reply.empty());
+  const std::size_t size = reply.front().size;
+  b.endpoint->lost(false);
+  EXPECT_EQ(b.endpoint->phase(), Endpoint::Phase::kFailed);
+  b.endpoint->taken(size);
+  EXPECT_EQ(b.endpoint->phase(), Endpoint::Phase::kFailed);
+  EXPECT_TRUE(b.endpoint->finished());
+}
+
 TEST(HandedMemory, OneOctetLessIsRefused) {
   Side side;
   side.make();
