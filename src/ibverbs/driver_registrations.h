@@ -1,5 +1,5 @@
-// Drivers of rdma-core that are linked into a program, and register before anybody knows whether the
-// machine's own libibverbs will be needed. Any thread.
+// Drivers of rdma-core that are linked into a program, and register before anybody knows whether
+// the machine's own libibverbs will be needed. Any thread.
 #pragma once
 
 #include "ibverbs/real_library.h"

@@ -8,22 +8,14 @@ using P = Phase;
 using E = PhaseEvent;
 
 constexpr PhaseArrow kArrows[] = {
-    {P::kIdle, E::kBegun, P::kStarting},
-    {P::kIdle, E::kNoMemory, P::kFailed},
-    {P::kIdle, E::kLost, P::kFailed},
-    {P::kIdle, E::kAborted, P::kFailed},
-    {P::kStarting, E::kRequested, P::kRequest},
-    {P::kStarting, E::kEstablished, P::kUp},
-    {P::kStarting, E::kRefused, P::kRefused},
-    {P::kStarting, E::kFailed, P::kFailed},
-    {P::kStarting, E::kLost, P::kFailed},
-    {P::kStarting, E::kAborted, P::kFailed},
-    {P::kRequest, E::kAnswered, P::kStarting},
-    {P::kRequest, E::kFailed, P::kFailed},
-    {P::kRequest, E::kLost, P::kFailed},
-    {P::kRequest, E::kAborted, P::kFailed},
-    {P::kUp, E::kNoMemory, P::kFailed},
-    {P::kUp, E::kEnded, P::kDown},
+    {P::kIdle, E::kBegun, P::kStarting},        {P::kIdle, E::kNoMemory, P::kFailed},
+    {P::kIdle, E::kLost, P::kFailed},           {P::kIdle, E::kAborted, P::kFailed},
+    {P::kStarting, E::kRequested, P::kRequest}, {P::kStarting, E::kEstablished, P::kUp},
+    {P::kStarting, E::kRefused, P::kRefused},   {P::kStarting, E::kFailed, P::kFailed},
+    {P::kStarting, E::kLost, P::kFailed},       {P::kStarting, E::kAborted, P::kFailed},
+    {P::kRequest, E::kAnswered, P::kStarting},  {P::kRequest, E::kFailed, P::kFailed},
+    {P::kRequest, E::kLost, P::kFailed},        {P::kRequest, E::kAborted, P::kFailed},
+    {P::kUp, E::kNoMemory, P::kFailed},         {P::kUp, E::kEnded, P::kDown},
     {P::kRefused, E::kAborted, P::kFailed},
 };
 

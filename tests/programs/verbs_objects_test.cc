@@ -7,43 +7,10 @@
 #include <atomic>
 #include <future>
 
-#include "abi_support.h"
+#include "verbs_objects.h"
 
 namespace weft::abi {
 namespace {
-
-class VerbsObjects : public testing::Test {
- protected:
-  void SetUp() override {
-    ASSERT_NE(device_.get(), nullptr) << "is this running under weft run?";
-    pd_ = ibv_alloc_pd(context());
-    channel_ = ibv_create_comp_channel(context());
-    cq_ = ibv_create_cq(context(), 64, this, channel_, 0);
-    ASSERT_NE(pd_, nullptr);
-    ASSERT_NE(channel_, nullptr);
-    ASSERT_NE(cq_, nullptr);
-  }
-  void TearDown() override {
-    EXPECT_EQ(ibv_destroy_cq(cq_), 0);
-    EXPECT_EQ(ibv_destroy_comp_channel(channel_), 0);
-    EXPECT_EQ(ibv_dealloc_pd(pd_), 0);
-  }
-  [[nodiscard]] ibv_context* context() const { return device_.get(); }
-  [[nodiscard]] ibv_qp* make_qp(std::uint32_t depth = 16) const {
-    ibv_qp_init_attr attr = rc_attributes(cq_, depth);
-    return ibv_create_qp(pd_, &attr);
-  }
-  static int set_state(ibv_qp* qp, ibv_qp_state state) {
-    ibv_qp_attr attr{};
-    attr.qp_state = state;
-    return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
-  }
-
-  Opened device_;
-  ibv_pd* pd_ = nullptr;
-  ibv_comp_channel* channel_ = nullptr;
-  ibv_cq* cq_ = nullptr;
-};
 
 TEST_F(VerbsObjects, EveryDeviceListHasTheSamePointer) {
   ibv_device** first = ibv_get_device_list(nullptr);
@@ -197,34 +164,6 @@ TEST_F(VerbsObjects, ReregisteringMovesARegionAndAMistakeLeavesItAlone) {
   EXPECT_EQ(ibv_dealloc_pd(pd), EBUSY);
   EXPECT_EQ(ibv_dereg_mr(mr), 0);
   EXPECT_EQ(ibv_dealloc_pd(pd), 0);
-}
-
-TEST_F(VerbsObjects, CompletionQueuesRefuseBadSizesVectorsAndChannels) {
-  const auto errno_for = [&](int cqe, ibv_comp_channel* channel, int vector) {
-    errno = 0;
-    ibv_cq* cq = ibv_create_cq(context(), cqe, nullptr, channel, vector);
-    if (cq != nullptr) ibv_destroy_cq(cq);
-    return cq != nullptr ? 0 : errno;
-  };
-  ibv_comp_channel* freed = ibv_create_comp_channel(context());
-  ASSERT_EQ(ibv_destroy_comp_channel(freed), 0);
-  EXPECT_EQ(errno_for(0, nullptr, 0), EINVAL);
-  EXPECT_EQ(errno_for(-1, nullptr, 0), EINVAL);
-  EXPECT_EQ(errno_for(1 << 30, nullptr, 0), EINVAL);
-  EXPECT_EQ(errno_for(16, nullptr, -1), EINVAL);
-  EXPECT_EQ(errno_for(16, nullptr, context()->num_comp_vectors), EINVAL);
-  EXPECT_EQ(errno_for(16, freed, 0), EINVAL);
-  EXPECT_EQ(errno_for(1, nullptr, 0), 0);
-}
-
-TEST_F(VerbsObjects, QueuesChannelsAndDomainsInUseAreBusy) {
-  ibv_qp* qp = make_qp();
-  ASSERT_NE(qp, nullptr);
-  EXPECT_EQ(ibv_destroy_cq(cq_), EBUSY);
-  EXPECT_EQ(ibv_destroy_comp_channel(channel_), EBUSY);
-  EXPECT_EQ(ibv_dealloc_pd(pd_), EBUSY);
-  EXPECT_EQ(ibv_destroy_qp(qp), 0);
-  EXPECT_EQ(ibv_destroy_qp(qp), EINVAL);
 }
 
 TEST_F(VerbsObjects, OnlyReliableConnectedQpsExist) {
@@ -401,76 +340,6 @@ TEST_F(VerbsObjects, AClosedContextIsRefused) {
   EXPECT_EQ(ibv_alloc_pd(second), nullptr);
   EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(ibv_close_device(second), -1);
-}
-
-TEST_F(VerbsObjects, ACqCanGrowAndSaysHowLargeItIs) {
-  EXPECT_EQ(ibv_resize_cq(cq_, 500), 0);
-  EXPECT_GE(cq_->cqe, 500);
-  EXPECT_EQ(ibv_resize_cq(cq_, 0), EINVAL);
-}
-
-TEST_F(VerbsObjects, DestroyingACqWaitsForTheAcknowledgementOfItsEvents) {
-  ibv_comp_channel* channel = ibv_create_comp_channel(context());
-  ibv_cq* cq = ibv_create_cq(context(), 8, &channel, channel, 0);
-  ibv_qp_init_attr attr = rc_attributes(cq);
-  ibv_qp* qp = ibv_create_qp(pd_, &attr);
-  ASSERT_NE(qp, nullptr);
-  ASSERT_EQ(ibv_req_notify_cq(cq, 0), 0);
-  ASSERT_EQ(set_state(qp, IBV_QPS_ERR), 0);
-  ibv_recv_wr recv{1, nullptr, nullptr, 0};
-  ibv_recv_wr* bad = nullptr;
-  ASSERT_EQ(ibv_post_recv(qp, &recv, &bad), 0);
-  ibv_cq* woken = nullptr;
-  void* its_context = nullptr;
-  ASSERT_EQ(ibv_get_cq_event(channel, &woken, &its_context), 0);
-  EXPECT_EQ(woken, cq);
-  EXPECT_EQ(its_context, &channel);
-  ASSERT_EQ(ibv_destroy_qp(qp), 0);
-  auto destroyed = std::async(std::launch::async, [&] { return ibv_destroy_cq(cq); });
-  EXPECT_EQ(destroyed.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
-  ibv_ack_cq_events(cq, 1);
-  EXPECT_EQ(destroyed.get(), 0);
-  EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
-}
-
-TEST_F(VerbsObjects, ChannelsObeyTheirDescriptorsNonBlockingFlag) {
-  ASSERT_EQ(fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK), 0);
-  ibv_cq* cq = nullptr;
-  void* its_context = nullptr;
-  EXPECT_EQ(ibv_get_cq_event(channel_, &cq, &its_context), -1);
-  EXPECT_EQ(errno, EAGAIN);
-  ASSERT_EQ(fcntl(context()->async_fd, F_SETFL, O_NONBLOCK), 0);
-  ibv_async_event event{};
-  EXPECT_EQ(ibv_get_async_event(context(), &event), -1);
-  EXPECT_EQ(errno, EAGAIN);
-}
-
-TEST_F(VerbsObjects, SharedReceiveQueuesCanBeAskedChangedAndAreBusyInUse) {
-  ibv_srq_init_attr init{};
-  init.attr = {32, 2, 0};
-  ibv_srq* srq = ibv_create_srq(pd_, &init);
-  ASSERT_NE(srq, nullptr);
-  EXPECT_GE(init.attr.max_wr, 32U);
-  ibv_qp_init_attr attr = rc_attributes(cq_);
-  attr.srq = srq;
-  ibv_qp* qp = ibv_create_qp(pd_, &attr);
-  ASSERT_NE(qp, nullptr);
-  EXPECT_EQ(ibv_destroy_srq(srq), EBUSY);
-  ibv_recv_wr recv{1, nullptr, nullptr, 0};
-  ibv_recv_wr* bad = nullptr;
-  EXPECT_EQ(ibv_post_recv(qp, &recv, &bad), EINVAL);  // its receives come from the SRQ
-  EXPECT_EQ(ibv_post_srq_recv(srq, &recv, &bad), 0);
-  ibv_srq_attr change{0, 0, 1000000};
-  EXPECT_EQ(ibv_modify_srq(srq, &change, IBV_SRQ_LIMIT), EINVAL);
-  EXPECT_EQ(ibv_modify_srq(srq, &change, 1 << 6), EINVAL);
-  change = {64, 0, 0};
-  EXPECT_EQ(ibv_modify_srq(srq, &change, IBV_SRQ_MAX_WR), 0);
-  ibv_srq_attr now{};
-  EXPECT_EQ(ibv_query_srq(srq, &now), 0);
-  EXPECT_GE(now.max_wr, 64U);
-  EXPECT_EQ(ibv_destroy_qp(qp), 0);
-  EXPECT_EQ(ibv_destroy_srq(srq), 0);
-  EXPECT_EQ(ibv_destroy_srq(srq), EINVAL);
 }
 
 TEST_F(VerbsObjects, WhatIwarpDoesNotHaveIsNotSupported) {

@@ -1,0 +1,222 @@
+// Who is at the other end: settings, names, peers that have only TCP, plain sockets.
+#include <poll.h>
+
+#include <thread>
+
+#include "../support/quiet_port.h"
+#include "exs_support.h"
+
+namespace weft::exs_test {
+namespace {
+
+TEST(Peers, SettingsBelongBeforeTheConnection) {
+  const int fd = new_socket(kStream);
+  EXPECT_EQ(exs_fcntl(fd, EXS_F_SETIMMEDIATE, 1000), 0);
+  EXPECT_EQ(exs_fcntl(fd, EXS_F_GETIMMEDIATE, 0), 1000);
+  EXPECT_EQ(exs_fcntl(fd, EXS_F_SETCREDITS, 8), 0);
+  EXPECT_EQ(exs_fcntl(fd, EXS_F_GETCREDITS, 0), 8);
+  EXPECT_EQ(exs_fcntl(fd, EXS_F_SETRING, 8192), 0);
+  EXPECT_EQ(exs_fcntl(fd, EXS_F_GETRING, 0), 8192);
+  EXPECT_ERRNO(exs_fcntl(fd, EXS_F_SETIMMEDIATE, 2049), EINVAL);
+  EXPECT_ERRNO(exs_fcntl(fd, EXS_F_SETRING, 3999), EINVAL);
+  EXPECT_ERRNO(exs_fcntl(fd, EXS_F_SETCREDITS, 7), EINVAL);
+  EXPECT_ERRNO(exs_fcntl(fd, EXS_F_SETPROVIDER, 9), EINVAL);
+  EXPECT_ERRNO(exs_fcntl(fd, 424242, 0), EINVAL);
+  int type = 0;
+  socklen_t length = sizeof type;
+  EXPECT_EQ(exs_getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length), 0);
+  EXPECT_EQ(type, SOCK_STREAM);
+  int ordered = 0;
+  EXPECT_EQ(exs_setsockopt(fd, SOL_SOCKET, SO_ASYNC_RECV_ORDERED, &ordered, sizeof ordered), 0);
+  EXPECT_EQ(exs_getsockopt(fd, SOL_SOCKET, SO_ASYNC_RECV_ORDERED, &ordered, &length), 0);
+  EXPECT_EQ(ordered, 1);
+  EXPECT_EQ(exs_close(fd, kBlock, 0), 0);
+  Pair pair(kStream);
+  EXPECT_ERRNO(exs_fcntl(pair.left, EXS_F_SETRING, 8192), EISCONN);
+  EXPECT_EQ(exs_fcntl(pair.left, EXS_F_GETPROVIDER, 0), EXS_PROVIDER_RDMA);
+}
+
+TEST(Peers, TheSmallestSettingsWork) {
+  for (const Way& way : {kStream, kPacket}) {
+    Pair pair(way, {{EXS_F_SETIMMEDIATE, 0}, {EXS_F_SETRING, 4096}, {EXS_F_SETCREDITS, 8}});
+    Buffer out(100'000, 1);
+    Buffer in(100'000, 2);
+    ASSERT_EQ(exs_recv(pair.right, in.data(), in.size(), MSG_WAITALL, pair.right_q, 0, in.mh), 0);
+    ASSERT_EQ(exs_send(pair.left, out.data(), out.size(), 0, kBlock, 0, out.mh), 100'000);
+    const exs_event_t got = next_event(pair.right_q);
+    EXPECT_EQ(exs_evt_length(&got), 100'000U);
+    EXPECT_EQ(in.bytes, out.bytes);
+  }
+}
+
+TEST(Peers, NamesAreThoseOfTheConnection) {
+  for (const Way& way : {kStream, kTcp}) {
+    const Listener listener(way);
+    const int fd = new_socket(way);
+    Endpoint to = loopback(AF_INET, listener.port);
+    Endpoint name;
+    name.length = sizeof name.storage;
+    EXPECT_ERRNO(exs_getpeername(fd, name.get(), &name.length), ENOTCONN);
+    ASSERT_EQ(exs_connect(fd, to.get(), to.length, 0, kBlock, 0), 0) << std::strerror(errno);
+    Endpoint peer;
+    Endpoint local;
+    exs_acceptaddr_t addresses[] = {{peer.get(), sizeof peer.storage},
+                                    {local.get(), sizeof local.storage}};
+    const int accepted = exs_accept(listener.fd, addresses, 2, 0, kBlock, 0);
+    ASSERT_GE(accepted, 0);
+    EXPECT_EQ(ntohs(reinterpret_cast<sockaddr_in*>(&peer.storage)->sin_port), port_of(fd));
+    EXPECT_EQ(ntohs(reinterpret_cast<sockaddr_in*>(&local.storage)->sin_port), listener.port);
+    ASSERT_EQ(exs_getpeername(fd, name.get(), &name.length), 0);
+    EXPECT_EQ(ntohs(reinterpret_cast<sockaddr_in*>(&name.storage)->sin_port), listener.port);
+    close_now(fd);
+    close_now(accepted);
+  }
+}
+
+TEST(Peers, NobodyListens) {
+  const weft::test::QuietPort port;
+  for (const int provider : {EXS_PROVIDER_RDMA, EXS_PROVIDER_TCP, EXS_PROVIDER_AUTO}) {
+    const int fd = new_socket({SOCK_STREAM, provider, AF_INET});
+    Endpoint to = loopback(AF_INET, port.number());
+    EXPECT_ERRNO(exs_connect(fd, to.get(), to.length, 0, kBlock, 0), ECONNREFUSED);
+    EXPECT_EQ(exs_close(fd, kBlock, 0), 0);
+  }
+}
+
+TEST(Peers, APeerWithAnotherTypeIsRefused) {
+  const Listener listener(kStream);
+  const int fd = new_socket(kPacket);
+  Endpoint to = loopback(AF_INET, listener.port);
+  EXPECT_ERRNO(exs_connect(fd, to.get(), to.length, 0, kBlock, 0), EPROTOTYPE);
+  EXPECT_EQ(exs_close(fd, kBlock, 0), 0);
+}
+
+TEST(Peers, WithoutEXSAtTheOtherEndThereIsTCP) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  Endpoint any = loopback(AF_INET);
+  ASSERT_EQ(bind(listener, any.get(), any.length), 0);
+  ASSERT_EQ(listen(listener, 4), 0);
+  ASSERT_EQ(getsockname(listener, any.get(), &any.length), 0);
+  const exs_qhandle_t q = exs_qcreate(4);
+  const int fd = new_socket({SOCK_STREAM, EXS_PROVIDER_AUTO, AF_INET});
+  ASSERT_EQ(exs_connect(fd, any.get(), any.length, 0, q, 0), 0);
+  // The attempt by RDMA is a connection as well: a server of TCP closes what it cannot understand.
+  std::thread server([listener] {
+    const int first = accept(listener, nullptr, nullptr);
+    close(first);
+    const int second = accept(listener, nullptr, nullptr);
+    EXPECT_EQ(write(second, "hello", 5), 5);
+    close(second);
+  });
+  EXPECT_EQ(next_event(q).error, 0);
+  EXPECT_EQ(exs_fcntl(fd, EXS_F_GETPROVIDER, 0), EXS_PROVIDER_TCP);
+  char text[5];
+  EXPECT_EQ(exs_recv(fd, text, 5, MSG_WAITALL, kBlock, 0, kPlain), 5);
+  EXPECT_EQ(std::memcmp(text, "hello", 5), 0);
+  server.join();
+  close_now(fd);
+  close(listener);
+  EXPECT_EQ(exs_qdelete(q), 0);
+}
+
+TEST(Peers, APlainSocketStaysPlainTCP) {
+  ASSERT_EQ(exs_init(EXS_VERSION), 0);
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  Endpoint any = loopback(AF_INET);
+  ASSERT_EQ(bind(listener, any.get(), any.length), 0);
+  ASSERT_EQ(listen(listener, 4), 0);
+  ASSERT_EQ(getsockname(listener, any.get(), &any.length), 0);
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const exs_qhandle_t q = exs_qcreate(4);
+  ASSERT_EQ(exs_connect(fd, any.get(), any.length, 0, q, tag(1)), 0) << std::strerror(errno);
+  const int other = accept(listener, nullptr, nullptr);
+  EXPECT_EQ(next_event(q).type, EXS_EVT_CONNECT);
+  ASSERT_EQ(exs_send(fd, "abc", 3, 0, q, tag(2), kPlain), 0);
+  char text[8] = {};
+  ASSERT_EQ(read(other, text, sizeof text), 3);
+  EXPECT_STREQ(text, "abc");
+  EXPECT_EQ(next_event(q).ahandle, tag(2));
+  ASSERT_EQ(write(other, "xy", 2), 2);
+  ASSERT_EQ(exs_recv(fd, text, 2, MSG_WAITALL, kBlock, 0, kPlain), 2);
+  // Its owner closes it; the number names another socket, which is a new one to the library.
+  close(fd);
+  const int again = socket(AF_INET, SOCK_STREAM, 0);
+  EXPECT_ERRNO(exs_send(again, "abc", 3, 0, kBlock, 0, kPlain), ENOTCONN);
+  close(again);
+  close(other);
+  close(listener);
+  EXPECT_EQ(exs_qdelete(q), 0);
+}
+
+// A listener over RDMA takes peers that have only TCP at a second port.
+TEST(Peers, AListenerHasAPortForPeersWithOnlyTCP) {
+  const Listener listener(kStream, {{EXS_F_SETTCPPORT, EXS_TCPPORT_ANY}});
+  const int port = exs_fcntl(listener.fd, EXS_F_GETTCPPORT, 0);
+  ASSERT_GT(port, 0);
+  EXPECT_NE(port, listener.port);
+  const int plain = socket(AF_INET, SOCK_STREAM, 0);
+  Endpoint to = loopback(AF_INET, static_cast<std::uint16_t>(port));
+  ASSERT_EQ(connect(plain, to.get(), to.length), 0);
+  exs_pollfd_t ready{listener.fd, EXS_POLLIN, 0};
+  ASSERT_EQ(exs_poll(&ready, 1, 0, kBlock, 0), 1);
+  const int accepted = exs_accept(listener.fd, nullptr, 0, 0, kBlock, 0);
+  ASSERT_GE(accepted, 0);
+  EXPECT_EQ(exs_fcntl(accepted, EXS_F_GETPROVIDER, 0), EXS_PROVIDER_TCP);
+  char text[3];
+  ASSERT_EQ(write(plain, "tcp", 3), 3);
+  ASSERT_EQ(exs_recv(accepted, text, 3, MSG_WAITALL, kBlock, 0, kPlain), 3);
+  EXPECT_EQ(std::memcmp(text, "tcp", 3), 0);
+  // RDMA comes by the other port, before and after.
+  const int fd = new_socket(kStream);
+  Endpoint rdma = loopback(AF_INET, listener.port);
+  ASSERT_EQ(exs_connect(fd, rdma.get(), rdma.length, 0, kBlock, 0), 0);
+  const int second = exs_accept(listener.fd, nullptr, 0, 0, kBlock, 0);
+  ASSERT_GE(second, 0);
+  EXPECT_EQ(exs_fcntl(second, EXS_F_GETPROVIDER, 0), EXS_PROVIDER_RDMA);
+  close_now(accepted);
+  close_now(second);
+  close_now(fd);
+  close(plain);
+}
+
+TEST(Peers, ThePortForTCPIsChecked) {
+  const int fd = new_socket(kTcp);
+  EXPECT_ERRNO(exs_fcntl(fd, EXS_F_SETTCPPORT, 65536), EINVAL);
+  EXPECT_ERRNO(exs_fcntl(fd, EXS_F_SETTCPPORT, -2), EINVAL);
+  // Over TCP a listener has one port.
+  Endpoint any = loopback(AF_INET);
+  ASSERT_EQ(exs_fcntl(fd, EXS_F_SETTCPPORT, 1), 0);
+  ASSERT_EQ(exs_bind(fd, any.get(), any.length), 0);
+  EXPECT_ERRNO(exs_listen(fd, 1), EOPNOTSUPP);
+  ASSERT_EQ(exs_fcntl(fd, EXS_F_SETTCPPORT, EXS_TCPPORT_ANY), 0);
+  ASSERT_EQ(exs_listen(fd, 1), 0);
+  EXPECT_EQ(exs_fcntl(fd, EXS_F_GETTCPPORT, 0), port_of(fd));
+  EXPECT_EQ(exs_close(fd, kBlock, 0), 0);
+}
+
+TEST(Peers, AcceptIsPostedOnAPlainListenerThatBlocks) {
+  ASSERT_EQ(exs_init(EXS_VERSION), 0);
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  Endpoint at = loopback(AF_INET);
+  ASSERT_EQ(::bind(listener, at.get(), at.length), 0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  ASSERT_EQ(::getsockname(listener, at.get(), &at.length), 0);
+  const exs_qhandle_t q = exs_qcreate(4);
+  ASSERT_EQ(exs_accept(listener, nullptr, 0, 0, q, tag(1)), 0);  // returns before anybody connects
+  const int client = ::socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(::connect(client, at.get(), at.length), 0);
+  const exs_event_t event = next_event(q);
+  ASSERT_EQ(event.type, EXS_EVT_ACCEPT);
+  EXPECT_EQ(event.error, 0);
+  ASSERT_EQ(::send(client, "x", 1, 0), 1);
+  char got = 0;
+  EXPECT_EQ(exs_recv(event.u.accept.fd, &got, 1, 0, kBlock, 0, kPlain), 1);
+  EXPECT_EQ(got, 'x');
+  close_now(event.u.accept.fd);
+  ::close(client);
+  close_now(listener);
+  EXPECT_EQ(exs_qdelete(q), 0);
+}
+
+}  // namespace
+}  // namespace weft::exs_test
