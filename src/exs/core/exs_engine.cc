@@ -48,6 +48,8 @@ Engine& Engine::instance() {
   return *current.load(std::memory_order_acquire);
 }
 
+SocketHost& SocketHost::instance() { return Engine::instance(); }
+
 int Engine::start() {
   const os::MutexLock lock(start_mutex_);
   if (started()) return 0;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "exs/core/exs_device.h"
+#include "exs/core/exs_host.h"
 #include "exs/core/exs_socket.h"
 #include "exs/core/handles.h"
 #include "os/fd.h"
@@ -23,7 +24,7 @@
 
 namespace weft::exs {
 
-class Engine {
+class Engine final : public SocketHost {
  public:
   // Made at the first call, never destroyed: its thread may outlive static objects. A child of
   // fork() has a new one: the former's thread, and what that was doing, stayed with the parent.
@@ -50,8 +51,7 @@ class Engine {
     Engine& engine_;
   };
 
-  // Polls everything once, if nobody else does. True: something happened.
-  bool drive();
+  bool drive() override;
   // Returns once `queue` has `need` events or `until` has come: 0, or EINTR after a signal.
   int wait(EventQueue& queue, std::size_t need, Instant until, int strategy);
   // Has the progress thread take over at once, because the caller is about to sleep.
@@ -60,7 +60,7 @@ class Engine {
   // The sockets of this process, by descriptor.
   void add(const std::shared_ptr<Socket>& socket);
   [[nodiscard]] std::shared_ptr<Socket> find(int fd) const;
-  void remove(int fd, const Socket* socket);
+  void remove(int fd, const Socket* socket) override;
   // The application has closed the descriptor of `socket` by itself: ends the connection, later and
   // on the progress thread.
   void abandon_later(const std::shared_ptr<Socket>& socket);
@@ -86,10 +86,8 @@ class Engine {
   int watch(int fd, const std::shared_ptr<Socket>& socket);
   void unwatch(int fd, std::uint32_t number);
 
-  // Calls on_time() and check_limits() of `socket` at `when`.
-  void schedule(const std::shared_ptr<Socket>& socket, Instant when);
-  // Has `wait` evaluated soon.
-  void kick(const std::shared_ptr<PollWait>& wait);
+  void schedule(const std::shared_ptr<Socket>& socket, Instant when) override;
+  void kick(const std::shared_ptr<PollWait>& wait) override;
   // Evaluates what has been kicked. Never with a lock of a socket held.
   void run_polls();
   static bool evaluate(PollWait& wait);

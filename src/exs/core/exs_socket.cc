@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "exs/core/exs_engine.h"
+#include "exs/core/exs_host.h"
 
 namespace weft::exs {
 namespace {
@@ -61,7 +61,7 @@ void Socket::moved(const OperationList& list) {
 void Socket::look_at(Instant when) {
   if (next_look_ <= when) return;
   next_look_ = when;
-  Engine::instance().schedule(shared_from_this(), when);
+  SocketHost::instance().schedule(shared_from_this(), when);
 }
 
 void Socket::limit_close() {
@@ -142,7 +142,7 @@ void Socket::closed(int failure) {
     if (limit->queue != nullptr) limit->queue->detach();
     *limit = TimeLimit{};
   }
-  Engine::instance().remove(fd, this);
+  SocketHost::instance().remove(fd, this);
   if (!descriptor_lost) ::close(fd);
   const bool late = !close_op.empty() && close_op.front().error != 0;
   finish_all(close_op, late ? ETIMEDOUT : failure);
@@ -180,7 +180,7 @@ void Socket::match_accepts() {
 
 void Socket::changed() {
   if (room_waiters_ != 0) room_.notify_all();
-  for (const auto& wait : watchers) Engine::instance().kick(wait);
+  for (const auto& wait : watchers) SocketHost::instance().kick(wait);
 }
 
 bool Socket::wait_for_room(OperationList& list, bool may_block) {
@@ -189,7 +189,7 @@ bool Socket::wait_for_room(OperationList& list, bool may_block) {
   ++room_waiters_;
   while (list.size() >= kPendingMax && state != State::kFailed && state != State::kClosed) {
     mutex.unlock();
-    const bool moved_something = Engine::instance().drive();
+    const bool moved_something = SocketHost::instance().drive();
     mutex.lock();
     // The time limit is for room that our own driving made a moment ago.
     if (!moved_something) room_.wait_for(mutex, std::chrono::milliseconds(1));
@@ -226,7 +226,7 @@ void Socket::check_limits() {
   check_limit(send_limit, sends, EXS_EVT_SENDTIMEOUT, now, next);
   check_limit(receive_limit, receives, EXS_EVT_RECVTIMEOUT, now, next);
   next_look_ = next;
-  if (next != Instant::max()) Engine::instance().schedule(shared_from_this(), next);
+  if (next != Instant::max()) SocketHost::instance().schedule(shared_from_this(), next);
 }
 
 short readiness(Socket& socket, short events) {
