@@ -1,3 +1,4 @@
+/* clang-format off */
 /* Extended sockets: sockets with registered memory and asynchronous completion through event
  * queues, over any RDMA that libibverbs and librdmacm reach, and over TCP where there is none.
  *
@@ -20,6 +21,7 @@
  *  Threads. Every thread may call every function. After fork() the child may not use what the
  *  parent had.
  */
+/* clang-format on */
 #pragma once
 
 #include <fcntl.h>
@@ -99,14 +101,14 @@ enum { EXS_WAIT_ADAPTIVE = 0, EXS_WAIT_BUSY_POLL, EXS_WAIT_NOTIFY };
 #define SO_ASYNC_RECV_TIMEOUT 0x4503 /* exs_timeout_t */
 #define EXS_TIMEOUT_ONCE 0x1
 
-/* Commands of exs_fcntl beside F_GETFL, F_SETFL (O_NONBLOCK), F_GETFD and F_SETFD. Those that set
-   are for sockets that are not connected and do not listen; accepted sockets have their listener's.
- */
-#define EXS_F_SETIMMEDIATE 0x4510 /* bytes up to which data travels inside a message */
+/* Commands of exs_fcntl beside F_GETFL, F_SETFL (O_NONBLOCK), F_GETFD and F_SETFD; each has one
+ * number, with the unit beside it. Those that set are for sockets that are not connected and do not
+ * listen. Accepted sockets have their listener's settings. */
+#define EXS_F_SETIMMEDIATE 0x4510 /* bytes: up to this much travels in a message */
 #define EXS_F_GETIMMEDIATE 0x4511
-#define EXS_F_SETCREDITS 0x4512 /* messages that the peer may have under way */
+#define EXS_F_SETCREDITS 0x4512 /* messages: what the peer may have under way */
 #define EXS_F_GETCREDITS 0x4513
-#define EXS_F_SETRING 0x4514 /* bytes held for a peer that sends before we receive */
+#define EXS_F_SETRING 0x4514 /* bytes: held while a peer is ahead of our receives */
 #define EXS_F_GETRING 0x4515
 #define EXS_F_SETPROVIDER 0x4516 /* EXS_PROVIDER_* */
 #define EXS_F_GETPROVIDER 0x4517 /* of a connected socket: what it runs over */
@@ -115,7 +117,7 @@ enum { EXS_WAIT_ADAPTIVE = 0, EXS_WAIT_BUSY_POLL, EXS_WAIT_NOTIFY };
 #define EXS_TCPPORT_ANY (-1) /* EXS_F_SETTCPPORT: one that the system chooses */
 enum { EXS_PROVIDER_AUTO = 0, EXS_PROVIDER_RDMA = 1, EXS_PROVIDER_TCP = 2 };
 
-#define EXS_IOV_MAX 16 /* pieces of one message or file transfer */
+#define EXS_IOV_MAX 16 /* pieces, of one message or file transfer */
 
 typedef struct exs_iovec {
   void* iov_base;
@@ -161,7 +163,7 @@ typedef struct exs_signal {
 } exs_signal_t;
 
 typedef struct exs_timeout {
-  struct timeval tv; /* zero: no time limit */
+  struct timeval tv; /* s and us; both zero: no time limit */
   int flags;         /* EXS_TIMEOUT_ONCE, or 0: again after each such time */
   exs_qhandle_t qhandle;
   exs_ahandle_t ahandle;
@@ -209,7 +211,7 @@ typedef struct exs_event {
 #define exs_evt_accepted(event) ((event)->u.accept.fd)
 
 /* The name of a piece of memory for a peer's one-sided work: plain bytes, for the application to
-   send as it likes. */
+ * send as it likes. */
 typedef struct exs_mname {
   unsigned char bytes[32];
 } exs_mname_t;
@@ -219,11 +221,11 @@ typedef int exs_rhandle_t; /* an imported name */
 #define EXS_MEXPORT_ATOMIC 0x4
 
 /* Counters of a socket since it was made. Appended to, never changed: `size` is sizeof(exs_stats_t)
-   as the caller knows it. */
+ * as the caller knows it. */
 typedef struct exs_counters {
   size_t size;
-  uint64_t bytes_sent;
-  uint64_t bytes_received;
+  uint64_t bytes_sent;        /* bytes of payload */
+  uint64_t bytes_received;    /* likewise */
   uint64_t direct_sent;       /* bytes that went straight to the receiver's memory */
   uint64_t direct_received;   /* bytes that were placed without a copy */
   uint64_t indirect_sent;     /* bytes by way of the receiver's ring */
@@ -233,12 +235,12 @@ typedef struct exs_counters {
   uint64_t copied_bytes;
   uint64_t messages_sent; /* messages of the EXS protocol */
   uint64_t messages_received;
-  uint64_t credit_stalls; /* times that a send waited for a credit */
-  uint64_t ring_stalls;   /* times that a send waited for room at the receiver */
-  uint64_t adverts_sent;
+  uint64_t credit_stalls;   /* times that a send waited for a credit */
+  uint64_t ring_stalls;     /* times that a send waited for room at the receiver */
+  uint64_t adverts_sent;    /* offers of a receive's memory to the sender */
   uint64_t adverts_void;    /* adverts that the sender could not use */
   uint64_t persistent_read; /* receives served by a persistent send */
-  uint64_t switches;        /* from direct to indirect */
+  uint64_t switches;        /* times that it went from direct to indirect */
 } exs_stats_t;
 
 int exs_init(int version);
