@@ -21,7 +21,6 @@ namespace weft::proto {
 class StreamHost : public CarryPool, public BatchSource {
  public:
   // Takes the next posted receive into `out`, which has room for profile::kSgesPerReceive SGEs
-  // Takes the next posted receive into `out`, which has room for profile::kSgesPerReceive SGEs
   // behind it. False: there is no posted receive.
   virtual bool take_receive(RecvWqe& out) = 0;
 

@@ -3,6 +3,7 @@
 #include <weft/limits.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 namespace weft::rsockets {
@@ -196,16 +197,21 @@ void RsStream::completed(const WorkCompletion& wc) {
   if (what == kind::kReceive) {
     if (wc.status == WcStatus::kSuccess) received(wc);
   } else if (what == kind::kControl) {
+    assert(control_outstanding_ != 0);
     --control_outstanding_;
   } else {
+    assert(data_outstanding_ != 0);
     --data_outstanding_;
     ++requests_free_;
     send_free_ += static_cast<std::uint32_t>(wc.wr_id);
+    assert(requests_free_ + kControlSlots <= options_.send_requests);
+    assert(send_free_ <= send_ring_.size());
   }
 }
 
 void RsStream::received(const WorkCompletion& wc) {
   const auto slot = static_cast<std::uint32_t>(wc.wr_id);
+  assert(slot < options_.recv_requests + kExtraReceives);
   const std::uint8_t* at = &strip_[std::size_t{slot} * RsMessage::kSize];
   std::array<std::uint8_t, RsMessage::kSize> bytes{};
   std::memcpy(bytes.data(), at, bytes.size());
@@ -238,6 +244,7 @@ void RsStream::on_data(std::uint32_t length) {
   ++message_count_;
   unread_ += length;
   arrived_ += length;
+  assert(promised_ + unread_ + recv_free_ == recv_ring_.size());
 }
 
 // The target that may have come with it is taken only now, when it is whole (H3).
@@ -275,6 +282,7 @@ void RsStream::give_credit() {
     recv_free_ -= half;
     promised_ += half;
     offer_at_ = offer_at_ == 0 ? half : 0;
+    assert(promised_ + unread_ + recv_free_ == recv_ring_.size());
     remote_entry_ = (remote_entry_ + 1) % remote_entries_;
   } else {
     const auto limit = static_cast<std::uint16_t>(read_seq_ + options_.recv_requests);
@@ -284,6 +292,7 @@ void RsStream::give_credit() {
 }
 
 bool RsStream::post_message(RsMessage message, std::uint64_t what) {
+  assert(control_outstanding_ < kControlSlots);
   const auto bytes = encode(message);
   const Sge sge{reinterpret_cast<std::uintptr_t>(bytes.data()), RsMessage::kSize, 0};
   SendWr wr;
@@ -299,6 +308,7 @@ bool RsStream::post_message(RsMessage message, std::uint64_t what) {
 }
 
 bool RsStream::post_target_and_credit(const RsSge& target) {
+  assert(control_outstanding_ + 2 <= kControlSlots);
   std::array<std::uint8_t, RsSge::kSize> entry{};
   store_sge(entry.data(), target);
   const auto word = encode(

@@ -1,5 +1,6 @@
 // The data calls of RsStream, and mapped memory.
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "rsockets/rs_stream.h"
@@ -19,7 +20,6 @@ constexpr std::size_t kLowWater = 2048;
 std::size_t RsStream::room() const {
   if (!started_ || down_ || targets_.empty() || requests_free_ < 2) return 0;
   const auto credits = static_cast<std::uint16_t>(allowed_seq_ - sent_seq_);
-  // The last ones stay for messages that cost no credit at the peer, but a receive (H1). A credit
   // The last ones stay for messages that cost no credit at the peer, but a receive (H1). A credit
   // count above half of the range is a peer that takes credits back: then there are no credits
   // left.
@@ -80,6 +80,7 @@ bool RsStream::post_piece(std::span<const std::uint8_t> piece, std::uint64_t add
   wrs[1].flags = SendFlags::kInline;
   wrs[1].sges = std::span(&message, 1);
   const std::size_t wanted = with_message ? 2 : 1;
+  assert(requests_free_ >= wanted && (small || length <= send_free_));
   const Posted posted = qp_->post_send(std::span<const SendWr>(wrs, wanted));
   data_outstanding_ += static_cast<std::uint32_t>(posted.count);
   requests_free_ -= static_cast<std::uint32_t>(posted.count);
@@ -102,7 +103,9 @@ std::size_t RsStream::receive(std::span<std::uint8_t> out, bool peek) {
   read_at_ = (read_at_ + total) % recv_ring_.size();
   unread_ -= total;
   recv_free_ += total;
+  assert(promised_ + unread_ + recv_free_ == recv_ring_.size());
   for (std::size_t left = total; left > 0;) {
+    assert(message_count_ != 0);  // their lengths are unread_
     std::uint32_t& length = messages_[message_first_];
     const auto taken = static_cast<std::uint32_t>(std::min<std::size_t>(left, length));
     length -= taken;

@@ -6,6 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <cerrno>
 #include <csignal>
 #include <fstream>
@@ -73,6 +74,7 @@ std::uint32_t unacknowledged(int fd) {
 
 // One of several numbers of an rsocket is about to be closed; `fd` is not in the table any more.
 void drop_number(Process& all, Rsocket& socket, int fd) WEFT_REQUIRES(all.mutex) {
+  assert(socket.numbers > 1);
   --socket.numbers;
   const os::MutexLock lock(socket.mutex);
   if (socket.fd != fd) return;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <csignal>
 
@@ -223,6 +224,7 @@ void tell_others(Rsocket& socket) {
 }
 
 bool input_over(const Rsocket& socket) {
+  assert(socket.link != nullptr);
   if (!socket.link->stream().down()) return false;
   // Requests come back flushed shortly before the engine says why. Callers wait for the reason.
   const RsPhase phase = socket.link->phase();
@@ -246,6 +248,7 @@ class WEFT_SCOPED_CAPABILITY Driving {
  public:
   explicit Driving(Rsocket& socket) WEFT_RELEASE(socket.mutex)
       : socket_(socket), link_(socket.link) {
+    assert(!socket.driving && link_ != nullptr);
     socket_.driving = true;
     socket_.mutex.unlock();
   }

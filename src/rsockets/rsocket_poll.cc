@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <vector>
 
@@ -151,7 +152,9 @@ class Enrolled {
       if (one.socket == nullptr) continue;
       const os::MutexLock lock(one.socket->mutex);
       auto& bells = one.socket->bells;
-      bells.erase(std::find(bells.begin(), bells.end(), bell_));
+      const auto mine = std::find(bells.begin(), bells.end(), bell_);
+      assert(mine != bells.end());
+      bells.erase(mine);
     }
   }
   Enrolled(const Enrolled&) = delete;

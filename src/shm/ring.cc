@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -35,6 +36,7 @@ Ring::Ring(RingMemory memory, os::Fd bell, std::size_t side, const RingParties& 
       out_(memory_.buffer(side)),
       in_(memory_.buffer(other(side))),
       bytes_(memory_.buffer_bytes()) {
+  assert(side < 2 && is_ring_size(bytes_));
   // It may have served before.
   ours_->waiting.store(ring_wait::kNothing, std::memory_order_relaxed);
   ours_->closed.store(0, std::memory_order_relaxed);
@@ -75,6 +77,7 @@ Result<std::size_t> Ring::send(std::span<const Slice> slices) noexcept {
       }
       std::memcpy(out_ + at, from, piece);
       head_ += static_cast<std::uint32_t>(piece);
+      assert(used() <= bytes_);
       from += piece;
       left -= piece;
       total += piece;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cerrno>
 #include <csignal>
 
@@ -16,6 +17,7 @@ EventQueue::EventQueue(std::size_t depth)
 void EventQueue::grow() {
   std::vector<exs_event_t> larger(ring_.size() * 2);
   const std::size_t count = waiting_.load(std::memory_order_relaxed);
+  assert(count <= ring_.size());
   for (std::size_t i = 0; i < count; ++i) larger[i] = ring_[(head_ + i) & (ring_.size() - 1)];
   ring_ = std::move(larger);
   head_ = 0;
@@ -29,6 +31,7 @@ void EventQueue::append(const exs_event_t& event, bool ends_operation) {
   exs_signal_t signal{};
   {
     const os::MutexLock lock(mutex_);
+    assert(!ends_operation || users_.load(std::memory_order_relaxed) != 0);
     if (ends_operation) detach();
     const std::size_t count = waiting_.load(std::memory_order_relaxed);
     if (count == ring_.size()) grow();

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -41,6 +42,7 @@ Operation& Socket::add(OperationList& list) {
 }
 
 void Socket::unadd(OperationList& list) {
+  assert(!list.empty());
   Operation& op = list.back();
   let_go(op);
   if (op.queue != nullptr) op.queue->detach();
@@ -80,6 +82,7 @@ void Socket::end_late_close() {
 
 void Socket::finish(OperationList& list, OperationList::iterator it, int failure,
                     std::size_t length) {
+  assert(it != list.end());
   Operation& op = *it;
   // Before anybody hears of the end: nobody may reach the memory any more, and the queue and the
   // regions may be given back.

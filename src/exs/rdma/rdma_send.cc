@@ -60,6 +60,7 @@ bool RdmaSocket::post_requests(ibv_send_wr* first, std::size_t count, int slot, 
     first[i].wr_id = static_cast<std::uint64_t>(number_) << 32U | (serial_ & (kReceiveBit - 1));
   }
   if (report) first[count - 1].send_flags |= IBV_SEND_SIGNALED;
+  assert(count != 0 && id_ != nullptr);
   posted_.push_back({serial_, static_cast<std::uint32_t>(count), slot});
   sq_used_ += count;
   ibv_send_wr* bad = nullptr;
@@ -85,6 +86,7 @@ bool RdmaSocket::send_message(Header header, std::span<const Segment> segments,
   int slot = kNoSlot;
   std::uint8_t* at = here.data();
   if (!fits_inline) {
+    assert(!free_slots_.empty() && size <= send_slot_bytes_);
     slot = free_slots_.back();
     free_slots_.pop_back();
     at = slots_.data() + s_.settings.slots * slot_bytes_ +
@@ -142,6 +144,7 @@ bool RdmaSocket::post_writes(Operation& op, std::size_t from, std::span<const Re
 void RdmaSocket::retire(std::uint32_t low_bits) {
   while (!posted_.empty()) {
     const Posted& first = posted_.front();
+    assert(first.serial > retired_ && first.requests <= sq_used_);
     retired_ = first.serial;
     sq_used_ -= first.requests;
     if (first.slot != kNoSlot) free_slots_.push_back(first.slot);
