@@ -188,6 +188,8 @@ void RdmaSocket::flush_credits() {
   const std::uint32_t left = theirs_.slots - (messages_sent_ - peer_returned_);
   // The last credit may go only for returning slots: the peer's answer will bring it back.
   if (left < (slots ? 1U : 2U) || !can_post(1)) return;
+  // Without inline data it needs a buffer. One that comes back brings us here again.
+  if (inline_bytes_ < Header::kSize && free_slots_.empty()) return;
   send_message(Header{}, {}, nullptr, 0, false);
 }
 
