@@ -8,7 +8,7 @@ Rules, for src and include:
   opening   a comment that begins with Who, What, Of, So many or Likewise: say who does what
   words     "in vain", "seldom", "none is" in a comment
   mutex     std::mutex and its kin outside of os: os::Mutex has annotations that clang checks
-  output    fprintf and std::cerr outside of os/log
+  output    fprintf and std::cerr outside of os/log and os/say
 """
 
 import re
@@ -28,7 +28,7 @@ RULES = {
 }
 # The public header uses the standard library only, and its source locks what it declares.
 ALLOWED = {"mutex": ("src/os/", "include/weft/placement.h", "src/verbs/placement_targets.cc"),
-           "output": ("src/os/log",)}
+           "output": ("src/os/log", "src/os/say.h")}
 
 # What is left of them, by room. The numbers only go down: where there are fewer now, write that
 # here.
@@ -37,10 +37,7 @@ LEFT = {
     "mutex src/sockets": 43,
     "opening src/files": 34,
     "opening src/sockets": 35,
-    "output src/exs": 1,
     "output src/files": 3,
-    "output src/ibverbs": 5,
-    "output src/rdmacm": 2,
     "output src/sockets": 3,
     "words src/files": 2,
 }

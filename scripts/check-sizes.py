@@ -47,7 +47,6 @@ FUNCTIONS = {
     "src/files/protocol/data_protocol.cc put_fields": 66,
     "src/sockets/socket_channel.cc Channel::try_transmit": 77,
     "tests/exs/c_program.c main": 61,
-    "tests/exs/hostile_test.cc lies": 96,
     "tests/interop/matrix.py operations": 79,
     "tests/interop/matrix.py startup": 73,
     "tests/model/progress_model.h in_run": 96,

@@ -17,6 +17,7 @@
 #include "os/cancel.h"
 #include "os/guarded.h"
 #include "os/lock.h"
+#include "os/say.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -45,9 +46,7 @@ void watch_forks() {
   std::call_once(once, [] { pthread_atfork(nullptr, nullptr, after_fork_in_child); });
 }
 
-void print_bad_configuration(const std::string& why) {
-  std::fprintf(stderr, "weft: %s\n", why.c_str());
-}
+void print_bad_configuration(const std::string& why) { os::say("weft: %s\n", why.c_str()); }
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include "ibverbs/registry.h"
 #include "os/cancel.h"
 #include "os/lock.h"
+#include "os/say.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -98,10 +99,10 @@ std::uint64_t device_memory_bytes() {
   static std::once_flag once;
   const os::NoCancel guard;
   std::call_once(once, [text] {
-    std::fprintf(stderr,
-                 "weft: WEFT_DEVICE_MEMORY=%s is no size in bytes: 0, or 512 to 64 GiB. "
-                 "There is no device memory in this process\n",
-                 text);
+    os::say(
+        "weft: WEFT_DEVICE_MEMORY=%s is no size in bytes: 0, or 512 to 64 GiB. "
+        "There is no device memory in this process\n",
+        text);
   });
   return 0;
 }

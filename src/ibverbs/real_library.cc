@@ -10,6 +10,7 @@
 
 #include "os/cancel.h"
 #include "os/lock.h"
+#include "os/say.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -54,8 +55,7 @@ void* open_at(const char* path) {
   if (stat(path, &found) != 0) return nullptr;
   void* handle = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
   if (handle == nullptr) {
-    std::fprintf(stderr, "weft: the real library %s is there but cannot be loaded: %s\n", path,
-                 dlerror());
+    os::say("weft: the real library %s is there but cannot be loaded: %s\n", path, dlerror());
   }
   return handle;
 }

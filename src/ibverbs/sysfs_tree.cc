@@ -18,6 +18,7 @@
 #include "ibverbs/errors.h"
 #include "ibverbs/identity.h"
 #include "os/cancel.h"
+#include "os/say.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -205,8 +206,8 @@ const char* weft_ibv_sysfs_tree() {
     const weft::os::NoCancel guard;
     auto* path = new std::string(weft::ibverbs::make_tree());
     if (path->empty()) {
-      std::fprintf(stderr, "weft: no files for weft0 below /sys: cannot write them: %s\n",
-                   std::strerror(errno));
+      weft::os::say("weft: no files for weft0 below /sys: cannot write them: %s\n",
+                    std::strerror(errno));
     }
     return path;
   }();

@@ -12,6 +12,7 @@
 
 #include "ibverbs/drivers.h"
 #include "ibverbs/real.h"
+#include "os/say.h"
 
 // The slot table is read by the assembler code below.
 extern "C" {
@@ -38,14 +39,14 @@ void* weft_trampoline_resolve(std::size_t index) {
     auto& real = weft::ibverbs::real_ibverbs();
     if (real.load()) function = real.symbol(name.data());
     if (function == nullptr) {
-      std::fprintf(stderr,
-                   "weft: %s was called, but %s\n"
-                   "weft: Weft was built beside a library with %s. Install rdma-core's libibverbs "
-                   "of that kind, or build Weft again on this machine.\n",
-                   name.data(),
-                   real.load() ? (std::string(real.path()) + " does not have it").c_str()
-                               : "no real libibverbs.so.1 was found",
-                   WEFT_PRIVATE_NODE);
+      weft::os::say(
+          "weft: %s was called, but %s\n"
+          "weft: Weft was built beside a library with %s. Install rdma-core's libibverbs "
+          "of that kind, or build Weft again on this machine.\n",
+          name.data(),
+          real.load() ? (std::string(real.path()) + " does not have it").c_str()
+                      : "no real libibverbs.so.1 was found",
+          WEFT_PRIVATE_NODE);
       std::abort();
     }
   }

@@ -9,6 +9,7 @@
 
 #include "ibverbs/kernel_devices.h"
 #include "os/cancel.h"
+#include "os/say.h"
 
 namespace weft::rdmacm {
 namespace {
@@ -30,11 +31,11 @@ ibverbs::RealLibrary* choose() {
   if (text == "off") return nullptr;
   if (text == "on") {
     if (library.load()) return &library;
-    std::fprintf(stderr, "weft: WEFT_REAL_CM=on, but no real librdmacm.so.1 was found\n");
+    os::say("weft: WEFT_REAL_CM=on, but no real librdmacm.so.1 was found\n");
     return nullptr;
   }
   if (text != "auto") {
-    std::fprintf(stderr, "weft: WEFT_REAL_CM=%s: it can be on, off or auto; taking auto\n", wish);
+    os::say("weft: WEFT_REAL_CM=%s: it can be on, off or auto; taking auto\n", wish);
   }
   return kernel_has_rdma_cm() && library.load() ? &library : nullptr;
 }

@@ -197,9 +197,8 @@ struct Lie {
 
 constexpr Segment kNowhere{0x1000, 0xdead, 5000};
 
-std::vector<Lie> lies() {
+void add_lies_of_both(std::vector<Lie>& out) {
   const std::vector<std::uint8_t> payload(100, 7);
-  std::vector<Lie> out;
   const auto both = [&out](const char* name, const std::function<void(Liar&)>& tell) {
     out.push_back({name, kStream, tell});
     out.push_back({name, kPacket, tell});
@@ -232,6 +231,9 @@ std::vector<Lie> lies() {
   });
   both("FinishedUnasked", [](Liar& l) { l.say(header_of(Type::kFinished)); });
   both("HangsUp", [](Liar&) {});
+}
+
+void add_lies_of_streams(std::vector<Lie>& out) {
   const auto stream = [&out](const char* name, const std::function<void(Liar&)>& tell) {
     out.push_back({name, kStream, tell});
   };
@@ -261,6 +263,9 @@ std::vector<Lie> lies() {
     l.say(h);
   });
   stream("PacketMessage", [](Liar& l) { l.say(header_of(Type::kDone)); });
+}
+
+void add_lies_of_packets(std::vector<Lie>& out) {
   const auto packet = [&out](const char* name, const std::function<void(Liar&)>& tell) {
     out.push_back({name, kPacket, tell});
   };
@@ -291,6 +296,13 @@ std::vector<Lie> lies() {
   });
   packet("WithdrawsWhatWasNotSent", [](Liar& l) { l.say(header_of(Type::kWithdraw, 0, 5)); });
   packet("StreamMessage", [](Liar& l) { l.say(header_of(Type::kRing, 5, 0)); });
+}
+
+std::vector<Lie> lies() {
+  std::vector<Lie> out;
+  add_lies_of_both(out);
+  add_lies_of_streams(out);
+  add_lies_of_packets(out);
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "exs/core/exs_host.h"
+#include "os/say.h"
 
 namespace weft::exs {
 namespace {
@@ -253,7 +254,7 @@ void log_line(const Socket& socket, const char* what, const char* why) {
     const char* wanted = std::getenv("EXS_LOG");
     return wanted != nullptr && std::strcmp(wanted, "off") == 0;
   }();
-  if (!quiet) std::fprintf(stderr, "exs: socket %d: %s: %s\n", socket.fd, what, why);
+  if (!quiet) os::say("exs: socket %d: %s: %s\n", socket.fd, what, why);
 }
 
 }  // namespace weft::exs
