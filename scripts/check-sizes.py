@@ -32,7 +32,6 @@ FILES = {
     "tests/boards/board_test.py": 511,
     "tests/interop/matrix.py": 679,
     "tests/interop/vm/vm.py": 516,
-    "tests/loopback/cli_test.py": 683,
     "tests/loopback/data_test.py": 745,
     "tests/loopback/data_trust_test.py": 568,
     "tests/model/progress_model.h": 732,
@@ -46,11 +45,9 @@ FUNCTIONS = {
     "src/files/protocol/data_protocol.cc get_fields": 69,
     "src/files/protocol/data_protocol.cc put_fields": 66,
     "src/sockets/socket_channel.cc Channel::try_transmit": 77,
-    "tests/exs/c_program.c main": 61,
     "tests/interop/matrix.py operations": 79,
     "tests/interop/matrix.py startup": 73,
     "tests/model/progress_model.h in_run": 96,
-    "tests/rddp/memory_test.cc Memory.AConnectionThatIsUpTakesNone": 63,
     "tools/weft/run/run.cc add_options": 63,
 }
 

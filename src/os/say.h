@@ -22,7 +22,8 @@ namespace weft::os {
   const int size = std::vsnprintf(line, sizeof line, format, values);
   va_end(values);
   if (size > 0) {
-    const std::size_t whole = std::min<std::size_t>(static_cast<std::size_t>(size), sizeof line - 1);
+    const std::size_t whole =
+        std::min<std::size_t>(static_cast<std::size_t>(size), sizeof line - 1);
     static_cast<void>(!::write(STDERR_FILENO, line, whole));
   }
   errno = error;

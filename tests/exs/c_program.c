@@ -23,24 +23,29 @@ static exs_event_t wait_for(exs_qhandle_t queue, int type) {
   return event;
 }
 
+static int listen_at(struct sockaddr_in* name) {
+  int listener = exs_socket(AF_INET, SOCK_STREAM, 0);
+  check(listener >= 0, "exs_socket");
+  memset(name, 0, sizeof *name);
+  name->sin_family = AF_INET;
+  name->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  check(exs_bind(listener, (struct sockaddr*)name, sizeof *name) == 0, "exs_bind");
+  check(exs_listen(listener, 4) == 0, "exs_listen");
+  socklen_t length = sizeof *name;
+  check(exs_getsockname(listener, (struct sockaddr*)name, &length) == 0, "exs_getsockname");
+  return listener;
+}
+
 int main(void) {
   check(exs_init(EXS_VERSION) == 0, "exs_init");
   exs_qhandle_t queue = exs_qcreate(16);
   check(queue != EXS_QHANDLE_INVALID, "exs_qcreate");
 
-  int listener = exs_socket(AF_INET, SOCK_STREAM, 0);
-  check(listener >= 0, "exs_socket");
   struct sockaddr_in name;
-  memset(&name, 0, sizeof name);
-  name.sin_family = AF_INET;
-  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  check(exs_bind(listener, (struct sockaddr*)&name, sizeof name) == 0, "exs_bind");
-  check(exs_listen(listener, 4) == 0, "exs_listen");
-  socklen_t length = sizeof name;
-  check(exs_getsockname(listener, (struct sockaddr*)&name, &length) == 0, "exs_getsockname");
+  int listener = listen_at(&name);
 
   int client = exs_socket(AF_INET, SOCK_STREAM, 0);
-  check(exs_connect(client, (struct sockaddr*)&name, length, 0, EXS_QHANDLE_INVALID, 0) == 0,
+  check(exs_connect(client, (struct sockaddr*)&name, sizeof name, 0, EXS_QHANDLE_INVALID, 0) == 0,
         "exs_connect");
   int server = exs_accept(listener, NULL, 0, 0, EXS_QHANDLE_INVALID, 0);
   check(server >= 0, "exs_accept");

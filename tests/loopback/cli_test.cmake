@@ -2,13 +2,17 @@
 find_package(Python3 COMPONENTS Interpreter)
 if(TARGET weft_command AND Python3_FOUND AND NOT WEFT_SANITIZE)
   foreach(case IN ITEMS Basics Stat Report Perf TwoProcesses Strangers Ping)
+    set(file cli_test.py)
+    if(case MATCHES "^(Perf|TwoProcesses|Strangers)$")
+      set(file cli_perf_test.py)
+    endif()
     set(how WAITS)
     if(case MATCHES "^(Report|Perf)$")
       set(how "")
     endif()
     weft_add_script_test(
       loopback_cli.${case} ${how}
-      COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/cli_test.py"
+      COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/${file}"
               "$<TARGET_FILE:weft_command>" ${case}
       LABELS loopback
       TIMEOUT 300)

@@ -6,6 +6,13 @@
 namespace weft::testing {
 namespace {
 
+int register_for(rddp_kind kind, rddp_socket* socket, Octets& memory, rdma_mode mode,
+                 ddp_bdesc_t& where) {
+  const ddp_buffer_t buffer = memory_of(memory);
+  return kind == RDDP_RDMA ? rdma_register(socket, &buffer, mode, &where)
+                           : ddp_register(socket, &buffer, &where);
+}
+
 // A whole life on one device: both sides of it, as far as they get. The last status.
 struct Life {
   rddp_device* device = nullptr;
@@ -20,10 +27,8 @@ struct Life {
     }
     if (const int status = rddp_create(device, kind, &socket); status != RDDP_OK) return status;
     static Octets memory(100);
-    const ddp_buffer_t buffer = memory_of(memory);
     ddp_bdesc_t where;
-    const int registered = kind == RDDP_RDMA ? rdma_register(socket, &buffer, RDMA_WRITE, &where)
-                                             : ddp_register(socket, &buffer, &where);
+    const int registered = register_for(kind, socket, memory, RDMA_WRITE, where);
     if (registered != RDDP_OK) return registered;
     // Nobody answers: the request comes to the listener of this very device.
     rddp_set_timeout(socket, 1);
@@ -86,10 +91,7 @@ TEST_P(Memory, AConnectionThatIsUpTakesNone) {
     rddp_socket* s = accept_one(listener);
     Octets memory(kBytes);
     ddp_bdesc_t where;
-    const ddp_buffer_t buffer = memory_of(memory);
-    const int registered = kind == RDDP_RDMA ? rdma_register(s, &buffer, RDMA_READ_WRITE, &where)
-                                             : ddp_register(s, &buffer, &where);
-    ASSERT_EQ(registered, RDDP_OK);
+    ASSERT_EQ(register_for(kind, s, memory, RDMA_READ_WRITE, where), RDDP_OK);
     Posted posted(kBytes);
     begin_counting();
     int failed = post(s, &posted.buffer);
@@ -112,9 +114,8 @@ TEST_P(Memory, AConnectionThatIsUpTakesNone) {
     std::copy_n(posted.octets.data(), sizeof where, reinterpret_cast<std::uint8_t*>(&where));
     Octets local(kBytes);
     ddp_bdesc_t sink{};
-    const ddp_buffer_t buffer = memory_of(local);
     if (kind == RDDP_RDMA) {
-      ASSERT_EQ(rdma_register(s, &buffer, RDMA_WRITE, &sink), RDDP_OK);
+      ASSERT_EQ(register_for(kind, s, local, RDMA_WRITE, sink), RDDP_OK);
     }
     begin_counting();
     int failed = RDDP_OK;
