@@ -87,10 +87,10 @@ CIRCLES = [
     {"sockets/preload/preload_direct", "sockets/preload/preload_epoll",
      "sockets/preload/preload_relay", "sockets/preload/preload_setup"},
     # Objects that hold each other: a device knows what is on it, and each object its device.
-    {"verbs/completion_channel", "verbs/connection", "verbs/cq", "verbs/oob/datagram_qp", "verbs/device",
-     "verbs/event_channel", "verbs/held", "verbs/listener", "verbs/memory", "verbs/pd",
-     "verbs/peer_watch", "verbs/qp", "verbs/qp_host", "verbs/refused_peers", "verbs/oob/peer_directory",
-     "verbs/revocation", "verbs/srq", "verbs/window", "verbs/oob/wiring", "verbs/work_queues"},
+    {"verbs/completion_channel", "verbs/connection", "verbs/cq", "verbs/device", "verbs/held",
+     "verbs/listener", "verbs/memory", "verbs/oob/datagram_qp", "verbs/oob/peer_directory",
+     "verbs/oob/wiring", "verbs/pd", "verbs/peer_watch", "verbs/qp", "verbs/qp_host",
+     "verbs/srq", "verbs/window", "verbs/work_queues"},
 ]
 VOCABULARY = {"weft/config.h", "weft/limits.h", "weft/result.h", "weft/system_error.h", "weft/types.h"}
 # What rooms of the operating system may use of include/weft; io deals with addresses and counts.

@@ -10,7 +10,6 @@
 #include "progress/give_way.h"
 #include "verbs/completion_channel.h"
 #include "verbs/device.h"
-#include "verbs/qp.h"
 
 namespace weft::verbs {
 

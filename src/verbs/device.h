@@ -29,6 +29,7 @@
 #include "verbs/async_events.h"
 #include "verbs/counter_sources.h"
 #include "verbs/half_open.h"
+#include "verbs/memory_of_device.h"
 #include "verbs/number_pool.h"
 #include "verbs/pools.h"
 #include "verbs/random.h"
@@ -55,16 +56,6 @@ enum class ObjectKind : std::uint8_t {
   kListener
 };
 inline constexpr std::size_t kObjectKinds = 9;
-
-// Memory that STags name. Lookups from any thread; changes with the mutex held.
-struct MemoryOfDevice {
-  explicit MemoryOfDevice(std::uint64_t secret)
-      : stags(secret, &random_u32, limits::kMemoryRegions) {}
-  os::Mutex mutex;
-  proto::StagTable stags;
-  // Windows by STag index, so that a bind in a send queue finds its object.
-  std::unordered_map<std::uint32_t, MemoryWindowImpl*> windows WEFT_GUARDED_BY(mutex);
-};
 
 // The page that shows a device's counters to other processes.
 class PageOfDevice {
@@ -125,16 +116,9 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
   [[nodiscard]] BatchPool& batches() noexcept { return batches_; }
   [[nodiscard]] CarryBuffers& carries() noexcept { return carries_; }
 
-  // Lookups from any thread; changes with stag_mutex() held.
+  // Lookups from any thread; changes with its mutex held.
+  [[nodiscard]] MemoryOfDevice& memory() noexcept { return memory_; }
   [[nodiscard]] proto::StagTable& stags() noexcept override { return memory_.stags; }
-  [[nodiscard]] os::Mutex& stag_mutex() noexcept WEFT_RETURNS_LOCK(memory_.mutex) {
-    return memory_.mutex;
-  }
-  // Windows by STag index, so that a bind in a send queue finds its object. With stag_mutex() held.
-  [[nodiscard]] std::unordered_map<std::uint32_t, MemoryWindowImpl*>& windows() noexcept
-      WEFT_REQUIRES(memory_.mutex) {
-    return memory_.windows;
-  }
 
   // One more object of a kind; release() when it is gone.   kLimitExceeded, kBadState (forked)
   [[nodiscard]] Status acquire(ObjectKind kind);

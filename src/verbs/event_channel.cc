@@ -4,7 +4,6 @@
 
 #include "os/clock.h"
 #include "os/guarded.h"
-#include "verbs/connection.h"
 
 namespace weft {
 

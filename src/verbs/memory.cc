@@ -5,7 +5,6 @@
 #include "os/log.h"
 #include "os/memory_probe.h"
 #include "verbs/revocation.h"
-#include "verbs/window.h"
 
 namespace weft::verbs {
 
@@ -49,10 +48,10 @@ Status check_memory(proto::MemorySpec& spec) {
 
 // Gives valid memory another domain or other rights, under the STag that it has.
 //   kBusy   windows are bound to it
-Status change_rights(DeviceImpl& device, Stag stag, const proto::MemorySpec& spec)
-    WEFT_REQUIRES(device.stag_mutex()) {
-  if (auto ended = end_access(device, stag); !ended) return ended;
-  proto::MemoryEntry* entry = device.stags().find(stag);
+Status change_rights(MemoryOfDevice& memory, Stag stag, const proto::MemorySpec& spec)
+    WEFT_REQUIRES(memory.mutex) {
+  if (auto ended = end_access(memory, stag); !ended) return ended;
+  proto::MemoryEntry* entry = memory.stags.find(stag);
   entry->spec.access = spec.access;
   entry->spec.pd = spec.pd;
   entry->stag.store(stag.value, std::memory_order_release);  // as bind() enables an entry
@@ -130,7 +129,7 @@ Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::enter(
   spec.pd = pd->number();
   std::shared_ptr<MemoryRegionImpl> region(
       new MemoryRegionImpl(std::move(pd), spec, std::move(*counted)));
-  const os::MutexLock lock(device.stag_mutex());
+  const os::MutexLock lock(device.memory().mutex);
   const auto stag = device.stags().add(spec);
   if (!stag) return fail(stag.error());
   region->stag_ = *stag;
@@ -143,8 +142,8 @@ Result<std::shared_ptr<MemoryRegionImpl>> MemoryRegionImpl::enter(
 MemoryRegionImpl::~MemoryRegionImpl() {
   if (!device_->usable() || stag_.value == 0) return;
   {
-    os::MutexLock lock(device_->stag_mutex());
-    end_region(*device_, stag_);
+    os::MutexLock lock(device_->memory().mutex);
+    end_region(device_->memory(), stag_);
   }
   pd_->drop_user();
 }
@@ -153,8 +152,8 @@ Status MemoryRegionImpl::deregister() {
   DeviceImpl& device = *pd_->device_impl();
   if (!device.usable()) return fail(Error::kBadState);
   if (stag_.value == 0) return {};
-  os::MutexLock lock(device.stag_mutex());
-  if (auto ended = end_access(device, stag_); !ended) return ended;
+  os::MutexLock lock(device.memory().mutex);
+  if (auto ended = end_access(device.memory(), stag_); !ended) return ended;
   device.stags().give_back(stag_);
   lock.unlock();
   stag_ = Stag{};
@@ -188,15 +187,15 @@ Status MemoryRegionImpl::reregister(ProtectionDomain* pd, void* addr, std::size_
     if (auto usable = check_memory(spec); !usable) return usable;
   }
 
-  os::MutexLock lock(device.stag_mutex());
+  os::MutexLock lock(device.memory().mutex);
   if (addr == nullptr) {
     // The same memory keeps its keys, as with adapters: peers that have them need no new ones.
-    if (auto changed = change_rights(device, stag_, spec); !changed) return changed;
+    if (auto changed = change_rights(device.memory(), stag_, spec); !changed) return changed;
   } else {
     // The new slot first: if there is none, nothing has changed.
     const auto stag = device.stags().add(spec);
     if (!stag) return fail(stag.error());
-    if (auto ended = end_access(device, stag_); !ended) {
+    if (auto ended = end_access(device.memory(), stag_); !ended) {
       static_cast<void>(device.stags().remove(*stag));  // nobody knows it: there is no pin
       return ended;
     }

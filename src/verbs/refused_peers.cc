@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "verbs/connection.h"
-
 namespace weft::verbs {
 
 bool RefusedPeers::enter(const SocketAddress& peer, std::weak_ptr<ConnectionImpl> connection) {

@@ -42,11 +42,11 @@ class PinWait {
 };
 
 // Ends the windows bound to a region, and then the region. False: some access is under way.
-bool try_to_end(DeviceImpl& device, Stag region) WEFT_REQUIRES(device.stag_mutex()) {
-  proto::StagTable& stags = device.stags();
+bool try_to_end(MemoryOfDevice& memory, Stag region) WEFT_REQUIRES(memory.mutex) {
+  proto::StagTable& stags = memory.stags;
   const proto::MemoryEntry* entry = stags.find(region);
   if (entry != nullptr && entry->windows != 0) {
-    for (const auto& [index, window] : device.windows()) {
+    for (const auto& [index, window] : memory.windows) {
       const proto::MemoryEntry* bound = stags.find(Stag::of(index, 0));
       if (bound == nullptr || bound->region != entry) continue;
       static_cast<void>(stags.revoke(Stag::of(index, bound->keys[0])));
@@ -59,17 +59,17 @@ bool try_to_end(DeviceImpl& device, Stag region) WEFT_REQUIRES(device.stag_mutex
 
 }  // namespace
 
-Status end_access(DeviceImpl& device, Stag stag) {
-  for (PinWait wait;; wait.once(device.stag_mutex())) {
-    const Result<bool> ended = device.stags().revoke(stag);
+Status end_access(MemoryOfDevice& memory, Stag stag) {
+  for (PinWait wait;; wait.once(memory.mutex)) {
+    const Result<bool> ended = memory.stags.revoke(stag);
     if (!ended) return fail(ended.error());
     if (*ended) return {};
   }
 }
 
-void end_region(DeviceImpl& device, Stag region) {
-  for (PinWait wait; !try_to_end(device, region);) wait.once(device.stag_mutex());
-  device.stags().give_back(region);
+void end_region(MemoryOfDevice& memory, Stag region) {
+  for (PinWait wait; !try_to_end(memory, region);) wait.once(memory.mutex);
+  memory.stags.give_back(region);
 }
 
 }  // namespace weft::verbs

@@ -12,8 +12,8 @@ constexpr auto kWindowRights =
     Access::kRemoteWrite | Access::kRemoteRead | Access::kRemoteAtomic | Access::kZeroBased;
 
 // The slot of an STag in use, valid or not.
-proto::MemoryEntry* entry_in_use(DeviceImpl& device, Stag stag) WEFT_REQUIRES(device.stag_mutex()) {
-  proto::MemoryEntry* entry = device.stags().find(stag);
+proto::MemoryEntry* entry_in_use(MemoryOfDevice& memory, Stag stag) WEFT_REQUIRES(memory.mutex) {
+  proto::MemoryEntry* entry = memory.stags.find(stag);
   return entry == nullptr || entry->spec.pd == 0 ? nullptr : entry;
 }
 
@@ -39,13 +39,13 @@ Result<std::shared_ptr<MemoryWindowImpl>> MemoryWindowImpl::create(
 // Its destructor's release is noted at once.
 Status MemoryWindowImpl::allocate() {
   DeviceImpl& device = *pd_->device_impl();
-  const os::MutexLock lock(device.stag_mutex());
+  const os::MutexLock lock(device.memory().mutex);
   const auto stag = device.stags().allocate_window(pd_->number());
   if (!stag) return fail(stag.error());
   slot_ = *stag;
   stag_.store(stag->value, std::memory_order_relaxed);
   pd_->add_user();
-  device.windows().emplace(stag->index(), this);
+  device.memory().windows.emplace(stag->index(), this);
   return {};
 }
 
@@ -53,11 +53,11 @@ MemoryWindowImpl::~MemoryWindowImpl() {
   DeviceImpl& device = *pd_->device_impl();
   if (!device.usable() || slot_.value == 0) return;
   {
-    os::MutexLock lock(device.stag_mutex());
-    device.windows().erase(slot_.index());
+    os::MutexLock lock(device.memory().mutex);
+    device.memory().windows.erase(slot_.index());
     // Its key is that of the last bind carried out, which may be older than the last one posted.
     const Stag stag = Stag::of(slot_.index(), device.stags().find(slot_)->keys[0]);
-    if (end_access(device, stag)) device.stags().give_back(stag);
+    if (end_access(device.memory(), stag)) device.stags().give_back(stag);
   }
   pd_->drop_user();
 }
@@ -65,7 +65,7 @@ MemoryWindowImpl::~MemoryWindowImpl() {
 bool MemoryWindowImpl::bound() const {
   DeviceImpl& device = *pd_->device_impl();
   if (!device.usable()) return false;
-  const os::MutexLock lock(device.stag_mutex());
+  const os::MutexLock lock(device.memory().mutex);
   const proto::MemoryEntry* entry = device.stags().find(slot_);
   return entry != nullptr && is_valid(*entry);
 }
@@ -111,11 +111,11 @@ WcStatus execute_bind(ProtectionDomainImpl& pd, proto::StreamId id, proto::SendW
   DeviceImpl& device = *pd.device_impl();
   const proto::BindArgs args = proto::bind_args(wqe);
   const Stag stag = wqe.remote_stag;
-  os::MutexLock lock(device.stag_mutex());
+  os::MutexLock lock(device.memory().mutex);
   bool is_type1 = false;
   for (;;) {
-    const auto found = device.windows().find(stag.index());
-    if (found == device.windows().end() || found->second->pd_.get() != &pd) {
+    const auto found = device.memory().windows.find(stag.index());
+    if (found == device.memory().windows.end() || found->second->pd_.get() != &pd) {
       return WcStatus::kWindowBind;
     }
     is_type1 = found->second->type_ == MemoryWindow::Type::kType1;
@@ -126,11 +126,11 @@ WcStatus execute_bind(ProtectionDomainImpl& pd, proto::StreamId id, proto::SendW
     // Type 1 changes hands in one step; type 2 has to be invalidated first.
     if (is_valid(*window) && !is_type1) return WcStatus::kWindowBind;
     // Others may change the window while this waits, so it is looked up again.
-    static_cast<void>(end_access(device, Stag::of(stag.index(), window->keys[0])));
+    static_cast<void>(end_access(device.memory(), Stag::of(stag.index(), window->keys[0])));
   }
   if (args.length == 0) return WcStatus::kSuccess;
 
-  const proto::MemoryEntry* region = entry_in_use(device, args.region);
+  const proto::MemoryEntry* region = entry_in_use(device.memory(), args.region);
   if (region == nullptr || wqe.remote_to < region->spec.base ||
       wqe.remote_to - region->spec.base > region->spec.length) {
     return WcStatus::kWindowBind;
@@ -148,22 +148,22 @@ WcStatus execute_local_invalidate(ProtectionDomainImpl& pd, proto::StreamId id,
                                   const proto::SendWqe& wqe) {
   DeviceImpl& device = *pd.device_impl();
   const Stag stag = wqe.remote_stag;
-  os::MutexLock lock(device.stag_mutex());
-  const proto::MemoryEntry* entry = entry_in_use(device, stag);
+  os::MutexLock lock(device.memory().mutex);
+  const proto::MemoryEntry* entry = entry_in_use(device.memory(), stag);
   if (entry == nullptr || entry->spec.pd != id.pd) return WcStatus::kWindowBind;
   // Type 1 windows are unbound by a bind, not invalidated.
   if (entry->is_window && is_valid(*entry) && entry->spec.stream != id.stream) {
     return WcStatus::kWindowBind;
   }
-  return end_access(device, stag) ? WcStatus::kSuccess : WcStatus::kWindowBind;
+  return end_access(device.memory(), stag) ? WcStatus::kSuccess : WcStatus::kWindowBind;
 }
 
 proto::Violation execute_remote_invalidate(ProtectionDomainImpl& pd, proto::StreamId id,
                                            Stag stag) {
   using proto::Violation;
   DeviceImpl& device = *pd.device_impl();
-  os::MutexLock lock(device.stag_mutex());
-  const proto::MemoryEntry* entry = entry_in_use(device, stag);
+  os::MutexLock lock(device.memory().mutex);
+  const proto::MemoryEntry* entry = entry_in_use(device.memory(), stag);
   if (entry == nullptr) return Violation::kInvalidateOperation;
   if (entry->spec.pd != id.pd || entry->keys[0] != stag.key()) {
     return Violation::kInvalidateProtection;
@@ -179,7 +179,7 @@ proto::Violation execute_remote_invalidate(ProtectionDomainImpl& pd, proto::Stre
     }
   }
   // kNotFound: meanwhile its owner has removed it, or bound the window anew.
-  const Status ended = end_access(device, stag);
+  const Status ended = end_access(device.memory(), stag);
   return ended || ended.error() == Error::kNotFound ? Violation::kNone
                                                     : Violation::kInvalidateOperation;
 }

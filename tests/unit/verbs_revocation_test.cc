@@ -92,7 +92,7 @@ TEST_F(Revocation, ATableSaysFalseUntilNobodyIsInTheMemory) {
   const auto region = add_region();
   const Stag stag{region->rkey()};
   held = pin(stag.value);
-  const std::lock_guard lock(host.device->stag_mutex());
+  const os::MutexLock lock(host.device->memory().mutex);
   EXPECT_FALSE(*host.device->stags().revoke(stag));
   EXPECT_EQ(entry(stag.value)->stag.load(), 0U);
   EXPECT_FALSE(*host.device->stags().revoke(stag));
