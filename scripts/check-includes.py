@@ -51,6 +51,8 @@ ROOMS = [
     Room("rdmacm", "`librdmacm.so.1`: a thin adapter over the public API", "base os ibverbs"),
     Room("rsockets", "the r* functions of `librdmacm.so.1`, and their protocol, which the relay of "
          "`sockets` speaks, too", "base os ibverbs rdmacm"),
+    Room("sockets/grant", "a ring beside a TCP connection, which the reader grants: the protocol, "
+         "without any system call. Not used by programs yet", "base"),
     Room("sockets", "what the preload library and its relay share: their channel, the C library's "
          "own calls", "base os"),
     Room("sockets/relay", "the process that speaks RDMA for socket programs", "base os rsockets "
