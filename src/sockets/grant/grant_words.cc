@@ -23,19 +23,6 @@ void copy_octets(std::uint8_t* to, const std::uint8_t* from, std::uint64_t bytes
 
 }  // namespace
 
-GrantShared::Word& GrantMemory::word(GrantWord w) const {
-  const auto at = static_cast<std::size_t>(w);
-  constexpr auto kBoth = static_cast<std::size_t>(GrantWord::kTake);
-  constexpr auto kReader = static_cast<std::size_t>(GrantWord::kWindow);
-  constexpr auto kOwnReader = static_cast<std::size_t>(GrantWord::kInKernel);
-  constexpr auto kOwnWriter = static_cast<std::size_t>(GrantWord::kPosition);
-  if (at < kBoth) return shared_.by_writer.at(at);
-  if (at < kReader) return shared_.by_both[0];
-  if (at < kOwnReader) return shared_.by_reader.at(at - kReader);
-  if (at < kOwnWriter) return own_.reader[0];
-  return own_.writer.at(at - kOwnWriter);
-}
-
 void GrantMemory::put(std::uint64_t position, std::uint64_t offset, std::uint64_t bytes) {
   assert(bytes <= ring_bytes_);
   const std::uint64_t at = position & (ring_bytes_ - 1);

@@ -144,4 +144,18 @@ class GrantMemory {
   std::uint8_t* target_ = nullptr;
 };
 
+// Here, so that the index is a constant wherever the word is one.
+inline GrantShared::Word& GrantMemory::word(GrantWord w) const {
+  const auto at = static_cast<std::size_t>(w);
+  constexpr auto kBoth = static_cast<std::size_t>(GrantWord::kTake);
+  constexpr auto kReader = static_cast<std::size_t>(GrantWord::kWindow);
+  constexpr auto kOwnReader = static_cast<std::size_t>(GrantWord::kInKernel);
+  constexpr auto kOwnWriter = static_cast<std::size_t>(GrantWord::kPosition);
+  if (at < kBoth) return shared_.by_writer.at(at);
+  if (at < kReader) return shared_.by_both[0];
+  if (at < kOwnReader) return shared_.by_reader.at(at - kReader);
+  if (at < kOwnWriter) return own_.reader[0];
+  return own_.writer.at(at - kOwnWriter);
+}
+
 }  // namespace weft::sockets
