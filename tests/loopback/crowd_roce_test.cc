@@ -4,8 +4,8 @@
 #include <weft/limits.h>
 #include <weft/wiring.h>
 
-#include <atomic>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 
@@ -66,18 +66,15 @@ TEST(CrowdOfRoce, ThatNeverEndsKeepsNoQueuePairsApart) {
   Host host(roce_config());
   const WiredEnd a(host), b(host);
   const std::uint16_t port = port_of(b.qp->number());
-  std::atomic<bool> over{false};
-  std::thread strangers([&] {
+  const std::jthread strangers([port](const std::stop_token& over) {
     constexpr std::size_t kAtOnce = 2000;
-    while (!over) const Crowd crowd(port, "", kAtOnce);
+    while (!over.stop_requested()) const Crowd crowd(port, "", kAtOnce);
   });
   for (std::uint64_t id = 1; id <= 20; ++id) {
     const WiredEnd c(host), d(host);
     wire(c, d);
     expect_message(c, d, id);
   }
-  over = true;
-  strangers.join();
 }
 
 // Nothing but what is meant for the queue pair takes a receive, of which there is one. The honest
@@ -97,7 +94,7 @@ TEST(CrowdOfRoce, OfDatagramsForOthersTakesNoReceive) {
     post(*from.qp, wr);
     take_success(*from.sent, id);
   };
-  std::thread strangers([&] {
+  std::jthread strangers([&] {
     DatagramPeer peer;
     peer.key = kOtherKey;
     for (int i = 0; i < kDatagrams; ++i) send(stranger, peer, 2);
