@@ -107,11 +107,14 @@ Status bind_socket(int fd, const SocketAddress& local, bool reuse_address, bool 
   return {};
 }
 
-Status listen_socket(int fd, int backlog) {
+Status listen_socket(int fd) {
+  // The kernel shortens it. A SYN that finds the queue full is dropped, which costs the peer a
+  // second, and many silent connections may come at once.
+  constexpr int kQueue = 65536;
   // Its connections inherit this: those that linger in TIME_WAIT do not keep the port from the next
   // server.
   set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-  if (::listen(fd, backlog) != 0) return fail(error_from_errno(errno));
+  if (::listen(fd, kQueue) != 0) return fail(error_from_errno(errno));
   return {};
 }
 

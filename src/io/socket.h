@@ -25,7 +25,8 @@ namespace weft::io {
 //   kAddressInUse, kPermission, kInvalidArgument (not an address of this machine), kSystem
 [[nodiscard]] Status bind_socket(int fd, const SocketAddress& local, bool reuse_address,
                                  bool v6_only);
-[[nodiscard]] Status listen_socket(int fd, int backlog);
+// As many connections wait in the kernel's queue as net.core.somaxconn lets.
+[[nodiscard]] Status listen_socket(int fd);
 
 // Begins to connect; the outcome shows as EPOLLOUT, then take_error().
 //   as error_from_errno(), if it fails at once

@@ -5,7 +5,17 @@
 
 #include <algorithm>
 
+#include "os/clock.h"
+
 namespace weft::verbs {
+
+namespace {
+
+// An honest peer sends its Request at once, behind the segment that ends the handshake. Nobody who
+// has waited for less than this has to make room for a newcomer.
+constexpr Duration kTimeForARequest{50'000'000};
+
+}  // namespace
 
 std::size_t half_open_limit() {
   constexpr rlim_t kShare = 4;  // the program needs descriptors too
@@ -18,39 +28,43 @@ std::size_t half_open_limit() {
 
 void HalfOpenOfDevice::add(const std::shared_ptr<ConnectionImpl>& who, Instant since) {
   const os::MutexLock lock(mutex_);
-  auto place = std::make_shared<Place>(Place{who});
-  const Place* const key = place.get();
-  places_.add(std::move(place), since);
-  try {
-    by_connection_.emplace(who.get(), key);
-  } catch (...) {
-    places_.remove(key);
-    throw;
-  }
+  Places one;
+  one.push_back({who, since});
+  by_connection_.emplace(who.get(), one.begin());
+  silent_.splice(silent_.end(), one);
 }
 
 void HalfOpenOfDevice::remove(const ConnectionImpl* who) {
   const os::MutexLock lock(mutex_);
   const auto found = by_connection_.find(who);
   if (found == by_connection_.end()) return;
-  places_.remove(found->second);
+  (found->second->asked ? asked_ : silent_).erase(found->second);
   by_connection_.erase(found);
+}
+
+void HalfOpenOfDevice::has_asked(const ConnectionImpl* who) {
+  const os::MutexLock lock(mutex_);
+  const auto found = by_connection_.find(who);
+  if (found == by_connection_.end() || found->second->asked) return;
+  found->second->asked = true;
+  asked_.splice(asked_.end(), silent_, found->second);
 }
 
 std::size_t HalfOpenOfDevice::size() const {
   const os::MutexLock lock(mutex_);
-  return places_.size();
+  return by_connection_.size();
 }
 
-std::shared_ptr<ConnectionImpl> HalfOpenOfDevice::oldest() const {
+std::shared_ptr<ConnectionImpl> HalfOpenOfDevice::gives_way(bool hurry, bool asked_too) const {
   const os::MutexLock lock(mutex_);
-  const auto place = places_.oldest();
-  return place == nullptr ? nullptr : place->who.lock();
+  if (silent_.empty()) return asked_too && !asked_.empty() ? asked_.front().who.lock() : nullptr;
+  const Place& oldest = silent_.front();
+  return hurry || os::now() - oldest.since >= kTimeForARequest ? oldest.who.lock() : nullptr;
 }
 
-Instant HalfOpenOfDevice::oldest_since() const {
+Instant HalfOpenOfDevice::gives_way_at() const {
   const os::MutexLock lock(mutex_);
-  return places_.oldest_since();
+  return silent_.empty() ? Instant::never() : silent_.front().since + kTimeForARequest;
 }
 
 }  // namespace weft::verbs

@@ -73,18 +73,30 @@ class HalfOpenOfDevice {
  public:
   void add(const std::shared_ptr<ConnectionImpl>& who, Instant since);
   void remove(const ConnectionImpl* who);
+  // Its Request is there, and waits for room in the backlog. Needs no memory.
+  void has_asked(const ConnectionImpl* who);
   [[nodiscard]] std::size_t size() const;
-  // Null and never(): there is none.
-  [[nodiscard]] std::shared_ptr<ConnectionImpl> oldest() const;
-  [[nodiscard]] Instant oldest_since() const;
+
+  // The one that a newcomer takes the place of: the oldest of those that say nothing, once it has
+  // had its time or at once if `hurry`. If all have asked and `asked_too`, the oldest of them.
+  // Null: the newcomer has to wait.
+  [[nodiscard]] std::shared_ptr<ConnectionImpl> gives_way(bool hurry, bool asked_too) const;
+  // When the oldest of those that say nothing will have had its time. never(): all have asked.
+  [[nodiscard]] Instant gives_way_at() const;
 
  private:
   struct Place {
     std::weak_ptr<ConnectionImpl> who;
+    Instant since;
+    bool asked = false;
   };
+  using Places = std::list<Place>;  // the oldest first
+
   mutable os::Mutex mutex_;
-  HalfOpen<Place> places_ WEFT_GUARDED_BY(mutex_);
-  std::unordered_map<const ConnectionImpl*, const Place*> by_connection_ WEFT_GUARDED_BY(mutex_);
+  Places silent_ WEFT_GUARDED_BY(mutex_);
+  Places asked_ WEFT_GUARDED_BY(mutex_);
+  std::unordered_map<const ConnectionImpl*, Places::iterator> by_connection_
+      WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::verbs

@@ -21,15 +21,7 @@ namespace {
 
 // This many in one go, then others get their turn.
 constexpr int kAcceptsPerRound = 64;
-// The kernel's queue, which it shortens to net.core.somaxconn. A SYN that it drops costs the peer a
-// second, and many silent connections may come at once.
-constexpr int kKernelBacklog = 65536;
 constexpr Duration kDescriptorPause{100'000'000};
-// How often a number is sought that is free for TCP and UDP.
-constexpr int kPortAttempts = 16;
-// An honest peer sends its Request at once, behind the segment that ends the handshake. Nobody who
-// has waited for less than this has to make room for a newcomer.
-constexpr Duration kTimeForARequest{50'000'000};
 // How often the kernel's queue is looked at while nobody has to make room.
 constexpr Duration kQueuePause{5'000'000};
 
@@ -70,136 +62,8 @@ ListenerImpl::~ListenerImpl() {
   device_->engine().wait_for(this);
 }
 
-Status ListenerImpl::bind(const SocketAddress& local, bool reuse_address, bool v6_only) {
-  return os::guarded([&] { return take_port(local, reuse_address, v6_only); });
-}
-
-Status ListenerImpl::bind_service(const SocketAddress& local, bool v6_only) {
-  return os::guarded([&] { return take_service(local, v6_only); });
-}
-
 Status ListenerImpl::hand_in(int fd) {
   return os::guarded([&] { return take_in(fd); });
-}
-
-Status ListenerImpl::take_port(const SocketAddress& local, bool reuse_address, bool v6_only) {
-  if (!device_->usable()) return fail(Error::kBadState);
-  if (local.family() != AF_INET && local.family() != AF_INET6) {
-    return fail(Error::kInvalidArgument);
-  }
-  const os::MutexLock lock(mutex_);
-  if (socket_) return fail(Error::kBadState);
-  auto socket = open_listening(local, reuse_address, v6_only);
-  if (!socket) return fail(socket.error());
-  const SocketAddress known = io::local_address(socket->get());
-  if (known.family() == AF_UNSPEC) return fail(Error::kNoMemory);
-  local_ = known;
-  socket_ = std::move(*socket);
-  return {};
-}
-
-Result<os::Fd> ListenerImpl::open_listening(const SocketAddress& local, bool reuse_address,
-                                            bool v6_only) const {
-  auto socket = io::open_socket(local.family());
-  if (!socket) return fail(socket.error());
-  // A port that is named is not held by the connections of an earlier server that linger in
-  // TIME_WAIT; another listener holds it all the same, since this one listens at once. Linux siw
-  // does so too.
-  const bool reuse = reuse_address || local.port() != 0;
-  if (auto bound = io::bind_socket(socket->get(), local, reuse, v6_only); !bound) {
-    return fail(bound.error());
-  }
-  // From here on the kernel holds connections for listen() to take. Programs tell their clients the
-  // port once it is bound (qperf does), and a quick client would be refused before they listen.
-  // Accepted sockets inherit the buffer sizes, and the window scale is settled by then.
-  io::tune_before_connect(socket->get(), device_->config());
-  if (auto holds = io::listen_socket(socket->get(), kKernelBacklog); !holds) {
-    return fail(holds.error());
-  }
-  return socket;
-}
-
-Status ListenerImpl::take_service(const SocketAddress& local, bool v6_only) {
-  if (!device_->usable()) return fail(Error::kBadState);
-  if (local.family() != AF_INET && local.family() != AF_INET6) {
-    return fail(Error::kInvalidArgument);
-  }
-  const os::MutexLock lock(mutex_);
-  if (socket_) return fail(Error::kBadState);
-  auto socket = choose_service(local, v6_only);
-  if (!socket) {
-    service_.reset();
-    return fail(socket.error());
-  }
-  const SocketAddress known = io::local_address(socket->get());
-  Status served;
-  if (known.family() == AF_UNSPEC) served = fail(Error::kNoMemory);
-  if (served && service_) served = service_->serve(device_->engine(), known.port());
-  if (!served) {
-    service_.reset();
-    return served;
-  }
-  v6_only_ = v6_only;
-  carries_ = device_->peer_directory() != nullptr;
-  socket_ = std::move(*socket);
-  local_ = known;
-  if (service_ != nullptr) local_.set_port(service_->address().port());
-  return {};
-}
-
-// A RoCE-like device leaves the TCP port of the number alone. An iWARP device takes it where it is
-// free, since peers that are not Weft know no other.
-Result<os::Fd> ListenerImpl::choose_service(const SocketAddress& local, bool v6_only) {
-  const bool roce_like = device_->peer_directory() != nullptr;
-  SocketAddress anywhere = local;
-  anywhere.set_port(0);
-  if (!device_->config().port_map) return open_listening(local, true, v6_only);
-  if (roce_like) {
-    auto service = ServicePort::take(local, v6_only, roce_like);
-    if (!service) return fail(service.error());
-    service_ = std::move(*service);
-    return open_listening(anywhere, false, v6_only);
-  }
-  for (int attempt = 0;; ++attempt) {
-    auto socket = open_listening(local, true, v6_only);
-    if (!socket && socket.error() != Error::kAddressInUse) return socket;
-    SocketAddress wanted = local;
-    if (socket) wanted.set_port(io::local_address(socket->get()).port());
-    auto service = ServicePort::take(wanted, v6_only, roce_like);
-    if (service) {
-      service_ = std::move(*service);
-      return socket ? std::move(socket) : open_listening(anywhere, false, v6_only);
-    }
-    if (service.error() != Error::kAddressInUse && service.error() != Error::kPermission) {
-      return fail(service.error());
-    }
-    // Another program has the UDP port: a plain TCP port then, where that was to be had.
-    const bool again = local.port() == 0 && attempt < kPortAttempts;
-    if (!again) return socket;
-  }
-}
-
-bool ListenerImpl::yield_port(std::uint16_t port) {
-  if (!device_->usable()) return false;
-  os::Fd old;  // goes outside the mutex, once the new one is at work
-  const os::MutexLock lock(mutex_);
-  if (service_ == nullptr || io::local_address(socket_.get()).port() != port) return false;
-  SocketAddress anywhere = local_;
-  anywhere.set_port(0);
-  auto socket = open_listening(anywhere, false, v6_only_);
-  if (!socket) return false;
-  if (listening_) {
-    if (!device_->engine().add(socket->get(), watching_ ? EPOLLIN : 0U, weak_from_this())) {
-      return false;
-    }
-    device_->engine().forget(socket_.get());
-  }
-  service_->move_to(io::local_address(socket->get()).port());
-  old = std::move(socket_);
-  socket_ = std::move(*socket);
-  // Nobody else may get the port but the program, which asks for it next.
-  old.reset();
-  return true;
 }
 
 Status ListenerImpl::adopt(int fd) {
@@ -239,7 +103,7 @@ Status ListenerImpl::listen(int backlog) {
   if (!socket_ || listening_) return fail(Error::kBadState);
   constexpr auto kLimit = static_cast<int>(limits::kBacklog);
   const int wanted = backlog <= 0 || backlog > kLimit ? kLimit : backlog;
-  if (auto listens = io::listen_socket(socket_.get(), kKernelBacklog); !listens) return listens;
+  if (auto listens = io::listen_socket(socket_.get()); !listens) return listens;
   if (auto added = device_->engine().add(socket_.get(), EPOLLIN, weak_from_this()); !added)
     return added;
   spare_ = open_spare();
@@ -320,14 +184,17 @@ bool ListenerImpl::accept_one() {
 ListenerImpl::Look ListenerImpl::look() {
   if (!may_accept()) return {};
   Look out;
-  const bool full = device_->half_open().size() >= half_open_limit();
-  // Rather a peer that is slow to speak than those that the kernel would drop unseen.
-  if (full && !oldest_has_had_its_time() && !io::queue_is_long(socket_.get())) {
-    crowded_ = true;
-    look_again_at(
-        std::min(device_->half_open().oldest_since() + kTimeForARequest, os::now() + kQueuePause));
-    update_watch();
-    return out;
+  const HalfOpenOfDevice& all = device_->half_open();
+  std::shared_ptr<ConnectionImpl> oldest;
+  if (all.size() >= half_open_limit()) {
+    // Rather a peer that is slow to speak than those that the kernel would drop unseen.
+    oldest = all.gives_way(io::queue_is_long(socket_.get()), held_.size() == 0);
+    if (oldest == nullptr) {
+      crowded_ = true;
+      look_again_at(std::min(all.gives_way_at(), os::now() + kQueuePause));
+      update_watch();
+      return out;
+    }
   }
   SocketAddress peer;
   auto socket = io::accept_socket(socket_.get(), peer);
@@ -336,7 +203,6 @@ ListenerImpl::Look ListenerImpl::look() {
   out.more = !std::exchange(gave_way_, false);  // one gives way, then others get their turn
   out.channel = channel_.lock();
   if (out.channel == nullptr) return out;  // nobody to tell: it is closed
-  std::shared_ptr<ConnectionImpl> oldest = full ? device_->half_open().oldest() : nullptr;
   out.connection = take_half_open(out.channel, std::move(*socket), peer);
   if (out.connection == nullptr) return out;
   out.gives_way = std::move(oldest);
@@ -356,11 +222,6 @@ std::shared_ptr<ConnectionImpl> ListenerImpl::take_half_open(
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
-}
-
-bool ListenerImpl::oldest_has_had_its_time() const {
-  const Instant since = device_->half_open().oldest_since();
-  return !since.is_never() && os::now() - since >= kTimeForARequest;
 }
 
 ListenerImpl::Look ListenerImpl::no_socket(Error why) {
@@ -385,11 +246,9 @@ ListenerImpl::Look ListenerImpl::out_of_descriptors() {
     return out;
   }
   out.more = true;
-  if (oldest_has_had_its_time()) {
-    gave_way_ = true;
-    out.gives_way = device_->half_open().oldest();
-    return out;
-  }
+  out.gives_way = device_->half_open().gives_way(false, held_.size() == 0);
+  gave_way_ = out.gives_way != nullptr;
+  if (gave_way_) return out;
   spare_.reset();
   const Status refused = refuse_one(socket_.get());
   spare_ = open_spare();
@@ -467,6 +326,7 @@ bool ListenerImpl::request_ready(ConnectionImpl& connection) {
   if (closed_) return false;  // who closes it drops the connection next
   if (backlog_is_full() || held_.size() != 0) {
     held_.add(connection.shared_from_this(), os::now());
+    device_->half_open().has_asked(&connection);
     if (!backlog_is_full()) report_held_soon();
     return false;
   }

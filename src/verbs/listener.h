@@ -86,7 +86,6 @@ class ListenerImpl final : public Listener,
   [[nodiscard]] std::shared_ptr<ConnectionImpl> take_half_open(
       const std::shared_ptr<EventChannel>& channel, os::Fd socket, const SocketAddress& peer)
       WEFT_REQUIRES(mutex_);
-  [[nodiscard]] bool oldest_has_had_its_time() const;
   [[nodiscard]] bool may_accept() const WEFT_REQUIRES(mutex_);
   [[nodiscard]] bool backlog_is_full() const WEFT_REQUIRES(mutex_);
   [[nodiscard]] std::shared_ptr<ConnectionImpl> next_held();

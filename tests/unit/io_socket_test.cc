@@ -23,7 +23,7 @@ struct Connected {
     const SocketAddress local = *SocketAddress::parse(where);
     os::Fd listener = *open_socket(local.family());
     EXPECT_TRUE(bind_socket(listener.get(), local, false, false));
-    EXPECT_TRUE(listen_socket(listener.get(), 4));
+    EXPECT_TRUE(listen_socket(listener.get()));
     active = *open_socket(local.family());
     tune_before_connect(active.get(), config);
     EXPECT_TRUE(begin_connect(active.get(), local_address(listener.get())));
@@ -177,7 +177,7 @@ TEST(Socket, TakenPortAndForeignAddressAreTold) {
 TEST(Socket, NobodyWaitingToBeAcceptedIsATimeout) {
   const os::Fd fd = *open_socket(AF_INET);
   ASSERT_TRUE(bind_socket(fd.get(), *SocketAddress::parse("127.0.0.1:0"), false, false));
-  ASSERT_TRUE(listen_socket(fd.get(), 1));
+  ASSERT_TRUE(listen_socket(fd.get()));
   SocketAddress peer;
   const auto nobody = accept_socket(fd.get(), peer);
   ASSERT_FALSE(nobody);

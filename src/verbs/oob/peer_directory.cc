@@ -21,7 +21,6 @@ namespace weft::verbs {
 
 namespace {
 
-constexpr int kBacklog = 1024;
 constexpr int kDatagramBuffer = 8 << 20;
 constexpr int kAcceptsPerRound = 64;
 // From the accepted connection to the whole hello.
@@ -138,7 +137,7 @@ Result<os::Fd> PeerDirectory::open_listener(std::uint16_t port) {
   if (auto bound = io::bind_socket(socket->get(), local, false, true); !bound) {
     return fail(bound.error());
   }
-  if (auto listens = io::listen_socket(socket->get(), kBacklog); !listens) {
+  if (auto listens = io::listen_socket(socket->get()); !listens) {
     return fail(listens.error());
   }
   return socket;
