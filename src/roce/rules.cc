@@ -9,6 +9,8 @@ namespace {
 constexpr Duration kFirstPause{20'000'000};
 constexpr Duration kLongestPause{500'000'000};
 constexpr std::uint32_t kDoublings = 5;
+constexpr Duration kFirstHandshake{100'000'000};
+constexpr std::uint32_t kHandshakeDoublings = 6;
 constexpr std::int64_t kTimeoutUnitNs = 4096;
 constexpr std::uint8_t kTimeoutMask = 31;
 constexpr std::uint8_t kRetryMask = 7;
@@ -33,6 +35,10 @@ Verdict judge(const Hello& hello, const Gid& source, const Standing& own) noexce
 
 Duration pause_before(std::uint32_t attempt) noexcept {
   return std::min(kFirstPause * (1U << std::min(attempt, kDoublings)), kLongestPause);
+}
+
+Duration handshake_limit(std::uint32_t attempt) noexcept {
+  return kFirstHandshake * (1U << std::min(attempt, kHandshakeDoublings));
 }
 
 Duration retry_budget(std::uint8_t timeout, std::uint8_t retry_cnt) noexcept {

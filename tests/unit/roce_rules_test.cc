@@ -83,6 +83,9 @@ TEST(RoceRules, PausesDoubleUpToHalfASecond) {
   EXPECT_EQ(pause_before(4), 320ms);
   EXPECT_EQ(pause_before(5), 500ms);
   EXPECT_EQ(pause_before(0xffffffff), 500ms);
+  EXPECT_EQ(handshake_limit(0), 100ms);
+  EXPECT_EQ(handshake_limit(3), 800ms);
+  EXPECT_EQ(handshake_limit(0xffffffff), 6400ms);
 }
 
 TEST(RoceRules, RetriesLastAsTheAttributesSay) {

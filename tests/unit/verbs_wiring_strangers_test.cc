@@ -1,9 +1,17 @@
 // Queue pairs wired by hand: what strangers can do at their ports, and what is left when a peer
 // goes.
+#include <fmt/format.h>
 #include <sys/socket.h>
 #include <weft/limits.h>
 
+#include <fstream>
+#include <list>
+#include <set>
+#include <sstream>
+#include <string>
+
 #include "base/bytes.h"
+#include "io/socket.h"
 #include "roce/qp_number.h"
 #include "verbs_wired.h"
 #include "wire/ack.h"
@@ -98,6 +106,49 @@ TEST_F(WiringStranger, TheOldestSilentOneMakesRoomForACaller) {
   while (silent.size() < limits::kHalfOpenConnections) silent.push_back(knock());
   EXPECT_EQ(told(hello()), roce::Verdict::kNotYet);
   EXPECT_TRUE(silent.front().closed());
+}
+
+// Local ports from which somebody waits for the handshake with this port of 127.0.0.1.
+std::set<std::string> calling(std::uint16_t port) {
+  constexpr std::string_view kSynSent = "02";
+  const std::string remote = fmt::format("0100007F:{:04X}", port);
+  std::set<std::string> out;
+  std::ifstream table("/proc/net/tcp");
+  std::string line;
+  while (std::getline(table, line)) {
+    std::istringstream words(line);
+    std::string number, from, to, state;
+    words >> number >> from >> to >> state;
+    if (to == remote && state == kSynSent) out.insert(from);
+  }
+  return out;
+}
+
+// The kernel repeats the SYN of one socket after a second, which may be all the time that a request
+// has.
+TEST_F(WiringStranger, AHandshakeThatNobodyAnswersIsTriedAnew) {
+  const os::Fd deaf(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  SocketAddress at = *SocketAddress::parse("127.0.0.1:0");
+  ASSERT_EQ(bind(deaf.get(), at.get(), at.size()), 0);
+  ASSERT_EQ(listen(deaf.get(), 0), 0);
+  at = io::local_address(deaf.get());
+  ASSERT_GE(at.port(), roce::kPortMin);
+  std::list<os::Fd> others;  // they fill its queue
+  while (calling(at.port()).empty()) {
+    others.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    static_cast<void>(connect(others.back().get(), at.get(), at.size()));
+  }
+  std::set<std::string> callers = calling(at.port());
+  const std::size_t before = callers.size();
+  WiringToReceive towards = a.towards(peer);
+  towards.peer_number = roce::to_number({at.port(), roce::kIndexMin});
+  towards.turn = WiringTurn::kMine;
+  a.to_init();
+  ASSERT_TRUE(a.qp().wire(towards));
+  EXPECT_TRUE(eventually([&] {
+    callers.merge(calling(at.port()));
+    return callers.size() >= before + 2;
+  }));
 }
 
 // One that greets as the peer, is let in, and does nothing by itself.

@@ -25,9 +25,9 @@ namespace weft::verbs {
 namespace {
 
 constexpr std::uint32_t kPsnMask = 0xff'ffff;
-// A whole attempt. Long beside what a busy process needs to answer: an end that gives up while the
-// other accepts would cost that one its connection.
-constexpr Duration kAttemptLimit{10'000'000'000};
+// From the hello to the answer. Long beside what a busy process needs: an end that gives up while
+// the other accepts would cost that one its connection.
+constexpr Duration kAnswerLimit{10'000'000'000};
 // How long a Send waits for its receive before it is refused. Most receives that are late are not
 // later than this, and meanwhile nothing is sent twice.
 constexpr Duration kReceiveWait{std::chrono::milliseconds(1)};
@@ -203,9 +203,14 @@ bool Wiring::seek(Duration first_pause) {
 }
 
 bool Wiring::try_again(Duration pause) {
+  if (set_timer(pause)) return true;
+  rest();
+  return false;
+}
+
+bool Wiring::set_timer(Duration pause) {
   device_->engine().forget_timer(attempt_.timer);
   attempt_.timer = device_->engine().schedule(os::now() + pause, weak_from_this());
-  if (attempt_.timer == 0) rest();
   return attempt_.timer != 0;
 }
 
@@ -253,8 +258,9 @@ void Wiring::attempt() {
   attempt_.watching =
       device_->engine().add(attempt_.socket.get(), EPOLLOUT, weak_from_this()).has_value();
   if (!attempt_.watching) return attempt_failed("epoll takes no more descriptors");
-  attempt_.timer = device_->engine().schedule(os::now() + kAttemptLimit, weak_from_this());
-  if (attempt_.timer == 0) attempt_failed(describe(Error::kNoMemory));
+  if (!set_timer(roce::handshake_limit(attempt_.count))) {
+    attempt_failed(describe(Error::kNoMemory));
+  }
 }
 
 // A socket that connects to its own port is its own peer: what it sends comes back.
@@ -285,6 +291,7 @@ void Wiring::on_io(std::uint32_t /*events*/) {
     if (auto connected = io::take_error(attempt_.socket.get()); !connected) {
       return attempt_failed(describe(connected.error()));
     }
+    if (!set_timer(kAnswerLimit)) return attempt_failed(describe(Error::kNoMemory));
     io::tune_connected(
         attempt_.socket.get(), device_->config(),
         io::is_loopback_path(io::local_address(attempt_.socket.get()), peer_address_));

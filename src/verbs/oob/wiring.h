@@ -97,6 +97,8 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   [[nodiscard]] bool move_octets() WEFT_REQUIRES(mutex_);
   void attempt_failed(std::string_view why) WEFT_REQUIRES(mutex_);
   void declined() WEFT_REQUIRES(mutex_);
+  // False: no timer is to be had.
+  [[nodiscard]] bool set_timer(Duration pause) WEFT_REQUIRES(mutex_);
   void drop_attempt() WEFT_REQUIRES(mutex_);
   void unwire() WEFT_REQUIRES(mutex_);
   [[nodiscard]] bool try_again(Duration pause) WEFT_REQUIRES(mutex_);
