@@ -160,6 +160,13 @@ Lane* Shard::unlink() noexcept {
   return lane;
 }
 
+void Shard::link_first(Lane& lane) noexcept {
+  lane.next_in_list = head_;
+  head_ = &lane;
+  if (tail_ == nullptr) tail_ = &lane;
+  ++length_;
+}
+
 void Shard::push(Lane& lane, bool by_holder) WEFT_NOT_ANALYZED {
   if (by_holder) return link(lane);
   Lane* first = inbox_.load(std::memory_order_relaxed);
@@ -169,22 +176,18 @@ void Shard::push(Lane& lane, bool by_holder) WEFT_NOT_ANALYZED {
                                          std::memory_order_relaxed));
 }
 
-// In the order in which they came.
-void Shard::take_inbox() {
-  if (inbox_.load(std::memory_order_relaxed) == nullptr) return;
-  Lane* last = inbox_.exchange(nullptr, std::memory_order_seq_cst);
-  Lane* first = nullptr;
-  while (last != nullptr) {
-    Lane* const next = last->next_in_list;
-    last->next_in_list = first;
-    first = last;
-    last = next;
+// The inbox has the last one first, so that the first ends up in front.
+std::uint32_t Shard::take_inbox() {
+  if (inbox_.load(std::memory_order_relaxed) == nullptr) return 0;
+  std::uint32_t count = 0;
+  Lane* lane = inbox_.exchange(nullptr, std::memory_order_seq_cst);
+  while (lane != nullptr) {
+    Lane* const next = lane->next_in_list;
+    link_first(*lane);
+    lane = next;
+    ++count;
   }
-  while (first != nullptr) {
-    Lane* const next = first->next_in_list;
-    link(*first);
-    first = next;
-  }
+  return count;
 }
 
 void Shard::tell() {
@@ -195,7 +198,8 @@ void Shard::tell() {
 // --- a run ---
 
 Ran Shard::run(Look look) WEFT_NOT_ANALYZED {
-  const bool entered = look == Look::kPoll ? lock_.try_enter() : lock_.enter_or_kick();
+  const bool may_fail = look == Look::kPoll || look == Look::kGlance;
+  const bool entered = may_fail ? lock_.try_enter() : lock_.enter_or_kick();
   if (!entered) return {.busy = true};
   Ran ran;
   std::list<Kept> over;  // let go without the lock
@@ -212,17 +216,17 @@ Ran Shard::run(Look look) WEFT_NOT_ANALYZED {
       ran.left = true;
       break;
     }
-    ran.moved |= pass(look, true);
+    ran.moved |= pass(look == Look::kGlance ? Look::kPoll : look, true);
   }
   return ran;
 }
 
-bool Shard::poll() {
+bool Shard::poll(Look look) {
   const std::uint64_t now = os::cpu_ticks();
   seldom_.store(now - owner_.last_look() > kSeldomUs * host_->ticks_per_us(),
                 std::memory_order_relaxed);
   owner_.note_look(now);
-  const Ran ran = run(Look::kPoll);
+  const Ran ran = run(look);
   if (ran.left && !owner_.is_patient()) wake();
   return ran.moved || ran.busy;
 }
@@ -240,13 +244,15 @@ void Shard::run_for_others() {
 bool Shard::pass(Look look, bool kicked) {
   const bool patient = look != Look::kSettle && owner_.is_patient();
   // A lane whose note is taken here is in the inbox below.
-  if (posts_wait_.load(std::memory_order_acquire)) {
+  if (look != Look::kGlance && posts_wait_.load(std::memory_order_acquire)) {
     (void)posts_wait_.exchange(false, std::memory_order_seq_cst);
   }
-  take_inbox();
   more_events_ = false;
   if (look_is_due(look, kicked, patient)) harvest();
-  const bool moved = run_ready(patient);
+  // Those with posts go first: a peer works on what they send while others receive, and a thread
+  // that has both ends of a connection receives in this pass what it sends in it.
+  const std::uint32_t told = take_inbox();
+  const bool moved = run_ready(told, look, patient);
   return moved || more_events_;
 }
 
@@ -281,11 +287,17 @@ void Shard::harvest() {
   tail_ = before_tail;
 }
 
-// Each once: what is linked meanwhile waits for the next pass.
-bool Shard::run_ready(bool patient) {
+// Each once: what is linked meanwhile waits for the next pass. `told`: so many from the inbox,
+// which do not count, or others would never have their turn beside them.
+bool Shard::run_ready(std::uint32_t told, Look look, bool patient) {
   bool moved = false;
-  for (std::uint32_t n = std::min(length_, kLanesPerPass); n != 0; --n) {
-    moved |= unlink()->run(patient).anything();
+  for (std::uint32_t n = told + std::min(length_ - told, kLanesPerPass); n != 0; --n) {
+    Lane* const lane = unlink();
+    if (look == Look::kGlance && patient && lane->only_sends()) {
+      link(*lane);
+      continue;
+    }
+    moved |= lane->run(patient).anything();
   }
   return moved;
 }

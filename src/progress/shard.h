@@ -35,6 +35,7 @@ class LaneOwner;
 // How a run looks.
 enum class Look : std::uint8_t {
   kPoll,    // the caller looks again soon: active lanes stay in the list, epoll now and then
+  kGlance,  // the same, and the caller has more to take: a lane that only sends waits
   kAll,     // asks epoll; then lanes with nothing to do are asleep
   kSettle,  // the same without epoll: before a sleep, which ends when epoll reports something
 };
@@ -61,7 +62,7 @@ class Shard final : public std::enable_shared_from_this<Shard> {
   // no lane and no shard.
   Ran run(Look look);
   // A caller's poll. True: look again before sleeping.
-  bool poll();
+  bool poll(Look look = Look::kPoll);
   // Sends all that waits and puts active lanes to sleep: the caller may sleep somewhere else next.
   void settle();
   // Once, by a thread that does not come back; whoever looks after the shard does what is left.
@@ -145,9 +146,11 @@ class Shard final : public std::enable_shared_from_this<Shard> {
   bool pass(Look look, bool kicked) WEFT_REQUIRES(lock_);
   [[nodiscard]] bool look_is_due(Look look, bool kicked, bool patient) WEFT_REQUIRES(lock_);
   void harvest() WEFT_REQUIRES(lock_);
-  bool run_ready(bool patient) WEFT_REQUIRES(lock_);
-  void take_inbox() WEFT_REQUIRES(lock_);
+  bool run_ready(std::uint32_t told, Look look, bool patient) WEFT_REQUIRES(lock_);
+  // How many there were; they are in front now.
+  std::uint32_t take_inbox() WEFT_REQUIRES(lock_);
   void link(Lane& lane) noexcept WEFT_REQUIRES(lock_);
+  void link_first(Lane& lane) noexcept WEFT_REQUIRES(lock_);
   [[nodiscard]] Lane* unlink() noexcept WEFT_REQUIRES(lock_);
   void free_retired(std::list<Kept>& out) WEFT_REQUIRES(lock_);
 

@@ -88,7 +88,8 @@ std::size_t CompletionQueueImpl::poll(std::span<WorkCompletion> out) {
   const bool dry = taken < out.size();
   if (taken != 0 && !(dry && posts_wait()) && polls % kFullPollsToDrive != 0) return taken;
   if (callers_look) {
-    for (progress::Shard* shard : shards) (void)shard->poll();
+    const auto look = dry ? progress::Look::kPoll : progress::Look::kGlance;
+    for (progress::Shard* shard : shards) (void)shard->poll(look);
     taken += take(out.subspan(taken));
   }
   if (taken == 0) {

@@ -40,6 +40,53 @@ TEST(ProgressLane, TurnThatBeginsWithAPostReadsWhatTheLastOneLeft) {
       << rig.owner->transport->unread << " messages that nothing reports again";
 }
 
+// The caller has completions to take yet, and answers some of them: all that it posts then leaves
+// with one call.
+TEST(ProgressLane, PostsWaitWhileTheirCallerHasMoreToTake) {
+  Rig rig;
+  rig.shard->owner().end_sleep();
+  rig.owner->post_stream();
+  for (int i = 0; i < 10; ++i) (void)rig.shard->poll();  // nothing is received
+  rig.owner->post_stream();
+  const int before = rig.owner->transport->sends;
+  (void)rig.shard->poll(Look::kGlance);
+  EXPECT_EQ(rig.owner->transport->sends, before);
+  EXPECT_TRUE(rig.shard->posts_wait());
+  (void)rig.shard->poll();
+  EXPECT_EQ(rig.owner->transport->sends, before + 1);
+  EXPECT_FALSE(rig.owner->lane.post_waits());
+}
+
+// What others have to say is looked at then, and answered.
+TEST(ProgressLane, ALaneThatReceivesIsServedWhileItsCallerHasMoreToTake) {
+  Rig rig;
+  rig.shard->owner().end_sleep();
+  rig.owner->transport->bring(1);
+  (void)rig.shard->poll();
+  rig.owner->post_stream();
+  rig.owner->transport->unread = 1;
+  (void)rig.shard->poll(Look::kGlance);
+  EXPECT_EQ(rig.owner->transport->unread, 0);
+}
+
+// Both ends of a connection may be this thread's: what one sends the other receives in the same
+// pass.
+TEST(ProgressLane, PostsAreSentBeforeOthersReceive) {
+  Rig rig;
+  auto other = std::make_shared<FakeOwner>(*rig.host, rig.shard);
+  other->open();
+  rig.shard->owner().end_sleep();
+  (void)rig.shard->run(Look::kAll);
+  other->transport->report();
+  rig.owner->post_stream();
+  const int before = rig.owner->transport->sends;
+  int sent = 0;
+  other->transport->on_receive.set([&] { sent = rig.owner->transport->sends; });
+  (void)rig.shard->run(Look::kAll);
+  EXPECT_EQ(sent, before + 1);
+  other->abort();
+}
+
 // A time limit has the lane just when the pass in which it ended lets its owner go.
 TEST(ProgressLane, OwnerIsLetGoThoughSomebodyHadTheLaneBehindItsEnd) {
   Meeting meeting;

@@ -107,10 +107,12 @@ class FakeTransport final : public io::Transport {
   std::atomic<int> unread{0};
   std::atomic<int> receive_error{0};  // instead of messages
   std::atomic<int> send_error{0};
-  Hook on_receive;  // with the lane held
+  std::atomic<int> sends{0};  // calls
+  Hook on_receive;            // with the lane held
 
   [[nodiscard]] std::ptrdiff_t send(std::span<const Slice> slices) override {
     if (send_error != 0) return -send_error;
+    ++sends;
     std::size_t bytes = 0;
     for (const Slice& slice : slices) bytes += slice.size;
     return static_cast<std::ptrdiff_t>(bytes);
@@ -167,6 +169,15 @@ class FakeOwner final : public LaneOwner, public std::enable_shared_from_this<Fa
     lane.exclusively([&] {
       if (lane.live()) lane.stream()->abort();
     });
+  }
+  // So many posts that the last ones wait for the next pass.
+  void post_stream() {
+    constexpr int kStreamOfPosts = 12;
+    for (int i = 0; i < kStreamOfPosts; ++i) {
+      post();
+      lane.ring();
+    }
+    EXPECT_TRUE(lane.post_waits());
   }
   // A Write of nothing, without its doorbell.
   void post() {
