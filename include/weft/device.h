@@ -62,6 +62,10 @@ class Device : public std::enable_shared_from_this<Device> {
   // share of the object, since to let go of the last one is a call. Null: the queue.
   virtual void set_async_sink(std::function<void(const AsyncEvent&)> sink) = 0;
 
+  // For adapters: a thread of the program goes to sleep, and is not woken by completions. CQs that
+  // nobody polls from now on are served by the background at once, not after some milliseconds.
+  virtual void caller_sleeps() = 0;
+
   [[nodiscard]] virtual Counters counters() const = 0;  // all QPs, present and past
 
   // Objects that still use the device.

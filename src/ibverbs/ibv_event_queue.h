@@ -48,20 +48,25 @@ class EventQueue {
     os::raise_event(fd());
   }
 
-  // Takes the oldest entry; `on_take` sees it under the mutex. Waits for one unless the descriptor
-  // is non-blocking; a thread may be cancelled there, and only there.   Nothing, with errno:
-  // EAGAIN, or EINTR when a signal came
-  template <class OnTake>
-  std::optional<T> pop(OnTake on_take) {
+  // Takes the oldest entry; `on_take` sees it under the mutex. Waits for one, behind `before_wait`,
+  // unless the descriptor is non-blocking; a thread may be cancelled there, and only there.
+  // Nothing, with errno: EAGAIN, or EINTR when a signal came
+  template <class OnTake, class BeforeWait>
+  std::optional<T> pop(OnTake on_take, BeforeWait before_wait) {
     for (;;) {
       if (std::optional<T> entry = take_first(on_take)) return entry;
       if ((fcntl(fd(), F_GETFL) & O_NONBLOCK) != 0) return errno = EAGAIN, std::nullopt;
+      before_wait();
       pollfd one{fd(), POLLIN, 0};
       if (poll(&one, 1, -1) >= 0) continue;
       // A read() of a real device goes on after a handler with SA_RESTART; poll() never does.
       const int error = errno;
       if (error != EINTR || signals_interrupt()) return errno = error, std::nullopt;
     }
+  }
+  template <class OnTake>
+  std::optional<T> pop(OnTake on_take) {
+    return pop(on_take, [] {});
   }
   std::optional<T> pop() {
     return pop([](const T&) {});

@@ -19,6 +19,8 @@ constexpr std::uint32_t kPollsToTakeMax = 1U << 16U;
 // Without a caller's look for this long, the background takes over. Two of these at most.
 constexpr Duration kCallersGone{10'000'000};
 constexpr std::uint64_t kCallersGoneUs = 10'000;
+// The same if one of them sleeps elsewhere. Long beside the pauses of a caller that polls.
+constexpr Duration kCallersDoubted{200'000};
 // A request that no pass has sent is sent by a timer after this. While posts go on, the timer waits
 // for some more of these: a caller that keeps posting polls when the queues are full.
 constexpr Duration kLatePass{1'000'000};
@@ -129,6 +131,24 @@ void ShardOwner::look_after_callers() {
     later(dense_.vain_to_take);
   }
   abandoned_.store(true, std::memory_order_relaxed);
+  give();
+  serve();
+}
+
+void ShardOwner::doubt() {
+  if (!is_callers() || sleepers() != 0) return;
+  looks_at_doubt_.store(looks_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  if (doubting_.exchange(true, std::memory_order_seq_cst)) return;
+  if (!start_timer(kCallersDoubted, doubt_timer_)) {
+    doubting_.store(false, std::memory_order_seq_cst);
+  }
+}
+
+void ShardOwner::stop_doubting() {
+  doubting_.store(false, std::memory_order_seq_cst);
+  if (!is_callers() || sleepers() != 0) return;
+  const std::uint32_t looks = looks_.load(std::memory_order_relaxed);
+  if (looks != looks_at_doubt_.load(std::memory_order_relaxed)) return;
   give();
   serve();
 }

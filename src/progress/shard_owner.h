@@ -3,8 +3,8 @@
 // It changes by what callers do. They take the shard over with a wait(), or with polls that find
 // nothing, a few in a row and none of them armed. It goes back to the background when a CQ is armed
 // while nobody is known to sleep in wait(), when the channel or the CQ goes, and when no caller has
-// looked for 10 to 20 ms. Both may run the shard at the same moment: its lock keeps one out, and
-// nothing is lost.
+// looked for 10 to 20 ms, or for a moment if one of them is known to sleep elsewhere. Both may run
+// the shard at the same moment: its lock keeps one out, and nothing is lost.
 //
 // The shard's epoll is nested in that of the background's thread; a change of owner is one
 // epoll_ctl(), whatever the number of lanes.
@@ -49,6 +49,9 @@ class ShardOwner final : public io::Handler {
     return sleepers_.load(std::memory_order_seq_cst);
   }
   void note_look(std::uint64_t now) noexcept;  // a caller runs the shard; `now`: cpu_ticks()
+  // A caller, perhaps this shard's, goes to sleep elsewhere: if nobody looks for a moment, it goes
+  // to the background then, and not only when the watch finds out.
+  void doubt();
   [[nodiscard]] std::uint64_t last_look() const noexcept {
     return last_look_.load(std::memory_order_relaxed);
   }
@@ -86,6 +89,7 @@ class ShardOwner final : public io::Handler {
   [[nodiscard]] bool start_timer(Duration wait, Timer& timer);
   void watch_callers();
   void look_after_callers();
+  void stop_doubting();
   void pass_late();
   [[nodiscard]] bool polled_densely();
   void serve();
@@ -107,6 +111,9 @@ class ShardOwner final : public io::Handler {
   std::uint32_t looks_seen_ = 0;         // the home thread's
   bool looked_before_ = false;           // likewise
   Timer watch_timer_{*this, &ShardOwner::look_after_callers};
+  std::atomic<bool> doubting_{false};
+  std::atomic<std::uint32_t> looks_at_doubt_{0};
+  Timer doubt_timer_{*this, &ShardOwner::stop_doubting};
 
   // Whether they take over. A race costs one decision, no more.
   std::atomic<std::uint32_t> untaken_{0};  // polls without success, while the background has it

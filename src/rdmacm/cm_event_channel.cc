@@ -1,5 +1,6 @@
 // Event channels: create, destroy, get an event, acknowledge it.
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <thread>
@@ -33,11 +34,24 @@ bool finish_if_owned(Event& event) {
   return true;
 }
 
+// Behind an empty queue: what the caller has polled so far is not looked after any more.
+void tell_that_caller_sleeps() {
+  {
+    const os::MutexLock lock(state().mutex);
+    const auto has_device = [](const auto& entry) {
+      return entry.second->connection != nullptr || entry.second->listener != nullptr;
+    };
+    if (std::ranges::none_of(state().ids, has_device)) return;  // one need not be opened for this
+  }
+  if (const auto engine = device()) engine->caller_sleeps();
+}
+
 // The next event that still has an owner. Null with errno. One whose owner is gone, or for which
 // there was no room, is freed here without the mutex: a request is refused thereby.
 EventPtr take_event(Channel& channel) {
   for (;;) {
-    std::optional<EventPtr> taken = channel.queue.pop();
+    std::optional<EventPtr> taken =
+        channel.queue.pop([](const EventPtr&) {}, tell_that_caller_sleeps);
     if (!taken) return nullptr;
     EventPtr event = std::move(*taken);
     if (!prepare(*event) || !finish_if_owned(*event)) continue;

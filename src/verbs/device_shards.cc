@@ -55,6 +55,13 @@ std::vector<std::shared_ptr<Shard>> ShardsOfDevice::live() {
   return out;
 }
 
+void ShardsOfDevice::doubt_callers() {
+  const os::MutexLock lock(mutex_);
+  for (const auto& weak : all_) {
+    if (const auto shard = weak.lock()) shard->owner().doubt();
+  }
+}
+
 Result<std::shared_ptr<Shard>> ShardsOfDevice::take(
     const std::shared_ptr<progress::ProgressHost>& host, Homes homes, CompletionQueueImpl& recv_cq,
     CompletionQueueImpl& send_cq) {

@@ -24,6 +24,7 @@ class ShardsOfDevice {
       const std::shared_ptr<progress::ProgressHost>& host, Homes homes,
       CompletionQueueImpl& recv_cq, CompletionQueueImpl& send_cq);
   [[nodiscard]] std::vector<std::shared_ptr<progress::Shard>> live();
+  void doubt_callers();
 
  private:
   [[nodiscard]] Result<std::shared_ptr<progress::Shard>> create(

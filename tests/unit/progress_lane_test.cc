@@ -87,6 +87,46 @@ TEST(ProgressLane, PostsAreSentBeforeOthersReceive) {
   other->abort();
 }
 
+struct Alarm final : public io::Handler {
+  void on_timer(io::TimerId) override { rang = true; }
+  std::atomic<bool> rang{false};
+};
+
+// Until the background's thread has got over whatever it was to do within a millisecond.
+template <class Work>
+void for_a_millisecond(io::Engine& engine, Work work) {
+  const auto alarm = std::make_shared<Alarm>();
+  ASSERT_NE(engine.schedule(os::now() + Duration{1'000'000}, alarm), 0U);
+  EXPECT_TRUE(eventually([&] {
+    work();
+    return alarm->rang.load();
+  }));
+}
+
+// It reads events of a connection, say, and looks at its CQ no more.
+TEST(ProgressLane, BackgroundServesWhatACallerThatSleepsElsewhereHasPolled) {
+  Rig rig;
+  rig.shard->owner().end_sleep();
+  ASSERT_TRUE(rig.shard->owner().is_callers());
+  (void)rig.shard->poll();
+  rig.shard->owner().doubt();
+  EXPECT_TRUE(eventually([&] { return !rig.shard->owner().is_callers(); }));
+  rig.owner->transport->bring(1);
+  EXPECT_TRUE(eventually([&] { return rig.owner->transport->unread == 0; }));
+  EXPECT_FALSE(rig.shard->owner().was_abandoned());
+}
+
+TEST(ProgressLane, WhatOthersPollOrSleepOnStaysTheirs) {
+  Rig rig;
+  rig.shard->owner().doubt();  // a thread sleeps on it
+  for_a_millisecond(*rig.host->engine, [] {});
+  EXPECT_TRUE(rig.shard->owner().is_callers());
+  rig.shard->owner().end_sleep();
+  rig.shard->owner().doubt();
+  for_a_millisecond(*rig.host->engine, [&] { (void)rig.shard->poll(); });
+  EXPECT_TRUE(rig.shard->owner().is_callers());
+}
+
 // A time limit has the lane just when the pass in which it ended lets its owner go.
 TEST(ProgressLane, OwnerIsLetGoThoughSomebodyHadTheLaneBehindItsEnd) {
   Meeting meeting;
