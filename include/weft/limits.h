@@ -27,10 +27,10 @@ inline constexpr std::size_t kPrivateDataBytes = 508;  // 512 on the wire less t
 inline constexpr std::uint32_t kBacklog = 1024;  // requests per listener that nobody has taken yet
 // Per device, of which the program has not been told: without a Request so far, or with one that
 // waits for room in the backlog. No more than a quarter of RLIMIT_NOFILE, at least 16. One more,
-// and the oldest without a Request is reset, once it has waited for 50 ms, or at once while the
-// kernel's queue is half full; until then the newcomer waits in the kernel. If all have sent their
-// Requests, newcomers wait. Listener::hand_in() always takes its connection, and that counts here
-// too.
+// and the oldest without a Request is reset, of the host that has the most of them, once it has
+// waited for 50 ms, or at once while the kernel's queue is half full; until then the newcomer waits
+// in the kernel. If all have sent their Requests, newcomers wait. Listener::hand_in() always takes
+// its connection, and that counts here too.
 inline constexpr std::uint32_t kHalfOpenConnections = 1024;
 inline constexpr std::uint32_t kAsyncEvents = 4096;      // undelivered, per device
 inline constexpr std::uint16_t kBackgroundThreads = 64;  // per device

@@ -1,9 +1,11 @@
 #include "verbs/half_open.h"
 
+#include <netinet/in.h>
 #include <sys/resource.h>
 #include <weft/limits.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "os/clock.h"
 
@@ -26,19 +28,44 @@ std::size_t half_open_limit() {
   return std::clamp(limit.rlim_cur / kShare, kMin, kMax);
 }
 
-void HalfOpenOfDevice::add(const std::shared_ptr<ConnectionImpl>& who, Instant since) {
+CallingHost calling_host(const SocketAddress& peer) {
+  constexpr std::size_t kNetwork = 8;  // octets
+  CallingHost out{};
+  if (peer.family() == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in*>(peer.get())->sin_addr;
+    std::memcpy(&out[out.size() - sizeof v4], &v4, sizeof v4);
+  } else if (peer.family() == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6*>(peer.get())->sin6_addr;
+    const std::size_t size = IN6_IS_ADDR_V4MAPPED(&v6) != 0 ? sizeof v6 : kNetwork;
+    std::memcpy(out.data(), &v6, size);
+  }
+  return out;
+}
+
+void HalfOpenOfDevice::add(const std::shared_ptr<ConnectionImpl>& who, const SocketAddress& peer,
+                           Instant since) {
   const os::MutexLock lock(mutex_);
   Places one;
-  one.push_back({who, since});
+  one.push_back({who, since, hosts_.end()});
   by_connection_.emplace(who.get(), one.begin());
-  silent_.splice(silent_.end(), one);
+  try {
+    one.front().host = hosts_.try_emplace(calling_host(peer)).first;
+  } catch (...) {
+    by_connection_.erase(who.get());
+    throw;
+  }
+  Places& silent = one.front().host->second.silent;
+  silent.splice(silent.end(), one);
 }
 
 void HalfOpenOfDevice::remove(const ConnectionImpl* who) {
   const os::MutexLock lock(mutex_);
   const auto found = by_connection_.find(who);
   if (found == by_connection_.end()) return;
-  (found->second->asked ? asked_ : silent_).erase(found->second);
+  const auto host = found->second->host;
+  FromHost& from = host->second;
+  (found->second->asked ? from.asked : from.silent).erase(found->second);
+  if (from.silent.empty() && from.asked.empty()) hosts_.erase(host);
   by_connection_.erase(found);
 }
 
@@ -47,7 +74,8 @@ void HalfOpenOfDevice::has_asked(const ConnectionImpl* who) {
   const auto found = by_connection_.find(who);
   if (found == by_connection_.end() || found->second->asked) return;
   found->second->asked = true;
-  asked_.splice(asked_.end(), silent_, found->second);
+  FromHost& from = found->second->host->second;
+  from.asked.splice(from.asked.end(), from.silent, found->second);
 }
 
 std::size_t HalfOpenOfDevice::size() const {
@@ -55,16 +83,34 @@ std::size_t HalfOpenOfDevice::size() const {
   return by_connection_.size();
 }
 
+// Hosts are no more than places, of which there are few.
+const HalfOpenOfDevice::Place* HalfOpenOfDevice::oldest_of_the_most(Places FromHost::*kind) const {
+  const Places* most = nullptr;
+  for (const auto& [host, from] : hosts_) {
+    const Places& places = from.*kind;
+    if (places.empty()) continue;
+    const bool more = most == nullptr || places.size() > most->size() ||
+                      (places.size() == most->size() && places.front().since < most->front().since);
+    if (more) most = &places;
+  }
+  return most == nullptr ? nullptr : &most->front();
+}
+
 std::shared_ptr<ConnectionImpl> HalfOpenOfDevice::gives_way(bool hurry, bool asked_too) const {
   const os::MutexLock lock(mutex_);
-  if (silent_.empty()) return asked_too && !asked_.empty() ? asked_.front().who.lock() : nullptr;
-  const Place& oldest = silent_.front();
-  return hurry || os::now() - oldest.since >= kTimeForARequest ? oldest.who.lock() : nullptr;
+  const Place* const silent = oldest_of_the_most(&FromHost::silent);
+  if (silent != nullptr) {
+    const bool due = hurry || os::now() - silent->since >= kTimeForARequest;
+    return due ? silent->who.lock() : nullptr;
+  }
+  const Place* const asked = asked_too ? oldest_of_the_most(&FromHost::asked) : nullptr;
+  return asked == nullptr ? nullptr : asked->who.lock();
 }
 
 Instant HalfOpenOfDevice::gives_way_at() const {
   const os::MutexLock lock(mutex_);
-  return silent_.empty() ? Instant::never() : silent_.front().since + kTimeForARequest;
+  const Place* const silent = oldest_of_the_most(&FromHost::silent);
+  return silent == nullptr ? Instant::never() : silent->since + kTimeForARequest;
 }
 
 }  // namespace weft::verbs

@@ -4,8 +4,13 @@
 // HalfOpen is not thread-safe, HalfOpenOfDevice is.
 #pragma once
 
+#include <weft/address.h>
+
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <unordered_map>
 #include <utility>
@@ -67,34 +72,45 @@ class HalfOpen {
   std::unordered_map<const T*, typename Entries::iterator> places_;
 };
 
+// The address that somebody calls from, as far as it tells hosts apart: of IPv6 the network, since
+// one host may have any number of addresses there.
+using CallingHost = std::array<std::uint8_t, 16>;
+[[nodiscard]] CallingHost calling_host(const SocketAddress& peer);
+
 // Those of all listeners of a device, which share the limit. Any thread; no other lock is taken
 // while its own is held. The listeners own them.
 class HalfOpenOfDevice {
  public:
-  void add(const std::shared_ptr<ConnectionImpl>& who, Instant since);
+  void add(const std::shared_ptr<ConnectionImpl>& who, const SocketAddress& peer, Instant since);
   void remove(const ConnectionImpl* who);
   // Its Request is there, and waits for room in the backlog. Needs no memory.
   void has_asked(const ConnectionImpl* who);
   [[nodiscard]] std::size_t size() const;
 
-  // The one that a newcomer takes the place of: the oldest of those that say nothing, once it has
-  // had its time or at once if `hurry`. If all have asked and `asked_too`, the oldest of them.
-  // Null: the newcomer has to wait.
+  // The one that a newcomer takes the place of: of those that say nothing, the oldest from the host
+  // that has the most of them, once it has had its time or at once if `hurry`. If all have asked
+  // and `asked_too`, the same among them. Null: the newcomer has to wait.
   [[nodiscard]] std::shared_ptr<ConnectionImpl> gives_way(bool hurry, bool asked_too) const;
-  // When the oldest of those that say nothing will have had its time. never(): all have asked.
+  // When that of those that say nothing will have had its time. never(): all have asked.
   [[nodiscard]] Instant gives_way_at() const;
 
  private:
+  struct FromHost;
   struct Place {
     std::weak_ptr<ConnectionImpl> who;
     Instant since;
+    std::map<CallingHost, FromHost>::iterator host;
     bool asked = false;
   };
   using Places = std::list<Place>;  // the oldest first
+  struct FromHost {
+    Places silent, asked;
+  };
+  // Null: none is there.
+  [[nodiscard]] const Place* oldest_of_the_most(Places FromHost::*kind) const WEFT_REQUIRES(mutex_);
 
   mutable os::Mutex mutex_;
-  Places silent_ WEFT_GUARDED_BY(mutex_);
-  Places asked_ WEFT_GUARDED_BY(mutex_);
+  std::map<CallingHost, FromHost> hosts_ WEFT_GUARDED_BY(mutex_);
   std::unordered_map<const ConnectionImpl*, Places::iterator> by_connection_
       WEFT_GUARDED_BY(mutex_);
 };

@@ -80,6 +80,7 @@ Status ListenerImpl::take_in(int fd) {
   if (!device_->usable()) return fail(Error::kBadState);
   if (auto fit = io::prepare_adopted(fd); !fit) return fit;
   os::Fd socket = os::Fd::connection(fd);
+  const SocketAddress peer = io::peer_address(fd);
   std::shared_ptr<EventChannel> channel;
   {
     const os::MutexLock lock(mutex_);
@@ -87,11 +88,11 @@ Status ListenerImpl::take_in(int fd) {
   }
   if (channel == nullptr) return fail(Error::kBadState);
   auto made = ConnectionImpl::create_accepted(device_, channel, shared_from_this(),
-                                              std::move(socket), io::peer_address(fd));
+                                              std::move(socket), peer);
   if (!made) return fail(made.error());
   {
     const os::MutexLock lock(mutex_);
-    add_half_open(*made);
+    add_half_open(*made, peer);
   }
   (*made)->start_request(true);
   return {};
@@ -217,7 +218,7 @@ std::shared_ptr<ConnectionImpl> ListenerImpl::take_half_open(
     auto made = ConnectionImpl::create_accepted(device_, channel, shared_from_this(),
                                                 std::move(socket), peer);
     if (!made) return nullptr;
-    add_half_open(*made);
+    add_half_open(*made, peer);
     return std::move(*made);
   } catch (const std::bad_alloc&) {
     return nullptr;
@@ -305,11 +306,12 @@ void ListenerImpl::update_watch() {
 
 // --- its connections ---
 
-void ListenerImpl::add_half_open(const std::shared_ptr<ConnectionImpl>& connection) {
+void ListenerImpl::add_half_open(const std::shared_ptr<ConnectionImpl>& connection,
+                                 const SocketAddress& peer) {
   const Instant now = os::now();
   half_open_.add(connection, now);
   try {
-    device_->half_open().add(connection, now);
+    device_->half_open().add(connection, peer, now);
   } catch (const std::bad_alloc&) {
     half_open_.remove(connection.get());
     throw;

@@ -81,7 +81,8 @@ class ListenerImpl final : public Listener,
   [[nodiscard]] Look no_socket(Error why) WEFT_REQUIRES(mutex_);
   [[nodiscard]] Look out_of_descriptors() WEFT_REQUIRES(mutex_);
   void pause() WEFT_REQUIRES(mutex_);
-  void add_half_open(const std::shared_ptr<ConnectionImpl>& connection) WEFT_REQUIRES(mutex_);
+  void add_half_open(const std::shared_ptr<ConnectionImpl>& connection, const SocketAddress& peer)
+      WEFT_REQUIRES(mutex_);
   std::shared_ptr<ConnectionImpl> remove_half_open(const ConnectionImpl* who) WEFT_REQUIRES(mutex_);
   [[nodiscard]] std::shared_ptr<ConnectionImpl> take_half_open(
       const std::shared_ptr<EventChannel>& channel, os::Fd socket, const SocketAddress& peer)

@@ -398,6 +398,32 @@ TEST_F(CrowdedListenerTest, RequestsBeyondTheBacklogMayBeGivenUpAndClosed) {
   EXPECT_EQ(channel->size(), 1U);
 }
 
+// It is slow to speak, and a crowd from another host comes meanwhile.
+TEST_F(CrowdedListenerTest, TheHostWithTheMostMakesRoom) {
+  constexpr std::size_t kCrowd = 100;
+  constexpr rlim_t kDescriptors = 60;  // the limit is a quarter of what it makes
+  Host patient(patient_config());
+  const Passive passive(patient);
+  const SocketAddress peer = passive.address();
+  std::vector<RawSocket> crowd;
+  while (crowd.size() < kCrowd) {
+    crowd.emplace_back(os::Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+  }
+  const RawSocket honest(os::Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+  const SocketAddress other_host = *SocketAddress::parse("127.0.0.2:0");
+  ASSERT_EQ(bind(honest.fd(), other_host.get(), other_host.size()), 0);
+  const FewDescriptors few(kDescriptors);
+  ASSERT_LT(half_open_limit(), kCrowd);
+  ASSERT_EQ(::connect(honest.fd(), peer.get(), peer.size()), 0);
+  ASSERT_TRUE(eventually([&] { return patient.device->count(ObjectKind::kConnection) == 1; }));
+  for (const RawSocket& one : crowd) ASSERT_EQ(::connect(one.fd(), peer.get(), peer.size()), 0);
+  EXPECT_TRUE(crowd.front().closed());
+  EXPECT_TRUE(eventually([&] { return !is_open(crowd[kCrowd - half_open_limit() - 1]); }));
+  EXPECT_TRUE(is_open(honest));
+  honest.send(request());
+  EXPECT_NE(expect_event(*passive.channel, EventType::kConnectRequest).connection, nullptr);
+}
+
 // The program is slow to take its Requests, while others go on asking.
 TEST_F(CrowdedListenerTest, RequestsThatWaitForRoomInTheBacklogAreNotResetForNewcomers) {
   constexpr std::size_t kBacklog = 4;
