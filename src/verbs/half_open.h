@@ -106,7 +106,7 @@ class HalfOpenOfDevice {
   struct FromHost {
     Places silent, asked;
   };
-  // Null: none is there.
+  // Null: there is none.
   [[nodiscard]] const Place* oldest_of_the_most(Places FromHost::*kind) const WEFT_REQUIRES(mutex_);
 
   mutable os::Mutex mutex_;
