@@ -40,8 +40,6 @@ FILES = {
     "tests/programs/socket_scenarios_more.py": 503,
 }
 FUNCTIONS = {
-    "src/files/protocol/data_protocol.cc get_fields": 69,
-    "src/files/protocol/data_protocol.cc put_fields": 66,
     "src/sockets/socket_channel.cc Channel::try_transmit": 77,
     "tests/interop/matrix.py operations": 79,
     "tests/interop/matrix.py startup": 73,

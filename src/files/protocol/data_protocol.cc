@@ -1,5 +1,9 @@
 #include "files/protocol/data_protocol.h"
 
+#include <concepts>
+#include <type_traits>
+#include <utility>
+
 #include "base/bytes.h"
 
 namespace weft::files {
@@ -15,116 +19,201 @@ std::string_view text(std::span<const std::uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-void put(ByteWriter& out, const Attributes& a) {
-  out.be32(a.mode);
-  out.be32(a.stamp);
-  out.be64(a.size);
-  out.be64(static_cast<std::uint64_t>(a.mtime_ns));
-  out.be64(a.file_id);
-}
-Attributes get_attributes(ByteReader& in) {
-  Attributes a;
-  a.mode = in.be32();
-  a.stamp = in.be32();
-  a.size = in.be64();
-  a.mtime_ns = static_cast<std::int64_t>(in.be64());
-  a.file_id = in.be64();
-  return a;
-}
+// --- the fields of each message, once, in the order of their octets ---
 
-void put(ByteWriter& out, const Usage& u) {
-  for (const std::uint64_t v : {u.bytes, u.free_bytes, u.available_bytes, u.files, u.free_files}) {
-    out.be64(v);
-  }
-}
-Usage get_usage(ByteReader& in) {
-  Usage u;
-  for (std::uint64_t* v : {&u.bytes, &u.free_bytes, &u.available_bytes, &u.files, &u.free_files}) {
-    *v = in.be64();
-  }
-  return u;
-}
+// A text that is the rest of its message; any other has its length before it.
+template <class Text>
+struct Rest {
+  Text& text;
+};
+template <class Text>
+Rest(Text&) -> Rest<Text>;
 
-void put(ByteWriter& out, const RemoteMemory& m) {
-  out.be64(m.address);
-  out.be32(m.rkey);
-  out.be32(m.bytes);
-}
-RemoteMemory get_memory(ByteReader& in) {
-  RemoteMemory m;
-  m.address = in.be64();
-  m.rkey = in.be32();
-  m.bytes = in.be32();
-  return m;
-}
-
-// Octets of the fixed part behind the head.
-std::size_t request_bytes(Op op) {
-  switch (op) {
-    case Op::kHello: return 4 + kNonceBytes;
-    case Op::kProve: return kProofBytes;
+template <class Of, class Visit>
+void fields(Of& r, Visit& visit) requires std::same_as<std::remove_const_t<Of>, Request> {
+  switch (r.op) {
+    case Op::kHello: return visit(r.version, r.secret);
+    case Op::kProve: return visit(r.secret);
     case Op::kStat:
     case Op::kStatFs:
-    case Op::kReadLink: return 0;
-    case Op::kList: return 8 + 16;
-    case Op::kOpen: return 16;
+    case Op::kReadLink: return visit(Rest{r.path});
+    case Op::kList: return visit(r.offset, r.memory, Rest{r.path});
+    case Op::kOpen: return visit(r.memory, Rest{r.path});
     case Op::kRead:
-    case Op::kWrite: return 8 + 8 + 16;
-    case Op::kClose: return 8;
-    case Op::kSum: return 8 + 8 + 4;
-    case Op::kCreate: return 4 + 8;
-    case Op::kCommit: return 8 + 4 + 4 + 8;
-    case Op::kMakeDirectory:
-    case Op::kRemove: return 4;
-    case Op::kSymlink: return 2;
-    case Op::kPlay: return 8 + 8 + 16 + 4 * 5 + 8;
-    case Op::kGrant: return 8 + 8 + 4 + 4;
-    case Op::kDraft: return 8 + 8;
-    case Op::kEdit: return 4 + 4;
-    case Op::kSet: return 8 + 4 + 4 + 8 + 8;
-    case Op::kRename: return 4 + 2;
-    case Op::kSync: return 8;
+    case Op::kWrite: return visit(r.handle, r.offset, r.memory);
+    case Op::kClose:
+    case Op::kSync: return visit(r.handle);
+    case Op::kSum: return visit(r.handle, r.offset, r.length);
+    case Op::kCreate: return visit(r.mode, r.offset, Rest{r.path});
+    case Op::kCommit: return visit(r.handle, r.mode, r.flags, r.mtime_ns);
+    case Op::kMakeDirectory: return visit(r.mode, Rest{r.path});
+    case Op::kRemove: return visit(r.flags, Rest{r.path});
+    case Op::kSymlink: return visit(r.target, Rest{r.path});
+    case Op::kPlay:
+      return visit(r.handle, r.offset, r.memory, r.pitch, r.slots, r.records, r.record, r.flags,
+                   r.limit);
+    case Op::kGrant: return visit(r.handle, r.limit, r.record, r.flags);
+    case Op::kDraft: return visit(r.identity, r.offset, Rest{r.path});
+    case Op::kEdit: return visit(r.mode, r.flags, Rest{r.path});
+    case Op::kSet: return visit(r.handle, r.flags, r.mode, r.offset, r.mtime_ns, Rest{r.path});
+    case Op::kRename: return visit(r.flags, r.target, Rest{r.path});
   }
-  return ~std::size_t{0};
 }
-bool has_path(Op op) {
-  switch (op) {
+
+template <class Of, class Visit>
+void fields(Of& r, Visit& visit) requires std::same_as<std::remove_const_t<Of>, Reply> {
+  switch (r.op) {
+    case Op::kHello: return visit(r.version, r.flags, r.credits, r.max_io, r.secret);
+    case Op::kProve: return visit(r.secret);
     case Op::kStat:
-    case Op::kStatFs:
-    case Op::kReadLink:
-    case Op::kList:
-    case Op::kOpen:
-    case Op::kCreate:
+    case Op::kSet: return visit(r.attributes);
+    case Op::kStatFs: return visit(r.usage);
+    case Op::kList: return visit(r.cursor, r.bytes);
+    case Op::kOpen: return visit(r.handle, r.bytes, r.attributes);
+    case Op::kRead:
+    case Op::kWrite: return visit(r.bytes);
+    case Op::kSum: return visit(r.sum);
+    case Op::kReadLink: return visit(Rest{r.target});
+    case Op::kCreate: return visit(r.handle);
+    case Op::kPlay: return visit(r.records, r.cpu_us);
+    case Op::kGrant: return visit(r.records);
+    case Op::kDraft: return visit(r.handle, r.there);
+    case Op::kEdit: return visit(r.handle, r.attributes);
+    case Op::kClose:
+    case Op::kCommit:
     case Op::kMakeDirectory:
     case Op::kRemove:
     case Op::kSymlink:
-    case Op::kDraft:
-    case Op::kEdit:
-    case Op::kSet:
-    case Op::kRename: return true;
-    default: return false;
+    case Op::kRename:
+    case Op::kSync: return;
   }
 }
-std::size_t reply_bytes(Op op) {
-  switch (op) {
-    case Op::kHello: return 16 + kNonceBytes;
-    case Op::kProve: return kProofBytes;
-    case Op::kStat: return Attributes::kSize;
-    case Op::kStatFs: return Usage::kSize;
-    case Op::kList: return 8 + 4;
-    case Op::kOpen: return 8 + 4 + Attributes::kSize;
-    case Op::kRead:
-    case Op::kWrite:
-    case Op::kSum: return 4;
-    case Op::kCreate:
-    case Op::kGrant: return 8;
-    case Op::kPlay:
-    case Op::kDraft: return 8 + 8;
-    case Op::kEdit: return 8 + Attributes::kSize;
-    case Op::kSet: return Attributes::kSize;
-    default: return 0;
-  }
+
+template <class Of, class Visit>
+void fields(Of& a, Visit& visit) requires std::same_as<std::remove_const_t<Of>, Attributes> {
+  visit(a.mode, a.stamp, a.size, a.mtime_ns, a.file_id);
 }
+
+template <class Of, class Visit>
+void fields(Of& u, Visit& visit) requires std::same_as<std::remove_const_t<Of>, Usage> {
+  visit(u.bytes, u.free_bytes, u.available_bytes, u.files, u.free_files);
+}
+
+template <class Of, class Visit>
+void fields(Of& m, Visit& visit) requires std::same_as<std::remove_const_t<Of>, RemoteMemory> {
+  visit(m.address, m.rkey, m.bytes);
+}
+
+// --- what is done with them ---
+
+// The octets that a message has at least.
+class Sizer {
+ public:
+  template <class... Field>
+  void operator()(const Field&... field) {
+    (add(field), ...);
+  }
+  std::size_t octets = 0;
+  bool has_rest = false;
+
+ private:
+  template <class Field>
+  void add(const Field& field) {
+    if constexpr (std::integral<Field>) {
+      octets += sizeof field;
+    } else if constexpr (std::same_as<Field, std::string_view>) {
+      octets += 2;
+    } else if constexpr (std::same_as<Field, std::span<const std::uint8_t>>) {
+      octets += kProofBytes;
+    } else {
+      fields(field, *this);
+    }
+  }
+  template <class Text>
+  void add(const Rest<Text>& /*rest*/) {
+    has_rest = true;
+  }
+};
+
+template <class Message>
+Sizer size_of(Op op) {
+  Message message;
+  message.op = op;
+  Sizer out;
+  fields(std::as_const(message), out);
+  return out;
+}
+
+// Into memory that has room.
+class FieldWriter {
+ public:
+  explicit FieldWriter(ByteWriter& out) : out_(out) {}
+  template <class... Field>
+  void operator()(const Field&... field) {
+    (put(field), ...);
+  }
+
+ private:
+  template <class Field>
+  void put(const Field& field) {
+    if constexpr (std::integral<Field> && sizeof field == 4) {
+      out_.be32(field);
+    } else if constexpr (std::integral<Field>) {
+      out_.be64(static_cast<std::uint64_t>(field));
+    } else if constexpr (std::same_as<Field, std::string_view>) {
+      out_.be16(static_cast<std::uint16_t>(field.size()));
+      out_.bytes(octets(field));
+    } else if constexpr (std::same_as<Field, std::span<const std::uint8_t>>) {
+      out_.bytes(field);
+    } else {
+      fields(field, *this);
+    }
+  }
+  template <class Text>
+  void put(const Rest<Text>& rest) {
+    out_.bytes(octets(rest.text.substr(0, kPathBytes)));
+  }
+
+  ByteWriter& out_;
+};
+
+// REQUIRES: as many octets as the Sizer says are there. !ok: a text is longer than its message.
+class FieldReader {
+ public:
+  explicit FieldReader(ByteReader& in) : in_(in) {}
+  template <class... Field>
+  void operator()(Field&&... field) {
+    (get(field), ...);
+  }
+  bool ok = true;
+
+ private:
+  template <class Field>
+  void get(Field& field) {
+    if constexpr (std::integral<Field> && sizeof field == 4) {
+      field = in_.be32();
+    } else if constexpr (std::integral<Field>) {
+      field = static_cast<Field>(in_.be64());
+    } else if constexpr (std::same_as<Field, std::string_view>) {
+      const std::size_t length = in_.be16();
+      ok = ok && length <= in_.remaining() && length <= kPathBytes;
+      if (ok) field = text(in_.bytes(length));
+    } else if constexpr (std::same_as<Field, std::span<const std::uint8_t>>) {
+      field = in_.bytes(kProofBytes);
+    } else {
+      fields(field, *this);
+    }
+  }
+  template <class Text>
+  void get(Rest<Text>& rest) {
+    if (ok) rest.text = text(in_.bytes(in_.remaining()));
+  }
+
+  ByteReader& in_;
+};
+
+bool has_path(Op op) { return size_of<Request>(op).has_rest; }
+
 bool is_op(std::uint8_t value) {
   return value >= static_cast<std::uint8_t>(Op::kHello) &&
          value <= static_cast<std::uint8_t>(Op::kStatFs);
@@ -146,165 +235,20 @@ void put_head(ByteWriter& out, const Request& r) {
   out.be64(r.tag);
 }
 
-void put_play(ByteWriter& out, const Request& r) {
-  out.be64(r.handle);
-  out.be64(r.offset);
-  put(out, r.memory);
-  for (const std::uint32_t v : {r.pitch, r.slots, r.records, r.record, r.flags}) out.be32(v);
-  out.be64(r.limit);
-}
-void get_play(ByteReader& in, Request& r) {
-  r.handle = in.be64();
-  r.offset = in.be64();
-  r.memory = get_memory(in);
-  for (std::uint32_t* v : {&r.pitch, &r.slots, &r.records, &r.record, &r.flags}) *v = in.be32();
-  r.limit = in.be64();
-}
-
-void put_fields(ByteWriter& out, const Request& r) {
-  switch (r.op) {
-    case Op::kHello: out.be32(r.version); [[fallthrough]];
-    case Op::kProve: out.bytes(r.secret); break;
-    case Op::kList:
-      out.be64(r.offset);
-      put(out, r.memory);
-      break;
-    case Op::kOpen: put(out, r.memory); break;
-    case Op::kRead:
-    case Op::kWrite:
-      out.be64(r.handle);
-      out.be64(r.offset);
-      put(out, r.memory);
-      break;
-    case Op::kClose: out.be64(r.handle); break;
-    case Op::kSum:
-      out.be64(r.handle);
-      out.be64(r.offset);
-      out.be32(r.length);
-      break;
-    case Op::kCreate:
-      out.be32(r.mode);
-      out.be64(r.offset);
-      break;
-    case Op::kCommit:
-      out.be64(r.handle);
-      out.be32(r.mode);
-      out.be32(r.flags);
-      out.be64(static_cast<std::uint64_t>(r.mtime_ns));
-      break;
-    case Op::kMakeDirectory: out.be32(r.mode); break;
-    case Op::kRemove: out.be32(r.flags); break;
-    case Op::kPlay: put_play(out, r); break;
-    case Op::kGrant:
-      out.be64(r.handle);
-      out.be64(r.limit);
-      out.be32(r.record);
-      out.be32(r.flags);
-      break;
-    case Op::kDraft:
-      out.be64(r.identity);
-      out.be64(r.offset);
-      break;
-    case Op::kEdit:
-      out.be32(r.mode);
-      out.be32(r.flags);
-      break;
-    case Op::kSet:
-      out.be64(r.handle);
-      out.be32(r.flags);
-      out.be32(r.mode);
-      out.be64(r.offset);
-      out.be64(static_cast<std::uint64_t>(r.mtime_ns));
-      break;
-    case Op::kRename: out.be32(r.flags); [[fallthrough]];
-    case Op::kSymlink:
-      out.be16(static_cast<std::uint16_t>(r.target.size()));
-      out.bytes(octets(r.target));
-      break;
-    case Op::kSync: out.be64(r.handle); break;
-    case Op::kStat:
-    case Op::kStatFs:
-    case Op::kReadLink: break;
-  }
-}
-
-// REQUIRES: request_bytes() remain.
-bool get_fields(ByteReader& in, Request& r) {
-  switch (r.op) {
-    case Op::kHello: r.version = in.be32(); [[fallthrough]];
-    case Op::kProve: r.secret = in.bytes(kProofBytes); break;
-    case Op::kList:
-      r.offset = in.be64();
-      r.memory = get_memory(in);
-      break;
-    case Op::kOpen: r.memory = get_memory(in); break;
-    case Op::kRead:
-    case Op::kWrite:
-      r.handle = in.be64();
-      r.offset = in.be64();
-      r.memory = get_memory(in);
-      break;
-    case Op::kClose: r.handle = in.be64(); break;
-    case Op::kSum:
-      r.handle = in.be64();
-      r.offset = in.be64();
-      r.length = in.be32();
-      break;
-    case Op::kCreate:
-      r.mode = in.be32();
-      r.offset = in.be64();
-      break;
-    case Op::kCommit:
-      r.handle = in.be64();
-      r.mode = in.be32();
-      r.flags = in.be32();
-      r.mtime_ns = static_cast<std::int64_t>(in.be64());
-      break;
-    case Op::kMakeDirectory: r.mode = in.be32(); break;
-    case Op::kRemove: r.flags = in.be32(); break;
-    case Op::kPlay: get_play(in, r); break;
-    case Op::kGrant:
-      r.handle = in.be64();
-      r.limit = in.be64();
-      r.record = in.be32();
-      r.flags = in.be32();
-      break;
-    case Op::kDraft:
-      r.identity = in.be64();
-      r.offset = in.be64();
-      break;
-    case Op::kEdit:
-      r.mode = in.be32();
-      r.flags = in.be32();
-      break;
-    case Op::kSet:
-      r.handle = in.be64();
-      r.flags = in.be32();
-      r.mode = in.be32();
-      r.offset = in.be64();
-      r.mtime_ns = static_cast<std::int64_t>(in.be64());
-      break;
-    case Op::kRename: r.flags = in.be32(); [[fallthrough]];
-    case Op::kSymlink: {
-      const std::size_t length = in.be16();
-      if (length > in.remaining() || length > kPathBytes) return false;
-      r.target = text(in.bytes(length));
-      break;
-    }
-    case Op::kSync: r.handle = in.be64(); break;
-    case Op::kStat:
-    case Op::kStatFs:
-    case Op::kReadLink: break;
-  }
-  return true;
-}
-
 // A file offset and what lies behind it fit into what the system calls off_t.
 bool offset_is_legal(std::uint64_t offset) { return offset <= (std::uint64_t{1} << 62U); }
 
 bool play_is_legal(const Request& r) {
   return r.memory.bytes != 0 && r.memory.bytes <= kMaxRecordBytes && r.slots != 0 &&
          r.slots <= kMaxSlots && r.pitch >= r.memory.bytes && r.record < r.records;
+}
+
+bool is_legal(const Request& r) {
+  if (r.op != Op::kList && !offset_is_legal(r.offset)) return false;
+  const bool io = r.op == Op::kRead || r.op == Op::kWrite;
+  if (io && (r.memory.bytes > kMaxIoBytes || r.memory.bytes == 0)) return false;
+  if (r.length > kMaxIoBytes) return false;
+  return r.op != Op::kPlay || play_is_legal(r);
 }
 
 bool is_path(std::string_view path) {
@@ -315,11 +259,12 @@ bool is_path(std::string_view path) {
 
 std::size_t encode(const Request& r, std::span<std::uint8_t> out) {
   if (r.path.size() > kPathBytes || r.target.size() > kPathBytes) return 0;
-  if (kHeadBytes + request_bytes(r.op) + r.target.size() + r.path.size() > kMessageBytes) return 0;
+  const std::size_t least = kHeadBytes + size_of<Request>(r.op).octets;
+  if (least + r.target.size() + r.path.size() > kMessageBytes) return 0;
   ByteWriter writer(out);
   put_head(writer, r);
-  put_fields(writer, r);
-  if (has_path(r.op)) writer.bytes(octets(r.path));
+  FieldWriter put(writer);
+  fields(r, put);
   return writer.written().size();
 }
 
@@ -328,61 +273,25 @@ std::optional<Request> decode_request(std::span<const std::uint8_t> message) {
   if (in.remaining() < kHeadBytes || !is_op(message[0])) return std::nullopt;
   Request r;
   r.op = static_cast<Op>(in.u8());
-  const bool bounded = (in.u8() & kLinksBounded) != 0 && has_path(r.op);
+  const Sizer size = size_of<Request>(r.op);
+  const bool bounded = (in.u8() & kLinksBounded) != 0 && size.has_rest;
   const std::uint16_t links = in.be16();
   if (bounded) r.links = links;
   in.skip(4);
   r.tag = in.be64();
-  if (in.remaining() < request_bytes(r.op) || !get_fields(in, r)) return std::nullopt;
-  if (has_path(r.op)) r.path = text(in.bytes(in.remaining()));
-  if (!in.empty() || !is_path(r.path) || !is_path(r.target)) return std::nullopt;
+  if (in.remaining() < size.octets) return std::nullopt;
+  FieldReader get(in);
+  fields(r, get);
+  if (!get.ok || !in.empty() || !is_path(r.path) || !is_path(r.target)) return std::nullopt;
   if (bounded && links > r.path.size()) return std::nullopt;
-  if (r.op != Op::kList && !offset_is_legal(r.offset)) return std::nullopt;
-  const bool io = r.op == Op::kRead || r.op == Op::kWrite;
-  if (io && (r.memory.bytes > kMaxIoBytes || r.memory.bytes == 0)) return std::nullopt;
-  if (r.length > kMaxIoBytes) return std::nullopt;
-  if (r.op == Op::kPlay && !play_is_legal(r)) return std::nullopt;
-  return r;
+  return is_legal(r) ? std::optional(r) : std::nullopt;
 }
 
 std::size_t encode(const Reply& r, std::span<std::uint8_t> out) {
   ByteWriter writer(out);
   put_head(writer, static_cast<std::uint8_t>(r.op) | kReplyBit, r.error, r.tag);
-  if (r.error != 0) return writer.written().size();
-  switch (r.op) {
-    case Op::kHello:
-      for (const std::uint32_t v : {r.version, r.flags, r.credits, r.max_io}) writer.be32(v);
-      [[fallthrough]];
-    case Op::kProve: writer.bytes(r.secret); break;
-    case Op::kStat: put(writer, r.attributes); break;
-    case Op::kStatFs: put(writer, r.usage); break;
-    case Op::kList:
-      writer.be64(r.cursor);
-      writer.be32(r.bytes);
-      break;
-    case Op::kOpen:
-      writer.be64(r.handle);
-      writer.be32(r.bytes);
-      put(writer, r.attributes);
-      break;
-    case Op::kRead:
-    case Op::kWrite: writer.be32(r.bytes); break;
-    case Op::kSum: writer.be32(r.sum); break;
-    case Op::kCreate: writer.be64(r.handle); break;
-    case Op::kReadLink: writer.bytes(octets(r.target.substr(0, kPathBytes))); break;
-    case Op::kPlay:
-      writer.be64(r.records);
-      writer.be64(r.cpu_us);
-      break;
-    case Op::kGrant: writer.be64(r.records); break;
-    case Op::kDraft:
-      writer.be64(r.handle);
-      writer.be64(r.there);
-      break;
-    case Op::kEdit: writer.be64(r.handle); [[fallthrough]];
-    case Op::kSet: put(writer, r.attributes); break;
-    default: break;
-  }
+  FieldWriter put(writer);
+  if (r.error == 0) fields(r, put);
   return writer.written().size();
 }
 
@@ -397,44 +306,9 @@ std::optional<Reply> decode_reply(std::span<const std::uint8_t> message) {
   r.error = in.be32();
   r.tag = in.be64();
   if (r.error != 0) return r;
-  if (in.remaining() < reply_bytes(r.op)) return std::nullopt;
-  switch (r.op) {
-    case Op::kHello:
-      r.version = in.be32();
-      r.flags = in.be32();
-      r.credits = in.be32();
-      r.max_io = in.be32();
-      [[fallthrough]];
-    case Op::kProve: r.secret = in.bytes(kProofBytes); break;
-    case Op::kStat: r.attributes = get_attributes(in); break;
-    case Op::kStatFs: r.usage = get_usage(in); break;
-    case Op::kList:
-      r.cursor = in.be64();
-      r.bytes = in.be32();
-      break;
-    case Op::kOpen:
-      r.handle = in.be64();
-      r.bytes = in.be32();
-      r.attributes = get_attributes(in);
-      break;
-    case Op::kRead:
-    case Op::kWrite: r.bytes = in.be32(); break;
-    case Op::kSum: r.sum = in.be32(); break;
-    case Op::kCreate: r.handle = in.be64(); break;
-    case Op::kReadLink: r.target = text(in.bytes(in.remaining())); break;
-    case Op::kPlay:
-      r.records = in.be64();
-      r.cpu_us = in.be64();
-      break;
-    case Op::kGrant: r.records = in.be64(); break;
-    case Op::kDraft:
-      r.handle = in.be64();
-      r.there = in.be64();
-      break;
-    case Op::kEdit: r.handle = in.be64(); [[fallthrough]];
-    case Op::kSet: r.attributes = get_attributes(in); break;
-    default: break;
-  }
+  if (in.remaining() < size_of<Reply>(r.op).octets) return std::nullopt;
+  FieldReader get(in);
+  fields(r, get);
   return r;
 }
 
@@ -452,7 +326,8 @@ std::size_t encode(const Entry& entry, std::span<std::uint8_t> out) {
   if (out.size() < need || entry.name.size() > 0xffff) return 0;
   ByteWriter writer(out);
   writer.be16(static_cast<std::uint16_t>(entry.name.size()));
-  put(writer, entry.attributes);
+  FieldWriter put(writer);
+  put(entry.attributes);
   writer.bytes(octets(entry.name));
   return need;
 }
@@ -462,7 +337,8 @@ std::optional<Entry> decode_entry(std::span<const std::uint8_t>& in) {
   ByteReader reader(in);
   const std::size_t length = reader.be16();
   Entry entry;
-  entry.attributes = get_attributes(reader);
+  FieldReader get(reader);
+  get(entry.attributes);
   if (reader.remaining() < length || length == 0) return std::nullopt;
   entry.name = text(reader.bytes(length));
   in = reader.rest();
