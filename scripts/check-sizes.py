@@ -26,8 +26,7 @@ FILES = {
     "src/files/client/push.cc": 517,
     "src/files/mount/remote.cc": 615,
     "src/files/protocol/tree.cc": 633,
-    "src/sockets/preload/preload_setup.cc": 755,
-    "src/sockets/socket_channel.cc": 666,
+    "src/sockets/preload/preload_setup.cc": 668,
     "tests/boards/board_test.py": 511,
     "tests/interop/matrix.py": 679,
     "tests/interop/vm/vm.py": 516,
@@ -40,7 +39,6 @@ FILES = {
     "tests/programs/socket_scenarios_more.py": 503,
 }
 FUNCTIONS = {
-    "src/sockets/socket_channel.cc Channel::try_transmit": 77,
     "tests/interop/matrix.py operations": 79,
     "tests/interop/matrix.py startup": 73,
     "tests/model/progress_model.h in_run": 96,

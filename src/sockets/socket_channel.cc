@@ -14,8 +14,8 @@
 #include <cstring>
 #include <new>
 
-#include "base/patience.h"
-#include "os/clock.h"
+#include "sockets/channel_parts.h"
+#include "sockets/pair_octets.h"
 #include "sockets/real_calls.h"
 
 namespace weft::sockets {
@@ -26,57 +26,12 @@ constexpr std::size_t kHeaderBytes = 4096;
 constexpr std::uint32_t kRingBytes = 256 * 1024;
 static_assert(sizeof(RingPage) <= kHeaderBytes);
 
-// Of the pair. One signal leaves it writable (the kernel says so up to a quarter), one filler does
-// not.
+// Of the pair, see kFiller.
 constexpr int kPairBuffer = 4096;  // doubled by the kernel
-constexpr std::size_t kFiller = 3000;
 // Reads of the pair at a time. More than it holds: a peer that sends without end must not keep us.
 constexpr int kDrainTurns = 16;
-// Writes into a ring whose reader does not move, before we look whether it still lives.
-constexpr std::uint32_t kStalledWrites = 16;
-// A yield that takes this long has run somebody else; after the second, one who does not sleep.
-constexpr std::int64_t kLongYieldNs = 3'000;
-constexpr std::int64_t kStrangersYieldNs = 500'000;
-// Copied and published at once: meanwhile the other end copies what came before, from its cache.
-constexpr std::uint64_t kPiece = 65536;
-
-constexpr std::uint32_t kEnded = 1;
-constexpr std::uint32_t kReset = 2;
-
-std::size_t total_of(const iovec* parts, std::size_t count) {
-  std::size_t total = 0;
-  for (std::size_t i = 0; i < count; ++i) total += parts[i].iov_len;
-  return total;
-}
 
 constexpr int kPairEnded = -1;
-
-// A lock that another process may die with: what it guards is one cursor, always whole. False: this
-// thread has it, and is in a signal handler now.
-bool lock_robust(pthread_mutex_t& mutex) {
-  const int result = pthread_mutex_lock(&mutex);
-  if (result == EOWNERDEAD) pthread_mutex_consistent(&mutex);
-  return result != EDEADLK;
-}
-
-class Hold {
- public:
-  explicit Hold(pthread_mutex_t& mutex) : mutex_(mutex), held_(lock_robust(mutex)) {}
-  ~Hold() { drop(); }
-  Hold(const Hold&) = delete;
-  Hold& operator=(const Hold&) = delete;
-  // A signal handler must not wait for what it has interrupted.
-  [[nodiscard]] bool held() const { return held_; }
-  void drop() {
-    if (held_) pthread_mutex_unlock(&mutex_);
-    held_ = false;
-  }
-  void take() { held_ = lock_robust(mutex_); }
-
- private:
-  pthread_mutex_t& mutex_;
-  bool held_;
-};
 
 bool init_lock(pthread_mutex_t& mutex) {
   pthread_mutexattr_t attr;
@@ -89,79 +44,9 @@ bool init_lock(pthread_mutex_t& mutex) {
   return done;
 }
 
-// A filter of system calls may be in force (Channel::restrict_calls): then only those that filters
-// usually let through, read, write and poll, stand in for recv and send.
-std::atomic<bool> g_restricted{false};
-
-bool ready_for(int fd, short events, int timeout_ms) {
-  pollfd one{fd, events, 0};
-  return real().poll(&one, 1, timeout_ms) > 0 && (one.revents & events) != 0;
-}
-
-// Sends octets into the pair, or takes some out. -1 with errno.
-ssize_t put_octets(int fd, const std::uint8_t* octets, std::size_t count, bool wait) {
-  if (!g_restricted.load(std::memory_order_relaxed)) {
-    return real().send(fd, octets, count, MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT));
-  }
-  if (!wait && !ready_for(fd, POLLOUT, 0)) {
-    errno = EAGAIN;
-    return -1;
-  }
-  return real().write(fd, octets, count);
-}
-
-ssize_t take_octets(int fd, std::uint8_t* octets, std::size_t count) {
-  if (!g_restricted.load(std::memory_order_relaxed)) {
-    return real().recv(fd, octets, count, MSG_DONTWAIT);
-  }
-  if (!ready_for(fd, POLLIN, 0)) return -1;
-  return real().read(fd, octets, count);
-}
-
-// Whether there is an octet, without taking it: 1, 0 at the end, or -1 with errno.
-ssize_t peek_octet(int fd, bool wait) {
-  std::uint8_t octet = 0;
-  if (!g_restricted.load(std::memory_order_relaxed)) {
-    return real().recv(fd, &octet, 1, MSG_PEEK | (wait ? 0 : MSG_DONTWAIT));
-  }
-  pollfd one{fd, POLLIN, 0};
-  const int found = real().poll(&one, 1, wait ? -1 : 0);
-  if (found < 0) return -1;
-  if ((one.revents & (POLLHUP | POLLERR)) != 0) return 0;
-  if (found > 0) return 1;
-  errno = EAGAIN;
-  return -1;
-}
-
-// How many octets there are, without taking them: at least one of them counts where system calls
-// are restricted.
-ssize_t peek_octets(int fd, std::uint8_t* octets, std::size_t most) {
-  if (g_restricted.load(std::memory_order_relaxed)) return peek_octet(fd, false);
-  return real().recv(fd, octets, most, MSG_PEEK | MSG_DONTWAIT);
-}
-
-// A caller that was told EAGAIN may try again at once, on the core that the other end needs. Lets
-// others have it now and then. True: `holds` now.
-template <class Holds>
-bool gave_way(Holds holds) {
-  thread_local Patience patience;
-  if (g_restricted.load(std::memory_order_relaxed) || !patience.is_over()) return false;
-  const std::int64_t before = os::monotonic_ns();
-  sched_yield();
-  const std::int64_t took = os::monotonic_ns() - before;
-  const bool found = holds();
-  if (took < kLongYieldNs) {
-    patience.note(Yielded::kToNobody);
-  } else {
-    // A relay that only passes on what was written gives nothing to read yet.
-    patience.note(took < kStrangersYieldNs ? Yielded::kToAPeer : Yielded::kToAStranger);
-  }
-  return found;
-}
-
 }  // namespace
 
-void Channel::restrict_calls() { g_restricted = true; }
+void Channel::restrict_calls() { restrict_pair_calls(); }
 
 bool Channel::create(const char* label, Parts& out) {
   out = {};
@@ -341,7 +226,7 @@ std::size_t Channel::late_octets(std::size_t least) const {
     found = static_cast<std::size_t>(std::max<ssize_t>(there, 0));
     if (there == 0 || found >= least) break;
     if (look < kLooksBeforeYield) continue;
-    if (g_restricted.load(std::memory_order_relaxed)) break;
+    if (pair_calls_are_restricted()) break;
     sched_yield();
   }
   return found;
@@ -448,127 +333,6 @@ void Channel::take_stale() {
   if (there <= 0 || in_->reader_waits.load() == 0) return;
   const ssize_t n = take_octets(socket_, trash, static_cast<std::size_t>(there));
   if (n > 0) end_->drained += static_cast<std::uint64_t>(n);
-}
-
-// --- writing ---
-
-// Sends octets without meaning. Counted afterwards: an octet that is not counted yet stays in the
-// pair a little longer, while one counted too early would take another's place.
-bool Channel::send_octets(std::size_t count, bool wait) {
-  static const std::uint8_t octets[kFiller] = {};
-  const ssize_t n = put_octets(socket_, octets, count, wait);
-  if (n > 0) out_->signals.fetch_add(static_cast<std::uint64_t>(n));
-  return n > 0;
-}
-
-void Channel::signal() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (out_->reader_waits.load(std::memory_order_relaxed) == 0) return;
-  if (out_->reader_waits.exchange(0) == 0) return;
-  // A full pair is readable now. It may have been emptied by the time of the next octet, which then
-  // sends a signal: the reader waits still.
-  if (!send_octets(1, false)) out_->reader_waits.store(1);
-}
-
-// Makes the pair unwritable: one large run, then one octet that can stay behind alone. It may be
-// writable although it has been filled: the reader, with an empty ring, has taken the filling for a
-// late signal (take_stale) before there was anything to read.
-void Channel::fill_up() {
-  if (out_->writer_waits.load() == 0 || ready_for(socket_, POLLOUT, 0)) {
-    send_octets(kFiller, false);
-    send_octets(1, false);
-    out_->writer_waits.store(1);
-  }
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-}
-
-bool Channel::other_end_gone() const {
-  pollfd one{socket_, 0, 0};
-  return real().poll(&one, 1, 0) > 0 && (one.revents & (POLLHUP | POLLERR)) != 0;
-}
-
-ssize_t Channel::transmit(const iovec* parts, std::size_t count, bool wait) {
-  const ssize_t n = try_transmit(parts, count, wait);
-  if (n >= 0 || wait || errno != EAGAIN || !gave_way([this] { return room() > 0; })) return n;
-  return try_transmit(parts, count, wait);
-}
-
-ssize_t Channel::try_transmit(const iovec* parts, std::size_t count, bool wait) {
-  const std::size_t wanted = total_of(parts, count);
-  const int saved_errno = errno;
-  std::size_t done = 0;
-  std::size_t part = 0;
-  std::size_t inside = 0;
-  const auto broken = [&](int error) -> ssize_t {
-    if (done > 0) return static_cast<ssize_t>(done);
-    errno = error;
-    return -1;
-  };
-  Hold hold(end_->writing);
-  if (!hold.held()) return broken(EAGAIN);
-  for (;;) {
-    if (end_->write_shut.load() != 0) return broken(EPIPE);
-    if (in_->ended.load(std::memory_order_acquire) == kReset) {
-      return broken(end_->reset_told.exchange(1) == 0 ? ECONNRESET : EPIPE);
-    }
-    if (out_->reader_gone.load(std::memory_order_acquire) != 0) {
-      // TCP learns of it by the answer to what it sends: the first octets go nowhere.
-      if (done > 0 || end_->write_lost.exchange(1) != 0) return broken(EPIPE);
-      return static_cast<ssize_t>(wanted);
-    }
-    const std::uint64_t read = out_->read.load(std::memory_order_acquire);
-    const std::uint64_t used = end_->write_cursor - read;
-    if (corrupt(used)) return broken(ECONNRESET);
-    if (read != end_->seen_read || used == 0) {
-      end_->seen_read = read;
-      end_->stalled_writes = 0;
-    } else if (++end_->stalled_writes >= kStalledWrites) {
-      end_->stalled_writes = 0;
-      if (other_end_gone()) return broken(EPIPE);
-    }
-    std::uint64_t room = ring_bytes_ - used;
-    std::uint64_t at = end_->write_cursor;
-    room = std::min(room, kPiece);
-    while (room > 0 && part < count) {
-      const std::size_t n = std::min<std::size_t>(parts[part].iov_len - inside, room);
-      const auto* from = static_cast<const std::uint8_t*>(parts[part].iov_base) + inside;
-      const std::size_t to = at & (ring_bytes_ - 1);
-      const std::size_t first = std::min<std::size_t>(n, ring_bytes_ - to);
-      std::memcpy(out_data_ + to, from, first);
-      std::memcpy(out_data_, from + first, n - first);
-      at += n;
-      room -= n;
-      done += n;
-      inside += n;
-      if (inside == parts[part].iov_len) {
-        ++part;
-        inside = 0;
-      }
-    }
-    if (at != end_->write_cursor) {
-      end_->write_cursor = at;
-      out_->written.store(at, std::memory_order_release);
-      signal();
-    }
-    if (done == wanted) break;
-    if (end_->write_cursor - read < ring_bytes_) continue;
-    const auto moved_on = [&] { return out_->read.load(std::memory_order_acquire) != read; };
-    if (wait && spin(end_->write_spin, moved_on)) continue;
-    fill_up();
-    if (out_->read.load(std::memory_order_acquire) != read) continue;
-    if (!wait) {
-      if (other_end_gone()) return broken(EPIPE);
-      return broken(EAGAIN);
-    }
-    // Sleeps in the kernel until the reader has taken the filling out: signals, time limits and
-    // the other end's death are as on any socket.
-    hold.drop();
-    const int error = send_octets(1, true) ? 0 : errno;
-    hold.take();
-    if (error != 0 && out_->read.load(std::memory_order_acquire) == read) return broken(error);
-  }
-  errno = saved_errno;
-  return static_cast<ssize_t>(done);
 }
 
 // --- ends and readiness ---

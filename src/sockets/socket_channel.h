@@ -25,6 +25,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "sockets/spin.h"
 
@@ -75,6 +76,8 @@ struct EndState {
   socklen_t local_length;
   socklen_t peer_length;
 };
+
+class Hold;
 
 class Channel {
  public:
@@ -163,7 +166,12 @@ class Channel {
   Channel() = default;
   [[nodiscard]] ssize_t try_receive(const iovec* parts, std::size_t count, int flags, bool wait,
                                     bool looked_after);
+  struct Cursor;
   [[nodiscard]] ssize_t try_transmit(const iovec* parts, std::size_t count, bool wait);
+  [[nodiscard]] std::optional<ssize_t> end_of_write(std::size_t wanted, std::size_t done);
+  [[nodiscard]] bool reader_lives(std::uint64_t read);
+  void copy_in(Cursor& cursor, std::uint64_t room);
+  [[nodiscard]] int await_reader(std::uint64_t read, bool wait, Hold& hold);
   [[nodiscard]] bool corrupt(std::uint64_t used) const { return used > ring_bytes_; }
   [[nodiscard]] std::size_t copy_out(const iovec* parts, std::size_t count, std::size_t skip,
                                      std::uint64_t most, bool discard) const;

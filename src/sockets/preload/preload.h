@@ -1,6 +1,7 @@
 // What all parts of the preload library share, and which parts there are:
 //
-//   preload_setup.cc    connect, listen, accept; which connections go over RDMA
+//   preload_setup.cc    connect, listen, accept
+//   preload_ways.cc     which connections go over RDMA
 //   preload_data.cc     read, write and their sisters
 //   preload_wait.cc     poll, select, epoll
 //   preload_numbers.cc  close, dup, fcntl, ioctl, fork

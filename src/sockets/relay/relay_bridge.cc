@@ -185,10 +185,7 @@ void Bridge::advance() {
     case State::kServing:
       switch (incoming_->advance()) {
         case rsockets::RsIncoming::Step::kWaiting: return;
-        case rsockets::RsIncoming::Step::kFailed:
-          channel_->reset();
-          state_ = State::kDone;
-          return;
+        case rsockets::RsIncoming::Step::kFailed: end_in_error(); return;
         case rsockets::RsIncoming::Step::kReady:
           rdma_ = incoming_->connection();
           enter_rdma();
@@ -196,23 +193,7 @@ void Bridge::advance() {
       }
       return;
     case State::kRdma: pump_rdma(); return;
-    case State::kDialing: {
-      int error = 0;
-      socklen_t length = sizeof error;
-      sockaddr_storage peer;
-      socklen_t peer_length = sizeof peer;
-      if (getsockopt(tcp_, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
-        channel_->reset();
-        state_ = State::kDone;
-        return;
-      }
-      if (getpeername(tcp_, reinterpret_cast<sockaddr*>(&peer), &peer_length) != 0) return;
-      state_ = State::kPlain;
-      declined_ = request_.op == RelayOp::kConnect;
-      channel_->set_path(BridgePath::kTcp);
-      pump_plain();
-      return;
-    }
+    case State::kDialing: finish_dial(); return;
     case State::kPlain: pump_plain(); return;
     case State::kClosing: finish(); return;
     case State::kDone: return;
@@ -221,55 +202,83 @@ void Bridge::advance() {
 
 // --- plain ---
 
-void Bridge::pump_plain() {
+void Bridge::end_in_error() {
+  channel_->reset();
+  state_ = State::kDone;
+}
+
+void Bridge::finish_dial() {
+  int error = 0;
+  socklen_t length = sizeof error;
+  if (getsockopt(tcp_, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
+    return end_in_error();
+  }
+  sockaddr_storage peer;
+  socklen_t peer_length = sizeof peer;
+  if (getpeername(tcp_, reinterpret_cast<sockaddr*>(&peer), &peer_length) != 0) return;
+  state_ = State::kPlain;
+  declined_ = request_.op == RelayOp::kConnect;
+  channel_->set_path(BridgePath::kTcp);
+  pump_plain();
+}
+
+// Only what TCP takes leaves the channel.
+bool Bridge::program_to_tcp() {
+  if (out_ended_) return false;
   std::array<std::uint8_t, kPiece> buffer;
+  const iovec part{buffer.data(), buffer.size()};
+  const ssize_t n = channel_->receive(&part, 1, MSG_PEEK, false);
+  if (n < 0 && errno == EAGAIN) return false;
+  if (n <= 0) {
+    out_ended_ = true;
+    shutdown(tcp_, SHUT_WR);
+    return false;
+  }
+  const ssize_t sent =
+      send(tcp_, buffer.data(), static_cast<std::size_t>(n), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent <= 0) {
+    if (errno != EAGAIN) end_in_error();
+    return false;
+  }
+  const iovec taken{buffer.data(), static_cast<std::size_t>(sent)};
+  static_cast<void>(!channel_->receive(&taken, 1, MSG_TRUNC, false));
+  return true;
+}
+
+void Bridge::tcp_to_pending() {
+  if (!pending_.empty() || in_ended_) return;
+  std::array<std::uint8_t, kPiece> buffer;
+  const ssize_t n = recv(tcp_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+  if (n > 0) {
+    pending_.assign(buffer.begin(), buffer.begin() + n);
+  } else if (n == 0) {
+    in_ended_ = true;
+    channel_->shut(SHUT_WR);
+  } else if (errno != EAGAIN) {
+    end_in_error();
+  }
+}
+
+bool Bridge::pending_to_program() {
+  if (pending_.empty()) return false;
+  const iovec rest{pending_.data(), pending_.size()};
+  const ssize_t n = channel_->transmit(&rest, 1, false);
+  if (n > 0) {
+    pending_.erase(pending_.begin(), pending_.begin() + n);
+    return true;
+  }
+  if (errno != EAGAIN) state_ = State::kDone;
+  return false;
+}
+
+void Bridge::pump_plain() {
   for (bool moved = true; moved;) {
-    moved = false;
-    // From the program: only what TCP takes leaves the channel.
-    const iovec part{buffer.data(), buffer.size()};
-    if (!out_ended_) {
-      const ssize_t n = channel_->receive(&part, 1, MSG_PEEK, false);
-      if (n > 0) {
-        const ssize_t sent =
-            send(tcp_, buffer.data(), static_cast<std::size_t>(n), MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent > 0) {
-          const iovec taken{buffer.data(), static_cast<std::size_t>(sent)};
-          static_cast<void>(!channel_->receive(&taken, 1, MSG_TRUNC, false));
-          moved = true;
-        } else if (errno != EAGAIN) {
-          channel_->reset();
-          state_ = State::kDone;
-          return;
-        }
-      } else if (n == 0 || errno != EAGAIN) {
-        out_ended_ = true;
-        shutdown(tcp_, SHUT_WR);
-      }
-    }
-    if (pending_.empty() && !in_ended_) {
-      const ssize_t n = recv(tcp_, buffer.data(), buffer.size(), MSG_DONTWAIT);
-      if (n > 0) {
-        pending_.assign(buffer.begin(), buffer.begin() + n);
-      } else if (n == 0) {
-        in_ended_ = true;
-        channel_->shut(SHUT_WR);
-      } else if (errno != EAGAIN) {
-        channel_->reset();
-        state_ = State::kDone;
-        return;
-      }
-    }
-    if (!pending_.empty()) {
-      const iovec rest{pending_.data(), pending_.size()};
-      const ssize_t n = channel_->transmit(&rest, 1, false);
-      if (n > 0) {
-        pending_.erase(pending_.begin(), pending_.begin() + n);
-        moved = true;
-      } else if (errno != EAGAIN) {
-        state_ = State::kDone;
-        return;
-      }
-    }
+    moved = program_to_tcp();
+    if (state_ == State::kDone) return;
+    tcp_to_pending();
+    if (state_ == State::kDone) return;
+    moved |= pending_to_program();
+    if (state_ == State::kDone) return;
   }
   if (out_ended_ && in_ended_ && pending_.empty()) state_ = State::kDone;
 }

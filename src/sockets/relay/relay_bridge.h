@@ -56,7 +56,13 @@ class Bridge {
   void dial();
   void watch(int fd, std::uint32_t events);
   void let_go(int& fd);
+  void finish_dial();
+  void end_in_error();
   void pump_plain();
+  // The steps of pump_plain(). True: something moved.
+  bool program_to_tcp();
+  void tcp_to_pending();
+  bool pending_to_program();
   void pump_rdma();
   void rdma_out();
   void rdma_in();
