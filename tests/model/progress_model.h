@@ -6,161 +6,21 @@
 
 #include <array>
 #include <cstdint>
-#include <type_traits>
 #include <vector>
 
 #include "os/kick_lock.h"
 #include "progress/word.h"
+#include "progress_model_world.h"
 
 namespace weft::progress::model {
 
 using os::KickStep;
-using os::KickWord;
-
-enum class Mutant : std::uint8_t {
-  kNone,
-  kSignalLostOnRunning,    // signal_step() leaves a running lane alone
-  kPopForgets,             // pop_step() of a running lane does not say Signaled
-  kAsleepWithNews,         // end_step() goes to sleep whatever came
-  kPostLostOnRunning,      // post_step() tells the holder nothing
-  kEndForgetsPosted,       // end_step() does not look at Posted
-  kEndLinksTwice,          // end_step() links a lane that is linked
-  kTellWithoutWake,        // tell() does not wake sleepers or the background
-  kLeaveLosesKick,         // the run lock is left whatever came
-  kNoWakeOfWhatIsLeft,     // who leaves work behind tells nobody
-  kAnnounceWithoutLook,    // a lane with a ring does not look again behind its announcement
-  kNoFutexWake,            // end does not wake who waits for the lane
-  kLeftPostBesideSleeper,  // a post that is left does not look for sleepers behind its note
-  kNoteBehindInbox,        // a pass takes the note of a left post behind its lane
-  kRestSleeps,             // a turn that stops early goes to sleep
-  kPostHidesRest,          // a turn that begins with a post only sends, whatever the last one left
-  kBackgroundLeavesRest,   // the background stops for callers who have gone to sleep meanwhile
-  kTakerBeforeSleep,       // who takes an event before it sleeps says nothing of what is left
-  kTakerBehindSleep,       // the same, behind a sleep
-  kControlLooksAway,       // control does not look whether the lane has ended before it came
-  kRetiredForgotten,       // a pass says that no lane is over before it has looked
-};
-
-enum class Role : std::uint8_t {
-  kNone,
-  kNet,
-  kNetTwice,
-  kBurst,  // two messages at once
-  kPoster,
-  kLater,
-  kCaller,
-  kSleeper,
-  kTaker,  // sleeps until it has received something
-  kArmer,
-  kControl,  // has a turn
-  kCloser,
-  kResets,  // the peer's end
-};
-enum class Want : std::uint8_t { kPoll, kAll, kSettle };
-
-// Where a thread is. The steps of a run, and those of an end, are shared by the roles.
-enum Pc : std::uint8_t {
-  kStart,
-  // Shard::run()
-  kEnter,
-  kNote,
-  kInbox,
-  kHarvest,
-  kReport,
-  kUnlink,
-  kPop,
-  kTurn,
-  kSettles,
-  kLooksAgain,
-  kEndTurn,
-  kSendAgain,
-  kFree,
-  kLookAtRetired,
-  kNoteRetired,
-  kWhatIsLeft,
-  kLeave,
-  // Lane::leave() outside a pass, and tell()
-  kEndPost,
-  kSendMore,
-  kPush,
-  kTell,
-  kLookForSleepers,
-  kWake,
-  // the roles' own
-  kPost,
-  kNoteIt,
-  kSend,
-  kRing,
-  kAfterRun,
-  kAsleepNow,
-  kSleepOver,
-  kWaits,
-  kFutex,
-  kWork,
-  kBehind,
-  kGive,
-  kDone,
-};
-
-// No padding: states are compared by their bytes. A word of the lane has fewer than 16 bits.
-using SmallWord = std::uint16_t;
-
-struct Thread {
-  SmallWord seen = 0;
-  Pc pc = kStart;
-  Pc back = kDone;  // behind a run, or behind an end
-  Want want = Want::kPoll;
-  std::uint8_t rounds = 0;
-  std::uint8_t passes = 0;
-  std::uint8_t to = kAsleep;
-  bool patient = false, kicked = false, event = false, left = false, received = false;
-  bool got = false;  // received, in any turn of this run
-};
-static_assert(std::has_unique_object_representations_v<Thread>);
-
-constexpr std::size_t kThreads = 5;  // the last is the background's
-
-enum class Wrong : std::uint8_t {
-  kNothing,
-  kTwoHolders,
-  kUsedAfterFree,
-  kLinkedTwice,
-  kAsleepAndLinked,
-  kAsleepAndAttended,
-  kWaitsForEver,
-  kUnread,
-  kUnsent,
-  kLate,
-  kKept,
-};
-
-struct World {
-  SmallWord word = kAsleep;
-  KickWord lock = KickWord::kFree;
-  std::uint8_t inbox = 0, list = 0;     // how often the lane is linked there
-  std::uint8_t unread = 0, unsent = 0;  // octets, requests
-  bool edge = false, wake = false;      // what the shard's epoll has to report
-  bool home = false;                    // what the background's epoll has to report
-  bool announced = true;                // a ring: the peer knows that nobody looks
-  bool attended = false;
-  bool callers = false;  // the owner
-  std::uint8_t sleepers = 0;
-  bool live = true, retired = false, freed = false;
-  bool any_retired = false;  // the shard's note of that
-  bool note = false;         // a post was left
-  bool reset = false;        // the peer has gone
-  bool more = false;         // the holder's: the last turn stopped early
-  std::uint8_t stops = 0;    // turns and passes may still stop early so often
-  std::uint8_t holders = 0;
-  Wrong wrong = Wrong::kNothing;
-  std::array<Thread, kThreads> threads;
-};
-static_assert(std::has_unique_object_representations_v<World>);
 
 class Model {
  public:
-  Model(std::array<Role, kThreads - 1> roles, bool ring, Mutant mutant)
-      : roles_(roles), ring_(ring), mutant_(mutant) {}
+  // `stops`: passes and turns may stop early.
+  Model(std::array<Role, kThreads - 1> roles, bool stops, bool ring, Mutant mutant)
+      : roles_(roles), stops_(stops), ring_(ring), mutant_(mutant) {}
 
   // What each thread can do from here.
   void next(const World& w, std::vector<World>& out) const {
@@ -304,37 +164,48 @@ class Model {
 
   bool in_run(World& w, Thread& me) const {
     switch (me.pc) {
+      case kEnter:
+      case kNote:
+      case kHarvest:
+      case kReport:
+      case kInbox: return in_look(w, me);
+      case kUnlink:
+      case kPop: return in_list(w, me);
+      default: return in_leave(w, me);
+    }
+  }
+
+  bool in_look(World& w, Thread& me) const {
+    switch (me.pc) {
       case kEnter: {
-        const KickStep s =
-            me.want == Want::kPoll ? os::kick_try_enter(w.lock) : os::kick_enter_or_kick(w.lock);
+        const bool tries = me.want == Want::kPoll || me.want == Want::kGlance;
+        const KickStep s = tries ? os::kick_try_enter(w.lock) : os::kick_enter_or_kick(w.lock);
         w.lock = s.next;
         me.pc = s.done ? kNote : me.back;
         return true;
       }
-      case kNote:
+      case kNote: {
         me.patient = me.want != Want::kSettle && patient_now(w);
-        if (!w.note || is(Mutant::kNoteBehindInbox)) take_inbox(w);
-        me.pc = w.note || is(Mutant::kNoteBehindInbox) ? kInbox : kHarvest;
-        if (!is(Mutant::kNoteBehindInbox)) w.note = false;
-        return true;
-      case kInbox:
+        const bool takes = me.want != Want::kGlance || me.kicked || is(Mutant::kGlanceTakesNote);
         if (is(Mutant::kNoteBehindInbox)) {
-          w.note = false;
-        } else {
           take_inbox(w);
+        } else if (takes) {
+          w.note = false;
         }
         me.pc = kHarvest;
         return true;
+      }
       case kHarvest: {
-        const bool due = me.kicked || me.want == Want::kAll ||
-                         (me.want == Want::kPoll && (!me.patient || !w.attended));
+        const bool polls = me.want == Want::kPoll || me.want == Want::kGlance;
+        const bool due =
+            me.kicked || me.want == Want::kAll || (polls && (!me.patient || !w.attended));
         me.event = false;
         if (due) {
           w.wake = false;
           me.event = w.edge;
           w.edge = false;
         }
-        me.pc = me.event ? kReport : kUnlink;
+        me.pc = me.event ? kReport : kInbox;
         return true;
       }
       case kReport: {
@@ -342,14 +213,31 @@ class Model {
         const Step s = signal(w.word, kIn);
         w.word = static_cast<SmallWord>(s.word);
         if (s.next == Next::kPush) ++w.list;
-        me.pc = kUnlink;
+        me.pc = kInbox;
         return true;
       }
-      case kUnlink:
-        if (w.list + w.inbox > 1) fault(w, Wrong::kLinkedTwice);
-        me.pc = w.list == 0 ? kFree : kPop;
-        if (w.list != 0) --w.list;
+      case kInbox:
+        if (is(Mutant::kNoteBehindInbox)) {
+          w.note = false;
+        } else {
+          take_inbox(w);
+        }
+        me.pc = kUnlink;
         return true;
+      default: return false;
+    }
+  }
+
+  bool in_list(World& w, Thread& me) const {
+    switch (me.pc) {
+      case kUnlink: {
+        if (w.list + w.inbox > 1) fault(w, Wrong::kLinkedTwice);
+        const bool glances = me.want == Want::kGlance && !me.kicked && me.patient;
+        const bool stays = glances && (w.word & kPosted) != 0;
+        me.pc = w.list == 0 || stays ? kFree : kPop;
+        if (me.pc == kPop) --w.list;
+        return true;
+      }
       case kPop: {
         touch(w);
         const Step s = pop_step(w.word);
@@ -365,6 +253,12 @@ class Model {
         }
         return true;
       }
+      default: return false;
+    }
+  }
+
+  bool in_leave(World& w, Thread& me) const {
+    switch (me.pc) {
       case kFree:
         me.pc = w.any_retired ? kLookAtRetired : kWhatIsLeft;
         if (is(Mutant::kRetiredForgotten)) w.any_retired = false;
@@ -501,10 +395,11 @@ class Model {
         }
         return true;
       case Role::kCaller:
+      case Role::kGlancer:
         if (me.rounds++ == 2)
           me.pc = kGive;
         else
-          run(me, Want::kPoll, kAfterRun);
+          run(me, role == Role::kCaller ? Want::kPoll : Want::kGlance, kAfterRun);
         return true;
       case Role::kResets:
         me.pc = me.rounds++ == 1 ? kDone : kRing;
@@ -553,7 +448,8 @@ class Model {
         return true;
       case Role::kPoster: return post(w, me);
       case Role::kLater: return leave_post(w, me);
-      case Role::kCaller: return call(w, me);
+      case Role::kCaller:
+      case Role::kGlancer: return call(w, me);
       case Role::kSleeper: return sleep(w, me, false);
       case Role::kTaker: return sleep(w, me, true);
       case Role::kArmer: return arm(w, me);
@@ -619,7 +515,9 @@ class Model {
         return true;
       case kRing:
         if (!w.note) {
-          if (w.lock == KickWord::kFree && w.inbox != 0) fault(w, Wrong::kLate);
+          // A pass that stopped early may have left the lane in the list for the next.
+          const bool waits = !stops_ && (w.word & kPosted) != 0 && state_of(w.word) != kRunning;
+          if (w.lock == KickWord::kFree && (waits || w.inbox != 0)) fault(w, Wrong::kLate);
           me.pc = kStart;
         } else if (is(Mutant::kLeftPostBesideSleeper)) {
           me.pc = kStart;  // of this mutant the timer is not there either
@@ -725,7 +623,7 @@ class Model {
   }
 
   const std::array<Role, kThreads - 1> roles_;
-  const bool ring_;
+  const bool stops_, ring_;
   const Mutant mutant_;
 };
 

@@ -84,10 +84,11 @@ class Known {
 // As test::explore(), which keeps the states themselves; here there are millions. Two states with
 // one hash would hide what only the second leads to: of 10^7, with a chance of one in 300,000.
 Outcome search(const Setting& setting, bool ring, Mutant mutant) {
-  const Model model(setting.roles, ring, mutant);
+  const Model model(setting.roles, setting.stops != 0, ring, mutant);
   World first;
   first.stops = setting.stops;
-  for (const Role role : setting.roles) first.callers |= role == Role::kCaller;
+  for (const Role role : setting.roles)
+    first.callers |= role == Role::kCaller || role == Role::kGlancer;
   Known known;
   known.insert(hash(first));
   std::vector<World> open{first};
@@ -109,13 +110,15 @@ Outcome search(const Setting& setting, bool ring, Mutant mutant) {
 
 constexpr Role kNo = Role::kNone;
 // The small ones first: they find most.
-constexpr std::array<Setting, 15> kSettings{{
+constexpr std::array<Setting, 17> kSettings{{
     {{Role::kNetTwice, Role::kCaller, kNo, kNo}},
     {{Role::kNetTwice, Role::kSleeper, kNo, kNo}},
     {{Role::kNet, Role::kPoster, Role::kCaller, kNo}},
     {{Role::kNet, Role::kPoster, Role::kControl, kNo}},
     {{Role::kNet, Role::kPoster, Role::kSleeper, kNo}},
     {{Role::kNet, Role::kLater, Role::kCaller, kNo}},
+    {{Role::kNet, Role::kLater, Role::kGlancer, kNo}},
+    {{Role::kLater, Role::kGlancer, Role::kSleeper, kNo}},
     {{Role::kNet, Role::kCaller, Role::kSleeper, kNo}},
     {{Role::kNet, Role::kCaller, Role::kArmer, kNo}},
     {{Role::kNet, Role::kCaller, Role::kCloser, kNo}},
@@ -157,10 +160,10 @@ INSTANTIATE_TEST_SUITE_P(ProgressModel, Rule,
                                            Mutant::kNoWakeOfWhatIsLeft,
                                            Mutant::kAnnounceWithoutLook, Mutant::kNoFutexWake,
                                            Mutant::kLeftPostBesideSleeper, Mutant::kNoteBehindInbox,
-                                           Mutant::kRestSleeps, Mutant::kPostHidesRest,
-                                           Mutant::kBackgroundLeavesRest, Mutant::kTakerBeforeSleep,
-                                           Mutant::kTakerBehindSleep, Mutant::kControlLooksAway,
-                                           Mutant::kRetiredForgotten));
+                                           Mutant::kGlanceTakesNote, Mutant::kRestSleeps,
+                                           Mutant::kPostHidesRest, Mutant::kBackgroundLeavesRest,
+                                           Mutant::kTakerBeforeSleep, Mutant::kTakerBehindSleep,
+                                           Mutant::kControlLooksAway, Mutant::kRetiredForgotten));
 
 }  // namespace
 }  // namespace weft::progress::model
