@@ -36,7 +36,7 @@ LEFT = {
     "mutex src/files": 20,
     "mutex src/sockets": 43,
     "opening src/files": 34,
-    "opening src/sockets": 35,
+    "opening src/sockets": 34,
     "output src/files": 3,
     "output src/sockets": 3,
     "words src/files": 2,

@@ -1,4 +1,4 @@
-// What the two halves of Channel, reading and writing, have in common.
+// The two halves of Channel, reading and writing, have this in common.
 #pragma once
 
 #include <pthread.h>

@@ -26,7 +26,7 @@ constexpr std::size_t kHeaderBytes = 4096;
 constexpr std::uint32_t kRingBytes = 256 * 1024;
 static_assert(sizeof(RingPage) <= kHeaderBytes);
 
-// Of the pair, see kFiller.
+// The pair holds a few kFiller.
 constexpr int kPairBuffer = 4096;  // doubled by the kernel
 // Reads of the pair at a time. More than it holds: a peer that sends without end must not keep us.
 constexpr int kDrainTurns = 16;

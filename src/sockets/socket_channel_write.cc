@@ -72,7 +72,7 @@ struct Channel::Cursor {
   std::size_t done = 0;
 };
 
-// What ends a write, if something does: its result, or an errno less than 0.
+// The end of a write, if it has come: its result, or an errno less than 0.
 std::optional<ssize_t> Channel::end_of_write(std::size_t wanted, std::size_t done) {
   if (end_->write_shut.load() != 0) return -EPIPE;
   if (in_->ended.load(std::memory_order_acquire) == kReset) {

@@ -1,4 +1,5 @@
-// What the threads of progress_model.h share, who they are and where each of them is.
+// The state of the world in progress_model.h: the threads, their roles and places, the shared
+// words.
 #pragma once
 
 #include <array>

@@ -37,7 +37,8 @@ struct RunOptions {
   std::vector<std::string> program;
 };
 
-void add_options(Arguments& command, RunOptions& o) {
+// Keys of weft.conf, for this program only.
+void add_device_options(Arguments& command, RunOptions& o) {
   command
       .add_option("--crc", o.crc,
                   "Ask for a CRC32C checksum on every FPDU; it is on if either side asks. Default: "
@@ -72,6 +73,10 @@ void add_options(Arguments& command, RunOptions& o) {
                   "background thread), or thread (the background thread alone). Default: as "
                   "configured")
       .type_name("MODE");
+}
+
+void add_options(Arguments& command, RunOptions& o) {
+  add_device_options(command, o);
   command
       .add_option("--real-cm", o.real_cm,
                   "Leave rdma_cm to the machine's own librdmacm: auto (where the kernel has a "
