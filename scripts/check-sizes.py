@@ -23,7 +23,6 @@ FUNCTION_MAX = 60
 # Those that have not been divided yet. No name is to be added without a reason beside it, and the
 # numbers only go down: what is shorter now is to be lowered here.
 FILES = {
-    "src/files/client/push.cc": 517,
     "src/files/mount/remote.cc": 615,
     "src/files/protocol/tree.cc": 633,
     "src/sockets/preload/preload_setup.cc": 668,

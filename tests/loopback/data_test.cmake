@@ -51,6 +51,13 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
     LABELS loopback
     TIMEOUT 300
     ENV ${trust_env})
+  # What wants too much, or speaks another version.
+  weft_add_script_test(
+    loopback_data_refusal
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_refusal_test.py"
+            "$<TARGET_FILE:weft_data>"
+    LABELS loopback
+    TIMEOUT 180)
   # ... beside random changes of the source and of the server.
   weft_add_script_test(
     loopback_data_model

@@ -14,6 +14,7 @@ READ_REQUEST, SEND_INVALIDATE = 1, 4
 (HELLO, PROVE, STAT, LIST, OPEN, READ, CLOSE, SUM, READLINK, CREATE, WRITE_FILE, COMMIT, MKDIR, REMOVE, SYMLINK, PLAY,
  GRANT, DRAFT, EDIT, SET, RENAME, SYNC) = range(1, 23)
 CREDITS = 32
+WRITABLE = 1  # flag of HELLO
 SENDABLE = 1400  # octets of payload in one segment
 
 
@@ -133,8 +134,9 @@ class RawServer(FakePeer):
     the error and the rest of the reply, or None for no reply. HELLO is answered here.
     """
 
-    def __init__(self, answer_request):
+    def __init__(self, answer_request, flags=0):
         self.answer_request = answer_request
+        self.flags = flags  # of HELLO
         self.seen = []  # operations, in their order
         self.lock = threading.Lock()
         self.started = {}
@@ -157,7 +159,7 @@ class RawServer(FakePeer):
         with self.lock:
             self.seen.append(operation)
         if operation == HELLO:
-            reply = 0, struct.pack(">IIII", 1, 0, CREDITS, 16 << 20) + bytes(32)
+            reply = 0, struct.pack(">IIII", 1, self.flags, CREDITS, 16 << 20) + bytes(32)
         else:
             reply = self.answer_request(rdma, operation, tag, body)
         if reply is not None:

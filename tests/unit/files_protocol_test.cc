@@ -65,6 +65,20 @@ TEST(DataProtocol, RefusesEveryRequestCutInItsFixedPart) {
   }
 }
 
+TEST(DataProtocol, KnowsAHelloOfAnotherVersionWhateverFollows) {
+  const std::vector<std::uint8_t> secret(kNonceBytes, 0xa5);
+  Request hello = one_of_each(secret).front();
+  std::uint8_t bytes[kMessageBytes] = {};
+  EXPECT_FALSE(is_other_version({bytes, encode(hello, bytes)}));
+  hello.version = kVersion + 1;
+  const std::size_t size = encode(hello, bytes);
+  for (std::size_t cut = 0; cut <= size + 1; ++cut) {
+    EXPECT_EQ(is_other_version({bytes, cut}), cut >= 20) << cut;
+  }
+  bytes[0] = static_cast<std::uint8_t>(Op::kProve);
+  EXPECT_FALSE(is_other_version({bytes, size}));
+}
+
 TEST(DataProtocol, BoundsLinksWithinThePathOnly) {
   Request request;
   request.op = Op::kRemove;

@@ -8,8 +8,6 @@
 #include <cstdlib>
 #include <thread>
 
-#include "files/protocol/token_proof.h"
-
 namespace weft::files {
 namespace {
 
@@ -29,10 +27,21 @@ Failed explain(std::uint32_t error, std::string_view path) {
   return {static_cast<int>(error), std::move(what)};
 }
 
+namespace {
+
+tl::unexpected<Failed> other_version(const std::string& host) {
+  return failed(EPROTONOSUPPORT, host,
+                "the server speaks another version of the data protocol than " +
+                    std::to_string(kVersion) + "; install the same release of Weft at both ends");
+}
+
+}  // namespace
+
 Outcome<void> connect_again(const Failed& why, unsigned seconds,
                             const std::function<Outcome<void>()>& connect) {
   constexpr std::chrono::milliseconds kPause{200};
-  if (why.error == EINTR || why.error == EPROTO) return tl::unexpected(why);
+  if (why.error == EINTR || why.error == EPROTO || why.error == EPROTONOSUPPORT)
+    return tl::unexpected(why);
   const auto end = Clock::now() + std::chrono::seconds(seconds);
   Failed last = why;
   while (Clock::now() < end) {
@@ -127,7 +136,10 @@ Outcome<void> Client::await(rdma_cm_event_type wanted, const std::string& where)
     reason = "the server refused: " +
              std::string(text, strnlen(text, event->param.conn.private_data_len));
   } else if (error == ECONNREFUSED) {
-    reason = "no server listens there; start `weft serve`, or name its port: HOST:PORT:PATH";
+    // A connection that a crowded server ends without a word looks the same.
+    reason =
+        "no server listens there; start `weft serve`, or name its port: HOST:PORT:PATH. A server "
+        "that is full may say the same: then try again later";
   }
   rdma_ack_cm_event(event);
   return good ? Outcome<void>() : failed(error, where, reason);
@@ -167,6 +179,11 @@ Outcome<void> Client::greet(const std::string& token) {
   hello.version = kVersion;
   hello.secret = nonce;
   auto reply = call(hello);
+  const bool refuses = !reply && reply.error().error == EPROTONOSUPPORT;
+  if (refuses || (reply && reply->version != kVersion)) {
+    alive_ = false;
+    return other_version(host_);
+  }
   if (!reply) return tl::unexpected(reply.error());
   credits_ = std::clamp<std::uint32_t>(reply->credits, 1, kCredits);
   max_io_ = std::clamp<std::uint32_t>(reply->max_io, 1, kMaxIoBytes);
@@ -186,6 +203,11 @@ Outcome<void> Client::greet(const std::string& token) {
     return failed(EACCES, host_, "the server wants a token; give --token-file FILE");
   Nonce server{};
   std::copy(reply->secret.begin(), reply->secret.end(), server.begin());
+  return prove_both(token, nonce, server);
+}
+
+Outcome<void> Client::prove_both(const std::string& token, const Nonce& nonce,
+                                 const Nonce& server) {
   const Proof proof = prove(token, Side::kClient, nonce, server);
   Request prove_it;
   prove_it.op = Op::kProve;

@@ -12,6 +12,7 @@
 
 #include "files/protocol/data_protocol.h"
 #include "files/protocol/registered.h"
+#include "files/protocol/token_proof.h"
 
 namespace weft::files {
 
@@ -83,6 +84,8 @@ class Client {
   [[nodiscard]] Outcome<void> await(rdma_cm_event_type wanted, const std::string& where);
   [[nodiscard]] Outcome<void> set_up_queues();
   [[nodiscard]] Outcome<void> greet(const std::string& token);
+  [[nodiscard]] Outcome<void> prove_both(const std::string& token, const Nonce& nonce,
+                                         const Nonce& server);
   [[nodiscard]] Outcome<bool> poll(Reply& reply);
   [[nodiscard]] Outcome<void> take_record(const ibv_wc& wc);
   [[nodiscard]] Outcome<void> post_slot(std::size_t slot);

@@ -18,6 +18,8 @@ namespace {
 
 // Files that are noted before the first of them is fetched: what they need of memory is bounded.
 constexpr std::size_t kQueuedFiles = 10000;
+// The names of folders that are still to be walked may take so much: a server decides how many.
+constexpr std::size_t kFolderBytesMax = std::size_t{256} << 20U;
 
 }  // namespace
 
@@ -95,12 +97,17 @@ Outcome<void> Fetch::get(const std::string& path, const std::string& to) {
 Outcome<void> Fetch::get_tree(const std::string& path) {
   extras_.clear();
   folders_.assign(1, std::string());
+  folder_bytes_ = 0;
   while (!folders_.empty()) {
     const std::string below = folders_.back();
     folders_.pop_back();
+    folder_bytes_ -= std::min(folder_bytes_, sizeof below + below.size());
     auto ok = walk(path, below);
     if (!ok && !client_->alive()) return ok;
     if (!ok) report(ok.error());
+    if (folder_bytes_ > kFolderBytesMax) {
+      return failed(EPROTO, path, "more folders than 256 MiB of memory can name");
+    }
     if (files_.size() < kQueuedFiles) continue;
     if (ok = get_queued(); !ok) return ok;
   }
@@ -164,6 +171,7 @@ Outcome<void> Fetch::take_entry(const std::string& path, const Named& entry,
                                 const std::shared_ptr<const std::string>& below, int folder) {
   if (S_ISDIR(entry.attributes.mode)) {
     folders_.push_back(join(*below, entry.name));
+    folder_bytes_ += sizeof(std::string) + folders_.back().size();
     return {};
   }
   if (S_ISLNK(entry.attributes.mode)) return take_link(path, entry.name, folder);
@@ -189,8 +197,8 @@ Outcome<void> Fetch::take_link(const std::string& path, const std::string& name,
   char now[4096];
   const ssize_t length = readlinkat(folder, name.c_str(), now, sizeof now);
   if (length >= 0 && std::string_view(now, static_cast<std::size_t>(length)) == target) return {};
-  if (length >= 0) unlinkat(folder, name.c_str(), 0);
-  if (symlinkat(target.c_str(), folder, name.c_str()) != 0) return failed(errno, path);
+  const int error = put_link(folder, name, target, length >= 0);
+  if (error != 0) return failed(error, path);
   ++totals_.links;
   return {};
 }

@@ -90,6 +90,7 @@ class Fetch {
   Registered memory_;
   std::optional<Destination> destination_;
   std::vector<std::string> folders_;  // still to walk, below the source
+  std::size_t folder_bytes_ = 0;      // memory that they take
   std::vector<File> files_;
   std::vector<std::size_t> again_;  // of files_: changed while they were read among the small ones
   Extras extras_;

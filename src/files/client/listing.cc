@@ -13,8 +13,8 @@ constexpr int kListTries = 50;
 constexpr std::chrono::milliseconds kListPause{20};
 // How often a list that the server has let go of is begun anew.
 constexpr int kListRestarts = 3;
-// More than any file system has in one folder, and less than what fills memory.
-constexpr std::size_t kEntriesMax = std::size_t{16} << 20U;
+// The entries of one folder may take so much memory: a server decides how many there are.
+constexpr std::size_t kMemoryMax = std::size_t{512} << 20U;
 
 }  // namespace
 
@@ -28,12 +28,14 @@ Outcome<std::vector<Named>> list_folder(Client& client, const Registered& memory
   request.links = links;
   request.memory = {address_of(memory.data()), memory.rkey(), kListBytes};
   int restarts = 0;
+  std::size_t held = 0;
   for (int tries = 0;;) {
     const auto reply = client.call(request);
     // The server lists too many folders at a time for us, and has let go of this one.
     if (!reply && reply.error().error == ESTALE && request.offset != 0 &&
         ++restarts <= kListRestarts) {
       out.clear();
+      held = 0;
       request.offset = 0;
       continue;
     }
@@ -56,7 +58,8 @@ Outcome<std::vector<Named>> list_folder(Client& client, const Registered& memory
       if (!is_safe_name(entry->name))
         return failed(EPROTO, path, "an illegal name in the server's list");
       out.push_back({std::string(entry->name), entry->attributes});
-      if (out.size() > kEntriesMax) return failed(EPROTO, path, "the server's list does not end");
+      held += sizeof(Named) + entry->name.size();
+      if (held > kMemoryMax) return failed(EPROTO, path, "a list of more than 512 MiB");
     }
     if (!entries.empty()) return failed(EPROTO, path, "the server's list is broken");
     if (ends) return out;

@@ -155,12 +155,30 @@ Outcome<Part> Part::open(Destination& destination, const std::string& path,
   return part;
 }
 
-int Part::open_unique() {
+Outcome<std::string> unique_part_name() {
   std::uint64_t number = 0;
-  if (getrandom(&number, sizeof number, 0) != static_cast<ssize_t>(sizeof number)) return EIO;
+  if (getrandom(&number, sizeof number, 0) != static_cast<ssize_t>(sizeof number))
+    return failed(EIO, "no random numbers");
   char end[32];
-  std::snprintf(end, sizeof end, "-%016llx", static_cast<unsigned long long>(number));
-  part_name_ += end;
+  std::snprintf(end, sizeof end, "%016llx", static_cast<unsigned long long>(number));
+  return std::string(kPartPrefix) + end;
+}
+
+int put_link(int folder, const std::string& name, const std::string& target, bool replace) {
+  if (!replace) return symlinkat(target.c_str(), folder, name.c_str()) == 0 ? 0 : errno;
+  const auto between = unique_part_name();
+  if (!between) return between.error().error;
+  if (symlinkat(target.c_str(), folder, between->c_str()) != 0) return errno;
+  if (renameat(folder, between->c_str(), folder, name.c_str()) == 0) return 0;
+  const int error = errno;
+  unlinkat(folder, between->c_str(), 0);
+  return error;
+}
+
+int Part::open_unique() {
+  const auto unique = unique_part_name();
+  if (!unique) return unique.error().error;
+  part_name_ = *unique;
   file_ = os::Fd(openat(folder_->get(), part_name_.c_str(),
                         O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   return file_ ? 0 : errno;

@@ -93,6 +93,15 @@ class Part {
   std::uint64_t end_ = 0;  // the length of the part
 };
 
+// A name for something that is not whole: kPartPrefix and a random number.
+//   EIO   no random numbers
+[[nodiscard]] Outcome<std::string> unique_part_name();
+
+// Makes a symbolic link; with `replace` it takes the place of what has the name, in one step.
+// 0 or an errno, and then what had the name has it still.
+[[nodiscard]] int put_link(int folder, const std::string& name, const std::string& target,
+                           bool replace);
+
 // All of `bytes`, whatever a single write() takes. 0 or an errno.
 [[nodiscard]] int write_fully(int fd, const std::uint8_t* data, std::size_t bytes);
 

@@ -219,43 +219,6 @@ Outcome<void> Push::remove_extra(const std::string& to, const Extra& extra) {
   return {};
 }
 
-// Another link, or a file, of that name gives way; a folder does not.
-Outcome<void> Push::put_link(const Request& request) {
-  auto reply = ask(request);
-  if (reply) return {};
-  if (reply.error().error != EEXIST) return tl::unexpected(reply.error());
-  Request look;
-  look.op = Op::kReadLink;
-  look.path = request.path;
-  look.links = links_;
-  const auto now = ask(look);
-  if (now && now->target == request.target) return {};
-  if (!client_->alive()) return tl::unexpected(now.error());
-  Request old;
-  old.op = Op::kRemove;
-  old.path = request.path;
-  old.links = links_;
-  const auto gone = ask(old);
-  if (!gone && gone.error().error != ENOENT) return tl::unexpected(gone.error());
-  reply = ask(request);
-  if (!reply) return tl::unexpected(reply.error());
-  return {};
-}
-
-Outcome<void> Push::put_link_of(int folder, const char* name, const std::string& to) {
-  char target[kPathBytes + 1];
-  const ssize_t length = readlinkat(folder, name, target, sizeof target);
-  if (length < 0) return failed(errno, to);
-  Request request;
-  request.op = Op::kSymlink;
-  request.path = to;
-  request.links = links_;
-  request.target = {target, static_cast<std::size_t>(length)};
-  if (auto ok = put_link(request); !ok) return ok;
-  ++totals_.links;
-  return {};
-}
-
 Outcome<void> Push::put_entry(int folder, const std::string& name, const std::string& below,
                               const std::string& to) {
   const std::string local = join(below, name);

@@ -43,6 +43,8 @@ class Push {
   [[nodiscard]] Outcome<void> remove_extras(const std::string& to);
   [[nodiscard]] Outcome<void> remove_extra(const std::string& to, const Extra& extra);
   [[nodiscard]] Outcome<void> put_link(const Request& request);
+  [[nodiscard]] Outcome<bool> is_link_there(const Request& request);
+  [[nodiscard]] Outcome<void> replace_by_link(const Request& request);
   [[nodiscard]] Outcome<void> put_link_of(int folder, const char* name, const std::string& to);
   [[nodiscard]] Outcome<void> put_entry(int folder, const std::string& name,
                                         const std::string& below, const std::string& to);

@@ -312,6 +312,12 @@ std::optional<Reply> decode_reply(std::span<const std::uint8_t> message) {
   return r;
 }
 
+bool is_other_version(std::span<const std::uint8_t> message) {
+  return message.size() >= kHeadBytes + sizeof kVersion &&
+         message[0] == static_cast<std::uint8_t>(Op::kHello) &&
+         load_be32(message.data() + kHeadBytes) != kVersion;
+}
+
 std::optional<Reply> answer_to(std::span<const std::uint8_t> message, std::uint32_t error) {
   if (message.size() < kHeadBytes || !is_op(message[0])) return std::nullopt;
   Reply r;

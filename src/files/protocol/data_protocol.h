@@ -172,6 +172,9 @@ struct Reply {
 [[nodiscard]] std::optional<Request> decode_request(std::span<const std::uint8_t> message);
 [[nodiscard]] std::optional<Reply> decode_reply(std::span<const std::uint8_t> message);
 
+// A HELLO of another version, whatever is behind its number.
+[[nodiscard]] bool is_other_version(std::span<const std::uint8_t> message);
+
 // The operation and tag of any message that has them, to answer one that is otherwise wrong.
 [[nodiscard]] std::optional<Reply> answer_to(std::span<const std::uint8_t> message,
                                              std::uint32_t error);

@@ -149,7 +149,8 @@ void Session::request(std::size_t slot, std::uint32_t bytes) {
   if (refuse_at_) return;
   const auto decoded = decode_request({copy, bytes});
   if (decoded) return dispatch(*decoded);
-  const auto answer = answer_to({copy, bytes}, EPROTO);
+  const bool other = is_other_version({copy, bytes});
+  const auto answer = answer_to({copy, bytes}, other ? EPROTONOSUPPORT : EPROTO);
   if (!answer) return fail();
   send(*answer);
 }

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""The data server's clients beside servers that want too much, and both beside other versions of the protocol.
+
+    data_refusal_test.py WEFT_DATA CASE...     without cases: all
+"""
+
+import contextlib
+import errno
+import os
+import pathlib
+import resource
+import socket
+import stat
+import struct
+import sys
+import threading
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+
+import raw_data  # noqa: E402
+from data_test import Server, run  # noqa: E402
+from raw_data import RawClient, RawServer, attributes, entry  # noqa: E402
+from serving import run_cases  # noqa: E402
+
+FOLDER, FILE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o644
+MIB = 1 << 20
+
+
+def peak_of_clients():
+    """Bytes that the largest client so far had in memory."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
+
+
+def case_lists_that_fill_memory(tmp):
+    """Pages of entries without an end, and folders in folders without an end: the client gives up in time."""
+    files = b"".join(entry(b"%0250d" % i, attributes(FILE, 0)) for i in range(400))
+    folders = files.replace(attributes(FILE, 0), attributes(FOLDER, 0))
+    pages = {}  # by folder: what was written there lies in the client's memory, and is listed again and again
+
+    def answer(rdma, operation, tag, body):
+        if operation == raw_data.STAT:
+            return 0, attributes(FOLDER, 0)
+        cursor, address, stag, _ = struct.unpack(">QQII", body[:24])
+        one = files if b"files" in body[24:] else folders
+        if pages.setdefault(stag, None) is not one:
+            rdma.write(stag, address, one)
+            pages[stag] = one
+        ends = one is folders and cursor == 500
+        return 0, struct.pack(">QI", 0 if ends else cursor + 1, len(one))
+    with RawServer(answer) as server:
+        run("ls", server.url("files"), code=1, text="more than 512 MiB")
+        run("get", "-r", server.url("tree"), tmp / "copy", code=1, text="more folders than")
+    assert peak_of_clients() < 1600 * MIB, peak_of_clients()
+
+
+def case_a_server_of_another_version(tmp):
+    """Says no to HELLO, or says yes and names its version."""
+    class Other(RawServer):
+        def __init__(self, error, version):
+            self.hello = error, struct.pack(">IIII", version, 0, raw_data.CREDITS, MIB) + bytes(32)
+            super().__init__(None)
+
+        def reply(self, rdma, operation, tag, error, rest=b""):
+            assert operation == raw_data.HELLO, operation
+            error, rest = self.hello
+            RawServer.reply(rdma, operation, tag, error, b"" if error else rest)
+    for error, version in ((errno.EPROTONOSUPPORT, 0), (0, 2)):
+        with Other(error, version) as server:
+            run("cat", server.url("file"), code=1, text="install the same release")
+
+
+def case_a_client_of_another_version(tmp):
+    """Whatever its HELLO has behind the version."""
+    served = tmp / "served"
+    served.mkdir()
+    (served / "file").write_bytes(b"content")
+    with Server(served) as server:
+        for body in (bytes(32), b"", bytes(100)):
+            with RawClient(server.port) as client:
+                assert client.ask(raw_data.HELLO, struct.pack(">I", 2) + body)[0] == errno.EPROTONOSUPPORT
+        assert run("cat", server.url("file")) == b"content"
+
+
+def case_a_connection_that_is_ended_before_its_reply(tmp):
+    """As a crowded server does."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        def end_all():
+            with contextlib.suppress(OSError):
+                while True:
+                    link = listener.accept()[0]
+                    link.recv(20)
+                    link.close()
+        threading.Thread(target=end_all, daemon=True).start()
+        port = listener.getsockname()[1]
+        run("cat", f"weft://127.0.0.1:{port}/file", code=1, text="is full")
+        listener.shutdown(socket.SHUT_RDWR)
+    run("cat", f"weft://127.0.0.1:{port}/file", code=1, text="no server listens there")
+
+
+def case_a_link_that_cannot_be_replaced(tmp):
+    """The old one stays until the new one is there."""
+    copy = tmp / "copy"
+    copy.mkdir()
+    (copy / "link").symlink_to("old")
+
+    def names(rdma, operation, tag, body):
+        if operation == raw_data.STAT:
+            return 0, attributes(FOLDER, 0)
+        if operation == raw_data.LIST:
+            _, address, stag, _ = struct.unpack(">QQII", body[:24])
+            one = entry(b"link", attributes(stat.S_IFLNK | 0o777, 0))
+            rdma.write(stag, address, one)
+            return 0, struct.pack(">QI", 0, len(one))
+        return 0, b""  # READLINK: no link can lead to nothing
+    with RawServer(names) as server:
+        run("sync", server.url(), copy, code=1, text="No such file")
+    assert os.readlink(copy / "link") == "old" and os.listdir(copy) == ["link"]
+
+    def full(rdma, operation, tag, body):
+        if operation == raw_data.SYMLINK:
+            return (errno.EEXIST if body.endswith(b"/link") else errno.ENOSPC), b""
+        if operation == raw_data.READLINK:
+            return 0, b"old"
+        return 0, attributes(FOLDER, 0)
+    (copy / "link").unlink()
+    (copy / "link").symlink_to("new")
+    with RawServer(full, raw_data.WRITABLE) as server:
+        run("put", "-r", f"{copy}/", server.url("in"), code=1, text="No space left")
+        assert raw_data.REMOVE not in server.seen, server.seen
+
+
+CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
+
+
+def main():
+    run_cases(CASES, sys.argv[2:] or list(CASES), "weft-refusal-")
+
+
+if __name__ == "__main__":
+    main()
