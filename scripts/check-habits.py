@@ -37,7 +37,7 @@ LEFT = {
     "mutex src/sockets": 43,
     "opening src/files": 34,
     "opening src/sockets": 34,
-    "output src/files": 3,
+    "output src/files": 1,
     "output src/sockets": 3,
     "words src/files": 2,
 }

@@ -51,6 +51,12 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
     LABELS loopback
     TIMEOUT 300
     ENV ${trust_env})
+  weft_add_script_test(
+    loopback_data_status
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_status_test.py"
+            "$<TARGET_FILE:weft_data>"
+    LABELS loopback
+    TIMEOUT 180)
   # What wants too much, or speaks another version.
   weft_add_script_test(
     loopback_data_refusal

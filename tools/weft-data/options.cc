@@ -23,8 +23,10 @@ void add_serve(cli::Arguments& app, Command& c) {
   cli::Arguments* sub = add(app, c, Command::Kind::kServe, "serve",
                             "Serve files and folders to weft get, put, ls, cat and sync");
   sub->add_option("FOLDER", c.serve.folders, "What to serve. Several appear by their last names")
-      .type_name("FOLDER")
-      .required();
+      .type_name("FOLDER");
+  sub->add_flag("--status", c.status,
+                "Print how the server is that runs on this machine at the port, and end. For the "
+                "server's user and root");
   add_listen_options(*sub, c.listen);
   sub->add_flag("--writable", c.serve.writable, "Let clients create, replace and remove files");
   add_token(*sub, c);

@@ -23,6 +23,7 @@ struct Command {
   Kind kind = Kind::kNone;
   files::ServeOptions serve;
   ListenOptions listen;
+  bool status = false;   // serve: ask the server that runs already
   int announce_fd = -1;  // serve: the port is written here
   std::string token_file;
   PortOption port;

@@ -47,20 +47,6 @@ void raise_descriptor_limit() {
 
 int fail(const files::Failed& why) { return cli::report_failure({why.text(), cli::kExitFailure}); }
 
-void report(const files::ServeCounters& n) {
-  const double gb = static_cast<double>(n.bytes_out + n.bytes_in) / 1e9;
-  std::fprintf(
-      stderr,
-      "weft serve: %llu clients, %llu refused, %llu stalled, %llu wrong tokens, %llu "
-      "requests, %llu errors, %.3f GB out, %.3f GB in, %.3f CPU s (%.3f per GB)\n",
-      static_cast<unsigned long long>(n.clients),
-      static_cast<unsigned long long>(n.refused_clients),
-      static_cast<unsigned long long>(n.stalled), static_cast<unsigned long long>(n.refused_tokens),
-      static_cast<unsigned long long>(n.requests), static_cast<unsigned long long>(n.errors),
-      static_cast<double>(n.bytes_out) / 1e9, static_cast<double>(n.bytes_in) / 1e9, cpu_seconds(),
-      gb > 0 ? cpu_seconds() / gb : 0.0);
-}
-
 }  // namespace
 
 double cpu_seconds() {
@@ -82,9 +68,16 @@ int serve(const files::ServeOptions& options, int announce_fd) {
     close(announce_fd);
   }
   const auto done = (*server)->run();
-  report((*server)->counters());
+  std::fprintf(stderr, "weft serve: %s\n", (*server)->counters().text().c_str());
   g_server = nullptr;
   return done ? 0 : fail(done.error());
+}
+
+int serve_status(std::uint16_t port) {
+  const auto text = files::ask_status(port);
+  if (!text) return fail(text.error());
+  std::fputs(text->c_str(), stdout);
+  return 0;
 }
 
 }  // namespace weft::data

@@ -12,4 +12,7 @@ namespace weft::data {
 // decimal number and a newline, unless that is -1.
 [[nodiscard]] int serve(const files::ServeOptions& options, int announce_fd);
 
+// Prints how the server of this machine at that port is; returns the exit code.
+[[nodiscard]] int serve_status(std::uint16_t port);
+
 }  // namespace weft::data

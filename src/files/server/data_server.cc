@@ -35,6 +35,11 @@ bool is_loopback(const sockaddr* address) {
   return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
 }
 
+// One line to stderr, which journald takes as it is.
+void say(const std::string& line) { std::fprintf(stderr, "weft serve: %s\n", line.c_str()); }
+
+}  // namespace
+
 std::string text_of(const sockaddr* address) {
   char host[128] = "?";
   char port[16] = "?";
@@ -43,8 +48,6 @@ std::string text_of(const sockaddr* address) {
   getnameinfo(address, size, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
   return std::string(host) + " port " + port;
 }
-
-}  // namespace
 
 Outcome<std::unique_ptr<Server>> Server::create(ServeOptions options) {
   std::unique_ptr<Server> server(new Server(std::move(options)));
@@ -58,7 +61,7 @@ Outcome<std::unique_ptr<Server>> Server::create(ServeOptions options) {
   if (!disk) return failed(disk.error(), "cannot start");
   shared.disk = std::move(*disk);
   if (shared.options.log && shared.disk->engine() == readsend::Disk::Engine::kThreads) {
-    std::fprintf(stderr, "weft serve: no io_uring here; threads read and write the files\n");
+    say("no io_uring here; threads read and write the files");
   }
   shared.pipeline = std::make_unique<readsend::Pipeline>(*shared.disk, kPieceBytes);
   if (auto ready = server->listen(); !ready) return tl::unexpected(ready.error());
@@ -119,7 +122,20 @@ Outcome<void> Server::listen() {
   for (const int fd : {events_->fd, stop_.get(), shared_.disk->fd()}) {
     if (auto ok = watch(fd); !ok) return ok;
   }
-  return {};
+  return open_status();
+}
+
+// A server whose name is taken, or whose sandbox forbids Unix sockets, serves all the same.
+Outcome<void> Server::open_status() {
+  auto status = StatusPort::open(port());
+  if (!status) {
+    if (shared_.options.log) {
+      say(status.error().text());
+    }
+    return {};
+  }
+  status_ = std::move(*status);
+  return watch(status_.fd());
 }
 
 Server::~Server() {
@@ -208,6 +224,8 @@ void Server::look_at(int timeout_ms) {
       connection_events();
     } else if (fd == shared_.disk->fd()) {
       shared_.disk->clear_event();
+    } else if (fd == status_.fd()) {
+      status_.answer([this] { return status(); });
     } else {
       for (auto& port : ports_) {
         if (port->channel()->fd == fd) completion_events(*port);
@@ -319,7 +337,7 @@ Port* Server::port_for(ibv_context* verbs) {
   }
   auto port = Port::create(verbs, shared_.options.staging_bytes);
   if (!port) {
-    std::fprintf(stderr, "weft serve: %s\n", port.error().text().c_str());
+    say(port.error().text());
     return nullptr;
   }
   if (!watch((*port)->channel()->fd)) return nullptr;
@@ -327,11 +345,11 @@ Port* Server::port_for(ibv_context* verbs) {
   return ports_.back().get();
 }
 
-// One line to stderr, which journald takes as it is.
 void Server::log(const char* what, rdma_cm_id* id, const char* why) const {
   if (!shared_.options.log) return;
-  std::fprintf(stderr, "weft serve: client %s %s%s%s\n", text_of(rdma_get_peer_addr(id)).c_str(),
-               what, *why != '\0' ? ": " : "", why);
+  std::string line = "client " + text_of(rdma_get_peer_addr(id)) + " " + what;
+  if (*why != '\0') line.append(": ").append(why);
+  say(line);
 }
 
 }  // namespace weft::files

@@ -10,9 +10,13 @@
 
 #include "files/server/data_session.h"
 #include "files/server/peer_user.h"
+#include "files/server/status_port.h"
 #include "os/event_fd.h"
 
 namespace weft::files {
+
+// "127.0.0.1 port 7180"
+[[nodiscard]] std::string text_of(const sockaddr* address);
 
 class Server {
  public:
@@ -28,11 +32,14 @@ class Server {
   // From a signal handler or another thread.
   void stop() const;
   [[nodiscard]] const ServeCounters& counters() const { return shared_.counters; }
+  // The text of `weft serve --status`: one line for each thing, and for each client.
+  [[nodiscard]] std::string status() const;
 
  private:
   explicit Server(ServeOptions options) : shared_(std::move(options)) {}
   [[nodiscard]] Outcome<void> listen();
   [[nodiscard]] Outcome<void> watch(int fd);
+  [[nodiscard]] Outcome<void> open_status();
   [[nodiscard]] std::size_t step();
   void sleep();
   [[nodiscard]] int time_left_ms() const;
@@ -53,6 +60,8 @@ class Server {
   PeerUsers users_;
   os::Fd epoll_;
   os::Fd stop_;
+  StatusPort status_;
+  Clock::time_point started_ = Clock::now();
   bool stopping_ = false;
   std::vector<std::unique_ptr<Port>> ports_;
   std::vector<std::unique_ptr<Session>> sessions_;

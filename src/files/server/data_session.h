@@ -50,6 +50,9 @@ struct ServeCounters {
   std::uint64_t clients = 0, refused_tokens = 0, refused_clients = 0, requests = 0, errors = 0,
                 stalled = 0;
   std::uint64_t bytes_out = 0, bytes_in = 0;
+
+  // One line, with the CPU time of this process.
+  [[nodiscard]] std::string text() const;
 };
 
 // What all sessions share.
@@ -95,6 +98,10 @@ class Session final : private readsend::Link {
   [[nodiscard]] Clock::time_point created() const { return created_; }
   // Has shown all that the server wants to see of a client.
   [[nodiscard]] bool ready() const { return state_ == State::kReady; }
+
+  // For `weft serve --status`.
+  [[nodiscard]] std::uint64_t held_bytes() const { return held_bytes_; }  // of staging memory
+  [[nodiscard]] std::size_t open_files() const { return files_.size(); }
 
   void fail();  // makes it dead
   [[nodiscard]] bool dead() const { return dead_; }
