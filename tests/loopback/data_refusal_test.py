@@ -97,6 +97,17 @@ def case_a_connection_that_is_ended_before_its_reply(tmp):
     run("cat", f"weft://127.0.0.1:{port}/file", code=1, text="no server listens there")
 
 
+def case_a_crowd_of_one_host_beside_a_slow_client_of_another(tmp):
+    """Those that have not said hello make room host by host."""
+    served = tmp / "served"
+    served.mkdir()
+    with Server(served, "--max-clients", 32) as server, contextlib.ExitStack() as stack:
+        slow = stack.enter_context(RawClient(server.port, source="127.0.0.2"))
+        for _ in range(20):
+            stack.enter_context(RawClient(server.port))
+        assert slow.hello()[0] == 0
+
+
 def case_a_link_that_cannot_be_replaced(tmp):
     """The old one stays until the new one is there."""
     copy = tmp / "copy"

@@ -6,6 +6,7 @@
 
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -89,6 +90,48 @@ def case_callers_that_do_not_read(tmp):
         assert status_of(server.port)[0]["port"] == str(server.port)
         for caller in callers:
             caller.close()
+
+
+def write_token(path, token, mode=0o600):
+    """In one step, as a careful owner does."""
+    new = path.with_suffix(".new")
+    new.write_text(token)
+    new.chmod(mode)
+    new.replace(path)
+
+
+def case_a_token_that_is_read_again(tmp):
+    """New connections need the new token. One that cannot be read, or that others can read, changes nothing."""
+    served, token, old = served_folder(tmp), tmp / "token", tmp / "old"
+    write_token(token, "a secret of the first day")
+    write_token(old, "a secret of the first day")
+    with Server(served, "--token-file", token) as server:
+        def reload(says):
+            server.process.send_signal(signal.SIGUSR1)
+            while True:
+                line = server.process.stderr.readline()
+                assert line, "the server has ended"
+                if says in line:
+                    break
+
+        def get(key, **expected):
+            run("get", "--token-file", key, server.url("file"), tmp / "copy", **expected)
+        get(token)
+        write_token(token, "a secret of the next day", 0o644)
+        reload("the token stays as it was")
+        get(old)
+        write_token(token, "a secret of the next day")
+        get(token, code=1, text="another token")
+        reload("the token was read again")
+        get(token)
+        get(old, code=1, text="another token")
+        token.unlink()
+        reload("the token stays as it was")
+        write_token(token, "a secret of the next day")
+        get(token)
+    with Server(served) as server:
+        server.process.send_signal(signal.SIGUSR1)
+        assert run("cat", server.url("file")) == b"content"
 
 
 def case_rates_of_nothing(tmp):

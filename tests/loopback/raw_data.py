@@ -43,8 +43,9 @@ class Rdma:
 class RawClient(Rdma):
     """Says what it likes. It reads only what recv_message() reads."""
 
-    def __init__(self, port, receive_buffer=None):
+    def __init__(self, port, receive_buffer=None, source="127.0.0.1"):
         link = socket.socket()
+        link.bind((source, 0))
         if receive_buffer is not None:
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         link.settimeout(60)

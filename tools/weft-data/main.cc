@@ -242,6 +242,7 @@ int run(Command& c) {
     auto token = files::read_token(c.token_file);
     if (!token) return fail(token.error());
     c.serve.token = *token;
+    c.serve.token_file = c.token_file;
   }
   switch (c.kind) {
     case Command::Kind::kServe: return serve_folders(c);

@@ -52,7 +52,8 @@ void add_serve(cli::Arguments& app, Command& c) {
   sub->add_flag("!--quiet", c.serve.log, "Log no connections");
   sub->add_option("--announce-fd", c.announce_fd, "Write the port to this descriptor").group("");
   sub->footer(
-      "Ends on SIGINT and SIGTERM. Without --token-file and --open only clients on this "
+      "Ends on SIGINT and SIGTERM. SIGUSR1: reads the token file again. Without --token-file and "
+      "--open only clients on this "
       "machine are served, and of those only your own and root's.");
 }
 

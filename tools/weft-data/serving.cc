@@ -18,7 +18,12 @@ void on_signal(int) {
   if (g_server != nullptr) g_server->stop();
 }
 
-// Ends the server in good order. A caller may have blocked them until now.
+void on_reload(int) {
+  if (g_server != nullptr) g_server->reload();
+}
+
+// They end the server in good order, or have it read its token again. A caller may have blocked
+// them until now.
 void handle_signals() {
   sigset_t ends;
   sigemptyset(&ends);
@@ -31,6 +36,11 @@ void handle_signals() {
     sigaction(one, &action, nullptr);
     sigaddset(&ends, one);
   }
+  struct sigaction action {};
+  action.sa_handler = on_reload;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGUSR1, &action, nullptr);
+  sigaddset(&ends, SIGUSR1);
   sigprocmask(SIG_UNBLOCK, &ends, nullptr);
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
 
@@ -33,6 +34,19 @@ bool is_loopback(const sockaddr* address) {
   const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
   if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) return v6->sin6_addr.s6_addr[12] == 127;
   return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+using Host = std::array<std::uint8_t, 16>;
+
+Host host_of(const sockaddr* address) {
+  Host out{};
+  if (address->sa_family == AF_INET) {
+    std::memcpy(out.data() + 12, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, 4);
+    out[10] = out[11] = 0xff;  // as IPv6 maps it
+  } else if (address->sa_family == AF_INET6) {
+    std::memcpy(out.data(), &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, 16);
+  }
+  return out;
 }
 
 // One line to stderr, which journald takes as it is.
@@ -79,8 +93,9 @@ Outcome<void> Server::watch(int fd) {
 Outcome<void> Server::listen() {
   epoll_ = os::Fd(epoll_create1(EPOLL_CLOEXEC));
   stop_ = os::make_event();
+  reload_ = os::make_event();
   events_ = rdma_create_event_channel();
-  if (!epoll_ || !stop_ || events_ == nullptr) return failed(errno, "cannot start");
+  if (!epoll_ || !stop_ || !reload_ || events_ == nullptr) return failed(errno, "cannot start");
   fcntl(events_->fd, F_SETFL, fcntl(events_->fd, F_GETFL) | O_NONBLOCK);
   if (rdma_create_id(events_, &listener_, nullptr, RDMA_PS_TCP) != 0) {
     return failed(errno, "rdma_create_id");
@@ -119,7 +134,7 @@ Outcome<void> Server::listen() {
         "cannot listen on " + (o.address.empty() ? "any address" : o.address) + ", port " + port,
         reason);
   }
-  for (const int fd : {events_->fd, stop_.get(), shared_.disk->fd()}) {
+  for (const int fd : {events_->fd, stop_.get(), reload_.get(), shared_.disk->fd()}) {
     if (auto ok = watch(fd); !ok) return ok;
   }
   return open_status();
@@ -150,6 +165,18 @@ Server::~Server() {
 std::uint16_t Server::port() const { return ntohs(rdma_get_src_port(listener_)); }
 
 void Server::stop() const { os::raise_event(stop_.get()); }
+
+void Server::reload() const { os::raise_event(reload_.get()); }
+
+void Server::read_token_again() {
+  os::lower_event(reload_.get());
+  ServeOptions& o = shared_.options;
+  if (o.token_file.empty()) return say("there is no token file to read again");
+  auto token = read_token(o.token_file);
+  if (!token) return say(token.error().text() + "; the token stays as it was");
+  o.token = std::move(*token);
+  say("the token was read again");
+}
 
 Outcome<void> Server::run() {
   Clock::time_point busy = Clock::now();
@@ -220,6 +247,8 @@ void Server::look_at(int timeout_ms) {
     const int fd = ready[i].data.fd;
     if (fd == stop_.get()) {
       stopping_ = true;
+    } else if (fd == reload_.get()) {
+      read_token_again();
     } else if (fd == events_->fd) {
       connection_events();
     } else if (fd == shared_.disk->fd()) {
@@ -283,17 +312,31 @@ const char* Server::refusal(rdma_cm_id* id) {
   return "only the server's own user is served without --token-file or --open";
 }
 
-// Connections that have shown nothing yet have a limit of their own: the oldest makes room, so
-// that nobody who stands still there keeps clients out. Null: there is room.
+// Connections that have shown nothing yet have a limit of their own: the oldest of the host with
+// the most of them makes room. So those who stand still there keep no client out, and a crowd from
+// one host takes no place of another's. Null: there is room.
 Session* Server::in_the_way() {
   const std::size_t most = std::max(kLeastNewcomers, shared_.options.max_clients / 4);
+  struct Newcomers {
+    Host host{};
+    std::size_t count = 0;
+    Session* oldest = nullptr;
+  };
+  std::vector<Newcomers> hosts;
   std::size_t count = 0;
-  Session* oldest = nullptr;
-  for (auto& session : sessions_) {
+  for (auto& session : sessions_) {  // the oldest first
     if (session->ready() || session->dead()) continue;
-    if (count++ == 0) oldest = session.get();
+    ++count;
+    const Host host = host_of(rdma_get_peer_addr(session->id()));
+    auto at =
+        std::find_if(hosts.begin(), hosts.end(), [&](const auto& h) { return h.host == host; });
+    if (at == hosts.end()) at = hosts.insert(hosts.end(), {host, 0, session.get()});
+    ++at->count;
   }
-  return count >= most ? oldest : nullptr;
+  if (count < most) return nullptr;
+  return std::max_element(hosts.begin(), hosts.end(),
+                          [](const auto& a, const auto& b) { return a.count < b.count; })
+      ->oldest;
 }
 
 // Nobody makes room before he had the time to say something: then the next request waits.

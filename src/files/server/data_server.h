@@ -31,6 +31,9 @@ class Server {
   [[nodiscard]] Outcome<void> run();
   // From a signal handler or another thread.
   void stop() const;
+  // Reads the token again, from a signal handler or another thread. New connections have to prove
+  // the new one. A token that cannot be read changes nothing.
+  void reload() const;
   [[nodiscard]] const ServeCounters& counters() const { return shared_.counters; }
   // The text of `weft serve --status`: one line for each thing, and for each client.
   [[nodiscard]] std::string status() const;
@@ -44,6 +47,7 @@ class Server {
   void sleep();
   [[nodiscard]] int time_left_ms() const;
   void look_at(int timeout_ms);
+  void read_token_again();
   void connection_events();
   void connect_request(rdma_cm_id* id);
   [[nodiscard]] const char* refusal(rdma_cm_id* id);
@@ -60,6 +64,7 @@ class Server {
   PeerUsers users_;
   os::Fd epoll_;
   os::Fd stop_;
+  os::Fd reload_;
   StatusPort status_;
   Clock::time_point started_ = Clock::now();
   bool stopping_ = false;

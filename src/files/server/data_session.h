@@ -39,7 +39,8 @@ struct ServeOptions {
   bool open_access = false;  // serve clients of other machines without a token
   bool direct = false;       // O_DIRECT
   bool log = true;
-  std::string token;  // empty: none
+  std::string token;       // empty: none
+  std::string token_file;  // Server::reload() reads the token there; empty: it stays as it is
   unsigned max_clients = 1024;
   unsigned max_open_files = 1024;  // per client
   std::uint64_t staging_bytes = std::uint64_t{64} << 20U;

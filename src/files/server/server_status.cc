@@ -53,12 +53,12 @@ std::string Server::status() const {
                       session->ready() ? "ready" : "not ready", seconds_since(session->created()),
                       session->open_files(), mib(session->held_bytes()));
   }
-  std::string out =
-      format("port: %u\nprotocol version: %u\nrunning for: %lld s\nwritable: %s\n",
-             unsigned{port()}, kVersion, seconds_since(started_),
-             shared_.tree.writable() ? "yes" : "no");
-  out += format("token: %s\nfiles by: %s\n", shared_.options.token.empty() ? "none" : "required",
-                shared_.disk->engine() == readsend::Disk::Engine::kThreads ? "threads" : "io_uring");
+  std::string out = format("port: %u\nprotocol version: %u\nrunning for: %lld s\nwritable: %s\n",
+                           unsigned{port()}, kVersion, seconds_since(started_),
+                           shared_.tree.writable() ? "yes" : "no");
+  out +=
+      format("token: %s\nfiles by: %s\n", shared_.options.token.empty() ? "none" : "required",
+             shared_.disk->engine() == readsend::Disk::Engine::kThreads ? "threads" : "io_uring");
   for (const auto& port : ports_) {
     out += format("staging: %.1f of %.1f MiB, on %s\n", mib(port->staging().held_bytes),
                   mib(shared_.options.staging_bytes), ibv_get_device_name(port->verbs()->device));
