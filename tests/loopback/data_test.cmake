@@ -97,7 +97,18 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
     TIMEOUT 300
     WAITS
     ENV ${hostile_env})
-  if(NOT WEFT_SANITIZE)
+  if(NOT WEFT_SANITIZE) # whose runtime has to be loaded first
+    add_library(loopback_kill MODULE EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/kill_before_call.c")
+    set_target_properties(loopback_kill PROPERTIES LIBRARY_OUTPUT_DIRECTORY
+                                                   "${WEFT_TEST_OUTPUT_DIRECTORY}")
+    list(APPEND helpers loopback_kill)
+    weft_add_script_test(
+      loopback_data_kill
+      COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_kill_test.py"
+              "$<TARGET_FILE:weft_data>"
+      LABELS loopback
+      TIMEOUT 300
+      ENV "WEFT_TEST_KILL=$<TARGET_FILE:loopback_kill>")
     weft_add_script_test(
       loopback_data_crowd
       COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_crowd_test.py"
