@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The data server's clients beside servers that want too much, and both beside other versions of the protocol.
+"""The data server's clients beside servers that want too much, and both beside other versions of the protocol. What
+a copy leaves alone.
 
     data_refusal_test.py WEFT_DATA CASE...     without cases: all
 """
@@ -138,6 +139,25 @@ def case_a_link_that_cannot_be_replaced(tmp):
     with RawServer(full, raw_data.WRITABLE) as server:
         run("put", "-r", f"{copy}/", server.url("in"), code=1, text="No space left")
         assert raw_data.REMOVE not in server.seen, server.seen
+
+
+def case_names_that_a_copy_leaves_alone(tmp):
+    """Neither copied nor removed, from a server and to one."""
+    for name in ("source/a.o", "source/a.c", "source/build/x", "source/sub/build/y", "source/sub/top",
+                 "source/top", "source/sub/kept"):
+        (tmp / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp / name).write_bytes(name.encode())
+    exclude = ("--exclude", "*.o", "--exclude", "build/", "--exclude", "/top")
+    with Server(tmp, "--writable") as server:
+        for where, source, copy in (("get", server.url("source/"), tmp / "got"),
+                                    ("put", f"{tmp}/source/", server.url("put"))):
+            there = tmp / ("got" if where == "get" else "put")
+            for name in ("old.o", "build/old", "gone"):
+                (there / name).parent.mkdir(parents=True, exist_ok=True)
+                (there / name).write_bytes(b"here")
+            run("sync", "--delete", *exclude, source, copy)
+            now = {str(path.relative_to(there)) for path in there.rglob("*") if path.is_file()}
+            assert now == {"a.c", "sub/top", "sub/kept", "old.o", "build/old"}, (where, now)
 
 
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}

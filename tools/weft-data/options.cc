@@ -66,6 +66,16 @@ void add_timeout(cli::Arguments& app, Command& c) {
       .show_default();
 }
 
+void add_exclude(cli::Arguments& command, Command& c) {
+  command
+      .add_option("--exclude", c.copy.options.exclude,
+                  "Leave names alone that match, here and there; may be given several times. "
+                  "'*.o': names anywhere; 'a/b': ends of paths; '/a': from the top of the tree; "
+                  "'a/': folders only")
+      .type_name("PATTERN")
+      .once_each();
+}
+
 cli::Arguments* add_copy(cli::Arguments& app, Command& c, Command::Kind kind, const char* name,
                          const char* what, const char* paths) {
   cli::Arguments* sub = add(app, c, kind, name, what);
@@ -100,6 +110,7 @@ void add_get(cli::Arguments& app, Command& c) {
   sub->add_flag("!--no-resume", c.copy.options.resume,
                 "Start anew where an earlier copy was interrupted");
   add_durable(*sub, c);
+  add_exclude(*sub, c);
 }
 
 void add_put(cli::Arguments& app, Command& c) {
@@ -111,6 +122,7 @@ void add_put(cli::Arguments& app, Command& c) {
   sub->add_flag("!--no-resume", c.copy.options.resume,
                 "Start anew where an earlier copy was interrupted");
   add_durable(*sub, c);
+  add_exclude(*sub, c);
 }
 
 void add_sync(cli::Arguments& app, Command& c) {
@@ -127,6 +139,7 @@ void add_sync(cli::Arguments& app, Command& c) {
                 "Remove everything where the source is empty");
   sub->add_flag("--verify", c.copy.options.verify, "Compare checksums of the copied files");
   add_durable(*sub, c);
+  add_exclude(*sub, c);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "files/protocol/outcome.h"
 
@@ -18,6 +20,7 @@ struct CopyOptions {
   std::uint64_t max_delete = ~std::uint64_t{0};  // ... unless that are more names
   bool durable = false;                          // wait for the disk that is copied to
   unsigned retry_seconds = 30;
+  std::vector<std::string> exclude;  // names of a tree to leave alone, see is_excluded()
 };
 
 struct CopyTotals {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "files/client/exclude.h"
 #include "files/protocol/path_name.h"
 #include "os/clock.h"
 #include "os/fd.h"
@@ -24,7 +25,7 @@ constexpr std::size_t kFolderBytesMax = std::size_t{256} << 20U;
 }  // namespace
 
 Fetch::Fetch(ServerAddress server, CopyOptions options, CopyWatcher watcher)
-    : server_(std::move(server)), options_(options), watcher_(std::move(watcher)) {}
+    : server_(std::move(server)), options_(std::move(options)), watcher_(std::move(watcher)) {}
 
 Outcome<void> Fetch::connect() {
   // The one before stays until this one is whole: callers ask it whether it lives.
@@ -169,6 +170,7 @@ Outcome<void> Fetch::walk(const std::string& path, const std::string& below) {
 
 Outcome<void> Fetch::take_entry(const std::string& path, const Named& entry,
                                 const std::shared_ptr<const std::string>& below, int folder) {
+  if (is_excluded(options_.exclude, *below, entry.name, S_ISDIR(entry.attributes.mode))) return {};
   if (S_ISDIR(entry.attributes.mode)) {
     folders_.push_back(join(*below, entry.name));
     folder_bytes_ += sizeof(std::string) + folders_.back().size();
@@ -215,7 +217,11 @@ Outcome<void> Fetch::note_extras(const std::string& below, int folder,
     if (name == "." || name == ".." || names.contains(name) || is_unfinished(name)) continue;
     struct stat s {};
     const bool is_there = fstatat(folder, entry->d_name, &s, AT_SYMLINK_NOFOLLOW) == 0;
-    if (is_there) extras_.note({below, std::string(name), S_ISDIR(s.st_mode)});
+    if (!is_there || is_excluded(options_.exclude, below, name, S_ISDIR(s.st_mode))) {
+      errno = 0;
+      continue;
+    }
+    extras_.note({below, std::string(name), S_ISDIR(s.st_mode)});
     errno = 0;
   }
   return errno == 0 ? Outcome<void>() : failed(errno, join(destination_->name(), below));

@@ -12,6 +12,7 @@
 
 #include "base/crc32c.h"
 #include "files/client/blocks.h"
+#include "files/client/exclude.h"
 #include "files/protocol/path_name.h"
 #include "os/clock.h"
 #include "os/fd.h"
@@ -179,7 +180,9 @@ Outcome<void> Push::note_extras(const std::string& below, const std::string& to,
   if (!there) return tl::unexpected(there.error());
   for (const Named& one : *there) {
     if (keep.contains(one.name) || is_unfinished(one.name)) continue;
-    extras_.note({below, one.name, S_ISDIR(one.attributes.mode)});
+    const bool is_folder = S_ISDIR(one.attributes.mode);
+    if (is_excluded(options_.exclude, below, one.name, is_folder)) continue;
+    extras_.note({below, one.name, is_folder});
   }
   return {};
 }
@@ -226,6 +229,7 @@ Outcome<void> Push::put_entry(int folder, const std::string& name, const std::st
   if (fstatat(folder, name.c_str(), &s, AT_SYMLINK_NOFOLLOW) != 0) {
     return failed(errno, here(local));
   }
+  if (is_excluded(options_.exclude, below, name, S_ISDIR(s.st_mode))) return {};
   if (S_ISLNK(s.st_mode)) return put_link_of(folder, name.c_str(), to);
   if (S_ISDIR(s.st_mode)) {
     if (auto ok = make_folder(to, s.st_mode); !ok) return ok;

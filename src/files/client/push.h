@@ -27,7 +27,7 @@ struct Version {
 class Push {
  public:
   Push(ServerAddress server, CopyOptions options, CopyWatcher watcher)
-      : server_(std::move(server)), options_(options), watcher_(std::move(watcher)) {}
+      : server_(std::move(server)), options_(std::move(options)), watcher_(std::move(watcher)) {}
   //   EROFS   the server was started without --writable
   [[nodiscard]] Outcome<void> connect();
 
