@@ -30,7 +30,7 @@ FILES = {
     "tests/interop/matrix.py": 679,
     "tests/interop/vm/vm.py": 516,
     "tests/loopback/data_test.py": 745,
-    "tests/loopback/data_trust_test.py": 568,
+    "tests/loopback/data_trust_test.py": 553,
     "tests/model/progress_model.h": 630,
     "tests/programs/socket_faults.py": 647,
     "tests/programs/socket_programs.py": 540,

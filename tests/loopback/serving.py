@@ -1,4 +1,5 @@
 """What the tests of the data server and of its clients share: a server, and running the cases."""
+import multiprocessing
 import os
 import pathlib
 import shutil
@@ -46,6 +47,28 @@ class Serving:
 
     def url(self, path=""):
         return f"weft://127.0.0.1:{self.port}/{path}"
+
+
+class Restless:
+    """Writes to a file all the time, until the block ends: a process, which others of this program
+    do not hold up."""
+
+    def __init__(self, path):
+        self.path = path
+        self.process = multiprocessing.get_context("fork").Process(target=self.write, daemon=True)
+
+    def write(self):
+        with open(self.path, "r+b", buffering=0) as out:
+            while True:
+                out.seek(0)
+                out.write(b"x")
+
+    def __enter__(self):
+        self.process.start()
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.join(60)
 
 
 def run_cases(cases, chosen, prefix):
