@@ -47,6 +47,7 @@ Lane::~Lane() {
 
 Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<trace::Trace> trace,
                   const proto::StreamParams& params, Access remote_access) {
+  assert(is_held() && !live() && shard_ != nullptr && transport != nullptr);
   transport_ = std::move(transport);
   trace_ = std::move(trace);
   tx_.blocked.store(false, std::memory_order_relaxed);
@@ -136,6 +137,7 @@ bool Lane::try_take() noexcept { return apply(try_step) == Next::kEnter; }
 // A request that was posted meanwhile is something new to send. `to`: where the word goes if
 // nothing came. REQUIRES: settle_up() has been called.
 void Lane::leave(bool by_holder, Word to) {
+  assert(is_held());
   while (true) {
     if (!live()) {
       to = kClosed;
@@ -227,6 +229,7 @@ Turn Lane::run(bool patient) {
 
 // An attended lane with nothing to do, which stays so. Counts as a look.
 bool Lane::is_quiet() {
+  assert(is_held());
   if (!looks_.attended || looks_.idle % kLooksPerTurn == 0) return false;
   if (!is_at_rest() || !transport_->is_quiet()) return false;
   return ++looks_.idle < idle_looks();
@@ -242,6 +245,7 @@ std::uint32_t Lane::idle_looks() const noexcept {
 
 // With the lane held. Asleep: epoll, or the peer by its bell, will tell.
 Word Lane::where_it_goes(const Turn& turn, bool patient) {
+  assert(is_held());
   if (!live()) return kClosed;
   const bool cheap = cheap_to_look_at();
   bool stays = turn.more || rx_.more || tx_.rest || ack_.waits();
@@ -279,6 +283,7 @@ Word Lane::where_it_goes(const Turn& turn, bool patient) {
 }
 
 void Lane::set_attended(bool attended) {
+  assert(is_held());
   const auto count = [](std::atomic<std::uint32_t>& all, bool& was, bool is) {
     if (was == is) return;
     was = is;
@@ -358,6 +363,7 @@ void Lane::send_at_exit() {
 // --- behind each turn ---
 
 void Lane::settle_up() {
+  assert(is_held());
   owner_.turn_done();
   if (!stream_) return;
   if (live() && path_) step_path();
@@ -382,6 +388,7 @@ void Lane::settle_up() {
 
 // Room is asked for when a send has met none, and from then on: who blocks once blocks again.
 void Lane::update_events() {
+  assert(is_held() && live());
   const std::uint32_t events = transport_->events(true);
   if (events == tx_.events) return;
   tx_.events = events;
@@ -390,6 +397,7 @@ void Lane::update_events() {
 
 // A change of the path comes to its next step behind the turn that brought it there.
 void Lane::step_path() {
+  assert(is_held() && live() && path_);
   while (path_->turn_done()) {
     if (!blocked()) transmit();
     if (!live()) return;
@@ -405,6 +413,7 @@ void Lane::step_path() {
 }
 
 void Lane::update_deadline(Instant next) {
+  assert(is_held());
   shard_->home().forget_timer(timers_.deadline);
   timers_.at = next;
   timers_.deadline = next.is_never() ? 0 : shard_->home().schedule(next, as_handler());

@@ -203,6 +203,9 @@ class Lane final : public io::Handler {
   void end_control();
   void signal(Word news, bool by_holder);
   [[nodiscard]] bool try_take() noexcept;
+  [[nodiscard]] bool is_held() const noexcept {
+    return state_of(word_.load(std::memory_order_relaxed)) == kRunning;
+  }
   [[nodiscard]] Word where_it_goes(const Turn& turn, bool patient);
   void set_attended(bool attended);
   void settle_up();

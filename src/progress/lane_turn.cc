@@ -2,6 +2,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 
 #include "io/path_transport.h"
@@ -46,6 +47,7 @@ void note_way(trace::Trace& trace, const io::PathTransport& both) {
 
 // `news`: what came, of kNews; 0: unknown.
 Turn Lane::turn(Word news) {
+  assert(is_held());
   Turn out;
   if (!live()) return out;
   if ((news & kReported) != 0) transport_->reported();
@@ -73,16 +75,19 @@ Turn Lane::turn(Word news) {
 
 // Nothing waits to be sent, to be acknowledged, or for a receive.
 bool Lane::is_at_rest() const {
+  assert(is_held());
   return live() && cheap_to_look_at() && !blocked() && !rx_.ended && !rx_.more &&
          !awaits_receive() && !waits_for_acks() && !ack_.waits();
 }
 
 // Where there was no room, the transport reports when there is.
 void Lane::send_posted() {
+  assert(is_held());
   if (live() && !blocked()) transmit();
 }
 
 Turn Lane::receive(bool until_end) {
+  assert(is_held());
   Turn out;
   if (rx_.ended) return out;
   // Epoll says so once, perhaps while a held segment keeps us from reading on.
@@ -138,6 +143,7 @@ Turn Lane::receive(bool until_end) {
 }
 
 bool Lane::transmit(std::uint64_t most) {
+  assert(is_held());
   // Requests whose news came with the lane, by a read-modify-write, are seen by gather() below.
   ack_.clear();
   posts_.begin_flush();
@@ -171,6 +177,8 @@ bool Lane::transmit(std::uint64_t most) {
 
 // False: the transport takes no more now.
 bool Lane::send_batch(proto::TxBatch& batch) {
+  assert(is_held());
+  assert(batch.slice_next < batch.slice_count && batch.sent < batch.bytes);
   const std::span<const Slice> slices{batch.slices + batch.slice_next,
                                       batch.slice_count - batch.slice_next};
   const std::size_t left = batch.bytes - batch.sent;
@@ -210,6 +218,7 @@ bool Lane::send_batch(proto::TxBatch& batch) {
 
 // All batches are in use, most of them perhaps by peers that take nothing. Tried again soon.
 void Lane::without_batch() {
+  assert(is_held());
   tx_.no_memory = true;
   tx_.blocked.store(true, std::memory_order_relaxed);
   host_.note_without_batch();

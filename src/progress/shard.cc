@@ -82,6 +82,7 @@ void Shard::wake() {
 // --- lanes ---
 
 Status Shard::attach(Lane& lane, std::shared_ptr<LaneOwner> owner) {
+  assert(owner != nullptr && lane.transport() != nullptr && &lane.shard() == this);
   if (auto known = owner_.begin(); !known) return known;
   std::list<Kept> one;
   one.push_back({&lane, std::move(owner)});
@@ -146,6 +147,7 @@ void Shard::free_retired(std::list<Kept>& out) {
 // --- the list ---
 
 void Shard::link(Lane& lane) noexcept {
+  assert(&lane.shard() == this && tail_ != &lane);
   lane.next_in_list = nullptr;
   (tail_ == nullptr ? head_ : tail_->next_in_list) = &lane;
   tail_ = &lane;
@@ -153,6 +155,7 @@ void Shard::link(Lane& lane) noexcept {
 }
 
 Lane* Shard::unlink() noexcept {
+  assert(head_ != nullptr && length_ != 0);
   Lane* const lane = head_;
   head_ = lane->next_in_list;
   if (head_ == nullptr) tail_ = nullptr;
@@ -161,6 +164,7 @@ Lane* Shard::unlink() noexcept {
 }
 
 void Shard::link_first(Lane& lane) noexcept {
+  assert(&lane.shard() == this && head_ != &lane);
   lane.next_in_list = head_;
   head_ = &lane;
   if (tail_ == nullptr) tail_ = &lane;
@@ -290,6 +294,7 @@ void Shard::harvest() {
 // Each once: what is linked meanwhile waits for the next pass. `told`: so many from the inbox,
 // which do not count, or others would never have their turn beside them.
 bool Shard::run_ready(std::uint32_t told, Look look, bool patient) {
+  assert(told <= length_ && (length_ == 0) == (head_ == nullptr));
   bool moved = false;
   for (std::uint32_t n = told + std::min(length_ - told, kLanesPerPass); n != 0; --n) {
     Lane* const lane = unlink();

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "os/clock.h"
@@ -85,6 +86,7 @@ void ShardOwner::begin_sleep() {
 
 // A sleeper needs no watch over it; from here on it depends on what the caller does next.
 void ShardOwner::end_sleep() {
+  assert(sleepers() != 0);
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   if (is_callers()) watch_callers();
 }
