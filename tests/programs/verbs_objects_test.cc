@@ -125,10 +125,11 @@ TEST_F(VerbsObjects, RegionsWithRightsThatMakeNoSenseAreRefused) {
 }
 
 TEST_F(VerbsObjects, RegisteringMemoryThatCannotBeUsedIsEfault) {
+  constexpr int kRemoteRead = IBV_ACCESS_REMOTE_READ;
   const std::size_t size = 4 * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   void* at = mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(at, MAP_FAILED);
-  ibv_mr* mr = ibv_reg_mr(pd_, at, size, IBV_ACCESS_REMOTE_READ);
+  ibv_mr* mr = ibv_reg_mr(pd_, at, size, kRemoteRead);
   ASSERT_NE(mr, nullptr);
   EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kLocalWrite),
             IBV_REREG_MR_ERR_INPUT);
@@ -139,7 +140,7 @@ TEST_F(VerbsObjects, RegisteringMemoryThatCannotBeUsedIsEfault) {
   EXPECT_EQ(errno, EFAULT);
   ASSERT_EQ(munmap(at, size), 0);
   errno = 0;
-  EXPECT_EQ(ibv_reg_mr(pd_, at, size, IBV_ACCESS_REMOTE_READ), nullptr);
+  EXPECT_EQ(ibv_reg_mr(pd_, at, size, kRemoteRead), nullptr);
   EXPECT_EQ(errno, EFAULT);
 }
 
