@@ -3,12 +3,10 @@
 #include <fcntl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -17,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "base/bytes.h"
+#include "os/abstract_address.h"
 #include "os/calls.h"
 
 namespace weft::shm {
@@ -46,19 +45,8 @@ std::uint64_t unguessable() {
   return out;
 }
 
-struct UnixAddress {
-  sockaddr_un address{};
-  socklen_t size = 0;
-};
-
-UnixAddress address_of(std::uint64_t name) {
-  UnixAddress out;
-  out.address.sun_family = AF_UNIX;
-  // The first octet is 0: abstract, with no file behind it that could stay.
-  const std::string text = fmt::format("weft-ring-{:016x}", name);
-  std::memcpy(out.address.sun_path + 1, text.data(), text.size());
-  out.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
-  return out;
+os::AbstractAddress address_of(std::uint64_t name) {
+  return os::AbstractAddress(fmt::format("weft-ring-{:016x}", name));
 }
 
 Result<os::Fd> open_unix_socket() {
@@ -161,9 +149,8 @@ Result<RingOffer> RingOffer::open() {
   auto socket = open_unix_socket();
   if (!socket) return fail(socket.error());
   const RingTicket ticket{unguessable(), unguessable()};
-  const UnixAddress at = address_of(ticket.name);
-  if (::bind(socket->get(), reinterpret_cast<const sockaddr*>(&at.address), at.size) != 0 ||
-      ::listen(socket->get(), kBacklog) != 0) {
+  const os::AbstractAddress at = address_of(ticket.name);
+  if (::bind(socket->get(), at.get(), at.size()) != 0 || ::listen(socket->get(), kBacklog) != 0) {
     return fail(Error::kSystem);
   }
   return RingOffer(std::move(*socket), ticket);
@@ -213,10 +200,9 @@ Result<Ring> answer_ring_offer(const RingTicket& ticket, std::uint32_t bytes,
                                std::optional<SpareRing> spare) {
   auto socket = open_unix_socket();
   if (!socket) return fail(socket.error());
-  const UnixAddress at = address_of(ticket.name);
+  const os::AbstractAddress at = address_of(ticket.name);
   // Never waits: the name is there with room in its queue, or it fails.
-  const auto* const name = reinterpret_cast<const sockaddr*>(&at.address);
-  if (os::uncancelled([&] { return ::connect(socket->get(), name, at.size); }) != 0) {
+  if (os::uncancelled([&] { return ::connect(socket->get(), at.get(), at.size()); }) != 0) {
     return fail(errno == ECONNREFUSED ? Error::kNotFound : Error::kSystem);
   }
   const auto parties = parties_of(socket->get());

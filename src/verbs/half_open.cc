@@ -1,11 +1,9 @@
 #include "verbs/half_open.h"
 
-#include <netinet/in.h>
 #include <sys/resource.h>
 #include <weft/limits.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "os/clock.h"
 
@@ -28,20 +26,6 @@ std::size_t half_open_limit() {
   return std::clamp(limit.rlim_cur / kShare, kMin, kMax);
 }
 
-CallingHost calling_host(const SocketAddress& peer) {
-  constexpr std::size_t kNetwork = 8;  // octets
-  CallingHost out{};
-  if (peer.family() == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in*>(peer.get())->sin_addr;
-    std::memcpy(&out[out.size() - sizeof v4], &v4, sizeof v4);
-  } else if (peer.family() == AF_INET6) {
-    const auto& v6 = reinterpret_cast<const sockaddr_in6*>(peer.get())->sin6_addr;
-    const std::size_t size = IN6_IS_ADDR_V4MAPPED(&v6) != 0 ? sizeof v6 : kNetwork;
-    std::memcpy(out.data(), &v6, size);
-  }
-  return out;
-}
-
 void HalfOpenOfDevice::add(const std::shared_ptr<ConnectionImpl>& who, const SocketAddress& peer,
                            Instant since) {
   const os::MutexLock lock(mutex_);
@@ -49,7 +33,7 @@ void HalfOpenOfDevice::add(const std::shared_ptr<ConnectionImpl>& who, const Soc
   one.push_back({who, since, hosts_.end()});
   by_connection_.emplace(who.get(), one.begin());
   try {
-    one.front().host = hosts_.try_emplace(calling_host(peer)).first;
+    one.front().host = hosts_.try_emplace(os::calling_host(peer.get())).first;
   } catch (...) {
     by_connection_.erase(who.get());
     throw;

@@ -6,9 +6,7 @@
 
 #include <weft/address.h>
 
-#include <array>
 #include <cstddef>
-#include <cstdint>
 #include <list>
 #include <map>
 #include <memory>
@@ -16,6 +14,7 @@
 #include <utility>
 
 #include "base/time.h"
+#include "os/calling_host.h"
 #include "os/lock.h"
 
 namespace weft::verbs {
@@ -59,23 +58,15 @@ class HalfOpen {
     return std::exchange(order_, {});
   }
 
-  // Null and never(): there is none.
+  // Null: there is none.
   [[nodiscard]] std::shared_ptr<T> oldest() const {
     return order_.empty() ? nullptr : order_.front().who;
-  }
-  [[nodiscard]] Instant oldest_since() const {
-    return order_.empty() ? Instant::never() : order_.front().since;
   }
 
  private:
   Entries order_;
   std::unordered_map<const T*, typename Entries::iterator> places_;
 };
-
-// The address that somebody calls from, as far as it tells hosts apart: of IPv6 the network, since
-// one host may have any number of addresses there.
-using CallingHost = std::array<std::uint8_t, 16>;
-[[nodiscard]] CallingHost calling_host(const SocketAddress& peer);
 
 // Those of all listeners of a device, which share the limit. Any thread; no other lock is taken
 // while its own is held. The listeners own them.
@@ -99,7 +90,7 @@ class HalfOpenOfDevice {
   struct Place {
     std::weak_ptr<ConnectionImpl> who;
     Instant since;
-    std::map<CallingHost, FromHost>::iterator host;
+    std::map<os::CallingHost, FromHost>::iterator host;
     bool asked = false;
   };
   using Places = std::list<Place>;  // the oldest first
@@ -110,7 +101,7 @@ class HalfOpenOfDevice {
   [[nodiscard]] const Place* oldest_of_the_most(Places FromHost::*kind) const WEFT_REQUIRES(mutex_);
 
   mutable os::Mutex mutex_;
-  std::map<CallingHost, FromHost> hosts_ WEFT_GUARDED_BY(mutex_);
+  std::map<os::CallingHost, FromHost> hosts_ WEFT_GUARDED_BY(mutex_);
   std::unordered_map<const ConnectionImpl*, Places::iterator> by_connection_
       WEFT_GUARDED_BY(mutex_);
 };

@@ -8,9 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstring>
+
+#include "os/calling_host.h"
 
 namespace weft::files {
 namespace {
@@ -34,19 +35,6 @@ bool is_loopback(const sockaddr* address) {
   const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
   if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) return v6->sin6_addr.s6_addr[12] == 127;
   return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
-}
-
-using Host = std::array<std::uint8_t, 16>;
-
-Host host_of(const sockaddr* address) {
-  Host out{};
-  if (address->sa_family == AF_INET) {
-    std::memcpy(out.data() + 12, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, 4);
-    out[10] = out[11] = 0xff;  // as IPv6 maps it
-  } else if (address->sa_family == AF_INET6) {
-    std::memcpy(out.data(), &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, 16);
-  }
-  return out;
 }
 
 // One line to stderr, which journald takes as it is.
@@ -318,7 +306,7 @@ const char* Server::refusal(rdma_cm_id* id) {
 Session* Server::in_the_way() {
   const std::size_t most = std::max(kLeastNewcomers, shared_.options.max_clients / 4);
   struct Newcomers {
-    Host host{};
+    os::CallingHost host{};
     std::size_t count = 0;
     Session* oldest = nullptr;
   };
@@ -327,7 +315,7 @@ Session* Server::in_the_way() {
   for (auto& session : sessions_) {  // the oldest first
     if (session->ready() || session->dead()) continue;
     ++count;
-    const Host host = host_of(rdma_get_peer_addr(session->id()));
+    const os::CallingHost host = os::calling_host(rdma_get_peer_addr(session->id()));
     auto at =
         std::find_if(hosts.begin(), hosts.end(), [&](const auto& h) { return h.host == host; });
     if (at == hosts.end()) at = hosts.insert(hosts.end(), {host, 0, session.get()});

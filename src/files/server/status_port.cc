@@ -2,12 +2,14 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <string>
+
+#include "os/abstract_address.h"
 
 namespace weft::files {
 namespace {
@@ -16,18 +18,8 @@ constexpr int kCallersWaiting = 8;
 constexpr int kPatienceMs = 10000;
 constexpr std::size_t kTextMax = 100000;  // fits into the send buffer of a Unix socket
 
-struct Name {
-  sockaddr_un address{};
-  socklen_t size = 0;
-};
-
-Name name_of(std::uint16_t port) {
-  Name out;
-  out.address.sun_family = AF_UNIX;
-  const std::string name = "weft-serve-" + std::to_string(port);
-  name.copy(out.address.sun_path + 1, name.size());  // the 0 before it makes it abstract
-  out.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return out;
+os::AbstractAddress name_of(std::uint16_t port) {
+  return os::AbstractAddress("weft-serve-" + std::to_string(port));
 }
 
 std::optional<uid_t> user_of(int fd) {
@@ -37,17 +29,13 @@ std::optional<uid_t> user_of(int fd) {
   return peer.uid;
 }
 
-const sockaddr* as_address(const Name& name) {
-  return reinterpret_cast<const sockaddr*>(&name.address);
-}
-
 }  // namespace
 
 Outcome<StatusPort> StatusPort::open(std::uint16_t port) {
   StatusPort out;
   out.listener_ = os::Fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const Name name = name_of(port);
-  if (!out.listener_ || bind(out.fd(), as_address(name), name.size) != 0 ||
+  const os::AbstractAddress name = name_of(port);
+  if (!out.listener_ || bind(out.fd(), name.get(), name.size()) != 0 ||
       ::listen(out.fd(), kCallersWaiting) != 0) {
     return failed(errno, "weft serve --status has no name to ask at");
   }
@@ -69,8 +57,8 @@ void StatusPort::answer(const std::function<std::string()>& text) const {
 Outcome<std::string> ask_status(std::uint16_t port) {
   const std::string where = "port " + std::to_string(port);
   const os::Fd server(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const Name name = name_of(port);
-  if (!server || connect(server.get(), as_address(name), name.size) != 0) {
+  const os::AbstractAddress name = name_of(port);
+  if (!server || connect(server.get(), name.get(), name.size()) != 0) {
     return failed(errno, where, errno == ECONNREFUSED ? "no server of this machine is there" : "");
   }
   // Anybody may have taken the name.
