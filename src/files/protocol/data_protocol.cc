@@ -212,8 +212,6 @@ class FieldReader {
   ByteReader& in_;
 };
 
-bool has_path(Op op) { return size_of<Request>(op).has_rest; }
-
 bool is_op(std::uint8_t value) {
   return value >= static_cast<std::uint8_t>(Op::kHello) &&
          value <= static_cast<std::uint8_t>(Op::kStatFs);
@@ -226,8 +224,8 @@ void put_head(ByteWriter& out, std::uint8_t op, std::uint32_t error, std::uint64
   out.be64(tag);
 }
 
-void put_head(ByteWriter& out, const Request& r) {
-  const bool bounded = has_path(r.op) && r.links != kLinksAnywhere;
+void put_head(ByteWriter& out, const Request& r, bool has_path) {
+  const bool bounded = has_path && r.links != kLinksAnywhere;
   out.u8(static_cast<std::uint8_t>(r.op));
   out.u8(bounded ? kLinksBounded : 0);
   out.be16(bounded ? r.links : 0);
@@ -259,10 +257,10 @@ bool is_path(std::string_view path) {
 
 std::size_t encode(const Request& r, std::span<std::uint8_t> out) {
   if (r.path.size() > kPathBytes || r.target.size() > kPathBytes) return 0;
-  const std::size_t least = kHeadBytes + size_of<Request>(r.op).octets;
-  if (least + r.target.size() + r.path.size() > kMessageBytes) return 0;
+  const Sizer size = size_of<Request>(r.op);
+  if (kHeadBytes + size.octets + r.target.size() + r.path.size() > kMessageBytes) return 0;
   ByteWriter writer(out);
-  put_head(writer, r);
+  put_head(writer, r, size.has_rest);
   FieldWriter put(writer);
   fields(r, put);
   return writer.written().size();
