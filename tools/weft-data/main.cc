@@ -9,6 +9,7 @@
 #include <ctime>
 
 #include "files/client/push.h"
+#include "files/protocol/cpu_time.h"
 #include "weft-data/options.h"
 #include "weft-data/serving.h"
 #include "weft/common/message.h"
@@ -22,9 +23,6 @@ using files::Outcome;
 
 int fail(const Failed& why) { return cli::report_failure({why.text(), cli::kExitFailure}); }
 int usage(std::string text) { return cli::report_failure({std::move(text), cli::kExitUsage}); }
-
-// CPU time per GB of fewer bytes is that of starting the program.
-constexpr std::uint64_t kLeastBytesForRates = 10'000'000;
 
 // Progress on a terminal, five times a second at most.
 class Progress {
@@ -71,17 +69,11 @@ int finish(const CopyCommand& c, const Progress& progress, const CopyTotals& t,
   if (!done) fail(done.error());
   if (c.stats) {
     const double gb = static_cast<double>(t.bytes) / 1e9;
-    char per_gb[64] = "";
-    if (t.bytes >= kLeastBytesForRates) {
-      std::snprintf(per_gb, sizeof per_gb, " (%.3f per GB)", cpu_seconds() / gb);
-    }
-    std::fprintf(stderr,
-                 "%llu files, %llu skipped, %llu failed, %.6f GB in %.3f s, %.1f MB/s, %.3f CPU "
-                 "s%s\n",
-                 static_cast<unsigned long long>(t.files),
-                 static_cast<unsigned long long>(t.skipped),
-                 static_cast<unsigned long long>(t.failures), gb, progress.elapsed(),
-                 gb * 1e3 / progress.elapsed(), cpu_seconds(), per_gb);
+    std::fprintf(
+        stderr, "%llu files, %llu skipped, %llu failed, %.6f GB in %.3f s, %.1f MB/s, %s\n",
+        static_cast<unsigned long long>(t.files), static_cast<unsigned long long>(t.skipped),
+        static_cast<unsigned long long>(t.failures), gb, progress.elapsed(),
+        gb * 1e3 / progress.elapsed(), files::cpu_text(t.bytes).c_str());
   }
   return done && t.failures == 0 ? 0 : 1;
 }

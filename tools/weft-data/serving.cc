@@ -25,27 +25,23 @@ void on_reload(int) {
 // They end the server in good order, or have it read its token again. A caller may have blocked
 // them until now.
 void handle_signals() {
-  sigset_t ends;
-  sigemptyset(&ends);
-  for (const int one : {SIGINT, SIGTERM, SIGHUP}) {
+  sigset_t ours;
+  sigemptyset(&ours);
+  const auto handle = [&](int one, void (*handler)(int), int flags) {
     struct sigaction action {};
-    sigaction(one, nullptr, &action);
-    if (one == SIGHUP && action.sa_handler == SIG_IGN) continue;  // nohup
-    action = {};
-    action.sa_handler = on_signal;
+    action.sa_handler = handler;
+    action.sa_flags = flags;
     sigaction(one, &action, nullptr);
-    sigaddset(&ends, one);
+    sigaddset(&ours, one);
+  };
+  for (const int one : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction now {};
+    sigaction(one, nullptr, &now);
+    if (one == SIGHUP && now.sa_handler == SIG_IGN) continue;  // nohup
+    handle(one, on_signal, 0);
   }
-  struct sigaction action {};
-  action.sa_handler = on_reload;
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGUSR1, &action, nullptr);
-  sigaddset(&ends, SIGUSR1);
-  sigprocmask(SIG_UNBLOCK, &ends, nullptr);
-}
-
-double seconds(const timeval& t) {
-  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  handle(SIGUSR1, on_reload, SA_RESTART);
+  sigprocmask(SIG_UNBLOCK, &ours, nullptr);
 }
 
 void raise_descriptor_limit() {
@@ -58,12 +54,6 @@ void raise_descriptor_limit() {
 int fail(const files::Failed& why) { return cli::report_failure({why.text(), cli::kExitFailure}); }
 
 }  // namespace
-
-double cpu_seconds() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  return seconds(use.ru_utime) + seconds(use.ru_stime);
-}
 
 int serve(const files::ServeOptions& options, int announce_fd) {
   raise_descriptor_limit();

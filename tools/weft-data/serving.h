@@ -5,9 +5,6 @@
 
 namespace weft::data {
 
-// CPU time of this process.
-[[nodiscard]] double cpu_seconds();
-
 // Serves until SIGINT or SIGTERM; returns the exit code. The port is written to `announce_fd`, a
 // decimal number and a newline, unless that is -1.
 [[nodiscard]] int serve(const files::ServeOptions& options, int announce_fd);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "files/client/local.h"
+#include "files/protocol/cpu_time.h"
 #include "files/protocol/token_proof.h"
 #include "files/protocol/tree.h"
 #include "files/video/pattern.h"
@@ -129,7 +130,7 @@ void report(const video::Show& show, bool as_json) {
   for (const auto& player : show.players) films.push_back(describe(*player));
   if (as_json) {
     const nlohmann::json all = {
-        {"films", films}, {"cpu_s", data::cpu_seconds()}, {"moves", show.screen->moves()}};
+        {"films", films}, {"cpu_s", files::cpu_seconds()}, {"moves", show.screen->moves()}};
     std::puts(all.dump(2).c_str());
     return;
   }

@@ -2,14 +2,11 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "files/protocol/cpu_time.h"
 #include "files/server/data_server.h"
-#include "os/clock.h"
 
 namespace weft::files {
 namespace {
-
-// Rates over less than this say nothing.
-constexpr double kLeastGb = 0.01;
 
 __attribute__((format(printf, 1, 2))) std::string format(const char* how, ...) {
   char line[512];
@@ -31,15 +28,12 @@ unsigned long long number(std::uint64_t value) { return value; }
 }  // namespace
 
 std::string ServeCounters::text() const {
-  const double cpu_s = static_cast<double>(os::clock_ns(CLOCK_PROCESS_CPUTIME_ID)) / 1e9;
-  const double gb = static_cast<double>(bytes_out + bytes_in) / 1e9;
-  const std::string per_gb = gb >= kLeastGb ? format(" (%.3f per GB)", cpu_s / gb) : "";
   return format(
       "%llu clients, %llu refused, %llu stalled, %llu wrong tokens, %llu requests, %llu errors, "
-      "%.3f GB out, %.3f GB in, %.3f CPU s%s",
+      "%.3f GB out, %.3f GB in, %s",
       number(clients), number(refused_clients), number(stalled), number(refused_tokens),
       number(requests), number(errors), static_cast<double>(bytes_out) / 1e9,
-      static_cast<double>(bytes_in) / 1e9, cpu_s, per_gb.c_str());
+      static_cast<double>(bytes_in) / 1e9, cpu_text(bytes_out + bytes_in).c_str());
 }
 
 std::string Server::status() const {
