@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <weft/wiring.h>
@@ -12,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "support/descriptor_limit.h"
 #include "support/nth_fails.h"
 #include "support/weft_side.h"
 #include "wired_end.h"
@@ -273,25 +273,6 @@ TEST_P(NthFailsInTheBackground, ThoseThatMoveToARingAreWired) {
                    [&](NthFails& fails) { expect_wired(host, QpType::kRc, fails); });
 }
 
-// While it lives this process gets no descriptor.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    const int lowest = ::dup(STDERR_FILENO);
-    ::close(lowest);
-    rlimit none = before_;
-    none.rlim_cur = static_cast<rlim_t>(lowest);
-    setrlimit(RLIMIT_NOFILE, &none);
-  }
-  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
-
 TEST_P(NthFailsInTheBackground, APortThatCouldNotAcceptForAMomentIsNotDeaf) {
   Host host(roce_config());
   const WiredEnd end(host);
@@ -302,7 +283,7 @@ TEST_P(NthFailsInTheBackground, APortThatCouldNotAcceptForAMomentIsNotDeaf) {
   background_fails(GetParam(), host, [&](NthFails& fails) {
     const int peer = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     {
-      const NoDescriptors none;
+      const auto none = DescriptorLimit::beyond(0);
       fails.during([&] {
         EXPECT_EQ(::connect(peer, reinterpret_cast<const sockaddr*>(&at), sizeof at), 0);
         std::this_thread::sleep_for(kGlance);  // the port has tried

@@ -2,13 +2,13 @@
 // object: each call does its work on a live object or fails with EINVAL, and nothing is lost.
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
 
 #include "abi_support.h"
+#include "support/descriptor_limit.h"
 
 namespace weft::abi {
 namespace {
@@ -236,30 +236,11 @@ TEST_F(Handles, ARegionThatOnlyChangesItsRightsKeepsItsKeys) {
 
 // --- descriptors ---
 
-// While it lives this process can open no descriptor more.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    close(next);
-    rlimit none = before_;
-    none.rlim_cur = static_cast<rlim_t>(next);
-    setrlimit(RLIMIT_NOFILE, &none);
-  }
-  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
-
 TEST_F(Handles, WithoutDescriptorsCallsSayEmfile) {
   const ChannelPtr channel = make_channel();
   rdma_cm_id* id = make_id(channel.get());
   {
-    const NoDescriptors none;
+    const auto none = test::DescriptorLimit::beyond(0);
     errno = 0;
     EXPECT_EQ(ibv_create_comp_channel(device_.get()), nullptr);
     EXPECT_EQ(errno, EMFILE);
@@ -285,7 +266,7 @@ TEST_F(Handles, AClientOfAServerWithoutDescriptorsIsRefused) {
   const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   auto peer = v4("127.0.0.1", listening.port);
   {
-    const NoDescriptors none;
+    const auto none = test::DescriptorLimit::beyond(0);
     // The refusal may come before connect() has returned: then that is the call which says so.
     if (connect(client, generic(peer), sizeof peer) == 0) {
       pollfd one{client, POLLIN, 0};

@@ -1,33 +1,13 @@
 // What ibv_query_device says of a RoCE-like device is so, also where a process may open few
 // descriptors.
-#include <sys/resource.h>
-
-#include <algorithm>
-
+#include "support/descriptor_limit.h"
 #include "wired_end.h"
 
 namespace weft::abi {
 namespace {
 
-// While it lives the process may open `most` descriptors.
-class Descriptors {
- public:
-  explicit Descriptors(rlim_t most) {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit now = before_;
-    now.rlim_cur = std::min(most, before_.rlim_max);
-    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &now), 0);
-  }
-  ~Descriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-  Descriptors(const Descriptors&) = delete;
-  Descriptors& operator=(const Descriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
-
 TEST(WiredLimits, AsManyQueuePairsAsTheDeviceSaysWhateverTheirType) {
-  const Descriptors few(1024);
+  const test::DescriptorLimit few(1024);
   const Opened device;
   ibv_device_attr limits{};
   ASSERT_EQ(ibv_query_device(device.get(), &limits), 0);

@@ -5,3 +5,6 @@ weft_add_test(verbs_test
           verbs_listener_crowd_test.cc verbs_listener_test.cc verbs_memory_probe_test.cc verbs_memory_test.cc verbs_patience_test.cc verbs_peer_directory_test.cc verbs_revocation_test.cc verbs_secret_test.cc verbs_send_turn_test.cc verbs_sleepers_test.cc verbs_srq_test.cc verbs_testing.cc
           verbs_window_test.cc verbs_wiring_flow_test.cc verbs_wiring_strangers_test.cc verbs_wiring_test.cc
   DEPS weft_verbs weft_io weft_proto fmt::fmt Threads::Threads)
+if(TARGET verbs_test)
+  target_include_directories(verbs_test PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+endif()

@@ -1,6 +1,5 @@
 // The limits of what peers can take of a listener before the program knows them.
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include <list>
 
 #include "os/lock.h"
+#include "support/descriptor_limit.h"
 #include "verbs_testing.h"
 
 namespace weft::verbs::test {
@@ -175,23 +175,6 @@ TEST_F(CrowdedListenerTest, NobodyIsResetWhileThereIsRoom) {
   for (const RawSocket& socket : silent) EXPECT_TRUE(socket.closed());
 }
 
-// As few descriptors as the process has now, and `more`.
-class FewDescriptors {
- public:
-  explicit FewDescriptors(rlim_t more) {
-    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
-    const os::Fd next(dup(STDERR_FILENO));
-    const rlimit few{static_cast<rlim_t>(next.get()) + more, before_.rlim_max};
-    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-  }
-  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-  FewDescriptors(const FewDescriptors&) = delete;
-  FewDescriptors& operator=(const FewDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
-
 TEST_F(CrowdedListenerTest, SilentConnectionsDoNotKeepTheLastDescriptors) {
   constexpr std::size_t kSilent = 40;
   constexpr std::size_t kHonest = 400;
@@ -202,7 +185,7 @@ TEST_F(CrowdedListenerTest, SilentConnectionsDoNotKeepTheLastDescriptors) {
   while (clients.size() < kSilent + kHonest) {
     clients.emplace_back(os::Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
   }
-  const FewDescriptors few(kDescriptors);
+  const auto few = weft::test::DescriptorLimit::beyond(kDescriptors);
   const SocketAddress peer = passive.address();
   const auto call = [&](const RawSocket& client) {
     return ::connect(client.fd(), peer.get(), peer.size()) == 0;
@@ -228,7 +211,7 @@ TEST_F(CrowdedListenerTest, SilentConnectionsLeaveDescriptorsToTheProgramAndToOt
   while (clients.size() < kSilent + 2) {
     clients.emplace_back(os::Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
   }
-  const FewDescriptors few(kDescriptors);
+  const auto few = weft::test::DescriptorLimit::beyond(kDescriptors);
   const auto call = [&](const RawSocket& client, const Passive& server) {
     const SocketAddress peer = server.address();
     EXPECT_EQ(::connect(client.fd(), peer.get(), peer.size()), 0);
@@ -412,7 +395,7 @@ TEST_F(CrowdedListenerTest, TheHostWithTheMostMakesRoom) {
   const RawSocket honest(os::Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
   const SocketAddress other_host = *SocketAddress::parse("127.0.0.2:0");
   ASSERT_EQ(bind(honest.fd(), other_host.get(), other_host.size()), 0);
-  const FewDescriptors few(kDescriptors);
+  const auto few = weft::test::DescriptorLimit::beyond(kDescriptors);
   ASSERT_LT(half_open_limit(), kCrowd);
   ASSERT_EQ(::connect(honest.fd(), peer.get(), peer.size()), 0);
   ASSERT_TRUE(eventually([&] { return patient.device->count(ObjectKind::kConnection) == 1; }));
@@ -439,7 +422,7 @@ TEST_F(CrowdedListenerTest, RequestsThatWaitForRoomInTheBacklogAreNotResetForNew
   while (clients.size() < kClients) {
     clients.emplace_back(os::Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
   }
-  const FewDescriptors few(kDescriptors);
+  const auto few = weft::test::DescriptorLimit::beyond(kDescriptors);
   const auto call = [&](const RawSocket& client) {
     ASSERT_EQ(::connect(client.fd(), peer.get(), peer.size()), 0);
   };
