@@ -12,8 +12,8 @@
 
 namespace weft::os {
 
-// Its address, as IPv6 maps it; of IPv6 the network, since one host may have any number of addresses
-// there.
+// Its address, as IPv6 maps it; of IPv6 the network, since one host may have any number of
+// addresses there.
 using CallingHost = std::array<std::uint8_t, 16>;
 
 inline CallingHost calling_host(const sockaddr* peer) noexcept {

@@ -6,9 +6,7 @@
 
 namespace weft::files {
 
-double cpu_seconds() {
-  return static_cast<double>(os::clock_ns(CLOCK_PROCESS_CPUTIME_ID)) / 1e9;
-}
+double cpu_seconds() { return static_cast<double>(os::clock_ns(CLOCK_PROCESS_CPUTIME_ID)) / 1e9; }
 
 std::string cpu_text(std::uint64_t bytes) {
   constexpr std::uint64_t kLeastForRates = 10'000'000;

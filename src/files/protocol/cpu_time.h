@@ -1,4 +1,4 @@
-// What moving octets has cost, for the last lines of programs.
+// CPU time that moving octets has taken, for the last lines of programs.
 #pragma once
 
 #include <cstdint>
