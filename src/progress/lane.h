@@ -136,7 +136,9 @@ class Lane final : public io::Handler {
     return cheap_.load(std::memory_order_relaxed);
   }
   // In a pass: a post waits, and nothing has been received for some turns.
-  [[nodiscard]] bool only_sends() const noexcept { return post_waits() && looks_.idle > 1; }
+  [[nodiscard]] bool only_sends() const noexcept {
+    return (word_.load(std::memory_order_acquire) & kNews) == kPosted && looks_.idle > 1;
+  }
   // A post waits for the shard's next pass.
   [[nodiscard]] bool post_waits() const noexcept {
     return (word_.load(std::memory_order_acquire) & kPosted) != 0;

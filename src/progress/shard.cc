@@ -248,15 +248,16 @@ void Shard::run_for_others() {
 bool Shard::pass(Look look, bool kicked) {
   const bool patient = look != Look::kSettle && owner_.is_patient();
   // A lane whose note is taken here is in the inbox below.
-  if (look != Look::kGlance && posts_wait_.load(std::memory_order_acquire)) {
-    (void)posts_wait_.exchange(false, std::memory_order_seq_cst);
-  }
+  const bool took_note = look != Look::kGlance && posts_wait_.load(std::memory_order_acquire) &&
+                         posts_wait_.exchange(false, std::memory_order_seq_cst);
   more_events_ = false;
   if (look_is_due(look, kicked, patient)) harvest();
   // Those with posts go first: a peer works on what they send while others receive, and a thread
   // that has both ends of a connection receives in this pass what it sends in it.
   const std::uint32_t told = take_inbox();
+  const bool reaches_all = length_ - told <= kLanesPerPass;
   const bool moved = run_ready(told, look, patient);
+  if (took_note && !reaches_all) (void)note_left_post();
   return moved || more_events_;
 }
 

@@ -233,7 +233,7 @@ class Model {
       case kUnlink: {
         if (w.list + w.inbox > 1) fault(w, Wrong::kLinkedTwice);
         const bool glances = me.want == Want::kGlance && !me.kicked && me.patient;
-        const bool stays = glances && (w.word & kPosted) != 0;
+        const bool stays = glances && (w.word & kNews) == kPosted;
         me.pc = w.list == 0 || stays ? kFree : kPop;
         if (me.pc == kPop) --w.list;
         return true;

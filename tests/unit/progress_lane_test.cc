@@ -1,5 +1,8 @@
 // What a lane leaves, and who hears of it.
+#include <algorithm>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "progress_testing.h"
 
@@ -67,6 +70,43 @@ TEST(ProgressLane, ALaneThatReceivesIsServedWhileItsCallerHasMoreToTake) {
   rig.owner->transport->unread = 1;
   (void)rig.shard->poll(Look::kGlance);
   EXPECT_EQ(rig.owner->transport->unread, 0);
+}
+
+// Its word says that something has come, too.
+TEST(ProgressLane, ALaneWithPostsAndNewsIsServedWhileItsCallerHasMoreToTake) {
+  Rig rig;
+  rig.shard->owner().end_sleep();
+  rig.owner->post_stream();
+  for (int i = 0; i < 10; ++i) (void)rig.shard->poll();  // nothing is received
+  rig.owner->post_stream();
+  rig.owner->transport->bring(1);
+  rig.owner->lane.reported(EPOLLIN);
+  (void)rig.shard->poll(Look::kGlance);
+  EXPECT_EQ(rig.owner->transport->unread, 0);
+}
+
+// A pass does not reach all of the lanes that are in the list already.
+TEST(ProgressLane, PostsOfManyLanesAreRememberedUntilTheyAreSent) {
+  constexpr int kLanes = 200;
+  Rig rig;
+  std::vector<std::shared_ptr<FakeOwner>> others;
+  while (others.size() < kLanes) {
+    others.push_back(std::make_shared<FakeOwner>(*rig.host, rig.shard));
+    others.back()->open();
+  }
+  rig.shard->owner().end_sleep();
+  // They stay in the list, since there is more to receive than a turn does.
+  for (const auto& other : others) other->transport->bring(kLanes * kReadsPerTurn);
+  for (int i = 0; i < kLanes / 8; ++i) (void)rig.shard->poll();
+  for (const auto& other : others) other->post_stream();
+  const auto unsent = [&] {
+    return std::ranges::any_of(others, [](const auto& other) { return other->lane.post_waits(); });
+  };
+  while (unsent()) {
+    ASSERT_TRUE(eventually([&] { return rig.shard->posts_wait() || !unsent(); }));
+    (void)rig.shard->poll();
+  }
+  for (const auto& other : others) other->abort();
 }
 
 // Both ends of a connection may be this thread's: what one sends the other receives in the same
