@@ -20,8 +20,6 @@ constexpr std::uint32_t kPollsToTakeMax = 1U << 16U;
 // Without a caller's look for this long, the background takes over. Two of these at most.
 constexpr Duration kCallersGone{10'000'000};
 constexpr std::uint64_t kCallersGoneUs = 10'000;
-// The same if one of them sleeps elsewhere. Long beside the pauses of a caller that polls.
-constexpr Duration kCallersDoubted{200'000};
 // A request that no pass has sent is sent by a timer after this. While posts go on, the timer waits
 // for some more of these: a caller that keeps posting polls when the queues are full.
 constexpr Duration kLatePass{1'000'000};
@@ -139,18 +137,17 @@ void ShardOwner::look_after_callers() {
 
 void ShardOwner::doubt() {
   if (!is_callers() || sleepers() != 0) return;
-  looks_at_doubt_.store(looks_.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  if (doubting_.exchange(true, std::memory_order_seq_cst)) return;
-  if (!start_timer(kCallersDoubted, doubt_timer_)) {
-    doubting_.store(false, std::memory_order_seq_cst);
-  }
+  if (doubt_.raise(looks_.load(std::memory_order_relaxed), os::now())) settle_doubt_later();
 }
 
-void ShardOwner::stop_doubting() {
-  doubting_.store(false, std::memory_order_seq_cst);
-  if (!is_callers() || sleepers() != 0) return;
-  const std::uint32_t looks = looks_.load(std::memory_order_relaxed);
-  if (looks != looks_at_doubt_.load(std::memory_order_relaxed)) return;
+void ShardOwner::settle_doubt_later() {
+  if (!start_timer(Doubt::kMoment, doubt_timer_)) doubt_.drop();
+}
+
+void ShardOwner::settle_doubt() {
+  const auto verdict = doubt_.settle(looks_.load(std::memory_order_relaxed), os::now());
+  if (verdict == Doubt::Verdict::kTooSoon) return settle_doubt_later();
+  if (verdict == Doubt::Verdict::kThere || !is_callers() || sleepers() != 0) return;
   give();
   serve();
 }

@@ -17,6 +17,7 @@
 #include "base/time.h"
 #include "io/engine.h"
 #include "os/lock.h"
+#include "progress/doubt.h"
 #include "progress/pace.h"
 #include "progress/passive_spin.h"
 
@@ -89,7 +90,8 @@ class ShardOwner final : public io::Handler {
   [[nodiscard]] bool start_timer(Duration wait, Timer& timer);
   void watch_callers();
   void look_after_callers();
-  void stop_doubting();
+  void settle_doubt_later();
+  void settle_doubt();
   void pass_late();
   [[nodiscard]] bool polled_densely();
   void serve();
@@ -111,9 +113,8 @@ class ShardOwner final : public io::Handler {
   std::uint32_t looks_seen_ = 0;         // the home thread's
   bool looked_before_ = false;           // likewise
   Timer watch_timer_{*this, &ShardOwner::look_after_callers};
-  std::atomic<bool> doubting_{false};
-  std::atomic<std::uint32_t> looks_at_doubt_{0};
-  Timer doubt_timer_{*this, &ShardOwner::stop_doubting};
+  Doubt doubt_;
+  Timer doubt_timer_{*this, &ShardOwner::settle_doubt};
 
   // Whether they take over. A race costs one decision, no more.
   std::atomic<std::uint32_t> untaken_{0};  // polls without success, while the background has it
