@@ -137,8 +137,11 @@ void ConnectionImpl::give_way() {
   const auto self = shared_from_this();
   Lock lock(*this);
   if (phase_ != Phase::kStarting || request_.told) return;
+  const bool had_asked = awaits_answer();
   step(lock, [&] { pump(lock); });
   if (phase_ != Phase::kStarting || request_.told) return;
+  // It had asked already, and nobody had looked yet.
+  if (!had_asked && awaits_answer()) return;
   request_failed(lock,
                  awaits_answer() ? "the backlog is full, and others wait for its place"
                                  : "it sent no MPA Request, and others wait for its place",

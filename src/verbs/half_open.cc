@@ -69,15 +69,17 @@ std::size_t HalfOpenOfDevice::size() const {
 
 // Hosts are no more than places, of which there are few.
 const HalfOpenOfDevice::Place* HalfOpenOfDevice::oldest_of_the_most(Places FromHost::*kind) const {
-  const Places* most = nullptr;
+  const Place* oldest = nullptr;
+  std::size_t most = 0;
   for (const auto& [host, from] : hosts_) {
-    const Places& places = from.*kind;
-    if (places.empty()) continue;
-    const bool more = most == nullptr || places.size() > most->size() ||
-                      (places.size() == most->size() && places.front().since < most->front().since);
-    if (more) most = &places;
+    if ((from.*kind).empty()) continue;
+    const Place& first = (from.*kind).front();
+    const std::size_t all = from.silent.size() + from.asked.size();
+    if (all < most || (all == most && first.since >= oldest->since)) continue;
+    oldest = &first;
+    most = all;
   }
-  return most == nullptr ? nullptr : &most->front();
+  return oldest;
 }
 
 std::shared_ptr<ConnectionImpl> HalfOpenOfDevice::gives_way(bool hurry, bool asked_too) const {

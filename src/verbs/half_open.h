@@ -79,7 +79,7 @@ class HalfOpenOfDevice {
   [[nodiscard]] std::size_t size() const;
 
   // The one that a newcomer takes the place of: of those that say nothing, the oldest from the host
-  // that has the most of them, once it has had its time or at once if `hurry`. If all have asked
+  // that has the most places, once it has had its time or at once if `hurry`. If all have asked
   // and `asked_too`, the same among them. Null: the newcomer has to wait.
   [[nodiscard]] std::shared_ptr<ConnectionImpl> gives_way(bool hurry, bool asked_too) const;
   // When that of those that say nothing will have had its time. never(): all have asked.

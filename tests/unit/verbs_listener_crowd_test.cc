@@ -453,5 +453,82 @@ TEST_F(CrowdedListenerTest, RequestsThatWaitForRoomInTheBacklogAreNotResetForNew
   }
 }
 
+// A listener whose channel nobody reads, so that one Request fills its backlog.
+struct SlowListener {
+  explicit SlowListener(const Host& host) : listener(*host.device->create_listener(channel)) {
+    EXPECT_TRUE(listener->bind(*SocketAddress::parse("127.0.0.1:0")));
+    EXPECT_TRUE(listener->listen(1));
+  }
+  // The program takes the Request that waits and rejects it.
+  void reject_one() const {
+    ASSERT_TRUE(eventually([&] { return channel->size() != 0; }));
+    const ConnectionEvent event = channel->take();
+    event.connection->request_taken();
+    EXPECT_TRUE(event.connection->reject({}));
+  }
+  const std::shared_ptr<KeptEvents> channel = std::make_shared<KeptEvents>();
+  const std::shared_ptr<Listener> listener;
+};
+
+// It is about to make room for somebody when its Request is found, which has to wait in its turn.
+TEST_F(CrowdedListenerTest, ARequestThatNobodyHasReadYetDoesNotMakeRoom) {
+  Host patient(patient_config());
+  const SlowListener slow(patient);
+  const RawSocket first = RawSocket::connect(slow.listener->local_address());
+  const RawSocket second = RawSocket::connect(slow.listener->local_address());
+  ASSERT_TRUE(eventually([&] { return patient.device->count(ObjectKind::kConnection) == 2; }));
+  first.send(request());
+  ASSERT_TRUE(eventually([&] { return slow.channel->size() == 1; }));
+  std::promise<void> passed;
+  ASSERT_TRUE(patient.device->engine().post([&] {
+    second.send(request());
+    const auto gives_way = patient.device->half_open().gives_way(true, false);
+    EXPECT_NE(gives_way, nullptr);
+    if (gives_way != nullptr) gives_way->give_way();
+    passed.set_value();
+  }));
+  passed.get_future().wait();
+  slow.reject_one();
+  slow.reject_one();
+  EXPECT_EQ(second.receive(reply().size()).size(), reply().size());
+}
+
+// Also by those of its Requests that wait for room in the backlog of another listener.
+TEST_F(CrowdedListenerTest, TheHostWithTheMostPlacesMakesRoom) {
+  constexpr rlim_t kDescriptors = 60;  // the limit is a quarter of what it makes
+  Host patient(patient_config());
+  const SlowListener slow(patient);
+  const Passive passive(patient);
+  const auto call_from = [](const char* caller_host, const SocketAddress& peer) {
+    RawSocket caller(os::Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+    const SocketAddress from = *SocketAddress::parse(caller_host);
+    EXPECT_EQ(bind(caller.fd(), from.get(), from.size()), 0);
+    EXPECT_EQ(::connect(caller.fd(), peer.get(), peer.size()), 0);
+    return caller;
+  };
+  const auto few = weft::test::DescriptorLimit::beyond(kDescriptors);
+  const std::size_t limit = half_open_limit();
+  std::list<RawSocket> slow_speakers;
+  while (slow_speakers.size() < 2) {
+    slow_speakers.push_back(call_from("127.0.0.2:0", passive.address()));
+  }
+  std::list<RawSocket> crowd;
+  while (crowd.size() < limit - 3) {
+    crowd.push_back(call_from("127.0.0.3:0", slow.listener->local_address()));
+  }
+  const RawSocket silent = call_from("127.0.0.3:0", passive.address());
+  const auto connections = [&] { return patient.device->count(ObjectKind::kConnection); };
+  ASSERT_TRUE(eventually([&] { return connections() == limit; }));
+  for (const RawSocket& one : crowd) one.send(request());
+  ASSERT_TRUE(eventually([&] { return slow.channel->size() == 1; }));
+  let_the_engine_serve(*patient.device, limit);
+  // One Request has been told, so that there is a place.
+  const RawSocket other = call_from("127.0.0.4:0", passive.address());
+  ASSERT_TRUE(eventually([&] { return connections() == limit + 1; }));
+  const RawSocket newcomer = call_from("127.0.0.4:0", passive.address());
+  EXPECT_TRUE(silent.closed());
+  for (const RawSocket& one : slow_speakers) EXPECT_TRUE(is_open(one));
+}
+
 }  // namespace
 }  // namespace weft::verbs::test
