@@ -37,8 +37,8 @@ Duration pause_before(std::uint32_t attempt) noexcept {
   return std::min(kFirstPause * (1U << std::min(attempt, kDoublings)), kLongestPause);
 }
 
-Duration handshake_limit(std::uint32_t attempt) noexcept {
-  return kFirstHandshake * (1U << std::min(attempt, kHandshakeDoublings));
+Duration handshake_limit(std::uint32_t calls) noexcept {
+  return kFirstHandshake * (1U << std::min(calls, kHandshakeDoublings));
 }
 
 Duration retry_budget(std::uint8_t timeout, std::uint8_t retry_cnt) noexcept {

@@ -34,9 +34,10 @@ struct Standing {
 // The pause before the next attempt to connect, `attempt` from 0: 20 ms, doubling to 500 ms.
 [[nodiscard]] Duration pause_before(std::uint32_t attempt) noexcept;
 
-// How long TCP's handshake of an attempt may take, `attempt` from 0: 100 ms, doubling to 6.4 s. The
-// kernel repeats a SYN that was dropped only after a second, by when the retries may be used up.
-[[nodiscard]] Duration handshake_limit(std::uint32_t attempt) noexcept;
+// How long TCP's handshake may take until another call is tried beside it, `calls` such calls from
+// 0: 100 ms, doubling to 6.4 s. The kernel repeats a SYN that was dropped only after a second, by
+// when the retries may be used up.
+[[nodiscard]] Duration handshake_limit(std::uint32_t calls) noexcept;
 
 // How long work may wait for a peer before it ends with "transport retry counter exceeded":
 // (retry_cnt + 1) times 4.096 us * 2^timeout. Timeout 0 is for ever. Not below a floor, since a

@@ -48,7 +48,7 @@ std::uint32_t choose_ulpdu(FpduPolicy policy, bool crc, int fd) {
 }  // namespace
 
 Wiring::Wiring(std::shared_ptr<DeviceImpl> device, std::uint32_t number, roce::QpType type)
-    : device_(std::move(device)), type_(type) {
+    : device_(std::move(device)), type_(type), calling_(device_->engine()) {
   mine_ = {device_->peer_directory()->gid(), number};
 }
 
@@ -219,7 +219,8 @@ void Wiring::drop_attempt() {
   attempt_.timer = 0;
   if (std::exchange(attempt_.watching, false)) device_->engine().forget(attempt_.socket.get());
   attempt_.socket.reset();
-  attempt_.connecting = attempt_.said_hello = false;
+  calling_.drop();
+  attempt_.said_hello = false;
 }
 
 void Wiring::attempt_failed(std::string_view why) {
@@ -240,25 +241,18 @@ void Wiring::declined() {
 
 void Wiring::attempt() {
   if (is_itself()) return meet_itself();
+  attempt_.greeting = roce::Greeting::connector(hello(), device_->peer_directory()->sealer());
+  attempt_.unanswered = 0;
+  call();
+}
+
+// A first time, or once more beside the socket that calls already.
+void Wiring::call() {
   SocketAddress from = device_->peer_directory()->address();
   from.set_port(0);
-  auto socket = io::open_socket(from.family());
-  if (!socket) return attempt_failed(describe(socket.error()));
-  // The peer checks that we call from the address behind our GID.
-  if (auto bound = io::bind_socket(socket->get(), from, false, false); !bound) {
-    return attempt_failed(describe(bound.error()));
-  }
-  io::tune_before_connect(socket->get(), device_->config());
-  if (auto begun = io::begin_connect(socket->get(), peer_address_); !begun) {
-    return attempt_failed(describe(begun.error()));
-  }
-  attempt_.socket = std::move(*socket);
-  attempt_.greeting = roce::Greeting::connector(hello(), device_->peer_directory()->sealer());
-  attempt_.connecting = true;
-  attempt_.watching =
-      device_->engine().add(attempt_.socket.get(), EPOLLOUT, weak_from_this()).has_value();
-  if (!attempt_.watching) return attempt_failed("epoll takes no more descriptors");
-  if (!set_timer(roce::handshake_limit(attempt_.count))) {
+  const Status called = calling_.call(device_->config(), from, peer_address_, weak_from_this());
+  if (!calling_.any()) return attempt_failed(describe(called.error()));
+  if (!set_timer(roce::handshake_limit(attempt_.unanswered++))) {
     attempt_failed(describe(Error::kNoMemory));
   }
 }
@@ -286,17 +280,20 @@ void Wiring::meet_itself() {
 
 void Wiring::on_io(std::uint32_t /*events*/) {
   const os::MutexLock lock(mutex_);
-  if (!attempt_.watching || phase_ != Phase::kSeeking) return;  // late
-  if (std::exchange(attempt_.connecting, false)) {
-    if (auto connected = io::take_error(attempt_.socket.get()); !connected) {
-      return attempt_failed(describe(connected.error()));
-    }
+  if (phase_ != Phase::kSeeking) return;  // late
+  if (calling_.any()) {
+    auto connected = calling_.take_connected();
+    if (!connected) return attempt_failed(describe(connected.error()));
+    if (!*connected) return;
+    attempt_.socket = std::move(*connected);
+    attempt_.watching = true;
     if (!set_timer(kAnswerLimit)) return attempt_failed(describe(Error::kNoMemory));
     io::tune_connected(
         attempt_.socket.get(), device_->config(),
         io::is_loopback_path(io::local_address(attempt_.socket.get()), peer_address_));
     attempt_.said_hello = true;
   }
+  if (!attempt_.watching) return;  // late
   step([&]() WEFT_REQUIRES(mutex_) { pump(); });
 }
 
@@ -347,6 +344,7 @@ void Wiring::on_timer(io::TimerId id) {
     attempt_.timer = 0;
     if (phase_ != Phase::kSeeking || dormant_) return;
     if (attempt_.socket) return attempt_failed("no answer in time");
+    if (calling_.any()) return step([&]() WEFT_REQUIRES(mutex_) { call(); });
     return step([&]() WEFT_REQUIRES(mutex_) { attempt(); });
   }
   if (id != budget_timer_) return;  // late

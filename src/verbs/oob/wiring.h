@@ -31,6 +31,7 @@
 #include "roce/greeting.h"
 #include "roce/rules.h"
 #include "verbs/device.h"
+#include "verbs/oob/calling.h"
 
 namespace weft::verbs {
 
@@ -92,6 +93,7 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   template <class Work>
   void step(Work work) WEFT_REQUIRES(mutex_);
   void attempt() WEFT_REQUIRES(mutex_);
+  void call() WEFT_REQUIRES(mutex_);
   void meet_itself() WEFT_REQUIRES(mutex_);
   void pump() WEFT_REQUIRES(mutex_);
   [[nodiscard]] bool move_octets() WEFT_REQUIRES(mutex_);
@@ -135,13 +137,14 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   struct Attempt {
     os::Fd socket;
     roce::Greeting greeting = roce::Greeting::listener();
-    bool connecting = false;  // TCP's handshake is under way
     bool said_hello = false;
     bool watching = false;
     std::uint32_t count = 0;
-    io::TimerId timer = 0;  // the next attempt, or the end of this one
+    std::uint32_t unanswered = 0;  // calls beside the first
+    io::TimerId timer = 0;         // the next attempt or call, or the end of this one
   };
   Attempt attempt_;
+  Calling calling_;  // TCP's handshake is under way
 
   bool work_waits_ = false;
   io::TimerId budget_timer_ = 0;
