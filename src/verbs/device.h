@@ -101,7 +101,9 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
     return async_events_.next(timeout);
   }
   void set_async_sink(std::function<void(const AsyncEvent&)> sink) override;
-  void caller_sleeps() override { shards_.doubt_callers(); }
+  void caller_sleeps() override {
+    if (usable()) shards_.doubt_callers();
+  }
   [[nodiscard]] Counters counters() const override;
   [[nodiscard]] std::size_t users() const override;
 

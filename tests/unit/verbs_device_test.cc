@@ -2,7 +2,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <set>
+#include <thread>
 
 #include "verbs/random.h"
 #include "verbs_testing.h"
@@ -194,6 +196,35 @@ TEST(Random, ChildOfForkDoesNotRepeatItsParent) {
   waitpid(child, nullptr, 0);
   close(fds[0]);
   close(fds[1]);
+}
+
+// Another thread of the parent may have had a lock of the device at that moment.
+TEST(Fork, ChildThatSaysItSleepsWaitsForNobody) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer allows no threads in a child";
+#endif
+  constexpr int kChildren = 20;
+  constexpr unsigned kPatienceS = 10;
+  Host host;
+  const QpSet set(host);
+  std::atomic<bool> over = false;
+  std::thread other([&] {
+    while (!over) host.device->caller_sleeps();
+  });
+  for (int i = 0; i < kChildren; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(kPatienceS);
+      host.device->caller_sleeps();
+      _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    if (status != 0) break;
+  }
+  over = true;
+  other.join();
 }
 
 // Every call on the parent's objects is refused in the child, where a new device works.
