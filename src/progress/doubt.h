@@ -18,8 +18,8 @@ class Doubt {
   // `looks`: how many there have been. The moment begins anew if there have been some since it was
   // raised last. True: settle() is wanted a moment later.
   [[nodiscard]] bool raise(std::uint32_t looks, Instant now) noexcept {
-    const bool known = pending_.load(std::memory_order_seq_cst) &&
-                       looks_.load(std::memory_order_relaxed) == looks;
+    const bool known =
+        pending_.load(std::memory_order_seq_cst) && looks_.load(std::memory_order_relaxed) == looks;
     if (known) return false;
     looks_.store(looks, std::memory_order_relaxed);
     since_.store(now.ns, std::memory_order_release);
@@ -29,9 +29,9 @@ class Doubt {
   void drop() noexcept { pending_.store(false, std::memory_order_seq_cst); }
 
   enum class Verdict : std::uint8_t {
-    kThere,   // they have looked
-    kGone,    // they have not
-    kTooSoon, // it was raised anew meanwhile: settle() is wanted a moment later
+    kThere,    // they have looked
+    kGone,     // they have not
+    kTooSoon,  // it was raised anew meanwhile: settle() is wanted a moment later
   };
   [[nodiscard]] Verdict settle(std::uint32_t looks, Instant now) noexcept {
     const std::uint32_t before = looks_.load(std::memory_order_relaxed);

@@ -2,7 +2,7 @@ weft_add_test(verbs_test
   WAITS TOGETHER
   LABELS unit
   SOURCES verbs_channel_test.cc verbs_connection_test.cc verbs_datagram_test.cc verbs_device_test.cc verbs_events_test.cc
-          verbs_listener_crowd_test.cc verbs_listener_test.cc verbs_memory_probe_test.cc verbs_memory_test.cc verbs_patience_test.cc verbs_peer_directory_test.cc verbs_revocation_test.cc verbs_secret_test.cc verbs_send_turn_test.cc verbs_sleepers_test.cc verbs_srq_test.cc verbs_testing.cc
+          verbs_listener_backlog_test.cc verbs_listener_crowd_test.cc verbs_listener_test.cc verbs_memory_probe_test.cc verbs_memory_test.cc verbs_patience_test.cc verbs_peer_directory_test.cc verbs_revocation_test.cc verbs_secret_test.cc verbs_send_turn_test.cc verbs_sleepers_test.cc verbs_srq_test.cc verbs_testing.cc
           verbs_window_test.cc verbs_wiring_flow_test.cc verbs_wiring_strangers_test.cc verbs_wiring_test.cc
   DEPS weft_verbs weft_io weft_proto fmt::fmt Threads::Threads)
 if(TARGET verbs_test)

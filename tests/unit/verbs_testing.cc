@@ -18,6 +18,12 @@ Config quiet_config() {
   return config;
 }
 
+Config patient_config() {
+  Config config = quiet_config();
+  config.request_timeout = 10min;
+  return config;
+}
+
 Host::Host(const Config& config)
     : device(std::move(*DeviceImpl::create(config))),
       pd(std::move(*ProtectionDomainImpl::create(device))) {}
@@ -80,6 +86,11 @@ Bytes RawSocket::receive(std::size_t count) const {
   }
   out.resize(got);
   return out;
+}
+
+bool RawSocket::is_open() const {
+  std::uint8_t octet = 0;
+  return recv(fd(), &octet, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
 bool RawSocket::closed() const {

@@ -27,6 +27,7 @@ inline constexpr auto kGlance = 50ms;
 
 // Defaults that depend on nothing outside.
 [[nodiscard]] Config quiet_config();
+[[nodiscard]] Config patient_config();  // and no silent client is closed by a clock
 
 struct Host {
   explicit Host(const Config& config = quiet_config());
@@ -61,7 +62,8 @@ class RawSocket {
   explicit RawSocket(os::Fd fd);
   void send(const Bytes& bytes) const;
   [[nodiscard]] Bytes receive(std::size_t count) const;  // fewer: the peer has closed
-  [[nodiscard]] bool closed() const;  // FIN or reset comes, and nothing before it
+  [[nodiscard]] bool closed() const;   // FIN or reset comes, and nothing before it
+  [[nodiscard]] bool is_open() const;  // nothing has come yet
   [[nodiscard]] int fd() const { return fd_.get(); }
   void close() { fd_.reset(); }
 

@@ -1,5 +1,5 @@
-// The sockets that call a peer until TCP's handshake is over. The first stays, since its path may be
-// slow; another calls beside it from time to time in case its SYN was dropped, which the kernel
+// The sockets that call a peer until TCP's handshake is over. The first stays, since its path may
+// be slow; another calls beside it from time to time in case its SYN was dropped, which the kernel
 // repeats only after a second. Not thread-safe.
 #pragma once
 
