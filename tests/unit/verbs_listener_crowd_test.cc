@@ -5,14 +5,10 @@
 #include <unistd.h>
 #include <weft/limits.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <deque>
-#include <future>
 #include <list>
 
-#include "os/lock.h"
 #include "support/descriptor_limit.h"
 #include "verbs_testing.h"
 
