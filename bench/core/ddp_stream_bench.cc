@@ -55,7 +55,7 @@ class DdpMemoryHost final : public proto::DdpHost {
     std::uint8_t* at = nullptr;
     const proto::MemoryFault fault =
         table_.resolve(stag, to, payload.size(), Access::kRemoteWrite, {1, 0}, pin_, at);
-    if (fault == proto::MemoryFault::kNone) payload.take(at, payload.size());
+    if (fault == proto::MemoryFault::kNone) payload.move_to(at, payload.size());
     return fault;
   }
   bool tagged_delivered(const DdpTagged&) override { return true; }

@@ -160,7 +160,7 @@ bool Lane::end(Word to, bool by_holder) {
   if ((before & kWanted) != 0) word_.notify_all();
   if (next == Next::kPush) {
     shard.push(*this, by_holder);
-    if (!by_holder) shard.tell();
+    if (!by_holder) shard.kick_or_wake();
   }
   return true;
 }
@@ -177,7 +177,7 @@ void Lane::end_control() {
 void Lane::signal(Word news, bool by_holder) {
   if (apply([news](Word w) { return signal_step(w, news); }) != Next::kPush) return;
   shard_->push(*this, by_holder);
-  if (!by_holder) shard_->tell();
+  if (!by_holder) shard_->kick_or_wake();
 }
 
 void Lane::kick() {

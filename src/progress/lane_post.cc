@@ -19,7 +19,7 @@ void Lane::ring() {
   if (next == Next::kVoid) return kick();
   if (next == Next::kPush) shard_->push(*this, false);
   if ((before & kPosted) != 0 || state_of(before) == kRunning) return;
-  if (!shard_->note_left_post()) shard_->tell();
+  if (!shard_->note_left_post()) shard_->kick_or_wake();
 }
 
 bool Lane::may_leave_post() {

@@ -59,7 +59,7 @@ Result<std::shared_ptr<Shard>> Shard::create(std::shared_ptr<ProgressHost> host,
     shard->always_readable_ = std::make_shared<const os::Fd>(os::make_event(1));
   }
   if (!shard->epoll_ || !*shard->always_readable_) return fail(system_error(errno));
-  // Armed by wake().
+  // Armed by make_epoll_readable().
   epoll_event none = event_for(EPOLLONESHOT, 0);
   if (epoll_ctl(shard->epoll_.get(), EPOLL_CTL_ADD, shard->always_readable_->get(), &none) != 0) {
     return fail(system_error(errno));
@@ -74,7 +74,7 @@ Shard::~Shard() {
   if (host_->usable()) home_.forget(epoll_.get());
 }
 
-void Shard::wake() {
+void Shard::make_epoll_readable() {
   epoll_event once = event_for(EPOLLIN | EPOLLONESHOT, 0);
   (void)epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, always_readable_->get(), &once);
 }
@@ -194,9 +194,9 @@ std::uint32_t Shard::take_inbox() {
   return count;
 }
 
-void Shard::tell() {
+void Shard::kick_or_wake() {
   if (lock_.kick_if_held()) return;
-  if (!owner_.is_callers() || owner_.sleepers() != 0) wake();
+  if (!owner_.is_callers() || owner_.sleepers() != 0) make_epoll_readable();
 }
 
 // --- a run ---
@@ -231,18 +231,18 @@ bool Shard::poll(Look look) {
                 std::memory_order_relaxed);
   owner_.note_look(now);
   const Ran ran = run(look);
-  if (ran.left && !owner_.is_patient()) wake();
+  if (ran.left && !owner_.is_patient()) make_epoll_readable();
   return ran.moved || ran.busy;
 }
 
 void Shard::settle() {
   const Ran ran = run(Look::kSettle);
-  if (ran.left) wake();
+  if (ran.left) make_epoll_readable();
 }
 
 void Shard::run_for_others() {
   const Ran ran = run(Look::kAll);
-  if (ran.left && !owner_.is_patient()) wake();
+  if (ran.left && !owner_.is_patient()) make_epoll_readable();
 }
 
 bool Shard::pass(Look look, bool kicked) {
@@ -283,7 +283,7 @@ void Shard::harvest() {
   for (int i = 0; i < count; ++i) {
     const auto data = static_cast<std::uintptr_t>(events[i].data.u64);
     auto* const lane = reinterpret_cast<Lane*>(data & ~kBellBit);
-    if (lane == nullptr) continue;  // wake()
+    if (lane == nullptr) continue;  // make_epoll_readable()
     lane->reported((data & kBellBit) != 0 ? 0 : events[i].events);
   }
   more_events_ = count == kEventsPerLook;

@@ -73,11 +73,12 @@ class Shard final : public std::enable_shared_from_this<Shard> {
   [[nodiscard]] ProgressHost& host() noexcept { return *host_; }
   // Sleepers on the epoll, and the background's thread, look once more. Any thread; a system
   // call.
-  void wake();
+  void make_epoll_readable();
 
   // --- posts ---
 
-  // A request was left for the next pass. False: a thread sleeps, and may not see it: tell().
+  // A request was left for the next pass. False: a thread sleeps, and may not see it:
+  // kick_or_wake().
   [[nodiscard]] bool note_left_post();
   [[nodiscard]] bool posts_wait() const noexcept {
     return posts_wait_.load(std::memory_order_relaxed);
@@ -99,7 +100,7 @@ class Shard final : public std::enable_shared_from_this<Shard> {
   // Links a lane whose InList this thread has set. `by_holder`: in a pass of this shard.
   void push(Lane& lane, bool by_holder);
   // Behind push() by others: somebody runs the lane soon.
-  void tell();
+  void kick_or_wake();
   // Lanes that stay in the list although nothing has come, as their holders count them.
   struct Attended {
     std::atomic<std::uint32_t> all{0};

@@ -204,7 +204,7 @@ bool ShardOwner::serve_now() {
     // Callers who have taken it over go on by themselves; a thread that goes on as well takes their
     // CPU. One that sleeps already is told.
     if (is_callers()) {
-      if (ran.left && !is_patient()) shard_.wake();
+      if (ran.left && !is_patient()) shard_.make_epoll_readable();
       return any;
     }
     if (!ran.moved && !ran.left) return any;

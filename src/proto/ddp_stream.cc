@@ -109,7 +109,7 @@ DdpEnd DdpStream::on_untagged(const DdpUntagged& h, MarkedOctets payload) {
   if (h.mo != q.filled) return DdpEnd::kBadOffset;
   if (payload.size() > q.buffer.size() - q.filled) return DdpEnd::kTooLong;
   const std::size_t size = payload.size();
-  if (size != 0) payload.take(q.buffer.data() + q.filled, size);
+  if (size != 0) payload.move_to(q.buffer.data() + q.filled, size);
   q.filled += static_cast<std::uint32_t>(size);
   if (!h.last) return DdpEnd::kOpen;
   q.open = false;

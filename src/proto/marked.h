@@ -36,7 +36,7 @@ class MarkedOctets {
   }
 
   // Moves the first `n` to `to`.  REQUIRES: n <= size().
-  void take(std::uint8_t* to, std::size_t n) noexcept {
+  void move_to(std::uint8_t* to, std::size_t n) noexcept {
     assert(n <= left_);
     while (n > until_marker_) {
       std::memcpy(to, at_, until_marker_);

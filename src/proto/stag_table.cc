@@ -292,7 +292,7 @@ Stored store_by_method(const MemoryEntry& entry, std::uint64_t to, MarkedOctets&
       rest.drop(n);
     } else {  // a marker is due
       n = std::min(size, sizeof run);
-      rest.take(run, n);
+      rest.move_to(run, n);
       octets = run;
     }
     const int result = method.set(method.context, to, octets, n);

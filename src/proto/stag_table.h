@@ -155,7 +155,7 @@ struct StagHint {
   if (has(entry.spec.access, kByMethod)) [[unlikely]] {
     return store_by_method(entry, to, payload, size);
   }
-  payload.take(at, size);
+  payload.move_to(at, size);
   return Stored::kAll;
 }
 

@@ -31,19 +31,19 @@ void StreamShutdown::fail_work(SendWqe& wqe, WcStatus status, Violation v) {
   Stream& s = stream();
   if (s.params_.acks) return end_alone(v, {&wqe, status});
   if (s.params_.unreliable) {  // no concern of the peer's
-    s.host_.log_violation(v, info(v).code, false);
+    s.host_.log_violation(v, consequence_of(v).code, false);
     (void)s.machine_.on(StreamEvent::kLost);
     s.ending_.demand_reset();
     return lose(StreamEnd::kLost, Offender{&wqe, status});
   }
-  end_with_report(v, make_terminate(info(v).code), {&wqe, status});
+  end_with_report(v, make_terminate(consequence_of(v).code), {&wqe, status});
 }
 
 // A fault of this side, between queue pairs connected out of band. It ends the own queue pair; the
 // peer is told nothing, and finds out by its retries, as between adapters.
 void StreamShutdown::end_alone(Violation v, Offender offender) {
   Stream& s = stream();
-  s.host_.log_violation(v, info(v).code, false);
+  s.host_.log_violation(v, consequence_of(v).code, false);
   if (!s.machine_.on(StreamEvent::kLocalClose)) return;
   s.stop_sending();
   arm_deadline();
@@ -59,14 +59,14 @@ void StreamShutdown::end_with_report(Violation v, const Terminate& report, Offen
   s.host_.log_violation(v, report.reason(), false);
   s.stop_sending();
   arm_deadline();
-  s.host_.raise(info(v).event);
+  s.host_.raise(consequence_of(v).event);
   go_down(StreamEnd::kTerminated, report.reason(), false, offender);
 }
 
 Terminate StreamShutdown::make_report(Violation v) const {
   const Stream& s = stream();
-  Terminate t = make_terminate(info(v).code);
-  if (info(v).attach != Attach::kNothing && s.seg_.header_len != 0) {
+  Terminate t = make_terminate(consequence_of(v).code);
+  if (consequence_of(v).attach != Attach::kNothing && s.seg_.header_len != 0) {
     attach_ddp(t, {s.seg_.header, s.seg_.header_len}, static_cast<std::uint16_t>(s.seg_.ulpdu_len));
   }
   return t;
@@ -74,7 +74,7 @@ Terminate StreamShutdown::make_report(Violation v) const {
 
 // The report about a Read Request: what of it is still to do, under the header it came with.
 Terminate StreamShutdown::report_read(Violation v, const InboundRequest& request) const {
-  Terminate t = make_terminate(info(v).code);
+  Terminate t = make_terminate(consequence_of(v).code);
   std::uint8_t header[DdpUntagged::kSize];
   store_ddp(
       DdpUntagged{true, rdmap_control(Opcode::kReadRequest), 0, kQueueReadRequest, request.msn, 0},
@@ -157,7 +157,7 @@ void StreamTx::batch_failed() {
 
 void StreamShutdown::memory_fault() {
   Stream& s = stream();
-  s.host_.log_violation(Violation::kLocalFault, info(Violation::kLocalFault).code, false);
+  s.host_.log_violation(Violation::kLocalFault, consequence_of(Violation::kLocalFault).code, false);
   if (!s.machine_.on(StreamEvent::kLost)) return;
   s.ending_.demand_reset();
   if (!s.params_.acks) s.host_.raise(AsyncEventType::kQpFatal);

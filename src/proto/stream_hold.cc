@@ -31,7 +31,7 @@ void StreamRx::hold(MarkedOctets ulpdu) {
                             .ulpdu = std::vector<std::uint8_t>(ulpdu.size()),
                             .rest = {rest.begin(), rest.end()},
                             .until = for_target ? Instant::never() : now + s.params_.recv_wait});
-  if (hold_.held != nullptr) ulpdu.take(hold_.held->ulpdu.data(), ulpdu.size());
+  if (hold_.held != nullptr) ulpdu.move_to(hold_.held->ulpdu.data(), ulpdu.size());
   reader_.drop_rest();
   if (hold_.held == nullptr) return s.fail(Violation::kLocalFault);
   hold_.retry_at = std::min(now + kRetryPause, hold_.held->until);

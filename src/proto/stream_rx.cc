@@ -149,7 +149,7 @@ bool StreamRx::place(MarkedOctets payload) {
   const std::size_t bytes = payload.size();
   const Stored stored = seg_.op == Opcode::kWrite
                             ? store(*pin_.entry(), seg_.to + seg_.placed, write_at_, payload, bytes)
-                            : scatter(open_cursor(), payload);
+                            : scatter_to_sges(open_cursor(), payload);
   seg_.placed += static_cast<std::uint32_t>(bytes - payload.size());
   if (stored == Stored::kAll) [[likely]]
     return true;
@@ -184,7 +184,7 @@ bool StreamRx::target_failed() {
   if (seg_.op == Opcode::kWrite) return fail_segment(Violation::kWriteStag);
   if (seg_.op == Opcode::kReadResponse) return fail_segment(Violation::kReadSinkGone);
   complete_receive(WcStatus::kLocalProtection,
-                   vendor_error(info(Violation::kReceiveProtection).code));
+                   vendor_error(consequence_of(Violation::kReceiveProtection).code));
   return fail_segment(Violation::kReceiveProtection);
 }
 
@@ -210,7 +210,7 @@ bool StreamRx::fail_segment(Violation v) {
 
 // Octets that have been stored are no longer in `data`, and the cursor is behind them. kRefused:
 // also when the memory is gone.
-Stored StreamRx::scatter(Cursor& cursor, MarkedOctets& data) {
+Stored StreamRx::scatter_to_sges(Cursor& cursor, MarkedOctets& data) {
   while (!data.empty()) {
     assert(cursor.left != 0);
     const std::size_t before = data.size();

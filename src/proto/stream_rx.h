@@ -152,7 +152,7 @@ class StreamRx {
   [[nodiscard]] bool target_failed();
   [[nodiscard]] bool close_segment();
   [[nodiscard]] bool fail_segment(Violation v);
-  [[nodiscard]] Stored scatter(Cursor& cursor, MarkedOctets& data);
+  [[nodiscard]] Stored scatter_to_sges(Cursor& cursor, MarkedOctets& data);
   // Where the rest of the open segment goes that is not a Write.
   [[nodiscard]] Cursor& open_cursor() noexcept;
   // The domain that the memory of open_cursor(), or of an atomic's result, belongs to.

@@ -39,7 +39,7 @@ bool StreamRx::check_write() {
 bool StreamRx::fail_write(Violation v) {
   if (stream().params_.acks && (seg_.bits & kImmediateBit) != 0 && !receive_.open &&
       open_receive()) {
-    complete_receive(WcStatus::kLocalAccess, vendor_error(info(v).code));
+    complete_receive(WcStatus::kLocalAccess, vendor_error(consequence_of(v).code));
   }
   return fail_segment(v);
 }

@@ -86,7 +86,7 @@ bool StreamRx::finish_send() {
     // RFC 5040 5.3: the STag is invalid before the Send is delivered.
     pin_.release();
     if (const Violation v = s.host_.remote_invalidate(seg_.stag); v != Violation::kNone) {
-      complete_receive(WcStatus::kRemoteInvalidRequest, vendor_error(info(v).code));
+      complete_receive(WcStatus::kRemoteInvalidRequest, vendor_error(consequence_of(v).code));
       return fail_segment(v);
     }
     done.flags = done.flags | WcFlags::kWithInvalidate;
@@ -114,7 +114,7 @@ bool StreamRx::on_body(MarkedOctets octets) {
   Stream& s = stream();
   std::uint8_t bytes[std::max(kAtomicRequestSize, kMaxTerminateSize)];
   const std::span<const std::uint8_t> body(bytes, octets.size());
-  octets.take(bytes, octets.size());
+  octets.move_to(bytes, octets.size());
   seg_.open = false;
   s.path_.note_messages(true);
   s.counters_.rx_messages[static_cast<std::size_t>(seg_.op)].add(1);
@@ -205,7 +205,7 @@ bool StreamRx::on_atomic_response(std::span<const std::uint8_t> body) {
   std::uint8_t value[sizeof response.original];
   std::memcpy(value, &response.original, sizeof value);  // host order, as verbs deliver it
   MarkedOctets result{std::span<const std::uint8_t>(value)};
-  if (scatter(o.cursor, result) != Stored::kAll) {
+  if (scatter_to_sges(o.cursor, result) != Stored::kAll) {
     return fail_segment(Violation::kReadSinkGone);
   }
   answered(o);

@@ -13,7 +13,7 @@ using Event = AsyncEventType;
 
 struct Row {
   Violation violation;
-  ViolationInfo info;
+  Consequence info;
 };
 
 constexpr auto kNothing = Attach::kNothing;
@@ -134,7 +134,9 @@ constexpr StatusRow kStatuses[] = {
 
 }  // namespace
 
-const ViolationInfo& info(Violation v) noexcept { return kRows[static_cast<std::size_t>(v)].info; }
+const Consequence& consequence_of(Violation v) noexcept {
+  return kRows[static_cast<std::size_t>(v)].info;
+}
 
 WcStatus status_of_terminate(TerminateCode code, std::uint32_t queue) noexcept {
   if (code == term::kDdpNoBuffer) {

@@ -71,13 +71,14 @@ enum class Violation : std::uint8_t {
 // The parts of the offending segment that a Terminate carries (RFC 5040 figure 10).
 enum class Attach : std::uint8_t { kNothing, kDdp, kDdpAndRead };
 
-struct ViolationInfo {
+// How a mistake of the peer, or a failure of our own, is answered.
+struct Consequence {
   std::string_view name;  // for logs
   TerminateCode code;
   Attach attach;
   AsyncEventType event;
 };
-[[nodiscard]] const ViolationInfo& info(Violation v) noexcept;
+[[nodiscard]] const Consequence& consequence_of(Violation v) noexcept;
 
 // Status of the work request that a received Terminate names (or the oldest unfinished one).
 // `queue` is that of the attached DDP header, if there is one.

@@ -240,7 +240,7 @@ CompletionQueueImpl* CompletionChannelImpl::spin(Instant until) {
 }
 
 void CompletionChannelImpl::wake(const Shards& shards) {
-  for (const auto& shard : shards) shard->wake();
+  for (const auto& shard : shards) shard->make_epoll_readable();
 }
 
 // Before each sleep every shard is asked to settle: what it knows of is done, so that all that

@@ -27,7 +27,7 @@ void QueuePairImpl::log_violation(proto::Violation violation, TerminateCode code
             code.layer, code.etype, code.code, weft::describe(code));
   } else {
     os::log(LogLevel::kInfo, "qp {}: {}: {}; Terminate {}/{}/{:02x}", number(), peer,
-            proto::info(violation).name, code.layer, code.etype, code.code);
+            proto::consequence_of(violation).name, code.layer, code.etype, code.code);
   }
 }
 

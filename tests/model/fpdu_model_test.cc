@@ -109,7 +109,7 @@ class ReaderModel {
   void take(MarkedOctets from, Bytes& to) {
     for (std::size_t at = 0; !from.empty();) {
       const std::size_t piece = rng_.one_in(3) ? rng_.size(1, from.size()) : from.size();
-      from.take(to.data() + at, piece);
+      from.move_to(to.data() + at, piece);
       at += piece;
     }
   }
@@ -134,7 +134,7 @@ class ReaderModel {
             break;
           }
           target_.assign(in.ulpdu_len, 0);
-          MarkedOctets(in.ulpdu).take(target_.data(), in.ulpdu.size());
+          MarkedOctets(in.ulpdu).move_to(target_.data(), in.ulpdu.size());
           placed_ = in.ulpdu.size();
           reader_.place_directly();
           ++direct;

@@ -1,7 +1,7 @@
 // A lane and its shard as a few threads see them, one access of shared memory a step. The steps of
 // the lane's word and of the run lock are the real ones (progress/word.h, os/kick_lock.h); what
-// Shard::run(), Shard::tell(), Lane::leave(), ShardOwner::serve_now() and CompletionChannel::wait()
-// do around them is repeated here.
+// Shard::run(), Shard::kick_or_wake(), Lane::leave(), ShardOwner::serve_now() and
+// CompletionChannel::wait() do around them is repeated here.
 #pragma once
 
 #include <array>

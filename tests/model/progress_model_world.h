@@ -22,7 +22,7 @@ enum class Mutant : std::uint8_t {
   kPostLostOnRunning,      // post_step() tells the holder nothing
   kEndForgetsPosted,       // end_step() does not look at Posted
   kEndLinksTwice,          // end_step() links a lane that is linked
-  kTellWithoutWake,        // tell() does not wake sleepers or the background
+  kTellWithoutWake,        // kick_or_wake() does not wake sleepers or the background
   kLeaveLosesKick,         // the run lock is left whatever came
   kNoWakeOfWhatIsLeft,     // who leaves work behind tells nobody
   kAnnounceWithoutLook,    // a lane with a ring does not look again behind its announcement
@@ -78,7 +78,7 @@ enum Pc : std::uint8_t {
   kNoteRetired,
   kWhatIsLeft,
   kLeave,
-  // Lane::leave() outside a pass, and tell()
+  // Lane::leave() outside a pass, and kick_or_wake()
   kEndPost,
   kSendMore,
   kPush,

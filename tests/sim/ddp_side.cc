@@ -105,7 +105,7 @@ proto::MemoryFault DdpSide::place(Stag stag, std::uint64_t to, proto::MarkedOcte
   if (to < kBase || to - kBase > room || size > room - (to - kBase)) {
     return proto::MemoryFault::kBounds;
   }
-  payload.take(memory_.data() + kGuard + (to - kBase), size);
+  payload.move_to(memory_.data() + kGuard + (to - kBase), size);
   return proto::MemoryFault::kNone;
 }
 

@@ -29,7 +29,7 @@ std::string_view name(AsyncEventType e) {
 TEST(Violation, EachHasTheTerminateAttachmentAndEventOfTheRegistry) {
   std::ostringstream out;
   for (int v = 1; v <= static_cast<int>(Violation::kLocalFault); ++v) {
-    const ViolationInfo& i = info(static_cast<Violation>(v));
+    const Consequence& i = consequence_of(static_cast<Violation>(v));
     out << to_string(i.code) << " " << name(i.attach) << " " << name(i.event) << " " << i.name
         << "\n";
   }
@@ -83,7 +83,7 @@ TEST(Violation, EachHasTheTerminateAttachmentAndEventOfTheRegistry) {
 
 TEST(Violation, EachReasonIsARegisteredCode) {
   for (int v = 1; v <= static_cast<int>(Violation::kLocalFault); ++v) {
-    const ViolationInfo& i = info(static_cast<Violation>(v));
+    const Consequence& i = consequence_of(static_cast<Violation>(v));
     EXPECT_NE(describe(i.code), "unassigned") << i.name;
   }
 }

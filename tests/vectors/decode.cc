@@ -58,7 +58,7 @@ void cut(std::span<const std::uint8_t> bytes, bool crc, std::size_t chunk, Direc
       ASSERT_EQ(in.kind, proto::Inbound::Kind::kUlpdu);
       const std::size_t size = fpdu_size(in.ulpdu_len);
       std::vector<std::uint8_t> ulpdu(in.ulpdu.size());
-      proto::MarkedOctets(in.ulpdu).take(ulpdu.data(), ulpdu.size());
+      proto::MarkedOctets(in.ulpdu).move_to(ulpdu.data(), ulpdu.size());
       out.fpdus.push_back({std::move(ulpdu),
                            {bytes.begin() + static_cast<std::ptrdiff_t>(wire_at),
                             bytes.begin() + static_cast<std::ptrdiff_t>(wire_at + size)}});

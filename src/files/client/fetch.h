@@ -78,8 +78,8 @@ class Fetch {
   [[nodiscard]] Outcome<void> read_range(std::uint64_t handle, std::uint64_t from,
                                          std::uint64_t size, const std::string& path,
                                          const Sink& sink);
-  [[nodiscard]] Outcome<std::uint64_t> equal_octets(std::uint64_t handle, int fd,
-                                                    std::uint64_t bytes, const std::string& path);
+  [[nodiscard]] Outcome<std::uint64_t> equal_by_sums(std::uint64_t handle, int fd,
+                                                     std::uint64_t bytes, const std::string& path);
   [[nodiscard]] tl::unexpected<Failed> drain(const Failed& why);
   void report(const Failed& why);
 

@@ -297,7 +297,7 @@ Outcome<void> Fetch::fill(const Opened& opened, Part& part, std::uint64_t there,
   const std::uint64_t size = opened.attributes.size;
   std::uint64_t from = 0;
   if (there != 0) {
-    const auto equal = equal_octets(opened.handle, part.fd(), there, path);
+    const auto equal = equal_by_sums(opened.handle, part.fd(), there, path);
     if (!equal) return tl::unexpected(equal.error());
     from = *equal;
     if (auto ok = part.keep(from); !ok) return ok;
@@ -308,7 +308,7 @@ Outcome<void> Fetch::fill(const Opened& opened, Part& part, std::uint64_t there,
                        });
   if (ok && options_.verify) {
     if (ok = part.complete(size); !ok) return ok;
-    const auto equal = equal_octets(opened.handle, part.fd(), size, path);
+    const auto equal = equal_by_sums(opened.handle, part.fd(), size, path);
     if (!equal) return tl::unexpected(equal.error());
     if (*equal != size) {
       part.discard();
@@ -319,8 +319,8 @@ Outcome<void> Fetch::fill(const Opened& opened, Part& part, std::uint64_t there,
 }
 
 // How many of the first `bytes` octets on this disk are those of the server's file, in blocks.
-Outcome<std::uint64_t> Fetch::equal_octets(std::uint64_t handle, int fd, std::uint64_t bytes,
-                                           const std::string& path) {
+Outcome<std::uint64_t> Fetch::equal_by_sums(std::uint64_t handle, int fd, std::uint64_t bytes,
+                                            const std::string& path) {
   std::uint8_t* data = memory_.data();
   for (std::uint64_t at = 0; at < bytes; at += kMemoryBytes) {
     const auto part = static_cast<std::uint32_t>(std::min<std::uint64_t>(kMemoryBytes, bytes - at));

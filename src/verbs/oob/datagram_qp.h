@@ -122,7 +122,7 @@ class DatagramQp final : public QueuePair,
   [[nodiscard]] bool take_receive() WEFT_REQUIRES(rx_mutex_);
   [[nodiscard]] WcStatus place(std::span<const std::uint8_t> payload, const SocketAddress& source,
                                const IpMarks& marks) WEFT_REQUIRES(rx_mutex_);
-  [[nodiscard]] bool scatter(std::size_t at, std::span<const std::uint8_t> octets)
+  [[nodiscard]] bool scatter_to_sges(std::size_t at, std::span<const std::uint8_t> octets)
       WEFT_REQUIRES(rx_mutex_);
   void drop() noexcept { counts_.dropped.fetch_add(1, std::memory_order_relaxed); }
   void flush_receives() WEFT_REQUIRES(rx_mutex_);

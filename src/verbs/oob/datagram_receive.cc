@@ -112,8 +112,8 @@ WcStatus DatagramQp::place(std::span<const std::uint8_t> payload, const SocketAd
   const auto octets = encode_grh(grh);
   const std::size_t unwritten =
       source.family() == AF_INET ? roce::kGrhSize - roce::kGrhSizeIpv4 : 0;
-  const bool placed =
-      scatter(unwritten, std::span(octets).subspan(unwritten)) && scatter(roce::kGrhSize, payload);
+  const bool placed = scatter_to_sges(unwritten, std::span(octets).subspan(unwritten)) &&
+                      scatter_to_sges(roce::kGrhSize, payload);
   return placed ? WcStatus::kSuccess : WcStatus::kLocalProtection;
 }
 
@@ -123,7 +123,7 @@ proto::StreamId DatagramQp::receive_user() const {
 }
 
 // Stores octets from `at` of the receive on.
-bool DatagramQp::scatter(std::size_t at, std::span<const std::uint8_t> octets) {
+bool DatagramQp::scatter_to_sges(std::size_t at, std::span<const std::uint8_t> octets) {
   proto::Pin pin;
   for (std::uint32_t i = 0; i < in_.receive.wqe.sge_count && !octets.empty(); ++i) {
     const Sge& sge = in_.receive.wqe.sges()[i];
