@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <future>
 #include <list>
 
 #include "support/descriptor_limit.h"
