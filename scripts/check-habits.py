@@ -35,11 +35,8 @@ ALLOWED = {"mutex": ("src/os/", "include/weft/placement.h", "src/verbs/placement
 LEFT = {
     "mutex src/files": 20,
     "mutex src/sockets": 43,
-    "opening src/files": 34,
-    "opening src/sockets": 34,
     "output src/files": 1,
     "output src/sockets": 3,
-    "words src/files": 2,
 }
 
 

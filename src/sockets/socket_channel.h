@@ -42,7 +42,7 @@ struct RingHalf {
   std::atomic<std::uint32_t> reader_gone;
 };
 
-// What a relay has made of a connection that it bridges. For `weft stat` only.
+// The path that a relay found for a connection that it bridges. For `weft stat` only.
 enum class BridgePath : std::uint32_t { kAsking = 0, kRdma = 1, kTcp = 2 };
 
 struct RingPage {
@@ -52,7 +52,7 @@ struct RingPage {
   RingHalf half[2];                 // [0]: from end 0 to end 1
 };
 
-// What the processes of one end share with each other, and with nobody else.
+// State that the processes of one end share with each other, and with nobody else.
 struct EndState {
   pthread_mutex_t reading;
   pthread_mutex_t writing;
@@ -81,7 +81,7 @@ class Hold;
 
 class Channel {
  public:
-  // What create() makes: hand one set to each end.
+  // create() makes these: hand one set to each end.
   struct Parts {
     int memory = -1;  // the rings
     int pair[2] = {-1, -1};
@@ -151,7 +151,7 @@ class Channel {
   // No more will come, or none will be read.
   [[nodiscard]] bool reading_ended() const;
 
-  // Of preload_hot.h, which says what it means.
+  // preload_hot.h uses this, and says what it means.
   struct Watched {
     std::atomic<int> epoll{-1};
     std::atomic<std::uint32_t> version{0};  // odd: the next two are being changed

@@ -20,8 +20,8 @@ inline constexpr std::int64_t kSpinMaxNs = 50'000;
 inline constexpr std::int64_t kSpinMinNs = 1'000;
 // Where looking was never worth it, one in so many sleeps tries a long one.
 inline constexpr std::uint32_t kSleepsPerTrial = 64;
-// Who did not run for so long shares its core: perhaps with the other end, which can't run while we
-// look.
+// A thread that did not run for this long shares its core: perhaps with the other end, which can't
+// run while this thread polls.
 inline constexpr std::int64_t kNotRunningNs = 20'000;
 
 // Whether `holds` came true within the budget.

@@ -1,4 +1,4 @@
-// What a copy is to do, and what it tells while it goes on. Values only.
+// The options of a copy, and what the copy reports while it runs. Values only.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct CopyTotals {
   std::uint64_t expected = 0;
 };
 
-// What happens on the way. Called often; cheap things only.
+// The copy calls these while it runs. It calls often, so they must be cheap.
 struct CopyWatcher {
   std::function<void(const CopyTotals&)> progress;
   std::function<void(const Failed&)> failed;  // of one file; the rest goes on

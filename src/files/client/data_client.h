@@ -64,13 +64,13 @@ class Client {
   // Records that arrive meanwhile are kept for next().
   [[nodiscard]] Outcome<Reply> call(const Request& request);
 
-  // What came from the server: a reply, or the end of a record of PLAY.
+  // A message from the server: a reply, or the end of a record of PLAY.
   struct Arrival {
     bool is_record = false;
     std::uint32_t record = 0;
     Reply reply{};
   };
-  // What has arrived, without waiting. A reply's views live until the next call.
+  // The next message that has arrived; does not wait. A reply's views live until the next call.
   [[nodiscard]] Outcome<std::optional<Arrival>> next();
   // For poll(2): arm(), then next() until it has nothing, then wait until fd() is readable.
   [[nodiscard]] int fd() const { return channel_->fd; }
@@ -124,7 +124,7 @@ class Client {
 [[nodiscard]] Outcome<void> connect_again(const Failed& why, unsigned seconds,
                                           const std::function<Outcome<void>()>& connect);
 
-// What a failure means to a person, with the file's name in front.
+// Explains a failure to a person, with the file's name in front.
 [[nodiscard]] Failed explain(std::uint32_t error, std::string_view path);
 
 }  // namespace weft::files

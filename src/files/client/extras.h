@@ -1,4 +1,4 @@
-// What `sync --delete` may remove at the destination, and when it may.
+// Files that `sync --delete` may remove at the destination, and when it may remove them.
 //
 // A list proves nothing by absence: a name that is not in it may be hidden by a folder that could
 // not be searched, a disk that fails, or a file system that was not mounted. So the names are

@@ -90,7 +90,7 @@ Outcome<void> Fetch::get(const std::string& path, const std::string& to) {
   auto destination = Destination::open(root, true);
   if (!destination) return tl::unexpected(destination.error());
   destination_ = std::move(*destination);
-  // What is below the folder that the user names is in it, not behind a link of the server.
+  // The user's own path may follow links of the server. Everything below it must be in that folder.
   links_ = static_cast<std::uint16_t>(std::min(path.size(), kPathBytes));
   return get_tree(path);
 }

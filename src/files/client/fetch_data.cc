@@ -105,7 +105,7 @@ Outcome<void> Fetch::get_small(std::size_t count) {
   return {};
 }
 
-// What changed while it was read among the small files.
+// Fetches again the small files that changed while they were read.
 Outcome<void> Fetch::get_again() {
   for (const std::size_t i : std::exchange(again_, {})) {
     auto ok = get_large(files_[i]);

@@ -24,7 +24,7 @@ std::uint64_t hash(std::string_view text, std::uint64_t state = 0xcbf29ce4842223
   return state;
 }
 
-// What is written or left out at a time: less than a block of a file system saves nothing.
+// Unit that is written, or left out as a hole: less than a file system's block saves nothing.
 constexpr std::size_t kCellBytes = 4096;
 
 bool is_zero(const std::uint8_t* data, std::size_t bytes) {

@@ -21,7 +21,7 @@ namespace weft::files {
 namespace {
 
 constexpr unsigned kStarts = 10;  // of one file, on so many connections
-// What costs less to send again than to keep and compare.
+// A smaller file costs less to send again than to keep and compare.
 constexpr std::uint64_t kResumeMin = std::uint64_t{4} << 20U;
 // A file that takes up less room than its length and this has holes.
 constexpr std::uint64_t kHoleMin = std::uint64_t{64} << 10U;

@@ -14,7 +14,7 @@
 
 namespace weft::files {
 
-// What tells one version of a local file from another.
+// Two versions of a local file differ in one of these.
 struct Version {
   std::uint64_t size = 0, inode = 0;
   std::int64_t mtime_ns = 0, ctime_ns = 0;

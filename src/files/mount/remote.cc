@@ -32,7 +32,7 @@ constexpr std::uint32_t kMaxDepth = 8;
 
 int server_error(std::uint32_t error) { return error < kErrnoEnd ? static_cast<int>(error) : EIO; }
 
-// What a program may see of an error between this machine and the server.
+// The errno that a program gets for a failure between this machine and the server.
 int local_error(const files::Failed& why) {
   const bool name = why.error == ENAMETOOLONG;
   return name ? ENAMETOOLONG : EIO;
@@ -412,7 +412,7 @@ int Remote::sync(std::uint64_t id) {
   Reply reply;
   const std::uint64_t written_in = changes_.take_written(file.attributes.file_id);
   if (const int error = call_for(file, request, reply)) return error == ESTALE ? EIO : error;
-  // What was sent to another life of the server may be lost with it, whatever this one says.
+  // The server may have restarted since the data was sent, and lost it, whatever it says now.
   return written_in == 0 || written_in == life() ? 0 : EIO;
 }
 

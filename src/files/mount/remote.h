@@ -33,7 +33,7 @@ class Changes {
   // Names that were changed through this file system, so that open files are found again.
   void note_renamed(const std::string& from, const std::string& to);
   [[nodiscard]] std::uint64_t renames() const;  // so far
-  // What a file is called now that had this name when there were `since` renames.
+  // The name, after all renames, of a file that had `name` when there were `since` renames.
   [[nodiscard]] std::string name_now(std::string name, std::uint64_t since) const;
   // Differs from an earlier answer if the file was written to since.
   [[nodiscard]] std::uint64_t of(std::uint64_t file_id) const;

@@ -80,14 +80,14 @@ inline constexpr std::uint16_t kLinksAnywhere = 0xffff;
 // the last one as it is, so two such stamps say nothing.
 inline constexpr std::uint32_t kFreshStamp = 1;
 
-// What is known about a file. Times in nanoseconds since 1970.
+// Attributes of a file. Times in nanoseconds since 1970.
 struct Attributes {
   static constexpr std::size_t kSize = 32;
   std::uint32_t mode = 0;  // type and permissions, as stat(2) has them
   std::uint64_t size = 0;
   std::int64_t mtime_ns = 0;
   std::uint64_t file_id = 0;  // the same for two names of one file
-  // Of an open file: differs after every change by write(2) and the like, also where somebody set
+  // For open files only. Differs after every change by write(2) and the like, even if somebody set
   // the time back. 0: not known.
   std::uint32_t stamp = 0;
 

@@ -1,4 +1,4 @@
-// What server and client share of verbs and rdma_cm: owned memory regions, and posting.
+// Verbs and rdma_cm for server and client: owned memory regions, and posting.
 //
 // Only the C interface of <infiniband/verbs.h> and <rdma/rdma_cma.h> is used, so that the data
 // server runs on Weft's device and on any other that the machine has.

@@ -23,8 +23,8 @@ enum class Side : std::uint8_t { kClient, kServer };
 [[nodiscard]] Outcome<std::string> read_token(const std::string& path);
 
 [[nodiscard]] Nonce random_nonce();
-// What `side` sends to show that it knows `token`. The sides' proofs differ, so that none can be
-// sent back as the other's.
+// `side` sends this to show that it knows `token`. The proofs of the two sides differ, so neither
+// can be sent back as the other's.
 [[nodiscard]] Proof prove(std::string_view token, Side side, std::span<const std::uint8_t> client,
                           std::span<const std::uint8_t> server);
 // In a time that does not depend on where they differ.

@@ -22,7 +22,7 @@
 namespace weft::files {
 namespace {
 
-// What nobody has gone on with for so long is removed.
+// A partial file that nobody has resumed for this long is removed.
 constexpr time_t kDraftKeptS = 7 * 24 * 3600;
 
 int open_beneath(int folder, const std::string& path, int flags, std::uint64_t resolve = 0) {
@@ -52,7 +52,7 @@ int open_bounded(int folder, const std::string& path, std::size_t links, int fla
                       RESOLVE_NO_SYMLINKS);
 }
 
-// Of `name` in a folder, not followed where it is a link; "": what `at` is open for.   An errno
+// statx() of `name` in the folder `at`, or of `at` itself if it is "". Follows no link.  An errno
 int look_at(int at, const char* name, struct statx& out) {
   constexpr int kFlags = AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_STATX_SYNC_AS_STAT;
   return statx(at, name, kFlags, STATX_BASIC_STATS | STATX_BTIME, &out) == 0 ? 0 : errno;
@@ -105,7 +105,7 @@ std::string real_path(const std::string& path) {
   return out;
 }
 
-// What a path calls its file; of "." and the like the file's own name.
+// The last name in a path. For "." and the like, the name that the file itself has.
 std::string shared_name(std::string_view path) {
   while (path.ends_with('/')) path.remove_suffix(1);
   const std::string name(path.substr(path.rfind('/') + 1));

@@ -100,7 +100,7 @@ class Tree {
   // Errors are errno values; EXDEV is a name that leads out of the exported folder,
   // EINVAL a TreePath whose `links` end within a component.
   [[nodiscard]] int stat(const TreePath& path, Attributes& out) const;
-  // Of the file system that holds it; of the first export for the root above several.
+  // Usage of the file system that holds `path`. The root above several exports has the first's.
   [[nodiscard]] int usage(const TreePath& path, Usage& out) const;
   // A regular file, for reading.   EISDIR, EINVAL (neither file nor folder), ...
   [[nodiscard]] int open_file(const TreePath& path, bool direct, os::Fd& file,

@@ -99,7 +99,7 @@ Outcome<void> Server::listen() {
   if (error != 0) {
     return failed(EADDRNOTAVAIL, "cannot listen on " + o.address, gai_strerror(error));
   }
-  // Of the wildcards the one of IPv6 takes both families.
+  // Prefer the wildcard of IPv6: it takes both families.
   const addrinfo* use = found;
   for (const addrinfo* a = found; o.address.empty() && a != nullptr; a = a->ai_next) {
     if (a->ai_family == AF_INET6) use = a;
@@ -196,7 +196,7 @@ std::size_t Server::step() {
   return done;
 }
 
-// What has failed goes, once the disk has let go of its memory.
+// Deletes sessions that have failed, once the disk no longer uses their memory.
 void Server::bury() {
   std::erase_if(sessions_, [this](const std::unique_ptr<Session>& session) {
     if (!session->deletable()) return false;

@@ -19,10 +19,10 @@ constexpr unsigned kSendDepth = kReplySlots + Session::kMaxPieces + Session::kMa
                                 Session::kMaxChunks + Session::kMaxLists;
 constexpr auto kSetUpTime = std::chrono::seconds(10);
 constexpr auto kRefusalDelay = std::chrono::seconds(1);
-// What one session may hold of the staging memory, at most and to begin with.
+// Staging memory that one session may hold, at most and to begin with.
 constexpr std::uint64_t kStagingPerSession = std::uint64_t{16} << 20U;
 constexpr std::uint64_t kFirstWindow = std::uint64_t{1} << 20U;
-// Where others wait for memory in vain, this long without a byte taken is too long.
+// While other sessions wait for memory, a session whose client takes no byte for this long ends.
 constexpr auto kStarvedStall = std::chrono::seconds(1);
 
 // wr_id: a piece's address, a chunk's with 2 added, or one of these. Both are aligned, so the low

@@ -56,13 +56,13 @@ struct ServeCounters {
   [[nodiscard]] std::string text() const;
 };
 
-// What all sessions share.
+// State that all sessions share.
 struct Shared {
   explicit Shared(ServeOptions what) : options(std::move(what)) {}
   ServeOptions options;
   unsigned ready = 0;  // sessions that are ready() and not dead
-  // Of this run of the server, and of the time since a file could last not be written or flushed:
-  // what was written before is not sure to be on the disk. Not 0.
+  // Names this run of the server, and changes when a file could not be written or flushed. Data
+  // that was written under another number may not be on the disk. Never 0.
   std::uint32_t life = new_life();
   [[nodiscard]] static std::uint32_t new_life();
   Tree tree;
@@ -123,7 +123,7 @@ class Session final : private readsend::Link {
     [[nodiscard]] bool writable() const { return edited || draft != nullptr; }
     [[nodiscard]] int get() const { return draft != nullptr ? draft->fd() : fd.get(); }
   };
-  // What the client reads, or a record of a PLAY.
+  // A piece of a file that the client reads, or a record of a PLAY.
   struct Outgoing final : readsend::Request {
     std::shared_ptr<OpenFile> file;
     Reply reply;
@@ -132,7 +132,7 @@ class Session final : private readsend::Link {
     std::uint32_t record = 0;
     std::list<Outgoing>::iterator self;
   };
-  // What the client writes.
+  // A piece of a file that the client writes.
   struct Incoming {
     std::shared_ptr<OpenFile> file;
     Reply reply;

@@ -12,7 +12,7 @@
 namespace weft::files {
 namespace {
 
-// Of one PLAY: one on its way to the network while the next comes from the disk.
+// Records of one PLAY: one on its way to the network while the next comes from the disk.
 constexpr unsigned kRecordsAhead = 2;
 
 std::int64_t process_cpu_ns() { return os::clock_ns(CLOCK_PROCESS_CPUTIME_ID); }

@@ -231,7 +231,7 @@ bool PeerUsers::scan() {
 std::optional<uid_t> PeerUsers::user_of(const sockaddr* client, const sockaddr* server) {
   Found found = find_connections(client, server, ports_);
   if (found.connections == 0 && scan()) found = find_connections(client, server, ports_);
-  // Of several it cannot be told which is the client's.
+  // With several connections nothing tells which one is the client's.
   return found.connections == 1 ? std::optional(found.user) : std::nullopt;
 }
 

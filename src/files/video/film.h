@@ -1,4 +1,4 @@
-// What a film is: the size and rate of its frames, and where they lie in the file.
+// The format of a video: the size and rate of its frames, and where they lie in the file.
 //
 // Two kinds of files are films. YUV4MPEG2 (.y4m) with 4:2:0 chroma has a header that says all. Raw
 // frames of 32 bits (octets B, G, R, X) say it by their name: clip.1280x720@35.bgra.

@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 struct PlayOptions {
   unsigned slots = 3;  // frames of memory, 2 to files::kMaxSlots
-  bool paced = true;   // by the clock; else as fast as they come, and none is dropped
+  bool paced = true;   // by the clock; else as fast as they come, without dropping any
   bool loop = false;
   std::uint32_t first = 0;   // frame
   std::uint64_t frames = 0;  // to be played; 0: all

@@ -11,7 +11,7 @@
 
 namespace weft::video {
 
-// What the user wants, as a screen reports it.
+// A wish of the user, as a screen reports it.
 struct Action {
   enum class Kind : std::uint8_t { kQuit, kPause, kSeek };
   Kind kind = Kind::kQuit;

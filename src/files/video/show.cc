@@ -151,7 +151,7 @@ Outcome<unsigned> Loop::run() {
     act();
     title();
     arm();
-    // What came before the arming raises no event.
+    // Records that came before arm() raise no event.
     arrived += progress();
     if (arrived == 0) sleep();
     if (lost_ == count_) break;

@@ -1,4 +1,4 @@
-// What all parts of the preload library share, and which parts there are:
+// Declarations that all parts of the preload library share. The parts are:
 //
 //   preload_setup.cc    connect, listen, accept
 //   preload_ways.cc     which connections go over RDMA

@@ -70,7 +70,7 @@ struct Instance {
 };
 using InstancePtr = std::shared_ptr<Instance>;
 
-// What the kernel's instance says of the bell: no program uses this number.
+// The kernel's instance reports the wakeup fd with this number, which no program uses.
 constexpr std::uint64_t kBellData = 0x6d1f93c5a8e2470b;
 
 std::map<int, InstancePtr>* g_instances = new std::map<int, InstancePtr>;
@@ -96,7 +96,7 @@ InstancePtr make(int epoll) {
   return made;
 }
 
-// What is polled at once. Entries beyond those of the caller are members.
+// Descriptors that one call polls. Entries beyond those of the caller are members.
 struct Polled {
   std::vector<pollfd> fds;
   std::vector<rsockets::RsSeen> seen;
@@ -158,7 +158,7 @@ int tell(Instance& instance, const Polled& polled, epoll_event* events, int most
   return told;
 }
 
-// What is ready now. Result as epoll_wait(2).
+// Stores the events of members that are ready now. Result as epoll_wait(2).
 int take_members(Instance& instance, epoll_event* events, int most) {
   Polled polled;
   {

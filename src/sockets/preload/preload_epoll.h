@@ -33,9 +33,9 @@ inline bool to_clean() {
 // epoll_wait(2), of any instance; -1: without a limit.
 [[nodiscard]] int wait(int epoll, epoll_event* events, int most, std::int64_t limit_ns,
                        const sigset_t* mask);
-// What the kernel's epoll_wait(2) said, without what only Weft is to know: the bell of an instance
-// that has come to be meanwhile, and a first word from a client that turns out to ask for RDMA. How
-// many events are left.
+// Removes from the events of the kernel's epoll_wait(2) those that are for Weft alone: the wakeup
+// fd of an instance that was made meanwhile, and first octets of a client that turns out to ask for
+// RDMA. Returns how many events are left.
 [[nodiscard]] int clean(int epoll, epoll_event* events, int count);
 // ppoll(2) with such sockets, and such instances, among others.
 [[nodiscard]] int poll(pollfd* fds, nfds_t count, std::int64_t limit_ns, const sigset_t* mask);

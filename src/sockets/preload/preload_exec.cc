@@ -21,8 +21,8 @@
 namespace weft::sockets {
 namespace {
 
-// What a child of vfork() has done to its descriptors. Its memory is its parent's, whose table must
-// not learn of it.
+// Changes that a child of vfork() made to its descriptors. It shares its parent's memory, and the
+// parent's table must not see them.
 struct Borrowed {
   static constexpr int kMost = 64;
   pid_t pid;

@@ -16,7 +16,7 @@ namespace {
 
 // Sockets of a list. Those that don't fit are told by the kernel.
 constexpr std::size_t kMost = 128;
-// Of a list, before the clock is looked at again.
+// Sockets that are polled before the clock is read again.
 constexpr std::size_t kLookedAtOnce = 8;
 // The kernel is asked too, for other descriptors of the instance and for hang-ups, after so long.
 constexpr std::int64_t kKernelEveryNs = 200'000;
@@ -26,7 +26,7 @@ constexpr int kIdleTurns = 4;
 // lives.
 constexpr int kInVain = 3;
 
-// What is known of an epoll instance, by its number up to here.
+// State of an epoll instance, for descriptors below kInstances.
 constexpr int kInstances = 4096;
 constexpr pid_t kSeveral = -1;
 struct Instance {
@@ -105,7 +105,7 @@ void empty() {
   while (t_list.count > 0) drop(t_list.count - 1);
 }
 
-// What the program asks for, all of one moment.
+// The events that the program asks for: a consistent copy.
 epoll_event asked_of(const Channel& channel) {
   const Channel::Watched& watched = channel.watched;
   for (;;) {
@@ -118,7 +118,8 @@ epoll_event asked_of(const Channel& channel) {
   }
 }
 
-// What the program asks for and can have. As the pair, it has room when a quarter is free.
+// The events that the program asks for and that are ready. A ring has room, as the pair has, when a
+// quarter of it is free.
 epoll_event ready(const Channel& channel) {
   epoll_event out = asked_of(channel);
   if ((out.events & kReading) != 0 && channel.unread() == 0) out.events &= ~kReading;
@@ -159,7 +160,7 @@ int take_ready(epoll_event* events, int most) {
   return found;
 }
 
-// Of some of the list, the next ones at each call.
+// Whether one of some sockets of the list is ready. Each call takes the next ones.
 bool any_ready() {
   const std::size_t count = t_list.count;
   for (std::size_t k = 0; k < std::min(count, kLookedAtOnce); ++k) {
@@ -201,8 +202,8 @@ bool is_of_list(epoll_event& event) {
   return event.events == 0;
 }
 
-// What the kernel has to say of descriptors that are not in the list. Those that are stand before
-// others in its answer, and `most` may be few.
+// Asks the kernel about descriptors that are not in the list. Its answer may have those of the list
+// first, and `most` may be few.
 int ask_kernel(epoll_event* events, int most) {
   for (std::size_t i = 0; i < t_list.count; ++i) {
     Entry& one = t_list.entries[i];

@@ -42,8 +42,8 @@ void note_watched(int fd);
 // This thread is about to wait for `epoll`. False: as the kernel does it, which is also what the
 // caller may ask for.
 [[nodiscard]] bool begin_wait(int epoll, bool as_the_kernel);
-// What is ready of the list, and now and then what the kernel has to say of others. 0: nothing is,
-// and this thread may sleep in the kernel. REQUIRES: begin_wait() was true; `most` > 0.
+// Stores the events of the list's sockets, and now and then the kernel's events of others. 0: there
+// are none, and this thread may sleep in the kernel. REQUIRES: begin_wait() was true; `most` > 0.
 [[nodiscard]] int take(epoll_event* events, int most, bool may_look);
 
 // This thread is about to wait in another way.

@@ -125,7 +125,7 @@ int replace(int from, int to, Call call) {
   return result;
 }
 
-// Of a connection with a channel: each message is to raise a signal, or is not.
+// Says whether each message of a connection with a channel raises a signal.
 void note_asynchronous(Conn& conn, bool on) {
   const std::lock_guard lock(table::mutex());
   conn.asynchronous = on;

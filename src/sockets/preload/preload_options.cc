@@ -29,7 +29,7 @@ int give_int(int value, void* out, socklen_t* length) {
   return 0;
 }
 
-// Of a relayed socket that came from elsewhere: it shall look like TCP.
+// getsockopt() for a relayed socket that another process passed on: it shall look like TCP.
 int get_of_relayed(int level, int name, int domain, void* value, socklen_t* length) {
   if (level == SOL_SOCKET && name == SO_DOMAIN) return give_int(domain, value, length);
   if (level == SOL_SOCKET && name == SO_PROTOCOL) return give_int(IPPROTO_TCP, value, length);
@@ -44,7 +44,7 @@ int get_of_relayed(int level, int name, int domain, void* value, socklen_t* leng
 
 enum class WhichEnd : bool { kOurs, kPeers };
 
-// What getsockname or getpeername gives for a plain descriptor: `result` as the kernel says it in
+// The answer of getsockname or getpeername for a plain descriptor. The kernel gave `result`,
 // `address` and `length`. A relayed socket is a Unix socket to the kernel; it gets the name of the
 // TCP connection behind it. `room`: the length before the kernel's call.
 int name_of_plain(int fd, WhichEnd end, int result, socklen_t room, sockaddr* address,

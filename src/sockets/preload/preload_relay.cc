@@ -135,7 +135,7 @@ bool await_beginning(int begin, int local) {
   pthread_sigmask(SIG_SETMASK, &all, nullptr);
   syscall(SYS_setsid);
   if (fork_quietly() != 0) _exit(0);
-  // What it needs stays: others would keep the program's pipes and files open.
+  // Keep what the relay needs. Other descriptors would keep the program's pipes and files open.
   int kept[3] = {channel->socket(), local, begin};
   std::sort(std::begin(kept), std::end(kept));
   int from = 0;

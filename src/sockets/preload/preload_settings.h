@@ -1,4 +1,4 @@
-// What WEFT_SOCKETS_RULES and WEFT_SOCKETS_WHY ask for, and which path each connection took.
+// The settings WEFT_SOCKETS_RULES and WEFT_SOCKETS_WHY, and which path each connection took.
 //
 // Threads: any.
 #pragma once

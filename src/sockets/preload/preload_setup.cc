@@ -205,7 +205,7 @@ Opened join_ring(int fd, const std::uint8_t* greeting) {
   return made;
 }
 
-// What an accepted connection begins with.
+// The first octets of an accepted connection.
 struct Beginning {
   Opening opening = Opening::kOther;
   bool silent = false;     // nothing has come

@@ -36,7 +36,7 @@ bool readable(int fd) {
   return use.channel() == nullptr || use.channel()->really_readable();
 }
 
-// What the kernel said of a pair whose other end has gone, in TCP's terms.
+// Turns the kernel's events for a pair whose other end has gone into those that TCP has.
 short truth_of_end(const pollfd& one) {
   const Use use(one.fd);
   short bits = one.revents;

@@ -1,5 +1,5 @@
-// What the sockets of a process under Weft do, for `weft stat --sockets`: one record for each
-// connection, in a memory file that the process keeps open and others of the same user may read.
+// The sockets of a process under Weft, for `weft stat --sockets`: one record for each connection,
+// in a memory file that the process keeps open and others of the same user may read.
 //
 //   socket_list.cc        the process writes: when a connection is decided, never with its data
 //   socket_list_read.cc   `weft stat` reads, and trusts nothing that it finds there

@@ -1,4 +1,4 @@
-// What the preload library knows of each descriptor number of this process.
+// The preload library's entry for each descriptor of this process.
 //
 // Threads: lookups take no lock. A Conn is never freed, only reused, so that a thread which comes
 // too late finds an object of the right type; `users` keeps its channel while a call runs.
@@ -40,7 +40,7 @@ struct Conn {
   static constexpr int kWatchers = 4;
 
   std::atomic<int> users{0};
-  // Of an undecided one: threads that sleep until its first octets come, and whether a thread is
+  // While it is undecided: threads that sleep until its first octets come, and whether a thread is
   // about to take those away.
   std::atomic<int> awaiting{0};
   std::atomic<bool> deciding{false};
@@ -110,7 +110,7 @@ class Mutex {
 // kPlain instead of kDirect to the library that serves such sockets: see Inside. Waits while it is
 // kTurning, unless this thread has the mutex.
 [[nodiscard]] Kind kind_of(int fd);
-// What another thread is turning has been turned.
+// Tells waiting threads that the kind of a descriptor has changed.
 void turned();
 // With the mutex. `conn` may be null; what was there before loses a reference.
 void put(int fd, Kind kind, Conn* conn);

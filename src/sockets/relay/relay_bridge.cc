@@ -21,7 +21,7 @@ constexpr auto kCloseLimit = std::chrono::seconds(5);
 // How long a peer that was offered RDMA may take to answer, before it gets a plain connection.
 constexpr auto kReplyLimit = std::chrono::seconds(3);
 
-// Of each ring. rdma-core's 128 KiB, offered in halves, make a sender of large pieces wait for
+// Size of each ring. rdma-core's 128 KiB, offered in halves, make a sender of large pieces wait for
 // each.
 constexpr std::uint32_t kRingBytes = 1U << 19U;
 
@@ -49,7 +49,7 @@ Bridge::Bridge(RelayRequest request, int tcp, int memory, int pair, int epoll, i
     : request_(request), tcp_(tcp), memory_(memory), pair_(pair), epoll_(epoll), wake_(wake) {}
 
 Bridge::~Bridge() {
-  // What is left to do for the connection is the engine's own thread's.
+  // The engine's own thread does the rest of the work for this connection.
   if (rdma_ != nullptr) rdma_->stream().channel().end_sleep();
   rdma_.reset();
   incoming_.reset();

@@ -1,5 +1,5 @@
-// What the preload library and the relay say to each other, and the frame by which two programs of
-// one machine find each other over a TCP connection of theirs.
+// Messages between the preload library and the relay, and the frame by which two programs of one
+// machine find each other over a TCP connection of theirs.
 //
 // One request is one message on a SOCK_SEQPACKET connection to the relay's abstract name, with
 // descriptors; the relay answers with one RelayReply. Values only; any thread.
@@ -23,7 +23,7 @@ enum class RelayOp : std::uint32_t {
   // claims them with the token; should the TCP connection end or say anything else, goes on with
   // a plain connection to `peer`.
   kDeposit = 1,
-  // Of the process that accepted the connection: no fds; the answer has memory and pair.
+  // The process that accepted the connection asks. No fds; the answer has memory and pair.
   kClaim = 2,
   // fds as kDeposit. Begins RDMA as initiator, and goes on with a plain connection where the peer
   // does not want it and `fall_back` is set.
@@ -89,7 +89,7 @@ inline Greeting make_greeting(const Secret& relay, const Secret& token) {
 
 enum class Opening { kOther, kShort, kMpa, kGreeting };
 
-// What the first octets of a connection are. kShort: `needed` octets tell more.
+// Classifies the first octets of a connection. kShort: `needed` octets tell more.
 inline Opening read_opening(std::span<const std::uint8_t> in, std::size_t& needed) {
   const std::size_t compared = in.size() < kMpaKeyBytes ? in.size() : kMpaKeyBytes;
   if (std::memcmp(in.data(), kMpaKey, compared) != 0) return Opening::kOther;
