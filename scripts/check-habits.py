@@ -33,8 +33,6 @@ ALLOWED = {"mutex": ("src/os/", "include/weft/placement.h", "src/verbs/placement
 # What is left of them, by room. The numbers only go down: where there are fewer now, write that
 # here.
 LEFT = {
-    "mutex src/files": 20,
-    "mutex src/sockets": 43,
     "output src/files": 1,
     "output src/sockets": 3,
 }

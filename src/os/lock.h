@@ -26,6 +26,16 @@ class WEFT_CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
+// The thread that has it may take it again.
+class WEFT_CAPABILITY("mutex") RecursiveMutex {
+ public:
+  void lock() WEFT_ACQUIRE() { mutex_.lock(); }
+  void unlock() WEFT_RELEASE() { mutex_.unlock(); }
+
+ private:
+  std::recursive_mutex mutex_;
+};
+
 // Holds a Mutex for a scope. May be let go and taken again in between.
 class WEFT_SCOPED_CAPABILITY MutexLock {
  public:

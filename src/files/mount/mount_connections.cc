@@ -4,7 +4,7 @@
 
 namespace weft::mount {
 
-// Null: there are enough.  REQUIRES: mutex_ is held.
+// Null: there are enough.
 Connections::Connection* Connections::add() {
   if (connections_.size() == kMost) return nullptr;
   connections_.push_back(
@@ -12,33 +12,36 @@ Connections::Connection* Connections::add() {
   return connections_.back().get();
 }
 
-// One that has nothing to do, a new one, or the next in turn.
-Connections::Held Connections::any() {
+// One that has nothing to do, a new one, or the next in turn. It is left locked.
+Connections::Connection& Connections::lock_any() WEFT_NOT_ANALYZED {
   Connection* connection = nullptr;
   {
-    const std::lock_guard guard(mutex_);
+    const os::MutexLock lock(mutex_);
     for (const auto& one : connections_) {
-      std::unique_lock free(one->busy, std::try_to_lock);
-      if (free) return {one.get(), std::move(free)};
+      if (one->busy.try_lock()) return *one;
     }
     connection = add();
     if (connection == nullptr) connection = connections_[turn_++ % connections_.size()].get();
   }
-  return {connection, std::unique_lock(connection->busy)};
+  connection->busy.lock();
+  return *connection;
 }
 
-Connections::Held Connections::of(std::uint64_t file) {
+Connections::Held Connections::any() { return Held(lock_any()); }
+
+Connections::Held Connections::of(std::uint64_t file) WEFT_NOT_ANALYZED {
   Connection* connection = nullptr;
   {
-    const std::lock_guard guard(mutex_);
+    const os::MutexLock lock(mutex_);
     connection = connections_[file % kMost].get();
   }
-  return {connection, std::unique_lock(connection->busy)};
+  connection->busy.lock();
+  return Held(*connection);
 }
 
 // The one with the fewest files; a new one if all have some.
 Connections::Connection& Connections::for_new_file() {
-  const std::lock_guard guard(mutex_);
+  const os::MutexLock lock(mutex_);
   const auto least =
       std::min_element(connections_.begin(), connections_.end(),
                        [](const auto& a, const auto& b) { return a->files < b->files; });
@@ -101,13 +104,13 @@ int Connections::open_by(const Opening& opening, std::uint64_t& file) {
   Connection& connection = for_new_file();
   int error = 0;
   {
-    const std::lock_guard guard(connection.busy);
+    const os::MutexLock lock(connection.busy);
     std::uint64_t id = 0;
     error = opening(connection.remote, id);
     file = id * kMost + connection.index;
   }
   if (error == 0) return 0;
-  const std::lock_guard guard(mutex_);
+  const os::MutexLock lock(mutex_);
   --connection.files;
   return error;
 }
@@ -129,9 +132,9 @@ void Connections::close(std::uint64_t file) {
   {
     const Held held = of(file);
     held->close(file / kMost);
-    connection = held.connection;
+    connection = &held.connection();
   }
-  const std::lock_guard guard(mutex_);
+  const os::MutexLock lock(mutex_);
   --connection->files;
 }
 

@@ -9,11 +9,11 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "files/mount/remote.h"
+#include "os/lock.h"
 
 namespace weft::mount {
 
@@ -52,30 +52,38 @@ class Connections {
                std::uint32_t blocks, Changes& changes)
         : index(number), remote(server, prefix, blocks, changes) {}
     const std::size_t index;
-    std::mutex busy;
-    Remote remote;          // with `busy`
+    os::Mutex busy;
+    Remote remote WEFT_GUARDED_BY(busy);
     std::size_t files = 0;  // open ones; with Connections::mutex_
   };
   // A connection of one's own for the time of a call.
-  struct Held {
-    Connection* connection;
-    std::unique_lock<std::mutex> lock;
-    Remote* operator->() const { return &connection->remote; }
+  class Held {
+   public:
+    explicit Held(Connection& connection) : connection_(connection) {}  // its `busy` is locked
+    ~Held() WEFT_NOT_ANALYZED { connection_.busy.unlock(); }
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+    Remote* operator->() const WEFT_NOT_ANALYZED { return &connection_.remote; }
+    [[nodiscard]] Connection& connection() const { return connection_; }
+
+   private:
+    Connection& connection_;
   };
   [[nodiscard]] Held any();
   [[nodiscard]] Held of(std::uint64_t file);
+  [[nodiscard]] Connection& lock_any();
   [[nodiscard]] Connection& for_new_file();
   using Opening = std::function<int(Remote& remote, std::uint64_t& id)>;
   [[nodiscard]] int open_by(const Opening& opening, std::uint64_t& file);
-  [[nodiscard]] Connection* add();
+  [[nodiscard]] Connection* add() WEFT_REQUIRES(mutex_);
 
   const files::ServerAddress server_;
   const std::string prefix_;
   const std::uint32_t blocks_;
   Changes changes_;
-  std::mutex mutex_;  // of the list; never held while waiting for `busy`
-  std::vector<std::unique_ptr<Connection>> connections_;
-  std::size_t turn_ = 0;  // where the next one waits when all are busy
+  os::Mutex mutex_;  // never held while waiting for `busy`
+  std::vector<std::unique_ptr<Connection>> connections_ WEFT_GUARDED_BY(mutex_);
+  std::size_t turn_ WEFT_GUARDED_BY(mutex_) = 0;  // where the next one waits when all are busy
 };
 
 }  // namespace weft::mount

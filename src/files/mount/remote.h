@@ -11,13 +11,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "files/client/data_client.h"
+#include "os/lock.h"
 
 namespace weft::mount {
 
@@ -40,16 +40,17 @@ class Changes {
 
  private:
   static constexpr std::size_t kMost = 65536;
-  mutable std::mutex mutex_;
-  std::unordered_map<std::uint64_t, std::uint64_t> last_;
-  std::uint64_t clock_ = 0;
-  std::uint64_t forgotten_ = 0;  // up to here
+  mutable os::Mutex mutex_;
+  std::unordered_map<std::uint64_t, std::uint64_t> last_ WEFT_GUARDED_BY(mutex_);
+  std::uint64_t clock_ WEFT_GUARDED_BY(mutex_) = 0;
+  std::uint64_t forgotten_ WEFT_GUARDED_BY(mutex_) = 0;  // up to here
   static constexpr std::uint64_t kMixed = ~std::uint64_t{0};
-  std::unordered_map<std::uint64_t, std::uint64_t> written_;  // and not flushed: in which life
-  std::uint64_t forgotten_life_ = 0;                          // of what had no room there
+  // And not flushed: in which life.
+  std::unordered_map<std::uint64_t, std::uint64_t> written_ WEFT_GUARDED_BY(mutex_);
+  std::uint64_t forgotten_life_ WEFT_GUARDED_BY(mutex_) = 0;  // of what had no room there
   static constexpr std::size_t kMostRenames = 4096;
-  std::deque<std::pair<std::string, std::string>> renames_;
-  std::uint64_t first_rename_ = 0;  // the number of the first one there
+  std::deque<std::pair<std::string, std::string>> renames_ WEFT_GUARDED_BY(mutex_);
+  std::uint64_t first_rename_ WEFT_GUARDED_BY(mutex_) = 0;  // the number of the first one there
 };
 
 class Remote {

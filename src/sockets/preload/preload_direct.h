@@ -6,8 +6,6 @@
 
 #include <poll.h>
 
-#include <mutex>
-
 #include "rsockets/rs_seen.h"
 #include "sockets/preload/socket_table.h"
 #include "sockets/real_calls.h"
@@ -22,7 +20,7 @@ namespace weft::sockets::direct {
 [[nodiscard]] int connect(int fd, const sockaddr* address, socklen_t length);
 // An accepted connection that began with an MPA Request, at a listener with the mode set: kDirect
 // afterwards, or ended. Lets go of `lock`, the table's.
-void accept(int fd, std::unique_lock<table::Mutex>& lock);
+void accept(int fd, table::Lock& lock);
 
 // --- for sockets of kind kDirect ---
 

@@ -120,7 +120,7 @@ struct Polled {
 // mode: their number, and what the program has it say.
 std::vector<std::pair<int, std::uint64_t>> undecided_at(int epoll) {
   std::vector<std::pair<int, std::uint64_t>> out;
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   for (int fd = 0; fd < table::highest(); ++fd) {
     if (table::kind_of(fd) != Kind::kUndecided) continue;
     const Conn* conn = table::conn_of(fd);
@@ -162,13 +162,13 @@ int tell(Instance& instance, const Polled& polled, epoll_event* events, int most
 int take_members(Instance& instance, epoll_event* events, int most) {
   Polled polled;
   {
-    const std::lock_guard lock(table::mutex());
+    const table::Lock lock;
     polled.add(instance);
   }
   if (polled.fds.empty() || most <= 0) return 0;
   const timespec none{};
   if (polled.run(&none, nullptr) <= 0) return 0;
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   return tell(instance, polled, events, most);
 }
 
@@ -177,7 +177,7 @@ int take_kernels(int epoll, Instance& instance, epoll_event* events, int most) {
   const int found = real().epoll_pwait(epoll, events, most, 0, nullptr);
   const int count = clean(epoll, events, found);
   if (count < found) {
-    const std::lock_guard lock(table::mutex());
+    const table::Lock lock;
     instance.lower();
   }
   return count;
@@ -186,7 +186,7 @@ int take_kernels(int epoll, Instance& instance, epoll_event* events, int most) {
 int take(int epoll, Instance& instance, epoll_event* events, int most) {
   bool kernel_first = false;
   {
-    const std::lock_guard lock(table::mutex());
+    const table::Lock lock;
     kernel_first = instance.kernel_first = !instance.kernel_first;
   }
   const int count = kernel_first ? take_kernels(epoll, instance, events, most)
@@ -204,7 +204,7 @@ class Turn {
     all_.fds.assign(fds, fds + count);
     all_.seen.resize(count);
     all_.versions.resize(count);
-    const std::lock_guard lock(table::mutex());
+    const table::Lock lock;
     for (nfds_t i = 0; i < count; ++i) {
       const InstancePtr instance = fds[i].fd < 0 ? nullptr : find(fds[i].fd);
       if (instance == nullptr) continue;
@@ -224,7 +224,7 @@ class Turn {
     bool bell = false;
     int ready = 0;
     {
-      const std::lock_guard lock(table::mutex());
+      const table::Lock lock;
       for (const Part& one : parts_) {
         bell = bell || one.instance->raised;
         one.instance->came_back(one.changes);
@@ -280,7 +280,7 @@ int control(int epoll, int operation, int fd, epoll_event* event) {
   if (real().epoll_ctl(epoll, EPOLL_CTL_DEL, fd, nullptr) != 0 && errno != ENOENT) return -1;
   // A child of fork() has its parent's number, but no socket.
   if (direct::fcntl(fd, F_GETFL, 0) < 0) return -1;
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   InstancePtr instance = find(epoll);
   Member* member = instance != nullptr ? instance->find(fd) : nullptr;
   switch (operation) {
@@ -311,7 +311,7 @@ int wait(int epoll, epoll_event* events, int most, std::int64_t limit_ns, const 
   for (;;) {
     InstancePtr instance;
     {
-      const std::lock_guard lock(table::mutex());
+      const table::Lock lock;
       instance = find(epoll);
     }
     const std::int64_t left = end < 0 ? -1 : std::max<std::int64_t>(end - os::monotonic_ns(), 0);
@@ -341,7 +341,7 @@ int poll(pollfd* fds, nfds_t count, std::int64_t limit_ns, const sigset_t* mask)
 }
 
 void forget(int fd) {
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   g_instances->erase(fd);
   for (const auto& [number, instance] : *g_instances) {
     std::erase_if(instance->members, [fd](const Member& one) { return one.fd == fd; });
@@ -349,7 +349,7 @@ void forget(int fd) {
 }
 
 void copy(int from, int to) {
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   if (const InstancePtr instance = find(from); instance != nullptr) {
     (*g_instances)[to] = instance;
   }

@@ -43,8 +43,9 @@ void begin_borrowed() {
 }
 
 // The connection behind a number: one that has a channel, or is not decided yet. `borrowed`: of a
-// child of vfork(), which g_borrowed is about.
-const Conn* conn_here(int fd, bool borrowed) {
+// child of vfork(), which g_borrowed is about. Without the table's mutex, which another thread of
+// the parent may have: it cannot let go of it for the child.
+const Conn* conn_here(int fd, bool borrowed) WEFT_NOT_ANALYZED {
   if (borrowed) {
     for (int i = g_borrowed.count - 1; i >= 0; --i) {
       if (g_borrowed.entries[i].fd == fd) return g_borrowed.entries[i].conn;

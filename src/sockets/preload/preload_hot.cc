@@ -328,7 +328,7 @@ void forget(int fd) {
     t_list.epoll = -1;
   }
   if (!instance->has_socket.exchange(false)) return;
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   for (int i = 0; i < table::highest(); ++i) {
     Conn* conn = table::conn_of(i);
     if (conn == nullptr) continue;

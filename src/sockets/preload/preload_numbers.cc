@@ -53,7 +53,7 @@ int close_each(unsigned first, unsigned last, int flags) {
     if (table::kind_of(static_cast<int>(fd)) == Kind::kDirect) direct::close(static_cast<int>(fd));
     forget_instance(static_cast<int>(fd));
   }
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   unsigned from = first;
   const auto top = static_cast<unsigned>(std::max(table::highest(), 0));
   for (unsigned fd = first; fd <= last && fd < top; ++fd) {
@@ -74,7 +74,7 @@ bool vacate(int to) {
   if (kind == Kind::kDirect) direct::close(to);
   forget_instance(to);
   if (kind != Kind::kInternal) return true;
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   int spare = real().fcntl(to, F_DUPFD_CLOEXEC, to + 1);
   if (spare < 0) spare = real().fcntl(to, F_DUPFD_CLOEXEC, 3);
   if (spare < 0) return false;
@@ -98,7 +98,7 @@ int note_copy(int fd, int made) {
     return fail_with(error);
   }
   if (epolls::any()) epolls::copy(fd, made);
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   table::copy(fd, made);
   return made;
 }
@@ -118,7 +118,7 @@ int replace(int from, int to, Call call) {
     const int result = call();
     return result < 0 ? result : note_copy(from, to);
   }
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   // First, so that a channel keeps a number that lives.
   const int result = call();
   if (result >= 0) table::copy(from, to);
@@ -127,7 +127,7 @@ int replace(int from, int to, Call call) {
 
 // Says whether each message of a connection with a channel raises a signal.
 void note_asynchronous(Conn& conn, bool on) {
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   conn.asynchronous = on;
   hot::note_watchers(conn);
 }

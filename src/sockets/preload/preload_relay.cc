@@ -215,7 +215,7 @@ int relayed_copy(Channel* channel, int number, RelayStart start) {
 }
 
 bool make_relayed(int fd, RelayStart start) {
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   Conn* conn = table::conn_of(fd);
   if (table::kind_of(fd) != Kind::kChannel || conn == nullptr || conn->channel == nullptr)
     return false;

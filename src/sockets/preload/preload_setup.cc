@@ -141,7 +141,7 @@ Opened channel_by_relay(int fd, RelayRequest request, const char* path, const Gr
 }
 
 // Puts it in the place of `fd`, or lets go of it.
-bool install(int fd, Conn* conn, Opened opened) {
+bool install(int fd, Conn* conn, Opened opened) WEFT_REQUIRES(table::mutex()) {
   if (opened.channel == nullptr) return false;
   if (replace_by_channel(fd, opened, conn)) return true;
   opened.channel->release();
@@ -150,7 +150,7 @@ bool install(int fd, Conn* conn, Opened opened) {
 }
 
 // The connection of a client can't go where it shall.
-void give_up(int fd, const Conn& conn, const char* reason) {
+void give_up(int fd, const Conn& conn, const char* reason) WEFT_REQUIRES(table::mutex()) {
   const auto* peer = reinterpret_cast<const sockaddr*>(&conn.peer);
   note_path(fd, "connect", peer, must(conn.way) ? "closed" : "tcp", reason);
   if (must(conn.way)) real().shutdown(fd, SHUT_RDWR);
@@ -158,7 +158,7 @@ void give_up(int fd, const Conn& conn, const char* reason) {
 }
 
 // The connection of a client is there: now it goes where it shall.
-void upgrade_client(int fd, Conn* conn) {
+void upgrade_client(int fd, Conn* conn) WEFT_REQUIRES(table::mutex()) {
   unmark(fd, *conn);
   RelayRequest request;
   const bool ring = by_ring(conn->way);
@@ -301,7 +301,7 @@ void await_sleepers(Conn& conn) {
 }  // namespace
 
 void note_fresh(int fd) {
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   table::put(fd, Kind::kFresh, table::make_conn());
 }
 
@@ -309,7 +309,7 @@ void begin_listening(int fd) {
   int domain = 0;
   sockaddr_storage local{};
   socklen_t length = sizeof local;
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   if (table::kind_of(fd) == Kind::kListener) return;
   if (!preload_active() || !is_tcp(fd, domain) ||
       real().getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) != 0) {
@@ -350,7 +350,7 @@ Kind classify(int fd) {
   if (!g_classifying.load(std::memory_order_relaxed)) return Kind::kPlain;
   int domain = 0;
   const int error = errno;
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   if (table::kind_of(fd) != Kind::kUnknown) return table::kind_of(fd);
   Kind kind = Kind::kPlain;
   int listening = 0;
@@ -381,7 +381,7 @@ Kind classify(int fd) {
 
 void advance_connecting(int fd) {
   const int error = errno;
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   Conn* conn = table::conn_of(fd);
   if (table::kind_of(fd) == Kind::kConnecting && conn != nullptr && connected(fd)) {
     std::uint8_t octet = 0;
@@ -398,7 +398,7 @@ void advance_connecting(int fd) {
 
 Verdict decide(int fd, bool to_write) {
   const int error = errno;
-  std::unique_lock lock(table::mutex());
+  table::Lock lock;
   Conn* conn = table::conn_of(fd);
   if (table::kind_of(fd) != Kind::kUndecided || conn == nullptr) return Verdict::kDecided;
   if (to_write && is_to_ask(fd, *conn)) {
@@ -526,7 +526,7 @@ namespace {
 
 // IWARP mode is set, and no rule says tcp.
 bool wants_direct(int fd, const sockaddr* address) {
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   const Conn* conn = table::conn_of(fd);
   if (conn == nullptr || !conn->direct) return false;
   const Rule* rule = settings().rules.find(Role::kConnect, settings().program, address);
@@ -537,7 +537,7 @@ bool wants_direct(int fd, const sockaddr* address) {
 // channel.
 void note_begun(int fd, const sockaddr* address, const Conn* conn, Way way, const char* reason,
                 bool in_progress) {
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   Conn* const now = table::conn_of(fd);
   if (way == Way::kTcp || conn == nullptr || now != conn) {
     table::put(fd, Kind::kPlain, nullptr);
@@ -556,7 +556,7 @@ int connect_fresh(int fd, const sockaddr* address, socklen_t length) {
   tell_why("connect", address, name_of(way), reason);
   Conn* conn = nullptr;
   {
-    const std::lock_guard lock(table::mutex());
+    const table::Lock lock;
     conn = table::conn_of(fd);
     if (way != Way::kTcp && conn != nullptr) {
       conn->way = way;
@@ -570,7 +570,7 @@ int connect_fresh(int fd, const sockaddr* address, socklen_t length) {
   if (result == 0 || error == EINPROGRESS || error == EINTR) {
     note_begun(fd, address, conn, way, reason, result != 0);
   } else if (conn != nullptr) {
-    const std::lock_guard lock(table::mutex());
+    const table::Lock lock;
     if (table::conn_of(fd) == conn) unmark(fd, *conn);
   }
   errno = error;
@@ -610,7 +610,7 @@ int do_accept(int fd, sockaddr* address, socklen_t* length, int flags) {
     return accepted;
   }
   {
-    const std::lock_guard lock(table::mutex());
+    const table::Lock lock;
     Conn* conn = table::make_conn();
     if (conn != nullptr) conn->connect_reported = true;  // there is nothing to connect
     const Conn* listener = table::conn_of(fd);
@@ -643,7 +643,7 @@ WEFT_EXPORT int socket(int domain, int type, int protocol) {
   if (tcp && preload_active()) {
     note_fresh(fd);
   } else {
-    const std::lock_guard lock(table::mutex());
+    const table::Lock lock;
     table::put(fd, Kind::kPlain, nullptr);
   }
   return fd;

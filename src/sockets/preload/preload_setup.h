@@ -40,6 +40,6 @@ void note_fresh(int fd);
 
 // Puts the channel in the place of the TCP socket `fd`: same number, flags and watchers. False: all
 // stays as it was, and the channel is the caller's still.
-bool replace_by_channel(int fd, const Opened& opened, Conn* conn);
+bool replace_by_channel(int fd, const Opened& opened, Conn* conn) WEFT_REQUIRES(table::mutex());
 
 }  // namespace weft::sockets

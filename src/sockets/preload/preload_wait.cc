@@ -186,7 +186,7 @@ int wait_for_events(int epoll, epoll_event* events, int most, std::int64_t limit
 
 // Keeps account of who watches a socket: it may be replaced, or become hot (preload_hot.h).
 void note_watcher(int epoll, int operation, int fd, const epoll_event* event) {
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   Conn* conn = table::conn_of(fd);
   if (conn == nullptr) return;
   hot::note_instance(epoll);

@@ -111,7 +111,7 @@ Use::~Use() {
   if (conn_ == nullptr) return;
   if (conn_->users.fetch_sub(1) != 1) return;
   if (conn_->refs > 0 || !conn_->live) return;
-  const std::lock_guard lock(table::mutex());
+  const table::Lock lock;
   if (conn_->refs == 0 && conn_->users.load() == 0 && conn_->live) clean(conn_);
 }
 
@@ -177,7 +177,7 @@ void copy(int from, int to) {
 void forget(int fd) {
   Slot* slot = slot_of(fd, false);
   if (slot == nullptr) return;
-  const std::lock_guard lock(mutex());
+  const Lock lock;
   slot->kind.store(Kind::kUnknown);
   Conn* before = slot->conn.exchange(nullptr);
   if (before == nullptr) return;
@@ -188,7 +188,7 @@ void forget(int fd) {
 }
 
 Conn* make_conn() {
-  const std::lock_guard lock(mutex());
+  const Lock lock;
   if (g_free != nullptr) {
     Conn* out = g_free;
     g_free = out->next_free;
@@ -235,7 +235,7 @@ int move_high(int fd) {
     errno = error;
     return -1;
   }
-  const std::lock_guard lock(mutex());
+  const Lock lock;
   put(moved, Kind::kInternal, nullptr);
   return moved;
 }
@@ -256,7 +256,7 @@ void before_fork() {
 }
 
 void at_exit() {
-  const std::lock_guard lock(mutex());
+  const Lock lock;
   for (int i = 0; i < highest(); ++i) {
     Conn* conn = conn_of(i);
     // Once per connection, not per number.

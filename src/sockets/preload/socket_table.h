@@ -9,8 +9,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 
+#include "os/lock.h"
 #include "sockets/socket_channel.h"
 
 namespace weft::sockets {
@@ -97,15 +97,37 @@ class Inside {
 namespace table {
 
 // Guards changes. Recursive: helpers call each other.
-class Mutex {
+class WEFT_CAPABILITY("mutex") Mutex {
  public:
-  void lock();
-  void unlock();
+  void lock() WEFT_ACQUIRE();
+  void unlock() WEFT_RELEASE();
 
  private:
-  std::recursive_mutex mutex_;
+  os::RecursiveMutex mutex_;
 };
 [[nodiscard]] Mutex& mutex();
+
+// Holds it for a scope. May be let go and taken again in between.
+class WEFT_SCOPED_CAPABILITY Lock {
+ public:
+  Lock() WEFT_ACQUIRE(mutex()) { mutex().lock(); }
+  ~Lock() WEFT_RELEASE() {
+    if (held_) mutex().unlock();
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+  void lock() WEFT_ACQUIRE() {
+    mutex().lock();
+    held_ = true;
+  }
+  void unlock() WEFT_RELEASE() {
+    held_ = false;
+    mutex().unlock();
+  }
+
+ private:
+  bool held_ = true;
+};
 
 // kPlain instead of kDirect to the library that serves such sockets: see Inside. Waits while it is
 // kTurning, unless this thread has the mutex.
@@ -113,17 +135,17 @@ class Mutex {
 // Tells waiting threads that the kind of a descriptor has changed.
 void turned();
 // With the mutex. `conn` may be null; what was there before loses a reference.
-void put(int fd, Kind kind, Conn* conn);
+void put(int fd, Kind kind, Conn* conn) WEFT_REQUIRES(mutex());
 // With the mutex: the number now means what `from` means.
-void copy(int from, int to);
+void copy(int from, int to) WEFT_REQUIRES(mutex());
 void forget(int fd);  // takes the mutex
 [[nodiscard]] Conn* make_conn();
-[[nodiscard]] Conn* conn_of(int fd);  // with the mutex
-[[nodiscard]] int highest();          // one above the highest number ever noted
+[[nodiscard]] Conn* conn_of(int fd) WEFT_REQUIRES(mutex());
+[[nodiscard]] int highest();  // one above the highest number ever noted
 // With the mutex: `fd` and every other number of its connection are the kernel's alone from now on.
-void settle_plain(int fd);
+void settle_plain(int fd) WEFT_REQUIRES(mutex());
 // Another number of the same connection, or -1. With the mutex.
-[[nodiscard]] int other_number(const Conn* conn, int fd);
+[[nodiscard]] int other_number(const Conn* conn, int fd) WEFT_REQUIRES(mutex());
 
 // Moves a descriptor of Weft's out of the program's way, close-on-exec; the old number is closed.
 // -1 with errno: it is closed too.
@@ -133,8 +155,8 @@ void close_internal(int fd);
 // The process ends without having closed its sockets.
 void at_exit();
 // Around fork(): children share the ends of channels.
-void before_fork();
-void after_fork();
+void before_fork() WEFT_ACQUIRE(mutex());
+void after_fork() WEFT_RELEASE(mutex());
 void in_child();
 
 }  // namespace table
