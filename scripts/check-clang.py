@@ -21,7 +21,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "sources")
 COMPILER = re.compile(r"/(c\+\+|g\+\+|cc|gcc)(-\d+)?$")
-LOCKING = r"src/(os|shm|io|trace|readsend|progress|verbs|ibverbs|rdmacm|rsockets|exs)/"
+LOCKING = r"src/(os|shm|io|trace|readsend|progress|verbs|ibverbs|rdmacm|rsockets|exs|sockets|files)/"
 FLAGS = ["-fsyntax-only", "-Werror", "-Wthread-safety"]
 
 

@@ -85,9 +85,6 @@ FOR_PROGRAMS = {room.name for room in ROOMS if room.name.startswith("files/")}
 CIRCLES = [
     {"progress/shard_owner", "progress/lane", "progress/shard"},
     {"proto/stream", "proto/stream_loss", "proto/stream_rx", "proto/stream_tx"},
-    # A socket's kind is decided when it is touched, and what it is then has to be told to others.
-    {"sockets/preload/preload_direct", "sockets/preload/preload_epoll",
-     "sockets/preload/preload_relay", "sockets/preload/preload_setup"},
     # Objects that hold each other: a device knows what is on it, and each object its device.
     {"verbs/completion_channel", "verbs/connection", "verbs/cq", "verbs/device", "verbs/held",
      "verbs/listener", "verbs/memory", "verbs/oob/datagram_qp", "verbs/oob/peer_directory",

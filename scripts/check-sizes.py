@@ -25,7 +25,6 @@ FUNCTION_MAX = 60
 FILES = {
     "src/files/mount/remote.cc": 615,
     "src/files/protocol/tree.cc": 633,
-    "src/sockets/preload/preload_setup.cc": 668,
     "tests/boards/board_test.py": 511,
     "tests/interop/matrix.py": 679,
     "tests/interop/vm/vm.py": 516,

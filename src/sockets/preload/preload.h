@@ -1,14 +1,18 @@
 // Declarations that all parts of the preload library share. The parts are:
 //
-//   preload_setup.cc    connect, listen, accept
-//   preload_ways.cc     which connections go over RDMA
+//   preload_connect.cc  socket, connect, listen, accept
+//   preload_decide.cc   what a descriptor is, and what an accepted connection's first octets ask
+//   for preload_setup.cc    how a TCP socket becomes the end of a channel syn_mark.cc         the
+//   mark of a SYN whose sender will ask for RDMA preload_ways.cc     which connections go over RDMA
 //   preload_data.cc     read, write and their sisters
 //   preload_wait.cc     poll, select, epoll
 //   preload_numbers.cc  close, dup, fcntl, ioctl, fork
 //   preload_exec.cc     exec, and children of vfork()
-//   preload_relay.cc    sockets for holders that can't be followed; passing descriptors on
+//   preload_relay.cc    sockets for holders that can't be followed
+//   preload_passed.cc   passing descriptors on
 //   preload_options.cc  options and names
-//   preload_direct.cc   sockets in IWARP mode; preload_epoll.cc: epoll instances that watch such
+//   preload_direct.cc   sockets in IWARP mode; direct_library.cc: the library that serves them
+//   preload_epoll.cc    epoll instances that watch such; preload_members.cc: their lists
 //   preload_hot.cc      sockets whose rings a busy thread looks into
 //   preload_settings.cc the rules, and which path a connection took
 //

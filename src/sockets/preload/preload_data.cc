@@ -10,11 +10,11 @@
 #include <ctime>
 
 #include "os/clock.h"
+#include "sockets/preload/direct_library.h"
 #include "sockets/preload/preload.h"
-#include "sockets/preload/preload_direct.h"
+#include "sockets/preload/preload_decide.h"
 #include "sockets/preload/preload_hot.h"
-#include "sockets/preload/preload_relay.h"
-#include "sockets/preload/preload_setup.h"
+#include "sockets/preload/preload_passed.h"
 
 namespace weft::sockets {
 namespace {

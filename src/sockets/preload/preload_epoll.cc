@@ -1,100 +1,19 @@
 #include "sockets/preload/preload_epoll.h"
 
-#include <fcntl.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
-#include <map>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include "os/clock.h"
+#include "sockets/preload/direct_library.h"
 #include "sockets/preload/preload.h"
-#include "sockets/preload/preload_direct.h"
-#include "sockets/preload/preload_setup.h"
+#include "sockets/preload/preload_decide.h"
+#include "sockets/preload/preload_members.h"
 
 namespace weft::sockets::epolls {
 namespace {
-
-struct Member {
-  int fd;
-  epoll_event event;
-  rsockets::RsSeen seen;
-  bool off = false;           // EPOLLONESHOT, and it has been told
-  std::uint64_t version = 0;  // of all this: what was found out about an older one does not count
-};
-std::uint64_t g_versions = 0;
-
-// A change of the list has to wake those who sleep with the old one: the kernel's instance watches
-// a bell, an eventfd, which is lowered when all of them have come back.
-struct Instance {
-  std::vector<Member> members;
-  int bell = -1;
-  bool raised = false;
-  int sleeping = 0;
-  int behind = 0;  // sleepers with an older list
-  std::uint64_t changes = 0;
-  bool kernel_first = false;  // who comes first where few events are asked for
-
-  ~Instance() {
-    if (bell >= 0) table::close_internal(bell);
-  }
-  Member* find(int fd) {
-    for (Member& one : members) {
-      if (one.fd == fd) return &one;
-    }
-    return nullptr;
-  }
-  void change() {
-    ++changes;
-    behind = sleeping;
-    if (raised) return;
-    const std::uint64_t one = 1;
-    raised = real().write(bell, &one, sizeof one) > 0;
-  }
-  // A sleeper has come back, with the list of `then`.
-  void came_back(std::uint64_t then) {
-    --sleeping;
-    if (then != changes) --behind;
-    lower();
-  }
-  void lower() {
-    std::uint64_t ignored = 0;
-    if (!raised || behind > 0) return;
-    raised = false;
-    static_cast<void>(!real().read(bell, &ignored, sizeof ignored));
-  }
-};
-using InstancePtr = std::shared_ptr<Instance>;
-
-// The kernel's instance reports the wakeup fd with this number, which no program uses.
-constexpr std::uint64_t kBellData = 0x6d1f93c5a8e2470b;
-
-std::map<int, InstancePtr>* g_instances = new std::map<int, InstancePtr>;
-
-// With the mutex.
-InstancePtr find(int epoll) {
-  const auto at = g_instances->find(epoll);
-  return at == g_instances->end() ? nullptr : at->second;
-}
-
-// With the mutex. Null with errno.
-InstancePtr make(int epoll) {
-  auto made = std::make_shared<Instance>();
-  const int bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  made->bell = bell < 0 ? -1 : table::move_high(bell);
-  if (made->bell < 0) return nullptr;
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = kBellData;
-  if (real().epoll_ctl(epoll, EPOLL_CTL_ADD, made->bell, &event) != 0) return nullptr;
-  (*g_instances)[epoll] = made;
-  g_any = true;
-  return made;
-}
 
 // Descriptors that one call polls. Entries beyond those of the caller are members.
 struct Polled {
@@ -136,7 +55,8 @@ std::vector<std::pair<int, std::uint64_t>> undecided_at(int epoll) {
 
 // How many events of members were put into `events`. A member that another thread has told of
 // meanwhile is left out. With the mutex.
-int tell(Instance& instance, const Polled& polled, epoll_event* events, int most) {
+int tell(Instance& instance, const Polled& polled, epoll_event* events, int most)
+    WEFT_REQUIRES(table::mutex()) {
   int told = 0;
   for (std::size_t i = 0; i < polled.fds.size() && told < most; ++i) {
     Member* one = instance.find(polled.fds[i].fd);
@@ -144,7 +64,7 @@ int tell(Instance& instance, const Polled& polled, epoll_event* events, int most
     const auto ready = static_cast<std::uint16_t>(polled.fds[i].revents & ~POLLNVAL);
     if (one->seen.edges || (ready != 0 && (one->event.events & EPOLLONESHOT) != 0)) {
       one->seen = polled.seen[i];
-      one->version = ++g_versions;
+      one->version = next_version();
     }
     if (ready == 0) continue;
     one->off = (one->event.events & EPOLLONESHOT) != 0;
@@ -217,16 +137,16 @@ class Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  // False: only a bell was heard, and there are new lists to wait with.
+  // False: only a wakeup fd was raised, and there are new lists to wait with.
   bool run(const timespec* limit, const sigset_t* mask, int& found) {
     found = all_.run(limit, mask);
     const int error = errno;
-    bool bell = false;
+    bool changed = false;
     int ready = 0;
     {
       const table::Lock lock;
       for (const Part& one : parts_) {
-        bell = bell || one.instance->raised;
+        changed = changed || one.instance->raised;
         one.instance->came_back(one.changes);
       }
     }
@@ -239,7 +159,7 @@ class Turn {
     }
     for (nfds_t i = 0; i < count_; ++i) ready += asked_[i].revents != 0 ? 1 : 0;
     errno = error;
-    if (found < 0 || bell) return found < 0;
+    if (found < 0 || changed) return found < 0;
     found = ready;
     return true;
   }
@@ -265,45 +185,13 @@ int clean(int epoll, epoll_event* events, int count) {
     const auto is_it = [data](const epoll_event& one) { return one.data.u64 == data; };
     count = static_cast<int>(std::remove_if(events, events + count, is_it) - events);
   };
-  drop(kBellData);
+  drop(kWakeupData);
   if (!g_early.load(std::memory_order_relaxed)) return count;
   for (const auto& [fd, data] : undecided_at(epoll)) {
     static_cast<void>(decide(fd, false));
     if (table::kind_of(fd) == Kind::kDirect) drop(data);
   }
   return count;
-}
-
-int control(int epoll, int operation, int fd, epoll_event* event) {
-  if (event == nullptr && operation != EPOLL_CTL_DEL) return fail_with(EFAULT);
-  // The kernel says what is wrong with the instance, if anything is.
-  if (real().epoll_ctl(epoll, EPOLL_CTL_DEL, fd, nullptr) != 0 && errno != ENOENT) return -1;
-  // A child of fork() has its parent's number, but no socket.
-  if (direct::fcntl(fd, F_GETFL, 0) < 0) return -1;
-  const table::Lock lock;
-  InstancePtr instance = find(epoll);
-  Member* member = instance != nullptr ? instance->find(fd) : nullptr;
-  switch (operation) {
-    case EPOLL_CTL_ADD:
-      if (member != nullptr) return fail_with(EEXIST);
-      if (instance == nullptr) instance = make(epoll);
-      if (instance == nullptr) return -1;
-      instance->members.push_back({fd, *event, {}, false, ++g_versions});
-      member = &instance->members.back();
-      break;
-    case EPOLL_CTL_MOD:
-      if (member == nullptr) return fail_with(ENOENT);
-      *member = {fd, *event, {}, false, ++g_versions};
-      break;
-    case EPOLL_CTL_DEL:
-      if (member == nullptr) return fail_with(ENOENT);
-      instance->members.erase(instance->members.begin() + (member - instance->members.data()));
-      return 0;
-    default: return fail_with(EINVAL);
-  }
-  member->seen.edges = (event->events & EPOLLET) != 0;
-  instance->change();
-  return 0;
 }
 
 int wait(int epoll, epoll_event* events, int most, std::int64_t limit_ns, const sigset_t* mask) {
@@ -318,7 +206,7 @@ int wait(int epoll, epoll_event* events, int most, std::int64_t limit_ns, const 
     const timespec limit = os::timespec_of(left);
     if (instance == nullptr || most <= 0 || events == nullptr) {
       const int found = real().epoll_pwait2(epoll, events, most, left < 0 ? nullptr : &limit, mask);
-      // It may have become one meanwhile, and what woke us may be its bell.
+      // It may have become one meanwhile, and its wakeup fd may be what ended the wait.
       const int count = clean(epoll, events, found);
       if (count == found || count > 0) return count;
       continue;
@@ -339,28 +227,5 @@ int poll(pollfd* fds, nfds_t count, std::int64_t limit_ns, const sigset_t* mask)
     if (Turn(fds, count).run(left < 0 ? nullptr : &limit, mask, found)) return found;
   }
 }
-
-void forget(int fd) {
-  const table::Lock lock;
-  g_instances->erase(fd);
-  for (const auto& [number, instance] : *g_instances) {
-    std::erase_if(instance->members, [fd](const Member& one) { return one.fd == fd; });
-  }
-}
-
-void copy(int from, int to) {
-  const table::Lock lock;
-  if (const InstancePtr instance = find(from); instance != nullptr) {
-    (*g_instances)[to] = instance;
-  }
-}
-
-void moved(int from, int to) {
-  for (const auto& [number, instance] : *g_instances) {
-    if (instance->bell == from) instance->bell = to;
-  }
-}
-
-void in_child() { g_instances = new std::map<int, InstancePtr>; }
 
 }  // namespace weft::sockets::epolls

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "sockets/preload/preload_decide.h"
 #include "sockets/preload/preload_exec.h"
 #include "sockets/preload/preload_relay.h"
 #include "sockets/preload/preload_setup.h"

@@ -8,13 +8,14 @@
 #include <algorithm>
 #include <cstdarg>
 
+#include "sockets/preload/direct_library.h"
 #include "sockets/preload/preload.h"
+#include "sockets/preload/preload_decide.h"
 #include "sockets/preload/preload_direct.h"
-#include "sockets/preload/preload_epoll.h"
 #include "sockets/preload/preload_exec.h"
 #include "sockets/preload/preload_hot.h"
+#include "sockets/preload/preload_members.h"
 #include "sockets/preload/preload_relay.h"
-#include "sockets/preload/preload_setup.h"
 #include "sockets/preload/socket_list.h"
 
 namespace weft::sockets {

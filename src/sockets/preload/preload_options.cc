@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "sockets/preload/direct_library.h"
 #include "sockets/preload/preload.h"
-#include "sockets/preload/preload_direct.h"
+#include "sockets/preload/preload_decide.h"
 #include "sockets/preload/preload_relay.h"
-#include "sockets/preload/preload_setup.h"
 
 namespace weft::sockets {
 namespace {
@@ -74,6 +74,51 @@ bool looks_relayed(int fd, int& domain) {
   return true;
 }
 
+bool connected_tcp(int fd) {
+  int protocol = 0;
+  socklen_t length = sizeof protocol;
+  sockaddr_storage peer;
+  socklen_t peer_length = sizeof peer;
+  return real().getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 &&
+         protocol == IPPROTO_TCP &&
+         real().getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) == 0;
+}
+
+// WEFT_MODE of setsockopt() and getsockopt(), with their errnos.
+int set_mode(int fd, const void* value, socklen_t length) {
+  int on = 0;
+  if (value == nullptr) return fail_with(EFAULT);
+  if (length < sizeof on) return fail_with(EINVAL);
+  std::memcpy(&on, value, sizeof on);
+  Kind kind = table::kind_of(fd);
+  if (kind == Kind::kUnknown) kind = classify(fd);
+  if (kind != Kind::kFresh && kind != Kind::kListener) {
+    if (kind == Kind::kDirect && on != 0) return 0;
+    return fail_with(kind == Kind::kPlain && !connected_tcp(fd) ? ENOPROTOOPT : EISCONN);
+  }
+  if (!direct::library().whole) return fail_with(EOPNOTSUPP);
+  const table::Lock lock;
+  Conn* conn = table::conn_of(fd);
+  if (conn == nullptr) return fail_with(ENOMEM);
+  conn->direct = on != 0;
+  return 0;
+}
+
+int get_mode(int fd, void* value, socklen_t* length) {
+  if (value == nullptr || length == nullptr) return fail_with(EFAULT);
+  // An accepted connection is decided now, as if the program were about to speak.
+  const Kind kind = table::kind_of(fd) == Kind::kUnknown ? classify(fd) : resolve(fd, true);
+  int on = kind == Kind::kDirect ? 1 : 0;
+  if (kind == Kind::kFresh || kind == Kind::kListener) {
+    const table::Lock lock;
+    const Conn* conn = table::conn_of(fd);
+    on = conn != nullptr && conn->direct ? 1 : 0;
+  }
+  *length = std::min<socklen_t>(*length, sizeof on);
+  std::memcpy(value, &on, *length);
+  return 0;
+}
+
 }  // namespace
 }  // namespace weft::sockets
 
@@ -111,7 +156,7 @@ WEFT_EXPORT int getpeername(int fd, __SOCKADDR_ARG address, socklen_t* __restric
 }
 
 WEFT_EXPORT int setsockopt(int fd, int level, int name, const void* value, socklen_t length) {
-  if (level == SOL_RDMA && name == WEFT_MODE) return direct::set_mode(fd, value, length);
+  if (level == SOL_RDMA && name == WEFT_MODE) return set_mode(fd, value, length);
   if (table::kind_of(fd) == Kind::kDirect) {
     return direct::calls().setsockopt(fd, level, name, value, length);
   }
@@ -135,7 +180,7 @@ WEFT_EXPORT int setsockopt(int fd, int level, int name, const void* value, sockl
 
 WEFT_EXPORT int getsockopt(int fd, int level, int name, void* __restrict value,
                            socklen_t* __restrict length) {
-  if (level == SOL_RDMA && name == WEFT_MODE) return direct::get_mode(fd, value, length);
+  if (level == SOL_RDMA && name == WEFT_MODE) return get_mode(fd, value, length);
   if (table::kind_of(fd) == Kind::kDirect) {
     return direct::calls().getsockopt(fd, level, name, value, length);
   }

@@ -1,4 +1,4 @@
-// Sockets for holders that can't be followed, and passing descriptors on.
+// Sockets for holders that can't be followed.
 //
 // Threads: any.
 #pragma once
@@ -24,27 +24,5 @@ void begin_relayed(int fd);
 // The names that a relayed socket carries for its holder.
 bool names_of_relayed(int fd, sockaddr_storage& local, socklen_t& local_length,
                       sockaddr_storage& peer, socklen_t& peer_length);
-
-// A message whose descriptors are about to be passed on: ends of channels are replaced by ordinary
-// sockets for the receiver.
-class PassedOn {
- public:
-  explicit PassedOn(const msghdr* message);
-  ~PassedOn();
-  PassedOn(const PassedOn&) = delete;
-  PassedOn& operator=(const PassedOn&) = delete;
-  [[nodiscard]] bool ready() const { return ready_; }  // false with errno
-  [[nodiscard]] const msghdr* message() const { return changed_ ? &copy_ : given_; }
-
- private:
-  static constexpr int kMost = 253;  // the kernel's limit for one message
-  const msghdr* given_;
-  msghdr copy_{};
-  bool changed_ = false;
-  bool ready_ = true;
-  alignas(cmsghdr) char control_[2048];
-  int made_[kMost];
-  int made_count_ = 0;
-};
 
 }  // namespace weft::sockets

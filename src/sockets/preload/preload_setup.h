@@ -1,21 +1,13 @@
-// Which connections go over RDMA, and how a socket becomes the end of a channel.
+// How a TCP socket becomes the end of a channel.
 //
 // Threads: any.
 #pragma once
 
 #include "sockets/preload/socket_table.h"
+#include "sockets/relay/relay_protocol.h"
 
 namespace weft::sockets {
 
-// The TOS octet of a SYN whose sender will ask for RDMA: a server that speaks first waits for it.
-inline constexpr int kSynMark = 0x2c;
-
-// A number that is not known yet: looks what it is.
-Kind classify(int fd);
-// From now on such a number is the kernel's, without a look.
-void stop_classifying();
-// A socket whose connection has come to be meanwhile goes to RDMA, if it shall.
-void advance_connecting(int fd);
 // A channel that is not in the place of any number yet.
 struct Opened {
   Channel* channel = nullptr;
@@ -23,23 +15,23 @@ struct Opened {
   int flags = 0;    // of the TCP socket, before the relay made it its own: F_GETFL
   int error = 0;    // without a channel: why there is none, an errno
 };
-// An accepted connection that is about to be inherited by a program which may not be under Weft:
-// decides it as decide(fd, true) does, without touching `fd` or the table. No channel: it is TCP.
-[[nodiscard]] Opened open_undecided(int fd);
+// Makes a channel whose other end goes to the relay, with the TCP socket. `greeting`: to be sent to
+// the peer, or null.
+[[nodiscard]] Opened channel_by_relay(int fd, RelayRequest request, const char* path,
+                                      const Greeting* greeting);
+// An accepted connection began with a greeting: its other end waits at the client's relay.
+[[nodiscard]] Opened join_ring(int fd, const std::uint8_t* greeting);
 
-enum class Verdict { kDecided, kNotYet };
-// Looks at the first octets of an accepted connection. `to_write`: the program is about to speak
-// first, so that the peer must have asked by now.
-Verdict decide(int fd, bool to_write);
-// Kind after what can be decided now has been decided. `to_write` as above.
-Kind resolve(int fd, bool to_write);
-// Waits until an undecided connection says something. False with errno.
-bool await_opening(int fd, bool wait);
-void begin_listening(int fd);
-void note_fresh(int fd);
-
+// Puts the channel in the place of `fd` with replace_by_channel(), or releases it. False: there was
+// none, or it was released.
+bool install(int fd, Conn* conn, Opened opened) WEFT_REQUIRES(table::mutex());
 // Puts the channel in the place of the TCP socket `fd`: same number, flags and watchers. False: all
 // stays as it was, and the channel is the caller's still.
 bool replace_by_channel(int fd, const Opened& opened, Conn* conn) WEFT_REQUIRES(table::mutex());
+
+// With the table's mutex. The connection of a client is there: it takes the way that was chosen.
+void upgrade_client(int fd, Conn* conn) WEFT_REQUIRES(table::mutex());
+// With the table's mutex. It can't take that way: it stays TCP, or ends if it must not.
+void give_up(int fd, const Conn& conn, const char* reason) WEFT_REQUIRES(table::mutex());
 
 }  // namespace weft::sockets

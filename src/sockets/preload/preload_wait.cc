@@ -9,9 +9,10 @@
 
 #include "os/clock.h"
 #include "sockets/preload/preload.h"
+#include "sockets/preload/preload_decide.h"
 #include "sockets/preload/preload_epoll.h"
 #include "sockets/preload/preload_hot.h"
-#include "sockets/preload/preload_setup.h"
+#include "sockets/preload/preload_members.h"
 
 namespace weft::sockets {
 namespace {
