@@ -1,129 +1,15 @@
-// Peers that break the protocol: programs of verbs that speak EXS by src/exs/core/exs_messages.h,
-// and lie. The socket has to end the connection with ECONNRESET, each operation once, and nothing
-// else may happen.
-#include <rdma/rdma_cma.h>
-#include <rdma/rdma_verbs.h>
-
+// Peers that break the protocol. The socket has to end the connection with ECONNRESET, each
+// operation once, and nothing else may happen.
 #include <array>
 #include <chrono>
 #include <functional>
 #include <random>
 #include <span>
 
-#include "exs/core/exs_messages.h"
-#include "exs_support.h"
+#include "liar.h"
 
 namespace weft::exs_test {
 namespace {
-
-using exs::Header;
-using exs::Hello;
-using exs::Segment;
-using exs::Type;
-
-constexpr std::size_t kSlot = 8192;
-constexpr std::size_t kSlots = 64;
-
-Hello hello_of(const Way& way) {
-  Hello hello;
-  hello.kind = way.type == SOCK_STREAM ? exs::Kind::kStream : exs::Kind::kPacket;
-  hello.slots = kSlots;
-  hello.messages = kSlots;
-  hello.immediate_bytes = 4096;
-  hello.ring_bytes = 1U << 20U;
-  return hello;
-}
-
-// An end of a connection that can say anything. Connects, with receives posted for what the socket
-// says.
-class Liar {
- public:
-  Liar(std::uint16_t port, std::span<const std::uint8_t> private_data)
-      : memory_(2 * kSlot * kSlots) {
-    rdma_addrinfo hints{};
-    hints.ai_port_space = RDMA_PS_TCP;
-    rdma_addrinfo* to = nullptr;
-    EXPECT_EQ(rdma_getaddrinfo("127.0.0.1", std::to_string(port).c_str(), &hints, &to), 0);
-    ibv_qp_init_attr attr{};
-    attr.cap = {kSlots, kSlots, 1, 1, 0};
-    attr.sq_sig_all = 1;
-    EXPECT_EQ(rdma_create_ep(&id_, to, nullptr, &attr), 0) << std::strerror(errno);
-    rdma_freeaddrinfo(to);
-    mr_ = rdma_reg_msgs(id_, memory_.data(), memory_.size());
-    for (std::size_t i = 0; i < kSlots; ++i) {
-      EXPECT_EQ(rdma_post_recv(id_, nullptr, memory_.data() + i * kSlot, kSlot, mr_), 0);
-    }
-    rdma_conn_param params{};
-    params.private_data = private_data.data();
-    params.private_data_len = static_cast<std::uint8_t>(private_data.size());
-    params.responder_resources = params.initiator_depth = 1;
-    connected_ = rdma_connect(id_, &params) == 0;
-    if (!connected_ && id_->event != nullptr && id_->event->param.conn.private_data != nullptr) {
-      const auto* data = static_cast<const std::uint8_t*>(id_->event->param.conn.private_data);
-      answer_.assign(data, data + id_->event->param.conn.private_data_len);
-    }
-  }
-  ~Liar() {
-    if (connected_) rdma_disconnect(id_);
-    rdma_dereg_mr(mr_);
-    rdma_destroy_ep(id_);
-  }
-  Liar(const Liar&) = delete;
-  Liar& operator=(const Liar&) = delete;
-
-  [[nodiscard]] bool connected() const { return connected_; }
-  [[nodiscard]] const std::vector<std::uint8_t>& answer() const { return answer_; }
-
-  // False: the connection is over.
-  bool say(std::span<const std::uint8_t> bytes) {
-    std::uint8_t* at = memory_.data() + (kSlots + next_++ % kSlots) * kSlot;
-    std::copy(bytes.begin(), bytes.end(), at);
-    if (rdma_post_send(id_, nullptr, at, bytes.size(), mr_, 0) != 0) return false;
-    ibv_wc wc{};
-    return rdma_get_send_comp(id_, &wc) == 1 && wc.status == IBV_WC_SUCCESS;
-  }
-
-  // Waits for the next message of the socket.
-  void hear() {
-    ibv_wc wc{};
-    EXPECT_EQ(rdma_get_recv_comp(id_, &wc), 1);
-  }
-
-  bool say(const Header& header, std::span<const Segment> segments = {},
-           std::span<const std::uint8_t> rest = {}) {
-    std::vector<std::uint8_t> bytes(Header::kSize);
-    encode(header, std::span<std::uint8_t, Header::kSize>(bytes.data(), Header::kSize));
-    for (const Segment& one : segments) {
-      std::array<std::uint8_t, Segment::kSize> segment;
-      encode(one, segment);
-      bytes.insert(bytes.end(), segment.begin(), segment.end());
-    }
-    bytes.insert(bytes.end(), rest.begin(), rest.end());
-    return say(bytes);
-  }
-
- private:
-  std::vector<std::uint8_t> memory_;
-  rdma_cm_id* id_ = nullptr;
-  ibv_mr* mr_ = nullptr;
-  bool connected_ = false;
-  std::size_t next_ = 0;
-  std::vector<std::uint8_t> answer_;
-};
-
-std::vector<std::uint8_t> bytes_of(const Hello& hello) {
-  std::vector<std::uint8_t> out(Hello::kSize);
-  encode(hello, std::span<std::uint8_t, Hello::kSize>(out.data(), Hello::kSize));
-  return out;
-}
-
-Header header_of(Type type, std::uint32_t length = 0, std::uint64_t seq = 0) {
-  Header out;
-  out.type = type;
-  out.length = length;
-  out.seq = seq;
-  return out;
-}
 
 // A socket that a liar has connected to, with a receive and a send of its own under way.
 class Victim {

@@ -15,6 +15,10 @@
 namespace weft::exs {
 namespace {
 
+// How long a peer may take to let go of what has been cancelled. Long beside what a busy one needs,
+// and short for who waits for a call with a time limit.
+constexpr auto kLetGoLimit = std::chrono::milliseconds(100);
+
 void let_go(const Operation& op) {
   for (const auto* pieces : {&op.pieces, &op.files}) {
     for (const Piece& piece : *pieces) {
@@ -97,6 +101,32 @@ void Socket::finish(OperationList& list, OperationList::iterator it, int failure
   moved(list);
   if (queue == nullptr) return;
   queue->complete(event);
+}
+
+void Socket::let_go_later() {
+  const Instant now = Clock::now();
+  Instant next = Instant::max();
+  for (auto* list : {&sends, &receives}) {
+    for (Operation& op : *list) {
+      if (!op.cancelled || op.taken_back) continue;
+      if (op.let_go_by == Instant{}) op.let_go_by = now + kLetGoLimit;
+      next = std::min(next, op.let_go_by);
+    }
+  }
+  if (next != Instant::max()) SocketHost::instance().schedule(shared_from_this(), next);
+}
+
+void Socket::take_back(Operation& op, int failure) {
+  assert(!op.taken_back);
+  op.taken_back = true;
+  op.grants.clear();
+  op.locals.clear();
+  const exs_event_t event = event_of(op, fd, failure, op.done);
+  const std::shared_ptr<EventQueue> queue = std::move(op.queue);
+  let_go(op);
+  op.pieces.clear();
+  op.files.clear();
+  if (queue != nullptr) queue->complete(event);
 }
 
 void Socket::finish_all(OperationList& list, int failure) {

@@ -151,6 +151,11 @@ class Socket : public std::enable_shared_from_this<Socket> {
     finish(list, list.begin(), failure, length);
   }
   void finish_all(OperationList& list, int failure);
+  // Cancelled operations are left: the provider's on_time() comes when the peer, which may have
+  // stopped, has had its time to let go of them.
+  void let_go_later();
+  // Its event, while its place stays: the peer knows of it, but reaches its memory no more.
+  void take_back(Operation& op, int failure);
   // Takes back the last of `list`, of which nobody has heard.
   void unadd(OperationList& list);
 

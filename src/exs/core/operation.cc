@@ -19,6 +19,18 @@ void Operation::reset() {
   before = nullptr;
   operand = swap = value = 0;
   complete = advertised = fetching = withdrawing = cancelled = truncated = has_files = false;
+  taken_back = false;
+  let_go_by = {};
+  moved_then = ~std::uint64_t{0};
+}
+
+bool Operation::is_stuck(Instant now, std::uint64_t moved) {
+  constexpr auto kStuckLimit = std::chrono::seconds(1);
+  if (!waited_for_peer(now)) return false;
+  if (moved_then == moved) return true;
+  moved_then = moved;
+  let_go_by = now + kStuckLimit;
+  return false;
 }
 
 void copy_out(const Operation& op, std::size_t from, std::uint8_t* to, std::size_t length) {

@@ -45,11 +45,14 @@ struct Operation {
   // this serial has been polled.
   std::size_t handed = 0;
   std::uint64_t serial = 0;
-  bool complete = false;     // waits only for those before it
-  bool advertised = false;   // named to the peer
-  bool fetching = false;     // packet: Reads are under way
-  bool withdrawing = false;  // packet: kWithdraw has been sent
-  bool cancelled = false;    // ends with ECANCELED as soon as the peer lets go
+  bool complete = false;                         // waits only for those before it
+  bool advertised = false;                       // named to the peer
+  bool fetching = false;                         // packet: Reads are under way
+  bool withdrawing = false;                      // packet: kWithdraw has been sent
+  bool cancelled = false;                        // ends with ECANCELED as soon as the peer lets go
+  Instant let_go_by{};                           // cancelled: then it ends without the peer
+  std::uint64_t moved_then = ~std::uint64_t{0};  // see is_stuck()
+  bool taken_back = false;  // it has ended so; its place stays until the peer lets go
   bool has_files = false;
   bool truncated = false;  // packet: the message was longer
   std::uint64_t seq = 0;   // packet: number of the message
@@ -68,6 +71,13 @@ struct Operation {
   std::uint64_t swap = 0;
   std::uint64_t value = 0;  // what the device brings back
 
+  // It is cancelled, and the peer has not let go of it in its time.
+  [[nodiscard]] bool waited_for_peer(Instant now) const {
+    return cancelled && !taken_back && now >= let_go_by;
+  }
+  // The same, where nothing but the end of the connection helps: nothing has moved for a second
+  // either. `moved`: a number that changes when something does.
+  [[nodiscard]] bool is_stuck(Instant now, std::uint64_t moved);
   // Ready for use by another operation; keeps its memory.
   void reset();
 };

@@ -36,6 +36,29 @@ void RdmaSocket::cancel() {
     cancel_packets();
   }
   flush();
+  s_.let_go_later();
+}
+
+void RdmaSocket::let_go(Instant now) {
+  if (gone_) return;
+  if (!take_back(s_.receives, now) || !take_back(s_.sends, now)) {
+    return broke(ETIMEDOUT, "the peer takes nothing, and an operation has to be cancelled");
+  }
+  s_.let_go_later();
+}
+
+// What the peer may reach is closed to it: if it does so all the same, the connection ends. False:
+// our own device is at work on one of them, which only the end of the connection stops.
+bool RdmaSocket::take_back(OperationList& list, Instant now) {
+  for (Operation& op : list) {
+    if (!op.waited_for_peer(now)) continue;
+    if (op.advertised) {
+      s_.take_back(op, ECANCELED);
+    } else if (op.is_stuck(now, retired_ + op.handed + op.done)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 // ---- the orderly end
@@ -75,11 +98,14 @@ void RdmaSocket::advance_end() {
 void RdmaSocket::disconnect() {
   disconnecting_ = true;
   rdma_disconnect(id_);
-  engine_.schedule(s_.shared_from_this(), Clock::now() + kDisconnectLimit);
+  disconnect_by_ = Clock::now() + kDisconnectLimit;
+  engine_.schedule(s_.shared_from_this(), disconnect_by_);
 }
 
 void RdmaSocket::on_time() {
-  if (disconnecting_ && !gone_) ended();
+  const Instant now = Clock::now();
+  if (disconnecting_ && !gone_ && now >= disconnect_by_) return ended();
+  let_go(now);
 }
 
 // The connection is over: by our own end, the peer's, or an accident.

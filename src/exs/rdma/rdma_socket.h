@@ -167,6 +167,8 @@ class RdmaSocket final : public Provider {
   void withdraw_persistent();
 
   // ---- the end (rdma_end.cc)
+  void let_go(Instant now);
+  [[nodiscard]] bool take_back(OperationList& list, Instant now);
   void advance_end();
   void disconnect();
   void broke(int error, const char* why);
@@ -264,6 +266,7 @@ class RdmaSocket final : public Provider {
   bool finish_acked_ = false;
   bool peer_finished_ = false;
   bool disconnecting_ = false;
+  Instant disconnect_by_{};
   std::uint64_t last_serial_ = 0;  // of the last message, to be away before we disconnect
   bool gone_ = false;
 

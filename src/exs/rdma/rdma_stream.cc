@@ -150,6 +150,7 @@ const char* RdmaSocket::on_direct(const Header& header, std::span<const std::uin
   const auto placed = in_->on_direct(header.seq, header.length);
   if (!placed.ok) return "bytes for memory that was not offered";
   Operation& op = s_.receives.front();
+  if (op.taken_back) return "bytes for a receive that was cancelled, and waited for long enough";
   assert(op.advertised && header.length <= op.total - op.done);
   if (!payload.empty()) {
     copy_in(op, op.done, payload.data(), payload.size());
@@ -200,11 +201,13 @@ const char* RdmaSocket::into_ring(std::uint64_t seq, std::uint64_t length,
 
 // The peer's rights end here, before anything is shown to the application.
 void RdmaSocket::void_adverts() {
-  for (Operation& op : s_.receives) {
-    if (!op.advertised) break;
-    op.advertised = false;
-    op.grants.clear();
+  for (auto it = s_.receives.begin(); it != s_.receives.end() && it->advertised;) {
+    const auto next = std::next(it);
+    it->advertised = false;
+    it->grants.clear();
     ++s_.stats.adverts_void;
+    if (it->taken_back) s_.finish(s_.receives, it, ECANCELED, 0);
+    it = next;
   }
 }
 

@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace weft::exs {
@@ -155,6 +156,7 @@ void TcpSocket::cancel() {
       it = next;
     }
   }
+  s_.let_go_later();
 }
 
 void TcpSocket::shut_down() {
@@ -206,7 +208,15 @@ bool TcpSocket::is_reset() const {
 }
 
 void TcpSocket::on_time() {
-  if (s_.state == State::kConnected) advance_end();
+  if (s_.state != State::kConnected) return;
+  const Instant now = Clock::now();
+  const auto stuck = [&](Operation& op) { return op.is_stuck(now, op.done + frame_sent_); };
+  if (std::ranges::any_of(s_.sends, stuck) || std::ranges::any_of(s_.receives, stuck)) {
+    log_line(s_, "connection reset", "the peer stopped in a message that has to be cancelled");
+    return failed(ETIMEDOUT);
+  }
+  s_.let_go_later();
+  advance_end();
 }
 
 void TcpSocket::failed(int error) {

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "exs/tcp/tcp_socket.h"
+#include "os/sigpipe.h"
 
 namespace weft::exs {
 namespace {
@@ -99,7 +100,10 @@ ssize_t TcpSocket::send_memory(Operation& op) {
 
 ssize_t TcpSocket::send_file(const Piece& piece, std::size_t at) {
   off_t offset = piece.offset + static_cast<off_t>(at);
-  if (nonblocking_) return ::sendfile(s_.fd, piece.fd, &offset, piece.length - at);
+  if (nonblocking_) {
+    return os::without_sigpipe(
+        [&] { return ::sendfile(s_.fd, piece.fd, &offset, piece.length - at); });
+  }
   // sendfile(2) has no flag that keeps it from blocking.
   std::vector<std::uint8_t> chunk(std::min(kFileChunk, piece.length - at));
   const ssize_t got = ::pread(piece.fd, chunk.data(), chunk.size(), offset);

@@ -1,0 +1,35 @@
+// Calls that raise SIGPIPE, and have no flag against it, without it.
+#pragma once
+
+#include <pthread.h>
+
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+
+namespace weft::os {
+
+// What `call` returns, with its errno. A SIGPIPE that it raises in this thread is taken away; one
+// that waited before stays.
+template <class Call>
+auto without_sigpipe(Call call) {
+  sigset_t pipe;
+  sigset_t before;
+  sigset_t waiting;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe, &before);
+  sigpending(&waiting);
+  const auto result = call();
+  const int error = errno;
+  if (result < 0 && error == EPIPE && sigismember(&waiting, SIGPIPE) == 0) {
+    constexpr timespec kNow{};
+    while (sigtimedwait(&pipe, nullptr, &kNow) < 0 && errno == EINTR) {
+    }
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  return result;
+}
+
+}  // namespace weft::os
