@@ -5,8 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "files/protocol/tree.h"
 #include "files/server/peer_user.h"
+#include "os/fd.h"
 
 namespace weft::files {
 namespace {

@@ -10,7 +10,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "files/protocol/tree.h"
+#include "files/client/local.h"
+#include "files/protocol/outcome.h"
 #include "files/video/film.h"
 
 extern char** environ;

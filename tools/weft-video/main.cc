@@ -9,8 +9,8 @@
 
 #include "files/client/local.h"
 #include "files/protocol/cpu_time.h"
+#include "files/protocol/outcome.h"
 #include "files/protocol/token_proof.h"
-#include "files/protocol/tree.h"
 #include "files/video/pattern.h"
 #include "files/video/show.h"
 #include "weft-data/places.h"

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "files/client/exclude.h"
+#include "files/protocol/folder_stream.h"
 #include "files/protocol/path_name.h"
 #include "os/clock.h"
 #include "os/fd.h"
@@ -209,7 +210,7 @@ Outcome<void> Fetch::note_extras(const std::string& below, int folder,
                                  const std::vector<Named>& keep) {
   std::unordered_set<std::string_view> names;
   for (const Named& n : keep) names.insert(n.name);
-  const Listing here(openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const FolderStream here(openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!here.good()) return failed(errno, join(destination_->name(), below));
   errno = 0;
   while (const dirent* entry = readdir(here.stream())) {

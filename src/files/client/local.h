@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "files/protocol/data_protocol.h"
-#include "files/protocol/tree.h"
+#include "files/protocol/draft.h"
+#include "files/protocol/outcome.h"
 #include "os/fd.h"
 
 namespace weft::files {

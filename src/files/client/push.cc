@@ -13,6 +13,8 @@
 #include "base/crc32c.h"
 #include "files/client/blocks.h"
 #include "files/client/exclude.h"
+#include "files/protocol/file_attributes.h"
+#include "files/protocol/folder_stream.h"
 #include "files/protocol/path_name.h"
 #include "os/clock.h"
 #include "os/fd.h"
@@ -151,7 +153,7 @@ Outcome<void> Push::set_modes() {
 }
 
 Outcome<void> Push::put_folder(const std::string& below, const std::string& to) {
-  const Listing folder(open_folder_below(source_.get(), below));
+  const FolderStream folder(open_folder_below(source_.get(), below));
   if (!folder.good()) return failed(errno, here(below));
   std::unordered_set<std::string> names;
   for (;;) {

@@ -16,10 +16,6 @@ using files::Request;
 
 namespace {
 
-constexpr std::uint32_t kListBytes = 128U << 10U;
-constexpr std::uint32_t kWriteBytes = 1U << 20U;
-// In front of the blocks.
-constexpr std::uint32_t kCallBytes = kListBytes + kWriteBytes;
 // A server short of memory for a list is asked again so often, with a pause.
 constexpr int kListTries = 50;
 constexpr std::chrono::milliseconds kListPause{20};
@@ -27,8 +23,6 @@ constexpr std::chrono::milliseconds kListPause{20};
 constexpr std::uint64_t kEntriesMax = 16U << 20U;
 // Errors of Linux are below this; the kernel takes no others from a file system.
 constexpr std::uint32_t kErrnoEnd = 512;
-// Blocks that one reader may have asked for; the rest is for others.
-constexpr std::uint32_t kMaxDepth = 8;
 
 int server_error(std::uint32_t error) { return error < kErrnoEnd ? static_cast<int>(error) : EIO; }
 
@@ -39,64 +33,6 @@ int local_error(const files::Failed& why) {
 }
 
 }  // namespace
-
-void Changes::note(std::uint64_t file_id) {
-  const os::MutexLock lock(mutex_);
-  last_[file_id] = ++clock_;
-  if (last_.size() < kMost) return;
-  last_.clear();
-  forgotten_ = clock_;
-}
-
-std::uint64_t Changes::of(std::uint64_t file_id) const {
-  const os::MutexLock lock(mutex_);
-  const auto at = last_.find(file_id);
-  return at != last_.end() ? at->second : forgotten_;
-}
-
-void Changes::note_written(std::uint64_t file_id, std::uint64_t life) {
-  const os::MutexLock lock(mutex_);
-  const auto [at, is_new] = written_.try_emplace(file_id, life);
-  if (!is_new && at->second != life) at->second = kMixed;
-  if (written_.size() < kMost) return;
-  for (const auto& [id, when] : written_) {
-    const bool same = forgotten_life_ == 0 || forgotten_life_ == when;
-    forgotten_life_ = same ? when : kMixed;
-  }
-  written_.clear();
-}
-
-std::uint64_t Changes::take_written(std::uint64_t file_id) {
-  const os::MutexLock lock(mutex_);
-  const auto at = written_.find(file_id);
-  if (at == written_.end()) return forgotten_life_;
-  const std::uint64_t life = at->second;
-  written_.erase(at);
-  return life;
-}
-
-void Changes::note_renamed(const std::string& from, const std::string& to) {
-  const os::MutexLock lock(mutex_);
-  renames_.emplace_back(from, to);
-  if (renames_.size() <= kMostRenames) return;
-  renames_.pop_front();
-  ++first_rename_;
-}
-
-std::uint64_t Changes::renames() const {
-  const os::MutexLock lock(mutex_);
-  return first_rename_ + renames_.size();
-}
-
-std::string Changes::name_now(std::string name, std::uint64_t since) const {
-  const os::MutexLock lock(mutex_);
-  for (std::uint64_t i = std::max(since, first_rename_); i < first_rename_ + renames_.size(); ++i) {
-    const auto& [from, to] = renames_[i - first_rename_];
-    const bool is_it = name == from || (name.starts_with(from) && name[from.size()] == '/');
-    if (is_it) name = to + name.substr(from.size());
-  }
-  return name;
-}
 
 std::uint64_t Remote::life() const {
   const std::uint64_t life = client_->server_life();
@@ -466,14 +402,6 @@ void Remote::close(std::uint64_t id) {
   files_.erase(at);
 }
 
-void Remote::forget_blocks(std::uint64_t id) {
-  for (Block& block : blocks_) {
-    if (block.file != id) continue;
-    block.dropped = true;
-    if (block.state == Block::State::kHere) block = Block();
-  }
-}
-
 // Nobody waits for the reply; a connection that fails here is made again by the next call.
 void Remote::close_handle(std::uint64_t handle) {
   if (handle == 0 || client_ == nullptr || !client_->alive() || make_room() != 0) return;
@@ -482,134 +410,6 @@ void Remote::close_handle(std::uint64_t handle) {
   request.tag = next_call_++;
   request.handle = handle;
   static_cast<void>(client_->post(request));
-}
-
-std::uint8_t* Remote::data_of(const Block& block) const {
-  return memory_.data() + kCallBytes +
-         static_cast<std::size_t>(&block - blocks_.data()) * kBlockBytes;
-}
-
-Remote::Block* Remote::find(std::uint64_t file, std::uint64_t offset) {
-  for (Block& block : blocks_) {
-    const bool has = block.state != Block::State::kFree && block.file == file && !block.dropped &&
-                     offset >= block.offset && offset - block.offset < block.want;
-    if (has) return &block;
-  }
-  return nullptr;
-}
-
-// Null: every block is on its way, or the connection is gone.
-Remote::Block* Remote::ask(std::uint64_t id, const File& file, std::uint64_t offset,
-                           std::uint32_t bytes) {
-  Block* block = nullptr;
-  for (Block& one : blocks_) {
-    if (one.state == Block::State::kAsked || &one == pinned_) continue;
-    if (one.state == Block::State::kFree) {
-      block = &one;
-      break;
-    }
-    if (block == nullptr || one.used < block->used) block = &one;
-  }
-  if (block == nullptr || client_->outstanding() >= client_->credits()) return nullptr;
-  *block = {Block::State::kAsked,
-            id,
-            offset,
-            std::min({bytes, kBlockBytes, client_->max_io()}),
-            0,
-            0,
-            ++clock_,
-            false};
-  Request request;
-  request.op = Op::kRead;
-  request.tag = static_cast<std::uint64_t>(block - blocks_.data());
-  request.handle = file.handle;
-  request.offset = offset;
-  request.memory = {files::address_of(data_of(*block)), memory_.rkey(), block->want};
-  if (client_->post(request)) return block;
-  *block = Block();
-  return nullptr;
-}
-
-// A reader who goes straight on gets more and more blocks in advance.
-void Remote::read_ahead(std::uint64_t id, File& file, std::uint64_t offset, std::uint32_t bytes) {
-  if (!file.size_known) return;  // what was read ahead would soon be old
-  if (offset != file.next) file.depth = 0;
-  file.next = offset + bytes;
-  if (file.depth == 0) file.ahead = file.next;
-  const std::uint32_t most =
-      std::min(kMaxDepth, std::max(1U, static_cast<std::uint32_t>(blocks_.size() / 2)));
-  if (file.ahead <= file.next) file.depth = std::min(most, std::max(1U, file.depth * 2));
-  const std::uint64_t size = file.attributes.size;
-  const std::uint64_t until = std::min(size, file.next + std::uint64_t{file.depth} * kBlockBytes);
-  file.ahead = std::max(file.ahead, file.next);
-  while (file.ahead < until) {
-    if (find(id, file.ahead) == nullptr) {
-      const auto want =
-          static_cast<std::uint32_t>(std::min<std::uint64_t>(kBlockBytes, size - file.ahead));
-      if (ask(id, file, file.ahead, want) == nullptr) return;
-    }
-    const Block* block = find(id, file.ahead);
-    file.ahead = block->offset + block->want;
-  }
-}
-
-std::int64_t Remote::try_read(std::uint64_t id, File& file, std::uint8_t* to, std::uint32_t bytes,
-                              std::uint64_t offset) {
-  if (make_room() != 0) return -EIO;
-  pinned_ = find(id, offset);
-  if (pinned_ == nullptr) pinned_ = ask(id, file, offset, bytes);
-  read_ahead(id, file, offset, bytes);
-  pinned_ = nullptr;
-  std::uint32_t done = 0;
-  while (done < bytes) {
-    Block* block = find(id, offset + done);
-    if (block == nullptr) {
-      if (make_room() != 0) return -EIO;
-      block = ask(id, file, offset + done, bytes - done);
-    }
-    if (block == nullptr || block->state == Block::State::kAsked) {
-      const auto reply = client_->wait();
-      if (!reply || !take(*reply)) return -EIO;
-      continue;
-    }
-    block->used = ++clock_;
-    if (block->error != 0) {
-      const int error = block->error;
-      *block = Block();
-      return -error;
-    }
-    const auto skip = static_cast<std::uint32_t>(offset + done - block->offset);
-    const std::uint32_t here = block->got > skip ? block->got - skip : 0;
-    const std::uint32_t take_now = std::min(here, bytes - done);
-    std::memcpy(to + done, data_of(*block) + skip, take_now);
-    done += take_now;
-    const bool end = block->got < block->want && take_now == here;
-    if (skip + take_now == block->got) *block = Block();  // read to its end: others need the room
-    if (end) break;
-  }
-  return done;
-}
-
-std::int64_t Remote::read(std::uint64_t id, std::uint8_t* to, std::uint32_t bytes,
-                          std::uint64_t offset) {
-  const auto at = files_.find(id);
-  if (at == files_.end()) return -EBADF;
-  File& file = at->second;
-  if (const std::uint64_t now = changes_.of(file.attributes.file_id); now != file.changes) {
-    file.changes = now;
-    file.size_known = false;
-    forget_blocks(id);
-  }
-  if (file.size_known) {
-    if (offset >= file.attributes.size) return 0;
-    bytes =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, file.attributes.size - offset));
-  }
-  for (int tries = 0;; ++tries) {
-    if (const int error = ready_with(file)) return -error;
-    const std::int64_t got = try_read(id, file, to, bytes, offset);
-    if (got >= 0 || (client_ != nullptr && client_->alive()) || tries != 0) return got;
-  }
 }
 
 }  // namespace weft::mount

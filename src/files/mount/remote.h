@@ -7,51 +7,17 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "files/client/data_client.h"
-#include "os/lock.h"
+#include "files/mount/mount_changes.h"
 
 namespace weft::mount {
-
-// Which files were written to through this file system: for those who have read ahead in them, and
-// for fsync(), which has to know whether the server still has what it was sent. Any thread.
-class Changes {
- public:
-  void note(std::uint64_t file_id);
-  // Something was written in this life of the server (Client::server_life()).
-  void note_written(std::uint64_t file_id, std::uint64_t life);
-  // In which life all was written since the last call. 0: nothing was written; kMixed: in several.
-  [[nodiscard]] std::uint64_t take_written(std::uint64_t file_id);
-  // Names that were changed through this file system, so that open files are found again.
-  void note_renamed(const std::string& from, const std::string& to);
-  [[nodiscard]] std::uint64_t renames() const;  // so far
-  // The name, after all renames, of a file that had `name` when there were `since` renames.
-  [[nodiscard]] std::string name_now(std::string name, std::uint64_t since) const;
-  // Differs from an earlier answer if the file was written to since.
-  [[nodiscard]] std::uint64_t of(std::uint64_t file_id) const;
-
- private:
-  static constexpr std::size_t kMost = 65536;
-  mutable os::Mutex mutex_;
-  std::unordered_map<std::uint64_t, std::uint64_t> last_ WEFT_GUARDED_BY(mutex_);
-  std::uint64_t clock_ WEFT_GUARDED_BY(mutex_) = 0;
-  std::uint64_t forgotten_ WEFT_GUARDED_BY(mutex_) = 0;  // up to here
-  static constexpr std::uint64_t kMixed = ~std::uint64_t{0};
-  // And not flushed: in which life.
-  std::unordered_map<std::uint64_t, std::uint64_t> written_ WEFT_GUARDED_BY(mutex_);
-  std::uint64_t forgotten_life_ WEFT_GUARDED_BY(mutex_) = 0;  // of what had no room there
-  static constexpr std::size_t kMostRenames = 4096;
-  std::deque<std::pair<std::string, std::string>> renames_ WEFT_GUARDED_BY(mutex_);
-  std::uint64_t first_rename_ WEFT_GUARDED_BY(mutex_) = 0;  // the number of the first one there
-};
 
 class Remote {
  public:
@@ -106,6 +72,11 @@ class Remote {
   void close(std::uint64_t file);
 
  private:
+  // Parts of the registered memory: a folder's entries, and data to write, in front of the blocks.
+  static constexpr std::uint32_t kListBytes = 128U << 10U;
+  static constexpr std::uint32_t kWriteBytes = 1U << 20U;
+  static constexpr std::uint32_t kCallBytes = kListBytes + kWriteBytes;
+
   struct File {
     std::string path;
     std::uint64_t renames = 0;  // Changes::renames() when it had this path

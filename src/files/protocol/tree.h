@@ -5,9 +5,6 @@
 // One thread. All calls may wait for the disk.
 #pragma once
 
-#include <dirent.h>
-#include <sys/stat.h>
-
 #include <memory>
 #include <span>
 #include <string>
@@ -16,46 +13,12 @@
 #include <vector>
 
 #include "files/protocol/data_protocol.h"
+#include "files/protocol/draft.h"
+#include "files/protocol/folder_stream.h"
 #include "files/protocol/outcome.h"
 #include "os/fd.h"
 
 namespace weft::files {
-
-// Files that a server makes while somebody writes them. Not listed, not served.
-inline constexpr std::string_view kDraftPrefix = ".weft-draft-";
-
-// Whether `name` is this very file, and its only name: a file that was opened may have got another
-// name, or none, before it was locked.
-[[nodiscard]] bool is_named(int folder, const std::string& name, int fd);
-
-// With the stamp of an open file (Attributes::stamp).
-[[nodiscard]] Attributes attributes_of(int fd, int* error);
-// Attributes::stamp of a file that is open or named by a path descriptor.
-// `changed_ns`: when its inode was changed last.
-[[nodiscard]] std::uint32_t stamp_of(int fd, std::int64_t changed_ns);
-// Changes of an open file what `what` (kSetMode...) names. Returns 0 or an errno.
-[[nodiscard]] int set_attributes(int fd, std::uint32_t what, const Attributes& to);
-
-// A new file that does not have its name yet. It goes if it is not committed; with a name for the
-// time until then, only by discard(): a later attempt may go on with it.
-class Draft {
- public:
-  Draft(os::Fd folder, std::string name, os::Fd file, std::string hidden = {}) noexcept
-      : folder_(std::move(folder)),
-        name_(std::move(name)),
-        hidden_(std::move(hidden)),
-        file_(std::move(file)) {}
-  [[nodiscard]] int fd() const { return file_.get(); }
-  void discard();
-  // Gives the file its attributes and, in one step, its name: a reader finds the old file or
-  // the whole new one. Returns 0 or an errno.
-  [[nodiscard]] int commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable);
-
- private:
-  os::Fd folder_;
-  std::string name_, hidden_;
-  os::Fd file_;
-};
 
 // A name in the tree. Symbolic links are followed within its first `links` octets; a link further
 // on is ELOOP, except as the last component of a call that takes links as they are. So a client
@@ -67,23 +30,6 @@ struct TreePath {
   }
   std::string_view text;
   std::size_t links = std::string_view::npos;
-};
-
-// A folder whose entries a client takes page by page. Its descriptor stays open from the first page
-// to the last: a place in a folder that was opened anew means nothing on overlayfs, nor on tmpfs
-// before Linux 6.6, and names would be missing from the list.
-class Listing {
- public:
-  // Owns `fd`, from which a stream is made. A negative `fd` gives a listing that is not good().
-  explicit Listing(int fd);
-  ~Listing();
-  Listing(const Listing&) = delete;
-  Listing& operator=(const Listing&) = delete;
-  [[nodiscard]] bool good() const { return stream_ != nullptr; }
-  [[nodiscard]] DIR* stream() const { return stream_; }
-
- private:
-  DIR* stream_ = nullptr;
 };
 
 class Tree {
@@ -115,7 +61,7 @@ class Tree {
   //   ESTALE   `cursor` is of a listing that is not there: begin anew
   [[nodiscard]] int list(const TreePath& path, std::uint64_t cursor, std::span<std::uint8_t> room,
                          std::uint64_t& next, std::uint32_t& bytes,
-                         std::unique_ptr<Listing>& listing) const;
+                         std::unique_ptr<FolderStream>& listing) const;
 
   // EROFS without `writable`.
   [[nodiscard]] int create(const TreePath& path, std::uint64_t size, std::unique_ptr<Draft>& out);
@@ -152,7 +98,7 @@ class Tree {
   [[nodiscard]] int parent_of(const TreePath& path, os::Fd& folder, std::string& name) const;
   // The same for a file that is to get this name: EISDIR where a folder has it.
   [[nodiscard]] int place_for_file(const TreePath& path, os::Fd& folder, std::string& name) const;
-  [[nodiscard]] int fill(Listing& listing, std::span<std::uint8_t> room, std::uint64_t& next,
+  [[nodiscard]] int fill(FolderStream& listing, std::span<std::uint8_t> room, std::uint64_t& next,
                          std::uint32_t& bytes) const;
   [[nodiscard]] int list_exports(std::uint64_t cursor, std::span<std::uint8_t> room,
                                  std::uint64_t& next, std::uint32_t& bytes) const;

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/crc32c.h"
+#include "files/protocol/file_attributes.h"
 
 namespace weft::files {
 namespace {

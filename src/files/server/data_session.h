@@ -20,6 +20,8 @@
 #include <vector>
 
 #include "files/protocol/data_protocol.h"
+#include "files/protocol/draft.h"
+#include "files/protocol/folder_stream.h"
 #include "files/protocol/token_proof.h"
 #include "files/protocol/tree.h"
 #include "files/server/server_device.h"
@@ -176,7 +178,7 @@ class Session final : private readsend::Link {
     std::string path;
     std::uint16_t links = 0;
     std::uint64_t cursor = 0;
-    std::unique_ptr<Listing> listing;
+    std::unique_ptr<FolderStream> listing;
   };
 
   // A file on its way to the disk.

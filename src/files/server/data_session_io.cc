@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "files/protocol/file_attributes.h"
 #include "files/server/data_session.h"
 
 namespace weft::files {

@@ -4,9 +4,10 @@
 #include <cstring>
 
 #include "files/client/local.h"
-#include "files/protocol/tree.h"
+#include "files/protocol/outcome.h"
 #include "files/video/pattern.h"
 #include "files/video/screen.h"
+#include "os/fd.h"
 
 namespace weft::video {
 namespace {
