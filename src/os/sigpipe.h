@@ -9,8 +9,8 @@
 
 namespace weft::os {
 
-// What `call` returns, with its errno. A SIGPIPE that it raises in this thread is taken away; one
-// that waited before stays.
+// Returns what `call` returns, with its errno. A SIGPIPE that it raises in this thread is taken
+// away. One that waited before stays.
 template <class Call>
 auto without_sigpipe(Call call) {
   sigset_t pipe;

@@ -47,8 +47,9 @@ void RdmaSocket::let_go(Instant now) {
   s_.let_go_later();
 }
 
-// What the peer may reach is closed to it: if it does so all the same, the connection ends. False:
-// our own device is at work on one of them, which only the end of the connection stops.
+// Closes to the peer the memory that it may reach: if it reaches there all the same, the connection
+// ends. False: our own device is at work on one of them, which only the end of the connection
+// stops.
 bool RdmaSocket::take_back(OperationList& list, Instant now) {
   for (Operation& op : list) {
     if (!op.waited_for_peer(now)) continue;
