@@ -31,8 +31,6 @@ FILES = {
     "tests/model/progress_model.h": 630,
     "tests/programs/socket_faults.py": 647,
     "tests/programs/socket_programs.py": 540,
-    "tests/programs/socket_scenarios.py": 805,
-    "tests/programs/socket_scenarios_more.py": 503,
 }
 FUNCTIONS = {
     "tests/interop/matrix.py operations": 79,

@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 
-from socket_scenarios import IN, both_ends, call, note, pair, scenario
+from socket_scenario import IN, both_ends, call, note, pair, scenario
 
 WAIT_S = 5  # for what has to come
 SHORT_S = 0.1  # for what must not

@@ -12,7 +12,7 @@ import struct
 import tempfile
 import time
 
-from socket_scenarios import IN, OUT, both_ends, call, each, note, pair, readiness
+from socket_scenario import IN, OUT, both_ends, call, each, note, pair, readiness
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 MSG_WAITFORONE = 0x10000
