@@ -23,19 +23,12 @@ FUNCTION_MAX = 60
 # Those that have not been divided yet. No name is to be added without a reason beside it, and the
 # numbers only go down: what is shorter now is to be lowered here.
 FILES = {
-    "tests/boards/board_test.py": 511,
-    "tests/interop/matrix.py": 679,
-    "tests/interop/vm/vm.py": 516,
     "tests/loopback/data_test.py": 745,
     "tests/loopback/data_trust_test.py": 553,
     "tests/model/progress_model.h": 630,
     "tests/programs/socket_faults.py": 647,
-    "tests/programs/socket_programs.py": 540,
 }
-FUNCTIONS = {
-    "tests/interop/matrix.py operations": 79,
-    "tests/interop/matrix.py startup": 73,
-}
+FUNCTIONS = {}
 
 NOT_A_FUNCTION = re.compile(r"\s*(namespace|class|struct|enum|union|if|for|while|switch|do|else|extern|"
                             r"return|case)\b")

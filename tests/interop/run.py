@@ -28,8 +28,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "vm"), str(HERE.parent / "support")]
 
 import matrix  # noqa: E402
+import matrix_row  # noqa: E402
 import wire  # noqa: E402
-from vm import GUEST_PORTS, HostJob, Skip, Vm, VmError, free_port  # noqa: E402
+from vm import GUEST_PORTS, Skip, Vm, free_port  # noqa: E402
+from vm_job import HostJob, VmError  # noqa: E402
 
 
 class Failure(Exception):
@@ -300,7 +302,7 @@ def selected(args):
             continue
         roles = row.roles
         if args.roles == "siw>siw":
-            roles = matrix.SIW_SIW if row.also_siw_siw or args.row else ()
+            roles = matrix_row.SIW_SIW if row.also_siw_siw or args.row else ()
         for role in roles:
             if args.roles in ("all", role):
                 yield row, role
@@ -381,7 +383,7 @@ def parse():
     parser.add_argument("--probe", type=pathlib.Path, help="the compiled program of probe/")
     parser.add_argument("--weft", type=pathlib.Path, default=weft_program())
     parser.add_argument("--group", choices=sorted(matrix.GROUPS))
-    parser.add_argument("--roles", default="all", choices=["all", *matrix.BOTH, "siw>siw"])
+    parser.add_argument("--roles", default="all", choices=["all", *matrix_row.BOTH, "siw>siw"])
     parser.add_argument("--row", help="only rows whose name matches; with siw>siw: any row")
     parser.add_argument("--keep-going", action="store_true", help="do not end at the first failure")
     parser.add_argument("--wire", action="store_true", help="show what a failed row sent")

@@ -13,7 +13,7 @@ sys.path[:0] = [str(HERE / "vm"), str(HERE.parent / "support")]
 
 import matrix  # noqa: E402
 import run  # noqa: E402
-import vm  # noqa: E402
+import vm_job  # noqa: E402
 import wire  # noqa: E402
 
 CLIENT, SERVER = (b"\x0a\x00\x00\x01", 4000), (b"\x0a\x00\x00\x02", 7000)
@@ -103,7 +103,7 @@ class MatrixTest(unittest.TestCase):
     def test_only_perftests_own_crash_has_another_try(self):
         row = next(matrix.rows("perftest"))
         refused = "Failed to connect through RDMA CM.\nERRNO: Connection refused.\n"
-        result = lambda rc, err: vm.Result(rc, "", err)
+        result = lambda rc, err: vm_job.Result(rc, "", err)
         fault = lambda side, *ended: bool(run.Runner.is_own_fault(row, side, result(*ended)))
         self.assertTrue(fault("siw", 139, refused + "Segmentation fault\n"))
         self.assertFalse(fault("weft", 139, refused))  # a crash over Weft is never excused

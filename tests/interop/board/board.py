@@ -20,7 +20,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "tests/interop/vm"), str(ROOT / "tests/boards")]
 
 import board_test  # noqa: E402
-from vm import Skip, Vm, VmError  # noqa: E402
+from vm import Skip, Vm  # noqa: E402
+from vm_job import VmError  # noqa: E402
 
 GUEST = "10.77.0.1"  # where the board connects to
 BOARD = "10.77.0.2"

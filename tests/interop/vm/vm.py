@@ -17,7 +17,6 @@ program: vm.py boot|stop|run STATE_DIR [COMMAND].
 
 import argparse
 import contextlib
-import ctypes
 import json
 import os
 import pathlib
@@ -31,14 +30,18 @@ import sys
 import tempfile
 import time
 
+from vm_job import GuestJob, VmError, die_with_parent
+
 HERE = pathlib.Path(__file__).resolve().parent
 GUEST_PORTS = range(18500, 18532)  # what "user" forwards to the guest; free for use in both kinds
+
 # siw sends its Reply before it is ready for what comes next: an FPDU that arrives in between is not
 # looked at until another one follows. A few milliseconds on the way give it the time that a real
 # network does. Without them Weft's engine mends it 50 ms later; weft selftest, whose octets are its
 # own, waits forever.
 USUAL_PATH = "delay 3ms limit 20000"
 PARAMETERS = pathlib.Path("/sys/module/siw/parameters")
+
 SIW_DEFAULTS = {
     "mpa_crc_required": 0,
     "mpa_crc_strict": 0,
@@ -51,6 +54,7 @@ SIW_DEFAULTS = {
     "siw_tcp_nagle": 0,
     "zcopy_tx": 1,
 }
+
 NETS = {
     "tap": {"guest": "10.91.0.2", "bits": 24, "host": "10.91.0.1"},
     "user": {"guest": "10.0.2.15", "bits": 24, "host": "10.0.2.2"},
@@ -59,105 +63,6 @@ NETS = {
 
 class Skip(Exception):
     """The machine lacks something; the message says what."""
-
-
-class VmError(Exception):
-    """The guest did not do what it must be able to do."""
-
-
-class Result:
-    def __init__(self, rc, out, err):
-        self.rc = rc  # exit status; None when it had to be killed
-        self.out = out
-        self.err = err
-
-    def __repr__(self):
-        return f"rc={self.rc}\n{self.out}{self.err}"
-
-
-class Job:
-    """A command that runs somewhere; output in files of this host. See GuestJob and HostJob."""
-
-    def __init__(self, out, err):
-        self._out, self._err = out, err
-
-    def output(self):
-        return "".join(
-            p.read_text(errors="replace") for p in (self._out, self._err) if p.exists()
-        )
-
-    def wait(self, timeout):
-        """Waits for the end. After `timeout` seconds the job is killed and rc is None."""
-        deadline = time.monotonic() + timeout
-        while self.rc() is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        rc = self.rc()
-        if rc is None:
-            self.kill(signal.SIGKILL)
-        read = lambda p: p.read_text(errors="replace") if p.exists() else ""
-        return Result(rc, read(self._out), read(self._err))
-
-    def wait_for(self, text, timeout):
-        """True as soon as the output has `text`; False at the job's end or after `timeout`."""
-        deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
-            ended = self.rc() is not None
-            if text in self.output():
-                return True
-            if ended:
-                return False
-            time.sleep(0.02)
-        return False
-
-
-class GuestJob(Job):
-    def __init__(self, vm, ident, folder):
-        super().__init__(folder / "out", folder / "err")
-        self._vm, self._id, self._rc = vm, ident, folder / "rc"
-
-    def rc(self):
-        """Exit status, or None while it runs. 128 + n: ended by signal n."""
-        try:
-            return int(self._rc.read_text())
-        except (FileNotFoundError, ValueError):
-            return None
-
-    def kill(self, sig=signal.SIGKILL):
-        """Sends a signal to the job and its children; no wait."""
-        self._vm.tell(f"kill {self._id} {int(sig)}")
-
-
-class HostJob(Job):
-    def __init__(self, argv, folder, env=None):
-        folder.mkdir(parents=True)
-        super().__init__(folder / "out", folder / "err")
-        with open(self._out, "wb") as out, open(self._err, "wb") as err:
-            self._process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env={**os.environ, **(env or {})},
-                preexec_fn=die_with_parent,
-                start_new_session=True,
-            )
-
-    def rc(self):
-        code = self._process.poll()
-        return 128 - code if code is not None and code < 0 else code
-
-    def kill(self, sig=signal.SIGKILL):
-        try:
-            os.killpg(self._process.pid, sig)
-        except ProcessLookupError:
-            pass
-        if sig == signal.SIGKILL:
-            self._process.wait()
-
-
-def die_with_parent():
-    PR_SET_PDEATHSIG = 1
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def free_port():
