@@ -16,7 +16,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
-from data_test import PROGRAM, Server  # noqa: E402
+from data_setting import PROGRAM, Server  # noqa: E402
 from serving import run_cases  # noqa: E402
 
 KILL = os.environ.get("WEFT_TEST_KILL")

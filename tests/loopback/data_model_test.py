@@ -22,8 +22,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
-from data_test import Server  # noqa: E402
-from data_trust_test import as_an_owner  # noqa: E402
+from data_setting import Server, as_an_owner  # noqa: E402
 
 PROGRAM = sys.argv[1]
 LIMIT_S = 60

@@ -19,7 +19,7 @@ import threading
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
 import raw_data  # noqa: E402
-from data_test import Server, run  # noqa: E402
+from data_setting import Server, run  # noqa: E402
 from raw_data import RawClient, RawServer, attributes, entry  # noqa: E402
 from serving import run_cases  # noqa: E402
 

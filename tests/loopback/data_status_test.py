@@ -13,7 +13,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
-from data_test import PROGRAM, Server, run  # noqa: E402
+from data_setting import PROGRAM, Server, run  # noqa: E402
 from raw_data import RawClient  # noqa: E402
 from serving import run_cases  # noqa: E402
 

@@ -24,12 +24,19 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
     LABELS loopback
     TIMEOUT 300
     ENV ${helper_env})
+  weft_add_script_test(
+    loopback_data_faults
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_faults_test.py"
+            "$<TARGET_FILE:weft_data>"
+    LABELS loopback
+    TIMEOUT 300
+    ENV ${helper_env})
   # `./test.sh --all` runs it.
   if(NOT WEFT_SANITIZE)
     weft_add_script_test(
       loopback_data_long
-      COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_test.py"
-              "$<TARGET_FILE:weft_data>" ten_thousand_files two_gigabytes
+      COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_long_test.py"
+              "$<TARGET_FILE:weft_data>"
       LABELS loopback long
       TIMEOUT 1500
       SERIAL)
@@ -51,6 +58,12 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
     LABELS loopback
     TIMEOUT 300
     ENV ${trust_env})
+  weft_add_script_test(
+    loopback_data_identity
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_identity_test.py"
+            "$<TARGET_FILE:weft_data>"
+    LABELS loopback
+    TIMEOUT 180)
   weft_add_script_test(
     loopback_data_status
     COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_status_test.py"

@@ -3,14 +3,13 @@
 
     data_trust_test.py WEFT_DATA CASE...     without cases: all
 
-Servers that cannot look at their files, files that change while they are copied, copies beside each other, impostors,
+Servers that cannot look at their files, files that change while they are copied, copies beside each other,
 silent servers.
 """
 
 import contextlib
 import ctypes
 import errno
-import multiprocessing
 import os
 import pathlib
 import resource
@@ -26,49 +25,13 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
 import raw_data  # noqa: E402
-from data_test import Cutter, Server, big_file, digest, run, tree_of  # noqa: E402
+from data_setting import (  # noqa: E402
+    LIBC, LIMIT_S, PROGRAM, Cutter, Server, as_an_owner, big_file, client, digest, fails, filled, run, tree_of)
 from raw_data import RawClient, RawServer, attributes, entry, memory  # noqa: E402
 from serving import Restless, run_cases  # noqa: E402
 
-PROGRAM = sys.argv[1]
-LIMIT_S = 60
 FOLDER, FILE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o644
-CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
-PR_CAPBSET_DROP, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 24, 22, 38
-LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def as_an_owner():
-    """For a child: permissions hold for it, although it may be root."""
-    if os.geteuid() == 0:
-        for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
-            assert LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0
-
-
-def client(*arguments, **more):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=LIMIT_S,
-                          check=False, **more)
-
-
-def fails(text, *arguments, **more):
-    done = client(*arguments, **more)
-    assert done.returncode == 1 and text in done.stderr, done
-
-
-def wait_for(condition, what):
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.002)
-
-
-def filled(folder, *names):
-    """A folder with files that hold their names."""
-    for name in names:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(name)
-    return folder
+PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 22, 38
 
 
 # ---- sync --delete
@@ -328,69 +291,6 @@ def case_a_file_that_always_changes(tmp):
                     break
         assert "changed while it was read" in done.stderr, done
         assert os.listdir(tmp / "copy") == ["big"]
-
-
-# ---- Who serves
-
-
-def token_in(tmp):
-    token = tmp / "token"
-    token.write_text("0123456789abcdef0123")
-    token.chmod(0o600)
-    return token
-
-
-def case_an_impostor_gets_nothing(tmp):
-    """A client with a token takes no server that does not prove that it knows it too."""
-    token, secret, served = token_in(tmp), filled(tmp / "secret", "file"), tmp / "served"
-    served.mkdir()
-    with Server(served, "--writable", "--open") as server:
-        for command in (("put", secret / "file", server.url("file")), ("ls", server.url()),
-                        ("sync", f"{secret}/", server.url())):
-            fails("cannot prove that it is the one", command[0], "--token-file", token, *command[1:])
-        assert not os.listdir(served)
-    with RawServer(lambda *_: (0, b"")) as server:
-        fails("cannot prove", "put", "--token-file", token, secret / "file", server.url("file"))
-        assert server.seen == [raw_data.HELLO], server.seen
-
-
-def served_by(uid, port, out):
-    """In a child: what the server says to another user."""
-    os.setuid(uid)
-    try:
-        with RawClient(port) as raw:
-            out.send(raw.hello()[0])
-    except AssertionError as refused:
-        out.send(f"refused {refused}")
-
-
-def case_other_users_of_this_machine(tmp):
-    """Without a token nobody acts as the server's user but that user, and root."""
-    if os.geteuid() != 0:
-        return print("other_users_of_this_machine: needs root; left out")
-    served = filled(tmp / "served", "file")
-    for options, wanted in (([], str), (["--open"], int)):
-        with Server(served, *options) as server:
-            ours, its = multiprocessing.Pipe()
-            child = multiprocessing.Process(target=served_by, args=(65534, server.port, its))
-            child.start()
-            said = ours.recv()
-            child.join(LIMIT_S)
-            assert isinstance(said, wanted), said
-            assert run("cat", server.url("file")) == b"file"
-        assert ("only the server's own user" in server.log) == (wanted is str), server.log
-
-
-def case_connections_that_prove_nothing(tmp):
-    """They have a limit of their own, and the oldest makes room: who has the token is served."""
-    token, served = token_in(tmp), filled(tmp / "served", "file")
-    with Server(served, "--token-file", token, "--max-clients", 8) as server:
-        with contextlib.ExitStack() as idle:
-            for i in range(24):
-                raw = idle.enter_context(RawClient(server.port))
-                if i % 2:
-                    raw.hello()
-            assert run("cat", "--token-file", token, server.url("file")) == b"file"
 
 
 # ---- Patience
