@@ -76,12 +76,26 @@ std::uint32_t unacknowledged(int fd) {
 void drop_number(Process& all, Rsocket& socket, int fd) WEFT_REQUIRES(all.mutex) {
   assert(socket.numbers > 1);
   --socket.numbers;
-  const os::MutexLock lock(socket.mutex);
+  const RsLock lock(socket.mutex);
   if (socket.fd != fd) return;
   for (const auto& [number, other] : all.sockets) {
     if (other.get() == &socket) socket.fd = number;
   }
 }
+
+// While it lives, this thread is at the table of rsockets: a signal handler that comes now would
+// wait for the lock of the thread that it interrupted.
+class AtTable {
+ public:
+  AtTable() noexcept { ++t_depth; }
+  ~AtTable() { --t_depth; }
+  AtTable(const AtTable&) = delete;
+  AtTable& operator=(const AtTable&) = delete;
+  [[nodiscard]] static bool here() noexcept { return t_depth != 0; }
+
+ private:
+  static inline thread_local constinit int t_depth = 0;
+};
 
 constexpr auto kCloseLimit = std::chrono::seconds(5);   // without progress
 constexpr auto kDrainLimit = std::chrono::seconds(60);  // in all
@@ -96,15 +110,25 @@ Rsocket::~Rsocket() {
 }
 
 RsocketPtr find_rsocket(int fd) {
-  Process& all = *g_process;
-  const os::ReadLock lock(all.mutex);
-  const auto found = all.sockets.find(fd);
-  if (found != all.sockets.end()) return found->second;
-  errno = EBADF;
+  int error = EDEADLK;
+  if (!AtTable::here()) {
+    const AtTable at_table;
+    Process& all = *g_process;
+    const os::ReadLock lock(all.mutex);
+    const auto found = all.sockets.find(fd);
+    const bool known = found != all.sockets.end();
+    if (known && !found->second->mutex.is_this_threads()) return found->second;
+    if (!known) error = EBADF;
+  }
+  errno = error;
   return nullptr;
 }
 
 RsocketPtr enter_rsocket(int fd, int domain, int type) {
+  if (AtTable::here()) {
+    errno = EDEADLK;
+    return nullptr;
+  }
   auto made = std::make_shared<Rsocket>();
   made->fd = fd;
   made->domain = domain;
@@ -116,6 +140,7 @@ RsocketPtr enter_rsocket(int fd, int domain, int type) {
     return nullptr;
   }
   close_in_child(made->wake);
+  const AtTable at_table;
   Process& all = *g_process;
   const os::WriteLock lock(all.mutex);
   if (!all.defaults) all.defaults = default_options();
@@ -126,6 +151,7 @@ RsocketPtr enter_rsocket(int fd, int domain, int type) {
 }
 
 void leave_rsocket(int fd) {
+  const AtTable at_table;
   Process& all = *g_process;
   const os::WriteLock lock(all.mutex);
   all.sockets.erase(fd);
@@ -133,6 +159,11 @@ void leave_rsocket(int fd) {
 }
 
 bool alias_rsocket(int from, int to) {
+  if (AtTable::here()) {
+    errno = EDEADLK;
+    return false;
+  }
+  const AtTable at_table;
   Process& all = *g_process;
   const os::WriteLock lock(all.mutex);
   const auto found = all.sockets.find(from);
@@ -231,7 +262,7 @@ int rlisten(int fd, int backlog) {
   if (socket == nullptr) return -1;
   if (socket->type != SOCK_STREAM) return fail_minus(EOPNOTSUPP);
   {
-    const weft::os::MutexLock lock(socket->mutex);
+    const RsLock lock(socket->mutex);
     if (socket->state != RsState::kOpen && socket->state != RsState::kListening) {
       return fail_minus(EINVAL);
     }
@@ -242,7 +273,7 @@ int rlisten(int fd, int backlog) {
   // Without the lock, which the service takes with its own held.
   if (start_listening(socket)) return 0;
   const int error = errno;
-  const weft::os::MutexLock lock(socket->mutex);
+  const RsLock lock(socket->mutex);
   if (socket->state == RsState::kListening) socket->state = RsState::kOpen;
   return fail_minus(error);
 }
@@ -253,7 +284,7 @@ int rshutdown(int fd, int how) {
   if (socket == nullptr) return -1;
   if (socket->type == SOCK_DGRAM) return shutdown(fd, how);
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return fail_minus(EINVAL);
-  const weft::os::MutexLock lock(socket->mutex);
+  const RsLock lock(socket->mutex);
   if (socket->state != RsState::kConnected) return fail_minus(ENOTCONN);
   if (how != SHUT_WR) socket->read_shut = true;
   if (how != SHUT_RD) socket->write_shut = true;
@@ -269,12 +300,17 @@ int rshutdown(int fd, int how) {
 int rclose(int fd) {
   WEFT_CM_FORWARD(rclose, fd)
   const weft::os::NoCancel guard;
+  if (AtTable::here()) return fail_minus(EDEADLK);
   RsocketPtr socket;
   {
+    const AtTable at_table;
     Process& all = *g_process;
     const weft::os::WriteLock lock(all.mutex);
-    const bool noted = forget_number(fd);
     const auto found = all.sockets.find(fd);
+    if (found != all.sockets.end() && found->second->mutex.is_this_threads()) {
+      return fail_minus(EDEADLK);
+    }
+    const bool noted = forget_number(fd);
     if (found == all.sockets.end()) return noted ? close(fd) : fail_minus(EBADF);
     socket = std::move(found->second);
     all.sockets.erase(found);
@@ -286,7 +322,7 @@ int rclose(int fd) {
   stop_listening(socket);
   std::shared_ptr<weft::rsockets::RsConnection> link;
   {
-    const weft::os::MutexLock lock(socket->mutex);
+    const RsLock lock(socket->mutex);
     link = std::move(socket->link);
     socket->link.reset();
     socket->state = RsState::kFailed;

@@ -18,9 +18,9 @@
 #include <optional>
 #include <vector>
 
-#include "os/lock.h"
 #include "rsockets/rs_connection.h"
 #include "rsockets/rs_incoming.h"
+#include "rsockets/rs_lock.h"
 
 namespace weft::rsockets {
 
@@ -41,7 +41,7 @@ struct Rsocket {
   int domain = AF_INET;
   int wake = -1;  // eventfd: readable after a report of the engine, or a new connection to accept
 
-  os::Mutex mutex;
+  RsMutex mutex;
   RsState state = RsState::kOpen;
   bool nonblocking = false;
   bool read_shut = false;
@@ -58,7 +58,7 @@ struct Rsocket {
   // what may concern them.
   bool driving = false;
   bool sending = false;  // a blocking send has put a part in, and waits for room for the rest
-  os::Condition progressed;
+  RsCondition progressed;
   std::vector<int> bells;
 
   // Connections of a listener: accepted and ready, oldest first. Filled by the service thread.
@@ -71,7 +71,8 @@ struct Rsocket {
 };
 
 // The rsocket behind a number, or null with errno EBADF. In a child of fork() none of the parent's
-// is one any more: the child can close their numbers by rclose(), and make its own.
+// is one any more: the child can close their numbers by rclose(), and make its own. EDEADLK: this
+// is a signal handler that has interrupted a call at work on it.
 [[nodiscard]] RsocketPtr find_rsocket(int fd);
 // Null with errno.
 [[nodiscard]] RsocketPtr enter_rsocket(int fd, int domain, int type);

@@ -187,7 +187,7 @@ class Service {
       return;
     }
     Rsocket& socket = *one.owner;
-    const os::MutexLock lock(socket.mutex);
+    const RsLock lock(socket.mutex);
     if (socket.state != RsState::kConnecting) return;  // closed: the number may be another's
     socket.state = RsState::kFailed;
     socket.so_error = ECONNRESET;
@@ -200,7 +200,7 @@ class Service {
     Rsocket& socket = *one.owner;
     auto link = one.incoming->connection();
     link->on_report({});
-    const os::MutexLock lock(socket.mutex);
+    const RsLock lock(socket.mutex);
     if (socket.state != RsState::kConnecting) return;
     link->on_report([wake = socket.wake] { os::raise_event(wake); });
     socket.link = std::move(link);
@@ -212,7 +212,7 @@ class Service {
     Rsocket& listener = *one.owner;
     auto link = one.incoming->connection();
     link->on_report({});
-    const os::MutexLock lock(listener.mutex);
+    const RsLock lock(listener.mutex);
     if (listener.state != RsState::kListening || listener.ready.size() > listener.backlog) {
       close_number(one.fd);
       return;
@@ -308,7 +308,7 @@ bool start_listening(const RsocketPtr& socket) { return g_service->add(socket); 
 
 bool start_answering(const RsocketPtr& socket) {
   {
-    const os::MutexLock lock(socket->mutex);
+    const RsLock lock(socket->mutex);
     socket->state = RsState::kConnecting;
   }
   return g_service->answer(socket);
@@ -318,12 +318,12 @@ void renew_service() { g_service = new Service; }
 
 void stop_listening(const RsocketPtr& socket) {
   {
-    const os::MutexLock lock(socket->mutex);
+    const RsLock lock(socket->mutex);
     if (socket->state != RsState::kListening) return;
     socket->state = RsState::kFailed;
   }
   g_service->remove(socket);
-  const os::MutexLock lock(socket->mutex);
+  const RsLock lock(socket->mutex);
   os::raise_event(socket->wake);  // threads in raccept() learn of it
   for (const auto& one : socket->ready) close_number(one.fd);
   socket->ready.clear();
@@ -347,7 +347,7 @@ int rconnect(int fd, const sockaddr* address, socklen_t length) {
   if (address->sa_family != socket->domain) return fail_minus(EAFNOSUPPORT);
   if (length < needed) return fail_minus(EINVAL);
 
-  const weft::os::MutexLock lock(socket->mutex);
+  const RsLock lock(socket->mutex);
   advance_connect(*socket);
   switch (socket->state) {
     case RsState::kConnected: return fail_minus(EISCONN);
@@ -376,7 +376,7 @@ int raccept(int fd, sockaddr* address, socklen_t* length) {
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
   if (socket->type != SOCK_STREAM) return fail_minus(EOPNOTSUPP);
-  weft::os::MutexLock lock(socket->mutex);
+  RsLock lock(socket->mutex);
   while (socket->ready.empty()) {
     if (socket->state != RsState::kListening) return fail_minus(EINVAL);
     if (socket->nonblocking) return fail_minus(EAGAIN);

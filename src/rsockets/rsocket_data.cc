@@ -92,7 +92,7 @@ std::size_t copy_out(Rsocket& socket, Pieces& pieces, bool peek) {
 
 ssize_t receive(Rsocket& socket, const iovec* parts, std::size_t count, int flags) {
   if ((flags & MSG_OOB) != 0) return fail_minus(EINVAL);
-  os::MutexLock lock(socket.mutex);
+  RsLock lock(socket.mutex);
   const bool wait = !socket.nonblocking && (flags & MSG_DONTWAIT) == 0;
   TimeLimit limit(socket, SO_RCVTIMEO);
   if (const int error = check_connected(socket, wait, limit); error != 0) {
@@ -150,7 +150,7 @@ ssize_t broken_pipe(int flags) {
 
 ssize_t transmit(Rsocket& socket, const iovec* parts, std::size_t count, int flags) {
   if ((flags & MSG_OOB) != 0) return fail_minus(EOPNOTSUPP);
-  os::MutexLock lock(socket.mutex);
+  RsLock lock(socket.mutex);
   const bool wait = !socket.nonblocking && (flags & MSG_DONTWAIT) == 0;
   TimeLimit limit(socket, SO_SNDTIMEO);
   if (const int error = check_connected(socket, wait, limit); error != 0) {

@@ -97,13 +97,13 @@ int rsetsockopt(int fd, int level, int name, const void* value, socklen_t length
   if (level == SOL_RDMA) {
     if (value == nullptr) return fail_minus(EFAULT);
     if (length < sizeof number) return fail_minus(EINVAL);
-    const weft::os::MutexLock lock(socket->mutex);
+    const RsLock lock(socket->mutex);
     const int error = set_rdma_option(*socket, name, number);
     return error == 0 ? 0 : fail_minus(error);
   }
   if (setsockopt(fd, level, name, value, length) != 0) return -1;
   if (level == SOL_SOCKET && (name == SO_RCVBUF || name == SO_SNDBUF)) {
-    const weft::os::MutexLock lock(socket->mutex);
+    const RsLock lock(socket->mutex);
     size_rings(*socket, name, number);
   }
   return 0;
@@ -114,7 +114,7 @@ int rgetsockopt(int fd, int level, int name, void* value, socklen_t* length) {
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
   if (value == nullptr || length == nullptr) return fail_minus(EFAULT);
-  const weft::os::MutexLock lock(socket->mutex);
+  const RsLock lock(socket->mutex);
   if (level == SOL_RDMA) {
     int number = 0;
     const int error = get_rdma_option(*socket, name, number);
@@ -140,7 +140,7 @@ int rfcntl(int fd, int command, ...) {
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
   // The engine keeps the TCP socket non-blocking, whatever the program wants of its rsocket.
-  const weft::os::MutexLock lock(socket->mutex);
+  const RsLock lock(socket->mutex);
   if (command == F_GETFL) {
     const int flags = fcntl(fd, F_GETFL);
     if (flags < 0) return -1;
@@ -161,7 +161,7 @@ off_t riomap(int fd, void* buffer, size_t length, int protection, int flags, off
   if (socket == nullptr) return -1;
   if (buffer == nullptr || length == 0 || length > UINT32_MAX) return fail_minus(EINVAL);
   if ((protection & ~PROT_WRITE) != 0) return fail_minus(EINVAL);
-  weft::os::MutexLock lock(socket->mutex);
+  RsLock lock(socket->mutex);
   if (const int error = mapping_state(*socket); error != 0) return fail_minus(error);
   const std::uint64_t at =
       offset == -1 ? reinterpret_cast<std::uintptr_t>(buffer) : static_cast<std::uint64_t>(offset);
@@ -177,7 +177,7 @@ int riounmap(int fd, void* buffer, size_t length) {
   WEFT_CM_FORWARD(riounmap, fd, buffer, length)
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return -1;
-  const weft::os::MutexLock lock(socket->mutex);
+  const RsLock lock(socket->mutex);
   if (socket->link == nullptr) return fail_minus(ENOTCONN);
   return socket->link->stream().unmap(buffer, length) ? 0 : fail_minus(EINVAL);
 }
@@ -187,7 +187,7 @@ size_t riowrite(int fd, const void* buffer, size_t count, off_t offset, int flag
   constexpr auto kFailed = static_cast<size_t>(-1);
   const RsocketPtr socket = find_rsocket(fd);
   if (socket == nullptr) return kFailed;
-  weft::os::MutexLock lock(socket->mutex);
+  RsLock lock(socket->mutex);
   if (const int error = mapping_state(*socket); error != 0) {
     errno = error;
     return kFailed;

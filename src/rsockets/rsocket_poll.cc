@@ -90,7 +90,7 @@ int check(std::vector<Watched>& all, bool arming) {
   int ready = 0;
   for (Watched& one : all) {
     if (one.socket == nullptr) continue;
-    const os::MutexLock lock(one.socket->mutex);
+    const RsLock lock(one.socket->mutex);
     if (arming) arm(*one.socket);
     one.asked->revents = ready_events(*one.socket, one.asked->events);
     if (one.seen != nullptr && one.seen->edges) drop_told(one);
@@ -106,7 +106,7 @@ void watch(std::vector<Watched>& all, std::vector<pollfd>& out) {
       out.push_back({one.asked->fd, one.asked->events, 0});
       continue;
     }
-    const os::MutexLock lock(one.socket->mutex);
+    const RsLock lock(one.socket->mutex);
     out.push_back({one.socket->wake, POLLIN, 0});
     const bool connected = one.socket->state == RsState::kConnected;
     out.push_back({connected ? one.socket->link->stream().channel().fd() : -1, POLLIN, 0});
@@ -132,7 +132,7 @@ int collect(std::vector<Watched>& all, const std::vector<pollfd>& polled) {
 void lower(std::vector<Watched>& all) {
   for (Watched& one : all) {
     if (one.socket == nullptr) continue;
-    const os::MutexLock lock(one.socket->mutex);
+    const RsLock lock(one.socket->mutex);
     if (os::lower_event(one.socket->wake)) tell_others(*one.socket);
   }
 }
@@ -143,14 +143,14 @@ class Enrolled {
   Enrolled(std::vector<Watched>& all, int bell) : all_(all), bell_(bell) {
     for (Watched& one : all_) {
       if (one.socket == nullptr) continue;
-      const os::MutexLock lock(one.socket->mutex);
+      const RsLock lock(one.socket->mutex);
       one.socket->bells.push_back(bell_);
     }
   }
   ~Enrolled() {
     for (Watched& one : all_) {
       if (one.socket == nullptr) continue;
-      const os::MutexLock lock(one.socket->mutex);
+      const RsLock lock(one.socket->mutex);
       auto& bells = one.socket->bells;
       const auto mine = std::find(bells.begin(), bells.end(), bell_);
       assert(mine != bells.end());

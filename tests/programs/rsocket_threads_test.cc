@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -136,6 +137,60 @@ TEST_F(RsocketThreads, BothDirectionsAtOnce) {
       expect_pattern(kTotal, seed, [&](void* to, std::size_t n) { return rrecv(fd, to, n, 0); });
     });
   }
+}
+
+std::atomic<int> g_asked_of_handler = -1;
+std::atomic<int> g_answers = 0;
+std::atomic<int> g_refusals = 0;
+std::atomic<int> g_wrong = 0;
+
+void ask_in_handler(int) {
+  const int error = errno;
+  int value = 0;
+  socklen_t size = sizeof value;
+  if (rgetsockopt(g_asked_of_handler, SOL_SOCKET, SO_ERROR, &value, &size) == 0) {
+    ++g_answers;
+  } else {
+    ++(errno == EDEADLK ? g_refusals : g_wrong);
+  }
+  errno = error;
+}
+
+// It uses the rsocket whose call it has interrupted: that is told, and nobody waits for himself.
+TEST_F(RsocketThreads, ASignalHandlerMayUseTheRsocketThatItInterrupted) {
+  constexpr std::size_t kTotal = 6'000'000;
+  make_pair();
+  g_asked_of_handler = a_;
+  struct sigaction action {};
+  action.sa_handler = ask_in_handler;
+  action.sa_flags = SA_RESTART;
+  ASSERT_EQ(sigaction(SIGUSR1, &action, nullptr), 0);
+  std::atomic<bool> over = false;
+  Threads threads;
+  threads.start([&] {
+    expect_pattern(kTotal, 3, [&](void* out, std::size_t size) { return rrecv(b_, out, size, 0); });
+  });
+  std::promise<pthread_t> sender;
+  threads.start([&] {
+    sender.set_value(pthread_self());
+    std::vector<std::uint8_t> data(kTotal);
+    for (std::size_t i = 0; i < kTotal; ++i) data[i] = octet_at(i, 3);
+    for (std::size_t at = 0; at < kTotal;) {
+      const ssize_t n = rsend(a_, data.data() + at, kTotal - at, 0);
+      if (n < 0 && errno == EINTR) continue;
+      ASSERT_GT(n, 0) << std::strerror(errno);
+      at += static_cast<std::size_t>(n);
+    }
+    // Signals come until the handler has met a call at work.
+    while (g_refusals == 0) static_cast<void>(rsend(a_, "", 0, MSG_DONTWAIT));
+    over = true;
+    while (over) sched_yield();
+  });
+  const pthread_t interrupted = sender.get_future().get();
+  while (!over) pthread_kill(interrupted, SIGUSR1);
+  over = false;
+  EXPECT_GT(g_refusals, 0);
+  EXPECT_EQ(g_wrong, 0);
 }
 
 TEST_F(RsocketThreads, OneSleepsInPollWhileAnotherSends) {

@@ -1,0 +1,96 @@
+// The mutex of an rsocket. It knows whether this thread is at it: a signal handler that uses the
+// rsocket whose call it interrupted would wait for itself, and gets EDEADLK instead.
+#pragma once
+
+#include <array>
+#include <chrono>
+
+#include "os/lock.h"
+
+namespace weft::rsockets {
+
+class WEFT_CAPABILITY("mutex") RsMutex {
+ public:
+  void lock() WEFT_ACQUIRE() {
+    enter();
+    mutex_.lock();
+  }
+  void unlock() WEFT_RELEASE() {
+    mutex_.unlock();
+    leave();
+  }
+  // This thread has it, or is about to have it, or has just let go of it.
+  [[nodiscard]] bool is_this_threads() const noexcept {
+    for (const RsMutex* one : t_held) {
+      if (one == this) return true;
+    }
+    return false;
+  }
+
+ private:
+  friend class RsCondition;
+  // Before the mutex is taken, and until it has been let go: a handler may come at any instruction.
+  void enter() noexcept {
+    for (const RsMutex*& one : t_held) {
+      if (one != nullptr) continue;
+      one = this;
+      return;
+    }
+  }
+  void leave() noexcept {
+    for (const RsMutex*& one : t_held) {
+      if (one != this) continue;
+      one = nullptr;
+      return;
+    }
+  }
+
+  // A call holds one; handlers that interrupt each other, one each.
+  static inline thread_local constinit std::array<const RsMutex*, 8> t_held{};
+  os::Mutex mutex_;
+};
+
+// Holds one for a scope. May be let go and taken again in between.
+class WEFT_SCOPED_CAPABILITY RsLock {
+ public:
+  explicit RsLock(RsMutex& mutex) WEFT_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~RsLock() WEFT_RELEASE() {
+    if (held_) mutex_.unlock();
+  }
+  RsLock(const RsLock&) = delete;
+  RsLock& operator=(const RsLock&) = delete;
+  void lock() WEFT_ACQUIRE() {
+    mutex_.lock();
+    held_ = true;
+  }
+  void unlock() WEFT_RELEASE() {
+    held_ = false;
+    mutex_.unlock();
+  }
+
+ private:
+  RsMutex& mutex_;
+  bool held_ = true;
+};
+
+// A handler may use the rsocket while the call that it interrupted sleeps here.
+class RsCondition {
+ public:
+  void notify_all() noexcept { condition_.notify_all(); }
+  void wait(RsMutex& mutex) WEFT_REQUIRES(mutex) WEFT_NOT_ANALYZED {
+    mutex.leave();
+    condition_.wait(mutex.mutex_);
+    mutex.enter();
+  }
+  template <class Time>
+  void wait_until(RsMutex& mutex, Time end) WEFT_REQUIRES(mutex) WEFT_NOT_ANALYZED {
+    mutex.leave();
+    condition_.wait_until(mutex.mutex_, end);
+    mutex.enter();
+  }
+
+ private:
+  os::Condition condition_;
+};
+
+}  // namespace weft::rsockets
