@@ -20,11 +20,9 @@ CODE = (".h", ".c", ".cc")
 LINES_MAX = 500
 FUNCTION_MAX = 60
 
-# Those that have not been divided yet. No name is to be added without a reason beside it, and the
-# numbers only go down: what is shorter now is to be lowered here.
-FILES = {
-    "tests/model/progress_model.h": 630,
-}
+# Files and functions that may be longer, with their length. There is none now: a name that is
+# added needs a reason beside it.
+FILES = {}
 FUNCTIONS = {}
 
 NOT_A_FUNCTION = re.compile(r"\s*(namespace|class|struct|enum|union|if|for|while|switch|do|else|extern|"
