@@ -2,8 +2,6 @@
 #include "rsockets/rsocket.h"
 
 #include <fcntl.h>
-#include <linux/sockios.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cassert>
@@ -42,6 +40,7 @@ Process* g_process = new Process;
 const int kRegisterError = watch_forks([] {
   g_process = new Process;
   renew_service();
+  renew_closing();
 });
 
 // One integer in a file of rdma-core's configuration; `otherwise` when it is not there.
@@ -63,13 +62,6 @@ RsOptions default_options() {
   o.iomap_count = round_iomap_count(configured("iomap_size", o.iomap_count));
   o.clamp();
   return o;
-}
-
-// Octets that the peer's TCP has not acknowledged. The engine has the same for itself; it is below
-// the API that this library may use.
-std::uint32_t unacknowledged(int fd) {
-  int bytes = 0;
-  return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<std::uint32_t>(bytes) : 0;
 }
 
 // One of several numbers of an rsocket is about to be closed; `fd` is not in the table any more.
@@ -96,10 +88,6 @@ class AtTable {
  private:
   static inline thread_local constinit int t_depth = 0;
 };
-
-constexpr auto kCloseLimit = std::chrono::seconds(5);   // without progress
-constexpr auto kDrainLimit = std::chrono::seconds(60);  // in all
-constexpr std::uint32_t kGoodbyeBytes = 128;            // more than the FPDU of a goodbye
 
 }  // namespace
 
@@ -192,39 +180,6 @@ std::shared_ptr<Device> rsocket_device() {
   }
   all.device = std::move(*made);
   return all.device;
-}
-
-// A credit of the peer's that meets our FIN is answered with a reset, which takes from the peer
-// what has not left yet. So the FIN waits until the peer's TCP has all but the goodbye.
-void close_connection(std::shared_ptr<RsConnection> link, int fd, bool with_reset) {
-  const os::NoCancel guard;
-  link->on_report({});  // the descriptor that it signals goes with the rsocket
-  if (with_reset || link->phase() != RsPhase::kUp || !link->begin()) {
-    link->abort();
-    return;
-  }
-  RsStream& stream = link->stream();
-  const auto last = Clock::now() + kDrainLimit;
-  auto end = Clock::now() + kCloseLimit;
-  std::uint32_t left = UINT32_MAX;
-  bool said = false;
-  for (;;) {
-    stream.arm();
-    stream.process();
-    said = said || stream.say_disconnect();
-    if (stream.down() || link->phase() != RsPhase::kUp) break;
-    const bool flushed = said && stream.flushed();
-    const std::uint32_t now_left = unacknowledged(fd);
-    if (flushed && now_left <= kGoodbyeBytes) break;
-    const auto now = Clock::now();
-    if (now_left != left) end = now + kCloseLimit;
-    left = now_left;
-    if (now >= end || now >= last) break;
-    const auto slice = std::chrono::milliseconds(flushed ? 1 : 100);
-    if (auto event = stream.channel().wait(slice); event) (*event)->ack_events(1);
-  }
-  if (!link->disconnect()) return;  // a child of fork(): the connection is the parent's
-  static_cast<void>(link->wait_while(RsPhase::kUp, end));
 }
 
 }  // namespace weft::rsockets

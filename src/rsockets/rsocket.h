@@ -105,9 +105,12 @@ void tell_others(Rsocket& socket);
 // Before sleeping in poll(2) on the eventfd and the completion channel.
 void arm(Rsocket& socket);
 
-// Ends the connection: says goodbye, and waits until the peer's TCP has all, for a bounded time.
-// `fd`: the program's, still open. Without the mutex.
+// Ends the connection: says goodbye, and sees to it that the peer's TCP gets all, for a bounded
+// time. What a peer that is slow, or has stopped, has not taken at once a thread goes on with; the
+// end of the program waits for that. `fd`: the program's, still open. Without the mutex.
 void close_connection(std::shared_ptr<RsConnection> link, int fd, bool with_reset);
+// In a child of fork(): the parent's connections are not its own. Takes no lock.
+void renew_closing();
 
 // --- listening ---
 
