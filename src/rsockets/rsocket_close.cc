@@ -1,6 +1,6 @@
-// The end of a connection of an rsocket. A credit of the peer's that meets our FIN is answered with a
-// reset, which takes from the peer what has not left yet. So the FIN waits until the peer's TCP has
-// all but the goodbye.
+// The end of a connection of an rsocket. A credit of the peer's that meets our FIN is answered with
+// a reset, which takes from the peer what has not left yet. So the FIN waits until the peer's TCP
+// has all but the goodbye.
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>

@@ -280,7 +280,11 @@ def case_calls_that_write(tmp):
             os.unlink(served.at / "folder" / "new")
             file.write(b"still")
             assert os.pread(file.fileno(), 10, 0) == b"still"
-        os.rmdir(served.at / "folder")
+            # And keeps nobody from removing its folder.
+            os.rmdir(served.at / "folder")
+            assert not (served.source / "folder").exists()
+            os.pwrite(file.fileno(), b"S", 0)
+            assert os.pread(file.fileno(), 10, 0) == b"Still"
         os.unlink(served.at / "link")
         assert os.listdir(served.source) == []
 

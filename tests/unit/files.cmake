@@ -4,9 +4,10 @@ if(TARGET weft_files)
     files_test
     LABELS unit
     SOURCES "${CMAKE_CURRENT_LIST_DIR}/files_exclude_test.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/files_hidden_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_peer_user_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_protocol_test.cc"
-    DEPS weft_files)
+    DEPS weft_mount weft_files)
 endif()
 if(TARGET weft_video)
   weft_add_test(files_video_test LABELS unit SOURCES "${CMAKE_CURRENT_LIST_DIR}/files_film_test.cc" DEPS

@@ -15,7 +15,10 @@
 #include <cstring>
 #include <ctime>
 #include <memory>
+#include <string>
+#include <vector>
 
+#include "files/mount/hidden_files.h"
 #include "files/mount/mount_connections.h"
 #include "files/protocol/token_proof.h"
 #include "weft-data/places.h"
@@ -38,6 +41,7 @@ struct Command {
 // What the calls of the kernel work on. FUSE calls them on several threads.
 struct Mounted {
   std::unique_ptr<mount::Connections> remote;
+  mount::HiddenFiles hidden;
   uid_t uid = getuid();
   gid_t gid = getgid();
 };
@@ -70,9 +74,12 @@ void* on_init(fuse_conn_info* connection, fuse_config* config) {
   return &here();
 }
 
-int on_getattr(const char* path, struct stat* out, fuse_file_info*) {
+// `path` is null where libfuse knows none: of an open file whose folder was removed.
+int on_getattr(const char* path, struct stat* out, fuse_file_info* info) {
+  if (path == nullptr && info == nullptr) return -ENOENT;
   files::Attributes found;
-  const int error = here().remote->stat(path, found);
+  const int error = path != nullptr ? here().remote->stat(path, found)
+                                    : here().remote->stat_open(info->fh, found);
   if (error == 0) *out = stat_of(found);
   return -error;
 }
@@ -132,7 +139,9 @@ int on_write(const char*, const char* from, std::size_t size, off_t offset, fuse
 int on_fsync(const char*, int, fuse_file_info* info) { return -here().remote->sync(info->fh); }
 
 int set(const char* path, fuse_file_info* info, std::uint32_t what, const files::Attributes& to) {
-  return -here().remote->set(path, info != nullptr ? &info->fh : nullptr, what, to);
+  if (path == nullptr && info == nullptr) return -ENOENT;
+  return -here().remote->set(path != nullptr ? path : "", info != nullptr ? &info->fh : nullptr,
+                             what, to);
 }
 
 int on_truncate(const char* path, off_t size, fuse_file_info* info) {
@@ -166,11 +175,27 @@ int on_utimens(const char* path, const timespec times[2], fuse_file_info* info) 
 
 int on_rename(const char* from, const char* to, unsigned flags) {
   if ((flags & ~static_cast<unsigned>(RENAME_NOREPLACE)) != 0) return -EINVAL;
-  return -here().remote->rename(from, to, flags != 0);
+  const int error = here().remote->rename(from, to, flags != 0);
+  if (error == 0) here().hidden.renamed(from, to);
+  return -error;
 }
 
-int on_unlink(const char* path) { return -here().remote->remove(path, false); }
-int on_rmdir(const char* path) { return -here().remote->remove(path, true); }
+int on_unlink(const char* path) {
+  const int error = here().remote->remove(path, false);
+  if (error == 0) here().hidden.removed(path);
+  return -error;
+}
+
+// A file that was removed and is open still keeps nobody from removing its folder. Who has it open
+// goes on with it: the server has it open, too.
+int on_rmdir(const char* path) {
+  const int error = here().remote->remove(path, true);
+  if (error != ENOTEMPTY) return -error;
+  const std::vector<std::string> hidden = here().hidden.in(path);
+  for (const std::string& one : hidden) static_cast<void>(on_unlink(one.c_str()));
+  return hidden.empty() ? -error : -here().remote->remove(path, true);
+}
+
 int on_mkdir(const char* path, mode_t mode) { return -here().remote->make_directory(path, mode); }
 int on_symlink(const char* target, const char* path) {
   return -here().remote->symlink(target, path);

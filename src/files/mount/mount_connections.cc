@@ -55,6 +55,10 @@ int Connections::stat(const std::string& path, files::Attributes& out) {
   return any()->stat(path, out);
 }
 
+int Connections::stat_open(std::uint64_t file, files::Attributes& out) {
+  return of(file)->stat_open(file / kMost, out);
+}
+
 int Connections::usage(const std::string& path, files::Usage& out) {
   return any()->usage(path, out);
 }

@@ -26,6 +26,7 @@ class Connections {
       : server_(std::move(server)), prefix_(std::move(prefix)), blocks_(blocks) {}
 
   [[nodiscard]] int stat(const std::string& path, files::Attributes& out);
+  [[nodiscard]] int stat_open(std::uint64_t file, files::Attributes& out);
   [[nodiscard]] int usage(const std::string& path, files::Usage& out);
   [[nodiscard]] int read_link(const std::string& path, std::string& target);
   [[nodiscard]] int list(const std::string& path, const Remote::EntryFunction& entry);

@@ -139,6 +139,20 @@ int Remote::stat(const std::string& path, Attributes& out) {
   return 0;
 }
 
+int Remote::stat_open(std::uint64_t id, Attributes& out) {
+  const auto at = files_.find(id);
+  if (at == files_.end()) return EBADF;
+  if (const int error = ready_with(at->second)) return error;
+  out = at->second.attributes;
+  if (!client_->has_stamps()) return 0;
+  Request request;
+  request.op = Op::kSet;  // of nothing
+  Reply reply;
+  const int error = call_for(at->second, request, reply);
+  if (error == 0) out = reply.attributes;
+  return error;
+}
+
 int Remote::usage(const std::string& path, files::Usage& out) {
   if (auto ok = ready(); !ok) return local_error(ok.error());
   if (!client_->has_statfs()) return ENOSYS;

@@ -40,6 +40,8 @@ class Remote {
 
   // `path` begins with a slash and has no other meaning than below the root.
   [[nodiscard]] int stat(const std::string& path, files::Attributes& out);
+  // Of an open file, which may have no name any more.
+  [[nodiscard]] int stat_open(std::uint64_t file, files::Attributes& out);
   //   ENOSYS   the server is of an earlier release and does not tell
   [[nodiscard]] int usage(const std::string& path, files::Usage& out);
   [[nodiscard]] int read_link(const std::string& path, std::string& target);
