@@ -40,7 +40,7 @@ class Remote {
 
   // `path` begins with a slash and has no other meaning than below the root.
   [[nodiscard]] int stat(const std::string& path, files::Attributes& out);
-  // Of an open file, which may have no name any more.
+  // The same of an open file, which may have no name any more.
   [[nodiscard]] int stat_open(std::uint64_t file, files::Attributes& out);
   //   ENOSYS   the server is of an earlier release and does not tell
   [[nodiscard]] int usage(const std::string& path, files::Usage& out);
