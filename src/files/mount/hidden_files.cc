@@ -26,8 +26,8 @@ void HiddenFiles::renamed(const std::string& from, const std::string& to) {
   const os::MutexLock lock(mutex_);
   std::vector<std::pair<std::string, std::string>> moved;
   for (const std::string& path : paths_) {
-    const bool inside = path.starts_with(from) && path.size() > from.size() &&
-                        path[from.size()] == '/';
+    const bool inside =
+        path.starts_with(from) && path.size() > from.size() && path[from.size()] == '/';
     if (inside) moved.emplace_back(path, to + path.substr(from.size()));
   }
   for (const auto& [before, now] : moved) {
