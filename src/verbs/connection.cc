@@ -77,6 +77,7 @@ Result<std::shared_ptr<Connection>> ConnectionImpl::create(
   device->ensure_page();
   std::shared_ptr<ConnectionImpl> made(
       new ConnectionImpl(std::move(device), std::move(*counted), channel));
+  Lock::assume(*made);
   made->socket_.belong_to(made);
   return made->make_handle();
 }
@@ -300,6 +301,7 @@ void ConnectionImpl::report_established(Lock& lock) {
 void ConnectionImpl::on_first_fpdu() {
   Lock lock(*this);
   step(lock, [&] {
+    lock.covers(*this);
     session_.first_fpdu();
     follow(lock);
   });
@@ -309,6 +311,7 @@ void ConnectionImpl::on_stream_down(proto::StreamEnd how, TerminateCode /*code*/
                                     bool /*by_peer*/) {
   Lock lock(*this);
   step(lock, [&] {
+    lock.covers(*this);
     session_.stream_down(how);
     follow(lock);
   });

@@ -130,14 +130,25 @@ class ConnectionImpl final : public Connection,
 
   // Holds mutex_. What may run other people's destructors is given to dispose() and goes after the
   // mutex has been released.
-  class Lock {
+  class WEFT_SCOPED_CAPABILITY Lock {
    public:
-    explicit Lock(const ConnectionImpl& c) : lock_(c.mutex_) {}
-    // Not analyzed: a Lock is handed down as a reference, which the analysis does not follow.
+    explicit Lock(const ConnectionImpl& c) WEFT_ACQUIRE(c.mutex_) : of_(c), lock_(c.mutex_) {}
+    ~Lock() WEFT_RELEASE() {}
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+    // Not analyzed: a Lock is handed down as a reference, which the analysis does not follow. In
+    // between it takes the mutex for held.
     void unlock() WEFT_NOT_ANALYZED { lock_.unlock(); }
     void relock() WEFT_NOT_ANALYZED {
       if (!lock_.held()) lock_.lock();
     }
+    // For functions that the analysis enters without knowing their caller's locks.
+    void covers(const ConnectionImpl& c) const WEFT_ASSERT_HELD(c.mutex_) {
+      assert(&of_ == &c && lock_.held());
+    }
+    // Tells the analysis what it can't see: the caller of a part holds the mutex, or no other
+    // thread knows the connection yet.
+    static void assume(const ConnectionImpl& c) WEFT_ASSERT_HELD(c.mutex_) { static_cast<void>(c); }
     // Needs no memory. Each object is kept once, and a call meets few.
     template <class T>
     void dispose(std::shared_ptr<T> object) {
@@ -149,6 +160,7 @@ class ConnectionImpl final : public Connection,
     }
 
    private:
+    const ConnectionImpl& of_;
     std::array<std::shared_ptr<const void>, 8> trash_;
     os::MutexLock lock_;
   };
@@ -250,81 +262,92 @@ class ConnectionImpl final : public Connection,
 
   ConnectionImpl(std::shared_ptr<DeviceImpl> device, ObjectCount counted,
                  std::weak_ptr<EventChannel> channel);
-  [[nodiscard]] std::shared_ptr<Connection> make_handle();
+  [[nodiscard]] std::shared_ptr<Connection> make_handle() WEFT_REQUIRES(mutex_);
   void retire();  // the application has let go
 
   // All below: with mutex_ held.
 
   // --- connection_setup.cc ---
-  [[nodiscard]] Result<proto::StartupOffer> make_offer(const ConnectionParams& params);
+  [[nodiscard]] Result<proto::StartupOffer> make_offer(const ConnectionParams& params)
+      WEFT_REQUIRES(mutex_);
   // Does a part of the set-up, and ends that where there is no memory, no descriptor or no timer.
   template <class Work>
-  void step(Lock& lock, Work work);
-  void end_for_want(Lock& lock, Error of_what);
-  void pump(Lock& lock);    // moves start-up frames as far as they go
-  void follow(Lock& lock);  // does what the session asks for, and tells what it has to tell
-  [[nodiscard]] bool send_frame();
-  [[nodiscard]] bool receive_frame();
-  void on_failed(Lock& lock);
-  void hand_over(Lock& lock);
+  void step(Lock& lock, Work work) WEFT_REQUIRES(mutex_);
+  void end_for_want(Lock& lock, Error of_what) WEFT_REQUIRES(mutex_);
+  // Moves start-up frames as far as they go.
+  void pump(Lock& lock) WEFT_REQUIRES(mutex_);
+  // Does what the session asks for, and tells what it has to tell.
+  void follow(Lock& lock) WEFT_REQUIRES(mutex_);
+  [[nodiscard]] bool send_frame() WEFT_REQUIRES(mutex_);
+  [[nodiscard]] bool receive_frame() WEFT_REQUIRES(mutex_);
+  void on_failed(Lock& lock) WEFT_REQUIRES(mutex_);
+  void hand_over(Lock& lock) WEFT_REQUIRES(mutex_);
   // Calls the queue pair without the mutex.
   template <class Call>
-  void with_qp(Lock& lock, Call call);
-  [[nodiscard]] proto::StreamParams stream_params();
-  void release_qp(Lock& lock);
+  void with_qp(Lock& lock, Call call) WEFT_REQUIRES(mutex_);
+  [[nodiscard]] proto::StreamParams stream_params() WEFT_REQUIRES(mutex_);
+  void release_qp(Lock& lock) WEFT_REQUIRES(mutex_);
 
   // The program knows of it: it called connect() or accept().
-  [[nodiscard]] bool is_ours() const noexcept { return qp_ != nullptr || carrier_.carries(); }
+  [[nodiscard]] bool is_ours() const noexcept WEFT_REQUIRES(mutex_) {
+    return qp_ != nullptr || carrier_.carries();
+  }
 
   // --- connection_active.cc ---
   [[nodiscard]] Status begin(const std::shared_ptr<QueuePair>& qp, const SocketAddress& peer,
-                             const ConnectionParams& params);
-  void start(Lock& lock, const ConnectionParams& params);
-  void start_handshake(Lock& lock);
-  void on_connected(Lock& lock);
-  void tcp_failed(Lock& lock, Error error);
-  void on_rejected(Lock& lock);
+                             const ConnectionParams& params) WEFT_REQUIRES(mutex_);
+  void start(Lock& lock, const ConnectionParams& params) WEFT_REQUIRES(mutex_);
+  void start_handshake(Lock& lock) WEFT_REQUIRES(mutex_);
+  void on_connected(Lock& lock) WEFT_REQUIRES(mutex_);
+  void tcp_failed(Lock& lock, Error error) WEFT_REQUIRES(mutex_);
+  void on_rejected(Lock& lock) WEFT_REQUIRES(mutex_);
 
   // --- connection_passive.cc ---
-  [[nodiscard]] Status answer(const std::shared_ptr<QueuePair>& qp, const ConnectionParams& params);
-  void on_request(Lock& lock);
-  void tell_request(Lock& lock, const std::shared_ptr<ListenerImpl>& listener);
-  [[nodiscard]] bool awaits_answer() const;
-  void request_failed(Lock& lock, std::string_view why, bool with_reset = false);
-  void settle_listener(Lock& lock);
+  [[nodiscard]] Status answer(const std::shared_ptr<QueuePair>& qp, const ConnectionParams& params)
+      WEFT_REQUIRES(mutex_);
+  void on_request(Lock& lock) WEFT_REQUIRES(mutex_);
+  void tell_request(Lock& lock, const std::shared_ptr<ListenerImpl>& listener)
+      WEFT_REQUIRES(mutex_);
+  [[nodiscard]] bool awaits_answer() const WEFT_REQUIRES(mutex_);
+  void request_failed(Lock& lock, std::string_view why, bool with_reset = false)
+      WEFT_REQUIRES(mutex_);
+  void settle_listener(Lock& lock) WEFT_REQUIRES(mutex_);
 
   // --- connection.cc ---
-  void post(Lock& lock, ConnectionEvent event);
+  void post(Lock& lock, ConnectionEvent event) WEFT_REQUIRES(mutex_);
   // Ends a set-up that the application knows of.
   void set_up_failed(Lock& lock, ConnectionEvent::Type type, Error error, std::string_view why,
-                     std::span<const std::uint8_t> private_data = {});
-  void report_established(Lock& lock);
-  void report_down(Lock& lock);
-  void end_now(Lock& lock, bool tell);
+                     std::span<const std::uint8_t> private_data = {}) WEFT_REQUIRES(mutex_);
+  void report_established(Lock& lock) WEFT_REQUIRES(mutex_);
+  void report_down(Lock& lock) WEFT_REQUIRES(mutex_);
+  void end_now(Lock& lock, bool tell) WEFT_REQUIRES(mutex_);
 
   const std::shared_ptr<DeviceImpl> device_;
   const ObjectCount object_;
   mutable os::Mutex mutex_;
-  std::weak_ptr<EventChannel> channel_;
-  std::weak_ptr<Connection> handle_;
-  bool has_handle_ = false;
-  Phase phase_ = Phase::kIdle;
-  proto::Session session_;
-  SetupSocket socket_;
-  SocketAddress local_, peer_;
-  FpduPolicy fpdu_ = FpduPolicy::kAuto;
-  PathMode path_ = PathMode::kTcp;
-  std::shared_ptr<QueuePairImpl> qp_;  // from connect() or accept() until the stream is down
-  ConnectionInfo info_;
-  std::optional<ConnectionEvent> unsent_;  // the last one, for which there was no memory
+  std::weak_ptr<EventChannel> channel_ WEFT_GUARDED_BY(mutex_);
+  std::weak_ptr<Connection> handle_ WEFT_GUARDED_BY(mutex_);
+  bool has_handle_ = false;  // set before the handle is given out
+  Phase phase_ WEFT_GUARDED_BY(mutex_) = Phase::kIdle;
+  proto::Session session_ WEFT_GUARDED_BY(mutex_);
+  SetupSocket socket_ WEFT_GUARDED_BY(mutex_);
+  SocketAddress local_ WEFT_GUARDED_BY(mutex_);
+  SocketAddress peer_ WEFT_GUARDED_BY(mutex_);
+  FpduPolicy fpdu_ WEFT_GUARDED_BY(mutex_) = FpduPolicy::kAuto;
+  PathMode path_ WEFT_GUARDED_BY(mutex_) = PathMode::kTcp;
+  std::shared_ptr<QueuePairImpl> qp_
+      WEFT_GUARDED_BY(mutex_);  // from connect() or accept() until the stream is down
+  ConnectionInfo info_ WEFT_GUARDED_BY(mutex_);
+  std::optional<ConnectionEvent> unsent_
+      WEFT_GUARDED_BY(mutex_);  // the last one, for which there was no memory
 
-  Carrier carrier_{*this};
-  PortSearch port_search_{*this};
-  Attempts attempts_{*this};
+  Carrier carrier_ WEFT_GUARDED_BY(mutex_){*this};
+  PortSearch port_search_ WEFT_GUARDED_BY(mutex_){*this};
+  Attempts attempts_ WEFT_GUARDED_BY(mutex_){*this};
 
   // passive
-  std::weak_ptr<ListenerImpl> listener_;
-  Request request_;
+  std::weak_ptr<ListenerImpl> listener_ WEFT_GUARDED_BY(mutex_);
+  Request request_ WEFT_GUARDED_BY(mutex_);
 };
 
 template <class Work>
@@ -338,6 +361,7 @@ void ConnectionImpl::step(Lock& lock, Work work) {
   if (done && !lack) return;
   const Error of_what = done ? *lack : done.error();
   static_cast<void>(os::guarded([&]() -> Status {
+    lock.covers(*this);
     end_for_want(lock, of_what);
     return {};
   }));

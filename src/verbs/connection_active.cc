@@ -26,8 +26,15 @@ Status ConnectionImpl::connect(std::shared_ptr<QueuePair> qp, const SocketAddres
   }
   Lock lock(*this);
   if (phase_ != Phase::kIdle) return fail(Error::kBadState);
-  if (auto begun = os::guarded([&] { return begin(qp, peer, params); }); !begun) return begun;
-  step(lock, [&] { start(lock, params); });
+  const Status begun = os::guarded([&] {
+    lock.covers(*this);
+    return begin(qp, peer, params);
+  });
+  if (!begun) return begun;
+  step(lock, [&] {
+    lock.covers(*this);
+    start(lock, params);
+  });
   return {};
 }
 
@@ -67,12 +74,14 @@ void ConnectionImpl::start(Lock& lock, const ConnectionParams& params) {
 }
 
 void ConnectionImpl::Attempts::begin(Duration connect_timeout, Duration refused_wait) noexcept {
+  Lock::assume(c_);
   until_ = os::now() + connect_timeout;
   refused_until_ = os::now() + refused_wait;
   pause_ = kFirstPause;
 }
 
 bool ConnectionImpl::Attempts::queue_up() {
+  Lock::assume(c_);
   if (!c_.device_->refused_peers().join(c_.peer_, c_.weak_from_this())) return false;
   refused_ = true;
   c_.phase_ = Phase::kRefused;
@@ -102,6 +111,7 @@ void ConnectionImpl::start_handshake(Lock& lock) {
 // After a refusal. False: that was the last one. Who is not the first that waits tries by itself
 // only when its time is over.
 bool ConnectionImpl::Attempts::try_again_later() {
+  Lock::assume(c_);
   const Instant now = os::now();
   if (now >= refused_until_ || now >= until_) return false;
   if (!io::undo_connect(c_.socket_.get(), c_.local_)) return false;
@@ -117,6 +127,7 @@ bool ConnectionImpl::Attempts::try_again_later() {
 }
 
 void ConnectionImpl::Attempts::wait_no_more(Lock& lock) {
+  lock.covers(c_);
   if (!std::exchange(refused_, false)) return;
   std::shared_ptr<ConnectionImpl> next = c_.device_->refused_peers().leave(c_.peer_, c_);
   if (next == nullptr) return;
@@ -129,7 +140,12 @@ void ConnectionImpl::Attempts::wait_no_more(Lock& lock) {
 void ConnectionImpl::your_turn() {
   if (!device_->usable()) return;
   Lock lock(*this);
-  if (phase_ == Phase::kRefused) step(lock, [&] { start_handshake(lock); });
+  if (phase_ == Phase::kRefused) {
+    step(lock, [&] {
+      lock.covers(*this);
+      start_handshake(lock);
+    });
+  }
 }
 
 void ConnectionImpl::on_connected(Lock& lock) {

@@ -51,6 +51,7 @@ bool is_legal(const CarriedQp& qp) {
 
 // Puts our queue pair in front of the program's data.
 Status ConnectionImpl::Carrier::fill(const ConnectionParams& params, proto::StartupOffer& offer) {
+  Lock::assume(c_);
   if (!is_legal(*params.carried)) return fail(Error::kInvalidArgument);
   frame_data_.resize(roce::CmHeader::kSize);
   ByteWriter out(frame_data_);
@@ -65,6 +66,7 @@ Status ConnectionImpl::Carrier::fill(const ConnectionParams& params, proto::Star
 // Takes the queue pair of the peer's frame into `event`. Returns the program's part of its private
 // data.
 std::span<const std::uint8_t> ConnectionImpl::Carrier::take(ConnectionEvent& event) const {
+  Lock::assume(c_);
   const std::span<const std::uint8_t> all = c_.session_.peer().private_data;
   ByteReader in(all);
   const auto header = roce::decode_cm_header(in);
@@ -75,12 +77,14 @@ std::span<const std::uint8_t> ConnectionImpl::Carrier::take(ConnectionEvent& eve
 
 // Whether the peer's frame carries a queue pair, or none, as it should.
 bool ConnectionImpl::Carrier::speaks_as(bool carrying) const {
+  Lock::assume(c_);
   ByteReader in(c_.session_.peer().private_data);
   return roce::decode_cm_header(in).has_value() == carrying;
 }
 
 // Both frames are through.
 void ConnectionImpl::Carrier::begin(Lock& lock) {
+  lock.covers(c_);
   const proto::Negotiated& agreed = c_.session_.agreed();
   ConnectionInfo& info = c_.info_;
   info.initiator = agreed.initiator;
@@ -112,6 +116,7 @@ void ConnectionImpl::Carrier::begin(Lock& lock) {
 }
 
 bool ConnectionImpl::Carrier::say(std::uint8_t what) {
+  Lock::assume(c_);
   return os::calls::send(c_.socket_.get(), &what, sizeof what, MSG_NOSIGNAL | MSG_DONTWAIT) ==
          sizeof what;
 }
@@ -123,6 +128,7 @@ Status ConnectionImpl::establish() {
 }
 
 Status ConnectionImpl::Carrier::establish() {
+  Lock::assume(c_);
   if (c_.phase_ == Phase::kDown && carries_) return fail(Error::kConnectionLost);
   if (c_.phase_ != Phase::kCarrying || !c_.info_.initiator || up_) return fail(Error::kBadState);
   if (!say(roce::kCmReadyToUse)) return fail(Error::kConnectionLost);
@@ -132,12 +138,14 @@ Status ConnectionImpl::Carrier::establish() {
 }
 
 void ConnectionImpl::Carrier::disconnect() {
+  Lock::assume(c_);
   if (std::exchange(ends_, true)) return;
   ::shutdown(c_.socket_.get(), SHUT_WR);
   c_.socket_.set_timer(os::now() + c_.device_->config().close_timeout);
 }
 
 void ConnectionImpl::Carrier::read(Lock& lock) {
+  lock.covers(c_);
   std::array<std::uint8_t, 2> octets;
   const ssize_t n = os::calls::recv(c_.socket_.get(), octets.data(), octets.size(), MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -163,6 +171,7 @@ void ConnectionImpl::Carrier::read(Lock& lock) {
 
 // The peer has closed, is gone, or has taken too long.
 void ConnectionImpl::Carrier::ended(Lock& lock, std::optional<Error> error) {
+  lock.covers(c_);
   // A limit that runs out behind our own disconnect is no error: the peer is gone or stopped.
   if (ends_) error.reset();
   if (!up_ && !ends_) {
@@ -183,6 +192,7 @@ void ConnectionImpl::Carrier::ended(Lock& lock, std::optional<Error> error) {
 
 // By abort(), or because the program has let go.
 void ConnectionImpl::Carrier::end(Lock& lock, bool tell) {
+  lock.covers(c_);
   if (c_.info_.initiator && !up_) static_cast<void>(say(roce::kCmRejected));
   if (tell) return ended(lock, Error::kAborted);
   c_.socket_.stand_down();

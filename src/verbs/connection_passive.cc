@@ -19,6 +19,7 @@ Result<std::shared_ptr<ConnectionImpl>> ConnectionImpl::create_accepted(
   if (!counted) return fail(counted.error());
   std::shared_ptr<ConnectionImpl> made(
       new ConnectionImpl(std::move(device), std::move(*counted), channel));
+  Lock::assume(*made);
   made->listener_ = listener;
   made->request_.counted = AtListener::kHalfOpen;
   made->socket_.belong_to(made);
@@ -32,6 +33,7 @@ void ConnectionImpl::start_request(bool at_once) {
   Lock lock(*this);
   if (phase_ != Phase::kStarting) return;
   step(lock, [&] {
+    lock.covers(*this);
     local_ = io::local_address(socket_.get());
     io::tune_connected(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
     socket_.start_trace(device_->tracer(), local_, peer_, session_.is_initiator());
@@ -67,7 +69,10 @@ void ConnectionImpl::report_request() {
   lock.dispose(listener);
   if (listener == nullptr) return;
   if (awaits_answer() && request_.counted == AtListener::kHalfOpen) {
-    return step(lock, [&] { tell_request(lock, listener); });
+    return step(lock, [&] {
+      lock.covers(*this);
+      tell_request(lock, listener);
+    });
   }
   listener->request_settled();
 }
@@ -130,7 +135,12 @@ void ConnectionImpl::request_taken() {
 void ConnectionImpl::drop(std::string_view why) {
   Lock lock(*this);
   // A step: the log may need memory, and the listener may be in its destructor.
-  if (phase_ == Phase::kStarting && !request_.told) step(lock, [&] { request_failed(lock, why); });
+  if (phase_ == Phase::kStarting && !request_.told) {
+    step(lock, [&] {
+      lock.covers(*this);
+      request_failed(lock, why);
+    });
+  }
 }
 
 void ConnectionImpl::give_way() {
@@ -138,7 +148,10 @@ void ConnectionImpl::give_way() {
   Lock lock(*this);
   if (phase_ != Phase::kStarting || request_.told) return;
   const bool had_asked = awaits_answer();
-  step(lock, [&] { pump(lock); });
+  step(lock, [&] {
+    lock.covers(*this);
+    pump(lock);
+  });
   if (phase_ != Phase::kStarting || request_.told) return;
   // It had asked already, and nobody had looked yet.
   if (!had_asked && awaits_answer()) return;
@@ -162,8 +175,13 @@ Status ConnectionImpl::accept(std::shared_ptr<QueuePair> qp, const ConnectionPar
   }
   if (!awaits_answer() || !carrier_.speaks_as(params.carried.has_value()))
     return fail(Error::kBadState);
-  if (auto begun = os::guarded([&] { return answer(qp, params); }); !begun) return begun;
+  const Status begun = os::guarded([&] {
+    lock.covers(*this);
+    return answer(qp, params);
+  });
+  if (!begun) return begun;
   step(lock, [&] {
+    lock.covers(*this);
     settle_listener(lock);
     // On this thread: the Reply fits into an empty socket buffer, and the QP is ready on return.
     pump(lock);

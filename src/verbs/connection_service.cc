@@ -27,6 +27,7 @@ Duration pause_behind(std::uint32_t times) {
 // One connection asks for all that are made to the same port, so that they go on in the order in
 // which the program made them: perftest with several QPs counts on that.
 void ConnectionImpl::PortSearch::begin(Lock& lock) {
+  lock.covers(c_);
   c_.phase_ = Phase::kAsking;
   asks_ = true;
   asked_times_ = 0;
@@ -35,6 +36,7 @@ void ConnectionImpl::PortSearch::begin(Lock& lock) {
 }
 
 void ConnectionImpl::PortSearch::ask_first(Lock& lock) {
+  lock.covers(c_);
   auto question = PortQuestion::open(c_.local_, c_.peer_);
   if (!question) return nobody_answers(lock);
   if (!c_.device_->engine().add(question->fd(), EPOLLIN, c_.weak_from_this())) {
@@ -51,8 +53,10 @@ void ConnectionImpl::turn_to_ask(std::optional<std::uint16_t> tcp_port) {
 }
 
 void ConnectionImpl::PortSearch::go_on(Lock& lock, std::optional<std::uint16_t> learned) {
+  lock.covers(c_);
   if (question_) return;
   c_.step(lock, [&] {
+    lock.covers(c_);
     if (!learned) return ask_first(lock);
     *learned == 0 ? nobody_answers(lock) : port_is(lock, *learned);
   });
@@ -60,6 +64,7 @@ void ConnectionImpl::PortSearch::go_on(Lock& lock, std::optional<std::uint16_t> 
 
 // The first time, and when no answer came.
 void ConnectionImpl::PortSearch::ask_again(Lock& lock) {
+  lock.covers(c_);
   const bool roce_like = c_.device_->peer_directory() != nullptr;
   const Instant until = c_.attempts_.until();
   if (os::now() >= until) {
@@ -76,6 +81,7 @@ void ConnectionImpl::PortSearch::ask_again(Lock& lock) {
 }
 
 void ConnectionImpl::PortSearch::read(Lock& lock) {
+  lock.covers(c_);
   if (!question_) return;
   const auto answer = question_.take();
   if (!answer && answer.error() == Error::kTimedOut) return;
@@ -92,12 +98,14 @@ void ConnectionImpl::PortSearch::read(Lock& lock) {
 
 // A peer of an iWARP device may be siw or an adapter, whose ports are TCP's.
 void ConnectionImpl::PortSearch::nobody_answers(Lock& lock) {
+  lock.covers(c_);
   if (c_.device_->peer_directory() == nullptr) return port_is(lock, c_.peer_.port());
   c_.tcp_failed(lock, Error::kRefused);
   stop(lock, std::uint16_t{0});
 }
 
 void ConnectionImpl::PortSearch::port_is(Lock& lock, std::uint16_t port) {
+  lock.covers(c_);
   c_.socket_.clear_timer();
   port_ = port;
   c_.start_handshake(lock);
@@ -106,6 +114,7 @@ void ConnectionImpl::PortSearch::port_is(Lock& lock, std::uint16_t port) {
 
 // The next one, if there is one, goes on with what this one has learned, or asks itself.
 void ConnectionImpl::PortSearch::stop(Lock& lock, std::optional<std::uint16_t> learned) {
+  lock.covers(c_);
   if (question_) {
     c_.device_->engine().forget(question_.fd());
     question_ = {};

@@ -108,6 +108,7 @@ void ConnectionImpl::on_io(std::uint32_t /*events*/) {
   if (self == nullptr) return;
   Lock lock(*this);
   step(lock, [&] {
+    lock.covers(*this);
     switch (phase_) {
       case Phase::kConnecting: on_connected(lock); return;
       case Phase::kStarting: pump(lock); return;
@@ -124,6 +125,7 @@ void ConnectionImpl::on_timer(io::TimerId id) {
   Lock lock(*this);
   if (!socket_.is_time(id)) return;  // late
   step(lock, [&] {
+    lock.covers(*this);
     switch (phase_) {
       case Phase::kConnecting: tcp_failed(lock, Error::kTimedOut); return;
       case Phase::kRefused: start_handshake(lock); return;
