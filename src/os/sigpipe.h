@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
@@ -22,10 +23,14 @@ auto without_sigpipe(Call call) {
   sigpending(&waiting);
   const auto result = call();
   const int error = errno;
-  if (result < 0 && error == EPIPE && sigismember(&waiting, SIGPIPE) == 0) {
+  if (sigismember(&waiting, SIGPIPE) == 0) {
     constexpr timespec kNow{};
-    while (sigtimedwait(&pipe, nullptr, &kNow) < 0 && errno == EINTR) {
-    }
+    siginfo_t info{};
+    int taken = 0;
+    do {
+      taken = sigtimedwait(&pipe, &info, &kNow);
+    } while (taken < 0 && errno == EINTR);
+    if (taken == SIGPIPE && info.si_pid != getpid()) raise(SIGPIPE);
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   errno = error;
