@@ -74,7 +74,7 @@ class CompletionQueue {
 };
 
 struct CqOptions {
-  std::uint32_t depth = 256;                   // at least 1
+  std::uint32_t depth = 256;                   // at least 1; the next power of two is made of it
   std::shared_ptr<CompletionChannel> channel;  // may be null
   void* context = nullptr;
 };

@@ -3,6 +3,7 @@
 #include <weft/limits.h>
 
 #include <algorithm>
+#include <bit>
 #include <new>
 #include <vector>
 
@@ -12,6 +13,15 @@
 #include "verbs/device.h"
 
 namespace weft::verbs {
+
+namespace {
+
+// Receive queues are as long as the next power of two, and say so. A program that fills them has to
+// find a completion queue of the same length that it asked for as long.
+std::uint32_t room_for(std::uint32_t depth) { return std::bit_ceil(depth); }
+static_assert(std::has_single_bit(limits::kCompletionsPerQueue));
+
+}  // namespace
 
 Result<std::shared_ptr<CompletionQueueImpl>> CompletionQueueImpl::create(
     std::shared_ptr<DeviceImpl> device, const CqOptions& options) {
@@ -23,7 +33,7 @@ Result<std::shared_ptr<CompletionQueueImpl>> CompletionQueueImpl::create(
       new CompletionQueueImpl(std::move(device), std::move(*counted), options));
   {
     const os::SpinGuard lock(cq->lock_);
-    if (!cq->allocate(options.depth)) return fail(Error::kNoMemory);
+    if (!cq->allocate(room_for(options.depth))) return fail(Error::kNoMemory);
   }
   if (cq->channel_ != nullptr) cq->channel_->add(*cq);
   cq->device_->add_source(cq.get());
@@ -222,7 +232,7 @@ Status CompletionQueueImpl::resize(std::uint32_t depth) {
   if (depth < count) return fail(Error::kInvalidArgument);
   const std::unique_ptr<WorkCompletion[], FreeDeleter> old = std::move(ring_);
   const std::uint32_t old_depth = depth_;
-  if (!allocate(depth)) {
+  if (!allocate(room_for(depth))) {
     ring_.reset(const_cast<std::unique_ptr<WorkCompletion[], FreeDeleter>&>(old).release());
     return fail(Error::kNoMemory);
   }

@@ -48,6 +48,32 @@ TEST_F(VerbsQueues, ACqCanGrowAndSaysHowLargeItIs) {
   EXPECT_EQ(ibv_resize_cq(cq_, 0), EINVAL);
 }
 
+// Programs fill a receive queue as far as it says, and make a completion queue of the same length.
+TEST_F(VerbsQueues, ACqHoldsTheCompletionsOfAReceiveQueueThatWasAskedForAsLong) {
+  for (const std::uint32_t length : {1U, 5U, 100U, 4095U}) {
+    ibv_cq* cq = ibv_create_cq(context(), static_cast<int>(length), nullptr, nullptr, 0);
+    ASSERT_NE(cq, nullptr);
+    ibv_srq_init_attr init{};
+    init.attr = {length, 1, 0};
+    ibv_srq* srq = ibv_create_srq(pd_, &init);
+    ASSERT_NE(srq, nullptr);
+    ibv_qp_init_attr attr = rc_attributes(cq);
+    attr.cap.max_recv_wr = length;
+    ibv_qp* qp = ibv_create_qp(pd_, &attr);
+    ASSERT_NE(qp, nullptr);
+    EXPECT_GE(cq->cqe, static_cast<int>(init.attr.max_wr));
+    EXPECT_GE(cq->cqe, static_cast<int>(attr.cap.max_recv_wr));
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    EXPECT_EQ(ibv_resize_cq(cq, static_cast<int>(length + 2)), 0);
+    ibv_srq_attr longer{length + 2, 1, 0};
+    EXPECT_EQ(ibv_modify_srq(srq, &longer, IBV_SRQ_MAX_WR), 0);
+    EXPECT_EQ(ibv_query_srq(srq, &longer), 0);
+    EXPECT_GE(cq->cqe, static_cast<int>(longer.max_wr));
+    EXPECT_EQ(ibv_destroy_srq(srq), 0);
+    EXPECT_EQ(ibv_destroy_cq(cq), 0);
+  }
+}
+
 TEST_F(VerbsQueues, DestroyingACqWaitsForTheAcknowledgementOfItsEvents) {
   ibv_comp_channel* channel = ibv_create_comp_channel(context());
   ibv_cq* cq = ibv_create_cq(context(), 8, &channel, channel, 0);

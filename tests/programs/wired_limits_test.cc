@@ -31,6 +31,25 @@ TEST(WiredLimits, AsManyQueuePairsAsTheDeviceSaysWhateverTheirType) {
   ibv_dealloc_pd(pd);
 }
 
+TEST(WiredLimits, AsManyCompletionQueuesAsTheDeviceSays) {
+  const test::DescriptorLimit few(1024);
+  const Opened device;
+  ibv_device_attr limits{};
+  ASSERT_EQ(ibv_query_device(device.get(), &limits), 0);
+  ibv_comp_channel* const channel = ibv_create_comp_channel(device.get());
+  ASSERT_NE(channel, nullptr);
+  std::vector<ibv_cq*> made;
+  for (int i = 0; i < limits.max_cq; ++i) {
+    ibv_comp_channel* const events = i % 1024 == 0 ? channel : nullptr;
+    ibv_cq* const cq = ibv_create_cq(device.get(), 1, nullptr, events, 0);
+    if (cq == nullptr) break;
+    made.push_back(cq);
+  }
+  EXPECT_EQ(made.size(), static_cast<std::size_t>(limits.max_cq)) << std::strerror(errno);
+  for (ibv_cq* cq : made) EXPECT_EQ(ibv_destroy_cq(cq), 0);
+  EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+}
+
 TEST(WiredLimits, AsManyAddressHandlesAsTheDeviceSaysAndNoMore) {
   const End end(IBV_QPT_UD);
   ibv_device_attr limits{};
