@@ -69,6 +69,7 @@ class CompletionQueueImpl final : public CompletionQueue,
   // The peer wrote into memory of a QP that has no send outstanding: an event without a completion
   // if the CQ is armed.
   void wake_idle();
+  [[nodiscard]] bool has_completions() const { return count_.load(std::memory_order_acquire) != 0; }
   [[nodiscard]] bool armed() const { return armed_.load(std::memory_order_relaxed) != kNotArmed; }
 
   // By the channel. Retired: its events are of no interest any more.

@@ -230,6 +230,48 @@ TEST(Datagrams, TakeTheReceivesOfASharedQueue) {
   }
 }
 
+// How many of `count` datagrams come to one who has `receives` receives posted, and posts one more
+// for each that it takes.
+std::size_t arrivals_of(const Side& from, const Side& to, std::size_t receives, std::size_t count) {
+  WorkCompletion wc;
+  // Who polls reads the socket.
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(to.set.cq->poll({&wc, 1}), 0U);
+  for (std::size_t i = 0; i < receives; ++i) to.receive(1);
+  const std::uint64_t lost_before = to.dropped();
+  for (std::size_t i = 0; i < count; ++i) EXPECT_TRUE(from.send(to.peer(), "one of many"));
+  std::size_t taken = 0;
+  EXPECT_TRUE(eventually([&] {
+    while (to.set.cq->poll({&wc, 1}) == 1) {
+      ++taken;
+      to.receive(1);
+    }
+    return taken + (to.dropped() - lost_before) == count;
+  }));
+  for (std::size_t i = 0; i < count; ++i) static_cast<void>(from.next());
+  return taken;
+}
+
+TEST(Datagrams, WaitForReceivesOfWhoHasCompletionsToTake) {
+  constexpr std::size_t kReceives = 4;
+  constexpr std::size_t kMany = 40;
+  const Side a;
+  std::size_t taken = 0;
+  // Who does not poll for 100 ms loses some: a busy machine may stop this process for so long.
+  for (int round = 0; round < 50 && taken != kMany; ++round) {
+    const Side b;
+    taken = arrivals_of(a, b, kReceives, kMany);
+  }
+  EXPECT_EQ(taken, kMany);
+}
+
+TEST(Datagrams, WithoutAReceiveAreLostInTheEndIfNobodyPolls) {
+  const Side a;
+  const Side b;
+  b.receive(1);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(a.send(b.peer(), "one of three"));
+  b.expect_dropped(2);
+}
+
 TEST(Datagrams, ASleeperIsWoken) {
   const Side a;
   Host host(datagram_config());

@@ -29,6 +29,9 @@ constexpr std::size_t kTargetRoom = 32;
 // them has looked for kCallersGone.
 constexpr std::uint32_t kLooksToTake = 4;
 constexpr Duration kCallersGone{10'000'000};
+// Datagrams without a receive wait so many times kCallersGone, if nobody polls, for a program that
+// has completions to take.
+constexpr std::uint32_t kWaitsForReceives = 10;
 constexpr std::uint32_t kOwnKeyBit = 1U << 31U;
 
 bool sends(QpState state) { return state == QpState::kRts; }
@@ -415,7 +418,8 @@ void DatagramQp::look() {
     const os::MutexLock watching(watch_mutex_);
     leave_to_callers();
   }
-  static_cast<void>(receive());
+  in_.waits = 0;
+  static_cast<void>(receive(WithoutReceive::kWait));
 }
 
 void DatagramQp::hand_over() {
@@ -453,7 +457,16 @@ void DatagramQp::on_io(std::uint32_t events) {
   }
   if ((events & EPOLLIN) == 0) return;
   const os::MutexLock lock(rx_mutex_);
-  if (recv_cq_ != nullptr) static_cast<void>(receive());
+  if (recv_cq_ == nullptr) return;
+  if (in_.waits == kWaitsForReceives) {
+    static_cast<void>(receive(WithoutReceive::kLose));
+  } else if (!receive(WithoutReceive::kWait)) {
+    in_.waits = 0;
+  } else {
+    ++in_.waits;
+    const os::MutexLock watching(watch_mutex_);
+    leave_to_callers();
+  }
 }
 
 }  // namespace weft::verbs

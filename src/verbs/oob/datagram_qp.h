@@ -114,7 +114,9 @@ class DatagramQp final : public QueuePair,
   void flush_sends() WEFT_REQUIRES(tx_mutex_);
 
   // --- receiving: datagram_receive.cc ---
-  bool receive() WEFT_REQUIRES(rx_mutex_);
+  enum class WithoutReceive : std::uint8_t { kWait, kLose };  // a datagram
+  [[nodiscard]] std::size_t batch_size(WithoutReceive what) const WEFT_REQUIRES(rx_mutex_);
+  bool receive(WithoutReceive what) WEFT_REQUIRES(rx_mutex_);
   void take(std::span<const std::uint8_t> octets, const SocketAddress& source, const IpMarks& marks)
       WEFT_REQUIRES(rx_mutex_);
   [[nodiscard]] bool is_wanted(const roce::Datagram& header, const SocketAddress& source) const
@@ -167,6 +169,7 @@ class DatagramQp final : public QueuePair,
   struct In {
     std::unique_ptr<Slots> slots;
     Receive receive;
+    std::uint32_t waits = 0;  // of the engine's thread, in a row, for the program to post receives
   };
   In in_ WEFT_GUARDED_BY(rx_mutex_);
 

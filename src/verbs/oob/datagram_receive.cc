@@ -28,15 +28,31 @@ bool receives(QpState state) {
 
 }  // namespace
 
-// Reads what is there, in bounded portions. In other states it is read and dropped. True: there may
-// be more.
-bool DatagramQp::receive() {
+// How many datagrams to read at once: those that have a receive. Without one they wait in the
+// socket while the program has completions to take, since it posts receives for these; else they
+// are read and lost, as they are in other states.
+std::size_t DatagramQp::batch_size(WithoutReceive what) const {
+  if (!receives(state())) return kBatch;
+  std::size_t posted = 0;
+  if (srq_ != nullptr) {
+    posted = srq_->posted();
+  } else if (caps_.max_recv_wr != 0) {
+    posted = rq_.size();
+  }
+  if (posted != 0) return std::min(posted, kBatch);
+  return what == WithoutReceive::kWait && recv_cq_->has_completions() ? 0 : kBatch;
+}
+
+// Reads what is there, in bounded portions. True: some may wait for the program to post receives.
+bool DatagramQp::receive(WithoutReceive what) {
   std::array<mmsghdr, kBatch> messages;
   std::array<iovec, kBatch> pieces;
   std::array<SocketAddress, kBatch> sources;
   std::array<MarksBuffer, kBatch> controls;
   for (int round = 0; round < kRoundsPerTurn; ++round) {
-    for (std::size_t i = 0; i < kBatch; ++i) {
+    const std::size_t most = batch_size(what);
+    if (most == 0) return true;
+    for (std::size_t i = 0; i < most; ++i) {
       pieces[i] = {(*in_.slots)[i].data(), kSlot};
       messages[i] = {};
       msghdr& m = messages[i].msg_hdr;
@@ -47,7 +63,8 @@ bool DatagramQp::receive() {
       m.msg_control = controls[i].octets.data();
       m.msg_controllen = controls[i].octets.size();
     }
-    const int n = os::calls::recvmmsg(socket_.get(), messages.data(), kBatch, MSG_DONTWAIT);
+    const int n = os::calls::recvmmsg(socket_.get(), messages.data(), static_cast<unsigned>(most),
+                                      MSG_DONTWAIT);
     if (n <= 0) return false;
     counts_.rx_calls.fetch_add(1, std::memory_order_relaxed);
     for (int i = 0; i < n; ++i) {
@@ -61,9 +78,9 @@ bool DatagramQp::receive() {
              marks_of(messages[at].msg_hdr));
       }
     }
-    if (static_cast<std::size_t>(n) < kBatch) return false;
+    if (static_cast<std::size_t>(n) < most) return false;
   }
-  return true;
+  return false;
 }
 
 // It has to be meant for this queue pair, and to come from where its sender's number says.
