@@ -79,8 +79,7 @@ int connect_to(const sockaddr_in& server) {
   return fd;
 }
 
-// It has closed, and exits, while its peer has not begun to read. The first test: its child ends in
-// good order, and a leak checker would find there what this process had made before.
+// It has closed, and exits, while its peer has not begun to read.
 TEST(RsocketClose, WhatWasSentArrivesThoughTheProgramEnds) {
   constexpr std::size_t kBytes = 3'000'000;
   Child child([](const sockaddr_in& server) {
