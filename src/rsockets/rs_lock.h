@@ -26,6 +26,13 @@ class WEFT_CAPABILITY("mutex") RsMutex {
     }
     return false;
   }
+  // It is at any of them.
+  [[nodiscard]] static bool any_is_this_threads() noexcept {
+    for (const RsMutex* one : t_held) {
+      if (one != nullptr) return true;
+    }
+    return false;
+  }
 
  private:
   friend class RsCondition;

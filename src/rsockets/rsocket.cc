@@ -112,6 +112,8 @@ RsocketPtr find_rsocket(int fd) {
   return nullptr;
 }
 
+bool interrupts_rsockets() noexcept { return AtTable::here() || RsMutex::any_is_this_threads(); }
+
 RsocketPtr enter_rsocket(int fd, int domain, int type) {
   if (AtTable::here()) {
     errno = EDEADLK;

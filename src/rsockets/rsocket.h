@@ -74,6 +74,8 @@ struct Rsocket {
 // is one any more: the child can close their numbers by rclose(), and make its own. EDEADLK: this
 // is a signal handler that has interrupted a call at work on it.
 [[nodiscard]] RsocketPtr find_rsocket(int fd);
+// This is a signal handler that has interrupted a call at work on an rsocket, or on their table.
+[[nodiscard]] bool interrupts_rsockets() noexcept;
 // Null with errno.
 [[nodiscard]] RsocketPtr enter_rsocket(int fd, int domain, int type);
 // The number is an ordinary one again; its socket stays open.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
+#include <span>
 #include <vector>
 
 #include "ibverbs/errors.h"
@@ -197,6 +198,15 @@ int poll_all(std::vector<Watched>& all, Deadline deadline, const sigset_t* mask)
   }
 }
 
+// One of them is an rsocket whose call this signal handler has interrupted. Takes no memory, which
+// that call may have been about to take.
+bool interrupts_one_of(std::span<const pollfd> fds) {
+  if (!interrupts_rsockets()) return false;
+  return std::ranges::any_of(fds, [](const pollfd& one) {
+    return one.fd >= 0 && find_rsocket(one.fd) == nullptr && errno == EDEADLK;
+  });
+}
+
 }  // namespace
 
 int own_bell() { return os::ThreadWakeup::known(); }
@@ -211,6 +221,9 @@ extern "C" {
 // of rdma-core's interface.
 int weft_rsocket_poll(pollfd* fds, weft::rsockets::RsSeen* seen, nfds_t count,
                       const timespec* timeout, const sigset_t* mask) {
+  const int before = errno;
+  if (interrupts_one_of({fds, count})) return -1;
+  errno = before;
   std::vector<Watched> all;
   bool any = false;
   for (nfds_t i = 0; i < count; ++i) {
