@@ -1,13 +1,13 @@
 // Queue pairs wired by hand: what strangers can do at their ports, and what is left when a peer
 // goes.
-#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <weft/limits.h>
 
-#include <fstream>
+#include <filesystem>
 #include <list>
 #include <set>
-#include <sstream>
 #include <string>
 
 #include "base/bytes.h"
@@ -108,18 +108,21 @@ TEST_F(WiringStranger, TheOldestSilentOneMakesRoomForACaller) {
   EXPECT_TRUE(silent.front().closed());
 }
 
-// Local ports from which somebody waits for the handshake with this port of 127.0.0.1.
-std::set<std::string> calling(std::uint16_t port) {
-  constexpr std::string_view kSynSent = "02";
-  const std::string remote = fmt::format("0100007F:{:04X}", port);
-  std::set<std::string> out;
-  std::ifstream table("/proc/net/tcp");
-  std::string line;
-  while (std::getline(table, line)) {
-    std::istringstream words(line);
-    std::string number, from, to, state;
-    words >> number >> from >> to >> state;
-    if (to == remote && state == kSynSent) out.insert(from);
+// Local ports from which this process waits for a handshake. /proc/net/tcp may leave one out while
+// other sockets come and go.
+std::set<std::uint16_t> calling() {
+  std::set<std::uint16_t> out;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename());
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    sockaddr_in local{};
+    socklen_t length = sizeof local;
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+        info.tcpi_state == TCP_SYN_SENT &&
+        ::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) == 0) {
+      out.insert(ntohs(local.sin_port));
+    }
   }
   return out;
 }
@@ -133,22 +136,22 @@ struct DeafPort {
     port = io::local_address(socket.get()).port();
     EXPECT_GE(port, roce::kPortMin);
     at.set_port(port);
-    while (calling(port).empty()) {
+    while (calling().empty()) {
       fillers.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
       static_cast<void>(connect(fillers.back().get(), at.get(), at.size()));
     }
-    before = calling(port);
+    before = calling();
   }
   // Those that call now, without the ones that fill the queue.
-  [[nodiscard]] std::set<std::string> callers() const {
-    std::set<std::string> out = calling(port);
-    for (const std::string& one : before) out.erase(one);
+  [[nodiscard]] std::set<std::uint16_t> callers() const {
+    std::set<std::uint16_t> out = calling();
+    for (const std::uint16_t one : before) out.erase(one);
     return out;
   }
   const os::Fd socket;
   std::uint16_t port = 0;
   std::list<os::Fd> fillers;
-  std::set<std::string> before;
+  std::set<std::uint16_t> before;
 };
 
 // The kernel repeats the SYN of one socket after a second, which may be all the time that a request
@@ -162,10 +165,10 @@ TEST_F(WiringStranger, AnotherCallIsTriedBesideOneThatNobodyAnswers) {
   a.to_init();
   ASSERT_TRUE(a.qp().wire(towards));
   ASSERT_TRUE(eventually([&] { return !deaf.callers().empty(); }));
-  const std::string first = *deaf.callers().begin();
-  std::set<std::string> all;
+  const std::uint16_t first = *deaf.callers().begin();
+  std::set<std::uint16_t> all;
   EXPECT_TRUE(eventually([&] {
-    const std::set<std::string> now = deaf.callers();
+    const std::set<std::uint16_t> now = deaf.callers();
     EXPECT_TRUE(now.contains(first));
     EXPECT_LE(now.size(), 2U);
     all.insert(now.begin(), now.end());
