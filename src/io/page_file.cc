@@ -94,7 +94,7 @@ bool is_abandoned(int fd, int kind) {
 // A page of this user, for reading; else nothing. O_NONBLOCK: it may turn out to be a pipe.
 os::Fd open_page(const std::string& path) {
   os::Fd fd =
-      os::Fd::connection(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+      os::Fd::closed_in_child(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat st {};
   if (!fd || fstat(fd.get(), &st) != 0 || st.st_uid != getuid() || !S_ISREG(st.st_mode)) return {};
   return fd;
@@ -159,7 +159,7 @@ os::Fd create_page(const char* folder, const PageOwner& self, const std::string&
   constexpr int kAttempts = 5;
   for (int attempt = 1;; ++attempt) {
     sweep(folder, self, path);
-    os::Fd fd = os::Fd::connection(
+    os::Fd fd = os::Fd::closed_in_child(
         open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (fd || errno != EEXIST || attempt == kAttempts) return fd;
     const timespec pause{0, 1'000'000};

@@ -97,7 +97,7 @@ Error error_from_errno(int error) noexcept {
 Result<os::Fd> open_socket(int family) {
   const int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
   if (fd < 0) return fail(error_from_errno(errno));
-  return os::Fd::connection(fd);
+  return os::Fd::closed_in_child(fd);
 }
 
 Status bind_socket(int fd, const SocketAddress& local, bool reuse_address, bool v6_only) {
@@ -155,7 +155,7 @@ Result<os::Fd> accept_socket(int fd, SocketAddress& peer) {
   while (true) {
     socklen_t size = SocketAddress::capacity();
     const int got = accept4(fd, peer.get(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (got >= 0) return os::Fd::connection(got);
+    if (got >= 0) return os::Fd::closed_in_child(got);
     switch (errno) {
       case EINTR: continue;
       case EAGAIN: return fail(Error::kTimedOut);

@@ -13,14 +13,14 @@
 
 namespace weft::os {
 
-// Move-only; one owner at a time, any thread. A descriptor made by Fd::connection() is closed in a
-// child by fork(), and then not by the child's copy of this object: its number may be somebody
+// Move-only; one owner at a time, any thread. A descriptor made by Fd::closed_in_child() is closed
+// in a child by fork(), and then not by the child's copy of this object: its number may be somebody
 // else's by then. Other descriptors are closed wherever the object dies.
 class Fd {
  public:
   Fd() = default;
   explicit Fd(int fd) noexcept : fd_(fd) {}
-  [[nodiscard]] static Fd connection(int fd) noexcept {
+  [[nodiscard]] static Fd closed_in_child(int fd) noexcept {
     Fd out(fd);
     if (fd >= 0) {
       out.generation_ = fork_generation();

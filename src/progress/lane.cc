@@ -180,7 +180,7 @@ void Lane::signal(Word news, bool by_holder) {
   if (!by_holder) shard_->kick_or_wake();
 }
 
-void Lane::kick() {
+void Lane::send_now() {
   if (apply([](Word w) { return post_step(w, kPosted); }) != Next::kEnter) return;
   send_posted();
   settle_up();

@@ -94,9 +94,9 @@ class Lane final : public io::Handler {
   // --- any thread ---
 
   // A request has been posted: sends it, or leaves it to the shard's next pass.
-  void ring();
+  void ring_doorbell();
   // Sends what has been posted, now, or leaves it to the holder.
-  void kick();
+  void send_now();
   // A receive has been posted: a Send waited for it.
   void receive_posted();
   // The process exits: sends what waits.

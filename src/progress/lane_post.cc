@@ -5,10 +5,10 @@
 
 namespace weft::progress {
 
-void Lane::ring() {
+void Lane::ring_doorbell() {
   ack_.note_post(shard_->owner().last_look());
   if (!may_leave_post()) {
-    kick();
+    send_now();
     ShardOwner& owner = shard_->owner();
     if (!owner.is_callers()) owner.pace().note_sent(os::cpu_ticks());
     return;
@@ -16,7 +16,7 @@ void Lane::ring() {
   // A full barrier: whoever takes the note sees what was posted before.
   Word before = 0;
   const Next next = apply([](Word w) { return signal_step(w, kPosted); }, &before);
-  if (next == Next::kVoid) return kick();
+  if (next == Next::kVoid) return send_now();
   if (next == Next::kPush) shard_->push(*this, false);
   if ((before & kPosted) != 0 || state_of(before) == kRunning) return;
   if (!shard_->note_left_post()) shard_->kick_or_wake();

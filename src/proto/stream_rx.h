@@ -57,7 +57,7 @@ class StreamRx {
   StreamRx(const StreamRx&) = delete;
   StreamRx& operator=(const StreamRx&) = delete;
 
-  // --- for the owner, see Stream: stream_rx_read.cc, stream_ahead.cc ---
+  // --- for the owner, see Stream: stream_rx_want.cc, stream_ahead.cc ---
   void want(RxPlan& plan, std::span<std::uint8_t> scratch);
   void arrived(std::size_t n);
   void feed(std::span<std::uint8_t> bytes);

@@ -51,7 +51,7 @@ os::AbstractAddress address_of(std::uint64_t name) {
 
 Result<os::Fd> open_unix_socket() {
   os::Fd socket =
-      os::Fd::connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+      os::Fd::closed_in_child(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return fail(Error::kSystem);
   return socket;
 }
@@ -131,7 +131,7 @@ bool receive_hello(int socket, Hello& hello, os::Fd& memory) {
     }
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(c), sizeof fd);
-    memory = os::Fd::connection(fd);
+    memory = os::Fd::closed_in_child(fd);
   }
   // The kernel closes the descriptors that there is no room for, and says so.
   return n == static_cast<ssize_t>(hello.size()) && (message.msg_flags & MSG_CTRUNC) == 0;
@@ -166,7 +166,7 @@ Result<Ring> RingOffer::take(std::optional<SpareRing> spare) {
       if (errno == EINTR) continue;
       break;
     }
-    auto ring = take_from(os::Fd::connection(fd), spare);
+    auto ring = take_from(os::Fd::closed_in_child(fd), spare);
     if (ring) return ring;
     // A stranger says nothing of the peer, so the clearest reason stays.
     if (ring.error() != Error::kNotFound) why = ring.error();

@@ -101,7 +101,7 @@ Result<RingMemory> RingMemory::map(os::Fd file, std::uint32_t bytes) {
 
 Result<RingMemory> RingMemory::create(std::uint32_t bytes) {
   assert(is_ring_size(bytes));
-  os::Fd file = os::Fd::connection(open_memory());
+  os::Fd file = os::Fd::closed_in_child(open_memory());
   if (!file) return fail(Error::kSystem);
   if (ftruncate(file.get(), static_cast<off_t>(file_bytes(bytes))) != 0) {
     return fail(memory_error(errno));

@@ -167,7 +167,7 @@ std::shared_ptr<const CompletionChannelImpl::Shards> CompletionChannelImpl::shar
   return shards_;
 }
 
-void CompletionChannelImpl::notify(CompletionQueueImpl& cq) {
+void CompletionChannelImpl::queue_event(CompletionQueueImpl& cq) {
   const bool shown = t_waits_on != this && t_drives != number_;
   // A program that has not taken an event of this CQ yet finds all completions behind it.
   events_->push_distinct(&cq, shown, [&] { return !cq.is_retired(); });

@@ -39,8 +39,8 @@ class CompletionChannelImpl final : public CompletionChannel {
 
   void add(CompletionQueueImpl& cq);
   void remove(CompletionQueueImpl& cq);
-  void retire(CompletionQueueImpl& cq);  // drops its events not yet taken; it gets no more
-  void notify(CompletionQueueImpl& cq);  // queues one event
+  void retire(CompletionQueueImpl& cq);       // drops its events not yet taken; it gets no more
+  void queue_event(CompletionQueueImpl& cq);  // queues one event
   // A shard more feeds one of its CQs. A sleeper need not hear of it: others look after the shard.
   void refresh();
 

@@ -188,7 +188,7 @@ Status ConnectionImpl::adopt(int fd) {
   Lock lock(*this);
   if (phase_ != Phase::kIdle || socket_) return fail(Error::kBadState);
   if (auto fit = io::prepare_adopted(fd); !fit) return fit;
-  socket_ = os::Fd::connection(fd);
+  socket_ = os::Fd::closed_in_child(fd);
   local_ = io::local_address(fd);
   return {};
 }

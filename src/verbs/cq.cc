@@ -152,7 +152,7 @@ void CompletionQueueImpl::push(const WorkCompletion& wc, bool solicited) {
       }
     }
   }
-  if (fire) channel_->notify(*this);
+  if (fire) channel_->queue_event(*this);
   if (overflowed) overflow();
 }
 
@@ -311,7 +311,7 @@ void CompletionQueueImpl::wake_idle() {
     if (armed_.load(std::memory_order_relaxed) == kNotArmed) return;
     armed_.store(kNotArmed, std::memory_order_relaxed);
   }
-  channel_->notify(*this);
+  channel_->queue_event(*this);
 }
 
 }  // namespace weft::verbs

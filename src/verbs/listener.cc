@@ -79,7 +79,7 @@ Status ListenerImpl::adopt(int fd) {
 Status ListenerImpl::take_in(int fd) {
   if (!device_->usable()) return fail(Error::kBadState);
   if (auto fit = io::prepare_adopted(fd); !fit) return fit;
-  os::Fd socket = os::Fd::connection(fd);
+  os::Fd socket = os::Fd::closed_in_child(fd);
   const SocketAddress peer = io::peer_address(fd);
   std::shared_ptr<EventChannel> channel;
   {

@@ -23,7 +23,7 @@ constexpr int kAnswersPerRound = 256;
 Result<os::Fd> open_datagram_socket(int family) {
   const int fd = ::socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return fail(io::error_from_errno(errno));
-  return os::Fd::connection(fd);
+  return os::Fd::closed_in_child(fd);
 }
 
 // The address that was asked answers, also on a machine with several.

@@ -55,9 +55,9 @@ Error QueuePairImpl::enqueue(const SendWr& wr) {
 void QueuePairImpl::ring() {
   if (!device_.usable()) return;
   if (state() == QpState::kRts) {
-    lane_.ring();
+    lane_.ring_doorbell();
   } else {
-    lane_.kick();  // flushes
+    lane_.send_now();  // flushes
   }
 }
 

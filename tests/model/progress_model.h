@@ -193,7 +193,7 @@ class Model : Passes {
         const Word before = w.word;
         const Step s = signal(before, kPosted);
         w.word = static_cast<SmallWord>(s.word);
-        if (s.next == Next::kVoid) w.unsent = 0;  // kick(): flushed
+        if (s.next == Next::kVoid) w.unsent = 0;  // send_now(): flushed
         if (s.next == Next::kPush) ++w.inbox;
         const bool told = (before & kPosted) != 0 || state_of(before) == kRunning;
         me.pc = told || s.next == Next::kVoid ? kStart : kNoteIt;

@@ -36,14 +36,14 @@ TEST(Fork, GuardTellsTheChildFromItsParent) {
 TEST(Fork, ConnectionsAreClosedInTheChildAndOthersAreNot) {
   int pair[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-  const os::Fd connection = os::Fd::connection(pair[0]);
+  const os::Fd connection = os::Fd::closed_in_child(pair[0]);
   const os::Fd other(pair[1]);
   EXPECT_TRUE(in_child([&] { return !is_open(pair[0]) && is_open(pair[1]); }));
   EXPECT_TRUE(is_open(pair[0]));
 }
 
 TEST(Fork, ChildsCopyOfAConnectionDoesNotCloseANumberThatIsReused) {
-  os::Fd connection = os::Fd::connection(eventfd(0, 0));
+  os::Fd connection = os::Fd::closed_in_child(eventfd(0, 0));
   EXPECT_TRUE(in_child([&] {
     const int reused = eventfd(0, 0);
     if (reused != connection.get()) return false;
@@ -55,7 +55,7 @@ TEST(Fork, ChildsCopyOfAConnectionDoesNotCloseANumberThatIsReused) {
 TEST(Fork, ClosedConnectionsAreForgotten) {
   int number = -1;
   {
-    const os::Fd connection = os::Fd::connection(eventfd(0, 0));
+    const os::Fd connection = os::Fd::closed_in_child(eventfd(0, 0));
     number = connection.get();
   }
   const os::Fd reused(eventfd(0, 0));

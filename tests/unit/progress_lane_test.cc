@@ -35,7 +35,7 @@ TEST(ProgressLane, TurnThatBeginsWithAPostReadsWhatTheLastOneLeft) {
   (void)rig.shard->run(Look::kAll);
   for (int i = 0; i < kStreamOfPosts; ++i) {
     rig.owner->post();
-    rig.owner->lane.ring();
+    rig.owner->lane.ring_doorbell();
   }
   while (rig.shard->run(Look::kSettle).left) {
   }

@@ -175,7 +175,7 @@ class FakeOwner final : public LaneOwner, public std::enable_shared_from_this<Fa
     constexpr int kStreamOfPosts = 12;
     for (int i = 0; i < kStreamOfPosts; ++i) {
       post();
-      lane.ring();
+      lane.ring_doorbell();
     }
     EXPECT_TRUE(lane.post_waits());
   }

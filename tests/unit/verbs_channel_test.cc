@@ -52,10 +52,10 @@ TEST_F(ChannelTest, WaitOfNoTimeIsNoSignThatTheCallerSleepsThere) {
 // ibv_destroy_cq() waits so. A thread in ibv_get_cq_event() got a CQ that was gone.
 TEST_F(ChannelTest, EventThatNobodyHasTakenIsDroppedBeforeTheCqGoes) {
   auto& events = dynamic_cast<CompletionChannelImpl&>(*channel);
-  events.notify(*cq);
+  events.queue_event(*cq);
   cq->wait_for_acks();
   EXPECT_EQ(channel->wait(0ns).error(), Error::kTimedOut);
-  events.notify(*cq);  // by a thread that was about to
+  events.queue_event(*cq);  // by a thread that was about to
   EXPECT_EQ(channel->wait(0ns).error(), Error::kTimedOut);
 }
 
@@ -86,7 +86,7 @@ TEST_F(ChannelTest, CqLivesUntilEveryEventTakenIsAcknowledged) {
     options.context = reinterpret_cast<void*>(number);
     auto made = host.device->create_cq(options);
     if (!made) break;
-    events.notify(dynamic_cast<CompletionQueueImpl&>(**made));
+    events.queue_event(dynamic_cast<CompletionQueueImpl&>(**made));
     if (number % 3 != 0) std::this_thread::yield();
     (*made)->wait_for_acks();
     gone = number;

@@ -43,7 +43,7 @@ class Sleepers : public ::testing::Test {
     if (more) more();
     EXPECT_TRUE(meeting.somebody_is_held()) << "the other thread receives";
     EXPECT_TRUE(rig.shard->run(Look::kSettle).busy);
-    events().notify(*cq);
+    events().queue_event(*cq);
     meeting.release();
     other.join();
     EXPECT_GT(rig.owner->transport->unread, 0);
@@ -94,7 +94,7 @@ TEST(CqThatGoes, LetsGoOfWhatEndedInItsShards) {
   cq->add_shard(rig.shard);
   rig.owner->transport->send_error = EPIPE;
   rig.owner->post();
-  rig.owner->lane.kick();
+  rig.owner->lane.send_now();
   ASSERT_FALSE(rig.owner->lane.live());
   const std::weak_ptr<progress::test::FakeOwner> gone = rig.owner;
   rig.owner.reset();

@@ -187,8 +187,8 @@ Result<std::uint32_t> PeerDirectory::take_number() {
 
 //   kAddressInUse   the port is another's
 Result<os::Fd> PeerDirectory::open_datagrams(const Port& port) const {
-  os::Fd socket =
-      os::Fd::connection(::socket(address_.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  os::Fd socket = os::Fd::closed_in_child(
+      ::socket(address_.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return fail(system_error(errno));
   SocketAddress local = address_;
   local.set_port(port.number);
