@@ -111,7 +111,64 @@ TEST_P(SilentStream, LaterBytesEndTheConnection) {
   EXPECT_EQ(ended.error, ECONNRESET);
 }
 
+// Bytes by way of the ring have taken the offer back already, before the peer stops.
+TEST_P(SilentStream, ACancelledReceiveThatIsOfferedNoMoreNeedsNoPeer) {
+  for (int i = 1; i <= 2; ++i) {
+    ASSERT_EQ(exs_recv(fd, memory.data(), kBig, 0, q, tag(i), memory.mh), 0);
+  }
+  for (int i = 0; i < 2; ++i) static_cast<void>(liar.hear(Type::kAdvert));
+  ASSERT_EQ(exs_cancel(fd, EXS_CAF_AHANDLE, tag(2)), 0);
+  EXPECT_TRUE(liar.say(header_of(Type::kData, 1, 0), {}, std::vector<std::uint8_t>{'x'}));
+  const exs_event_t first = next_event(q);
+  EXPECT_EQ(first.ahandle, tag(1));
+  EXPECT_EQ(first.error, 0);
+  const exs_event_t second = next_event(q);
+  EXPECT_EQ(second.ahandle, tag(2));
+  EXPECT_EQ(second.error, ECANCELED) << std::strerror(second.error);
+}
+
+// What was taken back waits for nothing any more.
+TEST_P(SilentStream, NoTimeLimitIsToldOfWhatWasTakenBack) {
+  ASSERT_EQ(exs_recv(fd, memory.data(), kBig, 0, q, tag(1), memory.mh), 0);
+  static_cast<void>(liar.hear(Type::kAdvert));
+  ASSERT_EQ(exs_cancel(fd, EXS_CAF_AHANDLE, tag(1)), 0);
+  EXPECT_EQ(next_event(q).error, ECANCELED);
+  exs_timeout_t limit{};
+  limit.tv.tv_usec = 2000;
+  limit.qhandle = q;
+  ASSERT_EQ(exs_setsockopt(fd, SOL_SOCKET, SO_ASYNC_RECV_TIMEOUT, &limit, sizeof limit), 0);
+  exs_event_t event{};
+  const timeval while_limits_pass{0, 100'000};
+  EXPECT_EQ(exs_qdequeue(q, &event, 1, &while_limits_pass), 0);
+  limit = {};
+  ASSERT_EQ(exs_setsockopt(fd, SOL_SOCKET, SO_ASYNC_RECV_TIMEOUT, &limit, sizeof limit), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Rdma, SilentStream, testing::Values(kStream));
+
+// The peer hears of the cancellation only behind a lot of data, and answers in the meantime.
+TEST(BusyPeer, ACancellationBehindMuchDataEndsNothingElse) {
+  constexpr std::size_t kHuge = 256U << 20U;
+  Pair pair(kStream);
+  Buffer out(kHuge, 1);
+  Buffer in(kHuge, 2);
+  Buffer offered(kBig, 3);
+  Buffer answer(kBig, 4);
+  ASSERT_EQ(exs_recv(pair.right, in.data(), kHuge, MSG_WAITALL, pair.right_q, tag(1), in.mh), 0);
+  ASSERT_EQ(exs_recv(pair.left, offered.data(), kBig, 0, pair.left_q, tag(2), offered.mh), 0);
+  ASSERT_EQ(exs_send(pair.left, out.data(), kHuge, 0, pair.left_q, tag(3), out.mh), 0);
+  ASSERT_EQ(exs_cancel(pair.left, EXS_CAF_AHANDLE, tag(2)), 0);
+  ASSERT_EQ(exs_send(pair.right, answer.data(), kBig, 0, pair.right_q, tag(4), answer.mh), 0);
+  for (int i = 0; i < 2; ++i) {
+    const exs_event_t event = next_event(pair.left_q);
+    EXPECT_TRUE(event.ahandle != tag(3) || event.error == 0) << std::strerror(event.error);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const exs_event_t event = next_event(pair.right_q);
+    EXPECT_EQ(event.error, 0) << std::strerror(event.error);
+  }
+  EXPECT_EQ(in.bytes, out.bytes);
+}
 
 TEST_P(SilentPacket, ABlockingSendEndsWithItsTimeLimit) {
   limit(fd, SO_ASYNC_SEND_TIMEOUT);

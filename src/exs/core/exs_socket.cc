@@ -113,7 +113,10 @@ void Socket::let_go_later() {
       next = std::min(next, op.let_go_by);
     }
   }
-  if (next != Instant::max()) SocketHost::instance().schedule(shared_from_this(), next);
+  // One timer at a time: each of them comes here again.
+  if (next == Instant::max() || (next >= next_let_go_ && next_let_go_ > now)) return;
+  next_let_go_ = next;
+  SocketHost::instance().schedule(shared_from_this(), next);
 }
 
 void Socket::take_back(Operation& op, int failure) {
@@ -235,7 +238,8 @@ bool Socket::wait_for_room(OperationList& list, bool may_block) {
 void Socket::check_limit(TimeLimit& limit, const OperationList& list, int type, Instant now,
                          Instant& next) {
   // Without a queue it is a limit for calls that block, which look at it themselves.
-  if (limit.after == Clock::duration::zero() || limit.queue == nullptr || list.empty()) return;
+  if (limit.after == Clock::duration::zero() || limit.queue == nullptr) return;
+  if (std::ranges::all_of(list, &Operation::taken_back)) return;  // nothing waits
   if (now >= limit.since + limit.after) {
     exs_event_t event{};
     event.type = type;

@@ -24,12 +24,11 @@ void Operation::reset() {
   moved_then = ~std::uint64_t{0};
 }
 
-bool Operation::is_stuck(Instant now, std::uint64_t moved) {
-  constexpr auto kStuckLimit = std::chrono::seconds(1);
+bool Operation::is_stuck(Instant now, std::uint64_t moved, Clock::duration limit) {
   if (!waited_for_peer(now)) return false;
   if (moved_then == moved) return true;
   moved_then = moved;
-  let_go_by = now + kStuckLimit;
+  let_go_by = now + limit;
   return false;
 }
 

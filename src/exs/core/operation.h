@@ -75,9 +75,9 @@ struct Operation {
   [[nodiscard]] bool waited_for_peer(Instant now) const {
     return cancelled && !taken_back && now >= let_go_by;
   }
-  // The same, where nothing but the end of the connection helps: nothing has moved for a second
-  // either. `moved`: a number that changes when something does.
-  [[nodiscard]] bool is_stuck(Instant now, std::uint64_t moved);
+  // The same, and nothing has moved for `limit` since. `moved`: a number that changes when
+  // something does.
+  [[nodiscard]] bool is_stuck(Instant now, std::uint64_t moved, Clock::duration limit);
   // Ready for use by another operation; keeps its memory.
   void reset();
 };

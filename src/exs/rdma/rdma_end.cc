@@ -10,6 +10,12 @@ namespace {
 
 // How long a peer may take to end the connection after both have finished.
 constexpr auto kDisconnectLimit = std::chrono::seconds(5);
+// A peer that has been told of a cancellation, and of which nothing is heard for so long, has
+// stopped.
+constexpr auto kQuiet = std::chrono::milliseconds(250);
+// The same of our own device, which says nothing before a whole Write or Read is over: 8 MB/s.
+constexpr auto kStuck = std::chrono::seconds(1);
+constexpr auto kStuckPerByte = std::chrono::nanoseconds(125);
 
 }  // namespace
 
@@ -40,22 +46,29 @@ void RdmaSocket::cancel() {
 }
 
 void RdmaSocket::let_go(Instant now) {
-  if (gone_) return;
+  // The end of the socket waits for the peer anyhow, as long as its linger time lets it.
+  if (gone_ || s_.closing) return;
+  if (s_.kind == Kind::kStream && in_) cancel_stream();  // what the peer has let go of
   if (!take_back(s_.receives, now) || !take_back(s_.sends, now)) {
     return broke(ETIMEDOUT, "the peer takes nothing, and an operation has to be cancelled");
   }
+  flush();
   s_.let_go_later();
 }
 
-// Closes to the peer the memory that it may reach: if it reaches there all the same, the connection
-// ends. False: our own device is at work on one of them, which only the end of the connection
-// stops.
+// Closes to the peer what it may reach, if it has been told of the end and says nothing: if it goes
+// there all the same, the connection ends. False: our own device is at work, which only the end of
+// the connection stops.
 bool RdmaSocket::take_back(OperationList& list, Instant now) {
+  const bool told = control_.empty() && last_serial_ <= retired_;
+  std::size_t under_way = 0;
+  for (const Operation& op : s_.sends) under_way += op.handed;
+  for (const Operation& op : s_.receives) under_way += op.fetching ? op.total : 0;
   for (Operation& op : list) {
-    if (!op.waited_for_peer(now)) continue;
-    if (op.advertised) {
-      s_.take_back(op, ECANCELED);
-    } else if (op.is_stuck(now, retired_ + op.handed + op.done)) {
+    const std::uint64_t moved = retired_ + heard_messages_ + op.handed + op.done;
+    if (op.advertised && told) {
+      if (op.is_stuck(now, moved, kQuiet)) s_.take_back(op, ECANCELED);
+    } else if (op.is_stuck(now, moved, kStuck + under_way * kStuckPerByte)) {
       return false;
     }
   }

@@ -16,6 +16,8 @@ namespace weft::exs {
 namespace {
 
 constexpr auto kLookAgain = std::chrono::milliseconds(1);
+// A message in the middle that is cancelled, and of which no octet moves for so long, has stopped.
+constexpr auto kStuck = std::chrono::seconds(1);
 
 bool ready_for(int fd, short events) {
   pollfd one{fd, events, 0};
@@ -189,7 +191,10 @@ void TcpSocket::advance_end() {
   const bool some = ::ioctl(s_.fd, SIOCOUTQ, &unsent) == 0 && unsent > 0;
   const bool reset = some && is_reset();
   if (some && !reset) {
-    return engine_.schedule(s_.shared_from_this(), Clock::now() + kLookAgain);
+    const Instant now = Clock::now();
+    if (look_again_ > now) return;  // each timer comes here
+    look_again_ = now + kLookAgain;
+    return engine_.schedule(s_.shared_from_this(), look_again_);
   }
   // The FIN counts as one: alone, it is no loss.
   const int failure = reset && unsent > 1 ? ECONNRESET : 0;
@@ -210,7 +215,9 @@ bool TcpSocket::is_reset() const {
 void TcpSocket::on_time() {
   if (s_.state != State::kConnected) return;
   const Instant now = Clock::now();
-  const auto stuck = [&](Operation& op) { return op.is_stuck(now, op.done + frame_sent_); };
+  const auto stuck = [&](Operation& op) {
+    return op.is_stuck(now, op.done + frame_sent_ + message_left_, kStuck);
+  };
   if (std::ranges::any_of(s_.sends, stuck) || std::ranges::any_of(s_.receives, stuck)) {
     log_line(s_, "connection reset", "the peer stopped in a message that has to be cancelled");
     return failed(ETIMEDOUT);

@@ -77,6 +77,7 @@ class TcpSocket final : public Provider {
   bool greeting_seen_ = false;
   bool in_message_ = false;
   std::size_t message_left_ = 0;
+  Instant look_again_{};
 };
 
 }  // namespace weft::exs
