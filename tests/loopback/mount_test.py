@@ -280,6 +280,13 @@ def case_calls_that_write(tmp):
             os.unlink(served.at / "folder" / "new")
             file.write(b"still")
             assert os.pread(file.fileno(), 10, 0) == b"still"
+            # Also when its folder cannot be removed for another reason.
+            (served.at / "folder" / "more").write_text("more")
+            assert error_of(os.rmdir, served.at / "folder") == errno.ENOTEMPTY
+            time.sleep(1.2)  # what the kernel knows of files it asks anew
+            assert os.fstat(file.fileno()).st_size == 5
+            assert os.pread(file.fileno(), 10, 0) == b"still"
+            os.unlink(served.at / "folder" / "more")
             # And keeps nobody from removing its folder.
             os.rmdir(served.at / "folder")
             assert not (served.source / "folder").exists()

@@ -8,6 +8,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -78,8 +79,8 @@ void* on_init(fuse_conn_info* connection, fuse_config* config) {
 int on_getattr(const char* path, struct stat* out, fuse_file_info* info) {
   if (path == nullptr && info == nullptr) return -ENOENT;
   files::Attributes found;
-  const int error = path != nullptr ? here().remote->stat(path, found)
-                                    : here().remote->stat_open(info->fh, found);
+  int error = path != nullptr ? here().remote->stat(path, found) : ENOENT;
+  if (error == ENOENT && info != nullptr) error = here().remote->stat_open(info->fh, found);
   if (error == 0) *out = stat_of(found);
   return -error;
 }
@@ -186,14 +187,25 @@ int on_unlink(const char* path) {
   return -error;
 }
 
+// All files of the folder are removed, and open still.
+bool only_hidden_in(const char* path, const std::vector<std::string>& hidden) {
+  const std::string folder = std::string(path) == "/" ? "" : path;
+  bool only = !hidden.empty();
+  const int error = here().remote->list(path, [&](const std::string& name, const auto&) {
+    only = only && std::ranges::find(hidden, folder + "/" + name) != hidden.end();
+  });
+  return error == 0 && only;
+}
+
 // A file that was removed and is open still keeps nobody from removing its folder. Who has it open
 // goes on with it: the server has it open, too.
 int on_rmdir(const char* path) {
   const int error = here().remote->remove(path, true);
   if (error != ENOTEMPTY) return -error;
   const std::vector<std::string> hidden = here().hidden.in(path);
+  if (!only_hidden_in(path, hidden)) return -error;
   for (const std::string& one : hidden) static_cast<void>(on_unlink(one.c_str()));
-  return hidden.empty() ? -error : -here().remote->remove(path, true);
+  return -here().remote->remove(path, true);
 }
 
 int on_mkdir(const char* path, mode_t mode) { return -here().remote->make_directory(path, mode); }

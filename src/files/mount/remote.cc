@@ -259,6 +259,7 @@ int Remote::set(const std::string& path, std::uint64_t id, std::uint32_t what,
                 const Attributes& to) {
   const auto at = files_.find(id);
   File* const file = at != files_.end() && at->second.edited ? &at->second : nullptr;
+  if (file == nullptr && path.empty()) return EBADF;
   const std::string name = name_of(path);
   Request request;
   request.op = Op::kSet;
