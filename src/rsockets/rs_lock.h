@@ -19,7 +19,11 @@ class WEFT_CAPABILITY("mutex") RsMutex {
     mutex_.unlock();
     leave();
   }
-  // This thread has it, or is about to have it, or has just let go of it.
+  // Around a sleep in the midst of a call: for a handler this thread is still at it, since what it
+  // sleeps in has locks of its own.
+  void unlock_for_sleep() WEFT_RELEASE() { mutex_.unlock(); }
+  void lock_after_sleep() WEFT_ACQUIRE() { mutex_.lock(); }
+  // This thread has it, or is about to have it, or has just let go of it, or sleeps in its call.
   [[nodiscard]] bool is_this_threads() const noexcept {
     for (const RsMutex* one : t_held) {
       if (one == this) return true;
@@ -80,20 +84,16 @@ class WEFT_SCOPED_CAPABILITY RsLock {
   bool held_ = true;
 };
 
-// A handler may use the rsocket while the call that it interrupted sleeps here.
+// To a handler, who sleeps here is still at the rsocket.
 class RsCondition {
  public:
   void notify_all() noexcept { condition_.notify_all(); }
   void wait(RsMutex& mutex) WEFT_REQUIRES(mutex) WEFT_NOT_ANALYZED {
-    mutex.leave();
     condition_.wait(mutex.mutex_);
-    mutex.enter();
   }
   template <class Time>
   void wait_until(RsMutex& mutex, Time end) WEFT_REQUIRES(mutex) WEFT_NOT_ANALYZED {
-    mutex.leave();
     condition_.wait_until(mutex.mutex_, end);
-    mutex.enter();
   }
 
  private:

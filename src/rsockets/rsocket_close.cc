@@ -7,8 +7,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <exception>
 #include <list>
-#include <system_error>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -108,20 +109,18 @@ class Closing {
 // Those that go on behind rclose(), on a thread that lives while there are some.
 class Closings {
  public:
-  // False: there is no thread for it.
+  // False: there is no thread or memory for it.
   [[nodiscard]] bool take(std::unique_ptr<Closing>& one) {
-    std::list<std::unique_ptr<Closing>> entry(1);
     const os::MutexLock lock(mutex_);
-    if (!running_) {
-      try {
-        os::start_thread([this] { run(); }).detach();
-      } catch (const std::system_error&) {
-        return false;
-      }
+    try {
+      std::list<std::unique_ptr<Closing>> entry(1);
+      if (!running_) os::start_thread([this] { run(); }).detach();
       running_ = true;
+      entry.front() = std::move(one);
+      all_.splice(all_.end(), entry);
+    } catch (const std::exception&) {  // no memory, or no thread
+      return false;
     }
-    entry.front() = std::move(one);
-    all_.splice(all_.end(), entry);
     return true;
   }
   void wait_for_all() {
@@ -175,7 +174,12 @@ void close_connection(std::shared_ptr<RsConnection> link, int fd, bool with_rese
     link->abort();
     return;
   }
-  auto closing = std::make_unique<Closing>(std::move(link), fd);
+  std::unique_ptr<Closing> closing;
+  try {
+    closing = std::make_unique<Closing>(link, fd);
+  } catch (const std::bad_alloc&) {
+    return link->abort();
+  }
   const auto at_once = Clock::now() + kAtOnce;
   while (!closing->step()) {
     if (Clock::now() >= at_once && waits_at_exit() && closing->keep_socket() &&

@@ -294,10 +294,10 @@ int await_connect(Rsocket& socket, Deadline deadline) {
       limit = std::min(limit, left);
     }
     pollfd one{socket.wake, POLLIN, 0};
-    socket.mutex.unlock();
+    socket.mutex.unlock_for_sleep();
     const int polled = poll(&one, 1, static_cast<int>(limit.count()));
     const int error = errno;
-    socket.mutex.lock();
+    socket.mutex.lock_after_sleep();
     if (polled < 0 && error == EINTR) return EINTR;
     advance_connect(socket);
   }

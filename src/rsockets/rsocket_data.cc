@@ -250,10 +250,10 @@ class WEFT_SCOPED_CAPABILITY Driving {
       : socket_(socket), link_(socket.link) {
     assert(!socket.driving && link_ != nullptr);
     socket_.driving = true;
-    socket_.mutex.unlock();
+    socket_.mutex.unlock_for_sleep();
   }
   ~Driving() WEFT_RELEASE() {
-    socket_.mutex.lock();
+    socket_.mutex.lock_after_sleep();
     socket_.driving = false;
     // Closed meanwhile: the stream is the closing thread's.
     if (socket_.link == link_) progress(socket_);
@@ -281,11 +281,11 @@ int sleep_for_change(Rsocket& socket, Deadline deadline) {
   }
   const auto link = socket.link;
   if (link->stream().down()) {
-    socket.mutex.unlock();
+    socket.mutex.unlock_for_sleep();
     // The engine is about to say why.
     static_cast<void>(
         link->wait_while(RsPhase::kUp, deadline.value_or(Clock::now() + std::chrono::seconds(1))));
-    socket.mutex.lock();
+    socket.mutex.lock_after_sleep();
     return 0;
   }
   // Whatever completes behind this may be what the caller waits for.
