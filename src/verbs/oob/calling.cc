@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 
+#include <optional>
 #include <utility>
 
 #include "io/socket.h"
@@ -23,13 +24,19 @@ Status Calling::call(const Config& config, const SocketAddress& from, const Sock
 }
 
 Result<os::Fd> Calling::take_connected() {
+  std::optional<Error> refused;
   for (os::Fd* one : {&first_, &beside_}) {
     if (!*one || !io::is_connect_over(one->get())) continue;
-    if (auto connected = io::take_error(one->get()); !connected) return fail(connected.error());
+    if (auto connected = io::take_error(one->get()); !connected) {
+      refused = connected.error();
+      drop_one(*one);
+      continue;
+    }
     os::Fd out = std::move(*one);
     drop();
     return out;
   }
+  if (refused && !any()) return fail(*refused);
   return os::Fd();
 }
 

@@ -29,7 +29,7 @@ class Calling {
   [[nodiscard]] Status call(const Config& config, const SocketAddress& from,
                             const SocketAddress& to, const std::weak_ptr<io::Handler>& handler);
   // The socket whose handshake is over, which the engine still watches; the other is closed. None:
-  // not yet. An error: the peer refuses.
+  // not yet. An error: the peer refuses all.
   [[nodiscard]] Result<os::Fd> take_connected();
   void drop();
 
