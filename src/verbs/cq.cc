@@ -106,6 +106,9 @@ std::size_t CompletionQueueImpl::poll(std::span<WorkCompletion> out) {
     empty_polls_.store(empty_polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     for (progress::Shard* shard : shards) shard->owner().note_vain_poll();
     progress::give_way(*device_, shards);
+    // It may have run them once more: whoever armed this queue and sleeps next is not told of what
+    // its own thread has received.
+    taken = take(out);
   }
   return taken;
 }
