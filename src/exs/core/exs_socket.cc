@@ -113,10 +113,7 @@ void Socket::let_go_later() {
       next = std::min(next, op.let_go_by);
     }
   }
-  // One timer at a time: each of them comes here again.
-  if (next == Instant::max() || (next >= next_let_go_ && next_let_go_ > now)) return;
-  next_let_go_ = next;
-  SocketHost::instance().schedule(shared_from_this(), next);
+  look_at(next);  // which comes here again
 }
 
 void Socket::take_back(Operation& op, int failure) {

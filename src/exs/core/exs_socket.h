@@ -197,7 +197,6 @@ class Socket : public std::enable_shared_from_this<Socket> {
   void end_late_close();
 
   Instant close_by_ = Instant::max();
-  Instant next_let_go_{};
   Instant next_look_ = Instant::max();  // when the engine will call check_limits()
   os::Condition room_;
   int room_waiters_ = 0;

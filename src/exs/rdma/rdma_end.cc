@@ -65,7 +65,7 @@ bool RdmaSocket::take_back(OperationList& list, Instant now) {
   for (const Operation& op : s_.sends) under_way += op.handed;
   for (const Operation& op : s_.receives) under_way += op.fetching ? op.total : 0;
   for (Operation& op : list) {
-    const std::uint64_t moved = retired_ + heard_messages_ + op.handed + op.done;
+    const std::uint64_t moved = retired_ + s_.stats.messages_received + op.handed + op.done;
     if (op.advertised && told) {
       if (op.is_stuck(now, moved, kQuiet)) s_.take_back(op, ECANCELED);
     } else if (op.is_stuck(now, moved, kStuck + under_way * kStuckPerByte)) {

@@ -66,7 +66,6 @@ void RdmaSocket::on_completions(std::span<const ibv_wc> completions) {
 }
 
 void RdmaSocket::on_message(std::uint32_t slot, std::uint32_t length) {
-  ++heard_messages_;
   heard_ = true;
   up_ = true;  // the first message may come before rdma_cm says so
   ++s_.stats.messages_received;

@@ -227,7 +227,6 @@ class RdmaSocket final : public Provider {
   std::size_t sq_used_ = 0;
   std::uint64_t serial_ = 0;
   std::uint64_t retired_ = 0;
-  std::uint64_t heard_messages_ = 0;
   // How many requests may pass without a completion. Fewer than there are buffers to send from:
   // completions give those back.
   unsigned signal_every_ = 16;
