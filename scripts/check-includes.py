@@ -55,6 +55,8 @@ ROOMS = [
          "without any system call. Not used by programs yet", "base"),
     Room("sockets", "what the preload library and its relay share: their channel, the C library's "
          "own calls", "base os"),
+    Room("sockets/granted", "the library that `weft run --sockets=granted` preloads: a descriptor "
+         "number is the kernel's TCP socket, always", "base os sockets sockets/grant"),
     Room("sockets/relay", "the process that speaks RDMA for socket programs", "base os rsockets "
          "sockets"),
     Room("sockets/preload", "the library that `weft run --sockets` preloads: connect, poll, fork "

@@ -257,9 +257,9 @@ def free_port():
 
 
 @contextlib.contextmanager
-def loopback():
+def loopback(name="loopback"):
     place = Place([], "127.0.0.1", "::1")
-    yield Network("loopback", place, place)
+    yield Network(name, place, place)
 
 
 def ip(*argv):
@@ -334,7 +334,8 @@ def beside(first):
 
 def main(cases):
     """harness.main({"name": function(network)}): runs the cases named on the command line, each
-    `name` or `name@namespaces`; all of them on loopback without arguments."""
+    `name`, `name@namespaces`, or `name@WORD`: on loopback, with a network of that name; all of them
+    on loopback without arguments."""
     wanted = sys.argv[1:] or sorted(cases)
     failed = skipped = 0
     for text in wanted:
@@ -342,7 +343,7 @@ def main(cases):
         start = time.monotonic()
         before = len(_all)
         try:
-            with (namespaces if where == "namespaces" else loopback)() as network:
+            with namespaces() if where == "namespaces" else loopback(where or "loopback") as network:
                 cases[name](network)
             verdict = "ok"
         except Skip as why:

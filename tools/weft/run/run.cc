@@ -31,7 +31,7 @@ struct RunOptions {
   std::string real_cm;
   std::string sysfs = "on";
   bool preload = false;
-  bool sockets = false;
+  std::string sockets;
   std::string rules;
   bool why = false;
   std::vector<std::string> program;
@@ -91,9 +91,9 @@ void add_options(Arguments& command, RunOptions& o) {
                    "Use LD_PRELOAD instead of LD_LIBRARY_PATH. For programs that set their own "
                    "library path (RPATH)");
   command.add_flag(
-      "--sockets", o.sockets,
+      "--sockets{channel}", o.sockets,
       "Experimental: carry ordinary TCP connections over shared memory or RDMA where the other "
-      "side allows it (docs/sockets.md)");
+      "side allows it (docs/sockets.md). Legal values: channel, granted. Without a value: channel");
   command
       .add_option("--rules", o.rules,
                   "With --sockets: file that says which connections use RDMA (docs/sockets.md)")
@@ -155,9 +155,19 @@ Outcome<void> check_rules(const std::string& library, const std::string& rules) 
 }
 
 Outcome<void> set_up_sockets(const RunOptions& o, const std::string& folder) {
-  if (!o.sockets) {
+  if (o.sockets.empty()) {
     if (o.rules.empty() && !o.why) return {};
     return usage_error("--rules and --why go with --sockets");
+  }
+  if (o.sockets == "granted") {
+    if (!o.rules.empty()) return usage_error("--rules does not go with --sockets=granted");
+    if (o.why) setenv("WEFT_SOCKETS_WHY", "1", 1);
+    prepend("LD_PRELOAD", folder + "/libweft-sockets-granted.so");
+    return {};
+  }
+  if (o.sockets != "channel") {
+    return usage_error(
+        fmt::format("--sockets: '{}' is not a way; write channel or granted", o.sockets));
   }
   const std::string library = folder + "/libweft-sockets.so";
   if (!o.rules.empty()) {

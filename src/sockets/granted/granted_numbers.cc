@@ -1,0 +1,183 @@
+// Calls that make, copy and close descriptor numbers.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdarg>
+
+#include "sockets/granted/granted.h"
+
+namespace weft::sockets::granted {
+namespace {
+
+// `made` is a new number of something that is not a socket which may get a lane.
+int other(int made) {
+  if (made >= 0) numbers::leave_to_kernel(made);
+  return made;
+}
+
+// Two numbers of one socket.
+int copied(int from, int made) {
+  if (made >= 0 && made != from) {
+    numbers::leave_to_kernel(from);
+    numbers::leave_to_kernel(made);
+  }
+  return made;
+}
+
+bool any(int /*fd*/) { return true; }
+
+}  // namespace
+}  // namespace weft::sockets::granted
+
+using namespace weft::sockets;
+using namespace weft::sockets::granted;
+
+WEFT_SEEN int socket(int domain, int type, int protocol) {
+  const int made = real().socket(domain, type, protocol);
+  const bool tcp = (domain == AF_INET || domain == AF_INET6) && (type & 0xf) == SOCK_STREAM &&
+                   (protocol == 0 || protocol == IPPROTO_TCP);
+  if (made < 0 || !tcp) return other(made);
+  numbers::note_fresh(made);
+  return made;
+}
+
+WEFT_SEEN int accept4(int fd, __SOCKADDR_ARG address, socklen_t* length, int flags) {
+  const int made = real().accept4(fd, address, length, flags);
+  if (made < 0) return made;
+  // Listeners that were inherited are not known: what they accept is the kernel's.
+  const Number* listener = numbers::find(fd);
+  if (listener == nullptr || listener->calls.load(std::memory_order_relaxed) == kKernels) {
+    return other(made);
+  }
+  numbers::note_fresh(made);
+  return made;
+}
+
+WEFT_SEEN int accept(int fd, __SOCKADDR_ARG address, socklen_t* __restrict length) {
+  return accept4(fd, address, length, 0);
+}
+
+WEFT_SEEN int close(int fd) {
+  numbers::leave_to_kernel(fd);
+  return real().close(fd);
+}
+
+WEFT_SEEN int close_range(unsigned first, unsigned last, int flags) {
+  if ((static_cast<unsigned>(flags) & CLOSE_RANGE_CLOEXEC) == 0) {
+    numbers::leave_range(first, last, any);
+  }
+  return real().close_range(first, last, flags);
+}
+
+WEFT_SEEN void closefrom(int first) {
+  numbers::leave_range(static_cast<unsigned>(std::max(first, 0)), ~0U, any);
+  real().closefrom(first);
+}
+
+WEFT_SEEN int dup(int fd) { return copied(fd, real().dup(fd)); }
+
+WEFT_SEEN int dup2(int from, int to) {
+  if (from != to) numbers::leave_to_kernel(to);
+  return copied(from, real().dup2(from, to));
+}
+
+WEFT_SEEN int dup3(int from, int to, int flags) {
+  if (from != to) numbers::leave_to_kernel(to);
+  return copied(from, real().dup3(from, to, flags));
+}
+
+namespace {
+
+int control(int fd, int command, long value) {
+  const int result = real().fcntl(fd, command, value);
+  if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) return copied(fd, result);
+  return result;
+}
+
+}  // namespace
+
+WEFT_SEEN int fcntl64(int fd, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  const long value = va_arg(arguments, long);
+  va_end(arguments);
+  return control(fd, command, value);
+}
+
+WEFT_SEEN int fcntl(int fd, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  const long value = va_arg(arguments, long);
+  va_end(arguments);
+  return control(fd, command, value);
+}
+
+// stdio reads and writes by calls that are not seen.
+WEFT_SEEN FILE* fdopen(int fd, const char* mode) {
+  numbers::leave_to_kernel(fd);
+  return real().fdopen(fd, mode);
+}
+
+// Others that give numbers: of one that was closed by a call that was not seen, perhaps.
+WEFT_SEEN int pipe(int ends[2]) {
+  WEFT_NEXT(pipe);
+  const int result = next(ends);
+  if (result == 0) std::for_each(ends, ends + 2, other);
+  return result;
+}
+
+WEFT_SEEN int pipe2(int ends[2], int flags) {
+  WEFT_NEXT(pipe2);
+  const int result = next(ends, flags);
+  if (result == 0) std::for_each(ends, ends + 2, other);
+  return result;
+}
+
+WEFT_SEEN int socketpair(int domain, int type, int protocol, int ends[2]) {
+  const int result = real().socketpair(domain, type, protocol, ends);
+  if (result == 0) std::for_each(ends, ends + 2, other);
+  return result;
+}
+
+WEFT_SEEN int eventfd(unsigned count, int flags) {
+  WEFT_NEXT(eventfd);
+  return other(next(count, flags));
+}
+
+WEFT_SEEN int epoll_create(int size) {
+  WEFT_NEXT(epoll_create);
+  return other(next(size));
+}
+
+WEFT_SEEN int epoll_create1(int flags) {
+  WEFT_NEXT(epoll_create1);
+  return other(next(flags));
+}
+
+#define WEFT_SEEN_OPEN(name)                             \
+  WEFT_SEEN int name(const char* path, int flags, ...) { \
+    WEFT_NEXT(name);                                     \
+    va_list arguments;                                   \
+    va_start(arguments, flags);                          \
+    const mode_t mode = va_arg(arguments, mode_t);       \
+    va_end(arguments);                                   \
+    return other(next(path, flags, mode));               \
+  }
+#define WEFT_SEEN_OPENAT(name)                                       \
+  WEFT_SEEN int name(int folder, const char* path, int flags, ...) { \
+    WEFT_NEXT(name);                                                 \
+    va_list arguments;                                               \
+    va_start(arguments, flags);                                      \
+    const mode_t mode = va_arg(arguments, mode_t);                   \
+    va_end(arguments);                                               \
+    return other(next(folder, path, flags, mode));                   \
+  }
+WEFT_SEEN_OPEN(open)
+WEFT_SEEN_OPEN(open64)
+WEFT_SEEN_OPENAT(openat)
+WEFT_SEEN_OPENAT(openat64)

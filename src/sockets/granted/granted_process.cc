@@ -1,0 +1,152 @@
+// Numbers that get another holder: by fork, by a program that is started, by a message. From then
+// on such a socket is the kernel's alone.
+#include <fcntl.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+
+#include "sockets/granted/granted.h"
+
+namespace weft::sockets::granted {
+namespace {
+
+bool any(int /*fd*/) { return true; }
+
+bool inherited(int fd) { return (real().fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0; }
+
+// A program is about to be started, in this process or in a child that shares its memory.
+void before_start() { numbers::leave_range(0, ~0U, inherited); }
+
+__attribute__((constructor)) void begin() {
+  static_cast<void>(real());
+  pthread_atfork([] { numbers::leave_range(0, ~0U, any); }, nullptr, nullptr);
+}
+
+// The ancillary data of a message that carries descriptors, one call for each.
+template <class Visit>
+void each_passed(const msghdr& message, Visit visit) {
+  if (message.msg_control == nullptr || message.msg_controllen < sizeof(cmsghdr)) return;
+  auto& m = const_cast<msghdr&>(message);
+  for (cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(&m, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    if (c->cmsg_len < CMSG_LEN(0)) continue;
+    const auto* fds = reinterpret_cast<const int*>(CMSG_DATA(c));
+    const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) visit(fds[i]);
+  }
+}
+
+}  // namespace
+
+void note_passed(const msghdr* message) {
+  if (message != nullptr) each_passed(*message, numbers::leave_to_kernel);
+}
+
+void note_arrived(const msghdr& message) { each_passed(message, numbers::leave_to_kernel); }
+
+}  // namespace weft::sockets::granted
+
+using namespace weft::sockets;
+using namespace weft::sockets::granted;
+
+WEFT_SEEN int execve(const char* path, char* const argv[], char* const envp[]) {
+  before_start();
+  return real().execve(path, argv, envp);
+}
+
+WEFT_SEEN int execv(const char* path, char* const argv[]) { return execve(path, argv, environ); }
+
+WEFT_SEEN int execvp(const char* file, char* const argv[]) {
+  before_start();
+  return real().execvp(file, argv);
+}
+
+WEFT_SEEN int execvpe(const char* file, char* const argv[], char* const envp[]) {
+  before_start();
+  return real().execvpe(file, argv, envp);
+}
+
+WEFT_SEEN int fexecve(int fd, char* const argv[], char* const envp[]) {
+  before_start();
+  return real().fexecve(fd, argv, envp);
+}
+
+namespace {
+
+constexpr int kArgumentsMost = 1024;
+
+// The arguments of an execl-like call, after the first. False: there are too many.
+bool collect(const char* first, va_list& arguments, char** out) {
+  int count = 0;
+  out[count++] = const_cast<char*>(first);
+  while (count < kArgumentsMost && out[count - 1] != nullptr) {
+    out[count++] = va_arg(arguments, char*);
+  }
+  if (out[count - 1] == nullptr) return true;
+  errno = E2BIG;
+  return false;
+}
+
+}  // namespace
+
+WEFT_SEEN int execl(const char* path, const char* first, ...) {
+  char* argv[kArgumentsMost];
+  va_list arguments;
+  va_start(arguments, first);
+  const bool fits = collect(first, arguments, argv);
+  va_end(arguments);
+  return fits ? execv(path, argv) : -1;
+}
+
+WEFT_SEEN int execlp(const char* file, const char* first, ...) {
+  char* argv[kArgumentsMost];
+  va_list arguments;
+  va_start(arguments, first);
+  const bool fits = collect(first, arguments, argv);
+  va_end(arguments);
+  return fits ? execvp(file, argv) : -1;
+}
+
+WEFT_SEEN int execle(const char* path, const char* first, ...) {
+  char* argv[kArgumentsMost];
+  va_list arguments;
+  va_start(arguments, first);
+  const bool fits = collect(first, arguments, argv);
+  char* const* envp = fits ? va_arg(arguments, char* const*) : nullptr;
+  va_end(arguments);
+  return fits ? execve(path, argv, envp) : -1;
+}
+
+// These start a program without fork(), and without a call of execve() that is seen.
+WEFT_SEEN int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
+                          const posix_spawnattr_t* attributes, char* const argv[],
+                          char* const envp[]) {
+  WEFT_NEXT(posix_spawn);
+  numbers::leave_range(0, ~0U, actions == nullptr ? inherited : any);
+  return next(pid, path, actions, attributes, argv, envp);
+}
+
+WEFT_SEEN int posix_spawnp(pid_t* pid, const char* file, const posix_spawn_file_actions_t* actions,
+                           const posix_spawnattr_t* attributes, char* const argv[],
+                           char* const envp[]) {
+  WEFT_NEXT(posix_spawnp);
+  numbers::leave_range(0, ~0U, actions == nullptr ? inherited : any);
+  return next(pid, file, actions, attributes, argv, envp);
+}
+
+WEFT_SEEN int system(const char* command) {
+  WEFT_NEXT(system);
+  before_start();
+  return next(command);
+}
+
+WEFT_SEEN FILE* popen(const char* command, const char* mode) {
+  WEFT_NEXT(popen);
+  before_start();
+  return next(command, mode);
+}
