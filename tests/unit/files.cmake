@@ -5,6 +5,7 @@ if(TARGET weft_files)
     LABELS unit
     SOURCES "${CMAKE_CURRENT_LIST_DIR}/files_exclude_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_hidden_test.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/files_messages_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_peer_user_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_protocol_test.cc"
     DEPS weft_mount weft_files)

@@ -1,4 +1,4 @@
-// The messages of the data protocol.
+// The values of the data protocol, its head, and the entries of a list.
 #include "files/protocol/data_protocol.h"
 
 #include <gtest/gtest.h>
@@ -6,184 +6,79 @@
 #include <string>
 #include <vector>
 
+#include "files/protocol/data_messages.h"
+
 namespace weft::files {
 namespace {
 
-std::vector<Request> one_of_each(std::span<const std::uint8_t> secret) {
-  std::vector<Request> out;
-  for (int op = 1; op <= static_cast<int>(Op::kStatFs); ++op) {
-    Request r;
-    r.op = static_cast<Op>(op);
-    r.tag = 0x0102030405060708U;
-    r.version = kVersion;
-    r.secret = secret;
-    r.path = "a/path";
-    r.target = "a target";
-    r.memory = {0xfedcba9876543210U, 0x12345678U, 4096};
-    r.handle = 77;
-    r.offset = 1U << 30U;
-    r.length = 99;
-    r.mode = 0640;
-    r.identity = 0x1122334455667788U;
-    r.flags = 1;
-    r.mtime_ns = -5;
-    r.pitch = 8192;
-    r.slots = 3;
-    r.records = 50;
-    r.record = 49;
-    r.limit = 3;
-    out.push_back(r);
-  }
-  return out;
-}
+using Octets = std::vector<std::uint8_t>;
 
-TEST(DataProtocol, EachRequestComesBackAsItWas) {
-  const std::vector<std::uint8_t> secret(kNonceBytes, 0xa5);
-  for (const Request& in : one_of_each(secret)) {
-    std::uint8_t bytes[kMessageBytes];
-    const std::size_t size = encode(in, bytes);
-    ASSERT_NE(size, 0U);
-    const auto out = decode_request({bytes, size});
-    ASSERT_TRUE(out) << static_cast<int>(in.op);
-    std::uint8_t again[kMessageBytes];
-    ASSERT_EQ(encode(*out, again), size);
-    EXPECT_EQ(std::vector(bytes, bytes + size), std::vector(again, again + size));
-    EXPECT_EQ(out->tag, in.tag);
-  }
-}
-
-TEST(DataProtocol, RefusesEveryRequestCutInItsFixedPart) {
-  const std::vector<std::uint8_t> secret(kNonceBytes, 0xa5);
-  for (Request in : one_of_each(secret)) {
-    in.path = {};
-    in.target = {};
-    std::uint8_t bytes[kMessageBytes];
-    const std::size_t size = encode(in, bytes);
-    for (std::size_t cut = 0; cut < size; ++cut) {
-      EXPECT_FALSE(decode_request({bytes, cut})) << static_cast<int>(in.op) << " at " << cut;
-    }
-  }
-}
-
-TEST(DataProtocol, KnowsAHelloOfAnotherVersionWhateverFollows) {
-  const std::vector<std::uint8_t> secret(kNonceBytes, 0xa5);
-  Request hello = one_of_each(secret).front();
-  std::uint8_t bytes[kMessageBytes] = {};
-  EXPECT_FALSE(is_other_version({bytes, encode(hello, bytes)}));
-  hello.version = kVersion + 1;
-  const std::size_t size = encode(hello, bytes);
-  for (std::size_t cut = 0; cut <= size + 1; ++cut) {
-    EXPECT_EQ(is_other_version({bytes, cut}), cut >= 20) << cut;
-  }
-  bytes[0] = static_cast<std::uint8_t>(Op::kProve);
-  EXPECT_FALSE(is_other_version({bytes, size}));
-}
-
-TEST(DataProtocol, BoundsLinksWithinThePathOnly) {
-  Request request;
-  request.op = Op::kRemove;
-  request.path = "a/path";
+TEST(DataHead, RefusesOneCutAtEveryOctet) {
   std::uint8_t bytes[kMessageBytes];
+  ASSERT_EQ(encode_request(CloseRequest{1}, 7, bytes), Head::kSize + 8);
+  for (std::size_t cut = 0; cut < Head::kSize; ++cut) EXPECT_FALSE(decode_head({bytes, cut}));
+  const auto head = decode_head({bytes, Head::kSize});
+  ASSERT_TRUE(head);
+  EXPECT_EQ(head->op, Op::kClose);
+  EXPECT_EQ(head->tag, 7U);
+  EXPECT_FALSE(head->is_reply);
+}
+
+TEST(DataHead, RefusesOperationsThatTheProtocolDoesNotHave) {
+  Octets message(Head::kSize, 0);
+  const auto last = static_cast<std::uint8_t>(kLastOp);
+  for (int op = 0; op < 256; ++op) {
+    message[0] = static_cast<std::uint8_t>(op);
+    const int without_bit = op & ~kReplyBit;
+    EXPECT_EQ(decode_head(message).has_value(), without_bit >= 1 && without_bit <= last) << op;
+  }
+}
+
+TEST(DataHead, ARefusalHasNothingElse) {
+  std::uint8_t bytes[kMessageBytes];
+  EXPECT_EQ(encode_refusal(Op::kOpen, 13, 9, bytes), Head::kSize);
+  const auto head = decode_head({bytes, Head::kSize});
+  ASSERT_TRUE(head);
+  EXPECT_TRUE(head->is_reply);
+  EXPECT_EQ(head->error, 13U);
+  EXPECT_EQ(head->tag, 9U);
+}
+
+TEST(DataPath, BoundsLinksWithinThePathOnly) {
+  std::uint8_t bytes[kMessageBytes];
+  const auto decoded = [&](std::size_t size) {
+    const std::span<const std::uint8_t> message(bytes, size);
+    return RemoveRequest::decode(body_of(*decode_head(message), message));
+  };
   for (const std::uint16_t links : {std::uint16_t{0}, std::uint16_t{6}, kLinksAnywhere}) {
-    request.links = links;
-    const auto out = decode_request({bytes, encode(request, bytes)});
+    const auto out = decoded(encode_request(RemoveRequest{0, {"a/path", links}}, 1, bytes));
     ASSERT_TRUE(out) << links;
-    EXPECT_EQ(out->links, links);
+    EXPECT_EQ(out->path.links, links);
   }
-  request.links = 7;
-  EXPECT_FALSE(decode_request({bytes, encode(request, bytes)}));
-  request.op = Op::kClose;  // has no path
-  const auto out = decode_request({bytes, encode(request, bytes)});
-  ASSERT_TRUE(out);
-  EXPECT_EQ(out->links, kLinksAnywhere);
+  EXPECT_FALSE(decoded(encode_request(RemoveRequest{0, {"a/path", 7}}, 1, bytes)));
 }
 
-TEST(DataProtocol, RefusesAPlayThatCannotBe) {
-  Request legal;
-  legal.op = Op::kPlay;
-  legal.memory = {0, 1, kMaxRecordBytes};
-  legal.pitch = kMaxRecordBytes;
-  legal.slots = kMaxSlots;
-  legal.records = 1;
+TEST(DataPath, RefusesANulAndMoreThanTheLongestPath) {
   std::uint8_t bytes[kMessageBytes];
-  const auto is_legal = [&](auto change) {
-    Request r = legal;
-    change(r);
-    const std::size_t size = encode(r, bytes);
-    return decode_request({bytes, size}).has_value();
-  };
-  EXPECT_TRUE(is_legal([](Request&) {}));
-  EXPECT_FALSE(is_legal([](Request& r) { r.memory.bytes = r.pitch = kMaxRecordBytes + 1; }));
-  EXPECT_FALSE(is_legal([](Request& r) { r.memory.bytes = 0; }));
-  EXPECT_FALSE(is_legal([](Request& r) { r.pitch -= 1; }));
-  EXPECT_FALSE(is_legal([](Request& r) { r.slots = 0; }));
-  EXPECT_FALSE(is_legal([](Request& r) { r.slots = kMaxSlots + 1; }));
-  EXPECT_FALSE(is_legal([](Request& r) { r.record = 1; }));
-  EXPECT_FALSE(is_legal([](Request& r) { r.records = 0; }));
-  EXPECT_FALSE(is_legal([](Request& r) { r.offset = (std::uint64_t{1} << 62U) + 1; }));
-}
-
-TEST(DataProtocol, RefusesWhatNoClientMayAsk) {
-  Request read;
-  read.op = Op::kRead;
-  std::uint8_t bytes[kMessageBytes];
-  const auto is_legal = [&] {
-    const std::size_t size = encode(read, bytes);
-    return decode_request({bytes, size}).has_value();
-  };
-  read.memory.bytes = kMaxIoBytes;
-  EXPECT_TRUE(is_legal());
-  read.memory.bytes = kMaxIoBytes + 1;
-  EXPECT_FALSE(is_legal());
-  read.memory.bytes = 0;
-  EXPECT_FALSE(is_legal());
-  read.memory.bytes = 1;
-  read.offset = (std::uint64_t{1} << 62U) + 1;
-  EXPECT_FALSE(is_legal());
-
-  Request stat;
-  stat.op = Op::kStat;
   const std::string with_nul("a\0b", 3);
-  stat.path = with_nul;
-  const std::size_t size = encode(stat, bytes);
-  EXPECT_FALSE(decode_request({bytes, size}));
+  const std::size_t size = encode_request(StatRequest{{with_nul}}, 1, bytes);
+  EXPECT_FALSE(StatRequest::decode(BodyReader({bytes + Head::kSize, size - Head::kSize}, 0xffff)));
   const std::string longest(kPathBytes, 'x');
-  stat.path = longest;
-  EXPECT_NE(encode(stat, bytes), 0U);
-  const std::string too_long(kPathBytes + 1, 'x');
-  stat.path = too_long;
-  EXPECT_EQ(encode(stat, bytes), 0U);
+  EXPECT_NE(encode_request(StatRequest{{longest}}, 1, bytes), 0U);
+  EXPECT_EQ(encode_request(StatRequest{{longest + "x"}}, 1, bytes), 0U);
+  const Octets too_long(kPathBytes + 1, 'x');
+  EXPECT_FALSE(StatRequest::decode(BodyReader(too_long, kLinksAnywhere)));
 }
 
-TEST(DataProtocol, UsageComesBackAsItWas) {
-  Reply in;
-  in.op = Op::kStatFs;
-  in.usage = {1, std::uint64_t{1} << 63U, 3, 4, 5};
+TEST(DataPath, TwoLongTextsDoNotFitIntoOneMessage) {
   std::uint8_t bytes[kMessageBytes];
-  const std::size_t size = encode(in, bytes);
-  ASSERT_EQ(size, 16 + Usage::kSize);
-  const auto out = decode_reply({bytes, size});
-  ASSERT_TRUE(out);
-  EXPECT_EQ(out->usage, in.usage);
-  for (std::size_t cut = 0; cut < size; ++cut) EXPECT_FALSE(decode_reply({bytes, cut}));
+  const std::string half(2000, 'x');
+  const std::string more(2600, 'x');
+  EXPECT_NE(encode_request(SymlinkRequest{half, {half}}, 1, bytes), 0U);
+  EXPECT_EQ(encode_request(SymlinkRequest{half, {more}}, 1, bytes), 0U);
 }
 
-TEST(DataProtocol, AReplyWithAnErrorHasNothingElse) {
-  Reply in;
-  in.op = Op::kOpen;
-  in.tag = 9;
-  in.error = 13;
-  in.handle = 5;
-  std::uint8_t bytes[kMessageBytes];
-  EXPECT_EQ(encode(in, bytes), 16U);
-  const auto out = decode_reply({bytes, 16});
-  ASSERT_TRUE(out);
-  EXPECT_EQ(out->error, 13U);
-  EXPECT_EQ(out->handle, 0U);
-  for (std::size_t cut = 0; cut < 16; ++cut) EXPECT_FALSE(decode_reply({bytes, cut}));
-}
-
-TEST(DataProtocol, EntriesOfAListFollowEachOther) {
+TEST(DataEntries, FollowEachOther) {
   std::uint8_t bytes[200];
   const Attributes attributes{0100644, 12, -7, 3, 4};
   std::size_t size = encode(Entry{"first", attributes}, bytes);

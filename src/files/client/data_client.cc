@@ -173,12 +173,9 @@ Outcome<void> Client::set_up_queues() {
 }
 
 Outcome<void> Client::greet(const std::string& token) {
-  const Nonce nonce = random_nonce();
-  Request hello;
-  hello.op = Op::kHello;
-  hello.version = kVersion;
-  hello.secret = nonce;
-  auto reply = call(hello);
+  HelloRequest hello;
+  hello.nonce = random_nonce();
+  const auto reply = call(hello);
   const bool refuses = !reply && reply.error().error == EPROTONOSUPPORT;
   if (refuses || (reply && reply->version != kVersion)) {
     alive_ = false;
@@ -201,25 +198,19 @@ Outcome<void> Client::greet(const std::string& token) {
   }
   if (token.empty())
     return failed(EACCES, host_, "the server wants a token; give --token-file FILE");
-  Nonce server{};
-  std::copy(reply->secret.begin(), reply->secret.end(), server.begin());
-  return prove_both(token, nonce, server);
+  return prove_both(token, hello.nonce, reply->nonce);
 }
 
 Outcome<void> Client::prove_both(const std::string& token, const Nonce& nonce,
                                  const Nonce& server) {
-  const Proof proof = prove(token, Side::kClient, nonce, server);
-  Request prove_it;
-  prove_it.op = Op::kProve;
-  prove_it.secret = proof;
-  auto answer = call(prove_it);
+  const auto answer = call(ProveRequest{prove(token, Side::kClient, nonce, server)});
   if (!answer) {
     if (answer.error().error == EACCES) {
       return failed(EACCES, host_, "the server has another token; give both sides the same file");
     }
     return tl::unexpected(answer.error());
   }
-  if (!same(answer->secret, prove(token, Side::kServer, nonce, server))) {
+  if (!same(answer->proof, prove(token, Side::kServer, nonce, server))) {
     alive_ = false;
     return failed(EACCES, host_,
                   "the server does not know the token, so it is not the server that you mean");
@@ -232,16 +223,28 @@ tl::unexpected<Failed> Client::lost() {
   return failed(ECONNRESET, host_, "the connection to the server is gone");
 }
 
-Outcome<void> Client::post(const Request& request) {
+tl::unexpected<Failed> Client::broken(const char* how) {
+  alive_ = false;
+  return failed(EPROTO, host_, how);
+}
+
+Outcome<void> Client::may_post() {
   if (!alive_) return lost();
-  if (outstanding_ >= credits_) return failed(EAGAIN);
-  // A slot is free again once its reply is here, and there are twice as many as credits.
+  return outstanding_ >= credits_ ? failed(EAGAIN) : Outcome<void>();
+}
+
+// A slot is free again once its reply is here, and there are twice as many as credits.
+std::span<std::uint8_t> Client::room_for_request() {
   const std::size_t slot = next_request_ % (2 * kCredits);
-  std::uint8_t* at = messages_.data() + (receives() + slot) * kMessageBytes;
-  const std::size_t bytes = encode(request, {at, kMessageBytes});
-  if (bytes == 0) return failed(ENAMETOOLONG, std::string(request.path));
-  if (post_send(id_->qp, kRequestBit | slot, at, static_cast<std::uint32_t>(bytes),
-                messages_.lkey()) != 0) {
+  return {messages_.data() + (receives() + slot) * kMessageBytes, kMessageBytes};
+}
+
+// Sends the message in room_for_request(). 0 octets: it was too long.
+Outcome<void> Client::post_encoded(std::size_t bytes, std::string_view name) {
+  if (bytes == 0) return failed(ENAMETOOLONG, std::string(name));
+  const std::size_t slot = next_request_ % (2 * kCredits);
+  if (post_send(id_->qp, kRequestBit | slot, room_for_request().data(),
+                static_cast<std::uint32_t>(bytes), messages_.lkey()) != 0) {
     return lost();
   }
   ++next_request_;
@@ -264,8 +267,7 @@ Outcome<void> Client::post_slot(std::size_t slot) {
 
 Outcome<void> Client::take_record(const ibv_wc& wc) {
   if (records_.size() >= immediates_) {
-    alive_ = false;
-    return failed(EPROTO, host_, "the server sent a record that there was no room for");
+    return broken("the server sent a record that there was no room for");
   }
   records_.push_back(ntohl(wc.imm_data));
   return post_slot(wc.wr_id);
@@ -275,10 +277,10 @@ Outcome<std::optional<Client::Arrival>> Client::next() {
   if (!alive_) return lost();
   if (records_.empty() && !kept_) {
     if (auto ok = repost(); !ok) return tl::unexpected(ok.error());
-    Reply reply;
-    const auto got = poll(reply);
+    Answer answer;
+    const auto got = poll(answer);
     if (!got) return tl::unexpected(got.error());
-    if (*got) kept_ = reply;
+    if (*got) kept_ = answer;
   }
   Arrival arrival;
   // Records that poll() found came before the reply.
@@ -289,7 +291,7 @@ Outcome<std::optional<Client::Arrival>> Client::next() {
     return arrival;
   }
   if (!kept_) return std::optional<Arrival>();
-  arrival.reply = *std::exchange(kept_, std::nullopt);
+  arrival.answer = *std::exchange(kept_, std::nullopt);
   return arrival;
 }
 
@@ -305,7 +307,7 @@ Outcome<void> Client::arm() {
 }
 
 // Whether a reply was there.
-Outcome<bool> Client::poll(Reply& reply) {
+Outcome<bool> Client::poll(Answer& answer) {
   ibv_wc wc{};
   for (;;) {
     const int count = ibv_poll_cq(cq_, 1, &wc);
@@ -318,13 +320,14 @@ Outcome<bool> Client::poll(Reply& reply) {
       continue;
     }
     held_ = wc.wr_id;
-    const auto decoded = decode_reply({messages_.data() + held_ * kMessageBytes, wc.byte_len});
-    if (!decoded || outstanding_ == 0) {
-      alive_ = false;
-      return failed(EPROTO, host_, "the server sent something that is no reply");
+    const std::span<const std::uint8_t> message(messages_.data() + held_ * kMessageBytes,
+                                                wc.byte_len);
+    const auto head = decode_head(message);
+    if (!head || !head->is_reply || outstanding_ == 0) {
+      return broken("the server sent something that is no reply");
     }
     --outstanding_;
-    reply = *decoded;
+    answer = {head->op, head->tag, head->error, body_of(*head, message)};
     return true;
   }
 }
@@ -349,17 +352,17 @@ Outcome<void> Client::sleep() {
   return {};
 }
 
-Outcome<Reply> Client::wait() {
+Outcome<Answer> Client::wait() {
   if (!alive_) return lost();
   if (kept_) return *std::exchange(kept_, std::nullopt);
   if (auto ok = repost(); !ok) return tl::unexpected(ok.error());
-  Reply reply;
+  Answer answer;
   const auto start = Clock::now();
   bool armed = false;
   for (;;) {
-    const auto got = poll(reply);
+    const auto got = poll(answer);
     if (!got) return tl::unexpected(got.error());
-    if (*got) return reply;
+    if (*got) return answer;
     if (Clock::now() - start < kSpin) continue;
     if (!armed) {
       // Once more after arming: what is in the queue by then raises no event.
@@ -372,18 +375,16 @@ Outcome<Reply> Client::wait() {
   }
 }
 
-Outcome<Reply> Client::call(const Request& request) {
-  if (auto ok = post(request); !ok) return tl::unexpected(ok.error());
-  auto reply = wait();
-  if (reply && reply->op != request.op) {
-    alive_ = false;
-    return failed(EPROTO, host_, "the server answered something else");
+// The answer to the only request; `name` is for the text of a failure.
+Outcome<Answer> Client::wait_for(Op op, std::string_view name) {
+  auto answer = wait();
+  if (!answer) return answer;
+  if (answer->op != op) return broken("the server answered something else");
+  if (answer->error == EROFS && writable_) {
+    return failed(EROFS, std::string(name), "this file system of the server is read-only");
   }
-  if (reply && reply->error == EROFS && writable_) {
-    return failed(EROFS, std::string(request.path), "this file system of the server is read-only");
-  }
-  if (reply && reply->error != 0) return tl::unexpected(explain(reply->error, request.path));
-  return reply;
+  if (answer->error != 0) return tl::unexpected(explain(answer->error, name));
+  return answer;
 }
 
 }  // namespace weft::files

@@ -9,8 +9,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
-#include "files/protocol/data_protocol.h"
+#include "files/protocol/data_messages.h"
 #include "files/protocol/registered.h"
 #include "files/protocol/token_proof.h"
 
@@ -25,6 +26,15 @@ struct ServerAddress {
   int patience_ms = -1;
   // Ends every wait while it is readable. The caller's; negative: none.
   int stop_fd = -1;
+};
+
+// A reply as it came: which request it is for, and an error or what is behind the head. Views into
+// it live until the client's next call.
+struct Answer {
+  Op op = Op::kStat;
+  std::uint64_t tag = 0;
+  std::uint32_t error = 0;
+  BodyReader body{};
 };
 
 class Client {
@@ -51,26 +61,46 @@ class Client {
   [[nodiscard]] std::uint32_t outstanding() const { return outstanding_; }
   [[nodiscard]] bool alive() const { return alive_; }
 
-  // Sends a request with its tag.   ENAMETOOLONG; ECONNRESET; EAGAIN: credits() are outstanding
-  [[nodiscard]] Outcome<void> post(const Request& request);
-  // The next reply, whose views live until the next call. Its own error is not a failure here.
+  // Sends a request; `tag` comes back in its answer.
+  //   ENAMETOOLONG; ECONNRESET; EAGAIN: credits() are outstanding
+  template <class Request>
+  [[nodiscard]] Outcome<void> post(const Request& request, std::uint64_t tag = 0) {
+    if (auto ok = may_post(); !ok) return ok;
+    return post_encoded(encode_request(request, tag, room_for_request()), name_in(request));
+  }
+  // The next answer. An error of the server in it is not a failure here.
   //   ECONNRESET   the connection is gone
   //   ETIMEDOUT    the server was silent for too long; the connection is gone
   //   EINTR        a signal, or ServerAddress::stop_fd; the reply is still to come
   //   EPROTO       the server broke the protocol
-  [[nodiscard]] Outcome<Reply> wait();
-  // One request and its reply; an error in the reply is a failure, with `path` in its text.
+  [[nodiscard]] Outcome<Answer> wait();
+  // The reply in an answer that has no error.   EPROTO: it is no such reply; the connection is gone
+  template <class Reply>
+  [[nodiscard]] Outcome<Reply> read(const Answer& answer) {
+    auto reply = Reply::decode(answer.body);
+    if (!reply) return broken("the server sent something that is no reply");
+    return *reply;
+  }
+  // One request and its reply; an error in the reply is a failure, with the request's path, or
+  // `about`, in its text. Records that arrive meanwhile are kept for next().
   // REQUIRES: nothing is outstanding.
-  // Records that arrive meanwhile are kept for next().
-  [[nodiscard]] Outcome<Reply> call(const Request& request);
+  template <class Request>
+  [[nodiscard]] Outcome<typename Request::Reply> call(const Request& request,
+                                                      std::string_view about = {}) {
+    if (auto ok = post(request); !ok) return tl::unexpected(ok.error());
+    const std::string_view name = about.empty() ? name_in(request) : about;
+    const auto answer = wait_for(Request::kOp, name);
+    if (!answer) return tl::unexpected(answer.error());
+    return read<typename Request::Reply>(*answer);
+  }
 
   // A message from the server: a reply, or the end of a record of PLAY.
   struct Arrival {
     bool is_record = false;
     std::uint32_t record = 0;
-    Reply reply{};
+    Answer answer{};
   };
-  // The next message that has arrived; does not wait. A reply's views live until the next call.
+  // The next message that has arrived; does not wait.
   [[nodiscard]] Outcome<std::optional<Arrival>> next();
   // For poll(2): arm(), then next() until it has nothing, then wait until fd() is readable.
   [[nodiscard]] int fd() const { return channel_->fd; }
@@ -86,7 +116,17 @@ class Client {
   [[nodiscard]] Outcome<void> greet(const std::string& token);
   [[nodiscard]] Outcome<void> prove_both(const std::string& token, const Nonce& nonce,
                                          const Nonce& server);
-  [[nodiscard]] Outcome<bool> poll(Reply& reply);
+  template <class Request>
+  [[nodiscard]] static std::string_view name_in(const Request& request) {
+    if constexpr (requires { request.path; }) return request.path.text;
+    return {};
+  }
+  [[nodiscard]] Outcome<void> may_post();
+  [[nodiscard]] std::span<std::uint8_t> room_for_request();
+  [[nodiscard]] Outcome<void> post_encoded(std::size_t bytes, std::string_view name);
+  [[nodiscard]] Outcome<Answer> wait_for(Op op, std::string_view name);
+  [[nodiscard]] tl::unexpected<Failed> broken(const char* how);
+  [[nodiscard]] Outcome<bool> poll(Answer& answer);
   [[nodiscard]] Outcome<void> take_record(const ibv_wc& wc);
   [[nodiscard]] Outcome<void> post_slot(std::size_t slot);
   [[nodiscard]] Outcome<void> sleep();
@@ -104,7 +144,7 @@ class Client {
   std::uint32_t outstanding_ = 0;
   const std::uint32_t immediates_;
   std::deque<std::uint32_t> records_;  // arrived, not yet taken by next()
-  std::optional<Reply> kept_;          // arrived behind them
+  std::optional<Answer> kept_;         // arrived behind them
   std::uint32_t credits_ = 1;
   std::uint32_t max_io_ = 0;
   bool writable_ = false;

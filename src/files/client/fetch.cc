@@ -52,11 +52,7 @@ void Fetch::report(const Failed& why) {
 }
 
 Outcome<Attributes> Fetch::stat(const std::string& path) {
-  Request request;
-  request.op = Op::kStat;
-  request.path = path;
-  request.links = links_;
-  const auto reply = client_->call(request);
+  const auto reply = client_->call(StatRequest{{path, links_}});
   if (!reply) return tl::unexpected(reply.error());
   return reply->attributes;
 }
@@ -190,11 +186,7 @@ Outcome<void> Fetch::take_entry(const std::string& path, const Named& entry,
 }
 
 Outcome<void> Fetch::take_link(const std::string& path, const std::string& name, int folder) {
-  Request request;
-  request.op = Op::kReadLink;
-  request.path = path;
-  request.links = links_;
-  const auto reply = client_->call(request);
+  const auto reply = client_->call(ReadLinkRequest{{path, links_}});
   if (!reply) return tl::unexpected(reply.error());
   const std::string target(reply->target);
   char now[4096];

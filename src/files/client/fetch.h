@@ -66,7 +66,7 @@ class Fetch {
                                           const std::string& to, const std::string& name);
   [[nodiscard]] Outcome<void> get_queued();
   [[nodiscard]] Outcome<void> get_small(std::size_t count);
-  [[nodiscard]] Outcome<void> small_arrived(const Reply& reply, const std::uint8_t* data);
+  [[nodiscard]] Outcome<void> small_arrived(const Answer& answer, const std::uint8_t* data);
   [[nodiscard]] Outcome<void> get_again();
   [[nodiscard]] Outcome<void> get_large(const File& file);
   [[nodiscard]] Outcome<void> try_large(const File& file);

@@ -53,17 +53,18 @@ Outcome<void> Fetch::get_small(std::size_t count) {
   std::size_t next = 0;
   std::size_t finished = 0;
   const auto collect = [&]() -> Outcome<void> {
-    const auto reply = client_->wait();
-    if (!reply) return tl::unexpected(reply.error());
-    if (reply->op == Op::kClose) return {};
-    if (reply->op != Op::kOpen || reply->tag >= next || done[reply->tag]) return failed(EPROTO);
-    const std::size_t slot = slot_of[reply->tag];
+    const auto answer = client_->wait();
+    if (!answer) return tl::unexpected(answer.error());
+    if (answer->op == Op::kClose) return {};
+    if (answer->op != Op::kOpen || answer->tag >= next || done[answer->tag]) return failed(EPROTO);
+    const std::size_t file = answer->tag;
+    const std::size_t slot = slot_of[file];
     free_slots.push_back(slot);
-    done[reply->tag] = true;
+    done[file] = true;
     ++finished;
-    auto ok = small_arrived(*reply, memory_.data() + slot * kSmallBytes);
+    auto ok = small_arrived(*answer, memory_.data() + slot * kSmallBytes);
     if (!ok && ok.error().error == ESTALE) {
-      again_.push_back(reply->tag);
+      again_.push_back(file);
     } else if (!ok) {
       report(ok.error());
     }
@@ -75,15 +76,10 @@ Outcome<void> Fetch::get_small(std::size_t count) {
     if (next < count && !free_slots.empty() && client_->outstanding() < client_->credits()) {
       slot_of[next] = free_slots.back();
       free_slots.pop_back();
-      Request request;
-      request.op = Op::kOpen;
-      request.tag = next;
-      request.path = files_[next].path;
-      request.links = links_;
-      request.memory = {address_of(memory_.data() + slot_of[next] * kSmallBytes), memory_.rkey(),
-                        kSmallBytes};
-      ++next;
-      ok = client_->post(request);
+      std::uint8_t* const room = memory_.data() + slot_of[next] * kSmallBytes;
+      const OpenRequest request{{address_of(room), memory_.rkey(), kSmallBytes},
+                                {files_[next].path, links_}};
+      ok = client_->post(request, next++);
     } else {
       ok = collect();
     }
@@ -116,15 +112,15 @@ Outcome<void> Fetch::get_again() {
   return {};
 }
 
-Outcome<void> Fetch::small_arrived(const Reply& reply, const std::uint8_t* data) {
-  const File& file = files_[reply.tag];
-  if (reply.error != 0) return tl::unexpected(explain(reply.error, file.path));
+Outcome<void> Fetch::small_arrived(const Answer& answer, const std::uint8_t* data) {
+  const File& file = files_[answer.tag];
+  if (answer.error != 0) return tl::unexpected(explain(answer.error, file.path));
+  const auto found = client_->read<OpenReply>(answer);
+  if (!found) return tl::unexpected(found.error());
+  const OpenReply& reply = *found;
   if (reply.handle != 0) {
     // It has grown since the folder was read. The server's handle goes with the connection.
-    Request close;
-    close.op = Op::kClose;
-    close.handle = reply.handle;
-    static_cast<void>(client_->post(close));
+    static_cast<void>(client_->post(CloseRequest{reply.handle}));
     return failed(ESTALE, file.path, "the file grew while the tree was read");
   }
   if (reply.bytes != reply.attributes.size || reply.bytes > kSmallBytes) {
@@ -149,11 +145,7 @@ Outcome<void> Fetch::small_arrived(const Reply& reply, const std::uint8_t* data)
 Outcome<Fetch::Opened> Fetch::open_remote(const std::string& path) {
   Attributes before;
   for (int tries = 0, changes = 0;; ++tries) {
-    Request request;
-    request.op = Op::kOpen;
-    request.path = path;
-    request.links = links_;
-    const auto reply = client_->call(request);
+    const auto reply = client_->call(OpenRequest{{}, {path, links_}});
     if (!reply) return tl::unexpected(reply.error());
     const Opened opened{reply->handle, reply->attributes};
     if (opened.attributes != std::exchange(before, opened.attributes)) ++changes;
@@ -166,10 +158,7 @@ Outcome<Fetch::Opened> Fetch::open_remote(const std::string& path) {
 
 Outcome<void> Fetch::close_remote(const Opened& opened) {
   if (opened.handle == 0 || !client_->alive() || client_->outstanding() != 0) return {};
-  Request close;
-  close.op = Op::kClose;
-  close.handle = opened.handle;
-  const auto reply = client_->call(close);
+  const auto reply = client_->call(CloseRequest{opened.handle});
   return reply ? Outcome<void>() : tl::unexpected(reply.error());
 }
 
@@ -177,12 +166,9 @@ Outcome<void> Fetch::close_remote(const Opened& opened) {
 //   ESTALE   it changed
 Outcome<void> Fetch::check_version(const Opened& opened, const std::string& path) {
   if (opened.handle == 0) return {};  // nothing was read
-  Request request;
-  request.path = path;
-  request.links = links_;
-  request.op = client_->has_stamps() ? Op::kSet : Op::kStat;
-  if (client_->has_stamps()) request.handle = opened.handle;
-  const auto reply = client_->call(request);
+  SetRequest look;                    // changes nothing
+  look.handle = opened.handle;
+  const auto reply = client_->call(look, path);
   if (!reply) return tl::unexpected(reply.error());
   if (reply->attributes == opened.attributes && opened.attributes.stamp != kFreshStamp) return {};
   return failed(ESTALE, path, "the file changed while it was read; run this again");
@@ -207,29 +193,27 @@ Outcome<void> Fetch::read_range(std::uint64_t handle, std::uint64_t from, std::u
   const auto slot_of = [&](std::uint64_t at) { return ((at - from) / block) % depth; };
   while (taken < size) {
     while (issued < size && issued - taken < std::uint64_t{depth} * block) {
-      Request request;
-      request.op = Op::kRead;
-      request.tag = issued;
+      ReadRequest request;
       request.handle = handle;
       request.offset = issued;
       const std::size_t slot = slot_of(issued);
       const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(block, size - issued));
       request.memory = {address_of(memory_.data() + slot * block), memory_.rkey(), bytes};
       arrived[slot] = 0;
-      if (auto ok = client_->post(request); !ok) return ok;
+      if (auto ok = client_->post(request, issued); !ok) return ok;
       issued += bytes;
     }
-    const auto reply = client_->wait();
-    if (!reply) return tl::unexpected(reply.error());
-    const bool ours = reply->op == Op::kRead && reply->tag >= taken && reply->tag < issued &&
-                      (reply->tag - from) % block == 0;
+    const auto answer = client_->wait();
+    if (!answer) return tl::unexpected(answer.error());
+    const bool ours = answer->op == Op::kRead && answer->tag >= taken && answer->tag < issued &&
+                      (answer->tag - from) % block == 0;
     if (!ours) return failed(EPROTO, path);
-    const auto want = std::min<std::uint64_t>(block, size - reply->tag);
-    if (reply->error != 0 || reply->bytes != want) {
-      const Failed why = reply->error != 0 ? explain(reply->error, path) : changed(path);
-      return drain(why);
-    }
-    arrived[slot_of(reply->tag)] = static_cast<std::uint32_t>(want);
+    if (answer->error != 0) return drain(explain(answer->error, path));
+    const auto reply = client_->read<ReadReply>(*answer);
+    if (!reply) return tl::unexpected(reply.error());
+    const auto want = std::min<std::uint64_t>(block, size - answer->tag);
+    if (reply->bytes != want) return drain(changed(path));
+    arrived[slot_of(answer->tag)] = static_cast<std::uint32_t>(want);
     while (taken < issued && arrived[slot_of(taken)] != 0) {
       const std::size_t slot = slot_of(taken);
       const std::uint32_t bytes = std::exchange(arrived[slot], 0);
@@ -324,13 +308,7 @@ Outcome<std::uint64_t> Fetch::equal_by_sums(std::uint64_t handle, int fd, std::u
   std::uint8_t* data = memory_.data();
   for (std::uint64_t at = 0; at < bytes; at += kMemoryBytes) {
     const auto part = static_cast<std::uint32_t>(std::min<std::uint64_t>(kMemoryBytes, bytes - at));
-    Request request;
-    request.op = Op::kSum;
-    request.handle = handle;
-    request.offset = at;
-    request.length = part;
-    request.path = path;
-    const auto reply = client_->call(request);
+    const auto reply = client_->call(SumRequest{handle, at, part}, path);
     if (!reply) return tl::unexpected(reply.error());
     const ssize_t got = pread(fd, data, part, static_cast<off_t>(at));
     if (got < 0) return failed(errno, path);

@@ -22,21 +22,19 @@ Outcome<std::vector<Named>> list_folder(Client& client, const Registered& memory
                                         const std::string& path, std::uint16_t links) {
   std::vector<Named> out;
   std::vector<std::uint8_t> page;
-  Request request;
-  request.op = Op::kList;
-  request.path = path;
-  request.links = links;
+  ListRequest request;
+  request.path = {path, links};
   request.memory = {address_of(memory.data()), memory.rkey(), kListBytes};
   int restarts = 0;
   std::size_t held = 0;
   for (int tries = 0;;) {
     const auto reply = client.call(request);
     // The server lists too many folders at a time for us, and has let go of this one.
-    if (!reply && reply.error().error == ESTALE && request.offset != 0 &&
+    if (!reply && reply.error().error == ESTALE && request.cursor != 0 &&
         ++restarts <= kListRestarts) {
       out.clear();
       held = 0;
-      request.offset = 0;
+      request.cursor = 0;
       continue;
     }
     if (!reply && reply.error().error == EAGAIN && ++tries < kListTries) {
@@ -47,7 +45,7 @@ Outcome<std::vector<Named>> list_folder(Client& client, const Registered& memory
     tries = 0;
     if (reply->bytes > kListBytes) return failed(EPROTO, path);
     const bool ends = reply->cursor == 0;
-    if (!ends && (reply->bytes == 0 || reply->cursor == request.offset)) {
+    if (!ends && (reply->bytes == 0 || reply->cursor == request.cursor)) {
       return failed(EPROTO, path, "the server's list does not end");
     }
     // The server can write into this memory at any time: what is checked must be what is used.
@@ -63,7 +61,7 @@ Outcome<std::vector<Named>> list_folder(Client& client, const Registered& memory
     }
     if (!entries.empty()) return failed(EPROTO, path, "the server's list is broken");
     if (ends) return out;
-    request.offset = reply->cursor;
+    request.cursor = reply->cursor;
   }
 }
 

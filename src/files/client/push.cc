@@ -22,7 +22,6 @@
 namespace weft::files {
 namespace {
 
-constexpr unsigned kStarts = 10;  // of one file, on so many connections
 // A smaller file costs less to send again than to keep and compare.
 constexpr std::uint64_t kResumeMin = std::uint64_t{4} << 20U;
 // A file that takes up less room than its length and this has holes.
@@ -53,15 +52,6 @@ Outcome<void> Push::reconnect(const Failed& why) {
   return connect_again(why, options_.retry_seconds, [this] { return connect(); });
 }
 
-// For requests that may be sent twice.
-Outcome<Reply> Push::ask(const Request& request) {
-  for (unsigned starts = 1;; ++starts) {
-    auto reply = client_->call(request);
-    if (reply || client_->alive() || starts == kStarts) return reply;
-    if (auto again = reconnect(reply.error()); !again) return tl::unexpected(again.error());
-  }
-}
-
 void Push::report(const Failed& why) {
   ++totals_.failures;
   if (watcher_.failed) watcher_.failed(why);
@@ -69,12 +59,8 @@ void Push::report(const Failed& why) {
 
 // A link to a folder counts as one where links are followed.
 bool Push::is_remote_folder(const std::string& path) {
-  Request request;
-  request.op = Op::kStat;
   const std::string folder = path + "/";
-  request.path = folder;
-  request.links = links_;
-  const auto reply = ask(request);
+  const auto reply = ask(StatRequest{named(folder)});
   return reply && S_ISDIR(reply->attributes.mode);
 }
 
@@ -123,10 +109,8 @@ Outcome<void> Push::put_tree(const std::string& to) {
 Outcome<void> Push::make_folder(const std::string& to, std::uint32_t mode) {
   ++totals_.folders;
   if (to.empty() || to == "/" || to == ".") return {};
-  Request request;
-  request.op = Op::kMakeDirectory;
-  request.path = to;
-  request.links = links_;
+  MakeDirectoryRequest request;
+  request.path = named(to);
   // The owner may write to it until all is in it.
   request.mode = (mode & 0777U) | 0700U;
   const auto reply = ask(request);
@@ -138,11 +122,9 @@ Outcome<void> Push::make_folder(const std::string& to, std::uint32_t mode) {
 // The inner folders first: an outer one may be closed to its owner afterwards.
 Outcome<void> Push::set_modes() {
   for (auto at = modes_.rbegin(); at != modes_.rend(); ++at) {
-    Request request;
-    request.op = Op::kSet;
-    request.path = at->first;
-    request.links = links_;
-    request.flags = kSetMode;
+    SetRequest request;
+    request.path = named(at->first);
+    request.what = kSetMode;
     request.mode = at->second;
     const auto reply = ask(request);
     if (!reply && !client_->alive()) return tl::unexpected(reply.error());
@@ -211,13 +193,8 @@ Outcome<void> Push::remove_extra(const std::string& to, const Extra& extra) {
     return failed(EEXIST, local, "appeared at the source meanwhile; run this again");
   }
   if (errno != ENOENT) return failed(errno, local);
-  Request request;
-  request.op = Op::kRemove;
   const std::string path = join(join(to, extra.below), extra.name);
-  request.path = path;
-  request.links = links_;
-  if (extra.is_folder) request.flags = kRemoveDirectory;
-  const auto reply = ask(request);
+  const auto reply = ask(RemoveRequest{extra.is_folder ? kRemoveDirectory : 0U, named(path)});
   // ENOENT: asked twice, or somebody was faster.
   if (!reply && reply.error().error != ENOENT) return tl::unexpected(reply.error());
   ++totals_.removed;
@@ -252,11 +229,7 @@ Outcome<void> Push::put_entry(int folder, const std::string& name, const std::st
 }
 
 Outcome<bool> Push::is_there(const std::string& to, std::uint64_t size, std::int64_t mtime_ns) {
-  Request request;
-  request.op = Op::kStat;
-  request.path = to;
-  request.links = links_;
-  const auto reply = ask(request);
+  const auto reply = ask(StatRequest{named(to)});
   if (!reply && !client_->alive()) return tl::unexpected(reply.error());
   return reply && S_ISREG(reply->attributes.mode) && reply->attributes.size == size &&
          reply->attributes.mtime_ns == mtime_ns;
@@ -334,26 +307,24 @@ Outcome<void> Push::try_file(int fd, const std::string& to) {
   }
   const auto made = begin(to, version);
   if (!made) return tl::unexpected(made.error());
-  Request end;
-  end.path = to;
-  end.handle = made->handle;
   if (auto sent = send_file(fd, version, *made, to); !sent) {
-    end.op = Op::kClose;  // the server forgets what it has of the file
-    if (client_->alive()) static_cast<void>(client_->call(end));
+    // The server forgets what it has of the file.
+    if (client_->alive()) static_cast<void>(client_->call(CloseRequest{made->handle}));
     return sent;
   }
-  end.op = Op::kCommit;
-  end.mode = version.mode;
-  end.mtime_ns = version.mtime_ns;
-  if (options_.durable) end.flags = kCommitDurable;
-  const auto done = client_->call(end);
+  CommitRequest commit;
+  commit.handle = made->handle;
+  commit.mode = version.mode;
+  commit.mtime_ns = version.mtime_ns;
+  if (options_.durable) commit.flags = kCommitDurable;
+  const auto done = client_->call(commit, to);
   if (!done) return tl::unexpected(done.error());
   ++totals_.files;
   return {};
 }
 
 // All of it, so that the server has this version and no other.
-Outcome<void> Push::send_file(int fd, const Version& version, const Reply& made,
+Outcome<void> Push::send_file(int fd, const Version& version, const DraftReply& made,
                               const std::string& to) {
   const std::uint64_t handle = made.handle;
   std::uint64_t from = 0;
@@ -374,22 +345,21 @@ Outcome<void> Push::send_file(int fd, const Version& version, const Reply& made,
 
 // A large file is begun so that another attempt, of this run or a later one, can go on with it.
 // One with holes is not: room for all of it would be reserved.
-Outcome<Reply> Push::begin(const std::string& to, const Version& version) {
-  Request create;
-  const bool resumes = options_.resume && version.size >= kResumeMin && !version.sparse;
-  create.op = resumes ? Op::kDraft : Op::kCreate;
-  create.path = to;
-  create.links = links_;
-  create.offset = version.sparse ? 0 : version.size;
-  create.identity = static_cast<std::uint64_t>(version.mtime_ns);
-  // The server may not have seen yet that our connection before this one is gone. If it is somebody
-  // else who sends the same file, it is not resumed.
-  for (int tries = 0;; ++tries) {
-    auto made = client_->call(create);
-    if (made || made.error().error != EBUSY || create.op != Op::kDraft) return made;
-    if (tries == kBusyTries) create.op = Op::kCreate;
-    std::this_thread::sleep_for(kBusyPause);
+Outcome<DraftReply> Push::begin(const std::string& to, const Version& version) {
+  if (options_.resume && version.size >= kResumeMin && !version.sparse) {
+    const auto identity = static_cast<std::uint64_t>(version.mtime_ns);
+    // The server may not have seen yet that our connection before this one is gone. If it is
+    // somebody else who sends the same file, it is not resumed.
+    for (int tries = 0; tries <= kBusyTries; ++tries) {
+      auto made = client_->call(DraftRequest{identity, version.size, named(to)});
+      if (made || made.error().error != EBUSY) return made;
+      std::this_thread::sleep_for(kBusyPause);
+    }
   }
+  const std::uint64_t room = version.sparse ? 0 : version.size;
+  const auto made = client_->call(CreateRequest{0, room, named(to)});
+  if (!made) return tl::unexpected(made.error());
+  return DraftReply{made->handle, 0};
 }
 
 // How far the octets that the server has are those of the file. Blocks arrive there in any order,
@@ -398,21 +368,16 @@ Outcome<void> Push::compare(int fd, std::uint64_t handle, std::uint64_t there,
                             const std::string& to, std::uint64_t& from) {
   const std::span<std::uint8_t> room(memory_.data(), std::size_t{kBlocks} * kBlockBytes);
   while (from < there) {
-    Request request;
-    request.op = Op::kSum;
-    request.path = to;
-    request.handle = handle;
-    request.offset = from;
-    request.length = static_cast<std::uint32_t>(std::min<std::uint64_t>(room.size(), there - from));
-    const auto sum = client_->call(request);
+    const auto length =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(room.size(), there - from));
+    const auto sum = client_->call(SumRequest{handle, from, length}, to);
     if (!sum) return tl::unexpected(sum.error());
-    const ssize_t got = pread(fd, room.data(), request.length, static_cast<off_t>(from));
+    const ssize_t got = pread(fd, room.data(), length, static_cast<off_t>(from));
     if (got < 0) return failed(errno, to);
-    if (static_cast<std::size_t>(got) != request.length ||
-        crc32c(room.first(request.length)) != sum->sum) {
+    if (static_cast<std::size_t>(got) != length || crc32c(room.first(length)) != sum->sum) {
       return {};
     }
-    from += request.length;
+    from += length;
   }
   return {};
 }
@@ -459,24 +424,24 @@ Outcome<void> Push::send_blocks(int fd, std::uint64_t handle, std::uint64_t from
                                   "the file became shorter while it was sent; run this again");
         continue;
       }
-      Request request;
-      request.op = Op::kWrite;
-      request.tag = slot;
-      request.handle = handle;
-      request.offset = issued;
-      request.memory = {address_of(at), memory_.rkey(), want};
-      if (auto ok = client_->post(request); !ok) return ok;
+      const WriteRequest request{handle, issued, {address_of(at), memory_.rkey(), want}};
+      if (auto ok = client_->post(request, slot); !ok) return ok;
       busy |= 1U << slot;
       issued += want;
       continue;
     }
-    const auto reply = client_->wait();
-    if (!reply) return tl::unexpected(reply.error());
-    if (reply->op != Op::kWrite || reply->tag >= kBlocks || (busy >> reply->tag & 1U) == 0) {
+    const auto answer = client_->wait();
+    if (!answer) return tl::unexpected(answer.error());
+    if (answer->op != Op::kWrite || answer->tag >= kBlocks || (busy >> answer->tag & 1U) == 0) {
       return failed(EPROTO, to);
     }
-    busy &= ~(1U << reply->tag);
-    if (reply->error != 0 && result) result = tl::unexpected(explain(reply->error, to));
+    busy &= ~(1U << answer->tag);
+    if (answer->error != 0) {
+      if (result) result = tl::unexpected(explain(answer->error, to));
+      continue;
+    }
+    const auto reply = client_->read<WriteReply>(*answer);
+    if (!reply) return tl::unexpected(reply.error());
     totals_.bytes += reply->bytes;
     if (watcher_.progress) watcher_.progress(totals_);
   }

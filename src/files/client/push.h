@@ -36,25 +36,36 @@ class Push {
   [[nodiscard]] const CopyTotals& totals() const { return totals_; }
 
  private:
+  static constexpr unsigned kStarts = 10;  // of one file or request, on so many connections
+
   [[nodiscard]] Outcome<void> put_tree(const std::string& to);
   [[nodiscard]] Outcome<void> put_folder(const std::string& below, const std::string& to);
   [[nodiscard]] Outcome<void> note_extras(const std::string& below, const std::string& to,
                                           const std::unordered_set<std::string>& keep);
   [[nodiscard]] Outcome<void> remove_extras(const std::string& to);
   [[nodiscard]] Outcome<void> remove_extra(const std::string& to, const Extra& extra);
-  [[nodiscard]] Outcome<void> put_link(const Request& request);
-  [[nodiscard]] Outcome<bool> is_link_there(const Request& request);
-  [[nodiscard]] Outcome<void> replace_by_link(const Request& request);
+  [[nodiscard]] Outcome<void> put_link(const SymlinkRequest& request);
+  [[nodiscard]] Outcome<bool> is_link_there(const SymlinkRequest& request);
+  [[nodiscard]] Outcome<void> replace_by_link(const SymlinkRequest& request);
   [[nodiscard]] Outcome<void> put_link_of(int folder, const char* name, const std::string& to);
   [[nodiscard]] Outcome<void> put_entry(int folder, const std::string& name,
                                         const std::string& below, const std::string& to);
   [[nodiscard]] Outcome<void> put_file(int fd, const std::string& to);
   [[nodiscard]] Outcome<void> try_file(int fd, const std::string& to);
-  [[nodiscard]] Outcome<void> send_file(int fd, const Version& version, const Reply& made,
+  [[nodiscard]] Outcome<void> send_file(int fd, const Version& version, const DraftReply& made,
                                         const std::string& to);
   [[nodiscard]] Outcome<void> reconnect(const Failed& why);
-  [[nodiscard]] Outcome<Reply> ask(const Request& request);
-  [[nodiscard]] Outcome<Reply> begin(const std::string& to, const Version& version);
+  // For requests that may be sent twice: again on a new connection, if one breaks.
+  template <class Request>
+  [[nodiscard]] Outcome<typename Request::Reply> ask(const Request& request) {
+    for (unsigned starts = 1;; ++starts) {
+      auto reply = client_->call(request);
+      if (reply || client_->alive() || starts == kStarts) return reply;
+      if (auto again = reconnect(reply.error()); !again) return tl::unexpected(again.error());
+    }
+  }
+  [[nodiscard]] PathName named(const std::string& path) const { return {path, links_}; }
+  [[nodiscard]] Outcome<DraftReply> begin(const std::string& to, const Version& version);
   [[nodiscard]] Outcome<void> compare(int fd, std::uint64_t handle, std::uint64_t there,
                                       const std::string& to, std::uint64_t& from);
   [[nodiscard]] Outcome<void> send_blocks(int fd, std::uint64_t handle, std::uint64_t from,

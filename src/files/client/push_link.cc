@@ -6,18 +6,14 @@
 
 namespace weft::files {
 
-Outcome<bool> Push::is_link_there(const Request& request) {
-  Request look;
-  look.op = Op::kReadLink;
-  look.path = request.path;
-  look.links = links_;
-  const auto now = ask(look);
+Outcome<bool> Push::is_link_there(const SymlinkRequest& request) {
+  const auto now = ask(ReadLinkRequest{request.path});
   if (!now && !client_->alive()) return tl::unexpected(now.error());
   return now && now->target == request.target;
 }
 
 // Another link, or a file, of that name gives way; a folder does not.
-Outcome<void> Push::put_link(const Request& request) {
+Outcome<void> Push::put_link(const SymlinkRequest& request) {
   const auto reply = ask(request);
   if (reply) return {};
   if (reply.error().error != EEXIST) return tl::unexpected(reply.error());
@@ -28,32 +24,21 @@ Outcome<void> Push::put_link(const Request& request) {
 
 // In one step, by way of a second name: the old one is not lost if the new one cannot be made.
 // Requests that are asked twice find what they did the first time.
-Outcome<void> Push::replace_by_link(const Request& request) {
+Outcome<void> Push::replace_by_link(const SymlinkRequest& request) {
   const auto unique = unique_part_name();
   if (!unique) return tl::unexpected(unique.error());
-  const std::size_t slash = request.path.rfind('/');
+  const std::size_t slash = request.path.text.rfind('/');
   const std::size_t folder = slash == std::string_view::npos ? 0 : slash + 1;
-  const std::string between = std::string(request.path.substr(0, folder)) + *unique;
-  Request link = request;
-  link.path = between;
-  const auto made = ask(link);
+  const std::string between = std::string(request.path.text.substr(0, folder)) + *unique;
+  const auto made = ask(SymlinkRequest{request.target, named(between)});
   if (!made && made.error().error != EEXIST) return tl::unexpected(made.error());
-  Request move;
-  move.op = Op::kRename;
-  move.target = between;
-  move.path = request.path;
-  move.links = links_;
-  const auto moved = ask(move);
+  const auto moved = ask(RenameRequest{0, between, request.path});
   if (moved) return {};
   if (moved.error().error == ENOENT) {
     const auto there = is_link_there(request);
     if (there && *there) return {};
   }
-  Request old;
-  old.op = Op::kRemove;
-  old.path = between;
-  old.links = links_;
-  if (client_->alive()) static_cast<void>(ask(old));
+  if (client_->alive()) static_cast<void>(ask(RemoveRequest{0, named(between)}));
   return tl::unexpected(moved.error());
 }
 
@@ -61,11 +46,7 @@ Outcome<void> Push::put_link_of(int folder, const char* name, const std::string&
   char target[kPathBytes + 1];
   const ssize_t length = readlinkat(folder, name, target, sizeof target);
   if (length < 0) return failed(errno, to);
-  Request request;
-  request.op = Op::kSymlink;
-  request.path = to;
-  request.links = links_;
-  request.target = {target, static_cast<std::size_t>(length)};
+  const SymlinkRequest request{{target, static_cast<std::size_t>(length)}, named(to)};
   if (auto ok = put_link(request); !ok) return ok;
   ++totals_.links;
   return {};

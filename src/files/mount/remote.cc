@@ -7,12 +7,11 @@
 
 namespace weft::mount {
 
+using files::Answer;
 using files::Attributes;
 using files::failed;
 using files::Op;
 using files::Outcome;
-using files::Reply;
-using files::Request;
 
 namespace {
 
@@ -26,13 +25,12 @@ constexpr std::uint32_t kErrnoEnd = 512;
 
 int server_error(std::uint32_t error) { return error < kErrnoEnd ? static_cast<int>(error) : EIO; }
 
-// The errno that a program gets for a failure between this machine and the server.
-int local_error(const files::Failed& why) {
+}  // namespace
+
+int Remote::local_error(const files::Failed& why) {
   const bool name = why.error == ENAMETOOLONG;
   return name ? ENAMETOOLONG : EIO;
 }
-
-}  // namespace
 
 std::uint64_t Remote::life() const {
   const std::uint64_t life = client_->server_life();
@@ -71,17 +69,23 @@ Outcome<void> Remote::ready() {
 }
 
 // A reply to a block's request, or one that nobody waits for any more.
-Outcome<void> Remote::take(const Reply& reply) {
-  if (reply.tag >= blocks_.size() && reply.tag < next_call_) return {};
-  const bool ours = reply.op == Op::kRead && reply.tag < blocks_.size() &&
-                    blocks_[reply.tag].state == Block::State::kAsked;
+Outcome<void> Remote::take(const Answer& answer) {
+  if (answer.tag >= blocks_.size() && answer.tag < next_call_) return {};
+  const bool ours = answer.op == Op::kRead && answer.tag < blocks_.size() &&
+                    blocks_[answer.tag].state == Block::State::kAsked;
+  files::ReadReply reply;
+  if (ours && answer.error == 0) {
+    const auto found = client_->read<files::ReadReply>(answer);
+    if (!found) return tl::unexpected(found.error());
+    reply = *found;
+  }
   if (!ours) {
     client_.reset();  // what it says makes no sense: the next call begins anew
     return failed(EPROTO, server_.host);
   }
-  Block& block = blocks_[reply.tag];
+  Block& block = blocks_[answer.tag];
   block.state = block.dropped ? Block::State::kFree : Block::State::kHere;
-  block.error = server_error(reply.error);
+  block.error = server_error(answer.error);
   block.got = std::min(reply.bytes, block.want);
   return {};
 }
@@ -89,54 +93,32 @@ Outcome<void> Remote::take(const Reply& reply) {
 // Until a request more may be sent.
 int Remote::make_room() {
   while (client_->outstanding() >= client_->credits()) {
-    const auto reply = client_->wait();
-    if (!reply) return local_error(reply.error());
-    if (auto ok = take(*reply); !ok) return EIO;
+    const auto answer = client_->wait();
+    if (!answer) return local_error(answer.error());
+    if (auto ok = take(*answer); !ok) return EIO;
   }
   return 0;
 }
 
 // A wait that a signal has ended leaves a reply that is still to come: each call has its own tag.
-Outcome<Reply> Remote::call(Request& request) {
-  if (make_room() != 0) return failed(EIO, server_.host);
-  request.tag = next_call_++;
-  if (auto ok = client_->post(request); !ok) return tl::unexpected(ok.error());
+Outcome<Answer> Remote::answer_to(Op op, std::uint64_t tag) {
   for (;;) {
-    auto reply = client_->wait();
-    if (!reply) return reply;
-    if (reply->tag == request.tag && reply->op == request.op) return reply;
-    if (auto ok = take(*reply); !ok) return tl::unexpected(ok.error());
-  }
-}
-
-int Remote::call_again(Request& request, Reply& reply, int done) {
-  for (int tries = 0;; ++tries) {
-    if (auto ok = ready(); !ok) return local_error(ok.error());
-    // Memory is registered anew with each connection.
-    if (request.op == Op::kList) {
-      request.memory = {files::address_of(memory_.data()), memory_.rkey(), kListBytes};
+    auto answer = client_->wait();
+    if (!answer) return answer;
+    if (answer->tag == tag && answer->op == op) {
+      answer->error = static_cast<std::uint32_t>(server_error(answer->error));
+      return answer;
     }
-    const auto got = call(request);
-    if (got) {
-      reply = *got;
-      const int error = server_error(reply.error);
-      return tries != 0 && error == done ? 0 : error;
-    }
-    // A connection that stood idle may have been gone for long: one attempt with a new one.
-    const bool lost = client_ != nullptr && !client_->alive();
-    if (!lost || tries != 0) return local_error(got.error());
+    if (auto ok = take(*answer); !ok) return tl::unexpected(ok.error());
   }
 }
 
 int Remote::stat(const std::string& path, Attributes& out) {
   const std::string name = name_of(path);
-  Request request;
-  request.op = Op::kStat;
-  request.path = name;
-  Reply reply;
-  if (const int error = call_again(request, reply)) return error;
-  out = reply.attributes;
-  return 0;
+  files::StatReply reply;
+  const int error = ask(files::StatRequest{{name}}, reply);
+  if (error == 0) out = reply.attributes;
+  return error;
 }
 
 int Remote::stat_open(std::uint64_t id, Attributes& out) {
@@ -145,10 +127,8 @@ int Remote::stat_open(std::uint64_t id, Attributes& out) {
   if (const int error = ready_with(at->second)) return error;
   out = at->second.attributes;
   if (!client_->has_stamps()) return 0;
-  Request request;
-  request.op = Op::kSet;  // of nothing
-  Reply reply;
-  const int error = call_for(at->second, request, reply);
+  files::SetReply reply;
+  const int error = ask_for(at->second, files::SetRequest(), reply);  // changes nothing
   if (error == 0) out = reply.attributes;
   return error;
 }
@@ -157,36 +137,32 @@ int Remote::usage(const std::string& path, files::Usage& out) {
   if (auto ok = ready(); !ok) return local_error(ok.error());
   if (!client_->has_statfs()) return ENOSYS;
   const std::string name = name_of(path);
-  Request request;
-  request.op = Op::kStatFs;
-  request.path = name;
-  Reply reply;
-  if (const int error = call_again(request, reply)) return error;
-  out = reply.usage;
-  return 0;
+  files::StatFsReply reply;
+  const int error = ask(files::StatFsRequest{{name}}, reply);
+  if (error == 0) out = reply.usage;
+  return error;
 }
 
 int Remote::read_link(const std::string& path, std::string& target) {
   const std::string name = name_of(path);
-  Request request;
-  request.op = Op::kReadLink;
-  request.path = name;
-  Reply reply;
-  if (const int error = call_again(request, reply)) return error;
-  target.assign(reply.target);
-  return 0;
+  files::ReadLinkReply reply;
+  const int error = ask(files::ReadLinkRequest{{name}}, reply);
+  if (error == 0) target.assign(reply.target);
+  return error;
 }
 
 int Remote::list(const std::string& path, const EntryFunction& entry) {
   const std::string name = name_of(path);
-  Request request;
-  request.op = Op::kList;
-  request.path = name;
   std::vector<std::uint8_t> page;
+  std::uint64_t cursor = 0;
   std::uint64_t entries = 0;
   for (int tries = 0;;) {
-    Reply reply;
-    const int error = call_again(request, reply);
+    const auto answer = call_again([&] {
+      const std::uint64_t address = files::address_of(memory_.data());
+      return files::ListRequest{cursor, {address, memory_.rkey(), kListBytes}, {name}};
+    });
+    files::ListReply reply;
+    const int error = take_reply(answer, reply);
     if (error == EAGAIN && ++tries < kListTries) {
       std::this_thread::sleep_for(kListPause);
       continue;
@@ -205,24 +181,15 @@ int Remote::list(const std::string& path, const EntryFunction& entry) {
     }
     if (!rest.empty()) return EIO;  // broken, and perhaps without end
     if (reply.cursor == 0) return 0;
-    if (page.empty() || reply.cursor == request.offset) return EIO;  // it would never end
-    request.offset = reply.cursor;
+    if (page.empty() || reply.cursor == cursor) return EIO;  // it would never end
+    cursor = reply.cursor;
   }
-}
-
-int Remote::change(Request& request, int done) {
-  Reply reply;
-  return call_again(request, reply, done);
 }
 
 int Remote::rename(const std::string& from, const std::string& to, bool keep) {
   const std::string old_name = name_of(from);
   const std::string new_name = name_of(to);
-  Request request;
-  request.op = Op::kRename;
-  request.target = old_name;
-  request.path = new_name;
-  if (keep) request.flags = files::kRenameKeep;
+  const files::RenameRequest request{keep ? files::kRenameKeep : 0U, old_name, {new_name}};
   const int error = change(request, ENOENT);
   if (error == 0) changes_.note_renamed(from, to);
   return error;
@@ -230,29 +197,17 @@ int Remote::rename(const std::string& from, const std::string& to, bool keep) {
 
 int Remote::remove(const std::string& path, bool folder) {
   const std::string name = name_of(path);
-  Request request;
-  request.op = Op::kRemove;
-  request.path = name;
-  if (folder) request.flags = files::kRemoveDirectory;
-  return change(request, ENOENT);
+  return change(files::RemoveRequest{folder ? files::kRemoveDirectory : 0U, {name}}, ENOENT);
 }
 
 int Remote::make_directory(const std::string& path, std::uint32_t mode) {
   const std::string name = name_of(path);
-  Request request;
-  request.op = Op::kMakeDirectory;
-  request.path = name;
-  request.mode = mode;
-  return change(request, EEXIST);
+  return change(files::MakeDirectoryRequest{mode, {name}}, EEXIST);
 }
 
 int Remote::symlink(const std::string& target, const std::string& path) {
   const std::string name = name_of(path);
-  Request request;
-  request.op = Op::kSymlink;
-  request.path = name;
-  request.target = target;
-  return change(request, EEXIST);
+  return change(files::SymlinkRequest{target, {name}}, EEXIST);
 }
 
 int Remote::set(const std::string& path, std::uint64_t id, std::uint32_t what,
@@ -261,50 +216,24 @@ int Remote::set(const std::string& path, std::uint64_t id, std::uint32_t what,
   File* const file = at != files_.end() && at->second.edited ? &at->second : nullptr;
   if (file == nullptr && path.empty()) return EBADF;
   const std::string name = name_of(path);
-  Request request;
-  request.op = Op::kSet;
-  request.path = name;
-  request.flags = what;
-  request.mode = to.mode;
-  request.offset = to.size;
-  request.mtime_ns = to.mtime_ns;
-  Reply reply;
-  int error = 0;
-  if (file != nullptr) {
-    error = call_for(*file, request, reply);
-  } else {
-    error = call_again(request, reply);
-  }
+  const files::SetRequest request{0, what, to.mode, to.size, to.mtime_ns, {name}};
+  files::SetReply reply;
+  const int error = file != nullptr ? ask_for(*file, request, reply) : ask(request, reply);
   if (error == 0) changes_.note(reply.attributes.file_id);
   return error;
-}
-
-int Remote::call_for(File& file, Request& request, Reply& reply) {
-  for (int tries = 0;; ++tries) {
-    if (const int error = ready_with(file)) return error;
-    request.handle = file.handle;
-    const auto got = call(request);
-    if (got) {
-      reply = *got;
-      return server_error(reply.error);
-    }
-    if (client_ == nullptr || client_->alive() || tries != 0) return local_error(got.error());
-  }
 }
 
 int Remote::edit(const std::string& path, std::uint32_t mode, std::uint32_t flags,
                  std::uint64_t& id) {
   const std::string name = name_of(path);
-  Request request;
-  request.op = Op::kEdit;
-  request.path = name;
-  request.mode = mode;
-  request.flags = flags;
-  Reply reply;
-  int error = call_again(request, reply, EEXIST);
-  if (error == 0 && reply.error != 0) {  // made by the attempt whose reply was lost
+  files::EditRequest request{mode, flags, {name}};
+  files::EditReply reply;
+  bool repeated = false;
+  const auto answer = call_again([&] { return request; }, &repeated);
+  int error = take_reply(answer, reply);
+  if (repeated && error == EEXIST) {  // made by the attempt whose reply was lost
     request.flags &= ~std::uint32_t{files::kEditExclusive};
-    error = call_again(request, reply);
+    error = ask(request, reply);
   }
   if (error != 0) return error;
   File file;
@@ -330,8 +259,7 @@ std::int64_t Remote::write(std::uint64_t id, const std::uint8_t* from, std::uint
   std::uint32_t done = 0;
   for (int tries = 0; done < bytes;) {
     if (const int error = ready_with(file)) return -error;
-    Request request;
-    request.op = Op::kWrite;
+    files::WriteRequest request;
     request.handle = file.handle;
     request.offset = offset + done;
     std::uint8_t* const room = memory_.data() + kListBytes;
@@ -339,16 +267,17 @@ std::int64_t Remote::write(std::uint64_t id, const std::uint8_t* from, std::uint
                       std::min({bytes - done, kWriteBytes, client_->max_io()})};
     std::memcpy(room, from + done, request.memory.bytes);
     const std::uint64_t sent_in = life();
-    const auto got = call(request);
+    const auto answer = call(request);
     // Part of it may be in the file, whatever became of the reply.
     changes_.note(file.attributes.file_id);
     changes_.note_written(file.attributes.file_id, sent_in);
-    if (got && got->error != 0) return -server_error(got->error);
-    if (got && got->bytes == 0) return -EIO;
-    if (got) {
-      done += std::min(got->bytes, request.memory.bytes);
-    } else if (client_ == nullptr || client_->alive() || tries++ != 0) {
-      return -local_error(got.error());
+    files::WriteReply reply;
+    const int error = take_reply(answer, reply);
+    if (error == 0 && reply.bytes == 0) return -EIO;
+    if (error == 0) {
+      done += std::min(reply.bytes, request.memory.bytes);
+    } else if (answer || !is_lost() || tries++ != 0) {
+      return -error;
     }
   }
   return done;
@@ -358,11 +287,10 @@ int Remote::sync(std::uint64_t id) {
   const auto at = files_.find(id);
   if (at == files_.end() || !at->second.edited) return 0;
   File& file = at->second;
-  Request request;
-  request.op = Op::kSync;
-  Reply reply;
+  files::NoReply reply;
   const std::uint64_t written_in = changes_.take_written(file.attributes.file_id);
-  if (const int error = call_for(file, request, reply)) return error == ESTALE ? EIO : error;
+  const int error = ask_for(file, files::SyncRequest(), reply);
+  if (error != 0) return error == ESTALE ? EIO : error;
   // The server may have restarted since the data was sent, and lost it, whatever it says now.
   return written_in == 0 || written_in == life() ? 0 : EIO;
 }
@@ -378,22 +306,30 @@ int Remote::reopen(File& file) {
   file.path = changes_.name_now(file.path, file.renames);
   file.renames = renames;
   const std::string name = name_of(file.path);
-  Request request;
-  request.op = file.edited ? Op::kEdit : Op::kOpen;
-  request.path = name;
-  Reply reply;
-  if (const int error = call_again(request, reply)) {
-    return !first && error == ENOENT ? ESTALE : error;
+  Attributes found;
+  std::uint64_t handle = 0;
+  int error = 0;
+  if (file.edited) {
+    files::EditReply reply;
+    error = ask(files::EditRequest{0, 0, {name}}, reply);
+    found = reply.attributes;
+    handle = reply.handle;
+  } else {
+    files::OpenReply reply;
+    error = ask(files::OpenRequest{{}, {name}}, reply);
+    found = reply.attributes;
+    handle = reply.handle;
   }
-  const bool same = file.size_known ? files::same_version(file.attributes, reply.attributes)
-                                    : reply.attributes.file_id == file.attributes.file_id;
+  if (error != 0) return !first && error == ENOENT ? ESTALE : error;
+  const bool same = file.size_known ? files::same_version(file.attributes, found)
+                                    : found.file_id == file.attributes.file_id;
   if (!first && !same) {
-    close_handle(reply.handle);
+    close_handle(handle);
     return ESTALE;
   }
-  file.attributes = reply.attributes;
+  file.attributes = found;
   if (first) file.changes = changes_.of(file.attributes.file_id);
-  file.handle = reply.handle;
+  file.handle = handle;
   file.connection = connection_;
   return 0;
 }
@@ -420,11 +356,7 @@ void Remote::close(std::uint64_t id) {
 // Nobody waits for the reply; a connection that fails here is made again by the next call.
 void Remote::close_handle(std::uint64_t handle) {
   if (handle == 0 || client_ == nullptr || !client_->alive() || make_room() != 0) return;
-  Request request;
-  request.op = Op::kClose;
-  request.tag = next_call_++;
-  request.handle = handle;
-  static_cast<void>(client_->post(request));
+  static_cast<void>(client_->post(files::CloseRequest{handle}, next_call_++));
 }
 
 }  // namespace weft::mount

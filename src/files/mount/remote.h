@@ -6,6 +6,7 @@
 // One thread. Errors are errno values, 0 is success. EIO: the server cannot be reached.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -109,17 +110,71 @@ class Remote {
   // Differs between connections where the server does not tell.
   [[nodiscard]] std::uint64_t life() const;
   [[nodiscard]] files::Outcome<void> ready();
-  // One request and its reply; replies of read-ahead are taken on the way.
-  [[nodiscard]] files::Outcome<files::Reply> call(files::Request& request);
-  // As call(), on a new connection if the old one turns out to be gone.
-  // `done`: what says, behind the break of a connection, that the request was carried out before.
-  [[nodiscard]] int call_again(files::Request& request, files::Reply& reply, int done = 0);
-  [[nodiscard]] int change(files::Request& request, int done);
+  // One request and its answer; replies of read-ahead are taken on the way.
+  // Its error is one that the kernel takes.
+  template <class Request>
+  [[nodiscard]] files::Outcome<files::Answer> call(const Request& request) {
+    if (make_room() != 0) return files::failed(EIO, server_.host);
+    const std::uint64_t tag = next_call_++;
+    if (auto ok = client_->post(request, tag); !ok) return tl::unexpected(ok.error());
+    return answer_to(Request::kOp, tag);
+  }
+  [[nodiscard]] files::Outcome<files::Answer> answer_to(files::Op op, std::uint64_t tag);
+  // As call(), on a new connection if the old one turns out to be gone. `make_request` is called
+  // for each attempt: memory is registered anew with each connection. `repeated`: whether the
+  // answer is to a second attempt, for changes that the first one may have carried out.
+  template <class MakeRequest>
+  [[nodiscard]] files::Outcome<files::Answer> call_again(const MakeRequest& make_request,
+                                                         bool* repeated = nullptr) {
+    for (bool again = false;; again = true) {
+      if (auto ok = ready(); !ok) return tl::unexpected(ok.error());
+      auto answer = call(make_request());
+      if (repeated != nullptr) *repeated = again;
+      // A connection that stood idle may have been gone for long: one attempt with a new one.
+      if (answer || again || !is_lost()) return answer;
+    }
+  }
+  // The reply, or an errno.
+  template <class Request>
+  [[nodiscard]] int ask(const Request& request, typename Request::Reply& reply) {
+    const auto answer = call_again([&] { return request; });
+    return take_reply(answer, reply);
+  }
+  // As ask(), of an open file: on a new connection it has another handle.
+  template <class Request>
+  [[nodiscard]] int ask_for(File& file, Request request, typename Request::Reply& reply) {
+    for (bool again = false;; again = true) {
+      if (const int error = ready_with(file)) return error;
+      request.handle = file.handle;
+      const auto answer = call(request);
+      if (answer || again || !is_lost()) return take_reply(answer, reply);
+    }
+  }
+  // A change of names. `done`: what says, behind the break of a connection, that it was carried out
+  // before.
+  template <class Request>
+  [[nodiscard]] int change(const Request& request, int done) {
+    bool repeated = false;
+    const auto answer = call_again([&] { return request; }, &repeated);
+    files::NoReply reply;
+    const int error = take_reply(answer, reply);
+    return repeated && error == done ? 0 : error;
+  }
+  template <class Reply>
+  [[nodiscard]] int take_reply(const files::Outcome<files::Answer>& answer, Reply& reply) {
+    if (!answer) return local_error(answer.error());
+    if (answer->error != 0) return static_cast<int>(answer->error);
+    const auto found = client_->read<Reply>(*answer);
+    if (!found) return EIO;
+    reply = *found;
+    return 0;
+  }
+  [[nodiscard]] bool is_lost() const { return client_ != nullptr && !client_->alive(); }
+  // The errno that a program gets for a failure between this machine and the server.
+  [[nodiscard]] static int local_error(const files::Failed& why);
   // Until there is a connection on which the file is open.
   [[nodiscard]] int ready_with(File& file);
   [[nodiscard]] int reopen(File& file);
-  // As call_again(), of an open file: on a new connection it has another handle.
-  [[nodiscard]] int call_for(File& file, files::Request& request, files::Reply& reply);
   void forget_blocks(std::uint64_t id);
   void close_handle(std::uint64_t handle);
   [[nodiscard]] std::int64_t try_read(std::uint64_t id, File& file, std::uint8_t* to,
@@ -128,7 +183,7 @@ class Remote {
   [[nodiscard]] Block* ask(std::uint64_t id, const File& file, std::uint64_t offset,
                            std::uint32_t bytes);
   void read_ahead(std::uint64_t id, File& file, std::uint64_t offset, std::uint32_t bytes);
-  [[nodiscard]] files::Outcome<void> take(const files::Reply& reply);
+  [[nodiscard]] files::Outcome<void> take(const files::Answer& answer);
   [[nodiscard]] std::uint8_t* data_of(const Block& block) const;
   [[nodiscard]] int make_room();
 

@@ -7,9 +7,6 @@
 
 namespace weft::mount {
 
-using files::Op;
-using files::Request;
-
 namespace {
 
 // Blocks that one reader may have asked for; the rest is for others.
@@ -60,13 +57,9 @@ Remote::Block* Remote::ask(std::uint64_t id, const File& file, std::uint64_t off
             0,
             ++clock_,
             false};
-  Request request;
-  request.op = Op::kRead;
-  request.tag = static_cast<std::uint64_t>(block - blocks_.data());
-  request.handle = file.handle;
-  request.offset = offset;
-  request.memory = {files::address_of(data_of(*block)), memory_.rkey(), block->want};
-  if (client_->post(request)) return block;
+  const files::ReadRequest request{
+      file.handle, offset, {files::address_of(data_of(*block)), memory_.rkey(), block->want}};
+  if (client_->post(request, static_cast<std::uint64_t>(block - blocks_.data()))) return block;
   *block = Block();
   return nullptr;
 }
@@ -109,8 +102,8 @@ std::int64_t Remote::try_read(std::uint64_t id, File& file, std::uint8_t* to, st
       block = ask(id, file, offset + done, bytes - done);
     }
     if (block == nullptr || block->state == Block::State::kAsked) {
-      const auto reply = client_->wait();
-      if (!reply || !take(*reply)) return -EIO;
+      const auto answer = client_->wait();
+      if (!answer || !take(*answer)) return -EIO;
       continue;
     }
     block->used = ++clock_;

@@ -1,338 +1,200 @@
 #include "files/protocol/data_protocol.h"
 
-#include <concepts>
-#include <type_traits>
-#include <utility>
-
-#include "base/bytes.h"
+#include <algorithm>
+#include <cassert>
 
 namespace weft::files {
 namespace {
 
-constexpr std::size_t kHeadBytes = 16;
 constexpr std::uint8_t kLinksBounded = 1;  // flag of a request
 
-std::span<const std::uint8_t> octets(std::string_view text) {
+std::span<const std::uint8_t> octets_of(std::string_view text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }
-std::string_view text(std::span<const std::uint8_t> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+
+void put(ByteWriter& out, const Attributes& a) {
+  out.be32(a.mode);
+  out.be32(a.stamp);
+  out.be64(a.size);
+  out.be64(static_cast<std::uint64_t>(a.mtime_ns));
+  out.be64(a.file_id);
 }
 
-// --- the fields of each message, once, in the order of their octets ---
-
-// A text that is the rest of its message; any other has its length before it.
-template <class Text>
-struct Rest {
-  Text& text;
-};
-template <class Text>
-Rest(Text&) -> Rest<Text>;
-
-template <class Of, class Visit>
-void fields(Of& r, Visit& visit) requires std::same_as<std::remove_const_t<Of>, Request> {
-  switch (r.op) {
-    case Op::kHello: return visit(r.version, r.secret);
-    case Op::kProve: return visit(r.secret);
-    case Op::kStat:
-    case Op::kStatFs:
-    case Op::kReadLink: return visit(Rest{r.path});
-    case Op::kList: return visit(r.offset, r.memory, Rest{r.path});
-    case Op::kOpen: return visit(r.memory, Rest{r.path});
-    case Op::kRead:
-    case Op::kWrite: return visit(r.handle, r.offset, r.memory);
-    case Op::kClose:
-    case Op::kSync: return visit(r.handle);
-    case Op::kSum: return visit(r.handle, r.offset, r.length);
-    case Op::kCreate: return visit(r.mode, r.offset, Rest{r.path});
-    case Op::kCommit: return visit(r.handle, r.mode, r.flags, r.mtime_ns);
-    case Op::kMakeDirectory: return visit(r.mode, Rest{r.path});
-    case Op::kRemove: return visit(r.flags, Rest{r.path});
-    case Op::kSymlink: return visit(r.target, Rest{r.path});
-    case Op::kPlay:
-      return visit(r.handle, r.offset, r.memory, r.pitch, r.slots, r.records, r.record, r.flags,
-                   r.limit);
-    case Op::kGrant: return visit(r.handle, r.limit, r.record, r.flags);
-    case Op::kDraft: return visit(r.identity, r.offset, Rest{r.path});
-    case Op::kEdit: return visit(r.mode, r.flags, Rest{r.path});
-    case Op::kSet: return visit(r.handle, r.flags, r.mode, r.offset, r.mtime_ns, Rest{r.path});
-    case Op::kRename: return visit(r.flags, r.target, Rest{r.path});
-  }
-}
-
-template <class Of, class Visit>
-void fields(Of& r, Visit& visit) requires std::same_as<std::remove_const_t<Of>, Reply> {
-  switch (r.op) {
-    case Op::kHello: return visit(r.version, r.flags, r.credits, r.max_io, r.secret);
-    case Op::kProve: return visit(r.secret);
-    case Op::kStat:
-    case Op::kSet: return visit(r.attributes);
-    case Op::kStatFs: return visit(r.usage);
-    case Op::kList: return visit(r.cursor, r.bytes);
-    case Op::kOpen: return visit(r.handle, r.bytes, r.attributes);
-    case Op::kRead:
-    case Op::kWrite: return visit(r.bytes);
-    case Op::kSum: return visit(r.sum);
-    case Op::kReadLink: return visit(Rest{r.target});
-    case Op::kCreate: return visit(r.handle);
-    case Op::kPlay: return visit(r.records, r.cpu_us);
-    case Op::kGrant: return visit(r.records);
-    case Op::kDraft: return visit(r.handle, r.there);
-    case Op::kEdit: return visit(r.handle, r.attributes);
-    case Op::kClose:
-    case Op::kCommit:
-    case Op::kMakeDirectory:
-    case Op::kRemove:
-    case Op::kSymlink:
-    case Op::kRename:
-    case Op::kSync: return;
-  }
-}
-
-template <class Of, class Visit>
-void fields(Of& a, Visit& visit) requires std::same_as<std::remove_const_t<Of>, Attributes> {
-  visit(a.mode, a.stamp, a.size, a.mtime_ns, a.file_id);
-}
-
-template <class Of, class Visit>
-void fields(Of& u, Visit& visit) requires std::same_as<std::remove_const_t<Of>, Usage> {
-  visit(u.bytes, u.free_bytes, u.available_bytes, u.files, u.free_files);
-}
-
-template <class Of, class Visit>
-void fields(Of& m, Visit& visit) requires std::same_as<std::remove_const_t<Of>, RemoteMemory> {
-  visit(m.address, m.rkey, m.bytes);
-}
-
-// --- what is done with them ---
-
-// The octets that a message has at least.
-class Sizer {
- public:
-  template <class... Field>
-  void operator()(const Field&... field) {
-    (add(field), ...);
-  }
-  std::size_t octets = 0;
-  bool has_rest = false;
-
- private:
-  template <class Field>
-  void add(const Field& field) {
-    if constexpr (std::integral<Field>) {
-      octets += sizeof field;
-    } else if constexpr (std::same_as<Field, std::string_view>) {
-      octets += 2;
-    } else if constexpr (std::same_as<Field, std::span<const std::uint8_t>>) {
-      octets += kProofBytes;
-    } else {
-      fields(field, *this);
-    }
-  }
-  template <class Text>
-  void add(const Rest<Text>& /*rest*/) {
-    has_rest = true;
-  }
-};
-
-template <class Message>
-Sizer size_of(Op op) {
-  Message message;
-  message.op = op;
-  Sizer out;
-  fields(std::as_const(message), out);
-  return out;
-}
-
-// Into memory that has room.
-class FieldWriter {
- public:
-  explicit FieldWriter(ByteWriter& out) : out_(out) {}
-  template <class... Field>
-  void operator()(const Field&... field) {
-    (put(field), ...);
-  }
-
- private:
-  template <class Field>
-  void put(const Field& field) {
-    if constexpr (std::integral<Field> && sizeof field == 4) {
-      out_.be32(field);
-    } else if constexpr (std::integral<Field>) {
-      out_.be64(static_cast<std::uint64_t>(field));
-    } else if constexpr (std::same_as<Field, std::string_view>) {
-      out_.be16(static_cast<std::uint16_t>(field.size()));
-      out_.bytes(octets(field));
-    } else if constexpr (std::same_as<Field, std::span<const std::uint8_t>>) {
-      out_.bytes(field);
-    } else {
-      fields(field, *this);
-    }
-  }
-  template <class Text>
-  void put(const Rest<Text>& rest) {
-    out_.bytes(octets(rest.text.substr(0, kPathBytes)));
-  }
-
-  ByteWriter& out_;
-};
-
-// REQUIRES: as many octets as the Sizer says are there. !ok: a text is longer than its message.
-class FieldReader {
- public:
-  explicit FieldReader(ByteReader& in) : in_(in) {}
-  template <class... Field>
-  void operator()(Field&&... field) {
-    (get(field), ...);
-  }
-  bool ok = true;
-
- private:
-  template <class Field>
-  void get(Field& field) {
-    if constexpr (std::integral<Field> && sizeof field == 4) {
-      field = in_.be32();
-    } else if constexpr (std::integral<Field>) {
-      field = static_cast<Field>(in_.be64());
-    } else if constexpr (std::same_as<Field, std::string_view>) {
-      const std::size_t length = in_.be16();
-      ok = ok && length <= in_.remaining() && length <= kPathBytes;
-      if (ok) field = text(in_.bytes(length));
-    } else if constexpr (std::same_as<Field, std::span<const std::uint8_t>>) {
-      field = in_.bytes(kProofBytes);
-    } else {
-      fields(field, *this);
-    }
-  }
-  template <class Text>
-  void get(Rest<Text>& rest) {
-    if (ok) rest.text = text(in_.bytes(in_.remaining()));
-  }
-
-  ByteReader& in_;
-};
-
-bool is_op(std::uint8_t value) {
-  return value >= static_cast<std::uint8_t>(Op::kHello) &&
-         value <= static_cast<std::uint8_t>(Op::kStatFs);
-}
-
-void put_head(ByteWriter& out, std::uint8_t op, std::uint32_t error, std::uint64_t tag) {
-  out.u8(op);
-  out.zeros(3);
-  out.be32(error);
-  out.be64(tag);
-}
-
-void put_head(ByteWriter& out, const Request& r, bool has_path) {
-  const bool bounded = has_path && r.links != kLinksAnywhere;
-  out.u8(static_cast<std::uint8_t>(r.op));
-  out.u8(bounded ? kLinksBounded : 0);
-  out.be16(bounded ? r.links : 0);
-  out.be32(0);
-  out.be64(r.tag);
-}
-
-// A file offset and what lies behind it fit into what the system calls off_t.
-bool offset_is_legal(std::uint64_t offset) { return offset <= (std::uint64_t{1} << 62U); }
-
-bool play_is_legal(const Request& r) {
-  return r.memory.bytes != 0 && r.memory.bytes <= kMaxRecordBytes && r.slots != 0 &&
-         r.slots <= kMaxSlots && r.pitch >= r.memory.bytes && r.record < r.records;
-}
-
-bool is_legal(const Request& r) {
-  if (r.op != Op::kList && !offset_is_legal(r.offset)) return false;
-  const bool io = r.op == Op::kRead || r.op == Op::kWrite;
-  if (io && (r.memory.bytes > kMaxIoBytes || r.memory.bytes == 0)) return false;
-  if (r.length > kMaxIoBytes) return false;
-  return r.op != Op::kPlay || play_is_legal(r);
-}
-
-bool is_path(std::string_view path) {
-  return path.size() <= kPathBytes && path.find('\0') == std::string_view::npos;
+Attributes take_attributes(ByteReader& in) {
+  Attributes a;
+  a.mode = in.be32();
+  a.stamp = in.be32();
+  a.size = in.be64();
+  a.mtime_ns = static_cast<std::int64_t>(in.be64());
+  a.file_id = in.be64();
+  return a;
 }
 
 }  // namespace
 
-std::size_t encode(const Request& r, std::span<std::uint8_t> out) {
-  if (r.path.size() > kPathBytes || r.target.size() > kPathBytes) return 0;
-  const Sizer size = size_of<Request>(r.op);
-  if (kHeadBytes + size.octets + r.target.size() + r.path.size() > kMessageBytes) return 0;
-  ByteWriter writer(out);
-  put_head(writer, r, size.has_rest);
-  FieldWriter put(writer);
-  fields(r, put);
-  return writer.written().size();
-}
+// ---- Reading
 
-std::optional<Request> decode_request(std::span<const std::uint8_t> message) {
+std::optional<Head> decode_head(std::span<const std::uint8_t> message) {
   ByteReader in(message);
-  if (in.remaining() < kHeadBytes || !is_op(message[0])) return std::nullopt;
-  Request r;
-  r.op = static_cast<Op>(in.u8());
-  const Sizer size = size_of<Request>(r.op);
-  const bool bounded = (in.u8() & kLinksBounded) != 0 && size.has_rest;
+  if (in.remaining() < Head::kSize) return std::nullopt;
+  const std::uint8_t first = in.u8();
+  const auto op = static_cast<std::uint8_t>(first & ~kReplyBit);
+  if (op == 0 || op > static_cast<std::uint8_t>(kLastOp)) return std::nullopt;
+  Head head;
+  head.op = static_cast<Op>(op);
+  head.is_reply = (first & kReplyBit) != 0;
+  const bool bounded = (in.u8() & kLinksBounded) != 0;
   const std::uint16_t links = in.be16();
-  if (bounded) r.links = links;
-  in.skip(4);
-  r.tag = in.be64();
-  if (in.remaining() < size.octets) return std::nullopt;
-  FieldReader get(in);
-  fields(r, get);
-  if (!get.ok || !in.empty() || !is_path(r.path) || !is_path(r.target)) return std::nullopt;
-  if (bounded && links > r.path.size()) return std::nullopt;
-  return is_legal(r) ? std::optional(r) : std::nullopt;
+  if (bounded && !head.is_reply) head.links = links;
+  const std::uint32_t error = in.be32();
+  if (head.is_reply) head.error = error;
+  head.tag = in.be64();
+  return head;
 }
 
-std::size_t encode(const Reply& r, std::span<std::uint8_t> out) {
-  ByteWriter writer(out);
-  put_head(writer, static_cast<std::uint8_t>(r.op) | kReplyBit, r.error, r.tag);
-  FieldWriter put(writer);
-  if (r.error == 0) fields(r, put);
-  return writer.written().size();
+BodyReader body_of(const Head& head, std::span<const std::uint8_t> message) {
+  return {message.subspan(Head::kSize), head.links};
 }
 
-std::optional<Reply> decode_reply(std::span<const std::uint8_t> message) {
-  ByteReader in(message);
-  if (in.remaining() < kHeadBytes || (message[0] & kReplyBit) == 0) return std::nullopt;
-  const auto op = static_cast<std::uint8_t>(in.u8() & ~kReplyBit);
-  if (!is_op(op)) return std::nullopt;
-  Reply r;
-  r.op = static_cast<Op>(op);
-  in.skip(3);
-  r.error = in.be32();
-  r.tag = in.be64();
-  if (r.error != 0) return r;
-  if (in.remaining() < size_of<Reply>(r.op).octets) return std::nullopt;
-  FieldReader get(in);
-  fields(r, get);
-  return r;
+bool BodyReader::has(std::size_t bytes) {
+  good_ = good_ && bytes <= in_.remaining();
+  return good_;
 }
 
-bool is_other_version(std::span<const std::uint8_t> message) {
-  return message.size() >= kHeadBytes + sizeof kVersion &&
-         message[0] == static_cast<std::uint8_t>(Op::kHello) &&
-         load_be32(message.data() + kHeadBytes) != kVersion;
+std::uint16_t BodyReader::be16() { return has(2) ? in_.be16() : std::uint16_t{0}; }
+std::uint32_t BodyReader::be32() { return has(4) ? in_.be32() : 0U; }
+std::uint64_t BodyReader::be64() { return has(8) ? in_.be64() : 0U; }
+
+void BodyReader::octets(std::span<std::uint8_t> to) {
+  if (has(to.size())) std::ranges::copy(in_.bytes(to.size()), to.begin());
 }
 
-std::optional<Reply> answer_to(std::span<const std::uint8_t> message, std::uint32_t error) {
-  if (message.size() < kHeadBytes || !is_op(message[0])) return std::nullopt;
-  Reply r;
-  r.op = static_cast<Op>(message[0]);
-  r.tag = load_be64(message.data() + 8);
-  r.error = error;
-  return r;
+Attributes BodyReader::attributes() {
+  return has(Attributes::kSize) ? take_attributes(in_) : Attributes();
 }
+
+Usage BodyReader::usage() {
+  Usage out;
+  if (!has(Usage::kSize)) return out;
+  out.bytes = in_.be64();
+  out.free_bytes = in_.be64();
+  out.available_bytes = in_.be64();
+  out.files = in_.be64();
+  out.free_files = in_.be64();
+  return out;
+}
+
+RemoteMemory BodyReader::memory() {
+  RemoteMemory out;
+  out.address = be64();
+  out.rkey = be32();
+  out.bytes = be32();
+  return out;
+}
+
+std::string_view BodyReader::take_text(std::size_t bytes) {
+  if (!has(bytes)) return {};
+  const auto found = in_.bytes(bytes);
+  const std::string_view text(reinterpret_cast<const char*>(found.data()), found.size());
+  good_ = text.size() <= kPathBytes && text.find('\0') == std::string_view::npos;
+  return good_ ? text : std::string_view();
+}
+
+std::string_view BodyReader::text() {
+  const std::size_t bytes = be16();
+  return take_text(bytes);
+}
+
+std::string_view BodyReader::rest() { return take_text(in_.remaining()); }
+
+PathName BodyReader::path() {
+  const PathName out{rest(), links_};
+  good_ = good_ && (links_ == kLinksAnywhere || links_ <= out.text.size());
+  return out;
+}
+
+// ---- Writing
+
+MessageWriter::MessageWriter(std::span<std::uint8_t> room)
+    : start_(room.data()), out_(room.first(kMessageBytes)) {
+  out_.zeros(Head::kSize);
+}
+
+bool MessageWriter::has_room(std::size_t bytes) {
+  fits_ = fits_ && bytes <= out_.room();
+  return fits_;
+}
+
+void MessageWriter::be32(std::uint32_t value) {
+  if (has_room(4)) out_.be32(value);
+}
+
+void MessageWriter::be64(std::uint64_t value) {
+  if (has_room(8)) out_.be64(value);
+}
+
+void MessageWriter::octets(std::span<const std::uint8_t> from) {
+  if (has_room(from.size())) out_.bytes(from);
+}
+
+void MessageWriter::attributes(const Attributes& value) {
+  if (has_room(Attributes::kSize)) put(out_, value);
+}
+
+void MessageWriter::usage(const Usage& value) {
+  be64(value.bytes);
+  be64(value.free_bytes);
+  be64(value.available_bytes);
+  be64(value.files);
+  be64(value.free_files);
+}
+
+void MessageWriter::memory(const RemoteMemory& value) {
+  be64(value.address);
+  be32(value.rkey);
+  be32(value.bytes);
+}
+
+void MessageWriter::text(std::string_view value) {
+  fits_ = fits_ && value.size() <= kPathBytes;
+  if (!has_room(2 + value.size())) return;
+  out_.be16(static_cast<std::uint16_t>(value.size()));
+  out_.bytes(octets_of(value));
+}
+
+void MessageWriter::rest(std::string_view value) {
+  fits_ = fits_ && value.size() <= kPathBytes;
+  octets(octets_of(value));
+}
+
+void MessageWriter::path(const PathName& value) {
+  rest(value.text);
+  links_ = value.links;
+  has_path_ = true;
+}
+
+std::size_t MessageWriter::finish(const Head& head) {
+  if (!fits_) return 0;
+  const bool bounded = has_path_ && links_ != kLinksAnywhere;
+  ByteWriter out({start_, Head::kSize});
+  out.u8(
+      static_cast<std::uint8_t>(static_cast<unsigned>(head.op) | (head.is_reply ? kReplyBit : 0U)));
+  out.u8(bounded ? kLinksBounded : 0);
+  out.be16(bounded ? links_ : 0);
+  out.be32(head.error);
+  out.be64(head.tag);
+  return out_.written().size();
+}
+
+// ---- Entries of a list
 
 std::size_t encode(const Entry& entry, std::span<std::uint8_t> out) {
   const std::size_t need = kEntryHeadBytes + entry.name.size();
   if (out.size() < need || entry.name.size() > 0xffff) return 0;
   ByteWriter writer(out);
   writer.be16(static_cast<std::uint16_t>(entry.name.size()));
-  FieldWriter put(writer);
-  put(entry.attributes);
-  writer.bytes(octets(entry.name));
+  put(writer, entry.attributes);
+  writer.bytes(octets_of(entry.name));
   return need;
 }
 
@@ -341,10 +203,10 @@ std::optional<Entry> decode_entry(std::span<const std::uint8_t>& in) {
   ByteReader reader(in);
   const std::size_t length = reader.be16();
   Entry entry;
-  FieldReader get(reader);
-  get(entry.attributes);
+  entry.attributes = take_attributes(reader);
   if (reader.remaining() < length || length == 0) return std::nullopt;
-  entry.name = text(reader.bytes(length));
+  const auto name = reader.bytes(length);
+  entry.name = {reinterpret_cast<const char*>(name.data()), name.size()};
   in = reader.rest();
   return entry;
 }

@@ -1,7 +1,8 @@
-// The messages of the data protocol, docs/data-protocol.md: values and octets.
+// The data protocol, docs/data-protocol.md: its limits, the values that messages are made of, and
+// the head that each message has. The messages themselves: data_messages.h.
 //
-// Pure functions over bytes: no I/O, any thread. A decoder refuses what is short, too long or out
-// of range; what it returns is valid. Views into a message live as long as the message.
+// Pure functions over bytes: no I/O, any thread. A decoder refuses what is short or out of range;
+// what it returns is valid. Views into a message live as long as the message.
 #pragma once
 
 #include <array>
@@ -9,6 +10,8 @@
 #include <optional>
 #include <span>
 #include <string_view>
+
+#include "base/bytes.h"
 
 namespace weft::files {
 
@@ -22,6 +25,9 @@ inline constexpr std::uint32_t kMaxIoBytes = 16U << 20U;  // of one READ or WRIT
 inline constexpr std::uint32_t kCredits = 32;             // requests outstanding, per connection
 inline constexpr std::uint32_t kMaxRecordBytes = 64U << 20U;  // of one record of PLAY
 inline constexpr std::uint32_t kMaxSlots = 64;                // of the memory that PLAY fills
+
+using Nonce = std::array<std::uint8_t, kNonceBytes>;
+using Proof = std::array<std::uint8_t, kProofBytes>;
 
 enum class Op : std::uint8_t {
   kHello = 1,
@@ -48,33 +54,17 @@ enum class Op : std::uint8_t {
   kSync = 22,
   kStatFs = 23,
 };
+inline constexpr Op kLastOp = Op::kStatFs;
 inline constexpr std::uint8_t kReplyBit = 0x80;
 
-enum : std::uint32_t {  // of a HELLO reply
-  kHelloWritable = 1U << 0U,
-  kHelloNeedsProof = 1U << 1U,
-  kHelloStamps = 1U << 2U,  // attributes have stamps, and SET of nothing takes every handle
-  kHelloStatFs = 1U << 3U,  // there is STATFS
-};
-// The rest of these flags is a number that the server changes when it starts, and when it may have
-// lost what it was sent; 0 from servers that do not have it.
-inline constexpr unsigned kHelloLifeShift = 8;
-enum : std::uint32_t {
-  kCommitDurable = 1U << 0U,  // reply once the file and its name are on the disk
-  kRemoveDirectory = 1U << 0U,
-  kPlayLoop = 1U << 0U,       // behind the last record comes the first
-  kGrantSeek = 1U << 0U,      // `record` is the next to be sent
-  kEditCreate = 1U << 0U,     // make the file if there is none
-  kEditExclusive = 1U << 1U,  // ... and only then
-  kEditTruncate = 1U << 2U,
-  kSetMode = 1U << 0U,
-  kSetSize = 1U << 1U,
-  kSetTime = 1U << 2U,
-  kRenameKeep = 1U << 0U,  // replace nothing
-};
-
-// Request::links: symbolic links are followed wherever they are in the path.
+// Symbolic links are followed wherever they are in a path.
 inline constexpr std::uint16_t kLinksAnywhere = 0xffff;
+
+// A path below the served folder, whose first `links` octets may hold symbolic links to follow.
+struct PathName {
+  std::string_view text{};
+  std::uint16_t links = kLinksAnywhere;
+};
 
 // Attributes::stamp of a file that was changed a moment ago: another change may leave the time of
 // the last one as it is, so two such stamps say nothing.
@@ -117,67 +107,96 @@ struct RemoteMemory {
   std::uint64_t address = 0;
   std::uint32_t rkey = 0;
   std::uint32_t bytes = 0;
+
+  bool operator==(const RemoteMemory&) const = default;
 };
 
-// Each field is used by the operations that the comment names. Others leave it alone.
-struct Request {
+// A file offset, and what one request moves from there, fit into what the system calls off_t.
+[[nodiscard]] constexpr bool offset_is_legal(std::uint64_t offset) {
+  return offset <= (std::uint64_t{1} << 62U);
+}
+
+// The first octets of every message.
+struct Head {
+  static constexpr std::size_t kSize = 16;
   Op op = Op::kStat;
-  std::uint64_t tag = 0;  // comes back in the reply
-
-  std::uint32_t version = 0;               // Hello
-  std::span<const std::uint8_t> secret{};  // Hello: nonce; Prove: proof
-  std::string_view path{};                 // Stat List Open ReadLink Create MakeDirectory Remove
-                                           // Symlink Draft Edit Set; Rename: the new one
-  std::uint16_t links = kLinksAnywhere;    // ... whose first so many octets may hold links
-  std::string_view target{};               // Symlink; Rename: the old path
-  RemoteMemory memory{};                   // List Open Read Write; Play: the first slot
-  std::uint64_t handle = 0;    // Read Close Sum Write Commit Play Grant Sync; Set: 0 or one of Edit
-  std::uint64_t offset = 0;    // Read Sum Write Play: octets; List: cursor; Create Draft Set: size
-  std::uint64_t identity = 0;  // Draft: what else tells one version of the file from another
-  std::uint32_t length = 0;    // Sum
-  std::uint32_t mode = 0;      // Create Commit MakeDirectory Edit Set
-  std::uint32_t flags = 0;     // Commit Remove Play Grant Edit Set Rename
-  std::int64_t mtime_ns = 0;   // Commit Set
-  std::uint32_t pitch = 0;     // Play: octets from one slot to the next
-  std::uint32_t slots = 0;     // Play
-  std::uint32_t records = 0;   // Play: how many the file has
-  std::uint32_t record = 0;    // Play, Grant: where to go on
-  std::uint64_t limit = 0;     // Play, Grant: records that there is room for, in all
+  bool is_reply = false;
+  std::uint16_t links = kLinksAnywhere;  // PathName::links of the paths of a request
+  std::uint32_t error = 0;               // of a reply: 0, or an errno of Linux
+  std::uint64_t tag = 0;                 // a reply has that of its request
 };
 
-struct Reply {
-  Op op = Op::kStat;
-  std::uint64_t tag = 0;
-  std::uint32_t error = 0;  // 0, or an errno of Linux; then nothing else is there
+// The octets behind a head. What is asked for and not there is zero or empty, and the message is
+// broken from then on: a decoder reads all of its fields, and then asks whole().
+class BodyReader {
+ public:
+  BodyReader() = default;
+  BodyReader(std::span<const std::uint8_t> octets, std::uint16_t links)
+      : in_(octets), links_(links) {}
 
-  std::uint32_t version = 0, flags = 0, credits = 0, max_io = 0;  // Hello
-  std::span<const std::uint8_t> secret{};                         // Hello: nonce; Prove: proof
-  Attributes attributes{};                                        // Stat Open Edit Set
-  Usage usage{};                                                  // StatFs
-  std::uint64_t handle = 0;   // Open (0: the file is complete in the memory), Create Draft Edit
-  std::uint64_t there = 0;    // Draft: octets that an earlier attempt has left
-  std::uint64_t cursor = 0;   // List: where to go on, 0 at the end
-  std::uint32_t bytes = 0;    // List Open Read Write: octets moved
-  std::uint32_t sum = 0;      // Sum: CRC32C
-  std::string_view target{};  // ReadLink
-  std::uint64_t records = 0;  // Play: sent in all; Grant: started before the request took effect
-  std::uint64_t cpu_us = 0;   // Play: CPU time of the server meanwhile
+  [[nodiscard]] std::uint16_t be16();
+  [[nodiscard]] std::uint32_t be32();
+  [[nodiscard]] std::uint64_t be64();
+  [[nodiscard]] std::int64_t time_ns() { return static_cast<std::int64_t>(be64()); }
+  void octets(std::span<std::uint8_t> to);
+  [[nodiscard]] Attributes attributes();
+  [[nodiscard]] Usage usage();
+  [[nodiscard]] RemoteMemory memory();
+  // Octets with their number before them, and all that is left. A NUL, and more than kPathBytes,
+  // break the message.
+  [[nodiscard]] std::string_view text();
+  [[nodiscard]] std::string_view rest();
+  // The rest as a path. Links are bounded within it, or the message is broken.
+  [[nodiscard]] PathName path();
+  [[nodiscard]] std::uint16_t links() const { return links_; }
+
+  // Whether every field was there; there may be octets behind them.
+  [[nodiscard]] bool good() const { return good_; }
+  // ... and there are none.
+  [[nodiscard]] bool whole() const { return good_ && in_.empty(); }
+
+ private:
+  [[nodiscard]] bool has(std::size_t bytes);
+  [[nodiscard]] std::string_view take_text(std::size_t bytes);
+
+  ByteReader in_;
+  std::uint16_t links_ = kLinksAnywhere;
+  bool good_ = true;
 };
 
-// Octets written to `out`, or 0 if a path is too long. REQUIRES: out has kMessageBytes.
-[[nodiscard]] std::size_t encode(const Request& request, std::span<std::uint8_t> out);
-[[nodiscard]] std::size_t encode(const Reply& reply, std::span<std::uint8_t> out);
+// Nothing where there is no head, or one of another protocol.
+[[nodiscard]] std::optional<Head> decode_head(std::span<const std::uint8_t> message);
+// REQUIRES: decode_head() found `head` there.
+[[nodiscard]] BodyReader body_of(const Head& head, std::span<const std::uint8_t> message);
 
-// Nothing for a message that this protocol does not have.
-[[nodiscard]] std::optional<Request> decode_request(std::span<const std::uint8_t> message);
-[[nodiscard]] std::optional<Reply> decode_reply(std::span<const std::uint8_t> message);
+// Writes a message from its second part on; the head comes last, when it is known.
+class MessageWriter {
+ public:
+  // REQUIRES: kMessageBytes of room.
+  explicit MessageWriter(std::span<std::uint8_t> room);
 
-// A HELLO of another version, whatever is behind its number.
-[[nodiscard]] bool is_other_version(std::span<const std::uint8_t> message);
+  void be32(std::uint32_t value);
+  void be64(std::uint64_t value);
+  void time_ns(std::int64_t value) { be64(static_cast<std::uint64_t>(value)); }
+  void octets(std::span<const std::uint8_t> from);
+  void attributes(const Attributes& value);
+  void usage(const Usage& value);
+  void memory(const RemoteMemory& value);
+  void text(std::string_view value);
+  void rest(std::string_view value);
+  void path(const PathName& value);
+  // Octets of the message, or 0 if a text was too long for it.
+  [[nodiscard]] std::size_t finish(const Head& head);
 
-// The operation and tag of any message that has them, to answer one that is otherwise wrong.
-[[nodiscard]] std::optional<Reply> answer_to(std::span<const std::uint8_t> message,
-                                             std::uint32_t error);
+ private:
+  [[nodiscard]] bool has_room(std::size_t bytes);
+
+  std::uint8_t* const start_;
+  ByteWriter out_;
+  std::uint16_t links_ = kLinksAnywhere;
+  bool has_path_ = false;
+  bool fits_ = true;
+};
 
 // Entries of a directory, as LIST writes them into the client's memory.
 struct Entry {

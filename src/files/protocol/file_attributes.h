@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "files/protocol/data_protocol.h"
+#include "files/protocol/data_messages.h"
 
 namespace weft::files {
 

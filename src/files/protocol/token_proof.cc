@@ -18,21 +18,21 @@ Outcome<std::string> read_token(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return failed(errno, path);
   struct stat found {};
-  std::string token(4096, '\0');
+  char text[4096];
   const bool known = fstat(fd, &found) == 0;
-  const ssize_t got = read(fd, token.data(), token.size());
+  const ssize_t got = read(fd, text, sizeof text);
   const int error = errno;
   close(fd);
   if (!known || got < 0) return failed(error, path);
   if ((found.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return failed(EACCES, path, "other users can read this token; run chmod 600 on it");
   }
-  token.resize(static_cast<std::size_t>(got));
-  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
+  std::string_view token(text, static_cast<std::size_t>(got));
+  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.remove_suffix(1);
   if (token.size() < kLeast) {
     return failed(EINVAL, path, "a token has at least 16 characters");
   }
-  return token;
+  return std::string(token);
 }
 
 Nonce random_nonce() {

@@ -1,7 +1,6 @@
 // Proof of a shared token without sending it: HMAC-SHA-256 over both sides' nonces.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -11,9 +10,6 @@
 #include "files/protocol/outcome.h"
 
 namespace weft::files {
-
-using Nonce = std::array<std::uint8_t, kNonceBytes>;
-using Proof = std::array<std::uint8_t, kProofBytes>;
 
 enum class Side : std::uint8_t { kClient, kServer };
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "files/protocol/data_protocol.h"
+#include "files/protocol/data_messages.h"
 #include "files/protocol/draft.h"
 #include "files/protocol/folder_stream.h"
 #include "files/protocol/outcome.h"
@@ -24,9 +24,9 @@ namespace weft::files {
 // on is ELOOP, except as the last component of a call that takes links as they are. So a client
 // that goes through a tree can't be led out of it by a link that was put there meanwhile.
 struct TreePath {
-  TreePath(std::string_view path) : text(path) {}  // NOLINT(google-explicit-constructor)
-  TreePath(std::string_view path, std::uint16_t follow) : text(path) {
-    if (follow != kLinksAnywhere) links = follow;
+  TreePath(std::string_view path) : text(path) {}     // NOLINT(google-explicit-constructor)
+  TreePath(const PathName& path) : text(path.text) {  // NOLINT(google-explicit-constructor)
+    if (path.links != kLinksAnywhere) links = path.links;
   }
   std::string_view text;
   std::size_t links = std::string_view::npos;

@@ -148,73 +148,68 @@ void Session::request(std::size_t slot, std::uint32_t bytes) {
     return fail();
   }
   if (refuse_at_) return;
-  const auto decoded = decode_request({copy, bytes});
-  if (decoded) return dispatch(*decoded);
-  const bool other = is_other_version({copy, bytes});
-  const auto answer = answer_to({copy, bytes}, other ? EPROTONOSUPPORT : EPROTO);
-  if (!answer) return fail();
-  send(*answer);
+  const std::span<const std::uint8_t> message(copy, bytes);
+  const auto head = decode_head(message);
+  if (!head || head->is_reply) return fail();
+  dispatch(*head, body_of(*head, message));
 }
 
-void Session::dispatch(const Request& request) {
-  Reply reply;
-  reply.op = request.op;
-  reply.tag = request.tag;
-  bool later = false;
-  std::string text;
-  int error = 0;
-  if (request.op == Op::kHello) {
-    error = hello(request, reply);
-  } else if (request.op == Op::kProve) {
-    error = proof(request, reply);
-    if (refuse_at_) return;
-  } else if (state_ != State::kReady) {
-    error = EACCES;
-  } else {
-    switch (request.op) {
-      case Op::kRead:
-        error = start_read(request, reply);
-        later = error == 0;
-        break;
-      case Op::kWrite:
-        error = start_write(request, reply);
-        later = error == 0;
-        break;
-      case Op::kOpen: error = open(request, reply, later); break;
-      case Op::kPlay:
-        error = start_play(request, reply);
-        later = error == 0;
-        break;
-      case Op::kSync:
-        error = start_sync(request, reply);
-        later = error == 0;
-        break;
-      case Op::kList:
-        error = list(request, reply);
-        later = error == 0;
-        break;
-      default: error = answer(request, reply, text);
-    }
+void Session::dispatch(const Head& head, const BodyReader& body) {
+  const Asked asked{head.op, head.tag};
+  if (head.op == Op::kHello) return serve(asked, body, &Session::hello);
+  if (head.op == Op::kProve) return start(asked, body, &Session::prove_client);
+  if (state_ != State::kReady) return refuse(asked, EACCES);
+  switch (head.op) {
+    case Op::kHello:
+    case Op::kProve: return;
+    case Op::kStat: return serve(asked, body, &Session::stat);
+    case Op::kStatFs: return serve(asked, body, &Session::usage);
+    case Op::kReadLink: return serve(asked, body, &Session::read_link);
+    case Op::kRename: return serve(asked, body, &Session::rename);
+    case Op::kRemove: return serve(asked, body, &Session::remove);
+    case Op::kMakeDirectory: return serve(asked, body, &Session::make_directory);
+    case Op::kSymlink: return serve(asked, body, &Session::symlink);
+    case Op::kClose: return serve(asked, body, &Session::close_file);
+    case Op::kCreate: return serve(asked, body, &Session::create);
+    case Op::kDraft: return serve(asked, body, &Session::draft);
+    case Op::kEdit: return serve(asked, body, &Session::edit);
+    case Op::kSet: return serve(asked, body, &Session::set);
+    case Op::kCommit: return serve(asked, body, &Session::commit);
+    case Op::kSum: return serve(asked, body, &Session::sum);
+    case Op::kGrant: return serve(asked, body, &Session::grant);
+    case Op::kOpen: return start(asked, body, &Session::open);
+    case Op::kList: return start(asked, body, &Session::list);
+    case Op::kRead: return start(asked, body, &Session::start_read);
+    case Op::kWrite: return start(asked, body, &Session::start_write);
+    case Op::kSync: return start(asked, body, &Session::start_sync);
+    case Op::kPlay: return start(asked, body, &Session::start_play);
   }
-  if (later || dead_) return;
-  reply.error = static_cast<std::uint32_t>(error);
-  send(reply);
 }
 
-void Session::send(const Reply& reply) {
-  if (dead_) return;
-  if (reply.error != 0) ++shared_.counters.errors;
+std::span<std::uint8_t> Session::room_for_reply() {
   // Replies that were not even taken by the network while twice as many requests came: this client
   // does not keep to its credits.
-  if (free_replies_.empty()) return fail();
+  if (!dead_ && free_replies_.empty()) fail();
+  if (dead_) return {};
+  return {messages_.data() + (kCredits + free_replies_.back()) * kMessageBytes, kMessageBytes};
+}
+
+// Sends the message in room_for_reply().
+void Session::post_reply(std::size_t bytes) {
   const std::size_t slot = free_replies_.back();
   free_replies_.pop_back();
-  std::uint8_t* at = messages_.data() + (kCredits + slot) * kMessageBytes;
-  const std::size_t bytes = encode(reply, {at, kMessageBytes});
+  const std::uint8_t* at = messages_.data() + (kCredits + slot) * kMessageBytes;
   if (post_send(id_->qp, reply_id(slot), at, static_cast<std::uint32_t>(bytes), messages_.lkey()) !=
       0) {
     fail();
   }
+}
+
+void Session::refuse(const Asked& asked, int error) {
+  const auto room = room_for_reply();
+  if (room.empty()) return;
+  ++shared_.counters.errors;
+  post_reply(encode_refusal(asked.op, static_cast<std::uint32_t>(error), asked.tag, room));
 }
 
 std::uint32_t Shared::new_life() {
@@ -230,11 +225,10 @@ int Session::admit() {
   return 0;
 }
 
-int Session::hello(const Request& request, Reply& reply) {
+int Session::hello(const HelloRequest& request, HelloReply& reply) {
   if (state_ != State::kNew) return EPROTO;
-  reply.version = kVersion;
   if (request.version != kVersion) return EPROTONOSUPPORT;
-  std::copy(request.secret.begin(), request.secret.end(), client_nonce_.begin());
+  client_nonce_ = request.nonce;
   const bool needs_proof = !shared_.options.token.empty();
   if (needs_proof) {
     state_ = State::kProving;
@@ -245,34 +239,30 @@ int Session::hello(const Request& request, Reply& reply) {
                 (needs_proof ? kHelloNeedsProof : 0U) | shared_.life << kHelloLifeShift;
   reply.credits = kCredits;
   reply.max_io = kMaxIoBytes;
-  reply.secret = server_nonce_;
+  reply.nonce = server_nonce_;
   return 0;
 }
 
-int Session::proof(const Request& request, Reply& reply) {
+int Session::prove_client(const ProveRequest& request, const Asked& asked) {
   if (state_ != State::kProving) return EPROTO;
   const std::string& token = shared_.options.token;
-  const Proof expected = prove(token, Side::kClient, client_nonce_, server_nonce_);
-  if (!same(expected, request.secret)) {
+  if (!same(prove(token, Side::kClient, client_nonce_, server_nonce_), request.proof)) {
     // Guessing costs a second a time, and a new connection.
     ++shared_.counters.refused_tokens;
-    reply.error = EACCES;
-    refusal_ = reply;
+    refusal_ = asked;
     refuse_at_ = Clock::now() + kRefusalDelay;
-    return EACCES;
+    return 0;
   }
-  static thread_local Proof own;
-  own = prove(token, Side::kServer, client_nonce_, server_nonce_);
-  reply.secret = own;
-  return admit();
+  if (const int error = admit(); error != 0) return error;
+  send(asked, ProveReply{prove(token, Side::kServer, client_nonce_, server_nonce_)});
+  return 0;
 }
 
 void Session::tick(Clock::time_point now) {
   if (dead_) return;
   if (refuse_at_ && now >= *refuse_at_) {
-    if (refusal_.error == 0) return fail();  // it had its answer a moment ago
-    send(refusal_);
-    refusal_.error = 0;
+    if (!refusal_) return fail();  // it had its answer a moment ago
+    refuse(*std::exchange(refusal_, std::nullopt), EACCES);
     refuse_at_ = now + kRefusalDelay;
   }
   if (state_ != State::kReady && now - created_ > kSetUpTime) fail();
@@ -287,34 +277,35 @@ void Session::tick(Clock::time_point now) {
   }
 }
 
-int Session::answer(const Request& request, Reply& reply, std::string& text) {
-  switch (request.op) {
-    case Op::kStat: return shared_.tree.stat({request.path, request.links}, reply.attributes);
-    case Op::kStatFs: return shared_.tree.usage({request.path, request.links}, reply.usage);
-    case Op::kReadLink: {
-      const int error = shared_.tree.read_link({request.path, request.links}, text);
-      reply.target = text;
-      return error;
-    }
-    case Op::kClose: return close_file(request.handle);
-    case Op::kGrant: return grant(request, reply);
-    case Op::kSum: return sum(request, reply);
-    case Op::kCreate:
-    case Op::kDraft: return create(request, reply);
-    case Op::kEdit: return edit(request, reply);
-    case Op::kSet: return set(request, reply);
-    case Op::kRename:
-      return shared_.tree.rename({request.target, request.links}, {request.path, request.links},
-                                 (request.flags & kRenameKeep) != 0);
-    case Op::kCommit: return commit(request);
-    case Op::kMakeDirectory:
-      return shared_.tree.make_directory({request.path, request.links}, request.mode);
-    case Op::kRemove:
-      return shared_.tree.remove({request.path, request.links},
-                                 (request.flags & kRemoveDirectory) != 0);
-    case Op::kSymlink: return shared_.tree.symlink({request.path, request.links}, request.target);
-    default: return EOPNOTSUPP;
-  }
+int Session::stat(const StatRequest& request, StatReply& reply) {
+  return shared_.tree.stat(request.path, reply.attributes);
+}
+
+int Session::usage(const StatFsRequest& request, StatFsReply& reply) {
+  return shared_.tree.usage(request.path, reply.usage);
+}
+
+int Session::read_link(const ReadLinkRequest& request, ReadLinkReply& reply) {
+  const int error = shared_.tree.read_link(request.path, link_);
+  reply.target = link_;
+  return error;
+}
+
+int Session::rename(const RenameRequest& request, NoReply& /*reply*/) {
+  return shared_.tree.rename(PathName{request.from, request.path.links}, request.path,
+                             (request.flags & kRenameKeep) != 0);
+}
+
+int Session::remove(const RemoveRequest& request, NoReply& /*reply*/) {
+  return shared_.tree.remove(request.path, (request.flags & kRemoveDirectory) != 0);
+}
+
+int Session::make_directory(const MakeDirectoryRequest& request, NoReply& /*reply*/) {
+  return shared_.tree.make_directory(request.path, request.mode);
+}
+
+int Session::symlink(const SymlinkRequest& request, NoReply& /*reply*/) {
+  return shared_.tree.symlink(request.path, request.target);
 }
 
 std::shared_ptr<Session::OpenFile> Session::find(std::uint64_t handle) const {
@@ -322,49 +313,55 @@ std::shared_ptr<Session::OpenFile> Session::find(std::uint64_t handle) const {
   return at == files_.end() ? nullptr : at->second;
 }
 
-int Session::create(const Request& request, Reply& reply) {
-  if (files_.size() >= shared_.options.max_open_files) return EMFILE;
-  auto file = std::make_shared<OpenFile>();
-  const TreePath path{request.path, request.links};
-  const int error =
-      request.op == Op::kDraft
-          ? shared_.tree.draft(path, request.offset, request.identity, file->draft, reply.there)
-          : shared_.tree.create(path, request.offset, file->draft);
-  if (error != 0) return error;
-  reply.handle = next_handle_++;
-  files_.emplace(reply.handle, std::move(file));
-  return 0;
+std::uint64_t Session::add(std::shared_ptr<OpenFile> file) {
+  files_.emplace(next_handle_, std::move(file));
+  return next_handle_++;
 }
 
-int Session::edit(const Request& request, Reply& reply) {
-  if (files_.size() >= shared_.options.max_open_files) return EMFILE;
+int Session::create(const CreateRequest& request, CreateReply& reply) {
+  if (!may_open()) return EMFILE;
+  auto file = std::make_shared<OpenFile>();
+  const int error = shared_.tree.create(request.path, request.size, file->draft);
+  if (error == 0) reply.handle = add(std::move(file));
+  return error;
+}
+
+int Session::draft(const DraftRequest& request, DraftReply& reply) {
+  if (!may_open()) return EMFILE;
+  auto file = std::make_shared<OpenFile>();
+  const int error =
+      shared_.tree.draft(request.path, request.size, request.identity, file->draft, reply.there);
+  if (error == 0) reply.handle = add(std::move(file));
+  return error;
+}
+
+int Session::edit(const EditRequest& request, EditReply& reply) {
+  if (!may_open()) return EMFILE;
   auto file = std::make_shared<OpenFile>();
   file->edited = true;
-  const int error = shared_.tree.edit({request.path, request.links}, request.mode, request.flags,
-                                      file->fd, reply.attributes);
-  if (error != 0) return error;
-  reply.handle = next_handle_++;
-  files_.emplace(reply.handle, std::move(file));
-  return 0;
+  const int error =
+      shared_.tree.edit(request.path, request.mode, request.flags, file->fd, reply.attributes);
+  if (error == 0) reply.handle = add(std::move(file));
+  return error;
 }
 
-int Session::set(const Request& request, Reply& reply) {
+int Session::set(const SetRequest& request, SetReply& reply) {
   Attributes to;
   to.mode = request.mode;
-  to.size = request.offset;
+  to.size = request.size;
   to.mtime_ns = request.mtime_ns;
   if (request.handle == 0) {
-    return shared_.tree.set({request.path, request.links}, request.flags, to, reply.attributes);
+    return shared_.tree.set(request.path, request.what, to, reply.attributes);
   }
   const auto file = find(request.handle);
   // Nothing to change: the attributes of any open file.
-  if (file == nullptr || (!file->edited && request.flags != 0)) return EBADF;
-  int error = set_attributes(file->get(), request.flags, to);
+  if (file == nullptr || (!file->edited && request.what != 0)) return EBADF;
+  int error = set_attributes(file->get(), request.what, to);
   if (error == 0) reply.attributes = attributes_of(file->get(), &error);
   return error;
 }
 
-int Session::commit(const Request& request) {
+int Session::commit(const CommitRequest& request, NoReply& /*reply*/) {
   const auto file = find(request.handle);
   if (file == nullptr || file->draft == nullptr) return EBADF;
   // Writes that are under way would change a file that others see already.
@@ -375,7 +372,7 @@ int Session::commit(const Request& request) {
   return file->draft->commit(request.mode, request.mtime_ns, (request.flags & kCommitDurable) != 0);
 }
 
-int Session::sum(const Request& request, Reply& reply) {
+int Session::sum(const SumRequest& request, SumReply& reply) {
   const auto file = find(request.handle);
   if (file == nullptr) return EBADF;
   alignas(4096) static thread_local std::array<std::uint8_t, 256U << 10U> buffer;  // for O_DIRECT

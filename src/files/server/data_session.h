@@ -11,15 +11,17 @@
 #pragma once
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "files/protocol/data_protocol.h"
+#include "files/protocol/data_messages.h"
 #include "files/protocol/draft.h"
 #include "files/protocol/folder_stream.h"
 #include "files/protocol/token_proof.h"
@@ -118,6 +120,11 @@ class Session final : private readsend::Link {
 
  private:
   enum class State : std::uint8_t { kNew, kProving, kReady };
+  // A request that gets a reply.
+  struct Asked {
+    Op op = Op::kStat;
+    std::uint64_t tag = 0;
+  };
   struct OpenFile {
     os::Fd fd;
     std::unique_ptr<Draft> draft;
@@ -128,7 +135,8 @@ class Session final : private readsend::Link {
   // A piece of a file that the client reads, or a record of a PLAY.
   struct Outgoing final : readsend::Request {
     std::shared_ptr<OpenFile> file;
-    Reply reply;
+    Asked asked;
+    OpenReply opened;  // of OPEN, but for the octets
     RemoteMemory memory;
     std::uint64_t play = 0;  // the handle of the PLAY that this is a record of, or 0
     std::uint32_t record = 0;
@@ -137,7 +145,8 @@ class Session final : private readsend::Link {
   // A piece of a file that the client writes.
   struct Incoming {
     std::shared_ptr<OpenFile> file;
-    Reply reply;
+    Asked asked;
+    int error = 0;
     std::uint64_t offset = 0;  // in the file
     RemoteMemory memory;
     std::uint32_t started = 0;  // octets that chunks were made for
@@ -147,7 +156,9 @@ class Session final : private readsend::Link {
   // far as the client grants. The reply comes when it ends: nothing is written behind it.
   struct Play {
     std::shared_ptr<OpenFile> file;
-    Reply reply;
+    Asked asked;
+    PlayReply reply;
+    int error = 0;
     std::uint64_t offset = 0;  // of record 0
     RemoteMemory memory;       // slot 0
     std::uint32_t pitch = 0, slots = 0, records = 0;
@@ -185,7 +196,7 @@ class Session final : private readsend::Link {
   struct Sync final : readsend::Disk::Waiter {
     Session* session = nullptr;
     std::shared_ptr<OpenFile> file;
-    Reply reply;
+    Asked asked;
     std::list<Sync>::iterator self;
     void disk_done(std::int64_t result) override { session->synced(*this, result); }
   };
@@ -194,32 +205,70 @@ class Session final : private readsend::Link {
   [[nodiscard]] Outcome<void> set_up();
   void completion(const ibv_wc& wc);
   void request(std::size_t slot, std::uint32_t bytes);
-  void dispatch(const Request& request);
-  [[nodiscard]] int hello(const Request& request, Reply& reply);
-  [[nodiscard]] int proof(const Request& request, Reply& reply);
+  void dispatch(const Head& head, const BodyReader& body);
   // From now on it is a client.   EUSERS: there are too many
   [[nodiscard]] int admit();
-  // Requests that are answered at once. Returns an errno.
-  [[nodiscard]] int answer(const Request& request, Reply& reply, std::string& text);
-  // Those that move data answer later, when 0 is returned.
-  [[nodiscard]] int start_read(const Request& request, const Reply& reply);
-  [[nodiscard]] int start_write(const Request& request, const Reply& reply);
-  [[nodiscard]] int start_sync(const Request& request, const Reply& reply);
-  [[nodiscard]] int open(const Request& request, Reply& reply, bool& later);
-  [[nodiscard]] int list(const Request& request, Reply& reply);
-  [[nodiscard]] int fill_page(const Request& request, Reply& reply, std::span<std::uint8_t> room);
+  // Requests that are answered at once. Each returns an errno.
+  [[nodiscard]] int hello(const HelloRequest& request, HelloReply& reply);
+  [[nodiscard]] int stat(const StatRequest& request, StatReply& reply);
+  [[nodiscard]] int usage(const StatFsRequest& request, StatFsReply& reply);
+  [[nodiscard]] int read_link(const ReadLinkRequest& request, ReadLinkReply& reply);
+  [[nodiscard]] int rename(const RenameRequest& request, NoReply& reply);
+  [[nodiscard]] int remove(const RemoveRequest& request, NoReply& reply);
+  [[nodiscard]] int make_directory(const MakeDirectoryRequest& request, NoReply& reply);
+  [[nodiscard]] int symlink(const SymlinkRequest& request, NoReply& reply);
+  [[nodiscard]] int close_file(const CloseRequest& request, NoReply& reply);
+  [[nodiscard]] int create(const CreateRequest& request, CreateReply& reply);
+  [[nodiscard]] int draft(const DraftRequest& request, DraftReply& reply);
+  [[nodiscard]] int edit(const EditRequest& request, EditReply& reply);
+  [[nodiscard]] int set(const SetRequest& request, SetReply& reply);
+  [[nodiscard]] int commit(const CommitRequest& request, NoReply& reply);
+  [[nodiscard]] int sum(const SumRequest& request, SumReply& reply);
+  [[nodiscard]] int grant(const GrantRequest& request, GrantReply& reply);
+  // Those that answer by themselves, perhaps later, unless they return an errno.
+  [[nodiscard]] int prove_client(const ProveRequest& request, const Asked& asked);
+  [[nodiscard]] int open(const OpenRequest& request, const Asked& asked);
+  [[nodiscard]] int list(const ListRequest& request, const Asked& asked);
+  [[nodiscard]] int start_read(const ReadRequest& request, const Asked& asked);
+  [[nodiscard]] int start_write(const WriteRequest& request, const Asked& asked);
+  [[nodiscard]] int start_sync(const SyncRequest& request, const Asked& asked);
+  [[nodiscard]] int start_play(const PlayRequest& request, const Asked& asked);
+
+  // Decodes a request, has it carried out, and replies.
+  template <class Request>
+  void serve(const Asked& asked, const BodyReader& body,
+             int (Session::*work)(const Request&, typename Request::Reply&)) {
+    const auto request = Request::decode(body);
+    if (!request) return refuse(asked, EPROTO);
+    typename Request::Reply reply;
+    const int error = (this->*work)(*request, reply);
+    return error == 0 ? send(asked, reply) : refuse(asked, error);
+  }
+  template <class Request>
+  void start(const Asked& asked, const BodyReader& body,
+             int (Session::*work)(const Request&, const Asked&)) {
+    const auto request = Request::decode(body);
+    const int error = request ? (this->*work)(*request, asked) : EPROTO;
+    if (error != 0) refuse(asked, error);
+  }
+  template <class Reply>
+  void send(const Asked& asked, const Reply& reply) {
+    const auto room = room_for_reply();
+    if (!room.empty()) post_reply(encode_reply(asked.op, reply, asked.tag, room));
+  }
+  void refuse(const Asked& asked, int error);
+  // Empty: the session is dead, perhaps since there is none.
+  [[nodiscard]] std::span<std::uint8_t> room_for_reply();
+  void post_reply(std::size_t bytes);
+
+  [[nodiscard]] int fill_page(const ListRequest& request, ListReply& reply,
+                              std::span<std::uint8_t> room);
   [[nodiscard]] static int check_version(const OpenFile& file, const Attributes& before);
-  [[nodiscard]] int start_play(const Request& request, const Reply& reply);
-  [[nodiscard]] int grant(const Request& request, Reply& reply);
-  [[nodiscard]] int close_file(std::uint64_t handle);
-  [[nodiscard]] int create(const Request& request, Reply& reply);
-  [[nodiscard]] int edit(const Request& request, Reply& reply);
-  [[nodiscard]] int set(const Request& request, Reply& reply);
-  [[nodiscard]] int commit(const Request& request);
-  [[nodiscard]] int sum(const Request& request, Reply& reply);
+  [[nodiscard]] bool may_open() const { return files_.size() < shared_.options.max_open_files; }
+  // Its new handle.
+  std::uint64_t add(std::shared_ptr<OpenFile> file);
   [[nodiscard]] std::shared_ptr<OpenFile> find(std::uint64_t handle) const;
-  void send(const Reply& reply);
-  [[nodiscard]] Outgoing make_outgoing(std::shared_ptr<OpenFile> file, const Reply& reply,
+  [[nodiscard]] Outgoing make_outgoing(std::shared_ptr<OpenFile> file, const Asked& asked,
                                        std::uint64_t offset, const RemoteMemory& memory) const;
   void begin(Outgoing outgoing);
   [[nodiscard]] bool begin_one();
@@ -241,6 +290,7 @@ class Session final : private readsend::Link {
   void write_disk(Chunk& chunk);
   void disk_done(Chunk& chunk, std::int64_t result);
   void network_done(Chunk& chunk);
+  void finish_write(std::list<Incoming>::iterator incoming);
   void synced(Sync& sync, std::int64_t result);
   [[nodiscard]] bool waits_for_network() const {
     return !dead_ && (on_network() || chunks_.size() > chunks_on_disk_);
@@ -269,7 +319,8 @@ class Session final : private readsend::Link {
   Clock::time_point created_ = Clock::now();
   Clock::time_point moved_at_ = created_;  // when the network last took or brought something
   std::optional<Clock::time_point> refuse_at_;
-  Reply refusal_;
+  std::optional<Asked> refusal_;  // the wrong proof, until it is answered
+  std::string link_;              // the target that a reply to READLINK shows
   std::map<std::uint64_t, std::shared_ptr<OpenFile>> files_;
   std::uint64_t next_handle_ = 1;
   std::list<KeptListing> listings_;  // the newest first

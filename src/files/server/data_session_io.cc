@@ -25,50 +25,51 @@ constexpr std::uint64_t kReservedPart = 8;
 
 // ---- Requests that move data
 
-int Session::open(const Request& request, Reply& reply, bool& later) {
-  if (files_.size() >= shared_.options.max_open_files) return EMFILE;
+int Session::open(const OpenRequest& request, const Asked& asked) {
+  if (!may_open()) return EMFILE;
   auto file = std::make_shared<OpenFile>();
-  const int error = shared_.tree.open_file({request.path, request.links}, shared_.options.direct,
-                                           file->fd, reply.attributes);
+  OpenReply reply;
+  const int error =
+      shared_.tree.open_file(request.path, shared_.options.direct, file->fd, reply.attributes);
   if (error != 0) return error;
   const std::uint64_t size = reply.attributes.size;
   const std::uint32_t room = std::min(request.memory.bytes, kMaxIoBytes);
   const bool whole = size <= room;
-  if (!whole) {
-    reply.handle = next_handle_++;
-    files_.emplace(reply.handle, file);
-  }
+  if (!whole) reply.handle = add(file);
   const auto first = static_cast<std::uint32_t>(std::min<std::uint64_t>(size, room));
-  if (first == 0) return 0;
+  if (first == 0) {
+    send(asked, reply);
+    return 0;
+  }
   RemoteMemory memory = request.memory;
   memory.bytes = first;
-  begin(make_outgoing(std::move(file), reply, 0, memory));
-  later = true;
+  Outgoing out = make_outgoing(std::move(file), asked, 0, memory);
+  out.opened = reply;
+  begin(std::move(out));
   return 0;
 }
 
-int Session::start_read(const Request& request, const Reply& reply) {
+int Session::start_read(const ReadRequest& request, const Asked& asked) {
   auto file = find(request.handle);
   if (file == nullptr || file->draft != nullptr) return EBADF;
-  begin(make_outgoing(std::move(file), reply, request.offset, request.memory));
+  begin(make_outgoing(std::move(file), asked, request.offset, request.memory));
   return 0;
 }
 
-int Session::start_write(const Request& request, const Reply& reply) {
+int Session::start_write(const WriteRequest& request, const Asked& asked) {
   auto file = find(request.handle);
   if (file == nullptr || !file->writable()) return EBADF;
   if (!begin_one()) return 0;
   Incoming incoming;
   incoming.file = std::move(file);
-  incoming.reply = reply;
-  incoming.reply.bytes = request.memory.bytes;
+  incoming.asked = asked;
   incoming.offset = request.offset;
   incoming.memory = request.memory;
   incoming_.push_back(std::move(incoming));
   return 0;
 }
 
-int Session::start_sync(const Request& request, const Reply& reply) {
+int Session::start_sync(const SyncRequest& request, const Asked& asked) {
   auto file = find(request.handle);
   if (file == nullptr || !file->edited) return EBADF;
   if (!begin_one()) return 0;
@@ -76,60 +77,58 @@ int Session::start_sync(const Request& request, const Reply& reply) {
   sync.self = std::prev(syncs_.end());
   sync.session = this;
   sync.file = std::move(file);
-  sync.reply = reply;
+  sync.asked = asked;
   shared_.disk->sync(sync.file->get(), sync);
   return 0;
 }
 
 void Session::synced(Sync& sync, std::int64_t result) {
-  Reply reply = sync.reply;
+  const Asked asked = sync.asked;
   syncs_.erase(sync.self);
   if (dead_) return;
   --unanswered_;
-  reply.error = static_cast<std::uint32_t>(result < 0 ? -result : 0);
+  if (result >= 0) return send(asked, NoReply());
   // Whoever opens the file from now on may not see this error.
-  if (result < 0) shared_.life = Shared::new_life();
-  send(reply);
+  shared_.life = Shared::new_life();
+  refuse(asked, static_cast<int>(-result));
 }
 
-int Session::list(const Request& request, Reply& reply) {
+int Session::list(const ListRequest& request, const Asked& asked) {
   if (request.memory.bytes == 0) return EINVAL;
   noting_network_use();
   Chunk* chunk = new_list();
   if (chunk == nullptr) return EAGAIN;
-  int error =
+  ListReply reply;
+  const int error =
       fill_page(request, reply, {chunk->data, std::min(request.memory.bytes, kListPageBytes)});
-  if (error == 0 && reply.bytes != 0) {
-    shared_.counters.bytes_out += reply.bytes;
-    error = post_rdma(id_->qp, IBV_WR_RDMA_WRITE, address_of(chunk) | kChunkBit, chunk->data,
-                      reply.bytes, port_.lists().memory.lkey(), request.memory.address,
-                      request.memory.rkey);
-    if (error != 0) {
-      fail();
-      return 0;
-    }
-  } else {
+  if (error != 0 || reply.bytes == 0) {
     release(*chunk);
+  } else {
+    shared_.counters.bytes_out += reply.bytes;
+    const int posted = post_rdma(id_->qp, IBV_WR_RDMA_WRITE, address_of(chunk) | kChunkBit,
+                                 chunk->data, reply.bytes, port_.lists().memory.lkey(),
+                                 request.memory.address, request.memory.rkey);
+    if (posted != 0) fail();
   }
   // The reply may follow at once: it cannot overtake the Write.
-  if (error == 0) send(reply);
+  if (error == 0) send(asked, reply);
   return error;
 }
 
 // One page of a list. What a client has begun stays open; the oldest makes room for more than
 // kMaxListings, and its client begins anew.
-int Session::fill_page(const Request& request, Reply& reply, std::span<std::uint8_t> room) {
-  KeptListing one{std::string(request.path), request.links, request.offset, nullptr};
+int Session::fill_page(const ListRequest& request, ListReply& reply, std::span<std::uint8_t> room) {
+  KeptListing one{std::string(request.path.text), request.path.links, request.cursor, nullptr};
   const auto at = std::find_if(listings_.begin(), listings_.end(), [&](const KeptListing& k) {
-    return request.offset != 0 && k.cursor == one.cursor && k.path == one.path &&
+    return request.cursor != 0 && k.cursor == one.cursor && k.path == one.path &&
            k.links == one.links;
   });
   if (at != listings_.end()) {
     one.listing = std::move(at->listing);
     listings_.erase(at);
   }
-  const int error = shared_.tree.list({request.path, request.links}, request.offset, room,
-                                      reply.cursor, reply.bytes, one.listing);
+  const int error =
+      shared_.tree.list(request.path, request.cursor, room, reply.cursor, reply.bytes, one.listing);
   if (one.listing == nullptr) return error;
   one.cursor = reply.cursor;
   listings_.push_front(std::move(one));
@@ -146,7 +145,7 @@ bool Session::begin_one() {
 
 // ---- What the client reads
 
-Session::Outgoing Session::make_outgoing(std::shared_ptr<OpenFile> file, const Reply& reply,
+Session::Outgoing Session::make_outgoing(std::shared_ptr<OpenFile> file, const Asked& asked,
                                          std::uint64_t offset, const RemoteMemory& memory) const {
   Outgoing out;
   out.fd = file->get();
@@ -154,7 +153,7 @@ Session::Outgoing Session::make_outgoing(std::shared_ptr<OpenFile> file, const R
   out.offset = offset;
   out.bytes = memory.bytes;
   out.file = std::move(file);
-  out.reply = reply;
+  out.asked = asked;
   out.memory = memory;
   return out;
 }
@@ -228,7 +227,7 @@ int Session::post(readsend::Request& request, readsend::Piece& piece) {
   const auto& out = static_cast<Outgoing&>(request);
   int error = 0;
   if (piece.is_tail()) {
-    if (plays_.at(out.play).reply.error != 0) return ECANCELED;
+    if (plays_.at(out.play).error != 0) return ECANCELED;
     error = post_immediate(id_->qp, address_of(&piece), out.record, out.memory.address,
                            out.memory.rkey);
   } else {
@@ -246,14 +245,14 @@ void Session::sent(readsend::Request& request) {
   auto& out = static_cast<Outgoing&>(request);
   --unanswered_;
   if (out.play != 0) return record_sent(out);
+  if (out.error != 0) return refuse(out.asked, out.error);
   // Fewer octets than asked for: the file ends here, or has become shorter.
-  Reply reply = out.reply;
-  reply.error = static_cast<std::uint32_t>(out.error);
-  reply.bytes = static_cast<std::uint32_t>(out.end);
-  if (reply.error == 0 && reply.op == Op::kOpen && reply.handle == 0) {
-    reply.error = static_cast<std::uint32_t>(check_version(*out.file, reply.attributes));
-  }
-  send(reply);
+  const auto bytes = static_cast<std::uint32_t>(out.end);
+  if (out.asked.op == Op::kRead) return send(out.asked, ReadReply{bytes});
+  OpenReply reply = out.opened;
+  reply.bytes = bytes;
+  const int error = reply.handle == 0 ? check_version(*out.file, reply.attributes) : 0;
+  return error == 0 ? send(out.asked, reply) : refuse(out.asked, error);
 }
 
 // Whether a file that was read whole is still that of its attributes. A file that somebody changes
@@ -327,9 +326,7 @@ bool Session::wants_pump() const {
                      [this](const auto& play) { return can_start_record(play.second); });
 }
 
-bool Session::has_more(const Incoming& i) {
-  return i.reply.error == 0 && i.started < i.memory.bytes;
-}
+bool Session::has_more(const Incoming& i) { return i.error == 0 && i.started < i.memory.bytes; }
 
 // One chunk of the oldest request that has any left to start.
 bool Session::start_chunk() {
@@ -362,19 +359,24 @@ void Session::disk_done(Chunk& chunk, std::int64_t result) {
   --chunks_on_disk_;
   if (dead_) return release(chunk);
   const auto incoming = chunk.incoming;
-  Reply& reply = incoming->reply;
-  if (result < 0) reply.error = static_cast<std::uint32_t>(-result);
+  int& error = incoming->error;
+  if (result < 0) error = static_cast<int>(-result);
   chunk.got += static_cast<std::uint32_t>(std::max<std::int64_t>(result, 0));
   // Short, but not at an end. There is room: this request has just left.
   if (result > 0 && chunk.got < chunk.want) return write_disk(chunk);
-  if (reply.error == 0 && chunk.got < chunk.want) reply.error = EIO;
+  if (error == 0 && chunk.got < chunk.want) error = EIO;
   shared_.counters.bytes_in += chunk.got;
   release(chunk);
-  if (--incoming->chunks != 0 || has_more(*incoming)) return;
-  const Reply answer = reply;
+  if (--incoming->chunks == 0 && !has_more(*incoming)) finish_write(incoming);
+}
+
+void Session::finish_write(std::list<Incoming>::iterator incoming) {
+  const Asked asked = incoming->asked;
+  const int error = incoming->error;
+  const WriteReply reply{incoming->memory.bytes};
   incoming_.erase(incoming);
   --unanswered_;
-  send(answer);
+  return error == 0 ? send(asked, reply) : refuse(asked, error);
 }
 
 void Session::network_done(Chunk& chunk) {

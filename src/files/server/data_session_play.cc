@@ -19,14 +19,14 @@ std::int64_t process_cpu_ns() { return os::clock_ns(CLOCK_PROCESS_CPUTIME_ID); }
 
 }  // namespace
 
-int Session::start_play(const Request& request, const Reply& reply) {
+int Session::start_play(const PlayRequest& request, const Asked& asked) {
   auto file = find(request.handle);
   if (file == nullptr || file->draft != nullptr) return EBADF;
   if (plays_.count(request.handle) != 0) return EBUSY;
   if (plays_.size() >= kMaxPlays) return EMFILE;
   Play play;
   play.file = std::move(file);
-  play.reply = reply;
+  play.asked = asked;
   play.offset = request.offset;
   play.memory = request.memory;
   play.pitch = request.pitch;
@@ -40,7 +40,7 @@ int Session::start_play(const Request& request, const Reply& reply) {
   return 0;
 }
 
-int Session::grant(const Request& request, Reply& reply) {
+int Session::grant(const GrantRequest& request, GrantReply& reply) {
   const auto at = plays_.find(request.handle);
   if (at == plays_.end()) return EBADF;
   Play& play = at->second;
@@ -53,7 +53,8 @@ int Session::grant(const Request& request, Reply& reply) {
   return 0;
 }
 
-int Session::close_file(std::uint64_t handle) {
+int Session::close_file(const CloseRequest& request, NoReply& /*reply*/) {
+  const std::uint64_t handle = request.handle;
   const auto found = files_.find(handle);
   if (found == files_.end()) return EBADF;
   if (found->second->draft != nullptr) found->second->draft->discard();
@@ -101,10 +102,10 @@ void Session::record_sent(const Outgoing& record) {
   --play.under_way;
   if (record.complete()) {
     ++play.reply.records;
-  } else if (play.reply.error == 0) {
+  } else if (play.error == 0) {
     play.ending = true;
     // No error: the file has become shorter.
-    play.reply.error = static_cast<std::uint32_t>(record.error != 0 ? record.error : ENODATA);
+    play.error = record.error != 0 ? record.error : ENODATA;
   }
   end_play(handle);
 }
@@ -115,9 +116,9 @@ void Session::end_play(std::uint64_t handle) {
   Play& play = at->second;
   if (!play.ending || play.under_way != 0) return;
   play.reply.cpu_us = static_cast<std::uint64_t>((process_cpu_ns() - play.cpu_ns) / 1000);
-  const Reply reply = play.reply;
+  const Play ended = std::move(play);
   plays_.erase(at);
-  send(reply);
+  return ended.error == 0 ? send(ended.asked, ended.reply) : refuse(ended.asked, ended.error);
 }
 
 }  // namespace weft::files

@@ -11,8 +11,6 @@ namespace weft::video {
 using files::failed;
 using files::Op;
 using files::Outcome;
-using files::Reply;
-using files::Request;
 
 namespace {
 
@@ -49,30 +47,18 @@ Outcome<std::unique_ptr<Player>> Player::open(const files::ServerAddress& server
   return player;
 }
 
-Outcome<Reply> Player::call(Request& request) {
-  request.path = path_;  // for messages, where the operation has none
-  auto reply = client_->call(request);
-  if (reply || reply.error().error != EPROTO) return reply;
-  return failed(EPROTO, path_, "this server is too old to show films");
-}
-
 Outcome<void> Player::identify_film() {
   auto head = files::Registered::create(client_->pd(), kHeaderBytes,
                                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   if (!head) return tl::unexpected(head.error());
-  Request request;
-  request.op = Op::kOpen;
-  request.memory = {files::address_of(head->data()), head->rkey(), 0};
-  auto opened = call(request);
+  const std::uint64_t at = files::address_of(head->data());
+  const auto opened = client_->call(files::OpenRequest{{at, head->rkey(), 0}, {path_}});
   if (!opened) return tl::unexpected(opened.error());
   handle_ = opened->handle;
   const std::uint64_t size = opened->attributes.size;
   if (handle_ == 0 || size == 0) return failed(EINVAL, path_, "the file is empty");
-  request = {};
-  request.op = Op::kRead;
-  request.handle = handle_;
-  request.memory = {files::address_of(head->data()), head->rkey(), kHeaderBytes};
-  const auto got = call(request);
+  const files::ReadRequest read{handle_, 0, {at, head->rkey(), kHeaderBytes}};
+  const auto got = client_->call(read, path_);
   if (!got) return tl::unexpected(got.error());
   const auto film =
       identify(path_, {head->data(), std::min<std::size_t>(got->bytes, kHeaderBytes)});
@@ -100,8 +86,7 @@ Outcome<void> Player::play() {
   if (options.frames != 0) end_ = std::min(end_, options.first + options.frames);
   limit_ = limit_sent_ = options_.slots;
   granted_at_.assign(options_.slots, Clock::now());
-  Request request;
-  request.op = Op::kPlay;
+  files::PlayRequest request;
   request.handle = handle_;
   request.offset = film_.first_offset;
   request.memory = {files::address_of(slot_data(0)), memory_.rkey(), film_.record_bytes()};
@@ -127,7 +112,7 @@ Outcome<std::size_t> Player::progress() {
     if (!got) return tl::unexpected(got.error());
     if (!*got) return count;
     const files::Client::Arrival& arrival = **got;
-    auto ok = arrival.is_record ? record_arrived(arrival.record) : reply_arrived(arrival.reply);
+    auto ok = arrival.is_record ? record_arrived(arrival.record) : answer_arrived(arrival.answer);
     if (!ok) return tl::unexpected(ok.error());
   }
 }
@@ -164,18 +149,22 @@ Outcome<void> Player::record_arrived(std::uint32_t number) {
   return {};
 }
 
-Outcome<void> Player::reply_arrived(const Reply& reply) {
-  if (reply.op == Op::kPlay) {
+Outcome<void> Player::answer_arrived(const files::Answer& answer) {
+  if (answer.op == Op::kPlay) {
     over_ = true;
-    stats_.server_cpu_us = reply.cpu_us;
-    if (reply.error == ENODATA) return failed(ESTALE, path_, "the file became shorter");
-    if (reply.error != 0) return tl::unexpected(files::explain(reply.error, path_));
+    if (answer.error == ENODATA) return failed(ESTALE, path_, "the file became shorter");
+    if (answer.error != 0) return tl::unexpected(files::explain(answer.error, path_));
+    const auto reply = client_->read<files::PlayReply>(answer);
+    if (!reply) return tl::unexpected(reply.error());
+    stats_.server_cpu_us = reply->cpu_us;
     return {};
   }
-  if (reply.op != Op::kGrant) return {};
+  if (answer.op != Op::kGrant) return {};
   grant_under_way_ = false;
-  if (reply.error != 0) return tl::unexpected(files::explain(reply.error, path_));
-  if (std::exchange(seek_under_way_, false)) stale_until_ = reply.records;
+  if (answer.error != 0) return tl::unexpected(files::explain(answer.error, path_));
+  const auto reply = client_->read<files::GrantReply>(answer);
+  if (!reply) return tl::unexpected(reply.error());
+  if (std::exchange(seek_under_way_, false)) stale_until_ = reply->records;
   return grant();
 }
 
@@ -189,8 +178,7 @@ Outcome<void> Player::release() {
 // One GRANT at a time: what is released meanwhile goes with the next.
 Outcome<void> Player::grant() {
   if (grant_under_way_ || over_ || (limit_ == limit_sent_ && !seek_to_)) return {};
-  Request request;
-  request.op = Op::kGrant;
+  files::GrantRequest request;
   request.handle = handle_;
   request.limit = limit_sent_ = limit_;
   if (seek_to_) {
@@ -289,10 +277,7 @@ void Player::pause(bool on, Clock::time_point now) {
 
 Outcome<void> Player::stop() {
   if (over_) return {};
-  Request close;
-  close.op = Op::kClose;
-  close.handle = handle_;
-  if (auto ok = client_->post(close); !ok) return ok;
+  if (auto ok = client_->post(files::CloseRequest{handle_}); !ok) return ok;
   const auto until = Clock::now() + kStopWait;
   while (!over_) {
     if (auto ok = client_->arm(); !ok) return ok;
@@ -304,9 +289,12 @@ Outcome<void> Player::stop() {
       (void)::poll(&one, 1, 100);
       continue;
     }
-    if ((*got)->is_record || (*got)->reply.op != Op::kPlay) continue;
+    const files::Answer& answer = (*got)->answer;
+    if ((*got)->is_record || answer.op != Op::kPlay) continue;
     over_ = true;
-    stats_.server_cpu_us = (*got)->reply.cpu_us;
+    if (answer.error != 0) continue;
+    const auto reply = client_->read<files::PlayReply>(answer);
+    if (reply) stats_.server_cpu_us = reply->cpu_us;
   }
   return {};
 }

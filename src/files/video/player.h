@@ -89,14 +89,13 @@ class Player {
   [[nodiscard]] files::Outcome<void> identify_film();
   [[nodiscard]] files::Outcome<void> play();
   [[nodiscard]] files::Outcome<void> record_arrived(std::uint32_t number);
-  [[nodiscard]] files::Outcome<void> reply_arrived(const files::Reply& reply);
+  [[nodiscard]] files::Outcome<void> answer_arrived(const files::Answer& answer);
   [[nodiscard]] files::Outcome<void> release();
   [[nodiscard]] files::Outcome<void> grant();
   [[nodiscard]] files::Outcome<void> jump(std::uint64_t index);
   [[nodiscard]] Clock::time_point due_time(std::uint64_t index) const;
   [[nodiscard]] std::uint64_t index_due(Clock::time_point now) const;
   [[nodiscard]] std::uint8_t* slot_data(unsigned slot) const;
-  [[nodiscard]] files::Outcome<files::Reply> call(files::Request& request);
 
   std::unique_ptr<files::Client> client_;
   files::Registered memory_;

@@ -1,0 +1,203 @@
+// Messages about the contents of files. docs/data-protocol.md
+//
+// Values; any thread. `encode` appends what is behind the head, `decode` takes it.
+#pragma once
+
+#include <optional>
+
+#include "files/protocol/data_protocol.h"
+#include "files/protocol/session_messages.h"
+
+namespace weft::files {
+
+enum : std::uint32_t {
+  kCommitDurable = 1U << 0U,  // reply once the file and its name are on the disk
+  kEditCreate = 1U << 0U,     // make the file if there is none
+  kEditExclusive = 1U << 1U,  // ... and only then
+  kEditTruncate = 1U << 2U,
+  kSetMode = 1U << 0U,
+  kSetSize = 1U << 1U,
+  kSetTime = 1U << 2U,
+};
+
+struct OpenReply {
+  std::uint64_t handle = 0;  // 0: the file is complete in the memory
+  std::uint32_t bytes = 0;
+  Attributes attributes{};
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<OpenReply> decode(BodyReader in);
+};
+
+struct OpenRequest {
+  static constexpr Op kOp = Op::kOpen;
+  using Reply = OpenReply;
+  RemoteMemory memory{};
+  PathName path{};
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<OpenRequest> decode(BodyReader in);
+};
+
+struct ReadReply {
+  std::uint32_t bytes = 0;
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<ReadReply> decode(BodyReader in);
+};
+
+struct ReadRequest {
+  static constexpr Op kOp = Op::kRead;
+  using Reply = ReadReply;
+  std::uint64_t handle = 0;
+  std::uint64_t offset = 0;
+  RemoteMemory memory{};
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<ReadRequest> decode(BodyReader in);
+};
+
+struct CloseRequest {
+  static constexpr Op kOp = Op::kClose;
+  using Reply = NoReply;
+  std::uint64_t handle = 0;
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<CloseRequest> decode(BodyReader in);
+};
+
+struct SumReply {
+  std::uint32_t sum = 0;  // CRC32C
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<SumReply> decode(BodyReader in);
+};
+
+struct SumRequest {
+  static constexpr Op kOp = Op::kSum;
+  using Reply = SumReply;
+  std::uint64_t handle = 0;
+  std::uint64_t offset = 0;
+  std::uint32_t length = 0;
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<SumRequest> decode(BodyReader in);
+};
+
+struct CreateReply {
+  std::uint64_t handle = 0;
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<CreateReply> decode(BodyReader in);
+};
+
+struct CreateRequest {
+  static constexpr Op kOp = Op::kCreate;
+  using Reply = CreateReply;
+  std::uint32_t mode = 0;
+  std::uint64_t size = 0;
+  PathName path{};
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<CreateRequest> decode(BodyReader in);
+};
+
+struct WriteReply {
+  std::uint32_t bytes = 0;
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<WriteReply> decode(BodyReader in);
+};
+
+struct WriteRequest {
+  static constexpr Op kOp = Op::kWrite;
+  using Reply = WriteReply;
+  std::uint64_t handle = 0;
+  std::uint64_t offset = 0;
+  RemoteMemory memory{};
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<WriteRequest> decode(BodyReader in);
+};
+
+struct CommitRequest {
+  static constexpr Op kOp = Op::kCommit;
+  using Reply = NoReply;
+  std::uint64_t handle = 0;
+  std::uint32_t mode = 0;
+  std::uint32_t flags = 0;
+  std::int64_t mtime_ns = 0;
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<CommitRequest> decode(BodyReader in);
+};
+
+struct DraftReply {
+  std::uint64_t handle = 0;
+  std::uint64_t there = 0;  // octets that an earlier attempt has left
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<DraftReply> decode(BodyReader in);
+};
+
+struct DraftRequest {
+  static constexpr Op kOp = Op::kDraft;
+  using Reply = DraftReply;
+  std::uint64_t identity = 0;  // what else tells one version of the file from another
+  std::uint64_t size = 0;
+  PathName path{};
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<DraftRequest> decode(BodyReader in);
+};
+
+struct EditReply {
+  std::uint64_t handle = 0;
+  Attributes attributes{};
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<EditReply> decode(BodyReader in);
+};
+
+struct EditRequest {
+  static constexpr Op kOp = Op::kEdit;
+  using Reply = EditReply;
+  std::uint32_t mode = 0;
+  std::uint32_t flags = 0;
+  PathName path{};
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<EditRequest> decode(BodyReader in);
+};
+
+struct SetReply {
+  Attributes attributes{};
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<SetReply> decode(BodyReader in);
+};
+
+struct SetRequest {
+  static constexpr Op kOp = Op::kSet;
+  using Reply = SetReply;
+  std::uint64_t handle = 0;  // 0: what `path` names
+  std::uint32_t what = 0;    // kSetMode and so on
+  std::uint32_t mode = 0;
+  std::uint64_t size = 0;
+  std::int64_t mtime_ns = 0;
+  PathName path{};
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<SetRequest> decode(BodyReader in);
+};
+
+struct SyncRequest {
+  static constexpr Op kOp = Op::kSync;
+  using Reply = NoReply;
+  std::uint64_t handle = 0;
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<SyncRequest> decode(BodyReader in);
+};
+
+}  // namespace weft::files
