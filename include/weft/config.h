@@ -111,7 +111,8 @@ struct Config {
   // programs that watch memory instead of a CQ; 0: not at all.
   std::chrono::nanoseconds passive_spin{std::chrono::microseconds(20)};
   Personality personality = Personality::kIwarp;
-  std::string gid;                      // kRoce: address or interface of the one GID; "": by route
+  std::string device;                   // "eth1,eth0": the interfaces that are devices; "": all
+  std::string gid;                      // kRoce: the one device's one address; "": all
   std::uint16_t roce_port_min = 32768;  // kRoce: wired queue pairs listen within these
   std::uint16_t roce_port_max = 65535;
   RetryMode retry = RetryMode::kStandard;  // kRoce

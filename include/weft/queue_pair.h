@@ -10,6 +10,7 @@
 #include <weft/types.h>
 #include <weft/wiring.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -39,6 +40,9 @@ struct QpOptions {
   std::uint32_t max_inline_bytes = 64;  // rounded up to what the slot holds; see caps()
   bool signal_all = false;
   void* context = nullptr;
+  // kUd: whether this queue pair takes datagrams to that GID of this machine; null: to any. Asked
+  // by any thread, with locks held: it must not wait, nor call back.
+  std::function<bool(const Gid&)> has_gid;
 };
 
 struct QpCaps {

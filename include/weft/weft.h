@@ -8,6 +8,7 @@
 #include <weft/counters.h>
 #include <weft/device.h>
 #include <weft/device_memory.h>
+#include <weft/interfaces.h>
 #include <weft/limits.h>
 #include <weft/memory.h>
 #include <weft/monitor.h>

@@ -21,20 +21,28 @@ using Gid = std::array<std::uint8_t, 16>;
 
 // The port of the address is not part of it.
 [[nodiscard]] Gid gid_of(const SocketAddress& address);
-// The address behind a GID, with this port.   kInvalidArgument: it is zero, or multicast
-[[nodiscard]] Result<SocketAddress> address_of(const Gid& gid, std::uint16_t port);
+// The address behind a GID, with this port. `interface` is the number of the interface, for the GID
+// of a link (fe80::/10).   kInvalidArgument: it is zero, or multicast
+[[nodiscard]] Result<SocketAddress> address_of(const Gid& gid, std::uint16_t port,
+                                               std::uint32_t interface = 0);
 
-// The address of this machine that Config::gid names; without one, the one from which the default
-// route leaves, else that of the first interface that is up, else 127.0.0.1.
-//   kNotFound   `gid` is neither an address of this machine nor an interface with one
+// The first address of the first device (device_interfaces()).
+//   kNotFound   there is none: Config::gid or Config::device names nothing of this machine
 [[nodiscard]] Result<SocketAddress> gid_address(const Config& config);
 
 // Which end makes the connection: by their numbers; or, where they know each other by a connection
 // already (rdma_cm), this one at once, or this one only if the other does not.
 enum class WiringTurn : std::uint8_t { kByNumber, kMine, kOther };
 
+// One of this machine's addresses as a GID, and the number of its interface.
+struct OwnGid {
+  Gid gid{};  // zeros: gid_address()
+  std::uint32_t interface = 0;
+};
+
 // The values that RTR needs (attributes of ibv_modify_qp in brackets).
 struct WiringToReceive {
+  OwnGid own{};  // [ah_attr.grh.sgid_index]
   Gid peer_gid{};
   std::uint32_t peer_number = 0;    // [dest_qp_num]
   std::uint32_t psn = 0;            // [rq_psn] 24 bits
@@ -60,9 +68,10 @@ struct DatagramPeer {
   std::uint32_t key = 0;
   std::uint8_t traffic_class = 0;  // of its IP header
   std::uint8_t hop_limit = 0;      // likewise; 0: the system's
+  OwnGid own{};                    // the address that it leaves from
 };
 // The sender of a datagram, by the route header that is the first 40 octets of its receive, and how
-// it came: gid, traffic_class, hop_limit.
+// it came: gid, traffic_class, hop_limit, own.gid.
 //   kInvalidArgument   that is no route header
 [[nodiscard]] Result<DatagramPeer> sender_of_datagram(std::span<const std::uint8_t> route_header);
 

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <cerrno>
 
+#include "ibverbs/devices.h"
 #include "ibverbs/errors.h"
-#include "ibverbs/identity.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 
@@ -44,10 +44,9 @@ bool is_multicast(const Gid& gid) {
 }
 
 // 0 or an errno. As every RoCE device: without a GID there is no way, a LID is none.
-int check(const ibv_ah_attr& attr) {
-  if (attr.is_global == 0 || attr.port_num != kPort || !is_gid_index(attr.grh.sgid_index)) {
-    return EINVAL;
-  }
+int check(const ibv_context& context, const ibv_ah_attr& attr, OwnGid& own) {
+  if (attr.is_global == 0 || attr.port_num != kPort) return EINVAL;
+  if (const int error = find_gid(context, attr.grh.sgid_index, own); error != 0) return error;
   Gid gid;
   std::copy_n(attr.grh.dgid.raw, gid.size(), gid.begin());
   if (is_multicast(gid)) return EOPNOTSUPP;
@@ -57,10 +56,12 @@ int check(const ibv_ah_attr& attr) {
 ibv_ah* create_ah(ibv_pd* handle, const ibv_ah_attr& attr) {
   return or_null([&]() -> ibv_ah* {
     if (!is_roce()) return fail_null(EOPNOTSUPP);
-    if (const int error = check(attr); error != 0) return fail_null(error);
     const auto pd = registry::find<Pd>(handle);
     if (!pd) return fail_null(EINVAL);
     auto ah = std::make_unique<Ah>();
+    if (const int error = check(*handle->context, attr, ah->own); error != 0) {
+      return fail_null(error);
+    }
     if (!ah->pd.take(pd.object())) return fail_null(EINVAL);
     std::copy_n(attr.grh.dgid.raw, ah->gid.size(), ah->gid.begin());
     ah->traffic_class = attr.grh.traffic_class;
@@ -76,7 +77,8 @@ ibv_ah* create_ah(ibv_pd* handle, const ibv_ah_attr& attr) {
 }
 
 // The way back to the sender of a datagram. 0 or an errno.
-int way_back(const ibv_wc& wc, const ibv_grh* grh, std::uint8_t port, ibv_ah_attr& attr) {
+int way_back(const ibv_context& context, const ibv_wc& wc, const ibv_grh* grh, std::uint8_t port,
+             ibv_ah_attr& attr) {
   if (port != kPort || (wc.wc_flags & IBV_WC_GRH) == 0 || grh == nullptr) return EINVAL;
   const auto* octets = reinterpret_cast<const std::uint8_t*>(grh);
   const auto sender = sender_of_datagram({octets, sizeof *grh});
@@ -86,6 +88,7 @@ int way_back(const ibv_wc& wc, const ibv_grh* grh, std::uint8_t port, ibv_ah_att
   attr.sl = wc.sl;
   attr.is_global = 1;
   std::copy(sender->gid.begin(), sender->gid.end(), attr.grh.dgid.raw);
+  attr.grh.sgid_index = index_of_gid(context, sender->own.gid);
   attr.grh.traffic_class = sender->traffic_class;
   attr.grh.hop_limit = kHopLimit;
   return 0;
@@ -109,7 +112,7 @@ ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port
   }
   if (!is_roce()) return fail_null(EOPNOTSUPP);
   ibv_ah_attr attr{};
-  const int error = wc != nullptr ? way_back(*wc, grh, port_num, attr) : EINVAL;
+  const int error = wc != nullptr ? way_back(*pd->context, *wc, grh, port_num, attr) : EINVAL;
   return error == 0 ? create_ah(pd, attr) : fail_null(error);
 }
 
@@ -120,7 +123,7 @@ int ibv_init_ah_from_wc(ibv_context* context, uint8_t port_num, ibv_wc* wc, ibv_
   }
   if (!is_roce()) return fail_number(EOPNOTSUPP);
   if (wc == nullptr || attr == nullptr) return fail_number(EINVAL);
-  return fail_number(way_back(*wc, grh, port_num, *attr));
+  return fail_number(way_back(*context, *wc, grh, port_num, *attr));
 }
 
 int ibv_destroy_ah(ibv_ah* handle) {

@@ -1,4 +1,4 @@
-// The part of libibverbs that librdmacm uses: both are Weft's, and share its one device.
+// The part of libibverbs that librdmacm uses: both are Weft's, and share its devices.
 //
 // Exported under a version node of Weft's own, so that librdmacm refuses to load beside another
 // libibverbs. Objects are passed as the structs of objects.h.
@@ -10,11 +10,18 @@
 
 extern "C" {
 
-// The process's context for rdma_cm ids, opened on first use, and again should the program have
-// closed it; null with errno.
+// The process's context of the first device for rdma_cm ids, opened on first use, and again should
+// the program have closed it; null with errno.
 ibv_context* weft_ibv_cm_context();
-// Its protection domain, for ids without one of the program's.
-ibv_pd* weft_ibv_cm_pd();
+// The same of the device that has this address of the machine.   Null with errno; ENODEV: no device
+// has it
+ibv_context* weft_ibv_cm_context_at(const weft::SocketAddress& own);
+// Those of all devices that are there now. Null with errno.
+ibv_context** weft_ibv_cm_contexts(std::size_t* count);  // ended by free()
+// The protection domain of such a context, for ids without one of the program's. Null with errno.
+ibv_pd* weft_ibv_cm_pd(ibv_context* context);
+// The index of the GID that is this address, of a context of Weft's; else of the first one.
+std::uint8_t weft_ibv_gid_index(ibv_context* context, const weft::Gid& gid);
 
 // The engine behind a live context of Weft's, or null.
 void weft_ibv_engine(ibv_context* handle, std::shared_ptr<weft::Device>& out);

@@ -5,14 +5,13 @@
 #include <unistd.h>
 #include <weft/system_error.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <new>
 #include <string>
 
 #include "ibverbs/async.h"
-#include "ibverbs/identity.h"
+#include "ibverbs/fork_child.h"
 #include "ibverbs/registry.h"
 #include "os/cancel.h"
 #include "os/guarded.h"
@@ -28,38 +27,20 @@ struct EngineState {
 };
 EngineState* engine_state = new EngineState;
 
-constexpr std::size_t kForkHooks = 8;
-std::array<std::atomic<void (*)()>, kForkHooks> fork_hooks{};
-
-void after_fork_in_child() {
-  // The parent's objects are not destroyed: their destructors would end its connections. The child
-  // gets new state, because another thread of the parent may have held any lock of the old one.
+// The parent's objects are not destroyed: their destructors would end its connections. The child
+// gets new state, because another thread of the parent may have held any lock of the old one.
+void forget_engine() {
   engine_state = new EngineState;
   registry::forget_all();
-  for (auto& hook : fork_hooks) {
-    if (auto* forget = hook.load()) forget();
-  }
-}
-
-void watch_forks() {
-  static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, after_fork_in_child); });
 }
 
 void print_bad_configuration(const std::string& why) { os::say("weft: %s\n", why.c_str()); }
 
 }  // namespace
 
-void on_fork_child(void (*forget)()) {
-  for (auto& hook : fork_hooks) {
-    void (*expected)() = nullptr;
-    if (hook.compare_exchange_strong(expected, forget) || expected == forget) return;
-  }
-}
-
 Result<std::shared_ptr<Device>> engine() {
   const os::NoCancel guard;
-  watch_forks();
+  on_fork_child(forget_engine);
   const os::MutexLock lock(engine_state->mutex);
   if (engine_state->device != nullptr) return engine_state->device;
   std::string why;
@@ -77,8 +58,7 @@ Result<std::shared_ptr<Device>> engine() {
 
 namespace {
 
-Result<Context*> open_new_context() {
-  if (auto known = learn_look(); !known) return fail(known.error());
+Result<Context*> open_new_context(ibv_device* of) {
   Result<std::shared_ptr<Device>> device = engine();
   if (!device) return fail(device.error());
   auto context = std::make_shared<Context>();
@@ -98,7 +78,7 @@ Result<Context*> open_new_context() {
   verbs.sz = sizeof verbs;
   verbs.priv = reinterpret_cast<verbs_ex_private*>(context.get());
   ibv_context& pub = verbs.context;
-  pub.device = weft_device();
+  pub.device = of;
   pub.cmd_fd = context->command.get();
   pub.async_fd = events->fd();
   pub.num_comp_vectors = 1;
@@ -111,9 +91,9 @@ Result<Context*> open_new_context() {
 
 }  // namespace
 
-Result<Context*> open_context() {
+Result<Context*> open_context(ibv_device* device) {
   const os::NoCancel guard;
-  return os::guarded(open_new_context);
+  return os::guarded([device] { return open_new_context(device); });
 }
 
 }  // namespace weft::ibverbs

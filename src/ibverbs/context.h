@@ -1,4 +1,4 @@
-// Opening Weft's device: the engine, one per process, and a context per open.
+// Opening Weft's devices: the engine, one per process, and a context per open.
 #pragma once
 
 #include "ibverbs/objects.h"
@@ -11,14 +11,10 @@ namespace weft::ibverbs {
 // kInvalidArgument (configuration), kSystem
 [[nodiscard]] Result<std::shared_ptr<Device>> engine();
 
-// A new context of Weft's device, already registered.   As engine().
-[[nodiscard]] Result<Context*> open_context();
+// A new context of one of Weft's devices, already registered.   As engine().
+[[nodiscard]] Result<Context*> open_context(ibv_device* device);
 
 // Fills in the operations that the inline functions of the header call.
 void set_operations(verbs_context& verbs);
-
-// Runs `forget` in a child after fork, before fork() returns there. For process-wide state that
-// holds objects of the parent.
-void on_fork_child(void (*forget)());
 
 }  // namespace weft::ibverbs

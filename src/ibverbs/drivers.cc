@@ -4,8 +4,8 @@
 
 #include <cerrno>
 
+#include "ibverbs/devices.h"
 #include "ibverbs/driver_registrations.h"
-#include "ibverbs/identity.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 
@@ -16,8 +16,10 @@ namespace {
 // enum ibv_gid_type_sysfs of rdma-core: 0 for InfiniBand and RoCE v1, 1 for RoCE v2.
 int query_gid_type(ibv_context* context, std::uint8_t port, unsigned index, int* type) {
   if (registry::find<Context>(context)) {
-    if (port != kPort || !is_gid_index(index)) return fail_minus(EINVAL);
-    *type = is_roce() ? 1 : 0;
+    weft::OwnGid found;
+    const int error = port == kPort ? find_gid(*context, index, found) : EINVAL;
+    if (error == EINVAL) return fail_minus(EINVAL);
+    *type = is_roce() && error == 0 ? 1 : 0;
     return 0;
   }
   auto* real =

@@ -2,13 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <new>
 
 #include "ibverbs/context.h"
+#include "ibverbs/devices.h"
 #include "ibverbs/errors.h"
-#include "ibverbs/identity.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 #include "os/cancel.h"
@@ -47,11 +48,14 @@ extern "C" {
 
 ibv_device** ibv_get_device_list(int* num_devices) {
   const weft::os::NoCancel guard;
-  if (const auto known = learn_look(); !known) return fail_null(errno_of(known.error()));
+  if (const auto known = refresh_devices(); !known) return fail_null(errno_of(known.error()));
   int real_count = 0;
   ibv_device** real = real_devices(&real_count);
   const bool hidden = HideWeftDevices::active();
-  const std::size_t count = static_cast<std::size_t>(real_count) + (hidden ? 0 : 1);
+  const DeviceTable& ours = device_table();
+  const auto shown = [hidden](const DeviceInfo& one) { return one.is_there && !hidden; };
+  const std::size_t count = static_cast<std::size_t>(real_count) +
+                            static_cast<std::size_t>(std::ranges::count_if(ours.devices, shown));
   auto* list =
       static_cast<DeviceList*>(std::calloc(1, sizeof(DeviceList) + count * sizeof(ibv_device*)));
   if (list == nullptr) {
@@ -64,7 +68,9 @@ ibv_device** ibv_get_device_list(int* num_devices) {
   list->real = real;
   std::size_t at = 0;
   for (int i = 0; i < real_count; ++i) list->entries[at++] = real[i];
-  if (!hidden) list->entries[at++] = weft_device();
+  for (const DeviceInfo& one : ours.devices) {
+    if (shown(one)) list->entries[at++] = one.device;
+  }
   if (num_devices != nullptr) *num_devices = static_cast<int>(count);
   return list->entries;
 }
@@ -82,23 +88,25 @@ const char* ibv_get_device_name(ibv_device* device) {
 }
 
 __be64 ibv_get_device_guid(ibv_device* device) {
-  if (device == weft_device()) return node_guid();
+  if (const DeviceInfo* ours = info_of(device)) return node_guid(*ours);
   auto* real = WEFT_REAL(ibv_get_device_guid);
   return real != nullptr ? real(device) : 0;
 }
 
 int ibv_get_device_index(ibv_device* device) {
-  if (device == weft_device()) return -1;  // the kernel does not know it
+  if (info_of(device) != nullptr) return -1;  // the kernel does not know it
   auto* real = WEFT_REAL(ibv_get_device_index);
   return real != nullptr ? real(device) : -1;
 }
 
 ibv_context* ibv_open_device(ibv_device* device) {
-  if (device != weft_device()) {
+  if (info_of(device) == nullptr) {
     const HideWeftDevices hide;
     return forward_null(WEFT_REAL(ibv_open_device), device);
   }
-  const auto context = open_context();
+  if (const auto known = refresh_devices(); !known) return fail_null(errno_of(known.error()));
+  if (!info_of(device)->is_there) return fail_null(ENODEV);
+  const auto context = open_context(device);
   if (!context) return fail_null(errno_of(context.error()));
   return (*context)->handle();
 }

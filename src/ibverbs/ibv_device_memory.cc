@@ -10,6 +10,7 @@
 #include "ibverbs/access.h"
 #include "ibverbs/context.h"
 #include "ibverbs/errors.h"
+#include "ibverbs/fork_child.h"
 #include "ibverbs/registry.h"
 #include "os/cancel.h"
 #include "os/lock.h"

@@ -9,8 +9,8 @@
 
 #include "ibverbs/access.h"
 #include "ibverbs/async.h"
+#include "ibverbs/devices.h"
 #include "ibverbs/errors.h"
-#include "ibverbs/identity.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 #include "ibverbs/wr_builder.h"
@@ -44,7 +44,13 @@ int find_parts(ibv_pd* pd, const ibv_qp_init_attr_ex& attr, Parts& out) {
   out.recv_cq = registry::find<Cq>(attr.recv_cq);
   out.srq = registry::find<Srq>(attr.srq);
   if (!out.pd || !out.send_cq || !out.recv_cq) return EINVAL;
-  return attr.srq == nullptr || out.srq ? 0 : EINVAL;
+  if (attr.srq != nullptr && !out.srq) return EINVAL;
+  // The engine would take parts of several devices, an adapter would not.
+  const ibv_device* device = out.pd->pub.context->device;
+  const bool same = attr.send_cq->context->device == device &&
+                    attr.recv_cq->context->device == device &&
+                    (attr.srq == nullptr || attr.srq->context->device == device);
+  return same ? 0 : EINVAL;
 }
 
 // False: one of them is being destroyed.
@@ -97,6 +103,10 @@ QpOptions options_of(const ibv_qp_init_attr_ex& attr, const Parts& parts) {
   options.max_recv_sge = std::max(attr.cap.max_recv_sge, 1U);
   options.max_inline_bytes = std::max(attr.cap.max_inline_data, kInlineAtLeast);
   options.signal_all = attr.sq_sig_all != 0;
+  const ibv_device* device = parts.pd->pub.context->device;
+  options.has_gid = [device](const Gid& gid) {
+    return std::ranges::find(info_of(device)->gids, gid) != info_of(device)->gids.end();
+  };
   return options;
 }
 

@@ -8,10 +8,10 @@
 #include <cerrno>
 
 #include "ibverbs/access.h"
+#include "ibverbs/devices.h"
 #include "ibverbs/errors.h"
 #include "ibverbs/ibv_qp.h"
 #include "ibverbs/ibv_qp_rules.h"
-#include "ibverbs/identity.h"
 #include "os/lock.h"
 
 namespace weft::ibverbs {
@@ -21,9 +21,7 @@ constexpr std::uint8_t kFiveBits = 31;
 constexpr std::uint8_t kThreeBits = 7;
 constexpr std::uint32_t kPsnMask = 0xff'ffff;
 
-bool address_is_good(const ibv_ah_attr& ah) {
-  return ah.is_global != 0 && is_gid_index(ah.grh.sgid_index) && ah.port_num == kPort;
-}
+bool address_is_good(const ibv_ah_attr& ah) { return ah.is_global != 0 && ah.port_num == kPort; }
 
 // Each value that `mask` names is one that a RoCE device takes.
 bool values_are_good(const ibv_qp_attr& a, int mask) {
@@ -47,8 +45,9 @@ bool values_are_good(const ibv_qp_attr& a, int mask) {
 }
 
 // An unreliable queue pair is not given some attributes; their fields in `attr` mean nothing.
-WiringToReceive receiver_of(const ibv_qp_attr& attr, int mask, WiringTurn turn) {
+WiringToReceive receiver_of(const ibv_qp_attr& attr, int mask, const OwnGid& own, WiringTurn turn) {
   WiringToReceive out;
+  out.own = own;
   out.turn = turn;
   std::copy_n(attr.ah_attr.grh.dgid.raw, out.peer_gid.size(), out.peer_gid.begin());
   out.peer_number = attr.dest_qp_num;
@@ -68,7 +67,7 @@ WiringToSend sender_of(const ibv_qp_attr& attr, int mask) {
   return out;
 }
 
-Status move(Qp& qp, ibv_qp_state to, const ibv_qp_attr& attr, int mask) {
+Status move(Qp& qp, ibv_qp_state to, const ibv_qp_attr& attr, int mask, const OwnGid& own) {
   QueuePair& engine = *qp.engine;
   const bool datagrams = engine.type() == QpType::kUd;
   switch (to) {
@@ -76,7 +75,7 @@ Status move(Qp& qp, ibv_qp_state to, const ibv_qp_attr& attr, int mask) {
     case IBV_QPS_INIT: return engine.modify(QpState::kInit);
     case IBV_QPS_RTR:
       if (datagrams) return engine.modify(QpState::kRtr);
-      return engine.wire(receiver_of(attr, mask, qp.turn.load()));
+      return engine.wire(receiver_of(attr, mask, own, qp.turn.load()));
     case IBV_QPS_RTS:
       if (engine.state() == QpState::kRtr && !datagrams)
         return engine.start_sending(sender_of(attr, mask));
@@ -117,8 +116,14 @@ int modify_wired(Qp& qp, const ibv_qp_attr& attr, int mask) {
   if (!move_is_legal(qp.pub.qp_base.qp_type, now, to, mask) || !values_are_good(attr, mask))
     return EINVAL;
   if ((mask & IBV_QP_CUR_STATE) != 0 && attr.cur_qp_state != now) return EINVAL;
+  OwnGid own;
+  if ((mask & IBV_QP_AV) != 0) {
+    const auto& context = *qp.pub.qp_base.context;
+    const int error = find_gid(context, attr.ah_attr.grh.sgid_index, own);
+    if (error != 0) return error;
+  }
   if ((mask & IBV_QP_STATE) != 0 && to != now) {
-    if (const Status done = move(qp, to, attr, mask); !done) return errno_of(done.error());
+    if (const Status done = move(qp, to, attr, mask, own); !done) return errno_of(done.error());
     if (to == IBV_QPS_RESET) qp.wired = {};
   }
   if ((mask & IBV_QP_QKEY) != 0) {

@@ -206,11 +206,12 @@ struct Ah {
   std::atomic<std::uint32_t> pins{0};
   Using<Pd> pd;
   Gid gid{};
+  OwnGid own;
   std::uint8_t traffic_class = 0;
   std::uint8_t hop_limit = 0;
 
   [[nodiscard]] DatagramPeer to(std::uint32_t number, std::uint32_t key) const {
-    return {gid, number, key, traffic_class, hop_limit};
+    return {gid, number, key, traffic_class, hop_limit, own};
   }
 };
 

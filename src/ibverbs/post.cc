@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "ibverbs/devices.h"
 #include "ibverbs/errors.h"
-#include "ibverbs/identity.h"
 #include "ibverbs/objects.h"
 #include "ibverbs/windows.h"
 

@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "ibverbs/context.h"
+#include "ibverbs/devices.h"
 #include "ibverbs/errors.h"
 #include "ibverbs/ibv_device_memory.h"
-#include "ibverbs/identity.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 
@@ -23,16 +23,17 @@ namespace weft::ibverbs {
 namespace {
 
 constexpr std::uint8_t kLinkUp = 5;                // phys_state
+constexpr std::uint8_t kLinkDisabled = 3;          // likewise
 constexpr std::uint8_t kWidth4x = 2;               // active_width
 constexpr std::uint8_t kSpeed25Gbps = 32;          // active_speed, per lane
 constexpr std::uint32_t kIpBasedGids = 1U << 26U;  // port_cap_flags
 constexpr std::uint64_t kSpeedOfPort = 4 * 250;    // of all four lanes, in units of 100 Mbit/s
 
-void fill_identity(ibv_device_attr& attr) {
+void fill_identity(ibv_device_attr& attr, const DeviceInfo& device) {
   const std::string_view version_text = version();
   std::copy_n(version_text.data(), std::min(version_text.size(), sizeof attr.fw_ver - 1),
               attr.fw_ver);
-  attr.node_guid = node_guid();
+  attr.node_guid = node_guid(device);
   attr.sys_image_guid = attr.node_guid;
   attr.vendor_id = kVendorId;
   attr.vendor_part_id = kVendorPartId;
@@ -54,9 +55,10 @@ int queue_pairs_max() {
   return static_cast<int>(std::min<rlim_t>(left / kPerQueuePair, limits::kQueuePairs));
 }
 
-ibv_device_attr device_attributes(const Config& config) {
+ibv_device_attr device_attributes(ibv_context* handle) {
+  const Config& config = context_of(handle)->engine->config();
   ibv_device_attr attr{};
-  fill_identity(attr);
+  fill_identity(attr, *info_of(handle->device));
   attr.max_mr_size = ~std::uint64_t{0};
   attr.page_size_cap = 4096;
   attr.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW |
@@ -87,60 +89,57 @@ ibv_device_attr device_attributes(const Config& config) {
 
 // Chosen from the interface's MTU as RoCE devices do it: the largest size that leaves room for
 // headers.
-ibv_mtu active_mtu() {
+ibv_mtu active_mtu(const DeviceInfo& device) {
   constexpr std::array<std::pair<int, ibv_mtu>, 4> kSizes = {
       {{4096, IBV_MTU_4096}, {2048, IBV_MTU_2048}, {1024, IBV_MTU_1024}, {512, IBV_MTU_512}}};
   constexpr int kHeaders = 128;
-  const int mtu = interface_mtu();
+  const int mtu = interface_mtu(device);
   for (const auto& [size, value] : kSizes) {
     if (size + kHeaders <= mtu) return value;
   }
   return IBV_MTU_256;
 }
 
-ibv_port_attr port_attributes() {
+ibv_port_attr port_attributes(const DeviceInfo& device) {
   ibv_port_attr attr{};
-  attr.state = IBV_PORT_ACTIVE;
+  attr.state = device.is_there ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   attr.max_mtu = IBV_MTU_4096;
   attr.active_mtu = IBV_MTU_4096;
-  attr.gid_tbl_len = 1;
+  attr.gid_tbl_len = static_cast<int>(gid_table_length());
   attr.max_msg_sz = limits::kMessageBytes;
   attr.pkey_tbl_len = 1;
   attr.max_vl_num = 1;
   attr.active_width = kWidth4x;
   attr.active_speed = kSpeed25Gbps;
-  attr.phys_state = kLinkUp;
+  attr.phys_state = device.is_there ? kLinkUp : kLinkDisabled;
   attr.link_layer = IBV_LINK_LAYER_ETHERNET;
   if (is_roce()) {
-    attr.active_mtu = active_mtu();
+    attr.active_mtu = active_mtu(device);
     attr.port_cap_flags = kIpBasedGids;
     attr.flags = IBV_QPF_GRH_REQUIRED;
   }
   return attr;
 }
 
-bool bad_gid_query(std::uint32_t port, std::uint32_t index, std::uint32_t flags) {
-  return port != kPort || !is_gid_index(index) || flags != 0;
-}
-
 // `entry_size` is the size of the caller's struct; a newer header may have appended to it.
-void fill_gid_entry(ibv_gid_entry* out, std::uint32_t index, std::size_t entry_size) {
+void fill_gid_entry(ibv_gid_entry* out, const OwnGid& gid, std::uint32_t index,
+                    std::size_t entry_size) {
   ibv_gid_entry entry{};
-  entry.gid = device_gid();
+  std::ranges::copy(gid.gid, entry.gid.raw);
   entry.gid_index = index;
   entry.port_num = kPort;
   entry.gid_type = is_roce() ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB;
-  entry.ndev_ifindex = identity().interface_index;
+  entry.ndev_ifindex = gid.interface;
   std::memset(static_cast<void*>(out), 0, entry_size);
   std::memcpy(static_cast<void*>(out), &entry, std::min(entry_size, sizeof entry));
 }
 
 }  // namespace
 
-int query_port(ibv_context* /*handle*/, std::uint8_t port, ibv_port_attr* out,
-               std::size_t size_bytes) {
+int query_port(ibv_context* handle, std::uint8_t port, ibv_port_attr* out, std::size_t size_bytes) {
   if (port != kPort || out == nullptr) return fail_number(EINVAL);
-  const ibv_port_attr attr = port_attributes();
+  static_cast<void>(refresh_devices());  // without memory the last table is shown
+  const ibv_port_attr attr = port_attributes(*info_of(handle->device));
   std::memset(static_cast<void*>(out), 0, size_bytes);
   std::memcpy(static_cast<void*>(out), &attr, std::min(size_bytes, sizeof attr));
   return 0;
@@ -154,7 +153,7 @@ int query_port_speed(std::uint32_t port, std::uint64_t& speed) {
 
 int query_device(ibv_context* handle, ibv_device_attr* out) {
   if (out == nullptr) return fail_number(EINVAL);
-  *out = device_attributes(context_of(handle)->engine->config());
+  *out = device_attributes(handle);
   return 0;
 }
 
@@ -163,7 +162,7 @@ int query_device_ex(ibv_context* handle, const ibv_query_device_ex_input* input,
   if (input != nullptr && input->comp_mask != 0) return fail_number(EINVAL);
   if (out == nullptr || size_bytes < sizeof(ibv_device_attr)) return fail_number(EINVAL);
   ibv_device_attr_ex attr{};
-  attr.orig_attr = device_attributes(context_of(handle)->engine->config());
+  attr.orig_attr = device_attributes(handle);
   attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags;
   attr.phys_port_cnt_ex = attr.orig_attr.phys_port_cnt;
   attr.max_dm_size = device_memory_bytes();
@@ -197,11 +196,11 @@ int ibv_query_gid(ibv_context* handle, std::uint8_t port, int index, ibv_gid* gi
   if (!registry::find<Context>(handle)) {
     return forward_minus(WEFT_REAL(ibv_query_gid), handle, port, index, gid);
   }
-  if (port != kPort || index < 0 || !is_gid_index(static_cast<std::uint32_t>(index)) ||
-      gid == nullptr) {
-    return fail_minus(EINVAL);
-  }
-  *gid = device_gid();
+  if (port != kPort || index < 0 || gid == nullptr) return fail_minus(EINVAL);
+  weft::OwnGid found;  // zeros where the table has nothing
+  const int error = find_gid(*handle, static_cast<std::uint32_t>(index), found);
+  if (error == EINVAL) return fail_minus(EINVAL);
+  std::ranges::copy(found.gid, gid->raw);
   return 0;
 }
 
@@ -210,8 +209,10 @@ int _ibv_query_gid_ex(ibv_context* handle, std::uint32_t port, std::uint32_t ind
   if (!registry::find<Context>(handle)) {
     return forward_int(WEFT_REAL(_ibv_query_gid_ex), handle, port, index, entry, flags, entry_size);
   }
-  if (bad_gid_query(port, index, flags) || entry == nullptr) return fail_number(EINVAL);
-  fill_gid_entry(entry, index, entry_size);
+  if (port != kPort || flags != 0 || entry == nullptr) return fail_number(EINVAL);
+  weft::OwnGid found;
+  if (const int error = find_gid(*handle, index, found); error != 0) return fail_number(error);
+  fill_gid_entry(entry, found, index, entry_size);
   return 0;
 }
 
@@ -222,9 +223,16 @@ ssize_t _ibv_query_gid_table(ibv_context* handle, ibv_gid_entry* entries, std::s
     return real != nullptr ? real(handle, entries, max_entries, flags, entry_size) : -EINVAL;
   }
   if (flags != 0) return -EINVAL;
-  if (max_entries < 1 || entries == nullptr) return -EINVAL;
-  fill_gid_entry(entries, 0, entry_size);
-  return 1;
+  if (entries == nullptr) return -EINVAL;
+  std::size_t count = 0;
+  for (std::uint32_t index = 0; index < gid_table_length(); ++index) {
+    weft::OwnGid found;
+    if (find_gid(*handle, index, found) != 0) continue;
+    if (count == max_entries) return -EINVAL;  // it has to have room for all
+    auto* const place = reinterpret_cast<char*>(entries) + count++ * entry_size;
+    fill_gid_entry(reinterpret_cast<ibv_gid_entry*>(place), found, index, entry_size);
+  }
+  return static_cast<ssize_t>(count);
 }
 
 int ibv_query_pkey(ibv_context* handle, std::uint8_t port, int index, __be16* pkey) {

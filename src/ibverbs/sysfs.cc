@@ -1,6 +1,6 @@
-// The two sysfs helpers that libibverbs exports, and what they find for Weft's device.
+// The two sysfs helpers that libibverbs exports, and what they find for Weft's devices.
 //
-// The device has no entry in /sys. Programs that go through these helpers (ibv_devinfo does) get
+// The devices have no entry in /sys. Programs that go through these helpers (ibv_devinfo does) get
 // the files answered from here (sysfs_tree.h); for those that open files of /sys themselves `weft
 // run` leads the paths elsewhere (paths/paths.c).
 
@@ -12,9 +12,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 
+#include "ibverbs/devices.h"
 #include "ibverbs/errors.h"
-#include "ibverbs/identity.h"
 #include "ibverbs/sysfs_tree.h"
 #include "os/cancel.h"
 
@@ -34,6 +35,12 @@ int copy_out(const std::string& text, char* buf, size_t size) {
   return static_cast<int>(length);
 }
 
+bool is_of_weft(std::string_view dir) {
+  const std::string device = std::string(kSysfsDevices) + kNamePrefix;
+  const std::string verbs = std::string(kSysfsUverbs) + kUverbsPrefix;
+  return dir.starts_with(device) || dir.starts_with(verbs);
+}
+
 }  // namespace
 
 extern "C" {
@@ -51,10 +58,10 @@ const char* ibv_get_sysfs_path(void) {
 // The length read, without the newline at the end; -1 with errno.
 int ibv_read_sysfs_file(const char* dir, const char* file, char* buf, size_t size) {
   if (dir == nullptr || file == nullptr || buf == nullptr) return fail_minus(EINVAL);
-  if (std::strcmp(dir, kSysfsDevice) == 0 || std::strcmp(dir, kSysfsUverbs) == 0) {
+  if (is_of_weft(dir)) {
     constexpr std::size_t kClassLength = sizeof "/sys/class/" - 1;
-    const std::string* text = sysfs_text(std::string(dir + kClassLength) + "/" + file);
-    return text != nullptr ? copy_out(*text, buf, size) : fail_minus(ENOENT);
+    const auto text = sysfs_text(std::string(dir + kClassLength) + "/" + file);
+    return text ? copy_out(*text, buf, size) : fail_minus(ENOENT);
   }
   const std::string path = std::string(dir) + "/" + file;
   const weft::os::NoCancel guard;

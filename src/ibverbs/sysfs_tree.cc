@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <net/if.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <weft/weft.h>
@@ -15,8 +14,8 @@
 #include <filesystem>
 #include <functional>
 
+#include "ibverbs/devices.h"
 #include "ibverbs/errors.h"
-#include "ibverbs/identity.h"
 #include "os/cancel.h"
 #include "os/say.h"
 
@@ -28,8 +27,8 @@ namespace fs = std::filesystem;
 constexpr const char* kClass = "/sys/class/infiniband";
 
 // As the kernel prints a GUID.
-std::string guid_text() {
-  const __be64 guid = node_guid();
+std::string guid_text(const DeviceInfo& device) {
+  const __be64 guid = node_guid(device);
   std::array<std::uint8_t, 8> octets{};
   std::memcpy(octets.data(), &guid, octets.size());
   std::array<char, 24> text{};
@@ -38,19 +37,29 @@ std::string guid_text() {
   return text.data();
 }
 
-std::string gid_text() {
-  const ibv_gid gid = device_gid();
+std::string gid_text(const Gid& gid) {
   std::string text;
   std::array<char, 8> word{};
-  for (std::size_t i = 0; i < sizeof gid.raw; i += 2) {
-    std::snprintf(word.data(), word.size(), "%s%02x%02x", i == 0 ? "" : ":", gid.raw[i],
-                  gid.raw[i + 1]);
+  for (std::size_t i = 0; i < gid.size(); i += 2) {
+    std::snprintf(word.data(), word.size(), "%s%02x%02x", i == 0 ? "" : ":", gid[i], gid[i + 1]);
     text += word.data();
   }
   return text;
 }
 
-void add_port(std::vector<SysfsFile>& out, const std::string& port, const char* interface) {
+// Only entries of the table that are in use have files.
+void add_gids(std::vector<SysfsFile>& out, const std::string& port, const DeviceInfo& device) {
+  for (std::size_t i = 0; i < device.gids.size(); ++i) {
+    if (device.gids[i] == Gid{}) continue;
+    const std::string index = std::to_string(i);
+    out.push_back({port + "gids/" + index, gid_text(device.gids[i])});
+    out.push_back({port + "gid_attrs/types/" + index, is_roce() ? "RoCE v2" : "IB/RoCE v1"});
+    if (device.interface_index == 0) continue;
+    out.push_back({port + "gid_attrs/ndevs/" + index, device.interface});
+  }
+}
+
+void add_port(std::vector<SysfsFile>& out, const std::string& port, const DeviceInfo& device) {
   out.push_back({port + "state", "4: ACTIVE"});
   out.push_back({port + "phys_state", "5: LinkUp"});
   out.push_back({port + "rate", "100 Gb/sec (4X EDR)"});
@@ -60,22 +69,17 @@ void add_port(std::vector<SysfsFile>& out, const std::string& port, const char* 
   out.push_back({port + "sm_sl", "0"});
   out.push_back({port + "lid_mask_count", "0"});
   out.push_back({port + "cap_mask", "0x00000000"});
-  out.push_back({port + "gids/0", gid_text()});
   out.push_back({port + "pkeys/0", "0xffff"});
-  out.push_back({port + "gid_attrs/types/0", is_roce() ? "RoCE v2" : "IB/RoCE v1"});
-  if (interface != nullptr) out.push_back({port + "gid_attrs/ndevs/0", interface});
+  add_gids(out, port, device);
 }
 
-std::vector<SysfsFile> make_files() {
-  std::array<char, IF_NAMESIZE> name{};
-  const char* interface = if_indextoname(identity().interface_index, name.data());
-  std::vector<SysfsFile> out;
-  const std::string device = std::string("infiniband/") + kDeviceName + "/";
-  const std::string verbs = std::string("infiniband_verbs/") + kUverbsName + "/";
+void add_device(std::vector<SysfsFile>& out, const DeviceInfo& of) {
+  const std::string device = std::string("infiniband/") + of.device->name + "/";
+  const std::string verbs = std::string("infiniband_verbs/") + of.device->dev_name + "/";
   out.push_back({device + "node_type", is_roce() ? "1: CA" : "4: RNIC"});
   out.push_back({device + "node_desc", "weft"});
-  out.push_back({device + "node_guid", guid_text()});
-  out.push_back({device + "sys_image_guid", guid_text()});
+  out.push_back({device + "node_guid", guid_text(of)});
+  out.push_back({device + "sys_image_guid", guid_text(of)});
   out.push_back({device + "board_id", "weft-software-rnic"});
   out.push_back({device + "hca_type", "weft"});
   out.push_back({device + "hw_rev", "0x0"});
@@ -83,14 +87,12 @@ std::vector<SysfsFile> make_files() {
   out.push_back({device + "device/vendor", "0x574546"});
   out.push_back({device + "device/device", "0x0001"});
   out.push_back({device + "device/numa_node", "-1"});
-  if (interface != nullptr) {
-    out.push_back(
-        {device + "device/net/" + interface, std::string("/sys/class/net/") + interface, true});
+  if (of.interface_index != 0) {
+    out.push_back({device + "device/net/" + of.interface, "/sys/class/net/" + of.interface, true});
   }
-  add_port(out, device + "ports/1/", interface);
-  out.push_back({verbs + "ibdev", kDeviceName});
+  add_port(out, device + "ports/1/", of);
+  out.push_back({verbs + "ibdev", of.device->name});
   out.push_back({verbs + "abi_version", "1"});
-  return out;
 }
 
 // Real devices, so that a listing of the class shows them beside Weft's.
@@ -158,14 +160,17 @@ std::string name_of(const std::vector<SysfsFile>& files) {
 
 // The tree's path; empty with errno.
 std::string make_tree() {
-  if (const auto known = learn_look(); !known) {
+  if (const auto known = load_devices(); !known) {
     errno = errno_of(known.error());
     return {};
   }
   std::vector<SysfsFile> files = sysfs_files();
   const std::vector<SysfsFile> real = real_devices();
   files.insert(files.end(), real.begin(), real.end());
-  if (is_roce()) files.push_back({kDeviceNode, "/dev/null", true});
+  for (const DeviceInfo& one : device_table().devices) {
+    if (is_roce() && one.is_there)
+      files.push_back({std::string(kDeviceNodes) + one.device->dev_name, "/dev/null", true});
+  }
   const std::string folder = private_folder();
   if (folder.empty()) return {};
   const std::string path = folder + "/" + name_of(files);
@@ -184,17 +189,20 @@ std::string make_tree() {
 
 }  // namespace
 
-const std::vector<SysfsFile>& sysfs_files() {
-  static const auto* files = new std::vector<SysfsFile>(make_files());
-  return *files;
+std::vector<SysfsFile> sysfs_files() {
+  std::vector<SysfsFile> out;
+  for (const DeviceInfo& one : device_table().devices) {
+    if (one.is_there) add_device(out, one);
+  }
+  return out;
 }
 
-const std::string* sysfs_text(std::string_view path) {
-  if (!learn_look()) return nullptr;
+std::optional<std::string> sysfs_text(std::string_view path) {
+  if (!load_devices()) return std::nullopt;
   for (const SysfsFile& file : sysfs_files()) {
-    if (file.path == path && !file.is_link) return &file.text;
+    if (file.path == path && !file.is_link) return file.text;
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 }  // namespace weft::ibverbs
@@ -206,7 +214,7 @@ const char* weft_ibv_sysfs_tree() {
     const weft::os::NoCancel guard;
     auto* path = new std::string(weft::ibverbs::make_tree());
     if (path->empty()) {
-      weft::os::say("weft: no files for weft0 below /sys: cannot write them: %s\n",
+      weft::os::say("weft: no files for its devices below /sys: cannot write them: %s\n",
                     std::strerror(errno));
     }
     return path;

@@ -1,6 +1,7 @@
-// The files of /sys, and the one of /dev, that belong to Weft's device.
+// The files of /sys, and those of /dev, that belong to Weft's devices.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,17 +14,17 @@ struct SysfsFile {
   bool is_link = false;
 };
 
-// All of them, made from identity().
-[[nodiscard]] const std::vector<SysfsFile>& sysfs_files();
+// All of them, made from device_table().
+[[nodiscard]] std::vector<SysfsFile> sysfs_files();
 
-// The text of the file at `path` below /sys/class, or null.
-[[nodiscard]] const std::string* sysfs_text(std::string_view path);
+// The text of the file at `path` below /sys/class. Nothing: there is none.
+[[nodiscard]] std::optional<std::string> sysfs_text(std::string_view path);
 
 }  // namespace weft::ibverbs
 
 extern "C" {
 
-// A folder that holds them at TREE/sys/class/..., and as a RoCE device a character device at
+// A folder that holds them at TREE/sys/class/..., and for each RoCE device a character device at
 // TREE/dev/infiniband (UCX asks whether there is one and reads nothing of it), for programs that
 // open them themselves; the real devices of /sys/class/infiniband are there as links. Made on the
 // first call. Null: it cannot be written; the reason is on stderr. The string lives forever.

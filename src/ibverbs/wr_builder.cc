@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "ibverbs/devices.h"
 #include "ibverbs/errors.h"
-#include "ibverbs/identity.h"
 #include "ibverbs/post.h"
 #include "ibverbs/windows.h"
 

@@ -151,6 +151,11 @@ bool set_congestion(Config& config, std::string_view text) {
   config.*kMember = text;
   return true;
 }
+bool set_device(Config& config, std::string_view text) {
+  if (!io::is_interface_list(text)) return false;
+  config.device = text;
+  return true;
+}
 // An address or the name of an interface; which of the two it is shows when the device is opened.
 bool set_gid(Config& config, std::string_view text) {
   constexpr std::string_view kLegal =
@@ -309,8 +314,11 @@ const auto kKeys = std::to_array<Key>({
      "(experimental)",
      &set_choice<&Config::personality, kPersonalityChoices>,
      &get_choice<&Config::personality, kPersonalityChoices>},
+    {"device", "names of interfaces, with commas between: eth1,eth0, or nothing",
+     "the interfaces that programs see as devices, in this order; empty: all that reach somebody",
+     &set_device, &get_string<&Config::device>},
     {"gid", "an address of this machine, the name of an interface, or nothing",
-     "with personality roce: the address behind the device's GID; empty: of the default route",
+     "with personality roce: the address behind the only GID of the only device; empty: all",
      &set_gid, &get_string<&Config::gid>},
     {"roce_ports", "FIRST-LAST, from 32768 to 65535: 48000-48063",
      "with personality roce: TCP ports at which wired queue pairs listen, 510 behind each",

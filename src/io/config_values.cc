@@ -69,6 +69,11 @@ std::optional<std::uint64_t> parse_bytes(std::string_view text) {
   return *value << shift;
 }
 
+bool is_interface_list(std::string_view text) {
+  constexpr std::size_t kMax = 511;
+  return text.size() <= kMax && text.find_first_of("/: \t\r\n") == std::string_view::npos;
+}
+
 std::string duration_text(std::chrono::nanoseconds d) {
   if (d.count() == 0) return "0";
   for (const Unit& unit : kUnits) {

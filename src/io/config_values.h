@@ -18,6 +18,9 @@ namespace weft::io {
 [[nodiscard]] std::optional<std::uint64_t> parse_bytes(std::string_view text);
 [[nodiscard]] std::optional<std::uint64_t> parse_number(std::string_view text);
 
+// "eth1,eth0", or nothing. The kernel lets names of interfaces be nearly anything.
+[[nodiscard]] bool is_interface_list(std::string_view text);
+
 [[nodiscard]] std::string duration_text(std::chrono::nanoseconds d);
 
 }  // namespace weft::io

@@ -246,6 +246,18 @@ SocketAddress peer_address(int fd) {
   return out;
 }
 
+SocketAddress unmapped(const SocketAddress& address) {
+  if (address.family() != AF_INET6) return address;
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address.get());
+  if (!IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) return address;
+  constexpr std::size_t kV4At = 12;
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  v4.sin_port = v6->sin6_port;
+  std::memcpy(&v4.sin_addr, v6->sin6_addr.s6_addr + kV4At, sizeof v4.sin_addr);
+  return {reinterpret_cast<const sockaddr*>(&v4), sizeof v4};
+}
+
 bool is_loopback_path(const SocketAddress& local, const SocketAddress& peer) {
   if (peer.is_loopback()) return true;
   if (local.family() != peer.family()) return false;

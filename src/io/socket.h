@@ -67,6 +67,9 @@ void tune_connected(int fd, const Config& config, bool loopback);
 
 [[nodiscard]] SocketAddress local_address(int fd);
 [[nodiscard]] SocketAddress peer_address(int fd);
+// An IPv4 address that a socket of IPv6 shows as ::ffff:a.b.c.d, as an IPv4 address; others as they
+// are.
+[[nodiscard]] SocketAddress unmapped(const SocketAddress& address);
 // Both ends on this machine: a loopback address, or the peer's address is our own.
 [[nodiscard]] bool is_loopback_path(const SocketAddress& local, const SocketAddress& peer);
 

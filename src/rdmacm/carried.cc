@@ -54,6 +54,7 @@ void fill_to_rtr(const Id& id, ibv_qp_attr& attr, int& mask) {
   attr.ah_attr.is_global = 1;
   attr.ah_attr.port_num = id.pub.port_num;
   std::copy(id.peer->gid.begin(), id.peer->gid.end(), attr.ah_attr.grh.dgid.raw);
+  attr.ah_attr.grh.sgid_index = weft_ibv_gid_index(id.pub.verbs, own_gid(id));
   attr.ah_attr.grh.hop_limit = kHopLimit;
   attr.ah_attr.grh.traffic_class = id.traffic_class.value_or(0);
   ibv_port_attr port{};

@@ -77,17 +77,17 @@ void queue_event(const std::shared_ptr<Id>& owner, EventPtr event) {
   owner->channel->queue.push(std::move(event));
 }
 
-int attach_device(Id& id) {
+int attach_device(Id& id, const SocketAddress& own) {
   if (id.pub.verbs != nullptr) return 0;
-  ibv_context* context = weft_ibv_cm_context();
+  ibv_context* context = weft_ibv_cm_context_at(own);
   if (context == nullptr) return errno;
-  ibv_pd* pd = weft_ibv_cm_pd();
+  ibv_pd* pd = weft_ibv_cm_pd(context);
   if (pd == nullptr) return errno;
   id.pub.verbs = context;
   id.pub.pd = pd;
   id.pub.port_num = 1;
   rdma_ib_addr& gids = id.pub.route.addr.addr.ibaddr;
-  ibv_query_gid(context, 1, 0, &gids.sgid);
+  ibv_query_gid(context, 1, weft_ibv_gid_index(context, gid_of(own)), &gids.sgid);
   ibv_query_pkey(context, 1, 0, &gids.pkey);
   return 0;
 }

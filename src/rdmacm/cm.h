@@ -182,7 +182,8 @@ void adopt(Id& id, std::shared_ptr<Listener> listener);
 // Gives the port of a bound id back, so that its connection can have it.
 void release_port(Id& id);
 
-// Names the device: verbs, pd, port_num and GIDs of the id.   0, or an errno
-int attach_device(Id& id);
+// Names the device that has this address of the machine: verbs, pd, port_num and GIDs of the id.
+// 0, or an errno; ENODEV: none has it
+int attach_device(Id& id, const SocketAddress& own);
 
 }  // namespace weft::rdmacm

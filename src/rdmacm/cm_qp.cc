@@ -51,7 +51,7 @@ int create_missing_cqs(rdma_cm_id& id, ibv_qp_init_attr_ex& attr) {
 // 0 or an errno.
 int check(const rdma_cm_id& id, const ibv_qp_init_attr_ex& attr) {
   if (id.qp != nullptr || id.verbs == nullptr) return EINVAL;
-  if (!weft_ibv_is_pd(attr.pd)) return EINVAL;
+  if (!weft_ibv_is_pd(attr.pd) || attr.pd->context->device != id.verbs->device) return EINVAL;
   const bool two_recv =
       id.recv_cq != nullptr && attr.recv_cq != nullptr && id.recv_cq != attr.recv_cq;
   const bool two_send =

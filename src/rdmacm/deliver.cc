@@ -82,7 +82,7 @@ bool prepare(Event& event) {
   child->connection = event.raw.connection;
   child->initiator_depth = octet(event.raw.ord);
   child->responder_resources = octet(event.raw.ird);
-  if (attach_device(*child) != 0) return false;
+  if (attach_device(*child, child->connection->local_address()) != 0) return false;
   store(child->connection->local_address(), child->pub.route.addr.src_storage);
   store(child->connection->peer_address(), child->pub.route.addr.dst_storage);
   if (event.raw.carried) know_peer(*child, *event.raw.carried);

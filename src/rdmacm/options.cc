@@ -106,12 +106,9 @@ __be16 rdma_get_dst_port(rdma_cm_id* id) {
 ibv_context** rdma_get_devices(int* count) {
   WEFT_CM_FORWARD(rdma_get_devices, count)
   if (count != nullptr) *count = 0;
-  ibv_context* context = weft_ibv_cm_context();
-  if (context == nullptr) return nullptr;
-  auto** list = static_cast<ibv_context**>(std::calloc(2, sizeof(ibv_context*)));
-  if (list == nullptr) return errno = ENOMEM, nullptr;
-  list[0] = context;
-  if (count != nullptr) *count = 1;
+  std::size_t found = 0;
+  ibv_context** list = weft_ibv_cm_contexts(&found);
+  if (list != nullptr && count != nullptr) *count = static_cast<int>(found);
   return list;
 }
 

@@ -88,7 +88,7 @@ int resolve(Call& call, const sockaddr* source, const SocketAddress& peer) {
   call.forget_listener();
   release_port(id);
   error = bind_connection(id, local);
-  if (error == 0) error = attach_device(id);
+  if (error == 0) error = attach_device(id, to_weft(&id.pub.route.addr.src_addr));
   if (error != 0) return error;
   store(peer, id.pub.route.addr.dst_storage);
   return 0;
@@ -202,7 +202,9 @@ int rdma_bind_addr(rdma_cm_id* handle, sockaddr* address) {
     int error = make_listener(id, local, listener);
     // As in the kernel, a loopback address names no device, no more than "any" does. Programs rely
     // on it: libfabric binds "localhost" to learn that it should listen everywhere.
-    if (error == 0 && !local.is_any() && !local.is_loopback()) error = attach_device(id);
+    if (error == 0 && !local.is_any() && !local.is_loopback()) {
+      error = attach_device(id, local);
+    }
     if (error != 0) return fail_minus(error);
     adopt(id, std::move(listener));
     call.done();

@@ -165,12 +165,15 @@ def is_listening(pid, port, kind="tcp"):
 
 
 class Place:
-    """Where a program runs and how the other side reaches it."""
+    """Where a program runs and how the other side reaches it: by one link, or by the second of
+    two."""
 
-    def __init__(self, prefix, v4, v6):
+    def __init__(self, prefix, v4, v6, link="lo"):
         self.prefix = prefix
         self.v4 = v4
         self.v6 = v6
+        self.link = link
+        self.second = None
 
 
 class Network:
@@ -277,6 +280,39 @@ def wait_until_up(namespace, link, seconds=20):
     raise Skip(f"the link {link} does not come up")
 
 
+def join(names, links, net):
+    """Joins two network namespaces by a veth pair; the places at its ends."""
+    ip("link", "add", links[0], "netns", names[0], "type", "veth", "peer", "name", links[1],
+       "netns", names[1])
+    places = []
+    for index, (name, link) in enumerate(zip(names, links)):
+        v4, v6 = f"10.{net}.0.{index + 1}", f"fd{net}::{index + 1}"
+        # The address of the link is usable at once, too.
+        subprocess.run(["ip", "netns", "exec", name, "sh", "-c",
+                        f"echo 0 > /proc/sys/net/ipv6/conf/{link}/accept_dad"], check=False,
+                       capture_output=True, timeout=20)
+        ip("-n", name, "addr", "add", f"{v4}/24", "dev", link)
+        ip("-n", name, "addr", "add", f"{v6}/64", "dev", link, "nodad")
+        ip("-n", name, "link", "set", link, "up")
+        places.append(Place(["ip", "netns", "exec", name], v4, v6, link))
+    # The link of a veth is up a moment later, and UCX passes over interfaces that are not.
+    for name, link in zip(names, links):
+        wait_until_up(name, link)
+    return places
+
+
+@contextlib.contextmanager
+def two_links():
+    """As namespaces(), and a second link between the two: place.second is that end of it."""
+    with namespaces() as network:
+        places = [network.server, network.client]
+        names = [place.prefix[-1] for place in places]
+        ends = join(names, [place.link + "2" for place in places], 78)
+        for place, end in zip(places, ends):
+            place.second = end
+        yield network
+
+
 @contextlib.contextmanager
 def namespaces():
     """Two network namespaces joined by a veth pair, gone at the end whatever happened."""
@@ -294,18 +330,7 @@ def namespaces():
                 raise Skip(f"no network namespaces here: {error.stderr.decode().strip()}") from None
             made.append(name)
             ip("-n", name, "link", "set", "lo", "up")
-        ip("link", "add", links[0], "netns", names[0], "type", "veth", "peer", "name", links[1],
-           "netns", names[1])
-        places = []
-        for index, (name, link) in enumerate(zip(names, links)):
-            ip("-n", name, "addr", "add", f"10.77.0.{index + 1}/24", "dev", link)
-            ip("-n", name, "addr", "add", f"fd77::{index + 1}/64", "dev", link, "nodad")
-            ip("-n", name, "link", "set", link, "up")
-            places.append(Place(["ip", "netns", "exec", name], f"10.77.0.{index + 1}",
-                                f"fd77::{index + 1}"))
-        # The link of a veth is up a moment later, and UCX passes over interfaces that are not.
-        for name, link in zip(names, links):
-            wait_until_up(name, link)
+        places = join(names, links, 77)
         # A cable that is pulled would show at both ends; this drops without a word.
         def cut():
             for name, link in zip(names, links):
@@ -334,16 +359,18 @@ def beside(first):
 
 def main(cases):
     """harness.main({"name": function(network)}): runs the cases named on the command line, each
-    `name`, `name@namespaces`, or `name@WORD`: on loopback, with a network of that name; all of them
-    on loopback without arguments."""
+    `name`, `name@namespaces`, `name@two_links`, or `name@WORD`: on loopback, with a network of
+    that name; all of them on loopback without arguments."""
     wanted = sys.argv[1:] or sorted(cases)
+    networks = {"namespaces": namespaces, "two_links": two_links}
     failed = skipped = 0
     for text in wanted:
         name, _, where = text.partition("@")
         start = time.monotonic()
         before = len(_all)
         try:
-            with namespaces() if where == "namespaces" else loopback(where or "loopback") as network:
+            make = networks.get(where, lambda where=where: loopback(where or "loopback"))
+            with make() as network:
                 cases[name](network)
             verdict = "ok"
         except Skip as why:

@@ -243,7 +243,7 @@ assert text("node_type") == "4: RNIC\\n"
 assert text("ports/1/state") == "4: ACTIVE\\n"
 assert len(text("node_guid").strip()) == 19
 assert os.stat(f"{top}/weft0/ports/1/gids/0").st_size > 0
-assert not os.path.exists(f"{top}/weft1")
+assert not os.path.exists(f"{top}/weft99")
 with open("/sys/class/infiniband_verbs/uverbs-weft0/ibdev") as file:
     assert file.read() == "weft0\\n"
 for name in os.listdir("/sys/class/net"):

@@ -2,6 +2,7 @@
 """UCX of the distribution, unmodified, over Weft's RoCE-like device, and Open MPI over UCX."""
 
 import os
+import subprocess
 import tempfile
 
 from harness import Failure, Skip, check, free_port, main, need
@@ -53,24 +54,63 @@ def ucp(*tests):
     return case
 
 
+def rails(network):
+    """Two devices at each end, and no setting of UCX: a listener's endpoint has lanes over both,
+    and large messages go by both links at once."""
+    _, out = listen_and_call(network, ROCE, 0)
+    for device in ("weft0:1", "weft1:1"):
+        check(f"rc_verbs/{device}" in out, f"no lane over {device}:\n{out}")
+    ends = network.client, network.client.second
+    before = [sent(end) for end in ends]
+    size, count = 1 << 20, 20
+    run(network, ("-t", "tag_bw", "-n", count, "-w", 0, "-s", size))
+    octets = [sent(end) - was for end, was in zip(ends, before)]
+    back = [sent(end) for end in (network.server, network.server.second)]
+    check(min(octets) > count * size // 10 or min(back) > count * size // 10,
+          f"{octets} octets of {count * size} by the two links, {back} the other way")
+
+
+def sent(end):
+    """Octets that have left by a link."""
+    shown = subprocess.run([*end.prefix, "cat", f"/sys/class/net/{end.link}/statistics/tx_bytes"],
+                           check=True, capture_output=True, text=True, timeout=20)
+    return int(shown.stdout)
+
+
+def by_default(network):
+    """ucx_perftest of each kind without any setting of UCX, which then chooses devices and
+    transports itself."""
+    for test in ("tag_lat", "tag_bw", "ucp_am_lat", "ucp_am_bw", "stream_lat", "stream_bw",
+                 "ucp_put_lat", "ucp_put_bw", "ucp_get", "ucp_fadd"):
+        size = 8 if test == "ucp_fadd" else 65536
+        run(network, ("-t", test, "-n", 50, "-w", 5, "-s", size))
+
+
+def listen_and_call(network, options, fixed):
+    """What the ends of ucx_listener print."""
+    program = os.path.join(os.environ["WEFT_TEST_BIN_DIR"], "ucx_listener")
+    if not os.path.exists(program):
+        raise Skip("libucx-dev is not installed (scripts/install-deps.sh test)")
+    # No name of UCX's is set: not in this process either.
+    check(not [name for name in os.environ if name.startswith("UCX_")], "UCX_* is set")
+    server = network.start([program, "server", network.server.v4, fixed], options=options)
+    server.wait_for("port ")
+    port = int(server.output().split("port ", 1)[1].split()[0])
+    check(fixed in (0, port), f"the server listens at {port}, not at {fixed}")
+    client = network.connect([program, "client", network.server.v4, port], options=options)
+    out = client.expect(0, LIMIT_S)
+    check("all well" in server.expect(0, LIMIT_S), server.tail())
+    check("all well" in out, out)
+    return server.output(), out
+
+
 def listener(options, lane):
     """ucp_listener on an address, and all of UCX's interfaces, without any setting of UCX: rdma_cm
     and TCP listen at one number, as UCX has them by default."""
     def case(network):
-        program = os.path.join(os.environ["WEFT_TEST_BIN_DIR"], "ucx_listener")
-        if not os.path.exists(program):
-            raise Skip("libucx-dev is not installed (scripts/install-deps.sh test)")
         for fixed in (0, free_port()):
-            # No name of UCX's is set: not in this process either.
-            check(not [name for name in os.environ if name.startswith("UCX_")], "UCX_* is set")
-            server = network.start([program, "server", network.server.v4, fixed], options=options)
-            server.wait_for("port ")
-            port = int(server.output().split("port ", 1)[1].split()[0])
-            check(fixed in (0, port), f"the server listens at {port}, not at {fixed}")
-            client = network.connect([program, "client", network.server.v4, port], options=options)
-            out = client.expect(0, LIMIT_S)
-            check("all well" in server.expect(0, LIMIT_S), server.tail())
-            check("all well" in out and lane in out, out)
+            _, out = listen_and_call(network, options, fixed)
+            check(lane in out, out)
     return case
 
 
@@ -154,6 +194,8 @@ if __name__ == "__main__":
         "am_stream": ucp(("ucp_am_lat", "-s", 8), ("ucp_am_bw", "-s", 65536),
                          ("stream_lat", "-s", 8), ("stream_bw", "-s", 65536)),
         "listener": listener(ROCE, "rc_verbs/weft0:1"),
+        "rails": rails,
+        "by_default": by_default,
         "listener_iwarp": listener((), "tcp/"),
         "open_mpi": open_mpi(2),
         "open_mpi_four": open_mpi(4),

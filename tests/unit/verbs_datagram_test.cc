@@ -23,7 +23,9 @@ Config datagram_config(const char* gid = "127.0.0.1") {
 }
 
 struct Side {
-  explicit Side(const Config& config = datagram_config()) : host(config), set(host, QpType::kUd) {
+  explicit Side(const Config& config = datagram_config(),
+                std::function<bool(const Gid&)> has_gid = nullptr)
+      : host(config), set(host, QpType::kUd, std::move(has_gid)) {
     memory.resize(2 * kRoom);
     region =
         std::move(*host.pd->register_memory(memory.data(), memory.size(), Access::kLocalWrite));
@@ -109,6 +111,34 @@ TEST(Datagrams, OfIpv6HaveThatRouteHeader) {
   EXPECT_EQ(wc.service_level, 1);
   EXPECT_EQ(a.memory[0], 0x60);
   a.expect_text("six");
+}
+
+// Of a device with all addresses of the machine; those of 127.0.0.0/8 stand for several.
+TEST(Datagrams, LeaveFromTheirGidAndAreTakenAtThoseOfTheirDevice) {
+  const Config everywhere = datagram_config("");
+  const Gid here = gid_of(*SocketAddress::parse("127.0.0.2"));
+  const Gid there = gid_of(*SocketAddress::parse("127.0.0.3"));
+  const Side a(everywhere);
+  const Side b(everywhere, [&](const Gid& gid) { return gid == there; });
+  DatagramPeer to{there, b.qp().number(), kKey, 0, 0, {here, 0}};
+  b.receive(1);
+  ASSERT_TRUE(a.send(to, "there"));
+  EXPECT_EQ(b.next().wr_id, 1U);
+  b.expect_text("there");
+  const auto seen = sender_of_datagram(std::span(b.memory).first(roce::kGrhSize));
+  EXPECT_EQ(seen->gid, here);
+  EXPECT_EQ(seen->own.gid, there);
+  to.gid = here;  // not b's
+  ASSERT_TRUE(a.send(to, "elsewhere"));
+  b.expect_dropped(1);
+  to.gid = gid_of(*SocketAddress::parse("::1"));
+  to.own.gid = to.gid;
+  const Side six(everywhere);
+  to.number = six.qp().number();
+  six.receive(2);
+  ASSERT_TRUE(a.send(to, "six"));
+  EXPECT_EQ(six.next().service_level, 1);
+  six.expect_text("six");
 }
 
 TEST(Datagrams, CarryImmediateData) {

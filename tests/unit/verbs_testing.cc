@@ -28,11 +28,12 @@ Host::Host(const Config& config)
     : device(std::move(*DeviceImpl::create(config))),
       pd(std::move(*ProtectionDomainImpl::create(device))) {}
 
-QpSet::QpSet(Host& host, QpType type) {
+QpSet::QpSet(Host& host, QpType type, std::function<bool(const Gid&)> has_gid) {
   cq = std::move(*host.device->create_cq({}));
   QpOptions options;
   options.send_cq = options.recv_cq = cq;
   options.type = type;
+  options.has_gid = std::move(has_gid);
   qp = std::move(*host.pd->create_qp(options));
 }
 

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,7 +37,8 @@ struct Host {
 };
 
 struct QpSet {
-  explicit QpSet(Host& host, QpType type = QpType::kRc);
+  explicit QpSet(Host& host, QpType type = QpType::kRc,
+                 std::function<bool(const Gid&)> has_gid = nullptr);
   std::shared_ptr<CompletionQueue> cq;
   std::shared_ptr<QueuePair> qp;
 };

@@ -49,6 +49,59 @@ TEST(Wiring, MessagesGoBothWays) {
   expect_message(b, a, 2);
 }
 
+// Of a device with all addresses of the machine; GIDs of 127.0.0.0/8 stand for several.
+Config everywhere() {
+  Config config = roce_config();
+  config.gid = "";
+  return config;
+}
+Gid gid_at(const char* address) { return gid_of(*SocketAddress::parse(address)); }
+WiringToReceive between(const char* own, const Wired& peer, const char* there) {
+  WiringToReceive out = peer.towards(peer);
+  out.own.gid = gid_at(own);
+  out.peer_gid = gid_at(there);
+  return out;
+}
+
+TEST(Wiring, AQueuePairIsFoundAtTheGidThatItWasTold) {
+  for (const auto& [here, there] : {std::pair{"127.0.0.2", "127.0.0.3"},
+                                    std::pair{"127.0.0.3", "127.0.0.2"}, std::pair{"::1", "::1"}}) {
+    const Wired a(QpType::kRc, everywhere());
+    const Wired b(QpType::kRc, everywhere());
+    a.to_init();
+    b.to_init();
+    ASSERT_TRUE(a.qp().wire(between(here, b, there)));
+    ASSERT_TRUE(b.qp().wire(between(there, a, here)));
+    a.to_rts();
+    b.to_rts();
+    expect_message(a, b, 1);
+    expect_message(b, a, 2);
+  }
+}
+
+TEST(Wiring, AHelloToAnotherAddressThanItNamesIsDeclined) {
+  const Wired a(QpType::kRc, everywhere());
+  const Wired b(QpType::kRc, everywhere());
+  a.to_init();
+  ASSERT_TRUE(a.qp().wire(between("127.0.0.2", b, "127.0.0.1")));
+  roce::Hello h;
+  h.from = {gid_at("127.0.0.1"), b.qp().number()};
+  h.to = {gid_at("127.0.0.2"), a.qp().number()};
+  Bytes octets(roce::Hello::kSize);
+  ByteWriter writer{std::span(octets)};
+  encode(h, writer);
+  const auto told_at = [&](const char* address) {
+    const auto port = roce::split_number(a.qp().number()).port;
+    const RawSocket socket = RawSocket::connect(*address_of(gid_at(address), port));
+    socket.send(octets);
+    const Bytes answer = socket.receive(roce::Hello::kSize);
+    ByteReader in{std::span<const std::uint8_t>(answer)};
+    return roce::decode_hello(in)->verdict;
+  };
+  EXPECT_EQ(told_at("127.0.0.3"), roce::Verdict::kNoSuchQp);
+  EXPECT_EQ(told_at("127.0.0.2"), roce::Verdict::kAccept);
+}
+
 TEST(Wiring, TwoOfOneDevice) {
   Wired a;
   const QpSet other(a.host);

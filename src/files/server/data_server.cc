@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 
 #include "os/calling_host.h"
 
@@ -20,7 +21,7 @@ constexpr unsigned kDiskDepth = 512;
 constexpr std::uint32_t kPieceBytes = 256U << 10U;
 constexpr int kBacklog = 256;
 constexpr unsigned kLeastNewcomers = 8;
-constexpr const char* kSocketDevice = "weft0";
+constexpr std::string_view kSocketDevices = "weft";    // weft0, weft1, ...
 constexpr auto kSpin = std::chrono::microseconds(30);  // before sleeping
 constexpr unsigned kStepsPerLook = 32;                 // between looks at new connections
 // Then the sessions get their turn: a client that came with a crowd says hello meanwhile.
@@ -290,9 +291,10 @@ const char* Server::refusal(rdma_cm_id* id) {
     return "only this machine is served without --token-file or --open";
   }
   // Whoever is served acts as the server's user.
-  // A connection of Weft's device is a socket of the process that made it. The sockets of other
-  // devices belong to the kernel, if there are any.
-  const bool is_socket = std::strcmp(ibv_get_device_name(id->verbs->device), kSocketDevice) == 0;
+  // A connection of one of Weft's devices is a socket of the process that made it. The sockets of
+  // other devices belong to the kernel, if there are any.
+  const std::string_view device = ibv_get_device_name(id->verbs->device);
+  const bool is_socket = device.starts_with(kSocketDevices);
   const auto user =
       is_socket ? users_.user_of(rdma_get_peer_addr(id), rdma_get_local_addr(id)) : std::nullopt;
   if (!user) return "it cannot be told whose connection this is; use --token-file, or --open";

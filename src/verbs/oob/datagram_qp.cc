@@ -24,7 +24,7 @@ namespace weft::verbs {
 namespace {
 
 // Room for a Target behind the rest of a WQE, on a border of 16.
-constexpr std::size_t kTargetRoom = 32;
+constexpr std::size_t kTargetRoom = 48;
 // After this many polls in a row the callers read instead of the engine's thread; until none of
 // them has looked for kCallersGone.
 constexpr std::uint32_t kLooksToTake = 4;
@@ -106,6 +106,7 @@ Status DatagramQp::allocate(const QpOptions& o) {
       std::min<std::size_t>(sq_.tail_bytes() - kTargetRoom, limits::kInlineBytes));
   out_.slots = std::make_unique<Slots>();
   in_.slots = std::make_unique<Slots>();
+  in_.has_gid = o.has_gid;
   if (srq_ != nullptr) return {};
   return allocate_receives(o, caps_, rq_);
 }
@@ -254,9 +255,12 @@ Error DatagramQp::enqueue(const SendWr& wr) {
       error != kTaken)
     return error;
   const bool own_key = (wr.peer->key & kOwnKeyBit) != 0;
-  *target_of(*wqe) = {wr.peer->gid, wr.peer->number,
+  *target_of(*wqe) = {wr.peer->gid,
+                      wr.peer->number,
                       own_key ? key_.load(std::memory_order_relaxed) : wr.peer->key,
-                      wr.peer->traffic_class, wr.peer->hop_limit};
+                      device_.peer_directory()->choose(wr.peer->own),
+                      wr.peer->traffic_class,
+                      wr.peer->hop_limit};
   sq_.commit();
   return kTaken;
 }
@@ -300,13 +304,15 @@ DatagramQp::Prepared DatagramQp::prepare(proto::SendWqe& wqe, std::size_t slot) 
   auto& octets = (*out_.slots)[slot];
   if (!gather(wqe, octets.data() + roce::Datagram::kSize)) return Prepared::kBad;
   if (!roce::is_number(target.number)) return Prepared::kLost;
-  const auto address = address_of(target.gid, roce::split_number(target.number).port);
+  const auto address =
+      address_of(target.gid, roce::split_number(target.number).port, target.own.interface);
   if (!address) return Prepared::kLost;
   ByteWriter out{std::span(octets)};
   encode(header, out);
   out_.to[slot] = *address;
   out_.size[slot] = roce::Datagram::kSize + wqe.length;
-  out_.marks[slot] = {target.traffic_class, target.hop_limit};
+  out_.marks[slot] = {target.traffic_class, target.hop_limit, target.own.gid};
+  out_.interface[slot] = target.own.interface;
   return Prepared::kReady;
 }
 
@@ -345,7 +351,7 @@ std::size_t DatagramQp::send_batch(std::size_t count) {
     m.msg_namelen = out_.to[i].size();
     m.msg_iov = &pieces[i];
     m.msg_iovlen = 1;
-    put_marks(m, controls[i], out_.to[i].family(), out_.marks[i]);
+    put_marks(m, controls[i], out_.to[i].family(), out_.marks[i], out_.interface[i]);
   }
   const int n = os::calls::sendmmsg(socket_.get(), messages.data(), static_cast<unsigned>(count),
                                     MSG_DONTWAIT | MSG_NOSIGNAL);

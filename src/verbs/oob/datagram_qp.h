@@ -13,6 +13,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -86,6 +87,7 @@ class DatagramQp final : public QueuePair,
     Gid gid;
     std::uint32_t number;
     std::uint32_t key;
+    OwnGid own;
     std::uint8_t traffic_class;
     std::uint8_t hop_limit;
   };
@@ -119,8 +121,9 @@ class DatagramQp final : public QueuePair,
   bool receive(WithoutReceive what) WEFT_REQUIRES(rx_mutex_);
   void take(std::span<const std::uint8_t> octets, const SocketAddress& source, const IpMarks& marks)
       WEFT_REQUIRES(rx_mutex_);
-  [[nodiscard]] bool is_wanted(const roce::Datagram& header, const SocketAddress& source) const
-      WEFT_REQUIRES(rx_mutex_);
+  [[nodiscard]] bool is_wanted(const roce::Datagram& header, const SocketAddress& source,
+                               const Gid& own) WEFT_REQUIRES(rx_mutex_);
+  [[nodiscard]] bool is_own(const Gid& gid) WEFT_REQUIRES(rx_mutex_);
   [[nodiscard]] bool take_receive() WEFT_REQUIRES(rx_mutex_);
   [[nodiscard]] WcStatus place(std::span<const std::uint8_t> payload, const SocketAddress& source,
                                const IpMarks& marks) WEFT_REQUIRES(rx_mutex_);
@@ -155,6 +158,7 @@ class DatagramQp final : public QueuePair,
     std::array<SocketAddress, kBatch> to;
     std::array<std::size_t, kBatch> size{};
     std::array<IpMarks, kBatch> marks{};
+    std::array<std::uint32_t, kBatch> interface {};
     bool blocked = false;  // the socket has no room: the engine's thread goes on
   };
   Out out_ WEFT_GUARDED_BY(tx_mutex_);
@@ -170,6 +174,8 @@ class DatagramQp final : public QueuePair,
     std::unique_ptr<Slots> slots;
     Receive receive;
     std::uint32_t waits = 0;  // of the engine's thread, in a row, for the program to post receives
+    std::function<bool(const Gid&)> has_gid;
+    Gid last_own{};  // the last one that has_gid has said yes to
   };
   In in_ WEFT_GUARDED_BY(rx_mutex_);
 

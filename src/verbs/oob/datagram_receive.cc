@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "io/socket.h"
 #include "os/calls.h"
 #include "roce/qp_number.h"
 #include "verbs/cq.h"
@@ -74,8 +75,8 @@ bool DatagramQp::receive(WithoutReceive what) {
       if (cut) {
         drop();
       } else {
-        take(std::span(std::as_const((*in_.slots)[at])).first(messages[at].msg_len), sources[at],
-             marks_of(messages[at].msg_hdr));
+        take(std::span(std::as_const((*in_.slots)[at])).first(messages[at].msg_len),
+             io::unmapped(sources[at]), marks_of(messages[at].msg_hdr));
       }
     }
     if (static_cast<std::size_t>(n) < most) return false;
@@ -84,17 +85,26 @@ bool DatagramQp::receive(WithoutReceive what) {
 }
 
 // It has to be meant for this queue pair, and to come from where its sender's number says.
-bool DatagramQp::is_wanted(const roce::Datagram& header, const SocketAddress& source) const {
+bool DatagramQp::is_wanted(const roce::Datagram& header, const SocketAddress& source,
+                           const Gid& own) {
   return receives(state()) && header.to == number() &&
          header.key == key_.load(std::memory_order_relaxed) &&
-         source.port() == roce::split_number(header.from).port;
+         source.port() == roce::split_number(header.from).port && is_own(own);
+}
+
+// Whether it came to the device that the program has opened: the socket hears all of this machine.
+bool DatagramQp::is_own(const Gid& gid) {
+  if (in_.has_gid == nullptr || gid == Gid{} || gid == in_.last_own) return true;
+  if (!in_.has_gid(gid)) return false;
+  in_.last_own = gid;
+  return true;
 }
 
 void DatagramQp::take(std::span<const std::uint8_t> octets, const SocketAddress& source,
                       const IpMarks& marks) {
   ByteReader in(octets);
   const auto header = roce::decode_datagram(in);
-  if (!header || !is_wanted(*header, source) || !take_receive()) return drop();
+  if (!header || !is_wanted(*header, source, marks.own) || !take_receive()) return drop();
   WorkCompletion wc;
   const auto payload = octets.subspan(roce::Datagram::kSize);
   wc.op = WcOp::kRecv;
@@ -122,7 +132,7 @@ WcStatus DatagramQp::place(std::span<const std::uint8_t> payload, const SocketAd
   if (roce::kGrhSize + payload.size() > in_.receive.wqe.length) return WcStatus::kLocalLength;
   roce::Grh grh;
   grh.from = gid_of(source);
-  grh.to = device_.peer_directory()->gid();
+  grh.to = marks.own == Gid{} ? device_.peer_directory()->gid() : marks.own;
   grh.traffic_class = marks.traffic_class;
   if (marks.hop_limit != 0) grh.hop_limit = marks.hop_limit;
   grh.payload = static_cast<std::uint16_t>(roce::Datagram::kSize + payload.size());

@@ -1,5 +1,6 @@
 #include "verbs/oob/peer_directory.h"
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <weft/limits.h>
 #include <weft/system_error.h>
@@ -27,6 +28,18 @@ constexpr int kAcceptsPerRound = 64;
 constexpr Duration kHelloLimit{2'000'000'000};
 // A listener that the kernel gives no descriptor for is left alone for so long.
 constexpr Duration kAcceptPause{100'000'000};
+
+// All addresses of both families, or of IPv4 where the machine has no other.
+SocketAddress everywhere() {
+  const os::Fd probe(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return SocketAddress::any(!probe && errno == EAFNOSUPPORT ? AF_INET : AF_INET6, 0);
+}
+
+// For an address that means something on one link only.
+std::uint32_t interface_of(const SocketAddress& address) {
+  if (address.family() != AF_INET6) return 0;
+  return reinterpret_cast<const sockaddr_in6*>(address.get())->sin6_scope_id;
+}
 
 }  // namespace
 
@@ -87,12 +100,14 @@ struct PeerDirectory::Arrival final : io::Handler {
 };
 
 Result<std::unique_ptr<PeerDirectory>> PeerDirectory::create(DeviceImpl& device) {
-  const auto address = gid_address(device.config());
-  if (!address) {
-    os::log(LogLevel::kError,
-            "gid = '{}' is neither an address of this machine nor an interface that has one",
-            device.config().gid);
-    return fail(address.error());
+  const Config& config = device.config();
+  const auto first = gid_address(config);
+  if (!first) {
+    os::log(
+        LogLevel::kError,
+        "gid = '{}', device = '{}': no such address or interface of this machine, or it is down",
+        config.gid, config.device);
+    return fail(first.error());
   }
   std::unique_ptr<HelloSecret> secret;
   if (!device.config().roce_secret.empty()) {
@@ -100,12 +115,17 @@ Result<std::unique_ptr<PeerDirectory>> PeerDirectory::create(DeviceImpl& device)
     if (!made) return fail(made.error());
     secret = std::move(*made);
   }
-  return std::unique_ptr<PeerDirectory>(new PeerDirectory(device, *address, std::move(secret)));
+  const SocketAddress place = config.gid.empty() ? everywhere() : *first;
+  return std::unique_ptr<PeerDirectory>(
+      new PeerDirectory(device, *first, place, std::move(secret)));
 }
 
-PeerDirectory::PeerDirectory(DeviceImpl& device, const SocketAddress& address,
-                             std::unique_ptr<HelloSecret> secret)
-    : device_(device), address_(address), gid_(gid_of(address)), secret_(std::move(secret)) {}
+PeerDirectory::PeerDirectory(DeviceImpl& device, const SocketAddress& first,
+                             const SocketAddress& place, std::unique_ptr<HelloSecret> secret)
+    : device_(device),
+      own_{gid_of(first), interface_of(first)},
+      place_(place),
+      secret_(std::move(secret)) {}
 
 // Callbacks take mutex_, so their ends are awaited without it.
 PeerDirectory::~PeerDirectory() {
@@ -128,13 +148,13 @@ PeerDirectory::~PeerDirectory() {
 // --- numbers ---
 
 Result<os::Fd> PeerDirectory::open_listener(std::uint16_t port) {
-  auto socket = io::open_socket(address_.family());
+  auto socket = io::open_socket(place_.family());
   if (!socket) return fail(socket.error());
-  SocketAddress local = address_;
+  SocketAddress local = place_;
   local.set_port(port);
   // Buffers decide the window scale, and accepted sockets inherit them.
   io::tune_before_connect(socket->get(), device_.config());
-  if (auto bound = io::bind_socket(socket->get(), local, false, true); !bound) {
+  if (auto bound = io::bind_socket(socket->get(), local, false, !local.is_any()); !bound) {
     return fail(bound.error());
   }
   if (auto listens = io::listen_socket(socket->get()); !listens) {
@@ -151,7 +171,7 @@ Status PeerDirectory::open_port() {
   const auto refuse = [&](Error error, std::string_view why) {
     os::log(LogLevel::kError,
             "no number for another queue pair: roce_ports {}-{} at {}: {}; name a longer range",
-            first, first + count - 1, address_.text(), why);
+            first, first + count - 1, place_.text(), why);
     return fail(error);
   };
   if (ports_.size() >= count) {
@@ -188,14 +208,14 @@ Result<std::uint32_t> PeerDirectory::take_number() {
 //   kAddressInUse   the port is another's
 Result<os::Fd> PeerDirectory::open_datagrams(const Port& port) const {
   os::Fd socket = os::Fd::closed_in_child(
-      ::socket(address_.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      ::socket(place_.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return fail(system_error(errno));
-  SocketAddress local = address_;
+  SocketAddress local = place_;
   local.set_port(port.number);
-  if (auto bound = io::bind_socket(socket.get(), local, false, true); !bound) {
+  if (auto bound = io::bind_socket(socket.get(), local, false, !local.is_any()); !bound) {
     return fail(bound.error());
   }
-  want_marks(socket.get(), address_.family());
+  want_marks(socket.get(), place_.family());
   // The buffer holds datagrams while the receiver waits for the CPU. Only root gets all of it.
   const int bytes = kDatagramBuffer;
   if (::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes) != 0) {
@@ -266,7 +286,7 @@ bool PeerDirectory::accept_one(Port& port) {
     return false;
   }
   // Where there is no memory for it, it is closed, and tries again.
-  const auto arrival = std::make_shared<Arrival>(*this, std::move(*socket), source);
+  const auto arrival = std::make_shared<Arrival>(*this, std::move(*socket), io::unmapped(source));
   std::shared_ptr<Arrival> oldest;
   {
     const os::MutexLock lock(mutex_);
@@ -352,7 +372,10 @@ void PeerDirectory::answer(Arrival& arrival) {
   const roce::Hello& hello = arrival.greeting.peer();
   roce::Hello mine;
   mine.crc = hello.crc;
-  const std::shared_ptr<Wiring> wiring = find(hello.to.number);
+  const SocketAddress local = io::unmapped(io::local_address(arrival.socket.get()));
+  // Whom it names has to be whom it has called.
+  const std::shared_ptr<Wiring> wiring =
+      gid_of(local) == hello.to.gid ? find(hello.to.number) : nullptr;
   const roce::Verdict verdict = wiring == nullptr
                                     ? roce::Verdict::kNoSuchQp
                                     : wiring->consider(hello, gid_of(arrival.source), mine);
@@ -367,8 +390,7 @@ void PeerDirectory::answer(Arrival& arrival) {
   }
   if (verdict != roce::Verdict::kAccept) return;
   if (!told) return wiring->not_adopted();
-  io::tune_connected(socket.get(), device_.config(),
-                     io::is_loopback_path(io::local_address(socket.get()), arrival.source));
+  io::tune_connected(socket.get(), device_.config(), io::is_loopback_path(local, arrival.source));
   wiring->adopt(std::move(socket), hello);
 }
 

@@ -2,8 +2,10 @@
 // knocks there.
 //
 // One per device with Config::personality kRoce. A number contains the port (roce/qp_number.h);
-// each port has a TCP listener on the address of the GID, and 510 numbers. Ports are opened when
-// numbers are needed and stay open. A number that was given back is used again as late as possible.
+// each port has a TCP listener, and 510 numbers. Ports are opened when numbers are needed and stay
+// open. A number that was given back is used again as late as possible. The listener is on all
+// addresses, since any of them may be a queue pair's GID, and a port has to be free on all; with
+// Config::gid it is on that one.
 //
 // Threads: any; the sockets are served on the engine's thread. mutex_ is not held while a queue
 // pair's wiring is asked.
@@ -38,8 +40,12 @@ class PeerDirectory {
   PeerDirectory(const PeerDirectory&) = delete;
   PeerDirectory& operator=(const PeerDirectory&) = delete;
 
-  [[nodiscard]] const SocketAddress& address() const noexcept { return address_; }
-  [[nodiscard]] const roce::Gid& gid() const noexcept { return gid_; }
+  // The GID of queue pairs that are not told theirs.
+  [[nodiscard]] const roce::Gid& gid() const noexcept { return own_.gid; }
+  // `own` itself, or that one where it is zeros.
+  [[nodiscard]] const OwnGid& choose(const OwnGid& own) const noexcept {
+    return own.gid == Gid{} ? own_ : own;
+  }
   // The secret that proves hellos; null: there is no secret.
   [[nodiscard]] const roce::Sealer* sealer() const noexcept { return secret_.get(); }
 
@@ -49,7 +55,7 @@ class PeerDirectory {
   //   kSystem          no descriptors
   [[nodiscard]] Result<std::uint32_t> take_number();
   // The same for a queue pair of datagrams, which gets the UDP socket of its number's port for
-  // itself. Non-blocking, bound to the GID's address.
+  // itself. Non-blocking, bound as the listener is.
   struct DatagramNumber {
     std::uint32_t number = 0;
     os::Fd socket;
@@ -63,7 +69,7 @@ class PeerDirectory {
   struct Port;
   struct Arrival;
 
-  PeerDirectory(DeviceImpl& device, const SocketAddress& address,
+  PeerDirectory(DeviceImpl& device, const SocketAddress& first, const SocketAddress& place,
                 std::unique_ptr<HelloSecret> secret);
   [[nodiscard]] Status open_port() WEFT_REQUIRES(mutex_);
   [[nodiscard]] Result<os::Fd> open_listener(std::uint16_t port);
@@ -84,8 +90,8 @@ class PeerDirectory {
   [[nodiscard]] std::shared_ptr<Device> device() const;
 
   DeviceImpl& device_;
-  const SocketAddress address_;
-  const roce::Gid gid_;
+  const OwnGid own_;
+  const SocketAddress place_;  // of listeners, without the port
   const std::unique_ptr<HelloSecret> secret_;
 
   os::Mutex mutex_;

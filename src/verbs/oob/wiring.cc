@@ -62,15 +62,19 @@ Wiring::~Wiring() {
 
 Status Wiring::begin(const WiringToReceive& attributes, std::uint32_t generation) {
   const bool number_fits = roce::is_number(attributes.peer_number);
-  const auto address =
-      address_of(attributes.peer_gid, roce::split_number(attributes.peer_number).port);
-  if (!address || !number_fits || attributes.psn > kPsnMask ||
+  const OwnGid& own = device_->peer_directory()->choose(attributes.own);
+  const auto own_address = address_of(own.gid, 0, own.interface);
+  const auto address = address_of(attributes.peer_gid,
+                                  roce::split_number(attributes.peer_number).port, own.interface);
+  if (!address || !own_address || !number_fits || attributes.psn > kPsnMask ||
       attributes.reads_served > limits::kIrd) {
     return fail(Error::kInvalidArgument);
   }
   const os::MutexLock lock(mutex_);
   receiver_ = attributes;
   generation_ = generation;
+  mine_.gid = own.gid;
+  own_address_ = *own_address;
   peer_ = {attributes.peer_gid, attributes.peer_number};
   peer_address_ = *address;
   sending_ = psn_logged_ = secret_logged_ = false;
@@ -248,9 +252,8 @@ void Wiring::attempt() {
 
 // A first time, or once more beside the socket that calls already.
 void Wiring::call() {
-  SocketAddress from = device_->peer_directory()->address();
-  from.set_port(0);
-  const Status called = calling_.call(device_->config(), from, peer_address_, weak_from_this());
+  const Status called =
+      calling_.call(device_->config(), own_address_, peer_address_, weak_from_this());
   if (!calling_.any()) return attempt_failed(describe(called.error()));
   if (!set_timer(roce::handshake_limit(attempt_.unanswered++))) {
     attempt_failed(describe(Error::kNoMemory));
@@ -259,8 +262,7 @@ void Wiring::call() {
 
 // A socket that connects to its own port is its own peer: what it sends comes back.
 void Wiring::meet_itself() {
-  SocketAddress own = device_->peer_directory()->address();
-  own.set_port(0);
+  SocketAddress own = own_address_;
   auto socket = io::open_socket(own.family());
   if (!socket) return attempt_failed(describe(socket.error()));
   if (auto bound = io::bind_socket(socket->get(), own, false, false); !bound) {
@@ -403,8 +405,8 @@ std::unique_ptr<trace::Trace> Wiring::start_trace(const os::Fd& socket, const ro
                                                   bool connector, bool crc) const {
   trace::Tracer* const tracer = device_->tracer();
   if (tracer == nullptr || is_itself()) return nullptr;
-  auto trace =
-      tracer->start(io::local_address(socket.get()), io::peer_address(socket.get()), connector);
+  auto trace = tracer->start(io::unmapped(io::local_address(socket.get())),
+                             io::unmapped(io::peer_address(socket.get())), connector);
   if (trace == nullptr) return nullptr;
   const auto show = [&](roce::Hello hello, bool is_reply, bool ours) {
     hello.kind = is_reply ? roce::HelloKind::kAnswer : roce::HelloKind::kRequest;
@@ -427,7 +429,7 @@ void Wiring::hand_over(os::Fd socket, const roce::Hello& peer, bool connector) {
   phase_ = Phase::kLinking;
   lost_early_ = false;
   const Config& config = device_->config();
-  const SocketAddress local = io::local_address(socket.get());
+  const SocketAddress local = io::unmapped(io::local_address(socket.get()));
   proto::StreamParams params;
   params.initiator = connector;
   params.both_ready = true;

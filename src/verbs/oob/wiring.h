@@ -121,7 +121,7 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   Phase phase_ = Phase::kUnwired;
   std::uint32_t generation_ = 0;
   roce::End mine_, peer_;
-  SocketAddress peer_address_;
+  SocketAddress own_address_, peer_address_;  // the own without a port
   const roce::QpType type_;
   WiringToReceive receiver_;
   WiringToSend sender_;

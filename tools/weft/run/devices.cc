@@ -105,7 +105,7 @@ Outcome<std::vector<DeviceRow>> list_devices(const std::string& folder) {
   for (int i = 0; i < count; ++i) {
     DeviceRow row;
     row.name = devices[i]->name;
-    row.is_weft = row.name == "weft0";
+    row.is_weft = row.name.starts_with("weft");
     row.node_type = WEFT_VERB(verbs, ibv_node_type_str)(devices[i]->node_type);
     row.transport = transport_name(devices[i]->transport_type);
     row.guid = guid_text(WEFT_VERB(verbs, ibv_get_device_guid)(devices[i]));
