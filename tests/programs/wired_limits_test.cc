@@ -31,6 +31,76 @@ TEST(WiredLimits, AsManyQueuePairsAsTheDeviceSaysWhateverTheirType) {
   ibv_dealloc_pd(pd);
 }
 
+// One of the device's many, with a completion queue of its own.
+struct One {
+  ibv_cq* cq = nullptr;
+  ibv_qp* qp = nullptr;
+};
+
+bool move(ibv_qp* qp, ibv_qp_attr attr, int mask) {
+  return ibv_modify_qp(qp, &attr, mask | IBV_QP_STATE) == 0;
+}
+
+One make_one(ibv_context* device, ibv_pd* pd) {
+  One out;
+  out.cq = ibv_create_cq(device, 4, nullptr, nullptr, 0);
+  if (out.cq == nullptr) return out;
+  ibv_qp_init_attr attr = rc_attributes(out.cq, 1);
+  out.qp = ibv_create_qp(pd, &attr);
+  if (out.qp == nullptr) return out;
+  ibv_qp_attr init{};
+  init.qp_state = IBV_QPS_INIT;
+  init.port_num = 1;
+  EXPECT_TRUE(move(out.qp, init, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+  return out;
+}
+
+// Connects `one` to `peer`, has a receive ready, and sends nothing yet.
+void wire_one(const One& one, const One& peer, const ibv_gid& gid) {
+  ibv_qp_attr rts = End::rts();
+  rts.timeout = 0;  // as long as it takes: the machine may be busy
+  ASSERT_TRUE(move(one.qp, End::rtr({gid, peer.qp->qp_num}), End::kRtr));
+  ASSERT_TRUE(move(one.qp, rts, End::kRts));
+  ibv_recv_wr wr{1, nullptr, nullptr, 0};
+  ibv_recv_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_recv(one.qp, &wr, &bad), 0);
+}
+
+TEST(WiredLimits, AllQueuePairsThatTheDeviceSaysAreConnectedEachWithItsOwnCompletionQueue) {
+  const test::DescriptorLimit few(1024);
+  const Opened device;
+  ibv_device_attr limits{};
+  ibv_gid gid{};
+  ASSERT_EQ(ibv_query_device(device.get(), &limits), 0);
+  ASSERT_EQ(ibv_query_gid(device.get(), 1, 0, &gid), 0);
+  ibv_pd* const pd = ibv_alloc_pd(device.get());
+  std::vector<One> all;
+  for (int i = 0; i < limits.max_qp / 2 * 2; ++i) {
+    all.push_back(make_one(device.get(), pd));
+    ASSERT_NE(all.back().qp, nullptr) << i << ": " << std::strerror(errno);
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) wire_one(all[i], all[i ^ 1U], gid);
+  for (const One& one : all) {
+    ibv_send_wr wr{};
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    ibv_send_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_send(one.qp, &wr, &bad), 0);
+  }
+  for (const One& one : all) {
+    for (int i = 0; i < 2; ++i) {
+      ibv_wc wc{};
+      ASSERT_TRUE(next_completion(one.cq, wc));
+      EXPECT_EQ(wc.status, IBV_WC_SUCCESS) << ibv_wc_status_str(wc.status);
+    }
+  }
+  for (const One& one : all) {
+    EXPECT_EQ(ibv_destroy_qp(one.qp), 0);
+    EXPECT_EQ(ibv_destroy_cq(one.cq), 0);
+  }
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+}
+
 TEST(WiredLimits, AsManyCompletionQueuesAsTheDeviceSays) {
   const test::DescriptorLimit few(1024);
   const Opened device;

@@ -61,14 +61,17 @@ struct PeerDirectory::Port final : io::Handler, std::enable_shared_from_this<Por
     }
   }
   void on_timer(io::TimerId /*id*/) override {
-    static_cast<void>(owner.device_.engine().modify(socket.get(), EPOLLIN));
+    const auto keep = owner.device();
+    if (keep != nullptr) owner.on_timer_of(*this);
   }
+  [[nodiscard]] bool is_idle() const { return free.size() == kIndices; }
 
+  static constexpr std::size_t kIndices = roce::kIndexMax - roce::kIndexMin + 1;
   PeerDirectory& owner;
   const std::uint16_t number;
-  os::Fd socket;
-  io::TimerId timer = 0;  // the engine thread's
   // Guarded by the owner's mutex_.
+  os::Fd socket;  // none: closed
+  io::TimerId timer = 0;
   std::vector<std::uint16_t> free;  // with room for all: to give one back needs no memory
   std::uint32_t datagrams = 0;      // the number that has the UDP socket of this port, or 0
   bool without_datagrams = false;   // another program has that
@@ -133,6 +136,10 @@ PeerDirectory::~PeerDirectory() {
     device_.engine().remove(port->socket.get());
     device_.engine().cancel(port->timer);
   }
+  for (const auto& port : closed_) {
+    device_.engine().cancel(port->timer);
+    device_.engine().wait_for(port.get());
+  }
   HalfOpen<Arrival>::Entries arrivals;
   {
     const os::MutexLock lock(mutex_);
@@ -183,6 +190,7 @@ Status PeerDirectory::open_port() {
     auto socket = open_listener(number);
     if (!socket && socket.error() == Error::kAddressInUse) continue;
     if (!socket) return fail(socket.error());
+    closed_.reserve(closed_.size() + ports_.size() + 1);  // to close one needs no memory
     ports_.push_back(std::make_shared<Port>(*this, number, std::move(*socket)));
     Port& port = *ports_.back();
     if (auto added = device_.engine().add(port.socket.get(), EPOLLIN, ports_.back()); !added) {
@@ -250,6 +258,28 @@ void PeerDirectory::free_number(std::uint32_t number) {
   if (port == ports_.end()) return;
   (*port)->free.push_back(parts.index);
   if ((*port)->datagrams == number) (*port)->datagrams = 0;
+  if ((*port)->is_idle() && ports_.size() > 1) close_port(port);
+}
+
+// At once, since the descriptor may be needed. A callback that runs now finds that it is closed.
+void PeerDirectory::close_port(std::vector<std::shared_ptr<Port>>::iterator port) {
+  Port& closed = **port;
+  device_.engine().forget(closed.socket.get());
+  device_.engine().forget_timer(closed.timer);
+  closed.socket.reset();
+  // On the engine's thread no other callback of its runs. Without a timer it stays for longer.
+  closed.timer = device_.engine().schedule(os::now(), *port);
+  closed_.push_back(std::move(*port));
+  ports_.erase(port);
+}
+
+void PeerDirectory::on_timer_of(Port& port) {
+  const os::MutexLock lock(mutex_);
+  if (port.socket) {
+    static_cast<void>(device_.engine().modify(port.socket.get(), EPOLLIN));
+  } else {
+    std::erase_if(closed_, [&](const auto& one) { return one.get() == &port; });
+  }
 }
 
 void PeerDirectory::publish(std::uint32_t number, std::weak_ptr<Wiring> wiring) {
@@ -267,26 +297,42 @@ std::shared_ptr<Wiring> PeerDirectory::find(std::uint32_t number) {
 
 // --- arrivals, on the engine's thread ---
 
+PeerDirectory::Accepted PeerDirectory::accept(Port& port, os::Fd& socket, SocketAddress& source) {
+  const os::MutexLock lock(mutex_);
+  if (!port.socket) return Accepted::kNone;
+  auto accepted = io::accept_socket(port.socket.get(), source);
+  if (accepted) {
+    socket = std::move(*accepted);
+    return Accepted::kOne;
+  }
+  const bool no_descriptor = accepted.error() == Error::kLimitExceeded;
+  if (!no_descriptor && accepted.error() != Error::kNoSpace) {
+    return accepted.error() == Error::kConnectionLost ? Accepted::kGone : Accepted::kNone;
+  }
+  // Without descriptors the kernel reports the same error when no connection waits.
+  if (!io::connection_waits(port.socket.get())) return Accepted::kNone;
+  return no_descriptor ? Accepted::kNoDescriptor : Accepted::kNoMemory;
+}
+
 // False: no more for now.
 bool PeerDirectory::accept_one(Port& port) {
   SocketAddress source;
-  auto socket = io::accept_socket(port.socket.get(), source);
-  if (!socket) {
-    const bool no_descriptor = socket.error() == Error::kLimitExceeded;
-    if (!no_descriptor && socket.error() != Error::kNoSpace) {
-      return socket.error() == Error::kConnectionLost;
-    }
-    // Without descriptors the kernel reports the same error when no connection waits.
-    if (!io::connection_waits(port.socket.get())) return false;
-    if (no_descriptor && make_room()) return true;
+  os::Fd socket;
+  const Accepted accepted = accept(port, socket, source);
+  if (accepted == Accepted::kNone) return false;
+  if (accepted == Accepted::kGone) return true;
+  if (accepted == Accepted::kNoDescriptor && make_room()) return true;
+  if (accepted != Accepted::kOne) {
     os::log(LogLevel::kError, "the kernel cannot accept: peers of wired queue pairs have to wait");
+    const os::MutexLock lock(mutex_);
+    if (!port.socket) return false;
     port.timer = device_.engine().schedule(os::now() + kAcceptPause, port.weak_from_this());
     // Without a timer nobody would look again: epoll reports it at once.
     if (port.timer != 0) static_cast<void>(device_.engine().modify(port.socket.get(), 0));
     return false;
   }
   // Where there is no memory for it, it is closed, and tries again.
-  const auto arrival = std::make_shared<Arrival>(*this, std::move(*socket), io::unmapped(source));
+  const auto arrival = std::make_shared<Arrival>(*this, std::move(socket), io::unmapped(source));
   std::shared_ptr<Arrival> oldest;
   {
     const os::MutexLock lock(mutex_);

@@ -2,8 +2,9 @@
 // knocks there.
 //
 // One per device with Config::personality kRoce. A number contains the port (roce/qp_number.h);
-// each port has a TCP listener, and 510 numbers. Ports are opened when numbers are needed and stay
-// open. A number that was given back is used again as late as possible. The listener is on all
+// each port has a TCP listener, and 510 numbers. Ports are opened when numbers are needed; one
+// without a queue pair is closed, unless it is the only one. A number that was given back is used
+// again as late as possible. The listener is on all
 // addresses, since any of them may be a queue pair's GID, and a port has to be free on all; with
 // Config::gid it is on that one.
 //
@@ -74,7 +75,11 @@ class PeerDirectory {
   [[nodiscard]] Status open_port() WEFT_REQUIRES(mutex_);
   [[nodiscard]] Result<os::Fd> open_listener(std::uint16_t port);
   [[nodiscard]] Result<os::Fd> open_datagrams(const Port& port) const;
+  void close_port(std::vector<std::shared_ptr<Port>>::iterator port) WEFT_REQUIRES(mutex_);
+  void on_timer_of(Port& port);
   [[nodiscard]] bool accept_one(Port& port);
+  enum class Accepted : std::uint8_t { kOne, kNone, kGone, kNoDescriptor, kNoMemory };
+  [[nodiscard]] Accepted accept(Port& port, os::Fd& socket, SocketAddress& source);
   // No descriptors: true if a silent one has given its own up, so that the newcomer gets it.
   [[nodiscard]] bool make_room();
   void give_way(Arrival& arrival);
@@ -96,6 +101,8 @@ class PeerDirectory {
 
   os::Mutex mutex_;
   std::vector<std::shared_ptr<Port>> ports_ WEFT_GUARDED_BY(mutex_);
+  // Until no callback of theirs runs any more. With room for all.
+  std::vector<std::shared_ptr<Port>> closed_ WEFT_GUARDED_BY(mutex_);
   std::unordered_map<std::uint32_t, std::weak_ptr<Wiring>> wirings_ WEFT_GUARDED_BY(mutex_);
   HalfOpen<Arrival> arrivals_ WEFT_GUARDED_BY(mutex_);
 };
