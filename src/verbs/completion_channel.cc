@@ -17,7 +17,6 @@
 #include "os/epoll.h"
 #include "os/log.h"
 #include "progress/give_way.h"
-#include "verbs/cq.h"
 #include "verbs/device.h"
 
 namespace weft::verbs {
@@ -81,7 +80,7 @@ class CompletionChannelImpl::Asleep {
 
 Result<std::shared_ptr<CompletionChannelImpl>> CompletionChannelImpl::create(
     std::shared_ptr<DeviceImpl> device) {
-  auto events = os::SignalQueue<CompletionQueueImpl*>::create();
+  auto events = os::SignalQueue<ChannelMember*>::create();
   if (!events) return fail(events.error());
   auto counted = ObjectCount::take(*device, ObjectKind::kChannel);
   if (!counted) return fail(counted.error());
@@ -91,7 +90,7 @@ Result<std::shared_ptr<CompletionChannelImpl>> CompletionChannelImpl::create(
 
 CompletionChannelImpl::CompletionChannelImpl(
     std::shared_ptr<DeviceImpl> device, ObjectCount counted,
-    std::unique_ptr<os::SignalQueue<CompletionQueueImpl*>> events)
+    std::unique_ptr<os::SignalQueue<ChannelMember*>> events)
     : device_(std::move(device)),
       counted_(std::move(counted)),
       events_(std::move(events)),
@@ -102,7 +101,7 @@ std::size_t CompletionChannelImpl::users() const {
   return members_.size();
 }
 
-void CompletionChannelImpl::add(CompletionQueueImpl& cq) {
+void CompletionChannelImpl::add(ChannelMember& cq) {
   const os::MutexLock lock(mutex_);
   if (members_.size() == members_.capacity()) members_.reserve(2 * members_.size() + 1);
   events_->reserve();
@@ -110,7 +109,7 @@ void CompletionChannelImpl::add(CompletionQueueImpl& cq) {
   refresh_locked();
 }
 
-void CompletionChannelImpl::remove(CompletionQueueImpl& cq) {
+void CompletionChannelImpl::remove(ChannelMember& cq) {
   {
     const os::MutexLock lock(mutex_);
     if (std::erase(members_, &cq) != 0) events_->unreserve();
@@ -119,9 +118,9 @@ void CompletionChannelImpl::remove(CompletionQueueImpl& cq) {
   retire(cq);
 }
 
-void CompletionChannelImpl::retire(CompletionQueueImpl& cq) {
+void CompletionChannelImpl::retire(ChannelMember& cq) {
   cq.mark_retired();  // before the queue is locked: what is queued later has seen it
-  (void)events_->take_if([&](CompletionQueueImpl* queued) { return queued == &cq; });
+  (void)events_->take_if([&](ChannelMember* queued) { return queued == &cq; });
 }
 
 void CompletionChannelImpl::refresh() {
@@ -133,7 +132,7 @@ void CompletionChannelImpl::refresh() {
 // until then they wake a sleeper for nothing at worst.
 void CompletionChannelImpl::refresh_locked() {
   auto shards = std::make_shared<Shards>();
-  for (CompletionQueueImpl* cq : members_)
+  for (ChannelMember* cq : members_)
     std::ranges::move(cq->shards().kept(), std::back_inserter(*shards));
   std::ranges::sort(*shards);
   // Not std::ranges::unique(), whose result clang 14 does not understand.
@@ -167,15 +166,15 @@ std::shared_ptr<const CompletionChannelImpl::Shards> CompletionChannelImpl::shar
   return shards_;
 }
 
-void CompletionChannelImpl::queue_event(CompletionQueueImpl& cq) {
+void CompletionChannelImpl::queue_event(ChannelMember& cq) {
   const bool shown = t_waits_on != this && t_drives != number_;
   // A program that has not taken an event of this CQ yet finds all completions behind it.
   events_->push_distinct(&cq, shown, [&] { return !cq.is_retired(); });
 }
 
-CompletionQueueImpl* CompletionChannelImpl::take() {
+ChannelMember* CompletionChannelImpl::take() {
   // Counted before anybody else can ask: whoever destroys the CQ waits for this event.
-  const auto cq = events_->try_pop([](CompletionQueueImpl* taken) { taken->event_taken(); });
+  const auto cq = events_->try_pop([](ChannelMember* taken) { taken->event_taken(); });
   return cq ? *cq : nullptr;
 }
 
@@ -184,7 +183,7 @@ CompletionQueueImpl* CompletionChannelImpl::take() {
 Result<CompletionQueue*> CompletionChannelImpl::wait(
     std::optional<std::chrono::nanoseconds> timeout) {
   if (!device_->usable()) return fail(Error::kBadState);
-  if (CompletionQueueImpl* cq = take()) return cq;
+  if (ChannelMember* cq = take()) return cq;
   Instant until = Instant::never();
   if (timeout) {
     until = os::now() + *timeout;
@@ -198,14 +197,14 @@ Result<CompletionQueue*> CompletionChannelImpl::wait(
     for (const auto& shard : *shards) {
       if (shard->owner().is_callers()) (void)shard->poll();
     }
-    if (CompletionQueueImpl* cq = take()) return cq;
+    if (ChannelMember* cq = take()) return cq;
     return fail(Error::kTimedOut);
   }
   if (!callers_drive()) return wait_for_others(until);
   const Counted counted(sleepers_);
   waits_.store(true, std::memory_order_relaxed);
   const TakingTurn turn(*this);
-  if (CompletionQueueImpl* cq = spin(until)) return cq;
+  if (ChannelMember* cq = spin(until)) return cq;
   return drive_and_sleep(until);
 }
 
@@ -217,20 +216,20 @@ bool CompletionChannelImpl::callers_drive() const {
 Result<CompletionQueue*> CompletionChannelImpl::wait_for_others(Instant until) {
   while (true) {
     if (const Status woken = sleep(until, {}); !woken) return fail(woken.error());
-    if (CompletionQueueImpl* cq = take()) return cq;
+    if (ChannelMember* cq = take()) return cq;
     if (!until.is_never() && os::now() >= until) return fail(Error::kTimedOut);
   }
 }
 
 // A peer that answers at once is not worth a sleep, where it has a core of its own.
-CompletionQueueImpl* CompletionChannelImpl::spin(Instant until) {
+ChannelMember* CompletionChannelImpl::spin(Instant until) {
   if (device_->config().spin.count() == 0 || device_->cores() == 1) return nullptr;
   const Instant end = std::min(until, os::now() + device_->config().spin);
   const auto shards = this->shards();
   do {
     bool moved = false;
     for (const auto& shard : *shards) moved |= shard->poll();
-    if (CompletionQueueImpl* cq = take()) return cq;
+    if (ChannelMember* cq = take()) return cq;
     if (!moved) {
       for (const auto& shard : *shards) shard->owner().note_vain_poll();
       progress::give_way(*device_, *shards);
@@ -252,7 +251,7 @@ Result<CompletionQueue*> CompletionChannelImpl::drive_and_sleep(Instant until) {
     const Asleep asleep(*shards);
     bool more = false;
     for (const auto& shard : *shards) more |= shard->run(progress::Look::kSettle).left;
-    CompletionQueueImpl* cq = take();
+    ChannelMember* cq = take();
     std::optional<Error> why;
     if (cq == nullptr && !more) {
       if (const Status woken = sleep(until, *shards); !woken) why = woken.error();

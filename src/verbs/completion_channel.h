@@ -12,11 +12,29 @@
 #include "os/lock.h"
 #include "os/signal_queue.h"
 #include "progress/shard.h"
+#include "progress/shard_set.h"
 #include "verbs/held.h"
 
 namespace weft::verbs {
 
-class CompletionQueueImpl;
+// A completion queue as its channel knows it.
+class ChannelMember : public CompletionQueue {
+ public:
+  // Where the lanes are that deliver to it.
+  [[nodiscard]] virtual const progress::ShardSet& shards() const noexcept = 0;
+  // Retired: its events are of no interest any more.
+  void mark_retired() noexcept { retired_.store(true, std::memory_order_relaxed); }
+  [[nodiscard]] bool is_retired() const noexcept {
+    return retired_.load(std::memory_order_relaxed);
+  }
+  void event_taken() { unacked_.fetch_add(1, std::memory_order_acq_rel); }
+
+ protected:
+  std::atomic<std::uint32_t> unacked_{0};  // events taken and not acknowledged
+
+ private:
+  std::atomic<bool> retired_{false};
+};
 
 // Threads: any. The mutex guards the list of CQs; shards are run without it.
 //
@@ -37,10 +55,10 @@ class CompletionChannelImpl final : public CompletionChannel {
   void end_sleep() override;
   [[nodiscard]] std::size_t users() const override;
 
-  void add(CompletionQueueImpl& cq);
-  void remove(CompletionQueueImpl& cq);
-  void retire(CompletionQueueImpl& cq);       // drops its events not yet taken; it gets no more
-  void queue_event(CompletionQueueImpl& cq);  // queues one event
+  void add(ChannelMember& cq);
+  void remove(ChannelMember& cq);
+  void retire(ChannelMember& cq);       // drops its events not yet taken; it gets no more
+  void queue_event(ChannelMember& cq);  // queues one event
   // A shard more feeds one of its CQs. A sleeper need not hear of it: others look after the shard.
   void refresh();
 
@@ -53,11 +71,11 @@ class CompletionChannelImpl final : public CompletionChannel {
 
  private:
   CompletionChannelImpl(std::shared_ptr<DeviceImpl> device, ObjectCount counted,
-                        std::unique_ptr<os::SignalQueue<CompletionQueueImpl*>> events);
+                        std::unique_ptr<os::SignalQueue<ChannelMember*>> events);
   class TakingTurn;
   class Counted;
   class Asleep;
-  [[nodiscard]] CompletionQueueImpl* take();
+  [[nodiscard]] ChannelMember* take();
   // Each once. Their CQs keep them.
   using Shards = std::vector<std::shared_ptr<progress::Shard>>;
   [[nodiscard]] std::shared_ptr<const Shards> shards() const;
@@ -65,7 +83,7 @@ class CompletionChannelImpl final : public CompletionChannel {
   void refresh_if_there_is_memory() noexcept WEFT_REQUIRES(mutex_);
   void watch_locked(int fd) const WEFT_REQUIRES(mutex_);
   [[nodiscard]] Result<CompletionQueue*> wait_for_others(Instant until);
-  [[nodiscard]] CompletionQueueImpl* spin(Instant until);
+  [[nodiscard]] ChannelMember* spin(Instant until);
   [[nodiscard]] Result<CompletionQueue*> drive_and_sleep(Instant until);
   [[nodiscard]] Status sleep(Instant until, const Shards& shards);
   static void wake(const Shards& shards);
@@ -74,7 +92,7 @@ class CompletionChannelImpl final : public CompletionChannel {
 
   const std::shared_ptr<DeviceImpl> device_;
   const ObjectCount counted_;
-  const std::unique_ptr<os::SignalQueue<CompletionQueueImpl*>> events_;
+  const std::unique_ptr<os::SignalQueue<ChannelMember*>> events_;
   std::atomic<std::uint32_t> sleepers_{0};
   std::atomic<bool> waits_{false};
   // Between begin_sleep() and end_sleep(): the shards that know of the sleeper. His.
@@ -82,7 +100,7 @@ class CompletionChannelImpl final : public CompletionChannel {
   const std::uint64_t number_;  // of all channels of the process; from 1
 
   mutable os::Mutex mutex_;
-  std::vector<CompletionQueueImpl*> members_ WEFT_GUARDED_BY(mutex_);
+  std::vector<ChannelMember*> members_ WEFT_GUARDED_BY(mutex_);
   std::shared_ptr<const Shards> shards_ WEFT_GUARDED_BY(mutex_) = std::make_shared<Shards>();
   // An epoll over events_->fd() and the epolls of the shards, from the first sleep_fd() on.
   mutable os::Fd sleep_fd_ WEFT_GUARDED_BY(mutex_);

@@ -5,7 +5,6 @@
 
 #include "io/socket.h"
 #include "verbs/event_channel.h"
-#include "verbs/listener.h"
 #include "verbs/qp.h"
 
 namespace weft::verbs {

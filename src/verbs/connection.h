@@ -36,15 +36,16 @@
 #include "trace/pcap.h"
 #include "verbs/device.h"
 #include "verbs/held.h"
+#include "verbs/listener_host.h"
 #include "verbs/port_map_service.h"
+#include "verbs/qp_connection.h"
 #include "verbs/setup_socket.h"
 
 namespace weft::verbs {
 
 class QueuePairImpl;
-class ListenerImpl;
 
-class ConnectionImpl final : public Connection,
+class ConnectionImpl final : public QpConnection,
                              public io::Handler,
                              public std::enable_shared_from_this<ConnectionImpl> {
  public:
@@ -53,7 +54,7 @@ class ConnectionImpl final : public Connection,
   // For a listener: takes the accepted socket. The listener holds it until the Request is there.
   [[nodiscard]] static Result<std::shared_ptr<ConnectionImpl>> create_accepted(
       std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel,
-      const std::shared_ptr<ListenerImpl>& listener, os::Fd socket, const SocketAddress& peer);
+      const std::shared_ptr<ListenerHost>& listener, os::Fd socket, const SocketAddress& peer);
   ~ConnectionImpl() override;
 
   // --- Connection ---
@@ -80,15 +81,9 @@ class ConnectionImpl final : public Connection,
 
   // --- for the queue pair ---
 
-  // The trace of this connection, begun with the start-up frames; null: tracing is off. The QP
-  // takes it inside attach(), once.
-  [[nodiscard]] std::unique_ptr<trace::Trace> take_trace();
-  // The first FPDU of the peer has been accepted. Any thread, at most once, possibly inside
-  // attach().
-  void on_first_fpdu();
-  // The stream has left full operation and all work is flushed. Any thread, once, possibly inside
-  // attach().
-  void on_stream_down(proto::StreamEnd how, TerminateCode code, bool by_peer);
+  [[nodiscard]] std::unique_ptr<trace::Trace> take_trace() override;
+  void on_first_fpdu() override;
+  void on_stream_down(proto::StreamEnd how, TerminateCode code, bool by_peer) override;
 
   // --- for the listener ---
   [[nodiscard]] static ConnectionImpl& of(Connection& connection) {
@@ -306,7 +301,7 @@ class ConnectionImpl final : public Connection,
   [[nodiscard]] Status answer(const std::shared_ptr<QueuePair>& qp, const ConnectionParams& params)
       WEFT_REQUIRES(mutex_);
   void on_request(Lock& lock) WEFT_REQUIRES(mutex_);
-  void tell_request(Lock& lock, const std::shared_ptr<ListenerImpl>& listener)
+  void tell_request(Lock& lock, const std::shared_ptr<ListenerHost>& listener)
       WEFT_REQUIRES(mutex_);
   [[nodiscard]] bool awaits_answer() const WEFT_REQUIRES(mutex_);
   void request_failed(Lock& lock, std::string_view why, bool with_reset = false)
@@ -346,7 +341,7 @@ class ConnectionImpl final : public Connection,
   Attempts attempts_ WEFT_GUARDED_BY(mutex_){*this};
 
   // passive
-  std::weak_ptr<ListenerImpl> listener_ WEFT_GUARDED_BY(mutex_);
+  std::weak_ptr<ListenerHost> listener_ WEFT_GUARDED_BY(mutex_);
   Request request_ WEFT_GUARDED_BY(mutex_);
 };
 

@@ -7,14 +7,13 @@
 #include "io/socket.h"
 #include "verbs/connection.h"
 #include "verbs/event_channel.h"
-#include "verbs/listener.h"
 #include "verbs/qp.h"
 
 namespace weft::verbs {
 
 Result<std::shared_ptr<ConnectionImpl>> ConnectionImpl::create_accepted(
     std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel,
-    const std::shared_ptr<ListenerImpl>& listener, os::Fd socket, const SocketAddress& peer) {
+    const std::shared_ptr<ListenerHost>& listener, os::Fd socket, const SocketAddress& peer) {
   auto counted = ObjectCount::take(*device, ObjectKind::kConnection);
   if (!counted) return fail(counted.error());
   std::shared_ptr<ConnectionImpl> made(
@@ -46,7 +45,7 @@ void ConnectionImpl::start_request(bool at_once) {
 
 // The Request is whole.
 void ConnectionImpl::on_request(Lock& lock) {
-  const std::shared_ptr<ListenerImpl> listener = listener_.lock();
+  const std::shared_ptr<ListenerHost> listener = listener_.lock();
   const std::shared_ptr<EventChannel> channel = channel_.lock();
   lock.dispose(listener);
   lock.dispose(channel);
@@ -65,7 +64,7 @@ void ConnectionImpl::on_request(Lock& lock) {
 // The listener counts it as undelivered already; one that has failed meanwhile gives that back.
 void ConnectionImpl::report_request() {
   Lock lock(*this);
-  const std::shared_ptr<ListenerImpl> listener = listener_.lock();
+  const std::shared_ptr<ListenerHost> listener = listener_.lock();
   lock.dispose(listener);
   if (listener == nullptr) return;
   if (awaits_answer() && request_.counted == AtListener::kHalfOpen) {
@@ -77,7 +76,7 @@ void ConnectionImpl::report_request() {
   listener->request_settled();
 }
 
-void ConnectionImpl::tell_request(Lock& lock, const std::shared_ptr<ListenerImpl>& listener) {
+void ConnectionImpl::tell_request(Lock& lock, const std::shared_ptr<ListenerHost>& listener) {
   request_.counted = AtListener::kUndelivered;  // whatever comes of it
   const proto::StartupPeer asked = session_.peer();
   const Config& config = device_->config();
@@ -119,7 +118,7 @@ void ConnectionImpl::settle_listener(Lock& lock) {
   if (request_.counted == AtListener::kNot) return;
   const bool half_open = request_.counted == AtListener::kHalfOpen;
   request_.counted = AtListener::kNot;
-  const std::shared_ptr<ListenerImpl> listener = listener_.lock();
+  const std::shared_ptr<ListenerHost> listener = listener_.lock();
   if (listener == nullptr) return;
   lock.dispose(half_open ? listener->forget_half_open(*this) : nullptr);
   if (!half_open) listener->request_settled();

@@ -73,7 +73,7 @@ ConnectionImpl::Reservation ConnectionImpl::Reservation::of(const std::shared_pt
                                                             ConnectionImpl& by) {
   if (qp == nullptr || qp->type() == QpType::kUd) return {};  // no connection for datagrams
   QueuePairImpl& impl = QueuePairImpl::of(*qp);
-  if (!impl.reserve_for(by)) return {};
+  if (!impl.reserve_for(by.weak_from_this())) return {};
   return Reservation(impl.shared_from_this());
 }
 

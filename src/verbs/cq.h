@@ -19,11 +19,8 @@
 
 namespace weft::verbs {
 
-class CompletionChannelImpl;
-class QueuePairImpl;
-
 // Threads: any. The ring has its own lock, held for nanoseconds; who polls runs the shards.
-class CompletionQueueImpl final : public CompletionQueue,
+class CompletionQueueImpl final : public ChannelMember,
                                   public CounterSource,
                                   public std::enable_shared_from_this<CompletionQueueImpl> {
  public:
@@ -63,21 +60,13 @@ class CompletionQueueImpl final : public CompletionQueue,
   // From now on, until it is gone, who polls this CQ reads its socket too.
   void add_reader(std::weak_ptr<DatagramReader> reader);
 
-  // Where the lanes are that deliver here.
-  [[nodiscard]] const progress::ShardSet& shards() const noexcept { return shards_; }
+  [[nodiscard]] const progress::ShardSet& shards() const noexcept override { return shards_; }
   void add_shard(const std::shared_ptr<progress::Shard>& shard);
   // The peer wrote into memory of a QP that has no send outstanding: an event without a completion
   // if the CQ is armed.
   void wake_idle();
   [[nodiscard]] bool has_completions() const { return count_.load(std::memory_order_acquire) != 0; }
   [[nodiscard]] bool armed() const { return armed_.load(std::memory_order_relaxed) != kNotArmed; }
-
-  // By the channel. Retired: its events are of no interest any more.
-  void mark_retired() noexcept { retired_.store(true, std::memory_order_relaxed); }
-  [[nodiscard]] bool is_retired() const noexcept {
-    return retired_.load(std::memory_order_relaxed);
-  }
-  void event_taken() { unacked_.fetch_add(1, std::memory_order_acq_rel); }
 
   // One poll in this many runs the shards although the ring answers it.
   static constexpr std::uint64_t kFullPollsToDrive = 8;
@@ -121,8 +110,6 @@ class CompletionQueueImpl final : public CompletionQueue,
   std::vector<std::weak_ptr<DatagramReader>> readers_ WEFT_GUARDED_BY(users_mutex_);
   std::atomic<bool> has_readers_{false};
 
-  std::atomic<bool> retired_{false};
-  std::atomic<std::uint32_t> unacked_{0};
   os::Mutex ack_mutex_;
   os::Condition acked_;
 };

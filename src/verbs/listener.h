@@ -16,13 +16,12 @@
 #include "verbs/device.h"
 #include "verbs/half_open.h"
 #include "verbs/held.h"
+#include "verbs/listener_host.h"
 #include "verbs/port_map_service.h"
 
 namespace weft::verbs {
 
-class ConnectionImpl;
-
-class ListenerImpl final : public Listener,
+class ListenerImpl final : public ListenerHost,
                            public io::Handler,
                            public std::enable_shared_from_this<ListenerImpl> {
  public:
@@ -43,19 +42,13 @@ class ListenerImpl final : public Listener,
   void on_io(std::uint32_t events) override;
   void on_timer(io::TimerId id) override;
 
-  // --- for its connections, with their mutex_ held ---
-
-  // Its connections carry queue pairs.
-  [[nodiscard]] bool carries() const noexcept { return carries_; }
-  [[nodiscard]] bool is_closed() const noexcept { return closed_; }
-
-  // The Request is there. True: the connection is no longer half-open, but undelivered. False: the
-  // backlog is full. The connection stays half-open, and gets report_request() when it has a place.
-  [[nodiscard]] bool request_ready(ConnectionImpl& connection);
-  // The application has it, or it is gone.
-  void request_settled();
-  // A half-open connection has failed. The caller lets go of it without locks.
-  [[nodiscard]] std::shared_ptr<ConnectionImpl> forget_half_open(ConnectionImpl& connection);
+  // --- ListenerHost ---
+  [[nodiscard]] bool carries() const noexcept override { return carries_; }
+  [[nodiscard]] bool is_closed() const noexcept override { return closed_; }
+  [[nodiscard]] bool request_ready(ConnectionImpl& connection) override;
+  void request_settled() override;
+  [[nodiscard]] std::shared_ptr<ConnectionImpl> forget_half_open(
+      ConnectionImpl& connection) override;
 
  private:
   ListenerImpl(std::shared_ptr<DeviceImpl> device, ObjectCount counted,

@@ -12,8 +12,6 @@
 
 namespace weft::verbs {
 
-class SharedReceiveQueueImpl;
-
 class ProtectionDomainImpl final : public ProtectionDomain,
                                    public std::enable_shared_from_this<ProtectionDomainImpl> {
  public:
@@ -55,19 +53,6 @@ class ProtectionDomainImpl final : public ProtectionDomain,
   const Number number_;
   std::atomic<std::size_t> users_{0};
   std::atomic<std::uint32_t> qps_{0};
-};
-
-// A queue pair as its domain, and its SRQ if it has one, count it.
-class QpOfDomain {
- public:
-  QpOfDomain(ProtectionDomainImpl& pd, SharedReceiveQueueImpl* srq) noexcept;
-  ~QpOfDomain();
-  QpOfDomain(const QpOfDomain&) = delete;
-  QpOfDomain& operator=(const QpOfDomain&) = delete;
-
- private:
-  ProtectionDomainImpl& pd_;
-  SharedReceiveQueueImpl* const srq_;
 };
 
 }  // namespace weft::verbs

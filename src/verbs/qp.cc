@@ -8,12 +8,10 @@
 
 #include "os/guarded.h"
 #include "os/log.h"
-#include "verbs/completion_channel.h"
-#include "verbs/connection.h"
 #include "verbs/cq.h"
-#include "verbs/oob/wiring.h"
 #include "verbs/pd.h"
 #include "verbs/posting.h"
+#include "verbs/qp_connection.h"
 #include "verbs/srq.h"
 
 namespace weft::verbs {
@@ -93,12 +91,12 @@ void QueuePairImpl::set_remote_access(Access access) {
 
 // --- connection ---
 
-Status QueuePairImpl::reserve_for(ConnectionImpl& connection) {
+Status QueuePairImpl::reserve_for(std::weak_ptr<QpConnection> connection) {
   if (!device_.usable() || state() != QpState::kInit) return fail(Error::kBadState);
   if (type_ != QpType::kRc) return fail(Error::kUnsupported);
   if (reserved_.exchange(true, std::memory_order_acq_rel)) return fail(Error::kBadState);
   const os::SpinGuard lock(connection_lock_);
-  last_connection_ = connection.weak_from_this();
+  last_connection_ = std::move(connection);
   return {};
 }
 
@@ -106,7 +104,7 @@ void QueuePairImpl::unreserve() { reserved_.store(false, std::memory_order_relea
 
 Status QueuePairImpl::attach(std::unique_ptr<io::Transport> transport,
                              const proto::StreamParams& params,
-                             std::shared_ptr<ConnectionImpl> connection) {
+                             std::shared_ptr<QpConnection> connection) {
   if (!device_.usable()) return fail(Error::kBadState);
   Status result;
   lane_.exclusively([&] {

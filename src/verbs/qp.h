@@ -22,18 +22,18 @@
 #include "verbs/cq_user.h"
 #include "verbs/device.h"
 #include "verbs/held.h"
-#include "verbs/pd.h"
+#include "verbs/oob/wiring.h"
 #include "verbs/qp_host.h"
 #include "verbs/qp_notices.h"
+#include "verbs/qp_of_domain.h"
 
 namespace weft::verbs {
 
-class CompletionQueueImpl;
-class ConnectionImpl;
-class Wiring;
+class QpConnection;
 
 class QueuePairImpl final : public QueuePair,
                             public CqUser,
+                            public WiredHost,
                             public QpHost,
                             public CounterSource,
                             public std::enable_shared_from_this<QueuePairImpl> {
@@ -64,31 +64,24 @@ class QueuePairImpl final : public QueuePair,
   [[nodiscard]] Status wire(const WiringToReceive& attributes) override;
   [[nodiscard]] Status start_sending(const WiringToSend& attributes) override;
 
-  // --- for the wiring: oob/wired_qp.cc ---
-  // Takes over a transport whose peer has been greeted.
-  //   kBadState   not in RTR or RTS of this generation (a count of wire() calls), linked already,
-  //   or
-  //               the peer expects another PSN
+  // --- WiredHost: oob/wired_qp.cc ---
   [[nodiscard]] Status link(std::unique_ptr<io::Transport> transport,
                             std::unique_ptr<trace::Trace> trace, const proto::StreamParams& params,
-                            std::uint32_t generation, std::uint32_t peer_psn);
-  // Looks for work without a connection, which the wiring has not been told of. Without the lane.
-  void look_for_waiting_work();
-  // No peer was found in time for what is queued. True: the QP is in the error state now. False: it
-  // no longer waits, or what is queued is lost, and that was all.
-  [[nodiscard]] bool retries_exhausted(std::uint32_t generation);
+                            std::uint32_t generation, std::uint32_t peer_psn) override;
+  void look_for_waiting_work() override;
+  [[nodiscard]] bool retries_exhausted(std::uint32_t generation) override;
 
   // --- for the connection ---
   // Marks the QP as taken by a connection being set up.
   //   kBadState     not in INIT, or taken already
   //   kUnsupported  it is not a reliable one
-  [[nodiscard]] Status reserve_for(ConnectionImpl& connection);
+  [[nodiscard]] Status reserve_for(std::weak_ptr<QpConnection> connection);
   // Set-up failed: the QP may be used again.
   void unreserve();
   // Takes over the transport in full operation.
   [[nodiscard]] Status attach(std::unique_ptr<io::Transport> transport,
                               const proto::StreamParams& params,
-                              std::shared_ptr<ConnectionImpl> connection);
+                              std::shared_ptr<QpConnection> connection);
   void disconnect();
   void abort();
   [[nodiscard]] static QueuePairImpl& of(QueuePair& qp) { return static_cast<QueuePairImpl&>(qp); }
@@ -177,7 +170,7 @@ class QueuePairImpl final : public QueuePair,
   progress::Lane lane_;
 
   // With the lane held.
-  std::shared_ptr<ConnectionImpl> connection_;  // until the stream is down
+  std::shared_ptr<QpConnection> connection_;  // until the stream is down
   bool drain_event_due_ = false;
   bool retired_ = false;
   std::uint64_t writes_seen_ = 0;
@@ -185,7 +178,7 @@ class QueuePairImpl final : public QueuePair,
   QpNotices notices_;
 
   mutable os::SpinLock connection_lock_;
-  std::weak_ptr<ConnectionImpl> last_connection_ WEFT_GUARDED_BY(connection_lock_);
+  std::weak_ptr<QpConnection> last_connection_ WEFT_GUARDED_BY(connection_lock_);
   std::atomic<std::uint16_t> ird_{0}, ord_{0};
 };
 

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "os/log.h"
-#include "verbs/connection.h"
+#include "verbs/qp_connection.h"
 #include "verbs/cq.h"
 #include "verbs/oob/wiring.h"
 #include "verbs/qp.h"

@@ -18,12 +18,12 @@
 
 namespace weft::verbs {
 
-class ConnectionImpl;
+class QpConnection;
 
 class QpNotices {
  public:
   struct Notices {
-    std::shared_ptr<ConnectionImpl> connection;
+    std::shared_ptr<QpConnection> connection;
     bool first_fpdu = false;
     bool down = false;
     proto::StreamEnd how = proto::StreamEnd::kOpen;

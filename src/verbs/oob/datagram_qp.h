@@ -27,7 +27,7 @@
 #include "verbs/device.h"
 #include "verbs/held.h"
 #include "verbs/oob/ip_marks.h"
-#include "verbs/pd.h"
+#include "verbs/qp_of_domain.h"
 
 namespace weft::verbs {
 

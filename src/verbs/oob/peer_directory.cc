@@ -15,7 +15,6 @@
 #include "roce/greeting.h"
 #include "roce/qp_number.h"
 #include "verbs/oob/ip_marks.h"
-#include "verbs/oob/wiring.h"
 #include "verbs/random.h"
 
 namespace weft::verbs {
@@ -252,7 +251,7 @@ Result<PeerDirectory::DatagramNumber> PeerDirectory::take_datagram_number() {
 void PeerDirectory::free_number(std::uint32_t number) {
   const roce::QpNumber parts = roce::split_number(number);
   const os::MutexLock lock(mutex_);
-  wirings_.erase(number);
+  answerers_.erase(number);
   const auto port =
       std::ranges::find_if(ports_, [&](const auto& p) { return p->number == parts.port; });
   if (port == ports_.end()) return;
@@ -282,17 +281,17 @@ void PeerDirectory::on_timer_of(Port& port) {
   }
 }
 
-void PeerDirectory::publish(std::uint32_t number, std::weak_ptr<Wiring> wiring) {
+void PeerDirectory::publish(std::uint32_t number, std::weak_ptr<HelloAnswerer> answerer) {
   const os::MutexLock lock(mutex_);
-  wirings_[number] = std::move(wiring);
+  answerers_[number] = std::move(answerer);
 }
 
 std::shared_ptr<Device> PeerDirectory::device() const { return device_.weak_from_this().lock(); }
 
-std::shared_ptr<Wiring> PeerDirectory::find(std::uint32_t number) {
+std::shared_ptr<HelloAnswerer> PeerDirectory::find(std::uint32_t number) {
   const os::MutexLock lock(mutex_);
-  const auto found = wirings_.find(number);
-  return found == wirings_.end() ? nullptr : found->second.lock();
+  const auto found = answerers_.find(number);
+  return found == answerers_.end() ? nullptr : found->second.lock();
 }
 
 // --- arrivals, on the engine's thread ---
@@ -420,11 +419,11 @@ void PeerDirectory::answer(Arrival& arrival) {
   mine.crc = hello.crc;
   const SocketAddress local = io::unmapped(io::local_address(arrival.socket.get()));
   // Whom it names has to be whom it has called.
-  const std::shared_ptr<Wiring> wiring =
+  const std::shared_ptr<HelloAnswerer> answerer =
       gid_of(local) == hello.to.gid ? find(hello.to.number) : nullptr;
-  const roce::Verdict verdict = wiring == nullptr
+  const roce::Verdict verdict = answerer == nullptr
                                     ? roce::Verdict::kNoSuchQp
-                                    : wiring->consider(hello, gid_of(arrival.source), mine);
+                                    : answerer->consider(hello, gid_of(arrival.source), mine);
   arrival.greeting.answer(verdict, mine);
   const bool told = say(arrival);
   device_.engine().forget(arrival.socket.get());
@@ -435,9 +434,9 @@ void PeerDirectory::answer(Arrival& arrival) {
                          "its GID is another address than the one it calls from (a NAT between?)");
   }
   if (verdict != roce::Verdict::kAccept) return;
-  if (!told) return wiring->not_adopted();
+  if (!told) return answerer->not_adopted();
   io::tune_connected(socket.get(), device_.config(), io::is_loopback_path(local, arrival.source));
-  wiring->adopt(std::move(socket), hello);
+  answerer->adopt(std::move(socket), hello);
 }
 
 }  // namespace weft::verbs

@@ -29,7 +29,17 @@
 
 namespace weft::verbs {
 
-class Wiring;
+// What answers hellos for one number. On the engine's thread.
+class HelloAnswerer {
+ public:
+  virtual ~HelloAnswerer() = default;
+  // The answer to `hello` from `source`. kAccept: `mine` is what to say, and adopt() or
+  // not_adopted() has to follow.
+  [[nodiscard]] virtual roce::Verdict consider(const roce::Hello& hello, const roce::Gid& source,
+                                               roce::Hello& mine) = 0;
+  virtual void adopt(os::Fd socket, const roce::Hello& peer) = 0;
+  virtual void not_adopted() = 0;
+};
 
 class PeerDirectory {
  public:
@@ -63,8 +73,8 @@ class PeerDirectory {
   };
   [[nodiscard]] Result<DatagramNumber> take_datagram_number();
   void free_number(std::uint32_t number);
-  // From now on hellos for this number are answered by `wiring`. Until free_number().
-  void publish(std::uint32_t number, std::weak_ptr<Wiring> wiring);
+  // From now on hellos for this number go to `answerer`. Until free_number().
+  void publish(std::uint32_t number, std::weak_ptr<HelloAnswerer> answerer);
 
  private:
   struct Port;
@@ -89,7 +99,7 @@ class PeerDirectory {
   void refuse(Arrival& arrival, std::string_view why);
   void answer(Arrival& arrival);
   void forget(const Arrival& arrival);
-  [[nodiscard]] std::shared_ptr<Wiring> find(std::uint32_t number);
+  [[nodiscard]] std::shared_ptr<HelloAnswerer> find(std::uint32_t number);
   // To be held in a callback: who is answered may be the last that holds the device, and let go of
   // it then, which destroys this. Null: it is being destroyed.
   [[nodiscard]] std::shared_ptr<Device> device() const;
@@ -103,7 +113,8 @@ class PeerDirectory {
   std::vector<std::shared_ptr<Port>> ports_ WEFT_GUARDED_BY(mutex_);
   // Until no callback of theirs runs any more. With room for all.
   std::vector<std::shared_ptr<Port>> closed_ WEFT_GUARDED_BY(mutex_);
-  std::unordered_map<std::uint32_t, std::weak_ptr<Wiring>> wirings_ WEFT_GUARDED_BY(mutex_);
+  std::unordered_map<std::uint32_t, std::weak_ptr<HelloAnswerer>> answerers_
+      WEFT_GUARDED_BY(mutex_);
   HalfOpen<Arrival> arrivals_ WEFT_GUARDED_BY(mutex_);
 };
 

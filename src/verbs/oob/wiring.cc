@@ -15,8 +15,6 @@
 #include "os/clock.h"
 #include "os/log.h"
 #include "roce/qp_number.h"
-#include "verbs/oob/peer_directory.h"
-#include "verbs/qp.h"
 #include "verbs/ulpdu_size.h"
 #include "wire/mpa_startup.h"
 
@@ -354,7 +352,7 @@ void Wiring::on_timer(io::TimerId id) {
   work_waits_ = false;
   if (phase_ != Phase::kSeeking) return;
   given_up_ = type_ == roce::QpType::kUc;
-  const std::shared_ptr<QueuePairImpl> qp = qp_.lock();
+  const std::shared_ptr<WiredHost> qp = qp_.lock();
   const std::uint32_t generation = generation_;
   bool failed = false;
   {
@@ -451,7 +449,7 @@ void Wiring::hand_over(os::Fd socket, const roce::Hello& peer, bool connector) {
   } else {
     transport = std::make_unique<io::TcpTransport>(std::move(socket));
   }
-  const std::shared_ptr<QueuePairImpl> qp = qp_.lock();
+  const std::shared_ptr<WiredHost> qp = qp_.lock();
   const std::uint32_t generation = generation_;
   bool linked = false;
   {

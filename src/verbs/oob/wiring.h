@@ -26,16 +26,18 @@
 #include <memory>
 
 #include "io/engine.h"
+#include "io/transport.h"
 #include "os/fd.h"
 #include "os/lock.h"
+#include "proto/stream_params.h"
 #include "roce/greeting.h"
 #include "roce/rules.h"
+#include "trace/pcap.h"
 #include "verbs/device.h"
 #include "verbs/oob/calling.h"
+#include "verbs/oob/peer_directory.h"
 
 namespace weft::verbs {
-
-class QueuePairImpl;
 
 // How a connection ended, for the queue pair.
 enum class LinkEnd : std::uint8_t {
@@ -44,13 +46,32 @@ enum class LinkEnd : std::uint8_t {
   kStranded,  // it stays as it is, with work that no other connection can carry
 };
 
-class Wiring final : public io::Handler, public std::enable_shared_from_this<Wiring> {
+// What the wiring needs of its queue pair. Called without mutex_, and without the lane.
+class WiredHost {
+ public:
+  virtual ~WiredHost() = default;
+  // Takes over a transport whose peer has been greeted.
+  //   kBadState   not in RTR or RTS of this generation (a count of wire() calls), linked already,
+  //               or the peer expects another PSN
+  [[nodiscard]] virtual Status link(std::unique_ptr<io::Transport> transport,
+                                    std::unique_ptr<trace::Trace> trace,
+                                    const proto::StreamParams& params, std::uint32_t generation,
+                                    std::uint32_t peer_psn) = 0;
+  // Looks for work without a connection, which the wiring has not been told of.
+  virtual void look_for_waiting_work() = 0;
+  // No peer was found in time for what is queued. True: the QP is in the error state now. False: it
+  // no longer waits, or what is queued is lost, and that was all.
+  [[nodiscard]] virtual bool retries_exhausted(std::uint32_t generation) = 0;
+};
+
+class Wiring final : public HelloAnswerer,
+                     public io::Handler, public std::enable_shared_from_this<Wiring> {
  public:
   Wiring(std::shared_ptr<DeviceImpl> device, std::uint32_t number, roce::QpType type);
   ~Wiring() override;
 
   // Once, before the queue pair is seen by others.
-  void belongs_to(std::weak_ptr<QueuePairImpl> qp) { qp_ = std::move(qp); }
+  void belongs_to(std::weak_ptr<WiredHost> qp) { qp_ = std::move(qp); }
 
   // --- for the queue pair, without its lane ---
 
@@ -71,14 +92,11 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   // the queue pair is an unreliable one whose peer could not be found; its work is lost.
   [[nodiscard]] bool work_waits();
 
-  // --- for the peer directory, on the engine's thread ---
-
-  // The answer to `hello` from `source`. kAccept: `mine` is what to say, and adopt() or
-  // not_adopted() has to follow.
+  // --- HelloAnswerer ---
   [[nodiscard]] roce::Verdict consider(const roce::Hello& hello, const roce::Gid& source,
-                                       roce::Hello& mine);
-  void adopt(os::Fd socket, const roce::Hello& peer);
-  void not_adopted();
+                                       roce::Hello& mine) override;
+  void adopt(os::Fd socket, const roce::Hello& peer) override;
+  void not_adopted() override;
 
   // --- engine ---
   void on_io(std::uint32_t events) override;
@@ -115,7 +133,7 @@ class Wiring final : public io::Handler, public std::enable_shared_from_this<Wir
   [[nodiscard]] bool is_itself() const noexcept WEFT_REQUIRES(mutex_) { return mine_ == peer_; }
 
   const std::shared_ptr<DeviceImpl> device_;
-  std::weak_ptr<QueuePairImpl> qp_;
+  std::weak_ptr<WiredHost> qp_;
 
   mutable os::Mutex mutex_;
   Phase phase_ = Phase::kUnwired;
