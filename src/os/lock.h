@@ -36,17 +36,18 @@ class WEFT_CAPABILITY("mutex") RecursiveMutex {
   std::recursive_mutex mutex_;
 };
 
-// Holds a Mutex for a scope. May be let go and taken again in between.
-class WEFT_SCOPED_CAPABILITY MutexLock {
+// Holds a mutex for a scope. May be let go and taken again in between.
+template <class AnyMutex>
+class WEFT_SCOPED_CAPABILITY ScopedLock {
  public:
-  explicit MutexLock(Mutex& mutex) WEFT_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  explicit ScopedLock(AnyMutex& mutex) WEFT_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
   // For a mutex that try_lock() has locked.
-  MutexLock(Mutex& mutex, std::adopt_lock_t) WEFT_REQUIRES(mutex) : mutex_(mutex) {}
-  ~MutexLock() WEFT_RELEASE() {
+  ScopedLock(AnyMutex& mutex, std::adopt_lock_t) WEFT_REQUIRES(mutex) : mutex_(mutex) {}
+  ~ScopedLock() WEFT_RELEASE() {
     if (held_) mutex_.unlock();
   }
-  MutexLock(const MutexLock&) = delete;
-  MutexLock& operator=(const MutexLock&) = delete;
+  ScopedLock(const ScopedLock&) = delete;
+  ScopedLock& operator=(const ScopedLock&) = delete;
   void lock() WEFT_ACQUIRE() {
     mutex_.lock();
     held_ = true;
@@ -58,9 +59,10 @@ class WEFT_SCOPED_CAPABILITY MutexLock {
   [[nodiscard]] bool held() const noexcept { return held_; }
 
  private:
-  Mutex& mutex_;
+  AnyMutex& mutex_;
   bool held_ = true;
 };
+using MutexLock = ScopedLock<Mutex>;
 
 // Lets go of a Mutex for a scope, and takes it back at its end, whichever way that comes.
 class WEFT_SCOPED_CAPABILITY MutexUnlock {

@@ -61,28 +61,7 @@ class WEFT_CAPABILITY("mutex") RsMutex {
   os::Mutex mutex_;
 };
 
-// Holds one for a scope. May be let go and taken again in between.
-class WEFT_SCOPED_CAPABILITY RsLock {
- public:
-  explicit RsLock(RsMutex& mutex) WEFT_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
-  ~RsLock() WEFT_RELEASE() {
-    if (held_) mutex_.unlock();
-  }
-  RsLock(const RsLock&) = delete;
-  RsLock& operator=(const RsLock&) = delete;
-  void lock() WEFT_ACQUIRE() {
-    mutex_.lock();
-    held_ = true;
-  }
-  void unlock() WEFT_RELEASE() {
-    held_ = false;
-    mutex_.unlock();
-  }
-
- private:
-  RsMutex& mutex_;
-  bool held_ = true;
-};
+using RsLock = os::ScopedLock<RsMutex>;
 
 // To a handler, who sleeps here is still at the rsocket.
 class RsCondition {
