@@ -1,5 +1,5 @@
 // How a stream ends: its own half of the connection and the peer's, the Terminate that is due, and
-// what the host is told of it. stream_end.cc says when.
+// what the host is told of it. stream_shutdown.cc says when.
 //
 // One thread at a time.
 #pragma once

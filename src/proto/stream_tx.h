@@ -185,7 +185,7 @@ class StreamTx {
   // --- the path: stream_path.cc ---
   void start_path_message();
 
-  // --- what cannot be sent: stream_end.cc ---
+  // --- what cannot be sent: stream_shutdown.cc ---
   void source_failed();
   void batch_failed();
 
