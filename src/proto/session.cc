@@ -32,6 +32,8 @@ std::string_view SessionFailure::text() const noexcept {
   }
 }
 
+bool Session::on(SessionEvent event) noexcept { return follow(session_arrows(), state_, event); }
+
 // --- begin ---
 
 Status Session::request(const StartupOffer& offer) {
@@ -45,7 +47,7 @@ Status Session::request(const StartupOffer& offer) {
 
 void Session::begin(Instant now) {
   if (!initiator_) startup_ = std::make_unique<Startup>(Startup::responder());
-  state_ = SessionState::kFrames;
+  on(SessionEvent::kBegun);
   arm(initiator_ ? limits_.reply_timeout : limits_.request_timeout, now);
 }
 
@@ -96,18 +98,17 @@ void Session::follow_startup() {
     case StartupState::kAwaitingRequest:
     case StartupState::kAwaitingReply: return;
     case StartupState::kRequestReady:
-      if (state_ != SessionState::kFrames) return;
-      state_ = SessionState::kRequested;
+      if (!on(SessionEvent::kRequestCame)) return;  // it has been told
       deadline_ = Instant::never();
       note(SessionNotice::kRequest);
       return;
     case StartupState::kDone:
-      state_ = SessionState::kAgreed;
+      if (!on(SessionEvent::kAgreed)) return;
       deadline_ = Instant::never();
       note(SessionNotice::kAgreed);
       return;
     case StartupState::kRejected:
-      state_ = SessionState::kOver;
+      if (!on(SessionEvent::kRefused)) return;
       deadline_ = Instant::never();
       if (initiator_) note(SessionNotice::kRejected);
       return;
@@ -126,9 +127,8 @@ void Session::fail_startup() {
 
 // Ends a set-up whose stream does not run.
 void Session::fail_with(const SessionFailure& failure) {
-  if (state_ == SessionState::kNew || state_ == SessionState::kOver) return;
   const bool tell = state_ != SessionState::kRefusing;  // the application has already said no
-  state_ = SessionState::kOver;
+  if (!on(SessionEvent::kFailed)) return;
   deadline_ = Instant::never();
   failure_ = failure;
   notices_ = 0;
@@ -140,7 +140,7 @@ void Session::fail_with(const SessionFailure& failure) {
 Status Session::accept(const StartupOffer& offer, Instant now) {
   if (state_ != SessionState::kRequested) return fail(Error::kBadState);
   if (const Status built = startup_->accept(offer); !built) return built;
-  state_ = SessionState::kReplying;
+  on(SessionEvent::kAccepted);
   arm(limits_.request_timeout, now);
   return {};
 }
@@ -148,7 +148,7 @@ Status Session::accept(const StartupOffer& offer, Instant now) {
 Status Session::reject(std::span<const std::uint8_t> private_data, Instant now) {
   if (state_ != SessionState::kRequested) return fail(Error::kBadState);
   if (const Status built = startup_->reject(private_data); !built) return built;
-  state_ = SessionState::kRefusing;
+  on(SessionEvent::kDeclined);
   arm(limits_.request_timeout, now);
   return {};
 }
@@ -158,11 +158,12 @@ Status Session::reject(std::span<const std::uint8_t> private_data, Instant now) 
 void Session::stream_running(Instant now) {
   assert(state_ == SessionState::kAgreed);
   if (agreed().startup_failure) {
-    state_ = SessionState::kUnusable;
+    on(SessionEvent::kRunsToEnd);
   } else if (!initiator_ && agreed().peer_to_peer && !first_fpdu_seen_) {
-    state_ = SessionState::kFirstFpdu;
+    on(SessionEvent::kRunsUnproved);
     arm(limits_.rtr_timeout, now);
   } else {
+    on(SessionEvent::kRuns);
     establish();
   }
   if (end_ != StreamEnd::kOpen) {
@@ -174,7 +175,7 @@ void Session::stream_running(Instant now) {
 
 void Session::first_fpdu() {
   first_fpdu_seen_ = true;
-  if (state_ == SessionState::kFirstFpdu) establish();
+  if (on(SessionEvent::kFirstFpdu)) establish();
 }
 
 void Session::stream_down(StreamEnd how) {
@@ -184,18 +185,18 @@ void Session::stream_down(StreamEnd how) {
 }
 
 void Session::establish() {
-  state_ = SessionState::kUp;
   established_ = true;
   deadline_ = Instant::never();
   note(SessionNotice::kEstablished);
 }
 
 void Session::tell_end() {
-  if (state_ == SessionState::kOver) return;
+  const bool unusable = state_ == SessionState::kUnusable;
+  if (!on(SessionEvent::kStreamDown)) return;
   if (failure_.fault == SessionFault::kNone) {
     if (abort_wanted_) {
       failure_.fault = SessionFault::kAborted;
-    } else if (state_ == SessionState::kUnusable) {
+    } else if (unusable) {
       failure_.fault = SessionFault::kUnusableReply;
     } else if (end_ == StreamEnd::kTerminated) {
       failure_.fault = SessionFault::kTerminated;
@@ -205,7 +206,6 @@ void Session::tell_end() {
       failure_.fault = SessionFault::kEndedUnused;
     }
   }
-  state_ = SessionState::kOver;
   deadline_ = Instant::never();
   note(established_ ? SessionNotice::kEnded : SessionNotice::kFailed);
 }

@@ -26,6 +26,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "proto/session_states.h"
 #include "proto/startup.h"
 #include "proto/stream.h"
 
@@ -76,19 +77,6 @@ enum class SessionNotice : std::uint8_t {
   kRejected,     // initiator: the peer's application said no, see peer(). Close
   kFailed,       // instead of kEstablished: see failure(). Close
   kEnded,        // after kEstablished, the stream is down: see failure()
-};
-
-enum class SessionState : std::uint8_t {
-  kNew,
-  kFrames,     // Request or Reply under way; responder: nobody has been asked yet
-  kRequested,  // responder: the application's turn
-  kReplying,   // responder: accepted, the Reply is being sent
-  kRefusing,   // responder: the last octets are being sent, then it is over
-  kAgreed,     // the stream is being made
-  kFirstFpdu,  // responder, peer-to-peer: the stream runs, its first FPDU is awaited
-  kUnusable,   // initiator: the stream runs for its Terminate alone
-  kUp,
-  kOver,
 };
 
 class Session {
@@ -158,6 +146,7 @@ class Session {
   void drop_frames() noexcept { startup_.reset(); }
 
  private:
+  bool on(SessionEvent event) noexcept;  // false: nothing has changed
   void follow_startup();
   void fail_startup();
   void fail_with(const SessionFailure& failure);

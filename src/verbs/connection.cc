@@ -117,7 +117,7 @@ void ConnectionImpl::end_now(Lock& lock, bool tell) {
   switch (phase_) {
     case Phase::kIdle:
       socket_.close(false);
-      phase_ = Phase::kDown;
+      phase_.on(ConnectionStep::kEnded);
       return;
     case Phase::kAsking:
     case Phase::kConnecting:
@@ -133,7 +133,7 @@ void ConnectionImpl::end_now(Lock& lock, bool tell) {
       socket_.stand_down();
       socket_.close(true);
       release_qp(lock);
-      phase_ = Phase::kDown;
+      phase_.on(ConnectionStep::kEnded);
       return;
     case Phase::kCarrying: carrier_.end(lock, tell); return;
     case Phase::kAttaching: session_.abort(); return;
@@ -270,7 +270,7 @@ void ConnectionImpl::set_up_failed(Lock& lock, Type type, Error error, std::stri
   socket_.stand_down();
   socket_.close(error == Error::kAborted || error == Error::kTimedOut);
   release_qp(lock);
-  phase_ = Phase::kDown;
+  phase_.on(ConnectionStep::kEnded);
   // The application learns it from the event.
   device_->note_refused(LogLevel::kInfo, peer_.text(), why);
   ConnectionEvent event;
@@ -326,7 +326,7 @@ void ConnectionImpl::on_failed(Lock& lock) {
 
 // The stream is down.
 void ConnectionImpl::report_down(Lock& lock) {
-  phase_ = Phase::kDown;
+  phase_.on(ConnectionStep::kEnded);
   lock.dispose(std::move(qp_));
   qp_ = nullptr;
   const proto::SessionFailure& failure = session_.failure();

@@ -34,6 +34,7 @@
 #include "proto/session.h"
 #include "proto/stream.h"
 #include "trace/pcap.h"
+#include "verbs/connection_phases.h"
 #include "verbs/device.h"
 #include "verbs/held.h"
 #include "verbs/listener_host.h"
@@ -103,17 +104,7 @@ class ConnectionImpl final : public QpConnection,
   void drop(std::string_view why);  // ends the wait for a Request
 
  private:
-  enum class Phase : std::uint8_t {
-    kIdle,        // may be bound
-    kAsking,      // for the TCP port of a port of rdma_cm
-    kConnecting,  // TCP handshake
-    kRefused,     // waits to try the TCP handshake again
-    kStarting,    // MPA start-up, see proto::Session
-    kAttaching,   // the QP is being given the socket
-    kUp,          // the QP has it
-    kCarrying,    // start-up is over, and the connection is rdma_cm's
-    kDown,        // over
-  };
+  using Phase = ConnectionPhase;
   // How this connection counts at its listener.
   enum class AtListener : std::uint8_t { kNot, kHalfOpen, kUndelivered };
   // The fate of the peer's Request, on the passive side.
@@ -323,7 +314,7 @@ class ConnectionImpl final : public QpConnection,
   std::weak_ptr<EventChannel> channel_ WEFT_GUARDED_BY(mutex_);
   std::weak_ptr<Connection> handle_ WEFT_GUARDED_BY(mutex_);
   bool has_handle_ = false;  // set before the handle is given out
-  Phase phase_ WEFT_GUARDED_BY(mutex_) = Phase::kIdle;
+  PhaseOfConnection phase_ WEFT_GUARDED_BY(mutex_);
   proto::Session session_ WEFT_GUARDED_BY(mutex_);
   SetupSocket socket_ WEFT_GUARDED_BY(mutex_);
   SocketAddress local_ WEFT_GUARDED_BY(mutex_);

@@ -59,7 +59,7 @@ Status ConnectionImpl::begin(const std::shared_ptr<QueuePair>& qp, const SocketA
   fpdu_ = params.policy.fpdu.value_or(device_->config().fpdu);
   path_ = params.policy.path.value_or(device_->config().path);
   peer_ = peer;
-  phase_ = Phase::kConnecting;
+  phase_.on(ConnectionStep::kConnect);
   return {};
 }
 
@@ -84,14 +84,14 @@ bool ConnectionImpl::Attempts::queue_up() {
   Lock::assume(c_);
   if (!c_.device_->refused_peers().join(c_.peer_, c_.weak_from_this())) return false;
   refused_ = true;
-  c_.phase_ = Phase::kRefused;
+  c_.phase_.on(ConnectionStep::kRefused);
   c_.socket_.set_timer(std::min(refused_until_, until_));
   return true;
 }
 
 void ConnectionImpl::start_handshake(Lock& lock) {
   if (port_search_.is_needed()) return port_search_.begin(lock);
-  phase_ = Phase::kConnecting;
+  phase_.on(ConnectionStep::kHandshake);
   SocketAddress target = peer_;
   if (port_search_.port() != 0) target.set_port(port_search_.port());
   if (auto begun = io::begin_connect(socket_.get(), target); !begun) {
@@ -117,7 +117,7 @@ bool ConnectionImpl::Attempts::try_again_later() {
   if (!io::undo_connect(c_.socket_.get(), c_.local_)) return false;
   c_.socket_.unwatch();      // a socket without a handshake is always ready
   c_.port_search_.forget();  // the service may be served by another by then
-  c_.phase_ = Phase::kRefused;
+  c_.phase_.on(ConnectionStep::kRefused);
   refused_ = true;
   const bool first = c_.device_->refused_peers().enter(c_.peer_, c_.weak_from_this());
   const Instant next = first ? now + pause_ : Instant::never();
@@ -162,7 +162,7 @@ void ConnectionImpl::on_connected(Lock& lock) {
   local_ = local;
   io::tune_connected(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
   socket_.start_trace(device_->tracer(), local_, peer_, session_.is_initiator());
-  phase_ = Phase::kStarting;
+  phase_.on(ConnectionStep::kConnected);
   session_.begin(os::now());
   pump(lock);
   attempts_.wait_no_more(lock);

@@ -96,7 +96,7 @@ void ConnectionImpl::Carrier::begin(Lock& lock) {
                      "the peer is no RoCE-like device");
     return;
   }
-  c_.phase_ = Phase::kCarrying;
+  c_.phase_.on(ConnectionStep::kCarries);
   c_.socket_.clear_timer();
   c_.socket_.watch(EPOLLIN);
   if (!agreed.initiator) {
@@ -183,7 +183,7 @@ void ConnectionImpl::Carrier::ended(Lock& lock, std::optional<Error> error) {
   }
   c_.socket_.stand_down();
   c_.socket_.close(false);
-  c_.phase_ = Phase::kDown;
+  c_.phase_.on(ConnectionStep::kEnded);
   ConnectionEvent event;
   event.type = Type::kDisconnected;
   event.error = error;
@@ -197,7 +197,7 @@ void ConnectionImpl::Carrier::end(Lock& lock, bool tell) {
   if (tell) return ended(lock, Error::kAborted);
   c_.socket_.stand_down();
   c_.socket_.close(false);
-  c_.phase_ = Phase::kDown;
+  c_.phase_.on(ConnectionStep::kEnded);
 }
 
 }  // namespace weft::verbs

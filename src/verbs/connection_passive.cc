@@ -24,7 +24,7 @@ Result<std::shared_ptr<ConnectionImpl>> ConnectionImpl::create_accepted(
   made->socket_.belong_to(made);
   made->socket_ = std::move(socket);
   made->peer_ = peer;
-  made->phase_ = Phase::kStarting;
+  made->phase_.on(ConnectionStep::kAccepted);
   return made;
 }
 
@@ -110,7 +110,7 @@ void ConnectionImpl::request_failed(Lock& lock, std::string_view why, bool with_
   if (request_.counted == AtListener::kHalfOpen || !request_.told) settle_listener(lock);
   socket_.stand_down();
   socket_.close(with_reset);
-  phase_ = Phase::kDown;
+  phase_.on(ConnectionStep::kEnded);
   device_->note_refused(LogLevel::kWarning, peer_.text(), why);
 }
 
@@ -221,7 +221,7 @@ Status ConnectionImpl::reject(std::span<const std::uint8_t> private_data) {
   pump(lock);
   socket_.stand_down();
   socket_.close(false);
-  phase_ = Phase::kDown;
+  phase_.on(ConnectionStep::kEnded);
   device_->note_refused(LogLevel::kInfo, peer_.text(), "rejected by our application");
   return {};
 }

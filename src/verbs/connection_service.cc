@@ -28,7 +28,7 @@ Duration pause_behind(std::uint32_t times) {
 // which the program made them: perftest with several QPs counts on that.
 void ConnectionImpl::PortSearch::begin(Lock& lock) {
   lock.covers(c_);
-  c_.phase_ = Phase::kAsking;
+  c_.phase_.on(ConnectionStep::kAsks);
   asks_ = true;
   asked_times_ = 0;
   if (c_.device_->asking_peers().enter(c_.peer_, c_.weak_from_this())) return ask_first(lock);

@@ -263,7 +263,7 @@ void ConnectionImpl::hand_over(Lock& lock) {
   } else {
     transport = std::make_unique<io::TcpTransport>(socket_.hand_over());
   }
-  phase_ = Phase::kAttaching;
+  phase_.on(ConnectionStep::kAgreed);
   const std::shared_ptr<QueuePairImpl> qp = qp_;
   lock.unlock();
   const Status taken = qp->attach(std::move(transport), params, shared_from_this());
@@ -274,7 +274,7 @@ void ConnectionImpl::hand_over(Lock& lock) {
                   "the queue pair was taken away");
     return;
   }
-  phase_ = Phase::kUp;
+  phase_.on(ConnectionStep::kAttached);
   // The QP may have called back already: what it said comes after what is said now.
   session_.stream_running(os::now());
 }

@@ -109,7 +109,7 @@ class DeviceImpl final : public Device, public progress::ProgressHost {
 
   // --- for its objects ---
 
-  // False in a child of fork(): every call of every object answers kBadState.
+  // False in a child of fork(): calls of all objects answer kBadState, or do nothing.
   [[nodiscard]] bool usable() const noexcept override { return !fork_.forked(); }
   [[nodiscard]] std::shared_ptr<DeviceImpl> self();
 

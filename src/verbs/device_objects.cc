@@ -1,5 +1,5 @@
-// Where the device and a protection domain make what belongs to them: the only source that knows all
-// kinds of objects. The objects themselves know their device and their domain.
+// Where the device and a protection domain make what belongs to them: the only source that knows
+// all kinds of objects. The objects themselves know their device and their domain.
 #include <new>
 
 #include "os/cancel.h"

@@ -1,4 +1,4 @@
-// What a connection needs of the listener that took it. Called with the connection's mutex_ held.
+// The listener as the connections that it took know it. Called with the connection's mutex_ held.
 #pragma once
 
 #include <weft/connection.h>

@@ -1,4 +1,4 @@
-// What a queue pair needs of the connection that gave it its transport.
+// The connection as its queue pair knows it.
 #pragma once
 
 #include <weft/connection.h>

@@ -2,10 +2,10 @@
 #include <utility>
 
 #include "os/log.h"
-#include "verbs/qp_connection.h"
 #include "verbs/cq.h"
 #include "verbs/oob/wiring.h"
 #include "verbs/qp.h"
+#include "verbs/qp_connection.h"
 
 namespace weft::verbs {
 

@@ -8,3 +8,10 @@ weft_add_test(verbs_test
 if(TARGET verbs_test)
   target_include_directories(verbs_test PRIVATE "${PROJECT_SOURCE_DIR}/tests")
 endif()
+weft_add_test(states_test
+  LABELS unit
+  SOURCES states_page_test.cc
+  DEPS weft_verbs weft_rddp weft_exs_rules weft_proto)
+if(TARGET states_test)
+  target_compile_definitions(states_test PRIVATE "WEFT_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
+endif()

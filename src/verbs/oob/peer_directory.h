@@ -29,7 +29,7 @@
 
 namespace weft::verbs {
 
-// What answers hellos for one number. On the engine's thread.
+// Answers hellos for one number. On the engine's thread.
 class HelloAnswerer {
  public:
   virtual ~HelloAnswerer() = default;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <new>
 
@@ -56,6 +57,12 @@ Wiring::~Wiring() {
   device_->engine().wait_for(this);
 }
 
+void Wiring::moves_on(WiringStep what) noexcept {
+  const bool moved = weft::follow(wiring_arrows(), phase_, what);
+  assert(moved);
+  static_cast<void>(moved);
+}
+
 // --- for the queue pair ---
 
 Status Wiring::begin(const WiringToReceive& attributes, std::uint32_t generation) {
@@ -101,7 +108,7 @@ void Wiring::stop() {
 }
 
 void Wiring::unwire() {
-  phase_ = Phase::kUnwired;
+  moves_on(WiringStep::kStopped);
   stranded_ = false;
   drop_attempt();
   stop_clock();
@@ -124,7 +131,7 @@ void Wiring::link_lost(std::uint32_t generation, LinkEnd how) {
 
 // There is no connection, and the peer is not sought for now.
 void Wiring::rest() {
-  phase_ = Phase::kSeeking;
+  moves_on(WiringStep::kLost);
   dormant_ = true;
 }
 
@@ -190,14 +197,14 @@ void Wiring::step(Work work) {
   } catch (const std::bad_alloc&) {  // the mutex is held again
   }
   if (phase_ != Phase::kSeeking && phase_ != Phase::kLinking) return;
-  phase_ = Phase::kSeeking;
+  moves_on(WiringStep::kLost);
   dormant_ = false;
   attempt_failed(describe(Error::kNoMemory));
 }
 
 // False: it rests, since no timer is to be had. The next request that is posted tries again.
 bool Wiring::seek(Duration first_pause) {
-  phase_ = Phase::kSeeking;
+  moves_on(WiringStep::kSought);
   dormant_ = false;
   attempt_.count = 0;
   drop_attempt();
@@ -379,7 +386,7 @@ roce::Verdict Wiring::consider(const roce::Hello& hello, const roce::Gid& source
   if (!psn_agrees(hello.psn)) return roce::Verdict::kNotYet;
   mine = this->hello();
   drop_attempt();
-  phase_ = Phase::kLinking;
+  moves_on(WiringStep::kFound);
   return verdict;
 }
 
@@ -424,7 +431,7 @@ std::unique_ptr<trace::Trace> Wiring::start_trace(const os::Fd& socket, const ro
 void Wiring::hand_over(os::Fd socket, const roce::Hello& peer, bool connector) {
   if (connector && !psn_agrees(peer.psn)) return attempt_failed("its PSN is another");
   if (peer.type != type_) return attempt_failed(describe(roce::Verdict::kOtherType));
-  phase_ = Phase::kLinking;
+  moves_on(WiringStep::kFound);
   lost_early_ = false;
   const Config& config = device_->config();
   const SocketAddress local = io::unmapped(io::local_address(socket.get()));
@@ -460,7 +467,7 @@ void Wiring::hand_over(os::Fd socket, const roce::Hello& peer, bool connector) {
   }
   if (phase_ != Phase::kLinking || generation != generation_) return;  // stopped meanwhile
   if (linked && !lost_early_) {
-    phase_ = Phase::kLinked;
+    moves_on(WiringStep::kLinked);
     given_up_ = false;
     stop_clock();
     os::log(LogLevel::kInfo, "qp {:#x} - qp {:#x} at {}: connected, CRC {}, ULPDU {}", mine_.number,

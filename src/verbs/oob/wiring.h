@@ -8,10 +8,7 @@
 // have been carried out, so nobody may get it a second time: it waits until the retries are used
 // up, and ends as on an adapter whose peer does not answer.
 //
-//   kUnwired    RESET, INIT, ERROR
-//   kSeeking    no connection: trying, waiting to be found, or (dormant) doing nothing until work
-//   kLinking    the lane is being given the socket
-//   kLinked     the lane has it
+// How far that has come is a WiringPhase.
 //
 // A connection with an end whose PSNs do not agree is not made, so nothing gets through, as on an
 // adapter. PSNs are known at RTS; one that was made before is dropped then.
@@ -36,6 +33,7 @@
 #include "verbs/device.h"
 #include "verbs/oob/calling.h"
 #include "verbs/oob/peer_directory.h"
+#include "verbs/oob/wiring_phases.h"
 
 namespace weft::verbs {
 
@@ -46,7 +44,7 @@ enum class LinkEnd : std::uint8_t {
   kStranded,  // it stays as it is, with work that no other connection can carry
 };
 
-// What the wiring needs of its queue pair. Called without mutex_, and without the lane.
+// The queue pair as its wiring knows it. Called without mutex_, and without the lane.
 class WiredHost {
  public:
   virtual ~WiredHost() = default;
@@ -65,7 +63,8 @@ class WiredHost {
 };
 
 class Wiring final : public HelloAnswerer,
-                     public io::Handler, public std::enable_shared_from_this<Wiring> {
+                     public io::Handler,
+                     public std::enable_shared_from_this<Wiring> {
  public:
   Wiring(std::shared_ptr<DeviceImpl> device, std::uint32_t number, roce::QpType type);
   ~Wiring() override;
@@ -103,8 +102,8 @@ class Wiring final : public HelloAnswerer,
   void on_timer(io::TimerId id) override;
 
  private:
-  enum class Phase : std::uint8_t { kUnwired, kSeeking, kLinking, kLinked };
-
+  using Phase = WiringPhase;
+  void moves_on(WiringStep what) noexcept WEFT_REQUIRES(mutex_);
   [[nodiscard]] roce::Hello hello() const WEFT_REQUIRES(mutex_);
   [[nodiscard]] bool psn_agrees(std::uint32_t expected_by_peer) WEFT_REQUIRES(mutex_);
   [[nodiscard]] bool seek(Duration first_pause) WEFT_REQUIRES(mutex_);
