@@ -28,14 +28,12 @@ RULES = {
 }
 # The public header uses the standard library only, and its source locks what it declares.
 ALLOWED = {"mutex": ("src/os/", "include/weft/placement.h", "src/verbs/placement_targets.cc"),
-           "output": ("src/os/log", "src/os/say.h")}
+           # In the library that programs preload write() is its own: os::say() would call it.
+          "output": ("src/os/log", "src/os/say.h", "src/sockets/")}
 
 # What is left of them, by room. The numbers only go down: where there are fewer now, write that
 # here.
-LEFT = {
-    "output src/files": 1,
-    "output src/sockets": 3,
-}
+LEFT = {}
 
 
 def lines():

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "os/calling_host.h"
+#include "os/say.h"
 
 namespace weft::files {
 namespace {
@@ -39,7 +40,7 @@ bool is_loopback(const sockaddr* address) {
 }
 
 // One line to stderr, which journald takes as it is.
-void say(const std::string& line) { std::fprintf(stderr, "weft serve: %s\n", line.c_str()); }
+void say(const std::string& line) { os::say("weft serve: %s\n", line.c_str()); }
 
 }  // namespace
 
