@@ -1,8 +1,8 @@
 // The device: owns the STag table, limits, counters and the progress engine.
 //
 // One Device covers all addresses of the machine. A process usually opens one. After fork() the
-// child must open its own: calls on the parent's objects fail there with kBadState and touch
-// nothing.
+// child must open its own: calls on the parent's objects fail there with kBadState or, where there
+// is no error to return, do nothing (a poll finds nothing). They touch nothing.
 #pragma once
 
 #include <weft/completion.h>
