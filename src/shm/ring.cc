@@ -56,6 +56,7 @@ bool Ring::see_tail() noexcept {
   const std::uint32_t tail = theirs_->tail.load(std::memory_order_acquire);
   if (head_ - tail > bytes_) broken_ = true;
   if (!broken_) seen_tail_ = tail;
+  assert(used() <= bytes_);
   return !broken_;
 }
 
@@ -127,6 +128,7 @@ Result<std::size_t> Ring::receive(std::span<const Slice> slices) noexcept {
     }
     if (there == 0) break;
   }
+  assert(there == head - tail_);
   if (later) {
     ours_->tail.store(tail_, std::memory_order_release);
     writer_unseen_ = true;
@@ -165,12 +167,14 @@ void Ring::expect() const noexcept {
 
 // `left`: octets that were there and have not been read, which is what the peer finds used.
 void Ring::publish_tail(std::uint32_t left) noexcept {
+  assert(left <= bytes_);
   ours_->tail.store(tail_, std::memory_order_seq_cst);
   writer_unseen_ = false;
   if (must_wake_writer(theirs_->waiting.load(std::memory_order_seq_cst), left, bytes_)) wake();
 }
 
 void Ring::wake() noexcept {
+  assert(bell_);
   // Cleared, so that one sleep costs one system call, however much we write until the peer runs.
   if (theirs_->waiting.exchange(ring_wait::kNothing, std::memory_order_seq_cst) == 0) return;
   const char octet = 0;
@@ -185,6 +189,7 @@ void Ring::wake() noexcept {
 // --- going to sleep ---
 
 bool Ring::prepare_sleep(bool for_room, bool for_data) noexcept {
+  assert(bell_);
   // 0: what is left counts for nothing, since the reader does not come back before there is more.
   if (writer_unseen_) publish_tail(0);
   const std::uint32_t waiting = (for_data ? ring_wait::kData : ring_wait::kNothing) |
@@ -205,6 +210,7 @@ bool Ring::also_wait_for_room() noexcept {
 }
 
 bool Ring::cancel_sleep() noexcept {
+  assert(bell_);
   ours_->waiting.store(ring_wait::kNothing, std::memory_order_seq_cst);
   char octets[64];
   ssize_t n = sizeof octets;

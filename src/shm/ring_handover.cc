@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -24,6 +25,9 @@ namespace {
 
 // Strangers who queue before the peer are turned away, so many in one look.
 constexpr int kBacklog = 8;
+// The responder makes the memory.
+constexpr std::size_t kResponderSide = 0;
+constexpr std::size_t kInitiatorSide = 1;
 constexpr uid_t kOverflowUid = 65534;  // what the kernel says of users it has no name for
 
 // The octets that go with the memory: magic, version, size of a direction, proof.
@@ -83,6 +87,7 @@ Hello make_hello(std::uint32_t magic, std::uint32_t bytes, std::uint64_t proof) 
   out.be32(kVersion);
   out.be32(bytes);
   out.be64(proof);
+  assert(out.room() == 0);
   return hello;
 }
 
@@ -157,6 +162,7 @@ Result<RingOffer> RingOffer::open() {
 }
 
 Result<Ring> RingOffer::take(std::optional<SpareRing> spare) {
+  assert(listener_);  // once
   const os::Fd listener = std::move(listener_);
   Error why = Error::kNotFound;
   for (int turn = 0; turn <= kBacklog; ++turn) {
@@ -187,11 +193,12 @@ Result<Ring> RingOffer::take_from(os::Fd socket, std::optional<SpareRing>& spare
   if (!parties) return fail(parties.error());
   if (magic == kMagicAgain) {
     if (!is_fit(spare, *parties, bytes)) return fail(Error::kProtocol);
+    assert(spare->side == kInitiatorSide);
     return Ring(std::move(*spare), std::move(socket));
   }
   auto mapped = RingMemory::adopt(std::move(memory), bytes);
   if (!mapped) return fail(mapped.error());
-  Ring ring(std::move(*mapped), std::move(socket), 1, *parties);
+  Ring ring(std::move(*mapped), std::move(socket), kInitiatorSide, *parties);
   if (auto secured = ring.secure(); !secured) return fail(secured.error());
   return ring;
 }
@@ -208,6 +215,7 @@ Result<Ring> answer_ring_offer(const RingTicket& ticket, std::uint32_t bytes,
   const auto parties = parties_of(socket->get());
   if (!parties) return fail(parties.error());
   if (is_fit(spare, *parties, bytes)) {
+    assert(spare->side == kResponderSide);
     Ring ring(std::move(*spare), std::move(*socket));
     const Hello hello = make_hello(kMagicAgain, bytes, ticket.proof);
     if (!send_hello(ring.bell(), hello, -1)) return fail(Error::kSystem);
@@ -218,7 +226,7 @@ Result<Ring> answer_ring_offer(const RingTicket& ticket, std::uint32_t bytes,
   if (!send_hello(socket->get(), make_hello(kMagic, bytes, ticket.proof), memory->fd())) {
     return fail(Error::kSystem);
   }
-  return Ring(std::move(*memory), std::move(*socket), 0, *parties);
+  return Ring(std::move(*memory), std::move(*socket), kResponderSide, *parties);
 }
 
 std::string describe_ring_error(Error error) {

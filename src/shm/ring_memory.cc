@@ -91,6 +91,7 @@ RingMemory::~RingMemory() {
 }
 
 Result<RingMemory> RingMemory::map(os::Fd file, std::uint32_t bytes) {
+  assert(file && is_ring_size(bytes));
   void* base = mmap(nullptr, file_bytes(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
                     file.get(), 0);
   if (base == MAP_FAILED) return fail(memory_error(errno));
@@ -138,12 +139,12 @@ Status RingMemory::secure() {
 }
 
 RingSide& RingMemory::side(std::size_t which) const noexcept {
-  assert(which < 2);
+  assert(which < 2 && base_ != nullptr);
   return reinterpret_cast<RingSide*>(base_)[which];
 }
 
 std::uint8_t* RingMemory::buffer(std::size_t which) const noexcept {
-  assert(which < 2);
+  assert(which < 2 && base_ != nullptr);
   return base_ + kControlBytes + which * bytes_;
 }
 
