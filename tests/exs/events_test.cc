@@ -139,6 +139,31 @@ TEST(EventsRdma, OneSidedWorkHasEventsOfItsOwn) {
   EXPECT_EQ(exs_munexport(pair.right, &name), 0);
 }
 
+// A name says how much memory it is for, and may lie. Work for one name never goes to another.
+TEST(EventsRdma, WorkFarIntoANameIsWorkForThatName) {
+  Pair pair(kStream);
+  Buffer there(64, 1);
+  const std::vector<std::uint8_t> before = there.bytes;
+  exs_mname_t name{};
+  ASSERT_EQ(exs_mexport(pair.right, there.mh, there.data(), 64,
+                        EXS_MEXPORT_READ | EXS_MEXPORT_WRITE, &name),
+            0);
+  exs_mname_t large = name;
+  std::memset(large.bytes + 8, 0, 8);
+  std::memset(large.bytes + 16, 0x7f, 8);
+  const exs_rhandle_t first = exs_mimport(pair.left, &large);
+  const exs_rhandle_t second = exs_mimport(pair.left, &name);
+  ASSERT_EQ(first, 0);
+  ASSERT_EQ(second, 1);
+  constexpr std::uint64_t kFar = 1ULL << 48U;
+  // The peer ends the connection over it.
+  static_cast<void>(exs_write(pair.left, "Written!", 8, first, kFar, kBlock, 0, kPlain));
+  char text[8];
+  EXPECT_EQ(exs_read(pair.left, text, sizeof text, second, 0, kBlock, 0, kPlain), -1);
+  EXPECT_EQ(there.bytes, before);
+  exs_munexport(pair.right, &name);
+}
+
 TEST(EventsRdma, CountersSayWhatWasDirect) {
   Pair pair(kStream);
   Buffer out(1U << 20U, 1);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <random>
 #include <span>
+#include <thread>
 
 #include "liar.h"
 
@@ -214,6 +215,54 @@ TEST_P(Hostile, LosesItsConnectionAndNothingElseHappens) {
 INSTANTIATE_TEST_SUITE_P(Lies, Hostile, testing::ValuesIn(lies()), [](const auto& one) {
   return std::string(one.param.name) + (one.param.way.type == SOCK_STREAM ? "Stream" : "Packet");
 });
+
+// Its message can't be fetched then. No receive may end as if it had been.
+TEST(HostilePacket, APeerThatTakesNoReadsLosesItsConnection) {
+  const Listener listener(kPacket);
+  Liar liar(listener.port, bytes_of(hello_of(kPacket)), 0);
+  ASSERT_TRUE(liar.connected());
+  ASSERT_TRUE(liar.say(header_of(Type::kStart)));
+  const int fd = exs_accept(listener.fd, nullptr, 0, 0, kBlock, 0);
+  ASSERT_GE(fd, 0);
+  Buffer in(5000, 1);
+  const exs_qhandle_t q = exs_qcreate(4);
+  for (int i = 1; i <= 2; ++i) {
+    ASSERT_EQ(exs_recv(fd, in.data(), in.size(), 0, q, tag(i), in.mh), 0);
+  }
+  Header source = header_of(Type::kSource, kNowhere.length, 0);
+  source.segments = 1;
+  liar.say(source, std::span(&kNowhere, 1));
+  for (int i = 1; i <= 2; ++i) {
+    const exs_event_t event = next_event(q);
+    EXPECT_EQ(event.ahandle, tag(i));
+    EXPECT_EQ(event.error, ECONNRESET);
+  }
+  close_now(fd);
+  EXPECT_EQ(exs_qdelete(q), 0);
+}
+
+// Its end may be seen in the completion queue before rdma_cm has told of its beginning.
+TEST(HostileStream, APeerThatLeavesAtOnceIsAccepted) {
+  const Listener listener(kStream);
+  const exs_qhandle_t q = exs_qcreate(4);
+  const int wait = EXS_WAIT_BUSY_POLL;
+  ASSERT_EQ(exs_qmodify(q, EXS_QATTR_WAIT, &wait), 0);
+  for (int i = 0; i < 300; ++i) {
+    ASSERT_EQ(exs_accept(listener.fd, nullptr, 0, 0, q, tag(i)), 0);
+    std::thread peer([&] {
+      Liar liar(listener.port, bytes_of(hello_of(kStream)));
+      EXPECT_TRUE(liar.connected());
+      liar.say(header_of(Type::kStart));
+      liar.say(header_of(Type::kFinish));
+    });
+    const exs_event_t event = next_event(q);
+    peer.join();
+    ASSERT_EQ(event.type, EXS_EVT_ACCEPT) << "round " << i;
+    ASSERT_EQ(event.error, 0) << "round " << i;
+    close_now(event.u.accept.fd);
+  }
+  EXPECT_EQ(exs_qdelete(q), 0);
+}
 
 exs::Reject answer_to(const Way& way, const std::vector<std::uint8_t>& private_data) {
   const Listener listener(way);

@@ -33,45 +33,19 @@ inline Hello hello_of(const Way& way) {
   return hello;
 }
 
-// An end of a connection that can say anything. Connects, with receives posted for what the socket
-// says.
-class Liar {
+// An end of a connection that can say anything, with receives posted for what the socket says.
+class LyingEnd {
  public:
-  Liar(std::uint16_t port, std::span<const std::uint8_t> private_data)
-      : memory_(2 * kSlot * kSlots) {
-    rdma_addrinfo hints{};
-    hints.ai_port_space = RDMA_PS_TCP;
-    rdma_addrinfo* to = nullptr;
-    EXPECT_EQ(rdma_getaddrinfo("127.0.0.1", std::to_string(port).c_str(), &hints, &to), 0);
-    ibv_qp_init_attr attr{};
-    attr.cap = {kSlots, kSlots, 1, 1, 0};
-    attr.sq_sig_all = 1;
-    EXPECT_EQ(rdma_create_ep(&id_, to, nullptr, &attr), 0) << std::strerror(errno);
-    rdma_freeaddrinfo(to);
-    mr_ = rdma_reg_msgs(id_, memory_.data(), memory_.size());
-    for (std::size_t i = 0; i < kSlots; ++i) {
-      EXPECT_EQ(rdma_post_recv(id_, nullptr, memory_.data() + i * kSlot, kSlot, mr_), 0);
-    }
-    rdma_conn_param params{};
-    params.private_data = private_data.data();
-    params.private_data_len = static_cast<std::uint8_t>(private_data.size());
-    params.responder_resources = params.initiator_depth = 1;
-    connected_ = rdma_connect(id_, &params) == 0;
-    if (!connected_ && id_->event != nullptr && id_->event->param.conn.private_data != nullptr) {
-      const auto* data = static_cast<const std::uint8_t*>(id_->event->param.conn.private_data);
-      answer_.assign(data, data + id_->event->param.conn.private_data_len);
-    }
-  }
-  ~Liar() {
+  LyingEnd() : memory_(2 * kSlot * kSlots) {}
+  ~LyingEnd() {
     if (connected_) rdma_disconnect(id_);
-    rdma_dereg_mr(mr_);
-    rdma_destroy_ep(id_);
+    if (mr_ != nullptr) rdma_dereg_mr(mr_);
+    if (id_ != nullptr) rdma_destroy_ep(id_);
   }
-  Liar(const Liar&) = delete;
-  Liar& operator=(const Liar&) = delete;
+  LyingEnd(const LyingEnd&) = delete;
+  LyingEnd& operator=(const LyingEnd&) = delete;
 
   [[nodiscard]] bool connected() const { return connected_; }
-  [[nodiscard]] const std::vector<std::uint8_t>& answer() const { return answer_; }
 
   // False: the connection is over.
   bool say(std::span<const std::uint8_t> bytes) {
@@ -122,14 +96,90 @@ class Liar {
     return say(bytes);
   }
 
+ protected:
+  static ibv_qp_init_attr queue_pair() {
+    ibv_qp_init_attr attr{};
+    attr.cap = {kSlots, kSlots, 1, 1, 0};
+    attr.sq_sig_all = 1;
+    return attr;
+  }
+  void post_receives() {
+    mr_ = rdma_reg_msgs(id_, memory_.data(), memory_.size());
+    for (std::size_t i = 0; i < kSlots; ++i) {
+      EXPECT_EQ(rdma_post_recv(id_, nullptr, memory_.data() + i * kSlot, kSlot, mr_), 0);
+    }
+  }
+
+  rdma_cm_id* id_ = nullptr;
+  bool connected_ = false;
+
  private:
   std::vector<std::uint8_t> memory_;
-  rdma_cm_id* id_ = nullptr;
   ibv_mr* mr_ = nullptr;
-  bool connected_ = false;
   std::size_t next_ = 0;
   std::size_t heard_ = 0;
+};
+
+// The end that connects. `reads`: how many the socket may have under way to it.
+class Liar : public LyingEnd {
+ public:
+  Liar(std::uint16_t port, std::span<const std::uint8_t> private_data, std::uint8_t reads = 1) {
+    rdma_addrinfo hints{};
+    hints.ai_port_space = RDMA_PS_TCP;
+    rdma_addrinfo* to = nullptr;
+    EXPECT_EQ(rdma_getaddrinfo("127.0.0.1", std::to_string(port).c_str(), &hints, &to), 0);
+    ibv_qp_init_attr attr = queue_pair();
+    EXPECT_EQ(rdma_create_ep(&id_, to, nullptr, &attr), 0) << std::strerror(errno);
+    rdma_freeaddrinfo(to);
+    post_receives();
+    rdma_conn_param params{};
+    params.private_data = private_data.data();
+    params.private_data_len = static_cast<std::uint8_t>(private_data.size());
+    params.responder_resources = reads;
+    params.initiator_depth = 1;
+    connected_ = rdma_connect(id_, &params) == 0;
+    if (!connected_ && id_->event != nullptr && id_->event->param.conn.private_data != nullptr) {
+      const auto* data = static_cast<const std::uint8_t*>(id_->event->param.conn.private_data);
+      answer_.assign(data, data + id_->event->param.conn.private_data_len);
+    }
+  }
+  [[nodiscard]] const std::vector<std::uint8_t>& answer() const { return answer_; }
+
+ private:
   std::vector<std::uint8_t> answer_;
+};
+
+// The end that a socket connects to: one after the other of these calls.
+class LyingListener : public LyingEnd {
+ public:
+  LyingListener() {
+    rdma_addrinfo hints{};
+    hints.ai_port_space = RDMA_PS_TCP;
+    hints.ai_flags = RAI_PASSIVE;
+    rdma_addrinfo* at = nullptr;
+    EXPECT_EQ(rdma_getaddrinfo("127.0.0.1", "0", &hints, &at), 0);
+    ibv_qp_init_attr attr = queue_pair();
+    EXPECT_EQ(rdma_create_ep(&listener_, at, nullptr, &attr), 0) << std::strerror(errno);
+    rdma_freeaddrinfo(at);
+    EXPECT_EQ(rdma_listen(listener_, 1), 0) << std::strerror(errno);
+  }
+  ~LyingListener() { rdma_destroy_ep(listener_); }
+  [[nodiscard]] std::uint16_t port() const { return ntohs(rdma_get_src_port(listener_)); }
+  void hear_request() {
+    EXPECT_EQ(rdma_get_request(listener_, &id_), 0) << std::strerror(errno);
+    post_receives();
+  }
+  bool accept(std::span<const std::uint8_t> private_data) {
+    rdma_conn_param params{};
+    params.private_data = private_data.data();
+    params.private_data_len = static_cast<std::uint8_t>(private_data.size());
+    params.responder_resources = params.initiator_depth = 1;
+    connected_ = rdma_accept(id_, &params) == 0;
+    return connected_;
+  }
+
+ private:
+  rdma_cm_id* listener_ = nullptr;
 };
 
 inline std::vector<std::uint8_t> bytes_of(const Hello& hello) {

@@ -3,8 +3,12 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <thread>
 
+#include "../support/cancelled.h"
+#include "../support/descriptor_limit.h"
 #include "exs_support.h"
 
 namespace weft::exs_test {
@@ -24,6 +28,85 @@ TEST(Life, AThreadThatWaitsForADeletedQueueIsTold) {
     while (!waits) std::this_thread::yield();
     EXPECT_EQ(exs_qdelete(q), 0);
     waiter.join();
+  }
+}
+
+TEST(Life, AThreadThatIsCancelledInItsWaitLeavesTheQueueInOrder) {
+  Pair pair(kTcp);
+  const int wait = EXS_WAIT_NOTIFY;
+  ASSERT_EQ(exs_qmodify(pair.right_q, EXS_QATTR_WAIT, &wait), 0);
+  EXPECT_TRUE(test::ends_in_its_sleep([&] {
+    exs_event_t event;
+    static_cast<void>(exs_qdequeue(pair.right_q, &event, 1, nullptr));
+  }));
+  char byte = 0;
+  ASSERT_EQ(exs_recv(pair.right, &byte, 1, 0, pair.right_q, tag(1), kPlain), 0);
+  ASSERT_EQ(exs_send(pair.left, "x", 1, 0, kBlock, 0, kPlain), 1);
+  EXPECT_EQ(next_event(pair.right_q).ahandle, tag(1));
+}
+
+// It has none of its own yet for others to wake it by.
+TEST(Life, AThreadWaitsWhereThereAreNoDescriptors) {
+  Pair pair(kTcp);
+  const int wait = EXS_WAIT_NOTIFY;
+  ASSERT_EQ(exs_qmodify(pair.right_q, EXS_QATTR_WAIT, &wait), 0);
+  const auto none = test::DescriptorLimit::beyond(0);
+  constexpr int kRounds = 100;
+  std::atomic<int> taken{0};
+  std::thread waiter([&] {
+    exs_event_t event{};
+    for (int i = 0; i < kRounds; ++i) taken += exs_qdequeue(pair.right_q, &event, 1, nullptr);
+  });
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  for (int i = 0; i < kRounds; ++i) {
+    char byte = 0;
+    EXPECT_EQ(exs_recv(pair.right, &byte, 1, 0, pair.right_q, tag(1), kPlain), 0);
+    EXPECT_EQ(exs_send(pair.left, "x", 1, 0, pair.left_q, tag(2), kPlain), 0);
+    while (taken != i + 1) {
+      if (std::chrono::steady_clock::now() > patience) std::_Exit(1);  // it does not come back
+      std::this_thread::yield();
+    }
+  }
+  waiter.join();
+}
+
+// Polling makes system calls under the engine's locks.
+TEST(Life, AThreadThatOnlyPollsIsNotCancelled) {
+  Pair pair(kTcp);
+  EXPECT_TRUE(test::comes_back([&] {
+    exs_event_t event;
+    const timeval now{0, 0};
+    EXPECT_EQ(exs_qdequeue(pair.right_q, &event, 1, &now), 0);
+  }));
+  char byte = 0;
+  ASSERT_EQ(exs_recv(pair.right, &byte, 1, 0, pair.right_q, tag(1), kPlain), 0);
+  ASSERT_EQ(exs_send(pair.left, "x", 1, 0, kBlock, 0, kPlain), 1);
+  EXPECT_EQ(next_event(pair.right_q).ahandle, tag(1));
+}
+
+// Those who connected to it learn that nobody will accept them.
+TEST(Life, AListenerWhoseDescriptorIsLostLetsItsPeersGo) {
+  const Way ways[] = {kStream, kPacket};
+  for (const Way& way : ways) {
+    const int lost = new_socket(way);
+    Endpoint any = loopback(AF_INET);
+    ASSERT_EQ(exs_bind(lost, any.get(), any.length), 0);
+    ASSERT_EQ(exs_listen(lost, 4), 0);
+    Endpoint to = loopback(AF_INET, port_of(lost));
+    const int fd = new_socket(way);
+    ASSERT_EQ(exs_connect(fd, to.get(), to.length, 0, kBlock, 0), 0);
+    exs_pollfd_t ready{lost, EXS_POLLIN, 0};
+    ASSERT_EQ(exs_poll(&ready, 1, 0, kBlock, 0), 1);
+    const exs_qhandle_t q = exs_qcreate(4);
+    char byte = 0;
+    ASSERT_EQ(exs_recv(fd, &byte, 1, 0, q, tag(1), kPlain), 0);
+    ASSERT_EQ(close(lost), 0);
+    const int again = new_socket(way);
+    ASSERT_EQ(again, lost);
+    EXPECT_EQ(next_event(q).error, ECONNRESET);
+    close_now(fd);
+    close_now(again);
+    EXPECT_EQ(exs_qdelete(q), 0);
   }
 }
 

@@ -148,6 +148,54 @@ TEST(Peers, APlainSocketStaysPlainTCP) {
   EXPECT_EQ(exs_qdelete(q), 0);
 }
 
+// What it held of the library's is given back: a queue that its time limit names.
+TEST(Peers, APlainSocketThatItsOwnerHasClosedHoldsNoQueue) {
+  ASSERT_EQ(exs_init(EXS_VERSION), 0);
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const exs_qhandle_t q = exs_qcreate(4);
+  exs_timeout_t limit{};
+  limit.tv.tv_sec = 100;
+  limit.qhandle = q;
+  ASSERT_EQ(exs_setsockopt(fd, SOL_SOCKET, SO_ASYNC_RECV_TIMEOUT, &limit, sizeof limit), 0);
+  EXPECT_ERRNO(exs_qdelete(q), EBUSY);
+  close(fd);
+  const int again = socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(again, fd);
+  EXPECT_ERRNO(exs_send(again, "abc", 3, 0, kBlock, 0, kPlain), ENOTCONN);
+  EXPECT_EQ(exs_qdelete(q), 0);
+  EXPECT_EQ(close(again), 0);
+}
+
+// A receive without room for any of it.
+TEST(Peers, AMessageOfWhichAPartWasDroppedIsNotGivenToTheNextReceive) {
+  const Listener listener(kTcpPacket);
+  const int plain = socket(AF_INET, SOCK_STREAM, 0);
+  Endpoint to = loopback(AF_INET, listener.port);
+  ASSERT_EQ(connect(plain, to.get(), to.length), 0);
+  const int fd = exs_accept(listener.fd, nullptr, 0, 0, kBlock, 0);
+  ASSERT_GE(fd, 0);
+  const exs_qhandle_t q = exs_qcreate(4);
+  ASSERT_EQ(exs_recv(fd, nullptr, 0, 0, q, tag(1), kPlain), 0);
+  // The greeting, and half of a message of six bytes.
+  const std::string begin("EXSP\0\0\0\1\0\0\0\6\0\0\0\0abc", 19);
+  ASSERT_EQ(write(plain, begin.data(), begin.size()), 19);
+  while (stats_of(fd).bytes_received != 3) std::this_thread::yield();
+  ASSERT_EQ(exs_cancel(fd, EXS_CAF_FILDES, 0), 0);
+  const std::string rest("def\0\0\0\2\0\0\0\0xy", 13);
+  ASSERT_EQ(write(plain, rest.data(), rest.size()), 13);
+  EXPECT_EQ(next_event(q).ahandle, tag(1));
+  char text[8] = {};
+  ASSERT_EQ(exs_recv(fd, text, sizeof text, 0, q, tag(2), kPlain), 0);
+  const exs_event_t second = next_event(q);
+  EXPECT_EQ(second.ahandle, tag(2));
+  EXPECT_EQ(second.error, 0);
+  EXPECT_EQ(exs_evt_length(&second), 2U);
+  EXPECT_STREQ(text, "xy");
+  close_now(fd);
+  close(plain);
+  EXPECT_EQ(exs_qdelete(q), 0);
+}
+
 // A listener over RDMA takes peers that have only TCP at a second port.
 TEST(Peers, AListenerHasAPortForPeersWithOnlyTCP) {
   const Listener listener(kStream, {{EXS_F_SETTCPPORT, EXS_TCPPORT_ANY}});

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <cassert>
 #include <cstdlib>
 #include <cstring>
 
@@ -44,9 +45,9 @@ std::shared_ptr<Socket> take_in(int fd) {
   auto tcp = std::make_unique<TcpSocket>(*socket);
   Address peer;
   if (int_option(fd, SOL_SOCKET, SO_ACCEPTCONN, 0) != 0) {
-    socket->on(StateEvent::kTakenListener);
+    socket->advance(StateEvent::kTakenListener);
   } else if (tcp->peer(peer) == 0) {
-    socket->on(StateEvent::kTakenOrAccepted);
+    socket->advance(StateEvent::kTakenOrAccepted);
   }
   if (socket->state != State::kNew && tcp->adopt() != 0) return nullptr;
   socket->provider = std::move(tcp);
@@ -81,9 +82,10 @@ std::shared_ptr<Socket> socket_of(int fd) {
     {
       const os::MutexLock lock(socket->mutex);
       socket->provider = nullptr;
+      socket->descriptor_lost = socket->shutting = socket->closing = true;
       socket->failed(EBADF);
+      socket->closed(0);
     }
-    engine.remove(fd, socket.get());
     socket = nullptr;
   }
   if (socket != nullptr) return socket;
@@ -93,6 +95,7 @@ std::shared_ptr<Socket> socket_of(int fd) {
 Outlet::Outlet(exs_qhandle_t q) : blocking(q == EXS_QHANDLE_INVALID) {
   thread_local const auto own = std::make_shared<EventQueue>(16);
   if (blocking) {
+    assert(own->waiting() == 0);
     queue = own;
     queue->attach();
   } else {
@@ -103,6 +106,7 @@ Outlet::Outlet(exs_qhandle_t q) : blocking(q == EXS_QHANDLE_INVALID) {
 
 exs_event_t wait_for_event(const std::shared_ptr<Socket>& socket, const Outlet& outlet,
                            Clock::duration limit) {
+  assert(outlet.blocking);
   Engine& engine = Engine::instance();
   exs_event_t event{};
   const bool limited = limit != Clock::duration::zero();
@@ -158,6 +162,7 @@ int add_piece(Operation& op, void* base, std::size_t length, exs_mhandle_t mh) {
     if (piece.region != nullptr) piece.region->detach();
     return error;
   }
+  assert(op.pieces.size() < kSegmentsMax && op.done == 0);
   op.total += length;
   op.pieces.push_back(std::move(piece));
   return 0;
@@ -183,6 +188,7 @@ RdmaSocket* rdma_of(Socket& socket) {
     errno = ENOTCONN;
     return nullptr;
   }
+  assert(socket.provider != nullptr);
   if (!socket.provider->is_rdma()) {
     errno = EOPNOTSUPP;
     return nullptr;

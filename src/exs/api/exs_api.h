@@ -1,6 +1,7 @@
 // Helpers that all calls of the C API share.
 #pragma once
 
+#include <cassert>
 #include <cerrno>
 #include <memory>
 #include <mutex>
@@ -36,6 +37,7 @@ class Outlet {
 
   // For the operation, which names the queue from now on. Once.
   std::shared_ptr<EventQueue> give() {
+    assert(attached_);
     attached_ = false;
     return queue;
   }

@@ -109,7 +109,8 @@ ssize_t post(const RemoteCall& call, Fill fill) {
     op.type = call.type;
     op.ahandle = call.ahandle;
     op.queue = outlet.give();
-    op.seq = static_cast<std::uint64_t>(call.remote) << 48U | call.offset;
+    op.remote = call.remote;
+    op.offset = call.offset;
     if (const int error = fill(op); error != 0) {
       socket->unadd(socket->one_sided);
       return fail(error);

@@ -31,7 +31,7 @@ int bind_socket(Socket& socket, const Address& address) {
   }
   if (error == 0) error = socket.provider->local(socket.bound);
   if (error == 0) {
-    socket.on(StateEvent::kBound);
+    socket.advance(StateEvent::kBound);
   } else if (!socket.foreign) {
     socket.provider.reset();
   }
@@ -55,16 +55,6 @@ int start_connect(Socket& socket, const Address& address) {
     socket.provider = std::move(tcp);
   }
   return error;
-}
-
-// The sockets that nobody will accept.
-void close_arrivals(std::deque<Socket::Arrival> arrivals) {
-  for (const auto& arrival : arrivals) {
-    Socket& socket = *arrival.socket;
-    const weft::os::MutexLock lock(socket.mutex);
-    socket.closing = socket.abortive = true;
-    socket.provider->close();
-  }
 }
 
 int result_of(const exs_event_t& event) {
@@ -117,10 +107,10 @@ int exs_listen(int fd, int backlog) {
   int error = socket->state == State::kNew ? bind_any(*socket) : 0;
   if (error != 0) return fail(error);
   socket->backlog = backlog <= 0 ? 1 : std::min(backlog, kBacklogMax);
-  socket->on(StateEvent::kListens);
+  socket->advance(StateEvent::kListens);
   error = socket->provider->listen(socket->backlog);
   if (error == 0) return 0;
-  socket->on(StateEvent::kListenRefused);
+  socket->advance(StateEvent::kListenRefused);
   return fail(error);
 }
 
@@ -174,10 +164,10 @@ int exs_connect(int fd, const sockaddr* addr, socklen_t addrlen, int flags, exs_
     if (!quiet) {
       op.queue = outlet.give();
     }
-    socket->on(StateEvent::kConnects);
+    socket->advance(StateEvent::kConnects);
     if (const int error = start_connect(*socket, Address(addr, addrlen)); error != 0) {
       socket->unadd(socket->connect_op);
-      socket->on(was_new ? StateEvent::kNotBegunNew : StateEvent::kNotBegunBound);
+      socket->advance(was_new ? StateEvent::kNotBegunNew : StateEvent::kNotBegunBound);
       return fail(error);
     }
   }

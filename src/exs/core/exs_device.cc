@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 
 #include "os/lock.h"
@@ -16,9 +17,7 @@ constexpr std::uint32_t kWeftVendor = 0x574546;
 }  // namespace
 
 CqShard::~CqShard() {
-  if (cq == nullptr) return;
-  if (const unsigned events = unacked.exchange(0); events != 0) ibv_ack_cq_events(cq, events);
-  ibv_destroy_cq(cq);
+  if (cq != nullptr) ibv_destroy_cq(cq);
 }
 
 std::shared_ptr<Device> Device::create(ibv_context* context) {
@@ -47,6 +46,7 @@ Device::~Device() {
 }
 
 CqShard* Device::take_shard(int entries) {
+  assert(entries > 0);
   const os::MutexLock lock(mutex_);
   for (const auto& shard : shards_) {
     if (shard->free_entries.load() < entries) continue;
@@ -62,6 +62,7 @@ CqShard* Device::take_shard(int entries) {
   shard->cq = ibv_create_cq(context_, size, shard.get(), channel_, 0);
   if (shard->cq == nullptr) return nullptr;
   shard->free_entries.store(size - entries);
+  assert(shards_.size() < shards_.capacity());
   shards_.push_back(std::move(shard));
   shard_count_.store(shards_.size(), std::memory_order_release);
   return shards_.back().get();

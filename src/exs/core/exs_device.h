@@ -5,6 +5,7 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -23,7 +24,6 @@ struct CqShard {
   ibv_cq* cq = nullptr;
   std::atomic<int> free_entries{0};
   std::atomic<bool> armed{false};
-  std::atomic<unsigned> unacked{0};  // events to be acknowledged before the CQ can go
 };
 
 class Device {
@@ -44,7 +44,10 @@ class Device {
 
   // A shard with room for `entries` more completions. Null, with errno.
   CqShard* take_shard(int entries);
-  void give_back(CqShard* shard, int entries) { shard->free_entries.fetch_add(entries); }
+  static void give_back(CqShard* shard, int entries) {
+    assert(shard != nullptr && entries > 0);
+    shard->free_entries.fetch_add(entries);
+  }
 
   // Calls `visit` for each shard. They only ever become more.
   template <class Visit>

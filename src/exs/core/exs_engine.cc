@@ -4,10 +4,12 @@
 #include <sys/epoll.h>
 
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <ctime>
 #include <thread>
 
+#include "os/cancel.h"
 #include "os/clock.h"
 #include "os/event_fd.h"
 #include "os/lock.h"
@@ -19,6 +21,7 @@ namespace {
 
 constexpr int kReadyAtOnce = 64;
 constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr auto kBlindSleep = std::chrono::milliseconds(1);
 constexpr int kTickMs = 1;
 constexpr int kTickOfCallersMs = 2;
 // The progress thread takes over after this many ticks without a caller. A caller that has lost its
@@ -111,6 +114,7 @@ bool Engine::poll_shard(CqShard& shard) {
   std::array<ibv_wc, kCompletionsAtOnce> completions;
   const int got = ibv_poll_cq(shard.cq, kCompletionsAtOnce, completions.data());
   if (got <= 0) return false;
+  const os::NoCancel guard;
   const auto all = std::span(completions).first(static_cast<std::size_t>(got));
   // Those of one socket that follow each other are handed over together.
   for (std::size_t first = 0; first < all.size();) {
@@ -136,6 +140,7 @@ bool Engine::tcp_is_due() {
 }
 
 bool Engine::poll_tcp() {
+  const os::NoCancel guard;
   std::array<epoll_event, kReadyAtOnce> ready;
   const int got = ::epoll_wait(tcp_.get(), ready.data(), kReadyAtOnce, 0);
   for (int i = 0; i < got; ++i) {
@@ -173,6 +178,7 @@ int Engine::spin(EventQueue& queue, std::size_t need, Instant until, Instant spi
 }
 
 int Engine::wait(EventQueue& queue, std::size_t need, Instant until, int strategy) {
+  assert(need != 0);
   if (queue.waiting() >= need) return 0;
   drive();
   if (queue.waiting() >= need || until == Instant::min()) return 0;
@@ -182,15 +188,14 @@ int Engine::wait(EventQueue& queue, std::size_t need, Instant until, int strateg
   if (strategy != EXS_WAIT_NOTIFY && spin(queue, need, until, spin_until) == 0) return 0;
   while (queue.waiting() < need && Clock::now() < until) {
     if (queue.retired()) return EINVAL;
-    EventQueue::Sleeper sleeper{os::ThreadWakeup::get(), need};
-    if (!queue.enter(sleeper)) continue;
+    pollfd one{os::ThreadWakeup::get(), POLLIN, 0};
+    const EventQueue::Sleep sleep(queue, {one.fd, need});
+    if (!sleep.entered()) continue;
     hand_over();
-    pollfd one{sleeper.fd, POLLIN, 0};
-    const timespec left = time_left(until);
-    const int got = ::ppoll(&one, 1, until == Instant::max() ? nullptr : &left, nullptr);
-    const int failure = got < 0 ? errno : 0;
-    queue.leave(sleeper);
-    if (failure != 0) return failure;
+    // Without a descriptor nobody can wake it.
+    const Instant end = one.fd >= 0 ? until : std::min(until, Clock::now() + kBlindSleep);
+    const timespec left = time_left(end);
+    if (::ppoll(&one, 1, end == Instant::max() ? nullptr : &left, nullptr) < 0) return errno;
   }
   return 0;
 }
@@ -295,6 +300,7 @@ void Engine::run_timers(Instant now) {
 void Engine::reap() {
   std::vector<rdma_cm_id*> dead;
   std::vector<std::shared_ptr<Socket>> abandoned;
+  std::vector<std::deque<Socket::Arrival>> arrivals;
   {
     const os::MutexLock lock(later_mutex_);
     dead.swap(dead_ids_);
@@ -305,7 +311,9 @@ void Engine::reap() {
     socket->descriptor_lost = socket->shutting = socket->closing = socket->abortive = true;
     if (socket->provider != nullptr) socket->provider->close();
     socket->closed(0);
+    arrivals.push_back(std::exchange(socket->arrivals, {}));
   }
+  for (auto& some : arrivals) close_arrivals(std::move(some));
   for (rdma_cm_id* id : dead) rdma_destroy_id(id);
 }
 
@@ -321,6 +329,7 @@ void Engine::schedule(const std::shared_ptr<Socket>& socket, Instant when) {
 }
 
 void Engine::destroy_later(rdma_cm_id* id) {
+  assert(id != nullptr && id->qp == nullptr);
   {
     const os::MutexLock lock(later_mutex_);
     dead_ids_.push_back(id);

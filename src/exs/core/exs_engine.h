@@ -9,6 +9,7 @@
 
 #include <array>
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -43,7 +44,11 @@ class Engine final : public SocketHost {
     explicit Inside(Engine& engine) : engine_(engine) {
       engine_.callers_inside_.fetch_add(1, std::memory_order_relaxed);
     }
-    ~Inside() { engine_.callers_inside_.fetch_sub(1, std::memory_order_relaxed); }
+    ~Inside() {
+      [[maybe_unused]] const int before =
+          engine_.callers_inside_.fetch_sub(1, std::memory_order_relaxed);
+      assert(before > 0);
+    }
     Inside(const Inside&) = delete;
     Inside& operator=(const Inside&) = delete;
 

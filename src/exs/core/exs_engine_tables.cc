@@ -2,15 +2,18 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <utility>
 
 #include "exs/core/exs_engine.h"
+#include "os/cancel.h"
 #include "os/lock.h"
 
 namespace weft::exs {
 
 void Engine::add(const std::shared_ptr<Socket>& socket) {
+  assert(socket != nullptr && socket->fd >= 0);
   std::shared_ptr<Socket> former;
   {
     const os::WriteLock lock(table_mutex_);
@@ -39,6 +42,7 @@ std::shared_ptr<Device> Engine::device_of(ibv_context* context) {
     if (device->context() == context) return device;
   }
   if (devices_.size() == active_devices_.size()) return nullptr;
+  assert(context != nullptr);
   auto device = Device::create(context);
   if (device == nullptr) return nullptr;
   active_devices_[devices_.size()] = device.get();
@@ -48,6 +52,7 @@ std::shared_ptr<Device> Engine::device_of(ibv_context* context) {
 }
 
 std::uint32_t Engine::enroll(const std::shared_ptr<Socket>& socket) {
+  assert(socket != nullptr);
   const os::WriteLock lock(numbers_mutex_);
   do {
     ++next_number_;
@@ -91,7 +96,8 @@ void Engine::unwatch(int fd, std::uint32_t number) {
   // Fails when the application has closed the descriptor: then the kernel has forgotten it as well.
   ::epoll_ctl(tcp_.get(), EPOLL_CTL_DEL, fd, nullptr);
   dismiss(number);
-  tcp_sockets_.fetch_sub(1);
+  [[maybe_unused]] const int before = tcp_sockets_.fetch_sub(1);
+  assert(before > 0);
 }
 
 // ---- rdma_cm
@@ -130,6 +136,7 @@ bool Engine::next_cm_event(CmEvent& out) {
 }
 
 void Engine::destroy_qp(rdma_cm_id* id) {
+  assert(id != nullptr && id->qp != nullptr);
   const os::MutexLock lock(cm_mutex_);
   rdma_destroy_qp(id);
 }
@@ -141,7 +148,9 @@ void Engine::run_cm() {
         static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(event.id->context));
     const auto socket = enrolled(number);
     if (event.type == RDMA_CM_EVENT_CONNECT_REQUEST) {
-      on_request_.load()(socket, event);
+      const OnRequest answer = on_request_.load();
+      assert(answer != nullptr);
+      answer(socket, event);
       continue;
     }
     if (socket == nullptr) continue;
@@ -166,7 +175,6 @@ void Engine::run_cm() {
     bool taken = false;
     {
       const os::MutexLock lock(parent->mutex);
-      parent->half_open.fetch_sub(1);
       taken = parent->arrived(std::move(arrival));
     }
     if (taken) continue;
@@ -188,6 +196,7 @@ void Engine::kick(const std::shared_ptr<PollWait>& wait) {
 
 void Engine::run_polls() {
   if (!any_kicked_.load(std::memory_order_acquire)) return;
+  const os::NoCancel guard;
   std::vector<std::shared_ptr<PollWait>> kicked;
   {
     const os::MutexLock lock(later_mutex_);
@@ -206,6 +215,7 @@ void Engine::run_polls() {
 }
 
 bool Engine::evaluate(PollWait& wait) {
+  assert(wait.queue != nullptr && wait.sockets.size() == static_cast<std::size_t>(wait.count));
   const os::MutexLock whole(wait.mutex);
   if (wait.done) return true;
   int ready = 0;

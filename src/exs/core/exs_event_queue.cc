@@ -14,6 +14,10 @@ namespace weft::exs {
 EventQueue::EventQueue(std::size_t depth)
     : ring_(std::bit_ceil(std::clamp<std::size_t>(depth, 16, 65536))), depth_(depth) {}
 
+EventQueue::~EventQueue() {
+  assert(sleepers_.empty() && users_.load(std::memory_order_relaxed) == 0);
+}
+
 void EventQueue::grow() {
   std::vector<exs_event_t> larger(ring_.size() * 2);
   const std::size_t count = waiting_.load(std::memory_order_relaxed);
@@ -31,10 +35,10 @@ void EventQueue::append(const exs_event_t& event, bool ends_operation) {
   exs_signal_t signal{};
   {
     const os::MutexLock lock(mutex_);
-    assert(!ends_operation || users_.load(std::memory_order_relaxed) != 0);
     if (ends_operation) detach();
     const std::size_t count = waiting_.load(std::memory_order_relaxed);
     if (count == ring_.size()) grow();
+    assert(head_ < ring_.size() && count < ring_.size());
     ring_[(head_ + count) & (ring_.size() - 1)] = event;
     waiting_.store(count + 1, std::memory_order_release);
     for (const Sleeper* sleeper : sleepers_) {
@@ -72,6 +76,7 @@ void EventQueue::retire() {
 }
 
 bool EventQueue::enter(Sleeper& sleeper) {
+  assert(sleeper.need != 0);
   const os::MutexLock lock(mutex_);
   if (waiting_.load(std::memory_order_relaxed) >= sleeper.need || retired()) return false;
   sleepers_.push_back(&sleeper);
@@ -80,7 +85,8 @@ bool EventQueue::enter(Sleeper& sleeper) {
 
 void EventQueue::leave(Sleeper& sleeper) {
   const os::MutexLock lock(mutex_);
-  std::erase(sleepers_, &sleeper);
+  [[maybe_unused]] const std::size_t entered = std::erase(sleepers_, &sleeper);
+  assert(entered == 1);
   (void)os::lower_event(sleeper.fd);
 }
 

@@ -7,6 +7,7 @@
 #include <sys/exs.h>
 
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <vector>
 
@@ -18,8 +19,12 @@ namespace weft::exs {
 class EventQueue {
  public:
   explicit EventQueue(std::size_t depth);
+  ~EventQueue();
+  EventQueue(const EventQueue&) = delete;
+  EventQueue& operator=(const EventQueue&) = delete;
 
-  // Somebody who sleeps until `need` events wait. Its descriptor becomes readable then.
+  // Somebody who sleeps until `need` events wait. Its descriptor, if it has one, becomes readable
+  // then.
   struct Sleeper {
     int fd = -1;
     std::size_t need = 1;
@@ -33,9 +38,24 @@ class EventQueue {
   std::size_t pop(exs_event_t* out, std::size_t count);
   [[nodiscard]] std::size_t waiting() const { return waiting_.load(std::memory_order_acquire); }
 
-  // False: what it waits for is there already, and it has not been entered.
-  bool enter(Sleeper& sleeper);
-  void leave(Sleeper& sleeper);
+  // Enters the sleeper for a scope, which the thread may leave by being cancelled.
+  class Sleep {
+   public:
+    Sleep(EventQueue& queue, const Sleeper& sleeper)
+        : queue_(queue), sleeper_(sleeper), entered_(queue.enter(sleeper_)) {}
+    ~Sleep() {
+      if (entered_) queue_.leave(sleeper_);
+    }
+    Sleep(const Sleep&) = delete;
+    Sleep& operator=(const Sleep&) = delete;
+    // False: what it waits for is there already.
+    [[nodiscard]] bool entered() const { return entered_; }
+
+   private:
+    EventQueue& queue_;
+    Sleeper sleeper_;
+    bool entered_;
+  };
 
   // A descriptor that is readable while events wait; the same one each time, -1 with errno.
   int readable_fd();
@@ -46,7 +66,10 @@ class EventQueue {
 
   // Operations that name this queue. exs_qdelete refuses while there are any.
   void attach() { users_.fetch_add(1, std::memory_order_relaxed); }
-  void detach() { users_.fetch_sub(1, std::memory_order_release); }
+  void detach() {
+    [[maybe_unused]] const std::size_t before = users_.fetch_sub(1, std::memory_order_release);
+    assert(before != 0);
+  }
   [[nodiscard]] bool busy() const;
 
   // exs_qdelete has taken it away: those who wait for events give up.
@@ -61,6 +84,8 @@ class EventQueue {
   [[nodiscard]] int strategy() const { return strategy_.load(std::memory_order_relaxed); }
 
  private:
+  [[nodiscard]] bool enter(Sleeper& sleeper);
+  void leave(Sleeper& sleeper);
   void grow() WEFT_REQUIRES(mutex_);
   void append(const exs_event_t& event, bool ends_operation);
 

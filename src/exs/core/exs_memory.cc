@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <weft/types.h>
 
+#include <cassert>
 #include <new>
 
 #include "os/lock.h"
@@ -19,6 +20,7 @@ Mr Mr::create(std::shared_ptr<Device> device, void* addr, std::size_t length, in
 }
 
 Mr Mr::of_checked(std::shared_ptr<Device> device, void* addr, std::size_t length, int access) {
+  assert(device != nullptr && length != 0);
   Mr out;
   // This entry takes the flag away where the kernel does not know it.
   out.mr_ = ibv_reg_mr_iova2(device->pd(), addr, length, reinterpret_cast<std::uintptr_t>(addr),
@@ -42,6 +44,7 @@ void Mr::reset() {
 }
 
 bool Region::lkey(const std::shared_ptr<Device>& device, std::uint32_t& out) {
+  assert(device != nullptr && busy());
   if (first_.load(std::memory_order_acquire) == device.get()) {
     out = first_lkey_;
     return true;

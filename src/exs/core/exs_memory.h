@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,8 +34,14 @@ class Mr {
   ~Mr() { reset(); }
 
   explicit operator bool() const { return mr_ != nullptr; }
-  [[nodiscard]] std::uint32_t lkey() const { return mr_->lkey; }
-  [[nodiscard]] std::uint32_t rkey() const { return mr_->rkey; }
+  [[nodiscard]] std::uint32_t lkey() const {
+    assert(mr_ != nullptr);
+    return mr_->lkey;
+  }
+  [[nodiscard]] std::uint32_t rkey() const {
+    assert(mr_ != nullptr);
+    return mr_->rkey;
+  }
   void reset();
 
  private:
@@ -47,7 +54,12 @@ class Mr {
 class Region {
  public:
   Region(void* addr, std::size_t length)
-      : addr_(static_cast<std::uint8_t*>(addr)), length_(length) {}
+      : addr_(static_cast<std::uint8_t*>(addr)), length_(length) {
+    assert(length != 0);
+  }
+  ~Region() { assert(!busy()); }
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
 
   [[nodiscard]] bool covers(const void* addr, std::size_t length) const {
     const auto* at = static_cast<const std::uint8_t*>(addr);
@@ -60,7 +72,10 @@ class Region {
 
   // Operations and exported names that use it. exs_mderegister refuses while there are any.
   void attach() { users_.fetch_add(1, std::memory_order_relaxed); }
-  void detach() { users_.fetch_sub(1, std::memory_order_release); }
+  void detach() {
+    [[maybe_unused]] const std::size_t before = users_.fetch_sub(1, std::memory_order_release);
+    assert(before != 0);
+  }
   [[nodiscard]] bool busy() const { return users_.load(std::memory_order_acquire) != 0; }
 
  private:

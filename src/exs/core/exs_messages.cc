@@ -1,5 +1,7 @@
 #include "exs/core/exs_messages.h"
 
+#include <cassert>
+
 #include "base/bytes.h"
 
 namespace weft::exs {
@@ -127,6 +129,7 @@ void encode(const Header& h, std::span<std::uint8_t, Header::kSize> out) {
   w.be64(h.seq);
   w.be32(h.aux);
   w.be32(0);
+  assert(w.room() == 0);
 }
 
 void encode(const Segment& s, std::span<std::uint8_t, Segment::kSize> out) {
@@ -134,6 +137,7 @@ void encode(const Segment& s, std::span<std::uint8_t, Segment::kSize> out) {
   w.be64(s.addr);
   w.be32(s.rkey);
   w.be32(s.length);
+  assert(w.room() == 0);
 }
 
 }  // namespace weft::exs

@@ -33,9 +33,16 @@ Socket::Socket(int descriptor, int family, Kind type) : fd(descriptor), domain(f
   stats.size = sizeof stats;
 }
 
-Socket::~Socket() = default;
+// Each operation has had its end, and whatever it held is given back.
+Socket::~Socket() {
+  assert(sends.empty() && receives.empty() && accepts.empty() && one_sided.empty());
+  assert(connect_op.empty() && shutdown_op.empty() && close_op.empty());
+  assert(send_limit.queue == nullptr && receive_limit.queue == nullptr);
+}
 
 Operation& Socket::add(OperationList& list) {
+  assert(list.size() < kPendingMax);
+  assert(list.empty() || (&list != &connect_op && &list != &shutdown_op && &list != &close_op));
   const bool first = list.empty();
   if (spare.empty()) {
     list.emplace_back();
@@ -49,6 +56,7 @@ Operation& Socket::add(OperationList& list) {
 void Socket::unadd(OperationList& list) {
   assert(!list.empty());
   Operation& op = list.back();
+  assert(op.done == 0 && op.handed == 0 && !op.advertised);
   let_go(op);
   if (op.queue != nullptr) op.queue->detach();
   op.reset();
@@ -72,6 +80,7 @@ void Socket::look_at(Instant when) {
 }
 
 void Socket::limit_close() {
+  assert(closing);
   if (state == State::kClosed || linger == linger.zero()) return;
   close_by_ = Clock::now() + linger;
   look_at(close_by_);
@@ -89,6 +98,7 @@ void Socket::finish(OperationList& list, OperationList::iterator it, int failure
                     std::size_t length) {
   assert(it != list.end());
   Operation& op = *it;
+  assert(length <= op.total && op.done <= op.total && op.handed <= op.total);
   // Before anybody hears of the end: nobody may reach the memory any more, and the queue and the
   // regions may be given back.
   op.grants.clear();
@@ -117,7 +127,7 @@ void Socket::let_go_later() {
 }
 
 void Socket::take_back(Operation& op, int failure) {
-  assert(!op.taken_back);
+  assert(op.cancelled && op.advertised && !op.taken_back);
   op.taken_back = true;
   op.grants.clear();
   op.locals.clear();
@@ -135,7 +145,8 @@ void Socket::finish_all(OperationList& list, int failure) {
 
 void Socket::connected(int failure) {
   if (state != State::kConnecting) return;
-  on(failure == 0 ? StateEvent::kConnected : StateEvent::kFailed);
+  assert(one_sided.empty() && shutdown_op.empty() && accepts.empty());
+  advance(failure == 0 ? StateEvent::kConnected : StateEvent::kFailed);
   error = failure;
   if (failure != 0) {
     finish_all(sends, failure);
@@ -149,6 +160,7 @@ void Socket::connected(int failure) {
 void Socket::failed(int failure) {
   if (state == State::kConnecting) return connected(failure);
   if (!on(StateEvent::kFailed)) return;
+  assert(failure != 0 && connect_op.empty());
   error = failure;
   finish_all(sends, failure);
   finish_all(one_sided, failure);
@@ -184,6 +196,7 @@ void Socket::closed(int failure) {
 }
 
 bool Socket::arrived(Arrival arrival) {
+  assert(arrival.socket != nullptr && arrival.socket.get() != this);
   if (state != State::kListening || closing) return false;
   arrivals.push_back(std::move(arrival));
   match_accepts();
@@ -196,6 +209,7 @@ void Socket::match_accepts() {
     Arrival arrival = std::move(arrivals.front());
     arrivals.pop_front();
     Operation& op = accepts.front();
+    assert(op.type == EXS_EVT_ACCEPT && op.queue != nullptr);
     exs_event_t event = event_of(op, fd, 0, 0);
     event.u.accept = {};
     event.u.accept.fd = arrival.socket->fd;
@@ -228,6 +242,7 @@ bool Socket::wait_for_room(OperationList& list, bool may_block) {
     // The time limit is for room that our own driving made a moment ago.
     if (!moved_something) room_.wait_for(mutex, std::chrono::milliseconds(1));
   }
+  assert(room_waiters_ > 0);
   --room_waiters_;
   return true;
 }
@@ -264,7 +279,18 @@ void Socket::check_limits() {
   if (next != Instant::max()) SocketHost::instance().schedule(shared_from_this(), next);
 }
 
+void close_arrivals(std::deque<Socket::Arrival> arrivals) {
+  for (const auto& arrival : arrivals) {
+    Socket& socket = *arrival.socket;
+    const os::MutexLock lock(socket.mutex);
+    socket.closing = socket.abortive = true;
+    socket.provider->close();
+  }
+}
+
 short readiness(Socket& socket, short events) {
+  assert(socket.provider != nullptr ||
+         (socket.state != State::kListening && socket.state != State::kConnected));
   int ready = 0;
   if (socket.state == State::kFailed || socket.state == State::kClosed) {
     ready = EXS_POLLERR | EXS_POLLHUP | EXS_POLLIN | EXS_POLLOUT;

@@ -9,6 +9,7 @@
 #include <sys/exs.h>
 
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -142,7 +143,12 @@ class Socket : public std::enable_shared_from_this<Socket> {
   int backlog = 0;
 
   // Follows the table of exs_states.h. False: that is not for this state, and nothing changes.
-  bool on(StateEvent event) { return follow(state_arrows(), state, event); }
+  [[nodiscard]] bool on(StateEvent event) { return follow(state_arrows(), state, event); }
+  // The same, for an event that this state has an arrow for.
+  void advance(StateEvent event) {
+    [[maybe_unused]] const bool there = on(event);
+    assert(there);
+  }
   // A fresh operation at the end of `list`.
   Operation& add(OperationList& list);
   // Its event, and the operation is gone. `it` is in `list`.
@@ -201,6 +207,9 @@ class Socket : public std::enable_shared_from_this<Socket> {
   os::Condition room_;
   int room_waiters_ = 0;
 };
+
+// Closes the sockets that nobody will accept. Without any lock.
+void close_arrivals(std::deque<Socket::Arrival> arrivals);
 
 // One exs_poll that waits. Evaluated by the engine, without any lock of a socket held.
 struct PollWait {

@@ -4,6 +4,7 @@
 // Any thread. What find() returns stays alive as long as the caller keeps it.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -17,6 +18,7 @@ class Handles {
  public:
   // -1: there are as many objects as there can be.
   int add(std::shared_ptr<T> object) {
+    assert(object != nullptr);
     const os::WriteLock lock(mutex_);
     std::size_t index = 0;
     if (free_.size() > kReuseAfter || (slots_.size() == kMax && !free_.empty())) {
@@ -27,6 +29,7 @@ class Handles {
       index = slots_.size();
       slots_.emplace_back();
     }
+    assert(index < kMax && slots_[index].object == nullptr);
     slots_[index].object = std::move(object);
     return static_cast<int>(slots_[index].generation * kMax + index);
   }

@@ -17,7 +17,8 @@ void Operation::reset() {
   serial = seq = 0;
   addresses = nullptr;
   before = nullptr;
-  operand = swap = value = 0;
+  remote = -1;
+  offset = operand = swap = value = 0;
   complete = advertised = fetching = withdrawing = cancelled = truncated = has_files = false;
   taken_back = false;
   let_go_by = {};

@@ -3,6 +3,7 @@
 
 #include <sys/exs.h>
 
+#include <cassert>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -66,6 +67,8 @@ struct Operation {
   std::size_t bounce_at = 0;
 
   // One-sided.
+  int remote = -1;                  // whose memory, see RdmaSocket::remote()
+  std::uint64_t offset = 0;         // in that
   std::uint64_t* before = nullptr;  // atomics: where the former value goes
   std::uint64_t operand = 0;
   std::uint64_t swap = 0;
@@ -85,7 +88,7 @@ struct Operation {
 using OperationList = std::list<Operation>;
 
 // Bytes [from, from + length) of the memory pieces, one call of `visit` (piece, offset, length) for
-// each that has some.
+// each that has some.  REQUIRES: the pieces have as many.
 template <class Visit>
 void each_piece(const std::vector<Piece>& pieces, std::size_t from, std::size_t length,
                 Visit visit) {
@@ -100,11 +103,13 @@ void each_piece(const std::vector<Piece>& pieces, std::size_t from, std::size_t 
     length -= here;
     from = 0;
   }
+  assert(length == 0);
 }
 
 // The same for what an operation has in memory.
 template <class Visit>
 void each_piece(const Operation& op, std::size_t from, std::size_t length, Visit visit) {
+  assert(from >= op.bounce_at);
   each_piece(op.pieces, from - op.bounce_at, length, visit);
 }
 

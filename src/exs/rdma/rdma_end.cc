@@ -1,5 +1,6 @@
 // Posting by the application, the orderly end, and every other end.
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 
@@ -110,6 +111,7 @@ void RdmaSocket::advance_end() {
 }
 
 void RdmaSocket::disconnect() {
+  assert(finish_sent_ && finish_acked_ && s_.sends.empty());
   disconnecting_ = true;
   rdma_disconnect(id_);
   disconnect_by_ = Clock::now() + kDisconnectLimit;
@@ -126,7 +128,7 @@ void RdmaSocket::on_time() {
 void RdmaSocket::ended() {
   if (gone_) return;
   const bool ours = s_.closing && finish_acked_;
-  const bool theirs = peer_finished_;
+  const bool theirs = peer_finished_ && s_.state != State::kConnecting;
   release();
   if (ours) return s_.closed(0);
   if (!theirs) return broke(ECONNRESET, nullptr);
@@ -142,21 +144,30 @@ void RdmaSocket::ended() {
 // Ends the connection at once. `why`: the peer's mistake, for the log.
 void RdmaSocket::broke(int error, const char* why) {
   if (why != nullptr) log_line(s_, "connection reset", why);
+  // Nobody has accepted it, and nobody will.
+  if (passive_ && (s_.state == State::kConnecting || announce_)) s_.closing = true;
   release();
-  if (const auto parent = parent_.lock()) {
-    // Nobody has accepted it, and nobody will.
-    parent->half_open.fetch_sub(1);
-    parent_.reset();
-    s_.closing = true;
-  }
   s_.failed(error);
+}
+
+// The listener counts it no more.
+std::shared_ptr<Socket> RdmaSocket::leave_parent() {
+  const std::shared_ptr<Socket> parent = parent_.lock();
+  parent_.reset();
+  if (parent != nullptr) {
+    [[maybe_unused]] const int before = parent->half_open.fetch_sub(1);
+    assert(before > 0);
+  }
+  return parent;
 }
 
 // After this the device reaches no memory of this socket, and no report comes any more.
 void RdmaSocket::release() {
   gone_ = true;
+  leave_parent();
   tcp_listener_.reset();
   if (has_qp_) {
+    assert(id_ != nullptr && number_ != 0);
     engine_.destroy_qp(id_);
     has_qp_ = false;
   }

@@ -41,10 +41,12 @@ void RdmaSocket::pump_packets() {
 
 // False: it has to wait. Afterwards the operation is complete, advertised, or has an error.
 bool RdmaSocket::send_packet(Operation& op) {
+  assert(!op.advertised && !op.complete);
   const std::size_t fits = std::min(mine_.immediate_bytes, theirs_.immediate_bytes);
   const bool persistent = (op.flags & EXS_PERSISTENT) != 0;
   if (op.total > fits || (persistent && op.total != 0)) return send_source(op);
   const std::uint64_t used = packet_ring_sent_ - packet_ring_peer_consumed_;
+  assert(used <= theirs_.ring_bytes);
   if (op.total > theirs_.ring_bytes - used) {
     if (!ring_stalled_) ++s_.stats.ring_stalls;
     ring_stalled_ = true;
@@ -74,6 +76,7 @@ bool RdmaSocket::send_source(Operation& op) {
       op.grants.clear();
       return true;
     }
+    assert(count < segments.size());
     segments[count++] = {reinterpret_cast<std::uintptr_t>(piece.base), mr.rkey(),
                          static_cast<std::uint32_t>(piece.length)};
     op.grants.push_back(std::move(mr));
@@ -133,6 +136,7 @@ void RdmaSocket::withdraw_persistent() {
 const char* RdmaSocket::on_packet_data(const Message& message) {
   const Header& h = message.header;
   const std::uint64_t used = packet_ring_received_ - packet_ring_consumed_;
+  assert(used <= mine_.ring_bytes && h.length == message.payload.size());
   if (h.seq != next_incoming_seq_ || incoming_.size() >= mine_.messages) {
     return "a message out of order";
   }
@@ -212,6 +216,7 @@ OperationList::iterator RdmaSocket::next_free_receive() {
 }
 
 void RdmaSocket::receive_from_ring(Operation& op, std::deque<Incoming>::iterator it) {
+  assert(it->length <= packet_ring_received_ - packet_ring_consumed_ && !it->source);
   const std::size_t take = std::min<std::size_t>(it->length, op.total);
   const auto at = static_cast<std::size_t>(packet_ring_consumed_ % ring_.size());
   const std::size_t first = std::min(take, ring_.size() - at);
@@ -245,6 +250,7 @@ void RdmaSocket::match_packets() {
       continue;
     }
     if (!start_fetch(*receive, *it)) break;
+    if (gone_) return;
     it->was_received = true;
     if (!it->persistent) it->matched = true;
   }
@@ -263,7 +269,7 @@ bool RdmaSocket::sink_key(Operation& op, const Piece& piece, std::size_t at, std
   return true;
 }
 
-// False: the send queue is full, or memory cannot be registered now.
+// False: the send queue is full. True: also where the connection has ended over it.
 bool RdmaSocket::start_fetch(Operation& op, Incoming& incoming) {
   if (!can_post(2 * kSegmentsMax)) return false;
   std::array<ibv_send_wr, 2 * kSegmentsMax> wrs{};
@@ -276,7 +282,8 @@ bool RdmaSocket::start_fetch(Operation& op, Incoming& incoming) {
     std::uint64_t from = segment.addr;
     each_piece(op, at, length, [&](const Piece& piece, std::size_t to, std::size_t bytes) {
       std::uint32_t lkey = 0;
-      ok = ok && count < wrs.size() && sink_key(op, piece, to, bytes, lkey);
+      assert(count < wrs.size());
+      ok = ok && sink_key(op, piece, to, bytes, lkey);
       if (!ok) return;
       sges[count] = {reinterpret_cast<std::uintptr_t>(piece.base + to),
                      static_cast<std::uint32_t>(bytes), lkey};
@@ -289,6 +296,7 @@ bool RdmaSocket::start_fetch(Operation& op, Incoming& incoming) {
     });
     at += length;
   }
+  assert(at <= op.total && at <= incoming.length);
   op.done = at;
   op.seq = incoming.seq;
   op.truncated = at < incoming.length;
@@ -303,8 +311,11 @@ bool RdmaSocket::start_fetch(Operation& op, Incoming& incoming) {
     op.serial = 0;
     return true;
   }
-  if (!post_requests(wrs.data(), count, kNoSlot, true)) return true;  // the flush will tell
-  op.serial = serial_;
+  if (post_requests(wrs.data(), count, kNoSlot, true)) {
+    op.serial = serial_;
+  } else {
+    broke(ECONNRESET, "a message cannot be fetched");  // a peer may take no Reads
+  }
   return true;
 }
 
@@ -317,7 +328,7 @@ void RdmaSocket::finish_fetches() {
     op.grants.clear();
     const auto it =
         std::ranges::find_if(incoming_, [&](const Incoming& one) { return one.seq == op.seq; });
-    assert(it != incoming_.end());
+    assert(it != incoming_.end() && it->fetching > 0 && it->was_received);
     --it->fetching;
     s_.stats.bytes_received += op.done;
     s_.stats.direct_received += op.done;
@@ -333,6 +344,7 @@ void RdmaSocket::finish_fetches() {
 
 std::deque<RdmaSocket::Incoming>::iterator RdmaSocket::drop_incoming(
     std::deque<Incoming>::iterator it) {
+  assert(it->source && it->fetching == 0);
   queue_control(Type::kDone, it->was_received ? 0 : kDropped, it->seq, 0);
   ++messages_consumed_;
   return incoming_.erase(it);

@@ -1,6 +1,7 @@
 // The receiving side: completions, counters, and where each message goes.
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 
@@ -16,6 +17,7 @@ void RdmaSocket::slot_read(std::uint32_t slot) {
 }
 
 bool RdmaSocket::repost() {
+  assert(read_slots_.size() <= s_.settings.slots);
   std::array<ibv_recv_wr, kRepostMax> wrs{};
   std::array<ibv_sge, kRepostMax> sges;
   while (!read_slots_.empty()) {
@@ -42,10 +44,11 @@ void RdmaSocket::on_completions(std::span<const ibv_wc> completions) {
     if (gone_) return;
     const auto low = static_cast<std::uint32_t>(wc.wr_id);
     if (wc.status != IBV_WC_SUCCESS) {
+      const bool flushed = wc.status == IBV_WC_WR_FLUSH_ERR;
+      // First rdma_cm reports that the connection stands; it reports the end as well.
+      if (flushed && s_.state == State::kConnecting) continue;
       // A flush follows from something else, which is told by its own completion or event.
-      if (wc.status != IBV_WC_WR_FLUSH_ERR) {
-        log_line(s_, "connection reset", ibv_wc_status_str(wc.status));
-      }
+      if (!flushed) log_line(s_, "connection reset", ibv_wc_status_str(wc.status));
       ended();
       continue;
     }
@@ -66,6 +69,8 @@ void RdmaSocket::on_completions(std::span<const ibv_wc> completions) {
 }
 
 void RdmaSocket::on_message(std::uint32_t slot, std::uint32_t length) {
+  assert(slot < mine_.slots && length <= slot_bytes_);
+  if (!passive_ && !up_) return broke(ECONNRESET, "it speaks before it has been spoken to");
   heard_ = true;
   up_ = true;  // the first message may come before rdma_cm says so
   ++s_.stats.messages_received;
@@ -79,6 +84,7 @@ void RdmaSocket::on_message(std::uint32_t slot, std::uint32_t length) {
 }
 
 const char* RdmaSocket::take_counters(const Header& header) {
+  assert(theirs_.slots != 0 && (s_.kind == Kind::kPacket || (in_ && out_)));
   if (header.slots_returned - peer_returned_ > messages_sent_ - peer_returned_) {
     return "more slots returned than messages sent";
   }

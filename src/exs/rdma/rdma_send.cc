@@ -29,6 +29,7 @@ bool RdmaSocket::can_post(std::size_t requests) const {
 // ever.
 bool RdmaSocket::can_send(std::size_t requests) {
   if (!can_post(requests + 1)) return false;
+  assert(messages_sent_ - peer_returned_ <= theirs_.slots);
   const std::uint32_t left = theirs_.slots - (messages_sent_ - peer_returned_);
   const bool ok = left >= 2 && !free_slots_.empty();
   if (!ok && !stalled_) ++s_.stats.credit_stalls;
@@ -40,6 +41,7 @@ bool RdmaSocket::local_key(Operation& op, const Piece& piece, std::uint32_t& out
   if (piece.region != nullptr) return piece.region->lkey(device_, out);
   // Unregistered memory is registered once, for this operation.
   const auto index = static_cast<std::size_t>(&piece - op.pieces.data());
+  assert(index < op.pieces.size());
   if (op.locals.size() <= index) op.locals.resize(op.pieces.size());
   Mr& mr = op.locals[index];
   if (!mr) mr = Mr::of_checked(device_, piece.base, piece.length, IBV_ACCESS_LOCAL_WRITE);
@@ -51,6 +53,7 @@ bool RdmaSocket::local_key(Operation& op, const Piece& piece, std::uint32_t& out
 }
 
 bool RdmaSocket::post_requests(ibv_send_wr* first, std::size_t count, int slot, bool signaled) {
+  assert(count != 0 && id_ != nullptr && sq_used_ + count <= sq_depth_);
   ++serial_;
   unsignaled_ += static_cast<unsigned>(count);
   const bool report = signaled || unsignaled_ >= signal_every_;
@@ -60,7 +63,6 @@ bool RdmaSocket::post_requests(ibv_send_wr* first, std::size_t count, int slot, 
     first[i].wr_id = static_cast<std::uint64_t>(number_) << 32U | (serial_ & (kReceiveBit - 1));
   }
   if (report) first[count - 1].send_flags |= IBV_SEND_SIGNALED;
-  assert(count != 0 && id_ != nullptr);
   posted_.push_back({serial_, static_cast<std::uint32_t>(count), slot});
   sq_used_ += count;
   ibv_send_wr* bad = nullptr;
@@ -70,6 +72,7 @@ bool RdmaSocket::post_requests(ibv_send_wr* first, std::size_t count, int slot, 
 
 bool RdmaSocket::send_message(Header header, std::span<const Segment> segments,
                               const Operation* payload, std::size_t from, bool signaled) {
+  assert(up_ && heard_ && messages_sent_ - peer_returned_ < theirs_.slots);
   header.segments = static_cast<std::uint16_t>(segments.size());
   header.slots_returned = returned_told_ = returned_;
   header.messages_consumed = messages_told_ = messages_consumed_;
@@ -124,7 +127,8 @@ bool RdmaSocket::post_writes(Operation& op, std::size_t from, std::span<const Re
     each_piece(op, from, remote.length,
                [&](const Piece& piece, std::size_t at, std::size_t length) {
                  std::uint32_t lkey = 0;
-                 if (!ok || count == wrs.size() || !local_key(op, piece, lkey)) {
+                 assert(count < wrs.size());
+                 if (!ok || !local_key(op, piece, lkey)) {
                    ok = false;
                    return;
                  }
@@ -152,6 +156,7 @@ void RdmaSocket::retire(std::uint32_t low_bits) {
     posted_.pop_front();
     if (last) return;
   }
+  assert(false && "a completion of requests that were not posted");
 }
 
 void RdmaSocket::queue_control(Type type, std::uint8_t flags, std::uint64_t seq,
@@ -215,6 +220,7 @@ void RdmaSocket::flush() {
 // Brings the next bytes of the operation's files into its bounce buffer. False: an error, which
 // ends the operation.
 bool RdmaSocket::load_file(Operation& op) {
+  assert(op.has_files && op.handed < op.total);
   if (op.files.empty()) op.files = std::move(op.pieces);
   const bool whole = s_.kind == Kind::kPacket;
   const std::size_t want = whole ? op.total : std::min(kFileChunk, op.total - op.handed);
@@ -243,6 +249,7 @@ bool RdmaSocket::load_file(Operation& op) {
           length -= static_cast<std::size_t>(got);
         }
       });
+  assert(filled == want);
   Piece memory;
   memory.base = op.bounce.data();
   memory.length = op.bounce.size();
@@ -265,10 +272,11 @@ void RdmaSocket::pump_one_sided() {
 }
 
 bool RdmaSocket::post_one_sided(Operation& op) {
-  const Remote* to = remote(static_cast<int>(op.seq >> 48U));
+  assert(op.handed == 0 && op.pieces.size() == 1);
+  const Remote* to = remote(op.remote);
   std::uint32_t lkey = 0;
   if (to == nullptr || !local_key(op, op.pieces.front(), lkey)) return false;
-  const std::uint64_t addr = to->addr + (op.seq & 0xffffffffffffULL);
+  const std::uint64_t addr = to->addr + op.offset;
   const Piece& piece = op.pieces.front();
   ibv_sge sge = piece_of(piece.base, piece.length, lkey);
   ibv_send_wr wr{};

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 
@@ -56,6 +57,7 @@ int RdmaSocket::bind(const Address& address) {
 }
 
 int RdmaSocket::listen(int backlog) {
+  assert(id_ != nullptr);
   if (const int error = listen_for_tcp(backlog); error != 0) return error;
   if (rdma_listen(id_, backlog) == 0) return 0;
   const int error = errno;
@@ -141,6 +143,7 @@ int RdmaSocket::make_buffers() {
   if (!slots_mr_) return errno;
   for (int i = settings.slots; i > 0; --i) free_slots_.push_back(i - 1);
   signal_every_ = std::min(signal_every_, settings.slots / 2U);
+  assert(signal_every_ != 0 && signal_every_ < free_slots_.size());
   return 0;
 }
 
@@ -148,6 +151,7 @@ int RdmaSocket::post_slots() {
   read_slots_.reserve(s_.settings.slots);
   for (std::uint32_t i = 0; i < s_.settings.slots; ++i) read_slots_.push_back(i);
   if (!repost()) return ENOMEM;
+  assert(returned_ == s_.settings.slots);
   returned_ = returned_told_ = 0;
   // The peer has to have most of the slots all the time.
   repost_every_ = std::min<std::size_t>(kRepostMax, s_.settings.slots / kSlotsMin);
@@ -155,6 +159,7 @@ int RdmaSocket::post_slots() {
 }
 
 int RdmaSocket::make_qp() {
+  assert(id_ != nullptr && number_ != 0 && !has_qp_ && shard_ == nullptr);
   device_ = engine_.device_of(id_->verbs);
   if (device_ == nullptr) return errno;
   const auto& limits = device_->attributes();
@@ -192,6 +197,7 @@ rdma_conn_param RdmaSocket::parameters(const std::uint8_t* data, std::size_t len
 }
 
 bool RdmaSocket::accept_hello(const Hello& hello) {
+  assert(mine_.slots != 0 && theirs_.slots == 0);
   if (hello.version != kProtocolVersion || hello.kind != s_.kind) return false;
   theirs_ = hello;
   if (s_.kind == Kind::kStream) {
@@ -204,6 +210,7 @@ bool RdmaSocket::accept_hello(const Hello& hello) {
 // ---- the connecting end
 
 void RdmaSocket::resolved() {
+  assert(!passive_);
   int error = make_qp();
   if (error == 0) {
     std::array<std::uint8_t, Hello::kSize> data{};
@@ -217,6 +224,7 @@ void RdmaSocket::resolved() {
 }
 
 void RdmaSocket::refused(const CmEvent& event) {
+  assert(!passive_);
   const auto said = decode_reject(event.private_data);
   release();
   if (said) {
@@ -249,12 +257,13 @@ int RdmaSocket::fall_back() {
 
 void RdmaSocket::established() {
   if (s_.state != State::kConnecting) return;
+  assert(has_qp_ && theirs_.slots != 0);
   up_ = true;
   local_ = Address(&id_->route.addr.src_addr);
   peer_ = Address(&id_->route.addr.dst_addr);
   if (passive_) {
     announce_ = true;
-    s_.on(StateEvent::kConnected);
+    s_.advance(StateEvent::kConnected);
     return flush();
   }
   heard_ = true;
@@ -287,7 +296,7 @@ void RdmaSocket::on_request(const std::shared_ptr<Socket>& listener, const CmEve
   auto socket = std::make_shared<Socket>(fd, listener->domain, listener->kind);
   const os::MutexLock lock(socket->mutex);
   socket->settings = settings;
-  socket->on(StateEvent::kRequested);
+  socket->advance(StateEvent::kRequested);
   auto owned = std::make_unique<RdmaSocket>(*socket);
   RdmaSocket& rdma = *owned;
   socket->provider = std::move(owned);
@@ -318,8 +327,7 @@ void RdmaSocket::on_request(const std::shared_ptr<Socket>& listener, const CmEve
 std::shared_ptr<Socket> RdmaSocket::take_parent() {
   if (!announce_) return nullptr;
   announce_ = false;
-  auto parent = parent_.lock();
-  parent_.reset();
+  auto parent = leave_parent();
   if (parent == nullptr) {
     release();
     s_.closing = true;

@@ -172,6 +172,7 @@ class RdmaSocket final : public Provider {
   void advance_end();
   void disconnect();
   void broke(int error, const char* why);
+  std::shared_ptr<Socket> leave_parent();
   void release();
   void ended();
 

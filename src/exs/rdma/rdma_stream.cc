@@ -28,6 +28,7 @@ void RdmaSocket::pump_stream() {
         if (op.handed == loaded && !load_file(op)) break;
       }
       const std::size_t end = !op.has_files ? op.total : op.bounce_at + op.bounce.size();
+      assert(op.handed < end);
       const auto step = out_->next(std::min<std::uint64_t>(end - op.handed, kTransferMax));
       if (step.way == StreamSender::Way::kWait) {
         if (!ring_stalled_) ++s_.stats.ring_stalls;
@@ -43,6 +44,7 @@ void RdmaSocket::pump_stream() {
 }
 
 bool RdmaSocket::send_step(Operation& op, const StreamSender::Step& step) {
+  assert(step.length <= op.total - op.handed);
   const bool direct = step.way == StreamSender::Way::kDirect;
   const std::uint64_t seq = out_->seq();
   Header header;
@@ -66,6 +68,7 @@ bool RdmaSocket::send_step(Operation& op, const StreamSender::Step& step) {
   out_->took(step);
   s_.stats.switches = out_->switches();
   while (first_their_advert_ < out_->first_advert()) {
+    assert(!their_adverts_.empty());
     their_adverts_.pop_front();
     ++first_their_advert_;
   }
@@ -76,6 +79,7 @@ bool RdmaSocket::send_step(Operation& op, const StreamSender::Step& step) {
 
 // The part [step.at, step.at + step.length) of the advert at the head.
 bool RdmaSocket::send_direct(Operation& op, const StreamSender::Step& step) {
+  assert(step.advert == first_their_advert_ && !their_adverts_.empty());
   std::array<RemotePiece, kSegmentsMax> to;
   std::size_t count = 0;
   std::uint64_t skip = step.at;
@@ -96,6 +100,7 @@ bool RdmaSocket::send_direct(Operation& op, const StreamSender::Step& step) {
 }
 
 bool RdmaSocket::send_ring(Operation& op, const StreamSender::Step& step) {
+  assert(step.at + step.length <= theirs_.ring_bytes);
   const RemotePiece to{theirs_.ring_addr + step.at, theirs_.ring_rkey, step.length};
   return post_writes(op, op.handed, std::span(&to, 1));
 }
@@ -171,11 +176,13 @@ const char* RdmaSocket::into_ring(std::uint64_t seq, std::uint64_t length,
   const std::uint64_t at = in_->ring_tail();
   const bool empty = in_->ring_used() == 0;
   if (!in_->on_ring(seq, length)) return "more bytes than the ring holds, or out of order";
+  assert(at + length <= ring_.size() && length >= payload.size());
   void_adverts();
   s_.stats.bytes_received += length;
   // A payload goes straight to a receive that waits for it.
   while (empty && !payload.empty() && !s_.receives.empty()) {
     Operation& op = s_.receives.front();
+    assert(!op.advertised);
     const std::size_t take = std::min(payload.size(), op.total - op.done);
     copy_in(op, op.done, payload.data(), take);
     op.done += take;
@@ -250,6 +257,7 @@ void RdmaSocket::advertise() {
 }
 
 bool RdmaSocket::advertise_one(Operation& op) {
+  assert(!op.advertised && !op.cancelled && op.grants.empty());
   std::array<Segment, kSegmentsMax> segments;
   std::size_t count = 0;
   bool ok = true;
@@ -260,6 +268,7 @@ bool RdmaSocket::advertise_one(Operation& op) {
                                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
                ok = static_cast<bool>(mr);
                if (!ok) return;
+               assert(count < segments.size());
                segments[count++] = {reinterpret_cast<std::uintptr_t>(piece.base + at), mr.rkey(),
                                     static_cast<std::uint32_t>(length)};
                op.grants.push_back(std::move(mr));

@@ -33,6 +33,7 @@ bool StreamSender::on_close_chain(std::uint32_t chain) {
 bool StreamSender::on_ring_consumed(std::uint64_t total) {
   if (total < consumed_ || total > ring_sent_) return false;
   consumed_ = total;
+  assert(ring_sent_ - consumed_ <= ring_bytes_);
   return true;
 }
 
@@ -41,6 +42,7 @@ StreamSender::Step StreamSender::next(std::uint64_t available) const {
   if (available == 0) return step;
   if (!adverts_.empty()) {
     const Advert& head = adverts_.front();
+    assert(alive_ && head.filled < head.length);
     step.way = Way::kDirect;
     step.at = head.filled;
     step.length = std::min(available, head.length - head.filled);
@@ -60,6 +62,7 @@ void StreamSender::took(const Step& step) {
   seq_ += step.length;
   if (step.way == Way::kDirect) {
     assert(!adverts_.empty());
+    assert(step.advert == first_advert_ && step.at == adverts_.front().filled);
     adverts_.front().filled += step.length;
     if (step.advert_ends) {
       adverts_.pop_front();
@@ -103,6 +106,7 @@ StreamReceiver::Placed StreamReceiver::on_direct(std::uint64_t seq, std::uint64_
   placed.ok = true;
   placed.length = length;
   placed.ends = !head.wait_all || head.filled == head.length;
+  assert(ring_used() == 0 && head.filled <= head.length);
   if (placed.ends) adverts_.pop_front();
   return placed;
 }
@@ -114,11 +118,12 @@ bool StreamReceiver::on_ring(std::uint64_t seq, std::uint64_t length) {
   in_chain_ = false;
   seq_ += length;
   received_ += length;
+  assert(ring_used() <= ring_bytes_);
   return true;
 }
 
 std::uint32_t StreamReceiver::close_chain() {
-  assert(!adverts_.empty());
+  assert(!adverts_.empty() && in_chain_ && !closing_);
   closing_ = true;
   return chain_;
 }

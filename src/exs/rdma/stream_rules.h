@@ -14,6 +14,7 @@
 //   - no advert of a dead chain is ever used, since the transport keeps the order of messages.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -102,7 +103,10 @@ class StreamReceiver {
   // broke the protocol.
   bool on_ring(std::uint64_t seq, std::uint64_t length);
   // Bytes have been copied out of the ring.
-  void consumed(std::uint64_t length) { consumed_ += length; }
+  void consumed(std::uint64_t length) {
+    assert(length <= ring_used());
+    consumed_ += length;
+  }
 
   // Bytes that have left the ring may be counted back. While receives wait with their memory
   // offered, the sender had better take that: so it is told only once it does. It runs out of ring

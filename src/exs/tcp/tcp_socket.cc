@@ -10,7 +10,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
+
+#include "os/cancel.h"
 
 namespace weft::exs {
 namespace {
@@ -21,7 +24,7 @@ constexpr auto kStuck = std::chrono::seconds(1);
 
 bool ready_for(int fd, short events) {
   pollfd one{fd, events, 0};
-  return ::poll(&one, 1, 0) == 1;
+  return os::uncancelled([&] { return ::poll(&one, 1, 0); }) == 1;
 }
 
 }  // namespace
@@ -50,7 +53,10 @@ void TcpSocket::unwatch() {
   number_ = 0;
 }
 
-int TcpSocket::adopt() { return watch(); }
+int TcpSocket::adopt() {
+  assert(s_.foreign && (s_.state == State::kListening || s_.state == State::kConnected));
+  return watch();
+}
 
 int TcpSocket::bind(const Address& address) {
   const int one = 1;
@@ -70,7 +76,7 @@ int TcpSocket::listen(int backlog) {
 int TcpSocket::connect(const Address& address) {
   // A socket of the application's that blocks is made to block only for what it calls itself.
   if (!nonblocking_) ::fcntl(s_.fd, F_SETFL, ::fcntl(s_.fd, F_GETFL) | O_NONBLOCK);
-  const int got = ::connect(s_.fd, address.get(), address.length);
+  const int got = os::uncancelled([&] { return ::connect(s_.fd, address.get(), address.length); });
   const int error = got == 0 ? 0 : errno;
   if (!nonblocking_) ::fcntl(s_.fd, F_SETFL, ::fcntl(s_.fd, F_GETFL) & ~O_NONBLOCK);
   if (error != 0 && error != EINPROGRESS) return error;
@@ -79,6 +85,7 @@ int TcpSocket::connect(const Address& address) {
 }
 
 void TcpSocket::finish_connect() {
+  assert(s_.state == State::kConnecting && number_ > 0);
   int error = 0;
   socklen_t length = sizeof error;
   ::getsockopt(s_.fd, SOL_SOCKET, SO_ERROR, &error, &length);
@@ -118,8 +125,10 @@ void TcpSocket::accepts_posted() {
     if (!nonblocking_ && !readable()) return;
     Socket::Arrival arrival;
     arrival.peer.length = sizeof arrival.peer.storage;
-    const int fd =
-        ::accept4(s_.fd, arrival.peer.get(), &arrival.peer.length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const int fd = os::uncancelled([&] {
+      return ::accept4(s_.fd, arrival.peer.get(), &arrival.peer.length,
+                       SOCK_NONBLOCK | SOCK_CLOEXEC);
+    });
     if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (fd < 0 && errno == EAGAIN) return;
     if (fd < 0) {
@@ -130,7 +139,7 @@ void TcpSocket::accepts_posted() {
     ::getsockname(fd, arrival.local.get(), &arrival.local.length);
     auto socket = std::make_shared<Socket>(fd, s_.domain, s_.kind);
     socket->settings = s_.settings;
-    socket->on(StateEvent::kTakenOrAccepted);
+    socket->advance(StateEvent::kTakenOrAccepted);
     auto tcp = std::make_unique<TcpSocket>(*socket);
     TcpSocket& watched = *tcp;
     socket->provider = std::move(tcp);  // first: an event may come at once
@@ -141,7 +150,8 @@ void TcpSocket::accepts_posted() {
     }
     engine_.add(socket);
     arrival.socket = std::move(socket);
-    s_.arrived(std::move(arrival));
+    [[maybe_unused]] const bool taken = s_.arrived(std::move(arrival));
+    assert(taken && s_.arrivals.empty());
   }
 }
 
@@ -152,8 +162,9 @@ void TcpSocket::cancel() {
     for (auto it = list->begin(); it != list->end();) {
       const auto next = std::next(it);
       // A message that has begun has to go on: what follows would not be understood.
-      const bool begun = framed() && it == list->begin() &&
-                         (list == &s_.sends ? frame_sent_ != 0 || it->done != 0 : it->done != 0);
+      const bool begun =
+          framed() && it == list->begin() &&
+          (it->done != 0 || it->truncated || (list == &s_.sends && frame_sent_ != 0));
       if (it->cancelled && !begun) s_.finish(*list, it, ECANCELED, it->done);
       it = next;
     }
@@ -183,6 +194,7 @@ void TcpSocket::close() {
 // end waits until the peer's TCP has everything.
 void TcpSocket::advance_end() {
   if (!finish_wanted_ || !s_.sends.empty()) return;
+  assert(s_.shutting);
   if (!finish_sent_) {
     finish_sent_ = true;
     ::shutdown(s_.fd, SHUT_WR);

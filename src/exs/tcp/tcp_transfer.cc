@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <vector>
 
 #include "base/bytes.h"
 #include "exs/tcp/tcp_socket.h"
+#include "os/cancel.h"
 #include "os/sigpipe.h"
 
 namespace weft::exs {
@@ -75,6 +77,7 @@ bool TcpSocket::send_some(Operation& op) {
   const auto bytes = static_cast<std::size_t>(sent);
   frame_sent_ += std::min(head, bytes);
   op.done += bytes - std::min(head, bytes);
+  assert(frame_sent_ <= frame_out_bytes_ && op.done <= op.total);
   return true;
 }
 
@@ -88,14 +91,17 @@ ssize_t TcpSocket::send_memory(Operation& op) {
   each_piece(op.pieces, op.done, op.total - op.done,
              [&](const Piece& piece, std::size_t at, std::size_t length) {
                files = files || piece.fd >= 0;
-               if (!files) vec[count++] = {piece.base + at, length};
+               if (files) return;
+               assert(count < vec.size());
+               vec[count++] = {piece.base + at, length};
              });
   if (count == 0) return 0;
   msghdr message{};
   message.msg_iov = vec.data();
   message.msg_iovlen = count;
   const int more = files ? MSG_MORE : 0;
-  return ::sendmsg(s_.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | more);
+  return os::uncancelled(
+      [&] { return ::sendmsg(s_.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | more); });
 }
 
 ssize_t TcpSocket::send_file(const Piece& piece, std::size_t at) {
@@ -106,9 +112,12 @@ ssize_t TcpSocket::send_file(const Piece& piece, std::size_t at) {
   }
   // sendfile(2) has no flag that keeps it from blocking.
   std::vector<std::uint8_t> chunk(std::min(kFileChunk, piece.length - at));
-  const ssize_t got = ::pread(piece.fd, chunk.data(), chunk.size(), offset);
+  const ssize_t got =
+      os::uncancelled([&] { return ::pread(piece.fd, chunk.data(), chunk.size(), offset); });
   if (got <= 0) return got;
-  return ::send(s_.fd, chunk.data(), static_cast<std::size_t>(got), MSG_NOSIGNAL | MSG_DONTWAIT);
+  return os::uncancelled([&] {
+    return ::send(s_.fd, chunk.data(), static_cast<std::size_t>(got), MSG_NOSIGNAL | MSG_DONTWAIT);
+  });
 }
 
 void TcpSocket::receives_posted() { pump_receives(); }
@@ -124,6 +133,7 @@ void TcpSocket::pump_receives() {
 }
 
 void TcpSocket::at_end() {
+  assert(!ended_ && !in_message_ && frame_got_ == 0);
   ended_ = true;
   s_.changed();
 }
@@ -139,7 +149,7 @@ bool TcpSocket::receive_stream(Operation& op) {
     msghdr message{};
     message.msg_iov = vec.data();
     message.msg_iovlen = count;
-    const ssize_t got = ::recvmsg(s_.fd, &message, MSG_DONTWAIT);
+    const ssize_t got = os::uncancelled([&] { return ::recvmsg(s_.fd, &message, MSG_DONTWAIT); });
     if (got < 0 && try_later(errno)) return errno == EINTR;
     if (got < 0) {
       failed(errno);
@@ -160,8 +170,9 @@ bool TcpSocket::receive_stream(Operation& op) {
 // The header of the next message. False: not all of it is there.
 bool TcpSocket::read_frame() {
   while (frame_got_ < kFrameBytes) {
-    const ssize_t got =
-        ::recv(s_.fd, frame_in_.data() + frame_got_, kFrameBytes - frame_got_, MSG_DONTWAIT);
+    const ssize_t got = os::uncancelled([&] {
+      return ::recv(s_.fd, frame_in_.data() + frame_got_, kFrameBytes - frame_got_, MSG_DONTWAIT);
+    });
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && try_later(errno)) return false;
     if (got < 0 || (got == 0 && frame_got_ != 0)) {
@@ -212,20 +223,25 @@ bool TcpSocket::receive_packet() {
                [&](const Piece& piece, std::size_t at, std::size_t length) {
                  vec[count++] = {piece.base + at, length};
                });
-    op.truncated = op.truncated || want == 0;
     if (want == 0) vec[count++] = {rest.data(), std::min(rest.size(), message_left_)};
     msghdr message{};
     message.msg_iov = vec.data();
     message.msg_iovlen = count;
-    const ssize_t got = ::recvmsg(s_.fd, &message, MSG_DONTWAIT);
+    const ssize_t got = os::uncancelled([&] { return ::recvmsg(s_.fd, &message, MSG_DONTWAIT); });
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && try_later(errno)) return false;
     if (got <= 0) {
       failed(got < 0 ? errno : ECONNRESET);
       return false;
     }
-    message_left_ -= static_cast<std::size_t>(got);
-    if (want != 0) op.done += static_cast<std::size_t>(got);
+    const auto bytes = static_cast<std::size_t>(got);
+    assert(bytes <= message_left_ && op.done <= op.total);
+    message_left_ -= bytes;
+    if (want != 0) {
+      op.done += bytes;
+    } else {
+      op.truncated = true;
+    }
     s_.stats.bytes_received += static_cast<std::uint64_t>(got);
   }
   in_message_ = false;
