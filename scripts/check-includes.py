@@ -52,7 +52,7 @@ ROOMS = [
     Room("rsockets", "the r* functions of `librdmacm.so.1`, and their protocol, which the relay of "
          "`sockets` speaks, too", "base os ibverbs rdmacm"),
     Room("sockets/grant", "a ring beside a TCP connection, which the reader grants: the protocol, "
-         "without any system call. Not used by programs yet", "base"),
+         "without any system call", "base"),
     Room("sockets", "what the preload library and its relay share: their channel, the C library's "
          "own calls", "base os"),
     Room("sockets/granted", "the library that `weft run --sockets=granted` preloads: a descriptor "

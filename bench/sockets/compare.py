@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Socket programs under Weft beside kernel TCP, in one run on one machine.
 
-    bench/sockets/compare.py [--path ring|relay|iwarp|plain] [--redis] [--same-core]
+    bench/sockets/compare.py [--path ring|granted|relay|iwarp|plain] [--redis] [--same-core]
                              [--seconds S] [--rounds N]
 
 Needs the release preset with the target weft_socket_bench; --redis needs redis-server and
@@ -10,6 +10,7 @@ sleeping in the call, or trying again (poll). Plain and Weft take turns; the med
 ratio are shown (more is better).
 
     ring    both sides under Weft, on this machine: shared memory. The default
+    granted both sides under `weft run --sockets=granted`, on this machine
     relay   both sides under Weft, in two network namespaces with a rule `rdma`. Needs root
     iwarp   both sides in IWARP mode, over loopback
     plain   only the client is under Weft, so the connection stays kernel TCP: what that costs
@@ -73,6 +74,8 @@ def place_of(path):
     if path == "relay":
         with namespaces() as place:
             yield place
+    elif path == "granted":
+        yield Place(weft=[*UNDER_WEFT[:2], "--sockets=granted", "--"])
     else:
         yield Place(env={"SOCKET_BENCH_IWARP": "1"} if path == "iwarp" else None)
 
@@ -155,7 +158,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement. Default: 0.5")
     parser.add_argument("--rounds", type=int, default=5, help="measurements per shape. Default: 5")
-    parser.add_argument("--path", choices=["ring", "relay", "iwarp", "plain"], default="ring",
+    parser.add_argument("--path", choices=["ring", "granted", "relay", "iwarp", "plain"], default="ring",
                         help="what Weft uses. Default: ring")
     parser.add_argument("--redis", action="store_true", help="redis-benchmark instead, GET, by clients")
     parser.add_argument("--same-core", action="store_true", help="both sides on one core")

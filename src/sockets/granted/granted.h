@@ -2,7 +2,14 @@
 // socket, always; a call that is not seen is an ordinary call on it.
 //
 //   number_table.cc    what is known of each descriptor number
-//   granted_data.cc    calls that move data
+//   ring_lane.cc       a connection that may have a ring beside it
+//   join.cc            how it comes to have one; rendezvous.cc: how its ends find each other
+//   lane_calls.cc      octets by the ring, or by TCP (src/sockets/grant is the protocol)
+//   spiller.cc         octets that nobody reads from the ring go to TCP
+//   lane_end.cc        ... and then the number is the kernel's alone
+//   granted_data.cc    the program's calls that move data
+//   granted_wait.cc    poll, select, epoll
+//   granted_options.cc options, shutdown, ioctl
 //   granted_numbers.cc calls that make, copy and close numbers
 //   granted_process.cc fork, exec, programs that are started, passing numbers on
 //
@@ -10,7 +17,11 @@
 // may be on the way of data.
 #pragma once
 
+#include "sockets/granted/join.h"
+#include "sockets/granted/lane_calls.h"
+#include "sockets/granted/lane_end.h"
 #include "sockets/granted/number_table.h"
+#include "sockets/granted/ring_lane.h"
 #include "sockets/real_calls.h"
 
 #define WEFT_SEEN extern "C" __attribute__((visibility("default")))
@@ -20,15 +31,26 @@
 
 namespace weft::sockets::granted {
 
-// Counts one call that moves data on `fd`.
-inline void note_call(int fd) {
+// A call that moves data on `fd`: counted, and served by `laned` with the number's lane if its ring
+// may come into it, else by `plain`.
+template <class Plain, class Laned>
+auto serve(int fd, Use::Counter counter, Plain plain, Laned laned) {
   Number* number = numbers::find(fd);
-  if (number == nullptr) return;
-  const std::uint32_t calls = number->calls.load(std::memory_order_relaxed);
-  if (calls == kKernels || calls > kBusyCalls) return;
-  // A call may go uncounted beside another thread's. None undoes leave_to_kernel().
-  std::uint32_t expected = calls;
-  number->calls.compare_exchange_strong(expected, calls + 1, std::memory_order_relaxed);
+  if (number == nullptr) return plain();
+  std::uint32_t calls = number->calls.load(std::memory_order_relaxed);
+  if (calls == kKernels) return plain();
+  if (const std::uint32_t busy = busy_calls(); calls <= busy) {
+    // A call may go uncounted beside another thread's. None undoes leave_to_kernel().
+    const bool counted = number->calls.compare_exchange_strong(calls, calls + 1);
+    if (counted && calls == busy) join::begin(fd, *number);
+  }
+  const Use use(*number, counter);
+  Lane* lane = use.lane();
+  if (lane == nullptr) return plain();
+  if (!lane->settled.load(std::memory_order_relaxed)) join::go_on(*lane, fd, *number, counter);
+  const bool by_rules =
+      counter == &Lane::receiving ? lane->counted_in.load() : lane->counted_out.load();
+  return by_rules ? laned(*lane) : plain();
 }
 
 // The numbers that this message hands to another process have another holder from now on.

@@ -16,15 +16,23 @@ namespace {
 
 // `made` is a new number of something that is not a socket which may get a lane.
 int other(int made) {
-  if (made >= 0) numbers::leave_to_kernel(made);
+  if (made >= 0) forget_closed(made);
+  return made;
+}
+
+int fresh(int made) {
+  if (made >= 0) {
+    forget_closed(made);
+    numbers::note_fresh(made);
+  }
   return made;
 }
 
 // Two numbers of one socket.
 int copied(int from, int made) {
   if (made >= 0 && made != from) {
-    numbers::leave_to_kernel(from);
-    numbers::leave_to_kernel(made);
+    leave_to_kernel(from);
+    forget_closed(made);
   }
   return made;
 }
@@ -41,21 +49,11 @@ WEFT_SEEN int socket(int domain, int type, int protocol) {
   const int made = real().socket(domain, type, protocol);
   const bool tcp = (domain == AF_INET || domain == AF_INET6) && (type & 0xf) == SOCK_STREAM &&
                    (protocol == 0 || protocol == IPPROTO_TCP);
-  if (made < 0 || !tcp) return other(made);
-  numbers::note_fresh(made);
-  return made;
+  return tcp ? fresh(made) : other(made);
 }
 
 WEFT_SEEN int accept4(int fd, __SOCKADDR_ARG address, socklen_t* length, int flags) {
-  const int made = real().accept4(fd, address, length, flags);
-  if (made < 0) return made;
-  // Listeners that were inherited are not known: what they accept is the kernel's.
-  const Number* listener = numbers::find(fd);
-  if (listener == nullptr || listener->calls.load(std::memory_order_relaxed) == kKernels) {
-    return other(made);
-  }
-  numbers::note_fresh(made);
-  return made;
+  return fresh(real().accept4(fd, address, length, flags));
 }
 
 WEFT_SEEN int accept(int fd, __SOCKADDR_ARG address, socklen_t* __restrict length) {
@@ -63,39 +61,49 @@ WEFT_SEEN int accept(int fd, __SOCKADDR_ARG address, socklen_t* __restrict lengt
 }
 
 WEFT_SEEN int close(int fd) {
-  numbers::leave_to_kernel(fd);
+  leave_to_close(fd);
   return real().close(fd);
 }
 
 WEFT_SEEN int close_range(unsigned first, unsigned last, int flags) {
-  if ((static_cast<unsigned>(flags) & CLOSE_RANGE_CLOEXEC) == 0) {
-    numbers::leave_range(first, last, any);
+  if ((static_cast<unsigned>(flags) & CLOSE_RANGE_CLOEXEC) == 0 && !borrowing()) {
+    leave_range(first, last, any);
   }
   return real().close_range(first, last, flags);
 }
 
 WEFT_SEEN void closefrom(int first) {
-  numbers::leave_range(static_cast<unsigned>(std::max(first, 0)), ~0U, any);
+  if (!borrowing()) leave_range(static_cast<unsigned>(std::max(first, 0)), ~0U, any);
   real().closefrom(first);
 }
 
 WEFT_SEEN int dup(int fd) { return copied(fd, real().dup(fd)); }
 
 WEFT_SEEN int dup2(int from, int to) {
-  if (from != to) numbers::leave_to_kernel(to);
+  if (from != to) leave_to_close(to);
   return copied(from, real().dup2(from, to));
 }
 
 WEFT_SEEN int dup3(int from, int to, int flags) {
-  if (from != to) numbers::leave_to_kernel(to);
+  if (from != to) leave_to_close(to);
   return copied(from, real().dup3(from, to, flags));
 }
 
 namespace {
 
+void note_flags(int fd, long flags) {
+  Number* number = numbers::find(fd);
+  if (number == nullptr || number->lane.load() == nullptr) return;
+  const Use use(*number, &Lane::visiting);
+  if (use.lane() == nullptr) return;
+  use.lane()->nonblocking = (flags & O_NONBLOCK) != 0;
+  if ((flags & O_ASYNC) != 0) leave_to_kernel(fd);  // the kernel sends a signal for each arrival
+}
+
 int control(int fd, int command, long value) {
   const int result = real().fcntl(fd, command, value);
   if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) return copied(fd, result);
+  if (command == F_SETFL && result == 0) note_flags(fd, value);
   return result;
 }
 
@@ -119,7 +127,7 @@ WEFT_SEEN int fcntl(int fd, int command, ...) {
 
 // stdio reads and writes by calls that are not seen.
 WEFT_SEEN FILE* fdopen(int fd, const char* mode) {
-  numbers::leave_to_kernel(fd);
+  leave_to_kernel(fd);
   return real().fdopen(fd, mode);
 }
 

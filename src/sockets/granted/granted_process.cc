@@ -2,8 +2,11 @@
 // on such a socket is the kernel's alone.
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdarg>
@@ -11,6 +14,7 @@
 #include <cstdlib>
 
 #include "sockets/granted/granted.h"
+#include "sockets/granted/spiller.h"
 
 namespace weft::sockets::granted {
 namespace {
@@ -20,11 +24,36 @@ bool any(int /*fd*/) { return true; }
 bool inherited(int fd) { return (real().fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0; }
 
 // A program is about to be started, in this process or in a child that shares its memory.
-void before_start() { numbers::leave_range(0, ~0U, inherited); }
+void before_start() { leave_range(0, ~0U, inherited); }
+
+// The next program takes the place of this one: what lies in rings goes to TCP, of all numbers.
+void before_exec() {
+  if (borrowing()) {
+    before_start();
+  } else {
+    leave_range(0, ~0U, any);
+  }
+}
 
 __attribute__((constructor)) void begin() {
   static_cast<void>(real());
-  pthread_atfork([] { numbers::leave_range(0, ~0U, any); }, nullptr, nullptr);
+  own_memory();
+  pthread_atfork(
+      [] {
+        leave_range(0, ~0U, any);
+        lanes::before_fork();
+      },
+      lanes::after_fork,
+      [] {
+        own_memory();
+        lanes::in_child();
+        spiller::in_child();
+      });
+}
+
+// Octets that lie in rings go to TCP before the process is gone.
+__attribute__((destructor)) void end() {
+  if (!borrowing()) leave_range(0, ~0U, any);
 }
 
 // The ancillary data of a message that carries descriptors, one call for each.
@@ -44,10 +73,10 @@ void each_passed(const msghdr& message, Visit visit) {
 }  // namespace
 
 void note_passed(const msghdr* message) {
-  if (message != nullptr) each_passed(*message, numbers::leave_to_kernel);
+  if (message != nullptr) each_passed(*message, leave_to_kernel);
 }
 
-void note_arrived(const msghdr& message) { each_passed(message, numbers::leave_to_kernel); }
+void note_arrived(const msghdr& message) { each_passed(message, leave_to_kernel); }
 
 }  // namespace weft::sockets::granted
 
@@ -55,24 +84,24 @@ using namespace weft::sockets;
 using namespace weft::sockets::granted;
 
 WEFT_SEEN int execve(const char* path, char* const argv[], char* const envp[]) {
-  before_start();
+  before_exec();
   return real().execve(path, argv, envp);
 }
 
 WEFT_SEEN int execv(const char* path, char* const argv[]) { return execve(path, argv, environ); }
 
 WEFT_SEEN int execvp(const char* file, char* const argv[]) {
-  before_start();
+  before_exec();
   return real().execvp(file, argv);
 }
 
 WEFT_SEEN int execvpe(const char* file, char* const argv[], char* const envp[]) {
-  before_start();
+  before_exec();
   return real().execvpe(file, argv, envp);
 }
 
 WEFT_SEEN int fexecve(int fd, char* const argv[], char* const envp[]) {
-  before_start();
+  before_exec();
   return real().fexecve(fd, argv, envp);
 }
 
@@ -127,7 +156,7 @@ WEFT_SEEN int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_a
                           const posix_spawnattr_t* attributes, char* const argv[],
                           char* const envp[]) {
   WEFT_NEXT(posix_spawn);
-  numbers::leave_range(0, ~0U, actions == nullptr ? inherited : any);
+  leave_range(0, ~0U, actions == nullptr ? inherited : any);
   return next(pid, path, actions, attributes, argv, envp);
 }
 
@@ -135,7 +164,7 @@ WEFT_SEEN int posix_spawnp(pid_t* pid, const char* file, const posix_spawn_file_
                            const posix_spawnattr_t* attributes, char* const argv[],
                            char* const envp[]) {
   WEFT_NEXT(posix_spawnp);
-  numbers::leave_range(0, ~0U, actions == nullptr ? inherited : any);
+  leave_range(0, ~0U, actions == nullptr ? inherited : any);
   return next(pid, file, actions, attributes, argv, envp);
 }
 
@@ -150,3 +179,41 @@ WEFT_SEEN FILE* popen(const char* command, const char* mode) {
   before_start();
   return next(command, mode);
 }
+
+// The process is about to give up calls or rights that a ring needs.
+WEFT_SEEN int prctl(int option, ...) {
+  va_list arguments;
+  va_start(arguments, option);
+  unsigned long a[4];
+  for (unsigned long& one : a) one = va_arg(arguments, unsigned long);
+  va_end(arguments);
+  if (option == PR_SET_SECCOMP) stop();
+  return static_cast<int>(syscall(SYS_prctl, option, a[0], a[1], a[2], a[3]));
+}
+
+WEFT_SEEN int unshare(int flags) {
+  WEFT_NEXT(unshare);
+  stop();
+  return next(flags);
+}
+
+WEFT_SEEN int setns(int fd, int kind) {
+  WEFT_NEXT(setns);
+  stop();
+  return next(fd, kind);
+}
+
+WEFT_SEEN int chroot(const char* path) {
+  WEFT_NEXT(chroot);
+  stop();
+  return next(path);
+}
+
+// Without the C library's own end of the process.
+WEFT_SEEN void _exit(int status) {
+  if (!borrowing()) leave_range(0, ~0U, any);
+  syscall(SYS_exit_group, status);
+  __builtin_unreachable();
+}
+
+WEFT_SEEN void _Exit(int status) { _exit(status); }

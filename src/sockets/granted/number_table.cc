@@ -2,16 +2,28 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <array>
+#include <cstdlib>
 
-namespace weft::sockets::granted::numbers {
+namespace weft::sockets::granted {
+
+std::uint32_t busy_calls() {
+  static const std::uint32_t calls = [] {
+    const char* text = secure_getenv("WEFT_SOCKETS_BUSY_CALLS");
+    const long value = text == nullptr ? 0 : std::strtol(text, nullptr, 10);
+    return value >= 1 && value <= 1000 ? static_cast<std::uint32_t>(value) : kBusyCalls;
+  }();
+  return calls;
+}
+
+namespace numbers {
 namespace {
 
 constexpr int kChunk = 4096;
 constexpr int kChunks = 256;  // a million descriptors
 std::array<std::atomic<Number*>, kChunks> g_chunks;
 std::atomic<int> g_end{0};
+std::atomic<bool> g_stopped{false};
 
 Number* find_or_make(int fd) {
   if (fd < 0 || fd >= kChunk * kChunks) return nullptr;
@@ -21,6 +33,7 @@ Number* find_or_make(int fd) {
     constexpr std::size_t kBytes = sizeof(Number) * kChunk;
     void* made = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made == MAP_FAILED) return nullptr;
+    // All zero is what a Number begins with.
     if (chunk.compare_exchange_strong(at, static_cast<Number*>(made))) {
       at = static_cast<Number*>(made);
     } else {
@@ -38,31 +51,23 @@ Number* find(int fd) {
   return at == nullptr ? nullptr : at + fd % kChunk;
 }
 
+void stop() { g_stopped = true; }
+
 void note_fresh(int fd) {
+  if (g_stopped.load(std::memory_order_relaxed)) return;
   Number* number = find_or_make(fd);
   if (number == nullptr) return;
   int before = g_end.load(std::memory_order_relaxed);
   while (before <= fd && !g_end.compare_exchange_weak(before, fd + 1)) {
   }
-  number->calls.store(1, std::memory_order_release);
-}
-
-void leave_to_kernel(int fd) {
-  Number* number = find(fd);
-  if (number == nullptr || number->calls.load(std::memory_order_relaxed) == kKernels) return;
-  number->calls.store(kKernels, std::memory_order_release);
-}
-
-void leave_range(unsigned first, unsigned last, bool (*which)(int fd)) {
-  const auto past = std::min<std::uint64_t>(static_cast<std::uint64_t>(end()), last + 1ULL);
-  for (std::uint64_t i = first; i < past; ++i) {
-    const auto fd = static_cast<int>(i);
-    const Number* number = find(fd);
-    if (number == nullptr || number->calls.load(std::memory_order_relaxed) == kKernels) continue;
-    if (which(fd)) leave_to_kernel(fd);
+  {
+    const os::SpinGuard guard(number->watch_lock);
+    number->watch = {};
   }
+  number->calls.store(1, std::memory_order_release);
 }
 
 int end() { return g_end.load(std::memory_order_relaxed); }
 
-}  // namespace weft::sockets::granted::numbers
+}  // namespace numbers
+}  // namespace weft::sockets::granted

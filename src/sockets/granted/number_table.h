@@ -10,19 +10,33 @@
 #include <atomic>
 #include <cstdint>
 
+#include "os/lock.h"
+
 namespace weft::sockets::granted {
 
 struct Lane;
 
-// Numbers::calls of a number that is the kernel's alone.
+// Number::calls of a number that is the kernel's alone.
 inline constexpr std::uint32_t kKernels = 0;
-// A connection is busy, and worth a lane, after so many calls that move data.
+// A connection is busy, and worth a lane, after so many calls that move data:
+// WEFT_SOCKETS_BUSY_CALLS, or this.
 inline constexpr std::uint32_t kBusyCalls = 16;
+[[nodiscard]] std::uint32_t busy_calls();
+
+// The one registration of a number with an epoll instance, if calls that were seen made it.
+struct Watch {
+  int epoll = -1;  // the instance's number; -1: none
+  std::uint32_t events = 0;
+  std::uint64_t data = 0;
+  bool lost = false;  // there are or were several
+};
 
 struct Number {
   std::atomic<Lane*> lane;
   std::atomic<std::uint32_t> calls;    // kKernels, or 1 and the calls that were seen to move data
   std::atomic<std::uint32_t> running;  // such calls under way that found no lane
+  os::SpinLock watch_lock;
+  Watch watch;
 };
 
 namespace numbers {
@@ -31,10 +45,8 @@ namespace numbers {
 [[nodiscard]] Number* find(int fd);
 // A new TCP socket of this process has the number `fd`.
 void note_fresh(int fd);
-// The number means something else now, or its socket has another holder: it is the kernel's alone.
-void leave_to_kernel(int fd);
-// The same for all numbers in [first, last] that `which` says yes to.
-void leave_range(unsigned first, unsigned last, bool (*which)(int fd));
+// From now on no number is noted as fresh.
+void stop();
 // One above the highest number that was ever noted.
 [[nodiscard]] int end();
 

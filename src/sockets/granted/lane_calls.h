@@ -1,0 +1,62 @@
+// Calls on a number with a lane: octets by its ring while that is granted, else by TCP.
+//
+// Threads: any.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "sockets/granted/ring_lane.h"
+
+namespace weft::sockets::granted {
+
+// The call as the program made it, to the kernel.
+class AsAsked {
+ public:
+  template <class Function>
+  AsAsked(const Function& function)  // NOLINT(google-explicit-constructor): stands in for it
+      : context_(const_cast<Function*>(&function)),
+        run_([](void* context) -> ssize_t { return (*static_cast<Function*>(context))(); }) {}
+  ssize_t operator()() const { return run_(context_); }
+
+ private:
+  void* context_;
+  ssize_t (*run_)(void*);
+};
+
+// Results as recv(2) and send(2), errno too. `flags` of those calls.
+[[nodiscard]] ssize_t receive(Lane& lane, int fd, const iovec* parts, std::size_t count, int flags,
+                              AsAsked as_asked);
+[[nodiscard]] ssize_t transmit(Lane& lane, int fd, const iovec* parts, std::size_t count, int flags,
+                               AsAsked as_asked);
+
+// Octets of this process that lie in the ring go to TCP, also if that takes a moment; the ring is
+// not used again.
+void take_back_all(Lane& lane, int fd);
+// The same without waiting, if no thread of this process is at it; the ring may be used again after
+// `ban_ns`. For the spiller, which has no number of its own to lose.
+void spill(Lane& lane, std::int64_t now);
+
+// The id of this thread, without a system call.
+[[nodiscard]] std::uint32_t this_thread();
+
+inline constexpr std::uint32_t kStreak = 32;
+// Whether the window stays open between calls: the program reads after waits that are seen, so it
+// will look here before it sleeps.
+[[nodiscard]] inline bool keeps(const Lane& lane) {
+  return lane.streak.load(std::memory_order_relaxed) >= kStreak;
+}
+
+// Octets of the peer that lie in the ring.
+[[nodiscard]] inline std::uint64_t unread(const Lane& lane) {
+  const GrantMemory m = lane.memory_in();
+  const std::uint64_t take = m.load(GrantWord::kTake);
+  const std::uint64_t bytes = m.load(GrantWord::kWritten) - (take >> 1U);
+  return (take & kTaken) == 0 && bytes <= kRingBytes ? bytes : 0;
+}
+[[nodiscard]] inline bool readable(const Lane& lane) { return unread(lane) != 0; }
+
+}  // namespace weft::sockets::granted

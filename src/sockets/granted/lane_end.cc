@@ -1,0 +1,92 @@
+#include "sockets/granted/lane_end.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "sockets/granted/lane_calls.h"
+#include "sockets/granted/ring_lane.h"
+#include "sockets/granted/spiller.h"
+#include "sockets/real_calls.h"
+
+namespace weft::sockets::granted {
+namespace {
+
+// The end of a connection with octets that nobody has read is a reset, as without a ring.
+void reset_if_unread(const Lane& lane, int fd) {
+  if (!readable(lane)) return;
+  const linger now{1, 0};
+  real().setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+}
+
+enum class How : std::uint8_t { kStays, kCloses, kGone };
+
+std::atomic<pid_t> g_process{0};  // whose memory this is
+
+void retire(int fd, Number& number, How how) {
+  Lane* lane = number.lane.load();
+  if (lane == nullptr) return;
+  const Use use(*lane, &Lane::visiting);
+  if (!number.lane.compare_exchange_strong(lane, nullptr)) return;
+  rendezvous::withdraw(lane->ticket);
+  if (lane->segment.load() != nullptr && how == How::kGone) {
+    lane->memory_in().store(GrantWord::kWindow, kWindowNever);
+  } else if (lane->segment.load() != nullptr) {
+    if (how == How::kCloses) reset_if_unread(*lane, fd);
+    lane->joined_in = false;
+    lane->memory_in().store(GrantWord::kWindow, kWindowNever);
+    take_back_all(*lane, fd);
+    if (how == How::kStays && lane->set_nodelay.load() && !lane->nodelay.load()) {
+      const int off = 0;
+      real().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &off, sizeof off);
+    }
+  }
+  lane->fd = -1;
+  lane->live = false;
+}
+
+void leave(int fd, How how) {
+  Number* number = numbers::find(fd);
+  if (number == nullptr || number->calls.load(std::memory_order_relaxed) == kKernels) return;
+  number->calls.store(kKernels);
+  if (number->lane.load() != nullptr) retire(fd, *number, how);
+}
+
+}  // namespace
+
+void leave_to_kernel(int fd) { leave(fd, How::kStays); }
+
+void leave_to_close(int fd) {
+  const Number* number = numbers::find(fd);
+  if (number != nullptr && number->lane.load() != nullptr && borrowing()) return;
+  leave(fd, How::kCloses);
+}
+
+void forget_closed(int fd) { leave(fd, How::kGone); }
+
+void stop() {
+  if (borrowing()) return;
+  numbers::stop();
+  leave_range(0, ~0U, [](int) { return true; });
+  spiller::stop();
+}
+
+bool borrowing() { return g_process.load(std::memory_order_relaxed) != getpid(); }
+void own_memory() { g_process = getpid(); }
+
+void leave_range(unsigned first, unsigned last, bool (*which)(int fd)) {
+  const auto past =
+      std::min<std::uint64_t>(static_cast<std::uint64_t>(numbers::end()), last + 1ULL);
+  for (std::uint64_t i = first; i < past; ++i) {
+    const auto fd = static_cast<int>(i);
+    const Number* number = numbers::find(fd);
+    if (number == nullptr || number->calls.load(std::memory_order_relaxed) == kKernels) continue;
+    if (which(fd)) leave_to_kernel(fd);
+  }
+}
+
+}  // namespace weft::sockets::granted

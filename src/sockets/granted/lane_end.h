@@ -1,0 +1,25 @@
+// Numbers that are the kernel's alone from now on: what lies in their rings goes to TCP.
+//
+// Threads: any.
+#pragma once
+
+namespace weft::sockets::granted {
+
+// The number means something else now, or its socket has another holder, or an option that a ring
+// does not know.
+void leave_to_kernel(int fd);
+// The number is about to be closed.
+void leave_to_close(int fd);
+// The number was closed by a call that was not seen, and is another one's now.
+void forget_closed(int fd);
+// The same for all numbers in [first, last] that `which` says yes to.
+void leave_range(unsigned first, unsigned last, bool (*which)(int fd));
+// From now on there are no lanes in this process, and no thread for them: it is about to give up
+// calls or rights that they need.
+void stop();
+// In a child of vfork(), which shares the memory but not the numbers of its parent.
+[[nodiscard]] bool borrowing();
+// This process has memory of its own: at its start, and after fork().
+void own_memory();
+
+}  // namespace weft::sockets::granted

@@ -1,0 +1,121 @@
+// A TCP connection of this process with a ring beside it: one Lane, one number.
+//
+// Its life: busy (a call that moves data was seen often enough), posted (the registry names it),
+// attached (both ends have the segment), joined (for each direction: what TCP has carried so far is
+// counted, and no call is under way that was not). A lane is never freed, only reused, so a thread
+// that comes too late finds an object of the right type.
+//
+// Threads: any, each counted by a Use.
+#pragma once
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "os/lock.h"
+#include "sockets/grant/grant_words.h"
+#include "sockets/granted/number_table.h"
+#include "sockets/granted/rendezvous.h"
+#include "sockets/spin.h"
+
+namespace weft::sockets::granted {
+
+inline constexpr std::uint64_t kRingBytes = 128 * 1024;
+
+// Shared by both ends. All zero, but for the marks in kTake, which its maker sets.
+struct Segment {
+  std::array<GrantShared, 2> words;  // of the octets from end 0, from end 1
+  alignas(4096) std::array<std::array<std::uint8_t, kRingBytes>, 2> rings;
+};
+
+// Shared by the processes of this end and by nobody else.
+struct Own {
+  GrantOwn words;
+  std::atomic<std::uint32_t> writer;  // the thread that has the writers' lock, 0: none
+};
+
+struct Lane {
+  // Calls under way.
+  std::atomic<std::uint32_t> receiving{0};
+  std::atomic<std::uint32_t> sending{0};
+  std::atomic<std::uint32_t> visiting{0};
+
+  std::atomic<bool> live{false};        // a number means it
+  std::atomic<int> fd{-1};              // with the writers' lock, where there is one
+  std::atomic<bool> settled{true};      // nothing is left to do for it to be joined
+  std::atomic<bool> counted_in{false};  // all calls go by the ring's rules, and count octets of TCP
+  std::atomic<bool> counted_out{false};
+  std::atomic<bool> joined_in{false};   // windows may be opened
+  std::atomic<bool> joined_out{false};  // calls may begin to use the ring
+  std::atomic<bool> nonblocking{false};
+  std::atomic<bool> set_nodelay{false};  // TCP_NODELAY is on for the ring's sake
+  std::atomic<bool> nodelay{false};      // what the program thinks of it
+  std::uint64_t cookie = 0;
+  unsigned end = 0;  // 0 or 1
+  Key key;
+  Ticket ticket;
+  Number* number = nullptr;
+
+  // Reads that each followed a wait which named this number, in the same thread.
+  std::atomic<std::uint32_t> named_by{0};
+  std::atomic<std::uint32_t> streak{0};
+  std::atomic<std::uint64_t> reported{0};  // as kWritten when a wait named it last
+  std::atomic<Segment*> segment{nullptr};
+  Own* own = nullptr;
+  os::SpinLock joining;
+
+  SpinBudget look{};                       // of a reader before it sleeps
+  SpinBudget room{};                       // of a writer before it takes back
+  SpinBudget drain{};                      // of a writer that waits for TCP to run empty
+  std::atomic<std::uint32_t> left_out{0};  // looks into the kernel that a reader left out
+  std::atomic<std::int64_t> ban_until{0};
+  std::int64_t pen = 0;
+  std::uint64_t take_seen = 0;  // the spiller's, at its last tick
+  Lane* next = nullptr;         // of all lanes ever made
+  Lane* next_free = nullptr;
+
+  [[nodiscard]] GrantMemory memory_in() const {
+    Segment& s = *segment.load(std::memory_order_relaxed);
+    return {s.words.at(1 - end), own->words, s.rings.at(1 - end).data(), kRingBytes};
+  }
+  [[nodiscard]] GrantMemory memory_out() const {
+    Segment& s = *segment.load(std::memory_order_relaxed);
+    return {s.words.at(end), own->words, s.rings.at(end).data(), kRingBytes};
+  }
+};
+
+// Counts a call on a number while it lives; lane() is the number's lane, if it has one.
+class Use {
+ public:
+  using Counter = std::atomic<std::uint32_t> Lane::*;
+  Use(Number& number, Counter counter) noexcept;
+  // A call by the spiller, or by another thread that has the lane already.
+  Use(Lane& lane, Counter counter) noexcept;
+  ~Use();
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+  [[nodiscard]] Lane* lane() const noexcept { return lane_; }
+
+ private:
+  Number* number_ = nullptr;
+  Lane* lane_ = nullptr;
+  Counter counter_;
+};
+
+namespace lanes {
+
+// A lane for this number, which has none. Null: no memory.
+[[nodiscard]] Lane* make(int fd, Number& number);
+// All lanes that were ever made.
+[[nodiscard]] Lane* first();
+// Around fork().
+void before_fork();
+void after_fork();
+void in_child();
+
+}  // namespace lanes
+}  // namespace weft::sockets::granted

@@ -1,0 +1,106 @@
+#include "sockets/granted/spiller.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <climits>
+#include <ctime>
+
+#include "os/clock.h"
+#include "os/signals_blocked.h"
+
+namespace weft::sockets::granted::spiller {
+namespace {
+
+constexpr std::int64_t kTickNs = 10'000'000;
+constexpr int kIdleTicks = 50;
+constexpr std::size_t kStack = 64 * 1024;
+
+std::atomic<std::uint32_t> g_idle{1};  // a futex: 1 while the thread sleeps, or there is none
+std::atomic<bool> g_started{false};
+std::atomic<bool> g_stopped{false};
+std::atomic<Spill> g_spill{nullptr};
+pthread_t g_thread;
+
+// Whether a ring holds octets. One whose reader has not moved since the last tick is spilled.
+bool tick() {
+  bool any = false;
+  for (Lane* lane = lanes::first(); lane != nullptr; lane = lane->next) {
+    if (!lane->live.load(std::memory_order_relaxed)) continue;
+    const Use use(*lane, &Lane::visiting);
+    if (!lane->live.load() || lane->segment.load() == nullptr) continue;
+    const GrantMemory m = lane->memory_out();
+    if (m.load(GrantWord::kRing) == 0) continue;
+    const std::uint64_t take = m.load(GrantWord::kTake);
+    const bool holds = (take & kTaken) == 0 && m.load(GrantWord::kPosition) != take >> 1U;
+    const std::uint64_t seen = lane->take_seen;
+    lane->take_seen = holds ? take : kTaken;
+    if (!holds) continue;
+    any = true;
+    if (seen == take) g_spill.load()(*lane, os::monotonic_ns());
+  }
+  return any;
+}
+
+void nap() {
+  const timespec t = os::timespec_of(kTickNs);
+  clock_nanosleep(CLOCK_MONOTONIC, 0, &t, nullptr);
+}
+
+void* run(void* /*unused*/) {
+  while (!g_stopped.load()) {
+    for (int idle = 0; idle < kIdleTicks && !g_stopped.load(); idle = tick() ? 0 : idle + 1) nap();
+    g_idle.store(1);
+    // Octets that came before the word was set: their writer has not seen it.
+    if (tick()) {
+      g_idle.store(0);
+      continue;
+    }
+    while (g_idle.load() == 1 && !g_stopped.load()) {
+      syscall(SYS_futex, &g_idle, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
+    }
+  }
+  return nullptr;
+}
+
+void start() {
+  if (g_stopped.load() || g_started.exchange(true)) return;
+  const os::SignalsBlocked blocked;
+  pthread_attr_t attributes;
+  pthread_t thread;
+  if (pthread_attr_init(&attributes) != 0) return;
+  pthread_attr_setstacksize(&attributes, kStack);
+  if (pthread_create(&thread, &attributes, run, nullptr) == 0) {
+    g_thread = thread;
+  } else {
+    g_started = false;
+  }
+  pthread_attr_destroy(&attributes);
+}
+
+}  // namespace
+
+void wake(Spill spill) {
+  if (g_idle.load() == 0) return;
+  g_spill = spill;
+  if (!g_started.load()) start();
+  if (g_started.load() && g_idle.exchange(0) == 1) {
+    syscall(SYS_futex, &g_idle, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  }
+}
+
+void stop() {
+  if (g_stopped.exchange(true) || !g_started.load()) return;
+  syscall(SYS_futex, &g_idle, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  pthread_join(g_thread, nullptr);
+}
+
+void in_child() {
+  g_started = false;
+  g_idle = 1;
+}
+
+}  // namespace weft::sockets::granted::spiller

@@ -1,0 +1,83 @@
+// The lanes that one wait of a thread is about: looking into their rings, with windows open, and
+// saying so before the thread sleeps in the kernel.
+//
+// Threads: one. A thread that is cancelled in the middle leaves windows closed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+
+#include "sockets/granted/lane_calls.h"
+#include "sockets/granted/ring_lane.h"
+
+namespace weft::sockets::granted {
+
+class Watched {
+ public:
+  static constexpr std::size_t kMost = 128;
+
+  Watched() = default;
+  ~Watched() {
+    wake();
+    close();
+  }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+  // `lane` is watched for octets to read; `tag` is the caller's. Nothing happens beyond kMost,
+  // where the ring is not used. `edge`: only octets that no wait has told of yet count.
+  void add(Lane& lane, std::size_t tag, bool edge = false) {
+    if (count_ == kMost) return;
+    Entry& entry = entries_[count_++];
+    entry.use.emplace(lane, &Lane::visiting);
+    entry.tag = tag;
+    entry.edge = edge;
+  }
+  [[nodiscard]] bool empty() const { return count_ == 0; }
+  [[nodiscard]] std::size_t size() const { return count_; }
+  [[nodiscard]] Lane& lane(std::size_t i) const { return *entries_[i].use->lane(); }
+  [[nodiscard]] std::size_t tag(std::size_t i) const { return entries_[i].tag; }
+
+  // Whether its ring has something to tell of.
+  [[nodiscard]] bool has_news(std::size_t i) const {
+    const Lane& one = lane(i);
+    return readable(one) && (!entries_[i].edge || written(one) != one.reported.load());
+  }
+  [[nodiscard]] bool any_news() const {
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (has_news(i)) return true;
+    }
+    return false;
+  }
+  // This wait tells of it.
+  void note_named(std::size_t i) const {
+    Lane& one = lane(i);
+    one.named_by.store(this_thread(), std::memory_order_relaxed);
+    one.reported.store(written(one), std::memory_order_relaxed);
+  }
+  // Writers may use the rings from now on.
+  void open();
+  // ... and no more: this thread goes to sleep in the kernel. Look once more behind this.
+  void sleep();
+  void wake();
+  // Windows that need not stay open are closed.
+  void close();
+
+ private:
+  static std::uint64_t written(const Lane& lane) {
+    return lane.memory_in().load(GrantWord::kWritten);
+  }
+
+  struct Entry {
+    std::optional<Use> use;
+    std::size_t tag = 0;
+    bool edge = false;
+    bool opened = false;
+  };
+  std::array<Entry, kMost> entries_;
+  std::size_t count_ = 0;
+  bool asleep_ = false;
+};
+
+}  // namespace weft::sockets::granted

@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""`weft run --sockets=granted`: programs that mix calls which are seen with calls that are not, run
+plain and under Weft, and must do the same. Every connection gets a ring at its first octet."""
+
+import os
+import signal
+import sys
+
+from harness import check, free_port, main
+from socket_setting import LIMIT_S
+
+OPTIONS = ("--sockets=granted", "--why")
+
+# Two processes, each of which writes a stream in pieces of random sizes and checks the other's.
+STREAMS = """
+import ctypes, hashlib, os, random, select, socket, sys, threading, time
+mode, total, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+PERIOD = 65521
+PATTERN = b''.join(hashlib.sha256(str(i).encode()).digest() for i in range(2048))[:PERIOD] * 3
+SIZES = (1, 10, 100, 1000, 5000, 20000, 60000)
+libc = ctypes.CDLL(None, use_errno=True)
+def octets(at, n): return PATTERN[at % PERIOD:at % PERIOD + n]
+listener = socket.create_server(('127.0.0.1', 0))
+child = os.fork()
+if child: link, _ = listener.accept()
+else: link = socket.create_connection(listener.getsockname())
+listener.close()
+def write():
+    rnd, at = random.Random(seed), 0
+    while at < total:
+        n = min(rnd.choice(SIZES), total - at)
+        link.sendall(octets(at, n)); at += n
+        if rnd.random() < 0.02: time.sleep(rnd.random() * 0.003)
+def unseen_read(n):
+    buffer = ctypes.create_string_buffer(n)
+    got = libc.syscall(0, link.fileno(), buffer, n)
+    return buffer.raw[:got]
+def peeked(n):
+    first = link.recv(n, socket.MSG_PEEK); again = link.recv(len(first))
+    assert first[:len(again)] == again
+    return again
+def read():
+    rnd, at = random.Random(seed + 1), 0
+    epoll = select.epoll(); epoll.register(link, select.EPOLLIN | (select.EPOLLET if mode == 'edge' else 0))
+    poll = select.poll(); poll.register(link, select.POLLIN)
+    while at < total:
+        n, how = rnd.choice(SIZES), rnd.random()
+        if mode == 'epoll': epoll.poll()
+        if mode == 'mixed':
+            if how < 0.2: epoll.poll()
+            elif how < 0.4: poll.poll()
+            elif how < 0.6: select.select([link], [], [])
+        if mode == 'unseen' and how < 0.1: data = unseen_read(n)
+        elif mode == 'edge':
+            epoll.poll(20); data = b''
+            try:
+                while True:
+                    part = link.recv(max(n, 5000), socket.MSG_DONTWAIT)
+                    if not part: break
+                    data += part
+            except BlockingIOError: pass
+        elif how < 0.05: data = peeked(n)
+        else: data = link.recv(n)
+        assert data or mode == 'edge', ('the end', at)
+        while data:
+            part = data[:PERIOD]; data = data[PERIOD:]
+            assert part == octets(at, len(part)), ('other octets', at)
+            at += len(part)
+        if rnd.random() < 0.002: time.sleep(rnd.random() * 0.03)
+writer = threading.Thread(target=write); writer.start()
+try: read()
+except BaseException as error: print(mode, repr(error), flush=True); os._exit(1)
+writer.join(); link.close()
+if child:
+    _, status = os.waitpid(child, 0); assert status == 0, status
+    print('streams are right', flush=True)
+"""
+
+
+def both(network, script, *arguments, wanted, seconds=LIMIT_S):
+    """The script plain, then under Weft: each says `wanted`. What Weft's said."""
+    argv = ["/usr/bin/python3", "-c", script, *arguments]
+    plain = network.start(argv, raw=True).expect(0, seconds)
+    check(wanted in plain, f"plain: {plain[-1500:]}")
+    ours = network.start(argv, options=OPTIONS, env={"WEFT_SOCKETS_BUSY_CALLS": "1"}).expect(0, seconds)
+    check(wanted in ours, f"under Weft: {ours[-1500:]}")
+    return ours
+
+
+def streams(mode):
+    def case(network):
+        for seed in 1, 2:
+            out = both(network, STREAMS, mode, 3_000_000, seed, wanted="streams are right")
+            check(out.count(": ring: ") == 2, out)
+    return case
+
+
+# Each step sends from one end by a call that is seen, goes on by another, and compares.
+UNSEEN_CALLS = """
+import ctypes, os, socket, subprocess, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def pair():
+    listener = socket.create_server(('127.0.0.1', 0))
+    a = socket.create_connection(listener.getsockname()); b, _ = listener.accept(); listener.close()
+    for _ in range(20):
+        a.sendall(b'ping'); assert b.recv(4) == b'ping'; b.sendall(b'pong'); assert a.recv(4) == b'pong'
+    return a, b
+def all_of(s, n):
+    data = b''
+    while len(data) < n:
+        part = s.recv(n - len(data)); assert part, data; data += part
+    return data
+def step(name, send, wanted):
+    a, b = pair()
+    a.sendall(b'<'); send(a); a.sendall(b'>')
+    got = all_of(b, len(wanted) + 2); assert got == b'<' + wanted + b'>', (name, got)
+    a.close(); assert b.recv(1) == b''; print(name, flush=True)
+def take(name, receive):
+    a, b = pair()
+    a.sendall(b'0123456789'); got = receive(b); got += all_of(b, 10 - len(got)) if len(got) < 10 else b''
+    assert got == b'0123456789', (name, got); print(name, flush=True)
+class Iovec(ctypes.Structure): _fields_ = [('base', ctypes.c_void_p), ('length', ctypes.c_size_t)]
+class Msghdr(ctypes.Structure): _fields_ = [('name', ctypes.c_void_p), ('namelen', ctypes.c_uint32), ('iov', ctypes.POINTER(Iovec)),
+    ('iovlen', ctypes.c_size_t), ('control', ctypes.c_void_p), ('controllen', ctypes.c_size_t), ('flags', ctypes.c_int)]
+class Mmsghdr(ctypes.Structure): _fields_ = [('message', Msghdr), ('length', ctypes.c_uint32)]
+def onto_stdout(a):
+    def child():
+        os.dup2(a.fileno(), 1); subprocess.run(['/bin/echo', '-n', 'echo'])
+    pid = os.fork()
+    if pid == 0: child(); os._exit(0)
+    os.waitpid(pid, 0)
+def spliced(a):
+    r, w = os.pipe(); os.write(w, b'splice'); os.splice(r, a.fileno(), 6); os.close(r); os.close(w)
+def by_file(a):
+    fd = os.memfd_create('x'); os.write(fd, b'file'); assert os.sendfile(a.fileno(), fd, 0, 4) == 4; os.close(fd)
+def copy(a):
+    other = os.dup(a.fileno()); os.write(other, b'dup'); os.close(other)
+def stdio(a):
+    with os.fdopen(os.dup(a.fileno()), 'w') as file: file.write('stdio')
+step('dprintf', lambda a: libc.dprintf(a.fileno(), b'number %d', 7), b'number 7')
+step('pwritev2', lambda a: libc.pwritev2(a.fileno(), ctypes.byref(Iovec(ctypes.cast(b'v2', ctypes.c_void_p), 2)), 1, ctypes.c_long(-1), 0), b'v2')
+step('system', lambda a: (os.set_inheritable(a.fileno(), True), libc.system(b'echo -n sys >&%d' % a.fileno())), b'sys')
+step('child on stdout', onto_stdout, b'echo')
+step('splice', spliced, b'splice')
+step('sendfile', by_file, b'file')
+step('dup', copy, b'dup')
+step('stdio', stdio, b'stdio')
+def splice_in(b):
+    r, w = os.pipe(); n = os.splice(b.fileno(), w, 10); return os.read(r, n)
+def many(b):
+    buffer = ctypes.create_string_buffer(10)
+    one = Mmsghdr(Msghdr(None, 0, ctypes.pointer(Iovec(ctypes.addressof(buffer), 10)), 1, None, 0, 0), 0)
+    assert libc.recvmmsg(b.fileno(), ctypes.byref(one), 1, 0, None) == 1, ctypes.get_errno()
+    return buffer.raw[:one.length]
+def raw(b):
+    buffer = ctypes.create_string_buffer(10); return buffer.raw[:0] if (n := libc.syscall(0, b.fileno(), buffer, 10)) < 0 else buffer.raw[:n]
+take('recv', lambda b: b.recv(10))
+take('recv of all', lambda b: b.recv(10, socket.MSG_WAITALL))
+take('in parts', lambda b: b.recv(3))
+take('splice in', splice_in)
+take('recvmmsg', many)
+take('syscall in', raw)
+take('recvmsg', lambda b: b.recvmsg(10)[0])
+take('dup in', lambda b: os.read(os.dup(b.fileno()), 10))
+print('all steps', flush=True)
+"""
+
+
+def unseen_calls(network):
+    """Octets by calls that are not seen keep their place between those of calls that are."""
+    both(network, UNSEEN_CALLS, wanted="all steps")
+
+
+# The writer is killed at a random moment of its sending, or ends by _exit: what it was told that it
+# had sent arrives, in order.
+KILLED = """
+import os, random, signal, socket, struct, sys, time
+for turn in range(40):
+    listener = socket.create_server(('127.0.0.1', 0)); told, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        link = socket.create_connection(listener.getsockname()); listener.close()
+        for i in range(1 << 30):
+            link.sendall(struct.pack('Q', i)); os.write(tell, struct.pack('Q', i))
+            if turn % 4 == 3 and i == 100 * turn: os._exit(0)
+    os.close(tell)
+    link, _ = listener.accept(); listener.close()
+    rnd = random.Random(turn); end = time.monotonic() + 0.01 + rnd.random() * 0.03; killed = False
+    got, data = 0, b''
+    while True:
+        if not killed and turn % 4 != 3 and time.monotonic() > end:
+            os.kill(pid, signal.SIGKILL); killed = True
+        if turn % 2: time.sleep(0.0002)
+        try: part = link.recv(rnd.choice((8, 13, 4096)))
+        except ConnectionResetError: part = b''
+        if not part: break
+        data += part
+        while len(data) >= 8:
+            assert struct.unpack('Q', data[:8])[0] == got, (turn, got, data[:8]); data = data[8:]; got += 1
+        os.set_blocking(told, False)
+        try:
+            while os.read(told, 65536): pass
+        except BlockingIOError: pass
+    os.waitpid(pid, 0); os.set_blocking(told, True)
+    last = b''
+    while part := os.read(told, 65536): last = part
+    if last: assert got > struct.unpack('Q', last[-8:])[0], (turn, got)
+    os.close(told); link.close()
+print('nothing is lost', flush=True)
+"""
+
+
+def killed_writer(network):
+    """A writer that is killed anywhere, or leaves without a close, loses nothing it has sent."""
+    both(network, KILLED, wanted="nothing is lost")
+
+
+SHORT_ONES = """
+import resource, socket, sys, threading
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+listener = socket.create_server(('127.0.0.1', 0), backlog=100); count = int(sys.argv[1])
+def serve():
+    for _ in range(count):
+        a, _ = listener.accept(); a.sendall(a.recv(10)); a.close()
+server = threading.Thread(target=serve); server.start()
+for i in range(count):
+    with socket.create_connection(listener.getsockname()) as c:
+        c.sendall(b'%d' % i); assert c.recv(10) == b'%d' % i
+server.join(); print('all served', flush=True)
+"""
+
+
+def short_connections(network):
+    """10,000 connections of one request each, with 64 descriptors."""
+    both(network, SHORT_ONES, 10_000, wanted="all served")
+
+
+STOPPED = """
+import os, signal, socket, sys, time
+listener = socket.create_server(('127.0.0.1', int(sys.argv[1])))
+a, _ = listener.accept()
+for _ in range(50): a.sendall(a.recv(100))
+print('ready', flush=True)
+time.sleep(3600)
+"""
+
+ASKS_A_STOPPED_ONE = """
+import os, signal, socket, sys
+c = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+for i in range(50): c.sendall(b'%d' % i); c.recv(100)
+os.kill(int(sys.argv[2]), signal.SIGSTOP)
+c.settimeout(0.5); sent = 0
+try:
+    while True: sent += c.send(b'x' * 65536)
+except TimeoutError: print('full', flush=True)
+"""
+
+
+def stopped_reader(network):
+    """A reader that is stopped holds up its writer as TCP does: by no room, in time."""
+    port = free_port()
+    env = {"WEFT_SOCKETS_BUSY_CALLS": "1"}
+    server = network.start(["/usr/bin/python3", "-c", STOPPED, port], options=OPTIONS, env=env).listening(port)
+    client = network.start(["/usr/bin/python3", "-c", ASKS_A_STOPPED_ONE, port, server.pid], options=OPTIONS, env=env)
+    check("full" in client.expect(0, LIMIT_S), "not full")
+    os.kill(server.pid, signal.SIGCONT)
+    server.end()
+
+
+CASES = {case.__name__: case for case in (unseen_calls, killed_writer, short_connections, stopped_reader)} | {
+    f"streams_{mode}": streams(mode) for mode in ("plain", "mixed", "epoll", "edge", "unseen")}
+
+if __name__ == "__main__":
+    sys.exit(main(CASES))
