@@ -141,7 +141,7 @@ sys.stdout.write(f"rank {rank} done\\n")  # at once: mpirun mixes what the ranks
 """
 
 
-def mpirun(network, ranks, *program):
+def mpirun(network, ranks, *program, env=None):
     """What the ranks of an MPI program print, over pml ucx. More ranks than cores give way to each
     other when they find nothing."""
     need("mpirun")
@@ -149,10 +149,10 @@ def mpirun(network, ranks, *program):
             "--mca", "osc", "^ucx,rdma", "--mca", "btl", "self", "--mca", "opal_common_ucx_tls",
             "any", "--mca", "opal_common_ucx_devices", "any", "--mca", "mpi_yield_when_idle", 1,
             *program]
-    return network.start(argv, options=ROCE, env=OVER_WEFT).expect(0, LIMIT_S)
+    return network.start(argv, options=ROCE, env=env or OVER_WEFT).expect(0, LIMIT_S)
 
 
-def open_mpi(ranks):
+def open_mpi(ranks, env=None):
     """Allreduce, and a ping-pong of small and large messages."""
     def case(network):
         need("mpirun")
@@ -162,7 +162,7 @@ def open_mpi(ranks):
         with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
             program.write(MPI_PROGRAM)
             program.flush()
-            out = mpirun(network, ranks, python, program.name)
+            out = mpirun(network, ranks, python, program.name, env=env)
             for rank in range(ranks):
                 check(f"rank {rank} done" in out, out)
     return case
@@ -199,5 +199,7 @@ if __name__ == "__main__":
         "listener_iwarp": listener((), "tcp/"),
         "open_mpi": open_mpi(2),
         "open_mpi_four": open_mpi(4),
+        # Over all devices that there are.
+        "open_mpi_rails": open_mpi(2, {"UCX_TLS": "rc_v,ud_v"}),
         "netpipe": netpipe,
     })
