@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """One device for each interface: what programs see of two, and that each leads where it should."""
 
+import json
 import os
 import re
 import subprocess
 import tempfile
 import time
 
-from harness import check, free_port, ip, main, need
+from harness import WEFT, Process, check, free_port, ip, main, need
 from wired_programs import ROCE, pair
 
 LIMIT_S = 60
@@ -224,6 +225,25 @@ def eventually(condition):
         time.sleep(0.02)
 
 
+def sandboxed(network):
+    """Where a program may not ask for interfaces, the address of the default route is its GID."""
+    server = network.server
+    ip("-n", server.prefix[-1], "route", "add", "default", "via", network.client.v4)
+    shown = looks(probe(server, network, "sandboxed", options=ROCE).expect(0, LIMIT_S))
+    check(list(shown) == ["weft0"] and
+          shown["weft0"][1][0].startswith(f"::ffff:{server.v4} "), f"{shown}")
+
+
+def weft_devices(network):
+    """`weft devices` says which interface is which device."""
+    shown = Process(network.server, [WEFT, "devices", "--json"], raw=True,
+                    env={"WEFT_PERSONALITY": "roce"})
+    ours = [device for device in json.loads(shown.expect(0, LIMIT_S))["devices"] if device["weft"]]
+    ends = network.server, network.server.second
+    check([device["interface"] for device in ours] == [end.link for end in ends], f"{ours}")
+    check(all(len(device["gids"]) == 3 for device in ours), f"{ours}")
+
+
 def coming_and_going(network):
     """The list is as it is when it is asked for; a device that comes back is the same one. Entries
     of the GID table keep their place."""
@@ -277,6 +297,8 @@ if __name__ == "__main__":
         "requests_roce": requests(ROCE),
         "rc_pingpong": pingpong("ibv_rc_pingpong", 4096),
         "ud_pingpong": pingpong("ibv_ud_pingpong", 1000),
+        "sandboxed": sandboxed,
+        "weft_devices": weft_devices,
         "index_without_gid": index_without_gid,
         "across": across,
         "coming_and_going": coming_and_going,

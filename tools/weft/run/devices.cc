@@ -1,11 +1,13 @@
 // `weft devices`: what RDMA programs see under `weft run`, asked through the same libraries.
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <net/if.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "weft/common/arguments.h"
 #include "weft/common/common.h"
@@ -28,7 +30,8 @@ struct DeviceRow {
   std::string guid;
   std::string firmware;
   std::string port_state;
-  std::string gid;
+  std::string interface;
+  std::vector<std::string> gids;
   bool is_weft = false;
 };
 
@@ -72,6 +75,22 @@ std::string gid_text(const ibv_gid& gid) {
   return text;
 }
 
+// Its GIDs, and the network interface behind them.
+void read_gids(const Verbs& verbs, ibv_context* context, DeviceRow& row) {
+  std::vector<ibv_gid_entry> table(256);
+  auto* query = WEFT_VERB(verbs, _ibv_query_gid_table);
+  if (query == nullptr) return;
+  const ssize_t count = query(context, table.data(), table.size(), 0, sizeof table.front());
+  for (ssize_t i = 0; i < count; ++i) {
+    const ibv_gid_entry& entry = table[static_cast<std::size_t>(i)];
+    row.gids.push_back(gid_text(entry.gid));
+    char name[IF_NAMESIZE];
+    if (row.interface.empty() && if_indextoname(entry.ndev_ifindex, name) != nullptr) {
+      row.interface = name;
+    }
+  }
+}
+
 void read_open_device(const Verbs& verbs, ibv_device* device, DeviceRow& row) {
   ibv_context* context = WEFT_VERB(verbs, ibv_open_device)(device);
   if (context == nullptr) {
@@ -86,8 +105,7 @@ void read_open_device(const Verbs& verbs, ibv_device* device, DeviceRow& row) {
       extended->query_port(context, 1, &port, sizeof port) == 0) {
     row.port_state = WEFT_VERB(verbs, ibv_port_state_str)(port.state);
   }
-  ibv_gid gid{};
-  if (WEFT_VERB(verbs, ibv_query_gid)(context, 1, 0, &gid) == 0) row.gid = gid_text(gid);
+  read_gids(verbs, context, row);
   WEFT_VERB(verbs, ibv_close_device)(context);
 }
 
@@ -132,11 +150,11 @@ std::string cm_text() {
 
 void print_table(const std::vector<DeviceRow>& rows, const std::string& folder) {
   fmt::print("libraries  {}\nrdma_cm    {}\n\n", folder, cm_text());
-  fmt::print("{:<12} {:<28} {:<20} {:<20} {:<10} {}\n", "device", "type", "transport", "GUID",
-             "port 1", "firmware");
+  fmt::print("{:<10} {:<12} {:<28} {:<20} {:<20} {:<10} {}\n", "device", "interface", "type",
+             "transport", "GUID", "port 1", "firmware");
   for (const DeviceRow& row : rows) {
-    fmt::print("{:<12} {:<28} {:<20} {:<20} {:<10} {}\n", row.name, row.node_type, row.transport,
-               row.guid, row.port_state, row.firmware);
+    fmt::print("{:<10} {:<12} {:<28} {:<20} {:<20} {:<10} {}\n", row.name, row.interface,
+               row.node_type, row.transport, row.guid, row.port_state, row.firmware);
   }
 }
 
@@ -150,7 +168,9 @@ void print_json(const std::vector<DeviceRow>& rows, const std::string& folder) {
                        {"guid", row.guid},
                        {"firmware", row.firmware},
                        {"port_state", row.port_state},
-                       {"gid", row.gid}});
+                       {"interface", row.interface},
+                       {"gid", row.gids.empty() ? "" : row.gids.front()},
+                       {"gids", row.gids}});
   }
   const nlohmann::ordered_json document{
       {"libraries", folder}, {"rdma_cm", cm_text()}, {"devices", devices}};
