@@ -14,7 +14,10 @@ namespace weft::sockets::granted {
 namespace {
 
 constexpr short kIn = POLLIN | POLLRDNORM;
+// A busy thread asks the kernel for all other descriptors this often.
+constexpr std::int64_t kAskKernelNs = 200'000;
 thread_local SpinBudget t_look{};
+thread_local std::int64_t t_asked = 0;  // when it asked last, of epoll_wait
 
 // The lane of a number, if reads on it may find octets in a ring.
 void add_number(Watched& watched, int fd, std::size_t tag) {
@@ -141,7 +144,12 @@ int wait_rings(int epoll, epoll_event* events, int most, bool waits, Kernel kern
   Watched watched;
   add_members(watched, epoll);
   if (watched.empty()) return kernel(false);
-  const int found = wait_for(watched, waits, kernel);
+  const int found = wait_for(watched, waits, [&](bool now) {
+    const std::int64_t at = now ? os::monotonic_ns() : 0;
+    if (now && at - t_asked < kAskKernelNs && watched.any_news()) return 0;
+    t_asked = at;
+    return kernel(now);
+  });
   return found < 0 ? found : add_events(watched, events, most, found);
 }
 

@@ -42,6 +42,7 @@ constexpr std::uint64_t kBulk = 16384;
 constexpr std::uint32_t kLeaveOut = 64;
 constexpr std::int64_t kFirstPenNs = 10'000'000;
 constexpr std::int64_t kLongestPenNs = 10'000'000'000;
+constexpr std::int64_t kPensToForget = 100;
 constexpr int kOwedMs = 2000;
 
 void nap(std::int64_t ns) {
@@ -303,6 +304,8 @@ void spill(Lane& lane, std::int64_t now) {
   const bool open = window_is_open(m);
   static_cast<void>(run(out, call, m, true));
   if (!open) return;
+  // A reader that was late once in a while is not one that does not look.
+  if (now - lane.ban_until.load() > kPensToForget * lane.pen) lane.pen = 0;
   lane.pen = std::clamp(lane.pen * 2, kFirstPenNs, kLongestPenNs);
   lane.ban_until = now + lane.pen;
 }
@@ -332,9 +335,13 @@ std::int64_t receive_kernel(Incoming& in, bool now) {
   return told(got, in.error);
 }
 
-// A reader that will ask the kernel before it sleeps need not ask it now.
+// A reader that will ask the kernel before it sleeps, or that asks again and again, need not ask
+// now.
 bool may_leave_out(Incoming& in, const LaneMemory& m) {
-  if (!in.waits || (m.load(GrantWord::kTake) & kTaken) != 0) return false;
+  if ((m.load(GrantWord::kTake) & kTaken) != 0) return false;
+  // A wait of the kernel's that named the number is believed.
+  const bool polls = keeps(in.lane) && in.lane.named_by.load(std::memory_order_relaxed) == 0;
+  if (!in.waits && !polls) return false;
   return in.lane.left_out.fetch_add(1, std::memory_order_relaxed) % kLeaveOut != 0;
 }
 
@@ -373,15 +380,26 @@ std::int64_t run(Incoming& in, GrantReader& call, LaneMemory& m) {
   }
 }
 
-// `full`: more may be there, and the program may read on without a wait.
-void note_read(Lane& lane, bool full) {
-  if (lane.named_by.load(std::memory_order_relaxed) == this_thread()) {
-    if (!keeps(lane)) lane.streak.fetch_add(1, std::memory_order_relaxed);
-    if (!full) lane.named_by.store(0, std::memory_order_relaxed);
-    return;
+// Keeps account of what this thread does before it reads. `got`: as the reader's result; `asked`:
+// octets that there was room for; `waits`: the call is a wait itself.
+void note_read(Lane& lane, std::int64_t got, std::uint64_t asked, bool waits) {
+  const bool blocked = got == kGrantWouldBlock;
+  const bool blocked_before = lane.blocked.exchange(blocked, std::memory_order_relaxed);
+  const bool named = lane.named_by.load(std::memory_order_relaxed) == this_thread();
+  if (named && (got < 0 || static_cast<std::uint64_t>(got) < asked)) {
+    lane.named_by.store(0, std::memory_order_relaxed);
   }
-  if (keeps(lane)) lane.memory_in().store(GrantWord::kWindow, kWindowClosed);
-  lane.streak.store(0, std::memory_order_relaxed);
+  // One that asks again and again without a wait looks as often as one that waits.
+  if (waits || named || (blocked && blocked_before)) {
+    if (!keeps(lane)) lane.streak.fetch_add(1, std::memory_order_relaxed);
+  } else if (!blocked && !blocked_before) {
+    if (keeps(lane)) lane.memory_in().store(GrantWord::kWindow, kWindowClosed);
+    lane.streak.store(0, std::memory_order_relaxed);
+  }
+  if (!waits && keeps(lane) && lane.joined_in.load(std::memory_order_relaxed)) {
+    GrantMemory m = lane.memory_in();
+    if (m.load(GrantWord::kWindow) == kWindowClosed) m.store(GrantWord::kWindow, kWindowOpen);
+  }
 }
 
 constexpr int kKnownFlags = MSG_DONTWAIT | MSG_PEEK | MSG_WAITALL | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
@@ -405,7 +423,7 @@ ssize_t receive(Lane& lane, int fd, const iovec* parts, std::size_t count, int f
     Incoming in{lane, fd, parts, count, done, flags, &as_asked, waits};
     GrantReader call(bytes - done, {waits, lane.joined_in.load(), keeps(lane), peeks});
     const std::int64_t got = run(in, call, m);
-    note_read(lane, got == static_cast<std::int64_t>(bytes - done));
+    note_read(lane, got, bytes - done, waits);
     if (got > 0) done += static_cast<std::uint64_t>(got);
     if (got <= 0 || (flags & MSG_WAITALL) == 0 || done == bytes) {
       if (got == 0 || got == kGrantError) lane.joined_out = false;  // it hears of no more room

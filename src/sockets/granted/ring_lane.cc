@@ -38,6 +38,12 @@ void begin_again(Lane& lane, int fd) {
   lane.ticket = {};
   lane.named_by = lane.streak = 0;
   lane.reported = 0;
+  lane.blocked = false;
+  // Looking is tried first, and given up where it is not worth it.
+  for (SpinBudget* budget : {&lane.look, &lane.room, &lane.drain}) {
+    budget->ns = static_cast<std::int32_t>(kSpinMaxNs);
+    budget->sleeps = 1;
+  }
   lane.left_out = 0;
   lane.ban_until = 0;
   lane.pen = 0;

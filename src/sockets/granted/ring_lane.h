@@ -63,6 +63,7 @@ struct Lane {
   // Reads that each followed a wait which named this number, in the same thread.
   std::atomic<std::uint32_t> named_by{0};
   std::atomic<std::uint32_t> streak{0};
+  std::atomic<bool> blocked{false};        // the last read found nothing
   std::atomic<std::uint64_t> reported{0};  // as kWritten when a wait named it last
   std::atomic<Segment*> segment{nullptr};
   Own* own = nullptr;

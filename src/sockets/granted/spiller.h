@@ -14,7 +14,7 @@ namespace weft::sockets::granted::spiller {
 using Spill = void (*)(Lane& lane, std::int64_t now);
 // Octets were put into a ring: see that the thread runs. It calls `spill` for those that stay.
 void wake(Spill spill);
-// Ends the thread, and waits until it has ended. None is started from then on.
+// Ends the thread, and waits until it has ended. It is not started again.
 void stop();
 // After fork(), in the child: it has no such thread.
 void in_child();
