@@ -39,11 +39,12 @@ int whole_seconds(Duration d) {
   return static_cast<int>(std::clamp<std::int64_t>(d.count() / kNsPerSecond, 1, kDayS));
 }
 
-void set_congestion(int fd, const std::string& name) {
-  if (name.empty() || name == "keep") return;
+std::string_view set_congestion(int fd, const std::string& name) {
+  if (name.empty() || name == "keep") return {};
   // EPERM or ENOENT: the administrator has not opened it to everybody. The default stays.
-  static_cast<void>(setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(),
-                               static_cast<socklen_t>(name.size())));
+  const bool set = setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(),
+                              static_cast<socklen_t>(name.size())) == 0;
+  return set ? std::string_view(name) : std::string_view();
 }
 
 // The limit for idle peers is split into an idle time and probes that fit into it.
@@ -217,14 +218,22 @@ void set_traffic_class(int fd, std::uint8_t value) {
   set_int(fd, IPPROTO_IPV6, IPV6_TCLASS, value);
 }
 
-void tune_connected(int fd, const Config& config, bool loopback) {
+std::string_view tune_connected(int fd, const Config& config, bool loopback) {
+  tune_listening(fd, config);
+  return tune_accepted(fd, config, loopback);
+}
+
+void tune_listening(int fd, const Config& config) {
   set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_congestion(fd, loopback ? config.loopback_congestion : config.congestion);
+  set_keepalive(fd, config.keepalive);
+}
+
+std::string_view tune_accepted(int fd, const Config& config, bool loopback) {
   // Elsewhere the kernel finds what a longer round trip needs.
   if (loopback && config.socket_buffer_bytes == 0) {
     set_int(fd, SOL_SOCKET, SO_SNDBUF, kLoopbackSendBuffer);
   }
-  set_keepalive(fd, config.keepalive);
+  return set_congestion(fd, loopback ? config.loopback_congestion : config.congestion);
 }
 
 Duration keepalive_limit(Duration limit) {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "base/time.h"
@@ -59,8 +60,13 @@ namespace weft::io {
 void tune_before_connect(int fd, const Config& config);
 // IP_TOS or IPV6_TCLASS, by what the socket is. A refusal by the kernel is no error.
 void set_traffic_class(int fd, std::uint8_t value);
-// The rest: no delay, congestion control, keepalive probes. Refusals by the kernel are not errors.
-void tune_connected(int fd, const Config& config, bool loopback);
+// The rest: no delay, keepalive probes, congestion control. Refusals by the kernel are not errors.
+// Returns the congestion control that it has set; "": the system's.
+std::string_view tune_connected(int fd, const Config& config, bool loopback);
+// The same in two halves: what the sockets that accept_socket() gives inherit from their listener,
+// and what depends on the path.
+void tune_listening(int fd, const Config& config);
+std::string_view tune_accepted(int fd, const Config& config, bool loopback);
 // How long a peer with keepalive probes of this limit may be silent: the limit, or what one probe
 // takes where the limit is shorter.
 [[nodiscard]] Duration keepalive_limit(Duration limit);

@@ -91,8 +91,8 @@ class ConnectionImpl final : public QpConnection,
     return static_cast<ConnectionImpl&>(connection);
   }
   // Begins to wait for the MPA Request. `at_once`: it may be there already, so that is looked at
-  // first.
-  void start_request(bool at_once);
+  // first. `inherited`: the socket has from its listener what io::tune_listening() sets.
+  void start_request(bool at_once, bool inherited);
   // A newcomer needs its place: ends the wait with a reset, unless the application knows of the
   // Request by now.
   void give_way();
@@ -284,7 +284,7 @@ class ConnectionImpl final : public QpConnection,
                              const ConnectionParams& params) WEFT_REQUIRES(mutex_);
   void start(Lock& lock, const ConnectionParams& params) WEFT_REQUIRES(mutex_);
   void start_handshake(Lock& lock) WEFT_REQUIRES(mutex_);
-  void on_connected(Lock& lock) WEFT_REQUIRES(mutex_);
+  void on_connected(Lock& lock, SocketAddress reached) WEFT_REQUIRES(mutex_);
   void tcp_failed(Lock& lock, Error error) WEFT_REQUIRES(mutex_);
   void on_rejected(Lock& lock) WEFT_REQUIRES(mutex_);
 

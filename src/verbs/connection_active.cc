@@ -65,7 +65,10 @@ Status ConnectionImpl::begin(const std::shared_ptr<QueuePair>& qp, const SocketA
 
 void ConnectionImpl::start(Lock& lock, const ConnectionParams& params) {
   // Adopted, and connected by its former owner.
-  if (io::peer_address(socket_.get()).family() != AF_UNSPEC) return on_connected(lock);
+  const bool known = local_.family() != AF_UNSPEC;
+  if (known && io::peer_address(socket_.get()).family() != AF_UNSPEC) {
+    return on_connected(lock, io::peer_address(socket_.get()));
+  }
   io::tune_before_connect(socket_.get(), device_->config());
   if (params.traffic_class) io::set_traffic_class(socket_.get(), *params.traffic_class);
   attempts_.begin(device_->config().connect_timeout,
@@ -100,8 +103,9 @@ void ConnectionImpl::start_handshake(Lock& lock) {
   }
   // Inside a machine it is over by now. Then the Request leaves at once, and a refusal is known
   // before the next connect begins.
-  if (io::is_connect_over(socket_.get())) {
-    on_connected(lock);
+  const SocketAddress reached = io::peer_address(socket_.get());
+  if (reached.family() != AF_UNSPEC || io::is_connect_over(socket_.get())) {
+    on_connected(lock, reached);
   } else {
     socket_.set_timer(attempts_.until());
     socket_.watch(EPOLLOUT);
@@ -148,19 +152,25 @@ void ConnectionImpl::your_turn() {
   }
 }
 
-void ConnectionImpl::on_connected(Lock& lock) {
-  if (auto connected = io::take_error(socket_.get()); !connected) {
-    tcp_failed(lock, connected.error());
-    return;
+// `reached`: the peer, as the socket says. None: the handshake has failed, or the kernel had no
+// memory to say so.
+void ConnectionImpl::on_connected(Lock& lock, SocketAddress reached) {
+  if (reached.family() == AF_UNSPEC) {
+    if (auto connected = io::take_error(socket_.get()); !connected) {
+      return tcp_failed(lock, connected.error());
+    }
+    reached = io::peer_address(socket_.get());
+    if (reached.family() == AF_UNSPEC) return tcp_failed(lock, Error::kConnectionLost);
   }
   const SocketAddress local = io::local_address(socket_.get());
-  if (local.text() == io::peer_address(socket_.get()).text()) {
+  if (local.text() == reached.text()) {
     // Two SYNs of one socket have met: nobody listens at a port that the kernel then chose for us.
     tcp_failed(lock, Error::kRefused);
     return;
   }
   local_ = local;
-  io::tune_connected(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
+  info_.congestion =
+      io::tune_connected(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
   socket_.start_trace(device_->tracer(), local_, peer_, session_.is_initiator());
   phase_.on(ConnectionStep::kConnected);
   session_.begin(os::now());

@@ -28,13 +28,14 @@ Result<std::shared_ptr<ConnectionImpl>> ConnectionImpl::create_accepted(
   return made;
 }
 
-void ConnectionImpl::start_request(bool at_once) {
+void ConnectionImpl::start_request(bool at_once, bool inherited) {
   Lock lock(*this);
   if (phase_ != Phase::kStarting) return;
   step(lock, [&] {
     lock.covers(*this);
     local_ = io::local_address(socket_.get());
-    io::tune_connected(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
+    const auto tune = inherited ? io::tune_accepted : io::tune_connected;
+    info_.congestion = tune(socket_.get(), device_->config(), io::is_loopback_path(local_, peer_));
     socket_.start_trace(device_->tracer(), local_, peer_, session_.is_initiator());
     session_.begin(os::now());
     if (at_once) return pump(lock);

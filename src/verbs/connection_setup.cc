@@ -21,16 +21,16 @@ namespace {
 
 constexpr std::uint16_t kDeviceMaximum = 0xffff;
 
-// `one_segment`: what one TCP segment takes. `inside`: the peer is on this machine.
-std::uint32_t choose_max_ulpdu(FpduPolicy policy, bool inside, bool crc,
-                               std::uint32_t one_segment) {
+// `inside`: the peer is on this machine. `one_segment` asks what one TCP segment takes.
+template <class Ask>
+std::uint32_t choose_max_ulpdu(FpduPolicy policy, bool inside, bool crc, Ask one_segment) {
   switch (policy) {
-    case FpduPolicy::kMss: return one_segment;
+    case FpduPolicy::kMss: return one_segment();
     case FpduPolicy::kCapped: return kCappedUlpdu;
     case FpduPolicy::kLarge: return kMaxUlpdu;
     case FpduPolicy::kAuto: break;
   }
-  return inside ? large_ulpdu(crc) : one_segment;
+  return inside ? large_ulpdu(crc) : one_segment();
 }
 
 std::uint16_t or_maximum(std::uint16_t asked, std::uint16_t maximum) {
@@ -110,7 +110,7 @@ void ConnectionImpl::on_io(std::uint32_t /*events*/) {
   step(lock, [&] {
     lock.covers(*this);
     switch (phase_) {
-      case Phase::kConnecting: on_connected(lock); return;
+      case Phase::kConnecting: on_connected(lock, io::peer_address(socket_.get())); return;
       case Phase::kStarting: pump(lock); return;
       case Phase::kAsking: port_search_.read(lock); return;
       case Phase::kCarrying: carrier_.read(lock); return;
@@ -148,9 +148,13 @@ void ConnectionImpl::on_timer(io::TimerId id) {
 
 void ConnectionImpl::pump(Lock& lock) {
   bool moves = true;
+  bool asked = false;
   while (phase_ == Phase::kStarting && moves) {
     if (!session_.to_send().empty()) {
-      moves = send_frame();
+      moves = asked = send_frame();
+    } else if (asked && session_.wanted() != 0) {
+      socket_.watch(EPOLLIN);  // the answer is not there yet
+      moves = false;
     } else {
       moves = session_.wanted() != 0 && receive_frame();
     }
@@ -227,8 +231,10 @@ proto::StreamParams ConnectionImpl::stream_params() {
   params.id = qp_->stream_id();
   params.hold_completions = config.completions == CompletionMode::kAcked;
   const bool inside = io::is_loopback_path(local_, peer_);
-  params.max_ulpdu = choose_max_ulpdu(fpdu_, inside, agreed.crc,
-                                      mulpdu(io::effective_mss(socket_.get()), agreed.tx_markers));
+  const int socket = socket_.get();
+  params.max_ulpdu = choose_max_ulpdu(fpdu_, inside, agreed.crc, [&] {
+    return mulpdu(io::effective_mss(socket), agreed.tx_markers);
+  });
   if (fpdu_ == FpduPolicy::kAuto && params.max_ulpdu < large_ulpdu(agreed.crc)) {
     params.max_ulpdu_known = large_ulpdu(agreed.crc);
   }
@@ -246,7 +252,7 @@ proto::StreamParams ConnectionImpl::stream_params() {
   info_.ird = agreed.ird;
   info_.ord = agreed.ord;
   info_.max_ulpdu = params.max_ulpdu;
-  info_.congestion = io::congestion_control(socket_.get());
+  if (info_.congestion.empty()) info_.congestion = io::congestion_control(socket);
   return params;
 }
 

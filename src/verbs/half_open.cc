@@ -19,11 +19,10 @@ constexpr Duration kTimeForARequest{50'000'000};
 
 std::size_t half_open_limit() {
   constexpr rlim_t kShare = 4;  // the program needs descriptors too
-  constexpr rlim_t kMin = 16;
   constexpr rlim_t kMax = limits::kHalfOpenConnections;
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMin;
-  return std::clamp(limit.rlim_cur / kShare, kMin, kMax);
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kHalfOpenLimitMin;
+  return std::clamp<rlim_t>(limit.rlim_cur / kShare, kHalfOpenLimitMin, kMax);
 }
 
 void HalfOpenOfDevice::add(const std::shared_ptr<ConnectionImpl>& who, const SocketAddress& peer,

@@ -22,7 +22,8 @@ namespace weft::verbs {
 class ConnectionImpl;
 
 // How many there may be: limits::kHalfOpenConnections, but no more than a quarter of the
-// descriptors that this process may open now, and at least 16.
+// descriptors that this process may open now, and at least kHalfOpenLimitMin.
+inline constexpr std::size_t kHalfOpenLimitMin = 16;
 [[nodiscard]] std::size_t half_open_limit();
 
 template <class T>

@@ -94,7 +94,7 @@ Status ListenerImpl::take_in(int fd) {
     const os::MutexLock lock(mutex_);
     add_half_open(*made, peer);
   }
-  (*made)->start_request(true);
+  (*made)->start_request(true, false);
   return {};
 }
 
@@ -178,7 +178,9 @@ bool ListenerImpl::accept_one() {
   if (found.gives_way != nullptr) found.gives_way->give_way();
   // Beside others it is epoll that says whose Request came first: the application hears of them in
   // that order.
-  if (found.connection != nullptr) found.connection->start_request(found.alone);
+  if (found.connection != nullptr) {
+    found.connection->start_request(found.alone, found.inherited);
+  }
   return found.more;
 }
 
@@ -187,7 +189,7 @@ ListenerImpl::Look ListenerImpl::look() {
   Look out;
   const HalfOpenOfDevice& all = device_->half_open();
   std::shared_ptr<ConnectionImpl> oldest;
-  if (all.size() >= half_open_limit()) {
+  if (all.size() >= kHalfOpenLimitMin && all.size() >= half_open_limit()) {
     // Rather a peer that is slow to speak than those that the kernel would drop unseen.
     oldest = all.gives_way(io::queue_is_long(socket_.get()), held_.size() == 0);
     if (oldest == nullptr) {
@@ -208,6 +210,7 @@ ListenerImpl::Look ListenerImpl::look() {
   if (out.connection == nullptr) return out;
   out.gives_way = std::move(oldest);
   out.alone = device_->half_open().size() == 1;
+  out.inherited = tuned_;
   return out;
 }
 

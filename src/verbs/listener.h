@@ -59,8 +59,9 @@ class ListenerImpl final : public ListenerHost,
     std::shared_ptr<ConnectionImpl> connection;
     std::shared_ptr<ConnectionImpl> gives_way;  // to the newcomer
     std::shared_ptr<EventChannel> channel;
-    bool alone = false;  // no other connection of the device is half-open
-    bool more = false;   // look again
+    bool alone = false;      // no other connection of the device is half-open
+    bool inherited = false;  // see tuned_
+    bool more = false;       // look again
   };
   [[nodiscard]] Status take_port(const SocketAddress& local, bool reuse_address, bool v6_only);
   [[nodiscard]] Status take_service(const SocketAddress& local, bool v6_only);
@@ -98,6 +99,9 @@ class ListenerImpl final : public ListenerHost,
   SocketAddress local_ WEFT_GUARDED_BY(mutex_);
   std::shared_ptr<ServicePort> service_ WEFT_GUARDED_BY(mutex_);  // null: a plain TCP port
   bool v6_only_ WEFT_GUARDED_BY(mutex_) = false;
+  // Its connections inherit what io::tune_listening() sets; not those of a socket taken over, which
+  // may have been there before.
+  bool tuned_ WEFT_GUARDED_BY(mutex_) = false;
   std::atomic<bool> carries_{false};
   std::atomic<bool> closed_{false};
   bool listening_ WEFT_GUARDED_BY(mutex_) = false;

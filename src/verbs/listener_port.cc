@@ -37,6 +37,7 @@ Status ListenerImpl::take_port(const SocketAddress& local, bool reuse_address, b
   if (known.family() == AF_UNSPEC) return fail(Error::kNoMemory);
   local_ = known;
   socket_ = std::move(*socket);
+  tuned_ = true;
   return {};
 }
 
@@ -55,6 +56,7 @@ Result<os::Fd> ListenerImpl::open_listening(const SocketAddress& local, bool reu
   // port once it is bound (qperf does), and a quick client would be refused before they listen.
   // Accepted sockets inherit the buffer sizes, and the window scale is settled by then.
   io::tune_before_connect(socket->get(), device_->config());
+  io::tune_listening(socket->get(), device_->config());
   if (auto holds = io::listen_socket(socket->get()); !holds) {
     return fail(holds.error());
   }
@@ -84,6 +86,7 @@ Status ListenerImpl::take_service(const SocketAddress& local, bool v6_only) {
   v6_only_ = v6_only;
   carries_ = device_->peer_directory() != nullptr;
   socket_ = std::move(*socket);
+  tuned_ = true;
   local_ = known;
   if (service_ != nullptr) local_.set_port(service_->address().port());
   return {};
@@ -139,6 +142,7 @@ bool ListenerImpl::yield_port(std::uint16_t port) {
   service_->move_to(io::local_address(socket->get()).port());
   old = std::move(socket_);
   socket_ = std::move(*socket);
+  tuned_ = true;
   // Nobody else may get the port but the program, which asks for it next.
   old.reset();
   return true;

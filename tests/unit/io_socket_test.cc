@@ -122,6 +122,33 @@ TEST(Socket, KeepaliveProbesBeginBeforeTheLimitAndNeverEndTheConnectionThemselve
   EXPECT_EQ(option(off.active.get(), SOL_SOCKET, SO_KEEPALIVE), 0);
 }
 
+TEST(Socket, AcceptedOnesInheritWhatTheirListenerHas) {
+  Config config;
+  config.keepalive = std::chrono::seconds(30);
+  const SocketAddress local = *SocketAddress::parse("127.0.0.1:0");
+  const os::Fd listener = *open_socket(local.family());
+  ASSERT_TRUE(bind_socket(listener.get(), local, false, false));
+  tune_listening(listener.get(), config);
+  ASSERT_TRUE(listen_socket(listener.get()));
+  const os::Fd active = *open_socket(local.family());
+  ASSERT_TRUE(begin_connect(active.get(), local_address(listener.get())));
+  ASSERT_TRUE(wait_for(listener.get(), POLLIN));
+  SocketAddress peer;
+  const os::Fd passive = *accept_socket(listener.get(), peer);
+  EXPECT_EQ(tune_accepted(passive.get(), config, true), config.loopback_congestion);
+  tune_connected(active.get(), config, true);
+  for (const int name : {TCP_NODELAY, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT}) {
+    EXPECT_EQ(option(passive.get(), IPPROTO_TCP, name), option(active.get(), IPPROTO_TCP, name))
+        << name;
+  }
+  for (const int name : {SO_KEEPALIVE, SO_SNDBUF}) {
+    EXPECT_EQ(option(passive.get(), SOL_SOCKET, name), option(active.get(), SOL_SOCKET, name))
+        << name;
+  }
+  EXPECT_EQ(option(passive.get(), IPPROTO_TCP, TCP_NODELAY), 1);
+  EXPECT_EQ(congestion_control(passive.get()), congestion_control(active.get()));
+}
+
 TEST(Socket, AKeepaliveShorterThanOneProbeLastsAsLongAsThat) {
   EXPECT_EQ(keepalive_limit(std::chrono::seconds(6)), std::chrono::seconds(6));
   EXPECT_EQ(keepalive_limit(std::chrono::milliseconds(200)), std::chrono::seconds(2));
