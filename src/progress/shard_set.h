@@ -4,6 +4,7 @@
 // Read without a lock; grows only, and holds its shards until it goes.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <memory>
@@ -17,12 +18,10 @@ namespace weft::progress {
 
 class ShardSet {
  public:
-  // True: it was not in.
-  bool add(const std::shared_ptr<Shard>& shard) {
+  // Does nothing if it is in.
+  void add(const std::shared_ptr<Shard>& shard) {
     const os::MutexLock lock(mutex_);
-    for (const auto& one : kept_) {
-      if (one == shard) return false;
-    }
+    if (contains(shard.get())) return;
     lists_.push_back(std::make_unique<List>());
     List& all = *lists_.back();
     for (const auto& one : kept_) all.push_back(one.get());
@@ -30,7 +29,9 @@ class ShardSet {
     kept_.push_back(shard);
     // Seen when there was memory for everything.
     seen_.store(&all, std::memory_order_release);
-    return true;
+  }
+  [[nodiscard]] bool contains(const Shard* shard) const noexcept {
+    return std::ranges::find(all(), shard) != all().end();
   }
   [[nodiscard]] std::span<Shard* const> all() const noexcept {
     const List* const list = seen_.load(std::memory_order_acquire);
@@ -40,10 +41,6 @@ class ShardSet {
   [[nodiscard]] std::shared_ptr<Shard> first() const {
     const os::MutexLock lock(mutex_);
     return kept_.empty() ? nullptr : kept_.front();
-  }
-  [[nodiscard]] std::vector<std::shared_ptr<Shard>> kept() const {
-    const os::MutexLock lock(mutex_);
-    return kept_;
   }
 
  private:

@@ -103,17 +103,20 @@ std::size_t CompletionChannelImpl::users() const {
 
 void CompletionChannelImpl::add(ChannelMember& cq) {
   const os::MutexLock lock(mutex_);
-  if (members_.size() == members_.capacity()) members_.reserve(2 * members_.size() + 1);
-  events_->reserve();
-  members_.push_back(&cq);
-  refresh_locked();
+  members_.insert(&cq);
+  try {
+    events_->reserve();
+  } catch (...) {
+    members_.erase(&cq);
+    throw;
+  }
 }
 
 void CompletionChannelImpl::remove(ChannelMember& cq) {
   {
     const os::MutexLock lock(mutex_);
-    if (std::erase(members_, &cq) != 0) events_->unreserve();
-    refresh_if_there_is_memory();
+    if (members_.erase(&cq) != 0) events_->unreserve();
+    remove_shards(cq.shards().all());
   }
   retire(cq);
 }
@@ -123,30 +126,49 @@ void CompletionChannelImpl::retire(ChannelMember& cq) {
   (void)events_->take_if([&](ChannelMember* queued) { return queued == &cq; });
 }
 
-void CompletionChannelImpl::refresh() {
+void CompletionChannelImpl::add_shard(const std::shared_ptr<progress::Shard>& shard) {
   const os::MutexLock lock(mutex_);
-  refresh_locked();
+  const auto [feeds, is_new] = feeds_.try_emplace(shard.get(), 0);
+  // It is in the list already where it was kept for want of memory.
+  if (is_new && !std::ranges::binary_search(*shards_, shard)) {
+    try {
+      auto more = std::make_shared<Shards>();
+      more->reserve(shards_->size() + 1);
+      *more = *shards_;
+      more->insert(std::ranges::upper_bound(*more, shard), shard);
+      shards_ = std::move(more);
+    } catch (...) {
+      feeds_.erase(feeds);
+      throw;
+    }
+    watch_locked(shard->epoll());
+  }
+  ++feeds->second;
+}
+
+void CompletionChannelImpl::remove_shard(progress::Shard* shard) noexcept {
+  const os::MutexLock lock(mutex_);
+  remove_shards({&shard, 1});
 }
 
 // Shards that are no longer wanted leave sleep_fd_ by themselves, when their descriptor is closed;
-// until then they wake a sleeper for nothing at worst.
-void CompletionChannelImpl::refresh_locked() {
-  auto shards = std::make_shared<Shards>();
-  for (ChannelMember* cq : members_)
-    std::ranges::move(cq->shards().kept(), std::back_inserter(*shards));
-  std::ranges::sort(*shards);
-  // Not std::ranges::unique(), whose result clang 14 does not understand.
-  shards->erase(std::unique(shards->begin(), shards->end()), shards->end());
-  for (const auto& shard : *shards) {
-    if (!std::ranges::binary_search(*shards_, shard)) watch_locked(shard->epoll());
+// until then they wake a sleeper for nothing at worst. So does one for which there is no memory to
+// take it out of the list.
+void CompletionChannelImpl::remove_shards(std::span<progress::Shard* const> gone) noexcept {
+  bool any = false;
+  for (const progress::Shard* const shard : gone) {
+    const auto feeds = feeds_.find(shard);
+    if (feeds == feeds_.end() || --feeds->second != 0) continue;
+    feeds_.erase(feeds);
+    any = true;
   }
-  shards_ = std::move(shards);
-}
-
-// Where something ends. The list of before has some that are no longer wanted, no more than that.
-void CompletionChannelImpl::refresh_if_there_is_memory() noexcept {
+  if (!any) return;
   try {
-    refresh_locked();
+    auto left = std::make_shared<Shards>();
+    std::ranges::copy_if(*shards_, std::back_inserter(*left),
+                         [this](const auto& shard)
+                             WEFT_NOT_ANALYZED { return feeds_.contains(shard.get()); });
+    shards_ = std::move(left);
   } catch (const std::bad_alloc&) {
     os::log(LogLevel::kDebug, "a completion channel keeps a shard for want of memory");
   }

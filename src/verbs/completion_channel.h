@@ -4,7 +4,11 @@
 #include <weft/completion.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/time.h"
@@ -60,7 +64,8 @@ class CompletionChannelImpl final : public CompletionChannel {
   void retire(ChannelMember& cq);       // drops its events not yet taken; it gets no more
   void queue_event(ChannelMember& cq);  // queues one event
   // A shard more feeds one of its CQs. A sleeper need not hear of it: others look after the shard.
-  void refresh();
+  void add_shard(const std::shared_ptr<progress::Shard>& shard);
+  void remove_shard(progress::Shard* shard) noexcept;
 
   // A thread sleeps in wait(), or is expected to do so next because that is how this program
   // sleeps: lanes stay with it between two waits. Should it sleep in poll(2) after all, the
@@ -76,11 +81,10 @@ class CompletionChannelImpl final : public CompletionChannel {
   class Counted;
   class Asleep;
   [[nodiscard]] ChannelMember* take();
-  // Each once. Their CQs keep them.
+  // Each once, in the order of their addresses.
   using Shards = std::vector<std::shared_ptr<progress::Shard>>;
   [[nodiscard]] std::shared_ptr<const Shards> shards() const;
-  void refresh_locked() WEFT_REQUIRES(mutex_);
-  void refresh_if_there_is_memory() noexcept WEFT_REQUIRES(mutex_);
+  void remove_shards(std::span<progress::Shard* const> gone) noexcept WEFT_REQUIRES(mutex_);
   void watch_locked(int fd) const WEFT_REQUIRES(mutex_);
   [[nodiscard]] Result<CompletionQueue*> wait_for_others(Instant until);
   [[nodiscard]] ChannelMember* spin(Instant until);
@@ -100,7 +104,10 @@ class CompletionChannelImpl final : public CompletionChannel {
   const std::uint64_t number_;  // of all channels of the process; from 1
 
   mutable os::Mutex mutex_;
-  std::vector<ChannelMember*> members_ WEFT_GUARDED_BY(mutex_);
+  std::unordered_set<const ChannelMember*> members_ WEFT_GUARDED_BY(mutex_);
+  // How many of them each shard feeds. The list is made anew when a shard comes or goes; one that
+  // somebody sleeps on stays as it is.
+  std::unordered_map<const progress::Shard*, std::uint32_t> feeds_ WEFT_GUARDED_BY(mutex_);
   std::shared_ptr<const Shards> shards_ WEFT_GUARDED_BY(mutex_) = std::make_shared<Shards>();
   // An epoll over events_->fd() and the epolls of the shards, from the first sleep_fd() on.
   mutable os::Fd sleep_fd_ WEFT_GUARDED_BY(mutex_);

@@ -61,7 +61,15 @@ CompletionQueueImpl::~CompletionQueueImpl() {
 }
 
 void CompletionQueueImpl::add_shard(const std::shared_ptr<progress::Shard>& shard) {
-  if (shards_.add(shard) && channel_ != nullptr) channel_->refresh();
+  if (channel_ == nullptr) return shards_.add(shard);
+  if (shards_.contains(shard.get())) return;
+  channel_->add_shard(shard);
+  try {
+    shards_.add(shard);
+  } catch (...) {
+    channel_->remove_shard(shard.get());
+    throw;
+  }
 }
 
 bool CompletionQueueImpl::allocate(std::uint32_t depth) {
