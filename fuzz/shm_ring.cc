@@ -3,11 +3,13 @@
 // we name, and no call may take long.
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -65,7 +67,7 @@ void run(ByteReader in) {
     const std::array<Slice, 2> slices{
         {{bytes.data(), bytes.size() / 3},
          {bytes.data() + bytes.size() / 3, bytes.size() - bytes.size() / 3}}};
-    switch (op % 6) {
+    switch (op % 8) {
       case 0: write_word(*both, which, value); break;
       case 1:
         write_word(*both, which, (which & 1U) != 0 ? 1U << (value % 32) : value % kRingBytesMin);
@@ -73,6 +75,20 @@ void run(ByteReader in) {
       case 2: static_cast<void>(ring->send(slices)); break;
       case 3: static_cast<void>(ring->receive(slices)); break;
       case 4: both->memory.buffer(which & 1U)[value % kRingBytesMin] = op; break;
+      case 5: {
+        const std::span<std::uint8_t> room = ring->room();
+        const std::size_t n = std::min(room.size(), bytes.size());
+        std::copy_n(bytes.begin(), n, room.begin());
+        if (n != 0) ring->commit(n);
+        break;
+      }
+      case 6: {
+        const std::span<const std::uint8_t> seen = ring->view();
+        const std::size_t n = std::min(seen.size(), bytes.size());
+        std::copy_n(seen.begin(), n, bytes.begin());
+        if (n != 0) ring->consume(n);
+        break;
+      }
       default:
         static_cast<void>(ring->prepare_sleep((which & 1U) != 0, (which & 2U) != 0));
         static_cast<void>(ring->also_wait_for_room());

@@ -89,8 +89,8 @@ CIRCLES = [
     # between them.
     {"progress/shard_owner", "progress/lane", "progress/shard"},
     # One object in parts, which use each other.
-    {"proto/stream", "proto/stream_loss", "proto/stream_rx", "proto/stream_shutdown",
-     "proto/stream_tx"},
+    {"proto/small_messages", "proto/stream", "proto/stream_loss", "proto/stream_rx",
+     "proto/stream_shutdown", "proto/stream_tx"},
 ]
 VOCABULARY = {"weft/config.h", "weft/limits.h", "weft/result.h", "weft/system_error.h", "weft/types.h"}
 # What rooms of the operating system may use of include/weft; io deals with addresses and counts.

@@ -86,6 +86,17 @@ std::ptrdiff_t PathTransport::send(std::span<const Slice> slices) {
   return static_cast<std::ptrdiff_t>(total);
 }
 
+std::span<std::uint8_t> PathTransport::room() noexcept {
+  if (tx_ != Way::kRing || unsafe_ || blocked_) return {};
+  return ring_->room();
+}
+
+std::span<const std::uint8_t> PathTransport::view() noexcept {
+  if (rx_ != Way::kRing || unsafe_) return {};
+  const std::span<const std::uint8_t> there = ring_->view();
+  return there.first(std::min(there.size(), kReadAhead));
+}
+
 std::ptrdiff_t PathTransport::receive(std::span<const Slice> slices) {
   if (unsafe_) return -EPROTO;
   if (rx_ == Way::kTcp) {

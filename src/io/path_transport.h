@@ -50,6 +50,12 @@ class PathTransport final : public Transport {
   [[nodiscard]] PathTransport* movable() noexcept override { return this; }
   [[nodiscard]] std::ptrdiff_t send(std::span<const Slice> slices) override;
   [[nodiscard]] std::ptrdiff_t receive(std::span<const Slice> slices) override;
+  [[nodiscard]] std::span<std::uint8_t> room() noexcept override;
+  void sent_there(std::size_t n) noexcept override { ring_->commit(n); }
+  [[nodiscard]] std::span<const std::uint8_t> view() noexcept override;
+  void taken(std::size_t n) noexcept override {
+    if (ring_) ring_->consume(n);
+  }
   [[nodiscard]] int fd() const noexcept override { return tcp_.fd(); }
   [[nodiscard]] int bell() const noexcept override { return ring_ ? ring_->bell() : -1; }
   void reported() noexcept override { tcp_reported_ = true; }

@@ -44,6 +44,12 @@ class Transport {
   //   other      the connection is over, for this reason
   [[nodiscard]] virtual std::ptrdiff_t send(std::span<const Slice> slices) = 0;
 
+  // Memory into which the next octets may be written instead: then sent_there(), or send() in its
+  // place. Empty: there is none, or no room.
+  [[nodiscard]] virtual std::span<std::uint8_t> room() noexcept { return {}; }
+  // The first `n` octets of room() are to be sent.
+  virtual void sent_there(std::size_t /*n*/) noexcept {}
+
   // True: send() copies. What it took is released at once, and released() need not be asked.
   [[nodiscard]] virtual bool copies() const noexcept { return true; }
   // How many of the octets taken so far are those whose memory the transport no longer refers to.
@@ -56,6 +62,13 @@ class Transport {
   //   -EFAULT    memory named by the slices cannot be written
   //   other      the connection is over, for this reason
   [[nodiscard]] virtual std::ptrdiff_t receive(std::span<const Slice> slices) = 0;
+
+  // The next octets where they lie, in memory that the peer may write to at any moment: then
+  // taken(), or receive() in its place. Empty: there is none, or nothing there; receive() says
+  // what.
+  [[nodiscard]] virtual std::span<const std::uint8_t> view() noexcept { return {}; }
+  // The first `n` octets of view() have been received. The path may have changed since.
+  virtual void taken(std::size_t /*n*/) noexcept {}
 
   // The descriptor that reports readiness, for epoll, and what to ask of it. `blocked`: send() had
   // no room. Register with EPOLLET.

@@ -398,6 +398,7 @@ void Lane::update_events() {
 // A change of the path comes to its next step behind the turn that brought it there.
 void Lane::step_path() {
   assert(is_held() && live() && path_);
+  if (path_->at_rest()) return;
   while (path_->turn_done()) {
     if (!blocked()) transmit();
     if (!live()) return;

@@ -43,6 +43,41 @@ void note_way(trace::Trace& trace, const io::PathTransport& both) {
   trace.by_ring(both.sends_by() == kRing, both.receives_by() == kRing);
 }
 
+// False: a Send waits for its receive.
+bool plan_read(proto::Stream& stream, const io::Transport& transport,
+               std::span<std::uint8_t> scratch, proto::RxPlan& plan) {
+  stream.want(plan, scratch);
+  if (plan.count != 0 && !plan.placed) {
+    plan.slices[0].size = std::min(plan.slices[0].size, transport.read_ahead());
+    plan.bytes = plan.slices[0].size;
+  }
+  return plan.count != 0;
+}
+
+enum class Small : std::uint8_t { kNone, kSome, kAll };
+
+// Small FPDUs of a transport that shows its octets where they lie. kAll: nothing is left, and
+// somebody looks again.
+Small receive_small(proto::Stream& stream, io::Transport& transport) {
+  const std::span<const std::uint8_t> seen = transport.view();
+  if (seen.empty()) return Small::kNone;
+  const std::size_t taken = stream.small().take(seen);
+  if (taken == 0) return Small::kNone;
+  transport.taken(taken);
+  return taken == seen.size() && transport.short_read_is_all() ? Small::kAll : Small::kSome;
+}
+
+// Small requests, if they are next, on a transport that has room for them.
+bool send_small(proto::Stream& stream, io::Transport& transport) {
+  const std::span<std::uint8_t> room = transport.room();
+  if (room.empty()) return false;
+  const std::size_t laid = stream.small().lay(room);
+  if (laid == 0) return false;
+  transport.sent_there(laid);
+  stream.small().laid(laid);
+  return true;
+}
+
 }  // namespace
 
 // `news`: what came, of kNews; 0: unknown.
@@ -98,15 +133,18 @@ Turn Lane::receive(bool until_end) {
     out.received = true;
     if (stream_->finished()) return out;
   }
-  const Scratch scratch;
   for (int reads = 0; reads < kReadsPerTurn; ++reads) {
-    proto::RxPlan plan;
-    stream_->want(plan, scratch.get());
-    if (plan.count == 0) return out;  // a Send waits for its receive
-    if (!plan.placed) {
-      plan.slices[0].size = std::min(plan.slices[0].size, transport_->read_ahead());
-      plan.bytes = plan.slices[0].size;
+    // A trace wants to see what is read.
+    const Small small = trace_ == nullptr ? receive_small(*stream_, *transport_) : Small::kNone;
+    if (small != Small::kNone) {
+      calls_.rx.add(1);
+      out.received = true;
+      if (stream_->finished() || (small == Small::kAll && !until_end)) return out;
+      continue;
     }
+    const Scratch scratch;
+    proto::RxPlan plan;
+    if (!plan_read(*stream_, *transport_, scratch.get(), plan)) return out;
     const std::ptrdiff_t n = transport_->receive({plan.slices, plan.count});
     if (n > 0) {
       calls_.rx.add(1);
@@ -150,6 +188,10 @@ bool Lane::transmit(std::uint64_t most) {
   tx_.blocked.store(false, std::memory_order_relaxed);
   tx_.rest = false;
   bool moved = false;
+  if (live() && trace_ == nullptr && send_small(*stream_, *transport_)) {
+    calls_.tx.add(1);
+    moved = true;
+  }
   const std::uint64_t start = stream_ ? stream_->tx_offset() : 0;
   if (most == 0) {
     most = shard_->lanes() <= 1 ? kSentPerTurnAlone : kSentPerTurn;

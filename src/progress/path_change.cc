@@ -22,6 +22,7 @@ constexpr Duration kAnswerWait{std::chrono::seconds(10)};
 }  // namespace
 
 bool PathChange::on_message(const PathMessage& message) {
+  stirred_ = true;
   if (message.word == PathWord::kName) {
     if (initiator_) return false;
     ticket_.name = message.value;
@@ -186,7 +187,10 @@ bool PathChange::turn_done() {
     return true;
   }
   const std::optional<PathWord> change = stream_.sending_may_change();
-  if (!change) return false;
+  if (!change) {
+    stirred_ = false;
+    return false;
+  }
   const bool by_ring = *change == PathWord::kByRing && transport_.has_ring();
   transport_.send_by(by_ring ? Way::kRing : Way::kTcp);
   stream_.change_sending(by_ring);
@@ -214,6 +218,7 @@ void PathChange::keep_ring() {
 
 void PathChange::on_time(Instant now) {
   if (now < deadline_) return;
+  stirred_ = true;
   deadline_ = Instant::never();
   if (step_ == Step::kOffered || step_ == Step::kTcp) return refuse(Error::kNotFound, false);
   if (step_ == Step::kRing && initiator_) look_at_idleness(now);

@@ -58,6 +58,10 @@ class PathChange {
   [[nodiscard]] bool on_message(const proto::PathMessage& message);
   // Behind each turn. True: there may be more to send now.
   [[nodiscard]] bool turn_done();
+  // Nothing has come to turn_done() since it said false.
+  [[nodiscard]] bool at_rest() const noexcept {
+    return !stirred_ && step_ != Step::kTcp && !stream_.sending_may_change();
+  }
   // The connection is over in good order: the ring's memory may serve another.
   void keep_ring();
   // When on_time() has something to do. never() most of the time.
@@ -111,6 +115,7 @@ class PathChange {
   Instant deadline_ = Instant::never();
   bool counted_ = false;  // one of rings_ is ours
   bool begun_ = false;    // turn_done() has been called
+  bool stirred_ = true;   // by a message or by time
   bool failed_ = false;
   bool moved_ = false;
 };

@@ -77,6 +77,16 @@ class FpduReader {
   // where it is to be completed, and want() gives that place. REQUIRES: at_border().
   void feed(std::span<std::uint8_t> bytes);
 
+  // The next FPDU is framed by its length alone, and nothing of it has been read.
+  [[nodiscard]] bool takes_bare() const noexcept {
+    return !crc_ && !markers_ && at_border() && !keep_;
+  }
+  // The owner has read such an FPDU of so many octets, a small one, somewhere else.
+  void note_bare(std::size_t size) noexcept {
+    offset_ += size;
+    if (large_lately_ != 0) --large_lately_;
+  }
+
   // No byte of an FPDU waits to be put together: a read that brought nothing changes nothing.
   [[nodiscard]] bool holds_nothing() const noexcept {
     return carry_ == nullptr && cur_ == end_ && !in_direct_;

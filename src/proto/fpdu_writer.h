@@ -74,6 +74,11 @@ class FpduWriter {
   }
   void end_small() noexcept;
 
+  // FPDUs have neither CRC nor markers.
+  [[nodiscard]] bool is_bare() const noexcept { return !crc_on_ && !markers_; }
+  // The owner has laid FPDUs of so many octets somewhere else.
+  void note_laid(std::size_t bytes) noexcept { offset_ += bytes; }
+
   // Stream offset behind the last FPDU built.
   [[nodiscard]] StreamOffset offset() const noexcept { return offset_; }
 

@@ -43,6 +43,7 @@
 #include "proto/path_message.h"
 #include "proto/path_switch.h"
 #include "proto/refusal.h"
+#include "proto/small_messages.h"
 #include "proto/stag_table.h"
 #include "proto/startup.h"
 #include "proto/stream_host.h"
@@ -83,6 +84,10 @@ class Stream : private StreamRx, private StreamTx, private StreamShutdown {
     return arena_bytes<InboundRequest>(request_list_size(ird)) +
            arena_bytes<Outstanding>(request_list_size(ord));
   }
+
+  // For a transport whose memory the peer shares, beside the functions below: small messages need
+  // no batch, and are read where they lie.
+  [[nodiscard]] SmallMessages small() noexcept { return SmallMessages(*this); }
 
   // --- receive ---
 
@@ -219,6 +224,7 @@ class Stream : private StreamRx, private StreamTx, private StreamShutdown {
   [[nodiscard]] bool send_drained() const noexcept { return StreamTx::send_drained(); }
 
  private:
+  friend class SmallMessages;
   friend class StreamLoss;
   friend class StreamRx;
   friend class StreamShutdown;

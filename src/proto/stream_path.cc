@@ -40,6 +40,7 @@ bool StreamRx::change_receiving(bool bare) {
   Stream& s = stream();
   if (!reader_.nothing_behind()) return false;
   reader_.change(s.params_.crc && !bare, s.params_.rx_markers && !bare);
+  moved_ = true;
   return true;
 }
 

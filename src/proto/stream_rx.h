@@ -76,6 +76,7 @@ class StreamRx {
   void complete_receive(WcStatus status, std::uint32_t vendor);
 
  private:
+  friend class SmallMessages;
   friend class StreamLoss;
   friend class StreamShutdown;
   friend class StreamTx;
@@ -207,6 +208,7 @@ class StreamRx {
   bool discarding_ = false;
   bool first_fpdu_seen_ = false;
   bool plan_direct_ = false;
+  bool moved_ = false;  // what comes next comes another way
   Segment seg_;
   Pin pin_;  // kept over one arrived() call
   StagHint rx_hint_;

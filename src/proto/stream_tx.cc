@@ -157,52 +157,6 @@ bool StreamTx::pin_sources(std::uint32_t bytes, bool& fetch) {
   return true;
 }
 
-// Most work requests: a Send or an RDMA Write of little payload in one piece, which fits one FPDU
-// and goes from its WQE into the batch without being opened as a message.
-bool StreamTx::is_simple(const SendWqe& wqe) const {
-  if (wqe.op != SendOp::kWrite && wqe.op != SendOp::kSend) return false;
-  if (wqe.length >= FpduWriter::kCopyBelow || stream().params_.tx_markers) return false;
-  if (wqe.length + kMaxDdpHeaderSize > max_ulpdu()) return false;
-  return wqe.is_inline() || wqe.length == 0 || wqe.sge_count == 1;
-}
-
-// False: no room, the memory is not valid, or it is by method; the long way then says so.
-bool StreamTx::emit_simple(SendWqe& wqe) {
-  Stream& s = stream();
-  const bool tagged = wqe.op == SendOp::kWrite;
-  const std::size_t header_len = tagged ? DdpTagged::kSize : DdpUntagged::kSize;
-  const std::uint32_t size = wqe.length;
-  if (!writer_.room_small(header_len + size)) return false;
-  const std::uint8_t* from = wqe.inline_data();
-  if (!wqe.is_inline() && size != 0) {
-    const Sge& sge = wqe.sges()[0];
-    if (source(Stag{sge.lkey}, sge.addr, size, Access::kNone, from) != MemoryFault::kNone ||
-        has(source_entry_->spec.access, kByMethod)) {
-      return false;
-    }
-  }
-  std::uint8_t* ulpdu = writer_.begin_small(static_cast<std::uint32_t>(header_len + size));
-  Opcode op = Opcode::kWrite;
-  const std::uint8_t bits = s.acks_.ask_bit(wqe, s.sq_.capacity());
-  const auto control = [bits](Opcode o) {
-    return static_cast<std::uint8_t>(rdmap_control(o) | bits);
-  };
-  if (tagged) {
-    store_ddp(DdpTagged{true, control(op), wqe.remote_stag, wqe.remote_to}, ulpdu);
-  } else {
-    op = wqe.has_flag(SendFlags::kSolicited) ? Opcode::kSendSolicited : Opcode::kSend;
-    store_ddp(DdpUntagged{true, control(op), 0, kQueueSend, take_msn(kQueueSend), 0}, ulpdu);
-  }
-  if (size != 0) std::memcpy(ulpdu + header_len, from, size);
-  writer_.end_small();
-  s.counters_.tx_fpdus.add(1);
-  s.counters_.tx_messages[static_cast<std::size_t>(op)].add(1);
-  wqe.end_offset = writer_.offset();
-  s.acks_.number(wqe, bits);
-  ++work_.next;
-  return true;
-}
-
 // The address of local memory, pinned by the batch.
 MemoryFault StreamTx::source(Stag stag, std::uint64_t addr, std::uint32_t size, Access need,
                              const std::uint8_t*& at) {

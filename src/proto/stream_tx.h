@@ -75,6 +75,7 @@ class StreamTx {
   void drop_untaken();
 
  private:
+  friend class SmallMessages;
   friend class StreamRx;
   friend class Stream;
   friend class StreamShutdown;
@@ -140,8 +141,6 @@ class StreamTx {
 
   // --- messages and segments: stream_tx.cc ---
   [[nodiscard]] bool emit_segment();
-  [[nodiscard]] bool is_simple(const SendWqe& wqe) const;
-  [[nodiscard]] bool emit_simple(SendWqe& wqe);
   [[nodiscard]] bool emit_small(std::uint32_t header_len, std::uint32_t& payload);
   void store_header(std::uint8_t* at, bool last) const;
   [[nodiscard]] Access source_right() const;

@@ -45,16 +45,17 @@ bool StreamTx::put_off_failure() {
 }
 
 // Carries out work requests until one is opened as a message (true), or none can be now. What is
-// simple is built here, as long as the peer's requests do not wait for their turn.
+// small is built here, as long as the peer's requests do not wait for their turn.
 bool StreamTx::start_work() {
   Stream& s = stream();
   s.path_.note_messages(work_.next != s.sq_.tail());
+  SmallMessages small(s);
   while (!work_.paused && !s.refusal_.backed_off() && work_.next != s.sq_.tail()) {
     SendWqe& wqe = s.sq_.at(work_.next);
     if (waits_for_acks(wqe)) s.acks_.ask_for_rest();
     if (work_stalled(wqe)) return false;
     if constexpr (profile::kWired) work_.doomed = false;
-    if (is_simple(wqe) && emit_simple(wqe)) {
+    if (small.is_small(wqe) && small.emit(wqe)) {
       if (s.requests_.wait()) return true;
       if (writer_.batch()->source_count + limits::kSgesPerRequest > kBatchSources) return false;
       continue;

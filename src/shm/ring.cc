@@ -93,6 +93,38 @@ Result<std::size_t> Ring::send(std::span<const Slice> slices) noexcept {
   return total;
 }
 
+std::span<std::uint8_t> Ring::room() noexcept {
+  if (broken_ || (bytes_ - used() < kPublishBytes && !see_tail())) return {};
+  const std::uint32_t at = head_ & (bytes_ - 1);
+  return {out_ + at, std::min(bytes_ - used(), bytes_ - at)};
+}
+
+void Ring::commit(std::size_t n) noexcept {
+  assert(n <= bytes_ - used());
+  head_ += static_cast<std::uint32_t>(n);
+  publish_head();
+}
+
+std::span<const std::uint8_t> Ring::view() noexcept {
+  viewed_ = theirs_->head.load(std::memory_order_acquire) - tail_;
+  if (broken_ || viewed_ > bytes_) return {};
+  const std::uint32_t at = tail_ & (bytes_ - 1);
+  return {in_ + at, std::min(viewed_, bytes_ - at)};
+}
+
+void Ring::consume(std::size_t n) noexcept {
+  assert(n != 0 && n <= viewed_);
+  tail_ += static_cast<std::uint32_t>(n);
+  note_read(viewed_, viewed_ - static_cast<std::uint32_t>(n));
+}
+
+// `there`: octets when the read began. `left`: of these, not read.
+void Ring::note_read(std::uint32_t there, std::uint32_t left) noexcept {
+  if (!may_look_later(there, bytes_)) return publish_tail(left);
+  ours_->tail.store(tail_, std::memory_order_release);
+  writer_unseen_ = true;
+}
+
 Result<std::size_t> Ring::receive(std::span<const Slice> slices) noexcept {
   if (broken_) return fail(Error::kProtocol);
   const std::uint32_t head = theirs_->head.load(std::memory_order_acquire);
@@ -105,7 +137,7 @@ Result<std::size_t> Ring::receive(std::span<const Slice> slices) noexcept {
     broken_ = true;
     return fail(Error::kProtocol);
   }
-  const bool later = may_look_later(there, bytes_);
+  const std::uint32_t before = there;
   std::size_t total = 0;
   std::uint32_t unpublished = 0;
   for (const Slice& slice : slices) {
@@ -129,12 +161,7 @@ Result<std::size_t> Ring::receive(std::span<const Slice> slices) noexcept {
     if (there == 0) break;
   }
   assert(there == head - tail_);
-  if (later) {
-    ours_->tail.store(tail_, std::memory_order_release);
-    writer_unseen_ = true;
-  } else {
-    publish_tail(there);
-  }
+  note_read(before, there);
   return total;
 }
 

@@ -53,9 +53,20 @@ class Ring {
   // Copies octets in; returns how many. 0: no room now.
   //   kProtocol   the peer broke the ring, now or earlier
   [[nodiscard]] Result<std::size_t> send(std::span<const Slice> slices) noexcept;
+  // Where the next octets go, for who writes them there: then commit(), or send() in its place.
+  // Empty: send() says why. Up to the end of the buffer only.
+  [[nodiscard]] std::span<std::uint8_t> room() noexcept;
+  // The first `n` octets of room() are written.
+  void commit(std::size_t n) noexcept;
   // Copies octets out, in order; returns how many. 0: nothing there now.
   //   kProtocol   as above
   [[nodiscard]] Result<std::size_t> receive(std::span<const Slice> slices) noexcept;
+
+  // The octets that are there, for who reads them where they lie: the peer may change them at any
+  // moment. Empty: receive() says why. Up to the end of the buffer only.
+  [[nodiscard]] std::span<const std::uint8_t> view() noexcept;
+  // The first `n` octets of view() have been read, and are no longer looked at. `n` > 0.
+  void consume(std::size_t n) noexcept;
 
   // Whether receive() has something to say. A hint: the peer can make it lie.
   [[nodiscard]] bool maybe_readable() const noexcept {
@@ -103,6 +114,7 @@ class Ring {
   void publish_head() noexcept;
   void fetch_ahead() const noexcept;
   void publish_tail(std::uint32_t left) noexcept;
+  void note_read(std::uint32_t there, std::uint32_t left) noexcept;
   void wake() noexcept;
   [[nodiscard]] std::uint32_t used() const noexcept { return head_ - seen_tail_; }
 
@@ -118,6 +130,7 @@ class Ring {
   std::uint32_t head_ = 0;       // ours, the true one
   std::uint32_t tail_ = 0;       // ours, the true one
   std::uint32_t seen_tail_ = 0;  // the peer's, checked
+  std::uint32_t viewed_ = 0;     // there at the last view()
   bool writer_unseen_ = false;   // octets were read since we looked whether the peer waits for room
   bool broken_ = false;
 };

@@ -38,6 +38,7 @@ SimConfig busy_config(std::uint64_t seed, std::uint64_t choices) {
   c.stalls = rng.one_in(3);
   c.late_receives = rng.one_in(3);
   c.acks = rng.one_in(4);
+  c.in_place = rng.one_in(3);
   return c;
 }
 
@@ -170,6 +171,7 @@ bool SimPair::transmit(int i) {
   Stream& stream = me.stream();
   if (config_.changes_path) change_path(i);
   if (config_.short_of_batches && rng_.one_in(8)) me.batches_to_refuse = 1;
+  if (config_.in_place && !config_.late_reads && lay(i)) return true;
   TxBatch* batch = stream.gather();
   if (batch == nullptr) {
     if (!stream.take_fin()) return false;
@@ -183,24 +185,48 @@ bool SimPair::transmit(int i) {
   stream.sent(n);
   if (!config_.late_reads) stream.released(n);
   if (n < left && config_.prepares) stream.prepare();
-  if (fault_happened_ &&
-      (config_.fault.kind == FaultKind::kReset || config_.fault.kind == FaultKind::kTimeout)) {
-    const bool timed_out = config_.fault.kind == FaultKind::kTimeout;
-    lose(0, timed_out);
-    lose(1, timed_out);
-    return true;
-  }
+  if (lost_by_fault()) return true;
   // Writing to a closed socket is answered with a reset.
   if (n != 0 && closed_[static_cast<std::size_t>(1 - i)]) lose(i, false);
   return n != 0;
 }
 
+bool SimPair::lost_by_fault() {
+  if (!fault_happened_ ||
+      (config_.fault.kind != FaultKind::kReset && config_.fault.kind != FaultKind::kTimeout)) {
+    return false;
+  }
+  const bool timed_out = config_.fault.kind == FaultKind::kTimeout;
+  lose(0, timed_out);
+  lose(1, timed_out);
+  return true;
+}
+
+// Whether something was laid. The memory is of just the size that the stream may use.
+bool SimPair::lay(int i) {
+  Stream& stream = side(i).stream();
+  std::vector<std::uint8_t> memory(rng_.size(0, std::min(room(i), config_.chunk_max)));
+  const std::size_t n = stream.small().lay(memory);
+  if (n == 0) return false;
+  EXPECT_LE(n, memory.size());
+  for (std::size_t k = 0; k < n; ++k) write(i, memory[k]);
+  stream.small().laid(n);
+  laid_ += n;
+  if (lost_by_fault()) return true;
+  if (closed_[static_cast<std::size_t>(1 - i)]) lose(i, false);
+  return true;
+}
+
+std::size_t SimPair::room(int i) const {
+  const Pipe& out = pipes_[static_cast<std::size_t>(i)];
+  const std::size_t under_way = (out.writes_ring ? out.ring : out.bytes).size();
+  return config_.pipe_max - std::min(config_.pipe_max, under_way);
+}
+
 // Takes some octets of the batch: into the pipe, or with late_reads by reference.
 std::size_t SimPair::take(int i, const TxBatch& batch) {
   Pipe& out = out_of(i);
-  const std::size_t under_way = (out.writes_ring ? out.ring : out.bytes).size();
-  const std::size_t room = config_.pipe_max - std::min(config_.pipe_max, under_way);
-  std::size_t n = std::min({batch.bytes - batch.sent, room, config_.chunk_max});
+  std::size_t n = std::min({batch.bytes - batch.sent, room(i), config_.chunk_max});
   if (n != 0) n = rng_.size(rng_.one_in(16) ? 0 : 1, n);
   std::size_t left = n;
   for (std::size_t s = batch.slice_next; left != 0; ++s) {
@@ -240,6 +266,19 @@ void SimPair::drop_taken(int i) {
   side(i).stream().transport_closed();
 }
 
+// Whether something was taken. The octets are gone afterwards, and so is what is behind them.
+bool SimPair::take_small(int i) {
+  Pipe& in = into(i);
+  std::deque<std::uint8_t>& source = in.reads_ring ? in.ring : in.bytes;
+  const std::size_t n = rng_.size(1, std::min(source.size(), config_.chunk_max));
+  std::vector<std::uint8_t> seen(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(n));
+  const std::size_t taken = side(i).stream().small().take(seen);
+  EXPECT_LE(taken, n);
+  source.erase(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(taken));
+  taken_in_place_ += taken;
+  return taken != 0;
+}
+
 bool SimPair::receive(int i) {
   if (closed_[static_cast<std::size_t>(i)]) return false;
   Pipe& in = into(i);
@@ -258,6 +297,7 @@ bool SimPair::receive(int i) {
     if (config_.refuses_sends) --refusals_left_;
     side(i).receives_to_refuse = config_.refuses_sends ? 2 : 1;  // now and in the end
   }
+  if (config_.in_place && take_small(i)) return true;
   proto::RxPlan plan;
   stream.want(plan, scratch_);
   if (stream.awaits_receive()) {

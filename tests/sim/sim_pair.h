@@ -37,6 +37,7 @@ struct SimConfig {
   bool late_reads = false;    // the transport reads memory some time after it took it
   bool changes_path = false;  // each side moves its stream to another path and back, now and then
   bool prepares = false;      // the transport has batches prepared while it is full
+  bool in_place = false;      // small FPDUs are laid and read in memory of the transport
   bool check_markers = true;
   Duration patience[2]{};            // the server's only without peer-to-peer set-up
   std::size_t chunk_max = 4096;      // octets moved at once, at most
@@ -70,6 +71,9 @@ class SimPair {
   // Changes of the path that side `i` has followed, in what it receives.
   [[nodiscard]] int path_changes(int i) { return into(i).changes; }
   [[nodiscard]] bool fault_happened() const { return fault_happened_; }
+  // Octets that were laid and read in place.
+  [[nodiscard]] std::uint64_t laid() const { return laid_; }
+  [[nodiscard]] std::uint64_t taken_in_place() const { return taken_in_place_; }
 
   // Moves bytes until nothing moves any more and no timer is armed. `before_step` may post work.
   // False: `steps_max` was not enough.
@@ -100,6 +104,10 @@ class SimPair {
   [[nodiscard]] bool transmit(int i);
   [[nodiscard]] std::size_t take(int i, const proto::TxBatch& batch);
   [[nodiscard]] bool read_late(int i);
+  [[nodiscard]] bool lay(int i);
+  [[nodiscard]] bool take_small(int i);
+  [[nodiscard]] bool lost_by_fault();
+  [[nodiscard]] std::size_t room(int i) const;
   void drop_taken(int i);
   [[nodiscard]] bool receive(int i);
   [[nodiscard]] bool wake();
@@ -118,6 +126,8 @@ class SimPair {
   std::array<proto::Startup, 2> startup_;
   std::array<Pipe, 2> pipes_;
   std::array<bool, 2> closed_{};
+  std::uint64_t laid_ = 0;
+  std::uint64_t taken_in_place_ = 0;
   std::array<bool, 2> lost_{};
   bool fault_happened_ = false;
   int refusals_left_ = 12;  // or the run would not end

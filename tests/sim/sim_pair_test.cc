@@ -186,6 +186,57 @@ TEST(SimPath, ChangesAtAnyBorderLeaveTheStreamAsItIs) {
   EXPECT_GT(changes, 0);
 }
 
+void go_in_place(SimConfig& config) {
+  config.in_place = true;
+  config.late_reads = false;
+  for (auto& offer : config.offer) offer.crc = offer.markers = false;
+}
+
+TEST(SimInPlace, SmallFpdusLaidAndReadWhereTheyLieLeaveTheStreamAsItIs) {
+  std::uint64_t laid = 0;
+  std::uint64_t taken = 0;
+  for_each_seed(30, [&](std::uint64_t seed) {
+    SimConfig config = random_config(seed);
+    go_in_place(config);
+    config.acks = seed % 3 == 0;
+    config.refuses_sends = config.acks && config.late_receives;
+    config.unreliable = seed % 3 == 1;
+    if (config.unreliable) config.late_receives = false;
+    SimPair net(config);
+    ASSERT_TRUE(net.establish());
+    Workload work(net, random_work(config));
+    EXPECT_TRUE(net.run_until_idle([&] { work.post_some(); }));
+    work.expect_all_done();
+    for (int i = 0; i < 2; ++i) EXPECT_FALSE(net.side(i).down.has_value());
+    laid += net.laid();
+    taken += net.taken_in_place();
+    end_run(net);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(net.side(i).down->how, StreamEnd::kOrderly);
+  });
+  EXPECT_GT(laid, 0U);
+  EXPECT_GT(taken, 0U);
+}
+
+// As on a ring beside TCP, which alone has CRC and markers.
+TEST(SimInPlace, ChangesOfThePathAtAnyBorderLeaveTheStreamAsItIs) {
+  std::uint64_t laid = 0;
+  for_each_seed(30, [&](std::uint64_t seed) {
+    SimConfig config = random_config(seed);
+    if (seed % 2 == 0) go_in_place(config);  // every FPDU may be read in place
+    change_paths(config);
+    config.in_place = true;
+    SimPair net(config);
+    ASSERT_TRUE(net.establish());
+    Workload work(net, random_work(config));
+    EXPECT_TRUE(net.run_until_idle([&] { work.post_some(); }));
+    work.expect_all_done();
+    end_run(net);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(net.side(i).down->how, StreamEnd::kOrderly);
+    laid += net.laid();
+  });
+  EXPECT_GT(laid, 0U);
+}
+
 // Random work on a connection to which `fault` happens at some octet, for each seed.
 void run_with_fault(
     const std::function<Fault(Rng&)>& fault,
@@ -236,6 +287,15 @@ TEST(SimPath, ResetOrFinAtAnyOctetCompletesEverythingOnce) {
       change_paths);
 }
 
+TEST(SimInPlace, ResetOrFinAtAnyOctetCompletesEverythingOnce) {
+  run_with_fault(
+      [](Rng& rng) {
+        constexpr FaultKind kKinds[] = {FaultKind::kReset, FaultKind::kFin, FaultKind::kTimeout};
+        return random_fault(rng, kKinds[rng.size(0, 2)]);
+      },
+      go_in_place);
+}
+
 TEST(SimPair, FinAtAnyOctetCompletesEverythingOnce) {
   run_with_fault([](Rng& rng) { return random_fault(rng, FaultKind::kFin); });
 }
@@ -251,6 +311,7 @@ TEST(SimPair, FlippedBitWithoutCrcStillCompletesEverythingOnce) {
   for_each_seed(40, [&](std::uint64_t seed) {
     SimConfig config = random_config(seed);
     config.offer[0].crc = config.offer[1].crc = false;
+    config.in_place = seed % 2 == 1;
     Rng rng(seed);
     config.fault = random_fault(rng, FaultKind::kFlip);
     SimPair net(config);

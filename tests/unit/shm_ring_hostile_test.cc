@@ -115,6 +115,40 @@ TEST(HostileRing, TailThatRunsAheadOrFallsBackEndsTheConnection) {
   }
 }
 
+TEST(HostileRing, PositionsBeyondTheBufferGiveNothingToReadOrToWriteInPlace) {
+  for (const std::uint32_t wrong : {kRingBytesMin + 1, 0x80000000U, 0xffffffffU}) {
+    auto h = Hostile::make();
+    ASSERT_NE(h, nullptr);
+    const Guarded to(64);
+    h->mine().head = wrong;
+    EXPECT_TRUE(h->victim.view().empty());
+    EXPECT_EQ(error_of(receive_all(h->victim, to, 100)), Error::kProtocol);
+    h->mine().head = 10;
+    EXPECT_TRUE(h->victim.view().empty());
+    EXPECT_TRUE(h->victim.room().empty());
+  }
+  auto h = Hostile::make();
+  ASSERT_NE(h, nullptr);
+  const Guarded from(64);
+  h->mine().tail = 0x80000000U;
+  while (!h->victim.room().empty()) h->victim.commit(h->victim.room().size());
+  EXPECT_EQ(error_of(send_all(h->victim, from, 100)), Error::kProtocol);
+}
+
+// What has been shown may be taken back, or grow: what was shown counts.
+TEST(HostileRing, HeadThatMovesBetweenTheViewAndItsEnd) {
+  auto h = Hostile::make();
+  ASSERT_NE(h, nullptr);
+  const Guarded to(64);
+  h->mine().head = 100;
+  EXPECT_EQ(h->victim.view().size(), 100U);
+  h->mine().head = 40;
+  h->victim.consume(100);
+  EXPECT_EQ(h->its().tail, 100U);
+  EXPECT_TRUE(h->victim.view().empty());
+  EXPECT_EQ(error_of(receive_all(h->victim, to, 100)), Error::kProtocol);
+}
+
 TEST(HostileRing, OurOwnPositionsAreNotReadBack) {
   auto h = Hostile::make();
   ASSERT_NE(h, nullptr);

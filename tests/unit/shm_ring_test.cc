@@ -95,6 +95,71 @@ TEST(Ring, KeepsTheStreamOverManyWrapsInPiecesOfAnySize) {
   }
 }
 
+// Writes in place as much as there is room for, up to `most` octets.
+std::size_t write_in_place(Ring& ring, std::uint64_t from, std::size_t most) {
+  const std::span<std::uint8_t> room = ring.room();
+  const std::size_t n = std::min(room.size(), most);
+  for (std::size_t i = 0; i < n; ++i) room[i] = pattern(from + i);
+  if (n != 0) ring.commit(n);
+  return n;
+}
+
+Bytes read_in_place(Ring& ring, std::size_t most) {
+  const std::span<const std::uint8_t> seen = ring.view();
+  const std::size_t n = std::min(seen.size(), most);
+  Bytes out(seen.begin(), seen.begin() + static_cast<std::ptrdiff_t>(n));
+  if (n != 0) ring.consume(n);
+  return out;
+}
+
+TEST(Ring, KeepsTheStreamWhoeverWritesAndReadsInPlace) {
+  RingPair pair = RingPair::make();
+  ASSERT_TRUE(pair.whole());
+  std::uint64_t sent = 0;
+  std::uint64_t read = 0;
+  for (std::size_t turn = 0; read < 40ULL * kRingBytesMin; ++turn) {
+    const std::size_t out = 1 + (turn * 7919) % 50000;
+    const std::size_t in = 1 + (turn * 104729) % 60000;
+    sent += turn % 3 == 0 ? send_bytes(*pair.responder, patterned(sent, out))
+                          : write_in_place(*pair.responder, sent, out);
+    const Bytes got =
+        turn % 5 == 0 ? receive_bytes(*pair.initiator, in) : read_in_place(*pair.initiator, in);
+    ASSERT_EQ(got, patterned(read, got.size()));
+    read += got.size();
+  }
+}
+
+TEST(Ring, PlaceAndViewEndWithTheBufferAndWithWhatIsThere) {
+  RingPair pair = RingPair::make();
+  ASSERT_TRUE(pair.whole());
+  EXPECT_TRUE(pair.initiator->view().empty());
+  EXPECT_EQ(write_in_place(*pair.responder, 0, 2 * kRingBytesMin), kRingBytesMin);
+  EXPECT_TRUE(pair.responder->room().empty());
+  EXPECT_EQ(read_in_place(*pair.initiator, 100), patterned(0, 100));
+  EXPECT_EQ(pair.initiator->view().size(), kRingBytesMin - 100);
+  EXPECT_EQ(pair.responder->room().size(), 100U);
+  EXPECT_EQ(write_in_place(*pair.responder, kRingBytesMin, 60), 60U);
+  EXPECT_EQ(read_in_place(*pair.initiator, kRingBytesMin).size(), kRingBytesMin - 100);
+  EXPECT_EQ(read_in_place(*pair.initiator, 100), patterned(kRingBytesMin, 60));
+  EXPECT_TRUE(pair.initiator->view().empty());
+}
+
+TEST(Ring, WhatIsWrittenInPlaceWakesAPeerThatSleeps) {
+  RingPair pair = RingPair::make();
+  ASSERT_TRUE(pair.whole());
+  ASSERT_TRUE(pair.initiator->prepare_sleep(false));
+  EXPECT_EQ(write_in_place(*pair.responder, 0, 10), 10U);
+  EXPECT_TRUE(is_ringing(*pair.initiator));
+  EXPECT_TRUE(pair.initiator->cancel_sleep());
+  while (write_in_place(*pair.responder, 0, kRingBytesMin) != 0) {
+  }
+  ASSERT_TRUE(pair.responder->prepare_sleep(true, false));
+  EXPECT_FALSE(read_in_place(*pair.initiator, kRingBytesMin / 4).empty());
+  EXPECT_FALSE(is_ringing(*pair.responder));
+  EXPECT_FALSE(read_in_place(*pair.initiator, kRingBytesMin / 2).empty());
+  EXPECT_TRUE(is_ringing(*pair.responder));
+}
+
 // The positions count to 2^32 and begin again: octets before and after must be told apart.
 TEST(Ring, GoesOnWhenThePositionsBeginAgain) {
   RingPair pair = RingPair::make(kRingBytesMax);
