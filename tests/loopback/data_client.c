@@ -20,6 +20,7 @@ enum {
   MESSAGE = 4608,
   DATA = 1 << 20,
   HEAD = 16,
+  VERSION = 2,
   HELLO = 1,
   STAT = 3,
   OPEN = 5,
@@ -103,10 +104,10 @@ static void open_connection(struct client* c, const char* host, const char* port
 
 static void hello(struct client* c) {
   begin(c, HELLO);
-  put(c, 1, 4);
+  put(c, VERSION, 4);
   memset(c->request + c->size, 7, 32);
   c->size += 32;
-  need(ask(c) == 0 && get(c->reply + HEAD, 4) == 1, "HELLO");
+  need(ask(c) == 0 && get(c->reply + HEAD, 4) == VERSION, "HELLO");
 }
 
 static void read_file(struct client* c, const char* path) {
@@ -118,7 +119,7 @@ static void read_file(struct client* c, const char* path) {
   put_text(c, path);
   need(ask(c) == 0, "OPEN");
   handle = get(c->reply + HEAD, 8);
-  size = get(c->reply + HEAD + 12 + 8, 8);
+  size = get(c->reply + HEAD + 12 + 16, 8);
   for (at = 0; at < size;) {
     uint32_t error;
     uint64_t octets;
@@ -190,7 +191,7 @@ static void odd(struct client* c) {
   put(c, 0, 8);
   printf("%u\n", ask(c));
   begin(c, HELLO); /* twice */
-  put(c, 1, 4);
+  put(c, VERSION, 4);
   c->size += 32;
   printf("%u\n", ask(c));
 }

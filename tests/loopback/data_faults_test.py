@@ -216,7 +216,9 @@ def case_a_slow_fsync_delays_nobody_else(tmp):
             return
         with Server("--writable", tmp / "slow", other) as server, RawClient(server.port) as client:
             try:
-                client.hello()
+                verifier = client.hello()[1][16:24]
+                error, quick = client.ask(EDIT, struct.pack(">II", 0o644, 0) + b"other/file")
+                assert error == 0 and client.ask(SYNC, quick[:8]) == (0, verifier)
                 error, rest = client.ask(EDIT, struct.pack(">II", 0o644, 0) + b"slow/file")
                 assert error == 0, error
                 tag = client.request(SYNC, rest[:8])
@@ -227,6 +229,9 @@ def case_a_slow_fsync_delays_nobody_else(tmp):
                 go.touch()
             operation, error, answered, _ = client.recv_message()
             assert (operation, error, answered) == (SYNC, errno.EDQUOT, tag)
+            # What anybody had written before may be lost, and later flushes would not say so.
+            error, now = client.ask(SYNC, quick[:8])
+            assert error == 0 and now not in (verifier, bytes(8)), now
 
 
 def case_old_drafts_go(tmp):

@@ -24,7 +24,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
 import raw_data  # noqa: E402
-from raw_data import RawClient, RawServer, attributes, entry, memory  # noqa: E402
+from raw_data import RawClient, RawServer, attributes, entry, memory, state  # noqa: E402
 from serving import Serving, run_cases  # noqa: E402
 
 PROGRAM = sys.argv[1]
@@ -428,7 +428,7 @@ def case_a_film_server_that_falls_silent(tmp):
 
     def answer(rdma, operation, tag, body):
         if operation == raw_data.OPEN:
-            return 0, struct.pack(">QI", 5, 0) + attributes(FILE, len(header) + frames * len(frame))
+            return 0, struct.pack(">QI", 5, 0) + state(FILE, len(header) + frames * len(frame))
         if operation == raw_data.READ:
             _, _, address, stag, _ = struct.unpack(">QQQII", body)
             rdma.write(stag, address, header + frame)

@@ -55,31 +55,39 @@ def case_lists_that_fill_memory(tmp):
 
 
 def case_a_server_of_another_version(tmp):
-    """Says no to HELLO, or says yes and names its version."""
+    """Says no to HELLO, as version 1 does or with its number, or says yes and names its version."""
     class Other(RawServer):
-        def __init__(self, error, version):
-            self.hello = error, struct.pack(">IIII", version, 0, raw_data.CREDITS, MIB) + bytes(32)
+        def __init__(self, error, rest):
+            self.hello = error, rest
             super().__init__(None)
 
         def reply(self, rdma, operation, tag, error, rest=b""):
             assert operation == raw_data.HELLO, operation
-            error, rest = self.hello
-            RawServer.reply(rdma, operation, tag, error, b"" if error else rest)
-    for error, version in ((errno.EPROTONOSUPPORT, 0), (0, 2)):
-        with Other(error, version) as server:
-            run("cat", server.url("file"), code=1, text="install the same release")
+            RawServer.reply(rdma, operation, tag, *self.hello)
+    no, later = errno.EPROTONOSUPPORT, struct.pack(">I", raw_data.VERSION + 1)
+    for error, rest, theirs, where in (
+            (no, b"", 1, "127.0.0.1"), (no, later, raw_data.VERSION + 1, "this machine"),
+            (0, later, raw_data.VERSION + 1, "this machine"),
+            (0, struct.pack(">IIII", 1, 0, raw_data.CREDITS, MIB) + bytes(32), 1, "127.0.0.1")):
+        with Other(error, rest) as server:
+            run("cat", server.url("file"), code=1,
+                text=f"the server speaks version {theirs} of the data protocol, and this program version "
+                     f"{raw_data.VERSION}; upgrade Weft on {where}")
 
 
 def case_a_client_of_another_version(tmp):
-    """Whatever its HELLO has behind the version."""
+    """Whatever its HELLO has behind the version; it is told which one the server speaks."""
     served = tmp / "served"
     served.mkdir()
     (served / "file").write_bytes(b"content")
     with Server(served) as server:
-        for body in (bytes(32), b"", bytes(100)):
-            with RawClient(server.port) as client:
-                assert client.ask(raw_data.HELLO, struct.pack(">I", 2) + body)[0] == errno.EPROTONOSUPPORT
+        for version in (1, raw_data.VERSION + 1):
+            for body in (bytes(32), b"", bytes(100)):
+                with RawClient(server.port) as client:
+                    answer = client.ask(raw_data.HELLO, struct.pack(">I", version) + body)
+                    assert answer == (errno.EPROTONOSUPPORT, struct.pack(">I", raw_data.VERSION)), answer
         assert run("cat", server.url("file")) == b"content"
+    assert " 6 of other versions" in server.log, server.log
 
 
 def case_a_connection_that_is_ended_before_its_reply(tmp):

@@ -36,7 +36,7 @@ def status_of(port):
 def case_how_a_server_is(tmp):
     with Server(served_folder(tmp), "--writable", "--max-clients", 7) as server:
         before, clients = status_of(server.port)
-        assert before["port"] == str(server.port) and before["protocol version"] == "1", before
+        assert before["port"] == str(server.port) and before["protocol version"] == "2", before
         assert before["writable"] == "yes" and before["token"] == "none", before
         assert before["clients now"] == "0 of at most 7, and 0 not ready" and not clients, before
         with RawClient(server.port) as client, RawClient(server.port):

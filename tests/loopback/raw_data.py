@@ -13,6 +13,7 @@ SEND, WRITE, IMMEDIATE = 3, 0, 8
 READ_REQUEST, SEND_INVALIDATE = 1, 4
 (HELLO, PROVE, STAT, LIST, OPEN, READ, CLOSE, SUM, READLINK, CREATE, WRITE_FILE, COMMIT, MKDIR, REMOVE, SYMLINK, PLAY,
  GRANT, DRAFT, EDIT, SET, RENAME, SYNC) = range(1, 23)
+VERSION = 2
 CREDITS = 32
 WRITABLE = 1  # flag of HELLO
 SENDABLE = 1400  # octets of payload in one segment
@@ -98,7 +99,7 @@ class RawClient(Rdma):
         return answer[1], answer[3]
 
     def hello(self):
-        return self.ask(HELLO, struct.pack(">I", 1) + bytes(32))
+        return self.ask(HELLO, struct.pack(">I", VERSION) + bytes(32))
 
     def open(self, path):
         """Its handle; no octets of it are asked for."""
@@ -123,7 +124,13 @@ def memory(length, address=0, stag=0x12345600):
 
 
 def attributes(mode, size, number=1):
-    return struct.pack(">IIQqQ", mode, 0, size, 1_600_000_000_000_000_000, number)
+    time = 1_600_000_000_000_000_000
+    return struct.pack(">IIIIQQqqQQ", mode, 1, 0, 0, size, 0, time, time, number, 0)
+
+
+def state(mode, size, number=1, level=1):
+    """Of an open file."""
+    return attributes(mode, size, number) + struct.pack(">QQI", 0, number, level)
 
 
 def entry(name, info):
@@ -160,7 +167,7 @@ class RawServer(FakePeer):
         with self.lock:
             self.seen.append(operation)
         if operation == HELLO:
-            reply = 0, struct.pack(">IIII", 1, self.flags, CREDITS, 16 << 20) + bytes(32)
+            reply = 0, struct.pack(">IIIIQ", VERSION, self.flags, CREDITS, 16 << 20, 1) + bytes(32)
         else:
             reply = self.answer_request(rdma, operation, tag, body)
         if reply is not None:

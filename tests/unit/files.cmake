@@ -3,7 +3,8 @@ if(TARGET weft_files)
   weft_add_test(
     files_test
     LABELS unit
-    SOURCES "${CMAKE_CURRENT_LIST_DIR}/files_exclude_test.cc"
+    SOURCES "${CMAKE_CURRENT_LIST_DIR}/files_attributes_test.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/files_exclude_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_hidden_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_messages_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_peer_user_test.cc"

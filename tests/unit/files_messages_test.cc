@@ -12,7 +12,8 @@ namespace {
 using Octets = std::vector<std::uint8_t>;
 
 constexpr RemoteMemory kMemory{0xfedcba9876543210U, 0x12345678U, 4096};
-constexpr Attributes kAttributes{0100644, std::uint64_t{1} << 40U, -5, 77, 3};
+constexpr Attributes kAttributes{0100644, 1, 1000, 100, std::uint64_t{1} << 40U, 8, -5, -4, 77, 0};
+constexpr FileState kState{kAttributes, {1, 2, 3}, kLevelTimes};
 constexpr std::uint64_t kTag = 0x0102030405060708U;
 
 template <class Request>
@@ -78,7 +79,7 @@ Nonce filled(std::uint8_t with) {
 
 TEST(HelloMessage, ComesBackAsItWas) {
   try_request(HelloRequest{kVersion, filled(0xa5)}, 36);
-  try_reply(HelloReply{kVersion, 3, 32, 1U << 24U, filled(0x5a)}, 48);
+  try_reply(HelloReply{kVersion, 3, 32, 1U << 24U, 99, filled(0x5a)}, 56);
 }
 
 TEST(HelloMessage, OfAnotherVersionIsKnownWhateverFollows) {
@@ -91,7 +92,7 @@ TEST(HelloMessage, OfAnotherVersionIsKnownWhateverFollows) {
       EXPECT_EQ(out->version, kVersion + 1);
     }
   }
-  const Octets reply = reply_octets(HelloReply{kVersion + 1, 0, 0, 0, {}});
+  const Octets reply = reply_octets(HelloReply{kVersion + 1, 0, 0, 0, 0, {}});
   const auto out = decode<HelloReply>({reply.begin(), reply.begin() + Head::kSize + 4});
   ASSERT_TRUE(out);
   EXPECT_EQ(out->version, kVersion + 1);
@@ -126,24 +127,26 @@ TEST(NameMessages, ATextThatIsLongerThanItsMessageIsRefused) {
 
 TEST(FileMessages, ComeBackAsTheyWere) {
   try_request(OpenRequest{kMemory, {"a/path"}}, 16);
-  try_reply(OpenReply{7, 100, kAttributes}, 12 + Attributes::kSize);
+  try_reply(OpenReply{7, 100, kState}, 12 + FileState::kSize);
   try_request(ReadRequest{7, 1U << 30U, kMemory}, 32);
   try_reply(ReadReply{100}, 4);
   try_request(CloseRequest{7}, 8);
+  try_reply(CloseReply{kState}, FileState::kSize);
   try_request(SumRequest{7, 8, 9}, 20);
   try_reply(SumReply{0xe3069283U}, 4);
   try_request(CreateRequest{0640, 1U << 30U, {"a/path"}}, 12);
   try_reply(CreateReply{7}, 8);
   try_request(WriteRequest{7, 1U << 30U, kMemory}, 32);
-  try_reply(WriteReply{100}, 4);
+  try_reply(WriteReply{100, 99}, 12);
   try_request(CommitRequest{7, 0640, kCommitDurable, -5}, 24);
   try_request(DraftRequest{1, 2, {"a/path"}}, 16);
   try_reply(DraftReply{7, 8}, 16);
   try_request(EditRequest{0640, kEditCreate, {"a/path"}}, 8);
-  try_reply(EditReply{7, kAttributes}, 8 + Attributes::kSize);
+  try_reply(EditReply{7, kState}, 8 + FileState::kSize);
   try_request(SetRequest{7, kSetSize, 0640, 100, -5, {"a/path"}}, 32);
   try_reply(SetReply{kAttributes}, Attributes::kSize);
   try_request(SyncRequest{7}, 8);
+  try_reply(SyncReply{99}, 8);
 }
 
 TEST(FileMessages, RefuseWhatNoClientMayAsk) {

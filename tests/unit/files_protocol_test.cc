@@ -78,12 +78,29 @@ TEST(DataPath, TwoLongTextsDoNotFitIntoOneMessage) {
   EXPECT_EQ(encode_request(SymlinkRequest{half, {more}}, 1, bytes), 0U);
 }
 
+TEST(DataToken, IsTheSameForOneVersionOnly) {
+  FileState one;
+  one.attributes = {0100644, 1, 2, 3, 12, 8, 100, 200, 4, 5};
+  one.object.fill(7);
+  EXPECT_TRUE(same_token(one, one));
+  const auto differs = [&](auto change) {
+    FileState other = one;
+    change(other);
+    return !same_token(one, other);
+  };
+  EXPECT_TRUE(differs([](FileState& s) { ++s.attributes.size; }));
+  EXPECT_TRUE(differs([](FileState& s) { ++s.attributes.mtime_ns; }));
+  EXPECT_TRUE(differs([](FileState& s) { ++s.attributes.ctime_ns; }));
+  EXPECT_TRUE(differs([](FileState& s) { ++s.object.back(); }));
+  EXPECT_FALSE(differs([](FileState& s) { ++s.attributes.blocks; })) << "blocks come with flushes";
+}
+
 TEST(DataEntries, FollowEachOther) {
-  std::uint8_t bytes[200];
-  const Attributes attributes{0100644, 12, -7, 3, 4};
+  std::uint8_t bytes[300];
+  const Attributes attributes{0100644, 1, 2, 3, 12, 8, -7, -6, 4, 5};
   std::size_t size = encode(Entry{"first", attributes}, bytes);
   size += encode(Entry{"second", attributes}, std::span(bytes).subspan(size));
-  EXPECT_EQ(encode(Entry{std::string(200, 'x'), attributes}, bytes), 0U) << "no room";
+  EXPECT_EQ(encode(Entry{std::string(300, 'x'), attributes}, bytes), 0U) << "no room";
   std::span<const std::uint8_t> in(bytes, size);
   const auto first = decode_entry(in);
   const auto second = decode_entry(in);

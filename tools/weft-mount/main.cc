@@ -49,18 +49,23 @@ struct Mounted {
 
 Mounted& here() { return *static_cast<Mounted*>(fuse_get_context()->private_data); }
 
+timespec time_of(std::int64_t ns) {
+  constexpr std::int64_t kSecond = 1000000000;
+  const std::int64_t part = ((ns % kSecond) + kSecond) % kSecond;
+  return {static_cast<time_t>((ns - part) / kSecond), static_cast<long>(part)};
+}
+
 struct stat stat_of(const files::Attributes& a) {
   struct stat s {};
   s.st_mode = a.mode;
-  s.st_nlink = 1;
+  s.st_nlink = a.links;
   s.st_ino = a.file_id;
   s.st_size = static_cast<off_t>(a.size);
-  s.st_blocks = static_cast<blkcnt_t>((a.size + 511) / 512);
+  s.st_blocks = static_cast<blkcnt_t>(a.blocks);
   s.st_blksize = static_cast<blksize_t>(mount::Remote::kBlockBytes);
-  constexpr std::int64_t kSecond = 1000000000;
-  const std::int64_t part = ((a.mtime_ns % kSecond) + kSecond) % kSecond;
-  s.st_mtim = {static_cast<time_t>((a.mtime_ns - part) / kSecond), static_cast<long>(part)};
-  s.st_atim = s.st_ctim = s.st_mtim;
+  s.st_mtim = time_of(a.mtime_ns);
+  s.st_ctim = time_of(a.ctime_ns);
+  s.st_atim = s.st_mtim;
   s.st_uid = here().uid;
   s.st_gid = here().gid;
   return s;

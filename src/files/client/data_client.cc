@@ -29,10 +29,12 @@ Failed explain(std::uint32_t error, std::string_view path) {
 
 namespace {
 
-tl::unexpected<Failed> other_version(const std::string& host) {
+// `theirs` is 1 also where the server does not say which version it speaks.
+tl::unexpected<Failed> other_version(const std::string& host, std::uint32_t theirs) {
   return failed(EPROTONOSUPPORT, host,
-                "the server speaks another version of the data protocol than " +
-                    std::to_string(kVersion) + "; install the same release of Weft at both ends");
+                "the server speaks version " + std::to_string(theirs) +
+                    " of the data protocol, and this program version " + std::to_string(kVersion) +
+                    "; upgrade Weft on " + (theirs < kVersion ? host : "this machine"));
 }
 
 }  // namespace
@@ -172,22 +174,30 @@ Outcome<void> Client::set_up_queues() {
   return {};
 }
 
-Outcome<void> Client::greet(const std::string& token) {
-  HelloRequest hello;
-  hello.nonce = random_nonce();
-  const auto reply = call(hello);
-  const bool refuses = !reply && reply.error().error == EPROTONOSUPPORT;
-  if (refuses || (reply && reply->version != kVersion)) {
+Outcome<HelloReply> Client::hello(const Nonce& nonce) {
+  if (auto ok = post(HelloRequest{kVersion, nonce}); !ok) return tl::unexpected(ok.error());
+  auto answer = wait();
+  if (!answer) return tl::unexpected(answer.error());
+  if (answer->op != Op::kHello) return broken("the server answered something else");
+  if (answer->error == EPROTONOSUPPORT) {
     alive_ = false;
-    return other_version(host_);
+    const std::uint32_t theirs = answer->body.be32();  // version 1 says nothing here
+    return other_version(host_, std::max(theirs, 1U));
   }
+  if (answer->error != 0) return tl::unexpected(explain(answer->error, {}));
+  auto reply = read<HelloReply>(*answer);
+  if (!reply || reply->version == kVersion) return reply;
+  alive_ = false;
+  return other_version(host_, reply->version);
+}
+
+Outcome<void> Client::greet(const std::string& token) {
+  const Nonce nonce = random_nonce();
+  const auto reply = hello(nonce);
   if (!reply) return tl::unexpected(reply.error());
   credits_ = std::clamp<std::uint32_t>(reply->credits, 1, kCredits);
   max_io_ = std::clamp<std::uint32_t>(reply->max_io, 1, kMaxIoBytes);
   writable_ = (reply->flags & kHelloWritable) != 0;
-  stamps_ = (reply->flags & kHelloStamps) != 0;
-  statfs_ = (reply->flags & kHelloStatFs) != 0;
-  life_ = reply->flags >> kHelloLifeShift;
   if ((reply->flags & kHelloNeedsProof) == 0) {
     if (token.empty()) return {};
     // Whoever listens there may take what is meant for a server that knows the token.
@@ -198,7 +208,7 @@ Outcome<void> Client::greet(const std::string& token) {
   }
   if (token.empty())
     return failed(EACCES, host_, "the server wants a token; give --token-file FILE");
-  return prove_both(token, hello.nonce, reply->nonce);
+  return prove_both(token, nonce, reply->nonce);
 }
 
 Outcome<void> Client::prove_both(const std::string& token, const Nonce& nonce,

@@ -51,11 +51,6 @@ class Client {
 
   [[nodiscard]] ibv_pd* pd() const { return pd_; }
   [[nodiscard]] bool writable() const { return writable_; }
-  // The number that the server changes when it may have lost what it was sent; 0: it has none.
-  [[nodiscard]] std::uint32_t server_life() const { return life_; }
-  // Attributes::stamp is there, and SET of nothing gives the attributes of every open file.
-  [[nodiscard]] bool has_stamps() const { return stamps_; }
-  [[nodiscard]] bool has_statfs() const { return statfs_; }
   [[nodiscard]] std::uint32_t credits() const { return credits_; }
   [[nodiscard]] std::uint32_t max_io() const { return max_io_; }
   [[nodiscard]] std::uint32_t outstanding() const { return outstanding_; }
@@ -114,6 +109,7 @@ class Client {
   [[nodiscard]] Outcome<void> await(rdma_cm_event_type wanted, const std::string& where);
   [[nodiscard]] Outcome<void> set_up_queues();
   [[nodiscard]] Outcome<void> greet(const std::string& token);
+  [[nodiscard]] Outcome<HelloReply> hello(const Nonce& nonce);
   [[nodiscard]] Outcome<void> prove_both(const std::string& token, const Nonce& nonce,
                                          const Nonce& server);
   template <class Request>
@@ -148,9 +144,6 @@ class Client {
   std::uint32_t credits_ = 1;
   std::uint32_t max_io_ = 0;
   bool writable_ = false;
-  bool stamps_ = false;
-  bool statfs_ = false;
-  std::uint32_t life_ = 0;
   bool connected_ = false;
   bool alive_ = false;
   std::string host_;  // for messages

@@ -71,8 +71,8 @@ Outcome<void> Fetch::get(const std::string& path, const std::string& to) {
     if (S_ISLNK(found->mode)) {
       const auto target = open_remote(path);
       if (!target) return tl::unexpected(target.error());
-      if (auto ok = close_remote(*target); !ok) return ok;
-      return get_file_to(path, target->attributes, to_folder ? to : std::string(),
+      let_go(*target);
+      return get_file_to(path, target->state.attributes, to_folder ? to : std::string(),
                          to_folder ? last_name(path) : to);
     }
     return get_file_to(path, *found, to_folder || to.ends_with('/') ? to : std::string(),

@@ -45,7 +45,7 @@ class Fetch {
   // A file of the server that is being read.
   struct Opened {
     std::uint64_t handle = 0;  // 0: it is empty
-    Attributes attributes{};
+    FileState state{};
   };
   using Sink = std::function<Outcome<void>(const std::uint8_t*, std::size_t, std::uint64_t)>;
 
@@ -73,8 +73,8 @@ class Fetch {
   [[nodiscard]] Outcome<void> fill(const Opened& opened, Part& part, std::uint64_t there,
                                    const std::string& path);
   [[nodiscard]] Outcome<Opened> open_remote(const std::string& path);
-  [[nodiscard]] Outcome<void> close_remote(const Opened& opened);
-  [[nodiscard]] Outcome<void> check_version(const Opened& opened, const std::string& path);
+  void let_go(const Opened& opened);
+  [[nodiscard]] Outcome<void> close_same(const Opened& opened, const std::string& path);
   [[nodiscard]] Outcome<void> read_range(std::uint64_t handle, std::uint64_t from,
                                          std::uint64_t size, const std::string& path,
                                          const Sink& sink);

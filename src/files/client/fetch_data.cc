@@ -123,15 +123,16 @@ Outcome<void> Fetch::small_arrived(const Answer& answer, const std::uint8_t* dat
     static_cast<void>(client_->post(CloseRequest{reply.handle}));
     return failed(ESTALE, file.path, "the file grew while the tree was read");
   }
-  if (reply.bytes != reply.attributes.size || reply.bytes > kSmallBytes) {
+  const Attributes& attributes = reply.state.attributes;
+  if (reply.bytes != attributes.size || reply.bytes > kSmallBytes) {
     return tl::unexpected(changed(file.path));
   }
-  if (reply.attributes.stamp == kFreshStamp) return failed(ESTALE, file.path);
+  if (reply.state.level == kLevelNone) return failed(ESTALE, file.path);
   std::uint64_t at = 0;
-  auto part = Part::open(*destination_, join(*file.below, file.name), reply.attributes, false, at);
+  auto part = Part::open(*destination_, join(*file.below, file.name), attributes, false, at);
   if (!part) return tl::unexpected(part.error());
   auto ok = part->write(data, reply.bytes, 0);
-  if (ok) ok = part->finish(reply.attributes, options_.durable);
+  if (ok) ok = part->finish(attributes, options_.durable);
   if (!ok) {
     part->discard();
     return ok;
@@ -141,36 +142,34 @@ Outcome<void> Fetch::small_arrived(const Answer& answer, const std::uint8_t* dat
   return {};
 }
 
-// Once its stamp can tell versions apart. Nobody waits for a file that is written to all the time.
+// Once its times can tell versions apart. Nobody waits for a file that is written to all the time.
 Outcome<Fetch::Opened> Fetch::open_remote(const std::string& path) {
-  Attributes before;
+  FileState before;
   for (int tries = 0, changes = 0;; ++tries) {
     const auto reply = client_->call(OpenRequest{{}, {path, links_}});
     if (!reply) return tl::unexpected(reply.error());
-    const Opened opened{reply->handle, reply->attributes};
-    if (opened.attributes != std::exchange(before, opened.attributes)) ++changes;
+    const Opened opened{reply->handle, reply->state};
+    if (!same_token(std::exchange(before, opened.state), opened.state)) ++changes;
     const bool waits = tries < kSettleTries && changes < kSettleChanges;
-    if (opened.attributes.stamp != kFreshStamp || !waits) return opened;
-    if (auto ok = close_remote(opened); !ok) return tl::unexpected(ok.error());
+    if (opened.state.level != kLevelNone || !waits) return opened;
+    let_go(opened);
     std::this_thread::sleep_for(kSettlePause);
   }
 }
 
-Outcome<void> Fetch::close_remote(const Opened& opened) {
-  if (opened.handle == 0 || !client_->alive() || client_->outstanding() != 0) return {};
-  const auto reply = client_->call(CloseRequest{opened.handle});
-  return reply ? Outcome<void>() : tl::unexpected(reply.error());
+// Closes a file whose version nobody asks for. A connection that fails here fails the next call.
+void Fetch::let_go(const Opened& opened) {
+  if (opened.handle == 0 || !client_->alive() || client_->outstanding() != 0) return;
+  static_cast<void>(client_->call(CloseRequest{opened.handle}));
 }
 
-// Whether the file is still the one that was opened, behind all that was read of it.
-//   ESTALE   it changed
-Outcome<void> Fetch::check_version(const Opened& opened, const std::string& path) {
+// Closes the file behind all that was read of it.
+//   ESTALE   it is not, or perhaps not, the version that was opened
+Outcome<void> Fetch::close_same(const Opened& opened, const std::string& path) {
   if (opened.handle == 0) return {};  // nothing was read
-  SetRequest look;                    // changes nothing
-  look.handle = opened.handle;
-  const auto reply = client_->call(look, path);
+  const auto reply = client_->call(CloseRequest{opened.handle}, path);
   if (!reply) return tl::unexpected(reply.error());
-  if (reply->attributes == opened.attributes && opened.attributes.stamp != kFreshStamp) return {};
+  if (opened.state.level != kLevelNone && same_token(opened.state, reply->state)) return {};
   return failed(ESTALE, path, "the file changed while it was read; run this again");
 }
 
@@ -231,14 +230,14 @@ Outcome<void> Fetch::stream(const std::string& path, int fd) {
   if (path.empty()) return failed(EISDIR, "the served folder");
   const auto opened = open_remote(path);
   if (!opened) return tl::unexpected(opened.error());
-  const std::uint64_t size = opened->attributes.size;
+  const std::uint64_t size = opened->state.attributes.size;
   totals_.expected += size;
   auto ok = read_range(opened->handle, 0, size, path,
                        [fd](const std::uint8_t* data, std::size_t bytes, std::uint64_t) {
                          const int error = write_fully(fd, data, bytes);
                          return error == 0 ? Outcome<void>() : failed(error, "output");
                        });
-  if (ok) ok = check_version(*opened, path);
+  if (ok) ok = close_same(*opened, path);
   if (ok) ++totals_.files;
   return ok;
 }
@@ -263,22 +262,27 @@ Outcome<void> Fetch::get_large(const File& file) {
 Outcome<void> Fetch::try_large(const File& file) {
   const auto opened = open_remote(file.path);
   if (!opened) return tl::unexpected(opened.error());
+  const Attributes& attributes = opened->state.attributes;
   std::uint64_t there = 0;
-  auto part = Part::open(*destination_, join(*file.below, file.name), opened->attributes,
-                         options_.resume, there);
+  auto part =
+      Part::open(*destination_, join(*file.below, file.name), attributes, options_.resume, there);
   if (!part) {
-    static_cast<void>(close_remote(*opened));  // what went wrong here is what counts
+    let_go(*opened);
     return tl::unexpected(part.error());
   }
   auto ok = fill(*opened, *part, there, file.path);
+  if (ok) {
+    ok = close_same(*opened, file.path);
+  } else {
+    let_go(*opened);
+  }
   if (!ok && ok.error().error == ESTALE) part->discard();
-  if (auto closed = close_remote(*opened); ok && !closed) ok = closed;
-  return ok ? part->finish(opened->attributes, options_.durable) : ok;
+  return ok ? part->finish(attributes, options_.durable) : ok;
 }
 
 Outcome<void> Fetch::fill(const Opened& opened, Part& part, std::uint64_t there,
                           const std::string& path) {
-  const std::uint64_t size = opened.attributes.size;
+  const std::uint64_t size = opened.state.attributes.size;
   std::uint64_t from = 0;
   if (there != 0) {
     const auto equal = equal_by_sums(opened.handle, part.fd(), there, path);
@@ -299,7 +303,7 @@ Outcome<void> Fetch::fill(const Opened& opened, Part& part, std::uint64_t there,
       return failed(EBADMSG, path, "the copy differs from the server's file; run this again");
     }
   }
-  return ok ? check_version(opened, path) : ok;
+  return ok;
 }
 
 // How many of the first `bytes` octets on this disk are those of the server's file, in blocks.

@@ -258,7 +258,7 @@ int version_of(int fd, Version& out) {
     out.mode = s.st_mode & 0777U;
     out.sparse = static_cast<std::uint64_t>(s.st_blocks) * 512 + kHoleMin < out.size &&
                  has_hole(fd, s.st_size);
-    out.fresh = stamp_of(fd, changed) == kFreshStamp;
+    out.fresh = is_fresh(fd, changed);
     if (out != before) ++changes;
     if (!out.fresh || tries == kSettleTries || changes == kSettleChanges) return 0;
     std::this_thread::sleep_for(kSettlePause);

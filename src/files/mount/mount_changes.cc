@@ -18,14 +18,14 @@ std::uint64_t Changes::of(std::uint64_t file_id) const {
   return at != last_.end() ? at->second : forgotten_;
 }
 
-void Changes::note_written(std::uint64_t file_id, std::uint64_t life) {
+void Changes::note_written(std::uint64_t file_id, std::uint64_t verifier) {
   const os::MutexLock lock(mutex_);
-  const auto [at, is_new] = written_.try_emplace(file_id, life);
-  if (!is_new && at->second != life) at->second = kMixed;
+  const auto [at, is_new] = written_.try_emplace(file_id, verifier);
+  if (!is_new && at->second != verifier) at->second = kMixed;
   if (written_.size() < kMost) return;
   for (const auto& [id, when] : written_) {
-    const bool same = forgotten_life_ == 0 || forgotten_life_ == when;
-    forgotten_life_ = same ? when : kMixed;
+    const bool same = forgotten_verifier_ == 0 || forgotten_verifier_ == when;
+    forgotten_verifier_ = same ? when : kMixed;
   }
   written_.clear();
 }
@@ -33,10 +33,10 @@ void Changes::note_written(std::uint64_t file_id, std::uint64_t life) {
 std::uint64_t Changes::take_written(std::uint64_t file_id) {
   const os::MutexLock lock(mutex_);
   const auto at = written_.find(file_id);
-  if (at == written_.end()) return forgotten_life_;
-  const std::uint64_t life = at->second;
+  if (at == written_.end()) return forgotten_verifier_;
+  const std::uint64_t verifier = at->second;
   written_.erase(at);
-  return life;
+  return verifier;
 }
 
 void Changes::note_renamed(const std::string& from, const std::string& to) {

@@ -17,9 +17,11 @@ namespace weft::mount {
 class Changes {
  public:
   void note(std::uint64_t file_id);
-  // Something was written in this life of the server (Client::server_life()).
-  void note_written(std::uint64_t file_id, std::uint64_t life);
-  // In which life all was written since the last call. 0: nothing was written; kMixed: in several.
+  static constexpr std::uint64_t kMixed = ~std::uint64_t{0};
+  // Something was written under this verifier of the server. kMixed: nobody knows which it was.
+  void note_written(std::uint64_t file_id, std::uint64_t verifier);
+  // Under which verifier all was written since the last call. 0: nothing was written; kMixed: under
+  // several.
   [[nodiscard]] std::uint64_t take_written(std::uint64_t file_id);
   // Names that were changed through this file system, so that open files are found again.
   void note_renamed(const std::string& from, const std::string& to);
@@ -35,10 +37,9 @@ class Changes {
   std::unordered_map<std::uint64_t, std::uint64_t> last_ WEFT_GUARDED_BY(mutex_);
   std::uint64_t clock_ WEFT_GUARDED_BY(mutex_) = 0;
   std::uint64_t forgotten_ WEFT_GUARDED_BY(mutex_) = 0;  // up to here
-  static constexpr std::uint64_t kMixed = ~std::uint64_t{0};
-  // And not flushed: in which life.
+  // And not flushed: under which verifier.
   std::unordered_map<std::uint64_t, std::uint64_t> written_ WEFT_GUARDED_BY(mutex_);
-  std::uint64_t forgotten_life_ WEFT_GUARDED_BY(mutex_) = 0;  // of what had no room there
+  std::uint64_t forgotten_verifier_ WEFT_GUARDED_BY(mutex_) = 0;  // of what had no room there
   static constexpr std::size_t kMostRenames = 4096;
   std::deque<std::pair<std::string, std::string>> renames_ WEFT_GUARDED_BY(mutex_);
   std::uint64_t first_rename_ WEFT_GUARDED_BY(mutex_) = 0;  // the number of the first one there

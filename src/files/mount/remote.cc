@@ -32,11 +32,6 @@ int Remote::local_error(const files::Failed& why) {
   return name ? ENAMETOOLONG : EIO;
 }
 
-std::uint64_t Remote::life() const {
-  const std::uint64_t life = client_->server_life();
-  return life != 0 ? life : connection_ << 32U;
-}
-
 std::string Remote::name_of(const std::string& path) const {
   const std::size_t start = std::min(path.find_first_not_of('/'), path.size());
   std::string name = prefix_;
@@ -124,9 +119,6 @@ int Remote::stat(const std::string& path, Attributes& out) {
 int Remote::stat_open(std::uint64_t id, Attributes& out) {
   const auto at = files_.find(id);
   if (at == files_.end()) return EBADF;
-  if (const int error = ready_with(at->second)) return error;
-  out = at->second.attributes;
-  if (!client_->has_stamps()) return 0;
   files::SetReply reply;
   const int error = ask_for(at->second, files::SetRequest(), reply);  // changes nothing
   if (error == 0) out = reply.attributes;
@@ -134,8 +126,6 @@ int Remote::stat_open(std::uint64_t id, Attributes& out) {
 }
 
 int Remote::usage(const std::string& path, files::Usage& out) {
-  if (auto ok = ready(); !ok) return local_error(ok.error());
-  if (!client_->has_statfs()) return ENOSYS;
   const std::string name = name_of(path);
   files::StatFsReply reply;
   const int error = ask(files::StatFsRequest{{name}}, reply);
@@ -241,11 +231,11 @@ int Remote::edit(const std::string& path, std::uint32_t mode, std::uint32_t flag
   file.renames = changes_.renames();
   file.edited = true;
   file.size_known = false;
-  file.attributes = reply.attributes;
+  file.state = reply.state;
   file.handle = reply.handle;
   file.connection = connection_;
-  if ((flags & files::kEditTruncate) != 0) changes_.note(file.attributes.file_id);
-  file.changes = changes_.of(file.attributes.file_id);
+  if ((flags & files::kEditTruncate) != 0) changes_.note(file.state.attributes.file_id);
+  file.changes = changes_.of(file.state.attributes.file_id);
   id = next_file_++;
   files_.emplace(id, std::move(file));
   return 0;
@@ -266,13 +256,13 @@ std::int64_t Remote::write(std::uint64_t id, const std::uint8_t* from, std::uint
     request.memory = {files::address_of(room), memory_.rkey(),
                       std::min({bytes - done, kWriteBytes, client_->max_io()})};
     std::memcpy(room, from + done, request.memory.bytes);
-    const std::uint64_t sent_in = life();
     const auto answer = call(request);
     // Part of it may be in the file, whatever became of the reply.
-    changes_.note(file.attributes.file_id);
-    changes_.note_written(file.attributes.file_id, sent_in);
+    changes_.note(file.state.attributes.file_id);
     files::WriteReply reply;
     const int error = take_reply(answer, reply);
+    changes_.note_written(file.state.attributes.file_id,
+                          error == 0 ? reply.verifier : Changes::kMixed);
     if (error == 0 && reply.bytes == 0) return -EIO;
     if (error == 0) {
       done += std::min(reply.bytes, request.memory.bytes);
@@ -287,12 +277,12 @@ int Remote::sync(std::uint64_t id) {
   const auto at = files_.find(id);
   if (at == files_.end() || !at->second.edited) return 0;
   File& file = at->second;
-  files::NoReply reply;
-  const std::uint64_t written_in = changes_.take_written(file.attributes.file_id);
+  files::SyncReply reply;
+  const std::uint64_t written_under = changes_.take_written(file.state.attributes.file_id);
   const int error = ask_for(file, files::SyncRequest(), reply);
   if (error != 0) return error == ESTALE ? EIO : error;
   // The server may have restarted since the data was sent, and lost it, whatever it says now.
-  return written_in == 0 || written_in == life() ? 0 : EIO;
+  return written_under == 0 || written_under == reply.verifier ? 0 : EIO;
 }
 
 int Remote::ready_with(File& file) {
@@ -306,29 +296,29 @@ int Remote::reopen(File& file) {
   file.path = changes_.name_now(file.path, file.renames);
   file.renames = renames;
   const std::string name = name_of(file.path);
-  Attributes found;
+  files::FileState found;
   std::uint64_t handle = 0;
   int error = 0;
   if (file.edited) {
     files::EditReply reply;
     error = ask(files::EditRequest{0, 0, {name}}, reply);
-    found = reply.attributes;
+    found = reply.state;
     handle = reply.handle;
   } else {
     files::OpenReply reply;
     error = ask(files::OpenRequest{{}, {name}}, reply);
-    found = reply.attributes;
+    found = reply.state;
     handle = reply.handle;
   }
   if (error != 0) return !first && error == ENOENT ? ESTALE : error;
-  const bool same = file.size_known ? files::same_version(file.attributes, found)
-                                    : found.file_id == file.attributes.file_id;
+  const bool same =
+      file.size_known ? files::same_token(file.state, found) : found.object == file.state.object;
   if (!first && !same) {
     close_handle(handle);
     return ESTALE;
   }
-  file.attributes = found;
-  if (first) file.changes = changes_.of(file.attributes.file_id);
+  file.state = found;
+  if (first) file.changes = changes_.of(file.state.attributes.file_id);
   file.handle = handle;
   file.connection = connection_;
   return 0;

@@ -43,7 +43,6 @@ class Remote {
   [[nodiscard]] int stat(const std::string& path, files::Attributes& out);
   // The same of an open file, which may have no name any more.
   [[nodiscard]] int stat_open(std::uint64_t file, files::Attributes& out);
-  //   ENOSYS   the server is of an earlier release and does not tell
   [[nodiscard]] int usage(const std::string& path, files::Usage& out);
   [[nodiscard]] int read_link(const std::string& path, std::string& target);
   using EntryFunction = std::function<void(const std::string& name, const files::Attributes&)>;
@@ -83,8 +82,8 @@ class Remote {
   struct File {
     std::string path;
     std::uint64_t renames = 0;  // Changes::renames() when it had this path
-    files::Attributes attributes;
-    std::uint64_t handle = 0;  // at the server, while `connection` is the present one
+    files::FileState state;     // its attributes: when it was opened
+    std::uint64_t handle = 0;   // at the server, while `connection` is the present one
     std::uint64_t connection = 0;
     std::uint64_t next = 0;     // where a reader who goes straight on reads next
     std::uint64_t ahead = 0;    // read-ahead has been asked for up to here
@@ -107,8 +106,6 @@ class Remote {
   };
 
   [[nodiscard]] std::string name_of(const std::string& path) const;
-  // Differs between connections where the server does not tell.
-  [[nodiscard]] std::uint64_t life() const;
   [[nodiscard]] files::Outcome<void> ready();
   // One request and its answer; replies of read-ahead are taken on the way.
   // Its error is one that the kernel takes.

@@ -73,7 +73,7 @@ void Remote::read_ahead(std::uint64_t id, File& file, std::uint64_t offset, std:
   const std::uint32_t most =
       std::min(kMaxDepth, std::max(1U, static_cast<std::uint32_t>(blocks_.size() / 2)));
   if (file.ahead <= file.next) file.depth = std::min(most, std::max(1U, file.depth * 2));
-  const std::uint64_t size = file.attributes.size;
+  const std::uint64_t size = file.state.attributes.size;
   const std::uint64_t until = std::min(size, file.next + std::uint64_t{file.depth} * kBlockBytes);
   file.ahead = std::max(file.ahead, file.next);
   while (file.ahead < until) {
@@ -129,15 +129,15 @@ std::int64_t Remote::read(std::uint64_t id, std::uint8_t* to, std::uint32_t byte
   const auto at = files_.find(id);
   if (at == files_.end()) return -EBADF;
   File& file = at->second;
-  if (const std::uint64_t now = changes_.of(file.attributes.file_id); now != file.changes) {
+  if (const std::uint64_t now = changes_.of(file.state.attributes.file_id); now != file.changes) {
     file.changes = now;
     file.size_known = false;
     forget_blocks(id);
   }
   if (file.size_known) {
-    if (offset >= file.attributes.size) return 0;
-    bytes =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, file.attributes.size - offset));
+    if (offset >= file.state.attributes.size) return 0;
+    bytes = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(bytes, file.state.attributes.size - offset));
   }
   for (int tries = 0;; ++tries) {
     if (const int error = ready_with(file)) return -error;

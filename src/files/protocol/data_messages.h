@@ -38,4 +38,12 @@ template <class Reply>
   return MessageWriter(out).finish({.op = op, .is_reply = true, .error = error, .tag = tag});
 }
 
+// ... to a HELLO of another version; says which one this side speaks.
+[[nodiscard]] inline std::size_t encode_other_version(std::uint32_t error, std::uint64_t tag,
+                                                      std::span<std::uint8_t> out) {
+  MessageWriter writer(out);
+  writer.be32(kVersion);
+  return writer.finish({.op = Op::kHello, .is_reply = true, .error = error, .tag = tag});
+}
+
 }  // namespace weft::files

@@ -14,19 +14,29 @@ std::span<const std::uint8_t> octets_of(std::string_view text) {
 
 void put(ByteWriter& out, const Attributes& a) {
   out.be32(a.mode);
-  out.be32(a.stamp);
+  out.be32(a.links);
+  out.be32(a.uid);
+  out.be32(a.gid);
   out.be64(a.size);
+  out.be64(a.blocks);
   out.be64(static_cast<std::uint64_t>(a.mtime_ns));
+  out.be64(static_cast<std::uint64_t>(a.ctime_ns));
   out.be64(a.file_id);
+  out.be64(a.device);
 }
 
 Attributes take_attributes(ByteReader& in) {
   Attributes a;
   a.mode = in.be32();
-  a.stamp = in.be32();
+  a.links = in.be32();
+  a.uid = in.be32();
+  a.gid = in.be32();
   a.size = in.be64();
+  a.blocks = in.be64();
   a.mtime_ns = static_cast<std::int64_t>(in.be64());
+  a.ctime_ns = static_cast<std::int64_t>(in.be64());
   a.file_id = in.be64();
+  a.device = in.be64();
   return a;
 }
 
@@ -71,6 +81,14 @@ void BodyReader::octets(std::span<std::uint8_t> to) {
 
 Attributes BodyReader::attributes() {
   return has(Attributes::kSize) ? take_attributes(in_) : Attributes();
+}
+
+FileState BodyReader::state() {
+  FileState out;
+  out.attributes = attributes();
+  octets(out.object);
+  out.level = be32();
+  return out;
 }
 
 Usage BodyReader::usage() {
@@ -139,6 +157,12 @@ void MessageWriter::octets(std::span<const std::uint8_t> from) {
 
 void MessageWriter::attributes(const Attributes& value) {
   if (has_room(Attributes::kSize)) put(out_, value);
+}
+
+void MessageWriter::state(const FileState& value) {
+  attributes(value.attributes);
+  octets(value.object);
+  be32(value.level);
 }
 
 void MessageWriter::usage(const Usage& value) {

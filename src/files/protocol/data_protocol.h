@@ -16,7 +16,7 @@
 namespace weft::files {
 
 inline constexpr std::uint16_t kDefaultPort = 7180;
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::size_t kMessageBytes = 4608;  // the longest message
 inline constexpr std::size_t kPathBytes = 4095;     // the longest path
 inline constexpr std::size_t kNonceBytes = 32;
@@ -66,28 +66,47 @@ struct PathName {
   std::uint16_t links = kLinksAnywhere;
 };
 
-// Attributes::stamp of a file that was changed a moment ago: another change may leave the time of
-// the last one as it is, so two such stamps say nothing.
-inline constexpr std::uint32_t kFreshStamp = 1;
-
 // Attributes of a file. Times in nanoseconds since 1970.
 struct Attributes {
-  static constexpr std::size_t kSize = 32;
+  static constexpr std::size_t kSize = 64;
   std::uint32_t mode = 0;  // type and permissions, as stat(2) has them
+  std::uint32_t links = 0;
+  std::uint32_t uid = 0, gid = 0;
   std::uint64_t size = 0;
+  std::uint64_t blocks = 0;  // of 512 octets
   std::int64_t mtime_ns = 0;
+  std::int64_t ctime_ns = 0;  // of the last change of the inode: nobody can set it
   std::uint64_t file_id = 0;  // the same for two names of one file
-  // For open files only. Differs after every change by write(2) and the like, even if somebody set
-  // the time back. 0: not known.
-  std::uint32_t stamp = 0;
+  std::uint64_t device = 0;   // of a device file
 
   bool operator==(const Attributes&) const = default;
 };
 
-// Whether `now` can be the same version of the file as `before`, as far as stamps can tell.
-[[nodiscard]] constexpr bool same_version(const Attributes& before, Attributes now) {
-  if (now.stamp <= kFreshStamp || before.stamp <= kFreshStamp) now.stamp = before.stamp;
-  return now == before;
+// Names a file: no other file of the server has it, not even a later one that gets the number of a
+// removed one.
+using ObjectId = std::array<std::uint8_t, 16>;
+
+// How well FileState tells versions of a file apart.
+enum : std::uint32_t {
+  kLevelNone = 0,   // it was changed a moment ago: a further change may leave the times as they are
+  kLevelTimes = 1,  // every later change by write(2) and the like gives other times
+};
+
+// An open file and its version.
+struct FileState {
+  static constexpr std::size_t kSize = Attributes::kSize + sizeof(ObjectId) + 4;
+  Attributes attributes{};
+  ObjectId object{};
+  std::uint32_t level = kLevelNone;
+
+  bool operator==(const FileState&) const = default;
+};
+
+// Whether object, size and times are the same. That is one version only if `before` has a level.
+[[nodiscard]] constexpr bool same_token(const FileState& before, const FileState& now) {
+  return before.object == now.object && before.attributes.size == now.attributes.size &&
+         before.attributes.mtime_ns == now.attributes.mtime_ns &&
+         before.attributes.ctime_ns == now.attributes.ctime_ns;
 }
 
 // How full a file system is.
@@ -140,6 +159,7 @@ class BodyReader {
   [[nodiscard]] std::int64_t time_ns() { return static_cast<std::int64_t>(be64()); }
   void octets(std::span<std::uint8_t> to);
   [[nodiscard]] Attributes attributes();
+  [[nodiscard]] FileState state();
   [[nodiscard]] Usage usage();
   [[nodiscard]] RemoteMemory memory();
   // Octets with their number before them, and all that is left. A NUL, and more than kPathBytes,
@@ -180,6 +200,7 @@ class MessageWriter {
   void time_ns(std::int64_t value) { be64(static_cast<std::uint64_t>(value)); }
   void octets(std::span<const std::uint8_t> from);
   void attributes(const Attributes& value);
+  void state(const FileState& value);
   void usage(const Usage& value);
   void memory(const RemoteMemory& value);
   void text(std::string_view value);

@@ -1,6 +1,7 @@
 #include "files/protocol/file_attributes.h"
 
 #include <fcntl.h>
+#include <openssl/evp.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -8,7 +9,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <ctime>
+#include <vector>
 
+#include "base/bytes.h"
 #include "os/clock.h"
 
 namespace weft::files {
@@ -43,12 +46,51 @@ std::int64_t tick_ns(int fd) {
   }
 }
 
+// Octets that no other file has: a handle of the file system, or else its number
+// and its time of birth. Both with the number of the device in front.
+std::vector<std::uint8_t> identity_of(int fd, const struct statx& s) {
+  constexpr int kOnlyToCompare = 0x200;  // AT_HANDLE_FID, of Linux 6.5
+  alignas(file_handle) std::uint8_t room[sizeof(file_handle) + MAX_HANDLE_SZ];
+  auto* handle = reinterpret_cast<file_handle*>(room);
+  int mount = 0;
+  for (const int how : {0, kOnlyToCompare}) {
+    handle->handle_bytes = MAX_HANDLE_SZ;
+    if (name_to_handle_at(fd, "", handle, &mount, AT_EMPTY_PATH | how) != 0) continue;
+    std::vector<std::uint8_t> out(16 + handle->handle_bytes);
+    store_be32(out.data(), s.stx_dev_major);
+    store_be32(out.data() + 4, s.stx_dev_minor);
+    store_be32(out.data() + 8, static_cast<std::uint32_t>(handle->handle_type));
+    store_be32(out.data() + 12, 1);
+    std::copy_n(handle->f_handle, handle->handle_bytes, out.begin() + 16);
+    return out;
+  }
+  std::vector<std::uint8_t> out(24);
+  store_be32(out.data(), s.stx_dev_major);
+  store_be32(out.data() + 4, s.stx_dev_minor);
+  store_be64(out.data() + 8, s.stx_ino);
+  const bool has_birth = (s.stx_mask & STATX_BTIME) != 0;
+  if (has_birth) store_be64(out.data() + 16, static_cast<std::uint64_t>(ns_of(s.stx_btime)));
+  return out;
+}
+
+ObjectId object_of(int fd, const struct statx& s) {
+  const std::vector<std::uint8_t> identity = identity_of(fd, s);
+  std::uint8_t sum[EVP_MAX_MD_SIZE];
+  unsigned length = 0;
+  ObjectId out{};
+  if (EVP_Digest(identity.data(), identity.size(), sum, &length, EVP_sha256(), nullptr) != 1) {
+    std::abort();  // no memory: a file without a name would be taken for another
+  }
+  std::copy_n(sum, out.size(), out.begin());
+  return out;
+}
+
+}  // namespace
+
 bool is_fresh(int fd, std::int64_t changed_ns) {
   const std::int64_t age = os::clock_ns(CLOCK_REALTIME) - changed_ns;
   return std::abs(age) < 2 * os::kNsPerSecond && std::abs(age) < tick_ns(fd);
 }
-
-}  // namespace
 
 int look_at(int at, const char* name, struct statx& out) {
   constexpr int kFlags = AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_STATX_SYNC_AS_STAT;
@@ -58,23 +100,32 @@ int look_at(int at, const char* name, struct statx& out) {
 Attributes attributes_from(const struct statx& s) {
   Attributes out;
   out.mode = s.stx_mode;
+  out.links = s.stx_nlink;
+  out.uid = s.stx_uid;
+  out.gid = s.stx_gid;
   out.size = s.stx_size;
+  out.blocks = s.stx_blocks;
   out.mtime_ns = ns_of(s.stx_mtime);
+  out.ctime_ns = ns_of(s.stx_ctime);
   out.file_id = file_id_of(s);
+  out.device = std::uint64_t{s.stx_rdev_major} << 32U | s.stx_rdev_minor;
   return out;
-}
-
-std::uint32_t stamp_of(int fd, std::int64_t changed_ns) {
-  if (is_fresh(fd, changed_ns)) return kFreshStamp;
-  const std::uint64_t mixed = static_cast<std::uint64_t>(changed_ns) * 0x9e3779b97f4a7c15U;
-  return std::max(static_cast<std::uint32_t>(mixed >> 32U), kFreshStamp + 1);
 }
 
 Attributes attributes_of(int fd, int* error) {
   struct statx s {};
   *error = look_at(fd, "", s);
-  Attributes out = attributes_from(s);
-  if (*error == 0 && S_ISREG(out.mode)) out.stamp = stamp_of(fd, ns_of(s.stx_ctime));
+  return attributes_from(s);
+}
+
+FileState state_of(int fd, int* error) {
+  struct statx s {};
+  *error = look_at(fd, "", s);
+  FileState out;
+  if (*error != 0) return out;
+  out.attributes = attributes_from(s);
+  out.object = object_of(fd, s);
+  out.level = is_fresh(fd, out.attributes.ctime_ns) ? kLevelNone : kLevelTimes;
   return out;
 }
 

@@ -13,13 +13,14 @@ namespace weft::files {
 
 // statx() of `name` in the folder `at`, or of `at` itself if it is "". Follows no link.  An errno
 [[nodiscard]] int look_at(int at, const char* name, struct statx& out);
-// Without the stamp of an open file.
 [[nodiscard]] Attributes attributes_from(const struct statx& s);
-// With the stamp of an open file (Attributes::stamp).
+// Takes an open file, or one that a path descriptor names. On failure `error` is an errno.
 [[nodiscard]] Attributes attributes_of(int fd, int* error);
-// Attributes::stamp of a file that is open or named by a path descriptor.
-// `changed_ns`: when its inode was changed last.
-[[nodiscard]] std::uint32_t stamp_of(int fd, std::int64_t changed_ns);
+// ... with its version.
+[[nodiscard]] FileState state_of(int fd, int* error);
+// Whether a file was changed so recently that another change may leave its times as they are.
+// `changed_ns`: its time of the last change of the inode.
+[[nodiscard]] bool is_fresh(int fd, std::int64_t changed_ns);
 // Changes of an open file what `what` (kSetMode...) names. Returns 0 or an errno.
 [[nodiscard]] int set_attributes(int fd, std::uint32_t what, const Attributes& to);
 

@@ -10,14 +10,14 @@ bool moves(const RemoteMemory& memory) { return memory.bytes != 0 && memory.byte
 void OpenReply::encode(MessageWriter& out) const {
   out.be64(handle);
   out.be32(bytes);
-  out.attributes(attributes);
+  out.state(state);
 }
 
 std::optional<OpenReply> OpenReply::decode(BodyReader in) {
   OpenReply r;
   r.handle = in.be64();
   r.bytes = in.be32();
-  r.attributes = in.attributes();
+  r.state = in.state();
   return in.good() ? std::optional(r) : std::nullopt;
 }
 
@@ -54,6 +54,14 @@ std::optional<ReadRequest> ReadRequest::decode(BodyReader in) {
   r.memory = in.memory();
   return in.whole() && offset_is_legal(r.offset) && moves(r.memory) ? std::optional(r)
                                                                     : std::nullopt;
+}
+
+void CloseReply::encode(MessageWriter& out) const { out.state(state); }
+
+std::optional<CloseReply> CloseReply::decode(BodyReader in) {
+  CloseReply r;
+  r.state = in.state();
+  return in.good() ? std::optional(r) : std::nullopt;
 }
 
 void CloseRequest::encode(MessageWriter& out) const { out.be64(handle); }
@@ -109,11 +117,15 @@ std::optional<CreateRequest> CreateRequest::decode(BodyReader in) {
   return in.whole() && offset_is_legal(r.size) ? std::optional(r) : std::nullopt;
 }
 
-void WriteReply::encode(MessageWriter& out) const { out.be32(bytes); }
+void WriteReply::encode(MessageWriter& out) const {
+  out.be32(bytes);
+  out.be64(verifier);
+}
 
 std::optional<WriteReply> WriteReply::decode(BodyReader in) {
   WriteReply r;
   r.bytes = in.be32();
+  r.verifier = in.be64();
   return in.good() ? std::optional(r) : std::nullopt;
 }
 
@@ -176,13 +188,13 @@ std::optional<DraftRequest> DraftRequest::decode(BodyReader in) {
 
 void EditReply::encode(MessageWriter& out) const {
   out.be64(handle);
-  out.attributes(attributes);
+  out.state(state);
 }
 
 std::optional<EditReply> EditReply::decode(BodyReader in) {
   EditReply r;
   r.handle = in.be64();
-  r.attributes = in.attributes();
+  r.state = in.state();
   return in.good() ? std::optional(r) : std::nullopt;
 }
 
@@ -226,6 +238,14 @@ std::optional<SetRequest> SetRequest::decode(BodyReader in) {
   r.mtime_ns = in.time_ns();
   r.path = in.path();
   return in.whole() && offset_is_legal(r.size) ? std::optional(r) : std::nullopt;
+}
+
+void SyncReply::encode(MessageWriter& out) const { out.be64(verifier); }
+
+std::optional<SyncReply> SyncReply::decode(BodyReader in) {
+  SyncReply r;
+  r.verifier = in.be64();
+  return in.good() ? std::optional(r) : std::nullopt;
 }
 
 void SyncRequest::encode(MessageWriter& out) const { out.be64(handle); }

@@ -23,7 +23,7 @@ enum : std::uint32_t {
 struct OpenReply {
   std::uint64_t handle = 0;  // 0: the file is complete in the memory
   std::uint32_t bytes = 0;
-  Attributes attributes{};
+  FileState state{};
 
   void encode(MessageWriter& out) const;
   [[nodiscard]] static std::optional<OpenReply> decode(BodyReader in);
@@ -57,9 +57,16 @@ struct ReadRequest {
   [[nodiscard]] static std::optional<ReadRequest> decode(BodyReader in);
 };
 
+struct CloseReply {
+  FileState state{};  // of a file that was open for reading: compare it with that of OPEN
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<CloseReply> decode(BodyReader in);
+};
+
 struct CloseRequest {
   static constexpr Op kOp = Op::kClose;
-  using Reply = NoReply;
+  using Reply = CloseReply;
   std::uint64_t handle = 0;
 
   void encode(MessageWriter& out) const;
@@ -104,6 +111,9 @@ struct CreateRequest {
 
 struct WriteReply {
   std::uint32_t bytes = 0;
+  // A number that the server changes when it starts, and when it may have lost what it was sent.
+  // What was written under another number than SYNC has may not be on the disk.
+  std::uint64_t verifier = 0;
 
   void encode(MessageWriter& out) const;
   [[nodiscard]] static std::optional<WriteReply> decode(BodyReader in);
@@ -153,7 +163,7 @@ struct DraftRequest {
 
 struct EditReply {
   std::uint64_t handle = 0;
-  Attributes attributes{};
+  FileState state{};
 
   void encode(MessageWriter& out) const;
   [[nodiscard]] static std::optional<EditReply> decode(BodyReader in);
@@ -191,9 +201,16 @@ struct SetRequest {
   [[nodiscard]] static std::optional<SetRequest> decode(BodyReader in);
 };
 
+struct SyncReply {
+  std::uint64_t verifier = 0;  // see WriteReply
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<SyncReply> decode(BodyReader in);
+};
+
 struct SyncRequest {
   static constexpr Op kOp = Op::kSync;
-  using Reply = NoReply;
+  using Reply = SyncReply;
   std::uint64_t handle = 0;
 
   void encode(MessageWriter& out) const;

@@ -21,6 +21,7 @@ void HelloReply::encode(MessageWriter& out) const {
   out.be32(flags);
   out.be32(credits);
   out.be32(max_io);
+  out.be64(verifier);
   out.octets(nonce);
 }
 
@@ -32,6 +33,7 @@ std::optional<HelloReply> HelloReply::decode(BodyReader in) {
   r.flags = in.be32();
   r.credits = in.be32();
   r.max_io = in.be32();
+  r.verifier = in.be64();
   in.octets(r.nonce);
   return in.good() ? std::optional(r) : std::nullopt;
 }

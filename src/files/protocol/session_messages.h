@@ -12,12 +12,7 @@ namespace weft::files {
 enum : std::uint32_t {  // of a HELLO reply
   kHelloWritable = 1U << 0U,
   kHelloNeedsProof = 1U << 1U,
-  kHelloStamps = 1U << 2U,  // attributes have stamps, and SET of nothing takes every handle
-  kHelloStatFs = 1U << 3U,  // there is STATFS
 };
-// The rest of these flags is a number that the server changes when it starts, and when it may have
-// lost what it was sent; 0 from servers that do not have it.
-inline constexpr unsigned kHelloLifeShift = 8;
 
 // A reply without anything behind its head.
 struct NoReply {
@@ -29,7 +24,8 @@ struct HelloReply {
   std::uint32_t version = kVersion;
   std::uint32_t flags = 0;
   std::uint32_t credits = 0;
-  std::uint32_t max_io = 0;  // of one READ or WRITE, in octets
+  std::uint32_t max_io = 0;    // of one READ or WRITE, in octets
+  std::uint64_t verifier = 0;  // see WriteReply
   Nonce nonce{};
 
   void encode(MessageWriter& out) const;

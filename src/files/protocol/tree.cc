@@ -139,7 +139,7 @@ int Tree::usage(const TreePath& path, Usage& out) const {
   return 0;
 }
 
-int Tree::open_file(const TreePath& path, bool direct, os::Fd& file, Attributes& out) const {
+int Tree::open_file(const TreePath& path, bool direct, os::Fd& file, FileState& out) const {
   const Place place = locate(path);
   if (place.root) return EISDIR;
   if (place.fd < 0) return ENOENT;
@@ -147,10 +147,10 @@ int Tree::open_file(const TreePath& path, bool direct, os::Fd& file, Attributes&
   const os::Fd found(open_bounded(place.fd, place.rest, place.links, O_PATH));
   if (!found) return errno;
   int error = 0;
-  out = attributes_of(found.get(), &error);
+  out = state_of(found.get(), &error);
   if (error != 0) return error;
-  if (S_ISDIR(out.mode)) return EISDIR;
-  if (!S_ISREG(out.mode)) return EINVAL;
+  if (S_ISDIR(out.attributes.mode)) return EISDIR;
+  if (!S_ISREG(out.attributes.mode)) return EINVAL;
   const std::string name = proc_name(found.get());
   file = os::Fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0)));
   if (!file && direct && errno == EINVAL) file = os::Fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC));

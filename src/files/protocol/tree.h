@@ -50,7 +50,7 @@ class Tree {
   [[nodiscard]] int usage(const TreePath& path, Usage& out) const;
   // A regular file, for reading.   EISDIR, EINVAL (neither file nor folder), ...
   [[nodiscard]] int open_file(const TreePath& path, bool direct, os::Fd& file,
-                              Attributes& out) const;
+                              FileState& out) const;
   [[nodiscard]] int read_link(const TreePath& path, std::string& target) const;
 
   // Writes entries from `cursor` (0: the first) on. `next` is 0 after the last. `listing` is what
@@ -71,7 +71,7 @@ class Tree {
                           std::unique_ptr<Draft>& out, std::uint64_t& there) const;
   // A regular file for reading and writing in its place. `flags`: kEditCreate and so on.
   [[nodiscard]] int edit(const TreePath& path, std::uint32_t mode, std::uint32_t flags,
-                         os::Fd& file, Attributes& out) const;
+                         os::Fd& file, FileState& out) const;
   // `what`: kSetMode and so on. A symbolic link has a time only.
   [[nodiscard]] int set(const TreePath& path, std::uint32_t what, const Attributes& to,
                         Attributes& out) const;

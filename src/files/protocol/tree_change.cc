@@ -94,7 +94,7 @@ int Tree::draft(const TreePath& path, std::uint64_t size, std::uint64_t identity
 }
 
 int Tree::edit(const TreePath& path, std::uint32_t mode, std::uint32_t flags, os::Fd& file,
-               Attributes& out) const {
+               FileState& out) const {
   os::Fd folder;
   std::string name;
   if (const int error = parent_of(path, folder, name); error != 0) return error;
@@ -110,11 +110,11 @@ int Tree::edit(const TreePath& path, std::uint32_t mode, std::uint32_t flags, os
   file = os::Fd(openat(folder.get(), name.c_str(), how, mode & 0777U));
   if (!file) return errno;
   int error = 0;
-  out = attributes_of(file.get(), &error);
-  if (error == 0 && !S_ISREG(out.mode)) error = EINVAL;
-  if (error == 0 && (flags & kEditTruncate) != 0 && out.size != 0) {
+  out = state_of(file.get(), &error);
+  if (error == 0 && !S_ISREG(out.attributes.mode)) error = EINVAL;
+  if (error == 0 && (flags & kEditTruncate) != 0 && out.attributes.size != 0) {
     if (ftruncate(file.get(), 0) != 0) return errno;
-    out = attributes_of(file.get(), &error);
+    out = state_of(file.get(), &error);
   }
   return error;
 }

@@ -156,7 +156,7 @@ void Session::request(std::size_t slot, std::uint32_t bytes) {
 
 void Session::dispatch(const Head& head, const BodyReader& body) {
   const Asked asked{head.op, head.tag};
-  if (head.op == Op::kHello) return serve(asked, body, &Session::hello);
+  if (head.op == Op::kHello) return start(asked, body, &Session::greet);
   if (head.op == Op::kProve) return start(asked, body, &Session::prove_client);
   if (state_ != State::kReady) return refuse(asked, EACCES);
   switch (head.op) {
@@ -212,10 +212,15 @@ void Session::refuse(const Asked& asked, int error) {
   post_reply(encode_refusal(asked.op, static_cast<std::uint32_t>(error), asked.tag, room));
 }
 
-std::uint32_t Shared::new_life() {
-  std::uint32_t number = 0;
+std::uint64_t Shared::new_verifier() {
+  std::uint64_t number = 0;
   static_cast<void>(getrandom(&number, sizeof number, 0));
-  return std::max(number >> kHelloLifeShift, 1U);
+  return std::max<std::uint64_t>(number, 1);
+}
+
+void Shared::note_loss(int error) {
+  const bool no_room = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  if (!no_room) verifier = new_verifier();
 }
 
 int Session::admit() {
@@ -225,9 +230,15 @@ int Session::admit() {
   return 0;
 }
 
-int Session::hello(const HelloRequest& request, HelloReply& reply) {
+int Session::greet(const HelloRequest& request, const Asked& asked) {
   if (state_ != State::kNew) return EPROTO;
-  if (request.version != kVersion) return EPROTONOSUPPORT;
+  if (request.version != kVersion) {
+    ++shared_.counters.other_versions;
+    ++shared_.counters.errors;
+    const auto room = room_for_reply();
+    if (!room.empty()) post_reply(encode_other_version(EPROTONOSUPPORT, asked.tag, room));
+    return 0;
+  }
   client_nonce_ = request.nonce;
   const bool needs_proof = !shared_.options.token.empty();
   if (needs_proof) {
@@ -235,11 +246,14 @@ int Session::hello(const HelloRequest& request, HelloReply& reply) {
   } else if (const int error = admit(); error != 0) {
     return error;
   }
-  reply.flags = kHelloStamps | kHelloStatFs | (shared_.tree.writable() ? kHelloWritable : 0U) |
-                (needs_proof ? kHelloNeedsProof : 0U) | shared_.life << kHelloLifeShift;
+  HelloReply reply;
+  reply.flags =
+      (shared_.tree.writable() ? kHelloWritable : 0U) | (needs_proof ? kHelloNeedsProof : 0U);
   reply.credits = kCredits;
   reply.max_io = kMaxIoBytes;
+  reply.verifier = shared_.verifier;
   reply.nonce = server_nonce_;
+  send(asked, reply);
   return 0;
 }
 
@@ -340,7 +354,7 @@ int Session::edit(const EditRequest& request, EditReply& reply) {
   auto file = std::make_shared<OpenFile>();
   file->edited = true;
   const int error =
-      shared_.tree.edit(request.path, request.mode, request.flags, file->fd, reply.attributes);
+      shared_.tree.edit(request.path, request.mode, request.flags, file->fd, reply.state);
   if (error == 0) reply.handle = add(std::move(file));
   return error;
 }

@@ -52,8 +52,8 @@ struct ServeOptions {
 };
 
 struct ServeCounters {
-  std::uint64_t clients = 0, refused_tokens = 0, refused_clients = 0, requests = 0, errors = 0,
-                stalled = 0;
+  std::uint64_t clients = 0, refused_tokens = 0, refused_clients = 0, other_versions = 0,
+                requests = 0, errors = 0, stalled = 0;
   std::uint64_t bytes_out = 0, bytes_in = 0;
 
   // One line, with the CPU time of this process.
@@ -67,8 +67,11 @@ struct Shared {
   unsigned ready = 0;  // sessions that are ready() and not dead
   // Names this run of the server, and changes when a file could not be written or flushed. Data
   // that was written under another number may not be on the disk. Never 0.
-  std::uint32_t life = new_life();
-  [[nodiscard]] static std::uint32_t new_life();
+  std::uint64_t verifier = new_verifier();
+  [[nodiscard]] static std::uint64_t new_verifier();
+  // A write or a flush has failed. What had been written before may be lost, unless there was just
+  // no room.
+  void note_loss(int error);
   Tree tree;
   std::unique_ptr<readsend::Disk> disk;
   std::unique_ptr<readsend::Pipeline> pipeline;  // what goes to clients
@@ -209,7 +212,6 @@ class Session final : private readsend::Link {
   // From now on it is a client.   EUSERS: there are too many
   [[nodiscard]] int admit();
   // Requests that are answered at once. Each returns an errno.
-  [[nodiscard]] int hello(const HelloRequest& request, HelloReply& reply);
   [[nodiscard]] int stat(const StatRequest& request, StatReply& reply);
   [[nodiscard]] int usage(const StatFsRequest& request, StatFsReply& reply);
   [[nodiscard]] int read_link(const ReadLinkRequest& request, ReadLinkReply& reply);
@@ -217,7 +219,7 @@ class Session final : private readsend::Link {
   [[nodiscard]] int remove(const RemoveRequest& request, NoReply& reply);
   [[nodiscard]] int make_directory(const MakeDirectoryRequest& request, NoReply& reply);
   [[nodiscard]] int symlink(const SymlinkRequest& request, NoReply& reply);
-  [[nodiscard]] int close_file(const CloseRequest& request, NoReply& reply);
+  [[nodiscard]] int close_file(const CloseRequest& request, CloseReply& reply);
   [[nodiscard]] int create(const CreateRequest& request, CreateReply& reply);
   [[nodiscard]] int draft(const DraftRequest& request, DraftReply& reply);
   [[nodiscard]] int edit(const EditRequest& request, EditReply& reply);
@@ -226,6 +228,7 @@ class Session final : private readsend::Link {
   [[nodiscard]] int sum(const SumRequest& request, SumReply& reply);
   [[nodiscard]] int grant(const GrantRequest& request, GrantReply& reply);
   // Those that answer by themselves, perhaps later, unless they return an errno.
+  [[nodiscard]] int greet(const HelloRequest& request, const Asked& asked);
   [[nodiscard]] int prove_client(const ProveRequest& request, const Asked& asked);
   [[nodiscard]] int open(const OpenRequest& request, const Asked& asked);
   [[nodiscard]] int list(const ListRequest& request, const Asked& asked);
@@ -263,7 +266,7 @@ class Session final : private readsend::Link {
 
   [[nodiscard]] int fill_page(const ListRequest& request, ListReply& reply,
                               std::span<std::uint8_t> room);
-  [[nodiscard]] static int check_version(const OpenFile& file, const Attributes& before);
+  [[nodiscard]] static int check_version(const OpenFile& file, const FileState& before);
   [[nodiscard]] bool may_open() const { return files_.size() < shared_.options.max_open_files; }
   // Its new handle.
   std::uint64_t add(std::shared_ptr<OpenFile> file);

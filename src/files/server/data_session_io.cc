@@ -30,9 +30,9 @@ int Session::open(const OpenRequest& request, const Asked& asked) {
   auto file = std::make_shared<OpenFile>();
   OpenReply reply;
   const int error =
-      shared_.tree.open_file(request.path, shared_.options.direct, file->fd, reply.attributes);
+      shared_.tree.open_file(request.path, shared_.options.direct, file->fd, reply.state);
   if (error != 0) return error;
-  const std::uint64_t size = reply.attributes.size;
+  const std::uint64_t size = reply.state.attributes.size;
   const std::uint32_t room = std::min(request.memory.bytes, kMaxIoBytes);
   const bool whole = size <= room;
   if (!whole) reply.handle = add(file);
@@ -87,9 +87,9 @@ void Session::synced(Sync& sync, std::int64_t result) {
   syncs_.erase(sync.self);
   if (dead_) return;
   --unanswered_;
-  if (result >= 0) return send(asked, NoReply());
+  if (result >= 0) return send(asked, SyncReply{shared_.verifier});
   // Whoever opens the file from now on may not see this error.
-  shared_.life = Shared::new_life();
+  shared_.verifier = Shared::new_verifier();
   refuse(asked, static_cast<int>(-result));
 }
 
@@ -251,18 +251,16 @@ void Session::sent(readsend::Request& request) {
   if (out.asked.op == Op::kRead) return send(out.asked, ReadReply{bytes});
   OpenReply reply = out.opened;
   reply.bytes = bytes;
-  const int error = reply.handle == 0 ? check_version(*out.file, reply.attributes) : 0;
+  const int error = reply.handle == 0 ? check_version(*out.file, reply.state) : 0;
   return error == 0 ? send(out.asked, reply) : refuse(out.asked, error);
 }
 
 // Whether a file that was read whole is still that of its attributes. A file that somebody changes
 // meanwhile is no version of it: the client opens it again.
-int Session::check_version(const OpenFile& file, const Attributes& before) {
+int Session::check_version(const OpenFile& file, const FileState& before) {
   int error = 0;
-  Attributes now = attributes_of(file.get(), &error);
-  // Fresh before: the reply says so, and the client that knows stamps asks again.
-  if (before.stamp == kFreshStamp) now.stamp = kFreshStamp;
-  return error == 0 && now != before ? ESTALE : error;
+  const FileState now = state_of(file.get(), &error);
+  return error == 0 && !same_token(before, now) ? ESTALE : error;
 }
 
 void Session::finished(readsend::Request& request) {
@@ -360,7 +358,10 @@ void Session::disk_done(Chunk& chunk, std::int64_t result) {
   if (dead_) return release(chunk);
   const auto incoming = chunk.incoming;
   int& error = incoming->error;
-  if (result < 0) error = static_cast<int>(-result);
+  if (result < 0) {
+    error = static_cast<int>(-result);
+    shared_.note_loss(error);
+  }
   chunk.got += static_cast<std::uint32_t>(std::max<std::int64_t>(result, 0));
   // Short, but not at an end. There is room: this request has just left.
   if (result > 0 && chunk.got < chunk.want) return write_disk(chunk);
@@ -373,7 +374,7 @@ void Session::disk_done(Chunk& chunk, std::int64_t result) {
 void Session::finish_write(std::list<Incoming>::iterator incoming) {
   const Asked asked = incoming->asked;
   const int error = incoming->error;
-  const WriteReply reply{incoming->memory.bytes};
+  const WriteReply reply{incoming->memory.bytes, shared_.verifier};
   incoming_.erase(incoming);
   --unanswered_;
   return error == 0 ? send(asked, reply) : refuse(asked, error);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "files/protocol/file_attributes.h"
 #include "files/server/data_session.h"
 #include "os/clock.h"
 
@@ -53,11 +54,16 @@ int Session::grant(const GrantRequest& request, GrantReply& reply) {
   return 0;
 }
 
-int Session::close_file(const CloseRequest& request, NoReply& /*reply*/) {
+int Session::close_file(const CloseRequest& request, CloseReply& reply) {
   const std::uint64_t handle = request.handle;
   const auto found = files_.find(handle);
   if (found == files_.end()) return EBADF;
-  if (found->second->draft != nullptr) found->second->draft->discard();
+  if (found->second->draft != nullptr) {
+    found->second->draft->discard();
+  } else {
+    int error = 0;  // then the state says nothing, and the client takes the file for changed
+    reply.state = state_of(found->second->get(), &error);
+  }
   files_.erase(found);
   const auto at = plays_.find(handle);
   if (at != plays_.end()) {

@@ -29,11 +29,12 @@ unsigned long long number(std::uint64_t value) { return value; }
 
 std::string ServeCounters::text() const {
   return format(
-      "%llu clients, %llu refused, %llu stalled, %llu wrong tokens, %llu requests, %llu errors, "
-      "%.3f GB out, %.3f GB in, %s",
-      number(clients), number(refused_clients), number(stalled), number(refused_tokens),
-      number(requests), number(errors), static_cast<double>(bytes_out) / 1e9,
-      static_cast<double>(bytes_in) / 1e9, cpu_text(bytes_out + bytes_in).c_str());
+      "%llu clients, %llu refused, %llu of other versions, %llu stalled, %llu wrong tokens, "
+      "%llu requests, %llu errors, %.3f GB out, %.3f GB in, %s",
+      number(clients), number(refused_clients), number(other_versions), number(stalled),
+      number(refused_tokens), number(requests), number(errors),
+      static_cast<double>(bytes_out) / 1e9, static_cast<double>(bytes_in) / 1e9,
+      cpu_text(bytes_out + bytes_in).c_str());
 }
 
 std::string Server::status() const {

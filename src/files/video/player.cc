@@ -55,7 +55,7 @@ Outcome<void> Player::identify_film() {
   const auto opened = client_->call(files::OpenRequest{{at, head->rkey(), 0}, {path_}});
   if (!opened) return tl::unexpected(opened.error());
   handle_ = opened->handle;
-  const std::uint64_t size = opened->attributes.size;
+  const std::uint64_t size = opened->state.attributes.size;
   if (handle_ == 0 || size == 0) return failed(EINVAL, path_, "the file is empty");
   const files::ReadRequest read{handle_, 0, {at, head->rkey(), kHeaderBytes}};
   const auto got = client_->call(read, path_);
