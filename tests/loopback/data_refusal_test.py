@@ -19,7 +19,7 @@ import threading
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
 import raw_data  # noqa: E402
-from data_setting import Server, run  # noqa: E402
+from data_setting import Server, fails, filled, run  # noqa: E402
 from raw_data import RawClient, RawServer, attributes, entry  # noqa: E402
 from serving import run_cases  # noqa: E402
 
@@ -88,6 +88,17 @@ def case_a_client_of_another_version(tmp):
                     assert answer == (errno.EPROTONOSUPPORT, struct.pack(">I", raw_data.VERSION)), answer
         assert run("cat", server.url("file")) == b"content"
     assert " 6 of other versions" in server.log, server.log
+
+
+def case_a_silent_server(tmp):
+    """It takes connections and requests, and answers nothing: each command gives up."""
+    source = filled(tmp / "source", "file")
+    listener = socket.create_server(("127.0.0.1", 0))
+    with RawServer(lambda *_: None) as silent:
+        url, mute = silent.url("file"), f"weft://127.0.0.1:{listener.getsockname()[1]}/file"
+        for command in (("ls", url), ("cat", mute), ("get", "--retry", 0, url, tmp / "copy"),
+                        ("put", "--retry", 0, source / "file", mute), ("sync", "--retry", 0, mute, tmp / "tree")):
+            fails("the server does not answer", command[0], "--timeout", 1, *command[1:])
 
 
 def case_a_connection_that_is_ended_before_its_reply(tmp):

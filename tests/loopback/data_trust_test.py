@@ -15,11 +15,11 @@ import pathlib
 import resource
 import shutil
 import signal
-import socket
 import stat
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
@@ -293,18 +293,58 @@ def case_a_file_that_always_changes(tmp):
         assert os.listdir(tmp / "copy") == ["big"]
 
 
-# ---- Patience
+def append_until(ends, path):
+    """A log that grows."""
+    with open(path, "ab", buffering=0) as out:
+        for i in range(1 << 30):
+            out.write(b"line %d\n" % i)
+            if ends.is_set():
+                return
 
 
-def case_a_silent_server(tmp):
-    """It takes connections and requests, and answers nothing: each command gives up."""
-    source = filled(tmp / "source", "file")
-    listener = socket.create_server(("127.0.0.1", 0))
-    with RawServer(lambda *_: None) as silent:
-        url, mute = silent.url("file"), f"weft://127.0.0.1:{listener.getsockname()[1]}/file"
-        for command in (("ls", url), ("cat", mute), ("get", "--retry", 0, url, tmp / "copy"),
-                        ("put", "--retry", 0, source / "file", mute), ("sync", "--retry", 0, mute, tmp / "tree")):
-            fails("the server does not answer", command[0], "--timeout", 1, *command[1:])
+def case_a_log_that_grows(tmp):
+    """With --allow-changing the copy is what the log had at the beginning, and a later sync takes the rest."""
+    served, source = filled(tmp / "served", "other"), filled(tmp / "source", "other")
+    (served / "in").mkdir()
+    logs = served / "log", source / "log"
+    for log in logs:
+        log.write_bytes(b"begin\n" * (4 << 20))
+    with Server(served, "--writable") as server:
+        ends = threading.Event()
+        writers = [threading.Thread(target=append_until, args=(ends, log)) for log in logs]
+        for writer in writers:
+            writer.start()
+        try:
+            for allows, code, text in ((["--allow-changing"], 24, "as --allow-changing permits"), ([], 1, "run this again")):
+                for way in (("get", server.url("log"), tmp / "copy"), ("put", logs[1], server.url("in/log"))):
+                    done = client(way[0], *allows, *way[1:])
+                    assert done.returncode == code and text in done.stderr, (way, done)
+        finally:
+            ends.set()
+            for writer in writers:
+                writer.join()
+        for log, copy in ((logs[0], tmp / "copy"), (logs[1], served / "in" / "log")):
+            octets = copy.read_bytes()
+            assert len(octets) >= 24 << 20 and log.read_bytes().startswith(octets)
+        run("sync", server.url("log"), tmp / "copy")
+        run("sync", f"{source}/", server.url("in"))
+        assert digest(logs[0]) == digest(tmp / "copy") and digest(logs[1]) == digest(served / "in" / "log")
+
+
+def case_a_kept_copy_is_not_taken_for_a_version(tmp):
+    """Rewritten with its size and its time set back: the next sync copies the file again all the same."""
+    served = tmp / "served"
+    served.mkdir()
+    big_file(served / "big", 64)
+    with Server(served, env={**os.environ, "WEFT_SOCKET_BUFFER": "65536"}) as server:
+        one = Stopped("get", "--allow-changing", server.url("big"), tmp / "big",
+                      begun=lambda: max(part_in(tmp), default=0) > 4 << 20)
+        rewrite(served / "big", b"n")
+        code, text = one.go_on()
+        assert code == 24 and "as --allow-changing permits" in text, (code, text)
+        assert digest(served / "big") != digest(tmp / "big")
+        run("sync", server.url("big"), tmp / "big")
+        assert digest(served / "big") == digest(tmp / "big")
 
 
 # ---- Slow clients, many folders

@@ -21,6 +21,9 @@ using files::CopyTotals;
 using files::Failed;
 using files::Outcome;
 
+// Of a copy that was kept although its source changed; rsync's code where files vanish.
+constexpr int kExitChanged = 24;
+
 int fail(const Failed& why) { return cli::report_failure({why.text(), cli::kExitFailure}); }
 int usage(std::string text) { return cli::report_failure({std::move(text), cli::kExitUsage}); }
 
@@ -60,6 +63,10 @@ files::CopyWatcher watcher_for(Progress& progress) {
           [&progress](const Failed& why) {
             progress.end();
             fail(why);
+          },
+          [&progress](const Failed& what) {
+            progress.end();
+            fail(what);
           }};
 }
 
@@ -75,7 +82,8 @@ int finish(const CopyCommand& c, const Progress& progress, const CopyTotals& t,
         static_cast<unsigned long long>(t.failures), gb, progress.elapsed(),
         gb * 1e3 / progress.elapsed(), files::cpu_text(t.bytes).c_str());
   }
-  return done && t.failures == 0 ? 0 : 1;
+  if (!done || t.failures != 0) return 1;
+  return t.changed != 0 ? kExitChanged : 0;
 }
 
 files::ServerAddress address_of(const cli::RemotePath& remote, const Command& c) {
@@ -117,6 +125,7 @@ int get(const Command& c) {
     totals.files += t.files;
     totals.skipped += t.skipped;
     totals.failures += t.failures;
+    totals.changed += t.changed;
     totals.bytes += t.bytes;
   }
   return finish(c.copy, progress, totals, done);

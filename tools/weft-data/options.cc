@@ -92,13 +92,18 @@ cli::Arguments* add_copy(cli::Arguments& app, Command& c, Command::Kind kind, co
   sub->footer(
       "A remote path is HOST:PATH, HOST:PORT:PATH or weft://HOST:PORT/PATH; HOST:./PATH where PATH "
       "begins with a number. A slash at the end of a source means what is in the folder. Exit "
-      "codes: 0 all done, 1 something failed, 2 wrong usage.");
+      "codes: 0 all done, 1 something failed, 2 wrong usage, 24 a file changed and "
+      "--allow-changing kept what was copied.");
   return sub;
 }
 
-void add_durable(cli::Arguments& command, Command& c) {
+void add_promises(cli::Arguments& command, Command& c) {
   command.add_flag("--durable", c.copy.options.durable,
                    "Wait until each file is on the disk, before it gets its name");
+  command.add_flag(
+      "--allow-changing", c.copy.options.allow_changing,
+      "Keep what was copied of a file that changed meanwhile, as far as it went at the "
+      "beginning: for logs that grow. A warning, and exit code 24");
 }
 
 void add_get(cli::Arguments& app, Command& c) {
@@ -109,7 +114,7 @@ void add_get(cli::Arguments& app, Command& c) {
   sub->add_flag("--verify", c.copy.options.verify, "Compare checksums with the server's files");
   sub->add_flag("!--no-resume", c.copy.options.resume,
                 "Start anew where an earlier copy was interrupted");
-  add_durable(*sub, c);
+  add_promises(*sub, c);
   add_exclude(*sub, c);
 }
 
@@ -121,7 +126,7 @@ void add_put(cli::Arguments& app, Command& c) {
   sub->add_flag("--verify", c.copy.options.verify, "Compare checksums with the server's files");
   sub->add_flag("!--no-resume", c.copy.options.resume,
                 "Start anew where an earlier copy was interrupted");
-  add_durable(*sub, c);
+  add_promises(*sub, c);
   add_exclude(*sub, c);
 }
 
@@ -138,7 +143,7 @@ void add_sync(cli::Arguments& app, Command& c) {
   sub->add_flag("--force-delete", c.copy.options.force_delete,
                 "Remove everything where the source is empty");
   sub->add_flag("--verify", c.copy.options.verify, "Compare checksums of the copied files");
-  add_durable(*sub, c);
+  add_promises(*sub, c);
   add_exclude(*sub, c);
 }
 

@@ -19,13 +19,15 @@ struct CopyOptions {
   bool force_delete = false;  // ... although the source is empty
   std::uint64_t max_delete = ~std::uint64_t{0};  // ... unless that are more names
   bool durable = false;                          // wait for the disk that is copied to
+  bool allow_changing = false;  // keep what was copied of a file that changed meanwhile
   unsigned retry_seconds = 30;
   std::vector<std::string> exclude;  // names of a tree to leave alone, see is_excluded()
 };
 
 struct CopyTotals {
   std::uint64_t files = 0, folders = 0, links = 0, skipped = 0, removed = 0, failures = 0;
-  std::uint64_t bytes = 0;  // moved by this run
+  std::uint64_t changed = 0;  // of the files: CopyOptions::allow_changing kept them
+  std::uint64_t bytes = 0;    // moved by this run
   std::uint64_t expected = 0;
 };
 
@@ -33,6 +35,11 @@ struct CopyTotals {
 struct CopyWatcher {
   std::function<void(const CopyTotals&)> progress;
   std::function<void(const Failed&)> failed;  // of one file; the rest goes on
+  std::function<void(const Failed&)>
+      warned;  // the file is there, and something is to be said of it
 };
+
+// The time of a copy that is no version of its source: no later sync may take it for one.
+[[nodiscard]] constexpr std::int64_t time_of_changed(std::int64_t mtime_ns) { return mtime_ns - 1; }
 
 }  // namespace weft::files

@@ -27,6 +27,12 @@ Failed explain(std::uint32_t error, std::string_view path) {
   return {static_cast<int>(error), std::move(what)};
 }
 
+Failed changed_but_kept(const std::string& path) {
+  return {ESTALE, path,
+          "the file changed while it was copied; the copy has parts of several versions, as "
+          "--allow-changing permits"};
+}
+
 namespace {
 
 // `theirs` is 1 also where the server does not say which version it speaks.

@@ -157,6 +157,9 @@ class Client {
 [[nodiscard]] Outcome<void> connect_again(const Failed& why, unsigned seconds,
                                           const std::function<Outcome<void>()>& connect);
 
+// A file changed while it was copied, and what was copied of it is kept.
+[[nodiscard]] Failed changed_but_kept(const std::string& path);
+
 // Explains a failure to a person, with the file's name in front.
 [[nodiscard]] Failed explain(std::uint32_t error, std::string_view path);
 

@@ -173,6 +173,14 @@ Outcome<void> Fetch::close_same(const Opened& opened, const std::string& path) {
   return failed(ESTALE, path, "the file changed while it was read; run this again");
 }
 
+// Whether a file that was read to the end that it had at OPEN may stay, although it changed.
+bool Fetch::keeps_changed(const Outcome<void>& closed) {
+  if (closed || closed.error().error != ESTALE || !options_.allow_changing) return false;
+  ++totals_.changed;
+  if (watcher_.warned) watcher_.warned(changed_but_kept(closed.error().what));
+  return true;
+}
+
 // Before memory is used for something else, what was asked for has to arrive.
 tl::unexpected<Failed> Fetch::drain(const Failed& why) {
   while (client_->outstanding() != 0) {
@@ -262,7 +270,7 @@ Outcome<void> Fetch::get_large(const File& file) {
 Outcome<void> Fetch::try_large(const File& file) {
   const auto opened = open_remote(file.path);
   if (!opened) return tl::unexpected(opened.error());
-  const Attributes& attributes = opened->state.attributes;
+  Attributes attributes = opened->state.attributes;
   std::uint64_t there = 0;
   auto part =
       Part::open(*destination_, join(*file.below, file.name), attributes, options_.resume, there);
@@ -273,6 +281,10 @@ Outcome<void> Fetch::try_large(const File& file) {
   auto ok = fill(*opened, *part, there, file.path);
   if (ok) {
     ok = close_same(*opened, file.path);
+    if (keeps_changed(ok)) {
+      attributes.mtime_ns = time_of_changed(attributes.mtime_ns);
+      ok = {};
+    }
   } else {
     let_go(*opened);
   }

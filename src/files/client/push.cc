@@ -307,7 +307,13 @@ Outcome<void> Push::try_file(int fd, const std::string& to) {
   }
   const auto made = begin(to, version);
   if (!made) return tl::unexpected(made.error());
-  if (auto sent = send_file(fd, version, *made, to); !sent) {
+  auto sent = send_file(fd, version, *made, to);
+  bool changed = false;
+  if (sent) {
+    sent = check_version(fd, version, to);
+    changed = keeps_changed(sent);
+  }
+  if (!sent && !changed) {
     // The server forgets what it has of the file.
     if (client_->alive()) static_cast<void>(client_->call(CloseRequest{made->handle}));
     return sent;
@@ -315,7 +321,7 @@ Outcome<void> Push::try_file(int fd, const std::string& to) {
   CommitRequest commit;
   commit.handle = made->handle;
   commit.mode = version.mode;
-  commit.mtime_ns = version.mtime_ns;
+  commit.mtime_ns = changed ? time_of_changed(version.mtime_ns) : version.mtime_ns;
   if (options_.durable) commit.flags = kCommitDurable;
   const auto done = client_->call(commit, to);
   if (!done) return tl::unexpected(done.error());
@@ -340,7 +346,16 @@ Outcome<void> Push::send_file(int fd, const Version& version, const DraftReply& 
       return failed(EIO, to, "what the server has differs from the file; it was not kept");
     }
   }
-  return check_version(fd, version, to);
+  return {};
+}
+
+// Whether a file of which all was sent that it had at the beginning may stay, although it changed.
+bool Push::keeps_changed(const Outcome<void>& same) {
+  const bool changed = !same && same.error().error == ESTALE && client_->alive();
+  if (!changed || !options_.allow_changing) return false;
+  ++totals_.changed;
+  if (watcher_.warned) watcher_.warned(changed_but_kept(same.error().what));
+  return true;
 }
 
 // A large file is begun so that another attempt, of this run or a later one, can go on with it.
