@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include <cassert>
+
 #include "base/patience.h"
 #include "os/ticks.h"
 
@@ -18,6 +20,7 @@ thread_local Patience t_patience;
 
 bool yield_if_due(const ProgressHost& host) {
   if (!t_patience.is_over()) return false;
+  assert(host.ticks_per_us() != 0);
   const std::uint64_t before = os::cpu_ticks();
   sched_yield();
   const std::uint64_t took_us = (os::cpu_ticks() - before) / host.ticks_per_us();

@@ -86,6 +86,7 @@ Status Lane::open(std::unique_ptr<io::Transport> transport, std::unique_ptr<trac
 
 void Lane::close_transport() {
   if (!live()) return;
+  assert(is_held() && stream_ && stream_->finished());
   live_.store(false, std::memory_order_release);
   set_attended(false);
   if (path_) drop_left_bell(*path_, *shard_);
@@ -153,6 +154,7 @@ void Lane::leave(bool by_holder, Word to) {
 
 // False: something was posted meanwhile, and the lane is still held.
 bool Lane::end(Word to, bool by_holder) {
+  assert(is_held() && (to == kClosed) == !live());
   Shard& shard = *shard_;
   Word before = 0;
   const Next next = apply([to](Word w) { return end_step(w, to); }, &before);
@@ -287,7 +289,9 @@ void Lane::set_attended(bool attended) {
   const auto count = [](std::atomic<std::uint32_t>& all, bool& was, bool is) {
     if (was == is) return;
     was = is;
-    all.fetch_add(is ? 1U : ~0U, std::memory_order_relaxed);
+    [[maybe_unused]] const std::uint32_t before =
+        all.fetch_add(is ? 1U : ~0U, std::memory_order_relaxed);
+    assert(is || before != 0);
   };
   if (attended) looks_.told = false;
   Shard::Attended& counts = shard_->attended();

@@ -13,6 +13,7 @@
 #include <weft/counters.h>
 
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -79,8 +80,14 @@ class Lane final : public io::Handler {
   // --- life ---
 
   // Its shard, for life. Once, before all below.
-  void belong_to(std::shared_ptr<Shard> shard) noexcept { shard_ = std::move(shard); }
-  [[nodiscard]] Shard& shard() const noexcept { return *shard_; }
+  void belong_to(std::shared_ptr<Shard> shard) noexcept {
+    assert(shard_ == nullptr && shard != nullptr);
+    shard_ = std::move(shard);
+  }
+  [[nodiscard]] Shard& shard() const noexcept {
+    assert(shard_ != nullptr);
+    return *shard_;
+  }
   // Full operation begins. With the lane held. On failure the stream has been aborted.
   //   kSystem   no room in the shard's epoll
   [[nodiscard]] Status open(std::unique_ptr<io::Transport> transport,
@@ -302,6 +309,7 @@ Next Lane::apply(StepOf step, Word* before) noexcept {
   Word word = word_.load(std::memory_order_relaxed);
   while (true) {
     const Step to = step(word);
+    assert(is_sound(to.word));
     // Also where the word stays as it is: the read-modify-write puts this step and those of others
     // in one order.
     if (word_.compare_exchange_weak(word, to.word, std::memory_order_seq_cst,

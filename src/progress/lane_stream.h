@@ -6,6 +6,7 @@
 #include <weft/counters.h>
 
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -30,9 +31,15 @@ class LaneStream {
 
   // With the lane held.
   explicit operator bool() const noexcept { return stream_.has_value(); }
-  proto::Stream* operator->() noexcept { return &*stream_; }
-  const proto::Stream* operator->() const noexcept { return &*stream_; }
-  proto::Stream& operator*() noexcept { return *stream_; }
+  proto::Stream* operator->() noexcept { return &**this; }
+  const proto::Stream* operator->() const noexcept {
+    assert(stream_);
+    return &*stream_;
+  }
+  proto::Stream& operator*() noexcept {
+    assert(stream_);
+    return *stream_;
+  }
 
   // Any thread. 0 before there is a stream.
   [[nodiscard]] std::uint32_t max_ulpdu() const {

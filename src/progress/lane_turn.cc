@@ -27,6 +27,7 @@ void fail(proto::Stream& stream, int error) {
 // For a transport that reads late.
 void note_released(proto::Stream& stream, const io::Transport& transport) {
   const std::uint64_t done = transport.released();
+  assert(done <= stream.tx_offset());
   if (done > stream.released_offset()) {
     stream.released(static_cast<std::size_t>(done - stream.released_offset()));
   }
@@ -149,6 +150,7 @@ Turn Lane::receive(bool until_end) {
     if (n > 0) {
       calls_.rx.add(1);
       const auto bytes = static_cast<std::size_t>(n);
+      assert(bytes <= plan.bytes);
       if (trace_ != nullptr) {
         if (path_) note_way(*trace_, path_->transport());
         trace_->rx({plan.slices, plan.count}, bytes);
@@ -228,6 +230,7 @@ bool Lane::send_batch(proto::TxBatch& batch) {
   if (n >= 0) {
     calls_.tx.add(1);
     const auto bytes = static_cast<std::size_t>(n);
+    assert(bytes <= left);
     if (trace_ != nullptr) {
       if (path_) note_way(*trace_, path_->transport());
       trace_->tx(slices, bytes);

@@ -1,5 +1,6 @@
 #include "progress/path_change.h"
 
+#include <cassert>
 #include <utility>
 
 #include "io/socket.h"
@@ -70,6 +71,7 @@ void PathChange::give_ring() noexcept {
 }
 
 void PathChange::begin() {
+  assert(initiator_ && step_ == Step::kTcp && !offer_ && !transport_.has_ring());
   if (!may_have_ring()) return refuse(Error::kLimitExceeded, false);
   auto offer = os::guarded([] { return shm::RingOffer::open(); });
   if (!offer) return refuse(offer.error(), false);
@@ -87,6 +89,7 @@ void PathChange::begin() {
 }
 
 void PathChange::answer() {
+  assert(!initiator_ && step_ == Step::kTcp && !transport_.has_ring());
   if (mode_ == PathMode::kTcp) return refuse(Error::kUnsupported, true);
   if (!may_have_ring()) return refuse(Error::kLimitExceeded, true);
   auto ring = os::guarded([&] {
@@ -101,6 +104,7 @@ void PathChange::answer() {
 }
 
 void PathChange::take_ring() {
+  assert(initiator_ && step_ == Step::kOffered && offer_ && counted_);
   deadline_ = Instant::never();
   std::optional<shm::SpareRing> spare = std::move(spare_);
   spare_.reset();
@@ -241,6 +245,7 @@ void PathChange::leave_ring() {
   give_ring();
   moved_ = true;
   stream_.forget_messages();
+  assert(!transport_.has_ring() && !counted_ && !offer_);
   step_ = Step::kTcp;
 }
 

@@ -1,6 +1,7 @@
 #include "progress/rings.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -21,6 +22,7 @@ bool is_same(const SocketAddress& a, const SocketAddress& b) {
 // Memory is given back behind the lock: `one`, and `over` below, live longer than it is held.
 
 void Rings::keep(Kept kept) {
+  assert(engine_ != nullptr && kept.key != 0);
   std::list<Kept> one;
   one.push_back(std::move(kept));
   one.back().until = os::now() + kKept;

@@ -11,6 +11,7 @@
 #include <weft/limits.h>
 
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -40,6 +41,7 @@ class Rings final : public io::Handler {
   // Kept memory is given back on the thread of `engine`. `self` keeps the device.
   // REQUIRES: before all below.
   void start(io::Engine& engine, std::weak_ptr<io::Handler> self) noexcept {
+    assert(engine_ == nullptr);
     engine_ = &engine;
     self_ = std::move(self);
   }
@@ -50,7 +52,10 @@ class Rings final : public io::Handler {
     give();
     return false;
   }
-  void give() noexcept { count_.fetch_sub(1, std::memory_order_relaxed); }
+  void give() noexcept {
+    [[maybe_unused]] const std::uint32_t before = count_.fetch_sub(1, std::memory_order_relaxed);
+    assert(before != 0);
+  }
   [[nodiscard]] std::uint32_t now() const noexcept {
     return count_.load(std::memory_order_relaxed);
   }

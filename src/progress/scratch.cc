@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
+#include <cassert>
+
 #include "os/lock.h"
 #include "proto/fpdu_reader.h"
 
@@ -65,6 +67,7 @@ void Scratch::find() noexcept WEFT_NOT_ANALYZED {
 }
 
 void Scratch::give_back() noexcept WEFT_NOT_ANALYZED {
+  assert(locked_ && t_shares && at_ == g_shared);
   t_shares = false;
   g_shared_lock.unlock();
 }

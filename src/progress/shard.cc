@@ -71,6 +71,7 @@ Shard::Shard(std::shared_ptr<ProgressHost> host, io::Engine& home)
     : host_(std::move(host)), home_(home) {}
 
 Shard::~Shard() {
+  assert(!host_->usable() || (head_ == nullptr && length_ == 0 && inbox_.load() == nullptr));
   if (host_->usable()) home_.forget(epoll_.get());
 }
 
@@ -172,6 +173,7 @@ void Shard::link_first(Lane& lane) noexcept {
 }
 
 void Shard::push(Lane& lane, bool by_holder) WEFT_NOT_ANALYZED {
+  assert(&lane.shard() == this && lane.is_referred_to() && (!by_holder || lock_.held()));
   if (by_holder) return link(lane);
   Lane* first = inbox_.load(std::memory_order_relaxed);
   do {
@@ -255,6 +257,7 @@ bool Shard::pass(Look look, bool kicked) {
   // Those with posts go first: a peer works on what they send while others receive, and a thread
   // that has both ends of a connection receives in this pass what it sends in it.
   const std::uint32_t told = take_inbox();
+  assert(told <= length_);
   const bool reaches_all = length_ - told <= kLanesPerPass;
   const bool moved = run_ready(told, look, patient);
   if (took_note && !reaches_all) (void)note_left_post();
@@ -278,6 +281,7 @@ bool Shard::look_is_due(Look look, bool kicked, bool patient) {
 void Shard::harvest() {
   Lane* const before = std::exchange(head_, nullptr);
   Lane* const before_tail = std::exchange(tail_, nullptr);
+  assert((before == nullptr) == (before_tail == nullptr));
   epoll_event events[kEventsPerLook];
   const int count = os::calls::epoll_look(epoll_.get(), events, kEventsPerLook);
   for (int i = 0; i < count; ++i) {
@@ -296,6 +300,7 @@ void Shard::harvest() {
 // which do not count, or others would never have their turn beside them.
 bool Shard::run_ready(std::uint32_t told, Look look, bool patient) {
   assert(told <= length_ && (length_ == 0) == (head_ == nullptr));
+  assert((head_ == nullptr) == (tail_ == nullptr));
   bool moved = false;
   for (std::uint32_t n = told + std::min(length_ - told, kLanesPerPass); n != 0; --n) {
     Lane* const lane = unlink();

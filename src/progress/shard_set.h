@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -20,6 +21,7 @@ class ShardSet {
  public:
   // Does nothing if it is in.
   void add(const std::shared_ptr<Shard>& shard) {
+    assert(shard != nullptr);
     const os::MutexLock lock(mutex_);
     if (contains(shard.get())) return;
     lists_.push_back(std::make_unique<List>());

@@ -54,6 +54,19 @@ enum class Next : std::uint8_t {
   kVoid,     // there is no connection
 };
 
+// Holds always, as above.
+[[nodiscard]] constexpr bool is_sound(Word w) noexcept {
+  const bool wanted = (w & kWanted) != 0;
+  const bool listed = (w & kInList) != 0;
+  const bool signaled = (w & kSignaled) != 0;
+  switch (state_of(w)) {
+    case kClosed: return !signaled && (wanted || (w & kNews) == 0);
+    case kAsleep: return !signaled && !listed && (wanted || (w & kNews) == 0);
+    case kReady: return listed || (wanted && signaled);
+    default: return true;
+  }
+}
+
 struct Step {
   Word word;
   Next next;
