@@ -110,7 +110,13 @@ void ConnectionImpl::on_io(std::uint32_t /*events*/) {
   step(lock, [&] {
     lock.covers(*this);
     switch (phase_) {
-      case Phase::kConnecting: on_connected(lock, io::peer_address(socket_.get())); return;
+      case Phase::kConnecting: {
+        const SocketAddress reached = io::peer_address(socket_.get());
+        const bool over = reached.family() != AF_UNSPEC || io::is_connect_over(socket_.get());
+        // Else a late event: of a question that was asked, or of an earlier attempt.
+        if (over) on_connected(lock, reached);
+        return;
+      }
       case Phase::kStarting: pump(lock); return;
       case Phase::kAsking: port_search_.read(lock); return;
       case Phase::kCarrying: carrier_.read(lock); return;
