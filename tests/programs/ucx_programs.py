@@ -173,8 +173,8 @@ def netpipe(network):
     need("NPopenmpi")
     with tempfile.TemporaryDirectory() as folder:
         out = mpirun(network, 2, "NPopenmpi", "-i", "-n", 20, "-u", 1 << 20, "-o", f"{folder}/np.out")
-    rows = [line for line in out.splitlines() if " bytes " in line]
-    check("786433 bytes" in rows[-1] and all("check passed" in row for row in rows), out)
+    # Both ranks print to one pipe, so their lines may be mixed.
+    check("786433 bytes" in out and out.count("check passed") == out.count(" times --> "), out)
 
 
 if __name__ == "__main__":
