@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <memory>
 #include <thread>
 
 #include "../support/cancelled.h"
@@ -50,7 +51,6 @@ TEST(Life, AThreadWaitsWhereThereAreNoDescriptors) {
   Pair pair(kTcp);
   const int wait = EXS_WAIT_NOTIFY;
   ASSERT_EQ(exs_qmodify(pair.right_q, EXS_QATTR_WAIT, &wait), 0);
-  const auto none = test::DescriptorLimit::beyond(0);
   constexpr int kRounds = 100;
   std::atomic<int> taken{0};
   std::thread waiter([&] {
@@ -58,7 +58,12 @@ TEST(Life, AThreadWaitsWhereThereAreNoDescriptors) {
     for (int i = 0; i < kRounds; ++i) taken += exs_qdequeue(pair.right_q, &event, 1, nullptr);
   });
   const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  // Not in the first and the last round: a sanitizer looks at each type once, also at that of the
+  // thread when it ends, and needs a pipe for that.
+  std::unique_ptr<test::DescriptorLimit> none;
   for (int i = 0; i < kRounds; ++i) {
+    if (i == 1) none.reset(new test::DescriptorLimit(test::DescriptorLimit::beyond(0)));
+    if (i + 1 == kRounds) none.reset();
     char byte = 0;
     EXPECT_EQ(exs_recv(pair.right, &byte, 1, 0, pair.right_q, tag(1), kPlain), 0);
     EXPECT_EQ(exs_send(pair.left, "x", 1, 0, pair.left_q, tag(2), kPlain), 0);
