@@ -6,6 +6,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "sockets/real_calls.h"
