@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <iterator>
 #include <span>
 
@@ -26,6 +27,13 @@ template <class State, class Event>
   if (arrow == arrows.end()) return false;
   state = arrow->to;
   return true;
+}
+
+// The same, for an event that this state has an arrow for.
+template <class State, class Event>
+void advance(std::span<const Arrow<State, Event>> arrows, State& state, Event event) noexcept {
+  [[maybe_unused]] const bool there = follow(arrows, state, event);
+  assert(there);
 }
 
 }  // namespace weft

@@ -1,7 +1,5 @@
 #include "verbs/connection_phases.h"
 
-#include <cassert>
-
 namespace weft::verbs {
 
 namespace {
@@ -31,6 +29,7 @@ constexpr ConnectionArrow kArrows[] = {
     {P::kAttaching, S::kEnded, P::kDown},
     {P::kCarrying, S::kEnded, P::kDown},
     {P::kUp, S::kEnded, P::kDown},
+    {P::kDown, S::kEnded, P::kDown},
 };
 
 }  // namespace
@@ -38,9 +37,7 @@ constexpr ConnectionArrow kArrows[] = {
 std::span<const ConnectionArrow> connection_arrows() noexcept { return kArrows; }
 
 void PhaseOfConnection::on(ConnectionStep step) noexcept {
-  const bool moved = follow(connection_arrows(), now_, step);
-  assert(moved || (step == ConnectionStep::kEnded && now_ == ConnectionPhase::kDown));
-  static_cast<void>(moved);
+  advance(connection_arrows(), now_, step);
 }
 
 std::string_view describe(ConnectionPhase phase) noexcept {

@@ -36,7 +36,7 @@ enum class ConnectionStep : std::uint8_t {
   kEnded,
 };
 
-// The phase of one connection. It is over when it has ended, and may end once more.
+// The phase of one connection.
 class PhaseOfConnection {
  public:
   operator ConnectionPhase() const noexcept { return now_; }

@@ -9,7 +9,6 @@
 #include <sys/exs.h>
 
 #include <atomic>
-#include <cassert>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -145,10 +144,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
   // Follows the table of exs_states.h. False: that is not for this state, and nothing changes.
   [[nodiscard]] bool on(StateEvent event) { return follow(state_arrows(), state, event); }
   // The same, for an event that this state has an arrow for.
-  void advance(StateEvent event) {
-    [[maybe_unused]] const bool there = on(event);
-    assert(there);
-  }
+  void advance(StateEvent event) { weft::advance(state_arrows(), state, event); }
   // A fresh operation at the end of `list`.
   Operation& add(OperationList& list);
   // Its event, and the operation is gone. `it` is in `list`.
