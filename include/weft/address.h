@@ -32,6 +32,9 @@ class SocketAddress {
   void set_port(std::uint16_t port);
   [[nodiscard]] bool is_any() const;
   [[nodiscard]] bool is_loopback() const;
+  // An IPv4 address that a socket of IPv6 shows as ::ffff:a.b.c.d, as an IPv4 address; others as
+  // they are.
+  [[nodiscard]] SocketAddress unmapped() const;
   [[nodiscard]] std::string text() const;  // as parse() takes it
 
  private:

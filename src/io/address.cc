@@ -17,6 +17,8 @@ namespace weft {
 
 namespace {
 
+constexpr std::size_t kMappedAt = 12;  // the IPv4 address in ::ffff:a.b.c.d
+
 struct Pieces {
   std::string host;  // empty: any
   std::uint16_t port = 0;
@@ -139,12 +141,22 @@ bool SocketAddress::is_loopback() const {
     }
     case AF_INET6: {
       const auto& a = reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_addr;
-      constexpr std::size_t kMappedAt = 12;
       return IN6_IS_ADDR_LOOPBACK(&a) ||
              (IN6_IS_ADDR_V4MAPPED(&a) && a.s6_addr[kMappedAt] == kLoopbackNet);
     }
     default: return false;
   }
+}
+
+SocketAddress SocketAddress::unmapped() const {
+  if (family() != AF_INET6) return *this;
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(storage_);
+  if (!IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) return *this;
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  v4.sin_port = v6.sin6_port;
+  std::memcpy(&v4.sin_addr, v6.sin6_addr.s6_addr + kMappedAt, sizeof v4.sin_addr);
+  return {reinterpret_cast<const sockaddr*>(&v4), sizeof v4};
 }
 
 std::string SocketAddress::text() const {

@@ -131,6 +131,12 @@ bool is_connect_over(int fd) {
   return os::uncancelled([&] { return ::poll(&one, 1, 0); }) == 1;
 }
 
+std::optional<SocketAddress> reached_peer(int fd) {
+  const SocketAddress reached = peer_address(fd);
+  if (reached.family() == AF_UNSPEC && !is_connect_over(fd)) return {};
+  return reached;
+}
+
 Status undo_connect(int fd, const SocketAddress& bound) {
   const sockaddr nowhere{.sa_family = AF_UNSPEC, .sa_data = {}};
   const int undone = os::uncancelled([&] { return ::connect(fd, &nowhere, sizeof nowhere); });
@@ -253,18 +259,6 @@ SocketAddress peer_address(int fd) {
   socklen_t size = SocketAddress::capacity();
   if (getpeername(fd, out.get(), &size) != 0) return {};
   return out;
-}
-
-SocketAddress unmapped(const SocketAddress& address) {
-  if (address.family() != AF_INET6) return address;
-  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address.get());
-  if (!IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) return address;
-  constexpr std::size_t kV4At = 12;
-  sockaddr_in v4{};
-  v4.sin_family = AF_INET;
-  v4.sin_port = v6->sin6_port;
-  std::memcpy(&v4.sin_addr, v6->sin6_addr.s6_addr + kV4At, sizeof v4.sin_addr);
-  return {reinterpret_cast<const sockaddr*>(&v4), sizeof v4};
 }
 
 bool is_loopback_path(const SocketAddress& local, const SocketAddress& peer) {

@@ -8,6 +8,7 @@
 #include <weft/config.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -34,6 +35,8 @@ namespace weft::io {
 [[nodiscard]] Status begin_connect(int fd, const SocketAddress& peer);
 // Whether the outcome is there already.
 [[nodiscard]] bool is_connect_over(int fd);
+// Whom it has reached; AF_UNSPEC: it has failed, see take_error(). Empty: it is not over.
+[[nodiscard]] std::optional<SocketAddress> reached_peer(int fd);
 // Takes a connect that failed back, so that it can begin anew, from `bound` again if bind_socket()
 // has been called.   as error_from_errno()
 [[nodiscard]] Status undo_connect(int fd, const SocketAddress& bound);
@@ -73,9 +76,6 @@ std::string_view tune_accepted(int fd, const Config& config, bool loopback);
 
 [[nodiscard]] SocketAddress local_address(int fd);
 [[nodiscard]] SocketAddress peer_address(int fd);
-// An IPv4 address that a socket of IPv6 shows as ::ffff:a.b.c.d, as an IPv4 address; others as they
-// are.
-[[nodiscard]] SocketAddress unmapped(const SocketAddress& address);
 // Both ends on this machine: a loopback address, or the peer's address is our own.
 [[nodiscard]] bool is_loopback_path(const SocketAddress& local, const SocketAddress& peer);
 

@@ -103,9 +103,8 @@ void ConnectionImpl::start_handshake(Lock& lock) {
   }
   // Inside a machine it is over by now. Then the Request leaves at once, and a refusal is known
   // before the next connect begins.
-  const SocketAddress reached = io::peer_address(socket_.get());
-  if (reached.family() != AF_UNSPEC || io::is_connect_over(socket_.get())) {
-    on_connected(lock, reached);
+  if (const auto reached = io::reached_peer(socket_.get())) {
+    on_connected(lock, *reached);
   } else {
     socket_.set_timer(attempts_.until());
     socket_.watch(EPOLLOUT);

@@ -111,10 +111,8 @@ void ConnectionImpl::on_io(std::uint32_t /*events*/) {
     lock.covers(*this);
     switch (phase_) {
       case Phase::kConnecting: {
-        const SocketAddress reached = io::peer_address(socket_.get());
-        const bool over = reached.family() != AF_UNSPEC || io::is_connect_over(socket_.get());
-        // Else a late event: of a question that was asked, or of an earlier attempt.
-        if (over) on_connected(lock, reached);
+        // None: a late event, of a question that was asked, or of an earlier attempt.
+        if (const auto reached = io::reached_peer(socket_.get())) on_connected(lock, *reached);
         return;
       }
       case Phase::kStarting: pump(lock); return;

@@ -76,7 +76,7 @@ bool DatagramQp::receive(WithoutReceive what) {
         drop();
       } else {
         take(std::span(std::as_const((*in_.slots)[at])).first(messages[at].msg_len),
-             io::unmapped(sources[at]), marks_of(messages[at].msg_hdr));
+             sources[at].unmapped(), marks_of(messages[at].msg_hdr));
       }
     }
     if (static_cast<std::size_t>(n) < most) return false;

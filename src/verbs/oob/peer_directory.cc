@@ -331,7 +331,7 @@ bool PeerDirectory::accept_one(Port& port) {
     return false;
   }
   // Where there is no memory for it, it is closed, and tries again.
-  const auto arrival = std::make_shared<Arrival>(*this, std::move(socket), io::unmapped(source));
+  const auto arrival = std::make_shared<Arrival>(*this, std::move(socket), source.unmapped());
   std::shared_ptr<Arrival> oldest;
   {
     const os::MutexLock lock(mutex_);
@@ -417,7 +417,7 @@ void PeerDirectory::answer(Arrival& arrival) {
   const roce::Hello& hello = arrival.greeting.peer();
   roce::Hello mine;
   mine.crc = hello.crc;
-  const SocketAddress local = io::unmapped(io::local_address(arrival.socket.get()));
+  const SocketAddress local = io::local_address(arrival.socket.get()).unmapped();
   // Whom it names has to be whom it has called.
   const std::shared_ptr<HelloAnswerer> answerer =
       gid_of(local) == hello.to.gid ? find(hello.to.number) : nullptr;

@@ -405,8 +405,8 @@ std::unique_ptr<trace::Trace> Wiring::start_trace(const os::Fd& socket, const ro
                                                   bool connector, bool crc) const {
   trace::Tracer* const tracer = device_->tracer();
   if (tracer == nullptr || is_itself()) return nullptr;
-  auto trace = tracer->start(io::unmapped(io::local_address(socket.get())),
-                             io::unmapped(io::peer_address(socket.get())), connector);
+  auto trace = tracer->start(io::local_address(socket.get()).unmapped(),
+                             io::peer_address(socket.get()).unmapped(), connector);
   if (trace == nullptr) return nullptr;
   const auto show = [&](roce::Hello hello, bool is_reply, bool ours) {
     hello.kind = is_reply ? roce::HelloKind::kAnswer : roce::HelloKind::kRequest;
@@ -429,7 +429,7 @@ void Wiring::hand_over(os::Fd socket, const roce::Hello& peer, bool connector) {
   moves_on(WiringStep::kFound);
   lost_early_ = false;
   const Config& config = device_->config();
-  const SocketAddress local = io::unmapped(io::local_address(socket.get()));
+  const SocketAddress local = io::local_address(socket.get()).unmapped();
   proto::StreamParams params;
   params.initiator = connector;
   params.both_ready = true;

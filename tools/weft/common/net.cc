@@ -40,19 +40,6 @@ bool wait_for(int fd, short events, std::int64_t deadline_ns) {
   }
 }
 
-SocketAddress without_mapping(const sockaddr_storage& storage, socklen_t length) {
-  const auto* generic = reinterpret_cast<const sockaddr*>(&storage);
-  if (storage.ss_family != AF_INET6) return SocketAddress(generic, length);
-  sockaddr_in6 six{};
-  std::memcpy(&six, &storage, sizeof(six));
-  if (!IN6_IS_ADDR_V4MAPPED(&six.sin6_addr)) return SocketAddress(generic, length);
-  sockaddr_in four{};
-  four.sin_family = AF_INET;
-  four.sin_port = six.sin6_port;
-  std::memcpy(&four.sin_addr, six.sin6_addr.s6_addr + 12, 4);
-  return SocketAddress(reinterpret_cast<const sockaddr*>(&four), sizeof(four));
-}
-
 Outcome<UniqueFd> listen_once(const SocketAddress& where, int backlog, const SocketChoice& choice) {
   UniqueFd fd(socket(where.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return failure(std::strerror(errno));
@@ -167,17 +154,17 @@ UniqueFd tcp_accept(int listener, int timeout_ms) {
 }
 
 SocketAddress local_address_of(int fd) {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof(storage);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &size);
-  return without_mapping(storage, size);
+  SocketAddress out;
+  socklen_t size = SocketAddress::capacity();
+  getsockname(fd, out.get(), &size);
+  return out.unmapped();
 }
 
 SocketAddress peer_address_of(int fd) {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof(storage);
-  getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &size);
-  return without_mapping(storage, size);
+  SocketAddress out;
+  socklen_t size = SocketAddress::capacity();
+  getpeername(fd, out.get(), &size);
+  return out.unmapped();
 }
 
 bool wait_readable(int fd, int timeout_ms) {
