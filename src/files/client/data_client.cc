@@ -27,10 +27,16 @@ Failed explain(std::uint32_t error, std::string_view path) {
   return {static_cast<int>(error), std::move(what)};
 }
 
-Failed changed_but_kept(const std::string& path) {
-  return {ESTALE, path,
-          "the file changed while it was copied; the copy has parts of several versions, as "
-          "--allow-changing permits"};
+bool keeps_changed(const Outcome<void>& same, const CopyOptions& options, CopyTotals& totals,
+                   const CopyWatcher& watcher) {
+  if (same || same.error().error != ESTALE || !options.allow_changing) return false;
+  ++totals.changed;
+  if (watcher.warned) {
+    watcher.warned({ESTALE, same.error().what,
+                    "the file changed while it was copied; the copy has parts of several versions, "
+                    "as --allow-changing permits"});
+  }
+  return true;
 }
 
 namespace {

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "files/client/copy_options.h"
 #include "files/protocol/data_messages.h"
 #include "files/protocol/registered.h"
 #include "files/protocol/token_proof.h"
@@ -157,8 +158,10 @@ class Client {
 [[nodiscard]] Outcome<void> connect_again(const Failed& why, unsigned seconds,
                                           const std::function<Outcome<void>()>& connect);
 
-// A file changed while it was copied, and what was copied of it is kept.
-[[nodiscard]] Failed changed_but_kept(const std::string& path);
+// Whether a file of which all was copied that it had at the beginning may stay, although `same`
+// says that it changed meanwhile; then it is counted, and the user is told.
+[[nodiscard]] bool keeps_changed(const Outcome<void>& same, const CopyOptions& options,
+                                 CopyTotals& totals, const CopyWatcher& watcher);
 
 // Explains a failure to a person, with the file's name in front.
 [[nodiscard]] Failed explain(std::uint32_t error, std::string_view path);

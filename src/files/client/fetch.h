@@ -82,7 +82,6 @@ class Fetch {
                                                      std::uint64_t bytes, const std::string& path);
   [[nodiscard]] tl::unexpected<Failed> drain(const Failed& why);
   void report(const Failed& why);
-  [[nodiscard]] bool keeps_changed(const Outcome<void>& closed);
 
   ServerAddress server_;
   CopyOptions options_;

@@ -173,14 +173,6 @@ Outcome<void> Fetch::close_same(const Opened& opened, const std::string& path) {
   return failed(ESTALE, path, "the file changed while it was read; run this again");
 }
 
-// Whether a file that was read to the end that it had at OPEN may stay, although it changed.
-bool Fetch::keeps_changed(const Outcome<void>& closed) {
-  if (closed || closed.error().error != ESTALE || !options_.allow_changing) return false;
-  ++totals_.changed;
-  if (watcher_.warned) watcher_.warned(changed_but_kept(closed.error().what));
-  return true;
-}
-
 // Before memory is used for something else, what was asked for has to arrive.
 tl::unexpected<Failed> Fetch::drain(const Failed& why) {
   while (client_->outstanding() != 0) {
@@ -281,7 +273,7 @@ Outcome<void> Fetch::try_large(const File& file) {
   auto ok = fill(*opened, *part, there, file.path);
   if (ok) {
     ok = close_same(*opened, file.path);
-    if (keeps_changed(ok)) {
+    if (keeps_changed(ok, options_, totals_, watcher_)) {
       attributes.mtime_ns = time_of_changed(attributes.mtime_ns);
       ok = {};
     }

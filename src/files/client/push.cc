@@ -311,7 +311,7 @@ Outcome<void> Push::try_file(int fd, const std::string& to) {
   bool changed = false;
   if (sent) {
     sent = check_version(fd, version, to);
-    changed = keeps_changed(sent);
+    changed = client_->alive() && keeps_changed(sent, options_, totals_, watcher_);
   }
   if (!sent && !changed) {
     // The server forgets what it has of the file.
@@ -347,15 +347,6 @@ Outcome<void> Push::send_file(int fd, const Version& version, const DraftReply& 
     }
   }
   return {};
-}
-
-// Whether a file of which all was sent that it had at the beginning may stay, although it changed.
-bool Push::keeps_changed(const Outcome<void>& same) {
-  const bool changed = !same && same.error().error == ESTALE && client_->alive();
-  if (!changed || !options_.allow_changing) return false;
-  ++totals_.changed;
-  if (watcher_.warned) watcher_.warned(changed_but_kept(same.error().what));
-  return true;
 }
 
 // A large file is begun so that another attempt, of this run or a later one, can go on with it.

@@ -77,7 +77,6 @@ class Push {
   [[nodiscard]] bool is_remote_folder(const std::string& path);
   [[nodiscard]] std::string here(const std::string& below) const;
   void report(const Failed& why);
-  [[nodiscard]] bool keeps_changed(const Outcome<void>& same);
 
   ServerAddress server_;
   CopyOptions options_;
