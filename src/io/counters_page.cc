@@ -3,7 +3,6 @@
 #include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <array>
@@ -42,10 +41,7 @@ void unlink_later(const std::string& path) {
   g_generation_at_exit = os::fork_generation();
 }
 
-void pause_a_little() {
-  const timespec t{0, 500'000};
-  nanosleep(&t, nullptr);
-}
+void pause_a_little() { os::nap(500'000); }
 
 // The page as words. Each is stored with release and loaded with acquire order: who sees a word of
 // a refresh also sees that the refresh has begun.

@@ -20,6 +20,8 @@
 #include <string_view>
 #include <vector>
 
+#include "os/clock.h"
+
 namespace weft::io {
 
 namespace {
@@ -162,8 +164,7 @@ os::Fd create_page(const char* folder, const PageOwner& self, const std::string&
     os::Fd fd = os::Fd::closed_in_child(
         open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (fd || errno != EEXIST || attempt == kAttempts) return fd;
-    const timespec pause{0, 1'000'000};
-    nanosleep(&pause, nullptr);
+    os::nap(1'000'000);
   }
 }
 

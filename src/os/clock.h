@@ -30,4 +30,10 @@ inline constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 // The same as an Instant. The protocol core reads no clock: it is handed Instants made here.
 [[nodiscard]] inline Instant now() noexcept { return Instant{monotonic_ns()}; }
 
+// Sleeps so long, or until a signal has been handled. A cancellation point.
+inline void nap(std::int64_t ns) {
+  const timespec t = timespec_of(ns);
+  clock_nanosleep(CLOCK_MONOTONIC, 0, &t, nullptr);
+}
+
 }  // namespace weft::os

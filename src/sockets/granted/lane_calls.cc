@@ -45,11 +45,6 @@ constexpr std::int64_t kLongestPenNs = 10'000'000'000;
 constexpr std::int64_t kPensToForget = 100;
 constexpr int kOwedMs = 2000;
 
-void nap(std::int64_t ns) {
-  const timespec t = os::timespec_of(ns);
-  clock_nanosleep(CLOCK_MONOTONIC, 0, &t, nullptr);
-}
-
 bool dead(std::uint32_t thread) {
   return syscall(SYS_tkill, static_cast<int>(thread), 0) != 0 && errno == ESRCH;
 }
@@ -74,7 +69,7 @@ void lock(Own& own, std::uint32_t me) {
 
 void unlock(Own& own) { own.writer.store(0); }
 
-// The parts of a call behind its first `done` octets, `most` of them. How many parts.
+// The parts of a call behind its first `done` octets. How many parts.
 std::size_t rest_of(const iovec* parts, std::size_t count, std::uint64_t done,
                     std::array<iovec, IOV_MAX>& out) {
   std::size_t n = 0;
@@ -89,22 +84,15 @@ std::size_t rest_of(const iovec* parts, std::size_t count, std::uint64_t done,
   return n;
 }
 
-__attribute__((noinline)) ssize_t send_rest(int fd, const iovec* parts, std::size_t count,
-                                            std::uint64_t done, int flags) {
+// `call` with a message of what is behind the first `done` octets. Not inline: the list is long.
+template <class Call>
+__attribute__((noinline)) ssize_t with_rest(const iovec* parts, std::size_t count,
+                                            std::uint64_t done, Call call) {
   std::array<iovec, IOV_MAX> rest;
   msghdr message{};
   message.msg_iov = rest.data();
   message.msg_iovlen = rest_of(parts, count, done, rest);
-  return real().sendmsg(fd, &message, flags);
-}
-
-__attribute__((noinline)) ssize_t receive_rest(int fd, const iovec* parts, std::size_t count,
-                                               std::uint64_t done, int flags) {
-  std::array<iovec, IOV_MAX> rest;
-  msghdr message{};
-  message.msg_iov = rest.data();
-  message.msg_iovlen = rest_of(parts, count, done, rest);
-  return real().recvmsg(fd, &message, flags);
+  return call(message);
 }
 
 // The number is still that of the lane's socket: nobody closed it by a call that was not seen.
@@ -190,6 +178,13 @@ bool look_for_room(Outgoing& out, const LaneMemory& m) {
          (m.load(GrantWord::kTake) & kTaken) == 0 && window_is_open(m);
 }
 
+ssize_t send_kernel(const Outgoing& out, std::uint64_t done) {
+  if (done == 0) return (*out.as_asked)();
+  return with_rest(out.parts, out.count, done, [&out](const msghdr& message) {
+    return real().sendmsg(out.fd, &message, out.flags);
+  });
+}
+
 std::int64_t run(Outgoing& out, GrantWriter& call, LaneMemory& m, bool has_lock) {
   std::optional<os::SignalsBlocked> blocked;
   const std::uint32_t me = this_thread();
@@ -212,10 +207,7 @@ std::int64_t run(Outgoing& out, GrantWriter& call, LaneMemory& m, bool has_lock)
       case GrantNeed::kSend:
         // This call is counted as on its way by TCP now: nobody begins to use the ring.
         if (std::exchange(out.unlocks, false)) unlock(out.lane.own[0]);
-        answer =
-            told(call.done() == 0 ? (*out.as_asked)()
-                                  : send_rest(out.fd, out.parts, out.count, call.done(), out.flags),
-                 out.error);
+        answer = told(send_kernel(out, call.done()), out.error);
         break;
       default: return kGrantError;  // a writer asks for nothing else
     }
@@ -228,10 +220,6 @@ std::uint64_t bytes_of(const iovec* parts, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
   return bytes;
 }
-
-}  // namespace
-
-namespace {
 
 constexpr int kRingFlags = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_EOR;
 
@@ -325,13 +313,12 @@ struct Incoming {
 };
 
 std::int64_t receive_kernel(Incoming& in, bool now) {
-  ssize_t got = 0;
-  if (now && in.waits) {
-    got = receive_rest(in.fd, in.parts, in.count, in.done, in.flags | MSG_DONTWAIT);
-  } else {
-    got = in.done == 0 ? (*in.as_asked)()
-                       : receive_rest(in.fd, in.parts, in.count, in.done, in.flags);
-  }
+  const bool must_not_wait = now && in.waits;
+  if (!must_not_wait && in.done == 0) return told((*in.as_asked)(), in.error);
+  const int flags = in.flags | (must_not_wait ? MSG_DONTWAIT : 0);
+  const ssize_t got = with_rest(in.parts, in.count, in.done, [&in, flags](msghdr& message) {
+    return real().recvmsg(in.fd, &message, flags);
+  });
   return told(got, in.error);
 }
 
@@ -371,7 +358,7 @@ std::int64_t run(Incoming& in, GrantReader& call, LaneMemory& m) {
         break;
       }
       case GrantNeed::kOtherReader:
-        nap(1'000'000);
+        os::nap(1'000'000);
         answer = ++naps < 100 ? 1 : 0;
         break;
       default: return kGrantError;  // a reader asks for nothing else

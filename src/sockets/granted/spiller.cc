@@ -45,14 +45,11 @@ bool tick() {
   return any;
 }
 
-void nap() {
-  const timespec t = os::timespec_of(kTickNs);
-  clock_nanosleep(CLOCK_MONOTONIC, 0, &t, nullptr);
-}
-
 void* run(void* /*unused*/) {
   while (!g_stopped.load()) {
-    for (int idle = 0; idle < kIdleTicks && !g_stopped.load(); idle = tick() ? 0 : idle + 1) nap();
+    for (int idle = 0; idle < kIdleTicks && !g_stopped.load(); idle = tick() ? 0 : idle + 1) {
+      os::nap(kTickNs);
+    }
     g_idle.store(1);
     // Octets that came before the word was set: their writer has not seen it.
     if (tick()) {
