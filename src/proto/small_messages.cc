@@ -39,34 +39,34 @@ bool SmallMessages::emit(SendWqe& wqe) {
     }
   }
   std::uint8_t* ulpdu = s_.writer_.begin_small(static_cast<std::uint32_t>(header_len + size));
-  const std::uint8_t bits = s_.acks_.ask_bit(wqe, s_.sq_.capacity());
-  const Opcode op = store_header(wqe, bits, ulpdu);
-  if (size != 0) std::memcpy(ulpdu + header_len, from, size);
+  const Header header = store_ulpdu(wqe, from, ulpdu);
   s_.writer_.end_small();
-  built(wqe, op, bits);
+  built(wqe, header);
   return true;
 }
 
-Opcode SmallMessages::store_header(const SendWqe& wqe, std::uint8_t bits, std::uint8_t* ulpdu) {
-  Opcode op = Opcode::kWrite;
-  const auto control = [bits](Opcode o) {
-    return static_cast<std::uint8_t>(rdmap_control(o) | bits);
+SmallMessages::Header SmallMessages::store_ulpdu(const SendWqe& wqe, const std::uint8_t* from,
+                                                 std::uint8_t* at) {
+  Header out{Opcode::kWrite, s_.acks_.ask_bit(wqe, s_.sq_.capacity())};
+  const auto control = [&out] {
+    return static_cast<std::uint8_t>(rdmap_control(out.op) | out.bits);
   };
   if (wqe.op == SendOp::kWrite) {
-    store_ddp(DdpTagged{true, control(op), wqe.remote_stag, wqe.remote_to}, ulpdu);
+    store_ddp(DdpTagged{true, control(), wqe.remote_stag, wqe.remote_to}, at);
   } else {
-    op = wqe.has_flag(SendFlags::kSolicited) ? Opcode::kSendSolicited : Opcode::kSend;
-    store_ddp(DdpUntagged{true, control(op), 0, kQueueSend, s_.take_msn(kQueueSend), 0}, ulpdu);
+    out.op = wqe.has_flag(SendFlags::kSolicited) ? Opcode::kSendSolicited : Opcode::kSend;
+    store_ddp(DdpUntagged{true, control(), 0, kQueueSend, s_.take_msn(kQueueSend), 0}, at);
   }
-  return op;
+  if (wqe.length != 0) std::memcpy(at + header_size(wqe), from, wqe.length);
+  return out;
 }
 
 // Its FPDU is behind those before it.
-void SmallMessages::built(SendWqe& wqe, Opcode op, std::uint8_t bits) {
+void SmallMessages::built(SendWqe& wqe, const Header& header) {
   s_.counters_.tx_fpdus.add(1);
-  s_.counters_.tx_messages[static_cast<std::size_t>(op)].add(1);
+  s_.counters_.tx_messages[static_cast<std::size_t>(header.op)].add(1);
   wqe.end_offset = s_.writer_.offset();
-  s_.acks_.number(wqe, bits);
+  s_.acks_.number(wqe, header.bits);
   ++s_.work_.next;
 }
 
@@ -115,11 +115,9 @@ std::size_t SmallMessages::lay_one(SendWqe& wqe, std::span<std::uint8_t> room, P
   std::uint8_t* const at = room.data();
   std::memset(at + size - (kMaxPad + kCrcSize), 0, kMaxPad + kCrcSize);  // before what is not 0
   store_ulpdu_length(at, static_cast<std::uint16_t>(ulpdu_len));
-  const std::uint8_t bits = s_.acks_.ask_bit(wqe, s_.sq_.capacity());
-  const Opcode op = store_header(wqe, bits, at + kFpduLengthSize);
-  if (wqe.length != 0) std::memcpy(at + kFpduLengthSize + header_len, from, wqe.length);
+  const Header header = store_ulpdu(wqe, from, at + kFpduLengthSize);
   s_.writer_.note_laid(size);
-  built(wqe, op, bits);
+  built(wqe, header);
   return size;
 }
 

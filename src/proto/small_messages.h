@@ -50,8 +50,13 @@ class SmallMessages {
  private:
   [[nodiscard]] bool may_lay() const noexcept;
   [[nodiscard]] std::size_t lay_one(SendWqe& wqe, std::span<std::uint8_t> room, Pin& pin);
-  [[nodiscard]] Opcode store_header(const SendWqe& wqe, std::uint8_t bits, std::uint8_t* ulpdu);
-  void built(SendWqe& wqe, Opcode op, std::uint8_t bits);
+  struct Header {
+    Opcode op;
+    std::uint8_t bits;  // that ask for an Ack
+  };
+  // Header and payload. `from`: the payload.
+  [[nodiscard]] Header store_ulpdu(const SendWqe& wqe, const std::uint8_t* from, std::uint8_t* at);
+  void built(SendWqe& wqe, const Header& header);
 
   Stream& s_;
 };
