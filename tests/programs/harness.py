@@ -6,6 +6,7 @@ namespaces, each with a time limit, and nothing left behind.
 
 import atexit
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -43,6 +44,8 @@ class Process:
         self.argv = [str(a) for a in argv]
         argv = self.argv if raw else [command, "run", *options, "--", *self.argv]
         self.log = open(os.memfd_create("output"), "w+b", buffering=0)
+        # Else what two processes print at one moment has one place: such a file does not lock it.
+        fcntl.fcntl(self.log, fcntl.F_SETFL, os.O_APPEND)
         merged = {**os.environ, **(env or {})}
         # A session of its own: whatever the program starts can be ended with it.
         self.popen = subprocess.Popen(
