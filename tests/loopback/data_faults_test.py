@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import struct
@@ -22,8 +23,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
-from data_setting import LIMIT_S, PROGRAM, Server, big_file, digest, plain_client, run
-from raw_data import EDIT, STAT, SYNC, RawClient
+from data_setting import LIMIT_S, PROGRAM, Server, big_file, digest, filled, plain_client, run, wait_for
+from raw_data import CLOSE, EDIT, OPEN, STAT, SYNC, RawClient, memory
 from serving import run_cases
 
 
@@ -232,6 +233,59 @@ def case_a_slow_fsync_delays_nobody_else(tmp):
             # What anybody had written before may be lost, and later flushes would not say so.
             error, now = client.ask(SYNC, quick[:8])
             assert error == 0 and now not in (verifier, bytes(8)), now
+
+
+def case_a_failed_fsync_of_a_client_that_is_gone(tmp):
+    """Nobody takes its error: the others hear of it by the verifier."""
+    go = tmp / "go"
+    with faulty_disk(tmp / "slow", go) as there:
+        if not there:
+            return
+        filled(tmp / "other", "file")
+        with Server("--writable", tmp / "slow", tmp / "other") as server, RawClient(server.port) as stays:
+            verifier = stays.hello()[1][16:24]
+            _, quick = stays.ask(EDIT, struct.pack(">II", 0o644, 0) + b"other/file")
+            with RawClient(server.port) as leaves:
+                leaves.hello()
+                error, rest = leaves.ask(EDIT, struct.pack(">II", 0o644, 0) + b"slow/file")
+                assert error == 0, error
+                leaves.request(SYNC, rest[:8])
+                assert leaves.ask(STAT, b"other/file")[0] == 0
+            try:
+                wait_for(lambda: b"clients now: 1 of" in run("serve", "--status", "--port", server.port), "not gone")
+            finally:
+                go.touch()
+            wait_for(lambda: stays.ask(SYNC, quick[:8]) != (0, verifier), "the verifier stays")
+
+
+def case_a_disk_whose_times_count_seconds(tmp):
+    """What has a level has another token after each change."""
+    served = tmp / "served"
+    served.mkdir()
+    with open(tmp / "disk", "wb") as disk:
+        disk.truncate(8 << 20)
+    made = subprocess.run(["mke2fs", "-q", "-t", "ext4", "-I", "128", str(tmp / "disk")], capture_output=True,
+                          check=False) if shutil.which("mke2fs") else None
+    if made is None or made.returncode != 0 or subprocess.run(
+            ["mount", "-o", "loop", str(tmp / "disk"), str(served)], capture_output=True, check=False).returncode != 0:
+        return print("a_disk_whose_times_count_seconds: needs mke2fs and the right to mount; left out")
+    try:
+        with Server(served) as server, RawClient(server.port) as client:
+            client.hello()
+
+            def state():
+                error, rest = client.ask(OPEN, memory(0) + b"file")
+                assert error == 0, error
+                assert client.ask(CLOSE, rest[:8])[0] == 0
+                return rest[12:92], struct.unpack(">I", rest[92:96])[0]
+            for i in range(20):
+                (served / "file").write_bytes(b"%08d" % i)
+                time.sleep(0.03)  # longer than a tick of the clock
+                before, level = state()
+                (served / "file").write_bytes(b"%08d" % -i)
+                assert level == 0 or state()[0] != before, i
+    finally:
+        subprocess.run(["umount", "-l", str(served)], check=True)
 
 
 def case_old_drafts_go(tmp):

@@ -75,6 +75,24 @@ def case_a_server_of_another_version(tmp):
                      f"{raw_data.VERSION}; upgrade Weft on {where}")
 
 
+def case_a_server_that_is_replaced_by_another_version(tmp):
+    """Where the connection broke, the client asks no more than once again."""
+    class Replaced(RawServer):
+        def reply(self, rdma, operation, tag, error, rest=b""):
+            if operation == raw_data.HELLO and self.seen.count(raw_data.HELLO) > 1:
+                error, rest = errno.EPROTONOSUPPORT, struct.pack(">I", raw_data.VERSION + 1)
+            RawServer.reply(rdma, operation, tag, error, rest)
+
+    def breaks(rdma, operation, tag, body):
+        if operation == raw_data.STAT:
+            return 0, attributes(FILE, 5)
+        RawServer.hang_up(rdma.link)
+        return None
+    with Replaced(breaks) as server:
+        run("get", server.url("file"), tmp / "copy", code=1, text="upgrade Weft on this machine")
+        assert server.seen.count(raw_data.HELLO) == 2, server.seen
+
+
 def case_a_client_of_another_version(tmp):
     """Whatever its HELLO has behind the version; it is told which one the server speaks."""
     served = tmp / "served"

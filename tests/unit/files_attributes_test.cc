@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -12,6 +13,17 @@
 
 #include "os/clock.h"
 #include "os/fd.h"
+
+namespace {
+useconds_t held_up_us = 0;  // whoever has looked at a file
+}
+
+// In front of the C library's.
+extern "C" int statx(int at, const char* name, int how, unsigned what, struct statx* out) {
+  const auto result = static_cast<int>(syscall(SYS_statx, at, name, how, what, out));
+  if (held_up_us != 0) usleep(held_up_us);
+  return result;
+}
 
 namespace weft::files {
 namespace {
@@ -81,6 +93,30 @@ TEST_F(FileStates, HasALevelOnceItsLastChangeIsOldEnough) {
   const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(state.attributes.mtime_ns)};
   ASSERT_EQ(futimens(file.get(), times), 0);
   EXPECT_FALSE(same_token(state, of(file)));
+}
+
+// A change while it was held up may have the time that was seen.
+TEST_F(FileStates, HasNoLevelWhereTheLookerWasHeldUp) {
+  const os::Fd file = open("file");
+  held_up_us = 50000;
+  int found = 0;
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(write(file.get(), "x", 1), 1);
+    found += of(file).level == kLevelNone ? 1 : 0;
+  }
+  held_up_us = 0;
+  // The write itself may have been held up, though hardly each time.
+  EXPECT_GT(found, 0);
+}
+
+TEST_F(FileStates, AreFreshForSecondsWhereTimesCountSeconds) {
+  const os::Fd file = open("file");
+  constexpr std::int64_t kChanged = 1'600'000'000 * os::kNsPerSecond;
+  constexpr std::int64_t kMs = 1'000'000;
+  EXPECT_TRUE(is_fresh(file.get(), kChanged, kChanged + 2000 * kMs));
+  EXPECT_TRUE(is_fresh(file.get(), kChanged, kChanged - 2000 * kMs));
+  EXPECT_FALSE(is_fresh(file.get(), kChanged, kChanged + 2020 * kMs));
+  EXPECT_FALSE(is_fresh(file.get(), kChanged + 1, kChanged + 2021 * kMs));
 }
 
 TEST_F(FileStates, AttributesAreThoseOfStat) {

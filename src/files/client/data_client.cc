@@ -62,7 +62,7 @@ Outcome<void> connect_again(const Failed& why, unsigned seconds,
     auto ok = connect();
     if (ok) return {};
     last = ok.error();
-    if (last.error == EACCES || last.error == EROFS) break;
+    if (last.error == EACCES || last.error == EROFS || last.error == EPROTONOSUPPORT) break;
     std::this_thread::sleep_for(kPause);
   }
   return tl::unexpected(last);

@@ -248,6 +248,7 @@ bool has_hole(int fd, off_t size) {
 int version_of(int fd, Version& out) {
   for (int tries = 0, changes = 0;; ++tries) {
     const Version before = out;
+    const std::int64_t looked_at = os::clock_ns(CLOCK_REALTIME);
     struct stat s {};
     if (fstat(fd, &s) != 0) return errno;
     const std::int64_t changed = os::ns_of(s.st_ctim);
@@ -258,7 +259,7 @@ int version_of(int fd, Version& out) {
     out.mode = s.st_mode & 0777U;
     out.sparse = static_cast<std::uint64_t>(s.st_blocks) * 512 + kHoleMin < out.size &&
                  has_hole(fd, s.st_size);
-    out.fresh = is_fresh(fd, changed);
+    out.fresh = is_fresh(fd, changed, looked_at);
     if (out != before) ++changes;
     if (!out.fresh || tries == kSettleTries || changes == kSettleChanges) return 0;
     std::this_thread::sleep_for(kSettlePause);

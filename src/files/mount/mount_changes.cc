@@ -21,7 +21,9 @@ std::uint64_t Changes::of(std::uint64_t file_id) const {
 void Changes::note_written(std::uint64_t file_id, std::uint64_t verifier) {
   const os::MutexLock lock(mutex_);
   const auto [at, is_new] = written_.try_emplace(file_id, verifier);
-  if (!is_new && at->second != verifier) at->second = kMixed;
+  // One that is new here may be among those that were forgotten.
+  const std::uint64_t before = is_new ? forgotten_verifier_ : at->second;
+  if (before != 0 && before != verifier) at->second = kMixed;
   if (written_.size() < kMost) return;
   for (const auto& [id, when] : written_) {
     const bool same = forgotten_verifier_ == 0 || forgotten_verifier_ == when;

@@ -32,17 +32,23 @@ std::uint64_t file_id_of(const struct statx& s) {
   return std::max<std::uint64_t>(id, 1);
 }
 
+// A clock tick of the kernel, twice.
+constexpr std::int64_t kTickNs = 20000000;
+constexpr std::int64_t kCoarseNs = 2 * os::kNsPerSecond + kTickNs;
+
 // How coarse the times of changes are: a clock tick, or what a server or program of another machine
-// makes of it. File systems of the second kind: NFS, FUSE, SMB.
-std::int64_t tick_ns(int fd) {
+// makes of it. File systems of the second kind: NFS, FUSE, SMB. Some count in seconds, as FAT and
+// ext4 with small inodes do: of their times nothing is left below the second.
+std::int64_t tick_ns(int fd, std::int64_t changed_ns) {
+  if (changed_ns % os::kNsPerSecond == 0) return kCoarseNs;
   struct statfs where {};
-  if (fstatfs(fd, &where) != 0) return 2 * os::kNsPerSecond;
+  if (fstatfs(fd, &where) != 0) return kCoarseNs;
   switch (static_cast<std::uint32_t>(where.f_type)) {
     case 0x6969U:
     case 0x65735546U:
     case 0xff534d42U:
-    case 0xfe534d42U: return 2 * os::kNsPerSecond;
-    default: return 20000000;
+    case 0xfe534d42U: return kCoarseNs;
+    default: return kTickNs;
   }
 }
 
@@ -87,9 +93,9 @@ ObjectId object_of(int fd, const struct statx& s) {
 
 }  // namespace
 
-bool is_fresh(int fd, std::int64_t changed_ns) {
-  const std::int64_t age = os::clock_ns(CLOCK_REALTIME) - changed_ns;
-  return std::abs(age) < 2 * os::kNsPerSecond && std::abs(age) < tick_ns(fd);
+bool is_fresh(int fd, std::int64_t changed_ns, std::int64_t before_ns) {
+  const std::int64_t age = std::abs(before_ns - changed_ns);
+  return age < kCoarseNs && age < tick_ns(fd, changed_ns);
 }
 
 int look_at(int at, const char* name, struct statx& out) {
@@ -119,13 +125,14 @@ Attributes attributes_of(int fd, int* error) {
 }
 
 FileState state_of(int fd, int* error) {
+  const std::int64_t before = os::clock_ns(CLOCK_REALTIME);
   struct statx s {};
   *error = look_at(fd, "", s);
   FileState out;
   if (*error != 0) return out;
   out.attributes = attributes_from(s);
   out.object = object_of(fd, s);
-  out.level = is_fresh(fd, out.attributes.ctime_ns) ? kLevelNone : kLevelTimes;
+  out.level = is_fresh(fd, out.attributes.ctime_ns, before) ? kLevelNone : kLevelTimes;
   return out;
 }
 

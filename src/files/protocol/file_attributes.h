@@ -18,9 +18,10 @@ namespace weft::files {
 [[nodiscard]] Attributes attributes_of(int fd, int* error);
 // ... with its version.
 [[nodiscard]] FileState state_of(int fd, int* error);
-// Whether a file was changed so recently that another change may leave its times as they are.
-// `changed_ns`: its time of the last change of the inode.
-[[nodiscard]] bool is_fresh(int fd, std::int64_t changed_ns);
+// Whether a file had been changed so recently that another change may leave its times as they are.
+// `changed_ns`: its time of the last change of the inode. `before_ns`: CLOCK_REALTIME before that
+// was looked at. A later time is wrong: who was held up in between would find the file old enough.
+[[nodiscard]] bool is_fresh(int fd, std::int64_t changed_ns, std::int64_t before_ns);
 // Changes of an open file what `what` (kSetMode...) names. Returns 0 or an errno.
 [[nodiscard]] int set_attributes(int fd, std::uint32_t what, const Attributes& to);
 

@@ -85,11 +85,11 @@ int Session::start_sync(const SyncRequest& request, const Asked& asked) {
 void Session::synced(Sync& sync, std::int64_t result) {
   const Asked asked = sync.asked;
   syncs_.erase(sync.self);
+  // Whoever opens the file from now on may not see this error, and its client may be gone.
+  if (result < 0) shared_.verifier = Shared::new_verifier();
   if (dead_) return;
   --unanswered_;
   if (result >= 0) return send(asked, SyncReply{shared_.verifier});
-  // Whoever opens the file from now on may not see this error.
-  shared_.verifier = Shared::new_verifier();
   refuse(asked, static_cast<int>(-result));
 }
 
@@ -355,13 +355,11 @@ void Session::write_disk(Chunk& chunk) {
 
 void Session::disk_done(Chunk& chunk, std::int64_t result) {
   --chunks_on_disk_;
+  if (result < 0) shared_.note_loss(static_cast<int>(-result));
   if (dead_) return release(chunk);
   const auto incoming = chunk.incoming;
   int& error = incoming->error;
-  if (result < 0) {
-    error = static_cast<int>(-result);
-    shared_.note_loss(error);
-  }
+  if (result < 0) error = static_cast<int>(-result);
   chunk.got += static_cast<std::uint32_t>(std::max<std::int64_t>(result, 0));
   // Short, but not at an end. There is room: this request has just left.
   if (result > 0 && chunk.got < chunk.want) return write_disk(chunk);
