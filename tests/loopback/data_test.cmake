@@ -122,6 +122,18 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
       LABELS loopback
       TIMEOUT 300
       ENV "WEFT_TEST_KILL=$<TARGET_FILE:loopback_kill>")
+    # A server beside which nobody waits for the disk.
+    add_library(loopback_slow_disk MODULE EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/slow_disk.c")
+    set_target_properties(loopback_slow_disk PROPERTIES LIBRARY_OUTPUT_DIRECTORY
+                                                        "${WEFT_TEST_OUTPUT_DIRECTORY}")
+    list(APPEND helpers loopback_slow_disk)
+    weft_add_script_test(
+      loopback_data_slow_disk
+      COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_slow_disk_test.py"
+              "$<TARGET_FILE:weft_data>"
+      LABELS loopback
+      TIMEOUT 300
+      ENV "WEFT_TEST_SLOW_DISK=$<TARGET_FILE:loopback_slow_disk>")
     weft_add_script_test(
       loopback_data_crowd
       COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_crowd_test.py"

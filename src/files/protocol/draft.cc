@@ -47,6 +47,12 @@ void Draft::discard() {
   hidden_.clear();
 }
 
+bool Draft::replaces_more_than(std::uint64_t bytes) const {
+  struct stat s {};
+  return fstatat(folder_.get(), name_.c_str(), &s, AT_SYMLINK_NOFOLLOW) == 0 &&
+         static_cast<std::uint64_t>(s.st_blocks) * 512 > bytes;
+}
+
 int Draft::commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable) {
   const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(mtime_ns)};
   if (fchmod(file_.get(), mode & 0777U) != 0 || futimens(file_.get(), times) != 0) return errno;

@@ -30,6 +30,8 @@ class Draft {
         file_(std::move(file)) {}
   [[nodiscard]] int fd() const { return file_.get(); }
   void discard();
+  // Whether a file of more octets gives way to it.
+  [[nodiscard]] bool replaces_more_than(std::uint64_t bytes) const;
   // Gives the file its attributes and, in one step, its name: a reader finds the old file or
   // the whole new one. Returns 0 or an errno.
   [[nodiscard]] int commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable);

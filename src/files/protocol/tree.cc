@@ -139,7 +139,8 @@ int Tree::usage(const TreePath& path, Usage& out) const {
   return 0;
 }
 
-int Tree::open_file(const TreePath& path, bool direct, os::Fd& file, FileState& out) const {
+int Tree::open_file(const TreePath& path, bool direct, bool waits, os::Fd& file,
+                    FileState& out) const {
   const Place place = locate(path);
   if (place.root) return EISDIR;
   if (place.fd < 0) return ENOENT;
@@ -152,8 +153,9 @@ int Tree::open_file(const TreePath& path, bool direct, os::Fd& file, FileState& 
   if (S_ISDIR(out.attributes.mode)) return EISDIR;
   if (!S_ISREG(out.attributes.mode)) return EINVAL;
   const std::string name = proc_name(found.get());
-  file = os::Fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0)));
-  if (!file && direct && errno == EINVAL) file = os::Fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC));
+  const int how = O_RDONLY | O_CLOEXEC | (waits ? 0 : O_NONBLOCK);
+  file = os::Fd(::open(name.c_str(), how | (direct ? O_DIRECT : 0)));
+  if (!file && direct && errno == EINVAL) file = os::Fd(::open(name.c_str(), how));
   return file ? 0 : errno;
 }
 

@@ -2,7 +2,7 @@
 // beneath its folder (openat2 with RESOLVE_BENEATH), so that "..", absolute paths and symbolic
 // links cannot reach anything else, whatever changes meanwhile.
 //
-// One thread. All calls may wait for the disk.
+// Any thread, once it is open. All calls may wait for the disk.
 #pragma once
 
 #include <memory>
@@ -49,7 +49,8 @@ class Tree {
   // Usage of the file system that holds `path`. The root above several exports has the first's.
   [[nodiscard]] int usage(const TreePath& path, Usage& out) const;
   // A regular file, for reading.   EISDIR, EINVAL (neither file nor folder), ...
-  [[nodiscard]] int open_file(const TreePath& path, bool direct, os::Fd& file,
+  //   EWOULDBLOCK   without `waits`: another process has a lease of it, and is told of the opening
+  [[nodiscard]] int open_file(const TreePath& path, bool direct, bool waits, os::Fd& file,
                               FileState& out) const;
   [[nodiscard]] int read_link(const TreePath& path, std::string& target) const;
 
@@ -64,7 +65,8 @@ class Tree {
                          std::unique_ptr<FolderStream>& listing) const;
 
   // EROFS without `writable`.
-  [[nodiscard]] int create(const TreePath& path, std::uint64_t size, std::unique_ptr<Draft>& out);
+  [[nodiscard]] int create(const TreePath& path, std::uint64_t size,
+                           std::unique_ptr<Draft>& out) const;
   // A draft that outlives the connection: the one that was left for this name, size and identity,
   // or a new one.   EBUSY: somebody writes it
   [[nodiscard]] int draft(const TreePath& path, std::uint64_t size, std::uint64_t identity,

@@ -42,7 +42,7 @@ int Tree::place_for_file(const TreePath& path, os::Fd& folder, std::string& name
   return is_folder ? EISDIR : 0;
 }
 
-int Tree::create(const TreePath& path, std::uint64_t size, std::unique_ptr<Draft>& out) {
+int Tree::create(const TreePath& path, std::uint64_t size, std::unique_ptr<Draft>& out) const {
   os::Fd folder;
   std::string name;
   if (const int error = place_for_file(path, folder, name); error != 0) return error;

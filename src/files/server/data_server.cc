@@ -19,6 +19,8 @@ namespace weft::files {
 namespace {
 
 constexpr unsigned kDiskDepth = 512;
+constexpr std::size_t kBackgroundThreads = 32;  // of many sessions: each has kMaxLaters at a time
+constexpr std::size_t kDisposalThreads = 2;
 constexpr std::uint32_t kPieceBytes = 256U << 10U;
 constexpr int kBacklog = 256;
 constexpr unsigned kLeastNewcomers = 8;
@@ -68,6 +70,9 @@ Outcome<std::unique_ptr<Server>> Server::create(ServeOptions options) {
     say("no io_uring here; threads read and write the files");
   }
   shared.pipeline = std::make_unique<readsend::Pipeline>(*shared.disk, kPieceBytes);
+  shared.disposal = Background::create(kDisposalThreads);
+  shared.background = Background::create(kBackgroundThreads);
+  if (!shared.disposal || !shared.background) return failed(errno, "cannot start");
   if (auto ready = server->listen(); !ready) return tl::unexpected(ready.error());
   return server;
 }
@@ -124,7 +129,8 @@ Outcome<void> Server::listen() {
         "cannot listen on " + (o.address.empty() ? "any address" : o.address) + ", port " + port,
         reason);
   }
-  for (const int fd : {events_->fd, stop_.get(), reload_.get(), shared_.disk->fd()}) {
+  for (const int fd : {events_->fd, stop_.get(), reload_.get(), shared_.disk->fd(),
+                       shared_.background->fd(), shared_.disposal->fd()}) {
     if (auto ok = watch(fd); !ok) return ok;
   }
   return open_status();
@@ -146,6 +152,7 @@ Outcome<void> Server::open_status() {
 Server::~Server() {
   for (auto& session : sessions_) session->fail();
   while (shared_.disk != nullptr && shared_.disk->pending() != 0) shared_.disk->progress();
+  shared_.background.reset();  // its work is for sessions
   sessions_.clear();
   if (listener_ != nullptr) rdma_destroy_id(listener_);
   if (events_ != nullptr) rdma_destroy_event_channel(events_);
@@ -184,7 +191,8 @@ Outcome<void> Server::run() {
 
 // One round for everybody who may have something to do.
 std::size_t Server::step() {
-  std::size_t done = shared_.disk->progress();
+  std::size_t done = shared_.disk->progress() + shared_.background->progress();
+  shared_.disposal->progress();
   const std::size_t count = sessions_.size();
   if (count != 0) first_ = (first_ + 1) % count;
   for (std::size_t i = 0; i < count; ++i) {

@@ -1,4 +1,5 @@
-// Set-up, messages and requests that are answered at once; data_session_io.cc moves the data.
+// Set-up, messages and requests that are answered at once; data_session_changes.cc changes files,
+// data_session_io.cc moves the data.
 #include "files/server/data_session.h"
 
 #include <sys/random.h>
@@ -6,9 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-
-#include "base/crc32c.h"
-#include "files/protocol/file_attributes.h"
 
 namespace weft::files {
 namespace {
@@ -100,6 +98,7 @@ void Session::fail() {
   if (id_->qp != nullptr) rdma_destroy_qp(id_);
   shared_.pipeline->close(*this);
   files_.clear();
+  laters_.clear();
   listings_.clear();
 }
 
@@ -165,17 +164,9 @@ void Session::dispatch(const Head& head, const BodyReader& body) {
     case Op::kStat: return serve(asked, body, &Session::stat);
     case Op::kStatFs: return serve(asked, body, &Session::usage);
     case Op::kReadLink: return serve(asked, body, &Session::read_link);
-    case Op::kRename: return serve(asked, body, &Session::rename);
-    case Op::kRemove: return serve(asked, body, &Session::remove);
     case Op::kMakeDirectory: return serve(asked, body, &Session::make_directory);
     case Op::kSymlink: return serve(asked, body, &Session::symlink);
     case Op::kClose: return serve(asked, body, &Session::close_file);
-    case Op::kCreate: return serve(asked, body, &Session::create);
-    case Op::kDraft: return serve(asked, body, &Session::draft);
-    case Op::kEdit: return serve(asked, body, &Session::edit);
-    case Op::kSet: return serve(asked, body, &Session::set);
-    case Op::kCommit: return serve(asked, body, &Session::commit);
-    case Op::kSum: return serve(asked, body, &Session::sum);
     case Op::kGrant: return serve(asked, body, &Session::grant);
     case Op::kOpen: return start(asked, body, &Session::open);
     case Op::kList: return start(asked, body, &Session::list);
@@ -183,6 +174,14 @@ void Session::dispatch(const Head& head, const BodyReader& body) {
     case Op::kWrite: return start(asked, body, &Session::start_write);
     case Op::kSync: return start(asked, body, &Session::start_sync);
     case Op::kPlay: return start(asked, body, &Session::start_play);
+    case Op::kRename: return start(asked, body, &Session::rename);
+    case Op::kRemove: return start(asked, body, &Session::remove);
+    case Op::kCreate: return start(asked, body, &Session::create);
+    case Op::kDraft: return start(asked, body, &Session::draft);
+    case Op::kEdit: return start(asked, body, &Session::edit);
+    case Op::kSet: return start(asked, body, &Session::set);
+    case Op::kCommit: return start(asked, body, &Session::commit);
+    case Op::kSum: return start(asked, body, &Session::sum);
   }
 }
 
@@ -305,15 +304,6 @@ int Session::read_link(const ReadLinkRequest& request, ReadLinkReply& reply) {
   return error;
 }
 
-int Session::rename(const RenameRequest& request, NoReply& /*reply*/) {
-  return shared_.tree.rename(PathName{request.from, request.path.links}, request.path,
-                             (request.flags & kRenameKeep) != 0);
-}
-
-int Session::remove(const RemoveRequest& request, NoReply& /*reply*/) {
-  return shared_.tree.remove(request.path, (request.flags & kRemoveDirectory) != 0);
-}
-
 int Session::make_directory(const MakeDirectoryRequest& request, NoReply& /*reply*/) {
   return shared_.tree.make_directory(request.path, request.mode);
 }
@@ -330,81 +320,6 @@ std::shared_ptr<Session::OpenFile> Session::find(std::uint64_t handle) const {
 std::uint64_t Session::add(std::shared_ptr<OpenFile> file) {
   files_.emplace(next_handle_, std::move(file));
   return next_handle_++;
-}
-
-int Session::create(const CreateRequest& request, CreateReply& reply) {
-  if (!may_open()) return EMFILE;
-  auto file = std::make_shared<OpenFile>();
-  const int error = shared_.tree.create(request.path, request.size, file->draft);
-  if (error == 0) reply.handle = add(std::move(file));
-  return error;
-}
-
-int Session::draft(const DraftRequest& request, DraftReply& reply) {
-  if (!may_open()) return EMFILE;
-  auto file = std::make_shared<OpenFile>();
-  const int error =
-      shared_.tree.draft(request.path, request.size, request.identity, file->draft, reply.there);
-  if (error == 0) reply.handle = add(std::move(file));
-  return error;
-}
-
-int Session::edit(const EditRequest& request, EditReply& reply) {
-  if (!may_open()) return EMFILE;
-  auto file = std::make_shared<OpenFile>();
-  file->edited = true;
-  const int error =
-      shared_.tree.edit(request.path, request.mode, request.flags, file->fd, reply.state);
-  if (error == 0) reply.handle = add(std::move(file));
-  return error;
-}
-
-int Session::set(const SetRequest& request, SetReply& reply) {
-  Attributes to;
-  to.mode = request.mode;
-  to.size = request.size;
-  to.mtime_ns = request.mtime_ns;
-  if (request.handle == 0) {
-    return shared_.tree.set(request.path, request.what, to, reply.attributes);
-  }
-  const auto file = find(request.handle);
-  // Nothing to change: the attributes of any open file.
-  if (file == nullptr || (!file->edited && request.what != 0)) return EBADF;
-  int error = set_attributes(file->get(), request.what, to);
-  if (error == 0) reply.attributes = attributes_of(file->get(), &error);
-  return error;
-}
-
-int Session::commit(const CommitRequest& request, NoReply& /*reply*/) {
-  const auto file = find(request.handle);
-  if (file == nullptr || file->draft == nullptr) return EBADF;
-  // Writes that are under way would change a file that others see already.
-  for (const Incoming& i : incoming_) {
-    if (i.file == file) return EBUSY;
-  }
-  files_.erase(request.handle);
-  return file->draft->commit(request.mode, request.mtime_ns, (request.flags & kCommitDurable) != 0);
-}
-
-int Session::sum(const SumRequest& request, SumReply& reply) {
-  const auto file = find(request.handle);
-  if (file == nullptr) return EBADF;
-  alignas(4096) static thread_local std::array<std::uint8_t, 256U << 10U> buffer;  // for O_DIRECT
-  Crc32c crc;
-  std::uint64_t at = request.offset;
-  std::uint64_t left = request.length;
-  while (left != 0) {
-    // Whole buffers, since O_DIRECT reads no part of a block; what is too much is left out.
-    const ssize_t got = pread(file->get(), buffer.data(), buffer.size(), static_cast<off_t>(at));
-    if (got < 0) return errno;
-    const auto used = std::min(left, static_cast<std::uint64_t>(got));
-    if (used == 0) break;
-    crc.update({buffer.data(), used});
-    at += used;
-    left -= used;
-  }
-  reply.sum = crc.value();
-  return 0;
 }
 
 }  // namespace weft::files

@@ -13,6 +13,8 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <deque>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -26,6 +28,7 @@
 #include "files/protocol/folder_stream.h"
 #include "files/protocol/token_proof.h"
 #include "files/protocol/tree.h"
+#include "files/server/background.h"
 #include "files/server/server_device.h"
 #include "os/fd.h"
 #include "readsend/pipeline.h"
@@ -75,6 +78,8 @@ struct Shared {
   Tree tree;
   std::unique_ptr<readsend::Disk> disk;
   std::unique_ptr<readsend::Pipeline> pipeline;  // what goes to clients
+  std::unique_ptr<Background> disposal;          // frees the room of files
+  std::unique_ptr<Background> background;        // other work that may take long
   ServeCounters counters;
 };
 
@@ -86,6 +91,7 @@ class Session final : private readsend::Link {
   static constexpr unsigned kMaxChunks = 16;       // of what it writes
   static constexpr unsigned kMaxLists = 2;         // lists on their way to it
   static constexpr std::size_t kMaxListings = 16;  // folders that are listed at a time
+  static constexpr unsigned kMaxLaters = 2;        // of what is done in the background, at a time
 
   [[nodiscard]] static Outcome<std::unique_ptr<Session>> create(Shared& shared, Port& port,
                                                                 rdma_cm_id* id);
@@ -116,7 +122,7 @@ class Session final : private readsend::Link {
   // Has requests that wait for staging memory or the disk's queue.
   [[nodiscard]] bool wants_pump() const;
   [[nodiscard]] bool deletable() const {
-    return dead_ && !on_disk() && chunks_on_disk_ == 0 && syncs_.empty();
+    return dead_ && !on_disk() && chunks_on_disk_ == 0 && syncs_.empty() && laters_running_ == 0;
   }
   // Polled without waiting for an event.
   bool hot = true;
@@ -134,6 +140,14 @@ class Session final : private readsend::Link {
     bool edited = false;  // written in its place
     [[nodiscard]] bool writable() const { return edited || draft != nullptr; }
     [[nodiscard]] int get() const { return draft != nullptr ? draft->fd() : fd.get(); }
+  };
+  class Disposal;
+  // A name that outlives its message.
+  struct KeptPath {
+    explicit KeptPath(const PathName& path) : text(path.text), links(path.links) {}
+    [[nodiscard]] PathName name() const { return {text, links}; }
+    std::string text;
+    std::uint16_t links;
   };
   // A piece of a file that the client reads, or a record of a PLAY.
   struct Outgoing final : readsend::Request {
@@ -195,6 +209,17 @@ class Session final : private readsend::Link {
     std::unique_ptr<FolderStream> listing;
   };
 
+  // Work for a request that may take long, and what then answers it.
+  struct Later final : Background::Job {
+    Session* session = nullptr;
+    Asked asked;
+    std::function<int()> task;  // returns an errno
+    std::function<void()> reply;
+    int error = 0;
+    void work() noexcept override;
+    void done() override { session->later_done(*this); }
+  };
+
   // A file on its way to the disk.
   struct Sync final : readsend::Disk::Waiter {
     Session* session = nullptr;
@@ -215,17 +240,9 @@ class Session final : private readsend::Link {
   [[nodiscard]] int stat(const StatRequest& request, StatReply& reply);
   [[nodiscard]] int usage(const StatFsRequest& request, StatFsReply& reply);
   [[nodiscard]] int read_link(const ReadLinkRequest& request, ReadLinkReply& reply);
-  [[nodiscard]] int rename(const RenameRequest& request, NoReply& reply);
-  [[nodiscard]] int remove(const RemoveRequest& request, NoReply& reply);
   [[nodiscard]] int make_directory(const MakeDirectoryRequest& request, NoReply& reply);
   [[nodiscard]] int symlink(const SymlinkRequest& request, NoReply& reply);
   [[nodiscard]] int close_file(const CloseRequest& request, CloseReply& reply);
-  [[nodiscard]] int create(const CreateRequest& request, CreateReply& reply);
-  [[nodiscard]] int draft(const DraftRequest& request, DraftReply& reply);
-  [[nodiscard]] int edit(const EditRequest& request, EditReply& reply);
-  [[nodiscard]] int set(const SetRequest& request, SetReply& reply);
-  [[nodiscard]] int commit(const CommitRequest& request, NoReply& reply);
-  [[nodiscard]] int sum(const SumRequest& request, SumReply& reply);
   [[nodiscard]] int grant(const GrantRequest& request, GrantReply& reply);
   // Those that answer by themselves, perhaps later, unless they return an errno.
   [[nodiscard]] int greet(const HelloRequest& request, const Asked& asked);
@@ -236,6 +253,14 @@ class Session final : private readsend::Link {
   [[nodiscard]] int start_write(const WriteRequest& request, const Asked& asked);
   [[nodiscard]] int start_sync(const SyncRequest& request, const Asked& asked);
   [[nodiscard]] int start_play(const PlayRequest& request, const Asked& asked);
+  [[nodiscard]] int create(const CreateRequest& request, const Asked& asked);
+  [[nodiscard]] int draft(const DraftRequest& request, const Asked& asked);
+  [[nodiscard]] int edit(const EditRequest& request, const Asked& asked);
+  [[nodiscard]] int set(const SetRequest& request, const Asked& asked);
+  [[nodiscard]] int commit(const CommitRequest& request, const Asked& asked);
+  [[nodiscard]] int sum(const SumRequest& request, const Asked& asked);
+  [[nodiscard]] int rename(const RenameRequest& request, const Asked& asked);
+  [[nodiscard]] int remove(const RemoveRequest& request, const Asked& asked);
 
   // Decodes a request, has it carried out, and replies.
   template <class Request>
@@ -267,13 +292,23 @@ class Session final : private readsend::Link {
   [[nodiscard]] int fill_page(const ListRequest& request, ListReply& reply,
                               std::span<std::uint8_t> room);
   [[nodiscard]] static int check_version(const OpenFile& file, const FileState& before);
-  [[nodiscard]] bool may_open() const { return files_.size() < shared_.options.max_open_files; }
+  [[nodiscard]] bool may_open() const;
+  [[nodiscard]] std::shared_ptr<OpenFile> new_file();
+  // Does `task`, and `reply` unless that gives an errno: at once, or if it is slow in the
+  // background. Returns the errno of what was done at once.
+  [[nodiscard]] int carry_out(const Asked& asked, bool slow, std::function<int()> task,
+                              std::function<void()> reply);
+  void run_laters();
+  void later_done(const Later& later);
+  [[nodiscard]] bool frees_much(const PathName& path) const;
   // Its new handle.
   std::uint64_t add(std::shared_ptr<OpenFile> file);
   [[nodiscard]] std::shared_ptr<OpenFile> find(std::uint64_t handle) const;
   [[nodiscard]] Outgoing make_outgoing(std::shared_ptr<OpenFile> file, const Asked& asked,
                                        std::uint64_t offset, const RemoteMemory& memory) const;
   void begin(Outgoing outgoing);
+  void opened(std::shared_ptr<OpenFile> file, const FileState& state, const RemoteMemory& memory,
+              const Asked& asked);
   [[nodiscard]] bool begin_one();
   void noting_network_use();
 
@@ -330,7 +365,9 @@ class Session final : private readsend::Link {
   std::list<Outgoing> outgoing_;
   std::list<Incoming> incoming_;  // in the order of their requests
   std::list<Sync> syncs_;
-  std::size_t unanswered_ = 0;  // of these three
+  std::deque<std::unique_ptr<Later>> laters_;  // not begun
+  unsigned laters_running_ = 0;
+  std::size_t unanswered_ = 0;  // of these four
   std::map<std::uint64_t, Play> plays_;
   unsigned records_ = 0;  // begun, and their immediates not yet taken by the network
   std::list<Chunk> chunks_;

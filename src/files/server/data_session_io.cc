@@ -27,26 +27,37 @@ constexpr std::uint64_t kReservedPart = 8;
 
 int Session::open(const OpenRequest& request, const Asked& asked) {
   if (!may_open()) return EMFILE;
-  auto file = std::make_shared<OpenFile>();
+  auto file = new_file();
+  const bool direct = shared_.options.direct;
+  FileState state;
+  const int error = shared_.tree.open_file(request.path, direct, false, file->fd, state);
+  if (error == 0) opened(file, state, request.memory, asked);
+  if (error != EWOULDBLOCK) return error;
+  // Another process has a lease of it, and was told to give it up.
+  const auto later = std::make_shared<FileState>();
+  return carry_out(
+      asked, true,
+      [this, file, later, direct, path = KeptPath(request.path)] {
+        return shared_.tree.open_file(path.name(), direct, true, file->fd, *later);
+      },
+      [this, file, later, memory = request.memory, asked] { opened(file, *later, memory, asked); });
+}
+
+void Session::opened(std::shared_ptr<OpenFile> file, const FileState& state, const RemoteMemory& to,
+                     const Asked& asked) {
   OpenReply reply;
-  const int error =
-      shared_.tree.open_file(request.path, shared_.options.direct, file->fd, reply.state);
-  if (error != 0) return error;
-  const std::uint64_t size = reply.state.attributes.size;
-  const std::uint32_t room = std::min(request.memory.bytes, kMaxIoBytes);
+  reply.state = state;
+  const std::uint64_t size = state.attributes.size;
+  const std::uint32_t room = std::min(to.bytes, kMaxIoBytes);
   const bool whole = size <= room;
   if (!whole) reply.handle = add(file);
   const auto first = static_cast<std::uint32_t>(std::min<std::uint64_t>(size, room));
-  if (first == 0) {
-    send(asked, reply);
-    return 0;
-  }
-  RemoteMemory memory = request.memory;
+  if (first == 0) return send(asked, reply);
+  RemoteMemory memory = to;
   memory.bytes = first;
   Outgoing out = make_outgoing(std::move(file), asked, 0, memory);
   out.opened = reply;
   begin(std::move(out));
-  return 0;
 }
 
 int Session::start_read(const ReadRequest& request, const Asked& asked) {

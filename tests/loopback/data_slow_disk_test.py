@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""The data server on a disk that takes its time: nobody waits for what another client asked for.
+
+    data_slow_disk_test.py WEFT_DATA CASE...     without cases: all
+
+Of the environment: WEFT_TEST_SLOW_DISK, slow_disk.c as a library.
+"""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import sys
+import threading
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+
+import raw_data  # noqa: E402
+from data_setting import LIMIT_S, Server, digest, run, wait_for  # noqa: E402
+from raw_data import RawClient, memory  # noqa: E402
+from serving import run_cases  # noqa: E402
+
+MUCH = 8 << 20
+
+
+@contextlib.contextmanager
+def slow_server(tmp):
+    """The server, and a file: while that is not there, the disk does nothing that takes long."""
+    go, served = tmp / "go", tmp / "served"
+    served.mkdir()
+    (served / "other").write_bytes(b"octets")
+    slow = {"LD_PRELOAD": os.environ["WEFT_TEST_SLOW_DISK"], "WEFT_TEST_GO": str(go), "WEFT_TEST_SLOW": str(served)}
+    go.touch()
+    with Server("--writable", served, env={**os.environ, **slow}) as server:
+        try:
+            yield server, go, served
+        finally:
+            go.touch()  # or it never ends
+
+
+def full(path):
+    path.write_bytes(bytes(MUCH))
+    return path.name.encode()
+
+
+def waits(server, client, go, operation, body, error=0):
+    """A request that is not answered while others are; then it is, and this is what its answer holds."""
+    go.unlink()
+    tag = client.request(operation, body)
+    # Behind it on the same connection, so that the server has begun with it.
+    assert client.ask(raw_data.STAT, b"other")[0] == 0
+    assert run("cat", server.url("other")) == b"octets"
+    go.touch()
+    answer = client.recv_message()
+    assert answer[:3] == (operation, error, tag), answer
+    return answer[3]
+
+
+def case_requests_that_wait_for_the_disk(tmp):
+    sizes = struct.pack(">Q", MUCH)
+    with slow_server(tmp) as (server, go, served), RawClient(server.port) as client:
+        client.hello()
+        new = waits(server, client, go, raw_data.CREATE, struct.pack(">I", 0) + sizes + b"new")
+        full(served / "new")
+        waits(server, client, go, raw_data.COMMIT, new[:8] + struct.pack(">IIq", 0o600, 0, 0))
+        assert (served / "new").stat().st_size == 0
+        draft = waits(server, client, go, raw_data.DRAFT, struct.pack(">Q", 7) + sizes + b"draft")
+        waits(server, client, go, raw_data.COMMIT, draft[:8] + struct.pack(">IIq", 0o600, 1, 0))
+        assert (served / "draft").exists()
+        name = full(served / "big")
+        big = struct.pack(">Q", client.open("big"))
+        waits(server, client, go, raw_data.SUM, big + struct.pack(">QI", 0, MUCH))
+        waits(server, client, go, raw_data.SET, struct.pack(">QIIQq", 0, 2, 0, 0, 0) + name)
+        full(served / "big")
+        edited = waits(server, client, go, raw_data.EDIT, struct.pack(">II", 0o600, 4) + name)
+        assert (served / "big").stat().st_size == 0
+        full(served / "big")
+        waits(server, client, go, raw_data.SET, edited[:8] + struct.pack(">IIQq", 2, 0, 0, 0))
+        full(served / "big")
+        waits(server, client, go, raw_data.RENAME, struct.pack(">IH", 0, 3) + b"new" + name)
+        full(served / "big")
+        waits(server, client, go, raw_data.REMOVE, struct.pack(">I", 0) + name)
+        assert sorted(os.listdir(served)) == ["draft", "other"]
+
+
+def case_the_last_descriptor_of_a_removed_file(tmp):
+    """Closing it frees the room, also where its client just went."""
+    with slow_server(tmp) as (server, go, served), RawClient(server.port) as client:
+        client.hello()
+        full(served / "big")
+        handles = [client.open("big") for _ in range(2)]
+        with RawClient(server.port) as leaves:
+            leaves.hello()
+            leaves.open("big")
+            (served / "big").unlink()
+            go.unlink()
+        for handle in handles:
+            assert client.ask(raw_data.CLOSE, struct.pack(">Q", handle))[0] == 0
+        assert run("cat", server.url("other")) == b"octets"
+
+        def held():
+            names = []
+            for fd in os.scandir(f"/proc/{server.process.pid}/fd"):
+                with contextlib.suppress(OSError):
+                    names.append(os.readlink(fd.path))
+            return any(name.startswith(str(served / "big")) for name in names)
+        assert held()
+        go.touch()
+        wait_for(lambda: not held(), "the file still has its room")
+
+
+def case_a_server_that_ends_meanwhile(tmp):
+    """What was begun is done; nothing of it is left."""
+    with slow_server(tmp) as (server, go, served):
+        with RawClient(server.port) as client:
+            client.hello()
+            go.unlink()
+            for i in range(8):
+                client.request(raw_data.CREATE, struct.pack(">IQ", 0, MUCH) + b"new%d" % i)
+            assert client.ask(raw_data.STAT, b"other")[0] == 0
+        server.process.send_signal(signal.SIGTERM)
+        go.touch()
+        server.stop()
+        assert server.process.returncode == 0, server.process.returncode
+        assert os.listdir(served) == ["other"]
+
+
+def case_many_requests_of_one_client(tmp):
+    """They wait for one another, another client's do not wait for them."""
+    with slow_server(tmp) as (server, go, served), RawClient(server.port) as many, RawClient(server.port) as one:
+        many.hello()
+        one.hello()
+        go.unlink()
+        tags = {many.request(raw_data.CREATE, struct.pack(">IQ", 0, MUCH) + b"new%d" % i)
+                for i in range(raw_data.CREDITS - 1)}
+        assert many.ask(raw_data.STAT, b"other")[0] == 0
+        assert one.ask(raw_data.STAT, b"other")[0] == 0
+        go.touch()
+        answers = [many.recv_message() for _ in tags]
+        assert {answer[2] for answer in answers} == tags and not any(answer[1] for answer in answers), answers
+        assert len({answer[3] for answer in answers}) == len(tags), "a handle was given twice"
+
+
+def case_a_file_of_which_somebody_has_a_lease(tmp):
+    """Its reader waits until it is given up; nobody else does."""
+    with slow_server(tmp) as (server, _, served):
+        (served / "leased").write_bytes(b"leased")
+        asked = threading.Event()
+        before = signal.signal(signal.SIGIO, lambda *_: asked.set())
+        holder = os.open(served / "leased", os.O_RDWR)
+        try:
+            fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            with subprocess.Popen([sys.argv[1], "get", server.url("leased"), str(tmp / "copy")]) as reader:
+                wait_for(asked.is_set, "nobody asks for it")
+                assert run("cat", server.url("other")) == b"octets"
+                fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+                assert reader.wait(LIMIT_S) == 0
+        finally:
+            os.close(holder)
+            signal.signal(signal.SIGIO, before)
+        assert digest(tmp / "copy") == digest(served / "leased")
+
+
+CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
+
+if __name__ == "__main__":
+    if "WEFT_TEST_SLOW_DISK" not in os.environ:
+        print("WEFT_TEST_SLOW_DISK is not set")
+        sys.exit(77)
+    run_cases(CASES, sys.argv[2:] or CASES, "weft-slow-")
