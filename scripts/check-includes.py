@@ -30,7 +30,7 @@ ROOMS = [
          "base"),
     Room("rddp", "endpoints without an operating system, for microcontrollers. Not part of the "
          "libraries for Linux", "base wire proto"),
-    Room("lwip", "the transport of `rddp` over lwIP", "base wire proto rddp"),
+    Room("lwip", "the transport of `rddp` over lwIP", "base rddp"),
     Room("os", "the operating system, one of each: descriptors, clock, locks, log, cancellation, "
          "fork, sleeping. Every room that knows an operating system uses it; those outside libweft "
          "use its headers alone", "base"),
@@ -41,12 +41,12 @@ ROOMS = [
          "sleep and wake each other, how both come to have it (`docs/path.md`)", "base os"),
     Room("io", "transports (kernel TCP; inside a machine TCP and a ring), the event loop, "
          "configuration, counters page", "base os shm"),
-    Room("trace", "captures of connections as pcap files", "base wire os io"),
+    Room("trace", "captures of connections as pcap files", "base wire os"),
     Room("progress", "which thread makes progress on which connection: lanes, shards, the threads "
-         "that look after them", "base wire proto os shm io trace"),
+         "that look after them", "base proto os shm io trace"),
     Room("verbs", "the objects that programs hold: device, protection domains, regions, windows, "
          "CQs, QPs, connections. `oob`, a part of the room: queue pairs that programs connect out "
-         "of band, datagrams", "base wire proto roce os readsend shm io trace progress"),
+         "of band, datagrams", "base wire proto roce os readsend io trace progress"),
     Room("ibverbs", "`libibverbs.so.1`: a thin adapter over the public API", "base os"),
     Room("rdmacm", "`librdmacm.so.1`: a thin adapter over the public API", "base os ibverbs"),
     Room("rsockets", "the r* functions of `librdmacm.so.1`, and their protocol, which the relay of "
@@ -73,7 +73,7 @@ ROOMS = [
     Room("files/server", "the data server", "base os readsend files/protocol"),
     Room("files/client", "copies from and to a data server", "base os files/protocol"),
     Room("files/mount", "a served tree as a file system, one call at a time, with read-ahead",
-         "base os files/protocol files/client"),
+         "base os files/client"),
     Room("files/video", "video over the data protocol: the format, the player, the screen",
          "base os files/protocol files/client"),
 ]
@@ -145,6 +145,10 @@ def includes(path):
             yield number, match.group(1) == "<", match.group(2)
 
 
+def is_own(name):
+    return (ROOT / "src" / name).is_file()
+
+
 def refusal_in_room(room, angled, name):
     """Why `room` may not include `name`, or None."""
     if name.startswith("weft/"):
@@ -156,6 +160,8 @@ def refusal_in_room(room, angled, name):
             return f"{room} may use only {', '.join(sorted(PUBLIC_FOR[room]))} of include/weft"
         return None
     if angled:
+        if is_own(name):
+            return f"<{name}> is a file of src/: include it with quotes"
         if room in CORE and name not in CORE_SYSTEM:
             return f"{room} knows no operating system: <{name}> is not on its list"
         return None
@@ -163,14 +169,12 @@ def refusal_in_room(room, angled, name):
         return "includes are relative to src/"
     if name.endswith(".inc"):
         return None  # generated into the build tree
-    room = room_of(name)
-    if room is None:
-        if (ROOT / "src" / name).exists():
-            return None
-        return f'"{name}" is not below src/'
-    if room not in may_include(room):
-        return f"{room} may not include from {room}"
-    if not (ROOT / "src" / name).exists():
+    from_room = room_of(name)
+    if from_room is None:
+        return None if is_own(name) else f'"{name}" is not below src/'
+    if from_room not in may_include(room):
+        return f"{room} may not include from {from_room}"
+    if not is_own(name):
         return f"src/{name} does not exist"
     return None
 
@@ -184,7 +188,7 @@ def refusal_in_public(angled, name):
 
 
 def refusal_in_program(angled, name):
-    if not angled and room_of(name) not in FOR_PROGRAMS | {None}:
+    if (not angled or is_own(name)) and room_of(name) not in FOR_PROGRAMS | {None}:
         return "programs are written against include/weft only"
     return None
 
@@ -242,6 +246,17 @@ def check_names():
     for same in places.values():
         if len(same) > 1:
             yield f"files of one name: {', '.join(sorted(same))}"
+
+
+def check_used():
+    """A line for each room that may include from another, base aside, and does not."""
+    used = {room.name: {room.name} for room in ROOMS}
+    for path in sources("src"):
+        room = room_of(str(path.relative_to(ROOT / "src")))
+        used.setdefault(room, set()).update(room_of(name) for _, _, name in includes(path))
+    for room in ROOMS:
+        for other in sorted(may_include(room.name) - used[room.name] - {"base"}):
+            yield f"ROOMS: {room.name} includes nothing from {other}; take the word out"
 
 
 def check_order():
@@ -302,7 +317,7 @@ def check():
             # A board's program is compiled with Weft's source, as nothing is installed there.
             if not path.name.endswith("_board.cc"):
                 judge(path, refusal_in_program)
-    return [*problems, *check_order(), *check_names(), *check_circles()]
+    return [*problems, *check_order(), *check_used(), *check_names(), *check_circles()]
 
 
 def main():
