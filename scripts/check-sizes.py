@@ -4,9 +4,9 @@
   scripts/check-sizes.py          what is beyond, or is in a list below and need not be
   scripts/check-sizes.py --all    every file and function that is beyond, longest first
 
-C, C++ and Python that git tracks, tests included. A function of C or C++ is found by its form,
-which clang-format gives it: from the line that opens its body to the brace in the column where that
-line begins.
+C, C++, Python, shell and CMake that git tracks, tests included; functions of C, C++ and Python. A
+function of C or C++ is found by its form, which clang-format gives it: from the line that opens its
+body to the brace in the column where that line begins.
 """
 
 import ast
@@ -25,8 +25,9 @@ FUNCTION_MAX = 60
 FILES = {}
 FUNCTIONS = {}
 
-NOT_A_FUNCTION = re.compile(r"\s*(namespace|class|struct|enum|union|if|for|while|switch|do|else|extern|"
-                            r"return|case)\b")
+NOT_A_FUNCTION = re.compile(r"\s*(?:(?:namespace|if|for|while|switch|do|else|return|case)\b|"
+                            r"(?:class|struct|enum|union|extern)\b[^(]*$)")
+BODY_OPENS = re.compile(r"\{(?:\s*//.*)?$")
 ENDS_BEFORE = (";", "{", "}", ":", "\\")
 NAME = re.compile(r"([\w:~]+)\(")
 
@@ -52,14 +53,26 @@ def first_line(lines, at):
     return at
 
 
+def without_template(whole):
+    """What `template <...>` in front declares."""
+    while whole.startswith("template <"):
+        depth = 0
+        for at, char in enumerate(whole):
+            depth += {"<": 1, ">": -1}.get(char, 0)
+            if char == ">" and depth == 0:
+                break
+        whole = whole[at + 1:].lstrip()
+    return whole
+
+
 def functions_of_c(lines):
     inside_until = 0
     for at, line in enumerate(lines):
-        if at < inside_until or not line.endswith("{") or line.lstrip().startswith("//"):
+        if at < inside_until or not BODY_OPENS.search(line) or line.lstrip().startswith("//"):
             continue
         first = first_line(lines, at)
-        whole = " ".join(part.strip() for part in lines[first:at + 1])
-        before = whole.split("(")[0]
+        whole = without_template(" ".join(part.strip() for part in lines[first:at + 1]))
+        before = whole.split("(")[0].replace("operator=", "operator")
         if "(" not in whole or "=" in before or whole.startswith("{") or NOT_A_FUNCTION.match(whole):
             continue
         column = len(lines[first]) - len(lines[first].lstrip())
@@ -72,15 +85,30 @@ def functions_of_c(lines):
         yield f"{test[1]}.{test[2]}" if test else name[1] if name else before.strip(), end - first + 1
 
 
+def language(name):
+    """Of a file, by its name or by the line that names its interpreter; None: it is no program."""
+    if name.endswith(CODE):
+        return "c"
+    if name.endswith((".py", ".sh", ".cmake")) or name.endswith("CMakeLists.txt"):
+        return "python" if name.endswith(".py") else "other"
+    with (ROOT / name).open("rb") as file:
+        start = file.readline(100)
+    if not start.startswith(b"#!"):
+        return None
+    return "python" if b"python" in start else "other"
+
+
 def sizes():
     """(what, name, lines) of each file, then of each of its functions."""
     for name in tracked():
-        if not name.endswith((*CODE, ".py")):
+        is_in = language(name)
+        if is_in is None:
             continue
         text = (ROOT / name).read_text(encoding="utf-8")
         lines = text.split("\n")
         yield "file", name, len(lines) - 1
-        found = functions_of_python(text) if name.endswith(".py") else functions_of_c(lines)
+        found = {"python": lambda: functions_of_python(text),
+                 "c": lambda: functions_of_c(lines), "other": lambda: ()}[is_in]()
         for function, length in found:
             yield "function", f"{name} {function}", length
 
