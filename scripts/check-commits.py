@@ -5,6 +5,7 @@ why where more than a line changed.
   scripts/check-commits.py [RANGE]      default: what came since the rule, as far as it is here
 """
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SINCE = "7ddfba6432506d2bf5cf9ddaf00c41c3a8727fdb"
 SUBJECT_MAX = 72
+NOT_RUN = 77  # as .ci/run and ctest know it
+TRAILER = re.compile(r"[A-Z][A-Za-z-]*: .*")
 
 
 def git(*arguments):
@@ -32,15 +35,18 @@ def findings(commit):
         yield f"the subject has {len(subject)} columns, the limit is {SUBJECT_MAX}"
     if ";" in subject:
         yield "the subject has a ';': two commits, or one that says what both are for"
-    if not body.strip() and lines_changed(commit) > 1:
+    if len(subject.split()) < 2:
+        yield "the subject is one word: say what changed"
+    says_why = any(line.strip() and not TRAILER.fullmatch(line) for line in body.splitlines())
+    if not says_why and lines_changed(commit) > 1:
         yield "there is no body that says why"
 
 
 def main():
     which = sys.argv[1] if len(sys.argv) > 1 else f"{SINCE}..HEAD"
     if len(sys.argv) == 1 and git("cat-file", "-e", SINCE).returncode != 0:
-        print("commits: the history here begins later, none is looked at")
-        return 0
+        print("commits: the history here begins later, so none is looked at")
+        return NOT_RUN
     listed = git("rev-list", "--no-merges", which)
     if listed.returncode != 0:
         print(listed.stderr, end="", file=sys.stderr)
