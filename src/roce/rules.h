@@ -45,6 +45,10 @@ struct Standing {
 inline constexpr Duration kRetryFloor{200'000'000};
 [[nodiscard]] Duration retry_budget(std::uint8_t timeout, std::uint8_t retry_cnt) noexcept;
 
+// From the hello to the answer. Long beside what a busy process needs: an end that gives up while
+// the other accepts would cost that one its connection.
+inline constexpr Duration kAnswerLimit{10'000'000'000};
+
 // The time that min_rnr_timer stands for: 10 us to 655 ms.
 [[nodiscard]] Duration rnr_pause(std::uint8_t min_rnr_timer) noexcept;
 

@@ -61,10 +61,17 @@ Passive::Passive(Host& host, int backlog) : channel(new_channel()) {
   EXPECT_TRUE(listener->listen(backlog));
 }
 
-RawSocket::RawSocket(os::Fd fd) : fd_(std::move(fd)) {
+namespace {
+
+// Of recv() and accept().
+void bound_waits(int fd) {
   const timeval limit{10, 0};
-  setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
 }
+
+}  // namespace
+
+RawSocket::RawSocket(os::Fd fd) : fd_(std::move(fd)) { bound_waits(fd_.get()); }
 
 RawSocket RawSocket::connect(const SocketAddress& peer) {
   RawSocket out(os::Fd(socket(peer.family(), SOCK_STREAM | SOCK_CLOEXEC, 0)));
@@ -104,6 +111,7 @@ RawListener::RawListener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))
   const SocketAddress local = *SocketAddress::parse("127.0.0.1:0");
   EXPECT_EQ(bind(fd_.get(), local.get(), local.size()), 0);
   EXPECT_EQ(listen(fd_.get(), 4), 0);
+  bound_waits(fd_.get());
 }
 
 SocketAddress RawListener::address() const { return io::local_address(fd_.get()); }

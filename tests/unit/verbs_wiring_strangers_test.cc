@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <list>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -175,6 +176,77 @@ TEST_F(WiringStranger, AnotherCallIsTriedBesideOneThatNobodyAnswers) {
     return all.size() >= kCalls || !now.contains(first);
   }));
   EXPECT_GE(all.size(), kCalls);
+}
+
+// The port of a peer whose machine takes the call, and which itself comes to it later.
+class WiringLatePeer : public WiringStranger {
+ protected:
+  // Its hello is here, and the time is over that its retries leave it.
+  [[nodiscard]] RawSocket overdue_call() {
+    WiringToReceive towards = a.towards(peer);
+    towards.peer_number = number();
+    towards.turn = WiringTurn::kMine;
+    a.to_init();
+    EXPECT_TRUE(a.qp().wire(towards));
+    a.to_rts(1);
+    RawSocket socket = late->accept();
+    EXPECT_EQ(socket.receive(roce::Hello::kSize).size(), roce::Hello::kSize);
+    a.send(1);
+    // As many retries of a later request, of a queue pair of the same device, are over.
+    const QpSet other(a.host);
+    EXPECT_TRUE(other.qp->modify(QpState::kInit));
+    EXPECT_TRUE(other.qp->wire(a.towards(peer)));
+    EXPECT_TRUE(other.qp->start_sending({.timeout = 1, .retry_count = 0}));
+    SendWr wr;
+    EXPECT_TRUE(other.qp->post_send(wr));
+    WorkCompletion wc;
+    EXPECT_TRUE(eventually([&] { return other.cq->poll({&wc, 1}) == 1; }));
+    EXPECT_EQ(describe(wc.status), describe(WcStatus::kRetryExceeded));
+    return socket;
+  }
+  [[nodiscard]] std::uint32_t number() const {
+    return roce::to_number({late->address().port(), roce::kIndexMin});
+  }
+  [[nodiscard]] Bytes answer(roce::Verdict verdict) const {
+    roce::Hello h = hello();
+    h.kind = roce::HelloKind::kAnswer;
+    h.verdict = verdict;
+    h.from.number = number();
+    h.psn = 100;
+    return octets(h);
+  }
+  std::optional<RawListener> late{std::in_place};
+};
+
+TEST_F(WiringLatePeer, IsThereForRequestsWhoseRetriesAreUsedUp) {
+  const RawSocket socket = overdue_call();
+  EXPECT_EQ(a.completions(), 0U);
+  EXPECT_EQ(a.qp().state(), QpState::kRts);
+  socket.send(answer(roce::Verdict::kAccept));
+  EXPECT_FALSE(socket.receive(1).empty());  // the request
+}
+
+TEST_F(WiringLatePeer, ThatIsBusyIsCalledAgain) {
+  const RawSocket first = overdue_call();
+  ASSERT_EQ(a.completions(), 0U);
+  first.send(answer(roce::Verdict::kBusy));
+  const RawSocket second = late->accept();
+  EXPECT_EQ(second.receive(roce::Hello::kSize).size(), roce::Hello::kSize);
+  second.send(answer(roce::Verdict::kAccept));
+  EXPECT_FALSE(second.receive(1).empty());
+}
+
+TEST_F(WiringLatePeer, ThatDeclinesEndsThemAtOnce) {
+  const RawSocket socket = overdue_call();
+  socket.send(answer(roce::Verdict::kNotYet));
+  EXPECT_EQ(describe(a.next().status), describe(WcStatus::kRetryExceeded));
+}
+
+TEST_F(WiringLatePeer, ThatGoesEndsThemAtOnce) {
+  RawSocket socket = overdue_call();
+  late.reset();
+  socket.close();
+  EXPECT_EQ(describe(a.next().status), describe(WcStatus::kRetryExceeded));
 }
 
 // One that greets as the peer, is let in, and does nothing by itself.

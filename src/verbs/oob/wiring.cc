@@ -23,9 +23,6 @@ namespace weft::verbs {
 namespace {
 
 constexpr std::uint32_t kPsnMask = 0xff'ffff;
-// From the hello to the answer. Long beside what a busy process needs: an end that gives up while
-// the other accepts would cost that one its connection.
-constexpr Duration kAnswerLimit{10'000'000'000};
 // How long a Send waits for its receive before it is refused. Most receives that are late are not
 // later than this, and meanwhile nothing is sent twice.
 constexpr Duration kReceiveWait{std::chrono::milliseconds(1)};
@@ -46,7 +43,10 @@ std::uint32_t choose_ulpdu(FpduPolicy policy, bool crc, int fd) {
 }  // namespace
 
 Wiring::Wiring(std::shared_ptr<DeviceImpl> device, std::uint32_t number, roce::QpType type)
-    : device_(std::move(device)), type_(type), calling_(device_->engine()) {
+    : device_(std::move(device)),
+      type_(type),
+      calling_(device_->engine()),
+      retries_(device_->engine()) {
   mine_ = {device_->peer_directory()->gid(), number};
 }
 
@@ -106,7 +106,7 @@ void Wiring::unwire() {
   moves_on(WiringStep::kStopped);
   stranded_ = false;
   drop_attempt();
-  stop_clock();
+  retries_.stop();
 }
 
 void Wiring::link_lost(std::uint32_t generation, LinkEnd how) {
@@ -133,23 +133,9 @@ void Wiring::rest() {
 bool Wiring::work_waits() {
   const os::MutexLock lock(mutex_);
   if (phase_ != Phase::kSeeking) return false;
-  if (!work_waits_ && !given_up_) start_clock();
+  if (!retries_.runs() && !given_up_) retries_.start(budget(), weak_from_this());
   if (dormant_ && !stranded_) static_cast<void>(seek(Duration{0}));
   return given_up_;
-}
-
-void Wiring::start_clock() {
-  work_waits_ = true;
-  const Duration limit = budget();
-  if (limit != Duration::max()) {
-    budget_timer_ = device_->engine().schedule(os::now() + limit, weak_from_this());
-  }
-}
-
-void Wiring::stop_clock() {
-  work_waits_ = false;
-  device_->engine().forget_timer(budget_timer_);
-  budget_timer_ = 0;
 }
 
 Duration Wiring::budget() const {
@@ -230,6 +216,11 @@ void Wiring::drop_attempt() {
 void Wiring::attempt_failed(std::string_view why) {
   os::log(LogLevel::kDebug, "qp {:#x}: no connection to qp {:#x} at {} yet: {}", mine_.number,
           peer_.number, peer_address_.text(), why);
+  retries_.peer_is_not_there();
+  try_later();
+}
+
+void Wiring::try_later() {
   drop_attempt();
   static_cast<void>(try_again(roce::pause_before(attempt_.count++)));
 }
@@ -240,6 +231,7 @@ void Wiring::declined() {
     os::log(LogLevel::kWarning, "qp {:#x}: no connection to qp {:#x} at {}: {}", mine_.number,
             peer_.number, peer_address_.text(), describe(verdict));
   }
+  if (verdict == roce::Verdict::kBusy) return try_later();  // it is calling itself
   attempt_failed(describe(verdict));
 }
 
@@ -289,11 +281,12 @@ void Wiring::on_io(std::uint32_t /*events*/) {
     if (!*connected) return;
     attempt_.socket = std::move(*connected);
     attempt_.watching = true;
-    if (!set_timer(kAnswerLimit)) return attempt_failed(describe(Error::kNoMemory));
+    if (!set_timer(roce::kAnswerLimit)) return attempt_failed(describe(Error::kNoMemory));
     io::tune_connected(
         attempt_.socket.get(), device_->config(),
         io::is_loopback_path(io::local_address(attempt_.socket.get()), peer_address_));
     attempt_.said_hello = true;
+    retries_.peer_is_there();
   }
   if (!attempt_.watching) return;  // late
   step([&]() WEFT_REQUIRES(mutex_) { pump(); });
@@ -349,9 +342,7 @@ void Wiring::on_timer(io::TimerId id) {
     if (calling_.any()) return step([&]() WEFT_REQUIRES(mutex_) { call(); });
     return step([&]() WEFT_REQUIRES(mutex_) { attempt(); });
   }
-  if (id != budget_timer_) return;  // late
-  budget_timer_ = 0;
-  work_waits_ = false;
+  if (!retries_.is_over(id)) return;
   if (phase_ != Phase::kSeeking) return;
   given_up_ = type_ == roce::QpType::kUc;
   const std::shared_ptr<WiredHost> qp = qp_.lock();
@@ -464,7 +455,7 @@ void Wiring::hand_over(os::Fd socket, const roce::Hello& peer, bool connector) {
   if (linked && !lost_early_) {
     moves_on(WiringStep::kLinked);
     given_up_ = false;
-    stop_clock();
+    retries_.stop();
     os::log(LogLevel::kInfo, "qp {:#x} - qp {:#x} at {}: connected, CRC {}, ULPDU {}", mine_.number,
             peer_.number, peer_address_.text(), params.crc ? "on" : "off", params.max_ulpdu);
     return;

@@ -33,6 +33,7 @@
 #include "verbs/device.h"
 #include "verbs/oob/calling.h"
 #include "verbs/oob/peer_directory.h"
+#include "verbs/oob/retry_clock.h"
 #include "verbs/oob/wiring_phases.h"
 
 namespace weft::verbs {
@@ -115,6 +116,7 @@ class Wiring final : public HelloAnswerer,
   void pump() WEFT_REQUIRES(mutex_);
   [[nodiscard]] bool move_octets() WEFT_REQUIRES(mutex_);
   void attempt_failed(std::string_view why) WEFT_REQUIRES(mutex_);
+  void try_later() WEFT_REQUIRES(mutex_);
   void declined() WEFT_REQUIRES(mutex_);
   // False: no timer is to be had.
   [[nodiscard]] bool set_timer(Duration pause) WEFT_REQUIRES(mutex_);
@@ -126,8 +128,6 @@ class Wiring final : public HelloAnswerer,
                                                           bool crc) const WEFT_REQUIRES(mutex_);
   void hand_over(os::Fd socket, const roce::Hello& peer, bool connector) WEFT_REQUIRES(mutex_);
   void rest() WEFT_REQUIRES(mutex_);
-  void start_clock() WEFT_REQUIRES(mutex_);
-  void stop_clock() WEFT_REQUIRES(mutex_);
   [[nodiscard]] Duration budget() const WEFT_REQUIRES(mutex_);
   [[nodiscard]] bool is_itself() const noexcept WEFT_REQUIRES(mutex_) { return mine_ == peer_; }
 
@@ -163,8 +163,7 @@ class Wiring final : public HelloAnswerer,
   Attempt attempt_;
   Calling calling_;  // TCP's handshake is under way
 
-  bool work_waits_ = false;
-  io::TimerId budget_timer_ = 0;
+  RetryClock retries_;  // runs while work waits
 };
 
 }  // namespace weft::verbs

@@ -1,0 +1,41 @@
+// How long the requests of a wired queue pair wait for its peer: for as long as the retries of the
+// attributes. A peer whose machine has taken the call is none that does not answer, as an adapter
+// answers whatever its machine is busy with: it has roce::kAnswerLimit more.
+//
+// Not thread-safe.
+#pragma once
+
+#include <memory>
+
+#include "io/engine.h"
+
+namespace weft::verbs {
+
+class RetryClock {
+ public:
+  explicit RetryClock(io::Engine& engine) noexcept : engine_(engine) {}
+
+  [[nodiscard]] bool runs() const noexcept { return runs_; }
+  // `limit` may be Duration::max(). The timer goes to `handler`, which asks is_over().
+  void start(Duration limit, std::weak_ptr<io::Handler> handler);
+  void stop();
+  // The peer has taken a call, or is calling itself.
+  void peer_is_there() noexcept { there_ = true; }
+  // A call came to nothing.
+  void peer_is_not_there();
+  // Whether the time is over, of which nothing is left then. False: `id` is another timer, a late
+  // one, or the peer has got more time.
+  [[nodiscard]] bool is_over(io::TimerId id);
+
+ private:
+  void set_timer(Duration pause);
+
+  io::Engine& engine_;
+  std::weak_ptr<io::Handler> handler_;
+  io::TimerId timer_ = 0;
+  bool runs_ = false;
+  bool there_ = false;
+  bool overdue_ = false;  // the retries are used up, and the peer has got more time
+};
+
+}  // namespace weft::verbs
