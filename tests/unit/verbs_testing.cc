@@ -63,7 +63,7 @@ Passive::Passive(Host& host, int backlog) : channel(new_channel()) {
 
 namespace {
 
-// Of recv() and accept().
+// Bounds recv() and accept().
 void bound_waits(int fd) {
   const timeval limit{10, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
