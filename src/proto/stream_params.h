@@ -53,8 +53,9 @@ struct StreamParams {
   // that is being placed goes back to the host. Else both are flushed.
   bool keeps_work = false;
 #endif
-  RtrKind rtr = RtrKind::kNone;              // initiator, peer-to-peer: RTR to send first
-  std::optional<Violation> startup_failure;  // initiator: first FPDU is this Terminate (2/0/05-07)
+  RtrKind rtr = RtrKind::kNone;  // initiator, peer-to-peer: RTR to send first
+  std::optional<Violation>
+      startup_failure;             // initiator: first FPDU is this Terminate (2/0/06 or 07)
   std::uint16_t ird = 0;           // requests served at once; at least 1 when a Read RTR may come
   std::uint16_t ord = 0;           // requests outstanding
   std::uint32_t max_ulpdu = 1442;  // octets of ULPDU we send at most

@@ -24,7 +24,7 @@ constexpr auto kRequest = Event::kQpRequestError;
 constexpr auto kAccess = Event::kQpAccessError;
 
 // clang-format off
-constexpr Row kRows[] = {
+constexpr Row kTerminateOf[] = {
     {V::kNone,                  {"no violation", {}, kNothing, kFatal}},
     {V::kCrc,                   {"CRC mismatch", term::kMpaCrc, kNothing, kFatal}},
     {V::kMarker,                {"marker and length disagree", term::kMpaMarker, kNothing, kFatal}},
@@ -74,12 +74,12 @@ constexpr Row kRows[] = {
 };
 // clang-format on
 
-constexpr std::size_t kCount = std::size(kRows);
+constexpr std::size_t kCount = std::size(kTerminateOf);
 static_assert(kCount == static_cast<std::size_t>(V::kLocalFault) + 1);
 
 constexpr bool rows_in_order() {
   for (std::size_t i = 0; i < kCount; ++i) {
-    if (static_cast<std::size_t>(kRows[i].violation) != i) return false;
+    if (static_cast<std::size_t>(kTerminateOf[i].violation) != i) return false;
   }
   return true;
 }
@@ -135,7 +135,7 @@ constexpr StatusRow kStatuses[] = {
 }  // namespace
 
 const Consequence& consequence_of(Violation v) noexcept {
-  return kRows[static_cast<std::size_t>(v)].info;
+  return kTerminateOf[static_cast<std::size_t>(v)].info;
 }
 
 WcStatus status_of_terminate(TerminateCode code, std::uint32_t queue) noexcept {

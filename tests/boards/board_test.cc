@@ -99,7 +99,7 @@ class Board {
     if (!wc) throw test::Failure("nothing came from the board");
     return *wc;
   }
-  // What a Send brought; its buffer is posted again.
+  // The octets of a Send; its buffer is posted again.
   [[nodiscard]] std::vector<std::uint8_t> received(const WorkCompletion& wc) {
     std::vector<std::uint8_t> octets = reports_.copy(wc.wr_id * 64, wc.byte_len);
     post_report_buffer(wc.wr_id);

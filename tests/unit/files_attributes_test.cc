@@ -1,4 +1,4 @@
-// What tells files and their versions apart.
+// Attributes by which files and their versions are told apart.
 #include "files/protocol/file_attributes.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// What a mount remembers of its own changes.
+// A mount remembers its own changes.
 #include "files/mount/mount_changes.h"
 
 #include <gtest/gtest.h>
