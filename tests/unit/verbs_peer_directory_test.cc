@@ -1,4 +1,5 @@
 // The ports behind which wired queue pairs are found: Config::roce_port_min to _max.
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -61,6 +62,11 @@ class Logged {
     std::ifstream file(path_);
     return {std::istreambuf_iterator<char>(file), {}};
   }
+  // For devices that are made meanwhile.
+  void take_log_of(Config& config) const {
+    config.log = LogLevel::kError;
+    config.log_file = path_;
+  }
 
  private:
   const std::string path_ = ::testing::TempDir() + "weft-ports-test." + std::to_string(getpid());
@@ -105,6 +111,27 @@ TEST_F(WiringPorts, EachHasOneQueuePairOfDatagrams) {
   EXPECT_NE(log.text().find("one of them UD"), std::string::npos) << log.text();
   datagrams->reset();
   EXPECT_NE(make_eventually(QpType::kUd), nullptr);
+}
+
+// With one descriptor more each time, until there are enough.
+TEST(WiringPlace, WithoutDescriptorsTheConfigurationIsNotBlamed) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const Logged log;
+  Config config = roce_config();
+  log.take_log_of(config);
+  const int first_free = dup(STDERR_FILENO);
+  ASSERT_GE(first_free, 0);
+  close(first_free);
+  bool made = false;
+  for (rlim_t more = 0; more < 64 && !made; ++more) {
+    const rlimit few{static_cast<rlim_t>(first_free) + more, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    made = Device::open(config).has_value();
+  }
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(made);
+  EXPECT_EQ(log.text().find("no such address"), std::string::npos) << log.text();
 }
 
 TEST(WiringPortRange, OneThatCannotBeIsRefusedWithTheDevice) {

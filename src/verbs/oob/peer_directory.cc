@@ -105,10 +105,10 @@ Result<std::unique_ptr<PeerDirectory>> PeerDirectory::create(DeviceImpl& device)
   const Config& config = device.config();
   const auto first = gid_address(config);
   if (!first) {
-    os::log(
-        LogLevel::kError,
-        "gid = '{}', device = '{}': no such address or interface of this machine, or it is down",
-        config.gid, config.device);
+    os::log(LogLevel::kError, "gid = '{}', device = '{}': {}", config.gid, config.device,
+            first.error() == Error::kNotFound
+                ? "no such address or interface of this machine, or it is down"
+                : describe(first.error()));
     return fail(first.error());
   }
   std::unique_ptr<HelloSecret> secret;
