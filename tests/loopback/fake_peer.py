@@ -46,9 +46,16 @@ class FakePeer:
         self.connections = []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
+        self.acceptor = threading.Thread(target=self.accept, daemon=True)
+        self.acceptor.start()
 
     def close(self):
+        # A thread on its way into accept() takes a number there, and the next socket may have it.
+        try:
+            self.listener.shutdown(socket.SHUT_RDWR)
+        except OSError:  # closed before
+            pass
+        self.acceptor.join()
         self.listener.close()
         self.hang_up(*self.connections)
 
