@@ -108,6 +108,7 @@ void try_operation(const Head& head, Octets input) {
     case Op::kRename: return try_message<RenameRequest>(head, input);
     case Op::kSync: return try_message<SyncRequest>(head, input);
     case Op::kStatFs: return try_message<StatFsRequest>(head, input);
+    case Op::kExtents: return try_message<ExtentsRequest>(head, input);
   }
 }
 

@@ -77,6 +77,12 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
             "$<TARGET_FILE:weft_data>"
     LABELS loopback
     TIMEOUT 180)
+  weft_add_script_test(
+    loopback_data_holes
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_holes_test.py"
+            "$<TARGET_FILE:weft_data>"
+    LABELS loopback
+    TIMEOUT 180)
   # ... beside random changes of the source and of the server.
   weft_add_script_test(
     loopback_data_model

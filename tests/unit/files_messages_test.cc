@@ -134,6 +134,8 @@ TEST(FileMessages, ComeBackAsTheyWere) {
   try_reply(CloseReply{kState}, FileState::kSize);
   try_request(SumRequest{7, 8, 9}, 20);
   try_reply(SumReply{0xe3069283U}, 4);
+  try_request(ExtentsRequest{7, 8}, 16);
+  try_reply(ExtentsReply{9000, 2, {{{0, 10}, {4096, 4096}}}}, 12 + 2 * 16);
   try_request(CreateRequest{0640, 1U << 30U, {"a/path"}}, 12);
   try_reply(CreateReply{7}, 8);
   try_request(WriteRequest{7, 1U << 30U, kMemory}, 32);
@@ -170,6 +172,32 @@ TEST(FileMessages, RefuseWhatNoClientMayAsk) {
     EXPECT_EQ(is_legal(DraftRequest{0, offset, {"x"}}), legal);
     EXPECT_EQ(is_legal(SetRequest{1, 0, 0, offset, 0, {}}), legal);
   }
+}
+
+TEST(FileMessages, RefuseExtentsThatCannotBe) {
+  constexpr std::uint64_t kEnd = std::uint64_t{1} << 62U;
+  const auto is_legal = [](std::uint64_t next, std::initializer_list<Extent> extents) {
+    ExtentsReply reply;
+    reply.next = next;
+    for (const Extent& one : extents) reply.extents[reply.count++] = one;
+    return decode<ExtentsReply>(reply_octets(reply)).has_value();
+  };
+  EXPECT_TRUE(is_legal(0, {{0, 10}, {10, 1}}));
+  EXPECT_FALSE(is_legal(0, {{0, 10}, {9, 1}}));
+  EXPECT_FALSE(is_legal(0, {{0, 0}}));
+  EXPECT_TRUE(is_legal(0, {{kEnd, kEnd}}));
+  EXPECT_FALSE(is_legal(0, {{kEnd + 1, 1}}));
+  EXPECT_FALSE(is_legal(0, {{1, kEnd + 1}}));
+  EXPECT_TRUE(is_legal(20, {{10, 10}}));
+  EXPECT_FALSE(is_legal(19, {{10, 10}}));
+  EXPECT_FALSE(is_legal(kEnd + 1, {}));
+  ExtentsReply most;
+  for (; most.count < ExtentsReply::kMost; ++most.count) most.extents[most.count] = {most.count, 1};
+  Octets octets = reply_octets(most);
+  EXPECT_TRUE(decode<ExtentsReply>(octets));
+  octets[Head::kSize + 11] = 1;  // the lowest octet of 257
+  octets.resize(octets.size() + 16, 1);
+  EXPECT_FALSE(decode<ExtentsReply>(octets));
 }
 
 TEST(PlayMessages, ComeBackAsTheyWere) {

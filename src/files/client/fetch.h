@@ -46,6 +46,7 @@ class Fetch {
   struct Opened {
     std::uint64_t handle = 0;  // 0: it is empty
     FileState state{};
+    bool sparse = false;  // has holes to be left out
   };
   using Sink = std::function<Outcome<void>(const std::uint8_t*, std::size_t, std::uint64_t)>;
 
@@ -72,6 +73,9 @@ class Fetch {
   [[nodiscard]] Outcome<void> try_large(const File& file);
   [[nodiscard]] Outcome<void> fill(const Opened& opened, Part& part, std::uint64_t there,
                                    const std::string& path);
+  [[nodiscard]] Outcome<bool> has_holes(const Opened& opened, const std::string& path);
+  [[nodiscard]] Outcome<void> read_data(const Opened& opened, const std::string& path,
+                                        const Sink& sink);
   [[nodiscard]] Outcome<Opened> open_remote(const std::string& path);
   void let_go(const Opened& opened);
   [[nodiscard]] Outcome<void> close_same(const Opened& opened, const std::string& path);

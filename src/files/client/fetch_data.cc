@@ -260,12 +260,19 @@ Outcome<void> Fetch::get_large(const File& file) {
 }
 
 Outcome<void> Fetch::try_large(const File& file) {
-  const auto opened = open_remote(file.path);
+  auto opened = open_remote(file.path);
   if (!opened) return tl::unexpected(opened.error());
+  const auto sparse = has_holes(*opened, file.path);
+  if (!sparse) {
+    let_go(*opened);
+    return tl::unexpected(sparse.error());
+  }
+  opened->sparse = *sparse;
   Attributes attributes = opened->state.attributes;
   std::uint64_t there = 0;
-  auto part =
-      Part::open(*destination_, join(*file.below, file.name), attributes, options_.resume, there);
+  // One with holes is begun anew: to compare them would take longer than to leave them out.
+  const bool resume = options_.resume && !*sparse;
+  auto part = Part::open(*destination_, join(*file.below, file.name), attributes, resume, there);
   if (!part) {
     let_go(*opened);
     return tl::unexpected(part.error());
@@ -294,10 +301,11 @@ Outcome<void> Fetch::fill(const Opened& opened, Part& part, std::uint64_t there,
     from = *equal;
     if (auto ok = part.keep(from); !ok) return ok;
   }
-  auto ok = read_range(opened.handle, from, size, path,
-                       [&part](const std::uint8_t* data, std::size_t bytes, std::uint64_t offset) {
-                         return part.write(data, bytes, offset);
-                       });
+  const auto sink = [&part](const std::uint8_t* data, std::size_t bytes, std::uint64_t offset) {
+    return part.write(data, bytes, offset);
+  };
+  auto ok = opened.sparse ? read_data(opened, path, sink)
+                          : read_range(opened.handle, from, size, path, sink);
   if (ok && options_.verify) {
     if (ok = part.complete(size); !ok) return ok;
     const auto equal = equal_by_sums(opened.handle, part.fd(), size, path);

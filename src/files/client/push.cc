@@ -24,8 +24,6 @@ namespace {
 
 // A smaller file costs less to send again than to keep and compare.
 constexpr std::uint64_t kResumeMin = std::uint64_t{4} << 20U;
-// A file that takes up less room than its length and this has holes.
-constexpr std::uint64_t kHoleMin = std::uint64_t{64} << 10U;
 constexpr int kBusyTries = 30;
 constexpr std::chrono::milliseconds kBusyPause{100};
 
@@ -391,13 +389,13 @@ Outcome<void> Push::compare(int fd, std::uint64_t handle, std::uint64_t there,
 
 namespace {
 
-struct Extent {
+struct Range {
   std::uint64_t from = 0, to = 0;
 };
 
 // The next octets to be sent, from `at` on: holes are left out, but for the last octet, which gives
 // the file its length.
-Extent next_data(int fd, std::uint64_t at, std::uint64_t size) {
+Range next_data(int fd, std::uint64_t at, std::uint64_t size) {
   const off_t data = lseek(fd, static_cast<off_t>(at), SEEK_DATA);
   if (data < 0 && errno != ENXIO) return {at, size};  // this file system cannot tell
   if (data < 0 || static_cast<std::uint64_t>(data) >= size) return {size - 1, size};
@@ -419,7 +417,7 @@ Outcome<void> Push::send_blocks(int fd, std::uint64_t handle, std::uint64_t from
     while (slot < kBlocks && (busy >> slot & 1U) != 0) ++slot;
     if (result && issued < size && slot < kBlocks) {
       // Only into a file that is new: there is nothing else where a hole is to be.
-      const Extent data = version.sparse ? next_data(fd, issued, size) : Extent{issued, size};
+      const Range data = version.sparse ? next_data(fd, issued, size) : Range{issued, size};
       issued = data.from;
       std::uint8_t* at = memory_.data() + std::size_t{slot} * kBlockBytes;
       const auto want =

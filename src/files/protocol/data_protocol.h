@@ -53,8 +53,9 @@ enum class Op : std::uint8_t {
   kRename = 21,
   kSync = 22,
   kStatFs = 23,
+  kExtents = 24,
 };
-inline constexpr Op kLastOp = Op::kStatFs;
+inline constexpr Op kLastOp = Op::kExtents;
 inline constexpr std::uint8_t kReplyBit = 0x80;
 
 // Symbolic links are followed wherever they are in a path.

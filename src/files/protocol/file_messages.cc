@@ -95,6 +95,44 @@ std::optional<SumRequest> SumRequest::decode(BodyReader in) {
                                                                             : std::nullopt;
 }
 
+void ExtentsReply::encode(MessageWriter& out) const {
+  out.be64(next);
+  out.be32(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    out.be64(extents[i].offset);
+    out.be64(extents[i].bytes);
+  }
+}
+
+std::optional<ExtentsReply> ExtentsReply::decode(BodyReader in) {
+  ExtentsReply r;
+  r.next = in.be64();
+  r.count = in.be32();
+  if (!in.good() || r.count > kMost || !offset_is_legal(r.next)) return std::nullopt;
+  std::uint64_t end = 0;
+  for (std::uint32_t i = 0; i < r.count; ++i) {
+    Extent& one = r.extents[i];
+    one.offset = in.be64();
+    one.bytes = in.be64();
+    const bool legal = offset_is_legal(one.offset) && offset_is_legal(one.bytes);
+    if (!in.good() || !legal || one.bytes == 0 || one.offset < end) return std::nullopt;
+    end = one.offset + one.bytes;
+  }
+  return r.next == 0 || r.next >= end ? std::optional(r) : std::nullopt;
+}
+
+void ExtentsRequest::encode(MessageWriter& out) const {
+  out.be64(handle);
+  out.be64(offset);
+}
+
+std::optional<ExtentsRequest> ExtentsRequest::decode(BodyReader in) {
+  ExtentsRequest r;
+  r.handle = in.be64();
+  r.offset = in.be64();
+  return in.whole() && offset_is_legal(r.offset) ? std::optional(r) : std::nullopt;
+}
+
 void CreateReply::encode(MessageWriter& out) const { out.be64(handle); }
 
 std::optional<CreateReply> CreateReply::decode(BodyReader in) {

@@ -3,6 +3,7 @@
 // Values; any thread. `encode` appends what is behind the head, `decode` takes it.
 #pragma once
 
+#include <array>
 #include <optional>
 
 #include "files/protocol/data_protocol.h"
@@ -89,6 +90,32 @@ struct SumRequest {
 
   void encode(MessageWriter& out) const;
   [[nodiscard]] static std::optional<SumRequest> decode(BodyReader in);
+};
+
+// Octets of a file that are no hole.
+struct Extent {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct ExtentsReply {
+  static constexpr std::size_t kMost = 256;
+  std::uint64_t next = 0;  // there may be more from there on; 0: no more
+  std::uint32_t count = 0;
+  std::array<Extent, kMost> extents{};  // `count` of them, in the order of the file
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<ExtentsReply> decode(BodyReader in);
+};
+
+struct ExtentsRequest {
+  static constexpr Op kOp = Op::kExtents;
+  using Reply = ExtentsReply;
+  std::uint64_t handle = 0;
+  std::uint64_t offset = 0;
+
+  void encode(MessageWriter& out) const;
+  [[nodiscard]] static std::optional<ExtentsRequest> decode(BodyReader in);
 };
 
 struct CreateReply {

@@ -182,6 +182,7 @@ void Session::dispatch(const Head& head, const BodyReader& body) {
     case Op::kSet: return start(asked, body, &Session::set);
     case Op::kCommit: return start(asked, body, &Session::commit);
     case Op::kSum: return start(asked, body, &Session::sum);
+    case Op::kExtents: return start(asked, body, &Session::extents);
   }
 }
 

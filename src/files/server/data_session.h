@@ -259,6 +259,7 @@ class Session final : private readsend::Link {
   [[nodiscard]] int set(const SetRequest& request, const Asked& asked);
   [[nodiscard]] int commit(const CommitRequest& request, const Asked& asked);
   [[nodiscard]] int sum(const SumRequest& request, const Asked& asked);
+  [[nodiscard]] int extents(const ExtentsRequest& request, const Asked& asked);
   [[nodiscard]] int rename(const RenameRequest& request, const Asked& asked);
   [[nodiscard]] int remove(const RemoveRequest& request, const Asked& asked);
 

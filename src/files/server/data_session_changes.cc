@@ -1,6 +1,6 @@
 // Requests that may keep whoever carries them out waiting: those that make, change and remove
-// files, and sums. What moves no octets and frees no room to speak of is done at once; the rest in
-// the background, so that nobody else waits for it.
+// files, sums and extents. What moves no octets and frees no room to speak of is done at once; the
+// rest in the background, so that nobody else waits for it.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,6 +44,23 @@ int sum_of(int fd, const SumRequest& request, std::uint32_t& out) {
     left -= used;
   }
   out = crc.value();
+  return 0;
+}
+
+// Returns an errno.   EINVAL: this file system does not tell
+int extents_of(int fd, std::uint64_t from, ExtentsReply& out) {
+  auto at = static_cast<off_t>(from);
+  while (out.count < ExtentsReply::kMost) {
+    const off_t data = lseek(fd, at, SEEK_DATA);
+    if (data < 0) return errno == ENXIO ? 0 : errno;  // a hole to the end
+    const off_t hole = lseek(fd, data, SEEK_HOLE);
+    if (hole < 0) return errno == ENXIO ? 0 : errno;  // just made shorter
+    if (hole <= data) return EINVAL;
+    out.extents[out.count++] = {static_cast<std::uint64_t>(data),
+                                static_cast<std::uint64_t>(hole - data)};
+    at = hole;
+  }
+  out.next = static_cast<std::uint64_t>(at);
   return 0;
 }
 
@@ -245,6 +262,16 @@ int Session::sum(const SumRequest& request, const Asked& asked) {
       asked, request.length > kSumBytesAtOnce,
       [file, request, sum] { return sum_of(file->get(), request, *sum); },
       [this, sum, asked] { send(asked, SumReply{*sum}); });
+}
+
+int Session::extents(const ExtentsRequest& request, const Asked& asked) {
+  const auto file = find(request.handle);
+  if (file == nullptr) return EBADF;
+  const auto reply = std::make_shared<ExtentsReply>();
+  return carry_out(
+      asked, true,
+      [file, from = request.offset, reply] { return extents_of(file->get(), from, *reply); },
+      [this, reply, asked] { send(asked, *reply); });
 }
 
 }  // namespace weft::files
