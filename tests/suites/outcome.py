@@ -11,7 +11,7 @@ line that matches a case counts.
     absent     makes no sense for this device: it tests what only other adapters or a kernel have
     theirs     the suite's own fault
     weft       Weft's fault or limit
-    sometimes  Weft's, and the case fails only now and then; passing is no news
+    sometimes  the case fails only now and then, and passing is no news; the reason says whose fault
     never      as `weft`, and the case is not started, since it would end or hold up all others
 """
 
