@@ -30,7 +30,7 @@ LARGE = {
     "exs::Operation": (35, 3),
     "exs::RdmaSocket": (68, 104),
     "exs::Socket": (37, 23),
-    "files::Session": (36, 86),
+    "files::Session": (36, 87),
     "rsockets::RsStream": (52, 42),
     "sockets::granted::Lane": (34, 2),
     "video::Player": (27, 27),

@@ -41,7 +41,7 @@ LEFT = {
     "opening bench": 12,
     "opening examples": 3,
     "opening fuzz": 3,
-    "opening tests": 121,
+    "opening tests": 120,
     "opening tools": 51,
     "words bench": 1,
     "words tests": 4,
