@@ -267,7 +267,90 @@ def stopped_reader(network):
     server.end()
 
 
-CASES = {case.__name__: case for case in (unseen_calls, killed_writer, short_connections, stopped_reader)} | {
+# Both ends are one process; the second has read behind waits often enough that octets lie in the
+# ring between its calls. Then its number is closed, or not, in some way.
+ENDS = """
+import ctypes, errno, os, select, signal, socket, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+listener = socket.create_server(('127.0.0.1', 0))
+def busy(a, b):
+    for _ in range(50): a.sendall(b'ping'); assert b.recv(4) == b'ping'; b.sendall(b'pong'); assert a.recv(4) == b'pong'
+def pair():
+    a = socket.create_connection(listener.getsockname()); b, _ = listener.accept(); busy(a, b)
+    wait = select.poll(); wait.register(b, select.POLLIN); assert not wait.poll(1)
+    return a, b
+def end_of(a):
+    try: return a.recv(100)
+    except OSError as error: return errno.errorcode[error.errno]
+a, b = pair(); a.sendall(b'unread')
+print('bad dup2', libc.dup2(-1, b.fileno()), b.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8), b.recv(10))
+a, b = pair(); a.sendall(b'unread'); n = b.detach(); os.closerange(n, n + 1); print('close_range', end_of(a))
+a, b = pair(); a.sendall(b'unread'); b.close(); print('close', end_of(a))
+a, b = pair(); a.sendall(b'read'); b.recv(4); n = b.detach(); os.closerange(n, n + 1); print('all read', end_of(a))
+def leaves(name, leave):
+    go, tell = os.pipe(); pid = os.fork()
+    if pid == 0:
+        b = socket.create_connection(listener.getsockname())
+        for _ in range(50): assert b.recv(4) == b'ping'; b.sendall(b'pong')
+        os.read(go, 1); leave()
+    a, _ = listener.accept()
+    for _ in range(50): a.sendall(b'ping'); assert a.recv(4) == b'pong'
+    a.sendall(b'unread'); os.write(tell, b'x'); os.waitpid(pid, 0); print(name, end_of(a))
+leaves('_exit', lambda: os._exit(0))
+leaves('exec', lambda: os.execv('/bin/true', ['true']))
+print('all ends', flush=True)
+"""
+
+
+def ends(network):
+    """Octets that lie unread when a number is closed make a reset, by whichever call; a call that
+    closes nothing makes none."""
+    argv = ["/usr/bin/python3", "-c", ENDS]
+    plain = network.start(argv, raw=True).expect(0, LIMIT_S)
+    ours = network.start(argv, options=("--sockets=granted",), env={"WEFT_SOCKETS_BUSY_CALLS": "1"}).expect(0, LIMIT_S)
+    check("all ends" in plain and plain == ours, f"plain:\n{plain}under Weft:\n{ours}")
+
+
+# The writer is killed while its last octets lie in the ring. An edge tells of them and of the end.
+EDGE_END = """
+import os, select, signal, socket
+for turn in range(10):
+    listener = socket.create_server(('127.0.0.1', 0)); go, tell = os.pipe(); pid = os.fork()
+    if pid == 0:
+        b = socket.create_connection(listener.getsockname())
+        for _ in range(100): b.sendall(b'ping'); assert b.recv(4) == b'pong'
+        os.read(go, 1); b.sendall(b'last'); os.kill(os.getpid(), signal.SIGKILL)
+    a, _ = listener.accept(); a.setblocking(False); listener.close()
+    epoll = select.epoll(); epoll.register(a, select.EPOLLIN | select.EPOLLET)
+    def until_no_more():
+        data = b''
+        while True:
+            try: part = a.recv(100)
+            except BlockingIOError: return data, False
+            if not part: return data, True
+            data += part
+    for _ in range(100):
+        data = b''
+        while not data: epoll.poll(20); data, _ = until_no_more()
+        assert data == b'ping', data
+        a.send(b'pong')
+    os.write(tell, b'x'); os.waitpid(pid, 0)
+    data, end = b'', False
+    while not end:
+        assert epoll.poll(20), ('no event', turn, data)
+        more, end = until_no_more(); data += more
+    assert data == b'last', data
+    a.close(); epoll.close()
+print('all ends', flush=True)
+"""
+
+
+def edge_end(network):
+    """A reader that waits for edges learns that its peer was killed behind its last octets."""
+    both(network, EDGE_END, wanted="all ends")
+
+
+CASES = {case.__name__: case for case in (unseen_calls, killed_writer, ends, edge_end, short_connections, stopped_reader)} | {
     f"streams_{mode}": streams(mode) for mode in ("plain", "mixed", "epoll", "edge", "unseen")}
 
 if __name__ == "__main__":

@@ -186,7 +186,8 @@ GrantNeed GrantReader::sleep_step(Memory& m) {
   switch (at_) {
     case At::kGrant:
       if (!options_.grants) return go(At::kSleep);
-      if (!granted_) m.store(GrantWord::kWindow, kWindowOpen);
+      // Never is for good, whoever says it meanwhile.
+      if (!granted_) static_cast<void>(m.swap(GrantWord::kWindow, kWindowClosed, kWindowOpen));
       granted_ = true;
       return go(At::kSpin, GrantNeed::kSpin);
     case At::kSpin:
@@ -205,7 +206,9 @@ GrantNeed GrantReader::sleep_step(Memory& m) {
       }
       return go_if(granted_, At::kClose, At::kDone);
     default:
-      if (!options_.keeps) m.store(GrantWord::kWindow, kWindowClosed);
+      if (!options_.keeps) {
+        static_cast<void>(m.swap(GrantWord::kWindow, kWindowOpen, kWindowClosed));
+      }
       return go(At::kDone);
   }
 }

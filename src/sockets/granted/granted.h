@@ -3,7 +3,8 @@
 //
 //   number_table.cc    what is known of each descriptor number
 //   ring_lane.cc       a connection that may have a ring beside it
-//   join.cc            how it comes to have one; rendezvous.cc: how its ends find each other
+//   join.cc            how it comes to have one; rendezvous.cc: how its ends find each other;
+//                      segment.cc: the memory that they share
 //   lane_calls.cc      octets by the ring, or by TCP (src/sockets/grant is the protocol)
 //   spiller.cc         octets that nobody reads from the ring go to TCP
 //   lane_end.cc        ... and then the number is the kernel's alone

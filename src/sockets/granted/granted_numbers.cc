@@ -37,7 +37,10 @@ int copied(int from, int made) {
   return made;
 }
 
-bool any(int /*fd*/) { return true; }
+// Before `from` is copied to the number `to`, which is closed by that.
+void before_copy(int from, int to) {
+  if (from != to && real().fcntl(from, F_GETFD) != -1) leave_to_close(to);
+}
 
 }  // namespace
 }  // namespace weft::sockets::granted
@@ -67,25 +70,25 @@ WEFT_SEEN int close(int fd) {
 
 WEFT_SEEN int close_range(unsigned first, unsigned last, int flags) {
   if ((static_cast<unsigned>(flags) & CLOSE_RANGE_CLOEXEC) == 0 && !borrowing()) {
-    leave_range(first, last, any);
+    leave_range(first, last, closes);
   }
   return real().close_range(first, last, flags);
 }
 
 WEFT_SEEN void closefrom(int first) {
-  if (!borrowing()) leave_range(static_cast<unsigned>(std::max(first, 0)), ~0U, any);
+  if (!borrowing()) leave_range(static_cast<unsigned>(std::max(first, 0)), ~0U, closes);
   real().closefrom(first);
 }
 
 WEFT_SEEN int dup(int fd) { return copied(fd, real().dup(fd)); }
 
 WEFT_SEEN int dup2(int from, int to) {
-  if (from != to) leave_to_close(to);
+  before_copy(from, to);
   return copied(from, real().dup2(from, to));
 }
 
 WEFT_SEEN int dup3(int from, int to, int flags) {
-  if (from != to) leave_to_close(to);
+  before_copy(from, to);
   return copied(from, real().dup3(from, to, flags));
 }
 

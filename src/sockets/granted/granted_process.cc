@@ -19,9 +19,11 @@
 namespace weft::sockets::granted {
 namespace {
 
-bool any(int /*fd*/) { return true; }
+bool inherits(int fd) { return (real().fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0; }
 
-bool inherited(int fd) { return (real().fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0; }
+How inherited(int fd) { return inherits(fd) ? How::kStays : How::kGone; }
+
+How by_exec(int fd) { return inherits(fd) ? How::kStays : How::kCloses; }
 
 // A program is about to be started, in this process or in a child that shares its memory.
 void before_start() { leave_range(0, ~0U, inherited); }
@@ -31,7 +33,7 @@ void before_exec() {
   if (borrowing()) {
     before_start();
   } else {
-    leave_range(0, ~0U, any);
+    leave_range(0, ~0U, by_exec);
   }
 }
 
@@ -40,7 +42,7 @@ __attribute__((constructor)) void begin() {
   own_memory();
   pthread_atfork(
       [] {
-        leave_range(0, ~0U, any);
+        leave_range(0, ~0U, stays);
         lanes::before_fork();
       },
       lanes::after_fork,
@@ -53,7 +55,7 @@ __attribute__((constructor)) void begin() {
 
 // Octets that lie in rings go to TCP before the process is gone.
 __attribute__((destructor)) void end() {
-  if (!borrowing()) leave_range(0, ~0U, any);
+  if (!borrowing()) leave_range(0, ~0U, closes);
 }
 
 // The ancillary data of a message that carries descriptors, one call for each.
@@ -156,7 +158,7 @@ WEFT_SEEN int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_a
                           const posix_spawnattr_t* attributes, char* const argv[],
                           char* const envp[]) {
   WEFT_NEXT(posix_spawn);
-  leave_range(0, ~0U, actions == nullptr ? inherited : any);
+  leave_range(0, ~0U, actions == nullptr ? inherited : stays);
   return next(pid, path, actions, attributes, argv, envp);
 }
 
@@ -164,7 +166,7 @@ WEFT_SEEN int posix_spawnp(pid_t* pid, const char* file, const posix_spawn_file_
                            const posix_spawnattr_t* attributes, char* const argv[],
                            char* const envp[]) {
   WEFT_NEXT(posix_spawnp);
-  leave_range(0, ~0U, actions == nullptr ? inherited : any);
+  leave_range(0, ~0U, actions == nullptr ? inherited : stays);
   return next(pid, file, actions, attributes, argv, envp);
 }
 
@@ -211,7 +213,7 @@ WEFT_SEEN int chroot(const char* path) {
 
 // Without the C library's own end of the process.
 WEFT_SEEN void _exit(int status) {
-  if (!borrowing()) leave_range(0, ~0U, any);
+  if (!borrowing()) leave_range(0, ~0U, closes);
   syscall(SYS_exit_group, status);
   __builtin_unreachable();
 }

@@ -126,6 +126,7 @@ int add_events(const Watched& watched, epoll_event* events, int most, int found)
     epoll_event* const at = std::find_if(
         events, end, [&](const epoll_event& e) { return e.data.u64 == watched.tag(i); });
     if (at != end) {
+      watched.note_kernels(i);
       if (ring) at->events |= EPOLLIN;
       if ((at->events & EPOLLIN) != 0) watched.note_named(i);
     } else if (ring && found < most) {
@@ -158,14 +159,17 @@ void note_registration(int epoll, int operation, int fd, const epoll_event* even
   if (number == nullptr || number->calls.load(std::memory_order_relaxed) == kKernels) return;
   const os::SpinGuard guard(number->watch_lock);
   Watch& watch = number->watch;
+  constexpr std::uint32_t kUnlooked = EPOLLONESHOT | EPOLLEXCLUSIVE;
   if (operation == EPOLL_CTL_DEL) {
     if (watch.epoll == epoll) watch.epoll = -1;
   } else if (watch.epoll >= 0 && watch.epoll != epoll) {
     watch.lost = true;
+    number->asks.store(true);
   } else {
     watch.epoll = epoll;
     watch.events = event->events;
     watch.data = event->data.u64;
+    if ((event->events & kUnlooked) != 0) number->asks.store(true);
   }
 }
 

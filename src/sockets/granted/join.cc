@@ -3,8 +3,6 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <sys/ipc.h>
-#include <sys/shm.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,6 +13,7 @@
 #include <new>
 
 #include "os/signals_blocked.h"
+#include "sockets/granted/lane_end.h"
 #include "sockets/granted/tcp_counts.h"
 
 namespace weft::sockets::granted::join {
@@ -115,32 +114,6 @@ void tell_why(int fd, const char* path, const char* reason) {
   if (n > 0) static_cast<void>(!real().write(2, line, static_cast<std::size_t>(n)));
 }
 
-// Attaches a segment that another process made, if it is one.
-Segment* attach(int id) {
-  shmid_ds is{};
-  if (shmctl(id, IPC_STAT, &is) != 0 || is.shm_segsz < sizeof(Segment) ||
-      is.shm_perm.cuid != geteuid() || (is.shm_perm.mode & 077U) != 0) {
-    return nullptr;
-  }
-  void* at = shmat(id, nullptr, 0);
-  return at == reinterpret_cast<void*>(-1) ? nullptr : static_cast<Segment*>(at);
-}
-
-// Nobody has its id but those who read it in the registry; it goes when both ends have gone.
-Segment* make_segment(int& id) {
-  id = shmget(IPC_PRIVATE, sizeof(Segment), IPC_CREAT | 0600);
-  if (id < 0) return nullptr;
-  void* at = shmat(id, nullptr, 0);
-  shmctl(id, IPC_RMID, nullptr);
-  if (at == reinterpret_cast<void*>(-1)) {
-    id = -1;
-    return nullptr;
-  }
-  auto* segment = static_cast<Segment*>(at);
-  for (GrantShared& words : segment->words) GrantMemory::reset(words);
-  return segment;
-}
-
 // It stays TCP.
 void refuse(Lane& lane) { lane.settled = true; }
 
@@ -213,31 +186,58 @@ void begin(int fd, Number& number) {
   lane->cookie = cookie;
   lane->key = key;
   lane->nonblocking = (real().fcntl(fd, F_GETFL) & O_NONBLOCK) != 0;
+  // Another thread may have copied, closed or closed and made anew the number meanwhile. One that
+  // comes later finds the lane.
+  std::uint64_t now = 0;
+  length = sizeof now;
+  if (number.calls.load() == kKernels ||
+      real().getsockopt(fd, SOL_SOCKET, SO_COOKIE, &now, &length) != 0 || now != cookie) {
+    retire_stray(fd, number);
+    return;
+  }
   lane->settled = false;
 }
 
 namespace {
 
-// With `joining`. Posts it, or looks for the peer.
-void find_peer(Lane& lane, int fd) {
+// A lane looks for its peer in so many calls, then it stays TCP: most peers that do not come by
+// then are on another machine, or not under Weft. One that is kept from the table lets some pass.
+constexpr std::uint32_t kLooks = 65536;
+constexpr std::uint32_t kLooksPerPost = 64;
+
+// With `joining`, no ticket yet: the first end posts, the second makes the segment.
+void post(Lane& lane, int fd) {
   const os::SignalsBlocked blocked;
-  int id = -1;
+  switch (rendezvous::post({lane.key, lane.end, lane.cookie}, lane.ticket)) {
+    case rendezvous::Found::kPosted:
+    case rendezvous::Found::kLater: return;
+    case rendezvous::Found::kNo: refuse(lane); return;
+    case rendezvous::Found::kPeer: break;
+  }
+  rendezvous::Made made;
+  Segment* segment = segments::make(lane.key, made);
+  rendezvous::give(lane.ticket, made);
+  note_segment(lane, fd, segment);
+}
+
+// With `joining`.
+void find_peer(Lane& lane, int fd) {
+  const std::uint32_t looks = lane.ticket.looks++;
   if (lane.ticket.index < 0) {
-    switch (rendezvous::post(lane.key, lane.end, lane.cookie, lane.ticket)) {
-      case rendezvous::Found::kPosted:
-      case rendezvous::Found::kLater: return;
-      case rendezvous::Found::kNo: refuse(lane); return;
-      case rendezvous::Found::kPeer: break;
-    }
-    Segment* segment = make_segment(id);
-    rendezvous::give(lane.ticket, id);
-    note_segment(lane, fd, segment);
+    if (looks % kLooksPerPost == 0) post(lane, fd);
     return;
   }
-  switch (rendezvous::look(lane.ticket, id)) {
-    case rendezvous::Answer::kNotYet: return;
+  rendezvous::Made made;
+  switch (rendezvous::look(lane.ticket, made)) {
+    case rendezvous::Answer::kNotYet:
+      if (looks < kLooks) return;
+      rendezvous::withdraw(lane.ticket);
+      refuse(lane);
+      return;
     case rendezvous::Answer::kGone: refuse(lane); return;
-    case rendezvous::Answer::kSegment: note_segment(lane, fd, attach(id)); return;
+    case rendezvous::Answer::kSegment:
+      note_segment(lane, fd, segments::attach(lane.key, made));
+      return;
   }
 }
 

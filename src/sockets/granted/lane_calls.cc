@@ -103,8 +103,15 @@ bool same_socket(const Lane& lane, int fd) {
          cookie == lane.cookie;
 }
 
-// Sends positions [from, to) of the ring without waiting.
-std::int64_t send_ring(const Lane& lane, int fd, std::uint64_t from, std::uint64_t to) {
+// Whether what the kernel said is no end: a later call may get octets.
+bool passing(int error) {
+  return error == EAGAIN || error == EINTR || error == EFAULT || error == ENOMEM ||
+         error == ENOBUFS || error == EINVAL;
+}
+
+// Sends positions [from, to) of the ring without waiting. The kernel tells an error of the
+// connection once: the program hears of it by its next call.
+std::int64_t send_ring(Lane& lane, int fd, std::uint64_t from, std::uint64_t to) {
   if (!same_socket(lane, fd)) return 0;
   std::uint8_t* ring = lane.segment.load()->rings.at(lane.end).data();
   const std::uint64_t bytes = to - from;
@@ -115,13 +122,9 @@ std::int64_t send_ring(const Lane& lane, int fd, std::uint64_t from, std::uint64
   msghdr message{};
   message.msg_iov = parts.data();
   message.msg_iovlen = parts.size();
-  return real().sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
-// Whether what the kernel said is no end: a later call may get octets.
-bool passing(int error) {
-  return error == EAGAIN || error == EINTR || error == EFAULT || error == ENOMEM ||
-         error == ENOBUFS || error == EINVAL;
+  const ssize_t sent = real().sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent < 0 && !passing(errno) && errno != EPIPE) lane.told.late_error = errno;
+  return sent;
 }
 
 std::int64_t told(ssize_t result, int& error) {
@@ -165,6 +168,7 @@ struct Outgoing {
   bool waits;
   bool unlocks = false;  // before the kernel's call
   int error = 0;
+  bool ended = false;  // the connection: what is owed to it will never be sent
 };
 
 bool look_for_room(Outgoing& out, const LaneMemory& m) {
@@ -179,6 +183,12 @@ bool look_for_room(Outgoing& out, const LaneMemory& m) {
 }
 
 ssize_t send_kernel(const Outgoing& out, std::uint64_t done) {
+  if (out.lane.told.late_error.load(std::memory_order_relaxed) != 0) {
+    if (const int late = out.lane.told.late_error.exchange(0); late != 0) {
+      errno = late;
+      return -1;
+    }
+  }
   if (done == 0) return (*out.as_asked)();
   return with_rest(out.parts, out.count, done, [&out](const msghdr& message) {
     return real().sendmsg(out.fd, &message, out.flags);
@@ -203,6 +213,7 @@ std::int64_t run(Outgoing& out, GrantWriter& call, LaneMemory& m, bool has_lock)
       case GrantNeed::kRoom: answer = look_for_room(out, m) ? 1 : 0; break;
       case GrantNeed::kSendRing:
         answer = send_ring(out.lane, out.fd, call.from(), call.to());
+        out.ended = answer < 0 && !passing(errno);
         break;
       case GrantNeed::kSend:
         // This call is counted as on its way by TCP now: nobody begins to use the ring.
@@ -257,6 +268,7 @@ ssize_t transmit(Lane& lane, int fd, const iovec* parts, std::size_t count, int 
   const bool by_ring = bytes > 0 && (flags & ~kRingFlags) == 0;
   const std::int64_t result = by_ring ? transmit_by_ring(out, bytes) : transmit_by_tcp(out, bytes);
   if (result >= 0) return result;
+  if (out.ended && out.error == 0) return send_kernel(out, 0);  // it says how
   errno = out.error != 0 ? out.error : EAGAIN;
   return -1;
 }
@@ -310,9 +322,10 @@ struct Incoming {
   const AsAsked* as_asked;
   bool waits;
   int error = 0;
+  int told_error = 0;  // the kernel tells an error once
 };
 
-std::int64_t receive_kernel(Incoming& in, bool now) {
+std::int64_t ask_kernel(Incoming& in, bool now) {
   const bool must_not_wait = now && in.waits;
   if (!must_not_wait && in.done == 0) return told((*in.as_asked)(), in.error);
   const int flags = in.flags | (must_not_wait ? MSG_DONTWAIT : 0);
@@ -322,12 +335,28 @@ std::int64_t receive_kernel(Incoming& in, bool now) {
   return told(got, in.error);
 }
 
+std::int64_t receive_kernel(Incoming& in, bool now) {
+  if (in.lane.told.late_error.load(std::memory_order_relaxed) != 0) {
+    if (const int late = in.lane.told.late_error.exchange(0); late != 0) {
+      in.error = in.told_error = late;
+      return kGrantError;
+    }
+  }
+  // Before the question: an edge that comes behind it counts.
+  const bool named = in.lane.told.kernel_named.load() && in.lane.told.kernel_named.exchange(false);
+  const std::int64_t got = ask_kernel(in, now);
+  if (named && got != kGrantWouldBlock) in.lane.told.kernel_named = true;
+  if (got == kGrantError) in.told_error = in.error;
+  return got;
+}
+
 // A reader that will ask the kernel before it sleeps, or that asks again and again, need not ask
 // now.
 bool may_leave_out(Incoming& in, const LaneMemory& m) {
   if ((m.load(GrantWord::kTake) & kTaken) != 0) return false;
   // A wait of the kernel's that named the number is believed.
-  const bool polls = keeps(in.lane) && in.lane.named_by.load(std::memory_order_relaxed) == 0;
+  const bool polls = keeps(in.lane) && in.lane.named_by.load(std::memory_order_relaxed) == 0 &&
+                     !in.lane.told.kernel_named.load() && !in.lane.number->asks.load();
   if (!in.waits && !polls) return false;
   return in.lane.left_out.fetch_add(1, std::memory_order_relaxed) % kLeaveOut != 0;
 }
@@ -371,7 +400,7 @@ std::int64_t run(Incoming& in, GrantReader& call, LaneMemory& m) {
 // octets that there was room for; `waits`: the call is a wait itself.
 void note_read(Lane& lane, std::int64_t got, std::uint64_t asked, bool waits) {
   const bool blocked = got == kGrantWouldBlock;
-  const bool blocked_before = lane.blocked.exchange(blocked, std::memory_order_relaxed);
+  const bool blocked_before = lane.told.blocked.exchange(blocked, std::memory_order_relaxed);
   const bool named = lane.named_by.load(std::memory_order_relaxed) == this_thread();
   if (named && (got < 0 || static_cast<std::uint64_t>(got) < asked)) {
     lane.named_by.store(0, std::memory_order_relaxed);
@@ -380,12 +409,11 @@ void note_read(Lane& lane, std::int64_t got, std::uint64_t asked, bool waits) {
   if (waits || named || (blocked && blocked_before)) {
     if (!keeps(lane)) lane.streak.fetch_add(1, std::memory_order_relaxed);
   } else if (!blocked && !blocked_before) {
-    if (keeps(lane)) lane.memory_in().store(GrantWord::kWindow, kWindowClosed);
+    if (keeps(lane)) close_window(lane);
     lane.streak.store(0, std::memory_order_relaxed);
   }
   if (!waits && keeps(lane) && lane.joined_in.load(std::memory_order_relaxed)) {
-    GrantMemory m = lane.memory_in();
-    if (m.load(GrantWord::kWindow) == kWindowClosed) m.store(GrantWord::kWindow, kWindowOpen);
+    if (lane.memory_in().load(GrantWord::kWindow) == kWindowClosed) open_window(lane);
   }
 }
 
@@ -412,6 +440,7 @@ ssize_t receive(Lane& lane, int fd, const iovec* parts, std::size_t count, int f
     const std::int64_t got = run(in, call, m);
     note_read(lane, got, bytes - done, waits);
     if (got > 0) done += static_cast<std::uint64_t>(got);
+    if (in.told_error != 0 && done > 0) lane.told.late_error = in.told_error;
     if (got <= 0 || (flags & MSG_WAITALL) == 0 || done == bytes) {
       if (got == 0 || got == kGrantError) lane.joined_out = false;  // it hears of no more room
       if (done > 0 || got == 0) return static_cast<ssize_t>(done);

@@ -50,6 +50,14 @@ inline constexpr std::uint32_t kStreak = 32;
   return lane.streak.load(std::memory_order_relaxed) >= kStreak;
 }
 
+// A window that is never to be opened again stays as it is.
+inline void open_window(const Lane& lane) {
+  static_cast<void>(lane.memory_in().swap(GrantWord::kWindow, kWindowClosed, kWindowOpen));
+}
+inline void close_window(const Lane& lane) {
+  static_cast<void>(lane.memory_in().swap(GrantWord::kWindow, kWindowOpen, kWindowClosed));
+}
+
 // Octets of the peer that lie in the ring.
 [[nodiscard]] inline std::uint64_t unread(const Lane& lane) {
   const GrantMemory m = lane.memory_in();

@@ -23,8 +23,6 @@ void reset_if_unread(const Lane& lane, int fd) {
   real().setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
 }
 
-enum class How : std::uint8_t { kStays, kCloses, kGone };
-
 std::atomic<pid_t> g_process{0};  // whose memory this is
 
 void retire(int fd, Number& number, How how) {
@@ -49,9 +47,15 @@ void retire(int fd, Number& number, How how) {
   lane->live = false;
 }
 
+bool nothing_to_leave(const Number& number) {
+  return number.calls.load(std::memory_order_relaxed) == kKernels &&
+         number.lane.load(std::memory_order_relaxed) == nullptr;
+}
+
 void leave(int fd, How how) {
   Number* number = numbers::find(fd);
-  if (number == nullptr || number->calls.load(std::memory_order_relaxed) == kKernels) return;
+  if (number == nullptr || nothing_to_leave(*number)) return;
+  // Before the look at `lane`: who makes one looks at this behind it.
   number->calls.store(kKernels);
   if (number->lane.load() != nullptr) retire(fd, *number, how);
 }
@@ -71,21 +75,23 @@ void forget_closed(int fd) { leave(fd, How::kGone); }
 void stop() {
   if (borrowing()) return;
   numbers::stop();
-  leave_range(0, ~0U, [](int) { return true; });
+  leave_range(0, ~0U, stays);
   spiller::stop();
 }
 
 bool borrowing() { return g_process.load(std::memory_order_relaxed) != getpid(); }
 void own_memory() { g_process = getpid(); }
 
-void leave_range(unsigned first, unsigned last, bool (*which)(int fd)) {
+void retire_stray(int fd, Number& number) { retire(fd, number, How::kGone); }
+
+void leave_range(unsigned first, unsigned last, How (*which)(int fd)) {
   const auto past =
       std::min<std::uint64_t>(static_cast<std::uint64_t>(numbers::end()), last + 1ULL);
   for (std::uint64_t i = first; i < past; ++i) {
     const auto fd = static_cast<int>(i);
     const Number* number = numbers::find(fd);
-    if (number == nullptr || number->calls.load(std::memory_order_relaxed) == kKernels) continue;
-    if (which(fd)) leave_to_kernel(fd);
+    if (number == nullptr || nothing_to_leave(*number)) continue;
+    if (const How how = which(fd); how != How::kGone) leave(fd, how);
   }
 }
 

@@ -63,6 +63,7 @@ void note_fresh(int fd) {
   {
     const os::SpinGuard guard(number->watch_lock);
     number->watch = {};
+    number->asks = false;
   }
   number->calls.store(1, std::memory_order_release);
 }

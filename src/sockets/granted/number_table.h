@@ -35,6 +35,7 @@ struct Number {
   std::atomic<Lane*> lane;
   std::atomic<std::uint32_t> calls;    // kKernels, or 1 and the calls that were seen to move data
   std::atomic<std::uint32_t> running;  // such calls under way that found no lane
+  std::atomic<bool> asks;  // a wait that does not look into rings may tell of it: once, perhaps
   os::SpinLock watch_lock;
   Watch watch;
 };

@@ -1,5 +1,5 @@
 // Where the ends of a connection find each other: a table in memory that the processes of one user
-// share, /dev/shm/weft-sockets-UID.
+// share, /dev/shm/weft-sockets-UID-2 (2: of its layout).
 //
 // An end posts the addresses and ports of its connection, with the cookie of its network namespace.
 // The second end to come makes the segment, and leaves its id for the first. Nobody waits: an end
@@ -10,41 +10,17 @@
 // Threads: any.
 #pragma once
 
-#include <array>
-#include <cstdint>
+#include "sockets/granted/rendezvous_post.h"
 
-namespace weft::sockets::granted {
+namespace weft::sockets::granted::rendezvous {
 
-// One connection in this machine, the same for both ends.
-struct Key {
-  // Family, the smaller address and port, the other; then the namespace's cookie.
-  std::array<std::uint8_t, 48> octets{};
-};
-
-// An entry that this process posted.
-struct Ticket {
-  int index = -1;
-  std::uint32_t generation = 0;
-};
-
-namespace rendezvous {
-
-enum class Found : std::uint8_t {
-  kLater,   // another process is at the table
-  kPosted,  // `ticket` names the entry
-  kPeer,    // the peer has posted, and waits for a segment's id: give()
-  kNo,      // no table, or no room in it
-};
-// Posts end `end` of `key`, whose socket has the cookie. kPeer: the table is locked until give().
-[[nodiscard]] Found post(const Key& key, unsigned end, std::uint64_t cookie, Ticket& ticket);
-// After kPeer. -1: no segment could be made, the entry is removed.
-void give(const Ticket& ticket, int segment);
-
-enum class Answer : std::uint8_t { kNotYet, kSegment, kGone };
-// Tells what has become of a posted entry.
-[[nodiscard]] Answer look(const Ticket& ticket, int& segment);
-// Removes it; soon, if another process is at the table.
+// kPeer: the table is locked until give(). With signals blocked.
+[[nodiscard]] Found post(const Post& post, Ticket& ticket);
+// After kPeer.
+void give(const Ticket& ticket, const Made& made);
+// Tells what has become of a posted entry. No lock, no system call.
+[[nodiscard]] Answer look(const Ticket& ticket, Made& made);
+// Removes it, at once.
 void withdraw(const Ticket& ticket);
 
-}  // namespace rendezvous
-}  // namespace weft::sockets::granted
+}  // namespace weft::sockets::granted::rendezvous

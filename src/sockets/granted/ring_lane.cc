@@ -1,7 +1,6 @@
 #include "sockets/granted/ring_lane.h"
 
 #include <sys/mman.h>
-#include <sys/shm.h>
 
 #include <new>
 
@@ -23,7 +22,9 @@ void clean(Lane& lane) {
   const os::SignalsBlocked blocked;
   const os::SpinGuard guard(g_lock);
   if (lane.live.load() || lane.own == nullptr || !unused(lane)) return;
-  if (Segment* segment = lane.segment.exchange(nullptr); segment != nullptr) shmdt(segment);
+  if (Segment* segment = lane.segment.exchange(nullptr); segment != nullptr) {
+    segments::detach(segment);
+  }
   munmap(lane.own, sizeof(Own));
   lane.own = nullptr;
   lane.next_free = g_free;
@@ -38,7 +39,9 @@ void begin_again(Lane& lane, int fd) {
   lane.ticket = {};
   lane.named_by = lane.streak = 0;
   lane.reported = 0;
-  lane.blocked = false;
+  lane.told.kernel_named = false;
+  lane.told.late_error = 0;
+  lane.told.blocked = false;
   // Looking is tried first, and given up where it is not worth it.
   for (SpinBudget* budget : {&lane.look, &lane.room, &lane.drain}) {
     budget->ns = static_cast<std::int32_t>(kSpinMaxNs);

@@ -20,22 +20,21 @@
 #include "sockets/grant/grant_words.h"
 #include "sockets/granted/number_table.h"
 #include "sockets/granted/rendezvous.h"
+#include "sockets/granted/segment.h"
 #include "sockets/spin.h"
 
 namespace weft::sockets::granted {
-
-inline constexpr std::uint64_t kRingBytes = 128 * 1024;
-
-// Shared by both ends. All zero, but for the marks in kTake, which its maker sets.
-struct Segment {
-  std::array<GrantShared, 2> words;  // of the octets from end 0, from end 1
-  alignas(4096) std::array<std::array<std::uint8_t, kRingBytes>, 2> rings;
-};
 
 // Shared by the processes of this end and by nobody else.
 struct Own {
   GrantOwn words;
   std::atomic<std::uint32_t> writer;  // the thread that has the writers' lock, 0: none
+};
+
+struct LastTold {
+  std::atomic<bool> blocked{false};       // the last read found nothing
+  std::atomic<bool> kernel_named{false};  // by an edge: the kernel is asked until it has no more
+  std::atomic<int> late_error{0};         // the kernel has told it, and the program has not heard
 };
 
 struct Lane {
@@ -63,8 +62,8 @@ struct Lane {
   // Reads that each followed a wait which named this number, in the same thread.
   std::atomic<std::uint32_t> named_by{0};
   std::atomic<std::uint32_t> streak{0};
-  std::atomic<bool> blocked{false};        // the last read found nothing
   std::atomic<std::uint64_t> reported{0};  // as kWritten when a wait named it last
+  LastTold told;
   std::atomic<Segment*> segment{nullptr};
   Own* own = nullptr;
   os::SpinLock joining;

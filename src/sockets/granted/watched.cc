@@ -2,12 +2,24 @@
 
 namespace weft::sockets::granted {
 
+void Watched::add(Lane& lane, std::size_t tag, bool edge) {
+  if (count_ == kMost) {
+    // This wait will not look into its ring.
+    lane.streak.store(0, std::memory_order_relaxed);
+    if (lane.segment.load() != nullptr) close_window(lane);
+    return;
+  }
+  Entry& entry = entries_[count_++];
+  entry.use.emplace(lane, &Lane::visiting);
+  entry.tag = tag;
+  entry.edge = edge;
+}
+
 void Watched::open() {
   for (std::size_t i = 0; i < count_; ++i) {
     Lane& one = lane(i);
     if (!one.joined_in.load()) continue;
-    GrantMemory m = one.memory_in();
-    if (m.load(GrantWord::kWindow) == kWindowClosed) m.store(GrantWord::kWindow, kWindowOpen);
+    open_window(one);
     entries_[i].opened = true;
   }
 }
@@ -29,9 +41,7 @@ void Watched::wake() {
 
 void Watched::close() {
   for (std::size_t i = 0; i < count_; ++i) {
-    if (!entries_[i].opened || keeps(lane(i))) continue;
-    lane(i).memory_in().store(GrantWord::kWindow,
-                              lane(i).joined_in.load() ? kWindowClosed : kWindowNever);
+    if (entries_[i].opened && !keeps(lane(i))) close_window(lane(i));
   }
 }
 

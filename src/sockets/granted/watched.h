@@ -25,15 +25,10 @@ class Watched {
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
 
-  // `lane` is watched for octets to read; `tag` is the caller's. Nothing happens beyond kMost,
-  // where the ring is not used. `edge`: only octets that no wait has told of yet count.
-  void add(Lane& lane, std::size_t tag, bool edge = false) {
-    if (count_ == kMost) return;
-    Entry& entry = entries_[count_++];
-    entry.use.emplace(lane, &Lane::visiting);
-    entry.tag = tag;
-    entry.edge = edge;
-  }
+  // `lane`, which the caller has counted, is watched for octets to read; `tag` is the caller's.
+  // Beyond kMost its window is closed instead. `edge`: only octets that no wait has told of yet
+  // count.
+  void add(Lane& lane, std::size_t tag, bool edge = false);
   [[nodiscard]] bool empty() const { return count_ == 0; }
   [[nodiscard]] std::size_t size() const { return count_; }
   [[nodiscard]] Lane& lane(std::size_t i) const { return *entries_[i].use->lane(); }
@@ -55,6 +50,10 @@ class Watched {
     Lane& one = lane(i);
     one.named_by.store(this_thread(), std::memory_order_relaxed);
     one.reported.store(written(one), std::memory_order_relaxed);
+  }
+  // The kernel told of it, and will not again, if `edge`.
+  void note_kernels(std::size_t i) const {
+    if (entries_[i].edge) lane(i).told.kernel_named.store(true);
   }
   // Writers may use the rings from now on.
   void open();
