@@ -12,6 +12,7 @@
 #include "verbs/pd.h"
 #include "verbs/posting.h"
 #include "verbs/qp_connection.h"
+#include "verbs/qp_moves.h"
 #include "verbs/srq.h"
 
 namespace weft::verbs {
@@ -159,61 +160,53 @@ void QueuePairImpl::cq_overflowed() {
 
 // --- states ---
 
-Status QueuePairImpl::modify(QpState to) {
+Status QueuePairImpl::modify(QpState asked) {
   if (!device_.usable()) return fail(Error::kBadState);
-  return is_wired() ? modify_wired(to) : modify_connected(to);
+  if (is_wired() && asked == QpState::kReset) return reset_wired();
+  if (is_wired() && asked == QpState::kError) return end_wired();
+  Status result;
+  lane_.exclusively([&] { result = move(asked); });
+  return result;
 }
 
-Status QueuePairImpl::modify_connected(QpState to) {
-  Status result;
-  lane_.exclusively([&] {
-    const QpState from = state();
-    switch (to) {
-      case QpState::kError:
-        if (lane_.live()) {
-          lane_.stream()->abort();
-          return;
-        }
-        state_.store(QpState::kError, std::memory_order_release);
-        queues_.flush_receives();
-        if (from != QpState::kError) tell_last_receive();
-        return;
-      case QpState::kReset:
-        if (lane_.live()) break;
-        flush_to_nowhere();
-        state_.store(QpState::kReset, std::memory_order_release);
-        return;
-      case QpState::kInit:
-        if (from != QpState::kInit && from != QpState::kReset) break;
-        if (from == QpState::kReset) {
-          reserved_.store(false, std::memory_order_release);
-          state_.store(QpState::kInit, std::memory_order_release);
-        }
-        return;
-      case QpState::kRtr:
-      case QpState::kRts:
-        if (from == QpState::kSqd && to == QpState::kRts) {
-          if (proto::Stream* stream = lane_.stream()) stream->pause(false);
-          state_.store(QpState::kRts, std::memory_order_release);
-          lane_.look();
-          return;
-        }
-        // The connection makes these moves; asking for them is part of every verbs program.
-        if (from == QpState::kInit || from == QpState::kRtr || from == QpState::kRts) return;
-        break;
-      case QpState::kSqd:
-        if (from == QpState::kSqd) return;
-        if (from != QpState::kRts || lane_.stream() == nullptr) break;
-        lane_.transmit();  // what was posted before, though its doorbell may still wait
-        lane_.stream()->pause(true);
-        drain_event_due_ = true;
-        state_.store(QpState::kSqd, std::memory_order_release);
-        return;
-      case QpState::kSqe: break;
-    }
-    result = fail(Error::kBadState);
-  });
-  return result;
+// With the lane held.
+Status QueuePairImpl::move(QpState asked) {
+  const QpState from = state();
+  QpState to = from;
+  if (!follow(is_wired() ? wired_moves() : connected_moves(), to, asked)) {
+    return fail(Error::kBadState);
+  }
+  if (to == QpState::kError) return end();
+  if (to == QpState::kReset && lane_.live()) return fail(Error::kBadState);
+  if (to == QpState::kReset) flush_to_nowhere();
+  if (to == from) return {};
+  if (to == QpState::kSqd) return drain();
+  if (to == QpState::kInit) reserved_.store(false, std::memory_order_release);
+  proto::Stream* const stream = lane_.stream();
+  if (from == QpState::kSqd && stream != nullptr) stream->pause(false);
+  state_.store(to, std::memory_order_release);
+  if (from == QpState::kSqd) lane_.look();
+  return {};
+}
+
+Status QueuePairImpl::end() {
+  if (lane_.live()) {
+    lane_.stream()->abort();
+    return {};
+  }
+  const bool fresh = state_.exchange(QpState::kError) != QpState::kError;
+  queues_.flush_receives();
+  if (fresh) tell_last_receive();
+  return {};
+}
+
+Status QueuePairImpl::drain() {
+  if (lane_.stream() == nullptr) return fail(Error::kBadState);
+  lane_.transmit();  // what was posted before, though its doorbell may still wait
+  lane_.stream()->pause(true);
+  drain_event_due_ = true;
+  state_.store(QpState::kSqd, std::memory_order_release);
+  return {};
 }
 
 // --- retirement ---

@@ -56,7 +56,7 @@ class QueuePairImpl final : public QueuePair,
   Posted post_recv(std::span<const RecvWr> wrs) override;
   [[nodiscard]] Status queue_send(const SendWr& wr) override;
   void ring() override;
-  [[nodiscard]] Status modify(QpState to) override;
+  [[nodiscard]] Status modify(QpState asked) override;
   void set_remote_access(Access access) override;
   [[nodiscard]] Status set_datagram_key(std::uint32_t /*key*/) override {
     return fail(Error::kUnsupported);
@@ -118,13 +118,17 @@ class QueuePairImpl final : public QueuePair,
   void retire();  // the application has let go
   void unlink();
 
-  [[nodiscard]] Status modify_connected(QpState to);
+  // With the lane held. What a program asks for, see qp_moves.h.
+  [[nodiscard]] Status move(QpState asked);
+  [[nodiscard]] Status end();
+  [[nodiscard]] Status drain();
 
   // oob/wired_qp.cc
   void prepare_wiring();
   void tell_limits(proto::Stream& stream) const;
   [[nodiscard]] bool is_wired() const noexcept;
-  [[nodiscard]] Status modify_wired(QpState to);
+  [[nodiscard]] Status reset_wired();
+  [[nodiscard]] Status end_wired();
   [[nodiscard]] bool outlives_link(proto::StreamEnd how);
   // With the lane held.
   void note_waiting_work();

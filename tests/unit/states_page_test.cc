@@ -16,6 +16,7 @@
 #include "rddp/rddp_phase.h"
 #include "verbs/connection_phases.h"
 #include "verbs/oob/wiring_phases.h"
+#include "verbs/qp_moves.h"
 
 namespace weft::proto {
 namespace {
@@ -143,6 +144,29 @@ void draw_connections(std::ostream& out) {
   draw(out, verbs::wiring_arrows());
 }
 
+void draw_queue_pairs(std::ostream& out) {
+  out << R"(
+## A queue pair, as its program moves it
+
+`src/verbs/qp_moves.cc`. The event is the state that was asked for. A connection moves the queue
+pair to RTR and RTS; before it may be in RESET again, the connection has to be over.
+)";
+  draw(out, verbs::connected_moves());
+  out << R"(
+## A queue pair that is wired by hand, as its program moves it
+
+The moves from INIT to RTR and from RTR to RTS bring the peer's address with them: they are
+`QueuePair::wire()` and `QueuePair::start_sending()`.
+)";
+  draw(out, verbs::wired_moves());
+  out << R"(
+## A queue pair of datagrams, as its program moves it
+
+A Send that fails leads to SQE.
+)";
+  draw(out, verbs::datagram_moves());
+}
+
 void draw_others(std::ostream& out) {
   out << R"(
 ## A connection without an operating system
@@ -189,6 +213,7 @@ where it begins. The states of a lane, and who may run it, are in [threads.md](t
 )";
   draw_streams(out);
   draw_connections(out);
+  draw_queue_pairs(out);
   draw_others(out);
   return out.str();
 }

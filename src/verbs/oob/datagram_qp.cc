@@ -17,6 +17,7 @@
 #include "verbs/oob/peer_directory.h"
 #include "verbs/pd.h"
 #include "verbs/posting.h"
+#include "verbs/qp_moves.h"
 #include "verbs/srq.h"
 
 namespace weft::verbs {
@@ -160,25 +161,13 @@ void DatagramQp::add_counters(Counters& sum) const {
 
 // --- states ---
 
-Status DatagramQp::modify(QpState to) {
+Status DatagramQp::modify(QpState asked) {
   if (!device_.usable()) return fail(Error::kBadState);
   const os::MutexLock rx_lock(rx_mutex_);
   const os::MutexLock tx_lock(tx_mutex_);
   const QpState from = state();
-  const auto legal = [&] {
-    switch (to) {
-      case QpState::kReset:
-      case QpState::kError: return true;
-      case QpState::kInit: return from == QpState::kReset || from == QpState::kInit;
-      case QpState::kRtr: return from == QpState::kInit;
-      case QpState::kRts:
-        return from != QpState::kReset && from != QpState::kInit && from != QpState::kError;
-      case QpState::kSqd: return from == QpState::kRts || from == QpState::kSqd;
-      case QpState::kSqe: return false;
-    }
-    return false;
-  };
-  if (!legal()) return fail(Error::kBadState);
+  QpState to = from;
+  if (!follow(datagram_moves(), to, asked)) return fail(Error::kBadState);
   state_.store(to, std::memory_order_release);
   if (to == QpState::kReset) {
     if (send_cq_ != nullptr) send_cq_->forget(number());

@@ -59,7 +59,7 @@ class DatagramQp final : public QueuePair,
   Posted post_recv(std::span<const RecvWr> wrs) override;
   [[nodiscard]] Status queue_send(const SendWr& wr) override;
   void ring() override;
-  [[nodiscard]] Status modify(QpState to) override;
+  [[nodiscard]] Status modify(QpState asked) override;
   void set_remote_access(Access /*access*/) override {}
   [[nodiscard]] Status set_datagram_key(std::uint32_t key) override;
   [[nodiscard]] Status wire(const WiringToReceive& /*attributes*/) override {

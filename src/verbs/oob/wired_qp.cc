@@ -170,60 +170,38 @@ bool QueuePairImpl::retries_exhausted(std::uint32_t generation) {
 
 // --- states ---
 
-// Status of wire() and start_sending() apart, as for any queue pair; but RESET is possible from
-// everywhere, ends the connection, and forgets all requests.
-Status QueuePairImpl::modify_wired(QpState to) {
-  Status result;
-  const QpState from = state();
-  switch (to) {
-    case QpState::kReset:
-      wired_.wiring->stop();
-      lane_.exclusively([&] {
-        queues_.mute(true);
-        lane_.send_left_ack();
-        if (lane_.live()) lane_.stream()->abort();
-        flush_to_nowhere();
-        queues_.mute(false);
-        ++wired_.generation;
-        wired_.stranded = false;
-        state_.store(QpState::kReset, std::memory_order_release);
-        // As on adapters: programs that wire anew do not expect what was before.
-        if (retired_) return;
-        queues_.send_cq()->forget(number());
-        queues_.recv_cq()->forget(number());
-      });
-      return {};
-    case QpState::kInit:
-      lane_.exclusively([&] {
-        if (state() == QpState::kReset) {
-          state_.store(QpState::kInit, std::memory_order_release);
-        } else if (state() != QpState::kInit) {
-          result = fail(Error::kBadState);
-        }
-      });
-      return result;
-    case QpState::kError:
-      wired_.wiring->stop();
-      lane_.exclusively([&] {
-        lane_.send_left_ack();
-        // Sending may have found that the peer is gone.
-        const bool ends_here = !lane_.live() || lane_.stream()->is_down();
-        const bool fresh = state_.exchange(QpState::kError) != QpState::kError;
-        if (!ends_here) return lane_.stream()->abort();
-        queues_.flush_receives();
-        if (fresh) tell_last_receive();
-      });
-      return {};
-    case QpState::kRtr:
-    case QpState::kRts:
-      // Without attributes only what changes nothing, and back from SQD.
-      if (to == from) return {};
-      if (from == QpState::kSqd && to == QpState::kRts) break;
-      return fail(Error::kBadState);
-    case QpState::kSqd:
-    case QpState::kSqe: break;
-  }
-  return modify_connected(to);
+// Possible from everywhere, ends the connection, and forgets all requests.
+Status QueuePairImpl::reset_wired() {
+  wired_.wiring->stop();
+  lane_.exclusively([&] {
+    queues_.mute(true);
+    lane_.send_left_ack();
+    if (lane_.live()) lane_.stream()->abort();
+    flush_to_nowhere();
+    queues_.mute(false);
+    ++wired_.generation;
+    wired_.stranded = false;
+    state_.store(QpState::kReset, std::memory_order_release);
+    // As on adapters: programs that wire anew do not expect what was before.
+    if (retired_) return;
+    queues_.send_cq()->forget(number());
+    queues_.recv_cq()->forget(number());
+  });
+  return {};
+}
+
+Status QueuePairImpl::end_wired() {
+  wired_.wiring->stop();
+  lane_.exclusively([&] {
+    lane_.send_left_ack();
+    // Sending may have found that the peer is gone.
+    const bool ends_here = !lane_.live() || lane_.stream()->is_down();
+    const bool fresh = state_.exchange(QpState::kError) != QpState::kError;
+    if (!ends_here) return lane_.stream()->abort();
+    queues_.flush_receives();
+    if (fresh) tell_last_receive();
+  });
+  return {};
 }
 
 }  // namespace weft::verbs
