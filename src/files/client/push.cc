@@ -255,8 +255,7 @@ int version_of(int fd, Version& out) {
     out.mtime_ns = mtime_of(s);
     out.ctime_ns = changed;
     out.mode = s.st_mode & 0777U;
-    out.sparse = static_cast<std::uint64_t>(s.st_blocks) * 512 + kHoleMin < out.size &&
-                 has_hole(fd, s.st_size);
+    out.sparse = bytes_on_disk(s) + kHoleMin < out.size && has_hole(fd, s.st_size);
     out.fresh = is_fresh(fd, changed, looked_at);
     if (out != before) ++changes;
     if (!out.fresh || tries == kSettleTries || changes == kSettleChanges) return 0;

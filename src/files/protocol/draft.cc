@@ -12,6 +12,7 @@
 #include <ctime>
 #include <vector>
 
+#include "files/protocol/file_attributes.h"
 #include "files/protocol/folder_stream.h"
 #include "files/protocol/open_beneath.h"
 #include "os/clock.h"
@@ -50,7 +51,7 @@ void Draft::discard() {
 bool Draft::replaces_more_than(std::uint64_t bytes) const {
   struct stat s {};
   return fstatat(folder_.get(), name_.c_str(), &s, AT_SYMLINK_NOFOLLOW) == 0 &&
-         static_cast<std::uint64_t>(s.st_blocks) * 512 > bytes;
+         bytes_on_disk(s) > bytes;
 }
 
 int Draft::commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable) {

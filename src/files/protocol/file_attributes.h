@@ -14,6 +14,10 @@ namespace weft::files {
 // statx() of `name` in the folder `at`, or of `at` itself if it is "". Follows no link.  An errno
 [[nodiscard]] int look_at(int at, const char* name, struct statx& out);
 [[nodiscard]] Attributes attributes_from(const struct statx& s);
+// The room that a file takes, without its holes.
+[[nodiscard]] inline std::uint64_t bytes_on_disk(const struct stat& s) {
+  return static_cast<std::uint64_t>(s.st_blocks) * 512;
+}
 // Takes an open file, or one that a path descriptor names. On failure `error` is an errno.
 [[nodiscard]] Attributes attributes_of(int fd, int* error);
 // ... with its version.

@@ -18,10 +18,6 @@ namespace {
 constexpr std::uint64_t kMuchBytes = std::uint64_t{4} << 20U;
 constexpr std::uint32_t kSumBytesAtOnce = 64U << 10U;
 
-std::uint64_t bytes_on_disk(const struct stat& s) {
-  return static_cast<std::uint64_t>(s.st_blocks) * 512;
-}
-
 bool takes_much(int fd) {
   struct stat s {};
   return fstat(fd, &s) == 0 && bytes_on_disk(s) > kMuchBytes;
