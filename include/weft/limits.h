@@ -32,6 +32,9 @@ inline constexpr std::uint32_t kBacklog = 1024;  // requests per listener that n
 // in the kernel. If all have sent their Requests, newcomers wait. Listener::hand_in() always takes
 // its connection, and that counts here too.
 inline constexpr std::uint32_t kHalfOpenConnections = 1024;
+// Completion queues take a descriptor (an epoll) each, up to one in so many of RLIMIT_NOFILE. Those
+// beyond share them.
+inline constexpr std::uint32_t kShareOfCompletionQueues = 8;
 inline constexpr std::uint32_t kAsyncEvents = 4096;      // undelivered, per device
 inline constexpr std::uint16_t kBackgroundThreads = 64;  // per device
 // Rings of shared memory, 512 KiB each, per device. Further connections stay on TCP.

@@ -1,7 +1,6 @@
 #include "ibverbs/query.h"
 
 #include <endian.h>
-#include <sys/resource.h>
 #include <weft/limits.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "ibverbs/ibv_device_memory.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
+#include "os/descriptor_limit.h"
 
 #undef ibv_query_port
 
@@ -42,16 +42,15 @@ void fill_identity(ibv_device_attr& attr, const DeviceInfo& device) {
   attr.max_pkeys = 1;
 }
 
-// Queue pairs that this process has descriptors for: a connected one takes a socket, one of
-// datagrams two. Some are left to the program and to what else the device needs.
+// Queue pairs that this process has descriptors for. One takes two at most: a connected one a
+// socket, and one more if rdma_cm of the RoCE-like device has connected it; one of datagrams two.
+// The others are for completion queues, for the program and for what else the device needs.
 int queue_pairs_max() {
   constexpr rlim_t kOthers = 64;
   constexpr rlim_t kPerQueuePair = 2;
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
-    return static_cast<int>(limits::kQueuePairs);
-  }
-  const rlim_t left = limit.rlim_cur > 2 * kOthers ? limit.rlim_cur - kOthers : kOthers;
+  const rlim_t all = os::descriptor_limit();
+  const rlim_t others = kOthers + all / limits::kShareOfCompletionQueues;
+  const rlim_t left = all > 2 * others ? all - others : all / 2;
   return static_cast<int>(std::min<rlim_t>(left / kPerQueuePair, limits::kQueuePairs));
 }
 

@@ -1,8 +1,11 @@
 // Which shards there are, on which thread each is at home, and which CQs they feed.
+#include <weft/limits.h>
+
 #include <algorithm>
 #include <cstdlib>
 
 #include "os/clock.h"
+#include "os/descriptor_limit.h"
 #include "os/lock.h"
 #include "os/log.h"
 #include "progress/lane.h"
@@ -38,12 +41,22 @@ Status DeviceImpl::create_engines() {
 
 Result<std::shared_ptr<Shard>> ShardsOfDevice::create(
     const std::shared_ptr<progress::ProgressHost>& host, Homes homes) {
-  io::Engine& home = *homes[next_home_++ % homes.size()];
   std::erase_if(all_, [](const std::weak_ptr<Shard>& s) { return s.expired(); });
+  const auto most = os::descriptor_limit() / limits::kShareOfCompletionQueues;
+  if (!all_.empty() && all_.size() >= most) {
+    if (auto shared = least_used()) return shared;
+  }
+  io::Engine& home = *homes[next_home_++ % homes.size()];
   const auto neighbour = all_.empty() ? nullptr : all_.back().lock();
   auto shard = Shard::create(host, home, neighbour.get());
   if (shard) all_.push_back(*shard);
   return shard;
+}
+
+// The one that the fewest completion queues and queue pairs hold. Null: that one has just gone.
+std::shared_ptr<Shard> ShardsOfDevice::least_used() const {
+  const auto uses = [](const std::weak_ptr<Shard>& shard) { return shard.use_count(); };
+  return std::ranges::min_element(all_, {}, uses)->lock();
 }
 
 std::vector<std::shared_ptr<Shard>> ShardsOfDevice::live() {

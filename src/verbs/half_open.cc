@@ -1,11 +1,11 @@
 #include "verbs/half_open.h"
 
-#include <sys/resource.h>
 #include <weft/limits.h>
 
 #include <algorithm>
 
 #include "os/clock.h"
+#include "os/descriptor_limit.h"
 
 namespace weft::verbs {
 
@@ -20,9 +20,7 @@ constexpr Duration kTimeForARequest{50'000'000};
 std::size_t half_open_limit() {
   constexpr rlim_t kShare = 4;  // the program needs descriptors too
   constexpr rlim_t kMax = limits::kHalfOpenConnections;
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kHalfOpenLimitMin;
-  return std::clamp<rlim_t>(limit.rlim_cur / kShare, kHalfOpenLimitMin, kMax);
+  return std::clamp<rlim_t>(os::descriptor_limit() / kShare, kHalfOpenLimitMin, kMax);
 }
 
 void HalfOpenOfDevice::add(const std::shared_ptr<ConnectionImpl>& who, const SocketAddress& peer,

@@ -1,7 +1,6 @@
 #include "verbs/listener.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <weft/limits.h>
 
@@ -11,6 +10,7 @@
 
 #include "io/socket.h"
 #include "os/cancel.h"
+#include "os/descriptor_limit.h"
 #include "os/guarded.h"
 #include "verbs/connection.h"
 #include "verbs/event_channel.h"
@@ -37,12 +37,6 @@ Status refuse_one(int listening) {
   const linger at_once{1, 0};
   setsockopt(socket->get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   return {};
-}
-
-rlim_t descriptor_limit() {
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  return limit.rlim_cur;
 }
 
 }  // namespace
@@ -260,7 +254,7 @@ ListenerImpl::Look ListenerImpl::out_of_descriptors() {
     os::log(LogLevel::kError,
             "out of file descriptors (EMFILE; this process may open {}, see ulimit -n): refusing "
             "connections to {}",
-            descriptor_limit(), local_.text());
+            os::descriptor_limit(), local_.text());
   }
   if (refused) return out;
   out.more = false;

@@ -29,6 +29,7 @@ class ShardsOfDevice {
  private:
   [[nodiscard]] Result<std::shared_ptr<progress::Shard>> create(
       const std::shared_ptr<progress::ProgressHost>& host, Homes homes) WEFT_REQUIRES(mutex_);
+  [[nodiscard]] std::shared_ptr<progress::Shard> least_used() const WEFT_REQUIRES(mutex_);
 
   os::Mutex mutex_;  // before a channel's
   std::vector<std::weak_ptr<progress::Shard>> all_ WEFT_GUARDED_BY(mutex_);
