@@ -142,7 +142,9 @@ class Connection {
   virtual void request_taken() = 0;
 
   // Orderly: what TCP takes at once is sent, the rest is flushed, then FIN; kDisconnected follows
-  // on both sides. Repeating it is harmless.   kBadState: never established
+  // on both sides. Repeating it is harmless. One that only carries the numbers of queue pairs: the
+  // side that begins hears the end when the other has called this too, or has let go, or after
+  // close_timeout.   kBadState: never established
   [[nodiscard]] virtual Status disconnect() = 0;
   // At once, with a reset. All work is flushed before it returns.
   virtual void abort() = 0;

@@ -103,8 +103,11 @@ std::optional<int> disconnected_already(const rdma_cm_id* handle) {
   const std::shared_ptr<Id> id = live_id(handle);
   if (id == nullptr) return std::nullopt;
   if (id->state == IdState::kDisconnecting) return 0;
-  if (id->state != IdState::kDown || id->connection == nullptr) return std::nullopt;
+  const std::shared_ptr<Connection> connection = id->connection;
+  if (id->state != IdState::kDown || connection == nullptr) return std::nullopt;
   lock.unlock();
+  // Nothing is left to do but for a RoCE-like device, whose peer waits for this answer.
+  static_cast<void>(connection->disconnect());
   return complete_if_queued(*id);
 }
 

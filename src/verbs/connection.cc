@@ -155,7 +155,10 @@ Status ConnectionImpl::disconnect() {
   Lock lock(*this);
   if (phase_ == Phase::kDown && (session_.is_established() || carrier_.is_up())) return {};
   if (phase_ == Phase::kCarrying) {
-    carrier_.disconnect();
+    step(lock, [&] {
+      lock.covers(*this);
+      carrier_.disconnect();
+    });
     return {};
   }
   if (phase_ != Phase::kUp) return fail(Error::kBadState);

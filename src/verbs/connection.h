@@ -190,11 +190,15 @@ class ConnectionImpl final : public QpConnection,
 
    private:
     [[nodiscard]] bool say(std::uint8_t what);
+    void peer_disconnects(Lock& lock);
+    void tell_end(Lock& lock, std::optional<Error> error);
+    void close();
 
     ConnectionImpl& c_;
     bool carries_ = false;
     bool up_ = false;
     bool ends_ = false;                     // disconnect() was called
+    bool peer_ended_ = false;               // the peer's was, and the program knows
     std::vector<std::uint8_t> frame_data_;  // header and private data of our frame
   };
 

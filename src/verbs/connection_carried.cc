@@ -1,6 +1,7 @@
 // A connection that only carries the numbers of queue pairs: rdma_cm of RoCE-like devices, which
 // does what InfiniBand's CM does. The MPA frames are its REQ, REP and REJ (roce/cm_header.h), an
-// octet its RTU, and the end of the TCP connection its DREQ and DREP. No stream runs on it.
+// octet its RTU, the FIN of the end that disconnects its DREQ, and that of the other its DREP. No
+// stream runs on it.
 #include <sys/socket.h>
 
 #include <array>
@@ -140,6 +141,7 @@ Status ConnectionImpl::Carrier::establish() {
 void ConnectionImpl::Carrier::disconnect() {
   Lock::assume(c_);
   if (std::exchange(ends_, true)) return;
+  if (peer_ended_) return close();
   ::shutdown(c_.socket_.get(), SHUT_WR);
   c_.socket_.set_timer(os::now() + c_.device_->config().close_timeout);
 }
@@ -149,6 +151,7 @@ void ConnectionImpl::Carrier::read(Lock& lock) {
   std::array<std::uint8_t, 2> octets;
   const ssize_t n = os::calls::recv(c_.socket_.get(), octets.data(), octets.size(), MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n == 0 && up_ && !ends_) return peer_disconnects(lock);
   if (n == 0) return ended(lock, std::nullopt);
   if (n < 0) return ended(lock, Error::kConnectionLost);
   const bool awaited = !c_.info_.initiator && !up_;
@@ -169,6 +172,15 @@ void ConnectionImpl::Carrier::read(Lock& lock) {
   c_.post(lock, std::move(event));
 }
 
+// The program knows, and answers by disconnect(), or by letting go. The peer's hears of its own
+// disconnect by that answer, as with InfiniBand: when it does, this one has heard.
+void ConnectionImpl::Carrier::peer_disconnects(Lock& lock) {
+  lock.covers(c_);
+  peer_ended_ = true;
+  c_.socket_.unwatch();
+  tell_end(lock, std::nullopt);
+}
+
 // The peer has closed, is gone, or has taken too long.
 void ConnectionImpl::Carrier::ended(Lock& lock, std::optional<Error> error) {
   lock.covers(c_);
@@ -181,13 +193,23 @@ void ConnectionImpl::Carrier::ended(Lock& lock, std::optional<Error> error) {
                      "the peer left before the connection was established");
     return;
   }
-  c_.socket_.stand_down();
-  c_.socket_.close(false);
-  c_.phase_.on(ConnectionStep::kEnded);
+  close();
+  if (!peer_ended_) tell_end(lock, error);
+}
+
+void ConnectionImpl::Carrier::tell_end(Lock& lock, std::optional<Error> error) {
+  lock.covers(c_);
   ConnectionEvent event;
   event.type = Type::kDisconnected;
   event.error = error;
   c_.post(lock, std::move(event));
+}
+
+void ConnectionImpl::Carrier::close() {
+  Lock::assume(c_);
+  c_.socket_.stand_down();
+  c_.socket_.close(false);
+  c_.phase_.on(ConnectionStep::kEnded);
 }
 
 // By abort(), or because the program has let go.
@@ -195,9 +217,7 @@ void ConnectionImpl::Carrier::end(Lock& lock, bool tell) {
   lock.covers(c_);
   if (c_.info_.initiator && !up_) static_cast<void>(say(roce::kCmRejected));
   if (tell) return ended(lock, Error::kAborted);
-  c_.socket_.stand_down();
-  c_.socket_.close(false);
-  c_.phase_.on(ConnectionStep::kEnded);
+  close();
 }
 
 }  // namespace weft::verbs

@@ -142,9 +142,14 @@ struct Ends {
     EXPECT_EQ(NextEvent(listening.channel.get()).type(), RDMA_CM_EVENT_ESTABLISHED);
   }
   [[nodiscard]] rdma_cm_id* end(bool is_active) const { return is_active ? calling.id : passive; }
-  void expect_disconnected() const {
-    EXPECT_EQ(NextEvent(calling.channel.get()).type(), RDMA_CM_EVENT_DISCONNECTED);
-    EXPECT_EQ(NextEvent(listening.channel.get()).type(), RDMA_CM_EVENT_DISCONNECTED);
+  [[nodiscard]] rdma_event_channel* channel(bool is_active) const {
+    return (is_active ? calling.channel : listening.channel).get();
+  }
+  // This end has called rdma_disconnect. The other answers, and both hear.
+  void expect_disconnected(bool is_active) const {
+    EXPECT_EQ(NextEvent(channel(!is_active)).type(), RDMA_CM_EVENT_DISCONNECTED);
+    EXPECT_EQ(rdma_disconnect(end(!is_active)), 0);
+    EXPECT_EQ(NextEvent(channel(is_active)).type(), RDMA_CM_EVENT_DISCONNECTED);
   }
 
   const Listening& listening;
@@ -204,7 +209,7 @@ TEST(NthFailsOfCm, ADisconnectEndsBothWhateverFails) {
       if (!expect_right(fails, fails.during([&] { return rdma_disconnect(id); }))) {
         EXPECT_EQ(rdma_disconnect(id), 0) << "behind " << fails.name();
       }
-      ends.expect_disconnected();
+      ends.expect_disconnected(active);
     });
   }
 }

@@ -170,10 +170,15 @@ struct Linked {
     mr = ibv_reg_mr(child->pd, memory.data(), memory.size(), kRights);
   }
   ~Linked() {
-    rdma_destroy_qp(child);
     rdma_destroy_qp(client.id);
+    if (child != nullptr) rdma_destroy_qp(child);
     ibv_dereg_mr(mr);
-    rdma_destroy_id(child);
+    if (child != nullptr) rdma_destroy_id(child);
+  }
+  void forget_child() {
+    rdma_destroy_qp(child);
+    EXPECT_EQ(rdma_destroy_id(child), 0);
+    child = nullptr;
   }
   void receive(std::uint64_t id) {
     ibv_sge sge = sge_of(memory.data(), 64, mr);
@@ -220,12 +225,35 @@ TEST(WiredCm, AQueuePairStaysInRtsUntilItsOwnDisconnect) {
   EXPECT_EQ(state_of(l.child->qp), IBV_QPS_RTS);
   ibv_wc wc{};
   EXPECT_EQ(ibv_poll_cq(l.child->recv_cq, 1, &wc), 0);
+  // As from an adapter, the answer is the peer program's (InfiniBand's DREP).
+  EXPECT_FALSE(readable(l.client.channel->fd, 20));
   ASSERT_EQ(rdma_disconnect(l.child), 0);
   EXPECT_EQ(state_of(l.child->qp), IBV_QPS_ERR);
   wc = next_of(l.child->recv_cq);
   EXPECT_EQ(wc.wr_id, 3U);
   EXPECT_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
   EXPECT_EQ(NextEvent(l.client.channel.get()).type(), RDMA_CM_EVENT_DISCONNECTED);
+}
+
+TEST(WiredCm, ToLetAnIdGoAnswersItsPeersDisconnect) {
+  Linked l;
+  ASSERT_EQ(rdma_disconnect(l.client.id), 0);
+  EXPECT_EQ(NextEvent(l.server.channel.get()).type(), RDMA_CM_EVENT_DISCONNECTED);
+  l.forget_child();
+  EXPECT_EQ(NextEvent(l.client.channel.get()).type(), RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_FALSE(readable(l.server.channel->fd, 0));
+}
+
+TEST(WiredCm, BothMayDisconnectAtOnceAndEachHearsOnce) {
+  Linked l;
+  ASSERT_EQ(rdma_disconnect(l.client.id), 0);
+  ASSERT_EQ(rdma_disconnect(l.child), 0);
+  EXPECT_EQ(NextEvent(l.server.channel.get()).type(), RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(NextEvent(l.client.channel.get()).type(), RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(rdma_disconnect(l.client.id), 0);
+  EXPECT_EQ(rdma_disconnect(l.child), 0);
+  EXPECT_FALSE(readable(l.server.channel->fd, 0));
+  EXPECT_FALSE(readable(l.client.channel->fd, 0));
 }
 
 TEST(WiredCm, TheTimeLimitOfAnOptionIsThatOfTheQueuePair) {
