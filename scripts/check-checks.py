@@ -55,6 +55,8 @@ PLANTED = {
         ("src/rdmacm/planted_output.cc", 'perror("x");\n', "output src/rdmacm: 1"),
         ("src/files/client/planted_output.cc", 'std::clog << "x";\n', "output src/files: 1"),
         ("fuzz/planted.cc", "// Who knows.\n", "opening fuzz: "),
+        ("src/io/planted_lock.h", "struct A {\n  mutable os::Mutex mutex_;\n  int guarded_ = 0;\n};\n", "lock src/io: 1"),
+        ("src/shm/planted_spin.cc", "os::SpinLock g_lock;\n", "lock src/shm: 1"),
     ],
     "names": [
         ("docs/planted.md", "`src/io/no_such_file.cc`\n", "src/io/no_such_file.cc"),

@@ -10,6 +10,7 @@ Rules, for C and C++:
 and for src and include alone:
   mutex     std::mutex and its kin outside of os: os::Mutex has annotations that clang checks
   output    to stderr and stdout outside of os/log and os/say
+  lock      a lock that no WEFT_GUARDED_BY of its file names, nor GUARDS below: clang checks nothing
 """
 
 import re
@@ -27,6 +28,28 @@ RULES = {
                         r"lock_guard|unique_lock|scoped_lock|shared_lock)\b"),
     "output": re.compile(r"(?<!\w)(?:v?fprintf|v?printf|v?dprintf|perror|puts)\(|"
                          r"\bfputs\(.*\bstderr\b|std::(?:cerr|clog|cout)\b"),
+    "lock": re.compile(r"^\s*(?:(?:static|mutable|inline|constinit) )*(?:weft::)?(?:os::)?"
+                       r"(?:RecursiveMutex|SharedMutex|Mutex|SpinLock|KickLock) (?P<name>\w+)(?:\{\})?;"),
+}
+# What a lock guards that is no member, or not known to clang.
+GUARDS = {
+    "src/exs/core/exs_device.h mutex_": "the order of changes of a list that is read without it",
+    "src/exs/core/exs_engine.h cm_mutex_": "the life of another object",
+    "src/ibverbs/objects.h changing": "what calls with the MR read without it: the one at a time",
+    "src/ibverbs/objects.h polling": "calls, from start_poll to end_poll",
+    "src/ibverbs/objects.h open": "calls, from wr_start to wr_complete",
+    "src/ibverbs/real_library.cc mutex": "a call: one dlopen at a time",
+    "src/progress/scratch.cc g_shared_lock": "memory, from find() to give_back()",
+    "src/progress/shard_owner.h lock_": "the order of changes of an atomic and of a registration",
+    "src/rsockets/rs_lock.h mutex_": "is part of a lock",
+    "src/sockets/granted/ring_lane.h joining": "a call: one join of a lane at a time",
+    "src/sockets/preload/socket_table.cc the": "another file's table",
+    "src/sockets/preload/socket_table.h mutex_": "is part of a lock",
+    "src/trace/pcap.cc mutex": "a variable of the same function",
+    "src/verbs/cq.h ack_mutex_": "counts of the ABI",
+    "src/verbs/oob/datagram_qp.h rq_lock_": "one end of a queue of one producer and one consumer",
+    "src/verbs/work_queues.h sq_lock_": "one end of a queue of one producer and one consumer",
+    "src/verbs/work_queues.h rq_lock_": "one end of a queue of one producer and one consumer",
 }
 EVERYWHERE = ("opening", "words")
 LIBRARIES = ("src/", "include/")
@@ -63,6 +86,20 @@ def is_continuation(before, line):
     return before.lstrip().startswith("//") and line.lstrip().startswith("//")
 
 
+def guards_nothing(name, lock):
+    """Whether clang knows nothing that this lock guards, and nobody says what it does."""
+    guarded = re.compile(rf"GUARDED_BY\((?:\w+(?:\.|->|::))*{lock}\)")
+    return (f"{name} {lock}" not in GUARDS
+            and not guarded.search((ROOT / name).read_text(encoding="utf-8")))
+
+
+def gone():
+    """Locks of GUARDS that there are no more."""
+    there = {f"{name} {match['name']}" for name, _, line in lines()
+             if (match := RULES["lock"].match(line))}
+    return sorted(set(GUARDS) - there)
+
+
 def found():
     before = ""
     for name, number, line in lines():
@@ -72,6 +109,8 @@ def found():
             if name.startswith(ALLOWED.get(rule, ())) or not pattern.search(line):
                 continue
             if rule == "opening" and number > 1 and is_continuation(before, line):
+                continue
+            if rule == "lock" and not guards_nothing(name, pattern.match(line)["name"]):
                 continue
             yield rule, name, number, line
         before = line
@@ -96,6 +135,8 @@ def main():
             problems.append(f"{key}: {now}, {left} are allowed; see scripts/check-habits.py --all {rule}")
         elif now < left:
             problems.append(f"{key}: {now}; write that into LEFT of check-habits.py, which has {left}")
+    problems += [f"{lock}: there is no such lock; it leaves GUARDS of check-habits.py"
+                 for lock in gone()]
     for problem in problems:
         print(problem)
     print(f"habits: {sum(counts.values())} left, {len(problems)} problems")

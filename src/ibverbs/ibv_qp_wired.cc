@@ -85,8 +85,8 @@ Status move(Qp& qp, ibv_qp_state to, const ibv_qp_attr& attr, int mask, const Ow
   }
 }
 
-// Keeps what was told, for ibv_query_qp. With `wiring` held.
-void remember(Qp& qp, const ibv_qp_attr& a, int mask) {
+// Keeps what was told, for ibv_query_qp.
+void remember(Qp& qp, const ibv_qp_attr& a, int mask) WEFT_REQUIRES(qp.wiring) {
   ibv_qp_attr& kept = qp.wired;
   const auto keep = [&](int bit, auto ibv_qp_attr::*field) {
     if ((mask & bit) != 0) kept.*field = a.*field;
@@ -143,7 +143,7 @@ int modify_wired(Qp& qp, const ibv_qp_attr& attr, int mask) {
 void fill_wired(Qp& qp, ibv_qp_attr& out) {
   if (!is_roce() || qp.engine->connection() != nullptr) return;
   const os::MutexLock lock(qp.wiring);
-  const ibv_qp_attr& kept = qp.wired;
+  const ibv_qp_attr kept = qp.wired;
   out.ah_attr = kept.ah_attr;
   if (kept.path_mtu != 0) out.path_mtu = kept.path_mtu;
   out.dest_qp_num = kept.dest_qp_num;

@@ -239,7 +239,7 @@ struct Qp {
   std::atomic<bool> closing{false};
   // Wired by hand (ibv_qp_wired.cc): what ibv_modify_qp was told, for ibv_query_qp.
   os::Mutex wiring;
-  ibv_qp_attr wired{};  // guarded by `wiring`
+  ibv_qp_attr wired WEFT_GUARDED_BY(wiring){};
   // rdma_cm connects it, and knows which end is to begin. Written by librdmacm.
   std::atomic<WiringTurn> turn{WiringTurn::kByNumber};
   WrBuilder builder;

@@ -58,7 +58,7 @@ class WEFT_CAPABILITY("mutex") RsMutex {
 
   // A call holds one; handlers that interrupt each other, one each.
   static inline thread_local constinit std::array<const RsMutex*, 8> t_held{};
-  os::Mutex mutex_;
+  os::Mutex mutex_;  // what this one is made of
 };
 
 using RsLock = os::ScopedLock<RsMutex>;

@@ -110,7 +110,7 @@ class CompletionQueueImpl final : public ChannelMember,
   std::vector<std::weak_ptr<DatagramReader>> readers_ WEFT_GUARDED_BY(users_mutex_);
   std::atomic<bool> has_readers_{false};
 
-  os::Mutex ack_mutex_;
+  os::Mutex ack_mutex_;  // the counts of events, one of which is a member of ibv_cq
   os::Condition acked_;
 };
 

@@ -65,7 +65,7 @@ class Device {
   ibv_comp_channel* channel_ = nullptr;
   ibv_device_attr attributes_{};
   bool read_sink_is_remote_ = false;
-  os::Mutex mutex_;
+  os::Mutex mutex_;  // one change of shards_ at a time; readers go by shard_count_
   std::vector<std::unique_ptr<CqShard>> shards_;  // never moves: reserved in full
   std::atomic<std::size_t> shard_count_{0};
 };

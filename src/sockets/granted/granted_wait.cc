@@ -109,7 +109,7 @@ void add_members(Watched& watched, int epoll) {
   for (Lane* lane = lanes::first(); lane != nullptr; lane = lane->next) {
     if (!lane->live.load(std::memory_order_relaxed) || !lane->counted_in.load()) continue;
     const os::SpinGuard guard(lane->number->watch_lock);
-    const Watch& watch = lane->number->watch;
+    const Watch watch = lane->number->watch;
     constexpr std::uint32_t kOdd = EPOLLONESHOT | EPOLLEXCLUSIVE;
     if (watch.epoll != epoll || watch.lost || (watch.events & EPOLLIN) == 0 ||
         (watch.events & kOdd) != 0) {

@@ -37,7 +37,7 @@ struct Number {
   std::atomic<std::uint32_t> running;  // such calls under way that found no lane
   std::atomic<bool> asks;  // a wait that does not look into rings may tell of it: once, perhaps
   os::SpinLock watch_lock;
-  Watch watch;
+  Watch watch WEFT_GUARDED_BY(watch_lock);
 };
 
 namespace numbers {

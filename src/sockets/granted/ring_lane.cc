@@ -10,7 +10,7 @@ namespace weft::sockets::granted {
 namespace {
 
 os::SpinLock g_lock;  // of the list of free lanes, with signals blocked
-Lane* g_free = nullptr;
+Lane* g_free WEFT_GUARDED_BY(g_lock) = nullptr;
 std::atomic<Lane*> g_first{nullptr};
 
 bool unused(const Lane& lane) {

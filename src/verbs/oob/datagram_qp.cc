@@ -398,7 +398,7 @@ void DatagramQp::watch() {
 void DatagramQp::leave_to_callers() {
   watch_.timer = device_.engine().schedule(os::now() + kCallersGone, weak_from_this());
   watch_.callers_read = watch_.timer != 0;
-  if (!watch_.callers_read) watch_.looks_in_a_row = 0;
+  if (!watch_.callers_read) in_.looks_in_a_row = 0;
   watch();
 }
 
@@ -406,10 +406,10 @@ void DatagramQp::look() {
   if (!rx_mutex_.try_lock()) return;
   const os::MutexLock lock(rx_mutex_, std::adopt_lock);
   if (recv_cq_ == nullptr || !device_.usable()) return;
-  watch_.looks.fetch_add(1, std::memory_order_relaxed);
+  counts_.looks.fetch_add(1, std::memory_order_relaxed);
   // Nobody may look at an armed CQ before it reports something.
-  if (!recv_cq_->armed() && watch_.looks_in_a_row < kLooksToTake &&
-      ++watch_.looks_in_a_row == kLooksToTake) {
+  if (!recv_cq_->armed() && in_.looks_in_a_row < kLooksToTake &&
+      ++in_.looks_in_a_row == kLooksToTake) {
     const os::MutexLock watching(watch_mutex_);
     leave_to_callers();
   }
@@ -420,7 +420,7 @@ void DatagramQp::look() {
 void DatagramQp::hand_over() {
   const os::MutexLock lock(rx_mutex_);
   if (recv_cq_ == nullptr || !device_.usable()) return;
-  watch_.looks_in_a_row = 0;
+  in_.looks_in_a_row = 0;
   const os::MutexLock watching(watch_mutex_);
   if (!std::exchange(watch_.callers_read, false)) return;
   device_.engine().forget_timer(std::exchange(watch_.timer, 0));
@@ -432,10 +432,10 @@ void DatagramQp::on_timer(io::TimerId id) {
   const os::MutexLock watching(watch_mutex_);
   if (id != watch_.timer || recv_cq_ == nullptr) return;
   watch_.timer = 0;
-  const std::uint32_t looks = watch_.looks.load(std::memory_order_relaxed);
+  const std::uint32_t looks = counts_.looks.load(std::memory_order_relaxed);
   if (std::exchange(watch_.looks_seen, looks) != looks) return leave_to_callers();
   watch_.callers_read = false;
-  watch_.looks_in_a_row = 0;
+  in_.looks_in_a_row = 0;
   watch();
 }
 

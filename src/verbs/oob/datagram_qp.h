@@ -174,26 +174,26 @@ class DatagramQp final : public QueuePair,
     std::unique_ptr<Slots> slots;
     Receive receive;
     std::uint32_t waits = 0;  // of the engine's thread, in a row, for the program to post receives
+    std::uint32_t looks_in_a_row = 0;  // by callers
     std::function<bool(const Gid&)> has_gid;
     Gid last_own{};  // the last one that has_gid has said yes to
   };
   In in_ WEFT_GUARDED_BY(rx_mutex_);
 
-  // The reader. Under watch_mutex_, the innermost.
+  // The reader. The innermost mutex.
   os::Mutex watch_mutex_;
   struct Watch {
     bool callers_read = false;
     bool wants_room = false;
     io::TimerId timer = 0;
-    std::uint32_t looks_in_a_row = 0;
-    std::atomic<std::uint32_t> looks{0};  // without the mutex
     std::uint32_t looks_seen = 0;
   };
-  Watch watch_;
+  Watch watch_ WEFT_GUARDED_BY(watch_mutex_);
 
   struct Counts {
     std::atomic<std::uint64_t> dropped{0}, tx_bytes{0}, rx_bytes{0}, tx_calls{0}, rx_calls{0};
     std::atomic<std::uint64_t> tx_datagrams{0}, rx_datagrams{0};
+    std::atomic<std::uint32_t> looks{0};  // by callers
   };
   Counts counts_;
 };

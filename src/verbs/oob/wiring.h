@@ -135,20 +135,25 @@ class Wiring final : public HelloAnswerer,
   std::weak_ptr<WiredHost> qp_;
 
   mutable os::Mutex mutex_;
-  Phase phase_ = Phase::kUnwired;
-  std::uint32_t generation_ = 0;
-  roce::End mine_, peer_;
-  SocketAddress own_address_, peer_address_;  // the own without a port
+  Phase phase_ WEFT_GUARDED_BY(mutex_) = Phase::kUnwired;
+  std::uint32_t generation_ WEFT_GUARDED_BY(mutex_) = 0;
+  roce::End mine_ WEFT_GUARDED_BY(mutex_);
+  roce::End peer_ WEFT_GUARDED_BY(mutex_);
+  SocketAddress own_address_ WEFT_GUARDED_BY(mutex_);  // without a port
+  SocketAddress peer_address_ WEFT_GUARDED_BY(mutex_);
   const roce::QpType type_;
-  WiringToReceive receiver_;
-  WiringToSend sender_;
-  bool sending_ = false;        // RTS
-  bool psn_logged_ = false;     // that they do not agree
-  bool secret_logged_ = false;  // likewise
-  bool dormant_ = false;        // seeking, and nothing waits for it
-  bool lost_early_ = false;     // the connection went while it was handed over
-  bool given_up_ = false;       // unreliable: nobody came in time, though the peer is still sought
-  bool stranded_ = false;       // seeking in name only: the retries run, and nobody is let in
+  WiringToReceive receiver_ WEFT_GUARDED_BY(mutex_);
+  WiringToSend sender_ WEFT_GUARDED_BY(mutex_);
+  bool sending_ WEFT_GUARDED_BY(mutex_) = false;        // RTS
+  bool psn_logged_ WEFT_GUARDED_BY(mutex_) = false;     // that they do not agree
+  bool secret_logged_ WEFT_GUARDED_BY(mutex_) = false;  // likewise
+  bool dormant_ WEFT_GUARDED_BY(mutex_) = false;        // seeking, and nothing waits for it
+  // The connection went while it was handed over.
+  bool lost_early_ WEFT_GUARDED_BY(mutex_) = false;
+  // Unreliable: nobody came in time, though the peer is still sought.
+  bool given_up_ WEFT_GUARDED_BY(mutex_) = false;
+  // Seeking in name only: the retries run, and nobody is let in.
+  bool stranded_ WEFT_GUARDED_BY(mutex_) = false;
 
   // To connect.
   struct Attempt {
@@ -160,10 +165,10 @@ class Wiring final : public HelloAnswerer,
     std::uint32_t unanswered = 0;  // calls beside the first
     io::TimerId timer = 0;         // the next attempt or call, or the end of this one
   };
-  Attempt attempt_;
-  Calling calling_;  // TCP's handshake is under way
+  Attempt attempt_ WEFT_GUARDED_BY(mutex_);
+  Calling calling_ WEFT_GUARDED_BY(mutex_);  // TCP's handshake is under way
 
-  RetryClock retries_;  // runs while work waits
+  RetryClock retries_ WEFT_GUARDED_BY(mutex_);  // runs while work waits
 };
 
 }  // namespace weft::verbs
