@@ -47,7 +47,11 @@ ROOMS = [
     Room("verbs", "the objects that programs hold: device, protection domains, regions, windows, "
          "CQs, QPs, connections. `oob`, a part of the room: queue pairs that programs connect out "
          "of band, datagrams", "base wire proto roce os readsend io trace progress"),
-    Room("ibverbs", "`libibverbs.so.1`: a thin adapter over the public API", "base os"),
+    Room("check", "the rules of `weft run --check`: events in, findings out, no operating system; "
+         "and what the drop-in libraries tell them (`observer.h`)", ""),
+    Room("check/module", "the library that the drop-in libraries load for `weft run --check`: "
+         "places in the program, reports", "base os check"),
+    Room("ibverbs", "`libibverbs.so.1`: a thin adapter over the public API", "base os check"),
     Room("rdmacm", "`librdmacm.so.1`: a thin adapter over the public API", "base os ibverbs"),
     Room("rsockets", "the r* functions of `librdmacm.so.1`, and their protocol, which the relay of "
          "`sockets` speaks, too", "base os ibverbs rdmacm"),

@@ -19,7 +19,7 @@ set -euo pipefail
 build_packages=(
   g++ cmake ninja-build pkg-config
   libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libexpected-dev libboost-dev
-  libibverbs-dev librdmacm-dev liburing-dev libssl-dev libfuse3-dev libsdl2-dev iproute2 procps
+  libibverbs-dev librdmacm-dev liburing-dev libdw-dev libssl-dev libfuse3-dev libsdl2-dev iproute2 procps
 )
 program_packages=(rdmacm-utils perftest python3 python3-jinja2 python3-matplotlib)
 test_packages=(

@@ -112,12 +112,19 @@ void deliver_async(const AsyncEvent& event) {
   }
 }
 
-void settle_async(Context& context, AsyncTarget& target) {
+void settle_async(Context& context, AsyncTarget& target, const void* handle) {
   target.closed.store(true);
   if (const auto queue = context.async()) {
     // Destroyed here, outside the queue's mutex: they own objects.
     const auto dropped =
         queue->take_if([&](const QueuedEvent& queued) { return queued.target.get() == &target; });
+  }
+  if (observer != nullptr) {
+    pthread_mutex_lock(target.mutex);
+    const std::uint32_t owed = target.delivered - *target.completed;
+    pthread_mutex_unlock(target.mutex);
+    if (static_cast<std::int32_t>(owed) > 0)
+      observer->owes(handle, check::Owed::kAsyncEvents, owed);
   }
   wait_for_acks(target);
 }

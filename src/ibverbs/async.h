@@ -31,7 +31,7 @@ void deliver_async(const AsyncEvent& event);
 // For the destroy calls, while the handle is still in the registry (it has to be, for the
 // acknowledgments): from here on no event of the object is queued; those not yet fetched are
 // dropped; waits until those that were are acknowledged.
-void settle_async(Context& context, AsyncTarget& target);
+void settle_async(Context& context, AsyncTarget& target, const void* handle);
 
 // Points `target` at the counter, mutex and condition of an object's public struct.
 template <class Public>

@@ -109,4 +109,6 @@ void weft_ibv_hide_devices(bool hide) { HideWeftDevices::set(hide); }
 
 void weft_ibv_on_fork_child(void (*forget)()) { on_fork_child(forget); }
 
+weft::check::Observer* weft_ibv_observer() { return observer; }
+
 }  // extern "C"

@@ -35,4 +35,7 @@ void weft_ibv_hide_devices(bool hide);
 // As weft::ibverbs::on_fork_child().
 void weft_ibv_on_fork_child(void (*forget)());
 
+// That of `weft run --check`, or null.
+weft::check::Observer* weft_ibv_observer();
+
 }  // extern "C"

@@ -29,7 +29,7 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* handle) {
 int ibv_destroy_comp_channel(ibv_comp_channel* handle) {
   const auto channel = registry::find<Channel>(handle);
   if (!channel) return forward_int(WEFT_REAL(ibv_destroy_comp_channel), handle);
-  if (const int error = channel->users.close(); error != 0) return fail_number(error);
+  if (const int error = close_users(*channel); error != 0) return fail_number(error);
   if (!registry::quarantine(handle, channel)) return fail_number(EINVAL);
   channel->engine.reset();
   return 0;
@@ -48,6 +48,7 @@ int ibv_get_cq_event(ibv_comp_channel* handle, ibv_cq** cq, void** cq_context) {
     if (event) {
       // Alive: the event is not acknowledged, and destroying the CQ waits for that.
       Cq* object = static_cast<Cq*>((*event)->context());
+      object->events_got.fetch_add(1, std::memory_order_relaxed);
       *cq = handle_of(*object);
       *cq_context = object->pub.cq_context;
       return 0;

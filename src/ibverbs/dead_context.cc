@@ -3,30 +3,55 @@
 #include <cerrno>
 
 #include "ibverbs/errors.h"
+#include "ibverbs/observed.h"
 #include "ibverbs/wr_builder.h"
 
 namespace weft::ibverbs {
 namespace {
 
-int dead_poll(ibv_cq*, int, ibv_wc*) { return fail_minus(EINVAL); }
-int dead_notify(ibv_cq*, int) { return fail_number(EINVAL); }
-int dead_post_send(ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad) {
+int dead_poll(ibv_cq* cq, int, ibv_wc*) {
+  observe_dead("ibv_poll_cq", cq);
+  return fail_minus(EINVAL);
+}
+int dead_notify(ibv_cq* cq, int) {
+  observe_dead("ibv_req_notify_cq", cq);
+  return fail_number(EINVAL);
+}
+int dead_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+  observe_dead("ibv_post_send", qp);
   if (bad != nullptr) *bad = wr;
   return fail_number(EINVAL);
 }
-int dead_post_recv(ibv_qp*, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+int dead_post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  observe_dead("ibv_post_recv", qp);
   if (bad != nullptr) *bad = wr;
   return fail_number(EINVAL);
 }
-int dead_post_srq_recv(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+int dead_post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  observe_dead("ibv_post_srq_recv", srq);
   if (bad != nullptr) *bad = wr;
   return fail_number(EINVAL);
 }
-ibv_mw* dead_alloc_mw(ibv_pd*, ibv_mw_type) { return fail_null(EINVAL); }
-int dead_bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) { return fail_number(EINVAL); }
-int dead_dealloc_mw(ibv_mw*) { return fail_number(EINVAL); }
-int dead_start_poll(ibv_cq_ex*, ibv_poll_cq_attr*) { return EINVAL; }
-int dead_next_poll(ibv_cq_ex*) { return EINVAL; }
+ibv_mw* dead_alloc_mw(ibv_pd* pd, ibv_mw_type) {
+  observe_dead("ibv_alloc_mw", pd);
+  return fail_null(EINVAL);
+}
+int dead_bind_mw(ibv_qp* qp, ibv_mw*, ibv_mw_bind*) {
+  observe_dead("ibv_bind_mw", qp);
+  return fail_number(EINVAL);
+}
+int dead_dealloc_mw(ibv_mw* mw) {
+  observe_dead("ibv_dealloc_mw", mw);
+  return fail_number(EINVAL);
+}
+int dead_start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr*) {
+  observe_dead("ibv_start_poll", cq);
+  return EINVAL;
+}
+int dead_next_poll(ibv_cq_ex* cq) {
+  observe_dead("ibv_next_poll", cq);
+  return EINVAL;
+}
 
 struct DeadContext {
   ibv_device device{};

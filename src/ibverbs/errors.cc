@@ -4,7 +4,13 @@
 #include <cerrno>
 #include <csignal>
 
+#include "check/observer.h"
+
 namespace weft::ibverbs {
+
+constinit check::Observer* observer = nullptr;
+
+void observe_failure(int error) noexcept { observer->failed(error); }
 
 int errno_of(Error error) noexcept {
   switch (error) {
@@ -34,11 +40,13 @@ int errno_of(Error error) noexcept {
 }
 
 std::nullptr_t fail_null(int error) noexcept {
+  if (observer != nullptr) observe_failure(error);
   errno = error;
   return nullptr;
 }
 
 int fail_minus(int error) noexcept {
+  if (observer != nullptr) observe_failure(error);
   errno = error;
   return -1;
 }

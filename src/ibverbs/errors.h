@@ -8,7 +8,17 @@
 
 #include "os/guarded.h"
 
+namespace weft::check {
+class Observer;
+}
+
 namespace weft::ibverbs {
+
+// The rules of `weft run --check`; null where that is off. Each of the two libraries has a pointer,
+// set when it is loaded (observed.h).
+extern constinit check::Observer* observer;
+// Tells it that a call fails. Leaves errno alone.
+void observe_failure(int error) noexcept;
 
 // The errno for `error`, as the man pages of rdma-core use it. Never 0.
 [[nodiscard]] int errno_of(Error error) noexcept;
@@ -21,7 +31,10 @@ namespace weft::ibverbs {
 // Returns `error`, and leaves it in errno too unless it is 0: the return style of ibv_modify_qp and
 // its like. rdma-core's calls do so by way of the kernel, and programs print errno (UCX: %m).
 inline int fail_number(int error) noexcept {
-  if (error != 0) errno = error;
+  if (error != 0) {
+    if (observer != nullptr) observe_failure(error);
+    errno = error;
+  }
   return error;
 }
 

@@ -4,6 +4,7 @@
 
 #include "ibverbs/completion.h"
 #include "ibverbs/objects.h"
+#include "ibverbs/observed.h"
 
 namespace weft::ibverbs {
 namespace {
@@ -12,6 +13,7 @@ bool fetch(Cq& cq) {
   if (cq.engine->poll(std::span(&cq.current, 1)) == 0) return false;
   cq.pub.status = wc_status(cq.current.status);
   cq.pub.wr_id = cq.current.wr_id;
+  if (observer != nullptr) observe_completion(cq.current);
   return true;
 }
 

@@ -9,6 +9,7 @@
 #include "ibverbs/ibv_device_memory.h"
 #include "ibverbs/ibv_qp.h"
 #include "ibverbs/ibv_srq.h"
+#include "ibverbs/observed.h"
 #include "ibverbs/post.h"
 #include "ibverbs/query.h"
 #include "ibverbs/windows.h"
@@ -54,6 +55,7 @@ void set_operations(verbs_context& verbs) {
   ops.post_srq_recv = post_srq_recv;
   ops.post_send = post_send;
   ops.post_recv = post_recv;
+  if (observer != nullptr) observe_operations(ops);
 }
 
 }  // namespace weft::ibverbs

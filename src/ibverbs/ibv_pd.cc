@@ -24,7 +24,7 @@ ibv_td* alloc_td(ibv_context* handle, ibv_td_init_attr* attr) {
 int dealloc_td(ibv_td* handle) {
   const auto domain = registry::find<ThreadDomain>(handle);
   if (!domain) return fail_number(EINVAL);
-  if (const int error = domain->users.close(); error != 0) return fail_number(error);
+  if (const int error = close_users(*domain); error != 0) return fail_number(error);
   return fail_number(registry::quarantine(handle, domain) ? 0 : EINVAL);
 }
 
@@ -70,7 +70,7 @@ ibv_pd* ibv_alloc_pd(ibv_context* handle) {
 int ibv_dealloc_pd(ibv_pd* handle) {
   const auto pd = registry::find<Pd>(handle);
   if (!pd) return forward_int(WEFT_REAL(ibv_dealloc_pd), handle);
-  if (const int error = pd->users.close(); error != 0) return fail_number(error);
+  if (const int error = close_users(*pd); error != 0) return fail_number(error);
   if (!registry::quarantine(handle, pd)) return fail_number(EINVAL);
   pd->parent.reset();
   pd->thread.reset();

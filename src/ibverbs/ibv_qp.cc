@@ -133,6 +133,7 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
     if (error == 0) error = find_parts(pd, attr, parts);
     if (error != 0) return fail_null(error);
     auto qp = std::make_unique<Qp>();
+    qp->asked_send_depth = attr.cap.max_send_wr;
     QpOptions options = options_of(attr, parts);
     options.context = qp.get();
     auto engine = parts.pd->engine->create_qp(options);
@@ -146,7 +147,10 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
       set_builder_operations(*qp);
     }
     fill_public(*qp, pd, attr);
+    const std::uint32_t asked = attr.cap.max_send_wr;
     attr.cap = qp_caps(qp->engine->caps());
+    // A program that counts by what it was granted has no more than the depth that is checked.
+    if (observer != nullptr) attr.cap.max_send_wr = std::max(asked, 1U);
     return registry::adopt(std::move(qp));
   });
 }
@@ -209,7 +213,7 @@ ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* handle) {
 int ibv_destroy_qp(ibv_qp* handle) {
   const auto qp = registry::find<Qp>(handle);
   if (!qp) return forward_int(WEFT_REAL(ibv_destroy_qp), handle);
-  settle_async(*qp->context, qp->async);
+  settle_async(*qp->context, qp->async, handle);
   if (!registry::quarantine(handle, qp)) return fail_number(EINVAL);
   end_connection(*qp);
   qp->engine.reset();

@@ -93,8 +93,8 @@ int ibv_query_srq(ibv_srq* handle, ibv_srq_attr* attr) {
 int ibv_destroy_srq(ibv_srq* handle) {
   const auto srq = registry::find<Srq>(handle);
   if (!srq) return forward_int(WEFT_REAL(ibv_destroy_srq), handle);
-  if (const int error = srq->users.close(); error != 0) return fail_number(error);
-  settle_async(*srq->context, srq->async);
+  if (const int error = close_users(*srq); error != 0) return fail_number(error);
+  settle_async(*srq->context, srq->async, handle);
   if (!registry::quarantine(handle, srq)) return fail_number(EINVAL);
   srq->engine.reset();
   srq->pd.reset();

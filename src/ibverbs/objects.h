@@ -154,7 +154,8 @@ struct Cq {
   ContextPtr context;
   std::shared_ptr<CompletionQueue> engine;
   Using<Channel> channel;
-  Users users;  // QPs; one that uses it twice counts twice
+  Users users;                               // QPs; one that uses it twice counts twice
+  std::atomic<std::uint32_t> events_got{0};  // by ibv_get_cq_event
   AsyncTarget async;
 
   // Guards against two threads in start_poll..end_poll of one CQ, unless the program promised that
@@ -231,6 +232,7 @@ struct Qp {
   Using<Cq> recv_cq;
   Using<Srq> srq;
   std::uint64_t send_ops = 0;  // nonzero: made for the ibv_wr_ builder
+  std::uint32_t asked_send_depth = 0;
   bool signal_all = false;
   std::atomic<unsigned> remote_access{0};  // IBV_ACCESS_REMOTE_*
   AsyncTarget async;

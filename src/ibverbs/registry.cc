@@ -4,6 +4,7 @@
 #include <array>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "os/lock.h"
 
@@ -29,6 +30,8 @@ struct State {
   std::array<std::pair<const void*, std::shared_ptr<void>>, kQuarantined> quarantined
       WEFT_GUARDED_BY(mutex);
   std::size_t next_place WEFT_GUARDED_BY(mutex) = 0;
+  // Under `weft run --check` nothing leaves: a handle then names one object for good.
+  std::vector<std::shared_ptr<void>> kept WEFT_GUARDED_BY(mutex);
 };
 
 // Never destroyed: programs call from atexit handlers and from destructors of their own.
@@ -98,6 +101,7 @@ bool is_live(const void* handle) {
 
 bool quarantine(const void* handle, const std::atomic<std::uint32_t>& pins) {
   if (!take_out(handle, pins)) return false;
+  if (observer != nullptr) observer->destroyed(handle);
   for (std::uint32_t now = pins.load(std::memory_order_acquire); now != 1;
        now = pins.load(std::memory_order_acquire)) {
     pins.wait(now, std::memory_order_acquire);
@@ -110,6 +114,7 @@ bool quarantine(const void* handle, const std::atomic<std::uint32_t>& pins) {
       state->quarantined[std::exchange(state->next_place, (state->next_place + 1) % kQuarantined)];
   oldest = std::exchange(place.second, std::move(at->second.object));
   place.first = handle;
+  if (observer != nullptr && oldest != nullptr) state->kept.push_back(std::move(oldest));
   state->live.erase(at);
   return true;
 }

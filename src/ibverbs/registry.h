@@ -15,6 +15,7 @@
 
 #include "ibverbs/dead_context.h"
 #include "ibverbs/objects.h"
+#include "ibverbs/observed.h"
 
 namespace weft::ibverbs {
 
@@ -68,6 +69,7 @@ void add(const void* handle, Kind kind, std::shared_ptr<void> object,
 template <class T>
 void add(const void* handle, std::shared_ptr<T> object) {
   auto& pins = object->pins;
+  if (observer != nullptr) observer->made(made_of(*object));
   add(handle, T::kKind, std::move(object), pins,
       [](void* one) { ibverbs::disable(*static_cast<T*>(one)); });
 }

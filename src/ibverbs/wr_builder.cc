@@ -7,6 +7,7 @@
 
 #include "ibverbs/devices.h"
 #include "ibverbs/errors.h"
+#include "ibverbs/observed.h"
 #include "ibverbs/post.h"
 #include "ibverbs/windows.h"
 
@@ -210,7 +211,10 @@ int wr_refuse(ibv_qp_ex* handle) {
 int wr_complete(ibv_qp_ex* handle) {
   Qp& qp = *qp_of(handle);
   int error = check(qp);
-  if (error == 0) error = post(qp);
+  if (error == 0) {
+    if (observer != nullptr) observe_batch(qp);
+    error = post(qp);
+  }
   finish(qp.builder);
   return fail_number(error);
 }

@@ -8,10 +8,23 @@
 namespace weft::rdmacm {
 namespace {
 
+__attribute__((constructor)) void start_observing() { ibverbs::observer = weft_ibv_observer(); }
+
 State* current = new State;  // never destroyed: the engine's threads outlive static objects
 
 // The parent's ids and connections are not the child's to touch, and its mutex may be held.
-void forget_parent() { current = new State; }
+void forget_parent() {
+  current = new State;
+  ibverbs::observer = nullptr;
+}
+
+void observe_made(const Id& id) {
+  if (ibverbs::observer == nullptr) return;
+  check::Made made;
+  made.handle = &id.pub;
+  made.kind = check::Kind::kCmId;
+  ibverbs::observer->made(made);
+}
 
 }  // namespace
 
@@ -43,7 +56,13 @@ std::shared_ptr<Id> live_id(const rdma_cm_id* handle) {
 
 std::shared_ptr<Id> find_id(const rdma_cm_id* handle) {
   const os::MutexLock lock(state().mutex);
-  return live_id(handle);
+  std::shared_ptr<Id> id = live_id(handle);
+  if (id == nullptr) observe_not_live(handle);
+  return id;
+}
+
+void observe_not_live(const rdma_cm_id* handle) {
+  if (ibverbs::observer != nullptr) ibverbs::observer->not_live(handle);
 }
 
 std::shared_ptr<Channel> live_channel(rdma_event_channel* handle) {
@@ -53,6 +72,7 @@ std::shared_ptr<Channel> live_channel(rdma_event_channel* handle) {
 
 void enter(std::shared_ptr<Id> id) {
   id->alive = true;
+  observe_made(*id);
   const rdma_cm_id* handle = &id->pub;
   state().ids.emplace(handle, std::move(id));
 }

@@ -71,6 +71,16 @@ void forget_channel(const Id& id) WEFT_REQUIRES(state().mutex) {
   if (id.sync) state().channels.erase(&id.channel->pub);
 }
 
+// Before the call waits for acknowledgments.
+void observe_end(const std::shared_ptr<Id>& id) WEFT_REQUIRES(state().mutex) {
+  check::Observer* const observer = ibverbs::observer;
+  if (observer == nullptr) return;
+  const std::uint32_t owed = id->events_delivered - id->events_acked;
+  if (owed != 0) observer->owes(&id->pub, check::Owed::kCmEvents, owed);
+  observer->destroyed(&id->pub);
+  state().kept.push_back(id);
+}
+
 }  // namespace
 }  // namespace weft::rdmacm
 
@@ -115,7 +125,10 @@ int rdma_destroy_id(rdma_cm_id* handle) {
   {
     const weft::os::MutexLock lock(state().mutex);
     const std::shared_ptr<Id> found = live_id(handle);
-    if (found == nullptr) return fail_minus(EINVAL);
+    if (found == nullptr) {
+      observe_not_live(handle);
+      return fail_minus(EINVAL);
+    }
     remains = detach(found);
   }
   end(remains);
@@ -123,6 +136,7 @@ int rdma_destroy_id(rdma_cm_id* handle) {
   if (id->sync && id->pub.event != nullptr) rdma_ack_cm_event(id->pub.event);
   const weft::os::NoCancel guard;
   weft::os::MutexLock lock(state().mutex);
+  observe_end(id);
   while (id->events_acked != id->events_delivered) state().acked.wait(state().mutex);
   forget_channel(*id);
   lock.unlock();

@@ -19,6 +19,13 @@
 namespace weft::cli {
 namespace {
 
+// Those that go with --check.
+struct CheckOptions {
+  std::string report;
+  std::string suppress;
+  std::string exit_status;
+};
+
 struct RunOptions {
   CommonOptions common;
   std::string crc;
@@ -34,6 +41,8 @@ struct RunOptions {
   std::string sockets;
   std::string rules;
   bool why = false;
+  bool check = false;
+  CheckOptions checks;
   std::vector<std::string> program;
 };
 
@@ -75,8 +84,30 @@ void add_device_options(Arguments& command, RunOptions& o) {
       .type_name("MODE");
 }
 
+void add_check_options(Arguments& command, RunOptions& o) {
+  command.add_flag("--check", o.check,
+                   "Look for mistakes in how the program uses verbs and rdma_cm, and print them to "
+                   "stderr (docs/check.md)");
+  command
+      .add_option("--report", o.checks.report,
+                  "With --check: write what is found to a file for each process in DIR, for `weft "
+                  "check report`")
+      .type_name("DIR");
+  command
+      .add_option("--suppress", o.checks.suppress,
+                  "With --check: file with the findings to leave out: a rule, and a function of "
+                  "the program, on each line")
+      .type_name("FILE");
+  command
+      .add_option("--check-exit", o.checks.exit_status,
+                  "With --check: exit status, 1 to 255, in place of 0 when an error or a warning "
+                  "was found. Default: the program's own")
+      .type_name("N");
+}
+
 void add_options(Arguments& command, RunOptions& o) {
   add_device_options(command, o);
+  add_check_options(command, o);
   command
       .add_option("--real-cm", o.real_cm,
                   "Leave rdma_cm to the machine's own librdmacm: auto (where the kernel has a "
@@ -182,6 +213,42 @@ Outcome<void> set_up_sockets(const RunOptions& o, const std::string& folder) {
   return {};
 }
 
+// The program may change its folder, so its variables name absolute paths.
+Outcome<void> set_up_check(const RunOptions& o, const std::string& folder) {
+  const CheckOptions& c = o.checks;
+  if (!o.check) {
+    if (c.report.empty() && c.suppress.empty() && c.exit_status.empty()) return {};
+    return usage_error("--report, --suppress and --check-exit go with --check");
+  }
+  if (access((folder + "/libweft-check.so").c_str(), R_OK) != 0) {
+    return failure(
+        fmt::format("{}/libweft-check.so is missing. It is built where libdw is (Debian: "
+                    "libdw-dev)",
+                    folder));
+  }
+  std::error_code error;
+  if (!c.report.empty()) {
+    std::filesystem::create_directories(c.report, error);
+    if (error) return failure(fmt::format("--report: {}: {}", c.report, error.message()));
+    setenv("WEFT_CHECK_REPORT", std::filesystem::absolute(c.report, error).c_str(), 1);
+  }
+  if (!c.suppress.empty()) {
+    if (access(c.suppress.c_str(), R_OK) != 0)
+      return usage_error(fmt::format("--suppress: {}: {}", c.suppress, std::strerror(errno)));
+    setenv("WEFT_CHECK_SUPPRESS", std::filesystem::absolute(c.suppress, error).c_str(), 1);
+  }
+  if (!c.exit_status.empty()) {
+    const int status = std::atoi(c.exit_status.c_str());
+    if (status < 1 || status > 255) {
+      return usage_error(
+          fmt::format("--check-exit: '{}' is not an exit status; write 1 to 255", c.exit_status));
+    }
+    setenv("WEFT_CHECK_EXIT", std::to_string(status).c_str(), 1);
+  }
+  setenv("WEFT_CHECK", "on", 1);
+  return {};
+}
+
 // Sets WEFT_REAL_CM, and says which device the program gets where there is another beside Weft's.
 Outcome<void> choose_cm(const RunOptions& o, const Config& config) {
   const char* before = std::getenv("WEFT_REAL_CM");
@@ -215,6 +282,7 @@ Outcome<void> set_environment(const RunOptions& o, const std::string& folder) {
   setenv("WEFT_SYSFS", o.sysfs.c_str(), 1);
   const std::string paths = folder + "/weft-paths.so";
   if (o.sysfs == "on" && access(paths.c_str(), R_OK) == 0) prepend("LD_PRELOAD", paths);
+  if (auto ready = set_up_check(o, folder); !ready) return ready;
   return set_up_sockets(o, folder);
 }
 

@@ -1,0 +1,56 @@
+#include "check/catalog.h"
+
+#include <algorithm>
+
+namespace weft::check {
+namespace {
+
+constexpr RuleText kRules[] = {
+    {"N01", "A call failed, or a request completed with an error",
+     "The report names the call with its errno, or the request with its status. For a request it "
+     "says which remote octets the request named, and which region of this process has or had "
+     "that key.",
+     "Most programs expect some calls to fail, so this is a note and not an error. Requests that "
+     "are flushed after a first error are not reported one by one.",
+     "Read the first note of a queue pair: later ones follow from it."},
+    {"E02", "A destroyed object is used",
+     "The program passes the handle of an object that it has destroyed. The report says where the "
+     "object was made and where it was destroyed.",
+     "rdma-core frees the memory behind the handle. The call reads or writes freed memory: it may "
+     "crash, corrupt another object or seem to work.",
+     "Destroy objects last, and set the handle to NULL afterwards. A common cause is an error path "
+     "that cleans up twice."},
+    {"E20", "The send queue would be full on an adapter",
+     "The program posts more requests than the depth it asked for, before it has polled a "
+     "completion at or after the oldest of them.",
+     "An adapter frees the slot of a request when the program polls a completion of that request "
+     "or of a later one. Neither an unsignaled request that is done nor the peer's reply frees "
+     "one. ibv_post_send then fails with ENOMEM. Weft frees slots earlier and rounds depths up, so "
+     "the program works here by luck.",
+     "Signal at least one request in each half of the queue, poll the send CQ before posting more, "
+     "or ask for a deeper queue (max_send_wr)."},
+    {"E41", "A destroy call waits for acknowledgments that the program owes",
+     "Events of the object were fetched and not acknowledged: by ibv_ack_cq_events, "
+     "ibv_ack_async_event or rdma_ack_cm_event. The report is printed before the call waits.",
+     "The destroy call waits until each fetched event is acknowledged. If the thread that destroys "
+     "is the one that should acknowledge, it hangs.",
+     "Acknowledge each event that was fetched, also on error paths, before destroying the object. "
+     "If another thread acknowledges in time, the program is right: suppress the report."},
+    {"W51", "A destroy call failed with EBUSY and was never repeated",
+     "An object was not destroyed because others depend on it, and it was still alive when the "
+     "program ended. The report names the others.",
+     "The object and all that it holds (pinned memory, adapter resources) leak for the life of the "
+     "process. Programs that ignore the error often free the memory behind it.",
+     "Destroy in the reverse order of creation, and check what destroy calls return."},
+};
+
+}  // namespace
+
+std::span<const RuleText> all_rules() { return kRules; }
+
+const RuleText* find_rule(std::string_view id) {
+  const auto* at = std::ranges::find(kRules, id, &RuleText::id);
+  return at != std::end(kRules) ? at : nullptr;
+}
+
+}  // namespace weft::check

@@ -1,0 +1,213 @@
+#include "check/check_rules.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <utility>
+
+namespace weft::check {
+namespace {
+
+std::string hex(std::uint64_t value) {
+  std::array<char, 24> text{};
+  std::snprintf(text.data(), text.size(), "0x%llx", static_cast<unsigned long long>(value));
+  return text.data();
+}
+
+std::string plural(std::uint64_t count, std::string_view one) {
+  return std::to_string(count) + " " + std::string(one) + (count == 1 ? "" : "s");
+}
+
+std::string_view function_of(Owed what) {
+  switch (what) {
+    case Owed::kCqEvents: return "ibv_ack_cq_events";
+    case Owed::kAsyncEvents: return "ibv_ack_async_event";
+    case Owed::kCmEvents: break;
+  }
+  return "rdma_ack_cm_event";
+}
+
+}  // namespace
+
+std::string_view name_of(Kind kind) {
+  constexpr std::array<std::string_view, 12> kNames = {
+      "device context",       "protection domain",  "thread domain",    "memory region",
+      "memory window",        "completion channel", "completion queue", "queue pair",
+      "shared receive queue", "device memory",      "address handle",   "rdma_cm id"};
+  return kNames.at(static_cast<std::size_t>(kind));
+}
+
+Rules::Object* Rules::find(const void* handle) {
+  const auto at = objects_.find(handle);
+  return at != objects_.end() ? &at->second : nullptr;
+}
+
+Note Rules::made_note(const Object& object) {
+  std::string text(name_of(object.made.kind));
+  if (object.made.kind == Kind::kQp) text += " number " + std::to_string(object.made.number);
+  return {text + ", made", object.born.at};
+}
+
+void Rules::made(const Made& object, Here here) {
+  if (object.kind == Kind::kQp) qps_[object.number] = object.handle;
+  Object entry;
+  entry.made = object;
+  entry.born = here;
+  objects_.insert_or_assign(object.handle, std::move(entry));
+}
+
+void Rules::destroyed(const void* handle, Here here) {
+  Object* object = find(handle);
+  if (object == nullptr) return;
+  object->dead = true;
+  object->died = here;
+  object->slots.clear();
+  object->children.clear();
+}
+
+bool Rules::not_live(const void* handle, Here here) {
+  const Object* object = find(handle);
+  if (object == nullptr || !object->dead) return false;
+  const std::string name(name_of(object->made.kind));
+  report_({"E02",
+           std::string(here.call),
+           "this " + name + " was destroyed before",
+           here.at,
+           {made_note(*object), {"destroyed", object->died.at}}});
+  return true;
+}
+
+void Rules::failed(int error, std::string_view name, Here here) {
+  report_({"N01",
+           std::string(here.call),
+           "failed with errno " + std::to_string(error) + " (" + std::string(name) + ")",
+           here.at,
+           {}});
+}
+
+std::vector<Note> Rules::children_of(const void* handle) const {
+  std::vector<Note> out;
+  for (const auto& [child, object] : objects_) {
+    if (!object.dead && std::ranges::count(object.made.parents, handle) != 0)
+      out.push_back(made_note(object));
+  }
+  std::ranges::sort(out, {}, &Note::at);  // the oldest first
+  return out;
+}
+
+void Rules::busy(const void* handle, Here here) {
+  Object* object = find(handle);
+  if (object == nullptr) return;
+  object->refused = here;
+  object->refused_call = here.call;
+  object->children = children_of(handle);
+}
+
+void Rules::owes(const void* handle, Owed what, std::uint32_t count, Here here) {
+  Finding finding{"E41",
+                  std::string(here.call),
+                  "waits until the program acknowledges " + plural(count, "event") + " (" +
+                      std::string(function_of(what)) + ")",
+                  here.at,
+                  {}};
+  if (const Object* object = find(handle)) finding.notes.push_back(made_note(*object));
+  report_(finding);
+}
+
+void Rules::check_depth(Object& qp, Here here) {
+  const std::size_t depth = std::max<std::uint32_t>(qp.made.send_depth, 1);
+  if (qp.slots.size() != depth + 1) return;  // each time that it becomes too full, once
+  const bool signaled =
+      std::ranges::any_of(qp.slots, [](const Slot& s) { return s.request.signaled; });
+  std::string why = !signaled ? "none of them was signaled, so no completion can free a slot"
+                              : "the program has polled no completion that frees a slot";
+  if (qp.slots.front().replied) why += "; the peer's reply frees none";
+  report_({"E20",
+           std::string(here.call),
+           "the send queue would be full: " + std::to_string(depth + 1) + " requests, and " +
+               std::to_string(depth) + " were asked for (max_send_wr); " + why,
+           here.at,
+           {made_note(qp)}});
+}
+
+void Rules::posting(const Posted& request, Here here) {
+  Object* qp = find(request.qp);
+  if (qp == nullptr || qp->dead) return;
+  qp->slots.push_back({request});
+  check_depth(*qp, here);
+}
+
+void Rules::not_posted(const void* handle, std::uint32_t count) {
+  Object* qp = find(handle);
+  for (; qp != nullptr && count > 0 && !qp->slots.empty(); --count) qp->slots.pop_back();
+}
+
+void Rules::explain_key(const Posted& request, std::vector<Note>& notes) const {
+  const Object* found = nullptr;
+  for (const auto& [handle, object] : objects_) {
+    if (object.made.kind != Kind::kMr || object.made.rkey != request.rkey) continue;
+    if (found == nullptr || object.born.at > found->born.at) found = &object;
+  }
+  if (found == nullptr) return;
+  const std::uint64_t end = found->made.first + found->made.length;
+  notes.push_back({"this process has a region with that key: " + hex(found->made.first) + " to " +
+                       hex(end) + ", made",
+                   found->born.at});
+  if (found->dead) notes.push_back({"and deregistered", found->died.at});
+}
+
+void Rules::completed(const Completed& completion, Here here) {
+  const auto number = qps_.find(completion.qp_number);
+  Object* qp = number != qps_.end() ? find(number->second) : nullptr;
+  if (qp == nullptr) return;
+  if (completion.success && completion.receive) {
+    for (Slot& slot : qp->slots) slot.replied = true;
+    return;
+  }
+  // Completions of a queue come in its order. One with an error may be of an unsignaled request.
+  const auto done = std::ranges::find_if(qp->slots, [&](const Slot& slot) {
+    return slot.request.wr_id == completion.wr_id && (slot.request.signaled || !completion.success);
+  });
+  const bool known = done != qp->slots.end();
+  const Posted request = known ? done->request : Posted{};
+  if (known) qp->slots.erase(qp->slots.begin(), done + 1);
+  if (completion.success || completion.flushed || qp->failed) return;
+  qp->failed = true;
+  Finding finding{"N01",
+                  std::string(here.call),
+                  "a request completed with " + std::string(completion.status) + ": " +
+                      (known ? request.opcode : "a receive") + ", wr_id " + hex(completion.wr_id),
+                  here.at,
+                  {}};
+  if (request.has_remote) {
+    finding.text += ", " + plural(request.bytes, "octet") + " at " + hex(request.remote_addr) +
+                    " of the peer by rkey " + hex(request.rkey);
+    explain_key(request, finding.notes);
+  }
+  finding.notes.push_back(made_note(*qp));
+  report_(finding);
+}
+
+void Rules::ended() {
+  std::vector<const Object*> left;
+  for (const auto& [handle, object] : objects_) {
+    if (!object.dead && !object.refused_call.empty()) left.push_back(&object);
+  }
+  std::ranges::sort(left, {}, [](const Object* object) { return object->born.at; });
+  for (const Object* object : left) {
+    Finding finding{"W51",
+                    object->refused_call,
+                    "EBUSY: this " + std::string(name_of(object->made.kind)) +
+                        " was not destroyed, nor later; " +
+                        plural(object->children.size(), "other object") + " depended on it",
+                    object->refused.at,
+                    {made_note(*object)}};
+    for (const Note& child : object->children) {
+      finding.notes.push_back({"it was needed by a " + child.text, child.at});
+    }
+    report_(finding);
+  }
+}
+
+}  // namespace weft::check

@@ -1,0 +1,87 @@
+// The rules of `weft run --check`. Events in, findings out: no operating system, no clock.
+//
+// One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "check/observer.h"
+
+namespace weft::check {
+
+// Names a place in the program for whoever feeds the rules; 0: unknown.
+using Origin = std::uint32_t;
+
+// Where something happened.
+struct Here {
+  std::string_view call;  // the function of verbs or rdma_cm
+  Origin at = 0;
+};
+
+struct Note {
+  std::string text;
+  Origin at = 0;
+};
+
+struct Finding {
+  std::string_view rule;  // as in the catalog
+  std::string call;
+  std::string text;
+  Origin at = 0;
+  std::vector<Note> notes;  // the objects, with where they were made
+};
+
+class Rules {
+ public:
+  explicit Rules(std::function<void(const Finding&)> report) : report_(std::move(report)) {}
+
+  void made(const Made& object, Here here);
+  void destroyed(const void* handle, Here here);
+  // True: it was ours once, and E02 was reported.
+  bool not_live(const void* handle, Here here);
+  void failed(int error, std::string_view name, Here here);
+  void busy(const void* handle, Here here);
+  void owes(const void* handle, Owed what, std::uint32_t count, Here here);
+  void posting(const Posted& request, Here here);
+  void not_posted(const void* qp, std::uint32_t count);
+  void completed(const Completed& completion, Here here);
+  // The process ends.
+  void ended();
+
+ private:
+  struct Slot {
+    Posted request;
+    bool replied = false;  // a receive of this queue pair was polled since
+  };
+  struct Object {
+    Made made;
+    Here born, died, refused;
+    bool dead = false;
+    std::string refused_call;
+    std::vector<Note> children;  // at the time of the refusal
+    std::deque<Slot> slots;      // of a queue pair: requests whose slots an adapter would hold
+    bool failed = false;         // of a queue pair: an error completion was reported
+  };
+
+  [[nodiscard]] Object* find(const void* handle);
+  [[nodiscard]] std::vector<Note> children_of(const void* handle) const;
+  // The region that has or had this key.
+  void explain_key(const Posted& request, std::vector<Note>& notes) const;
+  void check_depth(Object& qp, Here here);
+  [[nodiscard]] static Note made_note(const Object& object);
+
+  std::function<void(const Finding&)> report_;
+  std::unordered_map<const void*, Object> objects_;
+  std::unordered_map<std::uint32_t, const void*> qps_;
+};
+
+[[nodiscard]] std::string_view name_of(Kind kind);
+
+}  // namespace weft::check

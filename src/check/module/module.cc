@@ -1,0 +1,231 @@
+// libweft-check.so: what libibverbs.so.1 loads under `weft run --check`. It feeds the rules with
+// what the drop-in libraries observe, adds where in the program it was, and prints what they find.
+//
+//   WEFT_CHECK=on            loads it (src/ibverbs/observed.cc)
+//   WEFT_CHECK_REPORT=DIR    findings go to a file in DIR, not to stderr
+//   WEFT_CHECK_EXIT=N        the exit status in place of 0 when there were findings of rules E or W
+//   WEFT_CHECK_SUPPRESS=FILE a line each: rule, and a pattern for a function of the program
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "check/catalog.h"
+#include "check/check_rules.h"
+#include "check/module/frames.h"
+#include "check/module/output.h"
+#include "os/lock.h"
+
+namespace weft::check {
+namespace {
+
+constexpr std::size_t kShown = 6;         // frames of a finding
+constexpr std::size_t kShownOfNotes = 3;  // frames of an object
+
+thread_local const char* calling = nullptr;
+thread_local const void* explained = nullptr;  // where the call is whose handle E02 was about
+thread_local bool inside = false;              // finding the places may fail calls of its own
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+struct Suppression {
+  std::string rule;
+  std::string function;
+};
+
+std::vector<Suppression> read_suppressions(const std::string& file) {
+  std::vector<Suppression> out;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    Suppression one;
+    std::istringstream words(line.substr(0, line.find('#')));
+    if (!(words >> one.rule)) continue;
+    if (!(words >> one.function)) one.function = "*";
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+class Module final : public Observer {
+ public:
+  Module()
+      : suppressed_(read_suppressions(variable("WEFT_CHECK_SUPPRESS"))),
+        output_(variable("WEFT_CHECK_REPORT")),
+        exit_status_(std::atoi(variable("WEFT_CHECK_EXIT").c_str())),
+        rules_([this](const Finding& finding) { report(finding); }) {}
+
+  void in_call(const char* name) override { calling = name; }
+  void made(const Made& object) override {
+    with_place([&](Here here) { rules_.made(object, here); });
+  }
+  void destroyed(const void* handle) override {
+    with_place([&](Here here) { rules_.destroyed(handle, here); });
+  }
+  void not_live(const void* handle) override {
+    with_place([&](Here here) {
+      explained = rules_.not_live(handle, here) ? calling_address(*traces_[here.at - 1]) : nullptr;
+    });
+  }
+  void failed(int error) override {
+    if (error == EAGAIN || error == EINTR) return;  // not a failure: nothing there yet
+    with_place([&](Here here) {
+      // The error of a call that E02 has explained.
+      const void* const told = std::exchange(explained, nullptr);
+      if (told != nullptr && told == calling_address(*traces_[here.at - 1])) return;
+      const char* name = strerrorname_np(error);
+      rules_.failed(error, name != nullptr ? name : "?", here);
+    });
+  }
+  void busy(const void* handle) override {
+    with_place([&](Here here) { rules_.busy(handle, here); });
+  }
+  void owes(const void* handle, Owed what, std::uint32_t count) override {
+    with_place([&](Here here) { rules_.owes(handle, what, count, here); });
+  }
+  void posting(const Posted& request) override {
+    const os::MutexLock lock(mutex_);
+    lazy_ = true;
+    rules_.posting(request, {"", 0});
+    lazy_ = false;
+  }
+  void not_posted(const void* qp, std::uint32_t count) override {
+    const os::MutexLock lock(mutex_);
+    rules_.not_posted(qp, count);
+  }
+  void completed(const Completed& completion) override {
+    const os::MutexLock lock(mutex_);
+    lazy_ = true;
+    rules_.completed(completion, {"", 0});
+    lazy_ = false;
+  }
+
+  // At exit; returns the status to leave with.
+  int end(int status) {
+    if (getpid() != process_) return status;  // a child: the mutex may be held
+    const os::MutexLock lock(mutex_);
+    rules_.ended();
+    return status == 0 && exit_status_ != 0 && serious_ ? exit_status_ : status;
+  }
+
+ private:
+  template <class Tell>
+  void with_place(Tell tell) {
+    if (inside) return;
+    inside = true;
+    std::vector<void*> trace = take_backtrace();
+    const std::string call = name_of_call(trace);
+    {
+      const os::MutexLock lock(mutex_);
+      tell(Here{call, remember(std::move(trace))});
+    }
+    inside = false;
+  }
+
+  static std::string name_of_call(const std::vector<void*>& trace) {
+    if (calling != nullptr) return calling;
+    std::string name = called_function(trace);
+    return name.empty() ? "a verbs call" : name;
+  }
+
+  Origin remember(std::vector<void*> trace) WEFT_REQUIRES(mutex_) {
+    const auto [at, fresh] =
+        numbers_.emplace(std::move(trace), static_cast<Origin>(traces_.size() + 1));
+    if (fresh) traces_.push_back(&at->first);
+    return at->second;
+  }
+
+  std::vector<Frame> frames_of(Origin origin, std::size_t most) {
+    if (origin == 0 || origin > traces_.size()) return {};
+    return program_frames(*traces_[origin - 1], most);
+  }
+
+  [[nodiscard]] bool is_suppressed(const Placed& placed) const {
+    for (const Suppression& one : suppressed_) {
+      if (fnmatch(one.rule.c_str(), std::string(placed.finding.rule).c_str(), 0) != 0) continue;
+      if (one.function == "*") return true;
+      for (const Frame& frame : placed.frames) {
+        if (fnmatch(one.function.c_str(), frame.function.c_str(), 0) == 0) return true;
+      }
+    }
+    return false;
+  }
+
+  // The mutex is held: the rules are only called with it.
+  void report(const Finding& found) WEFT_NOT_ANALYZED {
+    Placed placed{found, {}, {}};
+    // On the data path the place is found only for what is reported.
+    if (lazy_) {
+      std::vector<void*> trace = take_backtrace();
+      placed.finding.call = name_of_call(trace);
+      placed.finding.at = remember(std::move(trace));
+    }
+    // One line of a program is reported once for each rule, however often it runs.
+    if (!reported_.emplace(placed.finding.rule, placed.finding.at, placed.finding.call).second)
+      return;
+    placed.frames = frames_of(placed.finding.at, kShown);
+    for (const Note& note : found.notes)
+      placed.notes.push_back({note.text, frames_of(note.at, kShownOfNotes)});
+    if (is_suppressed(placed)) return;
+    if (found.rule.front() != 'N') serious_ = true;
+    output_.write(placed);
+  }
+
+  const std::vector<Suppression> suppressed_;
+  os::Mutex mutex_;
+  Output output_;
+  const int exit_status_;
+  const pid_t process_ = getpid();
+  bool lazy_ = false;
+  bool serious_ WEFT_GUARDED_BY(mutex_) = false;
+  std::map<std::vector<void*>, Origin> numbers_ WEFT_GUARDED_BY(mutex_);
+  std::vector<const std::vector<void*>*> traces_;
+  std::set<std::tuple<std::string_view, Origin, std::string>> reported_ WEFT_GUARDED_BY(mutex_);
+  Rules rules_;
+};
+
+Module* module = nullptr;  // never destroyed: programs destroy objects in their last destructors
+
+void at_exit(int status, void*) {
+  const int wanted = module->end(status);
+  if (wanted == status) return;
+  std::fflush(nullptr);
+  _exit(wanted);
+}
+
+}  // namespace
+}  // namespace weft::check
+
+extern "C" __attribute__((visibility("default"))) weft::check::Observer* weft_check_open() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    weft::check::module = new weft::check::Module;
+    on_exit(weft::check::at_exit, nullptr);
+  });
+  return weft::check::module;
+}
+
+// For `weft check explain`: id, title, what was seen, why it matters, what to do. False: there are
+// no more.
+extern "C" __attribute__((visibility("default"))) bool weft_check_rule(std::size_t index,
+                                                                       const char* out[5]) {
+  const auto rules = weft::check::all_rules();
+  if (index >= rules.size()) return false;
+  const weft::check::RuleText& rule = rules[index];
+  out[0] = rule.id.data();  // of literals: they end with a null
+  out[1] = rule.title.data();
+  out[2] = rule.seen.data();
+  out[3] = rule.breaks.data();
+  out[4] = rule.repair.data();
+  return true;
+}

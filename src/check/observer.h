@@ -1,0 +1,90 @@
+// The events of a program's calls: the only thing between the drop-in libraries and the rules
+// of `weft run --check`. Where it is off, their pointer is null and they make no call here.
+//
+// Any thread. Handles are those of the program. An object's handle is not used again: the libraries
+// keep what is destroyed for as long as they are observed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace weft::check {
+
+// The kind of an object, for its reader and for the rules.
+enum class Kind : std::uint8_t {
+  kContext,
+  kPd,
+  kThreadDomain,
+  kMr,
+  kMw,
+  kChannel,
+  kCq,
+  kQp,
+  kSrq,
+  kDm,
+  kAh,
+  kCmId
+};
+
+struct Made {
+  const void* handle = nullptr;
+  Kind kind{};
+  std::array<const void*, 4> parents{};  // what it keeps from being destroyed; null: none
+  std::uint32_t number = 0;              // of a queue pair
+  std::uint32_t send_depth = 0;          // of a queue pair: as the program asked for it
+  // For a region.
+  std::uint64_t first = 0;
+  std::uint64_t length = 0;
+  std::uint32_t lkey = 0;
+  std::uint32_t rkey = 0;
+};
+
+// A request of a send queue.
+struct Posted {
+  const void* qp = nullptr;
+  std::uint64_t wr_id = 0;
+  const char* opcode = "";
+  bool signaled = false;
+  std::uint64_t remote_addr = 0;  // with a key, for those that have one
+  std::uint32_t rkey = 0;
+  bool has_remote = false;
+  std::uint64_t bytes = 0;
+};
+
+struct Completed {
+  std::uint32_t qp_number = 0;
+  std::uint64_t wr_id = 0;
+  const char* status = "";  // as ibv_wc_status_str names it
+  bool success = false;
+  bool flushed = false;
+  bool receive = false;  // meaningful only with success
+};
+
+// Acknowledgments that a destroy call waits for.
+enum class Owed : std::uint8_t { kCqEvents, kAsyncEvents, kCmEvents };
+
+class Observer {
+ public:
+  virtual ~Observer() = default;
+
+  // This thread is in a call whose function no symbol names; null: not any more.
+  virtual void in_call(const char* name) = 0;
+
+  virtual void made(const Made& object) = 0;
+  virtual void destroyed(const void* handle) = 0;
+  // A call got a handle that is not alive: was it ever?
+  virtual void not_live(const void* handle) = 0;
+  // A call returns an error to the program.
+  virtual void failed(int error) = 0;
+  // To destroy this one was refused: others need it.
+  virtual void busy(const void* handle) = 0;
+  // A destroy call is about to wait for so many acknowledgments.
+  virtual void owes(const void* handle, Owed what, std::uint32_t count) = 0;
+
+  // Before the request is posted, and that the last ones were refused.
+  virtual void posting(const Posted& request) = 0;
+  virtual void not_posted(const void* qp, std::uint32_t count) = 0;
+  virtual void completed(const Completed& completion) = 0;
+};
+
+}  // namespace weft::check

@@ -1,0 +1,212 @@
+#include "ibverbs/observed.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "ibverbs/completion.h"
+#include "ibverbs/fork_child.h"
+#include "ibverbs/post.h"
+#include "os/say.h"
+
+namespace weft::ibverbs {
+namespace {
+
+void stop_observing() { observer = nullptr; }
+
+// libweft-check.so is in the folder of this library.
+void* load_module() {
+  Dl_info self{};
+  if (dladdr(reinterpret_cast<void*>(stop_observing), &self) == 0) return nullptr;
+  std::string path = self.dli_fname;
+  path = path.substr(0, path.rfind('/') + 1) + "libweft-check.so";
+  return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
+__attribute__((constructor)) void start_observing() {
+  const char* wanted = std::getenv("WEFT_CHECK");
+  if (wanted == nullptr || std::strcmp(wanted, "on") != 0) return;
+  void* const module = load_module();
+  auto* const open =
+      module != nullptr ? reinterpret_cast<check::Observer* (*)()>(dlsym(module, "weft_check_open"))
+                        : nullptr;
+  if (open == nullptr) return os::say("weft: WEFT_CHECK=on: %s\n", dlerror());
+  on_fork_child(stop_observing);
+  observer = open();
+}
+
+template <class T>
+check::Made basic(T& object, std::array<const void*, 4> parents = {}) {
+  check::Made made;
+  made.handle = handle_of(object);
+  made.kind = static_cast<check::Kind>(T::kKind);
+  made.parents = parents;
+  return made;
+}
+static_assert(static_cast<int>(check::Kind::kAh) == static_cast<int>(Kind::kAh));
+
+const char* name_of(ibv_wr_opcode opcode) {
+  switch (opcode) {
+    case IBV_WR_SEND: return "a Send";
+    case IBV_WR_SEND_WITH_IMM: return "a Send with immediate data";
+    case IBV_WR_SEND_WITH_INV: return "a Send with invalidate";
+    case IBV_WR_RDMA_WRITE: return "an RDMA Write";
+    case IBV_WR_RDMA_WRITE_WITH_IMM: return "an RDMA Write with immediate data";
+    case IBV_WR_RDMA_READ: return "an RDMA Read";
+    case IBV_WR_ATOMIC_CMP_AND_SWP: return "an atomic compare and swap";
+    case IBV_WR_ATOMIC_FETCH_AND_ADD: return "an atomic fetch and add";
+    case IBV_WR_LOCAL_INV: return "a local invalidation";
+    case IBV_WR_BIND_MW: return "a bind";
+    default: return "a request";
+  }
+}
+
+const char* name_of(SendOp op) {
+  switch (op) {
+    case SendOp::kWrite: return "an RDMA Write";
+    case SendOp::kWriteImm: return "an RDMA Write with immediate data";
+    case SendOp::kRead: return "an RDMA Read";
+    case SendOp::kCmpSwap: return "an atomic compare and swap";
+    case SendOp::kFetchAdd: return "an atomic fetch and add";
+    case SendOp::kSend: return "a Send";
+    default: return "a request";
+  }
+}
+
+check::Posted posted(ibv_qp* handle, const ibv_send_wr& wr) {
+  check::Posted out;
+  out.qp = handle;
+  out.wr_id = wr.wr_id;
+  out.opcode = name_of(wr.opcode);
+  out.signaled = (wr.send_flags & IBV_SEND_SIGNALED) != 0 || qp_of(handle)->signal_all;
+  for (int i = 0; i < wr.num_sge; ++i) out.bytes += wr.sg_list[i].length;
+  switch (wr.opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_RDMA_READ:
+      out.remote_addr = wr.wr.rdma.remote_addr;
+      out.rkey = wr.wr.rdma.rkey;
+      out.has_remote = true;
+      break;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      out.remote_addr = wr.wr.atomic.remote_addr;
+      out.rkey = wr.wr.atomic.rkey;
+      out.has_remote = true;
+      break;
+    default: break;
+  }
+  return out;
+}
+
+void tell(std::uint32_t qp, std::uint64_t wr_id, ibv_wc_status status, bool receive) {
+  observer->completed({qp, wr_id, ibv_wc_status_str(status), status == IBV_WC_SUCCESS,
+                       status == IBV_WC_WR_FLUSH_ERR, receive});
+}
+
+int observed_poll_cq(ibv_cq* handle, int count, ibv_wc* out) {
+  const InCall in("ibv_poll_cq");
+  const int got = poll_cq(handle, count, out);
+  for (int i = 0; i < got; ++i)
+    tell(out[i].qp_num, out[i].wr_id, out[i].status, (out[i].opcode & IBV_WC_RECV) != 0);
+  return got;
+}
+
+int observed_post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
+  const InCall in("ibv_post_send");
+  for (const ibv_send_wr* one = wr; one != nullptr; one = one->next)
+    observer->posting(posted(handle, *one));
+  ibv_send_wr* refused = nullptr;
+  const int error = post_send(handle, wr, &refused);
+  if (error == 0) return 0;
+  std::uint32_t count = 0;
+  for (const ibv_send_wr* one = refused; one != nullptr; one = one->next) ++count;
+  observer->not_posted(handle, count);
+  if (bad != nullptr) *bad = refused;
+  return error;
+}
+
+int observed_post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  const InCall in("ibv_post_recv");
+  return post_recv(handle, wr, bad);
+}
+
+int observed_post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  const InCall in("ibv_post_srq_recv");
+  return post_srq_recv(handle, wr, bad);
+}
+
+int observed_req_notify_cq(ibv_cq* handle, int solicited_only) {
+  const InCall in("ibv_req_notify_cq");
+  return req_notify_cq(handle, solicited_only);
+}
+
+}  // namespace
+
+check::Made made_of(Context& context) {
+  check::Made made;
+  made.handle = context.handle();
+  made.kind = check::Kind::kContext;
+  return made;
+}
+check::Made made_of(ThreadDomain& domain) { return basic(domain); }
+check::Made made_of(Channel& channel) { return basic(channel); }
+check::Made made_of(Dm& dm) { return basic(dm); }
+check::Made made_of(Cq& cq) { return basic(cq, {cq.pub.channel}); }
+check::Made made_of(Srq& srq) { return basic(srq, {srq.pub.pd}); }
+check::Made made_of(Ah& ah) { return basic(ah, {ah.pub.pd}); }
+check::Made made_of(Mw& mw) { return basic(mw, {mw.pub.pd}); }
+
+check::Made made_of(Pd& pd) {
+  return basic(pd, {pd.parent ? static_cast<const void*>(handle_of(*pd.parent)) : nullptr,
+                    pd.thread ? static_cast<const void*>(handle_of(*pd.thread)) : nullptr});
+}
+
+check::Made made_of(Mr& mr) {
+  check::Made made = basic(mr, {mr.pub.pd});
+  made.first = reinterpret_cast<std::uintptr_t>(mr.pub.addr);
+  made.length = mr.pub.length;
+  made.lkey = mr.pub.lkey;
+  made.rkey = mr.pub.rkey;
+  return made;
+}
+
+check::Made made_of(Qp& qp) {
+  const ibv_qp& pub = qp.pub.qp_base;
+  check::Made made = basic(qp, {pub.pd, pub.send_cq, pub.recv_cq, pub.srq});
+  made.number = pub.qp_num;
+  made.send_depth = qp.asked_send_depth;
+  return made;
+}
+
+void observe_batch(Qp& qp) {
+  for (const BuiltRequest& request : qp.builder.requests) {
+    check::Posted out;
+    out.qp = handle_of(qp);
+    out.wr_id = request.wr.wr_id;
+    out.opcode = name_of(request.wr.op);
+    out.signaled = qp.signal_all || has(request.wr.flags, SendFlags::kSignaled);
+    out.remote_addr = request.wr.remote_addr;
+    out.rkey = request.wr.rkey;
+    out.has_remote = out.rkey != 0;
+    observer->posting(out);
+  }
+}
+
+void observe_completion(const WorkCompletion& completion) {
+  const InCall in("ibv_start_poll or ibv_next_poll");
+  tell(completion.qp_num, completion.wr_id, wc_status(completion.status),
+       (wc_opcode(completion.op) & IBV_WC_RECV) != 0);
+}
+
+void observe_operations(ibv_context_ops& ops) {
+  ops.poll_cq = observed_poll_cq;
+  ops.req_notify_cq = observed_req_notify_cq;
+  ops.post_srq_recv = observed_post_srq_recv;
+  ops.post_send = observed_post_send;
+  ops.post_recv = observed_post_recv;
+}
+
+}  // namespace weft::ibverbs

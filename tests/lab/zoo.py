@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Each program of the zoo under `weft run --check`: the wrong one is reported with its rule, object
+and lines, the same in every run, and its mended twin prints nothing."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
+from harness import WEFT, check, main  # noqa: E402
+
+ZOO = pathlib.Path(__file__).resolve().parent / "zoo"
+LIMIT_S = 60
+RUNS = int(os.environ.get("WEFT_TEST_RUNS", "3"))
+
+# Name: rule, a part of its text, and the notes with the mark of their lines.
+ANIMALS = {
+    "n01": ("N01", "remote access error: an RDMA Read, wr_id 0x0, 64 octets at 0x",
+            [("this process has a region with that key", "MADE"), ("and deregistered", "DESTROYED")]),
+    "e02": ("E02", "this completion queue was destroyed before",
+            [("completion queue, made", "MADE"), ("destroyed", "DESTROYED")]),
+    "e02_poll": ("E02", "this completion queue was destroyed before",
+                 [("completion queue, made", "MADE"), ("destroyed", "DESTROYED")]),
+    "e20": ("E20", "5 requests, and 4 were asked for (max_send_wr); none of them was signaled",
+            [("queue pair number", "MADE")]),
+    "e41": ("E41", "waits until the program acknowledges 1 event (rdma_ack_cm_event)",
+            [("rdma_cm id, made", "MADE")]),
+    "w51": ("W51", "this protection domain was not destroyed, nor later; 1 other object",
+            [("protection domain, made", "MADE"), ("it was needed by a memory region, made", "CHILD")]),
+}
+
+
+def run(program, *options):
+    path = os.path.join(os.environ["WEFT_TEST_BIN_DIR"], program)
+    return subprocess.run([WEFT, "run", "--check", *options, "--", path], capture_output=True,
+                          text=True, timeout=LIMIT_S, check=False)
+
+
+def line_of(name, mark):
+    lines = (ZOO / f"{name}.c").read_text().splitlines()
+    found = [at for at, line in enumerate(lines, 1) if line.rstrip().endswith(f"// {mark}")]
+    check(len(found) == 1, f"{name}.c has {len(found)} lines with {mark}")
+    return f"{name}.c:{found[0]})"
+
+
+def split(report):
+    """Findings as lists of lines."""
+    return [part.splitlines() for part in re.split(r"^weft check: ", report, flags=re.M)[1:]]
+
+
+def judge(name, report):
+    rule, text, notes = ANIMALS[name]
+    mine = [lines for lines in split(report) if lines[0].startswith(rule + " ")]
+    check(len(mine) == 1, f"{len(mine)} findings of {rule}, not 1:\n{report}")
+    whole = "\n".join(mine[0])
+    check(text in mine[0][0], f"'{text}' is missing:\n{report}")
+    check(line_of(name, "WRONG") in whole, f"not {line_of(name, 'WRONG')}:\n{report}")
+    for note, mark in notes:
+        lines = [line for line in mine[0] if line.strip().startswith(note)]
+        check(lines and line_of(name, mark) in lines[0],
+              f"'{note}' with {line_of(name, mark)} is missing:\n{report}")
+
+
+def without_numbers(report):
+    """Addresses, keys and numbers of queue pairs differ between runs."""
+    return re.sub(r"0x[0-9a-f]+|number \d+", "N", report)
+
+
+def animal(name):
+    def test(_network):
+        reports = [run(f"zoo_{name}_wrong").stderr for _ in range(RUNS)]
+        judge(name, reports[0])
+        check(len({without_numbers(report) for report in reports}) == 1,
+              "the reports differ:\n" + "\n".join(reports))
+        for _ in range(RUNS):
+            mended = run(f"zoo_{name}_mended")
+            check(mended.stdout == mended.stderr == "", f"the twin is not silent:\n{mended.stderr}")
+            check(mended.returncode == 0, f"the twin ended with {mended.returncode}")
+        if name == "e02":
+            options()
+    return test
+
+
+def options():
+    """The report folder, the exit status and suppressions."""
+    with tempfile.TemporaryDirectory() as folder:
+        ended = run("zoo_e02_wrong", "--report", folder, "--check-exit", "9")
+        check(ended.returncode == 9 and ended.stderr == "", f"{ended}")
+        shown = subprocess.run([WEFT, "check", "report", folder, "--json"], capture_output=True,
+                               text=True, timeout=LIMIT_S, check=False)
+        found = json.loads(shown.stdout)
+        check(shown.returncode == 1 and [one["rule"] for one in found] == ["E02"], f"{shown}")
+        shown = subprocess.run([WEFT, "check", "report", folder], capture_output=True, text=True,
+                               timeout=LIMIT_S, check=False)
+        check(line_of("e02", "WRONG") in shown.stdout, shown.stdout)
+        rules = pathlib.Path(folder) / "suppress"
+        rules.write_text("# known\nE02 main\n")
+        ended = run("zoo_e02_wrong", "--suppress", str(rules), "--check-exit", "9")
+        check(ended.returncode == 0 and ended.stderr == "", f"{ended}")
+
+
+def texts(_network):
+    """docs/check.md says what `weft check explain` says."""
+    page = " ".join((ZOO.parents[2] / "docs" / "check.md").read_text().split())
+    explain = [WEFT, "check", "explain"]
+    shown = subprocess.run(explain, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    rules = [line.split()[0] for line in shown.stdout.splitlines()]
+    check({rule for rule, _, _ in ANIMALS.values()} == set(rules), f"without an animal: {rules}")
+    for rule in rules:
+        shown = subprocess.run([*explain, rule], capture_output=True, text=True, timeout=LIMIT_S,
+                               check=True)
+        for paragraph in re.split(r"\n\n|Why it matters\n|What to do\n", shown.stdout):
+            words = " ".join(paragraph.split())
+            check(words in page, f"docs/check.md does not say: {words}")
+
+
+if __name__ == "__main__":
+    main({"texts": texts, **{name: animal(name) for name in ANIMALS}})

@@ -1,0 +1,33 @@
+// N01: a Read by a key that died: the peer refuses it.
+#include "zoo.h"
+
+static char here[64], there[64];
+
+int main(void) {
+  struct pair p = connect_pair(4);
+  struct ibv_mr* from =
+      ibv_reg_mr(p.client->pd, here, sizeof here, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  struct ibv_mr* to =
+      ibv_reg_mr(p.server->pd, there, sizeof there, IBV_ACCESS_REMOTE_READ);  // MADE
+  must(from != NULL && to != NULL, "ibv_reg_mr");
+  struct ibv_sge sge = {(uintptr_t)here, sizeof here, from->lkey};
+  struct ibv_send_wr wr, *bad;
+  memset(&wr, 0, sizeof wr);
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_RDMA_READ;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma.remote_addr = (uintptr_t)there;
+  wr.wr.rdma.rkey = to->rkey;
+#ifndef MENDED
+  ibv_dereg_mr(to);  // DESTROYED
+#endif
+  must(ibv_post_send(p.client->qp, &wr, &bad) == 0, "ibv_post_send");
+  poll_one(p.client->send_cq);  // WRONG
+#ifdef MENDED
+  ibv_dereg_mr(to);
+#endif
+  ibv_dereg_mr(from);
+  end_pair(&p);
+  return 0;
+}

@@ -1,0 +1,21 @@
+// W51: a protection domain is given up before its region.
+#include "zoo.h"
+
+static char octets[64];
+
+int main(void) {
+  struct ibv_context* context = open_first();
+  struct ibv_pd* pd = ibv_alloc_pd(context);  // MADE
+  must(pd != NULL, "ibv_alloc_pd");
+  struct ibv_mr* mr = ibv_reg_mr(pd, octets, sizeof octets, 0);  // CHILD
+  must(mr != NULL, "ibv_reg_mr");
+#ifdef MENDED
+  ibv_dereg_mr(mr);
+  ibv_dealloc_pd(pd);
+#else
+  ibv_dealloc_pd(pd);  // WRONG
+  ibv_dereg_mr(mr);
+#endif
+  ibv_close_device(context);
+  return 0;
+}

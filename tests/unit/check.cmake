@@ -1,0 +1,1 @@
+weft_add_test(check_test LABELS unit SOURCES check_rules_test.cc DEPS weft_check_rules)

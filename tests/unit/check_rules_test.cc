@@ -1,0 +1,152 @@
+// The rules of `weft run --check`, by lists of events.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include "check/catalog.h"
+#include "check/check_rules.h"
+
+namespace weft::check {
+namespace {
+
+struct Program {
+  std::vector<Finding> found;
+  Rules rules{[this](const Finding& finding) { found.push_back(finding); }};
+  Origin line = 0;
+
+  Here here(const char* call) { return {call, ++line}; }
+  void make(const void* handle, Kind kind, std::array<const void*, 4> parents = {}) {
+    Made made;
+    made.handle = handle;
+    made.kind = kind;
+    made.parents = parents;
+    rules.made(made, here("make"));
+  }
+  void make_qp(const void* handle, std::uint32_t depth) {
+    Made made;
+    made.handle = handle;
+    made.kind = Kind::kQp;
+    made.number = 7;
+    made.send_depth = depth;
+    rules.made(made, here("ibv_create_qp"));
+  }
+  void post(const void* qp, std::uint64_t id, bool signaled) {
+    Posted posted;
+    posted.qp = qp;
+    posted.wr_id = id;
+    posted.signaled = signaled;
+    rules.posting(posted, here("ibv_post_send"));
+  }
+  void complete(std::uint64_t id) {
+    rules.completed({7, id, "success", true, false, false}, here("ibv_poll_cq"));
+  }
+  [[nodiscard]] std::string ids() const {
+    std::string out;
+    for (const Finding& one : found) out += std::string(one.rule) + " ";
+    return out;
+  }
+};
+
+int objects[4];
+
+TEST(CheckRules, AHandleThatNeverWasIsNoDestroyedOne) {
+  Program p;
+  EXPECT_FALSE(p.rules.not_live(&objects[0], p.here("ibv_destroy_cq")));
+  p.make(&objects[0], Kind::kCq);
+  EXPECT_FALSE(p.rules.not_live(&objects[0], p.here("ibv_destroy_qp")));  // of another kind
+  EXPECT_EQ(p.ids(), "");
+}
+
+TEST(CheckRules, UseOfADestroyedObjectSaysWhereItWasMadeAndDestroyed) {
+  Program p;
+  p.make(&objects[0], Kind::kCq);
+  p.rules.destroyed(&objects[0], p.here("ibv_destroy_cq"));
+  EXPECT_TRUE(p.rules.not_live(&objects[0], p.here("ibv_poll_cq")));
+  ASSERT_EQ(p.ids(), "E02 ");
+  EXPECT_EQ(p.found[0].at, 3U);
+  ASSERT_EQ(p.found[0].notes.size(), 2U);
+  EXPECT_EQ(p.found[0].notes[0].at, 1U);
+  EXPECT_EQ(p.found[0].notes[1].at, 2U);
+}
+
+TEST(CheckRules, AQueueOfExactlyTheDepthIsNotTooFull) {
+  Program p;
+  p.make_qp(&objects[0], 2);
+  p.post(&objects[0], 1, true);
+  p.post(&objects[0], 2, true);
+  EXPECT_EQ(p.ids(), "");
+  p.post(&objects[0], 3, true);
+  EXPECT_EQ(p.ids(), "E20 ");
+}
+
+TEST(CheckRules, ASignaledCompletionFreesTheUnsignaledBeforeIt) {
+  Program p;
+  p.make_qp(&objects[0], 3);
+  for (int round = 0; round < 5; ++round) {
+    p.post(&objects[0], 1, false);
+    p.post(&objects[0], 1, false);
+    p.post(&objects[0], 1, true);
+    p.complete(1);
+  }
+  EXPECT_EQ(p.ids(), "");
+}
+
+TEST(CheckRules, ThePeersReplyFreesNoSlot) {
+  Program p;
+  p.make_qp(&objects[0], 1);
+  p.post(&objects[0], 1, true);
+  p.rules.completed({7, 9, "success", true, false, true}, p.here("ibv_poll_cq"));
+  p.post(&objects[0], 2, true);
+  ASSERT_EQ(p.ids(), "E20 ");
+  EXPECT_NE(p.found[0].text.find("reply frees none"), std::string::npos);
+}
+
+TEST(CheckRules, ARequestThatWasRefusedTakesNoSlot) {
+  Program p;
+  p.make_qp(&objects[0], 1);
+  p.post(&objects[0], 1, true);
+  p.rules.not_posted(&objects[0], 1);
+  p.post(&objects[0], 1, true);
+  EXPECT_EQ(p.ids(), "");
+}
+
+TEST(CheckRules, OnlyTheFirstErrorOfAQueuePairIsExplained) {
+  Program p;
+  p.make_qp(&objects[0], 4);
+  p.post(&objects[0], 1, false);
+  p.post(&objects[0], 2, true);
+  p.rules.completed({7, 1, "remote access error", false, false, false}, p.here("ibv_poll_cq"));
+  p.rules.completed({7, 2, "Work Request Flushed Error", false, true, false}, p.here("poll"));
+  EXPECT_EQ(p.ids(), "N01 ");
+}
+
+TEST(CheckRules, EbusyIsReportedAtTheEndUnlessItWasRepaired) {
+  Program p;
+  p.make(&objects[0], Kind::kPd);
+  p.make(&objects[1], Kind::kPd);
+  p.make(&objects[2], Kind::kMr, {&objects[0]});
+  p.make(&objects[3], Kind::kMr, {&objects[1]});
+  p.rules.busy(&objects[0], p.here("ibv_dealloc_pd"));
+  p.rules.busy(&objects[1], p.here("ibv_dealloc_pd"));
+  p.rules.destroyed(&objects[3], p.here("ibv_dereg_mr"));
+  p.rules.destroyed(&objects[1], p.here("ibv_dealloc_pd"));
+  p.rules.ended();
+  ASSERT_EQ(p.ids(), "W51 ");
+  ASSERT_EQ(p.found[0].notes.size(), 2U);
+  EXPECT_EQ(p.found[0].notes[1].at, 3U);  // the region
+}
+
+TEST(CheckRules, EachFindingHasAPage) {
+  Program p;
+  p.make(&objects[0], Kind::kCq);
+  p.rules.owes(&objects[0], Owed::kCqEvents, 2, p.here("ibv_destroy_cq"));
+  p.rules.failed(EINVAL, "EINVAL", p.here("ibv_create_qp"));
+  ASSERT_EQ(p.ids(), "E41 N01 ");
+  for (const Finding& one : p.found) EXPECT_NE(find_rule(one.rule), nullptr);
+  EXPECT_EQ(find_rule("X99"), nullptr);
+}
+
+}  // namespace
+}  // namespace weft::check
