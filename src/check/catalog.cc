@@ -31,11 +31,12 @@ constexpr RuleText kRules[] = {
      "or ask for a deeper queue (max_send_wr)."},
     {"E41", "A destroy call waits for acknowledgments that the program owes",
      "Events of the object were fetched and not acknowledged: by ibv_ack_cq_events, "
-     "ibv_ack_async_event or rdma_ack_cm_event. The report is printed before the call waits.",
+     "ibv_ack_async_event or rdma_ack_cm_event. The report is printed a second after the call "
+     "began, "
+     "while it waits.",
      "The destroy call waits until each fetched event is acknowledged. If the thread that destroys "
      "is the one that should acknowledge, it hangs.",
-     "Acknowledge each event that was fetched, also on error paths, before destroying the object. "
-     "If another thread acknowledges in time, the program is right: suppress the report."},
+     "Acknowledge each event that was fetched, also on error paths, before destroying the object."},
     {"W51", "A destroy call failed with EBUSY and was never repeated",
      "An object was not destroyed because others depend on it, and it was still alive when the "
      "program ended. The report names the others.",

@@ -78,7 +78,7 @@ class Observer {
   virtual void failed(int error) = 0;
   // To destroy this one was refused: others need it.
   virtual void busy(const void* handle) = 0;
-  // A destroy call is about to wait for so many acknowledgments.
+  // A destroy call waits for so many acknowledgments.
   virtual void owes(const void* handle, Owed what, std::uint32_t count) = 0;
 
   // Before the request is posted, and that the last ones were refused.

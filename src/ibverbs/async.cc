@@ -119,13 +119,12 @@ void settle_async(Context& context, AsyncTarget& target, const void* handle) {
     const auto dropped =
         queue->take_if([&](const QueuedEvent& queued) { return queued.target.get() == &target; });
   }
-  if (observer != nullptr) {
+  observe_owed(handle, check::Owed::kAsyncEvents, [&target] {
     pthread_mutex_lock(target.mutex);
-    const std::uint32_t owed = target.delivered - *target.completed;
+    const auto owed = static_cast<std::int32_t>(target.delivered - *target.completed);
     pthread_mutex_unlock(target.mutex);
-    if (static_cast<std::int32_t>(owed) > 0)
-      observer->owes(handle, check::Owed::kAsyncEvents, owed);
-  }
+    return owed;
+  });
   wait_for_acks(target);
 }
 

@@ -58,13 +58,6 @@ ibv_cq* give_out(std::unique_ptr<Cq> cq) {
   return handle;
 }
 
-void observe_owed(Cq& cq) {
-  if (observer == nullptr) return;
-  const std::uint32_t owed = cq.events_got.load() - cq.pub.comp_events_completed;
-  if (static_cast<std::int32_t>(owed) > 0)
-    observer->owes(handle_of(cq), check::Owed::kCqEvents, owed);
-}
-
 }  // namespace
 
 ibv_cq_ex* create_cq_ex(ibv_context* handle, ibv_cq_init_attr_ex* attr) {
@@ -125,7 +118,9 @@ int ibv_destroy_cq(ibv_cq* handle) {
   const auto cq = registry::find<Cq>(handle);
   if (!cq) return forward_int(WEFT_REAL(ibv_destroy_cq), handle);
   if (const int error = close_users(*cq); error != 0) return fail_number(error);
-  observe_owed(*cq);
+  observe_owed(handle, weft::check::Owed::kCqEvents, [&] {
+    return static_cast<std::int32_t>(cq->events_got.load() - cq->pub.comp_events_completed);
+  });
   cq->engine->wait_for_acks();
   settle_async(*cq->context, cq->async, handle);
   if (!registry::quarantine(handle, cq)) return fail_number(EINVAL);

@@ -72,12 +72,14 @@ void forget_channel(const Id& id) WEFT_REQUIRES(state().mutex) {
 }
 
 // Before the call waits for acknowledgments.
-void observe_end(const std::shared_ptr<Id>& id) WEFT_REQUIRES(state().mutex) {
-  check::Observer* const observer = ibverbs::observer;
-  if (observer == nullptr) return;
-  const std::uint32_t owed = id->events_delivered - id->events_acked;
-  if (owed != 0) observer->owes(&id->pub, check::Owed::kCmEvents, owed);
-  observer->destroyed(&id->pub);
+void observe_end(const std::shared_ptr<Id>& id) {
+  if (ibverbs::observer == nullptr) return;
+  ibverbs::observe_owed(&id->pub, check::Owed::kCmEvents, [&id] {
+    const os::MutexLock lock(state().mutex);
+    return static_cast<std::int32_t>(id->events_delivered - id->events_acked);
+  });
+  ibverbs::observer->destroyed(&id->pub);
+  const os::MutexLock lock(state().mutex);
   state().kept.push_back(id);
 }
 
@@ -135,8 +137,8 @@ int rdma_destroy_id(rdma_cm_id* handle) {
   const std::shared_ptr<Id>& id = remains.id;
   if (id->sync && id->pub.event != nullptr) rdma_ack_cm_event(id->pub.event);
   const weft::os::NoCancel guard;
-  weft::os::MutexLock lock(state().mutex);
   observe_end(id);
+  weft::os::MutexLock lock(state().mutex);
   while (id->events_acked != id->events_delivered) state().acked.wait(state().mutex);
   forget_channel(*id);
   lock.unlock();

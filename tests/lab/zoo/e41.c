@@ -21,7 +21,7 @@ int main(void) {
   rdma_ack_cm_event(event);
 #else
   (void)event;
-  alarm(2);
+  alarm(4);
 #endif
   rdma_destroy_id(id);  // WRONG
   rdma_destroy_event_channel(channel);

@@ -81,9 +81,11 @@ Outcome<int> explain(const CheckOptions& o) {
 std::string place(const nlohmann::json& frames) {
   std::string out;
   for (const auto& frame : frames) {
-    out += fmt::format("{}{} ({}:{})", out.empty() ? "" : ", by ",
-                       frame.value("function", std::string("?")),
-                       frame.value("file", std::string("?")), frame.value("line", 0));
+    const std::string function = frame.value("function", std::string());
+    const int line = frame.value("line", 0);
+    out +=
+        fmt::format("{}{} ({}{})", out.empty() ? "" : ", by ", function.empty() ? "?" : function,
+                    frame.value("file", std::string()), line != 0 ? fmt::format(":{}", line) : "");
   }
   return out.empty() ? "an unknown place" : out;
 }
