@@ -55,6 +55,8 @@ PLANTED = {
         ("src/rdmacm/planted_output.cc", 'perror("x");\n', "output src/rdmacm: 1"),
         ("src/files/client/planted_output.cc", 'std::clog << "x";\n', "output src/files: 1"),
         ("fuzz/planted.cc", "// Who knows.\n", "opening fuzz: "),
+        ("src/files/planted_clock.cc", "auto t = std::chrono::steady_clock::now();\n", "clock src/files: 1"),
+        ("src/trace/planted_clock.cc", "auto t = time(nullptr);\n", "clock src/trace: 1"),
         ("src/io/planted_lock.h", "struct A {\n  mutable os::Mutex mutex_;\n  int guarded_ = 0;\n};\n", "lock src/io: 1"),
         ("src/shm/planted_spin.cc", "os::SpinLock g_lock;\n", "lock src/shm: 1"),
     ],

@@ -89,7 +89,7 @@ bool is_abandoned(int fd, int kind) {
   constexpr time_t kMakingLimitS = 60;
   struct stat st {};
   if (fstat(fd, &st) != 0) return false;
-  if (st.st_size == 0 && time(nullptr) - st.st_mtim.tv_sec < kMakingLimitS) return false;
+  if (st.st_size == 0 && os::wall_seconds() - st.st_mtim.tv_sec < kMakingLimitS) return false;
   return can_lock(fd, kind);
 }
 

@@ -30,6 +30,11 @@ inline constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 // The same as an Instant. The protocol core reads no clock: it is handed Instants made here.
 [[nodiscard]] inline Instant now() noexcept { return Instant{monotonic_ns()}; }
 
+// Seconds since 1970, as files have them.
+[[nodiscard]] inline time_t wall_seconds() noexcept {
+  return static_cast<time_t>(clock_ns(CLOCK_REALTIME) / kNsPerSecond);
+}
+
 // Sleeps so long, or until a signal has been handled. A cancellation point.
 inline void nap(std::int64_t ns) {
   const timespec t = timespec_of(ns);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "os/clock.h"
 #include "os/lock.h"
 
 namespace weft::rsockets {
@@ -46,8 +47,7 @@ Result<std::unique_ptr<RsIncoming>> RsIncoming::start(std::shared_ptr<Device> de
   }
   made->listener_ = std::move(*listener);
   // A little longer than the engine's own limit, which closes the socket.
-  made->deadline_ = std::chrono::steady_clock::now() + made->device_->config().request_timeout +
-                    std::chrono::seconds(1);
+  made->deadline_ = os::now() + made->device_->config().request_timeout + std::chrono::seconds(1);
   if (auto taken = made->listener_->hand_in(fd); !taken) {
     if (taken.error() == Error::kInvalidArgument) close(fd);
     return fail(taken.error());
@@ -61,7 +61,7 @@ RsIncoming::Step RsIncoming::advance() {
   if (connection_ == nullptr) {
     auto request = requests_->take();
     if (!request) {
-      return std::chrono::steady_clock::now() < deadline_ ? Step::kWaiting : Step::kFailed;
+      return os::now() < deadline_ ? Step::kWaiting : Step::kFailed;
     }
     auto made = RsConnection::create(device_, options_);
     if (!made) {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/time.h"
 #include "rsockets/rs_connection.h"
 
 namespace weft::rsockets {
@@ -40,7 +41,7 @@ class RsIncoming {
 
   std::shared_ptr<Device> device_;
   RsOptions options_;
-  std::chrono::steady_clock::time_point deadline_;
+  Instant deadline_;
   std::function<void()> wake_;
   std::shared_ptr<Requests> requests_;
   std::shared_ptr<Listener> listener_;

@@ -15,6 +15,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "os/calls.h"
+#include "os/clock.h"
 #include "os/fd.h"
 #include "os/lock.h"
 #include "os/with_pid.h"
@@ -104,8 +105,7 @@ class PcapFile {
 
   void write_packet(const Bytes& packet) {
     if (fork_.forked()) return;
-    timespec t{};
-    clock_gettime(CLOCK_REALTIME, &t);
+    const timespec t = os::timespec_of(os::clock_ns(CLOCK_REALTIME));
     constexpr long kNsPerUs = 1000;
     const std::uint32_t header[4] = {
         static_cast<std::uint32_t>(t.tv_sec), static_cast<std::uint32_t>(t.tv_nsec / kNsPerUs),

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "os/calls.h"
+#include "os/clock.h"
 #include "os/lock.h"
 #include "os/signals_blocked.h"
 
@@ -67,7 +68,7 @@ struct ReadAhead {
   std::uint64_t offset = 0;  // in the file
   std::size_t wanted = 0;
   ssize_t got = 0;  // or a negative errno
-  std::chrono::steady_clock::time_point since;
+  Instant since;
   std::unique_ptr<std::uint8_t[]> data;  // the thread's while kWanted
 
   [[nodiscard]] bool covers(std::uint64_t from, std::size_t bytes) const {
@@ -165,7 +166,7 @@ ReadAhead* FileTarget::Writer::place_for(std::uint64_t offset) {
   for (ReadAhead& one : aheads) {
     if (one.ends_at(offset)) return &one;
   }
-  const auto old = std::chrono::steady_clock::now() - kKept;
+  const auto old = os::now() - kKept;
   for (ReadAhead& one : aheads) {
     if (one.state == State::kEmpty || (one.state == State::kThere && one.since < old)) return &one;
   }
@@ -183,7 +184,7 @@ void FileTarget::Writer::read_ahead(ReadAhead& ahead) {
   if (got >= 0 && static_cast<std::size_t>(got) < ahead.wanted) got = -ENODATA;
   mutex.lock();
   ahead.got = got;
-  ahead.since = std::chrono::steady_clock::now();
+  ahead.since = os::now();
   ahead.state = ReadAhead::State::kThere;
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "os/cancel.h"
+#include "os/clock.h"
 #include "os/fd.h"
 #include "readsend/pipeline.h"
 
@@ -325,8 +326,7 @@ void Sender::arm() {
 
 Result<ReadSendCompletion> Sender::wait(ReadSendHandle handle,
                                         std::optional<std::chrono::nanoseconds> timeout) {
-  using std::chrono::steady_clock;
-  const auto start = steady_clock::now();
+  const auto start = os::now();
   for (bool armed = false;;) {
     const bool moved = step() != 0;
     const auto at = std::find_if(done_.begin(), done_.end(),
@@ -339,7 +339,7 @@ Result<ReadSendCompletion> Sender::wait(ReadSendHandle handle,
     if (handle == 0 || !requests_.contains(handle)) return fail(Error::kNotFound);
     int left_ms = -1;
     if (timeout) {
-      const auto left = *timeout - (steady_clock::now() - start);
+      const auto left = *timeout - (os::now() - start);
       if (left.count() <= 0) return fail(Error::kTimedOut);
       const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
       left_ms = static_cast<int>(std::min<std::int64_t>(ms, 1'000'000));

@@ -81,7 +81,7 @@ int reserve(int fd, std::uint64_t size) {
 
 void remove_if_old(int folder, const char* name) {
   const auto is_old = [](const struct stat& s) {
-    return S_ISREG(s.st_mode) && s.st_mtime < time(nullptr) - kDraftKeptS;
+    return S_ISREG(s.st_mode) && s.st_mtime < os::wall_seconds() - kDraftKeptS;
   };
   struct stat s {};
   if (fstatat(folder, name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !is_old(s)) return;

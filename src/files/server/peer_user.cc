@@ -19,6 +19,7 @@
 #include <string>
 
 #include "files/protocol/folder_stream.h"
+#include "os/clock.h"
 #include "os/fd.h"
 
 namespace weft::files {
@@ -215,7 +216,7 @@ Found find_connections(const sockaddr* client, const sockaddr* server,
 // False: that was done a moment ago. Clients that go at once must not make the server do nothing
 // else.
 bool PeerUsers::scan() {
-  const auto now = std::chrono::steady_clock::now();
+  const auto now = os::now();
   if (!ports_.empty() && now - scanned_ < kScanPause) return false;
   scanned_ = now;
   ports_.clear();

@@ -5,9 +5,10 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-#include <chrono>
 #include <optional>
 #include <vector>
+
+#include "base/time.h"
 
 namespace weft::files {
 
@@ -26,7 +27,7 @@ class PeerUsers {
   [[nodiscard]] bool scan();
 
   std::vector<in_port_t> ports_;  // on which this process listens, as of the last scan
-  std::chrono::steady_clock::time_point scanned_{};
+  Instant scanned_;
 };
 
 // The two ways of finding out, for tests; here the server's port counts. user_of() takes the first
