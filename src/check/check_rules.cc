@@ -136,6 +136,16 @@ void Rules::posting(const Posted& request, Here here) {
   if (qp == nullptr || qp->dead) return;
   qp->slots.push_back({request});
   check_depth(*qp, here);
+  // A program that never frees a slot posts for as long as it likes: E20 was said.
+  const std::size_t most = 2 * (std::size_t{qp->made.send_depth} + 1);
+  if (qp->slots.size() > most) qp->slots.pop_front();
+}
+
+void Rules::emptied(const void* handle) {
+  Object* qp = find(handle);
+  if (qp == nullptr) return;
+  qp->slots.clear();
+  qp->failed = false;
 }
 
 void Rules::not_posted(const void* handle, std::uint32_t count) {

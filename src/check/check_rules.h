@@ -52,6 +52,7 @@ class Rules {
   void posting(const Posted& request, Here here);
   void not_posted(const void* qp, std::uint32_t count);
   void completed(const Completed& completion, Here here);
+  void emptied(const void* qp);
   // The process ends.
   void ended();
 

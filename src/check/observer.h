@@ -85,6 +85,8 @@ class Observer {
   virtual void posting(const Posted& request) = 0;
   virtual void not_posted(const void* qp, std::uint32_t count) = 0;
   virtual void completed(const Completed& completion) = 0;
+  // The queue pair was moved to RESET: its requests are gone without a completion.
+  virtual void emptied(const void* qp) = 0;
 };
 
 }  // namespace weft::check

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 
+#include "check/observer.h"
 #include "ibverbs/access.h"
 #include "ibverbs/errors.h"
 #include "ibverbs/ibv_qp.h"
@@ -102,6 +103,19 @@ void fill_init(const Qp& qp, const QpAttributes& now, ibv_qp_init_attr& out) {
   out.sq_sig_all = qp.signal_all ? 1 : 0;
 }
 
+// 0 or an errno.
+int modify_connected(Qp& qp, const ibv_qp_attr& attr, int mask) {
+  int error = check(qp, attr, mask);
+  if (error == 0 && (mask & IBV_QP_STATE) != 0) error = move(qp, attr.qp_state);
+  if (error != 0) return error;
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
+    qp.remote_access = attr.qp_access_flags;
+    qp.engine->set_remote_access(qp_access(attr.qp_access_flags));
+  }
+  if ((mask & IBV_QP_STATE) != 0) qp.pub.qp_base.state = qp_state(qp.engine->state());
+  return 0;
+}
+
 }  // namespace
 }  // namespace weft::ibverbs
 
@@ -113,15 +127,11 @@ int ibv_modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
   const auto qp = registry::find<Qp>(handle);
   if (!qp) return forward_int(WEFT_REAL(ibv_modify_qp), handle, attr, mask);
   if (attr == nullptr) return fail_number(EINVAL);
-  if (is_wired_by_hand(*qp)) return fail_number(modify_wired(*qp, *attr, mask));
-  int error = check(*qp, *attr, mask);
-  if (error == 0 && (mask & IBV_QP_STATE) != 0) error = move(*qp, attr->qp_state);
+  const int error =
+      is_wired_by_hand(*qp) ? modify_wired(*qp, *attr, mask) : modify_connected(*qp, *attr, mask);
   if (error != 0) return fail_number(error);
-  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
-    qp->remote_access = attr->qp_access_flags;
-    qp->engine->set_remote_access(qp_access(attr->qp_access_flags));
-  }
-  if ((mask & IBV_QP_STATE) != 0) handle->state = qp_state(qp->engine->state());
+  const bool reset = (mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RESET;
+  if (reset && observer != nullptr) observer->emptied(handle);
   return 0;
 }
 

@@ -1,6 +1,7 @@
 #include "ibverbs/observed.h"
 
 #include <dlfcn.h>
+#include <weft/limits.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -81,7 +82,9 @@ check::Posted posted(ibv_qp* handle, const ibv_send_wr& wr) {
   out.wr_id = wr.wr_id;
   out.opcode = name_of(wr.opcode);
   out.signaled = (wr.send_flags & IBV_SEND_SIGNALED) != 0 || qp_of(handle)->signal_all;
-  for (int i = 0; i < wr.num_sge; ++i) out.bytes += wr.sg_list[i].length;
+  // One with more of them is refused, and its list is perhaps none.
+  const int sges = wr.num_sge <= static_cast<int>(limits::kSgesPerRequest) ? wr.num_sge : 0;
+  for (int i = 0; i < sges; ++i) out.bytes += wr.sg_list[i].length;
   switch (wr.opcode) {
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
@@ -181,18 +184,17 @@ check::Made made_of(Qp& qp) {
   return made;
 }
 
-void observe_batch(Qp& qp) {
-  for (const BuiltRequest& request : qp.builder.requests) {
-    check::Posted out;
-    out.qp = handle_of(qp);
-    out.wr_id = request.wr.wr_id;
-    out.opcode = name_of(request.wr.op);
-    out.signaled = qp.signal_all || has(request.wr.flags, SendFlags::kSignaled);
-    out.remote_addr = request.wr.remote_addr;
-    out.rkey = request.wr.rkey;
-    out.has_remote = out.rkey != 0;
-    observer->posting(out);
-  }
+void observe_request(Qp& qp, const BuiltRequest& request) {
+  check::Posted out;
+  out.qp = handle_of(qp);
+  out.wr_id = request.wr.wr_id;
+  out.opcode = name_of(request.wr.op);
+  out.signaled = qp.signal_all || has(request.wr.flags, SendFlags::kSignaled);
+  out.remote_addr = request.wr.remote_addr;
+  out.rkey = request.wr.rkey;
+  out.has_remote = out.rkey != 0;
+  for (const Sge& sge : request.wr.sges) out.bytes += sge.length;
+  observer->posting(out);
 }
 
 void observe_completion(const WorkCompletion& completion) {

@@ -64,8 +64,8 @@ inline void observe_dead(const char* call, const void* handle) {
   observer->not_live(handle);
 }
 
-// A batch of the ibv_wr_ builder, before it is posted.
-void observe_batch(Qp& qp);
+// A request of the ibv_wr_ builder, before it is posted.
+void observe_request(Qp& qp, const BuiltRequest& request);
 void observe_completion(const WorkCompletion& completion);
 
 // Puts functions that observe into the table of a context.

@@ -194,7 +194,9 @@ int post(Qp& qp) {
       request.wr.sges = std::span(builder.sges).subspan(request.first_sge, request.sges);
     }
     if (request.has_peer) request.wr.peer = &request.peer;
+    if (observer != nullptr) observe_request(qp, request);
     if (const Status queued = qp.engine->queue_send(request.wr); !queued) {
+      if (observer != nullptr) observer->not_posted(handle_of(qp), 1);
       qp.engine->ring();
       return errno_of(queued.error());
     }
@@ -211,10 +213,7 @@ int wr_refuse(ibv_qp_ex* handle) {
 int wr_complete(ibv_qp_ex* handle) {
   Qp& qp = *qp_of(handle);
   int error = check(qp);
-  if (error == 0) {
-    if (observer != nullptr) observe_batch(qp);
-    error = post(qp);
-  }
+  if (error == 0) error = post(qp);
   finish(qp.builder);
   return fail_number(error);
 }

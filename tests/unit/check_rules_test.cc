@@ -112,6 +112,26 @@ TEST(CheckRules, ARequestThatWasRefusedTakesNoSlot) {
   EXPECT_EQ(p.ids(), "");
 }
 
+TEST(CheckRules, AQueuePairThatWasResetHasItsSlotsBack) {
+  Program p;
+  p.make_qp(&objects[0], 2);
+  p.post(&objects[0], 1, true);
+  p.post(&objects[0], 2, true);
+  p.rules.emptied(&objects[0]);
+  p.post(&objects[0], 3, true);
+  p.post(&objects[0], 4, true);
+  EXPECT_EQ(p.ids(), "");
+  p.post(&objects[0], 5, true);
+  EXPECT_EQ(p.ids(), "E20 ");
+}
+
+TEST(CheckRules, AProgramThatNeverFreesASlotIsToldOnce) {
+  Program p;
+  p.make_qp(&objects[0], 2);
+  for (std::uint64_t i = 0; i < 1000; ++i) p.post(&objects[0], i, false);
+  EXPECT_EQ(p.ids(), "E20 ");
+}
+
 TEST(CheckRules, OnlyTheFirstErrorOfAQueuePairIsExplained) {
   Program p;
   p.make_qp(&objects[0], 4);

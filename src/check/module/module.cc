@@ -103,6 +103,10 @@ class Module final : public Observer {
     const os::MutexLock lock(mutex_);
     rules_.not_posted(qp, count);
   }
+  void emptied(const void* qp) override {
+    const os::MutexLock lock(mutex_);
+    rules_.emptied(qp);
+  }
   void completed(const Completed& completion) override {
     const os::MutexLock lock(mutex_);
     lazy_ = true;
