@@ -1,11 +1,10 @@
 // The disk by a pool of threads. What is in the page cache is read by the caller, at once.
 #pragma once
 
-#include <deque>
-#include <thread>
-#include <vector>
+#include <cstddef>
+#include <cstdint>
 
-#include "os/lock.h"
+#include "os/job_threads.h"
 #include "readsend/disk.h"
 
 namespace weft::readsend {
@@ -15,11 +14,6 @@ class ThreadDisk final : public Disk {
   static constexpr std::size_t kMaxThreads = 16;
 
   [[nodiscard]] static tl::expected<std::unique_ptr<Disk>, int> create(unsigned depth);
-  // Waits for what is under way; what no thread has begun is dropped.
-  ~ThreadDisk() override;
-  ThreadDisk(const ThreadDisk&) = delete;
-  ThreadDisk& operator=(const ThreadDisk&) = delete;
-
   void read(int fd, void* to, std::uint32_t bytes, std::uint64_t offset, Waiter& waiter) override;
   void write(int fd, const void* from, std::uint32_t bytes, std::uint64_t offset,
              Waiter& waiter) override;
@@ -39,18 +33,10 @@ class ThreadDisk final : public Disk {
   };
 
   explicit ThreadDisk(unsigned depth) : Disk(depth, Engine::kThreads) {}
-  static void carry_out(Job& job);
-  void hand_over(Job job);
-  void add_done(const Job& job);
-  void work();
+  static void carry_out(Job& job) noexcept;
 
-  std::vector<std::thread> threads_;  // started as they are needed
-  os::Mutex mutex_;
-  os::Condition has_job_;
-  std::deque<Job> jobs_ WEFT_GUARDED_BY(mutex_);
-  std::vector<Job> done_ WEFT_GUARDED_BY(mutex_);
-  std::size_t idle_ WEFT_GUARDED_BY(mutex_) = 0;  // threads that wait for a job
-  bool ends_ WEFT_GUARDED_BY(mutex_) = false;
+  // Waits for what is under way when it goes; what no thread has begun is dropped.
+  os::JobThreads<Job> threads_{kMaxThreads, carry_out};
 };
 
 }  // namespace weft::readsend

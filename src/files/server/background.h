@@ -4,13 +4,11 @@
 // One thread calls.
 #pragma once
 
-#include <deque>
+#include <cstddef>
 #include <memory>
-#include <thread>
-#include <vector>
 
 #include "os/fd.h"
-#include "os/lock.h"
+#include "os/job_threads.h"
 
 namespace weft::files {
 
@@ -28,11 +26,6 @@ class Background {
 
   // Null, with errno, where there are no descriptors.
   [[nodiscard]] static std::unique_ptr<Background> create(std::size_t most_threads);
-  // Waits for what is under way; what no thread has begun is dropped.
-  ~Background();
-  Background(const Background&) = delete;
-  Background& operator=(const Background&) = delete;
-
   // Readable when something is done.
   [[nodiscard]] int fd() const { return event_.get(); }
   // Without any thread the caller does it at once.
@@ -41,20 +34,12 @@ class Background {
   std::size_t progress();
 
  private:
-  explicit Background(std::size_t most_threads) : most_threads_(most_threads) {}
-  void add_done(std::unique_ptr<Job> job);
-  void serve();
+  using Threads = os::JobThreads<std::unique_ptr<Job>>;
+  explicit Background(std::size_t most_threads);
 
-  const std::size_t most_threads_;
   os::Fd event_;
+  Threads threads_;
   std::size_t pending_ = 0;  // run, and not yet ended
-  std::vector<std::thread> threads_;
-  os::Mutex mutex_;
-  os::Condition has_job_;
-  std::deque<std::unique_ptr<Job>> jobs_ WEFT_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<Job>> done_ WEFT_GUARDED_BY(mutex_);
-  std::size_t idle_ WEFT_GUARDED_BY(mutex_) = 0;  // threads that wait for a job
-  bool ends_ WEFT_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace weft::files
