@@ -9,6 +9,7 @@
 #include <string>
 
 #include "exs/core/exs_states.h"
+#include "exs/rdma/sending_end.h"
 #include "proto/ending.h"
 #include "proto/refusal.h"
 #include "proto/session_states.h"
@@ -200,6 +201,20 @@ void draw_others(std::ostream& out) {
 | Closed | its number is another's |
 )";
   draw(out, exs::state_arrows());
+  out << R"(
+## The sending side of an extended socket over RDMA
+
+`src/exs/rdma/sending_end.cc`. Its messages: [exs-protocol.md](exs-protocol.md).
+
+| state | meaning |
+|---|---|
+| Open | sends are taken |
+| Stopping | no more sends will be posted, those there are still go |
+| Told | the peer is told that no data follows |
+| Acknowledged | the peer has everything |
+| Disconnecting | both sides have finished, and the connection is being ended |
+)";
+  draw(out, exs::sending_arrows());
 }
 
 // The page as the tables say it.

@@ -79,7 +79,7 @@ bool RdmaSocket::take_back(OperationList& list, Instant now) {
 // ---- the orderly end
 
 void RdmaSocket::shut_down() {
-  finish_wanted_ = true;
+  end_.advance(SendingEvent::kStopped);
   withdraw_persistent();
   flush();
 }
@@ -97,22 +97,22 @@ void RdmaSocket::close() {
 // After all sends: kFinish. After its answer: the application's events, and with exs_close the end
 // of the connection, once the last message is on its way.
 void RdmaSocket::advance_end() {
-  if (!finish_wanted_ || gone_) return;
-  if (!finish_sent_) {
+  if (end_.state() == SendingState::kOpen || gone_) return;
+  if (end_.state() == SendingState::kStopping) {
     if (!s_.sends.empty() || !s_.one_sided.empty()) return;
-    finish_sent_ = true;
+    end_.advance(SendingEvent::kFinishQueued);
     queue_control(Type::kFinish, 0, 0, 0);
   }
-  if (!finish_acked_) return;
+  if (!end_.acknowledged()) return;
   if (!s_.shutdown_op.empty()) s_.shut_down(0);
-  if (!s_.closing || disconnecting_ || !s_.receives.empty()) return;
+  if (!s_.closing || end_.disconnecting() || !s_.receives.empty()) return;
   if (!control_.empty() || last_serial_ > retired_) return;
   disconnect();
 }
 
 void RdmaSocket::disconnect() {
-  assert(finish_sent_ && finish_acked_ && s_.sends.empty());
-  disconnecting_ = true;
+  assert(s_.sends.empty());
+  end_.advance(SendingEvent::kDisconnects);
   rdma_disconnect(id_);
   disconnect_by_ = Clock::now() + kDisconnectLimit;
   engine_.schedule(s_.shared_from_this(), disconnect_by_);
@@ -120,14 +120,14 @@ void RdmaSocket::disconnect() {
 
 void RdmaSocket::on_time() {
   const Instant now = Clock::now();
-  if (disconnecting_ && !gone_ && now >= disconnect_by_) return ended();
+  if (end_.disconnecting() && !gone_ && now >= disconnect_by_) return ended();
   let_go(now);
 }
 
 // The connection is over: by our own end, the peer's, or an accident.
 void RdmaSocket::ended() {
   if (gone_) return;
-  const bool ours = s_.closing && finish_acked_;
+  const bool ours = s_.closing && end_.acknowledged();
   const bool theirs = peer_finished_ && s_.state != State::kConnecting;
   release();
   if (ours) return s_.closed(0);
@@ -137,7 +137,7 @@ void RdmaSocket::ended() {
   s_.finish_all(s_.sends, EPIPE);
   s_.finish_all(s_.one_sided, EPIPE);
   s_.finish_all(s_.shutdown_op, EPIPE);
-  if (s_.closing) return s_.closed(finish_sent_ || s_.sends.empty() ? 0 : EPIPE);
+  if (s_.closing) return s_.closed(end_.told() || s_.sends.empty() ? 0 : EPIPE);
   s_.changed();
 }
 

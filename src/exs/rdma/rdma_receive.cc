@@ -130,9 +130,8 @@ const char* RdmaSocket::dispatch(const Message& message) {
       s_.changed();
       return nullptr;
     case Type::kFinished:
-      if (!finish_sent_ || finish_acked_) return "an answer to an end that was not sent";
-      finish_acked_ = true;
-      return nullptr;
+      return end_.on(SendingEvent::kFinishedCame) ? nullptr
+                                                  : "an answer to an end that was not sent";
     case Type::kData: return stream ? on_stream_data(message) : on_packet_data(message);
     default: break;
   }

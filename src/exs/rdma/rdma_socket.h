@@ -13,6 +13,7 @@
 #include "exs/core/exs_engine.h"
 #include "exs/core/exs_messages.h"
 #include "exs/core/exs_socket.h"
+#include "exs/rdma/sending_end.h"
 #include "exs/rdma/stream_rules.h"
 #include "exs/tcp/tcp_socket.h"
 
@@ -262,11 +263,8 @@ class RdmaSocket final : public Provider {
   std::deque<Incoming> incoming_;
 
   // The end.
-  bool finish_wanted_ = false;
-  bool finish_sent_ = false;
-  bool finish_acked_ = false;
+  SendingEnd end_;
   bool peer_finished_ = false;
-  bool disconnecting_ = false;
   Instant disconnect_by_{};
   std::uint64_t last_serial_ = 0;  // of the last message, to be away before we disconnect
   bool gone_ = false;
