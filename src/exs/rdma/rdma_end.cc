@@ -61,12 +61,12 @@ void RdmaSocket::let_go(Instant now) {
 // there all the same, the connection ends. False: our own device is at work, which only the end of
 // the connection stops.
 bool RdmaSocket::take_back(OperationList& list, Instant now) {
-  const bool told = control_.empty() && last_serial_ <= retired_;
+  const bool told = control_.empty() && queue_.done(last_serial_);
   std::size_t under_way = 0;
   for (const Operation& op : s_.sends) under_way += op.handed;
   for (const Operation& op : s_.receives) under_way += op.fetching ? op.total : 0;
   for (Operation& op : list) {
-    const std::uint64_t moved = retired_ + s_.stats.messages_received + op.handed + op.done;
+    const std::uint64_t moved = queue_.retired() + s_.stats.messages_received + op.handed + op.done;
     if (op.advertised && told) {
       if (op.is_stuck(now, moved, kQuiet)) s_.take_back(op, ECANCELED);
     } else if (op.is_stuck(now, moved, kStuck + under_way * kStuckPerByte)) {
@@ -106,7 +106,7 @@ void RdmaSocket::advance_end() {
   if (!end_.acknowledged()) return;
   if (!s_.shutdown_op.empty()) s_.shut_down(0);
   if (!s_.closing || end_.disconnecting() || !s_.receives.empty()) return;
-  if (!control_.empty() || last_serial_ > retired_) return;
+  if (!control_.empty() || !queue_.done(last_serial_)) return;
   disconnect();
 }
 

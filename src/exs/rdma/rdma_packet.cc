@@ -17,8 +17,7 @@ void RdmaSocket::pump_packets() {
     Operation& op = *it;
     const auto next = std::next(it);
     if (!op.advertised) {
-      const auto waiting = static_cast<std::uint32_t>(next_send_seq_) - peer_messages_consumed_;
-      if (waiting >= theirs_.messages) {
+      if (!packets_out_->may_send()) {
         if (!ring_stalled_) ++s_.stats.ring_stalls;
         ring_stalled_ = true;
         return;
@@ -45,9 +44,7 @@ bool RdmaSocket::send_packet(Operation& op) {
   const std::size_t fits = std::min(mine_.immediate_bytes, theirs_.immediate_bytes);
   const bool persistent = (op.flags & EXS_PERSISTENT) != 0;
   if (op.total > fits || (persistent && op.total != 0)) return send_source(op);
-  const std::uint64_t used = packet_ring_sent_ - packet_ring_peer_consumed_;
-  assert(used <= theirs_.ring_bytes);
-  if (op.total > theirs_.ring_bytes - used) {
+  if (op.total > packets_out_->ring_free()) {
     if (!ring_stalled_) ++s_.stats.ring_stalls;
     ring_stalled_ = true;
     return false;
@@ -56,8 +53,7 @@ bool RdmaSocket::send_packet(Operation& op) {
   Header header;
   header.type = Type::kData;
   header.length = static_cast<std::uint32_t>(op.total);
-  header.seq = next_send_seq_++;
-  packet_ring_sent_ += op.total;
+  header.seq = packets_out_->send(op.total);
   send_message(header, {}, &op, 0, false);
   s_.stats.immediate_sent += op.total;
   s_.stats.bytes_sent += op.total;
@@ -85,7 +81,7 @@ bool RdmaSocket::send_source(Operation& op) {
   header.type = Type::kSource;
   header.flags = (op.flags & EXS_PERSISTENT) != 0 ? kPersistent : 0;
   header.length = static_cast<std::uint32_t>(op.total);
-  header.seq = op.seq = next_send_seq_++;
+  header.seq = op.seq = packets_out_->send(0);
   op.advertised = true;
   ++s_.stats.adverts_sent;
   send_message(header, std::span(segments).first(count), nullptr, 0, false);
@@ -135,17 +131,12 @@ void RdmaSocket::withdraw_persistent() {
 
 const char* RdmaSocket::on_packet_data(const Message& message) {
   const Header& h = message.header;
-  const std::uint64_t used = packet_ring_received_ - packet_ring_consumed_;
-  assert(used <= mine_.ring_bytes && h.length == message.payload.size());
-  if (h.seq != next_incoming_seq_ || incoming_.size() >= mine_.messages) {
-    return "a message out of order";
-  }
-  if (h.length > mine_.ring_bytes - used) return "more bytes than the ring holds";
-  ++next_incoming_seq_;
+  assert(h.length == message.payload.size());
+  const char* why = packets_in_->on_message(h.seq, incoming_.size(), h.length);
+  if (why != nullptr) return why;
   Incoming incoming;
   incoming.seq = h.seq;
   incoming.length = h.length;
-  packet_ring_received_ += h.length;
   s_.stats.bytes_received += h.length;
   const auto receive = incoming_.empty() ? next_free_receive() : s_.receives.end();
   if (receive != s_.receives.end()) {
@@ -156,15 +147,14 @@ const char* RdmaSocket::on_packet_data(const Message& message) {
     op.done = take;
     op.truncated = take < h.length;
     op.complete = true;
-    packet_ring_consumed_ += h.length;
-    ++messages_consumed_;
+    packets_in_->consumed(h.length);
     ++s_.stats.copies;
     s_.stats.copied_bytes += take;
     s_.stats.indirect_received += take;
     finish_packet_receives();
     return nullptr;
   }
-  std::size_t at = static_cast<std::size_t>((packet_ring_received_ - h.length) % ring_.size());
+  auto at = static_cast<std::size_t>(packets_in_->ring_last(h.length));
   std::span<const std::uint8_t> left = message.payload;
   while (!left.empty()) {
     const std::size_t here = std::min(left.size(), ring_.size() - at);
@@ -182,10 +172,8 @@ const char* RdmaSocket::on_packet_data(const Message& message) {
 
 const char* RdmaSocket::on_source(const Message& message) {
   const Header& h = message.header;
-  if (h.seq != next_incoming_seq_ || incoming_.size() >= mine_.messages) {
-    return "a message out of order";
-  }
-  ++next_incoming_seq_;
+  const char* why = packets_in_->on_message(h.seq, incoming_.size(), 0);
+  if (why != nullptr) return why;
   Incoming incoming;
   incoming.seq = h.seq;
   incoming.source = true;
@@ -203,7 +191,7 @@ const char* RdmaSocket::on_withdraw(const Header& header) {
       incoming_, [&](const Incoming& one) { return one.seq == header.seq && one.source; });
   // Not there: our kDone is under way. Being fetched: it will be.
   if (it == incoming_.end()) {
-    return header.seq < next_incoming_seq_ ? nullptr : "a message that was not sent is withdrawn";
+    return packets_in_->has_come(header.seq) ? nullptr : "a message that was not sent is withdrawn";
   }
   if (!it->matched) it->withdrawn = true;
   prune_incoming();
@@ -216,17 +204,16 @@ OperationList::iterator RdmaSocket::next_free_receive() {
 }
 
 void RdmaSocket::receive_from_ring(Operation& op, std::deque<Incoming>::iterator it) {
-  assert(it->length <= packet_ring_received_ - packet_ring_consumed_ && !it->source);
+  assert(it->length <= packets_in_->ring_used() && !it->source);
   const std::size_t take = std::min<std::size_t>(it->length, op.total);
-  const auto at = static_cast<std::size_t>(packet_ring_consumed_ % ring_.size());
+  const auto at = static_cast<std::size_t>(packets_in_->ring_head());
   const std::size_t first = std::min(take, ring_.size() - at);
   copy_in(op, 0, ring_.data() + at, first);
   copy_in(op, first, ring_.data(), take - first);
   ++s_.stats.copies;
   s_.stats.copied_bytes += take;
   s_.stats.indirect_received += take;
-  packet_ring_consumed_ += it->length;
-  ++messages_consumed_;
+  packets_in_->consumed(it->length);
   op.done = take;
   op.truncated = take < it->length;
   op.complete = true;
@@ -311,8 +298,8 @@ bool RdmaSocket::start_fetch(Operation& op, Incoming& incoming) {
     op.serial = 0;
     return true;
   }
-  if (post_requests(wrs.data(), count, kNoSlot, true)) {
-    op.serial = serial_;
+  if (post_requests(wrs.data(), count, SendQueue::kNoSlot, true)) {
+    op.serial = queue_.last();
   } else {
     broke(ECONNRESET, "a message cannot be fetched");  // a peer may take no Reads
   }
@@ -322,7 +309,7 @@ bool RdmaSocket::start_fetch(Operation& op, Incoming& incoming) {
 void RdmaSocket::finish_fetches() {
   for (Operation& op : s_.receives) {
     if (!op.fetching) continue;
-    if (op.serial > retired_) break;
+    if (!queue_.done(op.serial)) break;
     op.fetching = false;
     op.complete = true;
     op.grants.clear();
@@ -346,7 +333,7 @@ std::deque<RdmaSocket::Incoming>::iterator RdmaSocket::drop_incoming(
     std::deque<Incoming>::iterator it) {
   assert(it->source && it->fetching == 0);
   queue_control(Type::kDone, it->was_received ? 0 : kDropped, it->seq, 0);
-  ++messages_consumed_;
+  packets_in_->consumed(0);
   return incoming_.erase(it);
 }
 

@@ -34,7 +34,7 @@ bool RdmaSocket::repost() {
     ibv_recv_wr* bad = nullptr;
     if (ibv_post_recv(id_->qp, wrs.data(), &bad) != 0) return false;
     read_slots_.resize(read_slots_.size() - count);
-    returned_ += static_cast<std::uint32_t>(count);
+    credits_.returned(static_cast<std::uint32_t>(count));
   }
   return true;
 }
@@ -55,7 +55,7 @@ void RdmaSocket::on_completions(std::span<const ibv_wc> completions) {
     if ((low & kReceiveBit) != 0) {
       on_message(low & (kReceiveBit - 1), wc.byte_len);
     } else {
-      retire(low);
+      queue_.retire(low, [&](int slot) { free_slots_.push_back(slot); });
     }
   }
   if (gone_) return;
@@ -84,26 +84,13 @@ void RdmaSocket::on_message(std::uint32_t slot, std::uint32_t length) {
 }
 
 const char* RdmaSocket::take_counters(const Header& header) {
-  assert(theirs_.slots != 0 && (s_.kind == Kind::kPacket || (in_ && out_)));
-  if (header.slots_returned - peer_returned_ > messages_sent_ - peer_returned_) {
-    return "more slots returned than messages sent";
-  }
-  peer_returned_ = header.slots_returned;
+  assert(theirs_.slots != 0);
+  if (!credits_.on_returned(header.slots_returned)) return "more slots returned than messages sent";
   if (s_.kind == Kind::kStream) {
     if (!out_->on_ring_consumed(header.ring_consumed)) return "bytes of the ring returned twice";
     return nullptr;
   }
-  const auto sent = static_cast<std::uint32_t>(next_send_seq_);
-  if (header.messages_consumed - peer_messages_consumed_ > sent - peer_messages_consumed_) {
-    return "more messages consumed than sent";
-  }
-  peer_messages_consumed_ = header.messages_consumed;
-  if (header.ring_consumed < packet_ring_peer_consumed_ ||
-      header.ring_consumed > packet_ring_sent_) {
-    return "bytes of the ring returned twice";
-  }
-  packet_ring_peer_consumed_ = header.ring_consumed;
-  return nullptr;
+  return packets_out_->on_consumed(header.messages_consumed, header.ring_consumed);
 }
 
 const char* RdmaSocket::dispatch(const Message& message) {

@@ -22,16 +22,14 @@ ibv_sge piece_of(const void* addr, std::size_t length, std::uint32_t lkey) {
 }  // namespace
 
 bool RdmaSocket::can_post(std::size_t requests) const {
-  return up_ && heard_ && !gone_ && sq_used_ + requests <= sq_depth_;
+  return up_ && heard_ && !gone_ && queue_.has_room(requests);
 }
 
 // The last credit is kept for kCredit: two ends that wait for each other's credits would wait for
 // ever.
 bool RdmaSocket::can_send(std::size_t requests) {
   if (!can_post(requests + 1)) return false;
-  assert(messages_sent_ - peer_returned_ <= theirs_.slots);
-  const std::uint32_t left = theirs_.slots - (messages_sent_ - peer_returned_);
-  const bool ok = left >= 2 && !free_slots_.empty();
+  const bool ok = credits_.left(theirs_.slots) >= 2 && !free_slots_.empty();
   if (!ok && !stalled_) ++s_.stats.credit_stalls;
   stalled_ = !ok;
   return ok;
@@ -53,18 +51,14 @@ bool RdmaSocket::local_key(Operation& op, const Piece& piece, std::uint32_t& out
 }
 
 bool RdmaSocket::post_requests(ibv_send_wr* first, std::size_t count, int slot, bool signaled) {
-  assert(count != 0 && id_ != nullptr && sq_used_ + count <= sq_depth_);
-  ++serial_;
-  unsignaled_ += static_cast<unsigned>(count);
-  const bool report = signaled || unsignaled_ >= signal_every_;
-  if (report) unsignaled_ = 0;
+  assert(id_ != nullptr);
+  const bool report = queue_.post(count, slot, signaled);
+  const std::uint64_t serial = queue_.last() & SendQueue::kSerialBits;
   for (std::size_t i = 0; i < count; ++i) {
     first[i].next = i + 1 < count ? &first[i + 1] : nullptr;
-    first[i].wr_id = static_cast<std::uint64_t>(number_) << 32U | (serial_ & (kReceiveBit - 1));
+    first[i].wr_id = static_cast<std::uint64_t>(number_) << 32U | serial;
   }
   if (report) first[count - 1].send_flags |= IBV_SEND_SIGNALED;
-  posted_.push_back({serial_, static_cast<std::uint32_t>(count), slot});
-  sq_used_ += count;
   ibv_send_wr* bad = nullptr;
   // Refused only by a queue pair that is broken; its completions say so.
   return ibv_post_send(id_->qp, first, &bad) == 0;
@@ -72,12 +66,12 @@ bool RdmaSocket::post_requests(ibv_send_wr* first, std::size_t count, int slot, 
 
 bool RdmaSocket::send_message(Header header, std::span<const Segment> segments,
                               const Operation* payload, std::size_t from, bool signaled) {
-  assert(up_ && heard_ && messages_sent_ - peer_returned_ < theirs_.slots);
+  assert(up_ && heard_ && credits_.left(theirs_.slots) != 0);
   header.segments = static_cast<std::uint16_t>(segments.size());
-  header.slots_returned = returned_told_ = returned_;
-  header.messages_consumed = messages_told_ = messages_consumed_;
-  if (s_.kind == Kind::kPacket) {
-    ring_told_ = packet_ring_consumed_;
+  header.slots_returned = credits_.tell();
+  if (packets_in_) {
+    header.messages_consumed = packets_in_->tell();
+    ring_told_ = packets_in_->ring_consumed();
   } else if (in_ && in_->may_report_ring()) {
     ring_told_ = in_->ring_consumed();
   }
@@ -86,7 +80,7 @@ bool RdmaSocket::send_message(Header header, std::span<const Segment> segments,
   const std::size_t size = Header::kSize + segments.size() * Segment::kSize + data;
   const bool fits_inline = size <= std::min(inline_bytes_, kInlineMax);
   std::array<std::uint8_t, kInlineMax> here;
-  int slot = kNoSlot;
+  int slot = SendQueue::kNoSlot;
   std::uint8_t* at = here.data();
   if (!fits_inline) {
     assert(!free_slots_.empty() && size <= send_slot_bytes_);
@@ -112,7 +106,7 @@ bool RdmaSocket::send_message(Header header, std::span<const Segment> segments,
   wr.sg_list = &sge;
   wr.num_sge = 1;
   wr.send_flags = fits_inline ? IBV_SEND_INLINE : 0;
-  ++messages_sent_;
+  credits_.sent();
   ++s_.stats.messages_sent;
   return post_requests(&wr, 1, slot, signaled);
 }
@@ -142,21 +136,7 @@ bool RdmaSocket::post_writes(Operation& op, std::size_t from, std::span<const Re
                });
     from += remote.length;
   }
-  return ok && post_requests(wrs.data(), count, kNoSlot, false);
-}
-
-void RdmaSocket::retire(std::uint32_t low_bits) {
-  while (!posted_.empty()) {
-    const Posted& first = posted_.front();
-    assert(first.serial > retired_ && first.requests <= sq_used_);
-    retired_ = first.serial;
-    sq_used_ -= first.requests;
-    if (first.slot != kNoSlot) free_slots_.push_back(first.slot);
-    const bool last = (first.serial & (kReceiveBit - 1)) == low_bits;
-    posted_.pop_front();
-    if (last) return;
-  }
-  assert(false && "a completion of requests that were not posted");
+  return ok && post_requests(wrs.data(), count, SendQueue::kNoSlot, false);
 }
 
 void RdmaSocket::queue_control(Type type, std::uint8_t flags, std::uint64_t seq,
@@ -175,24 +155,23 @@ void RdmaSocket::flush_control() {
     header.aux = next.aux;
     const bool last = next.type == Type::kFinished || next.type == Type::kFinish;
     if (!send_message(header, {}, nullptr, 0, last)) return;
-    if (last) last_serial_ = serial_;
+    if (last) last_serial_ = queue_.last();
   }
 }
 
 // Sends the credits that the peer waits for, when no other message has carried them.
 void RdmaSocket::flush_credits() {
-  const bool slots = returned_ - returned_told_ >= mine_.slots / 2U;
-  const bool messages = messages_consumed_ - messages_told_ >= std::max(1U, mine_.messages / 2U);
+  const bool slots = credits_.untold() >= mine_.slots / 2U;
+  const bool messages = packets_in_ && packets_in_->has_to_tell();
   bool ring = false;
-  if (s_.kind == Kind::kPacket) {
-    ring = packet_ring_consumed_ - ring_told_ >= mine_.ring_bytes / 4U;
+  if (packets_in_) {
+    ring = packets_in_->ring_consumed() - ring_told_ >= mine_.ring_bytes / 4U;
   } else if (in_) {
     ring = in_->may_report_ring() && in_->ring_consumed() - ring_told_ >= mine_.ring_bytes / 4U;
   }
   if (!slots && !messages && !ring) return;
-  const std::uint32_t left = theirs_.slots - (messages_sent_ - peer_returned_);
   // The last credit may go only for returning slots: the peer's answer will bring it back.
-  if (left < (slots ? 1U : 2U) || !can_post(1)) return;
+  if (credits_.left(theirs_.slots) < (slots ? 1U : 2U) || !can_post(1)) return;
   // Without inline data it needs a buffer. One that comes back brings us here again.
   if (inline_bytes_ < Header::kSize && free_slots_.empty()) return;
   send_message(Header{}, {}, nullptr, 0, false);
@@ -290,16 +269,16 @@ bool RdmaSocket::post_one_sided(Operation& op) {
         op.type == EXS_EVT_FETCHADD ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP;
     wr.wr.atomic = {addr, op.operand, op.swap, to->rkey};
   }
-  if (!post_requests(&wr, 1, kNoSlot, true)) return false;
+  if (!post_requests(&wr, 1, SendQueue::kNoSlot, true)) return false;
   op.handed = 1;
-  op.serial = serial_;
+  op.serial = queue_.last();
   return true;
 }
 
 void RdmaSocket::finish_one_sided() {
   while (!s_.one_sided.empty()) {
     Operation& op = s_.one_sided.front();
-    if (op.handed == 0 || op.serial > retired_) return;
+    if (op.handed == 0 || !queue_.done(op.serial)) return;
     if (op.before != nullptr) *op.before = op.value;
     s_.finish_front(s_.one_sided, 0, op.total);
   }

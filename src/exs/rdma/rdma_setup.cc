@@ -14,7 +14,7 @@ namespace weft::exs {
 namespace {
 
 constexpr int kResolveMs = 2000;
-constexpr std::uint32_t kSendRequests = 256;
+constexpr int kSendRequests = 256;
 constexpr std::uint32_t kInlineWanted = 512;
 constexpr std::uint8_t kReadsMax = 16;
 
@@ -142,8 +142,7 @@ int RdmaSocket::make_buffers() {
   slots_mr_ = Mr::create(device_, slots_.data(), slots_.size(), IBV_ACCESS_LOCAL_WRITE);
   if (!slots_mr_) return errno;
   for (int i = settings.slots; i > 0; --i) free_slots_.push_back(i - 1);
-  signal_every_ = std::min(signal_every_, settings.slots / 2U);
-  assert(signal_every_ != 0 && signal_every_ < free_slots_.size());
+  queue_.report_every(settings.slots / 2U);
   return 0;
 }
 
@@ -151,8 +150,8 @@ int RdmaSocket::post_slots() {
   read_slots_.reserve(s_.settings.slots);
   for (std::uint32_t i = 0; i < s_.settings.slots; ++i) read_slots_.push_back(i);
   if (!repost()) return ENOMEM;
-  assert(returned_ == s_.settings.slots);
-  returned_ = returned_told_ = 0;
+  assert(credits_.untold() == s_.settings.slots);
+  credits_ = {};  // the peer knows of these by the Hello
   // The peer has to have most of the slots all the time.
   repost_every_ = std::min<std::size_t>(kRepostMax, s_.settings.slots / kSlotsMin);
   return 0;
@@ -163,14 +162,15 @@ int RdmaSocket::make_qp() {
   device_ = engine_.device_of(id_->verbs);
   if (device_ == nullptr) return errno;
   const auto& limits = device_->attributes();
-  sq_depth_ = std::min<std::size_t>(kSendRequests, static_cast<std::size_t>(limits.max_qp_wr));
-  shard_entries_ = static_cast<int>(sq_depth_) + s_.settings.slots;
+  const int depth = std::min(kSendRequests, limits.max_qp_wr);
+  queue_.open(static_cast<std::size_t>(depth));
+  shard_entries_ = depth + s_.settings.slots;
   shard_ = device_->take_shard(shard_entries_);
   if (shard_ == nullptr) return errno;
   ibv_qp_init_attr attr{};
   attr.send_cq = attr.recv_cq = shard_->cq;
   attr.qp_type = IBV_QPT_RC;
-  attr.cap.max_send_wr = static_cast<std::uint32_t>(sq_depth_);
+  attr.cap.max_send_wr = static_cast<std::uint32_t>(depth);
   attr.cap.max_recv_wr = s_.settings.slots;
   attr.cap.max_send_sge = attr.cap.max_recv_sge = 1;
   attr.cap.max_inline_data = kInlineWanted;
@@ -203,6 +203,9 @@ bool RdmaSocket::accept_hello(const Hello& hello) {
   if (s_.kind == Kind::kStream) {
     out_.emplace(hello.ring_bytes);
     in_.emplace(mine_.ring_bytes);
+  } else {
+    packets_out_.emplace(hello);
+    packets_in_.emplace(mine_);
   }
   return true;
 }

@@ -13,7 +13,10 @@
 #include "exs/core/exs_engine.h"
 #include "exs/core/exs_messages.h"
 #include "exs/core/exs_socket.h"
+#include "exs/rdma/packet_rules.h"
+#include "exs/rdma/send_queue.h"
 #include "exs/rdma/sending_end.h"
+#include "exs/rdma/slot_credits.h"
 #include "exs/rdma/stream_rules.h"
 #include "exs/tcp/tcp_socket.h"
 
@@ -95,7 +98,6 @@ class RdmaSocket final : public Provider {
   bool post_writes(Operation& op, std::size_t from, std::span<const RemotePiece> to);
   bool post_requests(ibv_send_wr* first, std::size_t count, int slot, bool signaled);
   bool local_key(Operation& op, const Piece& piece, std::uint32_t& out);
-  void retire(std::uint32_t low_bits);
   void flush();  // sends all that can be sent now
   void flush_control();
   void flush_credits();
@@ -177,9 +179,8 @@ class RdmaSocket final : public Provider {
   void release();
   void ended();
 
-  static constexpr int kNoSlot = -1;
   static constexpr std::size_t kRepostMax = 8;
-  static constexpr std::uint32_t kReceiveBit = 1U << 31U;
+  static constexpr std::uint32_t kReceiveBit = SendQueue::kSerialBits + 1;
 
   Socket& s_;
   Engine& engine_;
@@ -211,28 +212,11 @@ class RdmaSocket final : public Provider {
   Pages ring_;
   Mr ring_mr_;
 
-  // Credits, totals modulo 2^32.
-  std::uint32_t messages_sent_ = 0;
-  std::uint32_t peer_returned_ = 0;
-  std::uint32_t returned_ = 0;
-  std::uint32_t returned_told_ = 0;
+  SlotCredits credits_;
   bool stalled_ = false;  // for a credit; counted once
   bool ring_stalled_ = false;
 
-  struct Posted {
-    std::uint64_t serial = 0;
-    std::uint32_t requests = 0;
-    int slot = kNoSlot;
-  };
-  std::deque<Posted> posted_;
-  std::size_t sq_depth_ = 0;
-  std::size_t sq_used_ = 0;
-  std::uint64_t serial_ = 0;
-  std::uint64_t retired_ = 0;
-  // How many requests may pass without a completion. Fewer than there are buffers to send from:
-  // completions give those back.
-  unsigned signal_every_ = 16;
-  unsigned unsignaled_ = 0;
+  SendQueue queue_;
   std::vector<int> free_slots_;
 
   struct Control {
@@ -251,15 +235,8 @@ class RdmaSocket final : public Provider {
   std::uint64_t ring_told_ = 0;
 
   // Packets.
-  std::uint64_t next_send_seq_ = 0;
-  std::uint64_t next_incoming_seq_ = 0;
-  std::uint32_t messages_consumed_ = 0;
-  std::uint32_t messages_told_ = 0;
-  std::uint32_t peer_messages_consumed_ = 0;
-  std::uint64_t packet_ring_sent_ = 0;
-  std::uint64_t packet_ring_peer_consumed_ = 0;
-  std::uint64_t packet_ring_received_ = 0;
-  std::uint64_t packet_ring_consumed_ = 0;
+  std::optional<PacketSender> packets_out_;
+  std::optional<PacketReceiver> packets_in_;
   std::deque<Incoming> incoming_;
 
   // The end.

@@ -24,7 +24,7 @@ void RdmaSocket::pump_stream() {
       if (op.has_files) {
         const std::size_t loaded = op.bounce_at + op.bounce.size();
         // The buffer is used again once the adapter is done with it.
-        if (op.handed == loaded && op.serial > retired_) return;
+        if (op.handed == loaded && !queue_.done(op.serial)) return;
         if (op.handed == loaded && !load_file(op)) break;
       }
       const std::size_t end = !op.has_files ? op.total : op.bounce_at + op.bounce.size();
@@ -62,7 +62,7 @@ bool RdmaSocket::send_step(Operation& op, const StreamSender::Step& step) {
     ok = direct ? send_direct(op, step) : send_ring(op, step);
     header.type = direct ? Type::kDirect : Type::kRing;
     ok = ok && send_message(header, {}, nullptr, 0, true);
-    op.serial = serial_;
+    op.serial = queue_.last();
     (direct ? s_.stats.direct_sent : s_.stats.indirect_sent) += step.length;
   }
   out_->took(step);
@@ -110,7 +110,7 @@ void RdmaSocket::finish_stream_sends() {
   bool any = false;
   while (!s_.sends.empty()) {
     Operation& op = s_.sends.front();
-    if (op.serial > retired_) break;
+    if (!queue_.done(op.serial)) break;
     if (op.error == 0 && !op.cancelled && op.handed < op.total) break;
     const int error = op.handed == op.total ? 0 : op.error != 0 ? op.error : ECANCELED;
     s_.finish_front(s_.sends, error, op.handed);

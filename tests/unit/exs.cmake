@@ -1,0 +1,1 @@
+weft_add_test(exs_test LABELS unit SOURCES exs_counts_test.cc DEPS weft_exs_rules)
