@@ -28,7 +28,7 @@ FUNCTIONS_MAX = 60
 LARGE = {
     "exs::Engine": (32, 41),
     "exs::Operation": (35, 3),
-    "exs::RdmaSocket": (49, 103),
+    "exs::RdmaSocket": (36, 97),
     "exs::Socket": (37, 23),
     "files::Session": (36, 87),
     "rsockets::RsStream": (52, 42),

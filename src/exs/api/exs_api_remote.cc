@@ -1,80 +1,8 @@
 // One-sided work: memory that a peer reaches by name.
-#include <algorithm>
-
-#include "base/bytes.h"
 #include "exs/api/exs_api.h"
 #include "os/lock.h"
 
 namespace weft::exs {
-namespace {
-
-constexpr std::uint32_t kNameMagic = 0x4558534d;  // "EXSM"
-constexpr std::size_t kExportsMax = 4096;
-
-}  // namespace
-
-int RdmaSocket::export_memory(const std::shared_ptr<Region>& region, void* addr, std::size_t length,
-                              int rights, exs_mname_t& name) {
-  if (exported_.size() >= kExportsMax) return ENOMEM;
-  // The local right only where a remote one needs it: read-only memory may be exported for reading.
-  constexpr int kChanges = EXS_MEXPORT_WRITE | EXS_MEXPORT_ATOMIC;
-  int access = (rights & kChanges) != 0 ? IBV_ACCESS_LOCAL_WRITE : 0;
-  if ((rights & EXS_MEXPORT_READ) != 0) access |= IBV_ACCESS_REMOTE_READ;
-  if ((rights & EXS_MEXPORT_WRITE) != 0) access |= IBV_ACCESS_REMOTE_WRITE;
-  if ((rights & EXS_MEXPORT_ATOMIC) != 0) access |= IBV_ACCESS_REMOTE_ATOMIC;
-  Mr mr = Mr::create(device_, addr, length, access);
-  if (!mr) return errno;
-  name = {};
-  ByteWriter out(name.bytes);
-  out.be32(kNameMagic);
-  out.be32(mr.rkey());
-  out.be64(reinterpret_cast<std::uintptr_t>(addr));
-  out.be64(length);
-  exported_.push_back({name, std::move(mr), region});
-  return 0;
-}
-
-int RdmaSocket::unexport(const exs_mname_t& name) {
-  const auto it = std::ranges::find_if(exported_, [&](const Exported& one) {
-    return std::ranges::equal(one.name.bytes, name.bytes);
-  });
-  if (it == exported_.end()) return EINVAL;
-  it->region->detach();
-  exported_.erase(it);
-  return 0;
-}
-
-int RdmaSocket::import_name(const exs_mname_t& name) {
-  ByteReader in(name.bytes);
-  if (in.be32() != kNameMagic) return fail(EINVAL);
-  Remote out;
-  out.rkey = in.be32();
-  out.addr = in.be64();
-  out.length = in.be64();
-  if (out.length > ~out.addr) return fail(EINVAL);
-  for (std::size_t i = 0; i < remotes_.size(); ++i) {
-    if (!remotes_[i]) {
-      remotes_[i] = out;
-      return static_cast<int>(i);
-    }
-  }
-  if (remotes_.size() == kExportsMax) return fail(ENOMEM);
-  remotes_.emplace_back(out);
-  return static_cast<int>(remotes_.size()) - 1;
-}
-
-int RdmaSocket::unimport(int handle) {
-  if (remote(handle) == nullptr) return EINVAL;
-  remotes_[static_cast<std::size_t>(handle)].reset();
-  return 0;
-}
-
-const RdmaSocket::Remote* RdmaSocket::remote(int handle) const {
-  if (handle < 0 || static_cast<std::size_t>(handle) >= remotes_.size()) return nullptr;
-  const auto& slot = remotes_[static_cast<std::size_t>(handle)];
-  return slot ? &*slot : nullptr;
-}
-
 namespace {
 
 struct RemoteCall {
@@ -100,7 +28,7 @@ ssize_t post(const RemoteCall& call, Fill fill) {
     if (!socket->wait_for_room(socket->one_sided, !socket->nonblocking)) return fail(EAGAIN);
     RdmaSocket* rdma = rdma_of(*socket);
     if (rdma == nullptr) return -1;
-    const RdmaSocket::Remote* to = rdma->remote(call.remote);
+    const NamedMemory::Remote* to = rdma->names().remote(call.remote);
     if (to == nullptr || call.length == 0 || call.length > kTransferMax) return fail(EINVAL);
     if (call.offset > to->length || call.length > to->length - call.offset) return fail(EFAULT);
     const bool atomic = call.type == EXS_EVT_FETCHADD || call.type == EXS_EVT_CMPSWAP;
@@ -150,7 +78,8 @@ int exs_mexport(int fd, exs_mhandle_t mh, void* addr, size_t len, int rights, ex
   RdmaSocket* rdma = rdma_of(*socket);
   int error = rdma != nullptr ? 0 : errno;
   if (error == 0 && !region->covers(addr, len)) error = EFAULT;
-  if (error == 0) error = rdma->export_memory(region, addr, len, rights, *name);
+  if (error == 0)
+    error = rdma->names().export_memory(rdma->device(), region, addr, len, rights, *name);
   if (error == 0) return 0;
   region->detach();
   return fail(error);
@@ -163,7 +92,7 @@ int exs_munexport(int fd, const exs_mname_t* name) {
   const weft::os::MutexLock lock(socket->mutex);
   RdmaSocket* rdma = rdma_of(*socket);
   if (rdma == nullptr) return -1;
-  const int error = rdma->unexport(*name);
+  const int error = rdma->names().unexport(*name);
   return error == 0 ? 0 : fail(error);
 }
 
@@ -173,7 +102,9 @@ exs_rhandle_t exs_mimport(int fd, const exs_mname_t* name) {
   if (name == nullptr) return fail(EFAULT);
   const weft::os::MutexLock lock(socket->mutex);
   RdmaSocket* rdma = rdma_of(*socket);
-  return rdma != nullptr ? rdma->import_name(*name) : -1;
+  if (rdma == nullptr) return -1;
+  const int handle = rdma->names().import_name(*name);
+  return handle >= 0 ? handle : fail(-handle);
 }
 
 int exs_munimport(int fd, exs_rhandle_t remote) {
@@ -184,7 +115,7 @@ int exs_munimport(int fd, exs_rhandle_t remote) {
   if (!socket->one_sided.empty()) return fail(EBUSY);
   RdmaSocket* rdma = rdma_of(*socket);
   if (rdma == nullptr) return -1;
-  const int error = rdma->unimport(remote);
+  const int error = rdma->names().unimport(remote);
   return error == 0 ? 0 : fail(error);
 }
 

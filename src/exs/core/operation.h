@@ -67,7 +67,7 @@ struct Operation {
   std::size_t bounce_at = 0;
 
   // One-sided.
-  int remote = -1;                  // whose memory, see RdmaSocket::remote()
+  int remote = -1;                  // whose memory, see NamedMemory::remote()
   std::uint64_t offset = 0;         // in that
   std::uint64_t* before = nullptr;  // atomics: where the former value goes
   std::uint64_t operand = 0;

@@ -113,7 +113,7 @@ void RdmaSocket::advance_end() {
 void RdmaSocket::disconnect() {
   assert(s_.sends.empty());
   end_.advance(SendingEvent::kDisconnects);
-  rdma_disconnect(id_);
+  rdma_disconnect(cm_.id());
   disconnect_by_ = Clock::now() + kDisconnectLimit;
   engine_.schedule(s_.shared_from_this(), disconnect_by_);
 }
@@ -166,33 +166,17 @@ void RdmaSocket::release() {
   gone_ = true;
   leave_parent();
   tcp_listener_.reset();
-  if (has_qp_) {
-    assert(id_ != nullptr && number_ != 0);
-    engine_.destroy_qp(id_);
-    has_qp_ = false;
-  }
-  if (id_ != nullptr && number_ != 0) {
-    engine_.destroy_later(id_);
-    id_ = nullptr;
-  }
-  if (shard_ != nullptr) {
-    device_->give_back(shard_, shard_entries_);
-    shard_ = nullptr;
-  }
+  cm_.end();
   for (auto* list : {&s_.sends, &s_.receives}) {
     for (Operation& op : *list) {
       op.grants.clear();
       op.locals.clear();
     }
   }
-  for (Exported& one : exported_) {
-    if (one.region != nullptr) one.region->detach();
-  }
-  exported_.clear();
+  names_.release();
   ring_mr_.reset();
-  slots_mr_.reset();
-  if (number_ != 0) engine_.dismiss(number_);
-  number_ = 0;
+  slots_.release();
+  cm_.dismiss();
 }
 
 }  // namespace weft::exs

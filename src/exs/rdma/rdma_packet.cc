@@ -66,7 +66,7 @@ bool RdmaSocket::send_source(Operation& op) {
   std::size_t count = 0;
   for (const Piece& piece : op.pieces) {
     if (piece.length == 0) continue;
-    Mr mr = Mr::of_checked(device_, piece.base, piece.length, IBV_ACCESS_REMOTE_READ);
+    Mr mr = Mr::of_checked(device(), piece.base, piece.length, IBV_ACCESS_REMOTE_READ);
     if (!mr) {
       op.error = errno;
       op.grants.clear();
@@ -247,8 +247,8 @@ void RdmaSocket::match_packets() {
 
 bool RdmaSocket::sink_key(Operation& op, const Piece& piece, std::size_t at, std::size_t length,
                           std::uint32_t& out) {
-  if (!device_->read_sink_is_remote()) return local_key(op, piece, out);
-  Mr mr = Mr::of_checked(device_, piece.base + at, length,
+  if (!device()->read_sink_is_remote()) return local_key(op, piece, out);
+  Mr mr = Mr::of_checked(device(), piece.base + at, length,
                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   if (!mr) return false;
   out = mr.lkey();

@@ -9,34 +9,13 @@
 
 namespace weft::exs {
 
+// The lower half of a wr_id says which of both it is.
+static_assert((MessageSlots::kReceiveBit & SendQueue::kSerialBits) == 0);
+
 void RdmaSocket::slot_read(std::uint32_t slot) {
-  read_slots_.push_back(slot);
-  if (read_slots_.size() >= repost_every_ && !repost()) {
+  if (slots_.read(slot) && !slots_.post_read(cm_.qp(), cm_.number(), credits_)) {
     broke(ECONNRESET, "a receive cannot be posted");
   }
-}
-
-bool RdmaSocket::repost() {
-  assert(read_slots_.size() <= s_.settings.slots);
-  std::array<ibv_recv_wr, kRepostMax> wrs{};
-  std::array<ibv_sge, kRepostMax> sges;
-  while (!read_slots_.empty()) {
-    const std::size_t count = std::min(read_slots_.size(), wrs.size());
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::uint32_t slot = read_slots_[read_slots_.size() - count + i];
-      sges[i] = {reinterpret_cast<std::uintptr_t>(slots_.data() + slot * slot_bytes_),
-                 static_cast<std::uint32_t>(slot_bytes_), slots_mr_.lkey()};
-      wrs[i].wr_id = static_cast<std::uint64_t>(number_) << 32U | kReceiveBit | slot;
-      wrs[i].sg_list = &sges[i];
-      wrs[i].num_sge = 1;
-      wrs[i].next = i + 1 < count ? &wrs[i + 1] : nullptr;
-    }
-    ibv_recv_wr* bad = nullptr;
-    if (ibv_post_recv(id_->qp, wrs.data(), &bad) != 0) return false;
-    read_slots_.resize(read_slots_.size() - count);
-    credits_.returned(static_cast<std::uint32_t>(count));
-  }
-  return true;
 }
 
 void RdmaSocket::on_completions(std::span<const ibv_wc> completions) {
@@ -52,10 +31,10 @@ void RdmaSocket::on_completions(std::span<const ibv_wc> completions) {
       ended();
       continue;
     }
-    if ((low & kReceiveBit) != 0) {
-      on_message(low & (kReceiveBit - 1), wc.byte_len);
+    if ((low & MessageSlots::kReceiveBit) != 0) {
+      on_message(low & (MessageSlots::kReceiveBit - 1), wc.byte_len);
     } else {
-      queue_.retire(low, [&](int slot) { free_slots_.push_back(slot); });
+      queue_.retire(low, [&](int slot) { slots_.give_back(slot); });
     }
   }
   if (gone_) return;
@@ -69,14 +48,12 @@ void RdmaSocket::on_completions(std::span<const ibv_wc> completions) {
 }
 
 void RdmaSocket::on_message(std::uint32_t slot, std::uint32_t length) {
-  assert(slot < mine_.slots && length <= slot_bytes_);
   if (!passive_ && !up_) return broke(ECONNRESET, "it speaks before it has been spoken to");
   heard_ = true;
   up_ = true;  // the first message may come before rdma_cm says so
   ++s_.stats.messages_received;
   Message message;
-  const auto bytes = std::span<const std::uint8_t>(slots_.data() + slot * slot_bytes_, length);
-  const char* why = decode(bytes, message);
+  const char* why = decode(slots_.received(slot, length), message);
   if (why == nullptr) why = take_counters(message.header);
   if (why == nullptr) why = dispatch(message);
   if (why != nullptr) return broke(ECONNRESET, why);

@@ -29,39 +29,38 @@ bool RdmaSocket::can_post(std::size_t requests) const {
 // ever.
 bool RdmaSocket::can_send(std::size_t requests) {
   if (!can_post(requests + 1)) return false;
-  const bool ok = credits_.left(theirs_.slots) >= 2 && !free_slots_.empty();
+  const bool ok = credits_.left(theirs_.slots) >= 2 && slots_.any_free();
   if (!ok && !stalled_) ++s_.stats.credit_stalls;
   stalled_ = !ok;
   return ok;
 }
 
 bool RdmaSocket::local_key(Operation& op, const Piece& piece, std::uint32_t& out) {
-  if (piece.region != nullptr) return piece.region->lkey(device_, out);
+  if (piece.region != nullptr) return piece.region->lkey(device(), out);
   // Unregistered memory is registered once, for this operation.
   const auto index = static_cast<std::size_t>(&piece - op.pieces.data());
   assert(index < op.pieces.size());
   if (op.locals.size() <= index) op.locals.resize(op.pieces.size());
   Mr& mr = op.locals[index];
-  if (!mr) mr = Mr::of_checked(device_, piece.base, piece.length, IBV_ACCESS_LOCAL_WRITE);
+  if (!mr) mr = Mr::of_checked(device(), piece.base, piece.length, IBV_ACCESS_LOCAL_WRITE);
   // Memory that may only be read, as constants are, can still be sent.
-  if (!mr) mr = Mr::of_checked(device_, piece.base, piece.length, 0);
+  if (!mr) mr = Mr::of_checked(device(), piece.base, piece.length, 0);
   if (!mr) return false;
   out = mr.lkey();
   return true;
 }
 
 bool RdmaSocket::post_requests(ibv_send_wr* first, std::size_t count, int slot, bool signaled) {
-  assert(id_ != nullptr);
   const bool report = queue_.post(count, slot, signaled);
   const std::uint64_t serial = queue_.last() & SendQueue::kSerialBits;
   for (std::size_t i = 0; i < count; ++i) {
     first[i].next = i + 1 < count ? &first[i + 1] : nullptr;
-    first[i].wr_id = static_cast<std::uint64_t>(number_) << 32U | serial;
+    first[i].wr_id = static_cast<std::uint64_t>(cm_.number()) << 32U | serial;
   }
   if (report) first[count - 1].send_flags |= IBV_SEND_SIGNALED;
   ibv_send_wr* bad = nullptr;
   // Refused only by a queue pair that is broken; its completions say so.
-  return ibv_post_send(id_->qp, first, &bad) == 0;
+  return ibv_post_send(cm_.qp(), first, &bad) == 0;
 }
 
 bool RdmaSocket::send_message(Header header, std::span<const Segment> segments,
@@ -83,11 +82,9 @@ bool RdmaSocket::send_message(Header header, std::span<const Segment> segments,
   int slot = SendQueue::kNoSlot;
   std::uint8_t* at = here.data();
   if (!fits_inline) {
-    assert(!free_slots_.empty() && size <= send_slot_bytes_);
-    slot = free_slots_.back();
-    free_slots_.pop_back();
-    at = slots_.data() + s_.settings.slots * slot_bytes_ +
-         static_cast<std::size_t>(slot) * send_slot_bytes_;
+    assert(size <= slots_.bytes());
+    slot = slots_.take();
+    at = slots_.to_send(slot);
   }
   encode(header, std::span<std::uint8_t, Header::kSize>(at, Header::kSize));
   std::uint8_t* next = at + Header::kSize;
@@ -100,7 +97,7 @@ bool RdmaSocket::send_message(Header header, std::span<const Segment> segments,
     ++s_.stats.copies;
     s_.stats.copied_bytes += data;
   }
-  ibv_sge sge = piece_of(at, size, slots_mr_.lkey());
+  ibv_sge sge = piece_of(at, size, slots_.lkey());
   ibv_send_wr wr{};
   wr.opcode = IBV_WR_SEND;
   wr.sg_list = &sge;
@@ -173,7 +170,7 @@ void RdmaSocket::flush_credits() {
   // The last credit may go only for returning slots: the peer's answer will bring it back.
   if (credits_.left(theirs_.slots) < (slots ? 1U : 2U) || !can_post(1)) return;
   // Without inline data it needs a buffer. One that comes back brings us here again.
-  if (inline_bytes_ < Header::kSize && free_slots_.empty()) return;
+  if (inline_bytes_ < Header::kSize && !slots_.any_free()) return;
   send_message(Header{}, {}, nullptr, 0, false);
 }
 
@@ -252,7 +249,7 @@ void RdmaSocket::pump_one_sided() {
 
 bool RdmaSocket::post_one_sided(Operation& op) {
   assert(op.handed == 0 && op.pieces.size() == 1);
-  const Remote* to = remote(op.remote);
+  const NamedMemory::Remote* to = names_.remote(op.remote);
   std::uint32_t lkey = 0;
   if (to == nullptr || !local_key(op, op.pieces.front(), lkey)) return false;
   const std::uint64_t addr = to->addr + op.offset;

@@ -18,10 +18,6 @@ constexpr int kSendRequests = 256;
 constexpr std::uint32_t kInlineWanted = 512;
 constexpr std::uint8_t kReadsMax = 16;
 
-void* context_of(std::uint32_t number) {
-  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(number));
-}
-
 std::uint8_t reads(int most) {
   return static_cast<std::uint8_t>(std::clamp(most, 0, static_cast<int>(kReadsMax)));
 }
@@ -35,31 +31,24 @@ void reject(rdma_cm_id* id, Refusal reason) {
 
 }  // namespace
 
-RdmaSocket::RdmaSocket(Socket& socket) : s_(socket), engine_(Engine::instance()) {
+RdmaSocket::RdmaSocket(Socket& socket) : s_(socket), engine_(Engine::instance()), cm_(engine_) {
   engine_.answer_requests(&RdmaSocket::on_request);
 }
 
 RdmaSocket::~RdmaSocket() { release(); }
 
-int RdmaSocket::make_id() {
-  if (number_ == 0) number_ = engine_.enroll(s_.shared_from_this());
-  if (id_ != nullptr) return 0;
-  if (rdma_create_id(engine_.cm_channel(), &id_, context_of(number_), RDMA_PS_TCP) != 0) {
-    return errno;
-  }
-  return 0;
-}
+int RdmaSocket::make_id() { return cm_.make(s_.shared_from_this()); }
 
 int RdmaSocket::bind(const Address& address) {
   if (const int error = make_id(); error != 0) return error;
   Address copy = address;
-  return rdma_bind_addr(id_, copy.get()) == 0 ? 0 : errno;
+  return rdma_bind_addr(cm_.id(), copy.get()) == 0 ? 0 : errno;
 }
 
 int RdmaSocket::listen(int backlog) {
-  assert(id_ != nullptr);
+  assert(cm_.id() != nullptr);
   if (const int error = listen_for_tcp(backlog); error != 0) return error;
-  if (rdma_listen(id_, backlog) == 0) return 0;
+  if (rdma_listen(cm_.id(), backlog) == 0) return 0;
   const int error = errno;
   tcp_listener_.reset();
   return error;
@@ -93,15 +82,15 @@ int RdmaSocket::connect(const Address& address) {
   Address source = s_.bound;
   Address to = address;
   // A port of our own that bind() has taken stays ours: rdma_cm knows it already.
-  const bool named = source.set() && id_->route.addr.src_addr.sa_family == 0;
-  if (rdma_resolve_addr(id_, named ? source.get() : nullptr, to.get(), kResolveMs) != 0) {
+  const bool named = source.set() && cm_.id()->route.addr.src_addr.sa_family == 0;
+  if (rdma_resolve_addr(cm_.id(), named ? source.get() : nullptr, to.get(), kResolveMs) != 0) {
     return errno;
   }
   return 0;
 }
 
 int RdmaSocket::local(Address& out) const {
-  out = id_ != nullptr ? Address(&id_->route.addr.src_addr) : local_;
+  out = cm_.id() != nullptr ? Address(&cm_.id()->route.addr.src_addr) : local_;
   return out.set() ? 0 : ENOTCONN;
 }
 
@@ -125,72 +114,36 @@ Hello RdmaSocket::my_hello() const {
   return hello;
 }
 
-int RdmaSocket::make_buffers() {
-  const Settings& settings = s_.settings;
-  ring_ = Pages(settings.ring_bytes);
-  if (s_.kind == Kind::kStream) {
-    ring_mr_ = Mr::create(device_, ring_.data(), ring_.size(),
-                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    if (!ring_mr_) return errno;
-  }
-  const std::size_t least = kSegmentsMax * Segment::kSize;
-  slot_bytes_ = Header::kSize + std::max<std::size_t>(settings.immediate_bytes, least);
-  // A slot to send from may be as large as the peer's limit, which is known later. It is not larger
-  // than our own limit.
-  send_slot_bytes_ = slot_bytes_;
-  slots_ = Pages(2UL * settings.slots * slot_bytes_);
-  slots_mr_ = Mr::create(device_, slots_.data(), slots_.size(), IBV_ACCESS_LOCAL_WRITE);
-  if (!slots_mr_) return errno;
-  for (int i = settings.slots; i > 0; --i) free_slots_.push_back(i - 1);
-  queue_.report_every(settings.slots / 2U);
-  return 0;
-}
-
-int RdmaSocket::post_slots() {
-  read_slots_.reserve(s_.settings.slots);
-  for (std::uint32_t i = 0; i < s_.settings.slots; ++i) read_slots_.push_back(i);
-  if (!repost()) return ENOMEM;
-  assert(credits_.untold() == s_.settings.slots);
-  credits_ = {};  // the peer knows of these by the Hello
-  // The peer has to have most of the slots all the time.
-  repost_every_ = std::min<std::size_t>(kRepostMax, s_.settings.slots / kSlotsMin);
-  return 0;
+int RdmaSocket::make_ring() {
+  ring_ = Pages(s_.settings.ring_bytes);
+  if (s_.kind == Kind::kPacket) return 0;
+  ring_mr_ = Mr::create(device(), ring_.data(), ring_.size(),
+                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  return ring_mr_ ? 0 : errno;
 }
 
 int RdmaSocket::make_qp() {
-  assert(id_ != nullptr && number_ != 0 && !has_qp_ && shard_ == nullptr);
-  device_ = engine_.device_of(id_->verbs);
-  if (device_ == nullptr) return errno;
-  const auto& limits = device_->attributes();
-  const int depth = std::min(kSendRequests, limits.max_qp_wr);
+  const Settings& settings = s_.settings;
+  if (cm_.find_device() == nullptr) return errno;
+  const int depth = std::min(kSendRequests, device()->attributes().max_qp_wr);
   queue_.open(static_cast<std::size_t>(depth));
-  shard_entries_ = depth + s_.settings.slots;
-  shard_ = device_->take_shard(shard_entries_);
-  if (shard_ == nullptr) return errno;
-  ibv_qp_init_attr attr{};
-  attr.send_cq = attr.recv_cq = shard_->cq;
-  attr.qp_type = IBV_QPT_RC;
-  attr.cap.max_send_wr = static_cast<std::uint32_t>(depth);
-  attr.cap.max_recv_wr = s_.settings.slots;
-  attr.cap.max_send_sge = attr.cap.max_recv_sge = 1;
-  attr.cap.max_inline_data = kInlineWanted;
-  if (rdma_create_qp(id_, device_->pd(), &attr) != 0) {
-    attr.cap.max_inline_data = 0;
-    if (rdma_create_qp(id_, device_->pd(), &attr) != 0) return errno;
-  }
-  has_qp_ = true;
-  inline_bytes_ = attr.cap.max_inline_data;
-  if (const int error = make_buffers(); error != 0) return error;
+  queue_.report_every(settings.slots / 2U);
+  CmConnection::Sizes sizes{static_cast<std::uint32_t>(depth), settings.slots, kInlineWanted};
+  if (const int error = cm_.make_qp(sizes); error != 0) return error;
+  inline_bytes_ = sizes.inline_bytes;
+  if (const int error = make_ring(); error != 0) return error;
+  const int error = slots_.create(device(), settings.slots, settings.immediate_bytes);
+  if (error != 0) return error;
   mine_ = my_hello();
-  return post_slots();
+  return slots_.post_all(cm_.qp(), cm_.number()) ? 0 : ENOMEM;
 }
 
 rdma_conn_param RdmaSocket::parameters(const std::uint8_t* data, std::size_t length) const {
   rdma_conn_param out{};
   out.private_data = data;
   out.private_data_len = static_cast<std::uint8_t>(length);
-  out.responder_resources = reads(device_->attributes().max_qp_rd_atom);
-  out.initiator_depth = reads(device_->attributes().max_qp_init_rd_atom);
+  out.responder_resources = reads(device()->attributes().max_qp_rd_atom);
+  out.initiator_depth = reads(device()->attributes().max_qp_init_rd_atom);
   out.retry_count = 7;
   out.rnr_retry_count = 7;
   return out;
@@ -219,7 +172,7 @@ void RdmaSocket::resolved() {
     std::array<std::uint8_t, Hello::kSize> data{};
     encode(mine_, data);
     rdma_conn_param params = parameters(data.data(), data.size());
-    if (rdma_connect(id_, &params) == 0) return;
+    if (rdma_connect(cm_.id(), &params) == 0) return;
     error = errno;
   }
   release();
@@ -260,10 +213,10 @@ int RdmaSocket::fall_back() {
 
 void RdmaSocket::established() {
   if (s_.state != State::kConnecting) return;
-  assert(has_qp_ && theirs_.slots != 0);
+  assert(cm_.has_qp() && theirs_.slots != 0);
   up_ = true;
-  local_ = Address(&id_->route.addr.src_addr);
-  peer_ = Address(&id_->route.addr.dst_addr);
+  local_ = Address(&cm_.id()->route.addr.src_addr);
+  peer_ = Address(&cm_.id()->route.addr.dst_addr);
   if (passive_) {
     announce_ = true;
     s_.advance(StateEvent::kConnected);
@@ -306,9 +259,7 @@ void RdmaSocket::on_request(const std::shared_ptr<Socket>& listener, const CmEve
   Engine::instance().add(socket);
   rdma.passive_ = true;
   rdma.parent_ = listener;
-  rdma.number_ = Engine::instance().enroll(socket);
-  rdma.id_ = id;
-  id->context = context_of(rdma.number_);
+  rdma.cm_.adopt(id, socket);
   listener->half_open.fetch_add(1);
   int error = rdma.make_qp();
   if (error == 0 && !rdma.accept_hello(*hello)) error = EPROTO;
@@ -343,7 +294,7 @@ void RdmaSocket::on_cm(const CmEvent& event) {
   if (gone_) return;
   switch (event.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
-      if (rdma_resolve_route(id_, kResolveMs) != 0) refused(event);
+      if (rdma_resolve_route(cm_.id(), kResolveMs) != 0) refused(event);
       return;
     case RDMA_CM_EVENT_ROUTE_RESOLVED: return resolved();
     case RDMA_CM_EVENT_ESTABLISHED:

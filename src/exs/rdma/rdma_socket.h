@@ -13,6 +13,10 @@
 #include "exs/core/exs_engine.h"
 #include "exs/core/exs_messages.h"
 #include "exs/core/exs_socket.h"
+#include "exs/rdma/advertised_memory.h"
+#include "exs/rdma/cm_connection.h"
+#include "exs/rdma/message_slots.h"
+#include "exs/rdma/named_memory.h"
 #include "exs/rdma/packet_rules.h"
 #include "exs/rdma/send_queue.h"
 #include "exs/rdma/sending_end.h"
@@ -52,27 +56,14 @@ class RdmaSocket final : public Provider {
 
   // One-sided work has been posted.
   void one_sided_posted();
-  [[nodiscard]] const std::shared_ptr<Device>& device() const { return device_; }
-  // Memory that the peer may reach by name until it is taken back. `region` is attached; it is
-  // detached then.
-  int export_memory(const std::shared_ptr<Region>& region, void* addr, std::size_t length,
-                    int rights, exs_mname_t& name);
-  int unexport(const exs_mname_t& name);
-  int import_name(const exs_mname_t& name);  // a handle, or -1
-  int unimport(int handle);
-  struct Remote {
-    std::uint64_t addr = 0;
-    std::uint64_t length = 0;
-    std::uint32_t rkey = 0;
-  };
-  [[nodiscard]] const Remote* remote(int handle) const;
+  [[nodiscard]] const std::shared_ptr<Device>& device() const { return cm_.device(); }
+  [[nodiscard]] NamedMemory& names() { return names_; }
 
  private:
   // ---- set-up (rdma_setup.cc)
   int make_id();
   int make_qp();
-  int make_buffers();
-  int post_slots();
+  int make_ring();
   Hello my_hello() const;
   bool accept_hello(const Hello& hello);
   void resolved();
@@ -113,9 +104,7 @@ class RdmaSocket final : public Provider {
   const char* dispatch(const Message& message);
   const char* on_close_chain(const Header& header);
   const char* on_chain_closed(const Header& header);
-  // Posts the slots that have been read, several together since a post costs more than a slot.
   void slot_read(std::uint32_t slot);
-  bool repost();
 
   // ---- stream (rdma_stream.cc)
   void pump_stream();
@@ -179,17 +168,9 @@ class RdmaSocket final : public Provider {
   void release();
   void ended();
 
-  static constexpr std::size_t kRepostMax = 8;
-  static constexpr std::uint32_t kReceiveBit = SendQueue::kSerialBits + 1;
-
   Socket& s_;
   Engine& engine_;
-  std::shared_ptr<Device> device_;
-  std::uint32_t number_ = 0;
-  rdma_cm_id* id_ = nullptr;
-  bool has_qp_ = false;
-  CqShard* shard_ = nullptr;
-  int shard_entries_ = 0;
+  CmConnection cm_;
   Address target_;
   Address local_;  // of a connection
   Address peer_;
@@ -202,12 +183,7 @@ class RdmaSocket final : public Provider {
 
   Hello mine_;
   Hello theirs_;
-  Pages slots_;  // mine_.slots of slot_bytes_ to receive into, then send_slots_ to send from
-  Mr slots_mr_;
-  std::vector<std::uint32_t> read_slots_;  // to be posted again
-  std::size_t repost_every_ = 1;
-  std::size_t slot_bytes_ = 0;
-  std::size_t send_slot_bytes_ = 0;
+  MessageSlots slots_;
   std::size_t inline_bytes_ = 0;
   Pages ring_;
   Mr ring_mr_;
@@ -217,7 +193,6 @@ class RdmaSocket final : public Provider {
   bool ring_stalled_ = false;
 
   SendQueue queue_;
-  std::vector<int> free_slots_;
 
   struct Control {
     Type type;
@@ -229,9 +204,7 @@ class RdmaSocket final : public Provider {
 
   std::optional<StreamSender> out_;
   std::optional<StreamReceiver> in_;
-  // Memory of the peer's adverts, in the order of StreamSender.
-  std::deque<std::vector<Segment>> their_adverts_;
-  std::uint64_t first_their_advert_ = 0;
+  AdvertisedMemory their_adverts_;
   std::uint64_t ring_told_ = 0;
 
   // Packets.
@@ -246,13 +219,7 @@ class RdmaSocket final : public Provider {
   std::uint64_t last_serial_ = 0;  // of the last message, to be away before we disconnect
   bool gone_ = false;
 
-  struct Exported {
-    exs_mname_t name;
-    Mr mr;
-    std::shared_ptr<Region> region;
-  };
-  std::vector<Exported> exported_;
-  std::vector<std::optional<Remote>> remotes_;
+  NamedMemory names_;
 };
 
 }  // namespace weft::exs

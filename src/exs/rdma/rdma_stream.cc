@@ -67,11 +67,7 @@ bool RdmaSocket::send_step(Operation& op, const StreamSender::Step& step) {
   }
   out_->took(step);
   s_.stats.switches = out_->switches();
-  while (first_their_advert_ < out_->first_advert()) {
-    assert(!their_adverts_.empty());
-    their_adverts_.pop_front();
-    ++first_their_advert_;
-  }
+  their_adverts_.drop_before(out_->first_advert());
   op.handed += step.length;
   s_.stats.bytes_sent += step.length;
   return ok;
@@ -79,12 +75,11 @@ bool RdmaSocket::send_step(Operation& op, const StreamSender::Step& step) {
 
 // The part [step.at, step.at + step.length) of the advert at the head.
 bool RdmaSocket::send_direct(Operation& op, const StreamSender::Step& step) {
-  assert(step.advert == first_their_advert_ && !their_adverts_.empty());
   std::array<RemotePiece, kSegmentsMax> to;
   std::size_t count = 0;
   std::uint64_t skip = step.at;
   std::uint64_t left = step.length;
-  for (const Segment& segment : their_adverts_.front()) {
+  for (const Segment& segment : their_adverts_.first(step.advert)) {
     if (skip >= segment.length) {
       skip -= segment.length;
       continue;
@@ -126,14 +121,14 @@ const char* RdmaSocket::on_advert(const Message& message) {
     case StreamSender::Verdict::kStale: return nullptr;
     case StreamSender::Verdict::kAccepted: break;
   }
-  their_adverts_.emplace_back(message.segments.begin(), message.segments.begin() + h.segments);
+  their_adverts_.add(std::span(message.segments).first(h.segments));
   return nullptr;
 }
 
 const char* RdmaSocket::on_close_chain(const Header& header) {
   if (!out_->on_close_chain(header.aux)) return "a chain that is not there";
-  their_adverts_.clear();
-  first_their_advert_ = out_->first_advert();
+  their_adverts_.drop_before(out_->first_advert());
+  assert(their_adverts_.empty());
   queue_control(Type::kChainClosed, 0, 0, header.aux);
   return nullptr;
 }
@@ -264,7 +259,7 @@ bool RdmaSocket::advertise_one(Operation& op) {
   each_piece(op, op.done, op.total - op.done,
              [&](const Piece& piece, std::size_t at, std::size_t length) {
                if (!ok) return;
-               Mr mr = Mr::of_checked(device_, piece.base + at, length,
+               Mr mr = Mr::of_checked(device(), piece.base + at, length,
                                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
                ok = static_cast<bool>(mr);
                if (!ok) return;
