@@ -63,6 +63,11 @@ void end(const Remains& remains) {
     case IdState::kConnected:
       if (remains.connection != nullptr) remains.connection->abort();
       break;
+    case IdState::kDown:
+      // The peer of a RoCE-like device may wait for this answer. The connection may live on: an
+      // event that is not acknowledged yet, such as its request, holds it.
+      if (remains.connection != nullptr) static_cast<void>(remains.connection->disconnect());
+      break;
     default: break;
   }
 }

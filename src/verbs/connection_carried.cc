@@ -176,9 +176,9 @@ void ConnectionImpl::Carrier::read(Lock& lock) {
 // disconnect by that answer, as with InfiniBand: when it does, this one has heard.
 void ConnectionImpl::Carrier::peer_disconnects(Lock& lock) {
   lock.covers(c_);
-  peer_ended_ = true;
   c_.socket_.unwatch();
   tell_end(lock, std::nullopt);
+  peer_ended_ = true;  // not where there was no memory to tell: ended() does it then
 }
 
 // The peer has closed, is gone, or has taken too long.

@@ -169,6 +169,41 @@ TEST_P(NthFailsInTheBackground, ThoseThatMoveToARingToo) {
   check_connections(GetParam(), config);
 }
 
+// One that only carries the numbers of queue pairs, as rdma_cm of a RoCE-like device has it.
+struct Carrying {
+  explicit Carrying(Host& host) : a(host), b(host) {
+    const auto listener = must(host.device->create_listener(b.events), "create a listener");
+    must(listener->bind_service(must(SocketAddress::parse("127.0.0.1:0"), "parse"), false), "bind");
+    must(listener->listen(0), "listen");
+    ConnectionParams params;
+    params.by_service = true;
+    params.carried = CarriedQp{};
+    a.connection = must(host.device->create_connection(a.events), "create a connection");
+    must(a.connection->connect(nullptr, listener->local_address(), params), "connect");
+    b.connection = take_event(*b.events, Type::kConnectRequest).connection;
+    must(b.connection->accept(nullptr, params), "accept");
+    take_event(*a.events, Type::kResponse);
+    must(a.connection->establish(), "establish");
+    take_event(*b.events, Type::kEstablished);
+  }
+  Endpoint a;
+  Endpoint b;
+};
+
+TEST_P(NthFailsInTheBackground, TheEndOfOneThatOnlyCarriesIsTold) {
+  Host host(roce_config());
+  background_fails(GetParam(), host, [&](NthFails& fails) {
+    const Carrying ends(host);
+    fails.during([&] {
+      must(ends.a.connection->disconnect(), "disconnect");
+      EXPECT_EQ(take_event(*ends.b.events, Type::kDisconnected).connection, ends.b.connection);
+      must(ends.b.connection->disconnect(), "disconnect");
+      EXPECT_EQ(take_event(*ends.a.events, Type::kDisconnected).connection, ends.a.connection);
+      return 0;
+    });
+  });
+}
+
 // Another peer may have less luck: it is closed, and the listener goes on.
 TEST_P(NthFailsInTheBackground, AListenerGoesOn) {
   Host host;

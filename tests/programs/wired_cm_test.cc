@@ -1,5 +1,8 @@
 // rdma_cm on a RoCE-like device: the connection carries the numbers of queue pairs, as InfiniBand's
 // does, and the queue pairs behave as those that programs connect out of band.
+#include <filesystem>
+#include <iterator>
+
 #include "wired_end.h"
 
 namespace weft::abi {
@@ -242,6 +245,30 @@ TEST(WiredCm, ToLetAnIdGoAnswersItsPeersDisconnect) {
   l.forget_child();
   EXPECT_EQ(NextEvent(l.client.channel.get()).type(), RDMA_CM_EVENT_DISCONNECTED);
   EXPECT_FALSE(readable(l.server.channel->fd, 0));
+}
+
+std::ptrdiff_t open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
+
+TEST(WiredCm, ToLetAnIdGoAnswersWhileItsRequestIsNotAcknowledged) {
+  const Listening server;
+  Calling client(server.port);
+  rdma_conn_param params = parameters(1);
+  ASSERT_EQ(rdma_connect(client.id, &params), 0);
+  const NextEvent request(server.channel.get());
+  ASSERT_EQ(request.type(), RDMA_CM_EVENT_CONNECT_REQUEST);
+  rdma_cm_id* const child = request.id();
+  ASSERT_EQ(rdma_accept(child, &params), 0);
+  EXPECT_EQ(NextEvent(client.channel.get()).type(), RDMA_CM_EVENT_CONNECT_RESPONSE);
+  ASSERT_EQ(rdma_establish(client.id), 0);
+  EXPECT_EQ(NextEvent(server.channel.get()).type(), RDMA_CM_EVENT_ESTABLISHED);
+  ASSERT_EQ(rdma_disconnect(client.id), 0);
+  EXPECT_EQ(NextEvent(server.channel.get()).type(), RDMA_CM_EVENT_DISCONNECTED);
+  const auto before = open_descriptors();
+  EXPECT_EQ(rdma_destroy_id(child), 0);
+  EXPECT_LT(open_descriptors(), before);  // its socket is closed: that is the answer
+  EXPECT_EQ(NextEvent(client.channel.get()).type(), RDMA_CM_EVENT_DISCONNECTED);
 }
 
 TEST(WiredCm, BothMayDisconnectAtOnceAndEachHearsOnce) {
