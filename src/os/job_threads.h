@@ -5,8 +5,8 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
-#include <system_error>
+#include <exception>
+#include <list>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -26,7 +26,7 @@ class JobThreads {
       : most_threads_(most_threads), work_(work) {}
   // Waits for what is under way; what no thread has begun is dropped.
   ~JobThreads() {
-    std::deque<Job> dropped;  // goes without the lock
+    std::list<Job> dropped;  // goes without the lock
     {
       const MutexLock lock(mutex_);
       ends_ = true;
@@ -41,12 +41,15 @@ class JobThreads {
   // Once, before the first job: an eventfd, which is raised when the first job of a list is done.
   void raises(int event) noexcept { event_ = event; }
 
-  // Without any thread the caller does it at once.
+  // Without any thread the caller does it at once. Throws where there is no memory for the job;
+  // once it is taken it needs none.
   void run(Job job) {
+    std::list<Job> one;
+    one.push_back(std::move(job));
     bool more = false;
     {
       const MutexLock lock(mutex_);
-      jobs_.push_back(std::move(job));
+      jobs_.splice(jobs_.end(), one);
       more = jobs_.size() > idle_ && threads_.size() < most_threads_;
     }
     has_job_.notify_one();
@@ -55,22 +58,18 @@ class JobThreads {
 
   // One that the caller has done itself.
   void add_done(Job job) {
-    bool first = false;
-    {
-      const MutexLock lock(mutex_);
-      first = done_.empty();
-      done_.push_back(std::move(job));
-    }
-    if (first) raise_event(event_);
+    std::list<Job> one;
+    one.push_back(std::move(job));
+    note_done(one);
   }
 
   // The jobs done since the last time, in order. The event is the caller's to lower, before this.
-  [[nodiscard]] std::vector<Job> take_done() {
+  [[nodiscard]] std::list<Job> take_done() {
     const MutexLock lock(mutex_);
     return std::exchange(done_, {});
   }
   // The same, and lowers the event if there is something.
-  [[nodiscard]] std::vector<Job> take_done_and_lower() {
+  [[nodiscard]] std::list<Job> take_done_and_lower() {
     const MutexLock lock(mutex_);
     // With the lock: a job that is added to the empty list raises it again.
     if (!done_.empty()) static_cast<void>(lower_event(event_));
@@ -78,26 +77,32 @@ class JobThreads {
   }
 
  private:
-  // False: the system gives no thread.
-  [[nodiscard]] bool start() {
+  // False: there is no thread or no memory to be had.
+  [[nodiscard]] bool start() noexcept {
     try {
+      threads_.reserve(threads_.size() + 1);  // before the thread runs
       threads_.push_back(start_thread([this] { serve(); }));
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
       return false;
     }
     return true;
   }
 
-  void do_last() {
-    Job job = take_last();
-    work_(job);
-    add_done(std::move(job));
+  void do_last() noexcept {
+    std::list<Job> mine;
+    {
+      const MutexLock lock(mutex_);
+      mine.splice(mine.end(), jobs_, --jobs_.end());
+    }
+    work_(mine.front());
+    note_done(mine);
   }
-  [[nodiscard]] Job take_last() {
+
+  void note_done(std::list<Job>& one) noexcept {
     const MutexLock lock(mutex_);
-    Job job = std::move(jobs_.back());
-    jobs_.pop_back();
-    return job;
+    // With the lock: else somebody takes the list in between, and an event without jobs stays.
+    if (done_.empty()) raise_event(event_);
+    done_.splice(done_.end(), one);
   }
 
   void serve() {
@@ -107,11 +112,11 @@ class JobThreads {
       while (!ends_ && jobs_.empty()) has_job_.wait(mutex_);
       --idle_;
       if (ends_) return;
-      Job job = std::move(jobs_.front());
-      jobs_.pop_front();
+      std::list<Job> mine;
+      mine.splice(mine.end(), jobs_, jobs_.begin());
       lock.unlock();
-      work_(job);
-      add_done(std::move(job));
+      work_(mine.front());
+      note_done(mine);
       lock.lock();
     }
   }
@@ -122,8 +127,8 @@ class JobThreads {
   std::vector<std::thread> threads_;
   Mutex mutex_;
   Condition has_job_;
-  std::deque<Job> jobs_ WEFT_GUARDED_BY(mutex_);
-  std::vector<Job> done_ WEFT_GUARDED_BY(mutex_);
+  std::list<Job> jobs_ WEFT_GUARDED_BY(mutex_);
+  std::list<Job> done_ WEFT_GUARDED_BY(mutex_);
   std::size_t idle_ WEFT_GUARDED_BY(mutex_) = 0;  // threads that wait for a job
   bool ends_ WEFT_GUARDED_BY(mutex_) = false;
 };

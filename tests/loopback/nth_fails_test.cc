@@ -9,10 +9,13 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <new>
 #include <optional>
 #include <string>
 #include <thread>
 
+#include "os/event_fd.h"
+#include "os/job_threads.h"
 #include "support/nth_fails.h"
 #include "support/weft_side.h"
 
@@ -438,6 +441,53 @@ TEST(NthFails, AThreadsFirstTurnNeedsNoMemory) {
     if (fails.has_failed()) ++failed;
   }
   EXPECT_EQ(failed, 3) << "no mapping failed in a thread that polls";
+}
+
+using Threads = os::JobThreads<int>;
+
+// How many come. At least `least` have to.
+std::size_t count_done(Threads& threads, std::size_t least) {
+  std::size_t count = 0;
+  EXPECT_TRUE(eventually([&] {
+    count += threads.take_done_and_lower().size();
+    return count >= least;
+  }));
+  return count;
+}
+
+TEST(NthFails, AJobIsRefusedOrDoneOnceWhateverItsThreadLacks) {
+  for (const Fails kind : kBoth) {
+    each_fails(kind, [](NthFails& fails) {
+      const os::Fd event = os::make_event();
+      Threads threads(2, [](int&) noexcept {});
+      threads.raises(event.get());
+      const std::size_t taken = fails.during([&]() -> std::size_t {
+        try {
+          threads.run(1);
+        } catch (const std::bad_alloc&) {
+          return 0;
+        }
+        return 1;
+      });
+      threads.run(2);
+      EXPECT_EQ(count_done(threads, taken + 1), taken + 1) << fails.name();
+    });
+  }
+}
+
+TEST(NthFails, AJobThatIsTakenNeedsNoMemory) {
+  const os::Fd event = os::make_event();
+  Threads threads(1, [](int&) noexcept {});
+  threads.raises(event.get());
+  threads.run(0);
+  EXPECT_EQ(count_done(threads, 1), 1U);
+  each_fails(Fails::kAllocationElsewhere, [&](NthFails& fails) {
+    EXPECT_EQ(fails.during([&] {
+      threads.run(1);
+      return count_done(threads, 1);
+    }),
+              1U);
+  });
 }
 
 }  // namespace

@@ -135,6 +135,9 @@ bool allocation_fails(const char* name) { return is_the_one(Fails::kAllocation, 
 
 }  // namespace weft::test
 
+// All libraries of the program see what follows.
+#pragma GCC visibility push(default)
+
 using weft::test::allocation_fails;
 using weft::test::call_fails;
 using weft::test::next;
@@ -392,3 +395,5 @@ int munmap(void* at, std::size_t size) noexcept {
 }
 
 }  // extern "C"
+
+#pragma GCC visibility pop

@@ -8,5 +8,5 @@ target_link_libraries(weft_test_support PUBLIC weft)
 # weft_nth_fails(TARGET): its functions in place of the C library's are seen by all libraries.
 function(weft_nth_fails target)
   set_target_properties(${target} PROPERTIES ENABLE_EXPORTS ON)
-  target_compile_options(${target} PRIVATE -fno-builtin -fvisibility=default)
+  target_compile_options(${target} PRIVATE -fno-builtin)
 endfunction()
