@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Rooms that are linked together. Two parts may have two classes of one name.
 PARTS = [["base", "wire", "proto", "roce", "os", "readsend", "shm", "io", "trace", "progress", "verbs"],
          ["ibverbs", "rdmacm", "rsockets"], ["rddp"], ["exs"], ["files"],
-         ["sockets/relay", "sockets/preload"], ["sockets/grant", "sockets/granted"]]
+         ["sockets/grant", "sockets/granted"], ["sockets/iwarp"]]
 MEMBERS_MAX = 25
 FUNCTIONS_MAX = 60
 

@@ -53,18 +53,16 @@ ROOMS = [
          "places in the program, reports", "base os check"),
     Room("ibverbs", "`libibverbs.so.1`: a thin adapter over the public API", "base os check"),
     Room("rdmacm", "`librdmacm.so.1`: a thin adapter over the public API", "base os ibverbs"),
-    Room("rsockets", "the r* functions of `librdmacm.so.1`, and their protocol, which the relay of "
-         "`sockets` speaks, too", "base os ibverbs rdmacm"),
+    Room("rsockets", "the r* functions of `librdmacm.so.1`, and their protocol",
+         "base os ibverbs rdmacm"),
     Room("sockets/grant", "a ring beside a TCP connection, which the reader grants: the protocol, "
          "without any system call", "base"),
-    Room("sockets", "what the preload library and its relay share: their channel, the C library's "
-         "own calls", "base os"),
-    Room("sockets/granted", "the library that `weft run --sockets=granted` preloads: a descriptor "
-         "number is the kernel's TCP socket, always", "base os sockets sockets/grant"),
-    Room("sockets/relay", "the process that speaks RDMA for socket programs", "base os rsockets "
-         "sockets"),
-    Room("sockets/preload", "the library that `weft run --sockets` preloads: connect, poll, fork "
-         "and their sisters", "base os rsockets sockets sockets/relay"),
+    Room("sockets", "what the preload libraries share: the C library's own calls, rules, looking before "
+         "sleeping", "base os"),
+    Room("sockets/granted", "the library that `weft run --sockets` preloads: a descriptor number is "
+         "the kernel's TCP socket, always", "base os sockets sockets/grant"),
+    Room("sockets/iwarp", "the library in front of it: sockets that a program wants to be rsockets "
+         "(`include/weft/sockets.h`)", "base os rsockets sockets"),
     Room("exs/core", "extended sockets (`libexs`), over rdma-core's C interface of verbs: sockets, "
          "operations, events, messages, the engine that moves them", "base os"),
     Room("exs/tcp", "extended sockets over TCP", "base os exs/core"),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Socket programs under Weft beside kernel TCP, in one run on one machine.
 
-    bench/sockets/compare.py [--path ring|granted|relay|iwarp|plain] [--redis] [--same-core]
+    bench/sockets/compare.py [--path ring|apart|iwarp|plain] [--redis] [--same-core]
                              [--seconds S] [--rounds N]
 
 Needs the release preset with the target weft_socket_bench; --redis needs redis-server and
@@ -10,8 +10,7 @@ sleeping in the call, or trying again (poll). Plain and Weft take turns; the med
 ratio are shown (more is better).
 
     ring    both sides under Weft, on this machine: shared memory. The default
-    granted both sides under `weft run --sockets=granted`, on this machine
-    relay   both sides under Weft, in two network namespaces with a rule `rdma`. Needs root
+    apart   both sides under Weft, in two network namespaces: TCP. Needs root
     iwarp   both sides in IWARP mode, over loopback
     plain   only the client is under Weft, so the connection stays kernel TCP: what that costs
 """
@@ -24,7 +23,6 @@ import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -39,9 +37,8 @@ REDIS_CLIENTS = 50
 class Place:
     """Where the two sides run: what comes before their commands, and the server's address."""
 
-    def __init__(self, server=(), client=(), address="127.0.0.1", weft=None, env=None):
+    def __init__(self, server=(), client=(), address="127.0.0.1", env=None):
         self.server, self.client, self.address = list(server), list(client), address
-        self.weft = weft or UNDER_WEFT
         self.env = {**os.environ, **(env or {})}
 
 
@@ -49,9 +46,7 @@ class Place:
 def namespaces():
     """Two network namespaces with a link between them."""
     names = [f"weft-bench-{os.getpid()}-{side}" for side in "ab"]
-    with tempfile.NamedTemporaryFile("w", suffix=".rules") as rules, contextlib.ExitStack() as undo:
-        rules.write("use rdma connect * *:*\n")
-        rules.flush()
+    with contextlib.ExitStack() as undo:
         for name in names:
             ip("netns", "add", name)
             undo.callback(ip, "netns", "delete", name)
@@ -62,7 +57,7 @@ def namespaces():
             for link in "lo", "weft0":
                 ip("-n", name, "link", "set", link, "up")
         inside = [["ip", "netns", "exec", name] for name in names]
-        yield Place(*inside, "10.91.0.1", [*UNDER_WEFT[:-1], "--rules", rules.name, "--"])
+        yield Place(*inside, "10.91.0.1")
 
 
 def ip(*argv):
@@ -71,11 +66,9 @@ def ip(*argv):
 
 @contextlib.contextmanager
 def place_of(path):
-    if path == "relay":
+    if path == "apart":
         with namespaces() as place:
             yield place
-    elif path == "granted":
-        yield Place(weft=[*UNDER_WEFT[:2], "--sockets=granted", "--"])
     else:
         yield Place(env={"SOCKET_BENCH_IWARP": "1"} if path == "iwarp" else None)
 
@@ -108,7 +101,7 @@ class Bench:
         self.redis, self.ports, self.processes = redis, [], []
         # (in front of the server, in front of the client, environment)
         plain = ([], [], {k: v for k, v in place.env.items() if k != "SOCKET_BENCH_IWARP"})
-        self.place, self.sides = place, [plain, ([] if path == "plain" else place.weft, place.weft, place.env)]
+        self.place, self.sides = place, [plain, ([] if path == "plain" else UNDER_WEFT, UNDER_WEFT, place.env)]
         for prefix, _, env in self.sides:
             port = free_port()
             argv = [BENCH, "serve", place.address, str(port)]
@@ -158,7 +151,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement. Default: 0.5")
     parser.add_argument("--rounds", type=int, default=5, help="measurements per shape. Default: 5")
-    parser.add_argument("--path", choices=["ring", "granted", "relay", "iwarp", "plain"], default="ring",
+    parser.add_argument("--path", choices=["ring", "apart", "iwarp", "plain"], default="ring",
                         help="what Weft uses. Default: ring")
     parser.add_argument("--redis", action="store_true", help="redis-benchmark instead, GET, by clients")
     parser.add_argument("--same-core", action="store_true", help="both sides on one core")

@@ -1,5 +1,5 @@
 // Remembers which events the watcher of an rsocket has been told, so that an edge is told once
-// (EPOLLET): between librdmacm.so.1 and libweft-sockets.so.
+// (EPOLLET): between librdmacm.so.1 and libweft-sockets-iwarp.so.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Calls for libweft-sockets.so in IWARP mode (<weft/sockets.h>): an ordinary TCP socket of the
-// program becomes an rsocket under its own number. Not part of rdma-core's interface.
+// Calls for libweft-sockets-iwarp.so in IWARP mode (<weft/sockets.h>): an ordinary TCP socket of
+// the program becomes an rsocket under its own number. Not part of rdma-core's interface.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -217,8 +217,8 @@ using namespace weft::rsockets;
 
 extern "C" {
 
-// For libweft-sockets.so, as ppoll(2). `seen` is null, or has an entry for each of `fds`. Not part
-// of rdma-core's interface.
+// For libweft-sockets-iwarp.so, as ppoll(2). `seen` is null, or has an entry for each of `fds`. Not
+// part of rdma-core's interface.
 int weft_rsocket_poll(pollfd* fds, weft::rsockets::RsSeen* seen, nfds_t count,
                       const timespec* timeout, const sigset_t* mask) {
   const int before = errno;

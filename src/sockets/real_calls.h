@@ -1,7 +1,7 @@
 // The C library's own socket calls, past any that stand in for them in this process.
 //
-// The preload library defines functions of these names itself; code that it shares with the relay
-// calls through this table. Filled on first use; any thread.
+// A preload library defines functions of these names itself, and calls on through this table: to
+// the next library that does so, or to the C library. Filled on first use; any thread.
 #pragma once
 
 #include <poll.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`weft run --sockets=granted`: programs that mix calls which are seen with calls that are not, run
+"""`weft run --sockets`: programs that mix calls which are seen with calls that are not, run
 plain and under Weft, and must do the same. Every connection gets a ring at its first octet."""
 
 import os
@@ -9,7 +9,7 @@ import sys
 from harness import check, free_port, main
 from socket_setting import LIMIT_S
 
-OPTIONS = ("--sockets=granted", "--why")
+OPTIONS = ("--sockets", "--why")
 
 # Two processes, each of which writes a stream in pieces of random sizes and checks the other's.
 STREAMS = """
@@ -307,7 +307,7 @@ def ends(network):
     closes nothing makes none."""
     argv = ["/usr/bin/python3", "-c", ENDS]
     plain = network.start(argv, raw=True).expect(0, LIMIT_S)
-    ours = network.start(argv, options=("--sockets=granted",), env={"WEFT_SOCKETS_BUSY_CALLS": "1"}).expect(0, LIMIT_S)
+    ours = network.start(argv, options=("--sockets",), env={"WEFT_SOCKETS_BUSY_CALLS": "1"}).expect(0, LIMIT_S)
     check("all ends" in plain and plain == ours, f"plain:\n{plain}under Weft:\n{ours}")
 
 

@@ -10,13 +10,13 @@ import sys
 import tempfile
 import time
 
-from harness import WEFT, Failure, Skip, check, free_port, main, need
-from socket_setting import ASYNC_CLIENT, ASYNC_SERVER, LIMIT_S, RULES, everywhere, int_of, until
+from harness import WEFT, check, free_port, main
+from socket_setting import ASYNC_SERVER, LIMIT_S, everywhere, int_of, until
 
 MISTAKES = {
-    "use rdma": (1, 9, "the role is missing"),
-    "# fine\n\nuse fast * * *:*": (3, 5, "rdma, both or tcp"),
-    "allow rdma * * *:*": (1, 1, "begins with 'use'"),
+    "use tcp": (1, 8, "the role is missing"),
+    "# fine\n\nuse rdma * * *:*": (3, 5, "can be tcp only"),
+    "allow tcp * * *:*": (1, 1, "begins with 'use'"),
     "use tcp talk * *:*": (1, 9, "connect, listen or *"),
     "use tcp * /bin/nc *:*": (1, 11, "without a folder"),
     "use tcp * * *:70000": (1, 13, "0 to 65535"),
@@ -26,63 +26,81 @@ MISTAKES = {
 }
 
 
+ASKING_CLIENT = """
+import socket, sys
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+for _ in range(300): s.sendall(b'x'); assert s.recv(1) == b'x'
+"""
+
+
 def rules(network):
     """Mistakes are found before the program starts, by line and column; rules decide the path."""
     with tempfile.TemporaryDirectory(prefix="weft-sockets-") as folder:
         path = os.path.join(folder, "rules")
-        for text, (line, column, legal) in MISTAKES.items():
+
+        def write(text):
             with open(path, "w", encoding="ascii") as file:
                 file.write(text)
+
+        for text, (line, column, legal) in MISTAKES.items():
+            write(text)
             out = network.connect(["true"], options=("--sockets", "--rules", path)).expect_clean_failure(20)
             check(f"{path}:{line}:{column}:" in out and legal in out, f"{text!r}: {out}")
         out = network.connect(["true"], options=("--sockets", "--rules", f"{path}.not")).expect_clean_failure(20)
         check(f"{path}.not" in out, out)
-        with open(path, "w", encoding="ascii") as file:
-            file.write("use rdma connect other-program *:*\nuse tcp * * 127.0.0.1:*\n")
         port = free_port()
-        server = network.start(["/usr/bin/python3", "-c", ASYNC_SERVER, network.server.v4, port],
-                               options=("--sockets",)).listening(port)
-        client = ["/usr/bin/python3", "-c", ASYNC_CLIENT, network.server.v4, port, 3]
-        out = network.connect(client, options=("--sockets", "--why", "--rules", path)).expect(0, LIMIT_S)
-        check(": tcp: a rule says tcp" in out and ": ring:" not in out, out)
-        server.end()
+        for text, way in (f"use tcp connect other-program *:*\nuse tcp listen * *:{port + 1}\n", "ring"), (
+                "use tcp * * 127.0.0.1:*\n", "tcp"), (f"use tcp connect python3 127.0.0.0/8:{port}\n", "tcp"):
+            write(text)
+            options = ("--sockets", "--why", "--rules", path)
+            server = network.start(["/usr/bin/python3", "-c", ASYNC_SERVER, network.server.v4, port],
+                                   options=options).listening(port)
+            client = ["/usr/bin/python3", "-c", ASKING_CLIENT, network.server.v4, port]
+            out = network.connect(client, options=options).expect(0, LIMIT_S)
+            check((": tcp: a rule says tcp" in out) == (way == "tcp") and (": ring: " in out) == (way == "ring"),
+                  text + out)
+            server.end()
 
 
 def stat_of(network, pid):
-    """What `weft stat --sockets` says of a process, once it has got as far as `asking`."""
-    end = time.monotonic() + 20
-    while True:
-        out = network.start([WEFT, "stat", pid, "--sockets", "--json"], raw=True).expect(0, LIMIT_S)
-        rows = [json.loads(line) for line in out.splitlines()]
-        if all(row["path"] != "asking" for row in rows):
-            return rows
-        check(time.monotonic() < end, f"no answer: {out}")
+    """What `weft stat --sockets` says of a process."""
+    out = network.start([WEFT, "stat", pid, "--sockets", "--json"], raw=True).expect(0, LIMIT_S)
+    return [json.loads(line) for line in out.splitlines()]
 
 
 HOLDING_CLIENT = """
 import signal, socket, sys
-s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
-s.sendall(b'x'); s.recv(1); copy = s.dup(); print('held', flush=True)
+def connect(): return socket.create_connection((sys.argv[1], int(sys.argv[2])))
+def ask(s): s.sendall(b'x'); assert s.recv(1) == b'x'
+busy, copied, quiet = connect(), connect(), connect()
+for _ in range(300): ask(busy); ask(copied)
+copy = copied.dup(); ask(quiet); print('held', flush=True)
 signal.pause()
 """
 
 
 def stat(s):
-    """`weft stat --sockets`: each socket, also a copy of one, which path it took and why."""
+    """`weft stat --sockets`: each connection, which path it takes, since when, and why."""
     port = free_port()
-    server = s.serve(["/usr/bin/python3", "-c", ASYNC_SERVER, s.host, port]).listening(port)
-    client = s.call(["/usr/bin/python3", "-c", HOLDING_CLIENT, s.host, port]).wait_for("held")
-    both = s.server_weft and s.client_weft
-    path = "tcp" if not both else "ring" if s.network.name == "loopback" else "rdma"
+    begin = time.time()
+    calls = {"WEFT_SOCKETS_BUSY_CALLS": "16"}
+    server = s.serve(["/usr/bin/python3", "-c", ASYNC_SERVER, s.host, port], env=calls).listening(port)
+    client = s.call(["/usr/bin/python3", "-c", HOLDING_CLIENT, s.host, port], env=calls).wait_for("held")
+    both = s.server_weft and s.client_weft and s.network.name == "loopback"
     if s.client_weft:
         rows = stat_of(s.network, client.pid)
-        check([(r["role"], r["path"], r["peer"]) for r in rows] == [("connect", path, f"{s.host}:{port}")] * 2,
-              f"client: {rows}")
-        # Asked for RDMA, and declined; or nobody there to ask.
-        check(both or ("declined" if s.network.name == "namespaces" else "no rule") in rows[0]["reason"], rows)
+        check({(r["role"], r["peer"]) for r in rows} == {("connect", f"{s.host}:{port}")}, f"client: {rows}")
+        busy, copied, quiet, _ = rows
+        check(busy["path"] == ("ring" if both else "tcp"), f"client: {rows}")
+        why = "both ends" if both else "send buffer" if s.network.name == "namespaces" else "has not come"
+        check(why in busy["reason"], f"client: {rows}")
+        check(copied["path"] == "tcp" and "copied" in copied["reason"], f"client: {rows}")
+        check(quiet["path"] == "tcp" and "not busy" in quiet["reason"], f"client: {rows}")
+        check(all(begin - 1 <= r["since_ms"] / 1000 <= time.time() for r in rows[:3]), f"client: {rows}")
     if s.server_weft:
         rows = stat_of(s.network, server.pid)
-        check([(r["role"], r["path"]) for r in rows] == [("listen", "any"), ("accept", path)], f"server: {rows}")
+        wanted = [("listen", "tcp"), ("accept", "ring" if both else "tcp")]
+        check([(r["role"], r["path"]) for r in rows][:2] == wanted and len(rows) == 4, f"server: {rows}")
         client.end()
         until(lambda: len(stat_of(s.network, server.pid)) == 1, "a closed socket is shown still")
     else:
@@ -90,104 +108,6 @@ def stat(s):
         check("weft run --sockets" in out, out)
     client.end()
     server.end()
-
-
-DETACHED_FIFO = """
-import os, subprocess, sys
-folder, name = sys.argv[1], "memfd:weft-sockets-list (deleted)"
-subprocess.run(["mount", "-t", "tmpfs", "none", folder], check=True)
-os.mkfifo(f"{folder}/{name}")
-fd = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_NONBLOCK)
-subprocess.run(["umount", "-l", folder], check=True)
-print(os.readlink(f"/proc/self/fd/{fd}"), flush=True)
-import signal; signal.pause()
-"""
-
-
-def stat_of_a_fifo(network):
-    """A process whose FIFO has the name of a list of sockets: to open one waits for a writer."""
-    if os.geteuid() != 0:
-        raise Skip("a mount of its own needs root")
-    need("unshare")
-    with tempfile.TemporaryDirectory(prefix="weft-sockets-") as folder:
-        liar = network.start(["unshare", "-m", "/usr/bin/python3", "-c", DETACHED_FIFO, folder], raw=True)
-        try:
-            liar.wait_for("memfd:weft-sockets-list")
-        except Failure as why:
-            raise Skip(f"no mounts here: {why}") from None
-        check("/memfd:weft-sockets-list (deleted)\n" == liar.output(), liar.output())
-        out = network.start([WEFT, "stat", liar.pid, "--sockets"], raw=True).wait(20)
-        check(out >= 0, f"ended by a signal: {out}")
-        liar.end()
-
-
-ASKING_CLIENT = """
-import socket, sys
-for word in b'one', b'two', b'three':
-    s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
-    s.sendall(word); print('answer', s.recv(10).decode(), flush=True); s.close()
-"""
-
-
-def declined(network):
-    """A plain server that never answers the question is asked once, and then not for a while."""
-    with tempfile.TemporaryDirectory(prefix="weft-sockets-") as folder, \
-            socket.create_server((network.server.v4, 0)) as listener:
-        rules = os.path.join(folder, "rules")
-        with open(rules, "w", encoding="ascii") as file:
-            file.write(RULES)
-        port = listener.getsockname()[1]
-        client = network.connect(["/usr/bin/python3", "-c", ASKING_CLIENT, network.server.v4, port],
-                                 options=("--sockets", "--why", "--rules", rules))
-        listener.settimeout(LIMIT_S)
-        asked, silent, words = 0, [], []
-        while len(words) < 3:
-            link, _ = listener.accept()
-            link.settimeout(LIMIT_S)
-            data = link.recv(1000)
-            if data.startswith(b"MPA ID Req Frame"):
-                asked += 1
-                silent.append(link)
-            else:
-                words.append(data)
-                link.sendall(b"got it")
-                link.close()
-        out = client.expect(0, LIMIT_S)
-        for link in silent:
-            link.close()
-        check(words == [b"one", b"two", b"three"] and asked == 1, f"asked {asked} times; {words}")
-        check(out.count("answer got it") == 3, out)
-        check(out.count(": tcp: the server declined RDMA a moment ago") == 2, out)
-
-
-def rdma_or_nothing(network):
-    """With a rule `rdma` no octet comes or goes by plain TCP, however fast the server speaks."""
-    with tempfile.TemporaryDirectory(prefix="weft-sockets-") as folder:
-        path = os.path.join(folder, "rules")
-        with open(path, "w", encoding="ascii") as file:
-            file.write("use rdma connect * *:*\n")
-        banner = """
-import socket, sys
-s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)
-while True:
-    c, _ = s.accept(); c.sendall(b'welcome'); c.settimeout(10)
-    try: print('got', c.recv(100), flush=True)
-    except OSError: pass
-    c.close()
-"""
-        client = """
-import socket, sys
-for _ in range(3):
-    s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); s.settimeout(20)
-    try: s.sendall(b'secret'); print('read', s.recv(100), flush=True)
-    except OSError as error: print('ended', error, flush=True)
-"""
-        server = network.start(["/usr/bin/python3", "-c", banner], raw=True).wait_for("\n")
-        out = network.connect(["/usr/bin/python3", "-c", client, server.output().split()[0]],
-                              options=("--sockets", "--why", "--rules", path)).expect(0, LIMIT_S)
-        check("welcome" not in out and "secret" not in server.output(), out + server.output())
-        check(out.count("ended") + out.count("read b''") == 3, out)
-        server.end()
 
 
 MODE_ERRORS = """
@@ -283,7 +203,7 @@ def iwarp_mode_slow_client(network):
 
 
 CASES = {case.__name__: case for case in (
-    rules, iwarp_mode, iwarp_mode_slow_client, declined, rdma_or_nothing, stat_of_a_fifo)} | {
+    rules, iwarp_mode, iwarp_mode_slow_client)} | {
         stat.__name__: everywhere(stat)}
 
 if __name__ == "__main__":

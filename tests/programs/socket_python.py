@@ -81,7 +81,7 @@ print('all in order')
 
 def threads(s):
     """Four threads send on one socket while a fifth receives; the other end is /bin/cat, which has
-    the connection by a relay. Nothing is lost or doubled, and each thread's octets stay in order."""
+    inherited the connection. Nothing is lost or doubled, and each thread's octets stay in order."""
     port = free_port()
     server = s.serve(["/usr/bin/python3", "-c", CHILD_SERVER, s.host, port]).listening(port)
     out = s.must(["/usr/bin/python3", "-c", THREADS_CLIENT, s.host, port])

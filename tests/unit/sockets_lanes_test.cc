@@ -9,7 +9,9 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <string>
+#include <utility>
 
 #include "os/clock.h"
 #include "sockets/granted/granted.h"
@@ -119,13 +121,13 @@ class Lanes : public ::testing::Test {
 };
 
 TEST_F(Lanes, NumberThatIsCopiedWhileItsLaneIsMadeHasNone) {
-  leave_to_kernel(a_);
+  leave_to_kernel(a_, Why::kShared);
   join::begin(a_, *numbers::find(a_));
   EXPECT_EQ(lane_of(a_), nullptr);
 }
 
 TEST_F(Lanes, LaneOfANumberThatIsTheKernelsGoesWhenTheNumberCloses) {
-  leave_to_kernel(a_);
+  leave_to_kernel(a_, Why::kShared);
   ASSERT_NE(lanes::make(a_, *numbers::find(a_)), nullptr);
   leave_to_close(a_);
   EXPECT_EQ(lane_of(a_), nullptr);
@@ -181,6 +183,35 @@ TEST_F(Lanes, ResetThatTheTakeBackOfASendHearsOfIsTold) {
   EXPECT_EQ(errno, ECONNRESET);
   EXPECT_EQ(put(a_, "more"), -1);
   EXPECT_EQ(errno, EPIPE);
+}
+
+TEST_F(Lanes, ReadOfWhatAWaitToldOfGetsItFromTheMiddleOfATakeBack) {
+  join_both();
+  put_in_ring("told");
+  Lane& reader = *lane_of(b_);
+  reader.nonblocking = true;
+  reader.named_by = this_thread();  // as of a wait that has told of them
+  // The writer's steps, as far as the mark.
+  GrantMemory m = lane_of(a_)->memory_out();
+  const std::uint64_t take = m.load(GrantWord::kTake);
+  m.store(GrantWord::kTakenFrom, take >> 1U);
+  m.store(GrantWord::kTakenTo, m.load(GrantWord::kPosition));
+  m.store(GrantWord::kTakenAt, m.load(GrantWord::kSent));
+  ASSERT_TRUE(m.swap(GrantWord::kTake, take, take | kTaken));
+  std::string text;
+  bool sent = false;
+  const ssize_t got = get(b_, MSG_DONTWAIT, text, [&](char* to, std::size_t room) {
+    const ssize_t n = ::recv(b_, to, room, MSG_DONTWAIT);
+    const int error = errno;
+    // They are sent just behind the first look.
+    if (!std::exchange(sent, true)) {
+      EXPECT_EQ(::send(a_, "told", 4, 0), 4);
+    }
+    errno = error;
+    return n;
+  });
+  EXPECT_EQ(got, 4) << std::strerror(errno);
+  EXPECT_EQ(text, "told");
 }
 
 TEST_F(Lanes, PeerThatNeverComesCostsNoSignalMask) {

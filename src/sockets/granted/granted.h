@@ -1,4 +1,5 @@
-// The library that `weft run --sockets=granted` preloads. A descriptor number is the kernel's TCP
+// libweft-sockets.so, which `weft run --sockets` preloads: a busy connection has a ring of shared
+// memory beside it, which its reader grants. A descriptor number is the kernel's TCP
 // socket, always; a call that is not seen is an ordinary call on it.
 //
 //   number_table.cc    what is known of each descriptor number
@@ -8,11 +9,13 @@
 //   lane_calls.cc      octets by the ring, or by TCP (src/sockets/grant is the protocol)
 //   spiller.cc         octets that nobody reads from the ring go to TCP
 //   lane_end.cc        ... and then the number is the kernel's alone
+//   number_states.cc   which path each connection takes, and why
 //   granted_data.cc    the program's calls that move data
 //   granted_wait.cc    poll, select, epoll
 //   granted_options.cc options, shutdown, ioctl
 //   granted_numbers.cc calls that make, copy and close numbers
 //   granted_process.cc fork, exec, programs that are started, passing numbers on
+//   for_others.cc      what `weft run` and the library of IWARP mode look for
 //
 // Threads: any. A program's own calls come in here, so nothing of the C++ library that allocates
 // may be on the way of data.

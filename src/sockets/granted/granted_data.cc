@@ -68,7 +68,7 @@ WEFT_SEEN ssize_t recvmsg(int fd, msghdr* message, int flags) {
 // The kernel's alone: what lies in the ring comes by TCP soon.
 WEFT_SEEN int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
   WEFT_NEXT(recvmmsg);
-  leave_to_kernel(fd);
+  leave_to_kernel(fd, Why::kCall);
   const int got = next(fd, messages, count, flags, timeout);
   for (int i = 0; i < got; ++i) note_arrived(messages[i].msg_hdr);
   return got;
@@ -137,7 +137,7 @@ WEFT_SEEN ssize_t sendmsg(int fd, const msghdr* message, int flags) {
 
 WEFT_SEEN int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   WEFT_NEXT(sendmmsg);
-  leave_to_kernel(fd);
+  leave_to_kernel(fd, Why::kCall);
   for (unsigned i = 0; i < count && messages != nullptr; ++i) note_passed(&messages[i].msg_hdr);
   return next(fd, messages, count, flags);
 }
@@ -156,14 +156,14 @@ WEFT_SEEN ssize_t sendfile(int out, int in, off_t* offset, size_t count) {
 // These are the kernel's alone.
 WEFT_SEEN ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t count,
                          unsigned flags) {
-  leave_to_kernel(in);
-  leave_to_kernel(out);
+  leave_to_kernel(in, Why::kCall);
+  leave_to_kernel(out, Why::kCall);
   return real().splice(in, in_offset, out, out_offset, count, flags);
 }
 
 WEFT_SEEN ssize_t preadv2(int fd, const iovec* parts, int count, off_t offset, int flags) {
   WEFT_NEXT(preadv2);
-  leave_to_kernel(fd);
+  leave_to_kernel(fd, Why::kCall);
   return next(fd, parts, count, offset, flags);
 }
 
@@ -173,7 +173,7 @@ WEFT_SEEN ssize_t preadv64v2(int fd, const iovec* parts, int count, off64_t offs
 
 WEFT_SEEN ssize_t pwritev2(int fd, const iovec* parts, int count, off_t offset, int flags) {
   WEFT_NEXT(pwritev2);
-  leave_to_kernel(fd);
+  leave_to_kernel(fd, Why::kCall);
   return next(fd, parts, count, offset, flags);
 }
 
@@ -183,7 +183,7 @@ WEFT_SEEN ssize_t pwritev64v2(int fd, const iovec* parts, int count, off64_t off
 
 WEFT_SEEN int vdprintf(int fd, const char* format, va_list arguments) {
   WEFT_NEXT(vdprintf);
-  leave_to_kernel(fd);
+  leave_to_kernel(fd, Why::kCall);
   return next(fd, format, arguments);
 }
 

@@ -10,6 +10,7 @@
 #include <cstdarg>
 
 #include "sockets/granted/granted.h"
+#include "sockets/granted/number_states.h"
 
 namespace weft::sockets::granted {
 namespace {
@@ -20,10 +21,11 @@ int other(int made) {
   return made;
 }
 
-int fresh(int made) {
+int fresh(int made, states::From from) {
   if (made >= 0) {
     forget_closed(made);
     numbers::note_fresh(made);
+    states::begin(made, from);
   }
   return made;
 }
@@ -31,8 +33,9 @@ int fresh(int made) {
 // Two numbers of one socket.
 int copied(int from, int made) {
   if (made >= 0 && made != from) {
-    leave_to_kernel(from);
+    leave_to_kernel(from, Why::kShared);
     forget_closed(made);
+    states::copy(from, made);
   }
   return made;
 }
@@ -52,11 +55,11 @@ WEFT_SEEN int socket(int domain, int type, int protocol) {
   const int made = real().socket(domain, type, protocol);
   const bool tcp = (domain == AF_INET || domain == AF_INET6) && (type & 0xf) == SOCK_STREAM &&
                    (protocol == 0 || protocol == IPPROTO_TCP);
-  return tcp ? fresh(made) : other(made);
+  return tcp ? fresh(made, states::From::kSocket) : other(made);
 }
 
 WEFT_SEEN int accept4(int fd, __SOCKADDR_ARG address, socklen_t* length, int flags) {
-  return fresh(real().accept4(fd, address, length, flags));
+  return fresh(real().accept4(fd, address, length, flags), states::From::kAccept);
 }
 
 WEFT_SEEN int accept(int fd, __SOCKADDR_ARG address, socklen_t* __restrict length) {
@@ -100,7 +103,8 @@ void note_flags(int fd, long flags) {
   const Use use(*number, &Lane::visiting);
   if (use.lane() == nullptr) return;
   use.lane()->nonblocking = (flags & O_NONBLOCK) != 0;
-  if ((flags & O_ASYNC) != 0) leave_to_kernel(fd);  // the kernel sends a signal for each arrival
+  if ((flags & O_ASYNC) != 0)
+    leave_to_kernel(fd, Why::kOption);  // the kernel sends a signal for each arrival
 }
 
 int control(int fd, int command, long value) {
@@ -130,7 +134,7 @@ WEFT_SEEN int fcntl(int fd, int command, ...) {
 
 // stdio reads and writes by calls that are not seen.
 WEFT_SEEN FILE* fdopen(int fd, const char* mode) {
-  leave_to_kernel(fd);
+  leave_to_kernel(fd, Why::kCall);
   return real().fdopen(fd, mode);
 }
 

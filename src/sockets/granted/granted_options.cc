@@ -85,7 +85,7 @@ using namespace weft::sockets::granted;
 
 WEFT_SEEN int setsockopt(int fd, int level, int name, const void* value, socklen_t length) {
   if (level == IPPROTO_TCP && name == TCP_NODELAY) return set_nodelay(fd, value, length);
-  if (!harmless(level, name)) leave_to_kernel(fd);
+  if (!harmless(level, name)) leave_to_kernel(fd, Why::kOption);
   return real().setsockopt(fd, level, name, value, length);
 }
 
@@ -101,7 +101,7 @@ WEFT_SEEN int getsockopt(int fd, int level, int name, void* __restrict value,
 }
 
 WEFT_SEEN int shutdown(int fd, int how) {
-  leave_to_kernel(fd);
+  leave_to_kernel(fd, Why::kShutdown);
   return real().shutdown(fd, how);
 }
 
@@ -110,7 +110,8 @@ WEFT_SEEN int ioctl(int fd, unsigned long request, ...) {
   va_start(arguments, request);
   void* argument = va_arg(arguments, void*);
   va_end(arguments);
-  if (request == FIOASYNC) leave_to_kernel(fd);  // the kernel sends a signal for each arrival
+  if (request == FIOASYNC)
+    leave_to_kernel(fd, Why::kOption);  // the kernel sends a signal for each arrival
   const int result = real().ioctl(fd, request, argument);
   if (result != 0 || (request != FIONREAD && request != FIONBIO)) return result;
   Number* number = numbers::find(fd);

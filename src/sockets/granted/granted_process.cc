@@ -14,6 +14,7 @@
 #include <cstdlib>
 
 #include "sockets/granted/granted.h"
+#include "sockets/granted/number_states.h"
 #include "sockets/granted/spiller.h"
 
 namespace weft::sockets::granted {
@@ -49,6 +50,7 @@ __attribute__((constructor)) void begin() {
       [] {
         own_memory();
         lanes::in_child();
+        states::in_child();
         spiller::in_child();
       });
 }
@@ -75,10 +77,11 @@ void each_passed(const msghdr& message, Visit visit) {
 }  // namespace
 
 void note_passed(const msghdr* message) {
-  if (message != nullptr) each_passed(*message, leave_to_kernel);
+  if (message == nullptr) return;
+  each_passed(*message, [](int fd) { leave_to_kernel(fd, Why::kShared); });
 }
 
-void note_arrived(const msghdr& message) { each_passed(message, leave_to_kernel); }
+void note_arrived(const msghdr& message) { each_passed(message, forget_closed); }
 
 }  // namespace weft::sockets::granted
 

@@ -1,20 +1,19 @@
 #include "sockets/granted/join.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 
 #include "os/signals_blocked.h"
 #include "sockets/granted/lane_end.h"
+#include "sockets/granted/number_states.h"
 #include "sockets/granted/tcp_counts.h"
+#include "sockets/socket_settings.h"
 
 namespace weft::sockets::granted::join {
 namespace {
@@ -69,61 +68,50 @@ bool option_is(int fd, int level, int name, int wanted) {
   return real().getsockopt(fd, level, name, &value, &length) != 0 || value == wanted;
 }
 
+bool rule_says_tcp(int fd, const Number& number) {
+  const bool accepted = NumberState::of(number.state.load()).accepted;
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  auto* at = reinterpret_cast<sockaddr*>(&address);
+  const auto name = accepted ? real().getsockname : real().getpeername;
+  return name(fd, at, &length) == 0 && must_be_tcp(accepted ? Role::kListen : Role::kConnect, at);
+}
+
 // Options that change what a read gives, or that need the kernel to see each octet.
 bool options_allow(int fd) {
   char name[16] = "";
   socklen_t length = sizeof name;
   const bool has_ulp =
       real().getsockopt(fd, IPPROTO_TCP, TCP_ULP, name, &length) == 0 && length > 0;
-  int room = 0;
-  length = sizeof room;
   return !has_ulp && option_is(fd, SOL_SOCKET, SO_RCVLOWAT, 1) &&
          option_is(fd, SOL_SOCKET, SO_ZEROCOPY, 0) && option_is(fd, SOL_SOCKET, SO_OOBINLINE, 0) &&
          option_is(fd, SOL_SOCKET, SO_TIMESTAMP, 0) &&
          option_is(fd, SOL_SOCKET, SO_TIMESTAMPNS, 0) &&
          option_is(fd, SOL_SOCKET, SO_TIMESTAMPING, 0) &&
-         option_is(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0) &&
-         real().getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, &length) == 0 &&
-         // So that a ring taken back never waits for room.
+         option_is(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0);
+}
+
+// So that a ring taken back never waits for room.
+bool has_room_for_a_ring(int fd) {
+  int room = 0;
+  socklen_t length = sizeof room;
+  return real().getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, &length) == 0 &&
          static_cast<std::uint64_t>(room) >= 4 * kRingBytes;
 }
 
-void tell_why(int fd, const char* path, const char* reason) {
-  static const bool wanted = [] {
-    const char* why = secure_getenv("WEFT_SOCKETS_WHY");
-    return why != nullptr && *why != '\0' && *why != '0';
-  }();
-  if (!wanted) return;
-  sockaddr_storage peer{};
-  socklen_t length = sizeof peer;
-  char text[INET6_ADDRSTRLEN] = "?";
-  unsigned port = 0;
-  if (real().getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) == 0) {
-    const bool v4 = peer.ss_family == AF_INET;
-    const auto& in4 = reinterpret_cast<const sockaddr_in&>(peer);
-    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(peer);
-    inet_ntop(
-        peer.ss_family,
-        v4 ? static_cast<const void*>(&in4.sin_addr) : static_cast<const void*>(&in6.sin6_addr),
-        text, sizeof text);
-    port = ntohs(v4 ? in4.sin_port : in6.sin6_port);
-  }
-  char line[300];
-  const int n = std::snprintf(line, sizeof line, "weft: %s[%d] peer %s port %u: %s: %s\n",
-                              program_invocation_short_name, getpid(), text, port, path, reason);
-  if (n > 0) static_cast<void>(!real().write(2, line, static_cast<std::size_t>(n)));
-}
-
 // It stays TCP.
-void refuse(Lane& lane) { lane.settled = true; }
+void refuse(Lane& lane, int fd, Why why) {
+  lane.settled = true;
+  if (lane.number->calls.load() != kKernels) states::tell(fd, *lane.number, why);
+}
 
 void note_segment(Lane& lane, int fd, Segment* segment) {
   if (segment == nullptr) {
-    refuse(lane);
+    refuse(lane, fd, Why::kNoMemory);
     return;
   }
   lane.segment.store(segment);
-  tell_why(fd, "ring", "both ends run under Weft, on this machine");
+  if (lane.number->calls.load() != kKernels) states::tell(fd, *lane.number, Why::kRing);
 }
 
 // Whether no call but the caller's own, which has not asked the kernel yet, is under way.
@@ -175,12 +163,17 @@ void begin(int fd, Number& number) {
   unsigned end = 0;
   std::uint64_t cookie = 0;
   socklen_t length = sizeof cookie;
-  if (!key_of(fd, key, end) || !options_allow(fd) ||
+  if (!key_of(fd, key, end) ||
       real().getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &length) != 0) {
     return;
   }
+  states::share();
+  if (rule_says_tcp(fd, number)) return states::tell(fd, number, Why::kRule);
+  if (!options_allow(fd)) return states::tell(fd, number, Why::kOption);
+  if (!has_room_for_a_ring(fd)) return states::tell(fd, number, Why::kSendBuffer);
   Lane* lane = lanes::make(fd, number);
-  if (lane == nullptr) return;
+  if (lane == nullptr) return states::tell(fd, number, Why::kNoMemory);
+  states::change(fd, number, Why::kLooking);
   const Use use(*lane, &Lane::visiting);
   lane->end = end;
   lane->cookie = cookie;
@@ -211,7 +204,7 @@ void post(Lane& lane, int fd) {
   switch (rendezvous::post({lane.key, lane.end, lane.cookie}, lane.ticket)) {
     case rendezvous::Found::kPosted:
     case rendezvous::Found::kLater: return;
-    case rendezvous::Found::kNo: refuse(lane); return;
+    case rendezvous::Found::kNo: refuse(lane, fd, Why::kNoPeer); return;
     case rendezvous::Found::kPeer: break;
   }
   rendezvous::Made made;
@@ -232,9 +225,9 @@ void find_peer(Lane& lane, int fd) {
     case rendezvous::Answer::kNotYet:
       if (looks < kLooks) return;
       rendezvous::withdraw(lane.ticket);
-      refuse(lane);
+      refuse(lane, fd, Why::kNoPeer);
       return;
-    case rendezvous::Answer::kGone: refuse(lane); return;
+    case rendezvous::Answer::kGone: refuse(lane, fd, Why::kNoPeer); return;
     case rendezvous::Answer::kSegment:
       note_segment(lane, fd, segments::attach(lane.key, made));
       return;

@@ -44,6 +44,9 @@ constexpr std::int64_t kFirstPenNs = 10'000'000;
 constexpr std::int64_t kLongestPenNs = 10'000'000'000;
 constexpr std::int64_t kPensToForget = 100;
 constexpr int kOwedMs = 2000;
+// A writer that does not run for so long in the middle of a take-back leaves its reader with
+// EAGAIN.
+constexpr int kOnTheirWayMs = 5;
 
 bool dead(std::uint32_t thread) {
   return syscall(SYS_tkill, static_cast<int>(thread), 0) != 0 && errno == ESRCH;
@@ -234,9 +237,19 @@ std::uint64_t bytes_of(const iovec* parts, std::size_t count) {
 
 constexpr int kRingFlags = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_EOR;
 
-// A call that only TCP can serve: what lies in the ring goes before it.
+// The ring was of no use: it is left alone for a while, for longer each time. Once in a while is
+// forgotten.
+void ban_ring(Lane& lane, std::int64_t now) {
+  if (now - lane.ban_until.load() > kPensToForget * lane.pen.load()) lane.pen = 0;
+  lane.pen = std::clamp(lane.pen.load() * 2, kFirstPenNs, kLongestPenNs);
+  lane.ban_until = now + lane.pen.load();
+}
+
+// A call that only TCP can serve: what lies in the ring goes before it. A program that makes such a
+// call for each answer, as sendfile(2), is faster without a ring.
 std::int64_t transmit_by_tcp(Outgoing& out, std::uint64_t bytes) {
   const std::uint32_t me = this_thread();
+  if (out.lane.memory_out().load(GrantWord::kRing) != 0) ban_ring(out.lane, os::monotonic_ns());
   const bool interrupted = out.lane.own->writer.load() == me;
   if (!interrupted) lock(out.lane.own[0], me);
   out.unlocks = !interrupted;
@@ -304,10 +317,7 @@ void spill(Lane& lane, std::int64_t now) {
   const bool open = window_is_open(m);
   static_cast<void>(run(out, call, m, true));
   if (!open) return;
-  // A reader that was late once in a while is not one that does not look.
-  if (now - lane.ban_until.load() > kPensToForget * lane.pen) lane.pen = 0;
-  lane.pen = std::clamp(lane.pen * 2, kFirstPenNs, kLongestPenNs);
-  lane.ban_until = now + lane.pen;
+  ban_ring(lane, now);
 }
 
 namespace {
@@ -361,6 +371,24 @@ bool may_leave_out(Incoming& in, const LaneMemory& m) {
   return in.lane.left_out.fetch_add(1, std::memory_order_relaxed) % kLeaveOut != 0;
 }
 
+// The writer has taken octets back from the ring, and this side has not got all of them from TCP.
+bool on_their_way(const LaneMemory& m) {
+  if ((m.load(GrantWord::kTake) & kTaken) == 0) return false;
+  const std::uint64_t length = m.load(GrantWord::kTakenTo) - m.load(GrantWord::kTakenFrom);
+  const std::uint64_t read = m.load(GrantWord::kTcpRead) - m.load(GrantWord::kTakenAt);
+  return length <= kRingBytes && read < length;
+}
+
+// A read of a program that does not wait, and that has been told of octets in the ring: their
+// writer is just sending them by TCP instead. It gets them, not EAGAIN.
+std::int64_t receive_told(Incoming& in, const LaneMemory& m) {
+  const std::int64_t got = receive_kernel(in, true);
+  const bool told = in.lane.named_by.load(std::memory_order_relaxed) == this_thread();
+  if (got != kGrantWouldBlock || in.waits || !told || !on_their_way(m)) return got;
+  pollfd one{in.fd, POLLIN, 0};
+  return real().poll(&one, 1, kOnTheirWayMs) > 0 ? receive_kernel(in, true) : got;
+}
+
 bool look(Incoming& in, const LaneMemory& m) {
   return spin(in.lane.look, [&] {
     const std::uint64_t take = m.load(GrantWord::kTake);
@@ -377,7 +405,7 @@ std::int64_t run(Incoming& in, GrantReader& call, LaneMemory& m) {
       case GrantNeed::kDone: return call.result();
       case GrantNeed::kReceiveNow:
         in.error = EAGAIN;
-        answer = may_leave_out(in, m) ? kGrantWouldBlock : receive_kernel(in, true);
+        answer = may_leave_out(in, m) ? kGrantWouldBlock : receive_told(in, m);
         break;
       case GrantNeed::kReceive: answer = receive_kernel(in, false); break;
       case GrantNeed::kSpin: answer = look(in, m) ? 1 : 0; break;

@@ -9,9 +9,11 @@
 #include <atomic>
 
 #include "sockets/granted/lane_calls.h"
+#include "sockets/granted/number_states.h"
 #include "sockets/granted/ring_lane.h"
 #include "sockets/granted/spiller.h"
 #include "sockets/real_calls.h"
+#include "sockets/socket_settings.h"
 
 namespace weft::sockets::granted {
 namespace {
@@ -52,9 +54,25 @@ bool nothing_to_leave(const Number& number) {
          number.lane.load(std::memory_order_relaxed) == nullptr;
 }
 
-void leave(int fd, How how) {
+// Notes why the number is the kernel's, and tells of a connection what it was until its end.
+void note_leaving(int fd, Number& number, How how, Why why) {
+  if (how == How::kGone) return states::change(fd, number, Why::kUnseen);
+  const Why before = NumberState::of(number.state.load()).why;
+  if (how == How::kStays && why == Why::kRdma) return;
+  if (how == How::kStays) {
+    tells_why() ? states::tell(fd, number, why) : states::change(fd, number, why);
+    return;
+  }
+  if (tells_why() && (before == Why::kQuiet || before == Why::kLooking)) {
+    states::tell(fd, number, before);
+  }
+  states::change(fd, number, Why::kUnseen);
+}
+
+void leave(int fd, How how, Why why) {
   Number* number = numbers::find(fd);
   if (number == nullptr || nothing_to_leave(*number)) return;
+  note_leaving(fd, *number, how, why);
   // Before the look at `lane`: who makes one looks at this behind it.
   number->calls.store(kKernels);
   if (number->lane.load() != nullptr) retire(fd, *number, how);
@@ -62,20 +80,20 @@ void leave(int fd, How how) {
 
 }  // namespace
 
-void leave_to_kernel(int fd) { leave(fd, How::kStays); }
+void leave_to_kernel(int fd, Why why) { leave(fd, How::kStays, why); }
 
 void leave_to_close(int fd) {
   const Number* number = numbers::find(fd);
   if (number != nullptr && number->lane.load() != nullptr && borrowing()) return;
-  leave(fd, How::kCloses);
+  leave(fd, How::kCloses, Why::kUnseen);
 }
 
-void forget_closed(int fd) { leave(fd, How::kGone); }
+void forget_closed(int fd) { leave(fd, How::kGone, Why::kUnseen); }
 
 void stop() {
   if (borrowing()) return;
   numbers::stop();
-  leave_range(0, ~0U, stays);
+  leave_range(0, ~0U, stays, Why::kRights);
   spiller::stop();
 }
 
@@ -84,14 +102,14 @@ void own_memory() { g_process = getpid(); }
 
 void retire_stray(int fd, Number& number) { retire(fd, number, How::kGone); }
 
-void leave_range(unsigned first, unsigned last, How (*which)(int fd)) {
+void leave_range(unsigned first, unsigned last, How (*which)(int fd), Why why) {
   const auto past =
       std::min<std::uint64_t>(static_cast<std::uint64_t>(numbers::end()), last + 1ULL);
   for (std::uint64_t i = first; i < past; ++i) {
     const auto fd = static_cast<int>(i);
     const Number* number = numbers::find(fd);
     if (number == nullptr || nothing_to_leave(*number)) continue;
-    if (const How how = which(fd); how != How::kGone) leave(fd, how);
+    if (const How how = which(fd); how != How::kGone) leave(fd, how, why);
   }
 }
 

@@ -10,8 +10,8 @@
 namespace weft::sockets::granted {
 
 // The number means something else now, or its socket has another holder, or an option that a ring
-// does not know.
-void leave_to_kernel(int fd);
+// does not know: `why`.
+void leave_to_kernel(int fd, Why why);
 // The number is about to be closed.
 void leave_to_close(int fd);
 // The number was closed by a call that was not seen, and is another one's now.
@@ -22,7 +22,7 @@ enum class How : std::uint8_t {
   kGone,    // the number is another one's already
 };
 // The same for all numbers in [first, last], each as `which` says; kGone: not this one.
-void leave_range(unsigned first, unsigned last, How (*which)(int fd));
+void leave_range(unsigned first, unsigned last, How (*which)(int fd), Why why = Why::kShared);
 inline How stays(int /*fd*/) { return How::kStays; }
 inline How closes(int /*fd*/) { return How::kCloses; }
 // A lane of a number that is another one's by now, or the kernel's alone.

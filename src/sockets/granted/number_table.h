@@ -16,6 +16,24 @@ namespace weft::sockets::granted {
 
 struct Lane;
 
+// Why the path of a connection is what it is (number_states.h).
+enum class Why : std::uint8_t {
+  kUnseen,  // Weft does not know the socket
+  kQuiet,
+  kLooking,
+  kRing,
+  kRdma,
+  kRule,
+  kShared,
+  kOption,
+  kSendBuffer,
+  kCall,
+  kShutdown,
+  kRights,
+  kNoPeer,
+  kNoMemory,
+};
+
 // Number::calls of a number that is the kernel's alone.
 inline constexpr std::uint32_t kKernels = 0;
 // A connection is busy, and worth a lane, after so many calls that move data:
@@ -35,6 +53,7 @@ struct Number {
   std::atomic<Lane*> lane;
   std::atomic<std::uint32_t> calls;    // kKernels, or 1 and the calls that were seen to move data
   std::atomic<std::uint32_t> running;  // such calls under way that found no lane
+  std::atomic<std::uint64_t> state;    // NumberState::word()
   std::atomic<bool> asks;  // a wait that does not look into rings may tell of it: once, perhaps
   os::SpinLock watch_lock;
   Watch watch WEFT_GUARDED_BY(watch_lock);

@@ -73,7 +73,7 @@ struct Lane {
   SpinBudget drain{};                      // of a writer that waits for TCP to run empty
   std::atomic<std::uint32_t> left_out{0};  // looks into the kernel that a reader left out
   std::atomic<std::int64_t> ban_until{0};
-  std::int64_t pen = 0;
+  std::atomic<std::int64_t> pen{0};
   std::uint64_t take_seen = 0;  // the spiller's, at its last tick
   Lane* next = nullptr;         // of all lanes ever made
   Lane* next_free = nullptr;

@@ -38,7 +38,7 @@ struct RunOptions {
   std::string real_cm;
   std::string sysfs = "on";
   bool preload = false;
-  std::string sockets;
+  bool sockets = false;
   std::string rules;
   bool why = false;
   bool check = false;
@@ -121,13 +121,12 @@ void add_options(Arguments& command, RunOptions& o) {
   command.add_flag("--preload", o.preload,
                    "Use LD_PRELOAD instead of LD_LIBRARY_PATH. For programs that set their own "
                    "library path (RPATH)");
-  command.add_flag(
-      "--sockets{channel}", o.sockets,
-      "Experimental: carry ordinary TCP connections over shared memory or RDMA where the other "
-      "side allows it (docs/sockets.md). Legal values: channel, granted. Without a value: channel");
+  command.add_flag("--sockets", o.sockets,
+                   "Carry busy TCP connections between programs of one user on this machine over "
+                   "shared memory; all others stay TCP (docs/sockets.md)");
   command
       .add_option("--rules", o.rules,
-                  "With --sockets: file that says which connections use RDMA (docs/sockets.md)")
+                  "With --sockets: file that says which connections stay TCP (docs/sockets.md)")
       .type_name("FILE");
   command.add_flag("--why", o.why,
                    "With --sockets: print to stderr which path each connection takes, and why");
@@ -186,19 +185,9 @@ Outcome<void> check_rules(const std::string& library, const std::string& rules) 
 }
 
 Outcome<void> set_up_sockets(const RunOptions& o, const std::string& folder) {
-  if (o.sockets.empty()) {
+  if (!o.sockets) {
     if (o.rules.empty() && !o.why) return {};
     return usage_error("--rules and --why go with --sockets");
-  }
-  if (o.sockets == "granted") {
-    if (!o.rules.empty()) return usage_error("--rules does not go with --sockets=granted");
-    if (o.why) setenv("WEFT_SOCKETS_WHY", "1", 1);
-    prepend("LD_PRELOAD", folder + "/libweft-sockets-granted.so");
-    return {};
-  }
-  if (o.sockets != "channel") {
-    return usage_error(
-        fmt::format("--sockets: '{}' is not a way; write channel or granted", o.sockets));
   }
   const std::string library = folder + "/libweft-sockets.so";
   if (!o.rules.empty()) {
@@ -209,7 +198,8 @@ Outcome<void> set_up_sockets(const RunOptions& o, const std::string& folder) {
     setenv("WEFT_SOCKETS_RULES", rules.c_str(), 1);
   }
   if (o.why) setenv("WEFT_SOCKETS_WHY", "1", 1);
-  prepend("LD_PRELOAD", library);
+  // The first one takes the sockets in IWARP mode, and hands all others to the second.
+  prepend("LD_PRELOAD", fmt::format("{0}/libweft-sockets-iwarp.so:{1}", folder, library));
   return {};
 }
 

@@ -1,6 +1,7 @@
 // `weft stat --sockets`: which path each socket of a process under `weft run --sockets` takes.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,9 +11,10 @@ namespace weft::cli {
 
 struct SocketRow {
   int fd = -1;
-  std::string role;  // connect, accept, listen
-  std::string path;  // ring, rdma, tcp; asking: the peer has not answered yet; any: a listener
+  std::string role;  // connect, accept, listen; "-": not known
+  std::string path;  // ring, rdma, tcp
   std::string local, peer, reason;
+  std::int64_t since_ms = 0;  // since 1970, or 0: not known
 };
 
 // In the order of their numbers. Fails in the user's terms.

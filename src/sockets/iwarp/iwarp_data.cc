@@ -1,0 +1,196 @@
+// Calls that move data. A number that is nothing of ours costs one look into the table.
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+
+#include "os/clock.h"
+#include "sockets/iwarp/direct_library.h"
+#include "sockets/iwarp/iwarp.h"
+#include "sockets/iwarp/iwarp_decide.h"
+
+namespace weft::sockets::iwarp {
+namespace {
+
+// Calls `call` with the functions that serve a number, after what can be decided now has been.
+template <class Call>
+ssize_t serve(int fd, bool to_write, int flags, Call call) {
+  Kind kind = table::kind_of(fd);
+  while (kind == Kind::kUndecided) {
+    kind = resolve(fd, to_write);
+    if (to_write) break;
+    if (kind == Kind::kUndecided && !await_opening(fd, (flags & MSG_DONTWAIT) == 0)) return -1;
+  }
+  return call(kind == Kind::kDirect ? direct::calls() : real());
+}
+
+// sendfile(2) through memory: `send` takes a buffer and its length, and returns as send(2).
+template <class Send>
+ssize_t send_file(int in, off64_t* offset, size_t count, Send send) {
+  char buffer[65536];
+  size_t done = 0;
+  while (done < count) {
+    const size_t most = std::min(count - done, sizeof buffer);
+    const off64_t at = offset != nullptr ? *offset : lseek64(in, 0, SEEK_CUR);
+    const ssize_t got = at < 0 ? real().read(in, buffer, most) : pread64(in, buffer, most, at);
+    if (got <= 0) return done > 0 || got == 0 ? static_cast<ssize_t>(done) : -1;
+    const ssize_t sent = send(buffer, static_cast<size_t>(got));
+    if (sent < 0) return done > 0 ? static_cast<ssize_t>(done) : -1;
+    if (offset != nullptr) {
+      *offset += sent;
+    } else if (at >= 0) {
+      lseek64(in, at + sent, SEEK_SET);
+    }
+    done += static_cast<size_t>(sent);
+    if (sent < got) break;
+  }
+  return static_cast<ssize_t>(done);
+}
+
+// Numbers that came with a message mean something new.
+void forget_received(const msghdr& message) {
+  if (message.msg_control == nullptr || message.msg_controllen < sizeof(cmsghdr)) return;
+  auto& m = const_cast<msghdr&>(message);
+  for (cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(&m, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    if (c->cmsg_len < CMSG_LEN(0)) continue;
+    const auto* fds = reinterpret_cast<const int*>(CMSG_DATA(c));
+    const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) table::forget(fds[i]);
+  }
+}
+
+}  // namespace
+}  // namespace weft::sockets::iwarp
+
+using namespace weft::sockets;
+using namespace weft::sockets::iwarp;
+
+WEFT_SEEN ssize_t recv(int fd, void* data, size_t length, int flags) {
+  return serve(fd, false, flags,
+               [&](const RealCalls& serving) { return serving.recv(fd, data, length, flags); });
+}
+
+WEFT_SEEN ssize_t recvfrom(int fd, void* __restrict data, size_t length, int flags,
+                           __SOCKADDR_ARG from, socklen_t* __restrict from_length) {
+  sockaddr* address = from;
+  return serve(fd, false, flags, [&](const RealCalls& serving) {
+    return serving.recvfrom(fd, data, length, flags, address, from_length);
+  });
+}
+
+WEFT_SEEN ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  const ssize_t got = serve(fd, false, flags, [&](const RealCalls& serving) {
+    return serving.recvmsg(fd, message, flags);
+  });
+  if (got >= 0) forget_received(*message);
+  return got;
+}
+
+WEFT_SEEN int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
+  if (table::kind_of(fd) != Kind::kDirect) {
+    static const auto next = reinterpret_cast<decltype(&recvmmsg)>(real_symbol("recvmmsg"));
+    const int got = next(fd, messages, count, flags, timeout);
+    for (int i = 0; i < got; ++i) forget_received(messages[i].msg_hdr);
+    return got;
+  }
+  const std::int64_t end =
+      timeout == nullptr ? 0 : weft::os::monotonic_ns() + weft::os::ns_of(*timeout);
+  const bool one_is_enough = (flags & MSG_WAITFORONE) != 0;
+  flags &= ~MSG_WAITFORONE;
+  unsigned done = 0;
+  while (done < count) {
+    const ssize_t n = recvmsg(fd, &messages[done].msg_hdr, flags);
+    if (n < 0) return done > 0 ? static_cast<int>(done) : -1;
+    messages[done++].msg_len = static_cast<unsigned>(n);
+    if (one_is_enough) flags |= MSG_DONTWAIT;
+    // As the kernel: looked at between messages only.
+    if (timeout != nullptr && weft::os::monotonic_ns() >= end) break;
+  }
+  return static_cast<int>(done);
+}
+
+WEFT_SEEN ssize_t read(int fd, void* data, size_t length) {
+  return serve(fd, false, 0,
+               [&](const RealCalls& serving) { return serving.read(fd, data, length); });
+}
+
+WEFT_SEEN ssize_t readv(int fd, const iovec* parts, int count) {
+  return serve(fd, false, 0,
+               [&](const RealCalls& serving) { return serving.readv(fd, parts, count); });
+}
+
+WEFT_SEEN ssize_t send(int fd, const void* data, size_t length, int flags) {
+  return serve(fd, true, flags,
+               [&](const RealCalls& serving) { return serving.send(fd, data, length, flags); });
+}
+
+WEFT_SEEN ssize_t sendto(int fd, const void* data, size_t length, int flags,
+                         __CONST_SOCKADDR_ARG to, socklen_t to_length) {
+  const sockaddr* address = to;
+  return serve(fd, true, flags, [&](const RealCalls& serving) {
+    return serving.sendto(fd, data, length, flags, address, to_length);
+  });
+}
+
+WEFT_SEEN ssize_t write(int fd, const void* data, size_t length) {
+  return serve(fd, true, 0,
+               [&](const RealCalls& serving) { return serving.write(fd, data, length); });
+}
+
+WEFT_SEEN ssize_t writev(int fd, const iovec* parts, int count) {
+  return serve(fd, true, 0,
+               [&](const RealCalls& serving) { return serving.writev(fd, parts, count); });
+}
+
+WEFT_SEEN ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  return serve(fd, true, flags,
+               [&](const RealCalls& serving) { return serving.sendmsg(fd, message, flags); });
+}
+
+WEFT_SEEN int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
+  if (table::kind_of(fd) != Kind::kDirect) {
+    static const auto next = reinterpret_cast<decltype(&sendmmsg)>(real_symbol("sendmmsg"));
+    return next(fd, messages, count, flags);
+  }
+  unsigned done = 0;
+  for (; done < count; ++done) {
+    const ssize_t n = sendmsg(fd, &messages[done].msg_hdr, flags);
+    if (n < 0) return done > 0 ? static_cast<int>(done) : -1;
+    messages[done].msg_len = static_cast<unsigned>(n);
+  }
+  return static_cast<int>(done);
+}
+
+WEFT_SEEN ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) {
+  return serve(out, true, 0, [&](const RealCalls& serving) {
+    if (&serving == &real()) return serving.sendfile(out, in, offset, count);
+    return send_file(in, offset, count, [&](const char* data, size_t length) {
+      return serving.send(out, data, length, 0);
+    });
+  });
+}
+
+WEFT_SEEN ssize_t sendfile(int out, int in, off_t* offset, size_t count) {
+  return sendfile64(out, in, offset, count);
+}
+
+WEFT_SEEN ssize_t __read_chk(int fd, void* data, size_t length, size_t room) {
+  if (length > room) abort();
+  return read(fd, data, length);
+}
+
+WEFT_SEEN ssize_t __recv_chk(int fd, void* data, size_t length, size_t room, int flags) {
+  if (length > room) abort();
+  return recv(fd, data, length, flags);
+}
+
+WEFT_SEEN ssize_t __recvfrom_chk(int fd, void* __restrict data, size_t length, size_t room,
+                                 int flags, __SOCKADDR_ARG from,
+                                 socklen_t* __restrict from_length) {
+  if (length > room) abort();
+  return recvfrom(fd, data, length, flags, from, from_length);
+}

@@ -1,0 +1,234 @@
+#include "sockets/iwarp/iwarp_table.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <new>
+
+#include "sockets/real_calls.h"
+
+namespace weft::sockets::iwarp {
+namespace {
+
+struct Slot {
+  std::atomic<Kind> kind;
+  std::atomic<Conn*> conn;
+};
+
+thread_local int t_inside = 0;
+thread_local int t_locked = 0;
+std::atomic<std::uint32_t> g_turned{0};  // a futex: counts
+std::atomic<pid_t> g_process{0};         // whose memory this is
+
+constexpr int kChunk = 4096;
+constexpr int kChunks = 256;  // a million descriptors
+std::array<std::atomic<Slot*>, kChunks> g_chunks;
+std::atomic<int> g_highest{0};
+Conn* g_free = nullptr;
+
+std::atomic<Slot*>& chunk_of(int fd) {
+  return g_chunks[static_cast<std::size_t>(static_cast<unsigned>(fd) / kChunk)];
+}
+
+// Null: nothing was ever noted of it or its neighbors.
+Slot* slot_of(int fd) {
+  if (fd < 0 || fd >= kChunk * kChunks) return nullptr;
+  Slot* slots = chunk_of(fd).load(std::memory_order_acquire);
+  return slots == nullptr ? nullptr : &slots[fd % kChunk];
+}
+
+// With the mutex. Null: no memory, or beyond the table.
+Slot* make_slot(int fd) {
+  if (fd < 0 || fd >= kChunk * kChunks) return nullptr;
+  if (Slot* slot = slot_of(fd)) return slot;
+  void* at = mmap(nullptr, sizeof(Slot) * kChunk, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) return nullptr;
+  chunk_of(fd).store(static_cast<Slot*>(at), std::memory_order_release);
+  return slot_of(fd);
+}
+
+// The last reference is gone, and no call runs.
+void clean(Conn* conn) {
+  conn->watcher_count = 0;
+  conn->watchers_lost = conn->mark_read = conn->marked = false;
+  conn->partly = conn->deciding = conn->live = false;
+  conn->next_free = g_free;
+  g_free = conn;
+}
+
+void drop(Conn* conn) {
+  if (conn == nullptr || --conn->refs > 0) return;
+  // Late users may still raise and lower `users`. The one that brings it to zero cleans up.
+  if (conn->users.load() == 0) clean(conn);
+}
+
+}  // namespace
+
+Inside::Inside() { ++t_inside; }
+Inside::~Inside() { --t_inside; }
+bool Inside::here() { return t_inside > 0; }
+
+Use::Use(int fd) {
+  Slot* slot = slot_of(fd);
+  if (slot == nullptr) return;
+  kind_ = slot->kind.load(std::memory_order_acquire);
+  if (kind_ == Kind::kOther || kind_ == Kind::kInternal) return;
+  Conn* conn = slot->conn.load(std::memory_order_acquire);
+  if (conn == nullptr) return;
+  conn->users.fetch_add(1);
+  conn_ = conn;
+  kind_ = slot->conn.load() == conn ? slot->kind.load(std::memory_order_acquire) : Kind::kOther;
+}
+
+Use::~Use() {
+  if (conn_ == nullptr) return;
+  if (conn_->users.fetch_sub(1) != 1) return;
+  const table::Lock lock;
+  if (conn_->refs == 0 && conn_->users.load() == 0 && conn_->live) clean(conn_);
+}
+
+namespace table {
+
+void Mutex::lock() {
+  mutex_.lock();
+  ++t_locked;
+}
+
+void Mutex::unlock() {
+  --t_locked;
+  mutex_.unlock();
+}
+
+Mutex& mutex() {
+  static Mutex the;
+  return the;
+}
+
+Kind kind_of(int fd) {
+  Slot* slot = slot_of(fd);
+  if (slot == nullptr) return Kind::kOther;
+  for (;;) {
+    const std::uint32_t count = g_turned.load();
+    const Kind kind = slot->kind.load(std::memory_order_acquire);
+    if (kind < Kind::kDirect || kind == Kind::kInternal) return kind;
+    if (t_inside > 0) return Kind::kOther;
+    if (kind == Kind::kDirect || t_locked > 0) return kind;
+    syscall(SYS_futex, &g_turned, FUTEX_WAIT_PRIVATE, count, nullptr, nullptr, 0);
+  }
+}
+
+void turned() {
+  ++g_turned;
+  syscall(SYS_futex, &g_turned, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void put(int fd, Kind kind, Conn* conn) {
+  Slot* slot = make_slot(fd);
+  if (slot == nullptr) return;
+  if (conn != nullptr) ++conn->refs;
+  Conn* before = slot->conn.exchange(conn);
+  slot->kind.store(kind, std::memory_order_release);
+  if (g_highest.load() <= fd) g_highest = fd + 1;
+  drop(before);
+}
+
+void copy(int from, int to) {
+  Slot* slot = slot_of(from);
+  const Kind kind = slot == nullptr ? Kind::kOther : slot->kind.load();
+  if (kind == Kind::kOther) {
+    forget(to);
+    return;
+  }
+  // The library's own copies of its sockets are the kernel's.
+  const bool served = kind == Kind::kDirect || kind == Kind::kTurning;
+  put(to, served && t_inside > 0 ? Kind::kOther : kind, slot->conn.load());
+}
+
+void forget(int fd) {
+  Slot* slot = slot_of(fd);
+  if (slot == nullptr || slot->kind.load() == Kind::kOther) return;
+  const Lock lock;
+  slot->kind.store(Kind::kOther);
+  drop(slot->conn.exchange(nullptr));
+}
+
+Conn* make_conn() {
+  Conn* out = g_free;
+  if (out != nullptr) {
+    g_free = out->next_free;
+  } else {
+    out = new (std::nothrow) Conn();
+  }
+  if (out != nullptr) out->live = true;
+  return out;
+}
+
+Conn* conn_of(int fd) {
+  Slot* slot = slot_of(fd);
+  return slot == nullptr ? nullptr : slot->conn.load();
+}
+
+int highest() { return g_highest.load(); }
+
+void settle_plain(int fd) {
+  const Conn* conn = conn_of(fd);
+  for (int i = 0; conn != nullptr && conn->refs > 1 && i < highest(); ++i) {
+    if (i != fd && conn_of(i) == conn) put(i, Kind::kOther, nullptr);
+  }
+  put(fd, Kind::kOther, nullptr);
+}
+
+int move_high(int fd) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const auto most = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, kChunk * kChunks));
+  int moved = real().fcntl(fd, F_DUPFD_CLOEXEC, most - most / 4);
+  // The upper quarter is full, or the limit is very low: anywhere but among the first.
+  if (moved < 0) moved = real().fcntl(fd, F_DUPFD_CLOEXEC, std::min(64, most / 2));
+  const int error = errno;
+  real().close(fd);
+  if (moved < 0) {
+    errno = error;
+    return -1;
+  }
+  const Lock lock;
+  put(moved, Kind::kInternal, nullptr);
+  return moved;
+}
+
+void close_internal(int fd) {
+  forget(fd);
+  real().close(fd);
+}
+
+bool borrowed() { return g_process.load(std::memory_order_relaxed) != getpid(); }
+void own_memory() { g_process = getpid(); }
+
+void before_fork() { mutex().lock(); }
+void after_fork() { mutex().unlock(); }
+
+// The lock belongs to a thread of the parent's, which has another number: only a new one can be
+// taken here.
+void in_child() {
+  new (&mutex()) Mutex();
+  t_locked = 0;
+  own_memory();
+  // The threads that were at it are the parent's.
+  for (int i = 0; i < highest(); ++i) {
+    if (Slot* slot = slot_of(i); slot != nullptr && slot->kind == Kind::kTurning) {
+      slot->kind = Kind::kOther;
+    }
+  }
+}
+
+}  // namespace table
+}  // namespace weft::sockets::iwarp

@@ -1,0 +1,88 @@
+#include "sockets/socket_settings.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "sockets/real_calls.h"
+
+namespace weft::sockets {
+namespace {
+
+struct Settings {
+  Rules rules;
+  bool active = true;
+  bool why = false;
+  char program[64] = "";
+};
+
+const Settings& settings() {
+  static const Settings the = [] {
+    Settings s;
+    std::snprintf(s.program, sizeof s.program, "%s", program_invocation_short_name);
+    const char* why = secure_getenv("WEFT_SOCKETS_WHY");
+    s.why = why != nullptr && *why != '\0' && *why != '0';
+    if (const char* path = secure_getenv("WEFT_SOCKETS_RULES"); path != nullptr && *path != '\0') {
+      char text[512];
+      if (!s.rules.load(path, text, sizeof text)) {
+        std::fprintf(stderr, "weft: %s. All connections of this program are plain TCP.\n", text);
+        s.active = false;
+      }
+    }
+    return s;
+  }();
+  return the;
+}
+
+// "ADDRESS:PORT", or "?".
+void address_text(const sockaddr_storage& address, char* out, std::size_t size) {
+  char host[INET6_ADDRSTRLEN] = "?";
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &v4.sin_addr, host, sizeof host);
+    std::snprintf(out, size, "%s:%u", host, ntohs(v4.sin_port));
+  } else if (address.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+    inet_ntop(AF_INET6, &v6.sin6_addr, host, sizeof host);
+    std::snprintf(out, size, "[%s]:%u", host, ntohs(v6.sin6_port));
+  } else {
+    std::snprintf(out, size, "?");
+  }
+}
+
+}  // namespace
+
+bool must_be_tcp(Role role, const sockaddr* address) {
+  const Settings& s = settings();
+  return !s.active || s.rules.find(role, s.program, address) != nullptr;
+}
+
+bool tells_why() { return settings().why; }
+
+void tell_why(int fd, const char* role, const char* path, const char* reason) {
+  if (!tells_why()) return;
+  const int error = errno;
+  sockaddr_storage peer{};
+  socklen_t length = sizeof peer;
+  const bool there = real().getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) == 0;
+  // An rsocket says so before it connects. Others say nothing, unless they are connected.
+  if (!there && std::strcmp(path, "rdma") != 0) {
+    errno = error;
+    return;
+  }
+  if (!there) peer = {};
+  char text[80];
+  address_text(peer, text, sizeof text);
+  char line[400];
+  const int n = std::snprintf(line, sizeof line, "weft: %s[%d] %s %s: %s: %s\n", settings().program,
+                              getpid(), role, text, path, reason);
+  if (n > 0) static_cast<void>(!real().write(2, line, static_cast<std::size_t>(n)));
+  errno = error;
+}
+
+}  // namespace weft::sockets
