@@ -79,7 +79,7 @@ void run(std::span<const std::uint8_t> input) {
   }
   while (!s.to_send().empty()) s.sent(1);
   if (s.state() == StartupState::kDone) check_done(s, offer);
-  check(s.state() != StartupState::kSending);
+  check(!is_sending(s.state()));
   s.peer_closed();
 }
 

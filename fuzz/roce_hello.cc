@@ -61,7 +61,7 @@ void run(std::span<const std::uint8_t> input) {
   if (g.state() == GreetingState::kAsked) check_asked(g, (input[0] & 2U) != 0);
   if (g.state() == GreetingState::kAccepted && !listener) check(g.peer().from == mine().to);
   g.peer_closed();
-  check(g.state() != GreetingState::kReceiving);
+  check(!is_receiving(g.state()));
 }
 
 }  // namespace

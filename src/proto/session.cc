@@ -94,9 +94,12 @@ void Session::transport_lost(Error error) {
 
 void Session::follow_startup() {
   switch (startup_->state()) {
-    case StartupState::kSending:
     case StartupState::kAwaitingRequest:
-    case StartupState::kAwaitingReply: return;
+    case StartupState::kSendingRequest:
+    case StartupState::kAwaitingReply:
+    case StartupState::kSendingReply:
+    case StartupState::kSendingReject:
+    case StartupState::kSendingRevision: return;
     case StartupState::kRequestReady:
       if (!on(SessionEvent::kRequestCame)) return;  // it has been told
       deadline_ = Instant::never();

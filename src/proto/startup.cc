@@ -41,19 +41,6 @@ std::string_view describe(StartupFailure failure) noexcept {
   return "unknown start-up failure";
 }
 
-std::string_view describe(StartupState state) noexcept {
-  switch (state) {
-    case StartupState::kSending: return "sending";
-    case StartupState::kAwaitingRequest: return "awaiting Request";
-    case StartupState::kRequestReady: return "Request ready";
-    case StartupState::kAwaitingReply: return "awaiting Reply";
-    case StartupState::kDone: return "done";
-    case StartupState::kRejected: return "rejected";
-    case StartupState::kFailed: return "failed";
-  }
-  return "unknown state";
-}
-
 Result<Startup> Startup::initiator(const StartupOffer& offer) {
   Startup s(false);
   if (const Status built = s.request(offer); !built) return fail(built.error());
@@ -85,7 +72,7 @@ Status Startup::request(const StartupOffer& offer) {
                             .ird = offer.ird,
                             .ord = offer.ord};
   build(frame, enhanced ? &words : nullptr, offer.private_data);
-  after_sending_ = StartupState::kAwaitingReply;
+  advance(StartupEvent::kOffered);
   return {};
 }
 
@@ -104,18 +91,17 @@ void Startup::build(MpaFrame frame, const EnhancedWords* words,
   encode(frame, out);
   out_size_ = out.written().size();
   out_sent_ = 0;
-  state_ = StartupState::kSending;
 }
 
 std::span<const std::uint8_t> Startup::to_send() const noexcept {
-  if (state_ != StartupState::kSending) return {};
+  if (!is_sending(state_)) return {};
   return {out_.data() + out_sent_, out_size_ - out_sent_};
 }
 
 void Startup::sent(std::size_t n) noexcept {
   assert(n <= to_send().size());
   out_sent_ += n;
-  if (state_ == StartupState::kSending && out_sent_ == out_size_) state_ = after_sending_;
+  if (is_sending(state_) && out_sent_ == out_size_) advance(StartupEvent::kSent);
 }
 
 // --- receive ---
@@ -136,8 +122,8 @@ void Startup::filled(std::size_t n) {
 Result<std::size_t> Startup::received(std::span<const std::uint8_t> bytes) {
   if (state_ == StartupState::kFailed) return fail(Error::kProtocol);
   if (bytes.empty() || state_ == StartupState::kDone) return 0;
-  if (state_ == StartupState::kRejected || after_sending_ == StartupState::kRejected ||
-      after_sending_ == StartupState::kFailed) {
+  if (state_ == StartupState::kRejected || state_ == StartupState::kSendingReject ||
+      state_ == StartupState::kSendingRevision) {
     return bytes.size();  // the answer is no, whatever follows
   }
   if (missing() == 0) {
@@ -168,13 +154,13 @@ void Startup::peer_closed() noexcept {
     case StartupState::kFailed: return;
     default: break;
   }
-  if (failure_ == StartupFailure::kNone) failure_ = StartupFailure::kClosedByPeer;
-  state_ = StartupState::kFailed;
+  fail_with(failure_ == StartupFailure::kNone ? StartupFailure::kClosedByPeer : failure_);
 }
 
 void Startup::fail_with(StartupFailure failure) noexcept {
+  assert(failure != StartupFailure::kNone);
   failure_ = failure;
-  state_ = StartupState::kFailed;
+  advance(StartupEvent::kFailed);
 }
 
 StartupFailure Startup::classify(Error error) const noexcept {
@@ -208,20 +194,20 @@ void Startup::on_request() {
     // Such peers need DDP version 0. Tell them which revision we speak, then close.
     build({.is_reply = true, .reject = true, .revision = kPlainRevision, .private_data = {}},
           nullptr, {});
-    after_sending_ = StartupState::kFailed;
+    advance(StartupEvent::kRevisionZero);
     failure_ = StartupFailure::kRevisionZero;
     return;
   }
   if (header_.revision > kEnhancedRevision) return fail_with(StartupFailure::kRevisionUnknown);
   if (header_.enhanced && !words_) return fail_with(StartupFailure::kEnhancedCutShort);
-  state_ = StartupState::kRequestReady;
+  advance(StartupEvent::kRequestCame);
 }
 
 void Startup::on_reply() {
   if (header_.reject) {
     // A reject is accepted in any revision, so that a peer that speaks only another one can say so.
     // Some peers reject with S set but without the enhanced words.
-    state_ = StartupState::kRejected;
+    advance(StartupEvent::kRejectCame);
     return;
   }
   if (header_.revision != own_.revision) return fail_with(StartupFailure::kRevisionMismatch);
@@ -239,7 +225,7 @@ void Startup::on_reply() {
              .ord = own_.ord,
              .startup_failure = std::nullopt};
   if (words_) settle_reply(*words_);
-  state_ = StartupState::kDone;
+  advance(StartupEvent::kReplyCame);
 }
 
 // RFC 6581 sections 9.1 and 9.2, the initiator's part.
@@ -338,7 +324,7 @@ Status Startup::accept(const StartupOffer& offer) {
                        .revision = header_.revision,
                        .private_data = {}};
   build(frame, words_ ? &words : nullptr, offer.private_data);
-  after_sending_ = StartupState::kDone;
+  advance(StartupEvent::kAccepted);
   return {};
 }
 
@@ -352,7 +338,7 @@ Status Startup::reject(std::span<const std::uint8_t> private_data) {
                        .revision = header_.revision,
                        .private_data = {}};
   build(frame, words_ ? &none : nullptr, private_data);
-  after_sending_ = StartupState::kRejected;
+  advance(StartupEvent::kDeclined);
   return {};
 }
 

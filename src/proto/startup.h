@@ -1,13 +1,9 @@
 // MPA start-up, RFC 5044 section 7.1 and RFC 6581: the exchange of one Request and one Reply.
 //
 // A state machine without I/O. The owner writes what to_send() gives, reads missing() octets at a
-// time into received(), and watches state(). Time limits are the owner's: one for each state that
-// waits. Values in, bytes out; one thread at a time; no allocation.
-//
-//   initiator   kSending -> kAwaitingReply -> kDone | kRejected | kFailed
-//   responder   kAwaitingRequest -> kRequestReady -> accept() -> kSending -> kDone
-//                                                 -> reject() -> kSending -> kRejected
-//               (any) -> kFailed; a Request of revision 0 -> kSending -> kFailed
+// time into received(), and watches state(): docs/states.md has a picture. Time limits are the
+// owner's: one for each state that waits. Values in, bytes out; one thread at a time; no
+// allocation.
 //
 // After kRejected and kFailed the connection is closed without an FPDU.
 #pragma once
@@ -22,6 +18,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "proto/startup_states.h"
 #include "proto/violation.h"
 #include "wire/limits.h"
 #include "wire/mpa_startup.h"
@@ -73,16 +70,6 @@ struct Negotiated {
   std::optional<Violation> startup_failure;
 };
 
-enum class StartupState : std::uint8_t {
-  kSending,          // to_send() is to be transmitted
-  kAwaitingRequest,  // responder: read missing() octets
-  kRequestReady,     // responder: the application decides, accept() or reject()
-  kAwaitingReply,    // initiator: read missing() octets
-  kDone,             // result() holds; full operation begins
-  kRejected,         // one of the applications said no; close
-  kFailed,           // failure() says why; close. No Terminate: the peer may not speak MPA at all
-};
-
 enum class StartupFailure : std::uint8_t {
   kNone,
   kNotMpa,              // neither key
@@ -100,18 +87,17 @@ enum class StartupFailure : std::uint8_t {
 };
 // A phrase for logs: "octets behind the MPA Request". The view is static.
 [[nodiscard]] std::string_view describe(StartupFailure failure) noexcept;
-[[nodiscard]] std::string_view describe(StartupState state) noexcept;
 
 class Startup {
  public:
-  // Begins in kSending with the Request.
+  // Begins in kSendingRequest.
   //   kInvalidArgument      revision not 1 or 2; peer-to-peer in revision 1 or without an RTR kind;
   //                         ird or ord above kMaxIrdOrd
   //   kPrivateDataTooLong   the application's data does not fit the frame
   [[nodiscard]] static Result<Startup> initiator(const StartupOffer& offer);
   // Begins in kAwaitingRequest.
   [[nodiscard]] static Startup responder();
-  // Makes an initiator of what responder() gave, in place; then it is in kSending. REQUIRES:
+  // Makes an initiator of what responder() gave, in place; then it is in kSendingRequest. REQUIRES:
   // nothing else has been called.   As initiator(); nothing has changed then
   [[nodiscard]] Status request(const StartupOffer& offer);
 
@@ -121,7 +107,7 @@ class Startup {
 
   // --- send ---
 
-  // Octets still to transmit: empty unless state() is kSending. The view lives until the next call
+  // Octets still to transmit: empty unless is_sending(state()). The view lives until the next call
   // of a non-const member.
   [[nodiscard]] std::span<const std::uint8_t> to_send() const noexcept;
   // `n` of them were taken. REQUIRES: n <= to_send().size().
@@ -146,7 +132,7 @@ class Startup {
   // rest for the stream (they are FPDUs behind the Reply); for a responder a rest is an error.
   // After kDone nothing is taken, and it is not an error.
   //   kProtocol   start-up has failed, now or earlier: failure() says why; close, unless state() is
-  //               kSending: then first send that (the answer to revision 0)
+  //               kSendingRevision: then first send that
   [[nodiscard]] Result<std::size_t> received(std::span<const std::uint8_t> bytes);
 
   // The peer's FIN, or a reset, before kDone.
@@ -182,6 +168,7 @@ class Startup {
     return is_initiator_ ? MpaKind::kReply : MpaKind::kRequest;
   }
   void build(MpaFrame frame, const EnhancedWords* words, std::span<const std::uint8_t> data);
+  void advance(StartupEvent event) noexcept { weft::advance(startup_arrows(), state_, event); }
   void fail_with(StartupFailure failure) noexcept;
   [[nodiscard]] StartupFailure classify(Error error) const noexcept;
   void frame_complete();
@@ -193,7 +180,6 @@ class Startup {
 
   bool is_initiator_;
   StartupState state_ = StartupState::kAwaitingRequest;
-  StartupState after_sending_ = StartupState::kDone;
   StartupFailure failure_ = StartupFailure::kNone;
 
   std::array<std::uint8_t, kFrameMax> out_{};

@@ -27,7 +27,6 @@ Hello towards(const End& from, const End& to, HelloKind kind) {
 Greeting Greeting::connector(const Hello& mine, const Sealer* sealer) {
   assert(mine.kind == HelloKind::kRequest);
   Greeting g;
-  g.connector_ = true;
   g.sealer_ = sealer;
   g.mine_ = mine;
   if (sealer == nullptr) {
@@ -36,6 +35,7 @@ Greeting Greeting::connector(const Hello& mine, const Sealer* sealer) {
     g.put_sealed(mine, sealer->nonce());
     g.request_ = g.out_;
   }
+  g.advance(GreetingEvent::kAsks);
   return g;
 }
 
@@ -50,7 +50,6 @@ void Greeting::put(const Hello& hello) noexcept {
   encode(hello, writer);
   out_size_ = Hello::kSize;
   sent_ = 0;
-  state_ = GreetingState::kSending;
 }
 
 void Greeting::put_sealed(Hello hello, const Seal& seal) noexcept {
@@ -63,24 +62,20 @@ void Greeting::put_sealed(Hello hello, const Seal& seal) noexcept {
 void Greeting::sent(std::size_t n) noexcept {
   assert(n <= to_send().size());
   sent_ += n;
-  if (state_ != GreetingState::kSending || sent_ != out_size_) return;
-  const bool over = !connector_ && mine_.kind == HelloKind::kAnswer;
-  if (!over) {
-    state_ = GreetingState::kReceiving;
-  } else {
-    state_ = verdict_ == Verdict::kAccept ? GreetingState::kAccepted : GreetingState::kDeclined;
-  }
+  if (!is_sending(state_) || sent_ != out_size_) return;
+  if (state_ == GreetingState::kSendingAnswer) return follow_verdict();
+  advance(GreetingEvent::kSent);
 }
 
 std::size_t Greeting::missing() const noexcept {
-  return state_ == GreetingState::kReceiving ? in_wanted_ - in_size_ : 0;
+  return is_receiving(state_) ? in_wanted_ - in_size_ : 0;
 }
 
 void Greeting::received(std::span<const std::uint8_t> bytes) noexcept {
   assert(bytes.size() <= missing());
   std::ranges::copy(bytes, in_.begin() + static_cast<std::ptrdiff_t>(in_size_));
   in_size_ += bytes.size();
-  if (in_size_ == in_wanted_ && state_ == GreetingState::kReceiving) understand();
+  if (in_size_ == in_wanted_ && is_receiving(state_)) understand();
 }
 
 // The hello is there, and its seal as well, or that is read next: also by an end without a secret,
@@ -95,7 +90,8 @@ void Greeting::understand() noexcept {
   }
   in_size_ = 0;
   in_wanted_ = Hello::kSize;
-  if (!connector_) return challenged_ ? hear_proof(*said) : hear_request(*said);
+  if (state_ == GreetingState::kAwaitingRequest) return hear_request(*said);
+  if (state_ == GreetingState::kAwaitingProof) return hear_proof(*said);
   // An answer to somebody else's question, or from somebody else.
   if (said->from != mine_.to || said->to != mine_.from) return fail_with(Error::kProtocol);
   if (said->kind == HelloKind::kChallenge) return hear_challenge(*said);
@@ -110,13 +106,13 @@ void Greeting::hear_request(const Hello& said) noexcept {
   peer_ = said;
   if (said.sealed != (sealer_ != nullptr)) return decline_secret();
   if (sealer_ == nullptr) {
-    state_ = GreetingState::kAsked;
+    advance(GreetingEvent::kRequestCame);
     return;
   }
   request_ = in_;
-  challenged_ = true;
   put_sealed(towards(peer_.to, peer_.from, HelloKind::kChallenge), sealer_->nonce());
   challenge_ = out_;
+  advance(GreetingEvent::kSealedRequestCame);
 }
 
 void Greeting::hear_proof(const Hello& said) noexcept {
@@ -124,7 +120,7 @@ void Greeting::hear_proof(const Hello& said) noexcept {
     return fail_with(Error::kProtocol);
   }
   if (!said.sealed || !proved(HelloKind::kProof)) return decline_secret();
-  state_ = GreetingState::kAsked;
+  advance(GreetingEvent::kProofCame);
 }
 
 // An answer to a peer that has shown no secret is not sealed.
@@ -132,6 +128,7 @@ void Greeting::decline_secret() noexcept {
   mine_ = towards(peer_.to, peer_.from, HelloKind::kAnswer);
   mine_.verdict = verdict_ = Verdict::kOtherSecret;
   put(mine_);
+  advance(GreetingEvent::kOtherSecret);
 }
 
 void Greeting::answer(Verdict verdict, const Hello& mine) noexcept {
@@ -142,18 +139,23 @@ void Greeting::answer(Verdict verdict, const Hello& mine) noexcept {
   mine_.from = peer_.to;
   mine_.to = peer_.from;
   mine_.sealed = false;
-  if (sealer_ == nullptr) return put(mine_);
-  put_sealed(mine_, {});  // as it stands on the wire, for the tag
-  put_sealed(mine_, tag(HelloKind::kAnswer, std::span(out_).first(Hello::kSize)));
+  if (sealer_ == nullptr) {
+    put(mine_);
+  } else {
+    put_sealed(mine_, {});  // as it stands on the wire, for the tag
+    put_sealed(mine_, tag(HelloKind::kAnswer, std::span(out_).first(Hello::kSize)));
+  }
+  advance(GreetingEvent::kAnswered);
 }
 
 // --- the connector ---
 
 void Greeting::hear_challenge(const Hello& said) noexcept {
-  if (sealer_ == nullptr || !said.sealed || challenged_) return fail_with(Error::kProtocol);
+  const bool expected = sealer_ != nullptr && state_ == GreetingState::kAwaitingReply;
+  if (!expected || !said.sealed) return fail_with(Error::kProtocol);
   challenge_ = in_;
-  challenged_ = true;
   put_sealed(towards(mine_.from, mine_.to, HelloKind::kProof), tag(HelloKind::kProof, {}));
+  advance(GreetingEvent::kChallengeCame);
 }
 
 // An end without our secret can prove nothing. That it has another, or none, is all that is
@@ -161,11 +163,11 @@ void Greeting::hear_challenge(const Hello& said) noexcept {
 void Greeting::hear_answer(const Hello& said) noexcept {
   const bool parts = !said.sealed && said.verdict == Verdict::kOtherSecret;
   if (!parts && said.sealed != (sealer_ != nullptr)) return fail_with(Error::kProtocol);
-  if (said.sealed && !challenged_) return fail_with(Error::kProtocol);
+  if (said.sealed && state_ != GreetingState::kAwaitingAnswer) return fail_with(Error::kProtocol);
   peer_ = said;
   verdict_ = said.verdict;
   if (said.sealed && !proved(HelloKind::kAnswer)) verdict_ = Verdict::kOtherSecret;
-  state_ = verdict_ == Verdict::kAccept ? GreetingState::kAccepted : GreetingState::kDeclined;
+  follow_verdict();
 }
 
 // --- either ---
@@ -188,14 +190,19 @@ bool Greeting::proved(HelloKind kind) const noexcept {
 }
 
 void Greeting::peer_closed() noexcept {
-  if (state_ == GreetingState::kReceiving || state_ == GreetingState::kSending) {
+  if (is_receiving(state_) || is_sending(state_)) {
     fail_with(Error::kConnectionLost);
   }
 }
 
+// The answer has been sent, or has come.
+void Greeting::follow_verdict() noexcept {
+  advance(verdict_ == Verdict::kAccept ? GreetingEvent::kAccepted : GreetingEvent::kDeclined);
+}
+
 void Greeting::fail_with(Error error) noexcept {
   error_ = error;
-  state_ = GreetingState::kFailed;
+  advance(GreetingEvent::kFailed);
 }
 
 }  // namespace weft::roce

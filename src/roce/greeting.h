@@ -1,7 +1,5 @@
 // The exchange of hellos on one TCP connection, in either role, without a socket or a clock.
-//
-//   connector   kSending -> kReceiving -> kAccepted, kDeclined or kFailed
-//   listener    kReceiving -> kAsked, then answer() -> kSending -> kAccepted or kDeclined; kFailed
+// docs/states.md has a picture.
 //
 // With a Sealer, hellos carry seals and have to be proved. The listener knows that the connector
 // has the secret before it is asked anything, and so before a stranger can change anything:
@@ -12,10 +10,9 @@
 //   listener    answer, tag over request, challenge and answer
 //
 // Both nonces are new each time, so nothing that was heard before is a proof again; proof and
-// answer begin with their kind, so neither is the other. Both roles go through kSending and
-// kReceiving once more for this. Where the secrets differ, or only one end has one, a listener goes
-// to kSending and kDeclined without being asked, and a connector ends in kDeclined; verdict() is
-// kOtherSecret.
+// answer begin with their kind, so neither is the other. Where the secrets differ, or
+// only one end has one, a listener goes to kSendingAnswer and kDeclined without being asked, and a
+// connector ends in kDeclined; verdict() is kOtherSecret.
 //
 // Not more octets than missing() may be read from the socket: what follows belongs to the stream.
 // One thread at a time.
@@ -26,19 +23,11 @@
 #include <cstdint>
 #include <span>
 
+#include "roce/greeting_states.h"
 #include "roce/hello.h"
 #include "roce/seal.h"
 
 namespace weft::roce {
-
-enum class GreetingState : std::uint8_t {
-  kSending,    // to_send() is not empty
-  kReceiving,  // missing() octets are awaited
-  kAsked,      // listener: the peer's hello is there, answer() is due
-  kAccepted,   // over: the next octet belongs to the stream
-  kDeclined,   // over: verdict() says why
-  kFailed,     // over: error() says why
-};
 
 class Greeting {
  public:
@@ -61,7 +50,7 @@ class Greeting {
   // verdict only its ends are told.
   void answer(Verdict verdict, const Hello& mine) noexcept;
 
-  // The peer's hello. REQUIRES: kAsked, kAccepted, kDeclined, or kSending behind answer().
+  // The peer's hello. REQUIRES: kAsked, kSendingAnswer, kAccepted or kDeclined.
   [[nodiscard]] const Hello& peer() const noexcept { return peer_; }
   [[nodiscard]] Verdict verdict() const noexcept { return verdict_; }
   [[nodiscard]] Error error() const noexcept { return error_; }
@@ -80,11 +69,11 @@ class Greeting {
   void decline_secret() noexcept;
   [[nodiscard]] Seal tag(HelloKind kind, std::span<const std::uint8_t> answer) const noexcept;
   [[nodiscard]] bool proved(HelloKind kind) const noexcept;
+  void advance(GreetingEvent event) noexcept { weft::advance(greeting_arrows(), state_, event); }
+  void follow_verdict() noexcept;
   void fail_with(Error error) noexcept;
 
-  GreetingState state_ = GreetingState::kReceiving;
-  bool connector_ = false;
-  bool challenged_ = false;  // the challenge has been said, or heard
+  GreetingState state_ = GreetingState::kAwaitingRequest;
   const Sealer* sealer_ = nullptr;
   Message out_{}, in_{};
   std::size_t out_size_ = 0, sent_ = 0, in_size_ = 0;

@@ -223,15 +223,17 @@ int rlisten(int fd, int backlog) {
     if (socket->state != RsState::kOpen && socket->state != RsState::kListening) {
       return fail_minus(EINVAL);
     }
+    const bool again = socket->state == RsState::kListening;
     if (listen(fd, backlog) != 0) return -1;
     socket->backlog = static_cast<std::size_t>(backlog <= 0 ? 1 : backlog);
-    if (std::exchange(socket->state, RsState::kListening) == RsState::kListening) return 0;
+    socket->advance(RsEvent::kListens);
+    if (again) return 0;
   }
   // Without the lock, which the service takes with its own held.
   if (start_listening(socket)) return 0;
   const int error = errno;
   const RsLock lock(socket->mutex);
-  if (socket->state == RsState::kListening) socket->state = RsState::kOpen;
+  static_cast<void>(socket->on(RsEvent::kListenRefused));  // unless it has been closed meanwhile
   return fail_minus(error);
 }
 
@@ -282,7 +284,7 @@ int rclose(int fd) {
     const RsLock lock(socket->mutex);
     link = std::move(socket->link);
     socket->link.reset();
-    socket->state = RsState::kFailed;
+    socket->advance(RsEvent::kClosed);
     tell_others(*socket);
     socket->progressed.notify_all();
   }

@@ -21,6 +21,7 @@
 #include "rsockets/rs_connection.h"
 #include "rsockets/rs_incoming.h"
 #include "rsockets/rs_lock.h"
+#include "rsockets/rsocket_states.h"
 
 namespace weft::rsockets {
 
@@ -29,8 +30,6 @@ using Deadline = std::optional<Clock::time_point>;  // nothing: no limit
 
 struct Rsocket;
 using RsocketPtr = std::shared_ptr<Rsocket>;
-
-enum class RsState : std::uint8_t { kOpen, kListening, kConnecting, kConnected, kFailed };
 
 struct Rsocket {
   ~Rsocket();
@@ -42,7 +41,7 @@ struct Rsocket {
   int wake = -1;  // eventfd: readable after a report of the engine, or a new connection to accept
 
   RsMutex mutex;
-  RsState state = RsState::kOpen;
+  RsState state = RsState::kOpen;  // on() writes it, nobody else
   bool nonblocking = false;
   bool read_shut = false;
   bool write_shut = false;
@@ -68,6 +67,11 @@ struct Rsocket {
   };
   std::deque<Ready> ready;
   std::size_t backlog = 0;
+
+  // Follows the table of rsocket_states.h. False: that is not for this state, and nothing changes.
+  [[nodiscard]] bool on(RsEvent event) { return follow(rsocket_arrows(), state, event); }
+  // The same, for an event that this state has an arrow for.
+  void advance(RsEvent event) { weft::advance(rsocket_arrows(), state, event); }
 };
 
 // The rsocket behind a number, or null with errno EBADF. In a child of fork() none of the parent's

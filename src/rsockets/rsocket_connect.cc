@@ -189,7 +189,7 @@ class Service {
     Rsocket& socket = *one.owner;
     const RsLock lock(socket.mutex);
     if (socket.state != RsState::kConnecting) return;  // closed: the number may be another's
-    socket.state = RsState::kFailed;
+    socket.advance(RsEvent::kFailed);
     socket.so_error = ECONNRESET;
     // Not by shutdown(): under `weft run --sockets` that comes back here, as rshutdown().
     syscall(SYS_shutdown, socket.fd, SHUT_RDWR);
@@ -204,7 +204,7 @@ class Service {
     if (socket.state != RsState::kConnecting) return;
     link->on_report([wake = socket.wake] { os::raise_event(wake); });
     socket.link = std::move(link);
-    socket.state = RsState::kConnected;
+    socket.advance(RsEvent::kConnected);
     os::raise_event(socket.wake);
   }
 
@@ -254,10 +254,10 @@ int begin_connect(Rsocket& socket, const SocketAddress& peer) {
   if (engines < 0) return errno;
   (*link)->on_report([wake = socket.wake] { os::raise_event(wake); });
   socket.link = std::move(*link);
-  socket.state = RsState::kConnecting;
+  socket.advance(RsEvent::kConnects);
   if (auto begun = socket.link->connect(engines, peer); !begun) {
     socket.link.reset();
-    socket.state = RsState::kOpen;
+    socket.advance(RsEvent::kNotBegun);
     return errno_of(begun.error());
   }
   return 0;
@@ -278,10 +278,10 @@ void advance_connect(Rsocket& socket) {
     socket.so_error = ECONNREFUSED;
     socket.link->abort();
   } else {
-    socket.state = RsState::kConnected;
+    socket.advance(RsEvent::kConnected);
     return;
   }
-  socket.state = RsState::kFailed;
+  socket.advance(RsEvent::kFailed);
 }
 
 int await_connect(Rsocket& socket, Deadline deadline) {
@@ -309,7 +309,8 @@ bool start_listening(const RsocketPtr& socket) { return g_service->add(socket); 
 bool start_answering(const RsocketPtr& socket) {
   {
     const RsLock lock(socket->mutex);
-    socket->state = RsState::kConnecting;
+    // Another thread may have closed its number already; the service sees that.
+    static_cast<void>(socket->on(RsEvent::kAnswers));
   }
   return g_service->answer(socket);
 }
@@ -320,7 +321,7 @@ void stop_listening(const RsocketPtr& socket) {
   {
     const RsLock lock(socket->mutex);
     if (socket->state != RsState::kListening) return;
-    socket->state = RsState::kFailed;
+    socket->advance(RsEvent::kClosed);
   }
   g_service->remove(socket);
   const RsLock lock(socket->mutex);
@@ -404,7 +405,7 @@ int raccept(int fd, sockaddr* address, socklen_t* length) {
   child->link = std::move(first.link);
   child->link->on_report([wake = child->wake] { weft::os::raise_event(wake); });
   child->options = child->link->stream().options();
-  child->state = RsState::kConnected;
+  static_cast<void>(child->on(RsEvent::kAccepted));  // unless its number has been closed already
   if (address != nullptr && getpeername(first.fd, address, length) != 0 && length != nullptr) {
     *length = 0;
   }

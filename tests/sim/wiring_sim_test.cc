@@ -145,7 +145,7 @@ void Peer::deliver(const LinkPtr& link, bool to_listener) {
   receiver.received(piece);
   if (!sender.to_send().empty()) {
     net.after(net.delay(), [=, this] { deliver(link, to_listener); });
-  } else if (receiver.state() == GreetingState::kSending) {  // a challenge, a proof, or no
+  } else if (is_sending(receiver.state())) {  // a challenge, a proof, or no
     net.after(net.delay(), [=, this] { deliver(link, !to_listener); });
   } else if (to_listener) {
     if (receiver.state() != GreetingState::kAsked) return end_link(net, link);

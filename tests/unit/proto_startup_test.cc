@@ -65,7 +65,7 @@ TEST(StartupFrames, GoOutInPieces) {
   ASSERT_TRUE(s);
   Bytes out;
   while (!s->to_send().empty()) {
-    EXPECT_EQ(s->state(), StartupState::kSending);
+    EXPECT_EQ(s->state(), StartupState::kSendingRequest);
     out.push_back(s->to_send()[0]);
     s->sent(1);
   }
@@ -182,7 +182,7 @@ TEST(StartupResponder, AnswersRevisionZeroWithARejectOfRevisionOneThenFails) {
   Startup s = Startup::responder();
   EXPECT_FALSE(s.received(request("c0 00 0000")).has_value());
   EXPECT_EQ(s.failure(), StartupFailure::kRevisionZero);
-  ASSERT_EQ(s.state(), StartupState::kSending);
+  ASSERT_EQ(s.state(), StartupState::kSendingRevision);
   EXPECT_EQ(to_hex(s.to_send()), to_hex(reply("20 01 0000")));
   s.sent(s.to_send().size());
   EXPECT_EQ(s.state(), StartupState::kFailed);

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <ostream>
+#include <set>
 #include <span>
 #include <sstream>
 #include <string>
@@ -13,8 +14,11 @@
 #include "proto/ending.h"
 #include "proto/refusal.h"
 #include "proto/session_states.h"
+#include "proto/startup_states.h"
 #include "proto/stream_machine.h"
 #include "rddp/rddp_phase.h"
+#include "roce/greeting_states.h"
+#include "rsockets/rsocket_states.h"
 #include "verbs/connection_phases.h"
 #include "verbs/oob/wiring_phases.h"
 #include "verbs/qp_moves.h"
@@ -22,9 +26,35 @@
 namespace weft::proto {
 namespace {
 
+template <class A>
+void check_pairs(std::span<const A> arrows) {
+  std::set<std::string> pairs;
+  for (const A& a : arrows) {
+    const std::string pair = std::string(describe(a.from)) + " + " + std::string(describe(a.on));
+    EXPECT_TRUE(pairs.insert(pair).second) << pair << " is there twice";
+    EXPECT_EQ(pair.find("unknown"), std::string::npos) << pair;
+  }
+}
+
+// Each state can be reached from the first.
+template <class A>
+void check_reach(std::span<const A> arrows) {
+  std::set<std::string> reached{std::string(describe(arrows.front().from))};
+  for (std::size_t before = 0; before != reached.size();) {
+    before = reached.size();
+    for (const A& a : arrows) {
+      if (reached.contains(std::string(describe(a.from)))) reached.emplace(describe(a.to));
+    }
+  }
+  for (const A& a : arrows) {
+    EXPECT_TRUE(reached.contains(std::string(describe(a.from)))) << describe(a.from);
+  }
+}
+
 // The arrows as a table and as a picture.
 template <class A>
-void draw(std::ostream& out, std::span<const A> arrows) {
+void draw_part(std::ostream& out, std::span<const A> arrows) {
+  check_pairs(arrows);
   out << "\n| state | event | next |\n|---|---|---|\n";
   for (const A& a : arrows) {
     out << "| " << describe(a.from) << " | " << describe(a.on) << " | " << describe(a.to) << " |\n";
@@ -34,6 +64,13 @@ void draw(std::ostream& out, std::span<const A> arrows) {
     out << "  " << describe(a.from) << " --> " << describe(a.to) << ": " << describe(a.on) << "\n";
   }
   out << "```\n";
+}
+
+// A table that has all moves of its states.
+template <class A>
+void draw(std::ostream& out, std::span<const A> arrows) {
+  check_reach(arrows);
+  draw_part(out, arrows);
 }
 
 // The words of the lists of states are the enums'.
@@ -92,7 +129,7 @@ FIN has come and nothing is in flight; or when it is lost.
   draw(out, refused_arrows());
 }
 
-void draw_connections(std::ostream& out) {
+void draw_beginnings(std::ostream& out) {
   out << R"(
 ## How a connection begins
 
@@ -113,6 +150,28 @@ void draw_connections(std::ostream& out) {
 )";
   draw(out, session_arrows());
   out << R"(
+## The frames of a start-up
+
+`src/proto/startup_states.cc`: MPA Request and Reply, in either role.
+
+| state | meaning |
+|---|---|
+| AwaitingRequest | responder, or nothing is known yet |
+| SendingRequest | initiator |
+| AwaitingReply | initiator |
+| RequestReady | responder: the program decides |
+| SendingReply | responder: accepted |
+| SendingReject | responder: declined |
+| SendingRevision | responder: the answer to revision 0, then it is over |
+| Done | full operation begins |
+| Rejected | one of the programs said no |
+| Failed | closed without a Terminate: the peer may not speak MPA at all |
+)";
+  draw(out, startup_arrows());
+}
+
+void draw_connections(std::ostream& out) {
+  out << R"(
 ## A connection of verbs
 
 `src/verbs/connection_phases.cc`: the socket, and the queue pair that gets it.
@@ -130,6 +189,9 @@ void draw_connections(std::ostream& out) {
 | Down | over; ending it once more changes nothing |
 )";
   draw(out, verbs::connection_arrows());
+}
+
+void draw_wiring(std::ostream& out) {
   out << R"(
 ## A queue pair that is wired by hand
 
@@ -143,6 +205,27 @@ void draw_connections(std::ostream& out) {
 | Linked | the queue pair has it |
 )";
   draw(out, verbs::wiring_arrows());
+  out << R"(
+## The hellos of queue pairs that are wired by hand
+
+`src/roce/greeting_states.cc`. With a secret there are a challenge and a proof.
+
+| state | meaning |
+|---|---|
+| AwaitingRequest | listener, or nothing is known yet |
+| SendingRequest | connector |
+| AwaitingReply | connector: the answer, or a challenge before it |
+| SendingProof | connector |
+| AwaitingAnswer | connector, behind the proof |
+| SendingChallenge | listener |
+| AwaitingProof | listener |
+| Asked | listener: the queue pair it is for has to answer |
+| SendingAnswer | listener |
+| Accepted | the next octet belongs to the stream |
+| Declined | the peer said no, or we did |
+| Failed | the hellos break the rules, or the connection is lost |
+)";
+  draw(out, roce::greeting_arrows());
 }
 
 void draw_queue_pairs(std::ostream& out) {
@@ -152,20 +235,20 @@ void draw_queue_pairs(std::ostream& out) {
 `src/verbs/qp_moves.cc`. The event is the state that was asked for. A connection moves the queue
 pair to RTR and RTS; before it may be in RESET again, the connection has to be over.
 )";
-  draw(out, verbs::connected_moves());
+  draw_part(out, verbs::connected_moves());
   out << R"(
 ## A queue pair that is wired by hand, as its program moves it
 
 The moves from INIT to RTR and from RTR to RTS bring the peer's address with them: they are
 `QueuePair::wire()` and `QueuePair::start_sending()`.
 )";
-  draw(out, verbs::wired_moves());
+  draw_part(out, verbs::wired_moves());
   out << R"(
 ## A queue pair of datagrams, as its program moves it
 
 A Send that fails leads to SQE.
 )";
-  draw(out, verbs::datagram_moves());
+  draw_part(out, verbs::datagram_moves());
 }
 
 void draw_others(std::ostream& out) {
@@ -185,6 +268,23 @@ void draw_others(std::ostream& out) {
 | Failed | start-up failed |
 )";
   draw(out, rddp::phase_arrows());
+  out << R"(
+## An rsocket
+
+`src/rsockets/rsocket_states.cc`.
+
+| state | meaning |
+|---|---|
+| Open | neither connected nor listening |
+| Listening | takes connections |
+| Connecting | the connection is being set up, or a peer's is being answered |
+| Connected | bytes may be sent |
+| Failed | broken, or closed |
+)";
+  draw(out, rsockets::rsocket_arrows());
+}
+
+void draw_extended(std::ostream& out) {
   out << R"(
 ## An extended socket
 
@@ -227,9 +327,12 @@ it anew. A pair that is not listed is illegal and changes nothing. The first sta
 where it begins. The states of a lane, and who may run it, are in [threads.md](threads.md).
 )";
   draw_streams(out);
+  draw_beginnings(out);
   draw_connections(out);
+  draw_wiring(out);
   draw_queue_pairs(out);
   draw_others(out);
+  draw_extended(out);
   return out.str();
 }
 

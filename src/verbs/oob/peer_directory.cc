@@ -390,7 +390,8 @@ void PeerDirectory::settle(Arrival& arrival) {
     case roce::GreetingState::kFailed:
       return refuse(arrival, "what came is no hello of a wired queue pair");
     case roce::GreetingState::kAsked: return answer(arrival);
-    case roce::GreetingState::kSending: break;  // the challenge, or that the secret is another
+    case roce::GreetingState::kSendingChallenge: break;
+    case roce::GreetingState::kSendingAnswer: break;  // that the secret is another
     default: return;
   }
   if (!say(arrival)) return forget(arrival);

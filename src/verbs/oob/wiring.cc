@@ -306,25 +306,22 @@ void Wiring::pump() {
     }
     case roce::GreetingState::kDeclined: return declined();
     case roce::GreetingState::kFailed: return attempt_failed(describe(attempt_.greeting.error()));
-    case roce::GreetingState::kSending:
-    case roce::GreetingState::kReceiving:
-    case roce::GreetingState::kAsked: return;
+    default: return;
   }
 }
 
 // False: no more now, or it is over.
 bool Wiring::move_octets() {
-  if (const auto out = attempt_.greeting.to_send();
-      attempt_.greeting.state() == roce::GreetingState::kSending) {
+  if (const auto out = attempt_.greeting.to_send(); roce::is_sending(attempt_.greeting.state())) {
     const ssize_t n =
         os::calls::send(attempt_.socket.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n > 0) attempt_.greeting.sent(static_cast<std::size_t>(n));
     if (n < 0 && errno != EAGAIN && errno != EINTR) attempt_.greeting.peer_closed();
-    const bool said = attempt_.greeting.state() == roce::GreetingState::kReceiving;
+    const bool said = roce::is_receiving(attempt_.greeting.state());
     static_cast<void>(device_->engine().modify(attempt_.socket.get(), said ? EPOLLIN : EPOLLOUT));
     return n > 0;
   }
-  if (attempt_.greeting.state() != roce::GreetingState::kReceiving) return false;
+  if (!roce::is_receiving(attempt_.greeting.state())) return false;
   std::array<std::uint8_t, roce::Hello::kSize> buffer;
   const ssize_t n = os::calls::recv(attempt_.socket.get(), buffer.data(),
                                     attempt_.greeting.missing(), MSG_DONTWAIT);
