@@ -104,7 +104,11 @@ check::Posted posted(ibv_qp* handle, const ibv_send_wr& wr) {
   return out;
 }
 
+// A context that a child of fork() has from its parent has these functions, too: there nobody
+// observes.
+
 void tell(std::uint32_t qp, std::uint64_t wr_id, ibv_wc_status status, bool receive) {
+  if (observer == nullptr) return;
   observer->completed({qp, wr_id, ibv_wc_status_str(status), status == IBV_WC_SUCCESS,
                        status == IBV_WC_WR_FLUSH_ERR, receive});
 }
@@ -119,14 +123,14 @@ int observed_poll_cq(ibv_cq* handle, int count, ibv_wc* out) {
 
 int observed_post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
   const InCall in("ibv_post_send");
-  for (const ibv_send_wr* one = wr; one != nullptr; one = one->next)
+  for (const ibv_send_wr* one = wr; observer != nullptr && one != nullptr; one = one->next)
     observer->posting(posted(handle, *one));
   ibv_send_wr* refused = nullptr;
   const int error = post_send(handle, wr, &refused);
   if (error == 0) return 0;
   std::uint32_t count = 0;
   for (const ibv_send_wr* one = refused; one != nullptr; one = one->next) ++count;
-  observer->not_posted(handle, count);
+  if (observer != nullptr) observer->not_posted(handle, count);
   if (bad != nullptr) *bad = refused;
   return error;
 }

@@ -11,16 +11,25 @@
 #include "check/observer.h"
 #include "ibverbs/errors.h"
 #include "ibverbs/objects.h"
+#include "os/cancel.h"
 
 namespace weft::ibverbs {
 
-// This thread is in a function that no symbol names.
+// This thread is in a function that no symbol names. A fork() in between, in the handler of a
+// signal, leaves the child without an observer.
 class InCall {
  public:
-  explicit InCall(const char* name) { observer->in_call(name); }
-  ~InCall() { observer->in_call(nullptr); }
+  explicit InCall(const char* name) : to_(observer) {
+    if (to_ != nullptr) to_->in_call(name);
+  }
+  ~InCall() {
+    if (to_ != nullptr) to_->in_call(nullptr);
+  }
   InCall(const InCall&) = delete;
   InCall& operator=(const InCall&) = delete;
+
+ private:
+  check::Observer* const to_;
 };
 
 [[nodiscard]] check::Made made_of(Context& context);
@@ -48,6 +57,7 @@ template <class T>
 template <class Count>
 void observe_owed(const void* handle, check::Owed what, Count count) {
   if (observer == nullptr) return;
+  const os::NoCancel guard;
   constexpr int kLooks = 100;
   for (int look = 0; look < kLooks; ++look) {
     if (count() <= 0) return;

@@ -126,8 +126,6 @@ struct State {
   // release_dropped().
   std::vector<ConnectionEvent> dropped WEFT_GUARDED_BY(mutex);
   std::list<std::shared_ptr<Connection>> done WEFT_GUARDED_BY(mutex);
-  // Under `weft run --check`, what was destroyed: a handle then names one id for good.
-  std::vector<std::shared_ptr<Id>> kept WEFT_GUARDED_BY(mutex);
 };
 
 [[nodiscard]] State& state();
@@ -143,6 +141,8 @@ void release_dropped();
     WEFT_REQUIRES(state().mutex);
 // For `weft run --check`: a call was given an id that is not alive.
 void observe_not_live(const rdma_cm_id* handle);
+// One that nobody knows yet.
+[[nodiscard]] std::shared_ptr<Id> make_id();
 // Makes an id known; its handle may be given out from now on.
 void enter(std::shared_ptr<Id> id) WEFT_REQUIRES(state().mutex);
 

@@ -77,7 +77,7 @@ void follow_qp_state(const Id& id) {
 bool prepare(Event& event) {
   if (event.is_raw && event.raw.type == ConnectionEvent::Type::kResponse) take_response(event);
   if (!is_request(event)) return true;
-  auto child = std::make_shared<Id>();
+  auto child = make_id();
   child->state = IdState::kRequested;
   child->connection = event.raw.connection;
   child->initiator_depth = octet(event.raw.ord);

@@ -84,8 +84,6 @@ void observe_end(const std::shared_ptr<Id>& id) {
     return static_cast<std::int32_t>(id->events_delivered - id->events_acked);
   });
   ibverbs::observer->destroyed(&id->pub);
-  const os::MutexLock lock(state().mutex);
-  state().kept.push_back(id);
 }
 
 }  // namespace
@@ -103,7 +101,7 @@ int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
     if (out == nullptr || !known_port_space(ps)) return fail_minus(EINVAL);
     // A bad configuration or no descriptors: better now than at the first event.
     if (weft_ibv_cm_context() == nullptr) return -1;
-    auto id = std::make_shared<Id>();
+    auto id = make_id();
     id->sync = channel == nullptr;
     if (id->sync) {
       id->channel = make_channel();

@@ -1,25 +1,29 @@
 #include "check/module/frames.h"
 
 #include <cxxabi.h>
-#include <dlfcn.h>
 #include <dwarf.h>
 #include <elfutils/libdw.h>
 #include <elfutils/libdwfl.h>
 #include <execinfo.h>
-#include <link.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
+#include <span>
 #include <string_view>
+
+#include "check/module/own_libraries.h"
 
 namespace weft::check {
 namespace {
 
 constexpr std::size_t kDeepest = 48;  // frames of a backtrace
+constexpr std::string_view kDebugFolder = "/usr/lib/debug";
 
 struct FreeIt {
   void operator()(void* memory) const { std::free(memory); }
@@ -30,27 +34,70 @@ std::string last_part(std::string_view path) {
   return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
 }
 
+// With its slash; empty: there is none.
+std::string directory_of(std::string_view path) {
+  return std::string(path.substr(0, path.rfind('/') + 1));
+}
+
+// In hexadecimal digits; empty: it has none.
+std::string build_id(Dwfl_Module* module) {
+  const unsigned char* octets = nullptr;
+  GElf_Addr place = 0;
+  const int size = dwfl_module_build_id(module, &octets, &place);
+  std::string out;
+  for (int i = 0; i < size; ++i) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    out += kDigits[octets[i] >> 4U];
+    out += kDigits[octets[i] & 0xfU];
+  }
+  return out;
+}
+
 std::string plain(const char* name) {
   if (name == nullptr) return {};
+  // A C function's name may be the code of a type: "t" is unsigned short.
+  if (!std::string_view(name).starts_with("_Z")) return name;
   int status = 0;
   const std::unique_ptr<char, FreeIt> clear(abi::__cxa_demangle(name, nullptr, nullptr, &status));
   return clear != nullptr ? clear.get() : name;
-}
-
-bool is_of_weft(const void* address) {
-  Dl_info info{};
-  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return false;
-  const std::string name = last_part(info.dli_fname);
-  for (const std::string_view own : {"libibverbs.so", "librdmacm.so", "libweft"}) {
-    if (name.starts_with(own)) return true;
-  }
-  return false;
 }
 
 // Inline functions of rdma-core's headers, such as ibv_post_send.
 bool is_of_rdma_core(std::string_view file) {
   return file.ends_with("infiniband/verbs.h") || file.ends_with("rdma/rdma_verbs.h") ||
          file.ends_with("rdma/rdma_cma.h");
+}
+
+// Where debug information of a module may be. `link` names the file; with a checksum the module's
+// own, without one what several modules share.
+std::vector<std::string> debug_places(Dwfl_Module* module, const char* file, const char* link,
+                                      bool shared) {
+  const std::string root(kDebugFolder);
+  const std::string id = build_id(module);
+  std::vector<std::string> out;
+  if (!shared && id.size() > 2)
+    out.push_back(root + "/.build-id/" + id.substr(0, 2) + "/" + id.substr(2) + ".debug");
+  if (link == nullptr) return out;
+  const std::string folder = directory_of(file != nullptr ? file : "");
+  if (link[0] == '/') out.emplace_back(link);
+  out.push_back(folder + link);
+  out.push_back(folder + ".debug/" + link);
+  out.push_back(root + folder + link);
+  return out;
+}
+
+// In place of dwfl_standard_find_debuginfo(): where DEBUGINFOD_URLS is set that one asks servers in
+// the network, and the program would wait for them.
+int find_debug_file(Dwfl_Module* module, void** /*data*/, const char* /*name*/, Dwarf_Addr /*base*/,
+                    const char* file, const char* link, GElf_Word checksum, char** found) {
+  const bool shared = link != nullptr && checksum == 0;
+  for (const std::string& place : debug_places(module, file, link, shared)) {
+    const int fd = open(place.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) continue;
+    *found = strdup(place.c_str());
+    return fd;
+  }
+  return -1;
 }
 
 class Symbols {
@@ -70,8 +117,8 @@ class Symbols {
   }
 
  private:
-  static constexpr Dwfl_Callbacks kCallbacks = {dwfl_linux_proc_find_elf,
-                                                dwfl_standard_find_debuginfo, nullptr, nullptr};
+  static constexpr Dwfl_Callbacks kCallbacks = {dwfl_linux_proc_find_elf, find_debug_file, nullptr,
+                                                nullptr};
 
   void read_modules() {
     if (dwfl_ == nullptr) return;
@@ -140,18 +187,27 @@ class Symbols {
 
 }  // namespace
 
-std::vector<void*> take_backtrace() {
-  std::vector<void*> trace(kDeepest);
-  const int count = backtrace(trace.data(), static_cast<int>(trace.size()));
-  trace.resize(static_cast<std::size_t>(count));
-  return trace;
+Caller look_back() {
+  std::array<void*, kDeepest> trace{};
+  const auto depth = static_cast<std::size_t>(backtrace(trace.data(), kDeepest));
+  const OwnLibraries own;
+  Caller out;
+  const void* outermost = nullptr;  // of Weft's libraries, before the program's first
+  for (void* const address : std::span(trace).first(depth)) {
+    if (!own.has(address)) {
+      out.trace.push_back(address);
+    } else if (out.trace.empty()) {
+      outermost = address;
+    }
+  }
+  if (outermost != nullptr) out.call = own.function_at(outermost);
+  return out;
 }
 
 std::vector<Frame> program_frames(const std::vector<void*>& trace, std::size_t most) {
   static auto* const symbols = new Symbols;  // programs call until their very end
   std::vector<Frame> out;
   for (void* const address : trace) {
-    if (is_of_weft(address)) continue;
     // A return address may be that of the next line.
     for (Frame& frame : symbols->at(reinterpret_cast<std::uintptr_t>(address) - 1)) {
       if (is_of_rdma_core(frame.file)) continue;
@@ -162,30 +218,6 @@ std::vector<Frame> program_frames(const std::vector<void*>& trace, std::size_t m
     }
   }
   return out;
-}
-
-const void* calling_address(const std::vector<void*>& trace) {
-  const auto at = std::ranges::find_if_not(trace, is_of_weft);
-  return at != trace.end() ? *at : nullptr;
-}
-
-std::string called_function(const std::vector<void*>& trace) {
-  const void* outermost = nullptr;
-  for (void* const address : trace) {
-    if (is_of_weft(address)) {
-      outermost = address;
-    } else if (outermost != nullptr) {
-      break;
-    }
-  }
-  Dl_info info{};
-  void* extra = nullptr;
-  if (outermost == nullptr || dladdr1(outermost, &info, &extra, RTLD_DL_SYMENT) == 0) return {};
-  const auto* symbol = static_cast<const ElfW(Sym)*>(extra);
-  if (info.dli_sname == nullptr || symbol == nullptr) return {};
-  const auto offset = reinterpret_cast<std::uintptr_t>(outermost) -
-                      reinterpret_cast<std::uintptr_t>(info.dli_saddr);
-  return offset <= symbol->st_size ? info.dli_sname : "";
 }
 
 }  // namespace weft::check

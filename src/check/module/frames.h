@@ -6,8 +6,12 @@
 
 namespace weft::check {
 
-// The return addresses of the caller, the innermost first.
-[[nodiscard]] std::vector<void*> take_backtrace();
+// The call of Weft's that this thread is in.
+struct Caller {
+  std::vector<void*> trace;  // return addresses of the program, the innermost first
+  std::string call;          // the function of Weft's that was called; empty: no symbol names it
+};
+[[nodiscard]] Caller look_back();
 
 struct Frame {
   std::string function;  // empty: unknown
@@ -15,14 +19,9 @@ struct Frame {
   int line = 0;          // 0: unknown
 };
 
-// The frames of the program itself: those of Weft's libraries and of rdma-core's headers are left
-// out. The innermost first, and functions that were inlined are frames too. At most `most`.
+// The frames at these addresses of the program; those of rdma-core's headers are left out. The
+// innermost first, and functions that were inlined are frames too. At most `most`. One thread at a
+// time.
 [[nodiscard]] std::vector<Frame> program_frames(const std::vector<void*>& trace, std::size_t most);
-
-// Where the program called Weft: the first address that is not Weft's. Null: there is none.
-[[nodiscard]] const void* calling_address(const std::vector<void*>& trace);
-
-// The outermost function of Weft's libraries: what the program called. Empty: no symbol names it.
-[[nodiscard]] std::string called_function(const std::vector<void*>& trace);
 
 }  // namespace weft::check

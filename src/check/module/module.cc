@@ -8,20 +8,24 @@
 #include <fnmatch.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <fstream>
 #include <map>
 #include <mutex>
 #include <set>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "check/catalog.h"
 #include "check/check_rules.h"
 #include "check/module/frames.h"
 #include "check/module/output.h"
+#include "os/cancel.h"
 #include "os/lock.h"
 
 namespace weft::check {
@@ -57,13 +61,30 @@ std::vector<Suppression> read_suppressions(const std::string& file) {
   return out;
 }
 
+// The observer runs in the midst of the program's calls: its thread is not cancelled meanwhile, and
+// where it is in here already, by a call of its own or in the handler of a signal, nothing is
+// observed. Without memory a finding is lost.
+template <class Work>
+void observe(Work work) {
+  if (inside) return;
+  const os::NoCancel guard;
+  inside = true;
+  try {
+    work();
+  } catch (const std::exception&) {  // it is lost
+  }
+  inside = false;
+}
+
 class Module final : public Observer {
  public:
   Module()
       : suppressed_(read_suppressions(variable("WEFT_CHECK_SUPPRESS"))),
         output_(variable("WEFT_CHECK_REPORT")),
         exit_status_(std::atoi(variable("WEFT_CHECK_EXIT").c_str())),
-        rules_([this](const Finding& finding) { report(finding); }) {}
+        rules_([this](const Finding& finding) { report(finding); }) {
+    static_cast<void>(look_back());  // the first time may load a library
+  }
 
   void in_call(const char* name) override { calling = name; }
   void made(const Made& object) override {
@@ -74,7 +95,7 @@ class Module final : public Observer {
   }
   void not_live(const void* handle) override {
     with_place([&](Here here) {
-      explained = rules_.not_live(handle, here) ? calling_address(*traces_[here.at - 1]) : nullptr;
+      explained = rules_.not_live(handle, here) ? calling_address(here) : nullptr;
     });
   }
   void failed(int error) override {
@@ -82,7 +103,7 @@ class Module final : public Observer {
     with_place([&](Here here) {
       // The error of a call that E02 has explained.
       const void* const told = std::exchange(explained, nullptr);
-      if (told != nullptr && told == calling_address(*traces_[here.at - 1])) return;
+      if (told != nullptr && told == calling_address(here)) return;
       const char* name = strerrorname_np(error);
       rules_.failed(error, name != nullptr ? name : "?", here);
     });
@@ -94,52 +115,69 @@ class Module final : public Observer {
     with_place([&](Here here) { rules_.owes(handle, what, count, here); });
   }
   void posting(const Posted& request) override {
-    const os::MutexLock lock(mutex_);
-    lazy_ = true;
-    rules_.posting(request, {"", 0});
-    lazy_ = false;
+    without_place([&] { rules_.posting(request, {"", 0}); });
   }
   void not_posted(const void* qp, std::uint32_t count) override {
-    const os::MutexLock lock(mutex_);
-    rules_.not_posted(qp, count);
+    without_place([&] { rules_.not_posted(qp, count); });
   }
   void emptied(const void* qp) override {
-    const os::MutexLock lock(mutex_);
-    rules_.emptied(qp);
+    without_place([&] { rules_.emptied(qp); });
   }
   void completed(const Completed& completion) override {
-    const os::MutexLock lock(mutex_);
-    lazy_ = true;
-    rules_.completed(completion, {"", 0});
-    lazy_ = false;
+    without_place([&] { rules_.completed(completion, {"", 0}); });
   }
 
   // At exit; returns the status to leave with.
   int end(int status) {
     if (getpid() != process_) return status;  // a child: the mutex may be held
-    const os::MutexLock lock(mutex_);
-    rules_.ended();
+    observe([&] {
+      if (!lock_soon()) return;
+      const os::MutexLock lock(mutex_, std::adopt_lock);
+      rules_.ended();
+    });
     return status == 0 && exit_status_ != 0 && serious_ ? exit_status_ : status;
   }
 
  private:
   template <class Tell>
   void with_place(Tell tell) {
-    if (inside) return;
-    inside = true;
-    std::vector<void*> trace = take_backtrace();
-    const std::string call = name_of_call(trace);
-    {
+    observe([&] {
+      Caller caller = look_back();
+      const std::string call = name_of(caller);
       const os::MutexLock lock(mutex_);
-      tell(Here{call, remember(std::move(trace))});
-    }
-    inside = false;
+      lazy_ = false;
+      tell(Here{call, remember(std::move(caller.trace))});
+    });
+  }
+  // On the data path the place is found only for what is reported.
+  template <class Tell>
+  void without_place(Tell tell) {
+    observe([&] {
+      const os::MutexLock lock(mutex_);
+      lazy_ = true;
+      tell();
+    });
   }
 
-  static std::string name_of_call(const std::vector<void*>& trace) {
+  // False: a thread that writes a finding waits for its reader, perhaps for ever.
+  bool lock_soon() WEFT_TRY_ACQUIRE(true, mutex_) {
+    constexpr int kLooks = 100;
+    for (int look = 0; look < kLooks; ++look) {
+      if (mutex_.try_lock()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
+  static std::string name_of(const Caller& caller) {
     if (calling != nullptr) return calling;
-    std::string name = called_function(trace);
-    return name.empty() ? "a verbs call" : name;
+    return caller.call.empty() ? "a verbs call" : caller.call;
+  }
+
+  // Where the program has called Weft. Null: unknown.
+  [[nodiscard]] const void* calling_address(Here here) const {
+    const std::vector<void*>& trace = *traces_[here.at - 1];
+    return trace.empty() ? nullptr : trace.front();
   }
 
   Origin remember(std::vector<void*> trace) WEFT_REQUIRES(mutex_) {
@@ -168,11 +206,10 @@ class Module final : public Observer {
   // The mutex is held: the rules are only called with it.
   void report(const Finding& found) WEFT_NOT_ANALYZED {
     Placed placed{found, {}, {}};
-    // On the data path the place is found only for what is reported.
     if (lazy_) {
-      std::vector<void*> trace = take_backtrace();
-      placed.finding.call = name_of_call(trace);
-      placed.finding.at = remember(std::move(trace));
+      Caller caller = look_back();
+      placed.finding.call = name_of(caller);
+      placed.finding.at = remember(std::move(caller.trace));
     }
     // One line of a program is reported once for each rule, however often it runs.
     if (!reported_.emplace(placed.finding.rule, placed.finding.at, placed.finding.call).second)
@@ -191,7 +228,7 @@ class Module final : public Observer {
   const int exit_status_;
   const pid_t process_ = getpid();
   bool lazy_ = false;
-  bool serious_ WEFT_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> serious_{false};
   std::map<std::vector<void*>, Origin> numbers_ WEFT_GUARDED_BY(mutex_);
   std::vector<const std::vector<void*>*> traces_;
   std::set<std::tuple<std::string_view, Origin, std::string>> reported_ WEFT_GUARDED_BY(mutex_);
@@ -202,9 +239,9 @@ Module* module = nullptr;  // never destroyed: programs destroy objects in their
 
 void at_exit(int status, void*) {
   const int wanted = module->end(status);
-  if (wanted == status) return;
-  std::fflush(nullptr);
-  _exit(wanted);
+  // Where it is called by a handler, it goes on with those that are left, in the C library of
+  // Linux.
+  if (wanted != status) std::exit(wanted);
 }
 
 }  // namespace

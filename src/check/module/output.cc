@@ -1,9 +1,13 @@
 #include "check/module/output.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <nlohmann/json.hpp>
+
+#include "os/sigpipe.h"
 
 namespace weft::check {
 namespace {
@@ -54,19 +58,41 @@ std::string as_json(const Placed& placed) {
   return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-Output::Output(const std::string& folder) : folder_(folder) {}
+Output::Named Output::named_by(int fd) {
+  struct stat is {};
+  if (fstat(fd, &is) != 0) return {};
+  return {is.st_dev, is.st_ino, S_ISSOCK(is.st_mode)};
+}
+
+Output::Output(const std::string& folder)
+    : folder_(folder), said_to_socket_(named_by(STDERR_FILENO).is_socket) {}
+
+int Output::report_file() {
+  if (folder_.empty()) return -1;
+  if (file_ && named_by(file_.get()) != is_) static_cast<void>(file_.release());
+  if (!file_) {
+    const std::string name = folder_ + "/" + std::to_string(getpid()) + ".jsonl";
+    file_ = os::Fd(open(name.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    is_ = named_by(file_.get());
+  }
+  return file_.get();
+}
+
+// A program that has closed stderr may have a connection of its own there.
+bool Output::may_say() const { return said_to_socket_ || !named_by(STDERR_FILENO).is_socket; }
 
 void Output::write(const Placed& placed) {
-  int to = STDERR_FILENO;
-  if (!folder_.empty()) {
-    if (!file_) {
-      const std::string name = folder_ + "/" + std::to_string(getpid()) + ".jsonl";
-      file_ = os::Fd(open(name.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-    }
-    if (file_) to = file_.get();
-  }
-  const std::string text = to == STDERR_FILENO ? as_text(placed) : as_json(placed);
-  static_cast<void>(::write(to, text.data(), text.size()) == 0);
+  const int file = report_file();
+  if (file < 0 && !may_say()) return;
+  const std::string text = file < 0 ? as_text(placed) : as_json(placed);
+  static_cast<void>(os::without_sigpipe([&] {
+    const int to = file < 0 ? STDERR_FILENO : file;
+    ssize_t done = 0;
+    do {
+      done = ::write(to, text.data(), text.size());
+    } while (done < 0 && errno == EINTR);
+    return done;
+  }));
 }
 
 }  // namespace weft::check

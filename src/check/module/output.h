@@ -1,6 +1,8 @@
 // Where findings go: a file of the report folder, or stderr.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 
 #include "check/check_rules.h"
@@ -30,8 +32,22 @@ class Output {
   void write(const Placed& placed);
 
  private:
-  std::string folder_;
-  os::Fd file_;  // opened with the first finding
+  // The file behind a descriptor. Programs close descriptors that are not theirs, and get the
+  // numbers for their own files.
+  struct Named {
+    dev_t device = 0;
+    ino_t file = 0;
+    bool is_socket = false;
+    bool operator==(const Named&) const = default;
+  };
+  static Named named_by(int fd);
+  [[nodiscard]] int report_file();  // -1: none
+  [[nodiscard]] bool may_say() const;
+
+  const std::string folder_;
+  const bool said_to_socket_;  // stderr was one from the beginning
+  os::Fd file_;                // opened with the first finding
+  Named is_;                   // and what that is
 };
 
 // As lines for a reader.

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Under `weft run --check` a program does what it does without: it neither ends nor waits nor
+leaves descriptors, whatever it does to its threads, signals, children and descriptors."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
+from harness import WEFT, check, main  # noqa: E402
+
+LIMIT_S = 60
+FOLDER = os.environ["WEFT_TEST_BIN_DIR"]
+# Name: how it ends, and how with --check-exit.
+PROGRAMS = {"forked": (0, 0), "handler": (7, 7), "reader": (0, 9), "cancelled": (0, 9),
+            "reused": (0, 9), "broken_pipe": (0, 0), "connection": (0, 0), "descriptors": (0, 0),
+            "loading": (0, 0), "offline": (0, 0)}
+
+
+def run(name, *options):
+    environment = {**os.environ, "LOADED": f"{FOLDER}/unchanged/libloaded.so",
+                   "LD_LIBRARY_PATH": f"{FOLDER}/unchanged", "DEBUGINFOD_URLS": "http://127.0.0.1:9"}
+    command = [WEFT, "run", *options, "--", f"{FOLDER}/unchanged_by_check", name]
+    # With a stdin that stays open.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, env=environment) as program:
+        try:
+            program.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            return "it waits", program.stdout.read(), program.stderr.read()
+        return program.returncode, program.stdout.read(), program.stderr.read()
+
+
+def case(name):
+    def test(_network):
+        plainly, with_exit = PROGRAMS[name]
+        with tempfile.TemporaryDirectory() as folder:
+            report = ("--check", "--report", folder) if name == "reused" else ("--check",)
+            for options, status in (((), plainly), (report, plainly),
+                                    ((*report, "--check-exit", "9"), with_exit)):
+                ended = run(name, *options)
+                check(ended[:2] == (status, ""), f"with {options}: {ended}, not {status}")
+    return test
+
+
+if __name__ == "__main__":
+    main({name: case(name) for name in PROGRAMS})

@@ -1,0 +1,204 @@
+// Programs that do under `weft run --check` what they do without: the argument says which.
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../zoo/zoo.h"
+#include "loaded.h"
+
+atomic_int loads;
+struct rdma_event_channel* events;
+
+static struct ibv_context* context;
+
+// It fails, so there is a finding.
+static void fail(void) {
+  struct ibv_pd* pd = ibv_alloc_pd(context);
+  must(ibv_reg_mr(pd, (void*)8, 1 << 20, 0) == NULL, "no failure");
+  ibv_dealloc_pd(pd);
+}
+
+// And one of a rule that counts.
+static void destroy_twice(void) {
+  struct ibv_cq* cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+  ibv_destroy_cq(cq);
+  must(ibv_destroy_cq(cq) != 0, "destroyed twice");
+}
+
+static void* in_thread(void* (*run)(void*)) {
+  pthread_t thread;
+  void* result = NULL;
+  must(pthread_create(&thread, NULL, run, NULL) == 0, "pthread_create");
+  pthread_join(thread, &result);
+  return result;
+}
+
+// A child has the parent's objects.
+static int forked(void) {
+  struct ibv_cq* cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+  struct ibv_wc wc;
+  int status = 0;
+  if (fork() == 0) _exit(ibv_poll_cq(cq, 1, &wc) <= 0 ? 0 : 1);
+  wait(&status);
+  ibv_destroy_cq(cq);
+  return status;
+}
+
+static void leave(int number) { exit(number == SIGALRM ? 7 : 1); }
+
+// The handler of a signal ends a program that prints to somebody who does not read.
+static int handler(void) {
+  char octets[4096] = {0};
+  int ends[2];
+  must(pipe(ends) == 0, "pipe");
+  const int flags = fcntl(ends[1], F_GETFL);
+  fcntl(ends[1], F_SETFL, flags | O_NONBLOCK);
+  while (write(ends[1], octets, sizeof octets) > 0) {
+  }
+  fcntl(ends[1], F_SETFL, flags);
+  dup2(ends[1], 2);
+  signal(SIGALRM, leave);
+  alarm(1);
+  fail();
+  pause();
+  return 1;
+}
+
+static void* read_on(void* none) {
+  getchar();
+  return none;
+}
+
+// A thread is in the C library's stdin for ever.
+static int reader(void) {
+  pthread_t thread;
+  must(pthread_create(&thread, NULL, read_on, NULL) == 0, "pthread_create");
+  usleep(100000);  // it most likely sleeps by then
+  destroy_twice();
+  return 0;
+}
+
+static void* ask_to_end(void* none) {
+  int before = 0;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+  pthread_cancel(pthread_self());
+  pthread_setcancelstate(before, &before);
+  fail();
+  destroy_twice();
+  return &context;
+  (void)none;
+}
+
+// Not cancelled in calls that do not sleep.
+static int cancelled(void) { return in_thread(ask_to_end) == &context ? 0 : 1; }
+
+// The program closes what is not its own, and gets the number for a file.
+static int reused(void) {
+  struct stat is;
+  fail();
+  for (int fd = 3; fd < 64; ++fd) {
+    char link[64], name[256] = {0};
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (readlink(link, name, sizeof name - 1) > 0 && strstr(name, ".jsonl") != NULL) close(fd);
+  }
+  FILE* mine = tmpfile();
+  must(mine != NULL, "tmpfile");
+  destroy_twice();
+  fstat(fileno(mine), &is);
+  return is.st_size == 0 ? 0 : 1;
+}
+
+static int broken_pipe(void) {
+  int ends[2];
+  must(pipe(ends) == 0, "pipe");
+  dup2(ends[1], 2);
+  close(ends[0]);
+  fail();
+  return 0;
+}
+
+// Without a stderr its number is a connection's.
+static int connection(void) {
+  char octet = 0;
+  int ends[2];
+  must(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "socketpair");
+  dup2(ends[1], 2);
+  fail();
+  return recv(ends[0], &octet, 1, MSG_DONTWAIT) < 0 ? 0 : 1;
+}
+
+static int open_descriptors(void) {
+  DIR* folder = opendir("/proc/self/fd");
+  int count = 0;
+  must(folder != NULL, "opendir");
+  while (readdir(folder) != NULL) ++count;
+  closedir(folder);
+  return count;
+}
+
+static void make_and_destroy(void) {
+  struct rdma_cm_id* id = NULL;
+  must(rdma_create_id(events, &id, NULL, RDMA_PS_TCP) == 0, "rdma_create_id");
+  must(rdma_destroy_id(id) == 0, "rdma_destroy_id");
+}
+
+// Ids that have a channel of their own, and channels, are given back.
+static int descriptors(void) {
+  make_and_destroy();
+  const int before = open_descriptors();
+  for (int i = 0; i < 50; ++i) {
+    make_and_destroy();
+    events = rdma_create_event_channel();
+    must(events != NULL, "rdma_create_event_channel");
+    make_and_destroy();
+    rdma_destroy_event_channel(events);
+    events = NULL;
+  }
+  return open_descriptors() <= before + 5 ? 0 : 1;
+}
+
+static void* make_until_loaded(void* none) {
+  while (atomic_load(&loads) == 0) {
+  }
+  for (int i = 0; i < 500; ++i) make_and_destroy();
+  return none;
+}
+
+// A constructor of a library that is being loaded calls while another thread does.
+static int loading(void) {
+  pthread_t thread;
+  events = rdma_create_event_channel();
+  make_and_destroy();
+  must(pthread_create(&thread, NULL, make_until_loaded, NULL) == 0, "pthread_create");
+  must(dlopen(getenv("LOADED"), RTLD_NOW) != NULL, "dlopen");
+  pthread_join(thread, NULL);
+  rdma_destroy_event_channel(events);
+  return 0;
+}
+
+static int failing(void) {
+  fail();
+  return 0;
+}
+
+int main(int count, char** arguments) {
+  static const struct {
+    const char* name;
+    int (*run)(void);
+  } kinds[] = {{"forked", forked},       {"handler", handler},         {"reader", reader},
+               {"cancelled", cancelled}, {"reused", reused},           {"broken_pipe", broken_pipe},
+               {"connection", connection}, {"descriptors", descriptors}, {"loading", loading},
+               {"offline", failing}};
+  must(count == 2, "usage");
+  context = open_first();
+  for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i) {
+    if (strcmp(kinds[i].name, arguments[1]) == 0) return kinds[i].run();
+  }
+  return 2;
+}
