@@ -1,4 +1,5 @@
-// Weft's libraries in this process: which addresses are theirs, and what their functions are called.
+// Weft's libraries in this process: which addresses are theirs, and what their functions are
+// called.
 //
 // Not by dladdr(): it takes the dynamic linker's lock, which a thread that loads a library holds
 // while the constructors of that run. They may call Weft and wait for a lock that another thread

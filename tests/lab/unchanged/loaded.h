@@ -1,4 +1,4 @@
-// What the program shares with the library that it loads.
+// Shared by the program and the library that it loads.
 #pragma once
 
 #include <rdma/rdma_cma.h>

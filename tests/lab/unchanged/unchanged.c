@@ -191,10 +191,11 @@ int main(int count, char** arguments) {
   static const struct {
     const char* name;
     int (*run)(void);
-  } kinds[] = {{"forked", forked},       {"handler", handler},         {"reader", reader},
-               {"cancelled", cancelled}, {"reused", reused},           {"broken_pipe", broken_pipe},
-               {"connection", connection}, {"descriptors", descriptors}, {"loading", loading},
-               {"offline", failing}};
+  } kinds[] = {{"forked", forked},         {"handler", handler},
+               {"reader", reader},         {"cancelled", cancelled},
+               {"reused", reused},         {"broken_pipe", broken_pipe},
+               {"connection", connection}, {"descriptors", descriptors},
+               {"loading", loading},       {"offline", failing}};
   must(count == 2, "usage");
   context = open_first();
   for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i) {
