@@ -1,6 +1,6 @@
 // The rule file: which connections of which programs are plain TCP.
 //
-//   # use WAY ROLE PROGRAM ADDRESS:PORT
+//   # use tcp ROLE PROGRAM ADDRESS:PORT
 //   use tcp *       postgres     *:5432
 //   use tcp connect *            10.0.0.0/8:*
 //   use tcp listen  redis-server [::1]:6379-6400

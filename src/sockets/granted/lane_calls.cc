@@ -40,6 +40,9 @@ constexpr std::uint64_t kBulk = 16384;
 // Where a blocking reader finds the ring in use and empty, it asks the kernel once in so many times
 // before it goes on to sleep, where it asks anyway.
 constexpr std::uint32_t kLeaveOut = 64;
+// Something that was for nothing so often in a row, as a read that offers the ring, is done once in
+// kLeaveOut times: both ends share a core, perhaps.
+constexpr std::uint32_t kVain = 32;
 constexpr std::int64_t kFirstPenNs = 10'000'000;
 constexpr std::int64_t kLongestPenNs = 10'000'000'000;
 constexpr std::int64_t kPensToForget = 100;
@@ -152,13 +155,18 @@ bool window_is_open(const GrantMemory& m) {
   return m.load(GrantWord::kWindow) == kWindowOpen && m.load(GrantWord::kAsleep) == 0;
 }
 
+bool worth_it(std::uint32_t vain) { return vain < kVain || vain % kLeaveOut == 0; }
+
 // A large send beside a reader that looks: it waits a little for TCP to run empty.
 void wait_for_drain(Lane& lane, const GrantMemory& m) {
   if (!lane.joined_out.load() || m.load(GrantWord::kRing) != 0) return;
   if (m.load(GrantWord::kWindow) == kWindowNever) return;
-  static_cast<void>(spin(lane.drain, [&m] {
-    return m.load(GrantWord::kTcpRead) == m.load(GrantWord::kSent) && window_is_open(m);
-  }));
+  const std::uint32_t vain = lane.vain.drains.load(std::memory_order_relaxed);
+  const bool drained =
+      worth_it(vain) && spin(lane.drain, [&m] {
+        return m.load(GrantWord::kTcpRead) == m.load(GrantWord::kSent) && window_is_open(m);
+      });
+  lane.vain.drains = drained ? 0 : vain + 1;
 }
 
 struct Outgoing {
@@ -368,7 +376,7 @@ bool may_leave_out(Incoming& in, const LaneMemory& m) {
   const bool polls = keeps(in.lane) && in.lane.named_by.load(std::memory_order_relaxed) == 0 &&
                      !in.lane.told.kernel_named.load() && !in.lane.number->asks.load();
   if (!in.waits && !polls) return false;
-  return in.lane.left_out.fetch_add(1, std::memory_order_relaxed) % kLeaveOut != 0;
+  return in.lane.vain.left_out.fetch_add(1, std::memory_order_relaxed) % kLeaveOut != 0;
 }
 
 // The writer has taken octets back from the ring, and this side has not got all of them from TCP.
@@ -387,6 +395,11 @@ std::int64_t receive_told(Incoming& in, const LaneMemory& m) {
   if (got != kGrantWouldBlock || in.waits || !told || !on_their_way(m)) return got;
   pollfd one{in.fd, POLLIN, 0};
   return real().poll(&one, 1, kOnTheirWayMs) > 0 ? receive_kernel(in, true) : got;
+}
+
+// Whether a read that waits is to offer the ring.
+bool offers(const Lane& lane) {
+  return lane.joined_in.load() && worth_it(lane.vain.reads.load(std::memory_order_relaxed));
 }
 
 bool look(Incoming& in, const LaneMemory& m) {
@@ -464,9 +477,11 @@ ssize_t receive(Lane& lane, int fd, const iovec* parts, std::size_t count, int f
   for (;;) {
     LaneMemory m(lane.memory_in(), parts, count, done);
     Incoming in{lane, fd, parts, count, done, flags, &as_asked, waits};
-    GrantReader call(bytes - done, {waits, lane.joined_in.load(), keeps(lane), peeks});
+    GrantReader call(bytes - done, {waits, offers(lane), keeps(lane), peeks});
     const std::int64_t got = run(in, call, m);
     note_read(lane, got, bytes - done, waits);
+    if (waits)
+      lane.vain.reads = call.by_ring() ? 0 : lane.vain.reads.load(std::memory_order_relaxed) + 1;
     if (got > 0) done += static_cast<std::uint64_t>(got);
     if (in.told_error != 0 && done > 0) lane.told.late_error = in.told_error;
     if (got <= 0 || (flags & MSG_WAITALL) == 0 || done == bytes) {

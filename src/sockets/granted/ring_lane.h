@@ -37,6 +37,13 @@ struct LastTold {
   std::atomic<int> late_error{0};         // the kernel has told it, and the program has not heard
 };
 
+// Counts by which callers leave out, most of the time, what is of no use to them.
+struct InVain {
+  std::atomic<std::uint32_t> reads{0};     // waited, and got nothing by the ring: in a row
+  std::atomic<std::uint32_t> drains{0};    // waits for TCP to run empty, that did not: in a row
+  std::atomic<std::uint32_t> left_out{0};  // looks into the kernel that a reader left out
+};
+
 struct Lane {
   // Calls under way.
   std::atomic<std::uint32_t> receiving{0};
@@ -68,10 +75,10 @@ struct Lane {
   Own* own = nullptr;
   os::SpinLock joining;
 
-  SpinBudget look{};                       // of a reader before it sleeps
-  SpinBudget room{};                       // of a writer before it takes back
-  SpinBudget drain{};                      // of a writer that waits for TCP to run empty
-  std::atomic<std::uint32_t> left_out{0};  // looks into the kernel that a reader left out
+  SpinBudget look{};   // of a reader before it sleeps
+  SpinBudget room{};   // of a writer before it takes back
+  SpinBudget drain{};  // of a writer that waits for TCP to run empty
+  InVain vain;
   std::atomic<std::int64_t> ban_until{0};
   std::atomic<std::int64_t> pen{0};
   std::uint64_t take_seen = 0;  // the spiller's, at its last tick
