@@ -34,10 +34,11 @@ test_packages=(
 )
 ci_packages=(
   clang clang-format clang-tidy libclang-rt-14-dev ccache
+  libpython3.11-testsuite
   shellcheck googletest g++-powerpc-linux-gnu g++-aarch64-linux-gnu qemu-user-static
 )
 # What other people's suites are built with: those of tests/suites.
-suites_packages=(autoconf automake libtool make libgloo-dev)
+suites_packages=(autoconf automake libtool make libgloo-dev libpython3.11-testsuite)
 debs_packages=(debhelper dpkg-dev fakeroot lintian mmdebstrap pkgconf python3)
 # For Linux siw in a virtual machine, and programs that need many other packages.
 vm_packages=(qemu-system-x86 cpio kmod xz-utils qemu-utils qemu-block-extra fio)

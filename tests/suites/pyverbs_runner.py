@@ -6,51 +6,15 @@
 FOLDER holds the package `tests`. Runs under `weft run`, with the system's Python.
 """
 
-import json
 import sys
 import unittest
 
-MARK = "@case "
-
-
-class Reporter(unittest.TestResult):
-    """Tells the outside, and keeps nothing."""
-
-    def tell(self, test, verdict=None, detail=""):
-        print(MARK + json.dumps({"name": name_of(test), "verdict": verdict, "detail": detail}),
-              flush=True)
-
-    def startTest(self, test):
-        self.outcome = ("passed", "")
-        self.tell(test)
-
-    def stopTest(self, test):
-        self.tell(test, *self.outcome)
-
-    def failed(self, test, error):
-        self.outcome = ("failed", self._exc_info_to_string(error, test))
-
-    addError = addFailure = failed
-
-    def addSkip(self, test, reason):
-        self.outcome = ("skipped", reason)
-
-    def addSubTest(self, test, subtest, error):
-        if error is not None:
-            self.failed(test, error)
+from unittest_reporter import MARK, Reporter, all_tests
 
 
 def name_of(test):
     """`test_mr.MRTest.test_reg_mr`."""
     return test.id().partition("tests.")[2]
-
-
-def all_tests(suite):
-    for test in suite:
-        if isinstance(test, unittest.TestSuite):
-            yield from all_tests(test)
-        else:
-            yield test
 
 
 def main():
@@ -69,7 +33,7 @@ def main():
     by_name = {name_of(test): test for test in loaded}
     for name in wanted:
         # A suite of its own for each: set-up and tear-down of classes is the suite's.
-        unittest.TestSuite([by_name[name]]).run(Reporter())
+        unittest.TestSuite([by_name[name]]).run(Reporter(name_of))
 
 
 main()

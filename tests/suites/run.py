@@ -26,12 +26,14 @@ sys.dont_write_bytecode = True
 
 import harness  # noqa: E402
 import outcome  # noqa: E402
+import cpython_suite  # noqa: E402
 import gloo_suite  # noqa: E402
 import perftest_suite  # noqa: E402
 import pyverbs_suite  # noqa: E402
 import ucx_suite  # noqa: E402
 
-SUITES = {"gloo": gloo_suite, "pyverbs": pyverbs_suite, "perftest": perftest_suite, "ucx": ucx_suite}
+SUITES = {"cpython": cpython_suite, "gloo": gloo_suite, "pyverbs": pyverbs_suite,
+          "perftest": perftest_suite, "ucx": ucx_suite}
 
 
 def rules_of(name):

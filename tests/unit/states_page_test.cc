@@ -323,8 +323,9 @@ std::string page() {
   out << R"(# State machines
 
 Generated from the tables of the sources: `WEFT_UPDATE=1 build/release/tests-bin/states_test` writes
-it anew. A pair that is not listed is illegal and changes nothing. The first state of each table is
-where it begins. The states of a lane, and who may run it, are in [threads.md](threads.md).
+it anew. A pair that is not listed changes nothing. Some are offered on purpose, as the end of what
+has ended; those that nothing may offer are asserted. The first state of each table is where it
+begins. The states of a lane, and who may run it, are in [threads.md](threads.md).
 )";
   draw_streams(out);
   draw_beginnings(out);
