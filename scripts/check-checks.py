@@ -59,6 +59,7 @@ PLANTED = {
         ("src/trace/planted_clock.cc", "auto t = time(nullptr);\n", "clock src/trace: 1"),
         ("src/io/planted_lock.h", "struct A {\n  mutable os::Mutex mutex_;\n  int guarded_ = 0;\n};\n", "lock src/io: 1"),
         ("src/shm/planted_spin.cc", "os::SpinLock g_lock;\n", "lock src/shm: 1"),
+        ("src/files/client/planted_close.cc", "A::~A() {\n  if (fd_ >= 0) ::close(fd_);\n}\n", "close src/files: 1"),
     ],
     "names": [
         ("docs/planted.md", "`src/io/no_such_file.cc`\n", "src/io/no_such_file.cc"),

@@ -18,6 +18,7 @@
 #include "ibverbs/errors.h"
 #include "ibverbs/sysfs_tree.h"
 #include "os/cancel.h"
+#include "os/fd.h"
 
 using namespace weft::ibverbs;
 
@@ -65,12 +66,10 @@ int ibv_read_sysfs_file(const char* dir, const char* file, char* buf, size_t siz
   }
   const std::string path = std::string(dir) + "/" + file;
   const weft::os::NoCancel guard;
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return -1;
-  const ssize_t got = read(fd, buf, size);
-  const int error = errno;
-  close(fd);
-  if (got <= 0) return fail_minus(got < 0 ? error : ENODATA);
+  const weft::os::Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return -1;
+  const ssize_t got = read(fd.get(), buf, size);
+  if (got <= 0) return fail_minus(got < 0 ? errno : ENODATA);
   ssize_t length = got;
   if (buf[length - 1] == '\n') --length;
   if (static_cast<size_t>(length) < size) buf[length] = '\0';

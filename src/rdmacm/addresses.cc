@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "os/cancel.h"
+#include "os/fd.h"
 
 namespace weft::rdmacm {
 
@@ -31,21 +32,20 @@ void store(const SocketAddress& from, sockaddr_storage& to) {
 Route find_route(const SocketAddress& peer) {
   const os::NoCancel guard;
   Route route;
-  const int probe = socket(peer.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (probe < 0) return {{}, errno};
+  const os::Fd probe(socket(peer.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!probe) return {{}, errno};
   // Port 0 is not an address one can connect to; any other does, nothing is sent.
   SocketAddress target = peer;
   if (target.port() == 0) target.set_port(9);
   sockaddr_storage local{};
   socklen_t length = sizeof local;
-  if (connect(probe, target.get(), target.size()) != 0 ||
-      getsockname(probe, reinterpret_cast<sockaddr*>(&local), &length) != 0) {
+  if (connect(probe.get(), target.get(), target.size()) != 0 ||
+      getsockname(probe.get(), reinterpret_cast<sockaddr*>(&local), &length) != 0) {
     route.error = errno;
   } else {
     route.source = SocketAddress(reinterpret_cast<const sockaddr*>(&local), length);
     route.source.set_port(0);
   }
-  close(probe);
   return route;
 }
 

@@ -9,6 +9,7 @@
 
 #include "ibverbs/kernel_devices.h"
 #include "os/cancel.h"
+#include "os/fd.h"
 #include "os/say.h"
 
 namespace weft::rdmacm {
@@ -17,10 +18,8 @@ namespace {
 // Without a device the machine's own librdmacm fails: "No RDMA devices were detected".
 bool kernel_has_rdma_cm() {
   if (!ibverbs::kernel_has_rdma_device()) return false;
-  const int fd = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
-  if (fd < 0) return false;
-  close(fd);
-  return true;
+  const os::Fd opened(open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC));
+  return static_cast<bool>(opened);
 }
 
 ibverbs::RealLibrary* choose() {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "os/clock.h"
+#include "os/fd.h"
 #include "os/lock.h"
 
 namespace weft::rsockets {
@@ -37,21 +38,18 @@ class RsIncoming::Requests final : public EventChannel {
 Result<std::unique_ptr<RsIncoming>> RsIncoming::start(std::shared_ptr<Device> device, int fd,
                                                       const RsOptions& options,
                                                       std::function<void()> wake) {
+  os::Fd socket(fd);
   std::unique_ptr<RsIncoming> made(new RsIncoming(std::move(device), options));
   made->wake_ = wake;
   made->requests_ = std::make_shared<Requests>(std::move(wake));
   auto listener = made->device_->create_listener(made->requests_);
-  if (!listener) {
-    close(fd);
-    return fail(listener.error());
-  }
+  if (!listener) return fail(listener.error());
   made->listener_ = std::move(*listener);
   // A little longer than the engine's own limit, which closes the socket.
   made->deadline_ = os::now() + made->device_->config().request_timeout + std::chrono::seconds(1);
-  if (auto taken = made->listener_->hand_in(fd); !taken) {
-    if (taken.error() == Error::kInvalidArgument) close(fd);
-    return fail(taken.error());
-  }
+  const auto taken = made->listener_->hand_in(fd);
+  if (taken || taken.error() != Error::kInvalidArgument) static_cast<void>(socket.release());
+  if (!taken) return fail(taken.error());
   return made;
 }
 

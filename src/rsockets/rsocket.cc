@@ -91,12 +91,6 @@ class AtTable {
 
 }  // namespace
 
-Rsocket::~Rsocket() {
-  if (wake < 0) return;
-  keep_in_child(wake);
-  os::uncancelled([this] { return close(wake); });
-}
-
 RsocketPtr find_rsocket(int fd) {
   int error = EDEADLK;
   if (!AtTable::here()) {
@@ -123,13 +117,12 @@ RsocketPtr enter_rsocket(int fd, int domain, int type) {
   made->fd = fd;
   made->domain = domain;
   made->type = type;
-  made->wake = os::make_event().release();
-  if (made->wake < 0) return nullptr;
+  made->wake = os::Fd::closed_in_child(os::make_event().release());
+  if (!made->wake) return nullptr;
   if (kRegisterError != 0) {
     errno = kRegisterError;
     return nullptr;
   }
-  close_in_child(made->wake);
   const AtTable at_table;
   Process& all = *g_process;
   const os::WriteLock lock(all.mutex);
@@ -196,16 +189,12 @@ int rsocket(int domain, int type, int protocol) {
   if (domain != AF_INET && domain != AF_INET6) return fail_minus(EAFNOSUPPORT);
   const int kind = type & ~(SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (kind != SOCK_STREAM && kind != SOCK_DGRAM) return fail_minus(EPROTONOSUPPORT);
-  const int fd = socket(domain, type, protocol);
-  if (fd < 0) return -1;
-  const RsocketPtr made = enter_rsocket(fd, domain, kind);
-  if (made == nullptr) {
-    const int error = errno;
-    close(fd);
-    return fail_minus(error);
-  }
+  weft::os::Fd fd(socket(domain, type, protocol));
+  if (!fd) return -1;
+  const RsocketPtr made = enter_rsocket(fd.get(), domain, kind);
+  if (made == nullptr) return -1;
   made->nonblocking = (type & SOCK_NONBLOCK) != 0;
-  return fd;
+  return fd.release();
 }
 
 int rbind(int fd, const sockaddr* address, socklen_t length) {

@@ -18,6 +18,7 @@
 #include <optional>
 #include <vector>
 
+#include "os/fd.h"
 #include "rsockets/rs_connection.h"
 #include "rsockets/rs_incoming.h"
 #include "rsockets/rs_lock.h"
@@ -32,13 +33,11 @@ struct Rsocket;
 using RsocketPtr = std::shared_ptr<Rsocket>;
 
 struct Rsocket {
-  ~Rsocket();
-
   int fd = -1;      // the program's number, or one of them
   int numbers = 1;  // guarded by the table of rsockets
   int type = SOCK_STREAM;
   int domain = AF_INET;
-  int wake = -1;  // eventfd: readable after a report of the engine, or a new connection to accept
+  os::Fd wake;  // eventfd: readable after a report of the engine, or a new connection to accept
 
   RsMutex mutex;
   RsState state = RsState::kOpen;  // on() writes it, nobody else
@@ -62,7 +61,7 @@ struct Rsocket {
 
   // Connections of a listener: accepted and ready, oldest first. Filled by the service thread.
   struct Ready {
-    int fd;
+    os::Fd fd;  // closed in a child of fork(): not the program's number yet
     std::shared_ptr<RsConnection> link;
   };
   std::deque<Ready> ready;

@@ -15,6 +15,7 @@
 
 #include "base/splice_if.h"
 #include "os/cancel.h"
+#include "os/fd.h"
 #include "os/lock.h"
 #include "os/signals_blocked.h"
 #include "rsockets/rsocket.h"
@@ -44,11 +45,6 @@ class Closing {
  public:
   // `fd`: its socket, the caller's.
   Closing(std::shared_ptr<RsConnection> link, int fd) : link_(std::move(link)), fd_(fd) {}
-  ~Closing() {
-    if (!owns_fd_) return;
-    keep_in_child(fd_);
-    ::close(fd_);
-  }
   Closing(const Closing&) = delete;
   Closing& operator=(const Closing&) = delete;
 
@@ -72,13 +68,12 @@ class Closing {
   }
   // From now on the socket is this object's.   False: there is no descriptor
   [[nodiscard]] bool keep_socket() {
-    if (owns_fd_) return true;
+    if (own_) return true;
     int own = fcntl(fd_, F_DUPFD_CLOEXEC, kHighNumber);
     if (own < 0) own = fcntl(fd_, F_DUPFD_CLOEXEC, 0);
     if (own < 0) return false;
-    close_in_child(own);
+    own_ = os::Fd::closed_in_child(own);
     fd_ = own;
-    owns_fd_ = true;
     return true;
   }
 
@@ -98,7 +93,7 @@ class Closing {
 
   std::shared_ptr<RsConnection> link_;
   int fd_;
-  bool owns_fd_ = false;
+  os::Fd own_;  // none: `fd_` is the caller's
   bool said_ = false;
   bool leaving_ = false;  // the goodbye is out, and so is the FIN
   std::uint32_t left_ = UINT32_MAX;

@@ -28,12 +28,6 @@ using ibverbs::fail_minus;
 
 constexpr int kSliceMs = 100;
 
-// A connection that no program has accepted.
-void close_number(int fd) {
-  keep_in_child(fd);
-  close(fd);
-}
-
 // The service thread: accepts TCP connections and answers their Requests, so that a client is
 // connected before raccept() is called. A slow client delays nobody (hazard H10). A child of fork()
 // has a Service of its own, without the parent's listeners.
@@ -47,7 +41,7 @@ class Service {
     event.data.fd = socket->fd;
     // A listener must not block the thread; the program's own mode is kept in the Rsocket.
     fcntl(socket->fd, F_SETFL, fcntl(socket->fd, F_GETFL) | O_NONBLOCK);
-    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, socket->fd, &event) != 0) return false;
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket->fd, &event) != 0) return false;
     listeners_[socket->fd] = socket;
     return true;
   }
@@ -59,8 +53,8 @@ class Service {
     if (pending_.size() >= kPendingMax) drop_oldest();
     auto begun = begin(socket->fd, socket->options);
     if (begun == nullptr) return false;
-    pending_.push_back({socket, -1, std::move(begun)});
-    os::raise_event(wake_);
+    pending_.push_back({socket, os::Fd(), std::move(begun)});
+    os::raise_event(wake_.get());
     return true;
   }
 
@@ -69,16 +63,15 @@ class Service {
     const os::MutexLock lock(mutex_);
     const auto found = listeners_.find(socket->fd);
     if (found == listeners_.end() || found->second != socket) return;
-    epoll_ctl(epoll_, EPOLL_CTL_DEL, socket->fd, nullptr);
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket->fd, nullptr);
     listeners_.erase(found);
     gone = splice_if(pending_, [&](const Pending& one) { return one.owner == socket; });
-    for (const Pending& one : gone) close_number(one.fd);
   }
 
  private:
   struct Pending {
-    RsocketPtr owner;  // a listener; or, with `fd` -1, the accepted socket itself
-    int fd;
+    RsocketPtr owner;  // a listener; or, without `fd`, the accepted socket itself
+    os::Fd fd;         // closed in a child of fork(): not the program's number yet
     std::unique_ptr<RsIncoming> incoming;
   };
   static constexpr std::size_t kPendingMax = 1024;
@@ -87,15 +80,13 @@ class Service {
 
   bool start() WEFT_REQUIRES(mutex_) {
     if (started_) return true;
-    if (epoll_ < 0) epoll_ = epoll_create1(EPOLL_CLOEXEC);
-    if (wake_ < 0) wake_ = os::make_event().release();
-    if (epoll_ < 0 || wake_ < 0) return false;
-    close_in_child(epoll_);
-    close_in_child(wake_);
+    if (!epoll_) epoll_ = os::Fd::closed_in_child(epoll_create1(EPOLL_CLOEXEC));
+    if (!wake_) wake_ = os::Fd::closed_in_child(os::make_event().release());
+    if (!epoll_ || !wake_) return false;
     epoll_event event{};
     event.events = EPOLLIN;
-    event.data.fd = wake_;
-    epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event);
+    event.data.fd = wake_.get();
+    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
     started_ = true;
     os::start_thread([this] { run(); }).detach();
     return true;
@@ -104,11 +95,11 @@ class Service {
   void run() {
     for (;;) {
       epoll_event events[16];
-      const int count = epoll_wait(epoll_, events, 16, idle() ? -1 : kTickMs);
+      const int count = epoll_wait(epoll_.get(), events, 16, idle() ? -1 : kTickMs);
       const os::MutexLock lock(mutex_);
       for (int i = 0; i < count; ++i) {
-        if (events[i].data.fd == wake_) {
-          (void)os::lower_event(wake_);
+        if (events[i].data.fd == wake_.get()) {
+          (void)os::lower_event(wake_.get());
         } else if (const auto at = listeners_.find(events[i].data.fd); at != listeners_.end()) {
           accept_from(at->second);
         }
@@ -126,18 +117,14 @@ class Service {
   void accept_from(const RsocketPtr& listener) WEFT_REQUIRES(mutex_) {
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
       if (pending_.size() >= kPendingMax) drop_oldest();
-      const int fd = accept4(listener->fd, nullptr, nullptr, SOCK_CLOEXEC);
-      if (fd < 0) {
+      auto fd = os::Fd::closed_in_child(accept4(listener->fd, nullptr, nullptr, SOCK_CLOEXEC));
+      if (!fd) {
         if (errno == EMFILE || errno == ENFILE) usleep(10000);  // else this would spin
         return;
       }
-      auto begun = begin(fd, listener->options);
-      if (begun == nullptr) {
-        close(fd);
-        continue;
-      }
-      close_in_child(fd);  // not the program's number yet
-      pending_.push_back({listener, fd, std::move(begun)});
+      auto begun = begin(fd.get(), listener->options);
+      if (begun == nullptr) continue;
+      pending_.push_back({listener, std::move(fd), std::move(begun)});
     }
   }
 
@@ -148,7 +135,7 @@ class Service {
     const int engines = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (engines < 0) return nullptr;
     auto begun = RsIncoming::start(std::move(device), engines, options,
-                                   [wake = wake_] { os::raise_event(wake); });
+                                   [wake = wake_.get()] { os::raise_event(wake); });
     if (begun) return std::move(*begun);
     errno = errno_of(begun.error());
     return nullptr;
@@ -172,7 +159,7 @@ class Service {
       }
       if (step == RsIncoming::Step::kFailed) {
         refuse(*at);
-      } else if (at->fd < 0) {
+      } else if (!at->fd) {
         complete(*at);
       } else {
         deliver(*at);
@@ -182,10 +169,7 @@ class Service {
   }
 
   void refuse(Pending& one) {
-    if (one.fd >= 0) {
-      close_number(one.fd);
-      return;
-    }
+    if (one.fd) return one.fd.reset();
     Rsocket& socket = *one.owner;
     const RsLock lock(socket.mutex);
     if (socket.state != RsState::kConnecting) return;  // closed: the number may be another's
@@ -193,7 +177,7 @@ class Service {
     socket.so_error = ECONNRESET;
     // Not by shutdown(): under `weft run --sockets` that comes back here, as rshutdown().
     syscall(SYS_shutdown, socket.fd, SHUT_RDWR);
-    os::raise_event(socket.wake);
+    os::raise_event(socket.wake.get());
   }
 
   void complete(Pending& one) {
@@ -202,10 +186,10 @@ class Service {
     link->on_report({});
     const RsLock lock(socket.mutex);
     if (socket.state != RsState::kConnecting) return;
-    link->on_report([wake = socket.wake] { os::raise_event(wake); });
+    link->on_report([wake = socket.wake.get()] { os::raise_event(wake); });
     socket.link = std::move(link);
     socket.advance(RsEvent::kConnected);
-    os::raise_event(socket.wake);
+    os::raise_event(socket.wake.get());
   }
 
   void deliver(Pending& one) {
@@ -214,17 +198,16 @@ class Service {
     link->on_report({});
     const RsLock lock(listener.mutex);
     if (listener.state != RsState::kListening || listener.ready.size() > listener.backlog) {
-      close_number(one.fd);
-      return;
+      return one.fd.reset();  // nobody will accept it
     }
-    listener.ready.push_back({one.fd, std::move(link)});
-    os::raise_event(listener.wake);
+    listener.ready.push_back({std::move(one.fd), std::move(link)});
+    os::raise_event(listener.wake.get());
   }
 
   os::Mutex mutex_;
   bool started_ WEFT_GUARDED_BY(mutex_) = false;
-  int epoll_ = -1;
-  int wake_ = -1;
+  os::Fd epoll_;
+  os::Fd wake_;
   std::unordered_map<int, RsocketPtr> listeners_ WEFT_GUARDED_BY(mutex_);
   std::list<Pending> pending_ WEFT_GUARDED_BY(mutex_);
 };
@@ -252,7 +235,7 @@ int begin_connect(Rsocket& socket, const SocketAddress& peer) {
   if (!link) return errno_of(link.error());
   const int engines = fcntl(socket.fd, F_DUPFD_CLOEXEC, 0);
   if (engines < 0) return errno;
-  (*link)->on_report([wake = socket.wake] { os::raise_event(wake); });
+  (*link)->on_report([wake = socket.wake.get()] { os::raise_event(wake); });
   socket.link = std::move(*link);
   socket.advance(RsEvent::kConnects);
   if (auto begun = socket.link->connect(engines, peer); !begun) {
@@ -270,7 +253,7 @@ void advance_connect(Rsocket& socket) {
   if (socket.state != RsState::kConnecting || socket.link == nullptr) return;
   const RsPhase phase = socket.link->phase();
   if (phase == RsPhase::kIdle || phase == RsPhase::kConnecting) return;
-  (void)os::lower_event(socket.wake);
+  (void)os::lower_event(socket.wake.get());
   if (phase == RsPhase::kFailed) {
     socket.so_error = errno_of_failure(socket.link->error());
   } else if (!socket.link->begin()) {
@@ -293,7 +276,7 @@ int await_connect(Rsocket& socket, Deadline deadline) {
       if (left.count() <= 0) return EAGAIN;
       limit = std::min(limit, left);
     }
-    pollfd one{socket.wake, POLLIN, 0};
+    pollfd one{socket.wake.get(), POLLIN, 0};
     socket.mutex.unlock_for_sleep();
     const int polled = poll(&one, 1, static_cast<int>(limit.count()));
     const int error = errno;
@@ -325,8 +308,7 @@ void stop_listening(const RsocketPtr& socket) {
   }
   g_service->remove(socket);
   const RsLock lock(socket->mutex);
-  os::raise_event(socket->wake);  // threads in raccept() learn of it
-  for (const auto& one : socket->ready) close_number(one.fd);
+  os::raise_event(socket->wake.get());  // threads in raccept() learn of it
   socket->ready.clear();
 }
 
@@ -381,8 +363,8 @@ int raccept(int fd, sockaddr* address, socklen_t* length) {
   while (socket->ready.empty()) {
     if (socket->state != RsState::kListening) return fail_minus(EINVAL);
     if (socket->nonblocking) return fail_minus(EAGAIN);
-    (void)weft::os::lower_event(socket->wake);
-    pollfd one{socket->wake, POLLIN, 0};
+    (void)weft::os::lower_event(socket->wake.get());
+    pollfd one{socket->wake.get(), POLLIN, 0};
     lock.unlock();
     const int polled = poll(&one, 1, -1);
     const int error = errno;
@@ -391,25 +373,21 @@ int raccept(int fd, sockaddr* address, socklen_t* length) {
   }
   Rsocket::Ready first = std::move(socket->ready.front());
   socket->ready.pop_front();
-  if (socket->ready.empty()) (void)weft::os::lower_event(socket->wake);
+  if (socket->ready.empty()) (void)weft::os::lower_event(socket->wake.get());
   lock.unlock();
 
-  keep_in_child(first.fd);
-  fcntl(first.fd, F_SETFD, 0);  // as accept(2): not close-on-exec
-  const RsocketPtr child = enter_rsocket(first.fd, socket->domain, SOCK_STREAM);
-  if (child == nullptr) {
-    const int error = errno;
-    close(first.fd);
-    return fail_minus(error);
-  }
+  weft::os::Fd number(first.fd.release());
+  fcntl(number.get(), F_SETFD, 0);  // as accept(2): not close-on-exec
+  const RsocketPtr child = enter_rsocket(number.get(), socket->domain, SOCK_STREAM);
+  if (child == nullptr) return -1;
   child->link = std::move(first.link);
-  child->link->on_report([wake = child->wake] { weft::os::raise_event(wake); });
+  child->link->on_report([wake = child->wake.get()] { weft::os::raise_event(wake); });
   child->options = child->link->stream().options();
   static_cast<void>(child->on(RsEvent::kAccepted));  // unless its number has been closed already
-  if (address != nullptr && getpeername(first.fd, address, length) != 0 && length != nullptr) {
+  if (address != nullptr && getpeername(number.get(), address, length) != 0 && length != nullptr) {
     *length = 0;
   }
-  return first.fd;
+  return number.release();
 }
 
 }  // extern "C"

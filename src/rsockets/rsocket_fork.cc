@@ -10,22 +10,16 @@ namespace weft::rsockets {
 namespace {
 
 os::DescriptorSet<kNumbersMax> g_programs;
-os::DescriptorSet<kNumbersMax> g_internal;
 std::atomic<void (*)()> g_renew{nullptr};
 
 }  // namespace
 
 void note_number(int fd) { g_programs.add(fd); }
 bool forget_number(int fd) { return g_programs.remove(fd); }
-void close_in_child(int fd) { g_internal.add(fd); }
-void keep_in_child(int fd) { g_internal.remove(fd); }
 
 int watch_forks(void (*renew)()) {
   g_renew = renew;
-  return pthread_atfork(nullptr, nullptr, [] {
-    g_internal.close_all();
-    g_renew.load()();
-  });
+  return pthread_atfork(nullptr, nullptr, [] { g_renew.load()(); });
 }
 
 }  // namespace weft::rsockets

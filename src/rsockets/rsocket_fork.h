@@ -13,11 +13,6 @@ void note_number(int fd);
 // True: it had been noted, by this process or by its parent.
 bool forget_number(int fd);
 
-// Descriptors that the program does not know of: fork() closes them in the child. To be forgotten
-// before they are closed here.
-void close_in_child(int fd);
-void keep_in_child(int fd);
-
 // Before the first call of the above in a process: `renew` is called in each child, by its only
 // thread. 0, or an errno.
 [[nodiscard]] int watch_forks(void (*renew)());

@@ -108,7 +108,7 @@ void watch(std::vector<Watched>& all, std::vector<pollfd>& out) {
       continue;
     }
     const RsLock lock(one.socket->mutex);
-    out.push_back({one.socket->wake, POLLIN, 0});
+    out.push_back({one.socket->wake.get(), POLLIN, 0});
     const bool connected = one.socket->state == RsState::kConnected;
     out.push_back({connected ? one.socket->link->stream().channel().fd() : -1, POLLIN, 0});
   }
@@ -134,7 +134,7 @@ void lower(std::vector<Watched>& all) {
   for (Watched& one : all) {
     if (one.socket == nullptr) continue;
     const RsLock lock(one.socket->mutex);
-    if (os::lower_event(one.socket->wake)) tell_others(*one.socket);
+    if (os::lower_event(one.socket->wake.get())) tell_others(*one.socket);
   }
 }
 

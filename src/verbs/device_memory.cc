@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/block_heap.h"
+#include "os/fd.h"
 #include "os/lock.h"
 
 namespace weft {
@@ -17,12 +18,10 @@ namespace {
 
 constexpr std::uint64_t kHugePage = std::uint64_t{1} << BlockHeap::kMaxAlignLog2;
 
-int memory_file(std::uint64_t bytes, unsigned flags) {
-  const int fd = memfd_create("weft-device-memory", MFD_CLOEXEC | flags);
-  if (fd < 0) return -1;
-  if (ftruncate(fd, static_cast<off_t>(bytes)) == 0) return fd;
-  close(fd);
-  return -1;
+os::Fd memory_file(std::uint64_t bytes, unsigned flags) {
+  os::Fd fd(memfd_create("weft-device-memory", MFD_CLOEXEC | flags));
+  if (fd && ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) fd.reset();
+  return fd;
 }
 
 // The octets. Kept alive by the heap, by its owners and by each region.
@@ -52,10 +51,10 @@ class Area {
     if (huge_pages) madvise(start_, bytes_, MADV_HUGEPAGE);
     return true;
   }
-  bool map(int fd, int flags) const {
-    if (fd < 0) return false;
-    void* at = mmap(start_, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | flags, fd, 0);
-    close(fd);
+  bool map(const os::Fd& fd, int flags) const {
+    if (!fd) return false;
+    void* at =
+        mmap(start_, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | flags, fd.get(), 0);
     if (at == MAP_FAILED) return false;
     // The device does not survive fork, and a child must not write into its parent's.
     madvise(start_, bytes_, MADV_DONTFORK);

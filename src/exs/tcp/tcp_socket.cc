@@ -14,6 +14,7 @@
 #include <cerrno>
 
 #include "os/cancel.h"
+#include "os/fd.h"
 
 namespace weft::exs {
 namespace {
@@ -125,29 +126,29 @@ void TcpSocket::accepts_posted() {
     if (!nonblocking_ && !readable()) return;
     Socket::Arrival arrival;
     arrival.peer.length = sizeof arrival.peer.storage;
-    const int fd = os::uncancelled([&] {
+    os::Fd fd(os::uncancelled([&] {
       return ::accept4(s_.fd, arrival.peer.get(), &arrival.peer.length,
                        SOCK_NONBLOCK | SOCK_CLOEXEC);
-    });
-    if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
-    if (fd < 0 && errno == EAGAIN) return;
-    if (fd < 0) {
+    }));
+    if (!fd && (errno == EINTR || errno == ECONNABORTED)) continue;
+    if (!fd && errno == EAGAIN) return;
+    if (!fd) {
       s_.finish_front(s_.accepts, errno, 0);
       continue;
     }
     arrival.local.length = sizeof arrival.local.storage;
-    ::getsockname(fd, arrival.local.get(), &arrival.local.length);
-    auto socket = std::make_shared<Socket>(fd, s_.domain, s_.kind);
+    ::getsockname(fd.get(), arrival.local.get(), &arrival.local.length);
+    auto socket = std::make_shared<Socket>(fd.get(), s_.domain, s_.kind);
     socket->settings = s_.settings;
     socket->advance(StateEvent::kTakenOrAccepted);
     auto tcp = std::make_unique<TcpSocket>(*socket);
     TcpSocket& watched = *tcp;
     socket->provider = std::move(tcp);  // first: an event may come at once
     if (const int error = watched.watch(); error != 0) {
-      ::close(fd);
       s_.finish_front(s_.accepts, error, 0);
       continue;
     }
+    static_cast<void>(fd.release());  // Socket::closed() closes it
     engine_.add(socket);
     arrival.socket = std::move(socket);
     [[maybe_unused]] const bool taken = s_.arrived(std::move(arrival));

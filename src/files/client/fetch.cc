@@ -202,7 +202,7 @@ Outcome<void> Fetch::note_extras(const std::string& below, int folder,
                                  const std::vector<Named>& keep) {
   std::unordered_set<std::string_view> names;
   for (const Named& n : keep) names.insert(n.name);
-  const FolderStream here(openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const FolderStream here(os::Fd(openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
   if (!here.good()) return failed(errno, join(destination_->name(), below));
   errno = 0;
   while (const dirent* entry = readdir(here.stream())) {

@@ -133,7 +133,7 @@ Outcome<void> Push::set_modes() {
 }
 
 Outcome<void> Push::put_folder(const std::string& below, const std::string& to) {
-  const FolderStream folder(open_folder_below(source_.get(), below));
+  const FolderStream folder(os::Fd(open_folder_below(source_.get(), below)));
   if (!folder.good()) return failed(errno, here(below));
   std::unordered_set<std::string> names;
   for (;;) {

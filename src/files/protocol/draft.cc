@@ -92,9 +92,10 @@ void remove_if_old(int folder, const char* name) {
 }
 
 bool remove_drafts(int parent, const std::string& name) {
-  const int fd = openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  const FolderStream folder(fd);
+  const FolderStream folder(
+      os::Fd(openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)));
   if (!folder.good()) return false;
+  const int fd = dirfd(folder.stream());
   std::vector<std::string> drafts;
   while (const dirent* entry = readdir(folder.stream())) {
     const std::string_view one = entry->d_name;

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <dirent.h>
-#include <unistd.h>
+
+#include "os/fd.h"
 
 namespace weft::files {
 
@@ -11,9 +12,9 @@ namespace weft::files {
 // before Linux 6.6, and names would be missing from the list.
 class FolderStream {
  public:
-  // Owns `fd`, from which a stream is made. A negative `fd` gives a listing that is not good().
-  explicit FolderStream(int fd) : stream_(fd >= 0 ? fdopendir(fd) : nullptr) {
-    if (fd >= 0 && stream_ == nullptr) ::close(fd);
+  // Makes a stream of `fd`. Without one the listing is not good().
+  explicit FolderStream(os::Fd fd) : stream_(fd ? fdopendir(fd.get()) : nullptr) {
+    if (stream_ != nullptr) static_cast<void>(fd.release());
   }
   ~FolderStream() {
     if (stream_ != nullptr) closedir(stream_);

@@ -11,19 +11,19 @@
 #include <cstdlib>
 #include <vector>
 
+#include "os/fd.h"
+
 namespace weft::files {
 
 Outcome<std::string> read_token(const std::string& path) {
   constexpr std::size_t kLeast = 16;
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return failed(errno, path);
+  const os::Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return failed(errno, path);
   struct stat found {};
   char text[4096];
-  const bool known = fstat(fd, &found) == 0;
-  const ssize_t got = read(fd, text, sizeof text);
-  const int error = errno;
-  close(fd);
-  if (!known || got < 0) return failed(error, path);
+  const bool known = fstat(fd.get(), &found) == 0;
+  const ssize_t got = read(fd.get(), text, sizeof text);
+  if (!known || got < 0) return failed(errno, path);
   if ((found.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return failed(EACCES, path, "other users can read this token; run chmod 600 on it");
   }

@@ -199,9 +199,9 @@ int Tree::list(const TreePath& path, std::uint64_t cursor, std::span<std::uint8_
   if (place.fd < 0) return ENOENT;
   if (listing == nullptr) {
     if (cursor != 0) return ESTALE;
-    const int fd = open_bounded(place.fd, place.rest, place.links, O_RDONLY | O_DIRECTORY);
-    if (fd < 0) return errno;
-    listing = std::make_unique<FolderStream>(fd);
+    os::Fd fd(open_bounded(place.fd, place.rest, place.links, O_RDONLY | O_DIRECTORY));
+    if (!fd) return errno;
+    listing = std::make_unique<FolderStream>(std::move(fd));
     if (!listing->good()) return ENOMEM;
   }
   const int error = fill(*listing, room, next, bytes);

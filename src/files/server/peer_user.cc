@@ -220,7 +220,7 @@ bool PeerUsers::scan() {
   if (!ports_.empty() && now - scanned_ < kScanPause) return false;
   scanned_ = now;
   ports_.clear();
-  const FolderStream descriptors(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const FolderStream descriptors(os::Fd(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
   if (!descriptors.good()) return false;
   while (const dirent* entry = readdir(descriptors.stream())) {
     const auto port = listening_port(std::atoi(entry->d_name));
