@@ -16,7 +16,9 @@ FOLDER = os.environ["WEFT_TEST_BIN_DIR"]
 # Name: how it ends, and how with --check-exit.
 PROGRAMS = {"forked": (0, 0), "handler": (7, 7), "reader": (0, 9), "cancelled": (0, 9),
             "reused": (0, 9), "broken_pipe": (0, 0), "connection": (0, 0), "descriptors": (0, 0),
-            "loading": (0, 0), "offline": (0, 0)}
+            "loading": (0, 0), "offline": (0, 0), "full": (0, 0), "limited": (0, 0)}
+# With a report folder; the findings of some go to stderr all the same.
+REPORTS = {"reused": False, "full": True, "limited": True}
 
 
 def run(name, *options):
@@ -38,11 +40,13 @@ def case(name):
     def test(_network):
         plainly, with_exit = PROGRAMS[name]
         with tempfile.TemporaryDirectory() as folder:
-            report = ("--check", "--report", folder) if name == "reused" else ("--check",)
+            report = ("--check", "--report", folder) if name in REPORTS else ("--check",)
             for options, status in (((), plainly), (report, plainly),
                                     ((*report, "--check-exit", "9"), with_exit)):
                 ended = run(name, *options)
                 check(ended[:2] == (status, ""), f"with {options}: {ended}, not {status}")
+                told = bool(options) and REPORTS.get(name, False)
+                check(not told or "N01" in ended[2], f"with {options}: {ended[2]}")
     return test
 
 

@@ -97,6 +97,11 @@ def options():
         shown = subprocess.run([WEFT, "check", "report", folder], capture_output=True, text=True,
                                timeout=LIMIT_S, check=False)
         check(line_of("e02", "WRONG") in shown.stdout, shown.stdout)
+        (pathlib.Path(folder) / "other.jsonl").write_text(
+            '[1]\n{"rule": 5}\n{"at": [7]}\n{"at": [{"line": "x"}]}\n{"notes": [3]}\n{"rule"')
+        again = subprocess.run([WEFT, "check", "report", folder], capture_output=True, text=True,
+                               timeout=LIMIT_S, check=False)
+        check((again.returncode, again.stdout) == (shown.returncode, shown.stdout), f"{again}")
         rules = pathlib.Path(folder) / "suppress"
         rules.write_text("# known\nE02 main\n")
         ended = run("zoo_e02_wrong", "--suppress", str(rules), "--check-exit", "9")

@@ -1,6 +1,7 @@
 #include "check/module/output.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,6 +31,28 @@ nlohmann::json as_list(const std::vector<Frame>& frames) {
   for (const Frame& frame : frames)
     out.push_back({{"function", frame.function}, {"file", frame.file}, {"line", frame.line}});
   return out;
+}
+
+// Whether the limit on the size of files (SIGXFSZ) lets so much in.
+bool fits(int fd, std::size_t octets) {
+  rlimit most{};
+  struct stat is {};
+  if (getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY) return true;
+  if (fstat(fd, &is) != 0 || !S_ISREG(is.st_mode)) return true;
+  return static_cast<rlim_t>(is.st_size) + octets <= most.rlim_cur;
+}
+
+// With one system call. False: it is not there, or not whole.
+bool put(int fd, const std::string& text) {
+  if (!fits(fd, text.size())) return false;
+  const ssize_t done = os::without_sigpipe([&] {
+    ssize_t taken = 0;
+    do {
+      taken = ::write(fd, text.data(), text.size());
+    } while (taken < 0 && errno == EINTR);
+    return taken;
+  });
+  return done == static_cast<ssize_t>(text.size());
 }
 
 }  // namespace
@@ -83,16 +106,8 @@ bool Output::may_say() const { return said_to_socket_ || !named_by(STDERR_FILENO
 
 void Output::write(const Placed& placed) {
   const int file = report_file();
-  if (file < 0 && !may_say()) return;
-  const std::string text = file < 0 ? as_text(placed) : as_json(placed);
-  static_cast<void>(os::without_sigpipe([&] {
-    const int to = file < 0 ? STDERR_FILENO : file;
-    ssize_t done = 0;
-    do {
-      done = ::write(to, text.data(), text.size());
-    } while (done < 0 && errno == EINTR);
-    return done;
-  }));
+  if (file >= 0 && put(file, as_json(placed))) return;
+  if (may_say()) static_cast<void>(put(STDERR_FILENO, as_text(placed)));
 }
 
 }  // namespace weft::check

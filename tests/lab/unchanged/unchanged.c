@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -187,15 +188,39 @@ static int failing(void) {
   return 0;
 }
 
+// No room is left for the report.
+static int full(void) {
+  const char* folder = getenv("WEFT_CHECK_REPORT");
+  char name[256];
+  snprintf(name, sizeof name, "%s/%d.jsonl", folder != NULL ? folder : "", getpid());
+  if (folder != NULL) must(symlink("/dev/full", name) == 0, "symlink");
+  fail();
+  return 0;
+}
+
+static int limited(void) {
+  const struct rlimit none = {0, 0};
+  must(setrlimit(RLIMIT_FSIZE, &none) == 0, "setrlimit");
+  fail();
+  return 0;
+}
+
 int main(int count, char** arguments) {
   static const struct {
     const char* name;
     int (*run)(void);
-  } kinds[] = {{"forked", forked},         {"handler", handler},
-               {"reader", reader},         {"cancelled", cancelled},
-               {"reused", reused},         {"broken_pipe", broken_pipe},
-               {"connection", connection}, {"descriptors", descriptors},
-               {"loading", loading},       {"offline", failing}};
+  } kinds[] = {{"forked", forked},
+               {"handler", handler},
+               {"reader", reader},
+               {"cancelled", cancelled},
+               {"reused", reused},
+               {"broken_pipe", broken_pipe},
+               {"connection", connection},
+               {"descriptors", descriptors},
+               {"loading", loading},
+               {"offline", failing},
+               {"full", full},
+               {"limited", limited}};
   must(count == 2, "usage");
   context = open_first();
   for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i) {
