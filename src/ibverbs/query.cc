@@ -44,14 +44,16 @@ void fill_identity(ibv_device_attr& attr, const DeviceInfo& device) {
 
 // Queue pairs that this process has descriptors for. One takes two at most: a connected one a
 // socket, and one more if rdma_cm of the RoCE-like device has connected it; one of datagrams two.
-// The others are for completion queues, for the program and for what else the device needs.
-int queue_pairs_max() {
+// Where each connection must have a ring that is one more; with `path = auto` a connection does
+// without. The others are for completion queues, for the program and for what else the device
+// needs.
+int queue_pairs_max(PathMode path) {
   constexpr rlim_t kOthers = 64;
-  constexpr rlim_t kPerQueuePair = 2;
+  const rlim_t per_queue_pair = path == PathMode::kRing ? 3 : 2;
   const rlim_t all = os::descriptor_limit();
   const rlim_t others = kOthers + all / limits::kShareOfCompletionQueues;
   const rlim_t left = all > 2 * others ? all - others : all / 2;
-  return static_cast<int>(std::min<rlim_t>(left / kPerQueuePair, limits::kQueuePairs));
+  return static_cast<int>(std::min<rlim_t>(left / per_queue_pair, limits::kQueuePairs));
 }
 
 ibv_device_attr device_attributes(ibv_context* handle) {
@@ -62,7 +64,7 @@ ibv_device_attr device_attributes(ibv_context* handle) {
   attr.page_size_cap = 4096;
   attr.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW |
                           IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_SRQ_RESIZE;
-  attr.max_qp = queue_pairs_max();
+  attr.max_qp = queue_pairs_max(config.path);
   attr.max_qp_wr = static_cast<int>(limits::kWorkRequestsPerQueue);
   attr.max_sge = static_cast<int>(limits::kSgesPerRequest);
   attr.max_sge_rd = static_cast<int>(limits::kSgesPerRequest);

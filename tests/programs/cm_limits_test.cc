@@ -59,7 +59,7 @@ class CmLimits : public testing::Test {
   bool make_qp(rdma_cm_id* id) {
     ibv_comp_channel* const channel = channels_ ? ibv_create_comp_channel(id->verbs) : nullptr;
     ibv_cq* const cq = ibv_create_cq(id->verbs, 4, nullptr, channel, 0);
-    if (cq == nullptr) return false;
+    if (cq == nullptr || (channels_ && channel == nullptr)) return false;
     queues_.push_back(cq);
     ibv_qp_init_attr attr = rc_attributes(cq, 1);
     return rdma_create_qp(id, nullptr, &attr) == 0;
