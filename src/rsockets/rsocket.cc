@@ -166,7 +166,9 @@ std::shared_ptr<Device> rsocket_device() {
   const os::MutexLock lock(all.device_mutex);
   if (all.device != nullptr) return all.device;
   std::string why;
-  const auto config = Config::load(&why);
+  auto config = Config::load(&why);
+  // An rsocket is an iWARP connection, whatever the device looks like that the program sees.
+  if (config) config->personality = Personality::kIwarp;
   auto made =
       config ? Device::open(*config) : Result<std::shared_ptr<Device>>(fail(config.error()));
   if (!made) {
