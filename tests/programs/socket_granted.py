@@ -350,7 +350,39 @@ def edge_end(network):
     both(network, EDGE_END, wanted="all ends")
 
 
-CASES = {case.__name__: case for case in (unseen_calls, killed_writer, ends, edge_end, short_connections, stopped_reader)} | {
+# One thread waits for octets without a limit of time, another one takes them away.
+NO_LIMIT = """
+import select, socket, threading, time
+listener = socket.create_server(('127.0.0.1', 0))
+a = socket.create_connection(listener.getsockname()); b, _ = listener.accept()
+for _ in range(100): a.sendall(b'ping'); assert b.recv(4) == b'ping'; b.sendall(b'pong'); assert a.recv(4) == b'pong'
+b.setblocking(False); over = False
+def write():
+    while not over: a.sendall(b'x')
+    a.close()
+def take():
+    while not over:
+        try: b.recv(1 << 20)
+        except BlockingIOError: pass
+threads = [threading.Thread(target=one) for one in (write, take)]
+for one in threads: one.start()
+p = select.poll(); p.register(b, 1); e = select.epoll(); e.register(b, 1); empty = 0
+for wait in e.poll, p.poll, lambda: select.select([b], [], [])[0]:
+    end = time.monotonic() + 0.7
+    while time.monotonic() < end: empty += not wait()
+over = True
+for one in threads: one.join()
+print('came back for nothing', empty, flush=True)
+"""
+
+
+def no_limit(network):
+    """A wait without a limit of time never comes back with nothing."""
+    both(network, NO_LIMIT, wanted="came back for nothing 0")
+
+
+CASES = {case.__name__: case for case in (
+    unseen_calls, killed_writer, ends, edge_end, short_connections, stopped_reader, no_limit)} | {
     f"streams_{mode}": streams(mode) for mode in ("plain", "mixed", "epoll", "edge", "unseen")}
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <cstring>
 
 #include "os/clock.h"
 #include "sockets/granted/granted.h"
@@ -27,17 +29,25 @@ void add_number(Watched& watched, int fd, std::size_t tag) {
   if (use.lane() != nullptr && use.lane()->counted_in.load()) watched.add(*use.lane(), tag);
 }
 
+struct Waited {
+  int found = 0;       // what the kernel said last
+  bool whole = false;  // it was asked to wait: nothing found means that the time is over
+};
+
 // Waits for a ring or the kernel: `kernel(true)` asks without waiting, `kernel(false)` waits.
-// Returns what the kernel said last; octets in rings are left for the caller to find.
+// Octets in rings are left for the caller to find. They may be gone by then, as another thread's or
+// taken back: then, unless `whole`, the caller waits again.
 template <class Kernel>
-int wait_for(Watched& watched, bool waits, Kernel kernel) {
-  if (!waits || watched.any_news()) return kernel(true);
+Waited wait_for(Watched& watched, bool waits, Kernel kernel) {
+  if (!waits) return {kernel(true), true};
+  if (watched.any_news()) return {kernel(true), false};
   watched.open();
-  if (spin(t_look, [&] { return watched.any_news(); })) return kernel(true);
+  if (spin(t_look, [&] { return watched.any_news(); })) return {kernel(true), false};
   watched.sleep();
-  const int found = kernel(watched.any_news());
+  const bool news = watched.any_news();
+  const int found = kernel(news);
   watched.wake();
-  return found;
+  return {found, !news};
 }
 
 // Adds the readiness of rings to what the kernel said.
@@ -56,17 +66,21 @@ int add_rings(const Watched& watched, pollfd* fds, int found) {
 }
 
 int poll_rings(pollfd* fds, nfds_t count, const timespec* limit, const sigset_t* mask) {
-  Watched watched;
-  for (nfds_t i = 0; i < count; ++i) {
-    if (fds[i].fd >= 0 && (fds[i].events & kIn) != 0) add_number(watched, fds[i].fd, i);
-  }
-  if (watched.empty()) return real().ppoll(fds, count, limit, mask);
   const bool waits = limit == nullptr || limit->tv_sec != 0 || limit->tv_nsec != 0;
-  const int found = wait_for(watched, waits, [&](bool now) {
-    const timespec zero{};
-    return real().ppoll(fds, count, now ? &zero : limit, mask);
-  });
-  return found < 0 ? found : add_rings(watched, fds, found);
+  for (;;) {
+    Watched watched;
+    for (nfds_t i = 0; i < count; ++i) {
+      if (fds[i].fd >= 0 && (fds[i].events & kIn) != 0) add_number(watched, fds[i].fd, i);
+    }
+    if (watched.empty()) return real().ppoll(fds, count, limit, mask);
+    const Waited waited = wait_for(watched, waits, [&](bool now) {
+      const timespec zero{};
+      return real().ppoll(fds, count, now ? &zero : limit, mask);
+    });
+    if (waited.found < 0) return waited.found;
+    const int found = add_rings(watched, fds, waited.found);
+    if (found != 0 || waited.whole) return found;
+  }
 }
 
 // Whether any number here has a lane: most programs have none.
@@ -78,30 +92,67 @@ struct Sets {
   fd_set* except;
 };
 
+// The question of a call of select(2): the kernel writes its answer over it. Sets may be as
+// short as `count` wants them.
+class Asked {
+ public:
+  Asked(int count, const Sets& sets) : bytes_(bytes_of(count)), sets_(sets) {
+    each([this](void* set, void* kept) { std::memcpy(kept, set, bytes_); });
+  }
+  void restore() {
+    each([this](void* set, const void* kept) { std::memcpy(set, kept, bytes_); });
+  }
+
+ private:
+  static std::size_t bytes_of(int count) {
+    constexpr std::size_t kBits = NFDBITS;
+    return (static_cast<std::size_t>(std::max(count, 0)) + kBits - 1) / kBits * (kBits / 8);
+  }
+  template <class Visit>
+  void each(Visit visit) {
+    const std::array sets{sets_.read, sets_.write, sets_.except};
+    for (std::size_t i = 0; i < sets.size(); ++i) {
+      if (sets.at(i) != nullptr) visit(sets.at(i), &kept_.at(i));
+    }
+  }
+
+  const std::size_t bytes_;
+  const Sets sets_;
+  std::array<fd_set, 3> kept_{};
+};
+
+int add_rings(const Watched& watched, fd_set* read, int found) {
+  for (std::size_t i = 0; i < watched.size(); ++i) {
+    const auto fd = static_cast<int>(watched.tag(i));
+    const bool kernels = FD_ISSET(fd, read);
+    if (!kernels && !readable(watched.lane(i))) continue;
+    watched.note_named(i);
+    if (kernels) continue;
+    FD_SET(fd, read);
+    ++found;
+  }
+  return found;
+}
+
 // As select(2), with `limit` counted down to what is left.
 int select_rings(int count, Sets sets, timespec* limit, const sigset_t* mask) {
-  Watched watched;
-  for (int fd = 0; fd < std::min(count, FD_SETSIZE) && sets.read != nullptr; ++fd) {
-    if (FD_ISSET(fd, sets.read)) add_number(watched, fd, static_cast<std::size_t>(fd));
-  }
   const bool waits = limit == nullptr || limit->tv_sec != 0 || limit->tv_nsec != 0;
   const auto kernel = [&](bool now) {
     const timespec zero{};
     return real().pselect(count, sets.read, sets.write, sets.except, now ? &zero : limit, mask);
   };
-  if (watched.empty()) return kernel(false);
-  int found = wait_for(watched, waits, kernel);
-  if (found < 0) return found;
-  for (std::size_t i = 0; i < watched.size(); ++i) {
-    const auto fd = static_cast<int>(watched.tag(i));
-    const bool kernels = FD_ISSET(fd, sets.read);
-    if (!kernels && !readable(watched.lane(i))) continue;
-    watched.note_named(i);
-    if (kernels) continue;
-    FD_SET(fd, sets.read);
-    ++found;
+  if (count > FD_SETSIZE) return kernel(false);
+  for (Asked asked(count, sets);; asked.restore()) {
+    Watched watched;
+    for (int fd = 0; fd < count && sets.read != nullptr; ++fd) {
+      if (FD_ISSET(fd, sets.read)) add_number(watched, fd, static_cast<std::size_t>(fd));
+    }
+    if (watched.empty()) return kernel(false);
+    const Waited waited = wait_for(watched, waits, kernel);
+    if (waited.found < 0) return waited.found;
+    const int found = add_rings(watched, sets.read, waited.found);
+    if (found != 0 || waited.whole) return found;
   }
-  return found;
 }
 
 // The lanes that one instance watches, as far as rings may be used with them.
@@ -142,16 +193,20 @@ int add_events(const Watched& watched, epoll_event* events, int most, int found)
 template <class Kernel>
 int wait_rings(int epoll, epoll_event* events, int most, bool waits, Kernel kernel) {
   if (!may_have_lanes() || events == nullptr || most <= 0) return kernel(false);
-  Watched watched;
-  add_members(watched, epoll);
-  if (watched.empty()) return kernel(false);
-  const int found = wait_for(watched, waits, [&](bool now) {
-    const std::int64_t at = now ? os::monotonic_ns() : 0;
-    if (now && at - t_asked < kAskKernelNs && watched.any_news()) return 0;
-    t_asked = at;
-    return kernel(now);
-  });
-  return found < 0 ? found : add_events(watched, events, most, found);
+  for (;;) {
+    Watched watched;
+    add_members(watched, epoll);
+    if (watched.empty()) return kernel(false);
+    const Waited waited = wait_for(watched, waits, [&](bool now) {
+      const std::int64_t at = now ? os::monotonic_ns() : 0;
+      if (now && at - t_asked < kAskKernelNs && watched.any_news()) return 0;
+      t_asked = at;
+      return kernel(now);
+    });
+    if (waited.found < 0) return waited.found;
+    const int found = add_events(watched, events, most, waited.found);
+    if (found != 0 || waited.whole) return found;
+  }
 }
 
 void note_registration(int epoll, int operation, int fd, const epoll_event* event) {
