@@ -121,18 +121,17 @@ int observed_poll_cq(ibv_cq* handle, int count, ibv_wc* out) {
   return got;
 }
 
+void tell_posting(ibv_qp* handle, const ibv_send_wr& wr) {
+  if (observer != nullptr) observer->posting(posted(handle, wr));
+}
+
+void tell_refused(ibv_qp* handle) {
+  if (observer != nullptr) observer->not_posted(handle, 1);
+}
+
 int observed_post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
   const InCall in("ibv_post_send");
-  for (const ibv_send_wr* one = wr; observer != nullptr && one != nullptr; one = one->next)
-    observer->posting(posted(handle, *one));
-  ibv_send_wr* refused = nullptr;
-  const int error = post_send(handle, wr, &refused);
-  if (error == 0) return 0;
-  std::uint32_t count = 0;
-  for (const ibv_send_wr* one = refused; one != nullptr; one = one->next) ++count;
-  if (observer != nullptr) observer->not_posted(handle, count);
-  if (bad != nullptr) *bad = refused;
-  return error;
+  return post_send_told(handle, wr, bad, {tell_posting, tell_refused});
 }
 
 int observed_post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {

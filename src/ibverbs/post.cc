@@ -138,16 +138,18 @@ int post_receives(Queue& queue, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   return 0;
 }
 
-}  // namespace
-
-int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
+// `before` and `refused` are told of each request that is tried.
+template <class Before, class Refused>
+int post_each(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad, Before before, Refused refused) {
   QueuePair& engine = *qp_of(handle)->engine;
   const bool datagram = handle->qp_type == IBV_QPT_UD;
   int error = 0;
   bool queued = false;
   for (; wr != nullptr; wr = wr->next) {
+    before(*wr);
     error = queue_one(engine, *wr, datagram);
     if (error != 0) {
+      refused();
       if (bad != nullptr) *bad = wr;
       break;
     }
@@ -155,6 +157,19 @@ int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
   }
   if (queued) engine.ring();
   return fail_number(error);
+}
+
+}  // namespace
+
+int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
+  return post_each(
+      handle, wr, bad, [](const ibv_send_wr&) {}, [] {});
+}
+
+int post_send_told(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad, const ToldOfSends& told) {
+  return post_each(
+      handle, wr, bad, [&](const ibv_send_wr& one) { told.before(handle, one); },
+      [&] { told.refused(handle); });
 }
 
 int post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {

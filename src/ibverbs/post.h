@@ -10,6 +10,13 @@
 namespace weft::ibverbs {
 
 int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad);
+// The same, for an observer: a request may be completed and polled before the call returns, and
+// what is behind one that is refused is not looked at.
+struct ToldOfSends {
+  void (*before)(ibv_qp* handle, const ibv_send_wr& wr);
+  void (*refused)(ibv_qp* handle);  // the last one
+};
+int post_send_told(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad, const ToldOfSends& told);
 int post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad);
 int post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad);
 

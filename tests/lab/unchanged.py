@@ -16,7 +16,7 @@ FOLDER = os.environ["WEFT_TEST_BIN_DIR"]
 # Name: how it ends, and how with --check-exit.
 PROGRAMS = {"forked": (0, 0), "handler": (7, 7), "reader": (0, 9), "cancelled": (0, 9),
             "reused": (0, 9), "broken_pipe": (0, 0), "connection": (0, 0), "descriptors": (0, 0),
-            "loading": (0, 0), "offline": (0, 0), "full": (0, 0), "limited": (0, 0)}
+            "loading": (0, 0), "offline": (0, 0), "full": (0, 0), "limited": (0, 0), "refused": (0, 0)}
 # With a report folder; the findings of some go to stderr all the same.
 REPORTS = {"reused": False, "full": True, "limited": True}
 

@@ -198,6 +198,18 @@ static int full(void) {
   return 0;
 }
 
+// The list behind a request that is refused is not looked at.
+static int refused(void) {
+  struct pair p = connect_pair(4);
+  struct ibv_send_wr wr, *bad = NULL;
+  memset(&wr, 0, sizeof wr);
+  wr.opcode = (enum ibv_wr_opcode)99;
+  wr.next = (struct ibv_send_wr*)16;
+  must(ibv_post_send(p.client->qp, &wr, &bad) != 0 && bad == &wr, "not refused");
+  end_pair(&p);
+  return 0;
+}
+
 static int limited(void) {
   const struct rlimit none = {0, 0};
   must(setrlimit(RLIMIT_FSIZE, &none) == 0, "setrlimit");
@@ -220,7 +232,8 @@ int main(int count, char** arguments) {
                {"loading", loading},
                {"offline", failing},
                {"full", full},
-               {"limited", limited}};
+               {"limited", limited},
+               {"refused", refused}};
   must(count == 2, "usage");
   context = open_first();
   for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i) {
