@@ -25,8 +25,8 @@ program_packages=(rdmacm-utils perftest python3 python3-jinja2 python3-matplotli
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev tshark systemd
   ibverbs-utils "${program_packages[@]}" dpkg-dev
-  apache2-utils curl git haproxy memcached netcat-openbsd netcat-traditional nginx-light openssh-client
-  openssh-server openssl postgresql redis-server redis-tools rsync
+  apache2-utils curl git haproxy memcached netcat-openbsd netcat-traditional nginx-light nodejs
+  openssh-client openssh-server openssl postgresql redis-server redis-tools rsync
   python3-yaml python3-pyverbs iperf3 sockperf qperf ucx-utils libucx-dev
   openmpi-bin python3-mpi4py netpipe-openmpi
   libfabric-bin bindfs fuse3 wrk xvfb
@@ -38,7 +38,7 @@ ci_packages=(
   shellcheck googletest g++-powerpc-linux-gnu g++-aarch64-linux-gnu qemu-user-static
 )
 # What other people's suites are built with: those of tests/suites.
-suites_packages=(autoconf automake libtool make libgloo-dev libpython3.11-testsuite)
+suites_packages=(autoconf automake libtool make libgloo-dev libpython3.11-testsuite tcl)
 debs_packages=(debhelper dpkg-dev fakeroot lintian mmdebstrap pkgconf python3)
 # For Linux siw in a virtual machine, and programs that need many other packages.
 vm_packages=(qemu-system-x86 cpio kmod xz-utils qemu-utils qemu-block-extra fio)

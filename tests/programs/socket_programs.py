@@ -325,7 +325,7 @@ def postgres(s):
 
 
 def haproxy(s):
-    """Between curl and nginx: accepts and connects in one program."""
+    """Between curl and nginx: accepts and connects in one program, and splices what it may."""
     need("haproxy")
     need("curl")
     page = s.write("page", os.urandom(1 << 20))
@@ -334,6 +334,8 @@ def haproxy(s):
     config = s.write("haproxy.cfg", f"""
 defaults
   mode http
+  option splice-response
+  option splice-request
   timeout connect 10s
   timeout client 30s
   timeout server 30s

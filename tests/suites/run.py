@@ -30,9 +30,11 @@ import cpython_suite  # noqa: E402
 import gloo_suite  # noqa: E402
 import perftest_suite  # noqa: E402
 import pyverbs_suite  # noqa: E402
+import sockets_suite  # noqa: E402
 import ucx_suite  # noqa: E402
 
-SUITES = {"cpython": cpython_suite, "gloo": gloo_suite, "pyverbs": pyverbs_suite,
+SUITES = {"cpython": cpython_suite, "libuv": sockets_suite.LIBUV, "libevent": sockets_suite.LIBEVENT,
+          "redis": sockets_suite.REDIS, "gloo": gloo_suite, "pyverbs": pyverbs_suite,
           "perftest": perftest_suite, "ucx": ucx_suite}
 
 
