@@ -99,7 +99,7 @@ class Module final : public Observer {
     });
   }
   void failed(int error) override {
-    if (error == EAGAIN || error == EINTR) return;  // not a failure: nothing there yet
+    if (error == EAGAIN || error == EINTR || error == EINPROGRESS) return;  // not yet: no failure
     with_place([&](Here here) {
       // The error of a call that E02 has explained.
       const void* const told = std::exchange(explained, nullptr);

@@ -1,8 +1,10 @@
 // Programs that do under `weft run --check` what they do without: the argument says which.
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <rdma/rsocket.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -188,6 +190,26 @@ static int failing(void) {
   return 0;
 }
 
+// A call that goes on in the background has not failed.
+static int goes_on(void) {
+  struct sockaddr_in at;
+  socklen_t size = sizeof at;
+  memset(&at, 0, sizeof at);
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int listener = rsocket(AF_INET, SOCK_STREAM, 0);
+  const int caller = rsocket(AF_INET, SOCK_STREAM, 0);
+  must(rbind(listener, (struct sockaddr*)&at, sizeof at) == 0, "rbind");
+  must(rlisten(listener, 1) == 0, "rlisten");
+  must(rgetsockname(listener, (struct sockaddr*)&at, &size) == 0, "rgetsockname");
+  must(rfcntl(caller, F_SETFL, O_NONBLOCK) == 0, "rfcntl");
+  must(rconnect(caller, (struct sockaddr*)&at, sizeof at) != 0, "connected at once");
+  must(errno == EINPROGRESS, "rconnect");
+  rclose(caller);
+  rclose(listener);
+  return 0;
+}
+
 // No room is left for the report.
 static int full(void) {
   const char* folder = getenv("WEFT_CHECK_REPORT");
@@ -233,7 +255,8 @@ int main(int count, char** arguments) {
                {"offline", failing},
                {"full", full},
                {"limited", limited},
-               {"refused", refused}};
+               {"refused", refused},
+               {"goes_on", goes_on}};
   must(count == 2, "usage");
   context = open_first();
   for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i) {
