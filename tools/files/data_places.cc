@@ -1,4 +1,4 @@
-#include "weft-data/places.h"
+#include "files/data_places.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "weft-data/serving.h"
+#include "files/data_serving.h"
 
 #include <sys/resource.h>
 #include <unistd.h>

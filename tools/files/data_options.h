@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "files/client/fetch.h"
+#include "files/data_places.h"
 #include "files/server/data_session.h"
-#include "weft-data/places.h"
 
 namespace weft::data {
 

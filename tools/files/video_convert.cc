@@ -1,4 +1,4 @@
-#include "weft-video/convert.h"
+#include "files/video_convert.h"
 
 #include <fcntl.h>
 #include <spawn.h>

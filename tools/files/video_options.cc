@@ -1,4 +1,4 @@
-#include "weft-video/options.h"
+#include "files/video_options.h"
 
 #include "weft/common/arguments.h"
 #include "weft/common/message.h"

@@ -8,15 +8,15 @@
 #include <nlohmann/json.hpp>
 
 #include "files/client/local.h"
+#include "files/data_places.h"
+#include "files/data_serving.h"
 #include "files/protocol/cpu_time.h"
 #include "files/protocol/outcome.h"
 #include "files/protocol/token_proof.h"
 #include "files/video/pattern.h"
 #include "files/video/show.h"
-#include "weft-data/places.h"
-#include "weft-data/serving.h"
-#include "weft-video/convert.h"
-#include "weft-video/options.h"
+#include "files/video_convert.h"
+#include "files/video_options.h"
 #include "weft/common/message.h"
 
 #include <fcntl.h>

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "files/data_places.h"
 #include "files/server/data_session.h"
 #include "files/video/player.h"
 #include "files/video/screen.h"
-#include "weft-data/places.h"
 
 namespace weft::tv {
 

@@ -1,4 +1,4 @@
-#include "weft-data/options.h"
+#include "files/data_options.h"
 
 #include "weft/common/arguments.h"
 #include "weft/common/message.h"

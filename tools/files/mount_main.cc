@@ -19,10 +19,10 @@
 #include <string>
 #include <vector>
 
+#include "files/data_places.h"
 #include "files/mount/hidden_files.h"
 #include "files/mount/mount_connections.h"
 #include "files/protocol/token_proof.h"
-#include "weft-data/places.h"
 #include "weft/common/arguments.h"
 #include "weft/common/message.h"
 

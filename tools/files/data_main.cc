@@ -9,9 +9,9 @@
 #include <ctime>
 
 #include "files/client/push.h"
+#include "files/data_options.h"
+#include "files/data_serving.h"
 #include "files/protocol/cpu_time.h"
-#include "weft-data/options.h"
-#include "weft-data/serving.h"
 #include "weft/common/message.h"
 
 namespace weft::data {
