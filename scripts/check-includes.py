@@ -239,15 +239,16 @@ def check_circles():
 
 
 def check_names():
-    """A line for each name that files of several rooms have: a name says which room it is of."""
-    places = {}
-    for path in sources("src"):
-        unit = str(path.relative_to(ROOT / "src").with_suffix(""))
-        if not unit.startswith("lwip/board/"):  # each board has a board.c, for one header
-            places.setdefault(path.stem, set()).add(unit)
-    for same in places.values():
-        if len(same) > 1:
-            yield f"files of one name: {', '.join(sorted(same))}"
+    """A line for each name that files of several rooms, or programs, have: it says whose it is."""
+    for tree in ("src", "tools"):
+        places = {}
+        for path in sources(tree):
+            unit = str(path.relative_to(ROOT / tree).with_suffix(""))
+            if not unit.startswith("lwip/board/"):  # each board has a board.c, for one header
+                places.setdefault(path.stem, set()).add(unit)
+        for same in places.values():
+            if len(same) > 1:
+                yield f"files of one name in {tree}: {', '.join(sorted(same))}"
 
 
 def check_used():

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "weft/perf/messages.h"
+#include "weft/perf/perf_messages.h"
 
 namespace weft::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "weft/perf/report.h"
+#include "weft/perf/perf_report.h"
 
 #include <gtest/gtest.h>
 

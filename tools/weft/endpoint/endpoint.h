@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "weft/perf/control.h"
-#include "weft/perf/messages.h"
+#include "weft/perf/perf_messages.h"
 #include "weft/perf/plan.h"
 
 namespace weft {

@@ -1,7 +1,7 @@
 // Under which conditions a run was made: what the report's header says.
 #pragma once
 
-#include "weft/perf/client.h"
+#include "weft/perf/perf_client.h"
 
 namespace weft::cli {
 

@@ -8,10 +8,10 @@
 #include "weft/common/parse.h"
 #include "weft/common/self.h"
 #include "weft/common/sysinfo.h"
-#include "weft/perf/client.h"
-#include "weft/perf/options.h"
-#include "weft/perf/report.h"
-#include "weft/perf/server.h"
+#include "weft/perf/perf_client.h"
+#include "weft/perf/perf_options.h"
+#include "weft/perf/perf_report.h"
+#include "weft/perf/perf_server.h"
 
 namespace weft::cli {
 namespace {

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "weft/perf/report.h"
+#include "weft/perf/perf_report.h"
 
 namespace weft::cli {
 namespace {

@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "weft/perf/report.h"
+#include "weft/perf/perf_report.h"
 
 namespace weft::cli {
 namespace {

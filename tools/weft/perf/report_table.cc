@@ -5,7 +5,7 @@
 #include <set>
 
 #include "weft/common/parse.h"
-#include "weft/perf/report.h"
+#include "weft/perf/perf_report.h"
 
 namespace weft::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "weft/perf/messages.h"
+#include "weft/perf/perf_messages.h"
 #include "weft/perf/plan.h"
 #include "weft/perf/stats.h"
 

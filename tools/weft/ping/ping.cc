@@ -7,7 +7,7 @@
 #include "weft/common/common.h"
 #include "weft/common/parse.h"
 #include "weft/common/self.h"
-#include "weft/perf/options.h"
+#include "weft/perf/perf_options.h"
 
 namespace weft::cli {
 namespace {

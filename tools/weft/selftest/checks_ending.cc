@@ -1,7 +1,7 @@
 // How connections end: Terminates received, FIN, reset. RFC 5040 section 6, RFC 5044 section 7.3.
 #include <fmt/format.h>
 
-#include "weft/selftest/check.h"
+#include "weft/selftest/selftest_check.h"
 
 namespace weft::selftest {
 namespace {

@@ -1,7 +1,7 @@
 // RFC 7306: Immediate Data and atomics. A peer without them answers with 0/2/06 and is right.
 #include <fmt/format.h>
 
-#include "weft/selftest/check.h"
+#include "weft/selftest/selftest_check.h"
 
 namespace weft::selftest {
 namespace {

@@ -2,7 +2,7 @@
 // whose Offer names buffers of each kind. RFC 5041 section 7.2, RFC 5040 section 7.1, RFC 5042.
 #include <fmt/format.h>
 
-#include "weft/selftest/check.h"
+#include "weft/selftest/selftest_check.h"
 
 namespace weft::selftest {
 namespace {

@@ -2,7 +2,7 @@
 // All with `weft selftest --serve` at the other end.
 #include <fmt/format.h>
 
-#include "weft/selftest/check.h"
+#include "weft/selftest/selftest_check.h"
 
 namespace weft::selftest {
 namespace {

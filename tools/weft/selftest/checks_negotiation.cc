@@ -1,7 +1,7 @@
 // Enhanced set-up: RFC 6581. Depths, peer-to-peer, RTR.
 #include <fmt/format.h>
 
-#include "weft/selftest/check.h"
+#include "weft/selftest/selftest_check.h"
 
 namespace weft::selftest {
 namespace {

@@ -2,7 +2,7 @@
 // --serve`; and the answers to its Reads that break a rule.
 #include <fmt/format.h>
 
-#include "weft/selftest/check.h"
+#include "weft/selftest/selftest_check.h"
 
 namespace weft::selftest {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "weft/selftest/check.h"
+#include "weft/selftest/selftest_check.h"
 
 namespace weft::selftest {
 namespace {

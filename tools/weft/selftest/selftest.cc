@@ -10,8 +10,8 @@
 #include "weft/common/message.h"
 #include "weft/common/parse.h"
 #include "weft/common/self.h"
-#include "weft/selftest/run.h"
-#include "weft/selftest/server.h"
+#include "weft/selftest/selftest_run.h"
+#include "weft/selftest/selftest_server.h"
 
 namespace weft::cli {
 namespace {

@@ -3,7 +3,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "weft/selftest/run.h"
+#include "weft/selftest/selftest_run.h"
 
 namespace weft::selftest {
 namespace {

@@ -1,4 +1,4 @@
-#include "weft/perf/client.h"
+#include "weft/perf/perf_client.h"
 
 #include <fmt/format.h>
 

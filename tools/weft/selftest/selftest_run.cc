@@ -1,4 +1,4 @@
-#include "weft/selftest/run.h"
+#include "weft/selftest/selftest_run.h"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/selftest/check.h"
+#include "weft/selftest/selftest_check.h"
 
 namespace weft::selftest {
 

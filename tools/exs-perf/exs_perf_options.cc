@@ -1,4 +1,4 @@
-#include "exs-perf/options.h"
+#include "exs-perf/exs_perf_options.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "weft/selftest/guest.h"
+#include "weft/selftest/selftest_guest.h"
 
 #include <fmt/format.h>
 

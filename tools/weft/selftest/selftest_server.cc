@@ -1,4 +1,4 @@
-#include "weft/selftest/server.h"
+#include "weft/selftest/selftest_server.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <unordered_map>
 
-#include "weft/selftest/guest.h"
+#include "weft/selftest/selftest_guest.h"
 
 namespace weft::selftest {
 namespace {

@@ -1,4 +1,4 @@
-#include "weft/perf/server.h"
+#include "weft/perf/perf_server.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -10,9 +10,9 @@
 #include "weft/common/parse.h"
 #include "weft/endpoint/endpoint.h"
 #include "weft/endpoint/rdma_hello.h"
-#include "weft/perf/client.h"
 #include "weft/perf/conditions.h"
 #include "weft/perf/greeter.h"
+#include "weft/perf/perf_client.h"
 
 namespace weft::cli {
 namespace {

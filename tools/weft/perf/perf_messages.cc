@@ -1,4 +1,4 @@
-#include "weft/perf/messages.h"
+#include "weft/perf/perf_messages.h"
 
 #include <algorithm>
 #include <limits>

@@ -14,7 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "exs-perf/options.h"
+#include "exs-perf/exs_perf_options.h"
 #include "exs-perf/workload.h"
 #include "weft/common/message.h"
 

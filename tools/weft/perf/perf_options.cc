@@ -1,4 +1,4 @@
-#include "weft/perf/options.h"
+#include "weft/perf/perf_options.h"
 
 #include <fmt/format.h>
 
