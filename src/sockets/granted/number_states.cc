@@ -2,7 +2,6 @@
 
 #include <sys/ipc.h>
 #include <sys/shm.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -101,7 +100,6 @@ void share() {
     return;
   }
   auto* table = static_cast<StateTable*>(at);
-  table->process = getpid();
   StateTable* before = nullptr;
   if (!g_table.compare_exchange_strong(before, table)) {
     shmdt(table);

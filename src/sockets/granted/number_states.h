@@ -42,7 +42,6 @@ struct StateTable {
   static constexpr std::uint64_t kMagic = 0x5765667453746174;
   static constexpr std::size_t kMost = 16384;  // numbers above it are not shown
   std::uint64_t magic;
-  std::int64_t process;
   std::array<std::atomic<std::uint64_t>, kMost> words;
 };
 

@@ -51,7 +51,7 @@ int do_listen(int fd, int backlog) {
 
 int do_accept(int fd, sockaddr* address, socklen_t* length, int flags) {
   const int accepted = real().accept4(fd, address, length, flags);
-  if (accepted < 0 || table::borrowed()) return accepted;
+  if (accepted < 0 || !table::in_use() || table::borrowed()) return accepted;
   if (table::kind_of(fd) != Kind::kAsked) {
     table::forget(accepted);
     return accepted;
@@ -75,7 +75,7 @@ using namespace weft::sockets::iwarp;
 WEFT_SEEN int socket(int domain, int type, int protocol) {
   const int made = real().socket(domain, type, protocol);
   // One that was closed by a call that was not seen had the number, perhaps.
-  if (made >= 0 && !table::borrowed()) table::forget(made);
+  if (made >= 0 && table::in_use() && !table::borrowed()) table::forget(made);
   return made;
 }
 

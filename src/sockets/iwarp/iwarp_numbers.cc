@@ -93,8 +93,7 @@ int note_copy(int fd, int made) {
 template <class Call>
 int replace(int from, int to, Call call) {
   if (table::kind_of(from) == Kind::kInternal) return fail_with(EBADF);
-  if (table::highest() == 0 && !epolls::any()) return call();
-  if (from == to || to < 0 || table::borrowed()) return call();
+  if (!table::in_use() || from == to || to < 0 || table::borrowed()) return call();
   if (real().fcntl(from, F_GETFD) < 0) return -1;  // as the kernel, before anything is closed
   if (!vacate(to)) return -1;
   const int result = call();
@@ -104,7 +103,7 @@ int replace(int from, int to, Call call) {
 int do_fcntl(int fd, int command, long value) {
   if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) {
     const int made = real().fcntl(fd, command, value);
-    return made < 0 || table::borrowed() ? made : note_copy(fd, made);
+    return made < 0 || !table::in_use() || table::borrowed() ? made : note_copy(fd, made);
   }
   if (table::kind_of(fd) == Kind::kDirect) return direct::fcntl(fd, command, value);
   return real().fcntl(fd, command, value);
@@ -117,6 +116,7 @@ using namespace weft::sockets;
 using namespace weft::sockets::iwarp;
 
 WEFT_SEEN int close(int fd) {
+  if (!table::in_use()) return real().close(fd);
   const Kind kind = table::kind_of(fd);
   if (kind == Kind::kInternal) return fail_with(EBADF);
   if (table::borrowed()) return real().close(fd);
@@ -140,7 +140,7 @@ WEFT_SEEN void closefrom(int first) {
 WEFT_SEEN int dup(int fd) {
   if (table::kind_of(fd) == Kind::kInternal) return fail_with(EBADF);
   const int made = real().dup(fd);
-  return made < 0 || table::borrowed() ? made : note_copy(fd, made);
+  return made < 0 || !table::in_use() || table::borrowed() ? made : note_copy(fd, made);
 }
 
 WEFT_SEEN int dup3(int from, int to, int flags) {

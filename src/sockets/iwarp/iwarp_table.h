@@ -123,6 +123,8 @@ void forget(int fd);  // takes the mutex where there is something to forget
 [[nodiscard]] Conn* make_conn() WEFT_REQUIRES(mutex());
 [[nodiscard]] Conn* conn_of(int fd) WEFT_REQUIRES(mutex());
 [[nodiscard]] int highest();  // one above the highest number ever noted
+// Whether there is anything in it: most programs never ask for IWARP mode.
+[[nodiscard]] inline bool in_use() { return highest() != 0; }
 // With the mutex: `fd` and every other number of its connection are ordinary ones from now on.
 void settle_plain(int fd) WEFT_REQUIRES(mutex());
 

@@ -25,10 +25,9 @@ bool interesting(int fd) {
 // `fds` is not const: the C library says that poll(2) only writes there.
 bool any_interesting(pollfd* fds, nfds_t count) {
   // Most programs have no number in the table at all.
-  return table::highest() != 0 &&
-         (epolls::any() || std::any_of(fds, fds + count, [](const pollfd& one) {
-            return one.fd >= 0 && interesting(one.fd);
-          }));
+  return table::in_use() && (epolls::any() || std::any_of(fds, fds + count, [](const pollfd& one) {
+                               return one.fd >= 0 && interesting(one.fd);
+                             }));
 }
 
 bool any_direct(const pollfd* fds, nfds_t count) {
@@ -70,7 +69,7 @@ struct Sets {
 };
 
 bool any_interesting(int count, const Sets& sets) {
-  if (table::highest() == 0) return false;
+  if (!table::in_use()) return false;
   if (epolls::any()) return true;
   for (int fd = 0; fd < count && fd < FD_SETSIZE; ++fd) {
     const bool asked = (sets.read != nullptr && FD_ISSET(fd, sets.read)) ||
