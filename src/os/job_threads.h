@@ -7,11 +7,13 @@
 #include <cstddef>
 #include <exception>
 #include <list>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "os/event_fd.h"
+#include "os/fork.h"
 #include "os/lock.h"
 #include "os/signals_blocked.h"
 
@@ -19,9 +21,21 @@ namespace weft::os {
 
 template <class Job>
 class JobThreads {
+  struct End {
+    ForkGuard made_here;
+    void operator()(JobThreads* threads) const {
+      if (!made_here.forked()) delete threads;
+    }
+  };
+
  public:
   using Work = void (*)(Job& job) noexcept;
+  // In a child of fork() it leaves them alone: the threads are not there to be waited for.
+  using Ptr = std::unique_ptr<JobThreads, End>;
 
+  [[nodiscard]] static Ptr make(std::size_t most_threads, Work work) {
+    return Ptr(new JobThreads(most_threads, work));
+  }
   JobThreads(std::size_t most_threads, Work work) noexcept
       : most_threads_(most_threads), work_(work) {}
   // Waits for what is under way; what no thread has begun is dropped.

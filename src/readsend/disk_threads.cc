@@ -10,7 +10,7 @@ namespace weft::readsend {
 tl::expected<std::unique_ptr<Disk>, int> ThreadDisk::create(unsigned depth) {
   std::unique_ptr<ThreadDisk> disk(new ThreadDisk(depth));
   if (const int error = disk->open_event(); error != 0) return tl::unexpected(error);
-  disk->threads_.raises(disk->fd());
+  disk->threads_->raises(disk->fd());
   return disk;
 }
 
@@ -20,19 +20,19 @@ void ThreadDisk::read(int fd, void* to, std::uint32_t bytes, std::uint64_t offse
   const iovec part{to, bytes};
   // Fails where it would have to wait, and on file systems that cannot tell.
   job.result = preadv2(fd, &part, 1, static_cast<off_t>(offset), RWF_NOWAIT);
-  if (job.result < 0) return threads_.run(job);
-  threads_.add_done(job);
+  if (job.result < 0) return threads_->run(job);
+  threads_->add_done(job);
 }
 
 void ThreadDisk::write(int fd, const void* from, std::uint32_t bytes, std::uint64_t offset,
                        Waiter& waiter) {
   queued();
-  threads_.run({Kind::kWrite, fd, const_cast<void*>(from), bytes, offset, &waiter, 0});
+  threads_->run({Kind::kWrite, fd, const_cast<void*>(from), bytes, offset, &waiter, 0});
 }
 
 void ThreadDisk::sync(int fd, Waiter& waiter) {
   queued();
-  threads_.run({Kind::kSync, fd, nullptr, 0, 0, &waiter, 0});
+  threads_->run({Kind::kSync, fd, nullptr, 0, 0, &waiter, 0});
 }
 
 void ThreadDisk::carry_out(Job& job) noexcept {
@@ -52,7 +52,7 @@ void ThreadDisk::carry_out(Job& job) noexcept {
 }
 
 std::size_t ThreadDisk::progress() {
-  const auto done = threads_.take_done();
+  const auto done = threads_->take_done();
   for (const Job& job : done) finish(*job.waiter, job.result);
   return done.size();
 }

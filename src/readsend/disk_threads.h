@@ -36,7 +36,7 @@ class ThreadDisk final : public Disk {
   static void carry_out(Job& job) noexcept;
 
   // Waits for what is under way when it goes; what no thread has begun is dropped.
-  os::JobThreads<Job> threads_{kMaxThreads, carry_out};
+  os::JobThreads<Job>::Ptr threads_ = os::JobThreads<Job>::make(kMaxThreads, carry_out);
 };
 
 }  // namespace weft::readsend

@@ -1,6 +1,8 @@
 #include "os/job_threads.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <vector>
@@ -42,6 +44,27 @@ TEST(JobThreads, WhereAllIsTakenTheEventIsNotRaised) {
     }
     ASSERT_FALSE(lower_event(event.get())) << "round " << round;
   }
+}
+
+// Its threads are not there, and those that wait are not woken.
+TEST(JobThreads, AChildOfForkDoesNotWaitForThem) {
+  constexpr unsigned kLimitS = 60;
+  const Fd event = make_event();
+  auto threads = Threads::make(1, [](int&) noexcept {});
+  threads->raises(event.get());
+  threads->run(1);
+  while (threads->take_done().empty()) {
+  }
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(kLimitS);
+    threads.reset();
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

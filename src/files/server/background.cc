@@ -8,8 +8,9 @@ namespace weft::files {
 
 Background::Background(std::size_t most_threads)
     : event_(os::make_event()),
-      threads_(most_threads, [](std::unique_ptr<Job>& job) noexcept { job->work(); }) {
-  threads_.raises(event_.get());
+      threads_(
+          Threads::make(most_threads, [](std::unique_ptr<Job>& job) noexcept { job->work(); })) {
+  threads_->raises(event_.get());
 }
 
 std::unique_ptr<Background> Background::create(std::size_t most_threads) {
@@ -20,12 +21,12 @@ std::unique_ptr<Background> Background::create(std::size_t most_threads) {
 
 void Background::run(std::unique_ptr<Job> job) {
   ++pending_;
-  threads_.run(std::move(job));
+  threads_->run(std::move(job));
 }
 
 std::size_t Background::progress() {
   if (pending_ == 0) return 0;
-  const auto done = threads_.take_done_and_lower();
+  const auto done = threads_->take_done_and_lower();
   pending_ -= done.size();
   for (const auto& job : done) job->done();
   return done.size();

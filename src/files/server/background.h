@@ -38,7 +38,7 @@ class Background {
   explicit Background(std::size_t most_threads);
 
   os::Fd event_;
-  Threads threads_;
+  Threads::Ptr threads_;
   std::size_t pending_ = 0;  // run, and not yet ended
 };
 
