@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -100,6 +101,12 @@ int find_debug_file(Dwfl_Module* module, void** /*data*/, const char* /*name*/, 
   return -1;
 }
 
+// A function of the C library that calls main() or a thread's function.
+bool is_start(std::string_view function) {
+  return function.starts_with("__libc_start_") || function == "start_thread" ||
+         function.starts_with("__clone") || function == "clone";
+}
+
 class Symbols {
  public:
   Symbols() : dwfl_(dwfl_begin(&kCallbacks)) { read_modules(); }
@@ -113,7 +120,15 @@ class Symbols {
       module = dwfl_addrmodule(dwfl_, pc);
     }
     if (module == nullptr) return {};
-    return frames_of(module, pc);
+    std::vector<Frame> out = frames_of(module, pc);
+    // For addr2line, where there is nothing else to say.
+    GElf_Addr bias = 0;
+    if (out[0].function.empty() && dwfl_module_getelf(module, &bias) != nullptr) {
+      char text[24];
+      std::snprintf(text, sizeof text, "+0x%llx", static_cast<unsigned long long>(pc - bias));
+      out[0].file += text;
+    }
+    return out;
   }
 
  private:
@@ -211,6 +226,7 @@ std::vector<Frame> program_frames(const std::vector<void*>& trace, std::size_t m
     // A return address may be that of the next line.
     for (Frame& frame : symbols->at(reinterpret_cast<std::uintptr_t>(address) - 1)) {
       if (is_of_rdma_core(frame.file)) continue;
+      if (is_start(frame.function) && !out.empty()) return out;
       frame.file = last_part(frame.file);
       const bool is_main = frame.function == "main";
       out.push_back(std::move(frame));

@@ -20,12 +20,6 @@ std::string place(const Frame& frame) {
   return out + ")";
 }
 
-std::string places(const std::vector<Frame>& frames, const char* joint) {
-  std::string out;
-  for (const Frame& frame : frames) out += (out.empty() ? "" : joint) + place(frame);
-  return out.empty() ? "an unknown place" : out;
-}
-
 nlohmann::json as_list(const std::vector<Frame>& frames) {
   auto out = nlohmann::json::array();
   for (const Frame& frame : frames)
@@ -42,7 +36,8 @@ bool fits(int fd, std::size_t octets) {
   return static_cast<rlim_t>(is.st_size) + octets <= most.rlim_cur;
 }
 
-// With one system call. False: it is not there, or not whole.
+}  // namespace
+
 bool put(int fd, const std::string& text) {
   if (!fits(fd, text.size())) return false;
   const ssize_t done = os::without_sigpipe([&] {
@@ -55,7 +50,17 @@ bool put(int fd, const std::string& text) {
   return done == static_cast<ssize_t>(text.size());
 }
 
-}  // namespace
+std::vector<std::string> as_strings(const std::vector<Frame>& frames) {
+  std::vector<std::string> out;
+  for (const Frame& frame : frames) out.push_back(place(frame));
+  return out;
+}
+
+std::string places(const std::vector<Frame>& frames, const char* joint) {
+  std::string out;
+  for (const Frame& frame : frames) out += (out.empty() ? "" : joint) + place(frame);
+  return out.empty() ? "an unknown place" : out;
+}
 
 std::string as_text(const Placed& placed) {
   const Finding& finding = placed.finding;

@@ -50,6 +50,12 @@ class Output {
   Named is_;                   // and what that is
 };
 
+// Writes with one system call. False: it is not there, or not whole.
+[[nodiscard]] bool put(int fd, const std::string& text);
+
+// "main (client.c:20)" of each, and all of them in one text.
+[[nodiscard]] std::vector<std::string> as_strings(const std::vector<Frame>& frames);
+[[nodiscard]] std::string places(const std::vector<Frame>& frames, const char* joint);
 // As lines for a reader.
 [[nodiscard]] std::string as_text(const Placed& placed);
 // As one line of JSON.
