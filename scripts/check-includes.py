@@ -47,10 +47,12 @@ ROOMS = [
     Room("verbs", "the objects that programs hold: device, protection domains, regions, windows, "
          "CQs, QPs, connections. `oob`, a part of the room: queue pairs that programs connect out "
          "of band, datagrams", "base wire proto roce os readsend io trace progress"),
+    Room("faults", "the decisions of `weft faults sweep`: which call fails, how a run is judged. No "
+         "operating system", ""),
     Room("check", "the rules of `weft run --check`: events in, findings out, no operating system; "
          "and what the drop-in libraries tell them (`observer.h`)", ""),
     Room("check/module", "the library that the drop-in libraries load for `weft run --check`: "
-         "places in the program, reports", "base os check"),
+         "places in the program, reports, the part of a process in a sweep", "base os faults check"),
     Room("ibverbs", "`libibverbs.so.1`: a thin adapter over the public API", "base os check"),
     Room("rdmacm", "`librdmacm.so.1`: a thin adapter over the public API", "base os ibverbs"),
     Room("rsockets", "the r* functions of `librdmacm.so.1`, and their protocol",
@@ -82,7 +84,7 @@ ROOMS = [
 NAMES = {room.name for room in ROOMS}
 CORE = {"base", "wire", "proto", "roce"}
 # The rooms that programs in tools/ and examples/ may include from, beside include/weft.
-FOR_PROGRAMS = {room.name for room in ROOMS if room.name.startswith("files/")}
+FOR_PROGRAMS = {room.name for room in ROOMS if room.name.startswith("files/")} | {"faults"}
 
 # Files that need each other, a header and its source counting as one. Only what is smaller now is
 # to be changed here: a circle that is new or larger is refused.

@@ -31,10 +31,11 @@ std::string_view function_of(Owed what) {
 }  // namespace
 
 std::string_view name_of(Kind kind) {
-  constexpr std::array<std::string_view, 12> kNames = {
+  constexpr std::array<std::string_view, 13> kNames = {
       "device context",       "protection domain",  "thread domain",    "memory region",
       "memory window",        "completion channel", "completion queue", "queue pair",
-      "shared receive queue", "device memory",      "address handle",   "rdma_cm id"};
+      "shared receive queue", "device memory",      "address handle",   "rdma_cm id",
+      "event channel"};
   return kNames.at(static_cast<std::size_t>(kind));
 }
 
@@ -54,6 +55,8 @@ void Rules::made(const Made& object, Here here) {
   Object entry;
   entry.made = object;
   entry.born = here;
+  const bool shared = object.kind == Kind::kContext || object.kind == Kind::kPd;
+  entry.of_rdma_cm = shared && here.call.starts_with("r");
   objects_.insert_or_assign(object.handle, std::move(entry));
 }
 
@@ -197,6 +200,18 @@ void Rules::completed(const Completed& completion, Here here) {
   }
   finding.notes.push_back(made_note(*qp));
   report_(finding);
+}
+
+std::vector<Note> Rules::left() const {
+  std::vector<const Object*> alive;
+  for (const auto& [handle, object] : objects_) {
+    if (!object.dead && !object.of_rdma_cm) alive.push_back(&object);
+  }
+  std::ranges::sort(alive, {}, [](const Object* object) { return object->born.at; });
+  std::vector<Note> out;
+  for (const Object* object : alive)
+    out.push_back({std::string(name_of(object->made.kind)), object->born.at});
+  return out;
 }
 
 void Rules::ended() {

@@ -55,6 +55,8 @@ class Rules {
   void emptied(const void* qp);
   // The process ends.
   void ended();
+  // The program's objects that are alive, in the order in which they were made.
+  [[nodiscard]] std::vector<Note> left() const;
 
  private:
   struct Slot {
@@ -65,6 +67,7 @@ class Rules {
     Made made;
     Here born, died, refused;
     bool dead = false;
+    bool of_rdma_cm = false;  // librdmacm made it, and keeps it for all ids
     std::string refused_call;
     std::vector<Note> children;  // at the time of the refusal
     std::deque<Slot> slots;      // of a queue pair: requests whose slots an adapter would hold

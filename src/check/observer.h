@@ -23,7 +23,8 @@ enum class Kind : std::uint8_t {
   kSrq,
   kDm,
   kAh,
-  kCmId
+  kCmId,
+  kCmChannel
 };
 
 struct Made {
@@ -69,6 +70,11 @@ class Observer {
 
   // This thread is in a call whose function no symbol names; null: not any more.
   virtual void in_call(const char* name) = 0;
+
+  // A call that may fail, and that it returns now: calls nest. The errno that it has to fail with,
+  // having done nothing (`weft faults sweep`); 0: none.
+  virtual int may_fail(const char* call) = 0;
+  virtual void is_over() = 0;
 
   virtual void made(const Made& object) = 0;
   virtual void destroyed(const void* handle) = 0;

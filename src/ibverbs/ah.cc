@@ -103,6 +103,7 @@ extern "C" {
 
 ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   if (!registry::find<Pd>(pd)) return forward_null(WEFT_REAL(ibv_create_ah), pd, attr);
+  WEFT_MAY_FAIL(ibv_create_ah, fail_null);
   return attr != nullptr ? create_ah(pd, *attr) : fail_null(EINVAL);
 }
 
@@ -110,6 +111,7 @@ ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port
   if (!registry::find<Pd>(pd)) {
     return forward_null(WEFT_REAL(ibv_create_ah_from_wc), pd, wc, grh, port_num);
   }
+  WEFT_MAY_FAIL(ibv_create_ah_from_wc, fail_null);
   if (!is_roce()) return fail_null(EOPNOTSUPP);
   ibv_ah_attr attr{};
   const int error = wc != nullptr ? way_back(*pd->context, *wc, grh, port_num, attr) : EINVAL;

@@ -14,6 +14,7 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* handle) {
   return or_null([&]() -> ibv_comp_channel* {
     const auto context = registry::find<Context>(handle);
     if (!context) return forward_null(WEFT_REAL(ibv_create_comp_channel), handle);
+    WEFT_MAY_FAIL(ibv_create_comp_channel, fail_null);
     auto engine = context->engine->create_channel();
     if (!engine) return fail_null(errno_of(engine.error()));
     auto channel = std::make_unique<Channel>();
@@ -42,6 +43,7 @@ int ibv_get_cq_event(ibv_comp_channel* handle, ibv_cq** cq, void** cq_context) {
     if (!channel) return forward_minus(WEFT_REAL(ibv_get_cq_event), handle, cq, cq_context);
     engine = channel->engine;
   }
+  WEFT_MAY_FAIL(ibv_get_cq_event, fail_minus);
   if (cq == nullptr || cq_context == nullptr) return fail_minus(EINVAL);
   for (;;) {
     const weft::Result<weft::CompletionQueue*> event = engine->wait(std::nullopt);

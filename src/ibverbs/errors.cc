@@ -12,6 +12,11 @@ constinit check::Observer* observer = nullptr;
 
 void observe_failure(int error) noexcept { observer->failed(error); }
 
+int MayFail::begin_call(check::Observer& to, const char* call) noexcept {
+  return to.may_fail(call);
+}
+void MayFail::end_call(check::Observer& to) noexcept { to.is_over(); }
+
 int errno_of(Error error) noexcept {
   switch (error) {
     case Error::kInvalidArgument:

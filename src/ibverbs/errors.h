@@ -43,6 +43,34 @@ std::nullptr_t fail_null(int error) noexcept;
 // Sets errno and returns -1: the return style of ibv_get_cq_event and of all rdma_ functions.
 int fail_minus(int error) noexcept;
 
+// A call of the program that may fail, until it returns. `weft faults sweep` lets one of them fail.
+// Calls that it makes itself, of the other library too, are not calls of the program.
+class MayFail {
+ public:
+  explicit MayFail(const char* call) noexcept : to_(observer) {
+    if (to_ != nullptr) error_ = begin_call(*to_, call);
+  }
+  ~MayFail() {
+    if (to_ != nullptr) end_call(*to_);
+  }
+  MayFail(const MayFail&) = delete;
+  MayFail& operator=(const MayFail&) = delete;
+  // The errno that it has to fail with, before it has done anything; 0: none.
+  [[nodiscard]] int error() const { return error_; }
+
+ private:
+  static int begin_call(check::Observer& to, const char* call) noexcept;
+  static void end_call(check::Observer& to) noexcept;
+
+  check::Observer* const to_;
+  int error_ = 0;
+};
+
+// The first line of such a function for what is Weft's: `fail` is how it fails (fail_minus, ...).
+#define WEFT_MAY_FAIL(call, fail)                 \
+  const ::weft::ibverbs::MayFail may_fail(#call); \
+  if (may_fail.error() != 0) return fail(may_fail.error())
+
 // Where exceptions end: what `call` gives, or null or -1 with errno.
 template <class Call>
 auto or_null(Call call) -> decltype(call()) {

@@ -61,6 +61,7 @@ ibv_cq* give_out(std::unique_ptr<Cq> cq) {
 }  // namespace
 
 ibv_cq_ex* create_cq_ex(ibv_context* handle, ibv_cq_init_attr_ex* attr) {
+  WEFT_MAY_FAIL(ibv_create_cq_ex, fail_null);
   return or_null([&]() -> ibv_cq_ex* {
     constexpr std::uint32_t kKnownMask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
     constexpr std::uint32_t kKnownFlags =
@@ -96,6 +97,7 @@ ibv_cq* ibv_create_cq(ibv_context* handle, int cqe, void* cq_context, ibv_comp_c
     if (!registry::find<Context>(handle)) {
       return forward_null(WEFT_REAL(ibv_create_cq), handle, cqe, cq_context, channel, comp_vector);
     }
+    WEFT_MAY_FAIL(ibv_create_cq, fail_null);
     if (cqe < 1 || comp_vector < 0) return fail_null(EINVAL);
     auto cq = make_cq(handle, {static_cast<std::uint32_t>(cqe), cq_context, channel,
                                static_cast<std::uint32_t>(comp_vector)});
@@ -107,6 +109,7 @@ ibv_cq* ibv_create_cq(ibv_context* handle, int cqe, void* cq_context, ibv_comp_c
 int ibv_resize_cq(ibv_cq* handle, int cqe) {
   const auto cq = registry::find<Cq>(handle);
   if (!cq) return forward_int(WEFT_REAL(ibv_resize_cq), handle, cqe);
+  WEFT_MAY_FAIL(ibv_resize_cq, fail_number);
   if (cqe < 1) return fail_number(EINVAL);
   const weft::Status done = cq->engine->resize(static_cast<std::uint32_t>(cqe));
   if (!done) return fail_number(errno_of(done));

@@ -47,6 +47,7 @@ DeviceList* list_of(ibv_device** entries) {
 extern "C" {
 
 ibv_device** ibv_get_device_list(int* num_devices) {
+  WEFT_MAY_FAIL(ibv_get_device_list, fail_null);
   const weft::os::NoCancel guard;
   if (const auto known = refresh_devices(); !known) return fail_null(errno_of(known.error()));
   int real_count = 0;
@@ -104,6 +105,7 @@ ibv_context* ibv_open_device(ibv_device* device) {
     const HideWeftDevices hide;
     return forward_null(WEFT_REAL(ibv_open_device), device);
   }
+  WEFT_MAY_FAIL(ibv_open_device, fail_null);
   if (const auto known = refresh_devices(); !known) return fail_null(errno_of(known.error()));
   if (!info_of(device)->is_there) return fail_null(ENODEV);
   const auto context = open_context(device);

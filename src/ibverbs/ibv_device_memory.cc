@@ -109,6 +109,7 @@ std::uint64_t device_memory_bytes() {
 }
 
 ibv_dm* alloc_dm(ibv_context* handle, ibv_alloc_dm_attr* attr) {
+  WEFT_MAY_FAIL(ibv_alloc_dm, fail_null);
   const auto context = registry::find<Context>(handle);
   if (!context || attr == nullptr || attr->comp_mask != 0) return fail_null(EINVAL);
   const auto owner = owner_of(*context);
@@ -137,6 +138,7 @@ int free_dm(ibv_dm* handle) {
 
 ibv_mr* reg_dm_mr(ibv_pd* pd_handle, ibv_dm* dm_handle, std::uint64_t offset, std::size_t length,
                   unsigned access) {
+  WEFT_MAY_FAIL(ibv_reg_dm_mr, fail_null);
   const auto pd = registry::find<Pd>(pd_handle);
   const auto dm = registry::find<Dm>(dm_handle);
   if (!pd || !dm || pd->context != dm->context) return fail_null(EINVAL);

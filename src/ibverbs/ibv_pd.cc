@@ -10,6 +10,7 @@
 namespace weft::ibverbs {
 
 ibv_td* alloc_td(ibv_context* handle, ibv_td_init_attr* attr) {
+  WEFT_MAY_FAIL(ibv_alloc_td, fail_null);
   return or_null([&]() -> ibv_td* {
     const auto context = registry::find<Context>(handle);
     if (!context || attr == nullptr) return fail_null(EINVAL);
@@ -29,6 +30,7 @@ int dealloc_td(ibv_td* handle) {
 }
 
 ibv_pd* alloc_parent_domain(ibv_context* handle, ibv_parent_domain_init_attr* attr) {
+  WEFT_MAY_FAIL(ibv_alloc_parent_domain, fail_null);
   return or_null([&]() -> ibv_pd* {
     constexpr std::uint32_t kKnown =
         IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
@@ -57,6 +59,7 @@ ibv_pd* ibv_alloc_pd(ibv_context* handle) {
   return or_null([&]() -> ibv_pd* {
     const auto context = registry::find<Context>(handle);
     if (!context) return forward_null(WEFT_REAL(ibv_alloc_pd), handle);
+    WEFT_MAY_FAIL(ibv_alloc_pd, fail_null);
     auto engine = context->engine->create_pd();
     if (!engine) return fail_null(errno_of(engine.error()));
     auto pd = std::make_unique<Pd>();

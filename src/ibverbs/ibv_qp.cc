@@ -177,6 +177,7 @@ void end_connection(Qp& qp) {
 }  // namespace
 
 ibv_qp* create_qp_ex(ibv_context* handle, ibv_qp_init_attr_ex* attr) {
+  WEFT_MAY_FAIL(ibv_create_qp_ex, fail_null);
   if (attr == nullptr || !registry::find<Context>(handle)) return fail_null(EINVAL);
   if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0) return fail_null(EINVAL);
   return create(attr->pd, *attr);
@@ -197,6 +198,7 @@ ibv_qp* ibv_create_qp(ibv_pd* handle, ibv_qp_init_attr* attr) {
   if (!registry::find<Pd>(handle)) {
     return forward_null(WEFT_REAL(ibv_create_qp), handle, attr);
   }
+  WEFT_MAY_FAIL(ibv_create_qp, fail_null);
   if (attr == nullptr) return fail_null(EINVAL);
   ibv_qp_init_attr_ex wide = widen(*attr);
   ibv_qp* qp = create(handle, wide);

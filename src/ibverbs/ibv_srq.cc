@@ -39,6 +39,7 @@ ibv_srq* create(ibv_pd* pd_handle, void* srq_context, ibv_srq_attr& attr) {
 }  // namespace
 
 ibv_srq* create_srq_ex(ibv_context* /*handle*/, ibv_srq_init_attr_ex* attr) {
+  WEFT_MAY_FAIL(ibv_create_srq_ex, fail_null);
   constexpr std::uint32_t kKnown = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
   if (attr == nullptr) return fail_null(EINVAL);
   // The header sends basic SRQs with a domain to ibv_create_srq: what arrives here is XRC, tag
@@ -59,6 +60,7 @@ extern "C" {
 
 ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
   if (!registry::find<Pd>(pd)) return forward_null(WEFT_REAL(ibv_create_srq), pd, attr);
+  WEFT_MAY_FAIL(ibv_create_srq, fail_null);
   if (attr == nullptr) return fail_null(EINVAL);
   return create(pd, attr->srq_context, attr->attr);
 }
@@ -66,6 +68,7 @@ ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
 int ibv_modify_srq(ibv_srq* handle, ibv_srq_attr* attr, int mask) {
   const auto srq = registry::find<Srq>(handle);
   if (!srq) return forward_int(WEFT_REAL(ibv_modify_srq), handle, attr, mask);
+  WEFT_MAY_FAIL(ibv_modify_srq, fail_number);
   if (attr == nullptr || (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0)
     return fail_number(EINVAL);
   const bool resizes = (mask & IBV_SRQ_MAX_WR) != 0;
@@ -83,6 +86,7 @@ int ibv_modify_srq(ibv_srq* handle, ibv_srq_attr* attr, int mask) {
 int ibv_query_srq(ibv_srq* handle, ibv_srq_attr* attr) {
   const auto srq = registry::find<Srq>(handle);
   if (!srq) return forward_int(WEFT_REAL(ibv_query_srq), handle, attr);
+  WEFT_MAY_FAIL(ibv_query_srq, fail_number);
   if (attr == nullptr) return fail_number(EINVAL);
   attr->max_wr = srq->engine->max_wr();
   attr->max_sge = srq->engine->max_sge();

@@ -43,6 +43,12 @@ ibv_mr* register_memory(const Pin<Pd>& pd, void* addr, std::size_t length, std::
   });
 }
 
+// The old region is valid.
+int fail_rereg(int error) {
+  static_cast<void>(fail_number(error));
+  return IBV_REREG_MR_ERR_INPUT;
+}
+
 int reregister(Mr& mr, int flags, ibv_pd* new_pd, void* addr, std::size_t length, int access) {
   constexpr int kKnown = IBV_REREG_MR_FLAGS_SUPPORTED;
   if ((flags & ~kKnown) != 0 || flags == 0) return EINVAL;
@@ -86,6 +92,7 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* handle, void* addr, std::size_t length, std::ui
   if (!pd) {
     return forward_null(WEFT_REAL(ibv_reg_mr_iova2), handle, addr, length, iova, access);
   }
+  WEFT_MAY_FAIL(ibv_reg_mr_iova2, fail_null);
   return register_memory(pd, addr, length, iova, access);
 }
 
@@ -95,12 +102,14 @@ ibv_mr* ibv_reg_mr_iova(ibv_pd* handle, void* addr, std::size_t length, std::uin
   if (!pd) {
     return forward_null(WEFT_REAL(ibv_reg_mr_iova), handle, addr, length, iova, access);
   }
+  WEFT_MAY_FAIL(ibv_reg_mr_iova, fail_null);
   return register_memory(pd, addr, length, iova, static_cast<unsigned>(access));
 }
 
 ibv_mr* ibv_reg_mr(ibv_pd* handle, void* addr, std::size_t length, int access) {
   const auto pd = registry::find<Pd>(handle);
   if (!pd) return forward_null(WEFT_REAL(ibv_reg_mr), handle, addr, length, access);
+  WEFT_MAY_FAIL(ibv_reg_mr, fail_null);
   return register_memory(pd, addr, length, reinterpret_cast<std::uintptr_t>(addr),
                          static_cast<unsigned>(access));
 }
@@ -119,13 +128,11 @@ int ibv_rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd, void* addr, std::size_t 
   if (!mr) {
     auto* real = unless_quarantined(handle, WEFT_REAL(ibv_rereg_mr));
     if (real != nullptr) return real(handle, flags, pd, addr, length, access);
-    errno = EINVAL;
-    return IBV_REREG_MR_ERR_INPUT;
+    return fail_rereg(EINVAL);
   }
+  WEFT_MAY_FAIL(ibv_rereg_mr, fail_rereg);
   const int error = reregister(*mr, flags, pd, addr, length, access);
-  if (error == 0) return 0;
-  errno = error;
-  return IBV_REREG_MR_ERR_INPUT;  // the old region is valid
+  return error == 0 ? 0 : fail_rereg(error);
 }
 
 int ibv_dereg_mr(ibv_mr* handle) {

@@ -10,6 +10,7 @@
 namespace weft::ibverbs {
 
 ibv_mw* alloc_mw(ibv_pd* handle, ibv_mw_type type) {
+  WEFT_MAY_FAIL(ibv_alloc_mw, fail_null);
   return or_null([&]() -> ibv_mw* {
     const auto pd = registry::find<Pd>(handle);
     if (!pd) return fail_null(EINVAL);
@@ -61,6 +62,7 @@ int fill_bind(SendWr& out, BindParts& parts, ibv_mw* window, std::uint32_t rkey,
 }
 
 int bind_mw(ibv_qp* qp, ibv_mw* handle, ibv_mw_bind* bind) {
+  WEFT_MAY_FAIL(ibv_bind_mw, fail_number);
   if (bind == nullptr) return fail_number(EINVAL);
   const auto object = registry::find<Qp>(qp);
   if (!object) return fail_number(EINVAL);

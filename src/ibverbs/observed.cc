@@ -129,23 +129,37 @@ void tell_refused(ibv_qp* handle) {
   if (observer != nullptr) observer->not_posted(handle, 1);
 }
 
+// Refuses the whole list.
+template <class Request>
+int refuse(int error, Request* wr, Request** bad) {
+  if (bad != nullptr) *bad = wr;
+  return fail_number(error);
+}
+
 int observed_post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad) {
   const InCall in("ibv_post_send");
+  const MayFail may_fail("ibv_post_send");
+  if (may_fail.error() != 0) return refuse(may_fail.error(), wr, bad);
   return post_send_told(handle, wr, bad, {tell_posting, tell_refused});
 }
 
 int observed_post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   const InCall in("ibv_post_recv");
+  const MayFail may_fail("ibv_post_recv");
+  if (may_fail.error() != 0) return refuse(may_fail.error(), wr, bad);
   return post_recv(handle, wr, bad);
 }
 
 int observed_post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   const InCall in("ibv_post_srq_recv");
+  const MayFail may_fail("ibv_post_srq_recv");
+  if (may_fail.error() != 0) return refuse(may_fail.error(), wr, bad);
   return post_srq_recv(handle, wr, bad);
 }
 
 int observed_req_notify_cq(ibv_cq* handle, int solicited_only) {
   const InCall in("ibv_req_notify_cq");
+  WEFT_MAY_FAIL(ibv_req_notify_cq, fail_number);
   return req_notify_cq(handle, solicited_only);
 }
 

@@ -138,6 +138,7 @@ void fill_gid_entry(ibv_gid_entry* out, const OwnGid& gid, std::uint32_t index,
 }  // namespace
 
 int query_port(ibv_context* handle, std::uint8_t port, ibv_port_attr* out, std::size_t size_bytes) {
+  WEFT_MAY_FAIL(ibv_query_port, fail_number);
   if (port != kPort || out == nullptr) return fail_number(EINVAL);
   static_cast<void>(refresh_devices());  // without memory the last table is shown
   const ibv_port_attr attr = port_attributes(*info_of(handle->device));
@@ -153,6 +154,7 @@ int query_port_speed(std::uint32_t port, std::uint64_t& speed) {
 }
 
 int query_device(ibv_context* handle, ibv_device_attr* out) {
+  WEFT_MAY_FAIL(ibv_query_device, fail_number);
   if (out == nullptr) return fail_number(EINVAL);
   *out = device_attributes(handle);
   return 0;
@@ -160,6 +162,7 @@ int query_device(ibv_context* handle, ibv_device_attr* out) {
 
 int query_device_ex(ibv_context* handle, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* out, std::size_t size_bytes) {
+  WEFT_MAY_FAIL(ibv_query_device_ex, fail_number);
   if (input != nullptr && input->comp_mask != 0) return fail_number(EINVAL);
   if (out == nullptr || size_bytes < sizeof(ibv_device_attr)) return fail_number(EINVAL);
   ibv_device_attr_ex attr{};
@@ -197,6 +200,7 @@ int ibv_query_gid(ibv_context* handle, std::uint8_t port, int index, ibv_gid* gi
   if (!registry::find<Context>(handle)) {
     return forward_minus(WEFT_REAL(ibv_query_gid), handle, port, index, gid);
   }
+  WEFT_MAY_FAIL(ibv_query_gid, fail_minus);
   if (port != kPort || index < 0 || gid == nullptr) return fail_minus(EINVAL);
   weft::OwnGid found;  // zeros where the table has nothing
   const int error = find_gid(*handle, static_cast<std::uint32_t>(index), found);
@@ -210,6 +214,7 @@ int _ibv_query_gid_ex(ibv_context* handle, std::uint32_t port, std::uint32_t ind
   if (!registry::find<Context>(handle)) {
     return forward_int(WEFT_REAL(_ibv_query_gid_ex), handle, port, index, entry, flags, entry_size);
   }
+  WEFT_MAY_FAIL(ibv_query_gid_ex, fail_number);
   if (port != kPort || flags != 0 || entry == nullptr) return fail_number(EINVAL);
   weft::OwnGid found;
   if (const int error = find_gid(*handle, index, found); error != 0) return fail_number(error);
@@ -240,6 +245,7 @@ int ibv_query_pkey(ibv_context* handle, std::uint8_t port, int index, __be16* pk
   if (!registry::find<Context>(handle)) {
     return forward_minus(WEFT_REAL(ibv_query_pkey), handle, port, index, pkey);
   }
+  WEFT_MAY_FAIL(ibv_query_pkey, fail_minus);
   if (port != kPort || index != 0 || pkey == nullptr) return fail_minus(EINVAL);
   *pkey = htobe16(kPkey);
   return 0;

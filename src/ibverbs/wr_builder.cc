@@ -212,7 +212,9 @@ int wr_refuse(ibv_qp_ex* handle) {
 
 int wr_complete(ibv_qp_ex* handle) {
   Qp& qp = *qp_of(handle);
-  int error = check(qp);
+  const MayFail may_fail("ibv_wr_complete");
+  int error = may_fail.error();
+  if (error == 0) error = check(qp);
   if (error == 0) error = post(qp);
   finish(qp.builder);
   return fail_number(error);

@@ -86,6 +86,7 @@ extern "C" {
 int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
                      rdma_addrinfo** res) {
   WEFT_CM_FORWARD(rdma_getaddrinfo, node, service, hints, res)
+  WEFT_MAY_FAIL(rdma_getaddrinfo, fail_minus);
   if (res == nullptr || (node == nullptr && service == nullptr && hints == nullptr)) {
     return fail_minus(EINVAL);
   }

@@ -31,6 +31,7 @@ namespace weft::rdmacm {
 
 using ibverbs::errno_of;
 using ibverbs::fail_minus;
+using ibverbs::fail_null;
 using ibverbs::or_minus;
 using ibverbs::or_null;
 

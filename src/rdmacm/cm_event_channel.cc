@@ -69,9 +69,17 @@ extern "C" {
 
 rdma_event_channel* rdma_create_event_channel(void) {
   WEFT_CM_FORWARD(rdma_create_event_channel)
+  WEFT_MAY_FAIL(rdma_create_event_channel, fail_null);
   return or_null([&]() -> rdma_event_channel* {
     const auto channel = make_channel();
-    return channel != nullptr ? &channel->pub : nullptr;
+    if (channel == nullptr) return nullptr;
+    if (weft::ibverbs::observer != nullptr) {
+      weft::check::Made made;
+      made.handle = &channel->pub;
+      made.kind = weft::check::Kind::kCmChannel;
+      weft::ibverbs::observer->made(made);
+    }
+    return &channel->pub;
   });
 }
 
@@ -81,12 +89,14 @@ void rdma_destroy_event_channel(rdma_event_channel* handle) {
   const weft::os::MutexLock lock(state().mutex);
   const auto at = state().channels.find(handle);
   if (at == state().channels.end()) return;
+  if (weft::ibverbs::observer != nullptr) weft::ibverbs::observer->destroyed(handle);
   last = std::move(at->second);
   state().channels.erase(at);
 }
 
 int rdma_get_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
   WEFT_CM_FORWARD(rdma_get_cm_event, handle, event)
+  WEFT_MAY_FAIL(rdma_get_cm_event, fail_minus);
   return or_minus([&]() -> int {
     release_dropped();
     if (handle == nullptr || event == nullptr) return fail_minus(EINVAL);

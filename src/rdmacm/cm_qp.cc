@@ -103,6 +103,7 @@ extern "C" {
 
 int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attr) {
   WEFT_CM_FORWARD(rdma_create_qp_ex, id, attr)
+  WEFT_MAY_FAIL(rdma_create_qp_ex, fail_minus);
   const auto owned = find_id(id);
   if (owned == nullptr || attr == nullptr) return fail_minus(EINVAL);
   const int error = create_qp(*id, *attr);
@@ -111,6 +112,7 @@ int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attr) {
 
 int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attr) {
   WEFT_CM_FORWARD(rdma_create_qp, id, pd, attr)
+  WEFT_MAY_FAIL(rdma_create_qp, fail_minus);
   const auto owned = find_id(id);
   if (owned == nullptr || attr == nullptr) return fail_minus(EINVAL);
   ibv_qp_init_attr_ex wide{};
@@ -145,6 +147,7 @@ void rdma_destroy_qp(rdma_cm_id* id) {
 
 int rdma_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attr) {
   WEFT_CM_FORWARD(rdma_create_srq_ex, id, attr)
+  WEFT_MAY_FAIL(rdma_create_srq_ex, fail_minus);
   const auto owned = find_id(id);
   if (owned == nullptr || attr == nullptr || id->srq != nullptr || id->verbs == nullptr) {
     return fail_minus(EINVAL);
@@ -162,6 +165,7 @@ int rdma_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attr) {
 
 int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attr) {
   WEFT_CM_FORWARD(rdma_create_srq, id, pd, attr)
+  WEFT_MAY_FAIL(rdma_create_srq, fail_minus);
   if (attr == nullptr) return fail_minus(EINVAL);
   ibv_srq_init_attr_ex wide{};
   wide.srq_context = attr->srq_context;

@@ -126,6 +126,7 @@ extern "C" {
 
 int rdma_connect(rdma_cm_id* handle, rdma_conn_param* params) {
   WEFT_CM_FORWARD(rdma_connect, handle, params)
+  WEFT_MAY_FAIL(rdma_connect, fail_minus);
   return or_minus([&]() -> int {
     Call call(op::kConnect, handle);
     std::shared_ptr<weft::QueuePair> qp;
@@ -146,6 +147,7 @@ int rdma_connect(rdma_cm_id* handle, rdma_conn_param* params) {
 
 int rdma_accept(rdma_cm_id* handle, rdma_conn_param* params) {
   WEFT_CM_FORWARD(rdma_accept, handle, params)
+  WEFT_MAY_FAIL(rdma_accept, fail_minus);
   return or_minus([&]() -> int {
     Call call(op::kAccept, handle);
     std::shared_ptr<weft::QueuePair> qp;
@@ -173,6 +175,7 @@ int rdma_accept(rdma_cm_id* handle, rdma_conn_param* params) {
 
 int rdma_reject(rdma_cm_id* handle, const void* private_data, uint8_t private_data_len) {
   WEFT_CM_FORWARD(rdma_reject, handle, private_data, private_data_len)
+  WEFT_MAY_FAIL(rdma_reject, fail_minus);
   Call call(op::kReject, handle);
   if (call.refused() != 0) return fail_minus(call.refused());
   if (private_data == nullptr && private_data_len > 0) return fail_minus(EINVAL);
@@ -207,6 +210,7 @@ int rdma_disconnect(rdma_cm_id* handle) {
 // The answer to CONNECT_RESPONSE. iWARP does not have that: the connection is up already.
 int rdma_establish(rdma_cm_id* handle) {
   WEFT_CM_FORWARD(rdma_establish, handle)
+  WEFT_MAY_FAIL(rdma_establish, fail_minus);
   const Call call(op::kEstablish, handle);
   if (call.refused() != 0 || handle->qp != nullptr) return fail_minus(EINVAL);
   if (!call.id().mine) return 0;
@@ -216,6 +220,7 @@ int rdma_establish(rdma_cm_id* handle) {
 
 int rdma_init_qp_attr(rdma_cm_id* handle, ibv_qp_attr* attr, int* mask) {
   WEFT_CM_FORWARD(rdma_init_qp_attr, handle, attr, mask)
+  WEFT_MAY_FAIL(rdma_init_qp_attr, fail_minus);
   const weft::os::MutexLock lock(state().mutex);
   const std::shared_ptr<Id> id = live_id(handle);
   if (id == nullptr || attr == nullptr || mask == nullptr) return fail_minus(EINVAL);

@@ -96,6 +96,7 @@ extern "C" {
 int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
                    rdma_port_space ps) {
   WEFT_CM_FORWARD(rdma_create_id, channel, out, context, ps)
+  WEFT_MAY_FAIL(rdma_create_id, fail_minus);
   return or_minus([&]() -> int {
     release_dropped();
     if (out == nullptr || !known_port_space(ps)) return fail_minus(EINVAL);
@@ -150,6 +151,7 @@ int rdma_destroy_id(rdma_cm_id* handle) {
 
 int rdma_migrate_id(rdma_cm_id* handle, rdma_event_channel* channel) {
   WEFT_CM_FORWARD(rdma_migrate_id, handle, channel)
+  WEFT_MAY_FAIL(rdma_migrate_id, fail_minus);
   return or_minus([&]() -> int {
     const bool sync = channel == nullptr;
     std::shared_ptr<Channel> own = sync ? make_channel() : nullptr;

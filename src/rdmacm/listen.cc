@@ -27,6 +27,7 @@ extern "C" {
 
 int rdma_listen(rdma_cm_id* handle, int backlog) {
   WEFT_CM_FORWARD(rdma_listen, handle, backlog)
+  WEFT_MAY_FAIL(rdma_listen, fail_minus);
   return or_minus([&]() -> int {
     Call call(op::kListen, handle);
     if (call.refused() != 0) return fail_minus(call.refused());

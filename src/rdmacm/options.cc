@@ -58,6 +58,7 @@ extern "C" {
 
 int rdma_set_option(rdma_cm_id* handle, int level, int name, void* value, size_t length) {
   WEFT_CM_FORWARD(rdma_set_option, handle, level, name, value, length)
+  WEFT_MAY_FAIL(rdma_set_option, fail_minus);
   const weft::os::MutexLock lock(state().mutex);
   const std::shared_ptr<Id> id = live_id(handle);
   if (id == nullptr || value == nullptr) return fail_minus(EINVAL);
@@ -105,6 +106,7 @@ __be16 rdma_get_dst_port(rdma_cm_id* id) {
 
 ibv_context** rdma_get_devices(int* count) {
   WEFT_CM_FORWARD(rdma_get_devices, count)
+  WEFT_MAY_FAIL(rdma_get_devices, fail_null);
   if (count != nullptr) *count = 0;
   std::size_t found = 0;
   ibv_context** list = weft_ibv_cm_contexts(&found);

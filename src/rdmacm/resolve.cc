@@ -192,6 +192,7 @@ int weft_cm_yield_port(unsigned short port) {
 
 int rdma_bind_addr(rdma_cm_id* handle, sockaddr* address) {
   WEFT_CM_FORWARD(rdma_bind_addr, handle, address)
+  WEFT_MAY_FAIL(rdma_bind_addr, fail_minus);
   return or_minus([&]() -> int {
     Call call(op::kBindAddr, handle);
     if (call.refused() != 0) return fail_minus(call.refused());
@@ -214,6 +215,7 @@ int rdma_bind_addr(rdma_cm_id* handle, sockaddr* address) {
 
 int rdma_resolve_addr(rdma_cm_id* handle, sockaddr* source, sockaddr* destination, int timeout_ms) {
   WEFT_CM_FORWARD(rdma_resolve_addr, handle, source, destination, timeout_ms)
+  WEFT_MAY_FAIL(rdma_resolve_addr, fail_minus);
   return or_minus([&]() -> int {
     Call call(op::kResolveAddr, handle);
     if (call.refused() != 0) return fail_minus(call.refused());
@@ -238,6 +240,7 @@ int rdma_resolve_addr(rdma_cm_id* handle, sockaddr* source, sockaddr* destinatio
 
 int rdma_resolve_route(rdma_cm_id* handle, int timeout_ms) {
   WEFT_CM_FORWARD(rdma_resolve_route, handle, timeout_ms)
+  WEFT_MAY_FAIL(rdma_resolve_route, fail_minus);
   return or_minus([&]() -> int {
     Call call(op::kResolveRoute, handle);
     if (call.refused() != 0) return fail_minus(call.refused());

@@ -71,6 +71,7 @@ extern "C" {
 
 int rdma_create_ep(rdma_cm_id** out, rdma_addrinfo* res, ibv_pd* pd, ibv_qp_init_attr* attr) {
   WEFT_CM_FORWARD(rdma_create_ep, out, res, pd, attr)
+  WEFT_MAY_FAIL(rdma_create_ep, fail_minus);
   return or_minus([&]() -> int {
     if (out == nullptr || res == nullptr) return fail_minus(EINVAL);
     rdma_cm_id* handle = nullptr;
@@ -103,6 +104,7 @@ void rdma_destroy_ep(rdma_cm_id* id) {
 
 int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** out) {
   WEFT_CM_FORWARD(rdma_get_request, listen, out)
+  WEFT_MAY_FAIL(rdma_get_request, fail_minus);
   return or_minus([&]() -> int {
     const std::shared_ptr<Id> id = find_id(listen);
     if (id == nullptr || !id->sync || out == nullptr) return fail_minus(EINVAL);

@@ -5,10 +5,12 @@
 //   WEFT_CHECK_REPORT=DIR    findings go to a file in DIR, not to stderr
 //   WEFT_CHECK_EXIT=N        the exit status in place of 0 when there were findings of rules E or W
 //   WEFT_CHECK_SUPPRESS=FILE a line each: rule, and a pattern for a function of the program
+//   WEFT_FAULTS_NTH=N        of `weft faults sweep`: the N-th call fails (fault_record.h)
 #include <fnmatch.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -23,8 +25,10 @@
 
 #include "check/catalog.h"
 #include "check/check_rules.h"
+#include "check/module/fault_record.h"
 #include "check/module/frames.h"
 #include "check/module/output.h"
+#include "faults/fallible_calls.h"
 #include "os/cancel.h"
 #include "os/lock.h"
 
@@ -36,6 +40,7 @@ constexpr std::size_t kShownOfNotes = 3;  // frames of an object
 
 thread_local const char* calling = nullptr;
 thread_local const void* explained = nullptr;  // where the call is whose handle E02 was about
+thread_local int calls_open = 0;               // of those that may fail, one in another
 thread_local bool inside = false;              // finding the places may fail calls of its own
 
 std::string variable(const char* name) {
@@ -82,11 +87,22 @@ class Module final : public Observer {
       : suppressed_(read_suppressions(variable("WEFT_CHECK_SUPPRESS"))),
         output_(variable("WEFT_CHECK_REPORT")),
         exit_status_(std::atoi(variable("WEFT_CHECK_EXIT").c_str())),
+        faults_(FaultRecord::open(variable("WEFT_CHECK_REPORT"))),
         rules_([this](const Finding& finding) { report(finding); }) {
     static_cast<void>(look_back());  // the first time may load a library
   }
 
   void in_call(const char* name) override { calling = name; }
+  int may_fail(const char* call) override {
+    if (faults_ == nullptr || calls_open++ > 0) return 0;
+    const int before = errno;
+    const int error = count_call(call);
+    errno = before;
+    return error;
+  }
+  void is_over() override {
+    if (faults_ != nullptr) --calls_open;
+  }
   void made(const Made& object) override {
     with_place([&](Here here) { rules_.made(object, here); });
   }
@@ -134,6 +150,7 @@ class Module final : public Observer {
       if (!lock_soon()) return;
       const os::MutexLock lock(mutex_, std::adopt_lock);
       rules_.ended();
+      if (faults_ != nullptr) faults_->ended(status, left());
     });
     return status == 0 && exit_status_ != 0 && serious_ ? exit_status_ : status;
   }
@@ -157,6 +174,20 @@ class Module final : public Observer {
       lazy_ = true;
       tell();
     });
+  }
+
+  // The errno that this one fails with, or 0.
+  int count_call(const char* call) {
+    int error = 0;
+    observe([&] {
+      Caller caller;
+      if (faults_->by_place()) caller = look_back();
+      const os::MutexLock lock(mutex_);
+      if (!faults_->next(remember(std::move(caller.trace)))) return;
+      const int wanted = faults::error_of(call);
+      if (faults_->failing(call, wanted, program_frames(look_back().trace, kShown))) error = wanted;
+    });
+    return error;
   }
 
   // False: a thread that writes a finding waits for its reader, perhaps for ever.
@@ -190,6 +221,13 @@ class Module final : public Observer {
   std::vector<Frame> frames_of(Origin origin, std::size_t most) {
     if (origin == 0 || origin > traces_.size()) return {};
     return program_frames(*traces_[origin - 1], most);
+  }
+
+  std::vector<PlacedNote> left() {
+    std::vector<PlacedNote> out;
+    for (const Note& note : rules_.left())
+      out.push_back({note.text, frames_of(note.at, kShownOfNotes)});
+    return out;
   }
 
   [[nodiscard]] bool is_suppressed(const Placed& placed) const {
@@ -227,6 +265,7 @@ class Module final : public Observer {
   Output output_;
   const int exit_status_;
   const pid_t process_ = getpid();
+  const std::unique_ptr<FaultRecord> faults_;  // null: no sweep
   bool lazy_ = false;
   std::atomic<bool> serious_{false};
   std::map<std::vector<void*>, Origin> numbers_ WEFT_GUARDED_BY(mutex_);
