@@ -10,6 +10,7 @@
 #include <weft/types.h>
 #include <weft/wiring.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <span>
@@ -43,6 +44,9 @@ struct QpOptions {
   // kUd: whether this queue pair takes datagrams to that GID of this machine; null: to any. Asked
   // by any thread, with locks held: it must not wait, nor call back.
   std::function<bool(const Gid&)> has_gid;
+  // Hears of messages that come before their receive, and how long they have waited; null: nobody.
+  // Called by any thread, with locks held: it must not wait, nor call back.
+  std::function<void(LateReceive, std::chrono::nanoseconds)> on_late_receive;
 };
 
 struct QpCaps {

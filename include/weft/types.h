@@ -116,6 +116,15 @@ struct RecvWr {
   std::span<const Sge> sges;
 };
 
+// A message of the peer for which no receive is posted when it comes, and how that goes on.
+enum class LateReceive : std::uint8_t {
+  kBegins,   // it waits from now on
+  kCame,     // its receive was posted
+  kRefused,  // it comes again after the pause that the peer was asked for (kRc, wired by hand)
+  kLost,     // of a kUc or a kUd queue pair
+  kFailed,   // the connection ends by a Terminate
+};
+
 enum class WcStatus : std::uint8_t {
   kSuccess,
   kLocalLength,  // LOC_LEN_ERR: message longer than the receive; Read answered with another size

@@ -37,6 +37,23 @@ constexpr RuleText kRules[] = {
      "The destroy call waits until each fetched event is acknowledged. If the thread that destroys "
      "is the one that should acknowledge, it hangs.",
      "Acknowledge each event that was fetched, also on error paths, before destroying the object."},
+    {"N60", "A message waited for its receive",
+     "A message of the peer that needs a receive (a Send, or a Write with immediate data) came "
+     "before the program posted one. The report is made when the queue pair is destroyed or reset, "
+     "or at the end: how many messages, the longest wait, and where the receive was posted that "
+     "ended it.",
+     "Weft holds such a message back for a while. An iWARP adapter ends the connection. One for "
+     "InfiniBand or RoCE refuses the message, and the sender repeats it after a pause of up to "
+     "655 ms, as often as its rnr_retry says. Programs get slow or fail by chance.",
+     "Post receives before the peer can send: before rdma_accept or rdma_connect, or before the "
+     "queue pair's number goes to the peer. Post the next receive before the answer that lets the "
+     "peer send again."},
+    {"E60", "A message found no receive",
+     "A message of the peer that needs a receive was lost (UC, UD), or ended the connection after "
+     "it had waited for recv_wait (iWARP, 100 ms if not configured). Or a request of this program "
+     "failed because the peer had no receive, as often as rnr_retry allowed.",
+     "The data is gone, or the connection is. On an adapter it happens sooner.",
+     "As for N60: post receives before the peer can send, and as many as it may send at once."},
     {"W51", "A destroy call failed with EBUSY and was never repeated",
      "An object was not destroyed because others depend on it, and it was still alive when the "
      "program ended. The report names the others.",

@@ -19,6 +19,12 @@ std::string plural(std::uint64_t count, std::string_view one) {
   return std::to_string(count) + " " + std::string(one) + (count == 1 ? "" : "s");
 }
 
+std::string milliseconds(std::uint64_t ns) {
+  constexpr std::uint64_t kTenth = 100'000;
+  const std::uint64_t tenths = (ns + kTenth / 2) / kTenth;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " ms";
+}
+
 std::string_view function_of(Owed what) {
   switch (what) {
     case Owed::kCqEvents: return "ibv_ack_cq_events";
@@ -55,6 +61,7 @@ void Rules::made(const Made& object, Here here) {
   Object entry;
   entry.made = object;
   entry.born = here;
+  if (object.kind == Kind::kQp) entry.born_call = here.call;
   const bool shared = object.kind == Kind::kContext || object.kind == Kind::kPd;
   entry.of_rdma_cm = shared && here.call.starts_with("r");
   objects_.insert_or_assign(object.handle, std::move(entry));
@@ -63,6 +70,7 @@ void Rules::made(const Made& object, Here here) {
 void Rules::destroyed(const void* handle, Here here) {
   Object* object = find(handle);
   if (object == nullptr) return;
+  sum_up_late(*object);
   object->dead = true;
   object->died = here;
   object->slots.clear();
@@ -144,9 +152,79 @@ void Rules::posting(const Posted& request, Here here) {
   if (qp->slots.size() > most) qp->slots.pop_front();
 }
 
+void Rules::set_waiting(LateOnes& late, bool waiting) {
+  if (late.waiting != waiting) waiting ? ++waiting_ : --waiting_;
+  late.waiting = waiting;
+  if (!waiting) late.posted = 0;
+}
+
+void Rules::posting_receive(const void* queue, Here here) {
+  constexpr std::size_t kSrq = 3;  // of the parents of a queue pair
+  for (auto& [handle, object] : objects_) {
+    if (!object.late.waiting || object.late.posted != 0) continue;
+    if (handle != queue && object.made.parents.at(kSrq) != queue) continue;
+    object.late.posted = here.at;
+    object.late.call = here.call;
+  }
+}
+
+void Rules::late_receive(const void* handle, Late what, std::uint64_t waited_ns) {
+  Object* qp = find(handle);
+  if (qp == nullptr || qp->dead) return;
+  LateOnes& late = qp->late;
+  if (what == Late::kCame) {
+    ++late.came;
+    if (waited_ns >= late.longest_ns) {
+      late.longest_ns = waited_ns;
+      late.longest_posted = late.posted;
+      late.longest_call = late.call;
+    }
+  }
+  if (what == Late::kRefused) ++late.refused;
+  if (what == Late::kLost) ++late.lost;
+  set_waiting(late, what == Late::kBegins);
+  if (what == Late::kLost) report_no_receive(*qp, "it was lost");
+  if (what == Late::kFailed) {
+    report_no_receive(
+        *qp, "it waited " + milliseconds(waited_ns) + ", and then the connection was ended");
+  }
+}
+
+// There is no line to name where nothing was posted: it is that of the queue pair.
+void Rules::report_no_receive(Object& qp, const std::string& what) {
+  if (std::exchange(qp.late.reported, true)) return;
+  report_({"E60",
+           qp.born_call,
+           "no receive was posted for a message to this queue pair: " + what,
+           qp.born.at,
+           {made_note(qp)}});
+}
+
+void Rules::sum_up_late(Object& qp) {
+  set_waiting(qp.late, false);
+  const LateOnes late = std::exchange(qp.late, {});
+  if (late.came + late.refused == 0) return;
+  Finding finding{"N60", late.longest_call, {}, late.longest_posted, {made_note(qp)}};
+  if (late.came > 0) {
+    finding.text = plural(late.came, "message") +
+                   " came before a receive was posted; the longest waited " +
+                   milliseconds(late.longest_ns);
+  }
+  if (late.refused > 0) {
+    finding.text += (late.came > 0 ? ", and " : "") + plural(late.refused, "message") +
+                    " without a receive had to be sent again";
+  }
+  if (finding.at == 0) {  // nothing was posted meanwhile, as far as is known
+    finding.call = qp.born_call;
+    finding.at = qp.born.at;
+  }
+  report_(finding);
+}
+
 void Rules::emptied(const void* handle) {
   Object* qp = find(handle);
   if (qp == nullptr) return;
+  sum_up_late(*qp);
   qp->slots.clear();
   qp->failed = false;
 }
@@ -187,7 +265,9 @@ void Rules::completed(const Completed& completion, Here here) {
   if (known) qp->slots.erase(qp->slots.begin(), done + 1);
   if (completion.success || completion.flushed || qp->failed) return;
   qp->failed = true;
-  Finding finding{"N01",
+  // As libibverbs names it: the peer had no receive, time and again.
+  const bool starved = std::string_view(completion.status) == "RNR retry counter exceeded";
+  Finding finding{starved ? "E60" : "N01",
                   std::string(here.call),
                   "a request completed with " + std::string(completion.status) + ": " +
                       (known ? request.opcode : "a receive") + ", wr_id " + hex(completion.wr_id),
@@ -215,6 +295,12 @@ std::vector<Note> Rules::left() const {
 }
 
 void Rules::ended() {
+  std::vector<Object*> qps;
+  for (auto& [handle, object] : objects_) {
+    if (object.made.kind == Kind::kQp && !object.dead) qps.push_back(&object);
+  }
+  std::ranges::sort(qps, {}, [](const Object* object) { return object->born.at; });
+  for (Object* qp : qps) sum_up_late(*qp);
   std::vector<const Object*> left;
   for (const auto& [handle, object] : objects_) {
     if (!object.dead && !object.refused_call.empty()) left.push_back(&object);

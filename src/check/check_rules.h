@@ -53,6 +53,10 @@ class Rules {
   void not_posted(const void* qp, std::uint32_t count);
   void completed(const Completed& completion, Here here);
   void emptied(const void* qp);
+  // Whether a message waits for a receive: posting_receive() is of interest.
+  [[nodiscard]] bool awaits_receive() const { return waiting_ > 0; }
+  void posting_receive(const void* queue, Here here);
+  void late_receive(const void* qp, Late what, std::uint64_t waited_ns);
   // The process ends.
   void ended();
   // The program's objects that are alive, in the order in which they were made.
@@ -63,15 +67,28 @@ class Rules {
     Posted request;
     bool replied = false;  // a receive of this queue pair was polled since
   };
+  // Messages that came to a queue pair before their receive.
+  struct LateOnes {
+    bool waiting = false;
+    Origin posted = 0;  // where the receive was posted that the waiting one gets
+    std::string call;   // by this function
+    std::uint64_t came = 0, refused = 0, lost = 0;
+    std::uint64_t longest_ns = 0;
+    Origin longest_posted = 0;
+    std::string longest_call;
+    bool reported = false;  // E60
+  };
   struct Object {
     Made made;
     Here born, died, refused;
+    std::string born_call;  // of a queue pair
     bool dead = false;
     bool of_rdma_cm = false;  // librdmacm made it, and keeps it for all ids
     std::string refused_call;
     std::vector<Note> children;  // at the time of the refusal
     std::deque<Slot> slots;      // of a queue pair: requests whose slots an adapter would hold
     bool failed = false;         // of a queue pair: an error completion was reported
+    LateOnes late;               // of a queue pair
   };
 
   [[nodiscard]] Object* find(const void* handle);
@@ -79,11 +96,15 @@ class Rules {
   // The region that has or had this key.
   void explain_key(const Posted& request, std::vector<Note>& notes) const;
   void check_depth(Object& qp, Here here);
+  void set_waiting(LateOnes& late, bool waiting);
+  void report_no_receive(Object& qp, const std::string& what);
+  void sum_up_late(Object& qp);
   [[nodiscard]] static Note made_note(const Object& object);
 
   std::function<void(const Finding&)> report_;
   std::unordered_map<const void*, Object> objects_;
   std::unordered_map<std::uint32_t, const void*> qps_;
+  std::size_t waiting_ = 0;  // queue pairs with a message that waits for its receive
 };
 
 [[nodiscard]] std::string_view name_of(Kind kind);

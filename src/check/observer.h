@@ -64,6 +64,9 @@ struct Completed {
 // Acknowledgments that a destroy call waits for.
 enum class Owed : std::uint8_t { kCqEvents, kAsyncEvents, kCmEvents };
 
+// A message for which no receive is posted, and how that goes on: LateReceive of <weft/types.h>.
+enum class Late : std::uint8_t { kBegins, kCame, kRefused, kLost, kFailed };
+
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -91,6 +94,10 @@ class Observer {
   virtual void posting(const Posted& request) = 0;
   virtual void not_posted(const void* qp, std::uint32_t count) = 0;
   virtual void completed(const Completed& completion) = 0;
+  // Before receives are posted to a queue pair, or to a shared receive queue.
+  virtual void posting_receive(const void* queue) = 0;
+  // By any thread, with locks of the engine held.
+  virtual void late_receive(const void* qp, Late what, std::uint64_t waited_ns) = 0;
   // The queue pair was moved to RESET: its requests are gone without a completion.
   virtual void emptied(const void* qp) = 0;
 };

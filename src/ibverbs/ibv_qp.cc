@@ -11,6 +11,7 @@
 #include "ibverbs/async.h"
 #include "ibverbs/devices.h"
 #include "ibverbs/errors.h"
+#include "ibverbs/observed.h"
 #include "ibverbs/real.h"
 #include "ibverbs/registry.h"
 #include "ibverbs/wr_builder.h"
@@ -136,6 +137,7 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
     qp->asked_send_depth = attr.cap.max_send_wr;
     QpOptions options = options_of(attr, parts);
     options.context = qp.get();
+    if (observer != nullptr) observe_late_receives(options, handle_of(*qp));
     auto engine = parts.pd->engine->create_qp(options);
     if (!engine) return fail_null(errno_of(engine.error()));
     qp->engine = std::move(*engine);

@@ -147,6 +147,7 @@ int observed_post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   const InCall in("ibv_post_recv");
   const MayFail may_fail("ibv_post_recv");
   if (may_fail.error() != 0) return refuse(may_fail.error(), wr, bad);
+  observer->posting_receive(handle);
   return post_recv(handle, wr, bad);
 }
 
@@ -154,6 +155,7 @@ int observed_post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) 
   const InCall in("ibv_post_srq_recv");
   const MayFail may_fail("ibv_post_srq_recv");
   if (may_fail.error() != 0) return refuse(may_fail.error(), wr, bad);
+  observer->posting_receive(handle);
   return post_srq_recv(handle, wr, bad);
 }
 
@@ -199,6 +201,14 @@ check::Made made_of(Qp& qp) {
   made.number = pub.qp_num;
   made.send_depth = qp.asked_send_depth;
   return made;
+}
+
+void observe_late_receives(QpOptions& options, const void* handle) {
+  static_assert(static_cast<int>(check::Late::kFailed) == static_cast<int>(LateReceive::kFailed));
+  options.on_late_receive = [to = observer, handle](LateReceive what, auto waited) {
+    to->late_receive(handle, static_cast<check::Late>(what),
+                     static_cast<std::uint64_t>(waited.count()));
+  };
 }
 
 void observe_request(Qp& qp, const BuiltRequest& request) {

@@ -74,6 +74,8 @@ inline void observe_dead(const char* call, const void* handle) {
   observer->not_live(handle);
 }
 
+// Has the engine tell of messages that come before their receive.
+void observe_late_receives(QpOptions& options, const void* handle);
 // A request of the ibv_wr_ builder, before it is posted.
 void observe_request(Qp& qp, const BuiltRequest& request);
 void observe_completion(const WorkCompletion& completion);

@@ -30,10 +30,12 @@ void StreamRx::hold(MarkedOctets ulpdu) {
                        Held{.for_target = for_target,
                             .ulpdu = std::vector<std::uint8_t>(ulpdu.size()),
                             .rest = {rest.begin(), rest.end()},
+                            .since = now,
                             .until = for_target ? Instant::never() : now + s.params_.recv_wait});
   if (hold_.held != nullptr) ulpdu.move_to(hold_.held->ulpdu.data(), ulpdu.size());
   reader_.drop_rest();
   if (hold_.held == nullptr) return s.fail(Violation::kLocalFault);
+  if (!for_target) s.host_.receive_late(LateReceive::kBegins, Duration{0});
   hold_.retry_at = std::min(now + kRetryPause, hold_.held->until);
 }
 
@@ -42,6 +44,7 @@ bool StreamRx::retry_receive() {
   if (stream().machine_.state() == StreamState::kRts) {
     if (hold_.held->for_target) return retry_target();
     if (!open_receive()) return false;
+    stream().host_.receive_late(LateReceive::kCame, stream().host_.now() - hold_.held->since);
   }
   go_on_with(std::move(hold_.held));
   return hold_.held == nullptr;
@@ -98,13 +101,18 @@ void StreamRx::retry_due(Instant now) {
   if (retry_receive()) return;
   if (now < hold_.held->until) {
     hold_.retry_at = std::min(now + kRetryPause, hold_.held->until);
-  } else if (s.params_.acks) {
+    return;
+  }
+  const Duration waited = now - hold_.held->since;
+  if (s.params_.acks) {
+    s.host_.receive_late(LateReceive::kRefused, waited);
     s.refusal_.refuse();
     go_on_with(std::move(hold_.held));
   } else if (s.params_.unreliable) {
     loss_.starve();
     go_on_with(std::move(hold_.held));
   } else {
+    s.host_.receive_late(LateReceive::kFailed, waited);
     s.violate(Violation::kNoReceive);
   }
 }

@@ -31,6 +31,9 @@ class StreamHost : public CarryPool, public BatchSource {
   // its message or, unreliable, before the first one that fits it. The WQE is the stream's: copy.
   virtual void receive_cut_off(const RecvWqe& /*wqe*/) {}
 
+  // A Send has no receive, or had none and has waited for so long.
+  virtual void receive_late(LateReceive /*what*/, Duration /*waited*/) {}
+
   // BindWindow or LocalInvalidate, in its turn in the send queue.
   virtual WcStatus local_operation(SendWqe& wqe) = 0;
   // Send with Invalidate, before its receive completes. kNone, kInvalidateProtection or

@@ -71,6 +71,7 @@ bool StreamLoss::cannot_take(Stream& s, Opcode op, const DdpUntagged& h, std::ui
   if (whole && lost_write_) return true;
   if (!s.receive_.open) {
     const bool open = s.open_receive();
+    if (!open && starved_) s.host_.receive_late(LateReceive::kLost, s.params_.recv_wait);
     if (!open) return starved_;  // the first one waits
     starved_ = false;
   }

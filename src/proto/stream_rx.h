@@ -116,7 +116,8 @@ class StreamRx {
     bool for_target = false;
     std::vector<std::uint8_t> ulpdu;  // for a receive it may be empty: the FPDU is in `rest`
     std::vector<std::uint8_t> rest;   // of the read
-    Instant until;                    // then it is a violation
+    Instant since;
+    Instant until;  // then it is a violation
   };
 
   // Why what has been looked at cannot be placed now.

@@ -41,7 +41,10 @@ bool StreamRx::check_untagged() {
 
 bool StreamRx::check_send() {
   if (!receive_.open && !open_receive()) {
-    if (stream().params_.recv_wait.count() == 0) return fail_segment(Violation::kNoReceive);
+    if (stream().params_.recv_wait.count() == 0) {
+      stream().host_.receive_late(LateReceive::kFailed, Duration{0});
+      return fail_segment(Violation::kNoReceive);
+    }
     hold_.why = Waits::kForReceive;
     return false;
   }

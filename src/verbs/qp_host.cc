@@ -12,7 +12,8 @@ QpHost::QpHost(std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& option
     : pd_(std::move(pd)),
       device_(*pd_->device_impl()),
       number_(std::move(number)),
-      queues_(options, number_.value()) {}
+      queues_(options, number_.value()),
+      on_late_receive_(options.on_late_receive) {}
 
 WcStatus QpHost::local_operation(proto::SendWqe& wqe) {
   if (wqe.op == SendOp::kBindWindow) return execute_bind(*pd_, stream_id(), wqe);

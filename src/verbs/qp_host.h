@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "progress/lane.h"
@@ -25,6 +26,9 @@ class QpHost : public progress::LaneOwner {
   void send_done(const proto::SendDone& done) final { queues_.complete(done); }
   void recv_done(const proto::RecvDone& done) final { queues_.complete(done); }
   void receive_cut_off(const proto::RecvWqe& wqe) final { queues_.cut_off(wqe); }
+  void receive_late(LateReceive what, Duration waited) final {
+    if (on_late_receive_) on_late_receive_(what, waited);
+  }
   WcStatus local_operation(proto::SendWqe& wqe) final;
   proto::Violation remote_invalidate(Stag stag) final;
   std::uint64_t execute_atomic(std::uint8_t* target, const AtomicRequest& request) final;
@@ -44,6 +48,9 @@ class QpHost : public progress::LaneOwner {
   DeviceImpl& device_;  // kept by pd_
   const Number number_;
   WorkQueues queues_;
+
+ private:
+  const std::function<void(LateReceive, Duration)> on_late_receive_;
 };
 
 }  // namespace weft::verbs

@@ -168,5 +168,76 @@ TEST(CheckRules, EachFindingHasAPage) {
   EXPECT_EQ(find_rule("X99"), nullptr);
 }
 
+struct Receiver : Program {
+  Receiver() {
+    Made made;
+    made.handle = &objects[0];
+    made.kind = Kind::kQp;
+    made.parents[3] = &objects[1];  // a shared receive queue
+    rules.made(made, here("rdma_create_qp"));
+  }
+  void late(Late what, std::uint64_t ms = 0) {
+    rules.late_receive(&objects[0], what, ms * 1'000'000);
+  }
+};
+
+TEST(CheckRules, MessagesThatWaitedAreSummedUpAtTheEndOfTheQueuePair) {
+  Receiver p;
+  p.late(Late::kBegins);
+  EXPECT_TRUE(p.rules.awaits_receive());
+  p.rules.posting_receive(&objects[2], p.here("ibv_post_recv"));  // of another queue
+  p.rules.posting_receive(&objects[0], p.here("ibv_post_recv"));
+  p.rules.posting_receive(&objects[0], p.here("ibv_post_recv"));  // not the one it waits for
+  p.late(Late::kCame, 7);
+  EXPECT_FALSE(p.rules.awaits_receive());
+  p.late(Late::kBegins);
+  p.rules.posting_receive(&objects[1], p.here("ibv_post_srq_recv"));
+  p.late(Late::kCame, 3);
+  p.late(Late::kBegins);
+  p.late(Late::kRefused, 1);
+  EXPECT_EQ(p.ids(), "");
+  p.rules.destroyed(&objects[0], p.here("ibv_destroy_qp"));
+  ASSERT_EQ(p.ids(), "N60 ");
+  EXPECT_EQ(p.found[0].call, "ibv_post_recv");
+  EXPECT_EQ(p.found[0].at, 3U);
+  EXPECT_EQ(p.found[0].text,
+            "2 messages came before a receive was posted; the longest waited 7.0 ms, and 1 message "
+            "without a receive had to be sent again");
+  p.rules.ended();
+  EXPECT_EQ(p.ids(), "N60 ");
+}
+
+TEST(CheckRules, AMessageWithoutAReceiveIsReportedOnceAndAtOnce) {
+  Receiver p;
+  p.late(Late::kBegins);
+  p.late(Late::kLost, 100);
+  p.late(Late::kLost, 100);
+  ASSERT_EQ(p.ids(), "E60 ");
+  EXPECT_EQ(p.found[0].call, "rdma_create_qp");
+  EXPECT_EQ(p.found[0].at, 1U);
+  EXPECT_FALSE(p.rules.awaits_receive());
+  p.rules.ended();
+  EXPECT_EQ(p.ids(), "E60 ");
+}
+
+TEST(CheckRules, AQueuePairThatIsGoneAwaitsNothing) {
+  Receiver p;
+  p.late(Late::kBegins);
+  p.rules.destroyed(&objects[0], p.here("ibv_destroy_qp"));
+  EXPECT_FALSE(p.rules.awaits_receive());
+  p.late(Late::kBegins);
+  EXPECT_FALSE(p.rules.awaits_receive());
+  EXPECT_EQ(p.ids(), "");
+}
+
+TEST(CheckRules, ASendThatThePeerNeverHadAReceiveForIsAnError) {
+  Program p;
+  p.make_qp(&objects[0], 2);
+  p.post(&objects[0], 1, true);
+  p.rules.completed({7, 1, "RNR retry counter exceeded", false, false, false},
+                    p.here("ibv_poll_cq"));
+  EXPECT_EQ(p.ids(), "E60 ");
+}
+
 }  // namespace
 }  // namespace weft::check

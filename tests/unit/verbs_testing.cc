@@ -34,6 +34,9 @@ QpSet::QpSet(Host& host, QpType type, std::function<bool(const Gid&)> has_gid) {
   options.send_cq = options.recv_cq = cq;
   options.type = type;
   options.has_gid = std::move(has_gid);
+  options.on_late_receive = [counts = lates](LateReceive what, std::chrono::nanoseconds) {
+    ++(*counts)[static_cast<std::size_t>(what)];
+  };
   qp = std::move(*host.pd->create_qp(options));
 }
 

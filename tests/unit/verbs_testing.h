@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <weft/weft.h>
 
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -39,6 +41,12 @@ struct Host {
 struct QpSet {
   explicit QpSet(Host& host, QpType type = QpType::kRc,
                  std::function<bool(const Gid&)> has_gid = nullptr);
+  // How often it was told of each LateReceive.
+  [[nodiscard]] unsigned late(LateReceive what) const {
+    return (*lates)[static_cast<std::size_t>(what)].load();
+  }
+  using Lates = std::array<std::atomic<unsigned>, 5>;
+  std::shared_ptr<Lates> lates = std::make_shared<Lates>();
   std::shared_ptr<CompletionQueue> cq;
   std::shared_ptr<QueuePair> qp;
 };

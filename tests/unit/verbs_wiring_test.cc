@@ -256,6 +256,41 @@ TEST(Wiring, TooManyRefusalsEndTheSendersQueuePairOnly) {
   EXPECT_EQ(b.qp().state(), QpState::kRts);
 }
 
+TEST(Wiring, TellsOfSendsThatWaitAndAreRefused) {
+  const Wired a;
+  const Wired b;
+  a.to_rtr(b);
+  b.to_rtr(a);
+  a.to_rts();
+  b.to_rts();
+  expect_message(a, b, 1);
+  EXPECT_EQ(b.set.late(LateReceive::kBegins), 0U);
+  a.send(2);
+  EXPECT_TRUE(
+      eventually([&] { return b.completions() == 0 && b.set.late(LateReceive::kRefused) > 0; }));
+  b.receive(3);
+  EXPECT_EQ(b.next().wr_id, 3U);
+  EXPECT_GE(b.set.late(LateReceive::kBegins), b.set.late(LateReceive::kRefused));
+  EXPECT_EQ(b.set.late(LateReceive::kLost), 0U);
+  EXPECT_EQ(a.set.late(LateReceive::kBegins), 0U);
+}
+
+TEST(Wiring, TellsOfSendsThatAreLost) {
+  const Wired a(QpType::kUc);
+  const Wired b(QpType::kUc);
+  a.to_rtr(b);
+  b.to_rtr(a);
+  a.to_rts();
+  b.to_rts();
+  expect_message(a, b, 1);
+  a.send(2);
+  a.send(3);
+  EXPECT_TRUE(
+      eventually([&] { return b.completions() == 0 && b.set.late(LateReceive::kLost) == 2; }));
+  EXPECT_EQ(b.set.late(LateReceive::kBegins), 1U);
+  EXPECT_EQ(b.dropped(), 2U);
+}
+
 TEST(Wiring, ResetForgetsWhatWasPosted) {
   const Wired a;
   const Wired b;

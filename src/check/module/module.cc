@@ -115,7 +115,8 @@ class Module final : public Observer {
     });
   }
   void failed(int error) override {
-    if (error == EAGAIN || error == EINTR || error == EINPROGRESS) return;  // not yet: no failure
+    // Not a failure: not yet, or an empty place of a table of GIDs (ENODATA).
+    if (error == EAGAIN || error == EINTR || error == EINPROGRESS || error == ENODATA) return;
     with_place([&](Here here) {
       // The error of a call that E02 has explained.
       const void* const told = std::exchange(explained, nullptr);
@@ -137,7 +138,18 @@ class Module final : public Observer {
     without_place([&] { rules_.not_posted(qp, count); });
   }
   void emptied(const void* qp) override {
-    without_place([&] { rules_.emptied(qp); });
+    place_is_known([&] { rules_.emptied(qp); });
+  }
+  void posting_receive(const void* queue) override {
+    if (waiting_.load(std::memory_order_relaxed)) {
+      with_place([&](Here here) { rules_.posting_receive(queue, here); });
+    }
+  }
+  void late_receive(const void* qp, Late what, std::uint64_t waited_ns) override {
+    place_is_known([&] {
+      rules_.late_receive(qp, what, waited_ns);
+      waiting_.store(rules_.awaits_receive(), std::memory_order_relaxed);
+    });
   }
   void completed(const Completed& completion) override {
     without_place([&] { rules_.completed(completion, {"", 0}); });
@@ -149,6 +161,7 @@ class Module final : public Observer {
     observe([&] {
       if (!lock_soon()) return;
       const os::MutexLock lock(mutex_, std::adopt_lock);
+      lazy_ = false;
       rules_.ended();
       if (faults_ != nullptr) faults_->ended(status, left());
     });
@@ -188,6 +201,16 @@ class Module final : public Observer {
       if (faults_->failing(call, wanted, program_frames(look_back().trace, kShown))) error = wanted;
     });
     return error;
+  }
+
+  // The findings name an earlier place.
+  template <class Tell>
+  void place_is_known(Tell tell) {
+    observe([&] {
+      const os::MutexLock lock(mutex_);
+      lazy_ = false;
+      tell();
+    });
   }
 
   // False: a thread that writes a finding waits for its reader, perhaps for ever.
@@ -266,6 +289,7 @@ class Module final : public Observer {
   const int exit_status_;
   const pid_t process_ = getpid();
   const std::unique_ptr<FaultRecord> faults_;  // null: no sweep
+  std::atomic<bool> waiting_{false};           // posted receives are of interest
   bool lazy_ = false;
   std::atomic<bool> serious_{false};
   std::map<std::vector<void*>, Origin> numbers_ WEFT_GUARDED_BY(mutex_);

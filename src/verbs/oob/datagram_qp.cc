@@ -108,6 +108,7 @@ Status DatagramQp::allocate(const QpOptions& o) {
   out_.slots = std::make_unique<Slots>();
   in_.slots = std::make_unique<Slots>();
   in_.has_gid = o.has_gid;
+  in_.on_late_receive = o.on_late_receive;
   if (srq_ != nullptr) return {};
   return allocate_receives(o, caps_, rq_);
 }

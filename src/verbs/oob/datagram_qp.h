@@ -176,6 +176,7 @@ class DatagramQp final : public QueuePair,
     std::uint32_t waits = 0;  // of the engine's thread, in a row, for the program to post receives
     std::uint32_t looks_in_a_row = 0;  // by callers
     std::function<bool(const Gid&)> has_gid;
+    std::function<void(LateReceive, Duration)> on_late_receive;
     Gid last_own{};  // the last one that has_gid has said yes to
   };
   In in_ WEFT_GUARDED_BY(rx_mutex_);

@@ -104,7 +104,11 @@ void DatagramQp::take(std::span<const std::uint8_t> octets, const SocketAddress&
                       const IpMarks& marks) {
   ByteReader in(octets);
   const auto header = roce::decode_datagram(in);
-  if (!header || !is_wanted(*header, source, marks.own) || !take_receive()) return drop();
+  if (!header || !is_wanted(*header, source, marks.own)) return drop();
+  if (!take_receive()) {
+    if (in_.on_late_receive) in_.on_late_receive(LateReceive::kLost, Duration{0});
+    return drop();
+  }
   WorkCompletion wc;
   const auto payload = octets.subspan(roce::Datagram::kSize);
   wc.op = WcOp::kRecv;
