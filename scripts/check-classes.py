@@ -31,9 +31,8 @@ LARGE = {
     "exs::RdmaSocket": (36, 97),
     "exs::Socket": (37, 23),
     "files::Session": (36, 87),
-    "rsockets::RsStream": (52, 42),
+    "rsockets::RsStream": (41, 42),
     "sockets::granted::Lane": (34, 2),
-    "video::Player": (27, 27),
 }
 
 Size = namedtuple("Size", "members functions")

@@ -84,7 +84,6 @@ Status RsStream::register_rings() {
   send_ring_.resize(options_.send_bytes);
   strip_.resize(std::size_t{RsMessage::kSize} * (options_.recv_requests + kExtraReceives));
   tables_.resize(RsSge::kSize * kSglEntries + RsIomap::kSize * options_.iomap_count);
-  messages_.resize(options_.recv_requests);
   constexpr Access kRemote = Access::kLocalWrite | Access::kRemoteWrite;
   const auto enter = [&](std::vector<std::uint8_t>& memory, Access access,
                          std::shared_ptr<MemoryRegion>& region) -> Status {
@@ -102,10 +101,7 @@ Status RsStream::register_rings() {
 
   requests_free_ = options_.send_requests - kControlSlots;
   send_free_ = send_ring_.size();
-  promised_ = recv_ring_.size() / 2;
-  offer_at_ = recv_ring_.size() / 2;
-  recv_free_ = recv_ring_.size() / 2;
-  credited_seq_ = static_cast<std::uint16_t>(options_.recv_requests / 2);
+  reading_.open(recv_ring_.size(), options_.recv_requests);
   return {};
 }
 
@@ -129,7 +125,7 @@ std::array<std::uint8_t, RsConnect::kSize> RsStream::private_data() const {
   value.iomap_count = options_.iomap_count;
   value.target_sgl = {tables_region_->iova(), tables_region_->rkey(), kSglEntries};
   value.data_buffer = {recv_region_->iova(), recv_region_->rkey(),
-                       static_cast<std::uint32_t>(recv_ring_.size() / 2)};
+                       static_cast<std::uint32_t>(reading_.half())};
   value.from_weft = true;
   std::array<std::uint8_t, RsConnect::kSize> out{};
   encode(value, out);
@@ -144,8 +140,7 @@ Status RsStream::start(std::span<const std::uint8_t> private_data) {
   remote_key_ = peer->target_sgl.key;
   remote_entries_ = peer->target_sgl.length;
   remote_entry_ = 1 % remote_entries_;
-  remote_iomaps_ = peer->iomap_count;
-  remote_slots_.assign(remote_iomaps_, false);
+  remote_slots_.assign(peer->iomap_count, false);
   peer_is_weft_ = peer->from_weft;
   if (peer->data_buffer.length != 0) targets_.push_back(peer->data_buffer);
   started_ = true;
@@ -158,7 +153,7 @@ void RsStream::arm() {
 }
 
 bool RsStream::rest() {
-  const auto arrived = arrived_;
+  const auto arrived = this->arrived();
   const bool could = can_send();
   const bool over = peer_finished_ || down_;
   // One event at most: there is one completion queue.
@@ -166,7 +161,8 @@ bool RsStream::rest() {
   if (taken) cq_->ack_events(1);
   if (taken || !armed_) armed_ = static_cast<bool>(cq_->arm(CompletionQueue::Arm::kNext));
   process();
-  const bool news = arrived_ != arrived || can_send() != could || (peer_finished_ || down_) != over;
+  const bool news =
+      this->arrived() != arrived || can_send() != could || (peer_finished_ || down_) != over;
   return !news && channel_->begin_sleep();
 }
 
@@ -227,24 +223,14 @@ void RsStream::received(const WorkCompletion& wc) {
     case RsOp::kData: on_data(message->data); return;
     case RsOp::kCredit: on_credit(static_cast<std::uint16_t>(message->data)); return;
     // It costs the sender a credit, so it counts as read at once (H6).
-    case RsOp::kIomap: ++read_seq_; return;
+    case RsOp::kIomap: reading_.message_read(); return;
     case RsOp::kShutdown: peer_finished_ = true; return;
     case RsOp::kDisconnect: peer_finished_ = peer_left_ = true; return;
   }
 }
 
-// H5, H7: what is announced must lie in what was offered, and in the credits.
 void RsStream::on_data(std::uint32_t length) {
-  if (length == 0 || length > promised_ || message_count_ == messages_.size() || peer_finished_) {
-    violation();
-    return;
-  }
-  promised_ -= length;
-  messages_[(message_first_ + message_count_) % messages_.size()] = length;
-  ++message_count_;
-  unread_ += length;
-  arrived_ += length;
-  assert(promised_ + unread_ + recv_free_ == recv_ring_.size());
+  if (peer_finished_ || !reading_.announced(length)) violation();
 }
 
 // The target that may have come with it is taken only now, when it is whole (H3).
@@ -271,24 +257,17 @@ void RsStream::violation() {
 void RsStream::give_credit() {
   const bool over = disconnect_said_ || peer_left_;
   if (over || control_outstanding_ + 2 > kControlSlots) return;
-  const std::size_t half = recv_ring_.size() / 2;
-  const bool with_target = recv_free_ >= half;
-  const auto due = static_cast<std::int16_t>(static_cast<std::uint16_t>(read_seq_ - credited_seq_));
-  if (!with_target && due < 0) return;
-  if (with_target) {
-    const RsSge target{recv_region_->iova() + offer_at_, recv_region_->rkey(),
-                       static_cast<std::uint32_t>(half)};
+  if (!reading_.has_half() && !reading_.credit_is_due()) return;
+  if (reading_.has_half()) {
+    const RsSge target{recv_region_->iova() + reading_.half_at(), recv_region_->rkey(),
+                       static_cast<std::uint32_t>(reading_.half())};
     if (!post_target_and_credit(target)) return;
-    recv_free_ -= half;
-    promised_ += half;
-    offer_at_ = offer_at_ == 0 ? half : 0;
-    assert(promised_ + unread_ + recv_free_ == recv_ring_.size());
+    reading_.half_offered();
     remote_entry_ = (remote_entry_ + 1) % remote_entries_;
   } else {
-    const auto limit = static_cast<std::uint16_t>(read_seq_ + options_.recv_requests);
-    if (!post_message({RsOp::kCredit, limit}, kind::kControl)) return;
+    if (!post_message({RsOp::kCredit, reading_.credit()}, kind::kControl)) return;
   }
-  credited_seq_ = static_cast<std::uint16_t>(read_seq_ + options_.recv_requests / 2);
+  reading_.credited();
 }
 
 bool RsStream::post_message(RsMessage message, std::uint64_t what) {
@@ -311,8 +290,7 @@ bool RsStream::post_target_and_credit(const RsSge& target) {
   assert(control_outstanding_ + 2 <= kControlSlots);
   std::array<std::uint8_t, RsSge::kSize> entry{};
   store_sge(entry.data(), target);
-  const auto word = encode(
-      RsMessage{RsOp::kCredit, static_cast<std::uint16_t>(read_seq_ + options_.recv_requests)});
+  const auto word = encode(RsMessage{RsOp::kCredit, reading_.credit()});
   const Sge parts[2] = {{reinterpret_cast<std::uintptr_t>(entry.data()), RsSge::kSize, 0},
                         {reinterpret_cast<std::uintptr_t>(word.data()), RsMessage::kSize, 0}};
   SendWr wrs[2];

@@ -18,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "rsockets/rs_receive_ring.h"
 #include "rsockets/rs_wire.h"
 
 namespace weft::rsockets {
@@ -64,8 +65,8 @@ class RsStream {
   // REQUIRES: writable().
   [[nodiscard]] std::size_t send(std::span<const std::uint8_t> data);
   [[nodiscard]] std::size_t receive(std::span<std::uint8_t> out, bool peek);
-  [[nodiscard]] std::size_t unread() const { return unread_; }
-  [[nodiscard]] std::uint64_t arrived() const { return arrived_; }  // octets, ever
+  [[nodiscard]] std::size_t unread() const { return reading_.unread(); }
+  [[nodiscard]] std::uint64_t arrived() const { return reading_.arrived(); }  // octets, ever
   [[nodiscard]] bool can_send() const;
   // Every request posted has completed: TCP has all that was sent.
   [[nodiscard]] bool flushed() const { return data_outstanding_ == 0 && control_outstanding_ == 0; }
@@ -165,20 +166,10 @@ class RsStream {
   std::uint32_t control_outstanding_ = 0;
   std::size_t send_at_ = 0, send_free_ = 0;
 
-  // Receiving.
-  std::vector<std::uint32_t> messages_;  // ring of lengths, unread ones
-  std::size_t message_first_ = 0, message_count_ = 0;
-  std::size_t unread_ = 0;
-  std::uint64_t arrived_ = 0;
-  std::size_t read_at_ = 0;
-  std::size_t recv_free_ = 0;  // read, and not yet offered again
-  std::size_t offer_at_ = 0;   // where the next half begins
-  std::size_t promised_ = 0;   // offered to the peer and not yet filled
-  std::uint16_t read_seq_ = 0, credited_seq_ = 0;
+  RsReceiveRing reading_;
 
   // Mapped memory.
   bool peer_is_weft_ = false;
-  std::uint16_t remote_iomaps_ = 0;
   std::vector<bool> remote_slots_;
   std::vector<Mapping> mappings_;
   std::deque<std::pair<std::uint16_t, RsIomap>> pending_maps_;

@@ -94,27 +94,14 @@ bool RsStream::post_piece(std::span<const std::uint8_t> piece, std::uint64_t add
 }
 
 std::size_t RsStream::receive(std::span<std::uint8_t> out, bool peek) {
-  const std::size_t total = std::min(out.size(), unread_);
-  const std::size_t first = std::min(total, recv_ring_.size() - read_at_);
+  const std::size_t at = reading_.read_at();
+  const std::size_t total = std::min(out.size(), reading_.unread());
+  const std::size_t first = std::min(total, recv_ring_.size() - at);
   if (total == 0) return 0;
-  std::memcpy(out.data(), &recv_ring_[read_at_], first);
+  std::memcpy(out.data(), &recv_ring_[at], first);
   std::memcpy(out.data() + first, recv_ring_.data(), total - first);
   if (peek) return total;
-  read_at_ = (read_at_ + total) % recv_ring_.size();
-  unread_ -= total;
-  recv_free_ += total;
-  assert(promised_ + unread_ + recv_free_ == recv_ring_.size());
-  for (std::size_t left = total; left > 0;) {
-    assert(message_count_ != 0);  // their lengths are unread_
-    std::uint32_t& length = messages_[message_first_];
-    const auto taken = static_cast<std::uint32_t>(std::min<std::size_t>(left, length));
-    length -= taken;
-    left -= taken;
-    if (length != 0) break;
-    message_first_ = (message_first_ + 1) % messages_.size();
-    --message_count_;
-    ++read_seq_;
-  }
+  reading_.taken(total);
   if (started_ && !down_) give_credit();
   return total;
 }

@@ -84,8 +84,8 @@ Outcome<void> Player::play() {
   last_number_ = position_ = options.first;
   end_ = options.loop ? std::numeric_limits<std::uint64_t>::max() : records_;
   if (options.frames != 0) end_ = std::min(end_, options.first + options.frames);
-  limit_ = limit_sent_ = options_.slots;
-  granted_at_.assign(options_.slots, Clock::now());
+  grants_.limit = grants_.told = options_.slots;
+  grants_.at.assign(options_.slots, Clock::now());
   files::PlayRequest request;
   request.handle = handle_;
   request.offset = film_.first_offset;
@@ -94,7 +94,7 @@ Outcome<void> Player::play() {
   request.slots = options_.slots;
   request.records = records_;
   request.record = options.first;
-  request.limit = limit_;
+  request.limit = grants_.limit;
   request.flags = options.loop ? std::uint32_t{files::kPlayLoop} : 0;
   return client_->post(request);
 }
@@ -120,12 +120,12 @@ Outcome<std::size_t> Player::progress() {
 Outcome<void> Player::record_arrived(std::uint32_t number) {
   const auto slot = static_cast<unsigned>(sequence_ % options_.slots);
   const bool stale = seek_to_ || seek_under_way_ || sequence_ < stale_until_;
-  if (sequence_++ >= limit_ || number >= records_) {
+  if (sequence_++ >= grants_.limit || number >= records_) {
     return failed(EPROTO, path_, "the server sent a frame that was not asked for");
   }
   const auto now = Clock::now();
-  const std::int64_t fetch = ns(now - granted_at_.front());
-  granted_at_.pop_front();
+  const std::int64_t fetch = ns(now - grants_.at.front());
+  grants_.at.pop_front();
   stats_.fetch_ns += fetch;
   stats_.fetch_max_ns = std::max(stats_.fetch_max_ns, fetch);
   stats_.bytes += film_.record_bytes();
@@ -160,7 +160,7 @@ Outcome<void> Player::answer_arrived(const files::Answer& answer) {
     return {};
   }
   if (answer.op != Op::kGrant) return {};
-  grant_under_way_ = false;
+  grants_.under_way = false;
   if (answer.error != 0) return tl::unexpected(files::explain(answer.error, path_));
   const auto reply = client_->read<files::GrantReply>(answer);
   if (!reply) return tl::unexpected(reply.error());
@@ -170,23 +170,23 @@ Outcome<void> Player::answer_arrived(const files::Answer& answer) {
 
 // Slots come back in the order in which they were filled.
 Outcome<void> Player::release() {
-  ++limit_;
-  granted_at_.push_back(Clock::now());
+  ++grants_.limit;
+  grants_.at.push_back(Clock::now());
   return grant();
 }
 
 // One GRANT at a time: what is released meanwhile goes with the next.
 Outcome<void> Player::grant() {
-  if (grant_under_way_ || over_ || (limit_ == limit_sent_ && !seek_to_)) return {};
+  if (grants_.under_way || over_ || (grants_.limit == grants_.told && !seek_to_)) return {};
   files::GrantRequest request;
   request.handle = handle_;
-  request.limit = limit_sent_ = limit_;
+  request.limit = grants_.told = grants_.limit;
   if (seek_to_) {
     request.record = *std::exchange(seek_to_, std::nullopt);
     request.flags = files::kGrantSeek;
     seek_under_way_ = true;
   }
-  grant_under_way_ = true;
+  grants_.under_way = true;
   ++stats_.requests;
   return client_->post(request);
 }

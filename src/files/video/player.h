@@ -109,12 +109,16 @@ class Player {
 
   std::uint64_t sequence_ = 0;     // records that arrived since PLAY
   std::uint64_t stale_until_ = 0;  // those in front of this sequence number are of before a seek
-  std::uint64_t limit_ = 0;        // granted
-  std::uint64_t limit_sent_ = 0;
-  bool grant_under_way_ = false;
+  // Records that the server may send.
+  struct Grants {
+    std::uint64_t limit = 0;
+    std::uint64_t told = 0;  // of that
+    bool under_way = false;
+    std::deque<Clock::time_point> at;  // when, of those that have not arrived
+  };
+  Grants grants_;
   bool seek_under_way_ = false;
   std::optional<std::uint32_t> seek_to_;  // to be sent with the next grant
-  std::deque<Clock::time_point> granted_at_;
 
   std::deque<Frame> ready_;
   std::uint64_t loop_base_ = 0;  // index of record 0 in this round

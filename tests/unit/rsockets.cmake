@@ -1,0 +1,4 @@
+weft_add_test(rsockets_test
+  LABELS unit
+  SOURCES rsockets_receive_ring_test.cc ../../src/rsockets/rs_receive_ring.cc
+  DEPS weft_base)
