@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <iterator>
 #include <new>
@@ -38,6 +39,7 @@ class CompletionChannelImpl::TakingTurn {
   explicit TakingTurn(CompletionChannelImpl& channel) noexcept
       : before_(std::exchange(t_waits_on, &channel)) {}
   ~TakingTurn() {
+    assert(t_waits_on != nullptr);
     t_waits_on->events_->show();
     t_waits_on = before_;
   }
@@ -54,7 +56,10 @@ class CompletionChannelImpl::Counted {
   explicit Counted(std::atomic<std::uint32_t>& sleepers) noexcept : sleepers_(sleepers) {
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
   }
-  ~Counted() { sleepers_.fetch_sub(1, std::memory_order_seq_cst); }
+  ~Counted() {
+    [[maybe_unused]] const std::uint32_t before = sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+    assert(before > 0);
+  }
   Counted(const Counted&) = delete;
   Counted& operator=(const Counted&) = delete;
 
@@ -158,6 +163,7 @@ void CompletionChannelImpl::remove_shards(std::span<progress::Shard* const> gone
   bool any = false;
   for (const progress::Shard* const shard : gone) {
     const auto feeds = feeds_.find(shard);
+    assert(feeds == feeds_.end() || feeds->second > 0);
     if (feeds == feeds_.end() || --feeds->second != 0) continue;
     feeds_.erase(feeds);
     any = true;
@@ -326,6 +332,7 @@ void CompletionChannelImpl::end_sleep() {
 }
 
 void CompletionChannelImpl::leave_sleep() {
+  assert(slept_on_ != nullptr);
   for (const auto& shard : *slept_on_) shard->owner().end_sleep();
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   slept_on_.reset();
@@ -340,6 +347,7 @@ Status CompletionChannelImpl::sleep(Instant until, const Shards& shards) {
   if (shards.size() >= few.size()) many.resize(shards.size() + 1);
   const std::span<pollfd> all =
       many.empty() ? std::span(few).first(shards.size() + 1) : std::span<pollfd>(many);
+  assert(all.size() == shards.size() + 1);
   all.front() = {events_->fd(), POLLIN, 0};
   for (std::size_t i = 0; i < shards.size(); ++i) all[i + 1] = {shards[i]->epoll(), POLLIN, 0};
   const int n = os::poll_sleep(all, limit);

@@ -1,5 +1,6 @@
 #include "verbs/connection.h"
 
+#include <cassert>
 #include <new>
 #include <utility>
 
@@ -89,6 +90,7 @@ ConnectionImpl::~ConnectionImpl() {
 
 // The handle keeps the object alive, and lets go of it even while weak references to it remain.
 std::shared_ptr<Connection> ConnectionImpl::make_handle() {
+  assert(!has_handle_);
   std::shared_ptr<Connection> handle(this,
                                      [self = shared_from_this()](Connection* /*same*/) mutable {
                                        // Not if there was no memory for the handle.

@@ -1,5 +1,6 @@
 // The side that connects: TCP handshake, MPA Request, Reply.
 #include <algorithm>
+#include <cassert>
 
 #include "io/socket.h"
 #include "verbs/connection.h"
@@ -41,6 +42,7 @@ Status ConnectionImpl::connect(std::shared_ptr<QueuePair> qp, const SocketAddres
 // Nothing has changed if it fails.
 Status ConnectionImpl::begin(const std::shared_ptr<QueuePair>& qp, const SocketAddress& peer,
                              const ConnectionParams& params) {
+  assert(phase_ == Phase::kIdle && qp_ == nullptr);
   const auto offer = make_offer(params);
   if (!offer) return fail(offer.error());
   os::Fd fresh;
@@ -154,6 +156,7 @@ void ConnectionImpl::your_turn() {
 // `reached`: the peer, as the socket says. None: the handshake has failed, or the kernel had no
 // memory to say so.
 void ConnectionImpl::on_connected(Lock& lock, SocketAddress reached) {
+  assert(socket_);
   if (reached.family() == AF_UNSPEC) {
     if (auto connected = io::take_error(socket_.get()); !connected) {
       return tcp_failed(lock, connected.error());

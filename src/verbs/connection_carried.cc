@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <utility>
 
@@ -86,6 +87,7 @@ bool ConnectionImpl::Carrier::speaks_as(bool carrying) const {
 // Both frames are through.
 void ConnectionImpl::Carrier::begin(Lock& lock) {
   lock.covers(c_);
+  assert(carries_ && !up_ && !ends_ && c_.qp_ == nullptr);
   const proto::Negotiated& agreed = c_.session_.agreed();
   ConnectionInfo& info = c_.info_;
   info.initiator = agreed.initiator;

@@ -2,6 +2,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <cassert>
 #include <cerrno>
 
 #include "io/socket.h"
@@ -14,6 +15,7 @@ namespace weft::verbs {
 Result<std::shared_ptr<ConnectionImpl>> ConnectionImpl::create_accepted(
     std::shared_ptr<DeviceImpl> device, const std::shared_ptr<EventChannel>& channel,
     const std::shared_ptr<ListenerHost>& listener, os::Fd socket, const SocketAddress& peer) {
+  assert(listener != nullptr && socket);
   auto counted = ObjectCount::take(*device, ObjectKind::kConnection);
   if (!counted) return fail(counted.error());
   std::shared_ptr<ConnectionImpl> made(
@@ -78,6 +80,7 @@ void ConnectionImpl::report_request() {
 }
 
 void ConnectionImpl::tell_request(Lock& lock, const std::shared_ptr<ListenerHost>& listener) {
+  assert(phase_ == Phase::kStarting && !request_.told);
   request_.counted = AtListener::kUndelivered;  // whatever comes of it
   const proto::StartupPeer asked = session_.peer();
   const Config& config = device_->config();
@@ -192,6 +195,7 @@ Status ConnectionImpl::accept(std::shared_ptr<QueuePair> qp, const ConnectionPar
 // Nothing has changed if it fails.
 Status ConnectionImpl::answer(const std::shared_ptr<QueuePair>& qp,
                               const ConnectionParams& params) {
+  assert(phase_ == Phase::kStarting && qp_ == nullptr);
   const auto offer = make_offer(params);
   if (!offer) return fail(offer.error());
   auto reserved = params.carried ? Reservation() : Reservation::of(qp, *this);

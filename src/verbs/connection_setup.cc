@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <utility>
 
@@ -228,6 +229,7 @@ bool ConnectionImpl::receive_frame() {
 // --- hand-over ---
 
 proto::StreamParams ConnectionImpl::stream_params() {
+  assert(qp_ != nullptr);
   const proto::Negotiated& agreed = session_.agreed();
   const Config& config = device_->config();
   proto::StreamParams params =
@@ -261,6 +263,7 @@ proto::StreamParams ConnectionImpl::stream_params() {
 }
 
 void ConnectionImpl::hand_over(Lock& lock) {
+  assert(phase_ == Phase::kStarting && qp_ != nullptr && socket_);
   const proto::StreamParams params = stream_params();
   if (!params.path && path_ == PathMode::kRing) {
     set_up_failed(lock, ConnectionEvent::Type::kConnectError, Error::kUnsupported,

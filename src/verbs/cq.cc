@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <new>
 #include <vector>
 
@@ -61,6 +62,7 @@ CompletionQueueImpl::~CompletionQueueImpl() {
 }
 
 void CompletionQueueImpl::add_shard(const std::shared_ptr<progress::Shard>& shard) {
+  assert(shard != nullptr);
   if (channel_ == nullptr) return shards_.add(shard);
   if (shards_.contains(shard.get())) return;
   channel_->add_shard(shard);
@@ -73,6 +75,7 @@ void CompletionQueueImpl::add_shard(const std::shared_ptr<progress::Shard>& shar
 }
 
 bool CompletionQueueImpl::allocate(std::uint32_t depth) {
+  assert(std::has_single_bit(depth));
   void* memory =
       std::aligned_alloc(64, (std::size_t{depth} * sizeof(WorkCompletion) + 63) / 64 * 64);
   if (memory == nullptr) return false;
@@ -134,6 +137,7 @@ std::size_t CompletionQueueImpl::take(std::span<WorkCompletion> out) {
   if (count_.load(std::memory_order_acquire) == 0) return 0;
   const os::SpinGuard lock(lock_);
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
+  assert(count <= depth_ && head_ < depth_);
   const auto n = static_cast<std::uint32_t>(std::min<std::size_t>(out.size(), count));
   for (std::uint32_t i = 0; i < n; ++i) {
     out[i] = ring_[head_];
@@ -149,6 +153,7 @@ void CompletionQueueImpl::push(const WorkCompletion& wc, bool solicited) {
   {
     const os::SpinGuard lock(lock_);
     const std::uint32_t count = count_.load(std::memory_order_relaxed);
+    assert(count <= depth_ && head_ < depth_);
     if (count == depth_) {
       overflowed = !overflowed_.exchange(true, std::memory_order_acq_rel);
     } else {
@@ -163,6 +168,7 @@ void CompletionQueueImpl::push(const WorkCompletion& wc, bool solicited) {
       }
     }
   }
+  assert(!fire || channel_ != nullptr);  // only one with a channel can be armed
   if (fire) channel_->queue_event(*this);
   if (overflowed) overflow();
 }
@@ -170,6 +176,7 @@ void CompletionQueueImpl::push(const WorkCompletion& wc, bool solicited) {
 void CompletionQueueImpl::forget(std::uint32_t qp_num) {
   const os::SpinGuard lock(lock_);
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
+  assert(count <= depth_);
   std::uint32_t kept = 0;
   for (std::uint32_t i = 0; i < count; ++i) {
     const WorkCompletion& wc = ring_[(std::uint64_t{head_} + i) % depth_];
@@ -272,6 +279,7 @@ void CompletionQueueImpl::wait_for_acks() {
 // --- queue pairs ---
 
 void CompletionQueueImpl::add_user(const std::shared_ptr<CqUser>& qp) {
+  assert(qp != nullptr);
   const os::MutexLock lock(users_mutex_);
   auto& user = users_[qp.get()];
   user.first = qp;
@@ -283,6 +291,7 @@ void CompletionQueueImpl::remove_user(const CqUser* qp) {
   const os::MutexLock lock(users_mutex_);
   const auto user = users_.find(qp);
   if (user == users_.end()) return;
+  assert(user->second.second > 0 && user_count_.load(std::memory_order_relaxed) > 0);
   if (--user->second.second == 0) users_.erase(user);
   user_count_.fetch_sub(1, std::memory_order_acq_rel);
 }
@@ -322,6 +331,7 @@ void CompletionQueueImpl::wake_idle() {
     if (armed_.load(std::memory_order_relaxed) == kNotArmed) return;
     armed_.store(kNotArmed, std::memory_order_relaxed);
   }
+  assert(channel_ != nullptr);
   channel_->queue_event(*this);
 }
 

@@ -5,6 +5,7 @@
 #include <weft/limits.h>
 
 #include <algorithm>
+#include <cassert>
 #include <new>
 #include <utility>
 
@@ -290,6 +291,7 @@ void ListenerImpl::on_timer(io::TimerId id) {
 bool ListenerImpl::backlog_is_full() const { return backlog_ != 0 && undelivered_ >= backlog_; }
 
 bool ListenerImpl::may_accept() const {
+  assert(!listening_ || socket_);
   return listening_ && !paused_ && !crowded_ && !backlog_is_full();
 }
 
@@ -305,6 +307,7 @@ void ListenerImpl::update_watch() {
 
 void ListenerImpl::add_half_open(const std::shared_ptr<ConnectionImpl>& connection,
                                  const SocketAddress& peer) {
+  assert(connection != nullptr);
   const Instant now = os::now();
   half_open_.add(connection, now);
   try {
@@ -338,6 +341,7 @@ bool ListenerImpl::request_ready(ConnectionImpl& connection) {
 
 void ListenerImpl::request_settled() {
   const os::MutexLock lock(mutex_);
+  assert(undelivered_ > 0);
   --undelivered_;
   update_watch();
   if (held_.size() != 0) report_held_soon();

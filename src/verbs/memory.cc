@@ -1,5 +1,6 @@
 #include "verbs/memory.h"
 
+#include <cassert>
 #include <limits>
 
 #include "os/log.h"
@@ -52,6 +53,7 @@ Status change_rights(MemoryOfDevice& memory, Stag stag, const proto::MemorySpec&
     WEFT_REQUIRES(memory.mutex) {
   if (auto ended = end_access(memory, stag); !ended) return ended;
   proto::MemoryEntry* entry = memory.stags.find(stag);
+  assert(entry != nullptr && !entry->is_window && entry->windows == 0);
   entry->spec.access = spec.access;
   entry->spec.pd = spec.pd;
   entry->stag.store(stag.value, std::memory_order_release);  // as bind() enables an entry

@@ -3,6 +3,7 @@
 
 #include <weft/limits.h>
 
+#include <cassert>
 #include <tuple>
 #include <utility>
 
@@ -106,6 +107,7 @@ void QueuePairImpl::unreserve() { reserved_.store(false, std::memory_order_relea
 Status QueuePairImpl::attach(std::unique_ptr<io::Transport> transport,
                              const proto::StreamParams& params,
                              std::shared_ptr<QpConnection> connection) {
+  assert(transport != nullptr && connection != nullptr);
   if (!device_.usable()) return fail(Error::kBadState);
   Status result;
   lane_.exclusively([&] {
@@ -201,6 +203,7 @@ Status QueuePairImpl::end() {
 }
 
 Status QueuePairImpl::drain() {
+  assert(state() == QpState::kRts);
   if (lane_.stream() == nullptr) return fail(Error::kBadState);
   lane_.transmit();  // what was posted before, though its doorbell may still wait
   lane_.stream()->pause(true);
@@ -214,6 +217,7 @@ Status QueuePairImpl::drain() {
 // Nothing completes to the application any more, and the peer reaches no memory. What has been
 // sent still arrives: the connection closes in order, in the background.
 void QueuePairImpl::unlink() {
+  assert(!retired_);
   retired_ = true;
   proto::Stream* stream = lane_.stream();
   if (stream != nullptr && lane_.live() && stream->state() == proto::StreamState::kRts) {

@@ -10,6 +10,7 @@
 #include <weft/system_error.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <deque>
 #include <limits>
@@ -252,10 +253,12 @@ std::optional<readsend::Segment> Sender::take_segment() {
   if (free_.empty()) return std::nullopt;
   const std::uint64_t number = free_.back();
   free_.pop_back();
+  assert(number < segments_.size());
   return readsend::Segment{static_cast<std::uint8_t*>(segments_[number]->addr()), number};
 }
 
 void Sender::finished(QpLink& link, Outgoing& out) {
+  assert(out.link == &link && link.requests > 0);
   ReadSendCompletion done;
   done.handle = out.handle;
   done.work = out.failed;
@@ -280,6 +283,7 @@ void Sender::completed(const WorkCompletion& wc) {
     return;
   }
   auto& piece = *reinterpret_cast<Piece*>(wc.wr_id & ~kOurs);
+  assert(piece.request != nullptr);
   const bool good = wc.status == WcStatus::kSuccess;
   auto& out = static_cast<Outgoing&>(*piece.request);
   if (!good && out.failed.status == WcStatus::kSuccess) out.failed = wc;

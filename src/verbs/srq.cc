@@ -2,6 +2,7 @@
 
 #include <weft/limits.h>
 
+#include <cassert>
 #include <new>
 
 #include "verbs/posting.h"
@@ -34,6 +35,7 @@ SharedReceiveQueueImpl::SharedReceiveQueueImpl(std::shared_ptr<ProtectionDomainI
       context_(options.context),
       ring_(std::make_unique<proto::RecvQueue>()),
       limit_(options.limit) {
+  assert(limit_ <= options.max_wr);
   pd_->add_user();
 }
 
@@ -53,6 +55,7 @@ bool SharedReceiveQueueImpl::take(proto::RecvWqe& out) {
   bool limit_reached = false;
   {
     const os::MutexLock lock(mutex_);
+    assert(limit_ <= ring_->capacity());
     if (ring_->head() == ring_->tail()) return false;
     copy_recv(ring_->at(ring_->head()), out);
     ring_->retire();
@@ -100,7 +103,9 @@ Status SharedReceiveQueueImpl::resize(std::uint32_t max_wr) {
   if (larger == nullptr || !larger->allocate(max_wr, max_sge_ * sizeof(Sge)))
     return fail(Error::kNoMemory);
   while (ring_->head() != ring_->tail()) {
-    copy_recv(ring_->at(ring_->head()), *larger->reserve());
+    proto::RecvWqe* const place = larger->reserve();
+    assert(place != nullptr);  // it has room for all of the old one
+    copy_recv(ring_->at(ring_->head()), *place);
     larger->commit();
     ring_->retire();
   }

@@ -1,5 +1,7 @@
 #include "verbs/window.h"
 
+#include <cassert>
+
 #include "verbs/memory.h"
 #include "verbs/random.h"
 #include "verbs/revocation.h"
@@ -38,6 +40,7 @@ Result<std::shared_ptr<MemoryWindowImpl>> MemoryWindowImpl::create(
 
 // Its destructor's release is noted at once.
 Status MemoryWindowImpl::allocate() {
+  assert(slot_.value == 0);
   DeviceImpl& device = *pd_->device_impl();
   const os::MutexLock lock(device.memory().mutex);
   const auto stag = device.stags().allocate_window(pd_->number());
@@ -122,6 +125,7 @@ WcStatus execute_bind(ProtectionDomainImpl& pd, proto::StreamId id, proto::SendW
     // Type 2 ends by invalidation, never by a bind to nothing (InfiniBand's o10-37.2.40).
     if (!is_type1 && args.length == 0) return WcStatus::kWindowBind;
     const proto::MemoryEntry* window = device.stags().find(stag);
+    assert(window != nullptr && window->is_window);
     if (window->region == nullptr) break;
     // Type 1 changes hands in one step; type 2 has to be invalidated first.
     if (is_valid(*window) && !is_type1) return WcStatus::kWindowBind;

@@ -1,6 +1,7 @@
 #include "verbs/work_queues.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "verbs/cq.h"
 #include "verbs/posting.h"
@@ -39,6 +40,7 @@ WorkQueues::WorkQueues(const QpOptions& options, std::uint32_t qp_num)
 WorkQueues::~WorkQueues() = default;
 
 Status WorkQueues::allocate(const QpOptions& o) {
+  assert(sq_.size() == 0 && rq_.size() == 0);
   const std::size_t sge_bytes = o.max_send_sge * sizeof(Sge);
   const std::size_t tail =
       std::max({proto::kSendTailMin, sge_bytes, static_cast<std::size_t>(o.max_inline_bytes)});
@@ -52,6 +54,7 @@ Status WorkQueues::allocate(const QpOptions& o) {
 }
 
 Posted WorkQueues::post_receives(std::span<const RecvWr> wrs) {
+  assert(srq_ == nullptr);
   const os::SpinGuard lock(rq_lock_);
   return queue_receives(wrs, caps_.max_recv_sge, rq_);
 }

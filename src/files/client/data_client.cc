@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -264,6 +265,7 @@ std::span<std::uint8_t> Client::room_for_request() {
 // Sends the message in room_for_request(). 0 octets: it was too long.
 Outcome<void> Client::post_encoded(std::size_t bytes, std::string_view name) {
   if (bytes == 0) return failed(ENAMETOOLONG, std::string(name));
+  assert(bytes <= kMessageBytes && outstanding_ < credits_);
   const std::size_t slot = next_request_ % (2 * kCredits);
   if (post_send(id_->qp, kRequestBit | slot, room_for_request().data(),
                 static_cast<std::uint32_t>(bytes), messages_.lkey()) != 0) {
@@ -280,6 +282,7 @@ Outcome<void> Client::repost() {
 }
 
 Outcome<void> Client::post_slot(std::size_t slot) {
+  assert(slot < receives());
   if (post_receive(id_->qp, slot, messages_.data() + slot * kMessageBytes, kMessageBytes,
                    messages_.lkey()) != 0) {
     return lost();
@@ -341,6 +344,7 @@ Outcome<bool> Client::poll(Answer& answer) {
       if (auto ok = take_record(wc); !ok) return tl::unexpected(ok.error());
       continue;
     }
+    assert(held_ == ~std::size_t{0} && wc.wr_id < receives() && wc.byte_len <= kMessageBytes);
     held_ = wc.wr_id;
     const std::span<const std::uint8_t> message(messages_.data() + held_ * kMessageBytes,
                                                 wc.byte_len);

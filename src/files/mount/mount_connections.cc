@@ -1,6 +1,7 @@
 #include "files/mount/mount_connections.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace weft::mount {
 
@@ -33,6 +34,7 @@ Connections::Held Connections::of(std::uint64_t file) WEFT_NOT_ANALYZED {
   Connection* connection = nullptr;
   {
     const os::MutexLock lock(mutex_);
+    assert(file % kMost < connections_.size());
     connection = connections_[file % kMost].get();
   }
   connection->busy.lock();
@@ -46,6 +48,7 @@ Connections::Connection& Connections::for_new_file() {
       std::min_element(connections_.begin(), connections_.end(),
                        [](const auto& a, const auto& b) { return a->files < b->files; });
   Connection* connection = least == connections_.end() || (*least)->files != 0 ? add() : nullptr;
+  assert(connection != nullptr || least != connections_.end());
   if (connection == nullptr) connection = least->get();
   ++connection->files;
   return *connection;
@@ -115,6 +118,7 @@ int Connections::open_by(const Opening& opening, std::uint64_t& file) {
   }
   if (error == 0) return 0;
   const os::MutexLock lock(mutex_);
+  assert(connection.files > 0);
   --connection.files;
   return error;
 }
@@ -139,6 +143,7 @@ void Connections::close(std::uint64_t file) {
     connection = &held.connection();
   }
   const os::MutexLock lock(mutex_);
+  assert(connection->files > 0);
   --connection->files;
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 
 namespace weft::files {
 namespace {
@@ -83,6 +84,7 @@ Session::~Session() {
   if (id_ != nullptr && id_->qp != nullptr) rdma_destroy_qp(id_);
   if (cq_ != nullptr) ibv_destroy_cq(cq_);
   if (id_ != nullptr) rdma_destroy_id(id_);
+  assert(port_.staging().held_bytes >= held_bytes_);
   port_.staging().heap->remove_owner(owner_);
   port_.staging().held_bytes -= held_bytes_;
   port_.lists().heap->remove_owner(list_owner_);
@@ -90,6 +92,7 @@ Session::~Session() {
 
 void Session::fail() {
   if (dead_) return;
+  assert(!ready() || shared_.ready > 0);
   dead_ = true;
   if (ready()) --shared_.ready;
   // No Write leaves staging memory any more, nor does a Read enter it: from here on only the disk
@@ -128,7 +131,10 @@ void Session::completion(const ibv_wc& wc) {
   switch (wc.wr_id & 3U) {
     case 1: return request(slot, wc.byte_len);
     case kChunkBits: return network_done(*reinterpret_cast<Chunk*>(wc.wr_id - kChunkBits));
-    case 3: free_replies_.push_back(slot); return;
+    case 3:
+      assert(slot < kReplySlots && free_replies_.size() < kReplySlots);
+      free_replies_.push_back(slot);
+      return;
     default: {
       auto& piece = *reinterpret_cast<readsend::Piece*>(wc.wr_id);
       drained(piece.got);
@@ -138,6 +144,7 @@ void Session::completion(const ibv_wc& wc) {
 }
 
 void Session::request(std::size_t slot, std::uint32_t bytes) {
+  assert(slot < kCredits && bytes <= kMessageBytes);
   std::uint8_t* at = messages_.data() + slot * kMessageBytes;
   ++shared_.counters.requests;
   // A copy: the receive is posted again before the reply that lets the client use it.
@@ -196,6 +203,7 @@ std::span<std::uint8_t> Session::room_for_reply() {
 
 // Sends the message in room_for_reply().
 void Session::post_reply(std::size_t bytes) {
+  assert(!free_replies_.empty() && bytes <= kMessageBytes);
   const std::size_t slot = free_replies_.back();
   free_replies_.pop_back();
   const std::uint8_t* at = messages_.data() + (kCredits + slot) * kMessageBytes;
@@ -224,6 +232,7 @@ void Shared::note_loss(int error) {
 }
 
 int Session::admit() {
+  assert(!ready() && !dead_);
   if (shared_.ready >= shared_.options.max_clients) return EUSERS;
   ++shared_.ready;
   state_ = State::kReady;
@@ -319,6 +328,7 @@ std::shared_ptr<Session::OpenFile> Session::find(std::uint64_t handle) const {
 }
 
 std::uint64_t Session::add(std::shared_ptr<OpenFile> file) {
+  assert(file != nullptr);
   files_.emplace(next_handle_, std::move(file));
   return next_handle_++;
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <new>
 
 #include "base/crc32c.h"
@@ -121,8 +122,10 @@ void Session::run_laters() {
 }
 
 void Session::later_done(const Later& later) {
+  assert(later.session == this && laters_running_ > 0);
   --laters_running_;
   if (dead_) return;
+  assert(unanswered_ > 0);
   --unanswered_;
   run_laters();
   if (later.error != 0) return refuse(later.asked, later.error);

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cassert>
 
 #include "files/protocol/file_attributes.h"
 #include "files/server/data_session.h"
@@ -94,11 +95,13 @@ int Session::start_sync(const SyncRequest& request, const Asked& asked) {
 }
 
 void Session::synced(Sync& sync, std::int64_t result) {
+  assert(sync.session == this);
   const Asked asked = sync.asked;
   syncs_.erase(sync.self);
   // Whoever opens the file from now on may not see this error, and its client may be gone.
   if (result < 0) shared_.verifier = Shared::new_verifier();
   if (dead_) return;
+  assert(unanswered_ > 0);
   --unanswered_;
   if (result >= 0) return send(asked, SyncReply{shared_.verifier});
   refuse(asked, static_cast<int>(-result));
@@ -190,6 +193,7 @@ std::optional<readsend::Segment> Session::take_segment(std::uint32_t bytes) {
     drained_bytes_ = 0;
   }
   const auto extent = staging.heap->extent(owner_, *memory);
+  assert(extent && extent->bytes >= bytes);
   held_bytes_ += extent->bytes;
   staging.held_bytes += extent->bytes;
   return readsend::Segment{staging.memory.data() + extent->offset, *memory};
@@ -198,6 +202,7 @@ std::optional<readsend::Segment> Session::take_segment(std::uint32_t bytes) {
 void Session::give_back(const readsend::Segment& segment) {
   Port::Area& staging = port_.staging();
   const auto extent = staging.heap->extent(owner_, segment.handle);
+  assert(extent && held_bytes_ >= extent->bytes && staging.held_bytes >= extent->bytes);
   held_bytes_ -= extent->bytes;
   staging.held_bytes -= extent->bytes;
   static_cast<void>(staging.heap->free(owner_, segment.handle));
@@ -254,6 +259,7 @@ int Session::post(readsend::Request& request, readsend::Piece& piece) {
 
 void Session::sent(readsend::Request& request) {
   auto& out = static_cast<Outgoing&>(request);
+  assert(unanswered_ > 0);
   --unanswered_;
   if (out.play != 0) return record_sent(out);
   if (out.error != 0) return refuse(out.asked, out.error);
@@ -276,6 +282,7 @@ int Session::check_version(const OpenFile& file, const FileState& before) {
 
 void Session::finished(readsend::Request& request) {
   const auto self = static_cast<Outgoing&>(request).self;
+  assert(self->play == 0 || records_ > 0);
   if (self->play != 0) --records_;
   outgoing_.erase(self);
 }
@@ -301,6 +308,7 @@ Session::Chunk* Session::new_list() {
 }
 
 Session::Chunk* Session::new_chunk(std::uint32_t bytes) {
+  assert(bytes != 0 && bytes <= kChunkBytes && chunks_.size() >= lists_);
   if (chunks_.size() - lists_ >= kMaxChunks) return nullptr;
   const auto segment = take_segment(bytes);
   if (!segment) return nullptr;
@@ -313,6 +321,7 @@ Session::Chunk* Session::new_chunk(std::uint32_t bytes) {
 }
 
 void Session::release(Chunk& chunk) {
+  assert(chunk.session == this && (!chunk.names || lists_ > 0));
   if (chunk.names) {
     static_cast<void>(port_.lists().heap->free(list_owner_, chunk.memory));
     --lists_;
@@ -358,6 +367,7 @@ bool Session::start_chunk() {
 }
 
 void Session::write_disk(Chunk& chunk) {
+  assert(!chunk.names && chunk.got < chunk.want);
   ++chunks_on_disk_;
   const Incoming& i = *chunk.incoming;
   shared_.disk->write(i.file->get(), chunk.data + chunk.got, chunk.want - chunk.got,
@@ -365,10 +375,12 @@ void Session::write_disk(Chunk& chunk) {
 }
 
 void Session::disk_done(Chunk& chunk, std::int64_t result) {
+  assert(chunks_on_disk_ > 0 && result <= std::int64_t{chunk.want} - chunk.got);
   --chunks_on_disk_;
   if (result < 0) shared_.note_loss(static_cast<int>(-result));
   if (dead_) return release(chunk);
   const auto incoming = chunk.incoming;
+  assert(incoming->chunks > 0);
   int& error = incoming->error;
   if (result < 0) error = static_cast<int>(-result);
   chunk.got += static_cast<std::uint32_t>(std::max<std::int64_t>(result, 0));
@@ -381,6 +393,7 @@ void Session::disk_done(Chunk& chunk, std::int64_t result) {
 }
 
 void Session::finish_write(std::list<Incoming>::iterator incoming) {
+  assert(incoming->chunks == 0 && unanswered_ > 0);
   const Asked asked = incoming->asked;
   const int error = incoming->error;
   const WriteReply reply{incoming->memory.bytes, shared_.verifier};

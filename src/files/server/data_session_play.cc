@@ -4,6 +4,7 @@
 // immediate with the record's number, and immediates keep the order of the records, so that the
 // client knows the slot by counting.
 #include <algorithm>
+#include <cassert>
 #include <ctime>
 
 #include "files/protocol/file_attributes.h"
@@ -85,6 +86,7 @@ std::size_t Session::start_records() {
     for (; can_start_record(play); ++count) {
       RemoteMemory slot = play.memory;
       slot.address += play.started % play.slots * play.pitch;
+      assert(play.slots != 0);
       Outgoing record =
           make_outgoing(play.file, {}, play.offset + std::uint64_t{play.next} * slot.bytes, slot);
       record.play = record.order = handle;
@@ -105,6 +107,7 @@ std::size_t Session::start_records() {
 void Session::record_sent(const Outgoing& record) {
   const std::uint64_t handle = record.play;
   Play& play = plays_.at(handle);
+  assert(play.under_way > 0);
   --play.under_way;
   if (record.complete()) {
     ++play.reply.records;
@@ -119,6 +122,7 @@ void Session::record_sent(const Outgoing& record) {
 // The reply to PLAY, once it ends and nothing of it is under way.
 void Session::end_play(std::uint64_t handle) {
   const auto at = plays_.find(handle);
+  assert(at != plays_.end());
   Play& play = at->second;
   if (!play.ending || play.under_way != 0) return;
   play.reply.cpu_us = static_cast<std::uint64_t>((process_cpu_ns() - play.cpu_ns) / 1000);

@@ -3,6 +3,7 @@
 #include <weft/wiring.h>
 
 #include <algorithm>
+#include <cassert>
 
 #include "io/socket.h"
 #include "os/calls.h"
@@ -177,6 +178,7 @@ bool DatagramQp::scatter_to_sges(std::size_t at, std::span<const std::uint8_t> o
 }
 
 void DatagramQp::complete_receive(WcStatus status, const WorkCompletion& about) {
+  assert(recv_cq_ != nullptr);
   WorkCompletion wc = about;
   wc.wr_id = in_.receive.wqe.wr_id;
   wc.status = status;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <new>
 
@@ -254,6 +255,7 @@ void Wiring::call() {
 
 // A socket that connects to its own port is its own peer: what it sends comes back.
 void Wiring::meet_itself() {
+  assert(is_itself());
   SocketAddress own = own_address_;
   auto socket = io::open_socket(own.family());
   if (!socket) return attempt_failed(describe(socket.error()));
@@ -293,6 +295,7 @@ void Wiring::on_io(std::uint32_t /*events*/) {
 }
 
 void Wiring::pump() {
+  assert(phase_ == Phase::kSeeking && attempt_.watching && attempt_.socket);
   while (move_octets()) {
   }
   switch (attempt_.greeting.state()) {
@@ -412,6 +415,7 @@ std::unique_ptr<trace::Trace> Wiring::start_trace(const os::Fd& socket, const ro
 }
 
 void Wiring::hand_over(os::Fd socket, const roce::Hello& peer, bool connector) {
+  assert(socket);
   if (connector && !psn_agrees(peer.psn)) return attempt_failed("its PSN is another");
   if (peer.type != type_) return attempt_failed(describe(roce::Verdict::kOtherType));
   moves_on(WiringStep::kFound);
