@@ -47,7 +47,7 @@ struct Slot {
 };
 static_assert(sizeof(Slot) == 128 && offsetof(Slot, key) == 16);
 
-// What the server tells each client when it accepts: where the table is, and the key to it.
+// The server tells each client this when it accepts: where the table is, and the key to it.
 struct Offer {
   std::uint64_t addr;
   std::uint64_t slots;

@@ -47,7 +47,7 @@ std::shared_ptr<weft::Device> open_device() {
   return must(weft::Device::open(*config), "device");
 }
 
-// What each side needs: a queue pair (QP), a completion queue (CQ) and registered memory.
+// Each side needs these: a queue pair (QP), a completion queue (CQ) and registered memory.
 struct Side {
   std::shared_ptr<weft::Device> device;
   std::shared_ptr<weft::ProtectionDomain> pd;

@@ -1,4 +1,4 @@
-// What rdma_cm says beside MPA: the header of a carried queue pair, and questions about ports.
+// Messages of rdma_cm beside MPA: the header of a carried queue pair, and questions about ports.
 #include "roce/cm_header.h"
 #include "wire/port_map.h"
 #include "wire_fuzzing.h"

@@ -20,7 +20,7 @@ constexpr int kStepsMax = 4096;
 struct Direction {
   GrantShared shared{};
   GrantOwn own{};
-  // Of just that size, so that the sanitizer sees an octet too many.
+  // Exactly that size, so that the sanitizer sees an octet too many.
   std::unique_ptr<std::uint8_t[]> ring{new std::uint8_t[kRingBytes]{}};
 };
 

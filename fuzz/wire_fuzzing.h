@@ -1,4 +1,4 @@
-// What the fuzz targets of the wire formats share: a check that ends the program, and the round
+// The fuzz targets of the wire formats share this: a check that ends the program, and the round
 // trip every codec must survive.
 #pragma once
 

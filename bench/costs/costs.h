@@ -1,4 +1,5 @@
-// What weft-costs measures. Each function throws std::runtime_error that says what went wrong.
+// The measurements of weft-costs. Each function throws std::runtime_error that says what went
+// wrong.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,7 @@ struct MemoryCost {
   std::optional<double> mlock_us;  // absent: the system refused to lock so much
   std::uint32_t repeated = 0;
 };
-// Of an anonymous mapping whose pages have all been touched.
+// An anonymous mapping whose pages have all been touched.
 [[nodiscard]] MemoryCost measure_memory(std::size_t size);
 
 struct Nanoseconds {

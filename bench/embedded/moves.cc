@@ -272,7 +272,7 @@ class Rdma {
 
 // --- a run ---
 
-// One frame, or, when none is under way, time. False: nothing has happened for long.
+// One frame, or time, when no frame is under way. False: nothing has happened for long.
 template <class Mover>
 bool step(Mover& mover, std::uint32_t& idle_ms) {
   if (frames_count != 0) {
@@ -363,6 +363,6 @@ Outcome move_messages(const Job& job, std::uint64_t (*clock)()) {
 
 }  // namespace weft::bench
 
-// What lwIP asks of its machine.
+// lwIP asks its machine for these.
 
 u32_t sys_now() { return weft::bench::clock_ms; }

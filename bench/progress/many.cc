@@ -57,7 +57,7 @@ namespace {
 constexpr unsigned kDepth = 128;
 constexpr unsigned kBatch = 32;
 
-// What stands out of a workload on all connections of a node in turn.
+// The workload's requests that are outstanding, on all connections of a node in turn.
 struct RoundRobin {
   const Run& run;
   Node& node;
@@ -113,7 +113,7 @@ struct RoundRobin {
   }
 };
 
-// What the client wrote last has come, on each connection. Both come here.
+// The client's last Write has come, on each connection. Both come here.
 void verify_writes(const Run& run, Node& node) {
   if (run.side == kClient) {
     for (unsigned i = 0; i < node.links(); ++i) run.shared.finals[i] = node.link(i).sent;

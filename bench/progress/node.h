@@ -73,7 +73,7 @@ class Link {
   // Watches memory, as ib_write_lat does, until the peer's Write with that number is there, and
   // returns it with the bit. Looks at no completion queue.
   std::uint64_t await_bell(std::uint64_t number) const;
-  // What the peer wrote last by write_message().
+  // The peer's last write_message().
   std::uint64_t message_word(unsigned index) const;
 
   rdma_cm_id* id = nullptr;

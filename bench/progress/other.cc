@@ -14,7 +14,7 @@ constexpr std::size_t kLargeBytes = 1 << 20;
 constexpr unsigned kLargeReads = 8;  // outstanding
 constexpr std::size_t kAreaBytes = kLargeBytes * kLargeReads;
 
-// What stands in the served memory.
+// The contents of the served memory.
 std::uint64_t word_at(std::size_t index) { return (index + 1) * 0x9e3779b97f4a7c15; }
 
 struct Area {

@@ -74,7 +74,7 @@ void post_writes(Queue& queue, Link& link, unsigned posts, std::uint64_t value) 
   if (signaled) await_completion(queue);
 }
 
-// What the peer answered to the number.
+// The peer's answer to the number.
 std::uint64_t await_writes(const Link& link, unsigned posts, std::uint64_t number) {
   const std::uint64_t value = link.await_bell(number);
   if (posts == 1) return value;

@@ -1,5 +1,6 @@
-// Who makes progress when: waiting, sleeping, threads, many connections. A plain verbs program that
-// knows nothing of Weft, so the same binary runs over several builds of the drop-in libraries:
+// Measures which thread makes progress: waiting, sleeping, threads, many connections. A plain verbs
+// program that knows nothing of Weft, so the same binary runs over several builds of the drop-in
+// libraries:
 //
 //   LD_LIBRARY_PATH=build/release/lib/weft WEFT_PATH=tcp weft_progress_bench [options]
 //

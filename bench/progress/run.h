@@ -1,4 +1,4 @@
-// What the two processes of one run share, and what each of them is told.
+// The memory that the two processes of one run share, and the orders that each of them gets.
 //
 // A run is one row of the results. The supervisor forks a client and a server, which share a page
 // of memory besides their connections. It ends both when one fails, and when a thread that waits
@@ -72,7 +72,7 @@ struct Run {
   Side side;
   const char* row;
 
-  // Of this thread; 0 is the main one.
+  // The number of this thread; 0 is the main one.
   Tally& tally(unsigned thread = 0) const { return shared.tallies[side][thread]; }
   // Both processes come here, then both go on. Sleeps.
   void barrier() const;

@@ -67,7 +67,7 @@ void work(const Run& run, unsigned thread, Own& own, unsigned depth, double seco
   own.messages = own.loop.passive->received - before;
 }
 
-// So many threads at once; messages in a second, of all.
+// Messages in a second, of all threads that run at once.
 double measure_threads(const Run& run, std::vector<Own>& owns, unsigned count, unsigned depth,
                        const char* prefix) {
   std::atomic<unsigned> ready = 0;

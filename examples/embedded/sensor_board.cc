@@ -86,7 +86,7 @@ class Sensor {
     }
   }
 
-  // What the instrument measures: a saw-tooth here. Two octets each, in network order.
+  // The instrument's measurements: a saw-tooth here. Two octets each, in network order.
   void measure() {
     for (std::uint32_t i = 0; i < kSamples; ++i) {
       store_be16(block_ + 2 * i, static_cast<std::uint16_t>((next_ * kSamples + i) % 1000));

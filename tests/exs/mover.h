@@ -99,7 +99,7 @@ class Mover {
       const exs_msghdr_t message{pieces, 2, 0};
       ASSERT_EQ(exs_sendmsg(pair_.left, &message, 0, pair_.left_q, ah), 0);
     } else if (kind == 1) {
-      // The kernel sends the file's pages themselves: none is changed while it may be under way.
+      // The kernel sends the file's pages themselves: no page is changed while it may be under way.
       const auto offset = static_cast<off_t>(next_file_++ % kFiles * kMost);
       ASSERT_EQ(pwrite(file_, at + first, size - first, offset),
                 static_cast<ssize_t>(size - first));

@@ -235,7 +235,7 @@ class StoppedPeer {
 
 class StoppedPeerTest : public testing::TestWithParam<Way> {};
 
-// Its device and the kernel take some of it; of the rest none is left to our own device.
+// Its device and the kernel take some of it; our own device is left nothing of the rest.
 TEST_P(StoppedPeerTest, ALargeSendEndsWithItsTimeLimit) {
   Buffer memory(64U << 20U, 1);
   const StoppedPeer peer(GetParam());

@@ -79,7 +79,7 @@ class SessionPair {
   [[nodiscard]] SessionSide& side(int i) { return i == 0 ? client : server; }
   // Moves octets until nothing moves; the clock stands still.
   void run();
-  // On to the next deadline of either side, then run(). False: none is armed.
+  // On to the next deadline of either side, then run(). False: no deadline is armed.
   bool wait();
   // Octets of its own making, in place of those of side i.
   void inject(int i, std::span<const std::uint8_t> octets);

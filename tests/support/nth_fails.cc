@@ -27,7 +27,7 @@ namespace {
 // Read by every allocation of the process, also before main(): plain data, without constructors.
 struct Plan {
   Fails what = Fails::kAllocation;
-  int left = 0;   // calls until the one that fails; 0: none is to fail
+  int left = 0;   // calls until the one that fails; 0: no call is to fail
   int error = 0;  // of the one that has failed
   const char* name = "";
 };

@@ -65,7 +65,7 @@ int wait_for(pid_t child, const sigset_t& all, bool& interrupted) {
 }
 
 // Runs a program with signals as in `mask` and waits for it. Its exit status, or -1 with errno;
-// EINTR: a signal has ended it. REQUIRES: end_signals() are blocked, so that none is missed.
+// EINTR: a signal has ended it. REQUIRES: end_signals() are blocked, so that no signal is missed.
 int run(std::vector<std::string> words, const sigset_t& mask) {
   sigset_t all = end_signals();
   sigaddset(&all, SIGCHLD);
