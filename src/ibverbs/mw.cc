@@ -2,6 +2,7 @@
 
 #include "ibverbs/access.h"
 #include "ibverbs/errors.h"
+#include "ibverbs/observed.h"
 #include "ibverbs/post.h"
 #include "ibverbs/registry.h"
 #include "ibverbs/windows.h"
@@ -76,7 +77,9 @@ int bind_mw(ibv_qp* qp, ibv_mw* handle, ibv_mw_bind* bind) {
   if (const int error = fill_bind(wr, parts, handle, rkey, bind->bind_info); error != 0) {
     return fail_number(error);
   }
+  if (observer != nullptr) observe_bind(*object, *bind);
   if (const Status posted = object->engine->queue_send(wr); !posted) {
+    if (observer != nullptr) observer->not_posted(qp, 1);
     return fail_number(errno_of(posted.error()));
   }
   object->engine->ring();

@@ -224,6 +224,15 @@ void observe_request(Qp& qp, const BuiltRequest& request) {
   observer->posting(out);
 }
 
+void observe_bind(Qp& qp, const ibv_mw_bind& bind) {
+  check::Posted out;
+  out.qp = handle_of(qp);
+  out.wr_id = bind.wr_id;
+  out.opcode = name_of(IBV_WR_BIND_MW);
+  out.signaled = (bind.send_flags & IBV_SEND_SIGNALED) != 0 || qp.signal_all;
+  observer->posting(out);
+}
+
 void observe_completion(const WorkCompletion& completion) {
   const InCall in("ibv_start_poll or ibv_next_poll");
   tell(completion.qp_num, completion.wr_id, wc_status(completion.status),

@@ -78,6 +78,8 @@ inline void observe_dead(const char* call, const void* handle) {
 void observe_late_receives(QpOptions& options, const void* handle);
 // A request of the ibv_wr_ builder, before it is posted.
 void observe_request(Qp& qp, const BuiltRequest& request);
+// That of ibv_bind_mw, before it is posted.
+void observe_bind(Qp& qp, const ibv_mw_bind& bind);
 void observe_completion(const WorkCompletion& completion);
 
 // Puts functions that observe into the table of a context.

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
 from harness import WEFT, check, main  # noqa: E402
@@ -29,6 +30,8 @@ ANIMALS = {
                  [("completion queue, made", "MADE"), ("destroyed", "DESTROYED")]),
     "e20": ("E20", "5 requests, and 4 were asked for (max_send_wr); none of them was signaled",
             [("queue pair number", "MADE")]),
+    "e20_bind": ("E20", "5 requests, and 4 were asked for (max_send_wr); none of them was signaled",
+                 [("queue pair number", "MADE")]),
     "e41": ("E41", "waits until the program acknowledges 1 event (rdma_ack_cm_event)",
             [("rdma_cm id, made", "MADE")]),
     "n60": ("N60", "1 message came before a receive was posted; the longest waited",
@@ -89,7 +92,24 @@ def animal(name):
             check(mended.returncode == 0, f"the twin ended with {mended.returncode}")
         if name == "e02":
             options()
+        if name == "e41":
+            killed()
     return test
+
+
+def killed():
+    """The report folder has what was found before SIGKILL."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(os.environ["WEFT_TEST_BIN_DIR"], "zoo_e41_wrong")
+        with subprocess.Popen([WEFT, "run", "--check", "--report", folder, "--", path]) as program:
+            # It waits for an acknowledgment once it has reported, until an alarm ends it.
+            while program.poll() is None and not any(
+                    file.stat().st_size for file in pathlib.Path(folder).iterdir()):
+                time.sleep(0.01)
+            program.kill()
+        shown = subprocess.run([WEFT, "check", "report", folder, "--json"], capture_output=True,
+                               text=True, timeout=LIMIT_S, check=False)
+        check([one["rule"] for one in json.loads(shown.stdout)] == ["E41"], f"{shown}")
 
 
 def options():
