@@ -170,10 +170,12 @@ class FakeOwner final : public LaneOwner, public std::enable_shared_from_this<Fa
       if (lane.live()) lane.stream()->abort();
     });
   }
-  // So many posts that the last ones wait for the next pass.
+  // So many posts that the last ones wait for the next pass. More where the thread is kept from
+  // running in between, since that ends a stream.
   void post_stream() {
     constexpr int kStreamOfPosts = 12;
-    for (int i = 0; i < kStreamOfPosts; ++i) {
+    constexpr int kMost = 100 * kStreamOfPosts;
+    for (int i = 0; i < kStreamOfPosts || (i < kMost && !lane.post_waits()); ++i) {
       post();
       lane.ring_doorbell();
     }
