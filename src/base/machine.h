@@ -4,9 +4,7 @@
 // Values; one thread at a time.
 #pragma once
 
-#include <algorithm>
 #include <cassert>
-#include <iterator>
 #include <span>
 
 namespace weft {
@@ -22,11 +20,13 @@ struct Arrow {
 template <class State, class Event>
 [[nodiscard]] bool follow(std::span<const Arrow<State, Event>> arrows, State& state,
                           Event event) noexcept {
-  const auto arrow = std::ranges::find_if(
-      arrows, [&](const Arrow<State, Event>& a) { return a.from == state && a.on == event; });
-  if (arrow == arrows.end()) return false;
-  state = arrow->to;
-  return true;
+  // A loop: std::find_if is unrolled, which boards have no room for, for each machine.
+  for (const Arrow<State, Event>& arrow : arrows) {
+    if (arrow.from != state || arrow.on != event) continue;
+    state = arrow.to;
+    return true;
+  }
+  return false;
 }
 
 // The same, for an event that this state has an arrow for.

@@ -13,14 +13,15 @@ namespace weft::proto {
 
 enum class StartupState : std::uint8_t {
   kAwaitingRequest,  // responder: read missing() octets
-  kSendingRequest,   // initiator
   kAwaitingReply,    // initiator: read missing() octets
   kRequestReady,     // responder: the application decides, accept() or reject()
+  // In these to_send() is to be transmitted.
+  kSendingRequest,   // initiator
   kSendingReply,     // responder: accepted
   kSendingReject,    // responder: the application has said no
   kSendingRevision,  // responder: the answer to revision 0, then it has failed
-  kDone,             // result() holds; full operation begins
   kRejected,         // one of the applications said no; close
+  kDone,             // result() holds; full operation begins
   kFailed,           // failure() says why; close. No Terminate: the peer may not speak MPA at all
 };
 
@@ -41,10 +42,8 @@ using StartupArrow = Arrow<StartupState, StartupEvent>;
 [[nodiscard]] std::string_view describe(StartupState state) noexcept;
 [[nodiscard]] std::string_view describe(StartupEvent event) noexcept;
 
-// to_send() is to be transmitted.
 [[nodiscard]] constexpr bool is_sending(StartupState state) noexcept {
-  return state == StartupState::kSendingRequest || state == StartupState::kSendingReply ||
-         state == StartupState::kSendingReject || state == StartupState::kSendingRevision;
+  return state >= StartupState::kSendingRequest && state <= StartupState::kSendingRevision;
 }
 
 }  // namespace weft::proto
