@@ -36,6 +36,35 @@ static void* wait_in_poll(void* unused) {
   return unused;
 }
 
+static void* read_all(void* unused) {
+  static char octets[4096];
+  for (ssize_t n = 1; n > 0 && octets[n - 1] != '.';) n = recv(ends[1], octets, sizeof octets, 0);
+  octets[0] = 0;
+  return unused;
+}
+
+static void* write_on(void* unused) {
+  for (;;) {
+    if (send(ends[0], "x", 1, MSG_NOSIGNAL) != 1) return unused;
+  }
+}
+
+/* One that only writes is cancelled, too. Its reader keeps up, so that it never waits. */
+static int cancel_writer(void) {
+  pthread_t writer;
+  pthread_t reader;
+  void* result = NULL;
+  if (pthread_create(&reader, NULL, read_all, NULL) != 0) return 0;
+  if (pthread_create(&writer, NULL, write_on, NULL) != 0) return 0;
+  usleep(20000);
+  pthread_cancel(writer);
+  pthread_join(writer, &result);
+  usleep(20000); /* the reader has taken all there was */
+  if (send(ends[0], ".", 1, MSG_NOSIGNAL) != 1) return 0;
+  pthread_join(reader, NULL);
+  return result == PTHREAD_CANCELED;
+}
+
 static int exchange(void) {
   char got[5] = "";
   for (int from = 0; from < 2; ++from) {
@@ -77,6 +106,12 @@ int main(void) {
     pthread_join(thread, &result);
     if (result != PTHREAD_CANCELED) {
       printf("turn %d: not cancelled\n", i);
+      return 1;
+    }
+  }
+  for (int i = 0; i < 20; ++i) {
+    if (!cancel_writer() || !exchange()) {
+      printf("writer %d: not cancelled, or other octets behind it\n", i);
       return 1;
     }
   }

@@ -381,8 +381,43 @@ def no_limit(network):
     both(network, NO_LIMIT, wanted="came back for nothing 0")
 
 
+# Instances whose number is an older one's, or that have two; limits and lists that are not normal.
+ODD_WAITS = """
+import ctypes, errno, os, select, socket, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+listener = socket.create_server(('127.0.0.1', 0))
+def pair():
+    a = socket.create_connection(listener.getsockname()); b, _ = listener.accept()
+    for _ in range(100): a.sendall(b'ping'); assert b.recv(4) == b'ping'; b.sendall(b'pong'); assert a.recv(4) == b'pong'
+    return a, b
+def busy(e, a, b):
+    for _ in range(100): a.sendall(b'ping'); assert e.poll(20); assert b.recv(4) == b'ping'
+a, b = pair(); first = select.epoll(); first.register(b, select.EPOLLIN); busy(first, a, b)
+number = first.fileno(); first.close(); second = select.epoll()
+print('same number', second.fileno() == number); a.sendall(b'x'); print('nothing of the first', second.poll(0.1)); b.recv(1)
+a, b = pair(); busy_one = select.epoll(); busy_one.register(b, select.EPOLLIN); busy(busy_one, a, b)
+copy = select.epoll.fromfd(os.dup(busy_one.fileno())); copy.unregister(b); a.sendall(b'x'); print('taken out by the copy', busy_one.poll(0.1)); b.recv(1)
+class Time(ctypes.Structure): _fields_ = [('s', ctypes.c_long), ('u', ctypes.c_long)]
+def later(): time.sleep(0.1); a.sendall(b'late')
+t = threading.Thread(target=later); t.start(); bits = (ctypes.c_ulong * 16)(); bits[b.fileno() // 64] = 1 << b.fileno() % 64
+print('for ever', libc.select(b.fileno() + 1, bits, None, None, ctypes.byref(Time((1 << 63) - 1, 0)))); t.join(); b.recv(9)
+print('no list', libc.poll(None, ctypes.c_ulong(1), 0), errno.errorcode[ctypes.get_errno()])
+print('too long', libc.poll(None, ctypes.c_ulong((1 << 64) - 1), 0), errno.errorcode[ctypes.get_errno()])
+bits[b.fileno() // 64] = 1 << b.fileno() % 64; left = Time(0, 1000000)
+print('odd time', libc.select(b.fileno() + 1, bits, None, None, ctypes.byref(left)), left.s, left.u)
+"""
+
+
+def odd_waits(network):
+    """As the kernel waits."""
+    argv = ["/usr/bin/python3", "-c", ODD_WAITS]
+    plain = network.start(argv, raw=True).expect(0, LIMIT_S)
+    ours = network.start(argv, options=("--sockets",), env={"WEFT_SOCKETS_BUSY_CALLS": "1"}).expect(0, LIMIT_S)
+    check("same number True" in plain and plain == ours, f"plain:\n{plain}under Weft:\n{ours}")
+
+
 CASES = {case.__name__: case for case in (
-    unseen_calls, killed_writer, ends, edge_end, short_connections, stopped_reader, no_limit)} | {
+    unseen_calls, killed_writer, ends, edge_end, short_connections, stopped_reader, no_limit, odd_waits)} | {
     f"streams_{mode}": streams(mode) for mode in ("plain", "mixed", "epoll", "edge", "unseen")}
 
 if __name__ == "__main__":

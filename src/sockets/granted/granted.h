@@ -54,7 +54,9 @@ auto serve(int fd, Use::Counter counter, Plain plain, Laned laned) {
   if (!lane->settled.load(std::memory_order_relaxed)) join::go_on(*lane, fd, *number, counter);
   const bool by_rules =
       counter == &Lane::receiving ? lane->counted_in.load() : lane->counted_out.load();
-  return by_rules ? laned(*lane) : plain();
+  if (!by_rules) return plain();
+  pthread_testcancel();  // as the kernel's call would: before any lock is held
+  return laned(*lane);
 }
 
 // The numbers that this message hands to another process have another holder from now on.

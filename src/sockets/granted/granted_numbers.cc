@@ -30,6 +30,11 @@ int fresh(int made, states::From from) {
   return made;
 }
 
+int instance(int made) {
+  if (made >= 0 && !borrowing()) numbers::note_instance(made);
+  return other(made);
+}
+
 // Two numbers of one socket.
 int copied(int from, int made) {
   if (made >= 0 && made != from) {
@@ -166,12 +171,12 @@ WEFT_SEEN int eventfd(unsigned count, int flags) {
 
 WEFT_SEEN int epoll_create(int size) {
   WEFT_NEXT(epoll_create);
-  return other(next(size));
+  return instance(next(size));
 }
 
 WEFT_SEEN int epoll_create1(int flags) {
   WEFT_NEXT(epoll_create1);
-  return other(next(flags));
+  return instance(next(flags));
 }
 
 #define WEFT_SEEN_OPEN(name)                             \

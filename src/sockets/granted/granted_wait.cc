@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 
@@ -27,6 +28,49 @@ void add_number(Watched& watched, int fd, std::size_t tag) {
   if (number == nullptr || number->lane.load(std::memory_order_relaxed) == nullptr) return;
   const Use use(*number, &Lane::visiting);
   if (use.lane() != nullptr && use.lane()->counted_in.load()) watched.add(*use.lane(), tag);
+}
+
+// A limit of time, of which a wait that begins again has the rest.
+class Limit {
+ public:
+  // -1: none.
+  explicit Limit(std::int64_t ns) : ns_(ns), end_(ns > 0 ? os::monotonic_ns() + ns : 0) {}
+  static Limit of(const timespec* limit) { return Limit(limit == nullptr ? -1 : ns_of(*limit)); }
+
+  [[nodiscard]] bool waits() const { return ns_ != 0; }
+  // After a turn that found nothing. False: the time is over.
+  bool go_on() {
+    if (ns_ > 0) ns_ = std::max<std::int64_t>(end_ - os::monotonic_ns(), 0);
+    return ns_ != 0;
+  }
+  // For the kernel: null without a limit. The view lives as long as this.
+  const timespec* kernels() {
+    spec_ = os::timespec_of(std::max<std::int64_t>(ns_, 0));
+    return ns_ < 0 ? nullptr : &spec_;
+  }
+  // As poll(2) has it, never less.
+  [[nodiscard]] int milliseconds() const {
+    if (ns_ < 0) return -1;
+    return static_cast<int>(std::min<std::int64_t>((ns_ + kNsPerMs - 1) / kNsPerMs, INT_MAX));
+  }
+  [[nodiscard]] std::int64_t left() const { return ns_; }
+
+ private:
+  static constexpr std::int64_t kNsPerMs = 1'000'000;
+  // Beyond what a century has: as good as none, and no sum of it with a clock is too large.
+  static std::int64_t ns_of(const timespec& limit) {
+    constexpr time_t kCentury = 3'155'760'000;
+    return limit.tv_sec >= kCentury ? -1 : os::ns_of(limit);
+  }
+  std::int64_t ns_;
+  std::int64_t end_;
+  timespec spec_{};
+};
+
+// The kernel says what is wrong with it.
+bool bad(const timespec* limit) {
+  return limit != nullptr &&
+         (limit->tv_sec < 0 || limit->tv_nsec < 0 || limit->tv_nsec >= os::kNsPerSecond);
 }
 
 struct Waited {
@@ -65,21 +109,26 @@ int add_rings(const Watched& watched, pollfd* fds, int found) {
   return found;
 }
 
-int poll_rings(pollfd* fds, nfds_t count, const timespec* limit, const sigset_t* mask) {
-  const bool waits = limit == nullptr || limit->tv_sec != 0 || limit->tv_nsec != 0;
+// More than a process can have: the kernel says so, or that the list is at a bad address.
+constexpr nfds_t kTooMany = 1 << 20;
+
+int poll_rings(pollfd* fds, nfds_t count, const timespec* asked, const sigset_t* mask) {
+  if (fds == nullptr || count > kTooMany || bad(asked))
+    return real().ppoll(fds, count, asked, mask);
+  Limit limit = Limit::of(asked);
   for (;;) {
     Watched watched;
     for (nfds_t i = 0; i < count; ++i) {
       if (fds[i].fd >= 0 && (fds[i].events & kIn) != 0) add_number(watched, fds[i].fd, i);
     }
-    if (watched.empty()) return real().ppoll(fds, count, limit, mask);
-    const Waited waited = wait_for(watched, waits, [&](bool now) {
+    if (watched.empty()) return real().ppoll(fds, count, limit.kernels(), mask);
+    const Waited waited = wait_for(watched, limit.waits(), [&](bool now) {
       const timespec zero{};
-      return real().ppoll(fds, count, now ? &zero : limit, mask);
+      return real().ppoll(fds, count, now ? &zero : limit.kernels(), mask);
     });
     if (waited.found < 0) return waited.found;
     const int found = add_rings(watched, fds, waited.found);
-    if (found != 0 || waited.whole) return found;
+    if (found != 0 || waited.whole || !limit.go_on()) return found;
   }
 }
 
@@ -134,12 +183,13 @@ int add_rings(const Watched& watched, fd_set* read, int found) {
   return found;
 }
 
-// As select(2), with `limit` counted down to what is left.
-int select_rings(int count, Sets sets, timespec* limit, const sigset_t* mask) {
-  const bool waits = limit == nullptr || limit->tv_sec != 0 || limit->tv_nsec != 0;
+int select_rings(int count, Sets sets, const timespec* spec, const sigset_t* mask) {
+  if (bad(spec)) return real().pselect(count, sets.read, sets.write, sets.except, spec, mask);
+  Limit limit = Limit::of(spec);
   const auto kernel = [&](bool now) {
     const timespec zero{};
-    return real().pselect(count, sets.read, sets.write, sets.except, now ? &zero : limit, mask);
+    return real().pselect(count, sets.read, sets.write, sets.except, now ? &zero : limit.kernels(),
+                          mask);
   };
   if (count > FD_SETSIZE) return kernel(false);
   for (Asked asked(count, sets);; asked.restore()) {
@@ -148,10 +198,10 @@ int select_rings(int count, Sets sets, timespec* limit, const sigset_t* mask) {
       if (FD_ISSET(fd, sets.read)) add_number(watched, fd, static_cast<std::size_t>(fd));
     }
     if (watched.empty()) return kernel(false);
-    const Waited waited = wait_for(watched, waits, kernel);
+    const Waited waited = wait_for(watched, limit.waits(), kernel);
     if (waited.found < 0) return waited.found;
     const int found = add_rings(watched, sets.read, waited.found);
-    if (found != 0 || waited.whole) return found;
+    if (found != 0 || waited.whole || !limit.go_on()) return found;
   }
 }
 
@@ -189,23 +239,24 @@ int add_events(const Watched& watched, epoll_event* events, int most, int found)
   return found;
 }
 
-// `kernel(true)`: without waiting.
+// `kernel(limit)` asks for as long as that.
 template <class Kernel>
-int wait_rings(int epoll, epoll_event* events, int most, bool waits, Kernel kernel) {
-  if (!may_have_lanes() || events == nullptr || most <= 0) return kernel(false);
+int wait_rings(int epoll, epoll_event* events, int most, Limit limit, Kernel kernel) {
+  Limit none(0);
+  if (!may_have_lanes() || events == nullptr || most <= 0) return kernel(limit);
   for (;;) {
     Watched watched;
     add_members(watched, epoll);
-    if (watched.empty()) return kernel(false);
-    const Waited waited = wait_for(watched, waits, [&](bool now) {
+    if (watched.empty()) return kernel(limit);
+    const Waited waited = wait_for(watched, limit.waits(), [&](bool now) {
       const std::int64_t at = now ? os::monotonic_ns() : 0;
       if (now && at - t_asked < kAskKernelNs && watched.any_news()) return 0;
       t_asked = at;
-      return kernel(now);
+      return kernel(now ? none : limit);
     });
     if (waited.found < 0) return waited.found;
     const int found = add_events(watched, events, most, waited.found);
-    if (found != 0 || waited.whole) return found;
+    if (found != 0 || waited.whole || !limit.go_on()) return found;
   }
 }
 
@@ -216,7 +267,13 @@ void note_registration(int epoll, int operation, int fd, const epoll_event* even
   Watch& watch = number->watch;
   constexpr std::uint32_t kUnlooked = EPOLLONESHOT | EPOLLEXCLUSIVE;
   if (operation == EPOLL_CTL_DEL) {
-    if (watch.epoll == epoll) watch.epoll = -1;
+    // By another number of the instance, perhaps: then its rings are looked into no more.
+    if (watch.epoll == epoll) {
+      watch.epoll = -1;
+    } else if (watch.epoll >= 0) {
+      watch.lost = true;
+      number->asks.store(true);
+    }
   } else if (watch.epoll >= 0 && watch.epoll != epoll) {
     watch.lost = true;
     number->asks.store(true);
@@ -257,26 +314,30 @@ WEFT_SEEN int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout, co
 }
 
 WEFT_SEEN int select(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
-  if (!may_have_lanes()) return real().select(count, read, write, except, timeout);
-  if (timeout == nullptr) return select_rings(count, {read, write, except}, nullptr, nullptr);
-  if (timeout->tv_sec < 0 || timeout->tv_usec < 0) {
+  constexpr suseconds_t kMicroseconds = 1'000'000;
+  // The kernel judges what is not normal.
+  if (!may_have_lanes() || (timeout != nullptr && (timeout->tv_sec < 0 || timeout->tv_usec < 0 ||
+                                                   timeout->tv_usec >= kMicroseconds))) {
     return real().select(count, read, write, except, timeout);
   }
-  const std::int64_t ns = timeout->tv_sec * weft::os::kNsPerSecond + timeout->tv_usec * 1000;
-  const std::int64_t begin = weft::os::monotonic_ns();
-  timespec limit = weft::os::timespec_of(ns);
-  const int found = select_rings(count, {read, write, except}, &limit, nullptr);
-  const std::int64_t left = std::max<std::int64_t>(ns - (weft::os::monotonic_ns() - begin), 0);
-  timeout->tv_sec = left / weft::os::kNsPerSecond;
-  timeout->tv_usec = left % weft::os::kNsPerSecond / 1000;
+  if (timeout == nullptr) return select_rings(count, {read, write, except}, nullptr, nullptr);
+  const timespec spec{timeout->tv_sec, timeout->tv_usec * 1000};
+  Limit limit = Limit::of(&spec);
+  const int found = select_rings(count, {read, write, except}, &spec, nullptr);
+  const int error = errno;
+  if (limit.left() > 0) {
+    static_cast<void>(limit.go_on());
+    timeout->tv_sec = limit.left() / weft::os::kNsPerSecond;
+    timeout->tv_usec = limit.left() % weft::os::kNsPerSecond / 1000;
+  }
+  errno = error;
   return found;
 }
 
 WEFT_SEEN int pselect(int count, fd_set* read, fd_set* write, fd_set* except,
                       const timespec* timeout, const sigset_t* mask) {
   if (!may_have_lanes()) return real().pselect(count, read, write, except, timeout, mask);
-  timespec limit = timeout == nullptr ? timespec{} : *timeout;
-  return select_rings(count, {read, write, except}, timeout == nullptr ? nullptr : &limit, mask);
+  return select_rings(count, {read, write, except}, timeout, mask);
 }
 
 WEFT_SEEN int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
@@ -287,8 +348,9 @@ WEFT_SEEN int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
 
 WEFT_SEEN int epoll_pwait(int epoll, epoll_event* events, int most, int timeout,
                           const sigset_t* mask) {
-  return wait_rings(epoll, events, most, timeout != 0, [&](bool now) {
-    return real().epoll_pwait(epoll, events, most, now ? 0 : timeout, mask);
+  const Limit limit(timeout < 0 ? -1 : timeout * std::int64_t{1'000'000});
+  return wait_rings(epoll, events, most, limit, [&](const Limit& now) {
+    return real().epoll_pwait(epoll, events, most, now.milliseconds(), mask);
   });
 }
 
@@ -298,9 +360,8 @@ WEFT_SEEN int epoll_wait(int epoll, epoll_event* events, int most, int timeout) 
 
 WEFT_SEEN int epoll_pwait2(int epoll, epoll_event* events, int most, const timespec* timeout,
                            const sigset_t* mask) {
-  const bool waits = timeout == nullptr || timeout->tv_sec != 0 || timeout->tv_nsec != 0;
-  return wait_rings(epoll, events, most, waits, [&](bool now) {
-    const timespec zero{};
-    return real().epoll_pwait2(epoll, events, most, now ? &zero : timeout, mask);
+  if (bad(timeout)) return real().epoll_pwait2(epoll, events, most, timeout, mask);
+  return wait_rings(epoll, events, most, Limit::of(timeout), [&](Limit now) {
+    return real().epoll_pwait2(epoll, events, most, now.kernels(), mask);
   });
 }

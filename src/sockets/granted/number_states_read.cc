@@ -135,15 +135,17 @@ using namespace weft::sockets::granted;
 extern "C" __attribute__((visibility("default"))) int weft_sockets_list(int pid, Show visit,
                                                                         void* context) {
   std::error_code error;
-  const std::filesystem::directory_iterator folder(file_of(pid, "fd"), error);
+  std::filesystem::directory_iterator at(file_of(pid, "fd"), error);
   if (error) return error.value();
   if (!is_under_weft(pid)) return ENODATA;
   const std::map<unsigned long, Tcp> sockets = tcp_sockets(pid);
   const StateTable* table = attach(pid);
-  for (const auto& entry : folder) {
+  for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
     constexpr const char kSocket[] = "socket:[";
-    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
-    if (error || !target.starts_with(kSocket)) continue;
+    const std::filesystem::directory_entry& entry = *at;
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    if (gone || !target.starts_with(kSocket)) continue;
     const auto found = sockets.find(std::strtoul(target.c_str() + sizeof kSocket - 1, nullptr, 10));
     const int fd = std::atoi(entry.path().filename().c_str());
     if (found != sockets.end()) show(fd, found->second, table, visit, context);

@@ -68,6 +68,15 @@ void note_fresh(int fd) {
   number->calls.store(1, std::memory_order_release);
 }
 
+void note_instance(int fd) {
+  for (int i = 0; i < end(); ++i) {
+    Number* number = find(i);
+    if (number == nullptr) continue;
+    const os::SpinGuard guard(number->watch_lock);
+    if (number->watch.epoll == fd) number->watch = {};
+  }
+}
+
 int end() { return g_end.load(std::memory_order_relaxed); }
 
 }  // namespace numbers

@@ -65,6 +65,9 @@ namespace numbers {
 [[nodiscard]] Number* find(int fd);
 // A new TCP socket of this process has the number `fd`.
 void note_fresh(int fd);
+// A new epoll instance has the number `fd`: it watches nothing. One that was closed had it,
+// perhaps.
+void note_instance(int fd);
 // From now on no number is noted as fresh.
 void stop();
 // One above the highest number that was ever noted.

@@ -91,6 +91,10 @@ WEFT_SEEN ssize_t recvmsg(int fd, msghdr* message, int flags) {
 }
 
 WEFT_SEEN int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
+  const bool waits = (flags & MSG_DONTWAIT) == 0;
+  while (resolve(fd, false) == Kind::kUndecided) {
+    if (!await_opening(fd, waits)) return -1;
+  }
   if (table::kind_of(fd) != Kind::kDirect) {
     static const auto next = reinterpret_cast<decltype(&recvmmsg)>(real_symbol("recvmmsg"));
     const int got = next(fd, messages, count, flags, timeout);
@@ -152,7 +156,7 @@ WEFT_SEEN ssize_t sendmsg(int fd, const msghdr* message, int flags) {
 }
 
 WEFT_SEEN int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
-  if (table::kind_of(fd) != Kind::kDirect) {
+  if (resolve(fd, true) != Kind::kDirect) {
     static const auto next = reinterpret_cast<decltype(&sendmmsg)>(real_symbol("sendmmsg"));
     return next(fd, messages, count, flags);
   }
