@@ -14,6 +14,9 @@
 #include <csignal>
 #include <cstdio>
 
+// A call that a preload library defines in the place of the next one.
+#define WEFT_SEEN extern "C" __attribute__((visibility("default")))
+
 namespace weft::sockets {
 
 struct RealCalls {

@@ -62,10 +62,8 @@ bool must_be_tcp(Role role, const sockaddr* address) {
   return !s.active || s.rules.find(role, s.program, address) != nullptr;
 }
 
-bool tells_why() { return settings().why; }
-
 void tell_why(int fd, const char* role, const char* path, const char* reason) {
-  if (!tells_why()) return;
+  if (!settings().why) return;
   const int error = errno;
   sockaddr_storage peer{};
   socklen_t length = sizeof peer;

@@ -18,6 +18,5 @@ namespace weft::sockets {
 // Says on stderr which path the connection `fd` takes, and why, if WEFT_SOCKETS_WHY asks for it.
 // `role`: connect or accept.
 void tell_why(int fd, const char* role, const char* path, const char* reason);
-[[nodiscard]] bool tells_why();
 
 }  // namespace weft::sockets

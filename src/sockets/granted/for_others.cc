@@ -14,6 +14,7 @@ WEFT_SEEN int weft_sockets_check_rules(const char* path, char* why, size_t size)
 
 // The socket `fd` is an rsocket from now on.
 WEFT_SEEN void weft_sockets_by_rdma(int fd) {
-  leave_to_kernel(fd, Why::kRdma);
+  // Told here, since it may be the kernel's alone by now, for its options.
   if (Number* number = numbers::find(fd)) states::tell(fd, *number, Why::kRdma);
+  leave_to_kernel(fd, Why::kRdma);
 }

@@ -28,7 +28,6 @@
 #include "sockets/granted/ring_lane.h"
 #include "sockets/real_calls.h"
 
-#define WEFT_SEEN extern "C" __attribute__((visibility("default")))
 // The C library's function of the name, past ours.
 #define WEFT_NEXT(name) \
   static const auto next = reinterpret_cast<decltype(&name)>(::weft::sockets::real_symbol(#name))

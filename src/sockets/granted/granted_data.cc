@@ -5,8 +5,8 @@
 
 #include <climits>
 #include <cstdarg>
-#include <cstdlib>
 
+#include "sockets/checked_reads.h"
 #include "sockets/granted/granted.h"
 
 namespace weft::sockets::granted {
@@ -193,22 +193,4 @@ WEFT_SEEN int dprintf(int fd, const char* format, ...) {
   const int n = vdprintf(fd, format, arguments);
   va_end(arguments);
   return n;
-}
-
-// With the lengths of their buffers, which the C library's headers know.
-WEFT_SEEN ssize_t __read_chk(int fd, void* data, size_t length, size_t room) {
-  if (length > room) abort();
-  return read(fd, data, length);
-}
-
-WEFT_SEEN ssize_t __recv_chk(int fd, void* data, size_t length, size_t room, int flags) {
-  if (length > room) abort();
-  return recv(fd, data, length, flags);
-}
-
-WEFT_SEEN ssize_t __recvfrom_chk(int fd, void* __restrict data, size_t length, size_t room,
-                                 int flags, __SOCKADDR_ARG from,
-                                 socklen_t* __restrict from_length) {
-  if (length > room) abort();
-  return recvfrom(fd, data, length, flags, from, from_length);
 }

@@ -16,6 +16,7 @@
 #include "sockets/granted/granted.h"
 #include "sockets/granted/number_states.h"
 #include "sockets/granted/spiller.h"
+#include "sockets/passed_numbers.h"
 
 namespace weft::sockets::granted {
 namespace {
@@ -58,20 +59,6 @@ __attribute__((constructor)) void begin() {
 // Octets that lie in rings go to TCP before the process is gone.
 __attribute__((destructor)) void end() {
   if (!borrowing()) leave_range(0, ~0U, closes);
-}
-
-// The ancillary data of a message that carries descriptors, one call for each.
-template <class Visit>
-void each_passed(const msghdr& message, Visit visit) {
-  if (message.msg_control == nullptr || message.msg_controllen < sizeof(cmsghdr)) return;
-  auto& m = const_cast<msghdr&>(message);
-  for (cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(&m, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    if (c->cmsg_len < CMSG_LEN(0)) continue;
-    const auto* fds = reinterpret_cast<const int*>(CMSG_DATA(c));
-    const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) visit(fds[i]);
-  }
 }
 
 }  // namespace

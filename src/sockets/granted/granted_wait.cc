@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <climits>
-#include <cstdlib>
 #include <cstring>
 
 #include "os/clock.h"
+#include "sockets/checked_waits.h"
 #include "sockets/granted/granted.h"
 #include "sockets/granted/watched.h"
 
@@ -243,7 +243,7 @@ int add_events(const Watched& watched, epoll_event* events, int most, int found)
 template <class Kernel>
 int wait_rings(int epoll, epoll_event* events, int most, Limit limit, Kernel kernel) {
   Limit none(0);
-  if (!may_have_lanes() || events == nullptr || most <= 0) return kernel(limit);
+  if (events == nullptr || most <= 0) return kernel(limit);
   for (;;) {
     Watched watched;
     add_members(watched, epoll);
@@ -302,17 +302,6 @@ WEFT_SEEN int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const si
   return poll_rings(fds, count, timeout, mask);
 }
 
-WEFT_SEEN int __poll_chk(pollfd* fds, nfds_t count, int timeout, size_t room) {
-  if (room / sizeof *fds < count) abort();
-  return poll(fds, count, timeout);
-}
-
-WEFT_SEEN int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask,
-                          size_t room) {
-  if (room / sizeof *fds < count) abort();
-  return ppoll(fds, count, timeout, mask);
-}
-
 WEFT_SEEN int select(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
   constexpr suseconds_t kMicroseconds = 1'000'000;
   // The kernel judges what is not normal.
@@ -348,6 +337,7 @@ WEFT_SEEN int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
 
 WEFT_SEEN int epoll_pwait(int epoll, epoll_event* events, int most, int timeout,
                           const sigset_t* mask) {
+  if (!may_have_lanes()) return real().epoll_pwait(epoll, events, most, timeout, mask);
   const Limit limit(timeout < 0 ? -1 : timeout * std::int64_t{1'000'000});
   return wait_rings(epoll, events, most, limit, [&](const Limit& now) {
     return real().epoll_pwait(epoll, events, most, now.milliseconds(), mask);
@@ -360,7 +350,8 @@ WEFT_SEEN int epoll_wait(int epoll, epoll_event* events, int most, int timeout) 
 
 WEFT_SEEN int epoll_pwait2(int epoll, epoll_event* events, int most, const timespec* timeout,
                            const sigset_t* mask) {
-  if (bad(timeout)) return real().epoll_pwait2(epoll, events, most, timeout, mask);
+  if (!may_have_lanes() || bad(timeout))
+    return real().epoll_pwait2(epoll, events, most, timeout, mask);
   return wait_rings(epoll, events, most, Limit::of(timeout), [&](Limit now) {
     return real().epoll_pwait2(epoll, events, most, now.kernels(), mask);
   });

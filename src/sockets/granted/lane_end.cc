@@ -13,7 +13,6 @@
 #include "sockets/granted/ring_lane.h"
 #include "sockets/granted/spiller.h"
 #include "sockets/real_calls.h"
-#include "sockets/socket_settings.h"
 
 namespace weft::sockets::granted {
 namespace {
@@ -24,8 +23,6 @@ void reset_if_unread(const Lane& lane, int fd) {
   const linger now{1, 0};
   real().setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
 }
-
-std::atomic<pid_t> g_process{0};  // whose memory this is
 
 void retire(int fd, Number& number, How how) {
   Lane* lane = number.lane.load();
@@ -58,14 +55,11 @@ bool nothing_to_leave(const Number& number) {
 void note_leaving(int fd, Number& number, How how, Why why) {
   if (how == How::kGone) return states::change(fd, number, Why::kUnseen);
   const Why before = NumberState::of(number.state.load()).why;
-  if (how == How::kStays && why == Why::kRdma) return;
   if (how == How::kStays) {
-    tells_why() ? states::tell(fd, number, why) : states::change(fd, number, why);
+    if (before != why) states::tell(fd, number, why);
     return;
   }
-  if (tells_why() && (before == Why::kQuiet || before == Why::kLooking)) {
-    states::tell(fd, number, before);
-  }
+  if (before == Why::kQuiet || before == Why::kLooking) states::tell(fd, number, before);
   states::change(fd, number, Why::kUnseen);
 }
 
@@ -96,9 +90,6 @@ void stop() {
   leave_range(0, ~0U, stays, Why::kRights);
   spiller::stop();
 }
-
-bool borrowing() { return g_process.load(std::memory_order_relaxed) != getpid(); }
-void own_memory() { g_process = getpid(); }
 
 void retire_stray(int fd, Number& number) { retire(fd, number, How::kGone); }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "sockets/granted/number_table.h"
+#include "sockets/own_memory.h"
 
 namespace weft::sockets::granted {
 
@@ -30,9 +31,5 @@ void retire_stray(int fd, Number& number);
 // From now on there are no lanes in this process, and no thread for them: it is about to give up
 // calls or rights that they need.
 void stop();
-// In a child of vfork(), which shares the memory but not the numbers of its parent.
-[[nodiscard]] bool borrowing();
-// This process has memory of its own: at its start, and after fork().
-void own_memory();
 
 }  // namespace weft::sockets::granted

@@ -22,8 +22,6 @@
 #include "sockets/iwarp/iwarp_table.h"
 #include "sockets/real_calls.h"
 
-#define WEFT_SEEN extern "C" __attribute__((visibility("default")))
-
 namespace weft::sockets::iwarp {
 
 inline int fail_with(int error) {

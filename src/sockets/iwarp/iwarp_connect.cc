@@ -7,6 +7,7 @@
 #include "sockets/iwarp/iwarp.h"
 #include "sockets/iwarp/iwarp_decide.h"
 #include "sockets/iwarp/syn_mark.h"
+#include "sockets/own_memory.h"
 #include "sockets/socket_settings.h"
 
 namespace weft::sockets::iwarp {
@@ -51,7 +52,7 @@ int do_listen(int fd, int backlog) {
 
 int do_accept(int fd, sockaddr* address, socklen_t* length, int flags) {
   const int accepted = real().accept4(fd, address, length, flags);
-  if (accepted < 0 || !table::in_use() || table::borrowed()) return accepted;
+  if (accepted < 0 || !table::in_use() || borrowing()) return accepted;
   if (table::kind_of(fd) != Kind::kAsked) {
     table::forget(accepted);
     return accepted;
@@ -75,7 +76,7 @@ using namespace weft::sockets::iwarp;
 WEFT_SEEN int socket(int domain, int type, int protocol) {
   const int made = real().socket(domain, type, protocol);
   // One that was closed by a call that was not seen had the number, perhaps.
-  if (made >= 0 && table::in_use() && !table::borrowed()) table::forget(made);
+  if (made >= 0 && table::in_use() && !borrowing()) table::forget(made);
   return made;
 }
 

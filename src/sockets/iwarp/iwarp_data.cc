@@ -5,12 +5,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 
 #include "os/clock.h"
+#include "sockets/checked_reads.h"
 #include "sockets/iwarp/direct_library.h"
 #include "sockets/iwarp/iwarp.h"
 #include "sockets/iwarp/iwarp_decide.h"
+#include "sockets/passed_numbers.h"
 
 namespace weft::sockets::iwarp {
 namespace {
@@ -50,19 +51,6 @@ ssize_t send_file(int in, off64_t* offset, size_t count, Send send) {
   return static_cast<ssize_t>(done);
 }
 
-// Numbers that came with a message mean something new.
-void forget_received(const msghdr& message) {
-  if (message.msg_control == nullptr || message.msg_controllen < sizeof(cmsghdr)) return;
-  auto& m = const_cast<msghdr&>(message);
-  for (cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(&m, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    if (c->cmsg_len < CMSG_LEN(0)) continue;
-    const auto* fds = reinterpret_cast<const int*>(CMSG_DATA(c));
-    const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) table::forget(fds[i]);
-  }
-}
-
 }  // namespace
 }  // namespace weft::sockets::iwarp
 
@@ -86,7 +74,7 @@ WEFT_SEEN ssize_t recvmsg(int fd, msghdr* message, int flags) {
   const ssize_t got = serve(fd, false, flags, [&](const RealCalls& serving) {
     return serving.recvmsg(fd, message, flags);
   });
-  if (got >= 0) forget_received(*message);
+  if (got >= 0) each_passed(*message, table::forget);
   return got;
 }
 
@@ -98,7 +86,7 @@ WEFT_SEEN int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, tim
   if (table::kind_of(fd) != Kind::kDirect) {
     static const auto next = reinterpret_cast<decltype(&recvmmsg)>(real_symbol("recvmmsg"));
     const int got = next(fd, messages, count, flags, timeout);
-    for (int i = 0; i < got; ++i) forget_received(messages[i].msg_hdr);
+    for (int i = 0; i < got; ++i) each_passed(messages[i].msg_hdr, table::forget);
     return got;
   }
   const std::int64_t end =
@@ -180,21 +168,4 @@ WEFT_SEEN ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) {
 
 WEFT_SEEN ssize_t sendfile(int out, int in, off_t* offset, size_t count) {
   return sendfile64(out, in, offset, count);
-}
-
-WEFT_SEEN ssize_t __read_chk(int fd, void* data, size_t length, size_t room) {
-  if (length > room) abort();
-  return read(fd, data, length);
-}
-
-WEFT_SEEN ssize_t __recv_chk(int fd, void* data, size_t length, size_t room, int flags) {
-  if (length > room) abort();
-  return recv(fd, data, length, flags);
-}
-
-WEFT_SEEN ssize_t __recvfrom_chk(int fd, void* __restrict data, size_t length, size_t room,
-                                 int flags, __SOCKADDR_ARG from,
-                                 socklen_t* __restrict from_length) {
-  if (length > room) abort();
-  return recvfrom(fd, data, length, flags, from, from_length);
 }

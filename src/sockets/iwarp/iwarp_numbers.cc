@@ -12,13 +12,14 @@
 #include "sockets/iwarp/iwarp.h"
 #include "sockets/iwarp/iwarp_decide.h"
 #include "sockets/iwarp/iwarp_members.h"
+#include "sockets/own_memory.h"
 
 namespace weft::sockets::iwarp {
 namespace {
 
 __attribute__((constructor)) void begin() {
   static_cast<void>(real());
-  table::own_memory();
+  own_memory();
   pthread_atfork(table::before_fork, table::after_fork, [] {
     table::in_child();
     epolls::in_child();
@@ -40,7 +41,7 @@ bool close_number(int fd) {
 int close_each(unsigned first, unsigned last, int flags) {
   const auto top = static_cast<unsigned>(std::max(table::highest(), 0));
   // Before exec: Weft's own are close-on-exec anyhow.
-  if (top <= first || table::borrowed()) return real().close_range(first, last, flags);
+  if (top <= first || borrowing()) return real().close_range(first, last, flags);
   const bool marks_only = (static_cast<unsigned>(flags) & CLOSE_RANGE_CLOEXEC) != 0;
   unsigned from = first;
   for (unsigned fd = first; fd <= last && fd < top; ++fd) {
@@ -93,7 +94,7 @@ int note_copy(int fd, int made) {
 template <class Call>
 int replace(int from, int to, Call call) {
   if (table::kind_of(from) == Kind::kInternal) return fail_with(EBADF);
-  if (!table::in_use() || from == to || to < 0 || table::borrowed()) return call();
+  if (!table::in_use() || from == to || to < 0 || borrowing()) return call();
   if (real().fcntl(from, F_GETFD) < 0) return -1;  // as the kernel, before anything is closed
   if (!vacate(to)) return -1;
   const int result = call();
@@ -103,7 +104,7 @@ int replace(int from, int to, Call call) {
 int do_fcntl(int fd, int command, long value) {
   if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) {
     const int made = real().fcntl(fd, command, value);
-    return made < 0 || !table::in_use() || table::borrowed() ? made : note_copy(fd, made);
+    return made < 0 || !table::in_use() || borrowing() ? made : note_copy(fd, made);
   }
   if (table::kind_of(fd) == Kind::kDirect) return direct::fcntl(fd, command, value);
   return real().fcntl(fd, command, value);
@@ -119,7 +120,7 @@ WEFT_SEEN int close(int fd) {
   if (!table::in_use()) return real().close(fd);
   const Kind kind = table::kind_of(fd);
   if (kind == Kind::kInternal) return fail_with(EBADF);
-  if (table::borrowed()) return real().close(fd);
+  if (borrowing()) return real().close(fd);
   if (kind == Kind::kDirect) return direct::close(fd);
   close_number(fd);
   return real().close(fd);
@@ -140,7 +141,7 @@ WEFT_SEEN void closefrom(int first) {
 WEFT_SEEN int dup(int fd) {
   if (table::kind_of(fd) == Kind::kInternal) return fail_with(EBADF);
   const int made = real().dup(fd);
-  return made < 0 || !table::in_use() || table::borrowed() ? made : note_copy(fd, made);
+  return made < 0 || !table::in_use() || borrowing() ? made : note_copy(fd, made);
 }
 
 WEFT_SEEN int dup3(int from, int to, int flags) {

@@ -13,6 +13,7 @@
 #include <climits>
 #include <new>
 
+#include "sockets/own_memory.h"
 #include "sockets/real_calls.h"
 
 namespace weft::sockets::iwarp {
@@ -26,7 +27,6 @@ struct Slot {
 thread_local int t_inside = 0;
 thread_local int t_locked = 0;
 std::atomic<std::uint32_t> g_turned{0};  // a futex: counts
-std::atomic<pid_t> g_process{0};         // whose memory this is
 
 constexpr int kChunk = 4096;
 constexpr int kChunks = 256;  // a million descriptors
@@ -209,9 +209,6 @@ void close_internal(int fd) {
   forget(fd);
   real().close(fd);
 }
-
-bool borrowed() { return g_process.load(std::memory_order_relaxed) != getpid(); }
-void own_memory() { g_process = getpid(); }
 
 void before_fork() { mutex().lock(); }
 void after_fork() { mutex().unlock(); }

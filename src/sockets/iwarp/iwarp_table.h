@@ -133,12 +133,6 @@ void settle_plain(int fd) WEFT_REQUIRES(mutex());
 [[nodiscard]] int move_high(int fd);
 void close_internal(int fd);
 
-// In a child of vfork(), which shares the memory but not the numbers of its parent: the table must
-// not learn of what it does.
-[[nodiscard]] bool borrowed();
-// This process has memory of its own: at its start, and after fork().
-void own_memory();
-
 // Around fork().
 void before_fork() WEFT_ACQUIRE(mutex());
 void after_fork() WEFT_RELEASE(mutex());

@@ -5,9 +5,9 @@
 #include <sys/select.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "os/clock.h"
+#include "sockets/checked_waits.h"
 #include "sockets/iwarp/direct_library.h"
 #include "sockets/iwarp/iwarp.h"
 #include "sockets/iwarp/iwarp_decide.h"
@@ -164,17 +164,6 @@ WEFT_SEEN int poll(pollfd* fds, nfds_t count, int timeout) {
 WEFT_SEEN int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
   if (!any_interesting(fds, count)) return real().ppoll(fds, count, timeout, mask);
   return wait_for(fds, count, timeout == nullptr ? -1 : weft::os::ns_of(*timeout), mask);
-}
-
-WEFT_SEEN int __poll_chk(pollfd* fds, nfds_t count, int timeout, size_t room) {
-  if (room / sizeof *fds < count) abort();
-  return poll(fds, count, timeout);
-}
-
-WEFT_SEEN int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask,
-                          size_t room) {
-  if (room / sizeof *fds < count) abort();
-  return ppoll(fds, count, timeout, mask);
 }
 
 WEFT_SEEN int select(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {

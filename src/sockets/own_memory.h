@@ -1,0 +1,13 @@
+// Whose memory this is: a child of vfork() shares it with its parent, but not the descriptor numbers.
+//
+// Threads: any.
+#pragma once
+
+namespace weft::sockets {
+
+// In such a child: tables must not learn of what it does.
+[[nodiscard]] bool borrowing();
+// This process has memory of its own: at its start, and after fork().
+void own_memory();
+
+}  // namespace weft::sockets
