@@ -1,5 +1,6 @@
-// Forms of poll and ppoll that know the length of the buffer: the C library's headers use them where they can.
-// They are defined here, so each preload library includes this in the file that defines those.
+// Forms of poll and ppoll that know the length of the buffer: the C library's headers use them
+// where they can. They are defined here, so each preload library includes this in the file that
+// defines those.
 #pragma once
 
 #include <poll.h>

@@ -1,4 +1,5 @@
-// Whose memory this is: a child of vfork() shares it with its parent, but not the descriptor numbers.
+// Whose memory this is: a child of vfork() shares it with its parent, but not the descriptor
+// numbers.
 //
 // Threads: any.
 #pragma once

@@ -60,11 +60,10 @@ def read(line):
     return child.Told(said["name"], said["verdict"], said["detail"])
 
 
-def alone(name, weft):
-    """What becomes of one case that runs by itself."""
-    env = {**os.environ, "WEFT_SOCKETS_BUSY_CALLS": "1"}
-    return child.run_cases([name], lambda left: (command(*left, weft=weft), env), read, CASE_LIMIT_S,
-                           CASE_LIMIT_S, lambda case: None)[0]
+def natively(name):
+    """What becomes of one case that runs by itself, without Weft."""
+    return child.run_cases([name], lambda left: (command(*left, weft=False), None), read, CASE_LIMIT_S,
+                           CASE_LIMIT_S, lambda case: None)[0].verdict
 
 
 def run(names, seconds, report):
@@ -72,8 +71,7 @@ def run(names, seconds, report):
 
     def judge(case):
         """Reports a case; one that failed, with what it does alone."""
-        if case.verdict == outcome.FAILED and alone(case.name, weft=False).verdict == outcome.FAILED:
-            case = outcome.Case(case.name, outcome.SKIPPED, "fails without Weft, too")
+        case = outcome.beside_native(case, lambda: natively(case.name))
         judged.append(case)
         report(case)
 

@@ -25,6 +25,13 @@ Case = collections.namedtuple("Case", "name verdict detail")
 Rule = collections.namedtuple("Rule", "kind pattern reason line")
 
 
+def beside_native(case, native):
+    """A case that failed under Weft: skipped, if `native()`, the same without Weft, fails too."""
+    if case.verdict == FAILED and native() == FAILED:
+        return Case(case.name, SKIPPED, "fails without Weft, too")
+    return case
+
+
 class Rules:
     """The expected exceptions of one suite."""
 

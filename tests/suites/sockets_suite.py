@@ -11,7 +11,7 @@ import tempfile
 import time
 
 import harness
-from outcome import FAILED, PASSED, SKIPPED, Case
+from outcome import FAILED, PASSED, SKIPPED, Case, beside_native
 
 BUILD = str(pathlib.Path(__file__).with_name("build-sockets.sh"))
 # Tests of programs that refuse root run as this user, who is nobody else's and not `nobody`.
@@ -64,7 +64,7 @@ class SocketsSuite:
         return names
 
     def once(self, name, weft):
-        """None, or what a case that failed has said last."""
+        """What becomes of a case; of one that failed, with what it has said last."""
         under = [*self.weft, "run", "--sockets", "--log", "off", "--"] if weft else []
         env = {**os.environ, "WEFT_SOCKETS_BUSY_CALLS": "1"}
         with tempfile.TemporaryDirectory(prefix="weft-suite-") as home:
@@ -74,9 +74,11 @@ class SocketsSuite:
                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
                                       stderr=subprocess.STDOUT, errors="replace", timeout=self.limit_s, check=False)
             except subprocess.TimeoutExpired:
-                return f"no end within {self.limit_s} s"
+                return Case(name, FAILED, f"no end within {self.limit_s} s")
+        if done.returncode == 0:
+            return Case(name, PASSED, "")
         last = "\n".join(done.stdout.splitlines()[-KEPT_LINES:])
-        return None if done.returncode == 0 else f"ended with {done.returncode}\n{last}"
+        return Case(name, FAILED, f"ended with {done.returncode}\n{last}")
 
     def run(self, names, seconds, report):
         done, stop = [], time.monotonic() + seconds
@@ -84,13 +86,7 @@ class SocketsSuite:
             if time.monotonic() > stop:
                 case = Case(name, SKIPPED, "no time left")
             else:
-                why = self.once(name, weft=True)
-                if why is None:
-                    case = Case(name, PASSED, "")
-                elif self.once(name, weft=False) is None:
-                    case = Case(name, FAILED, why)
-                else:
-                    case = Case(name, SKIPPED, "fails without Weft, too")
+                case = beside_native(self.once(name, weft=True), lambda: self.once(name, weft=False).verdict)
             done.append(case)
             report(case)
         return done
