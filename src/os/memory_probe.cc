@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 #include <weft/system_error.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 namespace weft::os {
 
@@ -200,6 +202,16 @@ Unusable probe_memory(const void* addr, std::size_t length, bool writable) {
   if (error == ENOMEM) return UnusableMemory{begin, "has no memory left", Error::kNoMemory};
   if (error == EFAULT || error == EHWPOISON) return fault_at(begin, "cannot be touched");
   return {};
+}
+
+bool copy_if_mapped(void* to, const void* from, std::size_t size) {
+  const iovec source{const_cast<void*>(from), size};
+  const iovec target{to, size};
+  const ssize_t copied = process_vm_writev(getpid(), &source, 1, &target, 1, 0);
+  if (copied >= 0) return static_cast<std::size_t>(copied) == size;
+  if (errno == EFAULT) return false;
+  std::memcpy(to, from, size);
+  return true;
 }
 
 }  // namespace weft::os

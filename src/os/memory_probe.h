@@ -27,7 +27,7 @@ struct UnusableMemory {
 // (Linux 6.11), and only the last page of each mapped file is read, which finds a mapping that
 // reaches beyond the end of its file. Not found in a larger range: a file whose disk is too full
 // for the pages that are written later, and too few huge pages for all of it. Nothing can find what
-// is unmapped, protected or truncated after the registration.
+// is unmapped, protected or truncated after the registration; see copy_if_mapped().
 //
 // Older kernels than 6.11, and processes that cannot open their /proc: what is not mapped is found
 // anywhere. Of a larger range only the first and the last page are populated. So these are not
@@ -37,6 +37,11 @@ struct UnusableMemory {
 [[nodiscard]] std::optional<UnusableMemory> probe_memory(const void* addr, std::size_t length,
                                                          bool writable);
 inline constexpr std::size_t kTouchedMax = 64U << 10U;
+
+// Copies to memory that may have been unmapped since it was registered: true when all of it is
+// there. The kernel does it, for about 0.8 us more than memcpy(). Where the kernel does not let a
+// process write to itself that way, it is memcpy().
+[[nodiscard]] bool copy_if_mapped(void* to, const void* from, std::size_t size);
 
 // probe_memory() for larger ranges: by queries for single mappings where the kernel has
 // them, or as older kernels need it. Here so that tests reach both.

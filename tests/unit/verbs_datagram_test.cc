@@ -1,10 +1,12 @@
 // Queue pairs of datagrams, in one process, and what strangers send them.
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <cstring>
 
 #include "roce/datagram.h"
 #include "roce/qp_number.h"
+#include "verbs/cq.h"
 #include "verbs/oob/peer_directory.h"
 #include "verbs_testing.h"
 
@@ -171,6 +173,28 @@ TEST(Datagrams, LongerThanTheirReceiveEndItOnly) {
   b.receive(1, roce::kGrhSize + 3);
   ASSERT_TRUE(a.send(b.peer(), "four"));
   EXPECT_EQ(b.next().status, WcStatus::kLocalLength);
+  expect_message(a, b, "next");
+}
+
+// As UCX's memory does at its end: the registration is still cached, the queue pair still there.
+TEST(Datagrams, ForMemoryThatHasGoneEndTheirReceiveOnly) {
+  const Side a;
+  const Side b;
+  void* const gone =
+      mmap(nullptr, 2 * kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(gone, MAP_FAILED);
+  const auto region = std::move(*b.host.pd->register_memory(gone, 2 * kRoom, Access::kLocalWrite));
+  const Sge at{reinterpret_cast<std::uintptr_t>(gone), kRoom, region->lkey()};
+  ASSERT_TRUE(b.qp().post_recv({9, {&at, 1}}));
+  ASSERT_EQ(munmap(gone, 2 * kRoom), 0);
+  ASSERT_TRUE(a.send(b.peer(), "nowhere"));
+  // Nobody polls: the engine's thread reads it.
+  const auto& cq = dynamic_cast<const CompletionQueueImpl&>(*b.set.cq);
+  EXPECT_TRUE(eventually([&] { return cq.has_completions(); }));
+  const WorkCompletion wc = b.next();
+  EXPECT_EQ(wc.wr_id, 9U);
+  EXPECT_EQ(wc.status, WcStatus::kLocalProtection);
+  EXPECT_EQ(a.next().status, WcStatus::kSuccess);
   expect_message(a, b, "next");
 }
 

@@ -12,6 +12,7 @@
 #include "os/calls.h"
 #include "os/clock.h"
 #include "os/log.h"
+#include "os/memory_probe.h"
 #include "roce/qp_number.h"
 #include "verbs/cq.h"
 #include "verbs/oob/peer_directory.h"
@@ -34,6 +35,11 @@ constexpr Duration kCallersGone{10'000'000};
 // has completions to take.
 constexpr std::uint32_t kWaitsForReceives = 10;
 constexpr std::uint32_t kOwnKeyBit = 1U << 31U;
+
+bool copy_at_once(void* to, const void* from, std::size_t size) {
+  std::memcpy(to, from, size);
+  return true;
+}
 
 bool sends(QpState state) { return state == QpState::kRts; }
 
@@ -415,6 +421,7 @@ void DatagramQp::look() {
     leave_to_callers();
   }
   in_.waits = 0;
+  in_.copy = copy_at_once;
   static_cast<void>(receive(WithoutReceive::kWait));
 }
 
@@ -454,6 +461,7 @@ void DatagramQp::on_io(std::uint32_t events) {
   if ((events & EPOLLIN) == 0) return;
   const os::MutexLock lock(rx_mutex_);
   if (recv_cq_ == nullptr) return;
+  in_.copy = os::copy_if_mapped;
   if (in_.waits == kWaitsForReceives) {
     static_cast<void>(receive(WithoutReceive::kLose));
   } else if (!receive(WithoutReceive::kWait)) {

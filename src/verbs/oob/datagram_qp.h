@@ -173,6 +173,10 @@ class DatagramQp final : public QueuePair,
   struct In {
     std::unique_ptr<Slots> slots;
     Receive receive;
+    // How the reading thread copies. The engine's does so at any time, and may find that the
+    // program has unmapped the memory of a receive. UCX does at its end: it keeps registrations in
+    // a cache, and destroys the queue pair last; an adapter's pages stay, since they are pinned.
+    bool (*copy)(void* to, const void* from, std::size_t size) = nullptr;
     std::uint32_t waits = 0;  // of the engine's thread, in a row, for the program to post receives
     std::uint32_t looks_in_a_row = 0;  // by callers
     std::function<bool(const Gid&)> has_gid;

@@ -170,7 +170,7 @@ bool DatagramQp::scatter_to_sges(std::size_t at, std::span<const std::uint8_t> o
         has(pin.entry()->spec.access, proto::kByMethod)) {
       return false;
     }
-    std::memcpy(to, octets.data(), size);
+    if (!in_.copy(to, octets.data(), size)) return false;
     octets = octets.subspan(size);
     at = 0;
   }
