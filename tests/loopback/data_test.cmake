@@ -42,22 +42,12 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
       SERIAL)
   endif()
   # Exit 0 means that what is there is exactly what was there.
-  set(trust_env "")
-  if(NOT WEFT_SANITIZE) # whose runtime has to be loaded first
-    add_library(loopback_failing_fsync MODULE EXCLUDE_FROM_ALL
-                "${CMAKE_CURRENT_LIST_DIR}/failing_fsync.c")
-    set_target_properties(loopback_failing_fsync PROPERTIES LIBRARY_OUTPUT_DIRECTORY
-                                                            "${WEFT_TEST_OUTPUT_DIRECTORY}")
-    list(APPEND helpers loopback_failing_fsync)
-    set(trust_env "WEFT_TEST_FAILING_FSYNC=$<TARGET_FILE:loopback_failing_fsync>")
-  endif()
   weft_add_script_test(
     loopback_data_trust
     COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_trust_test.py"
             "$<TARGET_FILE:weft_data>"
     LABELS loopback
-    TIMEOUT 300
-    ENV ${trust_env})
+    TIMEOUT 300)
   weft_add_script_test(
     loopback_data_identity
     COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_identity_test.py"
@@ -128,6 +118,18 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
       LABELS loopback
       TIMEOUT 300
       ENV "WEFT_TEST_KILL=$<TARGET_FILE:loopback_kill>")
+    add_library(loopback_failing_fsync MODULE EXCLUDE_FROM_ALL
+                "${CMAKE_CURRENT_LIST_DIR}/failing_fsync.c")
+    set_target_properties(loopback_failing_fsync PROPERTIES LIBRARY_OUTPUT_DIRECTORY
+                                                            "${WEFT_TEST_OUTPUT_DIRECTORY}")
+    list(APPEND helpers loopback_failing_fsync)
+    weft_add_script_test(
+      loopback_data_durable
+      COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_durable_test.py"
+              "$<TARGET_FILE:weft_data>"
+      LABELS loopback
+      TIMEOUT 300
+      ENV "WEFT_TEST_FAILING_FSYNC=$<TARGET_FILE:loopback_failing_fsync>")
     # A server beside which nobody waits for the disk.
     add_library(loopback_slow_disk MODULE EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/slow_disk.c")
     set_target_properties(loopback_slow_disk PROPERTIES LIBRARY_OUTPUT_DIRECTORY

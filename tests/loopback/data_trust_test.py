@@ -205,26 +205,6 @@ def case_unfinished_files_are_not_copied(tmp):
         assert {"in", "other"} == set(os.listdir(tmp / "copy"))
 
 
-def case_a_disk_that_fails_to_flush(tmp):
-    """With --durable no file has its name before its contents are on the disk."""
-    library = os.environ.get("WEFT_TEST_FAILING_FSYNC")
-    if library is None:
-        return print("a_disk_that_fails_to_flush: WEFT_TEST_FAILING_FSYNC is not set; left out")
-    served = filled(tmp / "served", "small")
-    big_file(served / "big", 1)
-    env = {**os.environ, "LD_PRELOAD": library}
-    with Server(served) as server:
-        for name in ("small", "big"):
-            fails("Input/output error", "get", "--durable", server.url(name), tmp / name, env=env)
-            assert not (tmp / name).exists()
-        fails("Input/output error", "sync", "--durable", server.url(), tmp / "copy", env=env)
-        assert not [name for name in os.listdir(tmp / "copy") if not name.startswith(".weft-")]
-        assert client("get", server.url("big"), tmp / "big", env=env).returncode == 0
-        run("sync", "--durable", server.url(), tmp / "copy")
-        assert tree_of(served) == tree_of(tmp / "copy")
-    return None
-
-
 # ---- Versions
 
 

@@ -229,7 +229,13 @@ Outcome<void> Part::finish(const Attributes& attributes, bool durable) {
   if (fchmod(file_.get(), attributes.mode & 0777U) != 0 || futimens(file_.get(), times) != 0) {
     return failed(errno, shown_);
   }
-  if (durable && fsync(file_.get()) != 0) return failed(errno, shown_);
+  if (durable && fsync(file_.get()) != 0) {
+    // Its octets can be read, and compared, although they are not on the disk, and flushing it
+    // again would not say so: no later copy may go on with it.
+    const int error = errno;
+    discard();
+    return failed(error, shown_);
+  }
   if (!is_named(folder_->get(), part_name_, file_.get())) {
     return failed(ESTALE, shown_, "somebody removed or replaced " + part_name_ + " meanwhile");
   }

@@ -54,10 +54,15 @@ bool Draft::replaces_more_than(std::uint64_t bytes) const {
          bytes_on_disk(s) > bytes;
 }
 
-int Draft::commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable) {
+int Draft::commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable, bool& flush_failed) {
   const timespec times[2] = {{0, UTIME_OMIT}, os::timespec_of(mtime_ns)};
   if (fchmod(file_.get(), mode & 0777U) != 0 || futimens(file_.get(), times) != 0) return errno;
-  if (durable && fsync(file_.get()) != 0) return errno;
+  flush_failed = durable && fsync(file_.get()) != 0;
+  if (flush_failed) {
+    const int error = errno;
+    discard();
+    return error;
+  }
   // A link to a file replaces nothing, a rename does: so by way of a second name.
   const std::string between = hidden_.empty() ? random_name() : hidden_;
   if (hidden_.empty() && linkat(AT_FDCWD, proc_name(file_.get()).c_str(), folder_.get(),
@@ -69,7 +74,8 @@ int Draft::commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable) {
     unlinkat(folder_.get(), between.c_str(), 0);
     return error;
   }
-  return durable && fsync(folder_.get()) != 0 ? errno : 0;
+  flush_failed = durable && fsync(folder_.get()) != 0;
+  return flush_failed ? errno : 0;
 }
 
 int reserve(int fd, std::uint64_t size) {

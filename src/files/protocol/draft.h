@@ -33,8 +33,11 @@ class Draft {
   // Whether a file of more octets gives way to it.
   [[nodiscard]] bool replaces_more_than(std::uint64_t bytes) const;
   // Gives the file its attributes and, in one step, its name: a reader finds the old file or
-  // the whole new one. Returns 0 or an errno.
-  [[nodiscard]] int commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable);
+  // the whole new one. Returns 0 or an errno. `flush_failed`: of `durable`. The file is gone for
+  // good then: its octets can be read, and compared, although they are not on the disk, and
+  // flushing it again would not say so.
+  [[nodiscard]] int commit(std::uint32_t mode, std::int64_t mtime_ns, bool durable,
+                           bool& flush_failed);
 
  private:
   os::Fd folder_;

@@ -226,7 +226,7 @@ std::uint64_t Shared::new_verifier() {
   return std::max<std::uint64_t>(number, 1);
 }
 
-void Shared::note_loss(int error) {
+void Shared::note_lost_write(int error) {
   const bool no_room = error == ENOSPC || error == EDQUOT || error == EFBIG;
   if (!no_room) verifier = new_verifier();
 }

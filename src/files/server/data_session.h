@@ -11,6 +11,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <deque>
@@ -70,11 +71,13 @@ struct Shared {
   unsigned ready = 0;  // sessions that are ready() and not dead
   // Names this run of the server, and changes when a file could not be written or flushed. Data
   // that was written under another number may not be on the disk. Never 0.
-  std::uint64_t verifier = new_verifier();
+  std::atomic<std::uint64_t> verifier{new_verifier()};
   [[nodiscard]] static std::uint64_t new_verifier();
-  // A write or a flush has failed. What had been written before may be lost, unless there was just
-  // no room.
-  void note_loss(int error);
+  // A write has failed. What had been written before may be lost, unless there was just no room.
+  void note_lost_write(int error);
+  // A flush has failed, on any thread. Later flushes of the file may not say so, and its client
+  // may be gone.
+  void note_lost_flush() { verifier = new_verifier(); }
   Tree tree;
   std::unique_ptr<readsend::Disk> disk;
   std::unique_ptr<readsend::Pipeline> pipeline;  // what goes to clients

@@ -227,8 +227,11 @@ int Session::commit(const CommitRequest& request, const Asked& asked) {
   const bool durable = (request.flags & kCommitDurable) != 0;
   return carry_out(
       asked, durable || file->draft->replaces_more_than(kMuchBytes),
-      [file, durable, mode = request.mode, mtime_ns = request.mtime_ns] {
-        return file->draft->commit(mode, mtime_ns, durable);
+      [this, file, durable, mode = request.mode, mtime_ns = request.mtime_ns] {
+        bool flush_failed = false;
+        const int error = file->draft->commit(mode, mtime_ns, durable, flush_failed);
+        if (flush_failed) shared_.note_lost_flush();
+        return error;
       },
       [this, asked] { send(asked, NoReply()); });
 }

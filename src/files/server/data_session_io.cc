@@ -98,8 +98,7 @@ void Session::synced(Sync& sync, std::int64_t result) {
   assert(sync.session == this);
   const Asked asked = sync.asked;
   syncs_.erase(sync.self);
-  // Whoever opens the file from now on may not see this error, and its client may be gone.
-  if (result < 0) shared_.verifier = Shared::new_verifier();
+  if (result < 0) shared_.note_lost_flush();
   if (dead_) return;
   assert(unanswered_ > 0);
   --unanswered_;
@@ -377,7 +376,7 @@ void Session::write_disk(Chunk& chunk) {
 void Session::disk_done(Chunk& chunk, std::int64_t result) {
   assert(chunks_on_disk_ > 0 && result <= std::int64_t{chunk.want} - chunk.got);
   --chunks_on_disk_;
-  if (result < 0) shared_.note_loss(static_cast<int>(-result));
+  if (result < 0) shared_.note_lost_write(static_cast<int>(-result));
   if (dead_) return release(chunk);
   const auto incoming = chunk.incoming;
   assert(incoming->chunks > 0);
