@@ -120,7 +120,9 @@ exs_event_t wait_for_event(const std::shared_ptr<Socket>& socket, const Outlet& 
     cancelled = true;
     const os::MutexLock lock(socket->mutex);
     for (auto* list : {&socket->sends, &socket->receives}) {
-      for (Operation& op : *list) op.cancelled = op.cancelled || op.queue == outlet.queue;
+      for (Operation& op : *list) {
+        if (op.queue == outlet.queue) op.cancellation.want();
+      }
     }
     if (socket->provider != nullptr) socket->provider->cancel();
   }

@@ -37,8 +37,8 @@ ssize_t post(const RemoteCall& call, Fill fill) {
     op.type = call.type;
     op.ahandle = call.ahandle;
     op.queue = outlet.give();
-    op.remote = call.remote;
-    op.offset = call.offset;
+    op.remote.memory = call.remote;
+    op.remote.offset = call.offset;
     if (const int error = fill(op); error != 0) {
       socket->unadd(socket->one_sided);
       return fail(error);
@@ -53,10 +53,10 @@ ssize_t post(const RemoteCall& call, Fill fill) {
 }
 
 int fill_atomic(Operation& op, std::uint64_t operand, std::uint64_t swap, std::uint64_t* before) {
-  op.operand = operand;
-  op.swap = swap;
-  op.before = before;
-  return add_piece(op, &op.value, sizeof op.value, EXS_MHANDLE_UNREGISTERED);
+  op.remote.operand = operand;
+  op.remote.swap = swap;
+  op.remote.before = before;
+  return add_piece(op, &op.remote.value, sizeof op.remote.value, EXS_MHANDLE_UNREGISTERED);
 }
 
 }  // namespace

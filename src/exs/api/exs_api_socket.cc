@@ -132,8 +132,7 @@ int exs_accept(int fd, exs_acceptaddr_t* vec, int count, int flags, exs_qhandle_
     op.type = EXS_EVT_ACCEPT;
     op.ahandle = ah;
     op.queue = outlet.give();
-    op.addresses = vec;
-    op.address_count = count;
+    op.addresses = std::span(vec, static_cast<std::size_t>(count));
     socket->match_accepts();
     socket->provider->accepts_posted();
   }
@@ -243,7 +242,9 @@ int exs_cancel(int fd, int flags, exs_ahandle_t ah) {
       it = next;
     }
     for (auto* list : {&socket->sends, &socket->receives}) {
-      for (Operation& op : *list) op.cancelled = op.cancelled || named(op);
+      for (Operation& op : *list) {
+        if (named(op)) op.cancellation.want();
+      }
     }
     if (socket->provider != nullptr) socket->provider->cancel();
   }

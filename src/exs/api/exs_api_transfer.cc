@@ -125,7 +125,7 @@ int add_file(Operation& op, const exs_fdvec_t& file) {
   piece.offset = file.offset;
   piece.length = file.length;
   op.total += file.length;
-  op.has_files = op.has_files || file.length != 0;
+  if (file.length != 0) op.files.expect();
   op.pieces.push_back(std::move(piece));
   return 0;
 }

@@ -15,12 +15,12 @@
 namespace weft::exs {
 namespace {
 
-// How long a peer may take to let go of what has been cancelled. Long beside what a busy one needs,
-// and short for who waits for a call with a time limit.
-constexpr auto kLetGoLimit = std::chrono::milliseconds(100);
+// How long a peer may take to answer to a cancellation. Long beside what a busy one needs, and
+// short for who waits for a call with a time limit.
+constexpr auto kAnswerLimit = std::chrono::milliseconds(100);
 
-void let_go(const Operation& op) {
-  for (const auto* pieces : {&op.pieces, &op.files}) {
+void detach_regions(const Operation& op) {
+  for (const auto* pieces : {&op.pieces, &op.files.named()}) {
     for (const Piece& piece : *pieces) {
       if (piece.region != nullptr) piece.region->detach();
     }
@@ -57,7 +57,7 @@ void Socket::unadd(OperationList& list) {
   assert(!list.empty());
   Operation& op = list.back();
   assert(op.done == 0 && op.handed == 0 && !op.advertised);
-  let_go(op);
+  detach_regions(op);
   if (op.queue != nullptr) op.queue->detach();
   op.reset();
   spare.splice(spare.begin(), list, std::prev(list.end()));
@@ -105,7 +105,7 @@ void Socket::finish(OperationList& list, OperationList::iterator it, int failure
   op.locals.clear();
   const exs_event_t event = event_of(op, fd, failure, length);
   const std::shared_ptr<EventQueue> queue = std::move(op.queue);
-  let_go(op);
+  detach_regions(op);
   op.reset();
   spare.splice(spare.begin(), list, it);
   moved(list);
@@ -113,29 +113,28 @@ void Socket::finish(OperationList& list, OperationList::iterator it, int failure
   queue->complete(event);
 }
 
-void Socket::let_go_later() {
+void Socket::look_at_cancelled_later() {
   const Instant now = Clock::now();
   Instant next = Instant::max();
   for (auto* list : {&sends, &receives}) {
     for (Operation& op : *list) {
-      if (!op.cancelled || op.taken_back) continue;
-      if (op.let_go_by == Instant{}) op.let_go_by = now + kLetGoLimit;
-      next = std::min(next, op.let_go_by);
+      if (!op.cancellation.pending()) continue;
+      next = std::min(next, op.cancellation.give_time(now, kAnswerLimit));
     }
   }
   look_at(next);  // which comes here again
 }
 
-void Socket::take_back(Operation& op, int failure) {
-  assert(op.cancelled && op.advertised && !op.taken_back);
-  op.taken_back = true;
+void Socket::revoke(Operation& op, int failure) {
+  assert(op.advertised);
+  op.cancellation.revoke();
   op.grants.clear();
   op.locals.clear();
   const exs_event_t event = event_of(op, fd, failure, op.done);
   const std::shared_ptr<EventQueue> queue = std::move(op.queue);
-  let_go(op);
+  detach_regions(op);
   op.pieces.clear();
-  op.files.clear();
+  op.files.forget_named();
   if (queue != nullptr) queue->complete(event);
 }
 
@@ -214,7 +213,7 @@ void Socket::match_accepts() {
     event.u.accept = {};
     event.u.accept.fd = arrival.socket->fd;
     const Address* addresses[] = {&arrival.peer, &arrival.local};
-    for (int i = 0; i < std::min(op.address_count, 2); ++i) {
+    for (std::size_t i = 0; i < std::min<std::size_t>(op.addresses.size(), 2); ++i) {
       socklen_t length = op.addresses[i].addrlen;
       addresses[i]->copy_to(op.addresses[i].addr, &length);
       event.u.accept.addrlen[i] = length;
@@ -251,7 +250,8 @@ void Socket::check_limit(TimeLimit& limit, const OperationList& list, int type, 
                          Instant& next) {
   // Without a queue it is a limit for calls that block, which look at it themselves.
   if (limit.after == Clock::duration::zero() || limit.queue == nullptr) return;
-  if (std::ranges::all_of(list, &Operation::taken_back)) return;  // nothing waits
+  const auto revoked = [](const Operation& op) { return op.cancellation.revoked(); };
+  if (std::ranges::all_of(list, revoked)) return;  // nothing waits
   if (now >= limit.since + limit.after) {
     exs_event_t event{};
     event.type = type;

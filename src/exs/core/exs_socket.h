@@ -57,7 +57,7 @@ class Provider {
   // The application has closed the socket; sends are finished as by shut_down(). Ends with
   // Socket::closed().
   virtual void close() = 0;
-  // Ends what it can of the operations marked `cancelled`.
+  // Ends what it can of the cancelled operations.
   virtual void cancel() = 0;
 
   // Reports of the engine.
@@ -153,11 +153,11 @@ class Socket : public std::enable_shared_from_this<Socket> {
     finish(list, list.begin(), failure, length);
   }
   void finish_all(OperationList& list, int failure);
-  // Cancelled operations are left: the provider's on_time() comes when the peer, which may have
-  // stopped, has had its time to let go of them.
-  void let_go_later();
+  // Has the provider's on_time() come when the peer, which may have stopped, has had its time to
+  // answer to the cancellation of what is left.
+  void look_at_cancelled_later();
   // Its event, while its place stays: the peer knows of it, but reaches its memory no more.
-  void take_back(Operation& op, int failure);
+  void revoke(Operation& op, int failure);
   // Takes back the last of `list`, of which nobody has heard.
   void unadd(OperationList& list);
 

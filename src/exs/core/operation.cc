@@ -7,30 +7,16 @@ namespace weft::exs {
 void Operation::reset() {
   queue.reset();
   pieces.clear();
-  files.clear();
+  files.reset();
   grants.clear();
   locals.clear();
-  if (bounce.capacity() > 64U * 1024U) bounce.shrink_to_fit();
-  bounce.clear();
-  type = flags = error = address_count = 0;
-  total = done = handed = bounce_at = 0;
+  type = flags = error = 0;
+  total = done = handed = 0;
   serial = seq = 0;
-  addresses = nullptr;
-  before = nullptr;
-  remote = -1;
-  offset = operand = swap = value = 0;
-  complete = advertised = fetching = withdrawing = cancelled = truncated = has_files = false;
-  taken_back = false;
-  let_go_by = {};
-  moved_then = ~std::uint64_t{0};
-}
-
-bool Operation::is_stuck(Instant now, std::uint64_t moved, Clock::duration limit) {
-  if (!waited_for_peer(now)) return false;
-  if (moved_then == moved) return true;
-  moved_then = moved;
-  let_go_by = now + limit;
-  return false;
+  addresses = {};
+  remote = {};
+  cancellation = {};
+  complete = advertised = fetching = withdrawing = truncated = false;
 }
 
 void copy_out(const Operation& op, std::size_t from, std::uint8_t* to, std::size_t length) {
@@ -60,7 +46,7 @@ exs_event_t event_of(const Operation& op, int fd, int error, std::size_t length)
       event.u.xfermsg.flags = op.truncated ? MSG_TRUNC : 0;
       break;
     case EXS_EVT_FETCHADD:
-    case EXS_EVT_CMPSWAP: event.u.value = op.value; break;
+    case EXS_EVT_CMPSWAP: event.u.value = op.remote.value; break;
     case EXS_EVT_SENDFILE: event.u.xferfile.length = length; break;
     default: event.u.xfer.length = length; break;
   }

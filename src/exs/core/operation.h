@@ -4,28 +4,29 @@
 #include <sys/exs.h>
 
 #include <cassert>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "exs/core/cancellation.h"
 #include "exs/core/exs_event_queue.h"
 #include "exs/core/exs_memory.h"
+#include "exs/core/file_buffer.h"
+#include "exs/core/piece.h"
 
 namespace weft::exs {
 
-using Clock = std::chrono::steady_clock;
-using Instant = Clock::time_point;
-
-// A piece of memory, or of a file.
-struct Piece {
-  std::uint8_t* base = nullptr;
-  std::size_t length = 0;
-  std::shared_ptr<Region> region;  // null: not registered
-  int fd = -1;                     // >= 0: `length` bytes of this file from `offset` on
-  off_t offset = 0;
+// The access of a one-sided operation to the peer's memory.
+struct RemoteAccess {
+  int memory = -1;  // whose, see NamedMemory::remote()
+  std::uint64_t offset = 0;
+  std::uint64_t* before = nullptr;  // atomics: where the former value goes
+  std::uint64_t operand = 0;
+  std::uint64_t swap = 0;
+  std::uint64_t value = 0;  // what the device brings back
 };
 
 struct Operation {
@@ -38,79 +39,36 @@ struct Operation {
   std::size_t done = 0;   // bytes that have been moved
   Instant posted{};
 
-  // accept: where the addresses go.
-  exs_acceptaddr_t* addresses = nullptr;
-  int address_count = 0;
+  std::span<exs_acceptaddr_t> addresses;  // accept: where they go
 
   // RDMA. `handed` bytes are under way or done; the operation is complete once the completion with
   // this serial has been polled.
   std::size_t handed = 0;
   std::uint64_t serial = 0;
-  bool complete = false;                         // waits only for those before it
-  bool advertised = false;                       // named to the peer
-  bool fetching = false;                         // packet: Reads are under way
-  bool withdrawing = false;                      // packet: kWithdraw has been sent
-  bool cancelled = false;                        // ends with ECANCELED as soon as the peer lets go
-  Instant let_go_by{};                           // cancelled: then it ends without the peer
-  std::uint64_t moved_then = ~std::uint64_t{0};  // see is_stuck()
-  bool taken_back = false;  // it has ended so; its place stays until the peer lets go
-  bool has_files = false;
+  bool complete = false;     // waits only for those before it
+  bool advertised = false;   // named to the peer
+  bool fetching = false;     // packet: Reads are under way
+  bool withdrawing = false;  // packet: kWithdraw has been sent
+  Cancellation cancellation;
   bool truncated = false;  // packet: the message was longer
   std::uint64_t seq = 0;   // packet: number of the message
   int error = 0;
   std::vector<Mr> grants;  // what the peer may reach
   std::vector<Mr> locals;  // unregistered memory, for our own device
-  // With pieces that are files: `files` has what the application named, `pieces` is the memory that
-  // holds some of its bytes, from number `bounce_at` on.
-  std::vector<Piece> files;
-  std::vector<std::uint8_t> bounce;
-  std::size_t bounce_at = 0;
+  FileBuffer files;        // where pieces are files
+  RemoteAccess remote;
 
-  // One-sided.
-  int remote = -1;                  // whose memory, see NamedMemory::remote()
-  std::uint64_t offset = 0;         // in that
-  std::uint64_t* before = nullptr;  // atomics: where the former value goes
-  std::uint64_t operand = 0;
-  std::uint64_t swap = 0;
-  std::uint64_t value = 0;  // what the device brings back
-
-  // It is cancelled, and the peer has not let go of it in its time.
-  [[nodiscard]] bool waited_for_peer(Instant now) const {
-    return cancelled && !taken_back && now >= let_go_by;
-  }
-  // The same, and nothing has moved for `limit` since. `moved`: a number that changes when
-  // something does.
-  [[nodiscard]] bool is_stuck(Instant now, std::uint64_t moved, Clock::duration limit);
   // Ready for use by another operation; keeps its memory.
   void reset();
 };
 
 using OperationList = std::list<Operation>;
 
-// Bytes [from, from + length) of the memory pieces, one call of `visit` (piece, offset, length) for
-// each that has some.  REQUIRES: the pieces have as many.
-template <class Visit>
-void each_piece(const std::vector<Piece>& pieces, std::size_t from, std::size_t length,
-                Visit visit) {
-  for (const Piece& piece : pieces) {
-    if (length == 0) return;
-    if (from >= piece.length) {
-      from -= piece.length;
-      continue;
-    }
-    const std::size_t here = piece.length - from < length ? piece.length - from : length;
-    visit(piece, from, here);
-    length -= here;
-    from = 0;
-  }
-  assert(length == 0);
-}
-
-// The same for what an operation has in memory.
+// As for pieces, of what an operation has in memory.
 template <class Visit>
 void each_piece(const Operation& op, std::size_t from, std::size_t length, Visit visit) {
-  assert(from >= op.bounce_at);
-  each_piece(op.pieces, from - op.bounce_at, length, visit);
+  assert(from >= op.files.begin());
+  each_piece(op.pieces, from - op.files.begin(), length, visit);
 }
 
 // Copies to or from the memory pieces of an operation.

@@ -43,24 +43,24 @@ void RdmaSocket::cancel() {
     cancel_packets();
   }
   flush();
-  s_.let_go_later();
+  s_.look_at_cancelled_later();
 }
 
-void RdmaSocket::let_go(Instant now) {
+void RdmaSocket::end_cancelled(Instant now) {
   // The end of the socket waits for the peer anyhow, as long as its linger time lets it.
   if (gone_ || s_.closing) return;
-  if (s_.kind == Kind::kStream && in_) cancel_stream();  // what the peer has let go of
-  if (!take_back(s_.receives, now) || !take_back(s_.sends, now)) {
+  if (s_.kind == Kind::kStream && in_) cancel_stream();  // what the peer has answered to
+  if (!revoke_stuck(s_.receives, now) || !revoke_stuck(s_.sends, now)) {
     return broke(ETIMEDOUT, "the peer takes nothing, and an operation has to be cancelled");
   }
   flush();
-  s_.let_go_later();
+  s_.look_at_cancelled_later();
 }
 
 // Closes to the peer what it may reach, if it has been told of the end and says nothing: if it goes
 // there all the same, the connection ends. False: our own device is at work, which only the end of
 // the connection stops.
-bool RdmaSocket::take_back(OperationList& list, Instant now) {
+bool RdmaSocket::revoke_stuck(OperationList& list, Instant now) {
   const bool told = control_.empty() && queue_.done(last_serial_);
   std::size_t under_way = 0;
   for (const Operation& op : s_.sends) under_way += op.handed;
@@ -68,8 +68,8 @@ bool RdmaSocket::take_back(OperationList& list, Instant now) {
   for (Operation& op : list) {
     const std::uint64_t moved = queue_.retired() + s_.stats.messages_received + op.handed + op.done;
     if (op.advertised && told) {
-      if (op.is_stuck(now, moved, kQuiet)) s_.take_back(op, ECANCELED);
-    } else if (op.is_stuck(now, moved, kStuck + under_way * kStuckPerByte)) {
+      if (op.cancellation.is_stuck(now, moved, kQuiet)) s_.revoke(op, ECANCELED);
+    } else if (op.cancellation.is_stuck(now, moved, kStuck + under_way * kStuckPerByte)) {
       return false;
     }
   }
@@ -89,7 +89,7 @@ void RdmaSocket::close() {
     release();
     return s_.closed(0);
   }
-  for (Operation& op : s_.receives) op.cancelled = true;
+  for (Operation& op : s_.receives) op.cancellation.want();
   cancel();
   shut_down();
 }
@@ -121,7 +121,7 @@ void RdmaSocket::disconnect() {
 void RdmaSocket::on_time() {
   const Instant now = Clock::now();
   if (end_.disconnecting() && !gone_ && now >= disconnect_by_) return ended();
-  let_go(now);
+  end_cancelled(now);
 }
 
 // The connection is over: by our own end, the peer's, or an accident.

@@ -23,7 +23,7 @@ void RdmaSocket::pump_packets() {
         return;
       }
       if (!can_send(0)) return;
-      if (op.has_files && op.files.empty() && op.total != 0 && !load_file(op)) {
+      if (op.files.expected() && !op.files.loaded() && op.total != 0 && !load_file(op)) {
         s_.finish(s_.sends, it, op.error, 0);
         it = next;
         continue;
@@ -96,7 +96,7 @@ const char* RdmaSocket::on_done(const Header& header) {
   if (dropped && !it->withdrawing) return "a message dropped that was not withdrawn";
   const bool persistent = (it->flags & EXS_PERSISTENT) != 0;
   // Taken back by the application; or by the end of the socket, which persistent sends wait for.
-  const int error = it->cancelled && (dropped || persistent) ? ECANCELED : 0;
+  const int error = it->cancellation.wanted() && (dropped || persistent) ? ECANCELED : 0;
   if (!dropped && !persistent) {
     s_.stats.direct_sent += it->total;
     s_.stats.bytes_sent += it->total;
@@ -109,9 +109,9 @@ const char* RdmaSocket::on_done(const Header& header) {
 void RdmaSocket::cancel_packet_sends() {
   for (auto it = s_.sends.begin(); it != s_.sends.end();) {
     const auto next = std::next(it);
-    if (it->cancelled && !it->advertised) {
+    if (it->cancellation.wanted() && !it->advertised) {
       s_.finish(s_.sends, it, ECANCELED, 0);
-    } else if (it->cancelled && !it->withdrawing) {
+    } else if (it->cancellation.wanted() && !it->withdrawing) {
       it->withdrawing = true;
       queue_control(Type::kWithdraw, 0, it->seq, 0);
     }
@@ -363,7 +363,7 @@ void RdmaSocket::cancel_packets() {
   for (auto it = s_.receives.begin(); it != s_.receives.end();) {
     const auto next = std::next(it);
     // One that is being filled ends as it would have.
-    if (it->cancelled && !it->fetching && !it->complete) {
+    if (it->cancellation.wanted() && !it->fetching && !it->complete) {
       s_.finish(s_.receives, it, ECANCELED, 0);
     }
     it = next;

@@ -1,6 +1,4 @@
 // Posting: messages, Writes, credits, one-sided work, and what the send queue has done.
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -193,46 +191,17 @@ void RdmaSocket::flush() {
 
 // ---- files
 
-// Brings the next bytes of the operation's files into its bounce buffer. False: an error, which
-// ends the operation.
+// Brings the next bytes of the operation's files into its buffer. False: an error, which ends the
+// operation.
 bool RdmaSocket::load_file(Operation& op) {
-  assert(op.has_files && op.handed < op.total);
-  if (op.files.empty()) op.files = std::move(op.pieces);
+  assert(op.handed < op.total);
   const bool whole = s_.kind == Kind::kPacket;
   const std::size_t want = whole ? op.total : std::min(kFileChunk, op.total - op.handed);
   op.locals.clear();
-  op.bounce.resize(want);
-  op.bounce_at = op.handed;
-  std::size_t filled = 0;
-  bool ok = true;
-  each_piece(
-      op.files, op.handed, want, [&](const Piece& piece, std::size_t at, std::size_t length) {
-        std::uint8_t* to = op.bounce.data() + filled;
-        filled += length;
-        if (piece.fd < 0) {
-          std::copy_n(piece.base + at, length, to);
-          return;
-        }
-        while (ok && length != 0) {
-          const ssize_t got = ::pread(piece.fd, to, length, piece.offset + static_cast<off_t>(at));
-          ok = got > 0;
-          if (!ok) {
-            op.error = got == 0 ? EINVAL : errno;  // shorter than the caller said
-            return;
-          }
-          to += got;
-          at += static_cast<std::size_t>(got);
-          length -= static_cast<std::size_t>(got);
-        }
-      });
-  assert(filled == want);
-  Piece memory;
-  memory.base = op.bounce.data();
-  memory.length = op.bounce.size();
-  op.pieces.assign(1, memory);
-  s_.stats.copied_bytes += filled;
+  if (const int error = op.files.load(op.pieces, op.handed, want); error != 0) op.error = error;
+  s_.stats.copied_bytes += want;
   ++s_.stats.copies;
-  return ok;
+  return op.error == 0;
 }
 
 // ---- one-sided
@@ -249,10 +218,10 @@ void RdmaSocket::pump_one_sided() {
 
 bool RdmaSocket::post_one_sided(Operation& op) {
   assert(op.handed == 0 && op.pieces.size() == 1);
-  const NamedMemory::Remote* to = names_.remote(op.remote);
+  const NamedMemory::Remote* to = names_.remote(op.remote.memory);
   std::uint32_t lkey = 0;
   if (to == nullptr || !local_key(op, op.pieces.front(), lkey)) return false;
-  const std::uint64_t addr = to->addr + op.offset;
+  const std::uint64_t addr = to->addr + op.remote.offset;
   const Piece& piece = op.pieces.front();
   ibv_sge sge = piece_of(piece.base, piece.length, lkey);
   ibv_send_wr wr{};
@@ -264,7 +233,7 @@ bool RdmaSocket::post_one_sided(Operation& op) {
   } else {
     wr.opcode =
         op.type == EXS_EVT_FETCHADD ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP;
-    wr.wr.atomic = {addr, op.operand, op.swap, to->rkey};
+    wr.wr.atomic = {addr, op.remote.operand, op.remote.swap, to->rkey};
   }
   if (!post_requests(&wr, 1, SendQueue::kNoSlot, true)) return false;
   op.handed = 1;
@@ -276,7 +245,7 @@ void RdmaSocket::finish_one_sided() {
   while (!s_.one_sided.empty()) {
     Operation& op = s_.one_sided.front();
     if (op.handed == 0 || !queue_.done(op.serial)) return;
-    if (op.before != nullptr) *op.before = op.value;
+    if (op.remote.before != nullptr) *op.remote.before = op.remote.value;
     s_.finish_front(s_.one_sided, 0, op.total);
   }
 }

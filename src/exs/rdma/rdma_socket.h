@@ -159,8 +159,8 @@ class RdmaSocket final : public Provider {
   void withdraw_persistent();
 
   // ---- the end (rdma_end.cc)
-  void let_go(Instant now);
-  [[nodiscard]] bool take_back(OperationList& list, Instant now);
+  void end_cancelled(Instant now);
+  [[nodiscard]] bool revoke_stuck(OperationList& list, Instant now);
   void advance_end();
   void disconnect();
   void broke(int error, const char* why);

@@ -20,14 +20,13 @@ constexpr std::size_t kAdvertMin = 8192;
 void RdmaSocket::pump_stream() {
   for (auto it = s_.sends.begin(); it != s_.sends.end(); ++it) {
     Operation& op = *it;
-    while (op.handed < op.total && op.error == 0 && !op.cancelled) {
-      if (op.has_files) {
-        const std::size_t loaded = op.bounce_at + op.bounce.size();
+    while (op.handed < op.total && op.error == 0 && !op.cancellation.wanted()) {
+      if (op.files.expected() && op.handed == op.files.end()) {
         // The buffer is used again once the adapter is done with it.
-        if (op.handed == loaded && !queue_.done(op.serial)) return;
-        if (op.handed == loaded && !load_file(op)) break;
+        if (!queue_.done(op.serial)) return;
+        if (!load_file(op)) break;
       }
-      const std::size_t end = !op.has_files ? op.total : op.bounce_at + op.bounce.size();
+      const std::size_t end = op.files.expected() ? op.files.end() : op.total;
       assert(op.handed < end);
       const auto step = out_->next(std::min<std::uint64_t>(end - op.handed, kTransferMax));
       if (step.way == StreamSender::Way::kWait) {
@@ -106,7 +105,7 @@ void RdmaSocket::finish_stream_sends() {
   while (!s_.sends.empty()) {
     Operation& op = s_.sends.front();
     if (!queue_.done(op.serial)) break;
-    if (op.error == 0 && !op.cancelled && op.handed < op.total) break;
+    if (op.error == 0 && !op.cancellation.wanted() && op.handed < op.total) break;
     const int error = op.handed == op.total ? 0 : op.error != 0 ? op.error : ECANCELED;
     s_.finish_front(s_.sends, error, op.handed);
     any = true;
@@ -150,7 +149,8 @@ const char* RdmaSocket::on_direct(const Header& header, std::span<const std::uin
   const auto placed = in_->on_direct(header.seq, header.length);
   if (!placed.ok) return "bytes for memory that was not offered";
   Operation& op = s_.receives.front();
-  if (op.taken_back) return "bytes for a receive that was cancelled, and waited for long enough";
+  if (op.cancellation.revoked())
+    return "bytes for a receive that was cancelled, and waited for long enough";
   assert(op.advertised && header.length <= op.total - op.done);
   if (!payload.empty()) {
     copy_in(op, op.done, payload.data(), payload.size());
@@ -208,7 +208,7 @@ void RdmaSocket::void_adverts() {
     it->advertised = false;
     it->grants.clear();
     ++s_.stats.adverts_void;
-    if (it->taken_back) s_.finish(s_.receives, it, ECANCELED, 0);
+    if (it->cancellation.revoked()) s_.finish(s_.receives, it, ECANCELED, 0);
     it = next;
   }
 }
@@ -244,7 +244,7 @@ void RdmaSocket::advertise() {
   if (!in_ || peer_finished_) return;
   for (Operation& op : s_.receives) {
     if (op.advertised) continue;
-    if (!in_->may_advertise() || in_->open() >= kAdvertsMax || op.cancelled) return;
+    if (!in_->may_advertise() || in_->open() >= kAdvertsMax || op.cancellation.wanted()) return;
     const std::size_t left = op.total - op.done;
     if (left < kAdvertMin || left > kTransferMax || !can_send(0)) return;
     if (!advertise_one(op)) return;
@@ -252,7 +252,7 @@ void RdmaSocket::advertise() {
 }
 
 bool RdmaSocket::advertise_one(Operation& op) {
-  assert(!op.advertised && !op.cancelled && op.grants.empty());
+  assert(!op.advertised && !op.cancellation.wanted() && op.grants.empty());
   std::array<Segment, kSegmentsMax> segments;
   std::size_t count = 0;
   bool ok = true;
@@ -295,16 +295,16 @@ void RdmaSocket::cancel_stream() {
   finish_stream_sends();
   for (auto it = s_.sends.begin(); it != s_.sends.end();) {
     const auto next = std::next(it);
-    if (it->cancelled && it->handed == 0) s_.finish(s_.sends, it, ECANCELED, 0);
+    if (it->cancellation.wanted() && it->handed == 0) s_.finish(s_.sends, it, ECANCELED, 0);
     it = next;
   }
   bool offered = false;
   for (auto it = s_.receives.begin(); it != s_.receives.end();) {
     const auto next = std::next(it);
-    if (it->cancelled && !it->advertised) {
+    if (it->cancellation.wanted() && !it->advertised) {
       s_.finish(s_.receives, it, ECANCELED, it->done);
     } else {
-      offered = offered || it->cancelled;
+      offered = offered || it->cancellation.wanted();
     }
     it = next;
   }

@@ -166,11 +166,11 @@ void TcpSocket::cancel() {
       const bool begun =
           framed() && it == list->begin() &&
           (it->done != 0 || it->truncated || (list == &s_.sends && frame_sent_ != 0));
-      if (it->cancelled && !begun) s_.finish(*list, it, ECANCELED, it->done);
+      if (it->cancellation.wanted() && !begun) s_.finish(*list, it, ECANCELED, it->done);
       it = next;
     }
   }
-  s_.let_go_later();
+  s_.look_at_cancelled_later();
 }
 
 void TcpSocket::shut_down() {
@@ -229,13 +229,13 @@ void TcpSocket::on_time() {
   if (s_.state != State::kConnected) return;
   const Instant now = Clock::now();
   const auto stuck = [&](Operation& op) {
-    return op.is_stuck(now, op.done + frame_sent_ + message_left_, kStuck);
+    return op.cancellation.is_stuck(now, op.done + frame_sent_ + message_left_, kStuck);
   };
   if (std::ranges::any_of(s_.sends, stuck) || std::ranges::any_of(s_.receives, stuck)) {
     log_line(s_, "connection reset", "the peer stopped in a message that has to be cancelled");
     return failed(ETIMEDOUT);
   }
-  s_.let_go_later();
+  s_.look_at_cancelled_later();
   advance_end();
 }
 
