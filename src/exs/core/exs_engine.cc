@@ -59,11 +59,7 @@ int Engine::start() {
   wake_ = os::make_event();
   tcp_ = os::Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!wake_ || !tcp_) return errno;
-  // Without any RDMA device, in the kernel or besides it, there is TCP.
-  cm_channel_ = rdma_create_event_channel();
-  if (const rdma_event_channel* channel = cm_channel(); channel != nullptr) {
-    ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
-  }
+  cm.open();  // without one, there is TCP
   std::thread thread = os::start_thread([this] { run(); });
   pthread_setname_np(thread.native_handle(), "exs");
   thread.detach();
@@ -76,11 +72,11 @@ bool Engine::has_rdma() {
   if (!probed_) {
     probed_ = true;
     int count = 0;
-    ibv_device** list = cm_channel() != nullptr ? ibv_get_device_list(&count) : nullptr;
+    ibv_device** list = cm.get() != nullptr ? ibv_get_device_list(&count) : nullptr;
     if (list != nullptr) ibv_free_device_list(list);
-    if (count == 0) cm_channel_ = nullptr;  // leaked: the thread may be looking at it
+    if (count == 0) cm.forget();
   }
-  return cm_channel() != nullptr;
+  return cm.get() != nullptr;
 }
 
 // ---- progress
@@ -95,18 +91,9 @@ bool Engine::drive() {
   return busy;
 }
 
-std::vector<std::shared_ptr<Device>> Engine::devices() const {
-  const os::ReadLock lock(devices_mutex_);
-  return devices_;
-}
-
 bool Engine::poll_devices() {
-  if (device_count_.load(std::memory_order_acquire) == 0) return false;
   bool busy = false;
-  const std::size_t count = device_count_.load(std::memory_order_acquire);
-  for (std::size_t i = 0; i < count; ++i) {
-    active_devices_[i]->each_shard([&](CqShard& shard) { busy = poll_shard(shard) || busy; });
-  }
+  devices.each_shard([&](CqShard& shard) { busy = poll_shard(shard) || busy; });
   return busy;
 }
 
@@ -121,7 +108,7 @@ bool Engine::poll_shard(CqShard& shard) {
     const auto number = static_cast<std::uint32_t>(all[first].wr_id >> 32U);
     std::size_t end = first + 1;
     while (end < all.size() && all[end].wr_id >> 32U == number) ++end;
-    if (const auto socket = enrolled(number); socket != nullptr) {
+    if (const auto socket = connections.find(number); socket != nullptr) {
       const os::MutexLock lock(socket->mutex);
       if (socket->provider != nullptr) {
         socket->provider->on_completions(all.subspan(first, end - first));
@@ -134,7 +121,7 @@ bool Engine::poll_shard(CqShard& shard) {
 
 bool Engine::tcp_is_due() {
   if (tcp_sockets_.load(std::memory_order_relaxed) == 0) return false;
-  if (device_count_.load(std::memory_order_relaxed) == 0) return true;
+  if (devices.empty()) return true;
   return ++polls_without_tcp_ < kPollsUntilTcpIsQuiet ||
          polls_without_tcp_ % kPollsPerQuietLook == 0;
 }
@@ -145,7 +132,7 @@ bool Engine::poll_tcp() {
   const int got = ::epoll_wait(tcp_.get(), ready.data(), kReadyAtOnce, 0);
   for (int i = 0; i < got; ++i) {
     const epoll_event& one = ready[static_cast<std::size_t>(i)];
-    const auto socket = enrolled(static_cast<std::uint32_t>(one.data.u64));
+    const auto socket = connections.find(static_cast<std::uint32_t>(one.data.u64));
     if (socket == nullptr) continue;
     const os::MutexLock lock(socket->mutex);
     if (socket->provider != nullptr) socket->provider->on_ready(one.events);
@@ -205,9 +192,9 @@ int Engine::wait(EventQueue& queue, std::size_t need, Instant until, int strateg
 void Engine::run() {
   std::uint64_t seen = 0;
   int quiet_ticks = 0;
-  bool cm = true;
+  bool cm_events = true;
   for (;;) {
-    if (cm) run_cm();
+    if (cm_events) run_cm();
     run_timers(Clock::now());
     reap();
     run_polls();
@@ -217,7 +204,7 @@ void Engine::run() {
     quiet_ticks = driven ? 0 : quiet_ticks + 1;
     if (quiet_ticks < kTicksUntilQuiet && !asked) {
       seen = now;
-      cm = sleep(false);
+      cm_events = sleep(false);
       continue;
     }
     quiet_ticks = kTicksUntilQuiet;  // it goes on until a caller is seen
@@ -231,7 +218,7 @@ void Engine::run() {
       if (tcp_sockets_.load() != 0) busy = poll_tcp() || busy;
     }
     run_polls();
-    cm = busy || sleep(true);
+    cm_events = busy || sleep(true);
     asleep_.store(false);
     seen = drives_.load(std::memory_order_relaxed);
     drain_channels();
@@ -239,7 +226,7 @@ void Engine::run() {
 }
 
 void Engine::arm() {
-  for (const auto& device : devices()) {
+  for (const auto& device : devices.all()) {
     device->each_shard([](CqShard& shard) {
       if (!shard.armed.exchange(true)) ibv_req_notify_cq(shard.cq, 0);
     });
@@ -247,7 +234,7 @@ void Engine::arm() {
 }
 
 void Engine::drain_channels() {
-  for (const auto& device : devices()) {
+  for (const auto& device : devices.all()) {
     ibv_cq* cq = nullptr;
     void* context = nullptr;
     while (ibv_get_cq_event(device->channel(), &cq, &context) == 0) {
@@ -261,11 +248,11 @@ void Engine::drain_channels() {
 bool Engine::sleep(bool armed) {
   std::vector<pollfd> fds;
   fds.push_back({wake_.get(), POLLIN, 0});
-  const rdma_event_channel* channel = cm_channel();
+  const rdma_event_channel* channel = cm.get();
   if (channel != nullptr) fds.push_back({channel->fd, POLLIN, 0});
   if (armed) {
     fds.push_back({tcp_.get(), POLLIN, 0});
-    for (const auto& device : devices()) fds.push_back({device->channel()->fd, POLLIN, 0});
+    for (const auto& device : devices.all()) fds.push_back({device->channel()->fd, POLLIN, 0});
   }
   const bool callers = callers_inside_.load(std::memory_order_relaxed) != 0;
   const int tick = callers ? kTickOfCallersMs : kTickMs;
@@ -273,7 +260,7 @@ bool Engine::sleep(bool armed) {
   {
     const os::MutexLock lock(later_mutex_);
     if (!timers_.empty()) until = std::min(until, timers_.begin()->first);
-    if (!dead_ids_.empty() || !kicked_.empty() || !abandoned_.empty()) return true;
+    if (!dead_ids_.empty() || polls_.any() || !abandoned_.empty()) return true;
   }
   const timespec left = time_left(until);
   ::ppoll(fds.data(), fds.size(), until == Instant::max() ? nullptr : &left, nullptr);

@@ -7,18 +7,19 @@
 
 #include <rdma/rdma_cma.h>
 
-#include <array>
 #include <atomic>
 #include <cassert>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
-#include "exs/core/exs_device.h"
+#include "exs/core/exs_cm_channel.h"
+#include "exs/core/exs_device_table.h"
 #include "exs/core/exs_host.h"
+#include "exs/core/exs_polls.h"
 #include "exs/core/exs_socket.h"
+#include "exs/core/exs_tables.h"
 #include "exs/core/handles.h"
 #include "os/fd.h"
 #include "os/lock.h"
@@ -64,26 +65,18 @@ class Engine final : public SocketHost {
 
   // The sockets of this process, by descriptor.
   void add(const std::shared_ptr<Socket>& socket);
-  [[nodiscard]] std::shared_ptr<Socket> find(int fd) const;
-  void remove(int fd, const Socket* socket) override;
+  [[nodiscard]] std::shared_ptr<Socket> find(int fd) const { return sockets_.find(fd); }
+  void remove(int fd, const Socket* socket) override { sockets_.remove(fd, socket); }
   // The application has closed the descriptor of `socket` by itself: ends the connection, later and
   // on the progress thread.
   void abandon_later(const std::shared_ptr<Socket>& socket);
 
   // RDMA.
   [[nodiscard]] bool has_rdma();
-  [[nodiscard]] rdma_event_channel* cm_channel() const { return cm_channel_.load(); }
-  std::shared_ptr<Device> device_of(ibv_context* context);
-  // A number for a connection, found in wr_id and in rdma_cm_id.context.
-  std::uint32_t enroll(const std::shared_ptr<Socket>& socket);
-  void dismiss(std::uint32_t number);
-  [[nodiscard]] std::shared_ptr<Socket> enrolled(std::uint32_t number) const;
   // Says what answers a peer that asks for a connection; `listener` may be null. It is called by
   // the thread that makes progress, without any lock. REQUIRES: before the first rdma_listen().
   using OnRequest = void (*)(const std::shared_ptr<Socket>& listener, const CmEvent& event);
   void answer_requests(OnRequest answer) { on_request_.store(answer); }
-  // Destroys the QP of an id: not while rdma_get_cm_event looks at it.
-  void destroy_qp(rdma_cm_id* id);
   // Destroys an id whose QP is gone, later and on the progress thread.
   void destroy_later(rdma_cm_id* id);
 
@@ -92,11 +85,13 @@ class Engine final : public SocketHost {
   void unwatch(int fd, std::uint32_t number);
 
   void schedule(const std::shared_ptr<Socket>& socket, Instant when) override;
-  void kick(const std::shared_ptr<PollWait>& wait) override;
+  void kick(const std::shared_ptr<PollWait>& wait) override { polls_.kick(wait); }
   // Evaluates what has been kicked. Never with a lock of a socket held.
-  void run_polls();
-  static bool evaluate(PollWait& wait);
+  void run_polls() { polls_.run(); }
 
+  CmChannel cm;
+  ConnectionNumbers connections;
+  DeviceTable devices;
   Handles<EventQueue> queues;
   Handles<Region> regions;
 
@@ -110,7 +105,6 @@ class Engine final : public SocketHost {
   bool poll_shard(CqShard& shard);
   bool poll_tcp() WEFT_REQUIRES(drive_mutex_);
   bool tcp_is_due() WEFT_REQUIRES(drive_mutex_);
-  bool next_cm_event(CmEvent& out);
   void run_cm();
   void drain_before_end();
   void run_timers(Instant now);
@@ -118,14 +112,11 @@ class Engine final : public SocketHost {
   void drain_channels();
   bool sleep(bool armed);  // true: rdma_cm may have something to tell
   int spin(EventQueue& queue, std::size_t need, Instant until, Instant spin_until);
-  std::vector<std::shared_ptr<Device>> devices() const;
 
   os::Mutex start_mutex_;
   std::atomic<bool> started_{false};
   os::Fd wake_;
   os::Fd tcp_;
-  std::atomic<rdma_event_channel*> cm_channel_{nullptr};
-  os::Mutex cm_mutex_;  // innermost: an id's QP is there as long as an event is being taken
   std::atomic<OnRequest> on_request_{nullptr};
   bool probed_ WEFT_GUARDED_BY(start_mutex_) = false;
   std::atomic<int> tcp_sockets_{0};
@@ -138,26 +129,13 @@ class Engine final : public SocketHost {
   std::atomic<bool> hand_over_{false};
   std::atomic<bool> asleep_{false};  // armed, or about to be
 
-  mutable os::SharedMutex table_mutex_;
-  std::vector<std::shared_ptr<Socket>> table_ WEFT_GUARDED_BY(table_mutex_);
-  mutable os::SharedMutex numbers_mutex_;
-  std::unordered_map<std::uint32_t, std::shared_ptr<Socket>> numbers_
-      WEFT_GUARDED_BY(numbers_mutex_);
-  std::uint32_t next_number_ WEFT_GUARDED_BY(numbers_mutex_) = 0;
-
-  mutable os::SharedMutex devices_mutex_;
-  std::vector<std::shared_ptr<Device>> devices_ WEFT_GUARDED_BY(devices_mutex_);
-  // The same, for polling without the lock: they are only ever added.
-  static constexpr std::size_t kDevicesMax = 64;
-  std::array<Device*, kDevicesMax> active_devices_{};
-  std::atomic<std::size_t> device_count_{0};
+  SocketTable sockets_;
+  PollWaits polls_;
 
   os::Mutex later_mutex_;
   std::vector<rdma_cm_id*> dead_ids_ WEFT_GUARDED_BY(later_mutex_);
   std::vector<std::shared_ptr<Socket>> abandoned_ WEFT_GUARDED_BY(later_mutex_);
   std::multimap<Instant, std::weak_ptr<Socket>> timers_ WEFT_GUARDED_BY(later_mutex_);
-  std::vector<std::shared_ptr<PollWait>> kicked_ WEFT_GUARDED_BY(later_mutex_);
-  std::atomic<bool> any_kicked_{false};
 };
 
 }  // namespace weft::exs

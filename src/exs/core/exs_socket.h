@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "exs/core/exs_address.h"
+#include "exs/core/exs_cm_channel.h"
 #include "exs/core/exs_messages.h"
 #include "exs/core/exs_states.h"
 #include "exs/core/operation.h"
@@ -25,16 +26,6 @@ namespace weft::exs {
 
 class Socket;
 struct PollWait;
-
-// An event of rdma_cm, copied, so that it can be acknowledged before it is dealt with.
-struct CmEvent {
-  rdma_cm_event_type type{};
-  int status = 0;
-  rdma_cm_id* id = nullptr;
-  std::vector<std::uint8_t> private_data;
-  int responder_resources = 0;
-  int initiator_depth = 0;
-};
 
 // Moves the bytes of one socket. All calls with the socket's mutex.
 class Provider {
@@ -206,18 +197,6 @@ class Socket : public std::enable_shared_from_this<Socket> {
 
 // Closes the sockets that nobody will accept. Without any lock.
 void close_arrivals(std::deque<Socket::Arrival> arrivals);
-
-// One exs_poll that waits. Evaluated by the engine, without any lock of a socket held.
-struct PollWait {
-  exs_pollfd_t* vec = nullptr;
-  int count = 0;
-  exs_ahandle_t ahandle = 0;
-  std::shared_ptr<EventQueue> queue;
-  std::vector<std::shared_ptr<Socket>> sockets;  // one for each entry, null: bad
-  os::Mutex mutex;                               // also guards the revents of `vec`
-  bool done WEFT_GUARDED_BY(mutex) = false;
-  std::atomic<bool> kicked{false};
-};
 
 // The events that exs_poll reports for a socket.
 short readiness(Socket& socket, short events);

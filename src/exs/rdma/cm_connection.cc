@@ -12,22 +12,22 @@ void* context_of(std::uint32_t number) {
 }  // namespace
 
 int CmConnection::make(const std::shared_ptr<Socket>& socket) {
-  if (number_ == 0) number_ = engine_.enroll(socket);
+  if (number_ == 0) number_ = engine_.connections.add(socket);
   if (id_ != nullptr) return 0;
-  const int made = rdma_create_id(engine_.cm_channel(), &id_, context_of(number_), RDMA_PS_TCP);
+  const int made = rdma_create_id(engine_.cm.get(), &id_, context_of(number_), RDMA_PS_TCP);
   return made == 0 ? 0 : errno;
 }
 
 void CmConnection::adopt(rdma_cm_id* id, const std::shared_ptr<Socket>& socket) {
   assert(id != nullptr && id_ == nullptr && number_ == 0);
-  number_ = engine_.enroll(socket);
+  number_ = engine_.connections.add(socket);
   id_ = id;
   id->context = context_of(number_);
 }
 
 const std::shared_ptr<Device>& CmConnection::find_device() {
   assert(id_ != nullptr && device_ == nullptr);
-  device_ = engine_.device_of(id_->verbs);
+  device_ = engine_.devices.of(id_->verbs);
   return device_;
 }
 
@@ -55,7 +55,7 @@ int CmConnection::make_qp(Sizes& sizes) {
 void CmConnection::end() {
   if (has_qp_) {
     assert(id_ != nullptr && number_ != 0);
-    engine_.destroy_qp(id_);
+    engine_.cm.destroy_qp(id_);
     has_qp_ = false;
   }
   if (id_ != nullptr) {
@@ -71,7 +71,7 @@ void CmConnection::end() {
 
 void CmConnection::dismiss() {
   assert(id_ == nullptr);
-  if (number_ != 0) engine_.dismiss(number_);
+  if (number_ != 0) engine_.connections.remove(number_);
   number_ = 0;
 }
 
