@@ -122,14 +122,19 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
                 "${CMAKE_CURRENT_LIST_DIR}/failing_fsync.c")
     set_target_properties(loopback_failing_fsync PROPERTIES LIBRARY_OUTPUT_DIRECTORY
                                                             "${WEFT_TEST_OUTPUT_DIRECTORY}")
-    list(APPEND helpers loopback_failing_fsync)
+    add_library(loopback_record_calls MODULE EXCLUDE_FROM_ALL
+                "${CMAKE_CURRENT_LIST_DIR}/record_calls.c")
+    set_target_properties(loopback_record_calls PROPERTIES LIBRARY_OUTPUT_DIRECTORY
+                                                           "${WEFT_TEST_OUTPUT_DIRECTORY}")
+    list(APPEND helpers loopback_failing_fsync loopback_record_calls)
     weft_add_script_test(
       loopback_data_durable
       COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_durable_test.py"
               "$<TARGET_FILE:weft_data>"
       LABELS loopback
       TIMEOUT 300
-      ENV "WEFT_TEST_FAILING_FSYNC=$<TARGET_FILE:loopback_failing_fsync>")
+      ENV "WEFT_TEST_FAILING_FSYNC=$<TARGET_FILE:loopback_failing_fsync>"
+          "WEFT_TEST_RECORD_CALLS=$<TARGET_FILE:loopback_record_calls>")
     # A server beside which nobody waits for the disk.
     add_library(loopback_slow_disk MODULE EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/slow_disk.c")
     set_target_properties(loopback_slow_disk PROPERTIES LIBRARY_OUTPUT_DIRECTORY

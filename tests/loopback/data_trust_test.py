@@ -8,7 +8,6 @@ silent servers.
 """
 
 import contextlib
-import ctypes
 import errno
 import os
 import pathlib
@@ -26,12 +25,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support
 
 import raw_data  # noqa: E402
 from data_setting import (  # noqa: E402
-    LIBC, LIMIT_S, PROGRAM, Cutter, Server, as_an_owner, big_file, client, digest, fails, filled, run, tree_of)
+    LIMIT_S, PROGRAM, Cutter, Server, as_an_owner, big_file, client, digest, fails, filled, run, tree_of,
+    without_io_uring)
 from raw_data import RawClient, RawServer, attributes, entry, memory  # noqa: E402
 from serving import Restless, run_cases  # noqa: E402
 
 FOLDER, FILE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o644
-PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 22, 38
 
 
 # ---- sync --delete
@@ -418,16 +417,6 @@ def case_a_read_only_disk_of_a_writable_server(tmp):
 
 
 # ---- Where the server runs
-
-
-def without_io_uring():
-    """For a child: io_uring_setup() is EPERM, as under Docker's default profile."""
-    load, jump, give = 0x20, 0x15, 0x06
-    filtered = [(load, 0, 0, 0), (jump, 0, 1, 425), (give, 0, 0, 0x00050000 | errno.EPERM), (give, 0, 0, 0x7FFF0000)]
-    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *one) for one in filtered))
-    program = struct.pack("=HxxxxxxQ", len(filtered), ctypes.addressof(code))
-    assert LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-    assert LIBC.prctl(PR_SET_SECCOMP, 2, program, 0, 0) == 0
 
 
 def case_a_server_that_may_not_use_io_uring(tmp):

@@ -10,6 +10,7 @@ if(TARGET weft_files)
             "${CMAKE_CURRENT_LIST_DIR}/files_messages_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_peer_user_test.cc"
             "${CMAKE_CURRENT_LIST_DIR}/files_protocol_test.cc"
+            "${CMAKE_CURRENT_LIST_DIR}/files_unflushed_test.cc"
     DEPS weft_mount weft_files)
 endif()
 if(TARGET weft_video)

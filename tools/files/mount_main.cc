@@ -142,6 +142,12 @@ int on_write(const char*, const char* from, std::size_t size, off_t offset, fuse
                            static_cast<std::uint32_t>(size), static_cast<std::uint64_t>(offset)));
 }
 
+int on_fsyncdir(const char* path, int, fuse_file_info*) {
+  if (path == nullptr) return -ENOENT;
+  const int error = here().remote->set(path, nullptr, files::kSetFlush, {});
+  return error == EROFS ? 0 : -error;  // nobody has changed anything here
+}
+
 int on_fsync(const char*, int, fuse_file_info* info) { return -here().remote->sync(info->fh); }
 
 int set(const char* path, fuse_file_info* info, std::uint32_t what, const files::Attributes& to) {
@@ -242,6 +248,7 @@ fuse_operations operations() {
   ops.create = on_create;
   ops.write = on_write;
   ops.fsync = on_fsync;
+  ops.fsyncdir = on_fsyncdir;
   ops.truncate = on_truncate;
   ops.chmod = on_chmod;
   ops.chown = on_chown;

@@ -210,6 +210,7 @@ Outcome<void> Client::greet(const std::string& token) {
   if (!reply) return tl::unexpected(reply.error());
   credits_ = std::clamp<std::uint32_t>(reply->credits, 1, kCredits);
   max_io_ = std::clamp<std::uint32_t>(reply->max_io, 1, kMaxIoBytes);
+  verifier_ = reply->verifier;
   writable_ = (reply->flags & kHelloWritable) != 0;
   if ((reply->flags & kHelloNeedsProof) == 0) {
     if (token.empty()) return {};

@@ -52,6 +52,8 @@ class Client {
 
   [[nodiscard]] ibv_pd* pd() const { return pd_; }
   [[nodiscard]] bool writable() const { return writable_; }
+  // That the server had when the connection was made.
+  [[nodiscard]] std::uint64_t verifier() const { return verifier_; }
   [[nodiscard]] std::uint32_t credits() const { return credits_; }
   [[nodiscard]] std::uint32_t max_io() const { return max_io_; }
   [[nodiscard]] std::uint32_t outstanding() const { return outstanding_; }
@@ -144,6 +146,7 @@ class Client {
   std::optional<Answer> kept_;         // arrived behind them
   std::uint32_t credits_ = 1;
   std::uint32_t max_io_ = 0;
+  std::uint64_t verifier_ = 0;
   bool writable_ = false;
   bool connected_ = false;
   bool alive_ = false;

@@ -94,6 +94,7 @@ Outcome<void> Fetch::get(const std::string& path, const std::string& to) {
 
 Outcome<void> Fetch::get_tree(const std::string& path) {
   extras_.clear();
+  unflushed_.clear();
   folders_.assign(1, std::string());
   folder_bytes_ = 0;
   while (!folders_.empty()) {
@@ -110,7 +111,21 @@ Outcome<void> Fetch::get_tree(const std::string& path) {
     if (ok = get_queued(); !ok) return ok;
   }
   if (auto ok = get_queued(); !ok) return ok;
-  return options_.remove ? remove_extras(path) : Outcome<void>();
+  if (options_.remove) {
+    if (auto ok = remove_extras(path); !ok) return ok;
+  }
+  return flush_folders();
+}
+
+// With --durable, the names of what was made, replaced, removed and found. Files are flushed
+// before.
+Outcome<void> Fetch::flush_folders() {
+  for (const std::string& below : unflushed_.take()) {
+    const auto folder = destination_->folder(below);
+    if (!folder) return tl::unexpected(folder.error());
+    if (fsync((*folder)->get()) != 0) return failed(errno, destination_->shown(below));
+  }
+  return options_.durable ? destination_->flush_name() : Outcome<void>();
 }
 
 Outcome<void> Fetch::get_file_to(const std::string& path, const Attributes& attributes,
@@ -133,7 +148,8 @@ Outcome<void> Fetch::get_file_to(const std::string& path, const Attributes& attr
   const std::string last = slash == std::string::npos ? full : full.substr(slash + 1);
   if (is_here((*folder)->get(), last, attributes)) {
     ++totals_.skipped;
-    return {};
+    if (auto ok = flush_here((*folder)->get(), last); !ok) return ok;
+    return options_.durable && fsync((*folder)->get()) != 0 ? failed(errno, full) : Outcome<void>();
   }
   files_.push_back({path, last, std::make_shared<std::string>(), attributes});
   totals_.expected += attributes.size;
@@ -149,10 +165,18 @@ bool Fetch::is_here(int folder, const std::string& name, const Attributes& a) co
   return static_cast<std::uint64_t>(s.st_size) == a.size && mtime == a.mtime_ns;
 }
 
+// A file that an earlier copy has left need not be on the disk.
+Outcome<void> Fetch::flush_here(int folder, const std::string& name) const {
+  if (!options_.durable) return {};
+  const os::Fd file(openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  return !file || fsync(file.get()) != 0 ? failed(errno, name) : Outcome<void>();
+}
+
 Outcome<void> Fetch::walk(const std::string& path, const std::string& below) {
   const auto folder = destination_->folder(below);
   if (!folder) return tl::unexpected(folder.error());
   ++totals_.folders;
+  if (options_.durable) unflushed_.note(below);
   const auto entries = list(join(path, below));
   if (!entries) return tl::unexpected(entries.error());
   const auto name = std::make_shared<const std::string>(below);
@@ -174,11 +198,13 @@ Outcome<void> Fetch::take_entry(const std::string& path, const Named& entry,
     return {};
   }
   if (S_ISLNK(entry.attributes.mode)) return take_link(path, entry.name, folder);
-  const bool skip = !S_ISREG(entry.attributes.mode) || is_unfinished(entry.name) ||
-                    is_here(folder, entry.name, entry.attributes);
-  if (skip) {
+  if (!S_ISREG(entry.attributes.mode) || is_unfinished(entry.name)) {
     ++totals_.skipped;
     return {};
+  }
+  if (is_here(folder, entry.name, entry.attributes)) {
+    ++totals_.skipped;
+    return flush_here(folder, entry.name);
   }
   files_.push_back({path, entry.name, below, entry.attributes});
   totals_.expected += entry.attributes.size;

@@ -14,6 +14,7 @@
 #include "files/client/extras.h"
 #include "files/client/listing.h"
 #include "files/client/local.h"
+#include "files/client/unflushed.h"
 
 namespace weft::files {
 
@@ -62,6 +63,8 @@ class Fetch {
                                           const std::vector<Named>& keep);
   [[nodiscard]] Outcome<void> remove_extras(const std::string& path);
   [[nodiscard]] Outcome<void> remove_extra(const std::string& path, const Extra& extra);
+  [[nodiscard]] Outcome<void> flush_here(int folder, const std::string& name) const;
+  [[nodiscard]] Outcome<void> flush_folders();
   [[nodiscard]] bool is_here(int folder, const std::string& name, const Attributes& a) const;
   [[nodiscard]] Outcome<void> get_file_to(const std::string& path, const Attributes& attributes,
                                           const std::string& to, const std::string& name);
@@ -98,6 +101,7 @@ class Fetch {
   std::vector<File> files_;
   std::vector<std::size_t> again_;  // of files_: changed while they were read among the small ones
   Extras extras_;
+  Unflushed unflushed_;                   // folders below the destination
   std::uint16_t links_ = kLinksAnywhere;  // Request::links of this copy
   CopyTotals totals_;
 };

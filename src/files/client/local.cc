@@ -58,14 +58,19 @@ int write_fully(int fd, const std::uint8_t* data, std::size_t bytes) {
 }
 
 Outcome<Destination> Destination::open(const std::string& folder, bool create) {
-  if (create && mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
-    return failed(errno, "cannot make " + folder);
-  }
   Destination out;
+  out.made_ = create && mkdir(folder.c_str(), 0777) == 0;
+  if (create && !out.made_ && errno != EEXIST) return failed(errno, "cannot make " + folder);
   out.name_ = folder;
   out.root_ = os::Fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!out.root_) return failed(errno, folder);
   return out;
+}
+
+Outcome<void> Destination::flush_name() const {
+  const os::Fd above(openat(root_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!above) return made_ ? failed(errno, name_) : Outcome<void>();
+  return fsync(above.get()) == 0 ? Outcome<void>() : failed(errno, name_);
 }
 
 std::string Destination::shown(const std::string& path) const {

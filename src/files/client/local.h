@@ -25,6 +25,9 @@ class Destination {
   // so that a copy of many folders needs few descriptors.
   [[nodiscard]] Outcome<std::shared_ptr<os::Fd>> folder(const std::string& path);
   [[nodiscard]] const std::string& name() const { return name_; }
+  // Its own name is on the disk then. A folder above that cannot be read is left alone, unless the
+  // destination was made there.
+  [[nodiscard]] Outcome<void> flush_name() const;
   // How a failure names what lies below.
   [[nodiscard]] std::string shown(const std::string& path) const;
 
@@ -38,6 +41,7 @@ class Destination {
 
   std::string name_;
   os::Fd root_;
+  bool made_ = false;
   std::vector<Kept> kept_;
   std::size_t oldest_ = 0;  // of kept_, once it is full
 };

@@ -40,6 +40,9 @@ Outcome<void> Push::connect() {
       Registered::create((*client)->pd(), std::size_t{kBlocks} * kBlockBytes,
                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
   if (!memory) return tl::unexpected(memory.error());
+  // An earlier run of the server may have lost what it had not flushed.
+  const bool same = client_ == nullptr || client_->verifier() == (*client)->verifier();
+  if (!same && !unflushed_.empty()) names_lost_ = true;
   memory_ = Registered();  // before the domain that it belongs to
   client_ = std::move(*client);
   memory_ = std::move(*memory);
@@ -67,13 +70,18 @@ std::string Push::here(const std::string& below) const { return join(source_name
 Outcome<void> Push::put(const std::string& from, const std::string& to) {
   const bool contents_only = from.ends_with('/');
   links_ = kLinksAnywhere;
+  unflushed_.clear();
+  names_lost_ = false;
   source_ = os::Fd(open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   source_name_ = from;
   struct stat s {};
   if (!source_ || fstat(source_.get(), &s) != 0) return failed(errno, from);
   const bool into = to.empty() || to.ends_with('/') || is_remote_folder(to);
   if (!client_->alive()) return failed(ECONNRESET, server_.host);
-  if (S_ISREG(s.st_mode)) return put_file(source_.get(), into ? join(to, last_name(from)) : to);
+  if (S_ISREG(s.st_mode)) {
+    auto ok = put_file(source_.get(), into ? join(to, last_name(from)) : to);
+    return ok ? flush_folders() : ok;
+  }
   if (!S_ISDIR(s.st_mode)) return failed(EINVAL, from, "is neither a file nor a folder");
   if (!options_.recursive) return failed(EISDIR, from, "is a folder; use -r to copy folders");
   std::string target = to;
@@ -101,12 +109,29 @@ Outcome<void> Push::put_tree(const std::string& to) {
   if (options_.remove) {
     if (auto ok = remove_extras(to); !ok) return ok;
   }
+  if (auto ok = flush_folders(); !ok) return ok;
   return set_modes();
+}
+
+// With --durable, the names of what was made, replaced, removed and found. Files are flushed
+// before.
+Outcome<void> Push::flush_folders() {
+  for (const std::string& folder : unflushed_.take()) {
+    SetRequest request;
+    request.path = {folder, folder.size() < links_ ? kLinksAnywhere : links_};
+    request.what = kSetFlush;
+    if (const auto reply = ask(request); !reply) return tl::unexpected(reply.error());
+  }
+  if (!names_lost_) return {};
+  return failed(EIO, server_.host,
+                "the server was started anew meanwhile, or failed to flush: folders, links and "
+                "removals may not be on its disk; run this again");
 }
 
 Outcome<void> Push::make_folder(const std::string& to, std::uint32_t mode) {
   ++totals_.folders;
   if (to.empty() || to == "/" || to == ".") return {};
+  if (options_.durable) unflushed_.note_parent_of(to);
   MakeDirectoryRequest request;
   request.path = named(to);
   // The owner may write to it until all is in it.
@@ -122,7 +147,7 @@ Outcome<void> Push::set_modes() {
   for (auto at = modes_.rbegin(); at != modes_.rend(); ++at) {
     SetRequest request;
     request.path = named(at->first);
-    request.what = kSetMode;
+    request.what = kSetMode | (options_.durable ? kSetFlush : 0U);
     request.mode = at->second;
     const auto reply = ask(request);
     if (!reply && !client_->alive()) return tl::unexpected(reply.error());
@@ -195,6 +220,7 @@ Outcome<void> Push::remove_extra(const std::string& to, const Extra& extra) {
   const auto reply = ask(RemoveRequest{extra.is_folder ? kRemoveDirectory : 0U, named(path)});
   // ENOENT: asked twice, or somebody was faster.
   if (!reply && reply.error().error != ENOENT) return tl::unexpected(reply.error());
+  if (options_.durable) unflushed_.note_parent_of(path);
   ++totals_.removed;
   return {};
 }
@@ -292,6 +318,16 @@ Outcome<void> Push::put_file(int fd, const std::string& to) {
   }
 }
 
+// A file that an earlier copy has left need not be on the disk.
+Outcome<void> Push::flush_there(const std::string& to) {
+  unflushed_.note_parent_of(to);
+  SetRequest request;
+  request.path = named(to);
+  request.what = kSetFlush;
+  const auto reply = client_->call(request);
+  return reply ? Outcome<void>() : tl::unexpected(reply.error());
+}
+
 Outcome<void> Push::try_file(int fd, const std::string& to) {
   Version version;
   if (const int error = version_of(fd, version); error != 0) return failed(error, to);
@@ -300,7 +336,7 @@ Outcome<void> Push::try_file(int fd, const std::string& to) {
     if (!there) return tl::unexpected(there.error());
     if (*there) {
       ++totals_.skipped;
-      return {};
+      return options_.durable ? flush_there(to) : Outcome<void>();
     }
   }
   const auto made = begin(to, version);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "files/client/fetch.h"
+#include "files/client/unflushed.h"
 #include "os/fd.h"
 
 namespace weft::files {
@@ -72,6 +73,8 @@ class Push {
                                           const Version& version, const std::string& to);
   [[nodiscard]] Outcome<void> make_folder(const std::string& to, std::uint32_t mode);
   [[nodiscard]] Outcome<void> set_modes();
+  [[nodiscard]] Outcome<void> flush_there(const std::string& to);
+  [[nodiscard]] Outcome<void> flush_folders();
   [[nodiscard]] Outcome<bool> is_there(const std::string& to, std::uint64_t size,
                                        std::int64_t mtime_ns);
   [[nodiscard]] bool is_remote_folder(const std::string& path);
@@ -88,6 +91,8 @@ class Push {
   std::vector<std::string> folders_;                          // still to walk, below it
   std::vector<std::pair<std::string, std::uint32_t>> modes_;  // to be set at the end
   Extras extras_;
+  Unflushed unflushed_;
+  bool names_lost_ = false;               // ... of which the server may have lost some
   std::uint16_t links_ = kLinksAnywhere;  // Request::links of this copy
   CopyTotals totals_;
 };

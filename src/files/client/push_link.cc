@@ -48,6 +48,7 @@ Outcome<void> Push::put_link_of(int folder, const char* name, const std::string&
   if (length < 0) return failed(errno, to);
   const SymlinkRequest request{{target, static_cast<std::size_t>(length)}, named(to)};
   if (auto ok = put_link(request); !ok) return ok;
+  if (options_.durable) unflushed_.note_parent_of(to);
   ++totals_.links;
   return {};
 }

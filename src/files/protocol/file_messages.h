@@ -19,6 +19,7 @@ enum : std::uint32_t {
   kSetMode = 1U << 0U,
   kSetSize = 1U << 1U,
   kSetTime = 1U << 2U,
+  kSetFlush = 1U << 3U,  // reply once it is on the disk; of a folder: also the names in it
 };
 
 struct OpenReply {

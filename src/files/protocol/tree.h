@@ -77,6 +77,9 @@ class Tree {
   // `what`: kSetMode and so on. A symbolic link has a time only.
   [[nodiscard]] int set(const TreePath& path, std::uint32_t what, const Attributes& to,
                         Attributes& out) const;
+  // A file or a folder as it is, for fsync. Without a descriptor there is nothing to flush: the
+  // root above several exports.   ELOOP: a symbolic link
+  [[nodiscard]] int open_to_flush(const TreePath& path, os::Fd& out) const;
   [[nodiscard]] int rename(const TreePath& from, const TreePath& to, bool keep) const;
   [[nodiscard]] int make_directory(const TreePath& path, std::uint32_t mode) const;
   [[nodiscard]] int remove(const TreePath& path, bool directory) const;

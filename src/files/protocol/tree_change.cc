@@ -151,6 +151,20 @@ int Tree::set(const TreePath& path, std::uint32_t what, const Attributes& to,
   return error;
 }
 
+int Tree::open_to_flush(const TreePath& path, os::Fd& out) const {
+  if (!writable_) return EROFS;
+  const Place place = locate(path);
+  if (place.root) return 0;
+  if (place.fd < 0) return ENOENT;
+  const os::Fd found(open_bounded(place.fd, place.rest, place.links, O_PATH | O_NOFOLLOW));
+  struct stat s {};
+  if (!found || fstat(found.get(), &s) != 0) return errno;
+  if (S_ISLNK(s.st_mode)) return ELOOP;
+  if (!S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode)) return EINVAL;
+  out = os::Fd(::open(proc_name(found.get()).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  return out ? 0 : errno;
+}
+
 int Tree::rename(const TreePath& from, const TreePath& to, bool keep) const {
   os::Fd old_folder;
   os::Fd new_folder;

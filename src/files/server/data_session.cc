@@ -231,6 +231,13 @@ void Shared::note_lost_write(int error) {
   if (!no_room) verifier = new_verifier();
 }
 
+int Shared::flush(int fd) {
+  if (fsync(fd) == 0) return 0;
+  const int error = errno;
+  note_lost_flush();
+  return error;
+}
+
 int Session::admit() {
   assert(!ready() && !dead_);
   if (shared_.ready >= shared_.options.max_clients) return EUSERS;

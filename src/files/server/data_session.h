@@ -78,6 +78,8 @@ struct Shared {
   // A flush has failed, on any thread. Later flushes of the file may not say so, and its client
   // may be gone.
   void note_lost_flush() { verifier = new_verifier(); }
+  // fsync(), on any thread.   An errno
+  [[nodiscard]] int flush(int fd);
   Tree tree;
   std::unique_ptr<readsend::Disk> disk;
   std::unique_ptr<readsend::Pipeline> pipeline;  // what goes to clients

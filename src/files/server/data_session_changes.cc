@@ -193,13 +193,19 @@ int Session::set(const SetRequest& request, const Asked& asked) {
   to.mtime_ns = request.mtime_ns;
   const std::uint32_t what = request.what;
   const bool resizes = (what & kSetSize) != 0;
+  const bool flushes = (what & kSetFlush) != 0;
   const auto now = std::make_shared<Attributes>();
   auto reply = [this, now, asked] { send(asked, SetReply{*now}); };
   if (request.handle == 0) {
     return carry_out(
-        asked, resizes && frees_much(request.path),
-        [this, what, to, now, path = KeptPath(request.path)] {
-          return shared_.tree.set(path.name(), what, to, *now);
+        asked, flushes || (resizes && frees_much(request.path)),
+        [this, what, flushes, to, now, path = KeptPath(request.path)] {
+          // Opened first: it may be closed to its owner afterwards.
+          os::Fd file;
+          int error = flushes ? shared_.tree.open_to_flush(path.name(), file) : 0;
+          if (flushes && error == 0 && !file) return 0;
+          if (error == 0) error = shared_.tree.set(path.name(), what, to, *now);
+          return error == 0 && flushes ? shared_.flush(file.get()) : error;
         },
         std::move(reply));
   }
@@ -207,11 +213,11 @@ int Session::set(const SetRequest& request, const Asked& asked) {
   // Nothing to change: the attributes of any open file.
   if (file == nullptr || (!file->edited && what != 0)) return EBADF;
   return carry_out(
-      asked, resizes && takes_much(file->get()),
-      [file, what, to, now] {
+      asked, flushes || (resizes && takes_much(file->get())),
+      [this, file, what, flushes, to, now] {
         int error = set_attributes(file->get(), what, to);
         if (error == 0) *now = attributes_of(file->get(), &error);
-        return error;
+        return error == 0 && flushes ? shared_.flush(file->get()) : error;
       },
       std::move(reply));
 }

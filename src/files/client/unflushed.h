@@ -1,0 +1,30 @@
+// Folders of a copy with --durable whose names may not be on the disk yet. A file that is on the
+// disk is lost with its name, and a folder with the name that its own folder has for it.
+//
+// Values only; one thread.
+#pragma once
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::files {
+
+class Unflushed {
+ public:
+  // A name of this folder was made, replaced or removed, or may have been by an earlier copy.
+  void note(std::string_view folder) { folders_.emplace(folder); }
+  // The folder that holds `path`, in the same way.
+  void note_parent_of(std::string_view path);
+  [[nodiscard]] bool empty() const { return folders_.empty(); }
+  void clear() { folders_.clear(); }
+  // All of them, the deepest first: no folder has a name on the disk for one whose own names are
+  // not. They are forgotten here.
+  [[nodiscard]] std::vector<std::string> take();
+
+ private:
+  std::set<std::string, std::less<>> folders_;
+};
+
+}  // namespace weft::files
