@@ -128,6 +128,24 @@ def case_a_server_that_ends_meanwhile(tmp):
         assert os.listdir(served) == ["other"]
 
 
+def case_a_server_that_ends_without_its_disk(tmp):
+    """Nobody who stops it is kept waiting. The next server goes on."""
+    with slow_server(tmp) as (server, go, served):
+        (tmp / "file").write_bytes(bytes(MUCH))
+        go.unlink()
+        put = [sys.argv[1], "put", "--durable", str(tmp / "file"), server.url("file")]
+        with subprocess.Popen(put, stderr=subprocess.PIPE, text=True) as writer:
+            with RawClient(server.port) as client:
+                client.hello()
+                client.request(raw_data.CREATE, struct.pack(">IQ", 0, MUCH) + b"new")
+                assert client.ask(raw_data.STAT, b"other")[0] == 0
+            assert "without waiting for the disk" in server.stop(), server.log
+            assert server.process.returncode == 0, server.process.returncode
+            with Server("--writable", served, port=server.port):
+                assert writer.wait(LIMIT_S) == 0, writer.stderr.read()
+        assert digest(tmp / "file") == digest(served / "file")
+
+
 def case_many_requests_of_one_client(tmp):
     """They wait for one another, another client's do not wait for them."""
     with slow_server(tmp) as (server, go, served), RawClient(server.port) as many, RawClient(server.port) as one:

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <string_view>
 
 #include "files/server/data_server.h"
 #include "weft/common/message.h"
@@ -44,6 +45,28 @@ void handle_signals() {
   sigprocmask(SIG_UNBLOCK, &ours, nullptr);
 }
 
+// Whoever stops the server is not kept waiting by a disk that does not answer, or by a lease that
+// another process keeps. To be ended here harms nothing: what is not whole has no name.
+constexpr unsigned kEndSeconds = 2;
+
+void on_late_end(int) {
+  constexpr std::string_view kText =
+      "weft serve: ended without waiting for the disk, which still has something to do\n";
+  static_cast<void>(!write(STDERR_FILENO, kText.data(), kText.size()));
+  _exit(0);
+}
+
+void end_in_time() {
+  struct sigaction action {};
+  action.sa_handler = on_late_end;
+  sigaction(SIGALRM, &action, nullptr);
+  sigset_t late;
+  sigemptyset(&late);
+  sigaddset(&late, SIGALRM);
+  sigprocmask(SIG_UNBLOCK, &late, nullptr);
+  alarm(kEndSeconds);
+}
+
 void raise_descriptor_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -70,7 +93,9 @@ int serve(const files::ServeOptions& options, int announce_fd) {
   const auto done = (*server)->run();
   std::fprintf(stderr, "weft serve: %s\n", (*server)->counters().text().c_str());
   g_server = nullptr;
-  return done ? 0 : fail(done.error());
+  if (!done) return fail(done.error());
+  end_in_time();
+  return 0;
 }
 
 int serve_status(std::uint16_t port) {
