@@ -82,7 +82,8 @@ std::shared_ptr<Socket> socket_of(int fd) {
     {
       const os::MutexLock lock(socket->mutex);
       socket->provider = nullptr;
-      socket->descriptor_lost = socket->shutting = socket->closing = true;
+      socket->descriptor_lost = true;
+      socket->end.close();
       socket->failed(EBADF);
       socket->closed(0);
     }
@@ -119,7 +120,7 @@ exs_event_t wait_for_event(const std::shared_ptr<Socket>& socket, const Outlet& 
     if (cancelled || Clock::now() < until) continue;
     cancelled = true;
     const os::MutexLock lock(socket->mutex);
-    for (auto* list : {&socket->sends, &socket->receives}) {
+    for (auto* list : {&socket->ops.sends, &socket->ops.receives}) {
       for (Operation& op : *list) {
         if (op.queue == outlet.queue) op.cancellation.want();
       }

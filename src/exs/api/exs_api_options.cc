@@ -162,8 +162,8 @@ int exs_setsockopt(int fd, int level, int name, const void* value, socklen_t len
     if (level == SOL_SOCKET && name == SO_LINGER && length >= sizeof(linger)) {
       linger wanted;
       std::memcpy(&wanted, value, sizeof wanted);
-      socket->abortive = wanted.l_onoff != 0 && wanted.l_linger == 0;
-      socket->linger = std::chrono::seconds(wanted.l_onoff != 0 ? std::max(wanted.l_linger, 0) : 0);
+      socket->end.linger(wanted.l_onoff != 0 && wanted.l_linger >= 0,
+                         std::chrono::seconds(std::max(wanted.l_linger, 0)));
     }
     // For a connection over TCP; over RDMA they are remembered, and mean nothing.
     return ::setsockopt(fd, level, name, value, length);

@@ -24,8 +24,8 @@ ssize_t post(const RemoteCall& call, Fill fill) {
   {
     const Engine::Inside inside(Engine::instance());
     const os::MutexLock lock(socket->mutex);
-    if (socket->closing || socket->shutting) return fail(EPIPE);
-    if (!socket->wait_for_room(socket->one_sided, !socket->nonblocking)) return fail(EAGAIN);
+    if (socket->end.closing() || socket->end.shutting()) return fail(EPIPE);
+    if (!socket->wait_for_room(socket->ops.one_sided, !socket->nonblocking)) return fail(EAGAIN);
     RdmaSocket* rdma = rdma_of(*socket);
     if (rdma == nullptr) return -1;
     const NamedMemory::Remote* to = rdma->names().remote(call.remote);
@@ -33,14 +33,14 @@ ssize_t post(const RemoteCall& call, Fill fill) {
     if (call.offset > to->length || call.length > to->length - call.offset) return fail(EFAULT);
     const bool atomic = call.type == EXS_EVT_FETCHADD || call.type == EXS_EVT_CMPSWAP;
     if (atomic && (to->addr + call.offset) % sizeof(std::uint64_t) != 0) return fail(EINVAL);
-    Operation& op = socket->add(socket->one_sided);
+    Operation& op = socket->add(socket->ops.one_sided);
     op.type = call.type;
     op.ahandle = call.ahandle;
     op.queue = outlet.give();
     op.remote.memory = call.remote;
     op.remote.offset = call.offset;
     if (const int error = fill(op); error != 0) {
-      socket->unadd(socket->one_sided);
+      socket->unadd(socket->ops.one_sided);
       return fail(error);
     }
     rdma->one_sided_posted();
@@ -112,7 +112,7 @@ int exs_munimport(int fd, exs_rhandle_t remote) {
   if (socket == nullptr) return -1;
   const weft::os::MutexLock lock(socket->mutex);
   // Work that has not begun names it.
-  if (!socket->one_sided.empty()) return fail(EBUSY);
+  if (!socket->ops.one_sided.empty()) return fail(EBUSY);
   RdmaSocket* rdma = rdma_of(*socket);
   if (rdma == nullptr) return -1;
   const int error = rdma->names().unimport(remote);

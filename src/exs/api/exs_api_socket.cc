@@ -106,9 +106,9 @@ int exs_listen(int fd, int backlog) {
   if (socket->state != State::kNew && socket->state != State::kBound) return fail(EINVAL);
   int error = socket->state == State::kNew ? bind_any(*socket) : 0;
   if (error != 0) return fail(error);
-  socket->backlog = backlog <= 0 ? 1 : std::min(backlog, kBacklogMax);
+  socket->backlog.limit(backlog <= 0 ? 1 : std::min(backlog, kBacklogMax));
   socket->advance(StateEvent::kListens);
-  error = socket->provider->listen(socket->backlog);
+  error = socket->provider->listen(socket->backlog.most());
   if (error == 0) return 0;
   socket->advance(StateEvent::kListenRefused);
   return fail(error);
@@ -124,11 +124,11 @@ int exs_accept(int fd, exs_acceptaddr_t* vec, int count, int flags, exs_qhandle_
   if (outlet.queue == nullptr) return fail(EINVAL);
   {
     const weft::os::MutexLock lock(socket->mutex);
-    if (socket->state != State::kListening || socket->closing) return fail(EINVAL);
-    const bool now = !socket->arrivals.empty() || socket->provider->readable();
+    if (socket->state != State::kListening || socket->end.closing()) return fail(EINVAL);
+    const bool now = !socket->backlog.empty() || socket->provider->readable();
     if (outlet.blocking && socket->nonblocking && !now) return fail(EAGAIN);
-    if (socket->accepts.size() >= Socket::kPendingMax) return fail(EAGAIN);
-    Operation& op = socket->add(socket->accepts);
+    if (socket->ops.accepts.size() >= Operations::kPendingMax) return fail(EAGAIN);
+    Operation& op = socket->add(socket->ops.accepts);
     op.type = EXS_EVT_ACCEPT;
     op.ahandle = ah;
     op.queue = outlet.give();
@@ -155,7 +155,7 @@ int exs_connect(int fd, const sockaddr* addr, socklen_t addrlen, int flags, exs_
     if (socket->state == State::kConnecting) return fail(EALREADY);
     if (socket->state != State::kNew && socket->state != State::kBound) return fail(EINVAL);
     const bool was_new = socket->state == State::kNew;
-    Operation& op = socket->add(socket->connect_op);
+    Operation& op = socket->add(socket->ops.connecting);
     op.type = EXS_EVT_CONNECT;
     op.ahandle = ah;
     // Without a queue, a socket that does not block connects behind the caller's back.
@@ -165,7 +165,7 @@ int exs_connect(int fd, const sockaddr* addr, socklen_t addrlen, int flags, exs_
     }
     socket->advance(StateEvent::kConnects);
     if (const int error = start_connect(*socket, Address(addr, addrlen)); error != 0) {
-      socket->unadd(socket->connect_op);
+      socket->unadd(socket->ops.connecting);
       socket->advance(was_new ? StateEvent::kNotBegunNew : StateEvent::kNotBegunBound);
       return fail(error);
     }
@@ -184,12 +184,12 @@ int exs_shutdown(int fd, int how, exs_qhandle_t q, exs_ahandle_t ah) {
   {
     const weft::os::MutexLock lock(socket->mutex);
     if (socket->state != State::kConnected) return fail(ENOTCONN);
-    if (socket->shutting) return fail(EALREADY);
-    Operation& op = socket->add(socket->shutdown_op);
+    if (socket->end.shutting()) return fail(EALREADY);
+    Operation& op = socket->add(socket->ops.shutdown);
     op.type = EXS_EVT_SHUTDOWN;
     op.ahandle = ah;
     op.queue = outlet.give();
-    socket->shutting = true;
+    socket->end.shut();
     if (socket->peer_gone) {
       socket->shut_down(EPIPE);
     } else {
@@ -205,16 +205,16 @@ int exs_close(int fd, exs_qhandle_t q, exs_ahandle_t ah) {
   if (socket == nullptr) return -1;
   Outlet outlet(q);
   if (outlet.queue == nullptr) return fail(EINVAL);
-  std::deque<Socket::Arrival> arrivals;
+  std::deque<Arrival> arrivals;
   {
     const weft::os::MutexLock lock(socket->mutex);
-    if (socket->closing) return fail(EBADF);
-    Operation& op = socket->add(socket->close_op);
+    if (socket->end.closing()) return fail(EBADF);
+    Operation& op = socket->add(socket->ops.closing);
     op.type = EXS_EVT_CLOSE;
     op.ahandle = ah;
     op.queue = outlet.give();
-    socket->shutting = socket->closing = true;
-    arrivals.swap(socket->arrivals);
+    socket->end.close();
+    arrivals = socket->backlog.take_all();
     if (socket->provider != nullptr) {
       socket->provider->close();
     } else {
@@ -236,12 +236,12 @@ int exs_cancel(int fd, int flags, exs_ahandle_t ah) {
     const auto named = [&](const Operation& op) {
       return flags == EXS_CAF_FILDES || op.ahandle == ah;
     };
-    for (auto it = socket->accepts.begin(); it != socket->accepts.end();) {
+    for (auto it = socket->ops.accepts.begin(); it != socket->ops.accepts.end();) {
       const auto next = std::next(it);
-      if (named(*it)) socket->finish(socket->accepts, it, ECANCELED, 0);
+      if (named(*it)) socket->finish(socket->ops.accepts, it, ECANCELED, 0);
       it = next;
     }
-    for (auto* list : {&socket->sends, &socket->receives}) {
+    for (auto* list : {&socket->ops.sends, &socket->ops.receives}) {
       for (Operation& op : *list) {
         if (named(op)) op.cancellation.want();
       }

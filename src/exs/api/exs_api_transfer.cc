@@ -24,7 +24,7 @@ struct Call {
 
 // Returns 0, or the errno of a socket whose state does not allow this call.
 int check_state(const Socket& socket, const Call& call) {
-  if (socket.closing) return EBADF;
+  if (socket.end.closing()) return EBADF;
   switch (socket.state) {
     case State::kNew:
     case State::kBound: return ENOTCONN;
@@ -35,7 +35,7 @@ int check_state(const Socket& socket, const Call& call) {
     case State::kConnecting:
     case State::kConnected: break;
   }
-  if (call.sends() && (socket.shutting || socket.peer_gone)) return EPIPE;
+  if (call.sends() && (socket.end.shutting() || socket.peer_gone)) return EPIPE;
   if ((call.flags & EXS_PERSISTENT) != 0) {
     if (socket.kind != Kind::kPacket) return EINVAL;
     if (socket.state == State::kConnected && !socket.provider->is_rdma()) return EOPNOTSUPP;
@@ -62,7 +62,7 @@ ssize_t transfer(const Call& call, Fill fill) {
     const weft::os::MutexLock lock(socket->mutex);
     if (const int error = check_state(*socket, call); error != 0) return fail(error);
     const bool may_block = !socket->nonblocking && (call.flags & MSG_DONTWAIT) == 0;
-    OperationList& list = call.sends() ? socket->sends : socket->receives;
+    OperationList& list = call.sends() ? socket->ops.sends : socket->ops.receives;
     if (outlet.blocking && !may_block) {
       const bool now = socket->state == State::kConnected &&
                        (call.sends() ? list.empty() && socket->provider->writable()

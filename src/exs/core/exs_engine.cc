@@ -287,7 +287,7 @@ void Engine::run_timers(Instant now) {
 void Engine::reap() {
   std::vector<rdma_cm_id*> dead;
   std::vector<std::shared_ptr<Socket>> abandoned;
-  std::vector<std::deque<Socket::Arrival>> arrivals;
+  std::vector<std::deque<Arrival>> arrivals;
   {
     const os::MutexLock lock(later_mutex_);
     dead.swap(dead_ids_);
@@ -295,10 +295,12 @@ void Engine::reap() {
   }
   for (const auto& socket : abandoned) {
     const os::MutexLock lock(socket->mutex);
-    socket->descriptor_lost = socket->shutting = socket->closing = socket->abortive = true;
+    socket->descriptor_lost = true;
+    socket->end.close();
+    socket->end.abort();
     if (socket->provider != nullptr) socket->provider->close();
     socket->closed(0);
-    arrivals.push_back(std::exchange(socket->arrivals, {}));
+    arrivals.push_back(socket->backlog.take_all());
   }
   for (auto& some : arrivals) close_arrivals(std::move(some));
   for (rdma_cm_id* id : dead) rdma_destroy_id(id);

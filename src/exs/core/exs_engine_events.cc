@@ -66,7 +66,7 @@ void Engine::run_cm() {
       drain_before_end();
     }
     std::shared_ptr<Socket> parent;
-    Socket::Arrival arrival;
+    Arrival arrival;
     {
       const os::MutexLock lock(socket->mutex);
       if (socket->provider == nullptr) continue;
@@ -86,8 +86,8 @@ void Engine::run_cm() {
     }
     if (taken) continue;
     const os::MutexLock lock(socket->mutex);
-    socket->closing = true;
-    socket->abortive = true;
+    socket->end.close();
+    socket->end.abort();
     socket->provider->close();
   }
 }

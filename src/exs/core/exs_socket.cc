@@ -35,22 +35,15 @@ Socket::Socket(int descriptor, int family, Kind type) : fd(descriptor), domain(f
 
 // Each operation has had its end, and whatever it held is given back.
 Socket::~Socket() {
-  assert(sends.empty() && receives.empty() && accepts.empty() && one_sided.empty());
-  assert(connect_op.empty() && shutdown_op.empty() && close_op.empty());
+  assert(ops.none());
   assert(send_limit.queue == nullptr && receive_limit.queue == nullptr);
 }
 
 Operation& Socket::add(OperationList& list) {
-  assert(list.size() < kPendingMax);
-  assert(list.empty() || (&list != &connect_op && &list != &shutdown_op && &list != &close_op));
   const bool first = list.empty();
-  if (spare.empty()) {
-    list.emplace_back();
-  } else {
-    list.splice(list.end(), spare, spare.begin());
-  }
+  Operation& op = ops.add(list);
   if (first) moved(list);
-  return list.back();
+  return op;
 }
 
 void Socket::unadd(OperationList& list) {
@@ -59,14 +52,13 @@ void Socket::unadd(OperationList& list) {
   assert(op.done == 0 && op.handed == 0 && !op.advertised);
   detach_regions(op);
   if (op.queue != nullptr) op.queue->detach();
-  op.reset();
-  spare.splice(spare.begin(), list, std::prev(list.end()));
+  ops.drop(list, std::prev(list.end()));
 }
 
 void Socket::moved(const OperationList& list) {
   TimeLimit* limit = nullptr;
-  if (&list == &sends) limit = &send_limit;
-  if (&list == &receives) limit = &receive_limit;
+  if (&list == &ops.sends) limit = &send_limit;
+  if (&list == &ops.receives) limit = &receive_limit;
   if (limit == nullptr || limit->after == Clock::duration::zero()) return;
   limit->since = Clock::now();
   look_at(limit->since + limit->after);
@@ -80,17 +72,14 @@ void Socket::look_at(Instant when) {
 }
 
 void Socket::limit_close() {
-  assert(closing);
-  if (state == State::kClosed || linger == linger.zero()) return;
-  close_by_ = Clock::now() + linger;
-  look_at(close_by_);
+  assert(end.closing());
+  if (state != State::kClosed) look_at(end.limit(Clock::now()));
 }
 
 void Socket::end_late_close() {
-  close_by_ = Instant::max();
+  end.abort();
   if (state == State::kClosed) return;
-  abortive = true;
-  for (Operation& op : close_op) op.error = ETIMEDOUT;
+  for (Operation& op : ops.closing) op.error = ETIMEDOUT;
   if (provider != nullptr) provider->close();
 }
 
@@ -106,8 +95,7 @@ void Socket::finish(OperationList& list, OperationList::iterator it, int failure
   const exs_event_t event = event_of(op, fd, failure, length);
   const std::shared_ptr<EventQueue> queue = std::move(op.queue);
   detach_regions(op);
-  op.reset();
-  spare.splice(spare.begin(), list, it);
+  ops.drop(list, it);
   moved(list);
   if (queue == nullptr) return;
   queue->complete(event);
@@ -116,7 +104,7 @@ void Socket::finish(OperationList& list, OperationList::iterator it, int failure
 void Socket::look_at_cancelled_later() {
   const Instant now = Clock::now();
   Instant next = Instant::max();
-  for (auto* list : {&sends, &receives}) {
+  for (auto* list : {&ops.sends, &ops.receives}) {
     for (Operation& op : *list) {
       if (!op.cancellation.pending()) continue;
       next = std::min(next, op.cancellation.give_time(now, kAnswerLimit));
@@ -144,70 +132,69 @@ void Socket::finish_all(OperationList& list, int failure) {
 
 void Socket::connected(int failure) {
   if (state != State::kConnecting) return;
-  assert(one_sided.empty() && shutdown_op.empty() && accepts.empty());
+  assert(ops.one_sided.empty() && ops.shutdown.empty() && ops.accepts.empty());
   advance(failure == 0 ? StateEvent::kConnected : StateEvent::kFailed);
   error = failure;
   if (failure != 0) {
-    finish_all(sends, failure);
-    finish_all(receives, failure);
+    finish_all(ops.sends, failure);
+    finish_all(ops.receives, failure);
   }
-  finish_all(connect_op, failure);
-  if (failure != 0 && closing) closed(0);
+  finish_all(ops.connecting, failure);
+  if (failure != 0 && end.closing()) closed(0);
   changed();
 }
 
 void Socket::failed(int failure) {
   if (state == State::kConnecting) return connected(failure);
   if (!on(StateEvent::kFailed)) return;
-  assert(failure != 0 && connect_op.empty());
+  assert(failure != 0 && ops.connecting.empty());
   error = failure;
-  finish_all(sends, failure);
-  finish_all(one_sided, failure);
-  finish_all(receives, failure);
-  finish_all(accepts, failure);
-  finish_all(shutdown_op, failure);
-  if (closing) closed(failure);
+  finish_all(ops.sends, failure);
+  finish_all(ops.one_sided, failure);
+  finish_all(ops.receives, failure);
+  finish_all(ops.accepts, failure);
+  finish_all(ops.shutdown, failure);
+  if (end.closing()) closed(failure);
   changed();
 }
 
 void Socket::shut_down(int failure) {
-  finish_all(shutdown_op, failure);
+  finish_all(ops.shutdown, failure);
   changed();
 }
 
 void Socket::closed(int failure) {
   if (!on(StateEvent::kClosed)) return;
-  finish_all(sends, ECANCELED);
-  finish_all(one_sided, ECANCELED);
-  finish_all(receives, ECANCELED);
-  finish_all(accepts, ECANCELED);
-  finish_all(connect_op, ECANCELED);
-  finish_all(shutdown_op, failure);
+  finish_all(ops.sends, ECANCELED);
+  finish_all(ops.one_sided, ECANCELED);
+  finish_all(ops.receives, ECANCELED);
+  finish_all(ops.accepts, ECANCELED);
+  finish_all(ops.connecting, ECANCELED);
+  finish_all(ops.shutdown, failure);
   for (TimeLimit* limit : {&send_limit, &receive_limit}) {
     if (limit->queue != nullptr) limit->queue->detach();
     *limit = TimeLimit{};
   }
   SocketHost::instance().remove(fd, this);
   if (!descriptor_lost) ::close(fd);
-  const bool late = !close_op.empty() && close_op.front().error != 0;
-  finish_all(close_op, late ? ETIMEDOUT : failure);
+  const bool late = !ops.closing.empty() && ops.closing.front().error != 0;
+  finish_all(ops.closing, late ? ETIMEDOUT : failure);
   changed();
 }
 
 bool Socket::arrived(Arrival arrival) {
   assert(arrival.socket != nullptr && arrival.socket.get() != this);
-  if (state != State::kListening || closing) return false;
-  arrivals.push_back(std::move(arrival));
+  if (state != State::kListening || end.closing()) return false;
+  backlog.add(std::move(arrival));
   match_accepts();
   changed();
   return true;
 }
 
 void Socket::match_accepts() {
-  while (!arrivals.empty() && !accepts.empty()) {
-    Arrival arrival = std::move(arrivals.front());
-    arrivals.pop_front();
-    Operation& op = accepts.front();
+  while (!backlog.empty() && !ops.accepts.empty()) {
+    const Arrival arrival = backlog.take_first();
+    Operation& op = ops.accepts.front();
     assert(op.type == EXS_EVT_ACCEPT && op.queue != nullptr);
     exs_event_t event = event_of(op, fd, 0, 0);
     event.u.accept = {};
@@ -219,8 +206,7 @@ void Socket::match_accepts() {
       event.u.accept.addrlen[i] = length;
     }
     const std::shared_ptr<EventQueue> queue = op.queue;
-    op.reset();
-    spare.splice(spare.begin(), accepts, accepts.begin());
+    ops.drop(ops.accepts, ops.accepts.begin());
     queue->complete(event);
   }
 }
@@ -231,10 +217,11 @@ void Socket::changed() {
 }
 
 bool Socket::wait_for_room(OperationList& list, bool may_block) {
-  if (list.size() < kPendingMax) return true;
+  if (list.size() < Operations::kPendingMax) return true;
   if (!may_block) return false;
   ++room_waiters_;
-  while (list.size() >= kPendingMax && state != State::kFailed && state != State::kClosed) {
+  while (list.size() >= Operations::kPendingMax && state != State::kFailed &&
+         state != State::kClosed) {
     mutex.unlock();
     const bool moved_something = SocketHost::instance().drive();
     mutex.lock();
@@ -271,19 +258,20 @@ void Socket::check_limit(TimeLimit& limit, const OperationList& list, int type, 
 
 void Socket::check_limits() {
   const Instant now = Clock::now();
-  if (now >= close_by_) end_late_close();
-  Instant next = close_by_;
-  check_limit(send_limit, sends, EXS_EVT_SENDTIMEOUT, now, next);
-  check_limit(receive_limit, receives, EXS_EVT_RECVTIMEOUT, now, next);
+  if (now >= end.due()) end_late_close();
+  Instant next = end.due();
+  check_limit(send_limit, ops.sends, EXS_EVT_SENDTIMEOUT, now, next);
+  check_limit(receive_limit, ops.receives, EXS_EVT_RECVTIMEOUT, now, next);
   next_look_ = next;
   if (next != Instant::max()) SocketHost::instance().schedule(shared_from_this(), next);
 }
 
-void close_arrivals(std::deque<Socket::Arrival> arrivals) {
+void close_arrivals(std::deque<Arrival> arrivals) {
   for (const auto& arrival : arrivals) {
     Socket& socket = *arrival.socket;
     const os::MutexLock lock(socket.mutex);
-    socket.closing = socket.abortive = true;
+    socket.end.close();
+    socket.end.abort();
     socket.provider->close();
   }
 }
@@ -295,10 +283,10 @@ short readiness(Socket& socket, short events) {
   if (socket.state == State::kFailed || socket.state == State::kClosed) {
     ready = EXS_POLLERR | EXS_POLLHUP | EXS_POLLIN | EXS_POLLOUT;
   } else if (socket.state == State::kListening) {
-    if (!socket.arrivals.empty() || socket.provider->readable()) ready = EXS_POLLIN;
+    if (!socket.backlog.empty() || socket.provider->readable()) ready = EXS_POLLIN;
   } else if (socket.state == State::kConnected) {
     if (socket.provider->readable()) ready |= EXS_POLLIN;
-    if (!socket.shutting && socket.sends.size() < Socket::kPendingMax &&
+    if (!socket.end.shutting() && socket.ops.sends.size() < Operations::kPendingMax &&
         socket.provider->writable()) {
       ready |= EXS_POLLOUT;
     }

@@ -8,7 +8,6 @@
 #include <rdma/rdma_cma.h>
 #include <sys/exs.h>
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -16,8 +15,11 @@
 #include <vector>
 
 #include "exs/core/exs_address.h"
+#include "exs/core/exs_backlog.h"
 #include "exs/core/exs_cm_channel.h"
 #include "exs/core/exs_messages.h"
+#include "exs/core/exs_operations.h"
+#include "exs/core/exs_socket_end.h"
 #include "exs/core/exs_states.h"
 #include "exs/core/operation.h"
 #include "os/lock.h"
@@ -86,9 +88,6 @@ struct TimeLimit {
 
 class Socket : public std::enable_shared_from_this<Socket> {
  public:
-  // Operations in one direction that may be outstanding; more is EAGAIN.
-  static constexpr std::size_t kPendingMax = 4096;
-
   Socket(int fd, int domain, Kind kind);
   ~Socket();
   Socket(const Socket&) = delete;
@@ -105,8 +104,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
   bool foreign = false;     // a plain socket of the application's
   std::uint64_t inode = 0;  // foreign: to tell when the number has been given to another file
   bool peer_gone = false;  // the peer has closed: there is an end to receive, and nobody to send to
-  bool shutting = false;   // exs_shutdown or exs_close has been called
-  bool closing = false;    // exs_close has been called
+  SocketEnd end;
   Settings settings;
   Address bound;
   std::unique_ptr<Provider> provider;
@@ -114,23 +112,8 @@ class Socket : public std::enable_shared_from_this<Socket> {
   TimeLimit send_limit;
   TimeLimit receive_limit;
 
-  OperationList sends;     // waiting or under way, in order
-  OperationList receives;  //
-  OperationList accepts;
-  OperationList one_sided;
-  OperationList connect_op;   // none or one
-  OperationList shutdown_op;  //
-  OperationList close_op;     //
-  OperationList spare;
-
-  // Established sockets that nobody has accepted.
-  struct Arrival {
-    std::shared_ptr<Socket> socket;
-    Address peer;
-    Address local;
-  };
-  std::deque<Arrival> arrivals;
-  int backlog = 0;
+  Operations ops;
+  Backlog backlog;  // listeners
 
   // Follows the table of exs_states.h. False: that is not for this state, and nothing changes.
   [[nodiscard]] bool on(StateEvent event) { return follow(state_arrows(), state, event); }
@@ -170,12 +153,6 @@ class Socket : public std::enable_shared_from_this<Socket> {
   void check_limits();
 
   std::vector<std::shared_ptr<PollWait>> watchers;
-  // Connections of this listener that are being set up.
-  std::atomic<int> half_open{0};
-  // Close without waiting for anything: SO_LINGER with a time of zero.
-  bool abortive = false;
-  // SO_LINGER with another time: how long exs_close may take. Zero: as long as it needs.
-  std::chrono::seconds linger{0};
   // The application has closed the descriptor by itself, and its number is another socket's now.
   bool descriptor_lost = false;
   // After exs_close: has the linger time seen to.
@@ -189,14 +166,13 @@ class Socket : public std::enable_shared_from_this<Socket> {
   void look_at(Instant when);
   void end_late_close();
 
-  Instant close_by_ = Instant::max();
   Instant next_look_ = Instant::max();  // when the engine will call check_limits()
   os::Condition room_;
   int room_waiters_ = 0;
 };
 
 // Closes the sockets that nobody will accept. Without any lock.
-void close_arrivals(std::deque<Socket::Arrival> arrivals);
+void close_arrivals(std::deque<Arrival> arrivals);
 
 // The events that exs_poll reports for a socket.
 short readiness(Socket& socket, short events);

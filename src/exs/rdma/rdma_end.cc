@@ -48,9 +48,9 @@ void RdmaSocket::cancel() {
 
 void RdmaSocket::end_cancelled(Instant now) {
   // The end of the socket waits for the peer anyhow, as long as its linger time lets it.
-  if (gone_ || s_.closing) return;
+  if (gone_ || s_.end.closing()) return;
   if (s_.kind == Kind::kStream && in_) cancel_stream();  // what the peer has answered to
-  if (!revoke_stuck(s_.receives, now) || !revoke_stuck(s_.sends, now)) {
+  if (!revoke_stuck(s_.ops.receives, now) || !revoke_stuck(s_.ops.sends, now)) {
     return broke(ETIMEDOUT, "the peer takes nothing, and an operation has to be cancelled");
   }
   flush();
@@ -63,8 +63,8 @@ void RdmaSocket::end_cancelled(Instant now) {
 bool RdmaSocket::revoke_stuck(OperationList& list, Instant now) {
   const bool told = control_.empty() && queue_.done(last_serial_);
   std::size_t under_way = 0;
-  for (const Operation& op : s_.sends) under_way += op.handed;
-  for (const Operation& op : s_.receives) under_way += op.fetching ? op.total : 0;
+  for (const Operation& op : s_.ops.sends) under_way += op.handed;
+  for (const Operation& op : s_.ops.receives) under_way += op.fetching ? op.total : 0;
   for (Operation& op : list) {
     const std::uint64_t moved = queue_.retired() + s_.stats.messages_received + op.handed + op.done;
     if (op.advertised && told) {
@@ -85,11 +85,11 @@ void RdmaSocket::shut_down() {
 }
 
 void RdmaSocket::close() {
-  if (!up_ || gone_ || s_.abortive || s_.state != State::kConnected) {
+  if (!up_ || gone_ || s_.end.abortive() || s_.state != State::kConnected) {
     release();
     return s_.closed(0);
   }
-  for (Operation& op : s_.receives) op.cancellation.want();
+  for (Operation& op : s_.ops.receives) op.cancellation.want();
   cancel();
   shut_down();
 }
@@ -99,19 +99,19 @@ void RdmaSocket::close() {
 void RdmaSocket::advance_end() {
   if (end_.state() == SendingState::kOpen || gone_) return;
   if (end_.state() == SendingState::kStopping) {
-    if (!s_.sends.empty() || !s_.one_sided.empty()) return;
+    if (!s_.ops.sends.empty() || !s_.ops.one_sided.empty()) return;
     end_.advance(SendingEvent::kFinishQueued);
     queue_control(Type::kFinish, 0, 0, 0);
   }
   if (!end_.acknowledged()) return;
-  if (!s_.shutdown_op.empty()) s_.shut_down(0);
-  if (!s_.closing || end_.disconnecting() || !s_.receives.empty()) return;
+  if (!s_.ops.shutdown.empty()) s_.shut_down(0);
+  if (!s_.end.closing() || end_.disconnecting() || !s_.ops.receives.empty()) return;
   if (!control_.empty() || !queue_.done(last_serial_)) return;
   disconnect();
 }
 
 void RdmaSocket::disconnect() {
-  assert(s_.sends.empty());
+  assert(s_.ops.sends.empty());
   end_.advance(SendingEvent::kDisconnects);
   rdma_disconnect(cm_.id());
   disconnect_by_ = Clock::now() + kDisconnectLimit;
@@ -127,17 +127,17 @@ void RdmaSocket::on_time() {
 // The connection is over: by our own end, the peer's, or an accident.
 void RdmaSocket::ended() {
   if (gone_) return;
-  const bool ours = s_.closing && end_.acknowledged();
+  const bool ours = s_.end.closing() && end_.acknowledged();
   const bool theirs = peer_finished_ && s_.state != State::kConnecting;
   release();
   if (ours) return s_.closed(0);
   if (!theirs) return broke(ECONNRESET, nullptr);
   // The peer has said all it had to say and has closed: receives find the end, sends nobody.
   s_.peer_gone = true;
-  s_.finish_all(s_.sends, EPIPE);
-  s_.finish_all(s_.one_sided, EPIPE);
-  s_.finish_all(s_.shutdown_op, EPIPE);
-  if (s_.closing) return s_.closed(end_.told() || s_.sends.empty() ? 0 : EPIPE);
+  s_.finish_all(s_.ops.sends, EPIPE);
+  s_.finish_all(s_.ops.one_sided, EPIPE);
+  s_.finish_all(s_.ops.shutdown, EPIPE);
+  if (s_.end.closing()) return s_.closed(end_.told() || s_.ops.sends.empty() ? 0 : EPIPE);
   s_.changed();
 }
 
@@ -145,7 +145,7 @@ void RdmaSocket::ended() {
 void RdmaSocket::broke(int error, const char* why) {
   if (why != nullptr) log_line(s_, "connection reset", why);
   // Nobody has accepted it, and nobody will.
-  if (passive_ && (s_.state == State::kConnecting || announce_)) s_.closing = true;
+  if (passive_ && (s_.state == State::kConnecting || announce_)) s_.end.close();
   release();
   s_.failed(error);
 }
@@ -154,10 +154,7 @@ void RdmaSocket::broke(int error, const char* why) {
 std::shared_ptr<Socket> RdmaSocket::leave_parent() {
   const std::shared_ptr<Socket> parent = parent_.lock();
   parent_.reset();
-  if (parent != nullptr) {
-    [[maybe_unused]] const int before = parent->half_open.fetch_sub(1);
-    assert(before > 0);
-  }
+  if (parent != nullptr) parent->backlog.end_one();
   return parent;
 }
 
@@ -167,7 +164,7 @@ void RdmaSocket::release() {
   leave_parent();
   tcp_listener_.reset();
   cm_.end();
-  for (auto* list : {&s_.sends, &s_.receives}) {
+  for (auto* list : {&s_.ops.sends, &s_.ops.receives}) {
     for (Operation& op : *list) {
       op.grants.clear();
       op.locals.clear();

@@ -13,7 +13,7 @@ namespace weft::exs {
 // ---- sending
 
 void RdmaSocket::pump_packets() {
-  for (auto it = s_.sends.begin(); it != s_.sends.end();) {
+  for (auto it = s_.ops.sends.begin(); it != s_.ops.sends.end();) {
     Operation& op = *it;
     const auto next = std::next(it);
     if (!op.advertised) {
@@ -24,13 +24,13 @@ void RdmaSocket::pump_packets() {
       }
       if (!can_send(0)) return;
       if (op.files.expected() && !op.files.loaded() && op.total != 0 && !load_file(op)) {
-        s_.finish(s_.sends, it, op.error, 0);
+        s_.finish(s_.ops.sends, it, op.error, 0);
         it = next;
         continue;
       }
       if (!send_packet(op)) return;
       if (op.error != 0 || op.complete) {
-        s_.finish(s_.sends, it, op.error, op.error != 0 ? 0 : op.total);
+        s_.finish(s_.ops.sends, it, op.error, op.error != 0 ? 0 : op.total);
         s_.changed();
       }
     }
@@ -90,8 +90,8 @@ bool RdmaSocket::send_source(Operation& op) {
 
 const char* RdmaSocket::on_done(const Header& header) {
   const auto it = std::ranges::find_if(
-      s_.sends, [&](const Operation& op) { return op.advertised && op.seq == header.seq; });
-  if (it == s_.sends.end()) return "an answer to a message that does not wait for one";
+      s_.ops.sends, [&](const Operation& op) { return op.advertised && op.seq == header.seq; });
+  if (it == s_.ops.sends.end()) return "an answer to a message that does not wait for one";
   const bool dropped = (header.flags & kDropped) != 0;
   if (dropped && !it->withdrawing) return "a message dropped that was not withdrawn";
   const bool persistent = (it->flags & EXS_PERSISTENT) != 0;
@@ -101,16 +101,16 @@ const char* RdmaSocket::on_done(const Header& header) {
     s_.stats.direct_sent += it->total;
     s_.stats.bytes_sent += it->total;
   }
-  s_.finish(s_.sends, it, error, error == 0 ? it->total : 0);
+  s_.finish(s_.ops.sends, it, error, error == 0 ? it->total : 0);
   s_.changed();
   return nullptr;
 }
 
 void RdmaSocket::cancel_packet_sends() {
-  for (auto it = s_.sends.begin(); it != s_.sends.end();) {
+  for (auto it = s_.ops.sends.begin(); it != s_.ops.sends.end();) {
     const auto next = std::next(it);
     if (it->cancellation.wanted() && !it->advertised) {
-      s_.finish(s_.sends, it, ECANCELED, 0);
+      s_.finish(s_.ops.sends, it, ECANCELED, 0);
     } else if (it->cancellation.wanted() && !it->withdrawing) {
       it->withdrawing = true;
       queue_control(Type::kWithdraw, 0, it->seq, 0);
@@ -120,7 +120,7 @@ void RdmaSocket::cancel_packet_sends() {
 }
 
 void RdmaSocket::withdraw_persistent() {
-  for (Operation& op : s_.sends) {
+  for (Operation& op : s_.ops.sends) {
     if ((op.flags & EXS_PERSISTENT) == 0 || !op.advertised || op.withdrawing) continue;
     op.withdrawing = true;
     queue_control(Type::kWithdraw, 0, op.seq, 0);
@@ -138,8 +138,8 @@ const char* RdmaSocket::on_packet_data(const Message& message) {
   incoming.seq = h.seq;
   incoming.length = h.length;
   s_.stats.bytes_received += h.length;
-  const auto receive = incoming_.empty() ? next_free_receive() : s_.receives.end();
-  if (receive != s_.receives.end()) {
+  const auto receive = incoming_.empty() ? next_free_receive() : s_.ops.receives.end();
+  if (receive != s_.ops.receives.end()) {
     // Straight to the receive that waits for it.
     Operation& op = *receive;
     const std::size_t take = std::min<std::size_t>(h.length, op.total);
@@ -199,7 +199,7 @@ const char* RdmaSocket::on_withdraw(const Header& header) {
 }
 
 OperationList::iterator RdmaSocket::next_free_receive() {
-  return std::ranges::find_if(s_.receives,
+  return std::ranges::find_if(s_.ops.receives,
                               [](const Operation& op) { return !op.fetching && !op.complete; });
 }
 
@@ -230,7 +230,7 @@ void RdmaSocket::match_packets() {
       continue;
     }
     const auto receive = next_free_receive();
-    if (receive == s_.receives.end()) break;
+    if (receive == s_.ops.receives.end()) break;
     if (!it->source) {
       receive_from_ring(*receive, it);
       it = incoming_.erase(it);
@@ -307,7 +307,7 @@ bool RdmaSocket::start_fetch(Operation& op, Incoming& incoming) {
 }
 
 void RdmaSocket::finish_fetches() {
-  for (Operation& op : s_.receives) {
+  for (Operation& op : s_.ops.receives) {
     if (!op.fetching) continue;
     if (!queue_.done(op.serial)) break;
     op.fetching = false;
@@ -349,22 +349,22 @@ void RdmaSocket::prune_incoming() {
 
 // Receives end in the order in which they were posted.
 void RdmaSocket::finish_packet_receives() {
-  while (!s_.receives.empty()) {
-    Operation& op = s_.receives.front();
+  while (!s_.ops.receives.empty()) {
+    Operation& op = s_.ops.receives.front();
     const bool at_end = peer_finished_ && incoming_.empty() && !op.fetching;
     if (!op.complete && !at_end) return;
     const int error = op.error != 0 ? op.error : op.truncated ? EMSGSIZE : 0;
-    s_.finish_front(s_.receives, error, op.done);
+    s_.finish_front(s_.ops.receives, error, op.done);
   }
 }
 
 void RdmaSocket::cancel_packets() {
   cancel_packet_sends();
-  for (auto it = s_.receives.begin(); it != s_.receives.end();) {
+  for (auto it = s_.ops.receives.begin(); it != s_.ops.receives.end();) {
     const auto next = std::next(it);
     // One that is being filled ends as it would have.
     if (it->cancellation.wanted() && !it->fetching && !it->complete) {
-      s_.finish(s_.receives, it, ECANCELED, 0);
+      s_.finish(s_.ops.receives, it, ECANCELED, 0);
     }
     it = next;
   }

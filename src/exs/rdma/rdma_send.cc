@@ -209,7 +209,7 @@ bool RdmaSocket::load_file(Operation& op) {
 void RdmaSocket::one_sided_posted() { flush(); }
 
 void RdmaSocket::pump_one_sided() {
-  for (Operation& op : s_.one_sided) {
+  for (Operation& op : s_.ops.one_sided) {
     if (op.handed != 0) continue;
     if (!can_post(op.pieces.size() + 1)) return;
     if (!post_one_sided(op)) return broke(ECONNRESET, "one-sided work cannot be posted");
@@ -242,11 +242,11 @@ bool RdmaSocket::post_one_sided(Operation& op) {
 }
 
 void RdmaSocket::finish_one_sided() {
-  while (!s_.one_sided.empty()) {
-    Operation& op = s_.one_sided.front();
+  while (!s_.ops.one_sided.empty()) {
+    Operation& op = s_.ops.one_sided.front();
     if (op.handed == 0 || !queue_.done(op.serial)) return;
     if (op.remote.before != nullptr) *op.remote.before = op.remote.value;
-    s_.finish_front(s_.one_sided, 0, op.total);
+    s_.finish_front(s_.ops.one_sided, 0, op.total);
   }
 }
 

@@ -236,8 +236,8 @@ void RdmaSocket::on_request(const std::shared_ptr<Socket>& listener, const CmEve
   Settings settings;
   {
     const os::MutexLock lock(listener->mutex);
-    const auto waiting = static_cast<int>(listener->arrivals.size()) + listener->half_open.load();
-    if (listener->state != State::kListening || listener->closing || waiting >= listener->backlog) {
+    if (listener->state != State::kListening || listener->end.closing() ||
+        !listener->backlog.has_room()) {
       return reject(id, Refusal::kBusy);
     }
     settings = listener->settings;
@@ -260,7 +260,7 @@ void RdmaSocket::on_request(const std::shared_ptr<Socket>& listener, const CmEve
   rdma.passive_ = true;
   rdma.parent_ = listener;
   rdma.cm_.adopt(id, socket);
-  listener->half_open.fetch_add(1);
+  listener->backlog.begin_one();
   int error = rdma.make_qp();
   if (error == 0 && !rdma.accept_hello(*hello)) error = EPROTO;
   if (error == 0) {
@@ -284,7 +284,7 @@ std::shared_ptr<Socket> RdmaSocket::take_parent() {
   auto parent = leave_parent();
   if (parent == nullptr) {
     release();
-    s_.closing = true;
+    s_.end.close();
     s_.closed(0);
   }
   return parent;

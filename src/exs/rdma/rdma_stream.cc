@@ -18,7 +18,7 @@ constexpr std::size_t kAdvertMin = 8192;
 // ---- sending
 
 void RdmaSocket::pump_stream() {
-  for (auto it = s_.sends.begin(); it != s_.sends.end(); ++it) {
+  for (auto it = s_.ops.sends.begin(); it != s_.ops.sends.end(); ++it) {
     Operation& op = *it;
     while (op.handed < op.total && op.error == 0 && !op.cancellation.wanted()) {
       if (op.files.expected() && op.handed == op.files.end()) {
@@ -102,12 +102,12 @@ bool RdmaSocket::send_ring(Operation& op, const StreamSender::Step& step) {
 // Sends end in order, each when nothing of it is needed any more.
 void RdmaSocket::finish_stream_sends() {
   bool any = false;
-  while (!s_.sends.empty()) {
-    Operation& op = s_.sends.front();
+  while (!s_.ops.sends.empty()) {
+    Operation& op = s_.ops.sends.front();
     if (!queue_.done(op.serial)) break;
     if (op.error == 0 && !op.cancellation.wanted() && op.handed < op.total) break;
     const int error = op.handed == op.total ? 0 : op.error != 0 ? op.error : ECANCELED;
-    s_.finish_front(s_.sends, error, op.handed);
+    s_.finish_front(s_.ops.sends, error, op.handed);
     any = true;
   }
   if (any) s_.changed();
@@ -148,7 +148,7 @@ const char* RdmaSocket::on_ring(const Header& header) {
 const char* RdmaSocket::on_direct(const Header& header, std::span<const std::uint8_t> payload) {
   const auto placed = in_->on_direct(header.seq, header.length);
   if (!placed.ok) return "bytes for memory that was not offered";
-  Operation& op = s_.receives.front();
+  Operation& op = s_.ops.receives.front();
   if (op.cancellation.revoked())
     return "bytes for a receive that was cancelled, and waited for long enough";
   assert(op.advertised && header.length <= op.total - op.done);
@@ -162,7 +162,7 @@ const char* RdmaSocket::on_direct(const Header& header, std::span<const std::uin
   }
   op.done += header.length;
   s_.stats.bytes_received += header.length;
-  if (placed.ends) finish_receive(s_.receives.begin(), 0);
+  if (placed.ends) finish_receive(s_.ops.receives.begin(), 0);
   return nullptr;
 }
 
@@ -175,8 +175,8 @@ const char* RdmaSocket::into_ring(std::uint64_t seq, std::uint64_t length,
   void_adverts();
   s_.stats.bytes_received += length;
   // A payload goes straight to a receive that waits for it.
-  while (empty && !payload.empty() && !s_.receives.empty()) {
-    Operation& op = s_.receives.front();
+  while (empty && !payload.empty() && !s_.ops.receives.empty()) {
+    Operation& op = s_.ops.receives.front();
     assert(!op.advertised);
     const std::size_t take = std::min(payload.size(), op.total - op.done);
     copy_in(op, op.done, payload.data(), take);
@@ -187,7 +187,7 @@ const char* RdmaSocket::into_ring(std::uint64_t seq, std::uint64_t length,
     in_->consumed(take);
     payload = payload.subspan(take);
     if (op.done == op.total || (op.flags & MSG_WAITALL) == 0) {
-      finish_receive(s_.receives.begin(), 0);
+      finish_receive(s_.ops.receives.begin(), 0);
     }
   }
   if (!payload.empty()) {
@@ -203,19 +203,19 @@ const char* RdmaSocket::into_ring(std::uint64_t seq, std::uint64_t length,
 
 // The peer's rights end here, before anything is shown to the application.
 void RdmaSocket::void_adverts() {
-  for (auto it = s_.receives.begin(); it != s_.receives.end() && it->advertised;) {
+  for (auto it = s_.ops.receives.begin(); it != s_.ops.receives.end() && it->advertised;) {
     const auto next = std::next(it);
     it->advertised = false;
     it->grants.clear();
     ++s_.stats.adverts_void;
-    if (it->cancellation.revoked()) s_.finish(s_.receives, it, ECANCELED, 0);
+    if (it->cancellation.revoked()) s_.finish(s_.ops.receives, it, ECANCELED, 0);
     it = next;
   }
 }
 
 void RdmaSocket::deliver_ring() {
-  while (!s_.receives.empty()) {
-    auto it = s_.receives.begin();
+  while (!s_.ops.receives.empty()) {
+    auto it = s_.ops.receives.begin();
     Operation& op = *it;
     if (op.advertised) return;
     while (in_->ring_used() != 0 && op.done < op.total) {
@@ -237,12 +237,12 @@ void RdmaSocket::deliver_ring() {
 }
 
 void RdmaSocket::finish_receive(OperationList::iterator it, int error) {
-  s_.finish(s_.receives, it, error, it->done);
+  s_.finish(s_.ops.receives, it, error, it->done);
 }
 
 void RdmaSocket::advertise() {
   if (!in_ || peer_finished_) return;
-  for (Operation& op : s_.receives) {
+  for (Operation& op : s_.ops.receives) {
     if (op.advertised) continue;
     if (!in_->may_advertise() || in_->open() >= kAdvertsMax || op.cancellation.wanted()) return;
     const std::size_t left = op.total - op.done;
@@ -293,16 +293,16 @@ void RdmaSocket::cancel_stream() {
   // A send of which bytes have gone cannot be taken back in the middle of the stream: it ends where
   // it is.
   finish_stream_sends();
-  for (auto it = s_.sends.begin(); it != s_.sends.end();) {
+  for (auto it = s_.ops.sends.begin(); it != s_.ops.sends.end();) {
     const auto next = std::next(it);
-    if (it->cancellation.wanted() && it->handed == 0) s_.finish(s_.sends, it, ECANCELED, 0);
+    if (it->cancellation.wanted() && it->handed == 0) s_.finish(s_.ops.sends, it, ECANCELED, 0);
     it = next;
   }
   bool offered = false;
-  for (auto it = s_.receives.begin(); it != s_.receives.end();) {
+  for (auto it = s_.ops.receives.begin(); it != s_.ops.receives.end();) {
     const auto next = std::next(it);
     if (it->cancellation.wanted() && !it->advertised) {
-      s_.finish(s_.receives, it, ECANCELED, it->done);
+      s_.finish(s_.ops.receives, it, ECANCELED, it->done);
     } else {
       offered = offered || it->cancellation.wanted();
     }

@@ -121,10 +121,10 @@ void TcpSocket::on_ready(std::uint32_t epoll_events) {
 }
 
 void TcpSocket::accepts_posted() {
-  while (!s_.accepts.empty()) {
+  while (!s_.ops.accepts.empty()) {
     // A listener of the application's may block.
     if (!nonblocking_ && !readable()) return;
-    Socket::Arrival arrival;
+    Arrival arrival;
     arrival.peer.length = sizeof arrival.peer.storage;
     os::Fd fd(os::uncancelled([&] {
       return ::accept4(s_.fd, arrival.peer.get(), &arrival.peer.length,
@@ -133,7 +133,7 @@ void TcpSocket::accepts_posted() {
     if (!fd && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!fd && errno == EAGAIN) return;
     if (!fd) {
-      s_.finish_front(s_.accepts, errno, 0);
+      s_.finish_front(s_.ops.accepts, errno, 0);
       continue;
     }
     arrival.local.length = sizeof arrival.local.storage;
@@ -145,27 +145,27 @@ void TcpSocket::accepts_posted() {
     TcpSocket& watched = *tcp;
     socket->provider = std::move(tcp);  // first: an event may come at once
     if (const int error = watched.watch(); error != 0) {
-      s_.finish_front(s_.accepts, error, 0);
+      s_.finish_front(s_.ops.accepts, error, 0);
       continue;
     }
     static_cast<void>(fd.release());  // Socket::closed() closes it
     engine_.add(socket);
     arrival.socket = std::move(socket);
     [[maybe_unused]] const bool taken = s_.arrived(std::move(arrival));
-    assert(taken && s_.arrivals.empty());
+    assert(taken && s_.backlog.empty());
   }
 }
 
 // ---- the end
 
 void TcpSocket::cancel() {
-  for (auto* list : {&s_.sends, &s_.receives}) {
+  for (auto* list : {&s_.ops.sends, &s_.ops.receives}) {
     for (auto it = list->begin(); it != list->end();) {
       const auto next = std::next(it);
       // A message that has begun has to go on: what follows would not be understood.
       const bool begun =
           framed() && it == list->begin() &&
-          (it->done != 0 || it->truncated || (list == &s_.sends && frame_sent_ != 0));
+          (it->done != 0 || it->truncated || (list == &s_.ops.sends && frame_sent_ != 0));
       if (it->cancellation.wanted() && !begun) s_.finish(*list, it, ECANCELED, it->done);
       it = next;
     }
@@ -179,23 +179,23 @@ void TcpSocket::shut_down() {
 }
 
 void TcpSocket::close() {
-  if (s_.state != State::kConnected || s_.abortive) {
-    if (s_.abortive) {
+  if (s_.state != State::kConnected || s_.end.abortive()) {
+    if (s_.end.abortive()) {
       const linger now{1, 0};
       ::setsockopt(s_.fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
     }
     unwatch();
     return s_.closed(0);
   }
-  s_.finish_all(s_.receives, ECANCELED);
+  s_.finish_all(s_.ops.receives, ECANCELED);
   shut_down();
 }
 
 // A descriptor that is closed with unread data makes TCP forget what it has not delivered. So the
 // end waits until the peer's TCP has everything.
 void TcpSocket::advance_end() {
-  if (!finish_wanted_ || !s_.sends.empty()) return;
-  assert(s_.shutting);
+  if (!finish_wanted_ || !s_.ops.sends.empty()) return;
+  assert(s_.end.shutting());
   if (!finish_sent_) {
     finish_sent_ = true;
     ::shutdown(s_.fd, SHUT_WR);
@@ -212,7 +212,7 @@ void TcpSocket::advance_end() {
   // The FIN counts as one: alone, it is no loss.
   const int failure = reset && unsent > 1 ? ECONNRESET : 0;
   s_.shut_down(failure);
-  if (!s_.closing) return;
+  if (!s_.end.closing()) return;
   unwatch();
   s_.closed(failure);
 }
@@ -231,7 +231,7 @@ void TcpSocket::on_time() {
   const auto stuck = [&](Operation& op) {
     return op.cancellation.is_stuck(now, op.done + frame_sent_ + message_left_, kStuck);
   };
-  if (std::ranges::any_of(s_.sends, stuck) || std::ranges::any_of(s_.receives, stuck)) {
+  if (std::ranges::any_of(s_.ops.sends, stuck) || std::ranges::any_of(s_.ops.receives, stuck)) {
     log_line(s_, "connection reset", "the peer stopped in a message that has to be cancelled");
     return failed(ETIMEDOUT);
   }

@@ -32,13 +32,13 @@ void TcpSocket::sends_posted() {
 
 void TcpSocket::pump_sends() {
   bool any = false;
-  while (!s_.sends.empty() && s_.state == State::kConnected) {
-    Operation& op = s_.sends.front();
+  while (!s_.ops.sends.empty() && s_.state == State::kConnected) {
+    Operation& op = s_.ops.sends.front();
     if (!send_some(op)) break;
     if (op.done < op.total || (framed() && frame_sent_ < frame_out_bytes_)) continue;
     frame_sent_ = frame_out_bytes_ = 0;
     s_.stats.bytes_sent += op.total;
-    s_.finish_front(s_.sends, 0, op.total);
+    s_.finish_front(s_.ops.sends, 0, op.total);
     any = true;
   }
   if (any) s_.changed();
@@ -123,12 +123,12 @@ ssize_t TcpSocket::send_file(const Piece& piece, std::size_t at) {
 void TcpSocket::receives_posted() { pump_receives(); }
 
 void TcpSocket::pump_receives() {
-  while (!s_.receives.empty() && s_.state == State::kConnected) {
+  while (!s_.ops.receives.empty() && s_.state == State::kConnected) {
     if (ended_) {
-      s_.finish_front(s_.receives, 0, s_.receives.front().done);
+      s_.finish_front(s_.ops.receives, 0, s_.ops.receives.front().done);
       continue;
     }
-    if (framed() ? !receive_packet() : !receive_stream(s_.receives.front())) return;
+    if (framed() ? !receive_packet() : !receive_stream(s_.ops.receives.front())) return;
   }
 }
 
@@ -163,7 +163,7 @@ bool TcpSocket::receive_stream(Operation& op) {
     s_.stats.bytes_received += static_cast<std::uint64_t>(got);
   }
   const bool whole = op.done == op.total;
-  if (whole || (op.flags & MSG_WAITALL) == 0) s_.finish_front(s_.receives, 0, op.done);
+  if (whole || (op.flags & MSG_WAITALL) == 0) s_.finish_front(s_.ops.receives, 0, op.done);
   return true;
 }
 
@@ -213,7 +213,7 @@ bool TcpSocket::receive_packet() {
     }
     if (!in_message_) return true;
   }
-  Operation& op = s_.receives.front();
+  Operation& op = s_.ops.receives.front();
   while (message_left_ != 0) {
     std::array<iovec, kPiecesMax> vec;
     std::array<std::uint8_t, 16384> rest;
@@ -245,7 +245,7 @@ bool TcpSocket::receive_packet() {
     s_.stats.bytes_received += static_cast<std::uint64_t>(got);
   }
   in_message_ = false;
-  s_.finish_front(s_.receives, op.truncated ? EMSGSIZE : 0, op.done);
+  s_.finish_front(s_.ops.receives, op.truncated ? EMSGSIZE : 0, op.done);
   return true;
 }
 
