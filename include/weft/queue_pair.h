@@ -47,6 +47,8 @@ struct QpOptions {
   // Hears of messages that come before their receive, and how long they have waited; null: nobody.
   // Called by any thread, with locks held: it must not wait, nor call back.
   std::function<void(LateReceive, std::chrono::nanoseconds)> on_late_receive;
+  // Hears why a request of the peer, or one of this side, may not use memory. As on_late_receive.
+  std::function<void(const RefusedMemory&)> on_refused_memory;
 };
 
 struct QpCaps {

@@ -125,6 +125,26 @@ enum class LateReceive : std::uint8_t {
   kFailed,   // the connection ends by a Terminate
 };
 
+// Why memory may not be touched, in the order of the checks.
+enum class MemoryFault : std::uint8_t {
+  kNone,
+  kInvalidStag,  // not known, wrong key, or not enabled
+  kNotOfStream,  // of another protection domain or bound to another queue pair
+  kNoRight,
+  kWrap,    // address + length passes 2^64
+  kBounds,  // outside the region
+};
+
+// Memory that was refused: to a request of the peer, or to an SGE of this side.
+struct RefusedMemory {
+  MemoryFault why{};
+  bool to_peer = false;
+  Access need{};  // kNone: to read it locally
+  std::uint32_t key = 0;
+  std::uint64_t addr = 0;
+  std::uint64_t length = 0;
+};
+
 enum class WcStatus : std::uint8_t {
   kSuccess,
   kLocalLength,  // LOC_LEN_ERR: message longer than the receive; Read answered with another size

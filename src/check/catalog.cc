@@ -7,9 +7,11 @@ namespace {
 
 constexpr RuleText kRules[] = {
     {"N01", "A call failed, or a request completed with an error",
-     "The report names the call with its errno, or the request with its status. For a request it "
-     "says which remote octets the request named, and which region of this process has or had "
-     "that key.",
+     "The report names the call with its errno, or the request with its status. Where memory was "
+     "refused it says which octets, by which key and why, and which region or window has or had "
+     "that key. A process says it of its own requests, and of requests of the peer that it has "
+     "refused. A call that found the send queue full is reported only if the program does not "
+     "poll and post again.",
      "Most programs expect some calls to fail, so this is a note and not an error. Requests that "
      "are flushed after a first error are not reported one by one.",
      "Read the first note of a queue pair: later ones follow from it."},
@@ -22,7 +24,8 @@ constexpr RuleText kRules[] = {
      "that cleans up twice."},
     {"E20", "The send queue would be full on an adapter",
      "The program posts more requests than the depth it asked for, before it has polled a "
-     "completion at or after the oldest of them.",
+     "completion at or after the oldest of them. Not reported is a program that posts until "
+     "ibv_post_send fails with ENOMEM, and polls then.",
      "An adapter frees the slot of a request when the program polls a completion of that request "
      "or of a later one. Neither an unsignaled request that is done nor the peer's reply frees "
      "one. ibv_post_send then fails with ENOMEM. Weft frees slots earlier and rounds depths up, so "

@@ -2,22 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <utility>
 
 namespace weft::check {
 namespace {
-
-std::string hex(std::uint64_t value) {
-  std::array<char, 24> text{};
-  std::snprintf(text.data(), text.size(), "0x%llx", static_cast<unsigned long long>(value));
-  return text.data();
-}
-
-std::string plural(std::uint64_t count, std::string_view one) {
-  return std::to_string(count) + " " + std::string(one) + (count == 1 ? "" : "s");
-}
 
 std::string milliseconds(std::uint64_t ns) {
   constexpr std::uint64_t kTenth = 100'000;
@@ -71,6 +61,8 @@ void Rules::destroyed(const void* handle, Here here) {
   Object* object = find(handle);
   if (object == nullptr) return;
   sum_up_late(*object);
+  sum_up_full(*object);
+  keys_.died(handle, object->made.kind == Kind::kMr ? "deregistered" : "deallocated", here.at);
   object->dead = true;
   object->died = here;
   object->slots.clear();
@@ -89,12 +81,40 @@ bool Rules::not_live(const void* handle, Here here) {
   return true;
 }
 
+void Rules::keyed(const Keyed& key, Here here) {
+  const Object* object = find(key.object);
+  if (object != nullptr) keys_.made(key, name_of(object->made.kind), here.at);
+}
+
+void Rules::invalidated(std::uint32_t key, bool by_peer, Here here) {
+  keys_.died(key, by_peer ? "invalidated by the peer, as was polled" : "invalidated", here.at);
+}
+
 void Rules::failed(int error, std::string_view name, Here here) {
-  report_({"N01",
-           std::string(here.call),
-           "failed with errno " + std::to_string(error) + " (" + std::string(name) + ")",
-           here.at,
-           {}});
+  Object* const qp = find(std::exchange(refused_, nullptr));
+  Finding finding{"N01",
+                  std::string(here.call),
+                  "failed with errno " + std::to_string(error) + " (" + std::string(name) + ")",
+                  here.at,
+                  {}};
+  if (error != ENOMEM || qp == nullptr) return report_(finding);
+  qp->full.beyond.reset();
+  qp->full.polled = false;
+  if (!qp->full.known) qp->full.refused = std::move(finding);
+}
+
+// A post after one that was refused.
+void Rules::goes_on(Fullness& full) {
+  if (!full.refused || !full.polled) return;
+  full.refused.reset();
+  full.known = true;
+}
+
+void Rules::sum_up_full(Object& qp) {
+  for (std::optional<Finding>* one : {&qp.full.beyond, &qp.full.refused}) {
+    if (*one) report_(**one);
+    one->reset();
+  }
 }
 
 std::vector<Note> Rules::children_of(const void* handle) const {
@@ -134,17 +154,23 @@ void Rules::check_depth(Object& qp, Here here) {
   std::string why = !signaled ? "none of them was signaled, so no completion can free a slot"
                               : "the program has polled no completion that frees a slot";
   if (qp.slots.front().replied) why += "; the peer's reply frees none";
-  report_({"E20",
-           std::string(here.call),
-           "the send queue would be full: " + std::to_string(depth + 1) + " requests, and " +
-               std::to_string(depth) + " were asked for (max_send_wr); " + why,
-           here.at,
-           {made_note(qp)}});
+  Finding finding{"E20",
+                  std::string(here.call),
+                  "the send queue would be full: " + std::to_string(depth + 1) + " requests, and " +
+                      std::to_string(depth) + " were asked for (max_send_wr); " + why,
+                  here.at,
+                  {made_note(qp)}};
+  if (!signaled) return report_(finding);
+  if (qp.full.known || qp.full.beyond) return;
+  place_(finding);
+  qp.full.beyond = std::move(finding);
 }
 
 void Rules::posting(const Posted& request, Here here) {
   Object* qp = find(request.qp);
+  refused_ = nullptr;
   if (qp == nullptr || qp->dead) return;
+  goes_on(qp->full);
   qp->slots.push_back({request});
   check_depth(*qp, here);
   // A program that never frees a slot posts for as long as it likes: E20 was said.
@@ -225,27 +251,42 @@ void Rules::emptied(const void* handle) {
   Object* qp = find(handle);
   if (qp == nullptr) return;
   sum_up_late(*qp);
+  sum_up_full(*qp);
   qp->slots.clear();
+  qp->memory.reset();
   qp->failed = false;
 }
 
 void Rules::not_posted(const void* handle, std::uint32_t count) {
   Object* qp = find(handle);
   for (; qp != nullptr && count > 0 && !qp->slots.empty(); --count) qp->slots.pop_back();
+  refused_ = handle;
 }
 
-void Rules::explain_key(const Posted& request, std::vector<Note>& notes) const {
-  const Object* found = nullptr;
-  for (const auto& [handle, object] : objects_) {
-    if (object.made.kind != Kind::kMr || object.made.rkey != request.rkey) continue;
-    if (found == nullptr || object.born.at > found->born.at) found = &object;
+void Rules::refused(const Refused& what) {
+  Object* qp = find(what.qp);
+  if (qp == nullptr || qp->dead) return;
+  if (!what.to_peer) {
+    qp->memory = what;  // for the completion
+    return;
   }
-  if (found == nullptr) return;
-  const std::uint64_t end = found->made.first + found->made.length;
-  notes.push_back({"this process has a region with that key: " + hex(found->made.first) + " to " +
-                       hex(end) + ", made",
-                   found->born.at});
-  if (found->dead) notes.push_back({"and deregistered", found->died.at});
+  Finding finding{"N01", qp->born_call, "a request of the peer was refused: " + keys_.explain(what),
+                  qp->born.at, keys_.about(what.key)};
+  finding.notes.push_back(made_note(*qp));
+  report_(finding);
+}
+
+// The memory that a failed request named: here, or at the peer.
+std::string Rules::memory_of(const Object& qp, const Posted& request,
+                             std::vector<Note>& notes) const {
+  if (qp.memory) {
+    notes = keys_.about(qp.memory->key);
+    return ", an SGE of it: " + keys_.explain(*qp.memory);
+  }
+  if (!request.has_remote) return {};
+  notes = keys_.about(request.rkey);
+  return ", " + plural(request.bytes, "octet") + " at " + hex(request.remote_addr) +
+         " of the peer by rkey " + hex(request.rkey);
 }
 
 void Rules::completed(const Completed& completion, Here here) {
@@ -262,7 +303,11 @@ void Rules::completed(const Completed& completion, Here here) {
   });
   const bool known = done != qp->slots.end();
   const Posted request = known ? done->request : Posted{};
-  if (known) qp->slots.erase(qp->slots.begin(), done + 1);
+  if (known) {
+    qp->slots.erase(qp->slots.begin(), done + 1);
+    qp->full.polled = true;
+    if (const auto beyond = std::exchange(qp->full.beyond, std::nullopt)) report_(*beyond);
+  }
   if (completion.success || completion.flushed || qp->failed) return;
   qp->failed = true;
   // As libibverbs names it: the peer had no receive, time and again.
@@ -273,11 +318,8 @@ void Rules::completed(const Completed& completion, Here here) {
                       (known ? request.opcode : "a receive") + ", wr_id " + hex(completion.wr_id),
                   here.at,
                   {}};
-  if (request.has_remote) {
-    finding.text += ", " + plural(request.bytes, "octet") + " at " + hex(request.remote_addr) +
-                    " of the peer by rkey " + hex(request.rkey);
-    explain_key(request, finding.notes);
-  }
+  finding.text += memory_of(*qp, request, finding.notes);
+  qp->memory.reset();
   finding.notes.push_back(made_note(*qp));
   report_(finding);
 }
@@ -300,7 +342,10 @@ void Rules::ended() {
     if (object.made.kind == Kind::kQp && !object.dead) qps.push_back(&object);
   }
   std::ranges::sort(qps, {}, [](const Object* object) { return object->born.at; });
-  for (Object* qp : qps) sum_up_late(*qp);
+  for (Object* qp : qps) {
+    sum_up_late(*qp);
+    sum_up_full(*qp);
+  }
   std::vector<const Object*> left;
   for (const auto& [handle, object] : objects_) {
     if (!object.dead && !object.refused_call.empty()) left.push_back(&object);

@@ -6,44 +6,31 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "check/finding.h"
+#include "check/keys.h"
 #include "check/observer.h"
 
 namespace weft::check {
 
-// Names a place in the program for whoever feeds the rules; 0: unknown.
-using Origin = std::uint32_t;
-
-// Where something happened.
-struct Here {
-  std::string_view call;  // the function of verbs or rdma_cm
-  Origin at = 0;
-};
-
-struct Note {
-  std::string text;
-  Origin at = 0;
-};
-
-struct Finding {
-  std::string_view rule;  // as in the catalog
-  std::string call;
-  std::string text;
-  Origin at = 0;
-  std::vector<Note> notes;  // the objects, with where they were made
-};
-
 class Rules {
  public:
-  explicit Rules(std::function<void(const Finding&)> report) : report_(std::move(report)) {}
+  using Place = std::function<void(Finding&)>;
+  // `place` puts where the program is now into a finding whose event came without.
+  explicit Rules(
+      std::function<void(const Finding&)> report, Place place = [](Finding&) {})
+      : report_(std::move(report)), place_(std::move(place)) {}
 
   void made(const Made& object, Here here);
   void destroyed(const void* handle, Here here);
+  void keyed(const Keyed& key, Here here);
+  void invalidated(std::uint32_t key, bool by_peer, Here here);
   // True: it was ours once, and E02 was reported.
   bool not_live(const void* handle, Here here);
   void failed(int error, std::string_view name, Here here);
@@ -56,6 +43,7 @@ class Rules {
   // Whether a message waits for a receive: posting_receive() is of interest.
   [[nodiscard]] bool awaits_receive() const { return waiting_ > 0; }
   void posting_receive(const void* queue, Here here);
+  void refused(const Refused& what);
   void late_receive(const void* qp, Late what, std::uint64_t waited_ns);
   // The process ends.
   void ended();
@@ -78,6 +66,14 @@ class Rules {
     std::string longest_call;
     bool reported = false;  // E60
   };
+  // Requests beyond what was asked for, and posts that were refused: a program may post until it is
+  // refused, and then poll.
+  struct Fullness {
+    std::optional<Finding> beyond;   // E20, if the program polls without having been refused
+    std::optional<Finding> refused;  // N01, if the program does not go on
+    bool polled = false;             // a completion that frees slots, since it was refused
+    bool known = false;              // the program goes on after it was refused
+  };
   struct Object {
     Made made;
     Here born, died, refused;
@@ -85,23 +81,30 @@ class Rules {
     bool dead = false;
     bool of_rdma_cm = false;  // librdmacm made it, and keeps it for all ids
     std::string refused_call;
-    std::vector<Note> children;  // at the time of the refusal
-    std::deque<Slot> slots;      // of a queue pair: requests whose slots an adapter would hold
-    bool failed = false;         // of a queue pair: an error completion was reported
-    LateOnes late;               // of a queue pair
+    std::vector<Note> children;     // at the time of the refusal
+    std::deque<Slot> slots;         // of a queue pair: requests whose slots an adapter would hold
+    bool failed = false;            // of a queue pair: an error completion was reported
+    LateOnes late;                  // of a queue pair
+    Fullness full;                  // of a queue pair
+    std::optional<Refused> memory;  // of a queue pair: an SGE that was refused last
   };
 
   [[nodiscard]] Object* find(const void* handle);
   [[nodiscard]] std::vector<Note> children_of(const void* handle) const;
-  // The region that has or had this key.
-  void explain_key(const Posted& request, std::vector<Note>& notes) const;
   void check_depth(Object& qp, Here here);
+  void goes_on(Fullness& full);
+  void sum_up_full(Object& qp);
+  [[nodiscard]] std::string memory_of(const Object& qp, const Posted& request,
+                                      std::vector<Note>& notes) const;
   void set_waiting(LateOnes& late, bool waiting);
   void report_no_receive(Object& qp, const std::string& what);
   void sum_up_late(Object& qp);
   [[nodiscard]] static Note made_note(const Object& object);
 
-  std::function<void(const Finding&)> report_;
+  const std::function<void(const Finding&)> report_;
+  const Place place_;
+  Keys keys_;
+  const void* refused_ = nullptr;  // the queue pair whose post is about to fail
   std::unordered_map<const void*, Object> objects_;
   std::unordered_map<std::uint32_t, const void*> qps_;
   std::size_t waiting_ = 0;  // queue pairs with a message that waits for its receive

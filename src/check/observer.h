@@ -33,11 +33,28 @@ struct Made {
   std::array<const void*, 4> parents{};  // what it keeps from being destroyed; null: none
   std::uint32_t number = 0;              // of a queue pair
   std::uint32_t send_depth = 0;          // of a queue pair: as the program asked for it
-  // For a region.
+};
+
+// A key of a region or of a window that is bound: the octets behind it, as the key's user
+// addresses them.
+struct Keyed {
+  const void* object = nullptr;  // a Made
+  std::uint32_t key = 0;
   std::uint64_t first = 0;
   std::uint64_t length = 0;
-  std::uint32_t lkey = 0;
-  std::uint32_t rkey = 0;
+  unsigned rights = 0;  // IBV_ACCESS_...
+};
+
+// Memory that a request may not use: RefusedMemory of <weft/types.h>.
+enum class Fault : std::uint8_t { kNone, kKey, kOwner, kRight, kWrap, kBounds };
+struct Refused {
+  const void* qp = nullptr;
+  Fault why{};
+  bool to_peer = false;
+  unsigned need = 0;  // IBV_ACCESS_...; 0: to read it locally
+  std::uint32_t key = 0;
+  std::uint64_t addr = 0;
+  std::uint64_t length = 0;
 };
 
 // A request of a send queue.
@@ -81,6 +98,10 @@ class Observer {
 
   virtual void made(const Made& object) = 0;
   virtual void destroyed(const void* handle) = 0;
+  // The object has this key from now on, and those that it had before are dead. No octets: none.
+  virtual void keyed(const Keyed& key) = 0;
+  // A key is invalidated, by this program or by its peer.
+  virtual void invalidated(std::uint32_t key, bool by_peer) = 0;
   // A call got a handle that is not alive: was it ever?
   virtual void not_live(const void* handle) = 0;
   // A call returns an error to the program.
@@ -98,6 +119,8 @@ class Observer {
   virtual void posting_receive(const void* queue) = 0;
   // By any thread, with locks of the engine held.
   virtual void late_receive(const void* qp, Late what, std::uint64_t waited_ns) = 0;
+  // As late_receive().
+  virtual void refused(const Refused& what) = 0;
   // The queue pair was moved to RESET: its requests are gone without a completion.
   virtual void emptied(const void* qp) = 0;
 };

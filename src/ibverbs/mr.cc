@@ -76,6 +76,7 @@ int reregister(Mr& mr, int flags, ibv_pd* new_pd, void* addr, std::size_t length
     mr.pub.context = pd->pub.context;
   }
   refresh(mr);
+  observe_key(mr);
   return 0;
 }
 

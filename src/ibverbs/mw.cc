@@ -46,6 +46,7 @@ int fill_bind(SendWr& out, BindParts& parts, ibv_mw* window, std::uint32_t rkey,
   if (!mr && (info.mr != nullptr || info.length != 0)) return EINVAL;
   const std::optional<Access> access = window_access(info.mw_access_flags);
   if (!access) return EINVAL;
+  parts.handle = window;
   parts.window = mw->engine;
   if (mr) {
     const os::MutexLock lock(mr->changing);
@@ -84,6 +85,7 @@ int bind_mw(ibv_qp* qp, ibv_mw* handle, ibv_mw_bind* bind) {
   }
   object->engine->ring();
   handle->rkey = wr.window->rkey();  // the engine chooses the key of type 1
+  observe_key(handle, handle->rkey, bind->bind_info);
   return 0;
 }
 

@@ -38,6 +38,14 @@ __attribute__((constructor)) void start_observing() {
   observer = open();
 }
 
+// Those of IBV_ACCESS_... that a request needs. Access has the same numbers.
+constexpr unsigned kRights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                             IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+static_assert(static_cast<unsigned>(Access::kLocalWrite) == IBV_ACCESS_LOCAL_WRITE);
+static_assert(static_cast<unsigned>(Access::kRemoteWrite) == IBV_ACCESS_REMOTE_WRITE);
+static_assert(static_cast<unsigned>(Access::kRemoteRead) == IBV_ACCESS_REMOTE_READ);
+static_assert(static_cast<unsigned>(Access::kRemoteAtomic) == IBV_ACCESS_REMOTE_ATOMIC);
+
 template <class T>
 check::Made basic(T& object, std::array<const void*, 4> parents = {}) {
   check::Made made;
@@ -113,16 +121,27 @@ void tell(std::uint32_t qp, std::uint64_t wr_id, ibv_wc_status status, bool rece
                        status == IBV_WC_WR_FLUSH_ERR, receive});
 }
 
+void tell_invalidated(std::uint32_t key) {
+  if (observer != nullptr) observer->invalidated(key, true);
+}
+
 int observed_poll_cq(ibv_cq* handle, int count, ibv_wc* out) {
   const InCall in("ibv_poll_cq");
   const int got = poll_cq(handle, count, out);
-  for (int i = 0; i < got; ++i)
+  for (int i = 0; i < got; ++i) {
     tell(out[i].qp_num, out[i].wr_id, out[i].status, (out[i].opcode & IBV_WC_RECV) != 0);
+    if (out[i].status == IBV_WC_SUCCESS && (out[i].wc_flags & IBV_WC_WITH_INV) != 0)
+      tell_invalidated(out[i].invalidated_rkey);
+  }
   return got;
 }
 
 void tell_posting(ibv_qp* handle, const ibv_send_wr& wr) {
-  if (observer != nullptr) observer->posting(posted(handle, wr));
+  if (observer == nullptr) return;
+  observer->posting(posted(handle, wr));
+  if (wr.opcode == IBV_WR_LOCAL_INV) observer->invalidated(wr.invalidate_rkey, false);
+  if (wr.opcode == IBV_WR_BIND_MW)
+    observe_key(wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
 }
 
 void tell_refused(ibv_qp* handle) {
@@ -186,13 +205,20 @@ check::Made made_of(Pd& pd) {
                     pd.thread ? static_cast<const void*>(handle_of(*pd.thread)) : nullptr});
 }
 
-check::Made made_of(Mr& mr) {
-  check::Made made = basic(mr, {mr.pub.pd});
-  made.first = reinterpret_cast<std::uintptr_t>(mr.pub.addr);
-  made.length = mr.pub.length;
-  made.lkey = mr.pub.lkey;
-  made.rkey = mr.pub.rkey;
-  return made;
+check::Made made_of(Mr& mr) { return basic(mr, {mr.pub.pd}); }
+
+// Its lkey and its rkey are the same number.
+void observe_key(Mr& mr) {
+  if (observer == nullptr) return;
+  observer->keyed({handle_of(mr), mr.pub.rkey, mr.engine->iova(), mr.pub.length,
+                   static_cast<unsigned>(mr.engine->access()) & kRights});
+}
+
+void observe_key(const ibv_mw* mw, std::uint32_t key, const ibv_mw_bind_info& info) {
+  if (observer == nullptr) return;
+  const bool zero_based = (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0;
+  observer->keyed(
+      {mw, key, zero_based ? 0 : info.addr, info.length, info.mw_access_flags & kRights});
 }
 
 check::Made made_of(Qp& qp) {
@@ -203,11 +229,16 @@ check::Made made_of(Qp& qp) {
   return made;
 }
 
-void observe_late_receives(QpOptions& options, const void* handle) {
+void observe_engine(QpOptions& options, const void* handle) {
   static_assert(static_cast<int>(check::Late::kFailed) == static_cast<int>(LateReceive::kFailed));
+  static_assert(static_cast<int>(check::Fault::kBounds) == static_cast<int>(MemoryFault::kBounds));
   options.on_late_receive = [to = observer, handle](LateReceive what, auto waited) {
     to->late_receive(handle, static_cast<check::Late>(what),
                      static_cast<std::uint64_t>(waited.count()));
+  };
+  options.on_refused_memory = [to = observer, handle](const RefusedMemory& what) {
+    to->refused({handle, static_cast<check::Fault>(what.why), what.to_peer,
+                 static_cast<unsigned>(what.need), what.key, what.addr, what.length});
   };
 }
 
@@ -222,6 +253,13 @@ void observe_request(Qp& qp, const BuiltRequest& request) {
   out.has_remote = out.rkey != 0;
   for (const Sge& sge : request.wr.sges) out.bytes += sge.length;
   observer->posting(out);
+  if (request.wr.op == SendOp::kLocalInvalidate)
+    observer->invalidated(request.wr.invalidate_rkey, false);
+  if (request.wr.op == SendOp::kBindWindow) {
+    observe_key(request.bind.handle, request.wr.rkey,
+                {nullptr, request.wr.remote_addr, request.wr.window_length,
+                 static_cast<unsigned>(request.wr.window_access)});
+  }
 }
 
 void observe_bind(Qp& qp, const ibv_mw_bind& bind) {
@@ -237,6 +275,8 @@ void observe_completion(const WorkCompletion& completion) {
   const InCall in("ibv_start_poll or ibv_next_poll");
   tell(completion.qp_num, completion.wr_id, wc_status(completion.status),
        (wc_opcode(completion.op) & IBV_WC_RECV) != 0);
+  if (has(completion.flags, WcFlags::kWithInvalidate))
+    tell_invalidated(completion.invalidated_rkey);
 }
 
 void observe_operations(ibv_context_ops& ops) {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <thread>
+#include <type_traits>
 
 #include "check/observer.h"
 #include "ibverbs/errors.h"
@@ -44,6 +45,17 @@ class InCall {
 [[nodiscard]] check::Made made_of(Dm& dm);
 [[nodiscard]] check::Made made_of(Ah& ah);
 
+// The memory that a key of a region, or of a window that is bound, opens from now on.
+void observe_key(Mr& mr);
+void observe_key(const ibv_mw* mw, std::uint32_t key, const ibv_mw_bind_info& info);
+
+// A new object. REQUIRES: there is an observer.
+template <class T>
+void observe_made(T& object) {
+  observer->made(made_of(object));
+  if constexpr (std::is_same_v<T, Mr>) observe_key(object);
+}
+
 // The end of an object without users, as Users::close().
 template <class T>
 [[nodiscard]] int close_users(T& object) {
@@ -74,8 +86,8 @@ inline void observe_dead(const char* call, const void* handle) {
   observer->not_live(handle);
 }
 
-// Has the engine tell of messages that come before their receive.
-void observe_late_receives(QpOptions& options, const void* handle);
+// Has the engine tell of messages that come before their receive, and of memory that is refused.
+void observe_engine(QpOptions& options, const void* handle);
 // A request of the ibv_wr_ builder, before it is posted.
 void observe_request(Qp& qp, const BuiltRequest& request);
 // That of ibv_bind_mw, before it is posted.

@@ -69,7 +69,7 @@ void add(const void* handle, Kind kind, std::shared_ptr<void> object,
 template <class T>
 void add(const void* handle, std::shared_ptr<T> object) {
   auto& pins = object->pins;
-  if (observer != nullptr) observer->made(made_of(*object));
+  if (observer != nullptr) observe_made(*object);
   add(handle, T::kKind, std::move(object), pins,
       [](void* one) { ibverbs::disable(*static_cast<T*>(one)); });
 }

@@ -33,15 +33,7 @@ struct StreamId {
   std::uint32_t stream = 0;
 };
 
-// Why memory may not be touched, in the order of the checks.
-enum class MemoryFault : std::uint8_t {
-  kNone,
-  kInvalidStag,  // not known, wrong key, or not enabled
-  kNotOfStream,  // of another protection domain or bound to another stream
-  kNoRight,
-  kWrap,    // TO + length passes 2^64
-  kBounds,  // outside the region
-};
+using weft::MemoryFault;
 
 struct MemorySpec {
   std::uint8_t* addr = nullptr;

@@ -31,6 +31,7 @@
 #include <span>
 
 #include "base/arena.h"
+#include "base/profile.h"
 #include "base/result.h"
 #include "base/seq.h"
 #include "base/slice.h"
@@ -233,6 +234,15 @@ class Stream : private StreamRx, private StreamTx, private StreamShutdown {
   // As the table resolves it, and what this stream lets its peer do: rights come before bounds.
   [[nodiscard]] MemoryFault resolve_remote(Stag stag, std::uint64_t to, std::uint64_t length,
                                            Access need, Pin& pin, std::uint8_t*& at);
+  // Tells the host of a fault, but for boards; returns it.
+  MemoryFault tell(MemoryFault fault, Stag stag, std::uint64_t to, std::uint64_t length,
+                   Access need, bool to_peer) {
+    if constexpr (!profile::kSmall) {
+      if (fault != MemoryFault::kNone)
+        host_.memory_refused({fault, to_peer, need, stag.value, to, length});
+    }
+    return fault;
+  }
   // Whether the queue pair gives its peer this right at all. Asked between queue pairs connected
   // out of band, whose peers are told so (Violation::kNotServed); else resolve_remote() asks.
   [[nodiscard]] bool serves(Access need) const noexcept {

@@ -34,6 +34,9 @@ class StreamHost : public CarryPool, public BatchSource {
   // A Send has no receive, or had none and has waited for so long.
   virtual void receive_late(LateReceive /*what*/, Duration /*waited*/) {}
 
+  // A request, of the peer or of this side, may not use this memory.
+  virtual void memory_refused(const RefusedMemory& /*what*/) {}
+
   // BindWindow or LocalInvalidate, in its turn in the send queue.
   virtual WcStatus local_operation(SendWqe& wqe) = 0;
   // Send with Invalidate, before its receive completes. kNone, kInvalidateProtection or

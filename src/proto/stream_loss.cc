@@ -38,8 +38,8 @@ bool StreamLoss::loses_write(Stream& s, const DdpTagged& h, std::uint32_t payloa
   Pin pin;
   std::uint8_t* at = nullptr;
   if (!losing_write_ && payload != 0 &&
-      s.resolve_remote(h.stag, h.to, payload, Access::kRemoteWrite, pin, at) !=
-          MemoryFault::kNone) {
+      s.tell(s.resolve_remote(h.stag, h.to, payload, Access::kRemoteWrite, pin, at), h.stag, h.to,
+             payload, Access::kRemoteWrite, true) != MemoryFault::kNone) {
     losing_write_ = lost_write_ = true;
     s.write_.open = false;
     s.write_.bytes = 0;

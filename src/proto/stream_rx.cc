@@ -223,7 +223,10 @@ Stored StreamRx::scatter_to_sges(Cursor& cursor, MarkedOctets& data) {
       const MemoryFault fault =
           stream().table_.resolve(Stag{cursor.sge->lkey}, to, piece, Access::kLocalWrite,
                                   sink_owner(), pin_, at, &rx_hint_);
-      if (fault != MemoryFault::kNone) return Stored::kRefused;
+      if (fault != MemoryFault::kNone) {
+        (void)stream().tell(fault, Stag{cursor.sge->lkey}, to, piece, Access::kLocalWrite, false);
+        return Stored::kRefused;
+      }
       stored = store(*pin_.entry(), to, at, data, piece);
     }
     cursor.advance(before - data.size());
@@ -244,10 +247,13 @@ std::size_t StreamRx::cursor_slices(Cursor cursor, Slice* out, std::size_t room,
       const Stag stag{cursor.sge->lkey};
       if (count != 0 && !pin_.holds(stag)) break;
       std::uint8_t* at = nullptr;
-      const MemoryFault fault =
-          stream().table_.resolve(stag, cursor.sge->addr + cursor.offset, piece,
-                                  Access::kLocalWrite, sink_owner(), pin_, at, &rx_hint_);
-      if (fault != MemoryFault::kNone) return 0;
+      const std::uint64_t to = cursor.sge->addr + cursor.offset;
+      const MemoryFault fault = stream().table_.resolve(stag, to, piece, Access::kLocalWrite,
+                                                        sink_owner(), pin_, at, &rx_hint_);
+      if (fault != MemoryFault::kNone) {
+        (void)stream().tell(fault, stag, to, piece, Access::kLocalWrite, false);
+        return 0;
+      }
       out[count++] = {at, piece};
       bytes -= piece;
     }

@@ -23,10 +23,17 @@ bool StreamRx::check_write() {
   Stream& s = stream();
   // RFC 5041 5.2: the STag and TO of a segment without payload are not checked.
   if (seg_.payload_len == 0) return true;
-  if (!s.serves(Access::kRemoteWrite)) return fail_write(Violation::kNotServed);
+  if (!s.serves(Access::kRemoteWrite)) {
+    (void)s.tell(MemoryFault::kNoRight, seg_.stag, seg_.to, seg_.payload_len, Access::kRemoteWrite,
+                 true);
+    return fail_write(Violation::kNotServed);
+  }
   const MemoryFault fault =
       s.resolve_remote(seg_.stag, seg_.to, seg_.payload_len, Access::kRemoteWrite, pin_, write_at_);
-  if (fault != MemoryFault::kNone) return fail_write(write_violation(fault));
+  if (fault != MemoryFault::kNone) {
+    (void)s.tell(fault, seg_.stag, seg_.to, seg_.payload_len, Access::kRemoteWrite, true);
+    return fail_write(write_violation(fault));
+  }
   if (write_.open) {
     if (seg_.stag != write_.stag) return fail_segment(Violation::kWriteOtherStag);
     if (seg_.to != write_.next_to) return fail_segment(Violation::kWriteOtherTo);

@@ -156,6 +156,8 @@ bool StreamRx::on_read_request(std::span<const std::uint8_t> body) {
   if (slot.read.size == 0) {
     if (seg_.first && slot.read.sink_to == kPeerMark) know_peer();
   } else if (!s.serves(Access::kRemoteRead)) {
+    (void)s.tell(MemoryFault::kNoRight, slot.read.src_stag, slot.read.src_to, slot.read.size,
+                 Access::kRemoteRead, true);
     const Terminate report = s.report_read(Violation::kNotServed, slot);
     s.violate(Violation::kNotServed, &report);
     return false;
@@ -165,6 +167,8 @@ bool StreamRx::on_read_request(std::span<const std::uint8_t> body) {
     const MemoryFault fault = s.resolve_remote(slot.read.src_stag, slot.read.src_to, slot.read.size,
                                                Access::kRemoteRead, pin, at);
     if (fault != MemoryFault::kNone) {
+      (void)s.tell(fault, slot.read.src_stag, slot.read.src_to, slot.read.size, Access::kRemoteRead,
+                   true);
       const Terminate report = s.report_read(read_violation(fault), slot);
       s.violate(read_violation(fault), &report);
       return false;
@@ -180,12 +184,18 @@ bool StreamRx::on_atomic_request(std::span<const std::uint8_t> body) {
   ByteReader in(body);
   const Result<AtomicRequest> request = decode_atomic_request(in);
   if (!request) return fail_segment(Violation::kAtomicUnknown);
-  if (!s.serves(Access::kRemoteAtomic)) return fail_segment(Violation::kNotServed);
+  const bool served = s.serves(Access::kRemoteAtomic);
   Pin pin;
   std::uint8_t* at = nullptr;
-  const MemoryFault fault = s.resolve_remote(request->stag, request->to, sizeof(std::uint64_t),
-                                             Access::kRemoteAtomic, pin, at);
-  if (fault != MemoryFault::kNone) return fail_segment(read_violation(fault));
+  const MemoryFault fault =
+      served ? s.resolve_remote(request->stag, request->to, sizeof(std::uint64_t),
+                                Access::kRemoteAtomic, pin, at)
+             : MemoryFault::kNoRight;
+  if (fault != MemoryFault::kNone) {
+    (void)s.tell(fault, request->stag, request->to, sizeof(std::uint64_t), Access::kRemoteAtomic,
+                 true);
+    return fail_segment(served ? read_violation(fault) : Violation::kNotServed);
+  }
   if (std::bit_cast<std::uintptr_t>(at) % sizeof(std::uint64_t) != 0) {
     return fail_segment(s.params_.acks ? Violation::kAtomicMisalignedRoce
                                        : Violation::kAtomicMisaligned);

@@ -105,6 +105,7 @@ bool StreamTx::emit_small(std::uint32_t header_len, std::uint32_t& payload) {
     const MemoryFault fault =
         source(Stag{c.sge->lkey}, c.sge->addr + c.offset, payload, source_right(), from);
     if (fault != MemoryFault::kNone) {
+      tell_of_source(fault, c, payload);
       source_failed();
       return false;
     }
@@ -133,6 +134,11 @@ Access StreamTx::source_right() const {
   return out_.from == Outbound::From::kRequest ? Access::kRemoteRead : Access::kNone;
 }
 
+void StreamTx::tell_of_source(MemoryFault fault, const Cursor& cursor, std::uint32_t size) {
+  (void)stream().tell(fault, Stag{cursor.sge->lkey}, cursor.sge->addr + cursor.offset, size,
+                      source_right(), out_.from == Outbound::From::kRequest);
+}
+
 // Checks and pins the memory of the next `bytes` of the open message, so that building cannot fail
 // half-way. False: not valid, and the stream has been failed. `fetch`: some of it is by method.
 bool StreamTx::pin_sources(std::uint32_t bytes, bool& fetch) {
@@ -146,6 +152,7 @@ bool StreamTx::pin_sources(std::uint32_t bytes, bool& fetch) {
       const MemoryFault fault =
           source(Stag{cursor.sge->lkey}, cursor.sge->addr + cursor.offset, piece, need, at);
       if (fault != MemoryFault::kNone) {
+        tell_of_source(fault, cursor, piece);
         source_failed();
         return false;
       }

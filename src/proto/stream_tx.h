@@ -146,6 +146,8 @@ class StreamTx {
   [[nodiscard]] Access source_right() const;
   [[nodiscard]] bool emit_large(std::uint32_t header_len, std::uint32_t& payload);
   [[nodiscard]] bool fetch_payload(std::uint32_t header_len, std::uint32_t& payload);
+  // A fault of the octets that are next in `cursor`.
+  void tell_of_source(MemoryFault fault, const Cursor& cursor, std::uint32_t size);
   [[nodiscard]] bool pin_sources(std::uint32_t bytes, bool& fetch);
   [[nodiscard]] MemoryFault source(Stag stag, std::uint64_t addr, std::uint32_t size, Access need,
                                    const std::uint8_t*& at);
@@ -172,7 +174,7 @@ class StreamTx {
   [[nodiscard]] bool start_wqe(SendWqe& wqe);
   void start_send(const SendWqe& wqe);
   [[nodiscard]] bool put_off_failure();
-  [[nodiscard]] bool sink_valid(const SendWqe& wqe) const;
+  [[nodiscard]] bool sink_valid(const SendWqe& wqe);
   void start_read(SendWqe& wqe);
   void start_atomic(SendWqe& wqe);
   void start_immediate(const SendWqe& wqe);

@@ -85,15 +85,17 @@ bool StreamTx::run_local(SendWqe& wqe) {
 }
 
 // Whether a response may be placed where the request says.
-bool StreamTx::sink_valid(const SendWqe& wqe) const {
-  const Stream& s = stream();
+bool StreamTx::sink_valid(const SendWqe& wqe) {
+  Stream& s = stream();
   Pin pin;
   for (std::uint32_t i = 0; i < wqe.sge_count; ++i) {
     const Sge& sge = wqe.sges()[i];
     std::uint8_t* at = nullptr;
     if (sge.length == 0) continue;
-    if (s.table_.resolve(Stag{sge.lkey}, sge.addr, sge.length, Access::kLocalWrite, s.params_.id,
-                         pin, at) != MemoryFault::kNone) {
+    const MemoryFault fault = s.table_.resolve(Stag{sge.lkey}, sge.addr, sge.length,
+                                               Access::kLocalWrite, s.params_.id, pin, at);
+    if (fault != MemoryFault::kNone) {
+      (void)s.tell(fault, Stag{sge.lkey}, sge.addr, sge.length, Access::kLocalWrite, false);
       return false;
     }
     // The old value of an atomic can't wait for a target.

@@ -13,7 +13,8 @@ QpHost::QpHost(std::shared_ptr<ProtectionDomainImpl> pd, const QpOptions& option
       device_(*pd_->device_impl()),
       number_(std::move(number)),
       queues_(options, number_.value()),
-      on_late_receive_(options.on_late_receive) {}
+      on_late_receive_(options.on_late_receive),
+      on_refused_memory_(options.on_refused_memory) {}
 
 WcStatus QpHost::local_operation(proto::SendWqe& wqe) {
   if (wqe.op == SendOp::kBindWindow) return execute_bind(*pd_, stream_id(), wqe);

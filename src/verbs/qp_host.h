@@ -29,6 +29,9 @@ class QpHost : public progress::LaneOwner {
   void receive_late(LateReceive what, Duration waited) final {
     if (on_late_receive_) on_late_receive_(what, waited);
   }
+  void memory_refused(const RefusedMemory& what) final {
+    if (on_refused_memory_) on_refused_memory_(what);
+  }
   WcStatus local_operation(proto::SendWqe& wqe) final;
   proto::Violation remote_invalidate(Stag stag) final;
   std::uint64_t execute_atomic(std::uint8_t* target, const AtomicRequest& request) final;
@@ -51,6 +54,7 @@ class QpHost : public progress::LaneOwner {
 
  private:
   const std::function<void(LateReceive, Duration)> on_late_receive_;
+  const std::function<void(const RefusedMemory&)> on_refused_memory_;
 };
 
 }  // namespace weft::verbs

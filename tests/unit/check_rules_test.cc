@@ -39,6 +39,11 @@ struct Program {
     posted.signaled = signaled;
     rules.posting(posted, here("ibv_post_send"));
   }
+  // The last post.
+  void refuse(const void* qp) {
+    rules.not_posted(qp, 1);
+    rules.failed(ENOMEM, "ENOMEM", here("ibv_post_send"));
+  }
   void complete(std::uint64_t id) {
     rules.completed({7, id, "success", true, false, false}, here("ibv_poll_cq"));
   }
@@ -78,7 +83,85 @@ TEST(CheckRules, AQueueOfExactlyTheDepthIsNotTooFull) {
   p.post(&objects[0], 2, true);
   EXPECT_EQ(p.ids(), "");
   p.post(&objects[0], 3, true);
+  p.complete(1);
   EXPECT_EQ(p.ids(), "E20 ");
+  EXPECT_EQ(p.found[0].at, 4U);  // where it was posted
+}
+
+TEST(CheckRules, AProgramMayPostUntilTheQueueIsFull) {
+  Program p;
+  p.make_qp(&objects[0], 2);
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    p.post(&objects[0], 3 * i, true);
+    p.post(&objects[0], 3 * i + 1, true);
+    p.post(&objects[0], 3 * i + 2, true);  // Weft has room for a fourth
+    p.post(&objects[0], 99, true);
+    p.refuse(&objects[0]);
+    p.complete(3 * i + 2);
+  }
+  p.rules.ended();
+  EXPECT_EQ(p.ids(), "");
+}
+
+TEST(CheckRules, APostThatIsRefusedIsANoteUnlessTheProgramGoesOn) {
+  Program p;
+  p.make_qp(&objects[0], 1);
+  p.post(&objects[0], 1, true);
+  p.post(&objects[0], 2, true);
+  p.refuse(&objects[0]);
+  p.complete(1);
+  EXPECT_EQ(p.ids(), "");
+  p.post(&objects[0], 2, true);
+  p.rules.ended();
+  EXPECT_EQ(p.ids(), "");
+  p.post(&objects[0], 3, true);
+  p.rules.not_posted(&objects[0], 1);
+  p.rules.failed(EINVAL, "EINVAL", p.here("ibv_post_send"));
+  EXPECT_EQ(p.ids(), "N01 ");
+}
+
+TEST(CheckRules, TheReasonWhyMemoryIsRefused) {
+  Program p;
+  p.make_qp(&objects[0], 4);
+  p.make(&objects[1], Kind::kMr);
+  p.rules.keyed({&objects[1], 5, 100, 50, 1U}, p.here("ibv_reg_mr"));
+  const auto why = [&](Fault fault, unsigned need, std::uint32_t key, std::uint64_t addr,
+                       std::uint64_t length) {
+    p.found.clear();
+    p.rules.refused({&objects[0], fault, true, need, key, addr, length});
+    return p.found.at(0).text.substr(p.found[0].text.rfind(": ") + 2);
+  };
+  EXPECT_EQ(why(Fault::kBounds, 2, 5, 140, 20),
+            "10 octets from 0x96 on lie outside the memory region");
+  EXPECT_EQ(why(Fault::kBounds, 2, 5, 99, 20),
+            "20 octets from 0x63 on lie outside the memory region");
+  EXPECT_EQ(why(Fault::kBounds, 2, 5, 150, 1),
+            "1 octet from 0x96 on lie outside the memory region");
+  EXPECT_EQ(why(Fault::kRight, 2, 5, 100, 1),
+            "the memory region was made without IBV_ACCESS_REMOTE_WRITE");
+  EXPECT_EQ(why(Fault::kRight, 1, 5, 100, 1),
+            "the queue pair does not give its peer IBV_ACCESS_LOCAL_WRITE");
+  EXPECT_EQ(why(Fault::kKey, 2, 6, 100, 1), "nothing in this process has or had that key");
+  EXPECT_EQ(why(Fault::kWrap, 2, 5, ~0ULL, 2), "the last address passes 2^64");
+  p.rules.keyed({&objects[1], 8, 100, 60, 3U}, p.here("ibv_rereg_mr"));
+  EXPECT_EQ(why(Fault::kKey, 2, 5, 100, 1), "it was replaced");
+  p.rules.destroyed(&objects[1], p.here("ibv_dereg_mr"));
+  EXPECT_EQ(why(Fault::kKey, 2, 8, 100, 1), "it was deregistered");
+  ASSERT_EQ(p.found[0].notes.size(), 3U);
+  EXPECT_EQ(p.found[0].notes[1].text, "and deregistered");
+}
+
+TEST(CheckRules, DeadKeysAreForgottenInTheirOrder) {
+  Program p;
+  p.make_qp(&objects[0], 4);
+  p.make(&objects[1], Kind::kMr);
+  for (std::uint32_t key = 1; key <= Keys::kDead + 2; ++key)
+    p.rules.keyed({&objects[1], key, 100, 50, 1U}, p.here("ibv_rereg_mr"));
+  p.rules.refused({&objects[0], Fault::kKey, true, 2, 1, 100, 1});
+  p.rules.refused({&objects[0], Fault::kKey, true, 2, 2, 100, 1});
+  ASSERT_EQ(p.ids(), "N01 N01 ");
+  EXPECT_EQ(p.found[0].notes.size(), 1U);  // the queue pair alone
+  EXPECT_EQ(p.found[1].notes.size(), 3U);
 }
 
 TEST(CheckRules, ASignaledCompletionFreesTheUnsignaledBeforeIt) {
@@ -99,6 +182,7 @@ TEST(CheckRules, ThePeersReplyFreesNoSlot) {
   p.post(&objects[0], 1, true);
   p.rules.completed({7, 9, "success", true, false, true}, p.here("ibv_poll_cq"));
   p.post(&objects[0], 2, true);
+  p.rules.ended();
   ASSERT_EQ(p.ids(), "E20 ");
   EXPECT_NE(p.found[0].text.find("reply frees none"), std::string::npos);
 }
@@ -122,6 +206,7 @@ TEST(CheckRules, AQueuePairThatWasResetHasItsSlotsBack) {
   p.post(&objects[0], 4, true);
   EXPECT_EQ(p.ids(), "");
   p.post(&objects[0], 5, true);
+  p.rules.destroyed(&objects[0], p.here("ibv_destroy_qp"));
   EXPECT_EQ(p.ids(), "E20 ");
 }
 

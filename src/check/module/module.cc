@@ -88,7 +88,8 @@ class Module final : public Observer {
         output_(variable("WEFT_CHECK_REPORT")),
         exit_status_(std::atoi(variable("WEFT_CHECK_EXIT").c_str())),
         faults_(FaultRecord::open(variable("WEFT_CHECK_REPORT"))),
-        rules_([this](const Finding& finding) { report(finding); }) {
+        rules_([this](const Finding& finding) { report(finding); },
+               [this](Finding& finding) { place(finding); }) {
     static_cast<void>(look_back());  // the first time may load a library
   }
 
@@ -108,6 +109,15 @@ class Module final : public Observer {
   }
   void destroyed(const void* handle) override {
     with_place([&](Here here) { rules_.destroyed(handle, here); });
+  }
+  void keyed(const Keyed& key) override {
+    with_place([&](Here here) { rules_.keyed(key, here); });
+  }
+  void invalidated(std::uint32_t key, bool by_peer) override {
+    with_place([&](Here here) { rules_.invalidated(key, by_peer, here); });
+  }
+  void refused(const Refused& what) override {
+    place_is_known([&] { rules_.refused(what); });
   }
   void not_live(const void* handle) override {
     with_place([&](Here here) {
@@ -265,13 +275,15 @@ class Module final : public Observer {
   }
 
   // The mutex is held: the rules are only called with it.
+  void place(Finding& finding) WEFT_NOT_ANALYZED {
+    if (!lazy_ || finding.at != 0) return;
+    Caller caller = look_back();
+    finding.call = name_of(caller);
+    finding.at = remember(std::move(caller.trace));
+  }
   void report(const Finding& found) WEFT_NOT_ANALYZED {
     Placed placed{found, {}, {}};
-    if (lazy_) {
-      Caller caller = look_back();
-      placed.finding.call = name_of(caller);
-      placed.finding.at = remember(std::move(caller.trace));
-    }
+    place(placed.finding);
     // One line of a program is reported once for each rule, however often it runs.
     if (!reported_.emplace(placed.finding.rule, placed.finding.at, placed.finding.call).second)
       return;

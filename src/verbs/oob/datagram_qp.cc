@@ -115,6 +115,7 @@ Status DatagramQp::allocate(const QpOptions& o) {
   in_.slots = std::make_unique<Slots>();
   in_.has_gid = o.has_gid;
   in_.on_late_receive = o.on_late_receive;
+  in_.on_refused = out_.on_refused = o.on_refused_memory;
   if (srq_ != nullptr) return {};
   return allocate_receives(o, caps_, rq_);
 }
@@ -323,11 +324,8 @@ bool DatagramQp::gather(proto::SendWqe& wqe, std::uint8_t* to) const {
     const Sge& sge = wqe.sges()[i];
     if (sge.length == 0) continue;
     std::uint8_t* at = nullptr;
-    if (device_.stags().resolve(Stag{sge.lkey}, sge.addr, sge.length, Access::kNone, memory_user(),
-                                pin, at) != proto::MemoryFault::kNone ||
-        has(pin.entry()->spec.access, proto::kByMethod)) {
+    if (!resolve(sge, 0, sge.length, Access::kNone, memory_user(), pin, at, out_.on_refused))
       return false;
-    }
     std::memcpy(to, at, sge.length);
     to += sge.length;
   }
@@ -367,6 +365,16 @@ std::size_t DatagramQp::send_batch(std::size_t count) {
     counts_.tx_bytes.fetch_add(out_.size[i], std::memory_order_relaxed);
   }
   return gone;
+}
+
+bool DatagramQp::resolve(const Sge& sge, std::size_t at, std::size_t size, Access need,
+                         proto::StreamId user, proto::Pin& pin, std::uint8_t*& to,
+                         const OnRefused& told) const {
+  const MemoryFault fault =
+      device_.stags().resolve(Stag{sge.lkey}, sge.addr + at, size, need, user, pin, to);
+  if (fault != MemoryFault::kNone && told)
+    told({fault, false, need, sge.lkey, sge.addr + at, size});
+  return fault == MemoryFault::kNone && !has(pin.entry()->spec.access, proto::kByMethod);
 }
 
 // As an adapter: the send queue stops, and receiving goes on.

@@ -111,6 +111,11 @@ class DatagramQp final : public QueuePair,
   [[nodiscard]] Prepared prepare(proto::SendWqe& wqe, std::size_t slot) WEFT_REQUIRES(tx_mutex_);
   [[nodiscard]] bool gather(proto::SendWqe& wqe, std::uint8_t* to) const WEFT_REQUIRES(tx_mutex_);
   [[nodiscard]] std::size_t send_batch(std::size_t count) WEFT_REQUIRES(tx_mutex_);
+  using OnRefused = std::function<void(const RefusedMemory&)>;
+  // The memory of one SGE from `at` on, and its address. False: it may not be used.
+  [[nodiscard]] bool resolve(const Sge& sge, std::size_t at, std::size_t size, Access need,
+                             proto::StreamId user, proto::Pin& pin, std::uint8_t*& to,
+                             const OnRefused& told) const;
   void send_failed() WEFT_REQUIRES(tx_mutex_);
   void complete_send(WcStatus status) WEFT_REQUIRES(tx_mutex_);
   void flush_sends() WEFT_REQUIRES(tx_mutex_);
@@ -154,6 +159,7 @@ class DatagramQp final : public QueuePair,
   os::Mutex tx_mutex_;
   proto::SendQueue sq_;
   struct Out {
+    OnRefused on_refused;
     std::unique_ptr<Slots> slots;
     std::array<SocketAddress, kBatch> to;
     std::array<std::size_t, kBatch> size{};
@@ -181,6 +187,7 @@ class DatagramQp final : public QueuePair,
     std::uint32_t looks_in_a_row = 0;  // by callers
     std::function<bool(const Gid&)> has_gid;
     std::function<void(LateReceive, Duration)> on_late_receive;
+    OnRefused on_refused;
     Gid last_own{};  // the last one that has_gid has said yes to
   };
   In in_ WEFT_GUARDED_BY(rx_mutex_);

@@ -165,11 +165,8 @@ bool DatagramQp::scatter_to_sges(std::size_t at, std::span<const std::uint8_t> o
     }
     const std::size_t size = std::min<std::size_t>(sge.length - at, octets.size());
     std::uint8_t* to = nullptr;
-    if (device_.stags().resolve(Stag{sge.lkey}, sge.addr + at, size, Access::kLocalWrite,
-                                receive_user(), pin, to) != proto::MemoryFault::kNone ||
-        has(pin.entry()->spec.access, proto::kByMethod)) {
+    if (!resolve(sge, at, size, Access::kLocalWrite, receive_user(), pin, to, in_.on_refused))
       return false;
-    }
     if (!in_.copy(to, octets.data(), size)) return false;
     octets = octets.subspan(size);
     at = 0;
