@@ -35,14 +35,17 @@ def fio(network):
             check("err= 0" in out, out)
 
 
-def qperf(network):
+QPERF_TESTS = ("rc_lat", "rc_rdma_write_lat", "rc_rdma_read_bw", "rc_rdma_read_lat") * 2
+
+
+def qperf(network, tests=QPERF_TESTS):
     """Tests with -cm 1, that is by rdma_cm, each twice: its server names its port before it
     listens there, and a quick client must not be refused. (A time below one second is none to
     qperf: its clients never end then, over TCP either.)"""
     need("qperf")
     port = free_port()
     server = network.start(["qperf", "-lp", port]).listening(port)
-    for test in ("rc_lat", "rc_rdma_write_lat", "rc_rdma_read_bw", "rc_rdma_read_lat") * 2:
+    for test in tests:
         client = network.connect(["qperf", "-lp", port, "-cm", 1, "-t", 1, network.server.v4, test])
         out = client.expect(0, LIMIT_S)
         check("bw  =" in out or "latency  =" in out, f"{test}: {out}")
