@@ -38,6 +38,29 @@ await_port 7174
 timeout 60 weft run -- rping -c -a 127.0.0.1 -C 3 -v
 wait $!
 
+step "weft run --check, weft faults sweep"
+cat >wrong.c <<'PROGRAM'
+#include <infiniband/verbs.h>
+int main(void) {
+  struct ibv_device** list = ibv_get_device_list(0);
+  struct ibv_context* context = list != 0 ? ibv_open_device(list[0]) : 0;
+  struct ibv_pd* pd = context != 0 ? ibv_alloc_pd(context) : 0;
+  if (pd == 0) return 3;
+  struct ibv_cq* cq = ibv_create_cq(context, 4, 0, 0, 0);
+  ibv_destroy_cq(cq);
+  ibv_destroy_cq(cq);
+  return 0;
+}
+PROGRAM
+gcc -g -o wrong wrong.c -libverbs
+weft run --check -- ./wrong 2>findings
+grep -q "^weft check: E02 ibv_destroy_cq" findings
+grep -q "called at main (wrong.c:9)" findings
+fails 9 weft run --check --check-exit 9 -- ./wrong
+weft check explain E02 | grep -q "destroyed object"
+weft faults sweep -- ./wrong >sweep
+grep -q "ibv_alloc_pd: ENOMEM *main (wrong.c:5) *reported (exit 3)" sweep
+
 step "weft ping and perf"
 timeout 60 weft ping --self --count 2 --quiet >/dev/null
 timeout 60 weft perf --self --verify-only --quiet >/dev/null

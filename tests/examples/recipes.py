@@ -106,6 +106,30 @@ def workflow(network):
     packages_exist("\n".join(steps).replace("\\\n", " "), "github-actions.yml")
 
 
+def gitlab(network):
+    """The same of the recipe for GitLab."""
+    del network
+    try:
+        import yaml
+    except ImportError:
+        raise Skip("no python3-yaml") from None
+    jobs = yaml.safe_load(read("gitlab-ci.yml"))
+    base = jobs.pop(".rdma-over-tcp")
+    check(base["image"].startswith("debian:bookworm"), "the packages are made for Debian 12")
+    check(set(jobs.pop("variables")) == {"WEFT_DEBS"}, "variables")
+    check(len(jobs) == 3, f"jobs: {list(jobs)}")
+    steps = list(base["before_script"])
+    for name, job in jobs.items():
+        check(job["extends"] == ".rdma-over-tcp", f"{name}: extends")
+        steps += job["script"]
+        for path in job.get("artifacts", {}).get("paths", []):
+            check(any(f"--report {path} " in step for step in job["script"]), f"{name}: {path}")
+    check("weft run -- make check" in steps, "no step runs the tests")
+    for step in steps:
+        shell_is_sound(step, "gitlab-ci.yml")
+    packages_exist("\n".join(steps), "gitlab-ci.yml")
+
+
 def units(network):
     """systemd accepts the units and knows each of their settings."""
     del network
@@ -128,4 +152,4 @@ def units(network):
 
 
 if __name__ == "__main__":
-    main({"dockerfile": dockerfile, "workflow": workflow, "units": units})
+    main({"dockerfile": dockerfile, "workflow": workflow, "gitlab": gitlab, "units": units})
