@@ -28,7 +28,6 @@ FUNCTIONS_MAX = 60
 LARGE = {
     "exs::RdmaSocket": (36, 97),
     "files::Session": (36, 87),
-    "rsockets::RsStream": (41, 42),
     "sockets::granted::Lane": (34, 2),
 }
 

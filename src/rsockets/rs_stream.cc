@@ -45,10 +45,7 @@ Result<std::unique_ptr<RsStream>> RsStream::create(Device& device, RsOptions opt
 RsStream::~RsStream() {
   // The queue pair first: nobody writes into the rings after it.
   qp_.reset();
-  mappings_.clear();
-  for (auto* region : {&recv_region_, &send_region_, &strip_region_, &tables_region_}) {
-    region->reset();
-  }
+  maps_.clear();
 }
 
 Status RsStream::set_up(Device& device) {
@@ -80,28 +77,22 @@ Status RsStream::set_up(Device& device) {
 }
 
 Status RsStream::register_rings() {
-  recv_ring_.resize(options_.recv_bytes);
-  send_ring_.resize(options_.send_bytes);
-  strip_.resize(std::size_t{RsMessage::kSize} * (options_.recv_requests + kExtraReceives));
-  tables_.resize(RsSge::kSize * kSglEntries + RsIomap::kSize * options_.iomap_count);
   constexpr Access kRemote = Access::kLocalWrite | Access::kRemoteWrite;
-  const auto enter = [&](std::vector<std::uint8_t>& memory, Access access,
-                         std::shared_ptr<MemoryRegion>& region) -> Status {
-    auto made = pd_->register_memory(memory.data(), memory.size(), access);
-    if (!made) return fail(made.error());
-    region = std::move(*made);
-    return {};
-  };
-  if (auto done = enter(recv_ring_, kRemote, recv_region_); !done) return done;
-  if (auto done = enter(tables_, kRemote, tables_region_); !done) return done;
-  if (auto done = enter(send_ring_, Access::kLocalWrite, send_region_); !done) return done;
-  // Apart from the ring: the peer may not write into what its messages are read from.
-  if (auto done = enter(strip_, Access::kLocalWrite, strip_region_); !done) return done;
+  const std::size_t strip =
+      std::size_t{RsMessage::kSize} * (options_.recv_requests + kExtraReceives);
+  const std::size_t tables =
+      std::size_t{RsSge::kSize} * kSglEntries + std::size_t{RsIomap::kSize} * options_.iomap_count;
+  if (auto done = recv_memory_.create(*pd_, options_.recv_bytes, kRemote); !done) return done;
+  if (auto done = tables_.create(*pd_, tables, kRemote); !done) return done;
+  if (auto done = send_memory_.create(*pd_, options_.send_bytes, Access::kLocalWrite); !done) {
+    return done;
+  }
+  if (auto done = strip_.create(*pd_, strip, Access::kLocalWrite); !done) return done;
   qp_->set_remote_access(Access::kRemoteWrite);
 
   requests_free_ = options_.send_requests - kControlSlots;
-  send_free_ = send_ring_.size();
-  reading_.open(recv_ring_.size(), options_.recv_requests);
+  sending_.open(send_memory_.size());
+  reading_.open(recv_memory_.size(), options_.recv_requests);
   return {};
 }
 
@@ -113,8 +104,7 @@ Status RsStream::post_receives() {
 }
 
 bool RsStream::post_receive(std::uint32_t slot) {
-  const Sge sge{reinterpret_cast<std::uintptr_t>(&strip_[std::size_t{slot} * RsMessage::kSize]),
-                RsMessage::kSize, strip_region_->lkey()};
+  const Sge sge = strip_.sge(std::size_t{slot} * RsMessage::kSize, RsMessage::kSize);
   return static_cast<bool>(
       qp_->post_recv(RecvWr{.wr_id = kind::kReceive | slot, .sges = std::span(&sge, 1)}));
 }
@@ -123,8 +113,8 @@ std::array<std::uint8_t, RsConnect::kSize> RsStream::private_data() const {
   RsConnect value;
   value.credits = options_.recv_requests;
   value.iomap_count = options_.iomap_count;
-  value.target_sgl = {tables_region_->iova(), tables_region_->rkey(), kSglEntries};
-  value.data_buffer = {recv_region_->iova(), recv_region_->rkey(),
+  value.target_sgl = {tables_.region().iova(), tables_.region().rkey(), kSglEntries};
+  value.data_buffer = {recv_memory_.region().iova(), recv_memory_.region().rkey(),
                        static_cast<std::uint32_t>(reading_.half())};
   value.from_weft = true;
   std::array<std::uint8_t, RsConnect::kSize> out{};
@@ -135,15 +125,11 @@ std::array<std::uint8_t, RsConnect::kSize> RsStream::private_data() const {
 Status RsStream::start(std::span<const std::uint8_t> private_data) {
   const auto peer = decode_connect(private_data);
   if (!peer) return fail(peer.error());
-  allowed_seq_ = peer->credits;
-  remote_sgl_ = peer->target_sgl.addr;
-  remote_key_ = peer->target_sgl.key;
-  remote_entries_ = peer->target_sgl.length;
-  remote_entry_ = 1 % remote_entries_;
-  remote_slots_.assign(peer->iomap_count, false);
-  peer_is_weft_ = peer->from_weft;
+  credits_.allow(peer->credits);
+  remote_.open(*peer);
+  maps_.open(peer->iomap_count);
   if (peer->data_buffer.length != 0) targets_.push_back(peer->data_buffer);
-  started_ = true;
+  life_ = std::max(life_, Life::kRunning);
   return {};
 }
 
@@ -155,14 +141,14 @@ void RsStream::arm() {
 bool RsStream::rest() {
   const auto arrived = this->arrived();
   const bool could = can_send();
-  const bool over = peer_finished_ || down_;
+  const bool over = peer_finished() || down();
   // One event at most: there is one completion queue.
   const bool taken = armed_ && channel_->wait(std::chrono::nanoseconds(0));
   if (taken) cq_->ack_events(1);
   if (taken || !armed_) armed_ = static_cast<bool>(cq_->arm(CompletionQueue::Arm::kNext));
   process();
   const bool news =
-      this->arrived() != arrived || can_send() != could || (peer_finished_ || down_) != over;
+      this->arrived() != arrived || can_send() != could || (peer_finished() || down()) != over;
   return !news && channel_->begin_sleep();
 }
 
@@ -175,11 +161,11 @@ bool RsStream::process() {
     some = some || count > 0;
     if (count < batch.size()) break;
   }
-  if (!started_ || down_) return some;
+  if (!running()) return some;
   // Before credits, which would take the slots.
-  if (disconnect_due_) {
+  if (farewell_.disconnect_due()) {
     static_cast<void>(say_disconnect());
-  } else if (shutdown_due_) {
+  } else if (farewell_.shutdown_due()) {
     static_cast<void>(say_shutdown());
   }
   give_credit();
@@ -189,7 +175,7 @@ bool RsStream::process() {
 
 void RsStream::completed(const WorkCompletion& wc) {
   const std::uint64_t what = wc.wr_id & kind::kMask;
-  if (wc.status != WcStatus::kSuccess) down_ = true;
+  if (wc.status != WcStatus::kSuccess) end(Life::kDown);
   if (what == kind::kReceive) {
     if (wc.status == WcStatus::kSuccess) received(wc);
   } else if (what == kind::kControl) {
@@ -199,44 +185,43 @@ void RsStream::completed(const WorkCompletion& wc) {
     assert(data_outstanding_ != 0);
     --data_outstanding_;
     ++requests_free_;
-    send_free_ += static_cast<std::uint32_t>(wc.wr_id);
+    sending_.give_back(static_cast<std::uint32_t>(wc.wr_id));
     assert(requests_free_ + kControlSlots <= options_.send_requests);
-    assert(send_free_ <= send_ring_.size());
   }
 }
 
 void RsStream::received(const WorkCompletion& wc) {
   const auto slot = static_cast<std::uint32_t>(wc.wr_id);
   assert(slot < options_.recv_requests + kExtraReceives);
-  const std::uint8_t* at = &strip_[std::size_t{slot} * RsMessage::kSize];
+  const std::uint8_t* at = strip_.at(std::size_t{slot} * RsMessage::kSize);
   std::array<std::uint8_t, RsMessage::kSize> bytes{};
   std::memcpy(bytes.data(), at, bytes.size());
   const bool posted = post_receive(slot);
-  if (violated_) return;
+  if (violated()) return;
   const auto message = decode_message(bytes);
   if (wc.byte_len != RsMessage::kSize || !message) {
     violation();
     return;
   }
-  if (!posted) down_ = true;
+  if (!posted) end(Life::kDown);
   switch (message->op) {
     case RsOp::kData: on_data(message->data); return;
     case RsOp::kCredit: on_credit(static_cast<std::uint16_t>(message->data)); return;
     // It costs the sender a credit, so it counts as read at once (H6).
     case RsOp::kIomap: reading_.message_read(); return;
-    case RsOp::kShutdown: peer_finished_ = true; return;
-    case RsOp::kDisconnect: peer_finished_ = peer_left_ = true; return;
+    case RsOp::kShutdown: peer_ = std::max(peer_, Peer::kFinished); return;
+    case RsOp::kDisconnect: peer_ = Peer::kLeft; return;
   }
 }
 
 void RsStream::on_data(std::uint32_t length) {
-  if (peer_finished_ || !reading_.announced(length)) violation();
+  if (peer_finished() || !reading_.announced(length)) violation();
 }
 
 // The target that may have come with it is taken only now, when it is whole (H3).
 void RsStream::on_credit(std::uint16_t value) {
-  allowed_seq_ = value;
-  std::uint8_t* entry = &tables_[RsSge::kSize * next_own_entry_];
+  credits_.allow(value);
+  std::uint8_t* entry = tables_.at(std::size_t{RsSge::kSize} * next_own_entry_);
   const RsSge target = load_sge(entry);
   if (target.length == 0) return;
   if (targets_.size() >= kSglEntries) {
@@ -249,21 +234,20 @@ void RsStream::on_credit(std::uint16_t value) {
 }
 
 void RsStream::violation() {
-  violated_ = true;
-  down_ = true;
+  end(Life::kViolated);
   static_cast<void>(qp_->modify(QpState::kError));
 }
 
 void RsStream::give_credit() {
-  const bool over = disconnect_said_ || peer_left_;
+  const bool over = farewell_.left() || peer_left();
   if (over || control_outstanding_ + 2 > kControlSlots) return;
   if (!reading_.has_half() && !reading_.credit_is_due()) return;
   if (reading_.has_half()) {
-    const RsSge target{recv_region_->iova() + reading_.half_at(), recv_region_->rkey(),
-                       static_cast<std::uint32_t>(reading_.half())};
+    const RsSge target{recv_memory_.region().iova() + reading_.half_at(),
+                       recv_memory_.region().rkey(), static_cast<std::uint32_t>(reading_.half())};
     if (!post_target_and_credit(target)) return;
     reading_.half_offered();
-    remote_entry_ = (remote_entry_ + 1) % remote_entries_;
+    remote_.target_written();
   } else {
     if (!post_message({RsOp::kCredit, reading_.credit()}, kind::kControl)) return;
   }
@@ -279,7 +263,7 @@ bool RsStream::post_message(RsMessage message, std::uint64_t what) {
   wr.flags = SendFlags::kInline;
   wr.sges = std::span(&sge, 1);
   if (!qp_->post_send(wr)) {
-    down_ = true;
+    end(Life::kDown);
     return false;
   }
   ++control_outstanding_;
@@ -290,40 +274,54 @@ bool RsStream::post_target_and_credit(const RsSge& target) {
   assert(control_outstanding_ + 2 <= kControlSlots);
   std::array<std::uint8_t, RsSge::kSize> entry{};
   store_sge(entry.data(), target);
-  const auto word = encode(RsMessage{RsOp::kCredit, reading_.credit()});
-  const Sge parts[2] = {{reinterpret_cast<std::uintptr_t>(entry.data()), RsSge::kSize, 0},
-                        {reinterpret_cast<std::uintptr_t>(word.data()), RsMessage::kSize, 0}};
+  const std::uint32_t posted =
+      post_entry(entry, remote_.next_target(), {RsOp::kCredit, reading_.credit()}, kind::kControl);
+  control_outstanding_ += posted;
+  return posted == 2;
+}
+
+std::uint32_t RsStream::post_entry(std::span<const std::uint8_t> entry, std::uint64_t to,
+                                   RsMessage message, std::uint64_t what) {
+  const auto word = encode(message);
+  const Sge parts[2] = {
+      {reinterpret_cast<std::uintptr_t>(entry.data()), static_cast<std::uint32_t>(entry.size()), 0},
+      {reinterpret_cast<std::uintptr_t>(word.data()), RsMessage::kSize, 0}};
   SendWr wrs[2];
   wrs[0].op = SendOp::kWrite;
-  wrs[0].remote_addr = remote_sgl_ + RsSge::kSize * remote_entry_;
-  wrs[0].rkey = remote_key_;
+  wrs[0].remote_addr = to;
+  wrs[0].rkey = remote_.key();
   for (std::size_t i = 0; i < 2; ++i) {
-    wrs[i].wr_id = kind::kControl;
+    wrs[i].wr_id = what;
     wrs[i].flags = SendFlags::kInline;
     wrs[i].sges = std::span(&parts[i], 1);
   }
   const Posted posted = qp_->post_send(std::span<const SendWr>(wrs));
-  control_outstanding_ += static_cast<std::uint32_t>(posted.count);
-  if (posted.count == 2) return true;
-  down_ = true;
-  return false;
+  if (posted.count != 2) end(Life::kDown);
+  return static_cast<std::uint32_t>(posted.count);
 }
 
 bool RsStream::say_shutdown() {
-  if (shutdown_said_ || disconnect_said_ || down_ || !started_) return true;
-  shutdown_due_ = control_outstanding_ >= kControlSlots;
-  if (shutdown_due_) return false;
-  if (!post_message({RsOp::kShutdown, 0}, kind::kControl)) return true;
-  shutdown_said_ = true;
+  if (!running() || farewell_.shutdown_said()) return true;
+  if (farewell_.disconnect_due()) return false;  // it says more, as soon as there is a slot
+  if (control_outstanding_ >= kControlSlots) {
+    farewell_.advance(FarewellEvent::kShutdownHeldUp);
+    return false;
+  }
+  if (post_message({RsOp::kShutdown, 0}, kind::kControl)) {
+    farewell_.advance(FarewellEvent::kShutdownSent);
+  }
   return true;
 }
 
 bool RsStream::say_disconnect() {
-  if (disconnect_said_ || down_ || !started_) return true;
-  disconnect_due_ = control_outstanding_ >= kControlSlots;
-  if (disconnect_due_) return false;
-  if (!post_message({RsOp::kDisconnect, 0}, kind::kControl)) return true;
-  disconnect_said_ = true;
+  if (!running() || farewell_.left()) return true;
+  if (control_outstanding_ >= kControlSlots) {
+    farewell_.advance(FarewellEvent::kDisconnectHeldUp);
+    return false;
+  }
+  if (post_message({RsOp::kDisconnect, 0}, kind::kControl)) {
+    farewell_.advance(FarewellEvent::kDisconnectSent);
+  }
   return true;
 }
 

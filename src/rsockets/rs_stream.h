@@ -10,15 +10,22 @@
 
 #include <weft/device.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
-#include <vector>
 
+#include "rsockets/rs_farewell.h"
+#include "rsockets/rs_maps.h"
+#include "rsockets/rs_memory.h"
 #include "rsockets/rs_receive_ring.h"
+#include "rsockets/rs_remote_table.h"
+#include "rsockets/rs_send_credits.h"
+#include "rsockets/rs_send_ring.h"
 #include "rsockets/rs_wire.h"
 
 namespace weft::rsockets {
@@ -76,13 +83,12 @@ class RsStream {
   [[nodiscard]] bool say_shutdown();
   [[nodiscard]] bool say_disconnect();
 
-  [[nodiscard]] bool started() const { return started_; }
   // The peer has said that it sends no more, or has left.
-  [[nodiscard]] bool peer_finished() const { return peer_finished_; }
+  [[nodiscard]] bool peer_finished() const { return peer_ != Peer::kSends; }
   // The peer has left: what we send is not wanted any more.
-  [[nodiscard]] bool peer_left() const { return peer_left_; }
-  [[nodiscard]] bool down() const { return down_; }          // requests come back flushed
-  [[nodiscard]] bool violated() const { return violated_; }  // the peer broke the rules
+  [[nodiscard]] bool peer_left() const { return peer_ == Peer::kLeft; }
+  [[nodiscard]] bool down() const { return life_ >= Life::kDown; }  // requests come back flushed
+  [[nodiscard]] bool violated() const { return life_ == Life::kViolated; }  // by the peer
 
   // --- mapped memory ---
 
@@ -96,21 +102,16 @@ class RsStream {
   [[nodiscard]] std::size_t write_mapped(std::span<const std::uint8_t> data, std::uint64_t offset);
   [[nodiscard]] bool mapped(std::uint64_t offset) const;
   // Offers that wait for room are sent by process().
-  [[nodiscard]] bool maps_pending() const { return !pending_maps_.empty(); }
+  [[nodiscard]] bool maps_pending() const { return maps_.pending(); }
 
  private:
   static constexpr std::uint32_t kControlSlots = 4;
   static constexpr std::uint32_t kExtraReceives = 16;  // for messages without a credit (H1)
-  static constexpr std::uint16_t kCreditReserve = 8;
   static constexpr std::uint32_t kSglEntries = 2;
 
-  struct Mapping {
-    void* addr = nullptr;
-    std::size_t length = 0;
-    std::uint16_t slot = 0;
-    bool remote = false;
-    std::shared_ptr<MemoryRegion> region;
-  };
+  // Each only ever becomes a later one.
+  enum class Life : std::uint8_t { kNew, kRunning, kDown, kViolated };
+  enum class Peer : std::uint8_t { kSends, kFinished, kLeft };
 
   explicit RsStream(RsOptions options) : options_(options) {}
   [[nodiscard]] Status set_up(Device& device);
@@ -123,6 +124,8 @@ class RsStream {
   void on_data(std::uint32_t length);
   void on_credit(std::uint16_t value);
   void violation();
+  void end(Life how) { life_ = std::max(life_, how); }
+  [[nodiscard]] bool running() const { return life_ == Life::kRunning; }
   void give_credit();
   [[nodiscard]] bool post_message(RsMessage message, std::uint64_t kind);
   [[nodiscard]] bool post_target_and_credit(const RsSge& target);
@@ -130,7 +133,13 @@ class RsStream {
   [[nodiscard]] std::size_t room() const;
   [[nodiscard]] bool post_piece(std::span<const std::uint8_t> piece, std::uint64_t addr,
                                 std::uint32_t key, bool with_message);
+  // A Write of `entry` into the peer's table at `to`, and a message behind it. `kind`: of both
+  // requests. How many were taken; if not both, the stream is down.
+  [[nodiscard]] std::uint32_t post_entry(std::span<const std::uint8_t> entry, std::uint64_t to,
+                                         RsMessage message, std::uint64_t kind);
   void send_pending_maps();
+  // The entry of what the peer has mapped at `offset`.
+  [[nodiscard]] std::optional<RsIomap> mapped_at(std::uint64_t offset) const;
 
   RsOptions options_;
   std::shared_ptr<ProtectionDomain> pd_;
@@ -138,41 +147,27 @@ class RsStream {
   std::shared_ptr<CompletionQueue> cq_;
   std::shared_ptr<QueuePair> qp_;
 
-  // Memory; the regions are let go before it.
-  std::vector<std::uint8_t> recv_ring_, send_ring_, strip_, tables_;
-  std::shared_ptr<MemoryRegion> recv_region_, send_region_, strip_region_, tables_region_;
+  // The strip holds messages, apart from the ring: the peer may not write into what they are read
+  // from. The tables hold targets, then what the peer has mapped.
+  RsMemory recv_memory_, send_memory_, strip_, tables_;
 
   bool armed_ = false;  // for all that is known: an event may have been raised
-  bool started_ = false;
-  bool peer_finished_ = false;
-  bool peer_left_ = false;
-  bool down_ = false;
-  bool violated_ = false;
-  bool shutdown_said_ = false;
-  bool shutdown_due_ = false;  // asked for, and said as soon as there is a slot; the next too
-  bool disconnect_due_ = false;
-  bool disconnect_said_ = false;
+  Life life_ = Life::kNew;
+  Peer peer_ = Peer::kSends;
+  RsFarewell farewell_;
 
   // Sending.
   std::deque<RsSge> targets_;         // where the peer wants the next octets, oldest first
   std::uint32_t next_own_entry_ = 1;  // of our SGL: where the peer writes its next target
-  std::uint64_t remote_sgl_ = 0;
-  std::uint32_t remote_key_ = 0;
-  std::uint32_t remote_entries_ = kSglEntries;
-  std::uint32_t remote_entry_ = 1;
-  std::uint16_t sent_seq_ = 0, allowed_seq_ = 0;
+  RsRemoteTable remote_;
+  RsSendCredits credits_;
   std::uint32_t requests_free_ = 0;     // send requests for data
   std::uint32_t data_outstanding_ = 0;  // data requests not completed
   std::uint32_t control_outstanding_ = 0;
-  std::size_t send_at_ = 0, send_free_ = 0;
+  RsSendRing sending_;
 
   RsReceiveRing reading_;
-
-  // Mapped memory.
-  bool peer_is_weft_ = false;
-  std::vector<bool> remote_slots_;
-  std::vector<Mapping> mappings_;
-  std::deque<std::pair<std::uint16_t, RsIomap>> pending_maps_;
+  RsMaps maps_;
 };
 
 }  // namespace weft::rsockets

@@ -18,6 +18,7 @@
 #include "proto/stream_machine.h"
 #include "rddp/rddp_phase.h"
 #include "roce/greeting_states.h"
+#include "rsockets/rs_farewell.h"
 #include "rsockets/rsocket_states.h"
 #include "verbs/connection_phases.h"
 #include "verbs/oob/wiring_phases.h"
@@ -282,6 +283,20 @@ void draw_others(std::ostream& out) {
 | Failed | broken, or closed |
 )";
   draw(out, rsockets::rsocket_arrows());
+  out << R"(
+## The end of an rsocket's stream
+
+`src/rsockets/rs_farewell.cc`: what the peer is told of it. Each message waits for a control slot.
+
+| state | meaning |
+|---|---|
+| Open | octets are sent |
+| ShutdownDue | the peer is told of the shutdown as soon as there is a slot |
+| ShutdownSaid | the peer knows that no octets follow |
+| DisconnectDue | the peer is told of the disconnect as soon as there is a slot |
+| DisconnectSaid | the peer knows that we leave |
+)";
+  draw(out, rsockets::farewell_arrows());
 }
 
 void draw_extended(std::ostream& out) {
