@@ -197,6 +197,18 @@ def case_a_file_that_shrinks(tmp):
         assert (served.at / "small").read_text() == "still served"
 
 
+def case_a_file_that_changes_and_keeps_its_size_and_time(tmp):
+    """Whoever opens it behind the change reads what is there."""
+    with Served(tmp) as served:
+        path = served.source / "file"
+        for letter in b"abcd":
+            path.write_bytes(bytes([letter]) * 100000)
+            os.utime(path, ns=(0, 1_600_000_000_000_000_000))
+            for _ in range(2):
+                time.sleep(0.03)  # the file is no new one: its pages may stay
+                assert (served.at / "file").read_bytes() == bytes([letter]) * 100000, chr(letter)
+
+
 def case_ordinary_programs_write(tmp):
     """cp, rsync, dd, tar, a compiler: what they leave at the server is what they leave on a disk."""
     with Served(tmp, "writable") as served:

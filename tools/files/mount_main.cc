@@ -21,6 +21,7 @@
 
 #include "files/data_places.h"
 #include "files/mount/hidden_files.h"
+#include "files/mount/kept_pages.h"
 #include "files/mount/mount_connections.h"
 #include "files/protocol/token_proof.h"
 #include "weft/common/arguments.h"
@@ -43,6 +44,7 @@ struct Command {
 struct Mounted {
   std::unique_ptr<mount::Connections> remote;
   mount::HiddenFiles hidden;
+  mount::KeptPages pages;
   uid_t uid = getuid();
   gid_t gid = getgid();
 };
@@ -74,8 +76,6 @@ struct stat stat_of(const files::Attributes& a) {
 void* on_init(fuse_conn_info* connection, fuse_config* config) {
   connection->max_readahead = mount::Remote::kBlockBytes;
   config->use_ino = 1;
-  // The page cache stays as long as size and time of a file do.
-  config->auto_cache = 1;
   config->entry_timeout = config->attr_timeout = 1;
   return &here();
 }
@@ -124,7 +124,10 @@ int on_readdir(const char* path, void* buffer, fuse_fill_dir_t fill, off_t, fuse
 int on_open(const char* path, fuse_file_info* info) {
   const std::uint32_t truncate = (info->flags & O_TRUNC) != 0 ? files::kEditTruncate : 0U;
   if ((info->flags & O_ACCMODE) == O_RDONLY && truncate == 0) {
-    return -here().remote->open(path, info->fh);
+    files::FileState state;
+    const int error = here().remote->open(path, info->fh, state);
+    if (error == 0) info->keep_cache = here().pages.opened(path, state) ? 1 : 0;
+    return -error;
   }
   return -here().remote->edit(path, 0, truncate, info->fh);
 }
@@ -188,12 +191,14 @@ int on_utimens(const char* path, const timespec times[2], fuse_file_info* info) 
 int on_rename(const char* from, const char* to, unsigned flags) {
   if ((flags & ~static_cast<unsigned>(RENAME_NOREPLACE)) != 0) return -EINVAL;
   const int error = here().remote->rename(from, to, flags != 0);
+  here().pages.forget();
   if (error == 0) here().hidden.renamed(from, to);
   return -error;
 }
 
 int on_unlink(const char* path) {
   const int error = here().remote->remove(path, false);
+  here().pages.forget();
   if (error == 0) here().hidden.removed(path);
   return -error;
 }

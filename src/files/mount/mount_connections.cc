@@ -96,8 +96,9 @@ int Connections::set(const std::string& path, const std::uint64_t* file, std::ui
   return of(*file)->set(path, *file / kMost, what, to);
 }
 
-int Connections::open(const std::string& path, std::uint64_t& file) {
-  return open_by([&](Remote& remote, std::uint64_t& id) { return remote.open(path, id); }, file);
+int Connections::open(const std::string& path, std::uint64_t& file, files::FileState& state) {
+  return open_by([&](Remote& remote, std::uint64_t& id) { return remote.open(path, id, state); },
+                 file);
 }
 
 int Connections::edit(const std::string& path, std::uint32_t mode, std::uint32_t flags,

@@ -37,7 +37,7 @@ class Connections {
   // `file`: an open one, or null.
   [[nodiscard]] int set(const std::string& path, const std::uint64_t* file, std::uint32_t what,
                         const files::Attributes& to);
-  [[nodiscard]] int open(const std::string& path, std::uint64_t& file);
+  [[nodiscard]] int open(const std::string& path, std::uint64_t& file, files::FileState& state);
   [[nodiscard]] int edit(const std::string& path, std::uint32_t mode, std::uint32_t flags,
                          std::uint64_t& file);
   [[nodiscard]] std::int64_t write(std::uint64_t file, const std::uint8_t* from,

@@ -324,11 +324,12 @@ int Remote::reopen(File& file) {
   return 0;
 }
 
-int Remote::open(const std::string& path, std::uint64_t& id) {
+int Remote::open(const std::string& path, std::uint64_t& id, files::FileState& state) {
   File file;
   file.path = path;
   file.renames = changes_.renames();
   if (const int error = reopen(file)) return error;
+  state = file.state;
   id = next_file_++;
   files_.emplace(id, std::move(file));
   return 0;

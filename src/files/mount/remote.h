@@ -66,8 +66,8 @@ class Remote {
   // Returns when it is on the server's disk.
   [[nodiscard]] int sync(std::uint64_t file);
 
-  // A regular file, for reading.
-  [[nodiscard]] int open(const std::string& path, std::uint64_t& file);
+  // A regular file, for reading, and its version when it was opened.
+  [[nodiscard]] int open(const std::string& path, std::uint64_t& file, files::FileState& state);
   // Octets read, fewer at the end of the file only; or a negative errno.
   [[nodiscard]] std::int64_t read(std::uint64_t file, std::uint8_t* to, std::uint32_t bytes,
                                   std::uint64_t offset);
