@@ -49,6 +49,8 @@ ROOMS = [
          "of band, datagrams", "base wire proto roce os readsend io trace progress"),
     Room("faults", "the decisions of `weft faults sweep`: which call fails, how a run is judged. No "
          "operating system", ""),
+    Room("lab", "the decisions of `weft lab`: what a link is like, when a frame arrives, which command "
+         "runs where. No operating system", ""),
     Room("check", "the rules of `weft run --check`: events in, findings out, no operating system; "
          "and what the drop-in libraries tell them (`observer.h`)", ""),
     Room("check/module", "the library that the drop-in libraries load for `weft run --check`: "
@@ -84,7 +86,7 @@ ROOMS = [
 NAMES = {room.name for room in ROOMS}
 CORE = {"base", "wire", "proto", "roce"}
 # The rooms that programs in tools/ and examples/ may include from, beside include/weft.
-FOR_PROGRAMS = {room.name for room in ROOMS if room.name.startswith("files/")} | {"faults"}
+FOR_PROGRAMS = {room.name for room in ROOMS if room.name.startswith("files/")} | {"faults", "lab"}
 
 # Files that need each other, a header and its source counting as one. Only what is smaller now is
 # to be changed here: a circle that is new or larger is refused.

@@ -32,7 +32,7 @@ constexpr std::size_t kSecretMax = 256;
 
 // Variables that begin with WEFT_ but are no configuration of the library. A '*' at the end stands
 // for anything.
-constexpr std::array<std::string_view, 16> kForeignVariables = {
+constexpr std::array<std::string_view, 17> kForeignVariables = {
     "WEFT_DEVICE_MEMORY",  // size of the heap behind ibv_alloc_dm
     "WEFT_CONFIG",         // names the configuration file
     "WEFT_JOBS",           // how many compilers the scripts start
@@ -47,6 +47,7 @@ constexpr std::array<std::string_view, 16> kForeignVariables = {
     "WEFT_SYSFS",          // whether programs find weft0 below /sys/class/infiniband
     "WEFT_CHECK*",         // `weft run --check`
     "WEFT_FAULTS*",        // `weft faults sweep`
+    "WEFT_LAB*",           // `weft lab`
     "WEFT_SOCKETS*",       // the library for unmodified socket programs
     "WEFT_BOARD*",         // tests of boards
 };

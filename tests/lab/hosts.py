@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""`weft lab run`: hosts of its own, links as asked, nothing left behind."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
+from harness import WEFT, Skip, check, main, need  # noqa: E402
+
+LIMIT_S = 60
+NOBODY = 65534
+
+
+def lab(*words, user=None, status=0, limit=LIMIT_S):
+    """The lines that the commands printed, by host; those of a single command at None."""
+    as_user = {"user": user, "group": user, "extra_groups": []} if user else {}
+    done = subprocess.run([WEFT, "lab", "run", *words], capture_output=True, text=True,
+                          timeout=limit, cwd="/", **as_user)
+    check(done.returncode == status,
+          f"{words} ended with {done.returncode}, not {status}: {done.stdout}{done.stderr}")
+    out = {}
+    for line in (done.stdout + done.stderr).splitlines():
+        host = re.match(r"\[(h\d+)\] (.*)", line)
+        out.setdefault(host[1] if host else None, []).append(host[2] if host else line)
+    return out
+
+
+def needs(*programs):
+    """Skips where hosts cannot be made, or a program is missing."""
+    for program in programs:
+        need(program)
+    done = subprocess.run([WEFT, "lab", "run", "--hosts", "1", "--plain", "--", "true"],
+                          capture_output=True, text=True, timeout=LIMIT_S)
+    for refusal in ("a host cannot be made", "lets no ordinary user", "/dev/net/tun", "/proc of a"):
+        if done.returncode != 0 and refusal in done.stderr:
+            raise Skip(done.stderr.strip())
+
+
+def refused(*words):
+    """What is said about wrong usage."""
+    done = subprocess.run([WEFT, "lab", "run", *words], capture_output=True, text=True,
+                          timeout=LIMIT_S)
+    check(done.returncode == 2, f"{words} ended with {done.returncode}, not 2")
+    return done.stderr
+
+
+def processes():
+    """Those of labs."""
+    out = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if (folder / "comm").read_text().startswith("weft-lab-"):
+                out.append(folder.name)
+        except OSError:
+            continue
+    return out
+
+
+def wait_for(what, why):
+    end = time.monotonic() + LIMIT_S
+    while not what():
+        check(time.monotonic() < end, why)
+        time.sleep(0.02)
+
+
+def own_hosts(_network):
+    needs()
+    out = lab("--hosts", "3", "--plain", "--", "sh", "-c",
+              "hostname; cat /proc/sys/kernel/random/boot_id; ls /dev/shm | wc -l; "
+              "getent hosts h3 | cut -d' ' -f1; ls /sys/class/net | tr '\\n' ' '; echo; echo $$")
+    check(sorted(out) == ["h1", "h2", "h3"], f"hosts: {out}")
+    for host, lines in out.items():
+        name, boot, shared, address, interfaces, pid = lines
+        check(name == host and shared == "0" and address == "10.76.0.3", f"{host}: {lines}")
+        check("eth0" in interfaces.split(), f"{host} has {interfaces}")
+        check(int(pid) < 50, f"{host} has a process {pid}")
+        check(boot != pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+              "a host has the boot id of this machine")
+    check(len({lines[1] for lines in out.values()}) == 3, "hosts have the same boot id")
+
+
+def ordinary_user(_network):
+    needs("rping", "unshare")
+    if os.geteuid() != 0:
+        raise Skip("only root can become another user")
+    if subprocess.run(["unshare", "-Un", "true"], user=NOBODY, group=NOBODY, extra_groups=[],
+                      stderr=subprocess.DEVNULL).returncode != 0:
+        raise Skip("this system lets no ordinary user make user namespaces")
+    out = lab("--hosts", "2", "--plain", "--", "id", "-u", user=NOBODY)
+    check(out == {"h1": [str(NOBODY)], "h2": [str(NOBODY)]}, f"users: {out}")
+    out = lab("--hosts", "2", "--until", "h2", "--", "rping", "-s", "-C", "3", "---",
+              "rping", "-c", "-a", "10.76.0.1", "-C", "3", "-v", user=NOBODY)
+    check(sum("ping data" in line for line in out["h2"]) == 3, f"rping: {out}")
+
+
+def rdma_and_tcp(_network):
+    needs("ib_write_bw", "iperf3")
+    out = lab("--hosts", "2", "--", "ib_write_bw", "-R", "-n", "200", "{server}")
+    check(any(line.split()[:2] == ["65536", "200"] for line in out["h2"]), f"{out}")
+    out = lab("--hosts", "2", "--until", "h2", "--plain", "--", "iperf3", "-s", "-1", "---", "sh",
+              "-c", "sleep 0.5; exec iperf3 -c h1 -n 10M")
+    check(any("receiver" in line for line in out["h2"]), f"{out}")
+
+
+# Each way has the delay. A busy machine may be later, never earlier.
+def delay(_network):
+    needs("ib_write_lat")
+    out = lab("--hosts", "2", "--link", "delay=20ms", "--", "ib_write_lat", "-R", "-n", "20",
+              "{server}")
+    row = next(line.split() for line in out["h2"] if re.match(r" *\d+ +20 ", line))
+    check(float(row[2]) >= 20_000, f"the least latency is {row[2]} us, not 20 ms: {out}")
+
+
+# A rate is not exceeded. 10 MB need 0.8 s at 100 Mbit/s.
+def rate(_network):
+    needs("iperf3")
+    out = lab("--hosts", "2", "--link", "rate=100Mbit", "--until", "h2", "--plain", "--", "iperf3",
+              "-s", "-1", "---", "sh", "-c", "sleep 0.5; exec iperf3 -c h1 -n 10M")
+    speed = next(line for line in out["h2"] if "receiver" in line)
+    got = float(re.search(r"([\d.]+) Mbits/sec", speed)[1])
+    check(got <= 101, f"{got} Mbit/s: {speed}")
+
+
+def exit_status(_network):
+    needs()
+    check(not lab("--hosts", "2", "--plain", "--", "true"), "true printed something")
+    lab("--hosts", "2", "--plain", "--", "sh", "-c", "exit 7", status=7)
+    # The others are ended then.
+    start = time.monotonic()
+    lab("--hosts", "2", "--plain", "--", "sleep", "600", "---", "sh", "-c", "exit 9", status=9)
+    check(time.monotonic() - start < LIMIT_S, "the lab went on behind a failure")
+    lab("--hosts", "2", "--plain", "--until", "h2", "--", "sleep", "600", "---", "true")
+    lab("--hosts", "1", "--plain", "--", "sh", "-c", "kill -SEGV $$", status=128 + 11)
+    lab("--hosts", "1", "--plain", "--", "/no/such/program", status=127)
+    lab("--hosts", "1", "--", "/no/such/program", status=127)
+
+
+def other_host(_network):
+    needs()
+    done = subprocess.run(
+        [WEFT, "lab", "run", "--hosts", "3", "--plain", "--until", "h1", "--", "sh", "-c",
+         f"echo here | {WEFT} lab exec h3 'hostname; cat; pwd; echo $A; exit 5'; echo $?; "
+         f"{WEFT} lab exec 10.76.0.2 hostname; {WEFT} lab exec h9 true; echo $?"],
+        capture_output=True, text=True, timeout=LIMIT_S, cwd="/usr", env={**os.environ, "A": "b"})
+    lines = [line[5:] for line in done.stdout.splitlines() if line.startswith("[h1]")]
+    check(lines == ["h3", "here", "/usr", "b", "5", "h2", "2"], f"{done.stdout}{done.stderr}")
+    check("'h9' is no host of this lab; they are h1 to h3" in done.stderr, done.stderr)
+
+
+def mpi(_network):
+    needs("mpirun")
+    env = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    done = subprocess.run(
+        [WEFT, "lab", "run", "--hosts", "4", "--", "mpirun", "-np", "4", "--map-by", "node",
+         "--mca", "btl", "tcp,self", "hostname"], capture_output=True, text=True, timeout=LIMIT_S,
+        env=env)
+    check(done.returncode == 0, f"mpirun ended with {done.returncode}: {done.stderr}")
+    check(sorted(done.stdout.split()) == ["h1", "h2", "h3", "h4"], f"{done.stdout}{done.stderr}")
+
+
+# SIGINT goes to the commands; SIGKILL of the lab leaves nothing, either.
+def interrupted(_network):
+    needs()
+    before = processes()
+    for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)):
+        running = subprocess.Popen(
+            [WEFT, "lab", "run", "--hosts", "3", "--plain", "--", "sh", "-c",
+             "trap 'echo told; exit 3' INT TERM; echo up; sleep 600 & wait"],
+            stdout=subprocess.PIPE, text=True)
+        for _ in range(3):
+            check(running.stdout.readline().endswith("up\n"), "a host did not come up")
+        running.send_signal(number)
+        rest = running.communicate(timeout=LIMIT_S)[0] if number != signal.SIGKILL else ""
+        check(running.wait(LIMIT_S) == status, f"{number}: {running.returncode}")
+        check(number == signal.SIGKILL or rest.count("told") == 3, f"{number}: {rest}")
+        wait_for(lambda: processes() == before, f"processes were left behind {number}")
+        if running.stdout:
+            running.stdout.close()
+
+
+def wrong_usage(_network):
+    check("'rate=fast': a rate is like" in refused("--link", "rate=fast", "--", "true"), "rate")
+    check("each side of ---" in refused("--", "true", "---"), "---")
+    check("no command runs on 'h7'" in refused("--until", "h7", "--", "true"), "--until")
+    check("--hosts" in refused("--hosts", "65", "--", "true"), "--hosts")
+    done = subprocess.run([WEFT, "lab", "exec", "h1", "true"], capture_output=True, text=True)
+    check(done.returncode == 1 and "no lab runs here" in done.stderr, done.stderr)
+
+
+if __name__ == "__main__":
+    main({case.__name__: case for case in (
+        own_hosts, ordinary_user, rdma_and_tcp, delay, rate, exit_status, other_host, mpi,
+        interrupted, wrong_usage)})
