@@ -15,7 +15,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
 import raw_data  # noqa: E402
-from data_setting import Server, digest, run  # noqa: E402
+from data_setting import Cutter, Server, digest, drafts_in, run  # noqa: E402
 from raw_data import RawServer, attributes, state  # noqa: E402
 from serving import run_cases  # noqa: E402
 
@@ -59,6 +59,25 @@ def case_a_tebibyte_of_holes(tmp):
         assert copy.stat().st_size == TIB and copy.stat().st_mtime_ns == (served / "file").stat().st_mtime_ns
         assert data_of(copy) == data_of(served / "file")
     assert "0.013 GB out" in server.log, server.log
+
+
+def case_connections_that_break(tmp):
+    """The holes stay, and nothing is taken for one: within data, between it, and while the server tells where it is."""
+    served = tmp / "served"
+    served.mkdir()
+    sparse(served / "file", 200 * MIB, *((i * 25 * MIB, os.urandom(2 * MIB)) for i in range(7)),
+           (200 * MIB - 5, b"last."))
+    with Server(served, "--writable") as server:
+        for limits in ([9000], [1 * MIB, 3 * MIB], [5 * MIB + 12345, 10 * MIB, 100], [2 * MIB] * 3):
+            for command, source, to in (("get", lambda port: f"weft://127.0.0.1:{port}/file", lambda _: tmp / "copy"),
+                                        ("put", lambda _: served / "file", lambda port: f"weft://127.0.0.1:{port}/back")):
+                cutter = Cutter(server.port, limits)
+                run(command, source(cutter.port), to(cutter.port))
+                assert cutter.cuts == len(limits), (command, limits, cutter.cuts)
+                copy = tmp / "copy" if command == "get" else served / "back"
+                assert data_of(copy) == data_of(served / "file") and copy.stat().st_size == 200 * MIB
+                copy.unlink()
+    assert not drafts_in(tmp) and not drafts_in(served)
 
 
 def case_many_extents(tmp):

@@ -5,7 +5,8 @@
 
 One thread writes, replaces, renames, truncates and removes files of a source, makes its folders unreadable, and kills
 and restarts the server. It notes each state of each file, and when that held. Meanwhile get, put and sync copy the
-source, some of them until they are killed. WEFT_SEED repeats a run's choices, WEFT_TEST_MODEL_S sets its length.
+source, some of them until they are killed, and somebody reads and writes through a mount (mount_model.py), if
+WEFT_TEST_MOUNT is weft-mount. WEFT_SEED repeats a run's choices, WEFT_TEST_MODEL_S sets its length.
 """
 
 import hashlib
@@ -23,6 +24,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
 from data_setting import Server, as_an_owner  # noqa: E402
+from mount_model import Mounted, MountUser  # noqa: E402
 
 PROGRAM = sys.argv[1]
 LIMIT_S = 60
@@ -226,15 +228,29 @@ def play(tmp, rng, serving):
     for name in NAMES:
         mutator.new(name)
     copies = Copies(rng, tmp, history, serving)
+    user = None
+    if "WEFT_TEST_MOUNT" in os.environ and os.access("/dev/fuse", os.R_OK | os.W_OK):
+        mounted = Mounted(os.environ["WEFT_TEST_MOUNT"], serving.server.url(), tmp / "mounted")
+        (tmp / "root" / "mine").mkdir()
+        user = MountUser(rng.random(), mounted, tmp / "root", history, NAMES)
+        user.start()
     mutator.start()
     end = time.monotonic() + RUN_S
     try:
-        while time.monotonic() < end:
+        while time.monotonic() < end and (user is None or user.error is None):
             copies.run_one()
             assert mutator.error is None, mutator.error
     finally:
         mutator.ends.set()
         mutator.join(LIMIT_S)
+        if user is not None:
+            try:
+                user.end()
+            finally:
+                mounted.end()
+    if user is not None:
+        print(f"through the mount: {user.counts}")
+        assert user.counts.get("reads", 0) >= 3, "hardly anything was read"
     # And when all is quiet, everything is as it is at the source.
     for root, arguments in ((tmp / "copy", (serving.server.url("source/"), tmp / "copy")),
                             (tmp / "root" / "dest", (f"{source}/", serving.server.url("dest")))):

@@ -74,12 +74,17 @@ if(TARGET weft_data AND Python3_FOUND AND NOT WEFT_SANITIZE STREQUAL "thread")
     LABELS loopback
     TIMEOUT 180)
   # ... beside random changes of the source and of the server.
+  set(model_env "")
+  if(TARGET weft_mount_program)
+    set(model_env "WEFT_TEST_MOUNT=$<TARGET_FILE:weft_mount_program>")
+  endif()
   weft_add_script_test(
     loopback_data_model
     COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/data_model_test.py"
             "$<TARGET_FILE:weft_data>"
     LABELS loopback
-    TIMEOUT 180)
+    TIMEOUT 180
+    ENV ${model_env})
   # Peers that break the rules, by hand over plain sockets.
   set(hostile_env "")
   if(NOT WEFT_SANITIZE) # whose runtime has to be loaded first
