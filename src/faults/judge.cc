@@ -41,6 +41,16 @@ std::vector<Left> all_left(const SweepRun& run, std::string_view process) {
   return out;
 }
 
+// That of the run. Scripts may keep it for themselves how the process ended whose call failed.
+int status_of(const SweepRun& run, const SweepRun& plain) {
+  const Image* const image = image_with_fault(run);
+  if (run.status != 0 || image == nullptr || !image->ended) return run.status;
+  const bool always = std::ranges::any_of(plain.images, [&](const Image& one) {
+    return one.process == image->process && one.ended && one.status == image->status;
+  });
+  return always ? run.status : image->status;
+}
+
 // The run was ended at its time limit.
 void judge_hang(const SweepRun& run, Verdict& out) {
   const Image* image = image_with_fault(run);
@@ -90,8 +100,8 @@ Verdict judge(const SweepRun& run, const SweepRun& plain) {
   } else if (run.timed_out) {
     judge_hang(run, out);
   } else {
-    out.status = run.status;
-    out.result = run.status != 0 ? Result::kReported : Result::kIgnored;
+    out.status = status_of(run, plain);
+    out.result = out.status != 0 ? Result::kReported : Result::kIgnored;
   }
   out.left = without(all_left(run, run.process), all_left(plain, run.process));
   out.found = without(run.found, plain.found);

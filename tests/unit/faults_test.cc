@@ -95,6 +95,17 @@ TEST(FaultsJudge, ExitStatusAndSignalsSayHowARunEnded) {
   EXPECT_EQ(judge(run, {}).signal, SIGTERM);
 }
 
+TEST(FaultsJudge, AScriptMayKeepAnExitStatusForItself) {
+  SweepRun run = failed_run();
+  run.images[0].ended = true;
+  run.images[0].status = 3;
+  EXPECT_EQ(judge(run, {}).result, Result::kReported);
+  EXPECT_EQ(judge(run, {}).status, 3);
+  SweepRun plain = failed_run();
+  plain.images = run.images;  // it always ends so
+  EXPECT_EQ(judge(run, plain).result, Result::kIgnored);
+}
+
 TEST(FaultsJudge, ACrashBehindAShellIsSeenByItsStatusOrItsRecord) {
   SweepRun run = failed_run();
   run.status = 128 + SIGSEGV;
