@@ -153,6 +153,14 @@ os.kill(os.getpid(), signal.SIGUSR1); e = select.epoll(); e.register(a, 1); even
 print('epoll_pwait', libc.epoll_pwait(e.fileno(), events, 4, 20000, empty), errno.errorcode[ctypes.get_errno()])
 print('fine time', libc.ppoll(ctypes.byref(one), ctypes.c_ulong(1), ctypes.byref(Spec(0, 100)), None))
 first, second = pair(); low = fcntl.fcntl(first, fcntl.F_DUPFD, 200); top = os.dup2(low, 210); os.close(first.detach()); os.closerange(low, top + 1); second.settimeout(20); print('closed by range', error(second.recv, 1))
+class Iovec(ctypes.Structure): _fields_ = [('base', ctypes.c_void_p), ('length', ctypes.c_size_t)]
+r, w = os.pipe(); os.write(w, b'of a pipe'); print('sendfile of a pipe', error(os.sendfile, c.fileno(), r, None, 9), os.read(r, 9))
+print('dprintf', libc.dprintf(c.fileno(), b'number %d', 7), a.recv(20)); room = ctypes.create_string_buffer(8); part = Iovec(ctypes.addressof(room), 8)
+c.sendall(b'v2'); print('preadv2', libc.preadv2(a.fileno(), ctypes.byref(part), 1, ctypes.c_long(-1), 0), room.value)
+print('pwritev2', libc.pwritev2(a.fileno(), ctypes.byref(part), 1, ctypes.c_long(-1), 0), c.recv(8), libc.preadv2(a.fileno(), ctypes.byref(part), 1, ctypes.c_long(5), 0), errno.errorcode[ctypes.get_errno()])
+if DIRECT: os.write(w, b'x'); print('splice', error(os.splice, r, c.fileno(), 1))
+else: print('splice EINVAL')
+c.sendall(b'intact'); print(a.recv(9))
 c.close(); print('the end', len(e.poll(20)), a.recv(1))
 """
 

@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdarg>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 
 #include "os/clock.h"
 #include "sockets/checked_reads.h"
@@ -28,21 +31,24 @@ ssize_t serve(int fd, bool to_write, int flags, Call call) {
   return call(kind == Kind::kDirect ? direct::calls() : real());
 }
 
-// sendfile(2) through memory: `send` takes a buffer and its length, and returns as send(2).
+// sendfile(2) through memory: `send` takes a buffer and its length, and returns as send(2). From a
+// file that has positions only, as the kernel: what was read of a pipe could not be put back.
 template <class Send>
 ssize_t send_file(int in, off64_t* offset, size_t count, Send send) {
-  char buffer[65536];
+  char buffer[8192];  // the stack may be small
+  if (lseek64(in, 0, SEEK_CUR) < 0)
+    return fail_with(errno == ESPIPE && offset == nullptr ? EINVAL : errno);
   size_t done = 0;
   while (done < count) {
     const size_t most = std::min(count - done, sizeof buffer);
     const off64_t at = offset != nullptr ? *offset : lseek64(in, 0, SEEK_CUR);
-    const ssize_t got = at < 0 ? real().read(in, buffer, most) : pread64(in, buffer, most, at);
+    const ssize_t got = pread64(in, buffer, most, at);
     if (got <= 0) return done > 0 || got == 0 ? static_cast<ssize_t>(done) : -1;
     const ssize_t sent = send(buffer, static_cast<size_t>(got));
     if (sent < 0) return done > 0 ? static_cast<ssize_t>(done) : -1;
     if (offset != nullptr) {
       *offset += sent;
-    } else if (at >= 0) {
+    } else {
       lseek64(in, at + sent, SEEK_SET);
     }
     done += static_cast<size_t>(sent);
@@ -168,4 +174,62 @@ WEFT_SEEN ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) {
 
 WEFT_SEEN ssize_t sendfile(int out, int in, off_t* offset, size_t count) {
   return sendfile64(out, in, offset, count);
+}
+
+// The kernel's socket below an rsocket carries RDMA's octets: no call may put others among them.
+WEFT_SEEN ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t count,
+                         unsigned flags) {
+  if (resolve(in, false) == Kind::kDirect || resolve(out, true) == Kind::kDirect) {
+    return fail_with(EINVAL);  // "does not support splicing"
+  }
+  return real().splice(in, in_offset, out, out_offset, count, flags);
+}
+
+WEFT_SEEN ssize_t preadv2(int fd, const iovec* parts, int count, off_t offset, int flags) {
+  if (table::in_use() && resolve(fd, false) == Kind::kDirect) {
+    if (offset != -1) return fail_with(ESPIPE);
+    return flags != 0 ? fail_with(EOPNOTSUPP) : readv(fd, parts, count);
+  }
+  static const auto next = reinterpret_cast<decltype(&preadv2)>(real_symbol("preadv2"));
+  return next(fd, parts, count, offset, flags);
+}
+
+WEFT_SEEN ssize_t preadv64v2(int fd, const iovec* parts, int count, off64_t offset, int flags) {
+  return preadv2(fd, parts, count, offset, flags);
+}
+
+WEFT_SEEN ssize_t pwritev2(int fd, const iovec* parts, int count, off_t offset, int flags) {
+  if (table::in_use() && resolve(fd, true) == Kind::kDirect) {
+    if (offset != -1) return fail_with(ESPIPE);
+    return flags != 0 ? fail_with(EOPNOTSUPP) : writev(fd, parts, count);
+  }
+  static const auto next = reinterpret_cast<decltype(&pwritev2)>(real_symbol("pwritev2"));
+  return next(fd, parts, count, offset, flags);
+}
+
+WEFT_SEEN ssize_t pwritev64v2(int fd, const iovec* parts, int count, off64_t offset, int flags) {
+  return pwritev2(fd, parts, count, offset, flags);
+}
+
+WEFT_SEEN int vdprintf(int fd, const char* format, va_list arguments) {
+  static const auto next = reinterpret_cast<decltype(&vdprintf)>(real_symbol("vdprintf"));
+  if (!table::in_use() || resolve(fd, true) != Kind::kDirect) return next(fd, format, arguments);
+  char* text = nullptr;
+  const int length = vasprintf(&text, format, arguments);
+  int done = 0;
+  while (done < length) {
+    const ssize_t n = write(fd, text + done, static_cast<size_t>(length - done));
+    if (n <= 0) break;
+    done += static_cast<int>(n);
+  }
+  free(text);
+  return done == length ? length : -1;
+}
+
+WEFT_SEEN int dprintf(int fd, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const int n = vdprintf(fd, format, arguments);
+  va_end(arguments);
+  return n;
 }
