@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from harness import WEFT, check, free_port, main
+from harness import Skip, WEFT, check, free_port, main
 from socket_setting import ASYNC_SERVER, LIMIT_S, everywhere, int_of, until
 
 MISTAKES = {
@@ -110,6 +110,21 @@ def stat(s):
     server.end()
 
 
+def hidden_state(network):
+    """`weft stat --sockets` does not call a connection quiet where it can't read its state."""
+    if os.geteuid() != 0:
+        raise Skip("needs root here: an IPC namespace")
+    port = free_port()
+    server = network.start(["/usr/bin/python3", "-c", ASYNC_SERVER, "127.0.0.1", port],
+                           options=("--sockets",)).listening(port)
+    client = network.start(["unshare", "--ipc", "/usr/bin/python3", "-c", HOLDING_CLIENT, "127.0.0.1", port],
+                           options=("--sockets",)).wait_for("held")
+    rows = stat_of(network, client.pid)
+    check(len(rows) == 4 and all("can't be read" in r["reason"] for r in rows), str(rows))
+    client.end()
+    server.end()
+
+
 MODE_ERRORS = """
 import errno, socket, sys
 SOL_RDMA, WEFT_MODE = 0x10000, 0x57
@@ -203,7 +218,7 @@ def iwarp_mode_slow_client(network):
 
 
 CASES = {case.__name__: case for case in (
-    rules, iwarp_mode, iwarp_mode_slow_client)} | {
+    rules, hidden_state, iwarp_mode, iwarp_mode_slow_client)} | {
         stat.__name__: everywhere(stat)}
 
 if __name__ == "__main__":

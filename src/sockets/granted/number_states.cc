@@ -32,6 +32,7 @@ void store(int fd, Number& number, const NumberState& state) {
 }  // namespace
 
 const char* path_of(Why why) {
+  if (why == Why::kHidden) return "?";
   if (why == Why::kRing) return "ring";
   return why == Why::kRdma ? "rdma" : "tcp";
 }
@@ -52,6 +53,8 @@ const char* reason_of(Why why) {
     case Why::kRights: return "the process gave up rights that a ring needs";
     case Why::kNoPeer: return "its other end is on another machine, or not under Weft";
     case Why::kNoMemory: return "no shared memory for a ring";
+    case Why::kHidden:
+      return "its state can't be read from here: another IPC namespace, or no right";
   }
   return "?";
 }

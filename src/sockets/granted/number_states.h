@@ -34,7 +34,7 @@ struct NumberState {
   }
 };
 
-// "ring", "rdma" or "tcp".
+// "ring", "rdma" or "tcp"; "?" of kHidden.
 [[nodiscard]] const char* path_of(Why why);
 [[nodiscard]] const char* reason_of(Why why);
 

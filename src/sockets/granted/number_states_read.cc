@@ -75,8 +75,34 @@ std::map<unsigned long, Tcp> tcp_sockets(int pid) {
   return out;
 }
 
-// The process's own table, or null: no connection of it was ever busy.
-const StateTable* attach(int pid) {
+// The length of a line's range, "from-to" in hexadecimal.
+std::uint64_t bytes_of_range(const std::string& line) {
+  char* behind = nullptr;
+  const std::uint64_t from = std::strtoull(line.c_str(), &behind, 16);
+  return *behind == '-' ? std::strtoull(behind + 1, nullptr, 16) - from : 0;
+}
+
+// As it is mapped: whole pages.
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kTableBytes = (sizeof(StateTable) + kPage - 1) / kPage * kPage;
+
+struct Table {
+  const StateTable* at = nullptr;
+  bool hidden = false;  // there may be one, and it can't be read from here
+};
+
+// Whether its segments' ids mean here what they mean there.
+bool shares_segments(int pid) {
+  std::error_code error;
+  const auto theirs = std::filesystem::read_symlink(file_of(pid, "ns/ipc"), error);
+  if (error) return true;
+  return theirs == std::filesystem::read_symlink("/proc/self/ns/ipc", error);
+}
+
+// Without a table, and none hidden, no connection of the process was ever busy.
+Table attach(int pid) {
+  Table out;
+  const bool shared = shares_segments(pid);
   std::ifstream maps(file_of(pid, "maps"));
   for (std::string line; std::getline(maps, line);) {
     if (line.find("/SYSV00000000") == std::string::npos) continue;
@@ -85,16 +111,21 @@ const StateTable* attach(int pid) {
     std::string skipped;
     int id = -1;
     for (int i = 0; i < 4; ++i) words >> skipped;
+    if (!(words >> id) || bytes_of_range(line) != kTableBytes) continue;
     shmid_ds is{};
-    if (!(words >> id) || shmctl(id, IPC_STAT, &is) != 0) continue;
-    if (is.shm_segsz != sizeof(StateTable)) continue;
-    void* at = shmat(id, nullptr, SHM_RDONLY);
-    if (at == reinterpret_cast<void*>(-1)) continue;
+    void* at = reinterpret_cast<void*>(-1);
+    if (shared && shmctl(id, IPC_STAT, &is) == 0 && is.shm_segsz == sizeof(StateTable)) {
+      at = shmat(id, nullptr, SHM_RDONLY);
+    }
+    if (at == reinterpret_cast<void*>(-1)) {
+      out.hidden = true;
+      continue;
+    }
     const auto* table = static_cast<const StateTable*>(at);
-    if (table->magic == StateTable::kMagic) return table;
+    if (table->magic == StateTable::kMagic) return {table, false};
     shmdt(at);
   }
-  return nullptr;
+  return out;
 }
 
 bool is_under_weft(int pid) {
@@ -105,14 +136,13 @@ bool is_under_weft(int pid) {
   return false;
 }
 
-NumberState state_of(const StateTable* table, int fd) {
-  // Without a table no connection was ever busy.
-  if (table == nullptr) return {Why::kQuiet, false, 0};
+NumberState state_of(const Table& table, int fd) {
+  if (table.at == nullptr) return {table.hidden ? Why::kHidden : Why::kQuiet, false, 0};
   if (fd < 0 || static_cast<std::size_t>(fd) >= StateTable::kMost) return {};
-  return NumberState::of(table->words[static_cast<std::size_t>(fd)].load());
+  return NumberState::of(table.at->words[static_cast<std::size_t>(fd)].load());
 }
 
-void show(int fd, const Tcp& socket, const StateTable* table, Show visit, void* context) {
+void show(int fd, const Tcp& socket, const Table& table, Show visit, void* context) {
   if (socket.listens) {
     visit(context, fd, "listen", "tcp", socket.local.c_str(), "-", "its connections may get rings",
           0);
@@ -139,7 +169,7 @@ extern "C" __attribute__((visibility("default"))) int weft_sockets_list(int pid,
   if (error) return error.value();
   if (!is_under_weft(pid)) return ENODATA;
   const std::map<unsigned long, Tcp> sockets = tcp_sockets(pid);
-  const StateTable* table = attach(pid);
+  const Table table = attach(pid);
   for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
     constexpr const char kSocket[] = "socket:[";
     const std::filesystem::directory_entry& entry = *at;
@@ -150,6 +180,6 @@ extern "C" __attribute__((visibility("default"))) int weft_sockets_list(int pid,
     const int fd = std::atoi(entry.path().filename().c_str());
     if (found != sockets.end()) show(fd, found->second, table, visit, context);
   }
-  if (table != nullptr) shmdt(table);
+  if (table.at != nullptr) shmdt(table.at);
   return 0;
 }

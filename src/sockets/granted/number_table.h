@@ -32,6 +32,7 @@ enum class Why : std::uint8_t {
   kRights,
   kNoPeer,
   kNoMemory,
+  kHidden,  // said by who may not read the state
 };
 
 // Number::calls of a number that is the kernel's alone.
