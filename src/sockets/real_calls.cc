@@ -61,6 +61,7 @@ RealCalls find_all() {
   WEFT_FIND(execvp);
   WEFT_FIND(execvpe);
   WEFT_FIND(fexecve);
+  WEFT_FIND(syscall);
 #undef WEFT_FIND
   find(c.fcntl, "fcntl64");
   find(c.sendfile, "sendfile64");

@@ -63,6 +63,7 @@ struct RealCalls {
   int (*execvp)(const char*, char* const*);
   int (*execvpe)(const char*, char* const*, char* const*);
   int (*fexecve)(int, char* const*, char* const*);
+  long (*syscall)(long, ...);
 };
 
 [[nodiscard]] const RealCalls& real();

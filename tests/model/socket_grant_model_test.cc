@@ -38,6 +38,7 @@ struct Cast {
   bool keeps = false;             // windows stay open between calls
   bool raw = false;               // the first reader makes some calls that nobody sees
   bool killed = false;
+  bool banned = false;  // the second writer may not begin to use the ring
   GrantRule broken{};
   bool breaks = false;
 };
@@ -252,7 +253,7 @@ class Model {
         const bool holds = s.lock == kFirst;
         w.call = GrantWriter(holds ? GrantCall::kSendInSignal : GrantCall::kSend, bytes, !holds);
       } else {
-        w.call = GrantWriter(GrantCall::kSend, bytes, true);
+        w.call = GrantWriter(GrantCall::kSend, bytes, !cast_.banned || a != kSecond);
       }
     }
     w.in_call = 1;
@@ -416,6 +417,7 @@ void expect_right(const Cast& cast) {
 
 const Cast kAlone{.sends = {4, 0, 0}};
 const Cast kTwoWriters{.sends = {2, 2, 0}, .keeps = true};
+const Cast kOneIsBanned{.sends = {2, 2, 0}, .keeps = true, .banned = true};
 const Cast kTwoReaders{.sends = {2, 0, 0}, .readers = 2, .spins = false};
 const Cast kTwoReadersKilled{
     .sends = {2, 0, 0}, .queue = 1, .readers = 2, .reads = 1, .spins = false, .killed = true};
@@ -427,6 +429,8 @@ const Cast kInterrupted{.sends = {2, 0, 1}};
 TEST(SocketGrantModel, OneWriterAndOneReader) { expect_right(kAlone); }
 
 TEST(SocketGrantModel, TwoWriters) { expect_right(kTwoWriters); }
+
+TEST(SocketGrantModel, TwoWritersOfWhomOneMayNotBegin) { expect_right(kOneIsBanned); }
 
 TEST(SocketGrantModel, TwoReaders) { expect_right(kTwoReaders); }
 

@@ -18,7 +18,7 @@ mode, total, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 PERIOD = 65521
 PATTERN = b''.join(hashlib.sha256(str(i).encode()).digest() for i in range(2048))[:PERIOD] * 3
 SIZES = (1, 10, 100, 1000, 5000, 20000, 60000)
-libc = ctypes.CDLL(None, use_errno=True)
+unseen = ctypes.CDLL('libc.so.6', use_errno=True)
 def octets(at, n): return PATTERN[at % PERIOD:at % PERIOD + n]
 listener = socket.create_server(('127.0.0.1', 0))
 child = os.fork()
@@ -33,7 +33,7 @@ def write():
         if rnd.random() < 0.02: time.sleep(rnd.random() * 0.003)
 def unseen_read(n):
     buffer = ctypes.create_string_buffer(n)
-    got = libc.syscall(0, link.fileno(), buffer, n)
+    got = unseen.syscall(0, link.fileno(), buffer, n)
     return buffer.raw[:got]
 def peeked(n):
     first = link.recv(n, socket.MSG_PEEK); again = link.recv(len(first))
@@ -97,13 +97,14 @@ def streams(mode):
 
 # Each step sends from one end by a call that is seen, goes on by another, and compares.
 UNSEEN_CALLS = """
-import ctypes, os, socket, subprocess, sys
+import ctypes, os, select, socket, subprocess, sys
 libc = ctypes.CDLL(None, use_errno=True)
 def pair():
     listener = socket.create_server(('127.0.0.1', 0))
     a = socket.create_connection(listener.getsockname()); b, _ = listener.accept(); listener.close()
-    for _ in range(20):
+    for _ in range(50):
         a.sendall(b'ping'); assert b.recv(4) == b'ping'; b.sendall(b'pong'); assert a.recv(4) == b'pong'
+    wait = select.poll(); wait.register(b, select.POLLIN); assert not wait.poll(1)  # so that it grants its ring
     return a, b
 def all_of(s, n):
     data = b''
@@ -145,6 +146,7 @@ step('splice', spliced, b'splice')
 step('sendfile', by_file, b'file')
 step('dup', copy, b'dup')
 step('stdio', stdio, b'stdio')
+step('syscall', lambda a: libc.syscall(1, a.fileno(), b'raw', ctypes.c_long(3)), b'raw')
 def splice_in(b):
     r, w = os.pipe(); n = os.splice(b.fileno(), w, 10); return os.read(r, n)
 def many(b):
@@ -152,14 +154,15 @@ def many(b):
     one = Mmsghdr(Msghdr(None, 0, ctypes.pointer(Iovec(ctypes.addressof(buffer), 10)), 1, None, 0, 0), 0)
     assert libc.recvmmsg(b.fileno(), ctypes.byref(one), 1, 0, None) == 1, ctypes.get_errno()
     return buffer.raw[:one.length]
-def raw(b):
-    buffer = ctypes.create_string_buffer(10); return buffer.raw[:0] if (n := libc.syscall(0, b.fileno(), buffer, 10)) < 0 else buffer.raw[:n]
+def raw(b, by=ctypes.CDLL('libc.so.6')):
+    buffer = ctypes.create_string_buffer(10); return buffer.raw[:0] if (n := by.syscall(0, b.fileno(), buffer, 10)) < 0 else buffer.raw[:n]
 take('recv', lambda b: b.recv(10))
 take('recv of all', lambda b: b.recv(10, socket.MSG_WAITALL))
 take('in parts', lambda b: b.recv(3))
 take('splice in', splice_in)
 take('recvmmsg', many)
-take('syscall in', raw)
+take('past the library', raw)
+take('syscall in', lambda b: raw(b, libc))
 take('recvmsg', lambda b: b.recvmsg(10)[0])
 take('dup in', lambda b: os.read(os.dup(b.fileno()), 10))
 print('all steps', flush=True)
@@ -401,6 +404,7 @@ class Time(ctypes.Structure): _fields_ = [('s', ctypes.c_long), ('u', ctypes.c_l
 def later(): time.sleep(0.1); a.sendall(b'late')
 t = threading.Thread(target=later); t.start(); bits = (ctypes.c_ulong * 16)(); bits[b.fileno() // 64] = 1 << b.fileno() % 64
 print('for ever', libc.select(b.fileno() + 1, bits, None, None, ctypes.byref(Time((1 << 63) - 1, 0)))); t.join(); b.recv(9)
+a, b = pair(); names = select.epoll(); names.register(b, select.EPOLLIN | 0x40); busy(names, a, b); names.poll(0.001); a.sendall(b'x'); print('two names', [bits for _, bits in names.poll(20)]); b.recv(1)
 print('no list', libc.poll(None, ctypes.c_ulong(1), 0), errno.errorcode[ctypes.get_errno()])
 print('too long', libc.poll(None, ctypes.c_ulong((1 << 64) - 1), 0), errno.errorcode[ctypes.get_errno()])
 bits[b.fileno() // 64] = 1 << b.fileno() % 64; left = Time(0, 1000000)
@@ -416,8 +420,59 @@ def odd_waits(network):
     check("same number True" in plain and plain == ours, f"plain:\n{plain}under Weft:\n{ours}")
 
 
+# One thread asks an instance, another takes a socket out and only then is sent something.
+TAKEN_OUT = """
+import select, socket, threading, time
+listener = socket.create_server(('127.0.0.1', 0))
+a = socket.create_connection(listener.getsockname()); b, _ = listener.accept()
+e = select.epoll(); over = False; told = 0; turns = 0; wrong = 0
+def ask():
+    global told, turns
+    while not over: told += len(e.poll(0)); turns += 1
+def two_turns():
+    behind = turns + 2
+    while turns < behind: time.sleep(0)
+for _ in range(50): a.sendall(b'ping'); assert b.recv(4) == b'ping'; b.sendall(b'pong'); assert a.recv(4) == b'pong'
+wait = select.poll(); wait.register(b, select.POLLIN); asking = threading.Thread(target=ask); asking.start(); end = time.monotonic() + 1
+while time.monotonic() < end:
+    e.register(b, select.EPOLLIN)
+    for _ in range(20): a.sendall(b'ping'); wait.poll(); assert b.recv(4, socket.MSG_DONTWAIT) == b'ping'
+    two_turns(); before = told; e.unregister(b)
+    a.sendall(b'x'); two_turns(); wrong += told != before; b.recv(1)
+over = True; asking.join(); print('told of what was taken out', wrong, flush=True)
+"""
+
+
+def taken_out(network):
+    """An instance tells nothing of a socket that was taken out of it before octets came."""
+    both(network, TAKEN_OUT, wanted="told of what was taken out 0")
+
+
+# A process that may make no more threads, by a filter that libseccomp sets so. A ring needs one.
+FILTERED = """
+import ctypes, select, socket
+libc = ctypes.CDLL(None, use_errno=True)
+listener = socket.create_server(('127.0.0.1', 0))
+class Line(ctypes.Structure): _fields_ = [('code', ctypes.c_ushort), ('jt', ctypes.c_ubyte), ('jf', ctypes.c_ubyte), ('k', ctypes.c_uint)]
+class Program(ctypes.Structure): _fields_ = [('length', ctypes.c_ushort), ('lines', ctypes.c_void_p)]
+lines = (Line * 5)(Line(0x20, 0, 0, 0), Line(0x15, 1, 0, 56), Line(0x15, 0, 1, 435), Line(6, 0, 0, 0x80000000), Line(6, 0, 0, 0x7fff0000))
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.syscall(317, 1, 0, ctypes.byref(Program(5, ctypes.addressof(lines)))) == 0, ctypes.get_errno()
+a = socket.create_connection(listener.getsockname()); b, _ = listener.accept()
+for _ in range(100): a.sendall(b'ping'); assert b.recv(4) == b'ping'; b.sendall(b'pong'); assert a.recv(4) == b'pong'
+wait = select.poll(); wait.register(b, select.POLLIN); wait.poll(1)
+for _ in range(100): a.sendall(b'ping'); assert b.recv(4) == b'ping'
+print('lives', flush=True)
+"""
+
+
+def filtered(network):
+    """A process that filters its own system calls by syscall(2)."""
+    both(network, FILTERED, wanted="lives")
+
+
 CASES = {case.__name__: case for case in (
-    unseen_calls, killed_writer, ends, edge_end, short_connections, stopped_reader, no_limit, odd_waits)} | {
+    unseen_calls, killed_writer, ends, edge_end, short_connections, stopped_reader, no_limit, odd_waits, taken_out, filtered)} | {
     f"streams_{mode}": streams(mode) for mode in ("plain", "mixed", "epoll", "edge", "unseen")}
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 /* A socket that a signal handler sends on, in the middle of the calls that it interrupts: nothing
- * hangs, and every octet that a call has taken arrives. An ordinary program; tests run it plain and
- * under `weft run --sockets`. */
+ * hangs, and every octet that a call has taken arrives. And a program with many arguments. An
+ * ordinary program; tests run it plain and under `weft run --sockets`. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { kSignals = 1000, kBytes = 60000, kPeriodUs = 150 };
@@ -37,6 +38,21 @@ static void* drain(void* argument) {
 static void set_timer(int us) {
   const struct itimerval period = {{0, us}, {0, us}};
   setitimer(ITIMER_REAL, &period, NULL);
+}
+
+#define TEN(x) x, x, x, x, x, x, x, x, x, x
+#define HUNDRED(x) TEN(x), TEN(x), TEN(x), TEN(x), TEN(x), TEN(x), TEN(x), TEN(x), TEN(x), TEN(x)
+
+/* A program that is started with more arguments than most are. */
+static int starts_with_many(void) {
+  int status = 1;
+  const pid_t child = fork();
+  if (child == 0) {
+    execl("/bin/sh", "sh", "-c", "test $# = 1199", TEN(HUNDRED("x")), HUNDRED("x"), HUNDRED("x"),
+          (char*)NULL);
+    _exit(2);
+  }
+  return child > 0 && waitpid(child, &status, 0) == child && status == 0;
 }
 
 int main(void) {
@@ -71,6 +87,10 @@ int main(void) {
   shutdown(out, SHUT_WR);
   pthread_join(thread, NULL);
   printf("%d signals, %d of their octets refused\n", (int)signals, (int)refused);
+  if (!starts_with_many()) {
+    puts("a program with many arguments does not start");
+    return 1;
+  }
   if (received == sent + signals - refused) return 0;
   printf("sent %ld and %d, received %ld\n", sent, (int)(signals - refused), received);
   return 1;

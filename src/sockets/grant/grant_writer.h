@@ -21,11 +21,13 @@ class GrantWriter {
  public:
   static constexpr std::uint64_t kPieceBytes = 16384;
 
-  // `grants`: no ban is in force, so the call may begin to use the ring.
+  // `grants`: the call may begin to use the ring. Else it takes the lock only if others use it.
   GrantWriter(GrantCall call, std::uint64_t bytes, bool grants)
       : call_(call),
         grants_(grants),
-        at_(call == GrantCall::kSendInSignal ? At::kRingInSignal : At::kLock),
+        at_(call == GrantCall::kSendInSignal      ? At::kRingInSignal
+            : call == GrantCall::kSend && !grants ? At::kFly
+                                                  : At::kLock),
         bytes_(bytes) {}
 
   template <class Memory>

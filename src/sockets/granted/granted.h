@@ -6,7 +6,8 @@
 //   ring_lane.cc       a connection that may have a ring beside it
 //   join.cc            how it comes to have one; rendezvous.cc: how its ends find each other;
 //                      segment.cc: the memory that they share
-//   lane_calls.cc      octets by the ring, or by TCP (src/sockets/grant is the protocol)
+//   lane_calls.cc      octets by the ring, or by TCP (src/sockets/grant is the protocol);
+//                      lane_receive.cc: the calls that receive
 //   spiller.cc         octets that nobody reads from the ring go to TCP
 //   lane_end.cc        ... and then the number is the kernel's alone
 //   number_states.cc   which path each connection takes, and why
@@ -15,6 +16,7 @@
 //   granted_options.cc options, shutdown, ioctl
 //   granted_numbers.cc calls that make, copy and close numbers
 //   granted_process.cc fork, exec, programs that are started, passing numbers on
+//   granted_raw.cc     system calls by their number: syscall(2)
 //   for_others.cc      what `weft run` and the library of IWARP mode look for
 //
 // Threads: any. A program's own calls come in here, so nothing of the C++ library that allocates
@@ -60,6 +62,8 @@ auto serve(int fd, Use::Counter counter, Plain plain, Laned laned) {
 
 // The numbers that this message hands to another process have another holder from now on.
 void note_passed(const msghdr* message);
+// The next program takes the place of this one: what lies in rings goes to TCP, of all numbers.
+void before_exec();
 // The numbers that came with this message mean something new.
 void note_arrived(const msghdr& message);
 

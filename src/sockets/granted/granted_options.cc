@@ -70,7 +70,7 @@ int set_nodelay(int fd, const void* value, socklen_t length) {
   int on = 0;
   std::memcpy(&on, value, sizeof on);
   with_nodelay(fd, [&](Lane& lane) {
-    lane.nodelay = on != 0;
+    lane.nodelay = on != 0 ? Nodelay::kOn : Nodelay::kOff;
     const int always = 1;
     real().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &always, sizeof always);
   });
@@ -94,7 +94,9 @@ WEFT_SEEN int getsockopt(int fd, int level, int name, void* __restrict value,
   const int result = real().getsockopt(fd, level, name, value, length);
   if (result != 0 || level != IPPROTO_TCP || name != TCP_NODELAY) return result;
   with_nodelay(fd, [&](const Lane& lane) {
-    const int on = lane.nodelay.load() ? 1 : 0;
+    const Nodelay said = lane.nodelay.load();
+    if (said == Nodelay::kUnknown) return;  // the kernel's is the program's still
+    const int on = said == Nodelay::kOn ? 1 : 0;
     std::memcpy(value, &on, std::min<std::size_t>(*length, sizeof on));
   });
   return result;
@@ -124,7 +126,8 @@ WEFT_SEEN int ioctl(int fd, unsigned long request, ...) {
   if (request == FIONBIO) {
     lane->nonblocking = value != 0;
   } else if (lane->counted_in.load() && value == 0) {
-    value = static_cast<int>(unread(*lane));
+    const std::uint64_t bytes = unread(*lane);
+    value = static_cast<int>(bytes > 0 ? bytes : await_taken_back(*lane, fd));
     std::memcpy(argument, &value, sizeof value);
   }
   return result;

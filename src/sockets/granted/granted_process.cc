@@ -30,15 +30,6 @@ How by_exec(int fd) { return inherits(fd) ? How::kStays : How::kCloses; }
 // A program is about to be started, in this process or in a child that shares its memory.
 void before_start() { leave_range(0, ~0U, inherited); }
 
-// The next program takes the place of this one: what lies in rings goes to TCP, of all numbers.
-void before_exec() {
-  if (borrowing()) {
-    before_start();
-  } else {
-    leave_range(0, ~0U, by_exec);
-  }
-}
-
 __attribute__((constructor)) void begin() {
   static_cast<void>(real());
   own_memory();
@@ -62,6 +53,14 @@ __attribute__((destructor)) void end() {
 }
 
 }  // namespace
+
+void before_exec() {
+  if (borrowing()) {
+    before_start();
+  } else {
+    leave_range(0, ~0U, by_exec);
+  }
+}
 
 void note_passed(const msghdr* message) {
   if (message == nullptr) return;
@@ -99,48 +98,47 @@ WEFT_SEEN int fexecve(int fd, char* const argv[], char* const envp[]) {
 
 namespace {
 
-constexpr int kArgumentsMost = 1024;
+// How many arguments an execl-like call has, with the null behind them.
+std::size_t count_arguments(const char* first, va_list& arguments) {
+  std::size_t count = 1;
+  for (const char* one = first; one != nullptr; ++count) one = va_arg(arguments, const char*);
+  return count;
+}
 
-// The arguments of an execl-like call, after the first. False: there are too many.
-bool collect(const char* first, va_list& arguments, char** out) {
-  int count = 0;
-  out[count++] = const_cast<char*>(first);
-  while (count < kArgumentsMost && out[count - 1] != nullptr) {
-    out[count++] = va_arg(arguments, char*);
-  }
-  if (out[count - 1] == nullptr) return true;
-  errno = E2BIG;
-  return false;
+void collect(const char* first, va_list& arguments, char** out, std::size_t count) {
+  out[0] = const_cast<char*>(first);
+  for (std::size_t i = 1; i < count; ++i) out[i] = va_arg(arguments, char*);
 }
 
 }  // namespace
 
+// On the stack, as the C library does: no memory may be had here.
+#define WEFT_ARGUMENTS(first, argv, arguments)                                     \
+  va_list arguments;                                                               \
+  va_start(arguments, first);                                                      \
+  const std::size_t count = count_arguments(first, arguments);                     \
+  va_end(arguments);                                                               \
+  auto* const argv = static_cast<char**>(__builtin_alloca(count * sizeof(char*))); \
+  va_start(arguments, first);                                                      \
+  collect(first, arguments, argv, count)
+
 WEFT_SEEN int execl(const char* path, const char* first, ...) {
-  char* argv[kArgumentsMost];
-  va_list arguments;
-  va_start(arguments, first);
-  const bool fits = collect(first, arguments, argv);
+  WEFT_ARGUMENTS(first, argv, arguments);
   va_end(arguments);
-  return fits ? execv(path, argv) : -1;
+  return execv(path, argv);
 }
 
 WEFT_SEEN int execlp(const char* file, const char* first, ...) {
-  char* argv[kArgumentsMost];
-  va_list arguments;
-  va_start(arguments, first);
-  const bool fits = collect(first, arguments, argv);
+  WEFT_ARGUMENTS(first, argv, arguments);
   va_end(arguments);
-  return fits ? execvp(file, argv) : -1;
+  return execvp(file, argv);
 }
 
 WEFT_SEEN int execle(const char* path, const char* first, ...) {
-  char* argv[kArgumentsMost];
-  va_list arguments;
-  va_start(arguments, first);
-  const bool fits = collect(first, arguments, argv);
-  char* const* envp = fits ? va_arg(arguments, char* const*) : nullptr;
+  WEFT_ARGUMENTS(first, argv, arguments);
+  char* const* envp = va_arg(arguments, char* const*);
   va_end(arguments);
-  return fits ? execve(path, argv, envp) : -1;
+  return execve(path, argv, envp);
 }
 
 // These start a program without fork(), and without a call of execve() that is seen.
@@ -180,7 +178,7 @@ WEFT_SEEN int prctl(int option, ...) {
   for (unsigned long& one : a) one = va_arg(arguments, unsigned long);
   va_end(arguments);
   if (option == PR_SET_SECCOMP) stop();
-  return static_cast<int>(syscall(SYS_prctl, option, a[0], a[1], a[2], a[3]));
+  return static_cast<int>(real().syscall(SYS_prctl, option, a[0], a[1], a[2], a[3]));
 }
 
 WEFT_SEEN int unshare(int flags) {
@@ -204,7 +202,7 @@ WEFT_SEEN int chroot(const char* path) {
 // Without the C library's own end of the process.
 WEFT_SEEN void _exit(int status) {
   if (!borrowing()) leave_range(0, ~0U, closes);
-  syscall(SYS_exit_group, status);
+  real().syscall(SYS_exit_group, status);
   __builtin_unreachable();
 }
 

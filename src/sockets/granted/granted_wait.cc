@@ -85,8 +85,9 @@ template <class Kernel>
 Waited wait_for(Watched& watched, bool waits, Kernel kernel) {
   if (!waits) return {kernel(true), true};
   if (watched.any_news()) return {kernel(true), false};
-  watched.open();
-  if (spin(t_look, [&] { return watched.any_news(); })) return {kernel(true), false};
+  if (watched.open() && spin(t_look, [&] { return watched.any_news(); })) {
+    return {kernel(true), false};
+  }
   watched.sleep();
   const bool news = watched.any_news();
   const int found = kernel(news);
@@ -205,34 +206,48 @@ int select_rings(int count, Sets sets, const timespec* spec, const sigset_t* mas
   }
 }
 
+constexpr std::uint32_t kInEvents = EPOLLIN | EPOLLRDNORM;
+
+// Those of kInEvents that this instance is to tell of the lane, if rings may be used with it.
+// `data` as it was registered.
+std::uint32_t watched_events(const Lane& lane, int epoll, std::uint64_t& data, bool& edge) {
+  constexpr std::uint32_t kOdd = EPOLLONESHOT | EPOLLEXCLUSIVE;
+  const os::SpinGuard guard(lane.number->watch_lock);
+  const Watch watch = lane.number->watch;
+  if (watch.epoll != epoll || watch.lost || (watch.events & kOdd) != 0) return 0;
+  data = watch.data;
+  edge = (watch.events & EPOLLET) != 0;
+  return watch.events & kInEvents;
+}
+
 // The lanes that one instance watches, as far as rings may be used with them.
 void add_members(Watched& watched, int epoll) {
+  std::uint64_t data = 0;
+  bool edge = false;
   for (Lane* lane = lanes::first(); lane != nullptr; lane = lane->next) {
     if (!lane->live.load(std::memory_order_relaxed) || !lane->counted_in.load()) continue;
-    const os::SpinGuard guard(lane->number->watch_lock);
-    const Watch watch = lane->number->watch;
-    constexpr std::uint32_t kOdd = EPOLLONESHOT | EPOLLEXCLUSIVE;
-    if (watch.epoll != epoll || watch.lost || (watch.events & EPOLLIN) == 0 ||
-        (watch.events & kOdd) != 0) {
-      continue;
-    }
-    watched.add(*lane, watch.data, (watch.events & EPOLLET) != 0);
+    if (watched_events(*lane, epoll, data, edge) != 0) watched.add(*lane, data, edge);
   }
 }
 
-int add_events(const Watched& watched, epoll_event* events, int most, int found) {
+int add_events(const Watched& watched, int epoll, epoll_event* events, int most, int found) {
   for (std::size_t i = 0; i < watched.size(); ++i) {
-    const bool ring = watched.has_news(i);
+    std::uint64_t data = 0;
+    bool edge = false;
+    const bool news = watched.has_news(i);
+    // Behind that: another thread may have taken it out, or changed it, before the octets came.
+    const std::uint32_t in = watched_events(watched.lane(i), epoll, data, edge);
+    const bool ring = news && in != 0 && data == watched.tag(i);
     epoll_event* const end = events + found;
     epoll_event* const at = std::find_if(
         events, end, [&](const epoll_event& e) { return e.data.u64 == watched.tag(i); });
     if (at != end) {
       watched.note_kernels(i);
-      if (ring) at->events |= EPOLLIN;
-      if ((at->events & EPOLLIN) != 0) watched.note_named(i);
+      if (ring) at->events |= in;
+      if ((at->events & kInEvents) != 0) watched.note_named(i);
     } else if (ring && found < most) {
       watched.note_named(i);
-      events[found].events = EPOLLIN;
+      events[found].events = in;
       events[found++].data.u64 = watched.tag(i);
     }
   }
@@ -255,7 +270,7 @@ int wait_rings(int epoll, epoll_event* events, int most, Limit limit, Kernel ker
       return kernel(now ? none : limit);
     });
     if (waited.found < 0) return waited.found;
-    const int found = add_events(watched, events, most, waited.found);
+    const int found = add_events(watched, epoll, events, most, waited.found);
     if (found != 0 || waited.whole || !limit.go_on()) return found;
   }
 }

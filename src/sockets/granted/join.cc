@@ -147,11 +147,13 @@ void join_out(Lane& lane, int fd, const Number& number, bool counted) {
   }
   int on = 0;
   socklen_t length = sizeof on;
+  // First, so that another thread which sets the option from now on says so.
+  lane.set_nodelay = true;
   real().getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, &length);
-  lane.nodelay = on != 0;
+  Nodelay unknown = Nodelay::kUnknown;
+  lane.nodelay.compare_exchange_strong(unknown, on != 0 ? Nodelay::kOn : Nodelay::kOff);
   // Octets of the ring bring no acknowledgment that Nagle's algorithm could wait for.
   on = 1;
-  lane.set_nodelay = true;
   real().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   lane.joined_out = true;
 }
@@ -178,7 +180,11 @@ void begin(int fd, Number& number) {
   lane->end = end;
   lane->cookie = cookie;
   lane->key = key;
-  lane->nonblocking = (real().fcntl(fd, F_GETFL) & O_NONBLOCK) != 0;
+  // Again, if another thread has changed it meanwhile.
+  const auto asked = [fd] { return (real().fcntl(fd, F_GETFL) & O_NONBLOCK) != 0; };
+  do {
+    lane->nonblocking = asked();
+  } while (lane->nonblocking.load() != asked());
   // Another thread may have copied, closed or closed and made anew the number meanwhile. One that
   // comes later finds the lane.
   std::uint64_t now = 0;
@@ -236,6 +242,19 @@ void find_peer(Lane& lane, int fd) {
 
 }  // namespace
 
+namespace {
+
+// Nobody uses its ring; calls that know it still go to the kernel.
+void leave_alone(Lane& lane) {
+  lane.joined_in = lane.joined_out = lane.counted_in = lane.counted_out = false;
+  if (lane.segment.load() != nullptr) {
+    lane.memory_in().store(GrantWord::kWindow, kWindowNever);
+  }
+  lane.settled = true;
+}
+
+}  // namespace
+
 void go_on(Lane& lane, int fd, const Number& number, Use::Counter counter) {
   if (!lane.joining.try_lock()) return;
   if (lane.segment.load() == nullptr && !lane.settled.load()) find_peer(lane, fd);
@@ -245,6 +264,8 @@ void go_on(Lane& lane, int fd, const Number& number, Use::Counter counter) {
     if (!lane.counted_out.load()) join_out(lane, fd, number, counter == &Lane::sending);
     lane.settled = lane.counted_in.load() && lane.counted_out.load();
   }
+  // Another thread has left the number to the kernel, perhaps before there was a segment to close.
+  if (!lane.live.load()) leave_alone(lane);
   lane.joining.unlock();
 }
 

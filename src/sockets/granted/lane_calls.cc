@@ -1,6 +1,7 @@
 #include "sockets/granted/lane_calls.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -15,9 +16,9 @@
 #include "os/clock.h"
 #include "os/fork.h"
 #include "os/signals_blocked.h"
-#include "sockets/grant/grant_reader.h"
 #include "sockets/grant/grant_writer.h"
 #include "sockets/granted/lane_memory.h"
+#include "sockets/granted/lane_parts.h"
 #include "sockets/granted/spiller.h"
 #include "sockets/granted/tcp_counts.h"
 
@@ -28,31 +29,35 @@ std::uint32_t this_thread() {
   thread_local std::uint32_t id = 0;
   thread_local std::uint32_t generation = 0;
   if (id == 0 || generation != os::fork_generation()) {
-    id = static_cast<std::uint32_t>(syscall(SYS_gettid));
+    id = static_cast<std::uint32_t>(real().syscall(SYS_gettid));
     generation = os::fork_generation();
   }
   return id;
 }
 
+bool on_one_core(const Lane& lane) {
+  auto& cores = lane.segment.load(std::memory_order_relaxed)->cores;
+  const auto here = static_cast<std::uint32_t>(sched_getcpu() + 1);
+  std::atomic<std::uint32_t>& ours = cores.at(lane.end);
+  if (ours.load(std::memory_order_relaxed) != here) ours.store(here, std::memory_order_relaxed);
+  return here != 0 && cores.at(1 - lane.end).load(std::memory_order_relaxed) == here;
+}
+
 namespace {
 
 constexpr std::uint64_t kBulk = 16384;
-// Where a blocking reader finds the ring in use and empty, it asks the kernel once in so many times
-// before it goes on to sleep, where it asks anyway.
-constexpr std::uint32_t kLeaveOut = 64;
-// Something that was for nothing so often in a row, as a read that offers the ring, is done once in
-// kLeaveOut times: both ends share a core, perhaps.
-constexpr std::uint32_t kVain = 32;
 constexpr std::int64_t kFirstPenNs = 10'000'000;
 constexpr std::int64_t kLongestPenNs = 10'000'000'000;
 constexpr std::int64_t kPensToForget = 100;
 constexpr int kOwedMs = 2000;
-// A writer that does not run for so long in the middle of a take-back leaves its reader with
-// EAGAIN.
-constexpr int kOnTheirWayMs = 5;
-
+// Only threads of this process have the lock: fork() leaves a child no lane. Another process may
+// have the number of one that has ended.
 bool dead(std::uint32_t thread) {
-  return syscall(SYS_tkill, static_cast<int>(thread), 0) != 0 && errno == ESRCH;
+  const int error = errno;
+  const bool gone =
+      real().syscall(SYS_tgkill, getpid(), static_cast<int>(thread), 0) != 0 && errno == ESRCH;
+  errno = error;
+  return gone;
 }
 
 // The writers' lock of a lane. The one of a thread that has died with its process is taken over.
@@ -75,44 +80,12 @@ void lock(Own& own, std::uint32_t me) {
 
 void unlock(Own& own) { own.writer.store(0); }
 
-// The parts of a call behind its first `done` octets. How many parts.
-std::size_t rest_of(const iovec* parts, std::size_t count, std::uint64_t done,
-                    std::array<iovec, IOV_MAX>& out) {
-  std::size_t n = 0;
-  for (std::size_t i = 0; i < count && n < out.size(); ++i) {
-    if (done >= parts[i].iov_len) {
-      done -= parts[i].iov_len;
-      continue;
-    }
-    out.at(n++) = {static_cast<std::uint8_t*>(parts[i].iov_base) + done, parts[i].iov_len - done};
-    done = 0;
-  }
-  return n;
-}
-
-// `call` with a message of what is behind the first `done` octets. Not inline: the list is long.
-template <class Call>
-__attribute__((noinline)) ssize_t with_rest(const iovec* parts, std::size_t count,
-                                            std::uint64_t done, Call call) {
-  std::array<iovec, IOV_MAX> rest;
-  msghdr message{};
-  message.msg_iov = rest.data();
-  message.msg_iovlen = rest_of(parts, count, done, rest);
-  return call(message);
-}
-
 // The number is still that of the lane's socket: nobody closed it by a call that was not seen.
 bool same_socket(const Lane& lane, int fd) {
   std::uint64_t cookie = 0;
   socklen_t length = sizeof cookie;
   return real().getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &length) == 0 &&
          cookie == lane.cookie;
-}
-
-// Whether what the kernel said is no end: a later call may get octets.
-bool passing(int error) {
-  return error == EAGAIN || error == EINTR || error == EFAULT || error == ENOMEM ||
-         error == ENOBUFS || error == EINVAL;
 }
 
 // Sends positions [from, to) of the ring without waiting. The kernel tells an error of the
@@ -129,15 +102,9 @@ std::int64_t send_ring(Lane& lane, int fd, std::uint64_t from, std::uint64_t to)
   message.msg_iov = parts.data();
   message.msg_iovlen = parts.size();
   // Not by the C library: a thread that is cancelled must not end here, with the lock.
-  const ssize_t sent = syscall(SYS_sendmsg, fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t sent = real().syscall(SYS_sendmsg, fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent < 0 && !passing(errno) && errno != EPIPE) lane.told.late_error = errno;
   return sent;
-}
-
-std::int64_t told(ssize_t result, int& error) {
-  if (result >= 0) return result;
-  error = errno;
-  return passing(error) ? kGrantWouldBlock : kGrantError;
 }
 
 // Whether a call may begin to use the ring: the reader looks, TCP is empty, and nobody has sent
@@ -155,8 +122,6 @@ bool may_begin(Lane& lane, int fd, const GrantMemory& m) {
 bool window_is_open(const GrantMemory& m) {
   return m.load(GrantWord::kWindow) == kWindowOpen && m.load(GrantWord::kAsleep) == 0;
 }
-
-bool worth_it(std::uint32_t vain) { return vain < kVain || vain % kLeaveOut == 0; }
 
 // A large send beside a reader that looks: it waits a little for TCP to run empty.
 void wait_for_drain(Lane& lane, const GrantMemory& m) {
@@ -177,8 +142,8 @@ struct Outgoing {
   std::size_t count;
   int flags;
   const AsAsked* as_asked;  // null: nothing to send but what lies in the ring
-  bool waits;
-  bool unlocks = false;  // before the kernel's call
+  bool waits;               // for room, by looking
+  bool unlocks = false;     // before the kernel's call
   int error = 0;
   bool ended = false;  // the connection: what is owed to it will never be sent
 };
@@ -202,9 +167,21 @@ ssize_t send_kernel(const Outgoing& out, std::uint64_t done) {
     }
   }
   if (done == 0) return (*out.as_asked)();
-  return with_rest(out.parts, out.count, done, [&out](const msghdr& message) {
-    return real().sendmsg(out.fd, &message, out.flags);
-  });
+  const std::uint64_t all = bytes_of(out.parts, out.count);
+  std::uint64_t sent = 0;
+  for (;;) {
+    std::uint64_t asked = 0;
+    const ssize_t n =
+        with_rest(out.parts, out.count, done + sent, [&out, &asked](const msghdr& message) {
+          asked = bytes_of(message.msg_iov, message.msg_iovlen);
+          return real().sendmsg(out.fd, &message, out.flags);
+        });
+    if (n < 0) return sent > 0 ? static_cast<ssize_t>(sent) : -1;
+    sent += static_cast<std::uint64_t>(n);
+    if (static_cast<std::uint64_t>(n) < asked || done + sent == all) {
+      return static_cast<ssize_t>(sent);
+    }
+  }
 }
 
 std::int64_t run(Outgoing& out, GrantWriter& call, LaneMemory& m, bool has_lock) {
@@ -238,12 +215,6 @@ std::int64_t run(Outgoing& out, GrantWriter& call, LaneMemory& m, bool has_lock)
   }
 }
 
-std::uint64_t bytes_of(const iovec* parts, std::size_t count) {
-  std::uint64_t bytes = 0;
-  for (std::size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
-  return bytes;
-}
-
 constexpr int kRingFlags = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_EOR;
 
 // The ring was of no use: it is left alone for a while, for longer each time. Once in a while is
@@ -269,14 +240,30 @@ std::int64_t transmit_by_tcp(Outgoing& out, std::uint64_t bytes) {
   return result;
 }
 
+// All that lies in the ring goes to TCP, as far as it has room. False: some is owed.
+bool take_back_once(Lane& lane, int fd) {
+  LaneMemory m(lane.memory_out(), nullptr, 0);
+  Outgoing out{lane, fd, nullptr, 0, 0, nullptr, false};
+  GrantWriter call(GrantCall::kSpill, 0, false);
+  return run(out, call, m, false) != kGrantWouldBlock;
+}
+
 std::int64_t transmit_by_ring(Outgoing& out, std::uint64_t bytes) {
   LaneMemory m(out.lane.memory_out(), out.parts, out.count);
+  if (on_one_core(out.lane)) out.waits = false;
   if (bytes >= kBulk && out.waits) wait_for_drain(out.lane, m);
   const bool interrupted = out.lane.own->writer.load() == this_thread();
   GrantWriter call(interrupted ? GrantCall::kSendInSignal : GrantCall::kSend, bytes,
                    may_begin(out.lane, out.fd, m));
   const std::int64_t result = run(out, call, m, false);
-  if (m.load(GrantWord::kRing) != 0) spiller::wake(spill);
+  if (m.load(GrantWord::kRing) == 0) return result;
+  // Another thread has left the number to the kernel meanwhile, perhaps before it could see this
+  // ring: nobody else would take it back.
+  if (!out.lane.joined_out.load()) {
+    take_back_once(out.lane, out.fd);
+  } else {
+    spiller::wake(spill);
+  }
   return result;
 }
 
@@ -299,13 +286,11 @@ void take_back_all(Lane& lane, int fd) {
   lane.joined_out = false;
   const std::int64_t end = os::monotonic_ns() + std::int64_t{kOwedMs} * 1'000'000;
   if (lane.own->writer.load() == this_thread()) return;  // a handler of the thread that is at it
-  for (;;) {
-    LaneMemory m(lane.memory_out(), nullptr, 0);
-    Outgoing out{lane, fd, nullptr, 0, 0, nullptr, false};
-    GrantWriter call(GrantCall::kSpill, 0, false);
-    if (run(out, call, m, false) != kGrantWouldBlock || os::monotonic_ns() > end) break;
+  while (!take_back_once(lane, fd) && os::monotonic_ns() < end) {
     pollfd one{fd, POLLOUT, 0};
-    if (real().poll(&one, 1, kOwedMs) <= 0 || (one.revents & (POLLERR | POLLHUP)) != 0) break;
+    const int found = real().poll(&one, 1, kOwedMs);
+    if (found < 0 && errno == EINTR) continue;  // a signal: they are owed still
+    if (found <= 0 || (one.revents & (POLLERR | POLLHUP)) != 0) break;
   }
   // The spiller sends with the lock, and to this number no more.
   lock(lane.own[0], this_thread());
@@ -327,171 +312,6 @@ void spill(Lane& lane, std::int64_t now) {
   static_cast<void>(run(out, call, m, true));
   if (!open) return;
   ban_ring(lane, now);
-}
-
-namespace {
-
-struct Incoming {
-  Lane& lane;
-  int fd;
-  const iovec* parts;
-  std::size_t count;
-  std::uint64_t done;  // octets of the call that have come before
-  int flags;
-  const AsAsked* as_asked;
-  bool waits;
-  int error = 0;
-  int told_error = 0;  // the kernel tells an error once
-};
-
-std::int64_t ask_kernel(Incoming& in, bool now) {
-  const bool must_not_wait = now && in.waits;
-  if (!must_not_wait && in.done == 0) return told((*in.as_asked)(), in.error);
-  const int flags = in.flags | (must_not_wait ? MSG_DONTWAIT : 0);
-  const ssize_t got = with_rest(in.parts, in.count, in.done, [&in, flags](msghdr& message) {
-    return real().recvmsg(in.fd, &message, flags);
-  });
-  return told(got, in.error);
-}
-
-std::int64_t receive_kernel(Incoming& in, bool now) {
-  if (in.lane.told.late_error.load(std::memory_order_relaxed) != 0) {
-    if (const int late = in.lane.told.late_error.exchange(0); late != 0) {
-      in.error = in.told_error = late;
-      return kGrantError;
-    }
-  }
-  // Before the question: an edge that comes behind it counts.
-  const bool named = in.lane.told.kernel_named.load() && in.lane.told.kernel_named.exchange(false);
-  const std::int64_t got = ask_kernel(in, now);
-  if (named && got != kGrantWouldBlock) in.lane.told.kernel_named = true;
-  if (got == kGrantError) in.told_error = in.error;
-  return got;
-}
-
-// A reader that will ask the kernel before it sleeps, or that asks again and again, need not ask
-// now.
-bool may_leave_out(Incoming& in, const LaneMemory& m) {
-  if ((m.load(GrantWord::kTake) & kTaken) != 0) return false;
-  // A wait of the kernel's that named the number is believed.
-  const bool polls = keeps(in.lane) && in.lane.named_by.load(std::memory_order_relaxed) == 0 &&
-                     !in.lane.told.kernel_named.load() && !in.lane.number->asks.load();
-  if (!in.waits && !polls) return false;
-  return in.lane.vain.left_out.fetch_add(1, std::memory_order_relaxed) % kLeaveOut != 0;
-}
-
-// The writer has taken octets back from the ring, and this side has not got all of them from TCP.
-bool on_their_way(const LaneMemory& m) {
-  if ((m.load(GrantWord::kTake) & kTaken) == 0) return false;
-  const std::uint64_t length = m.load(GrantWord::kTakenTo) - m.load(GrantWord::kTakenFrom);
-  const std::uint64_t read = m.load(GrantWord::kTcpRead) - m.load(GrantWord::kTakenAt);
-  return length <= kRingBytes && read < length;
-}
-
-// A read of a program that does not wait, and that has been told of octets in the ring: their
-// writer is just sending them by TCP instead. It gets them, not EAGAIN.
-std::int64_t receive_told(Incoming& in, const LaneMemory& m) {
-  const std::int64_t got = receive_kernel(in, true);
-  const bool told = in.lane.named_by.load(std::memory_order_relaxed) == this_thread();
-  if (got != kGrantWouldBlock || in.waits || !told || !on_their_way(m)) return got;
-  pollfd one{in.fd, POLLIN, 0};
-  return real().poll(&one, 1, kOnTheirWayMs) > 0 ? receive_kernel(in, true) : got;
-}
-
-// Whether a read that waits is to offer the ring.
-bool offers(const Lane& lane) {
-  return lane.joined_in.load() && worth_it(lane.vain.reads.load(std::memory_order_relaxed));
-}
-
-bool look(Incoming& in, const LaneMemory& m) {
-  return spin(in.lane.look, [&] {
-    const std::uint64_t take = m.load(GrantWord::kTake);
-    return (take & kTaken) == 0 && m.load(GrantWord::kWritten) != take >> 1U;
-  });
-}
-
-std::int64_t run(Incoming& in, GrantReader& call, LaneMemory& m) {
-  int naps = 0;
-  for (;;) {
-    std::int64_t answer = 0;
-    switch (call.step(m)) {
-      case GrantNeed::kStep: continue;
-      case GrantNeed::kDone: return call.result();
-      case GrantNeed::kReceiveNow:
-        in.error = EAGAIN;
-        answer = may_leave_out(in, m) ? kGrantWouldBlock : receive_told(in, m);
-        break;
-      case GrantNeed::kReceive: answer = receive_kernel(in, false); break;
-      case GrantNeed::kSpin: answer = look(in, m) ? 1 : 0; break;
-      case GrantNeed::kCountReceived: {
-        std::uint64_t read = 0;
-        answer = octets_read(in.fd, read) ? static_cast<std::int64_t>(read) : INT64_MAX;
-        break;
-      }
-      case GrantNeed::kOtherReader:
-        os::nap(1'000'000);
-        answer = ++naps < 100 ? 1 : 0;
-        break;
-      default: return kGrantError;  // a reader asks for nothing else
-    }
-    call.answer(answer);
-  }
-}
-
-// Keeps account of what this thread does before it reads. `got`: as the reader's result; `asked`:
-// octets that there was room for; `waits`: the call is a wait itself.
-void note_read(Lane& lane, std::int64_t got, std::uint64_t asked, bool waits) {
-  const bool blocked = got == kGrantWouldBlock;
-  const bool blocked_before = lane.told.blocked.exchange(blocked, std::memory_order_relaxed);
-  const bool named = lane.named_by.load(std::memory_order_relaxed) == this_thread();
-  if (named && (got < 0 || static_cast<std::uint64_t>(got) < asked)) {
-    lane.named_by.store(0, std::memory_order_relaxed);
-  }
-  // One that asks again and again without a wait looks as often as one that waits.
-  if (waits || named || (blocked && blocked_before)) {
-    if (!keeps(lane)) lane.streak.fetch_add(1, std::memory_order_relaxed);
-  } else if (!blocked && !blocked_before) {
-    if (keeps(lane)) close_window(lane);
-    lane.streak.store(0, std::memory_order_relaxed);
-  }
-  if (!waits && keeps(lane) && lane.joined_in.load(std::memory_order_relaxed)) {
-    if (lane.memory_in().load(GrantWord::kWindow) == kWindowClosed) open_window(lane);
-  }
-}
-
-constexpr int kKnownFlags = MSG_DONTWAIT | MSG_PEEK | MSG_WAITALL | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
-
-}  // namespace
-
-ssize_t receive(Lane& lane, int fd, const iovec* parts, std::size_t count, int flags,
-                AsAsked as_asked) {
-  const std::uint64_t bytes = bytes_of(parts, count);
-  const bool peeks = (flags & MSG_PEEK) != 0;
-  if (bytes == 0 || (flags & ~kKnownFlags) != 0 || (peeks && (flags & MSG_WAITALL) != 0)) {
-    // Such a call is as good as one that is not seen. The writer takes back what lies in the ring.
-    lane.joined_in = false;
-    lane.memory_in().store(GrantWord::kWindow, kWindowNever);
-    return as_asked();
-  }
-  const bool waits = (flags & MSG_DONTWAIT) == 0 && !lane.nonblocking.load();
-  std::uint64_t done = 0;
-  for (;;) {
-    LaneMemory m(lane.memory_in(), parts, count, done);
-    Incoming in{lane, fd, parts, count, done, flags, &as_asked, waits};
-    GrantReader call(bytes - done, {waits, offers(lane), keeps(lane), peeks});
-    const std::int64_t got = run(in, call, m);
-    note_read(lane, got, bytes - done, waits);
-    if (waits)
-      lane.vain.reads = call.by_ring() ? 0 : lane.vain.reads.load(std::memory_order_relaxed) + 1;
-    if (got > 0) done += static_cast<std::uint64_t>(got);
-    if (in.told_error != 0 && done > 0) lane.told.late_error = in.told_error;
-    if (got <= 0 || (flags & MSG_WAITALL) == 0 || done == bytes) {
-      if (got == 0 || got == kGrantError) lane.joined_out = false;  // it hears of no more room
-      if (done > 0 || got == 0) return static_cast<ssize_t>(done);
-      errno = in.error;
-      return -1;
-    }
-  }
 }
 
 }  // namespace weft::sockets::granted

@@ -33,12 +33,20 @@ class AsAsked {
 [[nodiscard]] ssize_t transmit(Lane& lane, int fd, const iovec* parts, std::size_t count, int flags,
                                AsAsked as_asked);
 
+// Octets that the peer is just taking back from the ring, as many as TCP has soon: a program that
+// was told of octets counts them, and takes 0 for the end.
+[[nodiscard]] std::uint64_t await_taken_back(const Lane& lane, int fd);
+
 // Octets of this process that lie in the ring go to TCP, also if that takes a moment; the ring is
 // not used again.
 void take_back_all(Lane& lane, int fd);
 // The same without waiting, if no thread of this process is at it; the ring may be used again after
 // `ban_ns`. For the spiller, which has no number of its own to lose.
 void spill(Lane& lane, std::int64_t now);
+
+// Notes where this end runs. Whether the other end ran on the same core last: then it can't go on
+// while this thread looks for its octets.
+[[nodiscard]] bool on_one_core(const Lane& lane);
 
 // The id of this thread, without a system call.
 [[nodiscard]] std::uint32_t this_thread();

@@ -29,21 +29,24 @@ void retire(int fd, Number& number, How how) {
   if (lane == nullptr) return;
   const Use use(*lane, &Lane::visiting);
   if (!number.lane.compare_exchange_strong(lane, nullptr)) return;
+  // Before the look at its segment: who makes one looks at this behind it (join::go_on).
+  lane->live = false;
+  lane->joined_out = false;
   rendezvous::withdraw(lane->ticket);
   if (lane->segment.load() != nullptr && how == How::kGone) {
     lane->memory_in().store(GrantWord::kWindow, kWindowNever);
   } else if (lane->segment.load() != nullptr) {
-    if (how == How::kCloses) reset_if_unread(*lane, fd);
     lane->joined_in = false;
     lane->memory_in().store(GrantWord::kWindow, kWindowNever);
+    // Behind that: a writer that puts octets in sees the window closed, or they are seen here.
+    if (how == How::kCloses) reset_if_unread(*lane, fd);
     take_back_all(*lane, fd);
-    if (how == How::kStays && lane->set_nodelay.load() && !lane->nodelay.load()) {
+    if (how == How::kStays && lane->set_nodelay.load() && lane->nodelay.load() == Nodelay::kOff) {
       const int off = 0;
       real().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &off, sizeof off);
     }
   }
   lane->fd = -1;
-  lane->live = false;
 }
 
 bool nothing_to_leave(const Number& number) {

@@ -35,7 +35,8 @@ void begin_again(Lane& lane, int fd) {
   lane.fd = fd;
   lane.settled = true;
   lane.counted_in = lane.counted_out = lane.joined_in = lane.joined_out = false;
-  lane.nonblocking = lane.set_nodelay = lane.nodelay = false;
+  lane.nonblocking = lane.set_nodelay = false;
+  lane.nodelay = Nodelay::kUnknown;
   lane.ticket = {};
   lane.named_by = lane.streak = 0;
   lane.reported = 0;

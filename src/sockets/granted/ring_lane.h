@@ -31,6 +31,8 @@ struct Own {
   std::atomic<std::uint32_t> writer;  // the thread that has the writers' lock, 0: none
 };
 
+enum class Nodelay : std::uint8_t { kUnknown, kOff, kOn };
+
 struct LastTold {
   std::atomic<bool> blocked{false};       // the last read found nothing
   std::atomic<bool> kernel_named{false};  // by an edge: the kernel is asked until it has no more
@@ -58,8 +60,8 @@ struct Lane {
   std::atomic<bool> joined_in{false};   // windows may be opened
   std::atomic<bool> joined_out{false};  // calls may begin to use the ring
   std::atomic<bool> nonblocking{false};
-  std::atomic<bool> set_nodelay{false};  // TCP_NODELAY is on for the ring's sake
-  std::atomic<bool> nodelay{false};      // what the program thinks of it
+  std::atomic<bool> set_nodelay{false};             // TCP_NODELAY is on for the ring's sake
+  std::atomic<Nodelay> nodelay{Nodelay::kUnknown};  // what the program thinks of it
   std::uint64_t cookie = 0;
   unsigned end = 0;  // 0 or 1
   Key key;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 
 #include "sockets/grant/grant_words.h"
@@ -20,7 +21,8 @@ inline constexpr std::uint64_t kRingBytes = 128 * 1024;
 struct Segment {
   std::uint64_t nonce;
   Key key;
-  std::array<GrantShared, 2> words;  // of the octets from end 0, from end 1
+  std::array<std::atomic<std::uint32_t>, 2> cores;  // where each end ran last, and 1; 0: not known
+  std::array<GrantShared, 2> words;                 // of the octets from end 0, from end 1
   alignas(4096) std::array<std::array<std::uint8_t, kRingBytes>, 2> rings;
 };
 

@@ -11,6 +11,7 @@
 
 #include "os/clock.h"
 #include "os/signals_blocked.h"
+#include "sockets/real_calls.h"
 
 namespace weft::sockets::granted::spiller {
 namespace {
@@ -57,7 +58,7 @@ void* run(void* /*unused*/) {
       continue;
     }
     while (g_idle.load() == 1 && !g_stopped.load()) {
-      syscall(SYS_futex, &g_idle, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
+      real().syscall(SYS_futex, &g_idle, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
     }
   }
   return nullptr;
@@ -85,13 +86,13 @@ void wake(Spill spill) {
   g_spill = spill;
   if (!g_started.load()) start();
   if (g_started.load() && g_idle.exchange(0) == 1) {
-    syscall(SYS_futex, &g_idle, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+    real().syscall(SYS_futex, &g_idle, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
   }
 }
 
 void stop() {
   if (g_stopped.exchange(true) || !g_started.load()) return;
-  syscall(SYS_futex, &g_idle, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  real().syscall(SYS_futex, &g_idle, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
   pthread_join(g_thread, nullptr);
 }
 

@@ -15,19 +15,23 @@ void Watched::add(Lane& lane, std::size_t tag, bool edge) {
   entry.edge = edge;
 }
 
-void Watched::open() {
+bool Watched::open() {
+  bool any = false;
   for (std::size_t i = 0; i < count_; ++i) {
     Lane& one = lane(i);
     if (!one.joined_in.load()) continue;
+    entries_[i].counted = true;
+    if (on_one_core(one)) continue;
     open_window(one);
-    entries_[i].opened = true;
+    any = true;
   }
+  return any;
 }
 
 void Watched::sleep() {
   asleep_ = true;
   for (std::size_t i = 0; i < count_; ++i) {
-    if (entries_[i].opened) lane(i).memory_in().add(GrantWord::kAsleep, 1);
+    if (entries_[i].counted) lane(i).memory_in().add(GrantWord::kAsleep, 1);
   }
 }
 
@@ -35,13 +39,13 @@ void Watched::wake() {
   if (!asleep_) return;
   asleep_ = false;
   for (std::size_t i = 0; i < count_; ++i) {
-    if (entries_[i].opened) lane(i).memory_in().add(GrantWord::kAsleep, ~std::uint64_t{0});
+    if (entries_[i].counted) lane(i).memory_in().add(GrantWord::kAsleep, ~std::uint64_t{0});
   }
 }
 
 void Watched::close() {
   for (std::size_t i = 0; i < count_; ++i) {
-    if (entries_[i].opened && !keeps(lane(i))) close_window(lane(i));
+    if (entries_[i].counted && !keeps(lane(i))) close_window(lane(i));
   }
 }
 

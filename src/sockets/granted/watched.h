@@ -55,8 +55,8 @@ class Watched {
   void note_kernels(std::size_t i) const {
     if (entries_[i].edge) lane(i).told.kernel_named.store(true);
   }
-  // Writers may use the rings from now on.
-  void open();
+  // Writers may use the rings from now on. False: none that could do so while this thread looks.
+  [[nodiscard]] bool open();
   // ... and no more: this thread goes to sleep in the kernel. Look once more behind this.
   void sleep();
   void wake();
@@ -72,7 +72,7 @@ class Watched {
     std::optional<Use> use;
     std::size_t tag = 0;
     bool edge = false;
-    bool opened = false;
+    bool counted = false;  // as asleep, if this thread sleeps
   };
   std::array<Entry, kMost> entries_;
   std::size_t count_ = 0;
