@@ -71,6 +71,7 @@ class GrantedRing : public ::testing::Test {
     m.set_source(octets);
     GrantWriter call(how, bytes, true);
     for (;;) {
+      take_step();
       std::int64_t answer = 0;
       switch (call.step(m)) {
         case GrantNeed::kStep: continue;
@@ -99,6 +100,7 @@ class GrantedRing : public ::testing::Test {
     GrantReader call(bytes, options);
     int spins = 0;
     for (;;) {
+      take_step();
       std::int64_t answer = 0;
       switch (call.step(m)) {
         case GrantNeed::kStep: continue;
@@ -151,6 +153,20 @@ class GrantedRing : public ::testing::Test {
     }
   }
 
+  // Twelve sends, of which some find TCP empty, with take-backs between them.
+  void write_some(std::uint64_t total) {
+    std::vector<std::uint8_t> octets(total / 12);
+    for (std::uint64_t at = 0; at < total;) {
+      for (std::uint64_t i = 0; i < octets.size(); ++i) octets[i] = octet_at(at + i);
+      const std::int64_t sent = write(GrantCall::kSend, octets.data(), octets.size());
+      if (sent <= 0) return;
+      at += static_cast<std::uint64_t>(sent);
+      direction_->told = at;
+      for (int turn = 0; turn < 100 && direction_->read_to < at; ++turn) std::this_thread::yield();
+      if (at % (4 * octets.size()) == 0) static_cast<void>(write(GrantCall::kSpill, nullptr, 0));
+    }
+  }
+
   // A ring is granted only while TCP is empty.
   void await_reader(std::uint64_t at) {
     for (int turn = 0; direction_->read_to < at && !direction_->reader_ended; ++turn) {
@@ -185,6 +201,54 @@ class GrantedRing : public ::testing::Test {
     return at;
   }
 
+  // In a child: before the step of that number a signal comes.
+  void take_step() {
+    if (signal_ != 0 && steps_left_-- == 0) raise(signal_);
+  }
+
+  // `run` in a child, to which the signal comes before its n-th step. False: it ended before that.
+  // While it is killed, or stopped for a while, `beside` runs here.
+  template <class Run, class Beside>
+  bool interrupted(int signal, int step, Run run, Beside beside) {
+    const pid_t child = fork();
+    if (child == 0) {
+      signal_ = signal;
+      steps_left_ = step;
+      run();
+      _exit(0);
+    }
+    bool came = false;
+    std::thread watcher([&] {
+      int status = 0;
+      for (waitpid(child, &status, WUNTRACED); WIFSTOPPED(status);
+           waitpid(child, &status, WUNTRACED)) {
+        came = true;
+        usleep(500);
+        kill(child, SIGCONT);
+      }
+      came = came || WIFSIGNALED(status);
+      child_ended_ = true;
+    });
+    beside();
+    watcher.join();
+    child_ended_ = false;
+    return came;
+  }
+
+  void begin_again() {
+    for (int& fd : pair_) {
+      if (fd >= 0) close(fd);
+      fd = -1;
+    }
+    received_ = 0;
+    new (direction_) Direction{};
+    GrantMemory::reset(direction_->shared);
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair_.data()), 0);
+  }
+
+  std::atomic<bool> child_ended_{false};
+  int signal_ = 0;
+  int steps_left_ = 0;
   Direction* direction_ = nullptr;
   std::array<int, 2> pair_ = {-1, -1};
   pthread_mutex_t lock_ = PTHREAD_MUTEX_INITIALIZER;
@@ -233,14 +297,68 @@ TEST_F(GrantedRing, WhatASendReturnedAsSentOutlivesItsKilledProcess) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFSIGNALED(status));
     EXPECT_GE(got, direction_->told.load()) << "round " << round;
-    close(pair_[1]);
-    pair_ = {-1, -1};
-    received_ = 0;
-    new (direction_) Direction{};
-    GrantMemory::reset(direction_->shared);
-    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair_.data()), 0);
+    pair_[0] = -1;
+    begin_again();
   }
   EXPECT_GT(by_ring_, 0U);
+}
+
+TEST_F(GrantedRing, AWriterThatIsKilledOrStoppedBeforeAnyOfItsStepsLosesNothing) {
+  constexpr std::uint64_t kTotal = 1200;
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    int step = 0;
+    for (bool came = true; came; ++step) {
+      std::uint64_t got = 0;
+      came = interrupted(
+          signal, step,
+          [this] {
+            close(pair_[1]);
+            write_some(kTotal);
+          },
+          [&, this] {
+            close(pair_[0]);
+            pair_[0] = -1;
+            got = read_all(kTotal, static_cast<std::uint64_t>(step), false);
+          });
+      EXPECT_GE(got, direction_->told.load()) << "signal " << signal << ", step " << step;
+      EXPECT_TRUE(got == kTotal || signal == SIGKILL) << "step " << step;
+      begin_again();
+    }
+    EXPECT_GT(step, 50);
+  }
+  EXPECT_GT(by_ring_, 0U);
+}
+
+TEST_F(GrantedRing, AReaderThatIsKilledOrStoppedBeforeAnyOfItsStepsHoldsUpNobody) {
+  constexpr std::uint64_t kTotal = 1200;
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    int step = 0;
+    for (bool came = true; came; ++step) {
+      std::vector<std::uint8_t> rest(kTotal);
+      std::uint64_t bytes = 0;
+      came = interrupted(
+          signal, step, [&, this] { read_all(kTotal, static_cast<std::uint64_t>(step), false); },
+          [&, this] {
+            write_some(kTotal);
+            while (write(GrantCall::kSpill, nullptr, 0) != 0) {
+            }
+            if (signal == SIGSTOP) return;
+            while (!child_ended_) std::this_thread::yield();
+            // Another reader gets what is left, by calls that nobody sees.
+            const ssize_t n = recv(pair_[1], rest.data(), rest.size(), MSG_DONTWAIT);
+            bytes = n > 0 ? static_cast<std::uint64_t>(n) : 0;
+          });
+      EXPECT_EQ(direction_->told.load(), kTotal) << "signal " << signal << ", step " << step;
+      const std::uint64_t first = kTotal - bytes;
+      EXPECT_GE(first, direction_->read_to.load()) << "step " << step;
+      for (std::uint64_t i = 0; i < bytes; ++i) {
+        ASSERT_EQ(rest[i], octet_at(first + i)) << "step " << step;
+      }
+      EXPECT_TRUE(signal == SIGKILL || direction_->read_to == kTotal) << "step " << step;
+      begin_again();
+    }
+    EXPECT_GT(step, 5);
+  }
 }
 
 TEST_F(GrantedRing, APositionThatWasNeverWrittenClosesTheWindowForGood) {
