@@ -3,7 +3,9 @@
  *
  *   socket_bench serve ADDRESS PORT                         until it is killed
  *   socket_bench rr ADDRESS PORT SIZE SECONDS sleep|poll    prints round trips per second
- *   socket_bench stream ADDRESS PORT SIZE SECONDS sleep|poll   prints octets per second
+ *   socket_bench slow ADDRESS PORT SIZE SECONDS sleep|poll  the same, a millisecond behind each:
+ * round trips per second spent in them socket_bench stream ADDRESS PORT SIZE SECONDS sleep|poll
+ * prints octets per second
  *
  * poll: both sides try again instead of sleeping (MSG_DONTWAIT). With SOCKET_BENCH_IWARP in the
  * environment the sockets are in IWARP mode (weft/sockets.h), or it ends. */
@@ -104,6 +106,22 @@ static _Noreturn void serve(const struct sockaddr_in* at) {
   }
 }
 
+/* Both ends sleep between round trips. */
+static void measure_slow(int fd, const struct hello* hello, double seconds) {
+  const struct timespec pause = {0, 1000000};
+  const double end = now() + seconds;
+  double spent = 0;
+  uint64_t count = 0;
+  for (; count == 0 || now() < end; ++count) {
+    nanosleep(&pause, NULL);
+    const double begin = now();
+    send_all(fd, data, hello->size, 0);
+    if (!receive_all(fd, data, hello->size, 0)) fail("recv");
+    spent += now() - begin;
+  }
+  printf("%.0f\n", (double)count / spent);
+}
+
 static void measure(int fd, const struct hello* hello, double seconds) {
   const int flags = hello->poll ? MSG_DONTWAIT : 0;
   const double begin = now();
@@ -136,7 +154,8 @@ int main(int argc, char** argv) {
   at.sin_port = htons((uint16_t)atoi(argv[3]));
   if (strcmp(argv[1], "serve") == 0) serve(&at);
   if (argc != 7) return 2;
-  const struct hello hello = {strcmp(argv[1], "rr") == 0 ? kRequestResponse : kStream,
+  const int slow = strcmp(argv[1], "slow") == 0;
+  const struct hello hello = {slow || strcmp(argv[1], "rr") == 0 ? kRequestResponse : kStream,
                               (uint32_t)atoi(argv[4]), strcmp(argv[6], "poll") == 0};
   if (hello.size == 0 || hello.size > kSizeMost) return 2;
   const int fd = new_socket();
@@ -144,6 +163,6 @@ int main(int argc, char** argv) {
   if (connect(fd, (const struct sockaddr*)&at, sizeof at) != 0) fail("connect");
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   send_all(fd, (const char*)&hello, sizeof hello, 0);
-  measure(fd, &hello, atof(argv[5]));
+  (slow ? measure_slow : measure)(fd, &hello, atof(argv[5]));
   return 0;
 }
