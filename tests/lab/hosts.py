@@ -183,6 +183,40 @@ def interrupted(_network):
             running.stdout.close()
 
 
+# A reader that goes ends the programs by SIGPIPE; one that does not read holds up no signal.
+def readers(_network):
+    needs()
+    before = processes()
+    for hosts in "1", "2":
+        for goes in True, False:
+            running = subprocess.Popen([WEFT, "lab", "run", "--hosts", hosts, "--plain", "--", "yes"],
+                                       stdout=subprocess.PIPE)
+            running.stdout.readline()
+            if goes:
+                running.stdout.close()
+            else:
+                time.sleep(0.2)
+                running.send_signal(signal.SIGTERM)
+            status = running.wait(LIMIT_S)
+            check(status == (128 + 13 if goes else 128 + 15), f"{hosts}, {goes}: {status}")
+            running.stdout.close()
+    # One that is slow gets all of it.
+    slow = subprocess.Popen(
+        [WEFT, "lab", "run", "--hosts", "2", "--plain", "--", "sh", "-c",
+         "seq 1 50000; echo end"], stdout=subprocess.PIPE, text=True)
+    time.sleep(0.5)
+    lines = slow.communicate(timeout=LIMIT_S)[0].splitlines()
+    check(slow.returncode == 0, f"a slow reader: {slow.returncode}")
+    for host in "h1", "h2":
+        own = [line[5:] for line in lines if line.startswith(f"[{host}] ")]
+        check(own == [str(i) for i in range(1, 50001)] + ["end"], f"{host}: {len(own)} lines")
+    # A writer that stays behind holds up no end.
+    done = subprocess.run([WEFT, "lab", "run", "--hosts", "2", "--plain", "--", "sh", "-c",
+                           "setsid yes & sleep 0.1"], stdout=subprocess.DEVNULL, timeout=LIMIT_S)
+    check(done.returncode == 0, f"a writer stays: {done.returncode}")
+    wait_for(lambda: processes() == before, "processes were left behind")
+
+
 def wrong_usage(_network):
     check("'rate=fast': a rate is like" in refused("--link", "rate=fast", "--", "true"), "rate")
     check("each side of ---" in refused("--", "true", "---"), "---")
@@ -195,4 +229,4 @@ def wrong_usage(_network):
 if __name__ == "__main__":
     main({case.__name__: case for case in (
         own_hosts, ordinary_user, rdma_and_tcp, delay, rate, exit_status, other_host, mpi,
-        interrupted, wrong_usage)})
+        interrupted, readers, wrong_usage)})

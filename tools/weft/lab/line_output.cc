@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,20 +15,18 @@ namespace weft::cli {
 namespace {
 
 constexpr std::size_t kLongestLine = 64 << 10;  // a longer one is cut
+constexpr std::size_t kAtOnce = 4096;  // a pipe that is ready takes so much without waiting
 
-// A reader that has gone takes nothing more; the programs go on.
-void write_all_to(int stream, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = write(stream, text.data(), text.size());
-    if (n > 0) {
-      text.remove_prefix(static_cast<std::size_t>(n));
-    } else if (n < 0 && errno == EAGAIN) {
-      pollfd room{stream, POLLOUT, 0};
-      poll(&room, 1, -1);
-    } else if (n < 0 && errno != EINTR) {
-      return;
-    }
-  }
+bool is_ready(int stream) {
+  pollfd room{stream, POLLOUT, 0};
+  return poll(&room, 1, 0) > 0;
+}
+
+// Whole lines, if one fits.
+std::size_t part_of(std::string_view text) {
+  const std::size_t most = std::min(text.size(), kAtOnce);
+  const std::size_t end = text.substr(0, most).rfind('\n');
+  return end == std::string_view::npos ? most : end + 1;
 }
 
 }  // namespace
@@ -42,36 +41,45 @@ Outcome<UniqueFd> LineOutput::add(int stream, std::string before) {
 }
 
 void LineOutput::add_to(std::vector<pollfd>& polled) const {
-  for (const Source& source : sources_) polled.push_back({source.fd.get(), POLLIN, 0});
+  for (const auto& [stream, text] : waiting_) polled.push_back({stream, POLLOUT, 0});
+  for (const Source& source : sources_) {
+    if (!waiting_.contains(source.stream)) polled.push_back({source.fd.get(), POLLIN, 0});
+  }
 }
 
-void LineOutput::read_from(const std::vector<pollfd>& polled) {
+void LineOutput::serve(const std::vector<pollfd>& polled) {
   for (const pollfd& one : polled) {
     if (one.fd < 0 || one.revents == 0) continue;
+    if (waiting_.contains(one.fd)) write_some(one.fd);
     const auto source =
         std::ranges::find_if(sources_, [&](const Source& each) { return each.fd.get() == one.fd; });
     if (source != sources_.end()) read_some(*source);
   }
 }
 
-void LineOutput::drain() {
+void LineOutput::take_rest() {
   for (Source& source : sources_) {
-    if (source.fd) read_some(source);
+    int left = 0;
+    if (source.fd) ioctl(source.fd.get(), FIONREAD, &left);
+    for (int got = 1; source.fd && left > 0 && got > 0; left -= got) got = read_some(source);
+    source.fd.reset();
     print(source, true);
   }
 }
 
-void LineOutput::read_some(Source& source) {
+// How many bytes it has read.
+int LineOutput::read_some(Source& source) {
   char part[16 << 10];
-  ssize_t got = 0;
-  while ((got = read(source.fd.get(), part, sizeof part)) > 0) {
+  const ssize_t got = read(source.fd.get(), part, sizeof part);
+  if (got > 0) {
     source.line.append(part, static_cast<std::size_t>(got));
     print(source, false);
+  } else if (got == 0) {
+    source.fd.reset();
   }
-  if (got == 0) source.fd.reset();
+  return static_cast<int>(std::max<ssize_t>(got, 0));
 }
 
-// Whole lines, one write() for all of them.
 void LineOutput::print(Source& source, bool all) {
   std::string out;
   std::string& text = source.line;
@@ -83,7 +91,34 @@ void LineOutput::print(Source& source, bool all) {
     out += source.before + text + "\n";
     text.clear();
   }
-  write_all_to(source.stream, out);
+  if (out.empty()) return;
+  waiting_[source.stream] += out;
+  write_some(source.stream);
+}
+
+void LineOutput::write_some(int stream) {
+  std::string& text = waiting_[stream];
+  std::size_t done = 0;
+  while (done < text.size() && is_ready(stream)) {
+    const std::string_view rest = std::string_view(text).substr(done);
+    const ssize_t n = write(stream, rest.data(), part_of(rest));
+    if (n > 0) done += static_cast<std::size_t>(n);
+    if (n >= 0 || errno == EINTR) continue;
+    if (errno != EAGAIN) return lose(stream);
+    break;
+  }
+  text.erase(0, done);
+  if (text.empty()) waiting_.erase(stream);
+}
+
+// Nobody reads it any more: the programs get SIGPIPE, as without a lab.
+void LineOutput::lose(int stream) {
+  waiting_.erase(stream);
+  for (Source& source : sources_) {
+    if (source.stream != stream) continue;
+    source.fd.reset();
+    source.line.clear();
+  }
 }
 
 }  // namespace weft::cli

@@ -3,7 +3,7 @@
 
 #include <poll.h>
 
-#include <memory>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,9 +18,12 @@ class LineOutput {
   [[nodiscard]] Outcome<UniqueFd> add(int stream, std::string before);
   // For poll(), and what to do behind it. `polled` may have others too.
   void add_to(std::vector<pollfd>& polled) const;
-  void read_from(const std::vector<pollfd>& polled);
-  // All that is there already; the writers have gone.
-  void drain();
+  // Waits for no reader: what a stream does not take is kept, and no more is read for it.
+  void serve(const std::vector<pollfd>& polled);
+  // Takes what is there already, and nothing after that.
+  void take_rest();
+  // A stream has not taken all that was printed.
+  [[nodiscard]] bool waits() const { return !waiting_.empty(); }
 
  private:
   struct Source {
@@ -29,10 +32,13 @@ class LineOutput {
     std::string before;
     std::string line;  // that has not ended yet
   };
-  static void read_some(Source& source);
-  static void print(Source& source, bool all);
+  int read_some(Source& source);
+  void print(Source& source, bool all);
+  void write_some(int stream);
+  void lose(int stream);
 
   std::vector<Source> sources_;
+  std::map<int, std::string> waiting_;  // by stream: what it has not taken yet
 };
 
 }  // namespace weft::cli

@@ -88,7 +88,7 @@ class Lab {
         return tl::unexpected(started.error());
     }
     while (!over()) step();
-    output_.drain();
+    finish_output();
     return status_;
   }
   [[nodiscard]] std::uint64_t lost() const { return switch_->lost(); }
@@ -147,7 +147,7 @@ class Lab {
     for (const UniqueFd& user : users_) polled.push_back({user.get(), POLLIN, 0});
     output_.add_to(polled);
     if (poll(polled.data(), polled.size(), wait_ms()) < 0 && errno != EINTR) return;
-    output_.read_from(polled);
+    output_.serve(polled);
     for (std::size_t i = users_.size(); i-- > 0;) {
       if (polled[users + i].revents != 0) serve_user(i);
     }
@@ -214,6 +214,19 @@ class Lab {
       if (interrupted_) ends_at_ = Clock::now();  // a second one: at once
       interrupted_ = true;
       end_soon(signal);
+    }
+  }
+
+  // A reader may be slow, as a pager is; after a signal it has a moment.
+  void finish_output() {
+    running_.clear();
+    output_.take_rest();
+    while (output_.waits() && !(interrupted_ && Clock::now() >= *ends_at_)) {
+      std::vector<pollfd> polled{{signals_.get(), POLLIN, 0}};
+      output_.add_to(polled);
+      if (poll(polled.data(), polled.size(), interrupted_ ? wait_ms() : -1) < 0) return;
+      output_.serve(polled);
+      if (polled[0].revents != 0) take_signal();
     }
   }
 
