@@ -10,12 +10,13 @@ The case that needs them is left out without them.
 import errno
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
-from data_setting import (LIMIT_S, PROGRAM, Cutter, Server, big_file, digest, drafts_in, make_tree,
+from data_setting import (LIMIT_S, PROGRAM, Cutter, Server, big_file, digest, drafts_in, filled, make_tree,
                           plain_client, run, tree_of)
 from serving import run_cases
 
@@ -61,6 +62,20 @@ def case_sixteen_clients(tmp):
         clients = [subprocess.Popen([PROGRAM, "get", server.url("big"), str(tmp / f"copy{i}")]) for i in range(16)]
         assert [c.wait(LIMIT_S) for c in clients] == [0] * 16
         assert all(digest(tmp / f"copy{i}") == want for i in range(16))
+
+
+def case_sync_asks_for_folders_rather_than_files(tmp):
+    source = tmp / "source"
+    for name in map(str, range(500)):
+        filled(source, f"a/{name}")
+    with Server(tmp, "--writable") as server:
+        run("put", "-r", f"{source}/", server.url("in"))
+        (tmp / "in" / "a" / "7").write_text("an older one")
+    with Server(tmp, "--writable") as server:
+        run("sync", f"{source}/", server.url("in"))
+        assert tree_of(source) == tree_of(tmp / "in")
+    requests = int(re.search(r"(\d+) requests", server.log)[1])
+    assert requests < 50, server.log
 
 
 def case_put_and_sync(tmp):

@@ -70,6 +70,7 @@ std::string Push::here(const std::string& below) const { return join(source_name
 Outcome<void> Push::put(const std::string& from, const std::string& to) {
   const bool contents_only = from.ends_with('/');
   links_ = kLinksAnywhere;
+  knows_there_ = false;
   unflushed_.clear();
   names_lost_ = false;
   source_ = os::Fd(open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -113,21 +114,6 @@ Outcome<void> Push::put_tree(const std::string& to) {
   return set_modes();
 }
 
-// With --durable, the names of what was made, replaced, removed and found. Files are flushed
-// before.
-Outcome<void> Push::flush_folders() {
-  for (const std::string& folder : unflushed_.take()) {
-    SetRequest request;
-    request.path = {folder, folder.size() < links_ ? kLinksAnywhere : links_};
-    request.what = kSetFlush;
-    if (const auto reply = ask(request); !reply) return tl::unexpected(reply.error());
-  }
-  if (!names_lost_) return {};
-  return failed(EIO, server_.host,
-                "the server was started anew meanwhile, or failed to flush: folders, links and "
-                "removals may not be on its disk; run this again");
-}
-
 Outcome<void> Push::make_folder(const std::string& to, std::uint32_t mode) {
   ++totals_.folders;
   if (to.empty() || to == "/" || to == ".") return {};
@@ -160,6 +146,7 @@ Outcome<void> Push::set_modes() {
 Outcome<void> Push::put_folder(const std::string& below, const std::string& to) {
   const FolderStream folder(os::Fd(open_folder_below(source_.get(), below)));
   if (!folder.good()) return failed(errno, here(below));
+  if (options_.only_newer) look_there(to);
   std::unordered_set<std::string> names;
   for (;;) {
     errno = 0;
@@ -252,11 +239,26 @@ Outcome<void> Push::put_entry(int folder, const std::string& name, const std::st
   return {};
 }
 
+// One list in place of a question for each file. Where there is no list, each file is asked for.
+void Push::look_there(const std::string& to) {
+  there_.clear();
+  auto list = list_folder(*client_, memory_, to, links_);
+  knows_there_ = list.has_value();
+  if (!list) return;
+  for (Named& one : *list) there_.emplace(std::move(one.name), one.attributes);
+}
+
 Outcome<bool> Push::is_there(const std::string& to, std::uint64_t size, std::int64_t mtime_ns) {
+  const auto is_same = [&](const Attributes& a) {
+    return S_ISREG(a.mode) && a.size == size && a.mtime_ns == mtime_ns;
+  };
+  if (knows_there_) {
+    const auto at = there_.find(last_name(to));
+    return at != there_.end() && is_same(at->second);
+  }
   const auto reply = ask(StatRequest{named(to)});
   if (!reply && !client_->alive()) return tl::unexpected(reply.error());
-  return reply && S_ISREG(reply->attributes.mode) && reply->attributes.size == size &&
-         reply->attributes.mtime_ns == mtime_ns;
+  return reply && is_same(reply->attributes);
 }
 
 namespace {
@@ -316,16 +318,6 @@ Outcome<void> Push::put_file(int fd, const std::string& to) {
     if (starts++ == kStarts) return ok;
     if (auto again = reconnect(ok.error()); !again) return again;
   }
-}
-
-// A file that an earlier copy has left need not be on the disk.
-Outcome<void> Push::flush_there(const std::string& to) {
-  unflushed_.note_parent_of(to);
-  SetRequest request;
-  request.path = named(to);
-  request.what = kSetFlush;
-  const auto reply = client_->call(request);
-  return reply ? Outcome<void>() : tl::unexpected(reply.error());
 }
 
 Outcome<void> Push::try_file(int fd, const std::string& to) {

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -75,6 +76,7 @@ class Push {
   [[nodiscard]] Outcome<void> set_modes();
   [[nodiscard]] Outcome<void> flush_there(const std::string& to);
   [[nodiscard]] Outcome<void> flush_folders();
+  void look_there(const std::string& to);
   [[nodiscard]] Outcome<bool> is_there(const std::string& to, std::uint64_t size,
                                        std::int64_t mtime_ns);
   [[nodiscard]] bool is_remote_folder(const std::string& path);
@@ -90,6 +92,8 @@ class Push {
   std::string source_name_;                                   // ... as the user calls it
   std::vector<std::string> folders_;                          // still to walk, below it
   std::vector<std::pair<std::string, std::uint32_t>> modes_;  // to be set at the end
+  std::unordered_map<std::string, Attributes> there_;         // what a folder of the server has
+  bool knows_there_ = false;                                  // ... the one that is put at present
   Extras extras_;
   Unflushed unflushed_;
   bool names_lost_ = false;               // ... of which the server may have lost some
