@@ -20,6 +20,8 @@ import data_setting
 from data_setting import PROGRAM, Server, digest, make_tree, run, tree_of
 from serving import run_cases
 
+MANY_FILES = 1_000_000
+
 
 def digests_of_clients(server, count):
     """What so many clients at once get of the file "big"."""
@@ -102,6 +104,40 @@ def case_ten_thousand_files(tmp):
         for i in range(16):
             assert tree_of(tmp / f"copy{i}") == want
             shutil.rmtree(tmp / f"copy{i}")
+
+
+def peak_mib(*arguments):
+    """Runs weft-data to its end; the memory that it had at most."""
+    process = subprocess.Popen([PROGRAM, *map(str, arguments)])
+    _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0, (arguments, status)
+    return usage.ru_maxrss >> 10
+
+
+def case_a_million_files_in_little_memory(tmp):
+    """Empty ones in tmpfs, listed and compared both ways; source and destination are the same folder."""
+    served = tmp / "served"
+    served.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "nr_inodes=2000000", "none", str(served)], capture_output=True,
+                             check=False)
+    if mounted.returncode != 0:
+        return print("a_million_files_in_little_memory: no right to mount; left out")
+    try:
+        for folder in range(MANY_FILES // 1000):
+            (served / str(folder)).mkdir()
+            for file in range(1000):
+                os.close(os.open(served / str(folder) / str(file), os.O_CREAT | os.O_WRONLY, 0o644))
+        with Server(served, "--writable") as server:
+            for ways in ((server.url(), f"{served}/"), (f"{served}/", server.url())):
+                start = time.monotonic()
+                peak = peak_mib("sync", "-q", "--delete", *ways)
+                report(f"sync of {MANY_FILES} files that are there, {peak} MiB", start, server)
+                assert peak < 256, peak
+            status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+            assert int(status.split("VmHWM:")[1].split()[0]) >> 10 < 256, status
+    finally:
+        subprocess.run(["umount", "-l", str(served)], check=True)
+    return None
 
 
 CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
