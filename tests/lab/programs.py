@@ -44,6 +44,8 @@ def case(name, program):
             shown = subprocess.run([WEFT, "check", "report", folder, "--json"], timeout=LIMIT_S,
                                    capture_output=True, text=True, check=False)
             found = json.loads(shown.stdout)
+        unnamed = [one for one in found if one["call"] == "a verbs call"]
+        check(not unnamed, json.dumps(unnamed, indent=1))
         serious = [one for one in found if one["rule"][0] != "N"]
         known = KNOWN.get(name, set())
         for rule, call, text in known:

@@ -41,6 +41,7 @@ constexpr std::size_t kShownOfNotes = 3;  // frames of an object
 thread_local const char* calling = nullptr;
 thread_local const void* explained = nullptr;  // where the call is whose handle E02 was about
 thread_local int calls_open = 0;               // of those that may fail, one in another
+thread_local const char* outermost = nullptr;  // the first of them
 thread_local bool inside = false;              // finding the places may fail calls of its own
 
 std::string variable(const char* name) {
@@ -95,14 +96,16 @@ class Module final : public Observer {
 
   void in_call(const char* name) override { calling = name; }
   int may_fail(const char* call) override {
-    if (faults_ == nullptr || calls_open++ > 0) return 0;
+    if (calls_open++ > 0) return 0;
+    outermost = call;
+    if (faults_ == nullptr) return 0;
     const int before = errno;
     const int error = count_call(call);
     errno = before;
     return error;
   }
   void is_over() override {
-    if (faults_ != nullptr) --calls_open;
+    if (--calls_open == 0) outermost = nullptr;
   }
   void made(const Made& object) override {
     with_place([&](Here here) { rules_.made(object, here); });
@@ -235,7 +238,8 @@ class Module final : public Observer {
 
   static std::string name_of(const Caller& caller) {
     if (calling != nullptr) return calling;
-    return caller.call.empty() ? "a verbs call" : caller.call;
+    if (!caller.call.empty()) return caller.call;
+    return outermost != nullptr ? outermost : "a verbs call";  // by a table, without a symbol
   }
 
   // Where the program has called Weft. Null: unknown.
