@@ -346,6 +346,8 @@ def case_the_server_dies_while_it_is_written_to(tmp):
         content = random.Random(11).randbytes(8 << 20)
         with open(served.at / "file", "w+b", buffering=0) as file:
             file.write(content)
+            folder = os.open(served.at, os.O_RDONLY | os.O_DIRECTORY)
+            os.fsync(folder)
             killer = threading.Timer(0.05, served.server.kill)
             killer.start()
             deadline = time.monotonic() + LIMIT_S
@@ -357,9 +359,12 @@ def case_the_server_dies_while_it_is_written_to(tmp):
             assert got == errno.EIO, got
             assert error_of(os.pwrite, file.fileno(), b"x", 0) == errno.EIO
             assert error_of(os.mkdir, served.at / "folder") == errno.EIO
+            assert error_of(os.fsync, folder) == errno.EIO
             assert error_of(os.unlink, served.at / "file") == errno.EIO
             served.serve()
             os.pwrite(file.fileno(), content[::-1], 0)
+            os.fsync(folder)
+            os.close(folder)
             (served.at / "folder").mkdir()
         assert (served.source / "file").read_bytes() == content[::-1]
         assert (served.source / "folder").is_dir()
