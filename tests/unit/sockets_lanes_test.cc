@@ -10,20 +10,16 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "os/clock.h"
-#include "sockets/granted/granted.h"
 #include "sockets/granted/watched.h"
+#include "sockets_lanes_testing.h"
 
 namespace {
 int g_masked = 0;
@@ -37,120 +33,6 @@ extern "C" int pthread_sigmask(int how, const sigset_t* set, sigset_t* before) {
 
 namespace weft::sockets::granted {
 namespace {
-
-class Lanes : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    setenv("WEFT_SOCKETS_BUSY_CALLS", "1", 1);
-    own_memory();
-  }
-
-  void SetUp() override {
-    const int listener = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof at;
-    ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
-    ASSERT_EQ(listen(listener, 1), 0);
-    ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&at), &length), 0);
-    a_ = socket(AF_INET, SOCK_STREAM, 0);
-    ASSERT_EQ(connect(a_, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
-    b_ = accept(listener, nullptr, nullptr);
-    ASSERT_GE(b_, 0);
-    close(listener);
-    ASSERT_EQ(sched_getaffinity(0, sizeof all_cores_, &all_cores_), 0);
-    numbers::note_fresh(a_);
-    numbers::note_fresh(b_);
-  }
-  void TearDown() override {
-    for (const int fd : {a_, b_}) {
-      leave_to_close(fd);
-      close(fd);
-    }
-  }
-
-  static ssize_t put(int fd, const std::string& text) {
-    const auto plain = [&] { return ::send(fd, text.data(), text.size(), MSG_NOSIGNAL); };
-    return serve(fd, &Lane::sending, plain, [&](Lane& lane) {
-      const iovec part{const_cast<char*>(text.data()), text.size()};
-      return transmit(lane, fd, &part, 1, MSG_NOSIGNAL, plain);
-    });
-  }
-  // The kernel's part is `asked`.
-  template <class Asked>
-  static ssize_t get(int fd, int flags, std::string& text, Asked asked) {
-    std::array<char, 64> room{};
-    const auto plain = [&] { return asked(room.data(), room.size()); };
-    const ssize_t got = serve(fd, &Lane::receiving, plain, [&](Lane& lane) {
-      const iovec part{room.data(), room.size()};
-      return receive(lane, fd, &part, 1, flags, plain);
-    });
-    text.assign(room.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-    return got;
-  }
-  static std::string get(int fd) {
-    std::string text;
-    get(fd, 0, text, [fd](char* to, std::size_t room) { return ::recv(fd, to, room, 0); });
-    return text;
-  }
-
-  static Lane* lane_of(int fd) { return numbers::find(fd)->lane.load(); }
-  // Octets to and fro, until both ends may use the ring.
-  void join_both() {
-    for (int i = 0; i < 4; ++i) {
-      ASSERT_EQ(put(a_, "ping"), 4);
-      ASSERT_EQ(get(b_), "ping");
-      ASSERT_EQ(put(b_, "pong"), 4);
-      ASSERT_EQ(get(a_), "pong");
-    }
-    for (const int fd : {a_, b_}) {
-      ASSERT_NE(lane_of(fd), nullptr);
-      ASSERT_TRUE(lane_of(fd)->joined_in.load());
-      ASSERT_TRUE(lane_of(fd)->joined_out.load());
-    }
-  }
-  // `text` from a to b, by the ring.
-  void put_in_ring(const std::string& text) {
-    lane_of(b_)->memory_in().store(GrantWord::kWindow, kWindowOpen);
-    ASSERT_EQ(put(a_, text), static_cast<ssize_t>(text.size()));
-  }
-
-  // The writer's steps, as far as the mark.
-  void begin_to_take_back() {
-    GrantMemory m = lane_of(a_)->memory_out();
-    const std::uint64_t take = m.load(GrantWord::kTake);
-    m.store(GrantWord::kTakenFrom, take >> 1U);
-    m.store(GrantWord::kTakenTo, m.load(GrantWord::kPosition));
-    m.store(GrantWord::kTakenAt, m.load(GrantWord::kSent));
-    ASSERT_TRUE(m.swap(GrantWord::kTake, take, take | kTaken));
-  }
-
-  // By a call that is not seen.
-  void reset_b() {
-    const linger now{1, 0};
-    ASSERT_EQ(setsockopt(b_, SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
-    ASSERT_EQ(close(b_), 0);
-    forget_closed(b_);
-    b_ = -1;
-  }
-
-  // This thread runs on the n-th core that the process may use. False: there are not two.
-  bool run_on_core(int n) const {
-    if (CPU_COUNT(&all_cores_) < 2) return false;
-    std::size_t core = 0;
-    for (int i = n; i >= 0; i -= CPU_ISSET(core++, &all_cores_) ? 1 : 0) {
-    }
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(core - 1, &one);
-    return sched_setaffinity(0, sizeof one, &one) == 0;
-  }
-
-  int a_ = -1;
-  int b_ = -1;
-  cpu_set_t all_cores_{};
-};
 
 TEST_F(Lanes, NumberThatIsCopiedWhileItsLaneIsMadeHasNone) {
   leave_to_kernel(a_, Why::kShared);
@@ -337,86 +219,6 @@ TEST_F(Lanes, CallsFitASmallStack) {
   pthread_attr_destroy(&attributes);
 }
 
-// A stream in both ways and by calls that nobody sees. A gigabyte by WEFT_WINDOWS_MB=1024.
-class Stream : public Lanes {
- protected:
-  static char octet_at(std::uint64_t at) { return static_cast<char>((at * 2654435761U) >> 13U); }
-
-  void write_all() {
-    std::mt19937_64 random(1);
-    std::string text;
-    for (std::uint64_t at = 0; at < total_;) {
-      const std::uint64_t most = random() % 16 == 0 ? 60'000 : 1'000;
-      text.resize(std::min(1 + random() % most, total_ - at));
-      for (std::size_t i = 0; i < text.size(); ++i) text[i] = octet_at(at + i);
-      if (put(a_, text) != static_cast<ssize_t>(text.size())) return;
-      at += text.size();
-      // A ring is granted only while TCP is empty.
-      if (random() % 8 != 0) continue;
-      while (read_to_ < at && !over_) std::this_thread::yield();
-    }
-  }
-
-  ssize_t read_some(std::uint64_t most, bool unseen) {
-    const auto plain = [&] { return ::recv(b_, room_.data(), most, 0); };
-    if (unseen) return plain();
-    const GrantMemory m = lane_of(b_)->memory_in();
-    const std::uint64_t before = m.load(GrantWord::kTcpRead);
-    const ssize_t got = serve(b_, &Lane::receiving, plain, [&](Lane& lane) {
-      const iovec part{room_.data(), most};
-      return receive(lane, b_, &part, 1, 0, plain);
-    });
-    const bool ring = m.load(GrantWord::kTcpRead) == before;
-    windows_ += ring && !by_ring_ ? 1 : 0;
-    by_ring_ = ring;
-    return got;
-  }
-
-  // False: what came is not what was sent.
-  bool read_all() {
-    std::mt19937_64 random(2);
-    while (read_to_ < total_) {
-      const bool unseen = random() % 64 == 0;
-      unseen_ += unseen ? 1 : 0;
-      const ssize_t got = read_some(1 + random() % room_.size(), unseen);
-      if (got <= 0) return false;
-      for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(got); ++i) {
-        if (room_[i] != octet_at(read_to_ + i)) return false;
-      }
-      read_to_ += static_cast<std::uint64_t>(got);
-    }
-    return true;
-  }
-
-  std::uint64_t total_ = 8U << 20U;
-  std::atomic<std::uint64_t> read_to_{0};
-  std::atomic<bool> over_{false};
-  std::vector<char> room_ = std::vector<char>(65536);
-  std::uint64_t windows_ = 0;
-  std::uint64_t unseen_ = 0;
-  bool by_ring_ = false;
-};
-
-TEST_F(Stream, EachOctetComesOnceThroughManyWindowsAndReadsThatNobodySees) {
-  join_both();
-  if (const char* mb = std::getenv("WEFT_WINDOWS_MB"); mb != nullptr) {
-    total_ = std::strtoull(mb, nullptr, 10) << 20U;
-  }
-  const bool apart = run_on_core(0);
-  std::thread writer([this] {
-    run_on_core(1);
-    write_all();
-  });
-  EXPECT_TRUE(read_all()) << "behind octet " << read_to_;
-  over_ = true;
-  shutdown(b_, SHUT_RDWR);  // so that the writer ends, too, if that was wrong
-  writer.join();
-  sched_setaffinity(0, sizeof all_cores_, &all_cores_);
-  std::printf("%llu windows, %llu reads that nobody saw\n",
-              static_cast<unsigned long long>(windows_), static_cast<unsigned long long>(unseen_));
-  EXPECT_TRUE(!apart || windows_ > 0);
-}
-
 TEST_F(Lanes, ReadsThatNobodySeesEndNoRing) {
   join_both();
   ASSERT_EQ(::send(a_, "", 0, 0), 0);
@@ -454,6 +256,38 @@ TEST_F(Lanes, ReaderOnItsWritersCoreDoesNotLookBeforeItSleeps) {
   EXPECT_EQ(got, 4);
   EXPECT_EQ(asked, 1);
   EXPECT_EQ(window, kWindowClosed);
+}
+
+TEST_F(Lanes, SendsToAReaderThatSleepsOnThisCoreAreTheKernelsForAWhile) {
+  join_both();
+  run_on_core(0);
+  Lane& lane = *lane_of(a_);
+  GrantMemory m = lane_of(b_)->memory_in();
+  ASSERT_TRUE(on_one_core(*lane_of(b_)));
+  m.add(GrantWord::kAsleep, 1);  // as a thread that waits
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(put(a_, "x"), 1);
+  EXPECT_FALSE(lane.counted_out.load());
+  EXPECT_GT(lane.vain.resting.load(), 0U);
+  m.add(GrantWord::kAsleep, ~std::uint64_t{0});
+  for (std::size_t got = 0; got < 100;) got += get(b_).size();
+  for (int i = 0; i < 1024; ++i) {
+    ASSERT_EQ(put(a_, "y"), 1);
+    ASSERT_EQ(get(b_), "y");
+  }
+  EXPECT_TRUE(lane.joined_out.load());
+  put_in_ring("ring");
+  EXPECT_EQ(unread(*lane_of(b_)), 4U);
+  sched_setaffinity(0, sizeof all_cores_, &all_cores_);
+}
+
+TEST_F(Lanes, PeerThatEndedIsSentNothingByTheRing) {
+  join_both();
+  std::string text;
+  ASSERT_EQ(get(b_, 0, text, [](char*, std::size_t) { return ssize_t{0}; }), 0);
+  lane_of(b_)->counted_out = lane_of(b_)->settled = false;  // as after a rest
+  ASSERT_EQ(put(b_, "x"), 1);
+  EXPECT_TRUE(lane_of(b_)->counted_out.load());
+  EXPECT_FALSE(lane_of(b_)->joined_out.load());
 }
 
 TEST_F(Lanes, PeerThatNeverComesCostsNoSignalMask) {

@@ -133,6 +133,13 @@ void join_in(Lane& lane, int fd, const Number& number, bool counted) {
   lane.counted_in = false;
 }
 
+// Unless its end has been heard, or another thread has left the number to the kernel: both say so,
+// then forbid it.
+void allow_out(Lane& lane) {
+  lane.joined_out = true;
+  if (lane.told.ended.load() || !lane.live.load()) lane.joined_out = false;
+}
+
 void join_out(Lane& lane, int fd, const Number& number, bool counted) {
   std::uint64_t sent = 0;
   std::uint64_t again = 0;
@@ -155,7 +162,7 @@ void join_out(Lane& lane, int fd, const Number& number, bool counted) {
   // Octets of the ring bring no acknowledgment that Nagle's algorithm could wait for.
   on = 1;
   real().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  lane.joined_out = true;
+  allow_out(lane);
 }
 
 }  // namespace
@@ -244,6 +251,50 @@ void find_peer(Lane& lane, int fd) {
 
 namespace {
 
+constexpr std::uint32_t kRest = 1024;        // sends
+constexpr std::uint32_t kSleepsToRest = 32;  // that found the reader asleep on this core
+
+bool may_rest(const Lane& lane) {
+  const GrantMemory m = lane.memory_out();
+  return nobody_else(*lane.number, lane.sending, true) && m.load(GrantWord::kRing) == 0 &&
+         m.load(GrantWord::kOwedFrom) == m.load(GrantWord::kOwedTo);
+}
+
+void rest(Lane& lane, int fd) {
+  if (!lane.joined_out.load() || !lane.joining.try_lock()) return;
+  lane.counted_out = lane.joined_out = false;
+  // Behind that: a send that came before it is seen, and one that comes later goes to the kernel.
+  if (may_rest(lane)) {
+    if (lane.nodelay.load() == Nodelay::kOff) {
+      const int off = 0;
+      real().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &off, sizeof off);
+    }
+    lane.vain.resting = kRest;
+  } else {
+    lane.counted_out = true;
+    allow_out(lane);
+  }
+  lane.vain.sends = 0;
+  lane.joining.unlock();
+}
+
+}  // namespace
+
+bool rests(Lane& lane, int fd) {
+  if (lane.vain.sends.load(std::memory_order_relaxed) >= kSleepsToRest) rest(lane, fd);
+  const std::uint32_t left = lane.vain.resting.load(std::memory_order_relaxed);
+  if (left == 0) return false;
+  if (left > 1 && on_one_core(lane)) {
+    lane.vain.resting.store(left - 1, std::memory_order_relaxed);
+  } else {
+    lane.vain.resting = 0;
+    lane.settled = false;
+  }
+  return true;
+}
+
+namespace {
+
 // Nobody uses its ring; calls that know it still go to the kernel.
 void leave_alone(Lane& lane) {
   lane.joined_in = lane.joined_out = lane.counted_in = lane.counted_out = false;
@@ -261,7 +312,8 @@ void go_on(Lane& lane, int fd, const Number& number, Use::Counter counter) {
   if (lane.segment.load() != nullptr && !lane.settled.load()) {
     const bool receives = counter == &Lane::receiving;
     if (!lane.counted_in.load()) join_in(lane, fd, number, receives);
-    if (!lane.counted_out.load()) join_out(lane, fd, number, counter == &Lane::sending);
+    if (!lane.counted_out.load() && lane.vain.resting.load() == 0)
+      join_out(lane, fd, number, counter == &Lane::sending);
     lane.settled = lane.counted_in.load() && lane.counted_out.load();
   }
   // Another thread has left the number to the kernel, perhaps before there was a segment to close.

@@ -35,14 +35,6 @@ std::uint32_t this_thread() {
   return id;
 }
 
-bool on_one_core(const Lane& lane) {
-  auto& cores = lane.segment.load(std::memory_order_relaxed)->cores;
-  const auto here = static_cast<std::uint32_t>(sched_getcpu() + 1);
-  std::atomic<std::uint32_t>& ours = cores.at(lane.end);
-  if (ours.load(std::memory_order_relaxed) != here) ours.store(here, std::memory_order_relaxed);
-  return here != 0 && cores.at(1 - lane.end).load(std::memory_order_relaxed) == here;
-}
-
 namespace {
 
 constexpr std::uint64_t kBulk = 16384;
@@ -250,7 +242,12 @@ bool take_back_once(Lane& lane, int fd) {
 
 std::int64_t transmit_by_ring(Outgoing& out, std::uint64_t bytes) {
   LaneMemory m(out.lane.memory_out(), out.parts, out.count);
-  if (on_one_core(out.lane)) out.waits = false;
+  if (on_one_core(out.lane)) {
+    out.waits = false;
+    const bool sleeps = m.load(GrantWord::kAsleep) != 0 && m.load(GrantWord::kRing) == 0;
+    const std::uint32_t before = out.lane.vain.sends.load(std::memory_order_relaxed);
+    out.lane.vain.sends.store(sleeps ? before + 1 : 0, std::memory_order_relaxed);
+  }
   if (bytes >= kBulk && out.waits) wait_for_drain(out.lane, m);
   const bool interrupted = out.lane.own->writer.load() == this_thread();
   GrantWriter call(interrupted ? GrantCall::kSendInSignal : GrantCall::kSend, bytes,

@@ -44,10 +44,6 @@ void take_back_all(Lane& lane, int fd);
 // `ban_ns`. For the spiller, which has no number of its own to lose.
 void spill(Lane& lane, std::int64_t now);
 
-// Notes where this end runs. Whether the other end ran on the same core last: then it can't go on
-// while this thread looks for its octets.
-[[nodiscard]] bool on_one_core(const Lane& lane);
-
 // The id of this thread, without a system call.
 [[nodiscard]] std::uint32_t this_thread();
 

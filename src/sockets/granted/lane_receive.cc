@@ -215,7 +215,10 @@ ssize_t receive(Lane& lane, int fd, const iovec* parts, std::size_t count, int f
     if (got > 0) done += static_cast<std::uint64_t>(got);
     if (in.told_error != 0 && done > 0) lane.told.late_error = in.told_error;
     if (got <= 0 || (flags & MSG_WAITALL) == 0 || done == bytes) {
-      if (got == 0 || got == kGrantError) lane.joined_out = false;  // it hears of no more room
+      if (got == 0 || got == kGrantError) {
+        lane.told.ended = true;
+        lane.joined_out = false;  // it hears of no more room
+      }
       if (done > 0 || got == 0) return static_cast<ssize_t>(done);
       errno = in.error;
       return -1;

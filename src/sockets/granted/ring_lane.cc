@@ -1,5 +1,6 @@
 #include "sockets/granted/ring_lane.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <new>
@@ -42,13 +43,13 @@ void begin_again(Lane& lane, int fd) {
   lane.reported = 0;
   lane.told.kernel_named = false;
   lane.told.late_error = 0;
-  lane.told.blocked = false;
+  lane.told.blocked = lane.told.ended = false;
   // Looking is tried first, and given up where it is not worth it.
   for (SpinBudget* budget : {&lane.look, &lane.room, &lane.drain}) {
     budget->ns = static_cast<std::int32_t>(kSpinMaxNs);
     budget->sleeps = 1;
   }
-  lane.vain.reads = lane.vain.drains = lane.vain.left_out = 0;
+  lane.vain.reads = lane.vain.sends = lane.vain.resting = lane.vain.drains = lane.vain.left_out = 0;
   lane.ban_until = 0;
   lane.pen = 0;
   lane.take_seen = 0;
@@ -56,6 +57,14 @@ void begin_again(Lane& lane, int fd) {
 }
 
 }  // namespace
+
+bool on_one_core(const Lane& lane) {
+  auto& cores = lane.segment.load(std::memory_order_relaxed)->cores;
+  const auto here = static_cast<std::uint32_t>(sched_getcpu() + 1);
+  std::atomic<std::uint32_t>& ours = cores.at(lane.end);
+  if (ours.load(std::memory_order_relaxed) != here) ours.store(here, std::memory_order_relaxed);
+  return here != 0 && cores.at(1 - lane.end).load(std::memory_order_relaxed) == here;
+}
 
 Use::Use(Number& number, Counter counter) noexcept : number_(&number), counter_(counter) {
   for (;;) {

@@ -37,12 +37,16 @@ struct LastTold {
   std::atomic<bool> blocked{false};       // the last read found nothing
   std::atomic<bool> kernel_named{false};  // by an edge: the kernel is asked until it has no more
   std::atomic<int> late_error{0};         // the kernel has told it, and the program has not heard
+  std::atomic<bool> ended{false};         // the end, or an error: the peer reads no more, perhaps
 };
 
 // Counts by which callers leave out, most of the time, what is of no use to them.
 struct InVain {
-  std::atomic<std::uint32_t> reads{0};     // waited, and got nothing by the ring: in a row
-  std::atomic<std::uint32_t> drains{0};    // waits for TCP to run empty, that did not: in a row
+  std::atomic<std::uint32_t> reads{0};   // waited, and got nothing by the ring: in a row
+  std::atomic<std::uint32_t> drains{0};  // waits for TCP to run empty, that did not: in a row
+  std::atomic<std::uint32_t> sends{0};   // found the reader asleep on this core: in a row
+  std::atomic<std::uint32_t> resting{
+      0};  // ... so these sends are the kernel's before it joins again
   std::atomic<std::uint32_t> left_out{0};  // looks into the kernel that a reader left out
 };
 
@@ -96,6 +100,10 @@ struct Lane {
     return {s.words.at(end), own->words, s.rings.at(end).data(), kRingBytes};
   }
 };
+
+// For a lane with a segment: notes where this end runs. Whether the other end ran on the same core
+// last: then it can't go on while this thread looks for its octets.
+[[nodiscard]] bool on_one_core(const Lane& lane);
 
 // Counts a call on a number while it lives; lane() is the number's lane, if it has one.
 class Use {
