@@ -150,6 +150,13 @@ def other_host(_network):
     lines = [line[5:] for line in done.stdout.splitlines() if line.startswith("[h1]")]
     check(lines == ["h3", "here", "/usr", "b", "5", "h2", "2"], f"{done.stdout}{done.stderr}")
     check("'h9' is no host of this lab; they are h1 to h3" in done.stderr, done.stderr)
+    # As long an environment as a program may have, but for the stack's limit.
+    large = {f"LARGE{i}": "x" * 100_000 for i in range(8)}
+    done = subprocess.run(
+        [WEFT, "lab", "run", "--hosts", "1", "--plain", "--", "sh", "-c",
+         f"{WEFT} lab exec h1 'echo ${{#LARGE7}}'"], capture_output=True, text=True,
+        timeout=LIMIT_S, env={**os.environ, **large})
+    check(done.stdout == "100000\n", f"{done.stdout}{done.stderr}")
 
 
 def mpi(_network):
@@ -161,6 +168,45 @@ def mpi(_network):
         env=env)
     check(done.returncode == 0, f"mpirun ended with {done.returncode}: {done.stderr}")
     check(sorted(done.stdout.split()) == ["h1", "h2", "h3", "h4"], f"{done.stdout}{done.stderr}")
+
+
+# Who connects to the lab and says nothing, or something else, holds nobody up.
+def strangers(_network):
+    needs("python3")
+    for says in "", "s.send(b'?')", "s.send(b'garbage ' * 100)", "s.send(struct.pack('IIiI',3,0,0,1))", \
+            "s.send(struct.pack('IIiI',3,0,0,0) + b'h1\\0echo odd\\0/\\0')", \
+            "socket.send_fds(s, [b'?'], [0] * 4)":
+        program = ("import socket, struct, subprocess\n"
+                   "s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+                   f"s.connect('/dev/shm/.weft-lab/socket')\n{says}\n"
+                   f"subprocess.run(['{WEFT}', 'lab', 'exec', 'h2', 'hostname'])\n")
+        out = lab("--hosts", "2", "--plain", "--until", "h1", "--", "python3", "-c", program, "---",
+                  "sleep", "600")
+        check(out == {"h1": ["h2"]}, f"{says}: {out}")
+
+
+# Streams that are closed, a lab within a lab, IPv6.
+def surroundings(_network):
+    needs("python3")
+    for closed in "<&-", ">&-", "2>&-", "<&- >&- 2>&-":
+        done = subprocess.run(
+            ["sh", "-c", f"{WEFT} lab run --hosts 2 --plain -- echo up {closed}"],
+            capture_output=True, text=True, timeout=LIMIT_S)
+        check(done.returncode == 0, f"{closed}: {done.returncode}, {done.stderr}")
+    for user in (None, NOBODY) if os.geteuid() == 0 else (None,):
+        out = lab("--hosts", "2", "--plain", "--", WEFT, "lab", "run", "--hosts", "2", "--plain",
+                  "--", "hostname", user=user)
+        check({host: sorted(lines) for host, lines in out.items()} ==
+              {host: ["[h1] h1", "[h2] h2"] for host in ("h1", "h2")}, f"{user}: {out}")
+    if pathlib.Path("/proc/net/if_inet6").exists():
+        program = ("import socket; s = socket.create_server(('fd76::1', 7), "
+                   "family=socket.AF_INET6); print(s.accept()[1][0])")
+        client = ("import socket, time\nwhile True:\n  try:\n"
+                  "    socket.create_connection(('fd76::1', 7)); break\n"
+                  "  except ConnectionRefusedError: time.sleep(0.05)")
+        out = lab("--hosts", "2", "--plain", "--", "python3", "-c", program, "---", "python3", "-c",
+                  client)
+        check(out == {"h1": ["fd76::2"]}, f"IPv6: {out}")
 
 
 # SIGINT goes to the commands; SIGKILL of the lab leaves nothing, either.
@@ -229,4 +275,4 @@ def wrong_usage(_network):
 if __name__ == "__main__":
     main({case.__name__: case for case in (
         own_hosts, ordinary_user, rdma_and_tcp, delay, rate, exit_status, other_host, mpi,
-        interrupted, readers, wrong_usage)})
+        strangers, surroundings, interrupted, readers, wrong_usage)})

@@ -1,4 +1,5 @@
 // `weft lab`: hosts on one machine, with links like those between machines.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -19,6 +20,13 @@
 namespace weft::cli {
 namespace {
 
+// None of 0 to 2 is closed: what is opened later is no stream.
+void fill_streams() {
+  int fd = 0;
+  while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO) continue;
+  if (fd >= 0) close(fd);
+}
+
 Outcome<UniqueFd> connect_to_lab() {
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   sockaddr_un where{};
@@ -35,6 +43,7 @@ Outcome<UniqueFd> connect_to_lab() {
 
 // As ssh does it: the words are joined, and a shell on the other host reads them.
 Outcome<int> exec_on(const std::string& host, const std::vector<std::string>& words) {
+  fill_streams();
   LabExec exec{host, "", std::filesystem::current_path().string(), {}};
   for (const std::string& word : words) exec.command += (exec.command.empty() ? "" : " ") + word;
   for (char** variable = environ; *variable != nullptr; ++variable)
@@ -79,7 +88,10 @@ void add_lab_run(Arguments& command) {
       "{address} and {hosts}\nare replaced; the word {server} is nothing on h1, and h1 on others:\n"
       "  weft lab run --hosts 2 --link rate=1Gbit,delay=5ms -- ib_write_bw -R {server}\n"
       "Exit codes: that of the first command that failed, 0 if none did, 2 wrong usage.");
-  when_chosen(command, [options] { return run_lab(*options); });
+  when_chosen(command, [options] {
+    fill_streams();
+    return run_lab(*options);
+  });
 }
 
 void add_lab_exec(Arguments& command) {

@@ -1,33 +1,38 @@
 #include "weft/lab/lab_message.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace weft::cli {
 namespace {
 
-constexpr std::size_t kMostFds = 3;
-constexpr std::size_t kMostText = 512 << 10;  // an environment and a command
-constexpr int kBuffer = 1 << 20;
+constexpr std::size_t kMostFds = 4;
+constexpr std::size_t kShortText = 4 << 10;  // sockets take it; a longer one goes in a file
+constexpr std::size_t kMostText = 4 << 20;   // an environment and a command
 
 struct Head {
   std::uint32_t kind = 0;
   std::uint32_t id = 0;
   std::int32_t value = 0;
+  std::uint32_t long_text = 0;  // 1: it is in a file in memory, the last descriptor
 };
 
 struct Control {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMostFds)> bytes{};
 };
 
-void put_fds(msghdr& out, Control& control, const std::vector<UniqueFd>& fds) {
+void put_fds(msghdr& out, Control& control, const std::vector<int>& fds) {
   if (fds.empty()) return;
   out.msg_control = control.bytes.data();
   out.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
@@ -36,7 +41,7 @@ void put_fds(msghdr& out, Control& control, const std::vector<UniqueFd>& fds) {
   head->cmsg_type = SCM_RIGHTS;
   head->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
   for (std::size_t i = 0; i < fds.size(); ++i) {
-    const int fd = fds[i].get();
+    const int fd = fds[i];
     std::memcpy(CMSG_DATA(head) + i * sizeof fd, &fd, sizeof fd);
   }
 }
@@ -52,6 +57,26 @@ std::vector<UniqueFd> fds_of(msghdr& in) {
       out.emplace_back(fd);
     }
   }
+  return out;
+}
+
+UniqueFd file_of(const std::string& text) {
+  UniqueFd file(memfd_create("weft-lab", MFD_CLOEXEC));
+  for (std::size_t done = 0; file && done < text.size();) {
+    const ssize_t n = write(file.get(), text.data() + done, text.size() - done);
+    if (n < 0) return {};
+    done += static_cast<std::size_t>(n);
+  }
+  return file;
+}
+
+// Nothing: it is no such file. Never waits, whatever it is.
+std::optional<std::string> text_of(const UniqueFd& file) {
+  struct stat about {};
+  if (fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) return std::nullopt;
+  std::string out(std::min(static_cast<std::size_t>(about.st_size), kMostText), '\0');
+  const ssize_t got = pread(file.get(), out.data(), out.size(), 0);
+  if (got != static_cast<ssize_t>(out.size())) return std::nullopt;
   return out;
 }
 
@@ -86,23 +111,30 @@ Outcome<LabPair> make_lab_pair() {
   int ends[2] = {-1, -1};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     return failure(fmt::format("a lab needs sockets: {}", std::strerror(errno)));
-  for (const int end : ends) setsockopt(end, SOL_SOCKET, SO_SNDBUF, &kBuffer, sizeof kBuffer);
   return LabPair{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
 bool send_message(int fd, const LabMessage& message) {
-  if (message.text.size() > kMostText || message.fds.size() > kMostFds) {
+  const bool is_long = message.text.size() > kShortText;
+  if (message.text.size() > kMostText || message.fds.size() + (is_long ? 1 : 0) > kMostFds) {
     errno = E2BIG;
     return false;
   }
-  Head head{static_cast<std::uint32_t>(message.kind), message.id, message.value};
+  std::vector<int> fds;
+  for (const UniqueFd& one : message.fds) fds.push_back(one.get());
+  UniqueFd file;
+  if (is_long) {
+    file = file_of(message.text);
+    fds.push_back(file.get());
+  }
+  Head head{static_cast<std::uint32_t>(message.kind), message.id, message.value, is_long ? 1U : 0};
   iovec parts[2] = {{&head, sizeof head},
-                    {const_cast<char*>(message.text.data()), message.text.size()}};
+                    {const_cast<char*>(message.text.data()), is_long ? 0 : message.text.size()}};
   Control control;
   msghdr out{};
   out.msg_iov = parts;
   out.msg_iovlen = 2;
-  put_fds(out, control, message.fds);
+  put_fds(out, control, fds);
   ssize_t sent = 0;
   do {
     sent = sendmsg(fd, &out, MSG_NOSIGNAL);
@@ -112,7 +144,7 @@ bool send_message(int fd, const LabMessage& message) {
 
 bool receive_message(int fd, LabMessage& message) {
   Head head;
-  std::string text(kMostText, '\0');
+  std::string text(kShortText, '\0');
   iovec parts[2] = {{&head, sizeof head}, {text.data(), text.size()}};
   Control control;
   msghdr in{};
@@ -124,10 +156,17 @@ bool receive_message(int fd, LabMessage& message) {
   do {
     got = recvmsg(fd, &in, MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR);
+  std::vector<UniqueFd> fds = fds_of(in);
   if (got < static_cast<ssize_t>(sizeof head)) return false;
   text.resize(static_cast<std::size_t>(got) - sizeof head);
+  if (head.long_text != 0) {
+    std::optional<std::string> whole = fds.empty() ? std::nullopt : text_of(fds.back());
+    if (!whole) return false;
+    text = std::move(*whole);
+    fds.pop_back();
+  }
   message = {static_cast<LabMessage::Kind>(head.kind), head.id, head.value, std::move(text),
-             fds_of(in)};
+             std::move(fds)};
   return true;
 }
 

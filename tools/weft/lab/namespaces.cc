@@ -86,6 +86,9 @@ Outcome<void> set_up_files(unsigned hosts) {
   static_cast<void>(mount_new("sysfs", "/sys"));
   if (mkdir(kLabFolder, 0755) != 0 || mkdir(lab_file("run").c_str(), 0700) != 0)
     return no(kLabFolder);
+  // In a lab within this one, an ordinary user may mount /proc only if one of them shows all.
+  if (mkdir(lab_file("proc").c_str(), 0555) == 0)
+    static_cast<void>(mount_new("proc", lab_file("proc").c_str()));
   std::string names = "127.0.0.1 localhost\n::1 localhost\n";
   for (unsigned rank = 0; rank < hosts; ++rank)
     names += fmt::format("{} {}\n", lab::host_address(rank), lab::host_name(rank));
@@ -133,6 +136,21 @@ Outcome<void> give_addresses(int control, unsigned rank) {
   return {};
 }
 
+// As the kernel wants it; its own header does not go with those of the C library everywhere.
+struct NewAddress {
+  in6_addr address;
+  std::uint32_t prefix;
+  int interface;
+};
+
+// There may be no IPv6 here.
+void give_ipv6_address(unsigned rank) {
+  const UniqueFd control(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  NewAddress ask{{}, 64, static_cast<int>(if_nametoindex(kInterface))};
+  inet_pton(AF_INET6, fmt::format("fd76::{:x}", rank + 1).c_str(), &ask.address);
+  if (control) static_cast<void>(ioctl(control.get(), SIOCSIFADDR, &ask));
+}
+
 Outcome<UniqueFd> make_interface(bool large) {
   UniqueFd fd(open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return no("/dev/net/tun, which carries frames between the hosts,");
@@ -168,6 +186,7 @@ Outcome<UniqueFd> set_up_network(unsigned rank, const HostNetwork& network) {
   for (const char* name : {"lo", kInterface}) {
     if (auto up = bring_up(control.get(), name); !up) return tl::unexpected(up.error());
   }
+  give_ipv6_address(rank);
   return frames;
 }
 

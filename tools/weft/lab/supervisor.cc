@@ -236,6 +236,7 @@ class Lab {
     users_.erase(users_.begin() + static_cast<std::ptrdiff_t>(at));
     LabMessage order;
     if (!receive_message(user.get(), order) || order.kind != Kind::kExec) return;
+    if (order.fds.size() != 3) return;
     const std::string wanted = exec_of(order.text).host;
     for (unsigned host = 0; host < plan_.hosts; ++host) {
       if (wanted != lab::host_name(host) && wanted != lab::host_address(host)) continue;
