@@ -31,10 +31,10 @@ Cable::Time Cable::next_from(unsigned host) const {
   return lines_[host].out_free - kAhead;
 }
 
-void Cable::take(unsigned from, std::uint64_t bytes, Time now) {
+void Cable::take(unsigned from, std::uint64_t bytes, Time now, bool waited) {
   assert(from < lines_.size());
   Line& line = lines_[from];
-  line.begins = std::max(now, line.out_free);
+  line.begins = std::max(waited ? now - kMostLate : now, line.out_free);
   line.out_free = line.begins + length_of(bytes);
 }
 

@@ -24,8 +24,11 @@ class Cable {
 
   // From when on the next frame of a host may be taken: a few are taken ahead of its line.
   [[nodiscard]] Time next_from(unsigned host) const;
-  // A frame is taken from a host: its line is busy with it, once for all receivers.
-  void take(unsigned from, std::uint64_t bytes, Time now);
+  // A frame is taken from a host: its line is busy with it, once for all receivers. `waited`: it
+  // was there when the line became free, so it left then, though whoever takes it comes late. No
+  // more than kMostLate is made up for.
+  void take(unsigned from, std::uint64_t bytes, Time now, bool waited);
+  static constexpr Time kMostLate = std::chrono::milliseconds(20);
   // The frame that was taken last from this host, to another one. Nothing: it is lost.
   [[nodiscard]] std::optional<Time> deliver(unsigned from, unsigned to, std::uint64_t bytes);
 

@@ -70,10 +70,13 @@ class Carrier {
   void read_from(unsigned host) {
     for (unsigned i = 0; i < kFramesInARow && may_read(host, now()); ++i) {
       const ssize_t got = read(ports_[host].get(), buffer_.data(), buffer_.size());
+      if (got < 0) return note_empty(host);
       if (got <= static_cast<ssize_t>(kHeader + 2 * kAddress)) return;
       take(host, std::span(buffer_).first(static_cast<std::size_t>(got)));
     }
   }
+  // Nothing waits for the line of this host.
+  void note_empty(unsigned host) { empty_[host] = true; }
   void deliver_due() {
     while (!under_way_.empty() && under_way_.top().due <= now()) {
       const UnderWay& next = under_way_.top();
@@ -87,7 +90,8 @@ class Carrier {
  private:
   void take(unsigned from, std::span<const unsigned char> frame) {
     const std::uint64_t bytes = frame.size() - kHeader;
-    cable_.take(from, bytes, now());
+    cable_.take(from, bytes, now(), !empty_[from]);
+    empty_[from] = false;
     const unsigned char* const address = frame.data() + kHeader;
     if ((address[0] & 1U) == 0) {  // not to several
       const unsigned to = address[kAddress - 1] - 1U;
@@ -109,6 +113,7 @@ class Carrier {
   Cable cable_;
   const std::vector<UniqueFd>& ports_;
   std::atomic<std::uint64_t>& lost_;
+  std::vector<bool> empty_ = std::vector<bool>(ports_.size(), true);  // by host
   std::array<unsigned char, kLargestFrame> buffer_;
   std::priority_queue<UnderWay> under_way_;
   std::size_t bytes_under_way_ = 0;
@@ -121,12 +126,14 @@ HostNetwork network_of(const lab::Link& link) {
   constexpr std::uint64_t kFast = 5'000'000'000;
   constexpr std::uint64_t kPacket = 1514;
   constexpr std::uint64_t kLarge = 64 << 10;
-  constexpr std::uint64_t kLeast = 16;
+  // A kernel's interfaces have such a queue. Without it senders lose what their own line has no
+  // room for, which no network card does to them.
+  const std::uint64_t least = link.queue_bytes != 0 ? 16 : 1000;
   HostNetwork out;
   if (link.bits_per_s == 0) return out;
   out.large_frames = link.bits_per_s >= kFast;
   const std::uint64_t frames = lab::queue_of(link) / (out.large_frames ? kLarge : kPacket);
-  out.queue = static_cast<unsigned>(std::max(frames, kLeast));
+  out.queue = static_cast<unsigned>(std::max(frames, least));
   return out;
 }
 
@@ -171,7 +178,11 @@ void FrameSwitch::carry(const lab::Link& link) {
     ppoll(polled.data(), polled.size(), wakes_at.count() < 0 ? nullptr : &limit, nullptr);
     if (polled.back().revents != 0) return;
     for (unsigned host = 0; host < ports_.size(); ++host) {
-      if ((polled[host].revents & POLLIN) != 0) carrier->read_from(host);
+      if ((polled[host].revents & POLLIN) != 0) {
+        carrier->read_from(host);
+      } else if (polled[host].fd >= 0) {
+        carrier->note_empty(host);
+      }
     }
   }
 }
