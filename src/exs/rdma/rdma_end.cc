@@ -23,33 +23,27 @@ constexpr auto kStuckPerByte = std::chrono::nanoseconds(125);
 void RdmaSocket::sends_posted() { flush(); }
 
 void RdmaSocket::receives_posted() {
-  if (in_) deliver_ring();
-  if (s_.kind == Kind::kPacket && peer_finished_) finish_packet_receives();
+  flow_->receives_posted();
   flush();
 }
 
 bool RdmaSocket::readable() const {
   if (tcp_listener_ != nullptr) return tcp_listener_->readable();
-  if (peer_finished_) return true;
-  return in_ ? in_->ring_used() != 0 : !incoming_.empty();
+  return flow_->readable();
 }
 
-bool RdmaSocket::writable() const { return up_ && !gone_; }
+bool RdmaSocket::writable() const { return port_.is_up(); }
 
 void RdmaSocket::cancel() {
-  if (s_.kind == Kind::kStream && in_) {
-    cancel_stream();
-  } else if (s_.kind == Kind::kPacket) {
-    cancel_packets();
-  }
+  flow_->cancel();
   flush();
   s_.look_at_cancelled_later();
 }
 
 void RdmaSocket::end_cancelled(Instant now) {
   // The end of the socket waits for the peer anyhow, as long as its linger time lets it.
-  if (gone_ || s_.end.closing()) return;
-  if (s_.kind == Kind::kStream && in_) cancel_stream();  // what the peer has answered to
+  if (port_.gone() || s_.end.closing()) return;
+  flow_->cancel_told();  // perhaps the peer has answered
   if (!revoke_stuck(s_.ops.receives, now) || !revoke_stuck(s_.ops.sends, now)) {
     return broke(ETIMEDOUT, "the peer takes nothing, and an operation has to be cancelled");
   }
@@ -61,12 +55,12 @@ void RdmaSocket::end_cancelled(Instant now) {
 // there all the same, the connection ends. False: our own device is at work, which only the end of
 // the connection stops.
 bool RdmaSocket::revoke_stuck(OperationList& list, Instant now) {
-  const bool told = control_.empty() && queue_.done(last_serial_);
+  const bool told = port_.all_said();
   std::size_t under_way = 0;
   for (const Operation& op : s_.ops.sends) under_way += op.handed;
   for (const Operation& op : s_.ops.receives) under_way += op.fetching ? op.total : 0;
   for (Operation& op : list) {
-    const std::uint64_t moved = queue_.retired() + s_.stats.messages_received + op.handed + op.done;
+    const std::uint64_t moved = port_.retired() + s_.stats.messages_received + op.handed + op.done;
     if (op.advertised && told) {
       if (op.cancellation.is_stuck(now, moved, kQuiet)) s_.revoke(op, ECANCELED);
     } else if (op.cancellation.is_stuck(now, moved, kStuck + under_way * kStuckPerByte)) {
@@ -80,12 +74,12 @@ bool RdmaSocket::revoke_stuck(OperationList& list, Instant now) {
 
 void RdmaSocket::shut_down() {
   end_.advance(SendingEvent::kStopped);
-  withdraw_persistent();
+  flow_->stop();
   flush();
 }
 
 void RdmaSocket::close() {
-  if (!up_ || gone_ || s_.end.abortive() || s_.state != State::kConnected) {
+  if (!port_.is_up() || s_.end.abortive() || s_.state != State::kConnected) {
     release();
     return s_.closed(0);
   }
@@ -97,38 +91,38 @@ void RdmaSocket::close() {
 // After all sends: kFinish. After its answer: the application's events, and with exs_close the end
 // of the connection, once the last message is on its way.
 void RdmaSocket::advance_end() {
-  if (end_.state() == SendingState::kOpen || gone_) return;
+  if (end_.state() == SendingState::kOpen || port_.gone()) return;
   if (end_.state() == SendingState::kStopping) {
     if (!s_.ops.sends.empty() || !s_.ops.one_sided.empty()) return;
     end_.advance(SendingEvent::kFinishQueued);
-    queue_control(Type::kFinish, 0, 0, 0);
+    port_.queue_control(Type::kFinish, 0, 0, 0);
   }
   if (!end_.acknowledged()) return;
   if (!s_.ops.shutdown.empty()) s_.shut_down(0);
   if (!s_.end.closing() || end_.disconnecting() || !s_.ops.receives.empty()) return;
-  if (!control_.empty() || !queue_.done(last_serial_)) return;
+  if (!port_.all_said()) return;
   disconnect();
 }
 
 void RdmaSocket::disconnect() {
   assert(s_.ops.sends.empty());
   end_.advance(SendingEvent::kDisconnects);
-  rdma_disconnect(cm_.id());
+  rdma_disconnect(port_.cm().id());
   disconnect_by_ = Clock::now() + kDisconnectLimit;
   engine_.schedule(s_.shared_from_this(), disconnect_by_);
 }
 
 void RdmaSocket::on_time() {
   const Instant now = Clock::now();
-  if (end_.disconnecting() && !gone_ && now >= disconnect_by_) return ended();
+  if (end_.disconnecting() && !port_.gone() && now >= disconnect_by_) return ended();
   end_cancelled(now);
 }
 
 // The connection is over: by our own end, the peer's, or an accident.
 void RdmaSocket::ended() {
-  if (gone_) return;
+  if (port_.gone()) return;
   const bool ours = s_.end.closing() && end_.acknowledged();
-  const bool theirs = peer_finished_ && s_.state != State::kConnecting;
+  const bool theirs = flow_->finished() && s_.state != State::kConnecting;
   release();
   if (ours) return s_.closed(0);
   if (!theirs) return broke(ECONNRESET, nullptr);
@@ -160,10 +154,9 @@ std::shared_ptr<Socket> RdmaSocket::leave_parent() {
 
 // After this the device reaches no memory of this socket, and no report comes any more.
 void RdmaSocket::release() {
-  gone_ = true;
   leave_parent();
   tcp_listener_.reset();
-  cm_.end();
+  port_.end();
   for (auto* list : {&s_.ops.sends, &s_.ops.receives}) {
     for (Operation& op : *list) {
       op.grants.clear();
@@ -171,9 +164,8 @@ void RdmaSocket::release() {
     }
   }
   names_.release();
-  ring_mr_.reset();
-  slots_.release();
-  cm_.dismiss();
+  flow_->release();
+  port_.release();
 }
 
 }  // namespace weft::exs

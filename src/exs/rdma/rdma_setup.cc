@@ -6,7 +6,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "exs/rdma/packet_flow.h"
 #include "exs/rdma/rdma_socket.h"
+#include "exs/rdma/stream_flow.h"
 #include "exs/tcp/tcp_socket.h"
 #include "os/lock.h"
 
@@ -14,8 +16,6 @@ namespace weft::exs {
 namespace {
 
 constexpr int kResolveMs = 2000;
-constexpr int kSendRequests = 256;
-constexpr std::uint32_t kInlineWanted = 512;
 constexpr std::uint8_t kReadsMax = 16;
 
 std::uint8_t reads(int most) {
@@ -31,24 +31,30 @@ void reject(rdma_cm_id* id, Refusal reason) {
 
 }  // namespace
 
-RdmaSocket::RdmaSocket(Socket& socket) : s_(socket), engine_(Engine::instance()), cm_(engine_) {
+RdmaSocket::RdmaSocket(Socket& socket)
+    : s_(socket), engine_(Engine::instance()), port_(socket, engine_) {
+  if (s_.kind == Kind::kStream) {
+    flow_ = std::make_unique<StreamFlow>(s_, port_);
+  } else {
+    flow_ = std::make_unique<PacketFlow>(s_, port_);
+  }
   engine_.answer_requests(&RdmaSocket::on_request);
 }
 
 RdmaSocket::~RdmaSocket() { release(); }
 
-int RdmaSocket::make_id() { return cm_.make(s_.shared_from_this()); }
+int RdmaSocket::make_id() { return port_.cm().make(s_.shared_from_this()); }
 
 int RdmaSocket::bind(const Address& address) {
   if (const int error = make_id(); error != 0) return error;
   Address copy = address;
-  return rdma_bind_addr(cm_.id(), copy.get()) == 0 ? 0 : errno;
+  return rdma_bind_addr(port_.cm().id(), copy.get()) == 0 ? 0 : errno;
 }
 
 int RdmaSocket::listen(int backlog) {
-  assert(cm_.id() != nullptr);
+  assert(port_.cm().id() != nullptr);
   if (const int error = listen_for_tcp(backlog); error != 0) return error;
-  if (rdma_listen(cm_.id(), backlog) == 0) return 0;
+  if (rdma_listen(port_.cm().id(), backlog) == 0) return 0;
   const int error = errno;
   tcp_listener_.reset();
   return error;
@@ -82,15 +88,16 @@ int RdmaSocket::connect(const Address& address) {
   Address source = s_.bound;
   Address to = address;
   // A port of our own that bind() has taken stays ours: rdma_cm knows it already.
-  const bool named = source.set() && cm_.id()->route.addr.src_addr.sa_family == 0;
-  if (rdma_resolve_addr(cm_.id(), named ? source.get() : nullptr, to.get(), kResolveMs) != 0) {
+  const bool named = source.set() && port_.cm().id()->route.addr.src_addr.sa_family == 0;
+  if (rdma_resolve_addr(port_.cm().id(), named ? source.get() : nullptr, to.get(), kResolveMs) !=
+      0) {
     return errno;
   }
   return 0;
 }
 
 int RdmaSocket::local(Address& out) const {
-  out = cm_.id() != nullptr ? Address(&cm_.id()->route.addr.src_addr) : local_;
+  out = port_.cm().id() != nullptr ? Address(&port_.cm().id()->route.addr.src_addr) : local_;
   return out.set() ? 0 : ENOTCONN;
 }
 
@@ -107,35 +114,15 @@ Hello RdmaSocket::my_hello() const {
   hello.messages = s_.settings.slots;
   hello.immediate_bytes = s_.settings.immediate_bytes;
   hello.ring_bytes = s_.settings.ring_bytes;
-  if (s_.kind == Kind::kStream) {
-    hello.ring_rkey = ring_mr_.rkey();
-    hello.ring_addr = reinterpret_cast<std::uintptr_t>(ring_.data());
-  }
   return hello;
 }
 
-int RdmaSocket::make_ring() {
-  ring_ = Pages(s_.settings.ring_bytes);
-  if (s_.kind == Kind::kPacket) return 0;
-  ring_mr_ = Mr::create(device(), ring_.data(), ring_.size(),
-                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-  return ring_mr_ ? 0 : errno;
-}
-
 int RdmaSocket::make_qp() {
-  const Settings& settings = s_.settings;
-  if (cm_.find_device() == nullptr) return errno;
-  const int depth = std::min(kSendRequests, device()->attributes().max_qp_wr);
-  queue_.open(static_cast<std::size_t>(depth));
-  queue_.report_every(settings.slots / 2U);
-  CmConnection::Sizes sizes{static_cast<std::uint32_t>(depth), settings.slots, kInlineWanted};
-  if (const int error = cm_.make_qp(sizes); error != 0) return error;
-  inline_bytes_ = sizes.inline_bytes;
-  if (const int error = make_ring(); error != 0) return error;
-  const int error = slots_.create(device(), settings.slots, settings.immediate_bytes);
-  if (error != 0) return error;
-  mine_ = my_hello();
-  return slots_.post_all(cm_.qp(), cm_.number()) ? 0 : ENOMEM;
+  if (const int error = port_.make_qp(); error != 0) return error;
+  Hello mine = my_hello();
+  if (const int error = flow_->open(mine); error != 0) return error;
+  port_.offer(mine);
+  return 0;
 }
 
 rdma_conn_param RdmaSocket::parameters(const std::uint8_t* data, std::size_t length) const {
@@ -150,16 +137,9 @@ rdma_conn_param RdmaSocket::parameters(const std::uint8_t* data, std::size_t len
 }
 
 bool RdmaSocket::accept_hello(const Hello& hello) {
-  assert(mine_.slots != 0 && theirs_.slots == 0);
   if (hello.version != kProtocolVersion || hello.kind != s_.kind) return false;
-  theirs_ = hello;
-  if (s_.kind == Kind::kStream) {
-    out_.emplace(hello.ring_bytes);
-    in_.emplace(mine_.ring_bytes);
-  } else {
-    packets_out_.emplace(hello);
-    packets_in_.emplace(mine_);
-  }
+  port_.agree(hello);
+  flow_->start(port_.mine(), hello);
   return true;
 }
 
@@ -170,9 +150,9 @@ void RdmaSocket::resolved() {
   int error = make_qp();
   if (error == 0) {
     std::array<std::uint8_t, Hello::kSize> data{};
-    encode(mine_, data);
+    encode(port_.mine(), data);
     rdma_conn_param params = parameters(data.data(), data.size());
-    if (rdma_connect(cm_.id(), &params) == 0) return;
+    if (rdma_connect(port_.cm().id(), &params) == 0) return;
     error = errno;
   }
   release();
@@ -213,17 +193,16 @@ int RdmaSocket::fall_back() {
 
 void RdmaSocket::established() {
   if (s_.state != State::kConnecting) return;
-  assert(cm_.has_qp() && theirs_.slots != 0);
-  up_ = true;
-  local_ = Address(&cm_.id()->route.addr.src_addr);
-  peer_ = Address(&cm_.id()->route.addr.dst_addr);
+  assert(port_.cm().has_qp() && port_.theirs().slots != 0);
+  port_.up(!passive_);
+  local_ = Address(&port_.cm().id()->route.addr.src_addr);
+  peer_ = Address(&port_.cm().id()->route.addr.dst_addr);
   if (passive_) {
     announce_ = true;
     s_.advance(StateEvent::kConnected);
     return flush();
   }
-  heard_ = true;
-  queue_control(Type::kStart, 0, 0, 0);
+  port_.queue_control(Type::kStart, 0, 0, 0);
   s_.connected(0);
   flush();
 }
@@ -259,13 +238,13 @@ void RdmaSocket::on_request(const std::shared_ptr<Socket>& listener, const CmEve
   Engine::instance().add(socket);
   rdma.passive_ = true;
   rdma.parent_ = listener;
-  rdma.cm_.adopt(id, socket);
+  rdma.port_.cm().adopt(id, socket);
   listener->backlog.begin_one();
   int error = rdma.make_qp();
   if (error == 0 && !rdma.accept_hello(*hello)) error = EPROTO;
   if (error == 0) {
     std::array<std::uint8_t, Hello::kSize> data{};
-    encode(rdma.mine_, data);
+    encode(rdma.port_.mine(), data);
     rdma_conn_param params = rdma.parameters(data.data(), data.size());
     params.initiator_depth =
         std::min<std::uint8_t>(params.initiator_depth, reads(event.initiator_depth));
@@ -291,10 +270,10 @@ std::shared_ptr<Socket> RdmaSocket::take_parent() {
 }
 
 void RdmaSocket::on_cm(const CmEvent& event) {
-  if (gone_) return;
+  if (port_.gone()) return;
   switch (event.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
-      if (rdma_resolve_route(cm_.id(), kResolveMs) != 0) refused(event);
+      if (rdma_resolve_route(port_.cm().id(), kResolveMs) != 0) refused(event);
       return;
     case RDMA_CM_EVENT_ROUTE_RESOLVED: return resolved();
     case RDMA_CM_EVENT_ESTABLISHED:

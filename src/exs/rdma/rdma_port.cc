@@ -1,16 +1,15 @@
-// Posting: messages, Writes, credits, one-sided work, and what the send queue has done.
-
 #include <algorithm>
 #include <array>
 #include <cassert>
 #include <cerrno>
 
-#include "exs/rdma/rdma_socket.h"
+#include "exs/rdma/rdma_port.h"
 
 namespace weft::exs {
 namespace {
 
-constexpr std::size_t kFileChunk = 256UL * 1024UL;
+constexpr int kSendRequests = 256;
+constexpr std::uint32_t kInlineWanted = 512;
 constexpr std::size_t kInlineMax = 1024;
 
 ibv_sge piece_of(const void* addr, std::size_t length, std::uint32_t lkey) {
@@ -19,13 +18,46 @@ ibv_sge piece_of(const void* addr, std::size_t length, std::uint32_t lkey) {
 
 }  // namespace
 
-bool RdmaSocket::can_post(std::size_t requests) const {
-  return up_ && heard_ && !gone_ && queue_.has_room(requests);
+int RdmaPort::make_qp() {
+  const Settings& settings = s_.settings;
+  if (cm_.find_device() == nullptr) return errno;
+  const int depth = std::min(kSendRequests, device()->attributes().max_qp_wr);
+  queue_.open(static_cast<std::size_t>(depth));
+  queue_.report_every(settings.slots / 2U);
+  CmConnection::Sizes sizes{static_cast<std::uint32_t>(depth), settings.slots, kInlineWanted};
+  if (const int error = cm_.make_qp(sizes); error != 0) return error;
+  inline_bytes_ = sizes.inline_bytes;
+  const int error = slots_.create(device(), settings.slots, settings.immediate_bytes);
+  if (error != 0) return error;
+  return slots_.post_all(cm_.qp(), cm_.number()) ? 0 : ENOMEM;
+}
+
+void RdmaPort::end() {
+  advance(Life::kGone);
+  cm_.end();
+}
+
+void RdmaPort::release() {
+  assert(gone());
+  slots_.release();
+  cm_.dismiss();
+}
+
+void RdmaPort::retire(std::uint32_t serial_bits) {
+  queue_.retire(serial_bits, [&](int slot) { slots_.give_back(slot); });
+}
+
+bool RdmaPort::slot_read(std::uint32_t slot) {
+  return !slots_.read(slot) || slots_.post_read(cm_.qp(), cm_.number(), credits_);
+}
+
+bool RdmaPort::can_post(std::size_t requests) const {
+  return life_ == Life::kOpen && queue_.has_room(requests);
 }
 
 // The last credit is kept for kCredit: two ends that wait for each other's credits would wait for
 // ever.
-bool RdmaSocket::can_send(std::size_t requests) {
+bool RdmaPort::can_send(std::size_t requests) {
   if (!can_post(requests + 1)) return false;
   const bool ok = credits_.left(theirs_.slots) >= 2 && slots_.any_free();
   if (!ok && !stalled_) ++s_.stats.credit_stalls;
@@ -33,7 +65,7 @@ bool RdmaSocket::can_send(std::size_t requests) {
   return ok;
 }
 
-bool RdmaSocket::local_key(Operation& op, const Piece& piece, std::uint32_t& out) {
+bool RdmaPort::local_key(Operation& op, const Piece& piece, std::uint32_t& out) {
   if (piece.region != nullptr) return piece.region->lkey(device(), out);
   // Unregistered memory is registered once, for this operation.
   const auto index = static_cast<std::size_t>(&piece - op.pieces.data());
@@ -48,7 +80,7 @@ bool RdmaSocket::local_key(Operation& op, const Piece& piece, std::uint32_t& out
   return true;
 }
 
-bool RdmaSocket::post_requests(ibv_send_wr* first, std::size_t count, int slot, bool signaled) {
+bool RdmaPort::post_requests(ibv_send_wr* first, std::size_t count, int slot, bool signaled) {
   const bool report = queue_.post(count, slot, signaled);
   const std::uint64_t serial = queue_.last() & SendQueue::kSerialBits;
   for (std::size_t i = 0; i < count; ++i) {
@@ -61,18 +93,12 @@ bool RdmaSocket::post_requests(ibv_send_wr* first, std::size_t count, int slot, 
   return ibv_post_send(cm_.qp(), first, &bad) == 0;
 }
 
-bool RdmaSocket::send_message(Header header, std::span<const Segment> segments,
-                              const Operation* payload, std::size_t from, bool signaled) {
-  assert(up_ && heard_ && credits_.left(theirs_.slots) != 0);
+bool RdmaPort::send_message(Flow& flow, Header header, std::span<const Segment> segments,
+                            const Operation* payload, std::size_t from, bool signaled) {
+  assert(life_ == Life::kOpen && credits_.left(theirs_.slots) != 0);
   header.segments = static_cast<std::uint16_t>(segments.size());
   header.slots_returned = credits_.tell();
-  if (packets_in_) {
-    header.messages_consumed = packets_in_->tell();
-    ring_told_ = packets_in_->ring_consumed();
-  } else if (in_ && in_->may_report_ring()) {
-    ring_told_ = in_->ring_consumed();
-  }
-  header.ring_consumed = ring_told_;
+  flow.tell(header);
   const std::size_t data = payload != nullptr ? header.length : 0;
   const std::size_t size = Header::kSize + segments.size() * Segment::kSize + data;
   const bool fits_inline = size <= std::min(inline_bytes_, kInlineMax);
@@ -106,7 +132,7 @@ bool RdmaSocket::send_message(Header header, std::span<const Segment> segments,
   return post_requests(&wr, 1, slot, signaled);
 }
 
-bool RdmaSocket::post_writes(Operation& op, std::size_t from, std::span<const RemotePiece> to) {
+bool RdmaPort::post_writes(Operation& op, std::size_t from, std::span<const RemotePiece> to) {
   std::array<ibv_send_wr, 2 * kSegmentsMax> wrs{};
   std::array<ibv_sge, 2 * kSegmentsMax> sges;
   std::size_t count = 0;
@@ -134,12 +160,7 @@ bool RdmaSocket::post_writes(Operation& op, std::size_t from, std::span<const Re
   return ok && post_requests(wrs.data(), count, SendQueue::kNoSlot, false);
 }
 
-void RdmaSocket::queue_control(Type type, std::uint8_t flags, std::uint64_t seq,
-                               std::uint32_t aux) {
-  control_.push_back({type, flags, seq, aux});
-}
-
-void RdmaSocket::flush_control() {
+void RdmaPort::flush_control(Flow& flow) {
   while (!control_.empty() && can_send(0)) {
     const Control next = control_.front();
     control_.pop_front();
@@ -149,105 +170,31 @@ void RdmaSocket::flush_control() {
     header.seq = next.seq;
     header.aux = next.aux;
     const bool last = next.type == Type::kFinished || next.type == Type::kFinish;
-    if (!send_message(header, {}, nullptr, 0, last)) return;
+    if (!send_message(flow, header, {}, nullptr, 0, last)) return;
     if (last) last_serial_ = queue_.last();
   }
 }
 
-// Sends the credits that the peer waits for, when no other message has carried them.
-void RdmaSocket::flush_credits() {
+void RdmaPort::flush_credits(Flow& flow) {
   const bool slots = credits_.untold() >= mine_.slots / 2U;
-  const bool messages = packets_in_ && packets_in_->has_to_tell();
-  bool ring = false;
-  if (packets_in_) {
-    ring = packets_in_->ring_consumed() - ring_told_ >= mine_.ring_bytes / 4U;
-  } else if (in_) {
-    ring = in_->may_report_ring() && in_->ring_consumed() - ring_told_ >= mine_.ring_bytes / 4U;
-  }
-  if (!slots && !messages && !ring) return;
+  if (!slots && !flow.has_to_tell()) return;
   // The last credit may go only for returning slots: the peer's answer will bring it back.
   if (credits_.left(theirs_.slots) < (slots ? 1U : 2U) || !can_post(1)) return;
   // Without inline data it needs a buffer. One that comes back brings us here again.
   if (inline_bytes_ < Header::kSize && !slots_.any_free()) return;
-  send_message(Header{}, {}, nullptr, 0, false);
-}
-
-void RdmaSocket::flush() {
-  if (gone_ || !up_) return;
-  flush_control();
-  if (s_.kind == Kind::kStream) {
-    advertise();
-    pump_stream();
-  } else {
-    match_packets();
-    flush_control();  // what matching has finished with
-    pump_packets();
-  }
-  pump_one_sided();
-  advance_end();
-  flush_control();
-  flush_credits();
+  send_message(flow, Header{}, {}, nullptr, 0, false);
 }
 
 // ---- files
 
-// Brings the next bytes of the operation's files into its buffer. False: an error, which ends the
-// operation.
-bool RdmaSocket::load_file(Operation& op) {
+bool RdmaPort::load_file(Operation& op, std::size_t most) {
   assert(op.handed < op.total);
-  const bool whole = s_.kind == Kind::kPacket;
-  const std::size_t want = whole ? op.total : std::min(kFileChunk, op.total - op.handed);
+  const std::size_t want = std::min(most, op.total - op.handed);
   op.locals.clear();
   if (const int error = op.files.load(op.pieces, op.handed, want); error != 0) op.error = error;
   s_.stats.copied_bytes += want;
   ++s_.stats.copies;
   return op.error == 0;
-}
-
-// ---- one-sided
-
-void RdmaSocket::one_sided_posted() { flush(); }
-
-void RdmaSocket::pump_one_sided() {
-  for (Operation& op : s_.ops.one_sided) {
-    if (op.handed != 0) continue;
-    if (!can_post(op.pieces.size() + 1)) return;
-    if (!post_one_sided(op)) return broke(ECONNRESET, "one-sided work cannot be posted");
-  }
-}
-
-bool RdmaSocket::post_one_sided(Operation& op) {
-  assert(op.handed == 0 && op.pieces.size() == 1);
-  const NamedMemory::Remote* to = names_.remote(op.remote.memory);
-  std::uint32_t lkey = 0;
-  if (to == nullptr || !local_key(op, op.pieces.front(), lkey)) return false;
-  const std::uint64_t addr = to->addr + op.remote.offset;
-  const Piece& piece = op.pieces.front();
-  ibv_sge sge = piece_of(piece.base, piece.length, lkey);
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  if (op.type == EXS_EVT_WRITE || op.type == EXS_EVT_READ) {
-    wr.opcode = op.type == EXS_EVT_WRITE ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
-    wr.wr.rdma = {addr, to->rkey};
-  } else {
-    wr.opcode =
-        op.type == EXS_EVT_FETCHADD ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP;
-    wr.wr.atomic = {addr, op.remote.operand, op.remote.swap, to->rkey};
-  }
-  if (!post_requests(&wr, 1, SendQueue::kNoSlot, true)) return false;
-  op.handed = 1;
-  op.serial = queue_.last();
-  return true;
-}
-
-void RdmaSocket::finish_one_sided() {
-  while (!s_.ops.one_sided.empty()) {
-    Operation& op = s_.ops.one_sided.front();
-    if (op.handed == 0 || !queue_.done(op.serial)) return;
-    if (op.remote.before != nullptr) *op.remote.before = op.remote.value;
-    s_.finish_front(s_.ops.one_sided, 0, op.total);
-  }
 }
 
 }  // namespace weft::exs

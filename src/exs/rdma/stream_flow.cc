@@ -1,10 +1,9 @@
-// SOCK_STREAM over RDMA. StreamSender and StreamReceiver decide, this file moves the bytes.
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
 
-#include "exs/rdma/rdma_socket.h"
+#include "exs/rdma/stream_flow.h"
 
 namespace weft::exs {
 namespace {
@@ -12,19 +11,81 @@ namespace {
 // Receives of less than this are not advertised: a copy costs less than a message and a
 // registration.
 constexpr std::size_t kAdvertMin = 8192;
+constexpr std::size_t kFileBytesAtOnce = 256UL * 1024UL;
 
 }  // namespace
 
+int StreamFlow::open(Hello& mine) {
+  ring_ = Pages(mine.ring_bytes);
+  ring_mr_ = Mr::create(port_.device(), ring_.data(), ring_.size(),
+                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  if (!ring_mr_) return errno;
+  mine.ring_rkey = ring_mr_.rkey();
+  mine.ring_addr = reinterpret_cast<std::uintptr_t>(ring_.data());
+  return 0;
+}
+
+void StreamFlow::start(const Hello& mine, const Hello& theirs) {
+  assert(!out_ && !in_ && mine.ring_bytes != 0);
+  out_.emplace(theirs.ring_bytes);
+  in_.emplace(mine.ring_bytes);
+  report_bytes_ = mine.ring_bytes / 4U;
+}
+
+const char* StreamFlow::pump() {
+  advertise();
+  return pump_sends();
+}
+
+// ---- messages
+
+const char* StreamFlow::on_message(const Message& message) {
+  const Header& header = message.header;
+  switch (header.type) {
+    case Type::kData: return on_data(message);
+    case Type::kRing: return on_ring(header);
+    case Type::kDirect: return on_direct(header, {});
+    case Type::kAdvert: return on_advert(message);
+    case Type::kCloseChain: return on_close_chain(header);
+    case Type::kChainClosed: return on_chain_closed(header);
+    default: return "a message for another type of socket";
+  }
+}
+
+const char* StreamFlow::on_counters(const Header& header) {
+  return out_->on_ring_consumed(header.ring_consumed) ? nullptr
+                                                      : "bytes of the ring returned twice";
+}
+
+const char* StreamFlow::on_finish() {
+  assert(!finished_);
+  finished_ = true;
+  void_adverts();
+  deliver_ring();
+  return nullptr;
+}
+
+void StreamFlow::tell(Header& header) {
+  if (in_->may_report_ring()) ring_told_ = in_->ring_consumed();
+  header.ring_consumed = ring_told_;
+}
+
+bool StreamFlow::has_to_tell() const {
+  return in_->may_report_ring() && in_->ring_consumed() - ring_told_ >= report_bytes_;
+}
+
+bool StreamFlow::readable() const { return finished_ || (in_ && in_->ring_used() != 0); }
+
 // ---- sending
 
-void RdmaSocket::pump_stream() {
+const char* StreamFlow::pump_sends() {
   for (auto it = s_.ops.sends.begin(); it != s_.ops.sends.end(); ++it) {
     Operation& op = *it;
     while (op.handed < op.total && op.error == 0 && !op.cancellation.wanted()) {
       if (op.files.expected() && op.handed == op.files.end()) {
         // The buffer is used again once the adapter is done with it.
-        if (!queue_.done(op.serial)) return;
-        if (!load_file(op)) break;
+        if (!port_.done(op.serial)) return nullptr;
+        if (!port_.load_file(op, kFileBytesAtOnce)) break;
       }
       const std::size_t end = op.files.expected() ? op.files.end() : op.total;
       assert(op.handed < end);
@@ -32,36 +93,37 @@ void RdmaSocket::pump_stream() {
       if (step.way == StreamSender::Way::kWait) {
         if (!ring_stalled_) ++s_.stats.ring_stalls;
         ring_stalled_ = true;
-        return;
+        return nullptr;
       }
       ring_stalled_ = false;
-      if (!can_send(2 * kSegmentsMax)) return;
-      if (!send_step(op, step)) return broke(ECONNRESET, "a send cannot be posted");
+      if (!port_.can_send(2 * kSegmentsMax)) return nullptr;
+      if (!send_step(op, step)) return "a send cannot be posted";
     }
   }
-  finish_stream_sends();
+  posts_done();
+  return nullptr;
 }
 
-bool RdmaSocket::send_step(Operation& op, const StreamSender::Step& step) {
+bool StreamFlow::send_step(Operation& op, const StreamSender::Step& step) {
   assert(step.length <= op.total - op.handed);
   const bool direct = step.way == StreamSender::Way::kDirect;
   const std::uint64_t seq = out_->seq();
   Header header;
   header.seq = seq;
-  const std::size_t fits = std::min(mine_.immediate_bytes, theirs_.immediate_bytes);
+  const std::size_t fits = port_.immediate_bytes();
   const bool inside = step.length <= fits;
   header.length = static_cast<std::uint32_t>(step.length);
   bool ok = true;
   if (inside) {
     header.type = Type::kData;
     header.flags = direct ? kInChain : 0;
-    ok = send_message(header, {}, &op, op.handed, false);
+    ok = port_.send_message(*this, header, {}, &op, op.handed, false);
     s_.stats.immediate_sent += step.length;
   } else {
     ok = direct ? send_direct(op, step) : send_ring(op, step);
     header.type = direct ? Type::kDirect : Type::kRing;
-    ok = ok && send_message(header, {}, nullptr, 0, true);
-    op.serial = queue_.last();
+    ok = ok && port_.send_message(*this, header, {}, nullptr, 0, true);
+    op.serial = port_.last();
     (direct ? s_.stats.direct_sent : s_.stats.indirect_sent) += step.length;
   }
   out_->took(step);
@@ -73,7 +135,7 @@ bool RdmaSocket::send_step(Operation& op, const StreamSender::Step& step) {
 }
 
 // The part [step.at, step.at + step.length) of the advert at the head.
-bool RdmaSocket::send_direct(Operation& op, const StreamSender::Step& step) {
+bool StreamFlow::send_direct(Operation& op, const StreamSender::Step& step) {
   std::array<RemotePiece, kSegmentsMax> to;
   std::size_t count = 0;
   std::uint64_t skip = step.at;
@@ -90,21 +152,21 @@ bool RdmaSocket::send_direct(Operation& op, const StreamSender::Step& step) {
     skip = 0;
   }
   assert(left == 0);
-  return post_writes(op, op.handed, std::span(to).first(count));
+  return port_.post_writes(op, op.handed, std::span(to).first(count));
 }
 
-bool RdmaSocket::send_ring(Operation& op, const StreamSender::Step& step) {
-  assert(step.at + step.length <= theirs_.ring_bytes);
-  const RemotePiece to{theirs_.ring_addr + step.at, theirs_.ring_rkey, step.length};
-  return post_writes(op, op.handed, std::span(&to, 1));
+bool StreamFlow::send_ring(Operation& op, const StreamSender::Step& step) {
+  assert(step.at + step.length <= port_.theirs().ring_bytes);
+  const RemotePiece to{port_.theirs().ring_addr + step.at, port_.theirs().ring_rkey, step.length};
+  return port_.post_writes(op, op.handed, std::span(&to, 1));
 }
 
 // Sends end in order, each when nothing of it is needed any more.
-void RdmaSocket::finish_stream_sends() {
+void StreamFlow::posts_done() {
   bool any = false;
   while (!s_.ops.sends.empty()) {
     Operation& op = s_.ops.sends.front();
-    if (!queue_.done(op.serial)) break;
+    if (!port_.done(op.serial)) break;
     if (op.error == 0 && !op.cancellation.wanted() && op.handed < op.total) break;
     const int error = op.handed == op.total ? 0 : op.error != 0 ? op.error : ECANCELED;
     s_.finish_front(s_.ops.sends, error, op.handed);
@@ -113,7 +175,7 @@ void RdmaSocket::finish_stream_sends() {
   if (any) s_.changed();
 }
 
-const char* RdmaSocket::on_advert(const Message& message) {
+const char* StreamFlow::on_advert(const Message& message) {
   const Header& h = message.header;
   switch (out_->on_advert(h.aux, h.seq, h.length, (h.flags & kWaitAll) != 0)) {
     case StreamSender::Verdict::kViolation: return "an advert out of order";
@@ -124,28 +186,28 @@ const char* RdmaSocket::on_advert(const Message& message) {
   return nullptr;
 }
 
-const char* RdmaSocket::on_close_chain(const Header& header) {
+const char* StreamFlow::on_close_chain(const Header& header) {
   if (!out_->on_close_chain(header.aux)) return "a chain that is not there";
   their_adverts_.drop_before(out_->first_advert());
   assert(their_adverts_.empty());
-  queue_control(Type::kChainClosed, 0, 0, header.aux);
+  port_.queue_control(Type::kChainClosed, 0, 0, header.aux);
   return nullptr;
 }
 
 // ---- receiving
 
-const char* RdmaSocket::on_stream_data(const Message& message) {
+const char* StreamFlow::on_data(const Message& message) {
   const Header& h = message.header;
   if ((h.flags & kInChain) != 0) return on_direct(h, message.payload);
   return into_ring(h.seq, h.length, message.payload);
 }
 
-const char* RdmaSocket::on_ring(const Header& header) {
+const char* StreamFlow::on_ring(const Header& header) {
   return into_ring(header.seq, header.length, {});
 }
 
 // Bytes that are for the memory of the first receive: there already, or `payload`.
-const char* RdmaSocket::on_direct(const Header& header, std::span<const std::uint8_t> payload) {
+const char* StreamFlow::on_direct(const Header& header, std::span<const std::uint8_t> payload) {
   const auto placed = in_->on_direct(header.seq, header.length);
   if (!placed.ok) return "bytes for memory that was not offered";
   Operation& op = s_.ops.receives.front();
@@ -166,7 +228,7 @@ const char* RdmaSocket::on_direct(const Header& header, std::span<const std::uin
   return nullptr;
 }
 
-const char* RdmaSocket::into_ring(std::uint64_t seq, std::uint64_t length,
+const char* StreamFlow::into_ring(std::uint64_t seq, std::uint64_t length,
                                   std::span<const std::uint8_t> payload) {
   const std::uint64_t at = in_->ring_tail();
   const bool empty = in_->ring_used() == 0;
@@ -202,7 +264,7 @@ const char* RdmaSocket::into_ring(std::uint64_t seq, std::uint64_t length,
 }
 
 // The peer's rights end here, before anything is shown to the application.
-void RdmaSocket::void_adverts() {
+void StreamFlow::void_adverts() {
   for (auto it = s_.ops.receives.begin(); it != s_.ops.receives.end() && it->advertised;) {
     const auto next = std::next(it);
     it->advertised = false;
@@ -213,7 +275,11 @@ void RdmaSocket::void_adverts() {
   }
 }
 
-void RdmaSocket::deliver_ring() {
+void StreamFlow::receives_posted() {
+  if (in_) deliver_ring();
+}
+
+void StreamFlow::deliver_ring() {
   while (!s_.ops.receives.empty()) {
     auto it = s_.ops.receives.begin();
     Operation& op = *it;
@@ -231,27 +297,27 @@ void RdmaSocket::deliver_ring() {
     }
     const bool full = op.done == op.total;
     const bool some = op.done != 0 && (op.flags & MSG_WAITALL) == 0;
-    if (!full && !some && !peer_finished_) return;
+    if (!full && !some && !finished_) return;
     finish_receive(it, 0);
   }
 }
 
-void RdmaSocket::finish_receive(OperationList::iterator it, int error) {
+void StreamFlow::finish_receive(OperationList::iterator it, int error) {
   s_.finish(s_.ops.receives, it, error, it->done);
 }
 
-void RdmaSocket::advertise() {
-  if (!in_ || peer_finished_) return;
+void StreamFlow::advertise() {
+  if (finished_) return;
   for (Operation& op : s_.ops.receives) {
     if (op.advertised) continue;
     if (!in_->may_advertise() || in_->open() >= kAdvertsMax || op.cancellation.wanted()) return;
     const std::size_t left = op.total - op.done;
-    if (left < kAdvertMin || left > kTransferMax || !can_send(0)) return;
+    if (left < kAdvertMin || left > kTransferMax || !port_.can_send(0)) return;
     if (!advertise_one(op)) return;
   }
 }
 
-bool RdmaSocket::advertise_one(Operation& op) {
+bool StreamFlow::advertise_one(Operation& op) {
   assert(!op.advertised && !op.cancellation.wanted() && op.grants.empty());
   std::array<Segment, kSegmentsMax> segments;
   std::size_t count = 0;
@@ -259,7 +325,7 @@ bool RdmaSocket::advertise_one(Operation& op) {
   each_piece(op, op.done, op.total - op.done,
              [&](const Piece& piece, std::size_t at, std::size_t length) {
                if (!ok) return;
-               Mr mr = Mr::of_checked(device(), piece.base + at, length,
+               Mr mr = Mr::of_checked(port_.device(), piece.base + at, length,
                                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
                ok = static_cast<bool>(mr);
                if (!ok) return;
@@ -283,16 +349,17 @@ bool RdmaSocket::advertise_one(Operation& op) {
   header.seq = advert.seq;
   header.aux = advert.chain;
   ++s_.stats.adverts_sent;
-  send_message(header, std::span(segments).first(count), nullptr, 0, false);
+  port_.send_message(*this, header, std::span(segments).first(count), nullptr, 0, false);
   return true;
 }
 
 // ---- cancellation
 
-void RdmaSocket::cancel_stream() {
+void StreamFlow::cancel() {
+  if (!in_) return;
   // A send of which bytes have gone cannot be taken back in the middle of the stream: it ends where
   // it is.
-  finish_stream_sends();
+  posts_done();
   for (auto it = s_.ops.sends.begin(); it != s_.ops.sends.end();) {
     const auto next = std::next(it);
     if (it->cancellation.wanted() && it->handed == 0) s_.finish(s_.ops.sends, it, ECANCELED, 0);
@@ -309,13 +376,13 @@ void RdmaSocket::cancel_stream() {
     it = next;
   }
   if (!offered || in_->closing()) return;
-  queue_control(Type::kCloseChain, 0, 0, in_->close_chain());
+  port_.queue_control(Type::kCloseChain, 0, 0, in_->close_chain());
 }
 
-const char* RdmaSocket::on_chain_closed(const Header& header) {
+const char* StreamFlow::on_chain_closed(const Header& header) {
   if (!in_->on_chain_closed(header.aux)) return "an answer to a chain that was not closed";
   void_adverts();
-  cancel_stream();
+  cancel();
   return nullptr;
 }
 

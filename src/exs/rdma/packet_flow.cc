@@ -1,29 +1,88 @@
-// SOCK_SEQPACKET over RDMA: small messages inside a message of the protocol, others fetched by the
-// receiver from the sender's memory.
 #include <algorithm>
 #include <array>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
 
-#include "exs/rdma/rdma_socket.h"
+#include "exs/rdma/packet_flow.h"
 
 namespace weft::exs {
 
+int PacketFlow::open(Hello& mine) {
+  ring_ = Pages(mine.ring_bytes);
+  return 0;
+}
+
+void PacketFlow::start(const Hello& mine, const Hello& theirs) {
+  assert(!out_ && !in_ && mine.ring_bytes != 0);
+  out_.emplace(theirs);
+  in_.emplace(mine);
+  report_bytes_ = mine.ring_bytes / 4U;
+}
+
+const char* PacketFlow::pump() {
+  if (const char* why = match(); why != nullptr) return why;
+  port_.flush_control(*this);  // what matching has finished with
+  pump_sends();
+  return nullptr;
+}
+
+void PacketFlow::receives_posted() {
+  if (finished_) finish_receives();
+}
+
+// ---- messages
+
+const char* PacketFlow::on_message(const Message& message) {
+  switch (message.header.type) {
+    case Type::kData: return on_data(message);
+    case Type::kSource: return on_source(message);
+    case Type::kDone: return on_done(message.header);
+    case Type::kWithdraw: return on_withdraw(message.header);
+    default: return "a message for another type of socket";
+  }
+}
+
+const char* PacketFlow::on_counters(const Header& header) {
+  return out_->on_consumed(header.messages_consumed, header.ring_consumed);
+}
+
+// A sender waits for the answer to what it offers: nobody could fetch it any more.
+const char* PacketFlow::on_finish() {
+  assert(!finished_);
+  if (std::ranges::any_of(incoming_, [](const Incoming& one) { return one.source; })) {
+    return "the end before all messages are fetched";
+  }
+  finished_ = true;
+  return nullptr;
+}
+
+void PacketFlow::tell(Header& header) {
+  header.messages_consumed = in_->tell();
+  header.ring_consumed = ring_told_ = in_->ring_consumed();
+}
+
+bool PacketFlow::has_to_tell() const {
+  return in_->has_to_tell() || in_->ring_consumed() - ring_told_ >= report_bytes_;
+}
+
+bool PacketFlow::readable() const { return finished_ || !incoming_.empty(); }
+
 // ---- sending
 
-void RdmaSocket::pump_packets() {
+void PacketFlow::pump_sends() {
   for (auto it = s_.ops.sends.begin(); it != s_.ops.sends.end();) {
     Operation& op = *it;
     const auto next = std::next(it);
     if (!op.advertised) {
-      if (!packets_out_->may_send()) {
+      if (!out_->may_send()) {
         if (!ring_stalled_) ++s_.stats.ring_stalls;
         ring_stalled_ = true;
         return;
       }
-      if (!can_send(0)) return;
-      if (op.files.expected() && !op.files.loaded() && op.total != 0 && !load_file(op)) {
+      if (!port_.can_send(0)) return;
+      if (op.files.expected() && !op.files.loaded() && op.total != 0 &&
+          !port_.load_file(op, op.total)) {
         s_.finish(s_.ops.sends, it, op.error, 0);
         it = next;
         continue;
@@ -39,12 +98,12 @@ void RdmaSocket::pump_packets() {
 }
 
 // False: it has to wait. Afterwards the operation is complete, advertised, or has an error.
-bool RdmaSocket::send_packet(Operation& op) {
+bool PacketFlow::send_packet(Operation& op) {
   assert(!op.advertised && !op.complete);
-  const std::size_t fits = std::min(mine_.immediate_bytes, theirs_.immediate_bytes);
+  const std::size_t fits = port_.immediate_bytes();
   const bool persistent = (op.flags & EXS_PERSISTENT) != 0;
   if (op.total > fits || (persistent && op.total != 0)) return send_source(op);
-  if (op.total > packets_out_->ring_free()) {
+  if (op.total > out_->ring_free()) {
     if (!ring_stalled_) ++s_.stats.ring_stalls;
     ring_stalled_ = true;
     return false;
@@ -53,20 +112,20 @@ bool RdmaSocket::send_packet(Operation& op) {
   Header header;
   header.type = Type::kData;
   header.length = static_cast<std::uint32_t>(op.total);
-  header.seq = packets_out_->send(op.total);
-  send_message(header, {}, &op, 0, false);
+  header.seq = out_->send(op.total);
+  port_.send_message(*this, header, {}, &op, 0, false);
   s_.stats.immediate_sent += op.total;
   s_.stats.bytes_sent += op.total;
   op.complete = true;
   return true;
 }
 
-bool RdmaSocket::send_source(Operation& op) {
+bool PacketFlow::send_source(Operation& op) {
   std::array<Segment, kSegmentsMax> segments;
   std::size_t count = 0;
   for (const Piece& piece : op.pieces) {
     if (piece.length == 0) continue;
-    Mr mr = Mr::of_checked(device(), piece.base, piece.length, IBV_ACCESS_REMOTE_READ);
+    Mr mr = Mr::of_checked(port_.device(), piece.base, piece.length, IBV_ACCESS_REMOTE_READ);
     if (!mr) {
       op.error = errno;
       op.grants.clear();
@@ -81,14 +140,14 @@ bool RdmaSocket::send_source(Operation& op) {
   header.type = Type::kSource;
   header.flags = (op.flags & EXS_PERSISTENT) != 0 ? kPersistent : 0;
   header.length = static_cast<std::uint32_t>(op.total);
-  header.seq = op.seq = packets_out_->send(0);
+  header.seq = op.seq = out_->send(0);
   op.advertised = true;
   ++s_.stats.adverts_sent;
-  send_message(header, std::span(segments).first(count), nullptr, 0, false);
+  port_.send_message(*this, header, std::span(segments).first(count), nullptr, 0, false);
   return true;
 }
 
-const char* RdmaSocket::on_done(const Header& header) {
+const char* PacketFlow::on_done(const Header& header) {
   const auto it = std::ranges::find_if(
       s_.ops.sends, [&](const Operation& op) { return op.advertised && op.seq == header.seq; });
   if (it == s_.ops.sends.end()) return "an answer to a message that does not wait for one";
@@ -106,33 +165,33 @@ const char* RdmaSocket::on_done(const Header& header) {
   return nullptr;
 }
 
-void RdmaSocket::cancel_packet_sends() {
+void PacketFlow::cancel_sends() {
   for (auto it = s_.ops.sends.begin(); it != s_.ops.sends.end();) {
     const auto next = std::next(it);
     if (it->cancellation.wanted() && !it->advertised) {
       s_.finish(s_.ops.sends, it, ECANCELED, 0);
     } else if (it->cancellation.wanted() && !it->withdrawing) {
       it->withdrawing = true;
-      queue_control(Type::kWithdraw, 0, it->seq, 0);
+      port_.queue_control(Type::kWithdraw, 0, it->seq, 0);
     }
     it = next;
   }
 }
 
-void RdmaSocket::withdraw_persistent() {
+void PacketFlow::stop() {
   for (Operation& op : s_.ops.sends) {
     if ((op.flags & EXS_PERSISTENT) == 0 || !op.advertised || op.withdrawing) continue;
     op.withdrawing = true;
-    queue_control(Type::kWithdraw, 0, op.seq, 0);
+    port_.queue_control(Type::kWithdraw, 0, op.seq, 0);
   }
 }
 
 // ---- receiving
 
-const char* RdmaSocket::on_packet_data(const Message& message) {
+const char* PacketFlow::on_data(const Message& message) {
   const Header& h = message.header;
   assert(h.length == message.payload.size());
-  const char* why = packets_in_->on_message(h.seq, incoming_.size(), h.length);
+  const char* why = in_->on_message(h.seq, incoming_.size(), h.length);
   if (why != nullptr) return why;
   Incoming incoming;
   incoming.seq = h.seq;
@@ -147,14 +206,14 @@ const char* RdmaSocket::on_packet_data(const Message& message) {
     op.done = take;
     op.truncated = take < h.length;
     op.complete = true;
-    packets_in_->consumed(h.length);
+    in_->consumed(h.length);
     ++s_.stats.copies;
     s_.stats.copied_bytes += take;
     s_.stats.indirect_received += take;
-    finish_packet_receives();
+    finish_receives();
     return nullptr;
   }
-  auto at = static_cast<std::size_t>(packets_in_->ring_last(h.length));
+  auto at = static_cast<std::size_t>(in_->ring_last(h.length));
   std::span<const std::uint8_t> left = message.payload;
   while (!left.empty()) {
     const std::size_t here = std::min(left.size(), ring_.size() - at);
@@ -165,14 +224,14 @@ const char* RdmaSocket::on_packet_data(const Message& message) {
   ++s_.stats.copies;
   s_.stats.copied_bytes += h.length;
   incoming_.push_back(std::move(incoming));
-  match_packets();
+  if (const char* problem = match(); problem != nullptr) return problem;
   s_.changed();
   return nullptr;
 }
 
-const char* RdmaSocket::on_source(const Message& message) {
+const char* PacketFlow::on_source(const Message& message) {
   const Header& h = message.header;
-  const char* why = packets_in_->on_message(h.seq, incoming_.size(), 0);
+  const char* why = in_->on_message(h.seq, incoming_.size(), 0);
   if (why != nullptr) return why;
   Incoming incoming;
   incoming.seq = h.seq;
@@ -181,46 +240,46 @@ const char* RdmaSocket::on_source(const Message& message) {
   incoming.length = h.length;
   incoming.segments.assign(message.segments.begin(), message.segments.begin() + h.segments);
   incoming_.push_back(std::move(incoming));
-  match_packets();
+  if (const char* problem = match(); problem != nullptr) return problem;
   s_.changed();
   return nullptr;
 }
 
-const char* RdmaSocket::on_withdraw(const Header& header) {
+const char* PacketFlow::on_withdraw(const Header& header) {
   const auto it = std::ranges::find_if(
       incoming_, [&](const Incoming& one) { return one.seq == header.seq && one.source; });
   // Not there: our kDone is under way. Being fetched: it will be.
   if (it == incoming_.end()) {
-    return packets_in_->has_come(header.seq) ? nullptr : "a message that was not sent is withdrawn";
+    return in_->has_come(header.seq) ? nullptr : "a message that was not sent is withdrawn";
   }
   if (!it->matched) it->withdrawn = true;
   prune_incoming();
   return nullptr;
 }
 
-OperationList::iterator RdmaSocket::next_free_receive() {
+OperationList::iterator PacketFlow::next_free_receive() {
   return std::ranges::find_if(s_.ops.receives,
                               [](const Operation& op) { return !op.fetching && !op.complete; });
 }
 
-void RdmaSocket::receive_from_ring(Operation& op, std::deque<Incoming>::iterator it) {
-  assert(it->length <= packets_in_->ring_used() && !it->source);
+void PacketFlow::receive_from_ring(Operation& op, std::deque<Incoming>::iterator it) {
+  assert(it->length <= in_->ring_used() && !it->source);
   const std::size_t take = std::min<std::size_t>(it->length, op.total);
-  const auto at = static_cast<std::size_t>(packets_in_->ring_head());
+  const auto at = static_cast<std::size_t>(in_->ring_head());
   const std::size_t first = std::min(take, ring_.size() - at);
   copy_in(op, 0, ring_.data() + at, first);
   copy_in(op, first, ring_.data(), take - first);
   ++s_.stats.copies;
   s_.stats.copied_bytes += take;
   s_.stats.indirect_received += take;
-  packets_in_->consumed(it->length);
+  in_->consumed(it->length);
   op.done = take;
   op.truncated = take < it->length;
   op.complete = true;
 }
 
-void RdmaSocket::match_packets() {
-  if (incoming_.empty() && !peer_finished_) return;
+const char* PacketFlow::match() {
+  if (incoming_.empty() && !finished_) return nullptr;
   for (auto it = incoming_.begin(); it != incoming_.end();) {
     const bool last = std::next(it) == incoming_.end();
     // A later message takes the place of a persistent one that has been received.
@@ -236,19 +295,20 @@ void RdmaSocket::match_packets() {
       it = incoming_.erase(it);
       continue;
     }
-    if (!start_fetch(*receive, *it)) break;
-    if (gone_) return;
+    if (!port_.can_post(2 * kSegmentsMax)) break;
+    if (!start_fetch(*receive, *it)) return "a message cannot be fetched";
     it->was_received = true;
     if (!it->persistent) it->matched = true;
   }
   // Those that had nothing to fetch have no completion to wait for.
-  finish_fetches();
+  posts_done();
+  return nullptr;
 }
 
-bool RdmaSocket::sink_key(Operation& op, const Piece& piece, std::size_t at, std::size_t length,
+bool PacketFlow::sink_key(Operation& op, const Piece& piece, std::size_t at, std::size_t length,
                           std::uint32_t& out) {
-  if (!device()->read_sink_is_remote()) return local_key(op, piece, out);
-  Mr mr = Mr::of_checked(device(), piece.base + at, length,
+  if (!port_.device()->read_sink_is_remote()) return port_.local_key(op, piece, out);
+  Mr mr = Mr::of_checked(port_.device(), piece.base + at, length,
                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   if (!mr) return false;
   out = mr.lkey();
@@ -256,9 +316,8 @@ bool RdmaSocket::sink_key(Operation& op, const Piece& piece, std::size_t at, std
   return true;
 }
 
-// False: the send queue is full. True: also where the connection has ended over it.
-bool RdmaSocket::start_fetch(Operation& op, Incoming& incoming) {
-  if (!can_post(2 * kSegmentsMax)) return false;
+// False: it cannot be posted. A peer may take no Reads.
+bool PacketFlow::start_fetch(Operation& op, Incoming& incoming) {
   std::array<ibv_send_wr, 2 * kSegmentsMax> wrs{};
   std::array<ibv_sge, 2 * kSegmentsMax> sges;
   std::size_t count = 0;
@@ -298,18 +357,15 @@ bool RdmaSocket::start_fetch(Operation& op, Incoming& incoming) {
     op.serial = 0;
     return true;
   }
-  if (post_requests(wrs.data(), count, SendQueue::kNoSlot, true)) {
-    op.serial = queue_.last();
-  } else {
-    broke(ECONNRESET, "a message cannot be fetched");  // a peer may take no Reads
-  }
+  if (!port_.post_requests(wrs.data(), count, SendQueue::kNoSlot, true)) return false;
+  op.serial = port_.last();
   return true;
 }
 
-void RdmaSocket::finish_fetches() {
+void PacketFlow::posts_done() {
   for (Operation& op : s_.ops.receives) {
     if (!op.fetching) continue;
-    if (!queue_.done(op.serial)) break;
+    if (!port_.done(op.serial)) break;
     op.fetching = false;
     op.complete = true;
     op.grants.clear();
@@ -326,18 +382,18 @@ void RdmaSocket::finish_fetches() {
     }
   }
   prune_incoming();
-  finish_packet_receives();
+  finish_receives();
 }
 
-std::deque<RdmaSocket::Incoming>::iterator RdmaSocket::drop_incoming(
+std::deque<PacketFlow::Incoming>::iterator PacketFlow::drop_incoming(
     std::deque<Incoming>::iterator it) {
   assert(it->source && it->fetching == 0);
-  queue_control(Type::kDone, it->was_received ? 0 : kDropped, it->seq, 0);
-  packets_in_->consumed(0);
+  port_.queue_control(Type::kDone, it->was_received ? 0 : kDropped, it->seq, 0);
+  in_->consumed(0);
   return incoming_.erase(it);
 }
 
-void RdmaSocket::prune_incoming() {
+void PacketFlow::prune_incoming() {
   for (auto it = incoming_.begin(); it != incoming_.end();) {
     if (it->withdrawn && it->fetching == 0) {
       it = drop_incoming(it);
@@ -348,18 +404,18 @@ void RdmaSocket::prune_incoming() {
 }
 
 // Receives end in the order in which they were posted.
-void RdmaSocket::finish_packet_receives() {
+void PacketFlow::finish_receives() {
   while (!s_.ops.receives.empty()) {
     Operation& op = s_.ops.receives.front();
-    const bool at_end = peer_finished_ && incoming_.empty() && !op.fetching;
+    const bool at_end = finished_ && incoming_.empty() && !op.fetching;
     if (!op.complete && !at_end) return;
     const int error = op.error != 0 ? op.error : op.truncated ? EMSGSIZE : 0;
     s_.finish_front(s_.ops.receives, error, op.done);
   }
 }
 
-void RdmaSocket::cancel_packets() {
-  cancel_packet_sends();
+void PacketFlow::cancel() {
+  cancel_sends();
   for (auto it = s_.ops.receives.begin(); it != s_.ops.receives.end();) {
     const auto next = std::next(it);
     // One that is being filled ends as it would have.
