@@ -58,8 +58,8 @@ grep -q "^weft check: E02 ibv_destroy_cq" findings
 grep -q "called at main (wrong.c:9)" findings
 fails 9 weft run --check --check-exit 9 -- ./wrong
 weft check explain E02 | grep -q "destroyed object"
-weft faults sweep -- ./wrong >sweep
-grep -q "ibv_alloc_pd: ENOMEM *main (wrong.c:5) *reported (exit 3)" sweep
+weft faults sweep -- ./wrong >swept
+grep -q "ibv_alloc_pd: ENOMEM *main (wrong.c:5) *reported (exit 3)" swept
 
 step "weft ping and perf"
 timeout 60 weft ping --self --count 2 --quiet >/dev/null

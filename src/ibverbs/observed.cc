@@ -166,7 +166,7 @@ int observed_post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   const InCall in("ibv_post_recv");
   const MayFail may_fail("ibv_post_recv");
   if (may_fail.error() != 0) return refuse(may_fail.error(), wr, bad);
-  observer->posting_receive(handle);
+  if (observer != nullptr) observer->posting_receive(handle);
   return post_recv(handle, wr, bad);
 }
 
@@ -174,7 +174,7 @@ int observed_post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad) 
   const InCall in("ibv_post_srq_recv");
   const MayFail may_fail("ibv_post_srq_recv");
   if (may_fail.error() != 0) return refuse(may_fail.error(), wr, bad);
-  observer->posting_receive(handle);
+  if (observer != nullptr) observer->posting_receive(handle);
   return post_srq_recv(handle, wr, bad);
 }
 

@@ -49,12 +49,13 @@ def refused(*words):
     return done.stderr
 
 
-def processes():
-    """Those of labs."""
+def processes(mark):
+    """Those of labs whose command has this word; others may run beside them."""
     out = []
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
-            if (folder / "comm").read_text().startswith("weft-lab-"):
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            if mark.encode() in words and b"lab" in words:
                 out.append(folder.name)
         except OSError:
             continue
@@ -212,11 +213,11 @@ def surroundings(_network):
 # SIGINT goes to the commands; SIGKILL of the lab leaves nothing, either.
 def interrupted(_network):
     needs()
-    before = processes()
+    mark = f"mark-{os.getpid()}"
     for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)):
         running = subprocess.Popen(
             [WEFT, "lab", "run", "--hosts", "3", "--plain", "--", "sh", "-c",
-             "trap 'echo told; exit 3' INT TERM; echo up; sleep 600 & wait"],
+             "trap 'echo told; exit 3' INT TERM; echo up; sleep 600 & wait", mark],
             stdout=subprocess.PIPE, text=True)
         for _ in range(3):
             check(running.stdout.readline().endswith("up\n"), "a host did not come up")
@@ -224,19 +225,29 @@ def interrupted(_network):
         rest = running.communicate(timeout=LIMIT_S)[0] if number != signal.SIGKILL else ""
         check(running.wait(LIMIT_S) == status, f"{number}: {running.returncode}")
         check(number == signal.SIGKILL or rest.count("told") == 3, f"{number}: {rest}")
-        wait_for(lambda: processes() == before, f"processes were left behind {number}")
+        wait_for(lambda: not processes(mark), f"processes were left behind {number}")
         if running.stdout:
             running.stdout.close()
+    # As under nohup.
+    running = subprocess.Popen([WEFT, "lab", "run", "--plain", "--", "sleep", "600"],
+                               preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    time.sleep(0.5)
+    running.send_signal(signal.SIGHUP)
+    time.sleep(0.3)
+    check(running.poll() is None, "a lab has ended by a signal that was ignored")
+    running.terminate()
+    check(running.wait(LIMIT_S) == 143, f"nohup: {running.returncode}")
 
 
 # A reader that goes ends the programs by SIGPIPE; one that does not read holds up no signal.
 def readers(_network):
     needs()
-    before = processes()
+    mark = f"mark-{os.getpid()}"
     for hosts in "1", "2":
         for goes in True, False:
-            running = subprocess.Popen([WEFT, "lab", "run", "--hosts", hosts, "--plain", "--", "yes"],
-                                       stdout=subprocess.PIPE)
+            running = subprocess.Popen(
+                [WEFT, "lab", "run", "--hosts", hosts, "--plain", "--", "yes", mark],
+                stdout=subprocess.PIPE)
             running.stdout.readline()
             if goes:
                 running.stdout.close()
@@ -249,7 +260,7 @@ def readers(_network):
     # One that is slow gets all of it.
     slow = subprocess.Popen(
         [WEFT, "lab", "run", "--hosts", "2", "--plain", "--", "sh", "-c",
-         "seq 1 50000; echo end"], stdout=subprocess.PIPE, text=True)
+         "seq 1 50000; echo end", mark], stdout=subprocess.PIPE, text=True)
     time.sleep(0.5)
     lines = slow.communicate(timeout=LIMIT_S)[0].splitlines()
     check(slow.returncode == 0, f"a slow reader: {slow.returncode}")
@@ -258,9 +269,10 @@ def readers(_network):
         check(own == [str(i) for i in range(1, 50001)] + ["end"], f"{host}: {len(own)} lines")
     # A writer that stays behind holds up no end.
     done = subprocess.run([WEFT, "lab", "run", "--hosts", "2", "--plain", "--", "sh", "-c",
-                           "setsid yes & sleep 0.1"], stdout=subprocess.DEVNULL, timeout=LIMIT_S)
+                           "setsid yes & sleep 0.1", mark], stdout=subprocess.DEVNULL,
+                          timeout=LIMIT_S)
     check(done.returncode == 0, f"a writer stays: {done.returncode}")
-    wait_for(lambda: processes() == before, "processes were left behind")
+    wait_for(lambda: not processes(mark), "processes were left behind")
 
 
 def wrong_usage(_network):

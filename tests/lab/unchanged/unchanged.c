@@ -45,10 +45,22 @@ static void* in_thread(void* (*run)(void*)) {
 // A child has the parent's objects.
 static int forked(void) {
   struct ibv_cq* cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+  struct ibv_pd* pd = ibv_alloc_pd(context);
+  struct ibv_qp_init_attr wanted = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC};
+  wanted.cap = (struct ibv_qp_cap){1, 1, 1, 1, 0};
+  struct ibv_qp* qp = ibv_create_qp(pd, &wanted);
+  struct ibv_recv_wr receive = {.wr_id = 1};
+  struct ibv_recv_wr* bad = NULL;
   struct ibv_wc wc;
   int status = 0;
-  if (fork() == 0) _exit(ibv_poll_cq(cq, 1, &wc) <= 0 ? 0 : 1);
+  must(qp != NULL, "ibv_create_qp");
+  if (fork() == 0) {
+    const int refused = ibv_post_recv(qp, &receive, &bad) != 0;
+    _exit(refused && ibv_poll_cq(cq, 1, &wc) <= 0 ? 0 : 1);
+  }
   wait(&status);
+  ibv_destroy_qp(qp);
+  ibv_dealloc_pd(pd);
   ibv_destroy_cq(cq);
   return status;
 }

@@ -67,7 +67,7 @@ class Host {
     } else {
       told.fds.push_back(std::move(*frames));
     }
-    return send_message(lab_.get(), told) && told.kind == LabMessage::Kind::kReady;
+    return send_message(lab_.get(), told, SendWait::kYes) && told.kind == LabMessage::Kind::kReady;
   }
 
   void serve() {
@@ -117,7 +117,7 @@ class Host {
     LabMessage told;
     told.kind = LabMessage::Kind::kClient;
     told.fds.emplace_back(accept4(users_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (told.fds.front()) send_message(lab_.get(), told);
+    if (told.fds.front()) send_message(lab_.get(), told, SendWait::kNo);  // or it is refused
   }
 
   bool obey() {
@@ -205,7 +205,7 @@ class Host {
     told.kind = LabMessage::Kind::kEnded;
     told.id = id;
     told.value = status;
-    send_message(lab_.get(), told);
+    send_message(lab_.get(), told, SendWait::kYes);
   }
 
   const HostPlan& plan_;

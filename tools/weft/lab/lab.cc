@@ -54,7 +54,7 @@ Outcome<int> exec_on(const std::string& host, const std::vector<std::string>& wo
   order.kind = LabMessage::Kind::kExec;
   order.text = as_text(exec);
   for (int stream = 0; stream <= 2; ++stream) order.fds.emplace_back(dup(stream));
-  if (!send_message(lab->get(), order))
+  if (!send_message(lab->get(), order, SendWait::kYes))
     return failure(fmt::format("{}: {}", host, std::strerror(errno)));
   order.fds.clear();
   LabMessage told;

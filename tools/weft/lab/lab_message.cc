@@ -1,5 +1,6 @@
 #include "weft/lab/lab_message.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -70,10 +71,11 @@ UniqueFd file_of(const std::string& text) {
   return file;
 }
 
-// Nothing: it is no such file. Never waits, whatever it is.
+// Nothing: it is no such file. Files of other kinds have no seals; they might keep a reader
+// waiting.
 std::optional<std::string> text_of(const UniqueFd& file) {
   struct stat about {};
-  if (fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) return std::nullopt;
+  if (fcntl(file.get(), F_GET_SEALS) < 0 || fstat(file.get(), &about) != 0) return std::nullopt;
   std::string out(std::min(static_cast<std::size_t>(about.st_size), kMostText), '\0');
   const ssize_t got = pread(file.get(), out.data(), out.size(), 0);
   if (got != static_cast<ssize_t>(out.size())) return std::nullopt;
@@ -114,7 +116,7 @@ Outcome<LabPair> make_lab_pair() {
   return LabPair{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
-bool send_message(int fd, const LabMessage& message) {
+bool send_message(int fd, const LabMessage& message, SendWait wait) {
   const bool is_long = message.text.size() > kShortText;
   if (message.text.size() > kMostText || message.fds.size() + (is_long ? 1 : 0) > kMostFds) {
     errno = E2BIG;
@@ -137,7 +139,7 @@ bool send_message(int fd, const LabMessage& message) {
   put_fds(out, control, fds);
   ssize_t sent = 0;
   do {
-    sent = sendmsg(fd, &out, MSG_NOSIGNAL);
+    sent = sendmsg(fd, &out, MSG_NOSIGNAL | (wait == SendWait::kNo ? MSG_DONTWAIT : 0));
   } while (sent < 0 && errno == EINTR);
   return sent >= 0;
 }

@@ -46,8 +46,11 @@ struct LabPair {
 };
 [[nodiscard]] Outcome<LabPair> make_lab_pair();
 
-// False, with errno: it was not sent. Takes no longer than the receiver needs.
-bool send_message(int fd, const LabMessage& message);
+// Whether to wait for a receiver that has not taken earlier messages. The lab never waits for a
+// host or a user: a host that waits for the lab meanwhile would wait for ever.
+enum class SendWait : std::uint8_t { kNo, kYes };
+// False, with errno: it was not sent.
+bool send_message(int fd, const LabMessage& message, SendWait wait);
 // Waits for one. False: the other side has gone.
 bool receive_message(int fd, LabMessage& message);
 

@@ -45,6 +45,11 @@ struct Running {
   UniqueFd asked_by;  // to be told of its end
 };
 
+bool is_ignored(int signal) {
+  struct sigaction now {};
+  return sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 class Lab {
  public:
   explicit Lab(HostPlan plan) : plan_(std::move(plan)) {}
@@ -80,7 +85,9 @@ class Lab {
     until_ = until;
     sigset_t endings;
     sigemptyset(&endings);
-    for (const int signal : kLabEndings) sigaddset(&endings, signal);
+    for (const int signal : kLabEndings) {
+      if (!is_ignored(signal)) sigaddset(&endings, signal);  // as by nohup
+    }
     sigprocmask(SIG_BLOCK, &endings, nullptr);
     signals_ = UniqueFd(signalfd(-1, &endings, SFD_CLOEXEC | SFD_NONBLOCK));
     for (std::size_t i = 0; i < commands.size(); ++i) {
@@ -120,7 +127,7 @@ class Lab {
       if (!to) return tl::unexpected(to.error());
       order.fds.push_back(std::move(*to));
     }
-    if (!send_message(hosts_[host].lab.get(), order))
+    if (!send_message(hosts_[host].lab.get(), order, SendWait::kNo))
       return failure(fmt::format("{}: {}", lab::host_name(host), std::strerror(errno)));
     running_[order.id] = {host, true, {}};
     return {};
@@ -175,7 +182,7 @@ class Lab {
     if (one->second.of_lab) {
       note_end(host, told.value);
     } else {
-      send_message(one->second.asked_by.get(), told);
+      send_message(one->second.asked_by.get(), told, SendWait::kNo);
     }
     running_.erase(one);
   }
@@ -203,7 +210,7 @@ class Lab {
     order.kind = Kind::kSignal;
     order.id = id;
     order.value = signal;
-    send_message(hosts_[running_.at(id).host].lab.get(), order);
+    send_message(hosts_[running_.at(id).host].lab.get(), order, SendWait::kNo);
   }
 
   void take_signal() {
@@ -241,15 +248,21 @@ class Lab {
     for (unsigned host = 0; host < plan_.hosts; ++host) {
       if (wanted != lab::host_name(host) && wanted != lab::host_address(host)) continue;
       order.id = next_id_++;
-      if (!send_message(hosts_[host].lab.get(), order)) return;
+      if (!send_message(hosts_[host].lab.get(), order, SendWait::kNo)) {
+        return refuse(user,
+                      fmt::format("{} takes no more commands: {}", wanted, std::strerror(errno)));
+      }
       running_[order.id] = {host, false, std::move(user)};
       return;
     }
+    refuse(user,
+           fmt::format("'{}' is no host of this lab; they are h1 to h{}", wanted, plan_.hosts));
+  }
+  static void refuse(const UniqueFd& user, std::string why) {
     LabMessage refused;
     refused.kind = Kind::kFailed;
-    refused.text =
-        fmt::format("'{}' is no host of this lab; they are h1 to h{}", wanted, plan_.hosts);
-    send_message(user.get(), refused);
+    refused.text = std::move(why);
+    send_message(user.get(), refused, SendWait::kNo);
   }
   // It sends nothing more: it has gone, and what it started goes too.
   void hear_from_asker(std::uint32_t id) {
