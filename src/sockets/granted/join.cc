@@ -148,7 +148,8 @@ void join_out(Lane& lane, int fd, const Number& number, bool counted) {
   words.store(GrantWord::kSent, sent);
   words.store(GrantWord::kTcpBegun, sent);
   lane.counted_out = true;
-  if (!nobody_else(number, lane.sending, counted) || !octets_taken(fd, again) || again != sent) {
+  if (!nobody_else(number, lane.sending, counted) || lane.vain.resting.load() != 0 ||
+      !octets_taken(fd, again) || again != sent) {
     lane.counted_out = false;
     return;
   }
@@ -260,18 +261,26 @@ bool may_rest(const Lane& lane) {
          m.load(GrantWord::kOwedFrom) == m.load(GrantWord::kOwedTo);
 }
 
+// The option is as the program has it, which may set it meanwhile.
+void give_nodelay_back(const Lane& lane, int fd) {
+  if (lane.nodelay.load() != Nodelay::kOff) return;
+  int on = 0;
+  real().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (lane.nodelay.load() == Nodelay::kOff) return;
+  on = 1;
+  real().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
 void rest(Lane& lane, int fd) {
   if (!lane.joined_out.load() || !lane.joining.try_lock()) return;
-  lane.counted_out = lane.joined_out = false;
+  lane.joined_out = false;
   // Behind that: a send that came before it is seen, and one that comes later goes to the kernel.
+  // It is counted as long as this says so, or octets of the ring might pass it.
   if (may_rest(lane)) {
-    if (lane.nodelay.load() == Nodelay::kOff) {
-      const int off = 0;
-      real().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &off, sizeof off);
-    }
+    lane.counted_out = false;
+    give_nodelay_back(lane, fd);
     lane.vain.resting = kRest;
   } else {
-    lane.counted_out = true;
     allow_out(lane);
   }
   lane.vain.sends = 0;
@@ -282,14 +291,11 @@ void rest(Lane& lane, int fd) {
 
 bool rests(Lane& lane, int fd) {
   if (lane.vain.sends.load(std::memory_order_relaxed) >= kSleepsToRest) rest(lane, fd);
-  const std::uint32_t left = lane.vain.resting.load(std::memory_order_relaxed);
+  std::uint32_t left = lane.vain.resting.load(std::memory_order_relaxed);
   if (left == 0) return false;
-  if (left > 1 && on_one_core(lane)) {
-    lane.vain.resting.store(left - 1, std::memory_order_relaxed);
-  } else {
-    lane.vain.resting = 0;
-    lane.settled = false;
-  }
+  // One of several senders ends it, and none brings it back.
+  const std::uint32_t next = on_one_core(lane) ? left - 1 : 0;
+  if (lane.vain.resting.compare_exchange_strong(left, next) && next == 0) lane.settled = false;
   return true;
 }
 

@@ -247,6 +247,8 @@ std::int64_t transmit_by_ring(Outgoing& out, std::uint64_t bytes) {
     const bool sleeps = m.load(GrantWord::kAsleep) != 0 && m.load(GrantWord::kRing) == 0;
     const std::uint32_t before = out.lane.vain.sends.load(std::memory_order_relaxed);
     out.lane.vain.sends.store(sleeps ? before + 1 : 0, std::memory_order_relaxed);
+  } else {
+    out.lane.vain.sends.store(0, std::memory_order_relaxed);
   }
   if (bytes >= kBulk && out.waits) wait_for_drain(out.lane, m);
   const bool interrupted = out.lane.own->writer.load() == this_thread();
@@ -256,7 +258,7 @@ std::int64_t transmit_by_ring(Outgoing& out, std::uint64_t bytes) {
   if (m.load(GrantWord::kRing) == 0) return result;
   // Another thread has left the number to the kernel meanwhile, perhaps before it could see this
   // ring: nobody else would take it back.
-  if (!out.lane.joined_out.load()) {
+  if (!out.lane.joined_out.load() || !out.lane.live.load()) {
     take_back_once(out.lane, out.fd);
   } else {
     spiller::wake(spill);
